@@ -1,0 +1,38 @@
+/* atomic_file.h - a file appears whole or not at all.
+ *
+ * Protocol: temporary name in the same folder (O_EXCL), full writes, fsync, rename, fsync of the folder.
+ * Whatever fails before the rename removes the temporary file and leaves the target as it was; a failed
+ * fsync is never retried. The writer holds a lock on its temporary file, so the sweep below can tell a
+ * living writer's from one that a killed process left. A target that exists and is no regular file
+ * (/dev/null, a pipe) is written directly; a symbolic link is followed. */
+#ifndef RT_ATOMIC_FILE_H
+#define RT_ATOMIC_FILE_H
+
+#include "ir/diag.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct rt_atomic_file rt_atomic_file;
+
+/* AMPC_IO, AMPC_NO_MEMORY. `path` and `d` must outlive the file. */
+ampc_status rt_atomic_open(const char *path, diag *d, rt_atomic_file **out);
+/* Appends. After a failure only rt_atomic_abort may follow. */
+ampc_status rt_atomic_write(rt_atomic_file *f, const void *src, size_t n);
+/* Rewrites bytes written before (a header completed last). */
+ampc_status rt_atomic_rewrite(rt_atomic_file *f, uint64_t offset, const void *src, size_t n);
+uint64_t rt_atomic_tell(const rt_atomic_file *f);
+/* Makes the file durable under its name and frees f, also on failure. When only the last step, the
+ * fsync of the folder, fails, the new file stands complete under its name and AMPC_IO is returned. */
+ampc_status rt_atomic_commit(rt_atomic_file *f);
+/* Removes the temporary file and frees f. NULL allowed. */
+void rt_atomic_abort(rt_atomic_file *f);
+
+/* open + write + commit. */
+ampc_status rt_atomic_save(const char *path, const void *src, size_t n, diag *d);
+
+/* Removes the temporary files that dead writers left in `folder` for targets whose name begins with
+ * `prefix`; returns how many. Never fails: what cannot be removed stays. */
+size_t rt_atomic_sweep(const char *folder, const char *prefix);
+
+#endif
