@@ -39,10 +39,11 @@ static inline uint32_t philox_word(uint64_t key, uint64_t stream, uint64_t index
 /* [0, 1), a multiple of 2^-24: exact in f32. */
 static inline float philox_unit(uint32_t word) { return (float)(word >> 8) * 0x1p-24f; }
 
-/* 0 .. bound-1 (bound > 0) from 64 random bits; the bias is below bound / 2^64. */
+/* 0 .. bound-1 from 64 random bits, 0 < bound < 2^32; the bias is below bound / 2^64. */
 static inline uint64_t philox_below(uint64_t bits, uint64_t bound)
 {
-    return (uint64_t)(((unsigned __int128)bits * bound) >> 64);
+    uint64_t high = (bits >> 32) * bound, low = (bits & 0xffffffffu) * bound; /* bound < 2^32 */
+    return (high + (low >> 32)) >> 32;
 }
 
 /* The 64 random bits number `index` of a stream. */

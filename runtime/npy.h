@@ -12,7 +12,17 @@
 /* `u2_as`: IR_bf16 to read <u2 as bf16 bit patterns, IR_NO_DTYPE to refuse it.
  * AMPC_REJECTED for malformed, short or long files, AMPC_IO, AMPC_NO_MEMORY. *out is untouched then. */
 ampc_status rt_npy_read(const char *path, ir_dtype u2_as, diag *d, rt_array *out);
-/* The same from memory; `name` names the bytes in messages. */
+/* The same from `size` bytes that arrive in order. `read` delivers exactly n of them or reports why not;
+ * no more than `size` are asked for. `name` stands in messages. */
+typedef struct rt_npy_source {
+    const char *name;
+    uint64_t size;
+    ampc_status (*read)(void *user, void *dst, size_t n);
+    void *user;
+} rt_npy_source;
+
+ampc_status rt_npy_load(const rt_npy_source *source, ir_dtype u2_as, diag *d, rt_array *out);
+/* The same from memory. */
 ampc_status rt_npy_parse(const char *name, const void *bytes, size_t n, ir_dtype u2_as, diag *d,
                          rt_array *out);
 /* Atomic. Version 1.0; data begin at a multiple of 64. */

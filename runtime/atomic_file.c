@@ -1,0 +1,206 @@
+/* atomic_file.c - temporary file, fsync, rename, fsync of the folder; see the header for the protocol.
+ *
+ * A temporary file is named ".NAME.PID-NUMBER.ampc-tmp" beside its target and locked (flock) by its
+ * writer; the sweep removes those whose lock it can take. */
+#include "runtime/atomic_file.h"
+#include "runtime/io.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define TEMP_SUFFIX ".ampc-tmp"
+enum { BUFFER_SIZE = 1 << 16 };
+
+struct rt_atomic_file {
+    const char *path; /* as the user gave it, for messages */
+    diag *d;
+    char *target; /* links followed */
+    char *temp;   /* NULL: `target` is written directly */
+    int fd;
+    uint64_t length;                       /* bytes written, buffered ones included */
+    size_t held;                           /* bytes in the buffer */
+    unsigned char buffer[BUFFER_SIZE];
+};
+
+static void file_free(rt_atomic_file *f)
+{
+    free(f->target);
+    free(f->temp);
+    free(f);
+}
+
+void rt_atomic_abort(rt_atomic_file *f)
+{
+    if (!f) return;
+    if (f->fd >= 0) rt_io_close(f->fd);
+    if (f->temp) unlink(f->temp);
+    file_free(f);
+}
+
+static ampc_status fail(const rt_atomic_file *f, const char *what)
+{
+    return diag_error(f->d, AMPC_IO, DIAG_FILE(f->path), "cannot %s: %s", what, strerror(errno));
+}
+
+/* Where the bytes shall end up: follows a link that leads somewhere. NULL when memory is exhausted. */
+static char *resolve(const char *path, bool *direct)
+{
+    struct stat st;
+    *direct = false;
+    if (stat(path, &st) != 0) return strdup(path);
+    *direct = !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode);
+    char *real = realpath(path, NULL);
+    return real || errno == ENOMEM ? real : strdup(path);
+}
+
+static char *temp_name(const char *target)
+{
+    static atomic_uint number;
+    const char *slash = strrchr(target, '/');
+    const char *base = slash ? slash + 1 : target;
+    char *name = NULL;
+    int n = asprintf(&name, "%.*s.%s.%ld-%u" TEMP_SUFFIX, (int)(base - target), target, base,
+                     (long)getpid(), atomic_fetch_add(&number, 1));
+    return n < 0 ? NULL : name;
+}
+
+static ampc_status open_temp(rt_atomic_file *f)
+{
+    /* A name left by a dead process with our number is skipped, not reused. */
+    for (int attempt = 0; attempt < 100; attempt++) {
+        free(f->temp);
+        f->temp = temp_name(f->target);
+        if (!f->temp) return AMPC_NO_MEMORY;
+        f->fd = rt_io_open(f->temp, O_WRONLY | O_CREAT | O_EXCL, 0666);
+        if (f->fd >= 0 || errno != EEXIST) break;
+    }
+    if (f->fd < 0) {
+        int error = errno;
+        free(f->temp); /* not ours to remove */
+        f->temp = NULL;
+        errno = error;
+        return fail(f, "create a file beside it");
+    }
+    flock(f->fd, LOCK_EX | LOCK_NB); /* where locks are missing the sweep finds none to take either */
+    return AMPC_OK;
+}
+
+static ampc_status open_direct(rt_atomic_file *f)
+{
+    f->fd = rt_io_open(f->target, O_WRONLY, 0);
+    return f->fd < 0 ? fail(f, "open for writing") : AMPC_OK;
+}
+
+ampc_status rt_atomic_open(const char *path, diag *d, rt_atomic_file **out)
+{
+    bool direct;
+    rt_atomic_file *f = malloc(sizeof *f);
+    if (!f) return AMPC_NO_MEMORY;
+    *f = (rt_atomic_file){.path = path, .d = d, .fd = -1};
+    f->target = resolve(path, &direct);
+    ampc_status s = !f->target ? AMPC_NO_MEMORY : direct ? open_direct(f) : open_temp(f);
+    if (s != AMPC_OK) {
+        rt_atomic_abort(f);
+        return s;
+    }
+    *out = f;
+    return AMPC_OK;
+}
+
+static ampc_status flush(rt_atomic_file *f)
+{
+    size_t held = f->held;
+    f->held = 0;
+    return rt_io_write(f->fd, f->buffer, held) ? AMPC_OK : fail(f, "write");
+}
+
+ampc_status rt_atomic_write(rt_atomic_file *f, const void *src, size_t n)
+{
+    if (n == 0) return AMPC_OK;
+    f->length += n;
+    if (n > BUFFER_SIZE - f->held) {
+        TRY(flush(f));
+        if (n >= BUFFER_SIZE) return rt_io_write(f->fd, src, n) ? AMPC_OK : fail(f, "write");
+    }
+    memcpy(f->buffer + f->held, src, n);
+    f->held += n;
+    return AMPC_OK;
+}
+
+ampc_status rt_atomic_rewrite(rt_atomic_file *f, uint64_t offset, const void *src, size_t n)
+{
+    TRY(flush(f));
+    return rt_io_pwrite(f->fd, src, n, offset) ? AMPC_OK : fail(f, "write");
+}
+
+uint64_t rt_atomic_tell(const rt_atomic_file *f) { return f->length; }
+
+/* Everything up to the rename; afterwards the temporary file is gone or under its final name. */
+static ampc_status publish(rt_atomic_file *f)
+{
+    TRY(flush(f));
+    if (f->temp && !rt_io_fsync(f->fd)) return fail(f, "bring it to the disk");
+    int fd = f->fd;
+    f->fd = -1;
+    if (!rt_io_close(fd)) return fail(f, "close");
+    if (!f->temp) return AMPC_OK;
+    if (!rt_io_rename(f->temp, f->target)) return fail(f, "put the new file in place");
+    free(f->temp);
+    f->temp = NULL;
+    if (!rt_io_fsync_folder(f->target)) return fail(f, "bring its folder to the disk");
+    return AMPC_OK;
+}
+
+ampc_status rt_atomic_commit(rt_atomic_file *f)
+{
+    ampc_status s = publish(f);
+    rt_atomic_abort(f);
+    return s;
+}
+
+ampc_status rt_atomic_save(const char *path, const void *src, size_t n, diag *d)
+{
+    rt_atomic_file *f;
+    TRY(rt_atomic_open(path, d, &f));
+    ampc_status s = rt_atomic_write(f, src, n);
+    if (s == AMPC_OK) return rt_atomic_commit(f);
+    rt_atomic_abort(f);
+    return s;
+}
+
+static bool is_temp_of(const char *name, const char *prefix)
+{
+    size_t n = strlen(name), suffix = sizeof TEMP_SUFFIX - 1, p = strlen(prefix);
+    return name[0] == '.' && n > suffix + p + 1 && strncmp(name + 1, prefix, p) == 0 &&
+           strcmp(name + n - suffix, TEMP_SUFFIX) == 0;
+}
+
+/* True when the file had no living writer and is gone. */
+static bool sweep_file(int folder, const char *name)
+{
+    int fd = openat(folder, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0) return false;
+    bool gone = flock(fd, LOCK_EX | LOCK_NB) == 0 && unlinkat(folder, name, 0) == 0;
+    close(fd);
+    return gone;
+}
+
+size_t rt_atomic_sweep(const char *folder, const char *prefix)
+{
+    size_t removed = 0;
+    DIR *dir = opendir(folder);
+    if (!dir) return 0;
+    for (struct dirent *e; (e = readdir(dir));)
+        if (is_temp_of(e->d_name, prefix)) removed += sweep_file(dirfd(dir), e->d_name);
+    closedir(dir);
+    return removed;
+}
