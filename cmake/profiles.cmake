@@ -1,0 +1,28 @@
+# The built-in list files passes/profiles/NAME.amplist, embedded in the library byte for byte.
+#
+# For each, the symbols pass_profile_ID and pass_profile_ID_end (ID: NAME with '-' and '.' as '_'); the text
+# between them is followed by a NUL. <passes/builtin_profiles.h> declares them and lists them as rows
+# X("NAME", ID) of PASS_BUILTIN_PROFILE_MAP.
+file(GLOB profiles CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/passes/profiles/*.amplist)
+set(header "/* Generated from passes/profiles/. */\n#pragma once\n")
+set(rows "#define PASS_BUILTIN_PROFILE_MAP(X)")
+set(source "/* Generated from passes/profiles/. */\n")
+foreach(profile ${profiles})
+    string(REGEX REPLACE ".*/(.*)\\.amplist$" "\\1" name ${profile})
+    string(REGEX REPLACE "[-.]" "_" id ${name})
+    string(APPEND header "extern const char pass_profile_${id}[], pass_profile_${id}_end[];\n")
+    string(APPEND rows " \\\n    X(\"${name}\", ${id})")
+    string(APPEND source "__asm__(\".section .rodata\\n\"
+        \".globl pass_profile_${id}, pass_profile_${id}_end\\n\"
+        \".hidden pass_profile_${id}, pass_profile_${id}_end\\n\"
+        \"pass_profile_${id}: .incbin \\\"${profile}\\\"\\n\"
+        \"pass_profile_${id}_end: .byte 0\\n\"
+        \".text\\n\");\n")
+endforeach()
+string(APPEND source "extern const char pass_profiles_embedded[];\n"
+       "const char pass_profiles_embedded[] = \"yes\";\n")
+file(CONFIGURE OUTPUT ${generated}/passes/builtin_profiles.h CONTENT "${header}${rows}\n" @ONLY)
+file(CONFIGURE OUTPUT ${generated}/passes/builtin_profiles.c CONTENT "${source}" @ONLY)
+add_library(pass_profiles OBJECT ${generated}/passes/builtin_profiles.c)
+set_source_files_properties(${generated}/passes/builtin_profiles.c
+                            PROPERTIES OBJECT_DEPENDS "${profiles}")
