@@ -1,0 +1,252 @@
+/* arena.c - bump allocation from a list of chunks, growable arrays, string map, checked arithmetic.
+ *
+ * Chunks come zeroed from calloc and double from 64 KiB up to 1 MiB; a request that is larger than half a
+ * chunk gets one of its own, put behind the current one so that the space left there stays in use. The map
+ * is an open-addressing table with linear probing, at most half full. Under AddressSanitizer what has not
+ * been handed out is poisoned, with a gap between neighbours, so that an overrun inside an arena is found. */
+#include "ir/arena.h"
+
+#include <assert.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/asan_interface.h>
+enum { GAP = 16 };
+#else
+#define ASAN_POISON_MEMORY_REGION(p, n) ((void)(p), (void)(n))
+#define ASAN_UNPOISON_MEMORY_REGION(p, n) ((void)(p), (void)(n))
+enum { GAP = 0 };
+#endif
+
+enum { ALIGNMENT = 16, FIRST_CHUNK = 64 << 10, LARGEST_CHUNK = 1 << 20 };
+
+typedef struct chunk {
+    struct chunk *next;
+    size_t size, used; /* bytes of data */
+    _Alignas(ALIGNMENT) unsigned char data[];
+} chunk;
+
+struct arena {
+    chunk *chunks; /* the first is the one being filled */
+    size_t chunk_size, used, limit;
+    jmp_buf *guard;
+    uint64_t fail_after;
+    strmap *interned;
+};
+
+arena *arena_new(size_t limit)
+{
+    arena *a = calloc(1, sizeof *a);
+    if (!a) return NULL;
+    a->limit = limit;
+    a->chunk_size = FIRST_CHUNK;
+    return a;
+}
+
+void arena_free(arena *a)
+{
+    if (!a) return;
+    for (chunk *c = a->chunks, *next; c; c = next) {
+        next = c->next;
+        ASAN_UNPOISON_MEMORY_REGION(c->data, c->size);
+        free(c);
+    }
+    free(a);
+}
+
+static _Noreturn void arena_out_of_memory(arena *a)
+{
+    assert(a->guard && "an arena ran out of memory and has no guard");
+    if (!a->guard) __builtin_trap();
+    longjmp(*a->guard, 1);
+}
+
+/* A chunk with room for `size` bytes, linked in. */
+static chunk *chunk_add(arena *a, size_t size)
+{
+    bool own = size > a->chunk_size / 2;
+    size_t capacity = own ? size : a->chunk_size;
+    chunk *c = calloc(1, sizeof *c + capacity);
+    if (!c) arena_out_of_memory(a);
+    c->size = capacity;
+    ASAN_POISON_MEMORY_REGION(c->data, c->size);
+    chunk **at = own && a->chunks ? &a->chunks->next : &a->chunks;
+    c->next = *at;
+    *at = c;
+    if (!own && a->chunk_size < LARGEST_CHUNK) a->chunk_size *= 2;
+    return c;
+}
+
+void *arena_alloc(arena *a, size_t size)
+{
+    if (a->fail_after && --a->fail_after == 0) arena_out_of_memory(a);
+    if (size > SIZE_MAX / 4) arena_out_of_memory(a);
+    size_t rounded = ((size ? size : 1) + GAP + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    if (a->limit && (rounded > a->limit || a->used > a->limit - rounded)) arena_out_of_memory(a);
+    chunk *c = a->chunks;
+    if (!c || c->size - c->used < rounded) c = chunk_add(a, rounded);
+    void *p = c->data + c->used;
+    ASAN_UNPOISON_MEMORY_REGION(p, size);
+    c->used += rounded;
+    a->used += rounded;
+    return p;
+}
+
+void *arena_array(arena *a, size_t count, size_t size)
+{
+    size_t total;
+    if (__builtin_mul_overflow(count, size, &total)) arena_out_of_memory(a);
+    return arena_alloc(a, total);
+}
+
+char *arena_strndup(arena *a, const char *s, size_t n)
+{
+    size_t length = strnlen(s, n);
+    char *copy = arena_alloc(a, length + 1);
+    memcpy(copy, s, length);
+    return copy;
+}
+
+char *arena_strdup(arena *a, const char *s)
+{
+    return arena_strndup(a, s, strlen(s));
+}
+
+char *arena_printf(arena *a, const char *format, ...)
+{
+    va_list args, again;
+    va_start(args, format);
+    va_copy(again, args);
+    int length = vsnprintf(NULL, 0, format, args);
+    va_end(args);
+    if (length < 0) {
+        va_end(again);
+        arena_out_of_memory(a);
+    }
+    char *text = arena_alloc(a, (size_t)length + 1);
+    vsnprintf(text, (size_t)length + 1, format, again);
+    va_end(again);
+    return text;
+}
+
+size_t arena_used(const arena *a)
+{
+    return a->used;
+}
+
+jmp_buf *arena_set_guard(arena *a, jmp_buf *guard)
+{
+    jmp_buf *before = a->guard;
+    a->guard = guard;
+    return before;
+}
+
+void arena_fail_after(arena *a, uint64_t n)
+{
+    a->fail_after = n;
+}
+
+void *arena_grow(arena *a, void *items, size_t *capacity, size_t size)
+{
+    size_t grown = *capacity ? *capacity * 2 : 8;
+    if (grown < *capacity) arena_out_of_memory(a);
+    void *larger = arena_array(a, grown, size);
+    if (*capacity) memcpy(larger, items, *capacity * size);
+    *capacity = grown;
+    return larger;
+}
+
+typedef struct map_entry {
+    const char *key; /* NULL: free */
+    void *value;
+    uint64_t hash;
+} map_entry;
+
+struct strmap {
+    arena *owner;
+    map_entry *entries;
+    size_t count, capacity; /* capacity is a power of two */
+};
+
+static uint64_t hash_string(const char *s) /* FNV-1a */
+{
+    uint64_t hash = 0xcbf29ce484222325u;
+    for (; *s; s++) hash = (hash ^ (unsigned char)*s) * 0x100000001b3u;
+    return hash;
+}
+
+strmap *strmap_new(arena *a)
+{
+    strmap *m = arena_alloc(a, sizeof *m);
+    m->owner = a;
+    m->capacity = 16;
+    m->entries = arena_array(a, m->capacity, sizeof *m->entries);
+    return m;
+}
+
+/* The entry that holds the key, or the free one where it belongs. */
+static map_entry *map_find(const strmap *m, const char *key, uint64_t hash)
+{
+    size_t i = (size_t)(hash ^ (hash >> 32)) & (m->capacity - 1);
+    for (;; i = (i + 1) & (m->capacity - 1)) {
+        map_entry *e = &m->entries[i];
+        if (!e->key || (e->hash == hash && strcmp(e->key, key) == 0)) return e;
+    }
+}
+
+void *strmap_get(const strmap *m, const char *key)
+{
+    return map_find(m, key, hash_string(key))->value;
+}
+
+static void map_grow(strmap *m)
+{
+    strmap larger = *m;
+    larger.capacity = m->capacity * 2;
+    larger.entries = arena_array(m->owner, larger.capacity, sizeof *larger.entries);
+    for (size_t i = 0; i < m->capacity; i++) {
+        const map_entry *e = &m->entries[i];
+        if (e->key) *map_find(&larger, e->key, e->hash) = *e;
+    }
+    *m = larger;
+}
+
+/* The entry of the key, made with a copy of the key when there is none. */
+static map_entry *map_entry_of(strmap *m, const char *key)
+{
+    uint64_t hash = hash_string(key);
+    map_entry *e = map_find(m, key, hash);
+    if (e->key) return e;
+    const char *copy = arena_strdup(m->owner, key);
+    if ((m->count + 1) * 2 > m->capacity) {
+        map_grow(m);
+        e = map_find(m, key, hash);
+    }
+    *e = (map_entry){.key = copy, .hash = hash};
+    m->count++;
+    return e;
+}
+
+void strmap_put(strmap *m, const char *key, void *value)
+{
+    map_entry_of(m, key)->value = value;
+}
+
+const char *arena_intern(arena *a, const char *s)
+{
+    if (!a->interned) a->interned = strmap_new(a);
+    return map_entry_of(a->interned, s)->key;
+}
+
+bool checked_mul(int64_t a, int64_t b, int64_t *out)
+{
+    return a >= 0 && b >= 0 && !__builtin_mul_overflow(a, b, out);
+}
+
+bool checked_add(int64_t a, int64_t b, int64_t *out)
+{
+    return a >= 0 && b >= 0 && !__builtin_add_overflow(a, b, out);
+}

@@ -1,0 +1,296 @@
+/* diag.c - builds one message, hands it to the sink, remembers the first error and the counts.
+ *
+ * Messages are built in a growing buffer. What comes from files (names, source lines, and whatever a message
+ * quotes) is made printable on the way: control bytes and bytes that are no UTF-8 become \xNN, so that a
+ * hostile model cannot write to the terminal. When even the message cannot be allocated a fixed text stands
+ * in; the code returned is always right. */
+#include "ir/diag.h"
+
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { NAME_LIMIT = 128, LINE_BEFORE = 80, LINE_SHOWN = 160 };
+
+static const char *const no_memory = "error: out of memory while reporting an error";
+
+struct diag {
+    diag_sink *sink;
+    void *user;
+    bool strict;
+    ampc_status status;
+    size_t counts[DIAG_NOTE + 1];
+    char *first_error; /* NULL while there is none, or when it could not be kept */
+};
+
+typedef struct text {
+    char *data;
+    size_t length, capacity;
+    bool failed;
+} text;
+
+diag *diag_new(diag_sink *sink, void *user)
+{
+    diag *d = calloc(1, sizeof *d);
+    if (!d) return NULL;
+    d->sink = sink;
+    d->user = user;
+    return d;
+}
+
+void diag_free(diag *d)
+{
+    if (!d) return;
+    free(d->first_error);
+    free(d);
+}
+
+void diag_set_strict(diag *d, bool strict)
+{
+    d->strict = strict;
+}
+
+static void text_add(text *t, const char *bytes, size_t n)
+{
+    if (t->capacity - t->length <= n && !t->failed) {
+        size_t capacity = (t->length + n + 1) * 2;
+        char *larger = realloc(t->data, capacity);
+        t->failed = !larger;
+        if (larger) {
+            t->data = larger;
+            t->capacity = capacity;
+        }
+    }
+    if (t->failed) return;
+    memcpy(t->data + t->length, bytes, n);
+    t->length += n;
+    t->data[t->length] = 0;
+}
+
+static void text_put(text *t, const char *s)
+{
+    text_add(t, s, strlen(s));
+}
+
+/* Bytes of the UTF-8 sequence at s (1 to 4), 0 when it is none. Overlong forms, surrogates and values
+ * beyond U+10FFFF are none. */
+static size_t utf8_length(const unsigned char *s, size_t n)
+{
+    static const uint32_t smallest[5] = {0, 0, 0x80, 0x800, 0x10000};
+    size_t length = s[0] < 0x80 ? 1 : s[0] >> 5 == 6 ? 2 : s[0] >> 4 == 14 ? 3 : s[0] >> 3 == 30 ? 4 : 0;
+    if (length < 2 || length > n) return length <= n ? length : 0;
+    uint32_t code = s[0] & (0xffu >> (length + 1));
+    for (size_t i = 1; i < length; i++) {
+        if (s[i] >> 6 != 2) return 0;
+        code = code << 6 | (s[i] & 0x3fu);
+    }
+    bool valid = code >= smallest[length] && code <= 0x10ffff && (code < 0xd800 || code > 0xdfff);
+    return valid ? length : 0;
+}
+
+/* A control character: C0, DEL, or C1 (U+0080 to U+009F, which some terminals obey). */
+static bool is_control(const unsigned char *s, size_t length)
+{
+    return s[0] < 0x20 || s[0] == 0x7f || (length == 2 && s[0] == 0xc2 && s[1] < 0xa0);
+}
+
+/* Adds n bytes printably, `limit` characters at most (then "..."); bytes in `keep` go through as they are.
+ * Returns the number of columns written. */
+static size_t text_escape(text *t, const char *bytes, size_t n, size_t limit, const char *keep)
+{
+    size_t columns = 0, characters = 0;
+    for (size_t i = 0; i < n; characters++) {
+        if (characters == limit) {
+            text_put(t, "...");
+            return columns + 3;
+        }
+        const unsigned char *s = (const unsigned char *)bytes + i;
+        size_t length = utf8_length(s, n - i);
+        if (length && (!is_control(s, length) || strchr(keep, s[0]))) {
+            text_add(t, bytes + i, length);
+            columns++;
+            i += length;
+            continue;
+        }
+        char hex[8];
+        snprintf(hex, sizeof hex, "\\x%02x", s[0]);
+        text_put(t, hex);
+        columns += 4;
+        i++;
+    }
+    return columns;
+}
+
+static void text_number(text *t, int number)
+{
+    char digits[16];
+    snprintf(digits, sizeof digits, "%d:", number);
+    text_put(t, digits);
+}
+
+/* "FILE:LINE:COL: node 'NAME' (OP): ", of which every part may be absent. */
+static void put_location(text *t, diag_loc loc)
+{
+    if (loc.file) {
+        text_escape(t, loc.file, strlen(loc.file), SIZE_MAX, "");
+        text_put(t, ":");
+    }
+    if (loc.line > 0) text_number(t, loc.line);
+    if (loc.line > 0 && loc.column > 0) text_number(t, loc.column);
+    if (t->length) text_put(t, " ");
+    bool named = loc.node && *loc.node;
+    if (!named && !loc.op) return;
+    text_put(t, "node");
+    if (named) {
+        text_put(t, " '");
+        text_escape(t, loc.node, strlen(loc.node), NAME_LIMIT, "");
+        text_put(t, "'");
+    }
+    if (loc.op) {
+        text_put(t, " (");
+        text_escape(t, loc.op, strlen(loc.op), NAME_LIMIT, "");
+        text_put(t, ")");
+    }
+    text_put(t, ": ");
+}
+
+/* The source line and a caret under the column; of a long line the part around the column. */
+static void put_caret(text *t, diag_loc loc)
+{
+    size_t length = strlen(loc.text), column = loc.column > 0 ? (size_t)loc.column - 1 : 0;
+    if (column > length) column = length;
+    size_t start = length > LINE_SHOWN && column > LINE_BEFORE ? column - LINE_BEFORE : 0;
+    while (start && ((unsigned char)loc.text[start] >> 6) == 2) start--;
+    text_put(t, "\n  ");
+    text pad = {0};
+    size_t columns = text_escape(&pad, loc.text + start, column - start, SIZE_MAX, "");
+    free(pad.data);
+    text_escape(t, loc.text + start, length - start, LINE_SHOWN, "");
+    if (loc.column <= 0) return;
+    text_put(t, "\n  ");
+    while (columns--) text_put(t, " ");
+    text_put(t, "^");
+}
+
+static void put_message(text *t, const char *format, va_list args)
+{
+    va_list again;
+    va_copy(again, args);
+    int length = vsnprintf(NULL, 0, format, args);
+    char *raw = length < 0 ? NULL : malloc((size_t)length + 1);
+    if (raw) {
+        vsnprintf(raw, (size_t)length + 1, format, again);
+        text_escape(t, raw, (size_t)length, SIZE_MAX, "\n\t");
+    } else {
+        t->failed = true;
+    }
+    free(raw);
+    va_end(again);
+}
+
+static void report(diag *d, diag_level level, ampc_status code, diag_loc loc, const char *format,
+                   va_list args)
+{
+    static const char *const words[] = {"error: ", "warning: ", "remark: ", "note: "};
+    text t = {0};
+    put_location(&t, loc);
+    text_put(&t, words[level]);
+    put_message(&t, format, args);
+    if (loc.text && loc.line > 0) put_caret(&t, loc);
+    const char *message = t.failed ? no_memory : t.data;
+    d->counts[level]++;
+    if (d->sink) d->sink(d->user, level, message);
+    if (level == DIAG_ERROR && d->status == AMPC_OK) {
+        d->status = code;
+        if (!t.failed) {
+            d->first_error = t.data;
+            return;
+        }
+    }
+    free(t.data);
+}
+
+ampc_status diag_verror(diag *d, ampc_status code, diag_loc loc, const char *format, va_list args)
+{
+    report(d, DIAG_ERROR, code, loc, format, args);
+    return code;
+}
+
+ampc_status diag_error(diag *d, ampc_status code, diag_loc loc, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    report(d, DIAG_ERROR, code, loc, format, args);
+    va_end(args);
+    return code;
+}
+
+ampc_status diag_warning(diag *d, diag_loc loc, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    report(d, d->strict ? DIAG_ERROR : DIAG_WARNING, AMPC_REJECTED, loc, format, args);
+    va_end(args);
+    return d->strict ? AMPC_REJECTED : AMPC_OK;
+}
+
+void diag_remark(diag *d, diag_loc loc, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    report(d, DIAG_REMARK, AMPC_OK, loc, format, args);
+    va_end(args);
+}
+
+void diag_note(diag *d, diag_loc loc, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    report(d, DIAG_NOTE, AMPC_OK, loc, format, args);
+    va_end(args);
+}
+
+ampc_status diag_status(const diag *d)
+{
+    return d->status;
+}
+
+size_t diag_count(const diag *d, diag_level level)
+{
+    return d->counts[level];
+}
+
+const char *diag_first_error(const diag *d)
+{
+    if (d->first_error) return d->first_error;
+    return d->status == AMPC_OK ? "" : no_memory;
+}
+
+void diag_clear(diag *d)
+{
+    free(d->first_error);
+    d->first_error = NULL;
+    d->status = AMPC_OK;
+    memset(d->counts, 0, sizeof d->counts);
+}
+
+const char *ampc_status_name(ampc_status s)
+{
+    switch (s) {
+#define NAME(name, code, text) case name: return #name;
+        AMPC_STATUS_MAP(NAME)
+#undef NAME
+    }
+    return "unknown status";
+}
+
+const char *ampc_status_sentence(ampc_status s)
+{
+    switch (s) {
+#define SENTENCE(name, code, text) case name: return text;
+        AMPC_STATUS_MAP(SENTENCE)
+#undef SENTENCE
+    }
+    return "unknown status";
+}

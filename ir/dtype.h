@@ -1,0 +1,84 @@
+/* dtype.h - element types and exact conversions between them.
+ *
+ * Rules (they hold for constants, kernels and checkpoints alike): float -> narrower float rounds once to
+ * nearest even, keeps subnormals, overflows to infinity, keeps NaN a NaN; float -> integer truncates and
+ * saturates (NaN -> 0); integer -> narrower integer wraps; anything -> bool is (x != 0). */
+#ifndef AMPC_DTYPE_H
+#define AMPC_DTYPE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+/*        name  bytes kind (F float, I integer, B bool) */
+#define IR_DTYPE_MAP(X)                                                                            \
+    X(f64, 8, F)                                                                                   \
+    X(f32, 4, F)                                                                                   \
+    X(f16, 2, F)                                                                                   \
+    X(bf16, 2, F)                                                                                  \
+    X(i64, 8, I)                                                                                   \
+    X(i32, 4, I)                                                                                   \
+    X(i16, 2, I)                                                                                   \
+    X(i8, 1, I)                                                                                    \
+    X(u8, 1, I)                                                                                    \
+    X(bool, 1, B)
+
+typedef enum ir_dtype {
+    IR_NO_DTYPE, /* absent; as DTYPE attribute: the same type as the input (SAME) */
+#define IR_DTYPE_ENUM(name, bytes, kind) IR_##name,
+    IR_DTYPE_MAP(IR_DTYPE_ENUM)
+#undef IR_DTYPE_ENUM
+        IR_DTYPE_COUNT
+} ir_dtype;
+
+const char *ir_dtype_name(ir_dtype t);          /* "f32"; IR_NO_DTYPE: "same" */
+ir_dtype ir_dtype_parse(const char *name);      /* IR_NO_DTYPE when unknown */
+size_t ir_dtype_size(ir_dtype t);               /* bytes of one element */
+bool ir_dtype_is_float(ir_dtype t);
+bool ir_dtype_is_low(ir_dtype t);               /* f16, bf16 */
+bool ir_dtype_is_int(ir_dtype t);               /* bool is not an integer */
+
+/* n elements from one type to another by the rules above; src and dst do not overlap. Reference code:
+ * the kernels have fast versions with the same results. */
+void ir_convert(ir_dtype to, void *dst, ir_dtype from, const void *src, size_t n);
+double ir_load_f64(ir_dtype t, const void *p);  /* one element as double (i64 may round) */
+int64_t ir_load_i64(ir_dtype t, const void *p); /* one element as integer, floats truncated */
+void ir_store_f64(ir_dtype t, void *p, double v);
+void ir_store_i64(ir_dtype t, void *p, int64_t v);
+
+/* Scalar conversions, inline because every portable kernel loop uses them. */
+static inline float ir_f32_bits(uint32_t u) { float f; memcpy(&f, &u, 4); return f; }
+static inline uint32_t ir_bits_f32(float f) { uint32_t u; memcpy(&u, &f, 4); return u; }
+
+static inline float ir_bf16_to_f32(uint16_t h) { return ir_f32_bits((uint32_t)h << 16); }
+
+static inline uint16_t ir_f32_to_bf16(float f)
+{
+    uint32_t u = ir_bits_f32(f);
+    if ((u & 0x7fffffffu) > 0x7f800000u) return (uint16_t)((u >> 16) | 0x40u); /* quiet NaN */
+    return (uint16_t)((u + 0x7fffu + ((u >> 16) & 1u)) >> 16);
+}
+
+static inline float ir_f16_to_f32(uint16_t h)
+{
+    uint32_t sign = (uint32_t)(h & 0x8000u) << 16, rest = h & 0x7fffu;
+    if (rest >= 0x7c00u) return ir_f32_bits(sign | 0x7f800000u | ((rest & 0x3ffu) << 13) |
+                                            ((rest & 0x3ffu) ? 0x400000u : 0u));
+    if (rest >= 0x0400u) return ir_f32_bits(sign | ((rest << 13) + 0x38000000u));
+    return ir_f32_bits(sign | ir_bits_f32((float)rest * 0x1p-24f)); /* subnormal: exact product */
+}
+
+static inline uint16_t ir_f32_to_f16(float f)
+{
+    uint32_t u = ir_bits_f32(f), sign = (u >> 16) & 0x8000u, mag = u & 0x7fffffffu;
+    if (mag > 0x7f800000u) return (uint16_t)(sign | 0x7e00u | ((mag >> 13) & 0x1ffu));
+    if (mag >= 0x477ff000u) return (uint16_t)(sign | 0x7c00u); /* 65520 and above */
+    if (mag < 0x38800000u) {                                   /* below 2^-14: round at 2^-24 */
+        float scaled = ir_f32_bits(mag) + 0.5f;                /* the ulp of [0.5, 1) is 2^-24 */
+        return (uint16_t)(sign | (ir_bits_f32(scaled) - 0x3f000000u));
+    }
+    return (uint16_t)(sign | ((mag - 0x38000000u + 0xfffu + ((mag >> 13) & 1u)) >> 13));
+}
+
+#endif
