@@ -1,0 +1,49 @@
+/* dim.h - a dimension is a number or a polynomial in symbols.
+ *
+ * Expressions are interned in a table (one per module), so equal dimensions are equal integers. An
+ * expression is a sum of integer coefficients times products of atoms; an atom is a symbol or a floor
+ * division of an expression by a positive constant: N, N*T, 4*N+2, floor((N+1)/2). Symbols are sizes: never negative.
+ *
+ * The same representation carries the integers of folded shape sub-graphs, so numbers may be negative.
+ * Numbers below IR_DIM_LOWEST do not occur (they are saturated to it); that range marks expressions. */
+#ifndef AMPC_DIM_H
+#define AMPC_DIM_H
+
+#include "ir/arena.h"
+
+typedef int64_t ir_dim;
+
+#define IR_DIM_LOWEST (INT64_MIN + ((int64_t)1 << 32))
+#define IR_DIM_NONE INT64_MIN /* "no such dimension": overflow, or not expressible */
+
+static inline bool ir_dim_is_symbolic(ir_dim d) { return d < IR_DIM_LOWEST && d != IR_DIM_NONE; }
+
+typedef struct ir_dim_table ir_dim_table;
+ir_dim_table *ir_dim_table_new(arena *a);
+
+ir_dim ir_dim_number(int64_t n);                              /* saturates at IR_DIM_LOWEST */
+ir_dim ir_dim_symbol(ir_dim_table *t, const char *name);      /* the same name gives the same dimension */
+size_t ir_dim_symbol_count(const ir_dim_table *t);
+const char *ir_dim_symbol_name(const ir_dim_table *t, size_t index);
+
+/* Arithmetic in canonical form. IR_DIM_NONE on overflow or when an operand is IR_DIM_NONE. */
+ir_dim ir_dim_add(ir_dim_table *t, ir_dim a, ir_dim b);
+ir_dim ir_dim_sub(ir_dim_table *t, ir_dim a, ir_dim b);
+ir_dim ir_dim_mul(ir_dim_table *t, ir_dim a, ir_dim b);
+ir_dim ir_dim_floordiv(ir_dim_table *t, ir_dim a, int64_t k);  /* k > 0; exact where every term divides */
+ir_dim ir_dim_div(ir_dim_table *t, ir_dim a, ir_dim b);        /* exact quotient of polynomials, else NONE */
+ir_dim ir_dim_product(ir_dim_table *t, const ir_dim *dims, int rank);
+
+/* The value under a binding: sizes[i] is the size of symbol i, or -1 when unbound. False (and *unbound,
+ * if wanted, the index of a symbol without size) when it has none. */
+bool ir_dim_eval(const ir_dim_table *t, ir_dim d, const int64_t *sizes, int64_t *out, size_t *unbound);
+
+/* d with bound symbols replaced (ampc --dim). */
+ir_dim ir_dim_bind(ir_dim_table *t, ir_dim d, const int64_t *sizes);
+
+/* Text: "64", "N", "N*T", "2*N*T+1", "floor((N+1)/2)"; no blanks. Parse returns IR_DIM_NONE if malformed;
+ * *end is then where it stopped. Symbol names outside [A-Za-z0-9_.] are quoted with JSON escapes. */
+const char *ir_dim_print(const ir_dim_table *t, ir_dim d, arena *a);
+ir_dim ir_dim_parse(ir_dim_table *t, const char *text, const char **end);
+
+#endif

@@ -1,0 +1,135 @@
+/* ops.h - what the op table says, for every room: op numbers, slots, attributes.
+ *
+ * IR_IN(matmul, bias), IR_OUT(layer_norm, rstd), IR_ATTR(conv, pads) give the position of a slot; a name that
+ * ops.def does not have is a compile error. */
+#ifndef AMPC_OPS_H
+#define AMPC_OPS_H
+
+#include "ir/dim.h"
+#include "ir/dtype.h"
+
+#define IR_MAX_RANK 12 /* of a value inside the IR; models are limited to 8 */
+
+typedef enum ir_op {
+#define OP(name, amp, traits, infer, grad, kernel) IR_OP_##name,
+#define END
+#define IN(name, type)
+#define OPT(name, type)
+#define INS(name, type)
+#define OUT(name, type)
+#define OUTS(name, type)
+#define INT(name, value)
+#define INTS(name)
+#define FLOAT(name, value)
+#define BOOL(name, value)
+#define DTYPE(name, value)
+#define STR(name, value)
+#define DIMS(name)
+#include "ir/ops.def"
+    IR_OP_COUNT
+} ir_op;
+
+/* Slot positions, as offsets in structs that are never instantiated (member 0 is a dummy). */
+#define OP(name, amp, traits, infer, grad, kernel) struct ir_in_##name { char op_;
+#define END };
+#define IN(name, type) char name;
+#define OPT(name, type) char name;
+#define INS(name, type) char name;
+#define OUT(name, type)
+#define OUTS(name, type)
+#define INT(name, value)
+#define INTS(name)
+#define FLOAT(name, value)
+#define BOOL(name, value)
+#define DTYPE(name, value)
+#define STR(name, value)
+#define DIMS(name)
+#include "ir/ops.def"
+
+#define OP(name, amp, traits, infer, grad, kernel) struct ir_out_##name { char op_;
+#define END };
+#define IN(name, type)
+#define OPT(name, type)
+#define INS(name, type)
+#define OUT(name, type) char name;
+#define OUTS(name, type) char name;
+#define INT(name, value)
+#define INTS(name)
+#define FLOAT(name, value)
+#define BOOL(name, value)
+#define DTYPE(name, value)
+#define STR(name, value)
+#define DIMS(name)
+#include "ir/ops.def"
+
+#define OP(name, amp, traits, infer, grad, kernel) struct ir_attr_##name { char op_;
+#define END };
+#define IN(name, type)
+#define OPT(name, type)
+#define INS(name, type)
+#define OUT(name, type)
+#define OUTS(name, type)
+#define INT(name, value) char name;
+#define INTS(name) char name;
+#define FLOAT(name, value) char name;
+#define BOOL(name, value) char name;
+#define DTYPE(name, value) char name;
+#define STR(name, value) char name;
+#define DIMS(name) char name;
+#include "ir/ops.def"
+
+#define IR_IN(op, slot) ((int)offsetof(struct ir_in_##op, slot) - 1)
+#define IR_OUT(op, slot) ((int)offsetof(struct ir_out_##op, slot) - 1)
+#define IR_ATTR(op, slot) ((int)offsetof(struct ir_attr_##op, slot) - 1)
+
+typedef enum ir_colour { IR_WHITE, IR_BLACK, IR_GRAY, IR_CLEAR, IR_KEEP } ir_colour;
+
+enum ir_trait { IR_PURE = 1, IR_EFFECT = 2, IR_INPLACE = 4, IR_VIEW = 8, IR_F32_INSIDE = 16 };
+
+/* Slot kinds and the dtype groups of ops.def. */
+typedef enum ir_slot_kind {
+    IR_SLOT_IN, IR_SLOT_OPT, IR_SLOT_INS, IR_SLOT_OUT, IR_SLOT_OUTS,
+    IR_SLOT_INT, IR_SLOT_INTS, IR_SLOT_FLOAT, IR_SLOT_BOOL, IR_SLOT_DTYPE, IR_SLOT_STR, IR_SLOT_DIMS
+} ir_slot_kind;
+typedef enum ir_group { IR_GROUP_NONE, IR_GROUP_F, IR_GROUP_G, IR_GROUP_F32, IR_GROUP_N, IR_GROUP_I,
+                        IR_GROUP_B, IR_GROUP_T, IR_GROUP_U } ir_group;
+
+/* An attribute's value; which member is meant says the slot. Lists of a node live in its arena. */
+typedef struct ir_attr {
+    union {
+        int64_t i;      /* INT, BOOL (0 or 1) */
+        double f;       /* FLOAT */
+        ir_dtype dtype; /* DTYPE; IR_NO_DTYPE = SAME */
+        const char *s;  /* STR */
+        struct {
+            const int64_t *items; /* INTS; DIMS (ir_dim in the graph, plain numbers in a kernel call) */
+            int count;
+        } list;
+    };
+} ir_attr;
+
+typedef struct ir_slot {
+    const char *name;
+    ir_slot_kind kind;
+    ir_group group;   /* operands and results */
+    ir_attr initial;  /* attributes: the value when not written */
+} ir_slot;
+
+typedef struct ir_op_info {
+    const char *name;
+    ir_colour colour;
+    unsigned traits;
+    int n_in, n_out, n_attr;  /* slots, a variadic one counted once */
+    int variadic_in;          /* position of the INS slot, or -1 */
+    int variadic_out;         /* position of the OUTS slot, or -1 */
+    const ir_slot *in, *out, *attr;
+} ir_op_info;
+
+extern const ir_op_info *const ir_op_infos; /* [IR_OP_COUNT] */
+static inline const ir_op_info *ir_op_get(ir_op op) { return &ir_op_infos[op]; }
+bool ir_op_find(const char *name, ir_op *out);
+/* The slot of operand (result) number i when the node has n of them; NULL when the arity is wrong. */
+const ir_slot *ir_op_in_slot(ir_op op, int i, int n);
+const ir_slot *ir_op_out_slot(ir_op op, int i, int n);
+
+#endif

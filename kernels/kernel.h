@@ -1,0 +1,63 @@
+/* kernel.h - one signature for every kernel on every device.
+ *
+ * A kernel reads dense row-major views and writes dense row-major views. Arithmetic is in f32 (f64 for f64 views,
+ * integers in their own type), storage in each view's dtype; a low-precision result is rounded once. Kernels never
+ * allocate while running: what they need beyond their operands is workspace, sized when the plan is made, and state
+ * (library primitives, packed tables), made by `prepare` once per plan step and shapes.
+ *
+ * Order of work is a function of shapes and of ctx->threads only, so equal threads give equal bits. */
+#ifndef AMPC_KERNEL_H
+#define AMPC_KERNEL_H
+
+#include "ir/ampc_status.h"
+#include "ir/ops.h"
+
+typedef struct k_view {
+    void *data;      /* 64-byte aligned when the planner placed it; NULL: absent operand or unwanted result */
+    ir_dtype dtype;  /* IR_NO_DTYPE when absent */
+    int rank;
+    int64_t dims[IR_MAX_RANK];
+} k_view;
+
+static inline int64_t k_count(const k_view *v)
+{
+    int64_t n = 1;
+    for (int i = 0; i < v->rank; i++) n *= v->dims[i];
+    return n;
+}
+static inline size_t k_bytes(const k_view *v) { return (size_t)k_count(v) * ir_dtype_size(v->dtype); }
+static inline bool k_present(const k_view *v) { return v->dtype != IR_NO_DTYPE; }
+
+typedef struct k_context {
+    int threads;          /* OpenMP threads of every parallel loop and library call */
+    char *error;          /* a kernel that fails writes its reason here (at most error_size bytes) */
+    size_t error_size;
+} k_context;
+
+typedef struct k_args {
+    ir_op op;
+    const k_view *in;     /* by operand position */
+    k_view *out;          /* by result position */
+    int n_in, n_out;
+    const ir_attr *attr;  /* by slot; DIMS are plain numbers */
+    void *workspace;      /* the size that `prepare` asked for; 64-byte aligned; contents undefined */
+    void *state;          /* what `prepare` made */
+    const k_context *ctx;
+} k_args;
+
+/* A kernel of the table. `prepare` sees shapes, dtypes, attributes and which operands and results are present
+ * (data pointers are not valid yet); it may set *state (freed by `release`) and *workspace bytes. NULL where not
+ * needed. Status: AMPC_UNSUPPORTED for a dtype or shape that the kernel refuses, with the reason in ctx->error. */
+typedef struct k_kernel {
+    const char *name;
+    ampc_status (*prepare)(const k_args *args, void **state, size_t *workspace);
+    ampc_status (*run)(const k_args *args);
+    void (*release)(void *state);
+} k_kernel;
+
+/* kernels/cpu: the kernel of each op (the `kernel` column); NULL entries only for `none` and `view`. */
+const k_kernel *cpu_kernel(ir_op op);
+/* Opens oneDNN (once per process). AMPC_DEVICE with the reason when it cannot be had. */
+ampc_status cpu_open(char *error, size_t error_size);
+
+#endif
