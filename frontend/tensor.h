@@ -68,7 +68,7 @@ typedef struct onnx_tensor {
     size_t size;      /* bytes: count * onnx_type_size(type) */
     const void *bytes; /* `size` bytes of little-endian elements, 16-byte aligned */
     const char *path; /* the file that holds them, at any alignment: `size` bytes at `offset` */
-    uint64_t offset;
+    int64_t offset;
 } onnx_tensor;
 
 /* Checks and describes one TensorProto of `f`. What `out` points to lives in `a` and survives onnx_file_close.

@@ -1,0 +1,198 @@
+/* decode.c - opens, maps, pre-scans and parses a model file.
+ *
+ * The skinny copy lives in a scratch arena that is gone when the parser is done. The parser's allocator hands out
+ * zeroed arena memory with one byte to spare, which terminates every string and bytes field; freeing is dropping
+ * the arena, so nothing ever walks the message again to free it. */
+#include "frontend/decode.h"
+
+#include "frontend/external.h"
+#include "frontend/prescan.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { READ_AT_ONCE = 1 << 20 };            /* files up to this size are read, larger ones are mapped */
+#define ARENA_LIMIT ((size_t)2 << 30)       /* decoded bytes of one model, whatever its size */
+
+/* ---- bytes -> message ------------------------------------------------------------------------------------- */
+
+static void *parser_alloc(void *a, size_t size)
+{
+    return size < SIZE_MAX ? arena_alloc(a, size + 1) : NULL;
+}
+
+static void parser_free(void *a, void *p)
+{
+    (void)a;
+    (void)p;
+}
+
+static ampc_status prescan_and_parse(arena *scratch, arena *a, const ProtobufCMessageDescriptor *root,
+                                     const uint8_t *data, size_t size, const char *what, diag *d,
+                                     ProtobufCMessage **out)
+{
+    if (size > ONNX_FILE_MAX)
+        return diag_error(d, AMPC_REJECTED, DIAG_FILE(what),
+                          "a model file is at most 2 GiB (weights can lie in external data files)");
+    onnx_skinny skinny;
+    TRY(onnx_prescan(scratch, root, data, size, what, d, &skinny));
+    ProtobufCAllocator allocator = {parser_alloc, parser_free, a};
+    *out = protobuf_c_message_unpack(root, &allocator, skinny.size, skinny.bytes);
+    if (!*out) return diag_error(d, AMPC_REJECTED, DIAG_FILE(what), "not a valid %s", root->short_name);
+    return AMPC_OK;
+}
+
+ampc_status onnx_decode(arena *a, const ProtobufCMessageDescriptor *root, const uint8_t *data, size_t size,
+                        const char *what, diag *d, ProtobufCMessage **out)
+{
+    jmp_buf guard;
+    arena *scratch = arena_new(0);
+    jmp_buf *before = arena_set_guard(a, &guard);
+    ampc_status status;
+    if (!scratch || setjmp(guard)) {
+        status = diag_error(d, AMPC_NO_MEMORY, DIAG_FILE(what), "not enough memory to decode it");
+    } else {
+        arena_set_guard(scratch, &guard);
+        status = prescan_and_parse(scratch, a, root, data, size, what, d, out);
+    }
+    arena_set_guard(a, before);
+    arena_free(scratch);
+    return status;
+}
+
+const char *onnx_bytes_text(ProtobufCBinaryData b)
+{
+    if (!b.len) return "";
+    return memchr(b.data, 0, b.len) ? NULL : (const char *)b.data;
+}
+
+/* ---- file -> bytes ---------------------------------------------------------------------------------------- */
+
+static ampc_status check_file(int fd, const char *path, diag *d, size_t *size)
+{
+    struct stat st;
+    if (fstat(fd, &st))
+        return diag_error(d, AMPC_IO, DIAG_FILE(path), "cannot be examined: %s", strerrordesc_np(errno));
+    if (!S_ISREG(st.st_mode)) return diag_error(d, AMPC_IO, DIAG_FILE(path), "not a regular file");
+    if (st.st_size == 0) return diag_error(d, AMPC_REJECTED, DIAG_FILE(path), "the file is empty");
+    if ((uint64_t)st.st_size > ONNX_FILE_MAX)
+        return diag_error(d, AMPC_REJECTED, DIAG_FILE(path),
+                          "a model file is at most 2 GiB (weights can lie in external data files)");
+    *size = (size_t)st.st_size;
+    return AMPC_OK;
+}
+
+static ampc_status map_all(int fd, const char *path, size_t size, diag *d, const uint8_t **data)
+{
+    void *p = mmap(NULL, size, PROT_READ, MAP_PRIVATE, fd, 0);
+    if (p == MAP_FAILED)
+        return diag_error(d, AMPC_IO, DIAG_FILE(path), "cannot be mapped: %s", strerrordesc_np(errno));
+    *data = p;
+    return AMPC_OK;
+}
+
+static ampc_status read_all(arena *a, int fd, const char *path, size_t size, diag *d, const uint8_t **data)
+{
+    uint8_t *buffer = arena_alloc(a, size);
+    for (size_t done = 0; done < size;) {
+        ssize_t n = read(fd, buffer + done, size - done);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0)
+            return diag_error(d, AMPC_IO, DIAG_FILE(path), "cannot be read: %s", strerrordesc_np(errno));
+        if (n == 0) return diag_error(d, AMPC_IO, DIAG_FILE(path), "became shorter while it was read");
+        done += (size_t)n;
+    }
+    *data = buffer;
+    return AMPC_OK;
+}
+
+ampc_status onnx_bytes_load(arena *a, const char *path, diag *d, const uint8_t **data, size_t *size, bool *mapped)
+{
+    if (mapped) *mapped = false;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    if (fd < 0)
+        return diag_error(d, AMPC_IO, DIAG_FILE(path), "cannot be opened: %s", strerrordesc_np(errno));
+    jmp_buf guard;
+    jmp_buf *before = arena_set_guard(a, &guard);
+    ampc_status status;
+    if (setjmp(guard)) {
+        status = diag_error(d, AMPC_NO_MEMORY, DIAG_FILE(path), "not enough memory to read it");
+    } else if ((status = check_file(fd, path, d, size)) == AMPC_OK) {
+        bool map = mapped && *size > READ_AT_ONCE;
+        status = map ? map_all(fd, path, *size, d, data) : read_all(a, fd, path, *size, d, data);
+        if (map) *mapped = status == AMPC_OK;
+    }
+    arena_set_guard(a, before);
+    close(fd);
+    return status;
+}
+
+/* ---- the model file --------------------------------------------------------------------------------------- */
+
+/* An empty file struct in an arena of its own, or NULL. */
+static onnx_file *file_new(const char *path)
+{
+    arena *a = arena_new(ARENA_LIMIT);
+    if (!a) return NULL;
+    jmp_buf guard;
+    if (setjmp(guard)) {
+        arena_free(a);
+        return NULL;
+    }
+    arena_set_guard(a, &guard);
+    onnx_file *f = arena_alloc(a, sizeof *f);
+    f->path = arena_strdup(a, path);
+    f->dir_fd = -1;
+    f->arena = a;
+    arena_set_guard(a, NULL);
+    return f;
+}
+
+/* Decodes the bytes that `f` holds and hands it out, or closes it. */
+static ampc_status file_finish(onnx_file *f, ampc_status status, diag *d, onnx_file **out)
+{
+    ProtobufCMessage *model = NULL;
+    if (status == AMPC_OK)
+        status = onnx_decode(f->arena, &onnx__model_proto__descriptor, f->data, f->size, f->path, d, &model);
+    if (status != AMPC_OK) {
+        onnx_file_close(f);
+        return status;
+    }
+    /* The pages that the pre-scan touched can be had again; nothing else was read. */
+    if (f->mapped) (void)madvise((void *)(uintptr_t)f->data, f->size, MADV_DONTNEED);
+    f->model = (const Onnx__ModelProto *)model;
+    *out = f;
+    return AMPC_OK;
+}
+
+ampc_status onnx_file_open(const char *path, diag *d, onnx_file **out)
+{
+    *out = NULL;
+    onnx_file *f = file_new(path);
+    if (!f) return diag_error(d, AMPC_NO_MEMORY, DIAG_FILE(path), "not enough memory to open it");
+    ampc_status status = onnx_bytes_load(f->arena, path, d, &f->data, &f->size, &f->mapped);
+    return file_finish(f, status, d, out);
+}
+
+ampc_status onnx_file_wrap(const void *data, size_t size, const char *name, diag *d, onnx_file **out)
+{
+    *out = NULL;
+    onnx_file *f = file_new(name);
+    if (!f) return diag_error(d, AMPC_NO_MEMORY, DIAG_FILE(name), "not enough memory to open it");
+    f->data = data;
+    f->size = size;
+    f->in_memory = true;
+    return file_finish(f, AMPC_OK, d, out);
+}
+
+void onnx_file_close(onnx_file *f)
+{
+    if (!f) return;
+    onnx_external_close(f);
+    if (f->mapped) munmap((void *)(uintptr_t)f->data, f->size);
+    arena_free(f->arena);
+}
