@@ -1,0 +1,275 @@
+/* build.c - making nodes through a cursor, and shorthands for the usual formulas. */
+#include "ir/ir.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+
+ir_builder ir_builder_at_end(ir_graph *g, diag *d)
+{
+    ir_phase phase = g->last ? g->last->phase : IR_FORWARD;
+    return (ir_builder){.graph = g, .phase = phase, .diag = d};
+}
+
+ir_builder ir_builder_before(ir_node *n, diag *d)
+{
+    return (ir_builder){.graph = n->graph, .before = n, .phase = n->phase, .loc = n->loc, .diag = d};
+}
+
+ir_builder ir_builder_after(ir_node *n, diag *d)
+{
+    return (ir_builder){.graph = n->graph, .before = n->next, .phase = n->phase, .loc = n->loc, .diag = d};
+}
+
+/* ---- nodes -------------------------------------------------------------------------------------------------------- */
+
+static bool operands_complete(ir_op op, int n_in, ir_value *const *in)
+{
+    const ir_op_info *info = ir_op_get(op);
+    int mandatory = info->variadic_in >= 0 ? info->n_in - 1 : 0;
+    if (n_in < mandatory) return false;
+    for (int i = 0; i < n_in; i++) {
+        const ir_slot *slot = ir_op_in_slot(op, i, n_in);
+        if (slot && slot->kind != IR_SLOT_OPT && !in[i]) return false;
+    }
+    for (int i = n_in; i < info->n_in && info->variadic_in < 0; i++)
+        if (info->in[i].kind != IR_SLOT_OPT) return false;
+    return true;
+}
+
+static ir_value *result_new(ir_node *n, ir_graph *g, int i)
+{
+    ir_value *v = arena_alloc(g->module->arena, sizeof *v);
+    v->id = g->value_ids++;
+    v->kind = IR_VALUE_RESULT;
+    v->graph = g;
+    v->def = n;
+    v->def_index = i;
+    return v;
+}
+
+ir_node *ir_new_array(ir_builder *b, ir_op op, int n_in, ir_value *const *in, int n_out)
+{
+    if (!operands_complete(op, n_in, in)) return NULL;
+    const ir_op_info *info = ir_op_get(op);
+    arena *a = b->graph->module->arena;
+    ir_node *n = arena_alloc(a, sizeof *n);
+    n->id = b->graph->node_ids++;
+    n->op = op;
+    n->phase = b->phase;
+    n->loc = b->loc;
+    /* Optional operands at the end may be left out by the caller; the node has every slot. */
+    n->n_in = info->variadic_in < 0 && n_in < info->n_in ? info->n_in : n_in;
+    n->n_out = n_out ? n_out : info->n_out;
+    n->in = arena_array(a, (size_t)n->n_in + 1, sizeof *n->in);
+    n->out = arena_array(a, (size_t)n->n_out + 1, sizeof *n->out);
+    n->attr = arena_array(a, (size_t)info->n_attr + 1, sizeof *n->attr);
+    for (int i = 0; i < n->n_in; i++) {
+        n->in[i].user = n;
+        n->in[i].index = i;
+        if (i < n_in) ir_node_set_input(n, i, in[i]);
+    }
+    for (int i = 0; i < n->n_out; i++) n->out[i] = result_new(n, b->graph, i);
+    for (int i = 0; i < info->n_attr; i++) n->attr[i] = info->attr[i].initial;
+    return n;
+}
+
+ir_node *ir_new(ir_builder *b, ir_op op, int n_in, ...)
+{
+    ir_value *in[16];
+    assert(n_in <= 16);
+    va_list args;
+    va_start(args, n_in);
+    for (int i = 0; i < n_in; i++) in[i] = va_arg(args, ir_value *);
+    va_end(args);
+    return ir_new_array(b, op, n_in, in, 0);
+}
+
+static arena *node_arena(const ir_node *n)
+{
+    const ir_value *v = n->n_out > 0 ? n->out[0] : n->in[0].value;
+    return v->graph->module->arena;
+}
+
+void ir_set_int(ir_node *n, int attr, int64_t v)
+{
+    if (n) n->attr[attr].i = v;
+}
+
+void ir_set_bool(ir_node *n, int attr, bool v)
+{
+    if (n) n->attr[attr].i = v;
+}
+
+void ir_set_float(ir_node *n, int attr, double v)
+{
+    if (n) n->attr[attr].f = v;
+}
+
+void ir_set_dtype(ir_node *n, int attr, ir_dtype t)
+{
+    if (n) n->attr[attr].dtype = t;
+}
+
+void ir_set_str(ir_node *n, int attr, const char *s)
+{
+    if (n) n->attr[attr].s = arena_strdup(node_arena(n), s);
+}
+
+void ir_set_list(ir_node *n, int attr, const int64_t *items, int count)
+{
+    if (!n) return;
+    int64_t *copy = arena_array(node_arena(n), (size_t)count + 1, sizeof *copy);
+    for (int i = 0; i < count; i++) copy[i] = items[i];
+    n->attr[attr].list.items = copy;
+    n->attr[attr].list.count = count;
+}
+
+static void node_insert(ir_builder *b, ir_node *n)
+{
+    ir_graph *g = b->graph;
+    n->graph = g;
+    n->next = b->before;
+    n->prev = b->before ? b->before->prev : g->last;
+    if (n->prev) n->prev->next = n;
+    else g->first = n;
+    if (n->next) n->next->prev = n;
+    else g->last = n;
+}
+
+bool ir_done_all(ir_builder *b, ir_node *n)
+{
+    if (!n) return false;
+    for (int i = 0; i < n->n_out; i++) {
+        if (n->out[i]->name) continue;
+        char name[64];
+        const ir_slot *slot = ir_op_out_slot(n->op, i, n->n_out);
+        snprintf(name, sizeof name, i ? "%s.%s" : "%s", ir_op_get(n->op)->name, slot ? slot->name : "");
+        ir_value_rename(n->out[i], name);
+    }
+    if (ir_infer(n, b->diag) != AMPC_OK) {
+        ir_node_remove(n);
+        return false;
+    }
+    node_insert(b, n);
+    return true;
+}
+
+ir_value *ir_done(ir_builder *b, ir_node *n)
+{
+    return ir_done_all(b, n) && n->n_out > 0 ? n->out[0] : NULL;
+}
+
+/* ---- shorthands ------------------------------------------------------------------------------------------------------ */
+
+ir_value *ir_unary(ir_builder *b, ir_op op, ir_value *x)
+{
+    return ir_done(b, ir_new(b, op, 1, x));
+}
+
+ir_value *ir_binary(ir_builder *b, ir_op op, ir_value *x, ir_value *y)
+{
+    return ir_done(b, ir_new(b, op, 2, x, y));
+}
+
+ir_value *ir_cast(ir_builder *b, ir_value *x, ir_dtype to)
+{
+    if (!x || x->type.dtype == to) return x;
+    ir_node *n = ir_new(b, IR_OP_cast, 1, x);
+    ir_set_dtype(n, IR_ATTR(cast, to), to);
+    return ir_done(b, n);
+}
+
+ir_value *ir_reshape(ir_builder *b, ir_value *x, const ir_dim *dims, int rank)
+{
+    if (!x) return NULL;
+    ir_type wanted = ir_type_make(x->type.dtype, rank, dims);
+    if (ir_type_same_shape(&x->type, &wanted)) return x;
+    ir_node *n = ir_new(b, IR_OP_reshape, 1, x);
+    ir_set_list(n, IR_ATTR(reshape, shape), dims, rank);
+    return ir_done(b, n);
+}
+
+ir_value *ir_reshape_like(ir_builder *b, ir_value *x, const ir_type *shape)
+{
+    return ir_reshape(b, x, shape->dims, shape->rank);
+}
+
+ir_value *ir_expand(ir_builder *b, ir_value *x, const ir_dim *dims, int rank)
+{
+    if (!x) return NULL;
+    ir_type wanted = ir_type_make(x->type.dtype, rank, dims);
+    if (ir_type_same_shape(&x->type, &wanted)) return x;
+    ir_node *n = ir_new(b, IR_OP_expand, 1, x);
+    ir_set_list(n, IR_ATTR(expand, shape), dims, rank);
+    return ir_done(b, n);
+}
+
+ir_value *ir_transpose(ir_builder *b, ir_value *x, const int64_t *perm)
+{
+    if (!x) return NULL;
+    bool identity = true;
+    for (int i = 0; i < x->type.rank; i++) identity &= perm[i] == i;
+    if (identity) return x;
+    ir_node *n = ir_new(b, IR_OP_transpose, 1, x);
+    ir_set_list(n, IR_ATTR(transpose, perm), perm, x->type.rank);
+    return ir_done(b, n);
+}
+
+ir_value *ir_reduce_sum(ir_builder *b, ir_value *x, const int64_t *axes, int n_axes, bool keepdims)
+{
+    if (!n_axes) return x;
+    ir_node *n = ir_new(b, IR_OP_reduce_sum, 1, x);
+    ir_set_list(n, IR_ATTR(reduce_sum, axes), axes, n_axes);
+    ir_set_bool(n, IR_ATTR(reduce_sum, keepdims), keepdims);
+    return ir_done(b, n);
+}
+
+ir_value *ir_matmul(ir_builder *b, ir_value *x, ir_value *y, ir_value *bias, bool trans_a, bool trans_b)
+{
+    ir_node *n = ir_new(b, IR_OP_matmul, 3, x, y, bias);
+    ir_set_bool(n, IR_ATTR(matmul, trans_a), trans_a);
+    ir_set_bool(n, IR_ATTR(matmul, trans_b), trans_b);
+    return ir_done(b, n);
+}
+
+/* ---- constants --------------------------------------------------------------------------------------------------------- */
+
+ir_value *ir_constant(ir_builder *b, const char *name, const ir_type *type, const void *bytes)
+{
+    ir_storage *s = ir_storage_new(b->graph->module, IR_CONST, name, type);
+    ir_storage_set(b->graph->module, s, bytes);
+    return ir_graph_storage(b->graph, s);
+}
+
+ir_value *ir_scalar(ir_builder *b, ir_dtype t, double v)
+{
+    ir_module *m = b->graph->module;
+    ir_type type = ir_type_scalar(t);
+    unsigned char bytes[8] = {0};
+    ir_store_f64(t, bytes, v);
+    uint64_t bits = 0;
+    memcpy(&bits, bytes, 8);
+    char name[64]; /* the bits are the identity: equal constants share one storage */
+    snprintf(name, sizeof name, "c.%s.%llx", ir_dtype_name(t), (unsigned long long)bits);
+    ir_storage *s = ir_storage_find(m, name);
+    if (s && s->kind == IR_CONST && ir_type_equal(&s->type, &type)) return ir_graph_storage(b->graph, s);
+    return ir_constant(b, name, &type, bytes);
+}
+
+ir_value *ir_scalar_like(ir_builder *b, const ir_value *like, double v)
+{
+    return like ? ir_scalar(b, like->type.dtype, v) : NULL;
+}
+
+void ir_output(ir_builder *b, const char *name, ir_value *v)
+{
+    ir_node *n = ir_new(b, IR_OP_output, 1, v);
+    ir_set_str(n, IR_ATTR(output, name), name);
+    ir_done_all(b, n);
+}
+
+void ir_store(ir_builder *b, ir_storage *s, ir_value *v)
+{
+    ir_done_all(b, ir_new(b, IR_OP_store, 2, ir_graph_storage(b->graph, s), v));
+}

@@ -1,0 +1,315 @@
+/* module.c - the module and its parts: storage, graphs, values, use lists, cloning. */
+#include "ir/ir.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+
+ir_module *ir_module_new(void)
+{
+    arena *a = arena_new(0);
+    if (!a) return NULL;
+    jmp_buf guard;
+    if (setjmp(guard)) {
+        arena_free(a);
+        return NULL;
+    }
+    arena_set_guard(a, &guard);
+    ir_module *m = arena_alloc(a, sizeof *m);
+    m->arena = a;
+    m->dims = ir_dim_table_new(a);
+    m->storage_names = strmap_new(a);
+    m->value_names = strmap_new(a);
+    arena_set_guard(a, NULL);
+    return m;
+}
+
+void ir_module_free(ir_module *m)
+{
+    if (m) arena_free(m->arena);
+}
+
+/* ---- unique names ----------------------------------------------------------------------------------------------- */
+
+/* `name`, or `name.N` with the first free N, entered into `names`. A key is prefix + 0x1f + name. */
+static const char *name_unique(ir_module *m, strmap *names, const char *prefix, const char *name, void *owner)
+{
+    const char *plain = name && *name ? name : "v";
+    const char *candidate = plain, *key = arena_printf(m->arena, "%s\x1f%s", prefix, plain);
+    uintptr_t number = 0;
+    if (strmap_get(names, key)) {
+        /* The next number to try is kept under a key of its own, so that many equal names cost no search. */
+        const char *counter = arena_printf(m->arena, "%s\x1e%s", prefix, plain);
+        number = (uintptr_t)strmap_get(names, counter);
+        do {
+            candidate = arena_printf(m->arena, "%s.%zu", plain, (size_t)++number);
+            key = arena_printf(m->arena, "%s\x1f%s", prefix, candidate);
+        } while (strmap_get(names, key));
+        strmap_put(names, counter, (void *)number);
+    }
+    strmap_put(names, key, owner);
+    return arena_strdup(m->arena, candidate);
+}
+
+/* ---- storage ---------------------------------------------------------------------------------------------------- */
+
+ir_storage *ir_storage_new(ir_module *m, ir_storage_kind kind, const char *name, const ir_type *type)
+{
+    ir_storage *s = arena_alloc(m->arena, sizeof *s);
+    s->id = (uint32_t)m->storage.count;
+    s->kind = kind;
+    s->type = *type;
+    s->name = name_unique(m, m->storage_names, "", name, s);
+    vec_push(m->arena, &m->storage, s);
+    return s;
+}
+
+ir_storage *ir_storage_find(const ir_module *m, const char *name)
+{
+    char key[256];
+    size_t n = strlen(name);
+    if (n + 2 <= sizeof key) {
+        key[0] = '\x1f';
+        memcpy(key + 1, name, n + 1);
+        return strmap_get(m->storage_names, key);
+    }
+    return strmap_get(m->storage_names, arena_printf(m->arena, "\x1f%s", name));
+}
+
+int64_t ir_storage_bytes(const ir_storage *s)
+{
+    int64_t n = (int64_t)ir_dtype_size(s->type.dtype);
+    for (int i = 0; i < s->type.rank; i++) n *= s->type.dims[i];
+    return n;
+}
+
+void ir_storage_set(ir_module *m, ir_storage *s, const void *bytes)
+{
+    size_t n = (size_t)ir_storage_bytes(s);
+    void *copy = arena_alloc(m->arena, n ? n : 1);
+    memcpy(copy, bytes, n);
+    s->data = (ir_data){.kind = IR_DATA_INLINE, .bytes = copy};
+}
+
+const char *ir_meta_get(const ir_module *m, const char *key)
+{
+    for (size_t i = 0; i < m->meta.count; i++)
+        if (strcmp(m->meta.items[i].key, key) == 0) return m->meta.items[i].value;
+    return NULL;
+}
+
+void ir_meta_set(ir_module *m, const char *key, const char *value)
+{
+    const char *copy = arena_strdup(m->arena, value);
+    for (size_t i = 0; i < m->meta.count; i++)
+        if (strcmp(m->meta.items[i].key, key) == 0) {
+            m->meta.items[i].value = copy;
+            return;
+        }
+    ir_meta entry = {arena_strdup(m->arena, key), copy};
+    vec_push(m->arena, &m->meta, entry);
+}
+
+/* ---- graphs and values -------------------------------------------------------------------------------------------- */
+
+ir_graph *ir_graph_new(ir_module *m, const char *name)
+{
+    ir_graph *g = arena_alloc(m->arena, sizeof *g);
+    g->module = m;
+    g->name = arena_strdup(m->arena, name);
+    vec_push(m->arena, &m->graphs, g);
+    return g;
+}
+
+ir_graph *ir_graph_find(const ir_module *m, const char *name)
+{
+    for (size_t i = 0; i < m->graphs.count; i++)
+        if (strcmp(m->graphs.items[i]->name, name) == 0) return m->graphs.items[i];
+    return NULL;
+}
+
+void ir_graph_remove(ir_module *m, ir_graph *g)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < m->graphs.count; i++)
+        if (m->graphs.items[i] != g) m->graphs.items[kept++] = m->graphs.items[i];
+    m->graphs.count = kept;
+}
+
+static ir_value *value_new(ir_graph *g, ir_value_kind kind, const ir_type *type)
+{
+    ir_value *v = arena_alloc(g->module->arena, sizeof *v);
+    v->id = g->value_ids++;
+    v->kind = kind;
+    v->graph = g;
+    if (type) v->type = *type;
+    return v;
+}
+
+/* Results and inputs of a graph share one name space; the graph's address keeps graphs apart. */
+static void value_name(ir_value *v, const char *name)
+{
+    char prefix[32];
+    snprintf(prefix, sizeof prefix, "%p", (void *)v->graph);
+    v->name = name_unique(v->graph->module, v->graph->module->value_names, prefix, name, v);
+}
+
+void ir_value_rename(ir_value *v, const char *name)
+{
+    assert(v->kind != IR_VALUE_STORAGE);
+    if (v->name && strcmp(v->name, name) == 0) return;
+    value_name(v, name);
+}
+
+ir_value *ir_graph_input(ir_graph *g, const char *name, const ir_type *type)
+{
+    ir_value *v = value_new(g, IR_VALUE_INPUT, type);
+    value_name(v, name);
+    vec_push(g->module->arena, &g->inputs, v);
+    return v;
+}
+
+ir_value *ir_graph_find_input(const ir_graph *g, const char *name)
+{
+    for (size_t i = 0; i < g->inputs.count; i++)
+        if (strcmp(g->inputs.items[i]->name, name) == 0) return g->inputs.items[i];
+    return NULL;
+}
+
+ir_value *ir_graph_storage(ir_graph *g, ir_storage *s)
+{
+    char key[64];
+    snprintf(key, sizeof key, "%p\x1d%u", (void *)g, s->id);
+    ir_value *v = strmap_get(g->module->value_names, key);
+    if (v) return v;
+    v = value_new(g, IR_VALUE_STORAGE, &s->type);
+    v->storage = s;
+    v->name = s->name;
+    strmap_put(g->module->value_names, key, v);
+    return v;
+}
+
+ir_node *ir_graph_find_output(const ir_graph *g, const char *name)
+{
+    for (ir_node *n = g->last; n; n = n->prev)
+        if (n->op == IR_OP_output && strcmp(n->attr[IR_ATTR(output, name)].s, name) == 0) return n;
+    return NULL;
+}
+
+/* ---- uses ------------------------------------------------------------------------------------------------------------ */
+
+static void use_link(ir_use *u, ir_value *v)
+{
+    u->value = v;
+    u->prev = NULL;
+    u->next = NULL;
+    if (!v) return;
+    u->next = v->first_use;
+    if (u->next) u->next->prev = u;
+    v->first_use = u;
+}
+
+static void use_unlink(ir_use *u)
+{
+    if (!u->value) return;
+    if (u->prev) u->prev->next = u->next;
+    else u->value->first_use = u->next;
+    if (u->next) u->next->prev = u->prev;
+    u->value = NULL;
+}
+
+void ir_node_set_input(ir_node *n, int i, ir_value *v)
+{
+    assert(i >= 0 && i < n->n_in);
+    use_unlink(&n->in[i]);
+    use_link(&n->in[i], v);
+}
+
+void ir_value_replace(ir_value *from, ir_value *to)
+{
+    assert(from != to);
+    while (from->first_use) ir_node_set_input(from->first_use->user, from->first_use->index, to);
+}
+
+void ir_node_remove(ir_node *n)
+{
+    for (int i = 0; i < n->n_out; i++) assert(!ir_value_used(n->out[i]));
+    for (int i = 0; i < n->n_in; i++) use_unlink(&n->in[i]);
+    if (!n->graph) return;
+    if (n->prev) n->prev->next = n->next;
+    else n->graph->first = n->next;
+    if (n->next) n->next->prev = n->prev;
+    else n->graph->last = n->prev;
+    n->graph = NULL;
+}
+
+diag_loc ir_diag_loc(const ir_node *n)
+{
+    if (n->loc.op) return (diag_loc){.file = n->loc.file, .node = n->loc.node, .op = n->loc.op};
+    const char *name = n->n_out > 0 && n->out[0]->name ? n->out[0]->name : NULL;
+    return (diag_loc){.file = n->loc.file, .node = name, .op = ir_op_get(n->op)->name};
+}
+
+/* ---- clone ----------------------------------------------------------------------------------------------------------- */
+
+static ir_node *node_clone(const ir_node *n, ir_graph *into, ir_value **map)
+{
+    ir_value **in = arena_array(into->module->arena, (size_t)n->n_in + 1, sizeof *in);
+    for (int i = 0; i < n->n_in; i++) {
+        ir_value *v = n->in[i].value;
+        if (v && v->kind == IR_VALUE_STORAGE && !map[v->id]) map[v->id] = ir_graph_storage(into, v->storage);
+        in[i] = v ? map[v->id] : NULL;
+    }
+    ir_builder b = ir_builder_at_end(into, NULL);
+    b.phase = n->phase;
+    b.loc = n->loc;
+    ir_node *copy = ir_new_array(&b, n->op, n->n_in, in, n->n_out);
+    copy->note = n->note;
+    for (int i = 0; i < ir_op_get(n->op)->n_attr; i++) copy->attr[i] = n->attr[i];
+    for (int i = 0; i < n->n_out; i++) {
+        copy->out[i]->type = n->out[i]->type;
+        value_name(copy->out[i], n->out[i]->name);
+        map[n->out[i]->id] = copy->out[i];
+    }
+    copy->graph = into;
+    copy->prev = into->last;
+    if (into->last) into->last->next = copy;
+    else into->first = copy;
+    into->last = copy;
+    return copy;
+}
+
+ir_graph *ir_graph_clone(ir_module *m, const ir_graph *g, const char *name, ir_value **map)
+{
+    ir_graph *copy = ir_graph_new(m, name);
+    if (!map) map = arena_array(m->arena, (size_t)g->value_ids + 1, sizeof *map);
+    else memset(map, 0, g->value_ids * sizeof *map);
+    for (size_t i = 0; i < g->inputs.count; i++) {
+        const ir_value *v = g->inputs.items[i];
+        map[v->id] = ir_graph_input(copy, v->name, &v->type);
+    }
+    for (const ir_node *n = g->first; n; n = n->next) node_clone(n, copy, map);
+    return copy;
+}
+
+void ir_graph_renumber(ir_graph *g)
+{
+    g->node_ids = g->value_ids = 0;
+    for (size_t i = 0; i < g->inputs.count; i++) g->inputs.items[i]->id = g->value_ids++;
+    for (ir_node *n = g->first; n; n = n->next)
+        for (int i = 0; i < n->n_in; i++)
+            if (n->in[i].value && n->in[i].value->kind == IR_VALUE_STORAGE) n->in[i].value->id = UINT32_MAX;
+    for (ir_node *n = g->first; n; n = n->next) {
+        n->id = g->node_ids++;
+        for (int i = 0; i < n->n_in; i++)
+            if (n->in[i].value && n->in[i].value->id == UINT32_MAX) n->in[i].value->id = g->value_ids++;
+        for (int i = 0; i < n->n_out; i++) n->out[i]->id = g->value_ids++;
+    }
+    /* Storage values that nothing reads now still exist and need an id of their own. */
+    for (size_t i = 0; i < g->module->storage.count; i++) {
+        char key[64];
+        snprintf(key, sizeof key, "%p\x1d%u", (void *)g, g->module->storage.items[i]->id);
+        ir_value *v = strmap_get(g->module->value_names, key);
+        if (v && !v->first_use) v->id = g->value_ids++;
+    }
+}

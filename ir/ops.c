@@ -1,0 +1,116 @@
+/* ops.c - ops.def expanded into the table that ir_op_get reads.
+ *
+ * Each op becomes an array of slots in the order inputs, outputs, attributes; the counts come from the slot structs
+ * of ops.h, so they cannot disagree. */
+#include "ir/ops.h"
+
+#include <string.h>
+
+/* The array of slots of each op. */
+#define SAME IR_NO_DTYPE
+#define f32 IR_f32
+#define i64 IR_i64
+#define SLOT(slot_name, slot_kind, slot_group) {.name = #slot_name, .kind = slot_kind, .group = slot_group},
+#define ATTR(slot_name, slot_kind, ...) {.name = #slot_name, .kind = slot_kind, .initial = __VA_ARGS__},
+
+#define OP(name, amp, traits, infer, grad, kernel) static const ir_slot slots_##name[] = {
+#define END {.name = NULL}};
+#define IN(name, type) SLOT(name, IR_SLOT_IN, IR_GROUP_##type)
+#define OPT(name, type) SLOT(name, IR_SLOT_OPT, IR_GROUP_##type)
+#define INS(name, type) SLOT(name, IR_SLOT_INS, IR_GROUP_##type)
+#define OUT(name, type) SLOT(name, IR_SLOT_OUT, IR_GROUP_##type)
+#define OUTS(name, type) SLOT(name, IR_SLOT_OUTS, IR_GROUP_##type)
+#define INT(name, value) ATTR(name, IR_SLOT_INT, {.i = value})
+#define INTS(name) ATTR(name, IR_SLOT_INTS, {.list = {0}})
+#define FLOAT(name, value) ATTR(name, IR_SLOT_FLOAT, {.f = value})
+#define BOOL(name, value) ATTR(name, IR_SLOT_BOOL, {.i = value})
+#define DTYPE(name, value) ATTR(name, IR_SLOT_DTYPE, {.dtype = value})
+#define STR(name, value) ATTR(name, IR_SLOT_STR, {.s = value})
+#define DIMS(name) ATTR(name, IR_SLOT_DIMS, {.list = {0}})
+#include "ir/ops.def"
+
+/* The position of the variadic slot, as a struct member that exists for every op: built by counting. */
+static int find_variadic(const ir_slot *slots, int n, ir_slot_kind kind)
+{
+    for (int i = 0; i < n; i++)
+        if (slots[i].kind == kind) return i;
+    return -1;
+}
+
+#define WHITE IR_WHITE
+#define BLACK IR_BLACK
+#define GRAY IR_GRAY
+#define CLEAR IR_CLEAR
+#define KEEP IR_KEEP
+#define PURE IR_PURE
+#define EFFECT IR_EFFECT
+#define INPLACE IR_INPLACE
+#define VIEW IR_VIEW
+#define F32_INSIDE IR_F32_INSIDE
+#define COUNT_IN(name) ((int)sizeof(struct ir_in_##name) - 1)
+#define COUNT_OUT(name) ((int)sizeof(struct ir_out_##name) - 1)
+#define COUNT_ATTR(name) ((int)sizeof(struct ir_attr_##name) - 1)
+
+static ir_op_info infos[IR_OP_COUNT] = {
+#define OP(op_name, amp, op_traits, infer, grad, kernel)                                           \
+    {.name = #op_name, .colour = amp, .traits = op_traits,                                         \
+     .n_in = COUNT_IN(op_name), .n_out = COUNT_OUT(op_name), .n_attr = COUNT_ATTR(op_name),        \
+     .in = slots_##op_name, .out = slots_##op_name + COUNT_IN(op_name),                            \
+     .attr = slots_##op_name + COUNT_IN(op_name) + COUNT_OUT(op_name)},
+#define END
+#define IN(name, type)
+#define OPT(name, type)
+#define INS(name, type)
+#define OUT(name, type)
+#define OUTS(name, type)
+#define INT(name, value)
+#define INTS(name)
+#define FLOAT(name, value)
+#define BOOL(name, value)
+#define DTYPE(name, value)
+#define STR(name, value)
+#define DIMS(name)
+#include "ir/ops.def"
+};
+
+/* Completed before main: the two positions that the preprocessor cannot count. */
+__attribute__((constructor)) static void find_variadic_slots(void)
+{
+    for (int i = 0; i < IR_OP_COUNT; i++) {
+        infos[i].variadic_in = find_variadic(infos[i].in, infos[i].n_in, IR_SLOT_INS);
+        infos[i].variadic_out = find_variadic(infos[i].out, infos[i].n_out, IR_SLOT_OUTS);
+    }
+}
+
+const ir_op_info *const ir_op_infos = infos;
+
+bool ir_op_find(const char *name, ir_op *out)
+{
+    for (int i = 0; i < IR_OP_COUNT; i++)
+        if (strcmp(infos[i].name, name) == 0) {
+            *out = (ir_op)i;
+            return true;
+        }
+    return false;
+}
+
+/* Number i of n in `count` slots of which `variadic` may stand for any number. */
+static const ir_slot *slot_at(const ir_slot *slots, int count, int variadic, int i, int n)
+{
+    if (i < 0 || i >= n) return NULL;
+    if (variadic < 0) return n <= count ? &slots[i] : NULL;
+    int repeated = n - (count - 1); /* how often the variadic slot stands */
+    if (repeated < 0) return NULL;
+    if (i < variadic) return &slots[i];
+    return i < variadic + repeated ? &slots[variadic] : &slots[i - repeated + 1];
+}
+
+const ir_slot *ir_op_in_slot(ir_op op, int i, int n)
+{
+    return slot_at(infos[op].in, infos[op].n_in, infos[op].variadic_in, i, n);
+}
+
+const ir_slot *ir_op_out_slot(ir_op op, int i, int n)
+{
+    return slot_at(infos[op].out, infos[op].n_out, infos[op].variadic_out, i, n);
+}
