@@ -1,0 +1,116 @@
+/* scratch.h - a fresh folder and a diag for each test that touches files; both gone afterwards.
+ *
+ * Header only, because every unit test is one program. */
+#ifndef TESTS_SCRATCH_H
+#define TESTS_SCRATCH_H
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+#include <dirent.h>
+#include <unistd.h>
+
+#include "ir/diag.h"
+
+typedef struct scratch {
+    char *folder;
+    char **paths; /* all that scratch_path gave out */
+    size_t n_paths;
+    diag *d;
+} scratch;
+
+static inline int scratch_setup(void **state)
+{
+    scratch *t = calloc(1, sizeof *t);
+    t->folder = strdup("/tmp/ampc-test-XXXXXX");
+    if (!mkdtemp(t->folder)) return -1;
+    t->d = diag_new(NULL, NULL);
+    *state = t;
+    return 0;
+}
+
+/* Valid until the end of the test. */
+static inline const char *scratch_path(scratch *t, const char *name)
+{
+    char *path;
+    assert_true(asprintf(&path, "%s/%s", t->folder, name) > 0);
+    for (size_t i = 0; i < t->n_paths; i++) {
+        if (strcmp(t->paths[i], path) != 0) continue;
+        free(path);
+        return t->paths[i];
+    }
+    t->paths = realloc(t->paths, (t->n_paths + 1) * sizeof *t->paths);
+    return t->paths[t->n_paths++] = path;
+}
+
+/* Files in the folder; `remove_them` empties it. */
+static inline size_t scratch_walk(scratch *t, bool remove_them)
+{
+    size_t n = 0;
+    DIR *dir = opendir(t->folder);
+    for (struct dirent *e; (e = readdir(dir));) {
+        if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0) continue;
+        n++;
+        if (remove_them) remove(scratch_path(t, e->d_name));
+    }
+    closedir(dir);
+    return n;
+}
+
+static inline size_t scratch_count(scratch *t) { return scratch_walk(t, false); }
+
+static inline int scratch_teardown(void **state)
+{
+    scratch *t = *state;
+    scratch_walk(t, true);
+    int result = rmdir(t->folder);
+    diag_free(t->d);
+    for (size_t i = 0; i < t->n_paths; i++) free(t->paths[i]);
+    free(t->paths);
+    free(t->folder);
+    free(t);
+    return result;
+}
+
+static inline void scratch_write(scratch *t, const char *name, const void *bytes, size_t n)
+{
+    FILE *f = fopen(scratch_path(t, name), "wb");
+    assert_non_null(f);
+    if (n) assert_int_equal(fwrite(bytes, 1, n, f), n);
+    assert_int_equal(fclose(f), 0);
+}
+
+/* The whole file, terminated; free it. */
+static inline char *scratch_read(scratch *t, const char *name, size_t *n)
+{
+    FILE *f = fopen(scratch_path(t, name), "rb");
+    assert_non_null(f);
+    fseek(f, 0, SEEK_END);
+    *n = (size_t)ftell(f);
+    rewind(f);
+    char *bytes = malloc(*n + 1);
+    assert_int_equal(fread(bytes, 1, *n, f), *n);
+    bytes[*n] = 0;
+    fclose(f);
+    return bytes;
+}
+
+/* The first error since the last call, or since diag_clear, holds `text`. */
+static inline void scratch_expect(scratch *t, const char *text)
+{
+    if (!strstr(diag_first_error(t->d), text))
+        fail_msg("expected '%s' in: %s", text, diag_first_error(t->d));
+    diag_clear(t->d);
+}
+
+#define SCRATCH_TEST(f) cmocka_unit_test_setup_teardown(f, scratch_setup, scratch_teardown)
+
+#endif
