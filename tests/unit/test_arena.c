@@ -1,0 +1,221 @@
+/* test_arena.c - arenas, growable arrays, maps, interning and checked arithmetic, also when memory ends. */
+#include "ir/arena.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static void test_alloc_is_aligned_and_zeroed(void **state)
+{
+    (void)state;
+    arena *a = arena_new(0);
+    static const size_t sizes[] = {0, 1, 7, 16, 17, 4096, 40000, 70000, 3 << 20, 5, 64 << 10};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        unsigned char *p = arena_alloc(a, sizes[i]);
+        assert_int_equal((uintptr_t)p % 16, 0);
+        for (size_t k = 0; k < sizes[i]; k++) assert_int_equal(p[k], 0);
+        if (sizes[i]) memset(p, 0xee, sizes[i]);
+    }
+    assert_true(arena_used(a) >= (3 << 20));
+    arena_free(a);
+    arena_free(NULL);
+}
+
+static void test_small_allocations_continue_behind_a_large_one(void **state)
+{
+    (void)state;
+    arena *a = arena_new(0);
+    char *first = arena_alloc(a, 16);
+    arena_alloc(a, 10 << 20);
+    char *second = arena_alloc(a, 16);
+    assert_in_range((uintptr_t)second, (uintptr_t)first + 16, (uintptr_t)first + 64);
+    arena_free(a);
+}
+
+static void test_strings(void **state)
+{
+    (void)state;
+    arena *a = arena_new(0);
+    assert_string_equal(arena_strdup(a, "matmul"), "matmul");
+    assert_string_equal(arena_strdup(a, ""), "");
+    assert_string_equal(arena_strndup(a, "matmul", 3), "mat");
+    assert_string_equal(arena_strndup(a, "mm", 30), "mm");
+    assert_string_equal(arena_printf(a, "%s.%d", "w", 12), "w.12");
+    arena_free(a);
+}
+
+static void test_vec_grows_and_keeps_its_items(void **state)
+{
+    (void)state;
+    arena *a = arena_new(0);
+    VEC(int) v = {0};
+    for (int i = 0; i < 10000; i++) vec_push(a, &v, i * 3);
+    assert_int_equal(v.count, 10000);
+    for (int i = 0; i < 10000; i++) assert_int_equal(v.items[i], i * 3);
+    arena_free(a);
+}
+
+static void test_map_and_interning(void **state)
+{
+    (void)state;
+    arena *a = arena_new(0);
+    strmap *m = strmap_new(a);
+    static int values[1000];
+    char key[32];
+    for (int i = 0; i < 1000; i++) {
+        snprintf(key, sizeof key, "tensor_%d", i);
+        assert_null(strmap_get(m, key));
+        strmap_put(m, key, &values[i]);
+    }
+    for (int i = 0; i < 1000; i++) {
+        snprintf(key, sizeof key, "tensor_%d", i);
+        assert_ptr_equal(strmap_get(m, key), &values[i]);
+    }
+    strmap_put(m, "tensor_7", &values[8]);
+    assert_ptr_equal(strmap_get(m, "tensor_7"), &values[8]);
+    assert_null(strmap_get(m, ""));
+    strmap_put(m, "", &values[1]);
+    assert_ptr_equal(strmap_get(m, ""), &values[1]);
+
+    strcpy(key, "name");
+    const char *one = arena_intern(a, key);
+    assert_ptr_not_equal(one, key);
+    assert_ptr_equal(arena_intern(a, "name"), one);
+    assert_ptr_not_equal(arena_intern(a, "other"), one);
+    arena_free(a);
+}
+
+/* Runs `body` on the arena; true when it ran out of memory. */
+static bool runs_out(arena *a, void (*body)(arena *))
+{
+    jmp_buf guard;
+    jmp_buf *before = arena_set_guard(a, &guard);
+    if (setjmp(guard)) {
+        arena_set_guard(a, before);
+        return true;
+    }
+    body(a);
+    arena_set_guard(a, before);
+    return false;
+}
+
+static void alloc_a_lot(arena *a)
+{
+    for (int i = 0; i < 100; i++) arena_alloc(a, 1000);
+}
+
+static void alloc_overflowing_array(arena *a)
+{
+    arena_array(a, SIZE_MAX / 2, 3);
+}
+
+static void alloc_impossible(arena *a)
+{
+    arena_alloc(a, SIZE_MAX - 5);
+}
+
+static void test_limit(void **state)
+{
+    (void)state;
+    arena *a = arena_new(50000);
+    assert_true(runs_out(a, alloc_a_lot));
+    assert_in_range(arena_used(a), 48000, 50000);
+    arena_free(a);
+    a = arena_new(200000);
+    assert_false(runs_out(a, alloc_a_lot));
+    arena_free(a);
+}
+
+static void test_overflow_counts_as_out_of_memory(void **state)
+{
+    (void)state;
+    arena *a = arena_new(0);
+    assert_true(runs_out(a, alloc_overflowing_array));
+    assert_true(runs_out(a, alloc_impossible));
+    assert_false(runs_out(a, alloc_a_lot));
+    arena_free(a);
+}
+
+static void use_everything(arena *a)
+{
+    VEC(char *) v = {0};
+    strmap *m = strmap_new(a);
+    for (int i = 0; i < 20; i++) {
+        char *name = arena_printf(a, "n%d", i);
+        vec_push(a, &v, name);
+        strmap_put(m, name, name);
+        arena_intern(a, name);
+    }
+}
+
+/* Whichever allocation fails, the guard is reached, nothing leaks, and the arena stays usable. */
+static void test_fail_the_nth_allocation(void **state)
+{
+    (void)state;
+    uint64_t n = 1;
+    for (bool failed = true; failed; n++) {
+        arena *a = arena_new(0);
+        arena_fail_after(a, n);
+        failed = runs_out(a, use_everything);
+        if (failed) assert_false(runs_out(a, use_everything));
+        arena_free(a);
+    }
+    assert_in_range(n, 70, 200);
+}
+
+static void test_guards_nest(void **state)
+{
+    (void)state;
+    jmp_buf outer;
+    arena *a = arena_new(0);
+    assert_null(arena_set_guard(a, &outer));
+    assert_true(runs_out(a, alloc_impossible));
+    assert_ptr_equal(arena_set_guard(a, NULL), &outer);
+    arena_free(a);
+}
+
+static void test_checked_arithmetic(void **state)
+{
+    (void)state;
+    static const struct {
+        int64_t a, b, product, sum; /* -1: refused */
+    } rows[] = {
+        {0, 0, 0, 0},
+        {3, 4, 12, 7},
+        {INT64_MAX, 1, INT64_MAX, -1},
+        {INT64_MAX, 2, -1, -1},
+        {INT64_C(1) << 32, INT64_C(1) << 31, -1, (INT64_C(1) << 32) + (INT64_C(1) << 31)},
+        {INT64_C(1) << 31, INT64_C(1) << 31, INT64_C(1) << 62, INT64_C(1) << 32},
+        {INT64_MAX, 0, 0, INT64_MAX},
+        {-1, 1, -1, -1},
+        {1, -1, -1, -1},
+        {INT64_MIN, 0, -1, -1},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        int64_t got = 0;
+        assert_int_equal(checked_mul(rows[i].a, rows[i].b, &got), rows[i].product >= 0);
+        if (rows[i].product >= 0) assert_int_equal(got, rows[i].product);
+        assert_int_equal(checked_add(rows[i].a, rows[i].b, &got), rows[i].sum >= 0);
+        if (rows[i].sum >= 0) assert_int_equal(got, rows[i].sum);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_alloc_is_aligned_and_zeroed),
+        cmocka_unit_test(test_small_allocations_continue_behind_a_large_one),
+        cmocka_unit_test(test_strings),
+        cmocka_unit_test(test_vec_grows_and_keeps_its_items),
+        cmocka_unit_test(test_map_and_interning),
+        cmocka_unit_test(test_limit),
+        cmocka_unit_test(test_overflow_counts_as_out_of_memory),
+        cmocka_unit_test(test_fail_the_nth_allocation),
+        cmocka_unit_test(test_guards_nest),
+        cmocka_unit_test(test_checked_arithmetic),
+    };
+    return cmocka_run_group_tests_name("arena", tests, NULL, NULL);
+}

@@ -1,0 +1,225 @@
+/* test_diag.c - the exact text of messages, their escapes and carets, counts, strictness. */
+#include "ir/diag.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static char last[4096];
+static diag_level last_level;
+static int received;
+
+static void keep(void *user, diag_level level, const char *message)
+{
+    assert_ptr_equal(user, last);
+    snprintf(last, sizeof last, "%s", message);
+    last_level = level;
+    received++;
+}
+
+static diag *new_diag(void)
+{
+    received = 0;
+    last[0] = 0;
+    return diag_new(keep, last);
+}
+
+static void test_texts(void **state)
+{
+    (void)state;
+    static const struct {
+        diag_loc loc;
+        const char *want;
+    } rows[] = {
+        {{0}, "error: bad 7"},
+        {{.file = "model.onnx"}, "model.onnx: error: bad 7"},
+        {{.file = "model.onnx", .node = "fc/MatMul", .op = "MatMul"},
+         "model.onnx: node 'fc/MatMul' (MatMul): error: bad 7"},
+        {{.node = "fc/MatMul", .op = "MatMul"}, "node 'fc/MatMul' (MatMul): error: bad 7"},
+        {{.file = "m", .node = "", .op = "MatMul"}, "m: node (MatMul): error: bad 7"},
+        {{.file = "m", .node = "w"}, "m: node 'w': error: bad 7"},
+        {{.file = "a.ir", .line = 14, .column = 9}, "a.ir:14:9: error: bad 7"},
+        {{.file = "a.ir", .line = 14}, "a.ir:14: error: bad 7"},
+        {{.line = 14, .column = 2}, "14:2: error: bad 7"},
+        {{.file = "a.ir", .line = 2, .column = 8, .text = "  %y = foo %x"},
+         "a.ir:2:8: error: bad 7\n    %y = foo %x\n         ^"},
+        {{.file = "a.ir", .line = 2, .column = 1, .text = "x"}, "a.ir:2:1: error: bad 7\n  x\n  ^"},
+        {{.file = "a.ir", .line = 2, .column = 99, .text = "ab"},
+         "a.ir:2:99: error: bad 7\n  ab\n    ^"},
+        {{.file = "a.ir", .line = 2, .text = "ab"}, "a.ir:2: error: bad 7\n  ab"},
+        {{.file = "a.ir", .line = 1, .column = 4, .text = "\xc3\xa4=?"},
+         "a.ir:1:4: error: bad 7\n  \xc3\xa4=?\n    ^"},
+        {{.file = "a.ir", .line = 1, .column = 2, .text = "\t?"},
+         "a.ir:1:2: error: bad 7\n  \\x09?\n      ^"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        diag *d = new_diag();
+        assert_int_equal(diag_error(d, AMPC_UNSUPPORTED, rows[i].loc, "bad %d", 7), 3);
+        assert_string_equal(last, rows[i].want);
+        assert_string_equal(diag_first_error(d), rows[i].want);
+        diag_free(d);
+    }
+}
+
+static void test_names_are_escaped(void **state)
+{
+    (void)state;
+    static const char *const rows[][2] = {
+        {"a\x1b[31mb", "a\\x1b[31mb"},
+        {"line\nbreak", "line\\x0abreak"},
+        {"\x7f", "\\x7f"},
+        {"gr\xc3\xbc\xc3\x9f", "gr\xc3\xbc\xc3\x9f"},
+        {"\xc3", "\\xc3"},
+        {"\xc0\xaf", "\\xc0\\xaf"},                 /* overlong */
+        {"\xed\xa0\x80", "\\xed\\xa0\\x80"},        /* surrogate */
+        {"\xf4\x90\x80\x80", "\\xf4\\x90\\x80\\x80"}, /* beyond U+10FFFF */
+        {"\xf0\x9f\x98\x80", "\xf0\x9f\x98\x80"},
+        {"\xc2\x9b" "2J", "\\xc2\\x9b2J"},          /* C1 control */
+        {"\xff\xfe", "\\xff\\xfe"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        diag *d = new_diag();
+        char want[128];
+        snprintf(want, sizeof want, "m: node '%s': error: x", rows[i][1]);
+        diag_error(d, AMPC_REJECTED, (diag_loc){.file = "m", .node = rows[i][0]}, "x");
+        assert_string_equal(last, want);
+        snprintf(want, sizeof want, "error: '%s'",
+                 strchr(rows[i][0], '\n') ? rows[i][0] : rows[i][1]);
+        diag_error(d, AMPC_REJECTED, DIAG_NOWHERE, "'%s'", rows[i][0]);
+        assert_string_equal(last, want);
+        diag_free(d);
+    }
+}
+
+static void test_long_names_are_cut(void **state)
+{
+    (void)state;
+    char name[1001], want[1100];
+    memset(name, 'n', 1000);
+    name[1000] = 0;
+    diag *d = new_diag();
+    diag_error(d, AMPC_REJECTED, (diag_loc){.node = name}, "x");
+    snprintf(want, sizeof want, "node '%.128s...': error: x", name);
+    assert_string_equal(last, want);
+    name[128] = 0;
+    diag_error(d, AMPC_REJECTED, (diag_loc){.node = name}, "x");
+    snprintf(want, sizeof want, "node '%s': error: x", name);
+    assert_string_equal(last, want);
+    diag_free(d);
+}
+
+static void test_long_lines_show_the_part_around_the_column(void **state)
+{
+    (void)state;
+    char line[2001];
+    for (int i = 0; i < 2000; i++) line[i] = (char)('a' + i % 26);
+    line[2000] = 0;
+    line[999] = '!';
+    diag *d = new_diag();
+    diag_error(d, AMPC_REJECTED, (diag_loc){.file = "f", .line = 1, .column = 1000, .text = line},
+               "x");
+    char *shown = strchr(last, '\n') + 3, *caret = strchr(shown, '^');
+    assert_non_null(caret);
+    char *second = strchr(shown, '\n') + 3;
+    assert_int_equal(shown[caret - second], '!');
+    assert_true(second - shown < 180);
+    diag_free(d);
+}
+
+static void test_levels_and_counts(void **state)
+{
+    (void)state;
+    diag *d = new_diag();
+    assert_int_equal(diag_status(d), AMPC_OK);
+    assert_string_equal(diag_first_error(d), "");
+    assert_int_equal(diag_warning(d, DIAG_FILE("m"), "w"), AMPC_OK);
+    assert_string_equal(last, "m: warning: w");
+    assert_int_equal(last_level, DIAG_WARNING);
+    diag_remark(d, DIAG_FILE("m"), "r");
+    assert_string_equal(last, "m: remark: r");
+    diag_note(d, DIAG_FILE("m"), "n");
+    assert_string_equal(last, "m: note: n");
+    assert_int_equal(diag_status(d), AMPC_OK);
+    assert_int_equal(diag_error(d, AMPC_IO, DIAG_NOWHERE, "first"), AMPC_IO);
+    assert_int_equal(diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "second"), AMPC_USAGE);
+    assert_int_equal(diag_status(d), AMPC_IO);
+    assert_string_equal(diag_first_error(d), "error: first");
+    assert_int_equal(diag_count(d, DIAG_ERROR), 2);
+    assert_int_equal(diag_count(d, DIAG_WARNING), 1);
+    assert_int_equal(diag_count(d, DIAG_REMARK), 1);
+    assert_int_equal(diag_count(d, DIAG_NOTE), 1);
+    assert_int_equal(received, 5);
+    diag_clear(d);
+    assert_int_equal(diag_status(d), AMPC_OK);
+    assert_int_equal(diag_count(d, DIAG_ERROR), 0);
+    assert_string_equal(diag_first_error(d), "");
+    diag_free(d);
+    diag_free(NULL);
+}
+
+static void test_strict_makes_warnings_errors(void **state)
+{
+    (void)state;
+    diag *d = new_diag();
+    diag_set_strict(d, true);
+    assert_int_equal(diag_warning(d, DIAG_FILE("l.amplist"), "unknown op '%s'", "Foo"),
+                     AMPC_REJECTED);
+    assert_string_equal(last, "l.amplist: error: unknown op 'Foo'");
+    assert_int_equal(last_level, DIAG_ERROR);
+    assert_int_equal(diag_status(d), AMPC_REJECTED);
+    assert_int_equal(diag_count(d, DIAG_WARNING), 0);
+    diag_free(d);
+}
+
+static void test_without_a_sink(void **state)
+{
+    (void)state;
+    diag *d = diag_new(NULL, NULL);
+    diag_error(d, AMPC_NUMERIC, DIAG_NOWHERE, "kept");
+    assert_string_equal(diag_first_error(d), "error: kept");
+    diag_free(d);
+}
+
+static void test_long_message(void **state)
+{
+    (void)state;
+    diag *d = diag_new(NULL, NULL);
+    char *words = malloc(100001);
+    memset(words, 'w', 100000);
+    words[100000] = 0;
+    diag_error(d, AMPC_REJECTED, DIAG_NOWHERE, "%s", words);
+    assert_int_equal(strlen(diag_first_error(d)), 100007);
+    free(words);
+    diag_free(d);
+}
+
+static void test_status_words(void **state)
+{
+    (void)state;
+    assert_string_equal(ampc_status_name(AMPC_OK), "AMPC_OK");
+    assert_string_equal(ampc_status_name(AMPC_NO_MEMORY), "AMPC_NO_MEMORY");
+    assert_string_equal(ampc_status_sentence(AMPC_NO_MEMORY), "out of memory");
+    assert_string_equal(ampc_status_name((ampc_status)99), "unknown status");
+    assert_string_equal(ampc_status_sentence((ampc_status)99), "unknown status");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_texts),
+        cmocka_unit_test(test_names_are_escaped),
+        cmocka_unit_test(test_long_names_are_cut),
+        cmocka_unit_test(test_long_lines_show_the_part_around_the_column),
+        cmocka_unit_test(test_levels_and_counts),
+        cmocka_unit_test(test_strict_makes_warnings_errors),
+        cmocka_unit_test(test_without_a_sink),
+        cmocka_unit_test(test_long_message),
+        cmocka_unit_test(test_status_words),
+    };
+    return cmocka_run_group_tests_name("diag", tests, NULL, NULL);
+}

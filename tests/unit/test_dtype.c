@@ -1,0 +1,376 @@
+/* test_dtype.c - conversions between element types, against an independent reference.
+ *
+ * The reference knows a 16-bit float type by its definition only: it decodes patterns with ldexp and rounds a
+ * double by searching the neighbours among all patterns, so it shares nothing with the code under test. */
+#include "ir/dtype.h"
+
+#include <float.h>
+#include <limits.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+
+#include <cmocka.h>
+
+typedef struct format {
+    ir_dtype type;
+    int mantissa, bias, patterns; /* bits, bias, positive finite patterns */
+} format;
+
+static const format f16 = {IR_f16, 10, 15, 0x7c00}, bf16 = {IR_bf16, 7, 127, 0x7f80};
+
+/* The value of a positive pattern; the one of infinity counts as the next power of two. */
+static double decode(const format *t, int pattern)
+{
+    int exponent = pattern >> t->mantissa, m = pattern & ((1 << t->mantissa) - 1);
+    if (!exponent) return ldexp(m, 1 - t->bias - t->mantissa);
+    return ldexp(m + (1 << t->mantissa), exponent - t->bias - t->mantissa);
+}
+
+/* Nearest pattern, ties to the even one, by bisection over all patterns. Exact: the halfway point of two
+ * neighbours has one bit more than they have. */
+static int encode(const format *t, double v)
+{
+    int sign = signbit(v) ? 0x8000 : 0, low = 0, high = t->patterns;
+    v = fabs(v);
+    if (v >= decode(t, high)) return sign | high;
+    while (high - low > 1) {
+        int middle = (low + high) / 2;
+        if (decode(t, middle) <= v) low = middle;
+        else high = middle;
+    }
+    double half = (decode(t, low) + decode(t, high)) / 2;
+    if (v > half || (v == half && (low & 1))) return sign | high;
+    return sign | low;
+}
+
+static uint16_t from_f64(const format *t, double v)
+{
+    uint16_t got;
+    ir_store_f64(t->type, &got, v);
+    return got;
+}
+
+static uint16_t from_f32(const format *t, float v)
+{
+    uint16_t got, direct = t == &f16 ? ir_f32_to_f16(v) : ir_f32_to_bf16(v);
+    ir_convert(t->type, &got, IR_f32, &v, 1);
+    assert_int_equal(got, direct);
+    return got;
+}
+
+static void check_patterns(const format *t)
+{
+    for (int p = 0; p < 0x10000; p++) {
+        uint16_t pattern = (uint16_t)p;
+        int magnitude = p & 0x7fff;
+        float narrow = t == &f16 ? ir_f16_to_f32(pattern) : ir_bf16_to_f32(pattern);
+        double wide = ir_load_f64(t->type, &pattern);
+        if (magnitude > t->patterns) {
+            assert_true(isnan(narrow) && isnan(wide));
+            uint16_t back = from_f32(t, narrow), quiet = (uint16_t)(p | 1 << (t->mantissa - 1));
+            assert_int_equal(back, quiet);
+            assert_int_equal(from_f64(t, wide), quiet);
+            continue;
+        }
+        double want = magnitude == t->patterns ? (double)INFINITY : decode(t, magnitude);
+        if (p & 0x8000) want = -want;
+        assert_true(wide == want && (double)narrow == want);
+        assert_int_equal(!signbit(wide), !(p & 0x8000));
+        assert_int_equal(!signbit(narrow), !(p & 0x8000));
+        assert_int_equal(from_f32(t, narrow), p);
+        assert_int_equal(from_f64(t, wide), p);
+    }
+}
+
+static void test_all_patterns_of_f16(void **state)
+{
+    (void)state;
+    check_patterns(&f16);
+}
+
+static void test_all_patterns_of_bf16(void **state)
+{
+    (void)state;
+    check_patterns(&bf16);
+}
+
+/* At the halfway point after every pattern, and one ulp of f32 and of f64 to both sides of it. */
+static void check_ties(const format *t)
+{
+    for (int p = 0; p < t->patterns; p++) {
+        double half = (decode(t, p) + decode(t, p + 1)) / 2;
+        int even = p & 1 ? p + 1 : p;
+        for (int sign = 0; sign < 2; sign++) {
+            double s = sign ? -1 : 1;
+            int bit = sign << 15;
+            assert_int_equal(from_f64(t, s * half), bit | even);
+            assert_int_equal(from_f64(t, s * nextafter(half, 0)), bit | p);
+            assert_int_equal(from_f64(t, s * nextafter(half, DBL_MAX)), bit | (p + 1));
+            if ((double)(float)half != half) continue; /* half a subnormal bf16 step still is an f32 */
+            float single = (float)(s * half);
+            assert_int_equal(from_f32(t, single), bit | even);
+            assert_int_equal(from_f32(t, nextafterf(single, 0)), bit | p);
+            assert_int_equal(from_f32(t, nextafterf(single, sign ? -FLT_MAX : FLT_MAX)),
+                             bit | (p + 1));
+        }
+    }
+}
+
+static void test_ties_of_f16(void **state)
+{
+    (void)state;
+    check_ties(&f16);
+}
+
+static void test_ties_of_bf16(void **state)
+{
+    (void)state;
+    check_ties(&bf16);
+}
+
+static uint64_t seed = 88172645463325252u;
+
+static uint64_t random_bits(void) /* xorshift64 */
+{
+    seed ^= seed << 13;
+    seed ^= seed >> 7;
+    seed ^= seed << 17;
+    return seed;
+}
+
+/* Random doubles over the whole range of each type and beyond both ends of it. */
+static void test_random_values_round_once(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 300000; i++) {
+        uint64_t r = random_bits();
+        const format *t = i & 1 ? &f16 : &bf16;
+        int range = t->bias + t->mantissa + 6;
+        double v = ldexp((double)(r >> 11), (int)(r % (unsigned)(2 * range)) - range - 53);
+        if (r & 1024) v = -v;
+        assert_int_equal(from_f64(t, v), encode(t, v));
+        assert_int_equal(from_f32(t, (float)v), encode(t, (double)(float)v));
+    }
+}
+
+/* Values that a detour over f32 would round to another number. */
+static void test_f64_does_not_pass_through_f32(void **state)
+{
+    (void)state;
+    static const struct {
+        double v;
+        int f16, bf16;
+    } rows[] = {
+        {1 + 0x1p-11 + 0x1p-40, 0x3c01, 0x3f80},
+        {1 + 3 * 0x1p-11 - 0x1p-40, 0x3c01, 0x3f80},
+        {1 + 0x1p-8 + 0x1p-40, 0x3c04, 0x3f81},
+        {1 + 3 * 0x1p-8 - 0x1p-40, 0x3c0c, 0x3f81},
+        {-(1 + 0x1p-8 + 0x1p-40), 0xbc04, 0xbf81},
+        {0x1p-25 + 0x1p-70, 0x0001, 0x3300},   /* just above half of the smallest f16 */
+        {0x1p-25, 0x0000, 0x3300},
+        {0x1p-134 + 0x1p-180, 0x0000, 0x0001}, /* just above half of the smallest bf16 */
+        {0x1p-134, 0x0000, 0x0000},
+        {0x1p-1074, 0x0000, 0x0000},
+        {-0x1p-1074, 0x8000, 0x8000},
+        {65520, 0x7c00, 0x4780},
+        {65520 - 0x1p-37, 0x7bff, 0x4780},
+        {0x1.ffp127 - 0x1p75, 0x7c00, 0x7f7f}, /* below the tie between the largest bf16 and 2^128 */
+        {0x1.ffp127, 0x7c00, 0x7f80},
+        {DBL_MAX, 0x7c00, 0x7f80},
+        {-DBL_MAX, 0xfc00, 0xff80},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        assert_int_equal(from_f64(&f16, rows[i].v), rows[i].f16);
+        assert_int_equal(from_f64(&bf16, rows[i].v), rows[i].bf16);
+    }
+}
+
+static void test_nan_stays_nan(void **state)
+{
+    (void)state;
+    static const uint32_t nans[] = {0x7f800001u, 0x7fc00000u, 0xff800001u, 0x7fffffffu, 0xffbfffffu};
+    for (size_t i = 0; i < sizeof nans / sizeof *nans; i++) {
+        float f = ir_f32_bits(nans[i]);
+        assert_true(isnan(ir_f16_to_f32(ir_f32_to_f16(f))));
+        assert_true(isnan(ir_bf16_to_f32(ir_f32_to_bf16(f))));
+    }
+    assert_true(isnan(ir_f16_to_f32(from_f64(&f16, (double)NAN))));
+    assert_true(isnan(ir_bf16_to_f32(from_f64(&bf16, (double)NAN))));
+}
+
+/* f64 -> to, printed as an integer. */
+static int64_t to_int(ir_dtype to, double v)
+{
+    int64_t store = 0;
+    ir_convert(to, &store, IR_f64, &v, 1);
+    return ir_load_i64(to, &store);
+}
+
+static void test_float_to_integer_truncates_and_saturates(void **state)
+{
+    (void)state;
+    static const struct {
+        double v;
+        int64_t i64, i32, i16, i8, u8, boolean;
+    } rows[] = {
+        {0, 0, 0, 0, 0, 0, 0},
+        {-0.0, 0, 0, 0, 0, 0, 0},
+        {0.999, 0, 0, 0, 0, 0, 1},
+        {-0.999, 0, 0, 0, 0, 0, 1},
+        {127.9, 127, 127, 127, 127, 127, 1},
+        {-128.9, -128, -128, -128, -128, 0, 1},
+        {300.5, 300, 300, 300, 127, 255, 1},
+        {-40000, -40000, -40000, INT16_MIN, -128, 0, 1},
+        {1e10, 10000000000, INT32_MAX, INT16_MAX, 127, 255, 1},
+        {9.3e18, INT64_MAX, INT32_MAX, INT16_MAX, 127, 255, 1},
+        {-9.3e18, INT64_MIN, INT32_MIN, INT16_MIN, -128, 0, 1},
+        {(double)INFINITY, INT64_MAX, INT32_MAX, INT16_MAX, 127, 255, 1},
+        {-(double)INFINITY, INT64_MIN, INT32_MIN, INT16_MIN, -128, 0, 1},
+        {(double)NAN, 0, 0, 0, 0, 0, 1},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        assert_int_equal(to_int(IR_i64, rows[i].v), rows[i].i64);
+        assert_int_equal(to_int(IR_i32, rows[i].v), rows[i].i32);
+        assert_int_equal(to_int(IR_i16, rows[i].v), rows[i].i16);
+        assert_int_equal(to_int(IR_i8, rows[i].v), rows[i].i8);
+        assert_int_equal(to_int(IR_u8, rows[i].v), rows[i].u8);
+        assert_int_equal(to_int(IR_bool, rows[i].v), rows[i].boolean);
+        assert_int_equal(ir_load_i64(IR_f64, &rows[i].v), rows[i].i64);
+    }
+}
+
+static void test_integer_to_integer_wraps(void **state)
+{
+    (void)state;
+    static const struct {
+        int64_t v, i32, i16, i8, u8, boolean;
+    } rows[] = {
+        {0, 0, 0, 0, 0, 0},
+        {-1, -1, -1, -1, 255, 1},
+        {256, 256, 256, 0, 0, 1},
+        {200, 200, 200, -56, 200, 1},
+        {0x123456789, 0x23456789, 0x6789, (int8_t)0x89, 0x89, 1},
+        {INT64_MIN, 0, 0, 0, 0, 1},
+        {INT64_MAX, -1, -1, -1, 255, 1},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const ir_dtype types[] = {IR_i32, IR_i16, IR_i8, IR_u8, IR_bool};
+        const int64_t want[] = {rows[i].i32, rows[i].i16, rows[i].i8, rows[i].u8, rows[i].boolean};
+        for (size_t k = 0; k < 5; k++) {
+            int64_t converted = 0, stored = 0;
+            ir_convert(types[k], &converted, IR_i64, &rows[i].v, 1);
+            ir_store_i64(types[k], &stored, rows[i].v);
+            assert_int_equal(ir_load_i64(types[k], &converted), want[k]);
+            assert_int_equal(ir_load_i64(types[k], &stored), want[k]);
+        }
+    }
+}
+
+/* The reference for large integers: long double holds every int64_t exactly. */
+static void test_integer_to_float_rounds_once(void **state)
+{
+    (void)state;
+    static const int64_t rows[] = {
+        0, 1, -1, 2049, 2051, 65519, 65520, 257, 259, 16777217, 16777219, -16777217, INT32_MIN,
+        (INT64_C(1) << 60) + (INT64_C(1) << 36) + 1, /* just above a tie of f32 */
+        (INT64_C(1) << 60) + (INT64_C(1) << 36) - 1, (INT64_C(1) << 60) + (INT64_C(1) << 52) + 1,
+        -(INT64_C(1) << 60) - (INT64_C(1) << 52) - 1, (INT64_C(3) << 60) - 1, INT64_MAX, INT64_MIN,
+        INT64_MIN + 1, (INT64_C(1) << 53) + 1, -(INT64_C(1) << 53) - 1,
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows + 20000; i++) {
+        int64_t v = i < sizeof rows / sizeof *rows ? rows[i]
+                                                   : (int64_t)random_bits() >> (random_bits() % 63);
+        float single;
+        double wide;
+        uint16_t half, brain;
+        ir_convert(IR_f32, &single, IR_i64, &v, 1);
+        ir_convert(IR_f64, &wide, IR_i64, &v, 1);
+        ir_store_i64(IR_f16, &half, v);
+        ir_store_i64(IR_bf16, &brain, v);
+        assert_true(single == (float)v);
+        assert_true(wide == (double)v);
+        double near = v > 70000 ? 70000 : v < -70000 ? -70000 : (double)v;
+        assert_int_equal(half, encode(&f16, near));
+        int low = brain & 0x7fff;
+        long double error = fabsl((long double)v) - (long double)decode(&bf16, low);
+        long double up = (long double)decode(&bf16, low + 1) - (long double)decode(&bf16, low);
+        long double down = low ? (long double)decode(&bf16, low) - (long double)decode(&bf16, low - 1) : 0;
+        assert_true(error <= up / 2 && -error <= down / 2);
+        if (error == up / 2 || (low && -error == down / 2)) assert_int_equal(low & 1, 0);
+        assert_int_equal(brain >> 15, v < 0);
+    }
+}
+
+static void test_bool_is_normalised(void **state)
+{
+    (void)state;
+    const uint8_t raw[4] = {0, 1, 2, 255};
+    uint8_t out[4];
+    float f[4];
+    ir_convert(IR_bool, out, IR_bool, raw, 4);
+    ir_convert(IR_f32, f, IR_bool, raw, 4);
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(out[i], i > 0);
+        assert_true(f[i] == (i > 0 ? 1.0f : 0.0f));
+    }
+}
+
+/* Every pair of types on more elements than one block has: the same as element by element. */
+static void test_arrays_equal_elements(void **state)
+{
+    (void)state;
+    enum { N = 600 };
+    unsigned char src[N * 8], whole[N * 8], one[8];
+    for (ir_dtype from = IR_f64; from < IR_DTYPE_COUNT; from++)
+        for (ir_dtype to = IR_f64; to < IR_DTYPE_COUNT; to++) {
+            size_t in = ir_dtype_size(from), out = ir_dtype_size(to);
+            for (int i = 0; i < N; i++) ir_store_f64(from, src + (size_t)i * in, (i - 300) * 0.37);
+            memset(whole, 0xab, sizeof whole);
+            ir_convert(to, whole, from, src, N);
+            for (int i = 0; i < N; i++) {
+                ir_convert(to, one, from, src + (size_t)i * in, 1);
+                assert_memory_equal(one, whole + (size_t)i * out, out);
+            }
+            if (out < 8) assert_int_equal(whole[N * out], 0xab);
+            ir_convert(to, NULL, from, NULL, 0);
+        }
+}
+
+static void test_names(void **state)
+{
+    (void)state;
+    for (ir_dtype t = IR_f64; t < IR_DTYPE_COUNT; t++) {
+        assert_int_equal(ir_dtype_parse(ir_dtype_name(t)), t);
+        assert_int_equal(ir_dtype_is_float(t) + ir_dtype_is_int(t) + (t == IR_bool), 1);
+    }
+    assert_string_equal(ir_dtype_name(IR_NO_DTYPE), "same");
+    assert_string_equal(ir_dtype_name(IR_bool), "bool");
+    assert_int_equal(ir_dtype_parse("same"), IR_NO_DTYPE);
+    assert_int_equal(ir_dtype_parse("f8"), IR_NO_DTYPE);
+    assert_int_equal(ir_dtype_size(IR_bf16), 2);
+    assert_int_equal(ir_dtype_size(IR_NO_DTYPE), 0);
+    assert_true(ir_dtype_is_low(IR_f16) && ir_dtype_is_low(IR_bf16) && !ir_dtype_is_low(IR_f32));
+    assert_false(ir_dtype_is_float(IR_NO_DTYPE) || ir_dtype_is_int(IR_NO_DTYPE));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_all_patterns_of_f16),
+        cmocka_unit_test(test_all_patterns_of_bf16),
+        cmocka_unit_test(test_ties_of_f16),
+        cmocka_unit_test(test_ties_of_bf16),
+        cmocka_unit_test(test_random_values_round_once),
+        cmocka_unit_test(test_f64_does_not_pass_through_f32),
+        cmocka_unit_test(test_nan_stays_nan),
+        cmocka_unit_test(test_float_to_integer_truncates_and_saturates),
+        cmocka_unit_test(test_integer_to_integer_wraps),
+        cmocka_unit_test(test_integer_to_float_rounds_once),
+        cmocka_unit_test(test_bool_is_normalised),
+        cmocka_unit_test(test_arrays_equal_elements),
+        cmocka_unit_test(test_names),
+    };
+    return cmocka_run_group_tests_name("dtype", tests, NULL, NULL);
+}
