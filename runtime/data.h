@@ -5,7 +5,8 @@
  *   npy:NAME=FILE,NAME=FILE   the same from .npy files
  *   synthetic[,rows=N]        seeded data for the fields that the caller describes (default 8192 rows)
  * Further options after any of them: `permute-labels=SEED` (shuffles the labels among the samples: an
- * array named labels, label or y), `limit=N` (the first N samples).
+ * array named labels, label or y; not for synthetic), `limit=N` (the first N samples). A path holds no
+ * comma.
  *
  * Order: epoch e of seed s is a Fisher-Yates shuffle drawn from Philox4x32-10 with key s, stream e. So a
  * position of three numbers says which samples come next, and can be stored and restored. */
@@ -58,7 +59,8 @@ int64_t rt_dataset_bound(const rt_dataset *ds, size_t index);
 /* Full batches in an epoch: the last partial batch is dropped. */
 int64_t rt_dataset_batches(const rt_dataset *ds, int64_t batch_size);
 
-/* Training: the samples of one batch of the shuffled order, packed [batch_size, dims...] as `dtype`.
+/* Training: the samples of one batch of the shuffled order, packed [batch_size, dims...] as `dtype`
+ * (values by the rules of ir/dtype.h; idx images in an integer dtype are the raw 0..255).
  * p->batch must be below rt_dataset_batches. Not thread-safe (caches the order of one epoch).
  * AMPC_NO_MEMORY is the only failure. */
 ampc_status rt_dataset_batch(rt_dataset *ds, const rt_position *p, int64_t batch_size, size_t index,

@@ -1,0 +1,148 @@
+/* test_atomic_file.c - the write protocol under every single failing call, once and for good. */
+#include "runtime/atomic_file.h"
+#include "runtime/io.h"
+#include "tests/unit/scratch.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+
+static char block[100000];
+
+static ampc_status write_new(scratch *t, const char *path)
+{
+    rt_atomic_file *f;
+    TRY(rt_atomic_open(path, t->d, &f));
+    ampc_status s = rt_atomic_write(f, "new ", 4);
+    if (s == AMPC_OK) s = rt_atomic_write(f, block, sizeof block);
+    if (s == AMPC_OK) s = rt_atomic_write(f, "tail", 4);
+    if (s == AMPC_OK) s = rt_atomic_rewrite(f, 1, "EW", 2);
+    if (s == AMPC_OK) return rt_atomic_commit(f);
+    rt_atomic_abort(f);
+    return s;
+}
+
+static void expect_new(scratch *t)
+{
+    size_t n;
+    char *text = scratch_read(t, "file", &n);
+    assert_int_equal(n, sizeof block + 8);
+    assert_memory_equal(text, "nEW ", 4);
+    assert_memory_equal(text + 4, block, sizeof block);
+    assert_string_equal(text + n - 4, "tail");
+    free(text);
+}
+
+static void expect_old_or_new(scratch *t, bool old)
+{
+    size_t n;
+    char *text = scratch_read(t, "file", &n);
+    if (old) assert_string_equal(text, "old");
+    free(text);
+    if (!old) expect_new(t);
+    assert_int_equal(scratch_count(t), 1); /* no temporary file left */
+}
+
+static void fail_each_call(scratch *t, int error, bool persistent)
+{
+    const char *path = scratch_path(t, "file");
+    rt_io_fail(0, 0, false);
+    assert_int_equal(write_new(t, path), AMPC_OK);
+    uint64_t calls = rt_io_calls();
+    assert_true(calls >= 8); /* open, 3 writes, fsync, close, rename, folder */
+    for (uint64_t k = 1; k <= calls; k++) {
+        scratch_write(t, "file", "old", 3);
+        rt_io_fail(k, error, persistent);
+        ampc_status s = write_new(t, path);
+        rt_io_fail(0, 0, false);
+        /* The last three calls open, sync and close the folder: the file is complete by then. */
+        expect_old_or_new(t, k <= calls - 3);
+        if (s != AMPC_OK) scratch_expect(t, strerror(error));
+        else assert_int_equal(k, calls);
+    }
+}
+
+static void test_one_failing_call(void **state) { fail_each_call(*state, ENOSPC, false); }
+static void test_failing_from_a_call_on(void **state) { fail_each_call(*state, EIO, true); }
+
+static void test_new_file(void **state)
+{
+    scratch *t = *state;
+    assert_int_equal(write_new(t, scratch_path(t, "file")), AMPC_OK);
+    expect_old_or_new(t, false);
+    rt_atomic_abort(NULL);
+}
+
+static void test_abort_leaves_nothing(void **state)
+{
+    scratch *t = *state;
+    rt_atomic_file *f;
+    assert_int_equal(rt_atomic_open(scratch_path(t, "file"), t->d, &f), AMPC_OK);
+    assert_int_equal(rt_atomic_write(f, block, sizeof block), AMPC_OK);
+    assert_int_equal(rt_atomic_tell(f), sizeof block);
+    assert_int_equal(scratch_count(t), 1);
+    rt_atomic_abort(f);
+    assert_int_equal(scratch_count(t), 0);
+}
+
+static void test_impossible_targets(void **state)
+{
+    scratch *t = *state;
+    assert_int_equal(rt_atomic_save(scratch_path(t, "no/such/folder"), "x", 1, t->d), AMPC_IO);
+    scratch_expect(t, "no/such/folder");
+    assert_int_equal(rt_atomic_save(t->folder, "x", 1, t->d), AMPC_IO);
+}
+
+static void test_devices_are_written_directly(void **state)
+{
+    scratch *t = *state;
+    struct stat st;
+    assert_int_equal(rt_atomic_save("/dev/null", "x", 1, t->d), AMPC_OK);
+    assert_int_equal(stat("/dev/null", &st), 0);
+    assert_true(S_ISCHR(st.st_mode));
+    assert_int_equal(rt_atomic_save("/dev/full", "x", 1, t->d), AMPC_IO);
+    scratch_expect(t, "No space left");
+}
+
+static void test_links_are_followed(void **state)
+{
+    scratch *t = *state;
+    struct stat st;
+    scratch_write(t, "file", "old", 3);
+    assert_int_equal(symlink("file", scratch_path(t, "link")), 0);
+    assert_int_equal(write_new(t, scratch_path(t, "link")), AMPC_OK);
+    expect_new(t);
+    assert_int_equal(lstat(scratch_path(t, "link"), &st), 0);
+    assert_true(S_ISLNK(st.st_mode));
+}
+
+static void test_sweep(void **state)
+{
+    scratch *t = *state;
+    rt_atomic_file *living;
+    scratch_write(t, ".ckpt-1.safetensors.99-0.ampc-tmp", "x", 1);
+    scratch_write(t, ".other.99-0.ampc-tmp", "x", 1);
+    scratch_write(t, "ckpt-1.safetensors", "x", 1);
+    assert_int_equal(rt_atomic_open(scratch_path(t, "ckpt-2"), t->d, &living), AMPC_OK);
+    assert_int_equal(rt_atomic_sweep(t->folder, "ckpt-"), 1);
+    assert_int_equal(rt_atomic_sweep(t->folder, "ckpt-"), 0);
+    assert_int_equal(scratch_count(t), 3);
+    assert_int_equal(rt_atomic_commit(living), AMPC_OK);
+    assert_int_equal(rt_atomic_sweep(scratch_path(t, "absent"), ""), 0);
+}
+
+int main(void)
+{
+    for (size_t i = 0; i < sizeof block; i++) block[i] = (char)(i * 31);
+    const struct CMUnitTest tests[] = {
+        SCRATCH_TEST(test_new_file),
+        SCRATCH_TEST(test_one_failing_call),
+        SCRATCH_TEST(test_failing_from_a_call_on),
+        SCRATCH_TEST(test_abort_leaves_nothing),
+        SCRATCH_TEST(test_impossible_targets),
+        SCRATCH_TEST(test_devices_are_written_directly),
+        SCRATCH_TEST(test_links_are_followed),
+        SCRATCH_TEST(test_sweep),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
