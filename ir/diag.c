@@ -6,6 +6,8 @@
  * in; the code returned is always right. */
 #include "ir/diag.h"
 
+#include "ir/utf8.h"
+
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -73,26 +75,10 @@ static void text_put(text *t, const char *s)
     text_add(t, s, strlen(s));
 }
 
-/* Bytes of the UTF-8 sequence at s (1 to 4), 0 when it is none. Overlong forms, surrogates and values
- * beyond U+10FFFF are none. */
-static size_t utf8_length(const unsigned char *s, size_t n)
+/* C0, DEL, or C1, which some terminals obey too. */
+static bool is_control(uint32_t code)
 {
-    static const uint32_t smallest[5] = {0, 0, 0x80, 0x800, 0x10000};
-    size_t length = s[0] < 0x80 ? 1 : s[0] >> 5 == 6 ? 2 : s[0] >> 4 == 14 ? 3 : s[0] >> 3 == 30 ? 4 : 0;
-    if (length < 2 || length > n) return length <= n ? length : 0;
-    uint32_t code = s[0] & (0xffu >> (length + 1));
-    for (size_t i = 1; i < length; i++) {
-        if (s[i] >> 6 != 2) return 0;
-        code = code << 6 | (s[i] & 0x3fu);
-    }
-    bool valid = code >= smallest[length] && code <= 0x10ffff && (code < 0xd800 || code > 0xdfff);
-    return valid ? length : 0;
-}
-
-/* A control character: C0, DEL, or C1 (U+0080 to U+009F, which some terminals obey). */
-static bool is_control(const unsigned char *s, size_t length)
-{
-    return s[0] < 0x20 || s[0] == 0x7f || (length == 2 && s[0] == 0xc2 && s[1] < 0xa0);
+    return code < 0x20 || (code >= 0x7f && code < 0xa0);
 }
 
 /* Adds n bytes printably, `limit` characters at most (then "..."); bytes in `keep` go through as they are.
@@ -105,16 +91,16 @@ static size_t text_escape(text *t, const char *bytes, size_t n, size_t limit, co
             text_put(t, "...");
             return columns + 3;
         }
-        const unsigned char *s = (const unsigned char *)bytes + i;
-        size_t length = utf8_length(s, n - i);
-        if (length && (!is_control(s, length) || strchr(keep, s[0]))) {
+        uint32_t code = 0;
+        size_t length = utf8_decode(bytes + i, n - i, &code);
+        if (length && (!is_control(code) || (code && code < 0x80 && strchr(keep, (int)code)))) {
             text_add(t, bytes + i, length);
             columns++;
             i += length;
             continue;
         }
         char hex[8];
-        snprintf(hex, sizeof hex, "\\x%02x", s[0]);
+        snprintf(hex, sizeof hex, "\\x%02x", (unsigned char)bytes[i]);
         text_put(t, hex);
         columns += 4;
         i++;

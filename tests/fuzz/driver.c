@@ -1,0 +1,139 @@
+/* driver.c - runs a libFuzzer target as a plain test: every file of its corpus as it is, then changed.
+ *
+ * usage: fuzz_NAME [-v] [-mutations=N] FILE_OR_FOLDER..
+ *
+ * The changes are drawn from a fixed generator seeded by the file's content, so a failure repeats; -v names
+ * each input before it runs. A target fails by crashing, as under libFuzzer. */
+#include <dirent.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static struct {
+    bool verbose;
+    long mutations, files, runs;
+    uint64_t random;
+} driver = {.mutations = 100};
+
+static size_t draw(size_t below) /* xorshift64* */
+{
+    driver.random ^= driver.random >> 12;
+    driver.random ^= driver.random << 25;
+    driver.random ^= driver.random >> 27;
+    return below ? (size_t)((driver.random * 0x2545f4914f6cdd1du) >> 32) % below : 0;
+}
+
+/* The target gets a copy of the exact size, so that reading past its end is seen. */
+static void run(const uint8_t *data, size_t size)
+{
+    uint8_t *copy = malloc(size ? size : 1);
+    if (!copy) exit(1);
+    if (size) memcpy(copy, data, size);
+    LLVMFuzzerTestOneInput(copy, size);
+    free(copy);
+    driver.runs++;
+}
+
+/* Changes `size` bytes in place in one of five ways; returns the new size, at most 2 * size. */
+static size_t mutate(uint8_t *data, size_t size)
+{
+    static const uint8_t edges[] = {0, 1, 0x7f, 0x80, 0xff, '\n', '"', '{', '%', '-'};
+    if (!size) return 0;
+    size_t at = draw(size), n = 1 + draw(size - at < 64 ? size - at : 64);
+    switch (draw(5)) {
+    case 0: data[at] = (uint8_t)(data[at] ^ 1u << draw(8)); return size;
+    case 1: data[at] = edges[draw(sizeof edges)]; return size;
+    case 2: return at;
+    case 3:
+        if (n > size - at) n = size - at;
+        memmove(data + at, data + at + n, size - at - n);
+        return size - n;
+    default:
+        if (n > size - at) n = size - at;
+        memmove(data + at + n, data + at, size - at);
+        return size + n;
+    }
+}
+
+static void run_mutations(const char *path, const uint8_t *data, size_t size)
+{
+    uint8_t *changed = malloc(size * 2 + 16);
+    if (!changed) exit(1);
+    for (long i = 0; i < driver.mutations && size; i++) {
+        memcpy(changed, data, size);
+        size_t n = mutate(changed, size);
+        for (size_t more = draw(4); more && n < size; more--) n = mutate(changed, n);
+        if (driver.verbose) fprintf(stderr, "%s, mutation %ld (%zu bytes)\n", path, i, n);
+        run(changed, n);
+    }
+    free(changed);
+}
+
+static bool run_file(const char *path, size_t size)
+{
+    FILE *file = fopen(path, "rb");
+    uint8_t *data = malloc(size ? size : 1);
+    bool read = file && data && fread(data, 1, size, file) == size;
+    if (file) fclose(file);
+    if (read) {
+        driver.random = 0x9e3779b97f4a7c15u ^ size;
+        for (size_t i = 0; i < size; i++) driver.random = (driver.random ^ data[i]) * 0x100000001b3u;
+        driver.random |= 1;
+        driver.files++;
+        if (driver.verbose) fprintf(stderr, "%s\n", path);
+        run(data, size);
+        run_mutations(path, data, size);
+    } else {
+        fprintf(stderr, "%s: cannot be read\n", path);
+    }
+    free(data);
+    return read;
+}
+
+static bool run_path(const char *path);
+
+static bool run_folder(const char *path)
+{
+    struct dirent **entries;
+    int count = scandir(path, &entries, NULL, alphasort);
+    bool good = count >= 0;
+    for (int i = 0; i < count; i++) {
+        char inner[4096];
+        snprintf(inner, sizeof inner, "%s/%s", path, entries[i]->d_name);
+        if (entries[i]->d_name[0] != '.') good = run_path(inner) && good;
+        free(entries[i]);
+    }
+    if (count >= 0) free(entries);
+    return good;
+}
+
+static bool run_path(const char *path)
+{
+    struct stat status;
+    if (stat(path, &status)) {
+        fprintf(stderr, "%s: no such file or folder\n", path);
+        return false;
+    }
+    return S_ISDIR(status.st_mode) ? run_folder(path) : run_file(path, (size_t)status.st_size);
+}
+
+int main(int count, char **arguments)
+{
+    bool good = true;
+    run(NULL, 0);
+    for (int i = 1; i < count; i++) {
+        const char *argument = arguments[i];
+        if (strcmp(argument, "-v") == 0) driver.verbose = true;
+        else if (strncmp(argument, "-mutations=", 11) == 0) driver.mutations = atol(argument + 11);
+        else good = run_path(argument) && good;
+    }
+    good = good && driver.files > 0;
+    printf("[%s] corpus: %ld files, %ld runs\n", good ? "       OK " : "  FAILED  ", driver.files,
+           driver.runs);
+    return !good;
+}
