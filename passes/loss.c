@@ -1,0 +1,199 @@
+/* loss.c - the loss of @eval and @train: one of the built-in ones on an output of the model, or a scalar output that
+ * the model has already.
+ *
+ *   --loss ce[:OUTPUT[,LABEL]]   softmax cross entropy over axis 1, labels i64 without that axis, mean over all labels
+ *          nll                   the same for log-probabilities
+ *          mse, l1               mean of (x - y)^2, of |x - y|; labels like the output
+ *          bce_logits            mean of softplus(x) - x*y, which is max(x,0) - x*y + log(1 + exp(-|x|))
+ *
+ * The loss becomes output statement "loss"; meta lines say what it reads. @infer loses a loss that the model brought
+ * along, with the inputs that only the loss read, unless nothing else is left. */
+#include "passes/pass.h"
+
+#include <string.h>
+
+typedef ir_value *loss_rule(ir_builder *b, ir_value *x, ir_value *label);
+
+static ir_value *mean_all(ir_builder *b, ir_value *x)
+{
+    if (!x) return NULL;
+    int64_t axes[IR_MAX_RANK];
+    for (int i = 0; i < x->type.rank; i++) axes[i] = i;
+    ir_node *n = ir_new(b, IR_OP_reduce_mean, 1, x);
+    ir_set_list(n, IR_ATTR(reduce_mean, axes), axes, x->type.rank);
+    ir_set_bool(n, IR_ATTR(reduce_mean, keepdims), false);
+    return ir_done(b, n);
+}
+
+static ir_value *loss_ce(ir_builder *b, ir_value *x, ir_value *label)
+{
+    return ir_done(b, ir_new(b, IR_OP_softmax_cross_entropy, 2, x, label));
+}
+
+static ir_value *loss_nll(ir_builder *b, ir_value *x, ir_value *label)
+{
+    return ir_done(b, ir_new(b, IR_OP_nll_loss, 2, x, label));
+}
+
+static ir_value *loss_mse(ir_builder *b, ir_value *x, ir_value *label)
+{
+    ir_value *difference = ir_binary(b, IR_OP_sub, x, label);
+    return mean_all(b, ir_binary(b, IR_OP_mul, difference, difference));
+}
+
+static ir_value *loss_l1(ir_builder *b, ir_value *x, ir_value *label)
+{
+    return mean_all(b, ir_unary(b, IR_OP_abs, ir_binary(b, IR_OP_sub, x, label)));
+}
+
+static ir_value *loss_bce_logits(ir_builder *b, ir_value *x, ir_value *label)
+{
+    return mean_all(b, ir_binary(b, IR_OP_sub, ir_unary(b, IR_OP_softplus, x), ir_binary(b, IR_OP_mul, x, label)));
+}
+
+typedef struct loss_kind {
+    const char *name;
+    bool classes; /* labels are class numbers along axis 1 */
+    loss_rule *make;
+} loss_kind;
+
+static const loss_kind loss_kinds[] = {
+    {"ce", true, loss_ce},   {"nll", true, loss_nll},           {"mse", false, loss_mse},
+    {"l1", false, loss_l1},  {"bce_logits", false, loss_bce_logits},
+};
+
+/* "KIND[:OUTPUT[,LABEL]]" taken apart. */
+typedef struct loss_spec {
+    const loss_kind *kind;
+    const char *output, *label;
+} loss_spec;
+
+static ampc_status parse_spec(ir_module *m, const char *text, diag *d, loss_spec *spec)
+{
+    char *kind = arena_strdup(m->arena, text), *output = strchr(kind, ':'), *label = NULL;
+    if (output) *output++ = '\0';
+    if (output && (label = strrchr(output, ','))) *label++ = '\0';
+    *spec = (loss_spec){.output = output && *output ? output : NULL, .label = label && *label ? label : "label"};
+    for (size_t i = 0; i < sizeof loss_kinds / sizeof *loss_kinds; i++)
+        if (strcmp(loss_kinds[i].name, kind) == 0) spec->kind = &loss_kinds[i];
+    if (spec->kind) return AMPC_OK;
+    if (strcmp(kind, "huber") == 0 || strcmp(kind, "bce") == 0)
+        return diag_error(d, AMPC_UNSUPPORTED, DIAG_NOWHERE, "loss '%s' is not supported yet", kind);
+    return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "unknown loss '%s': expected ce, nll, mse, l1 or bce_logits", kind);
+}
+
+static ir_node *first_float_output(const ir_graph *g)
+{
+    for (ir_node *n = g->first; n; n = n->next)
+        if (n->op == IR_OP_output && ir_dtype_is_float(ir_in(n, 0)->type.dtype)) return n;
+    return NULL;
+}
+
+static ir_type label_type(const loss_kind *kind, const ir_type *x)
+{
+    ir_type t = *x;
+    if (!kind->classes) return t;
+    t.dtype = IR_i64;
+    t.rank--;
+    for (int i = 1; i < t.rank; i++) t.dims[i] = x->dims[i + 1];
+    return t;
+}
+
+static ampc_status append(ir_graph *g, const loss_spec *spec, const char *name, diag *d)
+{
+    ir_node *out = spec->output ? ir_graph_find_output(g, spec->output) : first_float_output(g);
+    if (!out)
+        return diag_error(d, AMPC_REJECTED, DIAG_NOWHERE, "the model has no float output '%s' for the loss",
+                          spec->output ? spec->output : "");
+    ir_builder b = pass_builder(g, IR_FORWARD, d);
+    ir_value *x = ir_in(out, 0);
+    if (ir_dtype_is_low(x->type.dtype)) x = ir_cast(&b, x, IR_f32);
+    if (spec->kind->classes && x->type.rank < 2)
+        return diag_error(d, AMPC_REJECTED, ir_diag_loc(out), "loss %s needs a class axis 1, output '%s' has rank %d",
+                          spec->kind->name, out->attr[IR_ATTR(output, name)].s, x->type.rank);
+    ir_type type = label_type(spec->kind, &x->type);
+    ir_value *label = ir_graph_find_input(g, spec->label);
+    if (!label) label = ir_graph_input(g, spec->label, &type);
+    else if (!ir_type_equal(&label->type, &type))
+        return diag_error(d, AMPC_REJECTED, DIAG_NOWHERE, "input '%s' is %s, the loss needs labels of type %s",
+                          spec->label, ir_type_print(g->module, &label->type, g->module->arena),
+                          ir_type_print(g->module, &type, g->module->arena));
+    ir_value *loss = spec->kind->make(&b, x, label);
+    if (!loss) return diag_status(d);
+    ir_value_rename(loss, name);
+    ir_output(&b, name, loss);
+    ir_meta_set(g->module, "loss", name);
+    ir_meta_set(g->module, "loss_kind", spec->kind->name);
+    ir_meta_set(g->module, "logits", out->attr[IR_ATTR(output, name)].s);
+    ir_meta_set(g->module, "label", spec->label);
+    return diag_status(d);
+}
+
+/* ---- a loss that the model brings along ------------------------------------------------------------------------------- */
+
+static ampc_status take_output(ir_graph *g, const char *name, diag *d)
+{
+    ir_node *n = ir_graph_find_output(g, name);
+    if (!n) return diag_error(d, AMPC_REJECTED, DIAG_NOWHERE, "the model has no output '%s'", name);
+    ir_value *x = ir_in(n, 0);
+    if (!ir_dtype_is_float(x->type.dtype) || ir_type_count(g->module->dims, &x->type) != 1)
+        return diag_error(d, AMPC_REJECTED, ir_diag_loc(n), "output '%s' is %s, a loss is one float", name,
+                          ir_type_print(g->module, &x->type, g->module->arena));
+    if (x->type.rank == 0) return AMPC_OK;
+    ir_builder b = ir_builder_before(n, d);
+    ir_node_set_input(n, 0, ir_reshape(&b, x, NULL, 0));
+    return diag_status(d);
+}
+
+/* The integer input that a loss op reads as labels. */
+static const char *find_label(const ir_graph *g)
+{
+    for (ir_node *n = g->first; n; n = n->next)
+        if (n->op == IR_OP_softmax_cross_entropy || n->op == IR_OP_nll_loss) {
+            const ir_value *v = ir_in(n, 1);
+            while (v->kind == IR_VALUE_RESULT && v->def->n_in > 0 && ir_in(v->def, 0)) v = ir_in(v->def, 0);
+            if (v->kind == IR_VALUE_INPUT) return v->name;
+        }
+    return NULL;
+}
+
+static void drop_from_infer(ir_graph *g, const char *name)
+{
+    ir_node *loss = ir_graph_find_output(g, name);
+    int outputs = 0;
+    for (ir_node *n = g->first; n; n = n->next) outputs += n->op == IR_OP_output;
+    if (!loss || outputs < 2) return;
+    bool *used = arena_array(g->module->arena, g->inputs.count + 1, sizeof *used);
+    for (size_t i = 0; i < g->inputs.count; i++) used[i] = ir_value_used(g->inputs.items[i]);
+    ir_node_remove(loss);
+    pass_sweep(g);
+    size_t kept = 0;
+    for (size_t i = 0; i < g->inputs.count; i++)
+        if (!used[i] || ir_value_used(g->inputs.items[i])) g->inputs.items[kept++] = g->inputs.items[i];
+    g->inputs.count = kept;
+}
+
+ampc_status pass_loss(ir_module *m, const pass_options *o, diag *d)
+{
+    ir_graph *eval = ir_graph_find(m, "eval"), *train = ir_graph_find(m, "train"), *infer = ir_graph_find(m, "infer");
+    if (!eval || !train) return AMPC_OK;
+    if (o->loss && o->loss_output)
+        return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "--loss and --loss-output exclude each other");
+    if (o->loss) {
+        loss_spec spec;
+        TRY(parse_spec(m, o->loss, d, &spec));
+        const char *name = "loss";
+        for (int i = 1; ir_graph_find_output(eval, name); i++) name = arena_printf(m->arena, "loss.%d", i);
+        TRY(append(eval, &spec, name, d));
+        return append(train, &spec, name, d);
+    }
+    const char *name = o->loss_output ? o->loss_output : ir_meta_get(m, "loss");
+    TRY(take_output(eval, name, d));
+    TRY(take_output(train, name, d));
+    ir_meta_set(m, "loss", name);
+    ir_meta_set(m, "loss_kind", "graph");
+    const char *label = find_label(train);
+    if (label) ir_meta_set(m, "label", label);
+    if (infer) drop_from_infer(infer, name);
+    return AMPC_OK;
+}

@@ -1,0 +1,110 @@
+/* mode.c - from the one imported graph to the graphs that run.
+ *
+ * @forward is the network as the file has it. @infer is its copy with running statistics and without dropout; @eval the
+ * same, for the loss to be appended; @train has the mode that the options ask for and keeps the stores of states.
+ *   before  graph @forward                      after  graph @infer [, graph @eval, graph @train]                */
+#include "passes/pass.h"
+
+#include <string.h>
+
+static void set_batch_norm(ir_node *n, bool training)
+{
+    ir_set_bool(n, IR_ATTR(batch_norm, training), training);
+}
+
+/* y = x; the mask, if something reads it, is all true. */
+static bool drop_dropout(ir_node *n, diag *d)
+{
+    ir_builder b = ir_builder_before(n, d);
+    if (ir_value_used(ir_out(n, 1))) {
+        const ir_type *t = &ir_out(n, 1)->type;
+        ir_value *all = ir_expand(&b, ir_scalar(&b, IR_bool, 1.0), t->dims, t->rank);
+        if (!all) return false;
+        ir_value_replace(ir_out(n, 1), all);
+    }
+    ir_value_replace(ir_out(n, 0), ir_in(n, 0));
+    ir_node_remove(n);
+    return true;
+}
+
+static void remove_stores(ir_graph *g)
+{
+    for (ir_node *n = g->first, *next; n; n = next) {
+        next = n->next;
+        if (n->op == IR_OP_store) ir_node_remove(n);
+    }
+}
+
+static ampc_status make_eval(ir_graph *g, diag *d)
+{
+    remove_stores(g);
+    for (ir_node *n = g->first, *next; n; n = next) {
+        next = n->next;
+        if (n->op == IR_OP_batch_norm) set_batch_norm(n, false);
+        else if (n->op == IR_OP_dropout && !drop_dropout(n, d)) return diag_status(d);
+    }
+    return AMPC_OK;
+}
+
+/* --mode=train: every BatchNormalization uses batch statistics and moves its running ones, frozen states aside. */
+static void make_train(ir_graph *g, const pass_options *o, diag *d)
+{
+    for (ir_node *n = g->first; n; n = n->next) {
+        if (n->op != IR_OP_batch_norm || n->attr[IR_ATTR(batch_norm, training)].i) continue;
+        ir_value *mean = ir_in(n, IR_IN(batch_norm, mean)), *var = ir_in(n, IR_IN(batch_norm, var));
+        if (mean->kind != IR_VALUE_STORAGE || var->kind != IR_VALUE_STORAGE) continue;
+        if (pass_match(&o->freeze, mean->name) || pass_match(&o->freeze, var->name)) continue;
+        set_batch_norm(n, true);
+        ir_builder b = ir_builder_at_end(g, d);
+        b.phase = IR_UPDATE;
+        b.loc = n->loc;
+        mean->storage->kind = var->storage->kind = IR_STATE;
+        ir_store(&b, mean->storage, ir_out(n, IR_OUT(batch_norm, mean_out)));
+        ir_store(&b, var->storage, ir_out(n, IR_OUT(batch_norm, var_out)));
+    }
+}
+
+static bool is_loss_op(ir_op op)
+{
+    return op == IR_OP_softmax_cross_entropy || op == IR_OP_nll_loss;
+}
+
+/* A model whose only scalar float output comes from a loss op is meant to be trained on it. */
+static void find_loss(ir_module *m, const ir_graph *g)
+{
+    const char *found = NULL;
+    for (const ir_node *n = g->first; n; n = n->next) {
+        if (n->op != IR_OP_output) continue;
+        const ir_value *v = ir_in(n, 0);
+        if (!ir_dtype_is_float(v->type.dtype) || v->type.rank != 0) continue;
+        while (v->kind == IR_VALUE_RESULT && (v->def->op == IR_OP_cast || v->def->op == IR_OP_reshape))
+            v = ir_in(v->def, 0);
+        if (found || v->kind != IR_VALUE_RESULT || !is_loss_op(v->def->op)) return;
+        found = n->attr[IR_ATTR(output, name)].s;
+    }
+    if (found) ir_meta_set(m, "loss", found);
+}
+
+static bool wants_training(const ir_module *m, const pass_options *o)
+{
+    return o->loss || o->loss_output || ir_meta_get(m, "loss");
+}
+
+ampc_status pass_mode_graphs(ir_module *m, const pass_options *o, diag *d)
+{
+    ir_graph *forward = ir_graph_find(m, "forward");
+    if (!forward) return AMPC_OK;
+    if (!o->loss && !o->loss_output) find_loss(m, forward);
+    ir_graph *infer = ir_graph_clone(m, forward, "infer", NULL);
+    if (!(o->mode == PASS_MODE_TRAIN || (o->mode == PASS_MODE_FILE && !wants_training(m, o)))) TRY(make_eval(infer, d));
+    remove_stores(infer);
+    if (wants_training(m, o)) {
+        ir_graph *eval = ir_graph_clone(m, forward, "eval", NULL);
+        TRY(make_eval(eval, d));
+        ir_graph *train = ir_graph_clone(m, forward, "train", NULL);
+        if (o->mode == PASS_MODE_EVAL) TRY(make_eval(train, d));
+        if (o->mode == PASS_MODE_TRAIN) make_train(train, o, d);
+    }
+    ir_graph_remove(m, forward);
+    return diag_status(d);
+}

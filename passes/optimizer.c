@@ -1,0 +1,225 @@
+/* optimizer.c - the update phase of @train_step.
+ *
+ * Every output "grad/PARAM" is consumed by one optimizer node that reads the f32 master, writes the new one and, when
+ * @found_inf is set, returns the old values: skipping is data, not control flow. Every other state that was stored so
+ * far (BatchNormalization statistics) and the count of accepted steps move through select %found_inf; the random
+ * counter always advances. The masters are f32 at every level. */
+#include "passes/pass.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* The optimizers, and what their options are called on the command line. */
+typedef struct optimizer_kind {
+    const char *name;
+    ir_op op;
+    double lr;
+    int slots;              /* f32 state tensors a parameter */
+    const char *slot[2];
+    const char *option[6];  /* by attribute slot; NULL: not for the user */
+    struct {
+        int attr;
+        double value;
+    } set[2]; /* what the name implies; attr -1 ends */
+} optimizer_kind;
+
+static const optimizer_kind optimizer_kinds[] = {
+    {"sgd", IR_OP_sgd, 0.01, 0, {NULL}, {"weight_decay"}, {{-1, 0}}},
+    {"momentum", IR_OP_momentum, 0.01, 1, {"velocity"}, {"momentum", NULL, "weight_decay"}, {{-1, 0}}},
+    {"nesterov", IR_OP_momentum, 0.01, 1, {"velocity"}, {"momentum", NULL, "weight_decay"},
+     {{IR_ATTR(momentum, nesterov), 1}, {-1, 0}}},
+    {"adam", IR_OP_adamw, 1e-3, 2, {"m", "v"}, {"beta1", "beta2", "eps", "weight_decay", NULL},
+     {{IR_ATTR(adamw, weight_decay), 0}, {IR_ATTR(adamw, decoupled), 0}}},
+    {"adamw", IR_OP_adamw, 1e-3, 2, {"m", "v"}, {"beta1", "beta2", "eps", "weight_decay", NULL}, {{-1, 0}}},
+};
+
+typedef struct optimizer {
+    const optimizer_kind *kind;
+    double lr;
+    double attr[6]; /* by attribute slot of the op */
+} optimizer;
+
+static void set_defaults(optimizer *opt)
+{
+    const ir_op_info *info = ir_op_get(opt->kind->op);
+    opt->lr = opt->kind->lr;
+    for (int i = 0; i < info->n_attr; i++)
+        opt->attr[i] = info->attr[i].kind == IR_SLOT_FLOAT ? info->attr[i].initial.f : (double)info->attr[i].initial.i;
+    for (int i = 0; i < 2 && opt->kind->set[i].attr >= 0; i++)
+        if (opt->kind->set[i].attr < info->n_attr) opt->attr[opt->kind->set[i].attr] = opt->kind->set[i].value;
+}
+
+static const optimizer_kind *find_kind(const char *name)
+{
+    for (size_t i = 0; i < sizeof optimizer_kinds / sizeof *optimizer_kinds; i++)
+        if (strcmp(optimizer_kinds[i].name, name) == 0) return &optimizer_kinds[i];
+    return NULL;
+}
+
+static ampc_status set_option(optimizer *opt, const char *key, const char *text, diag *d)
+{
+    char *end = NULL;
+    double v = text ? strtod(text, &end) : 0;
+    if (!text || end == text || *end)
+        return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "--optimizer: '%s' needs a number", key);
+    if (strcmp(key, "lr") == 0) {
+        opt->lr = v;
+        return AMPC_OK;
+    }
+    const ir_op_info *info = ir_op_get(opt->kind->op);
+    for (int i = 0; i < info->n_attr; i++)
+        if (opt->kind->option[i] && strcmp(opt->kind->option[i], key) == 0) {
+            opt->attr[i] = v;
+            return AMPC_OK;
+        }
+    return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "--optimizer: %s has no option '%s'", opt->kind->name, key);
+}
+
+static ampc_status parse_optimizer(ir_module *m, const char *text, diag *d, optimizer *opt)
+{
+    const char *key, *value;
+    if (!text || !pass_next_option(&text, m->arena, &key, &value)) key = "sgd";
+    opt->kind = find_kind(key);
+    if (!opt->kind) {
+        static const char *const later[] = {"adagrad", "rmsprop", "lamb", "lars"};
+        for (size_t i = 0; i < sizeof later / sizeof *later; i++)
+            if (strcmp(later[i], key) == 0)
+                return diag_error(d, AMPC_UNSUPPORTED, DIAG_NOWHERE, "optimizer '%s' is not supported yet", key);
+        return diag_error(d, AMPC_USAGE, DIAG_NOWHERE,
+                          "unknown optimizer '%s': expected sgd, momentum, nesterov, adam or adamw", key);
+    }
+    set_defaults(opt);
+    while (pass_next_option(&text, m->arena, &key, &value)) TRY(set_option(opt, key, value, d));
+    return AMPC_OK;
+}
+
+/* ---- building -------------------------------------------------------------------------------------------------------------- */
+
+typedef struct update {
+    ir_graph *graph;
+    ir_builder b;
+    const optimizer *opt;
+    ir_value *lr, *step, *skip; /* skip NULL: every step is accepted */
+} update;
+
+static ir_storage *state_like(ir_module *m, const char *name, const ir_type *type, double v)
+{
+    ir_storage *s = ir_storage_find(m, name);
+    if (s) return s;
+    s = ir_storage_new(m, IR_STATE, name, type);
+    if (type->rank == 0) {
+        unsigned char bytes[8] = {0};
+        ir_store_f64(type->dtype, bytes, v);
+        ir_storage_set(m, s, bytes);
+    }
+    return s;
+}
+
+static bool update_parameter(update *u, ir_storage *param, ir_value *gradient)
+{
+    ir_module *m = u->graph->module;
+    const optimizer_kind *kind = u->opt->kind;
+    ir_storage *state[3] = {param};
+    ir_value *in[8];
+    int n = 0;
+    in[n++] = ir_graph_storage(u->graph, param);
+    for (int i = 0; i < kind->slots; i++) {
+        state[i + 1] = state_like(m, arena_printf(m->arena, "opt.%s.%s", kind->slot[i], param->name), &param->type, 0);
+        in[n++] = ir_graph_storage(u->graph, state[i + 1]);
+    }
+    in[n++] = ir_cast(&u->b, gradient, IR_f32);
+    if (kind->op == IR_OP_adamw) in[n++] = u->step;
+    in[n++] = u->lr;
+    in[n++] = u->skip;
+    ir_node *node = ir_new_array(&u->b, kind->op, n, in, 0);
+    for (int i = 0; node && i < ir_op_get(kind->op)->n_attr; i++) {
+        if (ir_op_get(kind->op)->attr[i].kind == IR_SLOT_FLOAT) ir_set_float(node, i, u->opt->attr[i]);
+        else ir_set_int(node, i, (int64_t)u->opt->attr[i]);
+    }
+    if (!ir_done_all(&u->b, node)) return false;
+    for (int i = 0; i <= kind->slots; i++) {
+        ir_value_rename(node->out[i], arena_printf(m->arena, "%s.new", state[i]->name));
+        ir_store(&u->b, state[i], node->out[i]);
+    }
+    return true;
+}
+
+/* store @s, %v becomes store @s, select(%skip, @s, %v), at the end of the graph. */
+static void guard_stores(update *u)
+{
+    if (!u->skip) return;
+    ir_node *last = u->graph->last;
+    for (ir_node *n = u->graph->first, *next; n; n = next) {
+        next = n == last ? NULL : n->next;
+        if (n->op != IR_OP_store || strcmp(ir_in(n, 0)->name, "loss_scale") == 0 ||
+            strcmp(ir_in(n, 0)->name, "good_steps") == 0 || strcmp(ir_in(n, 0)->name, "bad_steps") == 0)
+            continue;
+        ir_storage *s = ir_in(n, 0)->storage;
+        ir_value *fresh = ir_in(n, 1);
+        ir_value *kept = ir_done(&u->b, ir_new(&u->b, IR_OP_select, 3, u->skip, ir_in(n, 0), fresh));
+        if (kept) ir_store(&u->b, s, kept);
+        ir_node_remove(n);
+    }
+}
+
+static void advance_counters(update *u, ir_storage *step)
+{
+    ir_value *next = ir_binary(&u->b, IR_OP_add, u->step, ir_scalar(&u->b, IR_i64, 1));
+    if (u->skip) next = ir_done(&u->b, ir_new(&u->b, IR_OP_select, 3, u->skip, u->step, next));
+    if (next) ir_store(&u->b, step, next);
+    ir_storage *rng = ir_storage_find(u->graph->module, "rng");
+    if (!rng) return;
+    ir_type pair = ir_type_make(IR_i64, 1, (int64_t[]){2});
+    ir_value *one = ir_constant(&u->b, "rng.advance", &pair, (int64_t[]){0, 1});
+    ir_value *advanced = ir_binary(&u->b, IR_OP_add, ir_graph_storage(u->graph, rng), one);
+    if (advanced) ir_store(&u->b, rng, advanced);
+}
+
+static ir_value *gradient_norm(update *u, ir_value **gradients, int n)
+{
+    return ir_done(&u->b, ir_new_array(&u->b, IR_OP_global_norm, n, gradients, 0));
+}
+
+/* Takes the output statements "grad/..." out of the graph; returns what they named. */
+static int take_gradients(ir_graph *g, ir_value ***gradients, ir_storage ***params)
+{
+    ir_module *m = g->module;
+    VEC(ir_value *) values = {0};
+    VEC(ir_storage *) owners = {0};
+    for (ir_node *n = g->first, *next; n; n = next) {
+        next = n->next;
+        if (n->op != IR_OP_output || strncmp(n->attr[IR_ATTR(output, name)].s, "grad/", 5) != 0) continue;
+        ir_storage *s = ir_storage_find(m, n->attr[IR_ATTR(output, name)].s + 5);
+        if (!s) continue;
+        vec_push(m->arena, &values, ir_in(n, 0));
+        vec_push(m->arena, &owners, s);
+        ir_node_remove(n);
+    }
+    *gradients = values.items;
+    *params = owners.items;
+    return (int)values.count;
+}
+
+ampc_status pass_optimizer(ir_module *m, const pass_options *o, diag *d)
+{
+    ir_graph *g = ir_graph_find(m, "train_step");
+    if (!g) return AMPC_OK;
+    optimizer opt = {0};
+    TRY(parse_optimizer(m, o->optimizer, d, &opt));
+    ir_value **gradients;
+    ir_storage **params;
+    int n = take_gradients(g, &gradients, &params);
+    ir_type f32 = ir_type_scalar(IR_f32), i64 = ir_type_scalar(IR_i64);
+    ir_storage *step = state_like(m, "step", &i64, 0);
+    ir_node *flag = ir_graph_find_output(g, "found_inf");
+    update u = {.graph = g, .b = pass_builder(g, IR_UPDATE, d), .opt = &opt};
+    u.lr = ir_graph_storage(g, state_like(m, "lr", &f32, opt.lr));
+    u.step = ir_graph_storage(g, step);
+    u.skip = flag ? ir_in(flag, 0) : NULL;
+    guard_stores(&u);
+    if (n) ir_output(&u.b, "grad_norm", gradient_norm(&u, gradients, n));
+    for (int i = 0; i < n; i++)
+        if (!update_parameter(&u, params[i], gradients[i])) return diag_status(d);
+    advance_counters(&u, step);
+    return diag_status(d);
+}

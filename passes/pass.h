@@ -1,0 +1,38 @@
+/* pass.h - what the passes share among themselves: every pass, the conventions of names, small queries. */
+#ifndef AMPC_PASS_H
+#define AMPC_PASS_H
+
+#include "passes/passes.h"
+
+/* One sentence each stands in passes.h and in the table of runner.c. */
+typedef ampc_status pass_fn(ir_module *m, const pass_options *o, diag *d);
+pass_fn pass_params, pass_mode_graphs, pass_loss, pass_amp, pass_scale_loss, pass_autodiff, pass_entries, pass_unscale,
+    pass_optimizer, pass_fold_casts, pass_cse, pass_dce;
+
+/* A scratch arena with the guard of the module's arena, for side tables; the caller frees it. NULL: no memory. */
+arena *pass_scratch_new(ir_module *m);
+
+bool pass_has_gradient(ir_op op);
+/* fnmatch over any of the globs. */
+bool pass_match(const pass_strings *globs, const char *name);
+/* The next "key=value" of a comma-separated option string, copied into the arena; false at the end. A part without
+ * '=' gives value NULL. */
+bool pass_next_option(const char **text, arena *a, const char **key, const char **value);
+
+/* A builder whose nodes go behind the last node of `phase` in the graph. */
+ir_builder pass_builder(ir_graph *g, ir_phase phase, diag *d);
+/* Removes every node of g whose results nothing reads, stores and outputs aside. Returns how many. */
+int pass_sweep(ir_graph *g);
+
+/* Loss-scale parameters: the command line over the list files over the profile. */
+typedef struct pass_scaling_rules {
+    double init, incr_ratio, decr_ratio, min;
+    int64_t incr_every, decr_every;
+    bool late; /* counters fire at n+1 steps */
+} pass_scaling_rules;
+ampc_status pass_get_scaling(const pass_options *o, diag *d, pass_scaling_rules *out);
+
+/* Whether check_finite_and_unscale stands between gradients and optimizer: with low precision, unless scaling is off. */
+bool pass_scales(const pass_options *o);
+
+#endif

@@ -1,0 +1,149 @@
+/* runner.c - the table of passes, and the one way to run one: time, run, verify, dump, round-trip. */
+#include "passes/pass.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fnmatch.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+const pass_info pass_table[] = {
+    {"params", "choose the trained parameters (--train, --freeze), re-initialise them (--init)", pass_params},
+    {"mode", "make @infer, @eval and @train from @forward", pass_mode_graphs},
+    {"loss", "append the loss, or take the one in the graph", pass_loss},
+    {"amp", "colour every float node and insert the casts that the colours need", pass_amp},
+    {"scale_loss", "add the loss-scale state", pass_scale_loss},
+    {"autodiff", "append the backward of @train", pass_autodiff},
+    {"entries", "make @grad and @train_step from @train", pass_entries},
+    {"unscale", "check the gradients for infinities, unscale them, update the loss scale", pass_unscale},
+    {"optimizer", "append the parameter updates; every other state moves only with an accepted step", pass_optimizer},
+    {"fold_casts", "let an op write the type that its cast asks for; drop casts that change nothing", pass_fold_casts},
+    {"cse", "merge equal nodes", pass_cse},
+    {"dce", "remove nodes that nothing reads", pass_dce},
+    {NULL, NULL, NULL},
+};
+
+arena *pass_scratch_new(ir_module *m)
+{
+    arena *a = arena_new(0);
+    if (!a) return NULL;
+    jmp_buf *guard = arena_set_guard(m->arena, NULL);
+    arena_set_guard(m->arena, guard);
+    arena_set_guard(a, guard);
+    return a;
+}
+
+bool pass_match(const pass_strings *globs, const char *name)
+{
+    for (int i = 0; i < globs->count; i++)
+        if (fnmatch(globs->items[i], name, 0) == 0) return true;
+    return false;
+}
+
+bool pass_next_option(const char **text, arena *a, const char **key, const char **value)
+{
+    if (!*text || !**text) return false;
+    size_t length = strcspn(*text, ",");
+    char *part = arena_strndup(a, *text, length);
+    *text += length + ((*text)[length] == ',');
+    char *equals = strchr(part, '=');
+    if (equals) *equals = '\0';
+    *key = part;
+    *value = equals ? equals + 1 : NULL;
+    return true;
+}
+
+pass_options pass_options_default(void)
+{
+    return (pass_options){.level = PASS_O1, .low = IR_f16, .profile = "ampc", .keep_io_types = true,
+                          .init = "file", .fuse = true, .verify_each = true};
+}
+
+/* ---- running one pass ------------------------------------------------------------------------------------------------ */
+
+static void say(const pass_options *o, const char *text)
+{
+    if (o->text_out) o->text_out(o->text_user, text);
+}
+
+static ampc_status round_trip(const ir_module *m, const char *name, diag *d, arena *scratch)
+{
+    const char *first = ir_print(m, scratch);
+    ir_module *copy = NULL;
+    TRY(ir_parse(first, strlen(first), name, d, &copy));
+    const char *second = ir_print(copy, scratch);
+    bool same = strcmp(first, second) == 0;
+    ir_module_free(copy);
+    return same ? AMPC_OK : diag_error(d, AMPC_REJECTED, DIAG_NOWHERE, "pass %s: text does not round-trip", name);
+}
+
+static ampc_status write_dump(const char *dir, int number, const char *name, const char *text, diag *d, arena *a)
+{
+    const char *path = arena_printf(a, "%s/%02d-%s.ir", dir, number, name);
+    FILE *f = fopen(path, "w");
+    if (!f) return diag_error(d, AMPC_IO, DIAG_FILE(path), "cannot write: %s", strerror(errno));
+    bool ok = fputs(text, f) >= 0;
+    ok &= fclose(f) == 0;
+    return ok ? AMPC_OK : diag_error(d, AMPC_IO, DIAG_FILE(path), "write failed");
+}
+
+static ampc_status dump(const ir_module *m, const pass_options *o, const pass_info *p, const char *before, diag *d,
+                        arena *scratch)
+{
+    bool named = o->dump_after && (strcmp(o->dump_after, "all") == 0 || strcmp(o->dump_after, p->name) == 0);
+    if (!named && !o->dump_changed) return AMPC_OK;
+    const char *text = ir_print(m, scratch);
+    if (!named && before && strcmp(before, text) == 0) return AMPC_OK;
+    if (o->dump_dir) return write_dump(o->dump_dir, (int)(p - pass_table) + 1, p->name, text, d, scratch);
+    say(o, arena_printf(scratch, "# after %s\n%s", p->name, text));
+    return AMPC_OK;
+}
+
+static double seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static ampc_status run_checked(ir_module *m, const pass_info *p, const pass_options *o, diag *d, arena *scratch)
+{
+    const char *before = o->dump_changed ? ir_print(m, scratch) : NULL;
+    double start = seconds();
+    TRY(p->run(m, o, d));
+    double ran = seconds();
+    for (size_t i = 0; i < m->graphs.count; i++) ir_graph_renumber(m->graphs.items[i]);
+    if (o->verify_each) TRY(ir_verify(m, d));
+    if (o->timing)
+        say(o, arena_printf(scratch, "%-12s %8.2f ms  verify %8.2f ms\n", p->name, (ran - start) * 1e3,
+                            (seconds() - ran) * 1e3));
+    TRY(dump(m, o, p, before, d, scratch));
+    return o->roundtrip_each ? round_trip(m, p->name, d, scratch) : AMPC_OK;
+}
+
+ampc_status pass_run(ir_module *m, const char *name, const pass_options *o, diag *d)
+{
+    const pass_info *p = pass_table;
+    while (p->name && strcmp(p->name, name) != 0) p++;
+    if (!p->name) return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "unknown pass '%s'", name);
+    jmp_buf guard;
+    arena *volatile scratch = NULL;
+    if (setjmp(guard)) {
+        arena_free(scratch);
+        arena_set_guard(m->arena, NULL);
+        return diag_error(d, AMPC_NO_MEMORY, DIAG_NOWHERE, "out of memory in pass %s", name);
+    }
+    arena_set_guard(m->arena, &guard);
+    scratch = pass_scratch_new(m);
+    ampc_status status = scratch ? run_checked(m, p, o, d, scratch) : AMPC_NO_MEMORY;
+    arena_free(scratch);
+    arena_set_guard(m->arena, NULL);
+    return status;
+}
+
+ampc_status pass_compile(ir_module *m, const pass_options *o, diag *d)
+{
+    for (const pass_info *p = pass_table; p->name; p++) TRY(pass_run(m, p->name, o, d));
+    return AMPC_OK;
+}

@@ -1,0 +1,138 @@
+/* scaling.c - dynamic loss scaling, in two halves around autodiff.
+ *
+ * scale_loss makes the state @loss_scale, which autodiff takes as the seed of the backward: the derivative of
+ * (loss * scale) by the loss. unscale puts one check_finite_and_unscale per gradient type behind the backward; its
+ * flag goes to output "found_inf", the unscaled f32 gradients to the outputs "grad/..." that the optimizer reads.
+ * update_loss_scaling moves the scale from the same flag; all of it reads the scale of the step's start, so a step
+ * in which the scale grows is unscaled with the scale that it was scaled with.
+ *
+ * bf16 keeps the scale at 1, the check stays (a bf16 gradient overflows like an f32 one: rarely, but it does). */
+#include "passes/pass.h"
+
+#include <string.h>
+
+bool pass_scales(const pass_options *o)
+{
+    if (o->scaling == PASS_SCALE_DEFAULT) return o->level != PASS_O0;
+    return o->scaling != PASS_SCALE_OFF;
+}
+
+static bool is_dynamic(const pass_options *o)
+{
+    return o->scaling == PASS_SCALE_DYNAMIC || (o->scaling == PASS_SCALE_DEFAULT && o->low == IR_f16);
+}
+
+static ir_storage *state_scalar(ir_module *m, const char *name, ir_dtype t, double v)
+{
+    ir_storage *s = ir_storage_find(m, name);
+    if (s) return s;
+    ir_type type = ir_type_scalar(t);
+    unsigned char bytes[8] = {0};
+    ir_store_f64(t, bytes, v);
+    s = ir_storage_new(m, IR_STATE, name, &type);
+    ir_storage_set(m, s, bytes);
+    return s;
+}
+
+ampc_status pass_scale_loss(ir_module *m, const pass_options *o, diag *d)
+{
+    if (!ir_graph_find(m, "train") || !pass_scales(o)) return AMPC_OK;
+    pass_scaling_rules rules;
+    TRY(pass_get_scaling(o, d, &rules));
+    bool fixed_one = o->scaling == PASS_SCALE_DEFAULT && !is_dynamic(o);
+    state_scalar(m, "loss_scale", IR_f32, fixed_one ? 1.0 : rules.init);
+    if (is_dynamic(o)) {
+        state_scalar(m, "good_steps", IR_i32, 0);
+        state_scalar(m, "bad_steps", IR_i32, 0);
+    }
+    return AMPC_OK;
+}
+
+/* ---- after the backward -------------------------------------------------------------------------------------------------- */
+
+typedef VEC(ir_node *) node_list;
+
+static node_list gradient_outputs(ir_graph *g, ir_dtype t)
+{
+    node_list list = {0};
+    for (ir_node *n = g->first; n; n = n->next)
+        if (n->op == IR_OP_output && ir_in(n, 0)->type.dtype == t &&
+            (strncmp(n->attr[IR_ATTR(output, name)].s, "grad/", 5) == 0 ||
+             strncmp(n->attr[IR_ATTR(output, name)].s, "gradin/", 7) == 0))
+            vec_push(g->module->arena, &list, n);
+    return list;
+}
+
+/* "d.NAME" becomes "u.NAME". */
+static void name_unscaled(ir_value *v, const ir_value *from)
+{
+    const char *base = strncmp(from->name, "d.", 2) == 0 ? from->name + 2 : from->name;
+    ir_value_rename(v, arena_printf(v->graph->module->arena, "u.%s", base));
+}
+
+/* One check over all gradients of a type; the output statements move behind it. Returns its flag. */
+static ir_value *check_gradients(ir_graph *g, const node_list *outputs, ir_value *scale, diag *d)
+{
+    ir_builder b = pass_builder(g, IR_UPDATE, d);
+    int n = (int)outputs->count;
+    ir_value **in = arena_array(g->module->arena, (size_t)n + 1, sizeof *in);
+    for (int i = 0; i < n; i++) in[i] = ir_in(outputs->items[i], 0);
+    in[n] = scale;
+    ir_node *check = ir_new_array(&b, IR_OP_check_finite_and_unscale, n + 1, in, n + 1);
+    if (!ir_done_all(&b, check)) return NULL;
+    for (int i = 0; i < n; i++) {
+        name_unscaled(check->out[i], in[i]);
+        ir_output(&b, outputs->items[i]->attr[IR_ATTR(output, name)].s, check->out[i]);
+        ir_node_remove(outputs->items[i]);
+    }
+    return check->out[n];
+}
+
+static void update_scale(ir_graph *g, const pass_options *o, const pass_scaling_rules *r, ir_value *found, diag *d)
+{
+    ir_module *m = g->module;
+    ir_builder b = pass_builder(g, IR_UPDATE, d);
+    ir_storage *state[] = {ir_storage_find(m, "loss_scale"), ir_storage_find(m, "good_steps"),
+                           ir_storage_find(m, "bad_steps")};
+    if (!is_dynamic(o) || !state[1] || !state[2]) return;
+    ir_node *n = ir_new(&b, IR_OP_update_loss_scaling, 4, found, ir_graph_storage(g, state[0]),
+                        ir_graph_storage(g, state[1]), ir_graph_storage(g, state[2]));
+    ir_set_int(n, IR_ATTR(update_loss_scaling, incr_every), r->incr_every);
+    ir_set_int(n, IR_ATTR(update_loss_scaling, decr_every), r->decr_every);
+    ir_set_float(n, IR_ATTR(update_loss_scaling, incr_ratio), r->incr_ratio);
+    ir_set_float(n, IR_ATTR(update_loss_scaling, decr_ratio), r->decr_ratio);
+    ir_set_float(n, IR_ATTR(update_loss_scaling, min), r->min);
+    ir_set_bool(n, IR_ATTR(update_loss_scaling, late), r->late);
+    if (!ir_done_all(&b, n)) return;
+    for (int i = 0; i < 3; i++) ir_store(&b, state[i], n->out[i]);
+}
+
+static ampc_status unscale_graph(ir_graph *g, const pass_options *o, bool update, diag *d)
+{
+    static const ir_dtype types[] = {IR_f32, IR_f64, IR_f16, IR_bf16};
+    ir_storage *scale = ir_storage_find(g->module, "loss_scale");
+    if (!scale) return AMPC_OK;
+    pass_scaling_rules rules;
+    TRY(pass_get_scaling(o, d, &rules));
+    ir_value *found = NULL;
+    ir_builder b = pass_builder(g, IR_UPDATE, d);
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        node_list outputs = gradient_outputs(g, types[i]);
+        if (!outputs.count) continue;
+        ir_value *flag = check_gradients(g, &outputs, ir_graph_storage(g, scale), d);
+        if (!flag) return diag_status(d);
+        found = found ? ir_binary(&b, IR_OP_or, found, flag) : flag;
+    }
+    if (!found) return diag_status(d);
+    ir_value_rename(found, "found_inf");
+    ir_output(&b, "found_inf", found);
+    if (update) update_scale(g, o, &rules, found, d);
+    return diag_status(d);
+}
+
+ampc_status pass_unscale(ir_module *m, const pass_options *o, diag *d)
+{
+    ir_graph *grad = ir_graph_find(m, "grad"), *step = ir_graph_find(m, "train_step");
+    if (grad) TRY(unscale_graph(grad, o, false, d));
+    return step ? unscale_graph(step, o, true, d) : AMPC_OK;
+}
