@@ -15,8 +15,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { READ_AT_ONCE = 1 << 20 };            /* files up to this size are read, larger ones are mapped */
-#define ARENA_LIMIT ((size_t)2 << 30)       /* decoded bytes of one model, whatever its size */
+enum { READ_AT_ONCE = 1 << 20 };      /* files up to this size are read, larger ones are mapped */
+#define ARENA_LIMIT ((size_t)2 << 30) /* decoded bytes of one model, whatever its size */
 
 /* ---- bytes -> message ------------------------------------------------------------------------------------- */
 
@@ -31,9 +31,9 @@ static void parser_free(void *a, void *p)
     (void)p;
 }
 
-static ampc_status prescan_and_parse(arena *scratch, arena *a, const ProtobufCMessageDescriptor *root,
-                                     const uint8_t *data, size_t size, const char *what, diag *d,
-                                     ProtobufCMessage **out)
+static ampc_status prescan_and_parse(arena *scratch, arena *a,
+                                     const ProtobufCMessageDescriptor *root, const uint8_t *data,
+                                     size_t size, const char *what, diag *d, ProtobufCMessage **out)
 {
     if (size > ONNX_FILE_MAX)
         return diag_error(d, AMPC_REJECTED, DIAG_FILE(what),
@@ -42,12 +42,13 @@ static ampc_status prescan_and_parse(arena *scratch, arena *a, const ProtobufCMe
     TRY(onnx_prescan(scratch, root, data, size, what, d, &skinny));
     ProtobufCAllocator allocator = {parser_alloc, parser_free, a};
     *out = protobuf_c_message_unpack(root, &allocator, skinny.size, skinny.bytes);
-    if (!*out) return diag_error(d, AMPC_REJECTED, DIAG_FILE(what), "not a valid %s", root->short_name);
+    if (!*out)
+        return diag_error(d, AMPC_REJECTED, DIAG_FILE(what), "not a valid %s", root->short_name);
     return AMPC_OK;
 }
 
-ampc_status onnx_decode(arena *a, const ProtobufCMessageDescriptor *root, const uint8_t *data, size_t size,
-                        const char *what, diag *d, ProtobufCMessage **out)
+ampc_status onnx_decode(arena *a, const ProtobufCMessageDescriptor *root, const uint8_t *data,
+                        size_t size, const char *what, diag *d, ProtobufCMessage **out)
 {
     jmp_buf guard;
     arena *scratch = arena_new(0);
@@ -76,7 +77,8 @@ static ampc_status check_file(int fd, const char *path, diag *d, size_t *size)
 {
     struct stat st;
     if (fstat(fd, &st))
-        return diag_error(d, AMPC_IO, DIAG_FILE(path), "cannot be examined: %s", strerrordesc_np(errno));
+        return diag_error(d, AMPC_IO, DIAG_FILE(path), "cannot be examined: %s",
+                          strerrordesc_np(errno));
     if (!S_ISREG(st.st_mode)) return diag_error(d, AMPC_IO, DIAG_FILE(path), "not a regular file");
     if (st.st_size == 0) return diag_error(d, AMPC_REJECTED, DIAG_FILE(path), "the file is empty");
     if ((uint64_t)st.st_size > ONNX_FILE_MAX)
@@ -90,32 +92,38 @@ static ampc_status map_all(int fd, const char *path, size_t size, diag *d, const
 {
     void *p = mmap(NULL, size, PROT_READ, MAP_PRIVATE, fd, 0);
     if (p == MAP_FAILED)
-        return diag_error(d, AMPC_IO, DIAG_FILE(path), "cannot be mapped: %s", strerrordesc_np(errno));
+        return diag_error(d, AMPC_IO, DIAG_FILE(path), "cannot be mapped: %s",
+                          strerrordesc_np(errno));
     *data = p;
     return AMPC_OK;
 }
 
-static ampc_status read_all(arena *a, int fd, const char *path, size_t size, diag *d, const uint8_t **data)
+static ampc_status read_all(arena *a, int fd, const char *path, size_t size, diag *d,
+                            const uint8_t **data)
 {
     uint8_t *buffer = arena_alloc(a, size);
     for (size_t done = 0; done < size;) {
         ssize_t n = read(fd, buffer + done, size - done);
         if (n < 0 && errno == EINTR) continue;
         if (n < 0)
-            return diag_error(d, AMPC_IO, DIAG_FILE(path), "cannot be read: %s", strerrordesc_np(errno));
-        if (n == 0) return diag_error(d, AMPC_IO, DIAG_FILE(path), "became shorter while it was read");
+            return diag_error(d, AMPC_IO, DIAG_FILE(path), "cannot be read: %s",
+                              strerrordesc_np(errno));
+        if (n == 0)
+            return diag_error(d, AMPC_IO, DIAG_FILE(path), "became shorter while it was read");
         done += (size_t)n;
     }
     *data = buffer;
     return AMPC_OK;
 }
 
-ampc_status onnx_bytes_load(arena *a, const char *path, diag *d, const uint8_t **data, size_t *size, bool *mapped)
+ampc_status onnx_bytes_load(arena *a, const char *path, diag *d, const uint8_t **data, size_t *size,
+                            bool *mapped)
 {
     if (mapped) *mapped = false;
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     if (fd < 0)
-        return diag_error(d, AMPC_IO, DIAG_FILE(path), "cannot be opened: %s", strerrordesc_np(errno));
+        return diag_error(d, AMPC_IO, DIAG_FILE(path), "cannot be opened: %s",
+                          strerrordesc_np(errno));
     jmp_buf guard;
     jmp_buf *before = arena_set_guard(a, &guard);
     ampc_status status;
@@ -157,7 +165,8 @@ static ampc_status file_finish(onnx_file *f, ampc_status status, diag *d, onnx_f
 {
     ProtobufCMessage *model = NULL;
     if (status == AMPC_OK)
-        status = onnx_decode(f->arena, &onnx__model_proto__descriptor, f->data, f->size, f->path, d, &model);
+        status = onnx_decode(f->arena, &onnx__model_proto__descriptor, f->data, f->size, f->path, d,
+                             &model);
     if (status != AMPC_OK) {
         onnx_file_close(f);
         return status;
@@ -178,7 +187,8 @@ ampc_status onnx_file_open(const char *path, diag *d, onnx_file **out)
     return file_finish(f, status, d, out);
 }
 
-ampc_status onnx_file_wrap(const void *data, size_t size, const char *name, diag *d, onnx_file **out)
+ampc_status onnx_file_wrap(const void *data, size_t size, const char *name, diag *d,
+                           onnx_file **out)
 {
     *out = NULL;
     onnx_file *f = file_new(name);

@@ -27,15 +27,16 @@ typedef struct claim {
     const char *location, *offset, *length;
 } claim;
 
-static __attribute__((format(printf, 5, 6))) ampc_status refuse(const onnx_file *f, const char *tensor, diag *d,
-                                                                 ampc_status code, const char *format, ...)
+static __attribute__((format(printf, 5, 6))) ampc_status
+refuse(const onnx_file *f, const char *tensor, diag *d, ampc_status code, const char *format, ...)
 {
     char message[512];
     va_list args;
     va_start(args, format);
     vsnprintf(message, sizeof message, format, args);
     va_end(args);
-    return diag_error(d, code, DIAG_FILE(f->path), "external data of tensor '%.128s': %s", tensor, message);
+    return diag_error(d, code, DIAG_FILE(f->path), "external data of tensor '%.128s': %s", tensor,
+                      message);
 }
 
 /* ---- opening ---------------------------------------------------------------------------------------------- */
@@ -50,9 +51,22 @@ static const char *location_fault(const char *location)
         if ((unsigned char)*p < 0x20 || *p == 0x7f) return "holds a control character";
     for (const char *p = location; p; p = strchr(p, '/')) {
         p += *p == '/';
-        if (!strncmp(p, "..", 2) && (p[2] == '/' || !p[2])) return "leads out of the model's folder by '..'";
+        if (!strncmp(p, "..", 2) && (p[2] == '/' || !p[2]))
+            return "leads out of the model's folder by '..'";
     }
     return NULL;
+}
+
+/* One step of the fallback. A link to a folder is ELOOP, as a link to a file is, not ENOTDIR. */
+static int open_component(int dir_fd, const char *name, bool last)
+{
+    int fd = openat(dir_fd, name, OPEN_FLAGS | O_NOFOLLOW | (last ? 0 : O_DIRECTORY));
+    int error = errno;
+    struct stat st;
+    if (fd < 0 && !fstatat(dir_fd, name, &st, AT_SYMLINK_NOFOLLOW) && S_ISLNK(st.st_mode))
+        error = ELOOP;
+    errno = error;
+    return fd;
 }
 
 int onnx_open_by_components(int dir_fd, const char *location)
@@ -69,7 +83,7 @@ int onnx_open_by_components(int dir_fd, const char *location)
         } else {
             memcpy(name, p, n);
             name[n] = 0;
-            next = openat(fd, name, OPEN_FLAGS | O_NOFOLLOW | (last ? 0 : O_DIRECTORY));
+            next = open_component(fd, name, last);
         }
         int error = errno;
         if (fd != dir_fd) close(fd);
@@ -83,7 +97,8 @@ int onnx_open_by_components(int dir_fd, const char *location)
 
 static int open_beneath(int dir_fd, const char *location)
 {
-    struct open_how how = {.flags = (uint64_t)OPEN_FLAGS, .resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS};
+    struct open_how how = {.flags = (uint64_t)OPEN_FLAGS,
+                           .resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS};
     for (int attempt = 0;; attempt++) {
         long fd = syscall(SYS_openat2, dir_fd, location, &how, sizeof how);
         if (fd >= 0) return (int)fd;
@@ -97,7 +112,8 @@ static ampc_status open_folder(onnx_file *f, const char *tensor, diag *d)
 {
     if (f->dir_fd >= 0) return AMPC_OK;
     if (f->in_memory)
-        return refuse(f, tensor, d, AMPC_REJECTED, "a model in memory has no folder that the data could lie in");
+        return refuse(f, tensor, d, AMPC_REJECTED,
+                      "a model in memory has no folder that the data could lie in");
     const char *slash = strrchr(f->path, '/');
     char *folder = slash ? strndup(f->path, (size_t)(slash - f->path) + 1) : strdup(".");
     if (!folder) return refuse(f, tensor, d, AMPC_NO_MEMORY, "out of memory");
@@ -105,16 +121,20 @@ static ampc_status open_folder(onnx_file *f, const char *tensor, diag *d)
     int error = errno;
     free(folder);
     if (f->dir_fd >= 0) return AMPC_OK;
-    return refuse(f, tensor, d, AMPC_IO, "the model's folder cannot be opened: %s", strerrordesc_np(error));
+    return refuse(f, tensor, d, AMPC_IO, "the model's folder cannot be opened: %s",
+                  strerrordesc_np(error));
 }
 
-static ampc_status open_data(onnx_file *f, const char *location, const char *tensor, diag *d, int *fd, int64_t *size)
+static ampc_status open_data(onnx_file *f, const char *location, const char *tensor, diag *d,
+                             int *fd, int64_t *size)
 {
     *fd = open_beneath(f->dir_fd, location);
     if (*fd < 0 && (errno == EXDEV || errno == ELOOP))
-        return refuse(f, tensor, d, AMPC_REJECTED, "'%.128s' leads out of the model's folder by a link", location);
+        return refuse(f, tensor, d, AMPC_REJECTED,
+                      "'%.128s' leads out of the model's folder by a link", location);
     if (*fd < 0)
-        return refuse(f, tensor, d, AMPC_IO, "'%.128s' cannot be opened: %s", location, strerrordesc_np(errno));
+        return refuse(f, tensor, d, AMPC_IO, "'%.128s' cannot be opened: %s", location,
+                      strerrordesc_np(errno));
     struct stat st;
     if (fstat(*fd, &st) || !S_ISREG(st.st_mode)) {
         close(*fd);
@@ -142,7 +162,8 @@ static onnx_external *external_new(onnx_file *f, const char *location)
     return e;
 }
 
-static ampc_status find_data(onnx_file *f, const char *location, const char *tensor, diag *d, onnx_external **out)
+static ampc_status find_data(onnx_file *f, const char *location, const char *tensor, diag *d,
+                             onnx_external **out)
 {
     for (onnx_external *e = f->externals; e; e = e->next)
         if (!strcmp(e->location, location)) return *out = e, AMPC_OK;
@@ -172,12 +193,14 @@ static ampc_status read_claim(onnx_file *f, const Onnx__TensorProto *t, diag *d,
     for (size_t i = 0; i < t->n_external_data; i++) {
         const char *key = t->external_data[i]->key;
         const char **slot = claim_slot(c, key);
-        if (slot && *slot) return refuse(f, t->name, d, AMPC_REJECTED, "key '%s' is given twice", key);
+        if (slot && *slot)
+            return refuse(f, t->name, d, AMPC_REJECTED, "key '%s' is given twice", key);
         if (slot) {
             *slot = t->external_data[i]->value;
         } else if (strcmp(key, "checksum") && strcmp(key, "basepath") && !f->warned_unknown_key) {
             f->warned_unknown_key = true;
-            TRY(diag_warning(d, DIAG_FILE(f->path), "external data of tensor '%.128s': unknown key '%.128s' ignored",
+            TRY(diag_warning(d, DIAG_FILE(f->path),
+                             "external data of tensor '%.128s': unknown key '%.128s' ignored",
                              t->name, key));
         }
     }
@@ -191,41 +214,47 @@ static bool parse_size(const char *text, int64_t *out)
     if (!*text) return false;
     for (; *text; text++) {
         if (*text < '0' || *text > '9') return false;
-        if (!checked_mul(value, 10, &value) || !checked_add(value, *text - '0', &value)) return false;
+        if (!checked_mul(value, 10, &value) || !checked_add(value, *text - '0', &value))
+            return false;
     }
     *out = value;
     return true;
 }
 
-static ampc_status check_range(const onnx_file *f, const Onnx__TensorProto *t, const claim *c, int64_t file_size,
-                               int64_t size, diag *d, int64_t *offset)
+static ampc_status check_range(const onnx_file *f, const Onnx__TensorProto *t, const claim *c,
+                               int64_t file_size, int64_t size, diag *d, int64_t *offset)
 {
     int64_t length;
     *offset = 0;
     if (c->offset && !parse_size(c->offset, offset))
         return refuse(f, t->name, d, AMPC_REJECTED, "offset '%.32s' is no size", c->offset);
     if (*offset > file_size)
-        return refuse(f, t->name, d, AMPC_REJECTED, "offset %lld lies beyond the end of '%.128s' (%lld bytes)",
+        return refuse(f, t->name, d, AMPC_REJECTED,
+                      "offset %lld lies beyond the end of '%.128s' (%lld bytes)",
                       (long long)*offset, c->location, (long long)file_size);
     length = file_size - *offset;
     if (c->length && !parse_size(c->length, &length))
         return refuse(f, t->name, d, AMPC_REJECTED, "length '%.32s' is no size", c->length);
     if (length > file_size - *offset)
-        return refuse(f, t->name, d, AMPC_REJECTED, "%lld bytes at offset %lld do not fit in '%.128s' (%lld bytes)",
+        return refuse(f, t->name, d, AMPC_REJECTED,
+                      "%lld bytes at offset %lld do not fit in '%.128s' (%lld bytes)",
                       (long long)length, (long long)*offset, c->location, (long long)file_size);
     if (length != size)
-        return refuse(f, t->name, d, AMPC_REJECTED, "%lld bytes in '%.128s', but type and shape take %lld",
-                      (long long)length, c->location, (long long)size);
+        return refuse(f, t->name, d, AMPC_REJECTED,
+                      "%lld bytes in '%.128s', but type and shape take %lld", (long long)length,
+                      c->location, (long long)size);
     return AMPC_OK;
 }
 
-ampc_status onnx_external_locate(onnx_file *f, const Onnx__TensorProto *t, int64_t size, diag *d, onnx_range *out)
+ampc_status onnx_external_locate(onnx_file *f, const Onnx__TensorProto *t, int64_t size, diag *d,
+                                 onnx_range *out)
 {
     claim c = {0};
     TRY(read_claim(f, t, d, &c));
     if (!c.location) return refuse(f, t->name, d, AMPC_REJECTED, "no location is given");
     const char *fault = location_fault(c.location);
-    if (fault) return refuse(f, t->name, d, AMPC_REJECTED, "location '%.128s' %s", c.location, fault);
+    if (fault)
+        return refuse(f, t->name, d, AMPC_REJECTED, "location '%.128s' %s", c.location, fault);
     onnx_external *e = NULL;
     TRY(find_data(f, c.location, t->name, d, &e));
     out->path = e->path;
@@ -241,8 +270,10 @@ ampc_status onnx_external_read(onnx_file *f, onnx_range range, size_t size, diag
         ssize_t n = pread(e->fd, (char *)out + done, size - done, range.offset + (off_t)done);
         if (n < 0 && errno == EINTR) continue;
         if (n < 0)
-            return diag_error(d, AMPC_IO, DIAG_FILE(e->path), "cannot be read: %s", strerrordesc_np(errno));
-        if (n == 0) return diag_error(d, AMPC_IO, DIAG_FILE(e->path), "became shorter while it was read");
+            return diag_error(d, AMPC_IO, DIAG_FILE(e->path), "cannot be read: %s",
+                              strerrordesc_np(errno));
+        if (n == 0)
+            return diag_error(d, AMPC_IO, DIAG_FILE(e->path), "became shorter while it was read");
         done += (size_t)n;
     }
     return AMPC_OK;

@@ -71,7 +71,8 @@ static void print_path(const scan *s, char *text, size_t capacity)
     if (used >= capacity) memcpy(text + capacity - 4, "...", 4);
 }
 
-static __attribute__((format(printf, 2, 3))) ampc_status refuse(const scan *s, const char *format, ...)
+static __attribute__((format(printf, 2, 3))) ampc_status refuse(const scan *s, const char *format,
+                                                                ...)
 {
     char message[256], path[256], node[ONNX_MAX_NAME + 1] = "";
     va_list args;
@@ -125,15 +126,13 @@ static void emit_uint(scan *s, uint32_t number, uint64_t v)
     emit_varint(s, v);
 }
 
-static void charge(scan *s, uint64_t bytes)
-{
-    s->cost += (bytes + 1 + BLOCK - 1) / BLOCK * BLOCK;
-}
+static void charge(scan *s, uint64_t bytes) { s->cost += (bytes + 1 + BLOCK - 1) / BLOCK * BLOCK; }
 
 /* ---- frames ----------------------------------------------------------------------------------------------- */
 
 static ampc_status open_message(scan *s, const ProtobufCMessageDescriptor *type,
-                                const ProtobufCFieldDescriptor *field, uint32_t index, size_t length)
+                                const ProtobufCFieldDescriptor *field, uint32_t index,
+                                size_t length)
 {
     assert(type->n_fields <= MAX_FIELDS);
     if (s->depth == ONNX_MAX_DEPTH)
@@ -198,7 +197,11 @@ static ampc_status check_varint(const scan *s, const ProtobufCFieldDescriptor *f
 static size_t utf8_decode(const uint8_t *p, size_t n, uint32_t *code)
 {
     static const uint32_t least[5] = {0, 0, 0x80, 0x800, 0x10000};
-    size_t length = p[0] < 0x80 ? 1 : p[0] >> 5 == 6 ? 2 : p[0] >> 4 == 14 ? 3 : p[0] >> 3 == 30 ? 4 : 0;
+    size_t length = p[0] < 0x80       ? 1
+                    : p[0] >> 5 == 6  ? 2
+                    : p[0] >> 4 == 14 ? 3
+                    : p[0] >> 3 == 30 ? 4
+                                      : 0;
     if (length == 0 || length > n) return 0;
     *code = length == 1 ? p[0] : p[0] & (0xffu >> (length + 1));
     for (size_t i = 1; i < length; i++) {
@@ -209,7 +212,8 @@ static size_t utf8_decode(const uint8_t *p, size_t n, uint32_t *code)
     return *code >= least[length] && *code <= 0x10ffff && !surrogate ? length : 0;
 }
 
-static ampc_status check_text(const scan *s, const ProtobufCFieldDescriptor *field, const uint8_t *p, size_t n)
+static ampc_status check_text(const scan *s, const ProtobufCFieldDescriptor *field,
+                              const uint8_t *p, size_t n)
 {
     bool is_name = strcmp(field->name, "doc_string") != 0 && strcmp(field->name, "value") != 0;
     if (is_name && n > ONNX_MAX_NAME)
@@ -226,14 +230,16 @@ static ampc_status check_text(const scan *s, const ProtobufCFieldDescriptor *fie
 }
 
 /* Packed scalars that stay in the message. */
-static ampc_status check_packed(scan *s, const ProtobufCFieldDescriptor *field, const uint8_t *p, size_t n)
+static ampc_status check_packed(scan *s, const ProtobufCFieldDescriptor *field, const uint8_t *p,
+                                size_t n)
 {
     unsigned wire = wire_of(field->type);
     size_t width = wire == WIRE_FIXED32 ? 4 : wire == WIRE_FIXED64 ? 8 : 0, count = 0;
     if (width && n % width) return refuse(s, "%s ends within a value", field->name);
     for (const uint8_t *at = p, *end = p + n; !width && at < end; count++) {
         uint64_t v;
-        if (!wire_read_varint(&at, end, &v)) return refuse(s, "%s ends within a value", field->name);
+        if (!wire_read_varint(&at, end, &v))
+            return refuse(s, "%s ends within a value", field->name);
         TRY(check_varint(s, field, v));
     }
     count = width ? n / width : count;
@@ -244,7 +250,8 @@ static ampc_status check_packed(scan *s, const ProtobufCFieldDescriptor *field, 
 
 /* ---- fields ----------------------------------------------------------------------------------------------- */
 
-static bool is_payload(const ProtobufCMessageDescriptor *type, const ProtobufCFieldDescriptor *field)
+static bool is_payload(const ProtobufCMessageDescriptor *type,
+                       const ProtobufCFieldDescriptor *field)
 {
     return type == &onnx__tensor_proto__descriptor &&
            (field->id == 9 || (field->flags & PROTOBUF_C_FIELD_FLAG_PACKED)); /* 9: raw_data */
@@ -272,19 +279,23 @@ static void note_name(frame *f, const ProtobufCFieldDescriptor *field, const uin
 }
 
 /* A field whose value is a length and so many bytes. */
-static ampc_status scan_bytes(scan *s, frame *f, const ProtobufCFieldDescriptor *field, uint32_t index)
+static ampc_status scan_bytes(scan *s, frame *f, const ProtobufCFieldDescriptor *field,
+                              uint32_t index)
 {
     uint64_t length;
     if (!wire_read_varint(&s->p, f->end, &length))
         return refuse(s, "the length of %s is cut short", field->name);
     if (length > (uint64_t)(f->end - s->p))
-        return refuse(s, "%s says %llu bytes where %zu are left", field->name, (unsigned long long)length,
-                      (size_t)(f->end - s->p));
+        return refuse(s, "%s says %llu bytes where %zu are left", field->name,
+                      (unsigned long long)length, (size_t)(f->end - s->p));
     size_t n = (size_t)length;
-    if (field->type == PROTOBUF_C_TYPE_MESSAGE) return open_message(s, field->descriptor, field, index, n);
+    if (field->type == PROTOBUF_C_TYPE_MESSAGE)
+        return open_message(s, field->descriptor, field, index, n);
     if (n > ONNX_INLINE_MAX && is_payload(f->type, field)) return lift(s, f, field, n);
-    if (field->type == PROTOBUF_C_TYPE_STRING) TRY(check_text(s, field, s->p, n));
-    else if (field->type != PROTOBUF_C_TYPE_BYTES) TRY(check_packed(s, field, s->p, n));
+    if (field->type == PROTOBUF_C_TYPE_STRING)
+        TRY(check_text(s, field, s->p, n));
+    else if (field->type != PROTOBUF_C_TYPE_BYTES)
+        TRY(check_packed(s, field, s->p, n));
     note_name(f, field, s->p, n);
     charge(s, n);
     emit_tag(s, field->id, WIRE_BYTES);
@@ -294,12 +305,14 @@ static ampc_status scan_bytes(scan *s, frame *f, const ProtobufCFieldDescriptor 
     return AMPC_OK;
 }
 
-static ampc_status scan_scalar(scan *s, frame *f, const ProtobufCFieldDescriptor *field, unsigned wire)
+static ampc_status scan_scalar(scan *s, frame *f, const ProtobufCFieldDescriptor *field,
+                               unsigned wire)
 {
     emit_tag(s, field->id, wire);
     if (wire == WIRE_VARINT) {
         uint64_t v;
-        if (!wire_read_varint(&s->p, f->end, &v)) return refuse(s, "%s is no varint of 64 bits", field->name);
+        if (!wire_read_varint(&s->p, f->end, &v))
+            return refuse(s, "%s is no varint of 64 bits", field->name);
         TRY(check_varint(s, field, v));
         emit_varint(s, v);
         return AMPC_OK;
@@ -316,7 +329,8 @@ static ampc_status skip_field(scan *s, const frame *f, uint64_t number, unsigned
 {
     const uint8_t *start = s->p;
     uint64_t length = wire == WIRE_FIXED32 ? 4 : wire == WIRE_FIXED64 ? 8 : 0;
-    bool whole = (wire != WIRE_VARINT && wire != WIRE_BYTES) || wire_read_varint(&s->p, f->end, &length);
+    bool whole = (wire != WIRE_VARINT && wire != WIRE_BYTES) ||
+                 wire_read_varint(&s->p, f->end, &length);
     if (wire == WIRE_VARINT) length = 0;
     if (!whole || length > (uint64_t)(f->end - s->p))
         return refuse(s, "field %llu is cut short", (unsigned long long)number);
@@ -326,7 +340,8 @@ static ampc_status skip_field(scan *s, const frame *f, uint64_t number, unsigned
 }
 
 /* Counts a field of the schema and refuses too many of it; its position in *index. */
-static ampc_status count_field(scan *s, frame *f, const ProtobufCFieldDescriptor *field, uint32_t *index)
+static ampc_status count_field(scan *s, frame *f, const ProtobufCFieldDescriptor *field,
+                               uint32_t *index)
 {
     *index = f->count[field - f->type->fields]++;
     f->fields++;
@@ -347,7 +362,8 @@ static ampc_status check_limits(const scan *s)
     if (s->repeated > ONNX_MAX_REPEATED)
         return refuse(s, "the model has more than %d list elements", ONNX_MAX_REPEATED);
     if (s->out_size > ONNX_MAX_SKINNY)
-        return refuse(s, "the model has more than %d MiB besides tensor values", ONNX_MAX_SKINNY >> 20);
+        return refuse(s, "the model has more than %d MiB besides tensor values",
+                      ONNX_MAX_SKINNY >> 20);
     return AMPC_OK;
 }
 
@@ -358,9 +374,12 @@ static ampc_status scan_field(scan *s, frame *f)
         return refuse(s, "not a field of a protobuf message");
     unsigned wire = tag & 7;
     if (wire != WIRE_VARINT && wire != WIRE_FIXED64 && wire != WIRE_BYTES && wire != WIRE_FIXED32)
-        return refuse(s, "field %u has the wire type %u, which ONNX does not use", (unsigned)(tag >> 3), wire);
-    const ProtobufCFieldDescriptor *field =
-        tag >> 3 < MAX_ONNX_FIELD ? protobuf_c_message_descriptor_get_field(f->type, (unsigned)(tag >> 3)) : NULL;
+        return refuse(s, "field %u has the wire type %u, which ONNX does not use",
+                      (unsigned)(tag >> 3), wire);
+    const ProtobufCFieldDescriptor *field = tag >> 3 < MAX_ONNX_FIELD
+                                                ? protobuf_c_message_descriptor_get_field(
+                                                      f->type, (unsigned)(tag >> 3))
+                                                : NULL;
     if (!field) return skip_field(s, f, tag >> 3, wire);
     unsigned expected = wire_of(field->type);
     bool packed = wire == WIRE_BYTES && field->label == PROTOBUF_C_LABEL_REPEATED;
@@ -372,8 +391,8 @@ static ampc_status scan_field(scan *s, frame *f)
     return check_limits(s);
 }
 
-ampc_status onnx_prescan(arena *a, const ProtobufCMessageDescriptor *root, const uint8_t *data, size_t size,
-                         const char *what, diag *d, onnx_skinny *out)
+ampc_status onnx_prescan(arena *a, const ProtobufCMessageDescriptor *root, const uint8_t *data,
+                         size_t size, const char *what, diag *d, onnx_skinny *out)
 {
     scan *s = arena_alloc(a, sizeof *s);
     s->data = s->p = data;
@@ -384,12 +403,16 @@ ampc_status onnx_prescan(arena *a, const ProtobufCMessageDescriptor *root, const
     TRY(open_message(s, root, NULL, 0, size));
     while (s->depth) {
         frame *f = &s->stack[s->depth - 1];
-        if (s->p < f->end) TRY(scan_field(s, f));
-        else close_message(s);
+        if (s->p < f->end)
+            TRY(scan_field(s, f));
+        else
+            close_message(s);
     }
     uint64_t budget = ONNX_FREE_BUDGET + ONNX_BUDGET_FACTOR * (size - s->left_out);
     if (s->cost > budget)
-        return refuse(s, "decoding would take %llu MiB, more than the %llu MiB that %zu bytes of structure may take",
+        return refuse(s,
+                      "decoding would take %llu MiB, more than the %llu MiB that %zu bytes of "
+                      "structure may take",
                       (unsigned long long)(s->cost >> 20), (unsigned long long)(budget >> 20),
                       (size_t)(size - s->left_out));
     *out = (onnx_skinny){.bytes = s->out, .size = s->out_size};

@@ -12,7 +12,8 @@
 #include <stdio.h>
 #include <string.h>
 
-_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "elements are copied as they are in the file");
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
+               "elements are copied as they are in the file");
 
 /* Numbers of the value fields of TensorProto; the last is no field of its own. */
 typedef enum value_field {
@@ -35,11 +36,10 @@ typedef struct type_row {
     int64_t least, greatest;
 } type_row;
 
-static const type_row types[ONNX_TYPE_COUNT] = {
-    {"undefined", 0, IR_NO_DTYPE, NO_VALUES, 0, 0},
+static const type_row types[ONNX_TYPE_COUNT] = {{"undefined", 0, IR_NO_DTYPE, NO_VALUES, 0, 0},
 #define TYPE_ROW(code, name, bytes, dtype, field, least, greatest)                                 \
     [code] = {#name, bytes, dtype, field, least, greatest},
-    ONNX_TYPE_MAP(TYPE_ROW)
+                                                ONNX_TYPE_MAP(TYPE_ROW)
 #undef TYPE_ROW
 };
 
@@ -52,25 +52,13 @@ typedef struct work {
     onnx_tensor *out;
 } work;
 
-static bool is_known(int64_t code)
-{
-    return code > ONNX_UNDEFINED && code < ONNX_TYPE_COUNT;
-}
+static bool is_known(int64_t code) { return code > ONNX_UNDEFINED && code < ONNX_TYPE_COUNT; }
 
-ir_dtype onnx_type_dtype(int64_t code)
-{
-    return is_known(code) ? types[code].dtype : IR_NO_DTYPE;
-}
+ir_dtype onnx_type_dtype(int64_t code) { return is_known(code) ? types[code].dtype : IR_NO_DTYPE; }
 
-size_t onnx_type_size(int64_t code)
-{
-    return is_known(code) ? types[code].size : 0;
-}
+size_t onnx_type_size(int64_t code) { return is_known(code) ? types[code].size : 0; }
 
-const char *onnx_type_name(int64_t code)
-{
-    return is_known(code) ? types[code].name : "unknown";
-}
+const char *onnx_type_name(int64_t code) { return is_known(code) ? types[code].name : "unknown"; }
 
 onnx_type onnx_type_of(ir_dtype t)
 {
@@ -81,14 +69,15 @@ onnx_type onnx_type_of(ir_dtype t)
 }
 
 static __attribute__((format(printf, 3, 4))) ampc_status refuse(const work *w, ampc_status code,
-                                                                 const char *format, ...)
+                                                                const char *format, ...)
 {
     char message[256];
     va_list args;
     va_start(args, format);
     vsnprintf(message, sizeof message, format, args);
     va_end(args);
-    return diag_error(w->d, code, DIAG_FILE(w->f->path), "tensor '%.128s': %s", w->t->name, message);
+    return diag_error(w->d, code, DIAG_FILE(w->f->path), "tensor '%.128s': %s", w->t->name,
+                      message);
 }
 
 /* ---- type and shape --------------------------------------------------------------------------------------- */
@@ -98,7 +87,8 @@ static ampc_status read_shape(const work *w)
     const Onnx__TensorProto *t = w->t;
     onnx_tensor *out = w->out;
     if (t->n_dims > ONNX_MAX_RANK)
-        return refuse(w, AMPC_UNSUPPORTED, "rank %zu is not supported (at most %d)", t->n_dims, ONNX_MAX_RANK);
+        return refuse(w, AMPC_UNSUPPORTED, "rank %zu is not supported (at most %d)", t->n_dims,
+                      ONNX_MAX_RANK);
     out->rank = (int)t->n_dims;
     out->count = 1;
     int64_t bytes = (int64_t)types[out->type].size;
@@ -106,12 +96,14 @@ static ampc_status read_shape(const work *w)
     for (int i = 0; i < out->rank; i++) {
         out->dims[i] = t->dims[i];
         if (t->dims[i] < 0)
-            return refuse(w, AMPC_REJECTED, "dimension %d is negative (%lld)", i, (long long)t->dims[i]);
+            return refuse(w, AMPC_REJECTED, "dimension %d is negative (%lld)", i,
+                          (long long)t->dims[i]);
         empty |= t->dims[i] == 0;
         if (t->dims[i]) fits = fits && checked_mul(out->count, t->dims[i], &out->count);
         if (t->dims[i]) fits = fits && checked_mul(bytes, t->dims[i], &bytes);
     }
-    if (!fits) return refuse(w, AMPC_REJECTED, "its shape has more elements than 64 bits can count");
+    if (!fits)
+        return refuse(w, AMPC_REJECTED, "its shape has more elements than 64 bits can count");
     out->count = empty ? 0 : out->count;
     out->size = empty ? 0 : (size_t)bytes;
     return AMPC_OK;
@@ -137,10 +129,14 @@ static ampc_status find_values(const work *w, value_field *field)
         value_field field;
         bool used;
     } places[] = {
-        {float_data, t->n_float_data},   {int32_data, t->n_int32_data},
-        {string_data, t->n_string_data}, {int64_data, t->n_int64_data},
-        {raw_data, t->raw_data.len},     {double_data, t->n_double_data},
-        {uint64_data, t->n_uint64_data}, {(value_field)t->lifted_field, t->has_lifted_field},
+        {float_data, t->n_float_data},
+        {int32_data, t->n_int32_data},
+        {string_data, t->n_string_data},
+        {int64_data, t->n_int64_data},
+        {raw_data, t->raw_data.len},
+        {double_data, t->n_double_data},
+        {uint64_data, t->n_uint64_data},
+        {(value_field)t->lifted_field, t->has_lifted_field},
         {external_data, t->data_location == ONNX__TENSOR_PROTO__DATA_LOCATION__EXTERNAL},
     };
     *field = NO_VALUES;
@@ -151,7 +147,8 @@ static ampc_status find_values(const work *w, value_field *field)
     }
     value_field typed = types[w->out->type].field;
     if (*field && *field != raw_data && *field != external_data && *field != typed)
-        return refuse(w, AMPC_REJECTED, "%s values are in a field of another type", types[w->out->type].name);
+        return refuse(w, AMPC_REJECTED, "%s values are in a field of another type",
+                      types[w->out->type].name);
     return AMPC_OK;
 }
 
@@ -160,8 +157,10 @@ static ampc_status find_values(const work *w, value_field *field)
 static ampc_status refuse_count(const work *w, size_t found, const char *unit)
 {
     bool elements = !strcmp(unit, "values");
-    unsigned long long wanted = elements ? (unsigned long long)w->out->count : (unsigned long long)w->out->size;
-    return refuse(w, AMPC_REJECTED, "%zu %s, but its type and shape take %llu", found, unit, wanted);
+    unsigned long long wanted = elements ? (unsigned long long)w->out->count
+                                         : (unsigned long long)w->out->size;
+    return refuse(w, AMPC_REJECTED, "%zu %s, but its type and shape take %llu", found, unit,
+                  wanted);
 }
 
 /* Values that are elements already: `n` bytes at `p`, or a lifted payload. */
@@ -187,7 +186,8 @@ static ampc_status store_integer(const work *w, void *elements, size_t i, uint64
     const type_row *type = &types[w->out->type];
     int64_t v = (int64_t)value;
     if (v < type->least || v > type->greatest)
-        return refuse(w, AMPC_REJECTED, "value %lld at element %zu is no %s", (long long)v, i, type->name);
+        return refuse(w, AMPC_REJECTED, "value %lld at element %zu is no %s", (long long)v, i,
+                      type->name);
     memcpy((char *)elements + i * type->size, &value, type->size);
     return AMPC_OK;
 }
@@ -203,7 +203,9 @@ static uint64_t inline_integer(const Onnx__TensorProto *t, value_field field, si
 static ampc_status take_inline_integers(const work *w, value_field field)
 {
     const Onnx__TensorProto *t = w->t;
-    size_t n = field == int32_data ? t->n_int32_data : field == int64_data ? t->n_int64_data : t->n_uint64_data;
+    size_t n = field == int32_data   ? t->n_int32_data
+               : field == int64_data ? t->n_int64_data
+                                     : t->n_uint64_data;
     if (n != (size_t)w->out->count) return refuse_count(w, n, "values");
     void *elements = arena_alloc(w->a, w->out->size);
     for (size_t i = 0; i < n; i++) TRY(store_integer(w, elements, i, inline_integer(t, field, i)));
@@ -234,7 +236,8 @@ static ampc_status take_external(const work *w)
     TRY(onnx_external_locate(w->f, w->t, (int64_t)w->out->size, w->d, &range));
     w->out->path = arena_strdup(w->a, range.path);
     w->out->offset = range.offset;
-    return w->out->dtype == IR_bool || !w->out->size ? onnx_tensor_load(w->a, w->f, w->out, w->d) : AMPC_OK;
+    return w->out->dtype == IR_bool || !w->out->size ? onnx_tensor_load(w->a, w->f, w->out, w->d)
+                                                     : AMPC_OK;
 }
 
 /* Bools from bytes may hold anything; those from int32_data were checked. */
@@ -242,7 +245,8 @@ static ampc_status check_bools(const work *w)
 {
     const uint8_t *p = w->out->bytes;
     for (size_t i = 0; i < w->out->size; i++)
-        if (p[i] > 1) return refuse(w, AMPC_REJECTED, "value %d at element %zu is no bool", p[i], i);
+        if (p[i] > 1)
+            return refuse(w, AMPC_REJECTED, "value %d at element %zu is no bool", p[i], i);
     return AMPC_OK;
 }
 
@@ -252,9 +256,12 @@ static ampc_status take_values(const work *w, value_field field)
     bool lifted = t->has_lifted_field;
     switch (field) {
     case external_data: return take_external(w);
-    case raw_data: return take_plain(w, t->raw_data.data, lifted ? t->lifted_length : t->raw_data.len);
-    case float_data: return take_plain(w, t->float_data, lifted ? t->lifted_length : t->n_float_data * 4);
-    case double_data: return take_plain(w, t->double_data, lifted ? t->lifted_length : t->n_double_data * 8);
+    case raw_data:
+        return take_plain(w, t->raw_data.data, lifted ? t->lifted_length : t->raw_data.len);
+    case float_data:
+        return take_plain(w, t->float_data, lifted ? t->lifted_length : t->n_float_data * 4);
+    case double_data:
+        return take_plain(w, t->double_data, lifted ? t->lifted_length : t->n_double_data * 8);
     case int32_data:
     case int64_data:
     case uint64_data: return lifted ? take_lifted_integers(w) : take_inline_integers(w, field);
@@ -264,7 +271,8 @@ static ampc_status take_values(const work *w, value_field field)
     return take_plain(w, NULL, 0);
 }
 
-ampc_status onnx_tensor_describe(arena *a, onnx_file *f, const Onnx__TensorProto *t, diag *d, onnx_tensor *out)
+ampc_status onnx_tensor_describe(arena *a, onnx_file *f, const Onnx__TensorProto *t, diag *d,
+                                 onnx_tensor *out)
 {
     memset(out, 0, sizeof *out);
     const work w = {a, f, t, d, out};
