@@ -34,6 +34,10 @@ ir_dim ir_dim_floordiv(ir_dim_table *t, ir_dim a, int64_t k);  /* k > 0; exact w
 ir_dim ir_dim_div(ir_dim_table *t, ir_dim a, ir_dim b);        /* exact quotient of polynomials, else NONE */
 ir_dim ir_dim_product(ir_dim_table *t, const ir_dim *dims, int rank);
 
+/* The least value that d can have, given that symbols are never negative; IR_DIM_NONE when that does not follow
+ * from its form (a negative factor). */
+ir_dim ir_dim_least(const ir_dim_table *t, ir_dim d);
+
 /* The value under a binding: sizes[i] is the size of symbol i, or -1 when unbound. False (and *unbound,
  * if wanted, the index of a symbol without size) when it has none. */
 bool ir_dim_eval(const ir_dim_table *t, ir_dim d, const int64_t *sizes, int64_t *out, size_t *unbound);

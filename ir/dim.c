@@ -1,0 +1,487 @@
+/* dim.c - dimension expressions in canonical form.
+ *
+ * An expression is a polynomial: terms sorted by degree (highest first), then by their atoms; each term a non-zero
+ * factor and a sorted list of atoms. Atoms are ordered by name and structure, never by when they were made, so that
+ * the same text gives the same order in every table. Every expression and every floor division is interned, so
+ * equality is equality of numbers.
+ *
+ * floor(e/k) is made canonical by pulling out whole multiples of k (so factors and constant lie in [0,k)), dividing
+ * by common factors, and merging floor(floor(e/a)/b) into floor(e/(a*b)); thereby a chain of strided layers stays
+ * one atom. Size is bounded (terms, degree, depth): beyond the bounds there is "no such dimension". */
+#include "ir/dim_table.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { MAX_TERMS = 32, MAX_DEPTH = 6 };
+
+typedef struct poly { /* work space; the terms are canonical */
+    int count;
+    term terms[MAX_TERMS];
+} poly;
+
+ir_dim_table *ir_dim_table_new(arena *a)
+{
+    ir_dim_table *t = arena_alloc(a, sizeof *t);
+    t->arena = a;
+    t->symbol_dims = strmap_new(a);
+    t->floor_dims = strmap_new(a);
+    t->slot_count = 64;
+    t->slots = arena_array(a, t->slot_count, sizeof *t->slots);
+    return t;
+}
+
+ir_dim ir_dim_number(int64_t n)
+{
+    return n < IR_DIM_LOWEST ? IR_DIM_LOWEST : n;
+}
+
+const expression *ir_dim_expression(const ir_dim_table *t, ir_dim d)
+{
+    size_t index = (size_t)(d - (INT64_MIN + 1));
+    assert(ir_dim_is_symbolic(d) && index < t->expressions.count);
+    return &t->expressions.items[index];
+}
+
+static int depth_of(const ir_dim_table *t, ir_dim d)
+{
+    return ir_dim_is_symbolic(d) ? ir_dim_expression(t, d)->depth : 0;
+}
+
+/* ---- order -------------------------------------------------------------------------------------------------------- */
+
+static int compare_dims(const ir_dim_table *t, ir_dim a, ir_dim b);
+
+/* Symbols by name, before floor divisions. */
+static int compare_atoms(const ir_dim_table *t, uint32_t i, uint32_t j)
+{
+    if (i == j) return 0;
+    const atom *a = &t->atoms.items[i], *b = &t->atoms.items[j];
+    if (a->name && b->name) return strcmp(a->name, b->name);
+    if (a->name || b->name) return a->name ? -1 : 1;
+    if (a->divisor != b->divisor) return a->divisor < b->divisor ? -1 : 1;
+    return compare_dims(t, a->inner, b->inner);
+}
+
+/* Graded lexicographic order of the atoms: also a monomial order, which exact division needs. */
+static int compare_terms(const ir_dim_table *t, const term *a, const term *b)
+{
+    if (a->degree != b->degree) return a->degree > b->degree ? -1 : 1;
+    for (uint32_t i = 0; i < a->degree; i++) {
+        int order = compare_atoms(t, a->atoms[i], b->atoms[i]);
+        if (order) return order;
+    }
+    return 0;
+}
+
+static int compare_dims(const ir_dim_table *t, ir_dim a, ir_dim b)
+{
+    if (a == b) return 0;
+    const expression *x = ir_dim_expression(t, a), *y = ir_dim_expression(t, b);
+    for (int i = 0; i < x->count && i < y->count; i++) {
+        int order = compare_terms(t, &x->terms[i], &y->terms[i]);
+        if (order) return order;
+        if (x->terms[i].factor != y->terms[i].factor)
+            return x->terms[i].factor < y->terms[i].factor ? -1 : 1;
+    }
+    return x->count < y->count ? -1 : 1;
+}
+
+/* ---- polynomials ---------------------------------------------------------------------------------------------------- */
+
+static void poly_load(const ir_dim_table *t, ir_dim d, poly *p)
+{
+    p->count = 0;
+    if (ir_dim_is_symbolic(d)) {
+        const expression *e = ir_dim_expression(t, d);
+        memcpy(p->terms, e->terms, (size_t)e->count * sizeof *e->terms);
+        p->count = e->count;
+    } else if (d) {
+        p->terms[p->count++] = (term){.factor = d};
+    }
+}
+
+/* Factors stay in the range of plain numbers, so that they can be negated and divided. */
+static bool factor_add(int64_t a, int64_t b, int64_t *out)
+{
+    return !__builtin_add_overflow(a, b, out) && *out >= IR_DIM_LOWEST;
+}
+
+static bool factor_mul(int64_t a, int64_t b, int64_t *out)
+{
+    return !__builtin_mul_overflow(a, b, out) && *out >= IR_DIM_LOWEST;
+}
+
+/* p += x. False on overflow or too many terms. */
+static bool poly_add(const ir_dim_table *t, poly *p, const term *x)
+{
+    int at = 0, order = 1;
+    while (at < p->count && (order = compare_terms(t, &p->terms[at], x)) < 0) at++;
+    term *here = &p->terms[at];
+    size_t rest = (size_t)(p->count - at) * sizeof *here;
+    if (at < p->count && order == 0) {
+        if (!factor_add(here->factor, x->factor, &here->factor)) return false;
+        if (here->factor == 0) {
+            memmove(here, here + 1, rest - sizeof *here);
+            p->count--;
+        }
+        return true;
+    }
+    if (p->count == MAX_TERMS) return false;
+    memmove(here + 1, here, rest);
+    *here = *x;
+    p->count++;
+    return true;
+}
+
+static bool term_mul(const ir_dim_table *t, const term *a, const term *b, term *out)
+{
+    if (a->degree + b->degree > MAX_DEGREE) return false;
+    if (!factor_mul(a->factor, b->factor, &out->factor)) return false;
+    memset(out->atoms, 0, sizeof out->atoms);
+    uint32_t i = 0, j = 0;
+    for (out->degree = 0; i < a->degree || j < b->degree; out->degree++) {
+        bool left = j == b->degree ||
+                    (i < a->degree && compare_atoms(t, a->atoms[i], b->atoms[j]) <= 0);
+        out->atoms[out->degree] = left ? a->atoms[i++] : b->atoms[j++];
+    }
+    return true;
+}
+
+/* a / b when every atom of b is in a and the factors divide. */
+static bool term_div(const term *a, const term *b, term *out)
+{
+    if (a->factor % b->factor) return false;
+    *out = (term){.factor = a->factor / b->factor};
+    uint32_t j = 0;
+    for (uint32_t i = 0; i < a->degree; i++) {
+        if (j < b->degree && a->atoms[i] == b->atoms[j]) j++;
+        else out->atoms[out->degree++] = a->atoms[i];
+    }
+    return j == b->degree;
+}
+
+static uint64_t poly_hash(const term *terms, int count)
+{
+    uint64_t h = 0xcbf29ce484222325u;
+    const unsigned char *p = (const unsigned char *)terms;
+    for (size_t i = 0; i < (size_t)count * sizeof *terms; i++) h = (h ^ p[i]) * 0x100000001b3u;
+    return h ^ h >> 32;
+}
+
+static uint32_t *find_slot(const ir_dim_table *t, const term *terms, int count)
+{
+    size_t i = poly_hash(terms, count) & (t->slot_count - 1);
+    for (; t->slots[i]; i = (i + 1) & (t->slot_count - 1)) {
+        const expression *e = &t->expressions.items[t->slots[i] - 1];
+        if (e->count == count && !memcmp(e->terms, terms, (size_t)count * sizeof *terms)) break;
+    }
+    return &t->slots[i];
+}
+
+static void grow_slots(ir_dim_table *t)
+{
+    t->slot_count *= 2;
+    t->slots = arena_array(t->arena, t->slot_count, sizeof *t->slots);
+    for (size_t i = 0; i < t->expressions.count; i++) {
+        const expression *e = &t->expressions.items[i];
+        *find_slot(t, e->terms, e->count) = (uint32_t)i + 1;
+    }
+}
+
+static int terms_depth(const ir_dim_table *t, const term *terms, int count)
+{
+    int depth = 0;
+    for (int i = 0; i < count; i++)
+        for (uint32_t j = 0; j < terms[i].degree; j++) {
+            const atom *a = &t->atoms.items[terms[i].atoms[j]];
+            int own = a->name ? 0 : 1 + depth_of(t, a->inner);
+            if (own > depth) depth = own;
+        }
+    return depth;
+}
+
+static ir_dim poly_intern(ir_dim_table *t, const poly *p)
+{
+    if (p->count == 0) return 0;
+    if (p->count == 1 && p->terms[0].degree == 0) return ir_dim_number(p->terms[0].factor);
+    uint32_t *slot = find_slot(t, p->terms, p->count);
+    if (!*slot) {
+        assert(t->expressions.count < UINT32_MAX - 1);
+        term *terms = arena_array(t->arena, (size_t)p->count, sizeof *terms);
+        memcpy(terms, p->terms, (size_t)p->count * sizeof *terms);
+        expression e = {terms, p->count, terms_depth(t, terms, p->count)};
+        vec_push(t->arena, &t->expressions, e);
+        *slot = (uint32_t)t->expressions.count;
+        ir_dim d = INT64_MIN + (int64_t)*slot;
+        if (t->expressions.count * 2 > t->slot_count) grow_slots(t);
+        return d;
+    }
+    return INT64_MIN + (int64_t)*slot;
+}
+
+/* ---- atoms ----------------------------------------------------------------------------------------------------------- */
+
+static ir_dim atom_new(ir_dim_table *t, strmap *map, const char *key, const atom *a)
+{
+    poly p;
+    p.count = 1;
+    p.terms[0] = (term){.factor = 1, .degree = 1, .atoms = {(uint32_t)t->atoms.count}};
+    vec_push(t->arena, &t->atoms, *a);
+    ir_dim *box = arena_alloc(t->arena, sizeof *box);
+    *box = poly_intern(t, &p);
+    strmap_put(map, key, box);
+    return *box;
+}
+
+ir_dim ir_dim_symbol(ir_dim_table *t, const char *name)
+{
+    const ir_dim *known = strmap_get(t->symbol_dims, name);
+    if (known) return *known;
+    atom a = {.name = arena_strdup(t->arena, name), .symbol = t->symbols.count};
+    vec_push(t->arena, &t->symbols, (uint32_t)t->atoms.count);
+    return atom_new(t, t->symbol_dims, name, &a);
+}
+
+size_t ir_dim_symbol_count(const ir_dim_table *t)
+{
+    return t->symbols.count;
+}
+
+const char *ir_dim_symbol_name(const ir_dim_table *t, size_t index)
+{
+    return t->atoms.items[t->symbols.items[index]].name;
+}
+
+static ir_dim floor_atom(ir_dim_table *t, ir_dim inner, int64_t divisor)
+{
+    if (depth_of(t, inner) >= MAX_DEPTH) return IR_DIM_NONE;
+    char key[64];
+    snprintf(key, sizeof key, "%" PRId64 "/%" PRId64, inner, divisor);
+    const ir_dim *known = strmap_get(t->floor_dims, key);
+    if (known) return *known;
+    atom a = {.inner = inner, .divisor = divisor};
+    return atom_new(t, t->floor_dims, key, &a);
+}
+
+/* ---- arithmetic --------------------------------------------------------------------------------------------------------- */
+
+static bool both_numbers(ir_dim a, ir_dim b)
+{
+    return a >= IR_DIM_LOWEST && b >= IR_DIM_LOWEST;
+}
+
+ir_dim ir_dim_add(ir_dim_table *t, ir_dim a, ir_dim b)
+{
+    if (a == IR_DIM_NONE || b == IR_DIM_NONE) return IR_DIM_NONE;
+    int64_t number;
+    if (both_numbers(a, b)) return factor_add(a, b, &number) ? number : IR_DIM_NONE;
+    poly p, q;
+    poly_load(t, a, &p);
+    poly_load(t, b, &q);
+    for (int i = 0; i < q.count; i++)
+        if (!poly_add(t, &p, &q.terms[i])) return IR_DIM_NONE;
+    return poly_intern(t, &p);
+}
+
+ir_dim ir_dim_sub(ir_dim_table *t, ir_dim a, ir_dim b)
+{
+    return ir_dim_add(t, a, ir_dim_mul(t, b, -1));
+}
+
+ir_dim ir_dim_mul(ir_dim_table *t, ir_dim a, ir_dim b)
+{
+    if (a == IR_DIM_NONE || b == IR_DIM_NONE) return IR_DIM_NONE;
+    int64_t number;
+    if (both_numbers(a, b)) return factor_mul(a, b, &number) ? number : IR_DIM_NONE;
+    poly p, q, product;
+    product.count = 0;
+    poly_load(t, a, &p);
+    poly_load(t, b, &q);
+    for (int i = 0; i < p.count; i++)
+        for (int j = 0; j < q.count; j++) {
+            term x;
+            if (!term_mul(t, &p.terms[i], &q.terms[j], &x) || !poly_add(t, &product, &x))
+                return IR_DIM_NONE;
+        }
+    return poly_intern(t, &product);
+}
+
+static int64_t floor_quotient(int64_t a, int64_t k)
+{
+    return a / k - (a % k < 0);
+}
+
+static int64_t gcd(int64_t a, int64_t b)
+{
+    while (b) {
+        int64_t r = a % b;
+        a = b;
+        b = r;
+    }
+    return a;
+}
+
+/* p, whose factors lie in [0,k), and *k without their common factor; the constant is rounded down. */
+static void cancel_common_factor(poly *p, int64_t *k)
+{
+    int64_t common = *k;
+    for (int i = 0; i < p->count; i++)
+        if (p->terms[i].degree) common = gcd(common, p->terms[i].factor);
+    for (int i = 0; i < p->count; i++) p->terms[i].factor /= common;
+    if (p->count && p->terms[p->count - 1].factor == 0) p->count--;
+    *k /= common;
+}
+
+/* The remaining p over k as an atom; floor((floor(e/a)+c)/k) is floor((e+a*c)/(a*k)). */
+static ir_dim floor_of_rest(ir_dim_table *t, const poly *p, int64_t k)
+{
+    const term *first = &p->terms[0];
+    int64_t constant = p->count == 2 ? p->terms[1].factor : 0, divisor;
+    bool plain = p->count == 1 || (p->count == 2 && p->terms[1].degree == 0);
+    if (plain && first->degree == 1 && first->factor == 1 && !t->atoms.items[first->atoms[0]].name) {
+        atom inner = t->atoms.items[first->atoms[0]];
+        if (!__builtin_mul_overflow(inner.divisor, k, &divisor) &&
+            !__builtin_mul_overflow(constant, inner.divisor, &constant)) {
+            ir_dim merged = ir_dim_add(t, inner.inner, ir_dim_number(constant));
+            if (merged != IR_DIM_NONE) return ir_dim_floordiv(t, merged, divisor);
+        }
+    }
+    return floor_atom(t, poly_intern(t, p), k);
+}
+
+ir_dim ir_dim_floordiv(ir_dim_table *t, ir_dim a, int64_t k)
+{
+    assert(k > 0);
+    if (a == IR_DIM_NONE) return IR_DIM_NONE;
+    if (!ir_dim_is_symbolic(a)) return floor_quotient(a, k);
+    poly p, whole, rest;
+    whole.count = rest.count = 0;
+    poly_load(t, a, &p);
+    for (int i = 0; i < p.count; i++) {
+        term x = p.terms[i], r = p.terms[i];
+        x.factor = floor_quotient(x.factor, k);
+        r.factor -= x.factor * k;
+        if (x.factor) whole.terms[whole.count++] = x;
+        if (r.factor) rest.terms[rest.count++] = r;
+    }
+    ir_dim quotient = poly_intern(t, &whole);
+    if (rest.count) cancel_common_factor(&rest, &k);
+    if (rest.count == 0 || rest.terms[0].degree == 0 || k == 1) return quotient;
+    return ir_dim_add(t, quotient, floor_of_rest(t, &rest, k));
+}
+
+ir_dim ir_dim_div(ir_dim_table *t, ir_dim a, ir_dim b)
+{
+    if (a == IR_DIM_NONE || b == IR_DIM_NONE || b == 0) return IR_DIM_NONE;
+    poly p, q, quotient;
+    quotient.count = 0;
+    poly_load(t, a, &p);
+    poly_load(t, b, &q);
+    while (p.count) { /* the leading term falls in each round */
+        term x, y;
+        if (!term_div(&p.terms[0], &q.terms[0], &x) || !poly_add(t, &quotient, &x)) return IR_DIM_NONE;
+        term minus = x;
+        minus.factor = -x.factor;
+        for (int j = 0; j < q.count; j++)
+            if (!term_mul(t, &minus, &q.terms[j], &y) || !poly_add(t, &p, &y)) return IR_DIM_NONE;
+    }
+    return poly_intern(t, &quotient);
+}
+
+ir_dim ir_dim_product(ir_dim_table *t, const ir_dim *dims, int rank)
+{
+    ir_dim product = 1;
+    for (int i = 0; i < rank; i++) product = ir_dim_mul(t, product, dims[i]);
+    return product;
+}
+
+/* ---- values ------------------------------------------------------------------------------------------------------------- */
+
+static bool atom_least(const ir_dim_table *t, uint32_t index, int64_t *out)
+{
+    const atom *a = &t->atoms.items[index];
+    *out = 0;
+    if (a->name) return true;
+    ir_dim least = ir_dim_least(t, a->inner);
+    if (least == IR_DIM_NONE) return false;
+    *out = floor_quotient(least, a->divisor);
+    return true;
+}
+
+ir_dim ir_dim_least(const ir_dim_table *t, ir_dim d)
+{
+    if (!ir_dim_is_symbolic(d)) return d;
+    const expression *e = ir_dim_expression(t, d);
+    int64_t sum = 0;
+    for (int i = 0; i < e->count; i++) {
+        const term *x = &e->terms[i];
+        int64_t value = x->factor, least;
+        if (x->degree && value < 0) return IR_DIM_NONE;
+        for (uint32_t j = 0; j < x->degree; j++)
+            if (!atom_least(t, x->atoms[j], &least) || least < 0 ||
+                __builtin_mul_overflow(value, least, &value))
+                return IR_DIM_NONE;
+        if (__builtin_add_overflow(sum, value, &sum)) return IR_DIM_NONE;
+    }
+    return ir_dim_number(sum);
+}
+
+static bool atom_eval(const ir_dim_table *t, uint32_t index, const int64_t *sizes, int64_t *out,
+                      size_t *unbound)
+{
+    const atom *a = &t->atoms.items[index];
+    if (!a->name) {
+        if (!ir_dim_eval(t, a->inner, sizes, out, unbound)) return false;
+        *out = floor_quotient(*out, a->divisor);
+        return true;
+    }
+    *out = sizes[a->symbol];
+    if (*out >= 0) return true;
+    if (unbound) *unbound = a->symbol;
+    return false;
+}
+
+bool ir_dim_eval(const ir_dim_table *t, ir_dim d, const int64_t *sizes, int64_t *out, size_t *unbound)
+{
+    if (unbound) *unbound = SIZE_MAX;
+    if (d == IR_DIM_NONE) return false;
+    *out = d;
+    if (!ir_dim_is_symbolic(d)) return true;
+    const expression *e = ir_dim_expression(t, d);
+    int64_t sum = 0;
+    for (int i = 0; i < e->count; i++) {
+        int64_t value = e->terms[i].factor, size;
+        for (uint32_t j = 0; j < e->terms[i].degree; j++)
+            if (!atom_eval(t, e->terms[i].atoms[j], sizes, &size, unbound) ||
+                __builtin_mul_overflow(value, size, &value))
+                return false;
+        if (__builtin_add_overflow(sum, value, &sum)) return false;
+    }
+    *out = sum;
+    return true;
+}
+
+static ir_dim atom_bind(ir_dim_table *t, uint32_t index, const int64_t *sizes)
+{
+    atom a = t->atoms.items[index];
+    if (!a.name) return ir_dim_floordiv(t, ir_dim_bind(t, a.inner, sizes), a.divisor);
+    return sizes[a.symbol] >= 0 ? ir_dim_number(sizes[a.symbol]) : ir_dim_symbol(t, a.name);
+}
+
+ir_dim ir_dim_bind(ir_dim_table *t, ir_dim d, const int64_t *sizes)
+{
+    if (!ir_dim_is_symbolic(d)) return d;
+    poly p;
+    poly_load(t, d, &p);
+    ir_dim sum = 0;
+    for (int i = 0; i < p.count; i++) {
+        ir_dim value = ir_dim_number(p.terms[i].factor);
+        for (uint32_t j = 0; j < p.terms[i].degree; j++)
+            value = ir_dim_mul(t, value, atom_bind(t, p.terms[i].atoms[j], sizes));
+        sum = ir_dim_add(t, sum, value);
+    }
+    return sum;
+}
