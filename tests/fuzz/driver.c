@@ -31,7 +31,7 @@ static size_t draw(size_t below) /* xorshift64* */
 /* The target gets a copy of the exact size, so that reading past its end is seen. */
 static void run(const uint8_t *data, size_t size)
 {
-    uint8_t *copy = malloc(size ? size : 1);
+    uint8_t *copy = calloc(size ? size : 1, 1);
     if (!copy) exit(1);
     if (size) memcpy(copy, data, size);
     LLVMFuzzerTestOneInput(copy, size);
@@ -133,7 +133,7 @@ int main(int count, char **arguments)
         else good = run_path(argument) && good;
     }
     good = good && driver.files > 0;
-    printf("[%s] corpus: %ld files, %ld runs\n", good ? "       OK " : "  FAILED  ", driver.files,
-           driver.runs);
+    printf("%ld files, %ld runs\n[%s] corpus\n", driver.files, driver.runs,
+           good ? "       OK " : "  FAILED  ");
     return !good;
 }
