@@ -137,6 +137,8 @@ ir_storage *ir_storage_find(const ir_module *m, const char *name);
 /* Copies the bytes of `type` into the arena as inline data. */
 void ir_storage_set(ir_module *m, ir_storage *s, const void *bytes);
 int64_t ir_storage_bytes(const ir_storage *s);
+/* Removes storage that no node of any graph reads or stores; ids are dense again. */
+void ir_module_sweep(ir_module *m);
 
 const char *ir_meta_get(const ir_module *m, const char *key); /* NULL when absent */
 void ir_meta_set(ir_module *m, const char *key, const char *value);

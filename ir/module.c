@@ -91,6 +91,26 @@ void ir_storage_set(ir_module *m, ir_storage *s, const void *bytes)
     s->data = (ir_data){.kind = IR_DATA_INLINE, .bytes = copy};
 }
 
+void ir_module_sweep(ir_module *m)
+{
+    bool *read = arena_array(m->arena, m->storage.count + 1, sizeof *read);
+    for (size_t g = 0; g < m->graphs.count; g++)
+        for (const ir_node *n = m->graphs.items[g]->first; n; n = n->next)
+            for (int i = 0; i < n->n_in; i++)
+                if (n->in[i].value && n->in[i].value->storage) read[n->in[i].value->storage->id] = true;
+    size_t kept = 0;
+    for (size_t i = 0; i < m->storage.count; i++) {
+        ir_storage *s = m->storage.items[i];
+        if (!read[s->id]) {
+            strmap_put(m->storage_names, arena_printf(m->arena, "\x1f%s", s->name), NULL);
+            continue;
+        }
+        s->id = (uint32_t)kept;
+        m->storage.items[kept++] = s;
+    }
+    m->storage.count = kept;
+}
+
 const char *ir_meta_get(const ir_module *m, const char *key)
 {
     for (size_t i = 0; i < m->meta.count; i++)
@@ -179,7 +199,7 @@ ir_value *ir_graph_find_input(const ir_graph *g, const char *name)
 ir_value *ir_graph_storage(ir_graph *g, ir_storage *s)
 {
     char key[64];
-    snprintf(key, sizeof key, "%p\x1d%u", (void *)g, s->id);
+    snprintf(key, sizeof key, "%p\x1d%p", (void *)g, (void *)s);
     ir_value *v = strmap_get(g->module->value_names, key);
     if (v) return v;
     v = value_new(g, IR_VALUE_STORAGE, &s->type);
@@ -308,7 +328,7 @@ void ir_graph_renumber(ir_graph *g)
     /* Storage values that nothing reads now still exist and need an id of their own. */
     for (size_t i = 0; i < g->module->storage.count; i++) {
         char key[64];
-        snprintf(key, sizeof key, "%p\x1d%u", (void *)g, g->module->storage.items[i]->id);
+        snprintf(key, sizeof key, "%p\x1d%p", (void *)g, (void *)g->module->storage.items[i]);
         ir_value *v = strmap_get(g->module->value_names, key);
         if (v && !v->first_use) v->id = g->value_ids++;
     }
