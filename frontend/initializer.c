@@ -1,0 +1,112 @@
+/* initializer.c - tensors of the model -> storage of the module.
+ *
+ * Which float initializers are parameters? ONNX does not say. The rule: those that a graph output depends on by a
+ * derivative. Left out are operands that no derivative goes through (bounds of Clip, class weights ...) and single
+ * elements that an exporter named by a number (folded scale factors); those are constants. Running statistics have
+ * become states while BatchNormalization was lowered. */
+#include "frontend/lower.h"
+
+#include <assert.h>
+#include <ctype.h>
+#include <string.h>
+
+enum { LOADED_CONSTANT = 1 << 20 }; /* constants up to this many bytes are read, so that they fold */
+
+ir_value *onnx_tensor_value(onnx_importer *im, ir_storage_kind kind, const char *name, onnx_tensor *t,
+                            diag_loc loc)
+{
+    if (t->dtype == IR_NO_DTYPE) {
+        diag_error(im->diag, AMPC_UNSUPPORTED, loc, "tensor '%s' has element type %s, which is not supported", name,
+                   onnx_type_name(t->type));
+        return NULL;
+    }
+    if (kind == IR_CONST && t->size <= LOADED_CONSTANT &&
+        onnx_tensor_load(im->arena, im->file, t, im->diag) != AMPC_OK)
+        return NULL;
+    ir_type type = ir_type_make(t->dtype, t->rank, t->dims);
+    ir_storage *s = ir_storage_new(im->module, kind, name, &type);
+    if (t->path)
+        s->data = (ir_data){.kind = IR_DATA_FILE, .path = t->path, .offset = t->offset, .length = (int64_t)t->size};
+    else
+        s->data = (ir_data){.kind = IR_DATA_INLINE, .bytes = t->bytes};
+    return ir_graph_storage(im->graph, s);
+}
+
+ampc_status onnx_initializers_bind(onnx_importer *im, onnx_scope *scope)
+{
+    const Onnx__GraphProto *g = scope->graph;
+    for (size_t i = 0; i < g->n_initializer; i++) {
+        onnx_binding *b = arena_alloc(im->scratch, sizeof *b);
+        b->initializer = arena_alloc(im->scratch, sizeof *b->initializer);
+        TRY(onnx_tensor_describe(im->arena, im->file, g->initializer[i], im->diag, b->initializer));
+        strmap_put(scope->bindings, g->initializer[i]->name, b);
+    }
+    return AMPC_OK;
+}
+
+/* ---- parameters and constants -------------------------------------------------------------------------------------- */
+
+/* Float operands that no derivative goes through. */
+static const struct {
+    ir_op op;
+    int slot;
+    bool single_only; /* only when it has one element: the exponent of Pow */
+} stops[] = {
+    {IR_OP_clip, IR_IN(clip, lo), false},
+    {IR_OP_clip, IR_IN(clip, hi), false},
+    {IR_OP_pad, IR_IN(pad, value), false},
+    {IR_OP_pow, IR_IN(pow, b), true},
+    {IR_OP_batch_norm, IR_IN(batch_norm, mean), false},
+    {IR_OP_batch_norm, IR_IN(batch_norm, var), false},
+    {IR_OP_softmax_cross_entropy, IR_IN(softmax_cross_entropy, weight), false},
+    {IR_OP_nll_loss, IR_IN(nll_loss, weight), false},
+};
+
+static bool is_single(const ir_type *t)
+{
+    for (int i = 0; i < t->rank; i++)
+        if (t->dims[i] != 1) return false;
+    return true;
+}
+
+static bool stopped(const ir_node *n, int slot)
+{
+    for (size_t i = 0; i < sizeof stops / sizeof *stops; i++)
+        if (stops[i].op == n->op && stops[i].slot == slot)
+            return !stops[i].single_only || is_single(&n->in[slot].value->type);
+    return false;
+}
+
+/* Marks, by value id, what the graph's outputs depend on by a derivative. */
+static void mark_reached(const ir_graph *g, bool *reached)
+{
+    for (const ir_node *n = g->last; n; n = n->prev) {
+        bool wanted = n->op == IR_OP_output;
+        for (int i = 0; i < n->n_out; i++) wanted |= reached[n->out[i]->id] && ir_dtype_is_float(n->out[i]->type.dtype);
+        for (int i = 0; i < n->n_in && wanted; i++) {
+            const ir_value *v = n->in[i].value;
+            if (v && ir_dtype_is_float(v->type.dtype) && !stopped(n, i)) reached[v->id] = true;
+        }
+    }
+}
+
+/* "onnx::Mul_123", "217": made up by an exporter. */
+static bool is_generated(const char *name)
+{
+    if (strncmp(name, "onnx::", 6) == 0) return true;
+    while (isdigit((unsigned char)*name)) name++;
+    return !*name;
+}
+
+void onnx_classify_parameters(onnx_importer *im)
+{
+    bool *reached = arena_array(im->scratch, im->graph->value_ids + 1, sizeof *reached);
+    mark_reached(im->graph, reached);
+    for (size_t i = 0; i < im->module->storage.count; i++) {
+        ir_storage *s = im->module->storage.items[i];
+        if (s->kind != IR_PARAM) continue;
+        const ir_value *v = ir_graph_storage(im->graph, s);
+        bool known = v->id < im->graph->value_ids && reached[v->id];
+        if (!known || (is_single(&s->type) && is_generated(s->name))) s->kind = IR_CONST;
+    }
+}
