@@ -1,12 +1,12 @@
 /* decode.c - opens, maps, pre-scans and parses a model file.
  *
- * The skinny copy lives in a scratch arena that is gone when the parser is done. The parser's allocator hands out
- * zeroed arena memory with one byte to spare, which terminates every string and bytes field; freeing is dropping
- * the arena, so nothing ever walks the message again to free it. */
+ * The skinny copy lives in a scratch arena that is gone when the parser is done. The parser's
+ * allocator hands out zeroed arena memory with one byte to spare, which terminates every string and
+ * bytes field; freeing is dropping the arena, so nothing ever walks the message again to free it.
+ * */
 #include "frontend/decode.h"
 
 #include "frontend/external.h"
-#include "frontend/prescan.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -18,7 +18,7 @@
 enum { READ_AT_ONCE = 1 << 20 };      /* files up to this size are read, larger ones are mapped */
 #define ARENA_LIMIT ((size_t)2 << 30) /* decoded bytes of one model, whatever its size */
 
-/* ---- bytes -> message ------------------------------------------------------------------------------------- */
+/* ---- bytes -> message ------------------------------------------------------------------------ */
 
 static void *parser_alloc(void *a, size_t size)
 {
@@ -31,15 +31,20 @@ static void parser_free(void *a, void *p)
     (void)p;
 }
 
-static ampc_status prescan_and_parse(arena *scratch, arena *a,
-                                     const ProtobufCMessageDescriptor *root, const uint8_t *data,
-                                     size_t size, const char *what, diag *d, ProtobufCMessage **out)
+static ampc_status check_size(size_t size, const char *what, diag *d)
 {
-    if (size > ONNX_FILE_MAX)
-        return diag_error(d, AMPC_REJECTED, DIAG_FILE(what),
-                          "a model file is at most 2 GiB (weights can lie in external data files)");
+    if (size <= ONNX_FILE_MAX) return AMPC_OK;
+    return diag_error(d, AMPC_REJECTED, DIAG_FILE(what),
+                      "a model file is at most 2 GiB (weights can lie in external data files)");
+}
+
+static ampc_status prescan_and_parse(arena *scratch, arena *a,
+                                     const ProtobufCMessageDescriptor *root, onnx_bytes in,
+                                     const char *what, diag *d, ProtobufCMessage **out)
+{
     onnx_skinny skinny;
-    TRY(onnx_prescan(scratch, root, data, size, what, d, &skinny));
+    TRY(check_size(in.size, what, d));
+    TRY(onnx_prescan(scratch, root, in, what, d, &skinny));
     ProtobufCAllocator allocator = {parser_alloc, parser_free, a};
     *out = protobuf_c_message_unpack(root, &allocator, skinny.size, skinny.bytes);
     if (!*out)
@@ -47,8 +52,8 @@ static ampc_status prescan_and_parse(arena *scratch, arena *a,
     return AMPC_OK;
 }
 
-ampc_status onnx_decode(arena *a, const ProtobufCMessageDescriptor *root, const uint8_t *data,
-                        size_t size, const char *what, diag *d, ProtobufCMessage **out)
+ampc_status onnx_decode(arena *a, const ProtobufCMessageDescriptor *root, onnx_bytes in,
+                        const char *what, diag *d, ProtobufCMessage **out)
 {
     jmp_buf guard;
     arena *scratch = arena_new(0);
@@ -58,7 +63,7 @@ ampc_status onnx_decode(arena *a, const ProtobufCMessageDescriptor *root, const 
         status = diag_error(d, AMPC_NO_MEMORY, DIAG_FILE(what), "not enough memory to decode it");
     } else {
         arena_set_guard(scratch, &guard);
-        status = prescan_and_parse(scratch, a, root, data, size, what, d, out);
+        status = prescan_and_parse(scratch, a, root, in, what, d, out);
     }
     arena_set_guard(a, before);
     arena_free(scratch);
@@ -71,7 +76,7 @@ const char *onnx_bytes_text(ProtobufCBinaryData b)
     return memchr(b.data, 0, b.len) ? NULL : (const char *)b.data;
 }
 
-/* ---- file -> bytes ---------------------------------------------------------------------------------------- */
+/* ---- file -> bytes --------------------------------------------------------------------------- */
 
 static ampc_status check_file(int fd, const char *path, diag *d, size_t *size)
 {
@@ -81,29 +86,27 @@ static ampc_status check_file(int fd, const char *path, diag *d, size_t *size)
                           strerrordesc_np(errno));
     if (!S_ISREG(st.st_mode)) return diag_error(d, AMPC_IO, DIAG_FILE(path), "not a regular file");
     if (st.st_size == 0) return diag_error(d, AMPC_REJECTED, DIAG_FILE(path), "the file is empty");
-    if ((uint64_t)st.st_size > ONNX_FILE_MAX)
-        return diag_error(d, AMPC_REJECTED, DIAG_FILE(path),
-                          "a model file is at most 2 GiB (weights can lie in external data files)");
+    TRY(check_size((size_t)st.st_size, path, d));
     *size = (size_t)st.st_size;
     return AMPC_OK;
 }
 
-static ampc_status map_all(int fd, const char *path, size_t size, diag *d, const uint8_t **data)
+static ampc_status map_all(int fd, const char *path, diag *d, onnx_bytes *out)
 {
-    void *p = mmap(NULL, size, PROT_READ, MAP_PRIVATE, fd, 0);
+    void *p = mmap(NULL, out->size, PROT_READ, MAP_PRIVATE, fd, 0);
     if (p == MAP_FAILED)
         return diag_error(d, AMPC_IO, DIAG_FILE(path), "cannot be mapped: %s",
                           strerrordesc_np(errno));
-    *data = p;
+    out->data = p;
+    out->mapped = true;
     return AMPC_OK;
 }
 
-static ampc_status read_all(arena *a, int fd, const char *path, size_t size, diag *d,
-                            const uint8_t **data)
+static ampc_status read_all(arena *a, int fd, const char *path, diag *d, onnx_bytes *out)
 {
-    uint8_t *buffer = arena_alloc(a, size);
-    for (size_t done = 0; done < size;) {
-        ssize_t n = read(fd, buffer + done, size - done);
+    uint8_t *buffer = arena_alloc(a, out->size);
+    for (size_t done = 0; done < out->size;) {
+        ssize_t n = read(fd, buffer + done, out->size - done);
         if (n < 0 && errno == EINTR) continue;
         if (n < 0)
             return diag_error(d, AMPC_IO, DIAG_FILE(path), "cannot be read: %s",
@@ -112,14 +115,13 @@ static ampc_status read_all(arena *a, int fd, const char *path, size_t size, dia
             return diag_error(d, AMPC_IO, DIAG_FILE(path), "became shorter while it was read");
         done += (size_t)n;
     }
-    *data = buffer;
+    out->data = buffer;
     return AMPC_OK;
 }
 
-ampc_status onnx_bytes_load(arena *a, const char *path, diag *d, const uint8_t **data, size_t *size,
-                            bool *mapped)
+ampc_status onnx_bytes_load(arena *a, const char *path, bool may_map, diag *d, onnx_bytes *out)
 {
-    if (mapped) *mapped = false;
+    *out = (onnx_bytes){0};
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     if (fd < 0)
         return diag_error(d, AMPC_IO, DIAG_FILE(path), "cannot be opened: %s",
@@ -129,17 +131,16 @@ ampc_status onnx_bytes_load(arena *a, const char *path, diag *d, const uint8_t *
     ampc_status status;
     if (setjmp(guard)) {
         status = diag_error(d, AMPC_NO_MEMORY, DIAG_FILE(path), "not enough memory to read it");
-    } else if ((status = check_file(fd, path, d, size)) == AMPC_OK) {
-        bool map = mapped && *size > READ_AT_ONCE;
-        status = map ? map_all(fd, path, *size, d, data) : read_all(a, fd, path, *size, d, data);
-        if (map) *mapped = status == AMPC_OK;
+    } else if ((status = check_file(fd, path, d, &out->size)) == AMPC_OK) {
+        bool map = may_map && out->size > READ_AT_ONCE;
+        status = map ? map_all(fd, path, d, out) : read_all(a, fd, path, d, out);
     }
     arena_set_guard(a, before);
     close(fd);
     return status;
 }
 
-/* ---- the model file --------------------------------------------------------------------------------------- */
+/* ---- the model file -------------------------------------------------------------------------- */
 
 /* An empty file struct in an arena of its own, or NULL. */
 static onnx_file *file_new(const char *path)
@@ -165,14 +166,15 @@ static ampc_status file_finish(onnx_file *f, ampc_status status, diag *d, onnx_f
 {
     ProtobufCMessage *model = NULL;
     if (status == AMPC_OK)
-        status = onnx_decode(f->arena, &onnx__model_proto__descriptor, f->data, f->size, f->path, d,
+        status = onnx_decode(f->arena, &onnx__model_proto__descriptor, f->bytes, f->path, d,
                              &model);
     if (status != AMPC_OK) {
         onnx_file_close(f);
         return status;
     }
     /* The pages that the pre-scan touched can be had again; nothing else was read. */
-    if (f->mapped) (void)madvise((void *)(uintptr_t)f->data, f->size, MADV_DONTNEED);
+    if (f->bytes.mapped)
+        (void)madvise((void *)(uintptr_t)f->bytes.data, f->bytes.size, MADV_DONTNEED);
     f->model = (const Onnx__ModelProto *)model;
     *out = f;
     return AMPC_OK;
@@ -183,7 +185,7 @@ ampc_status onnx_file_open(const char *path, diag *d, onnx_file **out)
     *out = NULL;
     onnx_file *f = file_new(path);
     if (!f) return diag_error(d, AMPC_NO_MEMORY, DIAG_FILE(path), "not enough memory to open it");
-    ampc_status status = onnx_bytes_load(f->arena, path, d, &f->data, &f->size, &f->mapped);
+    ampc_status status = onnx_bytes_load(f->arena, path, true, d, &f->bytes);
     return file_finish(f, status, d, out);
 }
 
@@ -193,8 +195,7 @@ ampc_status onnx_file_wrap(const void *data, size_t size, const char *name, diag
     *out = NULL;
     onnx_file *f = file_new(name);
     if (!f) return diag_error(d, AMPC_NO_MEMORY, DIAG_FILE(name), "not enough memory to open it");
-    f->data = data;
-    f->size = size;
+    f->bytes = (onnx_bytes){.data = data, .size = size};
     f->in_memory = true;
     return file_finish(f, AMPC_OK, d, out);
 }
@@ -203,6 +204,6 @@ void onnx_file_close(onnx_file *f)
 {
     if (!f) return;
     onnx_external_close(f);
-    if (f->mapped) munmap((void *)(uintptr_t)f->data, f->size);
+    if (f->bytes.mapped) munmap((void *)(uintptr_t)f->bytes.data, f->bytes.size);
     arena_free(f->arena);
 }

@@ -1,63 +1,64 @@
 /* decode.h - the front door to a model file: bytes -> a checked, decoded ModelProto.
  *
- *     open, map -> pre-scan (prescan.h) -> skinny copy -> generated parser, into an arena with a budget
+ *     open, map -> pre-scan (prescan.h) -> skinny copy -> generated parser, in an arena
  *
- * The generated parser has no limits of its own, so it only ever sees the skinny copy: the same message, checked
- * and bounded, without the big tensor payloads, which stay in the file. A 512 MiB model decodes by reading a few
- * kilobytes of headers.
+ * The generated parser has no limits of its own, so it only ever sees the skinny copy: the same
+ * message, checked and bounded, without the big tensor payloads, which stay in the file. A 512 MiB
+ * model decodes by reading a few kilobytes of headers.
  *
- * Files above 1 MiB are mapped: a model file must not be truncated while it is open (the kernel answers a read
- * past the new end with SIGBUS). Smaller ones are read at once. */
+ * Files above 1 MiB are mapped: a model file must not be truncated while it is open (the kernel
+ * answers a read past the new end with SIGBUS). Smaller ones are read at once. */
 #ifndef AMPC_FRONTEND_DECODE_H
 #define AMPC_FRONTEND_DECODE_H
 
 #include "frontend/onnx_schema.pb-c.h"
+#include "frontend/prescan.h"
 #include "ir/arena.h"
 #include "ir/diag.h"
 
 #include <stdint.h>
 
-/* An open model. All of it stays valid until onnx_file_close. Every string of `model` is NUL-terminated, valid
- * UTF-8 and never NULL (absent: ""); names hold no control characters. Every `bytes` field is followed by a NUL
- * byte that its length does not count. Message fields may be NULL (absent). Enum fields hold listed values;
- * nothing else about the content is checked: numbers, counts and names are the importer's business. */
+/* An open model. All of it stays valid until onnx_file_close. Every string of `model` is
+ * NUL-terminated, valid UTF-8 and never NULL (absent: ""); names hold no control characters. Every
+ * `bytes` field is followed by a NUL byte that its length does not count. Message fields may be
+ * NULL (absent). Enum fields hold listed values; nothing else about the content is checked:
+ * numbers, counts and names are the importer's business. */
 typedef struct onnx_file {
-    const char *path;        /* as given: for messages, and the file that tensor references name */
+    const char *path; /* as given: for messages, and the file that tensor references name */
     const Onnx__ModelProto *model;
-    const uint8_t *data;     /* the file's bytes */
-    size_t size;
+    onnx_bytes bytes; /* of the file */
     /* private to decode.c, tensor.c and external.c */
     bool in_memory;          /* opened with onnx_file_wrap: no directory, so no external data */
-    bool mapped;             /* data is a mapping to undo */
     bool warned_unknown_key; /* of external data, reported once a file */
-    int dir_fd;              /* directory of the model, opened for the first external tensor; -1 before */
+    int dir_fd;              /* of the model, opened for the first external tensor; -1 before */
     struct onnx_external *externals; /* files already opened, by location */
-    arena *arena;            /* the decoded messages and this struct's own lists */
+    arena *arena;                    /* the decoded messages and this struct's own lists */
 } onnx_file;
 
-/* Opens and decodes a model. `path` is copied. On failure nothing stays open, *out is NULL and one error says
- * what is wrong and where: AMPC_IO (cannot open or read), AMPC_REJECTED (malformed, or over a limit; the message
- * names the place as graph.node[12].attribute[3]), AMPC_NO_MEMORY. */
+/* Opens and decodes a model. `path` is copied. On failure nothing stays open, *out is NULL and one
+ * error says what is wrong and where: AMPC_IO (cannot open or read), AMPC_REJECTED (malformed, or
+ * over a limit; the message names the place as graph.node[12].attribute[3]), AMPC_NO_MEMORY. */
 ampc_status onnx_file_open(const char *path, diag *d, onnx_file **out);
 
-/* The same for a model in memory (data is not copied and must outlive the file); `name` stands for the path in
- * messages. External data is refused, because there is no directory that it could lie in. */
-ampc_status onnx_file_wrap(const void *data, size_t size, const char *name, diag *d, onnx_file **out);
+/* The same for a model in memory (data is not copied and must outlive the file); `name` stands for
+ * the path in messages. External data is refused: there is no folder that it could lie in. */
+ampc_status onnx_file_wrap(const void *data, size_t size, const char *name, diag *d,
+                           onnx_file **out);
 
 void onnx_file_close(onnx_file *f); /* NULL allowed */
 
 /* A `bytes` field as a string: "" when empty, NULL when it holds a NUL byte. */
 const char *onnx_bytes_text(ProtobufCBinaryData b);
 
-/* Bytes to a message of any type of the schema: pre-scan, then the generated parser, into `a`. `what` names the
- * data in messages. Used for the model, and for bare TensorProto files. The result is never freed by itself. */
-ampc_status onnx_decode(arena *a, const ProtobufCMessageDescriptor *root, const uint8_t *data, size_t size,
+/* Bytes to a message of any type of the schema: pre-scan, then the generated parser, into `a`.
+ * `what` names the data in messages. Used for the model, and for bare TensorProto files. The result
+ * is never freed by itself. */
+ampc_status onnx_decode(arena *a, const ProtobufCMessageDescriptor *root, onnx_bytes in,
                         const char *what, diag *d, ProtobufCMessage **out);
 
-/* The whole content of a regular file of at most ONNX_FILE_MAX bytes, read into `a` or, when `mapped` is not
- * NULL and the file is large, mapped (then *mapped is set and the caller unmaps). */
+/* The whole content of a regular file of at most ONNX_FILE_MAX bytes: read into `a` or, when
+ * `may_map` and the file is large, mapped (the caller unmaps). */
 #define ONNX_FILE_MAX ((size_t)0x7fffffff) /* the format's own limit: lengths are 31 bits */
-ampc_status onnx_bytes_load(arena *a, const char *path, diag *d, const uint8_t **data, size_t *size,
-                            bool *mapped);
+ampc_status onnx_bytes_load(arena *a, const char *path, bool may_map, diag *d, onnx_bytes *out);
 
 #endif

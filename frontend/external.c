@@ -39,7 +39,7 @@ refuse(const onnx_file *f, const char *tensor, diag *d, ampc_status code, const 
                       message);
 }
 
-/* ---- opening ---------------------------------------------------------------------------------------------- */
+/* ---- opening --------------------------------------------------------------------------------- */
 
 /* NULL when the name may be looked up, else what is wrong with it. */
 static const char *location_fault(const char *location)
@@ -177,7 +177,7 @@ static ampc_status find_data(onnx_file *f, const char *location, const char *ten
     return AMPC_OK;
 }
 
-/* ---- the entries of a tensor ------------------------------------------------------------------------------ */
+/* ---- the entries of a tensor ----------------------------------------------------------------- */
 
 /* Where the value of a key goes; NULL for a key that means nothing to us. */
 static const char **claim_slot(claim *c, const char *key)

@@ -1,8 +1,9 @@
 /* external.h - tensor values that lie in a file beside the model.
  *
- * A model names such files itself, so a name may not lead out of the folder that holds the model: no absolute
- * path, no "..", no symbolic link that leaves it. The kernel enforces that (openat2 with RESOLVE_BENEATH); where
- * it cannot, each component is opened by itself and no link is followed at all. */
+ * A model names such files itself, so a name may not lead out of the folder that holds the model:
+ * no absolute path, no "..", no symbolic link that leaves it. The kernel enforces that (openat2
+ * with RESOLVE_BENEATH); where it cannot, each component is opened by itself and no link is
+ * followed at all. */
 #ifndef AMPC_FRONTEND_EXTERNAL_H
 #define AMPC_FRONTEND_EXTERNAL_H
 
@@ -10,17 +11,20 @@
 
 #include <stdint.h>
 
-/* A range of an open data file. `path` is the file's name from the working directory, valid as long as `f`. */
+/* A range of an open data file. `path` is the file's name from the working directory, valid as long
+ * as `f`. */
 typedef struct onnx_range {
     const char *path;
     int64_t offset;
 } onnx_range;
 
-/* The external data of `t`, which must be exactly `size` bytes. The file is opened and stays open until
- * onnx_file_close. AMPC_REJECTED: location missing, absolute, with "..", or leading out of the model's folder; not
- * a regular file; offset or length malformed, out of the file, or not `size`; a key given twice; a model without a
- * folder. AMPC_IO: the file cannot be opened. Unknown keys get one warning a model. */
-ampc_status onnx_external_locate(onnx_file *f, const Onnx__TensorProto *t, int64_t size, diag *d, onnx_range *out);
+/* The external data of `t`, which must be exactly `size` bytes. The file is opened and stays open
+ * until onnx_file_close. AMPC_REJECTED: location missing, absolute, with "..", or leading out of
+ * the model's folder; not a regular file; offset or length malformed, out of the file, or not
+ * `size`; a key given twice; a model without a folder. AMPC_IO: the file cannot be opened. Unknown
+ * keys get one warning a model. */
+ampc_status onnx_external_locate(onnx_file *f, const Onnx__TensorProto *t, int64_t size, diag *d,
+                                 onnx_range *out);
 
 /* Reads `size` bytes of a located range. */
 ampc_status onnx_external_read(onnx_file *f, onnx_range range, size_t size, diag *d, void *out);
@@ -28,8 +32,8 @@ ampc_status onnx_external_read(onnx_file *f, onnx_range range, size_t size, diag
 /* Closes the files and the folder that the calls above opened. */
 void onnx_external_close(onnx_file *f);
 
-/* Opens the relative path `location` under the folder `dir_fd` without following any link: the fallback, a file
- * descriptor or -1 with errno. */
+/* Opens the relative path `location` under the folder `dir_fd` without following any link: the
+ * fallback, a file descriptor or -1 with errno. */
 int onnx_open_by_components(int dir_fd, const char *location);
 
 #endif

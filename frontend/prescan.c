@@ -1,12 +1,13 @@
 /* prescan.c - an iterative walk over a message, guided by the generated descriptors.
  *
- * A stack of at most ONNX_MAX_DEPTH frames stands for the messages that enclose the current byte. Each field is
- * checked and copied to the output; a message is copied by opening a frame, with a length of five bytes that is
- * filled in when the frame closes. A frame counts its fields by number, which finds singular fields given twice
- * and yields the indices of error paths.
+ * A stack of at most ONNX_MAX_DEPTH frames stands for the messages that enclose the current byte.
+ * Each field is checked and copied to the output; a message is copied by opening a frame, with a
+ * length of five bytes that is filled in when the frame closes. A frame counts its fields by
+ * number, which finds singular fields given twice and yields the indices of error paths.
  *
- * `cost` adds up what the generated parser will allocate for what was copied (see protobuf-c.c: one block per
- * message, string and array, 32 bytes of bookkeeping per field), so that the total can be refused up front. */
+ * `cost` adds up what the generated parser will allocate for what was copied (see protobuf-c.c: one
+ * block per message, string and array, 32 bytes of bookkeeping per field), so that the total can be
+ * refused up front. */
 #include "frontend/prescan.h"
 
 #include "frontend/onnx_schema.pb-c.h"
@@ -15,6 +16,7 @@
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 
 enum {
     MAX_FIELDS = 24,        /* of one message type of the schema */
@@ -22,7 +24,8 @@ enum {
     LENGTH_BYTES = 5,
     PARSER_RECORD = 32 * 2, /* bookkeeping per field; its blocks double */
     PARSER_FREE_RECORDS = 32,
-    BLOCK = 16 /* rounding of an allocation */
+    BLOCK = 16,             /* rounding of an allocation */
+    RELEASE_STEP = 16 << 20 /* bytes of a mapped file; a multiple of the page size */
 };
 
 typedef struct frame {
@@ -39,8 +42,8 @@ typedef struct frame {
 } frame;
 
 typedef struct scan {
-    const uint8_t *data, *p;
-    size_t size;
+    onnx_bytes in;
+    const uint8_t *p, *released; /* pages before `released` were given back */
     const char *what;
     diag *d;
     arena *a;
@@ -52,7 +55,7 @@ typedef struct scan {
     frame stack[ONNX_MAX_DEPTH];
 } scan;
 
-/* ---- messages --------------------------------------------------------------------------------------------- */
+/* ---- messages -------------------------------------------------------------------------------- */
 
 /* "graph.node[12].attribute[3]"; cut where the buffer ends. */
 static void print_path(const scan *s, char *text, size_t capacity)
@@ -87,10 +90,10 @@ static __attribute__((format(printf, 2, 3))) ampc_status refuse(const scan *s, c
     }
     diag_loc loc = {.file = s->what, .node = node};
     return diag_error(s->d, AMPC_REJECTED, loc, "%s%sbyte %zu: %s", path, path[0] ? ", " : "",
-                      (size_t)(s->p - s->data), message);
+                      (size_t)(s->p - s->in.data), message);
 }
 
-/* ---- the copy --------------------------------------------------------------------------------------------- */
+/* ---- the copy -------------------------------------------------------------------------------- */
 
 static void emit(scan *s, const void *bytes, size_t n)
 {
@@ -128,7 +131,7 @@ static void emit_uint(scan *s, uint32_t number, uint64_t v)
 
 static void charge(scan *s, uint64_t bytes) { s->cost += (bytes + 1 + BLOCK - 1) / BLOCK * BLOCK; }
 
-/* ---- frames ----------------------------------------------------------------------------------------------- */
+/* ---- frames ---------------------------------------------------------------------------------- */
 
 static ampc_status open_message(scan *s, const ProtobufCMessageDescriptor *type,
                                 const ProtobufCFieldDescriptor *field, uint32_t index,
@@ -163,7 +166,7 @@ static void close_message(scan *s)
         at[i] = (uint8_t)((length & 0x7f) | (i + 1 < LENGTH_BYTES ? 0x80 : 0));
 }
 
-/* ---- values ----------------------------------------------------------------------------------------------- */
+/* ---- values ---------------------------------------------------------------------------------- */
 
 /* The wire type of one value of a field. */
 static unsigned wire_of(ProtobufCType type)
@@ -193,17 +196,14 @@ static ampc_status check_varint(const scan *s, const ProtobufCFieldDescriptor *f
     return AMPC_OK;
 }
 
-/* Bytes of the UTF-8 sequence that starts at p, 0 when it is none; its code point in *code. */
+/* Bytes of the UTF-8 sequence beyond ASCII that starts at p, 0 when it is none; its code point in
+ * *code. */
 static size_t utf8_decode(const uint8_t *p, size_t n, uint32_t *code)
 {
     static const uint32_t least[5] = {0, 0, 0x80, 0x800, 0x10000};
-    size_t length = p[0] < 0x80       ? 1
-                    : p[0] >> 5 == 6  ? 2
-                    : p[0] >> 4 == 14 ? 3
-                    : p[0] >> 3 == 30 ? 4
-                                      : 0;
+    size_t length = p[0] >> 5 == 6 ? 2 : p[0] >> 4 == 14 ? 3 : p[0] >> 3 == 30 ? 4 : 0;
     if (length == 0 || length > n) return 0;
-    *code = length == 1 ? p[0] : p[0] & (0xffu >> (length + 1));
+    *code = p[0] & (0xffu >> (length + 1));
     for (size_t i = 1; i < length; i++) {
         if (p[i] >> 6 != 2) return 0;
         *code = *code << 6 | (p[i] & 0x3fu);
@@ -212,20 +212,24 @@ static size_t utf8_decode(const uint8_t *p, size_t n, uint32_t *code)
     return *code >= least[length] && *code <= 0x10ffff && !surrogate ? length : 0;
 }
 
+static bool is_name(const ProtobufCFieldDescriptor *field)
+{
+    return strcmp(field->name, "doc_string") != 0 && strcmp(field->name, "value") != 0;
+}
+
 static ampc_status check_text(const scan *s, const ProtobufCFieldDescriptor *field,
                               const uint8_t *p, size_t n)
 {
-    bool is_name = strcmp(field->name, "doc_string") != 0 && strcmp(field->name, "value") != 0;
-    if (is_name && n > ONNX_MAX_NAME)
-        return refuse(s, "%s is longer than %d bytes", field->name, ONNX_MAX_NAME);
     for (size_t i = 0, length; i < n; i += length) {
-        uint32_t code = 0;
-        length = utf8_decode(p + i, n - i, &code);
+        uint32_t code = p[i];
+        length = code < 0x80 ? 1 : utf8_decode(p + i, n - i, &code);
         if (!length) return refuse(s, "%s is not valid UTF-8", field->name);
         if (!code) return refuse(s, "%s holds a NUL byte", field->name);
-        if (is_name && (code < 0x20 || (code >= 0x7f && code < 0xa0)))
+        if ((code < 0x20 || (code >= 0x7f && code < 0xa0)) && is_name(field))
             return refuse(s, "%s holds the control character 0x%02x", field->name, code);
     }
+    if (n > ONNX_MAX_NAME && is_name(field))
+        return refuse(s, "%s is longer than %d bytes", field->name, ONNX_MAX_NAME);
     return AMPC_OK;
 }
 
@@ -248,13 +252,24 @@ static ampc_status check_packed(scan *s, const ProtobufCFieldDescriptor *field, 
     return AMPC_OK;
 }
 
-/* ---- fields ----------------------------------------------------------------------------------------------- */
+/* ---- fields ---------------------------------------------------------------------------------- */
 
 static bool is_payload(const ProtobufCMessageDescriptor *type,
                        const ProtobufCFieldDescriptor *field)
 {
     return type == &onnx__tensor_proto__descriptor &&
            (field->id == 9 || (field->flags & PROTOBUF_C_FIELD_FLAG_PACKED)); /* 9: raw_data */
+}
+
+/* Stepping over many payloads maps a page or a few around each header; gives them back in large
+ * pieces. What is behind may still be looked at (a name, for a message): then it is read from the
+ * file again. */
+static void release_pages(scan *s)
+{
+    if (!s->in.mapped || s->p - s->released < RELEASE_STEP) return;
+    size_t n = (size_t)(s->p - s->released) / RELEASE_STEP * RELEASE_STEP;
+    (void)madvise((void *)(uintptr_t)s->released, n, MADV_DONTNEED);
+    s->released += n;
 }
 
 /* Leaves a reference in place of a payload. */
@@ -264,10 +279,11 @@ static ampc_status lift(scan *s, frame *f, const ProtobufCFieldDescriptor *field
     f->lifted = true;
     f->fields += 3;
     emit_uint(s, 10001, field->id);
-    emit_uint(s, 10002, (uint64_t)(s->p - s->data));
+    emit_uint(s, 10002, (uint64_t)(s->p - s->in.data));
     emit_uint(s, 10003, length);
     s->left_out += length;
     s->p += length;
+    release_pages(s);
     return AMPC_OK;
 }
 
@@ -391,16 +407,16 @@ static ampc_status scan_field(scan *s, frame *f)
     return check_limits(s);
 }
 
-ampc_status onnx_prescan(arena *a, const ProtobufCMessageDescriptor *root, const uint8_t *data,
-                         size_t size, const char *what, diag *d, onnx_skinny *out)
+ampc_status onnx_prescan(arena *a, const ProtobufCMessageDescriptor *root, onnx_bytes in,
+                         const char *what, diag *d, onnx_skinny *out)
 {
     scan *s = arena_alloc(a, sizeof *s);
-    s->data = s->p = data;
-    s->size = size;
+    s->in = in;
+    s->p = s->released = in.data;
     s->what = what;
     s->d = d;
     s->a = a;
-    TRY(open_message(s, root, NULL, 0, size));
+    TRY(open_message(s, root, NULL, 0, in.size));
     while (s->depth) {
         frame *f = &s->stack[s->depth - 1];
         if (s->p < f->end)
@@ -408,13 +424,13 @@ ampc_status onnx_prescan(arena *a, const ProtobufCMessageDescriptor *root, const
         else
             close_message(s);
     }
-    uint64_t budget = ONNX_FREE_BUDGET + ONNX_BUDGET_FACTOR * (size - s->left_out);
+    uint64_t budget = ONNX_FREE_BUDGET + ONNX_BUDGET_FACTOR * (in.size - s->left_out);
     if (s->cost > budget)
         return refuse(s,
                       "decoding would take %llu MiB, more than the %llu MiB that %zu bytes of "
                       "structure may take",
                       (unsigned long long)(s->cost >> 20), (unsigned long long)(budget >> 20),
-                      (size_t)(size - s->left_out));
+                      (size_t)(in.size - s->left_out));
     *out = (onnx_skinny){.bytes = s->out, .size = s->out_size};
     return AMPC_OK;
 }

@@ -1,8 +1,9 @@
 /* tensor.c - checks one TensorProto and finds, or decodes, its values.
  *
- * Three steps: type and shape give the number of bytes; exactly one place may hold values; that place must hold
- * exactly so many. Values that the wire has as little-endian elements (raw_data, float_data, double_data) are
- * "plain": they can stay where they are. The integer fields hold varints, which are checked and narrowed. */
+ * Three steps: type and shape give the number of bytes; exactly one place may hold values; that
+ * place must hold exactly so many. Values that the wire has as little-endian elements (raw_data,
+ * float_data, double_data) are "plain": they can stay where they are. The integer fields hold
+ * varints, which are checked and narrowed. */
 #include "frontend/tensor.h"
 
 #include "frontend/external.h"
@@ -80,7 +81,7 @@ static __attribute__((format(printf, 3, 4))) ampc_status refuse(const work *w, a
                       message);
 }
 
-/* ---- type and shape --------------------------------------------------------------------------------------- */
+/* ---- type and shape -------------------------------------------------------------------------- */
 
 static ampc_status read_shape(const work *w)
 {
@@ -152,7 +153,7 @@ static ampc_status find_values(const work *w, value_field *field)
     return AMPC_OK;
 }
 
-/* ---- values ----------------------------------------------------------------------------------------------- */
+/* ---- values ---------------------------------------------------------------------------------- */
 
 static ampc_status refuse_count(const work *w, size_t found, const char *unit)
 {
@@ -175,7 +176,7 @@ static ampc_status take_plain(const work *w, const void *p, size_t n)
         return AMPC_OK;
     }
     void *copy = arena_alloc(w->a, n);
-    if (n) memcpy(copy, lifted ? w->f->data + w->t->lifted_offset : p, n);
+    if (n) memcpy(copy, lifted ? w->f->bytes.data + w->t->lifted_offset : p, n);
     out->bytes = copy;
     return AMPC_OK;
 }
@@ -215,7 +216,7 @@ static ampc_status take_inline_integers(const work *w, value_field field)
 
 static ampc_status take_lifted_integers(const work *w)
 {
-    const uint8_t *p = w->f->data + w->t->lifted_offset, *end = p + w->t->lifted_length;
+    const uint8_t *p = w->f->bytes.data + w->t->lifted_offset, *end = p + w->t->lifted_length;
     size_t n = 0;
     for (const uint8_t *at = p; at < end; at++) n += *at < 0x80; /* one last byte a varint */
     if (n != (size_t)w->out->count) return refuse_count(w, n, "values");
@@ -286,14 +287,14 @@ ampc_status onnx_tensor_describe(arena *a, onnx_file *f, const Onnx__TensorProto
     return out->dtype == IR_bool ? check_bools(&w) : AMPC_OK;
 }
 
-/* ---- into memory ------------------------------------------------------------------------------------------ */
+/* ---- into memory ----------------------------------------------------------------------------- */
 
 ampc_status onnx_tensor_load(arena *a, onnx_file *f, onnx_tensor *t, diag *d)
 {
     if (!t->path) return AMPC_OK;
     void *bytes = arena_alloc(a, t->size);
     if (!strcmp(t->path, f->path)) {
-        memcpy(bytes, f->data + t->offset, t->size);
+        memcpy(bytes, f->bytes.data + t->offset, t->size);
     } else {
         TRY(onnx_external_read(f, (onnx_range){t->path, t->offset}, t->size, d, bytes));
     }
@@ -307,7 +308,7 @@ ampc_status onnx_tensor_read_file(arena *a, const char *path, diag *d, onnx_tens
 {
     onnx_file f = {.path = path, .in_memory = true, .dir_fd = -1};
     ProtobufCMessage *t;
-    TRY(onnx_bytes_load(a, path, d, &f.data, &f.size, NULL));
-    TRY(onnx_decode(a, &onnx__tensor_proto__descriptor, f.data, f.size, path, d, &t));
+    TRY(onnx_bytes_load(a, path, false, d, &f.bytes));
+    TRY(onnx_decode(a, &onnx__tensor_proto__descriptor, f.bytes, path, d, &t));
     return onnx_tensor_describe(a, &f, (const Onnx__TensorProto *)t, d, out);
 }

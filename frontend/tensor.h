@@ -1,8 +1,8 @@
 /* tensor.h - TensorProto -> a checked tensor: name, type, shape, and where its values are.
  *
- * ONNX stores values in one of seven fields or in another file. Here they end up in one of two forms: little-endian
- * elements in memory, or a range of a file that holds exactly those bytes. Every number of the TensorProto is
- * checked against every other one first. */
+ * ONNX stores values in one of seven fields or in another file. Here they end up in one of two
+ * forms: little-endian elements in memory, or a range of a file that holds exactly those bytes.
+ * Every number of the TensorProto is checked against every other one first. */
 #ifndef AMPC_FRONTEND_TENSOR_H
 #define AMPC_FRONTEND_TENSOR_H
 
@@ -10,8 +10,9 @@
 #include "ir/dtype.h"
 
 /* The element types of ONNX: TensorProto.data_type, TypeProto.Tensor.elem_type, the `to` of a Cast.
- *   code  name          bytes  in the IR     typed field   least        greatest of an element of that field
+ *   code, name, bytes, type in the IR, typed field, least and greatest element of that field
  * bytes 0: no whole number of bytes per element; such values are not read. */
+// clang-format off
 #define ONNX_TYPE_MAP(X)                                                                           \
     X(1, float32, 4, IR_f32, float_data, 0, 0)                                                     \
     X(2, uint8, 1, IR_u8, int32_data, 0, UINT8_MAX)                                                \
@@ -39,6 +40,7 @@
     X(24, float8e8m0, 1, IR_NO_DTYPE, int32_data, 0, UINT8_MAX)                                    \
     X(25, uint2, 0, IR_NO_DTYPE, int32_data, 0, UINT8_MAX)                                         \
     X(26, int2, 0, IR_NO_DTYPE, int32_data, 0, UINT8_MAX)
+// clang-format on
 
 typedef enum onnx_type {
     ONNX_UNDEFINED,
@@ -57,34 +59,38 @@ onnx_type onnx_type_of(ir_dtype t);
 
 #define ONNX_MAX_RANK 8
 
-/* Exactly one of `bytes` and `path` is set, except for strings and 2- and 4-bit elements, where both are NULL. */
+/* Exactly one of `bytes` and `path` is set, except for strings and 2- and 4-bit elements, where
+ * both are NULL. */
 typedef struct onnx_tensor {
     const char *name;
     onnx_type type;
     ir_dtype dtype; /* IR_NO_DTYPE: the IR has no such type; the values are still there */
     int rank;
     int64_t dims[ONNX_MAX_RANK];
-    int64_t count;    /* elements: the product of dims, 1 for a scalar */
-    size_t size;      /* bytes: count * onnx_type_size(type) */
+    int64_t count;     /* elements: the product of dims, 1 for a scalar */
+    size_t size;       /* bytes: count * onnx_type_size(type) */
     const void *bytes; /* `size` bytes of little-endian elements, 16-byte aligned */
-    const char *path; /* the file that holds them, at any alignment: `size` bytes at `offset` */
+    const char *path;  /* the file that holds them, at any alignment: `size` bytes at `offset` */
     int64_t offset;
 } onnx_tensor;
 
-/* Checks and describes one TensorProto of `f`. What `out` points to lives in `a` and survives onnx_file_close.
- * A value payload above 256 bytes is left in its file when the file has its elements one after the other as the
- * type says (raw_data, float_data, double_data, external data); everything else is decoded into `a`. Bool values
- * are always decoded, so they are 0 or 1. AMPC_REJECTED: contradictions (negative dims, overflow, two value fields,
- * too few or too many values, values that do not fit, unknown type, external data out of bounds or not beside the
- * model); AMPC_UNSUPPORTED: rank above 8, segments; AMPC_IO: external file missing or unreadable. */
-ampc_status onnx_tensor_describe(arena *a, onnx_file *f, const Onnx__TensorProto *t, diag *d, onnx_tensor *out);
+/* Checks and describes one TensorProto of `f`. What `out` points to lives in `a` and survives
+ * onnx_file_close. A value payload above 256 bytes is left in its file when the file has its
+ * elements one after the other as the type says (raw_data, float_data, double_data, external data);
+ * everything else is decoded into `a`. Bool values are always decoded, so they are 0 or 1.
+ * AMPC_REJECTED: contradictions (negative dims, overflow, two value fields, too few or too many
+ * values, values that do not fit, unknown type, external data out of bounds or not beside the
+ * model); AMPC_UNSUPPORTED: rank above 8, segments; AMPC_IO: external file unreadable. */
+ampc_status onnx_tensor_describe(arena *a, onnx_file *f, const Onnx__TensorProto *t, diag *d,
+                                 onnx_tensor *out);
 
-/* Brings the values of a described tensor into memory (sets `bytes`, clears `path`); nothing to do if they are.
- * `f` is the file that it came from. */
+/* Brings the values of a described tensor into memory (sets `bytes`, clears `path`); nothing to do
+ * if they are. `f` is the file that it came from. */
 ampc_status onnx_tensor_load(arena *a, onnx_file *f, onnx_tensor *t, diag *d);
 
-/* Reads a file that holds one bare TensorProto (inputs and outputs of ONNX's own test cases). The values are in
- * memory. The type is what the file says: the corpus stores some bfloat16 tensors as uint16. */
+/* Reads a file that holds one bare TensorProto (inputs and outputs of ONNX's own test cases). The
+ * values are in memory. The type is what the file says: the corpus stores some bfloat16 tensors as
+ * uint16. */
 ampc_status onnx_tensor_read_file(arena *a, const char *path, diag *d, onnx_tensor *out);
 
 #endif

@@ -7,7 +7,7 @@
 
 enum { WIRE_VARINT = 0, WIRE_FIXED64 = 1, WIRE_BYTES = 2, WIRE_FIXED32 = 5 };
 
-/* Reads a varint from [*p, end) and steps over it. False when it is cut short or does not fit 64 bits. */
+/* Reads a varint from [*p, end) and steps over it. False: cut short, or more than 64 bits. */
 static inline bool wire_read_varint(const uint8_t **p, const uint8_t *end, uint64_t *out)
 {
     uint64_t value = 0;

@@ -1,4 +1,5 @@
-/* fuzz_prescan.c - arbitrary bytes as a model, and as a bare tensor, up to the description of every tensor. */
+/* fuzz_prescan.c - arbitrary bytes as a model, and as a bare tensor, up to the description of every
+ * tensor. */
 #include "frontend/tensor.h"
 
 #include <setjmp.h>
@@ -17,10 +18,11 @@ static void describe_all(arena *a, onnx_file *f, diag *d)
 
 static void describe_bare(arena *a, const uint8_t *data, size_t size, diag *d)
 {
-    onnx_file f = {.path = "fuzz.pb", .data = data, .size = size, .in_memory = true, .dir_fd = -1};
+    onnx_file f = {
+        .path = "fuzz.pb", .bytes = {data, size, false}, .in_memory = true, .dir_fd = -1};
     ProtobufCMessage *t;
     onnx_tensor out;
-    if (onnx_decode(a, &onnx__tensor_proto__descriptor, data, size, f.path, d, &t) == AMPC_OK)
+    if (onnx_decode(a, &onnx__tensor_proto__descriptor, f.bytes, f.path, d, &t) == AMPC_OK)
         (void)onnx_tensor_describe(a, &f, (const Onnx__TensorProto *)t, d, &out);
 }
 

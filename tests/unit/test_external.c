@@ -1,6 +1,8 @@
-/* test_external.c - tensor values beside the model: what is read, and every way out that is refused.
+/* test_external.c - tensor values beside the model: what is read, and every way out that is
+ * refused.
  *
- * Each test works in a folder of its own:   FOLDER/secret   FOLDER/m/model.onnx   FOLDER/m/w.bin   FOLDER/m/sub/w.bin */
+ * Each test works in a folder of its own:   FOLDER/secret   FOLDER/m/model.onnx   FOLDER/m/w.bin
+ * FOLDER/m/sub/w.bin */
 #include "frontend/external.h"
 #include "frontend/tensor.h"
 
@@ -95,7 +97,8 @@ static wire tensor_at(const char *location, const char *offset, const char *leng
     return t;
 }
 
-/* Writes m/model.onnx with `t` (freed) as its only initializer, opens it, describes and loads the tensor. */
+/* Writes m/model.onnx with `t` (freed) as its only initializer, opens it, describes and loads the
+ * tensor. */
 static ampc_status describe(fixture *x, wire *t, onnx_tensor *out)
 {
     wire graph = {0}, model = {0};

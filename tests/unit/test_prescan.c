@@ -67,7 +67,8 @@ static int tear_down(void **state)
     return 0;
 }
 
-/* Decodes, and frees the bytes: from a heap block of exactly their size, so that an overrun is found. */
+/* Decodes, and frees the bytes: from a heap block of exactly their size, so that an overrun is
+ * found. */
 static ampc_status decode(fixture *x, const ProtobufCMessageDescriptor *root, wire *w,
                           ProtobufCMessage **out)
 {
@@ -77,7 +78,8 @@ static ampc_status decode(fixture *x, const ProtobufCMessageDescriptor *root, wi
     diag_clear(x->d);
     if (setjmp(x->guard)) fail_msg("out of memory");
     arena_set_guard(x->a, &x->guard);
-    ampc_status status = onnx_decode(x->a, root, exact, w->size, "m.onnx", x->d, out);
+    ampc_status status = onnx_decode(x->a, root, (onnx_bytes){exact, w->size, false}, "m.onnx",
+                                     x->d, out);
     free(exact);
     wire_free(w);
     return status;
@@ -137,7 +139,7 @@ static wire small_model(void)
     return model;
 }
 
-/* ---- well-formed ------------------------------------------------------------------------------------------ */
+/* ---- well-formed ----------------------------------------------------------------------------- */
 
 static void test_small_model_is_decoded(void **state)
 {
@@ -203,7 +205,7 @@ static void test_empty_message_is_decoded(void **state)
     assert_null(((const Onnx__ModelProto *)message)->graph);
 }
 
-/* ---- malformed -------------------------------------------------------------------------------------------- */
+/* ---- malformed ------------------------------------------------------------------------------- */
 
 static void test_truncation_at_every_byte(void **state)
 {
@@ -420,7 +422,7 @@ static void test_packed_values_cut_short(void **state)
     assert_refused(*state, &bytes, "int64_data ends within a value");
 }
 
-/* ---- tensors ---------------------------------------------------------------------------------------------- */
+/* ---- tensors --------------------------------------------------------------------------------- */
 
 /* Describes the TensorProto in `w` (freed) as the only initializer of a model in memory. */
 static ampc_status describe(fixture *x, wire *w, onnx_tensor *out)
@@ -616,8 +618,9 @@ static void test_memory_ends_at_any_allocation(void **state)
         diag *d = diag_new(NULL, NULL);
         ProtobufCMessage *message;
         arena_fail_after(a, n);
-        ampc_status status = onnx_decode(a, &onnx__model_proto__descriptor, bytes.bytes, bytes.size,
-                                         "m", d, &message);
+        ampc_status status = onnx_decode(a, &onnx__model_proto__descriptor,
+                                         (onnx_bytes){bytes.bytes, bytes.size, false}, "m", d,
+                                         &message);
         arena_free(a);
         diag_free(d);
         if (status == AMPC_OK) break;
@@ -627,7 +630,7 @@ static void test_memory_ends_at_any_allocation(void **state)
     wire_free(&bytes);
 }
 
-/* ---- files ------------------------------------------------------------------------------------------------ */
+/* ---- files ----------------------------------------------------------------------------------- */
 
 static void test_bad_files(void **state)
 {
@@ -679,7 +682,7 @@ static void test_large_file_is_mapped(void **state)
     if (setjmp(x->guard)) fail_msg("out of memory");
     arena_set_guard(x->a, &x->guard);
     assert_int_equal(onnx_file_open(path, x->d, &f), AMPC_OK);
-    assert_true(f->mapped);
+    assert_true(f->bytes.mapped);
     assert_int_equal(onnx_tensor_describe(x->a, f, f->model->graph->initializer[0], x->d, &t),
                      AMPC_OK);
     assert_null(t.bytes);
