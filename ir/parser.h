@@ -1,0 +1,48 @@
+/* parser.h - the inside of the parser, for parse.c, parse_tokens.c and parse_node.c only. */
+#ifndef AMPC_PARSER_H
+#define AMPC_PARSER_H
+
+#include "ir/text.h"
+
+typedef struct ir_parser {
+    ir_module *module;
+    ir_lexer lex;
+    arena *scratch;    /* tokens and tables of this run */
+    diag *diag;        /* the caller's */
+    diag *inner;       /* infer's: repeated at the node's place in the text */
+    const char *file;  /* for messages */
+    const char *source;
+    ir_graph *graph;
+    ir_builder builder;
+    strmap *results, *inputs; /* of the graph: name -> ir_value */
+    ir_token statement;       /* where errors about the node as a whole point */
+} ir_parser;
+
+typedef VEC(int64_t) ir_int_list;
+
+/* ---- parse_tokens.c: every function either takes what it names from the text, or reports and returns an error ----- */
+
+diag_loc ir_place(const ir_parser *p, const ir_token *t);
+#define FAIL_AT(p, token, ...) diag_error((p)->diag, AMPC_REJECTED, ir_place(p, token), __VA_ARGS__)
+#define FAIL(p, ...) FAIL_AT(p, &(p)->lex.token, __VA_ARGS__)
+const char *ir_describe(const ir_parser *p, const ir_token *t);     /* for messages: 'matmul', the end of the text */
+ampc_status ir_fail_expected(ir_parser *p, const char *what);       /* "expected WHAT, found ..." */
+bool ir_is_mark(const ir_parser *p, const char *mark);
+bool ir_is_word(const ir_parser *p, const char *word);
+bool ir_take_mark(ir_parser *p, const char *mark);                  /* false: the current token is another */
+bool ir_take_word(ir_parser *p, const char *word);
+ampc_status ir_need_mark(ir_parser *p, const char *mark);
+ampc_status ir_need(ir_parser *p, ir_token_kind kind, const char *what, const char **out);
+ampc_status ir_need_int(ir_parser *p, int64_t *out);
+const char *ir_keep(ir_parser *p, const char *s);                   /* a copy that lives with the module */
+const char *ir_take_note(ir_parser *p);                             /* comment behind what was just read, or NULL */
+ampc_status ir_parse_dims(ir_parser *p, ir_int_list *out, size_t most); /* "[N,784]" */
+ampc_status ir_parse_type(ir_parser *p, ir_type *out);              /* "f32[N,784]", or "_": no type */
+
+/* ---- parse_node.c ------------------------------------------------------------------------------------------------- */
+
+void ir_repeat_message(void *user, diag_level level, const char *message); /* the sink of p->inner */
+ampc_status ir_parse_node(ir_parser *p);      /* the current token is the first result */
+ampc_status ir_parse_statement(ir_parser *p); /* a label or an op without results; the current token is a word */
+
+#endif

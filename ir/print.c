@@ -1,0 +1,456 @@
+/* print.c - module -> canonical text (docs/ir.md).
+ *
+ * Text grows in one buffer. The nodes of a phase are printed in two steps, because their columns are aligned: first
+ * the cells (results, operation) of all of them, then the lines, padded to the widest cell; a cell wider than its
+ * limit does not count, so that one long name does not push everything else away. */
+#include "ir/text.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { NAME_COLUMN = 24, RESULT_COLUMN = 20, OPERATION_COLUMN = 44 }; /* widest cells that others are padded to */
+
+const char *const ir_phase_names[IR_PHASE_COUNT] = {"forward", "backward", "update"};
+const char *const ir_storage_kind_names[] = {"param", "state", "const"};
+
+typedef struct writer {
+    arena *arena;
+    const ir_module *module;
+    char *data;
+    size_t length, capacity, line_start;
+    int line;      /* lines finished so far */
+    ir_dump *dump; /* NULL: lines are not recorded */
+} writer;
+
+static void put_bytes(writer *w, const char *s, size_t n)
+{
+    while (w->capacity - w->length <= n) w->data = arena_grow(w->arena, w->data, &w->capacity, 1);
+    memcpy(w->data + w->length, s, n);
+    w->length += n;
+    w->data[w->length] = 0;
+}
+
+static void put(writer *w, const char *s)
+{
+    put_bytes(w, s, strlen(s));
+}
+
+static void put_int(writer *w, int64_t v)
+{
+    char digits[24];
+    snprintf(digits, sizeof digits, "%lld", (long long)v);
+    put(w, digits);
+}
+
+static void pad(writer *w, size_t have, size_t want)
+{
+    for (; have < want; have++) put_bytes(w, " ", 1);
+}
+
+/* Ends the line and records that it shows `what`. */
+static void end_line(writer *w, const void *what)
+{
+    ir_line line = {what, ++w->line, w->line_start, w->length - w->line_start};
+    if (w->dump && what) vec_push(w->arena, &w->dump->lines, line);
+    put_bytes(w, "\n", 1);
+    w->line_start = w->length;
+}
+
+/* ---- strings and names ---------------------------------------------------------------------------------------- */
+
+static void put_string(writer *w, const char *s)
+{
+    static const char escapes[][2] = {{'"', '"'},  {'\\', '\\'}, {'\n', 'n'}, {'\t', 't'},
+                                      {'\r', 'r'}, {'\b', 'b'},  {'\f', 'f'}};
+    put(w, "\"");
+    for (; *s; s++) {
+        char code[8] = {*s};
+        if ((unsigned char)*s < 0x20 || *s == 0x7f) snprintf(code, sizeof code, "\\u%04x", *s);
+        for (size_t i = 0; i < sizeof escapes / sizeof *escapes; i++)
+            if (*s == escapes[i][0]) snprintf(code, sizeof code, "\\%c", escapes[i][1]);
+        put(w, code);
+    }
+    put(w, "\"");
+}
+
+static void put_name(writer *w, const char *sigil, const char *name)
+{
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.";
+    put(w, sigil);
+    if (!name) name = "";
+    if (*name && !name[strspn(name, plain)]) put(w, name);
+    else put_string(w, name);
+}
+
+/* A note is one line without blanks at its ends. */
+static void put_note(writer *w, const char *note)
+{
+    if (!note) return;
+    size_t n = strlen(note);
+    while (n && (unsigned char)note[n - 1] <= ' ') n--;
+    while (n && (unsigned char)*note <= ' ') note++, n--;
+    if (!n) return;
+    put(w, "  # ");
+    for (size_t i = 0; i < n; i++) put_bytes(w, (unsigned char)note[i] < ' ' ? " " : note + i, 1);
+}
+
+/* ---- types and attributes --------------------------------------------------------------------------------------- */
+
+static void put_dims(writer *w, const ir_dim *dims, int count)
+{
+    put(w, "[");
+    for (int i = 0; i < count; i++) {
+        if (i) put(w, ",");
+        if (ir_dim_is_symbolic(dims[i])) put(w, ir_dim_print(w->module->dims, dims[i], w->arena));
+        else put_int(w, dims[i]);
+    }
+    put(w, "]");
+}
+
+static void put_ints(writer *w, const int64_t *items, int count)
+{
+    put(w, "[");
+    for (int i = 0; i < count; i++) {
+        if (i) put(w, ",");
+        put_int(w, items[i]);
+    }
+    put(w, "]");
+}
+
+static void put_type(writer *w, const ir_type *type)
+{
+    if (type->dtype == IR_NO_DTYPE) {
+        put(w, "_");
+        return;
+    }
+    put(w, ir_dtype_name(type->dtype));
+    put_dims(w, type->dims, type->rank);
+}
+
+static bool is_initial(const ir_slot *slot, const ir_attr *attr)
+{
+    switch (slot->kind) {
+    case IR_SLOT_FLOAT: return memcmp(&attr->f, &slot->initial.f, sizeof attr->f) == 0;
+    case IR_SLOT_DTYPE: return attr->dtype == slot->initial.dtype;
+    case IR_SLOT_STR: return attr->s && strcmp(attr->s, slot->initial.s) == 0;
+    case IR_SLOT_INTS:
+    case IR_SLOT_DIMS: return attr->list.count == 0;
+    default: return attr->i == slot->initial.i;
+    }
+}
+
+static void put_attr(writer *w, const ir_slot *slot, const ir_attr *attr)
+{
+    char number[IR_NUMBER_SIZE];
+    put(w, slot->name);
+    put(w, "=");
+    switch (slot->kind) {
+    case IR_SLOT_FLOAT:
+        ir_float_print(number, IR_f64, attr->f);
+        put(w, number);
+        break;
+    case IR_SLOT_BOOL: put(w, attr->i ? "true" : "false"); break;
+    case IR_SLOT_DTYPE: put(w, ir_dtype_name(attr->dtype)); break;
+    case IR_SLOT_STR: put_string(w, attr->s ? attr->s : ""); break;
+    case IR_SLOT_INTS: put_ints(w, attr->list.items, attr->list.count); break;
+    case IR_SLOT_DIMS: put_dims(w, attr->list.items, attr->list.count); break;
+    default: put_int(w, attr->i); break;
+    }
+}
+
+static void put_attrs(writer *w, const ir_node *n)
+{
+    const ir_op_info *info = ir_op_get(n->op);
+    const char *before = " {";
+    for (int i = 0; i < info->n_attr; i++) {
+        if (is_initial(&info->attr[i], &n->attr[i])) continue;
+        put(w, before);
+        put_attr(w, &info->attr[i], &n->attr[i]);
+        before = ", ";
+    }
+    if (*before == ',') put(w, "}");
+}
+
+/* ---- nodes ---------------------------------------------------------------------------------------------------------- */
+
+static void put_operand(writer *w, const ir_value *v)
+{
+    if (!v) put(w, "_");
+    else put_name(w, v->kind == IR_VALUE_RESULT ? "%" : "@", v->name);
+}
+
+/* Absent operands at the end are left out. */
+static void put_operands(writer *w, const ir_node *n)
+{
+    int count = n->n_in;
+    while (count > 0 && !n->in[count - 1].value) count--;
+    for (int i = 0; i < count; i++) {
+        put(w, i ? ", " : " ");
+        put_operand(w, n->in[i].value);
+    }
+}
+
+static void put_results(writer *w, const ir_node *n)
+{
+    for (int i = 0; i < n->n_out; i++) {
+        if (i) put(w, ", ");
+        put_name(w, "%", n->out[i]->name);
+    }
+}
+
+/* Operation, operands, attributes; `output` has its own form. */
+static void put_operation(writer *w, const ir_node *n)
+{
+    put(w, ir_op_get(n->op)->name);
+    if (n->op == IR_OP_output) {
+        put(w, " ");
+        put_string(w, n->attr[IR_ATTR(output, name)].s);
+        put(w, " =");
+        put_operands(w, n);
+        return;
+    }
+    put_operands(w, n);
+    put_attrs(w, n);
+}
+
+/* Result types, location, note. */
+static void put_tail(writer *w, const ir_node *n)
+{
+    for (int i = 0; i < n->n_out; i++) {
+        put(w, i ? ", " : " : ");
+        put_type(w, &n->out[i]->type);
+    }
+    if (n->loc.op) {
+        put_name(w, " !", n->loc.op);
+        put(w, " ");
+        put_string(w, n->loc.node ? n->loc.node : "");
+    }
+    put_note(w, n->note);
+}
+
+typedef struct row { /* cells of one node, in the buffer of cells */
+    const ir_node *node;
+    size_t start, results, operation; /* offset, lengths */
+} row;
+
+static row cells_of(writer *cells, const ir_node *n)
+{
+    row r = {.node = n, .start = cells->length};
+    put_results(cells, n);
+    r.results = cells->length - r.start;
+    put_operation(cells, n);
+    r.operation = cells->length - r.start - r.results;
+    return r;
+}
+
+static void put_row(writer *w, const char *cells, row r, size_t results, size_t operation)
+{
+    const char *cell = cells + r.start;
+    put_bytes(w, cell, r.results);
+    if (r.node->n_out) {
+        pad(w, r.results, results);
+        put(w, " = ");
+    }
+    put_bytes(w, cell + r.results, r.operation);
+    if (r.node->n_out) pad(w, r.operation, operation);
+    put_tail(w, r.node);
+}
+
+static size_t widest(size_t so_far, size_t width, size_t limit)
+{
+    return width > so_far && width <= limit ? width : so_far;
+}
+
+/* The nodes from `first` that share its phase; returns the one after them. */
+static const ir_node *put_phase(writer *w, const ir_node *first)
+{
+    writer cells = {.arena = w->arena, .module = w->module};
+    VEC(row) rows = {0};
+    size_t results = 0, operation = 0;
+    const ir_node *n = first;
+    for (; n && n->phase == first->phase; n = n->next) {
+        row r = cells_of(&cells, n);
+        vec_push(w->arena, &rows, r);
+        if (!n->n_out) continue;
+        results = widest(results, r.results, RESULT_COLUMN);
+        operation = widest(operation, r.operation, OPERATION_COLUMN);
+    }
+    put(w, ir_phase_names[first->phase]);
+    put(w, ":");
+    end_line(w, NULL);
+    for (size_t i = 0; i < rows.count; i++) {
+        put(w, "  ");
+        put_row(w, cells.data, rows.items[i], results, operation);
+        end_line(w, rows.items[i].node);
+    }
+    return n;
+}
+
+static void put_graph(writer *w, const ir_graph *g)
+{
+    end_line(w, NULL);
+    put_name(w, "graph @", g->name);
+    put(w, "(");
+    for (size_t i = 0; i < g->inputs.count; i++) {
+        const ir_value *v = g->inputs.items[i];
+        put_name(w, i ? ", @" : "@", v->name);
+        put(w, " : ");
+        put_type(w, &v->type);
+    }
+    put(w, ") {");
+    end_line(w, g);
+    for (const ir_node *n = g->first; n;) n = put_phase(w, n);
+    put(w, "}");
+    end_line(w, NULL);
+}
+
+/* ---- storage ---------------------------------------------------------------------------------------------------------- */
+
+static void put_hex(writer *w, const unsigned char *bytes, size_t n)
+{
+    static const char digits[] = "0123456789abcdef";
+    put(w, "bytes \"");
+    for (size_t i = 0; i < n; i++) {
+        const char pair[2] = {digits[bytes[i] >> 4], digits[bytes[i] & 15]};
+        put_bytes(w, pair, 2);
+    }
+    put(w, "\"");
+}
+
+/* A few elements in words; false (nothing written) when they are many or would not survive. */
+static bool put_elements(writer *w, const ir_storage *s)
+{
+    char number[IR_NUMBER_SIZE];
+    size_t bytes = (size_t)ir_storage_bytes(s), size = ir_dtype_size(s->type.dtype), length = w->length;
+    if (bytes / size > IR_INLINE_ELEMENTS) return false;
+    if (s->type.rank) put(w, "[");
+    for (size_t at = 0; at < bytes; at += size) {
+        if (!ir_element_print(number, s->type.dtype, (const unsigned char *)s->data.bytes + at)) {
+            w->length = length;
+            return false;
+        }
+        if (at) put(w, ", ");
+        put(w, number);
+    }
+    if (s->type.rank) put(w, "]");
+    return true;
+}
+
+static void put_data(writer *w, const ir_storage *s)
+{
+    if (s->data.kind == IR_DATA_SIDECAR) return;
+    put(w, " = ");
+    if (s->data.kind == IR_DATA_ZERO) {
+        put(w, "zero");
+    } else if (s->data.kind == IR_DATA_FILE) {
+        put(w, "file(");
+        put_string(w, s->data.path);
+        put(w, ", ");
+        put_int(w, s->data.offset);
+        put(w, ", ");
+        put_int(w, s->data.length);
+        put(w, ")");
+    } else if (!put_elements(w, s)) {
+        put_hex(w, s->data.bytes, (size_t)ir_storage_bytes(s));
+    }
+}
+
+static void put_storage_head(writer *w, const ir_storage *s)
+{
+    put(w, ir_storage_kind_names[s->kind]);
+    put_name(w, " @", s->name);
+}
+
+static void put_storage(writer *w)
+{
+    writer cells = {.arena = w->arena};
+    size_t column = 0;
+    for (size_t i = 0; i < w->module->storage.count; i++, cells.length = 0) {
+        put_storage_head(&cells, w->module->storage.items[i]);
+        column = widest(column, cells.length, NAME_COLUMN);
+    }
+    for (size_t i = 0; i < w->module->storage.count; i++) {
+        const ir_storage *s = w->module->storage.items[i];
+        put_storage_head(w, s);
+        pad(w, w->length - w->line_start, column);
+        put(w, " : ");
+        put_type(w, &s->type);
+        put_data(w, s);
+        if (s->frozen) put(w, " frozen");
+        put_note(w, s->note);
+        end_line(w, s);
+    }
+}
+
+/* ---- module ------------------------------------------------------------------------------------------------------------- */
+
+/* The model file of the first node that has one: nodes of a module come from one file. */
+static const char *source_of(const ir_module *m)
+{
+    for (size_t i = 0; i < m->graphs.count; i++)
+        for (const ir_node *n = m->graphs.items[i]->first; n; n = n->next)
+            if (n->loc.file) return n->loc.file;
+    return NULL;
+}
+
+static void put_head(writer *w)
+{
+    const ir_module *m = w->module;
+    put(w, IR_TEXT_HEAD " ");
+    put_int(w, IR_TEXT_VERSION);
+    end_line(w, NULL);
+    if (m->weights_path) {
+        put(w, "weights ");
+        put_string(w, m->weights_path);
+        if (m->weights_hash) {
+            put(w, " xxh3=");
+            put(w, m->weights_hash);
+        }
+        end_line(w, NULL);
+    }
+    const char *source = source_of(m);
+    if (source) {
+        put(w, "source ");
+        put_string(w, source);
+        end_line(w, NULL);
+    }
+    for (size_t i = 0; i < m->meta.count; i++) {
+        put(w, "meta ");
+        put_string(w, m->meta.items[i].key);
+        put(w, " ");
+        put_string(w, m->meta.items[i].value);
+        end_line(w, NULL);
+    }
+}
+
+static const char *print_module(const ir_module *m, arena *a, ir_dump *dump)
+{
+    writer w = {.arena = a, .module = m, .dump = dump};
+    put_head(&w);
+    put_storage(&w);
+    for (size_t i = 0; i < m->graphs.count; i++) put_graph(&w, m->graphs.items[i]);
+    return w.data;
+}
+
+const char *ir_print(const ir_module *m, arena *a)
+{
+    return print_module(m, a, NULL);
+}
+
+ir_dump ir_dump_make(const ir_module *m, arena *a)
+{
+    ir_dump dump = {0};
+    dump.text = print_module(m, a, &dump);
+    return dump;
+}
+
+const char *ir_print_node(const ir_node *n, arena *a)
+{
+    const ir_graph *g = n->graph;
+    if (!g && n->n_out) g = n->out[0]->graph;
+    if (!g && n->n_in && n->in[0].value) g = n->in[0].value->graph;
+    writer w = {.arena = a, .module = g ? g->module : NULL}, cells = {.arena = a, .module = w.module};
+    row r = cells_of(&cells, n);
+    put_row(&w, cells.data, r, 0, 0);
+    return w.data;
+}

@@ -1,0 +1,414 @@
+/* verify.c - the rules of the IR (docs/ir.md lists them): each pass runs, then this.
+ *
+ * One walk over every graph in list order checks ids, names, phases, arity, attributes, operands, and infers the types
+ * anew (which includes the dtypes that slots allow); what it counts is then compared with the use lists. Stores are checked last, because the skip
+ * rule needs all `skip` operands of the graph. Every violation is reported, under its line of the dump. */
+#include "ir/text.h"
+
+#include <stdarg.h>
+
+typedef struct verifier {
+    const ir_module *module;
+    arena *scratch;
+    diag *diag;
+    diag *inner;        /* infer's messages become violations of `current` */
+    ir_dump dump;       /* made at the first violation */
+    size_t violations;
+    const ir_graph *graph;
+    const ir_node *current;
+    const ir_value **values; /* by id: those met so far; results are met where they are defined */
+    uint32_t *reads;         /* by id: operands that read the value */
+    bool *skips;             /* by id: the value is read as `skip` */
+    const ir_node **nodes;   /* by id */
+    strmap *names, *outputs, *stored;
+    bool has_skip;
+} verifier;
+
+/* ---- reporting ------------------------------------------------------------------------------------------------------ */
+
+static diag_loc place(verifier *v, const void *what)
+{
+    if (!v->dump.text) v->dump = ir_dump_make(v->module, v->scratch);
+    for (size_t i = 0; what && i < v->dump.lines.count; i++) {
+        const ir_line *l = &v->dump.lines.items[i];
+        if (l->what != what) continue;
+        const char *text = arena_strndup(v->scratch, v->dump.text + l->start, l->length);
+        return (diag_loc){.file = "verify", .line = l->number, .text = text};
+    }
+    return DIAG_FILE("verify");
+}
+
+/* `what`: a node, storage or graph. Returns false. */
+__attribute__((format(printf, 3, 4))) static bool bad(verifier *v, const void *what, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    diag_verror(v->diag, AMPC_REJECTED, place(v, what), format, args);
+    va_end(args);
+    v->violations++;
+    return false;
+}
+
+static void inner_message(void *user, diag_level level, const char *message)
+{
+    verifier *v = user;
+    if (level == DIAG_ERROR) bad(v, v->current, "%s", ir_message_text(message));
+}
+
+/* ---- names and ids ---------------------------------------------------------------------------------------------------- */
+
+static const char *spell(const char *name)
+{
+    return name ? name : "";
+}
+
+/* Enters a name into a set that must not have it. */
+static bool enter_name(verifier *v, strmap *names, const char *name, const void *what, const char *kind)
+{
+    if (!name || !*name) return bad(v, what, "%s without a name", kind);
+    if (strmap_get(names, name)) return bad(v, what, "%s '%s' is not unique", kind, name);
+    strmap_put(names, name, v);
+    return true;
+}
+
+/* Enters a value under its id. */
+static bool enter_value(verifier *v, const ir_value *value, const void *what)
+{
+    if (value->graph != v->graph) return bad(v, what, "'%s' belongs to another graph", spell(value->name));
+    if (value->id >= v->graph->value_ids) return bad(v, what, "id of '%s' is out of range", spell(value->name));
+    if (v->values[value->id]) return bad(v, what, "id of '%s' is not unique", spell(value->name));
+    v->values[value->id] = value;
+    return true;
+}
+
+static bool was_met(const verifier *v, const ir_value *value)
+{
+    return value->id < v->graph->value_ids && v->values[value->id] == value;
+}
+
+/* ---- types ---------------------------------------------------------------------------------------------------------------- */
+
+static bool type_is_valid(const ir_type *t, bool symbols)
+{
+    if (t->dtype <= IR_NO_DTYPE || t->dtype >= IR_DTYPE_COUNT || t->rank < 0 || t->rank > IR_MAX_RANK) return false;
+    for (int i = 0; i < t->rank; i++)
+        if (t->dims[i] < 0 && !(symbols && ir_dim_is_symbolic(t->dims[i]))) return false;
+    return true;
+}
+
+/* Infers the node again, which also checks the dtypes of operands by slot; its types stay as they are. */
+static void check_types(verifier *v, const ir_node *n)
+{
+    ir_type *types = arena_array(v->scratch, (size_t)n->n_out + 1, sizeof *types);
+    for (int i = 0; i < n->n_out; i++) types[i] = n->out[i]->type;
+    bool inferred = ir_infer((ir_node *)n, v->inner) == AMPC_OK;
+    for (int i = 0; i < n->n_out; i++) {
+        ir_type again = n->out[i]->type;
+        n->out[i]->type = types[i];
+        if (!inferred || ir_type_equal(&again, &types[i])) continue;
+        bad(v, n, "the type of '%%%s' is %s, not %s", n->out[i]->name, ir_type_print(v->module, &again, v->scratch),
+            ir_type_print(v->module, &types[i], v->scratch));
+    }
+}
+
+/* ---- nodes -------------------------------------------------------------------------------------------------------------------- */
+
+static bool check_attr(verifier *v, const ir_slot *slot, const ir_attr *attr)
+{
+    bool good = true;
+    switch (slot->kind) {
+    case IR_SLOT_BOOL: good = attr->i == 0 || attr->i == 1; break;
+    case IR_SLOT_DTYPE: good = (int)attr->dtype >= 0 && attr->dtype < IR_DTYPE_COUNT; break;
+    case IR_SLOT_STR: good = attr->s != NULL; break;
+    case IR_SLOT_INTS:
+    case IR_SLOT_DIMS:
+        good = attr->list.count >= 0 && (attr->list.items || !attr->list.count);
+        for (int i = 0; good && slot->kind == IR_SLOT_DIMS && i < attr->list.count; i++)
+            good = attr->list.items[i] != IR_DIM_NONE;
+        break;
+    default: break;
+    }
+    return good || bad(v, v->current, "attribute '%s' has no valid value", slot->name);
+}
+
+/* Every operand and result has a slot, nothing mandatory is absent. */
+static bool check_arity(verifier *v, const ir_node *n)
+{
+    const ir_op_info *info = ir_op_get(n->op);
+    int least_in = info->n_in - (info->variadic_in >= 0), least_out = info->n_out - (info->variadic_out >= 0);
+    if (n->n_in < least_in || (info->variadic_in < 0 && n->n_in > info->n_in))
+        return bad(v, n, "%s takes %d operands, not %d", info->name, info->n_in, n->n_in);
+    if (n->n_out < least_out || (info->variadic_out < 0 && n->n_out > info->n_out))
+        return bad(v, n, "%s has %d results, not %d", info->name, info->n_out, n->n_out);
+    bool good = true;
+    for (int i = 0; i < n->n_in; i++) {
+        const ir_slot *slot = ir_op_in_slot(n->op, i, n->n_in);
+        if (!n->in[i].value && slot->kind != IR_SLOT_OPT)
+            good = bad(v, n, "operand '%s' of %s is missing", slot->name, info->name);
+    }
+    for (int i = 0; i < info->n_attr; i++) good &= check_attr(v, &info->attr[i], &n->attr[i]);
+    return good;
+}
+
+static bool check_storage_value(verifier *v, const ir_value *value)
+{
+    const ir_storage *s = value->storage;
+    if (!s || s->id >= v->module->storage.count || v->module->storage.items[s->id] != s)
+        return bad(v, v->current, "'@%s' is no storage of the module", spell(value->name));
+    if (!ir_type_equal(&s->type, &value->type))
+        return bad(v, v->current, "'@%s' is read as %s, but is %s", s->name,
+                   ir_type_print(v->module, &value->type, v->scratch),
+                   ir_type_print(v->module, &s->type, v->scratch));
+    return was_met(v, value) || enter_value(v, value, v->current);
+}
+
+static bool check_operand(verifier *v, const ir_node *n, int i)
+{
+    const ir_value *value = n->in[i].value;
+    if (n->in[i].user != n || n->in[i].index != i) return bad(v, n, "use %d names another operand", i);
+    if (!value) return true;
+    if (value->kind == IR_VALUE_STORAGE) {
+        if (!check_storage_value(v, value)) return false;
+    } else if (!was_met(v, value)) {
+        const char *sigil = value->kind == IR_VALUE_RESULT ? "%" : "@";
+        return bad(v, n, "'%s%s' is not defined here", sigil, spell(value->name));
+    }
+    v->reads[value->id]++;
+    if (value->kind == IR_VALUE_RESULT && value->def->phase > n->phase)
+        return bad(v, n, "a node of phase %s reads '%%%s' of phase %s", ir_phase_names[n->phase],
+                   spell(value->name), ir_phase_names[value->def->phase]);
+    return true;
+}
+
+static void check_result(verifier *v, const ir_node *n, int i)
+{
+    const ir_value *value = n->out[i];
+    if (value->kind != IR_VALUE_RESULT || value->def != n || value->def_index != i)
+        bad(v, n, "result %d is defined elsewhere", i);
+    enter_name(v, v->names, value->name, n, "result");
+    enter_value(v, value, n);
+}
+
+static void check_place(verifier *v, const ir_node *n)
+{
+    if (n->graph != v->graph) bad(v, n, "the node belongs to another graph");
+    if (n->id >= v->graph->node_ids) bad(v, n, "id of the node is out of range");
+    else if (v->nodes[n->id]) bad(v, n, "id of the node is not unique");
+    else v->nodes[n->id] = n;
+    if (n->prev && n->prev->phase > n->phase)
+        bad(v, n, "a node of phase %s after one of phase %s", ir_phase_names[n->phase],
+            ir_phase_names[n->prev->phase]);
+}
+
+static int skip_slot(ir_op op)
+{
+    const ir_op_info *info = ir_op_get(op);
+    for (int i = 0; i < info->n_in; i++)
+        if (strcmp(info->in[i].name, "skip") == 0) return i;
+    return -1;
+}
+
+/* The value that makes the node keep its state, or NULL. */
+static const ir_value *skip_of(const ir_node *n)
+{
+    int slot = skip_slot(n->op);
+    return slot < 0 ? NULL : ir_in(n, slot);
+}
+
+static void check_node(verifier *v, const ir_node *n)
+{
+    v->current = n;
+    check_place(v, n);
+    bool good = check_arity(v, n);
+    for (int i = 0; i < n->n_in; i++) good &= check_operand(v, n, i);
+    if (good) check_types(v, n);
+    for (int i = 0; i < n->n_out; i++) check_result(v, n, i);
+    if (n->op == IR_OP_output) enter_name(v, v->outputs, n->attr[IR_ATTR(output, name)].s, n, "output");
+    const ir_value *skip = skip_of(n);
+    if (!skip || !was_met(v, skip)) return;
+    v->skips[skip->id] = true;
+    v->has_skip = true;
+}
+
+/* ---- stores ---------------------------------------------------------------------------------------------------------------------- */
+
+/* State that advances although a step is skipped (the names are conventions of passes/passes.h). */
+static bool always_advances(const ir_storage *s)
+{
+    static const char *const names[] = {"loss_scale", "good_steps", "bad_steps", "rng", "data_position", "lr"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strcmp(s->name, names[i]) == 0) return true;
+    return false;
+}
+
+/* Whether the value is the storage's own when the step is skipped. */
+static bool keeps_old(const verifier *v, const ir_storage *s, const ir_value *value)
+{
+    if (value->kind == IR_VALUE_STORAGE) return value->storage == s;
+    if (value->kind != IR_VALUE_RESULT) return false;
+    const ir_node *def = value->def;
+    if (skip_of(def)) return true;
+    if (def->op != IR_OP_select) return false;
+    const ir_value *cond = ir_in(def, IR_IN(select, cond)), *old = ir_in(def, IR_IN(select, a));
+    return cond && was_met(v, cond) && v->skips[cond->id] && old && old->kind == IR_VALUE_STORAGE &&
+           old->storage == s;
+}
+
+static void check_store(verifier *v, const ir_node *n)
+{
+    const ir_value *state = ir_in(n, IR_IN(store, state)), *value = ir_in(n, IR_IN(store, value));
+    if (!state || !value) return; /* reported with the arity */
+    if (state->kind != IR_VALUE_STORAGE || state->storage->kind == IR_CONST) {
+        bad(v, n, "only parameters and states can be stored to");
+        return;
+    }
+    const ir_storage *s = state->storage;
+    if (s->frozen) bad(v, n, "'@%s' is frozen", s->name);
+    enter_name(v, v->stored, s->name, n, "store to");
+    if (v->has_skip && !always_advances(s) && !keeps_old(v, s, value))
+        bad(v, n, "a skipped step would change '@%s': store a select between its old value and the new one", s->name);
+}
+
+/* ---- use lists --------------------------------------------------------------------------------------------------------------------- */
+
+static void check_uses(verifier *v, const ir_value *value)
+{
+    const void *what = value->kind == IR_VALUE_RESULT ? (const void *)value->def : v->graph;
+    uint32_t uses = 0;
+    const ir_use *before = NULL;
+    for (const ir_use *u = value->first_use; u; before = u, u = u->next) {
+        bool good = u->value == value && u->prev == before && u->user && u->index < u->user->n_in &&
+                    u == &u->user->in[u->index];
+        if (!good || ++uses > v->reads[value->id]) {
+            bad(v, what, "the use list of '%s' is wrong", spell(value->name));
+            return;
+        }
+    }
+    if (uses < v->reads[value->id])
+        bad(v, what, "%u operands read '%s', its use list has %u", v->reads[value->id], spell(value->name), uses);
+}
+
+/* ---- graphs and storage ------------------------------------------------------------------------------------------------------------- */
+
+static bool list_is_linked(const ir_graph *g)
+{
+    const ir_node *before = NULL;
+    for (const ir_node *n = g->first; n; before = n, n = n->next)
+        if (n->prev != before) return false;
+    return g->last == before;
+}
+
+static void check_input(verifier *v, const ir_value *value)
+{
+    const ir_graph *g = v->graph;
+    if (value->kind != IR_VALUE_INPUT) bad(v, g, "input '%s' is no input", spell(value->name));
+    if (!type_is_valid(&value->type, true)) bad(v, g, "input '%s' has no valid type", spell(value->name));
+    if (enter_name(v, v->names, value->name, g, "input") && ir_storage_find(v->module, value->name))
+        bad(v, g, "input '%s' has the name of a storage", value->name);
+    enter_value(v, value, g);
+}
+
+static void check_graph(verifier *v, const ir_graph *g)
+{
+    v->graph = g;
+    v->values = arena_array(v->scratch, (size_t)g->value_ids + 1, sizeof *v->values);
+    v->reads = arena_array(v->scratch, (size_t)g->value_ids + 1, sizeof *v->reads);
+    v->skips = arena_array(v->scratch, (size_t)g->value_ids + 1, sizeof *v->skips);
+    v->nodes = arena_array(v->scratch, (size_t)g->node_ids + 1, sizeof *v->nodes);
+    v->names = strmap_new(v->scratch);
+    v->outputs = strmap_new(v->scratch);
+    v->stored = strmap_new(v->scratch);
+    v->has_skip = false;
+    for (size_t i = 0; i < g->inputs.count; i++) check_input(v, g->inputs.items[i]);
+    for (const ir_node *n = g->first; n; n = n->next) check_node(v, n);
+    for (const ir_node *n = g->first; n; n = n->next)
+        if (n->op == IR_OP_store) check_store(v, n);
+    for (uint32_t i = 0; i < g->value_ids; i++)
+        if (v->values[i]) check_uses(v, v->values[i]);
+}
+
+static const char *data_problem(const verifier *v, const ir_storage *s)
+{
+    const ir_data *d = &s->data;
+    if (d->kind == IR_DATA_INLINE && !d->bytes) return "has no bytes";
+    if (d->kind == IR_DATA_SIDECAR && !v->module->weights_path) return "is in a weights file, but there is none";
+    if (d->kind != IR_DATA_FILE) return NULL;
+    if (!d->path || d->offset < 0) return "has no place in a file";
+    return d->length == ir_storage_bytes(s) ? NULL : "has a type of another size than its bytes in the file";
+}
+
+static bool size_fits(const ir_type *t)
+{
+    int64_t bytes = (int64_t)ir_dtype_size(t->dtype);
+    for (int i = 0; i < t->rank; i++)
+        if (!checked_mul(bytes, t->dims[i] ? t->dims[i] : 1, &bytes)) return false;
+    return true;
+}
+
+static void check_storage(verifier *v, const ir_storage *s, size_t index)
+{
+    if (s->id != index) bad(v, s, "id of '@%s' is not its position", spell(s->name));
+    enter_name(v, v->names, s->name, s, "storage");
+    if (s->frozen && s->kind != IR_PARAM) bad(v, s, "only a parameter can be frozen");
+    if (!type_is_valid(&s->type, false) || !size_fits(&s->type)) {
+        bad(v, s, "storage has no valid type");
+        return;
+    }
+    const char *problem = data_problem(v, s);
+    if (problem) bad(v, s, "'@%s' %s", spell(s->name), problem);
+}
+
+static void check_module(verifier *v)
+{
+    const ir_module *m = v->module;
+    v->names = strmap_new(v->scratch);
+    strmap *graphs = strmap_new(v->scratch);
+    for (size_t i = 0; i < m->storage.count; i++) check_storage(v, m->storage.items[i], i);
+    for (size_t i = 0; i < m->graphs.count; i++) {
+        const ir_graph *g = m->graphs.items[i];
+        enter_name(v, graphs, g->name, g, "graph");
+        if (!list_is_linked(g)) { /* the dump could not be made either */
+            diag_error(v->diag, AMPC_REJECTED, DIAG_FILE("verify"), "the node list of '@%s' is broken", g->name);
+            v->violations++;
+            return;
+        }
+    }
+    for (size_t i = 0; i < m->graphs.count; i++) check_graph(v, m->graphs.items[i]);
+}
+
+/* ---- front door ------------------------------------------------------------------------------------------------------------------------ */
+
+__attribute__((noinline)) static ampc_status run(verifier *v)
+{
+    check_module(v);
+    return v->violations ? AMPC_REJECTED : AMPC_OK;
+}
+
+/* Inference allocates from the module's arena, which gets our guard for the time. */
+static ampc_status run_guarded(verifier *v)
+{
+    jmp_buf guard;
+    jmp_buf *const before = arena_set_guard(v->module->arena, NULL);
+    ampc_status status;
+    if (setjmp(guard)) {
+        status = diag_error(v->diag, AMPC_NO_MEMORY, DIAG_NOWHERE, "out of memory while verifying");
+    } else {
+        arena_set_guard(v->scratch, &guard);
+        arena_set_guard(v->module->arena, &guard);
+        status = run(v);
+    }
+    arena_set_guard(v->module->arena, before);
+    return status;
+}
+
+ampc_status ir_verify(const ir_module *m, diag *d)
+{
+    verifier v = {.module = m, .diag = d, .scratch = arena_new(0)};
+    v.inner = diag_new(inner_message, &v);
+    ampc_status status = v.scratch && v.inner
+                             ? run_guarded(&v)
+                             : diag_error(d, AMPC_NO_MEMORY, DIAG_NOWHERE, "out of memory while verifying");
+    arena_free(v.scratch);
+    diag_free(v.inner);
+    return status;
+}
