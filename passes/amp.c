@@ -1,0 +1,213 @@
+/* amp.c - cast insertion: the graph made to agree with the table of colour.c.
+ *
+ * Every node's float operands are read in the type of its entry; one cast per (value, type) serves all consumers and
+ * stands before the first. Results follow by inference. Graph outputs and states get their own type back.
+ * Types are edges keyed by (node, slot), so x*x is no special case. Requires: forward phase, no inserted casts.
+ *
+ *   before  %mm = matmul @x, @w : f32[N,10]      after  %x.h = cast @x {to=f16} : f16[N,784]     # for white matmul
+ *                                                       %w.h = cast @w {to=f16} : f16[784,10]    # for white matmul
+ *                                                       %mm  = matmul %x.h, %w.h : f16[N,10]     # white           */
+#include "passes/colour.h"
+
+#include <math.h>
+#include <string.h>
+
+typedef struct caster {
+    ir_graph *graph;
+    const amp_entry *entries;
+    const amp_list *list;
+    const pass_options *options;
+    arena *arena;
+    diag *diag;
+    strmap *casts;         /* "value id, dtype" -> ir_value of its cast */
+    const ir_dtype *asked; /* by value id: dtype before casting, for statements */
+    uint32_t values;       /* ids that existed before */
+    pass_stats *stats;
+} caster;
+
+static double largest_finite(ir_dtype t)
+{
+    return t == IR_f16 ? 65504.0 : 0x1.fep127;
+}
+
+/* A scalar constant is written in the other type; what is finite stays finite. */
+static ir_value *convert_scalar(ir_builder *b, const ir_value *v, ir_dtype to)
+{
+    const ir_data *data = &v->storage->data;
+    double x = data->kind == IR_DATA_INLINE ? ir_load_f64(v->type.dtype, data->bytes) : 0.0;
+    if (isfinite(x) && ir_dtype_is_low(to)) x = fmax(-largest_finite(to), fmin(largest_finite(to), x));
+    return ir_scalar(b, to, x);
+}
+
+static int64_t count_bytes(const ir_type *t)
+{
+    int64_t n = (int64_t)ir_dtype_size(t->dtype);
+    for (int i = 0; i < t->rank; i++)
+        if (!ir_dim_is_symbolic(t->dims[i])) n *= t->dims[i];
+    return n;
+}
+
+static ir_value *cast_for(caster *c, ir_node *user, ir_value *v, ir_dtype to, const char *why)
+{
+    if (v->type.dtype == to) return v;
+    ir_builder b = ir_builder_before(user, c->diag);
+    if (v->kind == IR_VALUE_STORAGE && v->storage->kind == IR_CONST && v->type.rank == 0) return convert_scalar(&b, v, to);
+    const char *key = arena_printf(c->arena, "%p %d", (void *)v, to);
+    ir_value *cast = strmap_get(c->casts, key);
+    if (cast) return cast;
+    b.loc.op = b.loc.node = NULL;
+    cast = ir_cast(&b, v, to);
+    if (!cast) return NULL;
+    ir_value_rename(cast, arena_printf(c->arena, "%s.%s", v->name, ir_dtype_is_low(to) ? "h" : "s"));
+    cast->def->note = arena_printf(c->graph->module->arena, "for %s", why);
+    strmap_put(c->casts, key, cast);
+    if (c->stats) {
+        c->stats->casts_inserted++;
+        c->stats->cast_bytes += count_bytes(&cast->type);
+    }
+    return cast;
+}
+
+static const char *describe(caster *c, const ir_node *n, const amp_entry *e)
+{
+    const char *op = ir_op_get(n->op)->name;
+    return arena_printf(c->arena, "%s %s", ir_colour_name(e->colour), op);
+}
+
+static void set_operand(caster *c, ir_node *n, int i, ir_dtype to, const char *why)
+{
+    ir_value *v = cast_for(c, n, ir_in(n, i), to, why);
+    if (v && v != ir_in(n, i)) ir_node_set_input(n, i, v);
+}
+
+/* The second float group (scale and bias of a norm, class weights): pinned operators keep it, else it goes along. */
+static bool second_group_goes_along(const caster *c, const ir_node *n, const amp_entry *e)
+{
+    return ir_dtype_is_low(e->want) && e->rule != AMP_INSIDE && n->loc.op && !amp_list_pins(c->list, n->loc.op);
+}
+
+static void cast_operands(caster *c, ir_node *n, const amp_entry *e)
+{
+    const char *why = describe(c, n, e);
+    bool along = second_group_goes_along(c, n, e);
+    for (int i = 0; i < n->n_in; i++) {
+        const ir_slot *slot = ir_op_in_slot(n->op, i, n->n_in);
+        if (!ir_in(n, i) || !ir_dtype_is_float(ir_in(n, i)->type.dtype)) continue;
+        bool first = slot->group == IR_GROUP_F || slot->group == IR_GROUP_N || slot->group == IR_GROUP_T;
+        if (first || (slot->group == IR_GROUP_G && along)) set_operand(c, n, i, e->want, why);
+    }
+}
+
+static void set_result(ir_node *n, const amp_entry *e)
+{
+    const ir_op_info *info = ir_op_get(n->op);
+    for (int i = 0; i < info->n_attr; i++)
+        if (info->attr[i].kind == IR_SLOT_DTYPE && strcmp(info->attr[i].name, "out") == 0 && e->result != e->want)
+            ir_set_dtype(n, i, e->result);
+}
+
+static void note_colour(caster *c, ir_node *n, const amp_entry *e)
+{
+    if (n->note) return;
+    arena *a = c->graph->module->arena;
+    const char *colour = ir_colour_name(e->colour);
+    n->note = e->cause ? arena_printf(a, "%s, follows %s%s", colour, e->cause->kind == IR_VALUE_RESULT ? "%" : "@",
+                                      e->cause->name)
+                       : colour;
+}
+
+/* Outputs keep the type of the model; a state keeps its own. */
+static void cast_statement(caster *c, ir_node *n)
+{
+    if (n->op == IR_OP_store) {
+        set_operand(c, n, 1, ir_in(n, 0)->type.dtype, "state");
+        return;
+    }
+    ir_value *v = ir_in(n, 0);
+    if (c->options->keep_io_types && v->id < c->values && ir_dtype_is_float(v->type.dtype))
+        set_operand(c, n, 0, c->asked[v->id], "output");
+}
+
+ampc_status amp_cast(ir_graph *g, const amp_entry *entries, const amp_list *l, const pass_options *o, arena *a, diag *d)
+{
+    caster c = {.graph = g, .entries = entries, .list = l, .options = o, .arena = a, .diag = d, .stats = o->stats};
+    uint32_t nodes = g->node_ids;
+    c.casts = strmap_new(a);
+    c.values = g->value_ids;
+    ir_dtype *asked = arena_array(a, c.values + 1, sizeof *asked);
+    for (ir_node *n = g->first; n; n = n->next)
+        for (int i = 0; i < n->n_in; i++)
+            if (ir_in(n, i)) asked[ir_in(n, i)->id] = ir_in(n, i)->type.dtype;
+    c.asked = asked;
+    for (ir_node *n = g->first, *next; n; n = next) {
+        next = n->next;
+        if (n->id >= nodes) continue; /* a cast of ours */
+        const amp_entry *e = &entries[n->id];
+        if (ir_op_get(n->op)->traits & IR_EFFECT) cast_statement(&c, n);
+        else if (e->colour != IR_KEEP && e->want != IR_NO_DTYPE) {
+            cast_operands(&c, n, e);
+            set_result(n, e);
+            note_colour(&c, n, e);
+        }
+        if (ir_infer(n, d) != AMPC_OK) return diag_status(d);
+    }
+    return diag_status(d);
+}
+
+/* ---- the pass ---------------------------------------------------------------------------------------------------------------- */
+
+static const char *level_name(const pass_options *o)
+{
+    static const char *const levels[] = {"O0", "O1", "O2", "OD"};
+    return levels[o->level];
+}
+
+static ampc_status check_level(const pass_options *o, diag *d)
+{
+    if (o->level == PASS_O2 || o->level == PASS_OD)
+        return diag_error(d, AMPC_UNSUPPORTED, DIAG_NOWHERE, "--amp=%s is not supported yet", level_name(o));
+    return AMPC_OK;
+}
+
+/* The graph whose forward the statistics, the summary and --explain speak of. */
+static bool is_primary(const ir_module *m, const ir_graph *g)
+{
+    ir_graph *train = ir_graph_find(m, "train");
+    return g == (train ? train : m->graphs.items[0]);
+}
+
+static ampc_status run(ir_module *m, const pass_options *o, diag *d, arena *a)
+{
+    amp_list *l;
+    TRY(amp_list_load(o, a, d, &l));
+    TRY(amp_list_check_used(l, m, d));
+    for (size_t i = 0; i < m->graphs.count; i++) {
+        ir_graph *g = m->graphs.items[i];
+        pass_options own = *o;
+        if (!is_primary(m, g)) own.stats = NULL;
+        amp_entry *entries = amp_colour(g, l, &own, a, d);
+        TRY(diag_status(d));
+        if (is_primary(m, g) && o->explain) {
+            const char *text = amp_explain(g, entries, o, a);
+            if (!text)
+                return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "--explain: no node is named '%s'", o->explain);
+            if (o->text_out) o->text_out(o->text_user, text);
+        }
+        amp_count(g, entries, &own, a);
+        if (o->level != PASS_O0) TRY(amp_cast(g, entries, l, &own, a, d));
+    }
+    const char *low = o->low == IR_bf16 ? " bf16" : " f16";
+    ir_meta_set(m, "amp", arena_printf(a, "%s%s", level_name(o), o->level == PASS_O0 ? "" : low));
+    return AMPC_OK;
+}
+
+ampc_status pass_amp(ir_module *m, const pass_options *o, diag *d)
+{
+    TRY(check_level(o, d));
+    if (!m->graphs.count) return AMPC_OK;
+    arena *a = pass_scratch_new(m);
+    if (!a) return AMPC_NO_MEMORY;
+    ampc_status status = run(m, o, d, a);
+    arena_free(a);
+    return status;
+}

@@ -1,0 +1,279 @@
+/* colour.c - which type every node computes in.
+ *
+ * First each node gets its colour from the lists. Then one walk in execution order decides types (profile `ampc`):
+ *   white            low
+ *   black            f32; "b" if the op computes in f32 inside: it takes what arrives, and what it writes is low when its
+ *                    operand is low or a white op reads it; it neither is tainted nor taints
+ *   gray             f32 if a counted producer is f32, else low if one is low, else what arrives; parameters, constants,
+ *                    graph inputs and casts of the model never count, the order of operands plays no part
+ *   clear            the type of its float operands, f32 when they differ; passes on what its producers count as
+ * The loss is an f32 terminal: from it back to the last white or b op everything is f32, so that the seed of the
+ * backward, which is the scale itself, is f32. */
+#include "passes/colour.h"
+
+#include <string.h>
+
+typedef enum count { COUNT_NOT, COUNT_F32, COUNT_LOW } count;
+
+typedef struct colouring {
+    ir_graph *graph;
+    const amp_list *list;
+    const pass_options *options;
+    diag *diag;
+    amp_entry *entries; /* by node id */
+    ir_dtype *type;     /* by value id: the dtype after casting */
+    count *counts;      /* by value id: what the value counts as at a gray consumer */
+    bool *terminal;     /* by node id: forced to f32 by the loss */
+} colouring;
+
+const char *amp_rule_sentence(amp_rule r)
+{
+    static const char *const sentences[] = {
+#define AMP_RULE_TEXT(name, text) text,
+        AMP_RULE_MAP(AMP_RULE_TEXT)
+#undef AMP_RULE_TEXT
+    };
+    return sentences[r];
+}
+
+/* Operands that take part: floats of the groups that a node unifies. */
+static bool takes_part(const ir_node *n, int i)
+{
+    const ir_value *v = ir_in(n, i);
+    const ir_slot *slot = ir_op_in_slot(n->op, i, n->n_in);
+    if (!v || !slot || !ir_dtype_is_float(v->type.dtype)) return false;
+    return slot->group == IR_GROUP_F || slot->group == IR_GROUP_N || slot->group == IR_GROUP_T;
+}
+
+static bool touches_float(const ir_node *n)
+{
+    for (int i = 0; i < n->n_in; i++)
+        if (ir_in(n, i) && ir_dtype_is_float(ir_in(n, i)->type.dtype)) return true;
+    for (int i = 0; i < n->n_out; i++)
+        if (ir_dtype_is_float(n->out[i]->type.dtype)) return true;
+    return false;
+}
+
+static bool touches_f64(const ir_node *n)
+{
+    for (int i = 0; i < n->n_in; i++)
+        if (ir_in(n, i) && ir_in(n, i)->type.dtype == IR_f64) return true;
+    return n->n_out > 0 && n->out[0]->type.dtype == IR_f64;
+}
+
+static bool is_inside(const colouring *c, const ir_node *n)
+{
+    return (ir_op_get(n->op)->traits & IR_F32_INSIDE) && c->list->honour_inside;
+}
+
+static int out_attr(const ir_node *n)
+{
+    const ir_op_info *info = ir_op_get(n->op);
+    for (int i = 0; i < info->n_attr; i++)
+        if (info->attr[i].kind == IR_SLOT_DTYPE && strcmp(info->attr[i].name, "out") == 0) return i;
+    return -1;
+}
+
+/* ---- colours from the lists ------------------------------------------------------------------------------------------- */
+
+static const list_pattern *find_tensor(const colouring *c, const ir_node *n)
+{
+    const list_pattern *p = NULL;
+    for (int i = 0; i < n->n_in && !p; i++)
+        if (ir_in(n, i)) p = amp_list_find_tensor(c->list, ir_in(n, i)->name);
+    for (int i = 0; i < n->n_out && !p; i++) p = amp_list_find_tensor(c->list, n->out[i]->name);
+    return p;
+}
+
+static void colour_by_lists(colouring *c, ir_node *n, amp_entry *e)
+{
+    if (!n->loc.op) {
+        e->colour = ir_op_get(n->op)->colour;
+        return;
+    }
+    const list_entry *line = amp_list_find(c->list, n->loc.op, n, c->options->low);
+    e->colour = line ? line->colour : IR_BLACK;
+    e->line = line ? &line->place : NULL;
+    if (line) return;
+    e->rule = AMP_UNLISTED;
+    const char *rule = strmap_get(c->list->rules, "unlisted");
+    if (rule && strcmp(rule, "error") == 0)
+        diag_error(c->diag, AMPC_REJECTED, ir_diag_loc(n), "operator %s is on no list", n->loc.op);
+}
+
+static void colour_node(colouring *c, ir_node *n)
+{
+    amp_entry *e = &c->entries[n->id];
+    *e = (amp_entry){.colour = IR_KEEP, .rule = AMP_NO_FLOAT};
+    if (ir_op_get(n->op)->traits & IR_EFFECT) {
+        e->rule = AMP_STATEMENT;
+        return;
+    }
+    if (!touches_float(n)) return;
+    if (n->op == IR_OP_cast || touches_f64(n)) {
+        e->rule = n->op == IR_OP_cast ? AMP_USER_CAST : AMP_F64;
+        return;
+    }
+    e->rule = AMP_LISTED_WHITE; /* a colour: the walk decides the rule */
+    colour_by_lists(c, n, e);
+    const list_pattern *tensor = find_tensor(c, n), *node = n->loc.op ? amp_list_find_node(c->list, n->loc.node) : NULL;
+    if (node || tensor) {
+        e->colour = (node ? node : tensor)->dtype == IR_f32 ? IR_BLACK : IR_WHITE;
+        e->rule = node ? AMP_NODE : AMP_TENSOR;
+        e->line = node ? &node->place : &tensor->place;
+    }
+}
+
+/* ---- the loss as f32 terminal -------------------------------------------------------------------------------------------- */
+
+static void mark_terminal(colouring *c, const ir_value *v)
+{
+    if (v->kind != IR_VALUE_RESULT || c->terminal[v->def->id]) return;
+    const ir_node *n = v->def;
+    const amp_entry *e = &c->entries[n->id];
+    if (e->rule != AMP_LISTED_WHITE && e->rule != AMP_UNLISTED) return;
+    bool inside = e->colour == IR_BLACK && is_inside(c, n);
+    if (e->colour == IR_WHITE) return;
+    c->terminal[n->id] = true; /* for b: only what it writes is f32 */
+    if (inside || e->colour == IR_BLACK) return;
+    for (int i = 0; i < n->n_in; i++)
+        if (takes_part(n, i)) mark_terminal(c, ir_in(n, i));
+}
+
+/* ---- the walk --------------------------------------------------------------------------------------------------------------- */
+
+/* What arrives at a node: types of its float operands after casting. Storage counts only when nothing else is there. */
+typedef struct arrival {
+    bool f32, low;
+    ir_dtype type;          /* of the operands, when they agree */
+    const ir_value *f32_cause, *low_cause; /* first producer that counts as such */
+} arrival;
+
+static arrival look_at_operands(const colouring *c, const ir_node *n)
+{
+    arrival a = {.type = IR_NO_DTYPE};
+    for (int storage = 0; storage <= 1 && !a.f32 && !a.low; storage++)
+        for (int i = 0; i < n->n_in; i++) {
+            const ir_value *v = ir_in(n, i);
+            if (!takes_part(n, i) || (v->kind == IR_VALUE_STORAGE) != storage) continue;
+            ir_dtype t = c->type[v->id];
+            (ir_dtype_is_low(t) ? &a.low : &a.f32)[0] = true;
+            a.type = t;
+            if (c->counts[v->id] == COUNT_F32 && !a.f32_cause) a.f32_cause = v;
+            if (c->counts[v->id] == COUNT_LOW && !a.low_cause) a.low_cause = v;
+        }
+    return a;
+}
+
+static void set(amp_entry *e, amp_rule rule, ir_dtype want, const ir_value *cause)
+{
+    e->rule = rule;
+    e->want = e->result = want;
+    e->cause = cause;
+}
+
+static bool read_by_white(const colouring *c, const ir_node *n)
+{
+    for (int i = 0; i < n->n_out; i++)
+        for (const ir_use *u = n->out[i]->first_use; u; u = u->next)
+            if (c->entries[u->user->id].colour == IR_WHITE && takes_part(u->user, u->index)) return true;
+    return false;
+}
+
+static count decide_inside(const colouring *c, const ir_node *n, amp_entry *e, const arrival *a)
+{
+    bool mixed = a->f32 && a->low, forced = c->terminal[n->id];
+    ir_dtype low = c->options->low;
+    set(e, mixed ? AMP_INSIDE_MIXED : AMP_INSIDE, mixed ? IR_f32 : a->type, NULL);
+    if (out_attr(n) < 0) return ir_dtype_is_low(e->result) ? COUNT_LOW : COUNT_NOT;
+    if (forced) e->result = IR_f32;
+    else if (e->want == IR_f32 && read_by_white(c, n)) e->result = low;
+    return ir_dtype_is_low(e->result) ? COUNT_LOW : COUNT_NOT;
+}
+
+static count decide_gray(amp_entry *e, const arrival *a, ir_dtype low)
+{
+    if (a->f32_cause) return set(e, AMP_GRAY_F32, IR_f32, a->f32_cause), COUNT_F32;
+    if (a->low_cause) return set(e, AMP_GRAY_LOW, low, a->low_cause), COUNT_LOW;
+    set(e, AMP_GRAY_KEEP, a->f32 && a->low ? IR_f32 : a->type, NULL);
+    return COUNT_NOT;
+}
+
+static count decide_clear(amp_entry *e, const arrival *a)
+{
+    bool mixed = a->f32 && a->low;
+    const ir_value *cause = a->f32_cause ? a->f32_cause : a->low_cause;
+    set(e, mixed ? AMP_CLEAR_MIXED : AMP_CLEAR, mixed ? IR_f32 : a->type, cause);
+    if (ir_dtype_is_low(e->want)) return a->low_cause ? COUNT_LOW : COUNT_NOT;
+    return a->f32_cause ? COUNT_F32 : COUNT_NOT;
+}
+
+/* A node that a [nodes] or [tensors] line names has its rule already. */
+static count decide_named(amp_entry *e, ir_dtype low)
+{
+    e->want = e->result = e->colour == IR_WHITE ? low : IR_f32;
+    return e->colour == IR_WHITE ? COUNT_LOW : COUNT_F32;
+}
+
+static count decide(const colouring *c, const ir_node *n, amp_entry *e)
+{
+    ir_dtype low = c->options->low;
+    arrival a = look_at_operands(c, n);
+    if (e->rule == AMP_NODE || e->rule == AMP_TENSOR) return decide_named(e, low);
+    if (e->colour == IR_BLACK && e->rule != AMP_UNLISTED && is_inside(c, n)) return decide_inside(c, n, e, &a);
+    if (c->terminal[n->id] && e->colour != IR_BLACK) return set(e, AMP_LOSS, IR_f32, NULL), COUNT_F32;
+    switch (e->colour) {
+    case IR_WHITE: return set(e, AMP_LISTED_WHITE, low, NULL), COUNT_LOW;
+    case IR_BLACK:
+        return set(e, e->rule == AMP_UNLISTED ? AMP_UNLISTED : AMP_LISTED_BLACK, IR_f32, NULL), COUNT_F32;
+    case IR_GRAY: return decide_gray(e, &a, low);
+    case IR_CLEAR: return decide_clear(e, &a);
+    case IR_KEEP: break;
+    }
+    return COUNT_NOT;
+}
+
+static bool follows_result(const ir_node *n, int i)
+{
+    ir_group group = ir_op_out_slot(n->op, i, n->n_out)->group;
+    return group == IR_GROUP_F || group == IR_GROUP_N || group == IR_GROUP_T;
+}
+
+static void walk(colouring *c)
+{
+    for (ir_node *n = c->graph->first; n && n->phase == IR_FORWARD; n = n->next) {
+        amp_entry *e = &c->entries[n->id];
+        bool coloured = e->rule >= AMP_NODE && e->colour != IR_KEEP;
+        count counts = coloured ? decide(c, n, e) : COUNT_NOT;
+        for (int i = 0; i < n->n_out; i++) {
+            ir_value *v = n->out[i];
+            c->type[v->id] = v->type.dtype;
+            if (!coloured || !ir_dtype_is_float(v->type.dtype) || !follows_result(n, i)) continue;
+            if (e->result != IR_NO_DTYPE) c->type[v->id] = e->result;
+            c->counts[v->id] = counts;
+        }
+    }
+}
+
+amp_entry *amp_colour(ir_graph *g, const amp_list *l, const pass_options *o, arena *a, diag *d)
+{
+    ir_graph_renumber(g);
+    colouring c = {.graph = g, .list = l, .options = o, .diag = d};
+    c.entries = arena_array(a, g->node_ids + 1, sizeof *c.entries);
+    c.type = arena_array(a, g->value_ids + 1, sizeof *c.type);
+    c.counts = arena_array(a, g->value_ids + 1, sizeof *c.counts);
+    c.terminal = arena_array(a, g->node_ids + 1, sizeof *c.terminal);
+    if (o->level == PASS_O0) return c.entries;
+    for (size_t i = 0; i < g->inputs.count; i++) c.type[g->inputs.items[i]->id] = g->inputs.items[i]->type.dtype;
+    for (ir_node *n = g->first; n; n = n->next) {
+        for (int i = 0; i < n->n_in; i++)
+            if (ir_in(n, i) && ir_in(n, i)->kind == IR_VALUE_STORAGE)
+                c.type[ir_in(n, i)->id] = ir_in(n, i)->type.dtype;
+        colour_node(&c, n);
+    }
+    const char *loss = ir_meta_get(g->module, "loss");
+    ir_node *terminal = loss ? ir_graph_find_output(g, loss) : NULL;
+    if (terminal) mark_terminal(&c, ir_in(terminal, 0));
+    walk(&c);
+    return c.entries;
+}

@@ -1,0 +1,57 @@
+/* colour.h - the side table between colouring and cast insertion: for every node of a graph its colour, the type that
+ * it computes in, the rule that decided and what caused it. That table is also what --explain prints. */
+#ifndef AMPC_COLOUR_H
+#define AMPC_COLOUR_H
+
+#include "passes/list.h"
+
+/*        name            sentence; %s is the cause */
+#define AMP_RULE_MAP(X)                                                                            \
+    X(AMP_NO_FLOAT,      "no float operand or result")                                             \
+    X(AMP_STATEMENT,     "edge of the graph")                                                      \
+    X(AMP_USER_CAST,     "a cast of the model is honoured")                                        \
+    X(AMP_F64,           "computes in f64")                                                        \
+    X(AMP_NODE,          "[nodes] names it")                                                       \
+    X(AMP_TENSOR,        "[tensors] names a value that it touches")                                \
+    X(AMP_LOSS,          "lies between the loss and the last white or f32-inside op")              \
+    X(AMP_LISTED_WHITE,  "white")                                                                  \
+    X(AMP_LISTED_BLACK,  "black")                                                                  \
+    X(AMP_INSIDE,        "black, but computes in f32 inside: reads and writes any type")           \
+    X(AMP_INSIDE_MIXED,  "black, computes in f32 inside; operands of both types: f32")             \
+    X(AMP_GRAY_F32,      "gray, follows an f32 producer")                                          \
+    X(AMP_GRAY_LOW,      "gray, follows a low-precision producer")                                 \
+    X(AMP_GRAY_KEEP,     "gray without a coloured producer: keeps what arrives")                   \
+    X(AMP_CLEAR,         "clear: the type of its operands")                                        \
+    X(AMP_CLEAR_MIXED,   "clear with operands of both types: f32")                                 \
+    X(AMP_UNLISTED,      "on no list: f32")
+
+typedef enum amp_rule {
+#define AMP_RULE_ENUM(name, text) name,
+    AMP_RULE_MAP(AMP_RULE_ENUM)
+#undef AMP_RULE_ENUM
+} amp_rule;
+
+typedef struct amp_entry {
+    ir_colour colour;
+    amp_rule rule;
+    ir_dtype want;          /* type of its float operands; IR_NO_DTYPE: not touched */
+    ir_dtype result;        /* type of its first float result */
+    const list_place *line; /* the list line that decided, or NULL */
+    const ir_value *cause;  /* the producer that decided, or NULL */
+} amp_entry;
+
+/* One entry a node id (the graph is renumbered). Requires types inferred, no inserted casts yet. `low` is IR_f16 or
+ * IR_bf16; level O0 gives every node AMP_NO_FLOAT's neutral entry. In the arena. */
+amp_entry *amp_colour(ir_graph *g, const amp_list *l, const pass_options *o, arena *a, diag *d);
+
+/* Inserts casts so that every node gets the types of its entry, and infers types anew. One cast per (value, type). */
+ampc_status amp_cast(ir_graph *g, const amp_entry *entries, const amp_list *l, const pass_options *o, arena *a, diag *d);
+
+/* Adds the model nodes of g with float results to o->stats: low or f32, and why f32. */
+void amp_count(const ir_graph *g, const amp_entry *entries, const pass_options *o, arena *a);
+
+const char *amp_rule_sentence(amp_rule r);
+/* The answer to --explain: one block (text) or object (JSON) a model node; NULL when the name matches none. */
+const char *amp_explain(const ir_graph *g, const amp_entry *entries, const pass_options *o, arena *a);
+
+#endif

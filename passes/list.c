@@ -1,0 +1,212 @@
+/* list.c - what an effective list says about a node, and its printed form. The reader is list_read.c. */
+#include "passes/list.h"
+
+#include <fnmatch.h>
+#include <string.h>
+
+const char *ir_colour_name(ir_colour c)
+{
+    static const char *const names[] = {"white", "black", "gray", "clear", "keep"};
+    return names[c];
+}
+
+/* ---- conditions ------------------------------------------------------------------------------------------------------ */
+
+/* Depthwise convolution as PaddlePaddle has it: one group a channel, more than one channel. */
+static bool is_depthwise(const ir_node *n)
+{
+    if (n->op != IR_OP_conv) return false;
+    int64_t group = n->attr[IR_ATTR(conv, group)].i;
+    return group > 1 && ir_in(n, 0)->type.dims[1] == group && ir_in(n, 1)->type.dims[0] % group == 0;
+}
+
+static bool holds(const list_condition *c, const ir_node *n, ir_dtype low)
+{
+    const ir_value *v = c->argument < n->n_in ? ir_in(n, (int)c->argument) : NULL;
+    switch (c->test) {
+    case LIST_DEPTHWISE: return is_depthwise(n);
+    case LIST_DTYPE: return (ir_dtype)c->value == low;
+    case LIST_OUTPUTS: {
+        int64_t used = 0;
+        for (int i = 0; i < n->n_out; i++) used += ir_value_used(n->out[i]);
+        return used == c->value;
+    }
+    case LIST_RANK: return v && v->type.rank == c->value;
+    case LIST_SCALAR: return v && v->kind == IR_VALUE_STORAGE && v->type.rank == 0;
+    case LIST_PARAM: return v && v->kind == IR_VALUE_STORAGE && v->storage->kind == IR_PARAM;
+    }
+    return false;
+}
+
+static bool matches(const list_entry *e, const ir_node *n, ir_dtype low)
+{
+    for (size_t i = 0; i < e->conditions.count; i++)
+        if (holds(&e->conditions.items[i], n, low) == e->conditions.items[i].negated) return false;
+    return true;
+}
+
+/* ---- look-up ----------------------------------------------------------------------------------------------------------- */
+
+/* Later layers first; a removal hides the colour's lines for the operator in the layers below. */
+const list_entry *amp_list_find(const amp_list *l, const char *op, const ir_node *n, ir_dtype low)
+{
+    unsigned removed = 0;
+    for (size_t i = l->layers.count; i-- > 0;) {
+        const list_layer *layer = &l->layers.items[i];
+        unsigned hides = 0;
+        for (int conditional = 1; conditional >= 0; conditional--)
+            for (size_t k = 0; k < layer->entries.count; k++) {
+                const list_entry *e = &layer->entries.items[k];
+                if ((e->conditions.count > 0) != conditional || strcmp(e->op, op) != 0) continue;
+                if (e->remove) hides |= 1u << e->colour;
+                else if (!(removed & 1u << e->colour) && matches(e, n, low)) return e;
+            }
+        removed |= hides;
+    }
+    return NULL;
+}
+
+const list_pattern *amp_list_find_node(const amp_list *l, const char *node)
+{
+    for (size_t i = l->layers.count; i-- > 0;)
+        for (size_t k = 0; k < l->layers.items[i].nodes.count; k++)
+            if (fnmatch(l->layers.items[i].nodes.items[k].glob, node, 0) == 0)
+                return &l->layers.items[i].nodes.items[k];
+    return NULL;
+}
+
+const list_pattern *amp_list_find_tensor(const amp_list *l, const char *name)
+{
+    for (size_t i = l->layers.count; i-- > 0;)
+        for (size_t k = 0; k < l->layers.items[i].tensors.count; k++)
+            if (strcmp(l->layers.items[i].tensors.items[k].glob, name) == 0)
+                return &l->layers.items[i].tensors.items[k];
+    return NULL;
+}
+
+/* pins = Op(slot,...), ... : naming the operator pins its second float group, which is what the slots name. */
+bool amp_list_pins(const amp_list *l, const char *op)
+{
+    const char *pins = strmap_get(l->rules, "pins");
+    size_t length = strlen(op);
+    for (const char *p = pins; p && (p = strstr(p, op)); p += length)
+        if ((p == pins || p[-1] == ' ' || p[-1] == ',') && p[length] == '(') return true;
+    return false;
+}
+
+/* ---- lines that match nothing ------------------------------------------------------------------------------------------- */
+
+static bool op_occurs(const ir_module *m, const char *op)
+{
+    for (size_t i = 0; i < m->graphs.count; i++)
+        for (const ir_node *n = m->graphs.items[i]->first; n; n = n->next)
+            if (n->loc.op && strcmp(n->loc.op, op) == 0) return true;
+    return false;
+}
+
+static bool node_occurs(const ir_module *m, const char *glob)
+{
+    for (size_t i = 0; i < m->graphs.count; i++)
+        for (const ir_node *n = m->graphs.items[i]->first; n; n = n->next)
+            if (n->loc.op && fnmatch(glob, n->loc.node, 0) == 0) return true;
+    return false;
+}
+
+static bool tensor_occurs(const ir_module *m, const char *name)
+{
+    if (ir_storage_find(m, name)) return true;
+    for (size_t i = 0; i < m->graphs.count; i++) {
+        if (ir_graph_find_input(m->graphs.items[i], name)) return true;
+        for (const ir_node *n = m->graphs.items[i]->first; n; n = n->next)
+            for (int k = 0; k < n->n_out; k++)
+                if (strcmp(n->out[k]->name, name) == 0) return true;
+    }
+    return false;
+}
+
+static ampc_status warn(diag *d, const list_place *p, const char *what, const char *name)
+{
+    diag_loc loc = {.file = p->file, .line = p->line, .column = p->line ? 1 : 0};
+    return diag_warning(d, loc, "%s '%s' matches nothing in the model", what, name);
+}
+
+ampc_status amp_list_check_used(const amp_list *l, const ir_module *m, diag *d)
+{
+    for (size_t i = 1; i < l->layers.count; i++) {
+        const list_layer *layer = &l->layers.items[i];
+        for (size_t k = 0; k < layer->entries.count; k++) {
+            const list_entry *e = &layer->entries.items[k];
+            diag_loc loc = {.file = e->place.file, .line = e->place.line, .column = e->place.line ? 1 : 0};
+            if (!strmap_get(l->known, e->op) && !op_occurs(m, e->op))
+                TRY(diag_warning(d, loc, "unknown operator '%s'", e->op));
+        }
+        for (size_t k = 0; k < layer->nodes.count; k++)
+            if (!node_occurs(m, layer->nodes.items[k].glob))
+                TRY(warn(d, &layer->nodes.items[k].place, "node glob", layer->nodes.items[k].glob));
+        for (size_t k = 0; k < layer->tensors.count; k++)
+            if (!tensor_occurs(m, layer->tensors.items[k].glob))
+                TRY(warn(d, &layer->tensors.items[k].place, "tensor", layer->tensors.items[k].glob));
+    }
+    return AMPC_OK;
+}
+
+/* ---- --emit-list ----------------------------------------------------------------------------------------------------------- */
+
+/* Every operator that some layer names, in the order of first mention, under the colour that wins for it. A line is
+ * effective when no later layer has an unconditional line or a removal for the same operator. */
+static bool overridden(const amp_list *l, size_t layer, const list_entry *e)
+{
+    for (size_t i = layer + 1; i < l->layers.count; i++)
+        for (size_t k = 0; k < l->layers.items[i].entries.count; k++) {
+            const list_entry *later = &l->layers.items[i].entries.items[k];
+            if (strcmp(later->op, e->op) != 0) continue;
+            if (later->remove ? later->colour == e->colour : later->conditions.count == 0) return true;
+        }
+    return false;
+}
+
+static const char *print_section(const amp_list *l, ir_colour colour, arena *a)
+{
+    const char *text = arena_printf(a, "\n[%s]\n", ir_colour_name(colour));
+    for (int conditional = 1; conditional >= 0; conditional--)
+        for (size_t i = l->layers.count; i-- > 0;)
+            for (size_t k = 0; k < l->layers.items[i].entries.count; k++) {
+                const list_entry *e = &l->layers.items[i].entries.items[k];
+                if (e->remove || e->colour != colour || (e->conditions.count > 0) != conditional) continue;
+                if (!overridden(l, i, e)) text = arena_printf(a, "%s%s\n", text, e->text);
+            }
+    return text;
+}
+
+static const char *print_patterns(const amp_list *l, bool nodes, arena *a)
+{
+    const char *text = nodes ? "\n[nodes]\n" : "\n[tensors]\n";
+    for (size_t i = l->layers.count; i-- > 0;) {
+        const list_layer *layer = &l->layers.items[i];
+        size_t count = nodes ? layer->nodes.count : layer->tensors.count;
+        for (size_t k = 0; k < count; k++) {
+            const list_pattern *p = nodes ? &layer->nodes.items[k] : &layer->tensors.items[k];
+            const char *type = p->dtype == IR_f32 ? "fp32" : p->dtype == IR_f16 ? "fp16" : "bf16";
+            text = nodes ? arena_printf(a, "%s%s = %s\n", text, p->glob, type)
+                         : arena_printf(a, "%s%s\n", text, p->glob);
+        }
+    }
+    return text;
+}
+
+const char *pass_print_list(const pass_options *o, diag *d, arena *a)
+{
+    static const ir_colour colours[] = {IR_WHITE, IR_BLACK, IR_GRAY, IR_CLEAR};
+    static const char *const keys[] = {"gray", "orphan", "unlisted", "f32_inside", "user_cast", "fixed_dtype_ops",
+                                       "pins", "unsupported", "subgraphs", "promote", "counters", "scaling"};
+    amp_list *l;
+    if (amp_list_load(o, a, d, &l) != AMPC_OK) return NULL;
+    const char *text = "[meta]\nversion = 1\nbase    = empty\n";
+    for (int i = 0; i < 4; i++) text = arena_printf(a, "%s%s", text, print_section(l, colours[i], a));
+    text = arena_printf(a, "%s%s%s\n[rules]\n", text, print_patterns(l, true, a), print_patterns(l, false, a));
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        const char *value = strmap_get(l->rules, keys[i]);
+        if (value) text = arena_printf(a, "%s%s = %s\n", text, keys[i], value);
+    }
+    return text;
+}

@@ -1,0 +1,70 @@
+/* list.h - white, black, gray and clear lists: profiles, list files, command line.
+ *
+ * The effective list is a stack of layers: the profile, each list file, the command line. A later layer beats an
+ * earlier one; inside a layer conditional lines come before unconditional ones; the first that matches wins. */
+#ifndef AMPC_LIST_H
+#define AMPC_LIST_H
+
+#include "passes/pass.h"
+
+/* Where a line stands: the file as the user named it ("profile ampc", "command line") and the line, 0: none. */
+typedef struct list_place {
+    const char *file;
+    int line;
+} list_place;
+
+/* One test of a conditional line, on the IR node that the operator became. */
+typedef enum list_test { LIST_DEPTHWISE, LIST_DTYPE, LIST_OUTPUTS, LIST_RANK, LIST_SCALAR, LIST_PARAM } list_test;
+typedef struct list_condition {
+    list_test test;
+    bool negated;
+    int64_t argument; /* operand position, dtype, or count */
+    int64_t value;    /* rank(A)==value */
+} list_condition;
+
+typedef struct list_entry { /* "Op if COND and COND" under a colour, or "-Op": removed from that colour below */
+    const char *op;
+    ir_colour colour;
+    bool remove;
+    const char *text;
+    VEC(list_condition) conditions;
+    list_place place;
+} list_entry;
+
+typedef struct list_pattern { /* [nodes] glob = dtype, [tensors] name */
+    const char *glob;
+    ir_dtype dtype; /* of [nodes]; IR_f32 for [tensors] */
+    list_place place;
+} list_pattern;
+
+typedef struct list_layer {
+    VEC(list_entry) entries;
+    VEC(list_pattern) nodes, tensors;
+} list_layer;
+
+typedef struct amp_list {
+    arena *arena;
+    VEC(list_layer) layers;
+    strmap *known;        /* operator names that the profile knows */
+    strmap *rules;        /* [rules] key -> text */
+    bool honour_inside;   /* f32_inside = honour */
+    pass_scaling_rules scaling;
+} amp_list;
+
+/* Reads profile, files and command-line lists. All syntax errors are reported with line numbers, together. */
+ampc_status amp_list_load(const pass_options *o, arena *a, diag *d, amp_list **out);
+
+/* The line that colours operator `op` as it stands at node n, or NULL when none does. */
+const list_entry *amp_list_find(const amp_list *l, const char *op, const ir_node *n, ir_dtype low);
+/* The [nodes] line whose glob matches the ONNX node name, or NULL. */
+const list_pattern *amp_list_find_node(const amp_list *l, const char *node);
+/* The [tensors] line for a value name, or NULL. */
+const list_pattern *amp_list_find_tensor(const amp_list *l, const char *name);
+/* Whether operand group G of this operator stays f32 (the rule `pins`). */
+bool amp_list_pins(const amp_list *l, const char *op);
+/* Warns of operators, globs and tensors that match nothing in the module. */
+ampc_status amp_list_check_used(const amp_list *l, const ir_module *m, diag *d);
+
+const char *ir_colour_name(ir_colour c);
+
+#endif

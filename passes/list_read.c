@@ -1,0 +1,417 @@
+/* list_read.c - reading list files (interfaces: NAME.amplist) and the lists of the command line into layers.
+ *
+ * Own reader and not an INI library, because a line is more than key = value: "+Op", "-Op", "Op if COND and COND", and
+ * every complaint must name its line. */
+#include "passes/list.h"
+
+#include "passes/builtin_profiles.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef enum section { META, WHITE, BLACK, GRAY, CLEAR, NODES, TENSORS, RULES, NO_SECTION } section;
+static const char *const section_names[] = {"meta", "white", "black", "gray", "clear", "nodes", "tensors", "rules"};
+
+typedef struct reader {
+    amp_list *list;
+    list_layer *layer;
+    const pass_options *options;
+    diag *diag;
+    const char *file; /* for messages */
+    bool builtin;
+    int line;
+    const char *text; /* of the line, for the caret */
+    section section;
+} reader;
+
+static ampc_status complain(const reader *r, ampc_status code, const char *at, const char *format, const char *a)
+{
+    int column = at && at >= r->text && at <= r->text + strlen(r->text) ? (int)(at - r->text) + 1 : 1;
+    diag_loc loc = {.file = r->file, .line = r->line, .column = r->line ? column : 0, .text = r->line ? r->text : NULL};
+    char message[256];
+    snprintf(message, sizeof message, format, a);
+    return diag_error(r->diag, code, loc, "%s", message);
+}
+
+/* Cuts blanks at both ends, in place. */
+static char *trim(char *s)
+{
+    while (isspace((unsigned char)*s)) s++;
+    char *end = s + strlen(s);
+    while (end > s && isspace((unsigned char)end[-1])) *--end = '\0';
+    return s;
+}
+
+/* ---- conditions ------------------------------------------------------------------------------------------------------------ */
+
+/* "A".."H" name operands by position. */
+static bool parse_operand(const char *s, size_t n, int64_t *position)
+{
+    if (n != 1 || *s < 'A' || *s > 'H') return false;
+    *position = *s - 'A';
+    return true;
+}
+
+static bool parse_call(const char *s, const char *name, int64_t *position, const char **rest)
+{
+    size_t n = strlen(name);
+    const char *close = strchr(s, ')');
+    if (strncmp(s, name, n) != 0 || s[n] != '(' || !close) return false;
+    *rest = close + 1;
+    return parse_operand(s + n + 1, (size_t)(close - s) - n - 1, position);
+}
+
+static bool parse_number(const char *s, int64_t *value)
+{
+    char *end;
+    *value = strtoll(s, &end, 10);
+    return end != s && *end == '\0';
+}
+
+static bool parse_condition(const char *s, list_condition *c)
+{
+    const char *rest;
+    *c = (list_condition){0};
+    if (strncmp(s, "not ", 4) == 0) {
+        c->negated = true;
+        s += 4;
+    }
+    if (strcmp(s, "depthwise") == 0) return c->test = LIST_DEPTHWISE, true;
+    if (strncmp(s, "dtype==", 7) == 0) {
+        c->test = LIST_DTYPE;
+        c->value = ir_dtype_parse(strcmp(s + 7, "fp16") == 0 ? "f16" : s + 7);
+        return c->value != IR_NO_DTYPE;
+    }
+    if (strncmp(s, "outputs==", 9) == 0) return c->test = LIST_OUTPUTS, parse_number(s + 9, &c->value);
+    if (parse_call(s, "rank", &c->argument, &rest))
+        return c->test = LIST_RANK, strncmp(rest, "==", 2) == 0 && parse_number(rest + 2, &c->value);
+    if (parse_call(s, "scalar", &c->argument, &rest)) return c->test = LIST_SCALAR, *rest == '\0';
+    if (parse_call(s, "param", &c->argument, &rest)) return c->test = LIST_PARAM, *rest == '\0';
+    return false;
+}
+
+static ampc_status parse_conditions(reader *r, char *s, list_entry *e)
+{
+    for (char *next; s; s = next) {
+        next = strstr(s, " and ");
+        if (next) {
+            *next = '\0';
+            next += 5;
+        }
+        list_condition c;
+        if (!parse_condition(trim(s), &c))
+            return complain(r, AMPC_UNSUPPORTED, strstr(r->text, trim(s)), "condition '%s' is not supported", trim(s));
+        vec_push(r->list->arena, &e->conditions, c);
+    }
+    return AMPC_OK;
+}
+
+/* ---- lines -------------------------------------------------------------------------------------------------------------------- */
+
+static bool is_operator_name(const char *s)
+{
+    if (!isalpha((unsigned char)*s)) return false;
+    while (isalnum((unsigned char)*s) || *s == '_' || *s == '.') s++;
+    return *s == '\0';
+}
+
+/* The same operator in two lists of one layer, both without condition. */
+static ampc_status check_twice(reader *r, const list_entry *e)
+{
+    for (size_t i = 0; !e->remove && !e->conditions.count && i < r->layer->entries.count; i++) {
+        const list_entry *other = &r->layer->entries.items[i];
+        if (other->remove || other->conditions.count || other->colour == e->colour || strcmp(other->op, e->op) != 0)
+            continue;
+        diag_loc loc = {.file = r->file, .line = r->line, .column = r->line ? 1 : 0, .text = r->line ? r->text : NULL};
+        ampc_status status = diag_error(r->diag, r->line ? AMPC_REJECTED : AMPC_USAGE, loc,
+                                        "operator '%s' is %s here and %s in line %d", e->op, ir_colour_name(e->colour),
+                                        ir_colour_name(other->colour), other->place.line);
+        return status;
+    }
+    return AMPC_OK;
+}
+
+static ampc_status read_operator(reader *r, char *s, ir_colour colour)
+{
+    arena *a = r->list->arena;
+    list_entry e = {.colour = colour, .place = {r->file, r->line}};
+    if (*s == '+' || *s == '-') e.remove = *s++ == '-';
+    s = trim(s);
+    e.text = arena_strdup(a, s);
+    char *condition = strstr(s, " if ");
+    if (condition) {
+        *condition = '\0';
+        condition += 4;
+    }
+    s = trim(s);
+    if (!is_operator_name(s)) return complain(r, AMPC_REJECTED, NULL, "'%s' is not an operator name", s);
+    e.op = arena_intern(a, s);
+    if (condition) TRY(parse_conditions(r, condition, &e));
+    TRY(check_twice(r, &e));
+    if (r->builtin) strmap_put(r->list->known, e.op, (void *)e.op);
+    vec_push(a, &r->layer->entries, e);
+    return AMPC_OK;
+}
+
+static ir_dtype parse_precision(const char *s)
+{
+    return strcmp(s, "fp32") == 0 ? IR_f32 : strcmp(s, "fp16") == 0 ? IR_f16 : strcmp(s, "bf16") == 0 ? IR_bf16 : IR_NO_DTYPE;
+}
+
+static ampc_status read_node(reader *r, char *key, char *value)
+{
+    list_pattern p = {arena_strdup(r->list->arena, key), parse_precision(value), {r->file, r->line}};
+    if (p.dtype == IR_NO_DTYPE)
+        return complain(r, AMPC_REJECTED, strstr(r->text, value), "'%s' is no precision: expected fp32, fp16 or bf16", value);
+    if (p.dtype != IR_f32 && p.dtype != r->options->low)
+        return complain(r, AMPC_UNSUPPORTED, strstr(r->text, value),
+                        "precision '%s' differs from --dtype; one low type a model", value);
+    vec_push(r->list->arena, &r->layer->nodes, p);
+    return AMPC_OK;
+}
+
+static ampc_status parse_scaling(reader *r, const char *value)
+{
+    pass_scaling_rules s = {.min = 1};
+    double incr, decr;
+    char rest;
+    if (sscanf(value, "%lf , %lf , %lf , %lf , %lf %c", &s.init, &incr, &decr, &s.incr_ratio, &s.decr_ratio, &rest) != 5 ||
+        s.init <= 0 || incr < 1 || decr < 1 || s.incr_ratio <= 1 || s.decr_ratio <= 0 || s.decr_ratio >= 1)
+        return complain(r, AMPC_REJECTED, NULL,
+                        "scaling = '%s': expected init > 0, incr_every >= 1, decr_every >= 1, incr_ratio > 1, 0 < decr_ratio < 1",
+                        value);
+    s.incr_every = (int64_t)incr;
+    s.decr_every = (int64_t)decr;
+    s.late = r->list->scaling.late;
+    r->list->scaling = s;
+    return AMPC_OK;
+}
+
+/* The rules, the values that this version executes, and those that other profiles will need. */
+typedef struct rule_info {
+    const char *key, *supported[3], *known[3];
+} rule_info;
+
+static const rule_info rule_infos[] = {
+    {"gray", {"any-fp32"}, {"last-producer"}},      {"orphan", {"keep"}, {"low", "neutral"}},
+    {"unlisted", {"fp32", "error"}, {NULL}},         {"f32_inside", {"honour", "ignore"}, {NULL}},
+    {"user_cast", {"honoured"}, {"gray"}},           {"fixed_dtype_ops", {"untouched"}, {"listed"}},
+    {"unsupported", {"none"}, {NULL}},               {"subgraphs", {"yes", "no"}, {NULL}},
+    {"promote", {"off"}, {"on"}},                    {"counters", {"n", "n+1"}, {NULL}},
+    {"pins", {NULL}, {NULL}},                        {"scaling", {NULL}, {NULL}},
+};
+
+static bool one_of(const char *const *words, const char *value)
+{
+    for (int i = 0; i < 3 && words[i]; i++)
+        if (strcmp(words[i], value) == 0) return true;
+    return false;
+}
+
+static ampc_status read_rule(reader *r, const char *key, const char *value)
+{
+    const rule_info *info = NULL;
+    for (size_t i = 0; i < sizeof rule_infos / sizeof *rule_infos; i++)
+        if (strcmp(rule_infos[i].key, key) == 0) info = &rule_infos[i];
+    if (!info) return complain(r, AMPC_REJECTED, NULL, "unknown rule '%s'", key);
+    if (strcmp(key, "scaling") == 0) TRY(parse_scaling(r, value));
+    else if (strcmp(key, "pins") != 0 && !one_of(info->supported, value)) {
+        bool later = one_of(info->known, value) || strcmp(key, "unsupported") == 0;
+        return complain(r, later ? AMPC_UNSUPPORTED : AMPC_REJECTED, strstr(r->text, value),
+                        later ? "'%s' is not supported yet" : "'%s' is not a value of this rule", value);
+    }
+    if (strcmp(key, "counters") == 0) r->list->scaling.late = strcmp(value, "n+1") == 0;
+    if (strcmp(key, "f32_inside") == 0) r->list->honour_inside = strcmp(value, "honour") == 0;
+    strmap_put(r->list->rules, key, arena_strdup(r->list->arena, value));
+    return AMPC_OK;
+}
+
+static ampc_status read_meta(reader *r, const char *key, const char *value)
+{
+    if (strcmp(key, "version") == 0)
+        return strcmp(value, "1") == 0 ? AMPC_OK : complain(r, AMPC_REJECTED, NULL, "unknown list version '%s'", value);
+    if (strcmp(key, "base") != 0) return complain(r, AMPC_REJECTED, NULL, "unknown key '%s' in [meta]", key);
+    if (r->builtin || strcmp(value, r->options->profile) == 0) return AMPC_OK;
+    static const char *const profiles[] = {"ampc", "paddle-3", "paddle-2.4", "paddle-1.8", "empty"};
+    for (size_t i = 0; i < sizeof profiles / sizeof *profiles; i++)
+        if (strcmp(profiles[i], value) == 0)
+            return complain(r, AMPC_USAGE, NULL, "base '%s' differs from the profile in use", value);
+    return complain(r, AMPC_REJECTED, NULL, "unknown base '%s'", value);
+}
+
+static ampc_status read_pair(reader *r, char *s)
+{
+    char *equals = strrchr(s, '=');
+    if (r->section != NODES && equals) equals = strchr(s, '=');
+    if (!equals) return complain(r, AMPC_REJECTED, NULL, "expected 'key = value', found '%s'", s);
+    *equals = '\0';
+    char *key = trim(s), *value = trim(equals + 1);
+    if (r->section == NODES) return read_node(r, key, value);
+    return r->section == META ? read_meta(r, key, value) : read_rule(r, key, value);
+}
+
+static ampc_status read_section(reader *r, char *s)
+{
+    char *close = strchr(s, ']');
+    if (!close || close[1]) return complain(r, AMPC_REJECTED, NULL, "malformed section '%s'", s);
+    *close = '\0';
+    for (section i = META; i < NO_SECTION; i++)
+        if (strcmp(section_names[i], s + 1) == 0) {
+            r->section = i;
+            return AMPC_OK;
+        }
+    return complain(r, AMPC_REJECTED, NULL, "unknown section '%s'", s + 1);
+}
+
+static ampc_status read_line(reader *r, char *s)
+{
+    static const ir_colour colours[] = {[WHITE] = IR_WHITE, [BLACK] = IR_BLACK, [GRAY] = IR_GRAY, [CLEAR] = IR_CLEAR};
+    char *comment = strchr(s, '#');
+    if (comment) *comment = '\0';
+    s = trim(s);
+    if (!*s) return AMPC_OK;
+    if (*s == '[') return read_section(r, s);
+    switch (r->section) {
+    case NO_SECTION: return complain(r, AMPC_REJECTED, NULL, "'%s' stands before the first section", s);
+    case TENSORS: {
+        list_pattern p = {arena_strdup(r->list->arena, s), IR_f32, {r->file, r->line}};
+        vec_push(r->list->arena, &r->layer->tensors, p);
+        return AMPC_OK;
+    }
+    case WHITE: case BLACK: case GRAY: case CLEAR: return read_operator(r, s, colours[r->section]);
+    default: return read_pair(r, s);
+    }
+}
+
+/* All lines are read; the first error's code is returned, every error has been reported. */
+static ampc_status read_text(reader *r, const char *text, size_t length)
+{
+    ampc_status first = AMPC_OK;
+    list_layer empty = {0};
+    vec_push(r->list->arena, &r->list->layers, empty);
+    r->layer = &r->list->layers.items[r->list->layers.count - 1];
+    r->section = NO_SECTION;
+    for (const char *end = text + length; text < end; r->line++) {
+        const char *newline = memchr(text, '\n', (size_t)(end - text));
+        size_t n = newline ? (size_t)(newline - text) : (size_t)(end - text);
+        r->text = arena_strndup(r->list->arena, text, n && text[n - 1] == '\r' ? n - 1 : n);
+        ampc_status status = read_line(r, arena_strdup(r->list->arena, r->text));
+        if (first == AMPC_OK) first = status;
+        text += n + 1;
+    }
+    return first;
+}
+
+/* ---- sources --------------------------------------------------------------------------------------------------------------------- */
+
+static ampc_status read_profile(reader *r, const char *name)
+{
+    static const struct {
+        const char *name, *text, *end;
+    } profiles[] = {
+#define PROFILE(name_, id) {name_, pass_profile_##id, pass_profile_##id##_end},
+        PASS_BUILTIN_PROFILE_MAP(PROFILE)
+#undef PROFILE
+    };
+    r->builtin = true;
+    r->line = 1;
+    r->file = arena_printf(r->list->arena, "profile %s", name);
+    for (size_t i = 0; i < sizeof profiles / sizeof *profiles; i++)
+        if (strcmp(profiles[i].name, name) == 0)
+            return read_text(r, profiles[i].text, (size_t)(profiles[i].end - profiles[i].text));
+    bool later = strncmp(name, "paddle-", 7) == 0;
+    return diag_error(r->diag, later ? AMPC_UNSUPPORTED : AMPC_USAGE, DIAG_NOWHERE,
+                      later ? "profile '%s' is not supported yet" : "unknown profile '%s'", name);
+}
+
+static ampc_status read_file(reader *r, const char *path)
+{
+    enum { LIMIT = 1 << 20 };
+    FILE *f = fopen(path, "rb");
+    if (!f) return diag_error(r->diag, AMPC_IO, DIAG_FILE(path), "cannot read: %s", strerror(errno));
+    char *text = arena_alloc(r->list->arena, LIMIT);
+    size_t n = fread(text, 1, LIMIT, f);
+    bool failed = ferror(f) != 0;
+    fclose(f);
+    if (failed) return diag_error(r->diag, AMPC_IO, DIAG_FILE(path), "cannot read: %s", strerror(errno));
+    if (n == LIMIT || memchr(text, '\0', n))
+        return diag_error(r->diag, AMPC_REJECTED, DIAG_FILE(path), "not a list file");
+    r->builtin = false;
+    r->line = 1;
+    r->file = path;
+    return read_text(r, text, n);
+}
+
+static ampc_status read_command_line(reader *r, const pass_options *o)
+{
+    const struct {
+        const pass_strings *names;
+        ir_colour colour;
+    } lists[] = {{&o->white, IR_WHITE}, {&o->black, IR_BLACK}, {&o->gray, IR_GRAY}};
+    ampc_status first = AMPC_OK;
+    r->file = "command line";
+    r->line = 0;
+    TRY(read_text(r, "", 0));
+    r->builtin = false;
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
+        for (int k = 0; k < lists[i].names->count; k++) {
+            ampc_status s = read_operator(r, arena_strdup(r->list->arena, lists[i].names->items[k]), lists[i].colour);
+            if (first == AMPC_OK) first = s;
+        }
+    for (int i = 0; i < o->fp32_nodes.count; i++) {
+        list_pattern p = {o->fp32_nodes.items[i], IR_f32, {r->file, 0}};
+        vec_push(r->list->arena, &r->layer->nodes, p);
+    }
+    for (int i = 0; i < o->black_vars.count; i++) {
+        list_pattern p = {o->black_vars.items[i], IR_f32, {r->file, 0}};
+        vec_push(r->list->arena, &r->layer->tensors, p);
+    }
+    return first;
+}
+
+ampc_status amp_list_load(const pass_options *o, arena *a, diag *d, amp_list **out)
+{
+    amp_list *l = arena_alloc(a, sizeof *l);
+    l->arena = a;
+    l->known = strmap_new(a);
+    l->rules = strmap_new(a);
+    l->honour_inside = true;
+    reader r = {.list = l, .options = o, .diag = d, .text = ""};
+    TRY(read_profile(&r, o->profile));
+    ampc_status first = AMPC_OK;
+    for (int i = 0; i < o->lists.count; i++) {
+        ampc_status status = read_file(&r, o->lists.items[i]);
+        if (first == AMPC_OK) first = status;
+    }
+    ampc_status status = read_command_line(&r, o);
+    *out = l;
+    return first != AMPC_OK ? first : status;
+}
+
+ampc_status pass_get_scaling(const pass_options *o, diag *d, pass_scaling_rules *out)
+{
+    arena *a = arena_new(0);
+    if (!a) return AMPC_NO_MEMORY;
+    jmp_buf guard;
+    if (setjmp(guard)) {
+        arena_free(a);
+        return diag_error(d, AMPC_NO_MEMORY, DIAG_NOWHERE, "out of memory");
+    }
+    arena_set_guard(a, &guard);
+    amp_list *l;
+    ampc_status status = amp_list_load(o, a, d, &l);
+    if (status == AMPC_OK) {
+        *out = l->scaling;
+        if (o->init_scale > 0) out->init = o->init_scale;
+        if (o->incr_every > 0) out->incr_every = o->incr_every;
+        if (o->decr_every > 0) out->decr_every = o->decr_every;
+        if (o->incr_ratio > 0) out->incr_ratio = o->incr_ratio;
+        if (o->decr_ratio > 0) out->decr_ratio = o->decr_ratio;
+        if (o->min_scale > 0) out->min = o->min_scale;
+    }
+    arena_free(a);
+    return status;
+}

@@ -1,0 +1,281 @@
+/* report.c - what the compiler tells about its work: explanation, statistics, summary line, op table. */
+#include "passes/colour.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* ---- model nodes: the IR nodes that share an ONNX name count as one ------------------------------------------------------ */
+
+typedef struct model_node {
+    const char *op, *name;
+    const ir_node *first;
+    bool low, f32, f16; /* some part computes in low precision (f16 or bf16 alike), in f32 */
+    bool floats;        /* has a float result */
+    amp_rule rule;      /* of the part that decided */
+} model_node;
+
+typedef struct model_nodes {
+    VEC(model_node *) items;
+    strmap *by_name;
+} model_nodes;
+
+static model_node *model_node_of(model_nodes *list, const ir_node *n, arena *a)
+{
+    model_node *m = strmap_get(list->by_name, n->loc.node);
+    if (m) return m;
+    m = arena_alloc(a, sizeof *m);
+    *m = (model_node){.op = n->loc.op, .name = n->loc.node, .first = n};
+    strmap_put(list->by_name, n->loc.node, m);
+    vec_push(a, &list->items, m);
+    return m;
+}
+
+static bool is_f32_black(amp_rule r)
+{
+    return r == AMP_LISTED_BLACK || r == AMP_INSIDE || r == AMP_INSIDE_MIXED || r == AMP_NODE || r == AMP_TENSOR ||
+           r == AMP_UNLISTED;
+}
+
+void amp_count(const ir_graph *g, const amp_entry *entries, const pass_options *o, arena *a)
+{
+    if (!o->stats) return;
+    model_nodes list = {.by_name = strmap_new(a)};
+    for (const ir_node *n = g->first; n && n->phase == IR_FORWARD; n = n->next) {
+        if (!n->loc.op || n->op == IR_OP_cast) continue;
+        model_node *m = model_node_of(&list, n, a);
+        const amp_entry *e = &entries[n->id];
+        for (int i = 0; i < n->n_out; i++) m->floats |= ir_dtype_is_float(n->out[i]->type.dtype);
+        m->low |= ir_dtype_is_low(e->want);
+        if (!m->f32 && !ir_dtype_is_low(e->want)) m->rule = e->rule;
+        m->f32 |= !ir_dtype_is_low(e->want);
+    }
+    for (size_t i = 0; i < list.items.count; i++) {
+        const model_node *m = list.items.items[i];
+        if (!m->floats) continue;
+        o->stats->float_ops++;
+        if (m->low) o->stats->low_ops++;
+        else if (o->level == PASS_O0 || m->rule <= AMP_F64) o->stats->f32_other++;
+        else if (is_f32_black(m->rule)) o->stats->f32_black++;
+        else o->stats->f32_gray++;
+    }
+}
+
+/* ---- summary ----------------------------------------------------------------------------------------------------------------- */
+
+static const char *low_name(const pass_options *o)
+{
+    return o->low == IR_bf16 ? "bf16" : "fp16";
+}
+
+const char *pass_summary(const pass_options *o, arena *a)
+{
+    const pass_stats *s = o->stats;
+    int f32 = s->f32_black + s->f32_gray + s->f32_other;
+    const char *reasons = "";
+    if (f32) {
+        const struct {
+            int count;
+            const char *text;
+        } parts[] = {{s->f32_black, "black"}, {s->f32_gray, "gray"}, {s->f32_other, "as written"}};
+        for (int i = 0; i < 3; i++)
+            if (parts[i].count)
+                reasons = arena_printf(a, "%s%s%d %s", reasons, *reasons ? ", " : " (", parts[i].count, parts[i].text);
+        reasons = arena_printf(a, "%s)", reasons);
+    }
+    return arena_printf(a, "%d/%d float ops in %s, %d fp32%s, %d casts inserted (%.1f MB/step), %d removed", s->low_ops,
+                        s->float_ops, o->level == PASS_O0 ? "low precision" : low_name(o), f32, reasons,
+                        s->casts_inserted, (double)s->cast_bytes / 1e6, s->casts_removed);
+}
+
+/* ---- explanation --------------------------------------------------------------------------------------------------------------- */
+
+static const char *precision_name(ir_dtype t)
+{
+    return t == IR_f32 ? "fp32" : t == IR_f16 ? "fp16" : ir_dtype_name(t);
+}
+
+static const char *cause_text(const amp_entry *e, arena *a)
+{
+    if (e->cause) {
+        const ir_node *def = e->cause->kind == IR_VALUE_RESULT ? e->cause->def : NULL;
+        return def && def->loc.op ? arena_printf(a, "%s (%s)", def->loc.node, def->loc.op) : e->cause->name;
+    }
+    if (!e->line) return "";
+    return e->line->line ? arena_printf(a, "%s:%d", e->line->file, e->line->line) : e->line->file;
+}
+
+static const char *json_string(const char *s, arena *a)
+{
+    char *text = arena_alloc(a, strlen(s) * 6 + 3), *end = text;
+    *end++ = '"';
+    for (; *s; s++) {
+        unsigned char ch = (unsigned char)*s;
+        if (ch == '"' || ch == '\\') end += sprintf(end, "\\%c", ch);
+        else if (ch < 0x20) end += sprintf(end, "\\u%04x", ch);
+        else *end++ = (char)ch;
+    }
+    *end++ = '"';
+    return text;
+}
+
+static ir_dtype computes_in(const ir_node *n, const amp_entry *e)
+{
+    if (e->want != IR_NO_DTYPE) return e->want;
+    for (int i = 0; i < n->n_in; i++)
+        if (ir_in(n, i) && ir_dtype_is_float(ir_in(n, i)->type.dtype)) return ir_in(n, i)->type.dtype;
+    return n->n_out > 0 ? n->out[0]->type.dtype : IR_NO_DTYPE;
+}
+
+static const char *explain_node(const ir_node *n, const amp_entry *e, const pass_options *o, arena *a)
+{
+    const char *colour = ir_colour_name(e->colour), *type = precision_name(computes_in(n, e));
+    const char *rule = amp_rule_sentence(e->rule), *cause = cause_text(e, a);
+    if (o->json)
+        return arena_printf(a,
+                            "{\"name\": %s, \"op\": %s, \"colour\": \"%s\", \"dtype\": \"%s\", \"rule\": %s, "
+                            "\"cause\": %s}\n",
+                            json_string(n->loc.node, a), json_string(n->loc.op, a), colour, type,
+                            json_string(rule, a), json_string(cause, a));
+    return arena_printf(a, "%s (%s): %s, %s\n    rule: %s\n%s%s%s", n->loc.node, n->loc.op, colour, type, rule,
+                        *cause ? "    cause: " : "", cause, *cause ? "\n" : "");
+}
+
+/* The part of a decomposed operator that shows what was decided: the last one that has a colour. */
+const char *amp_explain(const ir_graph *g, const amp_entry *entries, const pass_options *o, arena *a)
+{
+    bool all = strcmp(o->explain, "all") == 0;
+    model_nodes list = {.by_name = strmap_new(a)};
+    for (const ir_node *n = g->first; n && n->phase == IR_FORWARD; n = n->next) {
+        if (!n->loc.op || (!all && strcmp(n->loc.node, o->explain) != 0)) continue;
+        model_node *m = model_node_of(&list, n, a);
+        if (entries[n->id].colour != IR_KEEP) m->first = n;
+    }
+    if (!list.items.count) return all ? "" : NULL;
+    VEC(char) text = {0};
+    for (size_t i = 0; i < list.items.count; i++) {
+        const ir_node *n = list.items.items[i]->first;
+        for (const char *s = explain_node(n, &entries[n->id], o, a); *s; s++) vec_push(a, &text, *s);
+    }
+    vec_push(a, &text, '\0');
+    return text.items;
+}
+
+/* ---- operator statistics ------------------------------------------------------------------------------------------------------- */
+
+typedef struct op_calls {
+    const char *op;
+    int f16, bf16, f32, other;
+} op_calls;
+
+static ir_dtype first_float_operand(const ir_node *n)
+{
+    for (int i = 0; i < n->n_in; i++)
+        if (ir_in(n, i) && ir_dtype_is_float(ir_in(n, i)->type.dtype)) return ir_in(n, i)->type.dtype;
+    return n->n_out > 0 ? n->out[0]->type.dtype : IR_NO_DTYPE;
+}
+
+static const ir_graph *forward_graph(const ir_module *m)
+{
+    const ir_graph *g = ir_graph_find(m, "train_step");
+    return g ? g : m->graphs.count ? m->graphs.items[0] : NULL;
+}
+
+static int compare_calls(const op_calls *x, const op_calls *y)
+{
+    return strcmp(x->op, y->op);
+}
+
+/* Calls by operator, sorted by name; also the casts that were inserted and are still there. */
+static int count_calls(const ir_graph *g, arena *a, op_calls **out, int *casts, int64_t *cast_bytes)
+{
+    VEC(op_calls) calls = {0};
+    strmap *seen = strmap_new(a);
+    *casts = 0;
+    *cast_bytes = 0;
+    for (const ir_node *n = g->first; n && n->phase == IR_FORWARD; n = n->next) {
+        if (!n->loc.op && n->op == IR_OP_cast) {
+            int64_t bytes = (int64_t)ir_dtype_size(n->out[0]->type.dtype);
+            for (int i = 0; i < n->out[0]->type.rank; i++)
+                if (!ir_dim_is_symbolic(n->out[0]->type.dims[i])) bytes *= n->out[0]->type.dims[i];
+            (*casts)++;
+            *cast_bytes += bytes;
+        }
+        if (!n->loc.op || strmap_get(seen, n->loc.node)) continue;
+        strmap_put(seen, n->loc.node, (void *)n);
+        size_t at = 0;
+        while (at < calls.count && strcmp(calls.items[at].op, n->loc.op) != 0) at++;
+        if (at == calls.count) {
+            op_calls fresh = {.op = n->loc.op};
+            vec_push(a, &calls, fresh);
+        }
+        op_calls *c = &calls.items[at];
+        ir_dtype t = first_float_operand(n);
+        (*(t == IR_f16 ? &c->f16 : t == IR_bf16 ? &c->bf16 : t == IR_f32 ? &c->f32 : &c->other))++;
+    }
+    for (size_t i = 1; i < calls.count; i++) /* few operators: insertion */
+        for (size_t k = i; k > 0 && compare_calls(&calls.items[k], &calls.items[k - 1]) < 0; k--) {
+            op_calls swap = calls.items[k];
+            calls.items[k] = calls.items[k - 1];
+            calls.items[k - 1] = swap;
+        }
+    *out = calls.items;
+    return (int)calls.count;
+}
+
+const char *pass_print_stats(const ir_module *m, const pass_options *o, arena *a)
+{
+    const ir_graph *g = forward_graph(m);
+    if (!g) return "";
+    op_calls *calls;
+    int casts;
+    int64_t bytes;
+    int n = count_calls(g, a, &calls, &casts, &bytes);
+    if (o->json) {
+        const char *text = arena_printf(a, "{\"casts\": %d, \"cast_bytes\": %lld, \"ops\": {", casts, (long long)bytes);
+        for (int i = 0; i < n; i++)
+            text = arena_printf(a, "%s%s%s: {\"fp16\": %d, \"bf16\": %d, \"fp32\": %d, \"other\": %d}", text,
+                                i ? ", " : "", json_string(calls[i].op, a), calls[i].f16, calls[i].bf16, calls[i].f32,
+                                calls[i].other);
+        return arena_printf(a, "%s}}\n", text);
+    }
+    static const char bar[] = "------------------------------------------------------------";
+    const char *text = arena_printf(a, "<%.38s op list of all blocks %.38s>\n%-40s | %-12s | %-12s | %-12s | %s\n", bar,
+                                    bar, "Op Name", "FP16 Calls", "BF16 Calls", "FP32 Calls", "Other Calls");
+    for (int i = 0; i < n; i++)
+        text = arena_printf(a, "%s%-40s | %-12d | %-12d | %-12d | %d\n", text, calls[i].op, calls[i].f16, calls[i].bf16,
+                            calls[i].f32, calls[i].other);
+    return arena_printf(a, "%s<%.43s op count: %d %.43s>\n", text, bar, n, bar);
+}
+
+/* ---- the op table -------------------------------------------------------------------------------------------------------------- */
+
+static const char *slot_list(const ir_slot *slots, int n, arena *a)
+{
+    const char *text = "";
+    for (int i = 0; i < n; i++) {
+        const char *mark = slots[i].kind == IR_SLOT_OPT                                       ? "?"
+                           : slots[i].kind == IR_SLOT_INS || slots[i].kind == IR_SLOT_OUTS ? "..."
+                                                                                             : "";
+        text = arena_printf(a, "%s%s%s%s", text, i ? ", " : "", slots[i].name, mark);
+    }
+    return text;
+}
+
+const char *pass_print_ops(bool json, arena *a)
+{
+    const char *text = json ? "[" : arena_printf(a, "%-28s %-6s %-8s %-6s %s\n", "op", "colour", "gradient", "inside", "slots");
+    for (int i = 0; i < IR_OP_COUNT; i++) {
+        const ir_op_info *op = ir_op_get((ir_op)i);
+        const char *in = slot_list(op->in, op->n_in, a), *out = slot_list(op->out, op->n_out, a);
+        const char *attrs = slot_list(op->attr, op->n_attr, a);
+        bool gradient = pass_has_gradient((ir_op)i), inside = op->traits & IR_F32_INSIDE;
+        text = json ? arena_printf(a,
+                                   "%s%s\n {\"op\": \"%s\", \"colour\": \"%s\", \"gradient\": %s, \"f32_inside\": %s, "
+                                   "\"in\": \"%s\", \"out\": \"%s\", \"attributes\": \"%s\"}",
+                                   text, i ? "," : "", op->name, ir_colour_name(op->colour), gradient ? "true" : "false",
+                                   inside ? "true" : "false", in, out, attrs)
+                    : arena_printf(a, "%s%-28s %-6s %-8s %-6s %s -> %s {%s}\n", text, op->name,
+                                   ir_colour_name(op->colour), gradient ? "yes" : "no", inside ? "f32" : "", in, out, attrs);
+    }
+    return json ? arena_printf(a, "%s\n]\n", text) : text;
+}
