@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>
@@ -104,7 +105,7 @@ static size_t format_field(char *dst, size_t room, const struct step_field *f, c
 {
     const char *at = (const char *)s + f->offset;
     if (!f->format)
-        return (size_t)snprintf(dst, room, "\"%s\":%llu", f->key, *(const unsigned long long *)at);
+        return (size_t)snprintf(dst, room, "\"%s\":%" PRIu64, f->key, *(const uint64_t *)at);
     double v = *(const double *)at;
     size_t n = (size_t)snprintf(dst, room, "\"%s\":", f->key);
     return n + (size_t)snprintf(dst + n, room - n, isfinite(v) ? f->format : "null", v);
