@@ -122,23 +122,30 @@ static ampc_status run_checked(ir_module *m, const pass_info *p, const pass_opti
     return o->roundtrip_each ? round_trip(m, p->name, d, scratch) : AMPC_OK;
 }
 
+/* The module's arena gets a guard for the time of the pass: a failed allocation lands here. */
+static ampc_status run_guarded(ir_module *m, const pass_info *p, const pass_options *o, diag *d)
+{
+    jmp_buf guard;
+    arena *volatile scratch = NULL;
+    ampc_status status = AMPC_NO_MEMORY;
+    if (setjmp(guard) == 0) {
+        arena_set_guard(m->arena, &guard);
+        scratch = pass_scratch_new(m);
+        if (scratch) status = run_checked(m, p, o, d, scratch);
+    }
+    arena_free(scratch);
+    arena_set_guard(m->arena, NULL);
+    return status;
+}
+
 ampc_status pass_run(ir_module *m, const char *name, const pass_options *o, diag *d)
 {
     const pass_info *p = pass_table;
     while (p->name && strcmp(p->name, name) != 0) p++;
     if (!p->name) return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "unknown pass '%s'", name);
-    jmp_buf guard;
-    arena *volatile scratch = NULL;
-    if (setjmp(guard)) {
-        arena_free(scratch);
-        arena_set_guard(m->arena, NULL);
-        return diag_error(d, AMPC_NO_MEMORY, DIAG_NOWHERE, "out of memory in pass %s", name);
-    }
-    arena_set_guard(m->arena, &guard);
-    scratch = pass_scratch_new(m);
-    ampc_status status = scratch ? run_checked(m, p, o, d, scratch) : AMPC_NO_MEMORY;
-    arena_free(scratch);
-    arena_set_guard(m->arena, NULL);
+    ampc_status status = run_guarded(m, p, o, d);
+    if (status == AMPC_NO_MEMORY && diag_status(d) == AMPC_OK)
+        return diag_error(d, status, DIAG_NOWHERE, "out of memory in pass %s", name);
     return status;
 }
 
