@@ -1,0 +1,39 @@
+/* feed.h - which array of a data set fills which input of an entry graph, and the buffers in between.
+ *
+ * An input takes the field of its own name; else the label input takes a field "labels", "label" or "y" and the first
+ * float input takes "images" or "x". The first dimension of an input counts samples; the others are the field's,
+ * or, for fixed sizes, any with the same number of elements (images 28x28 feed f32[N,1,28,28]). */
+#ifndef RT_FEED_H
+#define RT_FEED_H
+
+#include "runtime/data.h"
+#include "runtime/session.h"
+
+typedef struct rt_feed rt_feed;
+
+/* `batch` 0: the fixed batch of the graph (AMPC_USAGE when it has none). AMPC_REJECTED when an input finds no field
+ * or another shape (all of them are reported), AMPC_USAGE when `batch` is not the graph's fixed one. */
+ampc_status rt_feed_open(const ir_module *m, const ir_graph *g, rt_dataset *data, int64_t batch, diag *d,
+                         rt_feed **out);
+void rt_feed_close(rt_feed *f); /* NULL allowed */
+
+int64_t rt_feed_batch(const rt_feed *f);
+bool rt_feed_is_fixed(const rt_feed *f); /* the graph accepts this batch only */
+int rt_feed_count(const rt_feed *f);
+/* The inputs as the last call below filled them, [rt_feed_count]. */
+const rt_tensor *rt_feed_inputs(const rt_feed *f);
+
+/* One training batch. AMPC_NO_MEMORY is the only failure. */
+ampc_status rt_feed_take(rt_feed *f, const rt_position *p, diag *d);
+/* Samples first .. first+count-1 in stored order, 0 < count <= batch. A fixed batch is filled up with copies of the
+ * last sample. */
+void rt_feed_slice(rt_feed *f, int64_t first, int64_t count);
+
+/* The field with the labels, or -1. */
+int rt_feed_label_field(const ir_module *m, const rt_dataset *data);
+
+/* Fields to make up for synthetic data: one for each input of the graph, integers below `bound`. Symbols other than
+ * the batch become 1. The names belong to the module; fields is malloced. */
+ampc_status rt_feed_fields(const ir_graph *g, int64_t bound, diag *d, rt_field **fields, size_t *n);
+
+#endif
