@@ -1,0 +1,403 @@
+/* infer.c - result types of a node, and the checks that make it safe to run.
+ *
+ * First the part that the op table alone drives: arity, mandatory operands, dtype groups, ranges of attributes by
+ * name. Then the rule of the op's `infer` column (infer_*.c) checks shapes and sets the results. Nothing that a
+ * model or an IR file says is used before it has been checked here. */
+#include "ir/infer.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#define MAX_BYTES (INT64_C(1) << 46) /* of one value */
+
+typedef ampc_status infer_rule(const inference *x);
+
+static infer_rule *const rules[IR_OP_COUNT] = {
+#define OP(name, amp, traits, word, grad, kernel) [IR_OP_##name] = infer_##word,
+#define END
+#define IN(name, type)
+#define OPT(name, type)
+#define INS(name, type)
+#define OUT(name, type)
+#define OUTS(name, type)
+#define INT(name, value)
+#define INTS(name)
+#define FLOAT(name, value)
+#define BOOL(name, value)
+#define DTYPE(name, value)
+#define STR(name, value)
+#define DIMS(name)
+#include "ir/ops.def"
+};
+
+/* ---- what the rules use --------------------------------------------------------------------------------------------- */
+
+ampc_status infer_reject(const inference *x, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    ampc_status status = diag_verror(x->diag, AMPC_REJECTED, ir_diag_loc(x->node), format, args);
+    va_end(args);
+    return status;
+}
+
+const char *infer_show(const inference *x, const ir_type *type)
+{
+    return ir_type_print(x->module, type, x->module->arena);
+}
+
+const char *infer_show_dim(const inference *x, ir_dim d)
+{
+    return ir_dim_print(x->dims, d, x->module->arena);
+}
+
+const ir_type *infer_in(const inference *x, int i)
+{
+    const ir_value *v = ir_in(x->node, i);
+    return v ? &v->type : NULL;
+}
+
+static const ir_slot *in_slot(const inference *x, int i)
+{
+    return ir_op_in_slot(x->node->op, i, x->node->n_in);
+}
+
+static int operand_position(const inference *x, const char *slot)
+{
+    const ir_op_info *info = ir_op_get(x->node->op);
+    int i = 0;
+    while (i < info->n_in && strcmp(info->in[i].name, slot)) i++;
+    return i < info->n_in ? i : -1;
+}
+
+const ir_type *infer_operand(const inference *x, const char *slot)
+{
+    int i = operand_position(x, slot);
+    assert(i >= 0);
+    return infer_in(x, i);
+}
+
+ampc_status infer_expect(const inference *x, int i, const ir_type *shape)
+{
+    const ir_type *is = infer_in(x, i);
+    if (!is || ir_type_same_shape(is, shape)) return AMPC_OK;
+    ir_type wanted = *shape;
+    wanted.dtype = is->dtype;
+    return infer_reject(x, "%s must be %s, is %s", in_slot(x, i)->name, infer_show(x, &wanted),
+                        infer_show(x, is));
+}
+
+ampc_status infer_expect_operand(const inference *x, const char *slot, const ir_type *shape)
+{
+    int i = operand_position(x, slot);
+    return i < 0 ? AMPC_OK : infer_expect(x, i, shape);
+}
+
+ampc_status infer_expect_scalar(const inference *x, int i)
+{
+    const ir_type *is = infer_in(x, i);
+    for (int k = 0; is && k < is->rank; k++)
+        if (is->dims[k] != 1)
+            return infer_reject(x, "%s must be a scalar, is %s", in_slot(x, i)->name, infer_show(x, is));
+    return AMPC_OK;
+}
+
+ampc_status infer_expect_rank(const inference *x, int i, int low, int high)
+{
+    const ir_type *is = infer_in(x, i);
+    if (!is || (is->rank >= low && is->rank <= high)) return AMPC_OK;
+    const char *wanted = high >= IR_MAX_RANK ? "at least" : "at most";
+    return infer_reject(x, "%s must have %s %d dimensions, is %s", in_slot(x, i)->name, wanted,
+                        is->rank < low ? low : high, infer_show(x, is));
+}
+
+const ir_attr *infer_attr_find(const inference *x, const char *slot)
+{
+    const ir_op_info *info = ir_op_get(x->node->op);
+    for (int i = 0; i < info->n_attr; i++)
+        if (!strcmp(info->attr[i].name, slot)) return &x->node->attr[i];
+    return NULL;
+}
+
+const ir_attr *infer_attr(const inference *x, const char *slot)
+{
+    const ir_attr *a = infer_attr_find(x, slot);
+    assert(a);
+    return a;
+}
+
+ampc_status infer_list(const inference *x, const char *slot, int count, const int64_t **items)
+{
+    const ir_attr *a = infer_attr(x, slot);
+    if (a->list.count != count)
+        return infer_reject(x, "%s needs %d entries, has %d", slot, count, a->list.count);
+    *items = a->list.items;
+    return AMPC_OK;
+}
+
+ir_type infer_untyped(int rank, const ir_dim *dims)
+{
+    return ir_type_make(IR_NO_DTYPE, rank, dims);
+}
+
+ampc_status infer_shape(const inference *x, const char *slot, ir_type *out)
+{
+    const ir_attr *a = infer_attr(x, slot);
+    if (a->list.count > IR_MAX_RANK)
+        return infer_reject(x, "%s has %d dimensions, the limit is %d", slot, a->list.count, IR_MAX_RANK);
+    *out = infer_untyped(a->list.count, a->list.items);
+    return AMPC_OK;
+}
+
+ampc_status infer_axis_number(const inference *x, int64_t axis, int rank, int *out)
+{
+    if (axis < -rank || axis >= rank)
+        return infer_reject(x, "axis %" PRId64 " is out of range for %d dimensions", axis, rank);
+    *out = (int)(axis < 0 ? axis + rank : axis);
+    return AMPC_OK;
+}
+
+ampc_status infer_axis(const inference *x, int rank, int *out)
+{
+    return infer_axis_number(x, infer_attr(x, "axis")->i, rank, out);
+}
+
+/* ---- results ------------------------------------------------------------------------------------------------------------ */
+
+static ir_dtype default_dtype(const inference *x, int i)
+{
+    const ir_attr *out = infer_attr_find(x, "out");
+    if (out && i == 0 && out->dtype != IR_NO_DTYPE) return out->dtype;
+    switch (ir_op_out_slot(x->node->op, i, x->node->n_out)->group) {
+    case IR_GROUP_B: return IR_bool;
+    case IR_GROUP_I: return IR_i64;
+    default: return x->group[ir_op_out_slot(x->node->op, i, x->node->n_out)->group];
+    }
+}
+
+/* Symbols count as 1: what they make of it is checked when they are bound. Zeros too, so that no product of
+ * some of the dimensions can overflow. */
+static bool fits(const ir_type *type)
+{
+    int64_t bytes = (int64_t)ir_dtype_size(type->dtype);
+    for (int i = 0; i < type->rank; i++)
+        if (type->dims[i] > 0 && (!checked_mul(bytes, type->dims[i], &bytes) || bytes >= MAX_BYTES)) return false;
+    return true;
+}
+
+ampc_status infer_result(const inference *x, int i, ir_type type)
+{
+    ir_value *v = ir_out(x->node, i);
+    if (!v) return AMPC_OK;
+    if (type.dtype == IR_NO_DTYPE) type.dtype = default_dtype(x, i);
+    for (int k = 0; k < type.rank; k++) {
+        if (type.dims[k] == IR_DIM_NONE)
+            return infer_reject(x, "the size of axis %d of the result is too large or too complex", k);
+        if (type.dims[k] < 0 && !ir_dim_is_symbolic(type.dims[k]))
+            return infer_reject(x, "the size of axis %d of the result would be %" PRId64, k, type.dims[k]);
+    }
+    if (!fits(&type)) return infer_reject(x, "the result %s is too large", infer_show(x, &type));
+    v->type = type;
+    return AMPC_OK;
+}
+
+/* ---- dtypes --------------------------------------------------------------------------------------------------------------- */
+
+static bool is_number(ir_dtype t) { return ir_dtype_is_float(t) || ir_dtype_is_int(t); }
+static bool is_bool(ir_dtype t) { return t == IR_bool; }
+static bool is_any(ir_dtype t) { return t != IR_NO_DTYPE; }
+static bool is_wide(ir_dtype t) { return t == IR_f32 || t == IR_f64; }
+
+static const struct {
+    bool (*legal)(ir_dtype t);
+    const char *what;
+    bool agree; /* all operands of the group have one dtype */
+} groups[] = {
+    [IR_GROUP_F] = {ir_dtype_is_float, "a float type", true},
+    [IR_GROUP_G] = {ir_dtype_is_float, "a float type", true},
+    [IR_GROUP_F32] = {is_wide, "f32 or f64", true},
+    [IR_GROUP_N] = {is_number, "a number type", true},
+    [IR_GROUP_I] = {ir_dtype_is_int, "an integer type", false},
+    [IR_GROUP_B] = {is_bool, "bool", false},
+    [IR_GROUP_T] = {is_any, "typed", true},
+    [IR_GROUP_U] = {is_any, "typed", false},
+};
+
+static const char *first_of_group(const inference *x, ir_group group)
+{
+    int i = 0;
+    while (in_slot(x, i)->group != group || !infer_in(x, i)) i++;
+    return in_slot(x, i)->name;
+}
+
+static ampc_status check_operand_dtype(inference *x, int i)
+{
+    const ir_slot *slot = in_slot(x, i);
+    ir_dtype is = infer_in(x, i)->dtype, *common = &x->group[slot->group];
+    if (is == IR_NO_DTYPE) return infer_reject(x, "%s reads a value without a type", slot->name);
+    if (!groups[slot->group].legal(is))
+        return infer_reject(x, "%s must be %s, is %s", slot->name, groups[slot->group].what, ir_dtype_name(is));
+    if (groups[slot->group].agree && *common != IR_NO_DTYPE && *common != is)
+        return infer_reject(x, "element types differ: %s is %s and %s is %s",
+                            first_of_group(x, slot->group), ir_dtype_name(*common), slot->name, ir_dtype_name(is));
+    *common = is;
+    return AMPC_OK;
+}
+
+/* F32 is f64 exactly when F is; in an op without F it is whatever its own operands are. */
+static ampc_status check_wide_group(inference *x)
+{
+    ir_dtype *wide = &x->group[IR_GROUP_F32], f = x->group[IR_GROUP_F];
+    ir_dtype wanted = f == IR_f64 || (f == IR_NO_DTYPE && *wide == IR_f64) ? IR_f64 : IR_f32;
+    if (*wide != IR_NO_DTYPE && *wide != wanted)
+        return infer_reject(x, "%s must be %s, is %s", first_of_group(x, IR_GROUP_F32), ir_dtype_name(wanted),
+                            ir_dtype_name(*wide));
+    *wide = wanted;
+    return AMPC_OK;
+}
+
+static ampc_status check_operands(inference *x)
+{
+    const ir_node *n = x->node;
+    const ir_op_info *info = ir_op_get(n->op);
+    int fixed = info->variadic_in < 0 ? info->n_in : info->n_in - 1;
+    if (n->n_in < fixed || (info->variadic_in < 0 && n->n_in > fixed))
+        return infer_reject(x, "has %d operands, takes %d", n->n_in, fixed);
+    fixed = info->variadic_out < 0 ? info->n_out : info->n_out - 1;
+    if (n->n_out < fixed || (info->variadic_out < 0 && n->n_out > fixed))
+        return infer_reject(x, "has %d results, gives %d", n->n_out, fixed);
+    for (int i = 0; i < n->n_in; i++) {
+        if (infer_in(x, i)) TRY(check_operand_dtype(x, i));
+        else if (in_slot(x, i)->kind != IR_SLOT_OPT)
+            return infer_reject(x, "operand %s is missing", in_slot(x, i)->name);
+    }
+    return check_wide_group(x);
+}
+
+/* ---- attributes ------------------------------------------------------------------------------------------------------------ */
+
+/* Ranges by attribute name, for numbers and for each item of a list. What has no row may be anything finite;
+ * dimensions without a row are never negative. */
+static const struct {
+    const char *name;
+    double low, high;
+} ranges[] = {
+    {"strides", 1, INT32_MAX},
+    {"dilations", 1, INT32_MAX},
+    {"kernel", 1, INT32_MAX},
+    {"pads", 0, INT32_MAX},
+    {"before", INT32_MIN, INT32_MAX},
+    {"after", INT32_MIN, INT32_MAX},
+    {"group", 1, INT32_MAX},
+    {"k", INT32_MIN, INT32_MAX},
+    {"eps", 0, HUGE_VAL},
+    {"ratio", 0, 1 - 0x1p-53},
+    {"stream", 0, INT32_MAX},
+    {"incr_every", 1, INT32_MAX},
+    {"decr_every", 1, INT32_MAX},
+    {"incr_ratio", 1, HUGE_VAL},
+    {"decr_ratio", 0, 1},
+    {"min", 0, HUGE_VAL},
+    {"value", -HUGE_VAL, HUGE_VAL}, /* of dims: any integers */
+};
+
+static const struct {
+    const char *name, *words;
+} vocabularies[] = {
+    {"mode", " constant reflect edge wrap "},
+    {"reduction", " none sum mean "},
+};
+
+static ampc_status check_range(const inference *x, const ir_slot *slot, double v)
+{
+    double low = slot->kind == IR_SLOT_DIMS ? 0 : -HUGE_VAL, high = HUGE_VAL;
+    for (size_t i = 0; i < sizeof ranges / sizeof *ranges; i++)
+        if (!strcmp(ranges[i].name, slot->name)) {
+            low = ranges[i].low;
+            high = ranges[i].high;
+        }
+    if (slot->kind == IR_SLOT_FLOAT && !isfinite(v)) return infer_reject(x, "%s must be finite", slot->name);
+    if (v < low || v > high) return infer_reject(x, "%s is out of range: %.17g", slot->name, v);
+    return AMPC_OK;
+}
+
+static ampc_status check_items(const inference *x, const ir_slot *slot, const ir_attr *a)
+{
+    for (int i = 0; i < a->list.count; i++) {
+        int64_t item = a->list.items[i];
+        bool dims = slot->kind == IR_SLOT_DIMS;
+        if (dims && item == IR_DIM_NONE)
+            return infer_reject(x, "entry %d of %s is too large or too complex", i, slot->name);
+        if (dims && ir_dim_is_symbolic(item)) continue;
+        TRY(check_range(x, slot, (double)item));
+    }
+    return AMPC_OK;
+}
+
+static ampc_status check_word(const inference *x, const ir_slot *slot, const char *word)
+{
+    for (size_t i = 0; i < sizeof vocabularies / sizeof *vocabularies; i++) {
+        if (strcmp(vocabularies[i].name, slot->name)) continue;
+        char wanted[32];
+        int n = snprintf(wanted, sizeof wanted, " %s ", word);
+        if (n >= (int)sizeof wanted || strchr(word, ' ') || !strstr(vocabularies[i].words, wanted))
+            return infer_reject(x, "%s \"%s\" is none of%s", slot->name, word, vocabularies[i].words);
+    }
+    return AMPC_OK;
+}
+
+/* DTYPE(out) chooses the float type of result 0; any other dtype attribute must name a type. */
+static ampc_status check_dtype(const inference *x, const ir_slot *slot, ir_dtype t)
+{
+    if (strcmp(slot->name, "out"))
+        return is_any(t) ? AMPC_OK : infer_reject(x, "%s must name an element type", slot->name);
+    ir_dtype from = x->group[ir_op_get(x->node->op)->out[0].group];
+    if (t == IR_NO_DTYPE || (ir_dtype_is_float(t) && ir_dtype_is_float(from))) return AMPC_OK;
+    return infer_reject(x, "out %s of %s: both must be float types", ir_dtype_name(t), ir_dtype_name(from));
+}
+
+static ampc_status check_attributes(const inference *x)
+{
+    const ir_op_info *info = ir_op_get(x->node->op);
+    for (int i = 0; i < info->n_attr; i++) {
+        const ir_slot *slot = &info->attr[i];
+        const ir_attr *a = &x->node->attr[i];
+        switch (slot->kind) {
+        case IR_SLOT_INT: TRY(check_range(x, slot, (double)a->i)); break;
+        case IR_SLOT_FLOAT: TRY(check_range(x, slot, a->f)); break;
+        case IR_SLOT_DTYPE: TRY(check_dtype(x, slot, a->dtype)); break;
+        case IR_SLOT_STR: TRY(check_word(x, slot, a->s)); break;
+        case IR_SLOT_INTS:
+        case IR_SLOT_DIMS: TRY(check_items(x, slot, a)); break;
+        default: assert(slot->kind == IR_SLOT_BOOL && (a->i == 0 || a->i == 1));
+        }
+    }
+    return AMPC_OK;
+}
+
+/* ---- entry ------------------------------------------------------------------------------------------------------------------ */
+
+static ir_module *module_of(const ir_node *n)
+{
+    if (n->graph) return n->graph->module;
+    if (n->n_out > 0) return n->out[0]->graph->module;
+    return n->in[0].value->graph->module;
+}
+
+ampc_status ir_infer(ir_node *n, diag *d)
+{
+    inference x = {.node = n, .diag = d, .module = module_of(n)};
+    x.dims = x.module->dims;
+    TRY(check_operands(&x));
+    TRY(check_attributes(&x));
+    return rules[n->op](&x);
+}
+
+ampc_status ir_graph_infer(ir_graph *g, diag *d)
+{
+    for (ir_node *n = g->first; n; n = n->next) TRY(ir_infer(n, d));
+    return AMPC_OK;
+}

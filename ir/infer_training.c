@@ -1,0 +1,53 @@
+/* infer_training.c - randomness, loss scaling, and the edges of a graph. */
+#include "ir/infer.h"
+
+ampc_status infer_dropout(const inference *x)
+{
+    const ir_type *rng = infer_in(x, IR_IN(dropout, rng)), wanted = ir_type_make(IR_i64, 1, (int64_t[]){2});
+    if (!ir_type_equal(rng, &wanted))
+        return infer_reject(x, "rng must be %s, is %s", infer_show(x, &wanted), infer_show(x, rng));
+    ir_type y = *infer_in(x, IR_IN(dropout, x));
+    y.dtype = IR_NO_DTYPE;
+    TRY(infer_result(x, IR_OUT(dropout, y), y));
+    return infer_result(x, IR_OUT(dropout, mask), y);
+}
+
+/* One result for each gradient, then found_inf. */
+ampc_status infer_unscale(const inference *x)
+{
+    int n = x->node->n_in - 1;
+    if (x->node->n_out != n + 1)
+        return infer_reject(x, "%d gradients need as many results, has %d", n, x->node->n_out - 1);
+    TRY(infer_expect_scalar(x, n));
+    for (int i = 0; i < n; i++) {
+        ir_type y = *infer_in(x, i);
+        y.dtype = IR_NO_DTYPE;
+        TRY(infer_result(x, i, y));
+    }
+    return infer_result(x, n, (ir_type){0});
+}
+
+/* Each result replaces one of the operands behind found_inf. */
+ampc_status infer_update_loss_scaling(const inference *x)
+{
+    for (int i = 0; i < x->node->n_in; i++) TRY(infer_expect_scalar(x, i));
+    for (int i = 0; i < x->node->n_out; i++) TRY(infer_result(x, i, *infer_in(x, i + 1)));
+    return AMPC_OK;
+}
+
+ampc_status infer_store(const inference *x)
+{
+    const ir_value *state = ir_in(x->node, IR_IN(store, state));
+    const ir_type *value = infer_in(x, IR_IN(store, value));
+    if (state->kind != IR_VALUE_STORAGE || state->storage->kind == IR_CONST)
+        return infer_reject(x, "only a parameter or a state can be stored");
+    if (!ir_type_equal(&state->storage->type, value))
+        return infer_reject(x, "@%s is %s, the value is %s", state->name, infer_show(x, &state->storage->type),
+                            infer_show(x, value));
+    return AMPC_OK;
+}
+
+ampc_status infer_output(const inference *x)
+{
+    return *x->node->attr[IR_ATTR(output, name)].s ? AMPC_OK : infer_reject(x, "an output needs a name");
+}
