@@ -33,9 +33,9 @@ static diag_loc place(verifier *v, const void *what)
         const ir_line *l = &v->dump.lines.items[i];
         if (l->what != what) continue;
         const char *text = arena_strndup(v->scratch, v->dump.text + l->start, l->length);
-        return (diag_loc){.file = "verify", .line = l->number, .text = text};
+        return (diag_loc){.file = "dump", .line = l->number, .text = text};
     }
-    return DIAG_FILE("verify");
+    return DIAG_FILE("dump");
 }
 
 /* `what`: a node, storage or graph. Returns false. */
@@ -97,18 +97,20 @@ static bool type_is_valid(const ir_type *t, bool symbols)
 }
 
 /* Infers the node again, which also checks the dtypes of operands by slot; its types stay as they are. */
-static void check_types(verifier *v, const ir_node *n)
+static bool check_types(verifier *v, const ir_node *n)
 {
     ir_type *types = arena_array(v->scratch, (size_t)n->n_out + 1, sizeof *types);
     for (int i = 0; i < n->n_out; i++) types[i] = n->out[i]->type;
-    bool inferred = ir_infer((ir_node *)n, v->inner) == AMPC_OK;
+    bool inferred = ir_infer((ir_node *)n, v->inner) == AMPC_OK, good = inferred;
     for (int i = 0; i < n->n_out; i++) {
         ir_type again = n->out[i]->type;
         n->out[i]->type = types[i];
         if (!inferred || ir_type_equal(&again, &types[i])) continue;
-        bad(v, n, "the type of '%%%s' is %s, not %s", n->out[i]->name, ir_type_print(v->module, &again, v->scratch),
-            ir_type_print(v->module, &types[i], v->scratch));
+        good = bad(v, n, "the type of '%%%s' is %s, not %s", n->out[i]->name,
+                   ir_type_print(v->module, &again, v->scratch),
+                   ir_type_print(v->module, &types[i], v->scratch));
     }
+    return good;
 }
 
 /* ---- nodes -------------------------------------------------------------------------------------------------------------------- */
@@ -221,9 +223,9 @@ static void check_node(verifier *v, const ir_node *n)
     check_place(v, n);
     bool good = check_arity(v, n);
     for (int i = 0; i < n->n_in; i++) good &= check_operand(v, n, i);
-    if (good) check_types(v, n);
+    good = good && check_types(v, n);
     for (int i = 0; i < n->n_out; i++) check_result(v, n, i);
-    if (n->op == IR_OP_output) enter_name(v, v->outputs, n->attr[IR_ATTR(output, name)].s, n, "output");
+    if (good && n->op == IR_OP_output) enter_name(v, v->outputs, n->attr[IR_ATTR(output, name)].s, n, "output");
     const ir_value *skip = skip_of(n);
     if (!skip || !was_met(v, skip)) return;
     v->skips[skip->id] = true;
@@ -257,11 +259,7 @@ static bool keeps_old(const verifier *v, const ir_storage *s, const ir_value *va
 static void check_store(verifier *v, const ir_node *n)
 {
     const ir_value *state = ir_in(n, IR_IN(store, state)), *value = ir_in(n, IR_IN(store, value));
-    if (!state || !value) return; /* reported with the arity */
-    if (state->kind != IR_VALUE_STORAGE || state->storage->kind == IR_CONST) {
-        bad(v, n, "only parameters and states can be stored to");
-        return;
-    }
+    if (!state || !value || state->kind != IR_VALUE_STORAGE) return; /* reported by inference */
     const ir_storage *s = state->storage;
     if (s->frozen) bad(v, n, "'@%s' is frozen", s->name);
     enter_name(v, v->stored, s->name, n, "store to");
@@ -368,7 +366,7 @@ static void check_module(verifier *v)
         const ir_graph *g = m->graphs.items[i];
         enter_name(v, graphs, g->name, g, "graph");
         if (!list_is_linked(g)) { /* the dump could not be made either */
-            diag_error(v->diag, AMPC_REJECTED, DIAG_FILE("verify"), "the node list of '@%s' is broken", g->name);
+            diag_error(v->diag, AMPC_REJECTED, DIAG_FILE("dump"), "the node list of '@%s' is broken", g->name);
             v->violations++;
             return;
         }
