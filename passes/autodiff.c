@@ -47,6 +47,7 @@ typedef struct autodiff {
     bool *flows;        /* by value id: a trained value flows into it */
     ir_value **grads;   /* by value id: its gradient so far */
     uint32_t count;     /* value ids of the forward graph */
+    ir_builder end;     /* behind the last backward node, before the update phase */
 } autodiff;
 
 static bool is_float_value(const ir_value *v)
@@ -108,8 +109,7 @@ static bool differentiate(autodiff *a, ir_node *n, arena *scratch)
     for (int i = 0; i < n->n_in; i++) wanted |= want[i] = ir_in(n, i) && a->flows[ir_in(n, i)->id];
     if (!reached || !wanted) return true;
 
-    ir_builder b = ir_builder_at_end(a->graph, a->diag);
-    b.phase = IR_BACKWARD;
+    ir_builder b = a->end;
     b.loc = n->loc;
     grad g = {.b = &b, .n = n, .dy = dy, .want = want};
     g.dx = arena_array(scratch, (size_t)n->n_in + 1, sizeof *g.dx);
@@ -124,8 +124,7 @@ static bool differentiate(autodiff *a, ir_node *n, arena *scratch)
 static void emit_outputs(autodiff *a)
 {
     ir_module *m = a->graph->module;
-    ir_builder b = ir_builder_at_end(a->graph, a->diag);
-    b.phase = IR_BACKWARD;
+    ir_builder b = a->end;
     grad g = {.b = &b};
     for (size_t i = 0; i < m->storage.count; i++) {
         ir_storage *s = m->storage.items[i];
@@ -161,10 +160,9 @@ static ampc_status differentiate_graph(ir_graph *graph, diag *d, arena *scratch)
         return diag_error(d, AMPC_REJECTED, ir_diag_loc(loss), "the loss depends on no trained parameter");
 
     ir_node *last = graph->last;
-    ir_builder b = ir_builder_at_end(graph, d);
-    b.phase = IR_BACKWARD;
+    a.end = pass_builder(graph, IR_BACKWARD, d);
     ir_storage *scale = ir_storage_find(m, "loss_scale");
-    a.grads[l->id] = scale ? ir_graph_storage(graph, scale) : ir_scalar(&b, l->type.dtype, 1.0);
+    a.grads[l->id] = scale ? ir_graph_storage(graph, scale) : ir_scalar(&a.end, l->type.dtype, 1.0);
     for (ir_node *n = last; n; n = n->prev)
         if (n->phase == IR_FORWARD && !differentiate(&a, n, scratch)) continue; /* all failures are listed */
     TRY(diag_status(d));

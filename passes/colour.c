@@ -126,18 +126,20 @@ static void colour_node(colouring *c, ir_node *n)
 
 /* ---- the loss as f32 terminal -------------------------------------------------------------------------------------------- */
 
+/* Marks the producer of v and what lies behind it. A loss of our own making (no ONNX origin) is f32 as a whole: only
+ * where it ends in one op that computes in f32 inside does that op read the model's output as it is. */
 static void mark_terminal(colouring *c, const ir_value *v)
 {
     if (v->kind != IR_VALUE_RESULT || c->terminal[v->def->id]) return;
     const ir_node *n = v->def;
     const amp_entry *e = &c->entries[n->id];
-    if (e->rule != AMP_LISTED_WHITE && e->rule != AMP_UNLISTED) return;
-    bool inside = e->colour == IR_BLACK && is_inside(c, n);
-    if (e->colour == IR_WHITE) return;
-    c->terminal[n->id] = true; /* for b: only what it writes is f32 */
-    if (inside || e->colour == IR_BLACK) return;
-    for (int i = 0; i < n->n_in; i++)
-        if (takes_part(n, i)) mark_terminal(c, ir_in(n, i));
+    if ((e->rule != AMP_LISTED_WHITE && e->rule != AMP_UNLISTED) || e->colour == IR_WHITE) return;
+    c->terminal[n->id] = true; /* for an op with f32 inside: what it writes */
+    for (int i = 0; i < n->n_in; i++) {
+        const ir_value *x = ir_in(n, i);
+        bool ours = x && x->kind == IR_VALUE_RESULT && !n->loc.op && !x->def->loc.op;
+        if (takes_part(n, i) && (e->colour != IR_BLACK || ours)) mark_terminal(c, x);
+    }
 }
 
 /* ---- the walk --------------------------------------------------------------------------------------------------------------- */

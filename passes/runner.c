@@ -127,7 +127,7 @@ static ampc_status run_guarded(ir_module *m, const pass_info *p, const pass_opti
 {
     jmp_buf guard;
     arena *volatile scratch = NULL;
-    ampc_status status = AMPC_NO_MEMORY;
+    volatile ampc_status status = AMPC_NO_MEMORY;
     if (setjmp(guard) == 0) {
         arena_set_guard(m->arena, &guard);
         scratch = pass_scratch_new(m);
