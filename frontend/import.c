@@ -94,7 +94,7 @@ static void check_sizes(onnx_node *n, const ir_node *node)
         if (ir_dim_is_symbolic(count)) continue;
         if (count == IR_DIM_NONE || !checked_mul(count, (int64_t)ir_dtype_size(t->dtype), &bytes) ||
             bytes > n->importer->max_bytes)
-            onnx_reject(n, "the result %s is too big", ir_type_print(n->importer->module, t, n->importer->scratch));
+            onnx_reject(n, "the result %s is too large", ir_type_print(n->importer->module, t, n->importer->scratch));
     }
 }
 
@@ -229,7 +229,7 @@ static ampc_status input_type(onnx_importer *im, const Onnx__ValueInfoProto *inf
             return diag_error(im->diag, AMPC_REJECTED, loc, "dimension %d of graph input '%s' is negative", i, info->name);
     }
     if (ir_type_count(im->module->dims, out) == IR_DIM_NONE)
-        return diag_error(im->diag, AMPC_REJECTED, loc, "graph input '%s' is too big", info->name);
+        return diag_error(im->diag, AMPC_REJECTED, loc, "graph input '%s' is too large", info->name);
     return AMPC_OK;
 }
 

@@ -18,7 +18,7 @@
 
 #include "ir/ir.h"
 
-enum { ONNX_OPSET_FIRST = 7, ONNX_OPSET_LAST = 27, ONNX_IR_VERSION_LAST = 13 };
+enum { ONNX_OPSET_FIRST = 1, ONNX_OPSET_LAST = 27, ONNX_IR_VERSION_LAST = 13 };
 
 typedef struct onnx_dim_binding {
     const char *name; /* a dim_param, or X_dimK */

@@ -1,0 +1,293 @@
+/* node_tests.c - runs ONNX's own node tests: import, run, compare with the stored outputs.
+ *
+ * usage: node_tests CORPUS XFAIL [NAME..]
+ *
+ * A case passes `run` when all its inputs are given at run time; else `bound` when it passes with the inputs that
+ * are like a shape (list below) given while compiling, because a static graph needs them; else it fails. XFAIL lists
+ * the cases that must fail, "NAME reason"; one of them that passes is an error. Each case runs in a process of its
+ * own. A line a case, then one line of counts, then "N passed, N failed, N skipped" (skipped: expected failures). */
+#include "frontend/onnx.h"
+#include "frontend/tensor.h"
+#include "runtime/session.h"
+
+#include <dirent.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { MAX_TENSORS = 64, PATH_SIZE = 512, REASON_SIZE = 1024 };
+
+/* Operands that are like a shape: every operand of op from `first` to `last`. */
+static const struct {
+    const char *op;
+    size_t first, last;
+} shape_like[] = {
+    {"Reshape", 1, 1},   {"Expand", 1, 1},      {"Tile", 1, 1},          {"Slice", 1, 4},     {"Pad", 1, 1},
+    {"Pad", 3, 3},       {"Resize", 1, 3},      {"ReduceSum", 1, 1},     {"ReduceMean", 1, 1}, {"ReduceMax", 1, 1},
+    {"ReduceMin", 1, 1}, {"Squeeze", 1, 1},     {"Unsqueeze", 1, 1},     {"Split", 1, 1},     {"TopK", 1, 1},
+    {"OneHot", 1, 1},    {"Range", 0, 2},       {"ConstantOfShape", 0, 0}, {"Trilu", 1, 1},   {"CumSum", 1, 1},
+};
+
+typedef struct test_case {
+    const char *folder;
+    arena *arena;
+    diag *diag;
+    onnx_file *file;
+    int n_in, n_out;
+    const char *in_names[MAX_TENSORS], *out_names[MAX_TENSORS];
+    onnx_tensor in[MAX_TENSORS], out[MAX_TENSORS];
+    bool bind[MAX_TENSORS];
+    char reason[REASON_SIZE];
+} test_case;
+
+#define FAIL(t, ...) (snprintf((t)->reason, REASON_SIZE, __VA_ARGS__), false)
+
+/* ---- reading a case --------------------------------------------------------------------------------------------- */
+
+static int declared_type(const Onnx__ValueInfoProto *info)
+{
+    const Onnx__TypeProto *type = info->type;
+    return type && type->value_case == ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE ? type->tensor_type->elem_type : 0;
+}
+
+static bool read_tensor(test_case *t, const char *kind, int i, const Onnx__ValueInfoProto *info, onnx_tensor *out)
+{
+    char path[PATH_SIZE];
+    snprintf(path, sizeof path, "%s/test_data_set_0/%s_%d.pb", t->folder, kind, i);
+    if (!declared_type(info)) return FAIL(t, "sequences and optionals");
+    if (onnx_tensor_read_file(t->arena, path, t->diag, out) != AMPC_OK)
+        return FAIL(t, "%s", diag_first_error(t->diag));
+    /* Some files of the corpus hold the bits of bfloat16 as uint16. */
+    if (out->type == ONNX_uint16 && declared_type(info) == ONNX_bfloat16) out->dtype = IR_bf16;
+    if (out->dtype == IR_NO_DTYPE) return FAIL(t, "element type %s", onnx_type_name(out->type));
+    return true;
+}
+
+static bool is_initializer(const Onnx__GraphProto *g, const char *name)
+{
+    for (size_t i = 0; i < g->n_initializer; i++)
+        if (strcmp(g->initializer[i]->name, name) == 0) return true;
+    return false;
+}
+
+static bool read_case(test_case *t)
+{
+    char path[PATH_SIZE];
+    snprintf(path, sizeof path, "%s/model.onnx", t->folder);
+    if (onnx_file_open(path, t->diag, &t->file) != AMPC_OK) return FAIL(t, "%s", diag_first_error(t->diag));
+    const Onnx__GraphProto *g = t->file->model->graph;
+    for (size_t i = 0; i < g->n_input && t->n_in < MAX_TENSORS; i++) {
+        if (is_initializer(g, g->input[i]->name)) continue;
+        if (!read_tensor(t, "input", t->n_in, g->input[i], &t->in[t->n_in])) return false;
+        t->in_names[t->n_in++] = g->input[i]->name;
+    }
+    for (size_t i = 0; i < g->n_output && t->n_out < MAX_TENSORS; i++) {
+        if (!read_tensor(t, "output", t->n_out, g->output[i], &t->out[t->n_out])) return false;
+        t->out_names[t->n_out++] = g->output[i]->name;
+    }
+    return true;
+}
+
+/* Marks the inputs that some node uses like a shape; false when there is none. */
+static bool mark_shape_like(test_case *t)
+{
+    const Onnx__GraphProto *g = t->file->model->graph;
+    bool any = false;
+    for (size_t k = 0; k < g->n_node; k++)
+        for (size_t r = 0; r < sizeof shape_like / sizeof *shape_like; r++) {
+            if (strcmp(g->node[k]->op_type, shape_like[r].op) != 0) continue;
+            for (size_t i = shape_like[r].first; i <= shape_like[r].last && i < g->node[k]->n_input; i++)
+                for (int v = 0; v < t->n_in; v++)
+                    if (strcmp(t->in_names[v], g->node[k]->input[i]) == 0) any = t->bind[v] = true;
+        }
+    return any;
+}
+
+/* ---- running and comparing ------------------------------------------------------------------------------------------ */
+
+static bool close_enough(double a, double b)
+{
+    if (isnan(a) || isnan(b)) return isnan(a) && isnan(b);
+    if (isinf(a) || isinf(b)) return a == b;
+    return fabs(a - b) <= 1e-7 + 1e-3 * fabs(b);
+}
+
+static bool compare(test_case *t, const rt_tensor *got, int i)
+{
+    const onnx_tensor *want = &t->out[i];
+    if (!got) return FAIL(t, "output '%s' is missing", t->out_names[i]);
+    if (got->dtype != want->dtype)
+        return FAIL(t, "output '%s' has type %s, not %s", t->out_names[i], ir_dtype_name(got->dtype),
+                    ir_dtype_name(want->dtype));
+    bool same = got->rank == want->rank;
+    for (int k = 0; k < want->rank && same; k++) same = got->dims[k] == want->dims[k];
+    if (!same) return FAIL(t, "output '%s' has another shape", t->out_names[i]);
+    size_t size = ir_dtype_size(want->dtype);
+    for (int64_t k = 0; k < want->count; k++) {
+        double a = ir_load_f64(got->dtype, (const char *)got->data + (size_t)k * size);
+        double b = ir_load_f64(want->dtype, (const char *)want->bytes + (size_t)k * size);
+        if (!close_enough(a, b))
+            return FAIL(t, "output '%s'[%lld] is %g, not %g", t->out_names[i], (long long)k, a, b);
+    }
+    return true;
+}
+
+static bool run_module(test_case *t, const ir_module *m)
+{
+    rt_tensor inputs[MAX_TENSORS];
+    int n = 0;
+    for (int i = 0; i < t->n_in; i++) {
+        if (t->bind[i]) continue;
+        inputs[n] = (rt_tensor){.name = t->in_names[i], .dtype = t->in[i].dtype, .rank = t->in[i].rank,
+                                .data = (void *)(uintptr_t)t->in[i].bytes};
+        memcpy(inputs[n++].dims, t->in[i].dims, sizeof t->in[i].dims);
+    }
+    rt_session_options options = {.device = "cpu", .threads = 1};
+    rt_session *s = NULL;
+    bool ok = rt_session_open(m, &options, t->diag, &s) == AMPC_OK &&
+              rt_session_run(s, "forward", inputs, n, t->diag) == AMPC_OK;
+    if (!ok) snprintf(t->reason, REASON_SIZE, "%s", diag_first_error(t->diag));
+    for (int i = 0; i < t->n_out && ok; i++) ok = compare(t, rt_session_output(s, t->out_names[i]), i);
+    rt_session_close(s);
+    return ok;
+}
+
+static bool import_and_run(test_case *t)
+{
+    onnx_constant constants[MAX_TENSORS];
+    onnx_import_options options = {.constants = constants};
+    for (int i = 0; i < t->n_in; i++)
+        if (t->bind[i])
+            constants[options.n_constants++] = (onnx_constant){
+                t->in_names[i], ir_type_make(t->in[i].dtype, t->in[i].rank, t->in[i].dims), t->in[i].bytes};
+    ir_module *m;
+    diag_clear(t->diag);
+    if (onnx_import(t->file->path, &options, t->diag, &m) != AMPC_OK) return FAIL(t, "%s", diag_first_error(t->diag));
+    bool ok = ir_verify(m, t->diag) == AMPC_OK ? run_module(t, m) : FAIL(t, "%s", diag_first_error(t->diag));
+    ir_module_free(m);
+    return ok;
+}
+
+typedef enum outcome { PASSED_RUN, PASSED_BOUND, FAILED } outcome;
+
+static outcome run_case(test_case *t)
+{
+    if (!read_case(t)) return FAILED;
+    if (import_and_run(t)) return PASSED_RUN;
+    if (mark_shape_like(t) && import_and_run(t)) return PASSED_BOUND;
+    return FAILED;
+}
+
+/* ---- processes ---------------------------------------------------------------------------------------------------------- */
+
+static int child(const char *folder, int out)
+{
+    test_case *t = calloc(1, sizeof *t);
+    t->folder = folder;
+    t->arena = arena_new(0);
+    t->diag = diag_new(NULL, NULL);
+    jmp_buf guard;
+    outcome o = FAILED;
+    if (!setjmp(guard)) {
+        arena_set_guard(t->arena, &guard);
+        o = run_case(t);
+    }
+    size_t n = strlen(t->reason);
+    return write(out, t->reason, n) == (ssize_t)n ? (int)o : (int)FAILED;
+}
+
+static outcome isolated(const char *folder, char *reason)
+{
+    int pipes[2], status = 0;
+    reason[0] = 0;
+    if (pipe(pipes) != 0) return FAILED;
+    fflush(stdout);
+    pid_t pid = fork();
+    if (pid == 0) {
+        close(pipes[0]);
+        alarm(120);
+        _exit(child(folder, pipes[1]));
+    }
+    close(pipes[1]);
+    ssize_t n = read(pipes[0], reason, REASON_SIZE - 1);
+    reason[n > 0 ? n : 0] = 0;
+    close(pipes[0]);
+    waitpid(pid, &status, 0);
+    if (WIFEXITED(status) && WEXITSTATUS(status) <= FAILED) return (outcome)WEXITSTATUS(status);
+    snprintf(reason, REASON_SIZE, "crashed");
+    return FAILED;
+}
+
+/* ---- the corpus ------------------------------------------------------------------------------------------------------------ */
+
+static int by_name(const struct dirent **a, const struct dirent **b) { return strcmp((*a)->d_name, (*b)->d_name); }
+static int is_test(const struct dirent *e) { return strncmp(e->d_name, "test_", 5) == 0; }
+
+/* The reason for which a case must fail, or NULL. Lines: "NAME reason"; '#' begins a comment. */
+static const char *expected_failure(const char *list, const char *name)
+{
+    size_t n = strlen(name);
+    for (const char *p = list; p && *p; p = strchr(p, '\n')) {
+        if (*p == '\n') p++;
+        if (strncmp(p, name, n) == 0 && p[n] == ' ') return p + n + 1;
+    }
+    return NULL;
+}
+
+static char *read_text(const char *path)
+{
+    FILE *f = fopen(path, "rb");
+    if (!f) return NULL;
+    fseek(f, 0, SEEK_END);
+    size_t n = (size_t)ftell(f);
+    rewind(f);
+    char *text = calloc(1, n + 1);
+    if (fread(text, 1, n, f) != n) text[0] = 0;
+    fclose(f);
+    return text;
+}
+
+static bool chosen(int argc, char **argv, const char *name)
+{
+    bool any = argc <= 3;
+    for (int i = 3; i < argc; i++) any |= strcmp(argv[i], name) == 0;
+    return any;
+}
+
+int main(int argc, char **argv)
+{
+    char *list = argc > 2 ? read_text(argv[2]) : NULL;
+    struct dirent **cases;
+    int n = argc > 2 ? scandir(argv[1], &cases, is_test, by_name) : -1;
+    if (n < 0 || !list) {
+        fprintf(stderr, "usage: node_tests CORPUS XFAIL [NAME..]\n");
+        return 2;
+    }
+    int run = 0, bound = 0, failed = 0, expected = 0, surprises = 0;
+    for (int i = 0; i < n; i++) {
+        char folder[PATH_SIZE], reason[REASON_SIZE];
+        const char *name = cases[i]->d_name;
+        snprintf(folder, sizeof folder, "%s/%s", argv[1], name);
+        if (!chosen(argc, argv, name)) continue;
+        outcome o = isolated(folder, reason);
+        const char *xfail = expected_failure(list, name);
+        run += o == PASSED_RUN;
+        bound += o == PASSED_BOUND;
+        if (o != FAILED) {
+            surprises += xfail != NULL;
+            printf("%s %s%s\n", xfail ? "FAIL" : "PASS", name, xfail ? " passes, but is listed as an expected failure" : "");
+        } else {
+            expected += xfail != NULL;
+            failed += xfail == NULL;
+            printf("%s %s %s\n", xfail ? "XFAIL" : "FAIL", name, reason);
+        }
+    }
+    printf("node tests: %d pass with inputs at run time, %d more with shape-like inputs bound, %d expected failures\n",
+           run, bound, expected);
+    printf("%d passed, %d failed, %d skipped\n", run + bound - surprises, failed + surprises, expected);
+    return failed + surprises ? 1 : 0;
+}
