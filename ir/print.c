@@ -317,12 +317,13 @@ static void put_hex(writer *w, const unsigned char *bytes, size_t n)
     put(w, "\"");
 }
 
-/* A few elements in words; false (nothing written) when they are many or would not survive. */
+/* A few elements in words; false (nothing written) when they are many or would not survive, or (in a damaged
+ * module, which the verifier still wants to show) are not there. */
 static bool put_elements(writer *w, const ir_storage *s)
 {
     char number[IR_NUMBER_SIZE];
     size_t bytes = (size_t)ir_storage_bytes(s), size = ir_dtype_size(s->type.dtype), length = w->length;
-    if (bytes / size > IR_INLINE_ELEMENTS) return false;
+    if (!s->data.bytes || bytes / size > IR_INLINE_ELEMENTS) return false;
     if (s->type.rank) put(w, "[");
     for (size_t at = 0; at < bytes; at += size) {
         if (!ir_element_print(number, s->type.dtype, (const unsigned char *)s->data.bytes + at)) {
@@ -351,7 +352,7 @@ static void put_data(writer *w, const ir_storage *s)
         put_int(w, s->data.length);
         put(w, ")");
     } else if (!put_elements(w, s)) {
-        put_hex(w, s->data.bytes, (size_t)ir_storage_bytes(s));
+        put_hex(w, s->data.bytes, s->data.bytes ? (size_t)ir_storage_bytes(s) : 0);
     }
 }
 

@@ -1,0 +1,308 @@
+/* test_verify.c - rules that no text can break, because the parser and the builder keep them: each test damages a
+ * sound module in memory and expects the violation. Rules that text can break are in tests/expect/ir. */
+#include "ir/text.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static const char sound[] =
+    "ampc-ir 1\n"
+    "param @w : f32[4] = zero\n"
+    "state @s : i64[2] = [0, 0]\n"
+    "graph @infer(@x : f32[N,4], @u : f32[N,4]) {\n"
+    "forward:\n"
+    "  %a = add @x, @w : f32[N,4]\n"
+    "  %d, %m = dropout %a, @s : f32[N,4], bool[N,4]\n"
+    "backward:\n"
+    "  %b = mul %d, %a : f32[N,4]\n"
+    "  %c = reshape %b {shape=[4*N]} : f32[4*N]\n"
+    "update:\n"
+    "  output \"c\" = %c\n"
+    "}\n"
+    "graph @eval(@x : f32[N,4]) {\n"
+    "  %a = neg @x : f32[N,4]\n"
+    "}\n";
+
+static char messages[8192];
+
+static void collect(void *user, diag_level level, const char *message)
+{
+    (void)user;
+    (void)level;
+    size_t n = strlen(messages);
+    snprintf(messages + n, sizeof messages - n, "%s\n", message);
+}
+
+typedef struct sample {
+    diag *diag;
+    ir_module *module;
+    ir_graph *graph;
+    ir_node *add, *dropout, *mul, *reshape, *output;
+} sample;
+
+static int setup(void **state)
+{
+    sample *s = calloc(1, sizeof *s);
+    messages[0] = 0;
+    s->diag = diag_new(collect, NULL);
+    if (ir_parse(sound, sizeof sound - 1, "sound.ir", s->diag, &s->module) != AMPC_OK) return 1;
+    s->graph = s->module->graphs.items[0];
+    s->add = s->graph->first;
+    s->dropout = s->add->next;
+    s->mul = s->dropout->next;
+    s->reshape = s->mul->next;
+    s->output = s->reshape->next;
+    *state = s;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    sample *s = *state;
+    ir_module_free(s->module);
+    diag_free(s->diag);
+    free(s);
+    return 0;
+}
+
+static void expect(sample *s, const char *message)
+{
+    assert_int_equal(ir_verify(s->module, s->diag), AMPC_REJECTED);
+    if (!strstr(messages, message)) fail_msg("expected: %s\ngot: %s", message, messages);
+}
+
+static void test_sound(void **state)
+{
+    sample *s = *state;
+    assert_int_equal(ir_verify(s->module, s->diag), AMPC_OK);
+    assert_string_equal(messages, "");
+    for (size_t i = 0; i < s->module->graphs.count; i++) ir_graph_renumber(s->module->graphs.items[i]);
+    ir_graph *copy = ir_graph_clone(s->module, s->graph, "copy", NULL);
+    assert_int_equal(ir_verify(s->module, s->diag), AMPC_OK);
+    ir_graph_remove(s->module, copy);
+    assert_int_equal(ir_verify(s->module, s->diag), AMPC_OK);
+}
+
+/* A violation stands under its line of the dump, with the number of that line. */
+static void test_place(void **state)
+{
+    sample *s = *state;
+    s->mul->out[0]->type.dims[1] = 5;
+    expect(s, "dump:10: error: the type of '%b' is f32[N,4], not f32[N,5]\n    %b = mul %d, %a ");
+}
+
+static void test_types(void **state)
+{
+    sample *s = *state;
+    s->add->out[0]->type.dtype = IR_f16;
+    expect(s, "the type of '%a' is f32[N,4], not f16[N,4]");
+    assert_int_equal(s->add->out[0]->type.dtype, IR_f16); /* the verifier changes nothing */
+}
+
+static void test_slot_dtype(void **state)
+{
+    sample *s = *state;
+    s->graph->inputs.items[0]->type.dtype = IR_bool;
+    expect(s, "a must be a number type, is bool");
+}
+
+static void test_definition_order(void **state)
+{
+    sample *s = *state;
+    ir_node_set_input(s->dropout, 0, s->reshape->out[0]);
+    expect(s, "'%c' is not defined here");
+}
+
+static void test_backward_value(void **state)
+{
+    sample *s = *state;
+    s->reshape->phase = IR_FORWARD;
+    expect(s, "a node of phase forward reads '%b' of phase backward");
+    expect(s, "a node of phase forward after one of phase backward");
+}
+
+static void test_foreign_value(void **state)
+{
+    sample *s = *state;
+    ir_node_set_input(s->output, 0, s->module->graphs.items[1]->first->out[0]);
+    expect(s, "'%a' is not defined here");
+}
+
+static void test_foreign_storage(void **state)
+{
+    sample *s = *state;
+    ir_node_set_input(s->add, 1, ir_graph_storage(s->module->graphs.items[1], s->module->storage.items[0]));
+    expect(s, "'w' belongs to another graph");
+}
+
+static void test_storage_type(void **state)
+{
+    sample *s = *state;
+    s->module->storage.items[0]->type.dims[0] = 1;
+    expect(s, "'@w' is read as f32[4], but is f32[1]");
+}
+
+static void test_removed_storage(void **state)
+{
+    sample *s = *state;
+    s->module->storage.count = 0;
+    expect(s, "'@w' is no storage of the module");
+}
+
+static void test_lost_use(void **state)
+{
+    sample *s = *state;
+    s->reshape->out[0]->first_use = NULL;
+    expect(s, "1 operands read 'c', its use list has 0");
+}
+
+static void test_foreign_use(void **state)
+{
+    sample *s = *state;
+    s->add->out[0]->first_use = &s->output->in[0];
+    expect(s, "the use list of 'a' is wrong");
+}
+
+static void test_use_links(void **state)
+{
+    sample *s = *state;
+    ir_use *first = s->add->out[0]->first_use;
+    first->next->prev = NULL;
+    expect(s, "the use list of 'a' is wrong");
+}
+
+static void test_use_index(void **state)
+{
+    sample *s = *state;
+    s->mul->in[1].index = 0;
+    expect(s, "use 1 names another operand");
+}
+
+static void test_node_ids(void **state)
+{
+    sample *s = *state;
+    s->mul->id = s->add->id;
+    expect(s, "id of the node is not unique");
+    s->mul->id = s->graph->node_ids;
+    expect(s, "id of the node is out of range");
+}
+
+static void test_value_ids(void **state)
+{
+    sample *s = *state;
+    s->mul->out[0]->id = s->add->out[0]->id;
+    expect(s, "id of 'b' is not unique");
+    s->mul->out[0]->id = s->graph->value_ids;
+    expect(s, "id of 'b' is out of range");
+}
+
+static void test_value_names(void **state)
+{
+    sample *s = *state;
+    s->mul->out[0]->name = "a";
+    expect(s, "result 'a' is not unique");
+    s->mul->out[0]->name = NULL;
+    expect(s, "result without a name");
+}
+
+static void test_module_names(void **state)
+{
+    sample *s = *state;
+    s->module->storage.items[1]->name = "w";
+    s->module->graphs.items[1]->name = "infer";
+    expect(s, "storage 'w' is not unique");
+    expect(s, "graph 'infer' is not unique");
+}
+
+static void test_arity(void **state)
+{
+    sample *s = *state;
+    s->mul->n_in = 1;
+    expect(s, "mul takes 2 operands, not 1");
+    s->mul->n_in = 2;
+    s->dropout->n_out = 1;
+    expect(s, "dropout has 2 results, not 1");
+}
+
+static void test_absent_operand(void **state)
+{
+    sample *s = *state;
+    ir_node_set_input(s->mul, 0, NULL);
+    expect(s, "operand 'a' of mul is missing");
+}
+
+static void test_attributes(void **state)
+{
+    sample *s = *state;
+    const ir_dim none = IR_DIM_NONE;
+    s->reshape->attr[IR_ATTR(reshape, shape)].list.items = &none;
+    expect(s, "attribute 'shape' has no valid value");
+}
+
+static void test_results(void **state)
+{
+    sample *s = *state;
+    s->dropout->out[1]->def_index = 0;
+    expect(s, "result 1 is defined elsewhere");
+}
+
+static void test_node_list(void **state)
+{
+    sample *s = *state;
+    s->mul->prev = s->add;
+    expect(s, "the node list of '@infer' is broken");
+    s->mul->prev = s->dropout;
+    s->reshape->next = s->add; /* a cycle */
+    expect(s, "the node list of '@infer' is broken");
+    s->reshape->next = s->output;
+}
+
+static void test_storage(void **state)
+{
+    sample *s = *state;
+    s->module->storage.items[0]->id = 1;
+    s->module->storage.items[0]->data.kind = IR_DATA_SIDECAR;
+    s->module->storage.items[1]->data.bytes = NULL;
+    expect(s, "id of '@w' is not its position");
+    expect(s, "'@s' has no bytes");
+    expect(s, "'@w' is in a weights file, but there is none");
+}
+
+static void test_storage_size(void **state)
+{
+    sample *s = *state;
+    s->module->storage.items[0]->type.rank = 2;
+    s->module->storage.items[0]->type.dims[0] = s->module->storage.items[0]->type.dims[1] = INT64_MAX / 2;
+    expect(s, "storage has no valid type");
+}
+
+static void test_input(void **state)
+{
+    sample *s = *state;
+    s->graph->inputs.items[1]->type.dims[0] = -1;
+    s->graph->inputs.items[1]->name = "w";
+    expect(s, "input 'w' has no valid type");
+    expect(s, "input 'w' has the name of a storage");
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void)
+{
+    static const struct CMUnitTest tests[] = {
+        TEST(test_sound),          TEST(test_place),           TEST(test_types),         TEST(test_slot_dtype),
+        TEST(test_definition_order), TEST(test_backward_value), TEST(test_foreign_value), TEST(test_foreign_storage),
+        TEST(test_storage_type),   TEST(test_removed_storage), TEST(test_lost_use),      TEST(test_foreign_use),
+        TEST(test_use_links),      TEST(test_use_index),       TEST(test_node_ids),      TEST(test_value_ids),
+        TEST(test_value_names),    TEST(test_module_names),    TEST(test_arity),         TEST(test_absent_operand),
+        TEST(test_attributes),     TEST(test_results),         TEST(test_node_list),     TEST(test_storage),
+        TEST(test_storage_size),   TEST(test_input),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
