@@ -86,7 +86,7 @@ static double y_of(const panel *p, double v)
 static double loss_of(const rt_step *s) { return fabs(s->loss) < 1e30 ? s->loss : NAN; }
 static double scale_of(const rt_step *s) { return s->scale > 0 ? log2(s->scale) : NAN; }
 
-/* The running average over about a fiftieth of the run, begun without bias. Steps without a finite loss
+/* The running average over about a hundredth of the run, begun without bias. Steps without a finite loss
  * leave it as it is. */
 typedef struct average {
     double keep, sum, weight;
@@ -94,7 +94,7 @@ typedef struct average {
 
 static average average_over(size_t count)
 {
-    return (average){.keep = count < SMOOTH_FROM ? 0 : 1 - 2 / ((double)count / 50 + 1)};
+    return (average){.keep = count < SMOOTH_FROM ? 0 : 1 - 2 / ((double)count / 100 + 1)};
 }
 
 static double average_next(average *a, double v)
@@ -253,6 +253,13 @@ static void draw_legend(text *t, const rt_plot_run *runs, size_t count)
 
 /* ---- the picture ---- */
 
+static bool scales(const rt_plot_run *run)
+{
+    for (size_t k = 0; k < run->count; k++)
+        if (run->steps[k].scale != 1 && isfinite(run->steps[k].scale)) return true;
+    return false;
+}
+
 /* Both panels share the steps. The loss range is that of the averages, so that one bad step does not
  * flatten the rest; the band is clipped to it. */
 static void measure(const rt_plot_run *runs, size_t count, panel *loss, panel *scale)
@@ -260,12 +267,13 @@ static void measure(const rt_plot_run *runs, size_t count, panel *loss, panel *s
     double first = INFINITY, last = -INFINITY;
     for (size_t i = 0; i < count; i++) {
         average a = average_over(runs[i].count);
+        bool scaled = scales(&runs[i]);
         for (size_t k = 0; k < runs[i].count; k++) {
             const rt_step *s = &runs[i].steps[k];
             first = fmin(first, (double)s->step);
             last = fmax(last, (double)s->step);
             widen(loss, average_next(&a, loss_of(s)));
-            widen(scale, scale_of(s));
+            if (scaled) widen(scale, scale_of(s));
         }
     }
     if (first > last) first = 0, last = 1;
@@ -273,14 +281,6 @@ static void measure(const rt_plot_run *runs, size_t count, panel *loss, panel *s
     loss->last_step = scale->last_step = last;
     settle(loss, 0.06);
     settle(scale, 0.12);
-}
-
-static bool any_scaling(const rt_plot_run *runs, size_t count)
-{
-    for (size_t i = 0; i < count; i++)
-        for (size_t k = 0; k < runs[i].count; k++)
-            if (runs[i].steps[k].scale != 1 && isfinite(runs[i].steps[k].scale)) return true;
-    return false;
 }
 
 static void draw_head(text *t, const char *title, double height, const panel *loss)
@@ -318,7 +318,8 @@ static void draw_loss_panel(text *t, const panel *p, const rt_plot_run *runs, si
 static void draw_scale_panel(text *t, const panel *p, const rt_plot_run *runs, size_t count)
 {
     draw_scale_ticks(t, p);
-    for (size_t i = 0; i < count; i++) draw_scale(t, p, &runs[i], colours[i % COLOURS]);
+    for (size_t i = 0; i < count; i++)
+        if (scales(&runs[i])) draw_scale(t, p, &runs[i], colours[i % COLOURS]);
     draw_frame(t, p, "loss scale (dots: skipped steps)");
 }
 
@@ -327,7 +328,8 @@ char *rt_plot_render(const char *title, const rt_plot_run *runs, size_t count)
     text t = {0};
     panel loss = {.top = TOP, .height = LOSS_HEIGHT, .low = INFINITY, .high = -INFINITY};
     panel scale = {.top = TOP + LOSS_HEIGHT + GAP, .height = SCALE_HEIGHT, .low = INFINITY, .high = -INFINITY};
-    bool both = any_scaling(runs, count);
+    bool both = false;
+    for (size_t i = 0; i < count; i++) both |= scales(&runs[i]);
     const panel *lowest = both ? &scale : &loss;
     measure(runs, count, &loss, &scale);
     draw_head(&t, title, lowest->top + lowest->height + BOTTOM, &loss);
