@@ -13,7 +13,7 @@
 enum { MOST_GRAPHS = 64, MOST_META = 1024, HASH_DIGITS = 32 };
 static const size_t longest_text = (size_t)1 << 30;
 
-/* ---- storage ------------------------------------------------------------------------------------------------------ */
+/* ---- storage --------------------------------------------------------------------------------------------- */
 
 /* The type of a storage or graph input. */
 static ampc_status parse_declared_type(ir_parser *p, bool symbols, ir_type *out)
@@ -128,14 +128,15 @@ static ampc_status parse_storage(ir_parser *p, ir_storage_kind kind)
         s->data.kind = IR_DATA_ZERO;
         TRY(parse_data(p, s, bytes));
     } else if (s->data.kind != IR_DATA_SIDECAR) {
-        return FAIL_AT(p, &at, "'@%s' has no value (= zero, for example), and no line 'weights' says where it is", name);
+        return FAIL_AT(p, &at, "'@%s' has no value (= zero, for example), and no line 'weights' says where it is",
+                       name);
     }
     s->frozen = ir_take_word(p, "frozen");
     s->note = ir_take_note(p);
     return AMPC_OK;
 }
 
-/* ---- graphs and the head ------------------------------------------------------------------------------------------------------ */
+/* ---- graphs and the head --------------------------------------------------------------------------------- */
 
 static ampc_status parse_input(ir_parser *p)
 {
@@ -218,7 +219,8 @@ static ampc_status parse_source(ir_parser *p)
 static ampc_status parse_version(ir_parser *p)
 {
     int64_t version = 0;
-    if (!ir_take_word(p, IR_TEXT_HEAD)) return FAIL(p, "not the text of a module: it begins with '" IR_TEXT_HEAD " 1'");
+    if (!ir_take_word(p, IR_TEXT_HEAD))
+        return FAIL(p, "not the text of a module: it begins with '" IR_TEXT_HEAD " 1'");
     if (p->lex.token.kind != IR_TOKEN_NUMBER || !ir_int_parse(p->lex.token.text, &version) ||
         version != IR_TEXT_VERSION)
         return FAIL(p, "unknown version %s; this program reads version %d", ir_describe(p, &p->lex.token),
@@ -251,7 +253,7 @@ __attribute__((noinline)) static ampc_status parse_module(ir_parser *p, const ch
     return AMPC_OK;
 }
 
-/* ---- front door ------------------------------------------------------------------------------------------------------------------ */
+/* ---- front door ------------------------------------------------------------------------------------------ */
 
 /* parse_module under a guard for both arenas. */
 static ampc_status parse_guarded(ir_parser *p, const char *text, size_t length)
@@ -315,7 +317,8 @@ ampc_status ir_parse_file(const char *path, diag *d, ir_module **out)
     char *text = read_all(f, &length);
     int cause = errno;
     if (!standard) fclose(f);
-    if (!text) return diag_error(d, cause == ENOMEM ? AMPC_NO_MEMORY : AMPC_IO, DIAG_FILE(name), "%s", strerror(cause));
+    ampc_status failure = cause == ENOMEM ? AMPC_NO_MEMORY : AMPC_IO;
+    if (!text) return diag_error(d, failure, DIAG_FILE(name), "%s", strerror(cause));
     ampc_status status = ir_parse(text, length, name, d, out);
     free(text);
     return status;

@@ -15,7 +15,7 @@ void ir_repeat_message(void *user, diag_level level, const char *message)
     else if (level == DIAG_NOTE) diag_note(p->diag, DIAG_NOWHERE, "%s", message);
 }
 
-/* ---- attributes --------------------------------------------------------------------------------------------------------- */
+/* ---- attributes ------------------------------------------------------------------------------------------ */
 
 static ampc_status parse_int_list(ir_parser *p, ir_int_list *out)
 {
@@ -104,7 +104,7 @@ static ampc_status parse_attrs(ir_parser *p, ir_node *n)
 
 typedef VEC(ir_value *) value_list;
 
-/* ---- nodes ----------------------------------------------------------------------------------------------------------------- */
+/* ---- nodes ----------------------------------------------------------------------------------------------- */
 
 /* The value that a token names; *out is NULL for "_". */
 static ampc_status parse_operand(ir_parser *p, ir_value **out)

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-/* ---- errors ------------------------------------------------------------------------------------------------------- */
+/* ---- errors ---------------------------------------------------------------------------------------------- */
 
 diag_loc ir_place(const ir_parser *p, const ir_token *t)
 {
@@ -35,7 +35,7 @@ ampc_status ir_fail_expected(ir_parser *p, const char *what)
     return FAIL(p, "expected %s, found %s", what, ir_describe(p, t));
 }
 
-/* ---- single tokens --------------------------------------------------------------------------------------------------- */
+/* ---- single tokens --------------------------------------------------------------------------------------- */
 
 static bool is(const ir_parser *p, ir_token_kind kind, const char *text)
 {
@@ -99,7 +99,7 @@ const char *ir_take_note(ir_parser *p)
     return p->lex.note ? arena_strdup(p->module->arena, p->lex.note) : NULL;
 }
 
-/* ---- types -------------------------------------------------------------------------------------------------------------- */
+/* ---- types ----------------------------------------------------------------------------------------------- */
 
 /* "[N,784]": the current token is '['. */
 ampc_status ir_parse_dims(ir_parser *p, ir_int_list *out, size_t most)

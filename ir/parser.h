@@ -20,7 +20,7 @@ typedef struct ir_parser {
 
 typedef VEC(int64_t) ir_int_list;
 
-/* ---- parse_tokens.c: every function either takes what it names from the text, or reports and returns an error ----- */
+/* ---- parse_tokens.c: every function either takes what it names, or reports an error ---- */
 
 diag_loc ir_place(const ir_parser *p, const ir_token *t);
 #define FAIL_AT(p, token, ...) diag_error((p)->diag, AMPC_REJECTED, ir_place(p, token), __VA_ARGS__)
@@ -39,7 +39,7 @@ const char *ir_take_note(ir_parser *p);                             /* comment b
 ampc_status ir_parse_dims(ir_parser *p, ir_int_list *out, size_t most); /* "[N,784]" */
 ampc_status ir_parse_type(ir_parser *p, ir_type *out);              /* "f32[N,784]", or "_": no type */
 
-/* ---- parse_node.c ------------------------------------------------------------------------------------------------- */
+/* ---- parse_node.c ---------------------------------------------------------------------------------------- */
 
 void ir_repeat_message(void *user, diag_level level, const char *message); /* the sink of p->inner */
 ampc_status ir_parse_node(ir_parser *p);      /* the current token is the first result */

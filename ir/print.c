@@ -56,7 +56,7 @@ static void end_line(writer *w, const void *what)
     w->line_start = w->length;
 }
 
-/* ---- strings and names ---------------------------------------------------------------------------------------- */
+/* ---- strings and names ----------------------------------------------------------------------------------- */
 
 static void put_string(writer *w, const char *s)
 {
@@ -94,7 +94,7 @@ static void put_note(writer *w, const char *note)
     for (size_t i = 0; i < n; i++) put_bytes(w, (unsigned char)note[i] < ' ' ? " " : note + i, 1);
 }
 
-/* ---- types and attributes --------------------------------------------------------------------------------------- */
+/* ---- types and attributes -------------------------------------------------------------------------------- */
 
 static void put_dims(writer *w, const ir_dim *dims, int count)
 {
@@ -171,7 +171,7 @@ static void put_attrs(writer *w, const ir_node *n)
     if (*before == ',') put(w, "}");
 }
 
-/* ---- nodes ---------------------------------------------------------------------------------------------------------- */
+/* ---- nodes ----------------------------------------------------------------------------------------------- */
 
 static void put_operand(writer *w, const ir_value *v)
 {
@@ -304,7 +304,7 @@ static void put_graph(writer *w, const ir_graph *g)
     end_line(w, NULL);
 }
 
-/* ---- storage ---------------------------------------------------------------------------------------------------------- */
+/* ---- storage --------------------------------------------------------------------------------------------- */
 
 static void put_hex(writer *w, const unsigned char *bytes, size_t n)
 {
@@ -383,7 +383,7 @@ static void put_storage(writer *w)
     }
 }
 
-/* ---- module ------------------------------------------------------------------------------------------------------------- */
+/* ---- module ---------------------------------------------------------------------------------------------- */
 
 /* The model file of the first node that has one: nodes of a module come from one file. */
 static const char *source_of(const ir_module *m)

@@ -22,7 +22,7 @@ static inline const char *ir_message_text(const char *message)
     return found ? found + sizeof before - 1 : message;
 }
 
-/* ---- number.c: elements as text ------------------------------------------------------------------------------ */
+/* ---- number.c: elements as text -------------------------------------------------------------------------- */
 
 enum { IR_NUMBER_SIZE = 40 }; /* bytes that a printed number needs at most */
 
@@ -36,7 +36,7 @@ bool ir_int_parse(const char *text, int64_t *out);
 /* One element; false when the text is none, or an integer that the type cannot hold. */
 bool ir_element_parse(const char *text, ir_dtype t, void *p);
 
-/* ---- print.c -------------------------------------------------------------------------------------------------- */
+/* ---- print.c --------------------------------------------------------------------------------------------- */
 
 /* Which line (1-based) of the dump shows what: nodes, storage, graphs, in order of printing. */
 typedef struct ir_line {
@@ -52,7 +52,7 @@ typedef struct ir_dump {
 
 ir_dump ir_dump_make(const ir_module *m, arena *a);
 
-/* ---- lex.c: text -> tokens ------------------------------------------------------------------------------------- */
+/* ---- lex.c: text -> tokens ------------------------------------------------------------------------------- */
 
 typedef enum ir_token_kind {
     IR_TOKEN_END,

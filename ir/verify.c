@@ -1,8 +1,8 @@
 /* verify.c - the rules of the IR (docs/ir.md lists them): each pass runs, then this.
  *
  * One walk over every graph in list order checks ids, names, phases, arity, attributes, operands, and infers the types
- * anew (which includes the dtypes that slots allow); what it counts is then compared with the use lists. Stores are checked last, because the skip
- * rule needs all `skip` operands of the graph. Every violation is reported, under its line of the dump. */
+ * anew (which includes the dtypes that slots allow); what it counts is then compared with the use lists. Stores are
+ * checked last, because the skip rule needs all `skip` operands of the graph. Every violation is reported, under its line of the dump. */
 #include "ir/text.h"
 
 #include <stdarg.h>
@@ -24,7 +24,7 @@ typedef struct verifier {
     bool has_skip;
 } verifier;
 
-/* ---- reporting ------------------------------------------------------------------------------------------------------ */
+/* ---- reporting ------------------------------------------------------------------------------------------- */
 
 static diag_loc place(verifier *v, const void *what)
 {
@@ -55,7 +55,7 @@ static void inner_message(void *user, diag_level level, const char *message)
     if (level == DIAG_ERROR) bad(v, v->current, "%s", ir_message_text(message));
 }
 
-/* ---- names and ids ---------------------------------------------------------------------------------------------------- */
+/* ---- names and ids --------------------------------------------------------------------------------------- */
 
 static const char *spell(const char *name)
 {
@@ -86,7 +86,7 @@ static bool was_met(const verifier *v, const ir_value *value)
     return value->id < v->graph->value_ids && v->values[value->id] == value;
 }
 
-/* ---- types ---------------------------------------------------------------------------------------------------------------- */
+/* ---- types ----------------------------------------------------------------------------------------------- */
 
 static bool type_is_valid(const ir_type *t, bool symbols)
 {
@@ -113,7 +113,7 @@ static bool check_types(verifier *v, const ir_node *n)
     return good;
 }
 
-/* ---- nodes -------------------------------------------------------------------------------------------------------------------- */
+/* ---- nodes ----------------------------------------------------------------------------------------------- */
 
 static bool check_attr(verifier *v, const ir_slot *slot, const ir_attr *attr)
 {
@@ -232,7 +232,7 @@ static void check_node(verifier *v, const ir_node *n)
     v->has_skip = true;
 }
 
-/* ---- stores ---------------------------------------------------------------------------------------------------------------------- */
+/* ---- stores ---------------------------------------------------------------------------------------------- */
 
 /* State that advances although a step is skipped (the names are conventions of passes/passes.h). */
 static bool always_advances(const ir_storage *s)
@@ -267,7 +267,7 @@ static void check_store(verifier *v, const ir_node *n)
         bad(v, n, "a skipped step would change '@%s': store a select between its old value and the new one", s->name);
 }
 
-/* ---- use lists --------------------------------------------------------------------------------------------------------------------- */
+/* ---- use lists ------------------------------------------------------------------------------------------- */
 
 static void check_uses(verifier *v, const ir_value *value)
 {
@@ -286,7 +286,7 @@ static void check_uses(verifier *v, const ir_value *value)
         bad(v, what, "%u operands read '%s', its use list has %u", v->reads[value->id], spell(value->name), uses);
 }
 
-/* ---- graphs and storage ------------------------------------------------------------------------------------------------------------- */
+/* ---- graphs and storage ---------------------------------------------------------------------------------- */
 
 static bool list_is_linked(const ir_graph *g)
 {
@@ -374,7 +374,7 @@ static void check_module(verifier *v)
     for (size_t i = 0; i < m->graphs.count; i++) check_graph(v, m->graphs.items[i]);
 }
 
-/* ---- front door ------------------------------------------------------------------------------------------------------------------------ */
+/* ---- front door ------------------------------------------------------------------------------------------ */
 
 __attribute__((noinline)) static ampc_status run(verifier *v)
 {

@@ -43,7 +43,7 @@ static int teardown(void **state)
     return 0;
 }
 
-/* ---- numbers --------------------------------------------------------------------------------------------------- */
+/* ---- numbers --------------------------------------------------------------------------------------------- */
 
 static void test_float_texts(void **state)
 {
@@ -105,8 +105,10 @@ static void test_random_doubles(void **state)
 static void test_numbers_refused(void **state)
 {
     (void)state;
-    static const char *const floats[] = {"", "-", "1e", "0x10", "1e999", "nan(1)", "infinity", " 1", "1 ", "1.2.3", "+inf"};
-    static const char *const ints[] = {"", "-", "1.0", "9223372036854775808", "-9223372036854775809", "+1", "0x1", "1e3"};
+    static const char *const floats[] = {"", "-", "1e", "0x10", "1e999", "nan(1)", "infinity",
+                                        " 1", "1 ", "1.2.3", "+inf"};
+    static const char *const ints[] = {"", "-", "1.0", "9223372036854775808",
+                                      "-9223372036854775809", "+1", "0x1", "1e3"};
     double d;
     int64_t n;
     for (size_t i = 0; i < sizeof floats / sizeof *floats; i++) assert_false(ir_float_parse(floats[i], &d));
@@ -114,7 +116,7 @@ static void test_numbers_refused(void **state)
     assert_true(ir_int_parse("-9223372036854775808", &n) && n == INT64_MIN);
 }
 
-/* ---- printing -------------------------------------------------------------------------------------------------------- */
+/* ---- printing -------------------------------------------------------------------------------------------- */
 
 /* The module's text, after checking that it parses to itself. */
 static const char *text_of(fixture *f)
@@ -173,7 +175,7 @@ static void test_locations(void **state)
     ir_module_free(m);
 }
 
-/* ---- parsing ---------------------------------------------------------------------------------------------------------- */
+/* ---- parsing --------------------------------------------------------------------------------------------- */
 
 static void test_hostile(void **state)
 {
