@@ -1,0 +1,160 @@
+/* batch_norm_body.h - template over REAL, included by batch_norm.c: one group of channels. */
+
+typedef REAL R(panel)[TOGETHER * CPU_TILE];
+
+/* The piece's elements of channels [first, first + channels), channel after channel. */
+static const REAL *R(load)(const k_view *v, const layout *l, const piece *p, int64_t first,
+                           int64_t channels, REAL *panel)
+{
+    ir_dtype carrier = cpu_carrier(v->dtype);
+    if (l->together == 1)
+        return cpu_tile_load(v, element(l, p, 0, first), p->count, carrier, panel);
+    for (int64_t r = 0; r < p->rows; r++) {
+        cpu_tile scratch;
+        const REAL *from = cpu_tile_load(v, element(l, p, r, first), channels * l->size, carrier,
+                                         &scratch);
+        for (int64_t c = 0; c < channels; c++)
+            for (int64_t s = 0; s < l->size; s++) panel[c * p->count + r * l->size + s] = *from++;
+    }
+    return panel;
+}
+
+static REAL *R(target)(const k_view *v, const layout *l, const piece *p, int64_t first, REAL *panel)
+{
+    return l->together == 1
+               ? cpu_tile_target(v, element(l, p, 0, first), cpu_carrier(v->dtype), panel)
+               : panel;
+}
+
+static void R(store)(const k_view *v, const layout *l, const piece *p, int64_t first,
+                     int64_t channels, const REAL *values)
+{
+    ir_dtype carrier = cpu_carrier(v->dtype);
+    if (l->together == 1) {
+        cpu_tile_store(v, element(l, p, 0, first), p->count, carrier, values);
+        return;
+    }
+    for (int64_t r = 0; r < p->rows; r++) {
+        REAL row[TOGETHER * SMALL], *to = row;
+        for (int64_t c = 0; c < channels; c++)
+            for (int64_t s = 0; s < l->size; s++) *to++ = values[c * p->count + r * l->size + s];
+        cpu_tile_store(v, element(l, p, r, first), channels * l->size, carrier, row);
+    }
+}
+
+/* Mean and population variance of each channel. */
+static void R(statistics)(const k_view *x, const layout *l, int64_t first, int64_t channels,
+                          double *mean, double *variance)
+{
+    double seen = 0, deviations[TOGETHER] = {0};
+    for (int64_t c = 0; c < channels; c++) mean[c] = 0;
+    for (int64_t i = 0; i < l->pieces; i++) {
+        R(panel) panel;
+        const piece p = piece_of(l, i);
+        const REAL *values = R(load)(x, l, &p, first, channels, panel);
+        double n = (double)p.count;
+        for (int64_t c = 0; c < channels; c++) {
+            const REAL *v = values + c * p.count;
+            double own = R(lanes_sum)(v, p.count) / n, delta = own - mean[c];
+            double off = own - (double)(REAL)own; /* the squares are about the rounded mean */
+            mean[c] += delta * n / (seen + n);
+            deviations[c] += R(lanes_squares)(v, (REAL)own, p.count) - off * off * n +
+                             delta * delta * seen * n / (seen + n);
+        }
+        seen += n;
+    }
+    for (int64_t c = 0; c < channels; c++)
+        variance[c] = l->count ? deviations[c] / (double)l->count : 0;
+}
+
+CPU_CLONES static void R(affine)(const REAL *x, REAL mean, REAL factor, REAL bias, REAL *y,
+                                 int64_t n)
+{
+    CPU_SIMD for (int64_t i = 0; i < n; i++) y[i] = (x[i] - mean) * factor + bias;
+}
+
+static void R(normalise)(const k_args *args, const layout *l, int64_t group)
+{
+    const k_view *in = args->in;
+    const double eps = args->attr[IR_ATTR(batch_norm, eps)].f;
+    const double momentum = args->attr[IR_ATTR(batch_norm, momentum)].f;
+    const bool training = args->attr[IR_ATTR(batch_norm, training)].i;
+    int64_t first = group * l->together, channels = k_min(l->together, l->channels - first);
+    double mean[TOGETHER], variance[TOGETHER];
+    REAL factor[TOGETHER], bias[TOGETHER];
+    if (training) R(statistics)(&in[0], l, first, channels, mean, variance);
+    for (int64_t c = 0; c < channels; c++) {
+        double old_mean = number(&in[3], first + c), old_variance = number(&in[4], first + c);
+        double keep = training ? momentum : 1;
+        if (!training) mean[c] = old_mean, variance[c] = old_variance;
+        double rstd = 1 / sqrt(variance[c] + eps);
+        factor[c] = (REAL)(rstd * number(&in[1], first + c));
+        bias[c] = (REAL)number(&in[2], first + c);
+        store_number(result(args, 1), first + c,
+                     keep == 1 ? old_mean : old_mean * keep + mean[c] * (1 - keep));
+        store_number(result(args, 2), first + c,
+                     keep == 1 ? old_variance : old_variance * keep + variance[c] * (1 - keep));
+        store_number(result(args, 3), first + c, mean[c]);
+        store_number(result(args, 4), first + c, rstd);
+    }
+    for (int64_t i = 0; i < l->pieces && cpu_wanted(&args->out[0]); i++) {
+        R(panel) from, to;
+        const piece p = piece_of(l, i);
+        const REAL *x = R(load)(&in[0], l, &p, first, channels, from);
+        REAL *y = R(target)(&args->out[0], l, &p, first, to);
+        for (int64_t c = 0; c < channels; c++)
+            R(affine)(x + c * p.count, (REAL)mean[c], factor[c], bias[c], y + c * p.count, p.count);
+        R(store)(&args->out[0], l, &p, first, channels, y);
+    }
+}
+
+CPU_CLONES static void R(combine)(const REAL *dy, const REAL *x, REAL mean, REAL a, REAL b, REAL d,
+                                  REAL *dx, int64_t n)
+{
+    CPU_SIMD for (int64_t i = 0; i < n; i++) dx[i] = a * dy[i] - (b + d * (x[i] - mean));
+}
+
+/* With h the normalised x: dscale = sum(dy h), dbias = sum(dy), and in training
+ * dx = scale rstd (dy - dbias / n - h dscale / n); else scale rstd dy. */
+static void R(slope)(const k_args *args, const layout *l, int64_t group)
+{
+    const k_view *dy = &args->in[0], *x = &args->in[1], *scale = &args->in[2];
+    const bool training = args->attr[IR_ATTR(batch_norm_grad, training)].i;
+    int64_t first = group * l->together, channels = k_min(l->together, l->channels - first);
+    double mean[TOGETHER], rstd[TOGETHER], dscale[TOGETHER] = {0}, dbias[TOGETHER] = {0};
+    REAL a[TOGETHER], b[TOGETHER], d[TOGETHER];
+    R(panel) one, two, three;
+    for (int64_t c = 0; c < channels; c++) {
+        mean[c] = number(&args->in[3], first + c);
+        rstd[c] = number(&args->in[4], first + c);
+    }
+    for (int64_t i = 0; i < l->pieces; i++) {
+        const piece p = piece_of(l, i);
+        const REAL *g = R(load)(dy, l, &p, first, channels, one),
+                   *v = R(load)(x, l, &p, first, channels, two);
+        for (int64_t c = 0; c < channels; c++) {
+            dbias[c] += R(lanes_sum)(g + c * p.count, p.count);
+            dscale[c] += R(lanes_dot_centred)(g + c * p.count, v + c * p.count, (REAL)mean[c],
+                                              p.count) *
+                         rstd[c];
+        }
+    }
+    for (int64_t c = 0; c < channels; c++) {
+        double factor = number(scale, first + c) * rstd[c], n = (double)l->count;
+        a[c] = (REAL)factor;
+        b[c] = (REAL)(training ? factor * dbias[c] / n : 0);
+        d[c] = (REAL)(training ? factor * dscale[c] * rstd[c] / n : 0);
+        store_number(result(args, 1), first + c, dscale[c]);
+        store_number(result(args, 2), first + c, dbias[c]);
+    }
+    for (int64_t i = 0; i < l->pieces && cpu_wanted(&args->out[0]); i++) {
+        const piece p = piece_of(l, i);
+        const REAL *g = R(load)(dy, l, &p, first, channels, one),
+                   *v = R(load)(x, l, &p, first, channels, two);
+        REAL *dx = R(target)(&args->out[0], l, &p, first, three);
+        for (int64_t c = 0; c < channels; c++) R(combine)
+        (g + c * p.count, v + c * p.count, (REAL)mean[c], a[c], b[c], d[c], dx + c * p.count,
+         p.count);
+        R(store)(&args->out[0], l, &p, first, channels, dx);
+    }
+}

@@ -1,0 +1,157 @@
+/* cpu.h - what the CPU kernels share: their table, tiles, carriers, strided walks, errors.
+ *
+ * Storage may be any dtype; arithmetic is in a *carrier* type: float, double (f64 views) or
+ * int64_t (integers and bool). A kernel reads a tile of a view into the carrier, computes, and
+ * stores the tile; the tile is small enough to stay in the first-level cache, so the conversions
+ * cost no memory traffic, and no loop exists per dtype. */
+#ifndef AMPC_CPU_H
+#define AMPC_CPU_H
+
+#include "kernels/kernel.h"
+
+/* cpu_WORD for each word of the kernel column; table.c refers to all of them. */
+#define OP(name, amp, traits, infer, grad, kernel) extern const k_kernel cpu_##kernel;
+#define END
+#define IN(name, type)
+#define OPT(name, type)
+#define INS(name, type)
+#define OUT(name, type)
+#define OUTS(name, type)
+#define INT(name, value)
+#define INTS(name)
+#define FLOAT(name, value)
+#define BOOL(name, value)
+#define DTYPE(name, value)
+#define STR(name, value)
+#define DIMS(name)
+#include "ir/ops.def"
+
+/* Leaf loops are compiled for several instruction sets and chosen when the program is loaded. All
+ * clones give the same bits: they contain no reductions that the compiler may reorder and no
+ * contraction. */
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
+#define CPU_CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
+#else
+#define CPU_CLONES
+#endif
+#define CPU_INLINE static inline __attribute__((always_inline))
+
+/* Iterations are independent, also when the result is written over an operand at the same
+ * position. */
+#define CPU_SIMD _Pragma("omp simd")
+
+enum {
+    CPU_TILE = 512,    /* elements */
+    CPU_SERIAL = 32768 /* loops over fewer elements than this run on one thread */
+};
+
+/* Scratch for a tile of any carrier. */
+typedef union cpu_tile {
+    float f32[CPU_TILE];
+    double f64[CPU_TILE];
+    int64_t i64[CPU_TILE];
+} cpu_tile;
+
+/* Threads for a loop that touches `elements` elements. */
+static inline int cpu_threads(const k_context *ctx, int64_t elements)
+{
+    return elements < CPU_SERIAL ? 1 : ctx->threads;
+}
+
+static inline int64_t k_min(int64_t a, int64_t b) { return a < b ? a : b; }
+static inline int64_t k_max(int64_t a, int64_t b) { return a > b ? a : b; }
+static inline int64_t cpu_ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+/* Writes the reason into ctx->error and returns the status. */
+ampc_status cpu_fail(const k_context *ctx, ampc_status status, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+static inline bool cpu_wanted(const k_view *v) { return k_present(v) && v->data; }
+
+/* Type of the arithmetic on values of dtype t: f32, f64 or i64. */
+static inline ir_dtype cpu_carrier(ir_dtype t)
+{
+    return t == IR_f64 ? IR_f64 : ir_dtype_is_float(t) ? IR_f32 : IR_i64;
+}
+
+static inline void *cpu_at(const k_view *v, int64_t element)
+{
+    return (char *)v->data + element * (int64_t)ir_dtype_size(v->dtype);
+}
+
+/* ---- cast.c ---- */
+
+/* Like ir_convert, with the same results, faster. src and dst are equal or do not overlap. */
+void cpu_convert(ir_dtype to, void *dst, ir_dtype from, const void *src, int64_t n);
+/* Elements [first, first + n) of v in the carrier: `scratch` filled, or v itself when it has that
+ * type. */
+const void *cpu_tile_load(const k_view *v, int64_t first, int64_t n, ir_dtype carrier,
+                          void *scratch);
+/* Where to compute elements [first, ...) of v in the carrier: v itself or `scratch`; then
+ * cpu_tile_store. */
+void *cpu_tile_target(const k_view *v, int64_t first, ir_dtype carrier, void *scratch);
+void cpu_tile_store(const k_view *v, int64_t first, int64_t n, ir_dtype carrier,
+                    const void *values);
+/* First element of v as a number; `absent` when v is. */
+double cpu_scalar(const k_view *v, double absent);
+
+/* ---- walk.c: strided copies --------------------------------------------------------------------------------------
+ * A walk visits an index space row major; each operand has a stride (in elements) per dimension: 0 where it is
+ * broadcast, negative where it is reversed. Adjacent dimensions are merged where both strides allow it. */
+typedef struct cpu_walk {
+    int rank; /* >= 1 after cpu_walk_init */
+    int64_t dims[IR_MAX_RANK], src[IR_MAX_RANK], dst[IR_MAX_RANK];
+} cpu_walk;
+
+cpu_walk cpu_walk_make(int rank, const int64_t *dims, const int64_t *dst, const int64_t *src);
+/* The walk that reads v broadcast to the shape of `to` (NumPy rules). */
+cpu_walk cpu_walk_broadcast(const k_view *v, const k_view *to);
+/* Copies positions [first, first + n) of the index space; the first goes to dst itself. */
+void cpu_walk_gather(const cpu_walk *w, size_t size, const void *src, int64_t first, int64_t n,
+                     void *dst);
+/* Copies the whole index space, in parallel; no two positions share a destination. */
+void cpu_walk_copy(const cpu_walk *w, size_t size, const void *src, void *dst,
+                   const k_context *ctx);
+void cpu_dense_strides(int rank, const int64_t *dims, int64_t *strides);
+
+/* ---- lanes.c: vector loops over contiguous carriers -------------------------------------------------------------------
+ * A tile is summed in 32 lanes of the carrier's type, the lanes pairwise, the tiles in f64: a fixed order, with the
+ * error of a pairwise sum. lanes_NAME_float and lanes_NAME_double. */
+#define LANES_FUNCTIONS(T)                                                                         \
+    double lanes_sum_##T(const T *x, int64_t n);                                                   \
+    double lanes_dot_##T(const T *x, const T *y, int64_t n);                                       \
+    double lanes_squares_##T(const T *x, T mean, int64_t n); /* sum of (x - mean)^2 */             \
+    double lanes_dot_centred_##T(const T *x, const T *y, T mean, int64_t n); /* of x (y - mean) */ \
+    T lanes_max_##T(const T *x, int64_t n);                      /* -infinity when empty */        \
+    void lanes_exp_##T(const T *x, T shift, T *y, int64_t n);    /* y = exp(x - shift) */          \
+    void lanes_shift_##T(const T *x, T a, T b, T *y, int64_t n); /* y = x - a - b */
+LANES_FUNCTIONS(float)
+LANES_FUNCTIONS(double)
+uint64_t lanes_sum_uint64_t(const uint64_t *x, int64_t n); /* wraps */
+
+/* ---- rows.c: the vectors along one axis ----------------------------------------------------------------------------
+ * A view [outer, length, inner] has outer * inner rows of `length` elements; row r is (r / inner, :, r % inner).
+ * Interleaved rows (inner > 1) are handled in blocks, so that whole cache lines are read. */
+typedef struct cpu_rows {
+    int64_t outer, length, inner;
+    int64_t blocks, per_outer; /* blocks in all, blocks per outer index */
+} cpu_rows;
+
+enum { CPU_ROW_BLOCK = 16 }; /* most rows in a block */
+
+cpu_rows cpu_rows_of(const k_view *v, int64_t axis);
+/* Carriers that a block of rows needs as scratch. */
+int64_t cpu_rows_scratch(const cpu_rows *s);
+/* Rows of block b: *first and how many. */
+int64_t cpu_rows_block(const cpu_rows *s, int64_t b, int64_t *first);
+/* `count` rows from `first` on in the carrier, one after the other: `scratch` filled, or v
+ * itself. */
+const void *cpu_rows_load(const k_view *v, const cpu_rows *s, int64_t first, int64_t count,
+                          ir_dtype carrier, void *scratch);
+/* Where to compute the rows; then cpu_rows_store. */
+void *cpu_rows_target(const k_view *v, const cpu_rows *s, int64_t first, ir_dtype carrier,
+                      void *scratch);
+void cpu_rows_store(const k_view *v, const cpu_rows *s, int64_t first, int64_t count,
+                    ir_dtype carrier, const void *values);
+
+#endif

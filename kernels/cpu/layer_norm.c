@@ -1,0 +1,149 @@
+/* layer_norm.c - normalisation over the last axes, and its gradient.
+ *
+ * x is rows of `length` elements. Mean and variance come from two passes over a row in cache. The
+ * gradients of scale and bias are sums over rows: rows form groups whose number depends on shapes
+ * alone; each group adds in f64. */
+#include "kernels/cpu/cpu.h"
+#include "kernels/real.h"
+
+#include <math.h>
+#include <omp.h>
+
+typedef struct shape {
+    int64_t rows, length, groups;
+    ir_dtype carrier;
+    size_t buffer; /* bytes of one row in the carrier */
+} shape;
+
+enum { GROUPS = 16 };
+
+static shape shape_of(const k_view *x, int64_t axis)
+{
+    shape s = {.rows = 1, .length = 1, .carrier = cpu_carrier(x->dtype)};
+    int first = (int)(axis < 0 ? axis + x->rank : axis);
+    for (int i = 0; i < x->rank; i++) *(i < first ? &s.rows : &s.length) *= x->dims[i];
+    s.groups = s.rows * s.length < CPU_SERIAL ? 1 : k_min(GROUPS, s.rows);
+    s.buffer = ((size_t)s.length * ir_dtype_size(s.carrier) + 63) / 64 * 64;
+    return s;
+}
+
+/* A vector of the last axes in the carrier, converted to `buffer` when needed; NULL when absent. */
+static const void *vector(const k_view *v, const shape *s, void *buffer)
+{
+    return k_present(v) ? cpu_tile_load(v, 0, s->length, s->carrier, buffer) : NULL;
+}
+
+static void store_number(const k_view *v, int64_t i, double value)
+{
+    if (cpu_wanted(v)) cpu_tile_store(v, i, 1, IR_f64, &value);
+}
+
+#define REAL float
+#include "kernels/cpu/layer_norm_body.h"
+#undef REAL
+#define REAL double
+#include "kernels/cpu/layer_norm_body.h"
+#undef REAL
+
+/* Workspace: scale, bias, then two rows per thread. */
+static ampc_status layer_norm_prepare(const k_args *args, void **state, size_t *workspace)
+{
+    (void)state;
+    shape s = shape_of(&args->in[0], args->attr[IR_ATTR(layer_norm, axis)].i);
+    *workspace = (2 + 2 * (size_t)args->ctx->threads) * s.buffer;
+    return AMPC_OK;
+}
+
+static ampc_status layer_norm_run(const k_args *args)
+{
+    static const k_view none = {.dtype = IR_NO_DTYPE};
+    const k_view *x = &args->in[0], *y = &args->out[0],
+                 *mean = args->n_out > 1 ? &args->out[1] : &none;
+    const k_view *rstd = args->n_out > 2 ? &args->out[2] : &none;
+    const shape s = shape_of(x, args->attr[IR_ATTR(layer_norm, axis)].i);
+    const double eps = args->attr[IR_ATTR(layer_norm, eps)].f;
+    char *space = args->workspace;
+    const void *scale = vector(&args->in[1], &s, space);
+    const void *bias = args->n_in > 2 ? vector(&args->in[2], &s, space + s.buffer) : NULL;
+    if (s.length == 0) return AMPC_OK;
+#pragma omp parallel for num_threads(cpu_threads(args->ctx, s.rows *s.length)) schedule(static)
+    for (int64_t r = 0; r < s.rows; r++) {
+        char *buffer = space + (size_t)(2 + 2 * omp_get_thread_num()) * s.buffer;
+        const void *row = cpu_tile_load(x, r * s.length, s.length, s.carrier, buffer);
+        void *to = cpu_tile_target(y, r * s.length, s.carrier, buffer + s.buffer);
+        double m, d;
+        if (s.carrier == IR_f64)
+            normalise_double(row, scale, bias, eps, to, s.length, &m, &d);
+        else
+            normalise_float(row, scale, bias, eps, to, s.length, &m, &d);
+        cpu_tile_store(y, r * s.length, s.length, s.carrier, to);
+        store_number(mean, r, m);
+        store_number(rstd, r, d);
+    }
+    return AMPC_OK;
+}
+
+/* Workspace: scale, three rows per thread, then two f64 sums per group. */
+static ampc_status layer_norm_grad_prepare(const k_args *args, void **state, size_t *workspace)
+{
+    (void)state;
+    shape s = shape_of(&args->in[0], args->attr[IR_ATTR(layer_norm_grad, axis)].i);
+    *workspace = (1 + 3 * (size_t)args->ctx->threads) * s.buffer +
+                 (size_t)(s.groups * 2 * s.length) * sizeof(double);
+    return AMPC_OK;
+}
+
+/* Sum over groups of the vectors at `sums`, [groups, 2, length], into v. */
+static void store_sums(const k_view *v, const shape *s, double *sums)
+{
+    if (!cpu_wanted(v)) return;
+    for (int64_t g = 1; g < s->groups; g++)
+        for (int64_t j = 0; j < s->length; j++) sums[j] += sums[g * 2 * s->length + j];
+    cpu_tile_store(v, 0, s->length, IR_f64, sums);
+}
+
+static void grad_rows(const k_args *args, const shape *s, int64_t low, int64_t high,
+                      const void *scale, char *buffer, double *sums)
+{
+    const k_view *dy = &args->in[0], *x = &args->in[1], *dx = &args->out[0];
+    const k_view *mean = &args->in[IR_IN(layer_norm_grad, mean)],
+                 *rstd = &args->in[IR_IN(layer_norm_grad, rstd)];
+    for (int64_t r = low; r < high; r++) {
+        int64_t at = r * s->length;
+        const void *g = cpu_tile_load(dy, at, s->length, s->carrier, buffer);
+        const void *row = cpu_tile_load(x, at, s->length, s->carrier, buffer + s->buffer);
+        bool wanted = cpu_wanted(dx);
+        void *spare = buffer + 2 * s->buffer,
+             *to = wanted ? cpu_tile_target(dx, at, s->carrier, spare) : spare;
+        double m = ir_load_f64(mean->dtype, cpu_at(mean, r)),
+               d = ir_load_f64(rstd->dtype, cpu_at(rstd, r));
+        if (s->carrier == IR_f64)
+            slope_double(g, row, scale, m, d, to, s->length, sums);
+        else
+            slope_float(g, row, scale, (float)m, (float)d, to, s->length, sums);
+        if (wanted) cpu_tile_store(dx, at, s->length, s->carrier, to);
+    }
+}
+
+static ampc_status layer_norm_grad_run(const k_args *args)
+{
+    const shape s = shape_of(&args->in[0], args->attr[IR_ATTR(layer_norm_grad, axis)].i);
+    char *space = args->workspace;
+    double *sums = (double *)(space + (1 + 3 * (size_t)args->ctx->threads) * s.buffer);
+    const void *scale = vector(&args->in[IR_IN(layer_norm_grad, scale)], &s, space);
+    if (s.length == 0) return AMPC_OK;
+#pragma omp parallel for num_threads(cpu_threads(args->ctx, s.rows *s.length)) schedule(static)
+    for (int64_t g = 0; g < s.groups; g++) {
+        double *own = sums + g * 2 * s.length;
+        memset(own, 0, (size_t)(2 * s.length) * sizeof(double));
+        grad_rows(args, &s, s.rows * g / s.groups, s.rows * (g + 1) / s.groups, scale,
+                  space + (size_t)(1 + 3 * omp_get_thread_num()) * s.buffer, own);
+    }
+    if (args->n_out > 1) store_sums(&args->out[1], &s, sums);
+    if (args->n_out > 2) store_sums(&args->out[2], &s, sums + s.length);
+    return AMPC_OK;
+}
+
+const k_kernel cpu_layer_norm = {"layer_norm", layer_norm_prepare, layer_norm_run, NULL};
+const k_kernel cpu_layer_norm_grad = {"layer_norm_grad", layer_norm_grad_prepare,
+                                      layer_norm_grad_run, NULL};

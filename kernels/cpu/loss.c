@@ -1,0 +1,307 @@
+/* loss.c - softmax cross entropy and negative log likelihood on class labels, and their
+ * gradients.
+ *
+ * x [N,C,...] has one row of C classes per item; the row's label picks the class. Item losses and
+ * weights are kept in f64 in workspace and added pairwise in order, so the result depends on
+ * shapes alone. An ignored item has weight 0. */
+#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/math.h"
+#include "kernels/real.h"
+
+#include <omp.h>
+
+typedef enum reduction { NONE, SUM, MEAN } reduction;
+
+typedef struct problem {
+    const k_view *label, *weight; /* weight: NULL when absent */
+    cpu_rows rows;
+    int64_t items, ignore;
+    reduction reduction;
+    ir_dtype carrier;
+} problem;
+
+/* The ops share their attributes; x and the weight are at different places. */
+_Static_assert(IR_ATTR(softmax_cross_entropy, ignore_index) == 0 &&
+                   IR_ATTR(nll_loss, ignore_index) == 0 &&
+                   IR_ATTR(softmax_cross_entropy_grad, ignore_index) == 0 &&
+                   IR_ATTR(nll_loss_grad, ignore_index) == 0,
+               "one driver");
+
+static problem problem_of(const k_args *args, int x, int label, int weight)
+{
+    const char *how = args->attr[1].s;
+    problem p = {
+        .label = &args->in[label], .rows = cpu_rows_of(&args->in[x], 1), .ignore = args->attr[0].i};
+    if (weight < args->n_in && k_present(&args->in[weight])) p.weight = &args->in[weight];
+    p.items = p.rows.outer * p.rows.inner;
+    p.reduction = strcmp(how, "none") == 0 ? NONE : strcmp(how, "sum") == 0 ? SUM : MEAN;
+    p.carrier = cpu_carrier(args->in[x].dtype);
+    return p;
+}
+
+static int64_t label_of(const problem *p, int64_t item)
+{
+    return p->label->dtype == IR_i64 ? ((const int64_t *)p->label->data)[item]
+                                     : ir_load_i64(p->label->dtype, cpu_at(p->label, item));
+}
+
+static ampc_status check_labels(const k_args *args, const problem *p)
+{
+    for (int64_t i = 0; i < p->items; i++) {
+        int64_t label = label_of(p, i);
+        if (label == p->ignore || (label >= 0 && label < p->rows.length)) continue;
+        return cpu_fail(args->ctx, AMPC_REJECTED,
+                        "label %lld at position %lld is outside of [0,%lld)", (long long)label,
+                        (long long)i, (long long)p->rows.length);
+    }
+    return AMPC_OK;
+}
+
+/* 0 for an ignored item. */
+static double weight_of(const problem *p, int64_t label)
+{
+    if (label == p->ignore) return 0;
+    return p->weight ? ir_load_f64(p->weight->dtype, cpu_at(p->weight, label)) : 1;
+}
+
+static size_t buffer_bytes(const problem *p)
+{
+    return ((size_t)cpu_rows_scratch(&p->rows) * ir_dtype_size(p->carrier) + 63) / 64 * 64;
+}
+
+static size_t item_bytes(const problem *p)
+{
+    return ((size_t)p->items * sizeof(double) + 63) / 64 * 64;
+}
+
+static double *item_losses(const k_args *args) { return args->workspace; }
+
+static char *thread_buffer(const k_args *args, const problem *p)
+{
+    return (char *)args->workspace + item_bytes(p) +
+           (size_t)omp_get_thread_num() * 2 * buffer_bytes(p);
+}
+
+static ampc_status prepare_workspace(const k_args *args, const problem *p, size_t *workspace)
+{
+    *workspace = item_bytes(p) + (size_t)args->ctx->threads * 2 * buffer_bytes(p);
+    return AMPC_OK;
+}
+
+static double total_weight(const problem *p)
+{
+    double sum = 0;
+    for (int64_t i = 0; i < p->items; i++) sum += weight_of(p, label_of(p, i));
+    return sum;
+}
+
+/* Item losses (weighted) to the result. */
+static void reduce_items(const problem *p, const double *losses, const k_view *loss)
+{
+    if (!cpu_wanted(loss)) return;
+    if (p->reduction == NONE) {
+        cpu_tile_store(loss, 0, p->items, IR_f64, losses);
+        return;
+    }
+    double sum = lanes_sum_double(losses, p->items);
+    if (p->reduction == MEAN) sum /= total_weight(p);
+    cpu_tile_store(loss, 0, 1, IR_f64, &sum);
+}
+
+/* The factor of item i's gradient. */
+static double item_slope(const problem *p, const k_view *dloss, double scale, int64_t i)
+{
+    double w = weight_of(p, label_of(p, i));
+    if (w == 0) return 0;
+    return w * (p->reduction == NONE ? ir_load_f64(dloss->dtype, cpu_at(dloss, i)) : scale);
+}
+
+/* dloss, divided by the total weight for a mean; unused for `none`. */
+static double common_slope(const problem *p, const k_view *dloss)
+{
+    if (p->reduction == NONE) return 0;
+    double d = cpu_scalar(dloss, 0);
+    return p->reduction == MEAN ? d / total_weight(p) : d;
+}
+
+#define REAL float
+#include "kernels/cpu/loss_body.h"
+#undef REAL
+#define REAL double
+#include "kernels/cpu/loss_body.h"
+#undef REAL
+
+static void put(void *values, ir_dtype carrier, int64_t i, double v)
+{
+    if (carrier == IR_f64)
+        ((double *)values)[i] = v;
+    else
+        ((float *)values)[i] = (float)v;
+}
+
+/* ---- softmax cross entropy ---- */
+
+static problem cross_entropy(const k_args *args)
+{
+    return problem_of(args, IR_IN(softmax_cross_entropy, x), IR_IN(softmax_cross_entropy, label),
+                      IR_IN(softmax_cross_entropy, weight));
+}
+
+static ampc_status cross_entropy_prepare(const k_args *args, void **state, size_t *workspace)
+{
+    (void)state;
+    problem p = cross_entropy(args);
+    return prepare_workspace(args, &p, workspace);
+}
+
+static const k_view *result(const k_args *args, int i)
+{
+    static const k_view none = {.dtype = IR_NO_DTYPE};
+    return i < args->n_out ? &args->out[i] : &none;
+}
+
+static ampc_status cross_entropy_run(const k_args *args)
+{
+    const problem p = cross_entropy(args);
+    const k_view *x = &args->in[0], *lse = result(args, IR_OUT(softmax_cross_entropy, lse));
+    const k_view *log_prob = result(args, IR_OUT(softmax_cross_entropy, log_prob));
+    ampc_status status = check_labels(args, &p);
+    if (status) return status;
+    double *losses = item_losses(args);
+    int64_t stride = p.rows.length * (int64_t)ir_dtype_size(p.carrier),
+            blocks = p.items ? p.rows.blocks : 0;
+#pragma omp parallel for num_threads(cpu_threads(args->ctx, k_count(x))) schedule(static)
+    for (int64_t block = 0; block < blocks; block++) {
+        char *buffer = thread_buffer(args, &p), *spare = buffer + buffer_bytes(&p);
+        int64_t first, n = cpu_rows_block(&p.rows, block, &first);
+        const char *a = cpu_rows_load(x, &p.rows, first, n, p.carrier, buffer);
+        for (int64_t r = 0; r < n; r++) {
+            int64_t item = first + r, label = label_of(&p, item);
+            double w = weight_of(&p, label), at_label = 0, e;
+            int64_t picked = label == p.ignore ? -1 : label;
+            if (p.carrier == IR_f64)
+                e = log_prob_row_double((const double *)(a + r * stride),
+                                        (double *)(spare + r * stride), p.rows.length, picked,
+                                        &at_label);
+            else
+                e = log_prob_row_float((const float *)(a + r * stride),
+                                       (float *)(spare + r * stride), p.rows.length, picked,
+                                       &at_label);
+            losses[item] = picked < 0 ? 0 : -at_label * w;
+            if (cpu_wanted(lse)) cpu_tile_store(lse, item, 1, IR_f64, &e);
+        }
+        if (cpu_wanted(log_prob)) cpu_rows_store(log_prob, &p.rows, first, n, p.carrier, spare);
+    }
+    reduce_items(&p, losses, &args->out[0]);
+    return AMPC_OK;
+}
+
+static problem cross_entropy_slope(const k_args *args)
+{
+    return problem_of(args, IR_IN(softmax_cross_entropy_grad, x),
+                      IR_IN(softmax_cross_entropy_grad, label),
+                      IR_IN(softmax_cross_entropy_grad, weight));
+}
+
+static ampc_status cross_entropy_grad_prepare(const k_args *args, void **state, size_t *workspace)
+{
+    (void)state;
+    problem p = cross_entropy_slope(args);
+    return prepare_workspace(args, &p, workspace);
+}
+
+static ampc_status cross_entropy_grad_run(const k_args *args)
+{
+    const problem p = cross_entropy_slope(args);
+    const k_view *x = &args->in[IR_IN(softmax_cross_entropy_grad, x)], *dx = &args->out[0];
+    const k_view *lse = &args->in[IR_IN(softmax_cross_entropy_grad, lse)], *dloss = &args->in[0];
+    ampc_status status = check_labels(args, &p);
+    if (status) return status;
+    const double scale = common_slope(&p, dloss);
+    int64_t stride = p.rows.length * (int64_t)ir_dtype_size(p.carrier),
+            blocks = p.items ? p.rows.blocks : 0;
+#pragma omp parallel for num_threads(cpu_threads(args->ctx, k_count(x))) schedule(static)
+    for (int64_t block = 0; block < blocks; block++) {
+        char *buffer = thread_buffer(args, &p);
+        int64_t first, n = cpu_rows_block(&p.rows, block, &first);
+        const char *a = cpu_rows_load(x, &p.rows, first, n, p.carrier, buffer);
+        char *d = cpu_rows_target(dx, &p.rows, first, p.carrier, buffer + buffer_bytes(&p));
+        for (int64_t r = 0; r < n; r++) {
+            int64_t item = first + r, label = label_of(&p, item);
+            double slope = item_slope(&p, dloss, scale, item);
+            double e = ir_load_f64(lse->dtype, cpu_at(lse, item));
+            if (p.carrier == IR_f64)
+                slope_row_double((const double *)(a + r * stride), e, slope,
+                                 (double *)(d + r * stride), p.rows.length, label);
+            else
+                slope_row_float((const float *)(a + r * stride), (float)e, (float)slope,
+                                (float *)(d + r * stride), p.rows.length, label);
+        }
+        cpu_rows_store(dx, &p.rows, first, n, p.carrier, d);
+    }
+    return AMPC_OK;
+}
+
+/* ---- negative log likelihood ---- */
+
+static int64_t picked_element(const problem *p, int64_t item, int64_t label)
+{
+    return (item / p->rows.inner * p->rows.length + label) * p->rows.inner + item % p->rows.inner;
+}
+
+static problem nll(const k_args *args)
+{
+    return problem_of(args, IR_IN(nll_loss, x), IR_IN(nll_loss, label), IR_IN(nll_loss, weight));
+}
+
+static ampc_status nll_prepare(const k_args *args, void **state, size_t *workspace)
+{
+    (void)state;
+    problem p = nll(args);
+    *workspace = item_bytes(&p);
+    return AMPC_OK;
+}
+
+static ampc_status nll_run(const k_args *args)
+{
+    const problem p = nll(args);
+    const k_view *x = &args->in[0];
+    ampc_status status = check_labels(args, &p);
+    if (status) return status;
+    double *losses = item_losses(args);
+    for (int64_t i = 0; i < p.items; i++) {
+        int64_t label = label_of(&p, i);
+        losses[i] = label == p.ignore
+                        ? 0
+                        : -weight_of(&p, label) *
+                              ir_load_f64(x->dtype, cpu_at(x, picked_element(&p, i, label)));
+    }
+    reduce_items(&p, losses, &args->out[0]);
+    return AMPC_OK;
+}
+
+static ampc_status nll_grad_run(const k_args *args)
+{
+    const problem p = problem_of(args, IR_IN(nll_loss_grad, x), IR_IN(nll_loss_grad, label),
+                                 IR_IN(nll_loss_grad, weight));
+    const k_view *dx = &args->out[0], *dloss = &args->in[0];
+    ampc_status status = check_labels(args, &p);
+    if (status) return status;
+    const double scale = common_slope(&p, dloss);
+    if (k_count(dx)) memset(dx->data, 0, k_bytes(dx));
+    for (int64_t i = 0; i < p.items; i++) {
+        int64_t label = label_of(&p, i);
+        if (label == p.ignore) continue;
+        double value;
+        put(&value, p.carrier, 0, -item_slope(&p, dloss, scale, i));
+        cpu_tile_store(dx, picked_element(&p, i, label), 1, p.carrier, &value);
+    }
+    return AMPC_OK;
+}
+
+const k_kernel cpu_softmax_cross_entropy = {"softmax_cross_entropy", cross_entropy_prepare,
+                                            cross_entropy_run, NULL};
+const k_kernel cpu_softmax_cross_entropy_grad = {
+    "softmax_cross_entropy_grad", cross_entropy_grad_prepare, cross_entropy_grad_run, NULL};
+const k_kernel cpu_nll_loss = {"nll_loss", nll_prepare, nll_run, NULL};
+const k_kernel cpu_nll_loss_grad = {"nll_loss_grad", NULL, nll_grad_run, NULL};

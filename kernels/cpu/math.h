@@ -1,0 +1,131 @@
+/* math.h - elementary functions that the compiler can vectorise: m_NAME_float within about 2
+ * units in the last place without branches, tables, library calls or fused multiply-add, so that
+ * every instruction set gives the same bits; m_NAME_double from the C library.
+ *
+ * exp    x = n ln 2 + r, Taylor polynomial in r, scaled by 2^n in two exact-enough halves
+ *        (subnormal results round once)
+ * log    x = 2^e (1 + f), series in s = f / (2 + f)
+ * tanh   small: Pade approximant [5/4]; large: 1 - 2 / (exp(2x) + 1)
+ * erf    below 1: Taylor series; above: 1 - exp(p(x)), p = polynomial interpolating log(erfc) on
+ *        [1, 4] */
+#ifndef AMPC_CPU_MATH_H
+#define AMPC_CPU_MATH_H
+
+#include "kernels/cpu/cpu.h"
+
+#include <math.h>
+
+CPU_INLINE float m_scale_float(float x, int32_t n) /* x 2^n, -252 <= n <= 254 */
+{
+    int32_t half = n >> 1;
+    float a = ir_f32_bits((uint32_t)(half + 127) << 23),
+          b = ir_f32_bits((uint32_t)(n - half + 127) << 23);
+    return x * a * b;
+}
+
+CPU_INLINE float m_exp_float(float x)
+{
+    const float round =
+        12582912.f; /* 1.5 2^23: adding it leaves the nearest integer in the low bits */
+    float c = x > 89 ? 89 : x < -105 ? -105 : x;
+    float shifted = c * 1.44269504f + round, n = shifted - round;
+    float r = c - n * 0.693359375f + n * 2.12194440e-4f;
+    float p = 1.9841270e-4f;
+    p = p * r + 1.3888889e-3f;
+    p = p * r + 8.3333333e-3f;
+    p = p * r + 4.1666667e-2f;
+    p = p * r + 1.6666667e-1f;
+    p = p * r + 0.5f;
+    p = p * (r * r) + r + 1;
+    int32_t exponent = (int32_t)(ir_bits_f32(shifted) - 0x4b400000u);
+    exponent = c == c ? exponent : 0;
+    return m_scale_float(p, exponent);
+}
+
+CPU_INLINE float m_log_float(float x)
+{
+    bool tiny = x < 0x1p-126f;
+    float y = tiny ? x * 0x1p25f : x;
+    uint32_t u = ir_bits_f32(y) - 0x3f3504f3u; /* so that 1 + f is in [sqrt(1/2), sqrt(2)) */
+    float e = (float)((int32_t)u >> 23) - (tiny ? 25 : 0);
+    float f = ir_f32_bits((u & 0x7fffffu) + 0x3f3504f3u) - 1;
+    float s = f / (2 + f), z = s * s, half = 0.5f * f * f;
+    float r = 2.f / 11;
+    r = r * z + 2.f / 9;
+    r = r * z + 2.f / 7;
+    r = r * z + 2.f / 5;
+    r = r * z + 2.f / 3;
+    r *= z;
+    float v = e * 0.693359375f - ((half - (s * (half + r) - e * 2.12194440e-4f)) - f);
+    v = x == INFINITY ? x : v;
+    v = x == 0 ? -INFINITY : v;
+    return x >= 0 ? v : NAN;
+}
+
+CPU_INLINE float m_log1p_float(float x) /* 0 <= x <= 1 */
+{
+    float u = 1 + x;
+    return m_log_float(u) + (x - (u - 1)) / u;
+}
+
+CPU_INLINE float m_tanh_float(float x)
+{
+    float a = fabsf(x), z = x * x;
+    float small = x * (945 + z * (105 + z)) / (945 + z * (420 + z * 15));
+    float large = copysignf(1 - 2 / (m_exp_float(2 * a) + 1), x);
+    return a < 0.625f ? small : large;
+}
+
+CPU_INLINE float m_erf_float(float x)
+{
+    float a = fabsf(x), z = a < 1 ? x * x : 1;
+    float p = 1.3122533e-8f * 1.1283792f; /* (-1)^k 2/sqrt(pi) / (k! (2k + 1)), k = 10 .. 1 */
+    p = p * z - 1.4503852e-7f * 1.1283792f;
+    p = p * z + 1.4589169e-6f * 1.1283792f;
+    p = p * z - 1.3227513e-5f * 1.1283792f;
+    p = p * z + 1.0683761e-4f * 1.1283792f;
+    p = p * z - 7.5757576e-4f * 1.1283792f;
+    p = p * z + 4.6296296e-3f * 1.1283792f;
+    p = p * z - 2.3809524e-2f * 1.1283792f;
+    p = p * z + 0.1f * 1.1283792f;
+    p = p * z - 0.33333333f * 1.1283792f;
+    float small = x + x * (p * z + 0.12837917f);
+    float t = (a > 4 ? 4 : a) - 2.5f, q = 1.6140616e-6f;
+    q = q * t - 1.3309390e-5f;
+    q = q * t + 7.7394426e-5f;
+    q = q * t - 4.2014457e-4f;
+    q = q * t + 2.1651603e-3f;
+    q = q * t - 1.0858517e-2f;
+    q = q * t - 9.4389364e-1f;
+    q = q * t - 5.3526807f;
+    q = q * t - 7.8068153f;
+    float large = copysignf(1 - m_exp_float(q), x);
+    return a >= 1 ? large : small;
+}
+
+CPU_INLINE float m_sqrt_float(float x) { return sqrtf(x); }
+CPU_INLINE float m_floor_float(float x) { return floorf(x); }
+CPU_INLINE float m_ceil_float(float x) { return ceilf(x); }
+CPU_INLINE float m_round_float(float x) { return rintf(x); }
+CPU_INLINE float m_abs_float(float x) { return fabsf(x); }
+CPU_INLINE float m_sin_float(float x) { return sinf(x); }
+CPU_INLINE float m_cos_float(float x) { return cosf(x); }
+CPU_INLINE float m_pow_float(float x, float y) { return powf(x, y); }
+CPU_INLINE float m_fmod_float(float x, float y) { return fmodf(x, y); }
+
+CPU_INLINE double m_exp_double(double x) { return exp(x); }
+CPU_INLINE double m_log_double(double x) { return log(x); }
+CPU_INLINE double m_log1p_double(double x) { return log1p(x); }
+CPU_INLINE double m_tanh_double(double x) { return tanh(x); }
+CPU_INLINE double m_erf_double(double x) { return erf(x); }
+CPU_INLINE double m_sqrt_double(double x) { return sqrt(x); }
+CPU_INLINE double m_floor_double(double x) { return floor(x); }
+CPU_INLINE double m_ceil_double(double x) { return ceil(x); }
+CPU_INLINE double m_round_double(double x) { return rint(x); }
+CPU_INLINE double m_abs_double(double x) { return fabs(x); }
+CPU_INLINE double m_sin_double(double x) { return sin(x); }
+CPU_INLINE double m_cos_double(double x) { return cos(x); }
+CPU_INLINE double m_pow_double(double x, double y) { return pow(x, y); }
+CPU_INLINE double m_fmod_double(double x, double y) { return fmod(x, y); }
+
+#endif

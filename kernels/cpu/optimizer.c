@@ -1,0 +1,201 @@
+/* optimizer.c - the update steps and the loss scaler.
+ *
+ * All are single passes over memory, safe in place. A set `skip` flag gives the old values bit
+ * for bit. Order of operations as in PyTorch; bias corrections and step sizes in f64, once per
+ * tensor. */
+#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/math.h"
+#include "kernels/real.h"
+
+/* The numbers of one update, in f64. */
+typedef struct settings {
+    double lr, decay, mu, beta1, beta2, eps;
+    double step_size; /* adamw: lr / (1 - beta1^t) */
+    double root;      /* adamw: sqrt(1 - beta2^t) */
+    bool nesterov, decoupled;
+} settings;
+
+#define REAL float
+#include "kernels/cpu/optimizer_body.h"
+#undef REAL
+#define REAL double
+#include "kernels/cpu/optimizer_body.h"
+#undef REAL
+
+/* Tiles of the parameter p, the gradient g and two states, updated in place. */
+typedef void update_fn(const settings *s, void *p, const void *g, void *a, void *b, int64_t n);
+
+/* Old value views and result views of the parameter and its states; the gradient. */
+typedef struct update {
+    const k_view *old[3], *grad;
+    k_view *made[3];
+    int n;
+} update;
+
+static bool skipped(const k_args *args, int skip)
+{
+    return skip < args->n_in && k_present(&args->in[skip]) && *(const uint8_t *)args->in[skip].data;
+}
+
+static void keep_old(const update *u)
+{
+    for (int i = 0; i < u->n; i++)
+        if (cpu_wanted(u->made[i]) && u->made[i]->data != u->old[i]->data && k_count(u->old[i]))
+            memcpy(u->made[i]->data, u->old[i]->data, k_bytes(u->old[i]));
+}
+
+static void update_tile(const update *u, const settings *s, update_fn *fn, int64_t first, int64_t n)
+{
+    ir_dtype carrier = cpu_carrier(u->old[0]->dtype);
+    int64_t bytes = n * (int64_t)ir_dtype_size(carrier);
+    cpu_tile scratch, values[3];
+    for (int i = 0; i < u->n; i++) memcpy(&values[i], cpu_at(u->old[i], first), (size_t)bytes);
+    fn(s, &values[0], cpu_tile_load(u->grad, first, n, carrier, &scratch), &values[1], &values[2],
+       n);
+    for (int i = 0; i < u->n; i++)
+        if (cpu_wanted(u->made[i])) memcpy(cpu_at(u->made[i], first), &values[i], (size_t)bytes);
+}
+
+static ampc_status run_update(const k_args *args, const update *u, const settings *s,
+                              update_fn *f32, update_fn *f64)
+{
+    int64_t n = k_count(u->old[0]), tiles = cpu_ceil_div(n, CPU_TILE);
+    update_fn *fn = u->old[0]->dtype == IR_f64 ? f64 : f32;
+#pragma omp parallel for num_threads(cpu_threads(args->ctx, n)) schedule(static)
+    for (int64_t t = 0; t < tiles; t++)
+        update_tile(u, s, fn, t * CPU_TILE, k_min(CPU_TILE, n - t * CPU_TILE));
+    return AMPC_OK;
+}
+
+static ampc_status sgd_run(const k_args *args)
+{
+    const update u = {.old = {&args->in[IR_IN(sgd, param)]},
+                      .grad = &args->in[IR_IN(sgd, grad)],
+                      .made = {&args->out[0]},
+                      .n = 1};
+    const settings s = {.lr = cpu_scalar(&args->in[IR_IN(sgd, lr)], 0),
+                        .decay = args->attr[IR_ATTR(sgd, weight_decay)].f};
+    if (skipped(args, IR_IN(sgd, skip))) {
+        keep_old(&u);
+        return AMPC_OK;
+    }
+    return run_update(args, &u, &s, sgd_float, sgd_double);
+}
+
+static ampc_status momentum_run(const k_args *args)
+{
+    const k_view *in = args->in;
+    const update u = {.old = {&in[IR_IN(momentum, param)], &in[IR_IN(momentum, velocity)]},
+                      .grad = &in[IR_IN(momentum, grad)],
+                      .made = {&args->out[0], &args->out[1]},
+                      .n = 2};
+    const settings s = {.lr = cpu_scalar(&in[IR_IN(momentum, lr)], 0),
+                        .decay = args->attr[IR_ATTR(momentum, weight_decay)].f,
+                        .mu = args->attr[IR_ATTR(momentum, mu)].f,
+                        .nesterov = args->attr[IR_ATTR(momentum, nesterov)].i};
+    if (skipped(args, IR_IN(momentum, skip))) {
+        keep_old(&u);
+        return AMPC_OK;
+    }
+    return run_update(args, &u, &s, momentum_float, momentum_double);
+}
+
+static ampc_status adamw_run(const k_args *args)
+{
+    const k_view *in = args->in, *step = &in[IR_IN(adamw, step)];
+    const update u = {.old = {&in[IR_IN(adamw, param)], &in[IR_IN(adamw, m)], &in[IR_IN(adamw, v)]},
+                      .grad = &in[IR_IN(adamw, grad)],
+                      .made = {&args->out[0], &args->out[1], &args->out[2]},
+                      .n = 3};
+    settings s = {.lr = cpu_scalar(&in[IR_IN(adamw, lr)], 0),
+                  .decay = args->attr[IR_ATTR(adamw, weight_decay)].f,
+                  .beta1 = args->attr[IR_ATTR(adamw, beta1)].f,
+                  .beta2 = args->attr[IR_ATTR(adamw, beta2)].f,
+                  .eps = args->attr[IR_ATTR(adamw, eps)].f,
+                  .decoupled = args->attr[IR_ATTR(adamw, decoupled)].i};
+    double t = (double)ir_load_i64(step->dtype, step->data) + 1;
+    s.step_size = s.lr / (1 - pow(s.beta1, t));
+    s.root = sqrt(1 - pow(s.beta2, t));
+    if (skipped(args, IR_IN(adamw, skip))) {
+        keep_old(&u);
+        return AMPC_OK;
+    }
+    return run_update(args, &u, &s, adamw_float, adamw_double);
+}
+
+/* ---- the loss scaler ---- */
+
+/* result = gradient * inverse; true when an element of either is not finite */
+static bool unscale(const k_view *grad, const k_view *to, double inverse, const k_context *ctx)
+{
+    int64_t n = k_count(grad), tiles = cpu_ceil_div(n, CPU_TILE);
+    ir_dtype carrier = cpu_carrier(grad->dtype);
+    int found = 0;
+#pragma omp parallel for num_threads(cpu_threads(ctx, n)) schedule(static) reduction(| : found)
+    for (int64_t t = 0; t < tiles; t++) {
+        cpu_tile in, out;
+        int64_t first = t * CPU_TILE, m = k_min(CPU_TILE, n - first);
+        const void *g = cpu_tile_load(grad, first, m, carrier, &in);
+        void *y = cpu_tile_target(to, first, carrier, &out);
+        found |= carrier == IR_f64 ? unscale_double(g, inverse, y, m)
+                                   : unscale_float(g, (float)inverse, y, m);
+        cpu_tile_store(to, first, m, carrier, y);
+    }
+    return found;
+}
+
+static ampc_status unscale_run(const k_args *args)
+{
+    const k_view *scale = &args->in[args->n_in - 1];
+    const double s = cpu_scalar(scale, 1),
+                 inverse = scale->dtype == IR_f64 ? 1 / s : (double)(1 / (float)s);
+    uint8_t found = 0;
+    for (int i = 0; i < args->n_in - 1; i++)
+        found |= unscale(&args->in[i], &args->out[i], inverse, args->ctx);
+    const k_view *flag = &args->out[args->n_out - 1];
+    if (cpu_wanted(flag)) *(uint8_t *)flag->data = found;
+    return AMPC_OK;
+}
+
+/* Counts one more of its kind; true when the counter fires, which resets it. */
+static bool count_up(int64_t *counter, int64_t every, bool late)
+{
+    *counter += 1;
+    if (late ? *counter <= every : *counter != every) return false;
+    *counter = 0;
+    return true;
+}
+
+/* PaddlePaddle 3 (and 1.8 when `late`): a step of one kind resets the counter of the other. */
+static ampc_status update_loss_scaling_run(const k_args *args)
+{
+    const k_view *in = args->in;
+    const ir_attr *attr = args->attr;
+    bool late = attr[IR_ATTR(update_loss_scaling, late)].i;
+    double scale = cpu_scalar(&in[1], 1);
+    int64_t good = ir_load_i64(in[2].dtype, in[2].data), bad = ir_load_i64(in[3].dtype, in[3].data);
+    if (*(const uint8_t *)in[0].data) {
+        good = 0;
+        if (count_up(&bad, attr[IR_ATTR(update_loss_scaling, decr_every)].i, late))
+            scale = fmax(attr[IR_ATTR(update_loss_scaling, min)].f,
+                         scale * attr[IR_ATTR(update_loss_scaling, decr_ratio)].f);
+    } else {
+        bad = 0;
+        if (count_up(&good, attr[IR_ATTR(update_loss_scaling, incr_every)].i, late)) {
+            double grown = scale * attr[IR_ATTR(update_loss_scaling, incr_ratio)].f;
+            if (isfinite(in[1].dtype == IR_f64 ? grown : (double)(float)grown)) scale = grown;
+        }
+    }
+    const k_view *out = args->out;
+    if (cpu_wanted(&out[0])) ir_store_f64(out[0].dtype, out[0].data, scale);
+    if (cpu_wanted(&out[1])) ir_store_i64(out[1].dtype, out[1].data, good);
+    if (cpu_wanted(&out[2])) ir_store_i64(out[2].dtype, out[2].data, bad);
+    return AMPC_OK;
+}
+
+const k_kernel cpu_sgd = {"sgd", NULL, sgd_run, NULL};
+const k_kernel cpu_momentum = {"momentum", NULL, momentum_run, NULL};
+const k_kernel cpu_adamw = {"adamw", NULL, adamw_run, NULL};
+const k_kernel cpu_check_finite_and_unscale = {"check_finite_and_unscale", NULL, unscale_run, NULL};
+const k_kernel cpu_update_loss_scaling = {"update_loss_scaling", NULL, update_loss_scaling_run,
+                                          NULL};

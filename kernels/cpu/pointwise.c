@@ -1,0 +1,194 @@
+/* pointwise.c - every op that works element by element: one driver, one table of formulas.
+ *
+ * The flat result is cut into tiles. For each tile the operands are brought into the carrier type
+ * (directly, when they have that type and shape; else broadcast and converted into scratch), the
+ * formula's loop runs over contiguous memory, and the result is stored. So no loop knows
+ * broadcasting or storage types. */
+#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/math.h"
+
+#define K_FORMULA CPU_INLINE
+
+/* clang-format off */
+/* Formulas by the form of their loop: those of all number types, of floats alone, of integers and
+ * bool alone. */
+#define MAP_ALL(UNARY, BINARY, COMPARE, BOUNDED)                                                   \
+    UNARY(neg) UNARY(abs) UNARY(sign) UNARY(relu)                                                  \
+    BINARY(add) BINARY(sub) BINARY(mul) BINARY(div) BINARY(pow) BINARY(min) BINARY(max)            \
+    BINARY(mod) BINARY(fmod)                                                                       \
+    COMPARE(equal) COMPARE(less) COMPARE(less_or_equal) COMPARE(greater) COMPARE(greater_or_equal) \
+    BOUNDED(clip)
+#define MAP_FLOAT(UNARY, BINARY, BOUNDED_GRAD)                                                     \
+    UNARY(floor) UNARY(ceil) UNARY(round) UNARY(sqrt) UNARY(reciprocal) UNARY(exp) UNARY(log)      \
+    UNARY(sin) UNARY(cos) UNARY(tanh) UNARY(sigmoid) UNARY(erf) UNARY(softplus) UNARY(gelu)        \
+    UNARY(gelu_tanh)                                                                               \
+    BINARY(relu_grad) BINARY(sigmoid_grad) BINARY(tanh_grad) BINARY(erf_grad) BINARY(gelu_grad)    \
+    BINARY(gelu_tanh_grad) BOUNDED_GRAD(clip_grad)
+#define MAP_BOOL(UNARY, COMPARE) UNARY(not) COMPARE(and) COMPARE(or) COMPARE(xor)
+/* clang-format on */
+
+enum formula {
+#define NAME(name) FORMULA_##name,
+    /* clang-format off */
+    MAP_ALL(NAME, NAME, NAME, NAME) MAP_FLOAT(NAME, NAME, NAME) MAP_BOOL(NAME, NAME)
+/* clang-format on */
+#undef NAME
+        FORMULA_div_count,
+    FORMULA_square, /* pow with the exponent 2 */
+    FORMULA_COUNT
+};
+
+/* The numbers of clip and clip_grad (bounds) and div_count (lo: the count), in each carrier. */
+typedef struct numbers {
+    float lo_float, hi_float;
+    double lo_double, hi_double;
+    int64_t lo_int64_t, hi_int64_t;
+} numbers;
+
+typedef void tile_fn(const void *a, const void *b, void *y, int64_t n, const numbers *p);
+
+#define REAL_IS_FLOAT
+#define REAL float
+#include "kernels/formulas.h"
+#include "kernels/cpu/pointwise_tiles.h"
+#undef REAL
+#define REAL double
+#include "kernels/formulas.h"
+#include "kernels/cpu/pointwise_tiles.h"
+#undef REAL
+#undef REAL_IS_FLOAT
+#include "kernels/formulas.h"
+#define REAL int64_t
+#include "kernels/cpu/pointwise_tiles.h"
+#undef REAL
+
+/* clang-format off */
+/* Ops with their operands; `flagged` is the formula when the op's first attribute, a flag, is
+ * set. */
+/*    op  operands  formula  flagged */
+#define SAME_NAME(X, op, operands) X(op, operands, op, op)
+#define OP_MAP(X)                                                                                  \
+    SAME_NAME(X, neg, 1) SAME_NAME(X, abs, 1) SAME_NAME(X, sign, 1) SAME_NAME(X, floor, 1)         \
+    SAME_NAME(X, ceil, 1) SAME_NAME(X, round, 1) SAME_NAME(X, relu, 1) SAME_NAME(X, sqrt, 1)       \
+    SAME_NAME(X, reciprocal, 1) SAME_NAME(X, exp, 1) SAME_NAME(X, log, 1) SAME_NAME(X, sin, 1)     \
+    SAME_NAME(X, cos, 1) SAME_NAME(X, tanh, 1) SAME_NAME(X, sigmoid, 1) SAME_NAME(X, erf, 1)       \
+    SAME_NAME(X, softplus, 1) X(gelu, 1, gelu, gelu_tanh) SAME_NAME(X, not, 1)                     \
+    SAME_NAME(X, clip, 1) SAME_NAME(X, div_count, 1)                                               \
+    SAME_NAME(X, add, 2) SAME_NAME(X, sub, 2) SAME_NAME(X, mul, 2) SAME_NAME(X, div, 2)            \
+    SAME_NAME(X, pow, 2) SAME_NAME(X, min, 2) SAME_NAME(X, max, 2) X(mod, 2, mod, fmod)            \
+    SAME_NAME(X, equal, 2) SAME_NAME(X, less, 2) SAME_NAME(X, less_or_equal, 2)                    \
+    SAME_NAME(X, greater, 2) SAME_NAME(X, greater_or_equal, 2) SAME_NAME(X, and, 2)                \
+    SAME_NAME(X, or, 2) SAME_NAME(X, xor, 2) SAME_NAME(X, relu_grad, 2)                            \
+    SAME_NAME(X, sigmoid_grad, 2) SAME_NAME(X, tanh_grad, 2) SAME_NAME(X, erf_grad, 2)             \
+    X(gelu_grad, 2, gelu_grad, gelu_tanh_grad) SAME_NAME(X, clip_grad, 2)
+/* clang-format on */
+
+static const struct {
+    int operands;
+    enum formula formula, flagged;
+} rows[IR_OP_COUNT] = {
+#define ROW(op, operands, formula, flagged)                                                        \
+    [IR_OP_##op] = {operands, FORMULA_##formula, FORMULA_##flagged},
+    OP_MAP(ROW)
+#undef ROW
+};
+
+_Static_assert(IR_ATTR(gelu, tanh) == 0 && IR_ATTR(gelu_grad, tanh) == 0 && IR_ATTR(mod, fmod) == 0,
+               "the flag is the first attribute");
+
+static enum formula formula_of(const k_args *args)
+{
+    enum formula plain = rows[args->op].formula, flagged = rows[args->op].flagged;
+    if (plain == FORMULA_pow && ir_dtype_is_float(args->in[1].dtype) &&
+        k_count(&args->in[1]) == 1 && cpu_scalar(&args->in[1], 0) == 2)
+        return FORMULA_square;
+    return plain != flagged && args->attr[0].i ? flagged : plain;
+}
+
+static int64_t integer_scalar(const k_view *v, int64_t absent)
+{
+    return k_present(v) ? ir_load_i64(v->dtype, v->data) : absent;
+}
+
+static numbers numbers_of(const k_args *args)
+{
+    numbers p = {0};
+    if (args->op == IR_OP_div_count) {
+        p.lo_double = 1;
+        for (int i = 0; i < args->attr[0].list.count; i++)
+            p.lo_double *= (double)args->attr[0].list.items[i];
+    } else if (args->n_in > rows[args->op].operands) { /* bounds follow the operands */
+        const k_view none = {.dtype = IR_NO_DTYPE}, *bounds = args->in + rows[args->op].operands;
+        const k_view *hi = args->n_in > rows[args->op].operands + 1 ? &bounds[1] : &none;
+        bool whole = cpu_carrier(args->in[0].dtype) == IR_i64;
+        p.lo_int64_t = whole ? integer_scalar(&bounds[0], INT64_MIN) : 0;
+        p.hi_int64_t = whole ? integer_scalar(hi, INT64_MAX) : 0;
+        p.lo_double = cpu_scalar(&bounds[0], -INFINITY);
+        p.hi_double = cpu_scalar(hi, INFINITY);
+    } else {
+        p = (numbers){0, 0, -INFINITY, INFINITY, INT64_MIN, INT64_MAX};
+    }
+    p.lo_float = (float)p.lo_double;
+    p.hi_float = (float)p.hi_double;
+    return p;
+}
+
+/* An operand seen in the shape of the result. */
+typedef struct operand {
+    const k_view *view;
+    cpu_walk walk;
+    bool dense; /* same shape: no walk needed */
+} operand;
+
+static operand operand_of(const k_view *v, const k_view *y)
+{
+    return (operand){v, cpu_walk_broadcast(v, y), k_count(v) == k_count(y)};
+}
+
+static const void *operand_tile(const operand *o, int64_t first, int64_t n, ir_dtype carrier,
+                                void *scratch)
+{
+    if (o->dense) return cpu_tile_load(o->view, first, n, carrier, scratch);
+    if (o->view->dtype == carrier) {
+        cpu_walk_gather(&o->walk, ir_dtype_size(carrier), o->view->data, first, n, scratch);
+        return scratch;
+    }
+    cpu_tile raw;
+    cpu_walk_gather(&o->walk, ir_dtype_size(o->view->dtype), o->view->data, first, n, &raw);
+    cpu_convert(carrier, scratch, o->view->dtype, &raw, n);
+    return scratch;
+}
+
+static ampc_status pointwise_run(const k_args *args)
+{
+    const k_view *y = &args->out[0];
+    ir_dtype carrier = cpu_carrier(args->in[0].dtype);
+    bool predicate = y->dtype == IR_bool && args->op != IR_OP_not; /* the loop writes bool itself */
+    ir_dtype made = predicate ? IR_bool : carrier;
+    tile_fn *const *tiles = carrier == IR_f32   ? tiles_float
+                            : carrier == IR_f64 ? tiles_double
+                                                : tiles_int64_t;
+    tile_fn *tile = tiles[formula_of(args)];
+    if (!tile)
+        return cpu_fail(args->ctx, AMPC_UNSUPPORTED, "%s is not defined for %s",
+                        ir_op_get(args->op)->name, ir_dtype_name(args->in[0].dtype));
+    const numbers p = numbers_of(args);
+    int operands = rows[args->op].operands;
+    const operand a = operand_of(&args->in[0], y), b = operand_of(&args->in[operands - 1], y);
+    int64_t n = k_count(y), count = cpu_ceil_div(n, CPU_TILE);
+#pragma omp parallel for num_threads(cpu_threads(args->ctx, n)) schedule(static)
+    for (int64_t t = 0; t < count; t++) {
+        cpu_tile sa, sb, sy;
+        int64_t first = t * CPU_TILE, m = k_min(CPU_TILE, n - first);
+        const void *pa = operand_tile(&a, first, m, carrier, &sa);
+        const void *pb = operands == 2 ? operand_tile(&b, first, m, carrier, &sb) : pa;
+        void *py = cpu_tile_target(y, first, made, &sy);
+        tile(pa, pb, py, m, &p);
+        cpu_tile_store(y, first, m, made, py);
+    }
+    return AMPC_OK;
+}
+
+#define KERNEL(op, operands, formula, flagged)                                                     \
+    const k_kernel cpu_##op = {#op, NULL, pointwise_run, NULL};
+OP_MAP(KERNEL)

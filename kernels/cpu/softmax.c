@@ -1,0 +1,77 @@
+/* softmax.c - softmax and log_softmax along one axis, and their gradients.
+ *
+ * Each row is brought into the carrier whole, in a buffer per thread; three passes over it stay
+ * in cache. A row of -infinity gives NaN, as the formula says. */
+#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/math.h"
+#include "kernels/real.h"
+
+#include <omp.h>
+
+#define REAL float
+#include "kernels/cpu/softmax_body.h"
+#undef REAL
+#define REAL double
+#include "kernels/cpu/softmax_body.h"
+#undef REAL
+
+/* a, b: rows of the operands (b: of the second one); y: the row of the result */
+typedef void row_fn(const void *a, const void *b, void *y, int64_t n);
+
+static const struct {
+    row_fn *f32, *f64;
+} rows[IR_OP_COUNT] = {
+    [IR_OP_softmax] = {softmax_float, softmax_double},
+    [IR_OP_softmax_grad] = {softmax_grad_float, softmax_grad_double},
+    [IR_OP_log_softmax] = {log_softmax_float, log_softmax_double},
+    [IR_OP_log_softmax_grad] = {log_softmax_grad_float, log_softmax_grad_double},
+};
+
+_Static_assert(IR_ATTR(softmax, axis) == 0 && IR_ATTR(softmax_grad, axis) == 0 &&
+                   IR_ATTR(log_softmax, axis) == 0 && IR_ATTR(log_softmax_grad, axis) == 0,
+               "one driver");
+
+/* Bytes of one buffer: a block of rows. */
+static size_t buffer_bytes(const k_args *args, const cpu_rows *s)
+{
+    size_t carrier = ir_dtype_size(cpu_carrier(args->in[0].dtype));
+    return ((size_t)cpu_rows_scratch(s) * carrier + 63) / 64 * 64;
+}
+
+static ampc_status softmax_prepare(const k_args *args, void **state, size_t *workspace)
+{
+    (void)state;
+    cpu_rows s = cpu_rows_of(&args->in[0], args->attr[0].i);
+    *workspace = (size_t)args->ctx->threads * 3 * buffer_bytes(args, &s);
+    return AMPC_OK;
+}
+
+static ampc_status softmax_run(const k_args *args)
+{
+    const k_view *x = args->in, *y = &args->out[0];
+    const cpu_rows s = cpu_rows_of(x, args->attr[0].i);
+    ir_dtype carrier = cpu_carrier(x->dtype);
+    row_fn *row = carrier == IR_f64 ? rows[args->op].f64 : rows[args->op].f32;
+    size_t bytes = buffer_bytes(args, &s);
+    int64_t stride = s.length * (int64_t)ir_dtype_size(carrier);
+    if (k_count(y) == 0) return AMPC_OK;
+#pragma omp parallel for num_threads(cpu_threads(args->ctx, k_count(y))) schedule(static)
+    for (int64_t block = 0; block < s.blocks; block++) {
+        char *buffer = (char *)args->workspace + (size_t)omp_get_thread_num() * 3 * bytes;
+        int64_t first, n = cpu_rows_block(&s, block, &first);
+        const char *a = cpu_rows_load(&x[0], &s, first, n, carrier, buffer);
+        const char *b = args->n_in > 1 ? cpu_rows_load(&x[1], &s, first, n, carrier, buffer + bytes)
+                                       : a;
+        char *d = cpu_rows_target(y, &s, first, carrier, buffer + 2 * bytes);
+        for (int64_t r = 0; r < n; r++)
+            row(a + r * stride, b + r * stride, d + r * stride, s.length);
+        cpu_rows_store(y, &s, first, n, carrier, d);
+    }
+    return AMPC_OK;
+}
+
+#define KERNEL(op) const k_kernel cpu_##op = {#op, softmax_prepare, softmax_run, NULL};
+KERNEL(softmax)
+KERNEL(softmax_grad)
+KERNEL(log_softmax)
+KERNEL(log_softmax_grad)

@@ -1,0 +1,43 @@
+/* softmax_body.h - template over REAL, included by softmax.c: one row. */
+
+CPU_CLONES static void R(divide)(REAL *y, REAL divisor, int64_t n)
+{
+    CPU_SIMD for (int64_t i = 0; i < n; i++) y[i] /= divisor;
+}
+
+CPU_CLONES static void R(softmax_slope)(const REAL *dy, const REAL *y, REAL dot, REAL *dx,
+                                        int64_t n)
+{
+    CPU_SIMD for (int64_t i = 0; i < n; i++) dx[i] = y[i] * (dy[i] - dot);
+}
+
+CPU_CLONES static void R(log_softmax_slope)(const REAL *dy, const REAL *y, REAL sum, REAL *dx,
+                                            int64_t n)
+{
+    CPU_SIMD for (int64_t i = 0; i < n; i++) dx[i] = dy[i] - R(m_exp)(y[i]) * sum;
+}
+
+static void R(softmax)(const void *x, const void *unused, void *y, int64_t n)
+{
+    (void)unused;
+    R(lanes_exp)(x, R(lanes_max)(x, n), y, n);
+    R(divide)(y, (REAL)R(lanes_sum)(y, n), n);
+}
+
+static void R(log_softmax)(const void *x, const void *unused, void *y, int64_t n)
+{
+    (void)unused;
+    REAL most = R(lanes_max)(x, n);
+    R(lanes_exp)(x, most, y, n);
+    R(lanes_shift)(x, most, (REAL)log(R(lanes_sum)(y, n)), y, n);
+}
+
+static void R(softmax_grad)(const void *dy, const void *y, void *dx, int64_t n)
+{
+    R(softmax_slope)(dy, y, (REAL)R(lanes_dot)(dy, y, n), dx, n);
+}
+
+static void R(log_softmax_grad)(const void *dy, const void *y, void *dx, int64_t n)
+{
+    R(log_softmax_slope)(dy, y, (REAL)R(lanes_sum)(dy, n), dx, n);
+}

@@ -1,0 +1,27 @@
+/* table.c - the kernel of each op: the kernel column of ir/ops.def. A missing kernel is a link
+ * error that names it. */
+#include "kernels/cpu/cpu.h"
+
+/* Ops that no kernel runs. */
+const k_kernel cpu_none = {.name = "none"};
+const k_kernel cpu_view = {.name = "view"};
+
+static const k_kernel *const kernels[IR_OP_COUNT] = {
+#define OP(name, amp, traits, infer, grad, kernel) [IR_OP_##name] = &cpu_##kernel,
+#define END
+#define IN(name, type)
+#define OPT(name, type)
+#define INS(name, type)
+#define OUT(name, type)
+#define OUTS(name, type)
+#define INT(name, value)
+#define INTS(name)
+#define FLOAT(name, value)
+#define BOOL(name, value)
+#define DTYPE(name, value)
+#define STR(name, value)
+#define DIMS(name)
+#include "ir/ops.def"
+};
+
+const k_kernel *cpu_kernel(ir_op op) { return kernels[op]->run ? kernels[op] : NULL; }

@@ -1,0 +1,218 @@
+/* walk.c - strided copies: the engine of broadcasting, transposition, slicing, joining and
+ * splitting.
+ *
+ * Coordinates are computed by division once per range; then an odometer adds strides, and the
+ * innermost dimension is one loop. Where the innermost dimension is contiguous on the one side
+ * and another dimension on the other (a transposition), the copy goes in square panels, so that
+ * every cache line is used whole. */
+#include "kernels/cpu/cpu.h"
+
+#include <assert.h>
+
+void cpu_dense_strides(int rank, const int64_t *dims, int64_t *strides)
+{
+    int64_t stride = 1;
+    for (int i = rank - 1; i >= 0; i--) {
+        strides[i] = stride;
+        stride *= dims[i];
+    }
+}
+
+cpu_walk cpu_walk_make(int rank, const int64_t *dims, const int64_t *dst, const int64_t *src)
+{
+    cpu_walk w = {.rank = 0};
+    for (int i = 0; i < rank; i++) {
+        if (dims[i] == 1) continue;
+        int last = w.rank - 1;
+        if (last >= 0 && w.src[last] == src[i] * dims[i] && w.dst[last] == dst[i] * dims[i]) {
+            w.dims[last] *= dims[i];
+            w.src[last] = src[i];
+            w.dst[last] = dst[i];
+            continue;
+        }
+        w.dims[w.rank] = dims[i];
+        w.src[w.rank] = src[i];
+        w.dst[w.rank++] = dst[i];
+    }
+    if (w.rank == 0) w = (cpu_walk){1, {1}, {1}, {1}};
+    return w;
+}
+
+cpu_walk cpu_walk_broadcast(const k_view *v, const k_view *to)
+{
+    int64_t own[IR_MAX_RANK], src[IR_MAX_RANK] = {0}, dst[IR_MAX_RANK];
+    int missing = to->rank - v->rank;
+    assert(missing >= 0);
+    cpu_dense_strides(v->rank, v->dims, own);
+    cpu_dense_strides(to->rank, to->dims, dst);
+    for (int i = 0; i < v->rank; i++) src[i + missing] = v->dims[i] == 1 ? 0 : own[i];
+    return cpu_walk_make(to->rank, to->dims, dst, src);
+}
+
+#define SEGMENT(type)                                                                              \
+    do {                                                                                           \
+        type *d = dst;                                                                             \
+        const type *s = src;                                                                       \
+        if (ss == 0)                                                                               \
+            for (int64_t i = 0; i < n; i++) d[i * ds] = *s;                                        \
+        else                                                                                       \
+            for (int64_t i = 0; i < n; i++) d[i * ds] = s[i * ss];                                 \
+    } while (0)
+
+/* n elements of `size` bytes at distances ss and ds (in elements). */
+static void copy_segment(size_t size, void *dst, int64_t ds, const void *src, int64_t ss, int64_t n)
+{
+    if (ds == 1 && ss == 1 && n > 4) {
+        memcpy(dst, src, (size_t)n * size);
+        return;
+    }
+    switch (size) {
+    case 1: SEGMENT(uint8_t); break;
+    case 2: SEGMENT(uint16_t); break;
+    case 4: SEGMENT(uint32_t); break;
+    default: SEGMENT(uint64_t); break;
+    }
+}
+
+typedef struct position {
+    int64_t at[IR_MAX_RANK]; /* coordinates */
+    int64_t src, dst;        /* offsets in elements */
+} position;
+
+static position position_of(const cpu_walk *w, int rank, int64_t index)
+{
+    position p = {.src = 0};
+    for (int i = rank - 1; i >= 0; i--) {
+        p.at[i] = index % w->dims[i];
+        index /= w->dims[i];
+        p.src += p.at[i] * w->src[i];
+        p.dst += p.at[i] * w->dst[i];
+    }
+    return p;
+}
+
+/* One step in the first `rank` dimensions. */
+static void advance(const cpu_walk *w, int rank, position *p)
+{
+    for (int i = rank - 1; i >= 0; i--) {
+        p->src += w->src[i];
+        p->dst += w->dst[i];
+        if (++p->at[i] < w->dims[i]) return;
+        p->src -= w->src[i] * w->dims[i];
+        p->dst -= w->dst[i] * w->dims[i];
+        p->at[i] = 0;
+    }
+}
+
+static void copy_range(const cpu_walk *w, size_t size, const char *src, int64_t first, int64_t n,
+                       char *dst)
+{
+    int inner = w->rank - 1;
+    int64_t length = w->dims[inner], ss = w->src[inner], ds = w->dst[inner], bytes = (int64_t)size;
+    int64_t start = first % length;
+    position p = position_of(w, inner, first / length);
+    while (n > 0) {
+        int64_t m = k_min(length - start, n);
+        copy_segment(size, dst + (p.dst + start * ds) * bytes, ds,
+                     src + (p.src + start * ss) * bytes, ss, m);
+        advance(w, inner, &p);
+        start = 0;
+        n -= m;
+    }
+}
+
+void cpu_walk_gather(const cpu_walk *w, size_t size, const void *src, int64_t first, int64_t n,
+                     void *dst)
+{
+    int inner = w->rank - 1;
+    int64_t length = w->dims[inner], ss = w->src[inner], bytes = (int64_t)size,
+            start = first % length;
+    position p = position_of(w, inner, first / length);
+    const char *s = src;
+    char *d = dst;
+    while (n > 0) {
+        int64_t m = k_min(length - start, n);
+        copy_segment(size, d, 1, s + (p.src + start * ss) * bytes, ss, m);
+        advance(w, inner, &p);
+        start = 0;
+        n -= m;
+        d += m * bytes;
+    }
+}
+
+/* ---- transposition ---- */
+
+enum { PANEL = 16 };
+
+/* The dimension that is contiguous in src while the innermost one is so in dst; -1: none. */
+static int transposed_dim(const cpu_walk *w)
+{
+    int inner = w->rank - 1;
+    if (w->dst[inner] != 1 || w->src[inner] == 1 || w->src[inner] == 0) return -1;
+    for (int i = 0; i < inner; i++)
+        if (w->src[i] == 1) return i;
+    return -1;
+}
+
+#define TRANSPOSE(type)                                                                            \
+    do {                                                                                           \
+        type *d = dst;                                                                             \
+        const type *s = src;                                                                       \
+        for (int64_t i = 0; i < rows; i++)                                                         \
+            for (int64_t j = 0; j < columns; j++) d[i * ds + j] = s[i + j * ss];                   \
+    } while (0)
+
+/* dst[i, j] = src[j, i], rows and columns of dst */
+static void copy_panel(size_t size, void *dst, int64_t ds, const void *src, int64_t ss,
+                       int64_t rows, int64_t columns)
+{
+    switch (size) {
+    case 1: TRANSPOSE(uint8_t); break;
+    case 2: TRANSPOSE(uint16_t); break;
+    case 4: TRANSPOSE(uint32_t); break;
+    default: TRANSPOSE(uint64_t); break;
+    }
+}
+
+static void copy_transposed(const cpu_walk *w, int row_dim, size_t size, const char *src, char *dst,
+                            const k_context *ctx, int64_t total)
+{
+    int inner = w->rank - 1;
+    cpu_walk outer = {.rank = 0};
+    int64_t outer_count = 1;
+    for (int i = 0; i < inner; i++) {
+        if (i == row_dim) continue;
+        outer.dims[outer.rank] = w->dims[i];
+        outer.src[outer.rank] = w->src[i];
+        outer.dst[outer.rank++] = w->dst[i];
+        outer_count *= w->dims[i];
+    }
+    int64_t rows = w->dims[row_dim], columns = w->dims[inner], bands = cpu_ceil_div(rows, PANEL);
+    int64_t ss = w->src[inner], ds = w->dst[row_dim], bytes = (int64_t)size;
+#pragma omp parallel for num_threads(cpu_threads(ctx, total)) schedule(static)
+    for (int64_t b = 0; b < outer_count * bands; b++) {
+        position p = position_of(&outer, outer.rank, b / bands);
+        int64_t i = b % bands * PANEL;
+        for (int64_t j = 0; j < columns; j += PANEL)
+            copy_panel(size, dst + (p.dst + i * ds + j) * bytes, ds,
+                       src + (p.src + i + j * ss) * bytes, ss, k_min(PANEL, rows - i),
+                       k_min(PANEL, columns - j));
+    }
+}
+
+void cpu_walk_copy(const cpu_walk *w, size_t size, const void *src, void *dst, const k_context *ctx)
+{
+    int64_t total = 1;
+    for (int i = 0; i < w->rank; i++) total *= w->dims[i];
+    if (total == 0) return;
+    int row_dim = transposed_dim(w);
+    if (row_dim >= 0) {
+        copy_transposed(w, row_dim, size, src, dst, ctx, total);
+        return;
+    }
+    enum { GRAIN = 8192 };
+    int64_t grains = cpu_ceil_div(total, GRAIN);
+#pragma omp parallel for num_threads(cpu_threads(ctx, total)) schedule(static)
+    for (int64_t g = 0; g < grains; g++)
+        copy_range(w, size, src, g * GRAIN, k_min(GRAIN, total - g * GRAIN), dst);
+}
