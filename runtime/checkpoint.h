@@ -32,9 +32,8 @@ typedef struct rt_run_state {
 /* Identity of a compiled module: XXH3-128 of its storage table and the text of all nodes. Initial weights and where
  * they lie do not count. */
 ampc_status rt_model_hash(const ir_module *m, diag *d, char hash[33]);
-/* The key of a storage of the session; false: constants are not stored. `key` holds RT_KEY_MAX bytes at least;
- * AMPC_NO_MEMORY is the only failure. *key is malloced. */
-ampc_status rt_checkpoint_key(const char *storage, ir_storage_kind kind, char **key);
+/* The key of a parameter or state, malloced; NULL when memory is exhausted. */
+char *rt_checkpoint_key(const char *storage, ir_storage_kind kind);
 
 ampc_status rt_checkpoint_write(rt_session *s, const ir_module *m, const rt_run_state *run, const char *path, diag *d);
 

@@ -11,6 +11,8 @@
 
 typedef struct rt_feed rt_feed;
 
+/* The number of samples that the inputs of the graph are declared with, 0: any. */
+int64_t rt_feed_fixed_batch(const ir_graph *g);
 /* `batch` 0: the fixed batch of the graph (AMPC_USAGE when it has none). AMPC_REJECTED when an input finds no field
  * or another shape (all of them are reported), AMPC_USAGE when `batch` is not the graph's fixed one. */
 ampc_status rt_feed_open(const ir_module *m, const ir_graph *g, rt_dataset *data, int64_t batch, diag *d,
@@ -32,8 +34,11 @@ void rt_feed_slice(rt_feed *f, int64_t first, int64_t count);
 /* The field with the labels, or -1. */
 int rt_feed_label_field(const ir_module *m, const rt_dataset *data);
 
-/* Fields to make up for synthetic data: one for each input of the graph, integers below `bound`. Symbols other than
- * the batch become 1. The names belong to the module; fields is malloced. */
-ampc_status rt_feed_fields(const ir_graph *g, int64_t bound, diag *d, rt_field **fields, size_t *n);
+/* One more than the largest index that integer input `v` may hold: the smallest table that it indexes, or the number
+ * of classes of the loss that it labels. 0: it indexes nothing. */
+int64_t rt_feed_bound(const ir_value *v);
+/* Fields to make up for synthetic data, one for each input of the graph. `sizes`: of symbols by index, -1 or NULL: not
+ * given; such a one is 1, and the first dimension counts samples. The names are the module's; *fields is malloced. */
+ampc_status rt_feed_fields(const ir_graph *g, const int64_t *sizes, diag *d, rt_field **fields, size_t *n);
 
 #endif

@@ -1,0 +1,158 @@
+/* evaluate.c - loss and accuracy over every sample of a data set. */
+#include "runtime/trainer.h"
+
+#include "runtime/feed.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+enum { DEFAULT_BATCH = 256 };
+
+typedef struct evaluation {
+    rt_session *session;
+    const ir_module *module;
+    const char *graph;
+    rt_dataset *data;
+    rt_feed *feed;
+    const char *loss;   /* output statement, NULL: none */
+    int label_field;    /* -1: no class labels */
+    int64_t per_sample; /* labels */
+    int64_t *labels;    /* [batch, per_sample] */
+    double loss_sum;
+    int64_t correct, counted;
+} evaluation;
+
+static ampc_status no_memory(diag *d)
+{
+    return diag_error(d, AMPC_NO_MEMORY, DIAG_NOWHERE, "out of memory");
+}
+
+/* ---- accuracy ---- */
+
+static int64_t count_elements(const rt_tensor *t)
+{
+    int64_t n = 1;
+    for (int i = 0; i < t->rank; i++) n *= t->dims[i];
+    return n;
+}
+
+/* Scores [N,C,...] for labels [N,...]. */
+static bool are_scores(const rt_tensor *t, int64_t labels)
+{
+    return t && ir_dtype_is_float(t->dtype) && t->rank >= 2 && t->dims[1] > 1 &&
+           count_elements(t) == labels * t->dims[1];
+}
+
+static const rt_tensor *find_scores(const evaluation *e)
+{
+    int64_t labels = e->per_sample * rt_feed_inputs(e->feed)[0].dims[0];
+    const char *name = ir_meta_get(e->module, "logits");
+    const rt_tensor *t = name ? rt_session_output(e->session, name) : NULL;
+    for (int i = 0; !t && i < rt_session_output_count(e->session); i++)
+        if (are_scores(rt_session_output_at(e->session, i), labels)) t = rt_session_output_at(e->session, i);
+    return are_scores(t, labels) ? t : NULL;
+}
+
+/* The class with the highest score at inner position j of sample i; -1 when there is only NaN. */
+static int64_t argmax(const rt_tensor *t, int64_t i, int64_t j, int64_t inner)
+{
+    size_t size = ir_dtype_size(t->dtype);
+    const char *at = (const char *)t->data + (size_t)(i * t->dims[1] * inner + j) * size;
+    double best = -INFINITY;
+    int64_t found = -1;
+    for (int64_t c = 0; c < t->dims[1]; c++) {
+        double x = ir_load_f64(t->dtype, at + (size_t)(c * inner) * size);
+        if (x > best || (found < 0 && x == best)) {
+            best = x;
+            found = c;
+        }
+    }
+    return found;
+}
+
+/* A negative label belongs to no class and does not count. */
+static void count_correct(evaluation *e, int64_t first, int64_t count)
+{
+    const rt_tensor *t = e->label_field < 0 ? NULL : find_scores(e);
+    if (!t) return;
+    rt_dataset_slice(e->data, first, count, (size_t)e->label_field, e->labels, IR_i64);
+    for (int64_t i = 0; i < count; i++)
+        for (int64_t j = 0; j < e->per_sample; j++) {
+            int64_t label = e->labels[i * e->per_sample + j];
+            e->counted += label >= 0;
+            e->correct += label >= 0 && label == argmax(t, i, j, e->per_sample);
+        }
+}
+
+/* ---- loss ---- */
+
+static ampc_status run(evaluation *e, diag *d, double *loss)
+{
+    TRY(rt_session_run(e->session, e->graph, rt_feed_inputs(e->feed), rt_feed_count(e->feed), d));
+    const rt_tensor *t = e->loss ? rt_session_output(e->session, e->loss) : NULL;
+    *loss = t ? ir_load_f64(t->dtype, t->data) : NAN;
+    return AMPC_OK;
+}
+
+/* Samples first .. first+count-1. */
+static ampc_status add_batch(evaluation *e, int64_t first, int64_t count, diag *d)
+{
+    double loss, filler;
+    int64_t batch = rt_feed_batch(e->feed);
+    rt_feed_slice(e->feed, first, count);
+    TRY(run(e, d, &loss));
+    count_correct(e, first, count);
+    if (count == batch || !rt_feed_is_fixed(e->feed)) {
+        e->loss_sum += loss * (double)count;
+        return AMPC_OK;
+    }
+    rt_feed_slice(e->feed, first + count - 1, 1);
+    TRY(run(e, d, &filler));
+    e->loss_sum += loss * (double)batch - filler * (double)(batch - count);
+    return AMPC_OK;
+}
+
+/* ---- */
+
+static ampc_status set_labels(evaluation *e, diag *d)
+{
+    e->label_field = rt_feed_label_field(e->module, e->data);
+    if (e->label_field < 0) return AMPC_OK;
+    const rt_field *field = rt_dataset_field(e->data, (size_t)e->label_field);
+    if (!ir_dtype_is_int(field->dtype)) {
+        e->label_field = -1;
+        return AMPC_OK;
+    }
+    e->per_sample = rt_field_elements(field);
+    e->labels = calloc((size_t)(e->per_sample * rt_feed_batch(e->feed)) + 1, sizeof *e->labels);
+    return e->labels ? AMPC_OK : no_memory(d);
+}
+
+static ampc_status evaluate(evaluation *e, const ir_graph *g, int64_t batch, diag *d)
+{
+    int64_t fixed = rt_feed_fixed_batch(g);
+    int64_t rows = rt_dataset_rows(e->data);
+    if (!batch) batch = fixed ? fixed : DEFAULT_BATCH;
+    TRY(rt_feed_open(e->module, g, e->data, batch, d, &e->feed));
+    TRY(set_labels(e, d));
+    for (int64_t first = 0; first < rows; first += batch)
+        TRY(add_batch(e, first, rows - first < batch ? rows - first : batch, d));
+    return AMPC_OK;
+}
+
+ampc_status rt_evaluate(rt_session *s, const ir_module *m, rt_dataset *data, int64_t batch, diag *d, rt_eval *out)
+{
+    const ir_graph *g = ir_graph_find(m, "eval");
+    if (!g) g = ir_graph_find(m, "infer");
+    if (!g) return diag_error(d, AMPC_UNSUPPORTED, DIAG_NOWHERE, "the module has no entry @eval or @infer");
+    evaluation e = {.session = s, .module = m, .graph = g->name, .data = data, .loss = ir_meta_get(m, "loss")};
+    ampc_status status = evaluate(&e, g, batch, d);
+    int64_t rows = rt_dataset_rows(data);
+    if (status == AMPC_OK)
+        *out = (rt_eval){.loss = rows ? e.loss_sum / (double)rows : NAN,
+                         .accuracy = e.counted ? (double)e.correct / (double)e.counted : NAN,
+                         .samples = rows};
+    free(e.labels);
+    rt_feed_close(e.feed);
+    return status;
+}
