@@ -26,8 +26,8 @@ struct rt_atomic_file {
     char *target; /* links followed */
     char *temp;   /* NULL: `target` is written directly */
     int fd;
-    uint64_t length;                       /* bytes written, buffered ones included */
-    size_t held;                           /* bytes in the buffer */
+    uint64_t length; /* bytes written, buffered ones included */
+    size_t held;     /* bytes in the buffer */
     unsigned char buffer[BUFFER_SIZE];
 };
 
@@ -90,7 +90,8 @@ static ampc_status open_temp(rt_atomic_file *f)
         errno = error;
         return fail(f, "create a file beside it");
     }
-    flock(f->fd, LOCK_EX | LOCK_NB); /* where locks are missing the sweep finds none to take either */
+    flock(f->fd,
+          LOCK_EX | LOCK_NB); /* where locks are missing the sweep finds none to take either */
     return AMPC_OK;
 }
 

@@ -48,7 +48,8 @@ void rt_shuffle(uint32_t *order, uint32_t n, uint64_t seed, uint64_t stream)
 {
     for (uint32_t i = 0; i < n; i++) order[i] = i;
     for (uint32_t i = n; i > 1; i--) {
-        uint32_t j = (uint32_t)philox_below(philox_bits(seed, stream, n - i), i), last = order[i - 1];
+        uint32_t j = (uint32_t)philox_below(philox_bits(seed, stream, n - i), i),
+                 last = order[i - 1];
         order[i - 1] = order[j];
         order[j] = last;
     }
@@ -166,8 +167,8 @@ static ampc_status open_npy(rt_dataset *ds, const rt_data_spec *spec, const rt_d
     return s;
 }
 
-static ampc_status open_synthetic(rt_dataset *ds, const rt_data_spec *spec, const rt_dataset_options *o,
-                                  diag *d)
+static ampc_status open_synthetic(rt_dataset *ds, const rt_data_spec *spec,
+                                  const rt_dataset_options *o, diag *d)
 {
     if (spec->rows > INT32_MAX)
         return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "data: rows is above 2147483647");
@@ -200,7 +201,8 @@ static ampc_status permute_labels(rt_dataset *ds, uint64_t seed, const char *spe
     int index = find_labels(ds);
     if (index < 0)
         return diag_error(d, AMPC_USAGE, DIAG_NOWHERE,
-                          "data '%s': permute-labels finds no array named labels, label or y", spec);
+                          "data '%s': permute-labels finds no array named labels, label or y",
+                          spec);
     rt_array *a = &ds->columns[index].array;
     size_t row = a->bytes / (size_t)a->dims[0];
     char *moved = malloc(a->bytes ? a->bytes : 1);
@@ -217,8 +219,8 @@ static ampc_status permute_labels(rt_dataset *ds, uint64_t seed, const char *spe
     return s;
 }
 
-static ampc_status open_parsed(rt_dataset *ds, const rt_data_spec *spec, const rt_dataset_options *o,
-                               const char *text, diag *d)
+static ampc_status open_parsed(rt_dataset *ds, const rt_data_spec *spec,
+                               const rt_dataset_options *o, const char *text, diag *d)
 {
     static ampc_status (*const openers[])(rt_dataset *, const rt_data_spec *,
                                           const rt_dataset_options *, diag *) = {
@@ -232,7 +234,8 @@ static ampc_status open_parsed(rt_dataset *ds, const rt_data_spec *spec, const r
     return spec->permute_labels ? permute_labels(ds, spec->permute_seed, text, d) : AMPC_OK;
 }
 
-ampc_status rt_dataset_open(const char *spec, const rt_dataset_options *o, diag *d, rt_dataset **out)
+ampc_status rt_dataset_open(const char *spec, const rt_dataset_options *o, diag *d,
+                            rt_dataset **out)
 {
     rt_data_spec parsed;
     rt_dataset *ds = calloc(1, sizeof *ds);
@@ -240,8 +243,10 @@ ampc_status rt_dataset_open(const char *spec, const rt_dataset_options *o, diag 
     ampc_status s = rt_data_spec_parse(spec, d, &parsed);
     if (s == AMPC_OK) s = open_parsed(ds, &parsed, o, spec, d);
     rt_data_spec_clear(&parsed);
-    if (s == AMPC_OK) *out = ds;
-    else rt_dataset_close(ds);
+    if (s == AMPC_OK)
+        *out = ds;
+    else
+        rt_dataset_close(ds);
     return s;
 }
 
@@ -284,7 +289,10 @@ int64_t rt_dataset_bound(const rt_dataset *ds, size_t index)
     return bound;
 }
 
-int64_t rt_dataset_batches(const rt_dataset *ds, int64_t batch_size) { return ds->rows / batch_size; }
+int64_t rt_dataset_batches(const rt_dataset *ds, int64_t batch_size)
+{
+    return ds->rows / batch_size;
+}
 
 void rt_position_advance(rt_position *p, const rt_dataset *ds, int64_t batch_size)
 {
@@ -325,9 +333,12 @@ static void copy_stored(const transfer *t, const column *c, size_t n)
 
 static void look_up(char *dst, const char *table, size_t size, const uint8_t *pixels, size_t n)
 {
-    if (size == 2) LOOK_UP((size_t)2);
-    else if (size == 4) LOOK_UP((size_t)4);
-    else LOOK_UP((size_t)8);
+    if (size == 2)
+        LOOK_UP((size_t)2);
+    else if (size == 4)
+        LOOK_UP((size_t)4);
+    else
+        LOOK_UP((size_t)8);
 }
 
 /* The 256 possible values are converted once, the pixels only select. */
@@ -352,11 +363,15 @@ static void make_up(const transfer *t, const column *c, uint64_t at, void *dst, 
     for (size_t k = 0; k < n; k++) {
         if (k == 0 || (at + k) % 4 == 0) block = philox_block(t->ds->seed, t->index, (at + k) / 4);
         uint32_t word = block.v[(at + k) % 4];
-        if (real) reals[k] = (2 * philox_unit(word) - 1) * 1.7320508f;
-        else whole[k] = (int64_t)philox_below((uint64_t)word << 32, (uint64_t)c->field.bound);
+        if (real)
+            reals[k] = (2 * philox_unit(word) - 1) * 1.7320508f;
+        else
+            whole[k] = (int64_t)philox_below((uint64_t)word << 32, (uint64_t)c->field.bound);
     }
-    if (real) ir_convert(t->dtype, dst, IR_f32, reals, n);
-    else ir_convert(t->dtype, dst, IR_i64, whole, n);
+    if (real)
+        ir_convert(t->dtype, dst, IR_f32, reals, n);
+    else
+        ir_convert(t->dtype, dst, IR_i64, whole, n);
 }
 
 static void copy_synthetic(const transfer *t, const column *c, size_t n)
@@ -372,9 +387,12 @@ static void copy_rows(const transfer *t)
 {
     const column *c = &t->ds->columns[t->index];
     size_t n = (size_t)rt_field_elements(&c->field);
-    if (!c->array.data) copy_synthetic(t, c, n);
-    else if (c->normalised && ir_dtype_is_float(t->dtype)) copy_normalised(t, c, n);
-    else copy_stored(t, c, n);
+    if (!c->array.data)
+        copy_synthetic(t, c, n);
+    else if (c->normalised && ir_dtype_is_float(t->dtype))
+        copy_normalised(t, c, n);
+    else
+        copy_stored(t, c, n);
 }
 
 ampc_status rt_dataset_batch(rt_dataset *ds, const rt_position *p, int64_t batch_size, size_t index,
@@ -382,7 +400,8 @@ ampc_status rt_dataset_batch(rt_dataset *ds, const rt_position *p, int64_t batch
 {
     assert(index < ds->count && p->batch < (uint64_t)rt_dataset_batches(ds, batch_size));
     TRY(order_prepare(ds, p));
-    copy_rows(&(transfer){ds, index, ds->order, (int64_t)p->batch * batch_size, batch_size, dst, dtype});
+    copy_rows(
+        &(transfer){ds, index, ds->order, (int64_t)p->batch * batch_size, batch_size, dst, dtype});
     return AMPC_OK;
 }
 

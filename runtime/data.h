@@ -44,7 +44,8 @@ typedef struct rt_dataset_options {
 } rt_dataset_options;
 
 /* AMPC_USAGE for a SPEC that does not parse, AMPC_REJECTED for malformed data, AMPC_IO, AMPC_NO_MEMORY. */
-ampc_status rt_dataset_open(const char *spec, const rt_dataset_options *o, diag *d, rt_dataset **out);
+ampc_status rt_dataset_open(const char *spec, const rt_dataset_options *o, diag *d,
+                            rt_dataset **out);
 void rt_dataset_close(rt_dataset *ds); /* NULL allowed */
 
 int64_t rt_dataset_rows(const rt_dataset *ds);

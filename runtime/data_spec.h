@@ -15,7 +15,7 @@ typedef struct rt_data_spec {
     const char *path;
     struct rt_data_file {
         const char *name, *file;
-    } *files;
+    } * files;
     size_t n_files;
     double mean, std;
     uint64_t rows;  /* synthetic */

@@ -61,7 +61,8 @@ static ampc_status read_header(const idx_reader *r, int rank, rt_array *a)
         const unsigned char *p = b + 4 + 4 * i;
         a->dims[i] = (int64_t)p[0] << 24 | p[1] << 16 | p[2] << 8 | p[3];
     }
-    if (!rt_array_bytes(IR_u8, rank, a->dims, &a->bytes)) return refuse(r, "the IDX dimensions overflow");
+    if (!rt_array_bytes(IR_u8, rank, a->dims, &a->bytes))
+        return refuse(r, "the IDX dimensions overflow");
     if (a->bytes / MAX_EXPANSION > r->file_bytes)
         return refuse(r, "shorter than its IDX header says");
     return AMPC_OK;
@@ -99,15 +100,17 @@ ampc_status rt_idx_read(const char *path, int rank, diag *d, rt_array *out)
     ampc_status s = read_header(&r, rank, &a);
     if (s == AMPC_OK) s = read_body(&r, &a);
     gzclose(r.gz);
-    if (s == AMPC_OK) *out = a;
-    else rt_array_clear(&a);
+    if (s == AMPC_OK)
+        *out = a;
+    else
+        rt_array_clear(&a);
     return s;
 }
 
 /* ---- the standard folder ---- */
 
-static ampc_status read_named(const char *folder, const char *split, const char *kind, int rank, diag *d,
-                              rt_array *out)
+static ampc_status read_named(const char *folder, const char *split, const char *kind, int rank,
+                              diag *d, rt_array *out)
 {
     char path[PATH_MAX];
     for (int gz = 0; gz < 2; gz++) {
@@ -117,8 +120,9 @@ static ampc_status read_named(const char *folder, const char *split, const char 
             return diag_error(d, AMPC_IO, DIAG_FILE(folder), "the path is too long");
         if (access(path, F_OK) == 0) return rt_idx_read(path, rank, d, out);
     }
-    return diag_error(d, AMPC_IO, DIAG_FILE(folder), "no %s-%s-idx%d-ubyte or %s-%s-idx%d-ubyte.gz here",
-                      split, kind, rank, split, kind, rank);
+    return diag_error(d, AMPC_IO, DIAG_FILE(folder),
+                      "no %s-%s-idx%d-ubyte or %s-%s-idx%d-ubyte.gz here", split, kind, rank, split,
+                      kind, rank);
 }
 
 ampc_status rt_idx_read_folder(const char *folder, rt_split split, diag *d, rt_array *images,

@@ -121,10 +121,7 @@ bool rt_io_fsync(int fd)
     return result == 0;
 }
 
-bool rt_io_rename(const char *from, const char *to)
-{
-    return !fault() && rename(from, to) == 0;
-}
+bool rt_io_rename(const char *from, const char *to) { return !fault() && rename(from, to) == 0; }
 
 bool rt_io_fsync_folder(const char *path)
 {

@@ -60,7 +60,8 @@ static json_t *header_value(const rt_log_field *f)
 static ampc_status put_header(rt_log *log, const rt_log_field *fields, size_t n)
 {
     json_t *run = json_object();
-    for (size_t i = 0; i < n; i++) json_object_set_new(run, fields[i].key, header_value(&fields[i]));
+    for (size_t i = 0; i < n; i++)
+        json_object_set_new(run, fields[i].key, header_value(&fields[i]));
     json_t *line = json_pack("{s:o}", "run", run);
     char *text = json_dumps(line, JSON_COMPACT);
     json_decref(line);
@@ -89,15 +90,18 @@ static ampc_status open_file(rt_log *log)
     return log->fd < 0 ? io_error(log->path, log->d, "open") : end_torn_line(log);
 }
 
-ampc_status rt_log_open(const char *path, const rt_log_field *fields, size_t n, diag *d, rt_log **out)
+ampc_status rt_log_open(const char *path, const rt_log_field *fields, size_t n, diag *d,
+                        rt_log **out)
 {
     rt_log *log = malloc(sizeof *log);
     if (!log) return AMPC_NO_MEMORY;
     *log = (rt_log){.path = strdup(path), .d = d, .fd = -1};
     ampc_status s = log->path ? open_file(log) : AMPC_NO_MEMORY;
     if (s == AMPC_OK) s = put_header(log, fields, n);
-    if (s == AMPC_OK) *out = log;
-    else rt_log_close(log);
+    if (s == AMPC_OK)
+        *out = log;
+    else
+        rt_log_close(log);
     return s;
 }
 
@@ -126,7 +130,8 @@ ampc_status rt_log_step(rt_log *log, const rt_step *s)
 ampc_status rt_log_close(rt_log *log)
 {
     if (!log) return AMPC_OK;
-    ampc_status s = log->fd < 0 || rt_io_close(log->fd) ? AMPC_OK : io_error(log->path, log->d, "close");
+    ampc_status s = log->fd < 0 || rt_io_close(log->fd) ? AMPC_OK
+                                                        : io_error(log->path, log->d, "close");
     free(log->path);
     free(log);
     return s;
@@ -150,8 +155,10 @@ static rt_step step_of(const json_t *object)
         char *at = (char *)&s + step_fields[i].offset;
         double real = json_is_number(value) ? json_number_value(value) : NAN;
         uint64_t whole = (uint64_t)(json_is_integer(value) ? json_integer_value(value) : 0);
-        if (step_fields[i].format) memcpy(at, &real, sizeof real);
-        else memcpy(at, &whole, sizeof whole);
+        if (step_fields[i].format)
+            memcpy(at, &real, sizeof real);
+        else
+            memcpy(at, &whole, sizeof whole);
     }
     return s;
 }
@@ -207,6 +214,7 @@ ampc_status rt_log_read(const char *path, diag *d, rt_step **steps, size_t *coun
     if (s == AMPC_OK) {
         *steps = r.steps;
         *count = r.count;
-    } else free(r.steps);
+    } else
+        free(r.steps);
     return s;
 }

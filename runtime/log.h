@@ -11,15 +11,15 @@
 /* One step. Written as {"step":..,"epoch":..,"loss":..,"lr":..,"scale":..,"skipped":..,"grad_norm":..,
  * "samples_s":..,"t":..}; numbers that are not finite become null, as JSON has none. */
 typedef struct rt_step {
-    uint64_t step;     /* 1-based */
-    double epoch;      /* epochs done, with fraction */
-    double loss;       /* unscaled */
+    uint64_t step; /* 1-based */
+    double epoch;  /* epochs done, with fraction */
+    double loss;   /* unscaled */
     double lr;
-    double scale;      /* loss scale; 1 without scaling */
-    uint64_t skipped;  /* skipped steps so far */
-    double grad_norm;  /* NAN when not measured */
+    double scale;     /* loss scale; 1 without scaling */
+    uint64_t skipped; /* skipped steps so far */
+    double grad_norm; /* NAN when not measured */
     double samples_s;
-    double t;          /* seconds since the run began */
+    double t; /* seconds since the run began */
 } rt_step;
 
 /* A field of the header line: text, or a number when text is NULL. */
@@ -35,7 +35,8 @@ typedef struct rt_log rt_log;
  * line; an unfinished last line is ended first. Writes {"run":{fields}}. A resumed run appends to the
  * same file: readers take a step that comes again as a rewind to it. AMPC_IO, AMPC_NO_MEMORY. `d` must
  * outlive the log. */
-ampc_status rt_log_open(const char *path, const rt_log_field *fields, size_t n, diag *d, rt_log **out);
+ampc_status rt_log_open(const char *path, const rt_log_field *fields, size_t n, diag *d,
+                        rt_log **out);
 ampc_status rt_log_step(rt_log *log, const rt_step *s);
 ampc_status rt_log_close(rt_log *log); /* NULL allowed */
 
@@ -48,9 +49,9 @@ ampc_status rt_log_read(const char *path, diag *d, rt_step **steps, size_t *coun
 
 typedef struct rt_progress {
     rt_step now;
-    uint64_t steps;        /* of the whole run, 0: unknown */
-    uint64_t epochs;       /* of the whole run, 0: unknown */
-    double seconds_left;   /* negative: unknown */
+    uint64_t steps;      /* of the whole run, 0: unknown */
+    uint64_t epochs;     /* of the whole run, 0: unknown */
+    double seconds_left; /* negative: unknown */
 } rt_progress;
 
 typedef enum rt_progress_style {

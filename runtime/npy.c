@@ -17,7 +17,7 @@ enum { PREFIX_MAX = 12, HEADER_LIMIT = 1 << 16, ALIGNMENT = 64 };
 static const struct npy_type {
     const char *code; /* without byte order */
     ir_dtype dtype;
-} npy_types[] = {{"f8", IR_f64}, {"f4", IR_f32}, {"f2", IR_f16}, {"i8", IR_i64}, {"i4", IR_i32},
+} npy_types[] = {{"f8", IR_f64}, {"f4", IR_f32}, {"f2", IR_f16}, {"i8", IR_i64},  {"i4", IR_i32},
                  {"i2", IR_i16}, {"i1", IR_i8},  {"u1", IR_u8},  {"b1", IR_bool}, {"u2", IR_bf16}};
 enum { NPY_TYPES = sizeof npy_types / sizeof *npy_types };
 
@@ -83,10 +83,11 @@ static ampc_status parse_descr(scanner *s)
         if (strcmp(descr + 1, npy_types[i].code) == 0) s->out->dtype = npy_types[i].dtype;
     if (s->out->dtype == IR_bf16 && s->u2_as != IR_bf16) s->out->dtype = IR_NO_DTYPE;
     if (s->out->dtype != IR_NO_DTYPE) return AMPC_OK;
-    return diag_error(s->d, AMPC_REJECTED, DIAG_FILE(s->source->name),
-                      "element type '%s' is not supported (f8 f4 f2 i8 i4 i2 i1 u1 b1; u2 only as bf16 "
-                      "bit patterns where bf16 is expected)",
-                      descr);
+    return diag_error(
+        s->d, AMPC_REJECTED, DIAG_FILE(s->source->name),
+        "element type '%s' is not supported (f8 f4 f2 i8 i4 i2 i1 u1 b1; u2 only as bf16 "
+        "bit patterns where bf16 is expected)",
+        descr);
 }
 
 static ampc_status parse_order(scanner *s)
@@ -101,7 +102,8 @@ static bool take_dim(scanner *s, int64_t *dim)
     skip_blanks(s);
     const char *start = s->at;
     for (*dim = 0; s->at < s->end && *s->at >= '0' && *s->at <= '9'; s->at++)
-        if (__builtin_mul_overflow(*dim, 10, dim) || __builtin_add_overflow(*dim, *s->at - '0', dim))
+        if (__builtin_mul_overflow(*dim, 10, dim) ||
+            __builtin_add_overflow(*dim, *s->at - '0', dim))
             return false;
     bool any = s->at > start;
     if (any && s->at < s->end && *s->at == 'L') s->at++; /* as Python 2 wrote them */
@@ -152,7 +154,8 @@ static ampc_status parse_header(scanner *s)
     }
     skip_blanks(s);
     if (s->at != s->end) return refuse(s, "text after the dictionary");
-    if (s->seen != (1u << NPY_KEYS) - 1) return refuse(s, "'descr', 'fortran_order' or 'shape' is missing");
+    if (s->seen != (1u << NPY_KEYS) - 1)
+        return refuse(s, "'descr', 'fortran_order' or 'shape' is missing");
     return AMPC_OK;
 }
 
@@ -169,7 +172,8 @@ static ampc_status load_prefix(const rt_npy_source *src, diag *d, uint32_t *leng
     unsigned char b[PREFIX_MAX];
     if (src->size < 10) return reject(src, d, "too short for a .npy file");
     TRY(src->read(src->user, b, 10));
-    if (memcmp(b, "\x93NUMPY", 6) != 0) return reject(src, d, "not a .npy file (wrong magic bytes)");
+    if (memcmp(b, "\x93NUMPY", 6) != 0)
+        return reject(src, d, "not a .npy file (wrong magic bytes)");
     if (b[6] < 1 || b[6] > 3) return reject(src, d, "unknown .npy version");
     *used = b[6] == 1 ? 10 : 12;
     if (src->size < *used) return reject(src, d, "too short for a .npy file");
@@ -209,8 +213,8 @@ static ampc_status load_data(const rt_npy_source *src, size_t used, diag *d, rt_
         return reject(src, d, "the shape in the .npy header is too large");
     if (a->bytes != src->size - used)
         return diag_error(d, AMPC_REJECTED, DIAG_FILE(src->name),
-                          "the .npy header promises %zu bytes of data, the file holds %llu", a->bytes,
-                          (unsigned long long)(src->size - used));
+                          "the .npy header promises %zu bytes of data, the file holds %llu",
+                          a->bytes, (unsigned long long)(src->size - used));
     a->data = malloc(a->bytes ? a->bytes : 1);
     if (!a->data) return AMPC_NO_MEMORY;
     TRY(src->read(src->user, a->data, a->bytes));
@@ -224,8 +228,10 @@ ampc_status rt_npy_load(const rt_npy_source *source, ir_dtype u2_as, diag *d, rt
     size_t used = 0;
     ampc_status s = load_header(source, u2_as, d, &a, &used);
     if (s == AMPC_OK) s = load_data(source, used, d, &a);
-    if (s == AMPC_OK) *out = a;
-    else rt_array_clear(&a);
+    if (s == AMPC_OK)
+        *out = a;
+    else
+        rt_array_clear(&a);
     return s;
 }
 
@@ -269,10 +275,11 @@ ampc_status rt_npy_read(const char *path, ir_dtype u2_as, diag *d, rt_array *out
 {
     npy_file f = {path, d, rt_io_open(path, O_RDONLY, 0), 0};
     rt_npy_source source = {path, 0, read_file, &f};
-    if (f.fd < 0) return diag_error(d, AMPC_IO, DIAG_FILE(path), "cannot open: %s", strerror(errno));
-    ampc_status s = rt_io_size(f.fd, &source.size)
-                        ? rt_npy_load(&source, u2_as, d, out)
-                        : diag_error(d, AMPC_IO, DIAG_FILE(path), "cannot read: %s", strerror(errno));
+    if (f.fd < 0)
+        return diag_error(d, AMPC_IO, DIAG_FILE(path), "cannot open: %s", strerror(errno));
+    ampc_status s = rt_io_size(f.fd, &source.size) ? rt_npy_load(&source, u2_as, d, out)
+                                                   : diag_error(d, AMPC_IO, DIAG_FILE(path),
+                                                                "cannot read: %s", strerror(errno));
     rt_io_close(f.fd);
     return s;
 }

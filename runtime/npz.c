@@ -25,7 +25,8 @@ typedef struct npz_reader {
 
 static ampc_status refuse(const npz_reader *r, const char *what)
 {
-    return diag_error(r->d, AMPC_REJECTED, (diag_loc){.file = r->path, .node = r->name}, "%s", what);
+    return diag_error(r->d, AMPC_REJECTED, (diag_loc){.file = r->path, .node = r->name}, "%s",
+                      what);
 }
 
 static ampc_status read_member(void *user, void *dst, size_t n)
@@ -44,11 +45,13 @@ static ampc_status read_member(void *user, void *dst, size_t n)
 static ampc_status check_end(npz_reader *r)
 {
     char more;
-    return zip_fread(r->member, &more, 1) == 0 ? AMPC_OK
-                                               : refuse(r, "the member is damaged (wrong checksum)");
+    return zip_fread(r->member, &more, 1) == 0
+               ? AMPC_OK
+               : refuse(r, "the member is damaged (wrong checksum)");
 }
 
-static ampc_status load_member(npz_reader *r, zip_uint64_t index, const zip_stat_t *st, rt_array *out)
+static ampc_status load_member(npz_reader *r, zip_uint64_t index, const zip_stat_t *st,
+                               rt_array *out)
 {
     r->member = zip_fopen_index(r->zip, index, 0);
     if (!r->member) return refuse(r, zip_strerror(r->zip));
@@ -66,13 +69,16 @@ static ampc_status read_one(npz_reader *r, zip_uint64_t index, rt_arrays *all)
     if (zip_stat_index(r->zip, index, 0, &st) != 0) return refuse(r, zip_strerror(r->zip));
     r->name = st.name;
     size_t n = strlen(st.name);
-    if (n < 4 || strcmp(st.name + n - 4, ".npy") != 0) return refuse(r, "a member that is no .npy file");
+    if (n < 4 || strcmp(st.name + n - 4, ".npy") != 0)
+        return refuse(r, "a member that is no .npy file");
     rt_array a = {0};
     ampc_status s = load_member(r, index, &st, &a);
     if (s == AMPC_OK && !(a.name = strndup(st.name, n - 4))) s = AMPC_NO_MEMORY;
     if (s == AMPC_OK && rt_arrays_find(all, a.name)) s = refuse(r, "two members of the same name");
-    if (s == AMPC_OK) all->items[all->count++] = a;
-    else rt_array_clear(&a);
+    if (s == AMPC_OK)
+        all->items[all->count++] = a;
+    else
+        rt_array_clear(&a);
     return s;
 }
 
@@ -102,8 +108,10 @@ ampc_status rt_npz_read(const char *path, ir_dtype u2_as, diag *d, rt_arrays *ou
     rt_arrays all = {0};
     ampc_status s = read_all(&r, &all);
     zip_discard(r.zip);
-    if (s == AMPC_OK) *out = all;
-    else rt_arrays_clear(&all);
+    if (s == AMPC_OK)
+        *out = all;
+    else
+        rt_arrays_clear(&all);
     return s;
 }
 
@@ -170,7 +178,8 @@ static ampc_status write_member(rt_atomic_file *f, const rt_array *a, zip_entry 
 {
     unsigned char header[RT_NPY_HEADER_MAX];
     size_t n = rt_npy_header(a, header);
-    *e = (zip_entry){rt_atomic_tell(f), n + a->bytes, crc_of(crc_of(0, header, n), a->data, a->bytes)};
+    *e = (zip_entry){rt_atomic_tell(f), n + a->bytes,
+                     crc_of(crc_of(0, header, n), a->data, a->bytes)};
     record r = {.n = 0};
     put(&r, LOCAL_SIG, 4);
     put_common(&r, e, needs_64(e), strlen(a->name) + 4);
@@ -194,7 +203,7 @@ static ampc_status write_central(rt_atomic_file *f, const rt_array *a, const zip
     put(&r, (3 << 8) | VERSION64, 2); /* made by: Unix */
     put_common(&r, e, wide, strlen(a->name) + 4);
     put(&r, wide ? extra.n + 4 : 0, 2);
-    put(&r, 0, 2 + 2 + 2);            /* comment, disk, internal attributes */
+    put(&r, 0, 2 + 2 + 2); /* comment, disk, internal attributes */
     put(&r, (uint64_t)0100644 << 16, 4);
     put(&r, cap(e->offset, MAX32), 4);
     TRY(put_record(f, &r));
@@ -233,7 +242,8 @@ static ampc_status check_names(const char *path, const rt_array *arrays, size_t 
 {
     for (size_t i = 0; i < count; i++)
         if (strlen(arrays[i].name) > MAX16 - 4)
-            return diag_error(d, AMPC_REJECTED, DIAG_FILE(path), "an array name is too long for .npz");
+            return diag_error(d, AMPC_REJECTED, DIAG_FILE(path),
+                              "an array name is too long for .npz");
     return AMPC_OK;
 }
 
@@ -246,8 +256,10 @@ ampc_status rt_npz_write(const char *path, const rt_array *arrays, size_t count,
     ampc_status s = rt_atomic_open(path, d, &f);
     if (s == AMPC_OK) {
         s = write_all(f, arrays, count, entries);
-        if (s == AMPC_OK) s = rt_atomic_commit(f);
-        else rt_atomic_abort(f);
+        if (s == AMPC_OK)
+            s = rt_atomic_commit(f);
+        else
+            rt_atomic_abort(f);
     }
     free(entries);
     return s;

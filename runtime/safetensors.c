@@ -22,8 +22,8 @@ struct rt_safetensors {
     uint64_t file_bytes, data_start;
     json_t *root, *metadata; /* metadata: borrowed from root, NULL when absent */
     rt_tensor_entry *entries;
-    size_t *by_name; /* indices of entries, sorted by name */
-    int64_t *dims;   /* of all entries */
+    size_t *by_name;     /* indices of entries, sorted by name */
+    int64_t *dims;       /* of all entries */
     const char **hashes; /* recorded ones by entry, NULL where none is */
     size_t count;
     char hash[33];
@@ -54,7 +54,8 @@ static ampc_status io_error(const rt_safetensors *f, const char *what)
 
 /* ---- one entry ---- */
 
-static ampc_status parse_shape(rt_safetensors *f, const json_t *shape, rt_tensor_entry *e, int64_t *dims)
+static ampc_status parse_shape(rt_safetensors *f, const json_t *shape, rt_tensor_entry *e,
+                               int64_t *dims)
 {
     if (!json_is_array(shape)) return refuse(f, e->name, "'shape' is missing or no array");
     e->dims = dims;
@@ -130,13 +131,15 @@ static ampc_status check_layout(rt_safetensors *f)
     for (size_t i = 0; i < f->count; i++) {
         rt_tensor_entry *e = &f->entries[i];
         if (e->offset > at)
-            return refuse(f, e->name, i ? "a hole in the data before this tensor"
-                                        : "the data of the first tensor do not begin at 0");
+            return refuse(f, e->name,
+                          i ? "a hole in the data before this tensor"
+                            : "the data of the first tensor do not begin at 0");
         if (e->offset < at) return refuse(f, e->name, "the data overlap those of another tensor");
         at += e->bytes; /* offsets are below 2^63 */
         e->offset += f->data_start;
     }
-    if (at > f->file_bytes - f->data_start) return refuse(f, NULL, "cut short: tensor data are missing");
+    if (at > f->file_bytes - f->data_start)
+        return refuse(f, NULL, "cut short: tensor data are missing");
     if (at < f->file_bytes - f->data_start) return refuse(f, NULL, "bytes after the last tensor");
     return AMPC_OK;
 }
@@ -148,8 +151,8 @@ static ampc_status check_metadata(rt_safetensors *f)
     f->metadata = json_object_get(f->root, RT_ST_METADATA);
     if (!f->metadata) return AMPC_OK;
     if (!json_is_object(f->metadata)) return refuse(f, NULL, "'" RT_ST_METADATA "' is no object");
-    json_object_foreach(f->metadata, key, value)
-        if (!json_is_string(value)) return refuse(f, NULL, "'" RT_ST_METADATA "' holds more than strings");
+    json_object_foreach(f->metadata, key, value) if (!json_is_string(value)) return refuse(
+        f, NULL, "'" RT_ST_METADATA "' holds more than strings");
     return AMPC_OK;
 }
 
@@ -158,8 +161,7 @@ static bool allocate_table(rt_safetensors *f)
     const char *key;
     json_t *info;
     size_t dims = 0;
-    json_object_foreach(f->root, key, info)
-        dims += json_array_size(json_object_get(info, "shape"));
+    json_object_foreach(f->root, key, info) dims += json_array_size(json_object_get(info, "shape"));
     f->count = json_object_size(f->root) - (f->metadata != NULL);
     f->entries = calloc(f->count + 1, sizeof *f->entries);
     f->by_name = calloc(f->count + 1, sizeof *f->by_name);
@@ -177,7 +179,8 @@ static ampc_status parse_table(rt_safetensors *f)
     TRY(check_metadata(f));
     if (!allocate_table(f)) return AMPC_NO_MEMORY;
     dims = f->dims;
-    json_object_foreach(f->root, name, info) {
+    json_object_foreach(f->root, name, info)
+    {
         if (info == f->metadata) continue;
         TRY(parse_entry(f, name, info, &f->entries[n], dims));
         dims += f->entries[n++].rank;
@@ -195,7 +198,8 @@ static void collect_hashes(rt_safetensors *f)
     const char *key;
     json_t *value;
     size_t prefix = sizeof RT_ST_HASH_PREFIX - 1;
-    json_object_foreach(f->metadata, key, value) {
+    json_object_foreach(f->metadata, key, value)
+    {
         if (strncmp(key, RT_ST_HASH_PREFIX, prefix) != 0) continue;
         const rt_tensor_entry *e = rt_safetensors_find(f, key + prefix);
         if (e) f->hashes[e - f->entries] = json_string_value(value);
@@ -208,12 +212,14 @@ static ampc_status check_header_hash(const rt_safetensors *f, char *text, size_t
     char recorded[17] = "", actual[17];
     char *at = rt_st_header_hash(text, n);
     bool claimed = rt_safetensors_metadata(f, RT_ST_HASH_KEY) != NULL;
-    if (f->verify == RT_VERIFY_NONE || (f->verify == RT_VERIFY_RECORDED && !claimed)) return AMPC_OK;
+    if (f->verify == RT_VERIFY_NONE || (f->verify == RT_VERIFY_RECORDED && !claimed))
+        return AMPC_OK;
     if (!claimed || !at) return refuse(f, NULL, "no hash of the header is recorded");
     memcpy(recorded, at, RT_ST_HASH_DIGITS);
     memcpy(at, RT_ST_NO_HASH, RT_ST_HASH_DIGITS);
     rt_st_hash64(XXH3_64bits(text, n), actual);
-    return strcmp(recorded, actual) == 0 ? AMPC_OK : refuse(f, NULL, "damaged: the header's hash is wrong");
+    return strcmp(recorded, actual) == 0 ? AMPC_OK
+                                         : refuse(f, NULL, "damaged: the header's hash is wrong");
 }
 
 static ampc_status check_all_hashed(const rt_safetensors *f)
@@ -251,12 +257,14 @@ static ampc_status load_header(rt_safetensors *f)
     if (!rt_io_pread(f->fd, b, sizeof b, 0)) return io_error(f, "read");
     for (int i = 7; i >= 0; i--) n = n << 8 | b[i];
     if (n > RT_ST_HEADER_LIMIT) return refuse(f, NULL, "the header is longer than 100 MB");
-    if (n > f->file_bytes - sizeof b) return refuse(f, NULL, "cut short: the header reaches past the end");
+    if (n > f->file_bytes - sizeof b)
+        return refuse(f, NULL, "cut short: the header reaches past the end");
     if (n == 0) return refuse(f, NULL, "the header is empty");
     f->data_start = sizeof b + n;
     char *text = malloc(n);
     if (!text) return AMPC_NO_MEMORY;
-    ampc_status s = rt_io_pread(f->fd, text, n, sizeof b) ? parse_text(f, text, n) : io_error(f, "read");
+    ampc_status s = rt_io_pread(f->fd, text, n, sizeof b) ? parse_text(f, text, n)
+                                                          : io_error(f, "read");
     free(text);
     return s;
 }
@@ -271,8 +279,10 @@ ampc_status rt_safetensors_open(const char *path, rt_verify verify, diag *d, rt_
         f->fd = rt_io_open(path, O_RDONLY, 0);
         s = f->fd < 0 ? io_error(f, "open") : load_header(f);
     }
-    if (s == AMPC_OK) *out = f;
-    else rt_safetensors_close(f);
+    if (s == AMPC_OK)
+        *out = f;
+    else
+        rt_safetensors_close(f);
     return s;
 }
 
@@ -293,8 +303,10 @@ const rt_tensor_entry *rt_safetensors_find(const rt_safetensors *f, const char *
         const rt_tensor_entry *e = &f->entries[f->by_name[middle]];
         int order = strcmp(name, e->name);
         if (order == 0) return e;
-        if (order < 0) high = middle;
-        else low = middle + 1;
+        if (order < 0)
+            high = middle;
+        else
+            low = middle + 1;
     }
     return NULL;
 }
@@ -313,6 +325,7 @@ ampc_status rt_safetensors_read(const rt_safetensors *f, const rt_tensor_entry *
     const char *recorded = f->verify == RT_VERIFY_NONE ? NULL : f->hashes[e - f->entries];
     if (!recorded) return AMPC_OK;
     rt_st_hash64(XXH3_64bits(dst, e->bytes), actual);
-    return strcmp(recorded, actual) == 0 ? AMPC_OK
-                                         : refuse(f, e->name, "damaged: the tensor's hash is wrong");
+    return strcmp(recorded, actual) == 0
+               ? AMPC_OK
+               : refuse(f, e->name, "damaged: the tensor's hash is wrong");
 }

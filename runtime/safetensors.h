@@ -18,11 +18,11 @@ typedef struct rt_safetensors rt_safetensors;
 
 typedef struct rt_tensor_entry {
     const char *name;
-    const char *type;   /* the file's word: "F32" */
-    ir_dtype dtype;     /* IR_NO_DTYPE when ours has no such type; the bytes can be read all the same */
+    const char *type; /* the file's word: "F32" */
+    ir_dtype dtype; /* IR_NO_DTYPE when ours has no such type; the bytes can be read all the same */
     int rank;
     const int64_t *dims;
-    uint64_t offset;    /* from the start of the file */
+    uint64_t offset; /* from the start of the file */
     uint64_t bytes;
 } rt_tensor_entry;
 
@@ -60,7 +60,8 @@ typedef ampc_status rt_tensor_source(void *user, uint64_t offset, void *dst, siz
 /* `d` must outlive the writer. AMPC_NO_MEMORY. */
 ampc_status rt_safetensors_create(diag *d, rt_safetensors_writer **out);
 /* Key and value are copied; a key given twice or beginning with "xxh3" is a bug of the caller. */
-ampc_status rt_safetensors_put_metadata(rt_safetensors_writer *w, const char *key, const char *value);
+ampc_status rt_safetensors_put_metadata(rt_safetensors_writer *w, const char *key,
+                                        const char *value);
 /* Name and dims are copied; `data` must live until commit. AMPC_REJECTED for a name given twice or no
  * UTF-8 ("__metadata__" included), and for a size overflow. */
 ampc_status rt_safetensors_add(rt_safetensors_writer *w, const char *name, ir_dtype dtype, int rank,

@@ -8,9 +8,9 @@
 #include <stdint.h>
 
 #define RT_ST_METADATA "__metadata__"
-#define RT_ST_HASH_KEY "xxh3"                  /* of the header */
-#define RT_ST_HASH_PREFIX RT_ST_HASH_KEY "."   /* of tensor NAME: prefix + NAME */
-#define RT_ST_NO_HASH "0000000000000000"       /* stands for the header's own hash while hashing it */
+#define RT_ST_HASH_KEY "xxh3"                /* of the header */
+#define RT_ST_HASH_PREFIX RT_ST_HASH_KEY "." /* of tensor NAME: prefix + NAME */
+#define RT_ST_NO_HASH "0000000000000000"     /* stands for the header's own hash while hashing it */
 
 enum { RT_ST_LENGTH_BYTES = 8, RT_ST_HEADER_LIMIT = 100000000, RT_ST_HASH_DIGITS = 16 };
 
@@ -20,8 +20,8 @@ typedef struct rt_st_type {
     ir_dtype dtype; /* IR_NO_DTYPE: can be carried, not computed with */
 } rt_st_type;
 
-const rt_st_type *rt_st_type_by_name(const char *name);  /* NULL when unknown */
-const rt_st_type *rt_st_type_by_dtype(ir_dtype dtype);   /* never NULL for a dtype of ours */
+const rt_st_type *rt_st_type_by_name(const char *name); /* NULL when unknown */
+const rt_st_type *rt_st_type_by_dtype(ir_dtype dtype);  /* never NULL for a dtype of ours */
 
 /* The 16 digits inside the header's text that hold its own hash; NULL when it has none in our form. */
 char *rt_st_header_hash(char *header, size_t n);

@@ -48,8 +48,8 @@ ampc_status rt_safetensors_create(diag *d, rt_safetensors_writer **out)
     rt_safetensors_writer *w = malloc(sizeof *w);
     if (!w) return AMPC_NO_MEMORY;
     *w = (rt_safetensors_writer){.d = d, .metadata = json_object(), .seen = json_object()};
-    if (w->metadata && w->seen && json_object_set_new(w->metadata, RT_ST_HASH_KEY,
-                                                      json_string(RT_ST_NO_HASH)) == 0) {
+    if (w->metadata && w->seen &&
+        json_object_set_new(w->metadata, RT_ST_HASH_KEY, json_string(RT_ST_NO_HASH)) == 0) {
         *out = w;
         return AMPC_OK;
     }
@@ -64,7 +64,8 @@ static ampc_status refuse(const rt_safetensors_writer *w, const char *name, cons
     return diag_error(w->d, AMPC_REJECTED, (diag_loc){.node = name}, "%s", what);
 }
 
-ampc_status rt_safetensors_put_metadata(rt_safetensors_writer *w, const char *key, const char *value)
+ampc_status rt_safetensors_put_metadata(rt_safetensors_writer *w, const char *key,
+                                        const char *value)
 {
     assert(strncmp(key, RT_ST_HASH_KEY, sizeof RT_ST_HASH_KEY - 1) != 0);
     assert(!json_object_get(w->metadata, key));
@@ -82,8 +83,8 @@ static char *hash_key(const char *name)
     return key;
 }
 
-static ampc_status byte_count(const rt_safetensors_writer *w, const char *name, ir_dtype dtype, int rank,
-                              const int64_t *dims, uint64_t *bytes)
+static ampc_status byte_count(const rt_safetensors_writer *w, const char *name, ir_dtype dtype,
+                              int rank, const int64_t *dims, uint64_t *bytes)
 {
     *bytes = ir_dtype_size(dtype);
     for (int i = 0; i < rank; i++)
@@ -187,7 +188,8 @@ static json_t *make_table(rt_safetensors_writer *w)
         int64_t end = at + (int64_t)t->bytes;
         json_t *offsets = json_pack("[I, I]", (json_int_t)at, (json_int_t)end);
         ok = json_object_set_new(t->info, "data_offsets", offsets) == 0 &&
-             json_object_set(root, t->name, t->info) == 0 && set_hash(w, t->hash_key, RT_ST_NO_HASH);
+             json_object_set(root, t->name, t->info) == 0 &&
+             set_hash(w, t->hash_key, RT_ST_NO_HASH);
         at = end;
     }
     if (ok) return root;
@@ -218,8 +220,9 @@ static ampc_status write_header(rt_safetensors_writer *w, rt_atomic_file *f, con
     char *text = make_text(table, &n);
     if (!text) return AMPC_NO_MEMORY;
     for (int i = 0; i < RT_ST_LENGTH_BYTES; i++) length[i] = (unsigned char)((uint64_t)n >> 8 * i);
-    ampc_status s = n > RT_ST_HEADER_LIMIT ? refuse(w, NULL, "too many tensors for a .safetensors file")
-                                           : rt_atomic_write(f, length, sizeof length);
+    ampc_status s = n > RT_ST_HEADER_LIMIT
+                        ? refuse(w, NULL, "too many tensors for a .safetensors file")
+                        : rt_atomic_write(f, length, sizeof length);
     if (s == AMPC_OK) s = rt_atomic_write(f, text, n);
     free(text);
     return s;
@@ -239,13 +242,16 @@ static ampc_status complete_header(rt_atomic_file *f, const json_t *table, char 
     return s;
 }
 
-static ampc_status stream(rt_atomic_file *f, const pending *t, unsigned char *piece, XXH3_state_t *state)
+static ampc_status stream(rt_atomic_file *f, const pending *t, unsigned char *piece,
+                          XXH3_state_t *state)
 {
     for (uint64_t at = 0; at < t->bytes;) {
         size_t n = t->bytes - at < PIECE ? (size_t)(t->bytes - at) : PIECE;
         const unsigned char *src = piece;
-        if (t->data) src = (const unsigned char *)t->data + at;
-        else TRY(t->source(t->user, at, piece, n));
+        if (t->data)
+            src = (const unsigned char *)t->data + at;
+        else
+            TRY(t->source(t->user, at, piece, n));
         XXH3_64bits_update(state, src, n);
         TRY(rt_atomic_write(f, src, n));
         at += n;
@@ -272,7 +278,8 @@ static ampc_status write_tensors(rt_safetensors_writer *w, rt_atomic_file *f)
     return s;
 }
 
-static ampc_status write_file(rt_safetensors_writer *w, rt_atomic_file *f, const json_t *table, char *hash)
+static ampc_status write_file(rt_safetensors_writer *w, rt_atomic_file *f, const json_t *table,
+                              char *hash)
 {
     TRY(write_header(w, f, table));
     TRY(write_tensors(w, f));
@@ -286,8 +293,10 @@ ampc_status rt_safetensors_commit(rt_safetensors_writer *w, const char *path, ch
     ampc_status s = table ? rt_atomic_open(path, w->d, &f) : AMPC_NO_MEMORY;
     if (s == AMPC_OK) {
         s = write_file(w, f, table, hash);
-        if (s == AMPC_OK) s = rt_atomic_commit(f);
-        else rt_atomic_abort(f);
+        if (s == AMPC_OK)
+            s = rt_atomic_commit(f);
+        else
+            rt_atomic_abort(f);
     }
     json_decref(table);
     rt_safetensors_discard(w);

@@ -13,10 +13,17 @@
 #include <string.h>
 
 enum { WIDTH = 860, LEFT = 64, RIGHT = 24, TOP = 76, LOSS_HEIGHT = 300, SCALE_HEIGHT = 130 };
-enum { GAP = 44, BOTTOM = 52, COLUMNS = WIDTH - LEFT - RIGHT, SMOOTH_FROM = 200, LEGEND_STEP = 190 };
+enum {
+    GAP = 44,
+    BOTTOM = 52,
+    COLUMNS = WIDTH - LEFT - RIGHT,
+    SMOOTH_FROM = 200,
+    LEGEND_STEP = 190
+};
 
 /* Okabe and Ito's palette, told apart by everybody. */
-static const char *const colours[] = {"#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9"};
+static const char *const colours[] = {"#0072b2", "#d55e00", "#009e73",
+                                      "#cc79a7", "#e69f00", "#56b4e9"};
 enum { COLOURS = sizeof colours / sizeof *colours };
 
 /* ---- text ---- */
@@ -52,12 +59,18 @@ static void add_escaped(text *t, const char *s)
         size_t n = c < 0x80 ? 1 : c >= 0xf0 && c < 0xf5 ? 4 : c >= 0xe0 ? 3 : c >= 0xc2 ? 2 : 0;
         for (size_t i = 1; i < n; i++)
             if (((unsigned char)s[i] & 0xc0) != 0x80) n = 0;
-        if (c == '&') add(t, "&amp;");
-        else if (c == '<') add(t, "&lt;");
-        else if (c == '>') add(t, "&gt;");
-        else if (c == '"') add(t, "&quot;");
-        else if (n == 0 || c >= 0xf5 || c < 0x20 || c == 0x7f) add(t, "?");
-        else add(t, "%.*s", (int)n, s);
+        if (c == '&')
+            add(t, "&amp;");
+        else if (c == '<')
+            add(t, "&lt;");
+        else if (c == '>')
+            add(t, "&gt;");
+        else if (c == '"')
+            add(t, "&quot;");
+        else if (n == 0 || c >= 0xf5 || c < 0x20 || c == 0x7f)
+            add(t, "?");
+        else
+            add(t, "%.*s", (int)n, s);
         s += n && c < 0xf5 ? n : 1;
     }
 }
@@ -66,7 +79,7 @@ static void add_escaped(text *t, const char *s)
 
 typedef struct panel {
     double top, height;
-    double low, high;           /* of the values */
+    double low, high; /* of the values */
     double first_step, last_step;
 } panel;
 
@@ -140,8 +153,8 @@ static double tick(double low, double high, double step, int k)
 
 static void draw_frame(text *t, const panel *p, const char *label)
 {
-    add(t, "<rect class=\"frame\" x=\"%d\" y=\"%g\" width=\"%d\" height=\"%g\"/>\n", LEFT, p->top, COLUMNS,
-        p->height);
+    add(t, "<rect class=\"frame\" x=\"%d\" y=\"%g\" width=\"%d\" height=\"%g\"/>\n", LEFT, p->top,
+        COLUMNS, p->height);
     add(t, "<text class=\"label\" x=\"%d\" y=\"%g\">%s</text>\n", LEFT, p->top - 9, label);
 }
 
@@ -177,7 +190,9 @@ static void draw_x_ticks(text *t, const panel *p)
     double step = span > 0 ? fmax(1, nice_step(span, 8)) : 1;
     double v;
     for (int k = 0; isfinite(v = tick(p->first_step, p->last_step, step, k)); k++)
-        add(t, "<path class=\"frame\" d=\"M%.1f %gv5\"/><text class=\"x\" x=\"%.1f\" y=\"%g\">%.10g</text>\n",
+        add(t,
+            "<path class=\"frame\" d=\"M%.1f %gv5\"/><text class=\"x\" x=\"%.1f\" "
+            "y=\"%g\">%.10g</text>\n",
             x_of(p, v), bottom, x_of(p, v), bottom + 19, v);
     add(t, "<text class=\"x\" x=\"%d\" y=\"%g\">step</text>\n", LEFT + COLUMNS / 2, bottom + 38);
 }
@@ -187,7 +202,8 @@ static void draw_band(text *t, const panel *p, const rt_plot_run *run, const cha
 {
     add(t, "<path fill=\"none\" stroke=\"%s\" stroke-opacity=\".22\" d=\"", colour);
     for (size_t i = 0; i < run->count;) {
-        double column = floor(x_of(p, (double)run->steps[i].step)), low = INFINITY, high = -INFINITY;
+        double column = floor(x_of(p, (double)run->steps[i].step)), low = INFINITY,
+               high = -INFINITY;
         for (; i < run->count && floor(x_of(p, (double)run->steps[i].step)) <= column; i++) {
             low = fmin(low, loss_of(&run->steps[i])); /* fmin and fmax pass NAN over */
             high = fmax(high, loss_of(&run->steps[i]));
@@ -205,7 +221,8 @@ static void draw_loss(text *t, const panel *p, const rt_plot_run *run, const cha
     double last_x = -1;
     add(t, "<path class=\"line\" stroke=\"%s\" d=\"", colour);
     for (size_t i = 0; i < run->count; i++) {
-        double v = average_next(&a, loss_of(&run->steps[i])), x = x_of(p, (double)run->steps[i].step);
+        double v = average_next(&a, loss_of(&run->steps[i])),
+               x = x_of(p, (double)run->steps[i].step);
         if (isfinite(v) && down && x - last_x < 1 && i + 1 < run->count) continue;
         if (isfinite(v)) add(t, "%c%.1f %.1f", down ? 'L' : 'M', x, y_of(p, v)), last_x = x;
         down = isfinite(v);
@@ -220,8 +237,10 @@ static void draw_scale(text *t, const panel *p, const rt_plot_run *run, const ch
     for (size_t i = 0; i < run->count; i++) {
         double v = scale_of(&run->steps[i]), x = x_of(p, (double)run->steps[i].step);
         bool jump = v != last; /* also true for NAN */
-        if (isfinite(v) && !isfinite(last)) add(t, "M%.1f %.1f", x, y_of(p, v));
-        else if (isfinite(v) && (jump || i + 1 == run->count)) add(t, "H%.1fV%.1f", x, y_of(p, v));
+        if (isfinite(v) && !isfinite(last))
+            add(t, "M%.1f %.1f", x, y_of(p, v));
+        else if (isfinite(v) && (jump || i + 1 == run->count))
+            add(t, "H%.1fV%.1f", x, y_of(p, v));
         last = v;
     }
     add(t, "\"/>\n");
@@ -229,7 +248,8 @@ static void draw_scale(text *t, const panel *p, const rt_plot_run *run, const ch
         uint64_t before = i ? run->steps[i - 1].skipped : 0;
         double v = scale_of(&run->steps[i]), x = x_of(p, (double)run->steps[i].step);
         if (run->steps[i].skipped > before && isfinite(v))
-            add(t, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"2.6\" fill=\"%s\"/>\n", x, y_of(p, v), colour);
+            add(t, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"2.6\" fill=\"%s\"/>\n", x, y_of(p, v),
+                colour);
     }
 }
 
@@ -243,7 +263,9 @@ static void draw_legend(text *t, const rt_plot_run *runs, size_t count)
             double v = average_next(&a, loss_of(&runs[i].steps[k]));
             if (isfinite(v)) last = v;
         }
-        add(t, "<path class=\"line\" stroke=\"%s\" d=\"M%d 47h18\"/><text class=\"legend\" x=\"%d\" y=\"51\">",
+        add(t,
+            "<path class=\"line\" stroke=\"%s\" d=\"M%d 47h18\"/><text class=\"legend\" x=\"%d\" "
+            "y=\"51\">",
             colours[i % COLOURS], x, x + 24);
         add_escaped(t, runs[i].name);
         if (isfinite(last)) add(t, "<tspan class=\"value\" dx=\"8\">%.4g</tspan>", last);
@@ -286,7 +308,8 @@ static void measure(const rt_plot_run *runs, size_t count, panel *loss, panel *s
 static void draw_head(text *t, const char *title, double height, const panel *loss)
 {
     add(t,
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %g\" width=\"%d\" height=\"%g\" "
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %g\" width=\"%d\" "
+        "height=\"%g\" "
         "role=\"img\">\n<title>",
         WIDTH, height, WIDTH, height);
     add_escaped(t, title);
@@ -296,9 +319,12 @@ static void draw_head(text *t, const char *title, double height, const panel *lo
            ".y{text-anchor:end}.x{text-anchor:middle}.legend{fill:#111}.value{fill:#777}\n"
            ".frame{fill:none;stroke:#999}.grid{fill:none;stroke:#e6e6e6}\n"
            ".line{fill:none;stroke-width:1.8;stroke-linejoin:round}\n</style>\n");
-    add(t, "<clipPath id=\"loss\"><rect x=\"%d\" y=\"%g\" width=\"%d\" height=\"%g\"/></clipPath>\n", LEFT,
-        loss->top, COLUMNS, loss->height);
-    add(t, "<rect width=\"%d\" height=\"%g\" fill=\"#fff\"/>\n<text class=\"title\" x=\"%d\" y=\"28\">",
+    add(t,
+        "<clipPath id=\"loss\"><rect x=\"%d\" y=\"%g\" width=\"%d\" height=\"%g\"/></clipPath>\n",
+        LEFT, loss->top, COLUMNS, loss->height);
+    add(t,
+        "<rect width=\"%d\" height=\"%g\" fill=\"#fff\"/>\n<text class=\"title\" x=\"%d\" "
+        "y=\"28\">",
         WIDTH, height, LEFT);
     add_escaped(t, title);
     add(t, "</text>\n");
@@ -327,7 +353,8 @@ char *rt_plot_render(const char *title, const rt_plot_run *runs, size_t count)
 {
     text t = {0};
     panel loss = {.top = TOP, .height = LOSS_HEIGHT, .low = INFINITY, .high = -INFINITY};
-    panel scale = {.top = TOP + LOSS_HEIGHT + GAP, .height = SCALE_HEIGHT, .low = INFINITY, .high = -INFINITY};
+    panel scale = {
+        .top = TOP + LOSS_HEIGHT + GAP, .height = SCALE_HEIGHT, .low = INFINITY, .high = -INFINITY};
     bool both = false;
     for (size_t i = 0; i < count; i++) both |= scales(&runs[i]);
     const panel *lowest = both ? &scale : &loss;
@@ -343,8 +370,8 @@ char *rt_plot_render(const char *title, const rt_plot_run *runs, size_t count)
     return NULL;
 }
 
-ampc_status rt_plot_write(const char *path, const char *title, const rt_plot_run *runs, size_t count,
-                          diag *d)
+ampc_status rt_plot_write(const char *path, const char *title, const rt_plot_run *runs,
+                          size_t count, diag *d)
 {
     char *svg = rt_plot_render(title, runs, count);
     if (!svg) return AMPC_NO_MEMORY;

@@ -17,7 +17,9 @@ static void test_philox_known_answers(void **state)
     } known[] = {
         {0, 0, 0, {0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}},
         {UINT64_MAX, UINT64_MAX, UINT64_MAX, {0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}},
-        {0x299f31d0a4093822, 0x0370734413198a2e, 0x85a308d3243f6a88,
+        {0x299f31d0a4093822,
+         0x0370734413198a2e,
+         0x85a308d3243f6a88,
          {0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}},
     };
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
@@ -175,7 +177,8 @@ static void test_limit_and_permuted_labels(void **state)
 {
     scratch *t = *state;
     write_folder(t);
-    rt_dataset *plain = open_folder(t, ",limit=20"), *mixed = open_folder(t, ",permute-labels=3,limit=20");
+    rt_dataset *plain = open_folder(t, ",limit=20"),
+               *mixed = open_folder(t, ",permute-labels=3,limit=20");
     uint8_t a[20], b[20];
     int counts[10] = {0}, moved = 0;
     assert_int_equal(rt_dataset_rows(mixed), 20);
@@ -196,10 +199,18 @@ static void save_npz(scratch *t, int64_t rows_x, int64_t rows_y)
 {
     double x[12] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11};
     int32_t y[4] = {3, 1, 2, 0};
-    rt_array a[2] = {{.name = (char[]){"x"}, .dtype = IR_f64, .rank = 2, .dims = {rows_x, 3},
-                      .bytes = (size_t)rows_x * 24, .data = x},
-                     {.name = (char[]){"y"}, .dtype = IR_i32, .rank = 1, .dims = {rows_y},
-                      .bytes = (size_t)rows_y * 4, .data = y}};
+    rt_array a[2] = {{.name = (char[]){"x"},
+                      .dtype = IR_f64,
+                      .rank = 2,
+                      .dims = {rows_x, 3},
+                      .bytes = (size_t)rows_x * 24,
+                      .data = x},
+                     {.name = (char[]){"y"},
+                      .dtype = IR_i32,
+                      .rank = 1,
+                      .dims = {rows_y},
+                      .bytes = (size_t)rows_y * 4,
+                      .data = y}};
     assert_int_equal(rt_npz_write(scratch_path(t, "d.npz"), a, 2, t->d), AMPC_OK);
     assert_int_equal(rt_npy_write(scratch_path(t, "x.npy"), &a[0], t->d), AMPC_OK);
     assert_int_equal(rt_npy_write(scratch_path(t, "y.npy"), &a[1], t->d), AMPC_OK);
@@ -213,8 +224,10 @@ static ampc_status open_spec(scratch *t, const char *pattern, rt_dataset **ds)
     char spec[512];
     size_t n = 0;
     for (const char *p = pattern; *p; p++)
-        if (*p == '@') n += (size_t)snprintf(spec + n, sizeof spec - n, "%s", t->folder);
-        else spec[n++] = *p;
+        if (*p == '@')
+            n += (size_t)snprintf(spec + n, sizeof spec - n, "%s", t->folder);
+        else
+            spec[n++] = *p;
     spec[n] = 0;
     return rt_dataset_open(spec, &(rt_dataset_options){.split = RT_TEST}, t->d, ds);
 }
@@ -240,6 +253,7 @@ static void test_npz_and_npy(void **state)
     }
 }
 
+/* clang-format off */
 static const struct {
     const char *spec;
     ampc_status status;
@@ -271,6 +285,7 @@ static const struct {
     {"npz:@/x.npy", AMPC_REJECTED, "x.npy"},
     {"npy:x=@/x.npy,s=@/s.npy", AMPC_REJECTED, "a scalar has no samples"},
 };
+/* clang-format on */
 
 static void test_bad_specs(void **state)
 {

@@ -18,8 +18,10 @@ static void expect_well_formed(const char *s)
         depth += s[1] == '/' ? -1 : 1;
         for (bool quoted = false; quoted || *s != '>'; s++) {
             assert_int_not_equal(*s, 0);
-            if (*s == '"') quoted = !quoted;
-            else if (!quoted && s[0] == '/' && s[1] == '>') depth--;
+            if (*s == '"')
+                quoted = !quoted;
+            else if (!quoted && s[0] == '/' && s[1] == '>')
+                depth--;
         }
         assert_true(depth >= 0);
     }
@@ -31,9 +33,15 @@ static rt_step *make_run(size_t n, double noise)
     rt_step *s = calloc(n + 1, sizeof *s);
     for (size_t i = 0; i < n; i++) {
         double jitter = noise * ((double)(i * 7919 % 1000) / 1000 - 0.5);
-        s[i] = (rt_step){.step = i + 1, .loss = 0.25 + 2 * exp(-(double)i / 150) + jitter,
-                         .scale = i < 40 ? 65536 : i < n / 2 ? 32768 : 65536, .skipped = i >= 40,
-                         .lr = 1e-3, .grad_norm = NAN, .t = (double)i};
+        s[i] = (rt_step){.step = i + 1,
+                         .loss = 0.25 + 2 * exp(-(double)i / 150) + jitter,
+                         .scale = i < 40      ? 65536
+                                  : i < n / 2 ? 32768
+                                              : 65536,
+                         .skipped = i >= 40,
+                         .lr = 1e-3,
+                         .grad_norm = NAN,
+                         .t = (double)i};
     }
     return s;
 }
@@ -77,8 +85,7 @@ static void test_long_runs_stay_small(void **state)
     scratch *t = *state;
     size_t n, counts[3] = {200000, 4690, 60};
     rt_plot_run runs[3];
-    for (int i = 0; i < 3; i++)
-        runs[i] = (rt_plot_run){"run", make_run(counts[i], 0.3), counts[i]};
+    for (int i = 0; i < 3; i++) runs[i] = (rt_plot_run){"run", make_run(counts[i], 0.3), counts[i]};
     assert_int_equal(rt_plot_write(scratch_path(t, "p.svg"), "three runs", runs, 3, t->d), AMPC_OK);
     char *svg = scratch_read(t, "p.svg", &n);
     expect_well_formed(svg);
@@ -100,13 +107,16 @@ static void test_no_scale_panel_without_scaling(void **state)
 
 static void write_log(scratch *t, uint64_t from, uint64_t to)
 {
-    const rt_log_field fields[] = {{"model", "m \"q\".ir", 0}, {"seed", NULL, 7}, {"lr", NULL, 0.5},
-                                   {"bad", NULL, NAN}};
+    const rt_log_field fields[] = {
+        {"model", "m \"q\".ir", 0}, {"seed", NULL, 7}, {"lr", NULL, 0.5}, {"bad", NULL, NAN}};
     rt_log *log;
     assert_int_equal(rt_log_open(scratch_path(t, "log"), fields, 4, t->d, &log), AMPC_OK);
     for (uint64_t i = from; i <= to; i++)
-        assert_int_equal(rt_log_step(log, &(rt_step){.step = i, .loss = i == 2 ? NAN : 0.1 * (double)i,
-                                                     .scale = 0x1p-149, .skipped = i, .lr = 1e-3}),
+        assert_int_equal(rt_log_step(log, &(rt_step){.step = i,
+                                                     .loss = i == 2 ? NAN : 0.1 * (double)i,
+                                                     .scale = 0x1p-149,
+                                                     .skipped = i,
+                                                     .lr = 1e-3}),
                          AMPC_OK);
     assert_int_equal(rt_log_close(log), AMPC_OK);
 }
@@ -125,8 +135,9 @@ static void test_log_round_trip(void **state)
     size_t n;
     write_log(t, 1, 3);
     char *text = scratch_read(t, "log", &n);
-    const char *start = "{\"run\":{\"model\":\"m \\\"q\\\".ir\",\"seed\":7,\"lr\":0.5,\"bad\":null}}\n"
-                        "{\"step\":1,\"epoch\":0,\"loss\":0.1";
+    const char *start =
+        "{\"run\":{\"model\":\"m \\\"q\\\".ir\",\"seed\":7,\"lr\":0.5,\"bad\":null}}\n"
+        "{\"step\":1,\"epoch\":0,\"loss\":0.1";
     assert_memory_equal(text, start, strlen(start));
     assert_non_null(strstr(text, "\"loss\":null"));
     free(text);
@@ -188,14 +199,22 @@ static void test_progress_line(void **state)
 {
     (void)state;
     char line[400];
-    rt_progress p = {.now = {.step = 412, .epoch = 2.3, .loss = 0.24171, .scale = 65536, .skipped = 2,
+    rt_progress p = {.now = {.step = 412,
+                             .epoch = 2.3,
+                             .loss = 0.24171,
+                             .scale = 65536,
+                             .skipped = 2,
                              .samples_s = 18432},
-                     .steps = 824, .epochs = 3, .seconds_left = 63};
+                     .steps = 824,
+                     .epochs = 3,
+                     .seconds_left = 63};
     rt_progress_format(line, sizeof line, &p, RT_PROGRESS_LINE, 0);
-    assert_string_equal(line, "epoch 3/3  412/824  loss 0.2417  scale 65536  skipped 2  18.4k/s  1:03 left");
+    assert_string_equal(
+        line, "epoch 3/3  412/824  loss 0.2417  scale 65536  skipped 2  18.4k/s  1:03 left");
     rt_progress_format(line, sizeof line, &p, RT_PROGRESS_BAR, 90);
-    assert_string_equal(line, "epoch 3/3 [=====>     ] 412/824  loss 0.2417  scale 65536  skipped 2  "
-                              "18.4k/s  1:03 left");
+    assert_string_equal(line,
+                        "epoch 3/3 [=====>     ] 412/824  loss 0.2417  scale 65536  skipped 2  "
+                        "18.4k/s  1:03 left");
     for (size_t columns = 1; columns < 140; columns++)
         assert_true(rt_progress_format(line, sizeof line, &p, RT_PROGRESS_BAR, columns) <=
                     (columns < 9 ? 9 : columns));
