@@ -55,15 +55,21 @@ typedef struct golden {
     json_t *meta;
     rt_arrays arrays;
     diag *diag;
+    bool quiet;
+    char errors[8192];
     ir_module *module;
     rt_session *session;
 } golden;
 
 /* ---- loading ----------------------------------------------------------------------------------------------------------- */
 
-static void print_message(void *user, diag_level level, const char *message)
+/* Keeps the errors; a refusal that is expected makes no noise. */
+static void take_message(void *user, diag_level level, const char *message)
 {
-    if (level == DIAG_ERROR && !user) print_error("%s\n", message);
+    golden *g = user;
+    size_t used = strlen(g->errors);
+    if (level == DIAG_ERROR) snprintf(g->errors + used, sizeof g->errors - used, "%s\n", message);
+    if (level == DIAG_ERROR && !g->quiet) print_error("%s\n", message);
 }
 
 static const char *meta_text(const golden *g, const char *key)
@@ -290,20 +296,15 @@ static void check_sgd(golden *g)
 
 static void check_refusal(golden *g, const char *const *operators)
 {
-    diag_free(g->diag);
-    g->diag = diag_new(print_message, g); /* the refusal itself is not noise */
+    g->quiet = true;
     assert_int_equal(compile(g), AMPC_UNSUPPORTED);
-    for (int i = 0; i < 6 && operators[i]; i++) {
-        if (strstr(diag_first_error(g->diag), operators[i])) continue;
-        bool listed = diag_count(g->diag, DIAG_ERROR) > 1; /* each operator may have an error of its own */
-        assert_true(listed);
-    }
+    for (int i = 0; i < 6 && operators[i]; i++) assert_non_null(strstr(g->errors, operators[i]));
 }
 
 static void test_case(void **state)
 {
     golden *g = *state;
-    g->diag = diag_new(print_message, NULL);
+    g->diag = diag_new(take_message, g);
     load(g);
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
         if (has_prefix(g->name, refused[i].name) && g->name[strlen(refused[i].name)] == ' ') {
