@@ -1,7 +1,8 @@
 /* attribute.c - typed reading of node attributes.
  *
- * Every attribute that a handler asks for is marked as read; what is left afterwards is not an attribute of the
- * operator in this version, and that is refused: it would change a meaning that we do not know. */
+ * Every attribute that a handler asks for is marked as read; what is left afterwards is not an
+ * attribute of the operator in this version, and that is refused: it would change a meaning that
+ * we do not know. */
 #include "frontend/lower.h"
 
 #include <string.h>
@@ -9,8 +10,9 @@
 static const char *type_name(int type)
 {
     static const char *const names[] = {
-        "undefined", "FLOAT", "INT", "STRING", "TENSOR", "GRAPH", "FLOATS", "INTS", "STRINGS",
-        "TENSORS", "GRAPHS", "SPARSE_TENSOR", "SPARSE_TENSORS", "TYPE_PROTO", "TYPE_PROTOS",
+        "undefined",      "FLOAT",      "INT",         "STRING",  "TENSOR", "GRAPH",
+        "FLOATS",         "INTS",       "STRINGS",     "TENSORS", "GRAPHS", "SPARSE_TENSOR",
+        "SPARSE_TENSORS", "TYPE_PROTO", "TYPE_PROTOS",
     };
     return names[type];
 }
@@ -22,7 +24,8 @@ const Onnx__AttributeProto *onnx_attr(onnx_node *n, const char *name, int type)
         if (strcmp(a->name, name) != 0) continue;
         n->attr_read[i] = true;
         if ((int)a->type == type) return a;
-        onnx_reject(n, "attribute '%s' has type %s, not %s", name, type_name((int)a->type), type_name(type));
+        onnx_reject(n, "attribute '%s' has type %s, not %s", name, type_name((int)a->type),
+                    type_name(type));
         return NULL;
     }
     return NULL;
@@ -50,13 +53,15 @@ bool onnx_bool(onnx_node *n, const char *name, bool otherwise)
 
 double onnx_float(onnx_node *n, const char *name, double otherwise)
 {
-    const Onnx__AttributeProto *a = onnx_attr(n, name, ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__FLOAT);
+    const Onnx__AttributeProto *a = onnx_attr(n, name,
+                                              ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__FLOAT);
     return a ? (double)a->f : otherwise;
 }
 
 const char *onnx_text(onnx_node *n, const char *name, const char *otherwise)
 {
-    const Onnx__AttributeProto *a = onnx_attr(n, name, ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__STRING);
+    const Onnx__AttributeProto *a = onnx_attr(n, name,
+                                              ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__STRING);
     const char *text = a ? onnx_bytes_text(a->s) : otherwise;
     if (text || !a) return text;
     onnx_reject(n, "attribute '%s' holds a NUL byte", name);
@@ -74,14 +79,16 @@ onnx_list onnx_ints(onnx_node *n, const char *name)
 
 const Onnx__TensorProto *onnx_tensor_attr(onnx_node *n, const char *name)
 {
-    const Onnx__AttributeProto *a = onnx_attr(n, name, ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__TENSOR);
+    const Onnx__AttributeProto *a = onnx_attr(n, name,
+                                              ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__TENSOR);
     if (a && !a->t) onnx_reject(n, "attribute '%s' holds no tensor", name);
     return a ? a->t : NULL;
 }
 
 const Onnx__GraphProto *onnx_graph_attr(onnx_node *n, const char *name)
 {
-    const Onnx__AttributeProto *a = onnx_attr(n, name, ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__GRAPH);
+    const Onnx__AttributeProto *a = onnx_attr(n, name,
+                                              ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__GRAPH);
     if (a && !a->g) onnx_reject(n, "attribute '%s' holds no graph", name);
     return a ? a->g : NULL;
 }
@@ -96,7 +103,8 @@ void onnx_check_attributes(onnx_node *n)
 {
     for (size_t i = 0; i < n->proto->n_attribute && !n->failed; i++)
         if (!n->attr_read[i])
-            onnx_reject(n, "unknown attribute '%s' in opset %d", n->proto->attribute[i]->name, n->opset);
+            onnx_reject(n, "unknown attribute '%s' in opset %d", n->proto->attribute[i]->name,
+                        n->opset);
 }
 
 void onnx_check_attribute_names(onnx_node *n)
@@ -104,7 +112,8 @@ void onnx_check_attribute_names(onnx_node *n)
     for (size_t i = 0; i < n->proto->n_attribute; i++) {
         const Onnx__AttributeProto *a = n->proto->attribute[i];
         if (*a->ref_attr_name)
-            onnx_reject(n, "attribute '%s' refers to a function's attribute outside a function", a->name);
+            onnx_reject(n, "attribute '%s' refers to a function's attribute outside a function",
+                        a->name);
         else if (!a->type)
             onnx_reject(n, "attribute '%s' has no type", a->name);
         for (size_t k = 0; k < i; k++)

@@ -1,15 +1,15 @@
 /* check.c - what can be said about a graph before any node is lowered: names, order, operators.
  *
- * Names are single assignment, also against the graphs outside. Nodes must be sorted; when one is not, a depth-first
- * walk over the producers tells a cycle from mere disorder. Unsupported operators are counted and listed all at
- * once. */
+ * Names are single assignment, also against the graphs outside. Nodes must be sorted; when one is
+ * not, a depth-first walk over the producers tells a cycle from mere disorder. Unsupported
+ * operators are counted and listed all at once. */
 #include "frontend/lower.h"
 
 #include <assert.h>
 #include <string.h>
 
 static const onnx_row row_table[] = {
-#define ROW(op, since, min_in, max_in, max_out, handler, arg)                                                \
+#define ROW(op, since, min_in, max_in, max_out, handler, arg)                                      \
     {#op, since, min_in, max_in, max_out, onnx_lower_##handler, arg},
 #include "frontend/onnx_ops.def"
     {0},
@@ -43,7 +43,7 @@ const char *onnx_node_name(onnx_importer *im, const Onnx__NodeProto *p, int inde
     return arena_printf(im->arena, "%s_%d", p->op_type, index);
 }
 
-/* ---- names -------------------------------------------------------------------------------------------------------- */
+/* ---- names ----------------------------------------------------------------------------------- */
 
 typedef struct checker {
     onnx_importer *im;
@@ -54,7 +54,8 @@ typedef struct checker {
 
 #define OUTSIDE UINTPTR_MAX /* graph input or initializer */
 
-static void report(checker *c, const Onnx__NodeProto *p, size_t index, const char *text, const char *name)
+static void report(checker *c, const Onnx__NodeProto *p, size_t index, const char *text,
+                   const char *name)
 {
     diag_loc loc = DIAG_FILE(c->im->path);
     if (p) loc.node = onnx_node_name(c->im, p, (int)index), loc.op = p->op_type;
@@ -72,16 +73,21 @@ static void define_inputs(checker *c)
     const Onnx__GraphProto *g = c->scope->graph;
     for (size_t i = 0; i < g->n_input; i++) {
         const char *name = g->input[i]->name;
-        if (!*name) report(c, NULL, 0, "a graph input has no name%s", "");
-        else if (strmap_get(c->producers, name)) report(c, NULL, 0, "graph input '%s' is given twice", name);
+        if (!*name)
+            report(c, NULL, 0, "a graph input has no name%s", "");
+        else if (strmap_get(c->producers, name))
+            report(c, NULL, 0, "graph input '%s' is given twice", name);
         strmap_put(c->producers, name, (void *)OUTSIDE);
     }
     strmap *seen = strmap_new(c->im->scratch);
     for (size_t i = 0; i < g->n_initializer; i++) {
         const char *name = g->initializer[i]->name;
-        if (!*name) report(c, NULL, 0, "an initializer has no name%s", "");
-        else if (strmap_get(seen, name)) report(c, NULL, 0, "initializer '%s' is given twice", name);
-        else if (known_outside(c, name)) report(c, NULL, 0, "initializer '%s' hides a value outside", name);
+        if (!*name)
+            report(c, NULL, 0, "an initializer has no name%s", "");
+        else if (strmap_get(seen, name))
+            report(c, NULL, 0, "initializer '%s' is given twice", name);
+        else if (known_outside(c, name))
+            report(c, NULL, 0, "initializer '%s' hides a value outside", name);
         strmap_put(seen, name, (void *)OUTSIDE);
         strmap_put(c->producers, name, (void *)OUTSIDE);
     }
@@ -102,7 +108,7 @@ static void define_results(checker *c)
         }
 }
 
-/* ---- order -------------------------------------------------------------------------------------------------------- */
+/* ---- order ----------------------------------------------------------------------------------- */
 
 /* Whether node `from` depends on itself. */
 static bool on_cycle(const checker *c, size_t from)
@@ -141,7 +147,8 @@ static void check_uses(checker *c)
                 unsorted = true; /* one is enough: the rest mostly follows from it */
                 report(c, g->node[i], i,
                        on_cycle(c, i) ? "lies on a cycle through '%s'"
-                                      : "reads '%s' before it is produced: nodes are not sorted", name);
+                                      : "reads '%s' before it is produced: nodes are not sorted",
+                       name);
             }
         }
     for (size_t i = 0; i < g->n_output; i++) {
@@ -151,7 +158,7 @@ static void check_uses(checker *c)
     }
 }
 
-/* ---- operators ------------------------------------------------------------------------------------------------------ */
+/* ---- operators ------------------------------------------------------------------------------- */
 
 typedef struct unsupported {
     const Onnx__NodeProto *first;
@@ -182,14 +189,17 @@ static void list_unsupported(checker *c)
         const unsupported *u = ops.items[i];
         const Onnx__NodeProto *p = u->first;
         const char *domain = onnx_is_default_domain(p->domain) ? "" : p->domain;
-        diag_loc loc = {.file = im->path, .node = onnx_node_name(im, p, (int)u->index), .op = p->op_type};
+        diag_loc loc = {
+            .file = im->path, .node = onnx_node_name(im, p, (int)u->index), .op = p->op_type};
         const onnx_row *oldest = *domain ? NULL : strmap_get(im->rows, p->op_type);
         if (oldest)
-            diag_error(im->diag, AMPC_UNSUPPORTED, loc, "operator %s needs opset %d or later, the model has %d",
-                       p->op_type, oldest->since, im->opset);
+            diag_error(im->diag, AMPC_UNSUPPORTED, loc,
+                       "operator %s needs opset %d or later, the model has %d", p->op_type,
+                       oldest->since, im->opset);
         else
-            diag_error(im->diag, AMPC_UNSUPPORTED, loc, "operator %s%s%s is not supported (%d node%s)", domain,
-                       *domain ? "." : "", p->op_type, u->count, u->count == 1 ? "" : "s");
+            diag_error(im->diag, AMPC_UNSUPPORTED, loc,
+                       "operator %s%s%s is not supported (%d node%s)", domain, *domain ? "." : "",
+                       p->op_type, u->count, u->count == 1 ? "" : "s");
         c->problems++;
     }
 }
@@ -198,7 +208,8 @@ ampc_status onnx_check_graph(onnx_importer *im, const onnx_scope *scope)
 {
     checker c = {im, scope, strmap_new(im->scratch), 0};
     if (scope->graph->n_sparse_initializer) {
-        diag_error(im->diag, AMPC_UNSUPPORTED, DIAG_FILE(im->path), "sparse initializers are not supported");
+        diag_error(im->diag, AMPC_UNSUPPORTED, DIAG_FILE(im->path),
+                   "sparse initializers are not supported");
         c.problems++;
     }
     define_inputs(&c);

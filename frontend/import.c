@@ -1,7 +1,8 @@
 /* import.c - the model as a whole: versions, inputs, the one pass over the nodes, outputs.
  *
- * One topological pass does everything: each node is lowered to IR nodes, whose types are inferred and whose values
- * are folded at once, so that the next node finds the shapes that it needs. */
+ * One topological pass does everything: each node is lowered to IR nodes, whose types are
+ * inferred and whose values are folded at once, so that the next node finds the shapes that it
+ * needs. */
 #include "frontend/lower.h"
 
 #include <assert.h>
@@ -11,7 +12,7 @@
 
 enum { FOLD_LIMIT = 1 << 18 }; /* elements of a folded value */
 
-/* ---- errors -------------------------------------------------------------------------------------------------------- */
+/* ---- errors ---------------------------------------------------------------------------------- */
 
 static diag_loc node_loc(const onnx_node *n)
 {
@@ -36,7 +37,7 @@ void onnx_refuse(onnx_node *n, const char *format, ...)
     n->failed = true;
 }
 
-/* ---- names ---------------------------------------------------------------------------------------------------------- */
+/* ---- names ----------------------------------------------------------------------------------- */
 
 onnx_binding *onnx_find(const onnx_scope *scope, const char *name)
 {
@@ -65,7 +66,7 @@ void onnx_bind(onnx_importer *im, onnx_scope *scope, const char *name, ir_value 
     strmap_put(scope->bindings, name, b);
 }
 
-/* ---- one node --------------------------------------------------------------------------------------------------------- */
+/* ---- one node -------------------------------------------------------------------------------- */
 
 static bool read_operands(onnx_node *n, onnx_scope *scope)
 {
@@ -77,7 +78,8 @@ static bool read_operands(onnx_node *n, onnx_scope *scope)
     if (n->n_out < 1 || n->n_out > row->max_out) onnx_reject(n, "has %d outputs", n->n_out);
     for (int i = 0; i < n->n_in && !n->failed; i++) {
         bool absent = !*p->input[i];
-        if (absent && (i < row->min_in || row->max_in == ONNX_ANY)) onnx_reject(n, "input %d is missing", i);
+        if (absent && (i < row->min_in || row->max_in == ONNX_ANY))
+            onnx_reject(n, "input %d is missing", i);
         n->in[i] = absent ? NULL : onnx_value(n->importer, scope, p->input[i]);
         if (!absent && !n->in[i]) return false; /* reported where it failed */
     }
@@ -94,7 +96,8 @@ static void check_sizes(onnx_node *n, const ir_node *node)
         if (ir_dim_is_symbolic(count)) continue;
         if (count == IR_DIM_NONE || !checked_mul(count, (int64_t)ir_dtype_size(t->dtype), &bytes) ||
             bytes > n->importer->max_bytes)
-            onnx_reject(n, "the result %s is too large", ir_type_print(n->importer->module, t, n->importer->scratch));
+            onnx_reject(n, "the result %s is too large",
+                        ir_type_print(n->importer->module, t, n->importer->scratch));
     }
 }
 
@@ -124,8 +127,14 @@ static void bind_results(onnx_node *n, onnx_scope *scope, uint32_t first_id)
 
 static bool lower_node(onnx_importer *im, onnx_scope *scope, const Onnx__NodeProto *p)
 {
-    onnx_node n = {.importer = im, .b = &im->builder, .dims = im->module->dims, .scope = scope, .proto = p,
-                   .row = onnx_find_row(im, p), .opset = im->opset, .n_in = (int)p->n_input,
+    onnx_node n = {.importer = im,
+                   .b = &im->builder,
+                   .dims = im->module->dims,
+                   .scope = scope,
+                   .proto = p,
+                   .row = onnx_find_row(im, p),
+                   .opset = im->opset,
+                   .n_in = (int)p->n_input,
                    .n_out = (int)p->n_output};
     n.arg = n.row->arg;
     while (n.n_in && !*p->input[n.n_in - 1]) n.n_in--;
@@ -133,7 +142,8 @@ static bool lower_node(onnx_importer *im, onnx_scope *scope, const Onnx__NodePro
     n.in = arena_array(im->scratch, (size_t)n.n_in + 1, sizeof *n.in);
     n.out = arena_array(im->scratch, (size_t)n.n_out + 1, sizeof *n.out);
     n.attr_read = arena_array(im->scratch, p->n_attribute + 1, sizeof *n.attr_read);
-    im->builder.loc = (ir_loc){im->path, arena_intern(im->arena, p->op_type), onnx_node_name(im, p, im->node_index++)};
+    im->builder.loc = (ir_loc){im->path, arena_intern(im->arena, p->op_type),
+                               onnx_node_name(im, p, im->node_index++)};
 
     size_t errors = diag_count(im->diag, DIAG_ERROR);
     ir_node *before = im->graph->last;
@@ -145,7 +155,8 @@ static bool lower_node(onnx_importer *im, onnx_scope *scope, const Onnx__NodePro
         onnx_check_attributes(&n);
         for (int i = 0; i < n.n_out && !n.failed; i++) {
             bool missing = onnx_wants(&n, i) && !n.out[i];
-            if (missing && diag_count(im->diag, DIAG_ERROR) == errors) onnx_refuse(&n, "output %d", i);
+            if (missing && diag_count(im->diag, DIAG_ERROR) == errors)
+                onnx_refuse(&n, "output %d", i);
             n.failed |= missing;
         }
         finish_nodes(&n, before);
@@ -155,19 +166,22 @@ static bool lower_node(onnx_importer *im, onnx_scope *scope, const Onnx__NodePro
     return !n.failed;
 }
 
-/* ---- declared types ------------------------------------------------------------------------------------------------------ */
+/* ---- declared types -------------------------------------------------------------------------- */
 
-static void check_declared(onnx_importer *im, const onnx_scope *scope, const Onnx__ValueInfoProto *info)
+static void check_declared(onnx_importer *im, const onnx_scope *scope,
+                           const Onnx__ValueInfoProto *info)
 {
     const onnx_binding *b = strmap_get(scope->bindings, info->name);
-    const Onnx__TypeProto__Tensor *declared =
-        info->type && info->type->value_case == ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE ? info->type->tensor_type : NULL;
+    const Onnx__TypeProto__Tensor *declared = info->type && info->type->value_case ==
+                                                                ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE
+                                                  ? info->type->tensor_type
+                                                  : NULL;
     if (!b || !b->value || !declared) return;
     const ir_type *t = &b->value->type;
     diag_loc loc = {.file = im->path};
     if (declared->elem_type && onnx_type_dtype(declared->elem_type) != t->dtype)
-        diag_error(im->diag, AMPC_REJECTED, loc, "value '%s' is declared as %s, but is %s", info->name,
-                   onnx_type_name(declared->elem_type), ir_dtype_name(t->dtype));
+        diag_error(im->diag, AMPC_REJECTED, loc, "value '%s' is declared as %s, but is %s",
+                   info->name, onnx_type_name(declared->elem_type), ir_dtype_name(t->dtype));
     const Onnx__TensorShapeProto *shape = declared->shape;
     if (!shape) return;
     bool same = (int)shape->n_dim == t->rank;
@@ -177,8 +191,9 @@ static void check_declared(onnx_importer *im, const onnx_scope *scope, const Onn
         same = !number || ir_dim_is_symbolic(t->dims[i]) || d->dim_value == t->dims[i];
     }
     if (!same)
-        diag_error(im->diag, AMPC_REJECTED, loc, "the declared shape of '%s' contradicts the computed one, %s",
-                   info->name, ir_type_print(im->module, t, im->scratch));
+        diag_error(im->diag, AMPC_REJECTED, loc,
+                   "the declared shape of '%s' contradicts the computed one, %s", info->name,
+                   ir_type_print(im->module, t, im->scratch));
 }
 
 bool onnx_lower_graph(onnx_importer *im, onnx_scope *scope)
@@ -192,14 +207,16 @@ bool onnx_lower_graph(onnx_importer *im, onnx_scope *scope)
     return ok && diag_count(im->diag, DIAG_ERROR) == errors;
 }
 
-/* ---- inputs ---------------------------------------------------------------------------------------------------------------- */
+/* ---- inputs ---------------------------------------------------------------------------------- */
 
-static ir_dim input_dim(onnx_importer *im, const char *input, int i, const Onnx__TensorShapeProto__Dimension *d,
-                        bool *used)
+static ir_dim input_dim(onnx_importer *im, const char *input, int i,
+                        const Onnx__TensorShapeProto__Dimension *d, bool *used)
 {
     if (d->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_VALUE)
         return d->dim_value >= 0 ? ir_dim_number(d->dim_value) : IR_DIM_NONE;
-    const char *name = d->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_PARAM ? d->dim_param : "";
+    const char *name = d->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_PARAM
+                           ? d->dim_param
+                           : "";
     if (!*name) name = arena_printf(im->scratch, "%s_dim%d", input, i);
     for (int k = 0; k < im->options->n_dims; k++)
         if (strcmp(im->options->dims[k].name, name) == 0) {
@@ -209,27 +226,36 @@ static ir_dim input_dim(onnx_importer *im, const char *input, int i, const Onnx_
     return ir_dim_symbol(im->module->dims, name);
 }
 
-static ampc_status input_type(onnx_importer *im, const Onnx__ValueInfoProto *info, bool *used, ir_type *out)
+static ampc_status input_type(onnx_importer *im, const Onnx__ValueInfoProto *info, bool *used,
+                              ir_type *out)
 {
     diag_loc loc = DIAG_FILE(im->path);
     bool tensor = info->type && info->type->value_case == ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE;
     const Onnx__TypeProto__Tensor *t = tensor ? info->type->tensor_type : NULL;
-    if (!t) return diag_error(im->diag, AMPC_UNSUPPORTED, loc, "graph input '%s' is not a tensor", info->name);
+    if (!t)
+        return diag_error(im->diag, AMPC_UNSUPPORTED, loc, "graph input '%s' is not a tensor",
+                          info->name);
     if (onnx_type_dtype(t->elem_type) == IR_NO_DTYPE)
-        return diag_error(im->diag, AMPC_UNSUPPORTED, loc, "graph input '%s' has element type %s, which is not supported",
+        return diag_error(im->diag, AMPC_UNSUPPORTED, loc,
+                          "graph input '%s' has element type %s, which is not supported",
                           info->name, onnx_type_name(t->elem_type));
-    if (!t->shape) return diag_error(im->diag, AMPC_UNSUPPORTED, loc, "graph input '%s' has no shape", info->name);
+    if (!t->shape)
+        return diag_error(im->diag, AMPC_UNSUPPORTED, loc, "graph input '%s' has no shape",
+                          info->name);
     if (t->shape->n_dim > ONNX_MAX_RANK)
-        return diag_error(im->diag, AMPC_UNSUPPORTED, loc, "graph input '%s' has rank %zu, at most %d is supported",
-                          info->name, t->shape->n_dim, ONNX_MAX_RANK);
+        return diag_error(im->diag, AMPC_UNSUPPORTED, loc,
+                          "graph input '%s' has rank %zu, at most %d is supported", info->name,
+                          t->shape->n_dim, ONNX_MAX_RANK);
     *out = (ir_type){.dtype = onnx_type_dtype(t->elem_type), .rank = (int)t->shape->n_dim};
     for (int i = 0; i < out->rank; i++) {
         out->dims[i] = input_dim(im, info->name, i, t->shape->dim[i], used);
         if (out->dims[i] == IR_DIM_NONE)
-            return diag_error(im->diag, AMPC_REJECTED, loc, "dimension %d of graph input '%s' is negative", i, info->name);
+            return diag_error(im->diag, AMPC_REJECTED, loc,
+                              "dimension %d of graph input '%s' is negative", i, info->name);
     }
     if (ir_type_count(im->module->dims, out) == IR_DIM_NONE)
-        return diag_error(im->diag, AMPC_REJECTED, loc, "graph input '%s' is too large", info->name);
+        return diag_error(im->diag, AMPC_REJECTED, loc, "graph input '%s' is too large",
+                          info->name);
     return AMPC_OK;
 }
 
@@ -245,12 +271,14 @@ static ir_value *bound_constant(onnx_importer *im, const char *name, bool *used)
     return NULL;
 }
 
-/* An initializer wins over an input of its name: it is the input's default, and in old files every weight is one. */
+/* An initializer wins over an input of its name: it is the input's default, and in old files
+ * every weight is one. */
 static ampc_status bind_inputs(onnx_importer *im, onnx_scope *scope)
 {
     const onnx_import_options *o = im->options;
     bool *dims_used = arena_array(im->scratch, (size_t)o->n_dims + 1, sizeof *dims_used);
-    bool *constants_used = arena_array(im->scratch, (size_t)o->n_constants + 1, sizeof *constants_used);
+    bool *constants_used = arena_array(im->scratch, (size_t)o->n_constants + 1,
+                                       sizeof *constants_used);
     for (size_t i = 0; i < scope->graph->n_input; i++) {
         const Onnx__ValueInfoProto *info = scope->graph->input[i];
         ir_value *v = bound_constant(im, info->name, constants_used);
@@ -264,36 +292,44 @@ static ampc_status bind_inputs(onnx_importer *im, onnx_scope *scope)
     }
     for (int i = 0; i < o->n_dims; i++)
         if (!dims_used[i])
-            return diag_error(im->diag, AMPC_USAGE, DIAG_FILE(im->path), "no input has a dimension '%s'", o->dims[i].name);
+            return diag_error(im->diag, AMPC_USAGE, DIAG_FILE(im->path),
+                              "no input has a dimension '%s'", o->dims[i].name);
     for (int i = 0; i < o->n_constants; i++)
         if (!constants_used[i])
-            return diag_error(im->diag, AMPC_USAGE, DIAG_FILE(im->path), "there is no input '%s'", o->constants[i].name);
+            return diag_error(im->diag, AMPC_USAGE, DIAG_FILE(im->path), "there is no input '%s'",
+                              o->constants[i].name);
     return AMPC_OK;
 }
 
-/* ---- the model ---------------------------------------------------------------------------------------------------------------- */
+/* ---- the model ------------------------------------------------------------------------------- */
 
 static ampc_status check_versions(onnx_importer *im, const Onnx__ModelProto *m)
 {
     diag_loc loc = DIAG_FILE(im->path);
     if (!m->graph) return diag_error(im->diag, AMPC_REJECTED, loc, "the model has no graph");
-    if (m->ir_version <= 0) return diag_error(im->diag, AMPC_REJECTED, loc, "ir_version is %lld", (long long)m->ir_version);
+    if (m->ir_version <= 0)
+        return diag_error(im->diag, AMPC_REJECTED, loc, "ir_version is %lld",
+                          (long long)m->ir_version);
     if (m->ir_version > ONNX_IR_VERSION_LAST)
-        TRY(diag_warning(im->diag, loc, "IR version %lld is newer than this importer (%d)", (long long)m->ir_version,
-                         ONNX_IR_VERSION_LAST));
+        TRY(diag_warning(im->diag, loc, "IR version %lld is newer than this importer (%d)",
+                         (long long)m->ir_version, ONNX_IR_VERSION_LAST));
     int64_t opset = 0;
     for (size_t i = 0; i < m->n_opset_import; i++) {
         const Onnx__OperatorSetIdProto *import = m->opset_import[i];
         if (import->version <= 0)
-            return diag_error(im->diag, AMPC_REJECTED, loc, "opset version %lld", (long long)import->version);
+            return diag_error(im->diag, AMPC_REJECTED, loc, "opset version %lld",
+                              (long long)import->version);
         if (!onnx_is_default_domain(import->domain)) continue;
-        if (opset) return diag_error(im->diag, AMPC_REJECTED, loc, "two opset imports of the default domain");
+        if (opset)
+            return diag_error(im->diag, AMPC_REJECTED, loc,
+                              "two opset imports of the default domain");
         opset = import->version;
     }
-    if (!opset) return diag_error(im->diag, AMPC_REJECTED, loc, "no opset import of the default domain");
+    if (!opset)
+        return diag_error(im->diag, AMPC_REJECTED, loc, "no opset import of the default domain");
     if (opset < ONNX_OPSET_FIRST || opset > ONNX_OPSET_LAST)
-        return diag_error(im->diag, AMPC_UNSUPPORTED, loc, "opset %lld is not supported (%d to %d)", (long long)opset,
-                          ONNX_OPSET_FIRST, ONNX_OPSET_LAST);
+        return diag_error(im->diag, AMPC_UNSUPPORTED, loc, "opset %lld is not supported (%d to %d)",
+                          (long long)opset, ONNX_OPSET_FIRST, ONNX_OPSET_LAST);
     im->opset = (int)opset;
     ir_meta_set(im->module, "opset", arena_printf(im->scratch, "%d", im->opset));
     return AMPC_OK;
@@ -304,11 +340,13 @@ static ampc_status emit_outputs(onnx_importer *im, const onnx_scope *scope)
     const Onnx__GraphProto *g = scope->graph;
     strmap *seen = strmap_new(im->scratch);
     im->builder.loc = (ir_loc){.file = im->path};
-    if (!g->n_output) return diag_error(im->diag, AMPC_REJECTED, DIAG_FILE(im->path), "the graph has no output");
+    if (!g->n_output)
+        return diag_error(im->diag, AMPC_REJECTED, DIAG_FILE(im->path), "the graph has no output");
     for (size_t i = 0; i < g->n_output; i++) {
         const char *name = g->output[i]->name;
         if (strmap_get(seen, name))
-            return diag_error(im->diag, AMPC_REJECTED, DIAG_FILE(im->path), "graph output '%s' is given twice", name);
+            return diag_error(im->diag, AMPC_REJECTED, DIAG_FILE(im->path),
+                              "graph output '%s' is given twice", name);
         strmap_put(seen, name, im);
         ir_value *v = onnx_value(im, scope, name);
         if (!v) return diag_status(im->diag);
@@ -318,6 +356,16 @@ static ampc_status emit_outputs(onnx_importer *im, const onnx_scope *scope)
     for (size_t i = 0; i < im->stores.count; i++)
         ir_store(&im->builder, im->stores.items[i].state, im->stores.items[i].value);
     return AMPC_OK;
+}
+
+static void remove_unread(ir_graph *g)
+{
+    for (ir_node *n = g->last, *before; n; n = before) {
+        before = n->prev;
+        bool read = !(ir_op_get(n->op)->traits & IR_PURE);
+        for (int i = 0; i < n->n_out; i++) read |= ir_value_used(n->out[i]);
+        if (!read) ir_node_remove(n);
+    }
 }
 
 static ampc_status import_model(onnx_importer *im)
@@ -332,7 +380,9 @@ static ampc_status import_model(onnx_importer *im)
     bool lowered = onnx_lower_graph(im, &scope);
     if (lowered) TRY(emit_outputs(im, &scope));
     if (!lowered || diag_count(im->diag, DIAG_ERROR) != errors) return diag_status(im->diag);
+    remove_unread(im->graph); /* first, so that only what is really read becomes a constant */
     ir_fold_commit(im->knowledge, im->graph, im->diag);
+    remove_unread(im->graph);
     onnx_classify_parameters(im);
     ir_module_sweep(im->module);
     return AMPC_OK;
@@ -345,10 +395,15 @@ static int64_t half_of_memory(void)
 }
 
 /* The importer's parts, in their two arenas; runs under the guard of import_file. */
-static ampc_status import_guarded(onnx_file *f, const onnx_import_options *o, diag *d, ir_module *m, arena *scratch)
+static ampc_status import_guarded(onnx_file *f, const onnx_import_options *o, diag *d, ir_module *m,
+                                  arena *scratch)
 {
     static const onnx_import_options defaults = {0};
-    onnx_importer im = {.file = f, .options = o ? o : &defaults, .module = m, .arena = m->arena, .scratch = scratch,
+    onnx_importer im = {.file = f,
+                        .options = o ? o : &defaults,
+                        .module = m,
+                        .arena = m->arena,
+                        .scratch = scratch,
                         .diag = d};
     im.path = arena_strdup(im.arena, f->path);
     im.max_bytes = im.options->max_tensor_bytes ? im.options->max_tensor_bytes : half_of_memory();
@@ -374,8 +429,10 @@ static ampc_status import_file(onnx_file *f, const onnx_import_options *o, diag 
         diag_error(d, status, DIAG_FILE(f->path), "out of memory");
     }
     arena_free(scratch);
-    if (status == AMPC_OK) *out = m;
-    else ir_module_free(m);
+    if (status == AMPC_OK)
+        *out = m;
+    else
+        ir_module_free(m);
     return status;
 }
 
@@ -389,8 +446,8 @@ ampc_status onnx_import(const char *path, const onnx_import_options *o, diag *d,
     return status;
 }
 
-ampc_status onnx_import_memory(const void *data, size_t size, const char *name, const onnx_import_options *o, diag *d,
-                               ir_module **out)
+ampc_status onnx_import_memory(const void *data, size_t size, const char *name,
+                               const onnx_import_options *o, diag *d, ir_module **out)
 {
     *out = NULL;
     onnx_file *f;

@@ -1,22 +1,26 @@
 /* initializer.c - tensors of the model -> storage of the module.
  *
- * Which float initializers are parameters? ONNX does not say. The rule: those that a graph output depends on by a
- * derivative. Left out are operands that no derivative goes through (bounds of Clip, class weights ...) and single
- * elements that an exporter named by a number (folded scale factors); those are constants. Running statistics have
- * become states while BatchNormalization was lowered. */
+ * Which float initializers are parameters? ONNX does not say. The rule: those that a graph output
+ * depends on by a derivative. Left out are operands that no derivative goes through (bounds of
+ * Clip, class weights ...) and single elements that an exporter named by a number (folded scale
+ * factors); those are constants. Running statistics have become states while BatchNormalization
+ * was lowered. */
 #include "frontend/lower.h"
 
 #include <assert.h>
 #include <ctype.h>
 #include <string.h>
 
-enum { LOADED_CONSTANT = 1 << 20 }; /* constants up to this many bytes are read, so that they fold */
+enum {
+    LOADED_CONSTANT = 1 << 20
+}; /* constants up to this many bytes are read, so that they fold */
 
-ir_value *onnx_tensor_value(onnx_importer *im, ir_storage_kind kind, const char *name, onnx_tensor *t,
-                            diag_loc loc)
+ir_value *onnx_tensor_value(onnx_importer *im, ir_storage_kind kind, const char *name,
+                            onnx_tensor *t, diag_loc loc)
 {
     if (t->dtype == IR_NO_DTYPE) {
-        diag_error(im->diag, AMPC_UNSUPPORTED, loc, "tensor '%s' has element type %s, which is not supported", name,
+        diag_error(im->diag, AMPC_UNSUPPORTED, loc,
+                   "tensor '%s' has element type %s, which is not supported", name,
                    onnx_type_name(t->type));
         return NULL;
     }
@@ -26,7 +30,8 @@ ir_value *onnx_tensor_value(onnx_importer *im, ir_storage_kind kind, const char 
     ir_type type = ir_type_make(t->dtype, t->rank, t->dims);
     ir_storage *s = ir_storage_new(im->module, kind, name, &type);
     if (t->path)
-        s->data = (ir_data){.kind = IR_DATA_FILE, .path = t->path, .offset = t->offset, .length = (int64_t)t->size};
+        s->data = (ir_data){
+            .kind = IR_DATA_FILE, .path = t->path, .offset = t->offset, .length = (int64_t)t->size};
     else
         s->data = (ir_data){.kind = IR_DATA_INLINE, .bytes = t->bytes};
     return ir_graph_storage(im->graph, s);
@@ -44,7 +49,7 @@ ampc_status onnx_initializers_bind(onnx_importer *im, onnx_scope *scope)
     return AMPC_OK;
 }
 
-/* ---- parameters and constants -------------------------------------------------------------------------------------- */
+/* ---- parameters and constants ---------------------------------------------------------------- */
 
 /* Float operands that no derivative goes through. */
 static const struct {
@@ -82,7 +87,8 @@ static void mark_reached(const ir_graph *g, bool *reached)
 {
     for (const ir_node *n = g->last; n; n = n->prev) {
         bool wanted = n->op == IR_OP_output;
-        for (int i = 0; i < n->n_out; i++) wanted |= reached[n->out[i]->id] && ir_dtype_is_float(n->out[i]->type.dtype);
+        for (int i = 0; i < n->n_out; i++)
+            wanted |= reached[n->out[i]->id] && ir_dtype_is_float(n->out[i]->type.dtype);
         for (int i = 0; i < n->n_in && wanted; i++) {
             const ir_value *v = n->in[i].value;
             if (v && ir_dtype_is_float(v->type.dtype) && !stopped(n, i)) reached[v->id] = true;

@@ -1,8 +1,10 @@
-/* lower.h - what the lowering families (lower_*.c) share: the importer's state, one node at a time.
+/* lower.h - what the lowering families (lower_*.c) share: the importer's state, one node at a
+ * time.
  *
- * A handler reads attributes and operands of an onnx_node and sets its results. Errors are sticky: an accessor that
- * finds something wrong reports it, marks the node failed and returns a harmless default, and the builder gives NULL
- * for whatever depends on NULL. So a handler is a formula; the caller looks at the node once, afterwards. */
+ * A handler reads attributes and operands of an onnx_node and sets its results. Errors are
+ * sticky: an accessor that finds something wrong reports it, marks the node failed and returns a
+ * harmless default, and the builder gives NULL for whatever depends on NULL. So a handler is a
+ * formula; the caller looks at the node once, afterwards. */
 #ifndef AMPC_FRONTEND_LOWER_H
 #define AMPC_FRONTEND_LOWER_H
 
@@ -17,22 +19,22 @@ typedef struct onnx_row {
     int since;
     int min_in, max_in, max_out;
     void (*lower)(onnx_node *n);
-    int arg;      /* meaning is the handler's: mostly the IR op */
+    int arg; /* meaning is the handler's: mostly the IR op */
 } onnx_row;
 
 #define ONNX_ANY 0x7fffffff /* max_in, max_out of variadic operators */
 
 /* A name of the model and what it stands for. */
 typedef struct onnx_binding {
-    ir_value *value;          /* NULL: an initializer not read yet, or `failed` */
+    ir_value *value; /* NULL: an initializer not read yet, or `failed` */
     onnx_tensor *initializer;
-    bool failed;              /* its node failed; that has been reported */
+    bool failed; /* its node failed; that has been reported */
 } onnx_binding;
 
 typedef struct onnx_scope { /* one graph; the body of an If sees the names outside */
     const Onnx__GraphProto *graph;
     const struct onnx_scope *outer;
-    strmap *bindings;         /* onnx_binding * by name */
+    strmap *bindings; /* onnx_binding * by name */
 } onnx_scope;
 
 typedef struct onnx_store { /* a state and what it will be after the run */
@@ -43,20 +45,20 @@ typedef struct onnx_store { /* a state and what it will be after the run */
 typedef struct onnx_importer {
     onnx_file *file;
     const onnx_import_options *options;
-    const char *path;         /* in the module's arena: locations point to it */
+    const char *path; /* in the module's arena: locations point to it */
     ir_module *module;
-    arena *arena;             /* the module's */
-    arena *scratch;           /* until the import ends */
+    arena *arena;   /* the module's */
+    arena *scratch; /* until the import ends */
     ir_graph *graph;
     ir_builder builder;
     ir_knowledge *knowledge;
     diag *diag;
     int opset;
     int64_t max_bytes;
-    strmap *rows;             /* operator -> its first onnx_row */
-    ir_storage *rng;          /* made by the first Dropout that drops */
-    int streams;              /* Dropout nodes so far */
-    int node_index;           /* nodes so far, for the names of nodes without one */
+    strmap *rows;    /* operator -> its first onnx_row */
+    ir_storage *rng; /* made by the first Dropout that drops */
+    int streams;     /* Dropout nodes so far */
+    int node_index;  /* nodes so far, for the names of nodes without one */
     size_t failures;
     VEC(onnx_store) stores;
 } onnx_importer;
@@ -71,9 +73,9 @@ struct onnx_node {
     int opset;
     int arg;
     int n_in, n_out;
-    ir_value **in;            /* [n_in]; NULL = absent */
-    ir_value **out;           /* [n_out], set by the handler; "" outputs may stay NULL */
-    bool *attr_read;          /* [proto->n_attribute] */
+    ir_value **in;   /* [n_in]; NULL = absent */
+    ir_value **out;  /* [n_out], set by the handler; "" outputs may stay NULL */
+    bool *attr_read; /* [proto->n_attribute] */
     bool failed;
 };
 
@@ -84,13 +86,15 @@ static inline bool onnx_wants(const onnx_node *n, int i)
     return i < n->n_out && *n->proto->output[i];
 }
 
-/* Malformed (AMPC_REJECTED); something we do not have (AMPC_UNSUPPORTED). Both mark the node failed. */
+/* Malformed (AMPC_REJECTED); something we do not have (AMPC_UNSUPPORTED). Both mark the node
+ * failed. */
 void onnx_reject(onnx_node *n, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void onnx_refuse(onnx_node *n, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* ---- attribute.c ---------------------------------------------------------------------------------------------------- */
+/* ---- attribute.c ----------------------------------------------------------------------------- */
 
-/* A list of numbers from an attribute or from an operand known while compiling (then elements may be symbolic). */
+/* A list of numbers from an attribute or from an operand known while compiling (then elements may
+ * be symbolic). */
 typedef struct onnx_list {
     const ir_dim *items;
     int count;
@@ -115,9 +119,10 @@ void onnx_check_attributes(onnx_node *n);
 /* Before: names given twice, attributes without a type. */
 void onnx_check_attribute_names(onnx_node *n);
 
-/* ---- operand.c ------------------------------------------------------------------------------------------------------- */
+/* ---- operand.c ------------------------------------------------------------------------------- */
 
-/* The value of operand i, which must be known while compiling; NULL after reporting that it is not. */
+/* The value of operand i, which must be known while compiling; NULL after reporting that it is
+ * not. */
 const ir_known *onnx_known(onnx_node *n, int i);
 /* Integers of rank 0 or 1. `present` is false when the operand is absent. */
 onnx_list onnx_known_list(onnx_node *n, int i);
@@ -140,20 +145,21 @@ ir_value *onnx_dims_value(onnx_node *n, const ir_dim *items, int count);
 /* A one-element value as a scalar. */
 ir_value *onnx_scalar_of(onnx_node *n, ir_value *v);
 
-/* ---- initializer.c --------------------------------------------------------------------------------------------------- */
+/* ---- initializer.c --------------------------------------------------------------------------- */
 
-/* A described tensor as a storage value of @forward: small ones inline, big ones by reference to their file; those
- * that shape arithmetic may need are read. NULL after reporting a type that the IR does not have. */
-ir_value *onnx_tensor_value(onnx_importer *im, ir_storage_kind kind, const char *name, onnx_tensor *t,
-                            diag_loc loc);
+/* A described tensor as a storage value of @forward: small ones inline, big ones by reference to
+ * their file; those that shape arithmetic may need are read. NULL after reporting a type that the
+ * IR does not have. */
+ir_value *onnx_tensor_value(onnx_importer *im, ir_storage_kind kind, const char *name,
+                            onnx_tensor *t, diag_loc loc);
 /* Describes a tensor of the file into `out`, its lists in the module's arena. */
 ampc_status onnx_initializers_bind(onnx_importer *im, onnx_scope *scope);
 /* After lowering: parameters that no output depends on by a derivative become constants. */
 void onnx_classify_parameters(onnx_importer *im);
 
-/* ---- check.c ------------------------------------------------------------------------------------------------------------ */
+/* ---- check.c --------------------------------------------------------------------------------- */
 
-/* Names, order and operators of one graph, before anything is lowered. All problems are reported. */
+/* Names, order and operators of one graph, before anything is lowered. Reports all problems. */
 ampc_status onnx_check_graph(onnx_importer *im, const onnx_scope *scope);
 /* The row for a node, or NULL. */
 const onnx_row *onnx_find_row(const onnx_importer *im, const Onnx__NodeProto *p);
@@ -161,7 +167,7 @@ strmap *onnx_rows(arena *a);
 const char *onnx_node_name(onnx_importer *im, const Onnx__NodeProto *p, int index);
 bool onnx_is_default_domain(const char *domain);
 
-/* ---- import.c ----------------------------------------------------------------------------------------------------------- */
+/* ---- import.c -------------------------------------------------------------------------------- */
 
 /* Lowers all nodes of a graph into @forward. False when any failed (reported). */
 bool onnx_lower_graph(onnx_importer *im, onnx_scope *scope);
@@ -170,20 +176,21 @@ onnx_binding *onnx_find(const onnx_scope *scope, const char *name);
 ir_value *onnx_value(onnx_importer *im, const onnx_scope *scope, const char *name);
 void onnx_bind(onnx_importer *im, onnx_scope *scope, const char *name, ir_value *v);
 
-/* ---- window.c: what Conv and the pools have in common ------------------------------------------------------------------------ */
+/* ---- window.c: what Conv and the pools have in common ---------------------------------------- */
 
 typedef struct onnx_window {
-    int n;                                   /* spatial axes */
+    int n; /* spatial axes */
     int64_t kernel[ONNX_MAX_RANK], strides[ONNX_MAX_RANK], dilations[ONNX_MAX_RANK];
-    int64_t pads[2 * ONNX_MAX_RANK];         /* all begins, then all ends */
+    int64_t pads[2 * ONNX_MAX_RANK]; /* all begins, then all ends */
 } onnx_window;
 
-/* kernel_shape (default: `kernel` when not NULL), strides, dilations, pads and auto_pad of a node whose operand 0 is
- * `x` [N,C,spatial]. */
+/* kernel_shape (default: `kernel` when not NULL), strides, dilations, pads and auto_pad of a node
+ * whose operand 0 is `x` [N,C,spatial]. */
 onnx_window onnx_window_of(onnx_node *n, const ir_value *x, const ir_dim *kernel);
 
 /* Handlers, one declaration for each that the table names. */
-#define ROW(op, since, min_in, max_in, max_out, handler, arg) void onnx_lower_##handler(onnx_node *n);
+#define ROW(op, since, min_in, max_in, max_out, handler, arg)                                      \
+    void onnx_lower_##handler(onnx_node *n);
 #include "frontend/onnx_ops.def"
 
 #endif

@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-/* ---- Constant ------------------------------------------------------------------------------------------------------ */
+/* ---- Constant -------------------------------------------------------------------------------- */
 
 static ir_value *constant(onnx_node *n, ir_dtype dtype, int rank, size_t count, const void *bytes)
 {
@@ -49,13 +49,12 @@ void onnx_lower_constant(onnx_node *n)
     case ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__INTS:
         n->out[0] = constant(n, IR_i64, 1, a->n_ints, a->ints);
         break;
-    default:
-        onnx_refuse(n, "a constant given as '%s'", a->name);
+    default: onnx_refuse(n, "a constant given as '%s'", a->name);
     }
     if (!n->out[0] && !n->failed) onnx_reject(n, "unknown attribute '%s'", a->name);
 }
 
-/* ---- ConstantOfShape --------------------------------------------------------------------------------------------------- */
+/* ---- ConstantOfShape ------------------------------------------------------------------------- */
 
 static ir_value *fill_value(onnx_node *n)
 {
@@ -75,7 +74,7 @@ void onnx_lower_constant_of_shape(onnx_node *n)
     if (!n->failed) n->out[0] = ir_expand(n->b, fill_value(n), shape.items, shape.count);
 }
 
-/* ---- Range ------------------------------------------------------------------------------------------------------------ */
+/* ---- Range ----------------------------------------------------------------------------------- */
 
 static ir_value *iota(onnx_node *n, ir_dtype dtype, ir_dim size)
 {
@@ -97,9 +96,11 @@ static ir_value *ramp(onnx_node *n, ir_dtype dtype, ir_dim size, double start, d
 
 static void range_float(onnx_node *n, ir_dtype dtype)
 {
-    double start = onnx_known_float(n, 0, 0), limit = onnx_known_float(n, 1, 0), delta = onnx_known_float(n, 2, 1);
+    double start = onnx_known_float(n, 0, 0), limit = onnx_known_float(n, 1, 0),
+           delta = onnx_known_float(n, 2, 1);
     double count = ceil((limit - start) / delta);
-    if (!(delta != 0) || !(fabs(count) < 0x1p40)) onnx_reject(n, "from %g to %g by %g", start, limit, delta);
+    if (!(delta != 0) || !(fabs(count) < 0x1p40))
+        onnx_reject(n, "from %g to %g by %g", start, limit, delta);
     if (!n->failed) n->out[0] = ramp(n, dtype, count > 0 ? (ir_dim)count : 0, start, delta);
 }
 
@@ -138,6 +139,8 @@ void onnx_lower_range(onnx_node *n)
     ir_dtype dtype = n->in[0]->type.dtype;
     if (n->in[1]->type.dtype != dtype || n->in[2]->type.dtype != dtype)
         onnx_reject(n, "start, limit and delta differ in type");
-    else if (ir_dtype_is_float(dtype)) range_float(n, dtype);
-    else range_int(n, dtype);
+    else if (ir_dtype_is_float(dtype))
+        range_float(n, dtype);
+    else
+        range_int(n, dtype);
 }

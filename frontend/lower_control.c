@@ -1,15 +1,19 @@
-/* lower_control.c - If whose condition is known while compiling: the chosen branch takes the node's place.
+/* lower_control.c - If whose condition is known while compiling: the chosen branch takes the
+ * node's place.
  *
- * A branch reads the names outside it and adds its own; its nodes are lowered into the same graph. */
+ * A branch reads the names outside it and adds its own; its nodes are lowered into the same
+ * graph. */
 #include "frontend/lower.h"
 
 static bool check_branch(onnx_node *n, const Onnx__GraphProto *g, onnx_scope *scope)
 {
     if (g->n_input) onnx_reject(n, "a branch has inputs");
-    if ((int)g->n_output != n->n_out) onnx_reject(n, "the branch has %zu outputs, the node %d", g->n_output, n->n_out);
+    if ((int)g->n_output != n->n_out)
+        onnx_reject(n, "the branch has %zu outputs, the node %d", g->n_output, n->n_out);
     if (n->failed) return false;
     onnx_importer *im = n->importer;
-    if (onnx_check_graph(im, scope) == AMPC_OK && onnx_initializers_bind(im, scope) == AMPC_OK) return true;
+    if (onnx_check_graph(im, scope) == AMPC_OK && onnx_initializers_bind(im, scope) == AMPC_OK)
+        return true;
     n->failed = true;
     return false;
 }

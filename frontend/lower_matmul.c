@@ -1,7 +1,8 @@
 /* lower_matmul.c - MatMul, Gemm. */
 #include "frontend/lower.h"
 
-/* MatMul follows NumPy: a vector on the left is a row, on the right a column, and that axis of the result goes. */
+/* MatMul follows NumPy: a vector on the left is a row, on the right a column, and that axis of
+ * the result goes. */
 void onnx_lower_matmul(onnx_node *n)
 {
     ir_value *x = n->in[0], *y = n->in[1];
@@ -23,7 +24,7 @@ void onnx_lower_matmul(onnx_node *n)
     n->out[0] = ir_reshape(n->b, z, dims, rank);
 }
 
-/* C as the bias operand of matmul: a row of N elements, which goes without reshaping its meaning. */
+/* C as the bias operand of matmul: a row of N elements; NULL when it is anything else. */
 static ir_value *bias_row(onnx_node *n, ir_value *c, ir_dim columns)
 {
     int rank = c->type.rank;
@@ -52,7 +53,8 @@ void onnx_lower_gemm(onnx_node *n)
     if (y && c && !bias) {
         ir_type shape = y->type;
         y = ir_binary(n->b, IR_OP_add, y, scaled(n, c, beta));
-        if (y && !ir_type_same_shape(&shape, &y->type)) onnx_reject(n, "C does not broadcast to the product");
+        if (y && !ir_type_same_shape(&shape, &y->type))
+            onnx_reject(n, "C does not broadcast to the product");
     }
     n->out[0] = y;
 }

@@ -1,5 +1,5 @@
-/* lower_movement.c - operators that move values about: Reshape and its relatives, Transpose, Concat, Split, Pad,
- * Expand, Tile, Trilu, Shape, Size. (Slice has a file of its own.) */
+/* lower_movement.c - operators that move values about: Reshape and its relatives, Transpose,
+ * Concat, Split, Pad, Expand, Tile, Trilu, Shape, Size. (Slice has a file of its own.) */
 #include "frontend/lower.h"
 
 #include <string.h>
@@ -7,29 +7,33 @@
 /* Two list items or elements of an error message */
 #define DIM_TEXT(n, d) ir_dim_print((n)->dims, (d), (n)->importer->scratch)
 
-/* A known Identity of an initializer ties two names to one parameter: true sharing, or equal values that an
- * exporter merged. Training cannot tell them apart. */
+/* A known Identity of an initializer ties two names to one parameter: true sharing, or equal
+ * values that an exporter merged. Training cannot tell them apart. */
 void onnx_lower_identity(onnx_node *n)
 {
     const ir_value *v = n->in[0];
-    if (v->kind == IR_VALUE_STORAGE && v->storage->kind == IR_PARAM && ir_dtype_is_float(v->type.dtype))
-        diag_warning(n->importer->diag, (diag_loc){n->importer->path, n->b->loc.node, n->b->loc.op, 0, 0, NULL},
-                     "'%s' is the same parameter as '%s': they are trained as one", n->proto->output[0],
-                     v->storage->name);
+    if (v->kind == IR_VALUE_STORAGE && v->storage->kind == IR_PARAM &&
+        ir_dtype_is_float(v->type.dtype))
+        diag_warning(n->importer->diag,
+                     (diag_loc){n->importer->path, n->b->loc.node, n->b->loc.op, 0, 0, NULL},
+                     "'%s' is the same parameter as '%s': they are trained as one",
+                     n->proto->output[0], v->storage->name);
     n->out[0] = n->in[0];
 }
 
-/* ---- Reshape, Flatten, Squeeze, Unsqueeze ---------------------------------------------------------------------------- */
+/* ---- Reshape, Flatten, Squeeze, Unsqueeze ---------------------------------------------------- */
 
 /* Fills in the dimension that was given as -1. */
 static void solve_unknown(onnx_node *n, ir_dim *dims, int rank, int unknown)
 {
     dims[unknown] = 1;
-    ir_dim count = ir_type_count(n->dims, &n->in[0]->type), rest = ir_dim_product(n->dims, dims, rank);
+    ir_dim count = ir_type_count(n->dims, &n->in[0]->type),
+           rest = ir_dim_product(n->dims, dims, rank);
     dims[unknown] = rest == 0 ? IR_DIM_NONE : ir_dim_div(n->dims, count, rest);
     if (dims[unknown] != IR_DIM_NONE) return;
     if (ir_dim_is_symbolic(count) || ir_dim_is_symbolic(rest))
-        onnx_refuse(n, "cannot divide %s elements by %s: bind the dimensions", DIM_TEXT(n, count), DIM_TEXT(n, rest));
+        onnx_refuse(n, "cannot divide %s elements by %s: bind the dimensions", DIM_TEXT(n, count),
+                    DIM_TEXT(n, rest));
     else
         onnx_reject(n, "cannot divide %lld elements by %lld", (long long)count, (long long)rest);
 }
@@ -48,8 +52,10 @@ void onnx_lower_reshape(onnx_node *n)
         dims[i] = d;
         zero |= d == 0 && allow_zero;
         if (d == 0 && !allow_zero) {
-            if (i >= x->rank) onnx_reject(n, "dimension %d is 0, but the input has rank %d", i, x->rank);
-            else dims[i] = x->dims[i];
+            if (i >= x->rank)
+                onnx_reject(n, "dimension %d is 0, but the input has rank %d", i, x->rank);
+            else
+                dims[i] = x->dims[i];
         } else if (d == -1) {
             if (unknown >= 0) onnx_reject(n, "more than one dimension is -1");
             unknown = i;
@@ -66,10 +72,12 @@ void onnx_lower_flatten(onnx_node *n)
 {
     const ir_type *x = &n->in[0]->type;
     int64_t axis = onnx_int(n, "axis", 1);
-    if (axis < -x->rank || axis > x->rank) onnx_reject(n, "axis %lld is out of range", (long long)axis);
+    if (axis < -x->rank || axis > x->rank)
+        onnx_reject(n, "axis %lld is out of range", (long long)axis);
     if (n->failed) return;
     int k = (int)(axis < 0 ? axis + x->rank : axis);
-    ir_dim dims[2] = {ir_dim_product(n->dims, x->dims, k), ir_dim_product(n->dims, x->dims + k, x->rank - k)};
+    ir_dim dims[2] = {ir_dim_product(n->dims, x->dims, k),
+                      ir_dim_product(n->dims, x->dims + k, x->rank - k)};
     n->out[0] = ir_reshape(n->b, n->in[0], dims, 2);
 }
 
@@ -83,8 +91,10 @@ void onnx_lower_squeeze(onnx_node *n)
     int rank = 0;
     for (int i = 0; i < x->rank && !n->failed; i++) {
         bool drop = axes.present ? set[i] : x->dims[i] == 1;
-        if (!drop) dims[rank++] = x->dims[i];
-        else if (x->dims[i] != 1) onnx_reject(n, "dimension %d is %s, not 1", i, DIM_TEXT(n, x->dims[i]));
+        if (!drop)
+            dims[rank++] = x->dims[i];
+        else if (x->dims[i] != 1)
+            onnx_reject(n, "dimension %d is %s, not 1", i, DIM_TEXT(n, x->dims[i]));
     }
     if (!n->failed) n->out[0] = ir_reshape(n->b, n->in[0], dims, rank);
 }
@@ -104,7 +114,7 @@ void onnx_lower_unsqueeze(onnx_node *n)
     if (!n->failed) n->out[0] = ir_reshape(n->b, n->in[0], dims, rank);
 }
 
-/* ---- Transpose, Concat, Split ----------------------------------------------------------------------------------------- */
+/* ---- Transpose, Concat, Split ---------------------------------------------------------------- */
 
 void onnx_lower_transpose(onnx_node *n)
 {
@@ -115,7 +125,8 @@ void onnx_lower_transpose(onnx_node *n)
     bool set[IR_MAX_RANK];
     if (!n->failed) onnx_axes(n, perm, rank, set);
     int64_t order[IR_MAX_RANK];
-    for (int i = 0; i < rank && !n->failed; i++) order[i] = perm.present ? onnx_axis(n, perm.items[i], rank) : rank - 1 - i;
+    for (int i = 0; i < rank && !n->failed; i++)
+        order[i] = perm.present ? onnx_axis(n, perm.items[i], rank) : rank - 1 - i;
     if (!n->failed) n->out[0] = ir_transpose(n->b, n->in[0], order);
 }
 
@@ -123,24 +134,28 @@ void onnx_lower_concat(onnx_node *n)
 {
     if (!onnx_has(n, "axis")) onnx_reject(n, "attribute 'axis' is missing");
     int axis = onnx_axis(n, onnx_int(n, "axis", 0), n->in[0]->type.rank);
-    if (n->failed) return;
+    if (n->n_in == 1) n->out[0] = n->in[0];
+    if (n->n_in == 1 || n->failed) return;
     ir_node *node = ir_new_array(n->b, IR_OP_concat, n->n_in, n->in, 0);
     ir_set_int(node, IR_ATTR(concat, axis), axis);
-    n->out[0] = n->n_in == 1 ? n->in[0] : ir_done(n->b, node);
+    n->out[0] = ir_done(n->b, node);
 }
 
-/* The sizes of the pieces: given, or equal ones, or `num_outputs` of which the last may be smaller. */
+/* The sizes of the pieces: given, or equal ones, or `num_outputs` of which the last may be
+ * smaller. */
 static void split_sizes(onnx_node *n, ir_dim whole, ir_dim *sizes)
 {
     onnx_list given = onnx_list_since(n, "split", 1, 13);
     int64_t pieces = n->opset >= 18 ? onnx_int(n, "num_outputs", n->n_out) : n->n_out;
     if (given.present && given.count != n->n_out)
         onnx_reject(n, "%d sizes for %d outputs", given.count, n->n_out);
-    if (pieces != n->n_out) onnx_reject(n, "num_outputs is %lld, but there are %d", (long long)pieces, n->n_out);
+    if (pieces != n->n_out)
+        onnx_reject(n, "num_outputs is %lld, but there are %d", (long long)pieces, n->n_out);
     if (n->failed) return;
     ir_dim equal = given.present ? 0 : ir_dim_div(n->dims, whole, n->n_out);
     bool uneven = equal == IR_DIM_NONE;
-    if (uneven && n->opset < 18) onnx_reject(n, "%s cannot be split into %d equal pieces", DIM_TEXT(n, whole), n->n_out);
+    if (uneven && n->opset < 18)
+        onnx_reject(n, "%s cannot be split into %d equal pieces", DIM_TEXT(n, whole), n->n_out);
     int64_t left = uneven ? onnx_size(n, whole, "the dimension to split") : 0;
     int64_t chunk = (left + n->n_out - 1) / n->n_out;
     for (int i = 0; i < n->n_out && !n->failed; i++) {
@@ -164,20 +179,21 @@ void onnx_lower_split(onnx_node *n)
     for (int i = 0; i < n->n_out; i++) n->out[i] = node->out[i];
 }
 
-/* ---- Pad --------------------------------------------------------------------------------------------------------------- */
+/* ---- Pad ------------------------------------------------------------------------------------- */
 
-/* Amounts of the axes that `axes` lists (default: all), begins before ends, spread over all axes. */
+/* Amounts of the axes that `axes` lists (default: all), begins before ends, for all axes. */
 static void pad(onnx_node *n, onnx_list pads, onnx_list axes, ir_value *value)
 {
     static const char *const modes[] = {"constant", "reflect", "edge", "wrap"};
     const char *mode = onnx_text(n, "mode", "constant");
     int rank = n->in[0]->type.rank, count = axes.present ? axes.count : rank, known = 0;
     int64_t before[IR_MAX_RANK] = {0}, after[IR_MAX_RANK] = {0};
-    bool set[IR_MAX_RANK];
+    bool set[IR_MAX_RANK], nothing = true;
     while (known < 4 && strcmp(modes[known], mode) != 0) known++;
     if (known == 4) onnx_reject(n, "mode is '%s'", mode);
     if (!onnx_numeric(n, pads, "an amount of padding")) return;
-    if (!n->failed && pads.count != 2 * count) onnx_reject(n, "%d amounts for %d axes", pads.count, count);
+    if (!n->failed && pads.count != 2 * count)
+        onnx_reject(n, "%d amounts for %d axes", pads.count, count);
     onnx_axes(n, axes, rank, set);
     for (int i = 0; i < count && !n->failed; i++) {
         int axis = axes.present ? onnx_axis(n, axes.items[i], rank) : i;
@@ -185,8 +201,10 @@ static void pad(onnx_node *n, onnx_list pads, onnx_list axes, ir_value *value)
         after[axis] = pads.items[i + count];
         if (before[axis] != (int32_t)before[axis] || after[axis] != (int32_t)after[axis])
             onnx_reject(n, "an amount of padding is out of range");
+        nothing &= !before[axis] && !after[axis];
     }
-    if (n->failed) return;
+    if (nothing) n->out[0] = n->in[0];
+    if (nothing || n->failed) return;
     ir_node *node = ir_new(n->b, IR_OP_pad, 2, n->in[0], known == 0 ? value : NULL);
     ir_set_list(node, IR_ATTR(pad, before), before, rank);
     ir_set_list(node, IR_ATTR(pad, after), after, rank);
@@ -197,7 +215,8 @@ static void pad(onnx_node *n, onnx_list pads, onnx_list axes, ir_value *value)
 void onnx_lower_pad_attribute(onnx_node *n)
 {
     double value = onnx_float(n, "value", 0);
-    pad(n, onnx_ints(n, "pads"), (onnx_list){0}, value == 0 ? NULL : ir_scalar_like(n->b, n->in[0], value));
+    pad(n, onnx_ints(n, "pads"), (onnx_list){0},
+        value == 0 ? NULL : ir_scalar_like(n->b, n->in[0], value));
 }
 
 void onnx_lower_pad(onnx_node *n)
@@ -207,7 +226,7 @@ void onnx_lower_pad(onnx_node *n)
     if (!n->failed) pad(n, pads, axes, value);
 }
 
-/* ---- Expand, Tile, Trilu ------------------------------------------------------------------------------------------------- */
+/* ---- Expand, Tile, Trilu --------------------------------------------------------------------- */
 
 void onnx_lower_expand(onnx_node *n)
 {
@@ -254,13 +273,16 @@ void onnx_lower_tile(onnx_node *n)
 
 void onnx_lower_trilu(onnx_node *n)
 {
+    int64_t k = onnx_known_int(n, 1, 0);
+    bool upper = onnx_bool(n, "upper", true);
+    if (n->failed) return;
     ir_node *node = ir_new(n->b, IR_OP_trilu, 1, n->in[0]);
-    ir_set_int(node, IR_ATTR(trilu, k), onnx_known_int(n, 1, 0));
-    ir_set_bool(node, IR_ATTR(trilu, upper), onnx_bool(n, "upper", true));
-    if (!n->failed) n->out[0] = ir_done(n->b, node);
+    ir_set_int(node, IR_ATTR(trilu, k), k);
+    ir_set_bool(node, IR_ATTR(trilu, upper), upper);
+    n->out[0] = ir_done(n->b, node);
 }
 
-/* ---- Shape, Size ------------------------------------------------------------------------------------------------------------ */
+/* ---- Shape, Size ----------------------------------------------------------------------------- */
 
 static int clamp_axis(int64_t axis, int rank)
 {

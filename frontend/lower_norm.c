@@ -3,17 +3,20 @@
 
 #include <string.h>
 
-/* ---- BatchNormalization ------------------------------------------------------------------------------------------
- * Training form: training_mode = 1 from opset 14 on; before, more results than one. Its second and third result are
- * the new running statistics; they are stored into the storage that operands 3 and 4 read. */
+/* ---- BatchNormalization ----------------------------------------------------------------------
+ * Training form: training_mode = 1 from opset 14 on; before, more results than one. Its second and
+ * third result are the new running statistics; they are stored into the storage that operands 3 and
+ * 4 read. */
 
-/* What the running statistic is at this node: the storage, or what an earlier node that shares it made of it. */
+/* What the running statistic is at this node: the storage, or what an earlier node that shares it
+ * made of it. */
 static ir_value *statistic(onnx_node *n, ir_value *v)
 {
     if (v->kind != IR_VALUE_STORAGE) return v;
     v->storage->kind = IR_STATE;
     for (size_t i = 0; i < n->importer->stores.count; i++)
-        if (n->importer->stores.items[i].state == v->storage) return n->importer->stores.items[i].value;
+        if (n->importer->stores.items[i].state == v->storage)
+            return n->importer->stores.items[i].value;
     return v;
 }
 
@@ -38,10 +41,12 @@ static ir_value *saved_variance(onnx_node *n, ir_value *rstd, double eps)
 
 void onnx_lower_batch_norm(onnx_node *n)
 {
-    double eps = onnx_float(n, "epsilon", (double)1e-5f), momentum = onnx_float(n, "momentum", (double)0.9f);
+    double eps = onnx_float(n, "epsilon", (double)1e-5f),
+           momentum = onnx_float(n, "momentum", (double)0.9f);
     bool training = n->arg ? onnx_bool(n, "training_mode", false) : n->n_out > 1;
     if (n->opset < 9 && !onnx_bool(n, "spatial", true)) onnx_refuse(n, "spatial = 0");
-    if (n->arg && !training && n->n_out > 1) onnx_reject(n, "has %d outputs without training_mode", n->n_out);
+    if (n->arg && !training && n->n_out > 1)
+        onnx_reject(n, "has %d outputs without training_mode", n->n_out);
     if (n->failed) return;
     ir_value *mean = statistic(n, n->in[3]), *var = statistic(n, n->in[4]);
     ir_node *node = ir_new(n->b, IR_OP_batch_norm, 5, n->in[0], n->in[1], n->in[2], mean, var);
@@ -53,12 +58,13 @@ void onnx_lower_batch_norm(onnx_node *n)
     static const int slots[] = {IR_OUT(batch_norm, mean_out), IR_OUT(batch_norm, var_out),
                                 IR_OUT(batch_norm, saved_mean)};
     for (int i = 1; i < n->n_out && i <= 3; i++) n->out[i] = node->out[slots[i - 1]];
-    if (onnx_wants(n, 4)) n->out[4] = saved_variance(n, node->out[IR_OUT(batch_norm, saved_rstd)], eps);
+    if (onnx_wants(n, 4))
+        n->out[4] = saved_variance(n, node->out[IR_OUT(batch_norm, saved_rstd)], eps);
     store_statistic(n, n->in[3], node->out[IR_OUT(batch_norm, mean_out)]);
     store_statistic(n, n->in[4], node->out[IR_OUT(batch_norm, var_out)]);
 }
 
-/* ---- LayerNormalization -------------------------------------------------------------------------------------------- */
+/* ---- LayerNormalization ---------------------------------------------------------------------- */
 
 /* scale or bias with exactly the normalised dimensions; ONNX lets it broadcast to them. */
 static ir_value *affine(onnx_node *n, ir_value *v, int axis)
@@ -81,11 +87,13 @@ void onnx_lower_layer_norm(onnx_node *n)
     ir_set_int(node, IR_ATTR(layer_norm, axis), axis);
     ir_set_float(node, IR_ATTR(layer_norm, eps), eps);
     n->out[0] = ir_done(n->b, node);
-    if (n->out[0] && onnx_wants(n, 1)) n->out[1] = ir_cast(n->b, node->out[IR_OUT(layer_norm, mean)], statistics);
-    if (n->out[0] && onnx_wants(n, 2)) n->out[2] = ir_cast(n->b, node->out[IR_OUT(layer_norm, rstd)], statistics);
+    if (n->out[0] && onnx_wants(n, 1))
+        n->out[1] = ir_cast(n->b, node->out[IR_OUT(layer_norm, mean)], statistics);
+    if (n->out[0] && onnx_wants(n, 2))
+        n->out[2] = ir_cast(n->b, node->out[IR_OUT(layer_norm, rstd)], statistics);
 }
 
-/* ---- Softmax, LogSoftmax ------------------------------------------------------------------------------------------- */
+/* ---- Softmax, LogSoftmax --------------------------------------------------------------------- */
 
 static ir_value *softmax(onnx_node *n, ir_value *x, int axis)
 {
@@ -117,13 +125,15 @@ void onnx_lower_softmax_flat(onnx_node *n)
     n->out[0] = ir_reshape_like(n->b, y, &x->type);
 }
 
-/* ---- Dropout -----------------------------------------------------------------------------------------------------------
- * A Dropout that the file runs in training mode becomes a `dropout` node; every other one is the identity, and its
- * mask is all true. */
+/* ---- Dropout ---------------------------------------------------------------------------------
+ * A Dropout that the file runs in training mode becomes a `dropout` node; every other one is the
+ * identity, and its mask is all true. */
 
 static ir_value *random_state(onnx_importer *im)
 {
-    if (!im->rng) im->rng = ir_storage_new(im->module, IR_STATE, "rng", &(ir_type){.dtype = IR_i64, .rank = 1, .dims = {2}});
+    if (!im->rng)
+        im->rng = ir_storage_new(im->module, IR_STATE, "rng",
+                                 &(ir_type){.dtype = IR_i64, .rank = 1, .dims = {2}});
     return ir_graph_storage(im->graph, im->rng);
 }
 
@@ -131,7 +141,8 @@ static void keep_all(onnx_node *n)
 {
     const ir_type *x = &n->in[0]->type;
     n->out[0] = n->in[0];
-    if (onnx_wants(n, 1)) n->out[1] = ir_expand(n->b, ir_scalar(n->b, IR_bool, 1), x->dims, x->rank);
+    if (onnx_wants(n, 1))
+        n->out[1] = ir_expand(n->b, ir_scalar(n->b, IR_bool, 1), x->dims, x->rank);
 }
 
 static void drop(onnx_node *n, double ratio)
@@ -148,15 +159,19 @@ static void dropout(onnx_node *n, double ratio, bool training)
     onnx_ignore(n, "seed");
     if (!(ratio >= 0 && ratio < 1)) onnx_reject(n, "ratio is %g, not in [0, 1)", ratio);
     if (n->failed) return;
-    if (training && ratio > 0) drop(n, ratio);
-    else keep_all(n);
+    if (training && ratio > 0)
+        drop(n, ratio);
+    else
+        keep_all(n);
 }
 
-/* Before opset 12 the file does not say whether it trains: the mode is chosen later, for the whole graph. */
+/* Before opset 12 the file does not say whether it trains: the mode is chosen later, for the
+ * whole graph. */
 void onnx_lower_dropout_attribute(onnx_node *n)
 {
     dropout(n, onnx_float(n, "ratio", 0.5), true);
-    if (n->opset < 10 && onnx_wants(n, 1)) n->out[1] = ir_cast(n->b, n->out[1], n->in[0]->type.dtype);
+    if (n->opset < 10 && onnx_wants(n, 1))
+        n->out[1] = ir_cast(n->b, n->out[1], n->in[0]->type.dtype);
 }
 
 void onnx_lower_dropout(onnx_node *n)

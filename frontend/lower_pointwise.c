@@ -3,16 +3,14 @@
 
 #include <string.h>
 
-void onnx_lower_unary(onnx_node *n)
-{
-    n->out[0] = ir_unary(n->b, (ir_op)n->arg, n->in[0]);
-}
+void onnx_lower_unary(onnx_node *n) { n->out[0] = ir_unary(n->b, (ir_op)n->arg, n->in[0]); }
 
 void onnx_lower_gelu(onnx_node *n)
 {
     const char *form = onnx_text(n, "approximate", "none");
     bool tanh_form = strcmp(form, "tanh") == 0;
-    if (!tanh_form && strcmp(form, "none") != 0) onnx_reject(n, "approximate is '%s', not none or tanh", form);
+    if (!tanh_form && strcmp(form, "none") != 0)
+        onnx_reject(n, "approximate is '%s', not none or tanh", form);
     ir_node *node = ir_new(n->b, IR_OP_gelu, 1, n->in[0]);
     ir_set_bool(node, IR_ATTR(gelu, tanh), tanh_form);
     n->out[0] = ir_done(n->b, node);
@@ -26,7 +24,8 @@ void onnx_lower_binary(onnx_node *n)
 void onnx_lower_chain(onnx_node *n)
 {
     n->out[0] = n->in[0];
-    for (int i = 1; i < n->n_in; i++) n->out[0] = ir_binary(n->b, (ir_op)n->arg, n->out[0], n->in[i]);
+    for (int i = 1; i < n->n_in; i++)
+        n->out[0] = ir_binary(n->b, (ir_op)n->arg, n->out[0], n->in[i]);
 }
 
 void onnx_lower_mod(onnx_node *n)
@@ -39,7 +38,8 @@ void onnx_lower_mod(onnx_node *n)
     n->out[0] = ir_done(n->b, node);
 }
 
-/* The result has the base's type. An integer base with a float exponent is raised in f64, which holds its value. */
+/* The result has the base's type. An integer base with a float exponent is raised in f64, which
+ * holds its value. */
 void onnx_lower_pow(onnx_node *n)
 {
     ir_dtype base = n->in[0]->type.dtype, exponent = n->in[1]->type.dtype;
@@ -48,7 +48,7 @@ void onnx_lower_pow(onnx_node *n)
     n->out[0] = ir_cast(n->b, ir_binary(n->b, IR_OP_pow, x, y), base);
 }
 
-/* ---- Clip ----------------------------------------------------------------------------------------------------- */
+/* ---- Clip ------------------------------------------------------------------------------------ */
 
 void onnx_lower_clip(onnx_node *n)
 {
@@ -70,16 +70,18 @@ void onnx_lower_where(onnx_node *n)
     n->out[0] = ir_done(n->b, ir_new(n->b, IR_OP_where, 3, n->in[0], n->in[1], n->in[2]));
 }
 
-/* ---- casts ----------------------------------------------------------------------------------------------------- */
+/* ---- casts ----------------------------------------------------------------------------------- */
 
 void onnx_lower_cast(onnx_node *n)
 {
     if (!onnx_has(n, "to")) onnx_reject(n, "attribute 'to' is missing");
     int64_t to = onnx_int(n, "to", ONNX_float32);
-    onnx_ignore(n, "saturate"); /* these two are about 8-bit floats, */
+    onnx_ignore(n, "saturate");   /* these two are about 8-bit floats, */
     onnx_ignore(n, "round_mode"); /* which are refused anyway */
-    if (onnx_type_dtype(to) == IR_NO_DTYPE) onnx_refuse(n, "cast to %s", onnx_type_name(to));
-    else n->out[0] = ir_cast(n->b, n->in[0], onnx_type_dtype(to));
+    if (onnx_type_dtype(to) == IR_NO_DTYPE)
+        onnx_refuse(n, "cast to %s", onnx_type_name(to));
+    else
+        n->out[0] = ir_cast(n->b, n->in[0], onnx_type_dtype(to));
 }
 
 void onnx_lower_cast_like(onnx_node *n)

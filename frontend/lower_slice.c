@@ -1,8 +1,9 @@
 /* lower_slice.c - Slice: ONNX's clamped ranges -> exact start, size and step of every axis.
  *
- * Numbers clamp as in NumPy. A dimension or bound with a symbol in it clamps only where the outcome is the same
- * for every size: a bound is in range when it is 0, the dimension itself, or differs from the dimension by a number
- * (then the dimension is taken to be large enough; the runtime refuses a negative size). */
+ * Numbers clamp as in NumPy. A dimension or bound with a symbol in it clamps only where the
+ * outcome is the same for every size: a bound is in range when it is 0, the dimension itself, or
+ * differs from the dimension by a number (then the dimension is taken to be large enough; the
+ * runtime refuses a negative size). */
 #include "frontend/lower.h"
 
 typedef struct range {
@@ -10,7 +11,9 @@ typedef struct range {
     int64_t step;
 } range;
 
-enum { SLICE_FAR = INT32_MAX }; /* a bound this far out means "to the end" for a symbolic dimension */
+enum {
+    SLICE_FAR = INT32_MAX
+}; /* a bound this far out means "to the end" for a symbolic dimension */
 
 /* A bound counted from the start, in [lowest, highest] where numbers can tell. */
 static ir_dim clamp(onnx_node *n, ir_dim bound, ir_dim dim, ir_dim lowest, ir_dim highest)
@@ -40,8 +43,9 @@ static range resolve(onnx_node *n, ir_dim dim, ir_dim start, ir_dim end, int64_t
     /* A positive number as the end of a symbolic axis cuts or does not cut, as the size may be. */
     bool open = symbolic_in(dim) && up && !symbolic_in(to) && to > 0;
     if (span == IR_DIM_NONE || open) {
-        onnx_refuse(n, "the range depends on %s: bind the dimension",
-                    ir_dim_print(n->dims, open || !symbolic_in(end) ? dim : end, n->importer->scratch));
+        onnx_refuse(
+            n, "the range depends on %s: bind the dimension",
+            ir_dim_print(n->dims, open || !symbolic_in(end) ? dim : end, n->importer->scratch));
         return (range){0, 0, 1};
     }
     int64_t stride = up ? step : -step;
@@ -57,12 +61,14 @@ static void slice(onnx_node *n, onnx_list starts, onnx_list ends, onnx_list axes
 {
     const ir_type *x = &n->in[0]->type;
     int rank = x->rank, count = starts.count;
-    if (ends.count != count || (axes.present && axes.count != count) || (steps.present && steps.count != count))
+    if (ends.count != count || (axes.present && axes.count != count) ||
+        (steps.present && steps.count != count))
         onnx_reject(n, "starts, ends, axes and steps differ in length");
     else if (!axes.present && count > rank)
         onnx_reject(n, "%d ranges for rank %d", count, rank);
     bool set[IR_MAX_RANK];
     if (!n->failed) onnx_axes(n, axes, rank, set);
+    bool whole = true;
     int64_t start[IR_MAX_RANK] = {0}, size[IR_MAX_RANK], step[IR_MAX_RANK];
     for (int i = 0; i < rank; i++) size[i] = x->dims[i], step[i] = 1;
     for (int i = 0; i < count && !n->failed; i++) {
@@ -74,8 +80,10 @@ static void slice(onnx_node *n, onnx_list starts, onnx_list ends, onnx_list axes
         if (n->failed) return;
         range r = resolve(n, x->dims[axis], starts.items[i], ends.items[i], stride);
         start[axis] = r.start, size[axis] = r.size, step[axis] = r.step;
+        whole &= r.size == x->dims[axis] && r.step == 1;
     }
-    if (n->failed) return;
+    if (whole) n->out[0] = n->in[0];
+    if (whole || n->failed) return;
     ir_node *node = ir_new(n->b, IR_OP_slice, 1, n->in[0]);
     ir_set_list(node, IR_ATTR(slice, start), start, rank);
     ir_set_list(node, IR_ATTR(slice, size), size, rank);
@@ -85,7 +93,8 @@ static void slice(onnx_node *n, onnx_list starts, onnx_list ends, onnx_list axes
 
 void onnx_lower_slice_attribute(onnx_node *n)
 {
-    onnx_list starts = onnx_ints(n, "starts"), ends = onnx_ints(n, "ends"), axes = onnx_ints(n, "axes");
+    onnx_list starts = onnx_ints(n, "starts"), ends = onnx_ints(n, "ends"),
+              axes = onnx_ints(n, "axes");
     slice(n, starts, ends, axes, (onnx_list){0});
 }
 

@@ -5,8 +5,8 @@
 
 static const char *operand_name(const onnx_node *n, int i) { return n->proto->input[i]; }
 
-/* A storage with inline bytes is known to the importer whatever its kind: the ratio of a Dropout may be a float
- * initializer, which is a parameter until the import ends. */
+/* A storage with inline bytes is known to the importer whatever its kind: the ratio of a Dropout
+ * may be a float initializer, which is a parameter until the import ends. */
 static const ir_known *known_storage(onnx_node *n, const ir_value *v)
 {
     if (v->kind != IR_VALUE_STORAGE || v->storage->data.kind != IR_DATA_INLINE) return NULL;
@@ -30,8 +30,10 @@ const ir_known *onnx_known(onnx_node *n, int i)
     const ir_known *known = ir_known_get(n->importer->knowledge, v);
     if (!known) known = known_storage(n, v);
     if (!known)
-        onnx_refuse(n, "input %d ('%s') is computed at run time, but must be known while compiling: bind it", i,
-                    operand_name(n, i));
+        onnx_refuse(
+            n,
+            "input %d ('%s') is computed at run time, but must be known while compiling: bind it",
+            i, operand_name(n, i));
     return known;
 }
 
@@ -83,7 +85,8 @@ int64_t onnx_size(onnx_node *n, ir_dim d, const char *what)
 {
     if (d >= IR_DIM_LOWEST) return d;
     onnx_refuse(n, "%s is %s, but must be a number: bind the dimension", what,
-                d == IR_DIM_NONE ? "not computable" : ir_dim_print(n->dims, d, n->importer->scratch));
+                d == IR_DIM_NONE ? "not computable"
+                                 : ir_dim_print(n->dims, d, n->importer->scratch));
     return 1;
 }
 
@@ -100,8 +103,10 @@ bool onnx_numeric(onnx_node *n, onnx_list list, const char *what)
 int onnx_axis(onnx_node *n, ir_dim axis, int rank)
 {
     if (axis >= -rank && axis < rank) return (int)(axis < 0 ? axis + rank : axis);
-    if (ir_dim_is_symbolic(axis)) onnx_size(n, axis, "an axis");
-    else onnx_reject(n, "axis %lld is out of range for rank %d", (long long)axis, rank);
+    if (ir_dim_is_symbolic(axis))
+        onnx_size(n, axis, "an axis");
+    else
+        onnx_reject(n, "axis %lld is out of range for rank %d", (long long)axis, rank);
     return 0;
 }
 

@@ -2,10 +2,11 @@
  *
  * usage: node_tests CORPUS XFAIL [NAME..]
  *
- * A case passes `run` when all its inputs are given at run time; else `bound` when it passes with the inputs that
- * are like a shape (list below) given while compiling, because a static graph needs them; else it fails. XFAIL lists
- * the cases that must fail, "NAME reason"; one of them that passes is an error. Each case runs in a process of its
- * own. A line a case, then one line of counts, then "N passed, N failed, N skipped" (skipped: expected failures). */
+ * A case passes `run` when all its inputs are given at run time; else `bound` when it passes with
+ * the inputs that are like a shape (list below) given while compiling, because a static graph
+ * needs them; else it fails. XFAIL lists the cases that must fail, "NAME reason"; one of them
+ * that passes is an error. Each case runs in a process of its own. A line a case, then one line
+ * of counts, then "N passed, N failed, N skipped" (skipped: expected failures). */
 #include "frontend/onnx.h"
 #include "frontend/tensor.h"
 #include "runtime/session.h"
@@ -21,15 +22,19 @@
 
 enum { MAX_TENSORS = 64, PATH_SIZE = 512, REASON_SIZE = 1024 };
 
-/* Operands that are like a shape: every operand of op from `first` to `last`. */
+/* Operands that a static graph must know: every operand of op from `first` to `last`. Shapes, axes
+ * and amounts; and the switches of Dropout. */
 static const struct {
     const char *op;
     size_t first, last;
 } shape_like[] = {
-    {"Reshape", 1, 1},   {"Expand", 1, 1},      {"Tile", 1, 1},          {"Slice", 1, 4},     {"Pad", 1, 1},
-    {"Pad", 3, 3},       {"Resize", 1, 3},      {"ReduceSum", 1, 1},     {"ReduceMean", 1, 1}, {"ReduceMax", 1, 1},
-    {"ReduceMin", 1, 1}, {"Squeeze", 1, 1},     {"Unsqueeze", 1, 1},     {"Split", 1, 1},     {"TopK", 1, 1},
-    {"OneHot", 1, 1},    {"Range", 0, 2},       {"ConstantOfShape", 0, 0}, {"Trilu", 1, 1},   {"CumSum", 1, 1},
+    {"Reshape", 1, 1},   {"Expand", 1, 1},    {"Tile", 1, 1},
+    {"Slice", 1, 4},     {"Pad", 1, 1},       {"Pad", 3, 3},
+    {"Resize", 1, 3},    {"ReduceSum", 1, 1}, {"ReduceMean", 1, 1},
+    {"ReduceMax", 1, 1}, {"ReduceMin", 1, 1}, {"Squeeze", 1, 1},
+    {"Unsqueeze", 1, 1}, {"Split", 1, 1},     {"TopK", 1, 1},
+    {"OneHot", 1, 1},    {"Range", 0, 2},     {"ConstantOfShape", 0, 0},
+    {"Trilu", 1, 1},     {"CumSum", 1, 1},    {"Dropout", 1, 2},
 };
 
 typedef struct test_case {
@@ -46,15 +51,18 @@ typedef struct test_case {
 
 #define FAIL(t, ...) (snprintf((t)->reason, REASON_SIZE, __VA_ARGS__), false)
 
-/* ---- reading a case --------------------------------------------------------------------------------------------- */
+/* ---- reading a case -------------------------------------------------------------------------- */
 
 static int declared_type(const Onnx__ValueInfoProto *info)
 {
     const Onnx__TypeProto *type = info->type;
-    return type && type->value_case == ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE ? type->tensor_type->elem_type : 0;
+    return type && type->value_case == ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE
+               ? type->tensor_type->elem_type
+               : 0;
 }
 
-static bool read_tensor(test_case *t, const char *kind, int i, const Onnx__ValueInfoProto *info, onnx_tensor *out)
+static bool read_tensor(test_case *t, const char *kind, int i, const Onnx__ValueInfoProto *info,
+                        onnx_tensor *out)
 {
     char path[PATH_SIZE];
     snprintf(path, sizeof path, "%s/test_data_set_0/%s_%d.pb", t->folder, kind, i);
@@ -78,7 +86,8 @@ static bool read_case(test_case *t)
 {
     char path[PATH_SIZE];
     snprintf(path, sizeof path, "%s/model.onnx", t->folder);
-    if (onnx_file_open(path, t->diag, &t->file) != AMPC_OK) return FAIL(t, "%s", diag_first_error(t->diag));
+    if (onnx_file_open(path, t->diag, &t->file) != AMPC_OK)
+        return FAIL(t, "%s", diag_first_error(t->diag));
     const Onnx__GraphProto *g = t->file->model->graph;
     for (size_t i = 0; i < g->n_input && t->n_in < MAX_TENSORS; i++) {
         if (is_initializer(g, g->input[i]->name)) continue;
@@ -100,14 +109,15 @@ static bool mark_shape_like(test_case *t)
     for (size_t k = 0; k < g->n_node; k++)
         for (size_t r = 0; r < sizeof shape_like / sizeof *shape_like; r++) {
             if (strcmp(g->node[k]->op_type, shape_like[r].op) != 0) continue;
-            for (size_t i = shape_like[r].first; i <= shape_like[r].last && i < g->node[k]->n_input; i++)
+            for (size_t i = shape_like[r].first; i <= shape_like[r].last && i < g->node[k]->n_input;
+                 i++)
                 for (int v = 0; v < t->n_in; v++)
                     if (strcmp(t->in_names[v], g->node[k]->input[i]) == 0) any = t->bind[v] = true;
         }
     return any;
 }
 
-/* ---- running and comparing ------------------------------------------------------------------------------------------ */
+/* ---- running and comparing ------------------------------------------------------------------- */
 
 static bool close_enough(double a, double b)
 {
@@ -121,8 +131,8 @@ static bool compare(test_case *t, const rt_tensor *got, int i)
     const onnx_tensor *want = &t->out[i];
     if (!got) return FAIL(t, "output '%s' is missing", t->out_names[i]);
     if (got->dtype != want->dtype)
-        return FAIL(t, "output '%s' has type %s, not %s", t->out_names[i], ir_dtype_name(got->dtype),
-                    ir_dtype_name(want->dtype));
+        return FAIL(t, "output '%s' has type %s, not %s", t->out_names[i],
+                    ir_dtype_name(got->dtype), ir_dtype_name(want->dtype));
     bool same = got->rank == want->rank;
     for (int k = 0; k < want->rank && same; k++) same = got->dims[k] == want->dims[k];
     if (!same) return FAIL(t, "output '%s' has another shape", t->out_names[i]);
@@ -142,7 +152,9 @@ static bool run_module(test_case *t, const ir_module *m)
     int n = 0;
     for (int i = 0; i < t->n_in; i++) {
         if (t->bind[i]) continue;
-        inputs[n] = (rt_tensor){.name = t->in_names[i], .dtype = t->in[i].dtype, .rank = t->in[i].rank,
+        inputs[n] = (rt_tensor){.name = t->in_names[i],
+                                .dtype = t->in[i].dtype,
+                                .rank = t->in[i].rank,
                                 .data = (void *)(uintptr_t)t->in[i].bytes};
         memcpy(inputs[n++].dims, t->in[i].dims, sizeof t->in[i].dims);
     }
@@ -151,7 +163,8 @@ static bool run_module(test_case *t, const ir_module *m)
     bool ok = rt_session_open(m, &options, t->diag, &s) == AMPC_OK &&
               rt_session_run(s, "forward", inputs, n, t->diag) == AMPC_OK;
     if (!ok) snprintf(t->reason, REASON_SIZE, "%s", diag_first_error(t->diag));
-    for (int i = 0; i < t->n_out && ok; i++) ok = compare(t, rt_session_output(s, t->out_names[i]), i);
+    for (int i = 0; i < t->n_out && ok; i++)
+        ok = compare(t, rt_session_output(s, t->out_names[i]), i);
     rt_session_close(s);
     return ok;
 }
@@ -163,11 +176,14 @@ static bool import_and_run(test_case *t)
     for (int i = 0; i < t->n_in; i++)
         if (t->bind[i])
             constants[options.n_constants++] = (onnx_constant){
-                t->in_names[i], ir_type_make(t->in[i].dtype, t->in[i].rank, t->in[i].dims), t->in[i].bytes};
+                t->in_names[i], ir_type_make(t->in[i].dtype, t->in[i].rank, t->in[i].dims),
+                t->in[i].bytes};
     ir_module *m;
     diag_clear(t->diag);
-    if (onnx_import(t->file->path, &options, t->diag, &m) != AMPC_OK) return FAIL(t, "%s", diag_first_error(t->diag));
-    bool ok = ir_verify(m, t->diag) == AMPC_OK ? run_module(t, m) : FAIL(t, "%s", diag_first_error(t->diag));
+    if (onnx_import(t->file->path, &options, t->diag, &m) != AMPC_OK)
+        return FAIL(t, "%s", diag_first_error(t->diag));
+    bool ok = ir_verify(m, t->diag) == AMPC_OK ? run_module(t, m)
+                                               : FAIL(t, "%s", diag_first_error(t->diag));
     ir_module_free(m);
     return ok;
 }
@@ -182,7 +198,7 @@ static outcome run_case(test_case *t)
     return FAILED;
 }
 
-/* ---- processes ---------------------------------------------------------------------------------------------------------- */
+/* ---- processes ------------------------------------------------------------------------------- */
 
 static int child(const char *folder, int out)
 {
@@ -222,9 +238,12 @@ static outcome isolated(const char *folder, char *reason)
     return FAILED;
 }
 
-/* ---- the corpus ------------------------------------------------------------------------------------------------------------ */
+/* ---- the corpus ------------------------------------------------------------------------------ */
 
-static int by_name(const struct dirent **a, const struct dirent **b) { return strcmp((*a)->d_name, (*b)->d_name); }
+static int by_name(const struct dirent **a, const struct dirent **b)
+{
+    return strcmp((*a)->d_name, (*b)->d_name);
+}
 static int is_test(const struct dirent *e) { return strncmp(e->d_name, "test_", 5) == 0; }
 
 /* The reason for which a case must fail, or NULL. Lines: "NAME reason"; '#' begins a comment. */
@@ -279,15 +298,18 @@ int main(int argc, char **argv)
         bound += o == PASSED_BOUND;
         if (o != FAILED) {
             surprises += xfail != NULL;
-            printf("%s %s%s\n", xfail ? "FAIL" : "PASS", name, xfail ? " passes, but is listed as an expected failure" : "");
+            printf("%s %s%s\n", xfail ? "FAIL" : "PASS", name,
+                   xfail ? " passes, but is listed as an expected failure" : "");
         } else {
             expected += xfail != NULL;
             failed += xfail == NULL;
             printf("%s %s %s\n", xfail ? "XFAIL" : "FAIL", name, reason);
         }
     }
-    printf("node tests: %d pass with inputs at run time, %d more with shape-like inputs bound, %d expected failures\n",
+    printf("node tests: %d pass with inputs at run time, %d more with shape-like inputs bound, %d "
+           "expected failures\n",
            run, bound, expected);
-    printf("%d passed, %d failed, %d skipped\n", run + bound - surprises, failed + surprises, expected);
+    printf("%d passed, %d failed, %d skipped\n", run + bound - surprises, failed + surprises,
+           expected);
     return failed + surprises ? 1 : 0;
 }

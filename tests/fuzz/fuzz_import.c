@@ -1,4 +1,5 @@
-/* fuzz_import.c - arbitrary bytes as a model, through the whole importer; what comes out must verify and print. */
+/* fuzz_import.c - arbitrary bytes as a model, through the whole importer; what comes out must
+ * verify and print. */
 #include "frontend/onnx.h"
 
 #include <setjmp.h>
@@ -21,7 +22,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     diag *d = diag_new(NULL, NULL);
     ir_module *m = NULL;
     const onnx_import_options options = {.max_tensor_bytes = 1 << 24};
-    if (d && onnx_import_memory(data, size, "fuzz.onnx", &options, d, &m) == AMPC_OK) check_module(m, d);
+    if (d && onnx_import_memory(data, size, "fuzz.onnx", &options, d, &m) == AMPC_OK)
+        check_module(m, d);
     ir_module_free(m);
     diag_free(d);
     return 0;
