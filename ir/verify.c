@@ -2,7 +2,8 @@
  *
  * One walk over every graph in list order checks ids, names, phases, arity, attributes, operands, and infers the types
  * anew (which includes the dtypes that slots allow); what it counts is then compared with the use lists. Stores are
- * checked last, because the skip rule needs all `skip` operands of the graph. Every violation is reported, under its line of the dump. */
+ * checked last, because the skip rule needs all `skip` operands of the graph. Every violation is reported, under its
+ * line of the dump. */
 #include "ir/text.h"
 
 #include <stdarg.h>

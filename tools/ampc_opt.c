@@ -2,82 +2,29 @@
  *
  * FILE is parsed and verified, each pass runs through the runner of the compiler (which verifies after it), and what
  * results is printed canonically. Nothing is written unless everything succeeded. */
-#include "passes/passes.h"
 #include "runtime/atomic_file.h"
+#include "tools/console.h"
+#include "tools/options.h"
 
-#include <getopt.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-static const char usage[] =
-    "usage: ampc-opt [OPTION].. FILE.ir\n"
-    "Runs named passes over the text of a module and prints the result canonically.\n"
-    "\n"
-    "  FILE.ir             what to read, '-' for standard input\n"
-    "  -o FILE             what to write (default '-': standard output)\n"
-    "  --pass=NAME,..      passes, run in this order (default: none, only parse and verify)\n"
-    "  --no-verify         neither verify the input nor after each pass\n"
-    "  --dump-after=NAME   print the module after this pass, or after 'all'\n"
-    "  --list-passes       names of the passes, one sentence each\n"
-    "  --help, --version\n"
-    "\n"
-    "exit status: 0 success, 1 text that does not parse or verify, 2 usage, 4 reading or writing failed\n";
-
-typedef struct command {
-    const char *input, *output;
-    char *passes; /* "cse,dce", changed while it is read; NULL: none */
-    pass_options options;
-} command;
-
-static void print_message(void *user, diag_level level, const char *message)
-{
-    (void)user;
-    (void)level;
-    fprintf(stderr, "%s\n", message);
-}
+static const char *const examples[] = {"ampc-opt model.amp.ir                        # verify, print canonically",
+                                       "ampc-opt model.ir --pass=cse,dce -o small.ir", NULL};
+static const option_program program = {
+    .name = "ampc-opt",
+    .bit = FOR_OPT,
+    .usage = "ampc-opt [OPTION].. FILE.ir",
+    .purpose = "Runs named passes over the text of a module ('-': standard input) and prints the result.",
+    .examples = examples,
+    .operands_min = 1,
+    .operands_max = 1,
+};
 
 static void print_text(void *user, const char *text)
 {
     (void)user;
     fputs(text, stderr);
-}
-
-static ampc_status run_passes(ir_module *m, const command *c, diag *d)
-{
-    char *rest = NULL;
-    for (char *name = c->passes ? strtok_r(c->passes, ",", &rest) : NULL; name; name = strtok_r(NULL, ",", &rest))
-        TRY(pass_run(m, name, &c->options, d));
-    return AMPC_OK;
-}
-
-static ampc_status write_text(const char *path, const char *text, diag *d)
-{
-    if (strcmp(path, "-") != 0) return rt_atomic_save(path, text, strlen(text), d);
-    if (fputs(text, stdout) >= 0 && fflush(stdout) == 0) return AMPC_OK;
-    return diag_error(d, AMPC_IO, DIAG_NOWHERE, "cannot write to standard output");
-}
-
-static ampc_status write_module(const ir_module *m, const char *path, diag *d)
-{
-    jmp_buf guard;
-    arena *a = arena_new(0);
-    ampc_status status = AMPC_NO_MEMORY;
-    if (a && !setjmp(guard)) {
-        arena_set_guard(a, &guard);
-        status = write_text(path, ir_print(m, a), d);
-    } else {
-        diag_error(d, AMPC_NO_MEMORY, DIAG_NOWHERE, "out of memory while printing the module");
-    }
-    arena_free(a);
-    return status;
-}
-
-static ampc_status process(ir_module *m, const command *c, diag *d)
-{
-    if (c->options.verify_each) TRY(ir_verify(m, d));
-    TRY(run_passes(m, c, d));
-    return write_module(m, c->output, d);
 }
 
 static int list_passes(void)
@@ -86,48 +33,57 @@ static int list_passes(void)
     return AMPC_OK;
 }
 
-/* Returns -1 to go on, otherwise the exit status. */
-static int read_command(int argc, char **argv, command *c)
+static ampc_status write_module(const ir_module *m, const char *path, arena *a, diag *d)
 {
-    enum { PASS = 256, NO_VERIFY, DUMP_AFTER, LIST_PASSES, HELP, VERSION };
-    static const struct option options[] = {
-        {"pass", required_argument, NULL, PASS},       {"no-verify", no_argument, NULL, NO_VERIFY},
-        {"dump-after", required_argument, NULL, DUMP_AFTER}, {"list-passes", no_argument, NULL, LIST_PASSES},
-        {"help", no_argument, NULL, HELP},             {"version", no_argument, NULL, VERSION},
-        {NULL, 0, NULL, 0}};
-    for (int option; (option = getopt_long(argc, argv, "o:h", options, NULL)) != -1;) {
-        switch (option) {
-        case 'o': c->output = optarg; break;
-        case PASS: c->passes = optarg; break;
-        case NO_VERIFY: c->options.verify_each = false; break;
-        case DUMP_AFTER: c->options.dump_after = optarg; break;
-        case LIST_PASSES: return list_passes();
-        case 'h':
-        case HELP: fputs(usage, stdout); return AMPC_OK;
-        case VERSION: puts("ampc-opt " AMPC_VERSION); return AMPC_OK;
-        default: fputs("try 'ampc-opt --help'\n", stderr); return AMPC_USAGE;
-        }
+    const char *text = ir_print(m, a);
+    if (path && strcmp(path, "-") != 0) return rt_atomic_save(path, text, strlen(text), d);
+    if (fputs(text, stdout) >= 0 && fflush(stdout) == 0) return AMPC_OK;
+    return diag_error(d, AMPC_IO, DIAG_NOWHERE, "cannot write to standard output");
+}
+
+static ampc_status process(ir_module *m, const tool_options *o, diag *d)
+{
+    if (o->pass.verify_each) TRY(ir_verify(m, d));
+    for (int i = 0; i < o->passes.count; i++) TRY(pass_run(m, o->passes.items[i], &o->pass, d));
+    return write_module(m, o->output, o->arena, d);
+}
+
+static ampc_status run(int argc, char **argv, arena *a, console *c, diag *d)
+{
+    tool_options o = options_default(a);
+    o.pass.text_out = print_text;
+    TRY(options_parse(&o, &program, argc - 1, argv + 1, d));
+    console_set_colour(c, o.colour);
+    c->quiet = o.quiet;
+    c->verbose = o.verbose;
+    diag_set_strict(d, o.strict);
+    if (o.version) return puts("ampc-opt " AMPC_VERSION) >= 0 ? AMPC_OK : AMPC_IO;
+    if (o.list_passes) return list_passes();
+    if (o.help) {
+        options_help(&program, strcmp(o.help, "all") == 0);
+        return AMPC_OK;
     }
-    if (optind + 1 == argc) {
-        c->input = argv[optind];
-        return -1;
-    }
-    fprintf(stderr, "ampc-opt: %s\ntry 'ampc-opt --help'\n", optind == argc ? "no input" : "more than one input");
-    return AMPC_USAGE;
+    ir_module *m = NULL;
+    TRY(ir_parse_file(o.operands.items[0], d, &m));
+    ampc_status status = process(m, &o, d);
+    ir_module_free(m);
+    return status;
 }
 
 int main(int argc, char **argv)
 {
-    command c = {.output = "-", .options = pass_options_default()};
-    c.options.text_out = print_text;
-    int done = read_command(argc, argv, &c);
-    if (done >= 0) return done;
-    diag *d = diag_new(print_message, NULL);
-    if (!d) return AMPC_NO_MEMORY;
-    ir_module *m = NULL;
-    ampc_status status = ir_parse_file(c.input, d, &m);
-    if (status == AMPC_OK) status = process(m, &c, d);
-    ir_module_free(m);
+    console c = console_open();
+    diag *d = diag_new(console_message, &c);
+    arena *a = arena_new(0);
+    ampc_status status = AMPC_NO_MEMORY;
+    jmp_buf guard;
+    if (d && a && !setjmp(guard)) {
+        arena_set_guard(a, &guard);
+        status = run(argc, argv, a, &c, d);
+    } else {
+        fputs("ampc-opt: error: out of memory\n", stderr);
+    }
+    arena_free(a);
     diag_free(d);
     return status;
 }
