@@ -1,0 +1,164 @@
+/* ampc.c - the compiler: MODEL.onnx -> a module with entry graphs in mixed precision. */
+#include "runtime/atomic_file.h"
+#include "runtime/session.h"
+#include "tools/tool.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const examples[] = {
+    "ampc model.onnx -o model.amp.ir                                    # inference in fp16",
+    "ampc model.onnx -o model.amp.ir --dtype=bf16 --loss=ce --optimizer=adamw,lr=1e-3",
+    "ampc model.onnx --explain all                                      # why which node has its precision", NULL};
+
+static const option_program program = {
+    .name = "ampc",
+    .bit = FOR_AMPC,
+    .usage = "ampc MODEL.onnx -o MODEL.amp.ir [OPTION]..",
+    .purpose = "Compiles a network to mixed precision, with a training step when there is a loss.",
+    .examples = examples,
+    .operands_min = 1,
+    .operands_max = 1,
+};
+
+/* ---- the kind of output ------------------------------------------------------------------------------------------- */
+
+static ampc_status check_kind(const tool_options *o, diag *d)
+{
+    static const char *const later[] = {"onnx", "onnx-train", "dot", "svg", "html", "json"};
+    const char *kind = o->emit, *dot = o->output ? strrchr(o->output, '.') : NULL;
+    if (!o->output) return AMPC_OK;
+    if (!kind) kind = strcmp(o->output, "-") == 0 ? "ir" : dot ? dot + 1 : "";
+    if (strcmp(kind, "ir") == 0) return AMPC_OK;
+    for (size_t i = 0; i < sizeof later / sizeof *later; i++)
+        if (strcmp(later[i], kind) == 0)
+            return diag_error(d, AMPC_UNSUPPORTED, DIAG_FILE(o->output), "output of kind '%s' is not supported yet", kind);
+    return diag_error(d, AMPC_USAGE, DIAG_FILE(o->output), "no kind of output is called '%s': expected .ir", kind);
+}
+
+static ampc_status check_output(const tool_options *o, diag *d)
+{
+    bool to_stdout = o->output && strcmp(o->output, "-") == 0, reference = o->weights == 2;
+    bool looks = o->pass.explain || o->pass.print_stats || o->pass.dump_after || o->pass.dump_changed ||
+                 o->pass.timing || o->emit_list;
+    if (!o->output && !looks)
+        return diag_error(d, AMPC_USAGE, DIAG_FILE("ampc"), "no output: name one with -o FILE");
+    if (to_stdout && !reference)
+        return diag_error(d, AMPC_USAGE, DIAG_FILE("ampc"), "-o - needs --weights=reference");
+    if (reference && o->pass.init && strcmp(o->pass.init, "file") != 0)
+        return diag_error(d, AMPC_USAGE, DIAG_FILE("ampc"), "--init draws new weights, --weights=reference keeps none");
+    return check_kind(o, d);
+}
+
+/* ---- weights by reference: paths as seen from the output's folder -------------------------------------------------- */
+
+static const char *seen_from(const char *path, const char *folder, arena *a)
+{
+    if (strcmp(tool_folder(path, a), folder) == 0) {
+        const char *slash = strrchr(path, '/');
+        return slash ? slash + 1 : path;
+    }
+    char *whole = realpath(path, NULL);
+    if (!whole) return path;
+    const char *kept = arena_strdup(a, whole);
+    free(whole);
+    return kept;
+}
+
+static void refer_to_weights(tool *t)
+{
+    const char *output = t->o.output;
+    if (strcmp(output, "-") == 0) return;
+    for (size_t i = 0; i < t->module->storage.count; i++) {
+        ir_storage *s = t->module->storage.items[i];
+        if (s->data.kind == IR_DATA_FILE)
+            s->data.path = seen_from(s->data.path, tool_folder(output, t->arena), t->arena);
+    }
+}
+
+/* ---- writing ---------------------------------------------------------------------------------------------------------- */
+
+static ampc_status write_stdout(tool *t)
+{
+    refer_to_weights(t);
+    if (fputs(ir_print(t->module, t->arena), stdout) >= 0 && fflush(stdout) == 0) return AMPC_OK;
+    return diag_error(t->diag, AMPC_IO, DIAG_NOWHERE, "cannot write to standard output");
+}
+
+/* The text is written last: a sidecar without its module does no harm, a module without its sidecar would. */
+static ampc_status write_file(tool *t, rt_atomic_file *f)
+{
+    const char *output = t->o.output;
+    size_t stem = strlen(output) - (tool_ends_with(output, ".ir") ? 3 : 0);
+    if (t->o.weights == 2) refer_to_weights(t);
+    else TRY(rt_weights_write(t->module, arena_printf(t->arena, "%.*s.safetensors", (int)stem, output), t->diag));
+    const char *text = ir_print(t->module, t->arena);
+    return rt_atomic_write(f, text, strlen(text));
+}
+
+static ampc_status write_module(tool *t)
+{
+    if (!t->o.output) return AMPC_OK;
+    if (strcmp(t->o.output, "-") == 0) return write_stdout(t);
+    rt_atomic_file *f;
+    TRY(rt_atomic_open(t->o.output, t->diag, &f)); /* before the sidecar, so that a bad path changes nothing */
+    ampc_status status = write_file(t, f);
+    if (status == AMPC_OK) return rt_atomic_commit(f);
+    rt_atomic_abort(f);
+    return status;
+}
+
+static ampc_status write_list(tool *t)
+{
+    if (!t->o.emit_list) return AMPC_OK;
+    const char *text = pass_print_list(&t->o.pass, t->diag, t->arena);
+    if (!text) return diag_status(t->diag);
+    return rt_atomic_save(t->o.emit_list, text, strlen(text), t->diag);
+}
+
+/* ---- the program --------------------------------------------------------------------------------------------------------- */
+
+static ampc_status print_tables(tool *t)
+{
+    if (t->o.list_passes)
+        for (const pass_info *p = pass_table; p->name; p++) printf("%-12s %s\n", p->name, p->text);
+    if (!t->o.print_ops) return AMPC_OK;
+    bool json = t->o.pass.json || strcmp(t->o.print_ops, "json") == 0;
+    if (!json && strcmp(t->o.print_ops, "text") != 0)
+        return diag_error(t->diag, AMPC_USAGE, DIAG_FILE("ampc"), "--print-ops: '%s' is not 'json'", t->o.print_ops);
+    fputs(pass_print_ops(json, t->arena), stdout);
+    return AMPC_OK;
+}
+
+static ampc_status compile(tool *t)
+{
+    const char *model = t->o.operands.items[0];
+    TRY(check_output(&t->o, t->diag));
+    TRY(tool_compile(t, model));
+    if (!ir_graph_find(t->module, "train_step"))
+        diag_note(t->diag, DIAG_FILE(model), "no loss, so no training step: add one with --loss (for example --loss=ce) "
+                                             "or name an output with --loss-output");
+    TRY(write_list(t));
+    TRY(write_module(t));
+    FILE *out = t->o.output && strcmp(t->o.output, "-") == 0 ? stderr : stdout;
+    if (t->o.pass.print_stats) fputs(pass_print_stats(t->module, &t->o.pass, t->arena), out);
+    fflush(stdout);
+    if (!t->o.quiet) fprintf(stderr, "%s\n", pass_summary(&t->o.pass, t->arena));
+    return AMPC_OK;
+}
+
+static ampc_status run(tool *t, int argc, char **argv)
+{
+    bool done = false;
+    TRY(tool_parse(t, &program, argc - 1, argv + 1, &done));
+    if (done) return AMPC_OK;
+    if (t->o.list_passes || t->o.print_ops) return print_tables(t);
+    return compile(t);
+}
+
+int main(int argc, char **argv)
+{
+    return tool_main(argc, argv, run);
+}

@@ -1,0 +1,66 @@
+/* console.c - messages and the live line on standard error. */
+#include "tools/console.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+console console_open(void)
+{
+    console c = {.terminal = isatty(STDERR_FILENO) == 1};
+    console_set_colour(&c, 0);
+    return c;
+}
+
+void console_set_colour(console *c, int choice)
+{
+    const char *no = getenv("NO_COLOR");
+    c->colour = choice == 1 || (choice == 0 && c->terminal && !(no && *no));
+}
+
+static void print_coloured(const char *message, const char *word, const char *code)
+{
+    const char *at = strstr(message, word);
+    size_t before = at ? (size_t)(at - message) : 0, length = at ? strlen(word) : 0;
+    fprintf(stderr, "\033[1m%.*s\033[%sm%.*s\033[0m%s\n", (int)before, message, code, (int)length, message + before,
+            message + before + length);
+}
+
+void console_message(void *user, diag_level level, const char *message)
+{
+    static const struct {
+        const char *word, *code;
+    } styles[] = {{"error:", "1;31"}, {"warning:", "1;35"}, {"remark:", "1;34"}, {"note:", "1;36"}};
+    console *c = user;
+    if ((c->quiet && level != DIAG_ERROR) || (level == DIAG_REMARK && !c->verbose)) return;
+    console_end_live(c);
+    if (c->colour) print_coloured(message, styles[level].word, styles[level].code);
+    else fprintf(stderr, "%s\n", message);
+}
+
+void console_live(console *c, const char *text)
+{
+    if (!c->terminal) {
+        fprintf(stderr, "%s\n", text);
+        return;
+    }
+    fprintf(stderr, "\r%s\033[K", text);
+    fflush(stderr);
+    c->live = true;
+}
+
+void console_end_live(console *c)
+{
+    if (!c->live) return;
+    fputc('\n', stderr);
+    c->live = false;
+}
+
+size_t console_columns(void)
+{
+    struct winsize size;
+    bool known = ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
+    return known ? size.ws_col : 80;
+}

@@ -1,0 +1,129 @@
+/* tool.c - the frame of main, and MODEL -> module. */
+#include "tools/tool.h"
+
+#include "frontend/onnx.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <time.h>
+
+static ampc_status run_guarded(tool *t, int argc, char **argv, ampc_status (*run)(tool *t, int argc, char **argv))
+{
+    jmp_buf guard;
+    if (setjmp(guard)) return diag_error(t->diag, AMPC_NO_MEMORY, DIAG_NOWHERE, "out of memory");
+    arena_set_guard(t->arena, &guard);
+    t->o = options_default(t->arena);
+    t->o.pass.stats = &t->stats;
+    return run(t, argc, argv);
+}
+
+int tool_main(int argc, char **argv, ampc_status (*run)(tool *t, int argc, char **argv))
+{
+    tool t = {.console = console_open(), .weights_dir = "."};
+    t.diag = diag_new(console_message, &t.console);
+    t.arena = arena_new(0);
+    ampc_status status = t.diag && t.arena ? run_guarded(&t, argc, argv, run) : AMPC_NO_MEMORY;
+    console_end_live(&t.console);
+    if (status == AMPC_OK && (fflush(stdout) != 0 || ferror(stdout)))
+        status = diag_error(t.diag, AMPC_IO, DIAG_NOWHERE, "cannot write to standard output");
+    ir_module_free(t.module);
+    arena_free(t.arena);
+    diag_free(t.diag);
+    return (int)status;
+}
+
+ampc_status tool_parse(tool *t, const option_program *p, int argc, char **argv, bool *done)
+{
+    TRY(options_parse(&t->o, p, argc, argv, t->diag));
+    console_set_colour(&t->console, t->o.colour);
+    t->console.quiet = t->o.quiet;
+    t->console.verbose = t->o.verbose;
+    diag_set_strict(t->diag, t->o.strict);
+    *done = t->o.help || t->o.version;
+    if (t->o.version)
+        printf("%.*s " AMPC_VERSION "\nONNX opsets %d to %d, IR text version 1, devices: cpu\n",
+               (int)strcspn(p->name, " "), p->name, ONNX_OPSET_FIRST, ONNX_OPSET_LAST);
+    else if (t->o.help && strcmp(t->o.help, "short") != 0 && strcmp(t->o.help, "all") != 0)
+        return diag_error(t->diag, AMPC_USAGE, DIAG_FILE(p->name), "--help: '%s' is not 'all'", t->o.help);
+    else if (t->o.help) options_help(p, strcmp(t->o.help, "all") == 0);
+    return AMPC_OK;
+}
+
+/* ---- models --------------------------------------------------------------------------------------------------------- */
+
+bool tool_ends_with(const char *text, const char *ending)
+{
+    size_t n = strlen(text), m = strlen(ending);
+    return n >= m && strcmp(text + n - m, ending) == 0;
+}
+
+const char *tool_folder(const char *path, arena *a)
+{
+    const char *slash = strrchr(path, '/');
+    if (!slash) return ".";
+    return slash == path ? "/" : arena_strndup(a, path, (size_t)(slash - path));
+}
+
+double tool_seconds(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+static void print_text(void *user, const char *text)
+{
+    fputs(text, user);
+}
+
+static ampc_status read_dims(tool *t, onnx_dim_binding **dims)
+{
+    const pass_strings *given = &t->o.dims;
+    *dims = arena_array(t->arena, (size_t)given->count + 1, sizeof **dims);
+    for (int i = 0; i < given->count; i++) {
+        const char *size;
+        TRY(options_split(given->items[i], "--dim", t->arena, t->diag, &(*dims)[i].name, &size));
+        if (!options_int(size, &(*dims)[i].size) || (*dims)[i].size < 0)
+            return diag_error(t->diag, AMPC_USAGE, DIAG_NOWHERE, "--dim: '%s' is no size", size);
+    }
+    return AMPC_OK;
+}
+
+static long peak_kib(void)
+{
+    struct rusage use;
+    return getrusage(RUSAGE_SELF, &use) == 0 ? use.ru_maxrss : 0;
+}
+
+ampc_status tool_compile(tool *t, const char *path)
+{
+    onnx_import_options import = {.n_dims = t->o.dims.count};
+    onnx_dim_binding *dims;
+    TRY(read_dims(t, &dims));
+    import.dims = dims;
+    bool answers = t->o.pass.explain && !(t->o.output && strcmp(t->o.output, "-") == 0);
+    t->o.pass.text_out = print_text;
+    t->o.pass.text_user = answers ? stdout : stderr;
+    double start = tool_seconds();
+    TRY(onnx_import(path, &import, t->diag, &t->module));
+    double imported = tool_seconds();
+    if (t->o.pass.timing) fprintf(stderr, "%-12s %8.2f ms\n", "import", (imported - start) * 1e3);
+    TRY(pass_compile(t->module, &t->o.pass, t->diag));
+    if (t->o.pass.timing)
+        fprintf(stderr, "%-12s %8.2f ms  peak resident memory %.1f MiB\n", "passes", (tool_seconds() - imported) * 1e3,
+                (double)peak_kib() / 1024);
+    return diag_status(t->diag);
+}
+
+ampc_status tool_open_model(tool *t, const char *path)
+{
+    if (tool_ends_with(path, ".onnx")) return tool_compile(t, path);
+    if (t->o.compile_option)
+        return diag_error(t->diag, AMPC_USAGE, DIAG_FILE(path), "--%s is for .onnx models: this one is compiled",
+                          t->o.compile_option);
+    t->weights_dir = tool_folder(path, t->arena);
+    TRY(ir_parse_file(path, t->diag, &t->module));
+    return ir_verify(t->module, t->diag);
+}
