@@ -1,0 +1,263 @@
+/* fold.c - what is known about values while compiling, and putting it into the graph.
+ *
+ * ir_fold evaluates one node by the table below. Integers are dimensions (ir/dim.h), so shape arithmetic on unknown
+ * sizes folds as well; floats are doubles that hold a value of their dtype exactly. */
+#include "ir/fold.h"
+
+#include <string.h>
+
+enum { MAX_ZEROS = 4096 }; /* elements of a zero storage that are written out */
+
+struct ir_knowledge {
+    arena *arena;
+    const ir_known **known; /* by value id */
+    size_t capacity;
+};
+
+static fold_function *const functions[IR_OP_COUNT] = {
+    [IR_OP_reshape] = fold_reshape,
+    [IR_OP_transpose] = fold_transpose,
+    [IR_OP_expand] = fold_expand,
+    [IR_OP_concat] = fold_concat,
+    [IR_OP_split] = fold_split,
+    [IR_OP_slice] = fold_slice,
+    [IR_OP_slice_grad] = fold_slice_grad,
+    [IR_OP_pad] = fold_pad,
+    [IR_OP_gather] = fold_gather,
+    [IR_OP_trilu] = fold_trilu,
+    [IR_OP_where] = fold_where,
+    [IR_OP_select] = fold_where,
+    [IR_OP_iota] = fold_iota,
+    [IR_OP_dims] = fold_dims,
+    [IR_OP_cast] = fold_cast,
+    [IR_OP_neg] = fold_unary,
+    [IR_OP_abs] = fold_unary,
+    [IR_OP_sign] = fold_unary,
+    [IR_OP_floor] = fold_unary,
+    [IR_OP_ceil] = fold_unary,
+    [IR_OP_round] = fold_unary,
+    [IR_OP_relu] = fold_unary,
+    [IR_OP_sqrt] = fold_unary,
+    [IR_OP_reciprocal] = fold_unary,
+    [IR_OP_exp] = fold_unary,
+    [IR_OP_log] = fold_unary,
+    [IR_OP_sin] = fold_unary,
+    [IR_OP_cos] = fold_unary,
+    [IR_OP_tanh] = fold_unary,
+    [IR_OP_sigmoid] = fold_unary,
+    [IR_OP_erf] = fold_unary,
+    [IR_OP_softplus] = fold_unary,
+    [IR_OP_not] = fold_unary,
+    [IR_OP_gelu] = fold_gelu,
+    [IR_OP_clip] = fold_clip,
+    [IR_OP_div_count] = fold_div_count,
+    [IR_OP_add] = fold_binary,
+    [IR_OP_sub] = fold_binary,
+    [IR_OP_mul] = fold_binary,
+    [IR_OP_div] = fold_binary,
+    [IR_OP_pow] = fold_binary,
+    [IR_OP_min] = fold_binary,
+    [IR_OP_max] = fold_binary,
+    [IR_OP_mod] = fold_mod,
+    [IR_OP_equal] = fold_binary,
+    [IR_OP_less] = fold_binary,
+    [IR_OP_less_or_equal] = fold_binary,
+    [IR_OP_greater] = fold_binary,
+    [IR_OP_greater_or_equal] = fold_binary,
+    [IR_OP_and] = fold_binary,
+    [IR_OP_or] = fold_binary,
+    [IR_OP_xor] = fold_binary,
+    [IR_OP_reduce_sum] = fold_reduce_sum,
+    [IR_OP_reduce_mean] = fold_reduce_mean,
+};
+
+/* ---- the side table --------------------------------------------------------------------------------------------------- */
+
+ir_knowledge *ir_knowledge_new(arena *a, ir_graph *g)
+{
+    ir_knowledge *k = arena_alloc(a, sizeof *k);
+    k->arena = a;
+    k->capacity = (size_t)g->value_ids + 64;
+    k->known = arena_array(a, k->capacity, sizeof *k->known);
+    return k;
+}
+
+static void remember(ir_knowledge *k, const ir_value *v, const ir_known *known)
+{
+    while (v->id >= k->capacity) k->known = arena_grow(k->arena, k->known, &k->capacity, sizeof *k->known);
+    k->known[v->id] = known;
+}
+
+/* Elements of `type`, or -1: symbolic, or more than `limit`. */
+static int64_t count_static(const ir_type *type, int64_t limit)
+{
+    int64_t count = 1;
+    if (!ir_type_is_static(type)) return -1;
+    for (int i = 0; i < type->rank; i++)
+        if (!checked_mul(count, type->dims[i], &count)) return -1;
+    return count <= limit ? count : -1;
+}
+
+static cells cells_new(arena *a, const ir_type *type, int64_t count)
+{
+    cells c = {.type = *type, .count = count};
+    if (ir_dtype_is_float(type->dtype)) c.floats = arena_array(a, (size_t)count + 1, sizeof *c.floats);
+    else c.ints = arena_array(a, (size_t)count + 1, sizeof *c.ints);
+    return c;
+}
+
+static const ir_known *cells_keep(arena *a, const cells *c)
+{
+    ir_known *known = arena_alloc(a, sizeof *known);
+    *known = (ir_known){c->type, c->count, c->ints, c->floats};
+    return known;
+}
+
+static const ir_known *read_constant(ir_knowledge *k, const ir_storage *s)
+{
+    bool zero = s->data.kind == IR_DATA_ZERO;
+    int64_t count = count_static(&s->type, zero ? MAX_ZEROS : INT64_MAX);
+    if (s->kind != IR_CONST || count < 0 || (!zero && s->data.kind != IR_DATA_INLINE)) return NULL;
+    cells c = cells_new(k->arena, &s->type, count);
+    const unsigned char *at = s->data.bytes;
+    size_t size = ir_dtype_size(s->type.dtype);
+    for (int64_t i = 0; !zero && i < count; i++, at += size) {
+        if (c.floats) c.floats[i] = ir_load_f64(s->type.dtype, at);
+        else c.ints[i] = ir_dim_number(ir_load_i64(s->type.dtype, at));
+    }
+    return cells_keep(k->arena, &c);
+}
+
+const ir_known *ir_known_get(ir_knowledge *k, const ir_value *v)
+{
+    if (v->id < k->capacity && k->known[v->id]) return k->known[v->id];
+    if (v->kind != IR_VALUE_STORAGE) return NULL;
+    const ir_known *known = read_constant(k, v->storage);
+    if (known) remember(k, v, known);
+    return known;
+}
+
+void ir_known_set(ir_knowledge *k, const ir_value *v, const ir_known *known)
+{
+    cells c = cells_new(k->arena, &known->type, known->count);
+    if (c.floats) memcpy(c.floats, known->floats, (size_t)known->count * sizeof *c.floats);
+    else memcpy(c.ints, known->ints, (size_t)known->count * sizeof *c.ints);
+    remember(k, v, cells_keep(k->arena, &c));
+}
+
+/* ---- evaluation --------------------------------------------------------------------------------------------------------- */
+
+bool ir_fold(ir_knowledge *k, const ir_node *n, int64_t limit)
+{
+    if (!functions[n->op]) return false;
+    folding f = {.node = n, .dims = n->out[0]->graph->module->dims};
+    f.in = arena_array(k->arena, (size_t)n->n_in + 1, sizeof *f.in);
+    f.out = arena_array(k->arena, (size_t)n->n_out, sizeof *f.out);
+    for (int i = 0; i < n->n_in; i++) {
+        const ir_value *v = ir_in(n, i);
+        f.in[i] = v ? ir_known_get(k, v) : NULL;
+        if (v && (!f.in[i] || f.in[i]->count > limit)) return false;
+    }
+    for (int i = 0; i < n->n_out; i++) {
+        int64_t count = count_static(&n->out[i]->type, limit);
+        if (count < 0 || n->out[i]->type.dtype == IR_NO_DTYPE) return false;
+        f.out[i] = cells_new(k->arena, &n->out[i]->type, count);
+    }
+    if (!functions[n->op](&f)) return false;
+    for (int i = 0; i < n->n_out; i++) remember(k, n->out[i], cells_keep(k->arena, &f.out[i]));
+    return true;
+}
+
+double fold_round(ir_dtype t, double v)
+{
+    unsigned char bytes[8];
+    if (t == IR_f64) return v;
+    ir_store_f64(t, bytes, (double)(float)v);
+    return ir_load_f64(t, bytes);
+}
+
+ir_dim fold_wrap(ir_dtype t, ir_dim v)
+{
+    unsigned char bytes[8];
+    if (v == IR_DIM_NONE) return v;
+    if (ir_dim_is_symbolic(v)) return t == IR_i64 || t == IR_i32 ? v : IR_DIM_NONE;
+    ir_store_i64(t, bytes, v);
+    return ir_dim_number(ir_load_i64(t, bytes));
+}
+
+/* ---- commit ----------------------------------------------------------------------------------------------------------------- */
+
+static bool is_symbolic(const ir_known *known)
+{
+    for (int64_t i = 0; known->ints && i < known->count; i++)
+        if (ir_dim_is_symbolic(known->ints[i])) return true;
+    return false;
+}
+
+static ir_value *make_constant(ir_builder *b, const char *name, const ir_known *known)
+{
+    size_t size = ir_dtype_size(known->type.dtype);
+    unsigned char *bytes = arena_array(b->graph->module->arena, (size_t)known->count + 1, size);
+    for (int64_t i = 0; i < known->count; i++) {
+        unsigned char *at = bytes + (size_t)i * size;
+        if (known->floats) ir_store_f64(known->type.dtype, at, known->floats[i]);
+        else ir_store_i64(known->type.dtype, at, known->ints[i]);
+    }
+    return ir_constant(b, name, &known->type, bytes);
+}
+
+static ir_value *make_dims(ir_builder *b, const char *name, const ir_known *known)
+{
+    ir_node *n = ir_new(b, IR_OP_dims, 0);
+    ir_set_list(n, IR_ATTR(dims, value), known->ints, (int)known->count);
+    ir_value *v = ir_cast(b, ir_done(b, n), known->type.dtype);
+    v = ir_reshape_like(b, v, &known->type);
+    if (v) ir_value_rename(v, name);
+    return v;
+}
+
+/* All that the node gives is known. */
+static bool is_answered(ir_knowledge *k, const ir_node *n)
+{
+    if (!(ir_op_get(n->op)->traits & IR_PURE)) return false;
+    for (int i = 0; i < n->n_out; i++)
+        if (!ir_known_get(k, n->out[i])) return false;
+    return true;
+}
+
+/* Read by a node that will stay. */
+static bool is_wanted(ir_knowledge *k, const ir_value *v)
+{
+    const ir_use *u = v->first_use;
+    while (u && is_answered(k, u->user)) u = u->next;
+    return u != NULL;
+}
+
+/* A symbolic value that a dims node gives already stays. */
+static void commit_value(ir_knowledge *k, ir_node *n, ir_value *v, diag *d)
+{
+    const ir_known *known = ir_known_get(k, v);
+    if (!known || !is_wanted(k, v)) return;
+    ir_builder b = ir_builder_before(n, d);
+    ir_value *instead = v;
+    if (!is_symbolic(known)) instead = make_constant(&b, v->name, known);
+    else if (n->op != IR_OP_dims) instead = make_dims(&b, v->name, known);
+    if (instead && instead != v) ir_value_replace(v, instead);
+}
+
+static bool is_read(const ir_node *n)
+{
+    for (int i = 0; i < n->n_out; i++)
+        if (ir_value_used(n->out[i])) return true;
+    return false;
+}
+
+void ir_fold_commit(ir_knowledge *k, ir_graph *g, diag *d)
+{
+    for (ir_node *n = g->first; n; n = n->next)
+        for (int i = 0; i < n->n_out; i++) commit_value(k, n, n->out[i], d);
+    for (ir_node *n = g->last, *before; n; n = before) {
+        before = n->prev;
+        if (is_answered(k, n) && !is_read(n)) ir_node_remove(n);
+    }
+}

@@ -1,0 +1,47 @@
+/* fold.h - inside of constant folding: what the evaluations (fold_*.c, one function a family) work with.
+ *
+ * When one runs, all present operands are known and every result has a static shape within the limit. It fills the
+ * results and returns true, or returns false when it cannot tell. */
+#ifndef AMPC_FOLD_H
+#define AMPC_FOLD_H
+
+#include "ir/ir.h"
+
+typedef struct cells { /* an ir_known being made */
+    ir_type type;
+    int64_t count;
+    ir_dim *ints;
+    double *floats;
+} cells;
+
+typedef struct folding {
+    const ir_node *node;
+    ir_dim_table *dims;
+    const ir_known **in; /* NULL: absent */
+    cells *out;          /* zeroed */
+} folding;
+
+typedef bool fold_function(const folding *f);
+
+fold_function fold_reshape, fold_transpose, fold_expand, fold_concat, fold_split, fold_slice, fold_slice_grad,
+    fold_pad, fold_gather, fold_trilu, fold_where, fold_iota, fold_dims;
+fold_function fold_unary, fold_binary, fold_gelu, fold_mod, fold_clip, fold_div_count, fold_cast;
+fold_function fold_reduce_sum, fold_reduce_mean;
+
+/* Addressing of a tensor along the axes of another. */
+typedef struct fold_view {
+    int64_t offset, stride[IR_MAX_RANK];
+} fold_view;
+
+fold_view fold_view_dense(const ir_type *type);
+/* `from` seen with the shape `to` that it broadcasts to. */
+fold_view fold_view_broadcast(const ir_type *from, const ir_type *to);
+/* Element `index` (row major) of `shape`, in the view. */
+int64_t fold_view_at(const fold_view *v, const ir_type *shape, int64_t index);
+
+/* What a kernel of that dtype would store: floats computed in f32 (f64 for f64) and rounded once more if narrower;
+ * integers wrapped. IR_DIM_NONE: a symbolic integer in a type that it may not fit. */
+double fold_round(ir_dtype t, double v);
+ir_dim fold_wrap(ir_dtype t, ir_dim v);
+
+#endif
