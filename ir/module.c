@@ -87,7 +87,7 @@ void ir_storage_set(ir_module *m, ir_storage *s, const void *bytes)
 {
     size_t n = (size_t)ir_storage_bytes(s);
     void *copy = arena_alloc(m->arena, n ? n : 1);
-    memcpy(copy, bytes, n);
+    if (n) memcpy(copy, bytes, n);
     s->data = (ir_data){.kind = IR_DATA_INLINE, .bytes = copy};
 }
 
