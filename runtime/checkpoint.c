@@ -6,6 +6,7 @@
 #include "runtime/checkpoint.h"
 
 #include "runtime/checkpoint_file.h"
+#include "runtime/memory.h"
 #include "runtime/safetensors.h"
 
 #include <inttypes.h>
@@ -17,11 +18,6 @@
 #define FORMAT_VERSION "1"
 #define POSITION_KEY "data/position"
 static const int64_t position_dims[] = {3};
-
-static ampc_status no_memory(diag *d)
-{
-    return diag_error(d, AMPC_NO_MEMORY, DIAG_NOWHERE, "out of memory");
-}
 
 /* ---- identity of a model ---- */
 
@@ -63,7 +59,7 @@ ampc_status rt_model_hash(const ir_module *m, diag *d, char hash[33])
     if (!a || !state || setjmp(guard)) {
         arena_free(a);
         XXH3_freeState(state);
-        return no_memory(d);
+        return rt_no_memory(d);
     }
     arena_set_guard(a, &guard);
     XXH3_128bits_reset(state);
@@ -166,7 +162,7 @@ static ampc_status put_tensors(rt_safetensors_writer *w, rt_session *s, const in
         rt_session_storage_at(s, i, &t, &kind);
         if (kind == IR_CONST) continue;
         char *key = rt_checkpoint_key(t.name, kind);
-        if (!key) return no_memory(d);
+        if (!key) return rt_no_memory(d);
         ampc_status status = rt_safetensors_add(w, key, t.dtype, t.rank, t.dims, t.data);
         free(key);
         if (status != AMPC_OK) return status;
@@ -180,7 +176,7 @@ ampc_status rt_checkpoint_write(rt_session *s, const ir_module *m, const rt_run_
                                 (int64_t)run->position.batch};
     rt_safetensors_writer *w;
     ampc_status status = rt_safetensors_create(d, &w);
-    if (status != AMPC_OK) return no_memory(d);
+    if (status != AMPC_OK) return rt_no_memory(d);
     status = put_metadata(w, s, m, run, d);
     if (status == AMPC_OK) status = put_tensors(w, s, position, d);
     if (status == AMPC_OK) return rt_safetensors_commit(w, path, NULL);
@@ -220,11 +216,11 @@ static ampc_status read_entries(rt_checkpoint_file *f)
     f->count = rt_safetensors_count(f->file);
     f->bytes = calloc(f->count + 1, sizeof *f->bytes);
     f->target = calloc(f->count + 1, sizeof *f->target);
-    if (!f->bytes || !f->target) return no_memory(f->d);
+    if (!f->bytes || !f->target) return rt_no_memory(f->d);
     for (size_t i = 0; i < f->count; i++) {
         const rt_tensor_entry *e = rt_safetensors_entry(f->file, i);
         f->bytes[i] = malloc(e->bytes ? (size_t)e->bytes : 1);
-        if (!f->bytes[i]) return no_memory(f->d);
+        if (!f->bytes[i]) return rt_no_memory(f->d);
         TRY(rt_safetensors_read(f->file, e, f->bytes[i]));
     }
     return AMPC_OK;
@@ -233,10 +229,10 @@ static ampc_status read_entries(rt_checkpoint_file *f)
 ampc_status rt_checkpoint_file_open(const char *path, diag *d, rt_checkpoint_file **out)
 {
     rt_checkpoint_file *f = calloc(1, sizeof *f);
-    if (!f) return no_memory(d);
+    if (!f) return rt_no_memory(d);
     f->d = d;
     f->path = strdup(path);
-    ampc_status status = f->path ? rt_safetensors_open(path, RT_VERIFY_ALL, d, &f->file) : no_memory(d);
+    ampc_status status = f->path ? rt_safetensors_open(path, RT_VERIFY_ALL, d, &f->file) : rt_no_memory(d);
     if (status == AMPC_OK) status = read_entries(f);
     if (status == AMPC_OK) *out = f;
     else rt_checkpoint_file_free(f);
@@ -293,7 +289,7 @@ static ampc_status match_session(rt_checkpoint_file *f, rt_session *s, rt_checkp
         rt_session_storage_at(s, i, &t, &kind);
         if (kind == IR_CONST) continue;
         char *key = rt_checkpoint_key(t.name, kind);
-        if (!key) return no_memory(f->d);
+        if (!key) return rt_no_memory(f->d);
         bool covered = part == RT_CHECKPOINT_ALL || is_weight(key);
         ampc_status status = covered ? match_storage(f, &t, key) : AMPC_OK;
         free(key);

@@ -4,6 +4,7 @@
 #include "runtime/atomic_file.h"
 #include "runtime/checkpoint_file.h"
 #include "runtime/io.h"
+#include "runtime/memory.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -17,11 +18,6 @@
 #define PREFIX "ckpt-"
 #define SUFFIX ".safetensors"
 enum { DIGITS = 10, MIN_KEEP = 2, PREFIX_LENGTH = sizeof PREFIX - 1 };
-
-static ampc_status no_memory(diag *d)
-{
-    return diag_error(d, AMPC_NO_MEMORY, DIAG_NOWHERE, "out of memory");
-}
 
 static ampc_status fail(diag *d, const char *path, const char *what)
 {
@@ -47,7 +43,7 @@ static ampc_status list(const char *folder, diag *d, generations *g)
 {
     *g = (generations){0};
     int n = scandir(folder, &g->items, is_checkpoint, alphasort);
-    if (n < 0) return errno == ENOMEM ? no_memory(d) : fail(d, folder, "read the folder");
+    if (n < 0) return errno == ENOMEM ? rt_no_memory(d) : fail(d, folder, "read the folder");
     g->count = n;
     return AMPC_OK;
 }
@@ -70,7 +66,7 @@ ampc_status rt_checkpoint_newest(const char *folder, diag *d, char **path)
     *path = NULL;
     TRY(list(folder, d, &g));
     if (g.count) *path = path_in(folder, g.items[g.count - 1]->d_name);
-    ampc_status s = g.count && !*path ? no_memory(d) : AMPC_OK;
+    ampc_status s = g.count && !*path ? rt_no_memory(d) : AMPC_OK;
     list_clear(&g);
     return s;
 }
@@ -94,7 +90,7 @@ static ampc_status prune(const char *folder, int keep, diag *d)
     ampc_status s = AMPC_OK;
     for (int i = 0; s == AMPC_OK && i < g.count - (keep < MIN_KEEP ? MIN_KEEP : keep); i++) {
         char *path = path_in(folder, g.items[i]->d_name);
-        if (!path) s = no_memory(d);
+        if (!path) s = rt_no_memory(d);
         else if (unlink(path) != 0 && errno != ENOENT) s = fail(d, path, "remove the old checkpoint");
         free(path);
     }
@@ -106,7 +102,7 @@ ampc_status rt_checkpoint_put(rt_session *s, const ir_module *m, const rt_run_st
                               diag *d)
 {
     char *path;
-    if (asprintf(&path, "%s/" PREFIX "%0*" PRIu64 SUFFIX, folder, DIGITS, run->step) < 0) return no_memory(d);
+    if (asprintf(&path, "%s/" PREFIX "%0*" PRIu64 SUFFIX, folder, DIGITS, run->step) < 0) return rt_no_memory(d);
     ampc_status status = rt_checkpoint_write(s, m, run, path, d);
     free(path);
     return status == AMPC_OK ? prune(folder, keep, d) : status;
@@ -118,7 +114,7 @@ ampc_status rt_checkpoint_put(rt_session *s, const ir_module *m, const rt_run_st
 static ampc_status set_aside(const char *path, diag *d)
 {
     char *aside;
-    if (asprintf(&aside, "%s.damaged", path) < 0) return no_memory(d);
+    if (asprintf(&aside, "%s.damaged", path) < 0) return rt_no_memory(d);
     ampc_status s = rt_io_rename(path, aside) ? AMPC_OK : fail(d, path, "rename the damaged checkpoint");
     free(aside);
     return s;
@@ -143,10 +139,10 @@ static ampc_status open_newest(const char *folder, const generations *g, bool al
     for (int i = g->count - 1; i >= 0; i--) {
         diag_clear(quiet);
         *path = path_in(folder, g->items[i]->d_name);
-        if (!*path) return no_memory(d);
+        if (!*path) return rt_no_memory(d);
         ampc_status s = rt_checkpoint_file_open(*path, quiet, file);
         if (s == AMPC_OK) return AMPC_OK;
-        if (s == AMPC_NO_MEMORY) return no_memory(d);
+        if (s == AMPC_NO_MEMORY) return rt_no_memory(d);
         s = give_up(*path, i ? g->items[i - 1]->d_name : NULL, allow_fallback, s, diag_first_error(quiet), d);
         if (s != AMPC_OK) return s;
         free(*path);
@@ -160,7 +156,7 @@ static ampc_status load_newest(rt_session *s, const ir_module *m, const char *fo
 {
     rt_checkpoint_file *file = NULL;
     diag *quiet = diag_new(NULL, NULL);
-    if (!quiet) return no_memory(d);
+    if (!quiet) return rt_no_memory(d);
     ampc_status status = open_newest(folder, g, allow_fallback, quiet, d, &file, path);
     if (status == AMPC_OK && file) {
         rt_checkpoint_file_report_to(file, d);

@@ -2,6 +2,7 @@
 #include "runtime/trainer.h"
 
 #include "runtime/feed.h"
+#include "runtime/memory.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -21,11 +22,6 @@ typedef struct evaluation {
     double loss_sum;
     int64_t correct, counted;
 } evaluation;
-
-static ampc_status no_memory(diag *d)
-{
-    return diag_error(d, AMPC_NO_MEMORY, DIAG_NOWHERE, "out of memory");
-}
 
 /* ---- accuracy ---- */
 
@@ -125,7 +121,7 @@ static ampc_status set_labels(evaluation *e, diag *d)
     }
     e->per_sample = rt_field_elements(field);
     e->labels = calloc((size_t)(e->per_sample * rt_feed_batch(e->feed)) + 1, sizeof *e->labels);
-    return e->labels ? AMPC_OK : no_memory(d);
+    return e->labels ? AMPC_OK : rt_no_memory(d);
 }
 
 static ampc_status evaluate(evaluation *e, const ir_graph *g, int64_t batch, diag *d)

@@ -1,6 +1,8 @@
 /* feed.c - matching the fields of a data set with the inputs of an entry graph, and filling the inputs. */
 #include "runtime/feed.h"
 
+#include "runtime/memory.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,11 +21,6 @@ struct rt_feed {
     rt_tensor *inputs;
     source *sources;
 };
-
-static ampc_status no_memory(diag *d)
-{
-    return diag_error(d, AMPC_NO_MEMORY, DIAG_NOWHERE, "out of memory");
-}
 
 /* ---- matching names ---- */
 
@@ -157,10 +154,10 @@ static ampc_status set_buffers(rt_feed *f, diag *d)
         rt_tensor *t = &f->inputs[i];
         int64_t bytes = (int64_t)ir_dtype_size(t->dtype);
         for (int k = 1; k < t->rank; k++)
-            if (!checked_mul(bytes, t->dims[k], &bytes)) return no_memory(d);
+            if (!checked_mul(bytes, t->dims[k], &bytes)) return rt_no_memory(d);
         f->sources[i].sample_bytes = (size_t)bytes;
         if (!checked_mul(bytes, f->batch, &bytes) || !(t->data = malloc(bytes ? (size_t)bytes : 1)))
-            return no_memory(d);
+            return rt_no_memory(d);
     }
     return AMPC_OK;
 }
@@ -187,11 +184,11 @@ ampc_status rt_feed_open(const ir_module *m, const ir_graph *g, rt_dataset *data
                          rt_feed **out)
 {
     rt_feed *f = calloc(1, sizeof *f);
-    if (!f) return no_memory(d);
+    if (!f) return rt_no_memory(d);
     f->data = data;
     f->inputs = calloc(g->inputs.count + 1, sizeof *f->inputs);
     f->sources = calloc(g->inputs.count + 1, sizeof *f->sources);
-    ampc_status s = f->inputs && f->sources ? AMPC_OK : no_memory(d);
+    ampc_status s = f->inputs && f->sources ? AMPC_OK : rt_no_memory(d);
     if (s == AMPC_OK) {
         f->count = (int)g->inputs.count;
         s = match_all(f, m, g, d);
@@ -225,7 +222,7 @@ ampc_status rt_feed_take(rt_feed *f, const rt_position *p, diag *d)
         rt_tensor *t = &f->inputs[i];
         t->dims[0] = f->batch;
         if (rt_dataset_batch(f->data, p, f->batch, f->sources[i].field, t->data, t->dtype) != AMPC_OK)
-            return no_memory(d);
+            return rt_no_memory(d);
     }
     return AMPC_OK;
 }
@@ -294,7 +291,7 @@ int64_t rt_feed_bound(const ir_value *v)
 ampc_status rt_feed_fields(const ir_graph *g, const int64_t *sizes, diag *d, rt_field **fields, size_t *n)
 {
     rt_field *all = calloc(g->inputs.count + 1, sizeof *all);
-    if (!all) return no_memory(d);
+    if (!all) return rt_no_memory(d);
     for (size_t i = 0; i < g->inputs.count; i++) {
         const ir_value *v = g->inputs.items[i];
         all[i] = (rt_field){.name = v->name, .dtype = v->type.dtype, .rank = v->type.rank ? v->type.rank - 1 : 0};
