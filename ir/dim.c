@@ -50,7 +50,7 @@ static int depth_of(const ir_dim_table *t, ir_dim d)
     return ir_dim_is_symbolic(d) ? ir_dim_expression(t, d)->depth : 0;
 }
 
-/* ---- order -------------------------------------------------------------------------------------------------------- */
+/* ---- order ----------------------------------------------------------------------------------- */
 
 static int compare_dims(const ir_dim_table *t, ir_dim a, ir_dim b);
 
@@ -89,7 +89,7 @@ static int compare_dims(const ir_dim_table *t, ir_dim a, ir_dim b)
     return x->count < y->count ? -1 : 1;
 }
 
-/* ---- polynomials ---------------------------------------------------------------------------------------------------- */
+/* ---- polynomials ----------------------------------------------------------------------------- */
 
 static void poly_load(const ir_dim_table *t, ir_dim d, poly *p)
 {
@@ -222,7 +222,7 @@ static ir_dim poly_intern(ir_dim_table *t, const poly *p)
     return INT64_MIN + (int64_t)*slot;
 }
 
-/* ---- atoms ----------------------------------------------------------------------------------------------------------- */
+/* ---- atoms ----------------------------------------------------------------------------------- */
 
 static ir_dim atom_new(ir_dim_table *t, strmap *map, const char *key, const atom *a)
 {
@@ -266,7 +266,7 @@ static ir_dim floor_atom(ir_dim_table *t, ir_dim inner, int64_t divisor)
     return atom_new(t, t->floor_dims, key, &a);
 }
 
-/* ---- arithmetic --------------------------------------------------------------------------------------------------------- */
+/* ---- arithmetic ------------------------------------------------------------------------------ */
 
 static bool both_numbers(ir_dim a, ir_dim b)
 {
@@ -398,7 +398,7 @@ ir_dim ir_dim_product(ir_dim_table *t, const ir_dim *dims, int rank)
     return product;
 }
 
-/* ---- values ------------------------------------------------------------------------------------------------------------- */
+/* ---- values ---------------------------------------------------------------------------------- */
 
 static bool atom_least(const ir_dim_table *t, uint32_t index, int64_t *out)
 {

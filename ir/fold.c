@@ -71,7 +71,7 @@ static fold_function *const functions[IR_OP_COUNT] = {
     [IR_OP_reduce_mean] = fold_reduce_mean,
 };
 
-/* ---- the side table --------------------------------------------------------------------------------------------------- */
+/* ---- the side table -------------------------------------------------------------------------- */
 
 ir_knowledge *ir_knowledge_new(arena *a, ir_graph *g)
 {
@@ -145,7 +145,7 @@ void ir_known_set(ir_knowledge *k, const ir_value *v, const ir_known *known)
     remember(k, v, cells_keep(k->arena, &c));
 }
 
-/* ---- evaluation --------------------------------------------------------------------------------------------------------- */
+/* ---- evaluation ------------------------------------------------------------------------------ */
 
 bool ir_fold(ir_knowledge *k, const ir_node *n, int64_t limit)
 {
@@ -185,7 +185,7 @@ ir_dim fold_wrap(ir_dtype t, ir_dim v)
     return ir_dim_number(ir_load_i64(t, bytes));
 }
 
-/* ---- commit ----------------------------------------------------------------------------------------------------------------- */
+/* ---- commit ---------------------------------------------------------------------------------- */
 
 static bool is_symbolic(const ir_known *known)
 {

@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-/* ---- views ------------------------------------------------------------------------------------------------------------ */
+/* ---- views ----------------------------------------------------------------------------------- */
 
 fold_view fold_view_dense(const ir_type *type)
 {
@@ -58,7 +58,7 @@ static bool copy_to_result(const folding *f, fold_view source)
     return copy_all(&f->out[0], fold_view_dense(shape), f->in[0], source, shape);
 }
 
-/* ---- whole tensors ------------------------------------------------------------------------------------------------------ */
+/* ---- whole tensors --------------------------------------------------------------------------- */
 
 bool fold_reshape(const folding *f)
 {
@@ -107,7 +107,7 @@ bool fold_split(const folding *f)
     return true;
 }
 
-/* ---- parts of tensors ------------------------------------------------------------------------------------------------------ */
+/* ---- parts of tensors ------------------------------------------------------------------------ */
 
 /* The part start, start + step, ... of a dense tensor. False when a start is not a number. */
 static bool view_part(const ir_type *whole, const ir_attr *start, const ir_attr *step, fold_view *v)
@@ -208,7 +208,7 @@ bool fold_where(const folding *f)
     return true;
 }
 
-/* ---- integers from nothing -------------------------------------------------------------------------------------------------------- */
+/* ---- integers from nothing ------------------------------------------------------------------- */
 
 bool fold_iota(const folding *f)
 {

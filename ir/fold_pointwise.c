@@ -6,7 +6,7 @@
 
 #include <math.h>
 
-/* ---- formulas ---------------------------------------------------------------------------------------------------------- */
+/* ---- formulas -------------------------------------------------------------------------------- */
 
 typedef double float_unary(double a);
 typedef double float_binary(double a, double b);
@@ -85,7 +85,7 @@ static const struct {
     [IR_OP_xor] = {NULL, fold_int_xor},
 };
 
-/* ---- application ---------------------------------------------------------------------------------------------------------- */
+/* ---- application ----------------------------------------------------------------------------- */
 
 /* Stores an integer result; false when it is not known or might not fit. */
 static bool put_int(const cells *out, int64_t i, ir_dim v)
@@ -169,7 +169,7 @@ bool fold_div_count(const folding *f)
     return true;
 }
 
-/* ---- cast -------------------------------------------------------------------------------------------------------------------- */
+/* ---- cast ------------------------------------------------------------------------------------ */
 
 /* A symbolic integer stays one in types that hold sizes, is true where it is never 0, and else does not fold. */
 static ir_dim cast_symbolic(const folding *f, ir_dtype to, ir_dim v)

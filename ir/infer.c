@@ -33,7 +33,7 @@ static infer_rule *const rules[IR_OP_COUNT] = {
 #include "ir/ops.def"
 };
 
-/* ---- what the rules use --------------------------------------------------------------------------------------------- */
+/* ---- what the rules use ---------------------------------------------------------------------- */
 
 ampc_status infer_reject(const inference *x, const char *format, ...)
 {
@@ -165,7 +165,7 @@ ampc_status infer_axis(const inference *x, int rank, int *out)
     return infer_axis_number(x, infer_attr(x, "axis")->i, rank, out);
 }
 
-/* ---- results ------------------------------------------------------------------------------------------------------------ */
+/* ---- results --------------------------------------------------------------------------------- */
 
 static ir_dtype default_dtype(const inference *x, int i)
 {
@@ -204,7 +204,7 @@ ampc_status infer_result(const inference *x, int i, ir_type type)
     return AMPC_OK;
 }
 
-/* ---- dtypes --------------------------------------------------------------------------------------------------------------- */
+/* ---- dtypes ---------------------------------------------------------------------------------- */
 
 static bool is_number(ir_dtype t) { return ir_dtype_is_float(t) || ir_dtype_is_int(t); }
 static bool is_bool(ir_dtype t) { return t == IR_bool; }
@@ -277,7 +277,7 @@ static ampc_status check_operands(inference *x)
     return check_wide_group(x);
 }
 
-/* ---- attributes ------------------------------------------------------------------------------------------------------------ */
+/* ---- attributes ------------------------------------------------------------------------------ */
 
 /* Ranges by attribute name, for numbers and for each item of a list. What has no row may be anything finite;
  * dimensions without a row are never negative. */
@@ -378,7 +378,7 @@ static ampc_status check_attributes(const inference *x)
     return AMPC_OK;
 }
 
-/* ---- entry ------------------------------------------------------------------------------------------------------------------ */
+/* ---- entry ----------------------------------------------------------------------------------- */
 
 static ir_module *module_of(const ir_node *n)
 {

@@ -5,7 +5,7 @@
 
 #include <inttypes.h>
 
-/* ---- matmul ------------------------------------------------------------------------------------------------------------- */
+/* ---- matmul ---------------------------------------------------------------------------------- */
 
 ampc_status infer_matmul(const inference *x)
 {
@@ -31,7 +31,7 @@ ampc_status infer_matmul(const inference *x)
     return infer_result(x, 0, y);
 }
 
-/* ---- windows ---------------------------------------------------------------------------------------------------------------- */
+/* ---- windows --------------------------------------------------------------------------------- */
 
 enum { MAX_SPATIAL = 3 };
 
@@ -73,7 +73,7 @@ static ampc_status window_count(const inference *x, int axis, const window *w, i
     return AMPC_OK;
 }
 
-/* ---- convolution -------------------------------------------------------------------------------------------------------------- */
+/* ---- convolution ----------------------------------------------------------------------------- */
 
 static ampc_status conv_check_channels(const inference *x, const ir_type *in, const ir_type *w)
 {
@@ -138,7 +138,7 @@ ampc_status infer_conv_grad_weight(const inference *x)
     return infer_result(x, IR_OUT(conv_grad_weight, dbias), infer_untyped(1, w.dims));
 }
 
-/* ---- pooling ------------------------------------------------------------------------------------------------------------------- */
+/* ---- pooling --------------------------------------------------------------------------------- */
 
 /* Every window must touch an element, so the padding is smaller than the window. */
 static ampc_status pool_shape(const inference *x, const ir_type *in, ir_type *y)

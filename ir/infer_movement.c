@@ -4,7 +4,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* ---- reshape, transpose, expand --------------------------------------------------------------------------------------- */
+/* ---- reshape, transpose, expand -------------------------------------------------------------- */
 
 /* Multiplies the dimensions of `a` that `b` does not have too: shared factors need no arithmetic, so counts
  * compare even where their product has no canonical form. */
@@ -71,7 +71,7 @@ ampc_status infer_expand(const inference *x)
     return infer_result(x, 0, to);
 }
 
-/* ---- concat, split ------------------------------------------------------------------------------------------------------ */
+/* ---- concat, split --------------------------------------------------------------------------- */
 
 ampc_status infer_concat(const inference *x)
 {
@@ -110,7 +110,7 @@ ampc_status infer_split(const inference *x)
     return AMPC_OK;
 }
 
-/* ---- slice, pad, gather --------------------------------------------------------------------------------------------------- */
+/* ---- slice, pad, gather ---------------------------------------------------------------------- */
 
 /* Refuses an index that is known to be outside; with symbols that is not known before they are bound. */
 static ampc_status check_index(const inference *x, int axis, ir_dim index, ir_dim size)
@@ -224,7 +224,7 @@ ampc_status infer_gather_grad(const inference *x)
     return infer_result(x, 0, table);
 }
 
-/* ---- integers from nothing ------------------------------------------------------------------------------------------------- */
+/* ---- integers from nothing ------------------------------------------------------------------- */
 
 ampc_status infer_iota(const inference *x)
 {

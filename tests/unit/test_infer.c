@@ -8,7 +8,7 @@ typedef struct row {
     const char *op, *operands, *attributes, *want;
 } row;
 
-/* ---- reading rows ----------------------------------------------------------------------------------------------------- */
+/* ---- reading rows ---------------------------------------------------------------------------- */
 
 static ir_value *read_operand(ir_graph *g, const char *word)
 {
@@ -19,7 +19,7 @@ static ir_value *read_operand(ir_graph *g, const char *word)
     return ir_graph_storage(g, ir_storage_new(module, *word == '@' ? IR_STATE : IR_CONST, "s", &type));
 }
 
-/* ---- running rows ------------------------------------------------------------------------------------------------------ */
+/* ---- running rows ---------------------------------------------------------------------------- */
 
 /* As many results as types are expected where the op has a variable number of them. */
 static int count_results(const row *r)
@@ -83,7 +83,7 @@ static void run_rows(const row *rows, size_t count)
         run_rows(rows, sizeof rows / sizeof *rows);                                                \
     } while (0)
 
-/* ---- generic checks ------------------------------------------------------------------------------------------------------ */
+/* ---- generic checks -------------------------------------------------------------------------- */
 
 static void test_slots(void **state)
 {
@@ -150,7 +150,7 @@ static void test_attributes(void **state)
         {"dims", "", "value=[-1,N]", "i64[2]"}, );
 }
 
-/* ---- families -------------------------------------------------------------------------------------------------------------- */
+/* ---- families -------------------------------------------------------------------------------- */
 
 static void test_movement(void **state)
 {
