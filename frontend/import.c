@@ -330,6 +330,8 @@ static ampc_status check_versions(onnx_importer *im, const Onnx__ModelProto *m)
     if (opset < ONNX_OPSET_FIRST || opset > ONNX_OPSET_LAST)
         return diag_error(im->diag, AMPC_UNSUPPORTED, loc, "opset %lld is not supported (%d to %d)",
                           (long long)opset, ONNX_OPSET_FIRST, ONNX_OPSET_LAST);
+    if (m->n_training_info)
+        diag_remark(im->diag, loc, "the training information of the model is not used");
     im->opset = (int)opset;
     ir_meta_set(im->module, "opset", arena_printf(im->scratch, "%d", im->opset));
     return AMPC_OK;

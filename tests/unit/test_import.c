@@ -137,10 +137,12 @@ static const form forms[] = {
     {13, "2,4", "ReduceSum", "x,one", "", "reduce_sum @x {axes=[1]} : f32[2,1]"},
     {13, "2,4", "ReduceSum", "x", "keepdims=0", "reduce_sum @x {axes=[0,1], keepdims=false} : f32[]"},
     {13, "2,4", "ReduceSum", "x,none", "noop_with_empty_axes=1", "output \"y\" = @x"},
-    {9, "5,6", "Slice", "x", "starts=[1] ends=[-1] axes=[0]", "slice @x {start=[1,0], size=[3,6], step=[1,1]} : f32[3,6]"},
+    {9, "5,6", "Slice", "x", "starts=[1] ends=[-1] axes=[0]",
+     "slice @x {start=[1,0], size=[3,6], step=[1,1]} : f32[3,6]"},
     {10, "5,6", "Slice", "x,one,far,one,two", "", "slice @x {start=[0,1], size=[5,3], step=[1,2]} : f32[5,3]"},
     {13, "5,6", "Slice", "x,last,start,one,last", "", "slice @x {start=[0,5], size=[5,6], step=[1,-1]} : f32[5,6]"},
-    {10, "2,3", "Pad", "x", "pads=[0,1,0,2] mode='edge'", "pad @x {before=[0,1], after=[0,2], mode=\"edge\"} : f32[2,6]"},
+    {10, "2,3", "Pad", "x", "pads=[0,1,0,2] mode='edge'",
+     "pad @x {before=[0,1], after=[0,2], mode=\"edge\"} : f32[2,6]"},
     {11, "2,3", "Pad", "x,pads,low", "", "pad @x, @low {before=[0,1], after=[0,2]} : f32[2,6]"},
     {10, "2,3", "Clip", "x", "min=0.0f max=6.0f", "clip @x, @c.f32.0, @c.f32.40c00000 : f32[2,3]"},
     {11, "2,3", "Clip", "x,,high", "", "clip @x, _, @high : f32[2,3]"},
@@ -156,7 +158,8 @@ static const form forms[] = {
     {9, "2,3", "Flatten", "x", "axis=0", "reshape @x {shape=[1,6]} : f32[1,6]"},
     {9, "N,1,5,5", "MaxPool", "x", "kernel_shape=[2,2] strides=[2,2] auto_pad='SAME_LOWER'",
      "max_pool @x {kernel=[2,2], strides=[2,2], pads=[1,1,0,0]"},
-    {10, "N,1,5,5", "AveragePool", "x", "kernel_shape=[2,2] ceil_mode=1 count_include_pad=1", "ceil=true, count_pad=true"},
+    {10, "N,1,5,5", "AveragePool", "x", "kernel_shape=[2,2] ceil_mode=1 count_include_pad=1",
+     "ceil=true, count_pad=true"},
     {14, "2,3", "Trilu", "x", "upper=0", "trilu @x {upper=false} : f32[2,3]"},
     {13, "2,3", "Tile", "x,one_one", "", "output \"y\" = @x"},
     {11, "2,3", "Concat", "x,x", "axis=-1", "concat @x, @x {axis=1} : f32[2,6]"},
@@ -165,7 +168,8 @@ static const form forms[] = {
     {18, "2,4", "ReduceMean", "x", "noop_with_empty_axes=1", "output \"y\" = @x"},
     {18, "2,4", "ReduceMean", "x", "", "reduce_mean @x {axes=[0,1]} : f32[1,1]"},
     {18, "2,3", "Pad", "x,one_one,,last", "", "pad @x {before=[0,1], after=[0,1]} : f32[2,5]"},
-    {19, "2,3", "Pad", "x,one_one,,one", "mode='wrap'", "pad @x {before=[0,1], after=[0,1], mode=\"wrap\"} : f32[2,5]"},
+    {19, "2,3", "Pad", "x,one_one,,one", "mode='wrap'",
+     "pad @x {before=[0,1], after=[0,1], mode=\"wrap\"} : f32[2,5]"},
     {19, "2,3", "Cast", "x", "to=10 saturate=1", "cast @x {to=f16} : f16[2,3]"},
     {19, "2,3", "CastLike", "x,one", "saturate=0", "cast @x {to=i64} : i64[2,3]"},
     {19, "2,3", "Reshape", "x,last", "allowzero=1", "reshape @x {shape=[6]} : f32[6]"},
@@ -407,6 +411,32 @@ static void parameters_and_constants(void **state)
     ir_module_free(out);
 }
 
+/* Big weights are not read: the module knows where they are. */
+static void weights_stay_in_their_file(void **state)
+{
+    scratch *t = *state;
+    float data[1000];
+    for (int i = 0; i < 1000; i++) data[i] = (float)i;
+    model m = model_new(17);
+    model_input(&m, "x", ONNX_float32, "N,1000");
+    model_tensor(&m, tensor_new("w", ONNX_float32, "1000,1", data, sizeof data));
+    model_node(&m, "MatMul", "x,w", "y");
+    model_output(&m, "y", 0, NULL);
+    wire file = model_finish(&m);
+    scratch_write(t, "m.onnx", file.bytes, file.size);
+    ir_module *out;
+    assert_int_equal(onnx_import(scratch_path(t, "m.onnx"), NULL, t->d, &out), AMPC_OK);
+    const ir_data *d = &ir_storage_find(out, "w")->data;
+    assert_int_equal(d->kind, IR_DATA_FILE);
+    assert_string_equal(d->path, scratch_path(t, "m.onnx"));
+    assert_int_equal(d->length, sizeof data);
+    assert_memory_equal(file.bytes + d->offset, data, sizeof data);
+    ir_module_free(out);
+    wire_free(&file);
+    assert_int_equal(onnx_import("/nonexistent/m.onnx", NULL, t->d, &out), AMPC_IO);
+    diag_clear(t->d);
+}
+
 static void batch_norm_model(model *m, int opset, const char *outputs)
 {
     *m = model_new(opset);
@@ -593,6 +623,7 @@ int main(void)
         SCRATCH_TEST(versions),
         SCRATCH_TEST(declared_types),
         SCRATCH_TEST(parameters_and_constants),
+        SCRATCH_TEST(weights_stay_in_their_file),
         SCRATCH_TEST(running_statistics_are_states),
         SCRATCH_TEST(tied_parameters_are_told),
         SCRATCH_TEST(outputs_may_be_inputs_or_initializers),
