@@ -1,0 +1,104 @@
+/* plan.h - an entry graph under one binding of its symbols, as a flat array of steps over one arena.
+ *
+ *     graph, sizes --values--> shapes --steps--> kernels prepared --memory--> buffers with offsets
+ *
+ * A buffer is memory that one or more values hold in turn: a view shares the buffer of what it looks at, and a
+ * result may take over the buffer of an operand that dies with the step (trait INPLACE of the op table). Buffers
+ * live in the arena, are a storage, or are an input of the run. Workspace of a step is an arena buffer that lives
+ * for that step.
+ *
+ * Storage commits when all steps are done: by a copy, or without one where the new value may be computed in the
+ * storage itself. That is allowed only in the tail of the update phase, where every op either computes in place or
+ * is no float business (colour KEEP): such kernels cannot fail, so a run that fails has not touched storage. */
+#ifndef RT_PLAN_H
+#define RT_PLAN_H
+
+#include "ir/ir.h"
+#include "runtime/backend.h"
+
+typedef enum rt_home { RT_ARENA, RT_STORAGE, RT_INPUT } rt_home;
+
+enum { RT_NO_BUFFER = -1 };
+
+typedef struct rt_buffer {
+    rt_home home;
+    uint32_t index;  /* RT_STORAGE: storage id; RT_INPUT: position among the graph's inputs */
+    int64_t bytes;
+    int64_t offset;  /* RT_ARENA: in the arena, a multiple of 64 */
+    int first, last; /* RT_ARENA: the steps during which it is taken; -1: before the first, n_steps: after the last */
+} rt_buffer;
+
+/* A value of the graph under the binding. */
+typedef struct rt_value {
+    const ir_value *value; /* NULL: does not occur in this plan */
+    k_view view;           /* shape and dtype; data NULL */
+    uint32_t root;         /* id of the value whose memory it is a view of, or its own */
+    /* of a root: */
+    int buffer;            /* RT_NO_BUFFER: not wanted by anyone */
+    int last_use;          /* last step that reads it; n_steps: an output or a commit does; -1: none */
+    bool is_output;
+    const ir_node *store;  /* that commits the value, or (storage) that commits to it */
+} rt_value;
+
+typedef struct rt_step {
+    const ir_node *node;
+    const k_kernel *kernel;
+    void *state;
+    k_view *in, *out;           /* padded with absent views up to the slots of the op */
+    int *in_buffer, *out_buffer;
+    ir_attr *attr;              /* DIMS as numbers */
+    size_t workspace_bytes;
+    int workspace;              /* buffer or RT_NO_BUFFER */
+} rt_step;
+
+typedef struct rt_copy {
+    int from, to; /* buffers */
+} rt_copy;
+
+typedef struct rt_output {
+    const char *name;
+    uint32_t value; /* id */
+    int buffer;
+} rt_output;
+
+typedef struct rt_plan {
+    const ir_graph *graph;
+    const rt_backend *backend;
+    const k_context *ctx;
+    int64_t *sizes; /* by symbol */
+    size_t n_symbols;
+    rt_value *values;       /* by value id */
+    rt_step *steps;
+    rt_buffer *buffers;
+    rt_copy *before, *after; /* snapshots of what outputs and commits need unchanged; commits */
+    rt_output *outputs;
+    int n_steps, n_buffers, n_before, n_after, n_outputs;
+    int safe_from;          /* steps from here on cannot fail and may write storage */
+    int64_t arena_bytes;
+    k_view *views;          /* pools of the steps */
+    int *indices;
+    ir_attr *attrs;
+    int64_t *dims;
+    struct rt_plan *next;   /* in the session's cache */
+} rt_plan;
+
+/* sizes: by symbol of the module, -1 where unbound. Kernels are prepared under ctx, which the plan keeps. */
+ampc_status rt_plan_make(const ir_graph *g, const int64_t *sizes, const rt_backend *backend, const k_context *ctx,
+                         diag *d, rt_plan **out);
+void rt_plan_free(rt_plan *p); /* NULL allowed */
+
+/* Where a buffer is, given the arena's base, storage by id and inputs by position. */
+void *rt_plan_address(const rt_plan *p, int buffer, char *base, void *const *storage, void *const *inputs);
+/* The plan as a table (malloc'ed); NULL when memory is exhausted. */
+char *rt_plan_print(const rt_plan *p);
+
+/* ---- between plan.c and plan_memory.c ---- */
+
+/* Decides on buffers: views, in-place results, storage written directly, snapshots and commits. The arrays have
+ * room (see plan.c). */
+void rt_plan_place(rt_plan *p);
+/* Gives the arena buffers their offsets. False: out of memory. */
+bool rt_plan_pack(rt_plan *p);
+int rt_plan_add_buffer(rt_plan *p, rt_buffer b);
+
+#endif
