@@ -1,0 +1,342 @@
+/* api_session.c - the public API, run side: tensors, sessions, steps, checkpoints. */
+#include "runtime/api.h"
+
+#include "runtime/memory.h"
+#include "runtime/schedule.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SAME_DTYPE(name, upper) static_assert((int)IR_##name == (int)AMPC_##upper, "ampc_dtype is ir_dtype")
+SAME_DTYPE(f64, F64);
+SAME_DTYPE(f32, F32);
+SAME_DTYPE(f16, F16);
+SAME_DTYPE(bf16, BF16);
+SAME_DTYPE(i64, I64);
+SAME_DTYPE(i32, I32);
+SAME_DTYPE(i16, I16);
+SAME_DTYPE(i8, I8);
+SAME_DTYPE(u8, U8);
+SAME_DTYPE(bool, BOOL);
+static_assert(AMPC_MAX_RANK == IR_MAX_RANK, "a tensor of the API holds any tensor of a session");
+
+/* ---- tensors ---- */
+
+static ampc_status tensor_new(ampc_context *c, const char *name, ir_dtype dtype, int rank, const int64_t *dims,
+                              const void *data, ampc_tensor **tensor)
+{
+    int64_t bytes = (int64_t)ir_dtype_size(dtype);
+    for (int i = 0; i < rank; i++)
+        if (dims[i] < 0 || !checked_mul(bytes, dims[i], &bytes))
+            return diag_error(c->d, AMPC_USAGE, (diag_loc){.node = name}, "impossible size in dimension %d", i);
+    ampc_tensor *t = calloc(1, sizeof *t);
+    char *copy = strdup(name);
+    void *memory = calloc(1, bytes ? (size_t)bytes : 1);
+    if (!t || !copy || !memory) {
+        free(t);
+        free(copy);
+        free(memory);
+        return rt_no_memory(c->d);
+    }
+    *t = (ampc_tensor){.view = {.name = copy, .dtype = dtype, .rank = rank, .data = memory}, .bytes = (size_t)bytes};
+    if (rank) memcpy(t->view.dims, dims, (size_t)rank * sizeof *dims);
+    if (data && bytes) memcpy(memory, data, (size_t)bytes);
+    *tensor = t;
+    return AMPC_OK;
+}
+
+ampc_status ampc_tensor_create(ampc_context *context, const char *name, ampc_dtype dtype, int rank,
+                               const int64_t *dims, const void *data, ampc_tensor **tensor)
+{
+    diag *d = api_enter(context);
+    if ((int)dtype <= IR_NO_DTYPE || (int)dtype >= IR_DTYPE_COUNT)
+        return diag_error(d, AMPC_USAGE, (diag_loc){.node = name}, "no such element type: %d", (int)dtype);
+    if (rank < 0 || rank > AMPC_MAX_RANK)
+        return diag_error(d, AMPC_USAGE, (diag_loc){.node = name}, "rank %d is not in 0 .. %d", rank, AMPC_MAX_RANK);
+    return tensor_new(context, name, (ir_dtype)dtype, rank, dims, data, tensor);
+}
+
+void ampc_tensor_free(ampc_tensor *tensor)
+{
+    if (!tensor) return;
+    free((char *)(uintptr_t)tensor->view.name);
+    free(tensor->view.data);
+    free(tensor);
+}
+
+const char *ampc_tensor_name(const ampc_tensor *tensor) { return tensor->view.name; }
+ampc_dtype ampc_tensor_dtype(const ampc_tensor *tensor) { return (ampc_dtype)tensor->view.dtype; }
+int ampc_tensor_rank(const ampc_tensor *tensor) { return tensor->view.rank; }
+const int64_t *ampc_tensor_dims(const ampc_tensor *tensor) { return tensor->view.dims; }
+size_t ampc_tensor_bytes(const ampc_tensor *tensor) { return tensor->bytes; }
+void *ampc_tensor_data(ampc_tensor *tensor) { return tensor->view.data; }
+
+/* ---- opening a session ---- */
+
+/* sizes[i] of symbol i, -1 where the options say nothing. */
+static ampc_status bind_dims(const ir_module *m, const ampc_session_options *o, int64_t *sizes, diag *d)
+{
+    size_t symbols = ir_dim_symbol_count(m->dims);
+    for (size_t i = 0; i < symbols; i++) sizes[i] = -1;
+    for (size_t k = 0; k < o->n_dims; k++) {
+        size_t i = 0;
+        while (i < symbols && strcmp(ir_dim_symbol_name(m->dims, i), o->dims[k].name) != 0) i++;
+        if (i == symbols)
+            return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "the model has no dimension '%s'", o->dims[k].name);
+        if (o->dims[k].size < 0)
+            return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "dimension '%s' cannot be negative", o->dims[k].name);
+        sizes[i] = o->dims[k].size;
+    }
+    return AMPC_OK;
+}
+
+static ampc_status make_keys(ampc_session *s, diag *d)
+{
+    s->n_keys = rt_session_storage_count(s->rt);
+    s->keys = calloc((size_t)s->n_keys + 1, sizeof *s->keys);
+    for (int i = 0; s->keys && i < s->n_keys; i++) {
+        rt_tensor t;
+        ir_storage_kind kind;
+        rt_session_storage_at(s->rt, i, &t, &kind);
+        if (kind != IR_CONST && !(s->keys[i] = rt_checkpoint_key(t.name, kind))) return rt_no_memory(d);
+    }
+    return s->keys ? AMPC_OK : rt_no_memory(d);
+}
+
+static ampc_status open_session(ampc_session *s, const ampc_session_options *o, int64_t *sizes, diag *d)
+{
+    const ir_module *ir = s->module->ir;
+    const rt_stepper_options watch = {0};
+    TRY(bind_dims(ir, o, sizes, d));
+    const rt_session_options options = {.device = o->device ? o->device : "cpu",
+                                        .threads = o->threads,
+                                        .deterministic = o->deterministic,
+                                        .symbol_sizes = sizes,
+                                        .weights_dir = s->module->folder};
+    TRY(rt_session_open(ir, &options, d, &s->rt));
+    TRY(make_keys(s, d));
+    return ir_graph_find(ir, "train_step") ? rt_stepper_open(s->rt, ir, &watch, d, &s->stepper) : AMPC_OK;
+}
+
+ampc_status ampc_session_open(ampc_module *module, const ampc_session_options *options, ampc_session **session)
+{
+    ampc_session_options o;
+    diag *d = api_enter(module->context);
+    TRY(api_options(options, &o, sizeof o, d));
+    if (module->stage != API_COMPILED) return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "the module is not compiled");
+    ampc_session *s = calloc(1, sizeof *s);
+    int64_t *sizes = calloc(ir_dim_symbol_count(module->ir->dims) + 1, sizeof *sizes);
+    if (!s || !sizes) {
+        free(s);
+        free(sizes);
+        return rt_no_memory(d);
+    }
+    s->module = module;
+    module->holders++;
+    ampc_status status = open_session(s, &o, sizes, d);
+    free(sizes);
+    if (status == AMPC_OK) *session = s;
+    else ampc_session_free(s);
+    return status;
+}
+
+void ampc_session_free(ampc_session *session)
+{
+    if (!session) return;
+    for (int i = 0; session->keys && i < session->n_keys; i++) free(session->keys[i]);
+    free(session->keys);
+    rt_session_close(session->rt);
+    api_module_release(session->module);
+    free(session);
+}
+
+static diag *enter(const ampc_session *s)
+{
+    return api_enter(s->module->context);
+}
+
+/* ---- running ---- */
+
+static rt_tensor *views_of(ampc_tensor *const *inputs, size_t n)
+{
+    rt_tensor *views = calloc(n + 1, sizeof *views);
+    for (size_t i = 0; views && i < n; i++) views[i] = inputs[i]->view;
+    return views;
+}
+
+ampc_status ampc_session_run(ampc_session *session, const char *graph, ampc_tensor *const *inputs, size_t n_inputs)
+{
+    diag *d = enter(session);
+    if (!ir_graph_find(session->module->ir, graph))
+        return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "the module has no entry graph '%s'", graph);
+    rt_tensor *views = views_of(inputs, n_inputs);
+    if (!views) return rt_no_memory(d);
+    ampc_status s = rt_session_run(session->rt, graph, views, (int)n_inputs, d);
+    free(views);
+    return s;
+}
+
+ampc_status ampc_train_step(ampc_session *session, ampc_tensor *const *inputs, size_t n_inputs,
+                            ampc_step_result *result)
+{
+    rt_step_result r;
+    rt_stepper *t = &session->stepper;
+    const rt_stepper_options watch = {0};
+    diag *d = enter(session);
+    if (!t->session) return rt_stepper_open(session->rt, session->module->ir, &watch, d, t);
+    rt_tensor *views = views_of(inputs, n_inputs);
+    if (!views) return rt_no_memory(d);
+    ampc_status s = rt_stepper_run(t, views, (int)n_inputs, d, &r);
+    free(views);
+    if (s != AMPC_OK && s != AMPC_NUMERIC) return s;
+    const ampc_step_result out = {.step = (int64_t)t->state.step,
+                                  .skipped = (int64_t)t->state.skipped,
+                                  .loss = r.loss,
+                                  .lr = r.lr,
+                                  .loss_scale = r.scale,
+                                  .grad_norm = r.grad_norm,
+                                  .was_skipped = r.skipped};
+    ampc_status copied = api_result(&out, result, sizeof out, d);
+    return s == AMPC_OK ? copied : s;
+}
+
+ampc_status ampc_eval_step(ampc_session *session, ampc_tensor *const *inputs, size_t n_inputs, double *loss)
+{
+    TRY(ampc_session_run(session, "eval", inputs, n_inputs));
+    return ampc_session_get_number(session, "loss", loss);
+}
+
+/* ---- tensors by key ---- */
+
+static bool find_storage(const ampc_session *s, const char *key, rt_tensor *t)
+{
+    ir_storage_kind kind;
+    for (int i = 0; i < s->n_keys; i++) {
+        if (!s->keys[i] || strcmp(s->keys[i], key) != 0) continue;
+        rt_session_storage_at(s->rt, i, t, &kind);
+        return true;
+    }
+    return false;
+}
+
+static const rt_tensor *find_result(const ampc_session *s, const char *key)
+{
+    static const char prefix[] = "output/";
+    const char *loss = ir_meta_get(s->module->ir, "loss");
+    if (strcmp(key, "loss") == 0 && loss) key = loss;
+    if (strncmp(key, prefix, sizeof prefix - 1) == 0) key += sizeof prefix - 1;
+    return rt_session_output(s->rt, key);
+}
+
+static ampc_status find(const ampc_session *s, const char *key, diag *d, rt_tensor *t)
+{
+    const rt_tensor *result = NULL;
+    if (find_storage(s, key, t)) return AMPC_OK;
+    if ((result = find_result(s, key))) {
+        *t = *result;
+        return AMPC_OK;
+    }
+    return diag_error(d, AMPC_USAGE, DIAG_NOWHERE,
+                      "the session has no '%s': neither state nor a result of the last run", key);
+}
+
+ampc_status ampc_session_get(ampc_session *session, const char *key, ampc_tensor **tensor)
+{
+    rt_tensor t;
+    diag *d = enter(session);
+    TRY(find(session, key, d, &t));
+    return tensor_new(session->module->context, key, t.dtype, t.rank, t.dims, t.data, tensor);
+}
+
+static ampc_status find_writable(const ampc_session *s, const char *key, diag *d, rt_tensor *t)
+{
+    if (find_storage(s, key, t)) return AMPC_OK;
+    return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "the session has no state '%s' that could be set", key);
+}
+
+ampc_status ampc_session_set(ampc_session *session, const char *key, const ampc_tensor *tensor)
+{
+    rt_tensor t;
+    diag *d = enter(session);
+    const rt_tensor *from = &tensor->view;
+    TRY(find_writable(session, key, d, &t));
+    bool same = t.rank == from->rank && memcmp(t.dims, from->dims, (size_t)t.rank * sizeof *t.dims) == 0;
+    if (!same) return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "the tensor has another shape than '%s'", key);
+    ir_convert(t.dtype, t.data, from->dtype, from->data, tensor->bytes / ir_dtype_size(from->dtype));
+    return AMPC_OK;
+}
+
+static ampc_status check_scalar(const rt_tensor *t, const char *key, diag *d)
+{
+    int64_t n = 1;
+    for (int i = 0; i < t->rank; i++) n *= t->dims[i];
+    return n == 1 ? AMPC_OK : diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "'%s' is not a single number", key);
+}
+
+ampc_status ampc_session_get_number(ampc_session *session, const char *key, double *value)
+{
+    rt_tensor t;
+    diag *d = enter(session);
+    TRY(find(session, key, d, &t));
+    TRY(check_scalar(&t, key, d));
+    *value = ir_load_f64(t.dtype, t.data);
+    return AMPC_OK;
+}
+
+ampc_status ampc_session_set_number(ampc_session *session, const char *key, double value)
+{
+    rt_tensor t;
+    diag *d = enter(session);
+    TRY(find_writable(session, key, d, &t));
+    TRY(check_scalar(&t, key, d));
+    ir_store_f64(t.dtype, t.data, value);
+    return AMPC_OK;
+}
+
+const char *ampc_session_key(const ampc_session *session, size_t index)
+{
+    for (int i = 0; i < session->n_keys; i++)
+        if (session->keys[i] && index-- == 0) return session->keys[i];
+    return NULL;
+}
+
+/* ---- checkpoints ---- */
+
+ampc_status ampc_checkpoint_save(ampc_session *session, const char *path, const ampc_position *position)
+{
+    rt_run_state run = session->stepper.state;
+    if (position) run.position = (rt_position){position->seed, position->epoch, position->batch};
+    return rt_checkpoint_write(session->rt, session->module->ir, &run, path, enter(session));
+}
+
+ampc_status ampc_checkpoint_load(ampc_session *session, const char *path, ampc_position *position)
+{
+    rt_run_state run;
+    TRY(rt_checkpoint_read(session->rt, session->module->ir, path, RT_CHECKPOINT_ALL, enter(session), &run));
+    session->stepper.state = run;
+    if (position) *position = (ampc_position){run.position.seed, run.position.epoch, run.position.batch};
+    return AMPC_OK;
+}
+
+ampc_status ampc_checkpoint_load_weights(ampc_session *session, const char *path)
+{
+    return rt_checkpoint_read(session->rt, session->module->ir, path, RT_CHECKPOINT_WEIGHTS, enter(session), NULL);
+}
+
+ampc_status ampc_export_onnx(ampc_session *session, const char *path)
+{
+    return diag_error(enter(session), AMPC_UNSUPPORTED, DIAG_FILE(path),
+                      "exporting ONNX is not supported in this version; ampc_checkpoint_save keeps the weights");
+}
+
+/* ---- schedules ---- */
+
+ampc_status ampc_schedule_rate(ampc_context *context, const char *schedule, double lr, int64_t steps,
+                               int64_t accepted, double *rate)
+{
+    rt_schedule s;
+    TRY(rt_schedule_parse(schedule, lr, steps, api_enter(context), &s));
+    *rate = rt_schedule_rate(&s, accepted);
+    return AMPC_OK;
+}
