@@ -184,6 +184,11 @@ static const form forms[] = {
     {21, "2,3", "Flatten", "x", "axis=-1", "output \"y\" = @x"},
     {21, "2,3", "Identity", "x", "", "output \"y\" = @x"},
     {22, "2,3", "Round", "x", "", "round @x : f32[2,3]"},
+    {20, "2,3", "ConstantOfShape", "two", "", "const @y : f32[2] = [0, 0]"},
+    {21, "N,3", "Shape", "x", "start=-2 end=-1", "dims {value=[N]} : i64[1]"},
+    {22, "2,3", "Softplus", "x", "", "softplus @x : f32[2,3]"},
+    {22, "2,3", "Cos", "x", "", "cos @x : f32[2,3]"},
+    {22, "1,1,9", "AveragePool", "x", "kernel_shape=[3] strides=[3]", "avg_pool @x {kernel=[3], strides=[3]"},
     {22, "2,3", "Dropout", "x", "seed=7", "output \"y\" = @x"},
     {22, "N,1,5,5", "MaxPool", "x", "kernel_shape=[3,3]", "max_pool @x {kernel=[3,3], strides=[1,1]"},
     {22, "N,1,5,5", "GlobalAveragePool", "x", "", "reduce_mean @x {axes=[2,3]} : f32[N,1,1,1]"},
@@ -560,14 +565,14 @@ static void inputs_bound_as_constants(void **state)
     ir_module_free(out);
 }
 
-static void if_with_known_condition(void **state)
+static void check_if(scratch *t, int opset)
 {
-    model then_branch = model_new(13), else_branch = model_new(13);
+    model then_branch = model_new(opset), else_branch = model_new(opset);
     model_node(&then_branch, "Relu", "x", "t");
     model_output(&then_branch, "t", 0, NULL);
     model_node(&else_branch, "Frobnicate", "x", "e");
     model_output(&else_branch, "e", 0, NULL);
-    model m = small_model(13);
+    model m = small_model(opset);
     model_tensor(&m, TENSOR_INTS("rank", "", 2));
     model_tensor(&m, TENSOR_INTS("two", "", 2));
     model_node(&m, "Equal", "rank,two", "condition");
@@ -576,7 +581,62 @@ static void if_with_known_condition(void **state)
     node_graph(&n, "else_branch", &else_branch);
     model_add(&m, &n);
     model_output(&m, "y", 0, NULL);
-    expect_import(*state, model_finish(&m), "= relu @x : f32[2,3]");
+    expect_import(t, model_finish(&m), "= relu @x : f32[2,3]");
+}
+
+static void if_with_known_condition(void **state)
+{
+    for (int opset = 11; opset <= 23; opset += 4) check_if(*state, opset);
+}
+
+static void losses(void **state)
+{
+    static const struct {
+        int opset;
+        const char *op, *expect;
+    } rows[] = {
+        {12, "SoftmaxCrossEntropyLoss",
+         "softmax_cross_entropy @x, @label, @weight {ignore_index=-1"},
+        {13, "SoftmaxCrossEntropyLoss", "reduction=\"sum\"} : f32[]"},
+        {12, "NegativeLogLikelihoodLoss", "nll_loss @x, @label, @weight {ignore_index=-1"},
+        {22, "NegativeLogLikelihoodLoss", "reduction=\"sum\"} : f32[]"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        model m = model_new(rows[i].opset);
+        model_input(&m, "x", ONNX_float32, "N,3");
+        model_input(&m, "label", ONNX_int64, "N");
+        model_tensor(&m, TENSOR_FLOATS("weight", "3", 1, 2, 3));
+        node n = node_new(rows[i].op, "x,label,weight", "y");
+        node_text(&n, "reduction", "sum");
+        node_int(&n, "ignore_index", -1);
+        model_add(&m, &n);
+        model_output(&m, "y", 0, NULL);
+        expect_import(*state, model_finish(&m), rows[i].expect);
+    }
+}
+
+/* Convolution and the joint forms of the types-only versions. */
+static void convolutions(void **state)
+{
+    static const struct {
+        int opset;
+        const char *attribute, *value, *expect;
+    } rows[] = {
+        {7, "pads", "1,1", "pads=[1,1], dilations=[1]} : f32[N,1,9]"},
+        {11, "strides", "2", "strides=[2], pads=[0,0]"},
+        {22, "dilations", "2", "dilations=[2]} : f32[N,1,5]"},
+        {22, "kernel_shape", "3", ": f32[N,1,7]"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        model m = model_new(rows[i].opset);
+        model_input(&m, "x", ONNX_float32, "N,1,9");
+        model_tensor(&m, TENSOR_FLOATS("w", "1,1,3", 1, 2, 3));
+        node n = node_new("Conv", "x,w", "y");
+        node_ints(&n, rows[i].attribute, rows[i].value);
+        model_add(&m, &n);
+        model_output(&m, "y", 0, NULL);
+        expect_import(*state, model_finish(&m), rows[i].expect);
+    }
 }
 
 static void uneven_split(void **state)
@@ -631,6 +691,8 @@ int main(void)
         SCRATCH_TEST(shape_subgraphs_fold),
         SCRATCH_TEST(inputs_bound_as_constants),
         SCRATCH_TEST(if_with_known_condition),
+        SCRATCH_TEST(losses),
+        SCRATCH_TEST(convolutions),
         SCRATCH_TEST(uneven_split),
         SCRATCH_TEST(scatter_among_constants),
     };
