@@ -1,0 +1,62 @@
+/* run.h - the verbs of ampc-run and what they share. */
+#ifndef AMPC_TOOLS_RUN_H
+#define AMPC_TOOLS_RUN_H
+
+#include "runtime/array.h"
+#include "runtime/data.h"
+#include "runtime/session.h"
+#include "tools/tool.h"
+
+typedef struct run_context {
+    tool *tool;
+    rt_session *session;
+    int64_t *sizes; /* by symbol of the module, -1: not bound by --dim */
+} run_context;
+
+/* A verb runs after its command line was read, its model opened and its session made. */
+typedef ampc_status run_verb_fn(run_context *c);
+run_verb_fn run_infer, run_grad, run_train, run_eval, run_bench;
+
+typedef struct run_verb {
+    option_program program; /* its name ends with the verb */
+    run_verb_fn *run;       /* NULL: not supported yet */
+} run_verb;
+
+/* AMPC_REJECTED, naming what there is, when the module has no such entry graph. */
+ampc_status run_need_entry(run_context *c, const char *entry, const ir_graph **out);
+/* Loads --checkpoint, if one is given. */
+ampc_status run_load_weights(run_context *c);
+/* --data or another SPEC; synthetic data fit the entry graph. AMPC_USAGE without a SPEC. */
+ampc_status run_open_data(run_context *c, const char *spec, rt_split split, const ir_graph *entry, rt_dataset **out);
+
+/* What a run of the graph needs, under a batch that data fill. */
+ampc_status run_planned_memory(run_context *c, const ir_graph *g, rt_dataset *data, int64_t batch, rt_memory *out);
+
+/* ---- run_inputs.c: values of inputs from files ---- */
+
+/* Arrays by input name for an entry graph, from --input and --inputs. */
+typedef struct run_inputs {
+    rt_tensor *tensors; /* [count], in the order of the graph's inputs, in the arena */
+    int count;
+    rt_arrays arrays; /* what they point into */
+} run_inputs;
+
+/* All missing and unknown inputs are reported together (AMPC_USAGE). Clear in any case. */
+ampc_status run_inputs_read(run_context *c, const ir_graph *g, run_inputs *in);
+void run_inputs_clear(run_inputs *in);
+
+/* ---- run_outputs.c: named results to a file or a table ---- */
+
+typedef struct run_results run_results;
+run_results *run_results_new(arena *a);
+/* The tensor's data must stay valid until it is written. */
+void run_results_add(run_results *r, const char *key, const rt_tensor *t);
+/* -o FILE (.npz, .safetensors), or a table on standard output. */
+ampc_status run_results_write(const run_results *r, run_context *c);
+/* Adds output/NAME for every model output of the last run: not the loss of our own making, nor flags and gradients. */
+void run_add_model_outputs(run_context *c, const ir_graph *g, run_results *r);
+
+/* A double as JSON: null when it is not finite. In the arena. */
+const char *run_json_number(double v, arena *a);
+
+#endif

@@ -1,0 +1,36 @@
+/* run_eval.c - eval: loss and accuracy over every sample. */
+#include "tools/run.h"
+
+#include "runtime/trainer.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+
+static void print_result(const rt_eval *e, bool json, arena *a)
+{
+    if (json) {
+        printf("{\"loss\": %s, \"accuracy\": %s, \"samples\": %" PRId64 "}\n", run_json_number(e->loss, a),
+               run_json_number(e->accuracy, a), e->samples);
+        return;
+    }
+    if (isfinite(e->loss)) printf("loss %.6f  ", e->loss);
+    if (isfinite(e->accuracy)) printf("accuracy %.4f  ", e->accuracy);
+    printf("samples %" PRId64 "\n", e->samples);
+}
+
+ampc_status run_eval(run_context *c)
+{
+    const ir_graph *g;
+    rt_dataset *data = NULL;
+    rt_eval result;
+    TRY(run_need_entry(c, ir_graph_find(c->tool->module, "eval") ? "eval" : "infer", &g));
+    TRY(run_open_data(c, c->tool->o.data, RT_TEST, g, &data));
+    ampc_status status =
+        rt_evaluate(c->session, c->tool->module, data, c->tool->o.batch, c->tool->diag, &result);
+    rt_dataset_close(data);
+    TRY(status);
+    print_result(&result, c->tool->o.pass.json, c->tool->arena);
+    if (isfinite(result.loss) || !ir_meta_get(c->tool->module, "loss")) return AMPC_OK;
+    return diag_error(c->tool->diag, AMPC_NUMERIC, DIAG_NOWHERE, "the loss is not finite");
+}

@@ -1,0 +1,131 @@
+/* run_outputs.c - named results of a run to .npz, .safetensors or a table. */
+#include "runtime/npz.h"
+#include "runtime/safetensors.h"
+#include "tools/run.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct result {
+    const char *key;
+    rt_tensor tensor;
+} result;
+
+struct run_results {
+    arena *arena;
+    VEC(result) items;
+};
+
+run_results *run_results_new(arena *a)
+{
+    run_results *r = arena_alloc(a, sizeof *r);
+    r->arena = a;
+    return r;
+}
+
+void run_results_add(run_results *r, const char *key, const rt_tensor *t)
+{
+    result item = {arena_strdup(r->arena, key), *t};
+    vec_push(r->arena, &r->items, item);
+}
+
+static bool is_own_output(const ir_module *m, const char *name)
+{
+    const char *loss = ir_meta_get(m, "loss"), *kind = ir_meta_get(m, "loss_kind");
+    bool in_graph = kind && strcmp(kind, "graph") == 0;
+    return (loss && strcmp(name, loss) == 0 && !in_graph) || strcmp(name, "found_inf") == 0 ||
+           strncmp(name, "grad/", 5) == 0 || strncmp(name, "gradin/", 7) == 0 || strncmp(name, "buf/", 4) == 0;
+}
+
+void run_add_model_outputs(run_context *c, const ir_graph *g, run_results *r)
+{
+    for (const ir_node *n = g->first; n; n = n->next) {
+        if (n->op != IR_OP_output) continue;
+        const char *name = n->attr[IR_ATTR(output, name)].s;
+        const rt_tensor *t = rt_session_output(c->session, name);
+        if (t && !is_own_output(c->tool->module, name))
+            run_results_add(r, arena_printf(c->tool->arena, "output/%s", name), t);
+    }
+}
+
+const char *run_json_number(double v, arena *a)
+{
+    return isfinite(v) ? arena_printf(a, "%.9g", v) : "null";
+}
+
+/* ---- files -------------------------------------------------------------------------------------------------------------- */
+
+static ampc_status write_npz(const run_results *r, const char *path, diag *d)
+{
+    rt_array *arrays = arena_array(r->arena, r->items.count + 1, sizeof *arrays);
+    for (size_t i = 0; i < r->items.count; i++) {
+        const rt_tensor *t = &r->items.items[i].tensor;
+        rt_array *a = &arrays[i];
+        *a = (rt_array){.name = arena_strdup(r->arena, r->items.items[i].key), .dtype = t->dtype, .rank = t->rank,
+                        .data = t->data};
+        memcpy(a->dims, t->dims, (size_t)t->rank * sizeof *t->dims);
+        if (!rt_array_bytes(t->dtype, t->rank, t->dims, &a->bytes))
+            return diag_error(d, AMPC_REJECTED, DIAG_FILE(path), "'%s' is too big", a->name);
+    }
+    return rt_npz_write(path, arrays, r->items.count, d);
+}
+
+static ampc_status write_safetensors(const run_results *r, const char *path, diag *d)
+{
+    rt_safetensors_writer *w;
+    TRY(rt_safetensors_create(d, &w));
+    for (size_t i = 0; i < r->items.count; i++) {
+        const rt_tensor *t = &r->items.items[i].tensor;
+        ampc_status status = rt_safetensors_add(w, r->items.items[i].key, t->dtype, t->rank, t->dims, t->data);
+        if (status != AMPC_OK) {
+            rt_safetensors_discard(w);
+            return status;
+        }
+    }
+    return rt_safetensors_commit(w, path, NULL);
+}
+
+/* ---- the table ----------------------------------------------------------------------------------------------------------- */
+
+static const char *shape_text(const rt_tensor *t, arena *a)
+{
+    const char *text = arena_printf(a, "%s[", ir_dtype_name(t->dtype));
+    for (int i = 0; i < t->rank; i++) text = arena_printf(a, "%s%s%" PRId64, text, i ? "," : "", t->dims[i]);
+    return arena_printf(a, "%s]", text);
+}
+
+static void print_row(const result *r, arena *a)
+{
+    enum { SHOWN = 6 };
+    const rt_tensor *t = &r->tensor;
+    size_t size = ir_dtype_size(t->dtype), bytes = 0;
+    double least = INFINITY, most = -INFINITY, sum = 0;
+    (void)rt_array_bytes(t->dtype, t->rank, t->dims, &bytes);
+    size_t count = bytes / size;
+    for (size_t i = 0; i < count; i++) {
+        double v = ir_load_f64(t->dtype, (const char *)t->data + i * size);
+        least = fmin(least, v);
+        most = fmax(most, v);
+        sum += v;
+    }
+    printf("%-32s %-20s", r->key, shape_text(t, a));
+    if (count > 1) printf("  min %-11.5g mean %-11.5g max %-11.5g", least, sum / (double)count, most);
+    for (size_t i = 0; i < count && i < SHOWN; i++)
+        printf(" %.6g", ir_load_f64(t->dtype, (const char *)t->data + i * size));
+    puts(count > SHOWN ? " .." : "");
+}
+
+ampc_status run_results_write(const run_results *r, run_context *c)
+{
+    const char *path = c->tool->o.output;
+    if (!path) {
+        for (size_t i = 0; i < r->items.count; i++) print_row(&r->items.items[i], c->tool->arena);
+        return AMPC_OK;
+    }
+    if (tool_ends_with(path, ".npz")) return write_npz(r, path, c->tool->diag);
+    if (tool_ends_with(path, ".safetensors")) return write_safetensors(r, path, c->tool->diag);
+    return diag_error(c->tool->diag, AMPC_USAGE, DIAG_FILE(path), "-o: expected a .npz or .safetensors file");
+}
