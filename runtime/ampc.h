@@ -16,10 +16,11 @@
  *                   ampc_module_compile(m, &how) || ampc_session_open(m, NULL, &s) ||
  *                   ampc_tensor_create(c, "x", AMPC_F32, 2, dims, x, &in[0]) ||
  *                   ampc_tensor_create(c, "label", AMPC_I64, 1, dims, label, &in[1]);
- *         for (int i = 0; i < 50 && !bad; i++) bad = ampc_train_step(s, in, 2, &step) != AMPC_OK;
- *         if (!bad) bad = ampc_checkpoint_save(s, argv[2], NULL) != AMPC_OK;
+ *         for (int i = 0; i < 50 && !bad; i++) bad = ampc_train_step(s, in, 2, &step);
+ *         if (!bad) bad = ampc_checkpoint_save(s, argv[2], NULL);
  *         printf("%s, loss %g\n", bad ? ampc_context_message(c) : "trained", step.loss);
- *         ampc_tensor_free(in[0]); ampc_tensor_free(in[1]); ampc_session_free(s); ampc_module_free(m); ampc_context_free(c);
+ *         ampc_tensor_free(in[0]); ampc_tensor_free(in[1]);
+ *         ampc_session_free(s); ampc_module_free(m); ampc_context_free(c);
  *         return bad;
  *     }
  *
@@ -78,7 +79,7 @@ AMPC_API void ampc_context_free(ampc_context *context);
  * such call. NULL: a sentence saying that there is no context. */
 AMPC_API const char *ampc_context_message(const ampc_context *context);
 
-/* ---- module: a model, imported and compiled --------------------------------------------------------------------- */
+/* ---- module: a model, imported and compiled -------------------------------------------------------------------- */
 
 typedef struct ampc_dim {
     const char *name; /* of a symbolic dimension: a dim_param of the model, or INPUT_dimK */
@@ -124,8 +125,8 @@ AMPC_API ampc_status ampc_module_compile(ampc_module *module, const ampc_compile
 /* The summary line of the compilation ("412/437 float ops in fp16, ..."); "" before. Belongs to the module. */
 AMPC_API const char *ampc_module_summary(const ampc_module *module);
 
-/* Writes the module as text (a path ending in ".ir") with its weights beside it, in a .safetensors file of the same name;
- * both atomically. AMPC_USAGE (another ending, or sessions are open), AMPC_IO, AMPC_NO_MEMORY. */
+/* Writes the module as text (a path ending in ".ir") with its weights beside it, in a .safetensors file of the same
+ * name; both atomically. AMPC_USAGE (another ending, or sessions are open), AMPC_IO, AMPC_NO_MEMORY. */
 AMPC_API ampc_status ampc_module_save(ampc_module *module, const char *path);
 /* Reads such a text; weights are read when a session is opened. AMPC_REJECTED, AMPC_IO, AMPC_NO_MEMORY. */
 AMPC_API ampc_status ampc_module_load(ampc_context *context, const char *path, ampc_module **module);
@@ -159,7 +160,7 @@ typedef struct ampc_input_info {
  * graph or input. */
 AMPC_API ampc_status ampc_module_input(ampc_module *module, const char *graph, size_t index, ampc_input_info *info);
 
-/* ---- tensors: dense, row major, little-endian, in host memory ------------------------------------------------------ */
+/* ---- tensors: dense, row major, little-endian, in host memory -------------------------------------------------- */
 
 /* A tensor of this name with a copy of `data`, or of zeros when that is NULL. AMPC_USAGE (rank, size, type),
  * AMPC_NO_MEMORY. */
@@ -174,7 +175,7 @@ AMPC_API size_t ampc_tensor_bytes(const ampc_tensor *tensor);
 /* May be written between calls; lives as long as the tensor. */
 AMPC_API void *ampc_tensor_data(ampc_tensor *tensor);
 
-/* ---- session: a compiled module with its storage in memory ----------------------------------------------------------- */
+/* ---- session: a compiled module with its storage in memory ----------------------------------------------------- */
 
 typedef struct ampc_session_options {
     size_t struct_size;
@@ -209,7 +210,7 @@ AMPC_API ampc_status ampc_session_set_number(ampc_session *session, const char *
 /* The keys that ampc_session_set takes, one by one; NULL when index is past the last. Belongs to the session. */
 AMPC_API const char *ampc_session_key(const ampc_session *session, size_t index);
 
-/* ---- training ---------------------------------------------------------------------------------------------------------- */
+/* ---- training -------------------------------------------------------------------------------------------------- */
 
 typedef struct ampc_step_result {
     size_t struct_size; /* set it before the call */
@@ -264,10 +265,11 @@ typedef struct ampc_evaluation {
     int64_t samples;
 } ampc_evaluation;
 
-/* Every sample of a data set (its test half, if it has two) through "eval", or "infer" without a loss. `batch` 0: chosen. */
+/* Every sample of a data set (its test half, if it has two) through "eval", or "infer" without a loss. `batch` 0:
+ * chosen. */
 AMPC_API ampc_status ampc_evaluate(ampc_session *session, const char *data, int64_t batch, ampc_evaluation *result);
 
-/* ---- checkpoints ---------------------------------------------------------------------------------------------------------- */
+/* ---- checkpoints ----------------------------------------------------------------------------------------------- */
 
 typedef struct ampc_position { /* where the caller's data stand; any three numbers */
     uint64_t seed, epoch, batch;

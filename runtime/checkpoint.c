@@ -1,8 +1,8 @@
 /* checkpoint.c - one checkpoint file: keys, writing, verified reading.
  *
  * Reading has three stages: every tensor of the file is read into memory of its own (which verifies its hash), the
- * tensors are matched with the session, and only when all fit are the bytes copied. So a damaged file (stage one) is told
- * from one of another model (stage two), and neither leaves a session half loaded. */
+ * tensors are matched with the session, and only when all fit are the bytes copied. So a damaged file (stage one) is
+ * told from one of another model (stage two), and neither leaves a session half loaded. */
 #include "runtime/checkpoint.h"
 
 #include "runtime/checkpoint_file.h"
@@ -86,8 +86,9 @@ static const struct {
 
 static char *join(const char *prefix, const char *name)
 {
-    char *key;
-    return asprintf(&key, "%s%s", prefix, name) < 0 ? NULL : key;
+    char *key = malloc(strlen(prefix) + strlen(name) + 1);
+    if (key) strcpy(stpcpy(key, prefix), name);
+    return key;
 }
 
 char *rt_checkpoint_key(const char *storage, ir_storage_kind kind)

@@ -1,4 +1,4 @@
-/* checkpoint_folder.c - generations of checkpoints in a folder: which is newest, which may go, which to fall back to. */
+/* checkpoint_folder.c - generations of checkpoints: which is newest, which may go, which to fall back to. */
 #include "runtime/checkpoint.h"
 
 #include "runtime/atomic_file.h"

@@ -202,11 +202,12 @@ static ampc_status save_if_due(rt_trainer *t, const rt_train_plan *plan, uint64_
 static ampc_status one_round(rt_trainer *t, const rt_train_plan *plan, uint64_t *saved, diag *d, bool *stop)
 {
     rt_step step;
-    uint64_t epoch = t->stepper.state.position.epoch;
+    const rt_run_state *state = &t->stepper.state;
+    uint64_t epoch = state->position.epoch;
     TRY(rt_trainer_step(t, d, &step));
-    bool due = plan->save_every > 0 && t->stepper.state.step % (uint64_t)plan->save_every == 0;
+    bool due = plan->save_every > 0 && state->step % (uint64_t)plan->save_every == 0;
     TRY(save_if_due(t, plan, saved, due, d));
-    if (plan->on_epoch && t->stepper.state.position.epoch != epoch) TRY(plan->on_epoch(plan->user, t->stepper.state.position.epoch));
+    if (plan->on_epoch && state->position.epoch != epoch) TRY(plan->on_epoch(plan->user, state->position.epoch));
     *stop = plan->on_step && plan->on_step(plan->user, &step);
     return AMPC_OK;
 }

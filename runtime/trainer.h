@@ -2,8 +2,9 @@
  *
  * One step: the batch at the data position -> inputs; @lr from the schedule by the number of accepted steps;
  * @train_step; position on. A loss that is not finite is an error (the loss is f32 and unscaled: no smaller loss scale
- * would help), and so are too many skipped steps in a row with the loss scale at its floor. All that decides the future is
- * in rt_run_state and the session, and both are in a checkpoint: a resumed run is bitwise the uninterrupted one. */
+ * would help), and so are too many skipped steps in a row with the loss scale at its floor. All that decides the
+ * future is in rt_run_state and the session, and both are in a checkpoint: a resumed run is bitwise the uninterrupted
+ * one. */
 #ifndef RT_TRAINER_H
 #define RT_TRAINER_H
 
