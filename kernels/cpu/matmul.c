@@ -1,0 +1,214 @@
+/* matmul.c - y = op(a) op(b) + bias on batches of matrices.
+ *
+ * The leading dimensions are brought to the fewest that say the same: they join the rows of `a` when all of them
+ * share one `b`, and neighbours that both broadcast alike are merged. Transposed operands are strides. oneDNN's
+ * matmul reads plain row-major weights within 5 % of its speed on blocked ones, so nothing is reordered. f64 has a
+ * blocked loop of its own. */
+#include "kernels/cpu/onednn.h"
+
+#include <string.h>
+
+typedef struct product {
+    int rank;                                                  /* batch dimensions */
+    int64_t batch[IR_MAX_RANK];                                /* of y */
+    bool a_shared[IR_MAX_RANK], b_shared[IR_MAX_RANK];         /* the operand has 1 there */
+    int64_t m, n, k;
+    bool trans_a, trans_b;
+} product;
+
+enum { IN_A = IR_IN(matmul, a), IN_B = IR_IN(matmul, b), IN_BIAS = IR_IN(matmul, bias) };
+
+/* Size of dimension i of y's batch in an operand with fewer dimensions. */
+static int64_t batch_dim(const k_view *v, int i, int y_rank)
+{
+    int at = i - (y_rank - v->rank);
+    return at < 0 ? 1 : v->dims[at];
+}
+
+static void product_add(product *p, int64_t size, bool a_shared, bool b_shared)
+{
+    int last = p->rank - 1;
+    if (size == 1) return;
+    if (last >= 0 && p->a_shared[last] == a_shared && p->b_shared[last] == b_shared) {
+        p->batch[last] *= size;
+        return;
+    }
+    p->batch[p->rank] = size;
+    p->a_shared[p->rank] = a_shared;
+    p->b_shared[p->rank++] = b_shared;
+}
+
+static product product_of(const k_args *args)
+{
+    const k_view *a = &args->in[IN_A], *b = &args->in[IN_B], *y = &args->out[0];
+    product p = {.trans_a = args->attr[IR_ATTR(matmul, trans_a)].i != 0,
+                 .trans_b = args->attr[IR_ATTR(matmul, trans_b)].i != 0};
+    p.m = y->dims[y->rank - 2];
+    p.n = y->dims[y->rank - 1];
+    p.k = a->dims[a->rank - (p.trans_a ? 2 : 1)];
+    for (int i = 0; i < y->rank - 2; i++)
+        product_add(&p, y->dims[i], batch_dim(a, i, y->rank) == 1, batch_dim(b, i, y->rank) == 1);
+    if (p.rank == 1 && p.b_shared[0] && !p.trans_a) {
+        p.m *= p.batch[0];
+        p.rank = 0;
+    }
+    return p;
+}
+
+/* ---- f64 ----------------------------------------------------------------------------------------------------------- */
+
+enum { BLOCK_K = 64, BLOCK_N = 64 };
+
+typedef struct matrix {
+    const double *at;
+    int64_t row, column; /* strides */
+} matrix;
+
+/* Elements from the start of an operand to its matrix of batch item `item`. */
+static int64_t matrix_offset(const product *p, const bool *shared, int64_t item, int64_t size)
+{
+    int64_t offset = 0;
+    for (int i = p->rank - 1; i >= 0; i--) {
+        int64_t index = item % p->batch[i];
+        item /= p->batch[i];
+        if (shared[i]) continue;
+        offset += index * size;
+        size *= p->batch[i];
+    }
+    return offset;
+}
+
+static void pack_block(double *packed, matrix b, int64_t k, int64_t n, int64_t rows, int64_t columns)
+{
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t j = 0; j < columns; j++)
+            packed[i * BLOCK_N + j] = b.at[(k + i) * b.row + (n + j) * b.column];
+}
+
+/* Columns [n, n + columns) of y (leading dimension ld). */
+static void multiply_columns(double *y, int64_t ld, matrix a, matrix b, const product *p, int64_t n, int64_t columns)
+{
+    double packed[BLOCK_K * BLOCK_N];
+    for (int64_t k = 0; k < p->k; k += BLOCK_K) {
+        int64_t depth = k_min(BLOCK_K, p->k - k);
+        pack_block(packed, b, k, n, depth, columns);
+        for (int64_t i = 0; i < p->m; i++) {
+            double *row = y + i * ld + n;
+            for (int64_t l = 0; l < depth; l++) {
+                double factor = a.at[i * a.row + (k + l) * a.column];
+                const double *source = packed + l * BLOCK_N;
+                for (int64_t j = 0; j < columns; j++) row[j] += factor * source[j];
+            }
+        }
+    }
+}
+
+static void multiply_f64(const k_args *args, const product *p, double *y)
+{
+    const k_view *bias = &args->in[IN_BIAS];
+    int64_t items = 1, blocks = cpu_ceil_div(p->n, BLOCK_N);
+    for (int i = 0; i < p->rank; i++) items *= p->batch[i];
+    k_view result = {.data = y, .dtype = IR_f64, .rank = 3, .dims = {items, p->m, p->n}};
+    cpu_fill_bias(&result, bias, 1);
+#pragma omp parallel for num_threads(cpu_threads(args->ctx, items * p->m * p->n * p->k)) schedule(static)
+    for (int64_t task = 0; task < items * blocks; task++) {
+        int64_t item = task / blocks, n = task % blocks * BLOCK_N;
+        matrix a = {(const double *)args->in[IN_A].data + matrix_offset(p, p->a_shared, item, p->m * p->k),
+                    p->trans_a ? 1 : p->k, p->trans_a ? p->m : 1};
+        matrix b = {(const double *)args->in[IN_B].data + matrix_offset(p, p->b_shared, item, p->k * p->n),
+                    p->trans_b ? 1 : p->n, p->trans_b ? p->k : 1};
+        multiply_columns(y + item * p->m * p->n, p->n, a, b, p, n, k_min(BLOCK_N, p->n - n));
+    }
+}
+
+static void run_f64(const k_args *args, const product *p)
+{
+    const k_view *y = &args->out[0];
+    bool direct = y->dtype == IR_f64;
+    multiply_f64(args, p, direct ? y->data : args->workspace);
+    if (!direct) cpu_convert(y->dtype, y->data, IR_f64, args->workspace, k_count(y));
+}
+
+/* ---- oneDNN ---------------------------------------------------------------------------------------------------------- */
+
+/* The descriptor of an operand: batch dimensions, then rows and columns; `trans` swaps how these two lie. */
+static dnnl_status_t describe_operand(cpu_operand *o, const product *p, const bool *shared, int64_t rows,
+                                      int64_t columns, bool trans)
+{
+    dnnl_dims_t dims, strides;
+    int64_t stride = rows * columns;
+    for (int i = p->rank - 1; i >= 0; i--) {
+        dims[i] = shared && shared[i] ? 1 : p->batch[i];
+        strides[i] = stride;
+        stride *= dims[i];
+    }
+    dims[p->rank] = rows;
+    dims[p->rank + 1] = columns;
+    strides[p->rank] = trans ? 1 : columns;
+    strides[p->rank + 1] = trans ? rows : 1;
+    return cpu_dnnl.memory_desc_init_by_strides(&o->desc, p->rank + 2, dims, o->desc.data_type, strides);
+}
+
+static cpu_operand operand_of(const k_view *v, int arg, dnnl_data_type_t type)
+{
+    return (cpu_operand){.arg = arg, .result = arg == DNNL_ARG_DST, .dtype = v->dtype, .desc = {.data_type = type}};
+}
+
+/* `native`: bf16 operands stay bf16. Operands in the order a, b, y, bias; *n of them. */
+static dnnl_status_t describe_product(const k_args *args, const product *p, bool native, cpu_operand *o, int *n,
+                                      dnnl_primitive_desc_t *pd)
+{
+    const k_view *a = &args->in[IN_A], *bias = &args->in[IN_BIAS], *y = &args->out[0];
+    bool low = native && a->dtype == IR_bf16;
+    o[0] = operand_of(a, DNNL_ARG_SRC, cpu_dnnl_type(a->dtype, native));
+    o[1] = operand_of(&args->in[IN_B], DNNL_ARG_WEIGHTS, cpu_dnnl_type(a->dtype, native));
+    o[2] = operand_of(y, DNNL_ARG_DST, cpu_dnnl_type(y->dtype, low));
+    *n = k_present(bias) ? 4 : 3;
+    dnnl_status_t status = describe_operand(&o[0], p, p->a_shared, p->m, p->k, p->trans_a);
+    if (status == dnnl_success) status = describe_operand(&o[1], p, p->b_shared, p->k, p->n, p->trans_b);
+    if (status == dnnl_success) status = describe_operand(&o[2], p, NULL, p->m, p->n, false);
+    if (status == dnnl_success && k_present(bias)) {
+        product row = *p;
+        for (int i = 0; i < p->rank; i++) row.batch[i] = 1;
+        o[3] = operand_of(bias, DNNL_ARG_BIAS, cpu_dnnl_type(bias->dtype, native));
+        status = describe_operand(&o[3], &row, NULL, 1, p->n, false);
+    }
+    dnnl_matmul_desc_t desc;
+    if (status == dnnl_success)
+        status = cpu_dnnl.matmul_desc_init(&desc, &o[0].desc, &o[1].desc, *n == 4 ? &o[3].desc : NULL, &o[2].desc);
+    if (status != dnnl_success) return status;
+    return cpu_dnnl_describe(&desc, NULL, low, args->ctx, pd);
+}
+
+static ampc_status prepare(const k_args *args, void **state, size_t *workspace)
+{
+    const k_view *a = &args->in[IN_A], *y = &args->out[0];
+    product p = product_of(args);
+    if (k_count(y) == 0 || p.k == 0) return AMPC_OK;
+    if (a->dtype == IR_f64) {
+        *workspace = y->dtype == IR_f64 ? 0 : (size_t)k_count(y) * sizeof(double);
+        return AMPC_OK;
+    }
+    cpu_operand operands[CPU_CALL_OPERANDS];
+    dnnl_primitive_desc_t pd;
+    int n;
+    dnnl_status_t status = describe_product(args, &p, true, operands, &n, &pd);
+    if (status == dnnl_unimplemented) status = describe_product(args, &p, false, operands, &n, &pd);
+    if (status != dnnl_success) return cpu_dnnl_fail(args->ctx, status, "matmul");
+    return cpu_call_make(pd, operands, n, args->ctx, (cpu_call **)state, workspace);
+}
+
+static ampc_status run(const k_args *args)
+{
+    if (args->state) {
+        void *data[] = {args->in[IN_A].data, args->in[IN_B].data, args->out[0].data, args->in[IN_BIAS].data};
+        return cpu_call_run(args->state, data, args->workspace, args->ctx);
+    }
+    product p = product_of(args);
+    if (k_count(&args->out[0]) == 0) return AMPC_OK;
+    if (p.k == 0) cpu_fill_bias(&args->out[0], &args->in[IN_BIAS], 1);
+    else run_f64(args, &p);
+    return AMPC_OK;
+}
+
+const k_kernel cpu_matmul = {.name = "matmul", .prepare = prepare, .run = run, .release = cpu_call_free};

@@ -1,0 +1,83 @@
+/* onednn.h - oneDNN 2.x behind one door.
+ *
+ * The library is opened when the first CPU session is (cpu_open), into one table of typed function pointers; nothing
+ * of ours links to it. A cpu_call is a primitive together with what brings our operands into the form that it wants:
+ *
+ *     view --convert--> plain, in the primitive's type --reorder--> its layout --primitive--> ... and back
+ *
+ * where a step that changes nothing is left out. f16 always takes the conversion to f32, because oneDNN computes no
+ * f16 on CPUs; layouts differ for convolutions, which run best on blocked ones. */
+#ifndef AMPC_ONEDNN_H
+#define AMPC_ONEDNN_H
+
+#include "kernels/cpu/cpu.h"
+
+#include <dnnl.h>
+
+#define CPU_DNNL_MAP(X)                                                                            \
+    X(engine_create)                                                                               \
+    X(stream_create)                                                                               \
+    X(stream_destroy)                                                                              \
+    X(memory_desc_init_by_strides)                                                                 \
+    X(memory_desc_init_by_tag)                                                                     \
+    X(memory_desc_equal)                                                                           \
+    X(memory_desc_get_size)                                                                        \
+    X(memory_create)                                                                               \
+    X(memory_destroy)                                                                              \
+    X(memory_set_data_handle)                                                                      \
+    X(primitive_attr_create)                                                                       \
+    X(primitive_attr_destroy)                                                                      \
+    X(primitive_attr_set_scratchpad_mode)                                                          \
+    X(primitive_desc_create)                                                                       \
+    X(primitive_desc_destroy)                                                                      \
+    X(primitive_desc_query)                                                                        \
+    X(primitive_desc_query_md)                                                                     \
+    X(primitive_create)                                                                            \
+    X(primitive_destroy)                                                                           \
+    X(primitive_execute)                                                                           \
+    X(reorder_primitive_desc_create)                                                               \
+    X(matmul_desc_init)                                                                            \
+    X(dilated_convolution_forward_desc_init)                                                       \
+    X(dilated_convolution_backward_data_desc_init)                                                 \
+    X(dilated_convolution_backward_weights_desc_init)
+
+typedef struct cpu_dnnl_table {
+#define CPU_DNNL_FIELD(name) __typeof__(&dnnl_##name) name;
+    CPU_DNNL_MAP(CPU_DNNL_FIELD)
+#undef CPU_DNNL_FIELD
+} cpu_dnnl_table;
+
+extern cpu_dnnl_table cpu_dnnl; /* valid after cpu_open */
+
+/* The type that oneDNN computes in for operands of dtype t: bf16 where `native`, else f32. */
+dnnl_data_type_t cpu_dnnl_type(ir_dtype t, bool native);
+
+/* A primitive descriptor under ctx->threads with scratchpad in our workspace. `hint`: the forward primitive that a
+ * backward one belongs to, or NULL. dnnl_unimplemented also for reference code when `fast`. */
+dnnl_status_t cpu_dnnl_describe(const_dnnl_op_desc_t desc, const_dnnl_primitive_desc_t hint, bool fast,
+                                const k_context *ctx, dnnl_primitive_desc_t *out);
+/* Reports what oneDNN refused. */
+ampc_status cpu_dnnl_fail(const k_context *ctx, dnnl_status_t status, const char *what);
+
+typedef struct cpu_operand {
+    int arg;                 /* DNNL_ARG_... */
+    bool result;
+    ir_dtype dtype;          /* of the view */
+    dnnl_memory_desc_t desc; /* the dense view, in the primitive's type */
+} cpu_operand;
+
+enum { CPU_CALL_OPERANDS = 4 };
+
+typedef struct cpu_call cpu_call;
+/* Takes pd over (it is destroyed, also on failure). *workspace: the bytes that cpu_call_run needs. */
+ampc_status cpu_call_make(dnnl_primitive_desc_t pd, const cpu_operand *operands, int n, const k_context *ctx,
+                          cpu_call **out, size_t *workspace);
+/* data[i] belongs to operand i. */
+ampc_status cpu_call_run(cpu_call *call, void *const *data, void *workspace, const k_context *ctx);
+void cpu_call_free(void *call); /* NULL allowed */
+
+/* What a sum over nothing gives: each element of y is the bias of its channel, or 0. Element i belongs to channel
+ * (i / inner) % channels. */
+void cpu_fill_bias(const k_view *y, const k_view *bias, int64_t inner);
+
+#endif

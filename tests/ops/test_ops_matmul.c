@@ -1,0 +1,496 @@
+/* test_ops_matmul.c - matmul and the three convolutions against sums in f64 over the operands as rounded.
+ *
+ * A row is a shape; each runs in every float type, with and without bias, and with f32 results of low-precision
+ * operands. The workspace is poisoned and fenced, results start as NaN. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <math.h>
+#include <omp.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "ir/philox.h"
+#include "kernels/kernel.h"
+
+enum { FENCE = 64, THREADS = 2 };
+
+static uint64_t seed = 1;
+
+/* ---- views --------------------------------------------------------------------------------------------------------- */
+
+static k_view view_make(ir_dtype t, int rank, const int64_t *dims)
+{
+    k_view v = {.dtype = t, .rank = rank};
+    for (int i = 0; i < rank; i++) v.dims[i] = dims[i];
+    size_t bytes = (k_bytes(&v) + 127) / 64 * 64;
+    v.data = aligned_alloc(64, bytes);
+    memset(v.data, 0xff, bytes); /* NaN in every float type */
+    return v;
+}
+
+static void view_fill(k_view *v)
+{
+    seed++;
+    for (int64_t i = 0; i < k_count(v); i++) {
+        float x = philox_unit(philox_word(7, seed, (uint64_t)i)) * 2 - 1;
+        ir_store_f64(v->dtype, (char *)v->data + i * (int64_t)ir_dtype_size(v->dtype), x);
+    }
+}
+
+static double *view_values(const k_view *v)
+{
+    double *values = malloc(((size_t)k_count(v) + 1) * sizeof *values);
+    for (int64_t i = 0; k_present(v) && i < k_count(v); i++)
+        values[i] = ir_load_f64(v->dtype, (char *)v->data + i * (int64_t)ir_dtype_size(v->dtype));
+    return values;
+}
+
+/* Rounding of the result and, over `depth` products of magnitude at most 1, of each partial sum. */
+static double tolerance(ir_dtype in, ir_dtype out, double depth)
+{
+    double low = out == IR_bf16 ? 0x1p-8 : out == IR_f16 ? 0x1p-11 : out == IR_f32 ? 0x1p-23 : 0x1p-50;
+    return low + (in == IR_f64 ? 0x1p-52 : 0x1p-24) * (depth + 4);
+}
+
+static void view_check(const char *what, const k_view *v, const double *expected, double depth, ir_dtype in)
+{
+    double *actual = view_values(v), limit = tolerance(in, v->dtype, depth);
+    for (int64_t i = 0; i < k_count(v); i++) {
+        double error = fabs(actual[i] - expected[i]);
+        if (!(error <= limit * (1 + fabs(expected[i]))))
+            fail_msg("%s %s->%s: element %lld is %.9g, expected %.9g", what, ir_dtype_name(in),
+                     ir_dtype_name(v->dtype), (long long)i, actual[i], expected[i]);
+    }
+    free(actual);
+}
+
+/* ---- running a kernel ------------------------------------------------------------------------------------------------- */
+
+static void run_kernel(ir_op op, k_view *in, int n_in, k_view *out, int n_out, const ir_attr *attr)
+{
+    char error[256] = "";
+    k_context ctx = {.threads = THREADS, .error = error, .error_size = sizeof error};
+    k_args args = {.op = op, .in = in, .out = out, .n_in = n_in, .n_out = n_out, .attr = attr, .ctx = &ctx};
+    const k_kernel *kernel = cpu_kernel(op);
+    size_t bytes = 0;
+    int before = omp_get_max_threads();
+    ampc_status status = kernel->prepare(&args, &args.state, &bytes);
+    if (status != AMPC_OK) fail_msg("%s: %s", kernel->name, error);
+    size_t whole = (bytes + 63) / 64 * 64;
+    unsigned char *workspace = aligned_alloc(64, whole + FENCE);
+    memset(workspace, 0xff, whole + FENCE);
+    args.workspace = workspace;
+    for (int i = 0; i < 2; i++) /* a primitive is used again with what the first run left */
+        if (kernel->run(&args) != AMPC_OK) fail_msg("%s: %s", kernel->name, error);
+    for (size_t i = bytes; i < whole + FENCE; i++) assert_int_equal(workspace[i], 0xff);
+    assert_int_equal(omp_get_max_threads(), before);
+    free(workspace);
+    kernel->release(args.state);
+}
+
+static const struct {
+    ir_dtype in, out;
+} types[] = {{IR_f64, IR_f64}, {IR_f32, IR_f32},  {IR_f16, IR_f16},  {IR_bf16, IR_bf16}, {IR_f16, IR_f32},
+             {IR_bf16, IR_f32}, {IR_f32, IR_bf16}, {IR_bf16, IR_f16}, {IR_f64, IR_f32},   {IR_f32, IR_f64}};
+enum { N_TYPES = sizeof types / sizeof *types };
+
+/* ---- matmul ------------------------------------------------------------------------------------------------------------ */
+
+typedef struct product_row {
+    int a_rank, b_rank;
+    int64_t a[6], b[6]; /* before transposition */
+} product_row;
+
+static const product_row products[] = {
+    {2, 2, {1, 1}, {1, 1}},
+    {2, 2, {3, 5}, {5, 7}},
+    {2, 2, {64, 33}, {33, 10}},
+    {2, 2, {130, 70}, {70, 129}},
+    {2, 2, {0, 5}, {5, 7}},
+    {2, 2, {3, 0}, {0, 7}},
+    {2, 2, {3, 5}, {5, 0}},
+    {2, 2, {1, 100}, {100, 1}},
+    {3, 2, {4, 3, 5}, {5, 7}},
+    {4, 2, {2, 3, 4, 5}, {5, 6}},
+    {3, 3, {4, 3, 5}, {4, 5, 7}},
+    {3, 3, {4, 3, 5}, {1, 5, 7}},
+    {3, 3, {1, 3, 5}, {4, 5, 7}},
+    {2, 3, {3, 5}, {4, 5, 7}},
+    {4, 4, {2, 3, 4, 5}, {2, 3, 5, 6}},
+    {4, 4, {2, 1, 4, 5}, {1, 3, 5, 6}},
+    {4, 4, {2, 3, 4, 5}, {2, 1, 5, 6}},
+    {4, 3, {2, 3, 4, 5}, {3, 5, 6}},
+    {5, 4, {2, 1, 3, 4, 5}, {4, 1, 5, 6}},
+    {5, 5, {2, 1, 3, 4, 5}, {1, 4, 3, 5, 6}},
+    {3, 3, {0, 3, 5}, {1, 5, 7}},
+    {3, 3, {2, 3, 0}, {2, 0, 7}},
+};
+
+static void swap_last(k_view *v)
+{
+    int64_t rows = v->dims[v->rank - 2];
+    v->dims[v->rank - 2] = v->dims[v->rank - 1];
+    v->dims[v->rank - 1] = rows;
+}
+
+/* Offset of batch item `item` of y in an operand, and its matrix strides. */
+static int64_t batch_offset(const k_view *v, const k_view *y, int64_t item)
+{
+    int64_t offset = 0, size = v->dims[v->rank - 2] * v->dims[v->rank - 1];
+    for (int i = y->rank - 3; i >= 0; i--) {
+        int64_t index = item % y->dims[i], at = i - (y->rank - v->rank);
+        item /= y->dims[i];
+        if (at < 0) continue;
+        offset += (v->dims[at] == 1 ? 0 : index) * size;
+        size *= v->dims[at];
+    }
+    return offset;
+}
+
+static double *product_expect(const k_view *a, const k_view *b, const k_view *bias, const k_view *y, bool ta, bool tb)
+{
+    int64_t m = y->dims[y->rank - 2], n = y->dims[y->rank - 1], k = a->dims[a->rank - (ta ? 2 : 1)];
+    double *av = view_values(a), *bv = view_values(b), *cv = view_values(bias);
+    double *sum = calloc((size_t)k_count(y) + 1, sizeof *sum);
+    for (int64_t i = 0; i < k_count(y); i++) {
+        int64_t item = i / (m * n), row = i / n % m, column = i % n;
+        const double *am = av + batch_offset(a, y, item), *bm = bv + batch_offset(b, y, item);
+        for (int64_t l = 0; l < k; l++)
+            sum[i] += (ta ? am[l * m + row] : am[row * k + l]) * (tb ? bm[column * k + l] : bm[l * n + column]);
+        if (k_present(bias)) sum[i] += cv[column];
+    }
+    free(av);
+    free(bv);
+    free(cv);
+    return sum;
+}
+
+static void product_check(const product_row *row, ir_dtype in, ir_dtype out, bool ta, bool tb, bool with_bias)
+{
+    k_view a = view_make(in, row->a_rank, row->a), b = view_make(in, row->b_rank, row->b);
+    int64_t k = a.dims[a.rank - 1], n = b.dims[b.rank - 1], dims[6];
+    int rank = a.rank > b.rank ? a.rank : b.rank;
+    for (int i = 0; i < rank - 2; i++) {
+        int at = i - (rank - a.rank), bt = i - (rank - b.rank);
+        int64_t ad = at < 0 ? 1 : a.dims[at], bd = bt < 0 ? 1 : b.dims[bt];
+        dims[i] = ad == 1 ? bd : ad;
+    }
+    dims[rank - 2] = a.dims[a.rank - 2];
+    dims[rank - 1] = n;
+    if (ta) swap_last(&a);
+    if (tb) swap_last(&b);
+    k_view bias = {0}, y = view_make(out, rank, dims);
+    if (with_bias) bias = view_make(in, 1, &n);
+    view_fill(&a);
+    view_fill(&b);
+    if (with_bias) view_fill(&bias);
+    ir_attr attr[3] = {[IR_ATTR(matmul, trans_a)] = {.i = ta}, [IR_ATTR(matmul, trans_b)] = {.i = tb},
+                       [IR_ATTR(matmul, out)] = {.dtype = in == out ? IR_NO_DTYPE : out}};
+    k_view operands[] = {a, b, bias};
+    run_kernel(IR_OP_matmul, operands, 3, &y, 1, attr);
+    double *expected = product_expect(&a, &b, &bias, &y, ta, tb);
+    view_check("matmul", &y, expected, (double)k, in);
+    free(expected);
+    free(a.data);
+    free(b.data);
+    free(bias.data);
+    free(y.data);
+}
+
+static void matmul_rows(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof products / sizeof *products; i++)
+        for (int t = 0; t < N_TYPES; t++)
+            for (int flags = 0; flags < 8; flags++)
+                product_check(&products[i], types[t].in, types[t].out, flags & 1, flags & 2, flags & 4);
+}
+
+/* ---- convolution -------------------------------------------------------------------------------------------------------- */
+
+typedef struct conv_row {
+    int spatial;
+    int64_t n, c, m, group; /* all channels */
+    int64_t x[3], k[3], strides[3], dilations[3], pads[6];
+} conv_row;
+
+static const conv_row convs[] = {
+    {2, 2, 1, 16, 1, {28, 28}, {5, 5}, {1, 1}, {1, 1}, {0}},
+    {2, 3, 16, 64, 1, {12, 12}, {5, 5}, {1, 1}, {1, 1}, {0}},
+    {2, 1, 3, 5, 1, {7, 6}, {3, 2}, {2, 1}, {1, 1}, {1, 0, 2, 1}},
+    {2, 2, 8, 8, 8, {9, 9}, {3, 3}, {1, 1}, {1, 1}, {1, 1, 1, 1}},   /* depthwise */
+    {2, 2, 4, 8, 4, {5, 5}, {3, 3}, {1, 1}, {1, 1}, {1, 1, 1, 1}},   /* depthwise, multiplier 2 */
+    {2, 2, 6, 4, 2, {5, 7}, {3, 3}, {1, 2}, {1, 1}, {0}},            /* groups */
+    {2, 2, 3, 4, 1, {9, 11}, {3, 3}, {1, 1}, {2, 3}, {2, 3, 2, 3}},  /* dilation */
+    {2, 2, 3, 4, 1, {8, 8}, {3, 3}, {3, 3}, {1, 1}, {0}},            /* a remainder at the end */
+    {2, 1, 1, 1, 1, {1, 1}, {1, 1}, {1, 1}, {1, 1}, {0}},
+    {2, 2, 17, 19, 1, {4, 4}, {1, 1}, {1, 1}, {1, 1}, {0}},
+    {2, 0, 3, 4, 1, {5, 5}, {3, 3}, {1, 1}, {1, 1}, {0}},            /* empty batch */
+    {1, 2, 3, 5, 1, {13}, {3}, {2}, {2}, {1, 3}},
+    {1, 1, 4, 4, 2, {6}, {4}, {1}, {1}, {3, 0}},
+    {3, 2, 2, 3, 1, {4, 5, 6}, {2, 3, 2}, {1, 2, 1}, {1, 1, 2}, {0, 1, 0, 1, 1, 2}},
+    {3, 1, 4, 4, 4, {3, 3, 3}, {3, 3, 3}, {1, 1, 1}, {1, 1, 1}, {1, 1, 1, 1, 1, 1}},
+    {2, 1, 2, 3, 1, {3, 3}, {2, 2}, {1, 1}, {1, 1}, {2, 2, 3, 3}},   /* windows wholly in the padding */
+};
+
+typedef struct conv_case {
+    const conv_row *row;
+    int64_t x[5], w[5], y[5];
+    int64_t lists[4][6]; /* strides, pads, dilations, shape */
+    double *xv, *wv, *yv;
+} conv_case;
+
+typedef void conv_visit(conv_case *c, int64_t filter, int64_t xi, int64_t wi, int64_t yi, double *sum);
+
+static void case_init(conv_case *c, const conv_row *row)
+{
+    *c = (conv_case){.row = row};
+    c->x[0] = c->y[0] = row->n;
+    c->x[1] = row->c;
+    c->y[1] = c->w[0] = row->m;
+    c->w[1] = row->c / row->group;
+    for (int i = 0; i < row->spatial; i++) {
+        c->x[2 + i] = row->x[i];
+        c->w[2 + i] = row->k[i];
+        int64_t window = (row->k[i] - 1) * row->dilations[i] + 1;
+        c->y[2 + i] = (row->x[i] + row->pads[i] + row->pads[row->spatial + i] - window) / row->strides[i] + 1;
+    }
+}
+
+/* Calls visit for every product of the convolution. */
+static void case_visit(conv_case *c, conv_visit *visit, double *sum)
+{
+    const conv_row *r = c->row;
+    int64_t y_count = 1, w_count = 1, per_group = r->m / r->group;
+    int rank = r->spatial + 2;
+    for (int i = 0; i < rank; i++) y_count *= c->y[i];
+    for (int i = 1; i < rank; i++) w_count *= c->w[i];
+    for (int64_t yi = 0; yi < y_count; yi++)
+        for (int64_t tap = 0; tap < w_count; tap++) {
+            int64_t y[5], w[5], rest = yi;
+            for (int i = rank - 1; i >= 0; i--) y[i] = rest % c->y[i], rest /= c->y[i];
+            rest = tap;
+            for (int i = rank - 1; i >= 1; i--) w[i] = rest % c->w[i], rest /= c->w[i];
+            int64_t xi = y[0] * r->c + y[1] / per_group * c->w[1] + w[1];
+            bool inside = true;
+            for (int i = 0; i < r->spatial; i++) {
+                int64_t at = y[2 + i] * r->strides[i] + w[2 + i] * r->dilations[i] - r->pads[i];
+                inside = inside && at >= 0 && at < r->x[i];
+                xi = xi * r->x[i] + at;
+            }
+            if (inside) visit(c, y[1], xi, y[1] * w_count + tap, yi, sum);
+        }
+}
+
+static void visit_forward(conv_case *c, int64_t filter, int64_t xi, int64_t wi, int64_t yi, double *sum)
+{
+    (void)filter;
+    sum[yi] += c->xv[xi] * c->wv[wi];
+}
+
+static void visit_grad_input(conv_case *c, int64_t filter, int64_t xi, int64_t wi, int64_t yi, double *sum)
+{
+    (void)filter;
+    sum[xi] += c->yv[yi] * c->wv[wi];
+}
+
+static void visit_grad_weight(conv_case *c, int64_t filter, int64_t xi, int64_t wi, int64_t yi, double *sum)
+{
+    (void)filter;
+    sum[wi] += c->yv[yi] * c->xv[xi];
+}
+
+static void case_attrs(conv_case *c, ir_attr *attr, int strides, int pads, int dilations, int group)
+{
+    int n = c->row->spatial;
+    attr[strides].list.items = c->row->strides;
+    attr[pads].list.items = c->row->pads;
+    attr[dilations].list.items = c->row->dilations;
+    attr[strides].list.count = attr[dilations].list.count = n;
+    attr[pads].list.count = 2 * n;
+    attr[group].i = c->row->group;
+}
+#define CASE_ATTRS(c, attr, op)                                                                    \
+    case_attrs(c, attr, IR_ATTR(op, strides), IR_ATTR(op, pads), IR_ATTR(op, dilations), IR_ATTR(op, group))
+
+static void check_and_free(conv_case *c, const char *what, conv_visit *visit, k_view *result, double depth,
+                           ir_dtype in, const k_view *bias, int64_t inner)
+{
+    double *expected = calloc((size_t)k_count(result) + 1, sizeof *expected);
+    double *shift = view_values(bias);
+    if (k_present(bias))
+        for (int64_t i = 0; i < k_count(result); i++) expected[i] = shift[i / inner % k_count(bias)];
+    case_visit(c, visit, expected);
+    view_check(what, result, expected, depth, in);
+    free(expected);
+    free(shift);
+    free(result->data);
+}
+
+static void conv_check(const conv_row *row, ir_dtype in, ir_dtype out, bool with_bias)
+{
+    conv_case c;
+    case_init(&c, row);
+    int rank = row->spatial + 2;
+    int64_t inner = 1, taps = c.w[1];
+    for (int i = 2; i < rank; i++) inner *= c.y[i], taps *= c.w[i];
+    k_view x = view_make(in, rank, c.x), w = view_make(in, rank, c.w), y = view_make(out, rank, c.y), bias = {0};
+    if (with_bias) bias = view_make(in, 1, &row->m);
+    view_fill(&x);
+    view_fill(&w);
+    if (with_bias) view_fill(&bias);
+    c.xv = view_values(&x);
+    c.wv = view_values(&w);
+    ir_attr attr[8] = {0};
+    CASE_ATTRS(&c, attr, conv);
+    k_view operands[] = {x, w, bias};
+    run_kernel(IR_OP_conv, operands, 3, &y, 1, attr);
+    check_and_free(&c, "conv", visit_forward, &y, (double)taps, in, &bias, inner);
+    free(x.data);
+    free(w.data);
+    free(bias.data);
+    free(c.xv);
+    free(c.wv);
+}
+
+static void grad_input_check(const conv_row *row, ir_dtype in, ir_dtype out)
+{
+    conv_case c;
+    case_init(&c, row);
+    int rank = row->spatial + 2;
+    double taps = (double)row->m;
+    for (int i = 2; i < rank; i++) taps *= (double)c.w[i];
+    k_view dy = view_make(in, rank, c.y), w = view_make(in, rank, c.w), dx = view_make(out, rank, c.x), none = {0};
+    view_fill(&dy);
+    view_fill(&w);
+    c.yv = view_values(&dy);
+    c.wv = view_values(&w);
+    ir_attr attr[8] = {0};
+    CASE_ATTRS(&c, attr, conv_grad_input);
+    k_view operands[] = {dy, w};
+    run_kernel(IR_OP_conv_grad_input, operands, 2, &dx, 1, attr);
+    check_and_free(&c, "conv_grad_input", visit_grad_input, &dx, taps, in, &none, 1);
+    free(dy.data);
+    free(w.data);
+    free(c.yv);
+    free(c.wv);
+}
+
+static void bias_grad_check(const conv_case *c, k_view *dbias, int64_t inner, ir_dtype in)
+{
+    double *sum = calloc((size_t)c->row->m, sizeof *sum);
+    for (int64_t i = 0; i < c->row->n * c->row->m * inner; i++) sum[i / inner % c->row->m] += c->yv[i];
+    view_check("conv_grad_weight dbias", dbias, sum, (double)(c->row->n * inner), in);
+    free(sum);
+    free(dbias->data);
+}
+
+/* wanted: 1 dw, 2 dbias, 3 both */
+static void grad_weight_check(const conv_row *row, ir_dtype in, ir_dtype out, int wanted)
+{
+    conv_case c;
+    case_init(&c, row);
+    int rank = row->spatial + 2;
+    int64_t inner = 1;
+    for (int i = 2; i < rank; i++) inner *= c.y[i];
+    k_view dy = view_make(in, rank, c.y), x = view_make(in, rank, c.x), none = {0};
+    view_fill(&dy);
+    view_fill(&x);
+    c.yv = view_values(&dy);
+    c.xv = view_values(&x);
+    k_view results[] = {view_make(out, rank, c.w), view_make(out, 1, &row->m)}, kept[] = {results[0], results[1]};
+    for (int i = 0; i < 2; i++)
+        if (!(wanted & 1 << i)) results[i].data = NULL;
+    ir_attr attr[8] = {0};
+    CASE_ATTRS(&c, attr, conv_grad_weight);
+    k_view operands[] = {dy, x};
+    run_kernel(IR_OP_conv_grad_weight, operands, 2, results, 2, attr);
+    if (wanted & 1)
+        check_and_free(&c, "conv_grad_weight", visit_grad_weight, &kept[0], (double)(row->n * inner), in, &none, 1);
+    else free(kept[0].data);
+    if (wanted & 2) bias_grad_check(&c, &kept[1], inner, in);
+    else free(kept[1].data);
+    free(dy.data);
+    free(x.data);
+    free(c.yv);
+    free(c.xv);
+}
+
+#define EACH_CONV(statement)                                                                       \
+    for (size_t i = 0; i < sizeof convs / sizeof *convs; i++)                                      \
+        for (int t = 0; t < N_TYPES; t++) {                                                        \
+            const conv_row *row = &convs[i];                                                       \
+            ir_dtype in = types[t].in, out = types[t].out;                                         \
+            statement;                                                                             \
+        }
+
+static void conv_rows(void **state)
+{
+    (void)state;
+    EACH_CONV(conv_check(row, in, out, false); conv_check(row, in, out, true))
+}
+
+static void conv_grad_input_rows(void **state)
+{
+    (void)state;
+    EACH_CONV(grad_input_check(row, in, out))
+}
+
+static void conv_grad_weight_rows(void **state)
+{
+    (void)state;
+    EACH_CONV(for (int wanted = 1; wanted < 4; wanted++) grad_weight_check(row, in, out, wanted))
+}
+
+/* A transposed convolution with output padding asks for more of x than the attributes cover. */
+static void conv_grad_input_output_padding(void **state)
+{
+    (void)state;
+    int64_t y[] = {1, 2, 3, 3}, w[] = {2, 3, 3, 3}, x[] = {1, 3, 8, 8}, strides[] = {2, 2}, ones[] = {1, 1}, none[4] = {0};
+    k_view dy = view_make(IR_f32, 4, y), wv = view_make(IR_f32, 4, w), dx = view_make(IR_f32, 4, x);
+    view_fill(&dy);
+    view_fill(&wv);
+    ir_attr attr[8] = {0};
+    attr[IR_ATTR(conv_grad_input, strides)].list.items = strides;
+    attr[IR_ATTR(conv_grad_input, dilations)].list.items = ones;
+    attr[IR_ATTR(conv_grad_input, pads)].list.items = none;
+    attr[IR_ATTR(conv_grad_input, strides)].list.count = attr[IR_ATTR(conv_grad_input, dilations)].list.count = 2;
+    attr[IR_ATTR(conv_grad_input, pads)].list.count = 4;
+    attr[IR_ATTR(conv_grad_input, group)].i = 1;
+    k_view operands[] = {dy, wv};
+    run_kernel(IR_OP_conv_grad_input, operands, 2, &dx, 1, attr);
+    const float *result = dx.data;
+    for (int i = 0; i < 3 * 64; i++) {
+        bool beyond = i % 8 == 7 || i / 8 % 8 == 7;
+        if (beyond) assert_true(result[i] == 0);
+        else assert_true(isfinite(result[i]));
+    }
+    free(dy.data);
+    free(wv.data);
+    free(dx.data);
+}
+
+static int open_library(void **state)
+{
+    (void)state;
+    char error[256];
+    ampc_status status = cpu_open(error, sizeof error);
+    if (status != AMPC_OK) print_error("%s\n", error);
+    return status == AMPC_OK ? 0 : -1;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(matmul_rows),
+        cmocka_unit_test(conv_rows),
+        cmocka_unit_test(conv_grad_input_rows),
+        cmocka_unit_test(conv_grad_weight_rows),
+        cmocka_unit_test(conv_grad_input_output_padding),
+    };
+    return cmocka_run_group_tests(tests, open_library, NULL);
+}
