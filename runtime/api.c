@@ -180,7 +180,7 @@ static ampc_status write_module(ampc_module *m, const char *path, const char *we
     char *copy = strdup(path), *folder = copy ? strdup(dirname(copy)) : NULL;
     free(copy);
     if (!folder) return rt_no_memory(d);
-    ampc_status s = rt_weights_write(m->ir, weights, d);
+    ampc_status s = rt_weights_write(m->ir, m->folder, weights, d);
     if (s != AMPC_OK) {
         free(folder);
         return s;

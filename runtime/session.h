@@ -58,8 +58,9 @@ void rt_session_set_hook(rt_session *s, rt_step_hook *hook, void *user);
 
 /* weights.c: initial bytes of a storage into dst (ir_storage_bytes of them), whatever kind its data has. */
 ampc_status rt_weights_load(const ir_module *m, const ir_storage *s, const char *dir, diag *d, void *dst);
-/* Writes every parameter, state and constant that is not inline into a safetensors sidecar, atomically, sets
+/* Writes every parameter, state and constant that is neither inline nor zero into a safetensors sidecar at `path`,
+ * atomically (`dir`: where its bytes are relative to now, as weights_dir above), sets
  * m->weights_path (its base name) and m->weights_hash and turns their data into IR_DATA_SIDECAR. */
-ampc_status rt_weights_write(ir_module *m, const char *path, diag *d);
+ampc_status rt_weights_write(ir_module *m, const char *dir, const char *path, diag *d);
 
 #endif

@@ -11,7 +11,9 @@
 static const char *const examples[] = {
     "ampc model.onnx -o model.amp.ir                                    # inference in fp16",
     "ampc model.onnx -o model.amp.ir --dtype=bf16 --loss=ce --optimizer=adamw,lr=1e-3",
-    "ampc model.onnx --explain all                                      # why which node has its precision", NULL};
+    "ampc model.onnx --explain all                                      # why which node has its "
+    "precision",
+    NULL};
 
 static const option_program program = {
     .name = "ampc",
@@ -23,7 +25,7 @@ static const option_program program = {
     .operands_max = 1,
 };
 
-/* ---- the kind of output ------------------------------------------------------------------------------------------- */
+/* ---- the kind of output ---------------------------------------------------------------------- */
 
 static ampc_status check_kind(const tool_options *o, diag *d)
 {
@@ -34,25 +36,28 @@ static ampc_status check_kind(const tool_options *o, diag *d)
     if (strcmp(kind, "ir") == 0) return AMPC_OK;
     for (size_t i = 0; i < sizeof later / sizeof *later; i++)
         if (strcmp(later[i], kind) == 0)
-            return diag_error(d, AMPC_UNSUPPORTED, DIAG_FILE(o->output), "output of kind '%s' is not supported yet", kind);
-    return diag_error(d, AMPC_USAGE, DIAG_FILE(o->output), "no kind of output is called '%s': expected .ir", kind);
+            return diag_error(d, AMPC_UNSUPPORTED, DIAG_FILE(o->output),
+                              "output of kind '%s' is not supported yet", kind);
+    return diag_error(d, AMPC_USAGE, DIAG_FILE(o->output),
+                      "no kind of output is called '%s': expected .ir", kind);
 }
 
 static ampc_status check_output(const tool_options *o, diag *d)
 {
     bool to_stdout = o->output && strcmp(o->output, "-") == 0, reference = o->weights == 2;
-    bool looks = o->pass.explain || o->pass.print_stats || o->pass.dump_after || o->pass.dump_changed ||
-                 o->pass.timing || o->emit_list;
+    bool looks = o->pass.explain || o->pass.print_stats || o->pass.dump_after ||
+                 o->pass.dump_changed || o->pass.timing || o->emit_list;
     if (!o->output && !looks)
         return diag_error(d, AMPC_USAGE, DIAG_FILE("ampc"), "no output: name one with -o FILE");
     if (to_stdout && !reference)
         return diag_error(d, AMPC_USAGE, DIAG_FILE("ampc"), "-o - needs --weights=reference");
     if (reference && o->pass.init && strcmp(o->pass.init, "file") != 0)
-        return diag_error(d, AMPC_USAGE, DIAG_FILE("ampc"), "--init draws new weights, --weights=reference keeps none");
+        return diag_error(d, AMPC_USAGE, DIAG_FILE("ampc"),
+                          "--init draws new weights, --weights=reference keeps none");
     return check_kind(o, d);
 }
 
-/* ---- weights by reference: paths as seen from the output's folder -------------------------------------------------- */
+/* ---- weights by reference: paths as seen from the output's folder ---------------------------- */
 
 static const char *seen_from(const char *path, const char *folder, arena *a)
 {
@@ -78,7 +83,7 @@ static void refer_to_weights(tool *t)
     }
 }
 
-/* ---- writing ---------------------------------------------------------------------------------------------------------- */
+/* ---- writing --------------------------------------------------------------------------------- */
 
 static ampc_status write_stdout(tool *t)
 {
@@ -92,8 +97,12 @@ static ampc_status write_file(tool *t, rt_atomic_file *f)
 {
     const char *output = t->o.output;
     size_t stem = strlen(output) - (tool_ends_with(output, ".ir") ? 3 : 0);
-    if (t->o.weights == 2) refer_to_weights(t);
-    else TRY(rt_weights_write(t->module, arena_printf(t->arena, "%.*s.safetensors", (int)stem, output), t->diag));
+    if (t->o.weights == 2)
+        refer_to_weights(t);
+    else
+        TRY(rt_weights_write(t->module, t->weights_dir,
+                             arena_printf(t->arena, "%.*s.safetensors", (int)stem, output),
+                             t->diag));
     const char *text = ir_print(t->module, t->arena);
     return rt_atomic_write(f, text, strlen(text));
 }
@@ -103,7 +112,8 @@ static ampc_status write_module(tool *t)
     if (!t->o.output) return AMPC_OK;
     if (strcmp(t->o.output, "-") == 0) return write_stdout(t);
     rt_atomic_file *f;
-    TRY(rt_atomic_open(t->o.output, t->diag, &f)); /* before the sidecar, so that a bad path changes nothing */
+    TRY(rt_atomic_open(t->o.output, t->diag,
+                       &f)); /* before the sidecar, so that a bad path changes nothing */
     ampc_status status = write_file(t, f);
     if (status == AMPC_OK) return rt_atomic_commit(f);
     rt_atomic_abort(f);
@@ -118,7 +128,7 @@ static ampc_status write_list(tool *t)
     return rt_atomic_save(t->o.emit_list, text, strlen(text), t->diag);
 }
 
-/* ---- the program --------------------------------------------------------------------------------------------------------- */
+/* ---- the program ----------------------------------------------------------------------------- */
 
 static ampc_status print_tables(tool *t)
 {
@@ -127,7 +137,8 @@ static ampc_status print_tables(tool *t)
     if (!t->o.print_ops) return AMPC_OK;
     bool json = t->o.pass.json || strcmp(t->o.print_ops, "json") == 0;
     if (!json && strcmp(t->o.print_ops, "text") != 0)
-        return diag_error(t->diag, AMPC_USAGE, DIAG_FILE("ampc"), "--print-ops: '%s' is not 'json'", t->o.print_ops);
+        return diag_error(t->diag, AMPC_USAGE, DIAG_FILE("ampc"), "--print-ops: '%s' is not 'json'",
+                          t->o.print_ops);
     fputs(pass_print_ops(json, t->arena), stdout);
     return AMPC_OK;
 }
@@ -138,8 +149,9 @@ static ampc_status compile(tool *t)
     TRY(check_output(&t->o, t->diag));
     TRY(tool_compile(t, model));
     if (!ir_graph_find(t->module, "train_step"))
-        diag_note(t->diag, DIAG_FILE(model), "no loss, so no training step: add one with --loss (for example --loss=ce) "
-                                             "or name an output with --loss-output");
+        diag_note(t->diag, DIAG_FILE(model),
+                  "no loss, so no training step: add one with --loss (for example --loss=ce) "
+                  "or name an output with --loss-output");
     TRY(write_list(t));
     TRY(write_module(t));
     FILE *out = t->o.output && strcmp(t->o.output, "-") == 0 ? stderr : stdout;
@@ -158,7 +170,4 @@ static ampc_status run(tool *t, int argc, char **argv)
     return compile(t);
 }
 
-int main(int argc, char **argv)
-{
-    return tool_main(argc, argv, run);
-}
+int main(int argc, char **argv) { return tool_main(argc, argv, run); }

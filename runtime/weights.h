@@ -1,0 +1,15 @@
+/* weights.h - the initial bytes of storage, many at a time: each weights file is opened and checked once. */
+#ifndef RT_WEIGHTS_H
+#define RT_WEIGHTS_H
+
+#include "ir/ir.h"
+
+typedef struct rt_weights rt_weights;
+
+/* `dir`: folder against which relative paths are taken; NULL: ".". Both and the diag must outlive the reader. */
+ampc_status rt_weights_open(const ir_module *m, const char *dir, diag *d, rt_weights **out);
+/* ir_storage_bytes(s) bytes into dst. */
+ampc_status rt_weights_read(rt_weights *w, const ir_storage *s, void *dst);
+void rt_weights_close(rt_weights *w); /* NULL allowed */
+
+#endif
