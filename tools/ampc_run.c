@@ -9,50 +9,63 @@
 
 EXAMPLES(infer_examples, "ampc-run infer model.amp.ir --input x=x.npy",
          "ampc-run infer model.amp.ir --inputs batch.npz -o out.npz",
-         "ampc-run infer model.amp.ir --checkpoint ckpt/ckpt-0000004685.safetensors --input x=x.npy -o out.npz");
-EXAMPLES(train_examples,
-         "ampc-run train model.amp.ir --data idx:/usr/share/datasets/fashion-mnist --batch 64 --epochs 5 --lr 0.05",
-         "ampc-run train model.amp.ir --data npz:train.npz --steps 1000 --checkpoint-dir ckpt --save-every 100 --resume",
-         "ampc-run train model.onnx --loss=ce --dtype=bf16 --data synthetic --batch 32 --steps 100");
-EXAMPLES(eval_examples, "ampc-run eval model.amp.ir --checkpoint CKPT --data idx:/usr/share/datasets/fashion-mnist",
-         "ampc-run eval model.amp.ir --data npz:test.npz --batch 100",
-         "ampc-run eval model.amp.ir --checkpoint CKPT --data npz:test.npz --json");
-EXAMPLES(grad_examples, "ampc-run grad model.amp.ir --inputs batch.npz -o grads.npz",
-         "ampc-run grad model.onnx --loss=mse --input x=x.npy --input label=y.npy -o grads.safetensors",
-         "ampc-run grad model.onnx --amp=O0 --loss-output loss --inputs batch.npz");
-EXAMPLES(bench_examples, "ampc-run bench model.amp.ir --batch 32", "ampc-run bench model.onnx --dtype=bf16 --dim N=1 --json",
+         "ampc-run infer model.amp.ir --checkpoint ckpt/ckpt-0000004685.safetensors --input "
+         "x=x.npy -o out.npz");
+EXAMPLES(
+    train_examples,
+    "ampc-run train model.amp.ir --data idx:/usr/share/datasets/fashion-mnist --batch 64 --epochs "
+    "5 --lr 0.05",
+    "ampc-run train model.amp.ir --data npz:train.npz --steps 1000 --checkpoint-dir ckpt "
+    "--save-every 100 --resume",
+    "ampc-run train model.onnx --loss=ce --dtype=bf16 --data synthetic --batch 32 --steps 100");
+EXAMPLES(
+    eval_examples,
+    "ampc-run eval model.amp.ir --checkpoint CKPT --data idx:/usr/share/datasets/fashion-mnist",
+    "ampc-run eval model.amp.ir --data npz:test.npz --batch 100",
+    "ampc-run eval model.amp.ir --checkpoint CKPT --data npz:test.npz --json");
+EXAMPLES(
+    grad_examples, "ampc-run grad model.amp.ir --inputs batch.npz -o grads.npz",
+    "ampc-run grad model.onnx --loss=mse --input x=x.npy --input label=y.npy -o grads.safetensors",
+    "ampc-run grad model.onnx --amp=O0 --loss-output loss --inputs batch.npz");
+EXAMPLES(bench_examples, "ampc-run bench model.amp.ir --batch 32",
+         "ampc-run bench model.onnx --dtype=bf16 --dim N=1 --json",
          "ampc-run bench model.amp.ir --entry train_step --profile=trace.json");
 EXAMPLES(export_examples, "ampc-run export model.amp.ir --checkpoint CKPT -o trained.onnx");
 EXAMPLES(no_examples, "ampc-run --help");
 
-#define VERB(verb, flag, tail, text, examples, function)                                                               \
-    {{"ampc-run " verb, flag, "ampc-run " verb " MODEL" tail, text, examples, 1, 1}, function}
+#define VERB(verb, flag, tail, text, examples, function)                                           \
+    {                                                                                              \
+        {"ampc-run " verb, flag, "ampc-run " verb " MODEL" tail, text, examples, 1, 1}, function   \
+    }
 
 static const run_verb verbs[] = {
     VERB("infer", FOR_INFER, " --input NAME=FILE.. [-o FILE] [OPTION]..",
-         "Runs the network on inputs from files; MODEL is .ir, or .onnx (compiled in memory).", infer_examples, run_infer),
+         "Runs the network on inputs from files; MODEL is .ir, or .onnx (compiled in memory).",
+         infer_examples, run_infer),
     VERB("train", FOR_TRAIN, " --data SPEC --epochs N --batch N [OPTION]..",
-         "Trains the network; MODEL is .ir, or .onnx (compiled in memory).", train_examples, run_train),
+         "Trains the network; MODEL is .ir, or .onnx (compiled in memory).", train_examples,
+         run_train),
     VERB("eval", FOR_EVAL, " --data SPEC [--checkpoint FILE] [OPTION]..",
          "Measures loss and accuracy over every sample.", eval_examples, run_eval),
     VERB("grad", FOR_GRAD, " --inputs FILE [-o FILE] [OPTION]..",
          "One forward and backward: unscaled gradients in fp32.", grad_examples, run_grad),
-    VERB("bench", FOR_BENCH, " [OPTION]..", "Measures the time of a run on made-up inputs.", bench_examples, run_bench),
-    VERB("export", FOR_EXPORT, " --checkpoint FILE -o FILE.onnx", "Writes the trained network as ONNX.", export_examples,
+    VERB("bench", FOR_BENCH, " [OPTION]..", "Measures the time of a run on made-up inputs.",
+         bench_examples, run_bench),
+    VERB("export", FOR_EXPORT, " --checkpoint FILE -o FILE.onnx",
+         "Writes the trained network as ONNX.", export_examples, NULL),
+    VERB("compare", FOR_COMPARE, " [OPTION]..", "Error of every node against fp32.", no_examples,
          NULL),
-    VERB("compare", FOR_COMPARE, " [OPTION]..", "Error of every node against fp32.", no_examples, NULL),
-    VERB("check", FOR_CHECK, " [OPTION]..", "Finds the first node that makes NaN or infinity.", no_examples, NULL),
+    VERB("check", FOR_CHECK, " [OPTION]..", "Finds the first node that makes NaN or infinity.",
+         no_examples, NULL),
 };
 enum { VERB_COUNT = sizeof verbs / sizeof *verbs };
 
-static const char *verb_name(const run_verb *v)
-{
-    return strrchr(v->program.name, ' ') + 1;
-}
+static const char *verb_name(const run_verb *v) { return strrchr(v->program.name, ' ') + 1; }
 
 static void print_overview(void)
 {
-    puts("usage: ampc-run VERB MODEL [OPTION]..\nExecutes a module that ampc made, or a .onnx (compiled in memory).\n");
+    puts("usage: ampc-run VERB MODEL [OPTION]..\nExecutes a module that ampc made, or a .onnx "
+         "(compiled in memory).\n");
     for (int i = 0; i < VERB_COUNT; i++)
         printf("  %-8s %s%s\n", verb_name(&verbs[i]), verbs[i].program.purpose,
                verbs[i].run ? "" : " Not supported yet.");
@@ -63,7 +76,7 @@ static void print_overview(void)
     puts("'ampc-run VERB --help' shows the options of a verb.");
 }
 
-/* ---- session ------------------------------------------------------------------------------------------------------------ */
+/* ---- session --------------------------------------------------------------------------------- */
 
 /* Sizes of --dim by symbol; a .onnx had them bound while it was imported. */
 static ampc_status symbol_sizes(tool *t, int64_t **out)
@@ -79,7 +92,8 @@ static ampc_status symbol_sizes(tool *t, int64_t **out)
         TRY(options_split(t->o.dims.items[i], "--dim", t->arena, t->diag, &name, &size));
         while (at < count && strcmp(ir_dim_symbol_name(dims, at), name) != 0) at++;
         if (at == count)
-            return diag_error(t->diag, AMPC_USAGE, DIAG_NOWHERE, "--dim: the module has no dimension '%s'", name);
+            return diag_error(t->diag, AMPC_USAGE, DIAG_NOWHERE,
+                              "--dim: the module has no dimension '%s'", name);
         if (!options_int(size, &(*out)[at]) || (*out)[at] < 0)
             return diag_error(t->diag, AMPC_USAGE, DIAG_NOWHERE, "--dim: '%s' is no size", size);
     }
@@ -89,8 +103,10 @@ static ampc_status symbol_sizes(tool *t, int64_t **out)
 static ampc_status open_session(run_context *c)
 {
     tool *t = c->tool;
-    rt_session_options o = {.device = t->o.device, .threads = (int)t->o.threads,
-                            .deterministic = (int)t->o.deterministic, .weights_dir = t->weights_dir};
+    rt_session_options o = {.device = t->o.device,
+                            .threads = (int)t->o.threads,
+                            .deterministic = (int)t->o.deterministic,
+                            .weights_dir = t->weights_dir};
     TRY(symbol_sizes(t, &c->sizes));
     o.symbol_sizes = c->sizes;
     return rt_session_open(t->module, &o, t->diag, &c->session);
@@ -107,7 +123,7 @@ static ampc_status run_verb_on(tool *t, const run_verb *v)
     return status;
 }
 
-/* ---- the program ---------------------------------------------------------------------------------------------------------- */
+/* ---- the program ----------------------------------------------------------------------------- */
 
 static const run_verb *find_verb(const char *name)
 {
@@ -123,22 +139,23 @@ static ampc_status run(tool *t, int argc, char **argv)
     const run_verb *v = argc > 1 ? find_verb(argv[1]) : NULL;
     if (!v) {
         if (argc < 2 || argv[1][0] != '-')
-            return diag_error(t->diag, AMPC_USAGE, DIAG_FILE("ampc-run"), "%s%s%s; 'ampc-run --help' lists the verbs",
-                              argc < 2 ? "no verb" : "unknown verb '", argc < 2 ? "" : argv[1], argc < 2 ? "" : "'");
+            return diag_error(t->diag, AMPC_USAGE, DIAG_FILE("ampc-run"),
+                              "%s%s%s; 'ampc-run --help' lists the verbs",
+                              argc < 2 ? "no verb" : "unknown verb '", argc < 2 ? "" : argv[1],
+                              argc < 2 ? "" : "'");
         TRY(options_parse(&t->o, &overview, argc - 1, argv + 1, t->diag));
         if (t->o.version) return tool_parse(t, &overview, argc - 1, argv + 1, &done);
-        if (!t->o.help) return diag_error(t->diag, AMPC_USAGE, DIAG_FILE("ampc-run"), "the verb comes first");
+        if (!t->o.help)
+            return diag_error(t->diag, AMPC_USAGE, DIAG_FILE("ampc-run"), "the verb comes first");
         print_overview();
         return AMPC_OK;
     }
     TRY(tool_parse(t, &v->program, argc - 2, argv + 2, &done));
     if (done) return AMPC_OK;
     if (!v->run)
-        return diag_error(t->diag, AMPC_UNSUPPORTED, DIAG_FILE("ampc-run"), "%s is not supported yet", verb_name(v));
+        return diag_error(t->diag, AMPC_UNSUPPORTED, DIAG_FILE("ampc-run"),
+                          "%s is not supported yet", verb_name(v));
     return run_verb_on(t, v);
 }
 
-int main(int argc, char **argv)
-{
-    return tool_main(argc, argv, run);
-}
+int main(int argc, char **argv) { return tool_main(argc, argv, run); }

@@ -5,8 +5,8 @@
 #include "ir/diag.h"
 
 typedef struct console {
-    bool quiet;    /* errors only */
-    bool verbose;  /* remarks too */
+    bool quiet;   /* errors only */
+    bool verbose; /* remarks too */
     bool colour;
     bool terminal; /* standard error is one */
     bool live;     /* a live line stands on it */

@@ -24,9 +24,14 @@ static bool has_group(const option_program *p, int group)
 /* "--amp=O0|O1", "-o FILE", "--deterministic[=T]". */
 static void spell(const option *row, bool value, char *text, size_t size)
 {
-    const char *dash = row->name[1] ? "--" : "-", *between = !row->name[1] ? " " : row->implied ? "[=" : "=";
-    if (!value || !row->value) snprintf(text, size, "%s%s", dash, row->name);
-    else snprintf(text, size, "%s%s%s%s%s", dash, row->name, between, row->value, row->implied ? "]" : "");
+    const char *dash = row->name[1] ? "--" : "-", *between = !row->name[1]  ? " "
+                                                             : row->implied ? "[="
+                                                                            : "=";
+    if (!value || !row->value)
+        snprintf(text, size, "%s%s", dash, row->name);
+    else
+        snprintf(text, size, "%s%s%s%s%s", dash, row->name, between, row->value,
+                 row->implied ? "]" : "");
 }
 
 /* The options of a group in as few lines as they need. */
@@ -35,7 +40,8 @@ static void print_names(const option_program *p, int group)
     int column = printf("  %-*s", MARGIN - 2, group_names[group]);
     for (const option *row = option_table; row->name; row++) {
         char text[96];
-        if (!belongs(row, p, group) || row->kind == OPTION_LATER || strcmp(row->name, "h") == 0) continue;
+        if (!belongs(row, p, group) || row->kind == OPTION_LATER || strcmp(row->name, "h") == 0)
+            continue;
         spell(row, group == GROUP_FILES || group == GROUP_PRECISION, text, sizeof text);
         if (column + 1 + (int)strlen(text) > WIDTH) column = printf("\n%*s", MARGIN, "") - 1;
         column += printf(" %s", text);
@@ -61,7 +67,8 @@ static void print_rows(const option_program *p, int group)
 
 void options_print_exit_codes(void)
 {
-    puts("exit status: 0 ok, 1 input rejected, 2 usage, 3 unsupported, 4 reading or writing failed,\n"
+    puts("exit status: 0 ok, 1 input rejected, 2 usage, 3 unsupported, 4 reading or writing "
+         "failed,\n"
          "             5 numeric failure, 6 device, 7 out of memory, 128+N signal N");
 }
 
@@ -71,8 +78,10 @@ void options_help(const option_program *p, bool all)
     if (!all) putchar('\n');
     for (int group = 0; group < GROUP_COUNT; group++) {
         if (!has_group(p, group)) continue;
-        if (all) print_rows(p, group);
-        else print_names(p, group);
+        if (all)
+            print_rows(p, group);
+        else
+            print_names(p, group);
     }
     if (*p->examples) puts("\nexamples:");
     for (const char *const *example = p->examples; *example; example++) printf("  %s\n", *example);

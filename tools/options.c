@@ -18,11 +18,16 @@ typedef struct reader {
 
 tool_options options_default(arena *a)
 {
-    return (tool_options){.arena = a, .pass = pass_options_default(), .device = "cpu", .lr = -1, .keep = 2,
-                          .iterations = 50, .warmup = 5};
+    return (tool_options){.arena = a,
+                          .pass = pass_options_default(),
+                          .device = "cpu",
+                          .lr = -1,
+                          .keep = 2,
+                          .iterations = 50,
+                          .warmup = 5};
 }
 
-/* ---- looking up ------------------------------------------------------------------------------------------------ */
+/* ---- looking up ------------------------------------------------------------------------------ */
 
 static const option *find_option(const char *name, unsigned where)
 {
@@ -31,10 +36,7 @@ static const option *find_option(const char *name, unsigned where)
     return NULL;
 }
 
-static size_t least(size_t a, size_t b)
-{
-    return a < b ? a : b;
-}
+static size_t least(size_t a, size_t b) { return a < b ? a : b; }
 
 /* Levenshtein distance; what does not fit counts as far. */
 static size_t edit_distance(const char *a, const char *b)
@@ -60,7 +62,8 @@ static const option *nearest_option(const char *name, unsigned where)
     const option *best = NULL;
     size_t limit = least(3, strlen(name) / 2) + 1; /* farther than this is another word */
     for (const option *row = option_table; row->name; row++) {
-        size_t distance = row->where & where && row->name[1] ? edit_distance(name, row->name) : limit;
+        size_t distance = row->where & where && row->name[1] ? edit_distance(name, row->name)
+                                                             : limit;
         if (distance >= limit) continue;
         best = row;
         limit = distance;
@@ -68,30 +71,25 @@ static const option *nearest_option(const char *name, unsigned where)
     return best;
 }
 
-static const char *dashes(const char *name)
-{
-    return name[1] ? "--" : "-";
-}
+static const char *dashes(const char *name) { return name[1] ? "--" : "-"; }
 
-static diag_loc here(const reader *r)
-{
-    return DIAG_FILE(r->program->name);
-}
+static diag_loc here(const reader *r) { return DIAG_FILE(r->program->name); }
 
 static ampc_status unknown_option(const reader *r, const char *name)
 {
     const option *near = nearest_option(name, r->program->bit);
     if (find_option(name, FOR_ALL))
-        return diag_error(r->diag, AMPC_USAGE, here(r), "%s%s is not an option of %s", dashes(name), name,
-                          r->program->name);
+        return diag_error(r->diag, AMPC_USAGE, here(r), "%s%s is not an option of %s", dashes(name),
+                          name, r->program->name);
     if (near)
-        return diag_error(r->diag, AMPC_USAGE, here(r), "unknown option %s%s; did you mean %s%s?", dashes(name), name,
-                          dashes(near->name), near->name);
-    return diag_error(r->diag, AMPC_USAGE, here(r), "unknown option %s%s; '%s --help=all' lists them", dashes(name),
-                      name, r->program->name);
+        return diag_error(r->diag, AMPC_USAGE, here(r), "unknown option %s%s; did you mean %s%s?",
+                          dashes(name), name, dashes(near->name), near->name);
+    return diag_error(r->diag, AMPC_USAGE, here(r),
+                      "unknown option %s%s; '%s --help=all' lists them", dashes(name), name,
+                      r->program->name);
 }
 
-/* ---- values ------------------------------------------------------------------------------------------------------- */
+/* ---- values ---------------------------------------------------------------------------------- */
 
 bool options_int(const char *text, int64_t *out)
 {
@@ -131,11 +129,12 @@ static ampc_status bad_value(const reader *r, const option *row, const char *val
 {
     bool limited = row->low < row->high;
     if (row->kind == OPTION_WORD)
-        return diag_error(r->diag, AMPC_USAGE, here(r), "%s%s: '%s' is none of %s", dashes(row->name), row->name,
-                          value, row->value);
-    return diag_error(r->diag, AMPC_USAGE, here(r), limited ? "%s%s: '%s' is no %s from %g to %g" : "%s%s: '%s' is no %s",
-                      dashes(row->name), row->name, value, row->kind == OPTION_INT ? "whole number" : "number",
-                      row->low, row->high);
+        return diag_error(r->diag, AMPC_USAGE, here(r), "%s%s: '%s' is none of %s",
+                          dashes(row->name), row->name, value, row->value);
+    return diag_error(r->diag, AMPC_USAGE, here(r),
+                      limited ? "%s%s: '%s' is no %s from %g to %g" : "%s%s: '%s' is no %s",
+                      dashes(row->name), row->name, value,
+                      row->kind == OPTION_INT ? "whole number" : "number", row->low, row->high);
 }
 
 static bool in_limits(const option *row, double v)
@@ -148,7 +147,8 @@ static ampc_status store_number(const reader *r, const option *row, const char *
     int64_t whole;
     double real;
     if (row->kind == OPTION_INT) {
-        if (!options_int(value, &whole) || !in_limits(row, (double)whole)) return bad_value(r, row, value);
+        if (!options_int(value, &whole) || !in_limits(row, (double)whole))
+            return bad_value(r, row, value);
         memcpy(at, &whole, sizeof whole);
         return AMPC_OK;
     }
@@ -167,11 +167,13 @@ static ampc_status store_word(const reader *r, const option *row, const char *va
     return bad_value(r, row, value);
 }
 
-static ampc_status store_once(const reader *r, const option *row, const char *value, const char **at)
+static ampc_status store_once(const reader *r, const option *row, const char *value,
+                              const char **at)
 {
     const char *initial = row->initial; /* what the defaults hold counts as not said */
     if (*at && strcmp(*at, initial) != 0 && strcmp(*at, value) != 0)
-        return diag_error(r->diag, AMPC_USAGE, here(r), "--%s is given twice: '%s' and '%s'", row->name, *at, value);
+        return diag_error(r->diag, AMPC_USAGE, here(r), "--%s is given twice: '%s' and '%s'",
+                          row->name, *at, value);
     *at = value;
     return AMPC_OK;
 }
@@ -179,8 +181,8 @@ static ampc_status store_once(const reader *r, const option *row, const char *va
 static ampc_status store(const reader *r, const option *row, const char *value)
 {
     void *at = (char *)r->o + row->offset;
-    if ((row->where & FOR_AMPC) && (row->where & FOR_RUN) && row->group < GROUP_RUN && row->group != GROUP_SHAPES &&
-        !r->o->compile_option)
+    if ((row->where & FOR_AMPC) && (row->where & FOR_RUN) && row->group < GROUP_RUN &&
+        row->group != GROUP_SHAPES && !r->o->compile_option)
         r->o->compile_option = row->name;
     switch (row->kind) {
     case OPTION_SET: *(bool *)at = true; return AMPC_OK;
@@ -195,10 +197,11 @@ static ampc_status store(const reader *r, const option *row, const char *value)
     case OPTION_LATER: break;
     }
     if (row->initial && strcmp(row->initial, value) == 0) return AMPC_OK;
-    return diag_error(r->diag, AMPC_UNSUPPORTED, here(r), "--%s=%s is not supported yet", row->name, value);
+    return diag_error(r->diag, AMPC_UNSUPPORTED, here(r), "--%s=%s is not supported yet", row->name,
+                      value);
 }
 
-/* ---- arguments ------------------------------------------------------------------------------------------------------ */
+/* ---- arguments ------------------------------------------------------------------------------- */
 
 /* `attached` is what follows the name in the same argument, NULL for nothing. */
 static ampc_status read_option(reader *r, const char *name, const char *attached)
@@ -211,7 +214,8 @@ static ampc_status read_option(reader *r, const char *name, const char *attached
     if (attached) return store(r, row, attached);
     if (row->implied || !takes) return store(r, row, row->implied);
     if (r->at == r->argc)
-        return diag_error(r->diag, AMPC_USAGE, here(r), "%s%s needs a value: %s", dashes(name), name, row->value);
+        return diag_error(r->diag, AMPC_USAGE, here(r), "%s%s needs a value: %s", dashes(name),
+                          name, row->value);
     return store(r, row, r->argv[r->at++]);
 }
 
@@ -241,7 +245,8 @@ ampc_status options_parse(tool_options *o, const option_program *p, int argc, ch
     while (r.at < argc) TRY(read_argument(&r, &operands_only));
     if (o->help || o->version || o->list_passes || o->print_ops) return AMPC_OK;
     if (o->operands.count < p->operands_min)
-        return diag_error(d, AMPC_USAGE, here(&r), "no model is named; '%s --help' shows how", p->name);
+        return diag_error(d, AMPC_USAGE, here(&r), "no model is named; '%s --help' shows how",
+                          p->name);
     if (o->operands.count > p->operands_max)
         return diag_error(d, AMPC_USAGE, here(&r), "one operand too many: '%s'",
                           o->operands.items[p->operands_max]);

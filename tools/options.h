@@ -20,8 +20,10 @@ enum {
     FOR_EXPORT = 1 << 7,
     FOR_COMPARE = 1 << 8,
     FOR_CHECK = 1 << 9,
-    FOR_RUN = FOR_INFER | FOR_TRAIN | FOR_EVAL | FOR_GRAD | FOR_BENCH | FOR_EXPORT | FOR_COMPARE | FOR_CHECK,
-    FOR_COMPILE = FOR_AMPC | FOR_OPT | FOR_RUN, /* ampc, the passes of ampc-opt, ampc-run on a .onnx */
+    FOR_RUN = FOR_INFER | FOR_TRAIN | FOR_EVAL | FOR_GRAD | FOR_BENCH | FOR_EXPORT | FOR_COMPARE |
+              FOR_CHECK,
+    FOR_COMPILE = FOR_AMPC | FOR_OPT |
+                  FOR_RUN, /* ampc, the passes of ampc-opt, ampc-run on a .onnx */
     FOR_ALL = FOR_COMPILE
 };
 
@@ -44,7 +46,7 @@ typedef struct tool_options {
     pass_strings operands;
     /* files */
     const char *output, *emit, *emit_list;
-    int weights; /* 0: not said, 1: sidecar, 2: reference */
+    int weights;       /* 0: not said, 1: sidecar, 2: reference */
     pass_strings dims; /* "NAME=SIZE" */
     /* ampc-opt */
     pass_strings passes;
@@ -54,7 +56,8 @@ typedef struct tool_options {
     /* ampc-run */
     pass_strings inputs;     /* "NAME=FILE" */
     const char *inputs_file; /* .npz, .safetensors */
-    const char *checkpoint, *checkpoint_dir, *data, *eval_data, *log, *plot, *schedule, *profile, *entry;
+    const char *checkpoint, *checkpoint_dir, *data, *eval_data, *log, *plot, *schedule, *profile,
+        *entry;
     const char *device;
     double lr; /* negative: the module's */
     int64_t epochs, steps, batch, save_every, keep, threads, deterministic, iterations, warmup;

@@ -13,9 +13,11 @@ ampc_status run_need_entry(run_context *c, const char *entry, const ir_graph **o
     if (*out) return AMPC_OK;
     const char *names = "none";
     for (size_t i = 0; i < m->graphs.count; i++)
-        names = arena_printf(c->tool->arena, "%s%s@%s", i ? names : "", i ? ", " : "", m->graphs.items[i]->name);
+        names = arena_printf(c->tool->arena, "%s%s@%s", i ? names : "", i ? ", " : "",
+                             m->graphs.items[i]->name);
     return diag_error(c->tool->diag, AMPC_UNSUPPORTED, DIAG_FILE(c->tool->o.operands.items[0]),
-                      "the module has no entry graph @%s (it has %s); a training step needs a loss: compile with --loss",
+                      "the module has no entry graph @%s (it has %s); a training step needs a "
+                      "loss: compile with --loss",
                       entry, names);
 }
 
@@ -23,14 +25,18 @@ ampc_status run_load_weights(run_context *c)
 {
     const char *path = c->tool->o.checkpoint;
     if (!path) return AMPC_OK;
-    return rt_checkpoint_read(c->session, c->tool->module, path, RT_CHECKPOINT_WEIGHTS, c->tool->diag, NULL);
+    return rt_checkpoint_read(c->session, c->tool->module, path, RT_CHECKPOINT_WEIGHTS,
+                              c->tool->diag, NULL);
 }
 
-ampc_status run_open_data(run_context *c, const char *spec, rt_split split, const ir_graph *entry, rt_dataset **out)
+ampc_status run_open_data(run_context *c, const char *spec, rt_split split, const ir_graph *entry,
+                          rt_dataset **out)
 {
     rt_field *fields = NULL;
     rt_dataset_options o = {.split = split, .seed = c->tool->o.pass.seed};
-    if (!spec) return diag_error(c->tool->diag, AMPC_USAGE, DIAG_FILE("ampc-run"), "no data: name them with --data SPEC");
+    if (!spec)
+        return diag_error(c->tool->diag, AMPC_USAGE, DIAG_FILE("ampc-run"),
+                          "no data: name them with --data SPEC");
     TRY(rt_feed_fields(entry, c->sizes, c->tool->diag, &fields, &o.n_fields));
     o.fields = fields;
     ampc_status status = rt_dataset_open(spec, &o, c->tool->diag, out);
@@ -38,13 +44,14 @@ ampc_status run_open_data(run_context *c, const char *spec, rt_split split, cons
     return status;
 }
 
-ampc_status run_planned_memory(run_context *c, const ir_graph *g, rt_dataset *data, int64_t batch, rt_memory *out)
+ampc_status run_planned_memory(run_context *c, const ir_graph *g, rt_dataset *data, int64_t batch,
+                               rt_memory *out)
 {
     rt_feed *feed;
     TRY(rt_feed_open(c->tool->module, g, data, batch, c->tool->diag, &feed));
     rt_feed_slice(feed, 0, rt_feed_batch(feed));
-    ampc_status status = rt_session_memory(c->session, g->name, rt_feed_inputs(feed), rt_feed_count(feed),
-                                           c->tool->diag, out);
+    ampc_status status = rt_session_memory(c->session, g->name, rt_feed_inputs(feed),
+                                           rt_feed_count(feed), c->tool->diag, out);
     rt_feed_close(feed);
     return status;
 }

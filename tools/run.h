@@ -27,10 +27,12 @@ ampc_status run_need_entry(run_context *c, const char *entry, const ir_graph **o
 /* Loads --checkpoint, if one is given. */
 ampc_status run_load_weights(run_context *c);
 /* --data or another SPEC; synthetic data fit the entry graph. AMPC_USAGE without a SPEC. */
-ampc_status run_open_data(run_context *c, const char *spec, rt_split split, const ir_graph *entry, rt_dataset **out);
+ampc_status run_open_data(run_context *c, const char *spec, rt_split split, const ir_graph *entry,
+                          rt_dataset **out);
 
 /* What a run of the graph needs, under a batch that data fill. */
-ampc_status run_planned_memory(run_context *c, const ir_graph *g, rt_dataset *data, int64_t batch, rt_memory *out);
+ampc_status run_planned_memory(run_context *c, const ir_graph *g, rt_dataset *data, int64_t batch,
+                               rt_memory *out);
 
 /* ---- run_inputs.c: values of inputs from files ---- */
 

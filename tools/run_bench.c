@@ -25,7 +25,8 @@ static int64_t choose_batch(const run_context *c, const ir_graph *g)
     int64_t size = 0;
     if (rt_feed_fixed_batch(g) || !g->inputs.count) return 0;
     if (c->tool->o.batch) return c->tool->o.batch;
-    bool bound = ir_dim_eval(c->tool->module->dims, g->inputs.items[0]->type.dims[0], c->sizes, &size, NULL);
+    bool bound = ir_dim_eval(c->tool->module->dims, g->inputs.items[0]->type.dims[0], c->sizes,
+                             &size, NULL);
     return bound && size > 0 ? size : 1;
 }
 
@@ -33,8 +34,9 @@ static ampc_status open_inputs(bench *b)
 {
     run_context *c = b->c;
     int64_t batch = choose_batch(c, b->graph);
-    TRY(run_open_data(c, arena_printf(c->tool->arena, "synthetic,rows=%" PRId64, batch ? batch : 4096), RT_TRAIN,
-                      b->graph, &b->data));
+    TRY(run_open_data(c,
+                      arena_printf(c->tool->arena, "synthetic,rows=%" PRId64, batch ? batch : 4096),
+                      RT_TRAIN, b->graph, &b->data));
     TRY(rt_feed_open(c->tool->module, b->graph, b->data, batch, c->tool->diag, &b->feed));
     rt_feed_slice(b->feed, 0, rt_feed_batch(b->feed));
     return AMPC_OK;
@@ -42,23 +44,25 @@ static ampc_status open_inputs(bench *b)
 
 static ampc_status run_once(bench *b)
 {
-    return rt_session_run(b->c->session, b->graph->name, rt_feed_inputs(b->feed), rt_feed_count(b->feed),
-                          b->c->tool->diag);
+    return rt_session_run(b->c->session, b->graph->name, rt_feed_inputs(b->feed),
+                          rt_feed_count(b->feed), b->c->tool->diag);
 }
 
-/* ---- trace ------------------------------------------------------------------------------------------------------------- */
+/* ---- trace ----------------------------------------------------------------------------------- */
 
-static void record_step(void *user, const ir_node *node, int64_t start_ns, int64_t end_ns, const k_args *args)
+static void record_step(void *user, const ir_node *node, int64_t start_ns, int64_t end_ns,
+                        const k_args *args)
 {
     bench *b = user;
     const char *op = ir_op_get(node->op)->name, *name = node->loc.node ? node->loc.node : op;
     (void)args;
     if (!b->began) b->began = start_ns;
     char *line = strdup(ir_print_node(node, b->c->tool->arena));
-    json_t *event = json_pack("{s:s, s:s, s:s, s:f, s:f, s:i, s:i, s:{s:s, s:s*}}", "name", name, "cat", op, "ph", "X",
-                              "ts", (double)(start_ns - b->began) * 1e-3, "dur", (double)(end_ns - start_ns) * 1e-3,
-                              "pid", 0, "tid", (int)node->phase, "args", "onnx", node->loc.op ? node->loc.op : "", "ir",
-                              line);
+    json_t *event = json_pack("{s:s, s:s, s:s, s:f, s:f, s:i, s:i, s:{s:s, s:s*}}", "name", name,
+                              "cat", op, "ph", "X", "ts", (double)(start_ns - b->began) * 1e-3,
+                              "dur", (double)(end_ns - start_ns) * 1e-3, "pid", 0, "tid",
+                              (int)node->phase, "args", "onnx", node->loc.op ? node->loc.op : "",
+                              "ir", line);
     free(line);
     if (event) json_array_append_new(b->events, event); /* NULL: a name that is no UTF-8 */
 }
@@ -88,7 +92,7 @@ static ampc_status trace(bench *b)
     return status;
 }
 
-/* ---- times ------------------------------------------------------------------------------------------------------------- */
+/* ---- times ----------------------------------------------------------------------------------- */
 
 static int compare_doubles(const void *a, const void *b)
 {
@@ -121,17 +125,19 @@ static ampc_status print_times(const bench *b)
 {
     const tool_options *o = &b->c->tool->o;
     rt_memory memory;
-    TRY(rt_session_memory(b->c->session, b->graph->name, rt_feed_inputs(b->feed), rt_feed_count(b->feed),
-                          b->c->tool->diag, &memory));
+    TRY(rt_session_memory(b->c->session, b->graph->name, rt_feed_inputs(b->feed),
+                          rt_feed_count(b->feed), b->c->tool->diag, &memory));
     int64_t batch = rt_feed_batch(b->feed), bytes = memory.arena + memory.storage;
     double median = percentile(b, 0.5), samples_s = (double)batch / median * 1e3;
-    printf(o->pass.json ? "{\"entry\": \"%s\", \"batch\": %" PRId64 ", \"iterations\": %" PRId64
-                          ", \"min_ms\": %.6g, \"median_ms\": %.6g, \"p90_ms\": %.6g, \"p99_ms\": %.6g, "
-                          "\"samples_s\": %.6g, \"planned_bytes\": %" PRId64 "}\n"
-                        : "@%s  batch %" PRId64 "  %" PRId64 " iterations  min %.3f ms  median %.3f ms  p90 %.3f ms  "
-                          "p99 %.3f ms  %.6g samples/s  %" PRId64 " bytes planned\n",
-           b->graph->name, batch, o->iterations, percentile(b, 0), median, percentile(b, 0.9), percentile(b, 0.99),
-           samples_s, bytes);
+    printf(o->pass.json
+               ? "{\"entry\": \"%s\", \"batch\": %" PRId64 ", \"iterations\": %" PRId64
+                 ", \"min_ms\": %.6g, \"median_ms\": %.6g, \"p90_ms\": %.6g, \"p99_ms\": %.6g, "
+                 "\"samples_s\": %.6g, \"planned_bytes\": %" PRId64 "}\n"
+               : "@%s  batch %" PRId64 "  %" PRId64
+                 " iterations  min %.3f ms  median %.3f ms  p90 %.3f ms  "
+                 "p99 %.3f ms  %.6g samples/s  %" PRId64 " bytes planned\n",
+           b->graph->name, batch, o->iterations, percentile(b, 0), median, percentile(b, 0.9),
+           percentile(b, 0.99), samples_s, bytes);
     return AMPC_OK;
 }
 

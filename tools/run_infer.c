@@ -9,8 +9,10 @@
 static ampc_status check_output_name(run_context *c)
 {
     const char *path = c->tool->o.output;
-    if (!path || tool_ends_with(path, ".npz") || tool_ends_with(path, ".safetensors")) return AMPC_OK;
-    return diag_error(c->tool->diag, AMPC_USAGE, DIAG_FILE(path), "-o: expected a .npz or .safetensors file");
+    if (!path || tool_ends_with(path, ".npz") || tool_ends_with(path, ".safetensors"))
+        return AMPC_OK;
+    return diag_error(c->tool->diag, AMPC_USAGE, DIAG_FILE(path),
+                      "-o: expected a .npz or .safetensors file");
 }
 
 static ampc_status infer_on(run_context *c, const ir_graph *g, run_inputs *in)
@@ -33,7 +35,7 @@ ampc_status run_infer(run_context *c)
     return status;
 }
 
-/* ---- grad --------------------------------------------------------------------------------------------------------------- */
+/* ---- grad ------------------------------------------------------------------------------------ */
 
 static bool has_prefix(const char *name, const char *prefix)
 {
@@ -43,7 +45,8 @@ static bool has_prefix(const char *name, const char *prefix)
 static bool is_finite(const rt_tensor *t)
 {
     size_t size = ir_dtype_size(t->dtype), bytes = 0;
-    if (!ir_dtype_is_float(t->dtype) || !rt_array_bytes(t->dtype, t->rank, t->dims, &bytes)) return true;
+    if (!ir_dtype_is_float(t->dtype) || !rt_array_bytes(t->dtype, t->rank, t->dims, &bytes))
+        return true;
     for (size_t i = 0; i < bytes; i += size)
         if (!isfinite(ir_load_f64(t->dtype, (const char *)t->data + i))) return false;
     return true;
@@ -54,13 +57,15 @@ static const char *bad_gradient(const rt_session *s)
 {
     for (int i = 0; i < rt_session_output_count(s); i++) {
         const rt_tensor *t = rt_session_output_at(s, i);
-        if ((has_prefix(t->name, "grad/") || has_prefix(t->name, "gradin/")) && !is_finite(t)) return t->name;
+        if ((has_prefix(t->name, "grad/") || has_prefix(t->name, "gradin/")) && !is_finite(t))
+            return t->name;
     }
     return NULL;
 }
 
 /* Runs @grad with ever smaller loss scales until all gradients are finite. *scale: the one that did it. */
-static ampc_status run_until_finite(run_context *c, const ir_graph *g, const run_inputs *in, double *scale)
+static ampc_status run_until_finite(run_context *c, const ir_graph *g, const run_inputs *in,
+                                    double *scale)
 {
     rt_tensor live = {0};
     bool scales = ir_storage_find(c->tool->module, "loss_scale") != NULL;
@@ -72,7 +77,8 @@ static ampc_status run_until_finite(run_context *c, const ir_graph *g, const run
         const char *bad = bad_gradient(c->session);
         if (!bad) return AMPC_OK;
         if (!scales || *scale <= 1)
-            return diag_error(c->tool->diag, AMPC_NUMERIC, DIAG_NOWHERE, "%s is not finite at loss scale %g", bad, *scale);
+            return diag_error(c->tool->diag, AMPC_NUMERIC, DIAG_NOWHERE,
+                              "%s is not finite at loss scale %g", bad, *scale);
         *scale = fmax(*scale / 2, 1);
     }
 }
@@ -85,10 +91,12 @@ static void collect_gradients(run_context *c, const ir_graph *g, double *scale, 
     if (value) run_results_add(r, "loss", value);
     for (int i = 0; i < rt_session_output_count(c->session); i++) {
         const rt_tensor *t = rt_session_output_at(c->session, i);
-        if (has_prefix(t->name, "grad/") || has_prefix(t->name, "gradin/") || has_prefix(t->name, "buf/"))
+        if (has_prefix(t->name, "grad/") || has_prefix(t->name, "gradin/") ||
+            has_prefix(t->name, "buf/"))
             run_results_add(r, t->name, t);
     }
-    run_results_add(r, "loss_scale", &(rt_tensor){.name = "loss_scale", .dtype = IR_f64, .data = scale});
+    run_results_add(r, "loss_scale",
+                    &(rt_tensor){.name = "loss_scale", .dtype = IR_f64, .data = scale});
 }
 
 static ampc_status grad_on(run_context *c, const ir_graph *g, run_inputs *in)

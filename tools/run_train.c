@@ -20,8 +20,8 @@ typedef struct training {
     rt_log *log;
     VEC(rt_step) steps; /* for the plot, when there is no log */
     rt_step last;
-    rt_eval eval; /* the latest */
-    double busy;  /* seconds in steps */
+    rt_eval eval;                  /* the latest */
+    double busy;                   /* seconds in steps */
     double epoch_busy, epoch_loss; /* since the epoch began */
     int64_t run, epoch_steps, epochs;
     double shown, rate_from, rate_busy; /* progress: when last shown */
@@ -31,10 +31,7 @@ typedef struct training {
 
 static volatile sig_atomic_t stop_signal;
 
-static void on_signal(int number)
-{
-    stop_signal = number;
-}
+static void on_signal(int number) { stop_signal = number; }
 
 static void catch_signals(void)
 {
@@ -44,7 +41,7 @@ static void catch_signals(void)
     sigaction(SIGTERM, &action, NULL);
 }
 
-/* ---- progress ----------------------------------------------------------------------------------------------------------- */
+/* ---- progress -------------------------------------------------------------------------------- */
 
 static void show_progress(training *t, bool last)
 {
@@ -53,14 +50,20 @@ static void show_progress(training *t, bool last)
     char line[LINE];
     double now = tool_seconds(), pause = out->terminal ? 0.1 : 10;
     if (out->quiet || (!last && now - t->shown < pause)) return;
-    int64_t batch = rt_trainer_state(t->trainer)->batch, left = rt_trainer_steps(t->trainer) - (int64_t)t->last.step;
+    int64_t batch = rt_trainer_state(t->trainer)->batch,
+            left = rt_trainer_steps(t->trainer) - (int64_t)t->last.step;
     double each = t->rate_steps ? (now - t->rate_from) / (double)t->rate_steps : 0;
-    rt_progress p = {.now = t->last, .steps = (uint64_t)rt_trainer_steps(t->trainer),
-                     .epochs = (uint64_t)t->c->tool->o.epochs, .seconds_left = each > 0 ? each * (double)left : -1};
+    rt_progress p = {.now = t->last,
+                     .steps = (uint64_t)rt_trainer_steps(t->trainer),
+                     .epochs = (uint64_t)t->c->tool->o.epochs,
+                     .seconds_left = each > 0 ? each * (double)left : -1};
     if (t->rate_busy > 0) p.now.samples_s = (double)(batch * t->rate_steps) / t->rate_busy;
     bool utf8 = out->terminal && getenv("LANG") && strstr(getenv("LANG"), "UTF-8");
-    rt_progress_style style = !out->terminal ? RT_PROGRESS_LINE : utf8 ? RT_PROGRESS_FINE : RT_PROGRESS_BAR;
-    rt_progress_format(line, sizeof line, &p, style, out->terminal ? console_columns() : sizeof line);
+    rt_progress_style style = !out->terminal ? RT_PROGRESS_LINE
+                              : utf8         ? RT_PROGRESS_FINE
+                                             : RT_PROGRESS_BAR;
+    rt_progress_format(line, sizeof line, &p, style,
+                       out->terminal ? console_columns() : sizeof line);
     console_live(out, line);
     t->shown = t->rate_from = now;
     t->rate_steps = 0;
@@ -76,8 +79,10 @@ static bool on_step(void *user, const rt_step *step)
     t->run++;
     t->rate_busy += took;
     t->rate_steps++;
-    if (t->log) t->status = rt_log_step(t->log, step);
-    else if (t->c->tool->o.plot) vec_push(t->c->tool->arena, &t->steps, *step);
+    if (t->log)
+        t->status = rt_log_step(t->log, step);
+    else if (t->c->tool->o.plot)
+        vec_push(t->c->tool->arena, &t->steps, *step);
     show_progress(t, rt_trainer_done(t->trainer));
     t->epoch_busy += took;
     t->epoch_loss += step->loss;
@@ -85,7 +90,7 @@ static bool on_step(void *user, const rt_step *step)
     return t->status != AMPC_OK;
 }
 
-/* ---- between epochs ------------------------------------------------------------------------------------------------------- */
+/* ---- between epochs -------------------------------------------------------------------------- */
 
 /* The last step of the epoch is reported after this, so the line is about the steps up to it. */
 static ampc_status on_epoch(void *user, uint64_t epoch)
@@ -109,16 +114,18 @@ static ampc_status on_epoch(void *user, uint64_t epoch)
     return AMPC_OK;
 }
 
-/* ---- before and after ------------------------------------------------------------------------------------------------------ */
+/* ---- before and after ------------------------------------------------------------------------ */
 
 static ampc_status check_options(run_context *c)
 {
     const tool_options *o = &c->tool->o;
     diag_loc loc = DIAG_FILE("ampc-run train");
     if (!o->epochs == !o->steps)
-        return diag_error(c->tool->diag, AMPC_USAGE, loc, "give the length of the run: either --epochs or --steps");
+        return diag_error(c->tool->diag, AMPC_USAGE, loc,
+                          "give the length of the run: either --epochs or --steps");
     if (!o->checkpoint_dir && (o->save_every || o->resume || o->fallback))
-        return diag_error(c->tool->diag, AMPC_USAGE, loc, "--save-every and --resume need --checkpoint-dir");
+        return diag_error(c->tool->diag, AMPC_USAGE, loc,
+                          "--save-every and --resume need --checkpoint-dir");
     return AMPC_OK;
 }
 
@@ -135,7 +142,9 @@ static ampc_status open_log(training *t)
         {"seed", NULL, (double)o->pass.seed},
         {"schedule", rt_trainer_state(t->trainer)->schedule, 0},
     };
-    return o->log ? rt_log_open(o->log, fields, sizeof fields / sizeof *fields, t->c->tool->diag, &t->log) : AMPC_OK;
+    return o->log ? rt_log_open(o->log, fields, sizeof fields / sizeof *fields, t->c->tool->diag,
+                                &t->log)
+                  : AMPC_OK;
 }
 
 static ampc_status plot(training *t)
@@ -165,22 +174,26 @@ static ampc_status print_result(training *t)
     arena *a = c->tool->arena;
     const rt_run_state *state = rt_trainer_state(t->trainer);
     rt_memory memory;
-    TRY(run_planned_memory(c, ir_graph_find(c->tool->module, "train_step"), t->data, state->batch, &memory));
+    TRY(run_planned_memory(c, ir_graph_find(c->tool->module, "train_step"), t->data, state->batch,
+                           &memory));
     double samples_s = t->busy > 0 ? (double)(t->run * state->batch) / t->busy : NAN;
     if (!c->tool->o.pass.json) {
-        printf("%" PRIu64 " steps  loss %.4f  loss scale %g  skipped %" PRIu64 "  %.0f samples/s  %.1f MB planned\n",
+        printf("%" PRIu64 " steps  loss %.4f  loss scale %g  skipped %" PRIu64
+               "  %.0f samples/s  %.1f MB planned\n",
                state->step, t->last.loss, loss_scale(c), state->skipped, samples_s,
                (double)(memory.arena + memory.storage) / 1e6);
         return AMPC_OK;
     }
-    printf("{\"steps\": %" PRIu64 ", \"loss\": %s, \"eval_loss\": %s, \"accuracy\": %s, \"skipped\": %" PRIu64
-           ", \"loss_scale\": %s, \"seconds\": %s, \"seconds_per_epoch\": %s, \"samples_s\": %s, \"peak_bytes\": %" PRId64
-           "}\n",
-           state->step, run_json_number(t->last.loss, a), run_json_number(t->eval_data ? t->eval.loss : NAN, a),
+    printf("{\"steps\": %" PRIu64
+           ", \"loss\": %s, \"eval_loss\": %s, \"accuracy\": %s, \"skipped\": %" PRIu64
+           ", \"loss_scale\": %s, \"seconds\": %s, \"seconds_per_epoch\": %s, \"samples_s\": %s, "
+           "\"peak_bytes\": %" PRId64 "}\n",
+           state->step, run_json_number(t->last.loss, a),
+           run_json_number(t->eval_data ? t->eval.loss : NAN, a),
            run_json_number(t->eval_data ? t->eval.accuracy : NAN, a), state->skipped,
            run_json_number(loss_scale(c), a), run_json_number(t->busy, a),
-           run_json_number(t->epochs ? t->busy / (double)t->epochs : NAN, a), run_json_number(samples_s, a),
-           memory.arena + memory.storage);
+           run_json_number(t->epochs ? t->busy / (double)t->epochs : NAN, a),
+           run_json_number(samples_s, a), memory.arena + memory.storage);
     return AMPC_OK;
 }
 
@@ -188,9 +201,15 @@ static ampc_status train(training *t)
 {
     tool *base = t->c->tool;
     const tool_options *o = &base->o;
-    rt_train_plan plan = {.folder = o->checkpoint_dir, .save_every = o->save_every, .keep = (int)o->keep,
-                          .resume = o->resume, .allow_fallback = o->fallback, .on_step = on_step,
-                          .on_epoch = on_epoch, .user = t, .stop = &stop_signal};
+    rt_train_plan plan = {.folder = o->checkpoint_dir,
+                          .save_every = o->save_every,
+                          .keep = (int)o->keep,
+                          .resume = o->resume,
+                          .allow_fallback = o->fallback,
+                          .on_step = on_step,
+                          .on_epoch = on_epoch,
+                          .user = t,
+                          .stop = &stop_signal};
     TRY(open_log(t));
     catch_signals();
     t->shown = t->rate_from = tool_seconds();
@@ -204,8 +223,10 @@ static ampc_status train(training *t)
     TRY(plot(t));
     TRY(print_result(t));
     if (!stop_signal) return AMPC_OK;
-    diag_note(base->diag, DIAG_FILE("ampc-run train"), "stopped by signal %d after step %" PRIu64 "%s%s",
-              (int)stop_signal, rt_trainer_state(t->trainer)->step, o->checkpoint_dir ? "; go on with --resume" : "", "");
+    diag_note(base->diag, DIAG_FILE("ampc-run train"),
+              "stopped by signal %d after step %" PRIu64 "%s%s", (int)stop_signal,
+              rt_trainer_state(t->trainer)->step, o->checkpoint_dir ? "; go on with --resume" : "",
+              "");
     return (ampc_status)(128 + stop_signal);
 }
 
@@ -217,10 +238,17 @@ static ampc_status open_all(training *t)
     TRY(check_options(c));
     TRY(run_need_entry(c, "train_step", &g));
     TRY(run_open_data(c, o->data, RT_TRAIN, g, &t->data));
-    if (o->eval_data) TRY(run_open_data(c, o->eval_data, RT_TEST, ir_graph_find(c->tool->module, "eval"), &t->eval_data));
-    const rt_trainer_options options = {.batch = o->batch, .steps = o->steps, .epochs = o->epochs, .lr = o->lr,
-                                        .schedule = o->schedule, .seed = o->pass.seed};
-    return rt_trainer_open(c->session, c->tool->module, t->data, &options, c->tool->diag, &t->trainer);
+    if (o->eval_data)
+        TRY(run_open_data(c, o->eval_data, RT_TEST, ir_graph_find(c->tool->module, "eval"),
+                          &t->eval_data));
+    const rt_trainer_options options = {.batch = o->batch,
+                                        .steps = o->steps,
+                                        .epochs = o->epochs,
+                                        .lr = o->lr,
+                                        .schedule = o->schedule,
+                                        .seed = o->pass.seed};
+    return rt_trainer_open(c->session, c->tool->module, t->data, &options, c->tool->diag,
+                           &t->trainer);
 }
 
 ampc_status run_train(run_context *c)

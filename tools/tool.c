@@ -9,7 +9,8 @@
 #include <sys/resource.h>
 #include <time.h>
 
-static ampc_status run_guarded(tool *t, int argc, char **argv, ampc_status (*run)(tool *t, int argc, char **argv))
+static ampc_status run_guarded(tool *t, int argc, char **argv,
+                               ampc_status (*run)(tool *t, int argc, char **argv))
 {
     jmp_buf guard;
     if (setjmp(guard)) return diag_error(t->diag, AMPC_NO_MEMORY, DIAG_NOWHERE, "out of memory");
@@ -46,12 +47,14 @@ ampc_status tool_parse(tool *t, const option_program *p, int argc, char **argv, 
         printf("%.*s " AMPC_VERSION "\nONNX opsets %d to %d, IR text version 1, devices: cpu\n",
                (int)strcspn(p->name, " "), p->name, ONNX_OPSET_FIRST, ONNX_OPSET_LAST);
     else if (t->o.help && strcmp(t->o.help, "short") != 0 && strcmp(t->o.help, "all") != 0)
-        return diag_error(t->diag, AMPC_USAGE, DIAG_FILE(p->name), "--help: '%s' is not 'all'", t->o.help);
-    else if (t->o.help) options_help(p, strcmp(t->o.help, "all") == 0);
+        return diag_error(t->diag, AMPC_USAGE, DIAG_FILE(p->name), "--help: '%s' is not 'all'",
+                          t->o.help);
+    else if (t->o.help)
+        options_help(p, strcmp(t->o.help, "all") == 0);
     return AMPC_OK;
 }
 
-/* ---- models --------------------------------------------------------------------------------------------------------- */
+/* ---- models ---------------------------------------------------------------------------------- */
 
 bool tool_ends_with(const char *text, const char *ending)
 {
@@ -73,10 +76,7 @@ double tool_seconds(void)
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-static void print_text(void *user, const char *text)
-{
-    fputs(text, user);
-}
+static void print_text(void *user, const char *text) { fputs(text, user); }
 
 static ampc_status read_dims(tool *t, onnx_dim_binding **dims)
 {
@@ -112,8 +112,8 @@ ampc_status tool_compile(tool *t, const char *path)
     if (t->o.pass.timing) fprintf(stderr, "%-12s %8.2f ms\n", "import", (imported - start) * 1e3);
     TRY(pass_compile(t->module, &t->o.pass, t->diag));
     if (t->o.pass.timing)
-        fprintf(stderr, "%-12s %8.2f ms  peak resident memory %.1f MiB\n", "passes", (tool_seconds() - imported) * 1e3,
-                (double)peak_kib() / 1024);
+        fprintf(stderr, "%-12s %8.2f ms  peak resident memory %.1f MiB\n", "passes",
+                (tool_seconds() - imported) * 1e3, (double)peak_kib() / 1024);
     return diag_status(t->diag);
 }
 
@@ -121,8 +121,8 @@ ampc_status tool_open_model(tool *t, const char *path)
 {
     if (tool_ends_with(path, ".onnx")) return tool_compile(t, path);
     if (t->o.compile_option)
-        return diag_error(t->diag, AMPC_USAGE, DIAG_FILE(path), "--%s is for .onnx models: this one is compiled",
-                          t->o.compile_option);
+        return diag_error(t->diag, AMPC_USAGE, DIAG_FILE(path),
+                          "--%s is for .onnx models: this one is compiled", t->o.compile_option);
     t->weights_dir = tool_folder(path, t->arena);
     TRY(ir_parse_file(path, t->diag, &t->module));
     return ir_verify(t->module, t->diag);
