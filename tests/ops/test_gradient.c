@@ -300,7 +300,7 @@ static ir_value *build_dropout(ir_builder *b, const row *r, ir_value **in, int s
     (void)r;
     ir_type pair = ir_type_make(IR_i64, 1, (int64_t[]){2});
     ir_node *n = ir_new(b, IR_OP_dropout, 2, in[0], ir_constant(b, "rng", &pair, (int64_t[]){5, set}));
-    ir_set_float(n, IR_ATTR(dropout, ratio), 0.1 * set);
+    ir_set_float(n, IR_ATTR(dropout, ratio), 0.09 * set);
     return ir_done(b, n);
 }
 
