@@ -55,6 +55,8 @@ typedef struct strmap strmap;
 strmap *strmap_new(arena *a);
 void *strmap_get(const strmap *m, const char *key);              /* NULL when absent */
 void strmap_put(strmap *m, const char *key, void *value);        /* replaces; key is copied */
+/* Enters a key that is absent and returns the map's copy of it; NULL when it is there already. */
+const char *strmap_enter(strmap *m, const char *key, void *value);
 const char *arena_intern(arena *a, const char *s);               /* equal strings, equal pointers */
 
 /* Checked arithmetic on sizes from a file: false on overflow (or negative input). */

@@ -48,6 +48,7 @@ typedef struct ir_storage {
     ir_data data;
     bool frozen;         /* IR_PARAM: not trained */
     const char *note;
+    struct ir_value *reads; /* private to module.c: the values that read it, at most one a graph */
 } ir_storage;
 
 /* ---- graph ---------------------------------------------------------------------------------------------------- */
@@ -84,6 +85,7 @@ struct ir_value {
     ir_node *def;          /* IR_VALUE_RESULT */
     int def_index;         /* IR_VALUE_RESULT: which result of def */
     ir_storage *storage;   /* IR_VALUE_STORAGE */
+    ir_value *next_read;   /* private to module.c: of the same storage */
     ir_use *first_use;
 };
 
@@ -107,6 +109,7 @@ struct ir_graph {
     VEC(ir_value *) inputs;
     ir_node *first, *last;
     uint32_t node_ids, value_ids; /* next ids: sizes of side tables */
+    strmap *names;                /* private to module.c: names of results and inputs, past ones too */
 };
 
 typedef struct ir_meta {
@@ -121,7 +124,6 @@ struct ir_module {
     const char *weights_path;  /* the sidecar as written in the IR, NULL: none */
     const char *weights_hash;  /* 32 hex digits, XXH3-128 of the file, NULL: none */
     strmap *storage_names;     /* private to module.c */
-    strmap *value_names;       /* private to module.c: names taken, "graph\x1fname" */
     VEC(ir_meta) meta;         /* `meta "key" "value"` lines: loss output, label input, ... */
 };
 

@@ -2,7 +2,6 @@
 #include "ir/ir.h"
 
 #include <assert.h>
-#include <stdio.h>
 #include <string.h>
 
 ir_module *ir_module_new(void)
@@ -19,7 +18,6 @@ ir_module *ir_module_new(void)
     m->arena = a;
     m->dims = ir_dim_table_new(a);
     m->storage_names = strmap_new(a);
-    m->value_names = strmap_new(a);
     arena_set_guard(a, NULL);
     return m;
 }
@@ -29,26 +27,21 @@ void ir_module_free(ir_module *m)
     if (m) arena_free(m->arena);
 }
 
+enum { COUNTER = 0x1e }; /* starts a key that is no name */
+
 /* ---- unique names ----------------------------------------------------------------------------------------------- */
 
-/* `name`, or `name.N` with the first free N, entered into `names`. A key is prefix + 0x1f + name. */
-static const char *name_unique(ir_module *m, strmap *names, const char *prefix, const char *name, void *owner)
+/* `name`, or `name.N` with the first free N, entered into `names`. */
+static const char *name_unique(ir_module *m, strmap *names, const char *name, void *owner)
 {
-    const char *plain = name && *name ? name : "v";
-    const char *candidate = plain, *key = arena_printf(m->arena, "%s\x1f%s", prefix, plain);
-    uintptr_t number = 0;
-    if (strmap_get(names, key)) {
-        /* The next number to try is kept under a key of its own, so that many equal names cost no search. */
-        const char *counter = arena_printf(m->arena, "%s\x1e%s", prefix, plain);
-        number = (uintptr_t)strmap_get(names, counter);
-        do {
-            candidate = arena_printf(m->arena, "%s.%zu", plain, (size_t)++number);
-            key = arena_printf(m->arena, "%s\x1f%s", prefix, candidate);
-        } while (strmap_get(names, key));
-        strmap_put(names, counter, (void *)number);
-    }
-    strmap_put(names, key, owner);
-    return arena_strdup(m->arena, candidate);
+    const char *plain = name && *name ? name : "v", *kept = strmap_enter(names, plain, owner);
+    if (kept) return kept;
+    /* The next number to try is kept under a key of its own, so that many equal names cost no search. */
+    const char *counter = arena_printf(m->arena, "%c%s", COUNTER, plain);
+    uintptr_t number = (uintptr_t)strmap_get(names, counter);
+    while (!kept) kept = strmap_enter(names, arena_printf(m->arena, "%s.%zu", plain, (size_t)++number), owner);
+    strmap_put(names, counter, (void *)number);
+    return kept;
 }
 
 /* ---- storage ---------------------------------------------------------------------------------------------------- */
@@ -59,21 +52,14 @@ ir_storage *ir_storage_new(ir_module *m, ir_storage_kind kind, const char *name,
     s->id = (uint32_t)m->storage.count;
     s->kind = kind;
     s->type = *type;
-    s->name = name_unique(m, m->storage_names, "", name, s);
+    s->name = name_unique(m, m->storage_names, name, s);
     vec_push(m->arena, &m->storage, s);
     return s;
 }
 
 ir_storage *ir_storage_find(const ir_module *m, const char *name)
 {
-    char key[256];
-    size_t n = strlen(name);
-    if (n + 2 <= sizeof key) {
-        key[0] = '\x1f';
-        memcpy(key + 1, name, n + 1);
-        return strmap_get(m->storage_names, key);
-    }
-    return strmap_get(m->storage_names, arena_printf(m->arena, "\x1f%s", name));
+    return *name == COUNTER ? NULL : strmap_get(m->storage_names, name);
 }
 
 int64_t ir_storage_bytes(const ir_storage *s)
@@ -102,7 +88,7 @@ void ir_module_sweep(ir_module *m)
     for (size_t i = 0; i < m->storage.count; i++) {
         ir_storage *s = m->storage.items[i];
         if (!read[s->id]) {
-            strmap_put(m->storage_names, arena_printf(m->arena, "\x1f%s", s->name), NULL);
+            strmap_put(m->storage_names, s->name, NULL);
             continue;
         }
         s->id = (uint32_t)kept;
@@ -137,6 +123,7 @@ ir_graph *ir_graph_new(ir_module *m, const char *name)
     ir_graph *g = arena_alloc(m->arena, sizeof *g);
     g->module = m;
     g->name = arena_strdup(m->arena, name);
+    g->names = strmap_new(m->arena);
     vec_push(m->arena, &m->graphs, g);
     return g;
 }
@@ -166,12 +153,10 @@ static ir_value *value_new(ir_graph *g, ir_value_kind kind, const ir_type *type)
     return v;
 }
 
-/* Results and inputs of a graph share one name space; the graph's address keeps graphs apart. */
+/* Results and inputs of a graph share one name space. */
 static void value_name(ir_value *v, const char *name)
 {
-    char prefix[32];
-    snprintf(prefix, sizeof prefix, "%p", (void *)v->graph);
-    v->name = name_unique(v->graph->module, v->graph->module->value_names, prefix, name, v);
+    v->name = name_unique(v->graph->module, v->graph->names, name, v);
 }
 
 void ir_value_rename(ir_value *v, const char *name)
@@ -196,16 +181,22 @@ ir_value *ir_graph_find_input(const ir_graph *g, const char *name)
     return NULL;
 }
 
+static ir_value *find_read(const ir_graph *g, const ir_storage *s)
+{
+    ir_value *v = s->reads;
+    while (v && v->graph != g) v = v->next_read;
+    return v;
+}
+
 ir_value *ir_graph_storage(ir_graph *g, ir_storage *s)
 {
-    char key[64];
-    snprintf(key, sizeof key, "%p\x1d%p", (void *)g, (void *)s);
-    ir_value *v = strmap_get(g->module->value_names, key);
+    ir_value *v = find_read(g, s);
     if (v) return v;
     v = value_new(g, IR_VALUE_STORAGE, &s->type);
     v->storage = s;
     v->name = s->name;
-    strmap_put(g->module->value_names, key, v);
+    v->next_read = s->reads;
+    s->reads = v;
     return v;
 }
 
@@ -327,9 +318,7 @@ void ir_graph_renumber(ir_graph *g)
     }
     /* Storage values that nothing reads now still exist and need an id of their own. */
     for (size_t i = 0; i < g->module->storage.count; i++) {
-        char key[64];
-        snprintf(key, sizeof key, "%p\x1d%p", (void *)g, (void *)g->module->storage.items[i]);
-        ir_value *v = strmap_get(g->module->value_names, key);
+        ir_value *v = find_read(g, g->module->storage.items[i]);
         if (v && !v->first_use) v->id = g->value_ids++;
     }
 }
