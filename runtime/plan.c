@@ -7,7 +7,10 @@
 #include <stdio.h>
 #include <string.h>
 
-static bool has_trait(const ir_node *n, unsigned trait) { return (ir_op_get(n->op)->traits & trait) != 0; }
+static bool has_trait(const ir_node *n, unsigned trait)
+{
+    return (ir_op_get(n->op)->traits & trait) != 0;
+}
 
 /* Operands and results that a kernel may look at: slots that the node leaves out are absent views. */
 static int step_inputs(const ir_node *n)
@@ -46,7 +49,8 @@ static void find_needed(const ir_graph *g, bool *needed)
 
 static ampc_status unbound(const rt_plan *p, size_t symbol, diag_loc loc, diag *d)
 {
-    return diag_error(d, AMPC_REJECTED, loc, "graph @%s: the size of symbol '%s' is not known from the inputs; bind it",
+    return diag_error(d, AMPC_REJECTED, loc,
+                      "graph @%s: the size of symbol '%s' is not known from the inputs; bind it",
                       p->graph->name, ir_dim_symbol_name(p->graph->module->dims, symbol));
 }
 
@@ -67,10 +71,12 @@ static ampc_status shape_value(rt_plan *p, const ir_value *v, diag *d)
     for (int i = 0; i < view.rank; i++) {
         TRY(evaluate(p, v->type.dims[i], loc, d, &view.dims[i]));
         if (view.dims[i] < 0)
-            return diag_error(d, AMPC_REJECTED, loc, "dimension %d of '%s' would be %" PRId64 " under these sizes", i,
+            return diag_error(d, AMPC_REJECTED, loc,
+                              "dimension %d of '%s' would be %" PRId64 " under these sizes", i,
                               v->name, view.dims[i]);
         if (!checked_mul(bytes, view.dims[i], &bytes))
-            return diag_error(d, AMPC_REJECTED, loc, "'%s' is too large under these sizes", v->name);
+            return diag_error(d, AMPC_REJECTED, loc, "'%s' is too large under these sizes",
+                              v->name);
     }
     value->view = view;
     return AMPC_OK;
@@ -89,7 +95,8 @@ static ampc_status shape_node(rt_plan *p, const ir_node *n, diag *d)
 
 static ampc_status shape_values(rt_plan *p, const bool *needed, diag *d)
 {
-    for (size_t i = 0; i < p->graph->inputs.count; i++) TRY(shape_value(p, p->graph->inputs.items[i], d));
+    for (size_t i = 0; i < p->graph->inputs.count; i++)
+        TRY(shape_value(p, p->graph->inputs.items[i], d));
     for (const ir_node *n = p->graph->first; n; n = n->next)
         if (is_needed(n, needed)) TRY(shape_node(p, n, d));
     return AMPC_OK;
@@ -132,8 +139,8 @@ static bool allocate(rt_plan *p, pool_sizes s)
     p->indices = rt_alloc(s.views + 1, sizeof *p->indices);
     p->attrs = rt_alloc(s.attrs + 1, sizeof *p->attrs);
     p->dims = rt_alloc(s.dims + 1, sizeof *p->dims);
-    return p->values && p->steps && p->buffers && p->before && p->after && p->outputs && p->views && p->indices &&
-           p->attrs && p->dims;
+    return p->values && p->steps && p->buffers && p->before && p->after && p->outputs && p->views &&
+           p->indices && p->attrs && p->dims;
 }
 
 typedef struct pool_cursor {
@@ -143,7 +150,8 @@ typedef struct pool_cursor {
     int64_t *dims;
 } pool_cursor;
 
-static ampc_status take_attrs(const rt_plan *p, const ir_node *n, rt_step *step, pool_cursor *at, diag *d)
+static ampc_status take_attrs(const rt_plan *p, const ir_node *n, rt_step *step, pool_cursor *at,
+                              diag *d)
 {
     const ir_op_info *info = ir_op_get(n->op);
     step->attr = at->attrs;
@@ -181,10 +189,12 @@ static ampc_status make_steps(rt_plan *p, const bool *needed, diag *d)
     for (const ir_node *n = p->graph->first; n; n = n->next) {
         if (!runs(n) || !is_needed(n, needed)) continue;
         rt_step *step = &p->steps[p->n_steps++];
-        *step = (rt_step){.node = n, .kernel = p->backend->kernel(n->op), .workspace = RT_NO_BUFFER};
+        *step = (rt_step){
+            .node = n, .kernel = p->backend->kernel(n->op), .workspace = RT_NO_BUFFER};
         if (!step->kernel)
-            return diag_error(d, AMPC_UNSUPPORTED, ir_diag_loc(n), "op %s has no kernel on device %s",
-                              ir_op_get(n->op)->name, p->backend->name);
+            return diag_error(d, AMPC_UNSUPPORTED, ir_diag_loc(n),
+                              "op %s has no kernel on device %s", ir_op_get(n->op)->name,
+                              p->backend->name);
         take_views(p, n, step, &at);
         TRY(take_attrs(p, n, step, &at, d));
     }
@@ -195,22 +205,30 @@ static ampc_status make_steps(rt_plan *p, const bool *needed, diag *d)
 
 static k_args step_args(const rt_plan *p, const rt_step *s)
 {
-    return (k_args){.op = s->node->op, .in = s->in, .out = s->out, .n_in = s->node->n_in, .n_out = s->node->n_out,
-                    .attr = s->attr, .state = s->state, .ctx = p->ctx};
+    return (k_args){.op = s->node->op,
+                    .in = s->in,
+                    .out = s->out,
+                    .n_in = s->node->n_in,
+                    .n_out = s->node->n_out,
+                    .attr = s->attr,
+                    .state = s->state,
+                    .ctx = p->ctx};
 }
 
 static ampc_status prepare_step(rt_plan *p, rt_step *s, diag *d)
 {
     static _Alignas(64) char somewhere[64]; /* stands for addresses that are not known yet */
     for (int i = 0; i < s->node->n_in; i++) s->in[i].data = k_present(&s->in[i]) ? somewhere : NULL;
-    for (int i = 0; i < s->node->n_out; i++) s->out[i].data = s->out_buffer[i] != RT_NO_BUFFER ? somewhere : NULL;
+    for (int i = 0; i < s->node->n_out; i++)
+        s->out[i].data = s->out_buffer[i] != RT_NO_BUFFER ? somewhere : NULL;
     if (!s->kernel->prepare) return AMPC_OK;
     k_args args = step_args(p, s);
     if (p->ctx->error_size) p->ctx->error[0] = '\0';
     ampc_status status = s->kernel->prepare(&args, &s->state, &s->workspace_bytes);
     if (status == AMPC_OK) return AMPC_OK;
     const char *reason = p->ctx->error[0] ? p->ctx->error : ampc_status_sentence(status);
-    return diag_error(d, status, ir_diag_loc(s->node), "%s: %s", ir_op_get(s->node->op)->name, reason);
+    return diag_error(d, status, ir_diag_loc(s->node), "%s: %s", ir_op_get(s->node->op)->name,
+                      reason);
 }
 
 /* All refusals are reported, not only the first. */
@@ -223,8 +241,10 @@ static ampc_status prepare_steps(rt_plan *p, diag *d)
         if (first == AMPC_OK) first = status;
         if (status == AMPC_NO_MEMORY) break;
         if (s->workspace_bytes)
-            s->workspace = rt_plan_add_buffer(p, (rt_buffer){.home = RT_ARENA, .bytes = (int64_t)s->workspace_bytes,
-                                                             .first = i, .last = i});
+            s->workspace = rt_plan_add_buffer(p, (rt_buffer){.home = RT_ARENA,
+                                                             .bytes = (int64_t)s->workspace_bytes,
+                                                             .first = i,
+                                                             .last = i});
     }
     return first;
 }
@@ -239,7 +259,8 @@ int rt_plan_add_buffer(rt_plan *p, rt_buffer b)
 
 static ampc_status no_memory(const rt_plan *p, diag *d)
 {
-    return diag_error(d, AMPC_NO_MEMORY, DIAG_NOWHERE, "graph @%s: out of memory while planning", p->graph->name);
+    return diag_error(d, AMPC_NO_MEMORY, DIAG_NOWHERE, "graph @%s: out of memory while planning",
+                      p->graph->name);
 }
 
 static ampc_status build(rt_plan *p, bool *needed, diag *d)
@@ -253,13 +274,16 @@ static ampc_status build(rt_plan *p, bool *needed, diag *d)
     return rt_plan_pack(p) ? AMPC_OK : no_memory(p, d);
 }
 
-ampc_status rt_plan_make(const ir_graph *g, const int64_t *sizes, const rt_backend *backend, const k_context *ctx,
-                         diag *d, rt_plan **out)
+ampc_status rt_plan_make(const ir_graph *g, const int64_t *sizes, const rt_backend *backend,
+                         const k_context *ctx, diag *d, rt_plan **out)
 {
     rt_plan *p = rt_alloc(1, sizeof *p);
     rt_plan none = {.graph = g};
     if (!p) return no_memory(&none, d);
-    *p = (rt_plan){.graph = g, .backend = backend, .ctx = ctx, .n_symbols = ir_dim_symbol_count(g->module->dims)};
+    *p = (rt_plan){.graph = g,
+                   .backend = backend,
+                   .ctx = ctx,
+                   .n_symbols = ir_dim_symbol_count(g->module->dims)};
     p->sizes = rt_alloc(p->n_symbols + 1, sizeof *p->sizes);
     bool *needed = rt_alloc((size_t)g->value_ids + 1, sizeof *needed);
     ampc_status status = AMPC_NO_MEMORY;
@@ -270,8 +294,10 @@ ampc_status rt_plan_make(const ir_graph *g, const int64_t *sizes, const rt_backe
         no_memory(p, d);
     }
     rt_free(needed);
-    if (status == AMPC_OK) *out = p;
-    else rt_plan_free(p);
+    if (status == AMPC_OK)
+        *out = p;
+    else
+        rt_plan_free(p);
     return status;
 }
 
@@ -279,13 +305,15 @@ void rt_plan_free(rt_plan *p)
 {
     if (!p) return;
     for (int i = 0; i < p->n_steps; i++)
-        if (p->steps[i].kernel && p->steps[i].kernel->release) p->steps[i].kernel->release(p->steps[i].state);
+        if (p->steps[i].kernel && p->steps[i].kernel->release)
+            p->steps[i].kernel->release(p->steps[i].state);
     void *owned[] = {p->sizes,   p->values, p->steps,   p->buffers, p->before, p->after,
                      p->outputs, p->views,  p->indices, p->attrs,   p->dims,   p};
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++) rt_free(owned[i]);
 }
 
-void *rt_plan_address(const rt_plan *p, int buffer, char *base, void *const *storage, void *const *inputs)
+void *rt_plan_address(const rt_plan *p, int buffer, char *base, void *const *storage,
+                      void *const *inputs)
 {
     if (buffer == RT_NO_BUFFER) return NULL;
     const rt_buffer *b = &p->buffers[buffer];

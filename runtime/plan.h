@@ -22,10 +22,11 @@ enum { RT_NO_BUFFER = -1 };
 
 typedef struct rt_buffer {
     rt_home home;
-    uint32_t index;  /* RT_STORAGE: storage id; RT_INPUT: position among the graph's inputs */
+    uint32_t index; /* RT_STORAGE: storage id; RT_INPUT: position among the graph's inputs */
     int64_t bytes;
-    int64_t offset;  /* RT_ARENA: in the arena, a multiple of 64 */
-    int first, last; /* RT_ARENA: the steps during which it is taken; -1: before the first, n_steps: after the last */
+    int64_t offset; /* RT_ARENA: in the arena, a multiple of 64 */
+    int first,
+        last; /* RT_ARENA: the steps during which it is taken; -1: before the first, n_steps: after the last */
 } rt_buffer;
 
 /* A value of the graph under the binding. */
@@ -34,21 +35,21 @@ typedef struct rt_value {
     k_view view;           /* shape and dtype; data NULL */
     uint32_t root;         /* id of the value whose memory it is a view of, or its own */
     /* of a root: */
-    int buffer;            /* RT_NO_BUFFER: not wanted by anyone */
-    int last_use;          /* last step that reads it; n_steps: an output or a commit does; -1: none */
+    int buffer;   /* RT_NO_BUFFER: not wanted by anyone */
+    int last_use; /* last step that reads it; n_steps: an output or a commit does; -1: none */
     bool is_output;
-    const ir_node *store;  /* that commits the value, or (storage) that commits to it */
+    const ir_node *store; /* that commits the value, or (storage) that commits to it */
 } rt_value;
 
 typedef struct rt_step {
     const ir_node *node;
     const k_kernel *kernel;
     void *state;
-    k_view *in, *out;           /* padded with absent views up to the slots of the op */
+    k_view *in, *out; /* padded with absent views up to the slots of the op */
     int *in_buffer, *out_buffer;
-    ir_attr *attr;              /* DIMS as numbers */
+    ir_attr *attr; /* DIMS as numbers */
     size_t workspace_bytes;
-    int workspace;              /* buffer or RT_NO_BUFFER */
+    int workspace; /* buffer or RT_NO_BUFFER */
 } rt_step;
 
 typedef struct rt_copy {
@@ -67,28 +68,29 @@ typedef struct rt_plan {
     const k_context *ctx;
     int64_t *sizes; /* by symbol */
     size_t n_symbols;
-    rt_value *values;       /* by value id */
+    rt_value *values; /* by value id */
     rt_step *steps;
     rt_buffer *buffers;
     rt_copy *before, *after; /* snapshots of what outputs and commits need unchanged; commits */
     rt_output *outputs;
     int n_steps, n_buffers, n_before, n_after, n_outputs;
-    int safe_from;          /* steps from here on cannot fail and may write storage */
+    int safe_from; /* steps from here on cannot fail and may write storage */
     int64_t arena_bytes;
-    k_view *views;          /* pools of the steps */
+    k_view *views; /* pools of the steps */
     int *indices;
     ir_attr *attrs;
     int64_t *dims;
-    struct rt_plan *next;   /* in the session's cache */
+    struct rt_plan *next; /* in the session's cache */
 } rt_plan;
 
 /* sizes: by symbol of the module, -1 where unbound. Kernels are prepared under ctx, which the plan keeps. */
-ampc_status rt_plan_make(const ir_graph *g, const int64_t *sizes, const rt_backend *backend, const k_context *ctx,
-                         diag *d, rt_plan **out);
+ampc_status rt_plan_make(const ir_graph *g, const int64_t *sizes, const rt_backend *backend,
+                         const k_context *ctx, diag *d, rt_plan **out);
 void rt_plan_free(rt_plan *p); /* NULL allowed */
 
 /* Where a buffer is, given the arena's base, storage by id and inputs by position. */
-void *rt_plan_address(const rt_plan *p, int buffer, char *base, void *const *storage, void *const *inputs);
+void *rt_plan_address(const rt_plan *p, int buffer, char *base, void *const *storage,
+                      void *const *inputs);
 /* The plan as a table (malloc'ed); NULL when memory is exhausted. */
 char *rt_plan_print(const rt_plan *p);
 

@@ -12,9 +12,15 @@
 
 enum { ALIGNMENT = 64 };
 
-static bool has_trait(const ir_node *n, unsigned trait) { return (ir_op_get(n->op)->traits & trait) != 0; }
+static bool has_trait(const ir_node *n, unsigned trait)
+{
+    return (ir_op_get(n->op)->traits & trait) != 0;
+}
 
-static rt_value *root_of(const rt_plan *p, const ir_value *v) { return &p->values[p->values[v->id].root]; }
+static rt_value *root_of(const rt_plan *p, const ir_value *v)
+{
+    return &p->values[p->values[v->id].root];
+}
 
 static bool is_result(const rt_value *v) { return v->value->kind == IR_VALUE_RESULT; }
 
@@ -28,7 +34,8 @@ static void find_roots(rt_plan *p)
         p->values[i].last_use = -1;
     }
     for (const ir_node *n = p->graph->first; n; n = n->next)
-        if (has_trait(n, IR_VIEW)) p->values[n->out[0]->id].root = p->values[n->in[0].value->id].root;
+        if (has_trait(n, IR_VIEW))
+            p->values[n->out[0]->id].root = p->values[n->in[0].value->id].root;
 }
 
 /* Outputs and commits keep results until the end. Of storage and inputs they see the value before the first step. */
@@ -50,7 +57,8 @@ static void find_uses(rt_plan *p)
 {
     for (int i = 0; i < p->n_steps; i++)
         for (int j = 0; j < p->steps[i].node->n_in; j++)
-            if (p->steps[i].node->in[j].value) root_of(p, p->steps[i].node->in[j].value)->last_use = i;
+            if (p->steps[i].node->in[j].value)
+                root_of(p, p->steps[i].node->in[j].value)->last_use = i;
     for (const ir_node *n = p->graph->first; n; n = n->next)
         if (has_trait(n, IR_EFFECT)) use_by_effect(p, n);
 }
@@ -59,7 +67,8 @@ static void find_uses(rt_plan *p)
 
 static bool cannot_fail(const ir_node *n)
 {
-    return n->phase == IR_UPDATE && (has_trait(n, IR_INPLACE) || ir_op_get(n->op)->colour == IR_KEEP);
+    return n->phase == IR_UPDATE &&
+           (has_trait(n, IR_INPLACE) || ir_op_get(n->op)->colour == IR_KEEP);
 }
 
 static void place_outside(rt_plan *p)
@@ -67,12 +76,14 @@ static void place_outside(rt_plan *p)
     for (uint32_t i = 0; i < p->graph->value_ids; i++) {
         rt_value *v = &p->values[i];
         if (!v->value || v->value->kind != IR_VALUE_STORAGE) continue;
-        v->buffer = rt_plan_add_buffer(p, (rt_buffer){.home = RT_STORAGE, .index = v->value->storage->id,
+        v->buffer = rt_plan_add_buffer(p, (rt_buffer){.home = RT_STORAGE,
+                                                      .index = v->value->storage->id,
                                                       .bytes = (int64_t)k_bytes(&v->view)});
     }
     for (size_t i = 0; i < p->graph->inputs.count; i++) {
         rt_value *v = &p->values[p->graph->inputs.items[i]->id];
-        v->buffer = rt_plan_add_buffer(p, (rt_buffer){.home = RT_INPUT, .index = (uint32_t)i,
+        v->buffer = rt_plan_add_buffer(p, (rt_buffer){.home = RT_INPUT,
+                                                      .index = (uint32_t)i,
                                                       .bytes = (int64_t)k_bytes(&v->view)});
     }
 }
@@ -111,7 +122,9 @@ static int operand_for(const rt_plan *p, int step, int k)
     const rt_step *s = &p->steps[step];
     for (int j = 0; j < s->node->n_in; j++) {
         int buffer = s->in_buffer[j];
-        if (buffer == RT_NO_BUFFER || p->buffers[buffer].home != RT_ARENA || p->buffers[buffer].last != step) continue;
+        if (buffer == RT_NO_BUFFER || p->buffers[buffer].home != RT_ARENA ||
+            p->buffers[buffer].last != step)
+            continue;
         if (same_type(&s->in[j], &s->out[k]) && may_overwrite(s, k, buffer)) return buffer;
     }
     return RT_NO_BUFFER;
@@ -125,8 +138,8 @@ static void place_result(rt_plan *p, int step, int k)
     v->buffer = storage_for(p, step, k);
     if (v->buffer == RT_NO_BUFFER) v->buffer = operand_for(p, step, k);
     if (v->buffer == RT_NO_BUFFER)
-        v->buffer = rt_plan_add_buffer(p, (rt_buffer){.home = RT_ARENA, .bytes = (int64_t)k_bytes(&v->view),
-                                                      .first = step});
+        v->buffer = rt_plan_add_buffer(
+            p, (rt_buffer){.home = RT_ARENA, .bytes = (int64_t)k_bytes(&v->view), .first = step});
     p->buffers[v->buffer].last = v->last_use;
     s->out_buffer[k] = v->buffer;
 }
@@ -142,7 +155,9 @@ static void place_step(rt_plan *p, int step)
 /* A copy of the value as it is before the first step, kept to the end. */
 static int snapshot(rt_plan *p, const rt_value *v)
 {
-    int to = rt_plan_add_buffer(p, (rt_buffer){.home = RT_ARENA, .bytes = (int64_t)k_bytes(&v->view), .first = -1,
+    int to = rt_plan_add_buffer(p, (rt_buffer){.home = RT_ARENA,
+                                               .bytes = (int64_t)k_bytes(&v->view),
+                                               .first = -1,
                                                .last = p->n_steps});
     p->before[p->n_before++] = (rt_copy){v->buffer, to};
     return to;
@@ -152,8 +167,10 @@ static void place_output(rt_plan *p, const ir_node *n)
 {
     const ir_value *read = n->in[IR_IN(output, x)].value;
     const rt_value *root = root_of(p, read);
-    p->outputs[p->n_outputs++] = (rt_output){.name = n->attr[IR_ATTR(output, name)].s, .value = read->id,
-                                             .buffer = is_result(root) ? root->buffer : snapshot(p, root)};
+    p->outputs[p->n_outputs++] = (rt_output){.name = n->attr[IR_ATTR(output, name)].s,
+                                             .value = read->id,
+                                             .buffer = is_result(root) ? root->buffer
+                                                                       : snapshot(p, root)};
 }
 
 static void place_store(rt_plan *p, const ir_node *n)
@@ -202,7 +219,8 @@ static int64_t find_gap(const rt_buffer *b, rt_buffer *const *placed, int n)
             best = end;
             best_size = gap;
         }
-        if (other->offset + rounded(other->bytes) > end) end = other->offset + rounded(other->bytes);
+        if (other->offset + rounded(other->bytes) > end)
+            end = other->offset + rounded(other->bytes);
     }
     return best >= 0 ? best : end;
 }

@@ -21,16 +21,20 @@ static void print_buffer(FILE *f, const rt_plan *p, int buffer)
         return;
     }
     const rt_buffer *b = &p->buffers[buffer];
-    if (b->home == RT_ARENA) fprintf(f, "%" PRId64 "+%" PRId64, b->offset, b->bytes);
-    else if (b->home == RT_STORAGE) fprintf(f, "@%s", p->graph->module->storage.items[b->index]->name);
-    else fprintf(f, "@%s", p->graph->inputs.items[b->index]->name);
+    if (b->home == RT_ARENA)
+        fprintf(f, "%" PRId64 "+%" PRId64, b->offset, b->bytes);
+    else if (b->home == RT_STORAGE)
+        fprintf(f, "@%s", p->graph->module->storage.items[b->index]->name);
+    else
+        fprintf(f, "@%s", p->graph->inputs.items[b->index]->name);
 }
 
 /* The operand whose buffer the result took over, if there is one. */
 static const ir_value *taken_over(const rt_step *s, int k)
 {
     for (int j = 0; j < s->node->n_in; j++)
-        if (s->in_buffer[j] != RT_NO_BUFFER && s->in_buffer[j] == s->out_buffer[k]) return s->node->in[j].value;
+        if (s->in_buffer[j] != RT_NO_BUFFER && s->in_buffer[j] == s->out_buffer[k])
+            return s->node->in[j].value;
     return NULL;
 }
 
@@ -76,7 +80,8 @@ static void print_plan(FILE *f, const rt_plan *p)
 {
     fprintf(f, "plan @%s", p->graph->name);
     for (size_t i = 0; i < p->n_symbols; i++)
-        if (p->sizes[i] >= 0) fprintf(f, " %s=%" PRId64, ir_dim_symbol_name(p->graph->module->dims, i), p->sizes[i]);
+        if (p->sizes[i] >= 0)
+            fprintf(f, " %s=%" PRId64, ir_dim_symbol_name(p->graph->module->dims, i), p->sizes[i]);
     fprintf(f, ": %d steps, arena %" PRId64 " bytes\n", p->n_steps, p->arena_bytes);
     print_copies(f, p, "keep", p->before, p->n_before);
     for (int i = 0; i < p->n_steps; i++) print_step(f, p, i);

@@ -23,9 +23,12 @@ static ampc_status open_backend(rt_session *s, const rt_session_options *o, diag
     const char *device = o->device ? o->device : "cpu";
     s->backend = rt_backend_find(device);
     if (!s->backend)
-        return diag_error(d, AMPC_DEVICE, DIAG_NOWHERE, "device '%s' is not available in this build", device);
+        return diag_error(d, AMPC_DEVICE, DIAG_NOWHERE,
+                          "device '%s' is not available in this build", device);
     s->ctx = (k_context){.error = s->error, .error_size = sizeof s->error};
-    s->ctx.threads = o->deterministic > 0 ? o->deterministic : o->threads > 0 ? o->threads : omp_get_num_procs();
+    s->ctx.threads = o->deterministic > 0 ? o->deterministic
+                     : o->threads > 0     ? o->threads
+                                          : omp_get_num_procs();
     ampc_status status = s->backend->open(s->error, sizeof s->error);
     return status == AMPC_OK ? AMPC_OK : diag_error(d, status, DIAG_NOWHERE, "%s", s->error);
 }
@@ -45,7 +48,8 @@ static ampc_status load_one(rt_session *s, rt_weights *w, const ir_storage *stor
     int64_t bytes = ir_storage_bytes(storage);
     void *memory = s->backend->alloc((size_t)bytes);
     s->storage[storage->id] = memory;
-    if (!memory) return diag_error(d, AMPC_NO_MEMORY, DIAG_NOWHERE, "out of memory for '%s'", storage->name);
+    if (!memory)
+        return diag_error(d, AMPC_NO_MEMORY, DIAG_NOWHERE, "out of memory for '%s'", storage->name);
     s->storage_bytes += (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
     return rt_weights_read(w, storage, memory);
 }
@@ -86,15 +90,18 @@ static ampc_status open_session(rt_session *s, const rt_session_options *o, diag
     return load_storage(s, o->weights_dir, d);
 }
 
-ampc_status rt_session_open(const ir_module *m, const rt_session_options *o, diag *d, rt_session **out)
+ampc_status rt_session_open(const ir_module *m, const rt_session_options *o, diag *d,
+                            rt_session **out)
 {
     rt_session *s = rt_alloc(1, sizeof *s);
     *out = NULL;
     if (!s) return no_memory(d, "the session");
     s->module = m;
     ampc_status status = open_session(s, o, d);
-    if (status == AMPC_OK) *out = s;
-    else rt_session_close(s);
+    if (status == AMPC_OK)
+        *out = s;
+    else
+        rt_session_close(s);
     return status;
 }
 
@@ -105,7 +112,8 @@ void rt_session_close(rt_session *s)
         next = p->next;
         rt_plan_free(p);
     }
-    for (size_t i = 0; s->storage && i < s->module->storage.count; i++) s->backend->free(s->storage[i]);
+    for (size_t i = 0; s->storage && i < s->module->storage.count; i++)
+        s->backend->free(s->storage[i]);
     for (size_t i = 0; s->staging && i < s->n_inputs; i++) rt_free(s->staging[i].data);
     if (s->arena) s->backend->free(s->arena);
     void *owned[] = {s->fixed, s->sizes, s->storage, s->inputs, s->staging, s->outputs, s};
@@ -119,7 +127,8 @@ static rt_plan *cached_plan(rt_session *s, const ir_graph *g)
 {
     for (rt_plan **at = &s->plans; *at; at = &(*at)->next) {
         rt_plan *p = *at;
-        if (p->graph != g || memcmp(p->sizes, s->sizes, s->n_symbols * sizeof *s->sizes) != 0) continue;
+        if (p->graph != g || memcmp(p->sizes, s->sizes, s->n_symbols * sizeof *s->sizes) != 0)
+            continue;
         *at = p->next;
         p->next = s->plans;
         s->plans = p;
@@ -128,7 +137,8 @@ static rt_plan *cached_plan(rt_session *s, const ir_graph *g)
     return NULL;
 }
 
-static ampc_status find_plan(rt_session *s, const char *graph, const rt_tensor *inputs, int n, diag *d, rt_plan **out)
+static ampc_status find_plan(rt_session *s, const char *graph, const rt_tensor *inputs, int n,
+                             diag *d, rt_plan **out)
 {
     const ir_graph *g = ir_graph_find(s->module, graph);
     if (!g) return diag_error(d, AMPC_REJECTED, DIAG_NOWHERE, "the module has no graph @%s", graph);
@@ -150,8 +160,9 @@ static ampc_status grow_arena(rt_session *s, const rt_plan *p, diag *d)
     s->arena_bytes = 0;
     s->arena = s->backend->alloc((size_t)p->arena_bytes);
     if (!s->arena)
-        return diag_error(d, AMPC_NO_MEMORY, DIAG_NOWHERE, "out of memory: graph @%s needs an arena of %lld bytes",
-                          p->graph->name, (long long)p->arena_bytes);
+        return diag_error(d, AMPC_NO_MEMORY, DIAG_NOWHERE,
+                          "out of memory: graph @%s needs an arena of %lld bytes", p->graph->name,
+                          (long long)p->arena_bytes);
     s->arena_bytes = p->arena_bytes;
     return AMPC_OK;
 }
@@ -180,7 +191,8 @@ static int64_t now_ns(void)
 static ampc_status run_step(rt_session *s, const rt_plan *p, const rt_step *step)
 {
     for (int i = 0; i < step->node->n_in; i++) step->in[i].data = address(s, p, step->in_buffer[i]);
-    for (int i = 0; i < step->node->n_out; i++) step->out[i].data = address(s, p, step->out_buffer[i]);
+    for (int i = 0; i < step->node->n_out; i++)
+        step->out[i].data = address(s, p, step->out_buffer[i]);
     k_args args = {.op = step->node->op,
                    .in = step->in,
                    .out = step->out,
@@ -205,7 +217,8 @@ static ampc_status run_steps(rt_session *s, const rt_plan *p, diag *d)
         ampc_status status = run_step(s, p, step);
         if (status == AMPC_OK) continue;
         assert(i < p->safe_from); /* from there on storage may have been written */
-        return diag_error(d, status, ir_diag_loc(step->node), "%s: %s", ir_op_get(step->node->op)->name,
+        return diag_error(d, status, ir_diag_loc(step->node), "%s: %s",
+                          ir_op_get(step->node->op)->name,
                           s->error[0] ? s->error : ampc_status_sentence(status));
     }
     return AMPC_OK;
@@ -216,14 +229,17 @@ static void collect_outputs(rt_session *s, const rt_plan *p)
     for (int i = 0; i < p->n_outputs; i++) {
         const k_view *v = &p->values[p->outputs[i].value].view;
         rt_tensor *t = &s->outputs[i];
-        *t = (rt_tensor){.name = p->outputs[i].name, .dtype = v->dtype, .rank = v->rank,
+        *t = (rt_tensor){.name = p->outputs[i].name,
+                         .dtype = v->dtype,
+                         .rank = v->rank,
                          .data = address(s, p, p->outputs[i].buffer)};
         memcpy(t->dims, v->dims, sizeof t->dims);
     }
     s->n_outputs = p->n_outputs;
 }
 
-ampc_status rt_session_run(rt_session *s, const char *graph, const rt_tensor *inputs, int n, diag *d)
+ampc_status rt_session_run(rt_session *s, const char *graph, const rt_tensor *inputs, int n,
+                           diag *d)
 {
     rt_plan *p;
     s->n_outputs = 0;
@@ -256,7 +272,9 @@ const rt_tensor *rt_session_output_at(const rt_session *s, int i)
 
 static void storage_view(const rt_session *s, const ir_storage *storage, rt_tensor *out)
 {
-    *out = (rt_tensor){.name = storage->name, .dtype = storage->type.dtype, .rank = storage->type.rank,
+    *out = (rt_tensor){.name = storage->name,
+                       .dtype = storage->type.dtype,
+                       .rank = storage->type.rank,
                        .data = s->storage[storage->id]};
     memcpy(out->dims, storage->type.dims, (size_t)storage->type.rank * sizeof out->dims[0]);
 }
@@ -264,7 +282,8 @@ static void storage_view(const rt_session *s, const ir_storage *storage, rt_tens
 ampc_status rt_session_storage(rt_session *s, const char *name, diag *d, rt_tensor *out)
 {
     const ir_storage *storage = ir_storage_find(s->module, name);
-    if (!storage) return diag_error(d, AMPC_REJECTED, DIAG_NOWHERE, "there is no storage @%s", name);
+    if (!storage)
+        return diag_error(d, AMPC_REJECTED, DIAG_NOWHERE, "there is no storage @%s", name);
     storage_view(s, storage, out);
     return AMPC_OK;
 }
@@ -279,8 +298,8 @@ void rt_session_storage_at(rt_session *s, int i, rt_tensor *out, ir_storage_kind
     if (kind) *kind = storage->kind;
 }
 
-ampc_status rt_session_memory(rt_session *s, const char *graph, const rt_tensor *inputs, int n, diag *d,
-                              rt_memory *out)
+ampc_status rt_session_memory(rt_session *s, const char *graph, const rt_tensor *inputs, int n,
+                              diag *d, rt_memory *out)
 {
     rt_plan *p;
     TRY(find_plan(s, graph, inputs, n, d, &p));
@@ -288,8 +307,8 @@ ampc_status rt_session_memory(rt_session *s, const char *graph, const rt_tensor 
     return AMPC_OK;
 }
 
-ampc_status rt_session_print_plan(rt_session *s, const char *graph, const rt_tensor *inputs, int n, diag *d,
-                                  char **out)
+ampc_status rt_session_print_plan(rt_session *s, const char *graph, const rt_tensor *inputs, int n,
+                                  diag *d, char **out)
 {
     rt_plan *p;
     TRY(find_plan(s, graph, inputs, n, d, &p));

@@ -63,7 +63,8 @@ static bool solve_inputs(rt_session *s, const ir_graph *g, const rt_tensor *inpu
     return learnt;
 }
 
-static ampc_status check_axis(const rt_session *s, const ir_value *v, int axis, int64_t given, diag *d)
+static ampc_status check_axis(const rt_session *s, const ir_value *v, int axis, int64_t given,
+                              diag *d)
 {
     const ir_dim_table *t = s->module->dims;
     ir_dim dim = v->type.dims[axis];
@@ -71,36 +72,43 @@ static ampc_status check_axis(const rt_session *s, const ir_value *v, int axis, 
     int64_t size;
     size_t symbol = 0;
     if (!ir_dim_eval(t, dim, s->sizes, &size, &symbol))
-        return diag_error(d, AMPC_REJECTED, DIAG_NOWHERE,
-                          "input '%s': axis %d is %s, and no size of '%s' gives %" PRId64 "; bind the symbol", v->name,
-                          axis, dim_text(t, dim, text), ir_dim_symbol_name(t, symbol), given);
+        return diag_error(
+            d, AMPC_REJECTED, DIAG_NOWHERE,
+            "input '%s': axis %d is %s, and no size of '%s' gives %" PRId64 "; bind the symbol",
+            v->name, axis, dim_text(t, dim, text), ir_dim_symbol_name(t, symbol), given);
     if (size == given) return AMPC_OK;
     if (!ir_dim_is_symbolic(dim))
         return diag_error(d, AMPC_REJECTED, DIAG_NOWHERE,
-                          "input '%s': axis %d has size %" PRId64 ", the graph takes %" PRId64, v->name, axis, given,
-                          size);
+                          "input '%s': axis %d has size %" PRId64 ", the graph takes %" PRId64,
+                          v->name, axis, given, size);
     return diag_error(d, AMPC_REJECTED, DIAG_NOWHERE,
-                      "input '%s': axis %d has size %" PRId64 ", but %s is %" PRId64 " by the options or another input",
+                      "input '%s': axis %d has size %" PRId64 ", but %s is %" PRId64
+                      " by the options or another input",
                       v->name, axis, given, dim_text(t, dim, text), size);
 }
 
-static ampc_status check_shape(const rt_session *s, const ir_value *v, const rt_tensor *tensor, diag *d)
+static ampc_status check_shape(const rt_session *s, const ir_value *v, const rt_tensor *tensor,
+                               diag *d)
 {
     if (tensor->rank != v->type.rank)
-        return diag_error(d, AMPC_REJECTED, DIAG_NOWHERE, "input '%s' has %d dimensions, the graph takes %d", v->name,
-                          tensor->rank, v->type.rank);
-    for (int axis = 0; axis < tensor->rank; axis++) TRY(check_axis(s, v, axis, tensor->dims[axis], d));
+        return diag_error(d, AMPC_REJECTED, DIAG_NOWHERE,
+                          "input '%s' has %d dimensions, the graph takes %d", v->name, tensor->rank,
+                          v->type.rank);
+    for (int axis = 0; axis < tensor->rank; axis++)
+        TRY(check_axis(s, v, axis, tensor->dims[axis], d));
     return AMPC_OK;
 }
 
-ampc_status rt_inputs_bind(rt_session *s, const ir_graph *g, const rt_tensor *inputs, int n, diag *d)
+ampc_status rt_inputs_bind(rt_session *s, const ir_graph *g, const rt_tensor *inputs, int n,
+                           diag *d)
 {
     memcpy(s->sizes, s->fixed, s->n_symbols * sizeof *s->sizes);
     while (solve_inputs(s, g, inputs, n)) continue;
     for (int i = 0; i < n; i++) {
         const ir_value *v = ir_graph_find_input(g, inputs[i].name);
         if (!v)
-            return diag_error(d, AMPC_REJECTED, DIAG_NOWHERE, "graph @%s has no input '%s'", g->name, inputs[i].name);
+            return diag_error(d, AMPC_REJECTED, DIAG_NOWHERE, "graph @%s has no input '%s'",
+                              g->name, inputs[i].name);
         TRY(check_shape(s, v, &inputs[i], d));
     }
     return AMPC_OK;
@@ -115,27 +123,32 @@ static bool converts(ir_dtype from, ir_dtype to)
 }
 
 /* An integer that the graph's type cannot hold is an error, not another number. */
-static ampc_status check_integers(const rt_tensor *from, ir_dtype to, const void *converted, int64_t count, diag *d)
+static ampc_status check_integers(const rt_tensor *from, ir_dtype to, const void *converted,
+                                  int64_t count, diag *d)
 {
     for (int64_t i = 0; i < count; i++) {
-        int64_t before = ir_load_i64(from->dtype, (const char *)from->data + i * (int64_t)ir_dtype_size(from->dtype));
+        int64_t before = ir_load_i64(from->dtype, (const char *)from->data +
+                                                      i * (int64_t)ir_dtype_size(from->dtype));
         int64_t after = ir_load_i64(to, (const char *)converted + i * (int64_t)ir_dtype_size(to));
         if (before != after)
             return diag_error(d, AMPC_REJECTED, DIAG_NOWHERE,
-                              "input '%s': element %" PRId64 " is %" PRId64 ", which %s cannot hold", from->name, i,
-                              before, ir_dtype_name(to));
+                              "input '%s': element %" PRId64 " is %" PRId64
+                              ", which %s cannot hold",
+                              from->name, i, before, ir_dtype_name(to));
     }
     return AMPC_OK;
 }
 
-static ampc_status convert_input(rt_staging *staging, const rt_tensor *tensor, const k_view *view, diag *d)
+static ampc_status convert_input(rt_staging *staging, const rt_tensor *tensor, const k_view *view,
+                                 diag *d)
 {
     if (staging->bytes < k_bytes(view) || !staging->data) {
         rt_free(staging->data);
         staging->bytes = 0;
         staging->data = rt_alloc_block(k_bytes(view));
         if (!staging->data)
-            return diag_error(d, AMPC_NO_MEMORY, DIAG_NOWHERE, "out of memory for input '%s'", tensor->name);
+            return diag_error(d, AMPC_NO_MEMORY, DIAG_NOWHERE, "out of memory for input '%s'",
+                              tensor->name);
         staging->bytes = k_bytes(view);
     }
     ir_convert(view->dtype, staging->data, tensor->dtype, tensor->data, (size_t)k_count(view));
@@ -143,16 +156,18 @@ static ampc_status convert_input(rt_staging *staging, const rt_tensor *tensor, c
     return check_integers(tensor, view->dtype, staging->data, k_count(view), d);
 }
 
-static ampc_status gather_input(rt_session *s, const rt_plan *p, size_t i, const rt_tensor *inputs, int n, diag *d)
+static ampc_status gather_input(rt_session *s, const rt_plan *p, size_t i, const rt_tensor *inputs,
+                                int n, diag *d)
 {
     const ir_value *v = p->graph->inputs.items[i];
     const k_view *view = &p->values[v->id].view;
     const rt_tensor *tensor = find_tensor(inputs, n, v->name);
-    if (!tensor) return diag_error(d, AMPC_REJECTED, DIAG_NOWHERE, "input '%s' of graph @%s is missing", v->name,
-                                   p->graph->name);
+    if (!tensor)
+        return diag_error(d, AMPC_REJECTED, DIAG_NOWHERE, "input '%s' of graph @%s is missing",
+                          v->name, p->graph->name);
     if (!converts(tensor->dtype, view->dtype))
-        return diag_error(d, AMPC_REJECTED, DIAG_NOWHERE, "input '%s' is %s, the graph takes %s", v->name,
-                          ir_dtype_name(tensor->dtype), ir_dtype_name(view->dtype));
+        return diag_error(d, AMPC_REJECTED, DIAG_NOWHERE, "input '%s' is %s, the graph takes %s",
+                          v->name, ir_dtype_name(tensor->dtype), ir_dtype_name(view->dtype));
     if (tensor->dtype == view->dtype) {
         s->inputs[i] = tensor->data;
         return AMPC_OK;
@@ -162,7 +177,8 @@ static ampc_status gather_input(rt_session *s, const rt_plan *p, size_t i, const
     return AMPC_OK;
 }
 
-ampc_status rt_inputs_gather(rt_session *s, const rt_plan *p, const rt_tensor *inputs, int n, diag *d)
+ampc_status rt_inputs_gather(rt_session *s, const rt_plan *p, const rt_tensor *inputs, int n,
+                             diag *d)
 {
     for (size_t i = 0; i < p->graph->inputs.count; i++) TRY(gather_input(s, p, i, inputs, n, d));
     return AMPC_OK;

@@ -22,11 +22,11 @@ struct rt_session {
     int64_t storage_bytes;
     char *arena;
     int64_t arena_bytes;
-    rt_plan *plans;         /* the one used last first */
-    void **inputs;          /* of the run at hand, by position in its graph */
-    rt_staging *staging;    /* by the same position */
-    size_t n_inputs;        /* room in both */
-    rt_tensor *outputs;     /* of the last run */
+    rt_plan *plans;      /* the one used last first */
+    void **inputs;       /* of the run at hand, by position in its graph */
+    rt_staging *staging; /* by the same position */
+    size_t n_inputs;     /* room in both */
+    rt_tensor *outputs;  /* of the last run */
     int n_outputs, output_room;
     rt_step_hook *hook;
     void *hook_user;
@@ -35,8 +35,10 @@ struct rt_session {
 /* ---- session_inputs.c ---- */
 
 /* Solves the symbols of g from the shapes of the inputs into s->sizes and checks the shapes. Inputs may be missing. */
-ampc_status rt_inputs_bind(rt_session *s, const ir_graph *g, const rt_tensor *inputs, int n, diag *d);
+ampc_status rt_inputs_bind(rt_session *s, const ir_graph *g, const rt_tensor *inputs, int n,
+                           diag *d);
 /* Points s->inputs at the data of every input of the plan's graph, converted where the type differs. */
-ampc_status rt_inputs_gather(rt_session *s, const rt_plan *p, const rt_tensor *inputs, int n, diag *d);
+ampc_status rt_inputs_gather(rt_session *s, const rt_plan *p, const rt_tensor *inputs, int n,
+                             diag *d);
 
 #endif

@@ -32,8 +32,10 @@ static char *resolve(const char *dir, const char *path)
     size_t n = strlen(path) + (dir ? strlen(dir) : 0) + 2;
     char *whole = rt_alloc(n, 1);
     if (!whole) return NULL;
-    if (path[0] == '/' || !dir) snprintf(whole, n, "%s", path);
-    else snprintf(whole, n, "%s/%s", dir, path);
+    if (path[0] == '/' || !dir)
+        snprintf(whole, n, "%s", path);
+    else
+        snprintf(whole, n, "%s/%s", dir, path);
     return whole;
 }
 
@@ -72,15 +74,18 @@ static ampc_status use_file(rt_weights *w, const char *path)
     return rt_io_size(w->fd, &w->size) ? AMPC_OK : io_error(w, "cannot tell the size");
 }
 
-static ampc_status read_range(rt_weights *w, const ir_storage *s, uint64_t from, void *dst, size_t n)
+static ampc_status read_range(rt_weights *w, const ir_storage *s, uint64_t from, void *dst,
+                              size_t n)
 {
     TRY(use_file(w, s->data.path));
     if (s->data.offset < 0 || (uint64_t)s->data.offset > w->size ||
         (uint64_t)s->data.length > w->size - (uint64_t)s->data.offset)
         return diag_error(w->diag, AMPC_REJECTED, DIAG_FILE(w->path),
-                          "'%s' is said to be %" PRId64 " bytes at %" PRId64 ", but the file has %" PRIu64, s->name,
-                          s->data.length, s->data.offset, w->size);
-    return rt_io_pread(w->fd, dst, n, (uint64_t)s->data.offset + from) ? AMPC_OK : io_error(w, "cannot read");
+                          "'%s' is said to be %" PRId64 " bytes at %" PRId64
+                          ", but the file has %" PRIu64,
+                          s->name, s->data.length, s->data.offset, w->size);
+    return rt_io_pread(w->fd, dst, n, (uint64_t)s->data.offset + from) ? AMPC_OK
+                                                                       : io_error(w, "cannot read");
 }
 
 static ampc_status read_file(rt_weights *w, const ir_storage *s, void *dst)
@@ -88,7 +93,8 @@ static ampc_status read_file(rt_weights *w, const ir_storage *s, void *dst)
     int64_t bytes = ir_storage_bytes(s);
     if (s->data.length != bytes)
         return diag_error(w->diag, AMPC_REJECTED, DIAG_FILE(s->data.path),
-                          "'%s' needs %" PRId64 " bytes, its range has %" PRId64, s->name, bytes, s->data.length);
+                          "'%s' needs %" PRId64 " bytes, its range has %" PRId64, s->name, bytes,
+                          s->data.length);
     return read_range(w, s, 0, dst, (size_t)bytes);
 }
 
@@ -99,15 +105,17 @@ static ampc_status open_sidecar(rt_weights *w, const ir_storage *s)
     const ir_module *m = w->module;
     if (w->sidecar) return AMPC_OK;
     if (!m->weights_path)
-        return diag_error(w->diag, AMPC_REJECTED, DIAG_NOWHERE, "no weights file is named that could hold '%s'", s->name);
+        return diag_error(w->diag, AMPC_REJECTED, DIAG_NOWHERE,
+                          "no weights file is named that could hold '%s'", s->name);
     if (!w->sidecar_path) w->sidecar_path = resolve(w->dir, m->weights_path);
     if (!w->sidecar_path) return no_memory(w->diag);
     TRY(rt_safetensors_open(w->sidecar_path, RT_VERIFY_RECORDED, w->diag, &w->sidecar));
     const char *hash = rt_safetensors_hash(w->sidecar);
     if (!m->weights_hash || strcmp(m->weights_hash, hash) == 0) return AMPC_OK;
-    ampc_status status = diag_error(w->diag, AMPC_REJECTED, DIAG_FILE(w->sidecar_path),
-                                    "this is not the weights file of the model: its hash is %s, recorded is %s", hash,
-                                    m->weights_hash);
+    ampc_status status = diag_error(
+        w->diag, AMPC_REJECTED, DIAG_FILE(w->sidecar_path),
+        "this is not the weights file of the model: its hash is %s, recorded is %s", hash,
+        m->weights_hash);
     rt_safetensors_close(w->sidecar);
     w->sidecar = NULL;
     return status;
@@ -125,11 +133,14 @@ static ampc_status read_sidecar(rt_weights *w, const ir_storage *s, void *dst)
 {
     TRY(open_sidecar(w, s));
     const rt_tensor_entry *e = rt_safetensors_find(w->sidecar, s->name);
-    if (!e) return diag_error(w->diag, AMPC_REJECTED, DIAG_FILE(w->sidecar_path), "holds no tensor '%s'", s->name);
-    if (!same_type(e, &s->type))
+    if (!e)
         return diag_error(w->diag, AMPC_REJECTED, DIAG_FILE(w->sidecar_path),
-                          "tensor '%s' is not of the model's type: %s of %d dimensions, wanted %s of %d", s->name,
-                          e->type, e->rank, ir_dtype_name(s->type.dtype), s->type.rank);
+                          "holds no tensor '%s'", s->name);
+    if (!same_type(e, &s->type))
+        return diag_error(
+            w->diag, AMPC_REJECTED, DIAG_FILE(w->sidecar_path),
+            "tensor '%s' is not of the model's type: %s of %d dimensions, wanted %s of %d", s->name,
+            e->type, e->rank, ir_dtype_name(s->type.dtype), s->type.rank);
     return rt_safetensors_read(w->sidecar, e, dst);
 }
 
@@ -157,9 +168,7 @@ ampc_status rt_weights_read(rt_weights *w, const ir_storage *s, void *dst)
 {
     size_t bytes = (size_t)ir_storage_bytes(s);
     switch (s->data.kind) {
-    case IR_DATA_ZERO:
-        memset(dst, 0, bytes);
-        return AMPC_OK;
+    case IR_DATA_ZERO: memset(dst, 0, bytes); return AMPC_OK;
     case IR_DATA_INLINE:
         if (bytes) memcpy(dst, s->data.bytes, bytes);
         return AMPC_OK;
@@ -170,7 +179,8 @@ ampc_status rt_weights_read(rt_weights *w, const ir_storage *s, void *dst)
     return AMPC_OK;
 }
 
-ampc_status rt_weights_load(const ir_module *m, const ir_storage *s, const char *dir, diag *d, void *dst)
+ampc_status rt_weights_load(const ir_module *m, const ir_storage *s, const char *dir, diag *d,
+                            void *dst)
 {
     rt_weights *w = NULL;
     TRY(rt_weights_open(m, dir, d, &w));
@@ -204,8 +214,10 @@ static ampc_status add_storage(rt_safetensors_writer *writer, source *s, void **
     const ir_storage *storage = s->storage;
     const ir_type *t = &storage->type;
     if (storage->data.kind == IR_DATA_FILE) {
-        if (storage->data.length != ir_storage_bytes(storage)) return read_file(s->weights, storage, NULL);
-        return rt_safetensors_add_source(writer, storage->name, t->dtype, t->rank, t->dims, read_piece, s);
+        if (storage->data.length != ir_storage_bytes(storage))
+            return read_file(s->weights, storage, NULL);
+        return rt_safetensors_add_source(writer, storage->name, t->dtype, t->rank, t->dims,
+                                         read_piece, s);
     }
     *buffer = rt_alloc_block((size_t)ir_storage_bytes(storage));
     if (!*buffer) return no_memory(s->weights->diag);
@@ -213,19 +225,22 @@ static ampc_status add_storage(rt_safetensors_writer *writer, source *s, void **
     return rt_safetensors_add(writer, storage->name, t->dtype, t->rank, t->dims, *buffer);
 }
 
-static ampc_status add_all(const ir_module *m, rt_safetensors_writer *writer, source *sources, void **buffers)
+static ampc_status add_all(const ir_module *m, rt_safetensors_writer *writer, source *sources,
+                           void **buffers)
 {
     for (size_t i = 0; i < m->storage.count; i++)
-        if (goes_to_sidecar(m->storage.items[i])) TRY(add_storage(writer, &sources[i], &buffers[i]));
+        if (goes_to_sidecar(m->storage.items[i]))
+            TRY(add_storage(writer, &sources[i], &buffers[i]));
     return AMPC_OK;
 }
 
-static ampc_status write_file(const ir_module *m, const char *path, rt_weights *reader, source *sources,
-                              void **buffers, char *hash)
+static ampc_status write_file(const ir_module *m, const char *path, rt_weights *reader,
+                              source *sources, void **buffers, char *hash)
 {
     rt_safetensors_writer *writer;
     if (rt_safetensors_create(reader->diag, &writer) != AMPC_OK) return no_memory(reader->diag);
-    for (size_t i = 0; i < m->storage.count; i++) sources[i] = (source){reader, m->storage.items[i]};
+    for (size_t i = 0; i < m->storage.count; i++)
+        sources[i] = (source){reader, m->storage.items[i]};
     ampc_status status = add_all(m, writer, sources, buffers);
     if (status == AMPC_OK) return rt_safetensors_commit(writer, path, hash);
     rt_safetensors_discard(writer);
@@ -244,7 +259,8 @@ static bool adopt_sidecar(ir_module *m, const char *path, const char *hash)
         m->weights_hash = arena_strdup(m->arena, hash);
         m->weights_path = name;
         for (size_t i = 0; i < m->storage.count; i++)
-            if (goes_to_sidecar(m->storage.items[i])) m->storage.items[i]->data = (ir_data){.kind = IR_DATA_SIDECAR};
+            if (goes_to_sidecar(m->storage.items[i]))
+                m->storage.items[i]->data = (ir_data){.kind = IR_DATA_SIDECAR};
         done = true;
     }
     arena_set_guard(m->arena, before);
@@ -258,7 +274,8 @@ ampc_status rt_weights_write(ir_module *m, const char *dir, const char *path, di
     char hash[33];
     source *sources = rt_alloc(m->storage.count + 1, sizeof *sources);
     void **buffers = rt_alloc(m->storage.count + 1, sizeof *buffers);
-    ampc_status status = sources && buffers ? write_file(m, path, reader, sources, buffers, hash) : no_memory(d);
+    ampc_status status = sources && buffers ? write_file(m, path, reader, sources, buffers, hash)
+                                            : no_memory(d);
     for (size_t i = 0; buffers && i < m->storage.count; i++) rt_free(buffers[i]);
     rt_free(buffers);
     rt_free(sources);

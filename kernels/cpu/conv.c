@@ -19,7 +19,8 @@ typedef struct geometry {
 /* The views of one of the three ops, by their part in the geometry. */
 typedef struct conv {
     conv_kind kind;
-    const k_view *x, *w, *bias, *y; /* of GRAD_...: dx, dw, dbias, dy where they apply; bias may be NULL */
+    const k_view *x, *w, *bias,
+        *y; /* of GRAD_...: dx, dw, dbias, dy where they apply; bias may be NULL */
     geometry g;
 } conv;
 
@@ -28,7 +29,9 @@ typedef struct conv_attrs {
     int strides, pads, dilations, group;
 } conv_attrs;
 #define ATTRS(op)                                                                                  \
-    {IR_ATTR(op, strides), IR_ATTR(op, pads), IR_ATTR(op, dilations), IR_ATTR(op, group)}
+    {                                                                                              \
+        IR_ATTR(op, strides), IR_ATTR(op, pads), IR_ATTR(op, dilations), IR_ATTR(op, group)        \
+    }
 
 static int64_t item(const k_args *args, int slot, int i, int64_t absent)
 {
@@ -49,8 +52,8 @@ static void geometry_axis(geometry *g, const k_args *args, conv_attrs at, int i)
         g->after[i] = (g->y[i] - 1) * g->stride[i] + window - g->x[i] - g->before[i];
 }
 
-static conv conv_make(const k_args *args, conv_kind kind, const k_view *x, const k_view *w, const k_view *bias,
-                      const k_view *y, conv_attrs at)
+static conv conv_make(const k_args *args, conv_kind kind, const k_view *x, const k_view *w,
+                      const k_view *bias, const k_view *y, conv_attrs at)
 {
     conv c = {.kind = kind, .x = x, .w = w, .bias = bias, .y = y};
     geometry *g = &c.g;
@@ -74,15 +77,16 @@ static conv conv_of(const k_args *args)
     const k_view *in = args->in, *out = args->out;
     if (args->op == IR_OP_conv)
         return conv_make(args, FORWARD, &in[IR_IN(conv, x)], &in[IR_IN(conv, w)],
-                         k_present(&in[IR_IN(conv, bias)]) ? &in[IR_IN(conv, bias)] : NULL, &out[IR_OUT(conv, y)],
-                         (conv_attrs)ATTRS(conv));
+                         k_present(&in[IR_IN(conv, bias)]) ? &in[IR_IN(conv, bias)] : NULL,
+                         &out[IR_OUT(conv, y)], (conv_attrs)ATTRS(conv));
     if (args->op == IR_OP_conv_grad_input)
-        return conv_make(args, GRAD_INPUT, &out[IR_OUT(conv_grad_input, dx)], &in[IR_IN(conv_grad_input, w)], NULL,
-                         &in[IR_IN(conv_grad_input, dy)], (conv_attrs)ATTRS(conv_grad_input));
+        return conv_make(args, GRAD_INPUT, &out[IR_OUT(conv_grad_input, dx)],
+                         &in[IR_IN(conv_grad_input, w)], NULL, &in[IR_IN(conv_grad_input, dy)],
+                         (conv_attrs)ATTRS(conv_grad_input));
     const k_view *dbias = &out[IR_OUT(conv_grad_weight, dbias)];
-    return conv_make(args, GRAD_WEIGHT, &in[IR_IN(conv_grad_weight, x)], &out[IR_OUT(conv_grad_weight, dw)],
-                     cpu_wanted(dbias) ? dbias : NULL, &in[IR_IN(conv_grad_weight, dy)],
-                     (conv_attrs)ATTRS(conv_grad_weight));
+    return conv_make(args, GRAD_WEIGHT, &in[IR_IN(conv_grad_weight, x)],
+                     &out[IR_OUT(conv_grad_weight, dw)], cpu_wanted(dbias) ? dbias : NULL,
+                     &in[IR_IN(conv_grad_weight, dy)], (conv_attrs)ATTRS(conv_grad_weight));
 }
 
 static bool is_empty(const conv *c)
@@ -99,7 +103,8 @@ static void valid_range(const geometry *g, int axis, int64_t k, int64_t *first, 
 {
     int64_t shift = k * g->dilation[axis] - g->before[axis], stride = g->stride[axis];
     *first = shift >= 0 ? 0 : cpu_ceil_div(-shift, stride);
-    *end = g->x[axis] - shift <= 0 ? 0 : k_min(g->y[axis], cpu_ceil_div(g->x[axis] - shift, stride));
+    *end = g->x[axis] - shift <= 0 ? 0
+                                   : k_min(g->y[axis], cpu_ceil_div(g->x[axis] - shift, stride));
 }
 
 /* One row of y, one row of x, one tap. */
@@ -128,13 +133,16 @@ static void tap_image(const geometry *g, conv_kind kind, double *y, double *x, d
         k[0] = tap / (g->k[1] * g->k[2]), k[1] = tap / g->k[2] % g->k[1], k[2] = tap % g->k[2];
         for (int i = 0; i < 3; i++) valid_range(g, i, k[i], &first[i], &end[i]);
         int64_t from[3]; /* position of x under the first of y */
-        for (int i = 0; i < 3; i++) from[i] = first[i] * g->stride[i] + k[i] * g->dilation[i] - g->before[i];
+        for (int i = 0; i < 3; i++)
+            from[i] = first[i] * g->stride[i] + k[i] * g->dilation[i] - g->before[i];
         for (int64_t d = first[0]; d < end[0]; d++)
             for (int64_t h = first[1]; h < end[1]; h++) {
-                int64_t xd = from[0] + (d - first[0]) * g->stride[0], xh = from[1] + (h - first[1]) * g->stride[1];
+                int64_t xd = from[0] + (d - first[0]) * g->stride[0],
+                        xh = from[1] + (h - first[1]) * g->stride[1];
                 double *row_y = y + (d * g->y[1] + h) * g->y[2] + first[2];
                 double *row_x = x + (xd * g->x[1] + xh) * g->x[2] + from[2];
-                if (end[2] > first[2]) tap_row(kind, row_y, row_x, w + tap, end[2] - first[2], g->stride[2]);
+                if (end[2] > first[2])
+                    tap_row(kind, row_y, row_x, w + tap, end[2] - first[2], g->stride[2]);
             }
     }
 }
@@ -186,7 +194,8 @@ static void run_f64(const conv *c, void *workspace, const k_context *ctx)
     sum.dtype = IR_f64;
     if (!direct) sum.data = workspace;
     cpu_fill_bias(&sum, c->kind == FORWARD && c->bias ? c->bias : &absent, volume(c->g.y));
-    double *x = c->kind == GRAD_INPUT ? sum.data : c->x->data, *w = c->kind == GRAD_WEIGHT ? sum.data : c->w->data;
+    double *x = c->kind == GRAD_INPUT ? sum.data : c->x->data,
+           *w = c->kind == GRAD_WEIGHT ? sum.data : c->w->data;
     double *y = c->kind == FORWARD ? sum.data : c->y->data;
     int64_t tasks = result->dims[0] * result->dims[1];
 #pragma omp parallel for num_threads(ctx->threads) schedule(static)
@@ -206,9 +215,11 @@ static const struct {
     [GRAD_WEIGHT] = {DNNL_ARG_SRC, DNNL_ARG_DIFF_WEIGHTS, DNNL_ARG_DIFF_BIAS, DNNL_ARG_DIFF_DST},
 };
 
-static const dnnl_format_tag_t plain_tags[] = {0, dnnl_a, dnnl_ab, dnnl_abc, dnnl_abcd, dnnl_abcde, dnnl_abcdef};
+static const dnnl_format_tag_t plain_tags[] = {0,         dnnl_a,     dnnl_ab,    dnnl_abc,
+                                               dnnl_abcd, dnnl_abcde, dnnl_abcdef};
 
-static dnnl_status_t describe_view(cpu_operand *o, const k_view *v, int arg, bool result, dnnl_data_type_t type)
+static dnnl_status_t describe_view(cpu_operand *o, const k_view *v, int arg, bool result,
+                                   dnnl_data_type_t type)
 {
     dnnl_dims_t dims;
     for (int i = 0; i < v->rank; i++) dims[i] = v->dims[i];
@@ -236,9 +247,11 @@ static dnnl_status_t describe_operands(const conv *c, bool low, cpu_operand *o, 
     dnnl_status_t status = describe_view(&o[0], c->x, names[c->kind].x, c->x == result,
                                          cpu_dnnl_type(c->x->dtype, low));
     if (status == dnnl_success)
-        status = describe_view(&o[1], &w, names[c->kind].w, c->w == result, cpu_dnnl_type(w.dtype, low));
+        status = describe_view(&o[1], &w, names[c->kind].w, c->w == result,
+                               cpu_dnnl_type(w.dtype, low));
     if (status == dnnl_success)
-        status = describe_view(&o[2], c->y, names[c->kind].y, c->y == result, cpu_dnnl_type(c->y->dtype, low));
+        status = describe_view(&o[2], c->y, names[c->kind].y, c->y == result,
+                               cpu_dnnl_type(c->y->dtype, low));
     if (status == dnnl_success && c->bias)
         status = describe_view(&o[3], c->bias, names[c->kind].bias, c->kind == GRAD_WEIGHT,
                                cpu_dnnl_type(c->bias->dtype, low));
@@ -254,7 +267,8 @@ typedef struct description {
 
 static dnnl_status_t leave_open(dnnl_memory_desc_t *to, const dnnl_memory_desc_t *from)
 {
-    return cpu_dnnl.memory_desc_init_by_tag(to, from->ndims, from->dims, from->data_type, dnnl_format_tag_any);
+    return cpu_dnnl.memory_desc_init_by_tag(to, from->ndims, from->dims, from->data_type,
+                                            dnnl_format_tag_any);
 }
 
 static dnnl_status_t describe_windows(const conv *c, const cpu_operand *o, int n, description *d)
@@ -281,13 +295,13 @@ static dnnl_status_t describe_forward(const description *d, bool low, const k_co
 {
     dnnl_convolution_desc_t desc;
     dnnl_status_t status = cpu_dnnl.dilated_convolution_forward_desc_init(
-        &desc, dnnl_forward_training, dnnl_convolution_direct, &d->x, &d->w, d->has_bias ? &d->bias : NULL, &d->y,
-        d->stride, d->dilation, d->before, d->after);
+        &desc, dnnl_forward_training, dnnl_convolution_direct, &d->x, &d->w,
+        d->has_bias ? &d->bias : NULL, &d->y, d->stride, d->dilation, d->before, d->after);
     return status == dnnl_success ? cpu_dnnl_describe(&desc, NULL, low, ctx, pd) : status;
 }
 
-static dnnl_status_t describe_backward(const conv *c, const description *d, bool low, const k_context *ctx,
-                                       dnnl_primitive_desc_t *pd)
+static dnnl_status_t describe_backward(const conv *c, const description *d, bool low,
+                                       const k_context *ctx, dnnl_primitive_desc_t *pd)
 {
     description forward = *d; /* the hint: the same types on all sides */
     dnnl_data_type_t type = low ? dnnl_bf16 : dnnl_f32;
@@ -299,24 +313,26 @@ static dnnl_status_t describe_backward(const conv *c, const description *d, bool
     dnnl_convolution_desc_t desc;
     if (c->kind == GRAD_INPUT)
         status = cpu_dnnl.dilated_convolution_backward_data_desc_init(
-            &desc, dnnl_convolution_direct, &d->x, &d->w, &d->y, d->stride, d->dilation, d->before, d->after);
+            &desc, dnnl_convolution_direct, &d->x, &d->w, &d->y, d->stride, d->dilation, d->before,
+            d->after);
     else
         status = cpu_dnnl.dilated_convolution_backward_weights_desc_init(
-            &desc, dnnl_convolution_direct, &d->x, &d->w, d->has_bias ? &d->bias : NULL, &d->y, d->stride,
-            d->dilation, d->before, d->after);
+            &desc, dnnl_convolution_direct, &d->x, &d->w, d->has_bias ? &d->bias : NULL, &d->y,
+            d->stride, d->dilation, d->before, d->after);
     if (status == dnnl_success) status = cpu_dnnl_describe(&desc, hint, low, ctx, pd);
     cpu_dnnl.primitive_desc_destroy(hint);
     return status;
 }
 
-static dnnl_status_t describe_conv(const conv *c, bool low, const k_context *ctx, cpu_operand *operands, int *n,
-                                   dnnl_primitive_desc_t *pd)
+static dnnl_status_t describe_conv(const conv *c, bool low, const k_context *ctx,
+                                   cpu_operand *operands, int *n, dnnl_primitive_desc_t *pd)
 {
     description d;
     dnnl_status_t status = describe_operands(c, low, operands, n);
     if (status == dnnl_success) status = describe_windows(c, operands, *n, &d);
     if (status != dnnl_success) return status;
-    return c->kind == FORWARD ? describe_forward(&d, low, ctx, pd) : describe_backward(c, &d, low, ctx, pd);
+    return c->kind == FORWARD ? describe_forward(&d, low, ctx, pd)
+                              : describe_backward(c, &d, low, ctx, pd);
 }
 
 /* ---- the kernels ------------------------------------------------------------------------------------------------------ */
@@ -335,7 +351,8 @@ static ampc_status prepare_call(const k_args *args, const conv *c, void **state,
     int n;
     dnnl_status_t status = dnnl_unimplemented;
     if (args->in[0].dtype == IR_bf16) status = describe_conv(c, true, args->ctx, operands, &n, &pd);
-    if (status == dnnl_unimplemented) status = describe_conv(c, false, args->ctx, operands, &n, &pd);
+    if (status == dnnl_unimplemented)
+        status = describe_conv(c, false, args->ctx, operands, &n, &pd);
     if (status != dnnl_success) return cpu_dnnl_fail(args->ctx, status, ir_op_get(args->op)->name);
     return cpu_call_make(pd, operands, n, args->ctx, (cpu_call **)state, workspace);
 }
@@ -346,9 +363,12 @@ static ampc_status prepare(const k_args *args, void **state, size_t *workspace)
     const k_view *result = result_of(&c);
     size_t bytes = 0;
     ampc_status status = AMPC_OK;
-    if (is_empty(&c)) bytes = 0;
-    else if (args->in[0].dtype != IR_f64) status = prepare_call(args, &c, state, &bytes);
-    else if (result->dtype != IR_f64) bytes = (size_t)k_count(result) * sizeof(double);
+    if (is_empty(&c))
+        bytes = 0;
+    else if (args->in[0].dtype != IR_f64)
+        status = prepare_call(args, &c, state, &bytes);
+    else if (result->dtype != IR_f64)
+        bytes = (size_t)k_count(result) * sizeof(double);
     *workspace = bytes + spare_bytes(&c);
     return status;
 }
@@ -375,8 +395,9 @@ static ampc_status run(const k_args *args)
     return AMPC_OK;
 }
 
-const k_kernel cpu_conv = {.name = "conv", .prepare = prepare, .run = run, .release = cpu_call_free};
-const k_kernel cpu_conv_grad_input = {.name = "conv_grad_input", .prepare = prepare, .run = run,
-                                      .release = cpu_call_free};
-const k_kernel cpu_conv_grad_weight = {.name = "conv_grad_weight", .prepare = prepare, .run = run,
-                                       .release = cpu_call_free};
+const k_kernel cpu_conv = {
+    .name = "conv", .prepare = prepare, .run = run, .release = cpu_call_free};
+const k_kernel cpu_conv_grad_input = {
+    .name = "conv_grad_input", .prepare = prepare, .run = run, .release = cpu_call_free};
+const k_kernel cpu_conv_grad_weight = {
+    .name = "conv_grad_weight", .prepare = prepare, .run = run, .release = cpu_call_free};

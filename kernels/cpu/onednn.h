@@ -54,13 +54,13 @@ dnnl_data_type_t cpu_dnnl_type(ir_dtype t, bool native);
 
 /* A primitive descriptor under ctx->threads with scratchpad in our workspace. `hint`: the forward primitive that a
  * backward one belongs to, or NULL. dnnl_unimplemented also for reference code when `fast`. */
-dnnl_status_t cpu_dnnl_describe(const_dnnl_op_desc_t desc, const_dnnl_primitive_desc_t hint, bool fast,
-                                const k_context *ctx, dnnl_primitive_desc_t *out);
+dnnl_status_t cpu_dnnl_describe(const_dnnl_op_desc_t desc, const_dnnl_primitive_desc_t hint,
+                                bool fast, const k_context *ctx, dnnl_primitive_desc_t *out);
 /* Reports what oneDNN refused. */
 ampc_status cpu_dnnl_fail(const k_context *ctx, dnnl_status_t status, const char *what);
 
 typedef struct cpu_operand {
-    int arg;                 /* DNNL_ARG_... */
+    int arg; /* DNNL_ARG_... */
     bool result;
     ir_dtype dtype;          /* of the view */
     dnnl_memory_desc_t desc; /* the dense view, in the primitive's type */
@@ -70,8 +70,8 @@ enum { CPU_CALL_OPERANDS = 4 };
 
 typedef struct cpu_call cpu_call;
 /* Takes pd over (it is destroyed, also on failure). *workspace: the bytes that cpu_call_run needs. */
-ampc_status cpu_call_make(dnnl_primitive_desc_t pd, const cpu_operand *operands, int n, const k_context *ctx,
-                          cpu_call **out, size_t *workspace);
+ampc_status cpu_call_make(dnnl_primitive_desc_t pd, const cpu_operand *operands, int n,
+                          const k_context *ctx, cpu_call **out, size_t *workspace);
 /* data[i] belongs to operand i. */
 ampc_status cpu_call_run(cpu_call *call, void *const *data, void *workspace, const k_context *ctx);
 void cpu_call_free(void *call); /* NULL allowed */

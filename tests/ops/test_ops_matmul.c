@@ -52,11 +52,15 @@ static double *view_values(const k_view *v)
 /* Rounding of the result and, over `depth` products of magnitude at most 1, of each partial sum. */
 static double tolerance(ir_dtype in, ir_dtype out, double depth)
 {
-    double low = out == IR_bf16 ? 0x1p-8 : out == IR_f16 ? 0x1p-11 : out == IR_f32 ? 0x1p-23 : 0x1p-50;
+    double low = out == IR_bf16  ? 0x1p-8
+                 : out == IR_f16 ? 0x1p-11
+                 : out == IR_f32 ? 0x1p-23
+                                 : 0x1p-50;
     return low + (in == IR_f64 ? 0x1p-52 : 0x1p-24) * (depth + 4);
 }
 
-static void view_check(const char *what, const k_view *v, const double *expected, double depth, ir_dtype in)
+static void view_check(const char *what, const k_view *v, const double *expected, double depth,
+                       ir_dtype in)
 {
     double *actual = view_values(v), limit = tolerance(in, v->dtype, depth);
     for (int64_t i = 0; i < k_count(v); i++) {
@@ -74,7 +78,8 @@ static void run_kernel(ir_op op, k_view *in, int n_in, k_view *out, int n_out, c
 {
     char error[256] = "";
     k_context ctx = {.threads = THREADS, .error = error, .error_size = sizeof error};
-    k_args args = {.op = op, .in = in, .out = out, .n_in = n_in, .n_out = n_out, .attr = attr, .ctx = &ctx};
+    k_args args = {
+        .op = op, .in = in, .out = out, .n_in = n_in, .n_out = n_out, .attr = attr, .ctx = &ctx};
     const k_kernel *kernel = cpu_kernel(op);
     size_t bytes = 0;
     int before = omp_get_max_threads();
@@ -94,8 +99,9 @@ static void run_kernel(ir_op op, k_view *in, int n_in, k_view *out, int n_out, c
 
 static const struct {
     ir_dtype in, out;
-} types[] = {{IR_f64, IR_f64}, {IR_f32, IR_f32},  {IR_f16, IR_f16},  {IR_bf16, IR_bf16}, {IR_f16, IR_f32},
-             {IR_bf16, IR_f32}, {IR_f32, IR_bf16}, {IR_bf16, IR_f16}, {IR_f64, IR_f32},   {IR_f32, IR_f64}};
+} types[] = {{IR_f64, IR_f64}, {IR_f32, IR_f32},  {IR_f16, IR_f16},  {IR_bf16, IR_bf16},
+             {IR_f16, IR_f32}, {IR_bf16, IR_f32}, {IR_f32, IR_bf16}, {IR_bf16, IR_f16},
+             {IR_f64, IR_f32}, {IR_f32, IR_f64}};
 enum { N_TYPES = sizeof types / sizeof *types };
 
 /* ---- matmul ------------------------------------------------------------------------------------------------------------ */
@@ -151,7 +157,8 @@ static int64_t batch_offset(const k_view *v, const k_view *y, int64_t item)
     return offset;
 }
 
-static double *product_expect(const k_view *a, const k_view *b, const k_view *bias, const k_view *y, bool ta, bool tb)
+static double *product_expect(const k_view *a, const k_view *b, const k_view *bias, const k_view *y,
+                              bool ta, bool tb)
 {
     int64_t m = y->dims[y->rank - 2], n = y->dims[y->rank - 1], k = a->dims[a->rank - (ta ? 2 : 1)];
     double *av = view_values(a), *bv = view_values(b), *cv = view_values(bias);
@@ -160,7 +167,8 @@ static double *product_expect(const k_view *a, const k_view *b, const k_view *bi
         int64_t item = i / (m * n), row = i / n % m, column = i % n;
         const double *am = av + batch_offset(a, y, item), *bm = bv + batch_offset(b, y, item);
         for (int64_t l = 0; l < k; l++)
-            sum[i] += (ta ? am[l * m + row] : am[row * k + l]) * (tb ? bm[column * k + l] : bm[l * n + column]);
+            sum[i] += (ta ? am[l * m + row] : am[row * k + l]) *
+                      (tb ? bm[column * k + l] : bm[l * n + column]);
         if (k_present(bias)) sum[i] += cv[column];
     }
     free(av);
@@ -169,7 +177,8 @@ static double *product_expect(const k_view *a, const k_view *b, const k_view *bi
     return sum;
 }
 
-static void product_check(const product_row *row, ir_dtype in, ir_dtype out, bool ta, bool tb, bool with_bias)
+static void product_check(const product_row *row, ir_dtype in, ir_dtype out, bool ta, bool tb,
+                          bool with_bias)
 {
     k_view a = view_make(in, row->a_rank, row->a), b = view_make(in, row->b_rank, row->b);
     int64_t k = a.dims[a.rank - 1], n = b.dims[b.rank - 1], dims[6];
@@ -188,7 +197,8 @@ static void product_check(const product_row *row, ir_dtype in, ir_dtype out, boo
     view_fill(&a);
     view_fill(&b);
     if (with_bias) view_fill(&bias);
-    ir_attr attr[3] = {[IR_ATTR(matmul, trans_a)] = {.i = ta}, [IR_ATTR(matmul, trans_b)] = {.i = tb},
+    ir_attr attr[3] = {[IR_ATTR(matmul, trans_a)] = {.i = ta},
+                       [IR_ATTR(matmul, trans_b)] = {.i = tb},
                        [IR_ATTR(matmul, out)] = {.dtype = in == out ? IR_NO_DTYPE : out}};
     k_view operands[] = {a, b, bias};
     run_kernel(IR_OP_matmul, operands, 3, &y, 1, attr);
@@ -207,7 +217,8 @@ static void matmul_rows(void **state)
     for (size_t i = 0; i < sizeof products / sizeof *products; i++)
         for (int t = 0; t < N_TYPES; t++)
             for (int flags = 0; flags < 8; flags++)
-                product_check(&products[i], types[t].in, types[t].out, flags & 1, flags & 2, flags & 4);
+                product_check(&products[i], types[t].in, types[t].out, flags & 1, flags & 2,
+                              flags & 4);
 }
 
 /* ---- convolution -------------------------------------------------------------------------------------------------------- */
@@ -219,22 +230,31 @@ typedef struct conv_row {
 } conv_row;
 
 static const conv_row convs[] = {
-    {2, 2, 1, 16, 1, {28, 28}, {5, 5}, {1, 1}, {1, 1}, {0}},
-    {2, 3, 16, 64, 1, {12, 12}, {5, 5}, {1, 1}, {1, 1}, {0}},
+    {2, 2, 1, 16, 1, {14, 14}, {5, 5}, {1, 1}, {1, 1}, {0}},
+    {2, 2, 16, 32, 1, {9, 9}, {5, 5}, {1, 1}, {1, 1}, {0}},
     {2, 1, 3, 5, 1, {7, 6}, {3, 2}, {2, 1}, {1, 1}, {1, 0, 2, 1}},
-    {2, 2, 8, 8, 8, {9, 9}, {3, 3}, {1, 1}, {1, 1}, {1, 1, 1, 1}},   /* depthwise */
-    {2, 2, 4, 8, 4, {5, 5}, {3, 3}, {1, 1}, {1, 1}, {1, 1, 1, 1}},   /* depthwise, multiplier 2 */
-    {2, 2, 6, 4, 2, {5, 7}, {3, 3}, {1, 2}, {1, 1}, {0}},            /* groups */
-    {2, 2, 3, 4, 1, {9, 11}, {3, 3}, {1, 1}, {2, 3}, {2, 3, 2, 3}},  /* dilation */
-    {2, 2, 3, 4, 1, {8, 8}, {3, 3}, {3, 3}, {1, 1}, {0}},            /* a remainder at the end */
+    {2, 2, 8, 8, 8, {9, 9}, {3, 3}, {1, 1}, {1, 1}, {1, 1, 1, 1}},  /* depthwise */
+    {2, 2, 4, 8, 4, {5, 5}, {3, 3}, {1, 1}, {1, 1}, {1, 1, 1, 1}},  /* depthwise, multiplier 2 */
+    {2, 2, 6, 4, 2, {5, 7}, {3, 3}, {1, 2}, {1, 1}, {0}},           /* groups */
+    {2, 2, 3, 4, 1, {9, 11}, {3, 3}, {1, 1}, {2, 3}, {2, 3, 2, 3}}, /* dilation */
+    {2, 2, 3, 4, 1, {8, 8}, {3, 3}, {3, 3}, {1, 1}, {0}},           /* a remainder at the end */
     {2, 1, 1, 1, 1, {1, 1}, {1, 1}, {1, 1}, {1, 1}, {0}},
     {2, 2, 17, 19, 1, {4, 4}, {1, 1}, {1, 1}, {1, 1}, {0}},
-    {2, 0, 3, 4, 1, {5, 5}, {3, 3}, {1, 1}, {1, 1}, {0}},            /* empty batch */
+    {2, 0, 3, 4, 1, {5, 5}, {3, 3}, {1, 1}, {1, 1}, {0}}, /* empty batch */
     {1, 2, 3, 5, 1, {13}, {3}, {2}, {2}, {1, 3}},
     {1, 1, 4, 4, 2, {6}, {4}, {1}, {1}, {3, 0}},
     {3, 2, 2, 3, 1, {4, 5, 6}, {2, 3, 2}, {1, 2, 1}, {1, 1, 2}, {0, 1, 0, 1, 1, 2}},
     {3, 1, 4, 4, 4, {3, 3, 3}, {3, 3, 3}, {1, 1, 1}, {1, 1, 1}, {1, 1, 1, 1, 1, 1}},
-    {2, 1, 2, 3, 1, {3, 3}, {2, 2}, {1, 1}, {1, 1}, {2, 2, 3, 3}},   /* windows wholly in the padding */
+    {2,
+     1,
+     2,
+     3,
+     1,
+     {3, 3},
+     {2, 2},
+     {1, 1},
+     {1, 1},
+     {2, 2, 3, 3}}, /* windows wholly in the padding */
 };
 
 typedef struct conv_case {
@@ -244,7 +264,8 @@ typedef struct conv_case {
     double *xv, *wv, *yv;
 } conv_case;
 
-typedef void conv_visit(conv_case *c, int64_t filter, int64_t xi, int64_t wi, int64_t yi, double *sum);
+typedef void conv_visit(conv_case *c, int64_t filter, int64_t xi, int64_t wi, int64_t yi,
+                        double *sum);
 
 static void case_init(conv_case *c, const conv_row *row)
 {
@@ -257,7 +278,9 @@ static void case_init(conv_case *c, const conv_row *row)
         c->x[2 + i] = row->x[i];
         c->w[2 + i] = row->k[i];
         int64_t window = (row->k[i] - 1) * row->dilations[i] + 1;
-        c->y[2 + i] = (row->x[i] + row->pads[i] + row->pads[row->spatial + i] - window) / row->strides[i] + 1;
+        c->y[2 + i] = (row->x[i] + row->pads[i] + row->pads[row->spatial + i] - window) /
+                          row->strides[i] +
+                      1;
     }
 }
 
@@ -286,19 +309,22 @@ static void case_visit(conv_case *c, conv_visit *visit, double *sum)
         }
 }
 
-static void visit_forward(conv_case *c, int64_t filter, int64_t xi, int64_t wi, int64_t yi, double *sum)
+static void visit_forward(conv_case *c, int64_t filter, int64_t xi, int64_t wi, int64_t yi,
+                          double *sum)
 {
     (void)filter;
     sum[yi] += c->xv[xi] * c->wv[wi];
 }
 
-static void visit_grad_input(conv_case *c, int64_t filter, int64_t xi, int64_t wi, int64_t yi, double *sum)
+static void visit_grad_input(conv_case *c, int64_t filter, int64_t xi, int64_t wi, int64_t yi,
+                             double *sum)
 {
     (void)filter;
     sum[xi] += c->yv[yi] * c->wv[wi];
 }
 
-static void visit_grad_weight(conv_case *c, int64_t filter, int64_t xi, int64_t wi, int64_t yi, double *sum)
+static void visit_grad_weight(conv_case *c, int64_t filter, int64_t xi, int64_t wi, int64_t yi,
+                              double *sum)
 {
     (void)filter;
     sum[wi] += c->yv[yi] * c->xv[xi];
@@ -315,15 +341,17 @@ static void case_attrs(conv_case *c, ir_attr *attr, int strides, int pads, int d
     attr[group].i = c->row->group;
 }
 #define CASE_ATTRS(c, attr, op)                                                                    \
-    case_attrs(c, attr, IR_ATTR(op, strides), IR_ATTR(op, pads), IR_ATTR(op, dilations), IR_ATTR(op, group))
+    case_attrs(c, attr, IR_ATTR(op, strides), IR_ATTR(op, pads), IR_ATTR(op, dilations),           \
+               IR_ATTR(op, group))
 
-static void check_and_free(conv_case *c, const char *what, conv_visit *visit, k_view *result, double depth,
-                           ir_dtype in, const k_view *bias, int64_t inner)
+static void check_and_free(conv_case *c, const char *what, conv_visit *visit, k_view *result,
+                           double depth, ir_dtype in, const k_view *bias, int64_t inner)
 {
     double *expected = calloc((size_t)k_count(result) + 1, sizeof *expected);
     double *shift = view_values(bias);
     if (k_present(bias))
-        for (int64_t i = 0; i < k_count(result); i++) expected[i] = shift[i / inner % k_count(bias)];
+        for (int64_t i = 0; i < k_count(result); i++)
+            expected[i] = shift[i / inner % k_count(bias)];
     case_visit(c, visit, expected);
     view_check(what, result, expected, depth, in);
     free(expected);
@@ -338,7 +366,8 @@ static void conv_check(const conv_row *row, ir_dtype in, ir_dtype out, bool with
     int rank = row->spatial + 2;
     int64_t inner = 1, taps = c.w[1];
     for (int i = 2; i < rank; i++) inner *= c.y[i], taps *= c.w[i];
-    k_view x = view_make(in, rank, c.x), w = view_make(in, rank, c.w), y = view_make(out, rank, c.y), bias = {0};
+    k_view x = view_make(in, rank, c.x), w = view_make(in, rank, c.w),
+           y = view_make(out, rank, c.y), bias = {0};
     if (with_bias) bias = view_make(in, 1, &row->m);
     view_fill(&x);
     view_fill(&w);
@@ -364,7 +393,8 @@ static void grad_input_check(const conv_row *row, ir_dtype in, ir_dtype out)
     int rank = row->spatial + 2;
     double taps = (double)row->m;
     for (int i = 2; i < rank; i++) taps *= (double)c.w[i];
-    k_view dy = view_make(in, rank, c.y), w = view_make(in, rank, c.w), dx = view_make(out, rank, c.x), none = {0};
+    k_view dy = view_make(in, rank, c.y), w = view_make(in, rank, c.w),
+           dx = view_make(out, rank, c.x), none = {0};
     view_fill(&dy);
     view_fill(&w);
     c.yv = view_values(&dy);
@@ -383,7 +413,8 @@ static void grad_input_check(const conv_row *row, ir_dtype in, ir_dtype out)
 static void bias_grad_check(const conv_case *c, k_view *dbias, int64_t inner, ir_dtype in)
 {
     double *sum = calloc((size_t)c->row->m, sizeof *sum);
-    for (int64_t i = 0; i < c->row->n * c->row->m * inner; i++) sum[i / inner % c->row->m] += c->yv[i];
+    for (int64_t i = 0; i < c->row->n * c->row->m * inner; i++)
+        sum[i / inner % c->row->m] += c->yv[i];
     view_check("conv_grad_weight dbias", dbias, sum, (double)(c->row->n * inner), in);
     free(sum);
     free(dbias->data);
@@ -402,7 +433,8 @@ static void grad_weight_check(const conv_row *row, ir_dtype in, ir_dtype out, in
     view_fill(&x);
     c.yv = view_values(&dy);
     c.xv = view_values(&x);
-    k_view results[] = {view_make(out, rank, c.w), view_make(out, 1, &row->m)}, kept[] = {results[0], results[1]};
+    k_view results[] = {view_make(out, rank, c.w), view_make(out, 1, &row->m)},
+           kept[] = {results[0], results[1]};
     for (int i = 0; i < 2; i++)
         if (!(wanted & 1 << i)) results[i].data = NULL;
     ir_attr attr[8] = {0};
@@ -410,10 +442,14 @@ static void grad_weight_check(const conv_row *row, ir_dtype in, ir_dtype out, in
     k_view operands[] = {dy, x};
     run_kernel(IR_OP_conv_grad_weight, operands, 2, results, 2, attr);
     if (wanted & 1)
-        check_and_free(&c, "conv_grad_weight", visit_grad_weight, &kept[0], (double)(row->n * inner), in, &none, 1);
-    else free(kept[0].data);
-    if (wanted & 2) bias_grad_check(&c, &kept[1], inner, in);
-    else free(kept[1].data);
+        check_and_free(&c, "conv_grad_weight", visit_grad_weight, &kept[0],
+                       (double)(row->n * inner), in, &none, 1);
+    else
+        free(kept[0].data);
+    if (wanted & 2)
+        bias_grad_check(&c, &kept[1], inner, in);
+    else
+        free(kept[1].data);
     free(dy.data);
     free(x.data);
     free(c.yv);
@@ -450,7 +486,8 @@ static void conv_grad_weight_rows(void **state)
 static void conv_grad_input_output_padding(void **state)
 {
     (void)state;
-    int64_t y[] = {1, 2, 3, 3}, w[] = {2, 3, 3, 3}, x[] = {1, 3, 8, 8}, strides[] = {2, 2}, ones[] = {1, 1}, none[4] = {0};
+    int64_t y[] = {1, 2, 3, 3}, w[] = {2, 3, 3, 3}, x[] = {1, 3, 8, 8}, strides[] = {2, 2},
+            ones[] = {1, 1}, none[4] = {0};
     k_view dy = view_make(IR_f32, 4, y), wv = view_make(IR_f32, 4, w), dx = view_make(IR_f32, 4, x);
     view_fill(&dy);
     view_fill(&wv);
@@ -458,7 +495,8 @@ static void conv_grad_input_output_padding(void **state)
     attr[IR_ATTR(conv_grad_input, strides)].list.items = strides;
     attr[IR_ATTR(conv_grad_input, dilations)].list.items = ones;
     attr[IR_ATTR(conv_grad_input, pads)].list.items = none;
-    attr[IR_ATTR(conv_grad_input, strides)].list.count = attr[IR_ATTR(conv_grad_input, dilations)].list.count = 2;
+    attr[IR_ATTR(conv_grad_input, strides)].list.count =
+        attr[IR_ATTR(conv_grad_input, dilations)].list.count = 2;
     attr[IR_ATTR(conv_grad_input, pads)].list.count = 4;
     attr[IR_ATTR(conv_grad_input, group)].i = 1;
     k_view operands[] = {dy, wv};
@@ -466,8 +504,10 @@ static void conv_grad_input_output_padding(void **state)
     const float *result = dx.data;
     for (int i = 0; i < 3 * 64; i++) {
         bool beyond = i % 8 == 7 || i / 8 % 8 == 7;
-        if (beyond) assert_true(result[i] == 0);
-        else assert_true(isfinite(result[i]));
+        if (beyond)
+            assert_true(result[i] == 0);
+        else
+            assert_true(isfinite(result[i]));
     }
     free(dy.data);
     free(wv.data);
