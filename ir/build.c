@@ -54,6 +54,7 @@ ir_node *ir_new_array(ir_builder *b, ir_op op, int n_in, ir_value *const *in, in
     const ir_op_info *info = ir_op_get(op);
     arena *a = b->graph->module->arena;
     ir_node *n = arena_alloc(a, sizeof *n);
+    b->graph->edited = true;
     n->id = b->graph->node_ids++;
     n->op = op;
     n->phase = b->phase;

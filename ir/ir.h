@@ -109,6 +109,7 @@ struct ir_graph {
     VEC(ir_value *) inputs;
     ir_node *first, *last;
     uint32_t node_ids, value_ids; /* next ids: sizes of side tables */
+    bool edited;                  /* private to module.c and build.c: since ids were last dense */
     strmap *names;                /* private to module.c: names of results and inputs, past ones too */
 };
 

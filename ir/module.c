@@ -146,6 +146,7 @@ void ir_graph_remove(ir_module *m, ir_graph *g)
 static ir_value *value_new(ir_graph *g, ir_value_kind kind, const ir_type *type)
 {
     ir_value *v = arena_alloc(g->module->arena, sizeof *v);
+    g->edited = true;
     v->id = g->value_ids++;
     v->kind = kind;
     v->graph = g;
@@ -247,6 +248,7 @@ void ir_node_remove(ir_node *n)
     for (int i = 0; i < n->n_out; i++) assert(!ir_value_used(n->out[i]));
     for (int i = 0; i < n->n_in; i++) use_unlink(&n->in[i]);
     if (!n->graph) return;
+    n->graph->edited = true;
     if (n->prev) n->prev->next = n->next;
     else n->graph->first = n->next;
     if (n->next) n->next->prev = n->prev;
@@ -305,11 +307,15 @@ ir_graph *ir_graph_clone(ir_module *m, const ir_graph *g, const char *name, ir_v
 
 void ir_graph_renumber(ir_graph *g)
 {
+    const ir_module *m = g->module;
+    if (!g->edited) return;
+    g->edited = false;
     g->node_ids = g->value_ids = 0;
     for (size_t i = 0; i < g->inputs.count; i++) g->inputs.items[i]->id = g->value_ids++;
-    for (ir_node *n = g->first; n; n = n->next)
-        for (int i = 0; i < n->n_in; i++)
-            if (n->in[i].value && n->in[i].value->kind == IR_VALUE_STORAGE) n->in[i].value->id = UINT32_MAX;
+    for (size_t i = 0; i < m->storage.count; i++) {
+        ir_value *v = find_read(g, m->storage.items[i]);
+        if (v) v->id = UINT32_MAX;
+    }
     for (ir_node *n = g->first; n; n = n->next) {
         n->id = g->node_ids++;
         for (int i = 0; i < n->n_in; i++)
@@ -317,8 +323,8 @@ void ir_graph_renumber(ir_graph *g)
         for (int i = 0; i < n->n_out; i++) n->out[i]->id = g->value_ids++;
     }
     /* Storage values that nothing reads now still exist and need an id of their own. */
-    for (size_t i = 0; i < g->module->storage.count; i++) {
-        ir_value *v = find_read(g, g->module->storage.items[i]);
-        if (v && !v->first_use) v->id = g->value_ids++;
+    for (size_t i = 0; i < m->storage.count; i++) {
+        ir_value *v = find_read(g, m->storage.items[i]);
+        if (v && v->id == UINT32_MAX) v->id = g->value_ids++;
     }
 }
