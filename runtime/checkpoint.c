@@ -5,6 +5,7 @@
  * told from one of another model (stage two), and neither leaves a session half loaded. */
 #include "runtime/checkpoint.h"
 
+#include "runtime/alloc.h"
 #include "runtime/checkpoint_file.h"
 #include "runtime/memory.h"
 #include "runtime/safetensors.h"
@@ -199,12 +200,12 @@ struct rt_checkpoint_file {
 void rt_checkpoint_file_free(rt_checkpoint_file *f)
 {
     if (!f) return;
-    for (size_t i = 0; f->bytes && i < f->count; i++) free(f->bytes[i]);
-    free(f->bytes);
-    free(f->target);
+    for (size_t i = 0; f->bytes && i < f->count; i++) rt_free(f->bytes[i]);
+    rt_free(f->bytes);
+    rt_free(f->target);
     rt_safetensors_close(f->file);
     free(f->path);
-    free(f);
+    rt_free(f);
 }
 
 void rt_checkpoint_file_report_to(rt_checkpoint_file *f, diag *d)
@@ -215,12 +216,12 @@ void rt_checkpoint_file_report_to(rt_checkpoint_file *f, diag *d)
 static ampc_status read_entries(rt_checkpoint_file *f)
 {
     f->count = rt_safetensors_count(f->file);
-    f->bytes = calloc(f->count + 1, sizeof *f->bytes);
-    f->target = calloc(f->count + 1, sizeof *f->target);
+    f->bytes = rt_alloc(f->count + 1, sizeof *f->bytes);
+    f->target = rt_alloc(f->count + 1, sizeof *f->target);
     if (!f->bytes || !f->target) return rt_no_memory(f->d);
     for (size_t i = 0; i < f->count; i++) {
         const rt_tensor_entry *e = rt_safetensors_entry(f->file, i);
-        f->bytes[i] = malloc(e->bytes ? (size_t)e->bytes : 1);
+        f->bytes[i] = rt_alloc_block((size_t)e->bytes);
         if (!f->bytes[i]) return rt_no_memory(f->d);
         TRY(rt_safetensors_read(f->file, e, f->bytes[i]));
     }
@@ -229,7 +230,7 @@ static ampc_status read_entries(rt_checkpoint_file *f)
 
 ampc_status rt_checkpoint_file_open(const char *path, diag *d, rt_checkpoint_file **out)
 {
-    rt_checkpoint_file *f = calloc(1, sizeof *f);
+    rt_checkpoint_file *f = rt_alloc(1, sizeof *f);
     if (!f) return rt_no_memory(d);
     f->d = d;
     f->path = strdup(path);

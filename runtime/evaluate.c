@@ -1,11 +1,11 @@
 /* evaluate.c - loss and accuracy over every sample of a data set. */
 #include "runtime/trainer.h"
 
+#include "runtime/alloc.h"
 #include "runtime/feed.h"
 #include "runtime/memory.h"
 
 #include <math.h>
-#include <stdlib.h>
 
 enum { DEFAULT_BATCH = 256 };
 
@@ -120,7 +120,7 @@ static ampc_status set_labels(evaluation *e, diag *d)
         return AMPC_OK;
     }
     e->per_sample = rt_field_elements(field);
-    e->labels = calloc((size_t)(e->per_sample * rt_feed_batch(e->feed)) + 1, sizeof *e->labels);
+    e->labels = rt_alloc((size_t)(e->per_sample * rt_feed_batch(e->feed)) + 1, sizeof *e->labels);
     return e->labels ? AMPC_OK : rt_no_memory(d);
 }
 
@@ -148,7 +148,7 @@ ampc_status rt_evaluate(rt_session *s, const ir_module *m, rt_dataset *data, int
         *out = (rt_eval){.loss = rows ? e.loss_sum / (double)rows : NAN,
                          .accuracy = e.counted ? (double)e.correct / (double)e.counted : NAN,
                          .samples = rows};
-    free(e.labels);
+    rt_free(e.labels);
     rt_feed_close(e.feed);
     return status;
 }

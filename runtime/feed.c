@@ -1,6 +1,7 @@
 /* feed.c - matching the fields of a data set with the inputs of an entry graph, and filling the inputs. */
 #include "runtime/feed.h"
 
+#include "runtime/alloc.h"
 #include "runtime/memory.h"
 
 #include <inttypes.h>
@@ -156,7 +157,7 @@ static ampc_status set_buffers(rt_feed *f, diag *d)
         for (int k = 1; k < t->rank; k++)
             if (!checked_mul(bytes, t->dims[k], &bytes)) return rt_no_memory(d);
         f->sources[i].sample_bytes = (size_t)bytes;
-        if (!checked_mul(bytes, f->batch, &bytes) || !(t->data = malloc(bytes ? (size_t)bytes : 1)))
+        if (!checked_mul(bytes, f->batch, &bytes) || !(t->data = rt_alloc_block((size_t)bytes)))
             return rt_no_memory(d);
     }
     return AMPC_OK;
@@ -183,11 +184,11 @@ static ampc_status match_all(rt_feed *f, const ir_module *m, const ir_graph *g, 
 ampc_status rt_feed_open(const ir_module *m, const ir_graph *g, rt_dataset *data, int64_t batch, diag *d,
                          rt_feed **out)
 {
-    rt_feed *f = calloc(1, sizeof *f);
+    rt_feed *f = rt_alloc(1, sizeof *f);
     if (!f) return rt_no_memory(d);
     f->data = data;
-    f->inputs = calloc(g->inputs.count + 1, sizeof *f->inputs);
-    f->sources = calloc(g->inputs.count + 1, sizeof *f->sources);
+    f->inputs = rt_alloc(g->inputs.count + 1, sizeof *f->inputs);
+    f->sources = rt_alloc(g->inputs.count + 1, sizeof *f->sources);
     ampc_status s = f->inputs && f->sources ? AMPC_OK : rt_no_memory(d);
     if (s == AMPC_OK) {
         f->count = (int)g->inputs.count;
@@ -203,10 +204,10 @@ ampc_status rt_feed_open(const ir_module *m, const ir_graph *g, rt_dataset *data
 void rt_feed_close(rt_feed *f)
 {
     if (!f) return;
-    for (int i = 0; i < f->count; i++) free(f->inputs[i].data);
-    free(f->inputs);
-    free(f->sources);
-    free(f);
+    for (int i = 0; i < f->count; i++) rt_free(f->inputs[i].data);
+    rt_free(f->inputs);
+    rt_free(f->sources);
+    rt_free(f);
 }
 
 int64_t rt_feed_batch(const rt_feed *f) { return f->batch; }

@@ -1,6 +1,7 @@
 /* trainer.c - the training loop; see the header for what a step is and what ends a run. */
 #include "runtime/trainer.h"
 
+#include "runtime/alloc.h"
 #include "runtime/feed.h"
 #include "runtime/memory.h"
 #include "runtime/stepper.h"
@@ -73,7 +74,7 @@ ampc_status rt_trainer_open(rt_session *s, const ir_module *m, rt_dataset *data,
                             rt_trainer **out)
 {
     assert((o->steps > 0) != (o->epochs > 0));
-    rt_trainer *t = calloc(1, sizeof *t);
+    rt_trainer *t = rt_alloc(1, sizeof *t);
     if (!t) return rt_no_memory(d);
     t->data = data;
     ampc_status status = set_up(t, s, m, o, d);
@@ -86,7 +87,7 @@ void rt_trainer_close(rt_trainer *t)
 {
     if (!t) return;
     rt_feed_close(t->feed);
-    free(t);
+    rt_free(t);
 }
 
 bool rt_trainer_done(const rt_trainer *t) { return t->stepper.state.step >= (uint64_t)t->steps; }
