@@ -5,7 +5,7 @@
  * exp    x = n ln 2 + r, Taylor polynomial in r, scaled by 2^n in two exact-enough halves
  *        (subnormal results round once)
  * log    x = 2^e (1 + f), series in s = f / (2 + f)
- * tanh   small: Pade approximant [5/4]; large: 1 - 2 / (exp(2x) + 1)
+ * tanh   small: Pade approximant [7/6], as x minus a correction; large: 1 - 2 / (exp(2x) + 1)
  * erf    below 1: Taylor series; above: 1 - exp(p(x)), p = polynomial interpolating log(erfc) on
  *        [1, 4] */
 #ifndef AMPC_CPU_MATH_H
@@ -71,9 +71,10 @@ CPU_INLINE float m_log1p_float(float x) /* 0 <= x <= 1 */
 CPU_INLINE float m_tanh_float(float x)
 {
     float a = fabsf(x), z = x * x;
-    float small = x * (945 + z * (105 + z)) / (945 + z * (420 + z * 15));
+    float gap = z * (45045 + z * (2772 + z * 27)) / (135135 + z * (62370 + z * (3150 + z * 28)));
+    float small = x - x * gap;
     float large = copysignf(1 - 2 / (m_exp_float(2 * a) + 1), x);
-    return a < 0.625f ? small : large;
+    return a < 1 ? small : large;
 }
 
 CPU_INLINE float m_erf_float(float x)

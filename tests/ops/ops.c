@@ -1,0 +1,291 @@
+/* ops.c - the harness of the numeric table (see ops.h). */
+#include "tests/ops/ops.h"
+
+#include "ir/philox.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+static uint64_t draws;
+
+static void *allocate(size_t bytes)
+{
+    void *p = NULL;
+    assert_int_equal(posix_memalign(&p, 64, bytes ? bytes : 1), 0);
+    return p;
+}
+
+int64_t case_count(const k_view *v) { return k_count(v); }
+
+void case_coordinates(const k_view *v, int64_t i, int64_t *at)
+{
+    for (int d = v->rank - 1; d >= 0; d--) {
+        at[d] = i % v->dims[d];
+        i /= v->dims[d];
+    }
+}
+
+int64_t case_offset(const k_view *v, const int64_t *at)
+{
+    int64_t offset = 0;
+    for (int d = 0; d < v->rank; d++) offset = offset * v->dims[d] + at[d];
+    return offset;
+}
+
+int64_t case_broadcast(const k_view *v, const k_view *to, int64_t i)
+{
+    int64_t at[IR_MAX_RANK], own[IR_MAX_RANK];
+    case_coordinates(to, i, at);
+    for (int d = 0; d < v->rank; d++) own[d] = v->dims[d] == 1 ? 0 : at[d + to->rank - v->rank];
+    return case_offset(v, own);
+}
+
+void case_begin(ops_case *c, ir_op op)
+{
+    *c = (ops_case){.op = op, .units = 4};
+    for (int i = 0; i < ir_op_get(op)->n_attr; i++) c->attr[i] = ir_op_get(op)->attr[i].initial;
+}
+
+static k_view view_of(ir_dtype t, int rank, const int64_t *dims)
+{
+    k_view v = {.dtype = t, .rank = rank};
+    for (int i = 0; i < rank; i++) v.dims[i] = dims[i];
+    if (t != IR_NO_DTYPE) v.data = allocate(k_bytes(&v));
+    return v;
+}
+
+double *case_in(ops_case *c, ir_dtype t, int rank, const int64_t *dims, double low, double high)
+{
+    int i = c->n_in++;
+    assert_true(i < CASE_MAX);
+    c->in[i] = view_of(t, rank, dims);
+    c->x[i] = allocate((size_t)k_count(&c->in[i]) * sizeof(double));
+    for (int64_t k = 0; k < k_count(&c->in[i]); k++) {
+        double unit = (double)philox_word(7, 1, draws++) * 0x1p-32;
+        c->x[i][k] = ir_dtype_is_float(t) ? low + (high - low) * unit
+                                          : floor(low + (high - low + 1) * unit);
+    }
+    return c->x[i];
+}
+
+void case_absent(ops_case *c) { c->in[c->n_in++] = (k_view){.dtype = IR_NO_DTYPE}; }
+
+void case_out(ops_case *c, ir_dtype t, int rank, const int64_t *dims)
+{
+    int i = c->n_out++;
+    assert_true(i < CASE_MAX);
+    c->out[i] = view_of(t, rank, dims);
+    c->want[i] = allocate((size_t)k_count(&c->out[i]) * sizeof(double));
+}
+
+void case_list(ops_case *c, int attr, const int64_t *items, int count)
+{
+    c->attr[attr].list.items = items;
+    c->attr[attr].list.count = count;
+}
+
+void case_end(ops_case *c)
+{
+    for (int i = 0; i < CASE_MAX; i++) {
+        free(c->in[i].data);
+        free(c->out[i].data);
+        free(c->x[i]);
+        free(c->want[i]);
+    }
+}
+
+static ampc_status run_on(ops_case *c, k_view *out, int threads)
+{
+    const k_context context = {threads, c->error, sizeof c->error};
+    const k_kernel *kernel = cpu_kernel(c->op);
+    k_args args = {.op = c->op,
+                   .in = c->in,
+                   .out = out,
+                   .n_in = c->n_in,
+                   .n_out = c->n_out,
+                   .attr = c->attr,
+                   .ctx = &context};
+    size_t workspace = 0;
+    assert_non_null(kernel);
+    if (kernel->prepare) {
+        ampc_status status = kernel->prepare(&args, &args.state, &workspace);
+        if (status) return status;
+    }
+    args.workspace = allocate(workspace);
+    memset(args.workspace, 0xff, workspace);
+    ampc_status status = kernel->run(&args);
+    free(args.workspace);
+    if (kernel->release) kernel->release(args.state);
+    return status;
+}
+
+static void encode(ops_case *c)
+{
+    for (int i = 0; i < c->n_in; i++) {
+        const k_view *v = &c->in[i];
+        size_t size = k_present(v) ? ir_dtype_size(v->dtype) : 0;
+        for (int64_t k = 0; k_present(v) && k < k_count(v); k++) {
+            char *at = (char *)v->data + (size_t)k * size;
+            ir_store_f64(v->dtype, at, c->x[i][k]);
+            c->x[i][k] = ir_load_f64(v->dtype, at);
+        }
+    }
+}
+
+ampc_status case_run(ops_case *c)
+{
+    encode(c);
+    return run_on(c, c->out, 1);
+}
+
+static void describe(const ops_case *c, char *text, size_t size)
+{
+    int n = snprintf(text, size, "%s", ir_op_get(c->op)->name);
+    for (int i = 0; i < c->n_in + c->n_out; i++) {
+        const k_view *v = i < c->n_in ? &c->in[i] : &c->out[i - c->n_in];
+        n += snprintf(text + n, size - (size_t)n, "%s%s[", i == c->n_in ? " -> " : " ",
+                      ir_dtype_name(v->dtype));
+        for (int d = 0; d < v->rank; d++)
+            n += snprintf(text + n, size - (size_t)n, "%s%lld", d ? "," : "",
+                          (long long)v->dims[d]);
+        n += snprintf(text + n, size - (size_t)n, "]");
+    }
+}
+
+/* Half a unit in the last place of a number of size 1. */
+static double half_ulp(ir_dtype t)
+{
+    return t == IR_f64    ? 0x1p-53
+           : t == IR_f32  ? 0x1p-24
+           : t == IR_f16  ? 0x1p-11
+           : t == IR_bf16 ? 0x1p-8
+                          : 0;
+}
+
+/* f64 only where all floats are f64: otherwise arithmetic may be in f32. */
+static double epsilon(const ops_case *c)
+{
+    for (int i = 0; i < c->n_in; i++)
+        if (ir_dtype_is_float(c->in[i].dtype) && c->in[i].dtype != IR_f64) return 0x1p-24;
+    return c->n_in && c->in[0].dtype == IR_f64 ? 0x1p-53 : 0x1p-24;
+}
+
+static bool close_enough(double got, double want, double bound, ir_dtype t)
+{
+    if (isnan(want) || isnan(got)) return isnan(want) && isnan(got);
+    if (isinf(want) || isinf(got)) {
+        double limit = t == IR_f16 ? 65504 : t == IR_f64 ? 1.79e308 : 3.38e38;
+        return got == want ||
+               (isinf(got) && fabs(want) + bound >= limit && (got > 0) == (want > 0));
+    }
+    return fabs(got - want) <= bound;
+}
+
+static void compare(const ops_case *c, int i)
+{
+    const k_view *v = &c->out[i];
+    double largest = 0, tiny = v->dtype == IR_f16 ? 0x1p-25 : v->dtype == IR_f64 ? 0 : 0x1p-126;
+    int64_t n = k_present(v) ? k_count(v) : 0;
+    for (int64_t k = 0; k < n; k++)
+        if (isfinite(c->want[i][k])) largest = fmax(largest, fabs(c->want[i][k]));
+    for (int64_t k = 0; k < n; k++) {
+        double want = c->want[i][k],
+               got = ir_load_f64(v->dtype, (char *)v->data + (size_t)k * ir_dtype_size(v->dtype));
+        if (!ir_dtype_is_float(v->dtype)) { /* the reference wraps like the type */
+            uint64_t raw = 0;
+            if (fabs(want) < 9e18)
+                ir_store_i64(v->dtype, &raw, (int64_t)want);
+            else
+                ir_store_f64(v->dtype, &raw, want); /* saturated */
+            want = ir_load_f64(v->dtype, &raw);
+        }
+        double size = fmax(fabs(want), fmax(c->floor * largest, c->size));
+        double bound = c->units * epsilon(c) * size + half_ulp(v->dtype) * fabs(want) * 1.01 + tiny;
+        if (!ir_dtype_is_float(v->dtype) || c->units < 0) bound = 0;
+        if (close_enough(got, want, bound, v->dtype)) continue;
+        char text[512];
+        describe(c, text, sizeof text);
+        fail_msg("%s: result %d, element %lld: %.17g instead of %.17g (bound %.3g)", text, i,
+                 (long long)k, got, want, bound);
+    }
+}
+
+static void same_bits(const ops_case *c, const k_view *a, const k_view *b, const char *what)
+{
+    if (!k_present(a) || k_bytes(a) == 0 || memcmp(a->data, b->data, k_bytes(a)) == 0) return;
+    char text[512];
+    describe(c, text, sizeof text);
+    fail_msg("%s: %s gives other bits", text, what);
+}
+
+static bool same_type(const k_view *a, const k_view *b)
+{
+    if (a->dtype != b->dtype || a->rank != b->rank) return false;
+    for (int i = 0; i < a->rank; i++)
+        if (a->dims[i] != b->dims[i]) return false;
+    return true;
+}
+
+/* Runs with result `o` lying over operand i. */
+static void check_in_place(ops_case *c, int i, int o)
+{
+    k_view out[CASE_MAX], saved = {.data = NULL};
+    memcpy(out, c->out, sizeof out);
+    if (!k_present(&c->in[i]) || !k_present(&c->out[o]) || !same_type(&c->in[i], &c->out[o]))
+        return;
+    for (int k = 0; k < c->n_out; k++)
+        if (k_present(&out[k]) && k != o) out[k].data = allocate(k_bytes(&out[k]));
+    saved.data = allocate(k_bytes(&c->in[i]));
+    memcpy(saved.data, c->in[i].data, k_bytes(&c->in[i]));
+    out[o].data = c->in[i].data;
+    assert_int_equal(run_on(c, out, 1), AMPC_OK);
+    for (int k = 0; k < c->n_out; k++) same_bits(c, &c->out[k], &out[k], "in place");
+    memcpy(c->in[i].data, saved.data, k_bytes(&c->in[i]));
+    free(saved.data);
+    for (int k = 0; k < c->n_out; k++)
+        if (k_present(&out[k]) && k != o) free(out[k].data);
+}
+
+static void check_threads(ops_case *c)
+{
+    k_view out[CASE_MAX];
+    memcpy(out, c->out, sizeof out);
+    for (int k = 0; k < c->n_out; k++)
+        if (k_present(&out[k])) out[k].data = allocate(k_bytes(&out[k]));
+    assert_int_equal(run_on(c, out, CASE_THREADS), AMPC_OK);
+    for (int k = 0; k < c->n_out; k++) {
+        same_bits(c, &c->out[k], &out[k], "another number of threads");
+        if (k_present(&out[k])) free(out[k].data);
+    }
+}
+
+static void check_operands(const ops_case *c)
+{
+    for (int i = 0; i < c->n_in; i++)
+        for (int64_t k = 0; k_present(&c->in[i]) && k < k_count(&c->in[i]); k++) {
+            double v = ir_load_f64(c->in[i].dtype, (char *)c->in[i].data +
+                                                       (size_t)k * ir_dtype_size(c->in[i].dtype));
+            if (v != c->x[i][k] && !(isnan(v) && isnan(c->x[i][k])))
+                fail_msg("%s: operand %d was changed", ir_op_get(c->op)->name, i);
+        }
+}
+
+void case_check(ops_case *c, ops_reference *reference)
+{
+    ampc_status status = case_run(c);
+    if (status) fail_msg("%s: status %d: %s", ir_op_get(c->op)->name, status, c->error);
+    reference(c);
+    for (int i = 0; i < c->n_out; i++) compare(c, i);
+    check_operands(c);
+    check_threads(c);
+    if (!(ir_op_get(c->op)->traits & IR_INPLACE)) return;
+    if (c->n_out == 1)
+        for (int i = 0; i < c->n_in; i++) check_in_place(c, i, 0);
+    else
+        for (int i = 0; i < c->n_out && i < c->n_in; i++) check_in_place(c, i, i);
+}

@@ -1,0 +1,163 @@
+/* rows_loss.c - losses on class labels and their gradients. */
+#include "tests/ops/ops.h"
+
+#include <math.h>
+
+static const struct {
+    int rank;
+    int64_t dims[4]; /* of x [N, C, ...] */
+} shapes[] = {
+    {2, {5, 7}},    {2, {1, 1}},        {2, {0, 4}},    {2, {40, 1000}},
+    {3, {3, 5, 9}}, {4, {2, 6, 3, 19}}, {2, {300, 10}},
+};
+static const char *const reductions[] = {"none", "sum", "mean"};
+enum {
+    SHAPES = sizeof shapes / sizeof *shapes,
+    VARIANTS = 3 * 2 * 2
+}; /* reduction, weights, ignored labels */
+
+static int64_t inner(const k_view *x)
+{
+    int64_t n = 1;
+    for (int d = 2; d < x->rank; d++) n *= x->dims[d];
+    return n;
+}
+
+typedef struct item {
+    int64_t start, stride, classes, label; /* label -1: ignored */
+    double weight, total;                  /* total: what dloss is divided by */
+} item;
+
+static double weight(const ops_case *c, int label, int weights, int64_t i)
+{
+    if (c->x[label][i] == (double)c->attr[0].i) return 0;
+    bool given = weights < c->n_in && k_present(&c->in[weights]);
+    return given ? c->x[weights][(int64_t)c->x[label][i]] : 1;
+}
+
+static item item_of(const ops_case *c, int x, int label, int weights, int64_t i)
+{
+    int64_t stride = inner(&c->in[x]), classes = c->in[x].dims[1];
+    item m = {i / stride * stride * classes + i % stride,
+              stride,
+              classes,
+              -1,
+              weight(c, label, weights, i),
+              1};
+    if (c->x[label][i] != (double)c->attr[0].i) m.label = (int64_t)c->x[label][i];
+    if (c->attr[1].s[0] != 'm') return m;
+    m.total = 0;
+    for (int64_t k = 0; k < k_count(&c->in[label]); k++) m.total += weight(c, label, weights, k);
+    return m;
+}
+
+static double log_sum(const double *x, const item *m)
+{
+    double most = -INFINITY, sum = 0;
+    for (int64_t k = 0; k < m->classes; k++) most = fmax(most, x[m->start + k * m->stride]);
+    for (int64_t k = 0; k < m->classes; k++) sum += exp(x[m->start + k * m->stride] - most);
+    return most + log(sum);
+}
+
+static void loss_reference(ops_case *c)
+{
+    bool entropy = c->op == IR_OP_softmax_cross_entropy;
+    double sum = 0, total = 0;
+    int64_t n = k_count(&c->in[1]);
+    for (int64_t i = 0; i < n; i++) {
+        item m = item_of(c, 0, 1, 2, i);
+        double e = entropy ? log_sum(c->x[0], &m) : 0;
+        double loss = m.label < 0 ? 0 : m.weight * (e - c->x[0][m.start + m.label * m.stride]);
+        if (c->attr[1].s[0] == 'n') c->want[0][i] = loss;
+        if (entropy && k_present(&c->out[1])) c->want[1][i] = e;
+        for (int64_t k = 0; entropy && k_present(&c->out[2]) && k < m.classes; k++)
+            c->want[2][m.start + k * m.stride] = c->x[0][m.start + k * m.stride] - e;
+        sum += loss;
+        total += m.weight;
+    }
+    if (c->attr[1].s[0] != 'n') c->want[0][0] = c->attr[1].s[0] == 's' ? sum : sum / total;
+}
+
+static void loss_grad_reference(ops_case *c)
+{
+    bool entropy = c->op == IR_OP_softmax_cross_entropy_grad;
+    int x = 1, label = entropy ? 3 : 2;
+    for (int64_t i = 0; i < k_count(&c->in[label]); i++) {
+        item m = item_of(c, x, label, label + 1, i);
+        double dloss = c->x[0][c->attr[1].s[0] == 'n' ? i : 0] * m.weight / m.total;
+        for (int64_t k = 0; k < m.classes; k++) {
+            int64_t at = m.start + k * m.stride;
+            double slope = (entropy ? exp(c->x[x][at] - c->x[2][i]) : 0) - (k == m.label);
+            c->want[0][at] = m.weight == 0 ? 0 : dloss * slope;
+        }
+    }
+}
+
+/* Labels, some ignored when `ignore` is among the variant's bits, and weights. */
+static void labels_in(ops_case *c, ir_dtype group, int s, int variant)
+{
+    int64_t dims[3] = {shapes[s].dims[0], shapes[s].dims[2], shapes[s].dims[3]};
+    double *label = case_in(c, variant & 1 ? IR_i32 : IR_i64, shapes[s].rank - 1, dims, 0,
+                            (double)shapes[s].dims[1] - 1);
+    int64_t n = k_count(&c->in[c->n_in - 1]);
+    c->attr[0].i = variant & 1 ? -100 : INT64_MIN;
+    for (int64_t i = 1; variant & 1 && i < n; i += 3) label[i] = -100;
+    if (variant & 2)
+        case_in(c, group, 1, shapes[s].dims + 1, 0.5, 2);
+    else
+        case_absent(c);
+}
+
+static void loss(const ops_row *row, ir_dtype t)
+{
+    bool entropy = row->op == IR_OP_softmax_cross_entropy;
+    for (int k = 0; k < SHAPES * VARIANTS; k++) {
+        ops_case c;
+        int s = k / VARIANTS, variant = k % VARIANTS;
+        int64_t items[3] = {shapes[s].dims[0], shapes[s].dims[2], shapes[s].dims[3]};
+        ir_dtype wide = t == IR_f64 ? t : IR_f32;
+        case_begin(&c, row->op);
+        c.attr[1].s = reductions[variant / 4];
+        case_in(&c, t, shapes[s].rank, shapes[s].dims, entropy ? -5 : -9, entropy ? 5 : 0);
+        labels_in(&c, variant & 1 ? wide : t, s, variant);
+        case_out(&c, wide, variant / 4 ? 0 : shapes[s].rank - 1, items);
+        if (entropy) {
+            case_out(&c, variant & 1 ? wide : IR_NO_DTYPE, shapes[s].rank - 1, items);
+            case_out(&c, variant & 2 ? t : IR_NO_DTYPE, shapes[s].rank, shapes[s].dims);
+        }
+        c.floor = 1;
+        c.units = 12;
+        case_check(&c, loss_reference);
+        case_end(&c);
+    }
+}
+
+static void loss_grad(const ops_row *row, ir_dtype t)
+{
+    bool entropy = row->op == IR_OP_softmax_cross_entropy_grad;
+    for (int k = 0; k < SHAPES * VARIANTS; k++) {
+        ops_case c;
+        int s = k / VARIANTS, variant = k % VARIANTS;
+        int64_t items[3] = {shapes[s].dims[0], shapes[s].dims[2], shapes[s].dims[3]};
+        ir_dtype wide = t == IR_f64 ? t : IR_f32;
+        case_begin(&c, row->op);
+        c.attr[1].s = reductions[variant / 4];
+        case_in(&c, wide, variant / 4 ? 0 : shapes[s].rank - 1, items, 0.5, 2);
+        case_in(&c, t, shapes[s].rank, shapes[s].dims, -5, 5);
+        if (entropy) case_in(&c, wide, shapes[s].rank - 1, items, 5, 8);
+        labels_in(&c, wide, s, variant);
+        case_out(&c, t, shapes[s].rank, shapes[s].dims);
+        c.floor = 1;
+        c.units = 12;
+        case_check(&c, loss_grad_reference);
+        case_end(&c);
+    }
+}
+
+const ops_row loss_rows[] = {
+    {IR_OP_softmax_cross_entropy, "F", loss, 0, 0, NULL, 0, 0},
+    {IR_OP_softmax_cross_entropy_grad, "F", loss_grad, 0, 0, NULL, 0, 0},
+    {IR_OP_nll_loss, "F", loss, 0, 0, NULL, 0, 0},
+    {IR_OP_nll_loss_grad, "F", loss_grad, 0, 0, NULL, 0, 0},
+    {0, NULL, NULL, 0, 0, NULL, 0, 0},
+};

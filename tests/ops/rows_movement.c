@@ -1,0 +1,554 @@
+/* rows_movement.c - ops that move elements: each result element is looked up by coordinates. */
+#include "tests/ops/ops.h"
+
+#include <math.h>
+
+enum { LOW = -100, HIGH = 100 };
+
+/* ---- transpose ---- */
+
+static void transpose_reference(ops_case *c)
+{
+    const int64_t *perm = c->attr[0].list.items;
+    for (int64_t i = 0; i < k_count(&c->out[0]); i++) {
+        int64_t at[IR_MAX_RANK], from[IR_MAX_RANK];
+        case_coordinates(&c->out[0], i, at);
+        for (int d = 0; d < c->out[0].rank; d++) from[perm[d]] = at[d];
+        c->want[0][i] = c->x[0][case_offset(&c->in[0], from)];
+    }
+}
+
+static void transpose(const ops_row *row, ir_dtype t)
+{
+    static const struct {
+        int rank;
+        int64_t dims[5], perm[5];
+    } cases[] = {
+        {0, {0}, {0}},
+        {1, {5}, {0}},
+        {2, {1, 7}, {1, 0}},
+        {2, {33, 70}, {1, 0}},
+        {2, {0, 3}, {1, 0}},
+        {2, {200, 190}, {1, 0}},
+        {3, {4, 5, 6}, {2, 0, 1}},
+        {3, {4, 5, 6}, {0, 2, 1}},
+        {4, {2, 3, 17, 19}, {0, 2, 3, 1}},
+        {4, {2, 17, 3, 19}, {0, 2, 1, 3}},
+        {5, {2, 3, 1, 4, 5}, {4, 2, 1, 0, 3}},
+    };
+    for (int s = 0; s < (int)(sizeof cases / sizeof *cases); s++) {
+        ops_case c;
+        int64_t out[5];
+        for (int d = 0; d < cases[s].rank; d++) out[d] = cases[s].dims[cases[s].perm[d]];
+        case_begin(&c, row->op);
+        case_in(&c, t, cases[s].rank, cases[s].dims, LOW, HIGH);
+        case_list(&c, IR_ATTR(transpose, perm), cases[s].perm, cases[s].rank);
+        case_out(&c, t, cases[s].rank, out);
+        case_check(&c, transpose_reference);
+        case_end(&c);
+    }
+}
+
+/* ---- expand ---- */
+
+static void expand_reference(ops_case *c)
+{
+    for (int64_t i = 0; i < k_count(&c->out[0]); i++)
+        c->want[0][i] = c->x[0][case_broadcast(&c->in[0], &c->out[0], i)];
+}
+
+static void expand(const ops_row *row, ir_dtype t)
+{
+    static const struct {
+        int rank, rank_y;
+        int64_t dims[4], y[4];
+    } cases[] = {
+        {0, 1, {0}, {9}},
+        {1, 1, {1}, {9}},
+        {1, 2, {5}, {3, 5}},
+        {2, 2, {3, 1}, {3, 130}},
+        {2, 4, {3, 1}, {2, 4, 3, 5}},
+        {3, 3, {2, 1, 3}, {2, 5, 3}},
+        {1, 1, {1}, {0}},
+        {3, 3, {60, 1, 40}, {60, 20, 40}},
+    };
+    for (int s = 0; s < (int)(sizeof cases / sizeof *cases); s++) {
+        ops_case c;
+        case_begin(&c, row->op);
+        case_in(&c, t, cases[s].rank, cases[s].dims, LOW, HIGH);
+        case_out(&c, t, cases[s].rank_y, cases[s].y);
+        case_check(&c, expand_reference);
+        case_end(&c);
+    }
+}
+
+/* ---- concat and split ---- */
+
+static void concat_reference(ops_case *c)
+{
+    int axis = (int)c->attr[0].i;
+    for (int64_t i = 0; i < k_count(&c->out[0]); i++) {
+        int64_t at[IR_MAX_RANK];
+        int part = 0;
+        case_coordinates(&c->out[0], i, at);
+        while (at[axis] >= c->in[part].dims[axis]) at[axis] -= c->in[part++].dims[axis];
+        c->want[0][i] = c->x[part][case_offset(&c->in[part], at)];
+    }
+}
+
+static void split_reference(ops_case *c)
+{
+    int axis = (int)c->attr[IR_ATTR(split, axis)].i;
+    int64_t first = 0;
+    for (int part = 0; part < c->n_out; part++) {
+        for (int64_t i = 0; k_present(&c->out[part]) && i < k_count(&c->out[part]); i++) {
+            int64_t at[IR_MAX_RANK];
+            case_coordinates(&c->out[part], i, at);
+            at[axis] += first;
+            c->want[part][i] = c->x[0][case_offset(&c->in[0], at)];
+        }
+        first += c->attr[IR_ATTR(split, sizes)].list.items[part];
+    }
+}
+
+static const struct {
+    int axis, parts;
+    int64_t whole[3], sizes[4];
+} parts[] = {
+    {0, 1, {5, 3, 2}, {5}},       {0, 2, {5, 3, 2}, {2, 3}},           {1, 3, {4, 7, 2}, {1, 4, 2}},
+    {2, 3, {4, 3, 9}, {3, 0, 6}}, {2, 4, {70, 20, 30}, {7, 1, 2, 20}}, {1, 2, {0, 4, 3}, {1, 3}},
+};
+
+static void concat(const ops_row *row, ir_dtype t)
+{
+    for (int s = 0; s < (int)(sizeof parts / sizeof *parts); s++) {
+        ops_case c;
+        case_begin(&c, row->op);
+        for (int p = 0; p < parts[s].parts; p++) {
+            int64_t dims[3] = {parts[s].whole[0], parts[s].whole[1], parts[s].whole[2]};
+            dims[parts[s].axis] = parts[s].sizes[p];
+            case_in(&c, t, 3, dims, LOW, HIGH);
+        }
+        c.attr[IR_ATTR(concat, axis)].i = parts[s].axis;
+        case_out(&c, t, 3, parts[s].whole);
+        case_check(&c, concat_reference);
+        case_end(&c);
+    }
+}
+
+static void split(const ops_row *row, ir_dtype t)
+{
+    for (int s = 0; s < (int)(sizeof parts / sizeof *parts); s++) {
+        ops_case c;
+        case_begin(&c, row->op);
+        case_in(&c, t, 3, parts[s].whole, LOW, HIGH);
+        c.attr[IR_ATTR(split, axis)].i = parts[s].axis;
+        case_list(&c, IR_ATTR(split, sizes), parts[s].sizes, parts[s].parts);
+        for (int p = 0; p < parts[s].parts; p++) {
+            int64_t dims[3] = {parts[s].whole[0], parts[s].whole[1], parts[s].whole[2]};
+            dims[parts[s].axis] = parts[s].sizes[p];
+            case_out(&c, p == 1 && s == 2 ? IR_NO_DTYPE : t, 3, dims);
+        }
+        case_check(&c, split_reference);
+        case_end(&c);
+    }
+}
+
+/* ---- slice ---- */
+
+static const struct {
+    int rank;
+    int64_t whole[3], start[3], size[3], step[3];
+} slices[] = {
+    {1, {10}, {2}, {5}, {1}},
+    {1, {10}, {9}, {10}, {-1}},
+    {1, {10}, {8}, {3}, {-3}},
+    {1, {10}, {1}, {4}, {2}},
+    {1, {10}, {0}, {0}, {1}},
+    {2, {6, 7}, {1, 0}, {4, 7}, {1, 1}},
+    {2, {6, 7}, {5, 6}, {6, 7}, {-1, -1}},
+    {3, {4, 5, 6}, {0, 4, 1}, {4, 2, 3}, {1, -3, 2}},
+    {3, {40, 50, 60}, {1, 0, 0}, {39, 50, 60}, {1, 1, 1}},
+    {3, {0, 5, 6}, {0, 0, 0}, {0, 5, 6}, {1, 1, 1}},
+};
+
+static int64_t slice_offset(const ops_case *c, const k_view *whole, const k_view *part, int start,
+                            int step, int64_t i)
+{
+    int64_t at[IR_MAX_RANK];
+    case_coordinates(part, i, at);
+    for (int d = 0; d < part->rank; d++)
+        at[d] = c->attr[start].list.items[d] + at[d] * c->attr[step].list.items[d];
+    return case_offset(whole, at);
+}
+
+static void slice_reference(ops_case *c)
+{
+    for (int64_t i = 0; i < k_count(&c->out[0]); i++)
+        c->want[0][i] = c->x[0][slice_offset(c, &c->in[0], &c->out[0], IR_ATTR(slice, start),
+                                             IR_ATTR(slice, step), i)];
+}
+
+static void slice_grad_reference(ops_case *c)
+{
+    memset(c->want[0], 0, (size_t)k_count(&c->out[0]) * sizeof(double));
+    for (int64_t i = 0; i < k_count(&c->in[0]); i++)
+        c->want[0][slice_offset(c, &c->out[0], &c->in[0], IR_ATTR(slice_grad, start),
+                                IR_ATTR(slice_grad, step), i)] = c->x[0][i];
+}
+
+static void slice(const ops_row *row, ir_dtype t)
+{
+    bool back = row->op == IR_OP_slice_grad;
+    for (int s = 0; s < (int)(sizeof slices / sizeof *slices); s++) {
+        ops_case c;
+        int rank = slices[s].rank;
+        case_begin(&c, row->op);
+        case_in(&c, t, rank, back ? slices[s].size : slices[s].whole, LOW, HIGH);
+        case_list(&c, back ? IR_ATTR(slice_grad, start) : IR_ATTR(slice, start), slices[s].start,
+                  rank);
+        case_list(&c, back ? IR_ATTR(slice_grad, step) : IR_ATTR(slice, step), slices[s].step,
+                  rank);
+        if (back)
+            case_list(&c, IR_ATTR(slice_grad, shape), slices[s].whole, rank);
+        else
+            case_list(&c, IR_ATTR(slice, size), slices[s].size, rank);
+        case_out(&c, t, rank, back ? slices[s].whole : slices[s].size);
+        case_check(&c, back ? slice_grad_reference : slice_reference);
+        case_end(&c);
+    }
+}
+
+/* ---- pad ---- */
+
+static const struct {
+    int rank;
+    int64_t plain[3], before[3], after[3];
+} pads[] = {
+    {1, {4}, {2}, {3}},
+    {1, {4}, {-1}, {2}},
+    {2, {3, 5}, {1, 0}, {0, 4}},
+    {2, {3, 5}, {2, -2}, {1, 1}},
+    {3, {2, 4, 6}, {0, 1, 2}, {0, 3, 1}},
+    {3, {2, 30, 40}, {0, 1, 2}, {0, 3, 1}},
+    {2, {3, 5}, {-1, -1}, {-1, -3}},
+    {1, {1}, {0}, {0}},
+};
+static const char *const pad_modes[] = {"constant", "reflect", "edge", "wrap"};
+
+static bool pad_source(const ops_case *c, const k_view *plain, int before, char mode, int64_t *at)
+{
+    for (int d = 0; d < plain->rank; d++) {
+        int64_t n = plain->dims[d], i = at[d] - c->attr[before].list.items[d];
+        if (mode == 'c' && (i < 0 || i >= n)) return false;
+        if (mode == 'e') i = i < 0 ? 0 : i >= n ? n - 1 : i;
+        while (mode == 'w' && i < 0) i += n;
+        while (mode == 'w' && i >= n) i -= n;
+        while (mode == 'r' && (i < 0 || i >= n)) i = n == 1 ? 0 : i < 0 ? -i : 2 * (n - 1) - i;
+        at[d] = i;
+    }
+    return true;
+}
+
+static void pad_reference(ops_case *c)
+{
+    for (int64_t i = 0; i < k_count(&c->out[0]); i++) {
+        int64_t at[IR_MAX_RANK];
+        case_coordinates(&c->out[0], i, at);
+        double value = k_present(&c->in[1]) ? c->x[1][0] : 0;
+        c->want[0][i] = pad_source(c, &c->in[0], IR_ATTR(pad, before),
+                                   c->attr[IR_ATTR(pad, mode)].s[0], at)
+                            ? c->x[0][case_offset(&c->in[0], at)]
+                            : value;
+    }
+}
+
+static void pad_grad_reference(ops_case *c)
+{
+    memset(c->want[0], 0, (size_t)k_count(&c->out[0]) * sizeof(double));
+    for (int64_t i = 0; i < k_count(&c->in[0]); i++) {
+        int64_t at[IR_MAX_RANK];
+        case_coordinates(&c->in[0], i, at);
+        if (pad_source(c, &c->out[0], IR_ATTR(pad_grad, before),
+                       c->attr[IR_ATTR(pad_grad, mode)].s[0], at))
+            c->want[0][case_offset(&c->out[0], at)] += c->x[0][i];
+    }
+}
+
+static void pad(const ops_row *row, ir_dtype t)
+{
+    bool back = row->op == IR_OP_pad_grad;
+    for (int s = 0; s < 4 * (int)(sizeof pads / sizeof *pads); s++) {
+        ops_case c;
+        int rank = pads[s / 4].rank;
+        const int64_t *plain = pads[s / 4].plain;
+        int64_t padded[3];
+        for (int d = 0; d < rank; d++)
+            padded[d] = plain[d] + pads[s / 4].before[d] + pads[s / 4].after[d];
+        case_begin(&c, row->op);
+        case_in(&c, t, rank, back ? padded : plain, LOW, HIGH);
+        if (!back && s & 4)
+            case_in(&c, t, 0, NULL, 5, 6);
+        else if (!back)
+            case_absent(&c);
+        c.attr[back ? IR_ATTR(pad_grad, mode) : IR_ATTR(pad, mode)].s = pad_modes[s % 4];
+        case_list(&c, back ? IR_ATTR(pad_grad, before) : IR_ATTR(pad, before), pads[s / 4].before,
+                  rank);
+        case_list(&c, back ? IR_ATTR(pad_grad, after) : IR_ATTR(pad, after), pads[s / 4].after,
+                  rank);
+        if (back) case_list(&c, IR_ATTR(pad_grad, shape), plain, rank);
+        case_out(&c, t, rank, back ? plain : padded);
+        c.floor = 1;
+        case_check(&c, back ? pad_grad_reference : pad_reference);
+        case_end(&c);
+    }
+}
+
+/* ---- gather ---- */
+
+static const struct {
+    int axis, rank_i;
+    int64_t x[3], indices[2];
+} gathers[] = {
+    {0, 1, {5, 3, 2}, {4}},      {1, 2, {5, 3, 2}, {2, 3}}, {2, 0, {5, 3, 2}, {0}},
+    {0, 1, {5, 3, 2}, {0}},      {-1, 1, {2, 3, 40}, {70}}, {0, 2, {30, 1, 600}, {3, 40}},
+    {0, 1, {2000, 1, 1}, {900}},
+};
+
+static double *indices_in(ops_case *c, ir_dtype t, int rank, const int64_t *dims, int64_t entries)
+{
+    double *x = case_in(c, t, rank, dims, 0, (double)entries - 1);
+    int64_t n = k_count(&c->in[c->n_in - 1]);
+    for (int64_t i = 0; i < n; i += 3)
+        x[i] -= (double)entries; /* negative ones count from the end */
+    return x;
+}
+
+/* Offset in the table of element i of the gathered view. */
+static int64_t gather_offset(const ops_case *c, const k_view *table, const k_view *gathered,
+                             int axis, int64_t i)
+{
+    int64_t at[IR_MAX_RANK], to[IR_MAX_RANK];
+    int rank = c->in[1].rank, own = axis < 0 ? axis + table->rank : axis;
+    case_coordinates(gathered, i, at);
+    double index = c->x[1][case_offset(&c->in[1], at + own)];
+    for (int d = 0; d < table->rank; d++)
+        to[d] = d < own   ? at[d]
+                : d > own ? at[d + rank - 1]
+                          : (int64_t)index + (index < 0) * table->dims[own];
+    return case_offset(table, to);
+}
+
+static void gather_reference(ops_case *c)
+{
+    for (int64_t i = 0; i < k_count(&c->out[0]); i++)
+        c->want[0][i] = c->x[0][gather_offset(c, &c->in[0], &c->out[0], (int)c->attr[0].i, i)];
+}
+
+static void gather_grad_reference(ops_case *c)
+{
+    memset(c->want[0], 0, (size_t)k_count(&c->out[0]) * sizeof(double));
+    for (int64_t i = 0; i < k_count(&c->in[0]); i++)
+        c->want[0][gather_offset(c, &c->out[0], &c->in[0], (int)c->attr[0].i, i)] += c->x[0][i];
+}
+
+static void gather(const ops_row *row, ir_dtype t)
+{
+    bool back = row->op == IR_OP_gather_grad;
+    for (int s = 0; s < 2 * (int)(sizeof gathers / sizeof *gathers); s++) {
+        ops_case c;
+        int axis = gathers[s / 2].axis, own = axis < 0 ? axis + 3 : axis, rank = 0;
+        int64_t y[5];
+        for (int d = 0; d < 3; d++) {
+            if (d != own) y[rank++] = gathers[s / 2].x[d];
+            for (int k = 0; d == own && k < gathers[s / 2].rank_i; k++)
+                y[rank++] = gathers[s / 2].indices[k];
+        }
+        case_begin(&c, row->op);
+        case_in(&c, t, back ? rank : 3, back ? y : gathers[s / 2].x, LOW, HIGH);
+        indices_in(&c, s & 1 ? IR_i32 : IR_i64, gathers[s / 2].rank_i, gathers[s / 2].indices,
+                   gathers[s / 2].x[own]);
+        c.attr[0].i = axis;
+        case_out(&c, t, back ? 3 : rank, back ? gathers[s / 2].x : y);
+        c.floor = 1;
+        case_check(&c, back ? gather_grad_reference : gather_reference);
+        case_end(&c);
+    }
+}
+
+/* ---- the others ---- */
+
+static void trilu_reference(ops_case *c)
+{
+    int64_t k = c->attr[IR_ATTR(trilu, k)].i, at[IR_MAX_RANK];
+    for (int64_t e = 0; e < k_count(&c->out[0]); e++) {
+        case_coordinates(&c->out[0], e, at);
+        int64_t distance = at[c->out[0].rank - 1] - at[c->out[0].rank - 2];
+        bool kept = c->attr[IR_ATTR(trilu, upper)].i ? distance >= k : distance <= k;
+        c->want[0][e] = kept ? c->x[0][e] : 0;
+    }
+}
+
+static void trilu(const ops_row *row, ir_dtype t)
+{
+    static const int64_t dims[][3] = {{2, 4, 5}, {1, 5, 4}, {3, 1, 1}, {2, 0, 3}, {3, 120, 110}};
+    static const int64_t diagonals[] = {0, 1, -1, 3, -3, 1000, -1000, INT64_MAX, INT64_MIN};
+    for (int s = 0; s < 5 * 9 * 2; s++) {
+        ops_case c;
+        case_begin(&c, row->op);
+        case_in(&c, t, 3, dims[s % 5], LOW, HIGH);
+        c.attr[IR_ATTR(trilu, k)].i = diagonals[s / 5 % 9];
+        c.attr[IR_ATTR(trilu, upper)].i = s / 45;
+        case_out(&c, t, 3, dims[s % 5]);
+        case_check(&c, trilu_reference);
+        case_end(&c);
+    }
+}
+
+static void where_reference(ops_case *c)
+{
+    for (int64_t i = 0; i < k_count(&c->out[0]); i++) {
+        int from = c->x[0][case_broadcast(&c->in[0], &c->out[0], i)] != 0 ? 1 : 2;
+        c->want[0][i] = c->x[from][case_broadcast(&c->in[from], &c->out[0], i)];
+    }
+}
+
+static void where(const ops_row *row, ir_dtype t)
+{
+    static const struct {
+        int rank[3], rank_y;
+        int64_t dims[3][3], y[3];
+    } cases[] = {
+        {{0, 1, 1}, 1, {{0}, {5}, {5}}, {5}},
+        {{2, 2, 0}, 2, {{3, 70}, {3, 70}, {0}}, {3, 70}},
+        {{2, 1, 3}, 3, {{4, 1}, {5}, {3, 4, 5}}, {3, 4, 5}},
+        {{3, 3, 3}, 3, {{60, 1, 40}, {60, 20, 40}, {1, 20, 1}}, {60, 20, 40}},
+        {{1, 1, 1}, 1, {{0}, {0}, {1}}, {0}},
+    };
+    for (int s = 0; s < (int)(sizeof cases / sizeof *cases); s++) {
+        ops_case c;
+        case_begin(&c, row->op);
+        for (int i = 0; i < 3; i++)
+            case_in(&c, i ? t : IR_bool, cases[s].rank[i], cases[s].dims[i], i ? LOW : 0,
+                    i ? HIGH : 1);
+        case_out(&c, t, cases[s].rank_y, cases[s].y);
+        case_check(&c, where_reference);
+        case_end(&c);
+    }
+}
+
+static void select_reference(ops_case *c)
+{
+    for (int64_t i = 0; i < k_count(&c->out[0]); i++)
+        c->want[0][i] = c->x[c->x[0][0] != 0 ? 1 : 2][i];
+}
+
+static void choose(const ops_row *row, ir_dtype t)
+{
+    for (int s = 0; s < 4; s++) {
+        ops_case c;
+        int64_t dims[] = {s < 2 ? 7 : 0};
+        case_begin(&c, row->op);
+        case_in(&c, IR_bool, 0, NULL, s & 1, s & 1);
+        case_in(&c, t, 1, dims, LOW, HIGH);
+        case_in(&c, t, 1, dims, LOW, HIGH);
+        case_out(&c, t, 1, dims);
+        case_check(&c, select_reference);
+        case_end(&c);
+    }
+}
+
+static void cast_reference(ops_case *c)
+{
+    ir_dtype from = c->in[0].dtype, to = c->out[0].dtype;
+    for (int64_t i = 0; i < k_count(&c->out[0]); i++) {
+        uint64_t x = 0, y = 0;
+        ir_store_f64(from, &x, c->x[0][i]);
+        ir_convert(to, &y, from, &x, 1);
+        c->want[0][i] = ir_load_f64(to, &y);
+    }
+}
+
+static void cast(const ops_row *row, ir_dtype t)
+{
+    for (ir_dtype to = IR_NO_DTYPE + 1; to < IR_DTYPE_COUNT; to++)
+        for (int s = 0; s < 4; s++) {
+            ops_case c;
+            int64_t dims[] = {s == 0 ? 0 : s == 1 ? 1 : s == 2 ? 1537 : 33333};
+            case_begin(&c, row->op);
+            double *x = case_in(&c, t, 1, dims, -300, 300);
+            for (int i = 0; s > 1 && i < 8; i++)
+                x[i] = (double[]){0.5, 70000, -1e30, 1e-7, 3e9, 1e-41, -0.0, 65519}[i];
+            c.attr[IR_ATTR(cast, to)].dtype = to;
+            case_out(&c, to, 1, dims);
+            c.units = 0;
+            case_check(&c, cast_reference);
+            case_end(&c);
+        }
+}
+
+static void iota_reference(ops_case *c)
+{
+    for (int64_t i = 0; i < k_count(&c->out[0]); i++) c->want[0][i] = (double)i;
+}
+
+static void dims_reference(ops_case *c)
+{
+    for (int64_t i = 0; i < k_count(&c->out[0]); i++)
+        c->want[0][i] = (double)c->attr[0].list.items[i];
+}
+
+static void numbers(const ops_row *row, ir_dtype t)
+{
+    static const int64_t values[] = {3, 0, 77, -5};
+    int64_t count[] = {4};
+    ops_case c;
+    case_begin(&c, row->op);
+    case_list(&c, 0, row->op == IR_OP_iota ? count : values, row->op == IR_OP_iota ? 1 : 4);
+    case_out(&c, t, 1, count);
+    case_check(&c, row->op == IR_OP_iota ? iota_reference : dims_reference);
+    case_end(&c);
+}
+
+static void nothing(ops_case *c) { (void)c; }
+
+/* The state takes the value; output has no result. */
+static void edge(const ops_row *row, ir_dtype t)
+{
+    int64_t dims[] = {3};
+    ops_case c;
+    case_begin(&c, row->op);
+    case_in(&c, t, 1, dims, LOW, HIGH);
+    if (row->op == IR_OP_store) {
+        double *value = case_in(&c, t, 1, dims, LOW, HIGH);
+        for (int i = 0; i < 3; i++) c.x[0][i] = value[i];
+    }
+    case_check(&c, nothing);
+    case_end(&c);
+}
+
+#define ROW(op, groups, make)                                                                      \
+    {                                                                                              \
+        IR_OP_##op, groups, make, 0, 0, NULL, 0, 0                                                 \
+    }
+const ops_row movement_rows[] = {
+    ROW(transpose, "FIB", transpose),
+    ROW(expand, "FIB", expand),
+    ROW(concat, "FIB", concat),
+    ROW(split, "FIB", split),
+    ROW(slice, "FIB", slice),
+    ROW(slice_grad, "FIB", slice),
+    ROW(pad, "FIB", pad),
+    ROW(pad_grad, "F", pad),
+    ROW(gather, "FIB", gather),
+    ROW(gather_grad, "F", gather),
+    ROW(trilu, "FIB", trilu),
+    ROW(where, "FIB", where),
+    ROW(select, "FIB", choose),
+    ROW(cast, "FIB", cast),
+    ROW(iota, "I", numbers),
+    ROW(dims, "I", numbers),
+    ROW(store, "FIB", edge),
+    ROW(output, "FIB", edge),
+    {0, NULL, NULL, 0, 0, NULL, 0, 0},
+};

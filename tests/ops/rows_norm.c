@@ -1,0 +1,301 @@
+/* rows_norm.c - softmax, layer and batch normalisation, with their gradients by the textbook formulas. */
+#include "tests/ops/ops.h"
+
+#include <math.h>
+
+static ir_dtype wide(ir_dtype t) { return t == IR_f64 ? t : IR_f32; }
+
+/* ---- softmax ---- */
+
+static const struct {
+    int rank, axis;
+    int64_t dims[4];
+} rows[] = {
+    {1, 0, {7}},        {2, -1, {3, 10}},     {2, 0, {3, 10}}, {2, 1, {33, 1029}},
+    {3, 1, {2, 5, 37}}, {4, 1, {2, 3, 4, 5}}, {2, 1, {4, 1}},  {2, 1, {0, 4}},
+    {2, 1, {4, 0}},     {3, 1, {4, 60, 200}},
+};
+
+typedef struct line {
+    int64_t start, stride, length;
+} line;
+
+/* Line i along the axis. */
+static line line_of(const ops_case *c, int64_t i)
+{
+    const k_view *v = &c->in[0];
+    int axis = (int)(c->attr[0].i < 0 ? c->attr[0].i + v->rank : c->attr[0].i);
+    line l = {0, 1, v->dims[axis]};
+    for (int d = axis + 1; d < v->rank; d++) l.stride *= v->dims[d];
+    l.start = i / l.stride * l.stride * l.length + i % l.stride;
+    return l;
+}
+
+static void softmax_reference(ops_case *c)
+{
+    bool logarithm = c->op == IR_OP_log_softmax;
+    int64_t n = k_count(&c->in[0]);
+    for (int64_t i = 0; n && i < n / line_of(c, 0).length; i++) {
+        line l = line_of(c, i);
+        double most = -INFINITY;
+        long double sum = 0;
+        for (int64_t k = 0; k < l.length; k++) most = fmax(most, c->x[0][l.start + k * l.stride]);
+        for (int64_t k = 0; k < l.length; k++) sum += exp(c->x[0][l.start + k * l.stride] - most);
+        for (int64_t k = 0; k < l.length; k++) {
+            double x = c->x[0][l.start + k * l.stride] - most;
+            c->want[0][l.start + k * l.stride] = logarithm ? x - log((double)sum)
+                                                           : exp(x) / (double)sum;
+        }
+    }
+}
+
+static void softmax_grad_reference(ops_case *c)
+{
+    bool logarithm = c->op == IR_OP_log_softmax_grad;
+    int64_t n = k_count(&c->in[0]);
+    for (int64_t i = 0; n && i < n / line_of(c, 0).length; i++) {
+        line l = line_of(c, i);
+        double sum = 0;
+        for (int64_t k = 0; k < l.length; k++) {
+            int64_t at = l.start + k * l.stride;
+            sum += logarithm ? c->x[0][at] : c->x[0][at] * c->x[1][at];
+        }
+        for (int64_t k = 0; k < l.length; k++) {
+            int64_t at = l.start + k * l.stride;
+            double dy = c->x[0][at], y = c->x[1][at];
+            c->want[0][at] = logarithm ? dy - exp(y) * sum : y * (dy - sum);
+        }
+    }
+}
+
+static void softmax(const ops_row *row, ir_dtype t)
+{
+    bool back = row->op == IR_OP_softmax_grad || row->op == IR_OP_log_softmax_grad;
+    bool logarithm = row->op == IR_OP_log_softmax || row->op == IR_OP_log_softmax_grad;
+    for (int s = 0; s < (int)(sizeof rows / sizeof *rows); s++) {
+        ops_case c;
+        case_begin(&c, row->op);
+        double *x = case_in(&c, t, rows[s].rank, rows[s].dims, -8, 8);
+        if (s == 1 && !back) x[3] = -INFINITY; /* one masked */
+        for (int i = 0; s == 3 && !back && i < 1029; i++)
+            x[1029 + i] = -INFINITY; /* all masked: NaN */
+        if (back) case_in(&c, t, rows[s].rank, rows[s].dims, logarithm ? -6 : 0, logarithm ? 0 : 1);
+        c.attr[0].i = rows[s].axis;
+        case_out(&c, t == IR_bf16 && !back ? IR_f32 : t, rows[s].rank, rows[s].dims);
+        c.floor = back ? 4 : logarithm ? 1 : 0;
+        c.units = back ? 64 : 12;
+        case_check(&c, back ? softmax_grad_reference : softmax_reference);
+        case_end(&c);
+    }
+}
+
+/* ---- layer norm ---- */
+
+static const struct {
+    int rank, axis;
+    int64_t dims[4];
+} layers[] = {
+    {2, -1, {3, 8}},    {2, 1, {5, 1}},        {3, 1, {4, 3, 7}}, {1, 0, {9}},
+    {2, 1, {70, 1030}}, {3, -1, {8, 40, 130}}, {2, 1, {0, 4}},    {4, 2, {2, 3, 4, 5}},
+    {2, 0, {6, 11}},    {3, 2, {1, 1, 600}},
+};
+
+static int64_t length_from(const k_view *v, int axis)
+{
+    int64_t n = 1;
+    for (int d = axis < 0 ? axis + v->rank : axis; d < v->rank; d++) n *= v->dims[d];
+    return n;
+}
+
+static void statistics(const double *x, int64_t n, int64_t stride, double *mean, double *variance)
+{
+    long double sum = 0, squares = 0;
+    for (int64_t i = 0; i < n; i++) sum += x[i * stride];
+    *mean = (double)(sum / n);
+    for (int64_t i = 0; i < n; i++) squares += pow(x[i * stride] - *mean, 2);
+    *variance = (double)(squares / n);
+}
+
+static void layer_norm_reference(ops_case *c)
+{
+    int64_t n = length_from(&c->in[0], (int)c->attr[IR_ATTR(layer_norm, axis)].i);
+    for (int64_t r = 0; r < k_count(&c->in[0]) / n; r++) {
+        double mean, variance;
+        statistics(c->x[0] + r * n, n, 1, &mean, &variance);
+        double rstd = 1 / sqrt(variance + c->attr[IR_ATTR(layer_norm, eps)].f);
+        for (int64_t i = 0; i < n; i++)
+            c->want[0][r * n + i] = (c->x[0][r * n + i] - mean) * rstd * c->x[1][i] +
+                                    (k_present(&c->in[2]) ? c->x[2][i] : 0);
+        if (k_present(&c->out[1])) c->want[1][r] = mean, c->want[2][r] = rstd;
+    }
+}
+
+static void layer_norm_grad_reference(ops_case *c)
+{
+    int64_t n = length_from(&c->in[0], (int)c->attr[IR_ATTR(layer_norm_grad, axis)].i);
+    for (int64_t i = 0; i < n; i++) c->want[1][i] = c->want[2][i] = 0;
+    for (int64_t r = 0; r < k_count(&c->in[0]) / n; r++) {
+        double mean = c->x[3][r], rstd = c->x[4][r], a = 0, b = 0;
+        for (int64_t i = 0; i < n; i++) {
+            double dy = c->x[0][r * n + i], h = (c->x[1][r * n + i] - mean) * rstd;
+            a += dy * c->x[2][i] / (double)n;
+            b += dy * c->x[2][i] * h / (double)n;
+            c->want[1][i] += dy * h;
+            c->want[2][i] += dy;
+        }
+        for (int64_t i = 0; i < n; i++) {
+            double dy = c->x[0][r * n + i], h = (c->x[1][r * n + i] - mean) * rstd;
+            c->want[0][r * n + i] = rstd * (dy * c->x[2][i] - a - h * b);
+        }
+    }
+}
+
+static void layer_norm(const ops_row *row, ir_dtype t)
+{
+    bool back = row->op == IR_OP_layer_norm_grad;
+    for (int s = 0; s < 2 * (int)(sizeof layers / sizeof *layers); s++) {
+        ops_case c;
+        int rank = layers[s / 2].rank, axis = layers[s / 2].axis,
+            first = axis < 0 ? axis + rank : axis;
+        const int64_t *dims = layers[s / 2].dims;
+        int64_t kept[4];
+        for (int d = 0; d < rank; d++) kept[d] = d < first ? dims[d] : 1;
+        ir_dtype group = s & 1 ? t : wide(t);
+        case_begin(&c, row->op);
+        case_in(&c, t, rank, dims, -2, 3);
+        if (back) case_in(&c, t, rank, dims, -2, 3);
+        case_in(&c, group, rank - first, dims + first, 0.5, 1.5);
+        if (back) {
+            case_in(&c, wide(t), rank, kept, 0.4, 0.6);
+            case_in(&c, wide(t), rank, kept, 0.5, 0.8);
+        } else if (s & 1) {
+            case_in(&c, group, rank - first, dims + first, -1, 1);
+        } else {
+            case_absent(&c);
+        }
+        c.attr[back ? IR_ATTR(layer_norm_grad, axis) : IR_ATTR(layer_norm, axis)].i = axis;
+        case_out(&c, t, rank, dims);
+        for (int k = 0; k < 2; k++) {
+            if (back)
+                case_out(&c, group, rank - first, dims + first);
+            else
+                case_out(&c, s & 1 ? wide(t) : IR_NO_DTYPE, rank, kept);
+        }
+        c.floor = c.size = 1;
+        c.units = back ? 60 : 12;
+        case_check(&c, back ? layer_norm_grad_reference : layer_norm_reference);
+        case_end(&c);
+    }
+}
+
+/* ---- batch norm ---- */
+
+static const struct {
+    int rank;
+    int64_t dims[5];
+} images[] = {
+    {2, {9, 5}},        {2, {300, 40}},      {3, {4, 3, 7}},       {4, {2, 3, 5, 5}},
+    {4, {3, 17, 2, 2}}, {4, {8, 6, 30, 31}}, {5, {2, 3, 2, 3, 4}}, {2, {1, 3}},
+    {4, {2, 33, 3, 5}}, {4, {4, 2, 1, 700}},
+};
+
+static int64_t inner_size(const k_view *v)
+{
+    int64_t n = 1;
+    for (int d = 2; d < v->rank; d++) n *= v->dims[d];
+    return n;
+}
+
+#define EACH_OF_CHANNEL(view, channel, at)                                                         \
+    for (int64_t at = 0, size_ = inner_size(view); at < k_count(view); at++)                       \
+        if (at / size_ % (view)->dims[1] == (channel))
+
+static void batch_norm_reference(ops_case *c)
+{
+    const k_view *x = &c->in[0];
+    bool training = c->attr[IR_ATTR(batch_norm, training)].i;
+    double m = c->attr[IR_ATTR(batch_norm, momentum)].f, n = (double)(k_count(x) / x->dims[1]);
+    for (int64_t k = 0; k < x->dims[1]; k++) {
+        long double sum = 0, squares = 0;
+        EACH_OF_CHANNEL(x, k, at) sum += c->x[0][at];
+        double mean = (double)sum / n;
+        EACH_OF_CHANNEL(x, k, at) squares += pow(c->x[0][at] - mean, 2);
+        double variance = (double)squares / n;
+        c->want[1][k] = training ? c->x[3][k] * m + mean * (1 - m) : c->x[3][k];
+        c->want[2][k] = training ? c->x[4][k] * m + variance * (1 - m) : c->x[4][k];
+        if (!training) mean = c->x[3][k], variance = c->x[4][k];
+        double rstd = 1 / sqrt(variance + c->attr[IR_ATTR(batch_norm, eps)].f);
+        c->want[3][k] = mean;
+        c->want[4][k] = rstd;
+        EACH_OF_CHANNEL(x, k, at)
+        c->want[0][at] = (c->x[0][at] - mean) * rstd * c->x[1][k] + c->x[2][k];
+    }
+}
+
+static void batch_norm_grad_reference(ops_case *c)
+{
+    const k_view *x = &c->in[1];
+    bool training = c->attr[IR_ATTR(batch_norm_grad, training)].i;
+    double n = (double)(k_count(x) / x->dims[1]);
+    for (int64_t k = 0; k < x->dims[1]; k++) {
+        double mean = c->x[3][k], rstd = c->x[4][k], a = 0, b = 0;
+        EACH_OF_CHANNEL(x, k, at)
+        {
+            a += c->x[0][at];
+            b += c->x[0][at] * (c->x[1][at] - mean) * rstd;
+        }
+        c->want[1][k] = b;
+        c->want[2][k] = a;
+        EACH_OF_CHANNEL(x, k, at)
+        {
+            double h = (c->x[1][at] - mean) * rstd, shift = training ? a / n + h * b / n : 0;
+            c->want[0][at] = c->x[2][k] * rstd * (c->x[0][at] - shift);
+        }
+    }
+}
+
+static void batch_norm(const ops_row *row, ir_dtype t)
+{
+    bool back = row->op == IR_OP_batch_norm_grad;
+    for (int s = 0; s < 4 * (int)(sizeof images / sizeof *images); s++) {
+        ops_case c;
+        int rank = images[s / 4].rank;
+        const int64_t *dims = images[s / 4].dims, *channels = dims + 1;
+        ir_dtype group = s & 2 ? t : wide(t);
+        case_begin(&c, row->op);
+        case_in(&c, t, rank, dims, -2, 3);
+        if (back) case_in(&c, t, rank, dims, -2, 3);
+        case_in(&c, group, 1, channels, 0.5, 1.5);
+        if (!back) case_in(&c, group, 1, channels, -1, 1);
+        case_in(&c, back ? wide(t) : group, 1, channels, -0.5, 0.5);
+        case_in(&c, back ? wide(t) : group, 1, channels, 0.5, 1.5);
+        c.attr[back ? IR_ATTR(batch_norm_grad, training) : IR_ATTR(batch_norm, training)].i = s & 1;
+        case_out(&c, t, rank, dims);
+        case_out(&c, group, 1, channels);
+        case_out(&c, group, 1, channels);
+        if (!back) {
+            case_out(&c, wide(t), 1, channels);
+            case_out(&c, wide(t), 1, channels);
+        }
+        c.floor = c.size = 1;
+        c.units = back ? 100 : 16;
+        case_check(&c, back ? batch_norm_grad_reference : batch_norm_reference);
+        case_end(&c);
+    }
+}
+
+#define ROW(op, make)                                                                              \
+    {                                                                                              \
+        IR_OP_##op, "F", make, 0, 0, NULL, 0, 0                                                    \
+    }
+const ops_row norm_rows[] = {
+    ROW(softmax, softmax),
+    ROW(softmax_grad, softmax),
+    ROW(log_softmax, softmax),
+    ROW(log_softmax_grad, softmax),
+    ROW(layer_norm, layer_norm),
+    ROW(layer_norm_grad, layer_norm),
+    ROW(batch_norm, batch_norm),
+    ROW(batch_norm_grad, batch_norm),
+    {0, NULL, NULL, 0, 0, NULL, 0, 0},
+};

@@ -1,0 +1,291 @@
+/* rows_pointwise.c - ops that work element by element, over shapes and broadcasts. */
+#include "tests/ops/ops.h"
+
+#include <math.h>
+
+/* Shapes of the two operands; the second is ignored by ops of one. */
+static const struct {
+    int rank_a, rank_b, rank_y;
+    int64_t a[4], b[4], y[4];
+} shapes[] = {
+    {0, 0, 0, {0}, {0}, {0}},
+    {1, 1, 1, {1}, {1}, {1}},
+    {1, 1, 1, {0}, {0}, {0}},
+    {1, 1, 1, {7}, {7}, {7}},
+    {2, 2, 2, {3, 5}, {3, 5}, {3, 5}},
+    {1, 1, 1, {1500}, {1500}, {1500}},
+    {2, 0, 2, {5, 131}, {0}, {5, 131}},
+    {0, 2, 2, {0}, {9, 67}, {9, 67}},
+    {2, 1, 2, {6, 133}, {133}, {6, 133}},
+    {2, 2, 2, {6, 133}, {6, 1}, {6, 133}},
+    {2, 2, 2, {1, 3}, {700, 1}, {700, 3}},
+    {4, 3, 4, {2, 3, 4, 5}, {3, 1, 1}, {2, 3, 4, 5}},
+    {4, 4, 4, {2, 1, 4, 1}, {1, 3, 1, 5}, {2, 3, 4, 5}},
+    {2, 1, 2, {0, 3}, {3}, {0, 3}},
+    {1, 1, 1, {40001}, {40001}, {40001}},
+    {3, 2, 3, {2, 70, 300}, {70, 1}, {2, 70, 300}},
+};
+enum { SHAPES = sizeof shapes / sizeof *shapes };
+
+static double (*scalar)(double a, double b);
+
+static void reference(ops_case *c)
+{
+    for (int64_t i = 0; i < k_count(&c->out[0]); i++) {
+        double a = c->x[0][case_broadcast(&c->in[0], &c->out[0], i)];
+        double b = c->n_in > 1 && c->in[1].rank >= 0 && k_present(&c->in[1])
+                       ? c->x[1][case_broadcast(&c->in[1], &c->out[0], i)]
+                       : 0;
+        c->want[0][i] = scalar(a, b);
+    }
+}
+
+static void salt(double *x, int64_t n, ir_dtype t) /* special values among the random ones */
+{
+    static const double special[] = {NAN,  INFINITY, -INFINITY, 0,   -0.0, 1,   -1,
+                                     1e-7, 88,       -88,       0.5, 1.5,  -2.5};
+    if (!ir_dtype_is_float(t)) return;
+    for (int64_t i = 0; i < n && i < 13 && n > 500; i++) x[i * 31] = special[i];
+}
+
+static ir_dtype result_type(ir_op op, ir_dtype t)
+{
+    return ir_op_get(op)->out[0].group == IR_GROUP_B ? IR_bool : t;
+}
+
+static void one(const ops_row *row, ir_dtype t)
+{
+    for (int s = 0; s < SHAPES; s++) {
+        ops_case c;
+        case_begin(&c, row->op);
+        double *x = case_in(&c, t, shapes[s].rank_a, shapes[s].a, row->low, row->high);
+        if (row->size == 0) salt(x, k_count(&c.in[0]), t);
+        case_out(&c, result_type(row->op, t), shapes[s].rank_a, shapes[s].a);
+        c.units = row->units;
+        c.size = row->size;
+        scalar = row->scalar;
+        case_check(&c, reference);
+        case_end(&c);
+    }
+}
+
+static void two(const ops_row *row, ir_dtype t)
+{
+    for (int s = 0; s < SHAPES; s++) {
+        ops_case c;
+        case_begin(&c, row->op);
+        case_in(&c, t, shapes[s].rank_a, shapes[s].a, row->low, row->high);
+        case_in(&c, t, shapes[s].rank_b, shapes[s].b, row->low, row->high);
+        salt(c.x[0], k_count(&c.in[0]), t);
+        case_out(&c, result_type(row->op, t), shapes[s].rank_y, shapes[s].y);
+        c.units = row->units;
+        c.size = row->size;
+        scalar = row->scalar;
+        case_check(&c, reference);
+        case_end(&c);
+    }
+}
+
+/* Ops whose operands have one shape. */
+static void pair(const ops_row *row, ir_dtype t)
+{
+    for (int s = 0; s < SHAPES; s++) {
+        ops_case c;
+        case_begin(&c, row->op);
+        case_in(&c, t, shapes[s].rank_y, shapes[s].y, -2, 2);
+        case_in(&c, t, shapes[s].rank_y, shapes[s].y, row->low, row->high);
+        case_out(&c, t, shapes[s].rank_y, shapes[s].y);
+        c.units = row->units;
+        c.size = row->size;
+        scalar = row->scalar;
+        case_check(&c, reference);
+        case_end(&c);
+    }
+}
+
+static void flagged_one(const ops_row *row, ir_dtype t)
+{
+    int64_t dims[] = {3, 333};
+    ops_case c;
+    case_begin(&c, row->op);
+    c.attr[0].i = 1;
+    case_in(&c, t, 2, dims, row->low, row->high);
+    if (row->op != IR_OP_gelu) case_in(&c, t, 2, dims, row->low, row->high);
+    case_out(&c, t, 2, dims);
+    c.units = row->units;
+    c.size = row->size;
+    scalar = row->scalar;
+    case_check(&c, reference);
+    case_end(&c);
+}
+
+/* ---- with numbers ---- */
+
+static double bound_low, bound_high;
+
+static double clip(double a, double b)
+{
+    (void)b;
+    return isnan(a) ? a : a < bound_low ? bound_low : a > bound_high ? bound_high : a;
+}
+
+static double clip_slope(double dy, double x) { return x >= bound_low && x <= bound_high ? dy : 0; }
+
+static void bounded_reference(ops_case *c)
+{
+    int first = c->op == IR_OP_clip ? 1 : 2;
+    bound_low = k_present(&c->in[first]) ? c->x[first][0] : -INFINITY;
+    bound_high = k_present(&c->in[first + 1]) ? c->x[first + 1][0] : INFINITY;
+    for (int64_t i = 0; i < k_count(&c->out[0]); i++)
+        c->want[0][i] = first == 1 ? clip(c->x[0][i], 0) : clip_slope(c->x[0][i], c->x[1][i]);
+}
+
+static void bounded(const ops_row *row, ir_dtype t)
+{
+    for (int s = 0; s < 4 * SHAPES; s++) {
+        ops_case c;
+        case_begin(&c, row->op);
+        const int64_t *dims = shapes[s / 4].y;
+        int rank = shapes[s / 4].rank_y;
+        case_in(&c, t, rank, dims, 0, 9);
+        if (row->op == IR_OP_clip_grad) case_in(&c, t, rank, dims, 0, 9);
+        salt(c.x[0], k_count(&c.in[0]), t);
+        if (s & 1)
+            case_in(&c, t, 0, NULL, 2, 4);
+        else
+            case_absent(&c);
+        if (s & 2)
+            case_in(&c, t, 0, NULL, 5, 7);
+        else
+            case_absent(&c);
+        case_out(&c, t, rank, dims);
+        case_check(&c, bounded_reference);
+        case_end(&c);
+    }
+}
+
+static double by_six(double a, double b)
+{
+    (void)b;
+    return a / 6;
+}
+
+static void counted(const ops_row *row, ir_dtype t)
+{
+    static const int64_t count[] = {2, 3};
+    for (int s = 0; s < SHAPES; s++) {
+        ops_case c;
+        case_begin(&c, row->op);
+        case_in(&c, t, shapes[s].rank_y, shapes[s].y, -3, 3);
+        case_list(&c, IR_ATTR(div_count, count), count, 2);
+        case_out(&c, t, shapes[s].rank_y, shapes[s].y);
+        scalar = by_six;
+        case_check(&c, reference);
+        case_end(&c);
+    }
+}
+
+/* ---- references ---- */
+
+#define ONE(name, expression)                                                                      \
+    static double name(double a, double b)                                                         \
+    {                                                                                              \
+        (void)a, (void)b;                                                                          \
+        return expression;                                                                         \
+    }
+ONE(r_neg, -a)
+ONE(r_abs, fabs(a))
+ONE(r_sign, isnan(a) ? a : a > 0 ? 1 : a < 0 ? -1 : 0)
+ONE(r_floor, floor(a))
+ONE(r_ceil, ceil(a))
+ONE(r_round, nearbyint(a))
+ONE(r_relu, isnan(a) || a > 0 ? a : 0)
+ONE(r_sqrt, sqrt(a))
+ONE(r_reciprocal, 1 / a)
+ONE(r_exp, exp(a))
+ONE(r_log, log(a))
+ONE(r_sin, sin(a))
+ONE(r_cos, cos(a))
+ONE(r_tanh, tanh(a))
+ONE(r_sigmoid, 1 / (1 + exp(-a)))
+ONE(r_erf, erf(a))
+ONE(r_softplus, a > 30 ? a : log1p(exp(a)))
+ONE(r_gelu, 0.5 * a * (1 + erf(a * M_SQRT1_2)))
+ONE(r_gelu_tanh, 0.5 * a * (1 + tanh(sqrt(2 / M_PI) * (a + 0.044715 * a * a * a))))
+ONE(r_not, a == 0)
+ONE(r_add, a + b)
+ONE(r_sub, a - b)
+ONE(r_mul, a *b)
+ONE(r_div, a / b)
+ONE(r_div_whole, b == 0 ? 0 : trunc(a / b))
+ONE(r_pow, pow(a, b))
+ONE(r_min, isnan(a) ? a : isnan(b) ? b : fmin(a, b))
+ONE(r_max, isnan(a) ? a : isnan(b) ? b : fmax(a, b))
+ONE(r_mod_whole, b == 0 ? 0 : a - b * floor(a / b))
+ONE(r_fmod_whole, b == 0 ? 0 : fmod(a, b))
+ONE(r_fmod, fmod(a, b))
+ONE(r_mod, fmod(a, b) + (fmod(a, b) != 0 && (fmod(a, b) < 0) != (b < 0) ? b : 0))
+ONE(r_equal, a == b)
+ONE(r_less, a < b)
+ONE(r_less_or_equal, a <= b)
+ONE(r_greater, a > b)
+ONE(r_greater_or_equal, a >= b)
+ONE(r_and, a != 0 && b != 0)
+ONE(r_or, a != 0 || b != 0)
+ONE(r_xor, (a != 0) != (b != 0))
+ONE(r_relu_grad, b > 0 ? a : 0)
+ONE(r_sigmoid_grad, a *b *(1 - b))
+ONE(r_tanh_grad, a *(1 - b * b))
+ONE(r_erf_grad, a * 2 / sqrt(M_PI) * exp(-b * b))
+
+ONE(r_gelu_grad, a *(0.5 * (1 + erf(b * M_SQRT1_2)) + b * exp(-b * b / 2) / sqrt(2 * M_PI)))
+
+static double r_gelu_tanh_grad(double dy, double x)
+{
+    double c = sqrt(2 / M_PI), t = tanh(c * (x + 0.044715 * x * x * x));
+    return dy * (0.5 * (1 + t) + 0.5 * x * (1 - t * t) * c * (1 + 3 * 0.044715 * x * x));
+}
+
+#define U(op, groups, low, high, units)                                                            \
+    {                                                                                              \
+        IR_OP_##op, groups, one, low, high, r_##op, units, 0                                       \
+    }
+#define B(op, groups, low, high, units)                                                            \
+    {                                                                                              \
+        IR_OP_##op, groups, two, low, high, r_##op, units, 0                                       \
+    }
+#define G(op, low, high, units)                                                                    \
+    {                                                                                              \
+        IR_OP_##op, "F", pair, low, high, r_##op, units, 0                                         \
+    }
+
+/* clang-format off */
+const ops_row pointwise_rows[] = {
+    U(neg, "FI", -100, 100, 0),     U(abs, "FI", -100, 100, 0),   U(sign, "FI", -3, 3, 0),
+    U(floor, "F", -9, 9, 0),        U(ceil, "F", -9, 9, 0),       U(round, "F", -9, 9, 0),
+    U(relu, "FI", -100, 100, 0),    U(sqrt, "F", 0, 50, 1),       U(reciprocal, "F", 0.1, 9, 1),
+    U(exp, "F", -20, 20, 3),        U(log, "F", 0, 100, 4),       U(sin, "F", -20, 20, 3),
+    U(cos, "F", -20, 20, 3),        U(tanh, "F", -5, 5, 5),       U(sigmoid, "F", -30, 30, 6),
+    U(erf, "F", -5, 5, 5),          U(softplus, "F", -30, 30, 6), {IR_OP_gelu, "F", one, -9, 9, r_gelu, 8, 1},
+    U(not, "B", 0, 1, 0),
+    {IR_OP_gelu, "F", flagged_one, -9, 9, r_gelu_tanh, 8, 1},
+    {IR_OP_clip, "FI", bounded, 0, 0, NULL, 0, 0},
+    {IR_OP_clip_grad, "F", bounded, 0, 0, NULL, 0, 0},
+    {IR_OP_div_count, "F", counted, 0, 0, NULL, 1, 0},
+    B(add, "FI", -100, 100, 1),     B(sub, "FI", -100, 100, 1),   B(mul, "FI", -100, 100, 1),
+    B(div, "F", 0.2, 9, 1),         {IR_OP_div, "I", two, -9, 9, r_div_whole, 0, 0},
+    B(pow, "F", 0.5, 4, 2),         {IR_OP_pow, "I", two, 0, 6, r_pow, 0, 0},
+    B(min, "FI", -100, 100, 0),     B(max, "FI", -100, 100, 0),
+    B(mod, "F", 1, 9, 2),           {IR_OP_mod, "I", two, 0, 9, r_mod_whole, 0, 0},
+    {IR_OP_mod, "I", flagged_one, 0, 9, r_fmod_whole, 0, 0},
+    {IR_OP_mod, "F", flagged_one, 1, 9, r_fmod, 2, 0},
+    B(equal, "FIB", 0, 3, 0),       B(less, "FI", 0, 5, 0),       B(less_or_equal, "FI", 0, 5, 0),
+    B(greater, "FI", 0, 5, 0),      B(greater_or_equal, "FI", 0, 5, 0),
+    B(and, "B", 0, 1, 0),           B(or, "B", 0, 1, 0),          B(xor, "B", 0, 1, 0),
+    G(relu_grad, -2, 2, 0),         G(sigmoid_grad, 0, 0.9, 4),   G(tanh_grad, -0.9, 0.9, 6),
+    G(erf_grad, -3, 3, 20),
+    {IR_OP_gelu_grad, "F", pair, -9, 9, r_gelu_grad, 8, 2},
+    {IR_OP_gelu_grad, "F", flagged_one, -9, 9, r_gelu_tanh_grad, 24, 9},
+    {0, NULL, NULL, 0, 0, NULL, 0, 0},
+};
+/* clang-format on */

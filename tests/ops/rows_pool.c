@@ -1,0 +1,229 @@
+/* rows_pool.c - pooling: every window is visited tap by tap. */
+#include "tests/ops/ops.h"
+
+#include <math.h>
+
+static const struct {
+    int spatial;
+    int64_t n, c, in[3], kernel[3], strides[3], pads[6], dilations[3];
+    int ceil;
+} shapes[] = {
+    {2, 2, 3, {8, 9}, {2, 2}, {2, 2}, {0}, {1, 1}, 0},
+    {2, 1, 2, {7, 7}, {3, 3}, {2, 2}, {1, 1, 1, 1}, {1, 1}, 0},
+    {2, 1, 2, {7, 8}, {3, 2}, {1, 3}, {1, 0, 0, 1}, {1, 1}, 0},
+    {2, 1, 2, {9, 9}, {2, 3}, {1, 1}, {0, 2, 1, 1}, {3, 2}, 0},
+    {2, 2, 1, {6, 5}, {3, 3}, {2, 2}, {0}, {1, 1}, 1},
+    {2, 1, 3, {5, 5}, {5, 5}, {1, 1}, {0}, {1, 1}, 0},
+    {1, 3, 2, {11}, {4}, {3}, {1, 2}, {1}, 0},
+    {3, 1, 2, {4, 5, 6}, {2, 3, 2}, {2, 1, 2}, {0, 1, 0, 0, 1, 0}, {1, 1, 1}, 0},
+    {2, 4, 16, {24, 24}, {2, 2}, {2, 2}, {0}, {1, 1}, 0},
+    {2, 0, 3, {4, 4}, {2, 2}, {2, 2}, {0}, {1, 1}, 0},
+    {2, 1, 1, {1, 1}, {1, 1}, {1, 1}, {0}, {1, 1}, 0},
+    {2, 1, 1, {1, 1}, {3, 3}, {2, 2}, {1, 1, 1, 1}, {1, 1}, 0},
+};
+enum { SHAPES = sizeof shapes / sizeof *shapes };
+
+static int shape; /* of the case at work: the references read the table */
+
+static int64_t pooled(int s, int d)
+{
+    int64_t reach = (shapes[s].kernel[d] - 1) * shapes[s].dilations[d] + 1,
+            stride = shapes[s].strides[d];
+    int64_t padded = shapes[s].in[d] + shapes[s].pads[d] + shapes[s].pads[d + shapes[s].spatial];
+    int64_t n = (padded - reach + (shapes[s].ceil ? stride - 1 : 0)) / stride + 1;
+    if (shapes[s].ceil && (n - 1) * stride >= shapes[s].in[d] + shapes[s].pads[d]) n--;
+    return n;
+}
+
+/* Visits the taps of window `at` [n, c, spatial]; position -1: in the padding, -2: beyond it. */
+typedef struct window {
+    int64_t tap, taps, position;
+} window;
+
+static bool next_tap(const int64_t *at, window *w)
+{
+    int spatial = shapes[shape].spatial;
+    if (w->taps == 0) {
+        w->taps = 1;
+        for (int d = 0; d < spatial; d++) w->taps *= shapes[shape].kernel[d];
+    }
+    if (w->tap == w->taps) return false;
+    int64_t rest = w->tap++, position = at[0] * shapes[shape].c + at[1], k[3];
+    for (int d = spatial - 1; d >= 0; d--) {
+        k[d] = rest % shapes[shape].kernel[d];
+        rest /= shapes[shape].kernel[d];
+    }
+    bool padding = false, beyond = false;
+    for (int d = 0; d < spatial; d++) {
+        int64_t size = shapes[shape].in[d];
+        int64_t i = at[2 + d] * shapes[shape].strides[d] - shapes[shape].pads[d] +
+                    k[d] * shapes[shape].dilations[d];
+        padding |= i < 0 || i >= size;
+        beyond |= i >= size + shapes[shape].pads[d + spatial];
+        position = position * size + i;
+    }
+    w->position = beyond ? -2 : padding ? -1 : position;
+    return true;
+}
+
+static int64_t column_major(int64_t position)
+{
+    int spatial = shapes[shape].spatial;
+    int64_t at[3], result = 0;
+    for (int d = spatial - 1; d >= 0; d--) {
+        at[d] = position % shapes[shape].in[d];
+        position /= shapes[shape].in[d];
+    }
+    for (int d = spatial - 1; d >= 0; d--) result = result * shapes[shape].in[d] + at[d];
+    for (int d = 0; d < spatial; d++) position *= shapes[shape].in[d];
+    return position + result;
+}
+
+static void max_reference(ops_case *c)
+{
+    for (int64_t i = 0; i < k_count(&c->out[0]); i++) {
+        int64_t at[5], best = -1;
+        window w = {0, 0, 0};
+        case_coordinates(&c->out[0], i, at);
+        while (next_tap(at, &w))
+            if (w.position >= 0 &&
+                (best < 0 || c->x[0][w.position] > c->x[0][best] || isnan(c->x[0][w.position])))
+                best = w.position;
+        c->want[0][i] = best < 0 ? -INFINITY : c->x[0][best];
+        if (!k_present(&c->out[1])) continue;
+        c->want[1][i] = (double)(c->attr[IR_ATTR(max_pool, column_major)].i ? column_major(best)
+                                                                            : best);
+    }
+}
+
+static double window_count(const int64_t *at, bool padded)
+{
+    window w = {0, 0, 0};
+    int n = 0;
+    while (next_tap(at, &w)) n += w.position >= 0 || (padded && w.position == -1);
+    return n;
+}
+
+static void average_reference(ops_case *c)
+{
+    bool padded = c->attr[IR_ATTR(avg_pool, count_pad)].i;
+    for (int64_t i = 0; i < k_count(&c->out[0]); i++) {
+        int64_t at[5];
+        window w = {0, 0, 0};
+        double sum = 0;
+        case_coordinates(&c->out[0], i, at);
+        while (next_tap(at, &w))
+            if (w.position >= 0) sum += c->x[0][w.position];
+        c->want[0][i] = sum / window_count(at, padded);
+    }
+}
+
+static void average_grad_reference(ops_case *c)
+{
+    bool padded = c->attr[IR_ATTR(avg_pool_grad, count_pad)].i;
+    memset(c->want[0], 0, (size_t)k_count(&c->out[0]) * sizeof(double));
+    for (int64_t i = 0; i < k_count(&c->in[0]); i++) {
+        int64_t at[5];
+        window w = {0, 0, 0};
+        case_coordinates(&c->in[0], i, at);
+        while (next_tap(at, &w))
+            if (w.position >= 0) c->want[0][w.position] += c->x[0][i] / window_count(at, padded);
+    }
+}
+
+static void max_grad_reference(ops_case *c)
+{
+    memset(c->want[0], 0, (size_t)k_count(&c->out[0]) * sizeof(double));
+    for (int64_t i = 0; i < k_count(&c->in[0]); i++) c->want[0][(int64_t)c->x[1][i]] += c->x[0][i];
+}
+
+static void windows(ops_case *c, int kernel, int s)
+{
+    case_list(c, kernel, shapes[s].kernel, shapes[s].spatial);
+    case_list(c, kernel + 1, shapes[s].strides, shapes[s].spatial);
+    case_list(c, kernel + 2, shapes[s].pads, 2 * shapes[s].spatial);
+    case_list(c, kernel + 3, shapes[s].dilations, shapes[s].spatial);
+    c->attr[kernel + 4].i = shapes[s].ceil;
+}
+
+static void dims_of(int s, int64_t *wide, int64_t *narrow)
+{
+    wide[0] = narrow[0] = shapes[s].n;
+    wide[1] = narrow[1] = shapes[s].c;
+    for (int d = 0; d < shapes[s].spatial; d++) {
+        wide[2 + d] = shapes[s].in[d];
+        narrow[2 + d] = pooled(s, d);
+    }
+}
+
+static void max_pool(const ops_row *row, ir_dtype t)
+{
+    for (int s = 0; s < 3 * SHAPES; s++) {
+        ops_case c;
+        int64_t wide[5], narrow[5];
+        shape = s / 3;
+        dims_of(shape, wide, narrow);
+        case_begin(&c, row->op);
+        int rank = 2 + shapes[shape].spatial;
+        double *x = case_in(&c, t, rank, wide, -9, 9);
+        if (s % 3 == 1 && k_count(&c.in[0]) > 9 && ir_dtype_is_float(t)) {
+            x[4] = NAN;
+            x[5] = -INFINITY;
+        }
+        for (int64_t i = 0; s % 3 == 2 && i < k_count(&c.in[0]); i++)
+            x[i] = ir_dtype_is_float(t) ? -INFINITY : 0;
+        windows(&c, IR_ATTR(max_pool, kernel), shape);
+        c.attr[IR_ATTR(max_pool, column_major)].i = s % 3 == 1;
+        case_out(&c, t, rank, narrow);
+        case_out(&c, s % 2 ? IR_NO_DTYPE : IR_i64, rank, narrow);
+        c.units = 0;
+        case_check(&c, max_reference);
+        case_end(&c);
+    }
+}
+
+static void max_pool_grad(const ops_row *row, ir_dtype t)
+{
+    int64_t wide[] = {3, 2, 6, 5}, narrow[] = {3, 2, 3, 2};
+    ops_case c;
+    case_begin(&c, row->op);
+    case_in(&c, t, 4, narrow, -9, 9);
+    double *at = case_in(&c, IR_i64, 4, narrow, 0, 29);
+    for (int i = 0; i < 36; i++) at[i] += i / 6 * 30;
+    at[1] = at[0]; /* overlapping windows share a maximum */
+    case_list(&c, 0, wide, 4);
+    case_out(&c, t, 4, wide);
+    c.floor = 1;
+    case_check(&c, max_grad_reference);
+    case_end(&c);
+}
+
+static void avg_pool(const ops_row *row, ir_dtype t)
+{
+    bool back = row->op == IR_OP_avg_pool_grad;
+    for (int s = 0; s < 2 * SHAPES; s++) {
+        ops_case c;
+        int64_t wide[5], narrow[5];
+        shape = s / 2;
+        dims_of(shape, wide, narrow);
+        int rank = 2 + shapes[shape].spatial;
+        case_begin(&c, row->op);
+        case_in(&c, t, rank, back ? narrow : wide, -9, 9);
+        if (back) case_list(&c, IR_ATTR(avg_pool_grad, shape), wide, rank);
+        windows(&c, back ? IR_ATTR(avg_pool_grad, kernel) : IR_ATTR(avg_pool, kernel), shape);
+        c.attr[back ? IR_ATTR(avg_pool_grad, count_pad) : IR_ATTR(avg_pool, count_pad)].i = s % 2;
+        case_out(&c, t, rank, back ? wide : narrow);
+        c.floor = 1;
+        c.units = 8;
+        case_check(&c, back ? average_grad_reference : average_reference);
+        case_end(&c);
+    }
+}
+
+const ops_row pool_rows[] = {
+    {IR_OP_max_pool, "FI", max_pool, 0, 0, NULL, 0, 0},
+    {IR_OP_max_pool_grad, "F", max_pool_grad, 0, 0, NULL, 0, 0},
+    {IR_OP_avg_pool, "F", avg_pool, 0, 0, NULL, 0, 0},
+    {IR_OP_avg_pool_grad, "F", avg_pool, 0, 0, NULL, 0, 0},
+    {0, NULL, NULL, 0, 0, NULL, 0, 0},
+};

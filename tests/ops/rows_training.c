@@ -1,0 +1,281 @@
+/* rows_training.c - dropout, optimizers and the loss scaler. */
+#include "tests/ops/ops.h"
+
+#include "ir/philox.h"
+
+#include <math.h>
+
+/* clang-format off: the headers that cmocka needs come before it */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <cmocka.h>
+/* clang-format on */
+
+static const int64_t sizes[] = {0, 1, 7, 513, 40003};
+enum { SIZES = sizeof sizes / sizeof *sizes };
+
+/* ---- dropout ---- */
+
+static void dropout_reference(ops_case *c)
+{
+    double ratio = c->attr[IR_ATTR(dropout, ratio)].f;
+    uint64_t stream = ((uint64_t)c->attr[IR_ATTR(dropout, stream)].i + 1) << 32 |
+                      (uint32_t)c->x[1][1];
+    for (int64_t i = 0; i < k_count(&c->in[0]); i++) {
+        uint32_t word = philox_word((uint64_t)c->x[1][0], stream, (uint64_t)i);
+        c->want[1][i] = (double)word >= ratio * 0x1p32;
+        c->want[0][i] = c->want[1][i] != 0 ? c->x[0][i] / (1 - ratio) : 0;
+    }
+}
+
+static void dropout(const ops_row *row, ir_dtype t)
+{
+    static const double ratios[] = {0, 0.5, 0.1, 0.999};
+    static const int64_t two[] = {2};
+    for (int s = 0; s < 4 * SIZES; s++) {
+        ops_case c;
+        case_begin(&c, row->op);
+        case_in(&c, t, 1, &sizes[s / 4], -9, 9);
+        case_in(&c, IR_i64, 1, two, 0, 1000000);
+        c.attr[IR_ATTR(dropout, ratio)].f = ratios[s % 4];
+        c.attr[IR_ATTR(dropout, stream)].i = s;
+        case_out(&c, t, 1, &sizes[s / 4]);
+        case_out(&c, IR_bool, 1, &sizes[s / 4]);
+        if (s % 4 == 0) c.units = 0;
+        case_check(&c, dropout_reference);
+        double kept = 0;
+        for (int64_t i = 0; i < sizes[s / 4]; i++) kept += c.want[1][i];
+        if (sizes[s / 4] > 10000)
+            assert_true(fabs(kept / (double)sizes[s / 4] - (1 - ratios[s % 4])) < 0.01);
+        case_end(&c);
+    }
+}
+
+static void dropout_grad_reference(ops_case *c)
+{
+    double ratio = c->attr[IR_ATTR(dropout_grad, ratio)].f;
+    for (int64_t i = 0; i < k_count(&c->in[0]); i++)
+        c->want[0][i] = c->x[1][i] != 0 ? c->x[0][i] / (1 - ratio) : 0;
+}
+
+static void dropout_grad(const ops_row *row, ir_dtype t)
+{
+    for (int s = 0; s < SIZES; s++) {
+        ops_case c;
+        case_begin(&c, row->op);
+        case_in(&c, t, 1, &sizes[s], -9, 9);
+        case_in(&c, IR_bool, 1, &sizes[s], 0, 1);
+        c.attr[IR_ATTR(dropout_grad, ratio)].f = 0.3;
+        case_out(&c, t, 1, &sizes[s]);
+        case_check(&c, dropout_grad_reference);
+        case_end(&c);
+    }
+}
+
+/* ---- optimizers: bit 0 of a variant is nesterov or decoupled, then weight decay, skip present, skip set ---- */
+
+static bool skipped(const ops_case *c, int skip)
+{
+    return k_present(&c->in[skip]) && c->x[skip][0] != 0;
+}
+
+static void sgd_reference(ops_case *c)
+{
+    double decay = c->attr[0].f, lr = c->x[IR_IN(sgd, lr)][0];
+    bool skip = skipped(c, IR_IN(sgd, skip));
+    for (int64_t i = 0; i < k_count(&c->in[0]); i++) {
+        double p = c->x[0][i], g = c->x[1][i] + decay * p;
+        c->want[0][i] = skip ? p : p - lr * g;
+    }
+}
+
+static void momentum_reference(ops_case *c)
+{
+    double decay = c->attr[IR_ATTR(momentum, weight_decay)].f,
+           mu = c->attr[IR_ATTR(momentum, mu)].f;
+    double lr = c->x[IR_IN(momentum, lr)][0];
+    bool skip = skipped(c, IR_IN(momentum, skip)),
+         nesterov = c->attr[IR_ATTR(momentum, nesterov)].i;
+    for (int64_t i = 0; i < k_count(&c->in[0]); i++) {
+        double p = c->x[0][i], g = c->x[2][i] + decay * p, v = mu * c->x[1][i] + g;
+        c->want[0][i] = skip ? p : p - lr * (nesterov ? g + mu * v : v);
+        c->want[1][i] = skip ? c->x[1][i] : v;
+    }
+}
+
+static void adamw_reference(ops_case *c)
+{
+    const ir_attr *a = c->attr;
+    double decay = a[IR_ATTR(adamw, weight_decay)].f, b1 = a[IR_ATTR(adamw, beta1)].f,
+           b2 = a[IR_ATTR(adamw, beta2)].f;
+    double eps = a[IR_ATTR(adamw, eps)].f, lr = c->x[IR_IN(adamw, lr)][0],
+           t = c->x[IR_IN(adamw, step)][0] + 1;
+    bool skip = skipped(c, IR_IN(adamw, skip)), decoupled = a[IR_ATTR(adamw, decoupled)].i;
+    for (int64_t i = 0; i < k_count(&c->in[0]); i++) {
+        double p = c->x[0][i], g = c->x[3][i] + (decoupled ? 0 : decay * p);
+        double m = b1 * c->x[1][i] + (1 - b1) * g, v = b2 * c->x[2][i] + (1 - b2) * g * g;
+        double kept = decoupled ? p - lr * decay * p : p;
+        double step = lr * (m / (1 - pow(b1, t))) / (sqrt(v / (1 - pow(b2, t))) + eps);
+        c->want[0][i] = skip ? p : kept - step;
+        c->want[1][i] = skip ? c->x[1][i] : m;
+        c->want[2][i] = skip ? c->x[2][i] : v;
+    }
+}
+
+static void optimizer(const ops_row *row, ir_dtype t)
+{
+    int states = row->op == IR_OP_sgd ? 0 : row->op == IR_OP_momentum ? 1 : 2;
+    ops_reference *reference[] = {sgd_reference, momentum_reference, adamw_reference};
+    if (ir_dtype_is_low(t)) return; /* masters are never low */
+    for (int s = 0; s < 16 * SIZES; s++) {
+        ops_case c;
+        const int64_t *size = &sizes[s / 16];
+        case_begin(&c, row->op);
+        case_in(&c, t, 1, size, -1, 1);
+        for (int k = 0; k < states; k++) case_in(&c, t, 1, size, k ? 0 : -1, 1);
+        case_in(&c, t, 1, size, -1, 1);
+        if (states == 2) case_in(&c, IR_i64, 0, NULL, 0, 3);
+        case_in(&c, t, 0, NULL, 0.01, 0.1);
+        if (s & 4)
+            case_in(&c, IR_bool, 0, NULL, s & 8 ? 1 : 0, s & 8 ? 1 : 0);
+        else
+            case_absent(&c);
+        if (states == 1) c.attr[IR_ATTR(momentum, nesterov)].i = s & 1;
+        if (states == 2) c.attr[IR_ATTR(adamw, decoupled)].i = s & 1;
+        int decay = states == 0   ? IR_ATTR(sgd, weight_decay)
+                    : states == 1 ? IR_ATTR(momentum, weight_decay)
+                                  : IR_ATTR(adamw, weight_decay);
+        c.attr[decay].f = s & 2 ? 0.1 : 0;
+        for (int k = 0; k <= states; k++) case_out(&c, t, 1, size);
+        c.floor = 1;
+        c.units = (s & 12) == 12 ? -1 : 8; /* skipped: the old bits */
+        case_check(&c, reference[states]);
+        case_end(&c);
+    }
+}
+
+/* ---- the loss scaler ---- */
+
+static void unscale_reference(ops_case *c)
+{
+    int n = c->n_in - 1;
+    bool wide = c->in[n].dtype == IR_f64, found = false;
+    double inverse = wide ? 1 / c->x[n][0] : (double)(1 / (float)c->x[n][0]);
+    for (int i = 0; i < n; i++)
+        for (int64_t k = 0; k < k_count(&c->in[i]); k++) {
+            double y = c->x[i][k] * inverse;
+            uint64_t raw = 0;
+            ir_store_f64(c->out[i].dtype, &raw, y);
+            c->want[i][k] = y;
+            found |= !isfinite(c->x[i][k]) || !isfinite(ir_load_f64(c->out[i].dtype, &raw));
+        }
+    c->want[n][0] = found;
+}
+
+static void unscale(const ops_row *row, ir_dtype t)
+{
+    static const struct {
+        double scale, bad;
+        int where; /* tensor of the bad value, -1: none */
+    } cases[] = {{65536, 0, -1}, {1024, INFINITY, 0}, {3, NAN, 2},
+                 {0, 0, -1},     {1e-30, 1e20, 1},    {2, -INFINITY, 2}};
+    ir_dtype wide = t == IR_f64 ? t : IR_f32;
+    for (int s = 0; s < 6; s++) {
+        ops_case c;
+        static const int64_t dims[] = {5, 1, 40003};
+        case_begin(&c, row->op);
+        for (int i = 0; i < 3; i++) case_in(&c, t, 1, &dims[i], -9, 9);
+        if (cases[s].where >= 0) c.x[cases[s].where][dims[cases[s].where] - 1] = cases[s].bad;
+        case_in(&c, wide, 0, NULL, cases[s].scale, cases[s].scale);
+        for (int i = 0; i < 3; i++) case_out(&c, wide, 1, &dims[i]);
+        case_out(&c, IR_bool, 0, NULL);
+        case_check(&c, unscale_reference);
+        case_end(&c);
+    }
+}
+
+static void nothing(ops_case *c) { (void)c; }
+
+static void one_step(bool late, const int *every, bool found, double *state, double floor_of_scale)
+{
+    ops_case c;
+    case_begin(&c, IR_OP_update_loss_scaling);
+    case_in(&c, IR_bool, 0, NULL, found, found);
+    case_in(&c, IR_f32, 0, NULL, state[0], state[0]);
+    case_in(&c, IR_i64, 0, NULL, state[1], state[1]);
+    case_in(&c, IR_i64, 0, NULL, state[2], state[2]);
+    c.attr[IR_ATTR(update_loss_scaling, incr_every)].i = every[0];
+    c.attr[IR_ATTR(update_loss_scaling, decr_every)].i = every[1];
+    c.attr[IR_ATTR(update_loss_scaling, min)].f = floor_of_scale;
+    c.attr[IR_ATTR(update_loss_scaling, late)].i = late;
+    case_out(&c, IR_f32, 0, NULL);
+    case_out(&c, IR_i64, 0, NULL);
+    case_out(&c, IR_i64, 0, NULL);
+    assert_int_equal(case_run(&c), AMPC_OK);
+    nothing(&c);
+    for (int i = 0; i < 3; i++) state[i] = ir_load_f64(c.out[i].dtype, c.out[i].data);
+    case_end(&c);
+}
+
+/* The traces of PaddlePaddle 3 and 1.8 for the same flags: scale, good, bad after each step. */
+static void loss_scaling(const ops_row *row, ir_dtype t)
+{
+    (void)row, (void)t;
+    static const int every[] = {2, 2};
+    static const char flags[] = "FFFTTTFTFF";
+    static const double traces[2][10][3] = {
+        {{8, 1, 0},
+         {16, 0, 0},
+         {16, 1, 0},
+         {16, 0, 1},
+         {8, 0, 0},
+         {8, 0, 1},
+         {8, 1, 0},
+         {8, 0, 1},
+         {8, 1, 0},
+         {16, 0, 0}},
+        {{8, 1, 0},
+         {8, 2, 0},
+         {16, 0, 0},
+         {16, 0, 1},
+         {16, 0, 2},
+         {8, 0, 0},
+         {8, 1, 0},
+         {8, 0, 1},
+         {8, 1, 0},
+         {8, 2, 0}},
+    };
+    for (int late = 0; late < 2; late++) {
+        double state[3] = {8, 0, 0};
+        for (int k = 0; k < 10; k++) {
+            one_step(late, every, flags[k] == 'T', state, 1);
+            for (int i = 0; i < 3; i++) assert_true(state[i] == traces[late][k][i]);
+        }
+    }
+    static const int one[] = {1, 1};
+    double low[3] = {1.5, 0, 0}, below[3] = {0.25, 0, 0}, high[3] = {0x1p127, 0, 0},
+           past[3] = {4, 7, 0};
+    one_step(false, one, true, low, 1);
+    assert_true(low[0] == 1);
+    one_step(false, one, true, below, 1); /* a scale below the floor jumps up to it */
+    assert_true(below[0] == 1);
+    one_step(false, one, false, high, 1); /* never grows to infinity */
+    assert_true(high[0] == 0x1p127 && high[1] == 0);
+    one_step(false, every, false, past, 1); /* a counter beyond its limit never fires */
+    assert_true(past[0] == 4 && past[1] == 8);
+}
+
+#define ROW(op, groups, make)                                                                      \
+    {                                                                                              \
+        IR_OP_##op, groups, make, 0, 0, NULL, 0, 0                                                 \
+    }
+const ops_row training_rows[] = {
+    ROW(dropout, "F", dropout),
+    ROW(dropout_grad, "F", dropout_grad),
+    ROW(sgd, "F", optimizer),
+    ROW(momentum, "F", optimizer),
+    ROW(adamw, "F", optimizer),
+    ROW(check_finite_and_unscale, "F", unscale),
+    ROW(update_loss_scaling, "1", loss_scaling),
+    {0, NULL, NULL, 0, 0, NULL, 0, 0},
+};

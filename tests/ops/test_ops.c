@@ -1,0 +1,65 @@
+/* test_ops.c - runs the numeric table and checks that it is complete: every op that has a kernel has a row. */
+#include "tests/ops/ops.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+static const ops_row *const families[] = {
+#define ROWS(family) family##_rows,
+    OPS_FAMILY_MAP(ROWS)
+#undef ROWS
+};
+enum { FAMILIES = sizeof families / sizeof *families };
+
+static bool in_group(char group, ir_dtype t)
+{
+    return group == 'F'   ? ir_dtype_is_float(t)
+           : group == 'I' ? ir_dtype_is_int(t)
+           : group == 'B' ? t == IR_bool
+                          : group == '1' && t == IR_f32;
+}
+
+static void run_row(void **state)
+{
+    const ops_row *row = *state;
+    for (const char *group = row->groups; *group; group++)
+        for (ir_dtype t = IR_NO_DTYPE + 1; t < IR_DTYPE_COUNT; t++)
+            if (in_group(*group, t)) row->make(row, t);
+}
+
+static void every_op_has_a_row(void **state)
+{
+    bool seen[IR_OP_COUNT] = {false};
+    int missing = 0;
+    (void)state;
+#define APART(op) seen[IR_OP_##op] = true;
+    OPS_TESTED_APART_MAP(APART)
+#undef APART
+    for (int f = 0; f < FAMILIES; f++)
+        for (const ops_row *row = families[f]; row->make; row++) seen[row->op] = true;
+    for (ir_op op = 0; op < IR_OP_COUNT; op++) {
+        if (seen[op] || !cpu_kernel(op)) continue;
+        print_error("op '%s' has no row in tests/ops\n", ir_op_get(op)->name);
+        missing++;
+    }
+    assert_int_equal(missing, 0);
+}
+
+int main(void)
+{
+    enum { MOST = 256 };
+    static struct CMUnitTest tests[MOST];
+    static char names[MOST][64];
+    int n = 0;
+    tests[n++] = (struct CMUnitTest)cmocka_unit_test(every_op_has_a_row);
+    for (int f = 0; f < FAMILIES; f++)
+        for (const ops_row *row = families[f]; row->make && n < MOST; row++, n++) {
+            snprintf(names[n], sizeof names[n], "%s", ir_op_get(row->op)->name);
+            tests[n] = (struct CMUnitTest){names[n], run_row, NULL, NULL, (void *)(uintptr_t)row};
+        }
+    return _cmocka_run_group_tests("ops", tests, (size_t)n, NULL, NULL);
+}

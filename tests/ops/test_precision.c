@@ -1,0 +1,274 @@
+/* test_precision.c - what the table cannot say: all conversions bit for bit, elementary functions in units in the
+ * last place, sums over a million terms, and the words of refusals. */
+#include "tests/ops/ops.h"
+
+#include "ir/philox.h"
+#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/math.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+/* ---- conversions ---- */
+
+static void expect_same(ir_dtype from, ir_dtype to, const void *src, int64_t n)
+{
+    size_t bytes = (size_t)n * ir_dtype_size(to);
+    char *fast = malloc(bytes), *slow = malloc(bytes);
+    assert_true(fast && slow);
+    cpu_convert(to, fast, from, src, n);
+    ir_convert(to, slow, from, src, (size_t)n);
+    if (memcmp(fast, slow, bytes) != 0)
+        fail_msg("%s to %s differs", ir_dtype_name(from), ir_dtype_name(to));
+    free(fast);
+    free(slow);
+}
+
+static void all_16_bit_patterns(void **state)
+{
+    static uint16_t patterns[65536];
+    (void)state;
+    for (int i = 0; i < 65536; i++) patterns[i] = (uint16_t)i;
+    for (ir_dtype to = IR_NO_DTYPE + 1; to < IR_DTYPE_COUNT; to++) {
+        expect_same(IR_f16, to, patterns, 65536);
+        expect_same(IR_i16, to, patterns, 65536);
+    }
+    for (int i = 0; i < 65536;
+         i++) /* a signalling NaN may stay one, so only quiet ones have one answer */
+        if ((i & 0x7fff) > 0x7f80) patterns[i] |= 0x40;
+    for (ir_dtype to = IR_NO_DTYPE + 1; to < IR_DTYPE_COUNT; to++)
+        expect_same(IR_bf16, to, patterns, 65536);
+}
+
+/* Random bits, and around every 16-bit value its neighbours and the midpoints to the next. */
+static void f32_patterns(void **state)
+{
+    enum { RANDOM = 1 << 20, NEAR = 65536 * 6 };
+    uint32_t *bits = malloc((RANDOM + 2 * NEAR) * sizeof *bits), n = 0;
+    (void)state;
+    assert_non_null(bits);
+    for (uint32_t i = 0; i < RANDOM; i++) bits[n++] = philox_word(1, 2, i);
+    for (uint32_t i = 0; i < 65536; i++) {
+        uint32_t half = ir_bits_f32(ir_f16_to_f32((uint16_t)i));
+        for (uint32_t k = 0; k < 3; k++) {
+            bits[n++] = half + k - 1;
+            bits[n++] = half + 0xfff + k; /* half an ulp of a normal f16 */
+            bits[n++] = (i << 16) + k - 1;
+            bits[n++] = (i << 16) + 0x7fff + k;
+        }
+    }
+    for (ir_dtype to = IR_NO_DTYPE + 1; to < IR_DTYPE_COUNT; to++) expect_same(IR_f32, to, bits, n);
+    for (ir_dtype to = IR_NO_DTYPE + 1; to < IR_DTYPE_COUNT; to++) expect_same(IR_i32, to, bits, n);
+    for (ir_dtype to = IR_NO_DTYPE + 1; to < IR_DTYPE_COUNT; to++)
+        expect_same(IR_i64, to, bits, n / 2);
+    for (ir_dtype to = IR_NO_DTYPE + 1; to < IR_DTYPE_COUNT; to++)
+        expect_same(IR_f64, to, bits, n / 2);
+    for (ir_dtype to = IR_NO_DTYPE + 1; to < IR_DTYPE_COUNT; to++) expect_same(IR_u8, to, bits, n);
+    for (ir_dtype to = IR_NO_DTYPE + 1; to < IR_DTYPE_COUNT; to++) expect_same(IR_i8, to, bits, n);
+    free(bits);
+}
+
+static void short_and_unaligned(void **state)
+{
+    static float x[64];
+    static uint16_t y[65];
+    (void)state;
+    for (int i = 0; i < 64; i++) x[i] = (float)i * 0.37f - 9;
+    for (int n = 0; n < 40; n++) {
+        memset(y, 0xaa, sizeof y);
+        cpu_convert(IR_f16, y + 1, IR_f32, x + n % 5, n);
+        assert_int_equal(y[0], 0xaaaa);
+        assert_int_equal(y[n + 1], 0xaaaa);
+        for (int i = 0; i < n; i++) assert_int_equal(y[1 + i], ir_f32_to_f16(x[i + n % 5]));
+    }
+}
+
+/* ---- elementary functions ---- */
+
+static double log1p_unit(double x) { return log1p(x); }
+
+/* Largest error over [low, high] in units in the last place of the true value (at least `least`). */
+static double worst(float (*f)(float), double (*exact)(double), double low, double high,
+                    double least)
+{
+    double most = 0;
+    for (int i = 0; i <= 2000000; i++) {
+        float x = (float)(low + (high - low) * i / 2000000);
+        double want = exact((double)x), size = fmax(fabs(want), least);
+        double ulp = ldexp(1, ilogb(size) - 23);
+        most = fmax(most, fabs((double)f(x) - want) / ulp);
+    }
+    return most;
+}
+
+#define EXPECT(name, exact, low, high, least, limit)                                               \
+    do {                                                                                           \
+        double w = worst(name, exact, low, high, least);                                           \
+        if (!(w <= (limit)))                                                                       \
+            fail_msg("%s: %.3f ulp on [%g, %g]", #name, w, (double)(low), (double)(high));         \
+    } while (0)
+
+static float f_exp(float x) { return m_exp_float(x); }
+static float f_log(float x) { return m_log_float(x); }
+static float f_log1p(float x) { return m_log1p_float(x); }
+static float f_tanh(float x) { return m_tanh_float(x); }
+static float f_erf(float x) { return m_erf_float(x); }
+
+static void elementary_functions(void **state)
+{
+    (void)state;
+    EXPECT(f_exp, exp, -103, 88.7, 0x1p-126, 1.5);
+    EXPECT(f_exp, exp, -1, 1, 0x1p-126, 1.5);
+    EXPECT(f_log, log, 1e-30, 1e-3, 0x1p-126, 1.5);
+    EXPECT(f_log, log, 0.1, 3, 0x1p-126, 1.5);
+    EXPECT(f_log, log, 1, 1e30, 0x1p-126, 1.5);
+    EXPECT(f_log1p, log1p_unit, 0, 1, 0x1p-126, 2);
+    EXPECT(f_tanh, tanh, -12, 12, 0x1p-126, 2.5);
+    EXPECT(f_tanh, tanh, -0.7, 0.7, 0x1p-126, 2.5);
+    EXPECT(f_erf, erf, -5, 5, 0x1p-126, 2);
+    EXPECT(f_erf, erf, -1.1, 1.1, 0x1p-126, 2);
+}
+
+static void special_values(void **state)
+{
+    (void)state;
+    assert_true(isnan(m_exp_float(NAN)) && m_exp_float(INFINITY) == INFINITY &&
+                m_exp_float(-INFINITY) == 0);
+    assert_true(m_exp_float(88.8f) == INFINITY && m_exp_float(-103.9f) == 0x1p-149f &&
+                m_exp_float(0) == 1);
+    assert_true(isnan(m_log_float(NAN)) && isnan(m_log_float(-1)) &&
+                m_log_float(INFINITY) == INFINITY);
+    assert_true(m_log_float(0) == -INFINITY && m_log_float(-0.f) == -INFINITY &&
+                m_log_float(1) == 0);
+    assert_true(fabs((double)m_log_float(0x1p-149f) - log(0x1p-149)) < 1e-5);
+    assert_true(isnan(m_tanh_float(NAN)) && m_tanh_float(INFINITY) == 1 &&
+                m_tanh_float(-INFINITY) == -1);
+    assert_true(isnan(m_erf_float(NAN)) && m_erf_float(INFINITY) == 1 &&
+                m_erf_float(-INFINITY) == -1);
+    assert_true(m_tanh_float(0x1p-149f) == 0x1p-149f && m_erf_float(0) == 0);
+}
+
+/* ---- long sums ---- */
+
+static void expect_scalar(const ops_case *c, int result, int64_t at, double want, double tolerance)
+{
+    const k_view *v = &c->out[result];
+    double got = ir_load_f64(v->dtype, (char *)v->data + (size_t)at * ir_dtype_size(v->dtype));
+    if (!(fabs(got - want) <= tolerance * fabs(want)))
+        fail_msg("%s: %.9g instead of %.9g", ir_op_get(c->op)->name, got, want);
+}
+
+static void sum_of_a_million(void **state)
+{
+    int64_t flat[] = {1 << 20}, tall[] = {1 << 20, 1}, one[] = {1, 1}, axes[] = {0};
+    (void)state;
+    for (int kind = 0; kind < 2; kind++)
+        for (int k = 0; k < 2; k++) {
+            ops_case c;
+            case_begin(&c, IR_OP_reduce_sum);
+            double *x = case_in(&c, kind ? IR_f16 : IR_f32, k ? 2 : 1, k ? tall : flat, 0, 1);
+            double sum = 0;
+            for (int64_t i = 0; i < flat[0]; i++) {
+                x[i] = kind ? 0.0999755859375 : (double)(float)(0.1 + 1e-3 * x[i]);
+                sum += x[i];
+            }
+            case_list(&c, IR_ATTR(reduce_sum, axes), axes, 1);
+            case_out(&c, IR_f32, k ? 2 : 1, one);
+            assert_int_equal(case_run(&c), AMPC_OK);
+            expect_scalar(&c, 0, 0, sum, 2e-7);
+            case_end(&c);
+        }
+}
+
+/* Mean 1000, deviation 1: E[x^2] - E[x]^2 in f32 would be noise. */
+static void batch_norm_of_a_million(void **state)
+{
+    int64_t dims[] = {64, 1, 128, 128}, channel[] = {1};
+    ops_case c;
+    (void)state;
+    case_begin(&c, IR_OP_batch_norm);
+    double *x = case_in(&c, IR_f32, 4, dims, 998.2679491924311, 1001.7320508075689), mean = 0,
+           variance = 0;
+    int64_t n = k_count(&c.in[0]);
+    for (int64_t i = 0; i < n; i++) mean += (x[i] = (double)(float)x[i]) / (double)n;
+    for (int64_t i = 0; i < n; i++) variance += (x[i] - mean) * (x[i] - mean) / (double)n;
+    case_in(&c, IR_f32, 1, channel, 1, 1);
+    case_in(&c, IR_f32, 1, channel, 0, 0);
+    case_in(&c, IR_f32, 1, channel, 0, 0);
+    case_in(&c, IR_f32, 1, channel, 1, 1);
+    c.attr[IR_ATTR(batch_norm, training)].i = 1;
+    c.attr[IR_ATTR(batch_norm, eps)].f = 0;
+    c.attr[IR_ATTR(batch_norm, momentum)].f = 0;
+    case_out(&c, IR_f32, 4, dims);
+    for (int i = 0; i < 4; i++) case_out(&c, IR_f32, 1, channel);
+    assert_int_equal(case_run(&c), AMPC_OK);
+    expect_scalar(&c, 1, 0, mean, 1e-7);
+    expect_scalar(&c, 2, 0, variance, 1e-6);
+    expect_scalar(&c, 4, 0, 1 / sqrt(variance), 1e-6);
+    case_end(&c);
+}
+
+/* ---- refusals and edges ---- */
+
+static void indices_out_of_range(void **state)
+{
+    int64_t dims[] = {5, 2}, two[] = {2}, y[] = {2, 2};
+    ops_case c;
+    (void)state;
+    case_begin(&c, IR_OP_gather);
+    case_in(&c, IR_f32, 2, dims, 0, 1);
+    case_in(&c, IR_i64, 1, two, 0, 0)[1] = -6;
+    case_out(&c, IR_f32, 2, y);
+    assert_int_equal(case_run(&c), AMPC_REJECTED);
+    assert_string_equal(c.error, "index -6 at position 1 is outside of [-5,5)");
+    case_end(&c);
+}
+
+static void labels_out_of_range(void **state)
+{
+    static const ir_op ops[] = {IR_OP_softmax_cross_entropy, IR_OP_nll_loss};
+    int64_t dims[] = {4, 10}, four[] = {4};
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        ops_case c;
+        case_begin(&c, ops[i]);
+        case_in(&c, IR_f32, 2, dims, 0, 1);
+        case_in(&c, IR_i64, 1, four, 0, 9)[2] = 10;
+        case_absent(&c);
+        case_out(&c, IR_f32, 0, NULL);
+        assert_int_equal(case_run(&c), AMPC_REJECTED);
+        assert_string_equal(c.error, "label 10 at position 2 is outside of [0,10)");
+        case_end(&c);
+    }
+}
+
+static void mean_of_nothing_is_nan(void **state)
+{
+    int64_t dims[] = {3, 4}, three[] = {3};
+    ops_case c;
+    (void)state;
+    case_begin(&c, IR_OP_softmax_cross_entropy);
+    case_in(&c, IR_f32, 2, dims, 0, 1);
+    case_in(&c, IR_i64, 1, three, -1, -1);
+    case_absent(&c);
+    c.attr[IR_ATTR(softmax_cross_entropy, ignore_index)].i = -1;
+    case_out(&c, IR_f32, 0, NULL);
+    assert_int_equal(case_run(&c), AMPC_OK);
+    assert_true(isnan(*(float *)c.out[0].data));
+    case_end(&c);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(all_16_bit_patterns),     cmocka_unit_test(f32_patterns),
+        cmocka_unit_test(short_and_unaligned),     cmocka_unit_test(elementary_functions),
+        cmocka_unit_test(special_values),          cmocka_unit_test(sum_of_a_million),
+        cmocka_unit_test(batch_norm_of_a_million), cmocka_unit_test(indices_out_of_range),
+        cmocka_unit_test(labels_out_of_range),     cmocka_unit_test(mean_of_nothing_is_nan),
+    };
+    return cmocka_run_group_tests_name("precision", tests, NULL, NULL);
+}
