@@ -33,14 +33,15 @@ typedef struct pass_strings {
 typedef struct pass_stats { /* filled by the passes, read by --stats and the summary line */
     int float_ops, low_ops, f32_black, f32_gray, f32_other; /* ONNX nodes of the forward graph that have float results */
     int casts_inserted, casts_removed;
-    int64_t cast_bytes;   /* written by inserted casts in one step; symbols count as 1 */
+    int64_t cast_bytes;   /* written by the inserted casts that remain, in one step; symbols count as 1 */
+    bool cast_symbolic;   /* some of these sizes have symbols */
 } pass_stats;
 
 typedef struct pass_options {
     /* precision */
     pass_level level;            /* O0 or O1 so far */
     ir_dtype low;                /* IR_f16 or IR_bf16 */
-    const char *profile;         /* "ampc" */
+    const char *profile;         /* "ampc", "empty"; NULL: the base of the list files, else ampc */
     pass_strings lists;          /* list files, a later one beats an earlier one */
     pass_strings white, black, gray; /* operators of --white ... */
     pass_strings black_vars, fp32_nodes;
@@ -61,7 +62,8 @@ typedef struct pass_options {
     const char *explain;         /* node name or "all"; the answer goes to explain_out */
     bool json;
     const char *dump_after, *dump_dir; /* pass name or "all" */
-    bool dump_changed, roundtrip_each, verify_each, timing, print_stats;
+    bool dump_changed, roundtrip_each, timing, print_stats;
+    bool verify_each;            /* after each pass (builds with assertions, ampc-opt), else after the last */
     /* results */
     pass_stats *stats;           /* may be NULL */
     void (*text_out)(void *user, const char *text); /* explanations, timing, statistics tables; may be NULL */

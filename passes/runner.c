@@ -54,10 +54,15 @@ bool pass_next_option(const char **text, arena *a, const char **key, const char 
     return true;
 }
 
+#ifdef NDEBUG
+enum { VERIFY_EACH = false };
+#else
+enum { VERIFY_EACH = true };
+#endif
+
 pass_options pass_options_default(void)
 {
-    return (pass_options){.level = PASS_O1, .low = IR_f16, .profile = "ampc", .keep_io_types = true,
-                          .init = "file", .fuse = true, .verify_each = true};
+    return (pass_options){.level = PASS_O1, .low = IR_f16, .keep_io_types = true, .init = "file", .fuse = true, .verify_each = VERIFY_EACH};
 }
 
 /* ---- running one pass ------------------------------------------------------------------------------------------------ */
@@ -152,5 +157,5 @@ ampc_status pass_run(ir_module *m, const char *name, const pass_options *o, diag
 ampc_status pass_compile(ir_module *m, const pass_options *o, diag *d)
 {
     for (const pass_info *p = pass_table; p->name; p++) TRY(pass_run(m, p->name, o, d));
-    return AMPC_OK;
+    return o->verify_each ? AMPC_OK : ir_verify(m, d);
 }

@@ -50,6 +50,7 @@ static ampc_status process(tool *t)
 static ampc_status run(tool *t, int argc, char **argv)
 {
     bool done = false;
+    t->o.pass.verify_each = true;
     TRY(tool_parse(t, &program, argc - 1, argv + 1, &done));
     t->o.pass.text_out = print_text;
     if (done) return AMPC_OK;
