@@ -1,0 +1,388 @@
+/* test_trainer.c - schedules, feeding, the training loop, its failures, resuming, evaluation. */
+#include "runtime/feed.h"
+#include "runtime/gradient_fault.h"
+#include "runtime/stepper.h"
+#include "tests/unit/training.h"
+
+#include <math.h>
+
+enum { ROWS = 96, BATCH = 16 };
+
+static const rt_trainer_options few_steps = {.batch = BATCH, .steps = 24, .lr = -1, .seed = 3};
+
+static rt_trainer *open_trainer(scratch *t, const training *r, const rt_trainer_options *o)
+{
+    rt_trainer *trainer = NULL;
+    assert_ok(t, rt_trainer_open(r->s, r->m, r->data, o, t->d, &trainer));
+    return trainer;
+}
+
+/* ---- schedules ---- */
+
+static void test_schedules(void **state)
+{
+    static const struct {
+        const char *text;
+        int64_t step;
+        double rate;
+    } rows[] = {
+        {NULL, 50, 0.8},
+        {"constant", 99, 0.8},
+        {"linear", 0, 0.8},
+        {"linear", 50, 0.4},
+        {"linear", 200, 0},
+        {"linear,end=0.2", 50, 0.5},
+        {"cosine", 0, 0.8},
+        {"cosine", 50, 0.4},
+        {"cosine,end=0.1", 100, 0.1},
+        {"cosine,warmup=10", 0, 0.08},
+        {"cosine,warmup=10", 9, 0.8},
+        {"cosine,warmup=10", 10, 0.8},
+        {"cosine:warmup=10", 55, 0.4},
+        {"step", 32, 0.8},
+        {"step", 33, 0.08},
+        {"step,every=10,factor=0.5", 29, 0.2},
+        {"step,every=10,factor=0.5,warmup=4", 13, 0.8},
+        {"linear,steps=10", 5, 0.4},
+    };
+    static const char *const wrong[] = {"", "exp", "linear,end", "linear,end=x", "step,every=0", "cosine,warm=3",
+                                        "linear,warmup=-1", "step,factor=nan"};
+    scratch *t = *state;
+    rt_schedule s, again;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        assert_ok(t, rt_schedule_parse(rows[i].text, 0.8, 100, t->d, &s));
+        if (fabs(rt_schedule_rate(&s, rows[i].step) - rows[i].rate) > 1e-12)
+            fail_msg("%s at %lld: %g", rows[i].text, (long long)rows[i].step, rt_schedule_rate(&s, rows[i].step));
+    }
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        assert_int_equal(rt_schedule_parse(wrong[i], 0.8, 100, t->d, &s), AMPC_USAGE);
+        scratch_expect(t, "schedule");
+    }
+    assert_int_equal(rt_schedule_parse(NULL, NAN, 100, t->d, &s), AMPC_USAGE);
+    char one[RT_SCHEDULE_TEXT], two[RT_SCHEDULE_TEXT];
+    assert_ok(t, rt_schedule_parse("cosine", 0.8, 100, t->d, &s));
+    assert_ok(t, rt_schedule_parse("cosine", 0.8, 101, t->d, &again));
+    rt_schedule_print(&s, one);
+    rt_schedule_print(&again, two);
+    assert_string_not_equal(one, two);
+}
+
+/* ---- learning ---- */
+
+static void test_learns(void **state)
+{
+    static const ir_dtype low[] = {IR_NO_DTYPE, IR_f16, IR_bf16};
+    scratch *t = *state;
+    for (size_t i = 0; i < 3; i++) {
+        pass_options o = training_options(low[i] ? low[i] : IR_f16);
+        if (!low[i]) o.level = PASS_O0;
+        training r = training_open(t, &o, 512);
+        const rt_trainer_options long_run = {.batch = 32, .epochs = 15, .lr = 0.02, .schedule = "cosine", .seed = 1};
+        const rt_train_plan plan = {0};
+        rt_eval before, after;
+        rt_trainer *trainer = open_trainer(t, &r, &long_run);
+        assert_int_equal(rt_trainer_steps(trainer), 15 * 16);
+        assert_ok(t, rt_evaluate(r.s, r.m, r.data, 100, t->d, &before));
+        assert_ok(t, rt_trainer_run(trainer, &plan, t->d));
+        assert_ok(t, rt_evaluate(r.s, r.m, r.data, 100, t->d, &after));
+        assert_true(after.loss < 0.5 * before.loss);
+        assert_true(after.accuracy > 0.95);
+        assert_int_equal(after.samples, 512);
+        assert_true(rt_trainer_done(trainer));
+        rt_trainer_close(trainer);
+        training_close(&r);
+    }
+}
+
+/* The rate follows the accepted steps: while every step is skipped it stays at the first of the warm-up. */
+static void test_skipped_steps_move_nothing(void **state)
+{
+    scratch *t = *state;
+    pass_options o = training_options(IR_f16);
+    o.init_scale = 0x1p40;
+    training r = training_open(t, &o, ROWS);
+    rt_trainer_options options = few_steps;
+    options.schedule = "constant,warmup=8";
+    options.lr = 0.8;
+    rt_trainer *trainer = open_trainer(t, &r, &options);
+    rt_step step;
+    rt_tensor w = training_storage(t, r.s, "fc1.weight"), mean = training_storage(t, r.s, "bn.mean");
+    float before[32], buffer[8];
+    memcpy(before, w.data, sizeof before);
+    memcpy(buffer, mean.data, sizeof buffer);
+    assert_ok(t, rt_trainer_step(trainer, t->d, &step));
+    assert_int_equal(step.skipped, 1);
+    assert_float_equal(step.scale, 0x1p40, 0);
+    assert_memory_equal(before, w.data, sizeof before);
+    assert_memory_equal(buffer, mean.data, sizeof buffer);
+    while (step.skipped == step.step) {
+        assert_float_equal(step.lr, 0.1, 1e-7);
+        assert_ok(t, rt_trainer_step(trainer, t->d, &step));
+        assert_true(step.step < 40);
+    }
+    assert_float_equal(step.lr, 0.1, 1e-7);
+    assert_memory_not_equal(before, w.data, sizeof before);
+    assert_ok(t, rt_trainer_step(trainer, t->d, &step));
+    assert_float_equal(step.lr, 0.2, 1e-7);
+    assert_int_equal(rt_trainer_state(trainer)->position.epoch, step.step / 6);
+    rt_trainer_close(trainer);
+    training_close(&r);
+}
+
+/* ---- numeric failures ---- */
+
+static void test_scale_stuck_at_floor(void **state)
+{
+    scratch *t = *state;
+    pass_options o = training_options(IR_f16);
+    o.init_scale = o.min_scale = 0x1p40;
+    training r = training_open(t, &o, ROWS);
+    rt_trainer_options options = few_steps;
+    options.steps = 1000;
+    rt_trainer *trainer = open_trainer(t, &r, &options);
+    ampc_status status = AMPC_OK;
+    int steps = 0;
+    while (status == AMPC_OK) {
+        status = rt_trainer_step(trainer, t->d, NULL);
+        steps++;
+    }
+    assert_int_equal(status, AMPC_NUMERIC);
+    assert_int_equal(steps, 50);
+    assert_non_null(strstr(diag_first_error(t->d), "parameter 'fc2."));
+    assert_non_null(strstr(diag_first_error(t->d), "node 'fc2'"));
+    rt_trainer_close(trainer);
+    training_close(&r);
+}
+
+static void test_loss_not_finite(void **state)
+{
+    scratch *t = *state;
+    pass_options o = training_options(IR_f16);
+    training r = training_open(t, &o, ROWS);
+    const rt_train_plan plan = {.folder = t->folder, .save_every = 1};
+    rt_trainer *trainer = open_trainer(t, &r, &few_steps);
+    ir_store_f64(IR_f32, training_storage(t, r.s, "fc2.bias").data, NAN);
+    assert_int_equal(rt_trainer_run(trainer, &plan, t->d), AMPC_NUMERIC);
+    scratch_expect(t, "step 1: the loss is");
+    assert_int_equal(scratch_count(t), 2); /* the data: no checkpoint was made of it */
+    rt_trainer_close(trainer);
+    training_close(&r);
+}
+
+/* ---- resuming ---- */
+
+static bool stop_at(void *user, const rt_step *step)
+{
+    return step->step == *(uint64_t *)user;
+}
+
+/* Trains in a fresh session until `stop` (0: the end) and returns what then is in it. */
+static char *train_until(scratch *t, const ir_module *m, rt_dataset *data, const char *folder, uint64_t stop,
+                         bool resume, size_t *n)
+{
+    rt_session *s = training_session(t, m);
+    rt_trainer *trainer;
+    const rt_train_plan plan = {
+        .folder = folder, .save_every = 5, .keep = 2, .resume = resume, .on_step = stop_at, .user = &stop};
+    rt_trainer_options o = few_steps;
+    o.schedule = "cosine,warmup=4";
+    assert_ok(t, rt_trainer_open(s, m, data, &o, t->d, &trainer));
+    assert_ok(t, rt_trainer_run(trainer, &plan, t->d));
+    char *bytes = training_bytes(s, n);
+    rt_trainer_close(trainer);
+    rt_session_close(s);
+    return bytes;
+}
+
+static void test_resume_is_bitwise(void **state)
+{
+    scratch *t = *state;
+    pass_options o = training_options(IR_f16);
+    ir_module *m = training_module(t, &o, 0);
+    rt_dataset *data = training_data(t, ROWS);
+    size_t n, half, resumed;
+    char *whole = train_until(t, m, data, NULL, 0, false, &n);
+    free(train_until(t, m, data, t->folder, 12, false, &half));
+    remove(scratch_path(t, "ckpt-0000000012.safetensors")); /* killed after step 12, saved at 10 */
+    char *end = train_until(t, m, data, t->folder, 0, true, &resumed);
+    assert_int_equal(n, resumed);
+    assert_memory_equal(whole, end, n);
+    assert_int_equal(access(scratch_path(t, "ckpt-0000000024.safetensors"), F_OK), 0);
+    free(whole);
+    free(end);
+    rt_dataset_close(data);
+    ir_module_free(m);
+}
+
+static void expect_resume(scratch *t, const ir_module *m, const training *r, const rt_trainer_options *o,
+                          bool resume, ampc_status status, const char *text)
+{
+    rt_session *s = training_session(t, m);
+    rt_trainer *trainer;
+    const rt_train_plan plan = {.folder = t->folder, .resume = resume};
+    assert_ok(t, rt_trainer_open(s, m, r->data, o, t->d, &trainer));
+    assert_int_equal(rt_trainer_run(trainer, &plan, t->d), status);
+    scratch_expect(t, text);
+    rt_trainer_close(trainer);
+    rt_session_close(s);
+}
+
+static void test_resume_refused(void **state)
+{
+    scratch *t = *state;
+    pass_options o = training_options(IR_f16);
+    training r = training_open(t, &o, ROWS);
+    const rt_train_plan plan = {.folder = t->folder};
+    rt_trainer_options other = few_steps;
+    rt_trainer *trainer = open_trainer(t, &r, &few_steps);
+    assert_ok(t, rt_trainer_run(trainer, &plan, t->d));
+    rt_trainer_close(trainer);
+    expect_resume(t, r.m, &r, &few_steps, false, AMPC_USAGE, "--resume");
+    other.batch = 8;
+    expect_resume(t, r.m, &r, &other, true, AMPC_USAGE, "batches of 16, not 8");
+    o.optimizer = "sgd";
+    ir_module *m = training_module(t, &o, 0);
+    expect_resume(t, m, &r, &few_steps, true, AMPC_REJECTED, "another model");
+    ir_module_free(m);
+    other = few_steps;
+    other.steps = 30;
+    expect_resume(t, r.m, &r, &other, true, AMPC_OK, "");
+    training_close(&r);
+}
+
+static void test_stop_flag(void **state)
+{
+    scratch *t = *state;
+    pass_options o = training_options(IR_f16);
+    training r = training_open(t, &o, ROWS);
+    volatile sig_atomic_t stop = 1;
+    const rt_train_plan plan = {.folder = t->folder, .stop = &stop};
+    rt_trainer *trainer = open_trainer(t, &r, &few_steps);
+    assert_ok(t, rt_trainer_step(trainer, t->d, NULL));
+    assert_ok(t, rt_trainer_run(trainer, &plan, t->d));
+    assert_int_equal(rt_trainer_state(trainer)->step, 1);
+    rt_trainer_close(trainer);
+    training_close(&r);
+}
+
+/* ---- feeding ---- */
+
+static void expect_feed(scratch *t, const char *spec, int64_t batch, ampc_status status, const char *text)
+{
+    rt_dataset *data;
+    rt_feed *feed = NULL;
+    const rt_dataset_options none = {0};
+    pass_options o = training_options(IR_f16);
+    ir_module *m = training_module(t, &o, 16);
+    assert_ok(t, rt_dataset_open(spec, &none, t->d, &data));
+    assert_int_equal(rt_feed_open(m, ir_graph_find(m, "train_step"), data, batch, t->d, &feed), status);
+    scratch_expect(t, text);
+    rt_feed_close(feed);
+    rt_dataset_close(data);
+    ir_module_free(m);
+}
+
+static void test_feed_refuses(void **state)
+{
+    scratch *t = *state;
+    char *spec;
+    const char *x, *label;
+    rt_dataset_close(training_data(t, ROWS));
+    x = scratch_path(t, "x.npy"), label = scratch_path(t, "label.npy");
+    assert_true(asprintf(&spec, "npy:x=%s,label=%s", x, label) > 0);
+    expect_feed(t, spec, 0, AMPC_OK, "");
+    expect_feed(t, spec, 8, AMPC_USAGE, "a batch of 8 does not fit input 'x', which takes 16 samples");
+    free(spec);
+    assert_true(asprintf(&spec, "npy:x=%s,y=%s", x, label) > 0); /* "y" may carry labels */
+    expect_feed(t, spec, 0, AMPC_OK, "");
+    free(spec);
+    assert_true(asprintf(&spec, "npy:points=%s,label=%s", x, label) > 0);
+    expect_feed(t, spec, 0, AMPC_REJECTED, "the data has nothing for input 'x'; it has: points, label");
+    free(spec);
+    assert_true(asprintf(&spec, "npy:x=%s,label=%s", label, label) > 0);
+    expect_feed(t, spec, 0, AMPC_REJECTED, "does not fit input 'x'");
+    free(spec);
+}
+
+static void test_synthetic_fields(void **state)
+{
+    scratch *t = *state;
+    pass_options o = training_options(IR_f16);
+    ir_module *m = training_module(t, &o, 0);
+    rt_field *fields;
+    size_t n;
+    assert_ok(t, rt_feed_fields(ir_graph_find(m, "train_step"), NULL, t->d, &fields, &n));
+    assert_int_equal(n, 2);
+    assert_string_equal(fields[0].name, "x");
+    assert_int_equal(fields[0].dims[0], 4);
+    assert_int_equal(fields[1].rank, 0);
+    assert_int_equal(fields[1].bound, 2); /* classes */
+    free(fields);
+    ir_module_free(m);
+}
+
+/* ---- evaluation ---- */
+
+/* Every way to cut the samples gives the same loss and accuracy, a fixed batch with padding included. */
+static void test_evaluation_counts_every_sample(void **state)
+{
+    static const int64_t batches[] = {1, 7, 40, 64, 0};
+    scratch *t = *state;
+    pass_options o = training_options(IR_f16);
+    o.level = PASS_O0;
+    training r = training_open(t, &o, 40);
+    rt_eval whole, part;
+    assert_ok(t, rt_evaluate(r.s, r.m, r.data, 40, t->d, &whole));
+    assert_int_equal(whole.samples, 40);
+    assert_true(isfinite(whole.loss));
+    for (size_t i = 0; i < sizeof batches / sizeof *batches; i++) {
+        assert_ok(t, rt_evaluate(r.s, r.m, r.data, batches[i], t->d, &part));
+        assert_float_equal(part.loss, whole.loss, 1e-5);
+        assert_float_equal(part.accuracy, whole.accuracy, 0);
+    }
+    static const int64_t fixed[] = {16, 64};
+    for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++) {
+        ir_module *m = training_module(t, &o, fixed[i]);
+        rt_session *s = training_session(t, m);
+        assert_ok(t, rt_evaluate(s, m, r.data, 0, t->d, &part));
+        assert_float_equal(part.loss, whole.loss, 1e-5);
+        assert_float_equal(part.accuracy, whole.accuracy, 0);
+        rt_session_close(s);
+        ir_module_free(m);
+    }
+    training_close(&r);
+}
+
+static void test_no_training_step(void **state)
+{
+    scratch *t = *state;
+    pass_options o = pass_options_default();
+    training r = training_open(t, &o, ROWS);
+    rt_trainer *trainer;
+    rt_eval eval;
+    assert_int_equal(rt_trainer_open(r.s, r.m, r.data, &few_steps, t->d, &trainer), AMPC_UNSUPPORTED);
+    scratch_expect(t, "compile it with a loss");
+    assert_ok(t, rt_evaluate(r.s, r.m, r.data, 0, t->d, &eval));
+    assert_true(isnan(eval.loss));
+    assert_true(eval.accuracy >= 0 && eval.accuracy <= 1);
+    training_close(&r);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        SCRATCH_TEST(test_schedules),
+        SCRATCH_TEST(test_learns),
+        SCRATCH_TEST(test_skipped_steps_move_nothing),
+        SCRATCH_TEST(test_scale_stuck_at_floor),
+        SCRATCH_TEST(test_loss_not_finite),
+        SCRATCH_TEST(test_resume_is_bitwise),
+        SCRATCH_TEST(test_resume_refused),
+        SCRATCH_TEST(test_stop_flag),
+        SCRATCH_TEST(test_feed_refuses),
+        SCRATCH_TEST(test_synthetic_fields),
+        SCRATCH_TEST(test_evaluation_counts_every_sample),
+        SCRATCH_TEST(test_no_training_step),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
