@@ -91,17 +91,17 @@ CPU_INLINE float m_erf_float(float x)
     p = p * z + 0.1f * 1.1283792f;
     p = p * z - 0.33333333f * 1.1283792f;
     float small = x + x * (p * z + 0.12837917f);
-    float t = (a > 4 ? 4 : a) - 2.5f, q = 1.6140616e-6f;
-    q = q * t - 1.3309390e-5f;
-    q = q * t + 7.7394426e-5f;
-    q = q * t - 4.2014457e-4f;
-    q = q * t + 2.1651603e-3f;
-    q = q * t - 1.0858517e-2f;
-    q = q * t - 9.4389364e-1f;
-    q = q * t - 5.3526807f;
-    q = q * t - 7.8068153f;
+    float t = a < 4 ? a - 1 : 3, q = 1.61406161e-6f; /* in a - 1: exact where erfc is largest */
+    q = q * t - 3.26781297e-5f;
+    q = q * t + 3.18828906e-4f;
+    q = q * t - 2.05062074e-3f;
+    q = q * t + 1.00724613e-2f;
+    q = q * t - 4.15714927e-2f;
+    q = q * t - 0.843106415f;
+    q = q * t - 2.63896745f;
+    q = q * t - 1.84960551f;
     float large = copysignf(1 - m_exp_float(q), x);
-    return a >= 1 ? large : small;
+    return a < 1 ? small : x != x ? x : large;
 }
 
 CPU_INLINE float m_sqrt_float(float x) { return sqrtf(x); }
