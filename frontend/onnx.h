@@ -1,4 +1,5 @@
-/* onnx.h - the front door of the ONNX room: a model file -> a module with one graph, @forward.
+/* onnx.h - the front door of the ONNX room: a model file -> a module with one graph, @forward;
+ * trained values -> the same model file with these values.
  *
  *     open, check, decode (decode.h) -> names, order, operators -> node by node: lower, infer, fold
  *
@@ -50,5 +51,37 @@ ampc_status onnx_import(const char *path, const onnx_import_options *o, diag *d,
  * afterwards. */
 ampc_status onnx_import_memory(const void *data, size_t size, const char *name,
                                const onnx_import_options *o, diag *d, ir_module **out);
+
+/* ---- export.c -------------------------------------------------------------------------------- */
+
+/* The new values of an initializer (or of the result of a Constant). */
+typedef struct onnx_trained {
+    const char *name;
+    ir_type type;     /* static; values are converted to the initializer's element type */
+    const void *data; /* read during the export */
+} onnx_trained;
+
+typedef enum onnx_part {
+    ONNX_PART_DATA, /* the values of tensors whose values lie in other files; first, if any */
+    ONNX_PART_MODEL
+} onnx_part;
+
+typedef struct onnx_export_options {
+    const onnx_trained *trained;
+    int n_trained;
+    const char *data_name; /* of the file beside the new model that the data part will be; UTF-8 */
+    /* Appends to a part; n may be 0. A failure ends the export. */
+    ampc_status (*write)(void *user, onnx_part part, const void *bytes, size_t n);
+    void *user;
+} onnx_export_options;
+
+/* Writes the model of a file anew for inference, with trained values. Names, opsets, order and all
+ * that is not touched stay as they are. BatchNormalization and Dropout lose their training form,
+ * the model its training information. Values are copied from file to file, never gathered in
+ * memory. Nothing is written before everything has been checked. AMPC_REJECTED: a trained value
+ * without an initializer of its name and shape; AMPC_UNSUPPORTED: statistics of a batch that
+ * something reads, a name that several tensors have, a result above 2 GiB; otherwise as
+ * onnx_import. */
+ampc_status onnx_export_trained(const char *model, const onnx_export_options *o, diag *d);
 
 #endif

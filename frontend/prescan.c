@@ -111,11 +111,8 @@ static void emit(scan *s, const void *bytes, size_t n)
 
 static void emit_varint(scan *s, uint64_t v)
 {
-    uint8_t bytes[10];
-    size_t n = 0;
-    for (; v >= 0x80; v >>= 7) bytes[n++] = (uint8_t)(v | 0x80);
-    bytes[n++] = (uint8_t)v;
-    emit(s, bytes, n);
+    uint8_t bytes[WIRE_VARINT_MAX];
+    emit(s, bytes, wire_write_varint(bytes, v));
 }
 
 static void emit_tag(scan *s, uint32_t number, unsigned wire)

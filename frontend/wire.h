@@ -1,11 +1,13 @@
-/* wire.h - the one primitive of the protobuf wire format that reading needs in several places. */
+/* wire.h - the few primitives of the protobuf wire format that several places need. */
 #ifndef AMPC_FRONTEND_WIRE_H
 #define AMPC_FRONTEND_WIRE_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 enum { WIRE_VARINT = 0, WIRE_FIXED64 = 1, WIRE_BYTES = 2, WIRE_FIXED32 = 5 };
+enum { WIRE_VARINT_MAX = 10 }; /* bytes */
 
 /* Reads a varint from [*p, end) and steps over it. False: cut short, or more than 64 bits. */
 static inline bool wire_read_varint(const uint8_t **p, const uint8_t *end, uint64_t *out)
@@ -22,6 +24,47 @@ static inline bool wire_read_varint(const uint8_t **p, const uint8_t *end, uint6
         return true;
     }
     return false;
+}
+
+/* Writes a varint, at most WIRE_VARINT_MAX bytes; how many. */
+static inline size_t wire_write_varint(uint8_t *at, uint64_t value)
+{
+    size_t n = 0;
+    for (; value >= 0x80; value >>= 7) at[n++] = (uint8_t)(value | 0x80);
+    at[n++] = (uint8_t)value;
+    return n;
+}
+
+/* One field as it lies in a message: [start, end), of which [value, end) is its value without tag
+ * and length. */
+typedef struct wire_field {
+    uint64_t number;
+    const uint8_t *start, *value, *end;
+} wire_field;
+
+/* Reads the field at *p and steps over it. False: not a field, or cut short. */
+static inline bool wire_read_field(const uint8_t **p, const uint8_t *end, wire_field *f)
+{
+    uint64_t tag, size = 0;
+    f->start = f->value = *p;
+    if (!wire_read_varint(&f->value, end, &tag)) return false;
+    f->number = tag >> 3;
+    const uint8_t *rest = f->value;
+    switch (tag & 7) {
+    case WIRE_VARINT:
+        if (!wire_read_varint(&rest, end, &size)) return false;
+        size = (uint64_t)(rest - f->value);
+        break;
+    case WIRE_FIXED64: size = 8; break;
+    case WIRE_FIXED32: size = 4; break;
+    case WIRE_BYTES:
+        if (!wire_read_varint(&f->value, end, &size)) return false;
+        break;
+    default: return false;
+    }
+    if (size > (uint64_t)(end - f->value)) return false;
+    f->end = *p = f->value + size;
+    return true;
 }
 
 #endif

@@ -143,6 +143,9 @@ int64_t ir_storage_bytes(const ir_storage *s);
 /* Removes storage that no node of any graph reads or stores; ids are dense again. */
 void ir_module_sweep(ir_module *m);
 
+/* The model file that the nodes come from: that of the first node that has one, or NULL. */
+const char *ir_module_source(const ir_module *m);
+
 const char *ir_meta_get(const ir_module *m, const char *key); /* NULL when absent */
 void ir_meta_set(ir_module *m, const char *key, const char *value);
 

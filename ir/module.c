@@ -97,6 +97,14 @@ void ir_module_sweep(ir_module *m)
     m->storage.count = kept;
 }
 
+const char *ir_module_source(const ir_module *m)
+{
+    for (size_t i = 0; i < m->graphs.count; i++)
+        for (const ir_node *n = m->graphs.items[i]->first; n; n = n->next)
+            if (n->loc.file) return n->loc.file;
+    return NULL;
+}
+
 const char *ir_meta_get(const ir_module *m, const char *key)
 {
     for (size_t i = 0; i < m->meta.count; i++)

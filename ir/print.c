@@ -385,15 +385,6 @@ static void put_storage(writer *w)
 
 /* ---- module ---------------------------------------------------------------------------------------------- */
 
-/* The model file of the first node that has one: nodes of a module come from one file. */
-static const char *source_of(const ir_module *m)
-{
-    for (size_t i = 0; i < m->graphs.count; i++)
-        for (const ir_node *n = m->graphs.items[i]->first; n; n = n->next)
-            if (n->loc.file) return n->loc.file;
-    return NULL;
-}
-
 static void put_head(writer *w)
 {
     const ir_module *m = w->module;
@@ -409,7 +400,7 @@ static void put_head(writer *w)
         }
         end_line(w, NULL);
     }
-    const char *source = source_of(m);
+    const char *source = ir_module_source(m);
     if (source) {
         put(w, "source ");
         put_string(w, source);

@@ -283,7 +283,10 @@ AMPC_API ampc_status ampc_checkpoint_load(ampc_session *session, const char *pat
 /* Parameters and buffers alone, into any model that has all of these names and types. */
 AMPC_API ampc_status ampc_checkpoint_load_weights(ampc_session *session, const char *path);
 
-/* The trained model as plain inference ONNX. AMPC_UNSUPPORTED in this version. */
+/* The trained model as plain inference ONNX: the file that was imported, with its names and opset, its weights replaced
+ * (those that lay in other files go to PATH.data) and BatchNormalization and Dropout in inference form. Existing files
+ * are replaced only by complete ones. AMPC_IO (also: the imported file is gone), AMPC_REJECTED (it is another one),
+ * AMPC_UNSUPPORTED (something reads statistics of a batch), AMPC_NO_MEMORY. */
 AMPC_API ampc_status ampc_export_onnx(ampc_session *session, const char *path);
 
 #ifdef __cplusplus

@@ -1,6 +1,7 @@
 /* api_session.c - the public API, run side: tensors, sessions, steps, checkpoints. */
 #include "runtime/api.h"
 
+#include "runtime/export.h"
 #include "runtime/memory.h"
 #include "runtime/schedule.h"
 
@@ -326,8 +327,7 @@ ampc_status ampc_checkpoint_load_weights(ampc_session *session, const char *path
 
 ampc_status ampc_export_onnx(ampc_session *session, const char *path)
 {
-    return diag_error(enter(session), AMPC_UNSUPPORTED, DIAG_FILE(path),
-                      "exporting ONNX is not supported in this version; ampc_checkpoint_save keeps the weights");
+    return rt_export_onnx(session->rt, session->module->ir, session->module->folder, path, enter(session));
 }
 
 /* ---- schedules ---- */

@@ -101,13 +101,13 @@ static ampc_status open_direct(rt_atomic_file *f)
     return f->fd < 0 ? fail(f, "open for writing") : AMPC_OK;
 }
 
-ampc_status rt_atomic_open(const char *path, diag *d, rt_atomic_file **out)
+static ampc_status open_file(const char *path, bool follow, diag *d, rt_atomic_file **out)
 {
-    bool direct;
+    bool direct = false;
     rt_atomic_file *f = malloc(sizeof *f);
     if (!f) return AMPC_NO_MEMORY;
     *f = (rt_atomic_file){.path = path, .d = d, .fd = -1};
-    f->target = resolve(path, &direct);
+    f->target = follow ? resolve(path, &direct) : strdup(path);
     ampc_status s = !f->target ? AMPC_NO_MEMORY : direct ? open_direct(f) : open_temp(f);
     if (s != AMPC_OK) {
         rt_atomic_abort(f);
@@ -115,6 +115,16 @@ ampc_status rt_atomic_open(const char *path, diag *d, rt_atomic_file **out)
     }
     *out = f;
     return AMPC_OK;
+}
+
+ampc_status rt_atomic_open(const char *path, diag *d, rt_atomic_file **out)
+{
+    return open_file(path, true, d, out);
+}
+
+ampc_status rt_atomic_open_new(const char *path, diag *d, rt_atomic_file **out)
+{
+    return open_file(path, false, d, out);
 }
 
 static ampc_status flush(rt_atomic_file *f)

@@ -17,6 +17,9 @@ typedef struct rt_atomic_file rt_atomic_file;
 
 /* AMPC_IO, AMPC_NO_MEMORY. `path` and `d` must outlive the file. */
 ampc_status rt_atomic_open(const char *path, diag *d, rt_atomic_file **out);
+/* The same for a name that the user did not choose: whatever stands there, a link too, is replaced and not
+ * followed. */
+ampc_status rt_atomic_open_new(const char *path, diag *d, rt_atomic_file **out);
 /* Appends. After a failure only rt_atomic_abort may follow. */
 ampc_status rt_atomic_write(rt_atomic_file *f, const void *src, size_t n);
 /* Rewrites bytes written before (a header completed last). */

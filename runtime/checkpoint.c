@@ -105,7 +105,7 @@ char *rt_checkpoint_key(const char *storage, ir_storage_kind kind)
     return key;
 }
 
-static bool is_weight(const char *key)
+bool rt_checkpoint_is_weight(const char *key)
 {
     return strncmp(key, "param/", 6) == 0 || strncmp(key, "buf/", 4) == 0;
 }
@@ -292,7 +292,7 @@ static ampc_status match_session(rt_checkpoint_file *f, rt_session *s, rt_checkp
         if (kind == IR_CONST) continue;
         char *key = rt_checkpoint_key(t.name, kind);
         if (!key) return rt_no_memory(f->d);
-        bool covered = part == RT_CHECKPOINT_ALL || is_weight(key);
+        bool covered = part == RT_CHECKPOINT_ALL || rt_checkpoint_is_weight(key);
         ampc_status status = covered ? match_storage(f, &t, key) : AMPC_OK;
         free(key);
         if (first == AMPC_OK) first = status;

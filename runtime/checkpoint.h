@@ -34,6 +34,8 @@ typedef struct rt_run_state {
 ampc_status rt_model_hash(const ir_module *m, diag *d, char hash[33]);
 /* The key of a parameter or state, malloced; NULL when memory is exhausted. */
 char *rt_checkpoint_key(const char *storage, ir_storage_kind kind);
+/* Whether a key is that of a parameter or buffer of the model. */
+bool rt_checkpoint_is_weight(const char *key);
 
 ampc_status rt_checkpoint_write(rt_session *s, const ir_module *m, const rt_run_state *run, const char *path, diag *d);
 

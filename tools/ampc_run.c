@@ -52,7 +52,7 @@ static const run_verb verbs[] = {
     VERB("bench", FOR_BENCH, " [OPTION]..", "Measures the time of a run on made-up inputs.",
          bench_examples, run_bench),
     VERB("export", FOR_EXPORT, " --checkpoint FILE -o FILE.onnx",
-         "Writes the trained network as ONNX.", export_examples, NULL),
+         "Writes the trained network as ONNX.", export_examples, run_export),
     VERB("compare", FOR_COMPARE, " [OPTION]..", "Error of every node against fp32.", no_examples,
          NULL),
     VERB("check", FOR_CHECK, " [OPTION]..", "Finds the first node that makes NaN or infinity.",

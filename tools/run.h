@@ -15,7 +15,7 @@ typedef struct run_context {
 
 /* A verb runs after its command line was read, its model opened and its session made. */
 typedef ampc_status run_verb_fn(run_context *c);
-run_verb_fn run_infer, run_grad, run_train, run_eval, run_bench;
+run_verb_fn run_infer, run_grad, run_train, run_eval, run_bench, run_export;
 
 typedef struct run_verb {
     option_program program; /* its name ends with the verb */
