@@ -181,8 +181,8 @@ static ampc_status store_once(const reader *r, const option *row, const char *va
 static ampc_status store(const reader *r, const option *row, const char *value)
 {
     void *at = (char *)r->o + row->offset;
-    if ((row->where & FOR_AMPC) && (row->where & FOR_RUN) && row->group < GROUP_RUN &&
-        row->group != GROUP_SHAPES && !r->o->compile_option)
+    bool compiles = row->group == GROUP_PRECISION || row->group == GROUP_TRAINING;
+    if ((row->where & FOR_AMPC) && (row->where & FOR_RUN) && compiles && !r->o->compile_option)
         r->o->compile_option = row->name;
     switch (row->kind) {
     case OPTION_SET: *(bool *)at = true; return AMPC_OK;
