@@ -44,6 +44,8 @@ const option option_table[] = {
      "append one JSON object a step", NULL, NULL, 0, 0},
     {"plot", OPTION_TEXT, FOR_TRAIN, GROUP_FILES, AT(plot), "FILE.svg", NULL,
      "draw loss and loss scale", NULL, NULL, 0, 0},
+    {"plot-with", OPTION_TEXTS, FOR_TRAIN, GROUP_FILES, AT(plot_with), "FILE.jsonl", NULL,
+     "draw the logs of other runs into the same plot; repeatable", NULL, NULL, 0, 0},
     {"tensorboard", OPTION_LATER, FOR_TRAIN, GROUP_FILES, 0, "DIR", NULL, "TensorBoard events", NULL, NULL, 0, 0},
     {"profile", OPTION_TEXT, FOR_BENCH, GROUP_FILES, AT(profile), "trace.json", NULL,
      "write the time of every step of one run as a Chrome trace", NULL, NULL, 0, 0},

@@ -55,6 +55,7 @@ typedef struct tool_options {
     bool list_passes;
     /* ampc-run */
     pass_strings inputs;     /* "NAME=FILE" */
+    pass_strings plot_with;  /* logs of other runs */
     const char *inputs_file; /* .npz, .safetensors */
     const char *checkpoint, *checkpoint_dir, *data, *eval_data, *log, *plot, *schedule, *profile,
         *entry;

@@ -147,16 +147,33 @@ static ampc_status open_log(training *t)
                   : AMPC_OK;
 }
 
+/* "runs/fp16.jsonl" is called fp16. */
+static const char *run_name(const char *log, arena *a)
+{
+    const char *slash = strrchr(log, '/'), *name = slash ? slash + 1 : log;
+    return arena_strndup(a, name, strcspn(name, "."));
+}
+
 static ampc_status plot(training *t)
 {
-    const tool_options *o = &t->c->tool->o;
-    rt_step *read = NULL;
-    rt_plot_run run = {.name = "loss", .steps = t->steps.items, .count = t->steps.count};
+    tool *base = t->c->tool;
+    const tool_options *o = &base->o;
+    int count = 0, logs = o->plot_with.count + (o->log != NULL);
+    rt_plot_run *runs = arena_array(base->arena, (size_t)logs + 1, sizeof *runs);
+    ampc_status status = AMPC_OK;
     if (!o->plot) return AMPC_OK;
-    if (o->log) TRY(rt_log_read(o->log, t->c->tool->diag, &read, &run.count));
-    if (read) run.steps = read;
-    ampc_status status = rt_plot_write(o->plot, o->operands.items[0], &run, 1, t->c->tool->diag);
-    free(read);
+    for (; count < logs && status == AMPC_OK; count++) {
+        const char *log = count < o->plot_with.count ? o->plot_with.items[count] : o->log;
+        rt_step *steps = NULL;
+        status = rt_log_read(log, base->diag, &steps, &runs[count].count);
+        runs[count].steps = steps;
+        runs[count].name = run_name(log, base->arena);
+    }
+    int last = count;
+    if (!o->log) runs[last++] = (rt_plot_run){"this run", t->steps.items, t->steps.count};
+    if (status == AMPC_OK)
+        status = rt_plot_write(o->plot, o->operands.items[0], runs, (size_t)last, base->diag);
+    for (int i = 0; i < count; i++) free((void *)(uintptr_t)runs[i].steps);
     return status;
 }
 
