@@ -1,0 +1,409 @@
+/* test_api.c - ampc.h as its users meet it: the whole way, names, misuse, versions of structs. */
+#include "runtime/ampc.h"
+#include "tests/unit/scratch.h"
+
+#include <math.h>
+
+#define MLP AMPC_SOURCE_DIR "/tests/models/mlp.onnx"
+
+static const ampc_compile_options training = {
+    .struct_size = sizeof training, .loss = "ce", .optimizer = "adamw,lr=0.02"};
+
+static void expect_ok(ampc_status status, const ampc_context *c, const char *call)
+{
+    if (status != AMPC_OK) fail_msg("%s: %s: %s", call, ampc_status_name(status), ampc_context_message(c));
+    assert_string_equal(ampc_context_message(c), "");
+}
+#define OK(c, call) expect_ok(call, c, #call)
+
+static void expect_failure(ampc_status status, ampc_status want, const ampc_context *c, const char *text)
+{
+    assert_int_equal(status, want);
+    if (!strstr(ampc_context_message(c), text))
+        fail_msg("expected '%s' in: %s", text, ampc_context_message(c));
+}
+
+typedef struct handles {
+    ampc_context *c;
+    ampc_module *m;
+    ampc_session *s;
+    ampc_tensor *in[2];
+} handles;
+
+/* 32 points, of which the first coordinate decides the class. */
+static void make_inputs(handles *h)
+{
+    float x[32][4];
+    int64_t label[32];
+    const int64_t dims[] = {32, 4};
+    for (int i = 0; i < 128; i++) x[i / 4][i % 4] = (float)(i * 37 % 19) / 9 - 1;
+    for (int i = 0; i < 32; i++) label[i] = x[i][0] > 0;
+    OK(h->c, ampc_tensor_create(h->c, "x", AMPC_F32, 2, dims, x, &h->in[0]));
+    OK(h->c, ampc_tensor_create(h->c, "label", AMPC_I64, 1, dims, label, &h->in[1]));
+}
+
+static handles open_all(const ampc_compile_options *o)
+{
+    handles h = {0};
+    assert_int_equal(ampc_context_create(NULL, &h.c), AMPC_OK);
+    OK(h.c, ampc_module_import(h.c, MLP, NULL, 0, &h.m));
+    OK(h.c, ampc_module_compile(h.m, o));
+    OK(h.c, ampc_session_open(h.m, NULL, &h.s));
+    make_inputs(&h);
+    return h;
+}
+
+static void close_all(handles *h)
+{
+    ampc_tensor_free(h->in[0]);
+    ampc_tensor_free(h->in[1]);
+    ampc_session_free(h->s);
+    ampc_module_free(h->m);
+    ampc_context_free(h->c);
+}
+
+static double train(handles *h, int steps)
+{
+    ampc_step_result r = {.struct_size = sizeof r};
+    for (int i = 0; i < steps; i++) OK(h->c, ampc_train_step(h->s, h->in, 2, &r));
+    return r.loss;
+}
+
+static void expect_equal(handles *h, const char *key, const ampc_tensor *want)
+{
+    ampc_tensor *have;
+    OK(h->c, ampc_session_get(h->s, key, &have));
+    assert_int_equal(ampc_tensor_bytes(have), ampc_tensor_bytes(want));
+    assert_memory_equal(ampc_tensor_data(have), ampc_tensor_data((ampc_tensor *)(uintptr_t)want),
+                        ampc_tensor_bytes(want));
+    ampc_tensor_free(have);
+}
+
+/* ---- the whole way ---- */
+
+static void test_training(void **state)
+{
+    (void)state;
+    handles h = open_all(&training);
+    ampc_step_result r = {.struct_size = sizeof r};
+    double loss;
+    assert_non_null(strstr(ampc_module_summary(h.m), "float ops in fp16"));
+    OK(h.c, ampc_train_step(h.s, h.in, 2, &r));
+    assert_int_equal(r.step, 1);
+    assert_true(r.loss > 0.4 && r.loss < 3 && r.grad_norm > 0 && r.loss_scale > 1);
+    assert_float_equal(r.lr, 0.02, 1e-6);
+    OK(h.c, ampc_eval_step(h.s, h.in, 2, &loss));
+    assert_true(train(&h, 100) < 0.5 * r.loss);
+    double after;
+    OK(h.c, ampc_eval_step(h.s, h.in, 2, &after));
+    assert_true(after < 0.7 * loss);
+    ampc_tensor *scores;
+    OK(h.c, ampc_session_get(h.s, "output/scores", &scores));
+    assert_int_equal(ampc_tensor_rank(scores), 2);
+    assert_int_equal(ampc_tensor_dims(scores)[0], 32);
+    assert_int_equal(ampc_tensor_dims(scores)[1], 2);
+    assert_int_equal(ampc_tensor_dtype(scores), AMPC_F32);
+    ampc_tensor_free(scores);
+    close_all(&h);
+}
+
+static void test_tensors_by_key(void **state)
+{
+    (void)state;
+    handles h = open_all(&training);
+    ampc_tensor *w, *g;
+    double value;
+    train(&h, 2);
+    OK(h.c, ampc_session_get_number(h.s, "state/step", &value));
+    assert_float_equal(value, 2, 0);
+    OK(h.c, ampc_session_set_number(h.s, "state/lr", 0.5));
+    OK(h.c, ampc_session_get_number(h.s, "state/lr", &value));
+    assert_float_equal(value, 0.5, 0);
+    OK(h.c, ampc_session_run(h.s, "grad", h.in, 2));
+    OK(h.c, ampc_session_get(h.s, "grad/fc1.weight", &g));
+    OK(h.c, ampc_session_get(h.s, "param/fc1.weight", &w));
+    assert_int_equal(ampc_tensor_bytes(g), ampc_tensor_bytes(w));
+    assert_string_equal(ampc_tensor_name(w), "param/fc1.weight");
+    memset(ampc_tensor_data(w), 0, ampc_tensor_bytes(w));
+    OK(h.c, ampc_session_set(h.s, "param/fc1.weight", w));
+    expect_equal(&h, "param/fc1.weight", w);
+    int found = 0;
+    for (size_t i = 0; ampc_session_key(h.s, i); i++) {
+        ampc_tensor *t;
+        OK(h.c, ampc_session_get(h.s, ampc_session_key(h.s, i), &t));
+        OK(h.c, ampc_session_set(h.s, ampc_session_key(h.s, i), t));
+        found += strcmp(ampc_session_key(h.s, i), "buf/bn.mean") == 0;
+        found += strcmp(ampc_session_key(h.s, i), "opt/m/fc2.bias") == 0;
+        ampc_tensor_free(t);
+    }
+    assert_int_equal(found, 2);
+    expect_failure(ampc_session_get(h.s, "param/none", &g), AMPC_USAGE, h.c, "'param/none'");
+    expect_failure(ampc_session_set(h.s, "loss", w), AMPC_USAGE, h.c, "'loss'");
+    expect_failure(ampc_session_set(h.s, "param/fc2.weight", w), AMPC_USAGE, h.c, "another shape");
+    expect_failure(ampc_session_get_number(h.s, "param/fc2.weight", &value), AMPC_USAGE, h.c, "single number");
+    ampc_tensor_free(w);
+    ampc_tensor_free(g);
+    close_all(&h);
+}
+
+static void test_checkpoints(void **state)
+{
+    scratch *t = *state;
+    handles h = open_all(&training);
+    const char *path = scratch_path(t, "a.safetensors");
+    ampc_position position = {1, 2, 3};
+    ampc_tensor *w;
+    train(&h, 3);
+    OK(h.c, ampc_checkpoint_save(h.s, path, &position));
+    double next = train(&h, 1);
+    OK(h.c, ampc_session_get(h.s, "param/fc1.weight", &w));
+    train(&h, 5);
+    OK(h.c, ampc_checkpoint_load(h.s, path, &position));
+    assert_int_equal(position.epoch, 2);
+    assert_int_equal(position.batch, 3);
+    assert_float_equal(train(&h, 1), next, 0);
+    expect_equal(&h, "param/fc1.weight", w);
+    ampc_step_result r = {.struct_size = sizeof r};
+    OK(h.c, ampc_train_step(h.s, h.in, 2, &r));
+    assert_int_equal(r.step, 5);
+    ampc_tensor_free(w);
+    handles other = open_all(NULL);
+    OK(other.c, ampc_checkpoint_load_weights(other.s, path));
+    expect_failure(ampc_checkpoint_load(other.s, path, NULL), AMPC_REJECTED, other.c, "another model");
+    close_all(&other);
+    close_all(&h);
+}
+
+static void test_save_and_load(void **state)
+{
+    scratch *t = *state;
+    handles h = open_all(&training), again = {0};
+    const char *path = scratch_path(t, "mlp.amp.ir");
+    expect_failure(ampc_module_save(h.m, path), AMPC_USAGE, h.c, "sessions of it are open");
+    double first = train(&h, 3);
+    ampc_session_free(h.s);
+    OK(h.c, ampc_module_save(h.m, path));
+    expect_failure(ampc_module_save(h.m, "mlp.onnx"), AMPC_USAGE, h.c, "ends in .ir");
+    OK(h.c, ampc_session_open(h.m, NULL, &h.s));
+    assert_float_equal(train(&h, 3), first, 0);
+    assert_int_equal(ampc_context_create(NULL, &again.c), AMPC_OK);
+    OK(again.c, ampc_module_load(again.c, path, &again.m));
+    OK(again.c, ampc_session_open(again.m, NULL, &again.s));
+    make_inputs(&again);
+    assert_float_equal(train(&again, 3), first, 0);
+    const char *checkpoint = scratch_path(t, "a.safetensors"); /* the same model by its hash */
+    OK(h.c, ampc_checkpoint_save(h.s, checkpoint, NULL));
+    OK(again.c, ampc_checkpoint_load(again.s, checkpoint, NULL));
+    assert_int_equal(scratch_count(t), 3);
+    scratch_path(t, "mlp.amp.safetensors");
+    close_all(&again);
+    close_all(&h);
+}
+
+static int stop_at_seven(void *user, const ampc_step_result *step)
+{
+    *(int64_t *)user = step->step;
+    return step->step == 7;
+}
+
+static void test_train_and_evaluate(void **state)
+{
+    scratch *t = *state;
+    handles h = open_all(&training);
+    int64_t last = 0;
+    ampc_evaluation e = {.struct_size = sizeof e};
+    ampc_train_options o = {.struct_size = sizeof o,
+                            .data = "synthetic,rows=100",
+                            .epochs = 2,
+                            .batch = 10,
+                            .checkpoint_dir = t->folder,
+                            .progress = stop_at_seven,
+                            .user = &last};
+    OK(h.c, ampc_train(h.s, &o));
+    assert_int_equal(last, 7);
+    OK(h.c, ampc_evaluate(h.s, "synthetic,rows=33", 8, &e));
+    assert_int_equal(e.samples, 33);
+    assert_true(e.loss > 0 && e.accuracy >= 0 && e.accuracy <= 1);
+    expect_failure(ampc_train(h.s, &o), AMPC_USAGE, h.c, "earlier run");
+    o.resume = 1;
+    OK(h.c, ampc_train(h.s, &o));
+    assert_int_equal(last, 20);
+    o.steps = 3;
+    expect_failure(ampc_train(h.s, &o), AMPC_USAGE, h.c, "steps or of epochs");
+    expect_failure(ampc_evaluate(h.s, "npz:/nowhere.npz", 8, &e), AMPC_IO, h.c, "/nowhere.npz");
+    scratch_count(t);
+    close_all(&h);
+}
+
+/* What was trained comes back from the exported model. */
+static void test_export(void **state)
+{
+    scratch *t = *state;
+    handles h = open_all(&training), again = {0};
+    const char *path = scratch_path(t, "trained.onnx");
+    ampc_tensor *w;
+    train(&h, 5);
+    OK(h.c, ampc_export_onnx(h.s, path));
+    OK(h.c, ampc_session_get(h.s, "param/fc1.weight", &w));
+    assert_int_equal(ampc_context_create(NULL, &again.c), AMPC_OK);
+    OK(again.c, ampc_module_import(again.c, path, NULL, 0, &again.m));
+    OK(again.c, ampc_module_compile(again.m, NULL));
+    OK(again.c, ampc_session_open(again.m, NULL, &again.s));
+    expect_equal(&again, "param/fc1.weight", w);
+    ampc_tensor_free(w);
+    close_all(&again);
+    close_all(&h);
+}
+
+/* ---- misuse ---- */
+
+static void test_misuse(void **state)
+{
+    (void)state;
+    ampc_context *c = NULL;
+    ampc_module *m = NULL;
+    ampc_session *s = NULL;
+    ampc_compile_options o = {.struct_size = sizeof o, .amp = "O9"};
+    double rate;
+    assert_int_equal(ampc_context_create(NULL, &c), AMPC_OK);
+    expect_failure(ampc_module_import(c, "/nowhere.onnx", NULL, 0, &m), AMPC_IO, c, "/nowhere.onnx");
+    const ampc_dim wrong = {"M", 3};
+    expect_failure(ampc_module_import(c, MLP, &wrong, 1, &m), AMPC_USAGE, c, "M");
+    assert_null(m);
+    OK(c, ampc_module_import(c, MLP, NULL, 0, &m));
+    expect_failure(ampc_session_open(m, NULL, &s), AMPC_USAGE, c, "not compiled");
+    expect_failure(ampc_module_compile(m, &o), AMPC_USAGE, c, "amp 'O9'");
+    o.amp = NULL;
+    o.loss = "hinge";
+    expect_failure(ampc_module_compile(m, &o), AMPC_USAGE, c, "hinge");
+    expect_failure(ampc_module_compile(m, NULL), AMPC_USAGE, c, "failed before");
+    ampc_module_free(m);
+    OK(c, ampc_module_import(c, MLP, NULL, 0, &m));
+    OK(c, ampc_module_compile(m, &training));
+    expect_failure(ampc_module_compile(m, &training), AMPC_USAGE, c, "already");
+    ampc_session_options where = {.struct_size = sizeof where, .device = "abacus"};
+    expect_failure(ampc_session_open(m, &where, &s), AMPC_DEVICE, c, "abacus");
+    where.device = NULL;
+    where.dims = &wrong;
+    where.n_dims = 1;
+    expect_failure(ampc_session_open(m, &where, &s), AMPC_USAGE, c, "'M'");
+    OK(c, ampc_session_open(m, NULL, &s));
+    expect_failure(ampc_session_run(s, "dream", NULL, 0), AMPC_USAGE, c, "'dream'");
+    assert_int_equal(ampc_session_run(s, "infer", NULL, 0), AMPC_REJECTED);
+    expect_failure(ampc_schedule_rate(c, "zigzag", 1, 10, 0, &rate), AMPC_USAGE, c, "zigzag");
+    OK(c, ampc_schedule_rate(c, "linear", 1, 10, 5, &rate));
+    assert_float_equal(rate, 0.5, 0);
+    ampc_session_free(s);
+    ampc_module_free(m);
+    ampc_context_free(c);
+}
+
+static void test_tensors(void **state)
+{
+    (void)state;
+    ampc_context *c;
+    ampc_tensor *t = NULL;
+    const int64_t dims[] = {2, -1}, huge[] = {INT64_MAX, 3};
+    assert_int_equal(ampc_context_create(NULL, &c), AMPC_OK);
+    expect_failure(ampc_tensor_create(c, "t", AMPC_F32, 2, dims, NULL, &t), AMPC_USAGE, c, "dimension 1");
+    expect_failure(ampc_tensor_create(c, "t", AMPC_F32, 2, huge, NULL, &t), AMPC_USAGE, c, "size");
+    expect_failure(ampc_tensor_create(c, "t", AMPC_F32, 13, dims, NULL, &t), AMPC_USAGE, c, "rank 13");
+    expect_failure(ampc_tensor_create(c, "t", (ampc_dtype)99, 1, dims, NULL, &t), AMPC_USAGE, c, "99");
+    OK(c, ampc_tensor_create(c, "t", AMPC_F64, 0, NULL, NULL, &t));
+    assert_int_equal(ampc_tensor_bytes(t), 8);
+    ampc_tensor_free(t);
+    ampc_context_free(c);
+}
+
+/* Structs of an older program are shorter, those of a newer one longer. */
+static void test_struct_sizes(void **state)
+{
+    (void)state;
+    ampc_context *c;
+    ampc_module *m;
+    struct {
+        ampc_compile_options known;
+        char more[16];
+    } newer = {.known = training};
+    ampc_compile_options older = {.struct_size = offsetof(ampc_compile_options, loss), .loss = "not read"}, unset = {0};
+    struct {
+        size_t struct_size;
+        const char *name;
+        int64_t guard;
+    } info = {.struct_size = 16, .guard = 77};
+    assert_int_equal(ampc_context_create(NULL, &c), AMPC_OK);
+    OK(c, ampc_module_import(c, MLP, NULL, 0, &m));
+    OK(c, ampc_module_input(m, "forward", 0, (ampc_input_info *)&info));
+    assert_string_equal(info.name, "x");
+    assert_int_equal(info.guard, 77);
+    expect_failure(ampc_module_compile(m, &unset), AMPC_USAGE, c, "struct_size");
+    newer.known.struct_size = sizeof newer;
+    newer.more[3] = 1;
+    expect_failure(ampc_module_compile(m, &newer.known), AMPC_USAGE, c, "newer version");
+    OK(c, ampc_module_compile(m, &older));
+    ampc_module_free(m);
+    newer.more[3] = 0;
+    OK(c, ampc_module_import(c, MLP, NULL, 0, &m));
+    OK(c, ampc_module_compile(m, &newer.known));
+    ampc_input_info whole = {.struct_size = sizeof whole};
+    OK(c, ampc_module_input(m, "infer", 0, &whole));
+    assert_int_equal(whole.rank, 2);
+    assert_int_equal(whole.dims[0], -1);
+    assert_int_equal(whole.dims[1], 4);
+    expect_failure(ampc_module_input(m, "infer", 1, &whole), AMPC_USAGE, c, "1 inputs");
+    ampc_module_free(m);
+    ampc_context_free(c);
+}
+
+static void count_messages(void *user, ampc_log_level level, const char *message)
+{
+    assert_int_equal(level, AMPC_LOG_ERROR);
+    assert_non_null(strstr(message, "/nowhere.onnx"));
+    ++*(int *)user;
+}
+
+static void test_log_and_free_order(void **state)
+{
+    (void)state;
+    int messages = 0;
+    const ampc_context_options o = {.struct_size = sizeof o, .log = count_messages, .user = &messages};
+    ampc_context *c;
+    ampc_module *m;
+    ampc_session *s;
+    assert_int_equal(ampc_context_create(&o, &c), AMPC_OK);
+    assert_int_equal(ampc_module_import(c, "/nowhere.onnx", NULL, 0, &m), AMPC_IO);
+    assert_int_equal(messages, 1);
+    ampc_context_free(c);
+    assert_int_equal(ampc_context_create(NULL, &c), AMPC_OK);
+    OK(c, ampc_module_import(c, MLP, NULL, 0, &m));
+    OK(c, ampc_module_compile(m, &training));
+    OK(c, ampc_session_open(m, NULL, &s));
+    ampc_context_free(c);
+    ampc_module_free(m);
+    double step;
+    assert_int_equal(ampc_session_get_number(s, "state/step", &step), AMPC_OK);
+    ampc_session_free(s);
+    ampc_session_free(NULL);
+    ampc_module_free(NULL);
+    ampc_context_free(NULL);
+    ampc_tensor_free(NULL);
+    assert_string_equal(ampc_status_name(AMPC_DEVICE), "AMPC_DEVICE");
+    assert_non_null(strchr(ampc_version(), '.'));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_training),
+        cmocka_unit_test(test_tensors_by_key),
+        SCRATCH_TEST(test_checkpoints),
+        SCRATCH_TEST(test_save_and_load),
+        SCRATCH_TEST(test_train_and_evaluate),
+        SCRATCH_TEST(test_export),
+        cmocka_unit_test(test_misuse),
+        cmocka_unit_test(test_tensors),
+        cmocka_unit_test(test_struct_sizes),
+        cmocka_unit_test(test_log_and_free_order),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
