@@ -170,11 +170,13 @@ ampc_status infer_axis(const inference *x, int rank, int *out)
 static ir_dtype default_dtype(const inference *x, int i)
 {
     const ir_attr *out = infer_attr_find(x, "out");
-    if (out && i == 0 && out->dtype != IR_NO_DTYPE) return out->dtype;
-    switch (ir_op_out_slot(x->node->op, i, x->node->n_out)->group) {
+    ir_group group = ir_op_out_slot(x->node->op, i, x->node->n_out)->group;
+    bool chosen = group == ir_op_out_slot(x->node->op, 0, x->node->n_out)->group;
+    if (out && chosen && out->dtype != IR_NO_DTYPE) return out->dtype;
+    switch (group) {
     case IR_GROUP_B: return IR_bool;
     case IR_GROUP_I: return IR_i64;
-    default: return x->group[ir_op_out_slot(x->node->op, i, x->node->n_out)->group];
+    default: return x->group[group];
     }
 }
 
@@ -349,7 +351,7 @@ static ampc_status check_word(const inference *x, const ir_slot *slot, const cha
     return AMPC_OK;
 }
 
-/* DTYPE(out) chooses the float type of result 0; any other dtype attribute must name a type. */
+/* DTYPE(out) chooses the float type of result 0 and its group; any other dtype attribute must name a type. */
 static ampc_status check_dtype(const inference *x, const ir_slot *slot, ir_dtype t)
 {
     if (strcmp(slot->name, "out"))

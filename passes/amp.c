@@ -30,41 +30,59 @@ static double largest_finite(ir_dtype t)
     return t == IR_f16 ? 65504.0 : 0x1.fep127;
 }
 
-/* A scalar constant is written in the other type; what is finite stays finite. */
-static ir_value *convert_scalar(ir_builder *b, const ir_value *v, ir_dtype to)
+static double saturate(double x, ir_dtype to)
 {
-    const ir_data *data = &v->storage->data;
-    double x = data->kind == IR_DATA_INLINE ? ir_load_f64(v->type.dtype, data->bytes) : 0.0;
-    if (isfinite(x) && ir_dtype_is_low(to)) x = fmax(-largest_finite(to), fmin(largest_finite(to), x));
-    return ir_scalar(b, to, x);
+    double most = largest_finite(to);
+    return isfinite(x) && ir_dtype_is_low(to) ? fmax(-most, fmin(most, x)) : x;
 }
 
-static int64_t count_bytes(const ir_type *t)
+/* A constant whose elements are at hand is written in the other type; what is finite stays finite. NULL: its bytes
+ * are in a file, so it is cast like any other value. */
+static ir_value *convert_constant(caster *c, ir_builder *b, const ir_value *v, ir_dtype to)
 {
-    int64_t n = (int64_t)ir_dtype_size(t->dtype);
-    for (int i = 0; i < t->rank; i++)
-        if (!ir_dim_is_symbolic(t->dims[i])) n *= t->dims[i];
-    return n;
+    ir_module *m = c->graph->module;
+    const ir_storage *s = v->storage;
+    if (s->data.kind != IR_DATA_INLINE && s->data.kind != IR_DATA_ZERO) return NULL;
+    ir_dtype from = v->type.dtype;
+    size_t size = ir_dtype_size(to), count = (size_t)ir_storage_bytes(s) / ir_dtype_size(from), saturated = 0;
+    char *bytes = arena_alloc(c->arena, count * size + 8);
+    for (size_t i = 0; i < count && s->data.kind == IR_DATA_INLINE; i++) {
+        double x = ir_load_f64(from, (const char *)s->data.bytes + i * ir_dtype_size(from)), y = saturate(x, to);
+        ir_store_f64(to, bytes + i * size, y);
+        saturated += x < y || x > y;
+    }
+    if (v->type.rank == 0) return ir_scalar(b, to, ir_load_f64(to, bytes));
+    ir_type type = v->type;
+    type.dtype = to;
+    const char *name = arena_printf(c->arena, "%s.%s", s->name, ir_dtype_is_low(to) ? "h" : "s");
+    ir_storage *known = ir_storage_find(m, name); /* made for another graph */
+    if (known && known->kind == IR_CONST && known->data.kind == IR_DATA_INLINE && ir_type_equal(&known->type, &type) &&
+        memcmp(known->data.bytes, bytes, count * size) == 0)
+        return ir_graph_storage(c->graph, known);
+    ir_value *converted = ir_constant(b, name, &type, bytes);
+    if (saturated)
+        converted->storage->note = arena_printf(m->arena, "%zu of %zu elements saturate", saturated, count);
+    return converted;
 }
 
 static ir_value *cast_for(caster *c, ir_node *user, ir_value *v, ir_dtype to, const char *why)
 {
     if (v->type.dtype == to) return v;
     ir_builder b = ir_builder_before(user, c->diag);
-    if (v->kind == IR_VALUE_STORAGE && v->storage->kind == IR_CONST && v->type.rank == 0) return convert_scalar(&b, v, to);
     const char *key = arena_printf(c->arena, "%p %d", (void *)v, to);
     ir_value *cast = strmap_get(c->casts, key);
     if (cast) return cast;
+    if (v->kind == IR_VALUE_STORAGE && v->storage->kind == IR_CONST && (cast = convert_constant(c, &b, v, to))) {
+        strmap_put(c->casts, key, cast);
+        return cast;
+    }
     b.loc.op = b.loc.node = NULL;
     cast = ir_cast(&b, v, to);
     if (!cast) return NULL;
     ir_value_rename(cast, arena_printf(c->arena, "%s.%s", v->name, ir_dtype_is_low(to) ? "h" : "s"));
     cast->def->note = arena_printf(c->graph->module->arena, "for %s", why);
     strmap_put(c->casts, key, cast);
-    if (c->stats) {
-        c->stats->casts_inserted++;
-        c->stats->cast_bytes += count_bytes(&cast->type);
-    }
+    if (c->stats) c->stats->casts_inserted++;
     return cast;
 }
 
@@ -100,10 +118,8 @@ static void cast_operands(caster *c, ir_node *n, const amp_entry *e)
 
 static void set_result(ir_node *n, const amp_entry *e)
 {
-    const ir_op_info *info = ir_op_get(n->op);
-    for (int i = 0; i < info->n_attr; i++)
-        if (info->attr[i].kind == IR_SLOT_DTYPE && strcmp(info->attr[i].name, "out") == 0 && e->result != e->want)
-            ir_set_dtype(n, i, e->result);
+    int attr = pass_out_attr(n->op);
+    if (attr >= 0 && e->result != e->want) ir_set_dtype(n, attr, e->result);
 }
 
 static void note_colour(caster *c, ir_node *n, const amp_entry *e)
@@ -111,6 +127,7 @@ static void note_colour(caster *c, ir_node *n, const amp_entry *e)
     if (n->note) return;
     arena *a = c->graph->module->arena;
     const char *colour = ir_colour_name(e->colour);
+    if (e->rule == AMP_LOSS) colour = arena_printf(a, "%s, f32 for the loss", colour);
     n->note = e->cause ? arena_printf(a, "%s, follows %s%s", colour, e->cause->kind == IR_VALUE_RESULT ? "%" : "@",
                                       e->cause->name)
                        : colour;
@@ -169,13 +186,6 @@ static ampc_status check_level(const pass_options *o, diag *d)
     return AMPC_OK;
 }
 
-/* The graph whose forward the statistics, the summary and --explain speak of. */
-static bool is_primary(const ir_module *m, const ir_graph *g)
-{
-    ir_graph *train = ir_graph_find(m, "train");
-    return g == (train ? train : m->graphs.items[0]);
-}
-
 static ampc_status run(ir_module *m, const pass_options *o, diag *d, arena *a)
 {
     amp_list *l;
@@ -184,10 +194,11 @@ static ampc_status run(ir_module *m, const pass_options *o, diag *d, arena *a)
     for (size_t i = 0; i < m->graphs.count; i++) {
         ir_graph *g = m->graphs.items[i];
         pass_options own = *o;
-        if (!is_primary(m, g)) own.stats = NULL;
+        bool primary = g == pass_primary(m);
+        if (!primary) own.stats = NULL;
         amp_entry *entries = amp_colour(g, l, &own, a, d);
         TRY(diag_status(d));
-        if (is_primary(m, g) && o->explain) {
+        if (primary && o->explain) {
             const char *text = amp_explain(g, entries, o, a);
             if (!text)
                 return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "--explain: no node is named '%s'", o->explain);
@@ -195,6 +206,8 @@ static ampc_status run(ir_module *m, const pass_options *o, diag *d, arena *a)
         }
         amp_count(g, entries, &own, a);
         if (o->level != PASS_O0) TRY(amp_cast(g, entries, l, &own, a, d));
+        pass_casts casts = pass_count_casts(g);
+        if (own.stats) own.stats->cast_bytes = casts.bytes, own.stats->cast_symbolic = casts.symbolic;
     }
     const char *low = o->low == IR_bf16 ? " bf16" : " f16";
     ir_meta_set(m, "amp", arena_printf(a, "%s%s", level_name(o), o->level == PASS_O0 ? "" : low));

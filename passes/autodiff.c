@@ -163,6 +163,7 @@ static ampc_status differentiate_graph(ir_graph *graph, diag *d, arena *scratch)
     a.end = pass_builder(graph, IR_BACKWARD, d);
     ir_storage *scale = ir_storage_find(m, "loss_scale");
     a.grads[l->id] = scale ? ir_graph_storage(graph, scale) : ir_scalar(&a.end, l->type.dtype, 1.0);
+    if (l->type.dtype == IR_f64) a.grads[l->id] = ir_cast(&a.end, a.grads[l->id], IR_f64);
     for (ir_node *n = last; n; n = n->prev)
         if (n->phase == IR_FORWARD && !differentiate(&a, n, scratch)) continue; /* all failures are listed */
     TRY(diag_status(d));

@@ -32,10 +32,18 @@ int pass_sweep(ir_graph *g)
     return removed;
 }
 
+/* Also storage that nothing reads any more: constants that were written in another type. */
 ampc_status pass_dce(ir_module *m, const pass_options *o, diag *d)
 {
-    (void)o, (void)d;
+    (void)d;
     for (size_t i = 0; i < m->graphs.count; i++) pass_sweep(m->graphs.items[i]);
+    ir_module_sweep(m);
+    if (!o->stats || !m->graphs.count) return AMPC_OK;
+    pass_casts left = pass_count_casts(pass_primary(m));
+    int removed = o->stats->casts_inserted - left.count;
+    o->stats->casts_removed = removed > 0 ? removed : 0;
+    o->stats->cast_bytes = left.bytes;
+    o->stats->cast_symbolic = left.symbolic;
     return AMPC_OK;
 }
 
@@ -60,7 +68,8 @@ static const char *attr_key(const ir_node *n, int i, arena *a)
     return text;
 }
 
-/* Two nodes with the same key compute the same. The phase is part of it: a forward node may not read a later one. */
+/* Two nodes with the same key compute the same. The phase is no part of it: the first of them is the earlier one, and
+ * a later phase may read it. */
 static const char *node_key(const ir_node *n, arena *a)
 {
     size_t size = 64 + (size_t)n->n_in * 12;

@@ -8,7 +8,7 @@
  *                    graph inputs and casts of the model never count, the order of operands plays no part
  *   clear            the type of its float operands, f32 when they differ; passes on what its producers count as
  * The loss is an f32 terminal: from it back to the last white or b op everything is f32, so that the seed of the
- * backward, which is the scale itself, is f32. */
+ * backward, which is the scale itself, is f32. A b op that writes what it reads (no attribute `out`) is no end. */
 #include "passes/colour.h"
 
 #include <string.h>
@@ -66,14 +66,6 @@ static bool is_inside(const colouring *c, const ir_node *n)
     return (ir_op_get(n->op)->traits & IR_F32_INSIDE) && c->list->honour_inside;
 }
 
-static int out_attr(const ir_node *n)
-{
-    const ir_op_info *info = ir_op_get(n->op);
-    for (int i = 0; i < info->n_attr; i++)
-        if (info->attr[i].kind == IR_SLOT_DTYPE && strcmp(info->attr[i].name, "out") == 0) return i;
-    return -1;
-}
-
 /* ---- colours from the lists ------------------------------------------------------------------------------------------- */
 
 static const list_pattern *find_tensor(const colouring *c, const ir_node *n)
@@ -126,19 +118,33 @@ static void colour_node(colouring *c, ir_node *n)
 
 /* ---- the loss as f32 terminal -------------------------------------------------------------------------------------------- */
 
-/* Marks the producer of v and what lies behind it. A loss of our own making (no ONNX origin) is f32 as a whole: only
- * where it ends in one op that computes in f32 inside does that op read the model's output as it is. */
-static void mark_terminal(colouring *c, const ir_value *v)
+/* Computes in f32 inside, and writes f32 whatever it reads. */
+static bool is_boundary(const colouring *c, const ir_node *n)
 {
-    if (v->kind != IR_VALUE_RESULT || c->terminal[v->def->id]) return;
-    const ir_node *n = v->def;
-    const amp_entry *e = &c->entries[n->id];
-    if ((e->rule != AMP_LISTED_WHITE && e->rule != AMP_UNLISTED) || e->colour == IR_WHITE) return;
-    c->terminal[n->id] = true; /* for an op with f32 inside: what it writes */
-    for (int i = 0; i < n->n_in; i++) {
-        const ir_value *x = ir_in(n, i);
-        bool ours = x && x->kind == IR_VALUE_RESULT && !n->loc.op && !x->def->loc.op;
-        if (takes_part(n, i) && (e->colour != IR_BLACK || ours)) mark_terminal(c, x);
+    return c->entries[n->id].colour == IR_BLACK && is_inside(c, n) &&
+           (pass_out_attr(n->op) >= 0 || ir_op_out_slot(n->op, 0, n->n_out)->group == IR_GROUP_F32);
+}
+
+static bool is_ours(const ir_node *n)
+{
+    return !n->loc.op;
+}
+
+/* Marks the loss and, backwards, what it is computed from: up to white ops, and not past an op that computes in f32
+ * inside, which reads the model's output as it is. A loss of our own making (no ONNX origin) is f32 as a whole. */
+static void mark_terminal(colouring *c, const ir_value *loss)
+{
+    if (loss->kind != IR_VALUE_RESULT) return;
+    c->terminal[loss->def->id] = c->entries[loss->def->id].colour != IR_WHITE;
+    for (const ir_node *n = loss->def; n; n = n->prev) {
+        if (!c->terminal[n->id]) continue;
+        bool boundary = is_boundary(c, n);
+        for (int i = 0; i < n->n_in; i++) {
+            const ir_value *x = ir_in(n, i);
+            if (!x || x->kind != IR_VALUE_RESULT || !(takes_part(n, i) || n->op == IR_OP_cast)) continue;
+            if (boundary && !(is_ours(n) && is_ours(x->def))) continue;
+            c->terminal[x->def->id] = c->entries[x->def->id].colour != IR_WHITE;
+        }
     }
 }
 
@@ -184,11 +190,11 @@ static bool read_by_white(const colouring *c, const ir_node *n)
 
 static count decide_inside(const colouring *c, const ir_node *n, amp_entry *e, const arrival *a)
 {
-    bool mixed = a->f32 && a->low, forced = c->terminal[n->id];
+    bool mixed = a->f32 && a->low;
     ir_dtype low = c->options->low;
     set(e, mixed ? AMP_INSIDE_MIXED : AMP_INSIDE, mixed ? IR_f32 : a->type, NULL);
-    if (out_attr(n) < 0) return ir_dtype_is_low(e->result) ? COUNT_LOW : COUNT_NOT;
-    if (forced) e->result = IR_f32;
+    if (pass_out_attr(n->op) < 0) return ir_dtype_is_low(e->result) ? COUNT_LOW : COUNT_NOT;
+    if (c->terminal[n->id]) e->result = IR_f32;
     else if (e->want == IR_f32 && read_by_white(c, n)) e->result = low;
     return ir_dtype_is_low(e->result) ? COUNT_LOW : COUNT_NOT;
 }
@@ -222,8 +228,9 @@ static count decide(const colouring *c, const ir_node *n, amp_entry *e)
     ir_dtype low = c->options->low;
     arrival a = look_at_operands(c, n);
     if (e->rule == AMP_NODE || e->rule == AMP_TENSOR) return decide_named(e, low);
-    if (e->colour == IR_BLACK && e->rule != AMP_UNLISTED && is_inside(c, n)) return decide_inside(c, n, e, &a);
-    if (c->terminal[n->id] && e->colour != IR_BLACK) return set(e, AMP_LOSS, IR_f32, NULL), COUNT_F32;
+    bool inside = e->colour == IR_BLACK && e->rule != AMP_UNLISTED && is_inside(c, n), terminal = c->terminal[n->id];
+    if (inside && (!terminal || is_boundary(c, n))) return decide_inside(c, n, e, &a);
+    if (terminal && (inside || e->colour != IR_BLACK)) return set(e, AMP_LOSS, IR_f32, NULL), COUNT_F32;
     switch (e->colour) {
     case IR_WHITE: return set(e, AMP_LISTED_WHITE, low, NULL), COUNT_LOW;
     case IR_BLACK:
@@ -265,6 +272,7 @@ amp_entry *amp_colour(ir_graph *g, const amp_list *l, const pass_options *o, are
     c.type = arena_array(a, g->value_ids + 1, sizeof *c.type);
     c.counts = arena_array(a, g->value_ids + 1, sizeof *c.counts);
     c.terminal = arena_array(a, g->node_ids + 1, sizeof *c.terminal);
+    for (uint32_t i = 0; i < g->node_ids; i++) c.entries[i].colour = IR_KEEP;
     if (o->level == PASS_O0) return c.entries;
     for (size_t i = 0; i < g->inputs.count; i++) c.type[g->inputs.items[i]->id] = g->inputs.items[i]->type.dtype;
     for (ir_node *n = g->first; n; n = n->next) {

@@ -7,6 +7,7 @@
 
 /*        name            sentence; %s is the cause */
 #define AMP_RULE_MAP(X)                                                                            \
+    X(AMP_OFF,           "mixed precision is off")                                                 \
     X(AMP_NO_FLOAT,      "no float operand or result")                                             \
     X(AMP_STATEMENT,     "edge of the graph")                                                      \
     X(AMP_USER_CAST,     "a cast of the model is honoured")                                        \
@@ -41,7 +42,7 @@ typedef struct amp_entry {
 } amp_entry;
 
 /* One entry a node id (the graph is renumbered). Requires types inferred, no inserted casts yet. `low` is IR_f16 or
- * IR_bf16; level O0 gives every node AMP_NO_FLOAT's neutral entry. In the arena. */
+ * IR_bf16; level O0 gives every node the neutral entry of AMP_OFF. In the arena. */
 amp_entry *amp_colour(ir_graph *g, const amp_list *l, const pass_options *o, arena *a, diag *d);
 
 /* Inserts casts so that every node gets the types of its entry, and infers types anew. One cast per (value, type). */

@@ -20,6 +20,13 @@ static bool is_depthwise(const ir_node *n)
     return group > 1 && ir_in(n, 0)->type.dims[1] == group && ir_in(n, 1)->type.dims[0] % group == 0;
 }
 
+static bool is_single(const ir_type *t)
+{
+    for (int i = 0; i < t->rank; i++)
+        if (t->dims[i] != 1) return false;
+    return true;
+}
+
 static bool holds(const list_condition *c, const ir_node *n, ir_dtype low)
 {
     const ir_value *v = c->argument < n->n_in ? ir_in(n, (int)c->argument) : NULL;
@@ -32,7 +39,7 @@ static bool holds(const list_condition *c, const ir_node *n, ir_dtype low)
         return used == c->value;
     }
     case LIST_RANK: return v && v->type.rank == c->value;
-    case LIST_SCALAR: return v && v->kind == IR_VALUE_STORAGE && v->type.rank == 0;
+    case LIST_SCALAR: return v && v->kind == IR_VALUE_STORAGE && is_single(&v->type);
     case LIST_PARAM: return v && v->kind == IR_VALUE_STORAGE && v->storage->kind == IR_PARAM;
     }
     return false;
@@ -127,27 +134,36 @@ static bool tensor_occurs(const ir_module *m, const char *name)
 static ampc_status warn(diag *d, const list_place *p, const char *what, const char *name)
 {
     diag_loc loc = {.file = p->file, .line = p->line, .column = p->line ? 1 : 0};
-    return diag_warning(d, loc, "%s '%s' matches nothing in the model", what, name);
+    return diag_warning(d, loc, what, name);
+}
+
+static ampc_status check_layer(const amp_list *l, const list_layer *layer, const ir_module *m, diag *d)
+{
+    static const char unknown[] = "unknown operator '%s'", node[] = "node glob '%s' matches nothing in the model",
+                      tensor[] = "tensor '%s' is not in the model";
+    ampc_status worst = AMPC_OK;
+    for (size_t k = 0; k < layer->entries.count; k++) {
+        const list_entry *e = &layer->entries.items[k];
+        bool known = strmap_get(l->known, e->op) || op_occurs(m, e->op);
+        if (!known && warn(d, &e->place, unknown, e->op) != AMPC_OK) worst = AMPC_REJECTED;
+    }
+    for (size_t k = 0; k < layer->nodes.count; k++) {
+        const list_pattern *p = &layer->nodes.items[k];
+        if (!node_occurs(m, p->glob) && warn(d, &p->place, node, p->glob) != AMPC_OK) worst = AMPC_REJECTED;
+    }
+    for (size_t k = 0; k < layer->tensors.count; k++) {
+        const list_pattern *p = &layer->tensors.items[k];
+        if (!tensor_occurs(m, p->glob) && warn(d, &p->place, tensor, p->glob) != AMPC_OK) worst = AMPC_REJECTED;
+    }
+    return worst;
 }
 
 ampc_status amp_list_check_used(const amp_list *l, const ir_module *m, diag *d)
 {
-    for (size_t i = 1; i < l->layers.count; i++) {
-        const list_layer *layer = &l->layers.items[i];
-        for (size_t k = 0; k < layer->entries.count; k++) {
-            const list_entry *e = &layer->entries.items[k];
-            diag_loc loc = {.file = e->place.file, .line = e->place.line, .column = e->place.line ? 1 : 0};
-            if (!strmap_get(l->known, e->op) && !op_occurs(m, e->op))
-                TRY(diag_warning(d, loc, "unknown operator '%s'", e->op));
-        }
-        for (size_t k = 0; k < layer->nodes.count; k++)
-            if (!node_occurs(m, layer->nodes.items[k].glob))
-                TRY(warn(d, &layer->nodes.items[k].place, "node glob", layer->nodes.items[k].glob));
-        for (size_t k = 0; k < layer->tensors.count; k++)
-            if (!tensor_occurs(m, layer->tensors.items[k].glob))
-                TRY(warn(d, &layer->tensors.items[k].place, "tensor", layer->tensors.items[k].glob));
-    }
-    return AMPC_OK;
+    ampc_status worst = AMPC_OK;
+    for (size_t i = 1; i < l->layers.count; i++)
+        if (check_layer(l, &l->layers.items[i], m, d) != AMPC_OK) worst = AMPC_REJECTED;
+    return worst;
 }
 
 /* ---- --emit-list ----------------------------------------------------------------------------------------------------------- */
@@ -165,16 +181,31 @@ static bool overridden(const amp_list *l, size_t layer, const list_entry *e)
     return false;
 }
 
+/* Conditional lines stand in the order in which they are tried, whatever their colour. */
+static const char *print_conditional(const amp_list *l, arena *a)
+{
+    const char *text = "";
+    const list_entry *last = NULL;
+    for (size_t i = l->layers.count; i-- > 0;)
+        for (size_t k = 0; k < l->layers.items[i].entries.count; k++) {
+            const list_entry *e = &l->layers.items[i].entries.items[k];
+            if (e->remove || !e->conditions.count || overridden(l, i, e)) continue;
+            if (!last || last->colour != e->colour) text = arena_printf(a, "%s\n[%s]\n", text, ir_colour_name(e->colour));
+            text = arena_printf(a, "%s%s\n", text, e->text);
+            last = e;
+        }
+    return text;
+}
+
 static const char *print_section(const amp_list *l, ir_colour colour, arena *a)
 {
     const char *text = arena_printf(a, "\n[%s]\n", ir_colour_name(colour));
-    for (int conditional = 1; conditional >= 0; conditional--)
-        for (size_t i = l->layers.count; i-- > 0;)
-            for (size_t k = 0; k < l->layers.items[i].entries.count; k++) {
-                const list_entry *e = &l->layers.items[i].entries.items[k];
-                if (e->remove || e->colour != colour || (e->conditions.count > 0) != conditional) continue;
-                if (!overridden(l, i, e)) text = arena_printf(a, "%s%s\n", text, e->text);
-            }
+    for (size_t i = l->layers.count; i-- > 0;)
+        for (size_t k = 0; k < l->layers.items[i].entries.count; k++) {
+            const list_entry *e = &l->layers.items[i].entries.items[k];
+            if (e->remove || e->colour != colour || e->conditions.count || overridden(l, i, e)) continue;
+            text = arena_printf(a, "%s%s\n", text, e->text);
+        }
     return text;
 }
 
@@ -201,7 +232,7 @@ const char *pass_print_list(const pass_options *o, diag *d, arena *a)
                                        "pins", "unsupported", "subgraphs", "promote", "counters", "scaling"};
     amp_list *l;
     if (amp_list_load(o, a, d, &l) != AMPC_OK) return NULL;
-    const char *text = "[meta]\nversion = 1\nbase    = empty\n";
+    const char *text = arena_printf(a, "[meta]\nversion = 1\nbase    = empty\n%s", print_conditional(l, a));
     for (int i = 0; i < 4; i++) text = arena_printf(a, "%s%s", text, print_section(l, colours[i], a));
     text = arena_printf(a, "%s%s%s\n[rules]\n", text, print_patterns(l, true, a), print_patterns(l, false, a));
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {

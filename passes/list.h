@@ -44,8 +44,9 @@ typedef struct list_layer {
 
 typedef struct amp_list {
     arena *arena;
-    VEC(list_layer) layers;
-    strmap *known;        /* operator names that the profile knows */
+    VEC(list_layer) layers; /* the profile, list files, command line */
+    const char *base;     /* name of the profile; NULL while nobody has named one */
+    strmap *known;        /* operator names that the profile ampc knows */
     strmap *rules;        /* [rules] key -> text */
     bool honour_inside;   /* f32_inside = honour */
     pass_scaling_rules scaling;

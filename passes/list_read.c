@@ -27,13 +27,18 @@ typedef struct reader {
     section section;
 } reader;
 
-static ampc_status complain(const reader *r, ampc_status code, const char *at, const char *format, const char *a)
+/* The present line, with the caret at `at` (in r->text; else at its begin). */
+static diag_loc here(const reader *r, const char *at)
 {
     int column = at && at >= r->text && at <= r->text + strlen(r->text) ? (int)(at - r->text) + 1 : 1;
-    diag_loc loc = {.file = r->file, .line = r->line, .column = r->line ? column : 0, .text = r->line ? r->text : NULL};
+    return (diag_loc){.file = r->file, .line = r->line, .column = r->line ? column : 0, .text = r->line ? r->text : NULL};
+}
+
+static ampc_status complain(const reader *r, ampc_status code, const char *at, const char *format, const char *a)
+{
     char message[256];
     snprintf(message, sizeof message, format, a);
-    return diag_error(r->diag, code, loc, "%s", message);
+    return diag_error(r->diag, code, here(r, at), "%s", message);
 }
 
 /* Cuts blanks at both ends, in place. */
@@ -93,6 +98,13 @@ static bool parse_condition(const char *s, list_condition *c)
     return false;
 }
 
+/* Conditions of the format that this version does not execute: attributes of the operator, same(A,B). */
+static bool is_later(const char *s)
+{
+    if (strncmp(s, "not ", 4) == 0) s += 4;
+    return strstr(s, "==") || strstr(s, "!=") || strchr(s, '<') || strchr(s, '>') || strncmp(s, "same(", 5) == 0;
+}
+
 static ampc_status parse_conditions(reader *r, char *s, list_entry *e)
 {
     for (char *next; s; s = next) {
@@ -102,8 +114,12 @@ static ampc_status parse_conditions(reader *r, char *s, list_entry *e)
             next += 5;
         }
         list_condition c;
-        if (!parse_condition(trim(s), &c))
-            return complain(r, AMPC_UNSUPPORTED, strstr(r->text, trim(s)), "condition '%s' is not supported", trim(s));
+        s = trim(s);
+        if (!parse_condition(s, &c)) {
+            bool later = is_later(s);
+            return complain(r, later ? AMPC_UNSUPPORTED : AMPC_REJECTED, strstr(r->text, s),
+                            later ? "condition '%s' is not supported yet" : "'%s' is no condition", s);
+        }
         vec_push(r->list->arena, &e->conditions, c);
     }
     return AMPC_OK;
@@ -125,11 +141,11 @@ static ampc_status check_twice(reader *r, const list_entry *e)
         const list_entry *other = &r->layer->entries.items[i];
         if (other->remove || other->conditions.count || other->colour == e->colour || strcmp(other->op, e->op) != 0)
             continue;
-        diag_loc loc = {.file = r->file, .line = r->line, .column = r->line ? 1 : 0, .text = r->line ? r->text : NULL};
-        ampc_status status = diag_error(r->diag, r->line ? AMPC_REJECTED : AMPC_USAGE, loc,
-                                        "operator '%s' is %s here and %s in line %d", e->op, ir_colour_name(e->colour),
-                                        ir_colour_name(other->colour), other->place.line);
-        return status;
+        const char *now = ir_colour_name(e->colour), *before = ir_colour_name(other->colour);
+        if (!r->line)
+            return diag_error(r->diag, AMPC_USAGE, DIAG_NOWHERE, "operator '%s' is in --%s and in --%s", e->op, before, now);
+        return diag_error(r->diag, AMPC_REJECTED, here(r, NULL), "operator '%s' is %s here and %s in line %d", e->op, now, before,
+                          other->place.line);
     }
     return AMPC_OK;
 }
@@ -149,6 +165,7 @@ static ampc_status read_operator(reader *r, char *s, ir_colour colour)
     s = trim(s);
     if (!is_operator_name(s)) return complain(r, AMPC_REJECTED, NULL, "'%s' is not an operator name", s);
     e.op = arena_intern(a, s);
+    if (condition && e.remove) return complain(r, AMPC_REJECTED, NULL, "-%s takes no condition", s);
     if (condition) TRY(parse_conditions(r, condition, &e));
     TRY(check_twice(r, &e));
     if (r->builtin) strmap_put(r->list->known, e.op, (void *)e.op);
@@ -217,6 +234,7 @@ static ampc_status read_rule(reader *r, const char *key, const char *value)
     for (size_t i = 0; i < sizeof rule_infos / sizeof *rule_infos; i++)
         if (strcmp(rule_infos[i].key, key) == 0) info = &rule_infos[i];
     if (!info) return complain(r, AMPC_REJECTED, NULL, "unknown rule '%s'", key);
+    if (r->builtin && strmap_get(r->list->rules, key)) return AMPC_OK; /* a file has set it */
     if (strcmp(key, "scaling") == 0) TRY(parse_scaling(r, value));
     else if (strcmp(key, "pins") != 0 && !one_of(info->supported, value)) {
         bool later = one_of(info->known, value) || strcmp(key, "unsupported") == 0;
@@ -229,17 +247,25 @@ static ampc_status read_rule(reader *r, const char *key, const char *value)
     return AMPC_OK;
 }
 
+/* The profile that the deltas of a file apply to: one for all files and --profile. */
+static ampc_status read_base(reader *r, const char *value)
+{
+    static const char *const profiles[] = {"ampc", "paddle-3", "paddle-2.4", "paddle-1.8", "empty"};
+    bool known = false;
+    for (size_t i = 0; i < sizeof profiles / sizeof *profiles; i++) known |= strcmp(profiles[i], value) == 0;
+    if (!known) return complain(r, AMPC_REJECTED, strstr(r->text, value), "unknown base '%s'", value);
+    if (!r->list->base) r->list->base = arena_strdup(r->list->arena, value);
+    if (strcmp(r->list->base, value) == 0) return AMPC_OK;
+    return diag_error(r->diag, AMPC_USAGE, here(r, strstr(r->text, value)),
+                      "base '%s' differs from the profile '%s' in use", value, r->list->base);
+}
+
 static ampc_status read_meta(reader *r, const char *key, const char *value)
 {
     if (strcmp(key, "version") == 0)
         return strcmp(value, "1") == 0 ? AMPC_OK : complain(r, AMPC_REJECTED, NULL, "unknown list version '%s'", value);
     if (strcmp(key, "base") != 0) return complain(r, AMPC_REJECTED, NULL, "unknown key '%s' in [meta]", key);
-    if (r->builtin || strcmp(value, r->options->profile) == 0) return AMPC_OK;
-    static const char *const profiles[] = {"ampc", "paddle-3", "paddle-2.4", "paddle-1.8", "empty"};
-    for (size_t i = 0; i < sizeof profiles / sizeof *profiles; i++)
-        if (strcmp(profiles[i], value) == 0)
-            return complain(r, AMPC_USAGE, NULL, "base '%s' differs from the profile in use", value);
-    return complain(r, AMPC_REJECTED, NULL, "unknown base '%s'", value);
+    return r->builtin ? AMPC_OK : read_base(r, value);
 }
 
 static ampc_status read_pair(reader *r, char *s)
@@ -286,14 +312,19 @@ static ampc_status read_line(reader *r, char *s)
     }
 }
 
+static void add_layer(reader *r)
+{
+    list_layer empty = {0};
+    vec_push(r->list->arena, &r->list->layers, empty);
+    r->layer = &r->list->layers.items[r->list->layers.count - 1];
+}
+
 /* All lines are read; the first error's code is returned, every error has been reported. */
 static ampc_status read_text(reader *r, const char *text, size_t length)
 {
     ampc_status first = AMPC_OK;
-    list_layer empty = {0};
-    vec_push(r->list->arena, &r->list->layers, empty);
-    r->layer = &r->list->layers.items[r->list->layers.count - 1];
     r->section = NO_SECTION;
+    r->line = 1;
     for (const char *end = text + length; text < end; r->line++) {
         const char *newline = memchr(text, '\n', (size_t)(end - text));
         size_t n = newline ? (size_t)(newline - text) : (size_t)(end - text);
@@ -307,6 +338,7 @@ static ampc_status read_text(reader *r, const char *text, size_t length)
 
 /* ---- sources --------------------------------------------------------------------------------------------------------------------- */
 
+/* Read after the files: they may name it, and it gives what they leave open. The rules of `empty` are those of ampc. */
 static ampc_status read_profile(reader *r, const char *name)
 {
     static const struct {
@@ -316,12 +348,16 @@ static ampc_status read_profile(reader *r, const char *name)
         PASS_BUILTIN_PROFILE_MAP(PROFILE)
 #undef PROFILE
     };
+    bool empty = strcmp(name, "empty") == 0;
     r->builtin = true;
-    r->line = 1;
     r->file = arena_printf(r->list->arena, "profile %s", name);
+    r->layer = &r->list->layers.items[0];
     for (size_t i = 0; i < sizeof profiles / sizeof *profiles; i++)
-        if (strcmp(profiles[i].name, name) == 0)
-            return read_text(r, profiles[i].text, (size_t)(profiles[i].end - profiles[i].text));
+        if (strcmp(profiles[i].name, empty ? "ampc" : name) == 0) {
+            ampc_status status = read_text(r, profiles[i].text, (size_t)(profiles[i].end - profiles[i].text));
+            if (empty) r->layer->entries.count = 0;
+            return status;
+        }
     bool later = strncmp(name, "paddle-", 7) == 0;
     return diag_error(r->diag, later ? AMPC_UNSUPPORTED : AMPC_USAGE, DIAG_NOWHERE,
                       later ? "profile '%s' is not supported yet" : "unknown profile '%s'", name);
@@ -339,9 +375,8 @@ static ampc_status read_file(reader *r, const char *path)
     if (failed) return diag_error(r->diag, AMPC_IO, DIAG_FILE(path), "cannot read: %s", strerror(errno));
     if (n == LIMIT || memchr(text, '\0', n))
         return diag_error(r->diag, AMPC_REJECTED, DIAG_FILE(path), "not a list file");
-    r->builtin = false;
-    r->line = 1;
     r->file = path;
+    add_layer(r);
     return read_text(r, text, n);
 }
 
@@ -354,8 +389,7 @@ static ampc_status read_command_line(reader *r, const pass_options *o)
     ampc_status first = AMPC_OK;
     r->file = "command line";
     r->line = 0;
-    TRY(read_text(r, "", 0));
-    r->builtin = false;
+    add_layer(r);
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
         for (int k = 0; k < lists[i].names->count; k++) {
             ampc_status s = read_operator(r, arena_strdup(r->list->arena, lists[i].names->items[k]), lists[i].colour);
@@ -379,16 +413,19 @@ ampc_status amp_list_load(const pass_options *o, arena *a, diag *d, amp_list **o
     l->known = strmap_new(a);
     l->rules = strmap_new(a);
     l->honour_inside = true;
+    l->base = o->profile;
     reader r = {.list = l, .options = o, .diag = d, .text = ""};
-    TRY(read_profile(&r, o->profile));
     ampc_status first = AMPC_OK;
+    add_layer(&r);
     for (int i = 0; i < o->lists.count; i++) {
         ampc_status status = read_file(&r, o->lists.items[i]);
         if (first == AMPC_OK) first = status;
     }
     ampc_status status = read_command_line(&r, o);
+    if (first == AMPC_OK) first = status;
+    if (first == AMPC_OK) first = read_profile(&r, l->base ? l->base : "ampc");
     *out = l;
-    return first != AMPC_OK ? first : status;
+    return first;
 }
 
 ampc_status pass_get_scaling(const pass_options *o, diag *d, pass_scaling_rules *out)

@@ -102,10 +102,15 @@ typedef struct update {
     ir_value *lr, *step, *skip; /* skip NULL: every step is accepted */
 } update;
 
-static ir_storage *state_like(ir_module *m, const char *name, const ir_type *type, double v)
+ir_storage *pass_state(ir_module *m, const char *name, const ir_type *type, double v, diag *d)
 {
     ir_storage *s = ir_storage_find(m, name);
-    if (s) return s;
+    if (s && s->kind == IR_STATE && ir_type_equal(&s->type, type)) return s;
+    if (s) {
+        diag_error(d, AMPC_REJECTED, DIAG_NOWHERE,
+                   "the model has a tensor '%s', which is the name of a state of the training step: rename it", name);
+        return NULL;
+    }
     s = ir_storage_new(m, IR_STATE, name, type);
     if (type->rank == 0) {
         unsigned char bytes[8] = {0};
@@ -120,16 +125,19 @@ static bool update_parameter(update *u, ir_storage *param, ir_value *gradient)
     ir_module *m = u->graph->module;
     const optimizer_kind *kind = u->opt->kind;
     ir_storage *state[3] = {param};
+    ir_dtype type = param->type.dtype; /* f32 or f64 */
     ir_value *in[8];
     int n = 0;
     in[n++] = ir_graph_storage(u->graph, param);
     for (int i = 0; i < kind->slots; i++) {
-        state[i + 1] = state_like(m, arena_printf(m->arena, "opt.%s.%s", kind->slot[i], param->name), &param->type, 0);
+        const char *name = arena_printf(m->arena, "opt.%s.%s", kind->slot[i], param->name);
+        state[i + 1] = pass_state(m, name, &param->type, 0, u->b.diag);
+        if (!state[i + 1]) return false;
         in[n++] = ir_graph_storage(u->graph, state[i + 1]);
     }
-    in[n++] = ir_cast(&u->b, gradient, IR_f32);
+    in[n++] = ir_cast(&u->b, gradient, type);
     if (kind->op == IR_OP_adamw) in[n++] = u->step;
-    in[n++] = u->lr;
+    in[n++] = type == IR_f64 ? ir_cast(&u->b, u->lr, type) : u->lr;
     in[n++] = u->skip;
     ir_node *node = ir_new_array(&u->b, kind->op, n, in, 0);
     for (int i = 0; node && i < ir_op_get(kind->op)->n_attr; i++) {
@@ -157,7 +165,10 @@ static void guard_stores(update *u)
         ir_storage *s = ir_in(n, 0)->storage;
         ir_value *fresh = ir_in(n, 1);
         ir_value *kept = ir_done(&u->b, ir_new(&u->b, IR_OP_select, 3, u->skip, ir_in(n, 0), fresh));
-        if (kept) ir_store(&u->b, s, kept);
+        if (kept) {
+            ir_value_rename(kept, arena_printf(u->graph->module->arena, "%s.new", s->name));
+            ir_store(&u->b, s, kept);
+        }
         ir_node_remove(n);
     }
 }
@@ -166,6 +177,7 @@ static void advance_counters(update *u, ir_storage *step)
 {
     ir_value *next = ir_binary(&u->b, IR_OP_add, u->step, ir_scalar(&u->b, IR_i64, 1));
     if (u->skip) next = ir_done(&u->b, ir_new(&u->b, IR_OP_select, 3, u->skip, u->step, next));
+    if (next) ir_value_rename(next, "step.new");
     if (next) ir_store(&u->b, step, next);
     ir_storage *rng = ir_storage_find(u->graph->module, "rng");
     if (!rng) return;
@@ -177,7 +189,9 @@ static void advance_counters(update *u, ir_storage *step)
 
 static ir_value *gradient_norm(update *u, ir_value **gradients, int n)
 {
-    return ir_done(&u->b, ir_new_array(&u->b, IR_OP_global_norm, n, gradients, 0));
+    ir_value **all = arena_array(u->graph->module->arena, (size_t)n, sizeof *all);
+    for (int i = 0; i < n; i++) all[i] = ir_cast(&u->b, gradients[i], IR_f32);
+    return ir_done(&u->b, ir_new_array(&u->b, IR_OP_global_norm, n, all, 0));
 }
 
 /* Takes the output statements "grad/..." out of the graph; returns what they named. */
@@ -200,6 +214,18 @@ static int take_gradients(ir_graph *g, ir_value ***gradients, ir_storage ***para
     return (int)values.count;
 }
 
+/* The masters are f32 (or f64): a weight in a low type would lose most updates. All such parameters are listed. */
+static ampc_status check_masters(ir_storage *const *params, int n, diag *d)
+{
+    ampc_status status = AMPC_OK;
+    for (int i = 0; i < n; i++)
+        if (ir_dtype_is_low(params[i]->type.dtype))
+            status = diag_error(d, AMPC_UNSUPPORTED, DIAG_NOWHERE,
+                                "parameter '%s' is %s in the model; training needs f32 parameters (or --freeze it)",
+                                params[i]->name, ir_dtype_name(params[i]->type.dtype));
+    return status;
+}
+
 ampc_status pass_optimizer(ir_module *m, const pass_options *o, diag *d)
 {
     ir_graph *g = ir_graph_find(m, "train_step");
@@ -209,11 +235,13 @@ ampc_status pass_optimizer(ir_module *m, const pass_options *o, diag *d)
     ir_value **gradients;
     ir_storage **params;
     int n = take_gradients(g, &gradients, &params);
+    TRY(check_masters(params, n, d));
     ir_type f32 = ir_type_scalar(IR_f32), i64 = ir_type_scalar(IR_i64);
-    ir_storage *step = state_like(m, "step", &i64, 0);
+    ir_storage *step = pass_state(m, "step", &i64, 0, d), *lr = pass_state(m, "lr", &f32, opt.lr, d);
+    if (!step || !lr) return diag_status(d);
     ir_node *flag = ir_graph_find_output(g, "found_inf");
     update u = {.graph = g, .b = pass_builder(g, IR_UPDATE, d), .opt = &opt};
-    u.lr = ir_graph_storage(g, state_like(m, "lr", &f32, opt.lr));
+    u.lr = ir_graph_storage(g, lr);
     u.step = ir_graph_storage(g, step);
     u.skip = flag ? ir_in(flag, 0) : NULL;
     guard_stores(&u);

@@ -24,6 +24,23 @@ ir_builder pass_builder(ir_graph *g, ir_phase phase, diag *d);
 /* Removes every node of g whose results nothing reads, stores and outputs aside. Returns how many. */
 int pass_sweep(ir_graph *g);
 
+/* Slot of the attribute `out` (the type that the op writes), or -1. */
+int pass_out_attr(ir_op op);
+/* The graph that statistics, summary and explanations speak of: the one that trains, else the first. */
+ir_graph *pass_primary(const ir_module *m);
+/* Inserted casts (no origin in the model) in the forward phase and the bytes that they write; *symbolic: some
+ * size has symbols, which count as 1. */
+typedef struct pass_casts {
+    int count;
+    int64_t bytes;
+    bool symbolic;
+} pass_casts;
+pass_casts pass_count_casts(const ir_graph *g);
+
+/* The state of that name, made on first use with v as its scalar value (zeros for a tensor). A storage of the model
+ * that has the name is an error: NULL. */
+ir_storage *pass_state(ir_module *m, const char *name, const ir_type *type, double v, diag *d);
+
 /* Loss-scale parameters: the command line over the list files over the profile. */
 typedef struct pass_scaling_rules {
     double init, incr_ratio, decr_ratio, min;

@@ -9,9 +9,9 @@
 typedef struct model_node {
     const char *op, *name;
     const ir_node *first;
-    bool low, f32, f16; /* some part computes in low precision (f16 or bf16 alike), in f32 */
-    bool floats;        /* has a float result */
-    amp_rule rule;      /* of the part that decided */
+    bool low;      /* some part computes in low precision */
+    bool floats;   /* has a float result */
+    amp_rule rule; /* of the first f32 part that has a colour */
 } model_node;
 
 typedef struct model_nodes {
@@ -46,8 +46,7 @@ void amp_count(const ir_graph *g, const amp_entry *entries, const pass_options *
         const amp_entry *e = &entries[n->id];
         for (int i = 0; i < n->n_out; i++) m->floats |= ir_dtype_is_float(n->out[i]->type.dtype);
         m->low |= ir_dtype_is_low(e->want);
-        if (!m->f32 && !ir_dtype_is_low(e->want)) m->rule = e->rule;
-        m->f32 |= !ir_dtype_is_low(e->want);
+        if (m->rule <= AMP_F64 && !ir_dtype_is_low(e->want)) m->rule = e->rule;
     }
     for (size_t i = 0; i < list.items.count; i++) {
         const model_node *m = list.items.items[i];
@@ -82,9 +81,10 @@ const char *pass_summary(const pass_options *o, arena *a)
                 reasons = arena_printf(a, "%s%s%d %s", reasons, *reasons ? ", " : " (", parts[i].count, parts[i].text);
         reasons = arena_printf(a, "%s)", reasons);
     }
-    return arena_printf(a, "%d/%d float ops in %s, %d fp32%s, %d casts inserted (%.1f MB/step), %d removed", s->low_ops,
+    return arena_printf(a, "%d/%d float ops in %s, %d fp32%s, %d casts inserted (%.1f MB/step%s), %d removed", s->low_ops,
                         s->float_ops, o->level == PASS_O0 ? "low precision" : low_name(o), f32, reasons,
-                        s->casts_inserted, (double)s->cast_bytes / 1e6, s->casts_removed);
+                        s->casts_inserted, (double)s->cast_bytes / 1e6, s->cast_symbolic ? " with symbols as 1" : "",
+                        s->casts_removed);
 }
 
 /* ---- explanation --------------------------------------------------------------------------------------------------------------- */
@@ -129,6 +129,8 @@ static ir_dtype computes_in(const ir_node *n, const amp_entry *e)
 static const char *explain_node(const ir_node *n, const amp_entry *e, const pass_options *o, arena *a)
 {
     const char *colour = ir_colour_name(e->colour), *type = precision_name(computes_in(n, e));
+    bool other = e->result != e->want && e->result != IR_NO_DTYPE;
+    const char *writes = other ? arena_printf(a, ", writes %s", precision_name(e->result)) : "";
     const char *rule = amp_rule_sentence(e->rule), *cause = cause_text(e, a);
     if (o->json)
         return arena_printf(a,
@@ -136,7 +138,7 @@ static const char *explain_node(const ir_node *n, const amp_entry *e, const pass
                             "\"cause\": %s}\n",
                             json_string(n->loc.node, a), json_string(n->loc.op, a), colour, type,
                             json_string(rule, a), json_string(cause, a));
-    return arena_printf(a, "%s (%s): %s, %s\n    rule: %s\n%s%s%s", n->loc.node, n->loc.op, colour, type, rule,
+    return arena_printf(a, "%s (%s): %s, %s%s\n    rule: %s\n%s%s%s", n->loc.node, n->loc.op, colour, type, writes, rule,
                         *cause ? "    cause: " : "", cause, *cause ? "\n" : "");
 }
 
@@ -167,84 +169,111 @@ typedef struct op_calls {
     int f16, bf16, f32, other;
 } op_calls;
 
-static ir_dtype first_float_operand(const ir_node *n)
+ir_graph *pass_primary(const ir_module *m)
+{
+    static const char *const names[] = {"train_step", "train"};
+    for (int i = 0; i < 2; i++)
+        if (ir_graph_find(m, names[i])) return ir_graph_find(m, names[i]);
+    return m->graphs.count ? m->graphs.items[0] : NULL;
+}
+
+pass_casts pass_count_casts(const ir_graph *g)
+{
+    pass_casts casts = {0};
+    for (const ir_node *n = g->first; n && n->phase == IR_FORWARD; n = n->next) {
+        if (n->op != IR_OP_cast || n->loc.op) continue;
+        const ir_type *t = &ir_out(n, 0)->type;
+        int64_t bytes = (int64_t)ir_dtype_size(t->dtype);
+        for (int i = 0; i < t->rank; i++)
+            if (ir_dim_is_symbolic(t->dims[i])) casts.symbolic = true;
+            else bytes *= t->dims[i];
+        casts.count++;
+        casts.bytes += bytes;
+    }
+    return casts;
+}
+
+/* What a model node reads: the first float operand of its parts; NO_DTYPE when none has one. */
+static ir_dtype precision_of(const ir_node *n)
 {
     for (int i = 0; i < n->n_in; i++)
         if (ir_in(n, i) && ir_dtype_is_float(ir_in(n, i)->type.dtype)) return ir_in(n, i)->type.dtype;
-    return n->n_out > 0 ? n->out[0]->type.dtype : IR_NO_DTYPE;
+    return n->n_out > 0 && ir_dtype_is_float(n->out[0]->type.dtype) ? n->out[0]->type.dtype : IR_NO_DTYPE;
 }
 
-static const ir_graph *forward_graph(const ir_module *m)
+typedef struct node_calls {
+    VEC(op_calls) items;
+} node_calls;
+
+static op_calls *calls_of(node_calls *calls, const char *op, arena *a)
 {
-    const ir_graph *g = ir_graph_find(m, "train_step");
-    return g ? g : m->graphs.count ? m->graphs.items[0] : NULL;
+    size_t at = 0; /* few operators: sorted by insertion */
+    while (at < calls->items.count && strcmp(calls->items.items[at].op, op) < 0) at++;
+    if (at < calls->items.count && strcmp(calls->items.items[at].op, op) == 0) return &calls->items.items[at];
+    op_calls fresh = {.op = op};
+    vec_push(a, &calls->items, fresh);
+    op_calls *items = calls->items.items;
+    for (size_t i = calls->items.count - 1; i > at; i--) items[i] = items[i - 1];
+    items[at] = fresh;
+    return &items[at];
 }
 
-static int compare_calls(const op_calls *x, const op_calls *y)
+/* Calls by operator, sorted by name. The parts of a decomposed operator are one call. */
+static node_calls count_calls(const ir_graph *g, arena *a)
 {
-    return strcmp(x->op, y->op);
-}
-
-/* Calls by operator, sorted by name; also the casts that were inserted and are still there. */
-static int count_calls(const ir_graph *g, arena *a, op_calls **out, int *casts, int64_t *cast_bytes)
-{
-    VEC(op_calls) calls = {0};
+    typedef struct seen_node {
+        const char *op;
+        ir_dtype type;
+    } seen_node;
+    VEC(seen_node *) nodes = {0};
     strmap *seen = strmap_new(a);
-    *casts = 0;
-    *cast_bytes = 0;
     for (const ir_node *n = g->first; n && n->phase == IR_FORWARD; n = n->next) {
-        if (!n->loc.op && n->op == IR_OP_cast) {
-            int64_t bytes = (int64_t)ir_dtype_size(n->out[0]->type.dtype);
-            for (int i = 0; i < n->out[0]->type.rank; i++)
-                if (!ir_dim_is_symbolic(n->out[0]->type.dims[i])) bytes *= n->out[0]->type.dims[i];
-            (*casts)++;
-            *cast_bytes += bytes;
+        if (!n->loc.op) continue;
+        seen_node *s = strmap_get(seen, n->loc.node);
+        if (!s) {
+            s = arena_alloc(a, sizeof *s);
+            *s = (seen_node){n->loc.op, IR_NO_DTYPE};
+            strmap_put(seen, n->loc.node, s);
+            vec_push(a, &nodes, s);
         }
-        if (!n->loc.op || strmap_get(seen, n->loc.node)) continue;
-        strmap_put(seen, n->loc.node, (void *)n);
-        size_t at = 0;
-        while (at < calls.count && strcmp(calls.items[at].op, n->loc.op) != 0) at++;
-        if (at == calls.count) {
-            op_calls fresh = {.op = n->loc.op};
-            vec_push(a, &calls, fresh);
-        }
-        op_calls *c = &calls.items[at];
-        ir_dtype t = first_float_operand(n);
+        if (s->type == IR_NO_DTYPE) s->type = precision_of(n);
+    }
+    node_calls calls = {0};
+    for (size_t i = 0; i < nodes.count; i++) {
+        op_calls *c = calls_of(&calls, nodes.items[i]->op, a);
+        ir_dtype t = nodes.items[i]->type;
         (*(t == IR_f16 ? &c->f16 : t == IR_bf16 ? &c->bf16 : t == IR_f32 ? &c->f32 : &c->other))++;
     }
-    for (size_t i = 1; i < calls.count; i++) /* few operators: insertion */
-        for (size_t k = i; k > 0 && compare_calls(&calls.items[k], &calls.items[k - 1]) < 0; k--) {
-            op_calls swap = calls.items[k];
-            calls.items[k] = calls.items[k - 1];
-            calls.items[k - 1] = swap;
-        }
-    *out = calls.items;
-    return (int)calls.count;
+    return calls;
+}
+
+static const char *stats_json(const node_calls *calls, const pass_casts *casts, arena *a)
+{
+    const char *text = arena_printf(a, "{\"casts\": %d, \"cast_bytes\": %lld, \"ops\": {", casts->count,
+                                    (long long)casts->bytes);
+    for (size_t i = 0; i < calls->items.count; i++) {
+        const op_calls *c = &calls->items.items[i];
+        text = arena_printf(a, "%s%s%s: {\"fp16\": %d, \"bf16\": %d, \"fp32\": %d, \"other\": %d}", text,
+                            i ? ", " : "", json_string(c->op, a), c->f16, c->bf16, c->f32, c->other);
+    }
+    return arena_printf(a, "%s}}\n", text);
 }
 
 const char *pass_print_stats(const ir_module *m, const pass_options *o, arena *a)
 {
-    const ir_graph *g = forward_graph(m);
+    const ir_graph *g = pass_primary(m);
     if (!g) return "";
-    op_calls *calls;
-    int casts;
-    int64_t bytes;
-    int n = count_calls(g, a, &calls, &casts, &bytes);
-    if (o->json) {
-        const char *text = arena_printf(a, "{\"casts\": %d, \"cast_bytes\": %lld, \"ops\": {", casts, (long long)bytes);
-        for (int i = 0; i < n; i++)
-            text = arena_printf(a, "%s%s%s: {\"fp16\": %d, \"bf16\": %d, \"fp32\": %d, \"other\": %d}", text,
-                                i ? ", " : "", json_string(calls[i].op, a), calls[i].f16, calls[i].bf16, calls[i].f32,
-                                calls[i].other);
-        return arena_printf(a, "%s}}\n", text);
-    }
+    pass_casts casts = pass_count_casts(g);
+    node_calls calls = count_calls(g, a);
+    if (o->json) return stats_json(&calls, &casts, a);
     static const char bar[] = "------------------------------------------------------------";
     const char *text = arena_printf(a, "<%.38s op list of all blocks %.38s>\n%-40s | %-12s | %-12s | %-12s | %s\n", bar,
                                     bar, "Op Name", "FP16 Calls", "BF16 Calls", "FP32 Calls", "Other Calls");
-    for (int i = 0; i < n; i++)
-        text = arena_printf(a, "%s%-40s | %-12d | %-12d | %-12d | %d\n", text, calls[i].op, calls[i].f16, calls[i].bf16,
-                            calls[i].f32, calls[i].other);
-    return arena_printf(a, "%s<%.43s op count: %d %.43s>\n", text, bar, n, bar);
+    for (size_t i = 0; i < calls.items.count; i++) {
+        const op_calls *c = &calls.items.items[i];
+        text = arena_printf(a, "%s%-40s | %-12d | %-12d | %-12d | %d\n", text, c->op, c->f16, c->bf16, c->f32, c->other);
+    }
+    return arena_printf(a, "%s<%.43s op count: %zu %.43s>\n", text, bar, calls.items.count, bar);
 }
 
 /* ---- the op table -------------------------------------------------------------------------------------------------------------- */

@@ -22,30 +22,19 @@ static bool is_dynamic(const pass_options *o)
     return o->scaling == PASS_SCALE_DYNAMIC || (o->scaling == PASS_SCALE_DEFAULT && o->low == IR_f16);
 }
 
-static ir_storage *state_scalar(ir_module *m, const char *name, ir_dtype t, double v)
-{
-    ir_storage *s = ir_storage_find(m, name);
-    if (s) return s;
-    ir_type type = ir_type_scalar(t);
-    unsigned char bytes[8] = {0};
-    ir_store_f64(t, bytes, v);
-    s = ir_storage_new(m, IR_STATE, name, &type);
-    ir_storage_set(m, s, bytes);
-    return s;
-}
-
 ampc_status pass_scale_loss(ir_module *m, const pass_options *o, diag *d)
 {
     if (!ir_graph_find(m, "train") || !pass_scales(o)) return AMPC_OK;
     pass_scaling_rules rules;
     TRY(pass_get_scaling(o, d, &rules));
     bool fixed_one = o->scaling == PASS_SCALE_DEFAULT && !is_dynamic(o);
-    state_scalar(m, "loss_scale", IR_f32, fixed_one ? 1.0 : rules.init);
+    const ir_type f32 = ir_type_scalar(IR_f32), i32 = ir_type_scalar(IR_i32);
+    pass_state(m, "loss_scale", &f32, fixed_one ? 1.0 : rules.init, d);
     if (is_dynamic(o)) {
-        state_scalar(m, "good_steps", IR_i32, 0);
-        state_scalar(m, "bad_steps", IR_i32, 0);
+        pass_state(m, "good_steps", &i32, 0, d);
+        pass_state(m, "bad_steps", &i32, 0, d);
     }
-    return AMPC_OK;
+    return diag_status(d);
 }
 
 /* ---- after the backward -------------------------------------------------------------------------------------------------- */
@@ -77,7 +66,7 @@ static ir_value *check_gradients(ir_graph *g, const node_list *outputs, ir_value
     int n = (int)outputs->count;
     ir_value **in = arena_array(g->module->arena, (size_t)n + 1, sizeof *in);
     for (int i = 0; i < n; i++) in[i] = ir_in(outputs->items[i], 0);
-    in[n] = scale;
+    in[n] = in[0]->type.dtype == IR_f64 ? ir_cast(&b, scale, IR_f64) : scale;
     ir_node *check = ir_new_array(&b, IR_OP_check_finite_and_unscale, n + 1, in, n + 1);
     if (!ir_done_all(&b, check)) return NULL;
     for (int i = 0; i < n; i++) {
@@ -104,7 +93,10 @@ static void update_scale(ir_graph *g, const pass_options *o, const pass_scaling_
     ir_set_float(n, IR_ATTR(update_loss_scaling, min), r->min);
     ir_set_bool(n, IR_ATTR(update_loss_scaling, late), r->late);
     if (!ir_done_all(&b, n)) return;
-    for (int i = 0; i < 3; i++) ir_store(&b, state[i], n->out[i]);
+    for (int i = 0; i < 3; i++) {
+        ir_value_rename(n->out[i], arena_printf(m->arena, "%s.new", state[i]->name));
+        ir_store(&b, state[i], n->out[i]);
+    }
 }
 
 static ampc_status unscale_graph(ir_graph *g, const pass_options *o, bool update, diag *d)
