@@ -64,7 +64,7 @@ typedef struct name_state {
     bool lost; /* a reader, or the node that made it */
 } name_state;
 
-typedef struct data_item { /* values of one tensor in the data part */
+typedef struct data_item {       /* values of one tensor in the data part */
     const onnx_trained *trained; /* NULL: unchanged, from `range` */
     onnx_range range;
     ir_dtype dtype;
@@ -145,8 +145,10 @@ static void count_readers(exporter *e, const Onnx__GraphProto *g)
         const inference_form *form = form_of(n);
         size_t kept = operands_kept(n, form);
         for (size_t k = 0; k < n->n_input; k++)
-            if (k < kept) state_of(e, n->input[k])->readers++;
-            else state_of(e, n->input[k])->lost = true;
+            if (k < kept)
+                state_of(e, n->input[k])->readers++;
+            else
+                state_of(e, n->input[k])->lost = true;
         for (size_t k = form ? form->results : n->n_output; k < n->n_output; k++)
             state_of(e, n->output[k])->lost = true;
         for (size_t k = 0; k < n->n_attribute; k++) {
@@ -174,7 +176,8 @@ static ampc_status check_trained(exporter *e, const onnx_trained *v, const char 
     if (!same)
         return diag_error(e->d, AMPC_REJECTED, loc,
                           "initializer '%s' has another shape than what was trained: this is not "
-                          "the model that was compiled", name);
+                          "the model that was compiled",
+                          name);
     bool *found = &e->found[v - e->o->trained];
     if (*found)
         return diag_error(e->d, AMPC_UNSUPPORTED, loc,
@@ -325,12 +328,14 @@ static ampc_status put_node(exporter *e, const wire_field *field, const Onnx__No
         if (f.number == NODE_OUTPUT && outputs++ >= results) continue;
         if (f.number == NODE_ATTRIBUTE && attributes < n->n_attribute)
             a = n->attribute[attributes++];
-        if (!a) splice_add_field(e->a, &node, &f);
+        if (!a)
+            splice_add_field(e->a, &node, &f);
         else if (!form || !form->attribute || strcmp(form->attribute, a->name) != 0)
             TRY(put_attribute(e, &f, a, result, &node));
     }
     const splice_piece *whole = node.pieces.items;
-    if (node.pieces.count == 1 && whole->bytes == field->value && whole->bytes + whole->size == field->end)
+    if (node.pieces.count == 1 && whole->bytes == field->value &&
+        whole->bytes + whole->size == field->end)
         splice_add_field(e->a, out, field); /* nothing changed */
     else
         splice_add_message(e->a, out, GRAPH_NODE, &node);
@@ -419,8 +424,7 @@ static ampc_status write_data(exporter *e)
         const onnx_trained *v = item->trained;
         splice values = {0};
         TRY(sink_write(&to, zeros, item->offset - written));
-        if (v)
-            splice_add_elements(e->a, &values, item->dtype, v->type.dtype, v->data, item->count);
+        if (v) splice_add_elements(e->a, &values, item->dtype, v->type.dtype, v->data, item->count);
         TRY(v ? splice_write(&values, sink_write, &to) : copy_range(e, item, &to));
         written = item->offset + item->size;
     }

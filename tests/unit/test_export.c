@@ -1,0 +1,576 @@
+/* test_export.c - trained values back into the model file: what changes, and that nothing else
+ * does. */
+#include "frontend/onnx.h"
+#include "frontend/tensor.h"
+#include "runtime/ampc.h"
+#include "tests/unit/model_writer.h"
+#include "tests/unit/scratch.h"
+
+#include <sys/stat.h>
+
+#define MNIST AMPC_SOURCE_DIR "/tests/models/mnist.onnx"
+
+/* ---- running an export: both parts into memory ----------------------------------------------- */
+
+typedef struct parts {
+    wire part[2];
+} parts;
+
+static ampc_status collect(void *user, onnx_part part, const void *bytes, size_t n)
+{
+    parts *p = user;
+    wire_raw(&p->part[part], bytes, n);
+    return AMPC_OK;
+}
+
+static ampc_status refuse_to_write(void *user, onnx_part part, const void *bytes, size_t n)
+{
+    (void)user, (void)part, (void)bytes, (void)n;
+    return AMPC_IO;
+}
+
+static ampc_status export_file(scratch *t, wire file, const onnx_trained *trained, int n,
+                               parts *out)
+{
+    onnx_export_options o = {trained, n, "new.data", collect, out};
+    scratch_write(t, "m.onnx", file.bytes, file.size);
+    wire_free(&file);
+    return onnx_export_trained(scratch_path(t, "m.onnx"), &o, t->d);
+}
+
+static void expect_failure(scratch *t, wire file, const onnx_trained *trained, int n,
+                           ampc_status want, const char *text)
+{
+    parts out = {0};
+    assert_int_equal(export_file(t, file, trained, n, &out), want);
+    assert_int_equal(out.part[0].size + out.part[1].size, 0);
+    scratch_expect(t, text);
+}
+
+/* The exported model, decoded; close it. */
+static onnx_file *exported(scratch *t, wire file, const onnx_trained *trained, int n, parts *out)
+{
+    onnx_file *f = NULL;
+    ampc_status status = export_file(t, file, trained, n, out);
+    if (status == AMPC_OK)
+        status = onnx_file_wrap(out->part[ONNX_PART_MODEL].bytes, out->part[ONNX_PART_MODEL].size,
+                                "new.onnx", t->d, &f);
+    if (status != AMPC_OK) fail_msg("%s", diag_first_error(t->d));
+    return f;
+}
+
+static void close_export(onnx_file *f, parts *out)
+{
+    onnx_file_close(f);
+    wire_free(&out->part[0]);
+    wire_free(&out->part[1]);
+}
+
+static onnx_trained values(const char *name, int count, const float *data)
+{
+    return (onnx_trained){name, ir_type_make(IR_f32, 1, (const int64_t[]){count}), data};
+}
+
+static void expect_names(char **names, size_t n, const char *want)
+{
+    char text[256] = "";
+    for (size_t i = 0; i < n; i++) {
+        if (i) strcat(text, ",");
+        strcat(text, names[i]);
+    }
+    assert_string_equal(text, want);
+}
+
+static void expect_node(const onnx_file *f, size_t i, const char *op, const char *in,
+                        const char *out)
+{
+    assert_true(i < f->model->graph->n_node);
+    const Onnx__NodeProto *n = f->model->graph->node[i];
+    assert_string_equal(n->op_type, op);
+    expect_names(n->input, n->n_input, in);
+    expect_names(n->output, n->n_output, out);
+}
+
+/* ---- values ---------------------------------------------------------------------------------- */
+
+static wire add_model(wire tensor)
+{
+    model m = model_new(17);
+    model_input(&m, "x", ONNX_float32, "N,3");
+    model_tensor(&m, tensor);
+    model_tensor(&m, TENSOR_FLOATS("kept", "3", 7, 8, 9));
+    model_node(&m, "Add", "x,w", "a");
+    model_node(&m, "Mul", "a,kept", "y");
+    model_output(&m, "y", ONNX_float32, NULL);
+    return model_finish(&m);
+}
+
+static void test_nothing_trained(void **state)
+{
+    scratch *t = *state;
+    parts out = {0};
+    wire before = add_model(TENSOR_FLOATS("w", "3", 1, 2, 3));
+    wire file = add_model(TENSOR_FLOATS("w", "3", 1, 2, 3));
+    assert_int_equal(export_file(t, file, NULL, 0, &out), AMPC_OK);
+    assert_int_equal(out.part[ONNX_PART_MODEL].size, before.size);
+    assert_memory_equal(out.part[ONNX_PART_MODEL].bytes, before.bytes, before.size);
+    assert_int_equal(out.part[ONNX_PART_DATA].size, 0);
+    wire_free(&before);
+    close_export(NULL, &out);
+}
+
+static void expect_trained(scratch *t, wire tensor, const void *want, size_t size)
+{
+    const onnx_trained trained = values("w", 3, (const float[]){-1, 0.5f, 65504});
+    parts out = {0};
+    onnx_file *f = exported(t, add_model(tensor), &trained, 1, &out);
+    const Onnx__GraphProto *g = f->model->graph;
+    assert_int_equal(g->n_initializer, 2);
+    assert_string_equal(g->initializer[0]->name, "w");
+    assert_int_equal(g->initializer[0]->n_dims, 1);
+    assert_int_equal(g->initializer[0]->n_float_data + g->initializer[0]->n_int32_data, 0);
+    assert_int_equal(g->initializer[0]->raw_data.len, size);
+    assert_memory_equal(g->initializer[0]->raw_data.data, want, size);
+    assert_memory_equal(g->initializer[1]->raw_data.data, ((const float[]){7, 8, 9}), 12);
+    close_export(f, &out);
+}
+
+/* Whatever field the old values were in, the new ones are raw data of the same type. */
+static void test_encodings(void **state)
+{
+    scratch *t = *state;
+    static const float floats[] = {-1, 0.5f, 65504};
+    static const uint16_t halves[] = {0xbc00, 0x3800, 0x7bff};
+    expect_trained(t, TENSOR_FLOATS("w", "3", 1, 2, 3), floats, sizeof floats);
+    wire w = tensor_new("w", ONNX_float32, "3", NULL, 0);
+    wire_bytes(&w, 4, floats, sizeof floats); /* float_data */
+    expect_trained(t, w, floats, sizeof floats);
+    w = (wire){0};
+    model_split("3", &w, tensor_dim);
+    wire_int(&w, 2, ONNX_float16);
+    wire_bytes(&w, 5, (const char[]){1, 2, 3}, 3); /* int32_data */
+    wire_text(&w, 8, "w");
+    expect_trained(t, w, halves, sizeof halves);
+}
+
+/* More values than one buffer holds, converted on the way. */
+static void test_many_values(void **state)
+{
+    scratch *t = *state;
+    enum { N = 10001 };
+    float *data = calloc(N, sizeof *data);
+    uint16_t *old = calloc(N, sizeof *old);
+    for (int i = 0; i < N; i++) data[i] = (float)(i % 2048);
+    model m = model_new(17);
+    model_input(&m, "x", ONNX_float16, "N,10001");
+    model_tensor(&m, tensor_new("w", ONNX_float16, "10001", old, N * sizeof *old));
+    model_node(&m, "Add", "x,w", "y");
+    model_output(&m, "y", 0, NULL);
+    const onnx_trained trained = values("w", N, data);
+    parts out = {0};
+    onnx_file *f = exported(t, model_finish(&m), &trained, 1, &out);
+    const Onnx__TensorProto *w = f->model->graph->initializer[0];
+    assert_int_equal(w->lifted_length, N * sizeof *old);
+    for (size_t i = 0; i < N; i++) {
+        uint16_t h;
+        memcpy(&h, out.part[ONNX_PART_MODEL].bytes + w->lifted_offset + 2 * i, sizeof h);
+        assert_true(ir_f16_to_f32(h) == data[i]);
+    }
+    close_export(f, &out);
+    free(data);
+    free(old);
+}
+
+static wire external_tensor(const char *name, const char *offset)
+{
+    wire t = {0}, entry = {0};
+    model_split("3", &t, tensor_dim);
+    wire_int(&t, 2, ONNX_float32);
+    wire_text(&t, 8, name);
+    wire_text(&entry, 1, "location");
+    wire_text(&entry, 2, "old.bin");
+    wire_message(&t, 13, &entry);
+    wire_text(&entry, 1, "offset");
+    wire_text(&entry, 2, offset);
+    wire_message(&t, 13, &entry);
+    wire_text(&entry, 1, "length");
+    wire_text(&entry, 2, "12");
+    wire_message(&t, 13, &entry);
+    wire_int(&t, 14, 1);
+    return t;
+}
+
+/* Trained or not, values of other files go into the one new file, also those of a Constant. */
+static void test_external(void **state)
+{
+    scratch *t = *state;
+    scratch_write(t, "old.bin", (const float[]){1, 2, 3, 4, 5, 6, 7, 8, 9}, 36);
+    model m = model_new(17);
+    model_input(&m, "x", ONNX_float32, "N,3");
+    model_tensor(&m, external_tensor("w", "0"));
+    model_tensor(&m, external_tensor("kept", "12"));
+    node n = node_new("Constant", "", "c");
+    node_tensor(&n, "value", external_tensor("", "24"));
+    model_add(&m, &n);
+    model_node(&m, "Sum", "x,w,kept,c", "y");
+    model_output(&m, "y", 0, NULL);
+    static const float new_values[] = {10, 20, 30};
+    const onnx_trained trained = values("w", 3, new_values);
+    parts out = {0};
+    onnx_file *f = exported(t, model_finish(&m), &trained, 1, &out);
+    close_export(f, &(parts){0});
+    scratch_write(t, "new.onnx", out.part[ONNX_PART_MODEL].bytes, out.part[ONNX_PART_MODEL].size);
+    scratch_write(t, "new.data", out.part[ONNX_PART_DATA].bytes, out.part[ONNX_PART_DATA].size);
+    remove(scratch_path(t, "old.bin"));
+    ir_module *again = NULL;
+    assert_int_equal(onnx_import(scratch_path(t, "new.onnx"), NULL, t->d, &again), AMPC_OK);
+    ir_module_free(again);
+    assert_int_equal(out.part[ONNX_PART_DATA].size, 64 + 64 + 12);
+    static const float want[3][3] = {{10, 20, 30}, {4, 5, 6}, {7, 8, 9}};
+    for (size_t i = 0; i < 3; i++)
+        assert_memory_equal(out.part[ONNX_PART_DATA].bytes + 64 * i, want[i], 12);
+    close_export(NULL, &out);
+}
+
+static void test_constant(void **state)
+{
+    scratch *t = *state;
+    model m = model_new(17);
+    model_input(&m, "x", ONNX_float32, "N,3");
+    node n = node_new("Constant", "", "w");
+    node_tensor(&n, "value", TENSOR_FLOATS("", "3", 1, 2, 3));
+    model_add(&m, &n);
+    model_node(&m, "Add", "x,w", "y");
+    model_output(&m, "y", 0, NULL);
+    static const float new_values[] = {10, 20, 30};
+    const onnx_trained trained = values("w", 3, new_values);
+    parts out = {0};
+    onnx_file *f = exported(t, model_finish(&m), &trained, 1, &out);
+    assert_memory_equal(f->model->graph->node[0]->attribute[0]->t->raw_data.data, new_values, 12);
+    close_export(f, &out);
+}
+
+/* ---- inference form -------------------------------------------------------------------------- */
+
+/* `extra`: results beside y; `read`: one more node reads this name. */
+static wire batch_norm(int opset, const char *extra, const char *read)
+{
+    model m = model_new(opset);
+    char results[64];
+    snprintf(results, sizeof results, "y%s", extra);
+    model_input(&m, "x", ONNX_float32, "N,2,3");
+    for (int i = 0; i < 4; i++)
+        model_tensor(&m, TENSOR_FLOATS(((const char *[]){"s", "b", "mean", "var"})[i], "2", 1, 2));
+    node n = node_new("BatchNormalization", "x,s,b,mean,var", results);
+    node_float(&n, "momentum", 0.5f);
+    if (opset >= 14) node_int(&n, "training_mode", 1);
+    model_add(&m, &n);
+    if (read) model_node(&m, "Neg", read, "z");
+    model_output(&m, "y", 0, NULL);
+    if (read) model_output(&m, "z", 0, NULL);
+    model_value(&m, 13, "new_mean", ONNX_float32, "2");
+    return model_finish(&m);
+}
+
+static void test_batch_norm(void **state)
+{
+    scratch *t = *state;
+    static const float mean[] = {3, 4};
+    const onnx_trained trained = values("mean", 2, mean);
+    for (int opset = 9; opset <= 17; opset += 8) {
+        const char *extra = opset < 14 ? ",new_mean,new_var,saved_mean,saved_var"
+                                       : ",new_mean,new_var";
+        parts out = {0};
+        onnx_file *f = exported(t, batch_norm(opset, extra, NULL), &trained, 1, &out);
+        const Onnx__GraphProto *g = f->model->graph;
+        assert_int_equal(g->n_node, 1);
+        expect_node(f, 0, "BatchNormalization", "x,s,b,mean,var", "y");
+        assert_int_equal(g->node[0]->n_attribute, 1);
+        assert_string_equal(g->node[0]->attribute[0]->name, "momentum");
+        assert_memory_equal(g->initializer[2]->raw_data.data, mean, sizeof mean);
+        assert_int_equal(g->n_value_info, 0);
+        close_export(f, &out);
+    }
+}
+
+/* In inference the new running statistics are the old ones; those of the batch are nothing. */
+static void test_batch_norm_results(void **state)
+{
+    scratch *t = *state;
+    parts out = {0};
+    onnx_file *f = exported(t, batch_norm(17, ",new_mean,new_var", "new_mean"), NULL, 0, &out);
+    assert_int_equal(f->model->graph->n_node, 3);
+    expect_node(f, 1, "Identity", "mean", "new_mean");
+    expect_node(f, 2, "Neg", "new_mean", "z");
+    assert_int_equal(f->model->graph->n_value_info, 1);
+    close_export(f, &out);
+    expect_failure(t, batch_norm(9, ",m,v,saved,saved_var", "saved"), NULL, 0, AMPC_UNSUPPORTED,
+                   "(BatchNormalization): error: its result 'saved' is read");
+}
+
+static void test_dropout(void **state)
+{
+    scratch *t = *state;
+    model m = model_new(17);
+    model_input(&m, "x", ONNX_float32, "N,3");
+    model_input(&m, "train_c", ONNX_bool, "");
+    model_tensor(&m, tensor_new("train_a", ONNX_bool, "", "\1", 1));
+    model_tensor(&m, TENSOR_FLOATS("ratio", "", 0.5f));
+    node n = node_new("Constant", "", "train_b");
+    node_tensor(&n, "value", tensor_new("", ONNX_bool, "", "\1", 1));
+    model_add(&m, &n);
+    model_node(&m, "Dropout", "x,ratio,train_a", "a,mask");
+    model_node(&m, "Dropout", "a,,train_b", "b");
+    model_node(&m, "Dropout", "b,,train_c", "y");
+    model_output(&m, "y", 0, NULL);
+    parts out = {0};
+    onnx_file *f = exported(t, model_finish(&m), NULL, 0, &out);
+    const Onnx__GraphProto *g = f->model->graph;
+    assert_int_equal(g->n_node, 3);
+    expect_node(f, 0, "Dropout", "x,ratio", "a,mask");
+    expect_node(f, 1, "Dropout", "a", "b");
+    expect_node(f, 2, "Dropout", "b", "y");
+    assert_int_equal(g->n_initializer, 1);
+    assert_string_equal(g->initializer[0]->name, "ratio");
+    assert_int_equal(g->n_input, 1);
+    close_export(f, &out);
+}
+
+/* A constant that something else reads too stays. */
+static void test_shared_mode(void **state)
+{
+    scratch *t = *state;
+    model m = model_new(17);
+    model_input(&m, "x", ONNX_float32, "N,3");
+    model_tensor(&m, tensor_new("train", ONNX_bool, "", "\1", 1));
+    model_node(&m, "Dropout", "x,,train", "y");
+    model_node(&m, "Not", "train", "z");
+    model_output(&m, "y", 0, NULL);
+    model_output(&m, "z", 0, NULL);
+    parts out = {0};
+    onnx_file *f = exported(t, model_finish(&m), NULL, 0, &out);
+    assert_int_equal(f->model->graph->n_initializer, 1);
+    close_export(f, &out);
+}
+
+/* Branches of an If hold initializers and nodes like any graph. */
+static void test_branch(void **state)
+{
+    scratch *t = *state;
+    model m = model_new(17), yes = model_new(17), no = model_new(17);
+    model_tensor(&yes, TENSOR_FLOATS("w", "3", 1, 2, 3));
+    model_tensor(&yes, tensor_new("train", ONNX_bool, "", "\1", 1));
+    model_node(&yes, "Dropout", "x,,train", "a");
+    model_node(&yes, "Add", "a,w", "b");
+    model_output(&yes, "b", ONNX_float32, NULL);
+    model_node(&no, "Neg", "x", "c");
+    model_output(&no, "c", ONNX_float32, NULL);
+    model_input(&m, "x", ONNX_float32, "N,3");
+    model_tensor(&m, tensor_new("which", ONNX_bool, "", "\1", 1));
+    node n = node_new("If", "which", "y");
+    node_graph(&n, "then_branch", &yes);
+    node_graph(&n, "else_branch", &no);
+    model_add(&m, &n);
+    model_output(&m, "y", ONNX_float32, NULL);
+    static const float new_values[] = {10, 20, 30};
+    const onnx_trained trained = values("w", 3, new_values);
+    parts out = {0};
+    onnx_file *f = exported(t, model_finish(&m), &trained, 1, &out);
+    const Onnx__GraphProto *g = f->model->graph->node[0]->attribute[0]->g;
+    assert_int_equal(g->n_initializer, 1);
+    assert_memory_equal(g->initializer[0]->raw_data.data, new_values, sizeof new_values);
+    expect_names(g->node[0]->input, g->node[0]->n_input, "x");
+    close_export(f, &out);
+}
+
+static void test_training_info(void **state)
+{
+    scratch *t = *state;
+    wire file = add_model(TENSOR_FLOATS("w", "3", 1, 2, 3)), info = {0};
+    size_t size = file.size;
+    wire_message(&file, 20, &info);
+    parts out = {0};
+    onnx_file *f = exported(t, file, NULL, 0, &out);
+    assert_int_equal(out.part[ONNX_PART_MODEL].size, size);
+    close_export(f, &out);
+}
+
+/* ---- refusals -------------------------------------------------------------------------------- */
+
+static void test_refusals(void **state)
+{
+    scratch *t = *state;
+    static const float data[4] = {0};
+    const onnx_trained other[] = {values("nobody", 3, data), values("nothing", 3, data)};
+    const onnx_trained longer = values("w", 4, data), twice = values("w", 3, data);
+    expect_failure(t, add_model(TENSOR_FLOATS("w", "3", 1, 2, 3)), other, 2, AMPC_REJECTED,
+                   "m.onnx: error: there is no initializer 'nobody'");
+    expect_failure(t, add_model(TENSOR_FLOATS("w", "3", 1, 2, 3)), &longer, 1, AMPC_REJECTED,
+                   "initializer 'w' has another shape");
+    wire file = add_model(TENSOR_FLOATS("w", "3", 1, 2, 3));
+    expect_failure(t, (wire){.bytes = file.bytes, .size = file.size - 1}, NULL, 0, AMPC_REJECTED,
+                   "m.onnx");
+    node n = node_new("If", "x", "y");
+    model m = model_new(17), inner = model_new(17);
+    model_tensor(&m, TENSOR_FLOATS("w", "3", 1, 2, 3));
+    model_tensor(&inner, TENSOR_FLOATS("w", "3", 1, 2, 3));
+    node_graph(&n, "then_branch", &inner);
+    model_add(&m, &n);
+    expect_failure(t, model_finish(&m), &twice, 1, AMPC_UNSUPPORTED, "'w' is the name of several");
+    onnx_export_options o = {.data_name = "d", .write = collect};
+    assert_int_equal(onnx_export_trained(scratch_path(t, "absent"), &o, t->d), AMPC_IO);
+    diag_clear(t->d);
+    file = add_model(TENSOR_FLOATS("w", "3", 1, 2, 3));
+    scratch_write(t, "m.onnx", file.bytes, file.size);
+    wire_free(&file);
+    o.write = refuse_to_write;
+    assert_int_equal(onnx_export_trained(scratch_path(t, "m.onnx"), &o, t->d), AMPC_IO);
+}
+
+/* ---- the whole way --------------------------------------------------------------------------- */
+
+typedef struct run {
+    ampc_context *c;
+    ampc_module *m;
+    ampc_session *s;
+} run;
+
+static void expect_ok(const run *r, ampc_status status)
+{
+    if (status != AMPC_OK) fail_msg("%s", ampc_context_message(r->c));
+}
+
+static run open_run(const char *path, const char *dtype, const char *loss)
+{
+    run r = {0};
+    const ampc_compile_options o = {
+        .struct_size = sizeof o, .dtype = dtype, .loss = loss, .amp = loss ? "O1" : "O0"};
+    assert_int_equal(ampc_context_create(NULL, &r.c), AMPC_OK);
+    expect_ok(&r, ampc_module_import(r.c, path, NULL, 0, &r.m));
+    expect_ok(&r, ampc_module_compile(r.m, &o));
+    expect_ok(&r, ampc_session_open(r.m, NULL, &r.s));
+    return r;
+}
+
+static void close_run(run *r)
+{
+    ampc_session_free(r->s);
+    ampc_module_free(r->m);
+    ampc_context_free(r->c);
+}
+
+static void train_step(const run *r)
+{
+    enum { N = 4 };
+    static float x[N * 28 * 28];
+    static const int64_t label[N] = {1, 2, 3, 4}, dims[] = {N, 1, 28, 28};
+    ampc_tensor *in[2];
+    for (int i = 0; i < N * 28 * 28; i++) x[i] = (float)(i * 37 % 101) / 101;
+    expect_ok(r, ampc_tensor_create(r->c, "image", AMPC_F32, 4, dims, x, &in[0]));
+    expect_ok(r, ampc_tensor_create(r->c, "label", AMPC_I64, 1, dims, label, &in[1]));
+    expect_ok(r, ampc_train_step(r->s, in, 2, NULL));
+    ampc_tensor_free(in[0]);
+    ampc_tensor_free(in[1]);
+}
+
+/* Trains a little, exports, imports: the same weights under the same keys. */
+static void expect_weights_kept(scratch *t, const char *dtype)
+{
+    run trained = open_run(MNIST, dtype, "ce");
+    train_step(&trained);
+    expect_ok(&trained, ampc_export_onnx(trained.s, scratch_path(t, "new.onnx")));
+    run again = open_run(scratch_path(t, "new.onnx"), dtype, NULL);
+    int compared = 0;
+    for (size_t i = 0;; i++) {
+        ampc_tensor *want, *have;
+        const char *key = ampc_session_key(again.s, i);
+        if (!key) break;
+        expect_ok(&again, ampc_session_get(again.s, key, &have));
+        expect_ok(&trained, ampc_session_get(trained.s, key, &want));
+        assert_int_equal(ampc_tensor_bytes(have), ampc_tensor_bytes(want));
+        assert_memory_equal(ampc_tensor_data(have), ampc_tensor_data(want),
+                            ampc_tensor_bytes(want));
+        ampc_tensor_free(want);
+        ampc_tensor_free(have);
+        compared++;
+    }
+    assert_int_equal(compared, 16);
+    close_run(&again);
+    close_run(&trained);
+}
+
+static void test_round_trip(void **state)
+{
+    scratch *t = *state;
+    expect_weights_kept(t, "fp16");
+    expect_weights_kept(t, "bf16");
+    assert_int_equal(scratch_count(t), 1);
+}
+
+/* A failure leaves the old file as it was, and no other one. */
+static void test_failed_export(void **state)
+{
+    scratch *t = *state;
+    size_t n;
+    FILE *f = fopen(MNIST, "rb");
+    char *bytes = malloc(1 << 20);
+    assert_non_null(f);
+    n = fread(bytes, 1, 1 << 20, f);
+    fclose(f);
+    scratch_write(t, "m.onnx", bytes, n);
+    free(bytes);
+    scratch_write(t, "new.onnx", "old", 3);
+    run r = open_run(scratch_path(t, "m.onnx"), "bf16", "ce");
+    remove(scratch_path(t, "m.onnx"));
+    assert_int_equal(ampc_export_onnx(r.s, scratch_path(t, "new.onnx")), AMPC_IO);
+    assert_non_null(strstr(ampc_context_message(r.c), "m.onnx: error: No such file"));
+    wire other = add_model(TENSOR_FLOATS("w", "3", 1, 2, 3));
+    scratch_write(t, "m.onnx", other.bytes, other.size);
+    wire_free(&other);
+    assert_int_equal(ampc_export_onnx(r.s, scratch_path(t, "new.onnx")), AMPC_REJECTED);
+    assert_int_equal(ampc_export_onnx(r.s, scratch_path(t, "absent/new.onnx")), AMPC_REJECTED);
+    char *kept = scratch_read(t, "new.onnx", &n);
+    assert_string_equal(kept, "old");
+    free(kept);
+    assert_int_equal(scratch_count(t), 2);
+    close_run(&r);
+}
+
+/* The name of the data file is made up: a link that stands there is replaced, not followed. */
+static void test_data_link(void **state)
+{
+    scratch *t = *state;
+    struct stat st;
+    size_t n;
+    scratch_write(t, "old.bin", (const float[]){1, 2, 3}, 12);
+    scratch_write(t, "secret", "secret", 6);
+    assert_int_equal(symlink(scratch_path(t, "secret"), scratch_path(t, "new.onnx.data")), 0);
+    wire file = add_model(external_tensor("w", "0"));
+    scratch_write(t, "m.onnx", file.bytes, file.size);
+    wire_free(&file);
+    run r = open_run(scratch_path(t, "m.onnx"), NULL, NULL);
+    expect_ok(&r, ampc_export_onnx(r.s, scratch_path(t, "new.onnx")));
+    close_run(&r);
+    assert_int_equal(lstat(scratch_path(t, "new.onnx.data"), &st), 0);
+    assert_true(S_ISREG(st.st_mode) && st.st_size == 12);
+    char *kept = scratch_read(t, "secret", &n);
+    assert_string_equal(kept, "secret");
+    free(kept);
+    r = open_run(scratch_path(t, "new.onnx"), NULL, NULL);
+    close_run(&r);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        SCRATCH_TEST(test_nothing_trained),    SCRATCH_TEST(test_encodings),
+        SCRATCH_TEST(test_many_values),        SCRATCH_TEST(test_external),
+        SCRATCH_TEST(test_constant),           SCRATCH_TEST(test_batch_norm),
+        SCRATCH_TEST(test_batch_norm_results), SCRATCH_TEST(test_dropout),
+        SCRATCH_TEST(test_shared_mode),        SCRATCH_TEST(test_branch),
+        SCRATCH_TEST(test_training_info),      SCRATCH_TEST(test_refusals),
+        SCRATCH_TEST(test_round_trip),         SCRATCH_TEST(test_failed_export),
+        SCRATCH_TEST(test_data_link),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
