@@ -24,8 +24,8 @@ ampc_status api_options(const void *from, void *to, size_t size, diag *d)
         return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "struct_size of the options is not set");
     for (size_t i = size; i < given; i++)
         if (((const char *)from)[i])
-            return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "options of a newer version than this library (%s)",
-                              AMPC_VERSION);
+            return diag_error(d, AMPC_USAGE, DIAG_NOWHERE,
+                              "options of a newer version than this library (%s)", AMPC_VERSION);
     memcpy(to, from, given < size ? given : size);
     return AMPC_OK;
 }
@@ -35,7 +35,8 @@ ampc_status api_result(const void *from, void *to, size_t size, diag *d)
     size_t room = 0;
     if (!to) return AMPC_OK;
     memcpy(&room, to, sizeof room);
-    if (room < sizeof room) return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "struct_size of the result is not set");
+    if (room < sizeof room)
+        return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "struct_size of the result is not set");
     size_t n = room < size ? room : size;
     memcpy((char *)to + sizeof room, (const char *)from + sizeof room, n - sizeof room);
     return AMPC_OK;
@@ -101,7 +102,8 @@ diag *api_enter(ampc_context *c)
 
 /* ---- modules ---- */
 
-static ampc_status module_new(ampc_context *c, ir_module *ir, const char *path, ampc_module **module)
+static ampc_status module_new(ampc_context *c, ir_module *ir, const char *path,
+                              ampc_module **module)
 {
     ampc_module *m = calloc(1, sizeof *m);
     char *copy = path ? strdup(path) : NULL;
@@ -132,14 +134,15 @@ void api_module_release(ampc_module *m)
 
 void ampc_module_free(ampc_module *module) { api_module_release(module); }
 
-ampc_status ampc_module_import(ampc_context *context, const char *path, const ampc_dim *dims, size_t n_dims,
-                               ampc_module **module)
+ampc_status ampc_module_import(ampc_context *context, const char *path, const ampc_dim *dims,
+                               size_t n_dims, ampc_module **module)
 {
     ir_module *ir;
     diag *d = api_enter(context);
     onnx_dim_binding *bindings = calloc(n_dims + 1, sizeof *bindings);
     if (!bindings) return rt_no_memory(d);
-    for (size_t i = 0; i < n_dims; i++) bindings[i] = (onnx_dim_binding){dims[i].name, dims[i].size};
+    for (size_t i = 0; i < n_dims; i++)
+        bindings[i] = (onnx_dim_binding){dims[i].name, dims[i].size};
     const onnx_import_options o = {.dims = bindings, .n_dims = (int)n_dims};
     ampc_status s = onnx_import(path, &o, d, &ir);
     free(bindings);
@@ -198,7 +201,8 @@ ampc_status ampc_module_save(ampc_module *module, const char *path)
     if (n < sizeof ending || strcmp(path + stem, ending) != 0)
         return diag_error(d, AMPC_USAGE, DIAG_FILE(path), "the name of a saved module ends in .ir");
     if (module->holders > 1)
-        return diag_error(d, AMPC_USAGE, DIAG_FILE(path), "a module cannot be saved while sessions of it are open");
+        return diag_error(d, AMPC_USAGE, DIAG_FILE(path),
+                          "a module cannot be saved while sessions of it are open");
     char *weights = malloc(stem + sizeof weights_ending);
     if (!weights) return rt_no_memory(d);
     memcpy(weights, path, stem);
@@ -226,7 +230,8 @@ static bool split(const char *list, words *out)
     out->text = strdup(list);
     out->items = calloc(most + 1, sizeof *out->items);
     if (!out->text || !out->items) return false;
-    for (char *w = strtok_r(out->text, ",", &rest); w; w = strtok_r(NULL, ",", &rest)) out->items[out->count++] = w;
+    for (char *w = strtok_r(out->text, ",", &rest); w; w = strtok_r(NULL, ",", &rest))
+        out->items[out->count++] = w;
     return true;
 }
 
@@ -234,8 +239,9 @@ enum { WHITE, BLACK, GRAY, BLACK_VARS, FP32_NODES, TRAIN, FREEZE, WORD_LISTS };
 
 static bool split_all(const ampc_compile_options *o, words *w, pass_options *p)
 {
-    const char *const lists[] = {o->white, o->black, o->gray, o->black_vars, o->fp32_nodes, o->train, o->freeze};
-    pass_strings *const to[] = {&p->white,      &p->black, &p->gray, &p->black_vars,
+    const char *const lists[] = {o->white,      o->black, o->gray,  o->black_vars,
+                                 o->fp32_nodes, o->train, o->freeze};
+    pass_strings *const to[] = {&p->white,      &p->black, &p->gray,  &p->black_vars,
                                 &p->fp32_nodes, &p->train, &p->freeze};
     bool good = true;
     for (int i = 0; i < WORD_LISTS; i++) {
@@ -253,15 +259,16 @@ static void clear_words(words *w)
     }
 }
 
-static const char *const level_words[] = {[PASS_O0] = "O0", [PASS_O1] = "O1", [PASS_O2] = "O2", [PASS_OD] = "OD",
-                                          [PASS_OD + 1] = NULL};
+static const char *const level_words[] = {
+    [PASS_O0] = "O0", [PASS_O1] = "O1", [PASS_O2] = "O2", [PASS_OD] = "OD", [PASS_OD + 1] = NULL};
 static const char *const dtype_words[] = {"fp16", "bf16", NULL};
 static const ir_dtype dtype_values[] = {IR_f16, IR_bf16};
 static const char *const scaling_words[] = {"default", "dynamic", "static", "off", NULL};
 static const char *const mode_words[] = {"default", "file", "train", "eval", NULL};
 
 /* The number of the word in its table, or `absent` when there is none. */
-static ampc_status choose(const char *what, const char *word, const char *const *table, int absent, diag *d, int *out)
+static ampc_status choose(const char *what, const char *word, const char *const *table, int absent,
+                          diag *d, int *out)
 {
     *out = word ? api_word(word, table) : absent;
     if (*out >= 0) return AMPC_OK;
@@ -334,11 +341,12 @@ ampc_status ampc_module_compile(ampc_module *module, const ampc_compile_options 
     diag *d = api_enter(module->context);
     TRY(api_options(options, &o, sizeof o, d));
     if (module->stage != API_IMPORTED)
-        return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, module->stage == API_COMPILED
-                                                           ? "the module is compiled already"
-                                                           : "compiling the module has failed before");
+        return diag_error(d, AMPC_USAGE, DIAG_NOWHERE,
+                          module->stage == API_COMPILED ? "the module is compiled already"
+                                                        : "compiling the module has failed before");
     if (module->holders > 1)
-        return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "a module cannot be compiled while sessions of it are open");
+        return diag_error(d, AMPC_USAGE, DIAG_NOWHERE,
+                          "a module cannot be compiled while sessions of it are open");
     return compile(module, &o, d);
 }
 
@@ -349,15 +357,20 @@ const char *ampc_module_summary(const ampc_module *module)
 
 /* ---- looking at a module ---- */
 
-ampc_status ampc_module_input(ampc_module *module, const char *graph, size_t index, ampc_input_info *info)
+ampc_status ampc_module_input(ampc_module *module, const char *graph, size_t index,
+                              ampc_input_info *info)
 {
     diag *d = api_enter(module->context);
     const ir_graph *g = ir_graph_find(module->ir, graph);
-    if (!g) return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "the module has no entry graph '%s'", graph);
+    if (!g)
+        return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "the module has no entry graph '%s'", graph);
     if (index >= g->inputs.count)
-        return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "graph '%s' has %zu inputs", graph, g->inputs.count);
+        return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "graph '%s' has %zu inputs", graph,
+                          g->inputs.count);
     const ir_value *v = g->inputs.items[index];
-    ampc_input_info out = {.name = v->name, .dtype = (ampc_dtype)v->type.dtype, .rank = v->type.rank};
-    for (int i = 0; i < v->type.rank; i++) out.dims[i] = ir_dim_is_symbolic(v->type.dims[i]) ? -1 : v->type.dims[i];
+    ampc_input_info out = {
+        .name = v->name, .dtype = (ampc_dtype)v->type.dtype, .rank = v->type.rank};
+    for (int i = 0; i < v->type.rank; i++)
+        out.dims[i] = ir_dim_is_symbolic(v->type.dims[i]) ? -1 : v->type.dims[i];
     return api_result(&out, info, sizeof out, d);
 }

@@ -9,7 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SAME_DTYPE(name, upper) static_assert((int)IR_##name == (int)AMPC_##upper, "ampc_dtype is ir_dtype")
+#define SAME_DTYPE(name, upper)                                                                    \
+    static_assert((int)IR_##name == (int)AMPC_##upper, "ampc_dtype is ir_dtype")
 SAME_DTYPE(f64, F64);
 SAME_DTYPE(f32, F32);
 SAME_DTYPE(f16, F16);
@@ -24,13 +25,14 @@ static_assert(AMPC_MAX_RANK == IR_MAX_RANK, "a tensor of the API holds any tenso
 
 /* ---- tensors ---- */
 
-static ampc_status tensor_new(ampc_context *c, const char *name, ir_dtype dtype, int rank, const int64_t *dims,
-                              const void *data, ampc_tensor **tensor)
+static ampc_status tensor_new(ampc_context *c, const char *name, ir_dtype dtype, int rank,
+                              const int64_t *dims, const void *data, ampc_tensor **tensor)
 {
     int64_t bytes = (int64_t)ir_dtype_size(dtype);
     for (int i = 0; i < rank; i++)
         if (dims[i] < 0 || !checked_mul(bytes, dims[i], &bytes))
-            return diag_error(c->d, AMPC_USAGE, (diag_loc){.node = name}, "impossible size in dimension %d", i);
+            return diag_error(c->d, AMPC_USAGE, (diag_loc){.node = name},
+                              "impossible size in dimension %d", i);
     ampc_tensor *t = calloc(1, sizeof *t);
     char *copy = strdup(name);
     void *memory = calloc(1, bytes ? (size_t)bytes : 1);
@@ -40,7 +42,8 @@ static ampc_status tensor_new(ampc_context *c, const char *name, ir_dtype dtype,
         free(memory);
         return rt_no_memory(c->d);
     }
-    *t = (ampc_tensor){.view = {.name = copy, .dtype = dtype, .rank = rank, .data = memory}, .bytes = (size_t)bytes};
+    *t = (ampc_tensor){.view = {.name = copy, .dtype = dtype, .rank = rank, .data = memory},
+                       .bytes = (size_t)bytes};
     if (rank) memcpy(t->view.dims, dims, (size_t)rank * sizeof *dims);
     if (data && bytes) memcpy(memory, data, (size_t)bytes);
     *tensor = t;
@@ -52,9 +55,11 @@ ampc_status ampc_tensor_create(ampc_context *context, const char *name, ampc_dty
 {
     diag *d = api_enter(context);
     if ((int)dtype <= IR_NO_DTYPE || (int)dtype >= IR_DTYPE_COUNT)
-        return diag_error(d, AMPC_USAGE, (diag_loc){.node = name}, "no such element type: %d", (int)dtype);
+        return diag_error(d, AMPC_USAGE, (diag_loc){.node = name}, "no such element type: %d",
+                          (int)dtype);
     if (rank < 0 || rank > AMPC_MAX_RANK)
-        return diag_error(d, AMPC_USAGE, (diag_loc){.node = name}, "rank %d is not in 0 .. %d", rank, AMPC_MAX_RANK);
+        return diag_error(d, AMPC_USAGE, (diag_loc){.node = name}, "rank %d is not in 0 .. %d",
+                          rank, AMPC_MAX_RANK);
     return tensor_new(context, name, (ir_dtype)dtype, rank, dims, data, tensor);
 }
 
@@ -76,7 +81,8 @@ void *ampc_tensor_data(ampc_tensor *tensor) { return tensor->view.data; }
 /* ---- opening a session ---- */
 
 /* sizes[i] of symbol i, -1 where the options say nothing. */
-static ampc_status bind_dims(const ir_module *m, const ampc_session_options *o, int64_t *sizes, diag *d)
+static ampc_status bind_dims(const ir_module *m, const ampc_session_options *o, int64_t *sizes,
+                             diag *d)
 {
     size_t symbols = ir_dim_symbol_count(m->dims);
     for (size_t i = 0; i < symbols; i++) sizes[i] = -1;
@@ -84,9 +90,11 @@ static ampc_status bind_dims(const ir_module *m, const ampc_session_options *o, 
         size_t i = 0;
         while (i < symbols && strcmp(ir_dim_symbol_name(m->dims, i), o->dims[k].name) != 0) i++;
         if (i == symbols)
-            return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "the model has no dimension '%s'", o->dims[k].name);
+            return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "the model has no dimension '%s'",
+                              o->dims[k].name);
         if (o->dims[k].size < 0)
-            return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "dimension '%s' cannot be negative", o->dims[k].name);
+            return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "dimension '%s' cannot be negative",
+                              o->dims[k].name);
         sizes[i] = o->dims[k].size;
     }
     return AMPC_OK;
@@ -100,12 +108,14 @@ static ampc_status make_keys(ampc_session *s, diag *d)
         rt_tensor t;
         ir_storage_kind kind;
         rt_session_storage_at(s->rt, i, &t, &kind);
-        if (kind != IR_CONST && !(s->keys[i] = rt_checkpoint_key(t.name, kind))) return rt_no_memory(d);
+        if (kind != IR_CONST && !(s->keys[i] = rt_checkpoint_key(t.name, kind)))
+            return rt_no_memory(d);
     }
     return s->keys ? AMPC_OK : rt_no_memory(d);
 }
 
-static ampc_status open_session(ampc_session *s, const ampc_session_options *o, int64_t *sizes, diag *d)
+static ampc_status open_session(ampc_session *s, const ampc_session_options *o, int64_t *sizes,
+                                diag *d)
 {
     const ir_module *ir = s->module->ir;
     const rt_stepper_options watch = {0};
@@ -117,15 +127,18 @@ static ampc_status open_session(ampc_session *s, const ampc_session_options *o, 
                                         .weights_dir = s->module->folder};
     TRY(rt_session_open(ir, &options, d, &s->rt));
     TRY(make_keys(s, d));
-    return ir_graph_find(ir, "train_step") ? rt_stepper_open(s->rt, ir, &watch, d, &s->stepper) : AMPC_OK;
+    return ir_graph_find(ir, "train_step") ? rt_stepper_open(s->rt, ir, &watch, d, &s->stepper)
+                                           : AMPC_OK;
 }
 
-ampc_status ampc_session_open(ampc_module *module, const ampc_session_options *options, ampc_session **session)
+ampc_status ampc_session_open(ampc_module *module, const ampc_session_options *options,
+                              ampc_session **session)
 {
     ampc_session_options o;
     diag *d = api_enter(module->context);
     TRY(api_options(options, &o, sizeof o, d));
-    if (module->stage != API_COMPILED) return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "the module is not compiled");
+    if (module->stage != API_COMPILED)
+        return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "the module is not compiled");
     ampc_session *s = calloc(1, sizeof *s);
     int64_t *sizes = calloc(ir_dim_symbol_count(module->ir->dims) + 1, sizeof *sizes);
     if (!s || !sizes) {
@@ -137,8 +150,10 @@ ampc_status ampc_session_open(ampc_module *module, const ampc_session_options *o
     module->holders++;
     ampc_status status = open_session(s, &o, sizes, d);
     free(sizes);
-    if (status == AMPC_OK) *session = s;
-    else ampc_session_free(s);
+    if (status == AMPC_OK)
+        *session = s;
+    else
+        ampc_session_free(s);
     return status;
 }
 
@@ -152,10 +167,7 @@ void ampc_session_free(ampc_session *session)
     free(session);
 }
 
-static diag *enter(const ampc_session *s)
-{
-    return api_enter(s->module->context);
-}
+static diag *enter(const ampc_session *s) { return api_enter(s->module->context); }
 
 /* ---- running ---- */
 
@@ -166,7 +178,8 @@ static rt_tensor *views_of(ampc_tensor *const *inputs, size_t n)
     return views;
 }
 
-ampc_status ampc_session_run(ampc_session *session, const char *graph, ampc_tensor *const *inputs, size_t n_inputs)
+ampc_status ampc_session_run(ampc_session *session, const char *graph, ampc_tensor *const *inputs,
+                             size_t n_inputs)
 {
     diag *d = enter(session);
     if (!ir_graph_find(session->module->ir, graph))
@@ -202,7 +215,8 @@ ampc_status ampc_train_step(ampc_session *session, ampc_tensor *const *inputs, s
     return s == AMPC_OK ? copied : s;
 }
 
-ampc_status ampc_eval_step(ampc_session *session, ampc_tensor *const *inputs, size_t n_inputs, double *loss)
+ampc_status ampc_eval_step(ampc_session *session, ampc_tensor *const *inputs, size_t n_inputs,
+                           double *loss)
 {
     TRY(ampc_session_run(session, "eval", inputs, n_inputs));
     return ampc_session_get_number(session, "loss", loss);
@@ -253,7 +267,8 @@ ampc_status ampc_session_get(ampc_session *session, const char *key, ampc_tensor
 static ampc_status find_writable(const ampc_session *s, const char *key, diag *d, rt_tensor *t)
 {
     if (find_storage(s, key, t)) return AMPC_OK;
-    return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "the session has no state '%s' that could be set", key);
+    return diag_error(d, AMPC_USAGE, DIAG_NOWHERE,
+                      "the session has no state '%s' that could be set", key);
 }
 
 ampc_status ampc_session_set(ampc_session *session, const char *key, const ampc_tensor *tensor)
@@ -262,9 +277,13 @@ ampc_status ampc_session_set(ampc_session *session, const char *key, const ampc_
     diag *d = enter(session);
     const rt_tensor *from = &tensor->view;
     TRY(find_writable(session, key, d, &t));
-    bool same = t.rank == from->rank && memcmp(t.dims, from->dims, (size_t)t.rank * sizeof *t.dims) == 0;
-    if (!same) return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "the tensor has another shape than '%s'", key);
-    ir_convert(t.dtype, t.data, from->dtype, from->data, tensor->bytes / ir_dtype_size(from->dtype));
+    bool same = t.rank == from->rank &&
+                memcmp(t.dims, from->dims, (size_t)t.rank * sizeof *t.dims) == 0;
+    if (!same)
+        return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "the tensor has another shape than '%s'",
+                          key);
+    ir_convert(t.dtype, t.data, from->dtype, from->data,
+               tensor->bytes / ir_dtype_size(from->dtype));
     return AMPC_OK;
 }
 
@@ -272,7 +291,8 @@ static ampc_status check_scalar(const rt_tensor *t, const char *key, diag *d)
 {
     int64_t n = 1;
     for (int i = 0; i < t->rank; i++) n *= t->dims[i];
-    return n == 1 ? AMPC_OK : diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "'%s' is not a single number", key);
+    return n == 1 ? AMPC_OK
+                  : diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "'%s' is not a single number", key);
 }
 
 ampc_status ampc_session_get_number(ampc_session *session, const char *key, double *value)
@@ -304,7 +324,8 @@ const char *ampc_session_key(const ampc_session *session, size_t index)
 
 /* ---- checkpoints ---- */
 
-ampc_status ampc_checkpoint_save(ampc_session *session, const char *path, const ampc_position *position)
+ampc_status ampc_checkpoint_save(ampc_session *session, const char *path,
+                                 const ampc_position *position)
 {
     rt_run_state run = session->stepper.state;
     if (position) run.position = (rt_position){position->seed, position->epoch, position->batch};
@@ -314,26 +335,30 @@ ampc_status ampc_checkpoint_save(ampc_session *session, const char *path, const 
 ampc_status ampc_checkpoint_load(ampc_session *session, const char *path, ampc_position *position)
 {
     rt_run_state run;
-    TRY(rt_checkpoint_read(session->rt, session->module->ir, path, RT_CHECKPOINT_ALL, enter(session), &run));
+    TRY(rt_checkpoint_read(session->rt, session->module->ir, path, RT_CHECKPOINT_ALL,
+                           enter(session), &run));
     session->stepper.state = run;
-    if (position) *position = (ampc_position){run.position.seed, run.position.epoch, run.position.batch};
+    if (position)
+        *position = (ampc_position){run.position.seed, run.position.epoch, run.position.batch};
     return AMPC_OK;
 }
 
 ampc_status ampc_checkpoint_load_weights(ampc_session *session, const char *path)
 {
-    return rt_checkpoint_read(session->rt, session->module->ir, path, RT_CHECKPOINT_WEIGHTS, enter(session), NULL);
+    return rt_checkpoint_read(session->rt, session->module->ir, path, RT_CHECKPOINT_WEIGHTS,
+                              enter(session), NULL);
 }
 
 ampc_status ampc_export_onnx(ampc_session *session, const char *path)
 {
-    return rt_export_onnx(session->rt, session->module->ir, session->module->folder, path, enter(session));
+    return rt_export_onnx(session->rt, session->module->ir, session->module->folder, path,
+                          enter(session));
 }
 
 /* ---- schedules ---- */
 
-ampc_status ampc_schedule_rate(ampc_context *context, const char *schedule, double lr, int64_t steps,
-                               int64_t accepted, double *rate)
+ampc_status ampc_schedule_rate(ampc_context *context, const char *schedule, double lr,
+                               int64_t steps, int64_t accepted, double *rate)
 {
     rt_schedule s;
     TRY(rt_schedule_parse(schedule, lr, steps, api_enter(context), &s));

@@ -99,7 +99,8 @@ char *rt_checkpoint_key(const char *storage, ir_storage_kind kind)
     for (size_t i = 0; i < sizeof training_states / sizeof *training_states; i++)
         if (strcmp(training_states[i].storage, storage) == 0) return strdup(training_states[i].key);
     const char *slot = storage + sizeof slots - 1;
-    if (strncmp(storage, slots, sizeof slots - 1) != 0 || !strchr(slot, '.')) return join("buf/", storage);
+    if (strncmp(storage, slots, sizeof slots - 1) != 0 || !strchr(slot, '.'))
+        return join("buf/", storage);
     char *key = join("opt/", slot);
     if (key) *strchr(key, '.') = '/';
     return key;
@@ -128,15 +129,17 @@ static ampc_status put_scalar(rt_safetensors_writer *w, rt_session *s, const cha
     for (int i = 0; i < rt_session_storage_count(s); i++) {
         rt_session_storage_at(s, i, &t, &kind);
         if (kind == IR_CONST || t.rank != 0 || strcmp(t.name, name) != 0) continue;
-        if (ir_dtype_is_float(t.dtype)) snprintf(text, sizeof text, "%a", ir_load_f64(t.dtype, t.data));
-        else snprintf(text, sizeof text, "%" PRId64, ir_load_i64(t.dtype, t.data));
+        if (ir_dtype_is_float(t.dtype))
+            snprintf(text, sizeof text, "%a", ir_load_f64(t.dtype, t.data));
+        else
+            snprintf(text, sizeof text, "%" PRId64, ir_load_i64(t.dtype, t.data));
         return rt_safetensors_put_metadata(w, name, text);
     }
     return AMPC_OK;
 }
 
-static ampc_status put_metadata(rt_safetensors_writer *w, rt_session *s, const ir_module *m, const rt_run_state *run,
-                                diag *d)
+static ampc_status put_metadata(rt_safetensors_writer *w, rt_session *s, const ir_module *m,
+                                const rt_run_state *run, diag *d)
 {
     static const char *const counters[] = {"loss_scale", "good_steps", "bad_steps"};
     char hash[33];
@@ -150,13 +153,15 @@ static ampc_status put_metadata(rt_safetensors_writer *w, rt_session *s, const i
     TRY(put_number(w, "stuck", run->stuck));
     TRY(put_number(w, "batch", (uint64_t)run->batch));
     TRY(put_number(w, "rows", (uint64_t)run->rows));
-    for (size_t i = 0; i < sizeof counters / sizeof *counters; i++) TRY(put_scalar(w, s, counters[i]));
+    for (size_t i = 0; i < sizeof counters / sizeof *counters; i++)
+        TRY(put_scalar(w, s, counters[i]));
     const char *amp = ir_meta_get(m, "amp"), *list = ir_meta_get(m, "list");
     if (amp) TRY(rt_safetensors_put_metadata(w, "amp", amp));
     return list ? rt_safetensors_put_metadata(w, "list", list) : AMPC_OK;
 }
 
-static ampc_status put_tensors(rt_safetensors_writer *w, rt_session *s, const int64_t *position, diag *d)
+static ampc_status put_tensors(rt_safetensors_writer *w, rt_session *s, const int64_t *position,
+                               diag *d)
 {
     rt_tensor t;
     ir_storage_kind kind;
@@ -172,7 +177,8 @@ static ampc_status put_tensors(rt_safetensors_writer *w, rt_session *s, const in
     return rt_safetensors_add(w, POSITION_KEY, IR_i64, 1, position_dims, position);
 }
 
-ampc_status rt_checkpoint_write(rt_session *s, const ir_module *m, const rt_run_state *run, const char *path, diag *d)
+ampc_status rt_checkpoint_write(rt_session *s, const ir_module *m, const rt_run_state *run,
+                                const char *path, diag *d)
 {
     const int64_t position[] = {(int64_t)run->position.seed, (int64_t)run->position.epoch,
                                 (int64_t)run->position.batch};
@@ -208,10 +214,7 @@ void rt_checkpoint_file_free(rt_checkpoint_file *f)
     rt_free(f);
 }
 
-void rt_checkpoint_file_report_to(rt_checkpoint_file *f, diag *d)
-{
-    f->d = d;
-}
+void rt_checkpoint_file_report_to(rt_checkpoint_file *f, diag *d) { f->d = d; }
 
 static ampc_status read_entries(rt_checkpoint_file *f)
 {
@@ -234,10 +237,13 @@ ampc_status rt_checkpoint_file_open(const char *path, diag *d, rt_checkpoint_fil
     if (!f) return rt_no_memory(d);
     f->d = d;
     f->path = strdup(path);
-    ampc_status status = f->path ? rt_safetensors_open(path, RT_VERIFY_ALL, d, &f->file) : rt_no_memory(d);
+    ampc_status status = f->path ? rt_safetensors_open(path, RT_VERIFY_ALL, d, &f->file)
+                                 : rt_no_memory(d);
     if (status == AMPC_OK) status = read_entries(f);
-    if (status == AMPC_OK) *out = f;
-    else rt_checkpoint_file_free(f);
+    if (status == AMPC_OK)
+        *out = f;
+    else
+        rt_checkpoint_file_free(f);
     return status;
 }
 
@@ -261,7 +267,8 @@ static void print_shape(char *text, size_t n, ir_dtype dtype, int rank, const in
     if (at < n) snprintf(text + at, n - at, "]");
 }
 
-static ampc_status check_shape(const rt_checkpoint_file *f, const rt_tensor_entry *e, const rt_tensor *t)
+static ampc_status check_shape(const rt_checkpoint_file *f, const rt_tensor_entry *e,
+                               const rt_tensor *t)
 {
     char have[256], want[256];
     bool same = e->dtype == t->dtype && e->rank == t->rank;
@@ -306,10 +313,11 @@ static ampc_status check_model(const rt_checkpoint_file *f, const ir_module *m)
     const char *recorded = rt_safetensors_metadata(f->file, "model");
     TRY(rt_model_hash(m, f->d, hash));
     if (recorded && strcmp(recorded, hash) == 0) return AMPC_OK;
-    return diag_error(f->d, AMPC_REJECTED, DIAG_FILE(f->path),
-                      "a checkpoint of another model, or of one compiled with other options (its hash is %s, "
-                      "this model's %s)",
-                      recorded ? recorded : "missing", hash);
+    return diag_error(
+        f->d, AMPC_REJECTED, DIAG_FILE(f->path),
+        "a checkpoint of another model, or of one compiled with other options (its hash is %s, "
+        "this model's %s)",
+        recorded ? recorded : "missing", hash);
 }
 
 static ampc_status check_version(const rt_checkpoint_file *f)
@@ -317,7 +325,8 @@ static ampc_status check_version(const rt_checkpoint_file *f)
     const char *version = rt_safetensors_metadata(f->file, "version");
     if (version && strcmp(version, FORMAT_VERSION) == 0) return AMPC_OK;
     return diag_error(f->d, AMPC_REJECTED, DIAG_FILE(f->path), "%s%s",
-                      version ? "a checkpoint of unknown version " : "not a checkpoint: it records no version",
+                      version ? "a checkpoint of unknown version "
+                              : "not a checkpoint: it records no version",
                       version ? version : "");
 }
 
@@ -340,7 +349,8 @@ static ampc_status read_number(const rt_checkpoint_file *f, const char *key, uin
     const char *text = rt_safetensors_metadata(f->file, key);
     *v = text ? strtoull(text, &end, 10) : 0;
     if (text && end != text && !*end && *v <= INT64_MAX) return AMPC_OK;
-    return diag_error(f->d, AMPC_REJECTED, DIAG_FILE(f->path), "metadata '%s' is missing or not a count", key);
+    return diag_error(f->d, AMPC_REJECTED, DIAG_FILE(f->path),
+                      "metadata '%s' is missing or not a count", key);
 }
 
 static ampc_status read_run(const rt_checkpoint_file *f, rt_run_state *run)
@@ -353,7 +363,8 @@ static ampc_status read_run(const rt_checkpoint_file *f, rt_run_state *run)
     if (!e) return refuse(f, POSITION_KEY, "the checkpoint lacks this tensor");
     TRY(check_shape(f, e, &want));
     memcpy(position, f->bytes[index_of(f, e)], sizeof position);
-    *run = (rt_run_state){.position = {(uint64_t)position[0], (uint64_t)position[1], (uint64_t)position[2]}};
+    *run = (rt_run_state){
+        .position = {(uint64_t)position[0], (uint64_t)position[1], (uint64_t)position[2]}};
     TRY(read_number(f, "step", &run->step));
     TRY(read_number(f, "skipped", &run->skipped));
     TRY(read_number(f, "stuck", &run->stuck));
@@ -388,8 +399,8 @@ ampc_status rt_checkpoint_file_load(rt_checkpoint_file *f, rt_session *s, const 
     return AMPC_OK;
 }
 
-ampc_status rt_checkpoint_read(rt_session *s, const ir_module *m, const char *path, rt_checkpoint_part part, diag *d,
-                               rt_run_state *run)
+ampc_status rt_checkpoint_read(rt_session *s, const ir_module *m, const char *path,
+                               rt_checkpoint_part part, diag *d, rt_run_state *run)
 {
     rt_checkpoint_file *f;
     TRY(rt_checkpoint_file_open(path, d, &f));

@@ -37,17 +37,18 @@ char *rt_checkpoint_key(const char *storage, ir_storage_kind kind);
 /* Whether a key is that of a parameter or buffer of the model. */
 bool rt_checkpoint_is_weight(const char *key);
 
-ampc_status rt_checkpoint_write(rt_session *s, const ir_module *m, const rt_run_state *run, const char *path, diag *d);
+ampc_status rt_checkpoint_write(rt_session *s, const ir_module *m, const rt_run_state *run,
+                                const char *path, diag *d);
 
 typedef enum rt_checkpoint_part {
-    RT_CHECKPOINT_ALL,    /* to go on training: same model hash, every tensor */
+    RT_CHECKPOINT_ALL, /* to go on training: same model hash, every tensor */
     RT_CHECKPOINT_WEIGHTS /* param/ and buf/ of any module that has these names and types (eval, export) */
 } rt_checkpoint_part;
 
 /* On failure nothing has changed. AMPC_REJECTED for a damaged file or one of another model (the message says which,
  * with file and tensor), AMPC_IO, AMPC_NO_MEMORY. `run` may be NULL. */
-ampc_status rt_checkpoint_read(rt_session *s, const ir_module *m, const char *path, rt_checkpoint_part part, diag *d,
-                               rt_run_state *run);
+ampc_status rt_checkpoint_read(rt_session *s, const ir_module *m, const char *path,
+                               rt_checkpoint_part part, diag *d, rt_run_state *run);
 
 /* ---- folders: ckpt-<step, 10 digits>.safetensors ---- */
 
@@ -56,12 +57,12 @@ ampc_status rt_checkpoint_folder(const char *folder, diag *d);
 /* Path of the newest file, malloced; NULL in *path when there is none. */
 ampc_status rt_checkpoint_newest(const char *folder, diag *d, char **path);
 /* Writes ckpt-<run->step>, then removes the oldest files beyond `keep` (at least 2). */
-ampc_status rt_checkpoint_put(rt_session *s, const ir_module *m, const rt_run_state *run, const char *folder, int keep,
-                              diag *d);
+ampc_status rt_checkpoint_put(rt_session *s, const ir_module *m, const rt_run_state *run,
+                              const char *folder, int keep, diag *d);
 /* Loads the newest file: its malloced path in *path, NULL when the folder holds none (AMPC_OK, nothing loaded). When
  * that file is damaged: AMPC_REJECTED, or with allow_fallback a warning, the file gets the ending ".damaged", and the
  * next older one is tried. */
-ampc_status rt_checkpoint_resume(rt_session *s, const ir_module *m, const char *folder, bool allow_fallback, diag *d,
-                                 rt_run_state *run, char **path);
+ampc_status rt_checkpoint_resume(rt_session *s, const ir_module *m, const char *folder,
+                                 bool allow_fallback, diag *d, rt_run_state *run, char **path);
 
 #endif

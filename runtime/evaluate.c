@@ -45,7 +45,8 @@ static const rt_tensor *find_scores(const evaluation *e)
     const char *name = ir_meta_get(e->module, "logits");
     const rt_tensor *t = name ? rt_session_output(e->session, name) : NULL;
     for (int i = 0; !t && i < rt_session_output_count(e->session); i++)
-        if (are_scores(rt_session_output_at(e->session, i), labels)) t = rt_session_output_at(e->session, i);
+        if (are_scores(rt_session_output_at(e->session, i), labels))
+            t = rt_session_output_at(e->session, i);
     return are_scores(t, labels) ? t : NULL;
 }
 
@@ -136,12 +137,16 @@ static ampc_status evaluate(evaluation *e, const ir_graph *g, int64_t batch, dia
     return AMPC_OK;
 }
 
-ampc_status rt_evaluate(rt_session *s, const ir_module *m, rt_dataset *data, int64_t batch, diag *d, rt_eval *out)
+ampc_status rt_evaluate(rt_session *s, const ir_module *m, rt_dataset *data, int64_t batch, diag *d,
+                        rt_eval *out)
 {
     const ir_graph *g = ir_graph_find(m, "eval");
     if (!g) g = ir_graph_find(m, "infer");
-    if (!g) return diag_error(d, AMPC_UNSUPPORTED, DIAG_NOWHERE, "the module has no entry @eval or @infer");
-    evaluation e = {.session = s, .module = m, .graph = g->name, .data = data, .loss = ir_meta_get(m, "loss")};
+    if (!g)
+        return diag_error(d, AMPC_UNSUPPORTED, DIAG_NOWHERE,
+                          "the module has no entry @eval or @infer");
+    evaluation e = {
+        .session = s, .module = m, .graph = g->name, .data = data, .loss = ir_meta_get(m, "loss")};
     ampc_status status = evaluate(&e, g, batch, d);
     int64_t rows = rt_dataset_rows(data);
     if (status == AMPC_OK)

@@ -47,7 +47,8 @@ int rt_feed_label_field(const ir_module *m, const rt_dataset *data)
 static const ir_value *first_input(const ir_graph *g, bool is(ir_dtype), const ir_value *other_than)
 {
     for (size_t i = 0; i < g->inputs.count; i++)
-        if (g->inputs.items[i] != other_than && is(g->inputs.items[i]->type.dtype)) return g->inputs.items[i];
+        if (g->inputs.items[i] != other_than && is(g->inputs.items[i]->type.dtype))
+            return g->inputs.items[i];
     return NULL;
 }
 
@@ -73,8 +74,10 @@ static ampc_status report_unmatched(const ir_value *v, const rt_dataset *data, d
     char names[512];
     size_t at = 0;
     for (size_t i = 0; i < rt_dataset_field_count(data) && at < sizeof names; i++)
-        at += (size_t)snprintf(names + at, sizeof names - at, "%s%s", i ? ", " : "", rt_dataset_field(data, i)->name);
-    return diag_error(d, AMPC_REJECTED, DIAG_NOWHERE, "the data has nothing for input '%s'; it has: %s", v->name,
+        at += (size_t)snprintf(names + at, sizeof names - at, "%s%s", i ? ", " : "",
+                               rt_dataset_field(data, i)->name);
+    return diag_error(d, AMPC_REJECTED, DIAG_NOWHERE,
+                      "the data has nothing for input '%s'; it has: %s", v->name,
                       at ? names : "nothing");
 }
 
@@ -116,8 +119,9 @@ static ampc_status set_shape(const ir_value *v, const rt_field *f, rt_tensor *t,
         return AMPC_OK;
     }
     print_dims(dims, sizeof dims, f);
-    return diag_error(d, AMPC_REJECTED, DIAG_NOWHERE, "one sample of '%s' is %s, which does not fit input '%s'%s",
-                      f->name, dims, v->name, type->rank ? "" : ": a scalar has no samples");
+    return diag_error(d, AMPC_REJECTED, DIAG_NOWHERE,
+                      "one sample of '%s' is %s, which does not fit input '%s'%s", f->name, dims,
+                      v->name, type->rank ? "" : ": a scalar has no samples");
 }
 
 /* ---- opening ---- */
@@ -137,13 +141,15 @@ static ampc_status set_batch(rt_feed *f, const ir_graph *g, int64_t batch, diag 
     f->fixed = fixed > 0;
     f->batch = batch ? batch : fixed;
     if (f->batch <= 0)
-        return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "the model takes any number of samples: give the batch size");
+        return diag_error(d, AMPC_USAGE, DIAG_NOWHERE,
+                          "the model takes any number of samples: give the batch size");
     for (size_t i = 0; i < g->inputs.count; i++) {
         const ir_value *v = g->inputs.items[i];
         ir_dim first = v->type.dims[0];
         if (!ir_dim_is_symbolic(first) && first != f->batch)
             return diag_error(d, AMPC_USAGE, DIAG_NOWHERE,
-                              "a batch of %" PRId64 " does not fit input '%s', which takes %" PRId64 " samples",
+                              "a batch of %" PRId64 " does not fit input '%s', which takes %" PRId64
+                              " samples",
                               f->batch, v->name, (int64_t)first);
     }
     return AMPC_OK;
@@ -181,8 +187,8 @@ static ampc_status match_all(rt_feed *f, const ir_module *m, const ir_graph *g, 
     return first;
 }
 
-ampc_status rt_feed_open(const ir_module *m, const ir_graph *g, rt_dataset *data, int64_t batch, diag *d,
-                         rt_feed **out)
+ampc_status rt_feed_open(const ir_module *m, const ir_graph *g, rt_dataset *data, int64_t batch,
+                         diag *d, rt_feed **out)
 {
     rt_feed *f = rt_alloc(1, sizeof *f);
     if (!f) return rt_no_memory(d);
@@ -196,8 +202,10 @@ ampc_status rt_feed_open(const ir_module *m, const ir_graph *g, rt_dataset *data
     }
     if (s == AMPC_OK) s = set_batch(f, g, batch, d);
     if (s == AMPC_OK) s = set_buffers(f, d);
-    if (s == AMPC_OK) *out = f;
-    else rt_feed_close(f);
+    if (s == AMPC_OK)
+        *out = f;
+    else
+        rt_feed_close(f);
     return s;
 }
 
@@ -222,7 +230,8 @@ ampc_status rt_feed_take(rt_feed *f, const rt_position *p, diag *d)
     for (int i = 0; i < f->count; i++) {
         rt_tensor *t = &f->inputs[i];
         t->dims[0] = f->batch;
-        if (rt_dataset_batch(f->data, p, f->batch, f->sources[i].field, t->data, t->dtype) != AMPC_OK)
+        if (rt_dataset_batch(f->data, p, f->batch, f->sources[i].field, t->data, t->dtype) !=
+            AMPC_OK)
             return rt_no_memory(d);
     }
     return AMPC_OK;
@@ -236,7 +245,8 @@ void rt_feed_slice(rt_feed *f, int64_t first, int64_t count)
         char *last = (char *)t->data + (size_t)(count - 1) * size;
         t->dims[0] = f->fixed ? f->batch : count;
         rt_dataset_slice(f->data, first, count, f->sources[i].field, t->data, t->dtype);
-        for (int64_t k = 1; k <= t->dims[0] - count; k++) memcpy(last + (size_t)k * size, last, size);
+        for (int64_t k = 1; k <= t->dims[0] - count; k++)
+            memcpy(last + (size_t)k * size, last, size);
     }
 }
 
@@ -248,7 +258,8 @@ static const struct {
     int index, table, axis;
 } addressing[] = {
     {IR_OP_gather, IR_IN(gather, indices), IR_IN(gather, x), -1},
-    {IR_OP_softmax_cross_entropy, IR_IN(softmax_cross_entropy, label), IR_IN(softmax_cross_entropy, x), 1},
+    {IR_OP_softmax_cross_entropy, IR_IN(softmax_cross_entropy, label),
+     IR_IN(softmax_cross_entropy, x), 1},
     {IR_OP_nll_loss, IR_IN(nll_loss, label), IR_IN(nll_loss, x), 1},
 };
 
@@ -264,7 +275,8 @@ static int64_t table_size(const ir_use *use)
     for (size_t i = 0; i < sizeof addressing / sizeof *addressing; i++) {
         if (addressing[i].op != n->op || addressing[i].index != use->index) continue;
         const ir_type *t = &ir_in(n, addressing[i].table)->type;
-        int64_t axis = addressing[i].axis < 0 ? n->attr[IR_ATTR(gather, axis)].i : addressing[i].axis;
+        int64_t axis = addressing[i].axis < 0 ? n->attr[IR_ATTR(gather, axis)].i
+                                              : addressing[i].axis;
         if (axis < 0) axis += t->rank;
         return axis < t->rank && !ir_dim_is_symbolic(t->dims[axis]) ? t->dims[axis] : 0;
     }
@@ -284,20 +296,20 @@ static int64_t bound_below(const ir_value *v, int depth)
     return bound;
 }
 
-int64_t rt_feed_bound(const ir_value *v)
-{
-    return bound_below(v, 6);
-}
+int64_t rt_feed_bound(const ir_value *v) { return bound_below(v, 6); }
 
-ampc_status rt_feed_fields(const ir_graph *g, const int64_t *sizes, diag *d, rt_field **fields, size_t *n)
+ampc_status rt_feed_fields(const ir_graph *g, const int64_t *sizes, diag *d, rt_field **fields,
+                           size_t *n)
 {
     rt_field *all = calloc(g->inputs.count + 1, sizeof *all);
     if (!all) return rt_no_memory(d);
     for (size_t i = 0; i < g->inputs.count; i++) {
         const ir_value *v = g->inputs.items[i];
-        all[i] = (rt_field){.name = v->name, .dtype = v->type.dtype, .rank = v->type.rank ? v->type.rank - 1 : 0};
+        all[i] = (rt_field){
+            .name = v->name, .dtype = v->type.dtype, .rank = v->type.rank ? v->type.rank - 1 : 0};
         for (int k = 0; k < all[i].rank; k++)
-            if (!sizes || !ir_dim_eval(g->module->dims, v->type.dims[k + 1], sizes, &all[i].dims[k], NULL))
+            if (!sizes ||
+                !ir_dim_eval(g->module->dims, v->type.dims[k + 1], sizes, &all[i].dims[k], NULL))
                 all[i].dims[k] = ir_dim_is_symbolic(v->type.dims[k + 1]) ? 1 : v->type.dims[k + 1];
         if (ir_dtype_is_int(v->type.dtype)) all[i].bound = rt_feed_bound(v);
     }

@@ -15,8 +15,8 @@ typedef struct rt_feed rt_feed;
 int64_t rt_feed_fixed_batch(const ir_graph *g);
 /* `batch` 0: the fixed batch of the graph (AMPC_USAGE when it has none). AMPC_REJECTED when an input finds no field
  * or another shape (all of them are reported), AMPC_USAGE when `batch` is not the graph's fixed one. */
-ampc_status rt_feed_open(const ir_module *m, const ir_graph *g, rt_dataset *data, int64_t batch, diag *d,
-                         rt_feed **out);
+ampc_status rt_feed_open(const ir_module *m, const ir_graph *g, rt_dataset *data, int64_t batch,
+                         diag *d, rt_feed **out);
 void rt_feed_close(rt_feed *f); /* NULL allowed */
 
 int64_t rt_feed_batch(const rt_feed *f);
@@ -39,6 +39,7 @@ int rt_feed_label_field(const ir_module *m, const rt_dataset *data);
 int64_t rt_feed_bound(const ir_value *v);
 /* Fields to make up for synthetic data, one for each input of the graph. `sizes`: of symbols by index, -1 or NULL: not
  * given; such a one is 1, and the first dimension counts samples. The names are the module's; *fields is malloced. */
-ampc_status rt_feed_fields(const ir_graph *g, const int64_t *sizes, diag *d, rt_field **fields, size_t *n);
+ampc_status rt_feed_fields(const ir_graph *g, const int64_t *sizes, diag *d, rt_field **fields,
+                           size_t *n);
 
 #endif

@@ -34,7 +34,8 @@ typedef struct rt_schedule {
 enum { RT_SCHEDULE_TEXT = 256 };
 
 /* `text` NULL: constant. AMPC_USAGE for an unknown name, key or number. */
-ampc_status rt_schedule_parse(const char *text, double lr, int64_t steps, diag *d, rt_schedule *out);
+ampc_status rt_schedule_parse(const char *text, double lr, int64_t steps, diag *d,
+                              rt_schedule *out);
 /* The rate of the step that follows `accepted` accepted ones. */
 double rt_schedule_rate(const rt_schedule *s, int64_t accepted);
 /* Everything in one line: "cosine,lr=0.1,end=0,warmup=100,steps=4680"; equal text, equal schedule. Terminated. */

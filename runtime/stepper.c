@@ -16,7 +16,8 @@ static double model_floor(const ir_graph *g)
     return INFINITY;
 }
 
-ampc_status rt_stepper_open(rt_session *s, const ir_module *m, const rt_stepper_options *o, diag *d, rt_stepper *out)
+ampc_status rt_stepper_open(rt_session *s, const ir_module *m, const rt_stepper_options *o, diag *d,
+                            rt_stepper *out)
 {
     const ir_graph *g = ir_graph_find(m, "train_step");
     *out = (rt_stepper){.session = s, .module = m, .loss = ir_meta_get(m, "loss")};
@@ -38,7 +39,10 @@ static double scalar(const rt_tensor *t, double absent)
 
 double rt_stepper_rate(const rt_stepper *t) { return scalar(&t->lr, 0); }
 void rt_stepper_set_rate(rt_stepper *t, double lr) { ir_store_f64(t->lr.dtype, t->lr.data, lr); }
-int64_t rt_stepper_accepted(const rt_stepper *t) { return ir_load_i64(t->step.dtype, t->step.data); }
+int64_t rt_stepper_accepted(const rt_stepper *t)
+{
+    return ir_load_i64(t->step.dtype, t->step.data);
+}
 
 static void count_step(rt_stepper *t, bool skipped)
 {
@@ -52,17 +56,21 @@ static ampc_status check(rt_stepper *t, const rt_tensor *inputs, int n, double l
 {
     if (!isfinite(loss))
         return diag_error(d, AMPC_NUMERIC, DIAG_NOWHERE,
-                          "step %" PRIu64 ": the loss is %g before scaling, which no smaller loss scale can mend",
+                          "step %" PRIu64
+                          ": the loss is %g before scaling, which no smaller loss scale can mend",
                           t->state.step, loss);
     if (t->state.stuck < t->floor_skips) return AMPC_OK;
     return rt_gradient_fault(t->session, t->module, inputs, n, d,
-                             "step %" PRIu64 ": %" PRIu64 " steps in a row were skipped with the loss scale at %g",
+                             "step %" PRIu64 ": %" PRIu64
+                             " steps in a row were skipped with the loss scale at %g",
                              t->state.step, t->state.stuck, scalar(&t->scale, 1));
 }
 
-ampc_status rt_stepper_run(rt_stepper *t, const rt_tensor *inputs, int n, diag *d, rt_step_result *out)
+ampc_status rt_stepper_run(rt_stepper *t, const rt_tensor *inputs, int n, diag *d,
+                           rt_step_result *out)
 {
-    *out = (rt_step_result){.loss = NAN, .lr = rt_stepper_rate(t), .scale = scalar(&t->scale, 1), .grad_norm = NAN};
+    *out = (rt_step_result){
+        .loss = NAN, .lr = rt_stepper_rate(t), .scale = scalar(&t->scale, 1), .grad_norm = NAN};
     TRY(rt_session_run(t->session, "train_step", inputs, n, d));
     const rt_tensor *found = rt_session_output(t->session, "found_inf");
     out->loss = scalar(rt_session_output(t->session, t->loss), NAN);

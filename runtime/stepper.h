@@ -29,11 +29,13 @@ typedef struct rt_step_result {
 } rt_step_result;
 
 /* Session and module must outlive it; nothing to close. AMPC_UNSUPPORTED when the module has no @train_step. */
-ampc_status rt_stepper_open(rt_session *s, const ir_module *m, const rt_stepper_options *o, diag *d, rt_stepper *out);
+ampc_status rt_stepper_open(rt_session *s, const ir_module *m, const rt_stepper_options *o, diag *d,
+                            rt_stepper *out);
 double rt_stepper_rate(const rt_stepper *t);
 void rt_stepper_set_rate(rt_stepper *t, double lr);
 int64_t rt_stepper_accepted(const rt_stepper *t); /* accepted steps */
 /* AMPC_NUMERIC: see above; *out is filled in that case too. */
-ampc_status rt_stepper_run(rt_stepper *t, const rt_tensor *inputs, int n, diag *d, rt_step_result *out);
+ampc_status rt_stepper_run(rt_stepper *t, const rt_tensor *inputs, int n, diag *d,
+                           rt_step_result *out);
 
 #endif

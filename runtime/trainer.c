@@ -49,14 +49,16 @@ static ampc_status set_length(rt_trainer *t, const rt_trainer_options *o, diag *
     t->stepper.state.rows = rows;
     if (!batches)
         return diag_error(d, AMPC_REJECTED, DIAG_NOWHERE,
-                          "the data has %" PRId64 " samples, fewer than one batch of %" PRId64, rows, batch);
+                          "the data has %" PRId64 " samples, fewer than one batch of %" PRId64,
+                          rows, batch);
     t->steps = o->steps;
     if (o->epochs && !checked_mul(o->epochs, batches, &t->steps))
         return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "too many epochs");
     return AMPC_OK;
 }
 
-static ampc_status set_up(rt_trainer *t, rt_session *s, const ir_module *m, const rt_trainer_options *o, diag *d)
+static ampc_status set_up(rt_trainer *t, rt_session *s, const ir_module *m,
+                          const rt_trainer_options *o, diag *d)
 {
     const rt_stepper_options watch = {o->scale_floor, o->floor_skips};
     TRY(rt_stepper_open(s, m, &watch, d, &t->stepper));
@@ -70,16 +72,18 @@ static ampc_status set_up(rt_trainer *t, rt_session *s, const ir_module *m, cons
     return AMPC_OK;
 }
 
-ampc_status rt_trainer_open(rt_session *s, const ir_module *m, rt_dataset *data, const rt_trainer_options *o, diag *d,
-                            rt_trainer **out)
+ampc_status rt_trainer_open(rt_session *s, const ir_module *m, rt_dataset *data,
+                            const rt_trainer_options *o, diag *d, rt_trainer **out)
 {
     assert((o->steps > 0) != (o->epochs > 0));
     rt_trainer *t = rt_alloc(1, sizeof *t);
     if (!t) return rt_no_memory(d);
     t->data = data;
     ampc_status status = set_up(t, s, m, o, d);
-    if (status == AMPC_OK) *out = t;
-    else rt_trainer_close(t);
+    if (status == AMPC_OK)
+        *out = t;
+    else
+        rt_trainer_close(t);
     return status;
 }
 
@@ -126,9 +130,10 @@ ampc_status rt_trainer_step(rt_trainer *t, diag *d, rt_step *out)
     rt_run_state *state = &t->stepper.state;
     TRY(rt_feed_take(t->feed, &state->position, d));
     rt_position_advance(&state->position, t->data, state->batch);
-    rt_stepper_set_rate(&t->stepper, rt_schedule_rate(&t->schedule, rt_stepper_accepted(&t->stepper)));
-    ampc_status status =
-        rt_stepper_run(&t->stepper, rt_feed_inputs(t->feed), rt_feed_count(t->feed), d, &result);
+    rt_stepper_set_rate(&t->stepper,
+                        rt_schedule_rate(&t->schedule, rt_stepper_accepted(&t->stepper)));
+    ampc_status status = rt_stepper_run(&t->stepper, rt_feed_inputs(t->feed),
+                                        rt_feed_count(t->feed), d, &result);
     if (out) record(t, began, &result, out);
     return status;
 }
@@ -137,27 +142,33 @@ ampc_status rt_trainer_step(rt_trainer *t, diag *d, rt_step *out)
 
 ampc_status rt_trainer_save(rt_trainer *t, const char *folder, int keep, diag *d)
 {
-    return rt_checkpoint_put(t->stepper.session, t->stepper.module, &t->stepper.state, folder, keep, d);
+    return rt_checkpoint_put(t->stepper.session, t->stepper.module, &t->stepper.state, folder, keep,
+                             d);
 }
 
-static ampc_status check_resumed(const rt_trainer *t, const rt_run_state *from, const char *path, diag *d)
+static ampc_status check_resumed(const rt_trainer *t, const rt_run_state *from, const char *path,
+                                 diag *d)
 {
     if (from->batch != t->stepper.state.batch)
         return diag_error(d, AMPC_USAGE, DIAG_FILE(path),
-                          "the run used batches of %" PRId64 ", not %" PRId64 "; go on with the same", from->batch,
-                          t->stepper.state.batch);
+                          "the run used batches of %" PRId64 ", not %" PRId64
+                          "; go on with the same",
+                          from->batch, t->stepper.state.batch);
     if (from->rows != t->stepper.state.rows)
         return diag_error(d, AMPC_USAGE, DIAG_FILE(path),
-                          "the run used data of %" PRId64 " samples, not %" PRId64, from->rows, t->stepper.state.rows);
+                          "the run used data of %" PRId64 " samples, not %" PRId64, from->rows,
+                          t->stepper.state.rows);
     if (strcmp(from->schedule, t->stepper.state.schedule) == 0) return AMPC_OK;
     return diag_warning(d, DIAG_FILE(path), "the schedule was %s; going on with %s", from->schedule,
                         t->stepper.state.schedule);
 }
 
-ampc_status rt_trainer_resume(rt_trainer *t, const char *folder, bool allow_fallback, diag *d, char **path)
+ampc_status rt_trainer_resume(rt_trainer *t, const char *folder, bool allow_fallback, diag *d,
+                              char **path)
 {
     rt_run_state from;
-    TRY(rt_checkpoint_resume(t->stepper.session, t->stepper.module, folder, allow_fallback, d, &from, path));
+    TRY(rt_checkpoint_resume(t->stepper.session, t->stepper.module, folder, allow_fallback, d,
+                             &from, path));
     if (!*path) return AMPC_OK;
     ampc_status s = check_resumed(t, &from, *path, d);
     if (s != AMPC_OK) {
@@ -179,20 +190,25 @@ static ampc_status begin(rt_trainer *t, const rt_train_plan *plan, diag *d)
     TRY(rt_checkpoint_folder(plan->folder, d));
     if (plan->resume) {
         TRY(rt_trainer_resume(t, plan->folder, plan->allow_fallback, d, &path));
-        if (path) diag_remark(d, DIAG_FILE(path), "resumed at step %" PRIu64, t->stepper.state.step);
-        else diag_remark(d, DIAG_FILE(plan->folder), "no checkpoint yet: starting from the beginning");
+        if (path)
+            diag_remark(d, DIAG_FILE(path), "resumed at step %" PRIu64, t->stepper.state.step);
+        else
+            diag_remark(d, DIAG_FILE(plan->folder),
+                        "no checkpoint yet: starting from the beginning");
         free(path);
         return AMPC_OK;
     }
     TRY(rt_checkpoint_newest(plan->folder, d, &path));
     if (!path) return AMPC_OK;
-    ampc_status s = diag_error(d, AMPC_USAGE, DIAG_FILE(path),
-                               "a checkpoint of an earlier run: resume it (--resume), or name another folder");
+    ampc_status s = diag_error(
+        d, AMPC_USAGE, DIAG_FILE(path),
+        "a checkpoint of an earlier run: resume it (--resume), or name another folder");
     free(path);
     return s;
 }
 
-static ampc_status save_if_due(rt_trainer *t, const rt_train_plan *plan, uint64_t *saved, bool due, diag *d)
+static ampc_status save_if_due(rt_trainer *t, const rt_train_plan *plan, uint64_t *saved, bool due,
+                               diag *d)
 {
     if (!plan->folder || !due || *saved == t->stepper.state.step) return AMPC_OK;
     TRY(rt_trainer_save(t, plan->folder, plan->keep, d));
@@ -200,7 +216,8 @@ static ampc_status save_if_due(rt_trainer *t, const rt_train_plan *plan, uint64_
     return AMPC_OK;
 }
 
-static ampc_status one_round(rt_trainer *t, const rt_train_plan *plan, uint64_t *saved, diag *d, bool *stop)
+static ampc_status one_round(rt_trainer *t, const rt_train_plan *plan, uint64_t *saved, diag *d,
+                             bool *stop)
 {
     rt_step step;
     const rt_run_state *state = &t->stepper.state;
@@ -208,7 +225,8 @@ static ampc_status one_round(rt_trainer *t, const rt_train_plan *plan, uint64_t 
     TRY(rt_trainer_step(t, d, &step));
     bool due = plan->save_every > 0 && state->step % (uint64_t)plan->save_every == 0;
     TRY(save_if_due(t, plan, saved, due, d));
-    if (plan->on_epoch && state->position.epoch != epoch) TRY(plan->on_epoch(plan->user, state->position.epoch));
+    if (plan->on_epoch && state->position.epoch != epoch)
+        TRY(plan->on_epoch(plan->user, state->position.epoch));
     *stop = plan->on_step && plan->on_step(plan->user, &step);
     return AMPC_OK;
 }

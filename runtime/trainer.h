@@ -28,8 +28,8 @@ typedef struct rt_trainer_options {
 
 /* Session, module and data must outlive the trainer. AMPC_UNSUPPORTED when the module has no @train_step, otherwise as
  * rt_feed_open and rt_schedule_parse; fewer samples than a batch are AMPC_REJECTED. */
-ampc_status rt_trainer_open(rt_session *s, const ir_module *m, rt_dataset *data, const rt_trainer_options *o, diag *d,
-                            rt_trainer **out);
+ampc_status rt_trainer_open(rt_session *s, const ir_module *m, rt_dataset *data,
+                            const rt_trainer_options *o, diag *d, rt_trainer **out);
 void rt_trainer_close(rt_trainer *t); /* NULL allowed */
 
 /* One step; *out (may be NULL) says how it went. AMPC_NUMERIC: see above; the session is then as the step left it and
@@ -42,13 +42,14 @@ const rt_run_state *rt_trainer_state(const rt_trainer *t);
 /* Saves and loads as checkpoint.h says. Resuming with another batch size or number of samples is AMPC_USAGE, with
  * another schedule a warning. *path: malloced, NULL when there was nothing to resume from. */
 ampc_status rt_trainer_save(rt_trainer *t, const char *folder, int keep, diag *d);
-ampc_status rt_trainer_resume(rt_trainer *t, const char *folder, bool allow_fallback, diag *d, char **path);
+ampc_status rt_trainer_resume(rt_trainer *t, const char *folder, bool allow_fallback, diag *d,
+                              char **path);
 
 /* The whole loop. */
 typedef struct rt_train_plan {
-    const char *folder;   /* checkpoints; NULL: none */
-    int64_t save_every;   /* steps; 0: only at the end */
-    int keep;             /* generations, at least 2 */
+    const char *folder; /* checkpoints; NULL: none */
+    int64_t save_every; /* steps; 0: only at the end */
+    int keep;           /* generations, at least 2 */
     bool resume, allow_fallback;
     /* After each step (and its checkpoint); true stops the run at this point. May be NULL. */
     bool (*on_step)(void *user, const rt_step *step);
@@ -72,6 +73,7 @@ typedef struct rt_eval {
 /* @eval (or @infer when there is none) over every sample in stored order. A last partial batch is a second binding of
  * the batch symbol. A fixed batch is filled up with copies of one sample, whose loss is measured in a run of its own
  * and taken off again (the loss is a mean over samples). `batch` 0: the fixed batch, or 256. */
-ampc_status rt_evaluate(rt_session *s, const ir_module *m, rt_dataset *data, int64_t batch, diag *d, rt_eval *out);
+ampc_status rt_evaluate(rt_session *s, const ir_module *m, rt_dataset *data, int64_t batch, diag *d,
+                        rt_eval *out);
 
 #endif

@@ -64,14 +64,13 @@ static void test_keys(void **state)
 static void test_contents(void **state)
 {
     static const char *const keys[] = {
-        "param/fc1.weight", "param/bn.scale",   "buf/bn.mean",      "buf/bn.var",
-        "opt/m/fc2.weight", "opt/v/fc2.weight", "rng/state",        "data/position",
-        "state/lr",         "state/step",       "state/loss_scale", "state/good_steps",
-        "state/bad_steps",
+        "param/fc1.weight", "param/bn.scale",   "buf/bn.mean",     "buf/bn.var", "opt/m/fc2.weight",
+        "opt/v/fc2.weight", "rng/state",        "data/position",   "state/lr",   "state/step",
+        "state/loss_scale", "state/good_steps", "state/bad_steps",
     };
     static const char *const values[][2] = {
-        {"version", "1"},  {"step", "12"},   {"epoch", "2"},   {"skipped", "4"},
-        {"stuck", "1"},    {"batch", "16"},  {"rows", "96"},   {"schedule", "constant,lr=0.1"},
+        {"version", "1"},    {"step", "12"},     {"epoch", "2"},    {"skipped", "4"},
+        {"stuck", "1"},      {"batch", "16"},    {"rows", "96"},    {"schedule", "constant,lr=0.1"},
         {"good_steps", "0"}, {"bad_steps", "0"}, {"amp", "O1 f16"},
     };
     scratch *t = *state;
@@ -135,20 +134,21 @@ static void test_damage(void **state)
     for (size_t at = 0; at < size; at += 1 + size / 97) {
         file[at] = (char)(file[at] ^ 4);
         scratch_write(t, "b.safetensors", file, size);
-        ampc_status status =
-            rt_checkpoint_read(s, m, scratch_path(t, "b.safetensors"), RT_CHECKPOINT_ALL, t->d, NULL);
+        ampc_status status = rt_checkpoint_read(s, m, scratch_path(t, "b.safetensors"),
+                                                RT_CHECKPOINT_ALL, t->d, NULL);
         file[at] = (char)(file[at] ^ 4);
         assert_int_equal(status, AMPC_REJECTED);
         scratch_expect(t, "b.safetensors");
     }
     for (size_t length = 0; length < size; length += 1 + size / 31) {
         scratch_write(t, "b.safetensors", file, length);
-        assert_int_equal(
-            rt_checkpoint_read(s, m, scratch_path(t, "b.safetensors"), RT_CHECKPOINT_WEIGHTS, t->d, NULL),
-            AMPC_REJECTED);
+        assert_int_equal(rt_checkpoint_read(s, m, scratch_path(t, "b.safetensors"),
+                                            RT_CHECKPOINT_WEIGHTS, t->d, NULL),
+                         AMPC_REJECTED);
         scratch_expect(t, "b.safetensors");
     }
-    assert_int_equal(rt_checkpoint_read(s, m, scratch_path(t, "none"), RT_CHECKPOINT_ALL, t->d, NULL), AMPC_IO);
+    assert_int_equal(
+        rt_checkpoint_read(s, m, scratch_path(t, "none"), RT_CHECKPOINT_ALL, t->d, NULL), AMPC_IO);
     expect_bytes(s, before, n);
     free(before);
     free(file);
@@ -170,11 +170,13 @@ static void test_other_model(void **state)
     training_scramble(session, 0x11);
     size_t n;
     char *before = training_bytes(session, &n);
-    assert_int_equal(rt_checkpoint_read(session, other, path, RT_CHECKPOINT_ALL, t->d, NULL), AMPC_REJECTED);
+    assert_int_equal(rt_checkpoint_read(session, other, path, RT_CHECKPOINT_ALL, t->d, NULL),
+                     AMPC_REJECTED);
     scratch_expect(t, "another model");
     expect_bytes(session, before, n);
     assert_ok(t, rt_checkpoint_read(session, other, path, RT_CHECKPOINT_WEIGHTS, t->d, NULL));
-    rt_tensor a = training_storage(t, s, "fc1.weight"), b = training_storage(t, session, "fc1.weight");
+    rt_tensor a = training_storage(t, s, "fc1.weight"),
+              b = training_storage(t, session, "fc1.weight");
     assert_memory_equal(a.data, b.data, 4 * 8 * 4);
     a = training_storage(t, s, "bn.var"), b = training_storage(t, session, "bn.var");
     assert_memory_equal(a.data, b.data, 8 * 4);
@@ -203,14 +205,17 @@ static void test_missing_and_misshapen(void **state)
     training_scramble(s, 0x22);
     size_t n;
     char *before = training_bytes(s, &n);
-    assert_int_equal(rt_checkpoint_read(s, m, path, RT_CHECKPOINT_WEIGHTS, t->d, NULL), AMPC_REJECTED);
-    assert_int_equal(diag_count(t->d, DIAG_ERROR), 8); /* seven are missing, one has another shape */
+    assert_int_equal(rt_checkpoint_read(s, m, path, RT_CHECKPOINT_WEIGHTS, t->d, NULL),
+                     AMPC_REJECTED);
+    assert_int_equal(diag_count(t->d, DIAG_ERROR),
+                     8); /* seven are missing, one has another shape */
     diag_clear(t->d);
     expect_bytes(s, before, n);
     assert_ok(t, rt_safetensors_create(t->d, &w));
     assert_ok(t, rt_safetensors_put_metadata(w, "version", "99"));
     assert_ok(t, rt_safetensors_commit(w, path, NULL));
-    assert_int_equal(rt_checkpoint_read(s, m, path, RT_CHECKPOINT_WEIGHTS, t->d, NULL), AMPC_REJECTED);
+    assert_int_equal(rt_checkpoint_read(s, m, path, RT_CHECKPOINT_WEIGHTS, t->d, NULL),
+                     AMPC_REJECTED);
     scratch_expect(t, "unknown version 99");
     free(before);
     rt_session_close(s);
@@ -319,7 +324,8 @@ static void test_fallback(void **state)
     char *file = scratch_read(t, "ckpt-0000000010.safetensors", &size);
     file[size - 1] = (char)~file[size - 1];
     scratch_write(t, "ckpt-0000000010.safetensors", file, size);
-    assert_int_equal(rt_checkpoint_resume(s, m, t->folder, false, t->d, &run, &path), AMPC_REJECTED);
+    assert_int_equal(rt_checkpoint_resume(s, m, t->folder, false, t->d, &run, &path),
+                     AMPC_REJECTED);
     assert_null(path);
     scratch_expect(t, "ckpt-0000000005.safetensors");
     assert_ok(t, rt_checkpoint_resume(s, m, t->folder, true, t->d, &run, &path));

@@ -45,14 +45,21 @@ static void test_schedules(void **state)
         {"step,every=10,factor=0.5,warmup=4", 13, 0.8},
         {"linear,steps=10", 5, 0.4},
     };
-    static const char *const wrong[] = {"", "exp", "linear,end", "linear,end=x", "step,every=0", "cosine,warm=3",
-                                        "linear,warmup=-1", "step,factor=nan"};
+    static const char *const wrong[] = {"",
+                                        "exp",
+                                        "linear,end",
+                                        "linear,end=x",
+                                        "step,every=0",
+                                        "cosine,warm=3",
+                                        "linear,warmup=-1",
+                                        "step,factor=nan"};
     scratch *t = *state;
     rt_schedule s, again;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         assert_ok(t, rt_schedule_parse(rows[i].text, 0.8, 100, t->d, &s));
         if (fabs(rt_schedule_rate(&s, rows[i].step) - rows[i].rate) > 1e-12)
-            fail_msg("%s at %lld: %g", rows[i].text, (long long)rows[i].step, rt_schedule_rate(&s, rows[i].step));
+            fail_msg("%s at %lld: %g", rows[i].text, (long long)rows[i].step,
+                     rt_schedule_rate(&s, rows[i].step));
     }
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         assert_int_equal(rt_schedule_parse(wrong[i], 0.8, 100, t->d, &s), AMPC_USAGE);
@@ -77,7 +84,8 @@ static void test_learns(void **state)
         pass_options o = training_options(low[i] ? low[i] : IR_f16);
         if (!low[i]) o.level = PASS_O0;
         training r = training_open(t, &o, 512);
-        const rt_trainer_options long_run = {.batch = 32, .epochs = 15, .lr = 0.02, .schedule = "cosine", .seed = 1};
+        const rt_trainer_options long_run = {
+            .batch = 32, .epochs = 15, .lr = 0.02, .schedule = "cosine", .seed = 1};
         const rt_train_plan plan = {0};
         rt_eval before, after;
         rt_trainer *trainer = open_trainer(t, &r, &long_run);
@@ -106,7 +114,8 @@ static void test_skipped_steps_move_nothing(void **state)
     options.lr = 0.8;
     rt_trainer *trainer = open_trainer(t, &r, &options);
     rt_step step;
-    rt_tensor w = training_storage(t, r.s, "fc1.weight"), mean = training_storage(t, r.s, "bn.mean");
+    rt_tensor w = training_storage(t, r.s, "fc1.weight"),
+              mean = training_storage(t, r.s, "bn.mean");
     float before[32], buffer[8];
     memcpy(before, w.data, sizeof before);
     memcpy(buffer, mean.data, sizeof buffer);
@@ -171,19 +180,20 @@ static void test_loss_not_finite(void **state)
 
 /* ---- resuming ---- */
 
-static bool stop_at(void *user, const rt_step *step)
-{
-    return step->step == *(uint64_t *)user;
-}
+static bool stop_at(void *user, const rt_step *step) { return step->step == *(uint64_t *)user; }
 
 /* Trains in a fresh session until `stop` (0: the end) and returns what then is in it. */
-static char *train_until(scratch *t, const ir_module *m, rt_dataset *data, const char *folder, uint64_t stop,
-                         bool resume, size_t *n)
+static char *train_until(scratch *t, const ir_module *m, rt_dataset *data, const char *folder,
+                         uint64_t stop, bool resume, size_t *n)
 {
     rt_session *s = training_session(t, m);
     rt_trainer *trainer;
-    const rt_train_plan plan = {
-        .folder = folder, .save_every = 5, .keep = 2, .resume = resume, .on_step = stop_at, .user = &stop};
+    const rt_train_plan plan = {.folder = folder,
+                                .save_every = 5,
+                                .keep = 2,
+                                .resume = resume,
+                                .on_step = stop_at,
+                                .user = &stop};
     rt_trainer_options o = few_steps;
     o.schedule = "cosine,warmup=4";
     assert_ok(t, rt_trainer_open(s, m, data, &o, t->d, &trainer));
@@ -214,8 +224,9 @@ static void test_resume_is_bitwise(void **state)
     ir_module_free(m);
 }
 
-static void expect_resume(scratch *t, const ir_module *m, const training *r, const rt_trainer_options *o,
-                          bool resume, ampc_status status, const char *text)
+static void expect_resume(scratch *t, const ir_module *m, const training *r,
+                          const rt_trainer_options *o, bool resume, ampc_status status,
+                          const char *text)
 {
     rt_session *s = training_session(t, m);
     rt_trainer *trainer;
@@ -267,7 +278,8 @@ static void test_stop_flag(void **state)
 
 /* ---- feeding ---- */
 
-static void expect_feed(scratch *t, const char *spec, int64_t batch, ampc_status status, const char *text)
+static void expect_feed(scratch *t, const char *spec, int64_t batch, ampc_status status,
+                        const char *text)
 {
     rt_dataset *data;
     rt_feed *feed = NULL;
@@ -275,7 +287,8 @@ static void expect_feed(scratch *t, const char *spec, int64_t batch, ampc_status
     pass_options o = training_options(IR_f16);
     ir_module *m = training_module(t, &o, 16);
     assert_ok(t, rt_dataset_open(spec, &none, t->d, &data));
-    assert_int_equal(rt_feed_open(m, ir_graph_find(m, "train_step"), data, batch, t->d, &feed), status);
+    assert_int_equal(rt_feed_open(m, ir_graph_find(m, "train_step"), data, batch, t->d, &feed),
+                     status);
     scratch_expect(t, text);
     rt_feed_close(feed);
     rt_dataset_close(data);
@@ -291,13 +304,15 @@ static void test_feed_refuses(void **state)
     x = scratch_path(t, "x.npy"), label = scratch_path(t, "label.npy");
     assert_true(asprintf(&spec, "npy:x=%s,label=%s", x, label) > 0);
     expect_feed(t, spec, 0, AMPC_OK, "");
-    expect_feed(t, spec, 8, AMPC_USAGE, "a batch of 8 does not fit input 'x', which takes 16 samples");
+    expect_feed(t, spec, 8, AMPC_USAGE,
+                "a batch of 8 does not fit input 'x', which takes 16 samples");
     free(spec);
     assert_true(asprintf(&spec, "npy:x=%s,y=%s", x, label) > 0); /* "y" may carry labels */
     expect_feed(t, spec, 0, AMPC_OK, "");
     free(spec);
     assert_true(asprintf(&spec, "npy:points=%s,label=%s", x, label) > 0);
-    expect_feed(t, spec, 0, AMPC_REJECTED, "the data has nothing for input 'x'; it has: points, label");
+    expect_feed(t, spec, 0, AMPC_REJECTED,
+                "the data has nothing for input 'x'; it has: points, label");
     free(spec);
     assert_true(asprintf(&spec, "npy:x=%s,label=%s", label, label) > 0);
     expect_feed(t, spec, 0, AMPC_REJECTED, "does not fit input 'x'");
@@ -360,7 +375,8 @@ static void test_no_training_step(void **state)
     training r = training_open(t, &o, ROWS);
     rt_trainer *trainer;
     rt_eval eval;
-    assert_int_equal(rt_trainer_open(r.s, r.m, r.data, &few_steps, t->d, &trainer), AMPC_UNSUPPORTED);
+    assert_int_equal(rt_trainer_open(r.s, r.m, r.data, &few_steps, t->d, &trainer),
+                     AMPC_UNSUPPORTED);
     scratch_expect(t, "compile it with a loss");
     assert_ok(t, rt_evaluate(r.s, r.m, r.data, 0, t->d, &eval));
     assert_true(isnan(eval.loss));
