@@ -1,0 +1,356 @@
+/* test_plan.c - where a plan puts its values: overlaps, views, in-place results, storage, snapshots; and what a plan
+ * refuses. Plans are made from IR text. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/plan.h"
+
+typedef struct fixture {
+    diag *d;
+    ir_module *module;
+    rt_plan *plan;
+    char error[256];
+    k_context ctx;
+} fixture;
+
+static int setup(void **state)
+{
+    fixture *f = calloc(1, sizeof *f);
+    f->d = diag_new(NULL, NULL);
+    f->ctx = (k_context){.threads = 1, .error = f->error, .error_size = sizeof f->error};
+    *state = f;
+    return cpu_open(f->error, sizeof f->error) == AMPC_OK ? 0 : -1;
+}
+
+static int teardown(void **state)
+{
+    fixture *f = *state;
+    rt_plan_free(f->plan);
+    ir_module_free(f->module);
+    diag_free(f->d);
+    free(f);
+    return 0;
+}
+
+/* The plan of the only graph; symbols in the order of their first occurrence. */
+static ampc_status plan_text(fixture *f, const char *text, const int64_t *sizes)
+{
+    const char *head = "ampc-ir 1\n";
+    char *whole = malloc(strlen(head) + strlen(text) + 1);
+    strcat(strcpy(whole, head), text);
+    ampc_status status = ir_parse(whole, strlen(whole), "plan.ir", f->d, &f->module);
+    free(whole);
+    if (status != AMPC_OK) fail_msg("%s", diag_first_error(f->d));
+    return rt_plan_make(f->module->graphs.items[0], sizes, rt_backend_find("cpu"), &f->ctx, f->d,
+                        &f->plan);
+}
+
+static void plan_ok(fixture *f, const char *text)
+{
+    int64_t sizes[] = {4, 3};
+    if (plan_text(f, text, sizes) != AMPC_OK) fail_msg("%s", diag_first_error(f->d));
+}
+
+static const rt_value *value(const fixture *f, const char *name)
+{
+    for (uint32_t i = 0; i < f->plan->graph->value_ids; i++) {
+        const rt_value *v = &f->plan->values[i];
+        if (v->value && strcmp(v->value->name, name) == 0) return &f->plan->values[v->root];
+    }
+    fail_msg("no value %s", name);
+    return NULL;
+}
+
+static rt_buffer buffer(const fixture *f, const char *name)
+{
+    int index = value(f, name)->buffer;
+    assert_int_not_equal(index, RT_NO_BUFFER);
+    return f->plan->buffers[index];
+}
+
+static bool same_buffer(const fixture *f, const char *a, const char *b)
+{
+    return value(f, a)->buffer == value(f, b)->buffer;
+}
+
+/* No two buffers that live at the same time share a byte, and none leaves the arena. */
+static void check_overlaps(const rt_plan *p)
+{
+    for (int i = 0; i < p->n_buffers; i++) {
+        const rt_buffer *a = &p->buffers[i];
+        if (a->home != RT_ARENA || a->bytes == 0) continue;
+        assert_int_equal(a->offset % 64, 0);
+        assert_true(a->offset + a->bytes <= p->arena_bytes);
+        for (int j = 0; j < i; j++) {
+            const rt_buffer *b = &p->buffers[j];
+            if (b->home != RT_ARENA || a->last < b->first || b->last < a->first) continue;
+            assert_true(a->offset + a->bytes <= b->offset || b->offset + b->bytes <= a->offset ||
+                        b->bytes == 0);
+        }
+    }
+}
+
+/* ---- where values go --------------------------------------------------------------------------- */
+
+static void chains_reuse_memory(void **state)
+{
+    fixture *f = *state;
+    plan_ok(f, "graph @g(@x : f32[N,100]) {\nforward:\n"
+               "  %a = transpose @x {perm=[1,0]} : f32[100,N]\n"
+               "  %b = transpose %a {perm=[1,0]} : f32[N,100]\n"
+               "  %c = transpose %b {perm=[1,0]} : f32[100,N]\n"
+               "  %d = transpose %c {perm=[1,0]} : f32[N,100]\n"
+               "  output \"d\" = %d\n}\n");
+    check_overlaps(f->plan);
+    assert_int_equal(f->plan->n_steps, 4);
+    assert_int_equal(f->plan->arena_bytes, 2 * 1600);
+    assert_int_equal(buffer(f, "x").home, RT_INPUT);
+}
+
+static void pointwise_runs_in_place(void **state)
+{
+    fixture *f = *state;
+    plan_ok(f, "graph @g(@x : f32[N], @s : f32[]) {\nforward:\n"
+               "  %a = exp @x : f32[N]\n"
+               "  %b = neg %a : f32[N]\n"     /* over %a */
+               "  %c = add %b, @s : f32[N]\n" /* over %b */
+               "  %d = mul %c, %c : f32[N]\n" /* over %c, read twice */
+               "  %e = neg %d : f32[N]\n"     /* not over %d, which is an output */
+               "  output \"d\" = %d\n  output \"e\" = %e\n}\n");
+    check_overlaps(f->plan);
+    assert_int_equal(buffer(f, "a").home, RT_ARENA); /* never over an input */
+    assert_true(same_buffer(f, "a", "b") && same_buffer(f, "b", "c") && same_buffer(f, "c", "d"));
+    assert_false(same_buffer(f, "d", "e"));
+}
+
+static void broadcast_operand_is_not_overwritten(void **state)
+{
+    fixture *f = *state;
+    plan_ok(f, "graph @g(@x : f32[N,1]) {\nforward:\n"
+               "  %a = exp @x : f32[N,1]\n"
+               "  %r = reshape %a {shape=[1,N]} : f32[1,N]\n"
+               "  %y = add %a, %r : f32[N,N]\n"
+               "  %z = exp @x : f32[N,1]\n"
+               "  %t = reshape %z {shape=[N]} : f32[N]\n"
+               "  %q = reshape %z {shape=[N,1]} : f32[N,1]\n"
+               "  %u = mul %z, %q : f32[N,1]\n"
+               "  output \"y\" = %y\n  output \"t\" = %t\n  output \"u\" = %u\n}\n");
+    check_overlaps(f->plan);
+    assert_true(same_buffer(f, "a", "r"));
+    assert_false(same_buffer(f, "a", "y"));
+    assert_false(same_buffer(f, "z", "u")); /* alive as an output through a view */
+}
+
+static void optimizer_writes_storage(void **state)
+{
+    fixture *f = *state;
+    plan_ok(f, "param @w : f32[100] = zero\nstate @v : f32[100] = zero\nstate @lr : f32[] = 0.5\n"
+               "graph @g(@g : f32[100]) {\nforward:\n"
+               "  %p = neg @w : f32[100]\n"
+               "update:\n"
+               "  %w1, %v1 = momentum @w, @v, @g, @lr : f32[100], f32[100]\n"
+               "  store @w, %w1\n  store @v, %v1\n  output \"p\" = %p\n}\n");
+    assert_true(same_buffer(f, "w", "w1") && same_buffer(f, "v", "v1"));
+    assert_int_equal(buffer(f, "w1").home, RT_STORAGE);
+    assert_int_equal(f->plan->n_after, 0);
+}
+
+static void later_reader_forbids_writing_storage(void **state)
+{
+    fixture *f = *state;
+    plan_ok(f, "param @w : f32[100] = zero\nstate @lr : f32[] = 0.5\nstate @m : f32[100] = zero\n"
+               "graph @g(@g : f32[100]) {\nupdate:\n"
+               "  %w1 = sgd @w, @g, @lr : f32[100]\n"
+               "  %m1 = add @m, @w : f32[100]\n"
+               "  store @w, %w1\n  store @m, %m1\n}\n");
+    assert_false(same_buffer(f, "w", "w1"));
+    assert_true(same_buffer(f, "m", "m1"));
+    assert_int_equal(f->plan->n_after, 1);
+}
+
+static void output_of_new_value_is_copied(void **state)
+{
+    fixture *f = *state;
+    plan_ok(f, "param @w : f32[100] = zero\nstate @lr : f32[] = 0.5\n"
+               "graph @g(@g : f32[100]) {\nupdate:\n"
+               "  %w1 = sgd @w, @g, @lr : f32[100]\n"
+               "  store @w, %w1\n  output \"w1\" = %w1\n}\n");
+    assert_int_equal(buffer(f, "w1").home, RT_ARENA);
+    assert_int_equal(f->plan->n_after, 1);
+}
+
+/* An index out of range is found by a kernel: storage must not have been written by then. */
+static void fallible_step_forbids_writing_storage(void **state)
+{
+    fixture *f = *state;
+    plan_ok(f, "param @w : f32[100] = zero\nstate @lr : f32[] = 0.5\nparam @u : f32[100] = zero\n"
+               "graph @g(@g : f32[100], @i : i64[100]) {\nupdate:\n"
+               "  %w1 = sgd @w, @g, @lr : f32[100]\n"
+               "  %h  = gather @g, @i : f32[100]\n"
+               "  %u1 = sgd @u, %h, @lr : f32[100]\n"
+               "  store @w, %w1\n  store @u, %u1\n}\n");
+    assert_int_equal(f->plan->safe_from, 2);
+    assert_int_equal(buffer(f, "w1").home, RT_ARENA);
+    assert_int_equal(buffer(f, "u1").home, RT_STORAGE);
+}
+
+static void forward_values_are_committed_by_copy(void **state)
+{
+    fixture *f = *state;
+    plan_ok(f,
+            "state @m : f32[8] = zero\n"
+            "graph @g(@x : f32[8]) {\nforward:\n  %n = add @m, @x : f32[8]\n  store @m, %n\n}\n");
+    assert_int_equal(buffer(f, "n").home, RT_ARENA);
+    assert_int_equal(f->plan->n_after, 1);
+}
+
+static void old_values_are_kept_for_outputs_and_swaps(void **state)
+{
+    fixture *f = *state;
+    plan_ok(f, "state @a : f32[8] = zero\nstate @b : f32[8] = zero\nstate @c : f32[8] = zero\n"
+               "graph @g(@x : f32[8]) {\nforward:\n  store @a, @b\n  store @b, @a\n  store @c, @c\n"
+               "  output \"a\" = @a\n  output \"x\" = @x\n}\n");
+    check_overlaps(f->plan);
+    assert_int_equal(f->plan->n_before, 4); /* @a and @b for each other, @a and @x as outputs */
+    assert_int_equal(f->plan->n_after, 2);
+}
+
+static void unwanted_results_and_nodes_take_nothing(void **state)
+{
+    fixture *f = *state;
+    plan_ok(
+        f, "graph @g(@x : f32[N,2,8,8]) {\nforward:\n"
+           "  %y, %i = max_pool @x {kernel=[2,2], strides=[2,2], pads=[0,0,0,0], dilations=[1,1]} :"
+           " f32[N,2,4,4], i64[N,2,4,4]\n"
+           "  %z = neg @x : f32[N,2,8,8]\n"
+           "  %zz = neg %z : f32[N,2,8,8]\n"
+           "  output \"y\" = %y\n}\n");
+    assert_int_equal(f->plan->n_steps, 1);
+    assert_int_equal(value(f, "i")->buffer, RT_NO_BUFFER);
+    assert_int_equal(f->plan->steps[0].out_buffer[1], RT_NO_BUFFER);
+}
+
+static void symbolic_attributes_become_numbers(void **state)
+{
+    fixture *f = *state;
+    plan_ok(f, "graph @g(@x : f32[N,T]) {\nforward:\n"
+               "  %e = expand @x {shape=[2,N,T]} : f32[2,N,T]\n"
+               "  %y = div_count %e {count=[N*T]} : f32[2,N,T]\n"
+               "  output \"y\" = %y\n}\n");
+    const rt_step *s = &f->plan->steps[1];
+    assert_int_equal(s->attr[IR_ATTR(div_count, count)].list.items[0], 12);
+    assert_int_equal(s->in[0].rank, 3);
+    assert_int_equal(k_count(&s->in[0]), 24);
+}
+
+static void many_buffers_do_not_overlap(void **state)
+{
+    fixture *f = *state;
+    char text[8192] = "graph @g(@x : f32[N,T]) {\nforward:\n", line[200];
+    for (int i = 0; i < 40; i++) { /* sizes and lifetimes of all kinds */
+        snprintf(line, sizeof line, "  %%e%d = expand @x {shape=[%d,N,T]} : f32[%d,N,T]\n", i,
+                 i * 7 % 11 * 20 + 1, i * 7 % 11 * 20 + 1);
+        strcat(text, line);
+        if (i < 3) continue;
+        int from = i - 1 - i % 3;
+        snprintf(line, sizeof line,
+                 "  %%r%d = reduce_sum %%e%d {axes=[0], keepdims=false} : f32[N,T]\n", i, from);
+        strcat(text, line);
+        snprintf(line, sizeof line, "  output \"r%d\" = %%r%d\n", i, i);
+        strcat(text, line);
+    }
+    strcat(text, "}\n");
+    plan_ok(f, text);
+    check_overlaps(f->plan);
+    int64_t sum = 0;
+    for (int i = 0; i < f->plan->n_buffers; i++) sum += f->plan->buffers[i].bytes;
+    assert_true(f->plan->arena_bytes < sum / 2);
+}
+
+/* ---- what is refused ---------------------------------------------------------------------------- */
+
+static void expect_refusal(fixture *f, const char *text, const int64_t *sizes, const char *words)
+{
+    assert_int_equal(plan_text(f, text, sizes), AMPC_REJECTED);
+    if (!strstr(diag_first_error(f->d), words))
+        fail_msg("'%s' lacks '%s'", diag_first_error(f->d), words);
+}
+
+static void unbound_symbol_is_named(void **state)
+{
+    int64_t sizes[] = {-1};
+    expect_refusal(
+        *state,
+        "graph @g(@x : f32[N]) {\nforward:\n  %y = neg @x : f32[N]\n  output \"y\" = %y\n}\n",
+        sizes, "symbol 'N'");
+}
+
+static void negative_dimension_is_named(void **state)
+{
+    int64_t sizes[] = {2};
+    expect_refusal(
+        *state,
+        "graph @g(@x : f32[N]) {\nforward:\n"
+        "  %y = slice @x {start=[3], size=[N-3], step=[1]} : f32[N-3]\n  output \"y\" = %y\n}\n",
+        sizes, "'y' would be -1");
+}
+
+static void too_large_is_named(void **state)
+{
+    int64_t sizes[] = {INT64_C(1) << 40};
+    expect_refusal(*state,
+                   "graph @g(@x : f32[N]) {\nforward:\n  %y = expand @x {shape=[N,N]} : f32[N,N]\n"
+                   "  output \"y\" = %y\n}\n",
+                   sizes, "'y' is too large");
+}
+
+static void printed_plan(void **state)
+{
+    fixture *f = *state;
+    plan_ok(f,
+            "param @w : f32[4] = zero\nstate @lr : f32[] = 0.5\n"
+            "graph @g(@x : f32[4]) {\nforward:\n  %a = exp @x : f32[4]\n  %b = neg %a : f32[4]\n"
+            "update:\n  %w1 = sgd @w, %b, @lr : f32[4]\n  store @w, %w1\n  output \"b\" = %b\n}\n");
+    char *text = rt_plan_print(f->plan);
+    assert_string_equal(text, "plan @g: 3 steps, arena 64 bytes\n"
+                              "   0  exp                  @x\n"
+                              "        %a : f32[4] at 0+16\n"
+                              "   1  neg                  %a\n"
+                              "        %b : f32[4] at 0+16 over %a\n"
+                              "   2  sgd                  @w, %b, @lr, _\n"
+                              "        %w1 : f32[4] at @w over @w\n"
+                              "output \"b\" at 0+16\n");
+    free(text);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(chains_reuse_memory),
+        TEST(pointwise_runs_in_place),
+        TEST(broadcast_operand_is_not_overwritten),
+        TEST(optimizer_writes_storage),
+        TEST(later_reader_forbids_writing_storage),
+        TEST(output_of_new_value_is_copied),
+        TEST(fallible_step_forbids_writing_storage),
+        TEST(forward_values_are_committed_by_copy),
+        TEST(old_values_are_kept_for_outputs_and_swaps),
+        TEST(unwanted_results_and_nodes_take_nothing),
+        TEST(symbolic_attributes_become_numbers),
+        TEST(many_buffers_do_not_overlap),
+        TEST(unbound_symbol_is_named),
+        TEST(negative_dimension_is_named),
+        TEST(too_large_is_named),
+        TEST(printed_plan),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
