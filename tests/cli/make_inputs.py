@@ -1,0 +1,116 @@
+#!/usr/bin/python3
+"""Writes the models and data of the command-line tests, good and bad ones, into a folder.
+
+usage: make_inputs.py FOLDER
+"""
+import gzip
+import struct
+import sys
+from pathlib import Path
+
+import numpy as np
+from onnx import TensorProto, helper, numpy_helper
+
+folder = Path(sys.argv[1])
+random = np.random.default_rng(7)
+
+
+def info(name, shape, kind=TensorProto.FLOAT):
+    return helper.make_tensor_value_info(name, kind, shape)
+
+
+def write(name, nodes, inputs, outputs, weights=()):
+    weights = [numpy_helper.from_array(np.asarray(a, np.float32), n) for n, a in weights]
+    graph = helper.make_graph(nodes, name, inputs, outputs, weights)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    model.ir_version = 8
+    data = model.SerializeToString()
+    (folder / f"{name}.onnx").write_bytes(data)
+    return data
+
+
+def varint(n):
+    out = bytearray()
+    while n > 127:
+        out.append(n & 127 | 128)
+        n >>= 7
+    return bytes(out) + bytes([n])
+
+
+def field(number, length):
+    return varint(number << 3 | 2) + varint(length)
+
+
+# Good ones -----------------------------------------------------------------------------------------------------
+w1, w2 = random.normal(0, 0.5, (4, 32)), random.normal(0, 0.3, (32, 3))
+tiny = write("tiny", [helper.make_node("MatMul", ["x", "w1"], ["h"], name="fc1/MatMul"),
+                      helper.make_node("Relu", ["h"], ["r"], name="relu"),
+                      helper.make_node("MatMul", ["r", "w2"], ["s"], name="fc2/MatMul"),
+                      helper.make_node("Softmax", ["s"], ["p"], name="softmax", axis=1)],
+             [info("x", ["N", 4])], [info("s", ["N", 3]), info("p", ["N", 3])], [("w1", w1), ("w2", w2)])
+# Its gradient by w overflows fp16 at every scale: the input is 60000 and the weight is read by a white operator.
+write("hot", [helper.make_node("MatMul", ["x", "w"], ["s"], name="fc/MatMul"),
+              helper.make_node("Mul", ["s", "big"], ["y"], name="up"),
+              helper.make_node("Mul", ["y", "big"], ["z"], name="up2")],
+      [info("x", ["N", 4])], [info("z", ["N", 3])], [("w", w1[:, :3]), ("big", np.full((), 3e38))])
+# Bad ones -----------------------------------------------------------------------------------------------------
+(folder / "truncated.onnx").write_bytes(tiny[:len(tiny) // 2])
+(folder / "text.onnx").write_text("this is no model\n")
+(folder / "empty.onnx").write_bytes(b"")
+write("cyclic", [helper.make_node("Add", ["x", "b"], ["a"], name="first"),
+                 helper.make_node("Relu", ["a"], ["b"], name="second")], [info("x", ["N", 4])], [info("b", ["N", 4])])
+write("unknown", [helper.make_node("Frobnicate", ["x"], ["a"], name="one"),
+                  helper.make_node("Relu", ["a"], ["b"], name="two"),
+                  helper.make_node("Whirl", ["b"], ["c"], name="three")], [info("x", ["N", 4])],
+      [info("c", ["N", 4])])
+write("mismatch", [helper.make_node("MatMul", ["x", "w"], ["y"], name="fc/MatMul")], [info("x", ["N", 784])],
+      [info("y", ["N", 3])], [("w", np.zeros((785, 3)))])
+write("hostile", [helper.make_node("Relu", ["x"], ["a"], name="\x1b[31mred\x07"),
+                  helper.make_node("Frobnicate", ["a"], ["y"], name="\x1b]0;title\x07")], [info("x", [4])],
+      [info("y", [4])])
+
+wrappers, length = [], 0  # graph in attribute in node in graph .., built from the inside
+for _ in range(30000):
+    for number in (6, 5, 1):
+        wrappers.append(field(number, length))
+        length += len(wrappers[-1])
+wrappers.append(field(7, length))
+(folder / "deep.onnx").write_bytes(b"".join(reversed(wrappers)))
+nodes = field(1, 0) * (1 << 20)
+(folder / "messages.onnx").write_bytes(field(7, len(nodes)) + nodes)
+
+# Data -----------------------------------------------------------------------------------------------------------
+x = random.normal(0, 1, (256, 4)).astype(np.float32)
+label = x @ np.array([[1, -1, 0], [0, 1, -1], [1, 0, 1], [-1, 1, 0]], np.float32)
+label = label.argmax(axis=1)
+np.savez(folder / "data.npz", x=x, label=label)
+np.savez(folder / "batch.npz", x=x[:8], label=label[:8])
+np.savez(folder / "wide.npz", x=np.zeros((8, 5), np.float32), label=label[:8])
+np.savez(folder / "infinite.npz", x=np.full((64, 4), np.inf, np.float32), label=label[:64])
+np.save(folder / "x.npy", x[:8])
+np.save(folder / "label.npy", label[:8])
+short = (folder / "x.npy").read_bytes()
+(folder / "short.npy").write_bytes(short[:-7])
+(folder / "broken.npz").write_bytes((folder / "data.npz").read_bytes()[:300])
+(folder / "x.pb").write_bytes(numpy_helper.from_array(x[:8], "x").SerializeToString())
+
+for name, cut in (("idx", 0), ("idx-short", 100)):
+    (folder / name).mkdir()
+    for split in ("train", "t10k"):
+        images = random.integers(0, 256, (64, 2, 2), np.uint8)
+        labels = random.integers(0, 3, 64, np.uint8)
+        body = struct.pack(">IIII", 0x803, 64, 2, 2) + images.tobytes()
+        with gzip.open(folder / name / f"{split}-images-idx3-ubyte.gz", "wb") as f:
+            f.write(body[:len(body) - cut])
+        (folder / name / f"{split}-labels-idx1-ubyte").write_bytes(struct.pack(">II", 0x801, 64) + labels.tobytes())
+
+# Lists -------------------------------------------------------------------------------------------------------------
+lists = {
+    "good": "[meta]\nversion = 1\nbase = ampc\n[black]\nMatMul\n",
+    "section": "[meta]\nversion = 1\n[whyte]\nMatMul\n",
+    "twice": "[white]\nGelu\n[black]\nGelu\n",
+    "unknown": "[white]\nMatMull\n",
+    "rule": "[rules]\ngray = sometimes\n",
+}
+for name, text in lists.items():
+    (folder / f"{name}.amplist").write_text(text)
