@@ -191,9 +191,15 @@ ampc_status rt_weights_load(const ir_module *m, const ir_storage *s, const char 
 
 /* ---- writing ------------------------------------------------------------------------------------------------------------------ */
 
+/* The text keeps what a person reads: a few elements. */
+enum { INLINE_ELEMENTS = 16 };
+
 static bool goes_to_sidecar(const ir_storage *s)
 {
-    return s->data.kind == IR_DATA_FILE || s->data.kind == IR_DATA_SIDECAR;
+    const ir_data_kind kind = s->data.kind;
+    int64_t elements = ir_storage_bytes(s) / (int64_t)ir_dtype_size(s->type.dtype);
+    return kind == IR_DATA_FILE || kind == IR_DATA_SIDECAR ||
+           (kind == IR_DATA_INLINE && elements > INLINE_ELEMENTS);
 }
 
 /* One storage that is copied from its file piece by piece. */
