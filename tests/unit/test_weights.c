@@ -1,0 +1,197 @@
+/* test_weights.c - initial bytes of storage: inline, ranges of files, sidecars; what is refused; writing a sidecar. */
+#include "scratch.h"
+
+#include "ir/ir.h"
+#include "runtime/alloc.h"
+#include "runtime/io.h"
+#include "runtime/session.h"
+
+static ir_module *module;
+
+static void load(scratch *t, const char *text)
+{
+    static const char head[] = "ampc-ir 1\n";
+    char *whole = malloc(sizeof head + strlen(text));
+    strcat(strcpy(whole, head), text);
+    if (ir_parse(whole, strlen(whole), "weights.ir", t->d, &module) != AMPC_OK)
+        fail_msg("%s", diag_first_error(t->d));
+    free(whole);
+}
+
+static int finish(void **state)
+{
+    ir_module_free(module);
+    module = NULL;
+    return scratch_teardown(state);
+}
+
+static ampc_status read_one(scratch *t, const char *name, void *dst)
+{
+    return rt_weights_load(module, ir_storage_find(module, name), t->folder, t->d, dst);
+}
+
+static void expect_bytes(scratch *t, const char *name, const void *bytes, size_t n)
+{
+    unsigned char read[64];
+    memset(read, 0xee, sizeof read);
+    if (read_one(t, name, read) != AMPC_OK) fail_msg("%s", diag_first_error(t->d));
+    assert_memory_equal(read, bytes, n);
+    assert_int_equal(read[n], 0xee);
+}
+
+static const char files[] =
+    "param @a : f32[3] = file(\"data.bin\", 4, 12)\n"
+    "param @b : f16[2] = file(\"data.bin\", 0, 4)\n"
+    "param @c : f32[2] = [1, 2]\nstate @z : i64[2] = zero\nparam @e : f32[0,3] = zero\n";
+static const unsigned char data[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16};
+
+static void all_kinds_are_read(void **state)
+{
+    scratch *t = *state;
+    load(t, files);
+    scratch_write(t, "data.bin", data, sizeof data);
+    expect_bytes(t, "a", data + 4, 12);
+    expect_bytes(t, "b", data, 4);
+    expect_bytes(t, "c", (float[]){1, 2}, 8);
+    expect_bytes(t, "z", (int64_t[]){0, 0}, 16);
+    expect_bytes(t, "e", "", 0);
+}
+
+static void short_and_missing_files(void **state)
+{
+    scratch *t = *state;
+    load(t, files);
+    unsigned char read[64];
+    assert_int_equal(read_one(t, "a", read), AMPC_IO);
+    scratch_expect(t, "data.bin: error: cannot open");
+    scratch_write(t, "data.bin", data, 15);
+    assert_int_equal(read_one(t, "a", read), AMPC_REJECTED);
+    scratch_expect(t, "'a' is said to be 12 bytes at 4, but the file has 15");
+    ir_storage_find(module, "b")->data.length = 6;
+    assert_int_equal(read_one(t, "b", read), AMPC_REJECTED);
+    scratch_expect(t, "'b' needs 4 bytes, its range has 6");
+}
+
+/* Writes the sidecar of `files` and returns its path. */
+static const char *write_sidecar(scratch *t)
+{
+    const char *path = scratch_path(t, "w.safetensors");
+    load(t, files);
+    scratch_write(t, "data.bin", data, sizeof data);
+    if (rt_weights_write(module, t->folder, path, t->d) != AMPC_OK)
+        fail_msg("%s", diag_first_error(t->d));
+    return path;
+}
+
+static void sidecar_is_written_and_read(void **state)
+{
+    scratch *t = *state;
+    write_sidecar(t);
+    assert_string_equal(module->weights_path, "w.safetensors");
+    assert_int_equal(strlen(module->weights_hash), 32);
+    assert_int_equal(ir_storage_find(module, "a")->data.kind, IR_DATA_SIDECAR);
+    assert_int_equal(ir_storage_find(module, "c")->data.kind, IR_DATA_INLINE);
+    assert_int_equal(ir_storage_find(module, "z")->data.kind, IR_DATA_ZERO);
+    remove(scratch_path(t, "data.bin"));
+    expect_bytes(t, "a", data + 4, 12);
+    expect_bytes(t, "b", data, 4);
+    expect_bytes(t, "c", (float[]){1, 2}, 8);
+    /* again, from the old sidecar */
+    char *hash = strdup(module->weights_hash);
+    assert_int_equal(rt_weights_write(module, t->folder, scratch_path(t, "v.safetensors"), t->d),
+                     AMPC_OK);
+    assert_string_equal(hash, module->weights_hash);
+    free(hash);
+    remove(scratch_path(t, "w.safetensors"));
+    expect_bytes(t, "a", data + 4, 12);
+}
+
+static void damaged_sidecars_are_refused(void **state)
+{
+    scratch *t = *state;
+    unsigned char read[64];
+    write_sidecar(t);
+    size_t n;
+    char *bytes = scratch_read(t, "w.safetensors", &n);
+    for (size_t i = 0; i < n; i++) { /* any flipped bit is found in some storage */
+        bytes[i] ^= 4;
+        scratch_write(t, "w.safetensors", bytes, n);
+        ampc_status a = read_one(t, "a", read), b = read_one(t, "b", read);
+        assert_true(a == AMPC_REJECTED || b == AMPC_REJECTED);
+        diag_clear(t->d);
+        bytes[i] ^= 4;
+    }
+    scratch_write(t, "w.safetensors", bytes, n - 1);
+    assert_int_equal(read_one(t, "a", read), AMPC_REJECTED);
+    free(bytes);
+}
+
+static void other_sidecars_are_refused(void **state)
+{
+    scratch *t = *state;
+    unsigned char read[64];
+    write_sidecar(t);
+    ir_module *first = module;
+    load(t, "param @a : f32[1,3] = file(\"data.bin\", 4, 12)\n");
+    assert_int_equal(rt_weights_write(module, t->folder, scratch_path(t, "w.safetensors"), t->d),
+                     AMPC_OK);
+    ir_module_free(module);
+    module = first;
+    assert_int_equal(read_one(t, "a", read), AMPC_REJECTED);
+    scratch_expect(t, "this is not the weights file of the model");
+    module->weights_hash = NULL;
+    assert_int_equal(read_one(t, "a", read), AMPC_REJECTED);
+    scratch_expect(t, "tensor 'a' is not of the model's type");
+    assert_int_equal(read_one(t, "b", read), AMPC_REJECTED);
+    scratch_expect(t, "holds no tensor 'b'");
+}
+
+static void failed_writing_changes_nothing(void **state)
+{
+    scratch *t = *state;
+    load(t, files);
+    scratch_write(t, "data.bin", data, sizeof data);
+    const char *path = scratch_path(t, "w.safetensors");
+    int n = 1;
+    for (; n < 200; n++) {
+        rt_io_fail((uint64_t)n, 5 /* EIO */, true);
+        ampc_status status = rt_weights_write(module, t->folder, path, t->d);
+        rt_io_fail(0, 0, false);
+        if (status == AMPC_OK) break;
+        assert_int_equal(status, AMPC_IO);
+        assert_null(module->weights_path);
+        assert_int_equal(ir_storage_find(module, "a")->data.kind, IR_DATA_FILE);
+        diag_clear(t->d);
+    }
+    assert_in_range(n, 5, 100);
+}
+
+static void each_allocation_may_fail(void **state)
+{
+    scratch *t = *state;
+    write_sidecar(t);
+    int n = 1;
+    for (; n < 50; n++) {
+        rt_alloc_fail((uint64_t)n);
+        ampc_status status = rt_weights_write(module, t->folder, scratch_path(t, "v.safetensors"),
+                                              t->d);
+        rt_alloc_fail(0);
+        if (status == AMPC_OK) break;
+        assert_int_equal(status, AMPC_NO_MEMORY);
+        diag_clear(t->d);
+    }
+    assert_in_range(n, 4, 20);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, scratch_setup, finish)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(all_kinds_are_read),          TEST(short_and_missing_files),
+        TEST(sidecar_is_written_and_read), TEST(damaged_sidecars_are_refused),
+        TEST(other_sidecars_are_refused),  TEST(failed_writing_changes_nothing),
+        TEST(each_allocation_may_fail),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
