@@ -1,6 +1,6 @@
 /* batch_norm.c - normalisation per channel, and its gradient.
  *
- * x is [N, C, S]. A channel is visited in pieces of at most a tile; where S is small, 16 channels
+ * x is [N, C, S]. A channel is visited in pieces of about a tile; where S is small, 16 channels
  * are visited together and separated while loading, so that memory is still read in whole cache
  * lines. Statistics: mean and squared deviations of each piece in the carrier's type, pieces
  * joined in f64 (Chan, Golub, LeVeque 1979): one pass over memory, no cancellation. A thread owns
@@ -16,7 +16,7 @@ typedef struct layout {
     int64_t batch, channels, size; /* N, C, S */
     int64_t count;                 /* elements per channel */
     int64_t together, groups;      /* channels visited together, groups of such channels */
-    int64_t pieces, per_row;       /* per group; per_row: pieces per row of S when S is not small */
+    int64_t rows, per_row, pieces; /* rows of S per piece, pieces per row, pieces per group */
 } layout;
 
 static layout layout_of(const k_view *x)
@@ -26,10 +26,9 @@ static layout layout_of(const k_view *x)
     l.count = l.batch * l.size;
     l.together = l.size < SMALL ? TOGETHER : 1;
     l.groups = cpu_ceil_div(l.channels, l.together);
+    l.rows = l.size ? k_max(1, CPU_TILE / l.size) : 1;
     l.per_row = cpu_ceil_div(l.size, CPU_TILE);
-    l.pieces = l.count == 0      ? 0
-               : l.together == 1 ? l.batch * l.per_row
-                                 : cpu_ceil_div(l.batch, CPU_TILE / l.size);
+    l.pieces = cpu_ceil_div(l.batch, l.rows) * l.per_row;
     return l;
 }
 
@@ -40,16 +39,9 @@ typedef struct piece {
 
 static piece piece_of(const layout *l, int64_t i)
 {
-    piece p = {.rows = 1, .columns = l->size};
-    if (l->together == 1) {
-        p.row = i / l->per_row;
-        p.column = i % l->per_row * CPU_TILE;
-        p.columns = k_min(CPU_TILE, l->size - p.column);
-    } else {
-        int64_t step = CPU_TILE / l->size;
-        p.row = i * step;
-        p.rows = k_min(step, l->batch - p.row);
-    }
+    piece p = {.row = i / l->per_row * l->rows, .column = i % l->per_row * CPU_TILE};
+    p.rows = k_min(l->rows, l->batch - p.row);
+    p.columns = k_min(CPU_TILE, l->size - p.column);
     p.count = p.rows * p.columns;
     return p;
 }
@@ -58,6 +50,9 @@ static int64_t element(const layout *l, const piece *p, int64_t row, int64_t cha
 {
     return ((p->row + row) * l->channels + channel) * l->size + p->column;
 }
+
+/* A piece is part of one row: it needs no copy. */
+static bool direct(const layout *l) { return l->together == 1 && l->rows == 1; }
 
 static const k_view *result(const k_args *args, int i)
 {

@@ -7,9 +7,11 @@ static const REAL *R(load)(const k_view *v, const layout *l, const piece *p, int
                            int64_t channels, REAL *panel)
 {
     ir_dtype carrier = cpu_carrier(v->dtype);
-    if (l->together == 1)
-        return cpu_tile_load(v, element(l, p, 0, first), p->count, carrier, panel);
-    for (int64_t r = 0; r < p->rows; r++) {
+    if (direct(l)) return cpu_tile_load(v, element(l, p, 0, first), p->count, carrier, panel);
+    for (int64_t r = 0; r < p->rows && l->together == 1; r++)
+        cpu_convert(carrier, panel + r * l->size, v->dtype, cpu_at(v, element(l, p, r, first)),
+                    l->size);
+    for (int64_t r = 0; r < p->rows && l->together > 1; r++) {
         cpu_tile scratch;
         const REAL *from = cpu_tile_load(v, element(l, p, r, first), channels * l->size, carrier,
                                          &scratch);
@@ -21,20 +23,21 @@ static const REAL *R(load)(const k_view *v, const layout *l, const piece *p, int
 
 static REAL *R(target)(const k_view *v, const layout *l, const piece *p, int64_t first, REAL *panel)
 {
-    return l->together == 1
-               ? cpu_tile_target(v, element(l, p, 0, first), cpu_carrier(v->dtype), panel)
-               : panel;
+    return direct(l) ? cpu_tile_target(v, element(l, p, 0, first), cpu_carrier(v->dtype), panel)
+                     : panel;
 }
 
 static void R(store)(const k_view *v, const layout *l, const piece *p, int64_t first,
                      int64_t channels, const REAL *values)
 {
     ir_dtype carrier = cpu_carrier(v->dtype);
-    if (l->together == 1) {
+    if (direct(l)) {
         cpu_tile_store(v, element(l, p, 0, first), p->count, carrier, values);
         return;
     }
-    for (int64_t r = 0; r < p->rows; r++) {
+    for (int64_t r = 0; r < p->rows && l->together == 1; r++)
+        cpu_tile_store(v, element(l, p, r, first), l->size, carrier, values + r * l->size);
+    for (int64_t r = 0; r < p->rows && l->together > 1; r++) {
         REAL row[TOGETHER * SMALL], *to = row;
         for (int64_t c = 0; c < channels; c++)
             for (int64_t s = 0; s < l->size; s++) *to++ = values[c * p->count + r * l->size + s];

@@ -1,9 +1,10 @@
 /* pool.c - maximum and average pooling over 1 to 3 spatial axes, and their gradients.
  *
- * Every case is brought to three spatial axes. Work goes plane by plane (one image, one channel),
- * within a plane output row by output row: each kernel tap adds its contribution to the whole
- * row, over the range of columns for which it is inside the input. The ranges are computed once,
- * in workspace. */
+ * Every case is brought to three spatial axes, and works plane by plane (one image, one channel). A
+ * plane is first split into phases: phase p of an axis holds the padded positions p, p + stride,
+ * p + 2 stride ... Then all outputs read a given kernel tap from consecutive memory, whatever the
+ * stride, dilation and padding: a tap is one vector loop over the whole plane. Outputs lie in rows of
+ * the phases' width while taps are combined, and are packed at the end. */
 #include "kernels/cpu/cpu.h"
 #include "kernels/real.h"
 
@@ -11,17 +12,26 @@
 #include <math.h>
 #include <omp.h>
 
-enum { AXES = 3 };
+enum { AXES = 3, PLANE_TILE = 2048 };
 
 typedef struct axis {
     int64_t in, out, kernel, stride, dilation, before, after;
+    int64_t extent; /* positions in a phase */
 } axis;
+
+/* Per tap its offset in the phases and in the input plane (relative to the
+ * first position of the window). */
+typedef struct tap {
+    int64_t phase, plane;
+} tap;
 
 typedef struct geometry {
     axis a[AXES];
     int64_t planes, in_plane, out_plane;
-    int32_t *range;   /* [2 * kernel of the last axis]: first and end column of each tap */
-    int32_t *columns; /* average, [out of the last axis]: taps that count along it */
+    int64_t taps, phase_plane,
+        wide_plane; /* sizes: one phase; outputs in rows of a phase's width */
+    tap *table;
+    int32_t *counts; /* average: elements of each window */
 } geometry;
 
 /* The pooling ops share names and order of these attributes. */
@@ -42,35 +52,57 @@ static int64_t item(const ir_attr *attr, int i, int64_t absent)
 /* `wide` is the larger side, `narrow` the pooled one; attr points at the `kernel` attribute. */
 static geometry geometry_of(const k_view *wide, const k_view *narrow, const ir_attr *attr)
 {
-    geometry g = {.planes = wide->dims[0] * wide->dims[1], .in_plane = 1, .out_plane = 1};
+    geometry g = {
+        .planes = wide->dims[0] * wide->dims[1], .in_plane = 1, .out_plane = 1, .taps = 1};
     int spatial = wide->rank - 2;
     assert(spatial >= 1 && spatial <= AXES);
     for (int i = 0; i < AXES; i++) {
         int k = i - (AXES - spatial);
-        g.a[i] = (axis){1, 1, 1, 1, 1, 0, 0};
+        axis *a = &g.a[i];
+        *a = (axis){1, 1, 1, 1, 1, 0, 0, 1};
         if (k < 0) continue;
-        g.a[i] = (axis){wide->dims[2 + k],
-                        narrow->dims[2 + k],
-                        item(&attr[0], k, 1),
-                        item(&attr[1], k, 1),
-                        item(&attr[3], k, 1),
-                        item(&attr[2], k, 0),
-                        item(&attr[2], k + spatial, 0)};
-        g.in_plane *= g.a[i].in;
-        g.out_plane *= g.a[i].out;
+        *a = (axis){wide->dims[2 + k],
+                    narrow->dims[2 + k],
+                    item(&attr[0], k, 1),
+                    item(&attr[1], k, 1),
+                    item(&attr[3], k, 1),
+                    item(&attr[2], k, 0),
+                    item(&attr[2], k + spatial, 0),
+                    0};
+        a->extent = a->out + (a->kernel - 1) * a->dilation / a->stride;
+        g.in_plane *= a->in;
+        g.out_plane *= a->out;
+        g.taps *= a->kernel;
     }
+    g.phase_plane = g.a[0].extent * g.a[1].extent * g.a[2].extent;
+    g.wide_plane = ((g.a[0].out - 1) * g.a[1].extent + g.a[1].out - 1) * g.a[2].extent + g.a[2].out;
     return g;
 }
 
-static int64_t floor_div(int64_t a, int64_t b) { return a >= 0 ? a / b : -((-a + b - 1) / b); }
-
-/* Output columns [low, high) for which tap k reads inside the input. */
-static void column_range(const axis *a, int64_t k, int32_t *range)
+static int64_t phase_count(const geometry *g)
 {
-    int64_t offset = k * a->dilation - a->before;
-    range[0] = (int32_t)k_max(0, k_min(a->out, -floor_div(offset, a->stride)));
-    range[1] = (int32_t)k_max(range[0],
-                              k_min(a->out, floor_div(a->in - 1 - offset, a->stride) + 1));
+    return g->a[0].stride * g->a[1].stride * g->a[2].stride;
+}
+
+/* The position of tap t along each axis. */
+static void tap_position(const geometry *g, int64_t t, int64_t *k)
+{
+    for (int i = AXES - 1; i >= 0; i--) {
+        k[i] = t % g->a[i].kernel * g->a[i].dilation;
+        t /= g->a[i].kernel;
+    }
+}
+
+static tap tap_of(const geometry *g, int64_t t)
+{
+    int64_t k[AXES], phase = 0, within = 0, plane = 0;
+    tap_position(g, t, k);
+    for (int i = 0; i < AXES; i++) {
+        phase = phase * g->a[i].stride + k[i] % g->a[i].stride;
+        within = within * g->a[i].extent + k[i] / g->a[i].stride;
+        plane = plane * g->a[i].in + k[i];
+    }
+    return (tap){phase * g->phase_plane + within, plane};
 }
 
 /* Taps of output position o along an axis: those inside the input, or inside the padded input. */
@@ -84,36 +116,44 @@ static int64_t tap_count(const axis *a, int64_t o, bool padded)
     return n;
 }
 
+/* The plane position that tap 0 of output (d, h, w) reads; outside of the plane in the padding. */
+static int64_t window_start(const geometry *g, int64_t d, int64_t h, int64_t w)
+{
+    const axis *a = g->a;
+    int64_t at[AXES] = {d * a[0].stride - a[0].before, h * a[1].stride - a[1].before,
+                        w * a[2].stride - a[2].before};
+    return (at[0] * a[1].in + at[1]) * a[2].in + at[2];
+}
+
+/* The first tap of the output that is inside the input; -1: none. */
+static int32_t first_tap(const geometry *g, int64_t d, int64_t h, int64_t w)
+{
+    int64_t o[AXES] = {d, h, w}, k[AXES];
+    for (int64_t t = 0; t < g->taps; t++) {
+        bool inside = true;
+        tap_position(g, t, k);
+        for (int i = 0; i < AXES; i++) {
+            int64_t at = o[i] * g->a[i].stride - g->a[i].before + k[i];
+            inside = inside && at >= 0 && at < g->a[i].in;
+        }
+        if (inside) return (int32_t)t;
+    }
+    return -1;
+}
+
+/* ---- workspace: taps, window counts; per thread a plane, its phases, the outputs, one more of them ---- */
+
+static size_t lines(int64_t count, size_t size) { return ((size_t)count * size + 63) / 64 * 64; }
+
 static size_t table_bytes(const geometry *g)
 {
-    const axis *a = &g->a[AXES - 1];
-    return ((size_t)(a->kernel * 2 + a->out) * sizeof(int32_t) + 63) / 64 * 64;
-}
-
-static void fill_tables(geometry *g, void *workspace, bool padded)
-{
-    const axis *a = &g->a[AXES - 1];
-    g->range = workspace;
-    g->columns = g->range + 2 * a->kernel;
-    for (int64_t k = 0; k < a->kernel; k++) column_range(a, k, g->range + 2 * k);
-    for (int64_t o = 0; o < a->out; o++) g->columns[o] = (int32_t)tap_count(a, o, padded);
-}
-
-static bool inside(const axis *a, int64_t o, int64_t k, int64_t *i)
-{
-    *i = o * a->stride - a->before + k * a->dilation;
-    return *i >= 0 && *i < a->in;
-}
-
-/* Workspace: tables, then per thread a plane of each side (and one of positions). */
-static size_t plane_bytes(int64_t count, size_t size)
-{
-    return ((size_t)count * size + 63) / 64 * 64;
+    return lines(g->taps, sizeof(tap)) + lines(g->out_plane, sizeof(int32_t));
 }
 
 static size_t thread_bytes(const geometry *g)
 {
-    return plane_bytes(g->in_plane, 8) + 2 * plane_bytes(g->out_plane, 8);
+    return lines(g->in_plane, 8) + lines(phase_count(g) * g->phase_plane, 8) +
+           2 * lines(g->wide_plane, 8) + lines(g->out_plane, 8);
 }
 
 static size_t workspace_bytes(const geometry *g, const k_context *ctx)
@@ -121,16 +161,38 @@ static size_t workspace_bytes(const geometry *g, const k_context *ctx)
     return table_bytes(g) + (size_t)ctx->threads * thread_bytes(g);
 }
 
+static void fill_table(geometry *g, void *workspace)
+{
+    g->table = workspace;
+    for (int64_t t = 0; t < g->taps; t++) g->table[t] = tap_of(g, t);
+}
+
+static void fill_counts(geometry *g, void *workspace, bool padded)
+{
+    const axis *a = g->a;
+    int32_t *count = g->counts = (int32_t *)((char *)workspace + lines(g->taps, sizeof(tap)));
+    for (int64_t d = 0; d < a[0].out; d++)
+        for (int64_t h = 0; h < a[1].out; h++) {
+            int64_t rows = tap_count(&a[0], d, padded) * tap_count(&a[1], h, padded);
+            for (int64_t w = 0; w < a[2].out; w++)
+                *count++ = (int32_t)(rows * tap_count(&a[2], w, padded));
+        }
+}
+
 typedef struct buffers {
-    void *wide, *narrow, *extra;
+    void *plane, *phases, *outputs, *chosen, *packed;
 } buffers;
 
 static buffers thread_buffers(const geometry *g, const k_args *args)
 {
-    char *at = (char *)args->workspace + table_bytes(g) +
-               (size_t)omp_get_thread_num() * thread_bytes(g);
-    char *narrow = at + plane_bytes(g->in_plane, 8);
-    return (buffers){at, narrow, narrow + plane_bytes(g->out_plane, 8)};
+    buffers b;
+    b.plane = (char *)args->workspace + table_bytes(g) +
+              (size_t)omp_get_thread_num() * thread_bytes(g);
+    b.phases = (char *)b.plane + lines(g->in_plane, 8);
+    b.outputs = (char *)b.phases + lines(phase_count(g) * g->phase_plane, 8);
+    b.chosen = (char *)b.outputs + lines(g->wide_plane, 8);
+    b.packed = (char *)b.chosen + lines(g->wide_plane, 8);
+    return b;
 }
 
 #define LOWEST -INFINITY
@@ -164,12 +226,35 @@ static ampc_status max_pool_prepare(const k_args *args, void **state, size_t *wo
 }
 
 /* Position in the plane (row major) to position in the tensor. */
-static int64_t tensor_position(const geometry *g, int64_t plane, int32_t at, bool column_major)
+static int64_t tensor_position(const geometry *g, int64_t plane, int64_t at, bool column_major)
 {
-    if (at < 0) return -1;
     if (!column_major) return plane * g->in_plane + at;
     int64_t w = at % g->a[2].in, h = at / g->a[2].in % g->a[1].in, d = at / g->a[2].in / g->a[1].in;
     return plane * g->in_plane + (w * g->a[1].in + h) * g->a[0].in + d;
+}
+
+/* The indices of one plane from the chosen taps, which lie in rows of a phase's width. */
+static void store_indices(const k_view *indices, const geometry *g, int64_t plane,
+                          const int32_t *chosen, bool column_major)
+{
+    const axis *a = g->a;
+    int64_t i = plane * g->out_plane;
+    for (int64_t d = 0; d < a[0].out; d++)
+        for (int64_t h = 0; h < a[1].out; h++) {
+            const int32_t *row = chosen + (d * a[1].extent + h) * a[2].extent;
+            int64_t start = window_start(g, d, h, 0);
+            for (int64_t w = 0; w < a[2].out; w++, i++) {
+                int32_t t = row[w] < 0 ? first_tap(g, d, h, w) : row[w];
+                int64_t at = t < 0 ? -1
+                                   : tensor_position(g, plane,
+                                                     start + w * a[2].stride + g->table[t].plane,
+                                                     column_major);
+                if (indices->dtype == IR_i64)
+                    ((int64_t *)indices->data)[i] = at;
+                else
+                    ir_store_i64(indices->dtype, cpu_at(indices, i), at);
+            }
+        }
 }
 
 static ampc_status max_pool_run(const k_args *args)
@@ -177,26 +262,23 @@ static ampc_status max_pool_run(const k_args *args)
     const k_view *x = &args->in[0], *y = &args->out[0];
     geometry g = geometry_of(x, y, &args->attr[IR_ATTR(max_pool, kernel)]);
     const bool column_major = args->attr[IR_ATTR(max_pool, column_major)].i;
-    const k_view *indices = args->n_out > 1 && cpu_wanted(&args->out[1]) ? &args->out[1] : NULL;
+    const bool wanted = args->n_out > 1 && cpu_wanted(&args->out[1]);
     ir_dtype carrier = cpu_carrier(x->dtype);
     if (k_count(y) == 0) return AMPC_OK;
-    fill_tables(&g, args->workspace, false);
+    fill_table(&g, args->workspace);
 #pragma omp parallel for num_threads(cpu_threads(args->ctx, k_count(x))) schedule(static)
     for (int64_t plane = 0; plane < g.planes; plane++) {
         const buffers b = thread_buffers(&g, args);
-        const void *from = cpu_tile_load(x, plane * g.in_plane, g.in_plane, carrier, b.wide);
-        void *to = cpu_tile_target(y, plane * g.out_plane, carrier, b.narrow);
-        int32_t *position = b.extra;
+        const void *from = cpu_tile_load(x, plane * g.in_plane, g.in_plane, carrier, b.plane);
+        void *to = cpu_tile_target(y, plane * g.out_plane, carrier, b.packed);
         if (carrier == IR_f32)
-            max_plane_float(&g, from, to, position);
+            max_plane_float(&g, from, to, &b);
         else if (carrier == IR_f64)
-            max_plane_double(&g, from, to, position);
+            max_plane_double(&g, from, to, &b);
         else
-            max_plane_int64_t(&g, from, to, position);
+            max_plane_int64_t(&g, from, to, &b);
         cpu_tile_store(y, plane * g.out_plane, g.out_plane, carrier, to);
-        for (int64_t i = 0; indices && i < g.out_plane; i++)
-            ir_store_i64(indices->dtype, cpu_at(indices, plane * g.out_plane + i),
-                         tensor_position(&g, plane, position[i], column_major));
+        if (wanted) store_indices(&args->out[1], &g, plane, b.chosen, column_major);
     }
     return AMPC_OK;
 }
@@ -211,8 +293,8 @@ static int64_t spatial_count(const k_view *v)
 static ampc_status max_pool_grad_prepare(const k_args *args, void **state, size_t *workspace)
 {
     (void)state;
-    *workspace = (size_t)args->ctx->threads * (plane_bytes(spatial_count(&args->out[0]), 8) +
-                                               plane_bytes(spatial_count(&args->in[0]), 8));
+    *workspace = (size_t)args->ctx->threads *
+                 (lines(spatial_count(&args->out[0]), 8) + lines(spatial_count(&args->in[0]), 8));
     return AMPC_OK;
 }
 
@@ -222,7 +304,7 @@ static ampc_status max_pool_grad_run(const k_args *args)
     int64_t wide = spatial_count(dx), narrow = spatial_count(dy),
             planes = dx->dims[0] * dx->dims[1];
     ir_dtype carrier = cpu_carrier(dy->dtype);
-    size_t wide_bytes = plane_bytes(wide, 8), bytes = wide_bytes + plane_bytes(narrow, 8);
+    size_t wide_bytes = lines(wide, 8), bytes = wide_bytes + lines(narrow, 8);
     if (k_count(dx) == 0) return AMPC_OK;
 #pragma omp parallel for num_threads(cpu_threads(args->ctx, k_count(dx))) schedule(static)
     for (int64_t plane = 0; plane < planes; plane++) {
@@ -263,16 +345,17 @@ static ampc_status avg_pool_run(const k_args *args)
     const bool padded = args->attr[IR_ATTR(avg_pool, count_pad)].i;
     ir_dtype carrier = cpu_carrier(x->dtype);
     if (k_count(y) == 0) return AMPC_OK;
-    fill_tables(&g, args->workspace, padded);
+    fill_table(&g, args->workspace);
+    fill_counts(&g, args->workspace, padded);
 #pragma omp parallel for num_threads(cpu_threads(args->ctx, k_count(x))) schedule(static)
     for (int64_t plane = 0; plane < g.planes; plane++) {
         const buffers b = thread_buffers(&g, args);
-        const void *from = cpu_tile_load(x, plane * g.in_plane, g.in_plane, carrier, b.wide);
-        void *to = cpu_tile_target(y, plane * g.out_plane, carrier, b.narrow);
+        const void *from = cpu_tile_load(x, plane * g.in_plane, g.in_plane, carrier, b.plane);
+        void *to = cpu_tile_target(y, plane * g.out_plane, carrier, b.packed);
         if (carrier == IR_f64)
-            average_plane_double(&g, from, to, padded);
+            average_plane_double(&g, from, to, &b);
         else
-            average_plane_float(&g, from, to, padded);
+            average_plane_float(&g, from, to, &b);
         cpu_tile_store(y, plane * g.out_plane, g.out_plane, carrier, to);
     }
     return AMPC_OK;
@@ -294,16 +377,17 @@ static ampc_status avg_pool_grad_run(const k_args *args)
     const bool padded = args->attr[IR_ATTR(avg_pool_grad, count_pad)].i;
     ir_dtype carrier = cpu_carrier(dy->dtype);
     if (k_count(dx) == 0) return AMPC_OK;
-    fill_tables(&g, args->workspace, padded);
+    fill_table(&g, args->workspace);
+    fill_counts(&g, args->workspace, padded);
 #pragma omp parallel for num_threads(cpu_threads(args->ctx, k_count(dx))) schedule(static)
     for (int64_t plane = 0; plane < g.planes; plane++) {
         const buffers b = thread_buffers(&g, args);
-        const void *from = cpu_tile_load(dy, plane * g.out_plane, g.out_plane, carrier, b.narrow);
-        void *to = cpu_tile_target(dx, plane * g.in_plane, carrier, b.wide);
+        const void *from = cpu_tile_load(dy, plane * g.out_plane, g.out_plane, carrier, b.packed);
+        void *to = cpu_tile_target(dx, plane * g.in_plane, carrier, b.plane);
         if (carrier == IR_f64)
-            spread_plane_double(&g, from, to, b.extra, padded);
+            spread_plane_double(&g, from, to, &b);
         else
-            spread_plane_float(&g, from, to, b.extra, padded);
+            spread_plane_float(&g, from, to, &b);
         cpu_tile_store(dx, plane * g.in_plane, g.in_plane, carrier, to);
     }
     return AMPC_OK;

@@ -1,65 +1,74 @@
-/* pool_average.h - template over REAL, included by pool.c: the average over the windows of one
- * plane, and back. */
+/* pool_average.h - template over REAL, included by pool.c: the average over the windows, and back. */
 
-CPU_CLONES static void R(gather_tap)(const REAL *x, int64_t stride, REAL *sum, int64_t n)
+CPU_CLONES static void R(add_to)(REAL *sum, const REAL *x, int64_t n)
 {
-    CPU_SIMD for (int64_t i = 0; i < n; i++) sum[i] += x[i * stride];
+    CPU_SIMD for (int64_t i = 0; i < n; i++) sum[i] += x[i];
 }
 
-CPU_CLONES static void R(scatter_tap)(const REAL *g, int64_t stride, REAL *sum, int64_t n)
+/* Outputs divided by the elements of their windows, n in a row. */
+CPU_CLONES static void R(divide)(const REAL *x, const int32_t *counts, REAL *y, int64_t n)
 {
-    CPU_SIMD for (int64_t i = 0; i < n; i++) sum[i * stride] += g[i];
+    CPU_SIMD for (int64_t i = 0; i < n; i++) y[i] = x[i] / (REAL)counts[i];
 }
 
-/* All taps between one input row and one output row: `back` adds the output row to the input. */
-static void R(average_row)(const geometry *g, REAL *x_row, REAL *y_row, bool back)
-{
-    const axis *a = &g->a[AXES - 1];
-    for (int64_t k = 0; k < a->kernel; k++) {
-        int64_t low = g->range[2 * k], n = g->range[2 * k + 1] - low;
-        if (n <= 0) continue;
-        REAL *x = x_row + (low * a->stride - a->before + k * a->dilation);
-        if (back)
-            R(scatter_tap)(y_row + low, a->stride, x, n);
-        else
-            R(gather_tap)(x, a->stride, y_row + low, n);
-    }
-}
-
-/* All rows of the plane; x is written only if `back`, y only if not. */
-static void R(average_rows)(const geometry *g, REAL *x, REAL *y, bool back)
-{
-    const axis *a = g->a;
-    int64_t d, h;
-    for (int64_t row = 0; row < a[0].out * a[1].out; row++)
-        for (int64_t i = 0; i < a[0].kernel; i++)
-            for (int64_t j = 0; inside(&a[0], row / a[1].out, i, &d) && j < a[1].kernel; j++)
-                if (inside(&a[1], row % a[1].out, j, &h))
-                    R(average_row)(g, x + (d * a[1].in + h) * a[2].in, y + row * a[2].out, back);
-}
-
-/* to = from / elements of the window */
-static void R(divide_by_counts)(const geometry *g, const REAL *from, REAL *to, bool padded)
+/* The same for the plane, between dense rows and rows of a phase's width. */
+static void R(divide_by_counts)(const geometry *g, const REAL *dense, REAL *wide, REAL *packed)
 {
     const axis *a = g->a;
     for (int64_t row = 0; row < a[0].out * a[1].out; row++) {
-        int64_t outer = tap_count(&a[0], row / a[1].out, padded) *
-                        tap_count(&a[1], row % a[1].out, padded);
-        for (int64_t w = 0; w < a[2].out; w++)
-            to[row * a[2].out + w] = from[row * a[2].out + w] / (REAL)(outer * g->columns[w]);
+        int64_t at = row * a[2].out;
+        REAL *w = wide + (row / a[1].out * a[1].extent + row % a[1].out) * a[2].extent;
+        if (dense)
+            R(divide)(dense + at, g->counts + at, w, a[2].out);
+        else
+            R(divide)(w, g->counts + at, packed + at, a[2].out);
     }
 }
 
-static void R(average_plane)(const geometry *g, const REAL *x, REAL *y, bool padded)
+static void R(average_plane)(const geometry *g, const REAL *x, REAL *y, const buffers *b)
 {
-    memset(y, 0, (size_t)g->out_plane * sizeof *y);
-    R(average_rows)(g, (REAL *)(uintptr_t)x, y, false);
-    R(divide_by_counts)(g, y, y, padded);
+    REAL *sum = b->outputs;
+    R(split_plane)(g, x, 0, b->phases);
+    for (int64_t first = 0; first < g->wide_plane; first += PLANE_TILE) {
+        int64_t n = k_min(PLANE_TILE, g->wide_plane - first);
+        memset(sum + first, 0, (size_t)n * sizeof *sum);
+        for (int64_t t = 0; t < g->taps; t++)
+            R(add_to)(sum + first, (REAL *)b->phases + g->table[t].phase + first, n);
+    }
+    R(divide_by_counts)(g, NULL, sum, y);
 }
 
-static void R(spread_plane)(const geometry *g, const REAL *dy, REAL *dx, REAL *spare, bool padded)
+/* One row of phase p back to its columns. */
+CPU_INLINE void R(merge_row)(const axis *a, int64_t p, const REAL *y, REAL *x)
 {
-    memset(dx, 0, (size_t)g->in_plane * sizeof *dx);
-    R(divide_by_counts)(g, dy, spare, padded);
-    R(average_rows)(g, dx, spare, true);
+    for (int64_t e = 0; e < a->extent; e++) {
+        int64_t i = R(row_of)(a, p, e);
+        if (i >= 0) x[i] = y[e];
+    }
+}
+
+CPU_CLONES static void R(merge_plane)(const geometry *g, const REAL *phases, REAL *x)
+{
+    const axis *a = g->a;
+    memset(x, 0, (size_t)g->in_plane * sizeof *x); /* what no window reads */
+    for (int64_t phase = 0; phase < phase_count(g); phase++) {
+        int64_t pw = phase % a[2].stride, ph = phase / a[2].stride % a[1].stride;
+        int64_t pd = phase / a[2].stride / a[1].stride;
+        for (int64_t row = 0; row < a[0].extent * a[1].extent; row++, phases += a[2].extent) {
+            int64_t d = R(row_of)(&a[0], pd, row / a[1].extent),
+                    h = R(row_of)(&a[1], ph, row % a[1].extent);
+            if (d >= 0 && h >= 0) R(merge_row)(&a[2], pw, phases, x + (d * a[1].in + h) * a[2].in);
+        }
+    }
+}
+
+static void R(spread_plane)(const geometry *g, const REAL *dy, REAL *dx, const buffers *b)
+{
+    REAL *share = b->outputs;
+    memset(share, 0, (size_t)g->wide_plane * sizeof *share);
+    memset(b->phases, 0, (size_t)(phase_count(g) * g->phase_plane) * sizeof *share);
+    R(divide_by_counts)(g, dy, share, NULL);
+    for (int64_t t = 0; t < g->taps; t++)
+        R(add_to)((REAL *)b->phases + g->table[t].phase, share, g->wide_plane);
+    R(merge_plane)(g, b->phases, dx);
 }

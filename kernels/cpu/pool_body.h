@@ -1,49 +1,91 @@
-/* pool_body.h - template over REAL, included by pool.c: the maximum over the windows of one
- * plane. */
+/* pool_body.h - template over REAL, included by pool.c: phases, and the maximum over the windows. */
 
-/* One tap: n outputs read x at distances `stride`; `at` is the position of the first, `step` of
- * the next. The first of equal maxima wins; NaN is a maximum. */
-CPU_CLONES static void R(max_tap)(const REAL *x, int64_t stride, int32_t at, REAL *best,
-                                  int32_t *position, int64_t n)
+CPU_INLINE void R(take_every)(const REAL *x, int64_t step, REAL *y, int64_t n)
 {
-#define TAP(step)                                                                                  \
-    CPU_SIMD for (int64_t i = 0; i < n; i++)                                                       \
-    {                                                                                              \
-        REAL v = x[i * (step)];                                                                    \
-        bool take = (v > best[i]) | IS_NAN(v) | (position[i] < 0);                                 \
-        best[i] = take ? v : best[i];                                                              \
-        position[i] = take ? at + (int32_t)(i * (step)) : position[i];                             \
-    }
-    switch (stride) { /* constant distances vectorise without gathers */
-    case 1: TAP(1) break;
-    case 2: TAP(2) break;
-    default: TAP(stride) break;
-    }
-#undef TAP
+    CPU_SIMD for (int64_t i = 0; i < n; i++) y[i] = x[i * step];
 }
 
-/* All taps of one input row into one output row. */
-static void R(max_row)(const geometry *g, const REAL *x, int64_t row, REAL *best, int32_t *position)
+/* One row of phase p: the columns p, p + stride ... of the padded row; x is NULL in the padding. */
+CPU_INLINE void R(split_row)(const axis *a, int64_t p, const REAL *x, REAL pad, REAL *y)
 {
-    const axis *a = &g->a[AXES - 1];
-    for (int64_t k = 0; k < a->kernel; k++) {
-        int64_t low = g->range[2 * k], n = g->range[2 * k + 1] - low;
-        int64_t first = row * a->in + low * a->stride - a->before + k * a->dilation;
-        if (n > 0) R(max_tap)(x + first, a->stride, (int32_t)first, best + low, position + low, n);
+    int64_t offset = p - a->before, low = offset < 0 ? (-offset + a->stride - 1) / a->stride : 0;
+    int64_t high = a->in > offset ? (a->in - offset + a->stride - 1) / a->stride : 0;
+    low = x ? k_min(low, a->extent) : a->extent;
+    high = k_max(low, k_min(high, a->extent));
+    for (int64_t i = 0; i < low; i++) y[i] = pad;
+    for (int64_t i = high; i < a->extent; i++) y[i] = pad;
+    if (high == low) return;
+    x += low * a->stride + offset;
+    switch (a->stride) { /* constant distances vectorise without gathers */
+    case 1: R(take_every)(x, 1, y + low, high - low); break;
+    case 2: R(take_every)(x, 2, y + low, high - low); break;
+    default: R(take_every)(x, a->stride, y + low, high - low); break;
     }
 }
 
-static void R(max_plane)(const geometry *g, const REAL *x, REAL *y, int32_t *position)
+/* The input row of position e in phase p of an axis; -1: in the padding. */
+CPU_INLINE int64_t R(row_of)(const axis *a, int64_t p, int64_t e)
+{
+    int64_t i = e * a->stride + p - a->before;
+    return i >= 0 && i < a->in ? i : -1;
+}
+
+CPU_CLONES static void R(split_plane)(const geometry *g, const REAL *x, REAL pad, REAL *phases)
 {
     const axis *a = g->a;
-    int64_t width = a[2].out, d, h;
-    for (int64_t i = 0; i < g->out_plane; i++) {
-        y[i] = LOWEST;
-        position[i] = -1;
+    for (int64_t phase = 0; phase < phase_count(g); phase++) {
+        int64_t pw = phase % a[2].stride, ph = phase / a[2].stride % a[1].stride;
+        int64_t pd = phase / a[2].stride / a[1].stride;
+        for (int64_t row = 0; row < a[0].extent * a[1].extent; row++, phases += a[2].extent) {
+            int64_t d = R(row_of)(&a[0], pd, row / a[1].extent),
+                    h = R(row_of)(&a[1], ph, row % a[1].extent);
+            R(split_row)
+            (&a[2], pw, d < 0 || h < 0 ? NULL : x + (d * a[1].in + h) * a[2].in, pad, phases);
+        }
     }
-    for (int64_t row = 0; row < a[0].out * a[1].out; row++)
-        for (int64_t i = 0; i < a[0].kernel; i++)
-            for (int64_t j = 0; inside(&a[0], row / a[1].out, i, &d) && j < a[1].kernel; j++)
-                if (inside(&a[1], row % a[1].out, j, &h))
-                    R(max_row)(g, x, d * a[1].in + h, y + row * width, position + row * width);
+}
+
+/* Outputs from rows of a phase's width to dense rows. */
+static void R(pack)(const geometry *g, const REAL *from, REAL *to)
+{
+    const axis *a = g->a;
+    for (int64_t d = 0; d < a[0].out; d++)
+        for (int64_t h = 0; h < a[1].out; h++, to += a[2].out)
+            memcpy(to, from + (d * a[1].extent + h) * a[2].extent, (size_t)a[2].out * sizeof *to);
+}
+
+/* The first of equal maxima wins; NaN is a maximum. */
+CPU_CLONES static void R(max_tap)(const REAL *x, int32_t t, REAL *best, int32_t *chosen, int64_t n)
+{
+    CPU_SIMD for (int64_t i = 0; i < n; i++)
+    {
+        REAL v = x[i];
+        bool take = (v > best[i]) | IS_NAN(v);
+        best[i] = take ? v : best[i];
+        chosen[i] = take ? t : chosen[i];
+    }
+}
+
+CPU_CLONES static void R(start)(REAL *best, int32_t *chosen, int64_t n)
+{
+    CPU_SIMD for (int64_t i = 0; i < n; i++)
+    {
+        best[i] = LOWEST;
+        chosen[i] = -1;
+    }
+}
+
+static void R(max_plane)(const geometry *g, const REAL *x, REAL *y, const buffers *b)
+{
+    REAL *best = b->outputs;
+    int32_t *chosen = b->chosen;
+    R(split_plane)(g, x, LOWEST, b->phases);
+    for (int64_t first = 0; first < g->wide_plane; first += PLANE_TILE) {
+        int64_t n = k_min(PLANE_TILE, g->wide_plane - first);
+        R(start)(best + first, chosen + first, n);
+        for (int64_t t = 0; t < g->taps; t++) R(max_tap)
+        ((REAL *)b->phases + g->table[t].phase + first, (int32_t)t, best + first, chosen + first,
+         n);
+    }
+    R(pack)(g, best, y);
 }
