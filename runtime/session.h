@@ -14,8 +14,8 @@ typedef struct rt_session_options {
     const char *device; /* "cpu"; anything else is refused with AMPC_DEVICE */
     int threads;        /* 0: all cores of the process */
     int deterministic;  /* 0: off; T: work is split for T threads whatever the cores */
-    int64_t *
-        symbol_sizes; /* by symbol index of the module, -1: from the inputs of each run; NULL: all from inputs */
+    /* By symbol index of the module, -1: from the inputs of each run; NULL: all from inputs. */
+    int64_t *symbol_sizes;
     const char *weights_dir; /* folder against which relative weight files are opened; NULL: "." */
 } rt_session_options;
 
