@@ -1,6 +1,6 @@
 /* batch_norm.c - normalisation per channel, and its gradient.
  *
- * x is [N, C, S]. A channel is visited in pieces of about a tile; where S is small, 16 channels
+ * x is [N, C, S]. A channel is visited in pieces of about a tile; where S is small, 64 channels
  * are visited together and separated while loading, so that memory is still read in whole cache
  * lines. Statistics: mean and squared deviations of each piece in the carrier's type, pieces
  * joined in f64 (Chan, Golub, LeVeque 1979): one pass over memory, no cancellation. A thread owns
@@ -10,7 +10,7 @@
 
 #include <math.h>
 
-enum { TOGETHER = 16, SMALL = 16 };
+enum { TOGETHER = 64, SMALL = 16, PANEL = 16 * CPU_TILE };
 
 typedef struct layout {
     int64_t batch, channels, size; /* N, C, S */
@@ -26,7 +26,9 @@ static layout layout_of(const k_view *x)
     l.count = l.batch * l.size;
     l.together = l.size < SMALL ? TOGETHER : 1;
     l.groups = cpu_ceil_div(l.channels, l.together);
-    l.rows = l.size ? k_max(1, CPU_TILE / l.size) : 1;
+    l.rows = l.size == 0      ? 1
+             : l.together > 1 ? PANEL / TOGETHER / l.size
+                              : k_max(1, CPU_TILE / l.size);
     l.per_row = cpu_ceil_div(l.size, CPU_TILE);
     l.pieces = cpu_ceil_div(l.batch, l.rows) * l.per_row;
     return l;

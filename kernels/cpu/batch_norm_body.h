@@ -1,6 +1,6 @@
 /* batch_norm_body.h - template over REAL, included by batch_norm.c: one group of channels. */
 
-typedef REAL R(panel)[TOGETHER * CPU_TILE];
+typedef REAL R(panel)[PANEL];
 
 /* The piece's elements of channels [first, first + channels), channel after channel. */
 static const REAL *R(load)(const k_view *v, const layout *l, const piece *p, int64_t first,
@@ -12,9 +12,9 @@ static const REAL *R(load)(const k_view *v, const layout *l, const piece *p, int
         cpu_convert(carrier, panel + r * l->size, v->dtype, cpu_at(v, element(l, p, r, first)),
                     l->size);
     for (int64_t r = 0; r < p->rows && l->together > 1; r++) {
-        cpu_tile scratch;
+        REAL scratch[TOGETHER * SMALL];
         const REAL *from = cpu_tile_load(v, element(l, p, r, first), channels * l->size, carrier,
-                                         &scratch);
+                                         scratch);
         for (int64_t c = 0; c < channels; c++)
             for (int64_t s = 0; s < l->size; s++) panel[c * p->count + r * l->size + s] = *from++;
     }

@@ -95,11 +95,13 @@ void cpu_tile_store(const k_view *v, int64_t first, int64_t n, ir_dtype carrier,
 /* First element of v as a number; `absent` when v is. */
 double cpu_scalar(const k_view *v, double absent);
 
-/* ---- walk.c: strided copies --------------------------------------------------------------------------------------
- * A walk visits an index space row major; each operand has a stride (in elements) per dimension: 0 where it is
- * broadcast, negative where it is reversed. Adjacent dimensions are merged where both strides allow it. */
+/* ---- walk.c: strided copies ----
+ *
+ * A walk visits an index space row major; each operand has a stride (in elements) per dimension:
+ * 0 where it is broadcast, negative where it is reversed. Adjacent dimensions are merged where both
+ * strides allow it. */
 typedef struct cpu_walk {
-    int rank; /* >= 1 after cpu_walk_init */
+    int rank; /* >= 1 */
     int64_t dims[IR_MAX_RANK], src[IR_MAX_RANK], dst[IR_MAX_RANK];
 } cpu_walk;
 
@@ -114,9 +116,10 @@ void cpu_walk_copy(const cpu_walk *w, size_t size, const void *src, void *dst,
                    const k_context *ctx);
 void cpu_dense_strides(int rank, const int64_t *dims, int64_t *strides);
 
-/* ---- lanes.c: vector loops over contiguous carriers -------------------------------------------------------------------
- * A tile is summed in 32 lanes of the carrier's type, the lanes pairwise, the tiles in f64: a fixed order, with the
- * error of a pairwise sum. lanes_NAME_float and lanes_NAME_double. */
+/* ---- lanes.c: vector loops over contiguous carriers ----
+ *
+ * A tile is summed in 32 lanes of the carrier's type, the lanes pairwise, the tiles in f64: a fixed
+ * order, with the error of a pairwise sum. lanes_NAME_float and lanes_NAME_double. */
 #define LANES_FUNCTIONS(T)                                                                         \
     double lanes_sum_##T(const T *x, int64_t n);                                                   \
     double lanes_dot_##T(const T *x, const T *y, int64_t n);                                       \
@@ -129,9 +132,11 @@ LANES_FUNCTIONS(float)
 LANES_FUNCTIONS(double)
 uint64_t lanes_sum_uint64_t(const uint64_t *x, int64_t n); /* wraps */
 
-/* ---- rows.c: the vectors along one axis ----------------------------------------------------------------------------
- * A view [outer, length, inner] has outer * inner rows of `length` elements; row r is (r / inner, :, r % inner).
- * Interleaved rows (inner > 1) are handled in blocks, so that whole cache lines are read. */
+/* ---- rows.c: the vectors along one axis ----
+ *
+ * A view [outer, length, inner] has outer * inner rows of `length` elements; row r is
+ * (r / inner, :, r % inner). Interleaved rows (inner > 1) are handled in blocks, so that whole cache
+ * lines are read. */
 typedef struct cpu_rows {
     int64_t outer, length, inner;
     int64_t blocks, per_outer; /* blocks in all, blocks per outer index */

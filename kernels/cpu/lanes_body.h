@@ -18,6 +18,13 @@ CPU_INLINE REAL R(combine)(const REAL *lane)
     CPU_CLONES double R(name) arguments                                                            \
     {                                                                                              \
         double total = 0;                                                                          \
+        REAL few = 0; /* short rows: no lanes */                                                   \
+        for (int64_t i = 0; n < R(LANES) && i < n; i++) {                                          \
+            REAL x = px[i], y = second[i];                                                         \
+            (void)y;                                                                               \
+            few += term;                                                                           \
+        }                                                                                          \
+        if (n < R(LANES)) return (double)few;                                                      \
         for (int64_t first = 0; first < n; first += CPU_TILE) {                                    \
             const REAL *xs = px + first, *ys = second + first;                                     \
             int64_t i = 0, m = k_min(CPU_TILE, n - first);                                         \

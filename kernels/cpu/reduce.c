@@ -13,6 +13,7 @@
 enum {
     GROUP_TERMS = 16384, /* terms per group, at least */
     UNITS = 64,          /* enough independent units of work: no groups needed */
+    UNIT_TERMS = 4096,   /* short sums share a unit up to this many */
     BLOCK_ROWS = 32
 };
 
@@ -20,10 +21,11 @@ typedef struct plan {
     cpu_walk kept, reduced; /* the outer dimensions of each kind; src strides */
     int64_t n_kept, n_reduced;
     bool inner_kept;
-    int64_t length;       /* of the innermost dimension */
-    int64_t columns;      /* outputs per unit */
-    int64_t column_tiles; /* units per outer kept index */
-    int64_t groups;
+    int64_t length;  /* of the innermost dimension */
+    int64_t columns; /* outputs per unit */
+    int64_t
+        column_tiles; /* units per outer kept index; of all outputs if the innermost is reduced */
+    int64_t units, groups;
     int64_t outputs, terms; /* results; elements per result */
 } plan;
 
@@ -57,25 +59,27 @@ static plan plan_of(const k_view *x, const ir_attr *axes)
         else
             append(&p.kept, &p.n_kept, x->dims[i], strides[i]);
     }
-    p.columns = p.inner_kept ? k_max(1, k_min(CPU_TILE, p.length)) : 1;
-    p.column_tiles = p.inner_kept ? cpu_ceil_div(p.length, p.columns) : 1;
-    p.outputs = p.n_kept * (p.inner_kept ? p.length : 1);
     p.terms = p.n_reduced * (p.inner_kept ? 1 : p.length);
-    int64_t units = p.n_kept * p.column_tiles;
-    p.groups = units >= UNITS || units == 0
+    int64_t outputs = p.inner_kept ? p.length : p.n_kept; /* that a unit may be cut from */
+    int64_t most = p.inner_kept ? CPU_TILE : k_min(CPU_TILE, UNIT_TERMS / k_max(1, p.terms));
+    p.columns = k_max(1, k_min(most, outputs));
+    p.column_tiles = cpu_ceil_div(outputs, p.columns);
+    p.units = p.column_tiles * (p.inner_kept ? p.n_kept : 1);
+    p.outputs = p.n_kept * (p.inner_kept ? p.length : 1);
+    p.groups = p.units >= UNITS || p.units == 0
                    ? 1
-                   : k_max(1, k_min(UNITS / units, p.terms * p.columns / GROUP_TERMS));
+                   : k_max(1, k_min(UNITS / p.units, p.terms * p.columns / GROUP_TERMS));
     return p;
 }
 
 static int64_t walk_offset(const cpu_walk *w, int64_t index)
 {
     int64_t offset = 0;
-    for (int i = w->rank - 1; i >= 0; i--) {
+    for (int i = w->rank - 1; i > 0; i--) {
         offset += index % w->dims[i] * w->src[i];
         index /= w->dims[i];
     }
-    return offset;
+    return w->rank ? offset + index * w->src[0] : 0;
 }
 
 #define REAL float

@@ -50,18 +50,19 @@ static void R(sum_outer)(const k_view *x, const plan *p, int64_t base, int64_t c
 static int64_t R(unit)(const k_view *x, const plan *p, int64_t u, int64_t g, TOTAL *total,
                        int64_t *first)
 {
-    int64_t kept = u / p->column_tiles, column = u % p->column_tiles * p->columns;
-    int64_t base = walk_offset(&p->kept, kept) + column;
     int64_t low = p->terms * g / p->groups, high = p->terms * (g + 1) / p->groups;
-    if (!p->inner_kept) {
-        *first = kept;
-        total[0] = R(sum_inner)(x, p, base, low, high);
-        return 1;
+    int64_t kept = u / p->column_tiles, column = u % p->column_tiles * p->columns;
+    if (p->inner_kept) {
+        int64_t columns = k_min(p->columns, p->length - column);
+        *first = kept * p->length + column;
+        R(sum_outer)(x, p, walk_offset(&p->kept, kept) + column, columns, low, high, total);
+        return columns;
     }
-    int64_t columns = k_min(p->columns, p->length - column);
-    *first = kept * p->length + column;
-    R(sum_outer)(x, p, base, columns, low, high, total);
-    return columns;
+    int64_t outputs = k_min(p->columns, p->n_kept - column);
+    *first = column;
+    for (int64_t j = 0; j < outputs; j++)
+        total[j] = R(sum_inner)(x, p, walk_offset(&p->kept, column + j), low, high);
+    return outputs;
 }
 
 static void R(finish)(const k_args *args, const plan *p, int64_t first, int64_t n,
@@ -76,10 +77,9 @@ static void R(finish)(const k_args *args, const plan *p, int64_t first, int64_t 
 static void R(reduce)(const k_args *args, const plan *p)
 {
     const k_view *x = &args->in[0];
-    int64_t units = p->n_kept * p->column_tiles;
     TOTAL *partial = args->workspace;
 #pragma omp parallel for num_threads(cpu_threads(args->ctx, k_count(x))) schedule(static)
-    for (int64_t t = 0; t < units * p->groups; t++) {
+    for (int64_t t = 0; t < p->units * p->groups; t++) {
         TOTAL total[CPU_TILE];
         int64_t first, g = t % p->groups, n = R(unit)(x, p, t / p->groups, g, total, &first);
         if (p->groups == 1)
