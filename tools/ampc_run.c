@@ -76,6 +76,13 @@ static void print_overview(void)
     puts("'ampc-run VERB --help' shows the options of a verb.");
 }
 
+static void print_manual(void)
+{
+    option_program programs[VERB_COUNT];
+    for (int i = 0; i < VERB_COUNT; i++) programs[i] = verbs[i].program;
+    options_man("ampc-run", "execute a compiled network", programs, VERB_COUNT);
+}
+
 /* ---- session --------------------------------------------------------------------------------- */
 
 /* Sizes of --dim by symbol; a .onnx had them bound while it was imported. */
@@ -147,7 +154,8 @@ static ampc_status run(tool *t, int argc, char **argv)
         if (t->o.version) return tool_parse(t, &overview, argc - 1, argv + 1, &done);
         if (!t->o.help)
             return diag_error(t->diag, AMPC_USAGE, DIAG_FILE("ampc-run"), "the verb comes first");
-        print_overview();
+        if (strcmp(t->o.help, "man") == 0) print_manual();
+        else print_overview();
         return AMPC_OK;
     }
     TRY(tool_parse(t, &v->program, argc - 2, argv + 2, &done));

@@ -9,6 +9,8 @@ static const char *const group_names[GROUP_COUNT] = {"files",   "precision", "tr
 
 enum { WIDTH = 100, MARGIN = 12, COLUMN = 36 };
 
+const char *options_group_name(int group) { return group_names[group]; }
+
 static bool belongs(const option *row, const option_program *p, int group)
 {
     return row->name && (row->where & p->bit) && (int)row->group == group;
@@ -21,8 +23,7 @@ static bool has_group(const option_program *p, int group)
     return false;
 }
 
-/* "--amp=O0|O1", "-o FILE", "--deterministic[=T]". */
-static void spell(const option *row, bool value, char *text, size_t size)
+void options_spell(const option *row, bool value, char *text, size_t size)
 {
     const char *dash = row->name[1] ? "--" : "-", *between = !row->name[1]  ? " "
                                                              : row->implied ? "[="
@@ -39,10 +40,10 @@ static void print_names(const option_program *p, int group)
 {
     int column = printf("  %-*s", MARGIN - 2, group_names[group]);
     for (const option *row = option_table; row->name; row++) {
-        char text[96];
+        char text[OPTION_TEXT_SIZE];
         if (!belongs(row, p, group) || row->kind == OPTION_LATER || strcmp(row->name, "h") == 0)
             continue;
-        spell(row, group == GROUP_FILES || group == GROUP_PRECISION, text, sizeof text);
+        options_spell(row, group == GROUP_FILES || group == GROUP_PRECISION, text, sizeof text);
         if (column + 1 + (int)strlen(text) > WIDTH) column = printf("\n%*s", MARGIN, "") - 1;
         column += printf(" %s", text);
     }
@@ -53,9 +54,9 @@ static void print_rows(const option_program *p, int group)
 {
     printf("\n%s:\n", group_names[group]);
     for (const option *row = option_table; row->name; row++) {
-        char text[96];
+        char text[OPTION_TEXT_SIZE];
         if (!belongs(row, p, group)) continue;
-        spell(row, true, text, sizeof text);
+        options_spell(row, true, text, sizeof text);
         bool wide = strlen(text) + 2 >= COLUMN;
         printf("  %-*s%s", COLUMN - 2, text, wide ? "\n" : "");
         if (wide) printf("%*s", COLUMN, "");

@@ -64,7 +64,7 @@ typedef struct tool_options {
     int64_t epochs, steps, batch, save_every, keep, threads, deterministic, iterations, warmup;
     bool resume, fallback;
     /* general */
-    const char *help; /* "short", "all"; NULL */
+    const char *help; /* "short", "all", "man"; NULL */
     bool version, quiet, verbose, strict;
     int colour; /* 0 auto, 1 always, 2 never */
     /* the first option given that only a compilation understands; NULL: none */
@@ -122,6 +122,13 @@ ampc_status options_parse(tool_options *o, const option_program *p, int argc, ch
 /* --help (about 20 lines) and --help=all (every option with its sentence), to standard output. */
 void options_help(const option_program *p, bool all);
 void options_print_exit_codes(void);
+/* --help=man: the manual page of a program with one or more verbs. */
+void options_man(const char *name, const char *purpose, const option_program *programs, int count);
+
+/* "--amp=O0|O1", "-o FILE", "--deterministic[=T]"; without the value when `value` is false. */
+enum { OPTION_TEXT_SIZE = 96 };
+void options_spell(const option *row, bool value, char *text, size_t size);
+const char *options_group_name(int group);
 
 /* "NAME=VALUE" taken apart; AMPC_USAGE for anything else. `what` names the option in the message. */
 ampc_status options_split(const char *text, const char *what, arena *a, diag *d, const char **name,

@@ -100,7 +100,7 @@ static ampc_status on_epoch(void *user, uint64_t epoch)
     t->epochs++;
     if (t->eval_data)
         TRY(rt_evaluate(t->c->session, base->module, t->eval_data, 0, base->diag, &t->eval));
-    if (!base->o.pass.json) {
+    if (!base->o.pass.json && (base->o.epochs || t->eval_data)) {
         console_end_live(&base->console);
         printf("epoch %" PRIu64, epoch);
         if (t->epoch_steps) printf("  train loss %.4f", t->epoch_loss / (double)t->epoch_steps);

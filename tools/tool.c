@@ -35,6 +35,19 @@ int tool_main(int argc, char **argv, ampc_status (*run)(tool *t, int argc, char 
     return (int)status;
 }
 
+static ampc_status tool_help(tool *t, const option_program *p)
+{
+    const char *form = t->o.help;
+    if (strcmp(form, "man") == 0)
+        options_man(p->name, p->purpose, p, 1);
+    else if (strcmp(form, "short") == 0 || strcmp(form, "all") == 0)
+        options_help(p, *form == 'a');
+    else
+        return diag_error(t->diag, AMPC_USAGE, DIAG_FILE(p->name),
+                          "--help: '%s' is neither 'all' nor 'man'", form);
+    return AMPC_OK;
+}
+
 ampc_status tool_parse(tool *t, const option_program *p, int argc, char **argv, bool *done)
 {
     TRY(options_parse(&t->o, p, argc, argv, t->diag));
@@ -46,11 +59,8 @@ ampc_status tool_parse(tool *t, const option_program *p, int argc, char **argv, 
     if (t->o.version)
         printf("%.*s " AMPC_VERSION "\nONNX opsets %d to %d, IR text version 1, devices: cpu\n",
                (int)strcspn(p->name, " "), p->name, ONNX_OPSET_FIRST, ONNX_OPSET_LAST);
-    else if (t->o.help && strcmp(t->o.help, "short") != 0 && strcmp(t->o.help, "all") != 0)
-        return diag_error(t->diag, AMPC_USAGE, DIAG_FILE(p->name), "--help: '%s' is not 'all'",
-                          t->o.help);
     else if (t->o.help)
-        options_help(p, strcmp(t->o.help, "all") == 0);
+        return tool_help(t, p);
     return AMPC_OK;
 }
 
