@@ -105,6 +105,27 @@ static tap tap_of(const geometry *g, int64_t t)
     return (tap){phase * g->phase_plane + within, plane};
 }
 
+/* The input position of element e in phase p of an axis; -1: in the padding. */
+static int64_t position_of(const axis *a, int64_t p, int64_t e)
+{
+    int64_t i = e * a->stride + p - a->before;
+    return i >= 0 && i < a->in ? i : -1;
+}
+
+/* Elements [low, high) of a phase are input positions, offset + e * stride. */
+typedef struct span {
+    int64_t low, high, offset;
+} span;
+
+static span span_of(const axis *a, int64_t p)
+{
+    int64_t offset = p - a->before;
+    int64_t low = offset < 0 ? cpu_ceil_div(-offset, a->stride) : 0;
+    int64_t high = a->in > offset ? cpu_ceil_div(a->in - offset, a->stride) : 0;
+    low = k_min(low, a->extent);
+    return (span){low, k_max(low, k_min(high, a->extent)), offset};
+}
+
 /* Taps of output position o along an axis: those inside the input, or inside the padded input. */
 static int64_t tap_count(const axis *a, int64_t o, bool padded)
 {

@@ -38,13 +38,10 @@ static void R(average_plane)(const geometry *g, const REAL *x, REAL *y, const bu
     R(divide_by_counts)(g, NULL, sum, y);
 }
 
-/* One row of phase p back to its columns. */
-CPU_INLINE void R(merge_row)(const axis *a, int64_t p, const REAL *y, REAL *x)
+/* One row of a phase back to its columns. */
+CPU_INLINE void R(merge_row)(const axis *a, span inside, const REAL *y, REAL *x)
 {
-    for (int64_t e = 0; e < a->extent; e++) {
-        int64_t i = R(row_of)(a, p, e);
-        if (i >= 0) x[i] = y[e];
-    }
+    for (int64_t e = inside.low; e < inside.high; e++) x[e * a->stride + inside.offset] = y[e];
 }
 
 CPU_CLONES static void R(merge_plane)(const geometry *g, const REAL *phases, REAL *x)
@@ -52,12 +49,15 @@ CPU_CLONES static void R(merge_plane)(const geometry *g, const REAL *phases, REA
     const axis *a = g->a;
     memset(x, 0, (size_t)g->in_plane * sizeof *x); /* what no window reads */
     for (int64_t phase = 0; phase < phase_count(g); phase++) {
-        int64_t pw = phase % a[2].stride, ph = phase / a[2].stride % a[1].stride;
-        int64_t pd = phase / a[2].stride / a[1].stride;
-        for (int64_t row = 0; row < a[0].extent * a[1].extent; row++, phases += a[2].extent) {
-            int64_t d = R(row_of)(&a[0], pd, row / a[1].extent),
-                    h = R(row_of)(&a[1], ph, row % a[1].extent);
-            if (d >= 0 && h >= 0) R(merge_row)(&a[2], pw, phases, x + (d * a[1].in + h) * a[2].in);
+        int64_t ph = phase / a[2].stride % a[1].stride, pd = phase / a[2].stride / a[1].stride;
+        span inside = span_of(&a[2], phase % a[2].stride);
+        for (int64_t i = 0; i < a[0].extent; i++) {
+            int64_t d = position_of(&a[0], pd, i);
+            for (int64_t j = 0; j < a[1].extent; j++, phases += a[2].extent) {
+                int64_t h = position_of(&a[1], ph, j);
+                if (d >= 0 && h >= 0)
+                    R(merge_row)(&a[2], inside, phases, x + (d * a[1].in + h) * a[2].in);
+            }
         }
     }
 }

@@ -5,42 +5,35 @@ CPU_INLINE void R(take_every)(const REAL *x, int64_t step, REAL *y, int64_t n)
     CPU_SIMD for (int64_t i = 0; i < n; i++) y[i] = x[i * step];
 }
 
-/* One row of phase p: the columns p, p + stride ... of the padded row; x is NULL in the padding. */
-CPU_INLINE void R(split_row)(const axis *a, int64_t p, const REAL *x, REAL pad, REAL *y)
+/* One row of a phase, whose columns `inside` are read from x at distances `stride`; x is NULL for a
+ * row in the padding. */
+CPU_INLINE void R(split_row)(const axis *a, span inside, const REAL *x, REAL pad, REAL *y)
 {
-    int64_t offset = p - a->before, low = offset < 0 ? (-offset + a->stride - 1) / a->stride : 0;
-    int64_t high = a->in > offset ? (a->in - offset + a->stride - 1) / a->stride : 0;
-    low = x ? k_min(low, a->extent) : a->extent;
-    high = k_max(low, k_min(high, a->extent));
+    int64_t low = x ? inside.low : a->extent, n = x ? inside.high - low : 0;
     for (int64_t i = 0; i < low; i++) y[i] = pad;
-    for (int64_t i = high; i < a->extent; i++) y[i] = pad;
-    if (high == low) return;
-    x += low * a->stride + offset;
+    for (int64_t i = low + n; i < a->extent; i++) y[i] = pad;
+    if (n == 0) return;
+    x += low * a->stride + inside.offset;
     switch (a->stride) { /* constant distances vectorise without gathers */
-    case 1: R(take_every)(x, 1, y + low, high - low); break;
-    case 2: R(take_every)(x, 2, y + low, high - low); break;
-    default: R(take_every)(x, a->stride, y + low, high - low); break;
+    case 1: R(take_every)(x, 1, y + low, n); break;
+    case 2: R(take_every)(x, 2, y + low, n); break;
+    default: R(take_every)(x, a->stride, y + low, n); break;
     }
-}
-
-/* The input row of position e in phase p of an axis; -1: in the padding. */
-CPU_INLINE int64_t R(row_of)(const axis *a, int64_t p, int64_t e)
-{
-    int64_t i = e * a->stride + p - a->before;
-    return i >= 0 && i < a->in ? i : -1;
 }
 
 CPU_CLONES static void R(split_plane)(const geometry *g, const REAL *x, REAL pad, REAL *phases)
 {
     const axis *a = g->a;
     for (int64_t phase = 0; phase < phase_count(g); phase++) {
-        int64_t pw = phase % a[2].stride, ph = phase / a[2].stride % a[1].stride;
-        int64_t pd = phase / a[2].stride / a[1].stride;
-        for (int64_t row = 0; row < a[0].extent * a[1].extent; row++, phases += a[2].extent) {
-            int64_t d = R(row_of)(&a[0], pd, row / a[1].extent),
-                    h = R(row_of)(&a[1], ph, row % a[1].extent);
-            R(split_row)
-            (&a[2], pw, d < 0 || h < 0 ? NULL : x + (d * a[1].in + h) * a[2].in, pad, phases);
+        int64_t ph = phase / a[2].stride % a[1].stride, pd = phase / a[2].stride / a[1].stride;
+        span inside = span_of(&a[2], phase % a[2].stride);
+        for (int64_t i = 0; i < a[0].extent; i++) {
+            int64_t d = position_of(&a[0], pd, i);
+            for (int64_t j = 0; j < a[1].extent; j++, phases += a[2].extent) {
+                int64_t h = position_of(&a[1], ph, j);
+                const REAL *row = d < 0 || h < 0 ? NULL : x + (d * a[1].in + h) * a[2].in;
+                R(split_row)(&a[2], inside, row, pad, phases);
+            }
         }
     }
 }
