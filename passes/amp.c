@@ -122,15 +122,26 @@ static void set_result(ir_node *n, const amp_entry *e)
     if (attr >= 0 && e->result != e->want) ir_set_dtype(n, attr, e->result);
 }
 
+static const char *decision(const amp_entry *e, arena *a)
+{
+    const char *colour = ir_colour_name(e->colour);
+    if (e->rule == AMP_LOSS) return arena_printf(a, "%s, f32 for the loss", colour);
+    if (e->rule == AMP_CLEAR_MIXED || e->rule == AMP_INSIDE_MIXED)
+        return arena_printf(a, "%s, operands of both types", colour);
+    if (e->rule == AMP_UNLISTED) return "on no list";
+    if (e->rule != AMP_NODE && e->rule != AMP_TENSOR) return colour;
+    return e->line->line ? arena_printf(a, "named in %s:%d", e->line->file, e->line->line)
+                         : arena_printf(a, "named on the %s", e->line->file);
+}
+
 static void note_colour(caster *c, ir_node *n, const amp_entry *e)
 {
     if (n->note) return;
     arena *a = c->graph->module->arena;
-    const char *colour = ir_colour_name(e->colour);
-    if (e->rule == AMP_LOSS) colour = arena_printf(a, "%s, f32 for the loss", colour);
-    n->note = e->cause ? arena_printf(a, "%s, follows %s%s", colour, e->cause->kind == IR_VALUE_RESULT ? "%" : "@",
+    const char *text = decision(e, a);
+    n->note = e->cause ? arena_printf(a, "%s, follows %s%s", text, e->cause->kind == IR_VALUE_RESULT ? "%" : "@",
                                       e->cause->name)
-                       : colour;
+                       : text;
 }
 
 /* Outputs keep the type of the model; a state keeps its own. */

@@ -88,36 +88,36 @@ static ir_value *reduce_to(ir_builder *b, ir_value *dx, const ir_value *operand)
     return ir_reshape_like(b, ir_reduce_sum(b, dx, axes, n, false), to);
 }
 
-static bool accumulate(autodiff *a, ir_builder *b, const ir_value *operand, ir_value *dx)
+static void accumulate(autodiff *a, ir_builder *b, const ir_value *operand, ir_value *dx)
 {
     dx = ir_cast(b, reduce_to(b, dx, operand), operand->type.dtype);
     ir_value **sum = &a->grads[operand->id];
     if (*sum) dx = ir_binary(b, IR_OP_add, *sum, dx);
-    if (!dx) return false;
+    if (!dx) return;
     if (dx->kind == IR_VALUE_RESULT && dx->def->phase == IR_BACKWARD)
         ir_value_rename(dx, arena_printf(a->graph->module->arena, "d.%s", operand->name));
     *sum = dx;
-    return true;
 }
 
-static bool differentiate(autodiff *a, ir_node *n, arena *scratch)
+static void differentiate(autodiff *a, ir_node *n, arena *scratch)
 {
     bool reached = false, wanted = false;
     ir_value **dy = arena_array(scratch, (size_t)n->n_out + 1, sizeof *dy);
     for (int i = 0; i < n->n_out; i++) reached |= (dy[i] = a->grads[n->out[i]->id]) != NULL;
     bool *want = arena_array(scratch, (size_t)n->n_in + 1, sizeof *want);
     for (int i = 0; i < n->n_in; i++) wanted |= want[i] = ir_in(n, i) && a->flows[ir_in(n, i)->id];
-    if (!reached || !wanted) return true;
+    if (!reached || !wanted) return;
 
     ir_builder b = a->end;
     b.loc = n->loc;
     grad g = {.b = &b, .n = n, .dy = dy, .want = want};
     g.dx = arena_array(scratch, (size_t)n->n_in + 1, sizeof *g.dx);
-    if (!rules[n->op](&g)) return false;
-    bool ok = true;
-    for (int i = 0; i < n->n_in; i++)
-        if (want[i] && g.dx[i]) ok &= accumulate(a, &b, ir_in(n, i), g.dx[i]);
-    return ok;
+    bool ok = rules[n->op](&g);
+    for (int i = 0; i < n->n_in; i++) {
+        /* A failure has been reported; the walk goes on with zeros, so that every other one is reported too. */
+        if (want[i] && !ok) g.dx[i] = grad_zeros(&g, ir_in(n, i));
+        if (want[i] && g.dx[i]) accumulate(a, &b, ir_in(n, i), g.dx[i]);
+    }
 }
 
 /* Names the gradients of trained parameters and float inputs by output statements. */
@@ -157,7 +157,7 @@ static ampc_status differentiate_graph(ir_graph *graph, diag *d, arena *scratch)
     mark_flow(&a, ir_meta_get(m, "label"));
     ir_value *l = ir_in(loss, 0);
     if (l->id >= a.count || !a.flows[l->id])
-        return diag_error(d, AMPC_REJECTED, ir_diag_loc(loss), "the loss depends on no trained parameter");
+        return diag_error(d, AMPC_REJECTED, DIAG_NOWHERE, "the loss depends on no trained parameter");
 
     ir_node *last = graph->last;
     a.end = pass_builder(graph, IR_BACKWARD, d);
@@ -165,7 +165,7 @@ static ampc_status differentiate_graph(ir_graph *graph, diag *d, arena *scratch)
     a.grads[l->id] = scale ? ir_graph_storage(graph, scale) : ir_scalar(&a.end, l->type.dtype, 1.0);
     if (l->type.dtype == IR_f64) a.grads[l->id] = ir_cast(&a.end, a.grads[l->id], IR_f64);
     for (ir_node *n = last; n; n = n->prev)
-        if (n->phase == IR_FORWARD && !differentiate(&a, n, scratch)) continue; /* all failures are listed */
+        if (n->phase == IR_FORWARD) differentiate(&a, n, scratch);
     TRY(diag_status(d));
     emit_outputs(&a);
     return diag_status(d);

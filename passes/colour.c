@@ -210,7 +210,7 @@ static count decide_gray(amp_entry *e, const arrival *a, ir_dtype low)
 static count decide_clear(amp_entry *e, const arrival *a)
 {
     bool mixed = a->f32 && a->low;
-    const ir_value *cause = a->f32_cause ? a->f32_cause : a->low_cause;
+    const ir_value *cause = a->f32_cause ? a->f32_cause : mixed ? NULL : a->low_cause;
     set(e, mixed ? AMP_CLEAR_MIXED : AMP_CLEAR, mixed ? IR_f32 : a->type, cause);
     if (ir_dtype_is_low(e->want)) return a->low_cause ? COUNT_LOW : COUNT_NOT;
     return a->f32_cause ? COUNT_F32 : COUNT_NOT;

@@ -103,13 +103,13 @@ static ampc_status append(ir_graph *g, const loss_spec *spec, const char *name, 
 {
     ir_node *out = spec->output ? ir_graph_find_output(g, spec->output) : first_float_output(g);
     if (!out)
-        return diag_error(d, AMPC_REJECTED, DIAG_NOWHERE, "the model has no float output '%s' for the loss",
-                          spec->output ? spec->output : "");
+        return spec->output ? diag_error(d, AMPC_REJECTED, DIAG_NOWHERE, "the model has no output '%s'", spec->output)
+                            : diag_error(d, AMPC_REJECTED, DIAG_NOWHERE, "the model has no float output for the loss");
     ir_builder b = pass_builder(g, IR_FORWARD, d);
     ir_value *x = ir_in(out, 0);
     if (ir_dtype_is_low(x->type.dtype)) x = ir_cast(&b, x, IR_f32);
     if (spec->kind->classes && x->type.rank < 2)
-        return diag_error(d, AMPC_REJECTED, ir_diag_loc(out), "loss %s needs a class axis 1, output '%s' has rank %d",
+        return diag_error(d, AMPC_REJECTED, DIAG_NOWHERE, "loss %s needs a class axis 1, output '%s' has rank %d",
                           spec->kind->name, out->attr[IR_ATTR(output, name)].s, x->type.rank);
     ir_type type = label_type(spec->kind, &x->type);
     ir_value *label = ir_graph_find_input(g, spec->label);
@@ -137,7 +137,7 @@ static ampc_status take_output(ir_graph *g, const char *name, diag *d)
     if (!n) return diag_error(d, AMPC_REJECTED, DIAG_NOWHERE, "the model has no output '%s'", name);
     ir_value *x = ir_in(n, 0);
     if (!ir_dtype_is_float(x->type.dtype) || ir_type_count(g->module->dims, &x->type) != 1)
-        return diag_error(d, AMPC_REJECTED, ir_diag_loc(n), "output '%s' is %s, a loss is one float", name,
+        return diag_error(d, AMPC_REJECTED, DIAG_NOWHERE, "output '%s' is %s, a loss is one float", name,
                           ir_type_print(g->module, &x->type, g->module->arena));
     if (x->type.rank == 0) return AMPC_OK;
     ir_builder b = ir_builder_before(n, d);

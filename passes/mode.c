@@ -46,14 +46,38 @@ static ampc_status make_eval(ir_graph *g, diag *d)
     return AMPC_OK;
 }
 
+static bool has_frozen_statistics(const ir_node *n, const pass_options *o)
+{
+    return pass_match(&o->freeze, ir_in(n, IR_IN(batch_norm, mean))->name) ||
+           pass_match(&o->freeze, ir_in(n, IR_IN(batch_norm, var))->name);
+}
+
+static void remove_store(ir_graph *g, const ir_value *fresh)
+{
+    for (ir_node *n = g->first, *next; n; n = next) {
+        next = n->next;
+        if (n->op == IR_OP_store && ir_in(n, 1) == fresh) ir_node_remove(n);
+    }
+}
+
+/* A BatchNormalization whose running statistics --freeze names uses them and leaves them as they are. */
+static void freeze_statistics(ir_graph *g, const pass_options *o)
+{
+    for (ir_node *n = g->first; n; n = n->next) {
+        if (n->op != IR_OP_batch_norm || !has_frozen_statistics(n, o)) continue;
+        set_batch_norm(n, false);
+        remove_store(g, ir_out(n, IR_OUT(batch_norm, mean_out)));
+        remove_store(g, ir_out(n, IR_OUT(batch_norm, var_out)));
+    }
+}
+
 /* --mode=train: every BatchNormalization uses batch statistics and moves its running ones, frozen states aside. */
 static void make_train(ir_graph *g, const pass_options *o, diag *d)
 {
     for (ir_node *n = g->first; n; n = n->next) {
         if (n->op != IR_OP_batch_norm || n->attr[IR_ATTR(batch_norm, training)].i) continue;
         ir_value *mean = ir_in(n, IR_IN(batch_norm, mean)), *var = ir_in(n, IR_IN(batch_norm, var));
-        if (mean->kind != IR_VALUE_STORAGE || var->kind != IR_VALUE_STORAGE) continue;
-        if (pass_match(&o->freeze, mean->name) || pass_match(&o->freeze, var->name)) continue;
+        if (mean->kind != IR_VALUE_STORAGE || var->kind != IR_VALUE_STORAGE || has_frozen_statistics(n, o)) continue;
         set_batch_norm(n, true);
         ir_builder b = ir_builder_at_end(g, d);
         b.phase = IR_UPDATE;
@@ -104,6 +128,7 @@ ampc_status pass_mode_graphs(ir_module *m, const pass_options *o, diag *d)
         ir_graph *train = ir_graph_clone(m, forward, "train", NULL);
         if (o->mode == PASS_MODE_EVAL) TRY(make_eval(train, d));
         if (o->mode == PASS_MODE_TRAIN) make_train(train, o, d);
+        freeze_statistics(train, o);
     }
     ir_graph_remove(m, forward);
     return diag_status(d);

@@ -184,6 +184,7 @@ static void advance_counters(update *u, ir_storage *step)
     ir_type pair = ir_type_make(IR_i64, 1, (int64_t[]){2});
     ir_value *one = ir_constant(&u->b, "rng.advance", &pair, (int64_t[]){0, 1});
     ir_value *advanced = ir_binary(&u->b, IR_OP_add, ir_graph_storage(u->graph, rng), one);
+    if (advanced) ir_value_rename(advanced, "rng.new");
     if (advanced) ir_store(&u->b, rng, advanced);
 }
 

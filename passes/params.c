@@ -10,16 +10,19 @@
 #include <math.h>
 #include <string.h>
 
-static ampc_status check_globs(const ir_module *m, const pass_strings *globs, const char *option, diag *d)
+static bool occurs(const ir_module *m, const char *glob)
 {
-    for (int i = 0; i < globs->count; i++) {
-        pass_strings one = {&globs->items[i], 1};
-        bool found = false;
-        for (size_t k = 0; k < m->storage.count && !found; k++)
-            found = m->storage.items[k]->kind != IR_CONST && pass_match(&one, m->storage.items[k]->name);
-        if (!found) TRY(diag_warning(d, DIAG_NOWHERE, "%s '%s' matches no parameter", option, globs->items[i]));
-    }
-    return AMPC_OK;
+    const pass_strings one = {&glob, 1};
+    for (size_t i = 0; i < m->storage.count; i++)
+        if (m->storage.items[i]->kind != IR_CONST && pass_match(&one, m->storage.items[i]->name)) return true;
+    return false;
+}
+
+static void check_globs(const ir_module *m, const pass_strings *globs, const char *option, diag *d)
+{
+    for (int i = 0; i < globs->count; i++)
+        if (!occurs(m, globs->items[i]))
+            diag_warning(d, DIAG_NOWHERE, "%s '%s' matches no parameter", option, globs->items[i]);
 }
 
 static void select_trained(ir_module *m, const pass_options *o, diag *d)
@@ -90,8 +93,8 @@ static ampc_status initialise(ir_module *m, const pass_options *o, diag *d)
 
 ampc_status pass_params(ir_module *m, const pass_options *o, diag *d)
 {
-    TRY(check_globs(m, &o->train, "--train", d));
-    TRY(check_globs(m, &o->freeze, "--freeze", d));
+    check_globs(m, &o->train, "--train", d);
+    check_globs(m, &o->freeze, "--freeze", d);
     select_trained(m, o, d);
     TRY(diag_status(d));
     return m->graphs.count ? initialise(m, o, d) : AMPC_OK;

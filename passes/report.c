@@ -129,8 +129,9 @@ static ir_dtype computes_in(const ir_node *n, const amp_entry *e)
 static const char *explain_node(const ir_node *n, const amp_entry *e, const pass_options *o, arena *a)
 {
     const char *colour = ir_colour_name(e->colour), *type = precision_name(computes_in(n, e));
-    bool other = e->result != e->want && e->result != IR_NO_DTYPE;
-    const char *writes = other ? arena_printf(a, ", writes %s", precision_name(e->result)) : "";
+    ir_dtype result = e->rule == AMP_USER_CAST ? n->out[0]->type.dtype : e->result;
+    bool other = result != e->want && result != IR_NO_DTYPE;
+    const char *writes = other ? arena_printf(a, ", writes %s", precision_name(result)) : "";
     const char *rule = amp_rule_sentence(e->rule), *cause = cause_text(e, a);
     if (o->json)
         return arena_printf(a,
