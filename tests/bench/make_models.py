@@ -1,0 +1,107 @@
+#!/usr/bin/python3
+"""Writes the models that tools/bench measures: resnet50.onnx, chain.onnx, mlp.onnx; all with random weights.
+
+resnet50   ResNet-50 v1.5 for 224 x 224 images, BatchNormalization in training form (98 MB)
+chain      10,000 nodes: MatMul, Add, LayerNormalization, Relu on 16 features, again and again
+mlp        the PyTorch AMP recipe's MLP: three Linear layers of 4096 features, ReLU between them (201 MB)
+
+usage: make_models.py FOLDER [MODEL..]
+"""
+import sys
+from pathlib import Path
+
+import numpy as np
+from onnx import TensorProto, helper, numpy_helper, save
+
+OPSET = 17
+
+
+class Network:
+    def __init__(self, name, x_shape):
+        self.name, self.random = name, np.random.default_rng(1)
+        self.nodes, self.weights = [], []
+        self.input = helper.make_tensor_value_info("x", TensorProto.FLOAT, x_shape)
+
+    def weight(self, name, array):
+        self.weights.append(numpy_helper.from_array(np.ascontiguousarray(array, np.float32), name))
+        return name
+
+    def drawn(self, name, shape, fan_in):
+        values = self.random.random(shape, np.float32)
+        return self.weight(name, (2 * values - 1) * np.float32(np.sqrt(3.0 / fan_in)))
+
+    def node(self, op, inputs, name, results=("y",), **attributes):
+        outputs = [f"{name}.{r}" for r in results]
+        self.nodes.append(helper.make_node(op, inputs, outputs, name=name, **attributes))
+        return outputs[0]
+
+    def save(self, folder, y_shape):
+        self.nodes[-1].output[0] = "y"
+        output = helper.make_tensor_value_info("y", TensorProto.FLOAT, y_shape)
+        graph = helper.make_graph(self.nodes, self.name, [self.input], [output], self.weights)
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], producer_name="ampc")
+        model.ir_version = 8
+        save(model, str(folder / f"{self.name}.onnx"))
+
+
+def conv_norm(net, x, name, channels_in, channels, kernel, stride=1):
+    fan_in = channels_in * kernel * kernel
+    x = net.node("Conv", [x, net.drawn(f"{name}.weight", [channels, channels_in, kernel, kernel], fan_in)], name,
+                 kernel_shape=[kernel] * 2, strides=[stride] * 2, pads=[kernel // 2] * 4)
+    norm = f"{name}.bn"
+    statistics = [net.weight(f"{norm}.{part}", np.full(channels, value))
+                  for part, value in (("scale", 1), ("bias", 0), ("mean", 0), ("var", 1))]
+    return net.node("BatchNormalization", [x, *statistics], norm, ("y", "mean_out", "var_out"), training_mode=1)
+
+
+def bottleneck(net, x, name, channels_in, width, stride):
+    y = net.node("Relu", [conv_norm(net, x, f"{name}.1", channels_in, width, 1)], f"{name}.relu1")
+    y = net.node("Relu", [conv_norm(net, y, f"{name}.2", width, width, 3, stride)], f"{name}.relu2")
+    y = conv_norm(net, y, f"{name}.3", width, 4 * width, 1)
+    if stride > 1 or channels_in != 4 * width:
+        x = conv_norm(net, x, f"{name}.down", channels_in, 4 * width, 1, stride)
+    return net.node("Relu", [net.node("Add", [y, x], f"{name}.add")], f"{name}.relu3")
+
+
+def resnet50(folder):
+    net = Network("resnet50", ["N", 3, 224, 224])
+    x = net.node("Relu", [conv_norm(net, "x", "stem", 3, 64, 7, 2)], "stem.relu")
+    x = net.node("MaxPool", [x], "stem.pool", kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1])
+    channels = 64
+    for stage, (blocks, width) in enumerate([(3, 64), (4, 128), (6, 256), (3, 512)], 1):
+        for block in range(blocks):
+            stride = 2 if block == 0 and stage > 1 else 1
+            x = bottleneck(net, x, f"layer{stage}.{block}", channels, width, stride)
+            channels = 4 * width
+    x = net.node("Flatten", [net.node("GlobalAveragePool", [x], "pool")], "flatten", axis=1)
+    weight = net.drawn("fc.weight", [1000, channels], channels)
+    net.node("Gemm", [x, weight, net.weight("fc.bias", np.zeros(1000))], "fc", transB=1)
+    net.save(folder, ["N", 1000])
+
+
+def chain(folder, nodes=10_000, width=16):
+    net, x = Network("chain", ["N", width]), "x"
+    for i in range(nodes // 4):
+        x = net.node("MatMul", [x, net.drawn(f"{i}.weight", [width, width], width)], f"{i}.matmul")
+        x = net.node("Add", [x, net.weight(f"{i}.bias", np.zeros(width))], f"{i}.add")
+        scale, bias = net.weight(f"{i}.scale", np.ones(width)), net.weight(f"{i}.shift", np.zeros(width))
+        x = net.node("LayerNormalization", [x, scale, bias], f"{i}.norm")
+        x = net.node("Relu", [x], f"{i}.relu")
+    net.save(folder, ["N", width])
+
+
+def mlp(folder, width=4096, layers=3):
+    net, x = Network("mlp", ["N", width]), "x"
+    for i in range(layers):
+        weight = net.drawn(f"{i}.weight", [width, width], width)
+        x = net.node("Gemm", [x, weight, net.weight(f"{i}.bias", np.zeros(width))], f"{i}.gemm", transB=1)
+        if i < layers - 1:
+            x = net.node("Relu", [x], f"{i}.relu")
+    net.save(folder, ["N", width])
+
+
+MODELS = {"resnet50": resnet50, "chain": chain, "mlp": mlp}
+target = Path(sys.argv[1])
+target.mkdir(parents=True, exist_ok=True)
+for chosen in sys.argv[2:] or MODELS:
+    MODELS[chosen](target)
