@@ -102,11 +102,10 @@ static ampc_status map_all(int fd, const char *path, diag *d, onnx_bytes *out)
     return AMPC_OK;
 }
 
-static ampc_status read_all(arena *a, int fd, const char *path, diag *d, onnx_bytes *out)
+ampc_status onnx_read(int fd, const char *path, int64_t offset, size_t size, diag *d, void *out)
 {
-    uint8_t *buffer = arena_alloc(a, out->size);
-    for (size_t done = 0; done < out->size;) {
-        ssize_t n = read(fd, buffer + done, out->size - done);
+    for (size_t done = 0; done < size;) {
+        ssize_t n = pread(fd, (char *)out + done, size - done, offset + (off_t)done);
         if (n < 0 && errno == EINTR) continue;
         if (n < 0)
             return diag_error(d, AMPC_IO, DIAG_FILE(path), "cannot be read: %s",
@@ -115,8 +114,14 @@ static ampc_status read_all(arena *a, int fd, const char *path, diag *d, onnx_by
             return diag_error(d, AMPC_IO, DIAG_FILE(path), "became shorter while it was read");
         done += (size_t)n;
     }
-    out->data = buffer;
     return AMPC_OK;
+}
+
+static ampc_status read_all(arena *a, int fd, const char *path, diag *d, onnx_bytes *out)
+{
+    void *buffer = arena_alloc(a, out->size);
+    out->data = buffer;
+    return onnx_read(fd, path, 0, out->size, d, buffer);
 }
 
 ampc_status onnx_bytes_load(arena *a, const char *path, bool may_map, diag *d, onnx_bytes *out)

@@ -56,6 +56,10 @@ const char *onnx_bytes_text(ProtobufCBinaryData b);
 ampc_status onnx_decode(arena *a, const ProtobufCMessageDescriptor *root, onnx_bytes in,
                         const char *what, diag *d, ProtobufCMessage **out);
 
+/* Reads `size` bytes at `offset` of an open file; `path` is for messages. AMPC_IO, also when the file
+ * has fewer. */
+ampc_status onnx_read(int fd, const char *path, int64_t offset, size_t size, diag *d, void *out);
+
 /* The whole content of a regular file of at most ONNX_FILE_MAX bytes: read into `a` or, when
  * `may_map` and the file is large, mapped (the caller unmaps). */
 #define ONNX_FILE_MAX ((size_t)0x7fffffff) /* the format's own limit: lengths are 31 bits */

@@ -266,17 +266,7 @@ ampc_status onnx_external_read(onnx_file *f, onnx_range range, size_t size, diag
     const onnx_external *e = f->externals;
     while (e && strcmp(e->path, range.path) != 0) e = e->next;
     if (!e) return diag_error(d, AMPC_IO, DIAG_FILE(range.path), "was not opened for this model");
-    for (size_t done = 0; done < size;) {
-        ssize_t n = pread(e->fd, (char *)out + done, size - done, range.offset + (off_t)done);
-        if (n < 0 && errno == EINTR) continue;
-        if (n < 0)
-            return diag_error(d, AMPC_IO, DIAG_FILE(e->path), "cannot be read: %s",
-                              strerrordesc_np(errno));
-        if (n == 0)
-            return diag_error(d, AMPC_IO, DIAG_FILE(e->path), "became shorter while it was read");
-        done += (size_t)n;
-    }
-    return AMPC_OK;
+    return onnx_read(e->fd, e->path, range.offset, size, d, out);
 }
 
 void onnx_external_close(onnx_file *f)

@@ -14,7 +14,7 @@ enum { FOLD_LIMIT = 1 << 18 }; /* elements of a folded value */
 
 /* ---- errors ---------------------------------------------------------------------------------- */
 
-static diag_loc node_loc(const onnx_node *n)
+diag_loc onnx_loc(const onnx_node *n)
 {
     return (diag_loc){.file = n->b->loc.file, .node = n->b->loc.node, .op = n->b->loc.op};
 }
@@ -23,7 +23,7 @@ void onnx_reject(onnx_node *n, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
-    if (!n->failed) diag_verror(n->importer->diag, AMPC_REJECTED, node_loc(n), format, args);
+    if (!n->failed) diag_verror(n->importer->diag, AMPC_REJECTED, onnx_loc(n), format, args);
     va_end(args);
     n->failed = true;
 }
@@ -32,7 +32,7 @@ void onnx_refuse(onnx_node *n, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
-    if (!n->failed) diag_verror(n->importer->diag, AMPC_UNSUPPORTED, node_loc(n), format, args);
+    if (!n->failed) diag_verror(n->importer->diag, AMPC_UNSUPPORTED, onnx_loc(n), format, args);
     va_end(args);
     n->failed = true;
 }

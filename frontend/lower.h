@@ -86,6 +86,7 @@ static inline bool onnx_wants(const onnx_node *n, int i)
     return i < n->n_out && *n->proto->output[i];
 }
 
+diag_loc onnx_loc(const onnx_node *n);
 /* Malformed (AMPC_REJECTED); something we do not have (AMPC_UNSUPPORTED). Both mark the node
  * failed. */
 void onnx_reject(onnx_node *n, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -126,6 +127,8 @@ void onnx_check_attribute_names(onnx_node *n);
 const ir_known *onnx_known(onnx_node *n, int i);
 /* Integers of rank 0 or 1. `present` is false when the operand is absent. */
 onnx_list onnx_known_list(onnx_node *n, int i);
+/* The same as a shape: at most ONNX_MAX_RANK dimensions, none of them negative. */
+onnx_list onnx_known_shape(onnx_node *n, int i);
 /* One element, as float or as integer (not symbolic); `otherwise` when absent. */
 double onnx_known_float(onnx_node *n, int i, double otherwise);
 int64_t onnx_known_int(onnx_node *n, int i, int64_t otherwise);
@@ -187,6 +190,11 @@ typedef struct onnx_window {
 /* kernel_shape (default: `kernel` when not NULL), strides, dilations, pads and auto_pad of a node
  * whose operand 0 is `x` [N,C,spatial]. */
 onnx_window onnx_window_of(onnx_node *n, const ir_value *x, const ir_dim *kernel);
+/* Writes all of it but the kernel into the attributes of a node of this op. */
+#define ONNX_SET_WINDOW(node, op, w)                                                               \
+    (ir_set_list((node), IR_ATTR(op, strides), (w)->strides, (w)->n),                              \
+     ir_set_list((node), IR_ATTR(op, pads), (w)->pads, 2 * (w)->n),                                \
+     ir_set_list((node), IR_ATTR(op, dilations), (w)->dilations, (w)->n))
 
 /* Handlers, one declaration for each that the table names. */
 #define ROW(op, since, min_in, max_in, max_out, handler, arg)                                      \

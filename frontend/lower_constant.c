@@ -14,13 +14,12 @@ static ir_value *constant(onnx_node *n, ir_dtype dtype, int rank, size_t count, 
 static ir_value *constant_tensor(onnx_node *n, const Onnx__TensorProto *proto)
 {
     onnx_importer *im = n->importer;
-    diag_loc loc = {.file = im->path, .node = n->b->loc.node, .op = n->b->loc.op};
     onnx_tensor t;
     if (onnx_tensor_describe(im->arena, im->file, proto, im->diag, &t) != AMPC_OK) {
         n->failed = true;
         return NULL;
     }
-    ir_value *v = onnx_tensor_value(im, IR_CONST, n->proto->output[0], &t, loc);
+    ir_value *v = onnx_tensor_value(im, IR_CONST, n->proto->output[0], &t, onnx_loc(n));
     n->failed |= !v;
     return v;
 }
@@ -66,11 +65,7 @@ static ir_value *fill_value(onnx_node *n)
 
 void onnx_lower_constant_of_shape(onnx_node *n)
 {
-    onnx_list shape = onnx_known_list(n, 0);
-    if (shape.count > ONNX_MAX_RANK) onnx_refuse(n, "rank %d", shape.count);
-    for (int i = 0; i < shape.count; i++)
-        if (shape.items[i] >= IR_DIM_LOWEST && shape.items[i] < 0)
-            onnx_reject(n, "dimension %d is %lld", i, (long long)shape.items[i]);
+    onnx_list shape = onnx_known_shape(n, 0);
     if (!n->failed) n->out[0] = ir_expand(n->b, fill_value(n), shape.items, shape.count);
 }
 

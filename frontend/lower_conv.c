@@ -13,9 +13,7 @@ void onnx_lower_conv(onnx_node *n)
     if (group < 1 || group > INT32_MAX) onnx_reject(n, "group is %lld", (long long)group);
     if (n->failed) return;
     ir_node *node = ir_new(n->b, IR_OP_conv, 3, x, w, onnx_in(n, 2));
-    ir_set_list(node, IR_ATTR(conv, strides), window.strides, window.n);
-    ir_set_list(node, IR_ATTR(conv, pads), window.pads, 2 * window.n);
-    ir_set_list(node, IR_ATTR(conv, dilations), window.dilations, window.n);
+    ONNX_SET_WINDOW(node, conv, &window);
     ir_set_int(node, IR_ATTR(conv, group), group);
     n->out[0] = ir_done(n->b, node);
 }

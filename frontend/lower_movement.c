@@ -14,8 +14,7 @@ void onnx_lower_identity(onnx_node *n)
     const ir_value *v = n->in[0];
     if (v->kind == IR_VALUE_STORAGE && v->storage->kind == IR_PARAM &&
         ir_dtype_is_float(v->type.dtype))
-        diag_warning(n->importer->diag,
-                     (diag_loc){n->importer->path, n->b->loc.node, n->b->loc.op, 0, 0, NULL},
+        diag_warning(n->importer->diag, onnx_loc(n),
                      "'%s' is the same parameter as '%s': they are trained as one",
                      n->proto->output[0], v->storage->name);
     n->out[0] = n->in[0];
@@ -230,14 +229,10 @@ void onnx_lower_pad(onnx_node *n)
 
 void onnx_lower_expand(onnx_node *n)
 {
-    onnx_list shape = onnx_known_list(n, 1);
-    if (shape.count > ONNX_MAX_RANK) onnx_refuse(n, "rank %d", shape.count);
+    onnx_list shape = onnx_known_shape(n, 1);
     if (n->failed) return;
     ir_type wanted = ir_type_make(n->in[0]->type.dtype, shape.count, shape.items), both;
-    for (int i = 0; i < shape.count; i++)
-        if (wanted.dims[i] < 0 && !ir_dim_is_symbolic(wanted.dims[i]))
-            onnx_reject(n, "dimension %d is %lld", i, (long long)wanted.dims[i]);
-    if (!n->failed && !ir_broadcast(n->dims, &n->in[0]->type, &wanted, &both))
+    if (!ir_broadcast(n->dims, &n->in[0]->type, &wanted, &both))
         onnx_reject(n, "%s does not broadcast to %s",
                     ir_type_print(n->importer->module, &n->in[0]->type, n->importer->scratch),
                     ir_type_print(n->importer->module, &wanted, n->importer->scratch));

@@ -9,9 +9,7 @@ void onnx_lower_max_pool(onnx_node *n)
     if (n->failed) return;
     ir_node *node = ir_new(n->b, IR_OP_max_pool, 1, n->in[0]);
     ir_set_list(node, IR_ATTR(max_pool, kernel), w.kernel, w.n);
-    ir_set_list(node, IR_ATTR(max_pool, strides), w.strides, w.n);
-    ir_set_list(node, IR_ATTR(max_pool, pads), w.pads, 2 * w.n);
-    ir_set_list(node, IR_ATTR(max_pool, dilations), w.dilations, w.n);
+    ONNX_SET_WINDOW(node, max_pool, &w);
     ir_set_bool(node, IR_ATTR(max_pool, ceil), ceil_mode);
     ir_set_bool(node, IR_ATTR(max_pool, column_major), column_major);
     n->out[0] = ir_done(n->b, node);
@@ -27,9 +25,7 @@ void onnx_lower_average_pool(onnx_node *n)
     if (n->failed) return;
     ir_node *node = ir_new(n->b, IR_OP_avg_pool, 1, n->in[0]);
     ir_set_list(node, IR_ATTR(avg_pool, kernel), w.kernel, w.n);
-    ir_set_list(node, IR_ATTR(avg_pool, strides), w.strides, w.n);
-    ir_set_list(node, IR_ATTR(avg_pool, pads), w.pads, 2 * w.n);
-    ir_set_list(node, IR_ATTR(avg_pool, dilations), w.dilations, w.n);
+    ONNX_SET_WINDOW(node, avg_pool, &w);
     ir_set_bool(node, IR_ATTR(avg_pool, ceil), ceil_mode);
     ir_set_bool(node, IR_ATTR(avg_pool, count_pad), count_pad);
     n->out[0] = ir_done(n->b, node);

@@ -49,6 +49,16 @@ onnx_list onnx_known_list(onnx_node *n, int i)
     return (onnx_list){known->ints, (int)known->count, true};
 }
 
+onnx_list onnx_known_shape(onnx_node *n, int i)
+{
+    onnx_list shape = onnx_known_list(n, i);
+    if (shape.count > ONNX_MAX_RANK) onnx_refuse(n, "rank %d", shape.count);
+    for (int k = 0; k < shape.count; k++)
+        if (shape.items[k] < 0 && !ir_dim_is_symbolic(shape.items[k]))
+            onnx_reject(n, "dimension %d is %lld", k, (long long)shape.items[k]);
+    return shape;
+}
+
 static const ir_known *known_single(onnx_node *n, int i)
 {
     const ir_known *known = onnx_known(n, i);
