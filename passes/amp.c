@@ -36,13 +36,19 @@ static double saturate(double x, ir_dtype to)
     return isfinite(x) && ir_dtype_is_low(to) ? fmax(-most, fmin(most, x)) : x;
 }
 
+bool amp_converts(const ir_value *v)
+{
+    if (v->kind != IR_VALUE_STORAGE || v->storage->kind != IR_CONST) return false;
+    return v->storage->data.kind == IR_DATA_INLINE || v->storage->data.kind == IR_DATA_ZERO;
+}
+
 /* A constant whose elements are at hand is written in the other type; what is finite stays finite. NULL: its bytes
  * are in a file, so it is cast like any other value. */
 static ir_value *convert_constant(caster *c, ir_builder *b, const ir_value *v, ir_dtype to)
 {
     ir_module *m = c->graph->module;
     const ir_storage *s = v->storage;
-    if (s->data.kind != IR_DATA_INLINE && s->data.kind != IR_DATA_ZERO) return NULL;
+    if (!amp_converts(v)) return NULL;
     ir_dtype from = v->type.dtype;
     size_t size = ir_dtype_size(to), count = (size_t)ir_storage_bytes(s) / ir_dtype_size(from), saturated = 0;
     char *bytes = arena_alloc(c->arena, count * size + 8);
@@ -72,7 +78,7 @@ static ir_value *cast_for(caster *c, ir_node *user, ir_value *v, ir_dtype to, co
     const char *key = arena_printf(c->arena, "%p %d", (void *)v, to);
     ir_value *cast = strmap_get(c->casts, key);
     if (cast) return cast;
-    if (v->kind == IR_VALUE_STORAGE && v->storage->kind == IR_CONST && (cast = convert_constant(c, &b, v, to))) {
+    if ((cast = convert_constant(c, &b, v, to))) {
         strmap_put(c->casts, key, cast);
         return cast;
     }
@@ -99,15 +105,15 @@ static void set_operand(caster *c, ir_node *n, int i, ir_dtype to, const char *w
 }
 
 /* The second float group (scale and bias of a norm, class weights): pinned operators keep it, else it goes along. */
-static bool second_group_goes_along(const caster *c, const ir_node *n, const amp_entry *e)
+bool amp_second_follows(const ir_node *n, const amp_entry *e, const amp_list *l)
 {
-    return ir_dtype_is_low(e->want) && e->rule != AMP_INSIDE && n->loc.op && !amp_list_pins(c->list, n->loc.op);
+    return e->rule != AMP_INSIDE && n->loc.op && !amp_list_pins(l, n->loc.op);
 }
 
 static void cast_operands(caster *c, ir_node *n, const amp_entry *e)
 {
     const char *why = describe(c, n, e);
-    bool along = second_group_goes_along(c, n, e);
+    bool along = ir_dtype_is_low(e->want) && amp_second_follows(n, e, c->list);
     for (int i = 0; i < n->n_in; i++) {
         const ir_slot *slot = ir_op_in_slot(n->op, i, n->n_in);
         if (!ir_in(n, i) || !ir_dtype_is_float(ir_in(n, i)->type.dtype)) continue;

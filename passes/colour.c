@@ -36,8 +36,7 @@ const char *amp_rule_sentence(amp_rule r)
     return sentences[r];
 }
 
-/* Operands that take part: floats of the groups that a node unifies. */
-static bool takes_part(const ir_node *n, int i)
+bool amp_takes_part(const ir_node *n, int i)
 {
     const ir_value *v = ir_in(n, i);
     const ir_slot *slot = ir_op_in_slot(n->op, i, n->n_in);
@@ -141,7 +140,7 @@ static void mark_terminal(colouring *c, const ir_value *loss)
         bool boundary = is_boundary(c, n);
         for (int i = 0; i < n->n_in; i++) {
             const ir_value *x = ir_in(n, i);
-            if (!x || x->kind != IR_VALUE_RESULT || !(takes_part(n, i) || n->op == IR_OP_cast)) continue;
+            if (!x || x->kind != IR_VALUE_RESULT || !(amp_takes_part(n, i) || n->op == IR_OP_cast)) continue;
             if (boundary && !(is_ours(n) && is_ours(x->def))) continue;
             c->terminal[x->def->id] = c->entries[x->def->id].colour != IR_WHITE;
         }
@@ -163,7 +162,7 @@ static arrival look_at_operands(const colouring *c, const ir_node *n)
     for (int storage = 0; storage <= 1 && !a.f32 && !a.low; storage++)
         for (int i = 0; i < n->n_in; i++) {
             const ir_value *v = ir_in(n, i);
-            if (!takes_part(n, i) || (v->kind == IR_VALUE_STORAGE) != storage) continue;
+            if (!amp_takes_part(n, i) || (v->kind == IR_VALUE_STORAGE) != storage) continue;
             ir_dtype t = c->type[v->id];
             (ir_dtype_is_low(t) ? &a.low : &a.f32)[0] = true;
             a.type = t;
@@ -184,7 +183,7 @@ static bool read_by_white(const colouring *c, const ir_node *n)
 {
     for (int i = 0; i < n->n_out; i++)
         for (const ir_use *u = n->out[i]->first_use; u; u = u->next)
-            if (c->entries[u->user->id].colour == IR_WHITE && takes_part(u->user, u->index)) return true;
+            if (c->entries[u->user->id].colour == IR_WHITE && amp_takes_part(u->user, u->index)) return true;
     return false;
 }
 
@@ -242,7 +241,7 @@ static count decide(const colouring *c, const ir_node *n, amp_entry *e)
     return COUNT_NOT;
 }
 
-static bool follows_result(const ir_node *n, int i)
+bool amp_follows_result(const ir_node *n, int i)
 {
     ir_group group = ir_op_out_slot(n->op, i, n->n_out)->group;
     return group == IR_GROUP_F || group == IR_GROUP_N || group == IR_GROUP_T;
@@ -257,7 +256,7 @@ static void walk(colouring *c)
         for (int i = 0; i < n->n_out; i++) {
             ir_value *v = n->out[i];
             c->type[v->id] = v->type.dtype;
-            if (!coloured || !ir_dtype_is_float(v->type.dtype) || !follows_result(n, i)) continue;
+            if (!coloured || !ir_dtype_is_float(v->type.dtype) || !amp_follows_result(n, i)) continue;
             if (e->result != IR_NO_DTYPE) c->type[v->id] = e->result;
             c->counts[v->id] = counts;
         }

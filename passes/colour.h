@@ -24,7 +24,8 @@
     X(AMP_GRAY_KEEP,     "gray without a coloured producer: keeps what arrives")                   \
     X(AMP_CLEAR,         "clear: the type of its operands")                                        \
     X(AMP_CLEAR_MIXED,   "clear with operands of both types: f32")                                 \
-    X(AMP_UNLISTED,      "on no list: f32")
+    X(AMP_UNLISTED,      "on no list: f32")                                                        \
+    X(AMP_CUT,           "chosen by minimum cut")
 
 typedef enum amp_rule {
 #define AMP_RULE_ENUM(name, text) name,
@@ -39,11 +40,21 @@ typedef struct amp_entry {
     ir_dtype result;        /* type of its first float result */
     const list_place *line; /* the list line that decided, or NULL */
     const ir_value *cause;  /* the producer that decided, or NULL */
+    const char *flip;       /* what the other type would cost, for --explain, or NULL */
 } amp_entry;
 
 /* One entry a node id (the graph is renumbered). Requires types inferred, no inserted casts yet. `low` is IR_f16 or
  * IR_bf16; level O0 gives every node the neutral entry of AMP_OFF. In the arena. */
 amp_entry *amp_colour(ir_graph *g, const amp_list *l, const pass_options *o, arena *a, diag *d);
+
+/* Whether operand i is a float of the groups that the node unifies: it is read in the type of the entry. */
+bool amp_takes_part(const ir_node *n, int i);
+/* Whether result i has the type `result` of the entry (if it is a float). */
+bool amp_follows_result(const ir_node *n, int i);
+/* Whether operands of the second float group go low with the first one: not where the list pins them. */
+bool amp_second_follows(const ir_node *n, const amp_entry *e, const amp_list *l);
+/* Whether v is a constant that is written in the other type while compiling, so that no cast runs. */
+bool amp_converts(const ir_value *v);
 
 /* Inserts casts so that every node gets the types of its entry, and infers types anew. One cast per (value, type). */
 ampc_status amp_cast(ir_graph *g, const amp_entry *entries, const amp_list *l, const pass_options *o, arena *a, diag *d);
