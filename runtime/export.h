@@ -4,11 +4,12 @@
 
 #include "runtime/session.h"
 
-/* Writes the model file that the module was compiled from anew for inference, with the parameters and buffers of the
- * session. The model's path is tried as the module has it and from `folder` (of the module's text; NULL: none). Values
- * that lay in other files go into PATH.data. Both files are written beside their places and then moved there, the
- * values first; on failure both are as they were. AMPC_IO when the model is gone, AMPC_REJECTED when it is another one or
- * the module names none, AMPC_UNSUPPORTED, AMPC_NO_MEMORY; see onnx_export_trained. */
+/* Writes the model file that the module was compiled from anew for inference, with the parameters
+ * and buffers of the session. The model's path is tried as the module has it and from `folder` (of
+ * the module's text; NULL: none). Values that lay in other files go into PATH.data. Both files are
+ * written beside their places and then moved there, the values first; on failure both are as they
+ * were. AMPC_IO when the model is gone, AMPC_REJECTED when it is another one or the module names
+ * none, AMPC_UNSUPPORTED, AMPC_NO_MEMORY; see onnx_export_trained. */
 ampc_status rt_export_onnx(rt_session *s, const ir_module *m, const char *folder, const char *path,
                            diag *d);
 
