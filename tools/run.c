@@ -5,6 +5,7 @@
 #include "runtime/feed.h"
 
 #include <stdlib.h>
+#include <sys/stat.h>
 
 ampc_status run_need_entry(run_context *c, const char *entry, const ir_graph **out)
 {
@@ -21,12 +22,27 @@ ampc_status run_need_entry(run_context *c, const char *entry, const ir_graph **o
                       entry, names);
 }
 
+static bool is_folder(const char *path)
+{
+    struct stat facts;
+    return stat(path, &facts) == 0 && S_ISDIR(facts.st_mode);
+}
+
 ampc_status run_load_weights(run_context *c)
 {
+    diag *d = c->tool->diag;
     const char *path = c->tool->o.checkpoint;
+    char *newest = NULL;
     if (!path) return AMPC_OK;
-    return rt_checkpoint_read(c->session, c->tool->module, path, RT_CHECKPOINT_WEIGHTS,
-                              c->tool->diag, NULL);
+    if (is_folder(path)) {
+        TRY(rt_checkpoint_newest(path, d, &newest));
+        if (!newest)
+            return diag_error(d, AMPC_IO, DIAG_FILE(path), "the folder holds no checkpoint");
+    }
+    ampc_status status = rt_checkpoint_read(c->session, c->tool->module, newest ? newest : path,
+                                            RT_CHECKPOINT_WEIGHTS, d, NULL);
+    free(newest);
+    return status;
 }
 
 ampc_status run_open_data(run_context *c, const char *spec, rt_split split, const ir_graph *entry,

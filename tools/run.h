@@ -24,7 +24,7 @@ typedef struct run_verb {
 
 /* AMPC_REJECTED, naming what there is, when the module has no such entry graph. */
 ampc_status run_need_entry(run_context *c, const char *entry, const ir_graph **out);
-/* Loads --checkpoint, if one is given. */
+/* Loads --checkpoint (of a folder the newest), if one is given. */
 ampc_status run_load_weights(run_context *c);
 /* --data or another SPEC; synthetic data fit the entry graph. AMPC_USAGE without a SPEC. */
 ampc_status run_open_data(run_context *c, const char *spec, rt_split split, const ir_graph *entry,

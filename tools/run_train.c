@@ -13,6 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { DEFAULT_BATCH = 64 };
+
 typedef struct training {
     run_context *c;
     rt_dataset *data, *eval_data;
@@ -258,7 +260,8 @@ static ampc_status open_all(training *t)
     if (o->eval_data)
         TRY(run_open_data(c, o->eval_data, RT_TEST, ir_graph_find(c->tool->module, "eval"),
                           &t->eval_data));
-    const rt_trainer_options options = {.batch = o->batch,
+    int64_t batch = o->batch || rt_feed_fixed_batch(g) ? o->batch : DEFAULT_BATCH;
+    const rt_trainer_options options = {.batch = batch,
                                         .steps = o->steps,
                                         .epochs = o->epochs,
                                         .lr = o->lr,
