@@ -1,7 +1,8 @@
 /* arena.c - bump allocation from a list of chunks, growable arrays, string map, checked arithmetic.
  *
- * Chunks come zeroed from calloc and double from 64 KiB up to 1 MiB; a request that is larger than half a
- * chunk gets one of its own, put behind the current one so that the space left there stays in use. The map
+ * Chunks come zeroed and double from 64 KiB up to 4 MiB; a request that is larger than half a chunk gets one of
+ * its own, put behind the current one so that the space left there stays in use. Large chunks are mapped, in huge
+ * pages where the system has them: half of a big compilation would go into page faults otherwise. The map
  * is an open-addressing table with linear probing, at most half full. Under AddressSanitizer what has not
  * been handed out is poisoned, with a gap between neighbours, so that an overrun inside an arena is found. */
 #include "ir/arena.h"
@@ -11,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #ifdef __SANITIZE_ADDRESS__
 #include <sanitizer/asan_interface.h>
@@ -21,11 +23,12 @@ enum { GAP = 16 };
 enum { GAP = 0 };
 #endif
 
-enum { ALIGNMENT = 16, FIRST_CHUNK = 64 << 10, LARGEST_CHUNK = 1 << 20 };
+enum { ALIGNMENT = 16, FIRST_CHUNK = 64 << 10, LARGEST_CHUNK = 4 << 20, HUGE_PAGE = 2 << 20 };
 
 typedef struct chunk {
     struct chunk *next;
     size_t size, used; /* bytes of data */
+    size_t mapped;     /* bytes of the mapping, 0: from calloc */
     _Alignas(ALIGNMENT) unsigned char data[];
 } chunk;
 
@@ -52,7 +55,8 @@ void arena_free(arena *a)
     for (chunk *c = a->chunks, *next; c; c = next) {
         next = c->next;
         ASAN_UNPOISON_MEMORY_REGION(c->data, c->size);
-        free(c);
+        if (c->mapped) munmap(c, c->mapped);
+        else free(c);
     }
     free(a);
 }
@@ -64,14 +68,37 @@ static _Noreturn void arena_out_of_memory(arena *a)
     longjmp(*a->guard, 1);
 }
 
+/* Zeroed memory that starts at a huge page, for which the mapping is trimmed at both ends. NULL: none is left. */
+static chunk *chunk_map(size_t bytes)
+{
+    bytes = (bytes + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
+    char *start = mmap(NULL, bytes + HUGE_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (start == MAP_FAILED) return NULL;
+    size_t before = (HUGE_PAGE - (uintptr_t)start % HUGE_PAGE) % HUGE_PAGE;
+    if (before) munmap(start, before);
+    if (before < HUGE_PAGE) munmap(start + before + bytes, HUGE_PAGE - before);
+    madvise(start + before, bytes, MADV_HUGEPAGE); /* a wish: it may fail */
+    chunk *c = (chunk *)(void *)(start + before);
+    c->mapped = bytes;
+    c->size = bytes - sizeof *c;
+    return c;
+}
+
+static chunk *chunk_new(size_t capacity)
+{
+    size_t bytes = sizeof(chunk) + capacity;
+    if (bytes >= HUGE_PAGE) return chunk_map(bytes);
+    chunk *c = calloc(1, bytes);
+    if (c) c->size = capacity;
+    return c;
+}
+
 /* A chunk with room for `size` bytes, linked in. */
 static chunk *chunk_add(arena *a, size_t size)
 {
     bool own = size > a->chunk_size / 2;
-    size_t capacity = own ? size : a->chunk_size;
-    chunk *c = calloc(1, sizeof *c + capacity);
+    chunk *c = chunk_new(own ? size : a->chunk_size);
     if (!c) arena_out_of_memory(a);
-    c->size = capacity;
     ASAN_POISON_MEMORY_REGION(c->data, c->size);
     chunk **at = own && a->chunks ? &a->chunks->next : &a->chunks;
     c->next = *at;

@@ -27,12 +27,12 @@ ampc_status pass_entries(ir_module *m, const pass_options *o, diag *d)
     (void)o;
     ir_graph *train = ir_graph_find(m, "train");
     if (!train) return AMPC_OK;
-    stores_to_outputs(ir_graph_clone(m, train, "grad", NULL), d);
     ir_graph *step = ir_graph_clone(m, train, "train_step", NULL);
     for (ir_node *n = step->first, *next; n; n = next) {
         next = n->next;
         if (named(n, "gradin/")) ir_node_remove(n);
     }
-    ir_graph_remove(m, train);
+    train->name = "grad";
+    stores_to_outputs(train, d);
     return diag_status(d);
 }

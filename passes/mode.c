@@ -1,7 +1,8 @@
 /* mode.c - from the one imported graph to the graphs that run.
  *
- * @forward is the network as the file has it. @infer is its copy with running statistics and without dropout; @eval the
- * same, for the loss to be appended; @train has the mode that the options ask for and keeps the stores of states.
+ * @forward is the network as the file has it. It becomes @infer, with running statistics and without dropout; its
+ * copies are @eval, the same, for the loss to be appended, and @train, which has the mode that the options ask for
+ * and keeps the stores of states.
  *   before  graph @forward                      after  graph @infer [, graph @eval, graph @train]                */
 #include "passes/pass.h"
 
@@ -119,9 +120,6 @@ ampc_status pass_mode_graphs(ir_module *m, const pass_options *o, diag *d)
     ir_graph *forward = ir_graph_find(m, "forward");
     if (!forward) return AMPC_OK;
     if (!o->loss && !o->loss_output) find_loss(m, forward);
-    ir_graph *infer = ir_graph_clone(m, forward, "infer", NULL);
-    if (!(o->mode == PASS_MODE_TRAIN || (o->mode == PASS_MODE_FILE && !wants_training(m, o)))) TRY(make_eval(infer, d));
-    remove_stores(infer);
     if (wants_training(m, o)) {
         ir_graph *eval = ir_graph_clone(m, forward, "eval", NULL);
         TRY(make_eval(eval, d));
@@ -130,6 +128,9 @@ ampc_status pass_mode_graphs(ir_module *m, const pass_options *o, diag *d)
         if (o->mode == PASS_MODE_TRAIN) make_train(train, o, d);
         freeze_statistics(train, o);
     }
-    ir_graph_remove(m, forward);
+    forward->name = "infer";
+    if (!(o->mode == PASS_MODE_TRAIN || (o->mode == PASS_MODE_FILE && !wants_training(m, o))))
+        TRY(make_eval(forward, d));
+    remove_stores(forward);
     return diag_status(d);
 }
