@@ -1,0 +1,660 @@
+/* test_amp.c - known failures of mixed precision, a named test each, on whole training steps.
+ *
+ * The numbers in the names are those of the list of known bugs that every trainer in mixed precision has had: a loss scale
+ * that collapses, an infinity that stays, a scale that grows too early, stale casts, statistics poisoned by a skipped
+ * step, a seed that is infinite in fp16, an epsilon that is zero in it. Networks are text; parameters and data are
+ * drawn by name and number, so two compilations of one text start alike. */
+#include "ir/philox.h"
+#include "passes/passes.h"
+#include "runtime/stepper.h"
+#include "tests/unit/scratch.h"
+
+#include <math.h>
+
+enum { ROWS = 32, IN = 4, OUT = 3 };
+
+/* ---- networks ------------------------------------------------------------------------------------------------------------ */
+
+static const char mlp[] = "ampc-ir 1\n"
+                          "param @w1 : f32[4,8] = zero\n"
+                          "param @b1 : f32[8] = zero\n"
+                          "param @w2 : f32[8,3] = zero\n"
+                          "graph @forward(@x : f32[N,4]) {\n"
+                          "  %h = matmul @x, @w1, @b1 : f32[N,8] !Gemm \"fc1\"\n"
+                          "  %r = relu %h : f32[N,8] !Relu \"relu\"\n"
+                          "  %y = matmul %r, @w2 : f32[N,3] !MatMul \"fc2\"\n"
+                          "  output \"y\" = %y\n"
+                          "}\n";
+
+/* Every kind of state: batch-norm statistics, random counter. */
+static const char stateful[] =
+    "ampc-ir 1\n"
+    "param @w1 : f32[4,8] = zero\n"
+    "param @g : f32[8] = zero\n"
+    "param @b : f32[8] = zero\n"
+    "param @w2 : f32[8,3] = zero\n"
+    "state @mean : f32[8] = zero\n"
+    "state @var : f32[8] = [1, 1, 1, 1, 1, 1, 1, 1]\n"
+    "state @rng : i64[2] = [7, 0]\n"
+    "graph @forward(@x : f32[N,4]) {\n"
+    "  %h = matmul @x, @w1 : f32[N,8] !MatMul \"fc1\"\n"
+    "  %n, %m, %v, %sm, %sr = batch_norm %h, @g, @b, @mean, @var {training=true} : f32[N,8], f32[8], f32[8], f32[8], "
+    "f32[8] !BatchNormalization \"bn\"\n"
+    "  %r = relu %n : f32[N,8] !Relu \"relu\"\n"
+    "  %d, %k = dropout %r, @rng {ratio=0.25} : f32[N,8], bool[N,8] !Dropout \"drop\"\n"
+    "  %y = matmul %d, @w2 : f32[N,3] !MatMul \"fc2\"\n"
+    "  output \"y\" = %y\n"
+    "update:\n"
+    "  store @mean, %m\n"
+    "  store @var, %v\n"
+    "}\n";
+
+/* Mean of x w: its gradient does not depend on w and, all counts being powers of two, is exact in fp16. */
+static const char linear[] = "ampc-ir 1\n"
+                             "param @w : f32[4,4] = zero\n"
+                             "graph @forward(@x : f32[N,4]) {\n"
+                             "  %y = matmul @x, @w : f32[N,4] !MatMul \"fc\"\n"
+                             "  %l = reduce_mean %y {axes=[0,1], keepdims=false} : f32[] !ReduceMean \"mean\"\n"
+                             "  output \"l\" = %l\n"
+                             "}\n";
+
+/* Mean times FACTOR: gradients that fp16 cannot hold. */
+static const char scaled[] = "ampc-ir 1\n"
+                             "param @w : f32[4,3] = zero\n"
+                             "const @factor : f32[] = %s\n"
+                             "graph @forward(@x : f32[N,4], @label : f32[N,3]) {\n"
+                             "  %%y = matmul @x, @w : f32[N,3] !MatMul \"fc\"\n"
+                             "  %%d = sub %%y, @label : f32[N,3] !Sub \"difference\"\n"
+                             "  %%q = mul %%d, %%d : f32[N,3] !Mul \"square\"\n"
+                             "  %%m = reduce_mean %%q {axes=[0,1], keepdims=false} : f32[] !ReduceMean \"mean\"\n"
+                             "  %%l = mul %%m, @factor : f32[] !Mul \"hostile\"\n"
+                             "  output \"l\" = %%l\n"
+                             "}\n";
+
+typedef struct net {
+    scratch *t;
+    ir_module *m;
+    rt_session *s;
+    float x[ROWS][IN], label[ROWS][OUT];
+} net;
+
+static void must(const scratch *t, ampc_status status)
+{
+    if (status != AMPC_OK) fail_msg("%s", diag_first_error(t->d));
+}
+
+static float drawn(uint64_t stream, size_t i)
+{
+    return (float)(2 * philox_unit(philox_word(11, stream, i)) - 1);
+}
+
+static rt_tensor storage(const net *n, const char *name)
+{
+    rt_tensor v;
+    must(n->t, rt_session_storage(n->s, name, n->t->d, &v));
+    return v;
+}
+
+static size_t count(const rt_tensor *v)
+{
+    size_t elements = 1;
+    for (int i = 0; i < v->rank; i++) elements *= (size_t)v->dims[i];
+    return elements;
+}
+
+static void draw_parameters(const net *n)
+{
+    for (int i = 0; i < rt_session_storage_count(n->s); i++) {
+        rt_tensor v;
+        ir_storage_kind kind;
+        rt_session_storage_at(n->s, i, &v, &kind);
+        uint64_t stream = 0;
+        for (const char *c = v.name; *c; c++) stream = stream * 31 + (unsigned char)*c;
+        for (size_t k = 0; kind == IR_PARAM && k < count(&v); k++) ((float *)v.data)[k] = 0.5f * drawn(stream, k);
+    }
+}
+
+static void draw_batch(net *n, uint64_t number)
+{
+    for (size_t i = 0; i < ROWS * IN; i++) n->x[i / IN][i % IN] = drawn(1000 + 2 * number, i);
+    for (size_t i = 0; i < ROWS; i++)
+        for (size_t k = 0; k < OUT; k++) n->label[i][k] = 0.5f * n->x[i][k] - 0.25f * n->x[i][3];
+}
+
+static net open_net(scratch *t, const char *text, const pass_options *o)
+{
+    net n = {.t = t};
+    const rt_session_options session = {.device = "cpu", .threads = 1, .deterministic = 1};
+    must(t, ir_parse(text, strlen(text), "net.ir", t->d, &n.m));
+    must(t, pass_compile(n.m, o, t->d));
+    must(t, rt_session_open(n.m, &session, t->d, &n.s));
+    draw_parameters(&n);
+    draw_batch(&n, 0);
+    return n;
+}
+
+static void close_net(net *n)
+{
+    rt_session_close(n->s);
+    ir_module_free(n->m);
+}
+
+static pass_options options(const char *loss, const char *optimizer)
+{
+    pass_options o = pass_options_default();
+    o.loss = loss;
+    o.loss_output = loss ? NULL : "l";
+    o.optimizer = optimizer;
+    return o;
+}
+
+static int inputs_of(net *n, const char *graph, rt_tensor in[2])
+{
+    const rt_tensor x = {.name = "x", .dtype = IR_f32, .rank = 2, .dims = {ROWS, IN}, .data = n->x};
+    const rt_tensor label = {.name = "label", .dtype = IR_f32, .rank = 2, .dims = {ROWS, OUT}, .data = n->label};
+    in[0] = x;
+    in[1] = label;
+    return ir_graph_find_input(ir_graph_find(n->m, graph), "label") ? 2 : 1;
+}
+
+static void run(net *n, const char *graph)
+{
+    rt_tensor in[2];
+    int inputs = inputs_of(n, graph, in);
+    must(n->t, rt_session_run(n->s, graph, in, inputs, n->t->d));
+}
+
+static double number(const rt_tensor *v)
+{
+    assert_non_null(v);
+    assert_int_equal(count(v), 1);
+    return ir_load_f64(v->dtype, v->data);
+}
+
+static double output(const net *n, const char *name)
+{
+    return number(rt_session_output(n->s, name));
+}
+
+static double state_of(const net *n, const char *name)
+{
+    rt_tensor v = storage(n, name);
+    return number(&v);
+}
+
+/* A step; whether it was skipped. */
+static bool step(net *n)
+{
+    run(n, "train_step");
+    return output(n, "found_inf") != 0;
+}
+
+/* Parameters and states but those named by `but` (NULL-terminated), one after the other. */
+typedef struct picture {
+    unsigned char bytes[4096];
+    size_t size;
+} picture;
+
+static picture picture_of(const net *n, const char *const *but)
+{
+    picture p = {.size = 0};
+    for (int i = 0; i < rt_session_storage_count(n->s); i++) {
+        rt_tensor v;
+        ir_storage_kind kind;
+        rt_session_storage_at(n->s, i, &v, &kind);
+        bool left_out = kind == IR_CONST;
+        for (const char *const *b = but; b && *b; b++) left_out |= strcmp(*b, v.name) == 0;
+        size_t size = count(&v) * ir_dtype_size(v.dtype);
+        if (left_out) continue;
+        assert_true(p.size + size <= sizeof p.bytes);
+        memcpy(p.bytes + p.size, v.data, size);
+        p.size += size;
+    }
+    return p;
+}
+
+static void assert_same(const picture *a, const picture *b)
+{
+    assert_true(a->size > 0);
+    assert_int_equal(a->size, b->size);
+    assert_memory_equal(a->bytes, b->bytes, a->size);
+}
+
+static const char *const scaler[] = {"loss_scale", "good_steps", "bad_steps", "rng", NULL};
+
+/* ---- 1 and 2: the scale collapses, or the skips never end ---------------------------------------------------------------------- */
+
+static void test_1_always_overflows(void **state)
+{
+    scratch *t = *state;
+    char text[1024];
+    snprintf(text, sizeof text, scaled, "1e9");
+    pass_options o = options(NULL, "sgd");
+    net n = open_net(t, text, &o);
+    const rt_stepper_options defaults = {0};
+    rt_stepper stepper;
+    must(t, rt_stepper_open(n.s, n.m, &defaults, t->d, &stepper));
+    picture before = picture_of(&n, scaler);
+    ampc_status status = AMPC_OK;
+    int steps = 0;
+    for (; status == AMPC_OK && steps < 200; steps++) {
+        rt_tensor in[2];
+        rt_step_result result;
+        int inputs = inputs_of(&n, "train_step", in);
+        status = rt_stepper_run(&stepper, in, inputs, t->d, &result);
+        assert_true(result.skipped);
+        assert_true(isfinite(result.loss));
+        assert_true(result.scale >= 1);
+    }
+    assert_int_equal(status, AMPC_NUMERIC);
+    assert_int_equal(steps, 15 + 50); /* 65536 halved down to the floor, then the patience, which begins with the last halving */
+    assert_non_null(strstr(diag_first_error(t->d), "'fc'"));
+    assert_non_null(strstr(diag_first_error(t->d), "'w'"));
+    assert_true(state_of(&n, "loss_scale") == 1);
+    picture after = picture_of(&n, scaler);
+    assert_same(&before, &after);
+    close_net(&n);
+}
+
+/* ---- 3: an infinity stays in the state ------------------------------------------------------------------------------------------- */
+
+static void test_3_nothing_of_an_infinite_step_stays(void **state)
+{
+    static const char *const optimizers[] = {"sgd", "momentum", "nesterov", "adam", "adamw"};
+    for (size_t i = 0; i < sizeof optimizers / sizeof *optimizers; i++) {
+        pass_options o = options("mse", optimizers[i]);
+        o.decr_every = 1000; /* the scale stays, so that nothing but the injected step differs */
+        o.init_scale = 1024;
+        net clean = open_net(*state, mlp, &o), hit = open_net(*state, mlp, &o);
+        assert_false(step(&clean));
+        assert_false(step(&hit));
+        hit.x[3][1] = 1e30f;
+        assert_true(step(&hit));
+        for (uint64_t k = 1; k < 4; k++) {
+            draw_batch(&clean, k);
+            draw_batch(&hit, k);
+            run(&clean, "grad");
+            run(&hit, "grad");
+            const rt_tensor *a = rt_session_output(clean.s, "grad/w1"), *b = rt_session_output(hit.s, "grad/w1");
+            assert_memory_equal(a->data, b->data, count(a) * sizeof(float));
+            assert_false(step(&clean));
+            assert_false(step(&hit));
+        }
+        picture a = picture_of(&clean, scaler), b = picture_of(&hit, scaler);
+        assert_same(&a, &b);
+        close_net(&clean);
+        close_net(&hit);
+    }
+}
+
+/* ---- 4: unscaled with the scale of the next step ------------------------------------------------------------------------------------ */
+
+static void test_4_growth_every_step(void **state)
+{
+    pass_options o = options(NULL, "sgd,lr=1");
+    o.incr_every = 1;
+    o.init_scale = 16;
+    net amp = open_net(*state, linear, &o);
+    o.level = PASS_O0;
+    net f32 = open_net(*state, linear, &o);
+    for (int k = 0; k < 8; k++) {
+        for (size_t i = 0; i < ROWS * IN; i++)
+            amp.x[i / IN][i % IN] = f32.x[i / IN][i % IN] = roundf(4 * drawn(50 + (uint64_t)k, i)); /* exact in fp16 */
+        assert_true(state_of(&amp, "loss_scale") == 16 << k);
+        assert_false(step(&amp));
+        run(&f32, "train_step");
+        rt_tensor a = storage(&amp, "w"), b = storage(&f32, "w");
+        assert_memory_equal(a.data, b.data, count(&a) * sizeof(float));
+    }
+    close_net(&amp);
+    close_net(&f32);
+}
+
+/* ---- 8: casts of weights that are no longer ------------------------------------------------------------------------------------------- */
+
+static double eval_loss(net *n)
+{
+    run(n, "eval");
+    return output(n, "loss");
+}
+
+static void save(const net *n, const char *name)
+{
+    const rt_run_state run_state = {.step = 1};
+    must(n->t, rt_checkpoint_write(n->s, n->m, &run_state, scratch_path(n->t, name), n->t->d));
+}
+
+static void load(const net *n, const char *name)
+{
+    must(n->t, rt_checkpoint_read(n->s, n->m, scratch_path(n->t, name), RT_CHECKPOINT_ALL, n->t->d, NULL));
+}
+
+static double fresh_loss(scratch *t, const pass_options *o, const char *name)
+{
+    net n = open_net(t, mlp, o);
+    load(&n, name);
+    double loss = eval_loss(&n);
+    close_net(&n);
+    return loss;
+}
+
+static void test_8_no_stale_casts(void **state)
+{
+    scratch *t = *state;
+    pass_options o = options("mse", "momentum,lr=0.05");
+    o.init_scale = 1024;
+    net n = open_net(t, mlp, &o);
+    for (int k = 0; k < 3; k++) step(&n);
+    save(&n, "a");
+    double a = eval_loss(&n);
+    for (int k = 0; k < 3; k++) step(&n);
+    save(&n, "b");
+    double b = eval_loss(&n);
+    assert_true(a != b);
+    load(&n, "a");
+    assert_true(eval_loss(&n) == a);
+    load(&n, "b");
+    assert_true(eval_loss(&n) == b);
+    step(&n);
+    load(&n, "a");
+    assert_true(eval_loss(&n) == a);
+    assert_true(fresh_loss(t, &o, "a") == a);
+    assert_true(fresh_loss(t, &o, "b") == b);
+    close_net(&n);
+}
+
+/* ---- 9 and 19: a skipped step moves nothing ---------------------------------------------------------------------------------------------- */
+
+static void test_9_skipped_steps_move_no_state(void **state)
+{
+    static const char *const optimizers[] = {"sgd,weight_decay=0.1", "momentum,weight_decay=0.1", "nesterov", "adam",
+                                             "adamw,weight_decay=0.1"};
+    for (size_t i = 0; i < sizeof optimizers / sizeof *optimizers; i++) {
+        pass_options o = options("mse", optimizers[i]);
+        net n = open_net(*state, stateful, &o);
+        assert_false(step(&n)); /* the moments are not zero any more */
+        picture before = picture_of(&n, scaler);
+        rt_tensor rng = storage(&n, "rng");
+        int64_t drawn_before = ((int64_t *)rng.data)[1];
+        *(float *)storage(&n, "loss_scale").data = 0x1p40f; /* gradients overflow, the loss is as finite as ever */
+        for (int k = 0; k < 3; k++) {
+            assert_true(step(&n));
+            assert_true(isfinite(output(&n, "loss")));
+        }
+        picture after = picture_of(&n, scaler);
+        assert_same(&before, &after);
+        assert_true(state_of(&n, "loss_scale") == 0x1p37);
+        assert_int_equal(((int64_t *)rng.data)[1], drawn_before + 3); /* a repeated mask would bias */
+        *(float *)storage(&n, "loss_scale").data = 1024;
+        assert_false(step(&n));
+        assert_true(state_of(&n, "step") == 2);
+        close_net(&n);
+    }
+}
+
+/* The statistics are poisoned by the batch itself. */
+static void test_9_infinite_batch_and_statistics(void **state)
+{
+    pass_options o = options("mse", "sgd");
+    net n = open_net(*state, stateful, &o);
+    assert_false(step(&n));
+    picture before = picture_of(&n, scaler);
+    n.x[0][0] = INFINITY;
+    assert_true(step(&n));
+    picture after = picture_of(&n, scaler);
+    assert_same(&before, &after);
+    close_net(&n);
+}
+
+/* ---- 15: the scale itself is infinite in fp16 ----------------------------------------------------------------------------------------------- */
+
+static bool reads_scale(const ir_node *n)
+{
+    for (int i = 0; i < n->n_in; i++) {
+        const ir_value *v = ir_in(n, i);
+        if (v && v->kind == IR_VALUE_STORAGE && strcmp(v->name, "loss_scale") == 0) return true;
+    }
+    return false;
+}
+
+/* What reads the scale, and everything of one element behind it, is f32. */
+static void assert_f32_seed(const ir_module *m)
+{
+    for (size_t g = 0; g < m->graphs.count; g++)
+        for (const ir_node *n = m->graphs.items[g]->first; n; n = n->next) {
+            if (n->phase != IR_BACKWARD || !reads_scale(n)) continue;
+            assert_int_not_equal(n->op, IR_OP_cast);
+            if (n->out[0]->type.rank == 0) assert_int_equal(n->out[0]->type.dtype, IR_f32);
+        }
+}
+
+static void assert_first_step_counts(scratch *t, const char *text, const char *loss)
+{
+    pass_options o = options(loss, "sgd");
+    net n = open_net(t, text, &o);
+    assert_true(state_of(&n, "loss_scale") == 65536);
+    assert_f32_seed(n.m);
+    assert_false(step(&n));
+    assert_true(state_of(&n, "loss_scale") == 65536);
+    assert_true(isfinite(output(&n, "grad_norm")) && output(&n, "grad_norm") > 0);
+    close_net(&n);
+}
+
+static void test_15_seed_is_f32(void **state)
+{
+    static const char *const losses[] = {"mse", "l1", "bce_logits"};
+    static const char root[] =
+        "ampc-ir 1\n"
+        "param @w : f32[4,3] = zero\n"
+        "graph @forward(@x : f32[N,4]) {\n"
+        "  %y = matmul @x, @w : f32[N,3] !MatMul \"fc\"\n"
+        "  %q = mul %y, %y : f32[N,3] !Mul \"square\"\n"
+        "  %m = reduce_mean %q {axes=[0,1], keepdims=false} : f32[] !ReduceMean \"mean\"\n"
+        "  %l = sqrt %m : f32[] !Sqrt \"root\"\n"
+        "  output \"l\" = %l\n"
+        "}\n";
+    for (size_t i = 0; i < sizeof losses / sizeof *losses; i++) assert_first_step_counts(*state, mlp, losses[i]);
+    assert_first_step_counts(*state, linear, NULL);
+    assert_first_step_counts(*state, root, NULL);
+}
+
+/* ---- 16: the optimizer is never low --------------------------------------------------------------------------------------------------------------- */
+
+static void assert_update_is_f32(const ir_graph *g)
+{
+    int seen = 0;
+    for (const ir_node *n = g->first; n; n = n->next) {
+        if (n->phase != IR_UPDATE) continue;
+        seen++;
+        for (int i = 0; i < n->n_in; i++)
+            if (ir_in(n, i)) assert_false(ir_dtype_is_low(ir_in(n, i)->type.dtype));
+        for (int i = 0; i < n->n_out; i++) assert_false(ir_dtype_is_low(n->out[i]->type.dtype));
+    }
+    assert_true(seen > 10);
+}
+
+static void test_16_optimizer_is_f32_under_any_list(void **state)
+{
+    static const char *const all[] = {"Gemm", "MatMul", "Relu", "BatchNormalization", "Dropout", "Adam", "Momentum"};
+    pass_options o = options("mse", "adam,lr=0.125");
+    o.white = (pass_strings){all, 7};
+    net n = open_net(*state, stateful, &o);
+    assert_update_is_f32(ir_graph_find(n.m, "train_step"));
+    assert_false(step(&n));
+    close_net(&n);
+
+    /* A gradient of zero: 0 / (sqrt(0) + eps) is 0 as long as eps is not. */
+    n = open_net(*state, linear,
+                 &(pass_options){.level = PASS_O1,
+                                 .low = IR_f16,
+                                 .loss_output = "l",
+                                 .keep_io_types = true,
+                                 .optimizer = "adam,lr=0.125",
+                                 .init = "file"});
+    for (size_t i = 0; i < ROWS; i++) n.x[i][2] = 0;
+    float before = ((float *)storage(&n, "w").data)[2 * 4], other = ((float *)storage(&n, "w").data)[0];
+    assert_false(step(&n));
+    assert_true(((float *)storage(&n, "w").data)[2 * 4] == before);
+    /* A tiny one is as large as eps: the update is lr g / (g + eps), not lr. */
+    double g = fabs(((float *)storage(&n, "opt.m.w").data)[0]) / 0.1;
+    double moved = fabs((double)((float *)storage(&n, "w").data)[0] - (double)other);
+    assert_true(fabs(moved - 0.125 * g / (g + 1e-8)) < 1e-6);
+    close_net(&n);
+}
+
+/* ---- T9: a hostile scale ------------------------------------------------------------------------------------------------------------------------------- */
+
+typedef struct outcome {
+    double first, last;
+} outcome;
+
+static outcome learn(scratch *t, const pass_options *o)
+{
+    char text[1024];
+    snprintf(text, sizeof text, scaled, "1e-6");
+    net n = open_net(t, text, o);
+    outcome r = {0};
+    for (uint64_t k = 0; k < 150; k++) {
+        draw_batch(&n, k % 8);
+        run(&n, "train_step");
+        r.last = output(&n, "l");
+        if (!k) r.first = r.last;
+    }
+    close_net(&n);
+    return r;
+}
+
+static void test_t9_learns_only_with_scaling(void **state)
+{
+    pass_options o = options(NULL, "sgd,lr=1e6");
+    outcome with = learn(*state, &o);
+    o.scaling = PASS_SCALE_OFF;
+    outcome without = learn(*state, &o);
+    o.level = PASS_O0;
+    outcome f32 = learn(*state, &o);
+    assert_true(f32.last < 0.01 * f32.first);
+    assert_true(with.last < 0.01 * with.first);
+    assert_true(without.last > 0.5 * without.first);
+}
+
+/* ---- the state machine of the loss scale, through whole steps ------------------------------------------------------------------------------------------- */
+
+typedef struct trace_row {
+    double scale, good, bad;
+} trace_row;
+
+static void follow(scratch *t, const char *list, const trace_row *rows)
+{
+    static const char flags[] = "FFFTTTFTFF";
+    pass_options o = options(NULL, "sgd");
+    const char *path = scratch_path(t, "trace.amplist");
+    scratch_write(t, "trace.amplist", list, strlen(list));
+    o.lists = (pass_strings){&path, 1};
+    net n = open_net(t, linear, &o);
+    for (size_t i = 0; flags[i]; i++) {
+        n.x[1][1] = flags[i] == 'T' ? INFINITY : 1.0f;
+        assert_int_equal(step(&n), flags[i] == 'T');
+        assert_true(state_of(&n, "loss_scale") == rows[i].scale);
+        assert_true(state_of(&n, "good_steps") == rows[i].good);
+        assert_true(state_of(&n, "bad_steps") == rows[i].bad);
+    }
+    assert_true(state_of(&n, "step") == 6);
+    close_net(&n);
+}
+
+static void test_trace_of_the_loss_scale(void **state)
+{
+    static const trace_row at_n[] = {{8, 1, 0}, {16, 0, 0}, {16, 1, 0}, {16, 0, 1}, {8, 0, 0},
+                                     {8, 0, 1}, {8, 1, 0},  {8, 0, 1},  {8, 1, 0},  {16, 0, 0}};
+    static const trace_row later[] = {{8, 1, 0}, {8, 2, 0}, {16, 0, 0}, {16, 0, 1}, {16, 0, 2},
+                                      {8, 0, 0}, {8, 1, 0}, {8, 0, 1},  {8, 1, 0},  {8, 2, 0}};
+    follow(*state, "[rules]\nscaling = 8, 2, 2, 2, 0.5\n", at_n);
+    follow(*state, "[rules]\nscaling = 8, 2, 2, 2, 0.5\ncounters = n+1\n", later);
+}
+
+/* ---- metamorphic ------------------------------------------------------------------------------------------------------------------------------------------- */
+
+static void test_scaling_by_a_power_of_two_changes_no_gradient(void **state)
+{
+    static const char *const names[] = {"grad/w1", "grad/b1", "grad/w2", "gradin/x"};
+    float first[4][256];
+    for (int k = 8; k <= 12; k += 2) {
+        pass_options o = options("mse", "sgd");
+        o.scaling = PASS_SCALE_STATIC;
+        o.init_scale = ldexp(1, k);
+        net n = open_net(*state, mlp, &o);
+        run(&n, "grad");
+        assert_true(output(&n, "found_inf") == 0);
+        for (int i = 0; i < 4; i++) {
+            const rt_tensor *g = rt_session_output(n.s, names[i]);
+            assert_true(count(g) <= 256);
+            if (k == 8) memcpy(first[i], g->data, count(g) * sizeof(float));
+            assert_memory_equal(first[i], g->data, count(g) * sizeof(float));
+        }
+        close_net(&n);
+    }
+}
+
+static void test_all_black_is_fp32_bit_for_bit(void **state)
+{
+    static const char *const all[] = {"Gemm", "MatMul", "Relu", "BatchNormalization", "Dropout"};
+    pass_options o = options("mse", "adamw");
+    o.scaling = PASS_SCALE_OFF;
+    o.black = (pass_strings){all, 5};
+    net black = open_net(*state, stateful, &o);
+    o.level = PASS_O0;
+    net f32 = open_net(*state, stateful, &o);
+    for (uint64_t k = 0; k < 4; k++) {
+        draw_batch(&black, k);
+        draw_batch(&f32, k);
+        run(&black, "train_step");
+        run(&f32, "train_step");
+    }
+    picture a = picture_of(&black, NULL), b = picture_of(&f32, NULL);
+    assert_same(&a, &b);
+    run(&black, "infer");
+    run(&f32, "infer");
+    const rt_tensor *y = rt_session_output(black.s, "y"), *z = rt_session_output(f32.s, "y");
+    assert_memory_equal(y->data, z->data, count(y) * sizeof(float));
+    close_net(&black);
+    close_net(&f32);
+}
+
+/* bf16: the scale is 1 and stays; the check is on. */
+static void test_18_bf16_has_no_scale_but_a_check(void **state)
+{
+    pass_options o = options("mse", "sgd");
+    o.low = IR_bf16;
+    net n = open_net(*state, stateful, &o);
+    assert_true(state_of(&n, "loss_scale") == 1);
+    assert_false(step(&n));
+    picture before = picture_of(&n, scaler);
+    n.x[5][0] = INFINITY;
+    assert_true(step(&n));
+    picture after = picture_of(&n, scaler);
+    assert_same(&before, &after);
+    assert_true(state_of(&n, "loss_scale") == 1);
+    close_net(&n);
+}
+
+#define TEST(f) cmocka_unit_test_setup_teardown(f, scratch_setup, scratch_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(test_1_always_overflows),
+        TEST(test_3_nothing_of_an_infinite_step_stays),
+        TEST(test_4_growth_every_step),
+        TEST(test_8_no_stale_casts),
+        TEST(test_9_skipped_steps_move_no_state),
+        TEST(test_9_infinite_batch_and_statistics),
+        TEST(test_15_seed_is_f32),
+        TEST(test_16_optimizer_is_f32_under_any_list),
+        TEST(test_18_bf16_has_no_scale_but_a_check),
+        TEST(test_t9_learns_only_with_scaling),
+        TEST(test_trace_of_the_loss_scale),
+        TEST(test_scaling_by_a_power_of_two_changes_no_gradient),
+        TEST(test_all_black_is_fp32_bit_for_bit),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
