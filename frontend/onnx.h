@@ -1,5 +1,5 @@
 /* onnx.h - the front door of the ONNX room: a model file -> a module with one graph, @forward;
- * trained values -> the same model file with these values.
+ * trained values -> the same model file with these values; a graph -> a model file.
  *
  *     open, check, decode (decode.h) -> names, order, operators -> node by node: lower, infer, fold
  *
@@ -83,5 +83,24 @@ typedef struct onnx_export_options {
  * something reads, a name that several tensors have, a result above 2 GiB; otherwise as
  * onnx_import. */
 ampc_status onnx_export_trained(const char *model, const onnx_export_options *o, diag *d);
+
+/* ---- emit.c ---------------------------------------------------------------------------------- */
+
+typedef struct onnx_emit_options {
+    const char *data_name; /* of the file beside the new model that the data part will be; UTF-8 */
+    size_t max_model_bytes; /* a larger model has its values in the data part; 0: 2 GiB */
+    /* Appends to a part; n may be 0. A failure ends the emission. */
+    ampc_status (*write)(void *user, onnx_part part, const void *bytes, size_t n);
+    void *user;
+} onnx_emit_options;
+
+/* Writes a graph of a module as an ONNX model: graph inputs and outputs, initializers and nodes
+ * keep the names of the model that was imported, what the passes made is named after them. Opset:
+ * the model's own, at least 17, for bfloat16 at least 22, more where a form needs it. Weights are
+ * copied from their files, converted on the way when they are only read in another type; values
+ * that become infinite by that are counted in a warning. The data part is written first, if the
+ * model is too large for one file. AMPC_UNSUPPORTED: ops of a training step, types that no schema
+ * has, sizes that follow from no input; all of them are reported and nothing is written. */
+ampc_status onnx_emit(const ir_module *m, const char *graph, const onnx_emit_options *o, diag *d);
 
 #endif

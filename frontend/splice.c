@@ -1,14 +1,18 @@
 /* splice.c - lists of pieces; ranges that lie one behind the other in memory become one piece. */
 #include "frontend/splice.h"
 
+#include <errno.h>
+#include <math.h>
 #include <string.h>
+#include <unistd.h>
 
 static void add(arena *a, splice *s, splice_piece p)
 {
     if (!p.size) return;
     s->size += p.size;
     splice_piece *last = s->pieces.count ? &s->pieces.items[s->pieces.count - 1] : NULL;
-    if (last && last->from == last->to && p.from == p.to && last->bytes + last->size == p.bytes)
+    if (last && !last->source && !p.source && last->from == last->to && p.from == p.to &&
+        last->bytes + last->size == p.bytes)
         last->size += p.size;
     else
         vec_push(a, &s->pieces, p);
@@ -24,6 +28,20 @@ void splice_add_elements(arena *a, splice *s, ir_dtype to, ir_dtype from, const 
 {
     add(a, s,
         (splice_piece){.bytes = bytes, .size = count * ir_dtype_size(to), .from = from, .to = to});
+}
+
+void splice_add_source(arena *a, splice *s, ir_dtype to, ir_dtype from,
+                       const splice_source *source, size_t count)
+{
+    add(a, s,
+        (splice_piece){
+            .size = count * ir_dtype_size(to), .from = from, .to = to, .source = source});
+}
+
+void splice_count_infinities(splice *s, size_t *count)
+{
+    splice_piece *last = s->pieces.count ? &s->pieces.items[s->pieces.count - 1] : NULL;
+    if (last && last->from != last->to) last->infinities = count;
 }
 
 void splice_add_field(arena *a, splice *s, const wire_field *f)
@@ -43,6 +61,14 @@ void splice_add_int(arena *a, splice *s, uint32_t number, uint64_t value)
     add_pair(a, s, (uint64_t)number << 3 | WIRE_VARINT, value);
 }
 
+void splice_add_float(arena *a, splice *s, uint32_t number, float value)
+{
+    uint8_t *bytes = arena_alloc(a, WIRE_VARINT_MAX + sizeof value);
+    size_t n = wire_write_varint(bytes, (uint64_t)number << 3 | WIRE_FIXED32);
+    memcpy(bytes + n, &value, sizeof value);
+    splice_add(a, s, bytes, n + sizeof value);
+}
+
 void splice_add_header(arena *a, splice *s, uint32_t number, size_t size)
 {
     add_pair(a, s, (uint64_t)number << 3 | WIRE_BYTES, size);
@@ -57,20 +83,64 @@ void splice_add_text(arena *a, splice *s, uint32_t number, const char *text)
 void splice_add_message(arena *a, splice *s, uint32_t number, const splice *message)
 {
     splice_add_header(a, s, number, message->size);
-    for (size_t i = 0; i < message->pieces.count; i++) add(a, s, message->pieces.items[i]);
+    splice_add_pieces(a, s, message);
+}
+
+void splice_add_pieces(arena *a, splice *s, const splice *pieces)
+{
+    for (size_t i = 0; i < pieces->pieces.count; i++) add(a, s, pieces->pieces.items[i]);
 }
 
 /* ---- writing --------------------------------------------------------------------------------- */
 
-static ampc_status write_converted(const splice_piece *p, splice_write_fn *write, void *user)
+enum { CHUNK = 1 << 13, WIDEST = 8 }; /* elements at a time, bytes of one */
+
+static bool read_whole(const splice_source *from, size_t done, void *out, size_t n)
 {
-    enum { CHUNK = 4096, WIDEST = 8 };
-    uint8_t buffer[CHUNK * WIDEST];
-    size_t from = ir_dtype_size(p->from), to = ir_dtype_size(p->to);
+    for (size_t got = 0; got < n;) {
+        ssize_t r = pread(from->fd, (char *)out + got, n - got, from->offset + (off_t)(done + got));
+        if (r <= 0 && !(r < 0 && errno == EINTR)) return false;
+        if (r > 0) got += (size_t)r;
+    }
+    return true;
+}
+
+/* Numbers that became infinite. */
+static size_t count_infinities(ir_dtype to, const uint8_t *converted, ir_dtype from,
+                               const uint8_t *original, size_t n)
+{
+    size_t count = 0, to_size = ir_dtype_size(to), from_size = ir_dtype_size(from);
+    for (size_t i = 0; i < n; i++)
+        count += isinf(ir_load_f64(to, converted + i * to_size)) &&
+                 !isinf(ir_load_f64(from, original + i * from_size));
+    return count;
+}
+
+static bool holds_infinity(const uint8_t *elements, size_t n, ir_dtype t)
+{
+    uint16_t infinity = t == IR_f16 ? 0x7c00 : 0x7f80, found = 0, element;
+    for (size_t i = 0; i < n; i++) {
+        memcpy(&element, elements + 2 * i, 2);
+        found |= (element & 0x7fff) == infinity;
+    }
+    return found;
+}
+
+/* Elements in pieces: read if they are in a file, converted if they change their type. */
+static ampc_status write_elements(const splice_piece *p, splice_write_fn *write, void *user)
+{
+    uint8_t read[CHUNK * WIDEST], converted[CHUNK * WIDEST];
+    bool same = p->from == p->to;
+    size_t from = same ? 1 : ir_dtype_size(p->from), to = same ? 1 : ir_dtype_size(p->to);
     for (size_t done = 0, count = p->size / to, n; done < count; done += n) {
-        n = count - done < CHUNK ? count - done : CHUNK;
-        ir_convert(p->to, buffer, p->from, p->bytes + done * from, n);
-        TRY(write(user, buffer, n * to));
+        n = same ? sizeof read : CHUNK;
+        if (n > count - done) n = count - done;
+        const uint8_t *elements = p->source ? read : p->bytes + done * from;
+        if (p->source && !read_whole(p->source, done * from, read, n * from)) return AMPC_IO;
+        if (!same) ir_convert(p->to, converted, p->from, elements, n);
+        if (p->infinities && ir_dtype_is_low(p->to) && holds_infinity(converted, n, p->to))
+            *p->infinities += count_infinities(p->to, converted, p->from, elements, n);
+        TRY(write(user, same ? elements : converted, n * to));
     }
     return AMPC_OK;
 }
@@ -79,7 +149,8 @@ ampc_status splice_write(const splice *s, splice_write_fn *write, void *user)
 {
     for (size_t i = 0; i < s->pieces.count; i++) {
         const splice_piece *p = &s->pieces.items[i];
-        TRY(p->from == p->to ? write(user, p->bytes, p->size) : write_converted(p, write, user));
+        bool plain = p->from == p->to && !p->source;
+        TRY(plain ? write(user, p->bytes, p->size) : write_elements(p, write, user));
     }
     return AMPC_OK;
 }

@@ -11,10 +11,18 @@
 #include "ir/diag.h"
 #include "ir/dtype.h"
 
+/* A range of an open file, read while the message is written. */
+typedef struct splice_source {
+    int fd;
+    int64_t offset;
+} splice_source;
+
 typedef struct splice_piece {
-    const uint8_t *bytes; /* not copied */
-    size_t size;          /* as written */
-    ir_dtype from, to;    /* elements converted on the way; the same: written as they are */
+    const uint8_t *bytes;        /* not copied */
+    size_t size;                 /* as written */
+    ir_dtype from, to;           /* elements converted on the way; the same: as they are */
+    const splice_source *source; /* where the elements are read from instead; NULL: `bytes` */
+    size_t *infinities;          /* NULL: not counted */
 } splice_piece;
 
 typedef struct splice {
@@ -28,14 +36,23 @@ void splice_add(arena *a, splice *s, const void *bytes, size_t n);
 /* `count` elements of type `from` at `bytes`, to be written as type `to`. */
 void splice_add_elements(arena *a, splice *s, ir_dtype to, ir_dtype from, const void *bytes,
                          size_t count);
+/* The same for elements that lie in a file, from `source`, which stays the caller's. */
+void splice_add_source(arena *a, splice *s, ir_dtype to, ir_dtype from,
+                       const splice_source *source, size_t count);
+/* While the piece added last is written, numbers that its conversion makes infinite are counted. */
+void splice_count_infinities(splice *s, size_t *count);
 /* A field as it stood. */
 void splice_add_field(arena *a, splice *s, const wire_field *f);
 void splice_add_int(arena *a, splice *s, uint32_t number, uint64_t value);
+void splice_add_float(arena *a, splice *s, uint32_t number, float value);
 /* The tag and length that come before a value of `size` bytes. */
 void splice_add_header(arena *a, splice *s, uint32_t number, size_t size);
 void splice_add_text(arena *a, splice *s, uint32_t number, const char *text); /* copied */
 void splice_add_message(arena *a, splice *s, uint32_t number, const splice *message);
+/* All pieces of another list, without a header. */
+void splice_add_pieces(arena *a, splice *s, const splice *pieces);
 
+/* AMPC_IO when a source cannot be read to the end; otherwise what `write` returns. */
 ampc_status splice_write(const splice *s, splice_write_fn *write, void *user);
 
 #endif

@@ -1,4 +1,5 @@
-/* api_export.c - a session's weights and the model file they belong to, brought together. */
+/* api_export.c - ONNX files: a session's weights and the model file they belong to, brought together; a graph of a
+ * module as a model. */
 #include "runtime/export.h"
 
 #include "frontend/onnx.h"
@@ -93,6 +94,13 @@ static bool is_plain_text(const char *s)
     return true;
 }
 
+static ampc_status check_name(const char *path, diag *d)
+{
+    if (is_plain_text(base_name(path))) return AMPC_OK;
+    return diag_error(d, AMPC_USAGE, DIAG_FILE(path),
+                      "a model refers to its data by name: the name must be UTF-8");
+}
+
 static ampc_status check_names(const char *source, const char *path, diag *d)
 {
     if (!*source)
@@ -103,10 +111,7 @@ static ampc_status check_names(const char *source, const char *path, diag *d)
             d, AMPC_IO, DIAG_FILE(source),
             "%s: an export rewrites the model that was compiled, so it must still be there",
             strerrordesc_np(errno));
-    if (!is_plain_text(base_name(path)))
-        return diag_error(d, AMPC_USAGE, DIAG_FILE(path),
-                          "a model refers to its data by name: the name must be UTF-8");
-    return AMPC_OK;
+    return check_name(path, d);
 }
 
 /* ---- all of it ---- */
@@ -138,6 +143,22 @@ ampc_status rt_export_onnx(rt_session *s, const ir_module *m, const char *folder
         rt_atomic_abort(files.file[part]);
     free(trained);
     free(source);
+    free(data);
+    return status;
+}
+
+ampc_status rt_emit_onnx(const ir_module *m, const char *graph, const char *path, diag *d)
+{
+    char *data = NULL;
+    if (asprintf(&data, "%s" DATA_ENDING, path) < 0) return rt_no_memory(d);
+    export_files files = {.path = {[ONNX_PART_DATA] = data, [ONNX_PART_MODEL] = path}, .d = d};
+    const onnx_emit_options o = {
+        .data_name = base_name(data), .write = write_part, .user = &files};
+    ampc_status status = check_name(path, d);
+    if (status == AMPC_OK) status = onnx_emit(m, graph, &o, d);
+    if (status == AMPC_OK) status = commit(&files);
+    for (int part = ONNX_PART_DATA; part <= ONNX_PART_MODEL; part++)
+        rt_atomic_abort(files.file[part]);
     free(data);
     return status;
 }

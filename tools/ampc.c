@@ -1,5 +1,6 @@
 /* ampc.c - the compiler: MODEL.onnx -> a module with entry graphs in mixed precision. */
 #include "runtime/atomic_file.h"
+#include "runtime/export.h"
 #include "runtime/session.h"
 #include "tools/tool.h"
 
@@ -11,6 +12,7 @@
 static const char *const examples[] = {
     "ampc model.onnx -o model.amp.ir                                    # inference in fp16",
     "ampc model.onnx -o model.amp.ir --dtype=bf16 --loss=ce --optimizer=adamw,lr=1e-3",
+    "ampc model.onnx -o model.amp.onnx                                  # for another runtime",
     "ampc model.onnx --explain all                                      # why which node has its "
     "precision",
     NULL};
@@ -27,19 +29,31 @@ static const option_program program = {
 
 /* ---- the kind of output ---------------------------------------------------------------------- */
 
+static const char *kind_of(const tool_options *o)
+{
+    if (o->emit) return o->emit;
+    const char *dot = strrchr(o->output, '.');
+    return strcmp(o->output, "-") == 0 ? "ir" : dot ? dot + 1 : "";
+}
+
+static bool writes_onnx(const tool_options *o)
+{
+    return o->output && strcmp(kind_of(o), "onnx") == 0;
+}
+
 static ampc_status check_kind(const tool_options *o, diag *d)
 {
-    static const char *const later[] = {"onnx", "onnx-train", "dot", "svg", "html", "json"};
-    const char *kind = o->emit, *dot = o->output ? strrchr(o->output, '.') : NULL;
+    static const char *const later[] = {"onnx-train", "dot", "svg", "html", "json"};
     if (!o->output) return AMPC_OK;
-    if (!kind) kind = strcmp(o->output, "-") == 0 ? "ir" : dot ? dot + 1 : "";
+    const char *kind = kind_of(o);
     if (strcmp(kind, "ir") == 0) return AMPC_OK;
+    if (strcmp(kind, "onnx") == 0 && strcmp(o->output, "-") != 0) return AMPC_OK;
     for (size_t i = 0; i < sizeof later / sizeof *later; i++)
         if (strcmp(later[i], kind) == 0)
             return diag_error(d, AMPC_UNSUPPORTED, DIAG_FILE(o->output),
                               "output of kind '%s' is not supported yet", kind);
     return diag_error(d, AMPC_USAGE, DIAG_FILE(o->output),
-                      "no kind of output is called '%s': expected .ir", kind);
+                      "no kind of output is called '%s': expected .ir or a file .onnx", kind);
 }
 
 static ampc_status check_output(const tool_options *o, diag *d)
@@ -111,6 +125,7 @@ static ampc_status write_module(tool *t)
 {
     if (!t->o.output) return AMPC_OK;
     if (strcmp(t->o.output, "-") == 0) return write_stdout(t);
+    if (writes_onnx(&t->o)) return rt_emit_onnx(t->module, "infer", t->o.output, t->diag);
     rt_atomic_file *f;
     TRY(rt_atomic_open(t->o.output, t->diag,
                        &f)); /* before the sidecar, so that a bad path changes nothing */
@@ -148,7 +163,7 @@ static ampc_status compile(tool *t)
     const char *model = t->o.operands.items[0];
     TRY(check_output(&t->o, t->diag));
     TRY(tool_compile(t, model));
-    if (!ir_graph_find(t->module, "train_step"))
+    if (!ir_graph_find(t->module, "train_step") && !writes_onnx(&t->o))
         diag_note(t->diag, DIAG_FILE(model),
                   "no loss, so no training step: add one with --loss (for example --loss=ce) "
                   "or name an output with --loss-output");
