@@ -48,11 +48,11 @@ tiny = write("tiny", [helper.make_node("MatMul", ["x", "w1"], ["h"], name="fc1/M
                       helper.make_node("MatMul", ["r", "w2"], ["s"], name="fc2/MatMul"),
                       helper.make_node("Softmax", ["s"], ["p"], name="softmax", axis=1)],
              [info("x", ["N", 4])], [info("s", ["N", 3]), info("p", ["N", 3])], [("w1", w1), ("w2", w2)])
-# Its gradient by w overflows fp16 at every scale: the input is 60000 and the weight is read by a white operator.
-write("hot", [helper.make_node("MatMul", ["x", "w"], ["s"], name="fc/MatMul"),
-              helper.make_node("Mul", ["s", "big"], ["y"], name="up"),
-              helper.make_node("Mul", ["y", "big"], ["z"], name="up2")],
-      [info("x", ["N", 4])], [info("z", ["N", 3])], [("w", w1[:, :3]), ("big", np.full((), 3e38))])
+# Its loss is finite, its gradient overflows fp16 at every loss scale.
+big = helper.make_node("Constant", [], ["big"], name="big", value=numpy_helper.from_array(np.float32(1e30)))
+write("hot", [big, helper.make_node("MatMul", ["x", "w"], ["s"], name="fc/MatMul"),
+              helper.make_node("Mul", ["s", "big"], ["y"], name="up")],
+      [info("x", ["N", 4])], [info("y", ["N", 3])], [("w", w1[:, :3])])
 # Bad ones -----------------------------------------------------------------------------------------------------
 (folder / "truncated.onnx").write_bytes(tiny[:len(tiny) // 2])
 (folder / "text.onnx").write_text("this is no model\n")
@@ -87,6 +87,7 @@ np.savez(folder / "data.npz", x=x, label=label)
 np.savez(folder / "batch.npz", x=x[:8], label=label[:8])
 np.savez(folder / "wide.npz", x=np.zeros((8, 5), np.float32), label=label[:8])
 np.savez(folder / "infinite.npz", x=np.full((64, 4), np.inf, np.float32), label=label[:64])
+np.savez(folder / "hot.npz", x=x, label=np.zeros((256, 3), np.float32))
 np.save(folder / "x.npy", x[:8])
 np.save(folder / "label.npy", label[:8])
 short = (folder / "x.npy").read_bytes()
