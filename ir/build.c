@@ -21,7 +21,7 @@ ir_builder ir_builder_after(ir_node *n, diag *d)
     return (ir_builder){.graph = n->graph, .before = n->next, .phase = n->phase, .loc = n->loc, .diag = d};
 }
 
-/* ---- nodes -------------------------------------------------------------------------------------------------------- */
+/* ---- nodes ----------------------------------------------------------------------------------- */
 
 static bool operands_complete(ir_op op, int n_in, ir_value *const *in)
 {
@@ -161,7 +161,7 @@ ir_value *ir_done(ir_builder *b, ir_node *n)
     return ir_done_all(b, n) && n->n_out > 0 ? n->out[0] : NULL;
 }
 
-/* ---- shorthands ------------------------------------------------------------------------------------------------------ */
+/* ---- shorthands ------------------------------------------------------------------------------ */
 
 ir_value *ir_unary(ir_builder *b, ir_op op, ir_value *x)
 {
@@ -234,7 +234,7 @@ ir_value *ir_matmul(ir_builder *b, ir_value *x, ir_value *y, ir_value *bias, boo
     return ir_done(b, n);
 }
 
-/* ---- constants --------------------------------------------------------------------------------------------------------- */
+/* ---- constants ------------------------------------------------------------------------------- */
 
 ir_value *ir_constant(ir_builder *b, const char *name, const ir_type *type, const void *bytes)
 {

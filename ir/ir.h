@@ -7,7 +7,8 @@
  *
  * Semantics, once for all rooms: tensors are dense, row major. Arithmetic is in f32 (f64 for f64 operands,
  * integers wrap); a low-precision result is rounded once to nearest even. Sums of low precision accumulate in f32.
- * Integer division truncates toward zero, division by zero gives 0. NaN propagates through min, max, relu, clip, pooling.
+ * Integer division truncates toward zero, division by zero gives 0. NaN propagates through min, max, relu,
+ * clip, pooling.
  * Reading a storage gives its value at the start of the run; `store` commits when the run ends. */
 #ifndef AMPC_IR_H
 #define AMPC_IR_H
@@ -177,7 +178,7 @@ static inline ir_value *ir_in(const ir_node *n, int i) { return i < n->n_in ? n-
 static inline ir_value *ir_out(const ir_node *n, int i) { return i < n->n_out ? n->out[i] : NULL; }
 diag_loc ir_diag_loc(const ir_node *n);
 
-/* ---- types ------------------------------------------------------------------------------------------------------- */
+/* ---- types ----------------------------------------------------------------------------------- */
 
 bool ir_type_equal(const ir_type *a, const ir_type *b);
 bool ir_type_same_shape(const ir_type *a, const ir_type *b);
@@ -187,7 +188,8 @@ ir_dim ir_type_count(ir_dim_table *t, const ir_type *type); /* number of element
 bool ir_type_is_static(const ir_type *type);
 const char *ir_type_print(const ir_module *m, const ir_type *type, arena *a); /* "f32[N,784]" */
 
-/* ---- build.c: making nodes ------------------------------------------------------------------------------------------
+/* ---- build.c: making nodes
+ * ------------------------------------------------------------------------------------------
  * A builder is a cursor: new nodes go before `before` (NULL: at the end of the graph), with its phase and location.
  *
  *     ir_node *n = ir_new(b, IR_OP_matmul, 3, x, w, bias);
@@ -236,7 +238,7 @@ ir_value *ir_constant(ir_builder *b, const char *name, const ir_type *type, cons
 void ir_output(ir_builder *b, const char *name, ir_value *v);
 void ir_store(ir_builder *b, ir_storage *s, ir_value *v);
 
-/* ---- infer.c --------------------------------------------------------------------------------------------------------- */
+/* ---- infer.c --------------------------------------------------------------------------------- */
 
 /* Checks operands and attributes of a node and sets the types of its results. Errors name the node and both sides
  * ("inner dimensions differ: 784 and 785"). */
@@ -246,9 +248,10 @@ ampc_status ir_graph_infer(ir_graph *g, diag *d);
 /* NumPy broadcasting of two shapes; different symbols never broadcast: false. */
 bool ir_broadcast(ir_dim_table *t, const ir_type *a, const ir_type *b, ir_type *out);
 
-/* ---- fold.c: values known at compile time -------------------------------------------------------------------------------- */
+/* ---- fold.c: values known at compile time ---------------------------------------------------- */
 
-/* Elements of a value that is known while compiling: integers and bools (possibly symbolic) as ir_dim, floats as double. */
+/* Elements of a value that is known while compiling: integers and bools (possibly symbolic) as ir_dim, floats
+ * as double. */
 typedef struct ir_known {
     ir_type type;       /* static shape */
     int64_t count;
@@ -261,16 +264,18 @@ ir_knowledge *ir_knowledge_new(arena *a, ir_graph *g);
 /* Inline constants are known by themselves; results of folded nodes by ir_fold. NULL: not known. */
 const ir_known *ir_known_get(ir_knowledge *k, const ir_value *v);
 void ir_known_set(ir_knowledge *k, const ir_value *v, const ir_known *known);
-/* Evaluates a node whose operands are known (at most `limit` elements) and records its results. The arithmetic is that
+/* Evaluates a node whose operands are known (at most `limit` elements) and records its results. The arithmetic
+ * is that
  * of the kernels, defined everywhere. False: not foldable. */
 bool ir_fold(ir_knowledge *k, const ir_node *n, int64_t limit);
 /* Replaces known results that are still read by inline constants (`dims` nodes when symbolic) and removes what is
  * no longer read. Parameters and states are never folded. */
 void ir_fold_commit(ir_knowledge *k, ir_graph *g, diag *d);
 
-/* ---- verify.c, print.c, parse.c ------------------------------------------------------------------------------------------- */
+/* ---- verify.c, print.c, parse.c -------------------------------------------------------------- */
 
-/* All rules of the IR (docs/ir.md). Violations are collected; each is printed under the offending line of the dump. */
+/* All rules of the IR (docs/ir.md). Violations are collected; each is printed under the offending line of the
+ * dump. */
 ampc_status ir_verify(const ir_module *m, diag *d);
 
 /* Canonical text; the string is in `a`. */

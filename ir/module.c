@@ -29,7 +29,7 @@ void ir_module_free(ir_module *m)
 
 enum { COUNTER = 0x1e }; /* starts a key that is no name */
 
-/* ---- unique names ----------------------------------------------------------------------------------------------- */
+/* ---- unique names ---------------------------------------------------------------------------- */
 
 /* `name`, or `name.N` with the first free N, entered into `names`. */
 static const char *name_unique(ir_module *m, strmap *names, const char *name, void *owner)
@@ -44,7 +44,7 @@ static const char *name_unique(ir_module *m, strmap *names, const char *name, vo
     return kept;
 }
 
-/* ---- storage ---------------------------------------------------------------------------------------------------- */
+/* ---- storage --------------------------------------------------------------------------------- */
 
 ir_storage *ir_storage_new(ir_module *m, ir_storage_kind kind, const char *name, const ir_type *type)
 {
@@ -124,7 +124,7 @@ void ir_meta_set(ir_module *m, const char *key, const char *value)
     vec_push(m->arena, &m->meta, entry);
 }
 
-/* ---- graphs and values -------------------------------------------------------------------------------------------- */
+/* ---- graphs and values ----------------------------------------------------------------------- */
 
 ir_graph *ir_graph_new(ir_module *m, const char *name)
 {
@@ -216,7 +216,7 @@ ir_node *ir_graph_find_output(const ir_graph *g, const char *name)
     return NULL;
 }
 
-/* ---- uses ------------------------------------------------------------------------------------------------------------ */
+/* ---- uses ------------------------------------------------------------------------------------ */
 
 static void use_link(ir_use *u, ir_value *v)
 {
@@ -271,7 +271,7 @@ diag_loc ir_diag_loc(const ir_node *n)
     return (diag_loc){.file = n->loc.file, .node = name, .op = ir_op_get(n->op)->name};
 }
 
-/* ---- clone ----------------------------------------------------------------------------------------------------------- */
+/* ---- clone ----------------------------------------------------------------------------------- */
 
 static ir_node *node_clone(const ir_node *n, ir_graph *into, ir_value **map)
 {

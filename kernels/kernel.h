@@ -46,7 +46,8 @@ typedef struct k_args {
 } k_args;
 
 /* A kernel of the table. `prepare` sees shapes, dtypes, attributes and which operands and results are present
- * (their data is not NULL, but not valid yet); it may set *state (freed by `release`) and *workspace bytes. NULL where not
+ * (their data is not NULL, but not valid yet); it may set *state (freed by `release`) and *workspace bytes.
+ * NULL where not
  * needed. Status: AMPC_UNSUPPORTED for a dtype or shape that the kernel refuses, with the reason in ctx->error. */
 typedef struct k_kernel {
     const char *name;

@@ -188,7 +188,7 @@ ampc_status amp_cast(ir_graph *g, const amp_entry *entries, const amp_list *l, c
     return diag_status(d);
 }
 
-/* ---- the pass ---------------------------------------------------------------------------------------------------------------- */
+/* ---- the pass -------------------------------------------------------------------------------- */
 
 static const char *level_name(const pass_options *o)
 {

@@ -2,9 +2,11 @@
  *
  * First each node gets its colour from the lists. Then one walk in execution order decides types (profile `ampc`):
  *   white            low
- *   black            f32; "b" if the op computes in f32 inside: it takes what arrives, and what it writes is low when its
+ *   black            f32; "b" if the op computes in f32 inside: it takes what arrives, and what it writes is
+ * low when its
  *                    operand is low or a white op reads it; it neither is tainted nor taints
- *   gray             f32 if a counted producer is f32, else low if one is low, else what arrives; parameters, constants,
+ *   gray             f32 if a counted producer is f32, else low if one is low, else what arrives; parameters,
+ * constants,
  *                    graph inputs and casts of the model never count, the order of operands plays no part
  *   clear            the type of its float operands, f32 when they differ; passes on what its producers count as
  * The loss is an f32 terminal: from it back to the last white or b op everything is f32, so that the seed of the
@@ -65,7 +67,7 @@ static bool is_inside(const colouring *c, const ir_node *n)
     return (ir_op_get(n->op)->traits & IR_F32_INSIDE) && c->list->honour_inside;
 }
 
-/* ---- colours from the lists ------------------------------------------------------------------------------------------- */
+/* ---- colours from the lists ------------------------------------------------------------------ */
 
 static const list_pattern *find_tensor(const colouring *c, const ir_node *n)
 {
@@ -115,7 +117,7 @@ static void colour_node(colouring *c, ir_node *n)
     }
 }
 
-/* ---- the loss as f32 terminal -------------------------------------------------------------------------------------------- */
+/* ---- the loss as f32 terminal ---------------------------------------------------------------- */
 
 /* Computes in f32 inside, and writes f32 whatever it reads. */
 static bool is_boundary(const colouring *c, const ir_node *n)
@@ -147,9 +149,10 @@ static void mark_terminal(colouring *c, const ir_value *loss)
     }
 }
 
-/* ---- the walk --------------------------------------------------------------------------------------------------------------- */
+/* ---- the walk -------------------------------------------------------------------------------- */
 
-/* What arrives at a node: types of its float operands after casting. Storage counts only when nothing else is there. */
+/* What arrives at a node: types of its float operands after casting. Storage counts only when nothing else is
+ * there. */
 typedef struct arrival {
     bool f32, low;
     ir_dtype type;          /* of the operands, when they agree */

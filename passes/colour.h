@@ -57,7 +57,8 @@ bool amp_second_follows(const ir_node *n, const amp_entry *e, const amp_list *l)
 bool amp_converts(const ir_value *v);
 
 /* Inserts casts so that every node gets the types of its entry, and infers types anew. One cast per (value, type). */
-ampc_status amp_cast(ir_graph *g, const amp_entry *entries, const amp_list *l, const pass_options *o, arena *a, diag *d);
+ampc_status amp_cast(ir_graph *g, const amp_entry *entries, const amp_list *l, const pass_options *o,
+                     arena *a, diag *d);
 
 /* Adds the model nodes of g with float results to o->stats: low or f32, and why f32. */
 void amp_count(const ir_graph *g, const amp_entry *entries, const pass_options *o, arena *a);

@@ -2,8 +2,10 @@
  *
  * - cast(x) to the type x has: x.
  * - cast(cast(x)) where the inner cast loses nothing: cast(x). A narrowing cast is never dropped.
- * - cast(op(...)) where op can write the other type (attribute `out`) and nothing else reads its result: op{out=...}. A
- *   weight gradient leaves its GEMM in f32 this way. Widening saves a rounding; narrowing an f32 result is the same single
+ * - cast(op(...)) where op can write the other type (attribute `out`) and nothing else reads its result:
+ * op{out=...}. A
+ *   weight gradient leaves its GEMM in f32 this way. Widening saves a rounding; narrowing an f32 result is the
+ * same single
  *   rounding. Between the two low types nothing is folded.
  *
  *   before  %d.w.h = matmul %d.y, %x.h : f16[4,3]           after  %d.w = matmul %d.y, %x.h {out=f32} : f32[4,3]

@@ -36,7 +36,7 @@ typedef bool grad_rule(grad *g); /* false: failed, reported */
 #define DIMS(name)
 #include "ir/ops.def"
 
-/* ---- shorthands of the rules ---------------------------------------------------------------------------------------- */
+/* ---- shorthands of the rules ----------------------------------------------------------------- */
 
 /* A node of another op whose attributes of the same name and kind are those of the forward node. */
 ir_node *grad_node(grad *g, ir_op op, int n_in, ir_value *const *in);

@@ -10,7 +10,7 @@ const char *ir_colour_name(ir_colour c)
     return names[c];
 }
 
-/* ---- conditions ------------------------------------------------------------------------------------------------------ */
+/* ---- conditions ------------------------------------------------------------------------------ */
 
 /* Depthwise convolution as PaddlePaddle has it: one group a channel, more than one channel. */
 static bool is_depthwise(const ir_node *n)
@@ -52,7 +52,7 @@ static bool matches(const list_entry *e, const ir_node *n, ir_dtype low)
     return true;
 }
 
-/* ---- look-up ----------------------------------------------------------------------------------------------------------- */
+/* ---- look-up --------------------------------------------------------------------------------- */
 
 /* Later layers first; a removal hides the colour's lines for the operator in the layers below. */
 const list_entry *amp_list_find(const amp_list *l, const char *op, const ir_node *n, ir_dtype low)
@@ -101,7 +101,7 @@ bool amp_list_pins(const amp_list *l, const char *op)
     return false;
 }
 
-/* ---- lines that match nothing ------------------------------------------------------------------------------------------- */
+/* ---- lines that match nothing ---------------------------------------------------------------- */
 
 static bool op_occurs(const ir_module *m, const char *op)
 {
@@ -168,61 +168,74 @@ ampc_status amp_list_check_used(const amp_list *l, const ir_module *m, diag *d)
 
 /* ---- --emit-list ----------------------------------------------------------------------------------------------------------- */
 
-/* Every operator that some layer names, in the order of first mention, under the colour that wins for it. A line is
- * effective when no later layer has an unconditional line or a removal for the same operator. */
+typedef struct list_text {
+    arena *arena;
+    VEC(char) bytes;
+} list_text;
+
+static void add(list_text *t, const char *s)
+{
+    for (; *s; s++) vec_push(t->arena, &t->bytes, *s);
+}
+
+static void add_line(list_text *t, const char *a, const char *b, const char *c)
+{
+    add(t, a);
+    add(t, b);
+    add(t, c);
+    add(t, "\n");
+}
+
+/* A line is effective when no later layer has an unconditional line or a removal for the same operator. */
 static bool overridden(const amp_list *l, size_t layer, const list_entry *e)
 {
-    for (size_t i = layer + 1; i < l->layers.count; i++)
+    for (size_t i = layer + 1; i < l->layers.count; i++) {
+        if (strmap_get(l->layers.items[i].unconditional, e->op)) return true;
         for (size_t k = 0; k < l->layers.items[i].entries.count; k++) {
             const list_entry *later = &l->layers.items[i].entries.items[k];
-            if (strcmp(later->op, e->op) != 0) continue;
-            if (later->remove ? later->colour == e->colour : later->conditions.count == 0) return true;
+            if (later->remove && later->colour == e->colour && strcmp(later->op, e->op) == 0) return true;
         }
+    }
     return false;
 }
 
 /* Conditional lines stand in the order in which they are tried, whatever their colour. */
-static const char *print_conditional(const amp_list *l, arena *a)
+static void print_conditional(const amp_list *l, list_text *t)
 {
-    const char *text = "";
     const list_entry *last = NULL;
     for (size_t i = l->layers.count; i-- > 0;)
         for (size_t k = 0; k < l->layers.items[i].entries.count; k++) {
             const list_entry *e = &l->layers.items[i].entries.items[k];
             if (e->remove || !e->conditions.count || overridden(l, i, e)) continue;
-            if (!last || last->colour != e->colour) text = arena_printf(a, "%s\n[%s]\n", text, ir_colour_name(e->colour));
-            text = arena_printf(a, "%s%s\n", text, e->text);
+            if (!last || last->colour != e->colour) add_line(t, "\n[", ir_colour_name(e->colour), "]");
+            add_line(t, e->text, "", "");
             last = e;
         }
-    return text;
 }
 
-static const char *print_section(const amp_list *l, ir_colour colour, arena *a)
+static void print_section(const amp_list *l, ir_colour colour, list_text *t)
 {
-    const char *text = arena_printf(a, "\n[%s]\n", ir_colour_name(colour));
+    add_line(t, "\n[", ir_colour_name(colour), "]");
     for (size_t i = l->layers.count; i-- > 0;)
         for (size_t k = 0; k < l->layers.items[i].entries.count; k++) {
             const list_entry *e = &l->layers.items[i].entries.items[k];
             if (e->remove || e->colour != colour || e->conditions.count || overridden(l, i, e)) continue;
-            text = arena_printf(a, "%s%s\n", text, e->text);
+            add_line(t, e->text, "", "");
         }
-    return text;
 }
 
-static const char *print_patterns(const amp_list *l, bool nodes, arena *a)
+static void print_patterns(const amp_list *l, list_text *t)
 {
-    const char *text = nodes ? "\n[nodes]\n" : "\n[tensors]\n";
-    for (size_t i = l->layers.count; i-- > 0;) {
-        const list_layer *layer = &l->layers.items[i];
-        size_t count = nodes ? layer->nodes.count : layer->tensors.count;
-        for (size_t k = 0; k < count; k++) {
-            const list_pattern *p = nodes ? &layer->nodes.items[k] : &layer->tensors.items[k];
-            const char *type = p->dtype == IR_f32 ? "fp32" : p->dtype == IR_f16 ? "fp16" : "bf16";
-            text = nodes ? arena_printf(a, "%s%s = %s\n", text, p->glob, type)
-                         : arena_printf(a, "%s%s\n", text, p->glob);
+    add(t, "\n[nodes]\n");
+    for (size_t i = l->layers.count; i-- > 0;)
+        for (size_t k = 0; k < l->layers.items[i].nodes.count; k++) {
+            const list_pattern *p = &l->layers.items[i].nodes.items[k];
+            add_line(t, p->glob, " = ", p->dtype == IR_f32 ? "fp32" : p->dtype == IR_f16 ? "fp16" : "bf16");
         }
-    }
-    return text;
+    add(t, "\n[tensors]\n");
+    for (size_t i = l->layers.count; i-- > 0;)
+        for (size_t k = 0; k < l->layers.items[i].tensors.count; k++)
+            add_line(t, l->layers.items[i].tensors.items[k].glob, "", "");
 }
 
 const char *pass_print_list(const pass_options *o, diag *d, arena *a)
@@ -232,12 +245,16 @@ const char *pass_print_list(const pass_options *o, diag *d, arena *a)
                                        "pins", "unsupported", "subgraphs", "promote", "counters", "scaling"};
     amp_list *l;
     if (amp_list_load(o, a, d, &l) != AMPC_OK) return NULL;
-    const char *text = arena_printf(a, "[meta]\nversion = 1\nbase    = empty\n%s", print_conditional(l, a));
-    for (int i = 0; i < 4; i++) text = arena_printf(a, "%s%s", text, print_section(l, colours[i], a));
-    text = arena_printf(a, "%s%s%s\n[rules]\n", text, print_patterns(l, true, a), print_patterns(l, false, a));
+    list_text t = {.arena = a};
+    add(&t, "[meta]\nversion = 1\nbase    = empty\n");
+    print_conditional(l, &t);
+    for (int i = 0; i < 4; i++) print_section(l, colours[i], &t);
+    print_patterns(l, &t);
+    add(&t, "\n[rules]\n");
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
         const char *value = strmap_get(l->rules, keys[i]);
-        if (value) text = arena_printf(a, "%s%s = %s\n", text, keys[i], value);
+        if (value) add_line(&t, keys[i], " = ", value);
     }
-    return text;
+    vec_push(a, &t.bytes, '\0');
+    return t.bytes.items;
 }

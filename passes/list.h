@@ -39,6 +39,7 @@ typedef struct list_pattern { /* [nodes] glob = dtype, [tensors] name */
 
 typedef struct list_layer {
     VEC(list_entry) entries;
+    strmap *unconditional; /* operator -> its first line without condition */
     VEC(list_pattern) nodes, tensors;
 } list_layer;
 

@@ -1,13 +1,16 @@
 /* list_read.c - reading list files (interfaces: NAME.amplist) and the lists of the command line into layers.
  *
- * Own reader and not an INI library, because a line is more than key = value: "+Op", "-Op", "Op if COND and COND", and
+ * Own reader and not an INI library, because a line is more than key = value: "+Op", "-Op", "Op if COND and
+ * COND", and
  * every complaint must name its line. */
 #include "passes/list.h"
 
+#include "ir/text.h"
 #include "passes/builtin_profiles.h"
 
 #include <ctype.h>
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,7 +34,8 @@ typedef struct reader {
 static diag_loc here(const reader *r, const char *at)
 {
     int column = at && at >= r->text && at <= r->text + strlen(r->text) ? (int)(at - r->text) + 1 : 1;
-    return (diag_loc){.file = r->file, .line = r->line, .column = r->line ? column : 0, .text = r->line ? r->text : NULL};
+    return (diag_loc){
+        .file = r->file, .line = r->line, .column = r->line ? column : 0, .text = r->line ? r->text : NULL};
 }
 
 static ampc_status complain(const reader *r, ampc_status code, const char *at, const char *format, const char *a)
@@ -50,7 +54,7 @@ static char *trim(char *s)
     return s;
 }
 
-/* ---- conditions ------------------------------------------------------------------------------------------------------------ */
+/* ---- conditions ------------------------------------------------------------------------------ */
 
 /* "A".."H" name operands by position. */
 static bool parse_operand(const char *s, size_t n, int64_t *position)
@@ -125,7 +129,7 @@ static ampc_status parse_conditions(reader *r, char *s, list_entry *e)
     return AMPC_OK;
 }
 
-/* ---- lines -------------------------------------------------------------------------------------------------------------------- */
+/* ---- lines ----------------------------------------------------------------------------------- */
 
 static bool is_operator_name(const char *s)
 {
@@ -137,17 +141,19 @@ static bool is_operator_name(const char *s)
 /* The same operator in two lists of one layer, both without condition. */
 static ampc_status check_twice(reader *r, const list_entry *e)
 {
-    for (size_t i = 0; !e->remove && !e->conditions.count && i < r->layer->entries.count; i++) {
-        const list_entry *other = &r->layer->entries.items[i];
-        if (other->remove || other->conditions.count || other->colour == e->colour || strcmp(other->op, e->op) != 0)
-            continue;
-        const char *now = ir_colour_name(e->colour), *before = ir_colour_name(other->colour);
-        if (!r->line)
-            return diag_error(r->diag, AMPC_USAGE, DIAG_NOWHERE, "operator '%s' is in --%s and in --%s", e->op, before, now);
-        return diag_error(r->diag, AMPC_REJECTED, here(r, NULL), "operator '%s' is %s here and %s in line %d", e->op, now, before,
-                          other->place.line);
+    if (e->remove || e->conditions.count) return AMPC_OK;
+    const list_entry *other = strmap_get(r->layer->unconditional, e->op);
+    if (!other) {
+        list_entry *copy = arena_alloc(r->list->arena, sizeof *copy);
+        *copy = *e;
+        strmap_put(r->layer->unconditional, e->op, copy);
     }
-    return AMPC_OK;
+    if (!other || other->colour == e->colour) return AMPC_OK;
+    const char *now = ir_colour_name(e->colour), *before = ir_colour_name(other->colour);
+    if (!r->line)
+        return diag_error(r->diag, AMPC_USAGE, DIAG_NOWHERE, "operator '%s' is in --%s and in --%s", e->op, before, now);
+    return diag_error(r->diag, AMPC_REJECTED, here(r, NULL), "operator '%s' is %s here and %s in line %d", e->op, now,
+                      before, other->place.line);
 }
 
 static ampc_status read_operator(reader *r, char *s, ir_colour colour)
@@ -175,14 +181,19 @@ static ampc_status read_operator(reader *r, char *s, ir_colour colour)
 
 static ir_dtype parse_precision(const char *s)
 {
-    return strcmp(s, "fp32") == 0 ? IR_f32 : strcmp(s, "fp16") == 0 ? IR_f16 : strcmp(s, "bf16") == 0 ? IR_bf16 : IR_NO_DTYPE;
+    return strcmp(s, "fp32") == 0   ? IR_f32
+           : strcmp(s, "fp16") == 0 ? IR_f16
+           : strcmp(s, "bf16") == 0 ? IR_bf16
+                                    : IR_NO_DTYPE;
 }
 
 static ampc_status read_node(reader *r, char *key, char *value)
 {
     list_pattern p = {arena_strdup(r->list->arena, key), parse_precision(value), {r->file, r->line}};
+    if (!*key) return complain(r, AMPC_REJECTED, NULL, "a node name or glob is missing before '= %s'", value);
     if (p.dtype == IR_NO_DTYPE)
-        return complain(r, AMPC_REJECTED, strstr(r->text, value), "'%s' is no precision: expected fp32, fp16 or bf16", value);
+        return complain(r, AMPC_REJECTED, strstr(r->text, value),
+                        "'%s' is no precision: expected fp32, fp16 or bf16", value);
     if (p.dtype != IR_f32 && p.dtype != r->options->low)
         return complain(r, AMPC_UNSUPPORTED, strstr(r->text, value),
                         "precision '%s' differs from --dtype; one low type a model", value);
@@ -190,21 +201,21 @@ static ampc_status read_node(reader *r, char *key, char *value)
     return AMPC_OK;
 }
 
-static ampc_status parse_scaling(reader *r, const char *value)
+/* init, incr_every, decr_every, incr_ratio, decr_ratio */
+static bool parse_scaling(arena *a, const char *text, pass_scaling_rules *s)
 {
-    pass_scaling_rules s = {.min = 1};
-    double incr, decr;
-    char rest;
-    if (sscanf(value, "%lf , %lf , %lf , %lf , %lf %c", &s.init, &incr, &decr, &s.incr_ratio, &s.decr_ratio, &rest) != 5 ||
-        s.init <= 0 || incr < 1 || decr < 1 || s.incr_ratio <= 1 || s.decr_ratio <= 0 || s.decr_ratio >= 1)
-        return complain(r, AMPC_REJECTED, NULL,
-                        "scaling = '%s': expected init > 0, incr_every >= 1, decr_every >= 1, incr_ratio > 1, 0 < decr_ratio < 1",
-                        value);
-    s.incr_every = (int64_t)incr;
-    s.decr_every = (int64_t)decr;
-    s.late = r->list->scaling.late;
-    r->list->scaling = s;
-    return AMPC_OK;
+    double v[5];
+    char *next = arena_strdup(a, text);
+    for (int i = 0; i < 5; i++) {
+        char *part = strsep(&next, ",");
+        if (!part || !ir_float_parse(trim(part), &v[i])) return false;
+    }
+    bool finite = true, counts = v[1] >= 1 && v[1] <= 1e9 && v[2] >= 1 && v[2] <= 1e9;
+    for (int i = 0; i < 5; i++) finite &= isfinite(v[i]) != 0;
+    if (next || !finite || v[0] <= 0 || !counts || v[3] <= 1 || v[4] <= 0 || v[4] >= 1) return false;
+    *s = (pass_scaling_rules){.init = v[0], .incr_every = (int64_t)v[1], .decr_every = (int64_t)v[2], .incr_ratio = v[3],
+                              .decr_ratio = v[4], .min = 1, .late = s->late};
+    return true;
 }
 
 /* The rules, the values that this version executes, and those that other profiles will need. */
@@ -235,8 +246,12 @@ static ampc_status read_rule(reader *r, const char *key, const char *value)
         if (strcmp(rule_infos[i].key, key) == 0) info = &rule_infos[i];
     if (!info) return complain(r, AMPC_REJECTED, NULL, "unknown rule '%s'", key);
     if (r->builtin && strmap_get(r->list->rules, key)) return AMPC_OK; /* a file has set it */
-    if (strcmp(key, "scaling") == 0) TRY(parse_scaling(r, value));
-    else if (strcmp(key, "pins") != 0 && !one_of(info->supported, value)) {
+    if (strcmp(key, "scaling") == 0) {
+        if (!parse_scaling(r->list->arena, value, &r->list->scaling))
+            return complain(r, AMPC_REJECTED, strstr(r->text, value),
+                            "scaling = '%s': expected init > 0, incr_every >= 1, decr_every >= 1, incr_ratio > 1, "
+                            "0 < decr_ratio < 1", value);
+    } else if (strcmp(key, "pins") != 0 && !one_of(info->supported, value)) {
         bool later = one_of(info->known, value) || strcmp(key, "unsupported") == 0;
         return complain(r, later ? AMPC_UNSUPPORTED : AMPC_REJECTED, strstr(r->text, value),
                         later ? "'%s' is not supported yet" : "'%s' is not a value of this rule", value);
@@ -314,7 +329,7 @@ static ampc_status read_line(reader *r, char *s)
 
 static void add_layer(reader *r)
 {
-    list_layer empty = {0};
+    const list_layer empty = {.unconditional = strmap_new(r->list->arena)};
     vec_push(r->list->arena, &r->list->layers, empty);
     r->layer = &r->list->layers.items[r->list->layers.count - 1];
 }
@@ -336,9 +351,10 @@ static ampc_status read_text(reader *r, const char *text, size_t length)
     return first;
 }
 
-/* ---- sources --------------------------------------------------------------------------------------------------------------------- */
+/* ---- sources --------------------------------------------------------------------------------- */
 
-/* Read after the files: they may name it, and it gives what they leave open. The rules of `empty` are those of ampc. */
+/* Read after the files: they may name it, and it gives what they leave open. The rules of `empty` are those of
+ * ampc. */
 static ampc_status read_profile(reader *r, const char *name)
 {
     static const struct {

@@ -1,7 +1,8 @@
 /* loss.c - the loss of @eval and @train: one of the built-in ones on an output of the model, or a scalar output that
  * the model has already.
  *
- *   --loss ce[:OUTPUT[,LABEL]]   softmax cross entropy over axis 1, labels i64 without that axis, mean over all labels
+ *   --loss ce[:OUTPUT[,LABEL]]   softmax cross entropy over axis 1, labels i64 without that axis, mean over
+ * all labels
  *          nll                   the same for log-probabilities
  *          mse, l1               mean of (x - y)^2, of |x - y|; labels like the output
  *          bce_logits            mean of softplus(x) - x*y, which is max(x,0) - x*y + log(1 + exp(-|x|))
@@ -129,7 +130,7 @@ static ampc_status append(ir_graph *g, const loss_spec *spec, const char *name, 
     return diag_status(d);
 }
 
-/* ---- a loss that the model brings along ------------------------------------------------------------------------------- */
+/* ---- a loss that the model brings along ------------------------------------------------------ */
 
 static ampc_status take_output(ir_graph *g, const char *name, diag *d)
 {

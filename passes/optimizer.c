@@ -4,9 +4,10 @@
  * @found_inf is set, returns the old values: skipping is data, not control flow. Every other state that was stored so
  * far (BatchNormalization statistics) and the count of accepted steps move through select %found_inf; the random
  * counter always advances. The masters are f32 at every level. */
+#include "ir/text.h"
 #include "passes/pass.h"
 
-#include <stdlib.h>
+#include <math.h>
 #include <string.h>
 
 /* The optimizers, and what their options are called on the command line. */
@@ -58,9 +59,8 @@ static const optimizer_kind *find_kind(const char *name)
 
 static ampc_status set_option(optimizer *opt, const char *key, const char *text, diag *d)
 {
-    char *end = NULL;
-    double v = text ? strtod(text, &end) : 0;
-    if (!text || end == text || *end)
+    double v;
+    if (!text || !ir_float_parse(text, &v) || !isfinite(v))
         return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "--optimizer: '%s' needs a number", key);
     if (strcmp(key, "lr") == 0) {
         opt->lr = v;
@@ -93,7 +93,7 @@ static ampc_status parse_optimizer(ir_module *m, const char *text, diag *d, opti
     return AMPC_OK;
 }
 
-/* ---- building -------------------------------------------------------------------------------------------------------------- */
+/* ---- building -------------------------------------------------------------------------------- */
 
 typedef struct update {
     ir_graph *graph;

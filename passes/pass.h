@@ -37,6 +37,10 @@ typedef struct pass_casts {
 } pass_casts;
 pass_casts pass_count_casts(const ir_graph *g);
 
+/* Elements of a value when every symbol of a dimension has the size that `sizes` gives it; and sizes that are all alike. */
+double pass_elements(const ir_module *m, const ir_type *type, const int64_t *sizes);
+const int64_t *pass_symbol_sizes(const ir_module *m, int64_t size, arena *a);
+
 /* The state of that name, made on first use with v as its scalar value (zeros for a tensor). A storage of the model
  * that has the name is an error: NULL. */
 ir_storage *pass_state(ir_module *m, const char *name, const ir_type *type, double v, diag *d);
@@ -49,7 +53,8 @@ typedef struct pass_scaling_rules {
 } pass_scaling_rules;
 ampc_status pass_get_scaling(const pass_options *o, diag *d, pass_scaling_rules *out);
 
-/* Whether check_finite_and_unscale stands between gradients and optimizer: with low precision, unless scaling is off. */
+/* Whether check_finite_and_unscale stands between gradients and optimizer: with low precision, unless scaling
+ * is off. */
 bool pass_scales(const pass_options *o);
 
 #endif

@@ -19,7 +19,7 @@
 
 #include "ir/ir.h"
 
-/* ---- options: what --help=all lists. Strings belong to the caller and outlive the compilation. ------------------- */
+/* ---- options: what --help=all lists. Strings belong to the caller and outlive the compilation. --- */
 
 typedef enum pass_level { PASS_O0, PASS_O1, PASS_O2, PASS_OD } pass_level;
 typedef enum pass_scaling { PASS_SCALE_DEFAULT, PASS_SCALE_DYNAMIC, PASS_SCALE_STATIC, PASS_SCALE_OFF } pass_scaling;
@@ -31,7 +31,8 @@ typedef struct pass_strings {
 } pass_strings;
 
 typedef struct pass_stats { /* filled by the passes, read by --stats and the summary line */
-    int float_ops, low_ops, f32_black, f32_gray, f32_other; /* ONNX nodes of the forward graph that have float results */
+    int float_ops, low_ops, f32_black, f32_gray,
+        f32_other; /* ONNX nodes of the forward graph that have float results */
     int casts_inserted, casts_removed;
     int64_t cast_bytes;   /* written by the inserted casts that remain, in one step; symbols count as 1 */
     bool cast_symbolic;   /* some of these sizes have symbols */
@@ -72,7 +73,7 @@ typedef struct pass_options {
 
 pass_options pass_options_default(void);
 
-/* ---- the pipeline -------------------------------------------------------------------------------------------------- */
+/* ---- the pipeline ---------------------------------------------------------------------------- */
 
 /* Turns an imported module (one graph @forward) into entry graphs. With a loss (asked for, or in the graph):
  * @infer @eval @grad @train_step; without: @infer. All failures of one kind are reported together. */

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* ---- model nodes: the IR nodes that share an ONNX name count as one ------------------------------------------------------ */
+/* ---- model nodes: the IR nodes that share an ONNX name count as one -------------------------- */
 
 typedef struct model_node {
     const char *op, *name;
@@ -59,7 +59,7 @@ void amp_count(const ir_graph *g, const amp_entry *entries, const pass_options *
     }
 }
 
-/* ---- summary ----------------------------------------------------------------------------------------------------------------- */
+/* ---- summary --------------------------------------------------------------------------------- */
 
 static const char *low_name(const pass_options *o)
 {
@@ -81,13 +81,13 @@ const char *pass_summary(const pass_options *o, arena *a)
                 reasons = arena_printf(a, "%s%s%d %s", reasons, *reasons ? ", " : " (", parts[i].count, parts[i].text);
         reasons = arena_printf(a, "%s)", reasons);
     }
-    return arena_printf(a, "%d/%d float ops in %s, %d fp32%s, %d casts inserted (%.1f MB/step%s), %d removed", s->low_ops,
-                        s->float_ops, o->level == PASS_O0 ? "low precision" : low_name(o), f32, reasons,
-                        s->casts_inserted, (double)s->cast_bytes / 1e6, s->cast_symbolic ? " with symbols as 1" : "",
-                        s->casts_removed);
+    return arena_printf(a, "%d/%d float ops in %s, %d fp32%s, %d casts inserted (%.1f MB/step%s), %d removed",
+                        s->low_ops, s->float_ops, o->level == PASS_O0 ? "low precision" : low_name(o), f32,
+                        reasons, s->casts_inserted, (double)s->cast_bytes / 1e6,
+                        s->cast_symbolic ? " with symbols as 1" : "", s->casts_removed);
 }
 
-/* ---- explanation --------------------------------------------------------------------------------------------------------------- */
+/* ---- explanation ----------------------------------------------------------------------------- */
 
 static const char *precision_name(ir_dtype t)
 {
@@ -139,8 +139,8 @@ static const char *explain_node(const ir_node *n, const amp_entry *e, const pass
                             "\"cause\": %s}\n",
                             json_string(n->loc.node, a), json_string(n->loc.op, a), colour, type,
                             json_string(rule, a), json_string(cause, a));
-    return arena_printf(a, "%s (%s): %s, %s%s\n    rule: %s\n%s%s%s", n->loc.node, n->loc.op, colour, type, writes, rule,
-                        *cause ? "    cause: " : "", cause, *cause ? "\n" : "");
+    return arena_printf(a, "%s (%s): %s, %s%s\n    rule: %s\n%s%s%s", n->loc.node, n->loc.op, colour, type,
+                        writes, rule, *cause ? "    cause: " : "", cause, *cause ? "\n" : "");
 }
 
 /* The part of a decomposed operator that shows what was decided: the last one that has a colour. */
@@ -163,7 +163,7 @@ const char *amp_explain(const ir_graph *g, const amp_entry *entries, const pass_
     return text.items;
 }
 
-/* ---- operator statistics ------------------------------------------------------------------------------------------------------- */
+/* ---- operator statistics --------------------------------------------------------------------- */
 
 typedef struct op_calls {
     const char *op;
@@ -181,15 +181,13 @@ ir_graph *pass_primary(const ir_module *m)
 pass_casts pass_count_casts(const ir_graph *g)
 {
     pass_casts casts = {0};
+    const int64_t *sizes = pass_symbol_sizes(g->module, 1, g->module->arena);
     for (const ir_node *n = g->first; n && n->phase == IR_FORWARD; n = n->next) {
         if (n->op != IR_OP_cast || n->loc.op) continue;
         const ir_type *t = &ir_out(n, 0)->type;
-        int64_t bytes = (int64_t)ir_dtype_size(t->dtype);
-        for (int i = 0; i < t->rank; i++)
-            if (ir_dim_is_symbolic(t->dims[i])) casts.symbolic = true;
-            else bytes *= t->dims[i];
+        casts.symbolic |= !ir_type_is_static(t);
         casts.count++;
-        casts.bytes += bytes;
+        casts.bytes += (int64_t)pass_elements(g->module, t, sizes) * (int64_t)ir_dtype_size(t->dtype);
     }
     return casts;
 }
@@ -272,12 +270,13 @@ const char *pass_print_stats(const ir_module *m, const pass_options *o, arena *a
                                     bar, "Op Name", "FP16 Calls", "BF16 Calls", "FP32 Calls", "Other Calls");
     for (size_t i = 0; i < calls.items.count; i++) {
         const op_calls *c = &calls.items.items[i];
-        text = arena_printf(a, "%s%-40s | %-12d | %-12d | %-12d | %d\n", text, c->op, c->f16, c->bf16, c->f32, c->other);
+        text = arena_printf(a, "%s%-40s | %-12d | %-12d | %-12d | %d\n", text, c->op, c->f16, c->bf16, c->f32,
+                            c->other);
     }
     return arena_printf(a, "%s<%.43s op count: %zu %.43s>\n", text, bar, calls.items.count, bar);
 }
 
-/* ---- the op table -------------------------------------------------------------------------------------------------------------- */
+/* ---- the op table ---------------------------------------------------------------------------- */
 
 static const char *slot_list(const ir_slot *slots, int n, arena *a)
 {
@@ -293,19 +292,23 @@ static const char *slot_list(const ir_slot *slots, int n, arena *a)
 
 const char *pass_print_ops(bool json, arena *a)
 {
-    const char *text = json ? "[" : arena_printf(a, "%-28s %-6s %-8s %-6s %s\n", "op", "colour", "gradient", "inside", "slots");
+    const char *text = json ? "["
+                            : arena_printf(a, "%-28s %-6s %-8s %-6s %s\n", "op", "colour", "gradient",
+                                           "inside", "slots");
     for (int i = 0; i < IR_OP_COUNT; i++) {
         const ir_op_info *op = ir_op_get((ir_op)i);
         const char *in = slot_list(op->in, op->n_in, a), *out = slot_list(op->out, op->n_out, a);
         const char *attrs = slot_list(op->attr, op->n_attr, a);
         bool gradient = pass_has_gradient((ir_op)i), inside = op->traits & IR_F32_INSIDE;
-        text = json ? arena_printf(a,
-                                   "%s%s\n {\"op\": \"%s\", \"colour\": \"%s\", \"gradient\": %s, \"f32_inside\": %s, "
-                                   "\"in\": \"%s\", \"out\": \"%s\", \"attributes\": \"%s\"}",
-                                   text, i ? "," : "", op->name, ir_colour_name(op->colour), gradient ? "true" : "false",
-                                   inside ? "true" : "false", in, out, attrs)
+        text = json ? arena_printf(
+                          a,
+                          "%s%s\n {\"op\": \"%s\", \"colour\": \"%s\", \"gradient\": %s, \"f32_inside\": %s, "
+                          "\"in\": \"%s\", \"out\": \"%s\", \"attributes\": \"%s\"}",
+                          text, i ? "," : "", op->name, ir_colour_name(op->colour),
+                          gradient ? "true" : "false", inside ? "true" : "false", in, out, attrs)
                     : arena_printf(a, "%s%-28s %-6s %-8s %-6s %s -> %s {%s}\n", text, op->name,
-                                   ir_colour_name(op->colour), gradient ? "yes" : "no", inside ? "f32" : "", in, out, attrs);
+                                   ir_colour_name(op->colour), gradient ? "yes" : "no", inside ? "f32" : "",
+                                   in, out, attrs);
     }
     return json ? arena_printf(a, "%s\n]\n", text) : text;
 }

@@ -62,10 +62,15 @@ enum { VERIFY_EACH = true };
 
 pass_options pass_options_default(void)
 {
-    return (pass_options){.level = PASS_O1, .low = IR_f16, .keep_io_types = true, .init = "file", .fuse = true, .verify_each = VERIFY_EACH};
+    return (pass_options){.level = PASS_O1,
+                          .low = IR_f16,
+                          .keep_io_types = true,
+                          .init = "file",
+                          .fuse = true,
+                          .verify_each = VERIFY_EACH};
 }
 
-/* ---- running one pass ------------------------------------------------------------------------------------------------ */
+/* ---- running one pass ------------------------------------------------------------------------ */
 
 static void say(const pass_options *o, const char *text)
 {

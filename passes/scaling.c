@@ -37,7 +37,7 @@ ampc_status pass_scale_loss(ir_module *m, const pass_options *o, diag *d)
     return diag_status(d);
 }
 
-/* ---- after the backward -------------------------------------------------------------------------------------------------- */
+/* ---- after the backward ---------------------------------------------------------------------- */
 
 typedef VEC(ir_node *) node_list;
 

@@ -1,4 +1,5 @@
-/* export.h - the trained model, or a compiled graph, as ONNX. Its implementation, api_export.c, is one of the files that see the frontend. */
+/* export.h - the trained model, or a compiled graph, as ONNX. Its implementation, api_export.c, is one of the
+ * files that see the frontend. */
 #ifndef RT_EXPORT_H
 #define RT_EXPORT_H
 
@@ -13,7 +14,8 @@
 ampc_status rt_export_onnx(rt_session *s, const ir_module *m, const char *folder, const char *path,
                            diag *d);
 
-/* Writes a graph of the module as an ONNX model (onnx_emit), what does not fit into one file into PATH.data; on failure
+/* Writes a graph of the module as an ONNX model (onnx_emit), what does not fit into one file into PATH.data;
+ * on failure
  * both are as they were. */
 ampc_status rt_emit_onnx(const ir_module *m, const char *graph, const char *path, diag *d);
 

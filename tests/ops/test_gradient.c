@@ -1,8 +1,10 @@
 /* test_gradient.c - every gradient rule against central differences, in f64.
  *
  * A row builds y = op(x, ...) over one set of shapes; the loss is sum(y * r) with random r, so every element of y
- * matters. The walk of autodiff gives d(loss)/dx; the reference is (loss(x+h) - loss(x-h)) / 2h with h = 6e-6 max(1,|x|).
- * They agree when |a-n| <= 1e-7 + 1e-6 max(|a|,|n|). Values stay away from kinks (0 for relu, ties of max) because the
+ * matters. The walk of autodiff gives d(loss)/dx; the reference is (loss(x+h) - loss(x-h)) / 2h with h = 6e-6
+ * max(1,|x|).
+ * They agree when |a-n| <= 1e-7 + 1e-6 max(|a|,|n|). Values stay away from kinks (0 for relu, ties of max)
+ * because the
  * rows draw from intervals that avoid them. The last test fails for an op with a gradient and no row. */
 #include "passes/pass.h"
 #include "runtime/session.h"
@@ -42,13 +44,13 @@ struct row {
     build_fn *build;
     int n_in;
     draw draws[MAX_IN];
-    int64_t limit; /* of INDEX */
-    int64_t p[4];  /* what the builder wants to know */
+    int64_t limit;                       /* of INDEX */
+    int64_t p[4];                        /* what the builder wants to know */
     const char *text;
-    shape sets[MAX_SHAPES][MAX_IN]; /* rank -1 ends */
+    shape sets[MAX_SHAPES][MAX_IN];      /* rank -1 ends */
 };
 
-/* ---- builders ----------------------------------------------------------------------------------------------------------- */
+/* ---- builders -------------------------------------------------------------------------------- */
 
 static ir_value *plain(ir_builder *b, const row *r, ir_value **in, int set)
 {
@@ -66,8 +68,8 @@ static ir_value *with_first_attr(ir_builder *b, const row *r, ir_value **in, int
 
 static ir_value *build_clip(ir_builder *b, const row *r, ir_value **in, int set)
 {
-    ir_value *lo = set % 3 == 1 ? NULL : ir_scalar(b, IR_f64, -1.1),
-             *hi = set % 3 == 2 ? NULL : ir_scalar(b, IR_f64, 0.9);
+    ir_value *lo = set % 3 == 1 ? NULL : ir_scalar(b, IR_f64, -1.1);
+    ir_value *hi = set % 3 == 2 ? NULL : ir_scalar(b, IR_f64, 0.9);
     return ir_done(b, ir_new(b, r->op, 3, in[0], lo, hi));
 }
 
@@ -229,8 +231,7 @@ static ir_value *build_conv(ir_builder *b, const row *r, ir_value **in, int set)
     ir_set_list(n, IR_ATTR(conv, strides), strides, k);
     ir_set_list(n, IR_ATTR(conv, pads), pads, 2 * k);
     ir_set_list(n, IR_ATTR(conv, dilations), dilations, k);
-    ir_set_int(n, IR_ATTR(conv, group),
-               in[1]->type.dims[1] ? in[0]->type.dims[1] / in[1]->type.dims[1] : 1);
+    ir_set_int(n, IR_ATTR(conv, group), in[1]->type.dims[1] ? in[0]->type.dims[1] / in[1]->type.dims[1] : 1);
     return ir_done(b, n);
 }
 
@@ -301,525 +302,156 @@ static ir_value *build_dropout(ir_builder *b, const row *r, ir_value **in, int s
 {
     (void)r;
     ir_type pair = ir_type_make(IR_i64, 1, (int64_t[]){2});
-    ir_node *n = ir_new(b, IR_OP_dropout, 2, in[0],
-                        ir_constant(b, "rng", &pair, (int64_t[]){5, set}));
+    ir_node *n = ir_new(b, IR_OP_dropout, 2, in[0], ir_constant(b, "rng", &pair, (int64_t[]){5, set}));
     ir_set_float(n, IR_ATTR(dropout, ratio), 0.09 * set);
     return ir_done(b, n);
 }
 
-/* ---- the table ------------------------------------------------------------------------------------------------------------ */
+/* ---- the table ------------------------------------------------------------------------------- */
 
-#define S(...)                                                                                     \
-    {                                                                                              \
-        (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), { __VA_ARGS__ }                 \
-    }
-#define SCALAR                                                                                     \
-    {                                                                                              \
-        0, { 0 }                                                                                   \
-    }
-#define END_SETS                                                                                   \
-    {                                                                                              \
-        {                                                                                          \
-            -1, { 0 }                                                                              \
-        }                                                                                          \
-    }
+#define S(...) {(int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), {__VA_ARGS__}}
+#define SCALAR {0, {0}}
+#define END_SETS {{-1, {0}}}
 #define SHAPES1                                                                                    \
-    {                                                                                              \
-        {SCALAR}, {S(1)}, {S(0)}, {S(7)}, {S(3, 5)}, {S(2, 0, 3)}, {S(1, 1)}, {S(2, 3, 4)},        \
-            {S(33)}, {S(1, 3, 1, 2)}, {S(17, 2)}, END_SETS                                         \
-    }
+    {{SCALAR}, {S(1)}, {S(0)}, {S(7)}, {S(3, 5)}, {S(2, 0, 3)}, {S(1, 1)}, {S(2, 3, 4)}, {S(33)},  \
+     {S(1, 3, 1, 2)}, {S(17, 2)}, END_SETS}
 #define SHAPES1_RANKED                                                                             \
-    {                                                                                              \
-        {S(1)}, {S(0)}, {S(7)}, {S(3, 5)}, {S(2, 0, 3)}, {S(1, 1)}, {S(2, 3, 4)}, {S(33)},         \
-            {S(1, 3, 1, 2)}, {S(17, 2)}, {S(4, 1, 3)}, END_SETS                                    \
-    }
+    {{S(1)}, {S(0)}, {S(7)}, {S(3, 5)}, {S(2, 0, 3)}, {S(1, 1)}, {S(2, 3, 4)}, {S(33)},            \
+     {S(1, 3, 1, 2)}, {S(17, 2)}, {S(4, 1, 3)}, END_SETS}
 #define SHAPES2                                                                                    \
-    {                                                                                              \
-        {SCALAR, SCALAR}, {S(3), SCALAR}, {SCALAR, S(2, 3)}, {S(3, 5), S(3, 5)}, {S(3, 5), S(5)},  \
-            {S(3, 1), S(1, 5)}, {S(2, 3, 4), S(3, 1)}, {S(0, 3), S(1, 3)}, {S(1), S(7)},           \
-            {S(2, 1, 3), S(5, 1)}, {S(4, 1), S(4, 3)}, {S(0), SCALAR}, END_SETS                    \
-    }
+    {{SCALAR, SCALAR}, {S(3), SCALAR}, {SCALAR, S(2, 3)}, {S(3, 5), S(3, 5)}, {S(3, 5), S(5)},     \
+     {S(3, 1), S(1, 5)}, {S(2, 3, 4), S(3, 1)}, {S(0, 3), S(1, 3)}, {S(1), S(7)}, {S(2, 1, 3), S(5, 1)}, \
+     {S(4, 1), S(4, 3)}, {S(0), SCALAR}, END_SETS}
 #define UNARY(op, draw) {#op, IR_OP_##op, plain, 1, {draw}, 0, {0}, NULL, SHAPES1},
 #define BINARY(op, a, b) {#op, IR_OP_##op, plain, 2, {a, b}, 0, {0}, NULL, SHAPES2},
 #define CONV_SHAPES                                                                                \
-    {                                                                                              \
-        {S(1, 1, 5), S(1, 1, 3), S(1)}, {S(2, 3, 7), S(4, 3, 3), S(4)},                            \
-            {S(2, 4, 9), S(4, 2, 3), S(4)}, {S(2, 3, 6, 5), S(5, 3, 3, 3), S(5)},                  \
-            {S(1, 4, 5, 7), S(4, 1, 3, 3), S(4)}, {S(0, 2, 5, 5), S(3, 2, 3, 3), S(3)},            \
-            {S(3, 1, 5, 5), S(2, 1, 3, 1), S(2)}, {S(1, 2, 7, 5), S(2, 2, 1, 3), S(2)},            \
-            {S(1, 2, 5, 5, 5), S(2, 2, 3, 3, 3), S(2)},                                            \
-            {S(2, 2, 5, 6, 5), S(2, 1, 3, 1, 3), S(2)}, END_SETS                                   \
-    }
+    {{S(1, 1, 5), S(1, 1, 3), S(1)}, {S(2, 3, 7), S(4, 3, 3), S(4)}, {S(2, 4, 9), S(4, 2, 3), S(4)},      \
+     {S(2, 3, 6, 5), S(5, 3, 3, 3), S(5)}, {S(1, 4, 5, 7), S(4, 1, 3, 3), S(4)}, {S(0, 2, 5, 5), \
+     S(3, 2, 3, 3), S(3)}, \
+     {S(3, 1, 5, 5), S(2, 1, 3, 1), S(2)}, {S(1, 2, 7, 5), S(2, 2, 1, 3), S(2)}, {S(1, 2, 5, 5, 5), \
+     S(2, 2, 3, 3, 3), S(2)}, \
+     {S(2, 2, 5, 6, 5), S(2, 1, 3, 1, 3), S(2)}, END_SETS}
 #define POOL_SHAPES                                                                                \
-    {                                                                                              \
-        {S(1, 1, 5)}, {S(2, 3, 7)}, {S(1, 2, 5, 5)}, {S(2, 1, 6, 7)}, {S(0, 1, 5, 5)},             \
-            {S(3, 2, 4, 9)}, {S(1, 1, 4, 4)}, {S(1, 2, 5, 4, 5)}, {S(2, 1, 4, 5, 6)},              \
-            {S(1, 5, 8)}, END_SETS                                                                 \
-    }
+    {{S(1, 1, 5)}, {S(2, 3, 7)}, {S(1, 2, 5, 5)}, {S(2, 1, 6, 7)}, {S(0, 1, 5, 5)}, {S(3, 2, 4, \
+     9)}, {S(1, 1, 4, 4)}, \
+     {S(1, 2, 5, 4, 5)}, {S(2, 1, 4, 5, 6)}, {S(1, 5, 8)}, END_SETS}
 
+/* clang-format off */
 static row rows[] = {
-    UNARY(neg, ANY) UNARY(abs, ANY) UNARY(sign, ANY) UNARY(floor, ANY) UNARY(ceil, ANY)
-        UNARY(round, ANY) UNARY(relu, ANY) UNARY(sqrt, POSITIVE) UNARY(reciprocal, ANY)
-            UNARY(exp, ANY) UNARY(log, POSITIVE) UNARY(sin, ANY) UNARY(cos, ANY) UNARY(tanh, ANY)
-                UNARY(sigmoid, ANY) UNARY(erf, ANY) UNARY(softplus, ANY){
-                    "gelu", IR_OP_gelu, with_first_attr, 1, {ANY}, 0, {0}, NULL, SHAPES1},
+    UNARY(neg, ANY) UNARY(abs, ANY) UNARY(sign, ANY) UNARY(floor, ANY) UNARY(ceil, ANY) UNARY(round, ANY)
+    UNARY(relu, ANY) UNARY(sqrt, POSITIVE) UNARY(reciprocal, ANY) UNARY(exp, ANY) UNARY(log, POSITIVE)
+    UNARY(sin, ANY) UNARY(cos, ANY) UNARY(tanh, ANY) UNARY(sigmoid, ANY) UNARY(erf, ANY) UNARY(softplus, ANY)
+    {"gelu", IR_OP_gelu, with_first_attr, 1, {ANY}, 0, {0}, NULL, SHAPES1},
     {"gelu tanh", IR_OP_gelu, with_first_attr, 1, {ANY}, 0, {1}, NULL, SHAPES1},
     {"clip", IR_OP_clip, build_clip, 1, {ANY}, 0, {0}, NULL, SHAPES1},
     {"div_count", IR_OP_div_count, build_div_count, 1, {ANY}, 0, {0}, NULL, SHAPES1},
     BINARY(add, ANY, ANY) BINARY(sub, ANY, ANY) BINARY(mul, ANY, ANY) BINARY(div, ANY, ANY)
-        BINARY(pow, POSITIVE, ANY) BINARY(min, ANY, ANY) BINARY(max, ANY,
-                                                                ANY){"where",
-                                                                     IR_OP_where,
-                                                                     plain,
-                                                                     3,
-                                                                     {TRUTH, ANY, ANY},
-                                                                     0,
-                                                                     {0},
-                                                                     NULL,
-                                                                     {{SCALAR, SCALAR, SCALAR},
-                                                                      {S(3), S(3), S(3)},
-                                                                      {S(1), S(3), S(3)},
-                                                                      {S(2, 3), S(3), SCALAR},
-                                                                      {S(2, 1), S(1, 3), S(2, 3)},
-                                                                      {S(0), S(0), SCALAR},
-                                                                      {S(5), SCALAR, S(5)},
-                                                                      {S(4, 1, 2), S(3, 1), S(1)},
-                                                                      {S(7), S(1), S(1)},
-                                                                      {S(1), S(2, 2), S(2, 1)},
-                                                                      END_SETS}},
+    BINARY(pow, POSITIVE, ANY) BINARY(min, ANY, ANY) BINARY(max, ANY, ANY)
+    {"where", IR_OP_where, plain, 3, {TRUTH, ANY, ANY}, 0, {0}, NULL,
+     {{SCALAR, SCALAR, SCALAR}, {S(3), S(3), S(3)}, {S(1), S(3), S(3)}, {S(2, 3), S(3), SCALAR}, {S(2, 1),
+      S(1, 3), S(2, 3)},
+      {S(0), S(0), SCALAR}, {S(5), SCALAR, S(5)}, {S(4, 1, 2), S(3, 1), S(1)}, {S(7), S(1), S(1)}, {S(1),
+       S(2, 2), S(2, 1)},
+      END_SETS}},
     {"reshape", IR_OP_reshape, build_reshape, 1, {ANY}, 0, {0}, NULL, SHAPES1},
     {"transpose", IR_OP_transpose, build_transpose, 1, {ANY}, 0, {0}, NULL, SHAPES1_RANKED},
-    {"expand",
-     IR_OP_expand,
-     build_expand,
-     1,
-     {ANY},
-     0,
-     {0},
-     NULL,
-     {{SCALAR},
-      {S(1)},
-      {S(3)},
-      {S(1, 3)},
-      {S(3, 1)},
-      {S(0)},
-      {S(2, 1, 3)},
-      {S(1, 1)},
-      {S(1, 2, 1)},
-      {S(5, 1)},
-      END_SETS}},
-    {"concat",
-     IR_OP_concat,
-     build_concat,
-     2,
-     {ANY, ANY},
-     0,
-     {0},
-     NULL,
-     {{S(1), S(1)},
-      {S(2, 3), S(2, 3)},
-      {S(2, 3), S(2, 3)},
-      {S(0), S(0)},
-      {S(3), S(3)},
-      {S(2, 1, 3), S(2, 1, 3)},
-      {S(7), S(7)},
-      {S(1, 1), S(1, 1)},
-      {S(5, 2), S(5, 2)},
-      {S(2, 0), S(2, 0)},
-      END_SETS}},
-    {"split",
-     IR_OP_split,
-     build_split,
-     1,
-     {ANY},
-     0,
-     {0},
-     NULL,
-     {{S(3)},
-      {S(6, 2)},
-      {S(2, 6, 4)},
-      {S(9)},
-      {S(0)},
-      {S(3, 3)},
-      {S(12, 1)},
-      {S(4, 3)},
-      {S(3, 1, 3)},
-      {S(33)},
-      END_SETS}},
+    {"expand", IR_OP_expand, build_expand, 1, {ANY}, 0, {0}, NULL,
+     {{SCALAR}, {S(1)}, {S(3)}, {S(1, 3)}, {S(3, 1)}, {S(0)}, {S(2, 1, 3)}, {S(1, 1)}, {S(1, 2, 1)}, {S(5,
+      1)}, END_SETS}},
+    {"concat", IR_OP_concat, build_concat, 2, {ANY, ANY}, 0, {0}, NULL,
+     {{S(1), S(1)}, {S(2, 3), S(2, 3)}, {S(2, 3), S(2, 3)}, {S(0), S(0)}, {S(3), S(3)}, {S(2, 1, 3), S(2, 1, 3)},
+      {S(7), S(7)}, {S(1, 1), S(1, 1)}, {S(5, 2), S(5, 2)}, {S(2, 0), S(2, 0)}, END_SETS}},
+    {"split", IR_OP_split, build_split, 1, {ANY}, 0, {0}, NULL,
+     {{S(3)}, {S(6, 2)}, {S(2, 6, 4)}, {S(9)}, {S(0)}, {S(3, 3)}, {S(12, 1)}, {S(4, 3)}, {S(3, 1, 3)},
+      {S(33)}, END_SETS}},
     {"slice", IR_OP_slice, build_slice, 1, {ANY}, 0, {0}, NULL, SHAPES1_RANKED},
     {"slice_grad", IR_OP_slice_grad, build_slice_grad, 1, {ANY}, 0, {0}, NULL, SHAPES1_RANKED},
-    {"pad constant",
-     IR_OP_pad,
-     build_pad,
-     1,
-     {ANY},
-     0,
-     {0},
-     "constant",
-     {{S(1)},
-      {S(3)},
-      {S(2, 3)},
-      {S(2, 3, 4)},
-      {S(7)},
-      {S(1, 1)},
-      {S(5, 2)},
-      {S(3, 3)},
-      {S(4, 1, 2)},
-      {S(33)},
-      END_SETS}},
-    {"pad reflect",
-     IR_OP_pad,
-     build_pad,
-     1,
-     {ANY},
-     0,
-     {1},
-     "reflect",
-     {{S(2)},
-      {S(3)},
-      {S(2, 3)},
-      {S(2, 3, 4)},
-      {S(7)},
-      {S(2, 2)},
-      {S(5, 2)},
-      {S(3, 3)},
-      {S(4, 2, 2)},
-      {S(33)},
-      END_SETS}},
-    {"pad edge",
-     IR_OP_pad,
-     build_pad,
-     1,
-     {ANY},
-     0,
-     {1},
-     "edge",
-     {{S(1)},
-      {S(3)},
-      {S(2, 3)},
-      {S(2, 3, 4)},
-      {S(7)},
-      {S(1, 1)},
-      {S(5, 2)},
-      {S(3, 3)},
-      {S(4, 1, 2)},
-      {S(33)},
-      END_SETS}},
-    {"gather",
-     IR_OP_gather,
-     build_gather,
-     2,
-     {ANY, INDEX},
-     3,
-     {0},
-     NULL,
-     {{S(3), SCALAR},
-      {S(3), S(5)},
-      {S(3, 2), S(4)},
-      {S(3, 2), S(2, 2)},
-      {S(3), S(0)},
-      {S(3, 0), S(2)},
+    {"pad constant", IR_OP_pad, build_pad, 1, {ANY}, 0, {0}, "constant",
+     {{S(1)}, {S(3)}, {S(2, 3)}, {S(2, 3, 4)}, {S(7)}, {S(1, 1)}, {S(5, 2)}, {S(3, 3)}, {S(4, 1, 2)},
+      {S(33)}, END_SETS}},
+    {"pad reflect", IR_OP_pad, build_pad, 1, {ANY}, 0, {1}, "reflect",
+     {{S(2)}, {S(3)}, {S(2, 3)}, {S(2, 3, 4)}, {S(7)}, {S(2, 2)}, {S(5, 2)}, {S(3, 3)}, {S(4, 2, 2)},
+      {S(33)}, END_SETS}},
+    {"pad edge", IR_OP_pad, build_pad, 1, {ANY}, 0, {1}, "edge",
+     {{S(1)}, {S(3)}, {S(2, 3)}, {S(2, 3, 4)}, {S(7)}, {S(1, 1)}, {S(5, 2)}, {S(3, 3)}, {S(4, 1, 2)},
+      {S(33)}, END_SETS}},
+    {"gather", IR_OP_gather, build_gather, 2, {ANY, INDEX}, 3, {0}, NULL,
+     {{S(3), SCALAR}, {S(3), S(5)}, {S(3, 2), S(4)}, {S(3, 2), S(2, 2)}, {S(3), S(0)}, {S(3, 0), S(2)},
       {S(4, 3, 2), S(3)},
-      {S(3, 1), S(1, 1)},
-      {S(5, 7), S(9)},
-      {S(3, 2, 2), S(2, 1)},
-      END_SETS}},
-    {"gather axis 1",
-     IR_OP_gather,
-     build_gather,
-     2,
-     {ANY, INDEX},
-     2,
-     {1},
-     NULL,
+      {S(3, 1), S(1, 1)}, {S(5, 7), S(9)}, {S(3, 2, 2), S(2, 1)}, END_SETS}},
+    {"gather axis 1", IR_OP_gather, build_gather, 2, {ANY, INDEX}, 2, {1}, NULL,
      {{S(3, 2), SCALAR}, {S(1, 2), S(5)}, {S(3, 2, 2), S(2, 2)}, {S(0, 2), S(3)}, END_SETS}},
-    {"gather_grad",
-     IR_OP_gather_grad,
-     build_gather_grad,
-     2,
-     {ANY, INDEX},
-     3,
-     {0},
-     NULL,
-     {{SCALAR, SCALAR},
-      {S(5), S(5)},
-      {S(4, 2), S(4)},
-      {S(2, 2), S(2, 2)},
-      {S(0), S(0)},
-      {S(7, 1), S(7)},
+    {"gather_grad", IR_OP_gather_grad, build_gather_grad, 2, {ANY, INDEX}, 3, {0}, NULL,
+     {{SCALAR, SCALAR}, {S(5), S(5)}, {S(4, 2), S(4)}, {S(2, 2), S(2, 2)}, {S(0), S(0)}, {S(7, 1), S(7)},
       {S(1, 3), S(1)},
-      {S(2, 2, 3), S(2, 2)},
-      {S(9, 2), S(9)},
-      {S(3, 0), S(3)},
-      END_SETS}},
-    {"trilu",
-     IR_OP_trilu,
-     plain,
-     1,
-     {ANY},
-     0,
-     {0},
-     NULL,
-     {{S(1, 1)},
-      {S(3, 3)},
-      {S(2, 5)},
-      {S(5, 2)},
-      {S(0, 3)},
-      {S(2, 3, 3)},
-      {S(7, 7)},
-      {S(1, 4)},
-      {S(4, 1)},
-      {S(2, 1, 4, 5)},
-      END_SETS}},
+      {S(2, 2, 3), S(2, 2)}, {S(9, 2), S(9)}, {S(3, 0), S(3)}, END_SETS}},
+    {"trilu", IR_OP_trilu, plain, 1, {ANY}, 0, {0}, NULL,
+     {{S(1, 1)}, {S(3, 3)}, {S(2, 5)}, {S(5, 2)}, {S(0, 3)}, {S(2, 3, 3)}, {S(7, 7)}, {S(1, 4)}, {S(4, 1)},
+      {S(2, 1, 4, 5)}, END_SETS}},
     {"cast", IR_OP_cast, build_cast, 1, {ANY}, 0, {0}, NULL, SHAPES1},
-    {"matmul",
-     IR_OP_matmul,
-     build_matmul,
-     3,
-     {ANY, ANY, ANY},
-     0,
-     {0, 0},
-     NULL,
-     {{S(1, 1), S(1, 1), S(1)},
-      {S(2, 3), S(3, 4), S(4)},
-      {S(5, 7), S(7, 3), S(3)},
-      {S(0, 3), S(3, 2), S(2)},
-      {S(2, 0), S(0, 3), S(3)},
-      {S(2, 3, 4), S(4, 5), S(5)},
-      {S(2, 3, 4), S(2, 4, 5), S(5)},
-      {S(2, 1, 3, 4), S(5, 4, 2), S(2)},
-      {S(3, 4), S(2, 4, 5), S(5)},
-      {S(1, 9), S(9, 1), S(1)},
-      {S(2, 2, 3, 3), S(3, 2), S(2)},
-      END_SETS}},
-    {"matmul tn",
-     IR_OP_matmul,
-     build_matmul,
-     2,
-     {ANY, ANY},
-     0,
-     {1, 0},
-     NULL,
-     {{S(3, 2), S(3, 4)},
-      {S(2, 4, 3), S(4, 5)},
-      {S(2, 4, 3), S(2, 4, 5)},
-      {S(1, 1), S(1, 7)},
-      END_SETS}},
-    {"matmul nt",
-     IR_OP_matmul,
-     build_matmul,
-     3,
-     {ANY, ANY, ANY},
-     0,
-     {0, 1},
-     NULL,
-     {{S(2, 3), S(4, 3), S(4)},
-      {S(2, 3, 4), S(5, 4), S(5)},
-      {S(2, 3, 4), S(2, 5, 4), S(5)},
-      {S(1, 7), S(1, 7), S(1)},
-      END_SETS}},
-    {"matmul tt",
-     IR_OP_matmul,
-     build_matmul,
-     2,
-     {ANY, ANY},
-     0,
-     {1, 1},
-     NULL,
-     {{S(3, 2), S(4, 3)},
-      {S(2, 4, 3), S(5, 4)},
-      {S(2, 4, 3), S(2, 5, 4)},
-      {S(1, 1), S(7, 1)},
-      END_SETS}},
+    {"matmul", IR_OP_matmul, build_matmul, 3, {ANY, ANY, ANY}, 0, {0, 0}, NULL,
+     {{S(1, 1), S(1, 1), S(1)}, {S(2, 3), S(3, 4), S(4)}, {S(5, 7), S(7, 3), S(3)}, {S(0, 3), S(3, 2),
+      S(2)}, {S(2, 0), S(0, 3), S(3)},
+      {S(2, 3, 4), S(4, 5), S(5)}, {S(2, 3, 4), S(2, 4, 5), S(5)}, {S(2, 1, 3, 4), S(5, 4, 2), S(2)}, {S(3,
+       4), S(2, 4, 5), S(5)},
+      {S(1, 9), S(9, 1), S(1)}, {S(2, 2, 3, 3), S(3, 2), S(2)}, END_SETS}},
+    {"matmul tn", IR_OP_matmul, build_matmul, 2, {ANY, ANY}, 0, {1, 0}, NULL,
+     {{S(3, 2), S(3, 4)}, {S(2, 4, 3), S(4, 5)}, {S(2, 4, 3), S(2, 4, 5)}, {S(1, 1), S(1, 7)}, END_SETS}},
+    {"matmul nt", IR_OP_matmul, build_matmul, 3, {ANY, ANY, ANY}, 0, {0, 1}, NULL,
+     {{S(2, 3), S(4, 3), S(4)}, {S(2, 3, 4), S(5, 4), S(5)}, {S(2, 3, 4), S(2, 5, 4), S(5)}, {S(1, 7), S(1,
+      7), S(1)}, END_SETS}},
+    {"matmul tt", IR_OP_matmul, build_matmul, 2, {ANY, ANY}, 0, {1, 1}, NULL,
+     {{S(3, 2), S(4, 3)}, {S(2, 4, 3), S(5, 4)}, {S(2, 4, 3), S(2, 5, 4)}, {S(1, 1), S(7, 1)}, END_SETS}},
     {"conv", IR_OP_conv, build_conv, 3, {ANY, ANY, ANY}, 0, {1, 0, 0, 1}, NULL, CONV_SHAPES},
-    {"conv stride, pads",
-     IR_OP_conv,
-     build_conv,
-     3,
-     {ANY, ANY, ANY},
-     0,
-     {2, 1, 2, 1},
-     NULL,
-     CONV_SHAPES},
-    {"conv dilated, no bias",
-     IR_OP_conv,
-     build_conv,
-     2,
-     {ANY, ANY},
-     0,
-     {1, 1, 0, 2},
-     NULL,
-     CONV_SHAPES},
+    {"conv stride, pads", IR_OP_conv, build_conv, 3, {ANY, ANY, ANY}, 0, {2, 1, 2, 1}, NULL, CONV_SHAPES},
+    {"conv dilated, no bias", IR_OP_conv, build_conv, 2, {ANY, ANY}, 0, {1, 1, 0, 2}, NULL, CONV_SHAPES},
     {"max_pool", IR_OP_max_pool, build_pool, 1, {DISTINCT}, 0, {3, 2, 1}, NULL, POOL_SHAPES},
-    {"max_pool overlapping",
-     IR_OP_max_pool,
-     build_pool,
-     1,
-     {DISTINCT},
-     0,
-     {2, 1, 0},
-     NULL,
-     POOL_SHAPES},
+    {"max_pool overlapping", IR_OP_max_pool, build_pool, 1, {DISTINCT}, 0, {2, 1, 0}, NULL, POOL_SHAPES},
     {"avg_pool", IR_OP_avg_pool, build_pool, 1, {ANY}, 0, {3, 2, 1, 0}, NULL, POOL_SHAPES},
-    {"avg_pool counting pads",
-     IR_OP_avg_pool,
-     build_pool,
-     1,
-     {ANY},
-     0,
-     {2, 1, 1, 1},
-     NULL,
-     POOL_SHAPES},
-    {"batch_norm training",
-     IR_OP_batch_norm,
-     build_batch_norm,
-     5,
-     {ANY, ANY, ANY, ANY, POSITIVE},
-     0,
-     {1},
-     NULL,
-     {{S(4, 1), S(1), S(1), S(1), S(1)},
-      {S(3, 2, 5), S(2), S(2), S(2), S(2)},
-      {S(2, 3, 4, 3), S(3), S(3), S(3), S(3)},
-      {S(7, 3), S(3), S(3), S(3), S(3)},
-      {S(2, 2, 2, 3, 2), S(2), S(2), S(2), S(2)},
-      {S(5, 1, 3), S(1), S(1), S(1), S(1)},
-      {S(3, 4, 1, 1), S(4), S(4), S(4), S(4)},
-      {S(1, 2, 3, 3), S(2), S(2), S(2), S(2)},
-      {S(9, 2), S(2), S(2), S(2), S(2)},
-      {S(2, 0, 3), S(0), S(0), S(0), S(0)},
+    {"avg_pool counting pads", IR_OP_avg_pool, build_pool, 1, {ANY}, 0, {2, 1, 1, 1}, NULL, POOL_SHAPES},
+    {"batch_norm training", IR_OP_batch_norm, build_batch_norm, 5, {ANY, ANY, ANY, ANY, POSITIVE}, 0, {1}, NULL,
+     {{S(4, 1), S(1), S(1), S(1), S(1)}, {S(3, 2, 5), S(2), S(2), S(2), S(2)}, {S(2, 3, 4, 3), S(3), S(3),
+      S(3), S(3)},
+      {S(7, 3), S(3), S(3), S(3), S(3)}, {S(2, 2, 2, 3, 2), S(2), S(2), S(2), S(2)}, {S(5, 1, 3), S(1),
+       S(1), S(1), S(1)},
+      {S(3, 4, 1, 1), S(4), S(4), S(4), S(4)}, {S(1, 2, 3, 3), S(2), S(2), S(2), S(2)}, {S(9, 2), S(2),
+       S(2), S(2), S(2)},
+      {S(2, 0, 3), S(0), S(0), S(0), S(0)}, END_SETS}},
+    {"batch_norm inference", IR_OP_batch_norm, build_batch_norm, 5, {ANY, ANY, ANY, ANY, POSITIVE}, 0, {0}, NULL,
+     {{S(1, 1), S(1), S(1), S(1), S(1)}, {S(3, 2, 5), S(2), S(2), S(2), S(2)}, {S(2, 3, 4, 3), S(3), S(3),
+      S(3), S(3)}, END_SETS}},
+    {"layer_norm", IR_OP_layer_norm, build_layer_norm, 3, {ANY, ANY, ANY}, 0, {0}, NULL,
+     {{S(3), S(3), S(3)}, {S(2, 5), S(5), S(5)}, {S(1, 7), S(7), S(7)}, {S(2, 3, 4), S(4), S(4)}, {S(2, 3,
+      4), S(3, 4), S(3, 4)},
+      {S(0, 4), S(4), S(4)}, {S(5, 2), S(2), S(2)}, {S(2, 33), S(33), S(33)}, {S(2, 2, 2, 3), S(2, 3), S(2,
+       3)}, {S(9, 3), S(3), S(3)},
       END_SETS}},
-    {"batch_norm inference",
-     IR_OP_batch_norm,
-     build_batch_norm,
-     5,
-     {ANY, ANY, ANY, ANY, POSITIVE},
-     0,
-     {0},
-     NULL,
-     {{S(1, 1), S(1), S(1), S(1), S(1)},
-      {S(3, 2, 5), S(2), S(2), S(2), S(2)},
-      {S(2, 3, 4, 3), S(3), S(3), S(3), S(3)},
-      END_SETS}},
-    {"layer_norm",
-     IR_OP_layer_norm,
-     build_layer_norm,
-     3,
-     {ANY, ANY, ANY},
-     0,
-     {0},
-     NULL,
-     {{S(3), S(3), S(3)},
-      {S(2, 5), S(5), S(5)},
-      {S(1, 7), S(7), S(7)},
-      {S(2, 3, 4), S(4), S(4)},
-      {S(2, 3, 4), S(3, 4), S(3, 4)},
-      {S(0, 4), S(4), S(4)},
-      {S(5, 2), S(2), S(2)},
-      {S(2, 33), S(33), S(33)},
-      {S(2, 2, 2, 3), S(2, 3), S(2, 3)},
-      {S(9, 3), S(3), S(3)},
-      END_SETS}},
-    {"layer_norm without bias",
-     IR_OP_layer_norm,
-     build_layer_norm,
-     2,
-     {ANY, ANY},
-     0,
-     {0},
-     NULL,
+    {"layer_norm without bias", IR_OP_layer_norm, build_layer_norm, 2, {ANY, ANY}, 0, {0}, NULL,
      {{S(2, 5), S(5)}, {S(2, 3, 4), S(3, 4)}, END_SETS}},
     {"softmax", IR_OP_softmax, build_softmax, 1, {ANY}, 0, {0}, NULL, SHAPES1_RANKED},
     {"log_softmax", IR_OP_log_softmax, build_softmax, 1, {ANY}, 0, {0}, NULL, SHAPES1_RANKED},
     {"reduce_sum", IR_OP_reduce_sum, build_reduce, 1, {ANY}, 0, {0}, NULL, SHAPES1_RANKED},
-    {"reduce_mean",
-     IR_OP_reduce_mean,
-     build_reduce,
-     1,
-     {ANY},
-     0,
-     {0},
-     NULL,
-     {{S(1)},
-      {S(7)},
-      {S(3, 5)},
-      {S(1, 1)},
-      {S(2, 3, 4)},
-      {S(33)},
-      {S(1, 3, 1, 2)},
-      {S(17, 2)},
-      {S(4, 1, 3)},
-      {S(0, 3)},
-      END_SETS}},
-    {"softmax_cross_entropy",
-     IR_OP_softmax_cross_entropy,
-     build_loss,
-     2,
-     {ANY, INDEX},
-     3,
-     {0},
-     NULL,
-     {{S(4, 3), S(4)},
-      {S(5, 3), S(5)},
-      {S(2, 3), S(2)},
-      {S(7, 4), S(7)},
-      {S(2, 3, 5), S(2, 5)},
-      {S(2, 3, 2, 3), S(2, 2, 3)},
-      {S(3, 5), S(3)},
-      {S(9, 3), S(9)},
-      {S(0, 3), S(0)},
-      {S(5, 3, 1), S(5, 1)},
-      END_SETS}},
-    {"softmax_cross_entropy weighted",
-     IR_OP_softmax_cross_entropy,
-     build_loss,
-     3,
-     {ANY, INDEX, POSITIVE},
-     3,
-     {0},
-     NULL,
-     {{S(4, 3), S(4), S(3)},
-      {S(5, 3), S(5), S(3)},
-      {S(2, 3, 5), S(2, 5), S(3)},
-      {S(9, 4), S(9), S(4)},
-      END_SETS}},
-    {"nll_loss",
-     IR_OP_nll_loss,
-     build_loss,
-     2,
-     {ANY, INDEX},
-     3,
-     {0},
-     NULL,
-     {{S(4, 3), S(4)},
-      {S(5, 3), S(5)},
-      {S(2, 3), S(2)},
-      {S(7, 4), S(7)},
-      {S(2, 3, 5), S(2, 5)},
-      {S(2, 3, 2, 3), S(2, 2, 3)},
-      {S(3, 5), S(3)},
-      {S(9, 3), S(9)},
-      {S(0, 3), S(0)},
-      {S(5, 3, 1), S(5, 1)},
-      END_SETS}},
-    {"nll_loss weighted",
-     IR_OP_nll_loss,
-     build_loss,
-     3,
-     {ANY, INDEX, POSITIVE},
-     3,
-     {0},
-     NULL,
-     {{S(4, 3), S(4), S(3)},
-      {S(5, 3), S(5), S(3)},
-      {S(2, 3, 5), S(2, 5), S(3)},
-      {S(9, 4), S(9), S(4)},
-      END_SETS}},
+    {"reduce_mean", IR_OP_reduce_mean, build_reduce, 1, {ANY}, 0, {0}, NULL,
+     {{S(1)}, {S(7)}, {S(3, 5)}, {S(1, 1)}, {S(2, 3, 4)}, {S(33)}, {S(1, 3, 1, 2)}, {S(17, 2)}, {S(4, 1,
+      3)}, {S(0, 3)}, END_SETS}},
+    {"softmax_cross_entropy", IR_OP_softmax_cross_entropy, build_loss, 2, {ANY, INDEX}, 3, {0}, NULL,
+     {{S(4, 3), S(4)}, {S(5, 3), S(5)}, {S(2, 3), S(2)}, {S(7, 4), S(7)}, {S(2, 3, 5), S(2, 5)}, {S(2, 3,
+      2, 3), S(2, 2, 3)},
+      {S(3, 5), S(3)}, {S(9, 3), S(9)}, {S(0, 3), S(0)}, {S(5, 3, 1), S(5, 1)}, END_SETS}},
+    {"softmax_cross_entropy weighted", IR_OP_softmax_cross_entropy, build_loss, 3, {ANY, INDEX, POSITIVE}, 3, {0}, NULL,
+     {{S(4, 3), S(4), S(3)}, {S(5, 3), S(5), S(3)}, {S(2, 3, 5), S(2, 5), S(3)}, {S(9, 4), S(9), S(4)}, END_SETS}},
+    {"nll_loss", IR_OP_nll_loss, build_loss, 2, {ANY, INDEX}, 3, {0}, NULL,
+     {{S(4, 3), S(4)}, {S(5, 3), S(5)}, {S(2, 3), S(2)}, {S(7, 4), S(7)}, {S(2, 3, 5), S(2, 5)}, {S(2, 3,
+      2, 3), S(2, 2, 3)},
+      {S(3, 5), S(3)}, {S(9, 3), S(9)}, {S(0, 3), S(0)}, {S(5, 3, 1), S(5, 1)}, END_SETS}},
+    {"nll_loss weighted", IR_OP_nll_loss, build_loss, 3, {ANY, INDEX, POSITIVE}, 3, {0}, NULL,
+     {{S(4, 3), S(4), S(3)}, {S(5, 3), S(5), S(3)}, {S(2, 3, 5), S(2, 5), S(3)}, {S(9, 4), S(9), S(4)}, END_SETS}},
     {"dropout", IR_OP_dropout, build_dropout, 1, {ANY}, 0, {0}, NULL, SHAPES1_RANKED},
 };
+/* clang-format on */
 enum { ROWS = sizeof rows / sizeof *rows };
 
-/* ---- data ------------------------------------------------------------------------------------------------------------------- */
+/* ---- data ------------------------------------------------------------------------------------ */
 
 static uint64_t random_state;
 
@@ -853,7 +485,7 @@ static ir_dtype dtype_of(draw how)
     return how == INDEX ? IR_i64 : how == TRUTH ? IR_bool : IR_f64;
 }
 
-/* ---- one set of shapes ---------------------------------------------------------------------------------------------------------- */
+/* ---- one set of shapes ----------------------------------------------------------------------- */
 
 typedef struct probe {
     const row *row;
@@ -937,8 +569,8 @@ static void compare_operand(probe *p, int i)
         double numeric = difference_quotient(p, (double *)p->inputs[i].data + k);
         double bound = 1e-7 + 1e-6 * fmax(fabs(analytic[k]), fabs(numeric));
         if (!(fabs(analytic[k] - numeric) <= bound))
-            fail_msg("%s, shapes %d, operand %d, element %zu: %.9g, numeric %.9g", p->row->name,
-                     p->set, i, k, analytic[k], numeric);
+            fail_msg("%s, shapes %d, operand %d, element %zu: %.9g, numeric %.9g", p->row->name, p->set, i, k,
+                     analytic[k], numeric);
     }
     free(analytic);
 }
@@ -974,7 +606,7 @@ static void test_row(void **state)
     for (int set = 0; set < MAX_SHAPES && r->sets[set][0].rank >= 0; set++) test_set(r, set);
 }
 
-/* ---- coverage ---------------------------------------------------------------------------------------------------------------------- */
+/* ---- coverage -------------------------------------------------------------------------------- */
 
 static void test_coverage(void **state)
 {
@@ -982,9 +614,7 @@ static void test_coverage(void **state)
     for (int op = 0; op < IR_OP_COUNT; op++) {
         int sets = 0;
         for (int i = 0; i < ROWS; i++)
-            for (int k = 0;
-                 rows[i].op == (ir_op)op && k < MAX_SHAPES && rows[i].sets[k][0].rank >= 0; k++)
-                sets++;
+            for (int k = 0; rows[i].op == (ir_op)op && k < MAX_SHAPES && rows[i].sets[k][0].rank >= 0; k++) sets++;
         if (pass_has_gradient((ir_op)op) && sets < 10)
             fail_msg("op %s has a gradient and only %d shapes", ir_op_get((ir_op)op)->name, sets);
     }
@@ -994,9 +624,7 @@ int main(void)
 {
     static struct CMUnitTest tests[ROWS + 1];
     for (int i = 0; i < ROWS; i++)
-        tests[i] = (struct CMUnitTest){
-            .name = rows[i].name, .test_func = test_row, .initial_state = &rows[i]};
-    tests[ROWS] = (struct CMUnitTest){.name = "every gradient has ten shapes",
-                                      .test_func = test_coverage};
+        tests[i] = (struct CMUnitTest){.name = rows[i].name, .test_func = test_row, .initial_state = &rows[i]};
+    tests[ROWS] = (struct CMUnitTest){.name = "every gradient has ten shapes", .test_func = test_coverage};
     return _cmocka_run_group_tests("gradient", tests, ROWS + 1, NULL, NULL);
 }

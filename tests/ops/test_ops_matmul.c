@@ -20,7 +20,7 @@ enum { FENCE = 64, THREADS = 2 };
 
 static uint64_t seed = 1;
 
-/* ---- views --------------------------------------------------------------------------------------------------------- */
+/* ---- views ----------------------------------------------------------------------------------- */
 
 static k_view view_make(ir_dtype t, int rank, const int64_t *dims)
 {
@@ -72,7 +72,7 @@ static void view_check(const char *what, const k_view *v, const double *expected
     free(actual);
 }
 
-/* ---- running a kernel ------------------------------------------------------------------------------------------------- */
+/* ---- running a kernel ------------------------------------------------------------------------ */
 
 static void run_kernel(ir_op op, k_view *in, int n_in, k_view *out, int n_out, const ir_attr *attr)
 {
@@ -104,7 +104,7 @@ static const struct {
              {IR_f64, IR_f32}, {IR_f32, IR_f64}};
 enum { N_TYPES = sizeof types / sizeof *types };
 
-/* ---- matmul ------------------------------------------------------------------------------------------------------------ */
+/* ---- matmul ---------------------------------------------------------------------------------- */
 
 typedef struct product_row {
     int a_rank, b_rank;
@@ -221,7 +221,7 @@ static void matmul_rows(void **state)
                               flags & 4);
 }
 
-/* ---- convolution -------------------------------------------------------------------------------------------------------- */
+/* ---- convolution ----------------------------------------------------------------------------- */
 
 typedef struct conv_row {
     int spatial;
@@ -294,7 +294,7 @@ static void case_visit(conv_case *c, conv_visit *visit, double *sum)
     for (int i = 1; i < rank; i++) w_count *= c->w[i];
     for (int64_t yi = 0; yi < y_count; yi++)
         for (int64_t tap = 0; tap < w_count; tap++) {
-            int64_t y[5], w[5], rest = yi;
+            int64_t y[5] = {0}, w[5] = {0}, rest = yi;
             for (int i = rank - 1; i >= 0; i--) y[i] = rest % c->y[i], rest /= c->y[i];
             rest = tap;
             for (int i = rank - 1; i >= 1; i--) w[i] = rest % c->w[i], rest /= c->w[i];

@@ -1,6 +1,7 @@
 /* test_amp.c - known failures of mixed precision, a named test each, on whole training steps.
  *
- * The numbers in the names are those of the list of known bugs that every trainer in mixed precision has had: a loss scale
+ * The numbers in the names are those of the list of known bugs that every trainer in mixed precision has had:
+ * a loss scale
  * that collapses, an infinity that stays, a scale that grows too early, stale casts, statistics poisoned by a skipped
  * step, a seed that is infinite in fp16, an epsilon that is zero in it. Networks are text; parameters and data are
  * drawn by name and number, so two compilations of one text start alike. */
@@ -13,7 +14,7 @@
 
 enum { ROWS = 32, IN = 4, OUT = 3 };
 
-/* ---- networks ------------------------------------------------------------------------------------------------------------ */
+/* ---- networks -------------------------------------------------------------------------------- */
 
 static const char mlp[] = "ampc-ir 1\n"
                           "param @w1 : f32[4,8] = zero\n"
@@ -222,7 +223,7 @@ static void assert_same(const picture *a, const picture *b)
 
 static const char *const scaler[] = {"loss_scale", "good_steps", "bad_steps", "rng", NULL};
 
-/* ---- 1 and 2: the scale collapses, or the skips never end ---------------------------------------------------------------------- */
+/* ---- 1 and 2: the scale collapses, or the skips never end ------------------------------------ */
 
 static void test_1_always_overflows(void **state)
 {
@@ -247,7 +248,8 @@ static void test_1_always_overflows(void **state)
         assert_true(result.scale >= 1);
     }
     assert_int_equal(status, AMPC_NUMERIC);
-    assert_int_equal(steps, 15 + 50); /* 65536 halved down to the floor, then the patience, which begins with the last halving */
+    /* 65536 halved down to the floor, then the patience, which begins with the last halving */
+    assert_int_equal(steps, 15 + 50);
     assert_non_null(strstr(diag_first_error(t->d), "'fc'"));
     assert_non_null(strstr(diag_first_error(t->d), "'w'"));
     assert_true(state_of(&n, "loss_scale") == 1);
@@ -256,7 +258,7 @@ static void test_1_always_overflows(void **state)
     close_net(&n);
 }
 
-/* ---- 3: an infinity stays in the state ------------------------------------------------------------------------------------------- */
+/* ---- 3: an infinity stays in the state ------------------------------------------------------- */
 
 static void test_3_nothing_of_an_infinite_step_stays(void **state)
 {
@@ -287,7 +289,7 @@ static void test_3_nothing_of_an_infinite_step_stays(void **state)
     }
 }
 
-/* ---- 4: unscaled with the scale of the next step ------------------------------------------------------------------------------------ */
+/* ---- 4: unscaled with the scale of the next step --------------------------------------------- */
 
 static void test_4_growth_every_step(void **state)
 {
@@ -299,7 +301,8 @@ static void test_4_growth_every_step(void **state)
     net f32 = open_net(*state, linear, &o);
     for (int k = 0; k < 8; k++) {
         for (size_t i = 0; i < ROWS * IN; i++)
-            amp.x[i / IN][i % IN] = f32.x[i / IN][i % IN] = roundf(4 * drawn(50 + (uint64_t)k, i)); /* exact in fp16 */
+            /* exact in fp16 */
+            amp.x[i / IN][i % IN] = f32.x[i / IN][i % IN] = roundf(4 * drawn(50 + (uint64_t)k, i));
         assert_true(state_of(&amp, "loss_scale") == 16 << k);
         assert_false(step(&amp));
         run(&f32, "train_step");
@@ -310,7 +313,7 @@ static void test_4_growth_every_step(void **state)
     close_net(&f32);
 }
 
-/* ---- 8: casts of weights that are no longer ------------------------------------------------------------------------------------------- */
+/* ---- 8: casts of weights that are no longer -------------------------------------------------- */
 
 static double eval_loss(net *n)
 {
@@ -363,7 +366,7 @@ static void test_8_no_stale_casts(void **state)
     close_net(&n);
 }
 
-/* ---- 9 and 19: a skipped step moves nothing ---------------------------------------------------------------------------------------------- */
+/* ---- 9 and 19: a skipped step moves nothing -------------------------------------------------- */
 
 static void test_9_skipped_steps_move_no_state(void **state)
 {
@@ -406,7 +409,7 @@ static void test_9_infinite_batch_and_statistics(void **state)
     close_net(&n);
 }
 
-/* ---- 15: the scale itself is infinite in fp16 ----------------------------------------------------------------------------------------------- */
+/* ---- 15: the scale itself is infinite in fp16 ------------------------------------------------ */
 
 static bool reads_scale(const ir_node *n)
 {
@@ -458,7 +461,7 @@ static void test_15_seed_is_f32(void **state)
     assert_first_step_counts(*state, root, NULL);
 }
 
-/* ---- 16: the optimizer is never low --------------------------------------------------------------------------------------------------------------- */
+/* ---- 16: the optimizer is never low ---------------------------------------------------------- */
 
 static void assert_update_is_f32(const ir_graph *g)
 {
@@ -502,7 +505,7 @@ static void test_16_optimizer_is_f32_under_any_list(void **state)
     close_net(&n);
 }
 
-/* ---- T9: a hostile scale ------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- T9: a hostile scale --------------------------------------------------------------------- */
 
 typedef struct outcome {
     double first, last;
@@ -537,7 +540,7 @@ static void test_t9_learns_only_with_scaling(void **state)
     assert_true(without.last > 0.5 * without.first);
 }
 
-/* ---- the state machine of the loss scale, through whole steps ------------------------------------------------------------------------------------------- */
+/* ---- the state machine of the loss scale, through whole steps -------------------------------- */
 
 typedef struct trace_row {
     double scale, good, bad;
@@ -572,7 +575,7 @@ static void test_trace_of_the_loss_scale(void **state)
     follow(*state, "[rules]\nscaling = 8, 2, 2, 2, 0.5\ncounters = n+1\n", later);
 }
 
-/* ---- metamorphic ------------------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- metamorphic ----------------------------------------------------------------------------- */
 
 static void test_scaling_by_a_power_of_two_changes_no_gradient(void **state)
 {

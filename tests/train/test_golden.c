@@ -2,7 +2,8 @@
  *
  * Each folder of tests/goldens holds a model and what PyTorch autograd computes for it in double precision (README
  * there). fp32: max|a-b| / max|b| per tensor, outputs and BN state 1e-5, gradients 1e-4 (those that are zero in
- * exact arithmetic against the norm of all gradients), SGD losses max(1e-5, 4 x what PyTorch's own f32 reaches). O1: the
+ * exact arithmetic against the norm of all gradients), SGD losses max(1e-5, 4 x what PyTorch's own f32
+ * reaches). O1: the
  * gradients as one vector within 4 x the error of rounding matmul operands alone, at least 0.02 (fp16), 0.05 (bf16),
  * and visibly not fp32. A model with operators that are not supported must be refused with exactly those. */
 #include "frontend/onnx.h"
@@ -61,7 +62,7 @@ typedef struct golden {
     rt_session *session;
 } golden;
 
-/* ---- loading ----------------------------------------------------------------------------------------------------------- */
+/* ---- loading --------------------------------------------------------------------------------- */
 
 /* Keeps the errors; a refusal that is expected makes no noise. */
 static void take_message(void *user, diag_level level, const char *message)
@@ -141,7 +142,7 @@ static int inputs_of(const golden *g, const char *graph, rt_tensor *inputs)
     return n;
 }
 
-/* ---- comparing ------------------------------------------------------------------------------------------------------------ */
+/* ---- comparing ------------------------------------------------------------------------------- */
 
 static double element(const rt_tensor *t, size_t i)
 {
@@ -255,7 +256,7 @@ static void check_low(const golden *g)
     assert_true(error > 1e-5); /* visibly not fp32 */
 }
 
-/* ---- running --------------------------------------------------------------------------------------------------------------- */
+/* ---- running --------------------------------------------------------------------------------- */
 
 static void run(golden *g, const char *graph)
 {
@@ -331,7 +332,7 @@ static int clean(void **state)
     return 0;
 }
 
-/* ---- one test a folder and precision ----------------------------------------------------------------------------------------- */
+/* ---- one test a folder and precision --------------------------------------------------------- */
 
 static int compare_names(const struct dirent **a, const struct dirent **b)
 {
