@@ -84,11 +84,10 @@ static void define_inputs(checker *c)
         const char *name = g->initializer[i]->name;
         if (!*name)
             report(c, NULL, 0, "an initializer has no name%s", "");
-        else if (strmap_get(seen, name))
+        else if (!strmap_enter(seen, name, (void *)OUTSIDE))
             report(c, NULL, 0, "initializer '%s' is given twice", name);
         else if (known_outside(c, name))
             report(c, NULL, 0, "initializer '%s' hides a value outside", name);
-        strmap_put(seen, name, (void *)OUTSIDE);
         strmap_put(c->producers, name, (void *)OUTSIDE);
     }
 }
@@ -100,11 +99,10 @@ static void define_results(checker *c)
         for (size_t k = 0; k < g->node[i]->n_output; k++) {
             const char *name = g->node[i]->output[k];
             if (!*name) continue;
-            if (strmap_get(c->producers, name))
+            if (!strmap_enter(c->producers, name, (void *)(i + 1)))
                 report(c, g->node[i], i, "output '%s' is already the name of another value", name);
             else if (known_outside(c, name))
                 report(c, g->node[i], i, "output '%s' hides a value outside this graph", name);
-            strmap_put(c->producers, name, (void *)(i + 1));
         }
 }
 

@@ -67,9 +67,7 @@ static const char *spell(const char *name)
 static bool enter_name(verifier *v, strmap *names, const char *name, const void *what, const char *kind)
 {
     if (!name || !*name) return bad(v, what, "%s without a name", kind);
-    if (strmap_get(names, name)) return bad(v, what, "%s '%s' is not unique", kind, name);
-    strmap_put(names, name, v);
-    return true;
+    return strmap_enter(names, name, v) || bad(v, what, "%s '%s' is not unique", kind, name);
 }
 
 /* Enters a value under its id. */

@@ -6,9 +6,9 @@
 
 ir_builder pass_builder(ir_graph *g, ir_phase phase, diag *d)
 {
-    ir_node *n = g->first;
-    while (n && n->phase <= phase) n = n->next;
-    return (ir_builder){.graph = g, .before = n, .phase = phase, .diag = d};
+    ir_node *before = NULL;
+    for (ir_node *n = g->last; n && n->phase > phase; n = n->prev) before = n;
+    return (ir_builder){.graph = g, .before = before, .phase = phase, .diag = d};
 }
 
 static bool is_dead(const ir_node *n)
@@ -94,11 +94,8 @@ static void merge_equal(ir_graph *g, arena *a)
         next = n->next;
         if (!(ir_op_get(n->op)->traits & IR_PURE)) continue;
         const char *key = node_key(n, a);
+        if (strmap_enter(seen, key, n)) continue;
         ir_node *first = strmap_get(seen, key);
-        if (!first) {
-            strmap_put(seen, key, n);
-            continue;
-        }
         for (int i = 0; i < n->n_out; i++)
             if (ir_value_used(n->out[i])) ir_value_replace(n->out[i], first->out[i]);
         ir_node_remove(n);

@@ -41,15 +41,13 @@ ampc_status pass_scale_loss(ir_module *m, const pass_options *o, diag *d)
 
 typedef VEC(ir_node *) node_list;
 
-static node_list gradient_outputs(ir_graph *g, ir_dtype t)
+/* By dtype. */
+static void gradient_outputs(ir_graph *g, node_list *lists)
 {
-    node_list list = {0};
     for (ir_node *n = g->first; n; n = n->next)
-        if (n->op == IR_OP_output && ir_in(n, 0)->type.dtype == t &&
-            (strncmp(n->attr[IR_ATTR(output, name)].s, "grad/", 5) == 0 ||
-             strncmp(n->attr[IR_ATTR(output, name)].s, "gradin/", 7) == 0))
-            vec_push(g->module->arena, &list, n);
-    return list;
+        if (n->op == IR_OP_output && (strncmp(n->attr[IR_ATTR(output, name)].s, "grad/", 5) == 0 ||
+                                      strncmp(n->attr[IR_ATTR(output, name)].s, "gradin/", 7) == 0))
+            vec_push(g->module->arena, &lists[ir_in(n, 0)->type.dtype], n);
 }
 
 /* "d.NAME" becomes "u.NAME". */
@@ -108,10 +106,11 @@ static ampc_status unscale_graph(ir_graph *g, const pass_options *o, bool update
     TRY(pass_get_scaling(o, d, &rules));
     ir_value *found = NULL;
     ir_builder b = pass_builder(g, IR_UPDATE, d);
+    node_list outputs[IR_DTYPE_COUNT] = {0};
+    gradient_outputs(g, outputs);
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
-        node_list outputs = gradient_outputs(g, types[i]);
-        if (!outputs.count) continue;
-        ir_value *flag = check_gradients(g, &outputs, ir_graph_storage(g, scale), d);
+        if (!outputs[types[i]].count) continue;
+        ir_value *flag = check_gradients(g, &outputs[types[i]], ir_graph_storage(g, scale), d);
         if (!flag) return diag_status(d);
         found = found ? ir_binary(&b, IR_OP_or, found, flag) : flag;
     }
