@@ -1,0 +1,196 @@
+/* test_list.c - list files: what is refused and how, what wins, the effective list. */
+#include "passes/list.h"
+#include "tests/unit/scratch.h"
+
+typedef struct row {
+    const char *text, *message; /* NULL: accepted */
+    ampc_status status;
+    int line, column;
+} row;
+
+static const row rows[] = {
+    {"", NULL, AMPC_OK, 0, 0},
+    {"# nothing\n\n  # but comments\n", NULL, AMPC_OK, 0, 0},
+    {"[white]\nExp\n  +Log # why\n- Tanh\n\tGelu  \n", NULL, AMPC_OK, 0, 0},
+    {"[meta]\nversion=1\nbase=ampc\n", NULL, AMPC_OK, 0, 0},
+    {"[black]\nPow if scalar(B)\nConv if depthwise and not rank(A)==5\nSplit if outputs==2\nMod if dtype==fp16\n"
+     "MatMul if param(B)\n", NULL, AMPC_OK, 0, 0},
+    {"[white]\nExp\n[white]\nExp\n", NULL, AMPC_OK, 0, 0},
+    {"[white]\nExp\n[black]\nExp if depthwise\n-Exp\n", NULL, AMPC_OK, 0, 0},
+    {"[nodes]\na=b/* = fp32\n/x = fp16\n", NULL, AMPC_OK, 0, 0},
+    {"[tensors]\na b\n-c\n", NULL, AMPC_OK, 0, 0},
+    {"[rules]\nscaling = 1,1,1,1.5,0.5\ncounters = n\n", NULL, AMPC_OK, 0, 0},
+
+    {"Exp\n", "'Exp' stands before the first section", AMPC_REJECTED, 1, 1},
+    {"\n[whit]\n", "unknown section 'whit'", AMPC_REJECTED, 2, 1},
+    {"[white\n", "malformed section '[white'", AMPC_REJECTED, 1, 1},
+    {"[white]x\n", "malformed section '[white]x'", AMPC_REJECTED, 1, 1},
+    {"[]\n", "unknown section ''", AMPC_REJECTED, 1, 1},
+    {"[white]\nExp, Log\n", "'Exp, Log' is not an operator name", AMPC_REJECTED, 2, 1},
+    {"[white]\n+\n", "'' is not an operator name", AMPC_REJECTED, 2, 1},
+    {"[white]\n++Exp\n", "'+Exp' is not an operator name", AMPC_REJECTED, 2, 1},
+    {"[white]\nExp = yes\n", "'Exp = yes' is not an operator name", AMPC_REJECTED, 2, 1},
+    {"[white]\nExp if\n", "'Exp if' is not an operator name", AMPC_REJECTED, 2, 1},
+    {"[white]\n  Exp if depthwize\n", "'depthwize' is no condition", AMPC_REJECTED, 2, 10},
+    {"[white]\nExp if not\n", "'not' is no condition", AMPC_REJECTED, 2, 8},
+    {"[white]\nExp if rank(I)\n", "'rank(I)' is no condition", AMPC_REJECTED, 2, 8},
+    {"[white]\nExp if scalar(A) and \n", "'scalar(A) and' is no condition", AMPC_REJECTED, 2, 8},
+    {"[white]\nExp if kernel == 3\n", "condition 'kernel == 3' is not supported yet", AMPC_UNSUPPORTED, 2, 8},
+    {"[white]\nExp if not same(A,B)\n", "condition 'not same(A,B)' is not supported yet", AMPC_UNSUPPORTED, 2, 8},
+    {"[white]\n-Exp if depthwise\n", "-Exp takes no condition", AMPC_REJECTED, 2, 1},
+    {"[white]\nExp\n\n[gray]\nLog\nExp\n", "operator 'Exp' is gray here and white in line 2", AMPC_REJECTED, 6, 1},
+    {"[nodes]\n/x\n", "expected 'key = value', found '/x'", AMPC_REJECTED, 2, 1},
+    {"[nodes]\n/x = float\n", "'float' is no precision: expected fp32, fp16 or bf16", AMPC_REJECTED, 2, 6},
+    {"[nodes]\n/x = bf16\n", "precision 'bf16' differs from --dtype", AMPC_UNSUPPORTED, 2, 6},
+    {"[nodes]\n = fp32\n", "a node name or glob is missing before '= fp32'", AMPC_REJECTED, 2, 1},
+    {"[meta]\nversion = 3\n", "unknown list version '3'", AMPC_REJECTED, 2, 1},
+    {"[meta]\nauthor = me\n", "unknown key 'author' in [meta]", AMPC_REJECTED, 2, 1},
+    {"[meta]\nbase = torch\n", "unknown base 'torch'", AMPC_REJECTED, 2, 8},
+    {"[meta]\nbase = paddle-3\n", "profile 'paddle-3' is not supported yet", AMPC_UNSUPPORTED, 0, 0},
+    {"[meta]\nbase = ampc\nbase = empty\n", "base 'empty' differs from the profile 'ampc' in use", AMPC_USAGE, 3, 8},
+    {"[rules]\ncolour = red\n", "unknown rule 'colour'", AMPC_REJECTED, 2, 1},
+    {"[rules]\ngray\n", "expected 'key = value', found 'gray'", AMPC_REJECTED, 2, 1},
+    {"[rules]\norphan = high\n", "'high' is not a value of this rule", AMPC_REJECTED, 2, 10},
+    {"[rules]\norphan = low\n", "'low' is not supported yet", AMPC_UNSUPPORTED, 2, 10},
+    {"[rules]\nuser_cast = gray\n", "'gray' is not supported yet", AMPC_UNSUPPORTED, 2, 13},
+    {"[rules]\nunsupported = t4.txt\n", "'t4.txt' is not supported yet", AMPC_UNSUPPORTED, 2, 15},
+    {"[rules]\nscaling = 1,2,3,4\n", "expected init > 0", AMPC_REJECTED, 2, 11},
+    {"[rules]\nscaling = 1,1,1,2,0.5,6\n", "expected init > 0", AMPC_REJECTED, 2, 11},
+    {"[rules]\nscaling = nan,1,1,2,0.5\n", "expected init > 0", AMPC_REJECTED, 2, 11},
+    {"[rules]\nscaling = 1,1e300,1,2,0.5\n", "expected init > 0", AMPC_REJECTED, 2, 11},
+    {"[rules]\nscaling = 1,1,1,1,0.5\n", "expected init > 0", AMPC_REJECTED, 2, 11},
+    {"[rules]\nscaling = 1,1,1,2,1\n", "expected init > 0", AMPC_REJECTED, 2, 11},
+};
+
+/* Loads a list given as text; the arena belongs to the caller. */
+static ampc_status load(scratch *t, const char *text, arena *a, diag *d, amp_list **out)
+{
+    scratch_write(t, "x.amplist", text, strlen(text));
+    const char *path = scratch_path(t, "x.amplist");
+    pass_options o = pass_options_default();
+    o.lists = (pass_strings){&path, 1};
+    return amp_list_load(&o, a, d, out);
+}
+
+static void test_rows(void **state)
+{
+    scratch *t = *state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const row *r = &rows[i];
+        arena *a = arena_new(0);
+        diag *d = diag_new(NULL, NULL);
+        amp_list *list;
+        ampc_status status = load(t, r->text, a, d, &list);
+        const char *message = diag_first_error(d);
+        char place[300];
+        snprintf(place, sizeof place, "%s:%d:%d: error: ", scratch_path(t, "x.amplist"), r->line, r->column);
+        if (status != r->status || (r->message && !strstr(message, r->message)))
+            fail_msg("row %zu: %d, '%s'", i, (int)status, message);
+        if (r->line && strncmp(message, place, strlen(place)) != 0) fail_msg("row %zu: %s", i, message);
+        diag_free(d);
+        arena_free(a);
+    }
+}
+
+static void test_all_errors_are_listed(void **state)
+{
+    arena *a = arena_new(0);
+    diag *d = diag_new(NULL, NULL);
+    amp_list *list;
+    assert_int_equal(load(*state, "x\n[white]\n1\nExp\n[black]\nExp\n[rules]\ngray = no\n[y]\n", a, d, &list), AMPC_REJECTED);
+    assert_int_equal(diag_count(d, DIAG_ERROR), 5);
+    diag_free(d);
+    arena_free(a);
+}
+
+/* ---- what wins ------------------------------------------------------------------------------------------------------------ */
+
+static void test_globs_and_pins(void **state)
+{
+    arena *a = arena_new(0);
+    diag *d = diag_new(NULL, NULL);
+    amp_list *l;
+    assert_int_equal(load(*state,
+                          "[nodes]\n/a/?/x = fp16\n/a/* = fp32\n[tensors]\nw\n[rules]\npins = MyNorm(scale), Other(b)\n", a,
+                          d, &l), AMPC_OK);
+    assert_int_equal(amp_list_find_node(l, "/a/b/x")->dtype, IR_f16);
+    assert_int_equal(amp_list_find_node(l, "/a/b/c/x")->dtype, IR_f32);
+    assert_int_equal(amp_list_find_node(l, "/a/b/c/x")->place.line, 3);
+    assert_null(amp_list_find_node(l, "/b"));
+    assert_non_null(amp_list_find_tensor(l, "w"));
+    assert_null(amp_list_find_tensor(l, "w2"));
+    assert_true(amp_list_pins(l, "MyNorm"));
+    assert_true(amp_list_pins(l, "Other"));
+    assert_false(amp_list_pins(l, "Norm"));
+    assert_false(amp_list_pins(l, "MyNor"));
+    assert_false(amp_list_pins(l, "BatchNormalization"));
+    diag_free(d);
+    arena_free(a);
+}
+
+static void test_scaling_comes_from_the_command_line_then_files_then_the_profile(void **state)
+{
+    scratch *t = *state;
+    pass_options o = pass_options_default();
+    pass_scaling_rules r;
+    assert_int_equal(pass_get_scaling(&o, t->d, &r), AMPC_OK);
+    assert_true(r.init == 65536 && r.incr_every == 2000 && r.decr_every == 1 && r.incr_ratio == 2 && r.decr_ratio == 0.5);
+    assert_true(r.min == 1 && !r.late);
+    static const char text[] = "[rules]\nscaling = 32768, 1000, 2, 2, 0.8\ncounters = n+1\n";
+    scratch_write(t, "x.amplist", text, strlen(text));
+    const char *path = scratch_path(t, "x.amplist");
+    o.lists = (pass_strings){&path, 1};
+    o.init_scale = 16;
+    o.min_scale = 0.25;
+    assert_int_equal(pass_get_scaling(&o, t->d, &r), AMPC_OK);
+    assert_true(r.init == 16 && r.incr_every == 1000 && r.decr_every == 2 && r.decr_ratio == 0.8);
+    assert_true(r.min == 0.25 && r.late);
+}
+
+/* ---- the effective list ------------------------------------------------------------------------------------------------------ */
+
+static const char *printed(scratch *t, const char *name, const char *text, const pass_options *with, arena *a)
+{
+    scratch_write(t, name, text, strlen(text));
+    const char *path = scratch_path(t, name);
+    pass_options o = *with;
+    o.lists = (pass_strings){&path, 1};
+    return pass_print_list(&o, t->d, a);
+}
+
+static void test_effective_list_reads_back(void **state)
+{
+    scratch *t = *state;
+    arena *a = arena_new(0);
+    pass_options o = pass_options_default();
+    const char *black[] = {"Conv"}, *nodes[] = {"/head/*"};
+    o.black = (pass_strings){black, 1};
+    o.fp32_nodes = (pass_strings){nodes, 1};
+    const char *first = printed(t, "a", "[gray]\nPow if rank(A)==2\nPow\n-Tanh\n[black]\nPow if scalar(B)\n[tensors]\nw\n", &o, a);
+    assert_non_null(first);
+    assert_non_null(strstr(first, "base    = empty\n\n[gray]\nPow if rank(A)==2\n\n[black]\nPow if scalar(B)\nMod if dtype==bf16"));
+    assert_non_null(strstr(first, "[nodes]\n/head/* = fp32\n"));
+    assert_non_null(strstr(first, "[tensors]\nw\n"));
+    assert_non_null(strstr(first, "\nConv\n"));
+    assert_true(strstr(first, "\nConv\n") > strstr(strstr(first, "[white]"), "[black]"));
+    assert_null(strstr(first, "\nTanh\n"));
+    const pass_options plain = pass_options_default();
+    const char *second = printed(t, "b", first, &plain, a);
+    assert_non_null(second);
+    assert_string_equal(first, second);
+    arena_free(a);
+}
+
+#define TEST(f) cmocka_unit_test_setup_teardown(f, scratch_setup, scratch_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(test_rows),
+        TEST(test_all_errors_are_listed),
+        TEST(test_globs_and_pins),
+        TEST(test_scaling_comes_from_the_command_line_then_files_then_the_profile),
+        TEST(test_effective_list_reads_back),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
