@@ -97,22 +97,23 @@ static void test_all_errors_are_listed(void **state)
     arena *a = arena_new(0);
     diag *d = diag_new(NULL, NULL);
     amp_list *list;
-    assert_int_equal(load(*state, "x\n[white]\n1\nExp\n[black]\nExp\n[rules]\ngray = no\n[y]\n", a, d, &list), AMPC_REJECTED);
+    static const char text[] = "x\n[white]\n1\nExp\n[black]\nExp\n[rules]\ngray = no\n[y]\n";
+    assert_int_equal(load(*state, text, a, d, &list), AMPC_REJECTED);
     assert_int_equal(diag_count(d, DIAG_ERROR), 5);
     diag_free(d);
     arena_free(a);
 }
 
-/* ---- what wins ------------------------------------------------------------------------------------------------------------ */
+/* ---- what wins ---- */
 
 static void test_globs_and_pins(void **state)
 {
     arena *a = arena_new(0);
     diag *d = diag_new(NULL, NULL);
     amp_list *l;
-    assert_int_equal(load(*state,
-                          "[nodes]\n/a/?/x = fp16\n/a/* = fp32\n[tensors]\nw\n[rules]\npins = MyNorm(scale), Other(b)\n", a,
-                          d, &l), AMPC_OK);
+    static const char text[] = "[nodes]\n/a/?/x = fp16\n/a/* = fp32\n[tensors]\nw\n"
+                               "[rules]\npins = MyNorm(scale), Other(b)\n";
+    assert_int_equal(load(*state, text, a, d, &l), AMPC_OK);
     assert_int_equal(amp_list_find_node(l, "/a/b/x")->dtype, IR_f16);
     assert_int_equal(amp_list_find_node(l, "/a/b/c/x")->dtype, IR_f32);
     assert_int_equal(amp_list_find_node(l, "/a/b/c/x")->place.line, 3);
@@ -134,8 +135,8 @@ static void test_scaling_comes_from_the_command_line_then_files_then_the_profile
     pass_options o = pass_options_default();
     pass_scaling_rules r;
     assert_int_equal(pass_get_scaling(&o, t->d, &r), AMPC_OK);
-    assert_true(r.init == 65536 && r.incr_every == 2000 && r.decr_every == 1 && r.incr_ratio == 2 && r.decr_ratio == 0.5);
-    assert_true(r.min == 1 && !r.late);
+    assert_true(r.init == 65536 && r.incr_every == 2000 && r.decr_every == 1);
+    assert_true(r.incr_ratio == 2 && r.decr_ratio == 0.5 && r.min == 1 && !r.late);
     static const char text[] = "[rules]\nscaling = 32768, 1000, 2, 2, 0.8\ncounters = n+1\n";
     scratch_write(t, "x.amplist", text, strlen(text));
     const char *path = scratch_path(t, "x.amplist");
@@ -147,7 +148,7 @@ static void test_scaling_comes_from_the_command_line_then_files_then_the_profile
     assert_true(r.min == 0.25 && r.late);
 }
 
-/* ---- the effective list ------------------------------------------------------------------------------------------------------ */
+/* ---- the effective list ---- */
 
 static const char *printed(scratch *t, const char *name, const char *text, const pass_options *with, arena *a)
 {
@@ -166,9 +167,11 @@ static void test_effective_list_reads_back(void **state)
     const char *black[] = {"Conv"}, *nodes[] = {"/head/*"};
     o.black = (pass_strings){black, 1};
     o.fp32_nodes = (pass_strings){nodes, 1};
-    const char *first = printed(t, "a", "[gray]\nPow if rank(A)==2\nPow\n-Tanh\n[black]\nPow if scalar(B)\n[tensors]\nw\n", &o, a);
+    static const char text[] = "[gray]\nPow if rank(A)==2\nPow\n-Tanh\n[black]\nPow if scalar(B)\n[tensors]\nw\n";
+    const char *first = printed(t, "a", text, &o, a);
     assert_non_null(first);
-    assert_non_null(strstr(first, "base    = empty\n\n[gray]\nPow if rank(A)==2\n\n[black]\nPow if scalar(B)\nMod if dtype==bf16"));
+    assert_non_null(strstr(first, "base    = empty\n\n[gray]\nPow if rank(A)==2\n\n[black]\nPow if scalar(B)\n"
+                                  "Mod if dtype==bf16"));
     assert_non_null(strstr(first, "[nodes]\n/head/* = fp32\n"));
     assert_non_null(strstr(first, "[tensors]\nw\n"));
     assert_non_null(strstr(first, "\nConv\n"));
