@@ -117,12 +117,13 @@ void emit_trilu(emitter *e, const ir_node *n)
 
 /* ---- Slice, Pad ------------------------------------------------------------------------------ */
 
-/* Where a slice ends. ONNX clamps: an end past the last element is the whole axis. Going down, the
- * end may be one before the first element: that is counted from the back, as ONNX allows. */
+/* Where a slice ends; ONNX clamps an end past the last element. Going down, the end may lie before
+ * the first element, but a negative number would count from the back: so does this one. */
 static ir_dim end_of(ir_dim_table *t, ir_dim start, ir_dim size, int64_t step, ir_dim whole)
 {
     ir_dim end = ir_dim_add(t, start, ir_dim_mul(t, size, step));
-    return step > 0 ? end : ir_dim_sub(t, end, whole);
+    if (step > 0 || (!ir_dim_is_symbolic(end) && end >= 0)) return end;
+    return ir_dim_is_symbolic(end) ? ir_dim_sub(t, end, whole) : IR_DIM_LOWEST;
 }
 
 void emit_slice(emitter *e, const ir_node *n)
@@ -139,7 +140,8 @@ void emit_slice(emitter *e, const ir_node *n)
         axes[count] = i;
         steps[count] = size[i] == 0 ? 1 : step[i];
         starts[count] = start[i];
-        ends[count++] = end_of(dims, start[i], size[i], step[i], x->dims[i]);
+        ends[count] = end_of(dims, start[i], size[i], steps[count], x->dims[i]);
+        count++;
     }
     const char *lists[] = {emit_dims(e, n, starts, count), emit_dims(e, n, ends, count),
                            emit_i64s(e, axes, count), emit_i64s(e, steps, count)};

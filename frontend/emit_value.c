@@ -46,7 +46,7 @@ const char *emit_value_as(emitter *e, const ir_value *v, ir_dtype as)
         const emit_storage *s = read_storage(e, v->storage, as);
         return s->dtype == as ? s->name : emit_cast_of(e, NULL, s->name, as);
     }
-    const char *name = e->value[v->id];
+    const char *name = e->value[v->id] ? e->value[v->id] : v->name; /* of a refused node: no name */
     return v->type.dtype == as ? name : emit_cast_of(e, v->def, name, as);
 }
 
