@@ -314,6 +314,8 @@ static int64_t spatial_count(const k_view *v)
 static ampc_status max_pool_grad_prepare(const k_args *args, void **state, size_t *workspace)
 {
     (void)state;
+    if (args->in[1].dtype != IR_i64)
+        return cpu_fail(args->ctx, AMPC_UNSUPPORTED, "indices must be i64");
     *workspace = (size_t)args->ctx->threads *
                  (lines(spatial_count(&args->out[0]), 8) + lines(spatial_count(&args->in[0]), 8));
     return AMPC_OK;
@@ -333,17 +335,11 @@ static ampc_status max_pool_grad_run(const k_args *args)
         const void *g = cpu_tile_load(dy, plane * narrow, narrow, carrier, buffer + wide_bytes);
         void *sums = cpu_tile_target(dx, plane * wide, carrier, buffer);
         memset(sums, 0, (size_t)wide * ir_dtype_size(carrier));
-        for (int64_t i = 0; i < narrow; i++) {
-            const void *index = cpu_at(indices, plane * narrow + i);
-            int64_t at = (indices->dtype == IR_i64 ? *(const int64_t *)index
-                                                   : ir_load_i64(indices->dtype, index)) -
-                         plane * wide;
-            if (at < 0 || at >= wide) continue; /* a window wholly in the padding */
-            if (carrier == IR_f64)
-                ((double *)sums)[at] += ((const double *)g)[i];
-            else
-                ((float *)sums)[at] += ((const float *)g)[i];
-        }
+        const int64_t *index = (const int64_t *)indices->data + plane * narrow;
+        if (carrier == IR_f64)
+            scatter_double(g, index, narrow, plane * wide, sums, wide);
+        else
+            scatter_float(g, index, narrow, plane * wide, sums, wide);
         cpu_tile_store(dx, plane * wide, wide, carrier, sums);
     }
     return AMPC_OK;

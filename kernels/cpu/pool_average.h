@@ -1,4 +1,5 @@
-/* pool_average.h - template over REAL, included by pool.c: the average over the windows, and back. */
+/* pool_average.h - template over REAL, included by pool.c: the average over the windows, and back; the
+ * maximum back. */
 
 CPU_CLONES static void R(add_to)(REAL *sum, const REAL *x, int64_t n)
 {
@@ -71,4 +72,15 @@ static void R(spread_plane)(const geometry *g, const REAL *dy, REAL *dx, const b
     for (int64_t t = 0; t < g->taps; t++)
         R(add_to)((REAL *)b->phases + g->table[t].phase, share, g->wide_plane);
     R(merge_plane)(g, b->phases, dx);
+}
+
+/* Each of the n gradients goes to the position that its window took, an index into the tensor, of
+ * which the plane starts at `first`. A window wholly in the padding took none. */
+static void R(scatter)(const REAL *dy, const int64_t *index, int64_t n, int64_t first, REAL *dx,
+                       int64_t size)
+{
+    for (int64_t i = 0; i < n; i++) {
+        int64_t at = index[i] - first;
+        if (at >= 0 && at < size) dx[at] += dy[i];
+    }
 }

@@ -31,7 +31,7 @@ def samples_per_second(command):
 
 def ours(path, options, precision, batch, steps):
     return samples_per_second([build / "ampc-run", "bench", path, *options, *PRECISIONS[precision], "--batch", batch,
-                               "--threads", threads, "--warmup", 3, "--iterations", steps, "--json"])
+                               "--threads", threads, "--warmup", 2, "--iterations", steps, "--json"])
 
 
 def theirs(name, precision, batch, steps):

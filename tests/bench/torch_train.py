@@ -13,7 +13,7 @@ import time
 import torch
 from torch import nn
 
-WIDTH, LAYERS, WARMUP = 4096, 3, 3
+WIDTH, LAYERS, WARMUP = 4096, 3, 2
 
 
 def mnist(batch):
