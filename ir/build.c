@@ -243,16 +243,33 @@ ir_value *ir_constant(ir_builder *b, const char *name, const ir_type *type, cons
     return ir_graph_storage(b->graph, s);
 }
 
+/* The bits are the identity: equal constants share one storage. */
+static void name_scalar(char name[64], ir_dtype t, const void *bytes)
+{
+    uint64_t bits = 0;
+    memcpy(&bits, bytes, ir_dtype_size(t));
+    snprintf(name, 64, "c.%s.%llx", ir_dtype_name(t), (unsigned long long)bits);
+}
+
+bool ir_is_scalar(const ir_value *v)
+{
+    const ir_storage *s = v->storage;
+    if (v->kind != IR_VALUE_STORAGE || s->kind != IR_CONST || s->type.rank != 0) return false;
+    static const unsigned char zero[8];
+    if (s->data.kind != IR_DATA_INLINE && s->data.kind != IR_DATA_ZERO) return false;
+    char name[64];
+    name_scalar(name, s->type.dtype, s->data.kind == IR_DATA_ZERO ? zero : s->data.bytes);
+    return strcmp(name, s->name) == 0;
+}
+
 ir_value *ir_scalar(ir_builder *b, ir_dtype t, double v)
 {
     ir_module *m = b->graph->module;
     ir_type type = ir_type_scalar(t);
     unsigned char bytes[8] = {0};
     ir_store_f64(t, bytes, v);
-    uint64_t bits = 0;
-    memcpy(&bits, bytes, 8);
-    char name[64]; /* the bits are the identity: equal constants share one storage */
-    snprintf(name, sizeof name, "c.%s.%llx", ir_dtype_name(t), (unsigned long long)bits);
+    char name[64];
+    name_scalar(name, t, bytes);
     ir_storage *s = ir_storage_find(m, name);
     if (s && s->kind == IR_CONST && ir_type_equal(&s->type, &type)) return ir_graph_storage(b->graph, s);
     return ir_constant(b, name, &type, bytes);

@@ -234,6 +234,7 @@ ir_value *ir_reduce_sum(ir_builder *b, ir_value *x, const int64_t *axes, int n_a
 ir_value *ir_matmul(ir_builder *b, ir_value *x, ir_value *y, ir_value *bias, bool trans_a, bool trans_b);
 ir_value *ir_scalar(ir_builder *b, ir_dtype t, double v);                /* inline constant, shared by value */
 ir_value *ir_scalar_like(ir_builder *b, const ir_value *like, double v);
+bool ir_is_scalar(const ir_value *v); /* a constant that ir_scalar made, not one of the model */
 ir_value *ir_constant(ir_builder *b, const char *name, const ir_type *type, const void *bytes);
 void ir_output(ir_builder *b, const char *name, ir_value *v);
 void ir_store(ir_builder *b, ir_storage *s, ir_value *v);
