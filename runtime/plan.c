@@ -25,7 +25,7 @@ static int step_outputs(const ir_node *n)
     return n->n_out > slots ? n->n_out : slots;
 }
 
-/* ---- which nodes run ------------------------------------------------------------------------------------------------- */
+/* ---- which nodes run ------------------------------------------------------------------------- */
 
 static bool is_needed(const ir_node *n, const bool *needed)
 {
@@ -45,7 +45,7 @@ static void find_needed(const ir_graph *g, bool *needed)
     }
 }
 
-/* ---- shapes under the binding ------------------------------------------------------------------------------------------ */
+/* ---- shapes under the binding ---------------------------------------------------------------- */
 
 static ampc_status unbound(const rt_plan *p, size_t symbol, diag_loc loc, diag *d)
 {
@@ -102,7 +102,7 @@ static ampc_status shape_values(rt_plan *p, const bool *needed, diag *d)
     return AMPC_OK;
 }
 
-/* ---- steps -------------------------------------------------------------------------------------------------------------- */
+/* ---- steps ----------------------------------------------------------------------------------- */
 
 typedef struct pool_sizes {
     size_t steps, effects, views, attrs, dims;
@@ -201,7 +201,7 @@ static ampc_status make_steps(rt_plan *p, const bool *needed, diag *d)
     return AMPC_OK;
 }
 
-/* ---- kernels --------------------------------------------------------------------------------------------------------------- */
+/* ---- kernels --------------------------------------------------------------------------------- */
 
 static k_args step_args(const rt_plan *p, const rt_step *s)
 {
@@ -249,7 +249,7 @@ static ampc_status prepare_steps(rt_plan *p, diag *d)
     return first;
 }
 
-/* ---- making and freeing ------------------------------------------------------------------------------------------------------ */
+/* ---- making and freeing ---------------------------------------------------------------------- */
 
 int rt_plan_add_buffer(rt_plan *p, rt_buffer b)
 {

@@ -25,8 +25,8 @@ typedef struct rt_buffer {
     uint32_t index; /* RT_STORAGE: storage id; RT_INPUT: position among the graph's inputs */
     int64_t bytes;
     int64_t offset; /* RT_ARENA: in the arena, a multiple of 64 */
-    int first,
-        last; /* RT_ARENA: the steps during which it is taken; -1: before the first, n_steps: after the last */
+    /* RT_ARENA: the steps during which it is taken; -1: before the first, n_steps: after the last */
+    int first, last;
 } rt_buffer;
 
 /* A value of the graph under the binding. */

@@ -24,7 +24,7 @@ static rt_value *root_of(const rt_plan *p, const ir_value *v)
 
 static bool is_result(const rt_value *v) { return v->value->kind == IR_VALUE_RESULT; }
 
-/* ---- uses ---------------------------------------------------------------------------------------------------------- */
+/* ---- uses ------------------------------------------------------------------------------------ */
 
 static void find_roots(rt_plan *p)
 {
@@ -63,7 +63,7 @@ static void find_uses(rt_plan *p)
         if (has_trait(n, IR_EFFECT)) use_by_effect(p, n);
 }
 
-/* ---- placing --------------------------------------------------------------------------------------------------------- */
+/* ---- placing --------------------------------------------------------------------------------- */
 
 static bool cannot_fail(const ir_node *n)
 {
@@ -196,7 +196,7 @@ void rt_plan_place(rt_plan *p)
     }
 }
 
-/* ---- packing ------------------------------------------------------------------------------------------------------------ */
+/* ---- packing --------------------------------------------------------------------------------- */
 
 static int64_t rounded(int64_t bytes) { return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT; }
 

@@ -16,7 +16,7 @@ static ampc_status no_memory(diag *d, const char *what)
     return diag_error(d, AMPC_NO_MEMORY, DIAG_NOWHERE, "out of memory for %s", what);
 }
 
-/* ---- opening ---------------------------------------------------------------------------------------------------------- */
+/* ---- opening --------------------------------------------------------------------------------- */
 
 static ampc_status open_backend(rt_session *s, const rt_session_options *o, diag *d)
 {
@@ -120,7 +120,7 @@ void rt_session_close(rt_session *s)
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++) rt_free(owned[i]);
 }
 
-/* ---- plans ------------------------------------------------------------------------------------------------------------- */
+/* ---- plans ----------------------------------------------------------------------------------- */
 
 /* The plan of the graph under s->sizes if there is one; it moves to the front. */
 static rt_plan *cached_plan(rt_session *s, const ir_graph *g)
@@ -167,7 +167,7 @@ static ampc_status grow_arena(rt_session *s, const rt_plan *p, diag *d)
     return AMPC_OK;
 }
 
-/* ---- running -------------------------------------------------------------------------------------------------------------- */
+/* ---- running --------------------------------------------------------------------------------- */
 
 static void *address(const rt_session *s, const rt_plan *p, int buffer)
 {
@@ -253,7 +253,7 @@ ampc_status rt_session_run(rt_session *s, const char *graph, const rt_tensor *in
     return AMPC_OK;
 }
 
-/* ---- looking in ------------------------------------------------------------------------------------------------------------ */
+/* ---- looking in ------------------------------------------------------------------------------ */
 
 const rt_tensor *rt_session_output(const rt_session *s, const char *name)
 {

@@ -31,7 +31,7 @@ static const rt_tensor *find_tensor(const rt_tensor *inputs, int n, const char *
     return NULL;
 }
 
-/* ---- symbols ------------------------------------------------------------------------------------------------------- */
+/* ---- symbols --------------------------------------------------------------------------------- */
 
 /* Finds the size of the one unknown symbol for which dim == value, if dim is linear in it. */
 static bool solve(rt_session *s, ir_dim dim, int64_t value)
@@ -114,7 +114,7 @@ ampc_status rt_inputs_bind(rt_session *s, const ir_graph *g, const rt_tensor *in
     return AMPC_OK;
 }
 
-/* ---- data ------------------------------------------------------------------------------------------------------------ */
+/* ---- data ------------------------------------------------------------------------------------ */
 
 static bool converts(ir_dtype from, ir_dtype to)
 {

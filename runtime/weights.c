@@ -44,7 +44,7 @@ static ampc_status no_memory(diag *d)
     return diag_error(d, AMPC_NO_MEMORY, DIAG_NOWHERE, "out of memory for reading weights");
 }
 
-/* ---- ranges of files --------------------------------------------------------------------------------------------------- */
+/* ---- ranges of files ------------------------------------------------------------------------- */
 
 static void close_file(rt_weights *w)
 {
@@ -98,7 +98,7 @@ static ampc_status read_file(rt_weights *w, const ir_storage *s, void *dst)
     return read_range(w, s, 0, dst, (size_t)bytes);
 }
 
-/* ---- the sidecar ----------------------------------------------------------------------------------------------------------- */
+/* ---- the sidecar ----------------------------------------------------------------------------- */
 
 static ampc_status open_sidecar(rt_weights *w, const ir_storage *s)
 {
@@ -144,7 +144,7 @@ static ampc_status read_sidecar(rt_weights *w, const ir_storage *s, void *dst)
     return rt_safetensors_read(w->sidecar, e, dst);
 }
 
-/* ---- reading ---------------------------------------------------------------------------------------------------------------- */
+/* ---- reading --------------------------------------------------------------------------------- */
 
 ampc_status rt_weights_open(const ir_module *m, const char *dir, diag *d, rt_weights **out)
 {
@@ -189,7 +189,7 @@ ampc_status rt_weights_load(const ir_module *m, const ir_storage *s, const char 
     return status;
 }
 
-/* ---- writing ------------------------------------------------------------------------------------------------------------------ */
+/* ---- writing --------------------------------------------------------------------------------- */
 
 /* The text keeps what a person reads: a few elements. */
 enum { INLINE_ELEMENTS = 16 };

@@ -94,7 +94,7 @@ static bool is_empty(const conv *c)
     return k_count(c->x) == 0 || k_count(c->w) == 0 || k_count(c->y) == 0;
 }
 
-/* ---- f64 ------------------------------------------------------------------------------------------------------------- */
+/* ---- f64 ------------------------------------------------------------------------------------- */
 
 static int64_t volume(const int64_t *v) { return v[0] * v[1] * v[2]; }
 
@@ -204,7 +204,7 @@ static void run_f64(const conv *c, void *workspace, const k_context *ctx)
     if (c->kind == GRAD_WEIGHT && c->bias) sum_bias_f64(c);
 }
 
-/* ---- oneDNN ---------------------------------------------------------------------------------------------------------- */
+/* ---- oneDNN ---------------------------------------------------------------------------------- */
 
 /* What the operands are called in each of the three primitives. */
 static const struct {
@@ -335,7 +335,7 @@ static dnnl_status_t describe_conv(const conv *c, bool low, const k_context *ctx
                               : describe_backward(c, &d, low, ctx, pd);
 }
 
-/* ---- the kernels ------------------------------------------------------------------------------------------------------ */
+/* ---- the kernels ----------------------------------------------------------------------------- */
 
 /* A weight gradient of which only the bias is wanted goes to the front of the workspace. */
 static size_t spare_bytes(const conv *c)

@@ -55,7 +55,7 @@ static product product_of(const k_args *args)
     return p;
 }
 
-/* ---- f64 ----------------------------------------------------------------------------------------------------------- */
+/* ---- f64 ------------------------------------------------------------------------------------- */
 
 enum { BLOCK_K = 64, BLOCK_N = 64 };
 
@@ -134,7 +134,7 @@ static void run_f64(const k_args *args, const product *p)
     if (!direct) cpu_convert(y->dtype, y->data, IR_f64, args->workspace, k_count(y));
 }
 
-/* ---- oneDNN ---------------------------------------------------------------------------------------------------------- */
+/* ---- oneDNN ---------------------------------------------------------------------------------- */
 
 /* The descriptor of an operand: batch dimensions, then rows and columns; `trans` swaps how these two lie. */
 static dnnl_status_t describe_operand(cpu_operand *o, const product *p, const bool *shared,

@@ -22,7 +22,7 @@ static dnnl_engine_t engine;
 static pthread_mutex_t open_lock = PTHREAD_MUTEX_INITIALIZER;
 static bool is_open;
 
-/* ---- opening ----------------------------------------------------------------------------------------------------- */
+/* ---- opening --------------------------------------------------------------------------------- */
 
 static bool load_symbols(void *library, char *error, size_t error_size)
 {
@@ -64,7 +64,7 @@ ampc_status cpu_open(char *error, size_t error_size)
     return status;
 }
 
-/* ---- descriptors -------------------------------------------------------------------------------------------------- */
+/* ---- descriptors ----------------------------------------------------------------------------- */
 
 /* Sets the threads of OpenMP for a call into oneDNN; give the result to leave_threads. */
 static int enter_threads(const k_context *ctx)
@@ -120,7 +120,7 @@ ampc_status cpu_dnnl_fail(const k_context *ctx, dnnl_status_t status, const char
     return cpu_fail(ctx, AMPC_DEVICE, "%s: oneDNN failed with status %d", what, (int)status);
 }
 
-/* ---- calls ------------------------------------------------------------------------------------------------------- */
+/* ---- calls ----------------------------------------------------------------------------------- */
 
 /* A buffer that oneDNN sees; `at` is its place in the workspace, or NOWHERE when it is the view itself. */
 typedef struct buffer {

@@ -97,7 +97,7 @@ static void check_overlaps(const rt_plan *p)
     }
 }
 
-/* ---- where values go --------------------------------------------------------------------------- */
+/* ---- where values go ------------------------------------------------------------------------- */
 
 static void chains_reuse_memory(void **state)
 {
@@ -274,7 +274,7 @@ static void many_buffers_do_not_overlap(void **state)
     assert_true(f->plan->arena_bytes < sum / 2);
 }
 
-/* ---- what is refused ---------------------------------------------------------------------------- */
+/* ---- what is refused ------------------------------------------------------------------------- */
 
 static void expect_refusal(fixture *f, const char *text, const int64_t *sizes, const char *words)
 {

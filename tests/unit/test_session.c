@@ -77,7 +77,7 @@ static const float *storage_floats(scratch *t, const char *name)
     return v.data;
 }
 
-/* ---- inputs and symbols --------------------------------------------------------------------------- */
+/* ---- inputs and symbols ---------------------------------------------------------------------- */
 
 static const char doubled[] = "graph @g(@x : f32[N]) {\nforward:\n  %y = add @x, @x : f32[N]\n"
                               "  output \"y\" = %y\n}\n";
@@ -187,7 +187,7 @@ static void devices(void **state)
     assert_int_equal(open_with(t, &(rt_session_options){.device = "cpu"}), AMPC_OK);
 }
 
-/* ---- storage ---------------------------------------------------------------------------------------- */
+/* ---- storage --------------------------------------------------------------------------------- */
 
 static const char counting[] =
     "param @w : f32[3] = [1, 2, 3]\nstate @n : i64[] = 0\nconst @one : i64[] = 1\n"
@@ -267,7 +267,7 @@ static void skipped_step_in_place(void **state)
     assert_memory_equal(storage_floats(t, "m"), ((float[]){6, 7}), 8);
 }
 
-/* ---- threads ------------------------------------------------------------------------------------------ */
+/* ---- threads --------------------------------------------------------------------------------- */
 
 static const char network[] =
     "graph @g(@x : f32[N,3,8,8], @y : f32[64,N]) {\nforward:\n"
@@ -333,7 +333,7 @@ static void hook_sees_each_step(void **state)
     assert_int_equal(counts[IR_OP_add], 1);
 }
 
-/* ---- memory --------------------------------------------------------------------------------------------- */
+/* ---- memory ---------------------------------------------------------------------------------- */
 
 static ampc_status open_and_run(scratch *t, const rt_tensor *in, int n)
 {
