@@ -7,7 +7,8 @@
  *   before  %mm = matmul @x, @w : f32[N,10]      after  %x.h = cast @x {to=f16} : f16[N,784]     # for white matmul
  *                                                       %w.h = cast @w {to=f16} : f16[784,10]    # for white matmul
  *                                                       %mm  = matmul %x.h, %w.h : f16[N,10]     # white           */
-#include "passes/colour.h"
+#include "passes/cost.h"
+#include "passes/placement.h"
 
 #include <math.h>
 #include <string.h>
@@ -203,11 +204,29 @@ static ampc_status check_level(const pass_options *o, diag *d)
     return AMPC_OK;
 }
 
+/* The minimum cut decides; says what it predicts for the graph that counts, and warns when f32 would cost less. */
+static ampc_status place(ir_graph *g, amp_entry *entries, const amp_list *l, const pass_options *o,
+                         const ir_device *device, arena *a, diag *d)
+{
+    bool primary = g == pass_primary(g->module);
+    placement_costs costs = amp_place(g, entries, l, o, device, primary && o->explain, a);
+    if (!primary) return AMPC_OK;
+    const char *cut = cost_print(device, costs.cut, a), *f32 = cost_print(device, costs.f32, a);
+    diag_remark(d, DIAG_NOWHERE, "predicted on %s: %s, %s with --placement=greedy, %s in f32", device->name, cut,
+                cost_print(device, costs.greedy, a), f32);
+    if (device->measure != DEVICE_TIME || costs.cut <= costs.f32) return AMPC_OK;
+    return diag_warning(d, DIAG_NOWHERE, "mixed precision is predicted to lose on %s: %s instead of %s in f32%s",
+                        device->name, cut, f32, o->white_soft ? "" : " (--white-soft keeps in f32 what does not pay)");
+}
+
 static ampc_status run(ir_module *m, const pass_options *o, diag *d, arena *a)
 {
     amp_list *l;
     TRY(amp_list_load(o, a, d, &l));
     TRY(amp_list_check_used(l, m, d));
+    const ir_device *device = NULL;
+    if (o->placement == PASS_MINCUT && (o->level == PASS_O1 || o->level == PASS_O2))
+        TRY(device_load(o->target, a, d, &device));
     for (size_t i = 0; i < m->graphs.count; i++) {
         ir_graph *g = m->graphs.items[i];
         pass_options own = *o;
@@ -215,6 +234,7 @@ static ampc_status run(ir_module *m, const pass_options *o, diag *d, arena *a)
         if (!primary) own.stats = NULL;
         amp_entry *entries = amp_colour(g, l, &own, a, d);
         TRY(diag_status(d));
+        if (device) TRY(place(g, entries, l, &own, device, a, d));
         if (primary && o->explain) {
             const char *text = amp_explain(g, entries, o, a);
             if (!text)

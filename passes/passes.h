@@ -25,6 +25,8 @@ typedef enum pass_level { PASS_O0, PASS_O1, PASS_O2, PASS_OD } pass_level;
 typedef enum pass_scaling { PASS_SCALE_DEFAULT, PASS_SCALE_DYNAMIC, PASS_SCALE_STATIC, PASS_SCALE_OFF } pass_scaling;
 typedef enum pass_mode { PASS_MODE_DEFAULT, PASS_MODE_FILE, PASS_MODE_TRAIN, PASS_MODE_EVAL } pass_mode;
 
+typedef enum pass_placement { PASS_GREEDY, PASS_MINCUT } pass_placement;
+
 typedef struct pass_strings {
     const char *const *items;
     int count;
@@ -47,6 +49,9 @@ typedef struct pass_options {
     pass_strings white, black, gray; /* operators of --white ... */
     pass_strings black_vars, fp32_nodes;
     bool keep_io_types;
+    pass_placement placement;    /* who decides where types change: the profile's order, or a minimum cut */
+    bool white_soft;             /* minimum cut: white nodes may stay f32 where low precision does not pay */
+    const char *target;          /* minimum cut: device description (device.h); NULL: the default */
     /* training */
     const char *loss;            /* "ce[:OUTPUT[,LABEL]]" ... ; NULL: none */
     const char *loss_output;     /* name of a scalar graph output that is the loss; NULL */

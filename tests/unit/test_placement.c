@@ -1,0 +1,498 @@
+/* test_placement.c - placement by minimum cut against brute force, and against the profile's own plan.
+ *
+ * A random graph is coloured; every plan within the rules is listed and priced by counting casts from their definition
+ * (below, knowing nothing of networks), and the best must be what amp_place predicts and what its entries cost. Measured
+ * by cast bytes, the casts that amp_cast really inserts must have that many bytes. Then every model of the tree, in every
+ * mode: never above greedy, in prediction and in cast bytes after all passes. */
+#include "frontend/onnx.h"
+#include "ir/philox.h"
+#include "passes/cost.h"
+#include "passes/placement.h"
+
+#include <dirent.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { GRAPHS = 10000, MOST_FREE = 14, MOST_NODES = 128, MOST_VALUES = 160 };
+
+typedef struct trial {
+    uint64_t seed, drawn;
+    arena *arena;
+    diag *diag;
+    ir_module *module;
+    ir_graph *graph;
+    pass_options options;
+    amp_list *list;
+    ir_device device;
+    cost_model cost;
+    amp_entry *greedy; /* by node id */
+    ir_node *nodes[MOST_NODES];
+    int count;
+    /* a plan: by node id */
+    bool want[MOST_NODES], result[MOST_NODES]; /* low */
+    int64_t best;
+    bool low_in_all[2 * MOST_NODES]; /* in every plan of least cost: want at 2*id, result at 2*id+1 */
+} trial;
+
+static uint32_t draw(trial *t, uint32_t below)
+{
+    return philox_word(t->seed, 2, t->drawn++) % below;
+}
+
+/* ---- random graphs ------------------------------------------------------------------------------------------------------- */
+
+/* One value of those so far, the late ones more often. */
+static ir_value *pick(trial *t, ir_value **values, int count, bool full)
+{
+    for (;;) {
+        int back = (int)draw(t, 4) ? (int)draw(t, count < 5 ? (uint32_t)count : 5) : (int)draw(t, (uint32_t)count);
+        ir_value *v = values[count - 1 - back];
+        if (!full || v->type.dims[1] == v->type.dims[0]) return v;
+    }
+}
+
+/* Casts of the model. */
+static ir_value *round_trip(ir_builder *b, ir_value *x)
+{
+    ir_builder model = *b;
+    model.loc = (ir_loc){.op = "Cast", .node = "cast"};
+    return ir_cast(&model, ir_cast(&model, x, IR_f16), IR_f32);
+}
+
+static ir_value *random_node(trial *t, ir_builder *b, ir_value **values, int count)
+{
+    static const ir_op unary[] = {IR_OP_relu, IR_OP_neg, IR_OP_tanh, IR_OP_sigmoid, IR_OP_exp, IR_OP_sqrt, IR_OP_softmax};
+    static const ir_op binary[] = {IR_OP_add, IR_OP_mul, IR_OP_max, IR_OP_pow};
+    ir_value *x = pick(t, values, count, false);
+    switch (draw(t, 12)) {
+    case 0:
+    case 1:
+    case 2: return ir_matmul(b, pick(t, values, count, true), x, NULL, false, false);
+    case 3: return ir_reduce_sum(b, x, (int64_t[]){1}, 1, true);
+    case 4: return round_trip(b, x);
+    case 5:
+    case 6:
+    case 7: return ir_binary(b, binary[draw(t, 4)], x, pick(t, values, count, false));
+    default: return ir_unary(b, unary[draw(t, 7)], x);
+    }
+}
+
+static void make_graph(trial *t, int nodes)
+{
+    bool trains = draw(t, 4) == 0;
+    t->module = ir_module_new();
+    t->graph = ir_graph_new(t->module, trains ? "train" : "infer");
+    ir_builder b = ir_builder_at_end(t->graph, t->diag);
+    int64_t n = 1 + (int64_t)draw(t, 40);
+    ir_type full = ir_type_make(IR_f32, 2, (int64_t[]){n, n}), thin = ir_type_make(IR_f32, 2, (int64_t[]){n, 1});
+    ir_value *values[MOST_VALUES];
+    int count = 0;
+    values[count++] = ir_graph_input(t->graph, "x", &full);
+    values[count++] = ir_graph_input(t->graph, "y", &thin);
+    values[count++] = ir_graph_storage(t->graph, ir_storage_new(t->module, IR_PARAM, "w", &full));
+    values[count++] = ir_graph_storage(t->graph, ir_storage_new(t->module, IR_CONST, "c", &full));
+    values[count++] = ir_graph_storage(t->graph, ir_storage_new(t->module, IR_PARAM, "b", &thin));
+    for (int i = 0; i < nodes; i++) {
+        ir_value *v = random_node(t, &b, values, count);
+        if (v) values[count++] = v;
+    }
+    for (int i = 5, outputs = 0; i < count; i++)
+        if (!values[i]->first_use || draw(t, 10) == 0)
+            ir_output(&b, arena_printf(t->arena, "out%d", outputs++), values[i]);
+    if (trains || draw(t, 8) == 0) {
+        ir_output(&b, "loss", ir_reduce_sum(&b, values[count - 1], (int64_t[]){0, 1}, 2, false));
+        ir_meta_set(t->module, "loss", "loss");
+    }
+    assert_int_equal(diag_status(t->diag), AMPC_OK);
+}
+
+static void make_device(trial *t)
+{
+    double flops = 1e9 * (1 + draw(t, 20));
+    t->device = (ir_device){.name = "test", .measure = draw(t, 3) ? DEVICE_TIME : DEVICE_CAST_BYTES, .symbol = 1};
+    t->device.bandwidth = 1e9 * (1 + draw(t, 5));
+    t->device.launch = 1e-8 * draw(t, 4) * draw(t, 40);
+    t->device.storage = 0.3 * draw(t, 3);
+    for (int i = 0; i < IR_DTYPE_COUNT; i++) t->device.flops[i] = flops * (ir_dtype_is_low((ir_dtype)i) ? 1 + draw(t, 8) : 1);
+}
+
+/* ---- the rules, once more ---------------------------------------------------------------------------------------------------- */
+
+static bool is_inside(const amp_entry *e)
+{
+    return e->rule == AMP_INSIDE || e->rule == AMP_INSIDE_MIXED;
+}
+
+static bool is_choice(const trial *t, const amp_entry *e)
+{
+    bool gray = e->rule == AMP_GRAY_LOW || e->rule == AMP_GRAY_KEEP, white = e->rule == AMP_LISTED_WHITE;
+    return gray || e->colour == IR_CLEAR ? e->rule != AMP_LOSS : white && t->options.white_soft;
+}
+
+static bool has_out(const ir_node *n)
+{
+    return pass_out_attr(n->op) >= 0;
+}
+
+/* Whether the value is low in the plan. */
+static bool is_low(const trial *t, const ir_value *v)
+{
+    return v->kind == IR_VALUE_RESULT && v->def->op != IR_OP_cast ? t->result[v->def->id] : ir_dtype_is_low(v->type.dtype);
+}
+
+/* Whether the value goes back to a black or loss node through gray and clear ones that the profile has in f32. */
+static bool is_dangerous(const trial *t, const ir_value *v)
+{
+    if (v->kind != IR_VALUE_RESULT || v->def->op == IR_OP_cast) return false;
+    const amp_entry *e = &t->greedy[v->def->id];
+    if (is_inside(e) || e->want != IR_f32 || e->colour == IR_WHITE) return e->rule == AMP_LOSS;
+    if (e->rule == AMP_GRAY_F32 || e->rule == AMP_LOSS || e->colour == IR_BLACK) return true;
+    bool any = false;
+    for (int i = 0; i < v->def->n_in && e->colour == IR_CLEAR; i++) any |= ir_in(v->def, i) && is_dangerous(t, ir_in(v->def, i));
+    return any;
+}
+
+/* How a use asks for a type: low, f32, or not at all. */
+typedef enum demand { ANY, LOW, HIGH } demand;
+
+static demand demand_of(const trial *t, const ir_use *u)
+{
+    const ir_node *n = u->user;
+    if (n->op == IR_OP_cast) return ANY;
+    if (n->op == IR_OP_output) {
+        bool loss = strcmp(n->attr[IR_ATTR(output, name)].s, "loss") == 0;
+        return t->options.keep_io_types || loss ? HIGH : ANY;
+    }
+    return t->want[n->id] ? LOW : HIGH;
+}
+
+static bool is_legal_value(const trial *t, const ir_value *v)
+{
+    bool low = is_low(t, v), dangerous = is_dangerous(t, v);
+    for (const ir_use *u = v->first_use; u && low && v->kind == IR_VALUE_RESULT; u = u->next) {
+        bool loss = u->user->op == IR_OP_output ? strcmp(u->user->attr[IR_ATTR(output, name)].s, "loss") == 0
+                                                : t->greedy[u->user->id].rule == AMP_LOSS;
+        if (dangerous && (demand_of(t, u) != LOW || is_inside(&t->greedy[u->user->id]))) return false;
+        if (loss && is_inside(&t->greedy[v->def->id]) && t->greedy[v->def->id].result == IR_f32) return false;
+    }
+    return true;
+}
+
+static int64_t value_cost(const trial *t, const ir_value *v, bool carries)
+{
+    bool widens = v->kind == IR_VALUE_RESULT && v->def->op == IR_OP_cast && v->type.dtype == IR_f32;
+    bool low = is_low(t, widens ? ir_in(v->def, 0) : v), reads_low = false, reads_high = false;
+    int64_t runs = t->device.measure == DEVICE_TIME && carries && v->kind == IR_VALUE_RESULT ? 2 : 1;
+    for (const ir_use *u = v->first_use; u; u = u->next) {
+        demand d = demand_of(t, u);
+        reads_low |= d == LOW;
+        reads_high |= d == HIGH;
+    }
+    if (v->kind == IR_VALUE_STORAGE && v->storage->kind == IR_CONST)
+        return reads_low && reads_high ? cost_of_copy(&t->cost, &v->type, IR_f16) : 0;
+    if (!low && reads_low) return runs * cost_of_cast(&t->cost, &v->type, IR_f32, IR_f16);
+    return low && reads_high && !widens ? runs * cost_of_cast(&t->cost, &v->type, IR_f16, IR_f32) : 0;
+}
+
+/* Every value in the order of the list: inputs and storage where they are read first. */
+static int all_values(const trial *t, const ir_value **values, bool *carries)
+{
+    int count = 0;
+    bool trains = strcmp(t->graph->name, "train") == 0, carried[MOST_VALUES] = {false};
+    for (size_t i = 0; i < t->graph->inputs.count; i++) values[count++] = t->graph->inputs.items[i];
+    for (int k = 0; k < t->count; k++) {
+        const ir_node *n = t->nodes[k];
+        bool flows = false;
+        for (int i = 0; i < n->n_in; i++) {
+            const ir_value *v = ir_in(n, i);
+            bool known = false;
+            if (!v) continue;
+            for (int j = 0; j < count; j++) known |= values[j] == v;
+            if (!known && v->kind == IR_VALUE_STORAGE) {
+                carried[v->id] = trains && v->storage->kind == IR_PARAM;
+                values[count++] = v;
+            }
+            flows |= carried[v->id];
+        }
+        for (int i = 0; i < n->n_out; i++) {
+            carried[n->out[i]->id] = flows;
+            values[count++] = n->out[i];
+        }
+    }
+    for (int j = 0; j < count; j++) carries[j] = carried[values[j]->id];
+    return count;
+}
+
+/* CUT of the plan in t->want and t->result; INT64_MAX: not allowed. */
+static int64_t plan_cost(const trial *t)
+{
+    const ir_value *values[MOST_VALUES];
+    bool carries[MOST_VALUES], flows[MOST_NODES] = {false};
+    int64_t cost = 0;
+    int count = all_values(t, values, carries);
+    for (int j = 0; j < count; j++) {
+        if (!is_legal_value(t, values[j])) return INT64_MAX;
+        cost += value_cost(t, values[j], carries[j]);
+        for (const ir_use *u = values[j]->first_use; u; u = u->next) flows[u->user->id] |= carries[j];
+    }
+    for (int k = 0; k < t->count; k++) {
+        const ir_node *n = t->nodes[k];
+        if (n->op == IR_OP_output || n->op == IR_OP_cast) continue;
+        int64_t once = cost_of_node(&t->cost, n, t->want[n->id] ? IR_f16 : IR_f32);
+        if (t->want[n->id] && !t->result[n->id]) once += cost_of_results(&t->cost, n, IR_f16, IR_f32);
+        cost += flows[n->id] ? 3 * once : once;
+    }
+    return cost;
+}
+
+/* ---- brute force --------------------------------------------------------------------------------------------------------------- */
+
+/* Free decisions of the graph. */
+static int count_free(const trial *t)
+{
+    int count = 0;
+    for (int k = 0; k < t->count; k++) {
+        const ir_node *n = t->nodes[k];
+        if (n->op == IR_OP_output || n->op == IR_OP_cast) continue;
+        count += is_choice(t, &t->greedy[n->id]) + has_out(n);
+    }
+    return count;
+}
+
+static void note_plan(trial *t)
+{
+    int64_t cost = plan_cost(t);
+    if (cost > t->best) return;
+    for (int k = 0; k < t->count; k++) {
+        uint32_t id = t->nodes[k]->id;
+        bool fresh = cost < t->best;
+        t->low_in_all[2 * id] = t->want[id] && (fresh || t->low_in_all[2 * id]);
+        t->low_in_all[2 * id + 1] = t->result[id] && (fresh || t->low_in_all[2 * id + 1]);
+    }
+    t->best = cost;
+}
+
+/* Decides node k and those behind it in every way. */
+static void try_all(trial *t, int k)
+{
+    while (k < t->count && (t->nodes[k]->op == IR_OP_output || t->nodes[k]->op == IR_OP_cast)) k++;
+    if (k == t->count) {
+        note_plan(t);
+        return;
+    }
+    const ir_node *n = t->nodes[k];
+    const amp_entry *e = &t->greedy[n->id];
+    bool choice = is_choice(t, e), out = has_out(n) && e->rule != AMP_LOSS;
+    for (int want = 0; want <= choice; want++)
+        for (int result = 0; result <= out; result++) {
+            t->want[n->id] = choice ? want : is_inside(e) ? is_low(t, ir_in(n, 0)) : ir_dtype_is_low(e->want);
+            t->result[n->id] = out ? result : t->want[n->id];
+            try_all(t, k + 1);
+        }
+}
+
+static void take_entries(trial *t, const amp_entry *entries)
+{
+    for (int k = 0; k < t->count; k++) {
+        uint32_t id = t->nodes[k]->id;
+        t->want[id] = ir_dtype_is_low(entries[id].want);
+        t->result[id] = ir_dtype_is_low(entries[id].result);
+    }
+}
+
+static bool setup_trial(trial *t, uint64_t seed, amp_list *list)
+{
+    *t = (trial){.seed = seed, .arena = arena_new(0), .diag = diag_new(NULL, NULL), .list = list, .best = INT64_MAX};
+    t->options = pass_options_default();
+    t->options.placement = PASS_MINCUT;
+    t->options.white_soft = draw(t, 3) == 0;
+    t->options.keep_io_types = draw(t, 5) > 0;
+    make_graph(t, (int)(draw(t, 10) ? 2 + draw(t, 9) : 8 + draw(t, 14)));
+    make_device(t);
+    amp_entry *entries = amp_colour(t->graph, list, &t->options, t->arena, t->diag);
+    t->greedy = arena_array(t->arena, t->graph->node_ids + 1, sizeof *t->greedy);
+    memcpy(t->greedy, entries, t->graph->node_ids * sizeof *t->greedy);
+    assert_true(t->graph->node_ids < MOST_NODES && t->graph->value_ids < MOST_VALUES);
+    for (ir_node *n = t->graph->first; n; n = n->next) t->nodes[t->count++] = n;
+    t->cost = cost_model_new(&t->device, t->module, 16 * ((size_t)t->graph->node_ids + t->graph->value_ids + 4), t->arena);
+    return count_free(t) <= MOST_FREE;
+}
+
+static void close_trial(trial *t)
+{
+    ir_module_free(t->module);
+    diag_free(t->diag);
+    arena_free(t->arena);
+}
+
+static void check_trial(trial *t, amp_entry *entries)
+{
+    take_entries(t, t->greedy);
+    int64_t greedy = plan_cost(t);
+    try_all(t, 0);
+    placement_costs costs =
+        amp_place(t->graph, entries, t->list, &t->options, &t->device, true, t->arena);
+    take_entries(t, entries);
+    int64_t taken = plan_cost(t);
+    if (costs.cut != t->best || taken != t->best || costs.greedy > greedy)
+        fail_msg("seed %llu: predicted %lld, plan %lld, best %lld, greedy %lld of %lld\n%s", (unsigned long long)t->seed,
+                 (long long)costs.cut, (long long)taken, (long long)t->best, (long long)costs.greedy, (long long)greedy,
+                 ir_print(t->module, t->arena));
+    for (int k = 0; k < t->count; k++) {
+        uint32_t id = t->nodes[k]->id;
+        if (t->nodes[k]->op == IR_OP_output || t->nodes[k]->op == IR_OP_cast) continue;
+        assert_int_equal(t->want[id], t->low_in_all[2 * id]);
+        assert_int_equal(t->result[id], t->low_in_all[2 * id + 1]);
+    }
+    assert_int_equal(amp_cast(t->graph, entries, t->list, &t->options, t->arena, t->diag), AMPC_OK);
+    assert_int_equal(pass_fold_casts(t->module, &t->options, t->diag), AMPC_OK);
+    assert_int_equal(ir_verify(t->module, t->diag), AMPC_OK);
+    int64_t bytes = pass_count_casts(t->graph).bytes;
+    if (t->device.measure == DEVICE_CAST_BYTES && bytes != t->best)
+        fail_msg("seed %llu: %lld bytes, predicted %lld\n%s", (unsigned long long)t->seed, (long long)bytes,
+                 (long long)t->best, ir_print(t->module, t->arena));
+}
+
+static void equals_brute_force(void **state)
+{
+    (void)state;
+    arena *a = arena_new(0);
+    diag *d = diag_new(NULL, NULL);
+    pass_options o = pass_options_default();
+    amp_list *list;
+    int largest = 0;
+    assert_int_equal(amp_list_load(&o, a, d, &list), AMPC_OK);
+    for (uint64_t seed = 0, done = 0; done < GRAPHS; seed++) {
+        trial t;
+        if (setup_trial(&t, seed, list)) {
+            amp_entry *entries = arena_array(t.arena, t.graph->node_ids + 1, sizeof *entries);
+            memcpy(entries, t.greedy, t.graph->node_ids * sizeof *entries);
+            if (count_free(&t) > largest) largest = count_free(&t);
+            check_trial(&t, entries);
+            done++;
+        }
+        close_trial(&t);
+    }
+    assert_int_equal(largest, MOST_FREE);
+    diag_free(d);
+    arena_free(a);
+}
+
+/* ---- the models of the tree --------------------------------------------------------------------------------------------------- */
+
+typedef struct variant {
+    const char *target;
+    ir_dtype low;
+    pass_level level;
+    bool trains, soft, unfused;
+} variant;
+
+static const variant variants[] = {
+    {"bytes", IR_f16, PASS_O1, false, false, false}, {"bytes", IR_bf16, PASS_O1, true, false, false},
+    {"gpu", IR_f16, PASS_O1, false, true, false},    {"gpu", IR_f16, PASS_O1, true, false, false},
+    {"cpu", IR_bf16, PASS_O1, true, true, false},    {"bytes", IR_f16, PASS_O1, true, true, true},
+};
+
+static pass_options options_of(const variant *v, const ir_module *m)
+{
+    pass_options o = pass_options_default();
+    o.low = v->low;
+    o.level = v->level;
+    o.white_soft = v->soft;
+    o.target = v->target;
+    o.fuse = !v->unfused;
+    if (!v->trains) return o;
+    if (ir_graph_find_output(m->graphs.items[0], "loss")) o.loss_output = "loss";
+    else o.loss = "mse";
+    return o;
+}
+
+static ir_module *import_model(const char *path, diag *d)
+{
+    ir_module *m = NULL;
+    diag_clear(d);
+    return onnx_import(path, NULL, d, &m) == AMPC_OK ? m : NULL;
+}
+
+/* Bytes of the casts that are left after all passes; -1 when the model cannot be compiled like that. */
+static int64_t compiled_bytes(const char *path, const variant *v, pass_placement placement, diag *d)
+{
+    ir_module *m = import_model(path, d);
+    pass_options o = options_of(v, m);
+    o.placement = placement;
+    ampc_status status = pass_compile(m, &o, d);
+    int64_t bytes = status == AMPC_OK ? pass_count_casts(pass_primary(m)).bytes : -1;
+    if (status != AMPC_OK && placement == PASS_MINCUT) fail_msg("%s: %s", path, diag_first_error(d));
+    ir_module_free(m);
+    return bytes;
+}
+
+static void check_prediction(const char *path, const variant *v, arena *a, diag *d)
+{
+    static const char *const passes[] = {"params", "mode", "loss"};
+    ir_module *m = import_model(path, d);
+    pass_options o = options_of(v, m);
+    const ir_device *device;
+    amp_list *list;
+    assert_int_equal(device_load(v->target, a, d, &device), AMPC_OK);
+    assert_int_equal(amp_list_load(&o, a, d, &list), AMPC_OK);
+    for (int i = 0; i < 3; i++) assert_int_equal(pass_run(m, passes[i], &o, d), AMPC_OK);
+    for (size_t i = 0; i < m->graphs.count; i++) {
+        ir_graph *g = m->graphs.items[i];
+        placement_costs costs = amp_place(g, amp_colour(g, list, &o, a, d), list, &o, device, false, a);
+        if (costs.cut > costs.greedy) fail_msg("%s @%s: predicted more than greedy", path, g->name);
+        if (v->soft && costs.cut > costs.f32) fail_msg("%s @%s: predicted more than f32", path, g->name);
+    }
+    ir_module_free(m);
+}
+
+static int check_model(const char *path)
+{
+    arena *a = arena_new(0);
+    diag *d = diag_new(NULL, NULL);
+    ir_module *m = import_model(path, d);
+    bool imported = m != NULL;
+    ir_module_free(m);
+    for (size_t i = 0; imported && i < sizeof variants / sizeof *variants; i++) {
+        const variant *v = &variants[i];
+        int64_t greedy = compiled_bytes(path, v, PASS_GREEDY, d);
+        if (greedy < 0) continue; /* it does not train */
+        int64_t cut = compiled_bytes(path, v, PASS_MINCUT, d);
+        if (strcmp(v->target, "bytes") == 0 && cut > greedy)
+            fail_msg("%s, variant %zu: %lld bytes of casts, greedy %lld", path, i, (long long)cut, (long long)greedy);
+        check_prediction(path, v, a, d);
+    }
+    diag_free(d);
+    arena_free(a);
+    return imported;
+}
+
+static void never_above_greedy(void **state)
+{
+    (void)state;
+    char path[1024];
+    int models = check_model(AMPC_SOURCE_DIR "/tests/models/mlp.onnx") + check_model(AMPC_SOURCE_DIR "/tests/models/mnist.onnx");
+    DIR *folder = opendir(AMPC_SOURCE_DIR "/tests/goldens");
+    assert_non_null(folder);
+    for (struct dirent *e; (e = readdir(folder));) {
+        snprintf(path, sizeof path, AMPC_SOURCE_DIR "/tests/goldens/%s/model.onnx", e->d_name);
+        if (e->d_name[0] != '.' && strcmp(e->d_name, "README.md") != 0) models += check_model(path);
+    }
+    closedir(folder);
+    assert_true(models >= 19);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(equals_brute_force),
+        cmocka_unit_test(never_above_greedy),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
