@@ -73,8 +73,7 @@ void emit_refuse(emitter *e, const ir_node *n, const char *format, ...)
 
 void emit_none(emitter *e, const ir_node *n)
 {
-    emit_refuse(e, n, "'%s' is a part of training: an ONNX model cannot hold it",
-                ir_op_get(n->op)->name);
+    emit_refuse(e, n, "'%s' is a part of training: an ONNX model cannot hold it", ir_op_get(n->op)->name);
 }
 
 void emit_need(emitter *e, int opset)
@@ -153,7 +152,10 @@ static void begin_round(emitter *e)
         e->value[v->id] = v->name;
     }
     for (const ir_node *n = e->graph->first; n; n = n->next)
-        if (n->op == IR_OP_output) strmap_put(e->names, n->attr[IR_ATTR(output, name)].s, e);
+        if (n->op == IR_OP_output)
+            strmap_put(e->names, n->attr[IR_ATTR(output, name)].s, e);
+        else if (n->op == IR_OP_foreign)
+            emit_reserve_foreign(e, n);
 }
 
 /* What the schema of the operator allows. */
@@ -242,6 +244,10 @@ static splice put_model(emitter *e, bool external)
     splice_add_text(e->arena, &model, MODEL_PRODUCER_VERSION, AMPC_VERSION);
     put_graph(e, &model, external);
     put_opset(e, &model, "", e->opset);
+    for (size_t i = 0; i < e->module->meta.count; i++) { /* other domains, of foreign nodes */
+        const ir_meta *meta = &e->module->meta.items[i];
+        if (strncmp(meta->key, "opset.", 6) == 0) put_opset(e, &model, meta->key + 6, atoi(meta->value));
+    }
     return model;
 }
 
@@ -295,8 +301,7 @@ ampc_status onnx_emit(const ir_module *m, const char *graph, const onnx_emit_opt
 {
     emitter e = {.module = m, .graph = ir_graph_find(m, graph), .options = o, .diag = d};
     const char *source = ir_module_source(m);
-    if (!e.graph)
-        return diag_error(d, AMPC_USAGE, DIAG_FILE(source), "the module has no graph @%s", graph);
+    if (!e.graph) return diag_error(d, AMPC_USAGE, DIAG_FILE(source), "the module has no graph @%s", graph);
     jmp_buf guard;
     ampc_status status;
     jmp_buf *before = arena_set_guard(m->arena, NULL);

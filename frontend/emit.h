@@ -43,9 +43,9 @@ typedef struct emit_tensor {
     ir_type type;
     const ir_storage *storage; /* NULL: `bytes` */
     const void *bytes;
-    splice_source *source;     /* when the storage lies in a file */
-    size_t size, offset;       /* in bytes; offset in the data part */
-    size_t infinities;         /* made by the conversion */
+    splice_source *source; /* when the storage lies in a file */
+    size_t size, offset;   /* in bytes; offset in the data part */
+    size_t infinities;     /* made by the conversion */
 } emit_tensor;
 
 typedef struct emit_storage {
@@ -66,11 +66,11 @@ struct emitter {
     diag *diag;
     arena *arena;
     /* kept from round to round */
-    int opset;             /* written */
-    emit_storage *storage; /* by storage id */
-    bool *keeps_name;      /* by node id: it has the name of its location */
+    int opset;              /* written */
+    emit_storage *storage;  /* by storage id */
+    bool *keeps_name;       /* by node id: it has the name of its location */
     const char **output_of; /* by value id: the graph output that it is, or NULL */
-    bool learnt;           /* something new in this round */
+    bool learnt;            /* something new in this round */
     VEC(emit_file) files;
     /* one round */
     strmap *names;      /* of values: taken */
@@ -86,8 +86,7 @@ extern const emit_row emit_rows[IR_OP_COUNT];
 
 /* The rule of ops that do not occur in inference. Reports the node (AMPC_UNSUPPORTED). */
 void emit_none(emitter *e, const ir_node *n);
-void emit_refuse(emitter *e, const ir_node *n, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
+void emit_refuse(emitter *e, const ir_node *n, const char *format, ...) __attribute__((format(printf, 3, 4)));
 /* The form needs this opset: it is what the model gets. */
 void emit_need(emitter *e, int opset);
 
@@ -148,10 +147,13 @@ void emit_result(emit_op *op, int i, ir_dtype is);
 void emit_results(emit_op *op); /* all, in the IR's types */
 void emit_end(emit_op *op);
 /* A node without attributes that n needs; the name of its one result. */
-const char *emit_call(emitter *e, const ir_node *n, const char *type, const char *a,
-                      const char *b);
+const char *emit_call(emitter *e, const ir_node *n, const char *type, const char *a, const char *b);
 /* `name` cast to another type; shared. */
 const char *emit_cast_of(emitter *e, const ir_node *n, const char *name, ir_dtype to);
+
+/* ---- emit_foreign.c: names that the graphs of a foreign node define are taken ------------------ */
+
+void emit_reserve_foreign(emitter *e, const ir_node *n);
 
 /* ---- emit_tensor.c --------------------------------------------------------------------------- */
 
@@ -166,8 +168,7 @@ ampc_status emit_open_sources(emitter *e);
 ampc_status emit_report_overflow(emitter *e);
 void emit_close_files(emitter *e);
 /* ValueInfoProto as field `number`. */
-void emit_put_value_info(emitter *e, splice *out, uint32_t number, const char *name,
-                         const ir_type *type);
+void emit_put_value_info(emitter *e, splice *out, uint32_t number, const char *name, const ir_type *type);
 
 #define EMIT(op, rule, type, bf16) void emit_##rule(emitter *e, const ir_node *n);
 #include "frontend/emit.def"

@@ -28,9 +28,8 @@ void emit_reshape(emitter *e, const ir_node *n)
     const ir_value *x = ir_in(n, 0);
     int64_t wildcards[IR_MAX_RANK];
     bool short_form = with_wildcards(&x->type, shape, wildcards);
-    const char *name = short_form
-                           ? emit_i64s(e, wildcards, shape->list.count)
-                           : emit_dims(e, n, shape->list.items, shape->list.count);
+    const char *name = short_form ? emit_i64s(e, wildcards, shape->list.count)
+                                  : emit_dims(e, n, shape->list.items, shape->list.count);
     emit_op op = emit_begin(e, n, "Reshape");
     emit_operand(&op, 0);
     emit_in(&op, name);

@@ -26,8 +26,7 @@ enum {
 static const char *unique_name(emitter *e, const char *wanted)
 {
     const char *name = wanted;
-    for (int k = 1; strmap_get(e->node_names, name); k++)
-        name = arena_printf(e->arena, "%s_%d", wanted, k);
+    for (int k = 1; strmap_get(e->node_names, name); k++) name = arena_printf(e->arena, "%s_%d", wanted, k);
     strmap_put(e->node_names, name, e);
     return name;
 }
@@ -51,8 +50,7 @@ emit_op emit_begin(emitter *e, const ir_node *n, const char *type)
 
 emit_op emit_beside(emitter *e, const ir_node *n, const char *type)
 {
-    return (emit_op){
-        .e = e, .n = n, .type = type, .domain = "", .name = name_beside(e, n, type)};
+    return (emit_op){.e = e, .n = n, .type = type, .domain = "", .name = name_beside(e, n, type)};
 }
 
 /* ---- operands -------------------------------------------------------------------------------- */
@@ -114,8 +112,7 @@ void emit_text(emit_op *op, const char *name, const char *v)
 void emit_ints(emit_op *op, const char *name, const int64_t *items, int count)
 {
     splice a = begin_attribute(op, name);
-    for (int i = 0; i < count; i++)
-        splice_add_int(op->e->arena, &a, ATTRIBUTE_INTS, (uint64_t)items[i]);
+    for (int i = 0; i < count; i++) splice_add_int(op->e->arena, &a, ATTRIBUTE_INTS, (uint64_t)items[i]);
     end_attribute(op, &a, ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__INTS);
 }
 

@@ -46,7 +46,10 @@ static void along_axis(emitter *e, const ir_node *n, int axis)
     emit_end(&op);
 }
 
-void emit_softmax(emitter *e, const ir_node *n) { along_axis(e, n, IR_ATTR(softmax, axis)); }
+void emit_softmax(emitter *e, const ir_node *n)
+{
+    along_axis(e, n, IR_ATTR(softmax, axis));
+}
 
 void emit_log_softmax(emitter *e, const ir_node *n)
 {

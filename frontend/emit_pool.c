@@ -12,8 +12,7 @@ void emit_max_pool(emitter *e, const ir_node *n)
     if (n->attr[IR_ATTR(max_pool, ceil)].i) emit_int(&op, "ceil_mode", 1);
     if (n->attr[IR_ATTR(max_pool, column_major)].i) emit_int(&op, "storage_order", 1);
     emit_result(&op, 0, n->out[0]->type.dtype);
-    if (ir_value_used(n->out[IR_OUT(max_pool, indices)]))
-        emit_result(&op, IR_OUT(max_pool, indices), IR_i64);
+    if (ir_value_used(n->out[IR_OUT(max_pool, indices)])) emit_result(&op, IR_OUT(max_pool, indices), IR_i64);
     emit_end(&op);
 }
 

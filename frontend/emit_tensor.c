@@ -46,8 +46,7 @@ static ampc_status open_file(emitter *e, const char *path, int *fd)
             return AMPC_OK;
         }
     FILE *stream = fopen(path, "rbe");
-    if (!stream)
-        return diag_error(e->diag, AMPC_IO, DIAG_FILE(path), "cannot open: %s", strerror(errno));
+    if (!stream) return diag_error(e->diag, AMPC_IO, DIAG_FILE(path), "cannot open: %s", strerror(errno));
     vec_push(e->arena, &e->files, ((emit_file){path, stream}));
     *fd = fileno(stream);
     return AMPC_OK;
@@ -67,8 +66,7 @@ static ampc_status open_source(emitter *e, emit_tensor *t)
     case IR_DATA_SIDECAR: break;
     }
     return diag_error(e->diag, AMPC_UNSUPPORTED, DIAG_FILE(ir_module_source(e->module)),
-                      "the values of @%s are in a weights file, not in the model",
-                      t->storage->name);
+                      "the values of @%s are in a weights file, not in the model", t->storage->name);
 }
 
 ampc_status emit_open_sources(emitter *e)
@@ -91,8 +89,7 @@ static void put_values(emitter *e, splice *out, emit_tensor *t)
     if (t->source)
         splice_add_source(e->arena, out, to, from, t->source, count);
     else
-        splice_add_elements(e->arena, out, to, from, in_place ? t->storage->data.bytes : t->bytes,
-                            count);
+        splice_add_elements(e->arena, out, to, from, in_place ? t->storage->data.bytes : t->bytes, count);
     if (t->storage) splice_count_infinities(out, &t->infinities);
 }
 
@@ -111,8 +108,7 @@ static void put_reference(emitter *e, splice *tensor, const emit_tensor *t)
     put_entry(e, tensor, "location", e->options->data_name);
     put_entry(e, tensor, "offset", arena_printf(e->arena, "%zu", t->offset));
     put_entry(e, tensor, "length", arena_printf(e->arena, "%zu", t->size));
-    splice_add_int(e->arena, tensor, TENSOR_DATA_LOCATION,
-                   ONNX__TENSOR_PROTO__DATA_LOCATION__EXTERNAL);
+    splice_add_int(e->arena, tensor, TENSOR_DATA_LOCATION, ONNX__TENSOR_PROTO__DATA_LOCATION__EXTERNAL);
 }
 
 static void put_tensor(emitter *e, splice *graph, emit_tensor *t, bool external)
@@ -186,8 +182,7 @@ static void put_dim(emitter *e, splice *shape, ir_dim d)
     splice_add_message(e->arena, shape, SHAPE_DIM, &dim);
 }
 
-void emit_put_value_info(emitter *e, splice *out, uint32_t number, const char *name,
-                         const ir_type *t)
+void emit_put_value_info(emitter *e, splice *out, uint32_t number, const char *name, const ir_type *t)
 {
     splice info = {0}, type = {0}, tensor = {0}, shape = {0};
     for (int i = 0; i < t->rank; i++) put_dim(e, &shape, t->dims[i]);

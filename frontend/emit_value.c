@@ -7,8 +7,7 @@
 const char *emit_name(emitter *e, const char *wanted)
 {
     const char *name = wanted;
-    for (int k = 1; strmap_get(e->names, name); k++)
-        name = arena_printf(e->arena, "%s.%d", wanted, k);
+    for (int k = 1; strmap_get(e->names, name); k++) name = arena_printf(e->arena, "%s.%d", wanted, k);
     strmap_put(e->names, name, e);
     return name;
 }
@@ -38,7 +37,10 @@ static const emit_storage *read_storage(emitter *e, const ir_storage *s, ir_dtyp
 
 /* ---- values ---------------------------------------------------------------------------------- */
 
-const char *emit_value(emitter *e, const ir_value *v) { return emit_value_as(e, v, v->type.dtype); }
+const char *emit_value(emitter *e, const ir_value *v)
+{
+    return emit_value_as(e, v, v->type.dtype);
+}
 
 const char *emit_value_as(emitter *e, const ir_value *v, ir_dtype as)
 {

@@ -125,14 +125,73 @@ static void bind_results(onnx_node *n, onnx_scope *scope, uint32_t first_id)
     }
 }
 
-static bool lower_node(onnx_importer *im, onnx_scope *scope, const Onnx__NodeProto *p)
+/* Absent operands are allowed, so the most is not ONNX_ANY. */
+static const onnx_row foreign_row = {"", 1, 0, ONNX_ANY - 1, ONNX_ANY - 1, onnx_lower_foreign, 0};
+
+static void run_handler(onnx_node *n)
 {
+    size_t errors = diag_count(n->importer->diag, DIAG_ERROR);
+    n->row->lower(n);
+    if (n->row != &foreign_row) onnx_check_attributes(n);
+    for (int i = 0; i < n->n_out && !n->failed; i++) {
+        bool missing = onnx_wants(n, i) && !n->out[i];
+        if (missing && diag_count(n->importer->diag, DIAG_ERROR) == errors)
+            onnx_refuse(n, "output %d", i);
+        n->failed |= missing;
+    }
+}
+
+static void undo(onnx_node *n, const ir_node *before)
+{
+    ir_graph *g = n->importer->graph;
+    while (g->last != before) ir_node_remove(g->last);
+    memset(n->out, 0, (size_t)n->n_out * sizeof *n->out);
+    memset(n->attr_read, 0, n->proto->n_attribute * sizeof *n->attr_read);
+    n->failed = false;
+}
+
+/* Sizes that are known at run time only may be why a node seems malformed. */
+static bool reads_symbols(const onnx_node *n)
+{
+    bool symbolic = false;
+    for (int i = 0; i < n->n_in; i++)
+        symbolic |= n->in[i] && !ir_type_is_static(&n->in[i]->type);
+    return symbolic;
+}
+
+/* With foreign nodes allowed: a first attempt, whose messages nobody sees, tells whether the node
+ * can be lowered. Within the attempt on an If, its nodes are lowered or the If is carried. */
+static void lower_or_carry(onnx_node *n, ir_node *before)
+{
+    onnx_importer *im = n->importer;
+    diag *own = im->diag, *trial = im->trial;
+    if (own == trial) {
+        run_handler(n);
+        return;
+    }
+    diag_clear(trial);
+    im->diag = im->builder.diag = trial;
+    run_handler(n);
+    im->diag = im->builder.diag = own;
+    bool told = n->failed || diag_count(trial, DIAG_WARNING) || diag_count(trial, DIAG_REMARK);
+    if (!told) return;
+    bool unsupported = diag_status(trial) == AMPC_UNSUPPORTED || reads_symbols(n);
+    if (n->failed && unsupported) n->row = &foreign_row;
+    undo(n, before);
+    run_handler(n);
+}
+
+static bool lower_node(onnx_importer *im, onnx_scope *scope, size_t index)
+{
+    const Onnx__NodeProto *p = scope->graph->node[index];
+    const onnx_row *row = onnx_find_row(im, p);
     onnx_node n = {.importer = im,
                    .b = &im->builder,
                    .dims = im->module->dims,
                    .scope = scope,
                    .proto = p,
-                   .row = onnx_find_row(im, p),
+                   .row = row ? row : &foreign_row,
+                   .index = index,
                    .opset = im->opset,
                    .n_in = (int)p->n_input,
                    .n_out = (int)p->n_output};
@@ -145,22 +204,15 @@ static bool lower_node(onnx_importer *im, onnx_scope *scope, const Onnx__NodePro
     im->builder.loc = (ir_loc){im->path, arena_intern(im->arena, p->op_type),
                                onnx_node_name(im, p, im->node_index++)};
 
-    size_t errors = diag_count(im->diag, DIAG_ERROR);
     ir_node *before = im->graph->last;
     uint32_t first_id = im->graph->node_ids;
     onnx_check_attribute_names(&n);
     bool ready = read_operands(&n, scope);
-    if (ready) {
-        n.row->lower(&n);
-        onnx_check_attributes(&n);
-        for (int i = 0; i < n.n_out && !n.failed; i++) {
-            bool missing = onnx_wants(&n, i) && !n.out[i];
-            if (missing && diag_count(im->diag, DIAG_ERROR) == errors)
-                onnx_refuse(&n, "output %d", i);
-            n.failed |= missing;
-        }
-        finish_nodes(&n, before);
-    }
+    if (ready && im->trial)
+        lower_or_carry(&n, before);
+    else if (ready)
+        run_handler(&n);
+    if (ready) finish_nodes(&n, before);
     n.failed |= !ready;
     bind_results(&n, scope, first_id);
     return !n.failed;
@@ -201,7 +253,7 @@ bool onnx_lower_graph(onnx_importer *im, onnx_scope *scope)
     const Onnx__GraphProto *g = scope->graph;
     size_t errors = diag_count(im->diag, DIAG_ERROR);
     bool ok = true;
-    for (size_t i = 0; i < g->n_node; i++) ok &= lower_node(im, scope, g->node[i]);
+    for (size_t i = 0; i < g->n_node; i++) ok &= lower_node(im, scope, i);
     for (size_t i = 0; i < g->n_value_info; i++) check_declared(im, scope, g->value_info[i]);
     for (size_t i = 0; i < g->n_output; i++) check_declared(im, scope, g->output[i]);
     return ok && diag_count(im->diag, DIAG_ERROR) == errors;
@@ -220,41 +272,41 @@ static ir_dim input_dim(onnx_importer *im, const char *input, int i,
     if (!*name) name = arena_printf(im->scratch, "%s_dim%d", input, i);
     for (int k = 0; k < im->options->n_dims; k++)
         if (strcmp(im->options->dims[k].name, name) == 0) {
-            used[k] = true;
+            if (used) used[k] = true;
             return im->options->dims[k].size;
         }
     return ir_dim_symbol(im->module->dims, name);
 }
 
-static ampc_status input_type(onnx_importer *im, const Onnx__ValueInfoProto *info, bool *used,
-                              ir_type *out)
+ampc_status onnx_declared_type(onnx_importer *im, const char *what,
+                               const Onnx__ValueInfoProto *info, bool *used, ir_type *out)
 {
     diag_loc loc = DIAG_FILE(im->path);
     bool tensor = info->type && info->type->value_case == ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE;
     const Onnx__TypeProto__Tensor *t = tensor ? info->type->tensor_type : NULL;
     if (!t)
-        return diag_error(im->diag, AMPC_UNSUPPORTED, loc, "graph input '%s' is not a tensor",
+        return diag_error(im->diag, AMPC_UNSUPPORTED, loc, "%s '%s' is not a tensor", what,
                           info->name);
     if (onnx_type_dtype(t->elem_type) == IR_NO_DTYPE)
         return diag_error(im->diag, AMPC_UNSUPPORTED, loc,
-                          "graph input '%s' has element type %s, which is not supported",
-                          info->name, onnx_type_name(t->elem_type));
+                          "%s '%s' has element type %s, which is not supported", what, info->name,
+                          onnx_type_name(t->elem_type));
     if (!t->shape)
-        return diag_error(im->diag, AMPC_UNSUPPORTED, loc, "graph input '%s' has no shape",
+        return diag_error(im->diag, AMPC_UNSUPPORTED, loc, "%s '%s' has no shape", what,
                           info->name);
     if (t->shape->n_dim > ONNX_MAX_RANK)
         return diag_error(im->diag, AMPC_UNSUPPORTED, loc,
-                          "graph input '%s' has rank %zu, at most %d is supported", info->name,
+                          "%s '%s' has rank %zu, at most %d is supported", what, info->name,
                           t->shape->n_dim, ONNX_MAX_RANK);
     *out = (ir_type){.dtype = onnx_type_dtype(t->elem_type), .rank = (int)t->shape->n_dim};
     for (int i = 0; i < out->rank; i++) {
         out->dims[i] = input_dim(im, info->name, i, t->shape->dim[i], used);
         if (out->dims[i] == IR_DIM_NONE)
             return diag_error(im->diag, AMPC_REJECTED, loc,
-                              "dimension %d of graph input '%s' is negative", i, info->name);
+                              "dimension %d of %s '%s' is negative", i, what, info->name);
     }
     if (ir_type_count(im->module->dims, out) == IR_DIM_NONE)
-        return diag_error(im->diag, AMPC_REJECTED, loc, "graph input '%s' is too large",
+        return diag_error(im->diag, AMPC_REJECTED, loc, "%s '%s' is too large", what,
                           info->name);
     return AMPC_OK;
 }
@@ -285,7 +337,7 @@ static ampc_status bind_inputs(onnx_importer *im, onnx_scope *scope)
         if (!v && strmap_get(scope->bindings, info->name)) continue;
         if (!v) {
             ir_type type;
-            TRY(input_type(im, info, dims_used, &type));
+            TRY(onnx_declared_type(im, "graph input", info, dims_used, &type));
             v = ir_graph_input(im->graph, info->name, &type);
         }
         onnx_bind(im, scope, info->name, v);
@@ -397,8 +449,8 @@ static int64_t half_of_memory(void)
 }
 
 /* The importer's parts, in their two arenas; runs under the guard of import_file. */
-static ampc_status import_guarded(onnx_file *f, const onnx_import_options *o, diag *d, ir_module *m,
-                                  arena *scratch)
+static ampc_status import_guarded(onnx_file *f, const onnx_import_options *o, diag *d, diag *trial,
+                                  ir_module *m, arena *scratch)
 {
     static const onnx_import_options defaults = {0};
     onnx_importer im = {.file = f,
@@ -406,7 +458,8 @@ static ampc_status import_guarded(onnx_file *f, const onnx_import_options *o, di
                         .module = m,
                         .arena = m->arena,
                         .scratch = scratch,
-                        .diag = d};
+                        .diag = d,
+                        .trial = trial};
     im.path = arena_strdup(im.arena, f->path);
     im.max_bytes = im.options->max_tensor_bytes ? im.options->max_tensor_bytes : half_of_memory();
     im.graph = ir_graph_new(m, "forward");
@@ -420,17 +473,20 @@ static ampc_status import_file(onnx_file *f, const onnx_import_options *o, diag 
 {
     ir_module *m = ir_module_new();
     arena *scratch = arena_new(0);
+    bool foreign = o && o->foreign;
+    diag *trial = foreign ? diag_new(NULL, NULL) : NULL;
     ampc_status status = AMPC_NO_MEMORY;
     jmp_buf guard;
-    if (m && scratch && !setjmp(guard)) {
+    if (m && scratch && (trial || !foreign) && !setjmp(guard)) {
         arena_set_guard(m->arena, &guard);
         arena_set_guard(scratch, &guard);
-        status = import_guarded(f, o, d, m, scratch);
+        status = import_guarded(f, o, d, trial, m, scratch);
         arena_set_guard(m->arena, NULL);
     } else {
         diag_error(d, status, DIAG_FILE(f->path), "out of memory");
     }
     arena_free(scratch);
+    diag_free(trial);
     if (status == AMPC_OK)
         *out = m;
     else

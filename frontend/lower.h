@@ -53,6 +53,7 @@ typedef struct onnx_importer {
     ir_builder builder;
     ir_knowledge *knowledge;
     diag *diag;
+    diag *trial; /* of attempts to lower a node that else becomes foreign; NULL: no foreign nodes */
     int opset;
     int64_t max_bytes;
     strmap *rows;    /* operator -> its first onnx_row */
@@ -61,6 +62,10 @@ typedef struct onnx_importer {
     int node_index;  /* nodes so far, for the names of nodes without one */
     size_t failures;
     VEC(onnx_store) stores;
+    /* foreign.c */
+    const struct wire_field *node_fields; /* of the model's graph, made when first needed */
+    const Onnx__GraphProto *declared_of;  /* whose declared types `declared` has by name */
+    strmap *declared;
 } onnx_importer;
 
 struct onnx_node {
@@ -70,6 +75,7 @@ struct onnx_node {
     const onnx_scope *scope;
     const Onnx__NodeProto *proto;
     const onnx_row *row;
+    size_t index; /* in its graph */
     int opset;
     int arg;
     int n_in, n_out;
@@ -172,6 +178,10 @@ bool onnx_is_default_domain(const char *domain);
 
 /* ---- import.c -------------------------------------------------------------------------------- */
 
+/* The type that the model declares; `used` (by dimension binding) may be NULL. `what` is for messages:
+ * "graph input". */
+ampc_status onnx_declared_type(onnx_importer *im, const char *what,
+                               const Onnx__ValueInfoProto *info, bool *used, ir_type *out);
 /* Lowers all nodes of a graph into @forward. False when any failed (reported). */
 bool onnx_lower_graph(onnx_importer *im, onnx_scope *scope);
 onnx_binding *onnx_find(const onnx_scope *scope, const char *name);
@@ -195,6 +205,10 @@ onnx_window onnx_window_of(onnx_node *n, const ir_value *x, const ir_dim *kernel
     (ir_set_list((node), IR_ATTR(op, strides), (w)->strides, (w)->n),                              \
      ir_set_list((node), IR_ATTR(op, pads), (w)->pads, 2 * (w)->n),                                \
      ir_set_list((node), IR_ATTR(op, dilations), (w)->dilations, (w)->n))
+
+/* ---- foreign.c: operators that are only carried along ---------------------------------------- */
+
+void onnx_lower_foreign(onnx_node *n);
 
 /* Handlers, one declaration for each that the table names. */
 #define ROW(op, since, min_in, max_in, max_out, handler, arg)                                      \

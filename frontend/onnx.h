@@ -39,6 +39,7 @@ typedef struct onnx_import_options {
     const onnx_constant *constants;
     int n_constants;
     int64_t max_tensor_bytes; /* of one value of known shape; 0: half of the machine's memory */
+    bool foreign; /* what cannot be lowered is carried along, as `foreign` nodes */
 } onnx_import_options;
 
 /* Imports the model of a file; `o` NULL: defaults. On failure *out is NULL and every problem of

@@ -23,19 +23,15 @@ void splice_add(arena *a, splice *s, const void *bytes, size_t n)
     add(a, s, (splice_piece){.bytes = bytes, .size = n});
 }
 
-void splice_add_elements(arena *a, splice *s, ir_dtype to, ir_dtype from, const void *bytes,
-                         size_t count)
+void splice_add_elements(arena *a, splice *s, ir_dtype to, ir_dtype from, const void *bytes, size_t count)
 {
-    add(a, s,
-        (splice_piece){.bytes = bytes, .size = count * ir_dtype_size(to), .from = from, .to = to});
+    add(a, s, (splice_piece){.bytes = bytes, .size = count * ir_dtype_size(to), .from = from, .to = to});
 }
 
-void splice_add_source(arena *a, splice *s, ir_dtype to, ir_dtype from,
-                       const splice_source *source, size_t count)
+void splice_add_source(arena *a, splice *s, ir_dtype to, ir_dtype from, const splice_source *source,
+                       size_t count)
 {
-    add(a, s,
-        (splice_piece){
-            .size = count * ir_dtype_size(to), .from = from, .to = to, .source = source});
+    add(a, s, (splice_piece){.size = count * ir_dtype_size(to), .from = from, .to = to, .source = source});
 }
 
 void splice_count_infinities(splice *s, size_t *count)
@@ -106,8 +102,8 @@ static bool read_whole(const splice_source *from, size_t done, void *out, size_t
 }
 
 /* Numbers that became infinite. */
-static size_t count_infinities(ir_dtype to, const uint8_t *converted, ir_dtype from,
-                               const uint8_t *original, size_t n)
+static size_t count_infinities(ir_dtype to, const uint8_t *converted, ir_dtype from, const uint8_t *original,
+                               size_t n)
 {
     size_t count = 0, to_size = ir_dtype_size(to), from_size = ir_dtype_size(from);
     for (size_t i = 0; i < n; i++)

@@ -34,11 +34,10 @@ typedef ampc_status splice_write_fn(void *user, const void *bytes, size_t n);
 
 void splice_add(arena *a, splice *s, const void *bytes, size_t n);
 /* `count` elements of type `from` at `bytes`, to be written as type `to`. */
-void splice_add_elements(arena *a, splice *s, ir_dtype to, ir_dtype from, const void *bytes,
-                         size_t count);
+void splice_add_elements(arena *a, splice *s, ir_dtype to, ir_dtype from, const void *bytes, size_t count);
 /* The same for elements that lie in a file, from `source`, which stays the caller's. */
-void splice_add_source(arena *a, splice *s, ir_dtype to, ir_dtype from,
-                       const splice_source *source, size_t count);
+void splice_add_source(arena *a, splice *s, ir_dtype to, ir_dtype from, const splice_source *source,
+                       size_t count);
 /* While the piece added last is written, numbers that its conversion makes infinite are counted. */
 void splice_count_infinities(splice *s, size_t *count);
 /* A field as it stood. */

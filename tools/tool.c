@@ -109,7 +109,7 @@ static long peak_kib(void)
 
 ampc_status tool_compile(tool *t, const char *path)
 {
-    onnx_import_options import = {.n_dims = t->o.dims.count};
+    onnx_import_options import = {.n_dims = t->o.dims.count, .foreign = t->foreign};
     onnx_dim_binding *dims;
     TRY(read_dims(t, &dims));
     import.dims = dims;

@@ -11,6 +11,7 @@ typedef struct tool {
     arena *arena; /* until the program ends; a failed allocation ends it with AMPC_NO_MEMORY */
     tool_options o;
     pass_stats stats;
+    bool foreign;            /* carry along operators that are not supported: to convert or explain */
     ir_module *module;       /* freed at the end */
     const char *weights_dir; /* folder against which the module's weight files are opened */
 } tool;

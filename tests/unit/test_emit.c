@@ -78,18 +78,19 @@ static size_t count_ops(const onnx_file *f, const char *op)
 static const Onnx__TensorProto *find_tensor(const onnx_file *f, const char *name)
 {
     for (size_t i = 0; i < f->model->graph->n_initializer; i++)
-        if (strcmp(f->model->graph->initializer[i]->name, name) == 0)
-            return f->model->graph->initializer[i];
+        if (strcmp(f->model->graph->initializer[i]->name, name) == 0) return f->model->graph->initializer[i];
     fail_msg("no initializer %s", name);
     return NULL;
 }
 
-static int64_t opset_of(const onnx_file *f) { return f->model->opset_import[0]->version; }
+static int64_t opset_of(const onnx_file *f)
+{
+    return f->model->opset_import[0]->version;
+}
 
 /* ---- whole networks -------------------------------------------------------------------------- */
 
-static int inputs_of(const ir_module *m, const char *graph, const rt_arrays *arrays,
-                     rt_tensor *out)
+static int inputs_of(const ir_module *m, const char *graph, const rt_arrays *arrays, rt_tensor *out)
 {
     const ir_graph *g = ir_graph_find(m, graph);
     int n = 0;
@@ -138,8 +139,7 @@ static double distance(const rt_tensor *a, const rt_tensor *b)
 }
 
 /* The emitted model, read back, does what the module does. */
-static void check_round_trip(scratch *t, const char *name, pass_level level, ir_dtype low,
-                             double most)
+static void check_round_trip(scratch *t, const char *name, pass_level level, ir_dtype low, double most)
 {
     char path[512];
     rt_arrays arrays;
@@ -155,8 +155,7 @@ static void check_round_trip(scratch *t, const char *name, pass_level level, ir_
     for (int i = 0; i < rt_session_output_count(a); i++) {
         const rt_tensor *x = rt_session_output_at(a, i), *y = rt_session_output_at(b, i);
         assert_string_equal(x->name, y->name);
-        if (!(distance(x, y) <= most))
-            fail_msg("%s: %s differs by %g", name, x->name, distance(x, y));
+        if (!(distance(x, y) <= most)) fail_msg("%s: %s differs by %g", name, x->name, distance(x, y));
     }
     rt_session_close(a);
     rt_session_close(b);
@@ -169,14 +168,22 @@ static void check_goldens(scratch *t, pass_level level, ir_dtype low, double mos
     DIR *dir = opendir(GOLDENS);
     assert_non_null(dir);
     for (struct dirent *e; (e = readdir(dir));)
-        if (e->d_name[0] != '.' && e->d_type == DT_DIR)
-            check_round_trip(t, e->d_name, level, low, most);
+        if (e->d_name[0] != '.' && e->d_type == DT_DIR) check_round_trip(t, e->d_name, level, low, most);
     closedir(dir);
 }
 
-static void test_goldens_fp32(void **state) { check_goldens(*state, PASS_O0, IR_f16, 1e-6); }
-static void test_goldens_fp16(void **state) { check_goldens(*state, PASS_O1, IR_f16, 5e-3); }
-static void test_goldens_bf16(void **state) { check_goldens(*state, PASS_O1, IR_bf16, 4e-2); }
+static void test_goldens_fp32(void **state)
+{
+    check_goldens(*state, PASS_O0, IR_f16, 1e-6);
+}
+static void test_goldens_fp16(void **state)
+{
+    check_goldens(*state, PASS_O1, IR_f16, 5e-3);
+}
+static void test_goldens_bf16(void **state)
+{
+    check_goldens(*state, PASS_O1, IR_bf16, 4e-2);
+}
 
 /* ---- names and types ------------------------------------------------------------------------- */
 
@@ -223,8 +230,7 @@ static void test_opsets(void **state)
         int own;
         ir_dtype low;
         int64_t opset, ir_version;
-    } cases[] = {
-        {7, IR_f16, 17, 8}, {19, IR_f16, 19, 9}, {13, IR_bf16, 22, 10}, {24, IR_bf16, 24, 12}};
+    } cases[] = {{7, IR_f16, 17, 8}, {19, IR_f16, 19, 9}, {13, IR_bf16, 22, 10}, {24, IR_bf16, 24, 12}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         onnx_file *f = emitted(t, small_model(cases[i].own), PASS_O1, cases[i].low);
         assert_int_equal(opset_of(f), cases[i].opset);
@@ -314,8 +320,7 @@ static void test_external_data(void **state)
     scratch_write(t, "new.onnx", out.part[ONNX_PART_MODEL].bytes, out.part[ONNX_PART_MODEL].size);
     scratch_write(t, "new.data", out.part[ONNX_PART_DATA].bytes, out.part[ONNX_PART_DATA].size);
     ir_module *back = read_back(t);
-    assert_int_equal(
-        rt_npz_read(GOLDENS "/lenet_bn/golden.npz", IR_NO_DTYPE, t->d, &arrays), AMPC_OK);
+    assert_int_equal(rt_npz_read(GOLDENS "/lenet_bn/golden.npz", IR_NO_DTYPE, t->d, &arrays), AMPC_OK);
     rt_session *a = run(t, m, "infer", &arrays), *b = run(t, back, "forward", &arrays);
     assert_true(distance(rt_session_output_at(a, 0), rt_session_output_at(b, 0)) < 5e-3);
     rt_session_close(a);
@@ -433,12 +438,18 @@ static void test_weights_that_are_gone(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        SCRATCH_TEST(test_goldens_fp32),        SCRATCH_TEST(test_goldens_fp16),
-        SCRATCH_TEST(test_goldens_bf16),        SCRATCH_TEST(test_names),
-        SCRATCH_TEST(test_opsets),              SCRATCH_TEST(test_outputs_share_a_value),
-        SCRATCH_TEST(test_shared_weight),       SCRATCH_TEST(test_overflow_is_told),
-        SCRATCH_TEST(test_external_data),       SCRATCH_TEST(test_symbolic_shapes),
-        SCRATCH_TEST(test_training_is_refused), SCRATCH_TEST(test_weights_that_are_gone),
+        SCRATCH_TEST(test_goldens_fp32),
+        SCRATCH_TEST(test_goldens_fp16),
+        SCRATCH_TEST(test_goldens_bf16),
+        SCRATCH_TEST(test_names),
+        SCRATCH_TEST(test_opsets),
+        SCRATCH_TEST(test_outputs_share_a_value),
+        SCRATCH_TEST(test_shared_weight),
+        SCRATCH_TEST(test_overflow_is_told),
+        SCRATCH_TEST(test_external_data),
+        SCRATCH_TEST(test_symbolic_shapes),
+        SCRATCH_TEST(test_training_is_refused),
+        SCRATCH_TEST(test_weights_that_are_gone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

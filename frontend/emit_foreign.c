@@ -1,0 +1,189 @@
+/* emit_foreign.c - an operator that was carried along: its own bytes again.
+ *
+ * Values that its graphs read from outside may have another name now (a cast stands before them):
+ * then the graphs are written anew with that name. The form is that of the model's opset, so the
+ * operators, also those inside, must not have changed up to the opset written. */
+#include "frontend/emit.h"
+#include "frontend/foreign.h"
+#include "frontend/lower.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    NODE_INPUT = 1,
+    NODE_ATTRIBUTE = 5,
+    ATTRIBUTE_G = 6,
+    ATTRIBUTE_GRAPHS = 11,
+    GRAPH_NODE = 1,
+    GRAPH_VALUE_INFO = 13
+};
+
+typedef struct renaming {
+    arena *arena;
+    strmap *to; /* name in the graphs -> name now */
+} renaming;
+
+typedef struct span {
+    const uint8_t *p, *end;
+} span;
+
+static bool next(span *in, wire_field *f)
+{
+    return in->p < in->end && wire_read_field(&in->p, in->end, f);
+}
+
+/* ---- writing graphs anew --------------------------------------------------------------------- */
+
+static void rename_graph(renaming *r, const wire_field *field, splice *out);
+
+static void rename_attribute(renaming *r, const wire_field *field, splice *out)
+{
+    splice attribute = {0};
+    span in = {field->value, field->end};
+    for (wire_field f; next(&in, &f);)
+        if (f.number == ATTRIBUTE_G || f.number == ATTRIBUTE_GRAPHS)
+            rename_graph(r, &f, &attribute);
+        else
+            splice_add_field(r->arena, &attribute, &f);
+    splice_add_message(r->arena, out, (uint32_t)field->number, &attribute);
+}
+
+static void rename_node(renaming *r, const wire_field *field, splice *out)
+{
+    splice node = {0};
+    span in = {field->value, field->end};
+    for (wire_field f; next(&in, &f);) {
+        const char *to = NULL;
+        if (f.number == NODE_INPUT)
+            to = strmap_get(r->to, arena_strndup(r->arena, (const char *)f.value, (size_t)(f.end - f.value)));
+        if (to)
+            splice_add_text(r->arena, &node, NODE_INPUT, to);
+        else if (f.number == NODE_ATTRIBUTE)
+            rename_attribute(r, &f, &node);
+        else
+            splice_add_field(r->arena, &node, &f);
+    }
+    splice_add_message(r->arena, out, (uint32_t)field->number, &node);
+}
+
+static void rename_graph(renaming *r, const wire_field *field, splice *out)
+{
+    splice graph = {0};
+    span in = {field->value, field->end};
+    for (wire_field f; next(&in, &f);)
+        if (f.number == GRAPH_NODE)
+            rename_node(r, &f, &graph);
+        else
+            splice_add_field(r->arena, &graph, &f);
+    splice_add_message(r->arena, out, (uint32_t)field->number, &graph);
+}
+
+/* ---- looking into the bytes ------------------------------------------------------------------ */
+
+/* The attributes as a node of their own, decoded; NULL after reporting that they are malformed. */
+static const Onnx__NodeProto *decode(emitter *e, const ir_node *n, onnx_bytes *bytes)
+{
+    const char *text = n->attr[IR_ATTR(foreign, attributes)].s;
+    ProtobufCMessage *node = NULL;
+    *bytes = foreign_from_text(e->arena, text);
+    if ((!bytes->data && *text) ||
+        onnx_decode(e->arena, &onnx__node_proto__descriptor, *bytes, n->loc.node, e->diag, &node) != AMPC_OK)
+        diag_error(e->diag, AMPC_REJECTED, ir_diag_loc(n), "its attributes are malformed");
+    return (const Onnx__NodeProto *)node;
+}
+
+static void check_versions(emitter *e, const ir_node *n, const Onnx__NodeProto *p, const char *op);
+
+static void check_graph(emitter *e, const ir_node *n, const Onnx__GraphProto *g)
+{
+    for (size_t i = 0; i < g->n_node; i++)
+        if (onnx_is_default_domain(g->node[i]->domain)) check_versions(e, n, g->node[i], g->node[i]->op_type);
+}
+
+static void check_versions(emitter *e, const ir_node *n, const Onnx__NodeProto *p, const char *op)
+{
+    const char *own = ir_meta_get(e->module, "opset");
+    int from = own ? atoi(own) : e->opset, changed = foreign_changed(op, from, e->opset);
+    if (changed)
+        emit_refuse(e, n, "%s changed in opset %d: its form of opset %d cannot be carried into opset %d", op,
+                    changed, from, e->opset);
+    for (size_t i = 0; i < p->n_attribute; i++) {
+        const Onnx__AttributeProto *a = p->attribute[i];
+        if (a->g) check_graph(e, n, a->g);
+        for (size_t k = 0; k < a->n_graphs; k++) check_graph(e, n, a->graphs[k]);
+    }
+}
+
+/* Names inside are taken: the graphs outside must not define them. */
+void emit_reserve_foreign(emitter *e, const ir_node *n)
+{
+    onnx_bytes bytes;
+    const Onnx__NodeProto *p = decode(e, n, &bytes);
+    foreign_names names = foreign_names_new(e->arena);
+    if (!p) return;
+    for (size_t i = 0; i < p->n_attribute; i++) {
+        const Onnx__AttributeProto *a = p->attribute[i];
+        if (a->g) foreign_define(&names, a->g);
+        for (size_t k = 0; k < a->n_graphs; k++) foreign_define(&names, a->graphs[k]);
+    }
+    for (size_t i = 0; i < names.own.count; i++) strmap_put(e->names, names.own.items[i], e);
+}
+
+/* ---- the node -------------------------------------------------------------------------------- */
+
+static void put_attributes(emitter *e, const ir_node *n, int first_capture, onnx_bytes bytes, splice *out)
+{
+    renaming r = {e->arena, strmap_new(e->arena)};
+    const char *name = n->attr[IR_ATTR(foreign, captures)].s;
+    for (int i = first_capture; i < n->n_in; i++) {
+        size_t length = strcspn(name, "\n");
+        const char *now = emit_value(e, ir_in(n, i));
+        strmap_put(r.to, arena_strndup(e->arena, name, length), (void *)(uintptr_t)now);
+        name += length + (name[length] == '\n');
+    }
+    span in = {bytes.data, bytes.data + bytes.size};
+    for (wire_field f; next(&in, &f);) rename_attribute(&r, &f, out);
+}
+
+/* Operands or results by the layout: x takes the next one, _ is absent. */
+static int count_present(const char *layout, char end)
+{
+    int n = 0;
+    for (; *layout && *layout != end; layout++) n += *layout == 'x';
+    return n;
+}
+
+void emit_foreign(emitter *e, const ir_node *n)
+{
+    const char *layout = n->attr[IR_ATTR(foreign, layout)].s, *results = strchr(layout, '>');
+    const char *domain = n->attr[IR_ATTR(foreign, domain)].s;
+    onnx_bytes bytes;
+    const Onnx__NodeProto *p = decode(e, n, &bytes);
+    if (!p) return;
+    int n_in = count_present(layout, '>');
+    if (!n->loc.op || !results || n_in > n->n_in || count_present(results + 1, 0) != n->n_out) {
+        diag_error(e->diag, AMPC_REJECTED, ir_diag_loc(n), "its layout \"%s\" does not fit", layout);
+        return;
+    }
+    check_versions(e, n, p, *domain ? "" : n->loc.op);
+    emit_op op = emit_begin(e, n, n->loc.op);
+    op.domain = domain;
+    for (int i = 0; *layout != '>'; layout++)
+        if (*layout == 'x')
+            emit_operand(&op, i++);
+        else
+            emit_in(&op, NULL);
+    put_attributes(e, n, n_in, bytes, &op.attributes);
+    for (int i = 0; *++results;) {
+        if (*results != 'x') {
+            emit_out(&op, "");
+            continue;
+        }
+        const ir_value *v = n->out[i];
+        emit_result(&op, i++, v->type.dtype);
+        if (!e->output_of[v->id])
+            emit_put_value_info(e, &e->infos, GRAPH_VALUE_INFO, e->value[v->id], &v->type);
+    }
+    emit_end(&op);
+}
