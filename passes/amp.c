@@ -72,24 +72,36 @@ static ir_value *convert_constant(caster *c, ir_builder *b, const ir_value *v, i
     return converted;
 }
 
-static ir_value *cast_for(caster *c, ir_node *user, ir_value *v, ir_dtype to, const char *why)
+/* rule cast_names = LOW, WIDE: what is appended to the name of the value, "h, s" without the rule. */
+static const char *cast_name(const caster *c, const ir_value *v, ir_dtype to)
+{
+    const char *rule = amp_list_rule(c->list, "cast_names"), *comma = strchr(rule, ',');
+    if (!comma) return arena_printf(c->arena, "%s.%s", v->name, ir_dtype_is_low(to) ? "h" : "s");
+    const char *wide = comma + 1 + strspn(comma + 1, " ");
+    return ir_dtype_is_low(to) ? arena_printf(c->arena, "%s.%.*s", v->name, (int)(comma - rule), rule)
+                               : arena_printf(c->arena, "%s.%s", v->name, wide);
+}
+
+/* An attribute of its operator is no value that a cast is inserted for: what has to run belongs to the operator. */
+static ir_value *cast_for(caster *c, ir_node *user, ir_value *v, ir_dtype to, const char *why, bool attribute)
 {
     if (v->type.dtype == to) return v;
     ir_builder b = ir_builder_before(user, c->diag);
-    const char *key = arena_printf(c->arena, "%p %d", (void *)v, to);
+    const char *key = arena_printf(c->arena, "%p %d %d", (void *)v, to, attribute);
     ir_value *cast = strmap_get(c->casts, key);
     if (cast) return cast;
-    if ((cast = convert_constant(c, &b, v, to))) {
+    bool convert = !c->list->rule.constants || attribute;
+    if (convert && (cast = convert_constant(c, &b, v, to))) {
         strmap_put(c->casts, key, cast);
         return cast;
     }
-    b.loc.op = b.loc.node = NULL;
+    if (!attribute) b.loc.op = b.loc.node = NULL;
     cast = ir_cast(&b, v, to);
     if (!cast) return NULL;
-    ir_value_rename(cast, arena_printf(c->arena, "%s.%s", v->name, ir_dtype_is_low(to) ? "h" : "s"));
+    ir_value_rename(cast, cast_name(c, v, to));
     cast->def->note = arena_printf(c->graph->module->arena, "for %s", why);
     strmap_put(c->casts, key, cast);
-    if (c->stats) c->stats->casts_inserted++;
+    if (c->stats && !attribute) c->stats->casts_inserted++;
     return cast;
 }
 
@@ -101,7 +113,8 @@ static const char *describe(caster *c, const ir_node *n, const amp_entry *e)
 
 static void set_operand(caster *c, ir_node *n, int i, ir_dtype to, const char *why)
 {
-    ir_value *v = cast_for(c, n, ir_in(n, i), to, why);
+    bool attribute = !(ir_op_get(n->op)->traits & IR_EFFECT) && amp_list_is_attribute(c->list, n, i);
+    ir_value *v = cast_for(c, n, ir_in(n, i), to, why, attribute);
     if (v && v != ir_in(n, i)) ir_node_set_input(n, i, v);
 }
 
@@ -119,7 +132,8 @@ static void cast_operands(caster *c, ir_node *n, const amp_entry *e)
         const ir_slot *slot = ir_op_in_slot(n->op, i, n->n_in);
         if (!ir_in(n, i) || !ir_dtype_is_float(ir_in(n, i)->type.dtype)) continue;
         bool first = slot->group == IR_GROUP_F || slot->group == IR_GROUP_N || slot->group == IR_GROUP_T;
-        if (first || (slot->group == IR_GROUP_G && along)) set_operand(c, n, i, e->want, why);
+        bool second = slot->group == IR_GROUP_G && (along || (e->want == IR_f32 && e->rule != AMP_INSIDE));
+        if (first || second || n->op == IR_OP_cast) set_operand(c, n, i, e->want, why);
     }
 }
 
@@ -127,6 +141,45 @@ static void set_result(ir_node *n, const amp_entry *e)
 {
     int attr = pass_out_attr(n->op);
     if (attr >= 0 && e->result != e->want) ir_set_dtype(n, attr, e->result);
+    if (n->op == IR_OP_cast) ir_set_dtype(n, IR_ATTR(cast, to), e->result);
+}
+
+/* The narrowing is part of the node: its location says so. */
+static void narrow_results(caster *c, ir_node *n, const amp_entry *e)
+{
+    for (int i = 0; i < n->n_out; i++) {
+        ir_value *wide = n->out[i];
+        if (!ir_value_used(wide) || !amp_narrows_result(n, i, e, c->list)) continue;
+        ir_builder b = ir_builder_after(n, c->diag);
+        ir_node *cast = ir_new(&b, IR_OP_cast, 1, wide);
+        ir_set_dtype(cast, IR_ATTR(cast, to), e->result);
+        ir_value *narrow = ir_done(&b, cast);
+        if (!narrow) return;
+        ir_value_replace(wide, narrow);
+        ir_node_set_input(cast, 0, wide);
+        ir_value_rename(narrow, arena_printf(c->arena, "%s.h", wide->name));
+    }
+}
+
+/* Level O2: the forward reads the low copy of a parameter; what leaves the graph is the master. */
+static void copy_params(caster *c)
+{
+    ir_graph *g = c->graph;
+    const bool *low = amp_low_params(g, c->list, c->options, c->entries, c->arena);
+    ir_value **copies = arena_array(c->arena, c->values + 1, sizeof(ir_value *));
+    for (ir_node *n = g->first; n && n->phase == IR_FORWARD; n = n->next)
+        for (int i = 0; i < n->n_in; i++) {
+            ir_value *v = ir_in(n, i);
+            if (!v || v->id >= c->values || !low[v->id] || ir_op_get(n->op)->traits & IR_EFFECT) continue;
+            if (!copies[v->id]) {
+                ir_builder b = ir_builder_before(n, c->diag);
+                b.loc.op = b.loc.node = NULL;
+                copies[v->id] = ir_cast(&b, v, c->options->low);
+                ir_value_rename(copies[v->id], arena_printf(c->arena, "%s.h", v->name));
+                copies[v->id]->def->note = "low copy of the parameter";
+            }
+            ir_node_set_input(n, i, copies[v->id]);
+        }
 }
 
 static const char *decision(const amp_entry *e, arena *a)
@@ -136,6 +189,7 @@ static const char *decision(const amp_entry *e, arena *a)
     if (e->rule == AMP_CLEAR_MIXED || e->rule == AMP_INSIDE_MIXED)
         return arena_printf(a, "%s, operands of both types", colour);
     if (e->rule == AMP_UNLISTED) return "on no list";
+    if (e->rule == AMP_UNSUPPORTED) return "no low-precision kernel";
     if (e->rule != AMP_NODE && e->rule != AMP_TENSOR) return colour;
     return e->line->line ? arena_printf(a, "named in %s:%d", e->line->file, e->line->line)
                          : arena_printf(a, "named on the %s", e->line->file);
@@ -151,7 +205,13 @@ static void note_colour(caster *c, ir_node *n, const amp_entry *e)
                        : text;
 }
 
-/* Outputs keep the type of the model; a state keeps its own. */
+static bool is_loss(const ir_node *output)
+{
+    const char *loss = ir_meta_get(output->graph->module, "loss");
+    return loss && strcmp(loss, output->attr[IR_ATTR(output, name)].s) == 0;
+}
+
+/* Outputs keep the type of the model, the loss does in any case; a state keeps its own. */
 static void cast_statement(caster *c, ir_node *n)
 {
     if (n->op == IR_OP_store) {
@@ -159,7 +219,7 @@ static void cast_statement(caster *c, ir_node *n)
         return;
     }
     ir_value *v = ir_in(n, 0);
-    if (c->options->keep_io_types && v->id < c->values && ir_dtype_is_float(v->type.dtype))
+    if ((c->options->keep_io_types || is_loss(n)) && v->id < c->values && ir_dtype_is_float(v->type.dtype))
         set_operand(c, n, 0, c->asked[v->id], "output");
 }
 
@@ -174,17 +234,20 @@ ampc_status amp_cast(ir_graph *g, const amp_entry *entries, const amp_list *l, c
         for (int i = 0; i < n->n_in; i++)
             if (ir_in(n, i)) asked[ir_in(n, i)->id] = ir_in(n, i)->type.dtype;
     c.asked = asked;
+    copy_params(&c);
     for (ir_node *n = g->first, *next; n; n = next) {
         next = n->next;
         if (n->id >= nodes) continue; /* a cast of ours */
         const amp_entry *e = &entries[n->id];
+        bool coloured = e->colour != IR_KEEP && e->want != IR_NO_DTYPE;
         if (ir_op_get(n->op)->traits & IR_EFFECT) cast_statement(&c, n);
-        else if (e->colour != IR_KEEP && e->want != IR_NO_DTYPE) {
+        else if (coloured) {
             cast_operands(&c, n, e);
             set_result(n, e);
             note_colour(&c, n, e);
         }
         if (ir_infer(n, d) != AMPC_OK) return diag_status(d);
+        if (coloured) narrow_results(&c, n, e);
     }
     return diag_status(d);
 }
@@ -197,11 +260,13 @@ static const char *level_name(const pass_options *o)
     return levels[o->level];
 }
 
-static ampc_status check_level(const pass_options *o, diag *d)
+/* rule levels = O1, ...: those that the profile has; without the rule all of them. */
+static ampc_status check_level(const amp_list *l, const pass_options *o, diag *d)
 {
-    if (o->level == PASS_O2 || o->level == PASS_OD)
-        return diag_error(d, AMPC_UNSUPPORTED, DIAG_NOWHERE, "--amp=%s is not supported yet", level_name(o));
-    return AMPC_OK;
+    bool has = !*amp_list_rule(l, "levels") || amp_list_rule_names(l, "levels", level_name(o));
+    if (o->level == PASS_O0 || has) return AMPC_OK;
+    return diag_error(d, AMPC_UNSUPPORTED, DIAG_NOWHERE, "profile %s has no level %s", l->base ? l->base : "ampc",
+                      level_name(o));
 }
 
 /* The minimum cut decides; says what it predicts for the graph that counts, and warns when f32 would cost less. */
@@ -223,10 +288,13 @@ static ampc_status run(ir_module *m, const pass_options *o, diag *d, arena *a)
 {
     amp_list *l;
     TRY(amp_list_load(o, a, d, &l));
+    TRY(check_level(l, o, d));
     TRY(amp_list_check_used(l, m, d));
     const ir_device *device = NULL;
     if (o->placement == PASS_MINCUT && (o->level == PASS_O1 || o->level == PASS_O2))
         TRY(device_load(o->target, a, d, &device));
+    const char *low = o->low == IR_bf16 ? " bf16" : " f16";
+    ir_meta_set(m, "amp", arena_printf(a, "%s%s", level_name(o), o->level == PASS_O0 ? "" : low));
     for (size_t i = 0; i < m->graphs.count; i++) {
         ir_graph *g = m->graphs.items[i];
         pass_options own = *o;
@@ -245,15 +313,13 @@ static ampc_status run(ir_module *m, const pass_options *o, diag *d, arena *a)
         if (o->level != PASS_O0) TRY(amp_cast(g, entries, l, &own, a, d));
         pass_casts casts = pass_count_casts(g);
         if (own.stats) own.stats->cast_bytes = casts.bytes, own.stats->cast_symbolic = casts.symbolic;
+        if (own.stats && l->rule.stats) own.stats->inserted = pass_count_calls(g, m->arena);
     }
-    const char *low = o->low == IR_bf16 ? " bf16" : " f16";
-    ir_meta_set(m, "amp", arena_printf(a, "%s%s", level_name(o), o->level == PASS_O0 ? "" : low));
     return AMPC_OK;
 }
 
 ampc_status pass_amp(ir_module *m, const pass_options *o, diag *d)
 {
-    TRY(check_level(o, d));
     if (!m->graphs.count) return AMPC_OK;
     arena *a = pass_scratch_new(m);
     if (!a) return AMPC_NO_MEMORY;

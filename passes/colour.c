@@ -11,6 +11,7 @@
  *   clear            the type of its float operands, f32 when they differ; passes on what its producers count as
  * The loss is an f32 terminal: from it back to the last white or b op everything is f32, so that the seed of the
  * backward, which is the scale itself, is f32. A b op that writes what it reads (no attribute `out`) is no end. */
+
 #include "passes/colour.h"
 
 #include <string.h>
@@ -46,11 +47,15 @@ bool amp_takes_part(const ir_node *n, int i)
     return slot->group == IR_GROUP_F || slot->group == IR_GROUP_N || slot->group == IR_GROUP_T;
 }
 
+/* A float operand or, where there are no operands, a float result. */
 static bool touches_float(const ir_node *n)
 {
-    for (int i = 0; i < n->n_in; i++)
+    bool reads = false;
+    for (int i = 0; i < n->n_in; i++) {
         if (ir_in(n, i) && ir_dtype_is_float(ir_in(n, i)->type.dtype)) return true;
-    for (int i = 0; i < n->n_out; i++)
+        reads |= ir_in(n, i) != NULL;
+    }
+    for (int i = 0; i < n->n_out && !reads; i++)
         if (ir_dtype_is_float(n->out[i]->type.dtype)) return true;
     return false;
 }
@@ -64,7 +69,7 @@ static bool touches_f64(const ir_node *n)
 
 static bool is_inside(const colouring *c, const ir_node *n)
 {
-    return (ir_op_get(n->op)->traits & IR_F32_INSIDE) && c->list->honour_inside;
+    return (ir_op_get(n->op)->traits & IR_F32_INSIDE) && !c->list->rule.f32_inside;
 }
 
 /* ---- colours from the lists ------------------------------------------------------------------ */
@@ -78,6 +83,28 @@ static const list_pattern *find_tensor(const colouring *c, const ir_node *n)
     return p;
 }
 
+static bool has_word(const char *name, const char *words)
+{
+    for (const char *end; *words; words = end) {
+        words += strspn(words, ", ");
+        end = words + strcspn(words, ", ");
+        if (end > words && memmem(name, strlen(name), words, (size_t)(end - words))) return true;
+    }
+    return false;
+}
+
+/* fp32_names = WORD, ...: an operand or result whose name contains the word. */
+static bool has_f32_name(const colouring *c, const ir_node *n)
+{
+    const char *words = amp_list_rule(c->list, "fp32_names");
+    if (!*words) return false;
+    for (int i = 0; i < n->n_in; i++)
+        if (ir_in(n, i) && has_word(ir_in(n, i)->name, words)) return true;
+    for (int i = 0; i < n->n_out; i++)
+        if (has_word(n->out[i]->name, words)) return true;
+    return false;
+}
+
 static void colour_by_lists(colouring *c, ir_node *n, amp_entry *e)
 {
     if (!n->loc.op) {
@@ -89,32 +116,56 @@ static void colour_by_lists(colouring *c, ir_node *n, amp_entry *e)
     e->line = line ? &line->place : NULL;
     if (line) return;
     e->rule = AMP_UNLISTED;
-    const char *rule = strmap_get(c->list->rules, "unlisted");
-    if (rule && strcmp(rule, "error") == 0)
+    if (c->list->rule.unlisted)
         diag_error(c->diag, AMPC_REJECTED, ir_diag_loc(n), "operator %s is on no list", n->loc.op);
+}
+
+/* What outranks the operator lists, in this order. */
+static void colour_by_name(colouring *c, const ir_node *n, amp_entry *e)
+{
+    const list_pattern *tensor = find_tensor(c, n),
+                       *node = n->loc.op ? amp_list_find_node(c->list, n->loc.node) : NULL;
+    if (n->loc.op && amp_list_unsupported(c->list, n->loc.op))
+        *e = (amp_entry){.colour = IR_BLACK, .rule = AMP_UNSUPPORTED};
+    else if (node || tensor)
+        *e = (amp_entry){.colour = (node ? node : tensor)->dtype == IR_f32 ? IR_BLACK : IR_WHITE,
+                         .rule = node ? AMP_NODE : AMP_TENSOR,
+                         .line = node ? &node->place : &tensor->place};
+    else if (has_f32_name(c, n)) *e = (amp_entry){.colour = IR_BLACK, .rule = AMP_NAMED};
+}
+
+/* Casts of the model take part where the list says so: then those of operators that it has gray. */
+static bool is_honoured_cast(const colouring *c, const ir_node *n)
+{
+    if (n->op != IR_OP_cast) return false;
+    if (c->options->level == PASS_OD && c->list->rule.od) return !ir_dtype_is_float(n->out[0]->type.dtype);
+    const list_entry *line =
+        c->list->rule.user_cast && n->loc.op ? amp_list_find(c->list, n->loc.op, n, c->options->low) : NULL;
+    return !line || line->colour != IR_GRAY;
+}
+
+/* Nodes without colour: they compute in the types that the model gives them, and count as no producer. */
+static bool is_untouched(const colouring *c, const ir_node *n, amp_rule *why)
+{
+    const amp_rules *rule = &c->list->rule;
+    bool listed = rule->integer_ops && n->loc.op;
+    *why = ir_op_get(n->op)->traits & IR_EFFECT ? AMP_STATEMENT
+           : !touches_float(n) && !listed       ? AMP_NO_FLOAT
+           : is_honoured_cast(c, n)             ? AMP_USER_CAST
+           : touches_f64(n)                     ? AMP_F64
+                                                : AMP_FIXED;
+    if (*why != AMP_FIXED) return true;
+    return !rule->fixed_dtype_ops && n->loc.op && amp_list_rule_names(c->list, "dtype_attribute", n->loc.op);
 }
 
 static void colour_node(colouring *c, ir_node *n)
 {
     amp_entry *e = &c->entries[n->id];
-    *e = (amp_entry){.colour = IR_KEEP, .rule = AMP_NO_FLOAT};
-    if (ir_op_get(n->op)->traits & IR_EFFECT) {
-        e->rule = AMP_STATEMENT;
-        return;
-    }
-    if (!touches_float(n)) return;
-    if (n->op == IR_OP_cast || touches_f64(n)) {
-        e->rule = n->op == IR_OP_cast ? AMP_USER_CAST : AMP_F64;
-        return;
-    }
+    *e = (amp_entry){.colour = IR_KEEP};
+    if (is_untouched(c, n, &e->rule)) return;
     e->rule = AMP_LISTED_WHITE; /* a colour: the walk decides the rule */
     colour_by_lists(c, n, e);
-    const list_pattern *tensor = find_tensor(c, n), *node = n->loc.op ? amp_list_find_node(c->list, n->loc.node) : NULL;
-    if (node || tensor) {
-        e->colour = (node ? node : tensor)->dtype == IR_f32 ? IR_BLACK : IR_WHITE;
-        e->rule = node ? AMP_NODE : AMP_TENSOR;
-        e->line = node ? &node->place : &tensor->place;
-    }
+    colour_by_name(c, n, e);
 }
 
 /* ---- the loss as f32 terminal ---------------------------------------------------------------- */
@@ -135,7 +186,8 @@ static bool is_ours(const ir_node *n)
  * inside, which reads the model's output as it is. A loss of our own making (no ONNX origin) is f32 as a whole. */
 static void mark_terminal(colouring *c, const ir_value *loss)
 {
-    if (loss->kind != IR_VALUE_RESULT) return;
+    bool ours_only = c->list->rule.loss;
+    if (loss->kind != IR_VALUE_RESULT || (ours_only && !is_ours(loss->def))) return;
     c->terminal[loss->def->id] = c->entries[loss->def->id].colour != IR_WHITE;
     for (const ir_node *n = loss->def; n; n = n->prev) {
         if (!c->terminal[n->id]) continue;
@@ -143,7 +195,7 @@ static void mark_terminal(colouring *c, const ir_value *loss)
         for (int i = 0; i < n->n_in; i++) {
             const ir_value *x = ir_in(n, i);
             if (!x || x->kind != IR_VALUE_RESULT || !(amp_takes_part(n, i) || n->op == IR_OP_cast)) continue;
-            if (boundary && !(is_ours(n) && is_ours(x->def))) continue;
+            if ((boundary || ours_only) && !(is_ours(n) && is_ours(x->def))) continue;
             c->terminal[x->def->id] = c->entries[x->def->id].colour != IR_WHITE;
         }
     }
@@ -201,18 +253,58 @@ static count decide_inside(const colouring *c, const ir_node *n, amp_entry *e, c
     return ir_dtype_is_low(e->result) ? COUNT_LOW : COUNT_NOT;
 }
 
-static count decide_gray(amp_entry *e, const arrival *a, ir_dtype low)
+/* The counted producers at a gray node: of the first f32 one, the first low one, the last. Operands that the op moves or
+ * combines come after those that only steer it, which is PaddlePaddle's order of slots. */
+typedef struct producers {
+    const ir_value *f32, *low, *last;
+} producers;
+
+static producers look_at_producers(const colouring *c, const ir_node *n)
 {
-    if (a->f32_cause) return set(e, AMP_GRAY_F32, IR_f32, a->f32_cause), COUNT_F32;
-    if (a->low_cause) return set(e, AMP_GRAY_LOW, low, a->low_cause), COUNT_LOW;
+    producers p = {0};
+    for (int part = 0; part <= 1; part++)
+        for (int i = 0; i < n->n_in; i++) {
+            const ir_value *v = ir_in(n, i);
+            if (!v || amp_takes_part(n, i) != part || c->counts[v->id] == COUNT_NOT) continue;
+            const ir_value **first = c->counts[v->id] == COUNT_F32 ? &p.f32 : &p.low;
+            if (!*first) *first = v;
+            p.last = v;
+        }
+    if (c->list->rule.gray == GRAY_LAST_PRODUCER && p.last)
+        *(c->counts[p.last->id] == COUNT_F32 ? &p.low : &p.f32) = NULL;
+    return p;
+}
+
+static count decide_gray(const colouring *c, const ir_node *n, amp_entry *e, const arrival *a)
+{
+    producers p = look_at_producers(c, n);
+    bool last = c->list->rule.gray == GRAY_LAST_PRODUCER;
+    ir_dtype low = c->options->low;
+    if (p.f32) return set(e, AMP_GRAY_F32, IR_f32, last ? p.last : p.f32), COUNT_F32;
+    if (p.low) return set(e, AMP_GRAY_LOW, low, last ? p.last : p.low), COUNT_LOW;
+    if (c->list->rule.orphan == ORPHAN_LOW) return set(e, AMP_ORPHAN_LOW, low, NULL), COUNT_LOW;
     set(e, AMP_GRAY_KEEP, a->f32 && a->low ? IR_f32 : a->type, NULL);
     return COUNT_NOT;
 }
 
-static count decide_clear(amp_entry *e, const arrival *a)
+/* f32 if an operand is f32 that would have to be cast, else low. */
+static count decide_promoted(const colouring *c, const ir_node *n, amp_entry *e)
+{
+    bool pinned = n->loc.op && amp_list_pins(c->list, n->loc.op);
+    for (int i = 0; i < n->n_in; i++) {
+        const ir_value *v = ir_in(n, i);
+        if (!v || c->type[v->id] != IR_f32 || amp_list_is_attribute(c->list, n, i)) continue;
+        if (pinned && !amp_takes_part(n, i)) continue;
+        return set(e, AMP_PROMOTE_F32, IR_f32, v), COUNT_F32;
+    }
+    return set(e, AMP_PROMOTE_LOW, c->options->low, NULL), COUNT_LOW;
+}
+
+static count decide_clear(const colouring *c, amp_entry *e, const arrival *a)
 {
     bool mixed = a->f32 && a->low;
     const ir_value *cause = a->f32_cause ? a->f32_cause : mixed ? NULL : a->low_cause;
+    if (mixed && c->options->level == PASS_O2) return set(e, AMP_O2, c->options->low, NULL), COUNT_LOW;
     set(e, mixed ? AMP_CLEAR_MIXED : AMP_CLEAR, mixed ? IR_f32 : a->type, cause);
     if (ir_dtype_is_low(e->want)) return a->low_cause ? COUNT_LOW : COUNT_NOT;
     return a->f32_cause ? COUNT_F32 : COUNT_NOT;
@@ -225,23 +317,35 @@ static count decide_named(amp_entry *e, ir_dtype low)
     return e->colour == IR_WHITE ? COUNT_LOW : COUNT_F32;
 }
 
+static bool is_named(const amp_entry *e)
+{
+    return e->rule == AMP_NODE || e->rule == AMP_TENSOR || e->rule == AMP_UNSUPPORTED || e->rule == AMP_NAMED ||
+           e->rule == AMP_RANGE || e->rule == AMP_INITIALIZER;
+}
+
+/* Gray, clear and unlisted nodes: where levels and profiles differ. */
+static count decide_by_rules(const colouring *c, const ir_node *n, amp_entry *e, const arrival *a)
+{
+    if (c->list->rule.promote) return decide_promoted(c, n, e);
+    if (e->colour == IR_CLEAR) return decide_clear(c, e, a);
+    if (c->options->level == PASS_O2) return set(e, AMP_O2, c->options->low, NULL), COUNT_LOW;
+    if (e->colour == IR_GRAY) return decide_gray(c, n, e, a);
+    return set(e, AMP_UNLISTED, IR_f32, NULL), COUNT_F32;
+}
+
 static count decide(const colouring *c, const ir_node *n, amp_entry *e)
 {
     ir_dtype low = c->options->low;
     arrival a = look_at_operands(c, n);
-    if (e->rule == AMP_NODE || e->rule == AMP_TENSOR) return decide_named(e, low);
-    bool inside = e->colour == IR_BLACK && e->rule != AMP_UNLISTED && is_inside(c, n), terminal = c->terminal[n->id];
+    if (is_named(e)) return decide_named(e, low);
+    bool listed = e->rule != AMP_UNLISTED, black = e->colour == IR_BLACK && listed;
+    if (c->options->level == PASS_OD && e->colour != IR_WHITE) return set(e, AMP_OD, IR_f32, NULL), COUNT_F32;
+    bool inside = black && is_inside(c, n), terminal = c->terminal[n->id];
     if (inside && (!terminal || is_boundary(c, n))) return decide_inside(c, n, e, &a);
     if (terminal && (inside || e->colour != IR_BLACK)) return set(e, AMP_LOSS, IR_f32, NULL), COUNT_F32;
-    switch (e->colour) {
-    case IR_WHITE: return set(e, AMP_LISTED_WHITE, low, NULL), COUNT_LOW;
-    case IR_BLACK:
-        return set(e, e->rule == AMP_UNLISTED ? AMP_UNLISTED : AMP_LISTED_BLACK, IR_f32, NULL), COUNT_F32;
-    case IR_GRAY: return decide_gray(e, &a, low);
-    case IR_CLEAR: return decide_clear(e, &a);
-    case IR_KEEP: break;
-    }
-    return COUNT_NOT;
+    if (e->colour == IR_WHITE) return set(e, AMP_LISTED_WHITE, low, NULL), COUNT_LOW;
+    if (black) return set(e, AMP_LISTED_BLACK, IR_f32, NULL), COUNT_F32;
+    return decide_by_rules(c, n, e, &a);
 }
 
 bool amp_follows_result(const ir_node *n, int i)
@@ -250,20 +354,74 @@ bool amp_follows_result(const ir_node *n, int i)
     return group == IR_GROUP_F || group == IR_GROUP_N || group == IR_GROUP_T;
 }
 
+bool amp_narrows_result(const ir_node *n, int i, const amp_entry *e, const amp_list *l)
+{
+    return ir_dtype_is_low(e->result) && e->rule != AMP_INSIDE && n->loc.op && n->out[i]->type.dtype == IR_f32 &&
+           ir_op_out_slot(n->op, i, n->n_out)->group == IR_GROUP_F32 && !amp_list_pins(l, n->loc.op);
+}
+
+/* What a cast of the model writes when it has a colour: a float result of the colour's type, where that narrows; at
+ * level OD also where it widens. */
+static ir_dtype cast_writes(const colouring *c, const ir_node *n, const amp_entry *e)
+{
+    ir_dtype to = n->out[0]->type.dtype;
+    bool retyped = to == IR_f32 || (ir_dtype_is_float(to) && c->options->level == PASS_OD);
+    return retyped && e->want != IR_NO_DTYPE ? e->want : to;
+}
+
+static void note_results(colouring *c, const ir_node *n, amp_entry *e, count counts, bool coloured)
+{
+    if (n->op == IR_OP_cast && coloured) e->result = cast_writes(c, n, e);
+    for (int i = 0; i < n->n_out; i++) {
+        ir_value *v = n->out[i];
+        bool follows = amp_follows_result(n, i) || n->op == IR_OP_cast;
+        c->type[v->id] = v->type.dtype;
+        if (!coloured) continue;
+        if (ir_dtype_is_float(v->type.dtype)) {
+            if (!follows && e->rule == AMP_INSIDE) continue;
+            if (follows && e->result != IR_NO_DTYPE) c->type[v->id] = e->result;
+            if (amp_narrows_result(n, i, e, c->list)) c->type[v->id] = e->result;
+        }
+        c->counts[v->id] = counts;
+    }
+}
+
 static void walk(colouring *c)
 {
     for (ir_node *n = c->graph->first; n && n->phase == IR_FORWARD; n = n->next) {
         amp_entry *e = &c->entries[n->id];
-        bool coloured = e->rule >= AMP_NODE && e->colour != IR_KEEP;
+        bool coloured = e->rule >= AMP_UNSUPPORTED && e->colour != IR_KEEP;
         count counts = coloured ? decide(c, n, e) : COUNT_NOT;
-        for (int i = 0; i < n->n_out; i++) {
-            ir_value *v = n->out[i];
-            c->type[v->id] = v->type.dtype;
-            if (!coloured || !ir_dtype_is_float(v->type.dtype) || !amp_follows_result(n, i)) continue;
-            if (e->result != IR_NO_DTYPE) c->type[v->id] = e->result;
-            c->counts[v->id] = counts;
-        }
+        if (n->op == IR_OP_cast && !coloured) e->want = c->type[ir_in(n, 0)->id];
+        note_results(c, n, e, counts, coloured);
     }
+}
+
+/* ---- parameters at level O2 ------------------------------------------------------------------ */
+
+/* Whether operand i stays in f32 although the level makes parameters low. */
+static bool keeps_operand(const ir_node *n, int i, const amp_entry *e, const amp_list *l, ir_dtype low)
+{
+    if (e->colour == IR_KEEP || !n->loc.op) return false;
+    const list_entry *line = amp_list_find(l, n->loc.op, n, low);
+    bool black = line && line->colour == IR_BLACK;
+    if (black && l->rule.black_params) return false;
+    if (black || (is_named(e) && e->rule != AMP_TENSOR && e->colour == IR_BLACK)) return true;
+    bool inside = !l->rule.f32_inside && (ir_op_get(n->op)->traits & IR_F32_INSIDE);
+    return !amp_takes_part(n, i) && (inside || amp_list_pins(l, n->loc.op));
+}
+
+bool *amp_low_params(const ir_graph *g, const amp_list *l, const pass_options *o, const amp_entry *entries, arena *a)
+{
+    bool *low = arena_array(a, g->value_ids + 1, sizeof *low), *kept = arena_array(a, g->value_ids + 1, sizeof *kept);
+    for (const ir_node *n = g->first; n && o->level == PASS_O2 && n->phase == IR_FORWARD; n = n->next)
+        for (int i = 0; i < n->n_in; i++) {
+            const ir_value *v = ir_in(n, i);
+            if (!v || v->kind != IR_VALUE_STORAGE || v->storage->kind != IR_PARAM || v->type.dtype != IR_f32) continue;
+            kept[v->id] |= keeps_operand(n, i, &entries[n->id], l, o->low);
+            low[v->id] = !kept[v->id];
+        }
+    return low;
 }
 
 amp_entry *amp_colour(ir_graph *g, const amp_list *l, const pass_options *o, arena *a, diag *d)
@@ -283,6 +441,9 @@ amp_entry *amp_colour(ir_graph *g, const amp_list *l, const pass_options *o, are
                 c.type[ir_in(n, i)->id] = ir_in(n, i)->type.dtype;
         colour_node(&c, n);
     }
+    const bool *low_params = amp_low_params(g, l, o, c.entries, a);
+    for (uint32_t i = 0; i < g->value_ids; i++)
+        if (low_params[i]) c.type[i] = o->low;
     const char *loss = ir_meta_get(g->module, "loss");
     ir_node *terminal = loss ? ir_graph_find_output(g, loss) : NULL;
     if (terminal) mark_terminal(&c, ir_in(terminal, 0));

@@ -12,8 +12,13 @@
     X(AMP_STATEMENT,     "edge of the graph")                                                      \
     X(AMP_USER_CAST,     "a cast of the model is honoured")                                        \
     X(AMP_F64,           "computes in f64")                                                        \
+    X(AMP_FIXED,         "its type is an attribute of the model: untouched")                       \
+    X(AMP_UNSUPPORTED,   "the target has no low-precision kernel for it")                          \
     X(AMP_NODE,          "[nodes] names it")                                                       \
     X(AMP_TENSOR,        "[tensors] names a value that it touches")                                \
+    X(AMP_NAMED,         "touches a value with a name that stays f32")                             \
+    X(AMP_RANGE,         "its values may leave the range of fp16")                                 \
+    X(AMP_INITIALIZER,   "reads a tensor that fp16 would lose")                                    \
     X(AMP_LOSS,          "lies between the loss and the last white or f32-inside op")              \
     X(AMP_LISTED_WHITE,  "white")                                                                  \
     X(AMP_LISTED_BLACK,  "black")                                                                  \
@@ -22,6 +27,11 @@
     X(AMP_GRAY_F32,      "gray, follows an f32 producer")                                          \
     X(AMP_GRAY_LOW,      "gray, follows a low-precision producer")                                 \
     X(AMP_GRAY_KEEP,     "gray without a coloured producer: keeps what arrives")                   \
+    X(AMP_ORPHAN_LOW,    "gray without a coloured producer: low")                                  \
+    X(AMP_PROMOTE_F32,   "promoted: an operand is f32")                                            \
+    X(AMP_PROMOTE_LOW,   "no operand is f32: low")                                                 \
+    X(AMP_O2,            "level O2: low unless black")                                             \
+    X(AMP_OD,            "level OD: f32 unless white")                                             \
     X(AMP_CLEAR,         "clear: the type of its operands")                                        \
     X(AMP_CLEAR_MIXED,   "clear with operands of both types: f32")                                 \
     X(AMP_UNLISTED,      "on no list: f32")                                                        \
@@ -51,10 +61,16 @@ amp_entry *amp_colour(ir_graph *g, const amp_list *l, const pass_options *o, are
 bool amp_takes_part(const ir_node *n, int i);
 /* Whether result i has the type `result` of the entry (if it is a float). */
 bool amp_follows_result(const ir_node *n, int i);
+/* Whether result i, which the op computes in f32 whatever it reads, is narrowed behind it: the lists want it low. */
+bool amp_narrows_result(const ir_node *n, int i, const amp_entry *e, const amp_list *l);
 /* Whether operands of the second float group go low with the first one: not where the list pins them. */
 bool amp_second_follows(const ir_node *n, const amp_entry *e, const amp_list *l);
 /* Whether v is a constant that is written in the other type while compiling, so that no cast runs. */
 bool amp_converts(const ir_value *v);
+
+/* Level O2: by value id, the parameters that are low; their f32 storage is the master, of which one cast makes the low
+ * copy. All but those that a protected slot reads, or a node that stays f32 for another reason than its list. */
+bool *amp_low_params(const ir_graph *g, const amp_list *l, const pass_options *o, const amp_entry *entries, arena *a);
 
 /* Inserts casts so that every node gets the types of its entry, and infers types anew. One cast per (value, type). */
 ampc_status amp_cast(ir_graph *g, const amp_entry *entries, const amp_list *l, const pass_options *o,

@@ -27,12 +27,45 @@ static bool is_single(const ir_type *t)
     return true;
 }
 
-static bool holds(const list_condition *c, const ir_node *n, ir_dtype low)
+/* The element of a constant that is at hand. */
+static bool is_number(const ir_value *v, double number)
+{
+    if (!v || v->kind != IR_VALUE_STORAGE || !is_single(&v->type)) return false;
+    const ir_data *data = &v->storage->data;
+    if (data->kind == IR_DATA_ZERO) return !(number < 0 || number > 0);
+    if (data->kind != IR_DATA_INLINE || !ir_dtype_is_float(v->type.dtype)) return false;
+    double x = ir_load_f64(v->type.dtype, data->bytes);
+    return !(x < number || x > number);
+}
+
+static bool is_strided(const ir_node *n)
+{
+    if (n->op != IR_OP_slice) return false;
+    const ir_attr *step = &n->attr[IR_ATTR(slice, step)];
+    for (int i = 0; i < step->list.count; i++)
+        if (step->list.items[i] != 1) return true;
+    return false;
+}
+
+static bool has_attribute(const ir_node *n, const char *name, double number)
+{
+    const ir_op_info *info = ir_op_get(n->op);
+    for (int i = 0; i < info->n_attr; i++) {
+        if (strcmp(info->attr[i].name, name) != 0) continue;
+        double x = info->attr[i].kind == IR_SLOT_FLOAT ? n->attr[i].f : (double)n->attr[i].i;
+        return !(x < number || x > number);
+    }
+    return false;
+}
+
+static bool holds(const list_condition *c, const ir_node *n, const amp_list *l, ir_dtype low)
 {
     const ir_value *v = c->argument < n->n_in ? ir_in(n, (int)c->argument) : NULL;
     switch (c->test) {
     case LIST_DEPTHWISE: return is_depthwise(n);
+    case LIST_STRIDED: return is_strided(n);
     case LIST_DTYPE: return (ir_dtype)c->value == low;
+    case LIST_LEVEL: return (pass_level)c->value == l->level;
     case LIST_OUTPUTS: {
         int64_t used = 0;
         for (int i = 0; i < n->n_out; i++) used += ir_value_used(n->out[i]);
@@ -41,14 +74,17 @@ static bool holds(const list_condition *c, const ir_node *n, ir_dtype low)
     case LIST_RANK: return v && v->type.rank == c->value;
     case LIST_SCALAR: return v && v->kind == IR_VALUE_STORAGE && is_single(&v->type);
     case LIST_PARAM: return v && v->kind == IR_VALUE_STORAGE && v->storage->kind == IR_PARAM;
+    case LIST_SAME: return v && v == ir_in(n, (int)c->value);
+    case LIST_VALUE: return is_number(v, c->number);
+    case LIST_ATTRIBUTE: return has_attribute(n, c->attribute, c->number);
     }
     return false;
 }
 
-static bool matches(const list_entry *e, const ir_node *n, ir_dtype low)
+static bool matches(const list_entry *e, const ir_node *n, const amp_list *l, ir_dtype low)
 {
     for (size_t i = 0; i < e->conditions.count; i++)
-        if (holds(&e->conditions.items[i], n, low) == e->conditions.items[i].negated) return false;
+        if (holds(&e->conditions.items[i], n, l, low) == e->conditions.items[i].negated) return false;
     return true;
 }
 
@@ -66,7 +102,7 @@ const list_entry *amp_list_find(const amp_list *l, const char *op, const ir_node
                 const list_entry *e = &layer->entries.items[k];
                 if ((e->conditions.count > 0) != conditional || strcmp(e->op, op) != 0) continue;
                 if (e->remove) hides |= 1u << e->colour;
-                else if (!(removed & 1u << e->colour) && matches(e, n, low)) return e;
+                else if (!(removed & 1u << e->colour) && matches(e, n, l, low)) return e;
             }
         removed |= hides;
     }
@@ -94,11 +130,23 @@ const list_pattern *amp_list_find_tensor(const amp_list *l, const char *name)
 /* pins = Op(slot,...), ... : naming the operator pins its second float group, which is what the slots name. */
 bool amp_list_pins(const amp_list *l, const char *op)
 {
-    const char *pins = strmap_get(l->rules, "pins");
-    size_t length = strlen(op);
-    for (const char *p = pins; p && (p = strstr(p, op)); p += length)
-        if ((p == pins || p[-1] == ' ' || p[-1] == ',') && p[length] == '(') return true;
-    return false;
+    return amp_list_rule_names(l, "pins", op);
+}
+
+bool amp_list_unsupported(const amp_list *l, const char *op)
+{
+    if (l->rule.unsupported_at == UNSUPPORTED_NEVER) return false;
+    if (l->rule.unsupported_at == UNSUPPORTED_AT_O2 && l->level != PASS_O2) return false;
+    return strmap_get(l->unsupported, op) != NULL;
+}
+
+bool amp_list_is_attribute(const amp_list *l, const ir_node *n, int i)
+{
+    const ir_value *v = ir_in(n, i);
+    if (!v || v->kind != IR_VALUE_STORAGE || !is_single(&v->type)) return false;
+    if (ir_is_scalar(v)) return true;
+    bool constant = v->storage->kind == IR_CONST || v->type.rank == 0;
+    return constant && n->loc.op && amp_list_rule_names(l, "attributes", n->loc.op);
 }
 
 /* ---- lines that match nothing ---------------------------------------------------------------- */
@@ -241,8 +289,6 @@ static void print_patterns(const amp_list *l, list_text *t)
 const char *pass_print_list(const pass_options *o, diag *d, arena *a)
 {
     static const ir_colour colours[] = {IR_WHITE, IR_BLACK, IR_GRAY, IR_CLEAR};
-    static const char *const keys[] = {"gray", "orphan", "unlisted", "f32_inside", "user_cast", "fixed_dtype_ops",
-                                       "pins", "unsupported", "subgraphs", "promote", "counters", "scaling"};
     amp_list *l;
     if (amp_list_load(o, a, d, &l) != AMPC_OK) return NULL;
     list_text t = {.arena = a};
@@ -251,9 +297,9 @@ const char *pass_print_list(const pass_options *o, diag *d, arena *a)
     for (int i = 0; i < 4; i++) print_section(l, colours[i], &t);
     print_patterns(l, &t);
     add(&t, "\n[rules]\n");
-    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
-        const char *value = strmap_get(l->rules, keys[i]);
-        if (value) add_line(&t, keys[i], " = ", value);
+    for (int i = 0; amp_rule_key(i); i++) {
+        const char *value = strmap_get(l->rules, amp_rule_key(i));
+        if (value) add_line(&t, amp_rule_key(i), " = ", value);
     }
     vec_push(a, &t.bytes, '\0');
     return t.bytes.items;

@@ -14,12 +14,26 @@ typedef struct list_place {
 } list_place;
 
 /* One test of a conditional line, on the IR node that the operator became. */
-typedef enum list_test { LIST_DEPTHWISE, LIST_DTYPE, LIST_OUTPUTS, LIST_RANK, LIST_SCALAR, LIST_PARAM } list_test;
+typedef enum list_test {
+    LIST_DEPTHWISE, /* one group a channel */
+    LIST_STRIDED,   /* a slice that leaves elements out */
+    LIST_DTYPE,
+    LIST_LEVEL,
+    LIST_OUTPUTS,
+    LIST_RANK,
+    LIST_SCALAR,
+    LIST_PARAM,
+    LIST_SAME,     /* operands `argument` and `value` are one */
+    LIST_VALUE,    /* the one element of operand `argument` is `number` */
+    LIST_ATTRIBUTE /* `attribute` of the node is `number` */
+} list_test;
 typedef struct list_condition {
     list_test test;
     bool negated;
     int64_t argument; /* operand position, dtype, or count */
     int64_t value;    /* rank(A)==value */
+    double number;
+    const char *attribute;
 } list_condition;
 
 typedef struct list_entry { /* "Op if COND and COND" under a colour, or "-Op": removed from that colour below */
@@ -43,13 +57,39 @@ typedef struct list_layer {
     VEC(list_pattern) nodes, tensors;
 } list_layer;
 
+/* The rules that are a choice of words: the position of the word in the table of list_rules.c. 0 is what profile ampc
+ * does. */
+typedef struct amp_rules {
+    int gray;            /* any f32 producer wins | the last counted one does */
+    int orphan;          /* gray without counted producer keeps what arrives | is neutral, which is the same | is low */
+    int unlisted;        /* f32 | an error */
+    int f32_inside;      /* ops that compute in f32 inside take any type | are black like others */
+    int user_cast;       /* casts of the model are honoured, without colour | take part as listed */
+    int fixed_dtype_ops; /* operators with a type as attribute are untouched | coloured as listed */
+    int integer_ops;     /* nodes without float operand are untouched | coloured, so that they count as producers */
+    int unsupported_at;  /* operators without low kernel are f32 at any level | at O2 | nowhere */
+    int subgraphs;
+    int promote;     /* off | gray and unlisted nodes are f32 if an operand is, else low */
+    int loss;        /* the loss is an f32 terminal | only what we append to the model is */
+    int constants;   /* written in the other type while compiling | cast like any value */
+    int black_params; /* O2: parameters of black nodes stay f32 | are low */
+    int od;          /* OD: lists of the user count | the white list of the profile alone does, for casts too */
+    int stats;       /* statistics count what the clean-ups leave | what the pass inserts */
+    int counters;    /* of loss scaling fire at n | n+1 steps */
+    int range;       /* fp16: patterns and weights that leave its range stay f32 | count as listed */
+} amp_rules;
+
+enum { GRAY_LAST_PRODUCER = 1, ORPHAN_LOW = 2, UNSUPPORTED_AT_O2 = 1, UNSUPPORTED_NEVER = 2, RANGE_OFF = 1 };
+
 typedef struct amp_list {
     arena *arena;
     VEC(list_layer) layers; /* the profile, list files, command line */
     const char *base;     /* name of the profile; NULL while nobody has named one */
     strmap *known;        /* operator names that the profile ampc knows */
     strmap *rules;        /* [rules] key -> text */
-    bool honour_inside;   /* f32_inside = honour */
+    amp_rules rule;
+    strmap *unsupported;  /* operators of the file that the rule names */
+    pass_level level;     /* for conditions */
     pass_scaling_rules scaling;
 } amp_list;
 
@@ -64,6 +104,20 @@ const list_pattern *amp_list_find_node(const amp_list *l, const char *node);
 const list_pattern *amp_list_find_tensor(const amp_list *l, const char *name);
 /* Whether operand group G of this operator stays f32 (the rule `pins`). */
 bool amp_list_pins(const amp_list *l, const char *op);
+/* Key number i of [rules], NULL behind the last. */
+const char *amp_rule_key(int i);
+bool amp_rule_known(const char *key);
+/* False when the rule is a choice and `value` none of its words. */
+bool amp_rule_set(amp_list *l, const char *key, const char *value);
+/* The text of a rule, "" when nothing has set it. */
+const char *amp_list_rule(const amp_list *l, const char *key);
+/* Whether the text of a rule, "Word, Word(..), ...", has the word. */
+bool amp_list_rule_names(const amp_list *l, const char *key, const char *word);
+/* Whether operator `op` has no low-precision kernel on the target and the level asks for one. */
+bool amp_list_unsupported(const amp_list *l, const char *op);
+/* Whether operand i of n is no value of the model but an attribute of its operator: a scalar that lowering made, or
+ * one at an operator that the rule `attributes` names. */
+bool amp_list_is_attribute(const amp_list *l, const ir_node *n, int i);
 /* Warns of operators, globs and tensors that match nothing in the module. */
 ampc_status amp_list_check_used(const amp_list *l, const ir_module *m, diag *d);
 

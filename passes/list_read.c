@@ -80,7 +80,34 @@ static bool parse_number(const char *s, int64_t *value)
     return end != s && *end == '\0';
 }
 
-static bool parse_condition(const char *s, list_condition *c)
+static bool parse_same(const char *s, list_condition *c)
+{
+    c->test = LIST_SAME;
+    return strlen(s) == 9 && s[6] == ',' && s[8] == ')' && parse_operand(s + 5, 1, &c->argument) &&
+           parse_operand(s + 7, 1, &c->value);
+}
+
+static bool parse_level(const char *s, list_condition *c)
+{
+    static const char *const levels[] = {"O0", "O1", "O2", "OD"};
+    c->test = LIST_LEVEL;
+    for (c->value = 0; c->value < 4; c->value++)
+        if (strcmp(s, levels[c->value]) == 0) return true;
+    return false;
+}
+
+/* ATTRIBUTE==NUMBER, under the name that the op table has for it. */
+static bool parse_attribute(arena *a, const char *s, list_condition *c)
+{
+    const char *equals = strstr(s, "==");
+    size_t length = strspn(s, "abcdefghijklmnopqrstuvwxyz_");
+    if (!equals || !length || s + length != equals) return false;
+    c->test = LIST_ATTRIBUTE;
+    c->attribute = arena_strndup(a, s, length);
+    return ir_float_parse(equals + 2, &c->number);
+}
+
+static bool parse_condition(arena *a, const char *s, list_condition *c)
 {
     const char *rest;
     *c = (list_condition){0};
@@ -89,24 +116,29 @@ static bool parse_condition(const char *s, list_condition *c)
         s += 4;
     }
     if (strcmp(s, "depthwise") == 0) return c->test = LIST_DEPTHWISE, true;
+    if (strcmp(s, "strided") == 0) return c->test = LIST_STRIDED, true;
     if (strncmp(s, "dtype==", 7) == 0) {
         c->test = LIST_DTYPE;
         c->value = ir_dtype_parse(strcmp(s + 7, "fp16") == 0 ? "f16" : s + 7);
         return c->value != IR_NO_DTYPE;
     }
+    if (strncmp(s, "level==", 7) == 0) return parse_level(s + 7, c);
     if (strncmp(s, "outputs==", 9) == 0) return c->test = LIST_OUTPUTS, parse_number(s + 9, &c->value);
+    if (strncmp(s, "same(", 5) == 0) return parse_same(s, c);
     if (parse_call(s, "rank", &c->argument, &rest))
         return c->test = LIST_RANK, strncmp(rest, "==", 2) == 0 && parse_number(rest + 2, &c->value);
+    if (parse_call(s, "value", &c->argument, &rest))
+        return c->test = LIST_VALUE, strncmp(rest, "==", 2) == 0 && ir_float_parse(rest + 2, &c->number);
     if (parse_call(s, "scalar", &c->argument, &rest)) return c->test = LIST_SCALAR, *rest == '\0';
     if (parse_call(s, "param", &c->argument, &rest)) return c->test = LIST_PARAM, *rest == '\0';
-    return false;
+    return parse_attribute(a, s, c);
 }
 
-/* Conditions of the format that this version does not execute: attributes of the operator, same(A,B). */
+/* Conditions of the format that this version does not execute: attributes that are no number. */
 static bool is_later(const char *s)
 {
     if (strncmp(s, "not ", 4) == 0) s += 4;
-    return strstr(s, "==") || strstr(s, "!=") || strchr(s, '<') || strchr(s, '>') || strncmp(s, "same(", 5) == 0;
+    return strstr(s, "==") || strstr(s, "!=") || strchr(s, '<') || strchr(s, '>');
 }
 
 static ampc_status parse_conditions(reader *r, char *s, list_entry *e)
@@ -119,7 +151,7 @@ static ampc_status parse_conditions(reader *r, char *s, list_entry *e)
         }
         list_condition c;
         s = trim(s);
-        if (!parse_condition(s, &c)) {
+        if (!parse_condition(r->list->arena, s, &c)) {
             bool later = is_later(s);
             return complain(r, later ? AMPC_UNSUPPORTED : AMPC_REJECTED, strstr(r->text, s),
                             later ? "condition '%s' is not supported yet" : "'%s' is no condition", s);
@@ -218,47 +250,52 @@ static bool parse_scaling(arena *a, const char *text, pass_scaling_rules *s)
     return true;
 }
 
-/* The rules, the values that this version executes, and those that other profiles will need. */
-typedef struct rule_info {
-    const char *key, *supported[3], *known[3];
-} rule_info;
-
-static const rule_info rule_infos[] = {
-    {"gray", {"any-fp32"}, {"last-producer"}},      {"orphan", {"keep"}, {"low", "neutral"}},
-    {"unlisted", {"fp32", "error"}, {NULL}},         {"f32_inside", {"honour", "ignore"}, {NULL}},
-    {"user_cast", {"honoured"}, {"gray"}},           {"fixed_dtype_ops", {"untouched"}, {"listed"}},
-    {"unsupported", {"none"}, {NULL}},               {"subgraphs", {"yes", "no"}, {NULL}},
-    {"promote", {"off"}, {"on"}},                    {"counters", {"n", "n+1"}, {NULL}},
-    {"pins", {NULL}, {NULL}},                        {"scaling", {NULL}, {NULL}},
-};
-
-static bool one_of(const char *const *words, const char *value)
+/* unsupported = FILE: one operator a line, comments as in a list; a relative path starts at the list's folder. */
+static ampc_status read_unsupported(reader *r, const char *name)
 {
-    for (int i = 0; i < 3 && words[i]; i++)
-        if (strcmp(words[i], value) == 0) return true;
-    return false;
+    enum { LIMIT = 1 << 16 };
+    arena *a = r->list->arena;
+    r->list->unsupported = strmap_new(a);
+    if (strcmp(name, "none") == 0) return AMPC_OK;
+    const char *slash = *name == '/' || r->builtin ? NULL : strrchr(r->file, '/');
+    const char *path = slash ? arena_printf(a, "%.*s%s", (int)(slash + 1 - r->file), r->file, name) : name;
+    FILE *f = fopen(path, "rb");
+    if (!f) return diag_error(r->diag, AMPC_IO, here(r, strstr(r->text, name)), "cannot read '%s': %s", path, strerror(errno));
+    char *text = arena_alloc(a, LIMIT);
+    size_t n = fread(text, 1, LIMIT - 1, f);
+    bool failed = ferror(f) != 0, long_file = n == LIMIT - 1;
+    fclose(f);
+    if (failed || long_file || memchr(text, '\0', n))
+        return diag_error(r->diag, failed ? AMPC_IO : AMPC_REJECTED, DIAG_FILE(path), "not a list of operators");
+    text[n] = '\0';
+    int line = 0;
+    for (char *op; (op = strsep(&text, "\n"));) {
+        line++;
+        op[strcspn(op, "#")] = '\0';
+        op = trim(op);
+        if (!*op) continue;
+        diag_loc loc = {.file = path, .line = line, .column = 1};
+        if (!is_operator_name(op))
+            return diag_error(r->diag, AMPC_REJECTED, loc, "'%s' is not an operator name", op);
+        strmap_put(r->list->unsupported, op, r->list);
+    }
+    return AMPC_OK;
 }
 
 static ampc_status read_rule(reader *r, const char *key, const char *value)
 {
-    const rule_info *info = NULL;
-    for (size_t i = 0; i < sizeof rule_infos / sizeof *rule_infos; i++)
-        if (strcmp(rule_infos[i].key, key) == 0) info = &rule_infos[i];
-    if (!info) return complain(r, AMPC_REJECTED, NULL, "unknown rule '%s'", key);
+    if (!amp_rule_known(key)) return complain(r, AMPC_REJECTED, NULL, "unknown rule '%s'", key);
     if (r->builtin && strmap_get(r->list->rules, key)) return AMPC_OK; /* a file has set it */
     if (strcmp(key, "scaling") == 0) {
         if (!parse_scaling(r->list->arena, value, &r->list->scaling))
             return complain(r, AMPC_REJECTED, strstr(r->text, value),
                             "scaling = '%s': expected init > 0, incr_every >= 1, decr_every >= 1, incr_ratio > 1, "
                             "0 < decr_ratio < 1", value);
-    } else if (strcmp(key, "pins") != 0 && !one_of(info->supported, value)) {
-        bool later = one_of(info->known, value) || strcmp(key, "unsupported") == 0;
-        return complain(r, later ? AMPC_UNSUPPORTED : AMPC_REJECTED, strstr(r->text, value),
-                        later ? "'%s' is not supported yet" : "'%s' is not a value of this rule", value);
     }
+    if (strcmp(key, "unsupported") == 0) TRY(read_unsupported(r, value));
+    if (!amp_rule_set(r->list, key, value))
+        return complain(r, AMPC_REJECTED, strstr(r->text, value), "'%s' is not a value of this rule", value);
     if (strcmp(key, "counters") == 0) r->list->scaling.late = strcmp(value, "n+1") == 0;
-    if (strcmp(key, "f32_inside") == 0) r->list->honour_inside = strcmp(value, "honour") == 0;
-    strmap_put(r->list->rules, key, arena_strdup(r->list->arena, value));
     return AMPC_OK;
 }
 
@@ -374,9 +411,7 @@ static ampc_status read_profile(reader *r, const char *name)
             if (empty) r->layer->entries.count = 0;
             return status;
         }
-    bool later = strncmp(name, "paddle-", 7) == 0;
-    return diag_error(r->diag, later ? AMPC_UNSUPPORTED : AMPC_USAGE, DIAG_NOWHERE,
-                      later ? "profile '%s' is not supported yet" : "unknown profile '%s'", name);
+    return diag_error(r->diag, AMPC_USAGE, DIAG_NOWHERE, "unknown profile '%s'", name);
 }
 
 static ampc_status read_file(reader *r, const char *path)
@@ -428,7 +463,8 @@ ampc_status amp_list_load(const pass_options *o, arena *a, diag *d, amp_list **o
     l->arena = a;
     l->known = strmap_new(a);
     l->rules = strmap_new(a);
-    l->honour_inside = true;
+    l->unsupported = strmap_new(a);
+    l->level = o->level;
     l->base = o->profile;
     reader r = {.list = l, .options = o, .diag = d, .text = ""};
     ampc_status first = AMPC_OK;
@@ -440,6 +476,8 @@ ampc_status amp_list_load(const pass_options *o, arena *a, diag *d, amp_list **o
     ampc_status status = read_command_line(&r, o);
     if (first == AMPC_OK) first = status;
     if (first == AMPC_OK) first = read_profile(&r, l->base ? l->base : "ampc");
+    for (size_t i = 1; i < l->layers.count && l->rule.od && o->level == PASS_OD; i++)
+        l->layers.items[i].entries.count = l->layers.items[i].tensors.count = 0;
     *out = l;
     return first;
 }

@@ -41,6 +41,9 @@ pass_casts pass_count_casts(const ir_graph *g);
 double pass_elements(const ir_module *m, const ir_type *type, const int64_t *sizes);
 const int64_t *pass_symbol_sizes(const ir_module *m, int64_t size, arena *a);
 
+/* Operator statistics of the forward graph as it is; in the arena. */
+const struct pass_calls *pass_count_calls(const ir_graph *g, arena *a);
+
 /* The state of that name, made on first use with v as its scalar value (zeros for a tensor). A storage of the model
  * that has the name is an error: NULL. */
 ir_storage *pass_state(ir_module *m, const char *name, const ir_type *type, double v, diag *d);

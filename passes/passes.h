@@ -37,14 +37,15 @@ typedef struct pass_stats { /* filled by the passes, read by --stats and the sum
         f32_other; /* ONNX nodes of the forward graph that have float results */
     int casts_inserted, casts_removed;
     int64_t cast_bytes;   /* written by the inserted casts that remain, in one step; symbols count as 1 */
+    const struct pass_calls *inserted; /* --stats of the graph before the clean-ups, where the profile counts so */
     bool cast_symbolic;   /* some of these sizes have symbols */
 } pass_stats;
 
 typedef struct pass_options {
     /* precision */
-    pass_level level;            /* O0 or O1 so far */
+    pass_level level;
     ir_dtype low;                /* IR_f16 or IR_bf16 */
-    const char *profile;         /* "ampc", "empty"; NULL: the base of the list files, else ampc */
+    const char *profile;         /* a built-in list or "empty"; NULL: the base of the list files, else ampc */
     pass_strings lists;          /* list files, a later one beats an earlier one */
     pass_strings white, black, gray; /* operators of --white ... */
     pass_strings black_vars, fp32_nodes;
@@ -70,6 +71,10 @@ typedef struct pass_options {
     const char *dump_after, *dump_dir; /* pass name or "all" */
     bool dump_changed, roundtrip_each, timing, print_stats;
     bool verify_each;            /* after each pass (builds with assertions, ampc-opt), else after the last */
+    /* reads a part of a storage's initial bytes that is in a file; NULL: such values are not looked at */
+    ampc_status (*read)(void *user, const ir_storage *s, uint64_t from, void *to, size_t n);
+    void *read_user;
+    const struct range_census *census; /* of the weights, set by pass amp for what it calls */
     /* results */
     pass_stats *stats;           /* may be NULL */
     void (*text_out)(void *user, const char *text); /* explanations, timing, statistics tables; may be NULL */

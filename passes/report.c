@@ -33,7 +33,8 @@ static model_node *model_node_of(model_nodes *list, const ir_node *n, arena *a)
 static bool is_f32_black(amp_rule r)
 {
     return r == AMP_LISTED_BLACK || r == AMP_INSIDE || r == AMP_INSIDE_MIXED || r == AMP_NODE || r == AMP_TENSOR ||
-           r == AMP_UNLISTED;
+           r == AMP_UNLISTED || r == AMP_UNSUPPORTED || r == AMP_NAMED || r == AMP_OD ||
+           r == AMP_RANGE || r == AMP_INITIALIZER;
 }
 
 void amp_count(const ir_graph *g, const amp_entry *entries, const pass_options *o, arena *a)
@@ -180,12 +181,21 @@ ir_graph *pass_primary(const ir_module *m)
     return m->graphs.count ? m->graphs.items[0] : NULL;
 }
 
+static bool reads_param(const ir_node *n)
+{
+    const ir_value *v = ir_in(n, 0);
+    return v->kind == IR_VALUE_STORAGE && v->storage->kind == IR_PARAM;
+}
+
+/* At level O2 the low copy of a parameter is the parameter. */
 pass_casts pass_count_casts(const ir_graph *g)
 {
     pass_casts casts = {0};
+    const char *level = ir_meta_get(g->module, "amp");
+    bool low_params = level && strncmp(level, "O2", 2) == 0;
     const int64_t *sizes = pass_symbol_sizes(g->module, 1, g->module->arena);
     for (const ir_node *n = g->first; n && n->phase == IR_FORWARD; n = n->next) {
-        if (n->op != IR_OP_cast || n->loc.op) continue;
+        if (n->op != IR_OP_cast || n->loc.op || (low_params && reads_param(n))) continue;
         const ir_type *t = &ir_out(n, 0)->type;
         casts.symbolic |= !ir_type_is_static(t);
         casts.count++;
@@ -202,11 +212,12 @@ static ir_dtype precision_of(const ir_node *n)
     return n->n_out > 0 && ir_dtype_is_float(n->out[0]->type.dtype) ? n->out[0]->type.dtype : IR_NO_DTYPE;
 }
 
-typedef struct node_calls {
+typedef struct pass_calls {
     VEC(op_calls) items;
-} node_calls;
+    pass_casts casts;
+} pass_calls;
 
-static op_calls *calls_of(node_calls *calls, const char *op, arena *a)
+static op_calls *calls_of(pass_calls *calls, const char *op, arena *a)
 {
     size_t at = 0; /* few operators: sorted by insertion */
     while (at < calls->items.count && strcmp(calls->items.items[at].op, op) < 0) at++;
@@ -220,7 +231,7 @@ static op_calls *calls_of(node_calls *calls, const char *op, arena *a)
 }
 
 /* Calls by operator, sorted by name. The parts of a decomposed operator are one call. */
-static node_calls count_calls(const ir_graph *g, arena *a)
+const pass_calls *pass_count_calls(const ir_graph *g, arena *a)
 {
     typedef struct seen_node {
         const char *op;
@@ -239,19 +250,20 @@ static node_calls count_calls(const ir_graph *g, arena *a)
         }
         if (s->type == IR_NO_DTYPE) s->type = precision_of(n);
     }
-    node_calls calls = {0};
+    pass_calls *calls = arena_alloc(a, sizeof *calls);
+    *calls = (pass_calls){.casts = pass_count_casts(g)};
     for (size_t i = 0; i < nodes.count; i++) {
-        op_calls *c = calls_of(&calls, nodes.items[i]->op, a);
+        op_calls *c = calls_of(calls, nodes.items[i]->op, a);
         ir_dtype t = nodes.items[i]->type;
         (*(t == IR_f16 ? &c->f16 : t == IR_bf16 ? &c->bf16 : t == IR_f32 ? &c->f32 : &c->other))++;
     }
     return calls;
 }
 
-static const char *stats_json(const node_calls *calls, const pass_casts *casts, arena *a)
+static const char *stats_json(const pass_calls *calls, arena *a)
 {
-    const char *text = arena_printf(a, "{\"casts\": %d, \"cast_bytes\": %lld, \"ops\": {", casts->count,
-                                    (long long)casts->bytes);
+    const char *text = arena_printf(a, "{\"casts\": %d, \"cast_bytes\": %lld, \"ops\": {", calls->casts.count,
+                                    (long long)calls->casts.bytes);
     for (size_t i = 0; i < calls->items.count; i++) {
         const op_calls *c = &calls->items.items[i];
         text = arena_printf(a, "%s%s%s: {\"fp16\": %d, \"bf16\": %d, \"fp32\": %d, \"other\": %d}", text,
@@ -264,18 +276,17 @@ const char *pass_print_stats(const ir_module *m, const pass_options *o, arena *a
 {
     const ir_graph *g = pass_primary(m);
     if (!g) return "";
-    pass_casts casts = pass_count_casts(g);
-    node_calls calls = count_calls(g, a);
-    if (o->json) return stats_json(&calls, &casts, a);
+    const pass_calls *calls = o->stats && o->stats->inserted ? o->stats->inserted : pass_count_calls(g, a);
+    if (o->json) return stats_json(calls, a);
     static const char bar[] = "------------------------------------------------------------";
     const char *text = arena_printf(a, "<%.38s op list of all blocks %.38s>\n%-40s | %-12s | %-12s | %-12s | %s\n", bar,
                                     bar, "Op Name", "FP16 Calls", "BF16 Calls", "FP32 Calls", "Other Calls");
-    for (size_t i = 0; i < calls.items.count; i++) {
-        const op_calls *c = &calls.items.items[i];
+    for (size_t i = 0; i < calls->items.count; i++) {
+        const op_calls *c = &calls->items.items[i];
         text = arena_printf(a, "%s%-40s | %-12d | %-12d | %-12d | %d\n", text, c->op, c->f16, c->bf16, c->f32,
                             c->other);
     }
-    return arena_printf(a, "%s<%.43s op count: %zu %.43s>\n", text, bar, calls.items.count, bar);
+    return arena_printf(a, "%s<%.43s op count: %zu %.43s>\n", text, bar, calls->items.count, bar);
 }
 
 /* ---- the op table ---------------------------------------------------------------------------- */

@@ -1,0 +1,78 @@
+/* list_rules.c - the [rules] of a list file: one row a rule with the words that it takes. What colouring and cast
+ * insertion do differently from profile to profile is said here as data; nothing asks for a profile by name. */
+#include "passes/list.h"
+
+#include <string.h>
+
+typedef struct choice {
+    const char *key;
+    size_t field;         /* int of amp_rules: position of the word */
+    const char *words[4]; /* the first is the value of a list without the rule */
+} choice;
+
+#define CHOICE(key) #key, offsetof(amp_rules, key)
+static const choice choices[] = {
+    {CHOICE(gray), {"any-fp32", "last-producer"}},
+    {CHOICE(orphan), {"keep", "neutral", "low"}},
+    {CHOICE(unlisted), {"fp32", "error"}},
+    {CHOICE(f32_inside), {"honour", "ignore"}},
+    {CHOICE(user_cast), {"honoured", "gray"}},
+    {CHOICE(fixed_dtype_ops), {"untouched", "listed"}},
+    {CHOICE(integer_ops), {"untouched", "listed"}},
+    {CHOICE(unsupported_at), {"any", "O2", "never"}},
+    {CHOICE(subgraphs), {"yes", "no"}},
+    {CHOICE(promote), {"off", "on"}},
+    {CHOICE(loss), {"fp32", "as-coloured"}},
+    {CHOICE(constants), {"convert", "cast"}},
+    {CHOICE(black_params), {"kept", "low"}},
+    {CHOICE(od), {"custom", "strict"}},
+    {CHOICE(stats), {"remaining", "inserted"}},
+    {CHOICE(counters), {"n", "n+1"}},
+    {CHOICE(range), {"on", "off"}},
+};
+
+/* Rules whose value is free text: amp_list_rule. */
+static const char *const texts[] = {"pins",       "unsupported",     "fp32_names", "attributes",
+                                    "cast_names", "dtype_attribute", "levels",     "scaling"};
+
+enum { CHOICES = sizeof choices / sizeof *choices, TEXTS = sizeof texts / sizeof *texts };
+
+const char *amp_rule_key(int i)
+{
+    return i < CHOICES ? choices[i].key : i < CHOICES + TEXTS ? texts[i - CHOICES] : NULL;
+}
+
+bool amp_rule_known(const char *key)
+{
+    for (int i = 0; amp_rule_key(i); i++)
+        if (strcmp(amp_rule_key(i), key) == 0) return true;
+    return false;
+}
+
+bool amp_rule_set(amp_list *l, const char *key, const char *value)
+{
+    for (int i = 0; i < CHOICES; i++) {
+        if (strcmp(choices[i].key, key) != 0) continue;
+        int word = 0;
+        while (word < 4 && choices[i].words[word] && strcmp(choices[i].words[word], value) != 0) word++;
+        if (word == 4 || !choices[i].words[word]) return false;
+        *(int *)((char *)&l->rule + choices[i].field) = word;
+    }
+    strmap_put(l->rules, key, arena_strdup(l->arena, value));
+    return true;
+}
+
+const char *amp_list_rule(const amp_list *l, const char *key)
+{
+    const char *text = strmap_get(l->rules, key);
+    return text ? text : "";
+}
+
+bool amp_list_rule_names(const amp_list *l, const char *key, const char *word)
+{
+    size_t length = strlen(word);
+    const char *text = amp_list_rule(l, key);
+    for (const char *p = text; (p = strstr(p, word)); p += length)
+        if ((p == text || p[-1] == ' ' || p[-1] == ',') && strchr(" ,(", p[length])) return true;
+    return false;
+}
