@@ -7,6 +7,7 @@
 static const option_word levels[] = {
     {"O0", PASS_O0}, {"O1", PASS_O1}, {"O2", PASS_O2}, {"OD", PASS_OD}, {NULL, 0}};
 static const option_word low_types[] = {{"fp16", IR_f16}, {"bf16", IR_bf16}, {NULL, 0}};
+static const option_word placements[] = {{"greedy", PASS_GREEDY}, {"mincut", PASS_MINCUT}, {NULL, 0}};
 static const option_word weights[] = {{"sidecar", 1}, {"reference", 2}, {NULL, 0}};
 static const option_word scalings[] = {
     {"dynamic", PASS_SCALE_DYNAMIC}, {"static", PASS_SCALE_STATIC}, {"off", PASS_SCALE_OFF}, {NULL, 0}};
@@ -68,8 +69,12 @@ const option option_table[] = {
      "every operator that reads or writes this tensor stays in fp32", NULL, NULL, 0, 0},
     {"fp32-node", OPTION_TEXTS, FOR_COMPILE, GROUP_PRECISION, AT_PASS(fp32_nodes), "GLOB", NULL,
      "nodes of the model that stay in fp32; repeatable", NULL, NULL, 0, 0},
-    {"placement", OPTION_LATER, FOR_COMPILE, GROUP_PRECISION, 0, "greedy|mincut", "greedy",
-     "where casts are placed", NULL, NULL, 0, 0},
+    {"placement", OPTION_WORD, FOR_COMPILE, GROUP_PRECISION, AT_PASS(placement), "greedy|mincut", "greedy",
+     "who decides where casts are placed: the profile's order, or a minimum cut", NULL, placements, 0, 0},
+    {"white-soft", OPTION_SET, FOR_COMPILE, GROUP_PRECISION, AT_PASS(white_soft), NULL, NULL,
+     "minimum cut: white operators stay in fp32 where low precision does not pay", NULL, NULL, 0, 0},
+    {"target", OPTION_TEXT, FOR_COMPILE, GROUP_PRECISION, AT_PASS(target), "NAME|FILE", "gpu",
+     "minimum cut: description of the device that predicts costs: gpu, cpu, bytes, or a file", NULL, NULL, 0, 0},
     {"keep-io-types", OPTION_SET, FOR_COMPILE, GROUP_PRECISION, AT_PASS(keep_io_types), NULL, "on",
      "inputs and outputs keep their types", NULL, NULL, 0, 0},
     {"no-keep-io-types", OPTION_CLEAR, FOR_COMPILE, GROUP_PRECISION, AT_PASS(keep_io_types), NULL, NULL,

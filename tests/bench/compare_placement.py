@@ -1,0 +1,46 @@
+#!/usr/bin/python3
+"""Placement by minimum cut beside the profile's own order, on every model of tests/: the table of docs/placement.md.
+
+Casts and bytes are those of the compiled forward graph (--stats, symbols as 1); the prediction is for the built-in
+device description "gpu" (symbols as 16). Models with operators that are not supported are left out.
+
+usage: compare_placement.py BUILD [OPTION..]      options go to ampc, for example --loss=mse
+"""
+import json
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+build, options = Path(sys.argv[1]), sys.argv[2:]
+tests = Path(__file__).resolve().parent.parent
+models = sorted([*tests.glob("goldens/*/model.onnx"), *tests.glob("models/*.onnx")])
+
+
+def compile_model(model, folder, *more):
+    command = [build / "ampc", model, "-o", Path(folder) / "m.ir", "--stats", "--json", "-v", *options, *more]
+    run = subprocess.run(command, capture_output=True, text=True)
+    if run.returncode == 3:
+        return None
+    run.check_returncode()
+    stats = json.loads(run.stdout)
+    predicted = re.search(r"predicted on \w+: (.*), (.*) with --placement=greedy, (.*) in f32", run.stderr)
+    return stats["casts"], stats["cast_bytes"], predicted.groups() if predicted else None
+
+
+print("| model | greedy: casts | bytes | mincut `bytes`: casts | bytes | mincut `gpu`: casts | bytes "
+      "| predicted | greedy | f32 | `--white-soft` |")
+print("|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|")
+for model in models:
+    name = model.parent.name if model.parent.parent.name == "goldens" else model.stem
+    with tempfile.TemporaryDirectory() as folder:
+        greedy = compile_model(model, folder)
+        if not greedy:
+            continue
+        by_bytes = compile_model(model, folder, "--placement=mincut", "--target=bytes")
+        by_time = compile_model(model, folder, "--placement=mincut", "--target=gpu")
+        soft = compile_model(model, folder, "--placement=mincut", "--target=gpu", "--white-soft")
+    cut, own, f32 = by_time[2]
+    print(f"| {name} | {greedy[0]} | {greedy[1]} | {by_bytes[0]} | {by_bytes[1]} | {by_time[0]} | {by_time[1]} "
+          f"| {cut} | {own} | {f32} | {soft[2][0]} |")
