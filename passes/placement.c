@@ -69,6 +69,20 @@ static bool reads_in_type(const placing *p, const ir_node *n, int i)
     return amp_takes_part(n, i) || (is_second_group(n, i) && amp_second_follows(n, entry_of(p, n), p->list));
 }
 
+/* An operand that is no value of the model: whatever type it is wanted in is written or made beside. */
+static bool is_attribute(const placing *p, const ir_node *n, int i)
+{
+    return !(ir_op_get(n->op)->traits & IR_EFFECT) && amp_list_is_attribute(p->list, n, i);
+}
+
+/* Has a result that the op computes in f32 and the lists want low: what it reads stays as decided. */
+static bool narrows_behind(const placing *p, const ir_node *n)
+{
+    for (int i = 0; i < n->n_out; i++)
+        if (amp_narrows_result(n, i, entry_of(p, n), p->list)) return true;
+    return false;
+}
+
 static bool is_inside(const amp_entry *e)
 {
     return e->rule == AMP_INSIDE || e->rule == AMP_INSIDE_MIXED;
@@ -79,19 +93,21 @@ static bool is_free(const placing *p, const amp_entry *e)
     switch (e->rule) {
     case AMP_GRAY_LOW:
     case AMP_GRAY_KEEP:
+    case AMP_ORPHAN_LOW:
     case AMP_CLEAR:
     case AMP_CLEAR_MIXED:
     case AMP_INSIDE:
     case AMP_INSIDE_MIXED: return true;
+    case AMP_O2: return e->colour == IR_GRAY || e->colour == IR_CLEAR;
     case AMP_LISTED_WHITE: return p->options->white_soft;
     default: return false;
     }
 }
 
-/* Decided as f32 because low precision is dangerous there. */
-static bool is_dangerous(const amp_entry *e)
+/* f32 because the profile demands it: low precision is dangerous there. */
+static bool is_dangerous(const placing *p, const amp_entry *e)
 {
-    return !is_inside(e) && e->want == IR_f32 && (e->colour == IR_BLACK || e->rule == AMP_LOSS || e->rule == AMP_GRAY_F32);
+    return e->want == IR_f32 && e->colour != IR_WHITE && !is_free(p, e);
 }
 
 static bool carries_gradient(const placing *p, const ir_node *n)
@@ -142,13 +158,13 @@ static void add_node(placing *p, const ir_node *n)
     uint32_t reads = new_vertex(p, runs * cost_of_node(&p->cost, n, IR_f32), runs * cost_of_node(&p->cost, n, low), e->want);
     uint32_t writes = reads;
     const ir_value *only = is_inside(e) ? only_operand(n) : NULL;
-    bool pinned = !is_free(p, e);
+    bool pinned = !is_free(p, e) || narrows_behind(p, n);
     if (only) cut_merge(p->cut, p->produced[only->id], reads);
     else if (pinned) cut_pin(p->cut, reads, label_of_type(e->want));
     if (pass_out_attr(n->op) >= 0) {
         writes = new_vertex(p, 0, 0, e->result);
         cut_pair(p->cut, writes, reads, runs * cost_of_results(&p->cost, n, low, IR_f32));
-        if (e->rule == AMP_LOSS) cut_pin(p->cut, writes, label_of_type(e->result));
+        if (e->rule == AMP_LOSS || narrows_behind(p, n)) cut_pin(p->cut, writes, label_of_type(e->result));
     }
     p->computes[n->id] = reads;
     p->writes[n->id] = writes;
@@ -163,13 +179,13 @@ static uint32_t result_vertex(const placing *p, const ir_node *n, int i)
     if (modelled && follows) return p->writes[n->id];
     if (modelled && second && amp_second_follows(n, e, p->list)) return p->computes[n->id];
     if (!modelled && follows && e->colour != IR_KEEP && e->result != IR_NO_DTYPE) return vertex_of_type(p, e->result);
-    return vertex_of_type(p, n->out[i]->type.dtype);
+    return vertex_of_type(p, amp_narrows_result(n, i, e, p->list) ? e->result : n->out[i]->type.dtype);
 }
 
 static void add_results(placing *p, const ir_node *n)
 {
     const amp_entry *e = entry_of(p, n);
-    bool modelled = p->computes[n->id] != NONE, carries = carries_gradient(p, n), tainted = modelled && is_dangerous(e);
+    bool modelled = p->computes[n->id] != NONE, carries = carries_gradient(p, n), tainted = modelled && is_dangerous(p, e);
     if (modelled && e->colour == IR_CLEAR && e->want == IR_f32)
         for (int i = 0; i < n->n_in; i++) tainted |= amp_takes_part(n, i) && p->tainted[ir_in(n, i)->id];
     for (int i = 0; i < n->n_out; i++) {
@@ -183,6 +199,7 @@ static void add_results(placing *p, const ir_node *n)
 
 static void add_vertices(placing *p)
 {
+    const bool *low_params = amp_low_params(p->graph, p->list, p->options, p->entries, p->arena);
     p->high = new_vertex(p, 0, 0, IR_f32);
     p->low = new_vertex(p, 0, 0, p->options->low);
     cut_pin(p->cut, p->high, CUT_HIGH);
@@ -195,7 +212,7 @@ static void add_vertices(placing *p)
         for (int i = 0; i < n->n_in; i++) {
             const ir_value *v = ir_in(n, i);
             if (!v || v->kind != IR_VALUE_STORAGE) continue;
-            p->produced[v->id] = vertex_of_type(p, v->type.dtype);
+            p->produced[v->id] = low_params[v->id] ? p->low : vertex_of_type(p, v->type.dtype);
             p->carries[v->id] = v->storage->kind == IR_PARAM && !v->storage->frozen;
         }
         if (is_modelled(p, n)) add_node(p, n);
@@ -226,7 +243,8 @@ static uint32_t reader_at(placing *p, const ir_value *v, const ir_use *u)
     if (n->op == IR_OP_store) return u->index == 1 ? vertex_of_type(p, ir_in(n, 0)->type.dtype) : NONE;
     if (n->op == IR_OP_output)
         return p->options->keep_io_types || is_loss(p, n) ? vertex_of_type(p, v->type.dtype) : NONE;
-    if ((n->op == IR_OP_cast && entry_of(p, n)->colour == IR_KEEP)) return NONE;
+    if (n->op == IR_OP_foreign) return vertex_of_type(p, v->type.dtype);
+    if ((n->op == IR_OP_cast && entry_of(p, n)->colour == IR_KEEP) || is_attribute(p, n, u->index)) return NONE;
     if (p->computes[n->id] != NONE && reads_in_type(p, n, u->index)) return p->computes[n->id];
     pin_as_decided(p, v);
     return NONE;
@@ -258,6 +276,13 @@ static const ir_value *widened(const placing *p, const ir_value *v)
     return p->produced[from->id] != NONE ? from : NULL;
 }
 
+/* At level O2 the low copy of a parameter counts as the parameter (pass_count_casts). */
+static bool counts_as_param(const placing *p, const ir_value *v)
+{
+    return p->options->level == PASS_O2 && p->cost.device->measure == DEVICE_CAST_BYTES &&
+           v->kind == IR_VALUE_STORAGE && v->storage->kind == IR_PARAM;
+}
+
 static void add_value(placing *p, const ir_value *v)
 {
     if (p->produced[v->id] == NONE || !v->first_use) return;
@@ -265,8 +290,9 @@ static void add_value(placing *p, const ir_value *v)
                  p->cost.device->measure == DEVICE_TIME;
     ir_dtype low = p->options->low;
     int64_t runs = twice ? 2 : 1, down = runs * cost_of_cast(&p->cost, &v->type, IR_f32, low);
+    if (counts_as_param(p, v)) down = 0;
     const ir_value *from = widened(p, v);
-    if (amp_converts(v)) cut_constant(p->cut, cost_of_copy(&p->cost, &v->type, low));
+    if (!p->list->rule.constants && amp_converts(v)) cut_constant(p->cut, cost_of_copy(&p->cost, &v->type, low));
     else if (from) cut_value(p->cut, p->produced[from->id], down, 0);
     else
         cut_value(p->cut, p->produced[v->id], down,

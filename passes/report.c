@@ -139,11 +139,11 @@ static const char *explain_node(const ir_node *n, const amp_entry *e, const pass
                             "{\"name\": %s, \"op\": %s, \"colour\": \"%s\", \"dtype\": \"%s\", \"rule\": %s, "
                             "\"cause\": %s%s%s}\n",
                             json_string(n->loc.node, a), json_string(n->loc.op, a), colour, type,
-                            json_string(rule, a), json_string(cause, a), e->flip ? ", \"flip\": " : "",
+                            json_string(rule, a), json_string(cause, a), e->flip ? ", \"alone_in\": " : "",
                             e->flip ? json_string(e->flip, a) : "");
     return arena_printf(a, "%s (%s): %s, %s%s\n    rule: %s\n%s%s%s%s%s%s", n->loc.node, n->loc.op, colour, type,
                         writes, rule, *cause ? "    cause: " : "", cause, *cause ? "\n" : "",
-                        e->flip ? "    in " : "", e->flip ? e->flip : "", e->flip ? "\n" : "");
+                        e->flip ? "    alone in " : "", e->flip ? e->flip : "", e->flip ? "\n" : "");
 }
 
 /* The part of a decomposed operator that shows what was decided: the last one that has a colour. */

@@ -387,16 +387,18 @@ static void equals_brute_force(void **state)
 /* ---- the models of the tree --------------------------------------------------------------------------------------------------- */
 
 typedef struct variant {
-    const char *target;
+    const char *target, *profile;
     ir_dtype low;
     pass_level level;
-    bool trains, soft, unfused;
+    bool trains, soft;
 } variant;
 
 static const variant variants[] = {
-    {"bytes", IR_f16, PASS_O1, false, false, false}, {"bytes", IR_bf16, PASS_O1, true, false, false},
-    {"gpu", IR_f16, PASS_O1, false, true, false},    {"gpu", IR_f16, PASS_O1, true, false, false},
-    {"cpu", IR_bf16, PASS_O1, true, true, false},    {"bytes", IR_f16, PASS_O1, true, true, true},
+    {"bytes", "ampc", IR_f16, PASS_O1, false, false},    {"bytes", "ampc", IR_bf16, PASS_O1, true, false},
+    {"bytes", "ampc", IR_f16, PASS_O2, true, true},      {"bytes", "paddle-3", IR_f16, PASS_O1, false, false},
+    {"bytes", "paddle-2.4", IR_f16, PASS_O2, true, false}, {"bytes", "paddle-1.8", IR_f16, PASS_O1, true, false},
+    {"gpu", "ampc", IR_f16, PASS_O1, false, true},       {"gpu", "ampc", IR_f16, PASS_O1, true, false},
+    {"cpu", "ampc", IR_bf16, PASS_O1, true, true},       {"gpu", "paddle-3", IR_f16, PASS_O2, true, true},
 };
 
 static pass_options options_of(const variant *v, const ir_module *m)
@@ -406,7 +408,7 @@ static pass_options options_of(const variant *v, const ir_module *m)
     o.level = v->level;
     o.white_soft = v->soft;
     o.target = v->target;
-    o.fuse = !v->unfused;
+    o.profile = v->profile;
     if (!v->trains) return o;
     if (ir_graph_find_output(m->graphs.items[0], "loss")) o.loss_output = "loss";
     else o.loss = "mse";
