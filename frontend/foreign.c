@@ -213,8 +213,8 @@ static const Onnx__ValueInfoProto *find_declared(const onnx_node *n, const char 
     const Onnx__GraphProto *g = n->scope->graph;
     if (im->declared_of != g) {
         im->declared = strmap_new(im->scratch);
-        declare(im->declared, g->value_info, g->n_value_info);
         declare(im->declared, g->output, g->n_output);
+        declare(im->declared, g->value_info, g->n_value_info);
         im->declared_of = g;
     }
     return strmap_get(im->declared, name);

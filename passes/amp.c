@@ -223,6 +223,15 @@ static void cast_statement(caster *c, ir_node *n)
         set_operand(c, n, 0, c->asked[v->id], "output");
 }
 
+/* What is carried along has the types of the model. */
+static void keep_operands(caster *c, ir_node *n)
+{
+    for (int i = 0; i < n->n_in; i++) {
+        const ir_value *v = ir_in(n, i);
+        if (v && v->id < c->values && ir_dtype_is_float(v->type.dtype)) set_operand(c, n, i, c->asked[v->id], "foreign");
+    }
+}
+
 ampc_status amp_cast(ir_graph *g, const amp_entry *entries, const amp_list *l, const pass_options *o, arena *a, diag *d)
 {
     caster c = {.graph = g, .entries = entries, .list = l, .options = o, .arena = a, .diag = d, .stats = o->stats};
@@ -241,6 +250,7 @@ ampc_status amp_cast(ir_graph *g, const amp_entry *entries, const amp_list *l, c
         const amp_entry *e = &entries[n->id];
         bool coloured = e->colour != IR_KEEP && e->want != IR_NO_DTYPE;
         if (ir_op_get(n->op)->traits & IR_EFFECT) cast_statement(&c, n);
+        else if (n->op == IR_OP_foreign) keep_operands(&c, n);
         else if (coloured) {
             cast_operands(&c, n, e);
             set_result(n, e);

@@ -69,7 +69,7 @@ static bool touches_f64(const ir_node *n)
 
 static bool is_inside(const colouring *c, const ir_node *n)
 {
-    return (ir_op_get(n->op)->traits & IR_F32_INSIDE) && !c->list->rule.f32_inside;
+    return amp_list_inside(c->list, n);
 }
 
 /* ---- colours from the lists ------------------------------------------------------------------ */
@@ -152,6 +152,7 @@ static bool is_untouched(const colouring *c, const ir_node *n, amp_rule *why)
     *why = ir_op_get(n->op)->traits & IR_EFFECT ? AMP_STATEMENT
            : !touches_float(n) && !listed       ? AMP_NO_FLOAT
            : is_honoured_cast(c, n)             ? AMP_USER_CAST
+           : n->op == IR_OP_foreign             ? AMP_FOREIGN
            : touches_f64(n)                     ? AMP_F64
                                                 : AMP_FIXED;
     if (*why != AMP_FIXED) return true;
@@ -407,8 +408,7 @@ static bool keeps_operand(const ir_node *n, int i, const amp_entry *e, const amp
     bool black = line && line->colour == IR_BLACK;
     if (black && l->rule.black_params) return false;
     if (black || (is_named(e) && e->rule != AMP_TENSOR && e->colour == IR_BLACK)) return true;
-    bool inside = !l->rule.f32_inside && (ir_op_get(n->op)->traits & IR_F32_INSIDE);
-    return !amp_takes_part(n, i) && (inside || amp_list_pins(l, n->loc.op));
+    return !amp_takes_part(n, i) && (amp_list_inside(l, n) || amp_list_pins(l, n->loc.op));
 }
 
 bool *amp_low_params(const ir_graph *g, const amp_list *l, const pass_options *o, const amp_entry *entries, arena *a)

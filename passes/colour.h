@@ -12,6 +12,7 @@
     X(AMP_STATEMENT,     "edge of the graph")                                                      \
     X(AMP_USER_CAST,     "a cast of the model is honoured")                                        \
     X(AMP_F64,           "computes in f64")                                                        \
+    X(AMP_FOREIGN,       "carried along as the model has it: f32")                                \
     X(AMP_FIXED,         "its type is an attribute of the model: untouched")                       \
     X(AMP_UNSUPPORTED,   "the target has no low-precision kernel for it")                          \
     X(AMP_NODE,          "[nodes] names it")                                                       \

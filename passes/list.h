@@ -63,7 +63,8 @@ typedef struct amp_rules {
     int gray;            /* any f32 producer wins | the last counted one does */
     int orphan;          /* gray without counted producer keeps what arrives | is neutral, which is the same | is low */
     int unlisted;        /* f32 | an error */
-    int f32_inside;      /* ops that compute in f32 inside take any type | are black like others */
+    int f32_inside;      /* ops that compute in f32 inside take any type | are black like others | those that the rule
+                            `promises` names do */
     int user_cast;       /* casts of the model are honoured, without colour | take part as listed */
     int fixed_dtype_ops; /* operators with a type as attribute are untouched | coloured as listed */
     int integer_ops;     /* nodes without float operand are untouched | coloured, so that they count as producers */
@@ -79,7 +80,7 @@ typedef struct amp_rules {
     int range;       /* fp16: patterns and weights that leave its range stay f32 | count as listed */
 } amp_rules;
 
-enum { GRAY_LAST_PRODUCER = 1, ORPHAN_LOW = 2, UNSUPPORTED_AT_O2 = 1, UNSUPPORTED_NEVER = 2, RANGE_OFF = 1 };
+enum { INSIDE_PROMISED = 2, GRAY_LAST_PRODUCER = 1, ORPHAN_LOW = 2, UNSUPPORTED_AT_O2 = 1, UNSUPPORTED_NEVER = 2, RANGE_OFF = 1 };
 
 typedef struct amp_list {
     arena *arena;
@@ -118,6 +119,8 @@ bool amp_list_unsupported(const amp_list *l, const char *op);
 /* Whether operand i of n is no value of the model but an attribute of its operator: a scalar that lowering made, or
  * one at an operator that the rule `attributes` names. */
 bool amp_list_is_attribute(const amp_list *l, const ir_node *n, int i);
+/* Whether n computes in f32 inside, so that it may read and write low values although it is black. */
+bool amp_list_inside(const amp_list *l, const ir_node *n);
 /* Warns of operators, globs and tensors that match nothing in the module. */
 ampc_status amp_list_check_used(const amp_list *l, const ir_module *m, diag *d);
 

@@ -478,6 +478,7 @@ ampc_status amp_list_load(const pass_options *o, arena *a, diag *d, amp_list **o
     if (first == AMPC_OK) first = read_profile(&r, l->base ? l->base : "ampc");
     for (size_t i = 1; i < l->layers.count && l->rule.od && o->level == PASS_OD; i++)
         l->layers.items[i].entries.count = l->layers.items[i].tensors.count = 0;
+    if (o->plain_runtime && !l->rule.f32_inside) l->rule.f32_inside = INSIDE_PROMISED;
     *out = l;
     return first;
 }

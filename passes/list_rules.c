@@ -15,7 +15,7 @@ static const choice choices[] = {
     {CHOICE(gray), {"any-fp32", "last-producer"}},
     {CHOICE(orphan), {"keep", "neutral", "low"}},
     {CHOICE(unlisted), {"fp32", "error"}},
-    {CHOICE(f32_inside), {"honour", "ignore"}},
+    {CHOICE(f32_inside), {"honour", "ignore", "promised"}},
     {CHOICE(user_cast), {"honoured", "gray"}},
     {CHOICE(fixed_dtype_ops), {"untouched", "listed"}},
     {CHOICE(integer_ops), {"untouched", "listed"}},
@@ -32,7 +32,7 @@ static const choice choices[] = {
 };
 
 /* Rules whose value is free text: amp_list_rule. */
-static const char *const texts[] = {"pins",       "unsupported",     "fp32_names", "attributes",
+static const char *const texts[] = {"pins",       "promises",       "unsupported",     "fp32_names", "attributes",
                                     "cast_names", "dtype_attribute", "levels",     "scaling"};
 
 enum { CHOICES = sizeof choices / sizeof *choices, TEXTS = sizeof texts / sizeof *texts };
@@ -75,4 +75,11 @@ bool amp_list_rule_names(const amp_list *l, const char *key, const char *word)
     for (const char *p = text; (p = strstr(p, word)); p += length)
         if ((p == text || p[-1] == ' ' || p[-1] == ',') && strchr(" ,(", p[length])) return true;
     return false;
+}
+
+bool amp_list_inside(const amp_list *l, const ir_node *n)
+{
+    if (!(ir_op_get(n->op)->traits & IR_F32_INSIDE)) return false;
+    if (l->rule.f32_inside != INSIDE_PROMISED) return !l->rule.f32_inside;
+    return n->loc.op && amp_list_rule_names(l, "promises", n->loc.op);
 }
