@@ -111,6 +111,29 @@ static void finish_nodes(onnx_node *n, const ir_node *before)
     }
 }
 
+static bool is_operand(const onnx_node *n, const ir_value *v)
+{
+    for (int i = 0; i < n->n_in; i++)
+        if (n->in[i] == v) return true;
+    return false;
+}
+
+/* A node that changes nothing (Identity, a Reshape to the same shape, Dropout outside training) stays in the graph as
+ * a view, so that mixed precision sees the model as it was written; the clean-ups drop it. */
+static void keep_identity(onnx_node *n)
+{
+    for (int i = 0; i < n->n_out && !n->failed; i++) {
+        ir_value *v = n->out[i];
+        if (!onnx_wants(n, i) || v->kind == IR_VALUE_STORAGE || !ir_dtype_is_float(v->type.dtype) ||
+            !is_operand(n, v))
+            continue;
+        ir_node *view = ir_new(n->b, IR_OP_reshape, 1, v);
+        ir_set_list(view, IR_ATTR(reshape, shape), v->type.dims, v->type.rank);
+        n->out[i] = ir_done(n->b, view);
+        n->failed |= !n->out[i];
+    }
+}
+
 static void bind_results(onnx_node *n, onnx_scope *scope, uint32_t first_id)
 {
     for (int i = 0; i < n->n_out; i++) {
@@ -212,6 +235,7 @@ static bool lower_node(onnx_importer *im, onnx_scope *scope, size_t index)
         lower_or_carry(&n, before);
     else if (ready)
         run_handler(&n);
+    if (ready) keep_identity(&n);
     if (ready) finish_nodes(&n, before);
     n.failed |= !ready;
     bind_results(&n, scope, first_id);

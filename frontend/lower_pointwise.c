@@ -72,6 +72,16 @@ void onnx_lower_where(onnx_node *n)
 
 /* ---- casts ----------------------------------------------------------------------------------- */
 
+/* A cast to the type that a value has says which type mixed precision shall give it: it stays. */
+static ir_value *user_cast(onnx_node *n, ir_dtype to)
+{
+    ir_value *x = n->in[0];
+    if (x->type.dtype != to || x->kind == IR_VALUE_STORAGE || !ir_dtype_is_float(to)) return ir_cast(n->b, x, to);
+    ir_node *cast = ir_new(n->b, IR_OP_cast, 1, x);
+    ir_set_dtype(cast, IR_ATTR(cast, to), to);
+    return ir_done(n->b, cast);
+}
+
 void onnx_lower_cast(onnx_node *n)
 {
     if (!onnx_has(n, "to")) onnx_reject(n, "attribute 'to' is missing");
@@ -81,12 +91,12 @@ void onnx_lower_cast(onnx_node *n)
     if (onnx_type_dtype(to) == IR_NO_DTYPE)
         onnx_refuse(n, "cast to %s", onnx_type_name(to));
     else
-        n->out[0] = ir_cast(n->b, n->in[0], onnx_type_dtype(to));
+        n->out[0] = user_cast(n, onnx_type_dtype(to));
 }
 
 void onnx_lower_cast_like(onnx_node *n)
 {
     onnx_ignore(n, "saturate");
     onnx_ignore(n, "round_mode");
-    n->out[0] = ir_cast(n->b, n->in[0], n->in[1]->type.dtype);
+    n->out[0] = user_cast(n, n->in[1]->type.dtype);
 }

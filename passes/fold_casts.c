@@ -1,5 +1,6 @@
 /* fold_casts.c - casts that need not run.
  *
+ * - a view of x with the shape of x: x.
  * - cast(x) to the type x has: x.
  * - cast(cast(x)) where the inner cast loses nothing: cast(x). A narrowing cast is never dropped.
  * - cast(op(...)) where op can write the other type (attribute `out`) and nothing else reads its result:
@@ -98,8 +99,19 @@ static bool fold_chain(ir_node *cast)
     return true;
 }
 
+static bool is_identity_view(const ir_node *n)
+{
+    return n->op == IR_OP_reshape && ir_type_equal(&ir_in(n, 0)->type, &ir_out(n, 0)->type);
+}
+
 static void fold_graph(ir_graph *g, diag *d)
 {
+    for (ir_node *n = g->first, *next; n; n = next) {
+        next = n->next;
+        if (!is_identity_view(n)) continue;
+        ir_value_replace(ir_out(n, 0), ir_in(n, 0));
+        ir_node_remove(n);
+    }
     for (ir_node *n = g->first, *next; n; n = next) {
         next = n->next;
         if (n->op == IR_OP_cast) fold_chain(n);

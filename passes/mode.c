@@ -13,7 +13,7 @@ static void set_batch_norm(ir_node *n, bool training)
     ir_set_bool(n, IR_ATTR(batch_norm, training), training);
 }
 
-/* y = x; the mask, if something reads it, is all true. */
+/* y = x, a view that the clean-ups drop; the mask, if something reads it, is all true. */
 static bool drop_dropout(ir_node *n, diag *d)
 {
     ir_builder b = ir_builder_before(n, d);
@@ -23,7 +23,13 @@ static bool drop_dropout(ir_node *n, diag *d)
         if (!all) return false;
         ir_value_replace(ir_out(n, 1), all);
     }
-    ir_value_replace(ir_out(n, 0), ir_in(n, 0));
+    const ir_type *t = &ir_in(n, 0)->type;
+    ir_node *view = ir_new(&b, IR_OP_reshape, 1, ir_in(n, 0));
+    ir_set_list(view, IR_ATTR(reshape, shape), t->dims, t->rank);
+    ir_value *y = ir_done(&b, view);
+    if (!y) return false;
+    ir_value_replace(ir_out(n, 0), y);
+    y->name = ir_out(n, 0)->name;
     ir_node_remove(n);
     return true;
 }
@@ -119,7 +125,7 @@ ampc_status pass_mode_graphs(ir_module *m, const pass_options *o, diag *d)
 {
     ir_graph *forward = ir_graph_find(m, "forward");
     if (!forward) return AMPC_OK;
-    if (!o->loss && !o->loss_output && !o->plain_runtime) find_loss(m, forward);
+    if (!o->loss && !o->loss_output) find_loss(m, forward);
     if (wants_training(m, o)) {
         ir_graph *eval = ir_graph_clone(m, forward, "eval", NULL);
         TRY(make_eval(eval, d));
