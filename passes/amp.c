@@ -8,7 +8,9 @@
  *                                                       %w.h = cast @w {to=f16} : f16[784,10]    # for white matmul
  *                                                       %mm  = matmul %x.h, %w.h : f16[N,10]     # white           */
 #include "passes/cost.h"
+#include "passes/draw.h"
 #include "passes/placement.h"
+#include "passes/range.h"
 
 #include <math.h>
 #include <string.h>
@@ -24,6 +26,7 @@ typedef struct caster {
     const ir_dtype *asked; /* by value id: dtype before casting, for statements */
     uint32_t values;       /* ids that existed before */
     pass_stats *stats;
+    const bool *masks;     /* by value id: saturates, infinities too; or NULL */
 } caster;
 
 static double largest_finite(ir_dtype t)
@@ -31,10 +34,15 @@ static double largest_finite(ir_dtype t)
     return t == IR_f16 ? 65504.0 : 0x1.fep127;
 }
 
-static double saturate(double x, ir_dtype to)
+static bool is_mask(const caster *c, const ir_value *v, ir_dtype to)
+{
+    return c->masks && v->id < c->values && c->masks[v->id] && ir_dtype_is_low(to);
+}
+
+static double saturate(double x, ir_dtype to, bool mask)
 {
     double most = largest_finite(to);
-    return isfinite(x) && ir_dtype_is_low(to) ? fmax(-most, fmin(most, x)) : x;
+    return (isfinite(x) || (mask && isinf(x))) && ir_dtype_is_low(to) ? fmax(-most, fmin(most, x)) : x;
 }
 
 bool amp_converts(const ir_value *v)
@@ -43,21 +51,33 @@ bool amp_converts(const ir_value *v)
     return v->storage->data.kind == IR_DATA_INLINE || v->storage->data.kind == IR_DATA_ZERO;
 }
 
-/* A constant whose elements are at hand is written in the other type; what is finite stays finite. NULL: its bytes
- * are in a file, so it is cast like any other value. */
+static void report_saturated(caster *c, const ir_value *v, ir_dtype to, size_t saturated, size_t count)
+{
+    if (!saturated || c->graph != pass_primary(c->graph->module)) return;
+    diag_loc loc = {.file = ir_module_source(c->graph->module), .node = v->name};
+    diag_remark(c->diag, loc, "%zu of %zu elements are beyond %s and became %.8g or the opposite", saturated, count,
+                ir_dtype_name(to), largest_finite(to));
+}
+
+/* A constant whose elements are at hand is written in the other type; what is finite stays finite, and in the mask of a
+ * softmax all is. NULL: its bytes are in a file, so it is cast like any other value. */
 static ir_value *convert_constant(caster *c, ir_builder *b, const ir_value *v, ir_dtype to)
 {
     ir_module *m = c->graph->module;
     const ir_storage *s = v->storage;
-    if (!amp_converts(v)) return NULL;
+    bool mask = is_mask(c, v, to);
+    bool stored = v->kind == IR_VALUE_STORAGE && (amp_converts(v) || mask);
+    const char *source = stored ? range_read(s, c->options, c->arena) : NULL;
+    if (!source) return NULL;
     ir_dtype from = v->type.dtype;
     size_t size = ir_dtype_size(to), count = (size_t)ir_storage_bytes(s) / ir_dtype_size(from), saturated = 0;
     char *bytes = arena_alloc(c->arena, count * size + 8);
-    for (size_t i = 0; i < count && s->data.kind == IR_DATA_INLINE; i++) {
-        double x = ir_load_f64(from, (const char *)s->data.bytes + i * ir_dtype_size(from)), y = saturate(x, to);
+    for (size_t i = 0; i < count; i++) {
+        double x = ir_load_f64(from, source + i * ir_dtype_size(from)), y = saturate(x, to, mask);
         ir_store_f64(to, bytes + i * size, y);
         saturated += x < y || x > y;
     }
+    report_saturated(c, v, to, saturated, count);
     if (v->type.rank == 0) return ir_scalar(b, to, ir_load_f64(to, bytes));
     ir_type type = v->type;
     type.dtype = to;
@@ -96,7 +116,8 @@ static ir_value *cast_for(caster *c, ir_node *user, ir_value *v, ir_dtype to, co
         return cast;
     }
     if (!attribute) b.loc.op = b.loc.node = NULL;
-    cast = ir_cast(&b, v, to);
+    bool mask = is_mask(c, v, to);
+    cast = ir_cast(&b, mask ? ir_binary(&b, IR_OP_max, v, ir_scalar_like(&b, v, -largest_finite(to))) : v, to);
     if (!cast) return NULL;
     ir_value_rename(cast, cast_name(c, v, to));
     cast->def->note = arena_printf(c->graph->module->arena, "for %s", why);
@@ -190,6 +211,8 @@ static const char *decision(const amp_entry *e, arena *a)
         return arena_printf(a, "%s, operands of both types", colour);
     if (e->rule == AMP_UNLISTED) return "on no list";
     if (e->rule == AMP_UNSUPPORTED) return "no low-precision kernel";
+    if (e->rule == AMP_RANGE) return arena_printf(a, "%s, %s", colour, e->line->file);
+    if (e->rule == AMP_INITIALIZER) return "beyond fp16";
     if (e->rule != AMP_NODE && e->rule != AMP_TENSOR) return colour;
     return e->line->line ? arena_printf(a, "named in %s:%d", e->line->file, e->line->line)
                          : arena_printf(a, "named on the %s", e->line->file);
@@ -243,6 +266,7 @@ ampc_status amp_cast(ir_graph *g, const amp_entry *entries, const amp_list *l, c
         for (int i = 0; i < n->n_in; i++)
             if (ir_in(n, i)) asked[ir_in(n, i)->id] = ir_in(n, i)->type.dtype;
     c.asked = asked;
+    c.masks = range_find_masks(g, l, o, a);
     copy_params(&c);
     for (ir_node *n = g->first, *next; n; n = next) {
         next = n->next;
@@ -305,9 +329,12 @@ static ampc_status run(ir_module *m, const pass_options *o, diag *d, arena *a)
         TRY(device_load(o->target, a, d, &device));
     const char *low = o->low == IR_bf16 ? " bf16" : " f16";
     ir_meta_set(m, "amp", arena_printf(a, "%s%s", level_name(o), o->level == PASS_O0 ? "" : low));
+    bool looks = o->low == IR_f16 && o->level != PASS_O0 && l->rule.range != RANGE_OFF;
+    const range_census *census = looks ? range_take_census(m, o, a, d) : NULL;
     for (size_t i = 0; i < m->graphs.count; i++) {
         ir_graph *g = m->graphs.items[i];
         pass_options own = *o;
+        own.census = census;
         bool primary = g == pass_primary(m);
         if (!primary) own.stats = NULL;
         amp_entry *entries = amp_colour(g, l, &own, a, d);
@@ -320,6 +347,7 @@ static ampc_status run(ir_module *m, const pass_options *o, diag *d, arena *a)
             if (o->text_out) o->text_out(o->text_user, text);
         }
         amp_count(g, entries, &own, a);
+        draw_keep_colours(g, entries, &own);
         if (o->level != PASS_O0) TRY(amp_cast(g, entries, l, &own, a, d));
         pass_casts casts = pass_count_casts(g);
         if (own.stats) own.stats->cast_bytes = casts.bytes, own.stats->cast_symbolic = casts.symbolic;

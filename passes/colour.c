@@ -11,8 +11,7 @@
  *   clear            the type of its float operands, f32 when they differ; passes on what its producers count as
  * The loss is an f32 terminal: from it back to the last white or b op everything is f32, so that the seed of the
  * backward, which is the scale itself, is f32. A b op that writes what it reads (no attribute `out`) is no end. */
-
-#include "passes/colour.h"
+#include "passes/range.h"
 
 #include <string.h>
 
@@ -27,6 +26,7 @@ typedef struct colouring {
     ir_dtype *type;     /* by value id: the dtype after casting */
     count *counts;      /* by value id: what the value counts as at a gray consumer */
     bool *terminal;     /* by node id: forced to f32 by the loss */
+    const range_mark *ranges; /* by node id, or NULL */
 } colouring;
 
 const char *amp_rule_sentence(amp_rule r)
@@ -120,6 +120,15 @@ static void colour_by_lists(colouring *c, ir_node *n, amp_entry *e)
         diag_error(c->diag, AMPC_REJECTED, ir_diag_loc(n), "operator %s is on no list", n->loc.op);
 }
 
+/* Patterns hold where the lists do not insist on low precision; a tensor that fp16 cannot hold is f32 everywhere. */
+static void colour_by_range(const colouring *c, const ir_node *n, amp_entry *e)
+{
+    const range_mark *m = c->ranges && n->loc.op ? &c->ranges[n->id] : &(range_mark){0};
+    if (m->tensor) *e = (amp_entry){.colour = IR_BLACK, .rule = AMP_INITIALIZER, .cause = m->tensor};
+    else if (m->pattern && e->colour != IR_WHITE)
+        *e = (amp_entry){.colour = IR_BLACK, .rule = AMP_RANGE, .line = m->pattern};
+}
+
 /* What outranks the operator lists, in this order. */
 static void colour_by_name(colouring *c, const ir_node *n, amp_entry *e)
 {
@@ -166,6 +175,7 @@ static void colour_node(colouring *c, ir_node *n)
     if (is_untouched(c, n, &e->rule)) return;
     e->rule = AMP_LISTED_WHITE; /* a colour: the walk decides the rule */
     colour_by_lists(c, n, e);
+    colour_by_range(c, n, e);
     colour_by_name(c, n, e);
 }
 
@@ -434,6 +444,7 @@ amp_entry *amp_colour(ir_graph *g, const amp_list *l, const pass_options *o, are
     c.terminal = arena_array(a, g->node_ids + 1, sizeof *c.terminal);
     for (uint32_t i = 0; i < g->node_ids; i++) c.entries[i].colour = IR_KEEP;
     if (o->level == PASS_O0) return c.entries;
+    c.ranges = range_find(g, l, o, a);
     for (size_t i = 0; i < g->inputs.count; i++) c.type[g->inputs.items[i]->id] = g->inputs.items[i]->type.dtype;
     for (ir_node *n = g->first; n; n = n->next) {
         for (int i = 0; i < n->n_in; i++)

@@ -39,6 +39,7 @@ typedef struct pass_stats { /* filled by the passes, read by --stats and the sum
     int64_t cast_bytes;   /* written by the inserted casts that remain, in one step; symbols count as 1 */
     const struct pass_calls *inserted; /* --stats of the graph before the clean-ups, where the profile counts so */
     bool cast_symbolic;   /* some of these sizes have symbols */
+    strmap *colours;      /* of the model's nodes, for pass_draw */
 } pass_stats;
 
 typedef struct pass_options {
@@ -105,6 +106,8 @@ const char *pass_print_ops(bool json, arena *a);
 const char *pass_summary(const pass_options *o, arena *a);
 /* Operator statistics of the forward graph in Paddle's table form, or the JSON object of interfaces.md. */
 const char *pass_print_stats(const ir_module *m, const pass_options *o, arena *a);
+/* The forward graph with its colours as text for Graphviz. In the arena. */
+const char *pass_draw(const ir_module *m, const pass_options *o, arena *a);
 /* The effective merged list file (--emit-list). NULL on error (reported). */
 const char *pass_print_list(const pass_options *o, diag *d, arena *a);
 

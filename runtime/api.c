@@ -5,6 +5,7 @@
 #include "passes/passes.h"
 #include "runtime/atomic_file.h"
 #include "runtime/memory.h"
+#include "runtime/weights.h"
 
 #include <libgen.h>
 #include <stdlib.h>
@@ -318,6 +319,18 @@ static ampc_status set_summary(ampc_module *m, const pass_options *p, diag *d)
     return m->summary ? AMPC_OK : rt_no_memory(d);
 }
 
+/* What lies in files is read where it was when the model was imported. */
+static ampc_status compile_passes(ampc_module *m, pass_options *p, diag *d)
+{
+    rt_weights *weights;
+    TRY(rt_weights_open(m->ir, NULL, d, &weights));
+    p->read = rt_weights_read_part;
+    p->read_user = weights;
+    ampc_status status = pass_compile(m->ir, p, d);
+    rt_weights_close(weights);
+    return status;
+}
+
 static ampc_status compile(ampc_module *m, const ampc_compile_options *o, diag *d)
 {
     words w[WORD_LISTS];
@@ -327,7 +340,7 @@ static ampc_status compile(ampc_module *m, const ampc_compile_options *o, diag *
     ampc_status s = split_all(o, w, &p) ? set_options(o, d, &p) : rt_no_memory(d);
     if (s == AMPC_OK) {
         m->stage = API_BROKEN;
-        s = pass_compile(m->ir, &p, d);
+        s = compile_passes(m, &p, d);
     }
     if (s == AMPC_OK) s = set_summary(m, &p, d);
     if (s == AMPC_OK) m->stage = API_COMPILED;

@@ -88,6 +88,17 @@ static ampc_status read_range(rt_weights *w, const ir_storage *s, uint64_t from,
                                                                        : io_error(w, "cannot read");
 }
 
+ampc_status rt_weights_read_part(void *weights, const ir_storage *s, uint64_t from, void *dst,
+                                 size_t n)
+{
+    rt_weights *w = weights;
+    if (s->data.kind == IR_DATA_FILE && from + n <= (uint64_t)s->data.length)
+        return read_range(w, s, from, dst, n);
+    return diag_error(w->diag, AMPC_REJECTED, DIAG_FILE(s->data.path),
+                      "'%s' has %" PRId64 " bytes in its file, wanted are %zu at %" PRIu64, s->name,
+                      s->data.length, n, from);
+}
+
 static ampc_status read_file(rt_weights *w, const ir_storage *s, void *dst)
 {
     int64_t bytes = ir_storage_bytes(s);

@@ -10,6 +10,9 @@ typedef struct rt_weights rt_weights;
 ampc_status rt_weights_open(const ir_module *m, const char *dir, diag *d, rt_weights **out);
 /* ir_storage_bytes(s) bytes into dst. */
 ampc_status rt_weights_read(rt_weights *w, const ir_storage *s, void *dst);
+/* n bytes at offset `from` of a storage that is a range of a file; `weights` is the reader. */
+ampc_status rt_weights_read_part(void *weights, const ir_storage *s, uint64_t from, void *dst,
+                                 size_t n);
 void rt_weights_close(rt_weights *w); /* NULL allowed */
 
 #endif

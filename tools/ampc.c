@@ -2,6 +2,7 @@
 #include "runtime/atomic_file.h"
 #include "runtime/export.h"
 #include "runtime/session.h"
+#include "tools/drawing.h"
 #include "tools/tool.h"
 
 #include <limits.h>
@@ -41,19 +42,24 @@ static bool writes_onnx(const tool_options *o)
     return o->output && strcmp(kind_of(o), "onnx") == 0;
 }
 
+static bool is_drawing(const tool_options *o)
+{
+    return o->output && (strcmp(kind_of(o), "dot") == 0 || strcmp(kind_of(o), "svg") == 0);
+}
+
 static ampc_status check_kind(const tool_options *o, diag *d)
 {
-    static const char *const later[] = {"onnx-train", "dot", "svg", "html", "json"};
+    static const char *const later[] = {"onnx-train", "html", "json"};
     if (!o->output) return AMPC_OK;
     const char *kind = kind_of(o);
     if (strcmp(kind, "ir") == 0) return AMPC_OK;
-    if (strcmp(kind, "onnx") == 0 && strcmp(o->output, "-") != 0) return AMPC_OK;
+    if ((writes_onnx(o) || is_drawing(o)) && strcmp(o->output, "-") != 0) return AMPC_OK;
     for (size_t i = 0; i < sizeof later / sizeof *later; i++)
         if (strcmp(later[i], kind) == 0)
             return diag_error(d, AMPC_UNSUPPORTED, DIAG_FILE(o->output),
                               "output of kind '%s' is not supported yet", kind);
     return diag_error(d, AMPC_USAGE, DIAG_FILE(o->output),
-                      "no kind of output is called '%s': expected .ir or a file .onnx", kind);
+                      "no kind of output is called '%s': expected .ir or a file .onnx, .dot, .svg", kind);
 }
 
 static ampc_status check_output(const tool_options *o, diag *d)
@@ -125,6 +131,7 @@ static ampc_status write_module(tool *t)
 {
     if (!t->o.output) return AMPC_OK;
     if (strcmp(t->o.output, "-") == 0) return write_stdout(t);
+    if (is_drawing(&t->o)) return drawing_write(t, strcmp(kind_of(&t->o), "svg") == 0);
     if (writes_onnx(&t->o)) return rt_emit_onnx(t->module, "infer", t->o.output, t->diag);
     rt_atomic_file *f;
     TRY(rt_atomic_open(t->o.output, t->diag,
@@ -162,10 +169,10 @@ static ampc_status compile(tool *t)
 {
     const char *model = t->o.operands.items[0];
     TRY(check_output(&t->o, t->diag));
-    t->foreign = !t->o.output || writes_onnx(&t->o);
+    t->foreign = !t->o.output || writes_onnx(&t->o) || is_drawing(&t->o);
     t->o.pass.plain_runtime = writes_onnx(&t->o);
     TRY(tool_compile(t, model));
-    if (!ir_graph_find(t->module, "train_step") && !writes_onnx(&t->o))
+    if (!ir_graph_find(t->module, "train_step") && !writes_onnx(&t->o) && !is_drawing(&t->o))
         diag_note(t->diag, DIAG_FILE(model),
                   "no loss, so no training step: add one with --loss (for example --loss=ce) "
                   "or name an output with --loss-output");

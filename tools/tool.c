@@ -2,6 +2,7 @@
 #include "tools/tool.h"
 
 #include "frontend/onnx.h"
+#include "runtime/weights.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -107,6 +108,17 @@ static long peak_kib(void)
     return getrusage(RUSAGE_SELF, &use) == 0 ? use.ru_maxrss : 0;
 }
 
+static ampc_status compile_passes(tool *t)
+{
+    rt_weights *weights;
+    TRY(rt_weights_open(t->module, NULL, t->diag, &weights));
+    t->o.pass.read = rt_weights_read_part;
+    t->o.pass.read_user = weights;
+    ampc_status status = pass_compile(t->module, &t->o.pass, t->diag);
+    rt_weights_close(weights);
+    return status;
+}
+
 ampc_status tool_compile(tool *t, const char *path)
 {
     onnx_import_options import = {.n_dims = t->o.dims.count, .foreign = t->foreign};
@@ -120,7 +132,7 @@ ampc_status tool_compile(tool *t, const char *path)
     TRY(onnx_import(path, &import, t->diag, &t->module));
     double imported = tool_seconds();
     if (t->o.pass.timing) fprintf(stderr, "%-12s %8.2f ms\n", "import", (imported - start) * 1e3);
-    TRY(pass_compile(t->module, &t->o.pass, t->diag));
+    TRY(compile_passes(t));
     if (t->o.pass.timing)
         fprintf(stderr, "%-12s %8.2f ms  peak resident memory %.1f MiB\n", "passes",
                 (tool_seconds() - imported) * 1e3, (double)peak_kib() / 1024);

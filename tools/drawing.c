@@ -1,0 +1,73 @@
+/* drawing.c - -o model.dot and -o model.svg. Graphviz reads and writes temporary files without a name, so that it cannot
+ * block, and so that the picture appears under its name only when it is complete. */
+#include "tools/drawing.h"
+
+#include "runtime/atomic_file.h"
+
+#include <errno.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+extern char **environ;
+
+static ampc_status io_error(tool *t, const char *what)
+{
+    return diag_error(t->diag, AMPC_IO, DIAG_FILE(t->o.output), "%s: %s", what, strerror(errno));
+}
+
+static ampc_status run_graphviz(tool *t, FILE *in, FILE *out)
+{
+    static const char *const arguments[] = {"dot", "-Tsvg", NULL};
+    posix_spawn_file_actions_t actions;
+    pid_t child;
+    int status = 0;
+    if ((errno = posix_spawn_file_actions_init(&actions)) != 0) return io_error(t, "cannot run 'dot'");
+    errno = posix_spawn_file_actions_adddup2(&actions, fileno(in), STDIN_FILENO);
+    if (!errno) errno = posix_spawn_file_actions_adddup2(&actions, fileno(out), STDOUT_FILENO);
+    if (!errno) errno = posix_spawnp(&child, "dot", &actions, NULL, (char **)arguments, environ);
+    int failed = errno;
+    posix_spawn_file_actions_destroy(&actions);
+    errno = failed;
+    if (failed == ENOENT)
+        return diag_error(t->diag, AMPC_IO, DIAG_FILE(t->o.output),
+                          "a .svg is drawn by the program 'dot' of Graphviz, which is not installed; "
+                          "a .dot needs no program");
+    if (failed) return io_error(t, "cannot run 'dot'");
+    while (waitpid(child, &status, 0) < 0)
+        if (errno != EINTR) return io_error(t, "cannot wait for 'dot'");
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return AMPC_OK;
+    return diag_error(t->diag, AMPC_IO, DIAG_FILE(t->o.output), "'dot' failed");
+}
+
+static ampc_status save_all(tool *t, FILE *f)
+{
+    if (fseek(f, 0, SEEK_END) != 0) return io_error(t, "cannot read the picture");
+    long size = ftell(f);
+    if (size < 0) return io_error(t, "cannot read the picture");
+    char *bytes = arena_alloc(t->arena, (size_t)size + 1);
+    rewind(f);
+    if (fread(bytes, 1, (size_t)size, f) != (size_t)size) return io_error(t, "cannot read the picture");
+    return rt_atomic_save(t->o.output, bytes, (size_t)size, t->diag);
+}
+
+static ampc_status write_svg(tool *t, const char *text, FILE *in, FILE *out)
+{
+    if (!in || !out || fputs(text, in) < 0 || fflush(in) != 0 || fseek(in, 0, SEEK_SET) != 0)
+        return io_error(t, "cannot write a temporary file");
+    TRY(run_graphviz(t, in, out));
+    return save_all(t, out);
+}
+
+ampc_status drawing_write(tool *t, bool svg)
+{
+    const char *text = pass_draw(t->module, &t->o.pass, t->arena);
+    if (!svg) return rt_atomic_save(t->o.output, text, strlen(text), t->diag);
+    FILE *in = tmpfile(), *out = tmpfile();
+    ampc_status status = write_svg(t, text, in, out);
+    if (in) fclose(in);
+    if (out) fclose(out);
+    return status;
+}
