@@ -239,6 +239,8 @@ static bool lower_node(onnx_importer *im, onnx_scope *scope, size_t index)
     if (ready) finish_nodes(&n, before);
     n.failed |= !ready;
     bind_results(&n, scope, first_id);
+    ir_node *made = before ? before->next : im->graph->first;
+    for (; made; made = made->next) ir_name_results(made);
     return !n.failed;
 }
 
@@ -488,6 +490,7 @@ static ampc_status import_guarded(onnx_file *f, const onnx_import_options *o, di
     im.max_bytes = im.options->max_tensor_bytes ? im.options->max_tensor_bytes : half_of_memory();
     im.graph = ir_graph_new(m, "forward");
     im.builder = ir_builder_at_end(im.graph, d);
+    im.builder.nameless = true;
     im.knowledge = ir_knowledge_new(scratch, im.graph);
     im.rows = onnx_rows(scratch);
     return import_model(&im);

@@ -62,9 +62,9 @@ ir_node *ir_new_array(ir_builder *b, ir_op op, int n_in, ir_value *const *in, in
     /* Optional operands at the end may be left out by the caller; the node has every slot. */
     n->n_in = info->variadic_in < 0 && n_in < info->n_in ? info->n_in : n_in;
     n->n_out = n_out ? n_out : info->n_out;
-    n->in = arena_array(a, (size_t)n->n_in + 1, sizeof *n->in);
-    n->out = arena_array(a, (size_t)n->n_out + 1, sizeof *n->out);
-    n->attr = arena_array(a, (size_t)info->n_attr + 1, sizeof *n->attr);
+    n->in = arena_array(a, (size_t)n->n_in, sizeof *n->in);
+    n->out = arena_array(a, (size_t)n->n_out, sizeof *n->out);
+    n->attr = arena_array(a, (size_t)info->n_attr, sizeof *n->attr);
     for (int i = 0; i < n->n_in; i++) {
         n->in[i].user = n;
         n->in[i].index = i;
@@ -138,9 +138,8 @@ static void node_insert(ir_builder *b, ir_node *n)
     else g->last = n;
 }
 
-bool ir_done_all(ir_builder *b, ir_node *n)
+void ir_name_results(ir_node *n)
 {
-    if (!n) return false;
     for (int i = 0; i < n->n_out; i++) {
         if (n->out[i]->name) continue;
         char name[64];
@@ -148,6 +147,12 @@ bool ir_done_all(ir_builder *b, ir_node *n)
         snprintf(name, sizeof name, i ? "%s.%s" : "%s", ir_op_get(n->op)->name, slot ? slot->name : "");
         ir_value_rename(n->out[i], name);
     }
+}
+
+bool ir_done_all(ir_builder *b, ir_node *n)
+{
+    if (!n) return false;
+    if (!b->nameless) ir_name_results(n);
     if (ir_infer(n, b->diag) != AMPC_OK) {
         ir_node_remove(n);
         return false;

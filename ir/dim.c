@@ -296,6 +296,8 @@ ir_dim ir_dim_mul(ir_dim_table *t, ir_dim a, ir_dim b)
     if (a == IR_DIM_NONE || b == IR_DIM_NONE) return IR_DIM_NONE;
     int64_t number;
     if (both_numbers(a, b)) return factor_mul(a, b, &number) ? number : IR_DIM_NONE;
+    size_t memo = ((uint64_t)a * 31 + (uint64_t)b) % (sizeof t->products / sizeof *t->products);
+    if (t->products[memo].a == a && t->products[memo].b == b) return t->products[memo].product;
     poly p, q, product;
     product.count = 0;
     poly_load(t, a, &p);
@@ -306,7 +308,11 @@ ir_dim ir_dim_mul(ir_dim_table *t, ir_dim a, ir_dim b)
             if (!term_mul(t, &p.terms[i], &q.terms[j], &x) || !poly_add(t, &product, &x))
                 return IR_DIM_NONE;
         }
-    return poly_intern(t, &product);
+    ir_dim result = poly_intern(t, &product);
+    t->products[memo].a = a;
+    t->products[memo].b = b;
+    t->products[memo].product = result;
+    return result;
 }
 
 static int64_t floor_quotient(int64_t a, int64_t k)

@@ -30,6 +30,9 @@ struct ir_dim_table {
     VEC(atom) atoms;
     VEC(uint32_t) symbols; /* atom of each symbol */
     strmap *symbol_dims, *floor_dims; /* name, "inner/divisor" -> boxed ir_dim of the atom alone */
+    struct {
+        ir_dim a, b, product;
+    } products[64]; /* the last ones, by a hash of a and b */
     uint32_t *slots; /* hash table of expression index + 1 */
     size_t slot_count;
 };

@@ -204,6 +204,7 @@ typedef struct ir_builder {
     ir_phase phase;
     ir_loc loc;
     diag *diag;
+    bool nameless; /* results get no name: the caller names them, or calls ir_name_results */
 } ir_builder;
 
 ir_builder ir_builder_at_end(ir_graph *g, diag *d);
@@ -221,6 +222,7 @@ void ir_set_str(ir_node *n, int attr, const char *s);                    /* copi
 void ir_set_list(ir_node *n, int attr, const int64_t *items, int count); /* INTS and DIMS, copied */
 ir_value *ir_done(ir_builder *b, ir_node *n);                            /* result 0; NULL on failure */
 bool ir_done_all(ir_builder *b, ir_node *n);                             /* for nodes without results, or several */
+void ir_name_results(ir_node *n);                                        /* those without a name: after op and slot */
 
 /* Shorthands: one node (or few) each; they propagate NULL like ir_done. */
 ir_value *ir_unary(ir_builder *b, ir_op op, ir_value *x);

@@ -1,7 +1,6 @@
 /* clean.c - dce and cse: nodes that nothing reads go, equal nodes become one. */
 #include "passes/pass.h"
 
-#include <stdio.h>
 #include <string.h>
 
 ir_builder pass_builder(ir_graph *g, ir_phase phase, diag *d)
@@ -50,7 +49,15 @@ ampc_status pass_dce(ir_module *m, const pass_options *o, diag *d)
 /* Appends "NUMBER," and returns its length: parts of a key. */
 static int append_number(char *end, int64_t v)
 {
-    return sprintf(end, "%lld,", (long long)v);
+    char digits[20], *start = end;
+    uint64_t rest = v < 0 ? -(uint64_t)v : (uint64_t)v;
+    int n = 0;
+    do digits[n++] = (char)('0' + rest % 10);
+    while (rest /= 10);
+    if (v < 0) *end++ = '-';
+    while (n) *end++ = digits[--n];
+    *end++ = ',';
+    return (int)(end - start);
 }
 
 /* ---- cse ------------------------------------------------------------------------------------- */
@@ -62,7 +69,11 @@ static const char *attr_key(const ir_node *n, int i, arena *a)
     if (slot->kind == IR_SLOT_STR) return v->s;
     if (slot->kind == IR_SLOT_FLOAT) return arena_printf(a, "%a", v->f);
     if (slot->kind == IR_SLOT_DTYPE) return ir_dtype_name(v->dtype);
-    if (slot->kind == IR_SLOT_INT || slot->kind == IR_SLOT_BOOL) return arena_printf(a, "%lld", (long long)v->i);
+    if (slot->kind == IR_SLOT_INT || slot->kind == IR_SLOT_BOOL) {
+        char *number = arena_alloc(a, 22);
+        append_number(number, v->i);
+        return number;
+    }
     char *text = arena_alloc(a, (size_t)v->list.count * 21 + 1), *end = text;
     for (int k = 0; k < v->list.count; k++) end += append_number(end, v->list.items[k]);
     return text;

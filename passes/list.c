@@ -100,7 +100,8 @@ const list_entry *amp_list_find(const amp_list *l, const char *op, const ir_node
         for (int conditional = 1; conditional >= 0; conditional--)
             for (size_t k = 0; k < layer->entries.count; k++) {
                 const list_entry *e = &layer->entries.items[k];
-                if ((e->conditions.count > 0) != conditional || strcmp(e->op, op) != 0) continue;
+                if (*e->op != *op || strcmp(e->op, op) != 0) continue; /* most differ at once */
+                if ((e->conditions.count > 0) != conditional) continue;
                 if (e->remove) hides |= 1u << e->colour;
                 else if (!(removed & 1u << e->colour) && matches(e, n, l, low)) return e;
             }
