@@ -231,14 +231,15 @@ static int result_types(onnx_node *n, const char **text)
         if (!*name) continue;
         const Onnx__ValueInfoProto *info = find_declared(n, name);
         ir_type type;
-        if (!info || !info->type) {
+        bool known = foreign_type(n, i, &type);
+        if (!known && (!info || !info->type))
             onnx_refuse(n,
                         "this operator is only carried along, and the model does not declare the "
                         "type of its result '%s' (shape inference adds it)",
                         name);
-        } else if (onnx_declared_type(im, "result", info, NULL, &type) != AMPC_OK) {
-            n->failed = true;
-        } else {
+        else if (!known)
+            n->failed = onnx_declared_type(im, "result", info, NULL, &type) != AMPC_OK;
+        if (!n->failed) {
             *text = arena_printf(im->scratch, "%s%s%s", *text, count ? "," : "",
                                  ir_type_print(im->module, &type, im->scratch));
             count++;

@@ -209,6 +209,8 @@ onnx_window onnx_window_of(onnx_node *n, const ir_value *x, const ir_dim *kernel
 /* ---- foreign.c: operators that are only carried along ---------------------------------------- */
 
 void onnx_lower_foreign(onnx_node *n);
+/* foreign_types.c: the type of result i by the rules of common operators; false: not known. */
+bool foreign_type(onnx_node *n, int i, ir_type *out);
 
 /* Handlers, one declaration for each that the table names. */
 #define ROW(op, since, min_in, max_in, max_out, handler, arg)                                      \

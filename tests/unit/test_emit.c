@@ -15,10 +15,11 @@
 
 /* ---- compiling, emitting --------------------------------------------------------------------- */
 
-static ir_module *compile(scratch *t, const char *path, pass_level level, ir_dtype low)
+/* NULL: an operator is not supported. */
+static ir_module *compile(scratch *t, const char *path, bool foreign, pass_level level, ir_dtype low)
 {
     ir_module *m;
-    const onnx_import_options import = {.foreign = true};
+    const onnx_import_options import = {.foreign = foreign};
     ampc_status status = onnx_import(path, &import, t->d, &m);
     if (status == AMPC_UNSUPPORTED) {
         diag_clear(t->d);
@@ -52,7 +53,7 @@ static onnx_file *emitted(scratch *t, wire file, pass_level level, ir_dtype low)
 {
     scratch_write(t, "m.onnx", file.bytes, file.size);
     wire_free(&file);
-    ir_module *m = compile(t, scratch_path(t, "m.onnx"), level, low);
+    ir_module *m = compile(t, scratch_path(t, "m.onnx"), true, level, low);
     assert_non_null(m);
     emit_to(t, m, "new.onnx");
     ir_module_free(m);
@@ -146,8 +147,8 @@ static void check_round_trip(scratch *t, const char *name, pass_level level, ir_
     char path[512];
     rt_arrays arrays;
     snprintf(path, sizeof path, GOLDENS "/%s/model.onnx", name);
-    ir_module *m = compile(t, path, level, low);
-    if (!m) return; /* an operator of unknown result type: it cannot be carried along */
+    ir_module *m = compile(t, path, false, level, low);
+    if (!m) return;
     emit_to(t, m, "new.onnx");
     ir_module *back = read_back(t);
     snprintf(path, sizeof path, GOLDENS "/%s/golden.npz", name);
@@ -326,7 +327,7 @@ static void test_external_data(void **state)
     scratch *t = *state;
     parts out = {0};
     rt_arrays arrays;
-    ir_module *m = compile(t, GOLDENS "/lenet_bn/model.onnx", PASS_O1, IR_f16);
+    ir_module *m = compile(t, GOLDENS "/lenet_bn/model.onnx", true, PASS_O1, IR_f16);
     const onnx_emit_options o = {"new.data", 20000, collect, &out};
     assert_int_equal(onnx_emit(m, "infer", &o, t->d), AMPC_OK);
     assert_true(out.part[ONNX_PART_MODEL].size < 20000);
@@ -570,7 +571,7 @@ static void test_changed_inside(void **state)
     wire file = model_finish(&m);
     scratch_write(t, "m.onnx", file.bytes, file.size);
     wire_free(&file);
-    ir_module *module = compile(t, scratch_path(t, "m.onnx"), PASS_O1, IR_f16);
+    ir_module *module = compile(t, scratch_path(t, "m.onnx"), true, PASS_O1, IR_f16);
     assert_int_equal(onnx_emit(module, "infer", &o, t->d), AMPC_UNSUPPORTED);
     scratch_expect(t, "Unsqueeze changed in opset 13");
     ir_module_free(module);
@@ -608,7 +609,7 @@ static void test_weights_that_are_gone(void **state)
     model_output(&file, "y", ONNX_float32, NULL);
     wire bytes = model_finish(&file);
     scratch_write(t, "m.onnx", bytes.bytes, bytes.size);
-    ir_module *m = compile(t, scratch_path(t, "m.onnx"), PASS_O1, IR_f16);
+    ir_module *m = compile(t, scratch_path(t, "m.onnx"), true, PASS_O1, IR_f16);
     scratch_write(t, "m.onnx", bytes.bytes, bytes.size / 2);
     assert_int_equal(onnx_emit(m, "infer", &o, t->d), AMPC_IO);
     scratch_expect(t, "the file changed");
