@@ -48,7 +48,7 @@ static int64_t whole(const cost_model *c, double cost)
     return cost < (double)c->most ? (int64_t)llround(cost) : c->most;
 }
 
-/* ---- products ---------------------------------------------------------------------------------------------------------------- */
+/* ---- products -------------------------------------------------------------------------------- */
 
 /* Multiplications of a node: elements of result 0 times how many products each sums up. */
 typedef double products_fn(const cost_model *c, const ir_node *n);
@@ -91,7 +91,7 @@ static double products(const cost_model *c, const ir_node *n)
     return 0;
 }
 
-/* ---- costs -------------------------------------------------------------------------------------------------------------------- */
+/* ---- costs ----------------------------------------------------------------------------------- */
 
 static double bytes_of(const cost_model *c, const ir_value *v, ir_dtype t)
 {
@@ -107,7 +107,8 @@ static double moved_bytes(const cost_model *c, const ir_node *n, ir_dtype t)
 {
     double bytes = 0;
     for (int i = 0; i < n->n_in; i++)
-        if (ir_in(n, i)) bytes += bytes_of(c, ir_in(n, i), amp_takes_part(n, i) ? t : ir_in(n, i)->type.dtype);
+        if (ir_in(n, i))
+            bytes += bytes_of(c, ir_in(n, i), amp_takes_part(n, i) ? t : ir_in(n, i)->type.dtype);
     for (int i = 0; i < n->n_out; i++)
         bytes += bytes_of(c, n->out[i], follows(n, i) ? t : n->out[i]->type.dtype);
     return bytes;

@@ -29,8 +29,8 @@ typedef struct pair {
 } pair;
 
 typedef struct value {
-    uint32_t producer; /* NO_PRODUCER: a constant */
-    int64_t cost[2];   /* by label of the reader that needs a conversion; of a constant, [0] is `both` */
+    uint32_t producer;   /* NO_PRODUCER: a constant */
+    int64_t cost[2];     /* by label of the reader that needs a conversion; of a constant, [0] is `both` */
     size_t first, count; /* its readers */
 } value;
 
@@ -154,7 +154,8 @@ int64_t cut_cost(const cut *c, const cut_label *labels)
     for (size_t i = 0; i < c->values.count; i++) {
         const value *x = &c->values.items[i];
         bool reads[2] = {false, false};
-        for (size_t k = 0; k < x->count; k++) reads[label_of(c, labels, c->readers.items[x->first + k])] = true;
+        for (size_t k = 0; k < x->count; k++)
+            reads[label_of(c, labels, c->readers.items[x->first + k])] = true;
         cost = sum(cost, value_cost(x, producer_label(c, labels, x), reads));
     }
     return cost;
@@ -249,7 +250,8 @@ static uint32_t gather(network *n, const value *x, cut_label label)
     uint32_t v = n->next++;
     for (size_t k = 0; k < x->count; k++) {
         uint32_t r = place_of(n, readers[k]);
-        if (r != asks_not) maxflow_arc(n->flow, label == CUT_LOW ? v : r, label == CUT_LOW ? r : v, n->never, 0);
+        if (r != asks_not)
+            maxflow_arc(n->flow, label == CUT_LOW ? v : r, label == CUT_LOW ? r : v, n->never, 0);
     }
     return v;
 }
@@ -336,5 +338,6 @@ void cut_solve(cut *c, cut_label *labels)
     for (size_t i = 0; i < c->values.count; i++) join_value(&n, &c->values.items[i]);
     maxflow_solve(n.flow, SOURCE, SINK);
     for (uint32_t v = 0; v < count; v++)
-        labels[v] = place_of(&n, v) != SOURCE && maxflow_on_sink_side(n.flow, place_of(&n, v)) ? CUT_LOW : CUT_HIGH;
+        labels[v] = place_of(&n, v) != SOURCE && maxflow_on_sink_side(n.flow, place_of(&n, v)) ? CUT_LOW
+                                                                                               : CUT_HIGH;
 }

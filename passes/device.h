@@ -11,17 +11,17 @@ typedef enum device_measure {
 } device_measure;
 
 typedef struct ir_device {
-    const char *name, *text;      /* text: one sentence */
+    const char *name, *text; /* text: one sentence */
     device_measure measure;
     double bandwidth;             /* bytes a second */
     double launch;                /* seconds that a kernel takes beside its work */
     double flops[IR_DTYPE_COUNT]; /* of matrix products and convolutions that read this type, a second */
-    double storage;               /* price of a byte in a second copy of a constant: part of that of moving it */
-    int64_t symbol;               /* the size that a symbol of a dimension counts as */
+    double storage; /* price of a byte in a second copy of a constant: part of that of moving it */
+    int64_t symbol; /* the size that a symbol of a dimension counts as */
 } ir_device;
 
-/* `name`: a built-in description, or the path of a file with lines "KEY = VALUE" (docs/placement.md); NULL: the default,
- * which is the first built-in one. Errors name file and line. In the arena. */
+/* `name`: a built-in description, or the path of a file with lines "KEY = VALUE" (docs/placement.md); NULL: the
+ * default, which is the first built-in one. Errors name file and line. In the arena. */
 ampc_status device_load(const char *name, arena *a, diag *d, const ir_device **out);
 
 extern const ir_device device_table[]; /* built in; ends with name NULL */

@@ -29,10 +29,10 @@ struct maxflow {
     uint32_t *current; /* the arc at which v goes on */
     uint32_t *height;  /* a lower bound of the distance to the sink; `vertices`: cannot reach it */
     int64_t *excess;
-    uint32_t *queue;   /* ring of `vertices` places; a vertex is in it at most once */
+    uint32_t *queue; /* ring of `vertices` places; a vertex is in it at most once */
     bool *waiting;
     uint32_t head, waits;
-    size_t work;       /* since heights were exact */
+    size_t work; /* since heights were exact */
 };
 
 maxflow *maxflow_new(uint32_t vertices, arena *a)

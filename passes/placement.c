@@ -6,11 +6,11 @@
  *   black            f32; "b" has the type of what it reads: one vertex with the producer
  *   gray             f32 if it follows an f32 producer, else free; clear: free
  *   named, loss      as decided; inputs, storage, outputs: their own type
- * A value that must not be rounded (black, and what gray and clear nodes make of it) is low only where all its readers
- * are. A value's casts are paid once in each direction; a constant that is written while compiling costs its storage. In
- * a training step a node that carries a gradient runs three times (forward and two products, or one pass over twice the
- * data), a cast of an activation twice (its gradient is cast back); the gradient of a parameter leaves its op in f32.
- * Of plans that cost the same, the one with the fewest low vertices is taken.
+ * A value that must not be rounded (black, and what gray and clear nodes make of it) is low only where all its
+ * readers are. A value's casts are paid once in each direction; a constant that is written while compiling costs its
+ * storage. In a training step a node that carries a gradient runs three times (forward and two products, or one pass
+ * over twice the data), a cast of an activation twice (its gradient is cast back); the gradient of a parameter leaves
+ * its op in f32. Of plans that cost the same, the one with the fewest low vertices is taken.
  * The profile's own plan satisfies all this, so the cut never costs more. docs/placement.md has the reasons. */
 #include "passes/placement.h"
 
@@ -40,7 +40,7 @@ typedef struct placing {
     VEC(cut_label) greedy; /* by vertex */
 } placing;
 
-/* ---- small questions --------------------------------------------------------------------------------------------------------- */
+/* ---- small questions ------------------------------------------------------------------------- */
 
 static const amp_entry *entry_of(const placing *p, const ir_node *n)
 {
@@ -117,7 +117,7 @@ static bool carries_gradient(const placing *p, const ir_node *n)
     return false;
 }
 
-/* ---- vertices ------------------------------------------------------------------------------------------------------------------ */
+/* ---- vertices -------------------------------------------------------------------------------- */
 
 static uint32_t new_vertex(placing *p, int64_t high, int64_t low, ir_dtype greedy)
 {
@@ -130,7 +130,8 @@ static uint32_t new_vertex(placing *p, int64_t high, int64_t low, ir_dtype greed
 static bool is_modelled(const placing *p, const ir_node *n)
 {
     const amp_entry *e = entry_of(p, n);
-    if (n->op == IR_OP_cast || e->colour == IR_KEEP || (e->want != IR_f32 && e->want != p->options->low)) return false;
+    if (n->op == IR_OP_cast || e->colour == IR_KEEP || (e->want != IR_f32 && e->want != p->options->low))
+        return false;
     for (int i = 0; i < n->n_in; i++)
         if (amp_takes_part(n, i) && p->produced[ir_in(n, i)->id] == NONE) return false;
     return true;
@@ -155,12 +156,15 @@ static void add_node(placing *p, const ir_node *n)
     const amp_entry *e = entry_of(p, n);
     int64_t runs = p->trains && carries_gradient(p, n) ? 3 : 1;
     ir_dtype low = p->options->low;
-    uint32_t reads = new_vertex(p, runs * cost_of_node(&p->cost, n, IR_f32), runs * cost_of_node(&p->cost, n, low), e->want);
+    uint32_t reads = new_vertex(p, runs * cost_of_node(&p->cost, n, IR_f32),
+                                runs * cost_of_node(&p->cost, n, low), e->want);
     uint32_t writes = reads;
     const ir_value *only = is_inside(e) ? only_operand(n) : NULL;
     bool pinned = !is_free(p, e) || narrows_behind(p, n);
-    if (only) cut_merge(p->cut, p->produced[only->id], reads);
-    else if (pinned) cut_pin(p->cut, reads, label_of_type(e->want));
+    if (only)
+        cut_merge(p->cut, p->produced[only->id], reads);
+    else if (pinned)
+        cut_pin(p->cut, reads, label_of_type(e->want));
     if (pass_out_attr(n->op) >= 0) {
         writes = new_vertex(p, 0, 0, e->result);
         cut_pair(p->cut, writes, reads, runs * cost_of_results(&p->cost, n, low, IR_f32));
@@ -178,14 +182,16 @@ static uint32_t result_vertex(const placing *p, const ir_node *n, int i)
     bool second = ir_op_out_slot(n->op, i, n->n_out)->group == IR_GROUP_G;
     if (modelled && follows) return p->writes[n->id];
     if (modelled && second && amp_second_follows(n, e, p->list)) return p->computes[n->id];
-    if (!modelled && follows && e->colour != IR_KEEP && e->result != IR_NO_DTYPE) return vertex_of_type(p, e->result);
+    if (!modelled && follows && e->colour != IR_KEEP && e->result != IR_NO_DTYPE)
+        return vertex_of_type(p, e->result);
     return vertex_of_type(p, amp_narrows_result(n, i, e, p->list) ? e->result : n->out[i]->type.dtype);
 }
 
 static void add_results(placing *p, const ir_node *n)
 {
     const amp_entry *e = entry_of(p, n);
-    bool modelled = p->computes[n->id] != NONE, carries = carries_gradient(p, n), tainted = modelled && is_dangerous(p, e);
+    bool modelled = p->computes[n->id] != NONE, carries = carries_gradient(p, n),
+         tainted = modelled && is_dangerous(p, e);
     if (modelled && e->colour == IR_CLEAR && e->want == IR_f32)
         for (int i = 0; i < n->n_in; i++) tainted |= amp_takes_part(n, i) && p->tainted[ir_in(n, i)->id];
     for (int i = 0; i < n->n_out; i++) {
@@ -220,7 +226,7 @@ static void add_vertices(placing *p)
     }
 }
 
-/* ---- readers -------------------------------------------------------------------------------------------------------------------- */
+/* ---- readers --------------------------------------------------------------------------------- */
 
 /* Its type stays as the profile decided it: a reader is not ours to change. */
 static void pin_as_decided(placing *p, const ir_value *v)
@@ -244,7 +250,8 @@ static uint32_t reader_at(placing *p, const ir_value *v, const ir_use *u)
     if (n->op == IR_OP_output)
         return p->options->keep_io_types || is_loss(p, n) ? vertex_of_type(p, v->type.dtype) : NONE;
     if (n->op == IR_OP_foreign) return vertex_of_type(p, v->type.dtype);
-    if ((n->op == IR_OP_cast && entry_of(p, n)->colour == IR_KEEP) || is_attribute(p, n, u->index)) return NONE;
+    if ((n->op == IR_OP_cast && entry_of(p, n)->colour == IR_KEEP) || is_attribute(p, n, u->index))
+        return NONE;
     if (p->computes[n->id] != NONE && reads_in_type(p, n, u->index)) return p->computes[n->id];
     pin_as_decided(p, v);
     return NONE;
@@ -263,7 +270,8 @@ static void add_readers(placing *p, const ir_value *v)
         bool inside = reader != NONE && is_inside(entry_of(p, u->user));
         if (reader != NONE) cut_reader(p->cut, reader);
         if (p->tainted[v->id] && (reader == NONE || inside)) pin_as_decided(p, v);
-        if (v->kind == IR_VALUE_RESULT && is_inside(entry_of(p, v->def)) && is_read_by_loss(p, u)) pin_as_decided(p, v);
+        if (v->kind == IR_VALUE_RESULT && is_inside(entry_of(p, v->def)) && is_read_by_loss(p, u))
+            pin_as_decided(p, v);
     }
 }
 
@@ -292,8 +300,10 @@ static void add_value(placing *p, const ir_value *v)
     int64_t runs = twice ? 2 : 1, down = runs * cost_of_cast(&p->cost, &v->type, IR_f32, low);
     if (counts_as_param(p, v)) down = 0;
     const ir_value *from = widened(p, v);
-    if (!p->list->rule.constants && amp_converts(v)) cut_constant(p->cut, cost_of_copy(&p->cost, &v->type, low));
-    else if (from) cut_value(p->cut, p->produced[from->id], down, 0);
+    if (!p->list->rule.constants && amp_converts(v))
+        cut_constant(p->cut, cost_of_copy(&p->cost, &v->type, low));
+    else if (from)
+        cut_value(p->cut, p->produced[from->id], down, 0);
     else
         cut_value(p->cut, p->produced[v->id], down,
                   p->tainted[v->id] ? CUT_FORBIDDEN : runs * cost_of_cast(&p->cost, &v->type, low, IR_f32));
@@ -315,7 +325,7 @@ static void add_values(placing *p)
     }
 }
 
-/* ---- the profile's own plan ------------------------------------------------------------------------------------------------- */
+/* ---- the profile's own plan ------------------------------------------------------------------ */
 
 /* What fold_casts will do: an op whose results are read in the other type alone writes that type. */
 static void fold_greedy(placing *p, const ir_node *n)
@@ -325,7 +335,8 @@ static void fold_greedy(placing *p, const ir_node *n)
     int readers = 0;
     if (cut_is_pinned(p->cut, writes, !other)) return;
     for (int i = 0; i < n->n_out; i++)
-        for (const ir_use *u = n->out[i]->first_use; u && p->produced[n->out[i]->id] == writes; u = u->next, readers++) {
+        for (const ir_use *u = n->out[i]->first_use; u && p->produced[n->out[i]->id] == writes;
+             u = u->next, readers++) {
             uint32_t reader = reader_at(p, n->out[i], u);
             if (reader == NONE || p->greedy.items[reader] != other) return;
         }
@@ -346,7 +357,7 @@ static int64_t f32_cost(const placing *p)
     return cut_cost(p->cut, labels);
 }
 
-/* ---- the solution -------------------------------------------------------------------------------------------------------------- */
+/* ---- the solution ---------------------------------------------------------------------------- */
 
 static ir_dtype type_of_label(const placing *p, cut_label label)
 {
@@ -375,9 +386,9 @@ static void explain_flips(placing *p, const cut_label *labels)
         if (e->rule != AMP_CUT) continue;
         int64_t flip = flips[p->computes[n->id]];
         const char *other = labels[p->computes[n->id]] == CUT_HIGH ? ir_dtype_name(p->options->low) : "f32";
-        e->flip = flip == CUT_FORBIDDEN
-                      ? arena_printf(p->arena, "%s: not allowed alone", other)
-                      : arena_printf(p->arena, "%s: %s more", other, cost_print(p->cost.device, flip, p->arena));
+        e->flip = flip == CUT_FORBIDDEN ? arena_printf(p->arena, "%s: not allowed alone", other)
+                                        : arena_printf(p->arena, "%s: %s more", other,
+                                                       cost_print(p->cost.device, flip, p->arena));
     }
 }
 

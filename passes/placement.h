@@ -8,8 +8,9 @@
 /* Predicted costs of three plans, in units of the device's measure (cost.h). */
 typedef struct placement_costs {
     int64_t cut;
-    int64_t greedy; /* as amp_colour left the entries, casts folded where an op can write the other type itself */
-    int64_t f32;    /* everything in f32 */
+    int64_t
+        greedy; /* as amp_colour left the entries, casts folded where an op can write the other type itself */
+    int64_t f32; /* everything in f32 */
 } placement_costs;
 
 /* Rewrites want and result of the entries that amp_colour made for g, within what the lists and rules demand. Requires

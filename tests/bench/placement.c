@@ -53,9 +53,12 @@ static void make_chain(making *k, ir_value *x)
 {
     static const ir_op ops[] = {IR_OP_relu, IR_OP_tanh, IR_OP_neg, IR_OP_sigmoid};
     for (int i = 0; i < NODES; i++) {
-        if (i % 20000 == 10000) x = ir_unary(&k->b, IR_OP_exp, x);
-        else if (i % 20000 == 19999) x = ir_matmul(&k->b, x, k->w, NULL, false, false);
-        else x = ir_unary(&k->b, ops[i % 4], x);
+        if (i % 20000 == 10000)
+            x = ir_unary(&k->b, IR_OP_exp, x);
+        else if (i % 20000 == 19999)
+            x = ir_matmul(&k->b, x, k->w, NULL, false, false);
+        else
+            x = ir_unary(&k->b, ops[i % 4], x);
     }
     ir_output(&k->b, "y", x);
 }
@@ -97,7 +100,8 @@ static void measure(const char *name, void (*make)(making *, ir_value *), const 
     diag *d = diag_new(NULL, NULL);
     ir_module *m = ir_module_new();
     ir_graph *g = ir_graph_new(m, "infer");
-    ir_type type = ir_type_make(IR_f32, 2, (int64_t[]){WIDTH, WIDTH}), row = ir_type_make(IR_f32, 1, (int64_t[]){WIDTH});
+    ir_type type = ir_type_make(IR_f32, 2, (int64_t[]){WIDTH, WIDTH}),
+            row = ir_type_make(IR_f32, 1, (int64_t[]){WIDTH});
     making k = {.b = ir_builder_at_end(g, d)};
     k.w = ir_graph_storage(g, ir_storage_new(m, IR_PARAM, "w", &type));
     k.bias = ir_graph_storage(g, ir_storage_new(m, IR_PARAM, "b", &row));
@@ -118,8 +122,8 @@ static void measure(const char *name, void (*make)(making *, ir_value *), const 
         if (placed - coloured < placing) placing = placed - coloured;
         arena_free(a);
     }
-    printf("| %s | %d | %s | %.1f | %.1f | %.3f |\n", name, count_nodes(g), device->name, colouring * 1e3, placing * 1e3,
-           (double)costs.cut / (double)(costs.greedy ? costs.greedy : 1));
+    printf("| %s | %d | %s | %.1f | %.1f | %.3f |\n", name, count_nodes(g), device->name, colouring * 1e3,
+           placing * 1e3, (double)costs.cut / (double)(costs.greedy ? costs.greedy : 1));
     fflush(stdout);
     ir_module_free(m);
     diag_free(d);
@@ -127,7 +131,8 @@ static void measure(const char *name, void (*make)(making *, ir_value *), const 
 
 int main(void)
 {
-    printf("| graph | nodes | device | colouring, ms | minimum cut, ms | cost, part of greedy |\n|---|---|---|---|---|---|\n");
+    printf("| graph | nodes | device | colouring, ms | minimum cut, ms | cost, part of greedy "
+           "|\n|---|---|---|---|---|---|\n");
     for (const ir_device *device = device_table; device->name; device++) {
         measure("decoder", make_decoder, device);
         measure("chain", make_chain, device);

@@ -1,9 +1,9 @@
 /* test_placement.c - placement by minimum cut against brute force, and against the profile's own plan.
  *
- * A random graph is coloured; every plan within the rules is listed and priced by counting casts from their definition
- * (below, knowing nothing of networks), and the best must be what amp_place predicts and what its entries cost. Measured
- * by cast bytes, the casts that amp_cast really inserts must have that many bytes. Then every model of the tree, in every
- * mode: never above greedy, in prediction and in cast bytes after all passes. */
+ * A random graph is coloured; every plan within the rules is listed and priced by counting casts from their
+ * definition (below, knowing nothing of networks), and the best must be what amp_place predicts and what its entries
+ * cost. Measured by cast bytes, the casts that amp_cast really inserts must have that many bytes. Then every model of
+ * the tree, in every mode: never above greedy, in prediction and in cast bytes after all passes. */
 #include "frontend/onnx.h"
 #include "ir/philox.h"
 #include "passes/cost.h"
@@ -45,13 +45,14 @@ static uint32_t draw(trial *t, uint32_t below)
     return philox_word(t->seed, 2, t->drawn++) % below;
 }
 
-/* ---- random graphs ------------------------------------------------------------------------------------------------------- */
+/* ---- random graphs --------------------------------------------------------------------------- */
 
 /* One value of those so far, the late ones more often. */
 static ir_value *pick(trial *t, ir_value **values, int count, bool full)
 {
     for (;;) {
-        int back = (int)draw(t, 4) ? (int)draw(t, count < 5 ? (uint32_t)count : 5) : (int)draw(t, (uint32_t)count);
+        int back = (int)draw(t, 4) ? (int)draw(t, count < 5 ? (uint32_t)count : 5)
+                                   : (int)draw(t, (uint32_t)count);
         ir_value *v = values[count - 1 - back];
         if (!full || v->type.dims[1] == v->type.dims[0]) return v;
     }
@@ -67,7 +68,8 @@ static ir_value *round_trip(ir_builder *b, ir_value *x)
 
 static ir_value *random_node(trial *t, ir_builder *b, ir_value **values, int count)
 {
-    static const ir_op unary[] = {IR_OP_relu, IR_OP_neg, IR_OP_tanh, IR_OP_sigmoid, IR_OP_exp, IR_OP_sqrt, IR_OP_softmax};
+    static const ir_op unary[] = {IR_OP_relu, IR_OP_neg,  IR_OP_tanh,   IR_OP_sigmoid,
+                                  IR_OP_exp,  IR_OP_sqrt, IR_OP_softmax};
     static const ir_op binary[] = {IR_OP_add, IR_OP_mul, IR_OP_max, IR_OP_pow};
     ir_value *x = pick(t, values, count, false);
     switch (draw(t, 12)) {
@@ -90,7 +92,8 @@ static void make_graph(trial *t, int nodes)
     t->graph = ir_graph_new(t->module, trains ? "train" : "infer");
     ir_builder b = ir_builder_at_end(t->graph, t->diag);
     int64_t n = 1 + (int64_t)draw(t, 40);
-    ir_type full = ir_type_make(IR_f32, 2, (int64_t[]){n, n}), thin = ir_type_make(IR_f32, 2, (int64_t[]){n, 1});
+    ir_type full = ir_type_make(IR_f32, 2, (int64_t[]){n, n}),
+            thin = ir_type_make(IR_f32, 2, (int64_t[]){n, 1});
     ir_value *values[MOST_VALUES];
     int count = 0;
     values[count++] = ir_graph_input(t->graph, "x", &full);
@@ -115,14 +118,16 @@ static void make_graph(trial *t, int nodes)
 static void make_device(trial *t)
 {
     double flops = 1e9 * (1 + draw(t, 20));
-    t->device = (ir_device){.name = "test", .measure = draw(t, 3) ? DEVICE_TIME : DEVICE_CAST_BYTES, .symbol = 1};
+    t->device = (ir_device){
+        .name = "test", .measure = draw(t, 3) ? DEVICE_TIME : DEVICE_CAST_BYTES, .symbol = 1};
     t->device.bandwidth = 1e9 * (1 + draw(t, 5));
     t->device.launch = 1e-8 * draw(t, 4) * draw(t, 40);
     t->device.storage = 0.3 * draw(t, 3);
-    for (int i = 0; i < IR_DTYPE_COUNT; i++) t->device.flops[i] = flops * (ir_dtype_is_low((ir_dtype)i) ? 1 + draw(t, 8) : 1);
+    for (int i = 0; i < IR_DTYPE_COUNT; i++)
+        t->device.flops[i] = flops * (ir_dtype_is_low((ir_dtype)i) ? 1 + draw(t, 8) : 1);
 }
 
-/* ---- the rules, once more ---------------------------------------------------------------------------------------------------- */
+/* ---- the rules, once more -------------------------------------------------------------------- */
 
 static bool is_inside(const amp_entry *e)
 {
@@ -143,7 +148,8 @@ static bool has_out(const ir_node *n)
 /* Whether the value is low in the plan. */
 static bool is_low(const trial *t, const ir_value *v)
 {
-    return v->kind == IR_VALUE_RESULT && v->def->op != IR_OP_cast ? t->result[v->def->id] : ir_dtype_is_low(v->type.dtype);
+    return v->kind == IR_VALUE_RESULT && v->def->op != IR_OP_cast ? t->result[v->def->id]
+                                                                  : ir_dtype_is_low(v->type.dtype);
 }
 
 /* Whether the value goes back to a black or loss node through gray and clear ones that the profile has in f32. */
@@ -154,7 +160,8 @@ static bool is_dangerous(const trial *t, const ir_value *v)
     if (is_inside(e) || e->want != IR_f32 || e->colour == IR_WHITE) return e->rule == AMP_LOSS;
     if (e->rule == AMP_GRAY_F32 || e->rule == AMP_LOSS || e->colour == IR_BLACK) return true;
     bool any = false;
-    for (int i = 0; i < v->def->n_in && e->colour == IR_CLEAR; i++) any |= ir_in(v->def, i) && is_dangerous(t, ir_in(v->def, i));
+    for (int i = 0; i < v->def->n_in && e->colour == IR_CLEAR; i++)
+        any |= ir_in(v->def, i) && is_dangerous(t, ir_in(v->def, i));
     return any;
 }
 
@@ -251,7 +258,7 @@ static int64_t plan_cost(const trial *t)
     return cost;
 }
 
-/* ---- brute force --------------------------------------------------------------------------------------------------------------- */
+/* ---- brute force ----------------------------------------------------------------------------- */
 
 /* Free decisions of the graph. */
 static int count_free(const trial *t)
@@ -308,7 +315,8 @@ static void take_entries(trial *t, const amp_entry *entries)
 
 static bool setup_trial(trial *t, uint64_t seed, amp_list *list)
 {
-    *t = (trial){.seed = seed, .arena = arena_new(0), .diag = diag_new(NULL, NULL), .list = list, .best = INT64_MAX};
+    *t = (trial){
+        .seed = seed, .arena = arena_new(0), .diag = diag_new(NULL, NULL), .list = list, .best = INT64_MAX};
     t->options = pass_options_default();
     t->options.placement = PASS_MINCUT;
     t->options.white_soft = draw(t, 3) == 0;
@@ -320,7 +328,8 @@ static bool setup_trial(trial *t, uint64_t seed, amp_list *list)
     memcpy(t->greedy, entries, t->graph->node_ids * sizeof *t->greedy);
     assert_true(t->graph->node_ids < MOST_NODES && t->graph->value_ids < MOST_VALUES);
     for (ir_node *n = t->graph->first; n; n = n->next) t->nodes[t->count++] = n;
-    t->cost = cost_model_new(&t->device, t->module, 16 * ((size_t)t->graph->node_ids + t->graph->value_ids + 4), t->arena);
+    t->cost = cost_model_new(&t->device, t->module,
+                             16 * ((size_t)t->graph->node_ids + t->graph->value_ids + 4), t->arena);
     return count_free(t) <= MOST_FREE;
 }
 
@@ -336,14 +345,13 @@ static void check_trial(trial *t, amp_entry *entries)
     take_entries(t, t->greedy);
     int64_t greedy = plan_cost(t);
     try_all(t, 0);
-    placement_costs costs =
-        amp_place(t->graph, entries, t->list, &t->options, &t->device, true, t->arena);
+    placement_costs costs = amp_place(t->graph, entries, t->list, &t->options, &t->device, true, t->arena);
     take_entries(t, entries);
     int64_t taken = plan_cost(t);
     if (costs.cut != t->best || taken != t->best || costs.greedy > greedy)
-        fail_msg("seed %llu: predicted %lld, plan %lld, best %lld, greedy %lld of %lld\n%s", (unsigned long long)t->seed,
-                 (long long)costs.cut, (long long)taken, (long long)t->best, (long long)costs.greedy, (long long)greedy,
-                 ir_print(t->module, t->arena));
+        fail_msg("seed %llu: predicted %lld, plan %lld, best %lld, greedy %lld of %lld\n%s",
+                 (unsigned long long)t->seed, (long long)costs.cut, (long long)taken, (long long)t->best,
+                 (long long)costs.greedy, (long long)greedy, ir_print(t->module, t->arena));
     for (int k = 0; k < t->count; k++) {
         uint32_t id = t->nodes[k]->id;
         if (t->nodes[k]->op == IR_OP_output || t->nodes[k]->op == IR_OP_cast) continue;
@@ -384,7 +392,7 @@ static void equals_brute_force(void **state)
     arena_free(a);
 }
 
-/* ---- the models of the tree --------------------------------------------------------------------------------------------------- */
+/* ---- the models of the tree ------------------------------------------------------------------ */
 
 typedef struct variant {
     const char *target, *profile;
@@ -394,11 +402,16 @@ typedef struct variant {
 } variant;
 
 static const variant variants[] = {
-    {"bytes", "ampc", IR_f16, PASS_O1, false, false},    {"bytes", "ampc", IR_bf16, PASS_O1, true, false},
-    {"bytes", "ampc", IR_f16, PASS_O2, true, true},      {"bytes", "paddle-3", IR_f16, PASS_O1, false, false},
-    {"bytes", "paddle-2.4", IR_f16, PASS_O2, true, false}, {"bytes", "paddle-1.8", IR_f16, PASS_O1, true, false},
-    {"gpu", "ampc", IR_f16, PASS_O1, false, true},       {"gpu", "ampc", IR_f16, PASS_O1, true, false},
-    {"cpu", "ampc", IR_bf16, PASS_O1, true, true},       {"gpu", "paddle-3", IR_f16, PASS_O2, true, true},
+    {"bytes", "ampc", IR_f16, PASS_O1, false, false},
+    {"bytes", "ampc", IR_bf16, PASS_O1, true, false},
+    {"bytes", "ampc", IR_f16, PASS_O2, true, true},
+    {"bytes", "paddle-3", IR_f16, PASS_O1, false, false},
+    {"bytes", "paddle-2.4", IR_f16, PASS_O2, true, false},
+    {"bytes", "paddle-1.8", IR_f16, PASS_O1, true, false},
+    {"gpu", "ampc", IR_f16, PASS_O1, false, true},
+    {"gpu", "ampc", IR_f16, PASS_O1, true, false},
+    {"cpu", "ampc", IR_bf16, PASS_O1, true, true},
+    {"gpu", "paddle-3", IR_f16, PASS_O2, true, true},
 };
 
 static pass_options options_of(const variant *v, const ir_module *m)
@@ -410,8 +423,10 @@ static pass_options options_of(const variant *v, const ir_module *m)
     o.target = v->target;
     o.profile = v->profile;
     if (!v->trains) return o;
-    if (ir_graph_find_output(m->graphs.items[0], "loss")) o.loss_output = "loss";
-    else o.loss = "mse";
+    if (ir_graph_find_output(m->graphs.items[0], "loss"))
+        o.loss_output = "loss";
+    else
+        o.loss = "mse";
     return o;
 }
 
@@ -467,7 +482,8 @@ static int check_model(const char *path)
         if (greedy < 0) continue; /* it does not train */
         int64_t cut = compiled_bytes(path, v, PASS_MINCUT, d);
         if (strcmp(v->target, "bytes") == 0 && cut > greedy)
-            fail_msg("%s, variant %zu: %lld bytes of casts, greedy %lld", path, i, (long long)cut, (long long)greedy);
+            fail_msg("%s, variant %zu: %lld bytes of casts, greedy %lld", path, i, (long long)cut,
+                     (long long)greedy);
         check_prediction(path, v, a, d);
     }
     diag_free(d);
@@ -479,7 +495,8 @@ static void never_above_greedy(void **state)
 {
     (void)state;
     char path[1024];
-    int models = check_model(AMPC_SOURCE_DIR "/tests/models/mlp.onnx") + check_model(AMPC_SOURCE_DIR "/tests/models/mnist.onnx");
+    int models = check_model(AMPC_SOURCE_DIR "/tests/models/mlp.onnx") +
+                 check_model(AMPC_SOURCE_DIR "/tests/models/mnist.onnx");
     DIR *folder = opendir(AMPC_SOURCE_DIR "/tests/goldens");
     assert_non_null(folder);
     for (struct dirent *e; (e = readdir(folder));) {
