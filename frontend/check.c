@@ -80,6 +80,8 @@ static void define_inputs(checker *c)
         strmap_put(c->producers, name, (void *)OUTSIDE);
     }
     strmap *seen = strmap_new(c->im->scratch);
+    strmap_reserve(seen, g->n_initializer);
+    strmap_reserve(c->producers, g->n_input + g->n_initializer + g->n_node);
     for (size_t i = 0; i < g->n_initializer; i++) {
         const char *name = g->initializer[i]->name;
         if (!*name)

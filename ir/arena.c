@@ -240,10 +240,10 @@ void *strmap_get(const strmap *m, const char *key)
     return map_find(m, key, hash_string(key))->value;
 }
 
-static void map_grow(strmap *m)
+static void map_grow(strmap *m, size_t capacity)
 {
     strmap larger = *m;
-    larger.capacity = m->capacity * 2;
+    larger.capacity = capacity;
     larger.entries = arena_array(m->owner, larger.capacity, sizeof *larger.entries);
     for (size_t i = 0; i < m->capacity; i++) {
         const map_entry *e = &m->entries[i];
@@ -260,12 +260,19 @@ static map_entry *map_entry_of(strmap *m, const char *key)
     if (e->key) return e;
     const char *copy = arena_strdup(m->owner, key);
     if ((m->count + 1) * 2 > m->capacity) {
-        map_grow(m);
+        map_grow(m, m->capacity * 2);
         e = map_find(m, key, hash);
     }
     *e = (map_entry){.key = copy, .hash = hash};
     m->count++;
     return e;
+}
+
+void strmap_reserve(strmap *m, size_t count)
+{
+    size_t capacity = m->capacity;
+    while (capacity < count * 2) capacity *= 2;
+    if (capacity > m->capacity) map_grow(m, capacity);
 }
 
 void strmap_put(strmap *m, const char *key, void *value)

@@ -303,6 +303,7 @@ static ir_node *node_clone(const ir_node *n, ir_graph *into, ir_value **map)
 ir_graph *ir_graph_clone(ir_module *m, const ir_graph *g, const char *name, ir_value **map)
 {
     ir_graph *copy = ir_graph_new(m, name);
+    strmap_reserve(copy->names, g->value_ids);
     if (!map) map = arena_array(m->arena, (size_t)g->value_ids + 1, sizeof *map);
     else memset(map, 0, g->value_ids * sizeof *map);
     for (size_t i = 0; i < g->inputs.count; i++) {

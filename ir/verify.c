@@ -315,6 +315,7 @@ static void check_graph(verifier *v, const ir_graph *g)
     v->names = strmap_new(v->scratch);
     v->outputs = strmap_new(v->scratch);
     v->stored = strmap_new(v->scratch);
+    strmap_reserve(v->names, g->value_ids);
     v->has_skip = false;
     for (size_t i = 0; i < g->inputs.count; i++) check_input(v, g->inputs.items[i]);
     for (const ir_node *n = g->first; n; n = n->next) check_node(v, n);
@@ -360,6 +361,7 @@ static void check_module(verifier *v)
     const ir_module *m = v->module;
     v->names = strmap_new(v->scratch);
     strmap *graphs = strmap_new(v->scratch);
+    strmap_reserve(v->names, m->storage.count);
     for (size_t i = 0; i < m->storage.count; i++) check_storage(v, m->storage.items[i], i);
     for (size_t i = 0; i < m->graphs.count; i++) {
         const ir_graph *g = m->graphs.items[i];
