@@ -1,0 +1,602 @@
+/* test_peers.c - what other converters to mixed precision got wrong, a test each. The bug stands above its test.
+ *
+ * check() converts a model, and then holds three things together: the model in f32, our own run of it in fp16, and the
+ * model that is written, read back and run as it says. */
+#include "frontend/onnx.h"
+#include "frontend/tensor.h"
+#include "passes/passes.h"
+#include "runtime/export.h"
+#include "runtime/session.h"
+#include "runtime/weights.h"
+#include "tests/unit/model_writer.h"
+#include "tests/unit/scratch.h"
+
+#include <math.h>
+
+enum { MOST = 1 << 12 };
+
+typedef struct result {
+    int count;
+    double items[MOST];
+} result;
+
+typedef struct input {
+    int64_t rows, columns;
+    float value; /* element i is value * (1 + i % 3) */
+} input;
+
+/* ---- compiling, running ---------------------------------------------------------------------- */
+
+static pass_options options_at(pass_level level)
+{
+    pass_options o = pass_options_default();
+    o.level = level;
+    o.low = IR_f16;
+    return o;
+}
+
+static ir_module *compile(scratch *t, const char *name, pass_options o, bool foreign)
+{
+    ir_module *m;
+    rt_weights *weights;
+    const onnx_import_options import = {.foreign = foreign};
+    ampc_status status = onnx_import(scratch_path(t, name), &import, t->d, &m);
+    if (status == AMPC_OK) {
+        assert_int_equal(rt_weights_open(m, NULL, t->d, &weights), AMPC_OK);
+        o.read = rt_weights_read_part;
+        o.read_user = weights;
+        status = pass_compile(m, &o, t->d);
+        rt_weights_close(weights);
+    }
+    if (status != AMPC_OK) fail_msg("%s", diag_first_error(t->d));
+    return m;
+}
+
+/* All outputs one behind the other. */
+static void run(scratch *t, const char *name, pass_options o, input in, result *out)
+{
+    ir_module *m = compile(t, name, o, false);
+    float *x = calloc((size_t)(in.rows * in.columns), sizeof *x);
+    for (int64_t i = 0; i < in.rows * in.columns; i++) x[i] = in.value * (float)(1 + i % 3);
+    const rt_tensor tensor = {.name = "x", .dtype = IR_f32, .rank = 2, .dims = {in.rows, in.columns}, .data = x};
+    const rt_session_options device = {.device = "cpu"};
+    rt_session *s;
+    ampc_status status = rt_session_open(m, &device, t->d, &s);
+    if (status == AMPC_OK) status = rt_session_run(s, "infer", &tensor, 1, t->d);
+    if (status != AMPC_OK) fail_msg("%s", diag_first_error(t->d));
+    out->count = 0;
+    for (int i = 0; i < rt_session_output_count(s); i++) {
+        const rt_tensor *y = rt_session_output_at(s, i);
+        int64_t n = 1;
+        for (int k = 0; k < y->rank; k++) n *= y->dims[k];
+        assert_int_equal(y->dtype, IR_f32);
+        assert_true(out->count + n <= MOST);
+        for (int64_t k = 0; k < n; k++) out->items[out->count++] = ((const float *)y->data)[k];
+    }
+    rt_session_close(s);
+    ir_module_free(m);
+    free(x);
+}
+
+static void save(scratch *t, model *m)
+{
+    wire file = model_finish(m);
+    scratch_write(t, "m.onnx", file.bytes, file.size);
+    wire_free(&file);
+}
+
+/* m.onnx -> new.onnx in fp16; close what is returned. */
+static onnx_file *convert(scratch *t, bool foreign)
+{
+    onnx_file *f;
+    pass_options o = options_at(PASS_O1);
+    o.plain_runtime = true;
+    ir_module *m = compile(t, "m.onnx", o, foreign);
+    if (rt_emit_onnx(m, "infer", scratch_path(t, "new.onnx"), t->d) != AMPC_OK) fail_msg("%s", diag_first_error(t->d));
+    ir_module_free(m);
+    assert_int_equal(onnx_file_open(scratch_path(t, "new.onnx"), t->d, &f), AMPC_OK);
+    return f;
+}
+
+static void compare(const char *what, const result *x, const result *y, double most)
+{
+    double difference = 0, largest = 1e-30;
+    assert_int_equal(x->count, y->count);
+    for (int i = 0; i < x->count; i++) {
+        bool same = x->items[i] == y->items[i];
+        difference = fmax(difference, same ? 0 : isnan(x->items[i] - y->items[i]) ? INFINITY : fabs(x->items[i] - y->items[i]));
+        if (isfinite(y->items[i])) largest = fmax(largest, fabs(y->items[i]));
+    }
+    if (!(difference <= most * largest)) fail_msg("%s differs by %g of %g", what, difference, largest);
+}
+
+static onnx_file *check(scratch *t, model *m, input in, double most)
+{
+    static result f32, own, written;
+    save(t, m);
+    run(t, "m.onnx", options_at(PASS_O0), in, &f32);
+    run(t, "m.onnx", options_at(PASS_O1), in, &own);
+    compare("the run in fp16", &own, &f32, most);
+    onnx_file *f = convert(t, false);
+    run(t, "new.onnx", options_at(PASS_O0), in, &written);
+    compare("the model written", &written, &f32, most);
+    return f;
+}
+
+/* ---- looking at what was written ------------------------------------------------------------- */
+
+static const Onnx__NodeProto *find_op(const onnx_file *f, const char *op)
+{
+    for (size_t i = 0; i < f->model->graph->n_node; i++)
+        if (strcmp(f->model->graph->node[i]->op_type, op) == 0) return f->model->graph->node[i];
+    fail_msg("no %s", op);
+    return NULL;
+}
+
+static int count_ops(const onnx_file *f, const char *op)
+{
+    int n = 0;
+    for (size_t i = 0; i < f->model->graph->n_node; i++) n += strcmp(f->model->graph->node[i]->op_type, op) == 0;
+    return n;
+}
+
+/* 0: none of that name. */
+static int type_of_tensor(const onnx_file *f, const char *name)
+{
+    for (size_t i = 0; i < f->model->graph->n_initializer; i++)
+        if (strcmp(f->model->graph->initializer[i]->name, name) == 0) return f->model->graph->initializer[i]->data_type;
+    return 0;
+}
+
+static int type_of_output(const onnx_file *f, size_t i)
+{
+    return f->model->graph->output[i]->type->tensor_type->elem_type;
+}
+
+/* A model with the input x[N,columns]. */
+static model new_model(const char *columns)
+{
+    char dims[32];
+    model m = model_new(17);
+    snprintf(dims, sizeof dims, "N,%s", columns);
+    model_input(&m, "x", ONNX_float32, dims);
+    return m;
+}
+
+/* The same with h, a white matrix product of it. */
+static model new_product(void)
+{
+    model m = new_model("2");
+    model_tensor(&m, TENSOR_FLOATS("w", "2,2", 1, 0.5f, -0.25f, 2));
+    model_node(&m, "MatMul", "x,w", "h");
+    return m;
+}
+
+static void cast_node(model *m, const char *from, const char *to, int type)
+{
+    node n = node_new("Cast", from, to);
+    node_int(&n, "to", type);
+    model_add(m, &n);
+}
+
+static const input small = {3, 2, 0.5f};
+
+/* ---- A. the output is no valid model --------------------------------------------------------- */
+
+/* onnxconverter-common 320: a Cast(to=float) of the model before a black operator was left with a low result. */
+static void test_cast_to_float_before_black(void **state)
+{
+    model m = new_product();
+    cast_node(&m, "h", "s", ONNX_float32);
+    model_node(&m, "Exp", "s", "y");
+    model_output(&m, "y", ONNX_float32, "N,2");
+    onnx_file *f = check(*state, &m, small, 5e-3);
+    assert_int_equal(type_of_output(f, 0), ONNX_float32);
+    onnx_file_close(f);
+}
+
+/* onnxconverter-common 304: an initializer that fp16 and fp32 nodes read made an invalid model. */
+static void test_shared_initializer(void **state)
+{
+    model m = new_product();
+    model_node(&m, "Exp", "w", "e");
+    model_node(&m, "MatMul", "h,e", "y");
+    model_node(&m, "MatMul", "y,w", "z");
+    model_output(&m, "z", ONNX_float32, NULL);
+    onnx_file_close(check(*state, &m, (input){2, 2, 0.5f}, 5e-3));
+}
+
+/* onnxconverter-common, keep_io_types: a blocked node that makes a graph output changed the output's type. */
+static void test_blocked_node_is_output(void **state)
+{
+    model m = new_product();
+    model_node(&m, "Exp", "h", "black");
+    model_node(&m, "Identity", "h", "white");
+    model_output(&m, "black", ONNX_float32, "N,2");
+    model_output(&m, "white", ONNX_float32, "N,2");
+    model_output(&m, "h", ONNX_float32, "N,2");
+    onnx_file *f = check(*state, &m, small, 5e-3);
+    for (size_t i = 0; i < 3; i++) assert_int_equal(type_of_output(f, i), ONNX_float32);
+    onnx_file_close(f);
+}
+
+/* OneFlow 8746: a tensor that is two operands of one node crashed the pass. */
+static void test_same_tensor_twice(void **state)
+{
+    model m = model_new(17);
+    model_input(&m, "x", ONNX_float32, "2,2");
+    model_node(&m, "MatMul", "x,x", "p");
+    model_node(&m, "Mul", "p,p", "q");
+    model_node(&m, "Exp", "q", "e");
+    model_node(&m, "Add", "e,e", "y");
+    model_output(&m, "y", ONNX_float32, "2,2");
+    onnx_file *f = check(*state, &m, (input){2, 2, 0.25f}, 5e-3);
+    assert_string_equal(find_op(f, "MatMul")->input[0], find_op(f, "MatMul")->input[1]);
+    onnx_file_close(f);
+}
+
+/* onnxconverter-common 326: blocked nodes with integer operands got casts around those too. */
+static void test_integer_operands(void **state)
+{
+    model m = new_product();
+    model_tensor(&m, TENSOR_INTS("i", "2", 1, 0));
+    model_node(&m, "Exp", "h", "e");
+    node n = node_new("Gather", "e,i", "g");
+    node_int(&n, "axis", 1);
+    model_add(&m, &n);
+    model_node(&m, "Shape", "g", "s");
+    model_node(&m, "Reshape", "g,s", "y");
+    model_output(&m, "y", ONNX_float32, NULL);
+    onnx_file *f = check(*state, &m, small, 5e-3);
+    assert_int_equal(count_ops(f, "Cast"), 2); /* of x, and of h before Exp */
+    onnx_file_close(f);
+}
+
+/* onnxmltools 446: a Concat of operands of both types. */
+static void test_concat_of_both_types(void **state)
+{
+    model m = new_product();
+    model_node(&m, "Exp", "h", "e");
+    node n = node_new("Concat", "h,e,x", "y");
+    node_int(&n, "axis", 1);
+    model_add(&m, &n);
+    model_output(&m, "y", ONNX_float32, "N,6");
+    onnx_file_close(check(*state, &m, small, 5e-3));
+}
+
+/* onnxruntime 14827: the scales of Resize went to fp16, which its schema has not. */
+static void test_resize_scales(void **state)
+{
+    scratch *t = *state;
+    model m = model_new(17);
+    model_input(&m, "x", ONNX_float32, "1,1,4,4");
+    model_tensor(&m, TENSOR_FLOATS("w", "1,1,1,1", 2));
+    model_tensor(&m, TENSOR_FLOATS("scales", "4", 1, 1, 2, 2));
+    model_node(&m, "Conv", "x,w", "c");
+    model_node(&m, "Resize", "c,,scales", "y");
+    model_output(&m, "y", ONNX_float32, NULL);
+    save(t, &m);
+    onnx_file *f = convert(t, true);
+    assert_int_equal(type_of_tensor(f, "w"), ONNX_float16);
+    assert_int_equal(type_of_tensor(f, "scales"), ONNX_float32);
+    assert_string_equal(find_op(f, "Resize")->input[2], "scales");
+    onnx_file_close(f);
+}
+
+/* Model-Optimizer 1628, onnxruntime 7981: bodies of If and Loop read values of the graph around them in the wrong type. */
+static void test_captured_value(void **state)
+{
+    scratch *t = *state;
+    model m = new_product(), yes = model_new(17), no = model_new(17);
+    model_input(&m, "c", ONNX_bool, "");
+    model_node(&yes, "Sigmoid", "h", "a");
+    model_output(&yes, "a", ONNX_float32, "N,2");
+    model_node(&no, "Neg", "h", "b");
+    model_output(&no, "b", ONNX_float32, "N,2");
+    node n = node_new("If", "c", "z");
+    node_graph(&n, "then_branch", &yes);
+    node_graph(&n, "else_branch", &no);
+    model_add(&m, &n);
+    model_value(&m, 13, "z", ONNX_float32, "N,2");
+    model_node(&m, "MatMul", "z,w", "y");
+    model_output(&m, "y", ONNX_float32, "N,2");
+    save(t, &m);
+    onnx_file *f = convert(t, true);
+    assert_int_equal(count_ops(f, "If"), 1);
+    assert_int_equal(type_of_tensor(f, "w"), ONNX_float16);
+    const char *captured = find_op(f, "If")->attribute[0]->g->node[0]->input[0];
+    const Onnx__GraphProto *g = f->model->graph;
+    bool widened = false;
+    for (size_t i = 0; i < g->n_node; i++)
+        widened |= strcmp(g->node[i]->op_type, "Cast") == 0 && strcmp(g->node[i]->output[0], captured) == 0 &&
+                   g->node[i]->attribute[0]->i == ONNX_float32;
+    assert_true(widened);
+    onnx_file_close(f);
+}
+
+/* ---- C. slower after conversion -------------------------------------------------------------- */
+
+/* onnxconverter-common: casts for each node and operand; here one for a value, whoever reads it. */
+static void test_one_cast_for_all_readers(void **state)
+{
+    model m = new_product();
+    model_node(&m, "Exp", "h", "a");
+    model_node(&m, "Tan", "h", "b");
+    model_node(&m, "Sinh", "h", "c");
+    model_node(&m, "Pow", "h,h", "p");
+    scratch *t = *state;
+    for (const char *names = "abcp"; *names; names++) model_output(&m, (char[]){*names, 0}, ONNX_float32, "N,2");
+    save(t, &m);
+    onnx_file *f = convert(t, true);
+    int narrow = 0, wide = 0;
+    for (size_t i = 0; i < f->model->graph->n_node; i++) {
+        const Onnx__NodeProto *n = f->model->graph->node[i];
+        if (strcmp(n->op_type, "Cast") != 0) continue;
+        (n->attribute[0]->i == ONNX_float16 ? &narrow : &wide)[0]++;
+    }
+    assert_int_equal(narrow, 1);
+    assert_int_equal(wide, 1);
+    onnx_file_close(f);
+}
+
+/* onnxruntime 11831: casts back to back. onnxruntime 19437: a narrowing cast of the model was dropped with them. */
+static void test_casts_of_the_model(void **state)
+{
+    model m = new_model("2");
+    cast_node(&m, "x", "n", ONNX_float16);
+    cast_node(&m, "n", "s", ONNX_float32);
+    cast_node(&m, "s", "d", ONNX_float64);
+    cast_node(&m, "d", "f", ONNX_float32);
+    model_node(&m, "Exp", "f", "y");
+    model_output(&m, "y", ONNX_float32, "N,2");
+    onnx_file *f = check(*state, &m, (input){3, 2, 0.1f}, 0); /* exp of rounded numbers, to the bit */
+    assert_int_equal(count_ops(f, "Cast"), 2);
+    onnx_file_close(f);
+}
+
+/* tensorflow 28298, onnxruntime 13738: the gradient of a broadcast with a symbolic batch was black, and once invalid. */
+static void test_broadcast_gradient(void **state)
+{
+    scratch *t = *state;
+    model m = new_product();
+    model_tensor(&m, TENSOR_FLOATS("b", "2", 1, -1));
+    model_node(&m, "Add", "h,b", "y");
+    model_output(&m, "y", ONNX_float32, "N,2");
+    save(t, &m);
+    pass_options o = options_at(PASS_O1);
+    o.loss = "ce";
+    ir_module *module = compile(t, "m.onnx", o, false);
+    const ir_graph *g = ir_graph_find(module, "train_step");
+    int sums = 0;
+    for (const ir_node *n = g->first; n; n = n->next) {
+        if (n->phase != IR_BACKWARD || n->op != IR_OP_reduce_sum) continue;
+        sums++;
+        assert_int_equal(ir_in(n, 0)->type.dtype, IR_f16);
+    }
+    assert_int_equal(sums, 1);
+    ir_module_free(module);
+}
+
+/* ---- D. numbers ------------------------------------------------------------------------------ */
+
+/* onnxruntime 21345: with all nodes blocked the result still differed, because constants had been clamped. */
+static void test_all_black_is_fp32(void **state)
+{
+    static result f32, black;
+    static const char list[] = "[nodes]\n* = fp32\n";
+    scratch *t = *state;
+    scratch_write(t, "black.amplist", list, sizeof list - 1);
+    const char *path = scratch_path(t, "black.amplist");
+    model m = new_product();
+    model_tensor(&m, TENSOR_FLOATS("mask", "2", 0, -1e9f));
+    model_tensor(&m, TENSOR_FLOATS("large", "2,2", 1e6f, 1e-9f, -1e-9f, 3));
+    model_node(&m, "MatMul", "h,large", "g");
+    model_node(&m, "Add", "g,mask", "a");
+    node n = node_new("Softmax", "a", "s");
+    model_add(&m, &n);
+    model_node(&m, "Add", "s,h", "y");
+    model_output(&m, "y", ONNX_float32, "N,2");
+    model_output(&m, "a", ONNX_float32, "N,2");
+    save(t, &m);
+    pass_options o = options_at(PASS_O1);
+    o.lists = (pass_strings){&path, 1};
+    run(t, "m.onnx", options_at(PASS_O0), small, &f32);
+    run(t, "m.onnx", o, small, &black);
+    assert_int_equal(f32.count, black.count);
+    assert_memory_equal(f32.items, black.items, (size_t)f32.count * sizeof *f32.items);
+}
+
+/* Model-Optimizer: a tiny negative weight became the smallest positive number. */
+static void test_tiny_negative_weights(void **state)
+{
+    scratch *t = *state;
+    model m = new_model("2");
+    model_tensor(&m, TENSOR_FLOATS("subnormal", "2,2", -1e-7f, 1e-7f, -2e-7f, -1e-6f));
+    model_node(&m, "MatMul", "x,subnormal", "y");
+    model_output(&m, "y", ONNX_float32, "N,2");
+    save(t, &m);
+    onnx_file *f = convert(t, false);
+    assert_int_equal(type_of_tensor(f, "subnormal"), ONNX_float16);
+    onnx_file_close(f);
+    static result written;
+    run(t, "new.onnx", options_at(PASS_O0), (input){1, 2, 1000}, &written);
+    assert_true(written.items[0] < 0); /* -1e-4 - 4e-4 */
+    assert_true(fabs(written.items[0] + 5e-4) < 5e-5);
+}
+
+/* pytorch 40497: weights that fp16 flushes to zero; onnxconverter-common clamped large ones to 1e4. */
+static void test_weights_that_fp16_cannot_hold(void **state)
+{
+    model m = new_model("2");
+    model_tensor(&m, TENSOR_FLOATS("tiny", "2,2", -1e-9f, 2e-9f, 3e-9f, -4e-9f));
+    model_tensor(&m, TENSOR_FLOATS("huge", "2,2", 1e9f, -2e9f, 3, 4e9f));
+    model_tensor(&m, TENSOR_FLOATS("fine", "2,2", 20000, 1, 2, -30000));
+    model_node(&m, "MatMul", "x,tiny", "a");
+    model_node(&m, "MatMul", "a,huge", "b");
+    model_node(&m, "MatMul", "x,fine", "c");
+    model_output(&m, "b", ONNX_float32, "N,2");
+    model_output(&m, "c", ONNX_float32, "N,2");
+    onnx_file *f = check(*state, &m, (input){3, 2, 0.01f}, 5e-3);
+    assert_int_equal(type_of_tensor(f, "tiny"), ONNX_float32);
+    assert_int_equal(type_of_tensor(f, "huge"), ONNX_float32);
+    assert_int_equal(type_of_tensor(f, "fine"), ONNX_float16);
+    onnx_file_close(f);
+}
+
+/* onnxconverter-common 323: a mean over many elements was 0 or NaN. */
+static void test_mean_of_many(void **state)
+{
+    model m = new_model("4096");
+    node n = node_new("Reshape", "x,shape", "r");
+    model_tensor(&m, TENSOR_INTS("shape", "2", -1, 64));
+    model_add(&m, &n);
+    model_node(&m, "MatMul", "r,r2", "p");
+    static float eye[64 * 64];
+    for (int i = 0; i < 64; i++) eye[i * 65] = 1;
+    model_tensor(&m, tensor_new("r2", 1, "64,64", eye, sizeof eye));
+    n = node_new("ReduceMean", "p", "y");
+    node_int(&n, "keepdims", 0);
+    model_add(&m, &n);
+    n = node_new("ReduceSum", "p", "z");
+    node_int(&n, "keepdims", 0);
+    model_add(&m, &n);
+    model_output(&m, "y", ONNX_float32, "");
+    model_output(&m, "z", ONNX_float32, "");
+    onnx_file_close(check(*state, &m, (input){4, 4096, 0.5f}, 5e-3));
+}
+
+/* TensorRT 4493, 2564: the squares and the eps of a LayerNorm that is written out. */
+static void test_layer_norm_of_large_rows(void **state)
+{
+    model m = new_model("2");
+    model_tensor(&m, TENSOR_FLOATS("w", "2,2", 300, 1, -1, 300));
+    model_tensor(&m, TENSOR_FLOATS("two", "", 2));
+    model_tensor(&m, TENSOR_FLOATS("eps", "", 1e-12f));
+    model_node(&m, "MatMul", "x,w", "h");
+    node mean = node_new("ReduceMean", "h", "m"), variance = node_new("ReduceMean", "q", "v");
+    node_ints(&mean, "axes", "1");
+    node_ints(&variance, "axes", "1");
+    model_add(&m, &mean);
+    model_node(&m, "Sub", "h,m", "d");
+    model_node(&m, "Pow", "d,two", "q");
+    model_add(&m, &variance);
+    model_node(&m, "Add", "v,eps", "g");
+    model_node(&m, "Sqrt", "g", "s");
+    model_node(&m, "Div", "d,s", "y");
+    model_output(&m, "y", ONNX_float32, "N,2");
+    onnx_file_close(check(*state, &m, (input){3, 2, 20}, 5e-3));
+}
+
+/* transformers 17306, flax 982: masks of -1e9 and of the lowest f32 became infinite, a masked row NaN. */
+static void test_masked_row(void **state)
+{
+    model m = new_product();
+    model_tensor(&m, TENSOR_FLOATS("mask", "2", -1e9f, -1e9f));
+    model_tensor(&m, TENSOR_FLOATS("lowest", "1", -3.4028235e38f));
+    model_tensor(&m, TENSOR_FLOATS("one", "2", 1, 1));
+    model_node(&m, "Mul", "one,lowest", "extended");
+    model_node(&m, "Add", "h,mask", "a");
+    node n = node_new("Softmax", "a", "y");
+    model_add(&m, &n);
+    model_node(&m, "Add", "h,extended", "b");
+    n = node_new("Softmax", "b", "z");
+    model_add(&m, &n);
+    model_output(&m, "y", ONNX_float32, "N,2");
+    model_output(&m, "z", ONNX_float32, "N,2");
+    static result own;
+    scratch *t = *state;
+    save(t, &m);
+    run(t, "m.onnx", options_at(PASS_O1), small, &own);
+    for (int i = 0; i < own.count; i++) assert_true(own.items[i] >= 0 && own.items[i] <= 1);
+    onnx_file_close(convert(t, false));
+    run(t, "new.onnx", options_at(PASS_O0), small, &own);
+    for (int i = 0; i < own.count; i++) assert_true(own.items[i] >= 0 && own.items[i] <= 1);
+}
+
+/* TensorRT 2781: a long chain of residual additions. */
+static void test_deep_residual(void **state)
+{
+    model m = new_product();
+    char names[64], from[16] = "h", to[16], branch[16];
+    model_tensor(&m, TENSOR_FLOATS("r", "2,2", 0.01f, 0.02f, -0.01f, 0.03f));
+    for (int i = 0; i < 64; i++) {
+        snprintf(names, sizeof names, "%s,r", from);
+        snprintf(branch, sizeof branch, "m%d", i);
+        model_node(&m, "MatMul", names, branch);
+        snprintf(names, sizeof names, "%s,%s", from, branch);
+        snprintf(to, sizeof to, i == 63 ? "y" : "a%d", i);
+        model_node(&m, "Add", names, to);
+        memcpy(from, to, sizeof from);
+    }
+    model_output(&m, "y", ONNX_float32, "N,2");
+    onnx_file *f = check(*state, &m, small, 2e-2);
+    assert_int_equal(count_ops(f, "Cast"), 2);
+    onnx_file_close(f);
+}
+
+/* coreai-torch 54: running statistics beyond fp16. */
+static void test_batch_norm_statistics(void **state)
+{
+    model m = model_new(17);
+    model_input(&m, "x", ONNX_float32, "N,2");
+    model_tensor(&m, TENSOR_FLOATS("w", "2,2", 1, 0, 0, 1));
+    model_tensor(&m, TENSOR_FLOATS("scale", "2", 1, 2));
+    model_tensor(&m, TENSOR_FLOATS("bias", "2", 0, 1));
+    model_tensor(&m, TENSOR_FLOATS("mean", "2", 0, 1));
+    model_tensor(&m, TENSOR_FLOATS("var", "2", 1e6f, 1e-9f));
+    model_node(&m, "MatMul", "x,w", "h");
+    model_node(&m, "BatchNormalization", "h,scale,bias,mean,var", "y");
+    model_output(&m, "y", ONNX_float32, "N,2");
+    onnx_file *f = check(*state, &m, small, 5e-3);
+    assert_int_equal(type_of_tensor(f, "var"), ONNX_float32);
+    onnx_file_close(f);
+}
+
+/* TensorRT 4540: LayerNorm asked for in fp32, and the block around it went along. */
+static void test_one_node_in_fp32(void **state)
+{
+    scratch *t = *state;
+    static const char *const named[] = {"middle"};
+    model m = new_product();
+    node n = node_new("Tanh", "h", "a");
+    wire_text(&n, 3, "middle");
+    model_add(&m, &n);
+    model_node(&m, "MatMul", "a,w", "b");
+    model_node(&m, "Relu", "b", "y");
+    model_output(&m, "y", ONNX_float32, "N,2");
+    save(t, &m);
+    pass_options o = options_at(PASS_O1);
+    o.fp32_nodes = (pass_strings){named, 1};
+    ir_module *module = compile(t, "m.onnx", o, false);
+    for (const ir_node *k = ir_graph_find(module, "infer")->first; k; k = k->next)
+        if (k->loc.op && k->n_out == 1)
+            assert_int_equal(ir_in(k, 0)->type.dtype, strcmp(k->loc.op, "Tanh") == 0 ? IR_f32 : IR_f16);
+    ir_module_free(module);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        SCRATCH_TEST(test_cast_to_float_before_black),
+        SCRATCH_TEST(test_shared_initializer),
+        SCRATCH_TEST(test_blocked_node_is_output),
+        SCRATCH_TEST(test_same_tensor_twice),
+        SCRATCH_TEST(test_integer_operands),
+        SCRATCH_TEST(test_concat_of_both_types),
+        SCRATCH_TEST(test_resize_scales),
+        SCRATCH_TEST(test_captured_value),
+        SCRATCH_TEST(test_one_cast_for_all_readers),
+        SCRATCH_TEST(test_casts_of_the_model),
+        SCRATCH_TEST(test_broadcast_gradient),
+        SCRATCH_TEST(test_all_black_is_fp32),
+        SCRATCH_TEST(test_tiny_negative_weights),
+        SCRATCH_TEST(test_weights_that_fp16_cannot_hold),
+        SCRATCH_TEST(test_mean_of_many),
+        SCRATCH_TEST(test_layer_norm_of_large_rows),
+        SCRATCH_TEST(test_masked_row),
+        SCRATCH_TEST(test_deep_residual),
+        SCRATCH_TEST(test_batch_norm_statistics),
+        SCRATCH_TEST(test_one_node_in_fp32),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
