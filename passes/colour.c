@@ -413,6 +413,7 @@ static void walk(colouring *c)
 /* Whether operand i stays in f32 although the level makes parameters low. */
 static bool keeps_operand(const ir_node *n, int i, const amp_entry *e, const amp_list *l, ir_dtype low)
 {
+    if (n->op == IR_OP_foreign) return true;
     if (e->colour == IR_KEEP || !n->loc.op) return false;
     const list_entry *line = amp_list_find(l, n->loc.op, n, low);
     bool black = line && line->colour == IR_BLACK;

@@ -1,0 +1,84 @@
+"""Emitted models beside other software: `python tests/emit/agree.py BUILD` with current onnx, onnxruntime and numpy
+(Debian's onnx is too old for bfloat16 at opset 22).
+
+Each golden and test model at O1, fp16 and bf16: full check; convolutions and products read the low type; onnxruntime
+loads the fp16 model and its outputs agree with those of `ampc-run infer` on the same emitted model within 1e-2 of the
+largest value. Models with operators that ampc only carries along are held against the golden outputs, but not where
+those were made with the statistics of the batch. Prints a Markdown table; docs/onnx-out.md has the last one."""
+import glob
+import os
+import subprocess
+import sys
+import tempfile
+
+import numpy as np
+import onnx
+import onnxruntime
+
+sys.path.insert(0, os.path.dirname(__file__))
+import check  # noqa: E402
+
+TYPES = {"tensor(float)": np.float32, "tensor(int64)": np.int64, "tensor(int32)": np.int32, "tensor(bool)": np.bool_}
+BUDGET = 1e-2
+
+
+def emit(build, model, low, out):
+    command = [f"{build}/ampc", model, "-q", f"--dtype={low}", "-o", out]
+    done = subprocess.run(command, capture_output=True, text=True)
+    return done.returncode, done.stderr.split("\n")[0]
+
+
+def valid(model, out, low):
+    try:
+        check.check(onnx.load(model), onnx.load(out), onnx.TensorProto.DataType.Value(low))
+        return "yes"
+    except Exception as error:  # the checker's own kinds
+        return f"no: {str(error)[:80]}"
+
+
+def distance(a, b):
+    return float(np.abs(a - b).max() / max(np.abs(b).max(), 1e-30)) if a.size else 0.0
+
+
+def own_outputs(build, out, inputs, work):
+    np.savez(work + "/in.npz", **inputs)
+    command = [f"{build}/ampc-run", "infer", out, "-q", "--amp=O0", "--freeze=*"]
+    command += ["--inputs", work + "/in.npz", "-o", work + "/out.npz"]
+    done = subprocess.run(command, capture_output=True)
+    return np.load(work + "/out.npz") if done.returncode == 0 else None
+
+
+def agreement(build, folder, out, work):
+    if not os.path.exists(folder + "/golden.npz"):
+        return "loads" if onnxruntime.InferenceSession(out, providers=["CPUExecutionProvider"]) else ""
+    golden = np.load(folder + "/golden.npz")
+    try:
+        session = onnxruntime.InferenceSession(out, providers=["CPUExecutionProvider"])
+    except Exception as error:
+        return f"does not load: {str(error)[:120]}"
+    inputs = {i.name: golden["input/" + i.name].astype(TYPES[i.type]) for i in session.get_inputs()}
+    results = dict(zip((o.name for o in session.get_outputs()), session.run(None, inputs)))
+    own = own_outputs(build, out, inputs, work)
+    if not own and any(k.startswith("bn/") for k in golden):
+        return "loads"
+    wanted, whose = (own, "own run") if own else (golden, "golden")
+    worst = max(distance(v, wanted["output/" + k]) for k, v in results.items() if "output/" + k in wanted)
+    return f"{worst:.1e} from {whose}{'' if worst <= BUDGET else ' (more than the budget)'}"
+
+
+def main(build):
+    print("| model | fp16 valid | onnxruntime, fp16 | bf16 valid |\n|---|---|---|---|")
+    with tempfile.TemporaryDirectory() as work:
+        for model in sorted(glob.glob("tests/models/*.onnx") + glob.glob("tests/goldens/*/model.onnx")):
+            folder, out, cells = os.path.dirname(model), work + "/new.onnx", []
+            for low, name in (("fp16", "FLOAT16"), ("bf16", "BFLOAT16")):
+                code, message = emit(build, model, low, out)
+                cells.append(valid(model, out, name) if code == 0 else f"exit {code}: {message[-80:]}")
+                if low == "fp16":
+                    cells.append(agreement(build, folder, out, work) if code == 0 else "")
+            title = os.path.basename(model)[:-5] if "models" in folder else os.path.basename(folder)
+            print(f"| {title} | {' | '.join(cells)} |", flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
