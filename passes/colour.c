@@ -147,7 +147,7 @@ static void colour_by_name(colouring *c, const ir_node *n, amp_entry *e)
 static bool is_honoured_cast(const colouring *c, const ir_node *n)
 {
     if (n->op != IR_OP_cast) return false;
-    if (c->options->level == PASS_OD && c->list->rule.od) return !ir_dtype_is_float(n->out[0]->type.dtype);
+    if (c->options->level == PASS_OD && c->list->rule.od) return false;
     const list_entry *line =
         c->list->rule.user_cast && n->loc.op ? amp_list_find(c->list, n->loc.op, n, c->options->low) : NULL;
     return !line || line->colour != IR_GRAY;
@@ -258,7 +258,8 @@ static count decide_inside(const colouring *c, const ir_node *n, amp_entry *e, c
     bool mixed = a->f32 && a->low;
     ir_dtype low = c->options->low;
     set(e, mixed ? AMP_INSIDE_MIXED : AMP_INSIDE, mixed ? IR_f32 : a->type, NULL);
-    if (pass_out_attr(n->op) < 0) return ir_dtype_is_low(e->result) ? COUNT_LOW : COUNT_NOT;
+    bool own_result = pass_out_attr(n->op) >= 0 && !c->options->plain_runtime;
+    if (!own_result) return ir_dtype_is_low(e->result) ? COUNT_LOW : COUNT_NOT;
     if (c->terminal[n->id]) e->result = IR_f32;
     else if (e->want == IR_f32 && read_by_white(c, n)) e->result = low;
     return ir_dtype_is_low(e->result) ? COUNT_LOW : COUNT_NOT;
@@ -417,7 +418,7 @@ static bool keeps_operand(const ir_node *n, int i, const amp_entry *e, const amp
     if (e->colour == IR_KEEP || !n->loc.op) return false;
     const list_entry *line = amp_list_find(l, n->loc.op, n, low);
     bool black = line && line->colour == IR_BLACK;
-    if (black && l->rule.black_params) return false;
+    if (black && l->rule.black_params && !amp_list_spared(l, n->loc.op)) return false;
     if (black || (is_named(e) && e->rule != AMP_TENSOR && e->colour == IR_BLACK)) return true;
     return !amp_takes_part(n, i) && (amp_list_inside(l, n) || amp_list_pins(l, n->loc.op));
 }

@@ -141,6 +141,20 @@ bool amp_list_unsupported(const amp_list *l, const char *op)
     return strmap_get(l->unsupported, op) != NULL;
 }
 
+bool amp_list_spared(const amp_list *l, const char *op)
+{
+    const list_layer *profile = &l->layers.items[0];
+    for (size_t i = 0; i < profile->entries.count; i++) {
+        const list_entry *e = &profile->entries.items[i];
+        if (e->colour != IR_BLACK || e->remove || strcmp(e->op, op) != 0) continue;
+        for (size_t k = 0; k < e->conditions.count; k++) {
+            const list_condition *c = &e->conditions.items[k];
+            if (c->test == LIST_LEVEL && c->negated == ((pass_level)c->value == l->level)) return true;
+        }
+    }
+    return false;
+}
+
 bool amp_list_is_attribute(const amp_list *l, const ir_node *n, int i)
 {
     const ir_value *v = ir_in(n, i);

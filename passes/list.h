@@ -116,6 +116,8 @@ const char *amp_list_rule(const amp_list *l, const char *key);
 bool amp_list_rule_names(const amp_list *l, const char *key, const char *word);
 /* Whether operator `op` has no low-precision kernel on the target and the level asks for one. */
 bool amp_list_unsupported(const amp_list *l, const char *op);
+/* Whether the profile has the operator black at other levels, but not at this one. */
+bool amp_list_spared(const amp_list *l, const char *op);
 /* Whether operand i of n is no value of the model but an attribute of its operator: a scalar that lowering made, or
  * one at an operator that the rule `attributes` names. */
 bool amp_list_is_attribute(const amp_list *l, const ir_node *n, int i);
