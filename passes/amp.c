@@ -117,6 +117,7 @@ static ir_value *cast_for(caster *c, ir_node *user, ir_value *v, ir_dtype to, co
     }
     if (!attribute) b.loc.op = b.loc.node = NULL;
     bool mask = is_mask(c, v, to);
+    b.nameless = !mask;
     cast = ir_cast(&b, mask ? ir_binary(&b, IR_OP_max, v, ir_scalar_like(&b, v, -largest_finite(to))) : v, to);
     if (!cast) return NULL;
     ir_value_rename(cast, cast_name(c, v, to));

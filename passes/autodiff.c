@@ -110,6 +110,8 @@ static void differentiate(autodiff *a, ir_node *n, arena *scratch)
 
     ir_builder b = a->end;
     b.loc = n->loc;
+    b.nameless = true; /* most results are gradients, which get their own */
+    ir_node *before = b.before ? b.before->prev : a->graph->last;
     grad g = {.b = &b, .n = n, .dy = dy, .want = want};
     g.dx = arena_array(scratch, (size_t)n->n_in + 1, sizeof *g.dx);
     bool ok = rules[n->op](&g);
@@ -118,6 +120,7 @@ static void differentiate(autodiff *a, ir_node *n, arena *scratch)
         if (want[i] && !ok) g.dx[i] = grad_zeros(&g, ir_in(n, i));
         if (want[i] && g.dx[i]) accumulate(a, &b, ir_in(n, i), g.dx[i]);
     }
+    for (ir_node *made = before->next; made != b.before; made = made->next) ir_name_results(made);
 }
 
 /* Names the gradients of trained parameters and float inputs by output statements. */
