@@ -104,7 +104,8 @@ static bool is_identity_view(const ir_node *n)
     return n->op == IR_OP_reshape && ir_type_equal(&ir_in(n, 0)->type, &ir_out(n, 0)->type);
 }
 
-static void fold_graph(ir_graph *g, diag *d)
+/* `own_types`: ops can write another type than they read. */
+static void fold_graph(ir_graph *g, bool own_types, diag *d)
 {
     for (ir_node *n = g->first, *next; n; n = next) {
         next = n->next;
@@ -116,12 +117,11 @@ static void fold_graph(ir_graph *g, diag *d)
         next = n->next;
         if (n->op == IR_OP_cast) fold_chain(n);
     }
-    for (ir_node *n = g->first; n; n = n->next) fold_into(n, d);
+    for (ir_node *n = g->first; n && own_types; n = n->next) fold_into(n, d);
 }
 
 ampc_status pass_fold_casts(ir_module *m, const pass_options *o, diag *d)
 {
-    (void)o;
-    for (size_t i = 0; i < m->graphs.count; i++) fold_graph(m->graphs.items[i], d);
+    for (size_t i = 0; i < m->graphs.count; i++) fold_graph(m->graphs.items[i], !o->plain_runtime, d);
     return diag_status(d);
 }

@@ -151,6 +151,12 @@ static const ir_value *only_operand(const ir_node *n)
     return only;
 }
 
+/* Whether the type that n writes is a choice of its own. */
+static bool has_own_result(const placing *p, const ir_node *n)
+{
+    return pass_out_attr(n->op) >= 0 && !p->options->plain_runtime;
+}
+
 static void add_node(placing *p, const ir_node *n)
 {
     const amp_entry *e = entry_of(p, n);
@@ -165,7 +171,7 @@ static void add_node(placing *p, const ir_node *n)
         cut_merge(p->cut, p->produced[only->id], reads);
     else if (pinned)
         cut_pin(p->cut, reads, label_of_type(e->want));
-    if (pass_out_attr(n->op) >= 0) {
+    if (has_own_result(p, n)) {
         writes = new_vertex(p, 0, 0, e->result);
         cut_pair(p->cut, writes, reads, runs * cost_of_results(&p->cost, n, low, IR_f32));
         if (e->rule == AMP_LOSS || narrows_behind(p, n)) cut_pin(p->cut, writes, label_of_type(e->result));
@@ -291,6 +297,14 @@ static bool counts_as_param(const placing *p, const ir_value *v)
            v->kind == IR_VALUE_STORAGE && v->storage->kind == IR_PARAM;
 }
 
+/* Whether the low copy is made while compiling: of constants, and of weights in a file for another runtime. */
+static bool is_written_low(const placing *p, const ir_value *v)
+{
+    bool weight = v->kind == IR_VALUE_STORAGE && v->storage->kind == IR_PARAM && p->options->plain_runtime;
+    if (weight && p->cost.device->measure == DEVICE_TIME) return true;
+    return !p->list->rule.constants && amp_converts(v);
+}
+
 static void add_value(placing *p, const ir_value *v)
 {
     if (p->produced[v->id] == NONE || !v->first_use) return;
@@ -300,7 +314,7 @@ static void add_value(placing *p, const ir_value *v)
     int64_t runs = twice ? 2 : 1, down = runs * cost_of_cast(&p->cost, &v->type, IR_f32, low);
     if (counts_as_param(p, v)) down = 0;
     const ir_value *from = widened(p, v);
-    if (!p->list->rule.constants && amp_converts(v))
+    if (is_written_low(p, v))
         cut_constant(p->cut, cost_of_copy(&p->cost, &v->type, low));
     else if (from)
         cut_value(p->cut, p->produced[from->id], down, 0);

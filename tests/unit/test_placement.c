@@ -398,21 +398,26 @@ typedef struct variant {
     const char *target, *profile;
     ir_dtype low;
     pass_level level;
-    bool trains, soft;
+    bool trains, soft, plain;
 } variant;
 
+// clang-format off
 static const variant variants[] = {
-    {"bytes", "ampc", IR_f16, PASS_O1, false, false},
-    {"bytes", "ampc", IR_bf16, PASS_O1, true, false},
-    {"bytes", "ampc", IR_f16, PASS_O2, true, true},
-    {"bytes", "paddle-3", IR_f16, PASS_O1, false, false},
-    {"bytes", "paddle-2.4", IR_f16, PASS_O2, true, false},
-    {"bytes", "paddle-1.8", IR_f16, PASS_O1, true, false},
-    {"gpu", "ampc", IR_f16, PASS_O1, false, true},
-    {"gpu", "ampc", IR_f16, PASS_O1, true, false},
-    {"cpu", "ampc", IR_bf16, PASS_O1, true, true},
-    {"gpu", "paddle-3", IR_f16, PASS_O2, true, true},
+    {"bytes", "ampc", IR_f16, PASS_O1, false, false, false},
+    {"bytes", "ampc", IR_bf16, PASS_O1, true, false, false},
+    {"bytes", "ampc", IR_f16, PASS_O2, true, true, false},
+    {"bytes", "ampc", IR_f16, PASS_O1, false, false, true},
+    {"bytes", "ampc", IR_bf16, PASS_O2, false, true, true},
+    {"bytes", "paddle-3", IR_f16, PASS_O1, false, false, false},
+    {"bytes", "paddle-2.4", IR_f16, PASS_O2, true, false, false},
+    {"bytes", "paddle-1.8", IR_f16, PASS_O1, true, false, false},
+    {"gpu", "ampc", IR_f16, PASS_O1, false, true, false},
+    {"gpu", "ampc", IR_f16, PASS_O1, true, false, false},
+    {"gpu", "ampc", IR_f16, PASS_O1, false, false, true},
+    {"cpu", "ampc", IR_bf16, PASS_O1, true, true, false},
+    {"gpu", "paddle-3", IR_f16, PASS_O2, true, true, false},
 };
+// clang-format on
 
 static pass_options options_of(const variant *v, const ir_module *m)
 {
@@ -422,6 +427,7 @@ static pass_options options_of(const variant *v, const ir_module *m)
     o.white_soft = v->soft;
     o.target = v->target;
     o.profile = v->profile;
+    o.plain_runtime = v->plain;
     if (!v->trains) return o;
     if (ir_graph_find_output(m->graphs.items[0], "loss"))
         o.loss_output = "loss";
