@@ -1,4 +1,4 @@
-/* foreign.h - an operator that is only carried along: the text form of its bytes, and the names that its graphs read. */
+/* foreign.h - an operator that is only carried along: the text form of its bytes, names that its graphs read. */
 #ifndef AMPC_FRONTEND_FOREIGN_H
 #define AMPC_FRONTEND_FOREIGN_H
 

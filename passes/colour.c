@@ -143,10 +143,10 @@ static void colour_by_name(colouring *c, const ir_node *n, amp_entry *e)
     else if (has_f32_name(c, n)) *e = (amp_entry){.colour = IR_BLACK, .rule = AMP_NAMED};
 }
 
-/* Casts of the model take part where the list says so: then those of operators that it has gray. */
+/* Casts of the model take part where a name says so, or the list: then those of operators that it has gray. */
 static bool is_honoured_cast(const colouring *c, const ir_node *n)
 {
-    if (n->op != IR_OP_cast) return false;
+    if (n->op != IR_OP_cast || has_f32_name(c, n) || find_tensor(c, n)) return false;
     if (c->options->level == PASS_OD && c->list->rule.od) return false;
     const list_entry *line =
         c->list->rule.user_cast && n->loc.op ? amp_list_find(c->list, n->loc.op, n, c->options->low) : NULL;

@@ -51,7 +51,7 @@ typedef struct amp_entry {
     ir_dtype result;        /* type of its first float result */
     const list_place *line; /* the list line that decided, or NULL */
     const ir_value *cause;  /* the producer that decided, or NULL */
-    const char *flip;       /* what the other type would cost, for --explain, or NULL */
+    const char *flip;       /* what the other type would cost here alone, for --explain, or NULL */
 } amp_entry;
 
 /* One entry a node id (the graph is renumbered). Requires types inferred, no inserted casts yet. `low` is IR_f16 or

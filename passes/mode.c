@@ -125,7 +125,7 @@ ampc_status pass_mode_graphs(ir_module *m, const pass_options *o, diag *d)
 {
     ir_graph *forward = ir_graph_find(m, "forward");
     if (!forward) return AMPC_OK;
-    if (!o->loss && !o->loss_output) find_loss(m, forward);
+    if (!o->loss && !o->loss_output && !o->plain_runtime) find_loss(m, forward);
     if (wants_training(m, o)) {
         ir_graph *eval = ir_graph_clone(m, forward, "eval", NULL);
         TRY(make_eval(eval, d));

@@ -242,6 +242,21 @@ static void test_opsets(void **state)
     }
 }
 
+/* A loss in the model is an output like others: no training step is made of it. */
+static void test_loss_stays(void **state)
+{
+    scratch *t = *state;
+    onnx_file *f;
+    ir_module *m = compile(t, GOLDENS "/bert_mlm/model.onnx", true, PASS_O1, IR_f16);
+    assert_int_equal(m->graphs.count, 1);
+    emit_to(t, m, "new.onnx");
+    ir_module_free(m);
+    assert_int_equal(onnx_file_open(scratch_path(t, "new.onnx"), t->d, &f), AMPC_OK);
+    assert_int_equal(f->model->graph->n_input, 4);
+    assert_int_equal(f->model->graph->n_output, 2);
+    onnx_file_close(f);
+}
+
 /* A result that is several outputs, an input and an initializer that are outputs. */
 static void test_outputs_share_a_value(void **state)
 {
@@ -630,6 +645,7 @@ int main(void)
         SCRATCH_TEST(test_goldens_bf16),
         SCRATCH_TEST(test_names),
         SCRATCH_TEST(test_opsets),
+        SCRATCH_TEST(test_loss_stays),
         SCRATCH_TEST(test_outputs_share_a_value),
         SCRATCH_TEST(test_shared_weight),
         SCRATCH_TEST(test_overflow_is_told),
