@@ -59,7 +59,8 @@ static void report_saturated(caster *c, const ir_value *v, ir_dtype to, size_t s
                 ir_dtype_name(to), largest_finite(to));
 }
 
-/* A constant whose elements are at hand is written in the other type; what is finite stays finite, and in the mask of a
+/* A constant whose elements are at hand is written in the other type; what is finite stays finite, and in the
+ * mask of a
  * softmax all is. NULL: its bytes are in a file, so it is cast like any other value. */
 static ir_value *convert_constant(caster *c, ir_builder *b, const ir_value *v, ir_dtype to)
 {
@@ -252,7 +253,8 @@ static void keep_operands(caster *c, ir_node *n)
 {
     for (int i = 0; i < n->n_in; i++) {
         const ir_value *v = ir_in(n, i);
-        if (v && v->id < c->values && ir_dtype_is_float(v->type.dtype)) set_operand(c, n, i, c->asked[v->id], "foreign");
+        if (v && v->id < c->values && ir_dtype_is_float(v->type.dtype))
+            set_operand(c, n, i, c->asked[v->id], "foreign");
     }
 }
 

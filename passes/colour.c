@@ -265,7 +265,8 @@ static count decide_inside(const colouring *c, const ir_node *n, amp_entry *e, c
     return ir_dtype_is_low(e->result) ? COUNT_LOW : COUNT_NOT;
 }
 
-/* The counted producers at a gray node: of the first f32 one, the first low one, the last. Operands that the op moves or
+/* The counted producers at a gray node: of the first f32 one, the first low one, the last. Operands that the
+ * op moves or
  * combines come after those that only steer it, which is PaddlePaddle's order of slots. */
 typedef struct producers {
     const ir_value *f32, *low, *last;

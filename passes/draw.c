@@ -1,4 +1,5 @@
-/* draw.c - the forward graph for Graphviz: boxes in the colour of the lists, casts as small diamonds, inputs and outputs
+/* draw.c - the forward graph for Graphviz: boxes in the colour of the lists, casts as small diamonds, inputs
+ * and outputs
  * as ellipses, weights as cylinders. Drawn is what the passes have left of it, one statement a line. */
 #include "passes/draw.h"
 

@@ -229,7 +229,7 @@ ampc_status amp_list_check_used(const amp_list *l, const ir_module *m, diag *d)
     return worst;
 }
 
-/* ---- --emit-list ----------------------------------------------------------------------------------------------------------- */
+/* ---- --emit-list ----------------------------------------------------------------------------- */
 
 typedef struct list_text {
     arena *arena;

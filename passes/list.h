@@ -61,7 +61,8 @@ typedef struct list_layer {
  * does. */
 typedef struct amp_rules {
     int gray;            /* any f32 producer wins | the last counted one does */
-    int orphan;          /* gray without counted producer keeps what arrives | is neutral, which is the same | is low */
+    /* gray without counted producer keeps what arrives | is neutral, which is the same | is low */
+    int orphan;
     int unlisted;        /* f32 | an error */
     int f32_inside;      /* ops that compute in f32 inside take any type | are black like others | those that the rule
                             `promises` names do */
@@ -80,7 +81,14 @@ typedef struct amp_rules {
     int range;       /* fp16: patterns and weights that leave its range stay f32 | count as listed */
 } amp_rules;
 
-enum { INSIDE_PROMISED = 2, GRAY_LAST_PRODUCER = 1, ORPHAN_LOW = 2, UNSUPPORTED_AT_O2 = 1, UNSUPPORTED_NEVER = 2, RANGE_OFF = 1 };
+enum {
+    INSIDE_PROMISED = 2,
+    GRAY_LAST_PRODUCER = 1,
+    ORPHAN_LOW = 2,
+    UNSUPPORTED_AT_O2 = 1,
+    UNSUPPORTED_NEVER = 2,
+    RANGE_OFF = 1
+};
 
 typedef struct amp_list {
     arena *arena;

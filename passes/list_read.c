@@ -183,7 +183,8 @@ static ampc_status check_twice(reader *r, const list_entry *e)
     if (!other || other->colour == e->colour) return AMPC_OK;
     const char *now = ir_colour_name(e->colour), *before = ir_colour_name(other->colour);
     if (!r->line)
-        return diag_error(r->diag, AMPC_USAGE, DIAG_NOWHERE, "operator '%s' is in --%s and in --%s", e->op, before, now);
+        return diag_error(r->diag, AMPC_USAGE, DIAG_NOWHERE, "operator '%s' is in --%s and in --%s", e->op,
+                          before, now);
     return diag_error(r->diag, AMPC_REJECTED, here(r, NULL), "operator '%s' is %s here and %s in line %d", e->op, now,
                       before, other->place.line);
 }
@@ -245,8 +246,13 @@ static bool parse_scaling(arena *a, const char *text, pass_scaling_rules *s)
     bool finite = true, counts = v[1] >= 1 && v[1] <= 1e9 && v[2] >= 1 && v[2] <= 1e9;
     for (int i = 0; i < 5; i++) finite &= isfinite(v[i]) != 0;
     if (next || !finite || v[0] <= 0 || !counts || v[3] <= 1 || v[4] <= 0 || v[4] >= 1) return false;
-    *s = (pass_scaling_rules){.init = v[0], .incr_every = (int64_t)v[1], .decr_every = (int64_t)v[2], .incr_ratio = v[3],
-                              .decr_ratio = v[4], .min = 1, .late = s->late};
+    *s = (pass_scaling_rules){.init = v[0],
+                              .incr_every = (int64_t)v[1],
+                              .decr_every = (int64_t)v[2],
+                              .incr_ratio = v[3],
+                              .decr_ratio = v[4],
+                              .min = 1,
+                              .late = s->late};
     return true;
 }
 
@@ -260,7 +266,9 @@ static ampc_status read_unsupported(reader *r, const char *name)
     const char *slash = *name == '/' || r->builtin ? NULL : strrchr(r->file, '/');
     const char *path = slash ? arena_printf(a, "%.*s%s", (int)(slash + 1 - r->file), r->file, name) : name;
     FILE *f = fopen(path, "rb");
-    if (!f) return diag_error(r->diag, AMPC_IO, here(r, strstr(r->text, name)), "cannot read '%s': %s", path, strerror(errno));
+    if (!f)
+        return diag_error(r->diag, AMPC_IO, here(r, strstr(r->text, name)), "cannot read '%s': %s", path,
+                          strerror(errno));
     char *text = arena_alloc(a, LIMIT);
     size_t n = fread(text, 1, LIMIT - 1, f);
     bool failed = ferror(f) != 0, long_file = n == LIMIT - 1;

@@ -37,7 +37,8 @@ typedef struct pass_casts {
 } pass_casts;
 pass_casts pass_count_casts(const ir_graph *g);
 
-/* Elements of a value when every symbol of a dimension has the size that `sizes` gives it; and sizes that are all alike. */
+/* Elements of a value when every symbol of a dimension has the size that `sizes` gives it; and sizes that are
+ * all alike. */
 double pass_elements(const ir_module *m, const ir_type *type, const int64_t *sizes);
 const int64_t *pass_symbol_sizes(const ir_module *m, int64_t size, arena *a);
 

@@ -1,8 +1,11 @@
 /* range.c - range rules: patterns of the graph that leave the range of fp16, and a census of the weights.
  *
- * A pattern is a row of steps that lead from a node to its producers: x/sqrt(y+eps) is quotient, root, guard. Between two
- * steps any operators may stand that only move or select values. All nodes of a match stay f32. A tensor that fp16 would
- * lose keeps those in f32 that read it, also behind operators that only move it; a bound of an operator that selects and
+ * A pattern is a row of steps that lead from a node to its producers: x/sqrt(y+eps) is quotient, root, guard.
+ * Between two
+ * steps any operators may stand that only move or select values. All nodes of a match stay f32. A tensor that
+ * fp16 would
+ * lose keeps those in f32 that read it, also behind operators that only move it; a bound of an operator that
+ * selects and
  * the additive mask of a softmax saturate instead, because there the lowest number means the same. */
 #include "passes/range.h"
 

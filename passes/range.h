@@ -1,6 +1,7 @@
 /* range.h - where fp16 is too small: what its range says about nodes and weights before they are coloured.
  *
- * The largest number of fp16 is 65504, its smallest normal one 2^-14, and what is not above 2^-25 becomes 0. bf16 has the
+ * The largest number of fp16 is 65504, its smallest normal one 2^-14, and what is not above 2^-25 becomes 0.
+ * bf16 has the
  * range of f32, so none of this concerns it. */
 #ifndef AMPC_RANGE_H
 #define AMPC_RANGE_H

@@ -1,4 +1,5 @@
-/* drawing.c - -o model.dot and -o model.svg. Graphviz reads and writes temporary files without a name, so that it cannot
+/* drawing.c - -o model.dot and -o model.svg. Graphviz reads and writes temporary files without a name, so that
+ * it cannot
  * block, and so that the picture appears under its name only when it is complete. */
 #include "tools/drawing.h"
 

@@ -75,6 +75,9 @@ __attribute__((target("avx512f"))) static int64_t f16_f32_avx512(float *d, const
     return i;
 }
 
+/* Without optimisation the intrinsic is a macro of the compiler that converts a -1 to a mask. */
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wsign-conversion"
 __attribute__((target("avx512f"))) static int64_t f32_f16_avx512(uint16_t *d, const float *s,
                                                                  int64_t n)
 {
@@ -84,6 +87,7 @@ __attribute__((target("avx512f"))) static int64_t f32_f16_avx512(uint16_t *d, co
                             _mm512_cvtps_ph(_mm512_loadu_ps(s + i), _MM_FROUND_TO_NEAREST_INT));
     return i;
 }
+#pragma GCC diagnostic pop
 
 __attribute__((target("avx,f16c"))) static int64_t f16_f32_f16c(float *d, const uint16_t *s,
                                                                 int64_t n)

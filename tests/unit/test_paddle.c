@@ -1,5 +1,6 @@
 /* test_paddle.c - the profiles of PaddlePaddle against what its own pass does: small programs, for each the number of
- * casts inserted and the type of every node's first result. The programs are those of PaddlePaddle's tests or were put
+ * casts inserted and the type of every node's first result. The programs are those of PaddlePaddle's tests or
+ * were put
  * through its pass; tests/paddle/compare.py does the same with random ones.
  *
  * Casts that the model brings along are not counted here; its graph outputs are not restored to f32. */
@@ -38,7 +39,8 @@ static const program white_first = {
 
 /* conv 1 to 6 channels with bias, a cast to f32, relu, flatten, linear, softmax, mean. */
 static const program conv_cast_linear = {
-    "param @w : f32[6,1,3,3] = zero\nparam @b : f32[6] = zero\nparam @w2 : f32[96,4] = zero\nparam @b2 : f32[4] = zero\n",
+    "param @w : f32[6,1,3,3] = zero\nparam @b : f32[6] = zero\nparam @w2 : f32[96,4] = zero\nparam @b2 : "
+    "f32[4] = zero\n",
     "@x : f32[2,1,6,6]",
     "  %conv = conv @x, @w, _ " CONV " : f32[2,6,4,4] !Conv \"conv\"\n"
     "  %r = reshape @b {shape=[1,6,1,1]} : f32[1,6,1,1] !Reshape \"reshape\"\n"
@@ -114,7 +116,8 @@ static const program transformer = {
     LINEAR_PARAMS("wg") "const @quarter : f32[] = 0.25\nstate @rng : i64[2] = [0, 0]\n",
     "@x : f32[8,16], @mask : f32[1,8,8]",
     LN("ln1", "@x", "n") LINEAR("q", "%ln1", "wq") LINEAR("k", "%ln1", "wk") LINEAR("v", "%ln1", "wv")
-    HEADS("qh", "%q", "[1,0,2]", "[4,8,4]") HEADS("kh", "%k", "[1,2,0]", "[4,4,8]") HEADS("vh", "%v", "[1,0,2]", "[4,8,4]")
+    HEADS("qh", "%q", "[1,0,2]", "[4,8,4]") HEADS("kh", "%k", "[1,2,0]", "[4,4,8]") HEADS("vh", "%v",
+     "[1,0,2]", "[4,8,4]")
     "  %qk = matmul %qh, %kh, _ : f32[4,8,8] !MatMul \"qk\"\n"
     "  %sc = mul %qk, @quarter : f32[4,8,8] !Mul \"scale\"\n"
     "  %ma = add %sc, @mask : f32[4,8,8] !Add \"masked\"\n"
@@ -179,7 +182,9 @@ static const program scale_norm = {
     "  output \"y\" = %mean\n"
 
 static const program embedding = {
-    "param @emb : f32[128,16] = zero\n" LINEAR_PARAMS("w") "const @two : i64[1] = [2]\nstate @rng : i64[2] = [0, 0]\n",
+
+    "param @emb : f32[128,16] = zero\n" LINEAR_PARAMS(
+        "w") "const @two : i64[1] = [2]\nstate @rng : i64[2] = [0, 0]\n",
     "@ids : i64[8]", EMBEDDING_BODY(LINEAR("d", "%t", "w"))};
 
 static const program tied = {
@@ -189,7 +194,8 @@ static const program tied = {
 
 /* conv with bias, relu, linear with bias, softmax, mean: the example of PaddlePaddle's operator statistics. */
 static const program documented = {
-    "param @w : f32[6,1,3,3] = zero\nparam @b : f32[6] = zero\nparam @w2 : f32[4,4] = zero\nparam @b2 : f32[4] = zero\n",
+    "param @w : f32[6,1,3,3] = zero\nparam @b : f32[6] = zero\nparam @w2 : f32[4,4] = zero\nparam @b2 : "
+    "f32[4] = zero\n",
     "@x : f32[2,1,6,6]",
     "  %conv = conv @x, @w, _ " CONV " : f32[2,6,4,4] !Conv \"conv\"\n"
     "  %r = reshape @b {shape=[1,6,1,1]} : f32[1,6,1,1] !Reshape \"reshape\"\n"
@@ -202,26 +208,30 @@ static const program documented = {
     "  output \"y\" = %mean\n"};
 
 /* Orphans, constants, names, integers that a f32 op made. */
-static const program orphans = {
-    "param @w : f32[4,4] = zero\nconst @limit : f32[4] = zero\n", "@x : f32[4,4], @y : f32[4,4], @learning_rate_0 : f32[1]",
-    "  %a = add @x, @y : f32[4,4] !Add \"orphan\"\n"
-    "  %b = max %a, @limit : f32[4,4] !Max \"limit\"\n"
-    "  %l = mul %b, @learning_rate_0 : f32[4,4] !Mul \"lr\"\n"
-    "  %m = matmul %b, @w, _ : f32[4,4] !MatMul \"m\"\n"
-    "  %q = equal @x, @y : bool[4,4] !Equal \"equal\"\n"
-    "  %k = cast %q : f32[4,4] !Cast \"mask\"\n"
-    "  %g = add %m, %k : f32[4,4] !Add \"after\"\n"
-    "  output \"y\" = %g\n  output \"l\" = %l\n"};
+static const program orphans = {"param @w : f32[4,4] = zero\nconst @limit : f32[4] = zero\n",
+                                "@x : f32[4,4], @y : f32[4,4], @learning_rate_0 : f32[1]",
+                                "  %a = add @x, @y : f32[4,4] !Add \"orphan\"\n"
+                                "  %b = max %a, @limit : f32[4,4] !Max \"limit\"\n"
+                                "  %l = mul %b, @learning_rate_0 : f32[4,4] !Mul \"lr\"\n"
+                                "  %m = matmul %b, @w, _ : f32[4,4] !MatMul \"m\"\n"
+                                "  %q = equal @x, @y : bool[4,4] !Equal \"equal\"\n"
+                                "  %k = cast %q : f32[4,4] !Cast \"mask\"\n"
+                                "  %g = add %m, %k : f32[4,4] !Add \"after\"\n"
+                                "  output \"y\" = %g\n  output \"l\" = %l\n"};
 
 /* White, black and gray by condition. */
 static const program conditions = {
     "param @w5 : f32[2,2,3,3,3] = zero\nparam @wd : f32[4,1,3,3] = zero\nparam @wg : f32[4,2,3,3] = zero\n"
-    "param @w : f32[4,4,3,3] = zero\nconst @two : f32[] = 2\nconst @three : f32[] = 3\nconst @zero : f32[] = 0\n"
+    "param @w : f32[4,4,3,3] = zero\nconst @two : f32[] = 2\nconst @three : f32[] = 3\nconst @zero : f32[] = "
+    "0\n"
     "const @six : f32[] = 6\nconst @powers : f32[4,6,6] = zero\n",
     "@x : f32[2,4,8,8], @v : f32[2,2,8,8,8]",
-    "  %c3 = conv @v, @w5, _ {strides=[1,1,1], pads=[0,0,0,0,0,0], dilations=[1,1,1]} : f32[2,2,6,6,6] !Conv \"conv3d\"\n"
-    "  %cd = conv @x, @wd, _ {strides=[1,1], pads=[0,0,0,0], dilations=[1,1], group=4} : f32[2,4,6,6] !Conv \"depthwise\"\n"
-    "  %cg = conv @x, @wg, _ {strides=[1,1], pads=[0,0,0,0], dilations=[1,1], group=2} : f32[2,4,6,6] !Conv \"grouped\"\n"
+    "  %c3 = conv @v, @w5, _ {strides=[1,1,1], pads=[0,0,0,0,0,0], dilations=[1,1,1]} : f32[2,2,6,6,6] !Conv "
+    "\"conv3d\"\n"
+    "  %cd = conv @x, @wd, _ {strides=[1,1], pads=[0,0,0,0], dilations=[1,1], group=4} : f32[2,4,6,6] !Conv "
+    "\"depthwise\"\n"
+    "  %cg = conv @x, @wg, _ {strides=[1,1], pads=[0,0,0,0], dilations=[1,1], group=2} : f32[2,4,6,6] !Conv "
+    "\"grouped\"\n"
     "  %p, %i = max_pool %cg {kernel=[1,1], strides=[1,1], pads=[0,0,0,0], dilations=[1,1]} : f32[2,4,6,6], "
     "i64[2,4,6,6] !MaxPool \"pool\"\n"
     "  %q, %j = max_pool %cd {kernel=[1,1], strides=[1,1], pads=[0,0,0,0], dilations=[1,1]} : f32[2,4,6,6], "
@@ -233,7 +243,8 @@ static const program conditions = {
     "  %cl = clip %cg, @zero, @two : f32[2,4,6,6] !Clip \"clip\"\n"
     "  %sl = slice %cg {start=[0,0,0,0], size=[1,4,6,6], step=[1,1,1,1]} : f32[1,4,6,6] !Slice \"slice\"\n"
     "  %st = slice %cg {start=[0,0,0,0], size=[1,2,6,6], step=[1,2,1,1]} : f32[1,2,6,6] !Slice \"strided\"\n"
-    "  output \"c3\" = %c3\n  output \"p\" = %p\n  output \"q\" = %q\n  output \"j\" = %j\n  output \"s\" = %s\n"
+    "  output \"c3\" = %c3\n  output \"p\" = %p\n  output \"q\" = %q\n  output \"j\" = %j\n  output \"s\" = "
+    "%s\n"
     "  output \"p2\" = %p2\n  output \"pt\" = %pt\n  output \"r6\" = %r6\n  output \"cl\" = %cl\n"
     "  output \"sl\" = %sl\n  output \"st\" = %st\n"};
 

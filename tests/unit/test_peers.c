@@ -1,6 +1,7 @@
 /* test_peers.c - what other converters to mixed precision got wrong, a test each. The bug stands above its test.
  *
- * check() converts a model, and then holds three things together: the model in f32, our own run of it in fp16, and the
+ * check() converts a model, and then holds three things together: the model in f32, our own run of it in fp16,
+ * and the
  * model that is written, read back and run as it says. */
 #include "frontend/onnx.h"
 #include "frontend/tensor.h"
@@ -104,7 +105,9 @@ static void compare(const char *what, const result *x, const result *y, double m
     assert_int_equal(x->count, y->count);
     for (int i = 0; i < x->count; i++) {
         bool same = x->items[i] == y->items[i];
-        difference = fmax(difference, same ? 0 : isnan(x->items[i] - y->items[i]) ? INFINITY : fabs(x->items[i] - y->items[i]));
+        difference = fmax(difference, same                               ? 0
+                                      : isnan(x->items[i] - y->items[i]) ? INFINITY
+                                                                         : fabs(x->items[i] - y->items[i]));
         if (isfinite(y->items[i])) largest = fmax(largest, fabs(y->items[i]));
     }
     if (!(difference <= most * largest)) fail_msg("%s differs by %g of %g", what, difference, largest);
@@ -283,7 +286,8 @@ static void test_resize_scales(void **state)
     onnx_file_close(f);
 }
 
-/* Model-Optimizer 1628, onnxruntime 7981: bodies of If and Loop read values of the graph around them in the wrong type. */
+/* Model-Optimizer 1628, onnxruntime 7981: bodies of If and Loop read values of the graph around them in the
+ * wrong type. */
 static void test_captured_value(void **state)
 {
     scratch *t = *state;
@@ -354,7 +358,8 @@ static void test_casts_of_the_model(void **state)
     onnx_file_close(f);
 }
 
-/* tensorflow 28298, onnxruntime 13738: the gradient of a broadcast with a symbolic batch was black, and once invalid. */
+/* tensorflow 28298, onnxruntime 13738: the gradient of a broadcast with a symbolic batch was black, and once
+ * invalid. */
 static void test_broadcast_gradient(void **state)
 {
     scratch *t = *state;
