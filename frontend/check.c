@@ -79,7 +79,7 @@ static void define_inputs(checker *c)
             report(c, NULL, 0, "graph input '%s' is given twice", name);
         strmap_put(c->producers, name, (void *)OUTSIDE);
     }
-    strmap *seen = strmap_new(c->im->scratch);
+    strmap *seen = strmap_new_borrowing(c->im->scratch);
     strmap_reserve(seen, g->n_initializer);
     strmap_reserve(c->producers, g->n_input + g->n_initializer + g->n_node);
     for (size_t i = 0; i < g->n_initializer; i++) {
@@ -206,7 +206,7 @@ static void list_unsupported(checker *c)
 
 ampc_status onnx_check_graph(onnx_importer *im, const onnx_scope *scope)
 {
-    checker c = {im, scope, strmap_new(im->scratch), 0};
+    checker c = {im, scope, strmap_new_borrowing(im->scratch), 0};
     if (scope->graph->n_sparse_initializer) {
         diag_error(im->diag, AMPC_UNSUPPORTED, DIAG_FILE(im->path),
                    "sparse initializers are not supported");

@@ -452,7 +452,7 @@ static ampc_status import_model(onnx_importer *im)
 {
     const Onnx__ModelProto *m = im->file->model;
     TRY(check_versions(im, m));
-    onnx_scope scope = {m->graph, NULL, strmap_new(im->scratch)};
+    onnx_scope scope = {m->graph, NULL, strmap_new_borrowing(im->scratch)};
     strmap_reserve(scope.bindings, m->graph->n_initializer + m->graph->n_node);
     size_t errors = diag_count(im->diag, DIAG_ERROR);
     TRY(onnx_check_graph(im, &scope));

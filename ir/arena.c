@@ -198,6 +198,7 @@ struct strmap {
     arena *owner;
     map_entry *entries;
     size_t count, capacity; /* capacity is a power of two */
+    bool borrows;           /* keys are the caller's */
 };
 
 /* Eight bytes at a time; the shift brings the well-mixed high bits down to where the next word is added. */
@@ -222,6 +223,13 @@ strmap *strmap_new(arena *a)
     m->owner = a;
     m->capacity = 16;
     m->entries = arena_array(a, m->capacity, sizeof *m->entries);
+    return m;
+}
+
+strmap *strmap_new_borrowing(arena *a)
+{
+    strmap *m = strmap_new(a);
+    m->borrows = true;
     return m;
 }
 
@@ -252,13 +260,13 @@ static void map_grow(strmap *m, size_t capacity)
     *m = larger;
 }
 
-/* The entry of the key, made with a copy of the key when there is none. */
+/* The entry of the key, made when there is none. */
 static map_entry *map_entry_of(strmap *m, const char *key)
 {
     uint64_t hash = hash_string(key);
     map_entry *e = map_find(m, key, hash);
     if (e->key) return e;
-    const char *copy = arena_strdup(m->owner, key);
+    const char *copy = m->borrows ? key : arena_strdup(m->owner, key);
     if ((m->count + 1) * 2 > m->capacity) {
         map_grow(m, m->capacity * 2);
         e = map_find(m, key, hash);

@@ -53,10 +53,11 @@ void *arena_grow(arena *a, void *items, size_t *capacity, size_t size);
 /* String -> void* map and string interning, both in an arena. */
 typedef struct strmap strmap;
 strmap *strmap_new(arena *a);
+strmap *strmap_new_borrowing(arena *a); /* keys are not copied: they live as long as the map */
 void *strmap_get(const strmap *m, const char *key);              /* NULL when absent */
-void strmap_put(strmap *m, const char *key, void *value);        /* replaces; key is copied */
+void strmap_put(strmap *m, const char *key, void *value);        /* replaces */
 void strmap_reserve(strmap *m, size_t count); /* room for `count` keys in all */
-/* Enters a key that is absent and returns the map's copy of it; NULL when it is there already. */
+/* Enters a key that is absent and returns the map's own; NULL when it is there already. */
 const char *strmap_enter(strmap *m, const char *key, void *value);
 const char *arena_intern(arena *a, const char *s);               /* equal strings, equal pointers */
 

@@ -312,9 +312,9 @@ static void check_graph(verifier *v, const ir_graph *g)
     v->reads = arena_array(v->scratch, (size_t)g->value_ids + 1, sizeof *v->reads);
     v->skips = arena_array(v->scratch, (size_t)g->value_ids + 1, sizeof *v->skips);
     v->nodes = arena_array(v->scratch, (size_t)g->node_ids + 1, sizeof *v->nodes);
-    v->names = strmap_new(v->scratch);
-    v->outputs = strmap_new(v->scratch);
-    v->stored = strmap_new(v->scratch);
+    v->names = strmap_new_borrowing(v->scratch);
+    v->outputs = strmap_new_borrowing(v->scratch);
+    v->stored = strmap_new_borrowing(v->scratch);
     strmap_reserve(v->names, g->value_ids);
     v->has_skip = false;
     for (size_t i = 0; i < g->inputs.count; i++) check_input(v, g->inputs.items[i]);
@@ -359,8 +359,8 @@ static void check_storage(verifier *v, const ir_storage *s, size_t index)
 static void check_module(verifier *v)
 {
     const ir_module *m = v->module;
-    v->names = strmap_new(v->scratch);
-    strmap *graphs = strmap_new(v->scratch);
+    v->names = strmap_new_borrowing(v->scratch);
+    strmap *graphs = strmap_new_borrowing(v->scratch);
     strmap_reserve(v->names, m->storage.count);
     for (size_t i = 0; i < m->storage.count; i++) check_storage(v, m->storage.items[i], i);
     for (size_t i = 0; i < m->graphs.count; i++) {
