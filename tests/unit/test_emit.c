@@ -160,6 +160,7 @@ static void check_round_trip(scratch *t, const char *name, pass_level level, ir_
         assert_string_equal(x->name, y->name);
         if (!(distance(x, y) <= most)) fail_msg("%s: %s differs by %g", name, x->name, distance(x, y));
     }
+    rt_arrays_clear(&arrays);
     rt_session_close(a);
     rt_session_close(b);
     ir_module_free(m);
@@ -353,6 +354,7 @@ static void test_external_data(void **state)
     assert_int_equal(rt_npz_read(GOLDENS "/lenet_bn/golden.npz", IR_NO_DTYPE, t->d, &arrays), AMPC_OK);
     rt_session *a = run(t, m, "infer", &arrays), *b = run(t, back, "forward", &arrays);
     assert_true(distance(rt_session_output_at(a, 0), rt_session_output_at(b, 0)) < 5e-3);
+    rt_arrays_clear(&arrays);
     rt_session_close(a);
     rt_session_close(b);
     ir_module_free(m);
