@@ -29,19 +29,6 @@ enum {
 };
 enum {
 #define OP(name, amp, traits, infer, grad, kernel) EMIT_CHECK_##name = EMIT_LINE_OF_##name,
-#define END
-#define IN(name, type)
-#define OPT(name, type)
-#define INS(name, type)
-#define OUT(name, type)
-#define OUTS(name, type)
-#define INT(name, value)
-#define INTS(name)
-#define FLOAT(name, value)
-#define BOOL(name, value)
-#define DTYPE(name, value)
-#define STR(name, value)
-#define DIMS(name)
 #include "ir/ops.def"
 };
 

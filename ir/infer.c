@@ -17,19 +17,6 @@ typedef ampc_status infer_rule(const inference *x);
 
 static infer_rule *const rules[IR_OP_COUNT] = {
 #define OP(name, amp, traits, word, grad, kernel) [IR_OP_##name] = infer_##word,
-#define END
-#define IN(name, type)
-#define OPT(name, type)
-#define INS(name, type)
-#define OUT(name, type)
-#define OUTS(name, type)
-#define INT(name, value)
-#define INTS(name)
-#define FLOAT(name, value)
-#define BOOL(name, value)
-#define DTYPE(name, value)
-#define STR(name, value)
-#define DIMS(name)
 #include "ir/ops.def"
 };
 

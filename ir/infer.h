@@ -17,19 +17,6 @@ typedef struct inference {
 
 /* The rules. */
 #define OP(name, amp, traits, word, grad, kernel) ampc_status infer_##word(const inference *x);
-#define END
-#define IN(name, type)
-#define OPT(name, type)
-#define INS(name, type)
-#define OUT(name, type)
-#define OUTS(name, type)
-#define INT(name, value)
-#define INTS(name)
-#define FLOAT(name, value)
-#define BOOL(name, value)
-#define DTYPE(name, value)
-#define STR(name, value)
-#define DIMS(name)
 #include "ir/ops.def"
 
 ampc_status infer_reject(const inference *x, const char *format, ...) __attribute__((format(printf, 2, 3)));

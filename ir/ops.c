@@ -57,19 +57,6 @@ static ir_op_info infos[IR_OP_COUNT] = {
      .n_in = COUNT_IN(op_name), .n_out = COUNT_OUT(op_name), .n_attr = COUNT_ATTR(op_name),        \
      .in = slots_##op_name, .out = slots_##op_name + COUNT_IN(op_name),                            \
      .attr = slots_##op_name + COUNT_IN(op_name) + COUNT_OUT(op_name)},
-#define END
-#define IN(name, type)
-#define OPT(name, type)
-#define INS(name, type)
-#define OUT(name, type)
-#define OUTS(name, type)
-#define INT(name, value)
-#define INTS(name)
-#define FLOAT(name, value)
-#define BOOL(name, value)
-#define DTYPE(name, value)
-#define STR(name, value)
-#define DIMS(name)
 #include "ir/ops.def"
 };
 

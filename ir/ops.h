@@ -12,19 +12,6 @@
 
 typedef enum ir_op {
 #define OP(name, amp, traits, infer, grad, kernel) IR_OP_##name,
-#define END
-#define IN(name, type)
-#define OPT(name, type)
-#define INS(name, type)
-#define OUT(name, type)
-#define OUTS(name, type)
-#define INT(name, value)
-#define INTS(name)
-#define FLOAT(name, value)
-#define BOOL(name, value)
-#define DTYPE(name, value)
-#define STR(name, value)
-#define DIMS(name)
 #include "ir/ops.def"
     IR_OP_COUNT
 } ir_op;
@@ -35,40 +22,16 @@ typedef enum ir_op {
 #define IN(name, type) char name;
 #define OPT(name, type) char name;
 #define INS(name, type) char name;
-#define OUT(name, type)
-#define OUTS(name, type)
-#define INT(name, value)
-#define INTS(name)
-#define FLOAT(name, value)
-#define BOOL(name, value)
-#define DTYPE(name, value)
-#define STR(name, value)
-#define DIMS(name)
 #include "ir/ops.def"
 
 #define OP(name, amp, traits, infer, grad, kernel) struct ir_out_##name { char op_;
 #define END };
-#define IN(name, type)
-#define OPT(name, type)
-#define INS(name, type)
 #define OUT(name, type) char name;
 #define OUTS(name, type) char name;
-#define INT(name, value)
-#define INTS(name)
-#define FLOAT(name, value)
-#define BOOL(name, value)
-#define DTYPE(name, value)
-#define STR(name, value)
-#define DIMS(name)
 #include "ir/ops.def"
 
 #define OP(name, amp, traits, infer, grad, kernel) struct ir_attr_##name { char op_;
 #define END };
-#define IN(name, type)
-#define OPT(name, type)
-#define INS(name, type)
-#define OUT(name, type)
-#define OUTS(name, type)
 #define INT(name, value) char name;
 #define INTS(name) char name;
 #define FLOAT(name, value) char name;

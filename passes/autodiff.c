@@ -20,19 +20,6 @@
 
 static grad_rule *const rules[IR_OP_COUNT] = {
 #define OP(name, amp, traits, infer, word, kernel) [IR_OP_##name] = grad_##word,
-#define END
-#define IN(name, type)
-#define OPT(name, type)
-#define INS(name, type)
-#define OUT(name, type)
-#define OUTS(name, type)
-#define INT(name, value)
-#define INTS(name)
-#define FLOAT(name, value)
-#define BOOL(name, value)
-#define DTYPE(name, value)
-#define STR(name, value)
-#define DIMS(name)
 #include "ir/ops.def"
 };
 

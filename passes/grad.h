@@ -21,19 +21,6 @@ typedef bool grad_rule(grad *g); /* false: failed, reported */
 
 /* One per word of the grad column of ops.def; a missing one is a link error that names it. */
 #define OP(name, amp, traits, infer, word, kernel) grad_rule grad_##word;
-#define END
-#define IN(name, type)
-#define OPT(name, type)
-#define INS(name, type)
-#define OUT(name, type)
-#define OUTS(name, type)
-#define INT(name, value)
-#define INTS(name)
-#define FLOAT(name, value)
-#define BOOL(name, value)
-#define DTYPE(name, value)
-#define STR(name, value)
-#define DIMS(name)
 #include "ir/ops.def"
 
 /* ---- shorthands of the rules ----------------------------------------------------------------- */

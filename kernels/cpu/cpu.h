@@ -11,19 +11,6 @@
 
 /* cpu_WORD for each word of the kernel column; table.c refers to all of them. */
 #define OP(name, amp, traits, infer, grad, kernel) extern const k_kernel cpu_##kernel;
-#define END
-#define IN(name, type)
-#define OPT(name, type)
-#define INS(name, type)
-#define OUT(name, type)
-#define OUTS(name, type)
-#define INT(name, value)
-#define INTS(name)
-#define FLOAT(name, value)
-#define BOOL(name, value)
-#define DTYPE(name, value)
-#define STR(name, value)
-#define DIMS(name)
 #include "ir/ops.def"
 
 /* Leaf loops are compiled for several instruction sets and chosen when the program is loaded. All

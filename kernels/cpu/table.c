@@ -8,19 +8,6 @@ const k_kernel cpu_view = {.name = "view"};
 
 static const k_kernel *const kernels[IR_OP_COUNT] = {
 #define OP(name, amp, traits, infer, grad, kernel) [IR_OP_##name] = &cpu_##kernel,
-#define END
-#define IN(name, type)
-#define OPT(name, type)
-#define INS(name, type)
-#define OUT(name, type)
-#define OUTS(name, type)
-#define INT(name, value)
-#define INTS(name)
-#define FLOAT(name, value)
-#define BOOL(name, value)
-#define DTYPE(name, value)
-#define STR(name, value)
-#define DIMS(name)
 #include "ir/ops.def"
 };
 
