@@ -22,7 +22,8 @@ typedef struct training {
     rt_log *log;
     VEC(rt_step) steps; /* for the plot, when there is no log */
     rt_step last;
-    rt_eval eval;                  /* the latest */
+    rt_eval eval;                  /* the latest; NaN before the first */
+    int64_t evaluated;             /* steps run when it was made */
     double busy;                   /* seconds in steps */
     double epoch_busy, epoch_loss; /* since the epoch began */
     int64_t run, epoch_steps, epochs;
@@ -94,20 +95,31 @@ static bool on_step(void *user, const rt_step *step)
 
 /* ---- between epochs -------------------------------------------------------------------------- */
 
+static ampc_status evaluate(training *t, int64_t run)
+{
+    tool *base = t->c->tool;
+    t->evaluated = run;
+    return rt_evaluate(t->c->session, base->module, t->eval_data, 0, base->diag, &t->eval);
+}
+
+static void print_evaluation(const training *t)
+{
+    if (t->eval_data && isfinite(t->eval.loss)) printf("  test loss %.4f", t->eval.loss);
+    if (t->eval_data && isfinite(t->eval.accuracy)) printf("  accuracy %.4f", t->eval.accuracy);
+}
+
 /* The last step of the epoch is reported after this, so the line is about the steps up to it. */
 static ampc_status on_epoch(void *user, uint64_t epoch)
 {
     training *t = user;
     tool *base = t->c->tool;
     t->epochs++;
-    if (t->eval_data)
-        TRY(rt_evaluate(t->c->session, base->module, t->eval_data, 0, base->diag, &t->eval));
+    if (t->eval_data) TRY(evaluate(t, t->run + 1));
     if (!base->o.pass.json && (base->o.epochs || t->eval_data)) {
         console_end_live(&base->console);
         printf("epoch %" PRIu64, epoch);
         if (t->epoch_steps) printf("  train loss %.4f", t->epoch_loss / (double)t->epoch_steps);
-        if (t->eval_data && isfinite(t->eval.loss)) printf("  test loss %.4f", t->eval.loss);
-        if (t->eval_data && isfinite(t->eval.accuracy)) printf("  accuracy %.4f", t->eval.accuracy);
+        print_evaluation(t);
         printf("  %.1f s\n", t->epoch_busy);
         fflush(stdout);
     }
@@ -216,6 +228,18 @@ static ampc_status print_result(training *t)
     return AMPC_OK;
 }
 
+/* A run that ends inside an epoch is evaluated where it ends; one that a signal stops is not. */
+static ampc_status evaluate_end(training *t)
+{
+    if (!t->eval_data || stop_signal || t->evaluated == t->run) return AMPC_OK;
+    TRY(evaluate(t, t->run));
+    if (t->c->tool->o.pass.json) return AMPC_OK;
+    printf("end");
+    print_evaluation(t);
+    printf("\n");
+    return AMPC_OK;
+}
+
 static ampc_status train(training *t)
 {
     tool *base = t->c->tool;
@@ -240,6 +264,7 @@ static ampc_status train(training *t)
     TRY(status);
     TRY(closed);
     TRY(plot(t));
+    TRY(evaluate_end(t));
     TRY(print_result(t));
     if (!stop_signal) return AMPC_OK;
     diag_note(base->diag, DIAG_FILE("ampc-run train"),
@@ -273,7 +298,7 @@ static ampc_status open_all(training *t)
 
 ampc_status run_train(run_context *c)
 {
-    training t = {.c = c};
+    training t = {.c = c, .eval = {.loss = NAN, .accuracy = NAN}};
     ampc_status status = open_all(&t);
     if (status == AMPC_OK) status = train(&t);
     (void)rt_log_close(t.log);
