@@ -5,7 +5,10 @@
  * allocate while running: what they need beyond their operands is workspace, sized when the plan is made, and state
  * (library primitives, packed tables), made by `prepare` once per plan step and shapes.
  *
- * Order of work is a function of shapes and of ctx->threads only, so equal threads give equal bits. */
+ * Order of work is a function of shapes and of ctx->threads only, so equal threads give equal bits.
+ *
+ * On a device of its own memory `data` is an address there, `run` only enqueues, and a fault that shows while it runs
+ * (K_FAULT_MAP) is left in the device's fault word, which the session reads together with the outputs. */
 #ifndef AMPC_KERNEL_H
 #define AMPC_KERNEL_H
 
@@ -32,10 +35,24 @@ typedef struct k_context {
     int threads;          /* OpenMP threads of every parallel loop and library call */
     char *error;          /* a kernel that fails writes its reason here (at most error_size bytes) */
     size_t error_size;
+    void *device;         /* the state of the open device; NULL where it has none */
 } k_context;
+
+/* What a kernel can find only while it runs on a device. The fault word is K_NO_FAULT or the smallest
+ * step << K_FAULT_BITS | fault; once set, nothing is committed to storage. */
+#define K_FAULT_MAP(X)                                                                             \
+    X(INDEX, "an index is outside of its axis")                                                    \
+    X(LABEL, "a label is outside of the classes")
+typedef enum k_fault {
+#define K_FAULT_ENUM(name, sentence) K_FAULT_##name,
+    K_FAULT_MAP(K_FAULT_ENUM)
+#undef K_FAULT_ENUM
+} k_fault;
+enum { K_NO_FAULT = 0x7fffffff, K_FAULT_BITS = 4 };
 
 typedef struct k_args {
     ir_op op;
+    int step;             /* position in the plan, for fault words */
     const k_view *in;     /* by operand position */
     k_view *out;          /* by result position */
     int n_in, n_out;
@@ -56,8 +73,9 @@ typedef struct k_kernel {
     void (*release)(void *state);
 } k_kernel;
 
-/* kernels/cpu: the kernel of each op (the `kernel` column); NULL entries only for `none` and `view`. */
+/* kernels/cpu, kernels/cuda: the kernel of each op (the `kernel` column); NULL entries only for `none` and `view`. */
 const k_kernel *cpu_kernel(ir_op op);
+const k_kernel *cuda_kernel(ir_op op);
 /* Opens oneDNN (once per process). AMPC_DEVICE with the reason when it cannot be had. */
 ampc_status cpu_open(char *error, size_t error_size);
 

@@ -1,0 +1,58 @@
+# The CUDA backend: its kernels as embedded fatbins, its host code as one more room.
+#
+# No CUDA language and no CUDA library: nvcc makes a fatbin of each kernels/cuda/FAMILY.cu, a generated C file
+# includes its bytes as cuda_fatbin_FAMILY, and <kernels/cuda/fatbins.h> lists the families. The libraries are opened
+# at run time (kernels/cuda/api.c). What ptxas said of each kernel is kept in FAMILY.ptxas beside the fatbin.
+set(AMPC_CUDA_ARCHITECTURES "90" CACHE STRING "Devices with code of their own (90;100); PTX of the last for newer ones")
+find_path(CUDNN_INCLUDE_DIR cudnn_graph.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
+if(NOT CUDNN_INCLUDE_DIR)
+    if(AMPC_CUDA STREQUAL ON)
+        message(FATAL_ERROR "AMPC_CUDA=ON, but the headers of cuDNN were not found")
+    endif()
+    message(STATUS "CUDA: off, the headers of cuDNN were not found")
+    return()
+endif()
+set(AMPC_CUDA_FOUND TRUE)
+
+set(cuda_codes)
+foreach(arch ${AMPC_CUDA_ARCHITECTURES})
+    list(APPEND cuda_codes -gencode arch=compute_${arch},code=sm_${arch})
+    set(newest ${arch})
+endforeach()
+list(APPEND cuda_codes -gencode arch=compute_${newest},code=compute_${newest})
+set(cuda_flags -O3 -std=c++17 -lineinfo -I${PROJECT_SOURCE_DIR} -I${CUDNN_INCLUDE_DIR} --expt-relaxed-constexpr
+    -Werror all-warnings -Xcompiler -Wno-pedantic -Xptxas -v,-warn-spills,-warn-lmem-usage,-Werror)
+
+set(cuda_folder ${generated}/kernels/cuda)
+file(MAKE_DIRECTORY ${cuda_folder})
+file(GLOB cuda_kernels CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/kernels/cuda/*.cu)
+set(header "/* Generated from kernels/cuda/. */\n#pragma once\n#define CUDA_FAMILY_MAP(X)")
+set(source "/* Generated from kernels/cuda/. */\n")
+set(cuda_fatbins)
+foreach(kernels ${cuda_kernels})
+    get_filename_component(family ${kernels} NAME_WE)
+    set(fatbin ${cuda_folder}/${family}.fatbin)
+    add_custom_command(
+        OUTPUT ${fatbin}
+        COMMAND sh -c "\"$@\" 2> ${cuda_folder}/${family}.ptxas || { cat ${cuda_folder}/${family}.ptxas >&2; exit 1; }" nvcc
+                ${CUDAToolkit_NVCC_EXECUTABLE} -fatbin ${cuda_codes} ${cuda_flags}
+                -MD -MF ${fatbin}.d -MT ${fatbin} ${kernels} -o ${fatbin}
+        DEPENDS ${kernels} DEPFILE ${fatbin}.d
+        COMMENT "CUDA kernels ${family}" VERBATIM)
+    list(APPEND cuda_fatbins ${fatbin})
+    string(APPEND header " \\\n    X(${family})")
+    string(APPEND source "__asm__(\".section .rodata\\n\"
+        \".balign 16\\n.globl cuda_fatbin_${family}\\n.hidden cuda_fatbin_${family}\\n\"
+        \"cuda_fatbin_${family}: .incbin \\\"${fatbin}\\\"\\n.text\\n\");\n")
+endforeach()
+string(APPEND source "extern const char cuda_fatbins_embedded[];\nconst char cuda_fatbins_embedded[] = \"yes\";\n")
+file(CONFIGURE OUTPUT ${cuda_folder}/fatbins.h CONTENT "${header}\n" @ONLY)
+file(CONFIGURE OUTPUT ${cuda_folder}/fatbins.c CONTENT "${source}" @ONLY)
+set_source_files_properties(${cuda_folder}/fatbins.c PROPERTIES OBJECT_DEPENDS "${cuda_fatbins}")
+
+file(GLOB cuda_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/kernels/cuda/*.c)
+add_library(room_kernels_cuda OBJECT ${cuda_sources} ${cuda_folder}/fatbins.c)
+target_link_libraries(room_kernels_cuda PRIVATE ampc_flags)
+target_include_directories(room_kernels_cuda SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS} ${CUDNN_INCLUDE_DIR})
+list(APPEND objects $<TARGET_OBJECTS:room_kernels_cuda>)
+message(STATUS "CUDA: toolkit ${CUDAToolkit_VERSION}, code for ${AMPC_CUDA_ARCHITECTURES}")

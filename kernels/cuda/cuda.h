@@ -1,0 +1,98 @@
+/* cuda.h - what the host side of the CUDA kernels shares: their table, the context, launches, errors.
+ *
+ * A family is FAMILY.cu (kernels only), FAMILY.h (their argument structs, for both sides, where there are any) and
+ * FAMILY.c (the k_kernel entries). `prepare` looks kernels up, makes descriptors and sizes workspace; `run` enqueues
+ * on the context's stream and may be recorded into a graph: it neither allocates, waits, nor reads device memory. */
+#ifndef AMPC_CUDA_H
+#define AMPC_CUDA_H
+
+#include "kernels/cuda/api.h"
+#include "kernels/kernel.h"
+
+#include <kernels/cuda/fatbins.h> /* generated: CUDA_FAMILY_MAP, a row X(family) for each .cu file */
+
+/* cuda_WORD for each word of the kernel column; table.c refers to all of them. */
+#define OP(name, amp, traits, infer, grad, kernel) extern const k_kernel cuda_##kernel;
+#include "ir/ops.def"
+
+typedef enum cuda_family {
+#define CUDA_FAMILY_ENUM(name) CUDA_FAMILY_##name,
+    CUDA_FAMILY_MAP(CUDA_FAMILY_ENUM)
+#undef CUDA_FAMILY_ENUM
+        CUDA_FAMILY_COUNT
+} cuda_family;
+
+enum {
+    CUDA_ALIGNMENT = 256,             /* of arena and storage addresses; libraries prefer it */
+    CUDA_TILE = 8,                    /* elements a thread handles at a time (tile.cuh) */
+    CUDA_BLOCK = 256,                 /* threads of a block where nothing speaks for another size */
+    CUDA_MOST_BLOCKS = 132 * 16,      /* of a grid-stride launch: enough to fill the largest device */
+    CUDA_LT_WORKSPACE = 32 << 20      /* bytes, the library's advice for sm_90 */
+};
+
+/* One device, opened for one session. */
+typedef struct cuda_context {
+    int device;
+    int multiprocessors;
+    cudaStream_t stream;         /* all kernels and copies of a step */
+    cudaStream_t copies;         /* uploads that overlap with a step */
+    int *fault;                  /* device memory, see kernels/kernel.h */
+    cublasLtHandle_t lt;         /* NULL until cuda_open_lt */
+    void *lt_workspace;          /* device memory, CUDA_LT_WORKSPACE bytes; NULL until then */
+    cudnnHandle_t dnn;           /* NULL until cuda_open_dnn */
+    cudaLibrary_t families[CUDA_FAMILY_COUNT]; /* NULL until first needed */
+} cuda_context;
+
+static inline cuda_context *cuda_of(const k_context *ctx) { return (cuda_context *)ctx->device; }
+static inline bool cuda_wanted(const k_view *v) { return k_present(v) && v->data; }
+
+/* Opens the driver, cudart and device 0 of those visible. AMPC_DEVICE with one line when there is none to be had. */
+ampc_status cuda_context_open(k_context *ctx);
+void cuda_context_close(k_context *ctx); /* NULL device allowed */
+/* Open the library's handle on first need. */
+ampc_status cuda_open_lt(const k_context *ctx);
+ampc_status cuda_open_dnn(const k_context *ctx);
+
+/* ---- errors: the reason goes into ctx->error ---- */
+
+ampc_status cuda_fail(const k_context *ctx, ampc_status status, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+/* The status of a cudart call: AMPC_NO_MEMORY for exhausted memory, else AMPC_DEVICE naming the call. */
+ampc_status cuda_status(const k_context *ctx, cudaError_t error, const char *call);
+ampc_status cuda_lt_status(const k_context *ctx, cublasStatus_t error, const char *call);
+ampc_status cuda_dnn_status(const k_context *ctx, cudnnStatus_t error, const char *call);
+#define CUDA_CALL(ctx, call) CUDA_FORWARD(cuda_status(ctx, cuda.call, #call))
+#define CUDA_LT_CALL(ctx, call) CUDA_FORWARD(cuda_lt_status(ctx, cuda.call, #call))
+#define CUDA_DNN_CALL(ctx, call) CUDA_FORWARD(cuda_dnn_status(ctx, cuda.call, #call))
+#define CUDA_FORWARD(expression)                                                                   \
+    do {                                                                                           \
+        ampc_status forwarded_ = (expression);                                                     \
+        if (forwarded_ != AMPC_OK) return forwarded_;                                              \
+    } while (0)
+
+/* ---- launches ---- */
+
+/* The kernel `name` of a family, from its embedded code. Only in prepare. */
+ampc_status cuda_find(const k_context *ctx, cuda_family family, const char *name, cudaKernel_t *out);
+/* Enqueues; `arguments` are copied. blocks 0: nothing to do. */
+ampc_status cuda_launch(const k_args *args, cudaKernel_t kernel, int64_t blocks, unsigned threads,
+                        size_t shared_bytes, void **arguments);
+/* Blocks of a grid-stride launch over n items, `each` items a block; at most CUDA_MOST_BLOCKS. */
+static inline int64_t cuda_blocks(int64_t n, int64_t each)
+{
+    int64_t blocks = (n + each - 1) / each;
+    return blocks < CUDA_MOST_BLOCKS ? blocks : CUDA_MOST_BLOCKS;
+}
+
+/* A state that is one kernel: what most kernels prepare. */
+typedef struct cuda_one {
+    cudaKernel_t kernel;
+} cuda_one;
+ampc_status cuda_prepare_one(const k_args *args, cuda_family family, const char *name, void **state);
+/* Where a kernel has nothing but malloc'ed memory to release. */
+void cuda_release(void *state);
+
+/* A kernel exists for f32, f16, bf16, integers and bool; f64 is refused, naming the op. */
+ampc_status cuda_check_dtypes(const k_args *args);
+
+#endif

@@ -1,0 +1,170 @@
+/* device.c - the open device: streams, library handles, the embedded kernels, launches, errors.
+ *
+ * Libraries are opened when a kernel is prepared that needs them, so that a transformer never loads cuDNN and a
+ * program that only looks for a device loads cudart alone. */
+#include "kernels/cuda/cuda.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+/* ---- errors ---------------------------------------------------------------------------------- */
+
+ampc_status cuda_fail(const k_context *ctx, ampc_status status, const char *format, ...)
+{
+    va_list list;
+    va_start(list, format);
+    vsnprintf(ctx->error, ctx->error_size, format, list);
+    va_end(list);
+    return status;
+}
+
+/* The function of a call that was written out: what stands before its parenthesis. */
+static int name_length(const char *call)
+{
+    int n = 0;
+    while (call[n] && call[n] != '(') n++;
+    return n;
+}
+
+ampc_status cuda_status(const k_context *ctx, cudaError_t error, const char *call)
+{
+    if (error == cudaSuccess) return AMPC_OK;
+    return cuda_fail(ctx, error == cudaErrorMemoryAllocation ? AMPC_NO_MEMORY : AMPC_DEVICE,
+                     "%.*s: %s (CUDA error %d)", name_length(call), call, cuda.cudaGetErrorString(error),
+                     (int)error);
+}
+
+ampc_status cuda_lt_status(const k_context *ctx, cublasStatus_t error, const char *call)
+{
+    if (error == CUBLAS_STATUS_SUCCESS) return AMPC_OK;
+    return cuda_fail(ctx, error == CUBLAS_STATUS_ALLOC_FAILED ? AMPC_NO_MEMORY : AMPC_DEVICE,
+                     "%.*s: cuBLASLt status %d", name_length(call), call, (int)error);
+}
+
+ampc_status cuda_dnn_status(const k_context *ctx, cudnnStatus_t error, const char *call)
+{
+    if (error == CUDNN_STATUS_SUCCESS) return AMPC_OK;
+    char reason[256] = "";
+    cuda.cudnnGetLastErrorString(reason, sizeof reason);
+    return cuda_fail(ctx, AMPC_DEVICE, "%.*s: %s %s", name_length(call), call,
+                     cuda.cudnnGetErrorString(error), reason);
+}
+
+/* ---- opening --------------------------------------------------------------------------------- */
+
+static ampc_status open_device(const k_context *ctx, cuda_context *c)
+{
+    int count = 0;
+    CUDA_FORWARD(cuda_api_open(CUDA_RT, ctx->error, ctx->error_size));
+    CUDA_CALL(ctx, cudaGetDeviceCount(&count));
+    if (count == 0) return cuda_fail(ctx, AMPC_DEVICE, "no CUDA device is visible");
+    CUDA_CALL(ctx, cudaSetDevice(c->device));
+    CUDA_CALL(ctx, cudaDeviceGetAttribute(&c->multiprocessors, cudaDevAttrMultiProcessorCount, c->device));
+    CUDA_CALL(ctx, cudaStreamCreateWithFlags(&c->stream, cudaStreamNonBlocking));
+    CUDA_CALL(ctx, cudaStreamCreateWithFlags(&c->copies, cudaStreamNonBlocking));
+    CUDA_CALL(ctx, cudaMalloc((void **)&c->fault, sizeof *c->fault));
+    return AMPC_OK;
+}
+
+ampc_status cuda_context_open(k_context *ctx)
+{
+    cuda_context *c = calloc(1, sizeof *c);
+    if (!c) return cuda_fail(ctx, AMPC_NO_MEMORY, "out of memory for the device's state");
+    ctx->device = c;
+    ampc_status status = open_device(ctx, c);
+    if (status != AMPC_OK) cuda_context_close(ctx);
+    return status;
+}
+
+/* The first error of closing is of no use to anyone: the session is gone. */
+void cuda_context_close(k_context *ctx)
+{
+    cuda_context *c = cuda_of(ctx);
+    if (!c) return;
+    if (c->stream) cuda.cudaStreamSynchronize(c->stream);
+    if (c->dnn) cuda.cudnnDestroy(c->dnn);
+    if (c->lt) cuda.cublasLtDestroy(c->lt);
+    for (int i = 0; i < CUDA_FAMILY_COUNT; i++)
+        if (c->families[i]) cuda.cudaLibraryUnload(c->families[i]);
+    if (c->lt_workspace) cuda.cudaFree(c->lt_workspace);
+    if (c->fault) cuda.cudaFree(c->fault);
+    if (c->copies) cuda.cudaStreamDestroy(c->copies);
+    if (c->stream) cuda.cudaStreamDestroy(c->stream);
+    free(c);
+    ctx->device = NULL;
+}
+
+ampc_status cuda_open_lt(const k_context *ctx)
+{
+    cuda_context *c = cuda_of(ctx);
+    if (!c->lt) {
+        CUDA_FORWARD(cuda_api_open(CUDA_LT, ctx->error, ctx->error_size));
+        CUDA_LT_CALL(ctx, cublasLtCreate(&c->lt));
+    }
+    if (!c->lt_workspace) CUDA_CALL(ctx, cudaMalloc(&c->lt_workspace, CUDA_LT_WORKSPACE));
+    return AMPC_OK;
+}
+
+ampc_status cuda_open_dnn(const k_context *ctx)
+{
+    cuda_context *c = cuda_of(ctx);
+    if (c->dnn) return AMPC_OK;
+    CUDA_FORWARD(cuda_api_open(CUDA_DNN, ctx->error, ctx->error_size));
+    CUDA_DNN_CALL(ctx, cudnnCreate(&c->dnn));
+    CUDA_DNN_CALL(ctx, cudnnSetStream(c->dnn, c->stream));
+    return AMPC_OK;
+}
+
+/* ---- kernels --------------------------------------------------------------------------------- */
+
+#define DECLARE(name) extern const unsigned char cuda_fatbin_##name[];
+CUDA_FAMILY_MAP(DECLARE)
+#undef DECLARE
+
+static const unsigned char *const fatbins[] = {
+#define LISTED(name) cuda_fatbin_##name,
+    CUDA_FAMILY_MAP(LISTED)
+#undef LISTED
+};
+
+ampc_status cuda_find(const k_context *ctx, cuda_family family, const char *name, cudaKernel_t *out)
+{
+    cuda_context *c = cuda_of(ctx);
+    if (!c->families[family])
+        CUDA_CALL(ctx,
+                  cudaLibraryLoadData(&c->families[family], fatbins[family], NULL, NULL, 0, NULL, NULL, 0));
+    return cuda_status(ctx, cuda.cudaLibraryGetKernel(out, c->families[family], name), name);
+}
+
+ampc_status cuda_launch(const k_args *args, cudaKernel_t kernel, int64_t blocks, unsigned threads,
+                        size_t shared_bytes, void **arguments)
+{
+    if (blocks == 0) return AMPC_OK;
+    const dim3 grid = {(unsigned)blocks, 1, 1}, block = {threads, 1, 1};
+    CUDA_CALL(args->ctx, cudaLaunchKernel((const void *)kernel, grid, block, arguments, shared_bytes,
+                                          cuda_of(args->ctx)->stream));
+    return AMPC_OK;
+}
+
+ampc_status cuda_prepare_one(const k_args *args, cuda_family family, const char *name, void **state)
+{
+    CUDA_FORWARD(cuda_check_dtypes(args));
+    cuda_one *one = calloc(1, sizeof *one);
+    if (!one) return cuda_fail(args->ctx, AMPC_NO_MEMORY, "out of memory");
+    *state = one;
+    return cuda_find(args->ctx, family, name, &one->kernel);
+}
+
+void cuda_release(void *state)
+{
+    free(state);
+}
+
+ampc_status cuda_check_dtypes(const k_args *args)
+{
+    bool has_f64 = false;
+    for (int i = 0; i < args->n_in; i++) has_f64 |= args->in[i].dtype == IR_f64;
+    for (int i = 0; i < args->n_out; i++) has_f64 |= args->out[i].dtype == IR_f64;
+    return has_f64 ? cuda_fail(args->ctx, AMPC_UNSUPPORTED, "f64 is not for this device") : AMPC_OK;
+}

@@ -1,0 +1,72 @@
+/* device.cuh - what kernels share: the two macros around them, reductions of a warp and a block, the fault word.
+ *
+ * Kernels hold no host code and compile unchanged for the device and for the execution model on the processor
+ * (tests/cuda/sim), which defines the macros itself. Rules: block shapes are multiples of 32 with __launch_bounds__
+ * equal to the largest launch; every __syncthreads and warp operation is reached by all threads of the block or
+ * warp; shared memory is declared in the kernel itself; no float atomics; 64-bit offsets. */
+#pragma once
+
+#include "ir/dtype.h"
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#ifndef CUDASIM_H
+/* After each kernel, with its name. */
+#define AMPC_KERNEL(name)
+/* Dynamic shared memory as an array, 16-byte aligned. */
+#define AMPC_DYN_SHARED(type, name)                                                                \
+    extern __shared__ __align__(16) unsigned char cuda_dynamic_shared[];                           \
+    type *name = reinterpret_cast<type *>(cuda_dynamic_shared)
+#endif
+
+#define K_FORMULA __device__ __forceinline__
+
+enum : int { WARP = 32 };
+#define WHOLE_WARP 0xffffffffu
+
+/* First item of this thread and the number of threads of the grid, for grid-stride loops. */
+__device__ __forceinline__ long long grid_first() { return (long long)blockIdx.x * blockDim.x + threadIdx.x; }
+__device__ __forceinline__ long long grid_step() { return (long long)gridDim.x * blockDim.x; }
+
+/* Sum and maximum over a warp; every lane gets the result, always in the same order. */
+__device__ __forceinline__ float warp_sum(float v)
+{
+    for (int distance = WARP / 2; distance > 0; distance /= 2) v += __shfl_xor_sync(WHOLE_WARP, v, distance);
+    return v;
+}
+__device__ __forceinline__ float larger(float a, float b) { return a > b || a != a ? a : b; } /* NaN passes */
+__device__ __forceinline__ float warp_max(float v)
+{
+    for (int distance = WARP / 2; distance > 0; distance /= 2)
+        v = larger(v, __shfl_xor_sync(WHOLE_WARP, v, distance));
+    return v;
+}
+
+/* Over a block of up to 1024 threads; every thread gets the result. `slots`: shared, 32 floats; they may be used
+ * again after the call. */
+__device__ __forceinline__ float block_sum(float v, float *slots)
+{
+    int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, warps = blockDim.x / WARP;
+    v = warp_sum(v);
+    if (lane == 0) slots[warp] = v;
+    __syncthreads();
+    float total = warp_sum(lane < warps ? slots[lane] : 0.0f);
+    __syncthreads();
+    return total;
+}
+__device__ __forceinline__ float block_max(float v, float *slots)
+{
+    int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, warps = blockDim.x / WARP;
+    v = warp_max(v);
+    if (lane == 0) slots[warp] = v;
+    __syncthreads();
+    float total = warp_max(lane < warps ? slots[lane] : slots[0]);
+    __syncthreads();
+    return total;
+}
+
+/* Leaves a fault (kernels/kernel.h) of step `step`; the smallest wins, so the report is the same in every run. */
+__device__ __forceinline__ void fault_set(int *fault, int step, int kind) { atomicMin(fault, step << 4 | kind); }
+/* Storage may be written: no fault so far in this step of the session. */
+__device__ __forceinline__ bool fault_none(const int *fault) { return *fault == 0x7fffffff; }

@@ -1,0 +1,124 @@
+/* tile.cuh - eight consecutive elements in registers, in the carrier type, whatever they are stored as.
+ *
+ * The dtype is an argument of the kernel: the branch is the same for all threads, and one kernel serves all storage
+ * types at full bandwidth. A whole tile of a 16-byte aligned array moves in 128-bit accesses (64-bit for 1-byte
+ * types); the last, short tile element by element. The carrier is float for floats, long long for integers and bool;
+ * conversions follow ir/dtype.h. */
+#pragma once
+
+#include "kernels/cuda/device.cuh"
+
+enum : int { TILE = 8 };
+
+/* ---- one element ---- */
+__device__ __forceinline__ void to_carrier(float *c, float v) { *c = v; }
+__device__ __forceinline__ void to_carrier(float *c, __half v) { *c = __half2float(v); }
+__device__ __forceinline__ void to_carrier(float *c, __nv_bfloat16 v) { *c = __bfloat162float(v); }
+__device__ __forceinline__ void from_carrier(float *v, float c) { *v = c; }
+__device__ __forceinline__ void from_carrier(__half *v, float c) { *v = __float2half_rn(c); }
+__device__ __forceinline__ void from_carrier(__nv_bfloat16 *v, float c) { *v = __float2bfloat16_rn(c); }
+template <typename T> __device__ __forceinline__ void to_carrier(float *c, T v) { *c = (float)v; }
+template <typename T> __device__ __forceinline__ void to_carrier(long long *c, T v) { *c = (long long)v; }
+template <typename T> __device__ __forceinline__ void from_carrier(T *v, long long c) { *v = (T)c; }
+__device__ __forceinline__ void from_carrier(bool *v, long long c) { *v = c != 0; }
+
+/* ---- a tile of stored type T ---- */
+
+/* What a tile moves in: 16 bytes at a time, 8 for types of one byte. */
+template <int bytes> struct tile_chunk { using type = uint4; };
+template <> struct tile_chunk<TILE> { using type = uint2; };
+
+template <typename T> __device__ __forceinline__ bool tile_moves_whole(const T *p, int n)
+{
+    return n == TILE && reinterpret_cast<unsigned long long>(p) % sizeof(typename tile_chunk<sizeof(T) * TILE>::type) == 0;
+}
+
+template <typename T, typename C> __device__ __forceinline__ void load_typed(const T *p, int n, C (&v)[TILE])
+{
+    using chunk = typename tile_chunk<sizeof(T) * TILE>::type;
+    constexpr int each = sizeof(chunk) / sizeof(T);
+    if (tile_moves_whole(p, n)) {
+#pragma unroll
+        for (int i = 0; i < TILE / each; i++) {
+            const chunk raw = reinterpret_cast<const chunk *>(p)[i];
+#pragma unroll
+            for (int j = 0; j < each; j++) to_carrier(&v[i * each + j], reinterpret_cast<const T *>(&raw)[j]);
+        }
+        return;
+    }
+#pragma unroll
+    for (int i = 0; i < TILE; i++) {
+        v[i] = 0;
+        if (i < n) to_carrier(&v[i], p[i]);
+    }
+}
+
+template <typename T, typename C> __device__ __forceinline__ void store_typed(T *p, int n, const C (&v)[TILE])
+{
+    using chunk = typename tile_chunk<sizeof(T) * TILE>::type;
+    constexpr int each = sizeof(chunk) / sizeof(T);
+    if (tile_moves_whole(p, n)) {
+#pragma unroll
+        for (int i = 0; i < TILE / each; i++) {
+            chunk raw;
+#pragma unroll
+            for (int j = 0; j < each; j++) from_carrier(&reinterpret_cast<T *>(&raw)[j], v[i * each + j]);
+            reinterpret_cast<chunk *>(p)[i] = raw;
+        }
+        return;
+    }
+#pragma unroll
+    for (int i = 0; i < TILE; i++)
+        if (i < n) from_carrier(&p[i], v[i]);
+}
+
+/* ---- by dtype: the stored types that a carrier stands for ---- */
+
+template <typename T> struct stored {
+    using type = T;
+};
+
+template <typename F> __device__ __forceinline__ void with_stored(float, int dtype, F f)
+{
+    switch (dtype) {
+    case IR_f16: f(stored<__half>()); break;
+    case IR_bf16: f(stored<__nv_bfloat16>()); break;
+    default: f(stored<float>()); break;
+    }
+}
+template <typename F> __device__ __forceinline__ void with_stored(long long, int dtype, F f)
+{
+    switch (dtype) {
+    case IR_i32: f(stored<int>()); break;
+    case IR_i16: f(stored<short>()); break;
+    case IR_i8: f(stored<signed char>()); break;
+    case IR_u8: f(stored<unsigned char>()); break;
+    case IR_bool: f(stored<bool>()); break;
+    default: f(stored<long long>()); break;
+    }
+}
+
+/* Elements [first, first + n) of an array, n <= TILE, into v (the rest 0), and back. */
+template <typename C>
+__device__ __forceinline__ void tile_load(const void *array, int dtype, long long first, int n, C (&v)[TILE])
+{
+    with_stored(C(), dtype, [&](auto s) { load_typed(static_cast<const typename decltype(s)::type *>(array) + first, n, v); });
+}
+template <typename C>
+__device__ __forceinline__ void tile_store(void *array, int dtype, long long first, int n, const C (&v)[TILE])
+{
+    with_stored(C(), dtype, [&](auto s) { store_typed(static_cast<typename decltype(s)::type *>(array) + first, n, v); });
+}
+
+/* One element, and the length of the tile at `first` of n elements. */
+template <typename C> __device__ __forceinline__ C element_load(const void *array, int dtype, long long at)
+{
+    C c = 0;
+    with_stored(c, dtype, [&](auto s) { to_carrier(&c, static_cast<const typename decltype(s)::type *>(array)[at]); });
+    return c;
+}
+template <typename C> __device__ __forceinline__ void element_store(void *array, int dtype, long long at, C c)
+{
+    with_stored(c, dtype, [&](auto s) { from_carrier(&static_cast<typename decltype(s)::type *>(array)[at], c); });
+}
+__device__ __forceinline__ int tile_length(long long first, long long n) { return n - first < TILE ? (int)(n - first) : TILE; }
