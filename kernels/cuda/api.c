@@ -16,7 +16,7 @@
 cuda_api cuda;
 
 /* What each library says of its own major version; 0: it does not say. */
-static int version_RUNTIME(void)
+static int version_RT(void)
 {
     int version = 0;
     return cuda.cudaRuntimeGetVersion(&version) == cudaSuccess ? version / 1000 : 0;
@@ -125,7 +125,7 @@ static ampc_status open_library(cuda_library library, char *error, size_t error_
 {
     ampc_status status = load_functions(library, error, error_size);
     if (!status) status = check_version(library, error, error_size);
-    if (!status && library == CUDA_RUNTIME) status = check_device(error, error_size);
+    if (!status && library == CUDA_RT) status = check_device(error, error_size);
     return status;
 }
 

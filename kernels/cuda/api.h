@@ -30,7 +30,7 @@ typedef struct cuda_api {
 extern cuda_api cuda; /* the functions of a library are valid after cuda_api_open(library) */
 
 /* Opens a library; any number of times, from any thread. On failure AMPC_DEVICE and one line in `error`: the library
- * is not there, is of another major version or lacks a function; for CUDA_RUNTIME also: there is no usable device. */
+ * is not there, is of another major version or lacks a function; for CUDA_RT also: there is no usable device. */
 ampc_status cuda_api_open(cuda_library library, char *error, size_t error_size);
 
 /* Whether an error of the runtime only says that this machine has no CUDA (no driver, no device, the stub of a driver):
