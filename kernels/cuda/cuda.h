@@ -45,6 +45,11 @@ typedef struct cuda_context {
 
 static inline cuda_context *cuda_of(const k_context *ctx) { return (cuda_context *)ctx->device; }
 static inline bool cuda_wanted(const k_view *v) { return k_present(v) && v->data; }
+/* Address of operand (result) i of n; NULL when it is absent (not wanted). */
+static inline void *cuda_data(const k_view *views, int i, int n)
+{
+    return i < n && k_present(&views[i]) ? views[i].data : NULL;
+}
 
 /* Opens the driver, cudart and device 0 of those visible. AMPC_DEVICE with one line when there is none to be had. */
 ampc_status cuda_context_open(k_context *ctx);

@@ -1,0 +1,181 @@
+/* optimizer.c - launches of the update steps and of the loss scaler. */
+#include "kernels/cuda/cuda.h"
+#include "kernels/cuda/optimizer.h"
+
+#include <stdlib.h>
+
+_Static_assert(UNSCALE_UNIT == UNSCALE_BLOCK * CUDA_TILE, "a thread of a unit takes a tile");
+
+/* ---- updates ---- */
+
+/* Where an optimizer has its operands; its results are the new states in order. */
+typedef struct update_slots {
+    int states, grad, lr, skip;
+} update_slots;
+
+static optimizer_update update_of(const k_args *args, const update_slots *at)
+{
+    const k_view *in = args->in;
+    optimizer_update u = {.grad = in[at->grad].data,
+                          .count = k_count(&in[0]),
+                          .lr = in[at->lr].data,
+                          .skip = cuda_data(in, at->skip, args->n_in),
+                          .fault = cuda_of(args->ctx)->fault};
+    for (int i = 0; i < at->states; i++) {
+        u.old[i] = in[i].data;
+        u.made[i] = cuda_data(args->out, i, args->n_out);
+    }
+    return u;
+}
+
+static ampc_status launch_update(const k_args *args, optimizer_update *u)
+{
+    const cuda_one *state = args->state;
+    return cuda_launch(args, state->kernel, cuda_blocks(u->count, UPDATE_BLOCK * CUDA_TILE), UPDATE_BLOCK, 0,
+                       (void *[]){u});
+}
+
+static ampc_status update_prepare(const k_args *args, void **state, size_t *workspace)
+{
+    (void)workspace;
+    return cuda_prepare_one(args, CUDA_FAMILY_optimizer, ir_op_get(args->op)->name, state);
+}
+
+static ampc_status sgd_run(const k_args *args)
+{
+    optimizer_update u = update_of(args, &(update_slots){1, IR_IN(sgd, grad), IR_IN(sgd, lr), IR_IN(sgd, skip)});
+    u.decay = args->attr[IR_ATTR(sgd, weight_decay)].f;
+    return launch_update(args, &u);
+}
+
+static ampc_status momentum_run(const k_args *args)
+{
+    optimizer_update u = update_of(args, &(update_slots){2, IR_IN(momentum, grad), IR_IN(momentum, lr),
+                                                         IR_IN(momentum, skip)});
+    u.decay = args->attr[IR_ATTR(momentum, weight_decay)].f;
+    u.mu = (float)args->attr[IR_ATTR(momentum, mu)].f;
+    u.variant = args->attr[IR_ATTR(momentum, nesterov)].i != 0;
+    return launch_update(args, &u);
+}
+
+static ampc_status adamw_run(const k_args *args)
+{
+    const k_view *step = &args->in[IR_IN(adamw, step)];
+    optimizer_update u = update_of(args, &(update_slots){3, IR_IN(adamw, grad), IR_IN(adamw, lr),
+                                                         IR_IN(adamw, skip)});
+    u.step = step->data;
+    u.step_dtype = (int)step->dtype;
+    u.decay = args->attr[IR_ATTR(adamw, weight_decay)].f;
+    u.beta1 = args->attr[IR_ATTR(adamw, beta1)].f;
+    u.beta2 = args->attr[IR_ATTR(adamw, beta2)].f;
+    u.eps = (float)args->attr[IR_ATTR(adamw, eps)].f;
+    u.variant = args->attr[IR_ATTR(adamw, decoupled)].i != 0;
+    return launch_update(args, &u);
+}
+
+/* ---- check_finite_and_unscale: as many launches as tables that hold all gradients: nearly always one ---- */
+
+typedef struct unscale_state {
+    cudaKernel_t unscale, found;
+    unscale_table table;
+} unscale_state;
+
+static int64_t units_of(const k_view *grad)
+{
+    return (k_count(grad) + UNSCALE_UNIT - 1) / UNSCALE_UNIT;
+}
+
+/* Units of the gradients of the table that begins with gradient `first`; *end: the first one of the next table. */
+static int64_t table_units(const k_args *args, int first, int *end)
+{
+    int64_t units = 0;
+    int gradients = args->n_in - 1;
+    *end = first + UNSCALE_SPANS < gradients ? first + UNSCALE_SPANS : gradients;
+    for (int i = first; i < *end; i++) units += units_of(&args->in[i]);
+    return units;
+}
+
+/* Workspace: what each block of each launch found. */
+static ampc_status unscale_prepare(const k_args *args, void **state, size_t *workspace)
+{
+    CUDA_FORWARD(cuda_check_dtypes(args));
+    unscale_state *s = calloc(1, sizeof *s);
+    if (!s) return cuda_fail(args->ctx, AMPC_NO_MEMORY, "out of memory");
+    *state = s;
+    for (int first = 0, end; first < args->n_in - 1; first = end) {
+        int64_t units = table_units(args, first, &end);
+        if (units > INT32_MAX) return cuda_fail(args->ctx, AMPC_UNSUPPORTED, "more than 2^42 gradient elements");
+        *workspace += (size_t)cuda_blocks(units, 1) * sizeof(int);
+    }
+    CUDA_FORWARD(cuda_find(args->ctx, CUDA_FAMILY_optimizer, "unscale", &s->unscale));
+    return cuda_find(args->ctx, CUDA_FAMILY_optimizer, "unscale_found", &s->found);
+}
+
+static void fill_table(const k_args *args, int first, int end, unscale_table *t)
+{
+    t->spans = end - first;
+    t->units = 0;
+    for (int i = first; i < end; i++) {
+        const k_view *grad = &args->in[i];
+        t->span[i - first] = (unscale_span){grad->data, args->out[i].data, k_count(grad), t->units};
+        t->units += (int)units_of(grad);
+    }
+}
+
+static ampc_status unscale_run(const k_args *args)
+{
+    unscale_state *s = args->state;
+    unscale_table *t = &s->table;
+    const k_view *flag = &args->out[args->n_out - 1];
+    int *found = args->workspace, total = 0;
+    t->scale = args->in[args->n_in - 1].data;
+    t->dtype = (int)args->in[0].dtype;
+    for (int first = 0, end; first < args->n_in - 1; first = end) {
+        int64_t blocks = cuda_blocks(table_units(args, first, &end), 1);
+        fill_table(args, first, end, t);
+        t->found = found + total;
+        CUDA_FORWARD(cuda_launch(args, s->unscale, blocks, UNSCALE_BLOCK, 0, (void *[]){t}));
+        total += (int)blocks;
+    }
+    if (!cuda_wanted(flag)) return AMPC_OK;
+    return cuda_launch(args, s->found, 1, UNSCALE_BLOCK, 0, (void *[]){&found, &total, (void *)&flag->data});
+}
+
+/* ---- update_loss_scaling ---- */
+
+static ampc_status scaling_prepare(const k_args *args, void **state, size_t *workspace)
+{
+    (void)workspace;
+    return cuda_prepare_one(args, CUDA_FAMILY_optimizer, "update_loss_scaling", state);
+}
+
+static ampc_status scaling_run(const k_args *args)
+{
+    const cuda_one *state = args->state;
+    const k_view *in = args->in;
+    const ir_attr *attr = args->attr;
+    loss_scaling a = {.found = in[IR_IN(update_loss_scaling, found_inf)].data,
+                      .scale = in[IR_IN(update_loss_scaling, scale)].data,
+                      .good = in[IR_IN(update_loss_scaling, good)].data,
+                      .bad = in[IR_IN(update_loss_scaling, bad)].data,
+                      .scale_out = cuda_data(args->out, IR_OUT(update_loss_scaling, scale_out), args->n_out),
+                      .good_out = cuda_data(args->out, IR_OUT(update_loss_scaling, good_out), args->n_out),
+                      .bad_out = cuda_data(args->out, IR_OUT(update_loss_scaling, bad_out), args->n_out),
+                      .good_dtype = (int)in[IR_IN(update_loss_scaling, good)].dtype,
+                      .bad_dtype = (int)in[IR_IN(update_loss_scaling, bad)].dtype,
+                      .incr_every = attr[IR_ATTR(update_loss_scaling, incr_every)].i,
+                      .decr_every = attr[IR_ATTR(update_loss_scaling, decr_every)].i,
+                      .incr_ratio = attr[IR_ATTR(update_loss_scaling, incr_ratio)].f,
+                      .decr_ratio = attr[IR_ATTR(update_loss_scaling, decr_ratio)].f,
+                      .min = attr[IR_ATTR(update_loss_scaling, min)].f,
+                      .late = attr[IR_ATTR(update_loss_scaling, late)].i != 0,
+                      .fault = cuda_of(args->ctx)->fault};
+    return cuda_launch(args, state->kernel, 1, 32, 0, (void *[]){&a});
+}
+
+const k_kernel cuda_sgd = {"sgd", update_prepare, sgd_run, cuda_release};
+const k_kernel cuda_momentum = {"momentum", update_prepare, momentum_run, cuda_release};
+const k_kernel cuda_adamw = {"adamw", update_prepare, adamw_run, cuda_release};
+const k_kernel cuda_check_finite_and_unscale = {"check_finite_and_unscale", unscale_prepare, unscale_run,
+                                                cuda_release};
+const k_kernel cuda_update_loss_scaling = {"update_loss_scaling", scaling_prepare, scaling_run, cuda_release};

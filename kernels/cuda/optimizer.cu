@@ -1,0 +1,155 @@
+/* optimizer.cu - the update steps and the loss scaler: single passes over memory, safe in place.
+ *
+ * Rate, step number, scale and the flag that skips the step are read on the device, so that one recorded launch
+ * serves all steps. The factors of Adam's bias corrections are made in f64, once for each block. Nothing is written
+ * when a fault was found earlier in the step: results may be the stored parameters themselves. */
+#include "kernels/cuda/optimizer.h"
+#include "kernels/cuda/tile.cuh"
+
+/* The states of a tile, updated by `formula(states, gradient)` element by element; kept as they are when not `moving`. */
+template <int states, typename F> static __device__ __forceinline__ void update_tiles(const optimizer_update &u, F formula)
+{
+    const bool moving = !(u.skip && *u.skip);
+    if (!fault_none(u.fault)) return;
+    for (long long first = grid_first() * TILE; first < u.count; first += grid_step() * TILE) {
+        const int n = tile_length(first, u.count);
+        float v[states][TILE], g[TILE];
+#pragma unroll
+        for (int s = 0; s < states; s++) load_typed(u.old[s] + first, n, v[s]);
+        if (moving) {
+            load_typed(u.grad + first, n, g);
+#pragma unroll
+            for (int i = 0; i < TILE; i++) {
+                float one[states];
+#pragma unroll
+                for (int s = 0; s < states; s++) one[s] = v[s][i];
+                formula(one, g[i]);
+#pragma unroll
+                for (int s = 0; s < states; s++) v[s][i] = one[s];
+            }
+        }
+#pragma unroll
+        for (int s = 0; s < states; s++)
+            if (u.made[s] && (moving || u.made[s] != u.old[s])) store_typed(u.made[s] + first, n, v[s]);
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(UPDATE_BLOCK) sgd(optimizer_update u)
+{
+    const float lr = *u.lr, decay = (float)u.decay;
+    update_tiles<1>(u, [=](float(&s)[1], float g) { s[0] -= lr * (g + decay * s[0]); });
+}
+AMPC_KERNEL(sgd)
+
+extern "C" __global__ void __launch_bounds__(UPDATE_BLOCK) momentum(optimizer_update u)
+{
+    const float lr = *u.lr, decay = (float)u.decay, mu = u.mu;
+    const float own = u.variant ? 1.0f : 0.0f, share = u.variant ? mu : 1.0f; /* update = own g + share v */
+    update_tiles<2>(u, [=](float(&s)[2], float grad) {
+        const float g = grad + decay * s[0];
+        s[1] = mu * s[1] + g;
+        s[0] -= lr * (own * g + share * s[1]);
+    });
+}
+AMPC_KERNEL(momentum)
+
+extern "C" __global__ void __launch_bounds__(UPDATE_BLOCK) adamw(optimizer_update u)
+{
+    __shared__ float corrected[2]; /* lr / (1 - beta1^t), sqrt(1 - beta2^t) */
+    if (threadIdx.x == 0) {
+        const double t = (double)element_load<long long>(u.step, u.step_dtype, 0) + 1;
+        corrected[0] = (float)((double)*u.lr / (1 - pow(u.beta1, t)));
+        corrected[1] = (float)sqrt(1 - pow(u.beta2, t));
+    }
+    __syncthreads();
+    const float size = corrected[0], root = corrected[1], eps = u.eps;
+    const float l2 = u.variant ? 0.0f : (float)u.decay, shrink = u.variant ? (float)((double)*u.lr * u.decay) : 0.0f;
+    const float b1 = (float)u.beta1, c1 = (float)(1 - u.beta1), b2 = (float)u.beta2, c2 = (float)(1 - u.beta2);
+    update_tiles<3>(u, [=](float(&s)[3], float grad) {
+        const float g = grad + l2 * s[0], kept = s[0] - shrink * s[0];
+        s[1] = b1 * s[1] + c1 * g;
+        s[2] = b2 * s[2] + c2 * g * g;
+        s[0] = kept - size * s[1] / (sqrtf(s[2]) / root + eps);
+    });
+}
+AMPC_KERNEL(adamw)
+
+/* ---- the loss scaler ---- */
+
+/* Infinity and NaN minus themselves are NaN. */
+static __device__ __forceinline__ bool is_finite(float v) { return v - v == 0; }
+
+/* The span that a unit belongs to: the last one that begins at or before it. */
+static __device__ __forceinline__ int span_of(const unscale_table &t, int unit)
+{
+    int low = 0, high = t.spans;
+    while (high - low > 1) {
+        const int middle = (low + high) / 2;
+        if (t.span[middle].first <= unit) low = middle;
+        else high = middle;
+    }
+    return low;
+}
+
+extern "C" __global__ void __launch_bounds__(UNSCALE_BLOCK) unscale(const __grid_constant__ unscale_table t)
+{
+    const float inverse = 1 / *t.scale;
+    int bad = 0;
+    for (int unit = blockIdx.x; unit < t.units; unit += gridDim.x) {
+        const unscale_span &s = t.span[span_of(t, unit)];
+        const long long first = (long long)(unit - s.first) * UNSCALE_UNIT + (long long)threadIdx.x * TILE;
+        if (first >= s.count) continue;
+        const int n = tile_length(first, s.count);
+        float v[TILE];
+        tile_load(s.grad, t.dtype, first, n, v);
+#pragma unroll
+        for (int i = 0; i < TILE; i++) {
+            const float scaled = v[i] * inverse;
+            bad |= i < n && !(is_finite(v[i]) && is_finite(scaled));
+            v[i] = scaled;
+        }
+        if (s.to) store_typed(s.to + first, n, v);
+    }
+    bad = __syncthreads_or(bad);
+    if (threadIdx.x == 0) t.found[blockIdx.x] = bad;
+}
+AMPC_KERNEL(unscale)
+
+/* *flag: whether one of n numbers is not 0. One block. */
+extern "C" __global__ void __launch_bounds__(UNSCALE_BLOCK) unscale_found(const int *found, int n, unsigned char *flag)
+{
+    int any = 0;
+    for (int i = threadIdx.x; i < n; i += UNSCALE_BLOCK) any |= found[i];
+    any = __syncthreads_or(any);
+    if (threadIdx.x == 0) *flag = any != 0;
+}
+AMPC_KERNEL(unscale_found)
+
+/* Counts one more of its kind; true when the counter fires, which resets it. */
+static __device__ bool count_up(long long *counter, long long every, int late)
+{
+    *counter += 1;
+    if (late ? *counter <= every : *counter != every) return false;
+    *counter = 0;
+    return true;
+}
+
+/* PaddlePaddle 3 (and 1.8 when `late`): a step of one kind resets the counter of the other. One thread works. */
+extern "C" __global__ void __launch_bounds__(WARP) update_loss_scaling(loss_scaling a)
+{
+    if (threadIdx.x != 0 || !fault_none(a.fault)) return;
+    double scale = *a.scale;
+    long long good = element_load<long long>(a.good, a.good_dtype, 0), bad = element_load<long long>(a.bad, a.bad_dtype, 0);
+    if (*a.found) {
+        good = 0;
+        if (count_up(&bad, a.decr_every, a.late)) scale = fmax(a.min, scale * a.decr_ratio);
+    } else {
+        bad = 0;
+        const double grown = scale * a.incr_ratio;
+        if (count_up(&good, a.incr_every, a.late) && is_finite((float)grown)) scale = grown;
+    }
+    if (a.scale_out) *a.scale_out = (float)scale;
+    if (a.good_out) element_store(a.good_out, a.good_dtype, 0, good);
+    if (a.bad_out) element_store(a.bad_out, a.bad_dtype, 0, bad);
+}
+AMPC_KERNEL(update_loss_scaling)
