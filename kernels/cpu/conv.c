@@ -1,105 +1,19 @@
 /* conv.c - convolution and its two gradients, 1 to 3 spatial axes, groups, strides, dilations, any pads.
  *
- * All three look at one geometry: x [N, G*C, spatial], w [G*M, C, kernel], y [N, G*M, spatial], where C and M count
- * channels per group. oneDNN runs on the layouts that it prefers (blocks of 16 channels); the reorders from and to
- * our plain ones cost 2 to 15 % and win back a factor of 1.6 to 3. The gradient of an x with few channels is the
- * exception and stays plain. f64 has loops of its own: one row of y against one row of x for each tap of w. */
+ * oneDNN runs on the layouts that it prefers (blocks of 16 channels); the reorders from and to our plain ones cost 2 to
+ * 15 % and win back a factor of 1.6 to 3. The gradient of an x with few channels is the exception and stays plain. f64
+ * has loops of its own: one row of y against one row of x for each tap of w. */
+#include "kernels/convolution.h"
 #include "kernels/cpu/onednn.h"
 
 #include <string.h>
-
-typedef enum conv_kind { FORWARD, GRAD_INPUT, GRAD_WEIGHT } conv_kind;
-
-typedef struct geometry {
-    int spatial;
-    int64_t n, groups, c, m;
-    int64_t x[3], y[3], k[3], stride[3], dilation[3], before[3], after[3];
-} geometry;
-
-/* The views of one of the three ops, by their part in the geometry. */
-typedef struct conv {
-    conv_kind kind;
-    const k_view *x, *w, *bias,
-        *y; /* of GRAD_...: dx, dw, dbias, dy where they apply; bias may be NULL */
-    geometry g;
-} conv;
-
-/* Attribute slots differ in position, not in meaning. */
-typedef struct conv_attrs {
-    int strides, pads, dilations, group;
-} conv_attrs;
-#define ATTRS(op)                                                                                  \
-    {                                                                                              \
-        IR_ATTR(op, strides), IR_ATTR(op, pads), IR_ATTR(op, dilations), IR_ATTR(op, group)        \
-    }
-
-static int64_t item(const k_args *args, int slot, int i, int64_t absent)
-{
-    const ir_attr *a = &args->attr[slot];
-    return i < a->list.count ? a->list.items[i] : absent;
-}
-
-/* y decides how far the last window reaches: what x lacks is padding (more than the attribute says where a
- * transposed convolution has output padding). */
-static void geometry_axis(geometry *g, const k_args *args, conv_attrs at, int i)
-{
-    g->stride[i] = item(args, at.strides, i, 1);
-    g->dilation[i] = item(args, at.dilations, i, 1);
-    g->before[i] = item(args, at.pads, i, 0);
-    g->after[i] = item(args, at.pads, g->spatial + i, 0);
-    int64_t window = (g->k[i] - 1) * g->dilation[i] + 1;
-    if ((g->x[i] + g->before[i] + g->after[i] - window) / g->stride[i] + 1 != g->y[i])
-        g->after[i] = (g->y[i] - 1) * g->stride[i] + window - g->x[i] - g->before[i];
-}
-
-static conv conv_make(const k_args *args, conv_kind kind, const k_view *x, const k_view *w,
-                      const k_view *bias, const k_view *y, conv_attrs at)
-{
-    conv c = {.kind = kind, .x = x, .w = w, .bias = bias, .y = y};
-    geometry *g = &c.g;
-    g->spatial = x->rank - 2;
-    g->groups = args->attr[at.group].i;
-    g->n = x->dims[0];
-    g->c = g->groups ? x->dims[1] / g->groups : 0;
-    g->m = g->groups ? y->dims[1] / g->groups : 0;
-    for (int i = 0; i < 3; i++) g->x[i] = g->y[i] = g->k[i] = g->stride[i] = g->dilation[i] = 1;
-    for (int i = 0; i < g->spatial; i++) {
-        g->x[i] = x->dims[2 + i];
-        g->y[i] = y->dims[2 + i];
-        g->k[i] = w->dims[2 + i];
-        geometry_axis(g, args, at, i);
-    }
-    return c;
-}
-
-static conv conv_of(const k_args *args)
-{
-    const k_view *in = args->in, *out = args->out;
-    if (args->op == IR_OP_conv)
-        return conv_make(args, FORWARD, &in[IR_IN(conv, x)], &in[IR_IN(conv, w)],
-                         k_present(&in[IR_IN(conv, bias)]) ? &in[IR_IN(conv, bias)] : NULL,
-                         &out[IR_OUT(conv, y)], (conv_attrs)ATTRS(conv));
-    if (args->op == IR_OP_conv_grad_input)
-        return conv_make(args, GRAD_INPUT, &out[IR_OUT(conv_grad_input, dx)],
-                         &in[IR_IN(conv_grad_input, w)], NULL, &in[IR_IN(conv_grad_input, dy)],
-                         (conv_attrs)ATTRS(conv_grad_input));
-    const k_view *dbias = &out[IR_OUT(conv_grad_weight, dbias)];
-    return conv_make(args, GRAD_WEIGHT, &in[IR_IN(conv_grad_weight, x)],
-                     &out[IR_OUT(conv_grad_weight, dw)], cpu_wanted(dbias) ? dbias : NULL,
-                     &in[IR_IN(conv_grad_weight, dy)], (conv_attrs)ATTRS(conv_grad_weight));
-}
-
-static bool is_empty(const conv *c)
-{
-    return k_count(c->x) == 0 || k_count(c->w) == 0 || k_count(c->y) == 0;
-}
 
 /* ---- f64 ------------------------------------------------------------------------------------- */
 
 static int64_t volume(const int64_t *v) { return v[0] * v[1] * v[2]; }
 
 /* The positions [first, end) of y along an axis whose window has x at tap k. */
-static void valid_range(const geometry *g, int axis, int64_t k, int64_t *first, int64_t *end)
+static void valid_range(const conv_geometry *g, int axis, int64_t k, int64_t *first, int64_t *end)
 {
     int64_t shift = k * g->dilation[axis] - g->before[axis], stride = g->stride[axis];
     *first = shift >= 0 ? 0 : cpu_ceil_div(-shift, stride);
@@ -112,13 +26,13 @@ static void tap_row(conv_kind kind, double *y, double *x, double *w, int64_t cou
 {
     double sum = 0;
     switch (kind) {
-    case FORWARD:
+    case CONV_FORWARD:
         for (int64_t i = 0; i < count; i++) y[i] += *w * x[i * stride];
         break;
-    case GRAD_INPUT:
+    case CONV_GRAD_INPUT:
         for (int64_t i = 0; i < count; i++) x[i * stride] += *w * y[i];
         break;
-    case GRAD_WEIGHT:
+    case CONV_GRAD_WEIGHT:
         for (int64_t i = 0; i < count; i++) sum += y[i] * x[i * stride];
         *w += sum;
         break;
@@ -126,7 +40,7 @@ static void tap_row(conv_kind kind, double *y, double *x, double *w, int64_t cou
 }
 
 /* One channel image of y, one of x, one kernel image of w. */
-static void tap_image(const geometry *g, conv_kind kind, double *y, double *x, double *w)
+static void tap_image(const conv_geometry *g, conv_kind kind, double *y, double *x, double *w)
 {
     int64_t k[3], first[3], end[3];
     for (int64_t tap = 0; tap < volume(g->k); tap++) {
@@ -151,15 +65,15 @@ static void tap_image(const geometry *g, conv_kind kind, double *y, double *x, d
  * by what its result is indexed with, so no two tasks write the same image. */
 static void convolve_task(const conv *c, int64_t task, double *x, double *w, double *y)
 {
-    const geometry *g = &c->g;
+    const conv_geometry *g = &c->g;
     int64_t channels = g->groups * g->c, filters = g->groups * g->m;
     int64_t xs = volume(g->x), ws = volume(g->k), ys = volume(g->y);
-    int64_t inner = c->kind == FORWARD ? g->c : c->kind == GRAD_INPUT ? g->m : g->n;
+    int64_t inner = c->kind == CONV_FORWARD ? g->c : c->kind == CONV_GRAD_INPUT ? g->m : g->n;
     for (int64_t i = 0; i < inner; i++) {
         int64_t n, channel, filter;
-        if (c->kind == FORWARD) {
+        if (c->kind == CONV_FORWARD) {
             n = task / filters, filter = task % filters, channel = filter / g->m * g->c + i;
-        } else if (c->kind == GRAD_INPUT) {
+        } else if (c->kind == CONV_GRAD_INPUT) {
             n = task / channels, channel = task % channels, filter = channel / g->c * g->m + i;
         } else {
             n = i, filter = task / g->c, channel = filter / g->m * g->c + task % g->c;
@@ -167,11 +81,6 @@ static void convolve_task(const conv *c, int64_t task, double *x, double *w, dou
         tap_image(g, c->kind, y + (n * filters + filter) * ys, x + (n * channels + channel) * xs,
                   w + (filter * g->c + channel % g->c) * ws);
     }
-}
-
-static const k_view *result_of(const conv *c)
-{
-    return c->kind == FORWARD ? c->y : c->kind == GRAD_INPUT ? c->x : c->w;
 }
 
 static void sum_bias_f64(const conv *c)
@@ -188,20 +97,20 @@ static void sum_bias_f64(const conv *c)
 
 static void run_f64(const conv *c, void *workspace, const k_context *ctx)
 {
-    const k_view *result = result_of(c), absent = {0};
+    const k_view *result = conv_result(c), absent = {0};
     bool direct = result->dtype == IR_f64;
     k_view sum = *result;
     sum.dtype = IR_f64;
     if (!direct) sum.data = workspace;
-    cpu_fill_bias(&sum, c->kind == FORWARD && c->bias ? c->bias : &absent, volume(c->g.y));
-    double *x = c->kind == GRAD_INPUT ? sum.data : c->x->data,
-           *w = c->kind == GRAD_WEIGHT ? sum.data : c->w->data;
-    double *y = c->kind == FORWARD ? sum.data : c->y->data;
+    cpu_fill_bias(&sum, c->kind == CONV_FORWARD && c->bias ? c->bias : &absent, volume(c->g.y));
+    double *x = c->kind == CONV_GRAD_INPUT ? sum.data : c->x->data,
+           *w = c->kind == CONV_GRAD_WEIGHT ? sum.data : c->w->data;
+    double *y = c->kind == CONV_FORWARD ? sum.data : c->y->data;
     int64_t tasks = result->dims[0] * result->dims[1];
 #pragma omp parallel for num_threads(ctx->threads) schedule(static)
     for (int64_t task = 0; task < tasks; task++) convolve_task(c, task, x, w, y);
     if (!direct) cpu_convert(result->dtype, result->data, IR_f64, sum.data, k_count(result));
-    if (c->kind == GRAD_WEIGHT && c->bias) sum_bias_f64(c);
+    if (c->kind == CONV_GRAD_WEIGHT && c->bias) sum_bias_f64(c);
 }
 
 /* ---- oneDNN ---------------------------------------------------------------------------------- */
@@ -210,9 +119,9 @@ static void run_f64(const conv *c, void *workspace, const k_context *ctx)
 static const struct {
     int x, w, bias, y;
 } names[] = {
-    [FORWARD] = {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_BIAS, DNNL_ARG_DST},
-    [GRAD_INPUT] = {DNNL_ARG_DIFF_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_BIAS, DNNL_ARG_DIFF_DST},
-    [GRAD_WEIGHT] = {DNNL_ARG_SRC, DNNL_ARG_DIFF_WEIGHTS, DNNL_ARG_DIFF_BIAS, DNNL_ARG_DIFF_DST},
+    [CONV_FORWARD] = {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_BIAS, DNNL_ARG_DST},
+    [CONV_GRAD_INPUT] = {DNNL_ARG_DIFF_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_BIAS, DNNL_ARG_DIFF_DST},
+    [CONV_GRAD_WEIGHT] = {DNNL_ARG_SRC, DNNL_ARG_DIFF_WEIGHTS, DNNL_ARG_DIFF_BIAS, DNNL_ARG_DIFF_DST},
 };
 
 static const dnnl_format_tag_t plain_tags[] = {0,         dnnl_a,     dnnl_ab,    dnnl_abc,
@@ -241,7 +150,7 @@ static k_view grouped(const conv *c)
 
 static dnnl_status_t describe_operands(const conv *c, bool low, cpu_operand *o, int *n)
 {
-    const k_view *result = result_of(c);
+    const k_view *result = conv_result(c);
     k_view w = grouped(c);
     *n = c->bias ? 4 : 3;
     dnnl_status_t status = describe_view(&o[0], c->x, names[c->kind].x, c->x == result,
@@ -253,7 +162,7 @@ static dnnl_status_t describe_operands(const conv *c, bool low, cpu_operand *o, 
         status = describe_view(&o[2], c->y, names[c->kind].y, c->y == result,
                                cpu_dnnl_type(c->y->dtype, low));
     if (status == dnnl_success && c->bias)
-        status = describe_view(&o[3], c->bias, names[c->kind].bias, c->kind == GRAD_WEIGHT,
+        status = describe_view(&o[3], c->bias, names[c->kind].bias, c->kind == CONV_GRAD_WEIGHT,
                                cpu_dnnl_type(c->bias->dtype, low));
     return status;
 }
@@ -284,7 +193,7 @@ static dnnl_status_t describe_windows(const conv *c, const cpu_operand *o, int n
     d->y = o[2].desc;
     d->has_bias = n == 4;
     if (d->has_bias) d->bias = o[3].desc;
-    if (c->kind == GRAD_INPUT && c->g.groups == 1 && c->g.c < 8) return dnnl_success;
+    if (c->kind == CONV_GRAD_INPUT && c->g.groups == 1 && c->g.c < 8) return dnnl_success;
     dnnl_status_t status = leave_open(&d->x, &o[0].desc);
     if (status == dnnl_success) status = leave_open(&d->w, &o[1].desc);
     return status == dnnl_success ? leave_open(&d->y, &o[2].desc) : status;
@@ -311,7 +220,7 @@ static dnnl_status_t describe_backward(const conv *c, const description *d, bool
     dnnl_status_t status = describe_forward(&forward, low, ctx, &hint);
     if (status != dnnl_success) return status;
     dnnl_convolution_desc_t desc;
-    if (c->kind == GRAD_INPUT)
+    if (c->kind == CONV_GRAD_INPUT)
         status = cpu_dnnl.dilated_convolution_backward_data_desc_init(
             &desc, dnnl_convolution_direct, &d->x, &d->w, &d->y, d->stride, d->dilation, d->before,
             d->after);
@@ -331,7 +240,7 @@ static dnnl_status_t describe_conv(const conv *c, bool low, const k_context *ctx
     dnnl_status_t status = describe_operands(c, low, operands, n);
     if (status == dnnl_success) status = describe_windows(c, operands, *n, &d);
     if (status != dnnl_success) return status;
-    return c->kind == FORWARD ? describe_forward(&d, low, ctx, pd)
+    return c->kind == CONV_FORWARD ? describe_forward(&d, low, ctx, pd)
                               : describe_backward(c, &d, low, ctx, pd);
 }
 
@@ -340,7 +249,7 @@ static dnnl_status_t describe_conv(const conv *c, bool low, const k_context *ctx
 /* A weight gradient of which only the bias is wanted goes to the front of the workspace. */
 static size_t spare_bytes(const conv *c)
 {
-    if (c->kind != GRAD_WEIGHT || cpu_wanted(c->w)) return 0;
+    if (c->kind != CONV_GRAD_WEIGHT || cpu_wanted(c->w)) return 0;
     return (size_t)cpu_ceil_div((int64_t)k_bytes(c->w), 64) * 64;
 }
 
@@ -360,10 +269,10 @@ static ampc_status prepare_call(const k_args *args, const conv *c, void **state,
 static ampc_status prepare(const k_args *args, void **state, size_t *workspace)
 {
     conv c = conv_of(args);
-    const k_view *result = result_of(&c);
+    const k_view *result = conv_result(&c);
     size_t bytes = 0;
     ampc_status status = AMPC_OK;
-    if (is_empty(&c))
+    if (conv_is_empty(&c))
         bytes = 0;
     else if (args->in[0].dtype != IR_f64)
         status = prepare_call(args, &c, state, &bytes);
@@ -386,12 +295,12 @@ static ampc_status run(const k_args *args)
         void *data[] = {c.x->data, c.w->data, c.y->data, c.bias ? c.bias->data : NULL};
         return cpu_call_run(args->state, data, workspace, args->ctx);
     }
-    if (!is_empty(&c)) {
+    if (!conv_is_empty(&c)) {
         run_f64(&c, workspace, args->ctx);
         return AMPC_OK;
     }
-    cpu_fill_bias(result_of(&c), c.kind == FORWARD && c.bias ? c.bias : &absent, volume(c.g.y));
-    if (c.kind == GRAD_WEIGHT && c.bias) cpu_fill_bias(c.bias, &absent, 1);
+    cpu_fill_bias(conv_result(&c), c.kind == CONV_FORWARD && c.bias ? c.bias : &absent, volume(c.g.y));
+    if (c.kind == CONV_GRAD_WEIGHT && c.bias) cpu_fill_bias(c.bias, &absent, 1);
     return AMPC_OK;
 }
 

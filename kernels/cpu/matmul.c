@@ -1,59 +1,11 @@
 /* matmul.c - y = op(a) op(b) + bias on batches of matrices.
  *
- * The leading dimensions are brought to the fewest that say the same: they join the rows of `a` when all of them
- * share one `b`, and neighbours that both broadcast alike are merged. Transposed operands are strides. oneDNN's
- * matmul reads plain row-major weights within 5 % of its speed on blocked ones, so nothing is reordered. f64 has a
- * blocked loop of its own. */
+ * Transposed operands are strides. oneDNN's matmul reads plain row-major weights within 5 % of its speed on blocked
+ * ones, so nothing is reordered. f64 has a blocked loop of its own. */
 #include "kernels/cpu/onednn.h"
-
-#include <string.h>
-
-typedef struct product {
-    int rank;                                          /* batch dimensions */
-    int64_t batch[IR_MAX_RANK];                        /* of y */
-    bool a_shared[IR_MAX_RANK], b_shared[IR_MAX_RANK]; /* the operand has 1 there */
-    int64_t m, n, k;
-    bool trans_a, trans_b;
-} product;
+#include "kernels/product.h"
 
 enum { IN_A = IR_IN(matmul, a), IN_B = IR_IN(matmul, b), IN_BIAS = IR_IN(matmul, bias) };
-
-/* Size of dimension i of y's batch in an operand with fewer dimensions. */
-static int64_t batch_dim(const k_view *v, int i, int y_rank)
-{
-    int at = i - (y_rank - v->rank);
-    return at < 0 ? 1 : v->dims[at];
-}
-
-static void product_add(product *p, int64_t size, bool a_shared, bool b_shared)
-{
-    int last = p->rank - 1;
-    if (size == 1) return;
-    if (last >= 0 && p->a_shared[last] == a_shared && p->b_shared[last] == b_shared) {
-        p->batch[last] *= size;
-        return;
-    }
-    p->batch[p->rank] = size;
-    p->a_shared[p->rank] = a_shared;
-    p->b_shared[p->rank++] = b_shared;
-}
-
-static product product_of(const k_args *args)
-{
-    const k_view *a = &args->in[IN_A], *b = &args->in[IN_B], *y = &args->out[0];
-    product p = {.trans_a = args->attr[IR_ATTR(matmul, trans_a)].i != 0,
-                 .trans_b = args->attr[IR_ATTR(matmul, trans_b)].i != 0};
-    p.m = y->dims[y->rank - 2];
-    p.n = y->dims[y->rank - 1];
-    p.k = a->dims[a->rank - (p.trans_a ? 2 : 1)];
-    for (int i = 0; i < y->rank - 2; i++)
-        product_add(&p, y->dims[i], batch_dim(a, i, y->rank) == 1, batch_dim(b, i, y->rank) == 1);
-    if (p.rank == 1 && p.b_shared[0] && !p.trans_a) {
-        p.m *= p.batch[0];
-        p.rank = 0;
-    }
-    return p;
-}
 
 /* ---- f64 ------------------------------------------------------------------------------------- */
 
@@ -63,20 +15,6 @@ typedef struct matrix {
     const double *at;
     int64_t row, column; /* strides */
 } matrix;
-
-/* Elements from the start of an operand to its matrix of batch item `item`. */
-static int64_t matrix_offset(const product *p, const bool *shared, int64_t item, int64_t size)
-{
-    int64_t offset = 0;
-    for (int i = p->rank - 1; i >= 0; i--) {
-        int64_t index = item % p->batch[i];
-        item /= p->batch[i];
-        if (shared[i]) continue;
-        offset += index * size;
-        size *= p->batch[i];
-    }
-    return offset;
-}
 
 static void pack_block(double *packed, matrix b, int64_t k, int64_t n, int64_t rows,
                        int64_t columns)
@@ -117,10 +55,10 @@ static void multiply_f64(const k_args *args, const product *p, double *y)
     for (int64_t task = 0; task < items * blocks; task++) {
         int64_t item = task / blocks, n = task % blocks * BLOCK_N;
         matrix a = {(const double *)args->in[IN_A].data +
-                        matrix_offset(p, p->a_shared, item, p->m * p->k),
+                        product_offset(p, p->a_shared, item, p->m * p->k),
                     p->trans_a ? 1 : p->k, p->trans_a ? p->m : 1};
         matrix b = {(const double *)args->in[IN_B].data +
-                        matrix_offset(p, p->b_shared, item, p->k * p->n),
+                        product_offset(p, p->b_shared, item, p->k * p->n),
                     p->trans_b ? 1 : p->n, p->trans_b ? p->k : 1};
         multiply_columns(y + item * p->m * p->n, p->n, a, b, p, n, k_min(BLOCK_N, p->n - n));
     }
