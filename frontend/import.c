@@ -224,8 +224,9 @@ static bool lower_node(onnx_importer *im, onnx_scope *scope, size_t index)
     n.in = arena_array(im->scratch, (size_t)n.n_in + 1, sizeof *n.in);
     n.out = arena_array(im->scratch, (size_t)n.n_out + 1, sizeof *n.out);
     n.attr_read = arena_array(im->scratch, p->n_attribute + 1, sizeof *n.attr_read);
-    im->builder.loc = (ir_loc){im->path, arena_intern(im->arena, p->op_type),
-                               onnx_node_name(im, p, im->node_index++)};
+    im->builder.loc = (ir_loc){.file = im->path,
+                               .op = arena_intern(im->arena, p->op_type),
+                               .node = onnx_node_name(im, p, im->node_index++)};
 
     ir_node *before = im->graph->last;
     uint32_t first_id = im->graph->node_ids;

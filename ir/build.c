@@ -59,6 +59,7 @@ ir_node *ir_new_array(ir_builder *b, ir_op op, int n_in, ir_value *const *in, in
     n->op = op;
     n->phase = b->phase;
     n->loc = b->loc;
+    n->loc.parts = NULL;
     /* Optional operands at the end may be left out by the caller; the node has every slot. */
     n->n_in = info->variadic_in < 0 && n_in < info->n_in ? info->n_in : n_in;
     n->n_out = n_out ? n_out : info->n_out;

@@ -61,11 +61,16 @@ typedef struct ir_value ir_value;
 
 typedef enum ir_phase { IR_FORWARD, IR_BACKWARD, IR_UPDATE, IR_PHASE_COUNT } ir_phase;
 
-/* The model node that an IR node comes from. Copied to everything that a rewrite makes of it. */
+typedef struct ir_part {
+    const char *op, *node;
+} ir_part;
+
+/* The model node that an IR node comes from. Copied to everything that a rewrite makes of it, parts aside. */
 typedef struct ir_loc {
     const char *file;
     const char *op;   /* ONNX operator type, NULL for nodes of our own making */
     const char *node; /* ONNX node name (never NULL when op is set; made from the position when empty) */
+    const ir_part *parts; /* the model nodes that were recognised as this one, closed by {0}; NULL: it is one itself */
 } ir_loc;
 
 typedef struct ir_use { /* operand slot `index` of `user`; linked into the uses of the value it reads */

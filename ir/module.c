@@ -283,8 +283,8 @@ static ir_node *node_clone(const ir_node *n, ir_graph *into, ir_value **map)
     }
     ir_builder b = ir_builder_at_end(into, NULL);
     b.phase = n->phase;
-    b.loc = n->loc;
     ir_node *copy = ir_new_array(&b, n->op, n->n_in, in, n->n_out);
+    copy->loc = n->loc;
     copy->note = n->note;
     for (int i = 0; i < ir_op_get(n->op)->n_attr; i++) copy->attr[i] = n->attr[i];
     for (int i = 0; i < n->n_out; i++) {

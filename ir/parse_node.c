@@ -169,20 +169,35 @@ static ampc_status check_result_count(ir_parser *p, ir_op op, size_t count)
                    count);
 }
 
-/* ` !MatMul "fc/MatMul"`, or nothing. */
+/* `MatMul "fc/MatMul"` */
+static ampc_status parse_origin(ir_parser *p, const char **op, const char **node)
+{
+    ir_token_kind kind = p->lex.token.kind;
+    if (kind != IR_TOKEN_WORD && kind != IR_TOKEN_STRING && kind != IR_TOKEN_NUMBER)
+        return ir_fail_expected(p, "an operator type");
+    *op = ir_keep(p, p->lex.token.text);
+    ir_lexer_next(&p->lex);
+    TRY(ir_need(p, IR_TOKEN_STRING, "the name of a model node", node));
+    *node = ir_keep(p, *node);
+    return AMPC_OK;
+}
+
+/* ` !MatMul "fc/MatMul"`, with the parts of what was recognised in brackets, or nothing. */
 static ampc_status parse_location(ir_parser *p, ir_node *n)
 {
     n->loc.file = p->source;
     if (!ir_take_mark(p, "!")) return AMPC_OK;
-    ir_token_kind kind = p->lex.token.kind;
-    if (kind != IR_TOKEN_WORD && kind != IR_TOKEN_STRING && kind != IR_TOKEN_NUMBER)
-        return ir_fail_expected(p, "an operator type");
-    n->loc.op = ir_keep(p, p->lex.token.text);
-    ir_lexer_next(&p->lex);
-    const char *name;
-    TRY(ir_need(p, IR_TOKEN_STRING, "the name of a model node", &name));
-    n->loc.node = ir_keep(p, name);
-    return AMPC_OK;
+    TRY(parse_origin(p, &n->loc.op, &n->loc.node));
+    if (!ir_take_mark(p, "(")) return AMPC_OK;
+    VEC(ir_part) parts = {0};
+    do {
+        ir_part part;
+        TRY(parse_origin(p, &part.op, &part.node));
+        vec_push(p->module->arena, &parts, part);
+    } while (ir_take_mark(p, ","));
+    vec_push(p->module->arena, &parts, ((ir_part){0}));
+    n->loc.parts = parts.items;
+    return ir_need_mark(p, ")");
 }
 
 static ampc_status parse_op(ir_parser *p, ir_op *op)

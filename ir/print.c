@@ -213,6 +213,13 @@ static void put_operation(writer *w, const ir_node *n)
     put_attrs(w, n);
 }
 
+static void put_origin(writer *w, const char *mark, const char *op, const char *node)
+{
+    put_name(w, mark, op);
+    put(w, " ");
+    put_string(w, node ? node : "");
+}
+
 /* Result types, location, note. */
 static void put_tail(writer *w, const ir_node *n)
 {
@@ -221,9 +228,10 @@ static void put_tail(writer *w, const ir_node *n)
         put_type(w, &n->out[i]->type);
     }
     if (n->loc.op) {
-        put_name(w, " !", n->loc.op);
-        put(w, " ");
-        put_string(w, n->loc.node ? n->loc.node : "");
+        put_origin(w, " !", n->loc.op, n->loc.node);
+        for (const ir_part *p = n->loc.parts; p && p->op; p++)
+            put_origin(w, p == n->loc.parts ? " (" : ", ", p->op, p->node);
+        if (n->loc.parts) put(w, ")");
     }
     put_note(w, n->note);
 }

@@ -430,7 +430,7 @@ static void test_location(void **state)
     (void)state;
     row r = {"matmul", "f32[2,3] f32[4,5]", "", ""};
     ir_node *n = make_node(&r);
-    n->loc = (ir_loc){"model.onnx", "MatMul", "fc/MatMul"};
+    n->loc = (ir_loc){.file = "model.onnx", .op = "MatMul", .node = "fc/MatMul"};
     assert_int_equal(ir_infer(n, messages), AMPC_REJECTED);
     assert_string_equal(diag_first_error(messages),
                         "model.onnx: node 'fc/MatMul' (MatMul): error: inner dimensions differ: 3 and 4");
