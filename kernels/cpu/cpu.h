@@ -8,19 +8,13 @@
 #define AMPC_CPU_H
 
 #include "kernels/kernel.h"
+#include "kernels/walk.h"
 
 /* cpu_WORD for each word of the kernel column; table.c refers to all of them. */
 #define OP(name, amp, traits, infer, grad, kernel) extern const k_kernel cpu_##kernel;
 #include "ir/ops.def"
 
-/* Leaf loops are compiled for several instruction sets and chosen when the program is loaded. All
- * clones give the same bits: they contain no reductions that the compiler may reorder and no
- * contraction. */
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
-#define CPU_CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
-#else
-#define CPU_CLONES
-#endif
+#define CPU_CLONES IR_CLONES
 #define CPU_INLINE static inline __attribute__((always_inline))
 
 /* Iterations are independent, also when the result is written over an operand at the same
@@ -82,26 +76,13 @@ void cpu_tile_store(const k_view *v, int64_t first, int64_t n, ir_dtype carrier,
 /* First element of v as a number; `absent` when v is. */
 double cpu_scalar(const k_view *v, double absent);
 
-/* ---- walk.c: strided copies ----
- *
- * A walk visits an index space row major; each operand has a stride (in elements) per dimension:
- * 0 where it is broadcast, negative where it is reversed. Adjacent dimensions are merged where both
- * strides allow it. */
-typedef struct cpu_walk {
-    int rank; /* >= 1 */
-    int64_t dims[IR_MAX_RANK], src[IR_MAX_RANK], dst[IR_MAX_RANK];
-} cpu_walk;
+/* ---- walk.c: strided copies ---- */
 
-cpu_walk cpu_walk_make(int rank, const int64_t *dims, const int64_t *dst, const int64_t *src);
-/* The walk that reads v broadcast to the shape of `to` (NumPy rules). */
-cpu_walk cpu_walk_broadcast(const k_view *v, const k_view *to);
 /* Copies positions [first, first + n) of the index space; the first goes to dst itself. */
-void cpu_walk_gather(const cpu_walk *w, size_t size, const void *src, int64_t first, int64_t n,
+void cpu_walk_gather(const k_walk *w, size_t size, const void *src, int64_t first, int64_t n,
                      void *dst);
 /* Copies the whole index space, in parallel; no two positions share a destination. */
-void cpu_walk_copy(const cpu_walk *w, size_t size, const void *src, void *dst,
-                   const k_context *ctx);
-void cpu_dense_strides(int rank, const int64_t *dims, int64_t *strides);
+void cpu_walk_copy(const k_walk *w, size_t size, const void *src, void *dst, const k_context *ctx);
 
 /* ---- lanes.c: vector loops over contiguous carriers ----
  *

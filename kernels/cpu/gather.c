@@ -1,23 +1,9 @@
 /* gather.c - rows of a table by index, and the sum of gradients back into the rows.
  *
- * x is [outer, entries, inner]. Indices are checked before any element moves. The gradient gives
+ * x is [outer, length, inner] around the axis. Indices are checked before any element moves. The gradient gives
  * each thread a range of table rows; every thread scans all indices in order, so the sums have
  * one order whatever the threads. */
 #include "kernels/cpu/cpu.h"
-
-typedef struct layout {
-    int64_t outer, entries, inner, indices;
-} layout;
-
-/* `table` is the view that the indices point into. */
-static layout layout_of(const k_view *table, const k_view *indices, int64_t axis)
-{
-    layout l = {1, 1, 1, k_count(indices)};
-    int at = (int)(axis < 0 ? axis + table->rank : axis);
-    for (int i = 0; i < table->rank; i++)
-        *(i < at ? &l.outer : i == at ? &l.entries : &l.inner) *= table->dims[i];
-    return l;
-}
 
 static int64_t index_at(const k_view *indices, int64_t i, int64_t entries)
 {
@@ -26,15 +12,15 @@ static int64_t index_at(const k_view *indices, int64_t i, int64_t entries)
     return v < 0 ? v + entries : v;
 }
 
-static ampc_status check_indices(const k_args *args, const k_view *indices, const layout *l)
+static ampc_status check_indices(const k_args *args, const k_view *indices, int64_t entries)
 {
-    for (int64_t i = 0; i < l->indices; i++) {
-        int64_t v = index_at(indices, i, l->entries);
-        if (v >= 0 && v < l->entries) continue;
+    for (int64_t i = 0; i < k_count(indices); i++) {
+        int64_t v = index_at(indices, i, entries);
+        if (v >= 0 && v < entries) continue;
         return cpu_fail(args->ctx, AMPC_REJECTED,
                         "index %lld at position %lld is outside of [%lld,%lld)",
                         (long long)ir_load_i64(indices->dtype, cpu_at(indices, i)), (long long)i,
-                        (long long)-l->entries, (long long)l->entries);
+                        (long long)-entries, (long long)entries);
     }
     return AMPC_OK;
 }
@@ -52,14 +38,14 @@ static void copy_row(char *to, const char *from, size_t bytes)
 static ampc_status gather_run(const k_args *args)
 {
     const k_view *x = &args->in[0], *indices = &args->in[1], *y = &args->out[0];
-    const layout l = layout_of(x, indices, args->attr[IR_ATTR(gather, axis)].i);
-    int64_t n = k_count(y);
-    ampc_status status = check_indices(args, indices, &l);
+    const k_axis l = k_axis_of(x, args->attr[IR_ATTR(gather, axis)].i);
+    int64_t n = k_count(y), count = k_count(indices);
+    ampc_status status = check_indices(args, indices, l.length);
     if (status || n == 0) return status;
     size_t bytes = (size_t)l.inner * ir_dtype_size(x->dtype);
 #pragma omp parallel for num_threads(cpu_threads(args->ctx, n)) schedule(static)
-    for (int64_t r = 0; r < l.outer * l.indices; r++) {
-        int64_t entry = r / l.indices * l.entries + index_at(indices, r % l.indices, l.entries);
+    for (int64_t r = 0; r < l.outer * count; r++) {
+        int64_t entry = r / count * l.length + index_at(indices, r % count, l.length);
         copy_row(cpu_at(y, r * l.inner), cpu_at(x, entry * l.inner), bytes);
     }
     return AMPC_OK;
@@ -109,25 +95,25 @@ static void add_row(const k_view *dy, ir_dtype carrier, void *sums, int64_t inne
 static ampc_status gather_grad_run(const k_args *args)
 {
     const k_view *dy = &args->in[0], *indices = &args->in[1], *dx = &args->out[0];
-    const layout l = layout_of(dx, indices, args->attr[IR_ATTR(gather_grad, axis)].i);
-    ampc_status status = check_indices(args, indices, &l);
-    int64_t count = k_count(dx), work = count + k_count(dy);
-    if (status || count == 0) return status;
+    const k_axis l = k_axis_of(dx, args->attr[IR_ATTR(gather_grad, axis)].i);
+    ampc_status status = check_indices(args, indices, l.length);
+    int64_t n = k_count(indices), work = k_count(dx) + k_count(dy);
+    if (status || k_count(dx) == 0) return status;
     ir_dtype carrier = cpu_carrier(dx->dtype);
     void *sums = sums_in_result(args) ? dx->data : args->workspace;
     size_t row_bytes = (size_t)l.inner * ir_dtype_size(carrier);
     int parts = cpu_threads(args->ctx, work);
 #pragma omp parallel for num_threads(parts) schedule(static, 1)
     for (int part = 0; part < parts; part++) {
-        int64_t low = l.entries * part / parts, high = l.entries * (part + 1) / parts;
+        int64_t low = l.length * part / parts, high = l.length * (part + 1) / parts;
         for (int64_t o = 0; o < l.outer; o++) {
-            int64_t base = o * l.entries;
+            int64_t base = o * l.length;
             memset((char *)sums + (size_t)(base + low) * row_bytes, 0,
                    (size_t)(high - low) * row_bytes);
-            for (int64_t i = 0; i < l.indices; i++) {
-                int64_t entry = index_at(indices, i, l.entries);
+            for (int64_t i = 0; i < n; i++) {
+                int64_t entry = index_at(indices, i, l.length);
                 if (entry >= low && entry < high)
-                    add_row(dy, carrier, sums, l.inner, o * l.indices + i, base + entry);
+                    add_row(dy, carrier, sums, l.inner, o * n + i, base + entry);
             }
             cpu_tile_store(dx, (base + low) * l.inner, (high - low) * l.inner, carrier,
                            (char *)sums + (size_t)(base + low) * row_bytes);

@@ -5,33 +5,40 @@
  * of each result index. */
 #include "kernels/cpu/cpu.h"
 
+#define K_FORMULA CPU_INLINE
+#include "kernels/padding.h"
+
 #include <assert.h>
 
 static size_t element_size(const k_view *v) { return ir_dtype_size(v->dtype); }
-
-static int axis_of(int64_t axis, int rank) { return (int)(axis < 0 ? axis + rank : axis); }
 
 /* ---- one strided copy ---- */
 
 static ampc_status transpose_run(const k_args *args)
 {
     const k_view *x = &args->in[0], *y = &args->out[0];
-    const ir_attr *perm = &args->attr[IR_ATTR(transpose, perm)];
-    int64_t own[IR_MAX_RANK], src[IR_MAX_RANK], dst[IR_MAX_RANK];
-    cpu_dense_strides(x->rank, x->dims, own);
-    cpu_dense_strides(y->rank, y->dims, dst);
-    for (int i = 0; i < y->rank; i++)
-        src[i] = own[perm->list.count ? perm->list.items[i] : x->rank - 1 - i];
-    cpu_walk w = cpu_walk_make(y->rank, y->dims, dst, src);
+    k_walk w = k_walk_transpose(x, y, &args->attr[IR_ATTR(transpose, perm)]);
     cpu_walk_copy(&w, element_size(x), x->data, y->data, args->ctx);
     return AMPC_OK;
 }
 
 static ampc_status expand_run(const k_args *args)
 {
-    cpu_walk w = cpu_walk_broadcast(&args->in[0], &args->out[0]);
+    k_walk w = k_walk_broadcast(&args->in[0], &args->out[0]);
     cpu_walk_copy(&w, element_size(&args->in[0]), args->in[0].data, args->out[0].data, args->ctx);
     return AMPC_OK;
+}
+
+/* Copies between the dense view `part` and the positions start + i * step of `whole`. */
+static void copy_slice(const k_view *whole, const k_view *part, const int64_t *start,
+                       const int64_t *step, bool into, const k_context *ctx)
+{
+    int64_t offset;
+    if (k_count(part) == 0) return;
+    k_walk w = k_walk_slice(whole, part, start, step, &offset);
+    void *at = cpu_at(whole, offset);
+    if (into) w = k_walk_back(w);
+    cpu_walk_copy(&w, element_size(part), into ? part->data : at, into ? at : part->data, ctx);
 }
 
 /* The part `part` of the larger view `whole`, from position `first` of the axis on: copied into
@@ -39,19 +46,15 @@ static ampc_status expand_run(const k_args *args)
 static void copy_part(const k_view *whole, const k_view *part, int axis, int64_t first, bool into,
                       const k_context *ctx)
 {
-    int64_t wide[IR_MAX_RANK], narrow[IR_MAX_RANK];
-    cpu_dense_strides(whole->rank, whole->dims, wide);
-    cpu_dense_strides(part->rank, part->dims, narrow);
-    if (k_count(part) == 0) return;
-    void *at = cpu_at(whole, first * wide[axis]);
-    cpu_walk w = cpu_walk_make(part->rank, part->dims, into ? wide : narrow, into ? narrow : wide);
-    cpu_walk_copy(&w, element_size(part), into ? part->data : at, into ? at : part->data, ctx);
+    int64_t start[IR_MAX_RANK] = {0};
+    start[axis] = first;
+    copy_slice(whole, part, start, NULL, into, ctx);
 }
 
 static ampc_status concat_run(const k_args *args)
 {
     const k_view *y = &args->out[0];
-    int axis = axis_of(args->attr[IR_ATTR(concat, axis)].i, y->rank);
+    int axis = k_axis_number(args->attr[IR_ATTR(concat, axis)].i, y->rank);
     int64_t first = 0;
     for (int i = 0; i < args->n_in; i++) {
         copy_part(y, &args->in[i], axis, first, true, args->ctx);
@@ -64,30 +67,13 @@ static ampc_status split_run(const k_args *args)
 {
     const k_view *x = &args->in[0];
     const ir_attr *sizes = &args->attr[IR_ATTR(split, sizes)];
-    int axis = axis_of(args->attr[IR_ATTR(split, axis)].i, x->rank);
+    int axis = k_axis_number(args->attr[IR_ATTR(split, axis)].i, x->rank);
     int64_t first = 0;
     for (int i = 0; i < args->n_out; i++) {
         if (cpu_wanted(&args->out[i])) copy_part(x, &args->out[i], axis, first, false, args->ctx);
         first += sizes->list.items[i];
     }
     return AMPC_OK;
-}
-
-/* Copies between the dense view `part` and the positions start + i * step of `whole`. */
-static void copy_slice(const k_view *whole, const k_view *part, const int64_t *start,
-                       const int64_t *step, bool into, const k_context *ctx)
-{
-    int64_t wide[IR_MAX_RANK], narrow[IR_MAX_RANK], offset = 0;
-    cpu_dense_strides(whole->rank, whole->dims, wide);
-    cpu_dense_strides(part->rank, part->dims, narrow);
-    if (k_count(part) == 0) return;
-    for (int i = 0; i < whole->rank; i++) {
-        offset += start[i] * wide[i];
-        wide[i] *= step[i];
-    }
-    void *at = cpu_at(whole, offset);
-    cpu_walk w = cpu_walk_make(part->rank, part->dims, into ? wide : narrow, into ? narrow : wide);
-    cpu_walk_copy(&w, element_size(part), into ? part->data : at, into ? at : part->data, ctx);
 }
 
 static ampc_status slice_run(const k_args *args)
@@ -112,24 +98,13 @@ static ampc_status slice_grad_run(const k_args *args)
 
 /* ---- padding ---- */
 
-/* Where position i of a padded axis comes from in an axis of d elements; -1: from the constant. */
-static int64_t pad_source(int64_t i, int64_t d, char mode)
-{
-    if (i >= 0 && i < d) return i;
-    if (d == 0 || mode == 'c') return -1;
-    if (mode == 'e') return i < 0 ? 0 : d - 1;
-    if (mode == 'w') return (i % d + d) % d;
-    int64_t period = d > 1 ? 2 * (d - 1) : 1, r = (i % period + period) % period; /* reflect */
-    return r < d ? r : period - r;
-}
-
 /* One source index for each position of each axis of the padded shape, axis after axis. */
 static void pad_tables(const k_view *padded, const k_view *plain, const int64_t *before, char mode,
                        int64_t *table)
 {
     for (int a = 0; a < padded->rank; a++)
         for (int64_t i = 0; i < padded->dims[a]; i++)
-            *table++ = pad_source(i - before[a], plain->dims[a], mode);
+            *table++ = k_pad_source(i - before[a], plain->dims[a], mode);
 }
 
 static size_t pad_table_bytes(const k_view *padded)
@@ -301,8 +276,8 @@ static void choose(size_t size, void *y, const uint8_t *c, const void *a, const 
 static ampc_status where_run(const k_args *args)
 {
     const k_view *y = &args->out[0];
-    cpu_walk walks[3];
-    for (int i = 0; i < 3; i++) walks[i] = cpu_walk_broadcast(&args->in[i], y);
+    k_walk walks[3];
+    for (int i = 0; i < 3; i++) walks[i] = k_walk_broadcast(&args->in[i], y);
     int64_t n = k_count(y), tiles = cpu_ceil_div(n, CPU_TILE);
     size_t size = element_size(y);
 #pragma omp parallel for num_threads(cpu_threads(args->ctx, n)) schedule(static)

@@ -136,13 +136,13 @@ static numbers numbers_of(const k_args *args)
 /* An operand seen in the shape of the result. */
 typedef struct operand {
     const k_view *view;
-    cpu_walk walk;
+    k_walk walk;
     bool dense; /* same shape: no walk needed */
 } operand;
 
 static operand operand_of(const k_view *v, const k_view *y)
 {
-    return (operand){v, cpu_walk_broadcast(v, y), k_count(v) == k_count(y)};
+    return (operand){v, k_walk_broadcast(v, y), k_count(v) == k_count(y)};
 }
 
 static const void *operand_tile(const operand *o, int64_t first, int64_t n, ir_dtype carrier,

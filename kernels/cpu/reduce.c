@@ -7,6 +7,7 @@
  * are added in order. */
 #include "kernels/cpu/cpu.h"
 #include "kernels/real.h"
+#include "kernels/reduction.h"
 
 #include <math.h>
 
@@ -17,62 +18,31 @@ enum {
     BLOCK_ROWS = 32
 };
 
+/* What is to be done (shape), and how it is cut. */
 typedef struct plan {
-    cpu_walk kept, reduced; /* the outer dimensions of each kind; src strides */
-    int64_t n_kept, n_reduced;
-    bool inner_kept;
-    int64_t length;  /* of the innermost dimension */
+    k_reduction shape;
     int64_t columns; /* outputs per unit */
     int64_t
         column_tiles; /* units per outer kept index; of all outputs if the innermost is reduced */
     int64_t units, groups;
-    int64_t outputs, terms; /* results; elements per result */
 } plan;
-
-static void append(cpu_walk *w, int64_t *count, int64_t dim, int64_t stride)
-{
-    w->dims[w->rank] = dim;
-    w->src[w->rank++] = stride;
-    *count *= dim;
-}
-
-static bool is_reduced(const ir_attr *axes, int rank, int i)
-{
-    for (int k = 0; k < axes->list.count; k++)
-        if (axes->list.items[k] == i || axes->list.items[k] + rank == i) return true;
-    return false;
-}
 
 static plan plan_of(const k_view *x, const ir_attr *axes)
 {
-    plan p = {.n_kept = 1, .n_reduced = 1, .inner_kept = true, .length = 1};
-    int64_t strides[IR_MAX_RANK];
-    cpu_dense_strides(x->rank, x->dims, strides);
-    int inner = x->rank - 1;
-    while (inner > 0 && x->dims[inner] == 1) inner--;
-    if (inner >= 0) p.inner_kept = !is_reduced(axes, x->rank, inner);
-    for (; inner >= 0 && is_reduced(axes, x->rank, inner) != p.inner_kept; inner--)
-        p.length *= x->dims[inner];
-    for (int i = 0; i <= inner; i++) {
-        if (is_reduced(axes, x->rank, i))
-            append(&p.reduced, &p.n_reduced, x->dims[i], strides[i]);
-        else
-            append(&p.kept, &p.n_kept, x->dims[i], strides[i]);
-    }
-    p.terms = p.n_reduced * (p.inner_kept ? 1 : p.length);
-    int64_t outputs = p.inner_kept ? p.length : p.n_kept; /* that a unit may be cut from */
-    int64_t most = p.inner_kept ? CPU_TILE : k_min(CPU_TILE, UNIT_TERMS / k_max(1, p.terms));
+    plan p = {.shape = k_reduction_of(x, axes)};
+    const k_reduction *r = &p.shape;
+    int64_t outputs = r->inner_kept ? r->length : r->n_kept; /* that a unit may be cut from */
+    int64_t most = r->inner_kept ? CPU_TILE : k_min(CPU_TILE, UNIT_TERMS / k_max(1, r->terms));
     p.columns = k_max(1, k_min(most, outputs));
     p.column_tiles = cpu_ceil_div(outputs, p.columns);
-    p.units = p.column_tiles * (p.inner_kept ? p.n_kept : 1);
-    p.outputs = p.n_kept * (p.inner_kept ? p.length : 1);
+    p.units = p.column_tiles * (r->inner_kept ? r->n_kept : 1);
     p.groups = p.units >= UNITS || p.units == 0
                    ? 1
-                   : k_max(1, k_min(UNITS / p.units, p.terms * p.columns / GROUP_TERMS));
+                   : k_max(1, k_min(UNITS / p.units, r->terms * p.columns / GROUP_TERMS));
     return p;
 }
 
-static int64_t walk_offset(const cpu_walk *w, int64_t index)
+static int64_t walk_offset(const k_walk *w, int64_t index)
 {
     int64_t offset = 0;
     for (int i = w->rank - 1; i > 0; i--) {
@@ -102,14 +72,14 @@ static ampc_status reduce_prepare(const k_args *args, void **state, size_t *work
 {
     (void)state;
     plan p = plan_of(&args->in[0], &args->attr[IR_ATTR(reduce_sum, axes)]);
-    if (p.groups > 1) *workspace = (size_t)(p.groups * p.outputs) * sizeof(double);
+    if (p.groups > 1) *workspace = (size_t)(p.groups * p.shape.outputs) * sizeof(double);
     return AMPC_OK;
 }
 
 static ampc_status reduce_run(const k_args *args)
 {
     const plan p = plan_of(&args->in[0], &args->attr[IR_ATTR(reduce_sum, axes)]);
-    if (p.outputs == 0) return AMPC_OK;
+    if (p.shape.outputs == 0) return AMPC_OK;
     switch (cpu_carrier(args->in[0].dtype)) {
     case IR_f32: reduce_float(args, &p); break;
     case IR_f64: reduce_double(args, &p); break;

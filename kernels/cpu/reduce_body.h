@@ -15,14 +15,14 @@ static const REAL *R(tile)(const k_view *x, int64_t first, int64_t n, cpu_tile *
     return cpu_tile_load(x, first, n, cpu_carrier(x->dtype), scratch);
 }
 
-/* Terms [low, high) of the one output at offset `base`; rows of p->length are contiguous. */
+/* Terms [low, high) of the one output at offset `base`; rows of p->shape.length are contiguous. */
 static TOTAL R(sum_inner)(const k_view *x, const plan *p, int64_t base, int64_t low, int64_t high)
 {
     TOTAL total = 0;
     for (int64_t i = low; i < high;) {
-        int64_t start = i % p->length, m = k_min(k_min(CPU_TILE, p->length - start), high - i);
+        int64_t start = i % p->shape.length, m = k_min(k_min(CPU_TILE, p->shape.length - start), high - i);
         cpu_tile scratch;
-        int64_t at = base + walk_offset(&p->reduced, i / p->length) + start;
+        int64_t at = base + walk_offset(&p->shape.reduced, i / p->shape.length) + start;
         total += R(lanes_sum)(R(tile)(x, at, m, &scratch), m);
         i += m;
     }
@@ -39,7 +39,7 @@ static void R(sum_outer)(const k_view *x, const plan *p, int64_t base, int64_t c
         for (int64_t k = i; k < k_min(i + BLOCK_ROWS, high); k++) {
             cpu_tile scratch;
             R(add)
-            (block, R(tile)(x, base + walk_offset(&p->reduced, k), columns, &scratch), columns);
+            (block, R(tile)(x, base + walk_offset(&p->shape.reduced, k), columns, &scratch), columns);
         }
         for (int64_t j = 0; j < columns; j++) total[j] += (TOTAL)block[j];
     }
@@ -50,18 +50,18 @@ static void R(sum_outer)(const k_view *x, const plan *p, int64_t base, int64_t c
 static int64_t R(unit)(const k_view *x, const plan *p, int64_t u, int64_t g, TOTAL *total,
                        int64_t *first)
 {
-    int64_t low = p->terms * g / p->groups, high = p->terms * (g + 1) / p->groups;
+    int64_t low = p->shape.terms * g / p->groups, high = p->shape.terms * (g + 1) / p->groups;
     int64_t kept = u / p->column_tiles, column = u % p->column_tiles * p->columns;
-    if (p->inner_kept) {
-        int64_t columns = k_min(p->columns, p->length - column);
-        *first = kept * p->length + column;
-        R(sum_outer)(x, p, walk_offset(&p->kept, kept) + column, columns, low, high, total);
+    if (p->shape.inner_kept) {
+        int64_t columns = k_min(p->columns, p->shape.length - column);
+        *first = kept * p->shape.length + column;
+        R(sum_outer)(x, p, walk_offset(&p->shape.kept, kept) + column, columns, low, high, total);
         return columns;
     }
-    int64_t outputs = k_min(p->columns, p->n_kept - column);
+    int64_t outputs = k_min(p->columns, p->shape.n_kept - column);
     *first = column;
     for (int64_t j = 0; j < outputs; j++)
-        total[j] = R(sum_inner)(x, p, walk_offset(&p->kept, column + j), low, high);
+        total[j] = R(sum_inner)(x, p, walk_offset(&p->shape.kept, column + j), low, high);
     return outputs;
 }
 
@@ -70,7 +70,7 @@ static void R(finish)(const k_args *args, const plan *p, int64_t first, int64_t 
 {
     bool mean = args->op == IR_OP_reduce_mean;
     REAL values[CPU_TILE];
-    for (int64_t j = 0; j < n; j++) values[j] = (REAL)(mean ? MEAN(total[j], p->terms) : total[j]);
+    for (int64_t j = 0; j < n; j++) values[j] = (REAL)(mean ? MEAN(total[j], p->shape.terms) : total[j]);
     cpu_tile_store(&args->out[0], first, n, cpu_carrier(args->in[0].dtype), values);
 }
 
@@ -85,14 +85,14 @@ static void R(reduce)(const k_args *args, const plan *p)
         if (p->groups == 1)
             R(finish)(args, p, first, n, total);
         else
-            memcpy(partial + g * p->outputs + first, total, (size_t)n * sizeof(TOTAL));
+            memcpy(partial + g * p->shape.outputs + first, total, (size_t)n * sizeof(TOTAL));
     }
     if (p->groups == 1) return;
-    for (int64_t first = 0; first < p->outputs; first += CPU_TILE) {
+    for (int64_t first = 0; first < p->shape.outputs; first += CPU_TILE) {
         TOTAL total[CPU_TILE] = {0};
-        int64_t n = k_min(CPU_TILE, p->outputs - first);
+        int64_t n = k_min(CPU_TILE, p->shape.outputs - first);
         for (int64_t g = 0; g < p->groups; g++)
-            for (int64_t j = 0; j < n; j++) total[j] += partial[g * p->outputs + first + j];
+            for (int64_t j = 0; j < n; j++) total[j] += partial[g * p->shape.outputs + first + j];
         R(finish)(args, p, first, n, total);
     }
 }

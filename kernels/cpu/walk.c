@@ -7,48 +7,6 @@
  * every cache line is used whole. */
 #include "kernels/cpu/cpu.h"
 
-#include <assert.h>
-
-void cpu_dense_strides(int rank, const int64_t *dims, int64_t *strides)
-{
-    int64_t stride = 1;
-    for (int i = rank - 1; i >= 0; i--) {
-        strides[i] = stride;
-        stride *= dims[i];
-    }
-}
-
-cpu_walk cpu_walk_make(int rank, const int64_t *dims, const int64_t *dst, const int64_t *src)
-{
-    cpu_walk w = {.rank = 0};
-    for (int i = 0; i < rank; i++) {
-        if (dims[i] == 1) continue;
-        int last = w.rank - 1;
-        if (last >= 0 && w.src[last] == src[i] * dims[i] && w.dst[last] == dst[i] * dims[i]) {
-            w.dims[last] *= dims[i];
-            w.src[last] = src[i];
-            w.dst[last] = dst[i];
-            continue;
-        }
-        w.dims[w.rank] = dims[i];
-        w.src[w.rank] = src[i];
-        w.dst[w.rank++] = dst[i];
-    }
-    if (w.rank == 0) w = (cpu_walk){1, {1}, {1}, {1}};
-    return w;
-}
-
-cpu_walk cpu_walk_broadcast(const k_view *v, const k_view *to)
-{
-    int64_t own[IR_MAX_RANK], src[IR_MAX_RANK] = {0}, dst[IR_MAX_RANK];
-    int missing = to->rank - v->rank;
-    assert(missing >= 0);
-    cpu_dense_strides(v->rank, v->dims, own);
-    cpu_dense_strides(to->rank, to->dims, dst);
-    for (int i = 0; i < v->rank; i++) src[i + missing] = v->dims[i] == 1 ? 0 : own[i];
-    return cpu_walk_make(to->rank, to->dims, dst, src);
-}
-
 #define SEGMENT(type)                                                                              \
     do {                                                                                           \
         type *d = dst;                                                                             \
@@ -79,7 +37,7 @@ typedef struct position {
     int64_t src, dst;        /* offsets in elements */
 } position;
 
-static position position_of(const cpu_walk *w, int rank, int64_t index)
+static position position_of(const k_walk *w, int rank, int64_t index)
 {
     position p = {.src = 0};
     for (int i = rank - 1; i >= 0; i--) {
@@ -92,7 +50,7 @@ static position position_of(const cpu_walk *w, int rank, int64_t index)
 }
 
 /* One step in the first `rank` dimensions. */
-static void advance(const cpu_walk *w, int rank, position *p)
+static void advance(const k_walk *w, int rank, position *p)
 {
     for (int i = rank - 1; i >= 0; i--) {
         p->src += w->src[i];
@@ -104,7 +62,7 @@ static void advance(const cpu_walk *w, int rank, position *p)
     }
 }
 
-static void copy_range(const cpu_walk *w, size_t size, const char *src, int64_t first, int64_t n,
+static void copy_range(const k_walk *w, size_t size, const char *src, int64_t first, int64_t n,
                        char *dst)
 {
     int inner = w->rank - 1;
@@ -121,7 +79,7 @@ static void copy_range(const cpu_walk *w, size_t size, const char *src, int64_t 
     }
 }
 
-void cpu_walk_gather(const cpu_walk *w, size_t size, const void *src, int64_t first, int64_t n,
+void cpu_walk_gather(const k_walk *w, size_t size, const void *src, int64_t first, int64_t n,
                      void *dst)
 {
     int inner = w->rank - 1;
@@ -144,16 +102,6 @@ void cpu_walk_gather(const cpu_walk *w, size_t size, const void *src, int64_t fi
 
 enum { PANEL = 16 };
 
-/* The dimension that is contiguous in src while the innermost one is so in dst; -1: none. */
-static int transposed_dim(const cpu_walk *w)
-{
-    int inner = w->rank - 1;
-    if (w->dst[inner] != 1 || w->src[inner] == 1 || w->src[inner] == 0) return -1;
-    for (int i = 0; i < inner; i++)
-        if (w->src[i] == 1) return i;
-    return -1;
-}
-
 #define TRANSPOSE(type)                                                                            \
     do {                                                                                           \
         type *d = dst;                                                                             \
@@ -174,11 +122,11 @@ static void copy_panel(size_t size, void *dst, int64_t ds, const void *src, int6
     }
 }
 
-static void copy_transposed(const cpu_walk *w, int row_dim, size_t size, const char *src, char *dst,
+static void copy_transposed(const k_walk *w, int row_dim, size_t size, const char *src, char *dst,
                             const k_context *ctx, int64_t total)
 {
     int inner = w->rank - 1;
-    cpu_walk outer = {.rank = 0};
+    k_walk outer = {.rank = 0};
     int64_t outer_count = 1;
     for (int i = 0; i < inner; i++) {
         if (i == row_dim) continue;
@@ -200,12 +148,12 @@ static void copy_transposed(const cpu_walk *w, int row_dim, size_t size, const c
     }
 }
 
-void cpu_walk_copy(const cpu_walk *w, size_t size, const void *src, void *dst, const k_context *ctx)
+void cpu_walk_copy(const k_walk *w, size_t size, const void *src, void *dst, const k_context *ctx)
 {
     int64_t total = 1;
     for (int i = 0; i < w->rank; i++) total *= w->dims[i];
     if (total == 0) return;
-    int row_dim = transposed_dim(w);
+    int row_dim = k_walk_transposed(w);
     if (row_dim >= 0) {
         copy_transposed(w, row_dim, size, src, dst, ctx, total);
         return;

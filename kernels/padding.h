@@ -1,0 +1,17 @@
+/* padding.h - where the elements of a padded axis come from, once for all devices. Needs K_FORMULA (formulas.h). */
+#ifndef AMPC_PADDING_H
+#define AMPC_PADDING_H
+
+/* The source of position i (before the axis: negative) in an axis of d elements; -1: the constant. `mode`: the first
+ * letter of pad's mode. */
+K_FORMULA int64_t k_pad_source(int64_t i, int64_t d, char mode)
+{
+    if (i >= 0 && i < d) return i;
+    if (d == 0 || mode == 'c') return -1;
+    if (mode == 'e') return i < 0 ? 0 : d - 1;
+    if (mode == 'w') return (i % d + d) % d;
+    int64_t period = d > 1 ? 2 * (d - 1) : 1, r = (i % period + period) % period; /* reflect */
+    return r < d ? r : period - r;
+}
+
+#endif

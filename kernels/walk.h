@@ -1,0 +1,119 @@
+/* walk.h - shapes as kernels see them, on every device: strides, walks over an index space, the parts of an axis.
+ *
+ * A walk visits an index space row major; each side has a stride (in elements) per dimension: 0 where it is broadcast,
+ * negative where it is reversed. Dimensions of one element are left out and neighbours are merged where the strides of
+ * both sides allow it, so that most walks have one or two dimensions. */
+#ifndef AMPC_WALK_H
+#define AMPC_WALK_H
+
+#include "kernels/kernel.h"
+
+#include <assert.h>
+
+typedef struct k_walk {
+    int rank; /* >= 1 */
+    int64_t dims[IR_MAX_RANK], src[IR_MAX_RANK], dst[IR_MAX_RANK];
+} k_walk;
+
+static inline int k_axis_number(int64_t axis, int rank) { return (int)(axis < 0 ? axis + rank : axis); }
+
+static inline void k_dense_strides(int rank, const int64_t *dims, int64_t *strides)
+{
+    int64_t stride = 1;
+    for (int i = rank - 1; i >= 0; i--) {
+        strides[i] = stride;
+        stride *= dims[i];
+    }
+}
+
+static inline k_walk k_walk_make(int rank, const int64_t *dims, const int64_t *dst, const int64_t *src)
+{
+    k_walk w = {.rank = 0};
+    for (int i = 0; i < rank; i++) {
+        if (dims[i] == 1) continue;
+        int last = w.rank - 1;
+        if (last >= 0 && w.src[last] == src[i] * dims[i] && w.dst[last] == dst[i] * dims[i]) {
+            w.dims[last] *= dims[i];
+            w.src[last] = src[i];
+            w.dst[last] = dst[i];
+            continue;
+        }
+        w.dims[w.rank] = dims[i];
+        w.src[w.rank] = src[i];
+        w.dst[w.rank++] = dst[i];
+    }
+    if (w.rank == 0) w = (k_walk){1, {1}, {1}, {1}};
+    return w;
+}
+
+/* The walk that reads v broadcast to the shape of `to` (NumPy rules). */
+static inline k_walk k_walk_broadcast(const k_view *v, const k_view *to)
+{
+    int64_t own[IR_MAX_RANK], src[IR_MAX_RANK] = {0}, dst[IR_MAX_RANK];
+    int missing = to->rank - v->rank;
+    assert(missing >= 0);
+    k_dense_strides(v->rank, v->dims, own);
+    k_dense_strides(to->rank, to->dims, dst);
+    for (int i = 0; i < v->rank; i++) src[i + missing] = v->dims[i] == 1 ? 0 : own[i];
+    return k_walk_make(to->rank, to->dims, dst, src);
+}
+
+/* A transposition by `perm` (empty: reversal) into the dense y. */
+static inline k_walk k_walk_transpose(const k_view *x, const k_view *y, const ir_attr *perm)
+{
+    int64_t own[IR_MAX_RANK], src[IR_MAX_RANK], dst[IR_MAX_RANK];
+    k_dense_strides(x->rank, x->dims, own);
+    k_dense_strides(y->rank, y->dims, dst);
+    for (int i = 0; i < y->rank; i++) src[i] = own[perm->list.count ? perm->list.items[i] : x->rank - 1 - i];
+    return k_walk_make(y->rank, y->dims, dst, src);
+}
+
+/* Between the dense view `part` (dst) and the positions start + i * step of `whole` (src), the first of which is at
+ * *offset. start NULL: zeros, step NULL: ones. */
+static inline k_walk k_walk_slice(const k_view *whole, const k_view *part, const int64_t *start, const int64_t *step,
+                                  int64_t *offset)
+{
+    int64_t wide[IR_MAX_RANK], narrow[IR_MAX_RANK];
+    k_dense_strides(whole->rank, whole->dims, wide);
+    k_dense_strides(part->rank, part->dims, narrow);
+    *offset = 0;
+    for (int i = 0; i < whole->rank; i++) {
+        *offset += start ? start[i] * wide[i] : 0;
+        wide[i] *= step ? step[i] : 1;
+    }
+    return k_walk_make(part->rank, part->dims, narrow, wide);
+}
+
+/* The same walk with its sides exchanged. */
+static inline k_walk k_walk_back(k_walk w)
+{
+    k_walk back = w;
+    memcpy(back.src, w.dst, sizeof back.src);
+    memcpy(back.dst, w.src, sizeof back.dst);
+    return back;
+}
+
+/* The dimension that is contiguous in src while the innermost one is so in dst; -1: none. */
+static inline int k_walk_transposed(const k_walk *w)
+{
+    int inner = w->rank - 1;
+    if (w->dst[inner] != 1 || w->src[inner] == 1 || w->src[inner] == 0) return -1;
+    for (int i = 0; i < inner; i++)
+        if (w->src[i] == 1) return i;
+    return -1;
+}
+
+/* A view as [outer, length, inner] around an axis. */
+typedef struct k_axis {
+    int64_t outer, length, inner;
+} k_axis;
+
+static inline k_axis k_axis_of(const k_view *v, int64_t axis)
+{
+    k_axis a = {1, 1, 1};
+    int at = k_axis_number(axis, v->rank);
+    for (int i = 0; i < v->rank; i++) *(i < at ? &a.outer : i == at ? &a.length : &a.inner) *= v->dims[i];
+    return a;
+}
+
+#endif
