@@ -7,6 +7,7 @@
 #define AMPC_CUDA_H
 
 #include "kernels/cuda/api.h"
+#include "kernels/cuda/rows.h"
 #include "kernels/kernel.h"
 
 #include <kernels/cuda/fatbins.h> /* generated: CUDA_FAMILY_MAP, a row X(family) for each .cu file */
@@ -88,6 +89,12 @@ static inline int64_t cuda_blocks(int64_t n, int64_t each)
     int64_t blocks = (n + each - 1) / each;
     return blocks < CUDA_MOST_BLOCKS ? blocks : CUDA_MOST_BLOCKS;
 }
+
+/* rows.c: v as rows along an axis; the threads that take a row, as the last part of a kernel's name ("warp", "block" or
+ * "lane"); blocks of ROW_BLOCK threads for all rows, 0 where there is no element. */
+cuda_rows cuda_rows_of(const k_view *v, int64_t axis);
+const char *cuda_rows_kernel(const cuda_rows *r);
+int64_t cuda_rows_blocks(const cuda_rows *r);
 
 /* A state that is one kernel: what most kernels prepare. */
 typedef struct cuda_one {

@@ -1,0 +1,21 @@
+/* rows.c - rows along an axis: which threads take them, and how many blocks that makes. */
+#include "kernels/cuda/cuda.h"
+#include "kernels/walk.h"
+
+cuda_rows cuda_rows_of(const k_view *v, int64_t axis)
+{
+    const k_axis a = k_axis_of(v, axis);
+    return (cuda_rows){a.outer, a.length, a.inner};
+}
+
+const char *cuda_rows_kernel(const cuda_rows *r)
+{
+    return r->inner != 1 ? "lane" : r->length > ROW_IN_WARP ? "block" : "warp";
+}
+
+int64_t cuda_rows_blocks(const cuda_rows *r)
+{
+    if (r->length == 0) return 0;
+    if (r->inner != 1) return cuda_blocks(r->outer * ((r->inner + 31) / 32), 1);
+    return cuda_blocks(r->outer, r->length > ROW_IN_WARP ? 1 : ROW_WARPS);
+}
