@@ -1,0 +1,681 @@
+/* cudasim.cc - the execution model: blocks one after another, the threads of a block as fibers.
+ *
+ * The scheduler runs a warp, lane by lane, until none of its lanes can go on, then the next warp; when a round over
+ * all warps moved nothing although threads are left, they wait for each other, and that is reported. A barrier counts
+ * arrivals among the threads that have not returned; the last to arrive lets all go on. A warp operation is a meeting
+ * of the lanes of its mask: each brings a value, the last to arrive works out everybody's result. Meeting at
+ * different places is an error that names both.
+ *
+ * Order for ThreadSanitizer: a launch comes after what the host did and before what it does next. Threads of a block
+ * are ordered by barriers and __syncwarp only (CUDA promises no more of shuffles and votes), threads of different
+ * blocks by atomics only. Shared memory is new in every block. */
+#include "tests/cuda/sim/cudasim.h"
+#include "tests/cuda/sim/fiber.h"
+
+#include <cstdarg>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <pthread.h>
+
+using namespace cudasim;
+
+namespace {
+
+enum { WARP = 32, MOST_THREADS = 1024, MOST_WARPS = MOST_THREADS / WARP, MOST_SHARED = 227 << 10, TEXT = 1024 };
+
+enum state { READY, AT_BARRIER, AT_MEETING, RETURNED };
+
+struct thread {
+    cudasim_thread seen; /* first: cudasim_self() */
+    fiber *on;           /* NULL: not started or returned */
+    state now;
+    unsigned index;      /* within the block */
+    cudasim_site site;   /* where it waits */
+    unsigned mask;       /* of its meeting */
+    int source;
+    unsigned long long value;
+};
+
+struct warp {
+    unsigned ready, live, waiting; /* lanes; waiting: at a meeting */
+    unsigned meetings;
+};
+
+thread threads[MOST_THREADS];
+warp warps[MOST_WARPS];
+thread *self;
+
+struct {
+    const cudasim_kernel *kernel;
+    void *const *arguments;
+    char *dynamic;
+    size_t dynamic_bytes;
+    unsigned n_threads, n_warps, live, set;
+    unsigned arrived, barriers, vote[3]; /* of the barrier that is filling, by cudasim_vote */
+    unsigned result[2][3];               /* of the last two */
+} run;
+
+/* Tokens of order: addresses only. Barriers and meetings that follow each other use different ones. */
+struct {
+    char begin, end, block, barrier[FIBER_SETS][2], meeting[FIBER_SETS][MOST_WARPS][2];
+} token;
+
+const cudasim_kernel *newest;
+pthread_mutex_t one_launch = PTHREAD_MUTEX_INITIALIZER;
+thread_local char text[TEXT];
+char fault[TEXT];
+bool strict = true;
+int order = -1; /* not read from the environment yet */
+unsigned long long seed;
+
+void fault_add(const char *format, ...) __attribute__((format(printf, 1, 2)));
+void fault_add(const char *format, ...)
+{
+    size_t used = strlen(fault);
+    va_list list;
+    va_start(list, format);
+    vsnprintf(fault + used, sizeof fault - used, format, list);
+    va_end(list);
+}
+
+void fault_begin()
+{
+    uint3 b = threads[0].seen.block;
+    fault[0] = 0;
+    fault_add("kernel %s, block (%u,%u,%u): ", run.kernel->name, b.x, b.y, b.z);
+}
+
+void fault_thread(const thread *t)
+{
+    fault_add("thread (%u,%u,%u)", t->seen.thread.x, t->seen.thread.y, t->seen.thread.z);
+}
+
+void fault_place(const thread *t, cudasim_site site)
+{
+    fault_thread(t);
+    fault_add(" is at %s:%d (%s)", site.file, site.line, site.what);
+}
+
+bool same_place(cudasim_site a, cudasim_site b)
+{
+    return a.counter == b.counter && a.line == b.line && strcmp(a.file, b.file) == 0;
+}
+
+/* The kernel goes no further: the launch ends with the text in `fault`. */
+[[noreturn]] void fault_end()
+{
+    order_release(&token.end);
+    for (;;) fiber_leave();
+}
+
+/* Waits as the others run; does not come back when one of them met a fault. */
+void leave()
+{
+    fiber_leave();
+    if (fault[0]) fault_end();
+}
+
+/* ---- what kernels call ---- */
+
+void release_barrier()
+{
+    unsigned parity = run.barriers++ & 1;
+    for (int i = 0; i < 3; i++) run.result[parity][i] = run.vote[i];
+    run.vote[CUDASIM_AND] = 1;
+    run.vote[CUDASIM_OR] = run.vote[CUDASIM_COUNT] = 0;
+    run.arrived = 0;
+    for (unsigned w = 0; w < run.n_warps; w++) warps[w].ready = warps[w].live;
+    for (unsigned i = 0; i < run.n_threads; i++)
+        if (threads[i].now == AT_BARRIER) threads[i].now = READY;
+}
+
+thread *first_in(state now, const thread *except)
+{
+    for (unsigned i = 0; i < run.n_threads; i++)
+        if (threads[i].now == now && &threads[i] != except) return &threads[i];
+    return nullptr;
+}
+
+[[noreturn]] void fault_divergence(thread *t, cudasim_site site, const thread *other)
+{
+    fault_begin();
+    fault_place(t, site);
+    fault_add(" and ");
+    if (other->now == RETURNED) {
+        fault_thread(other);
+        fault_add(" has returned");
+    } else {
+        fault_place(other, other->site);
+    }
+    fault_end();
+}
+
+void wait_as(thread *t, state now, cudasim_site site)
+{
+    t->now = now;
+    t->site = site;
+    warps[t->index / WARP].ready &= ~(1u << t->index % WARP);
+}
+
+/* The result of the meeting for one lane. */
+unsigned long long meeting_result(thread *lanes, const thread *t, int what)
+{
+    unsigned mask = t->mask;
+    if (what == CUDASIM_SYNC) return 0;
+    if (what == CUDASIM_SHUFFLE) {
+        if (mask >> t->source & 1) return lanes[t->source].value;
+        if (strict) {
+            fault_begin();
+            fault_place(t, t->site);
+            fault_add(" and reads lane %d, which takes no part", t->source);
+            fault_end();
+        }
+        return ~0ull;
+    }
+    unsigned long long result = 0;
+    if (what == CUDASIM_BALLOT) {
+        for (unsigned m = mask; m; m &= m - 1) result |= lanes[__builtin_ctz(m)].value << __builtin_ctz(m);
+        return result;
+    }
+    unsigned u = (unsigned)lanes[__builtin_ctz(mask)].value;
+    for (unsigned m = mask & (mask - 1); m; m &= m - 1) {
+        unsigned v = (unsigned)lanes[__builtin_ctz(m)].value;
+        switch (what) {
+        case CUDASIM_ADD: u += v; break;
+        case CUDASIM_MIN: u = (int)v < (int)u ? v : u; break;
+        case CUDASIM_MAX: u = (int)v > (int)u ? v : u; break;
+        case CUDASIM_UMIN: u = v < u ? v : u; break;
+        case CUDASIM_UMAX: u = v > u ? v : u; break;
+        case CUDASIM_BIT_AND: u &= v; break;
+        case CUDASIM_BIT_OR: u |= v; break;
+        case CUDASIM_BIT_XOR: u ^= v; break;
+        }
+    }
+    return u;
+}
+
+/* All lanes of the mask are there: they must have come to the same place with the same mask. */
+void release_meeting(thread *last, thread *lanes, warp *w, int what)
+{
+    unsigned long long results[WARP];
+    for (unsigned m = last->mask; m; m &= m - 1) {
+        thread *t = &lanes[__builtin_ctz(m)];
+        if (t->mask != last->mask || !same_place(t->site, last->site)) fault_divergence(last, last->site, t);
+    }
+    bool one_result = what >= CUDASIM_ADD || what == CUDASIM_BALLOT;
+    unsigned long long common = one_result ? meeting_result(lanes, last, what) : 0;
+    for (unsigned m = last->mask; m; m &= m - 1) {
+        int lane = __builtin_ctz(m);
+        results[lane] = one_result ? common : meeting_result(lanes, &lanes[lane], what);
+    }
+    for (unsigned m = last->mask; m; m &= m - 1) {
+        int lane = __builtin_ctz(m);
+        lanes[lane].value = results[lane];
+        lanes[lane].now = READY;
+    }
+    w->waiting &= ~last->mask;
+    w->ready |= last->mask;
+    w->meetings++;
+}
+
+void check_meeting(thread *t, const warp *w, unsigned mask, cudasim_site site)
+{
+    if (!(mask >> t->index % WARP & 1) || (strict && mask != 0xffffffffu)) {
+        fault_begin();
+        fault_place(t, site);
+        fault_add(" with mask 0x%08x", mask);
+        fault_add(strict ? ", not that of a whole warp" : ", which leaves the thread itself out");
+        fault_end();
+    }
+    unsigned gone = mask & ~w->live;
+    if (gone) fault_divergence(t, site, &threads[t->index / WARP * WARP + (unsigned)__builtin_ctz(gone)]);
+}
+
+} // namespace
+
+extern "C" {
+
+const cudasim_thread *cudasim_self(void)
+{
+    return &self->seen;
+}
+
+int cudasim_barrier(cudasim_site site, int vote, int value)
+{
+    thread *t = self;
+    unsigned parity = run.barriers & 1;
+    if (strict && run.live < run.n_threads) fault_divergence(t, site, first_in(RETURNED, t));
+    const thread *other = run.arrived ? first_in(AT_BARRIER, t) : nullptr;
+    if (other && !same_place(other->site, site)) fault_divergence(t, site, other);
+    run.vote[CUDASIM_AND] &= (unsigned)value;
+    run.vote[CUDASIM_OR] |= (unsigned)value;
+    run.vote[CUDASIM_COUNT] += (unsigned)value;
+    order_release(&token.barrier[run.set][parity]);
+    wait_as(t, AT_BARRIER, site);
+    if (++run.arrived == run.live)
+        release_barrier();
+    else
+        leave();
+    order_acquire(&token.barrier[run.set][parity]);
+    return (int)run.result[parity][vote];
+}
+
+unsigned long long cudasim_meet(cudasim_site site, unsigned mask, int what, unsigned long long value, int source)
+{
+    thread *t = self, *lanes = &threads[t->index / WARP * WARP];
+    warp *w = &warps[t->index / WARP];
+    check_meeting(t, w, mask, site);
+    char *order_token = &token.meeting[run.set][t->index / WARP][w->meetings & 1];
+    if (what == CUDASIM_SYNC) order_release(order_token);
+    t->mask = mask;
+    t->value = value;
+    t->source = source;
+    wait_as(t, AT_MEETING, site);
+    w->waiting |= 1u << t->index % WARP;
+    if ((w->waiting & mask) == mask)
+        release_meeting(t, lanes, w, what);
+    else
+        leave();
+    if (what == CUDASIM_SYNC) order_acquire(order_token);
+    return t->value;
+}
+
+/* The lane a shuffle reads. Beyond its segment of `width` lanes a thread reads itself. */
+int cudasim_source(cudasim_site site, int shift, int argument, int width)
+{
+    if (width < 1 || width > WARP || (width & (width - 1))) {
+        fault_begin();
+        fault_place(self, site);
+        fault_add(" with width %d, not a power of two up to 32", width);
+        fault_end();
+    }
+    int lane = (int)(self->index % WARP), first = lane & ~(width - 1), last = first + width - 1, source = lane;
+    switch (shift) {
+    case CUDASIM_INDEX: return first | (argument & (width - 1));
+    case CUDASIM_UP: source = lane - argument; break;
+    case CUDASIM_DOWN: source = lane + argument; break;
+    case CUDASIM_XOR: source = lane ^ argument; break;
+    }
+    if (shift == CUDASIM_UP) return source < first ? lane : source;
+    return source > last ? lane : source;
+}
+
+void *cudasim_dynamic_shared(void)
+{
+    if (!run.dynamic) {
+        fault_begin();
+        fault_add("dynamic shared memory is used, but the launch gave none");
+        fault_end();
+    }
+    return run.dynamic;
+}
+
+void cudasim_fence(void)
+{
+}
+
+void cudasim_trap(cudasim_site site)
+{
+    fault_begin();
+    fault_place(self, site);
+    fault_end();
+}
+
+void cudasim_register(cudasim_kernel *kernel)
+{
+    pthread_mutex_lock(&one_launch);
+    kernel->older = newest;
+    newest = kernel;
+    pthread_mutex_unlock(&one_launch);
+}
+
+void cudasim_unregister(cudasim_kernel *kernel)
+{
+    pthread_mutex_lock(&one_launch);
+    const cudasim_kernel **link = &newest;
+    while (*link && *link != kernel) link = const_cast<const cudasim_kernel **>(&(*link)->older);
+    if (*link) *link = kernel->older;
+    pthread_mutex_unlock(&one_launch);
+}
+
+} // extern "C"
+
+/* ---- running a block ---- */
+
+namespace {
+
+/* Not memset, which the sanitizers replace: redzones lie between the variables. */
+__attribute__((no_sanitize("address"), no_sanitize("undefined"))) void poison(char *begin, const char *end)
+{
+#ifdef __x86_64__
+    size_t n = (size_t)(end - begin);
+    __asm__ volatile("rep stosb" : "+D"(begin), "+c"(n) : "a"(0xff) : "memory");
+#else
+    for (volatile char *p = begin; p < end; p++) *p = (char)0xff;
+#endif
+}
+
+unsigned random_below(unsigned n)
+{
+    seed = seed * 6364136223846793005ull + 1442695040888963407ull;
+    return (unsigned)((seed >> 33) % n);
+}
+
+/* 0, 1, ... n - 1 in the order asked for. */
+void make_order(unsigned *list, unsigned n)
+{
+    for (unsigned i = 0; i < n; i++) list[i] = order == CUDASIM_DESCENDING ? n - 1 - i : i;
+    for (unsigned i = n; order == CUDASIM_SHUFFLED && i > 1; i--) {
+        unsigned j = random_below(i), kept = list[i - 1];
+        list[i - 1] = list[j];
+        list[j] = kept;
+    }
+}
+
+void thread_body(void *)
+{
+    thread *t = self;
+    order_acquire(&token.begin);
+    order_acquire(&token.block);
+    run.kernel->call(run.arguments);
+    order_release(&token.end);
+    t->now = RETURNED;
+}
+
+void after_return(thread *t)
+{
+    warp *w = &warps[t->index / WARP];
+    unsigned lane = 1u << t->index % WARP;
+    t->on = nullptr;
+    w->live &= ~lane;
+    w->ready &= ~lane;
+    run.live--;
+    thread *waiting = run.arrived ? first_in(AT_BARRIER, t) : nullptr;
+    if (waiting && strict) {
+        fault_begin();
+        fault_place(waiting, waiting->site);
+        fault_add(" and ");
+        fault_thread(t);
+        fault_add(" has returned");
+    } else if (waiting && run.arrived == run.live) {
+        release_barrier();
+    }
+}
+
+/* Lets a thread go on until it waits or returns; false: a fault. */
+bool thread_run(thread *t)
+{
+    bool ended;
+    self = t;
+    if (t->on) {
+        ended = fiber_resume(t->on);
+    } else {
+        t->on = fiber_take(t->index);
+        if (!t->on) {
+            fault_begin();
+            fault_add("no memory for the stack of a thread");
+            return false;
+        }
+        ended = fiber_start(t->on, thread_body, nullptr);
+    }
+    if (ended) after_return(t);
+    return !fault[0];
+}
+
+unsigned next_lane(unsigned ready)
+{
+    if (order == CUDASIM_DESCENDING) return 31u - (unsigned)__builtin_clz(ready);
+    if (order == CUDASIM_ASCENDING) return (unsigned)__builtin_ctz(ready);
+    unsigned turn = random_below(WARP);
+    unsigned turned = ready >> turn | ready << ((WARP - turn) % WARP);
+    return ((unsigned)__builtin_ctz(turned) + turn) % WARP;
+}
+
+/* The places where the threads that are left wait, up to four of them. */
+void report_deadlock()
+{
+    const thread *shown[4];
+    int n = 0;
+    fault_begin();
+    fault_add("all threads wait:");
+    for (unsigned i = 0; i < run.n_threads && n < 4; i++) {
+        const thread *t = &threads[i];
+        bool known = t->now == RETURNED;
+        for (int j = 0; j < n; j++) known = known || same_place(shown[j]->site, t->site);
+        if (known) continue;
+        fault_add(n ? ", " : " ");
+        fault_place(t, t->site);
+        shown[n++] = t;
+    }
+}
+
+void block_begin(uint3 block)
+{
+    run.live = run.n_threads;
+    run.arrived = run.barriers = 0;
+    run.vote[CUDASIM_AND] = 1;
+    run.vote[CUDASIM_OR] = run.vote[CUDASIM_COUNT] = 0;
+    run.set ^= 1;
+    fiber_use_set(run.set);
+    for (unsigned i = 0; i < run.n_threads; i++) {
+        threads[i].seen.block = block;
+        threads[i].now = READY;
+        threads[i].on = nullptr;
+    }
+    for (unsigned w = 0; w < run.n_warps; w++) {
+        unsigned lanes = run.n_threads - w * WARP;
+        warps[w].live = warps[w].ready = lanes < WARP ? (1u << lanes) - 1 : 0xffffffffu;
+        warps[w].waiting = warps[w].meetings = 0;
+    }
+    const cudasim_kernel *k = run.kernel;
+    poison(k->shared, k->shared_end);
+    poison(run.dynamic, run.dynamic + run.dynamic_bytes);
+    memory_is_new(k->shared, (unsigned long)(k->shared_end - k->shared));
+    memory_is_new(run.dynamic, run.dynamic_bytes);
+    order_release(&token.block);
+}
+
+bool block_run(uint3 block)
+{
+    unsigned warp_order[MOST_WARPS];
+    block_begin(block);
+    make_order(warp_order, run.n_warps);
+    while (run.live) {
+        bool moved = false;
+        for (unsigned i = 0; i < run.n_warps; i++) {
+            warp *w = &warps[warp_order[i]];
+            for (; w->ready; moved = true)
+                if (!thread_run(&threads[warp_order[i] * WARP + next_lane(w->ready)])) return false;
+        }
+        if (!moved) {
+            report_deadlock();
+            return false;
+        }
+    }
+    return true;
+}
+
+/* ---- launches ---- */
+
+void threads_make(cudasim_shape grid, cudasim_shape block)
+{
+    unsigned i = 0;
+    for (unsigned z = 0; z < block.z; z++)
+        for (unsigned y = 0; y < block.y; y++)
+            for (unsigned x = 0; x < block.x; x++, i++) {
+                threads[i].index = i;
+                threads[i].seen.thread = uint3{x, y, z};
+                threads[i].seen.threads = dim3(block.x, block.y, block.z);
+                threads[i].seen.blocks = dim3(grid.x, grid.y, grid.z);
+            }
+    run.n_threads = i;
+    run.n_warps = (i + WARP - 1) / WARP;
+}
+
+/* Blocks in order; the shuffled order is a walk in steps of a size prime to the number of blocks. */
+bool blocks_run(cudasim_shape grid)
+{
+    unsigned long long n = (unsigned long long)grid.x * grid.y * grid.z, at = 0, step = 1;
+    if (order == CUDASIM_DESCENDING) {
+        at = step = n - 1;
+        if (n == 1) step = 1;
+    } else if (order == CUDASIM_SHUFFLED && n > 2) {
+        at = random_below((unsigned)(n < 1u << 30 ? n : 1u << 30));
+        for (unsigned long long a = 0, b = 1; b != 1 || a == 0;) {
+            step = 1 + random_below((unsigned)(n < 1u << 30 ? n - 1 : 1u << 30));
+            for (a = n, b = step; a % b != 0;) {
+                unsigned long long rest = a % b;
+                a = b;
+                b = rest;
+            }
+        }
+    }
+    for (unsigned long long i = 0; i < n; i++, at = (at + step) % n) {
+        uint3 block = {(unsigned)(at % grid.x), (unsigned)(at / grid.x % grid.y), (unsigned)(at / grid.x / grid.y)};
+        if (!block_run(block)) return false;
+    }
+    return true;
+}
+
+void abandon_all()
+{
+    for (unsigned i = 0; i < run.n_threads; i++) {
+        if (!threads[i].on) continue;
+        fiber_resume(threads[i].on); /* as far as fault_end, for the order at the end of the launch */
+        fiber_abandon(threads[i].on);
+    }
+}
+
+void read_environment()
+{
+    const char *o = getenv("CUDASIM_ORDER"), *s = getenv("CUDASIM_STRICT");
+    unsigned number = 0;
+    order = CUDASIM_ASCENDING;
+    if (o && sscanf(o, "%d:%u", &order, &number) < 1) order = CUDASIM_ASCENDING;
+    seed = number;
+    if (s) strict = strcmp(s, "0") != 0;
+}
+
+} // namespace
+
+/* ---- for the host ---- */
+
+extern "C" {
+
+const cudasim_kernel *cudasim_next(const cudasim_kernel *previous)
+{
+    return previous ? previous->older : newest;
+}
+
+const cudasim_kernel *cudasim_find(const char *name)
+{
+    const cudasim_kernel *k = newest;
+    while (k && strcmp(k->name, name) != 0) k = k->older;
+    return k;
+}
+
+const char *cudasim_name(const cudasim_kernel *kernel)
+{
+    return kernel->name;
+}
+const char *cudasim_file(const cudasim_kernel *kernel)
+{
+    return kernel->file;
+}
+int cudasim_argument_count(const cudasim_kernel *kernel)
+{
+    return kernel->arguments;
+}
+size_t cudasim_argument_size(const cudasim_kernel *kernel, int argument)
+{
+    return kernel->sizes[argument];
+}
+
+/* The patchable instructions of a kernel begin at the last listed place before it; another function's would have
+ * something else than one-byte nops in between. */
+unsigned cudasim_max_threads(const cudasim_kernel *kernel)
+{
+    auto function = static_cast<const unsigned char *>(kernel->function), begin = function;
+    for (void *const *b = kernel->bounds; b < kernel->bounds_end; b++) {
+        auto candidate = static_cast<const unsigned char *>(*b);
+        if (candidate < function && function - candidate <= MOST_THREADS && (begin == function || candidate > begin))
+            begin = candidate;
+    }
+#ifdef __x86_64__
+    for (auto p = begin; p < function; p++)
+        if (*p != 0x90) return 0;
+#endif
+    return (unsigned)(function - begin);
+}
+
+const char *cudasim_check(const cudasim_kernel *kernel, cudasim_shape grid, cudasim_shape block, size_t shared)
+{
+    if (order < 0) read_environment();
+    unsigned long long n = (unsigned long long)block.x * block.y * block.z;
+    unsigned bound = cudasim_max_threads(kernel);
+    const char *what = nullptr;
+    if (!n || !grid.x || !grid.y || !grid.z)
+        what = "an empty grid or block";
+    else if (n > MOST_THREADS || block.x > MOST_THREADS || block.y > MOST_THREADS || block.z > 64)
+        what = "more than 1024 threads in a block";
+    else if (grid.x > 0x7fffffffu || grid.y > 65535 || grid.z > 65535)
+        what = "a grid beyond the limits";
+    else if (shared > MOST_SHARED)
+        what = "more than 227 KiB of shared memory";
+    else if (bound && n > bound)
+        what = "more threads in a block than __launch_bounds__ says";
+    else if (strict && !bound)
+        what = "no __launch_bounds__";
+    else if (strict && n % WARP)
+        what = "a block that is no multiple of 32 threads";
+    if (!what) return nullptr;
+    snprintf(text, sizeof text, "kernel %s: %s (grid %ux%ux%u, block %ux%ux%u, %zu bytes of shared memory)",
+             kernel->name, what, grid.x, grid.y, grid.z, block.x, block.y, block.z, shared);
+    return text;
+}
+
+const char *cudasim_launch(const cudasim_kernel *kernel, cudasim_shape grid, cudasim_shape block,
+                           void *const *arguments, size_t shared)
+{
+    /* ThreadSanitizer would look for races in malloc and free of memory whose users it knows nothing of. */
+    static char dynamic[MOST_SHARED] __attribute__((aligned(128)));
+    const char *refused = cudasim_check(kernel, grid, block, shared);
+    if (refused) return refused;
+    pthread_mutex_lock(&one_launch);
+    run.kernel = kernel;
+    run.arguments = arguments;
+    run.dynamic_bytes = shared;
+    run.dynamic = !shared ? nullptr : watched_by_tsan() ? dynamic : static_cast<char *>(malloc(shared));
+    fault[0] = 0;
+    if (shared && !run.dynamic) snprintf(fault, sizeof fault, "no memory for %zu bytes of shared memory", shared);
+    order_release(&token.begin);
+    threads_make(grid, block);
+    if (!fault[0] && !blocks_run(grid)) abandon_all();
+    order_acquire(&token.end);
+    if (!watched_by_tsan()) free(run.dynamic);
+    snprintf(text, sizeof text, "%s", fault);
+    self = nullptr;
+    pthread_mutex_unlock(&one_launch);
+    return text[0] ? text : nullptr;
+}
+
+void cudasim_set_order(int new_order, unsigned new_seed)
+{
+    if (order < 0) read_environment();
+    order = new_order;
+    seed = new_seed;
+}
+
+void cudasim_set_strict(bool on)
+{
+    if (order < 0) read_environment();
+    strict = on;
+}
+
+const char *cudasim_watcher(void)
+{
+    return watched_by_tsan() ? "tsan" : watched_by_asan() ? "asan" : "plain";
+}
+
+} // extern "C"
