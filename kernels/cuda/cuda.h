@@ -91,7 +91,7 @@ static inline int64_t cuda_blocks(int64_t n, int64_t each)
 }
 
 /* rows.c: v as rows along an axis; the threads that take a row, as the last part of a kernel's name ("warp", "block" or
- * "lane"); blocks of ROW_BLOCK threads for all rows, 0 where there is no element. */
+ * "lane"); blocks of ROW_BLOCK threads for all rows. */
 cuda_rows cuda_rows_of(const k_view *v, int64_t axis);
 const char *cuda_rows_kernel(const cuda_rows *r);
 int64_t cuda_rows_blocks(const cuda_rows *r);

@@ -30,7 +30,7 @@ __device__ __forceinline__ long long grid_first() { return (long long)blockIdx.x
 __device__ __forceinline__ long long grid_step() { return (long long)gridDim.x * blockDim.x; }
 
 /* Sum and maximum over a warp; every lane gets the result, always in the same order. */
-__device__ __forceinline__ float warp_sum(float v)
+template <typename T> __device__ __forceinline__ T warp_sum(T v)
 {
     for (int distance = WARP / 2; distance > 0; distance /= 2) v += __shfl_xor_sync(WHOLE_WARP, v, distance);
     return v;
@@ -43,15 +43,15 @@ __device__ __forceinline__ float warp_max(float v)
     return v;
 }
 
-/* Over a block of up to 1024 threads; every thread gets the result. `slots`: shared, 32 floats; they may be used
+/* Over a block of up to 1024 threads; every thread gets the result. `slots`: shared, 32 numbers; they may be used
  * again after the call. */
-__device__ __forceinline__ float block_sum(float v, float *slots)
+template <typename T> __device__ __forceinline__ T block_sum(T v, T *slots)
 {
     int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, warps = blockDim.x / WARP;
     v = warp_sum(v);
     if (lane == 0) slots[warp] = v;
     __syncthreads();
-    float total = warp_sum(lane < warps ? slots[lane] : 0.0f);
+    T total = warp_sum(lane < warps ? slots[lane] : T(0));
     __syncthreads();
     return total;
 }

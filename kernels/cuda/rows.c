@@ -15,7 +15,6 @@ const char *cuda_rows_kernel(const cuda_rows *r)
 
 int64_t cuda_rows_blocks(const cuda_rows *r)
 {
-    if (r->length == 0) return 0;
     if (r->inner != 1) return cuda_blocks(r->outer * ((r->inner + 31) / 32), 1);
     return cuda_blocks(r->outer, r->length > ROW_IN_WARP ? 1 : ROW_WARPS);
 }
