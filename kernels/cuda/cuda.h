@@ -41,6 +41,10 @@ typedef struct cuda_context {
     cublasLtHandle_t lt;         /* NULL until cuda_open_lt */
     void *lt_workspace;          /* device memory, CUDA_LT_WORKSPACE bytes; NULL until then */
     cudnnHandle_t dnn;           /* NULL until cuda_open_dnn */
+    cudnnBackendDescriptor_t dnn_device; /* its properties, NULL until the first plan */
+    struct dnn_plan *dnn_plans;  /* dnn.h */
+    bool tune;                   /* algorithms are chosen by time (tune.h), not as the libraries propose */
+    struct cuda_tuning *tuning;  /* what was measured before; NULL until first needed */
     cudaLibrary_t families[CUDA_FAMILY_COUNT]; /* NULL until first needed */
 } cuda_context;
 

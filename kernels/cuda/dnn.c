@@ -1,0 +1,393 @@
+/* dnn.c - builds cuDNN operation graphs and finds plans for them (see dnn.h).
+ *
+ * Candidates are the engine configurations of heuristic mode A, then those of the fallback mode, in that order and
+ * without the engines whose notes say that they give another result in every run, sum in low precision, or (exact)
+ * round f32 operands. A choice is the position of a candidate, which is the same in every process with the same
+ * library and device. */
+#include "kernels/cuda/dnn.h"
+
+#include "kernels/cuda/tune.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_CANDIDATES = 48, MOST_RACED = 8, MOST_NOTES = CUDNN_NUMERICAL_NOTE_TYPE_COUNT };
+static const size_t most_workspace = (size_t)1 << 30; /* of a plan that is chosen for speed */
+
+struct dnn_plan {
+    dnn_plan *next;
+    char *key;
+    dnn_descriptor plan;
+    size_t workspace;
+    dnn_descriptor made[DNN_MOST_MADE]; /* what the plan was made from */
+    int n_made;
+};
+
+/* ---- building -------------------------------------------------------------------------------- */
+
+static void check(dnn_graph *g, cudnnStatus_t error, const char *call)
+{
+    if (g->status == AMPC_OK) g->status = cuda_dnn_status(g->ctx, error, call);
+}
+
+dnn_graph dnn_begin(const k_context *ctx)
+{
+    dnn_graph g = {.ctx = ctx};
+    g.status = cuda_open_dnn(ctx);
+    return g;
+}
+
+dnn_descriptor dnn_make(dnn_graph *g, cudnnBackendDescriptorType_t type)
+{
+    dnn_descriptor d = NULL;
+    if (g->status != AMPC_OK) return NULL;
+    assert(g->n_made < DNN_MOST_MADE);
+    check(g, cuda.cudnnBackendCreateDescriptor(type, &d), "cudnnBackendCreateDescriptor");
+    if (d) g->made[g->n_made++] = d;
+    return d;
+}
+
+void dnn_set(dnn_graph *g, dnn_descriptor d, cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type,
+             int64_t count, const void *values)
+{
+    if (g->status == AMPC_OK)
+        check(g, cuda.cudnnBackendSetAttribute(d, name, type, count, values), "cudnnBackendSetAttribute");
+}
+
+void dnn_set_descriptor(dnn_graph *g, dnn_descriptor d, cudnnBackendAttributeName_t name, dnn_descriptor value)
+{
+    dnn_set(g, d, name, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &value);
+}
+
+void dnn_finish(dnn_graph *g, dnn_descriptor d)
+{
+    if (g->status == AMPC_OK) check(g, cuda.cudnnBackendFinalize(d), "cudnnBackendFinalize");
+}
+
+void dnn_append(dnn_graph *g, dnn_descriptor operation)
+{
+    dnn_finish(g, operation);
+    assert(g->n_ops < DNN_MOST_OPS);
+    g->ops[g->n_ops++] = operation;
+}
+
+static cudnnDataType_t data_type(ir_dtype t)
+{
+    switch (t) {
+    case IR_f16: return CUDNN_DATA_HALF;
+    case IR_bf16: return CUDNN_DATA_BFLOAT16;
+    default: assert(t == IR_f32); return CUDNN_DATA_FLOAT;
+    }
+}
+
+static dnn_descriptor describe_tensor(dnn_graph *g, int64_t uid, ir_dtype dtype, const dnn_layout *layout,
+                                      bool intermediate)
+{
+    const int64_t alignment = CUDA_ALIGNMENT;
+    const cudnnDataType_t type = data_type(dtype);
+    dnn_descriptor t = dnn_make(g, CUDNN_BACKEND_TENSOR_DESCRIPTOR);
+    dnn_set(g, t, CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &type);
+    dnn_set(g, t, CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, layout->rank, layout->dims);
+    dnn_set(g, t, CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, layout->rank, layout->strides);
+    dnn_set(g, t, CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_TYPE_INT64, 1, &uid);
+    dnn_set(g, t, CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_TYPE_INT64, 1, &alignment);
+    dnn_set(g, t, CUDNN_ATTR_TENSOR_IS_VIRTUAL, CUDNN_TYPE_BOOLEAN, 1, &intermediate);
+    dnn_finish(g, t);
+    return t;
+}
+
+dnn_descriptor dnn_tensor(dnn_graph *g, int64_t uid, ir_dtype dtype, const dnn_layout *layout)
+{
+    int64_t last = 0;
+    for (int i = 0; i < layout->rank; i++) last += (layout->dims[i] - 1) * layout->strides[i];
+    assert(g->n_tensors < DNN_MOST_TENSORS);
+    g->uids[g->n_tensors] = uid;
+    g->bytes[g->n_tensors++] = (size_t)(last + 1) * ir_dtype_size(dtype);
+    return describe_tensor(g, uid, dtype, layout, false);
+}
+
+dnn_descriptor dnn_intermediate(dnn_graph *g, int64_t uid, ir_dtype dtype, const dnn_layout *layout)
+{
+    return describe_tensor(g, uid, dtype, layout, true);
+}
+
+void dnn_append_pointwise(dnn_graph *g, cudnnPointwiseMode_t mode, dnn_descriptor x, dnn_descriptor b,
+                          dnn_descriptor y)
+{
+    const cudnnDataType_t math = CUDNN_DATA_FLOAT;
+    dnn_descriptor how = dnn_make(g, CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
+    dnn_set(g, how, CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, 1, &mode);
+    dnn_set(g, how, CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, 1, &math);
+    dnn_finish(g, how);
+    dnn_descriptor op = dnn_make(g, CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
+    dnn_set_descriptor(g, op, CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, how);
+    dnn_set_descriptor(g, op, CUDNN_ATTR_OPERATION_POINTWISE_XDESC, x);
+    if (b) dnn_set_descriptor(g, op, CUDNN_ATTR_OPERATION_POINTWISE_BDESC, b);
+    dnn_set_descriptor(g, op, CUDNN_ATTR_OPERATION_POINTWISE_YDESC, y);
+    dnn_append(g, op);
+}
+
+/* ---- candidates ------------------------------------------------------------------------------ */
+
+typedef struct candidates {
+    dnn_graph *g;
+    dnn_descriptor device, configs[MOST_CANDIDATES];
+    int n;
+    dnn_descriptor plans[MOST_RACED]; /* those that race, */
+    int which[MOST_RACED];            /* their positions, */
+    size_t workspaces[MOST_RACED];    /* and what they need */
+    int n_plans;
+    void *data[DNN_MOST_TENSORS], *workspace; /* of the race */
+} candidates;
+
+static void destroy_all(dnn_descriptor *d, int n)
+{
+    for (int i = n - 1; i >= 0; i--)
+        if (d[i]) cuda.cudnnBackendDestroyDescriptor(d[i]);
+}
+
+static bool notes_refuse(const dnn_graph *g, const cudnnBackendNumericalNote_t *notes, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        if (notes[i] == CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC ||
+            notes[i] == CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION)
+            return true;
+        if (g->exact &&
+            (notes[i] == CUDNN_NUMERICAL_NOTE_TENSOR_CORE || notes[i] == CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS))
+            return true;
+    }
+    return false;
+}
+
+/* Whether the engine of a configuration may be used. */
+static bool config_serves(const dnn_graph *g, dnn_descriptor config)
+{
+    dnn_descriptor engine = NULL;
+    cudnnBackendNumericalNote_t notes[MOST_NOTES];
+    int64_t n = 0;
+    if (cuda.cudnnBackendCreateDescriptor(CUDNN_BACKEND_ENGINE_DESCRIPTOR, &engine)) return false;
+    bool known = !cuda.cudnnBackendGetAttribute(config, CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR,
+                                                1, &n, &engine) &&
+                 !cuda.cudnnBackendGetAttribute(engine, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE,
+                                                CUDNN_TYPE_NUMERICAL_NOTE, MOST_NOTES, &n, notes);
+    cuda.cudnnBackendDestroyDescriptor(engine);
+    return known && !notes_refuse(g, notes, n);
+}
+
+/* The configurations that a heuristic gives; none where it has nothing to say. */
+static void ask_heuristic(candidates *c, dnn_descriptor graph, cudnnBackendHeurMode_t mode)
+{
+    dnn_graph *g = c->g;
+    int64_t n = 0;
+    dnn_descriptor found[MOST_CANDIDATES] = {NULL}, heuristic = dnn_make(g, CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
+    dnn_set_descriptor(g, heuristic, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph);
+    dnn_set(g, heuristic, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode);
+    dnn_set_descriptor(g, heuristic, CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, c->device);
+    if (g->status != AMPC_OK || cuda.cudnnBackendFinalize(heuristic)) return;
+    for (int i = c->n; i < MOST_CANDIDATES; i++)
+        if (cuda.cudnnBackendCreateDescriptor(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, &found[i - c->n])) break;
+    if (cuda.cudnnBackendGetAttribute(heuristic, CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR,
+                                      MOST_CANDIDATES - c->n, &n, found))
+        n = 0;
+    for (int i = 0; i < MOST_CANDIDATES; i++) {
+        if (i < n && config_serves(g, found[i]))
+            c->configs[c->n++] = found[i];
+        else
+            destroy_all(&found[i], 1);
+    }
+}
+
+/* The plan of candidate i; NULL when the engine cannot do it after all. */
+static dnn_descriptor plan_try(const candidates *c, int i, size_t *workspace)
+{
+    dnn_descriptor plan = NULL;
+    int64_t bytes = 0, n = 0;
+    if (cuda.cudnnBackendCreateDescriptor(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, &plan)) return NULL;
+    bool made = !cuda.cudnnBackendSetAttribute(plan, CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP,
+                                               CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &c->device) &&
+                !cuda.cudnnBackendSetAttribute(plan, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG,
+                                               CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &c->configs[i]) &&
+                !cuda.cudnnBackendFinalize(plan) &&
+                !cuda.cudnnBackendGetAttribute(plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1,
+                                               &n, &bytes);
+    *workspace = (size_t)bytes;
+    if (made) return plan;
+    cuda.cudnnBackendDestroyDescriptor(plan);
+    return NULL;
+}
+
+/* The properties of the context's device, made once. */
+static dnn_descriptor device_of(dnn_graph *g)
+{
+    cuda_context *c = cuda_of(g->ctx);
+    const int32_t number = c->device;
+    if (c->dnn_device || g->status != AMPC_OK) return c->dnn_device;
+    dnn_descriptor d = dnn_make(g, CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR);
+    dnn_set(g, d, CUDNN_ATTR_DEVICEPROP_DEVICE_ID, CUDNN_TYPE_INT32, 1, &number);
+    dnn_finish(g, d);
+    if (g->status == AMPC_OK) c->dnn_device = g->made[--g->n_made];
+    return c->dnn_device;
+}
+
+static void find_candidates(candidates *c)
+{
+    dnn_graph *g = c->g;
+    c->device = device_of(g);
+    dnn_descriptor graph = dnn_make(g, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
+    dnn_set(g, graph, CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, g->n_ops, g->ops);
+    if (g->status != AMPC_OK) return;
+    if (cuda.cudnnBackendFinalize(graph)) return; /* cuDNN does not know this graph */
+    ask_heuristic(c, graph, CUDNN_HEUR_MODE_A);
+    ask_heuristic(c, graph, CUDNN_HEUR_MODE_FALLBACK);
+}
+
+/* ---- choosing -------------------------------------------------------------------------------- */
+
+/* Plans from position `first` on, at most `wanted` of them. */
+static void plan_candidates(candidates *c, int first, int wanted)
+{
+    for (int i = first; i < c->n && c->n_plans < wanted; i++) {
+        size_t *bytes = &c->workspaces[c->n_plans];
+        dnn_descriptor plan = plan_try(c, i, bytes);
+        if (!plan) continue;
+        if (c->n_plans > 0 && *bytes > most_workspace) {
+            destroy_all(&plan, 1);
+            continue;
+        }
+        c->plans[c->n_plans] = plan;
+        c->which[c->n_plans++] = i;
+    }
+}
+
+static ampc_status race_run(void *race, int i)
+{
+    candidates *c = race;
+    const dnn_plan plan = {.plan = c->plans[i]};
+    return dnn_run(c->g->ctx, &plan, c->g->n_tensors, c->g->uids, c->data, c->workspace);
+}
+
+static ampc_status race(candidates *c, const char *key, int *best)
+{
+    const k_context *ctx = c->g->ctx;
+    size_t bytes = 1;
+    for (int i = 0; i < c->n_plans; i++) bytes = c->workspaces[i] > bytes ? c->workspaces[i] : bytes;
+    ampc_status status = cuda_tune_buffer(ctx, bytes, &c->workspace);
+    for (int i = 0; i < c->g->n_tensors && status == AMPC_OK; i++)
+        status = cuda_tune_buffer(ctx, c->g->bytes[i], &c->data[i]);
+    if (status == AMPC_OK) status = cuda_tune(ctx, key, c->n_plans, c->which, race_run, c, best);
+    for (int i = 0; i < c->g->n_tensors; i++) cuda_tune_free(c->data[i]);
+    cuda_tune_free(c->workspace);
+    return status == AMPC_NO_MEMORY ? AMPC_OK : status;
+}
+
+/* Leaves one plan in front. */
+static ampc_status choose(candidates *c, const char *key)
+{
+    int known = cuda_tuned(c->g->ctx, key), best = 0;
+    if (known >= 0 && known < c->n) plan_candidates(c, known, 1);
+    if (c->n_plans == 0) {
+        plan_candidates(c, 0, cuda_of(c->g->ctx)->tune ? MOST_RACED : 1);
+        if (c->n_plans > 1) CUDA_FORWARD(race(c, key, &best));
+    }
+    if (c->n_plans == 0) {
+        char reason[256] = "";
+        cuda.cudnnGetLastErrorString(reason, sizeof reason);
+        return cuda_fail(c->g->ctx, AMPC_UNSUPPORTED, "cuDNN has no engine for %s (%s)", key, reason);
+    }
+    dnn_descriptor chosen = c->plans[best];
+    c->plans[best] = c->plans[0];
+    c->plans[0] = chosen;
+    c->workspaces[0] = c->workspaces[best];
+    return AMPC_OK;
+}
+
+/* Hands the first plan and what it was made from to the context. */
+static ampc_status keep(candidates *c, const char *key, const dnn_plan **out)
+{
+    cuda_context *context = cuda_of(c->g->ctx);
+    dnn_plan *plan = calloc(1, sizeof *plan);
+    char *name = strdup(key);
+    if (!plan || !name) {
+        free(plan);
+        free(name);
+        return cuda_fail(c->g->ctx, AMPC_NO_MEMORY, "out of memory");
+    }
+    plan->key = name;
+    plan->plan = c->plans[0];
+    plan->workspace = c->workspaces[0];
+    memcpy(plan->made, c->g->made, sizeof plan->made);
+    plan->n_made = c->g->n_made;
+    c->g->n_made = 0;
+    c->plans[0] = NULL;
+    plan->next = context->dnn_plans;
+    *out = context->dnn_plans = plan;
+    return AMPC_OK;
+}
+
+const dnn_plan *dnn_plan_find(const k_context *ctx, const char *key)
+{
+    const dnn_plan *p = cuda_of(ctx)->dnn_plans;
+    while (p && strcmp(p->key, key) != 0) p = p->next;
+    return p;
+}
+
+ampc_status dnn_plan_of(dnn_graph *g, const char *key, const dnn_plan **out)
+{
+    candidates c = {.g = g};
+    if (g->status == AMPC_OK) find_candidates(&c);
+    ampc_status status = g->status;
+    if (status == AMPC_OK) status = choose(&c, key);
+    if (status == AMPC_OK) status = keep(&c, key, out);
+    destroy_all(c.plans, c.n_plans);
+    destroy_all(c.configs, c.n);
+    destroy_all(g->made, g->n_made);
+    g->n_made = 0;
+    return status;
+}
+
+size_t dnn_plan_workspace(const dnn_plan *plan)
+{
+    return plan->workspace;
+}
+
+void dnn_close(cuda_context *c)
+{
+    while (c->dnn_plans) {
+        dnn_plan *p = c->dnn_plans;
+        c->dnn_plans = p->next;
+        destroy_all(&p->plan, 1);
+        destroy_all(p->made, p->n_made);
+        free(p->key);
+        free(p);
+    }
+    if (c->dnn_device) destroy_all(&c->dnn_device, 1);
+    c->dnn_device = NULL;
+}
+
+/* ---- running --------------------------------------------------------------------------------- */
+
+static ampc_status fill_pack(const k_context *ctx, dnn_descriptor pack, int n, const int64_t *uids,
+                             void *const *data, void *workspace)
+{
+    CUDA_DNN_CALL(ctx, cudnnBackendSetAttribute(pack, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, n, uids));
+    CUDA_DNN_CALL(ctx, cudnnBackendSetAttribute(pack, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, n,
+                                                data));
+    CUDA_DNN_CALL(ctx, cudnnBackendSetAttribute(pack, CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1,
+                                                &workspace));
+    CUDA_DNN_CALL(ctx, cudnnBackendFinalize(pack));
+    return AMPC_OK;
+}
+
+ampc_status dnn_run(const k_context *ctx, const dnn_plan *plan, int n, const int64_t *uids, void *const *data,
+                    void *workspace)
+{
+    dnn_descriptor pack = NULL;
+    CUDA_DNN_CALL(ctx, cudnnBackendCreateDescriptor(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, &pack));
+    ampc_status status = fill_pack(ctx, pack, n, uids, data, workspace);
+    if (status == AMPC_OK)
+        status = cuda_dnn_status(ctx, cuda.cudnnBackendExecute(cuda_of(ctx)->dnn, plan->plan, pack),
+                                 "cudnnBackendExecute");
+    cuda.cudnnBackendDestroyDescriptor(pack);
+    return status;
+}

@@ -1,0 +1,236 @@
+/* tune.c - races between algorithms, and the file that remembers who won (see tune.h).
+ *
+ * The file is $XDG_CACHE_HOME/ampc/tuning (or ~/.cache/ampc/tuning): a line "NUMBER<tab>DEVICE|VERSIONS|KEY" for each
+ * race. It is a cache: a line that cannot be read counts as absent, a file that cannot be written is not written, and
+ * of two programs that write at once one line may be lost. It is replaced as a whole, by rename. */
+#include "kernels/cuda/tune.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { REPEATS = 10, MOST_LINE = 1024, MOST_FILE = 64 << 20 };
+
+struct cuda_tuning {
+    char *text; /* whole lines; ends with 0 */
+    size_t length;
+};
+
+/* ---- the file -------------------------------------------------------------------------------- */
+
+/* False when there is no folder to speak of. `make`: it is created. */
+static bool file_path(char *out, size_t size, bool make)
+{
+    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    char folder[PATH_MAX - 64];
+    int n = -1;
+    if (cache && cache[0] == '/')
+        n = snprintf(folder, sizeof folder, "%s", cache);
+    else if (home && home[0] == '/')
+        n = snprintf(folder, sizeof folder, "%s/.cache", home);
+    if (n < 0 || (size_t)n >= sizeof folder) return false;
+    if (make) mkdir(folder, 0700);
+    n = snprintf(out, size, "%s/ampc", folder);
+    if (make) mkdir(out, 0755);
+    n = snprintf(out, size, "%s/ampc/tuning", folder);
+    return n > 0 && (size_t)n < size;
+}
+
+static bool text_append(struct cuda_tuning *t, const char *bytes, size_t n)
+{
+    char *grown = realloc(t->text, t->length + n + 1);
+    if (!grown) return false;
+    memcpy(grown + t->length, bytes, n);
+    t->text = grown;
+    t->length += n;
+    grown[t->length] = 0;
+    return true;
+}
+
+static void text_read(struct cuda_tuning *t)
+{
+    char path[PATH_MAX], block[4096];
+    FILE *f = file_path(path, sizeof path, false) ? fopen(path, "re") : NULL;
+    if (!f) return;
+    size_t n;
+    while ((n = fread(block, 1, sizeof block, f)) > 0 && t->length < MOST_FILE && text_append(t, block, n)) continue;
+    fclose(f);
+    if (t->length > 0 && t->text[t->length - 1] != '\n') text_append(t, "\n", 1);
+}
+
+static bool write_whole(int file, const char *bytes, size_t n)
+{
+    while (n > 0) {
+        ssize_t written = write(file, bytes, n);
+        if (written < 0 && errno == EINTR) continue;
+        if (written <= 0) return false;
+        bytes += written;
+        n -= (size_t)written;
+    }
+    return true;
+}
+
+static void text_write(const struct cuda_tuning *t)
+{
+    char path[PATH_MAX], temporary[PATH_MAX + 8];
+    if (!file_path(path, sizeof path, true)) return;
+    snprintf(temporary, sizeof temporary, "%s.XXXXXX", path);
+    int file = mkostemp(temporary, O_CLOEXEC);
+    if (file < 0) return;
+    bool written = write_whole(file, t->text, t->length) && fsync(file) == 0;
+    written = close(file) == 0 && written;
+    if (!written || rename(temporary, path) != 0) unlink(temporary);
+}
+
+static struct cuda_tuning *tuning_of(const k_context *ctx)
+{
+    cuda_context *c = cuda_of(ctx);
+    if (!c->tuning && (c->tuning = calloc(1, sizeof *c->tuning))) text_read(c->tuning);
+    return c->tuning;
+}
+
+void cuda_tune_close(cuda_context *c)
+{
+    if (c->tuning) free(c->tuning->text);
+    free(c->tuning);
+    c->tuning = NULL;
+}
+
+/* ---- entries --------------------------------------------------------------------------------- */
+
+/* Device, versions and key; false when it does not fit on a line. */
+static bool entry_name(const k_context *ctx, const char *key, char *out, size_t size)
+{
+    struct cudaDeviceProp device;
+    const cuda_context *c = cuda_of(ctx);
+    if (cuda.cudaGetDeviceProperties(&device, c->device)) return false;
+    size_t lt = c->lt ? cuda.cublasLtGetVersion() : 0, dnn = c->dnn ? cuda.cudnnGetVersion() : 0;
+    int n = snprintf(out, size, "%s, %d processors|cublasLt %zu|cuDNN %zu|%s", device.name, c->multiprocessors, lt,
+                     dnn, key);
+    return n > 0 && (size_t)n < size && !strpbrk(out, "\t\n");
+}
+
+/* The number on the last line for `name`: later ones were appended. */
+static int entry_find(const struct cuda_tuning *t, const char *name)
+{
+    int found = -1;
+    size_t length = strlen(name);
+    for (const char *line = t->text, *end; line && (end = strchr(line, '\n')); line = end + 1) {
+        char *rest;
+        long number = strtol(line, &rest, 10);
+        if (rest != line && *rest == '\t' && (size_t)(end - rest - 1) == length &&
+            memcmp(rest + 1, name, length) == 0 && number >= 0 && number <= INT_MAX)
+            found = (int)number;
+    }
+    return found;
+}
+
+int cuda_tuned(const k_context *ctx, const char *key)
+{
+    char name[MOST_LINE];
+    if (!cuda_of(ctx)->tune || !entry_name(ctx, key, name, sizeof name)) return -1;
+    const struct cuda_tuning *t = tuning_of(ctx);
+    return t && t->text ? entry_find(t, name) : -1;
+}
+
+static void remember(const k_context *ctx, const char *key, int number)
+{
+    char name[MOST_LINE], line[MOST_LINE + 16];
+    struct cuda_tuning *t = tuning_of(ctx);
+    if (!t || !entry_name(ctx, key, name, sizeof name)) return;
+    int n = snprintf(line, sizeof line, "%d\t%s\n", number, name);
+    if (text_append(t, line, (size_t)n)) text_write(t);
+}
+
+/* ---- the race -------------------------------------------------------------------------------- */
+
+typedef struct clock {
+    cudaEvent_t start, stop;
+    void *flush; /* as large as the L2 cache twice: written between two runs */
+    size_t flush_bytes;
+} clock;
+
+static ampc_status clock_open(const k_context *ctx, clock *c)
+{
+    int l2 = 0;
+    CUDA_CALL(ctx, cudaDeviceGetAttribute(&l2, cudaDevAttrL2CacheSize, cuda_of(ctx)->device));
+    CUDA_CALL(ctx, cudaEventCreateWithFlags(&c->start, cudaEventDefault));
+    CUDA_CALL(ctx, cudaEventCreateWithFlags(&c->stop, cudaEventDefault));
+    c->flush_bytes = 2 * (size_t)l2;
+    return c->flush_bytes ? cuda_tune_buffer(ctx, c->flush_bytes, &c->flush) : AMPC_OK;
+}
+
+static void clock_close(clock *c)
+{
+    if (c->start) cuda.cudaEventDestroy(c->start);
+    if (c->stop) cuda.cudaEventDestroy(c->stop);
+    cuda_tune_free(c->flush);
+}
+
+static int by_size(const void *a, const void *b)
+{
+    float x = *(const float *)a, y = *(const float *)b;
+    return (x > y) - (x < y);
+}
+
+/* Median milliseconds of one candidate; infinity when it does not run. */
+static ampc_status lap(const k_context *ctx, const clock *c, ampc_status (*enqueue)(void *user, int i), void *user,
+                       int i, float *median)
+{
+    cudaStream_t stream = cuda_of(ctx)->stream;
+    float times[REPEATS];
+    *median = __builtin_inff();
+    if (enqueue(user, i) != AMPC_OK) return AMPC_OK;
+    CUDA_CALL(ctx, cudaStreamSynchronize(stream));
+    for (int k = 0; k < REPEATS; k++) {
+        if (c->flush) CUDA_CALL(ctx, cudaMemsetAsync(c->flush, k, c->flush_bytes, stream));
+        CUDA_CALL(ctx, cudaEventRecord(c->start, stream));
+        if (enqueue(user, i) != AMPC_OK) return AMPC_OK;
+        CUDA_CALL(ctx, cudaEventRecord(c->stop, stream));
+        CUDA_CALL(ctx, cudaEventSynchronize(c->stop));
+        CUDA_CALL(ctx, cudaEventElapsedTime(&times[k], c->start, c->stop));
+    }
+    qsort(times, REPEATS, sizeof *times, by_size);
+    *median = times[REPEATS / 2];
+    return AMPC_OK;
+}
+
+ampc_status cuda_tune(const k_context *ctx, const char *key, int n, const int *which,
+                      ampc_status (*enqueue)(void *user, int i), void *user, int *best)
+{
+    clock c = {.start = NULL};
+    float fastest = __builtin_inff();
+    ampc_status status = clock_open(ctx, &c);
+    *best = 0;
+    for (int i = 0; i < n && status == AMPC_OK; i++) {
+        float time;
+        status = lap(ctx, &c, enqueue, user, i, &time);
+        if (status != AMPC_OK || !(time < fastest)) continue;
+        fastest = time;
+        *best = i;
+    }
+    clock_close(&c);
+    if (status == AMPC_OK && fastest < __builtin_inff()) remember(ctx, key, which[*best]);
+    return status == AMPC_NO_MEMORY ? AMPC_OK : status;
+}
+
+ampc_status cuda_tune_buffer(const k_context *ctx, size_t bytes, void **out)
+{
+    enum { ABOUT_ONE = 0x3c }; /* 1.06 in f16, 0.012 in bf16 and f32 */
+    *out = NULL;
+    cudaError_t error = cuda.cudaMalloc(out, bytes);
+    if (error == cudaErrorMemoryAllocation) cuda.cudaGetLastError(); /* known: not to be reported by a later call */
+    CUDA_FORWARD(cuda_status(ctx, error, "cudaMalloc"));
+    CUDA_CALL(ctx, cudaMemsetAsync(*out, ABOUT_ONE, bytes, cuda_of(ctx)->stream));
+    return AMPC_OK;
+}
+
+void cuda_tune_free(void *buffer)
+{
+    if (buffer) cuda.cudaFree(buffer);
+}
