@@ -163,6 +163,10 @@ void ir_convert(ir_dtype to, void *dst, ir_dtype from, const void *src, size_t n
         if (n) memcpy(dst, src, n * dtypes[to].size);
         return;
     }
+    if (from == IR_f32 && ir_dtype_is_low(to)) {
+        ir_narrow(to, dst, src, n);
+        return;
+    }
     union {
         double f[BLOCK];
         int64_t i[BLOCK];

@@ -11,6 +11,14 @@
 #include <stdint.h>
 #include <string.h>
 
+/* Leaf loops are compiled for several instruction sets and chosen when the program is loaded. All clones give the
+ * same bits: they contain no reductions that the compiler may reorder and no contraction. */
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
+#define IR_CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
+#else
+#define IR_CLONES
+#endif
+
 /*        name  bytes kind (F float, I integer, B bool) */
 #define IR_DTYPE_MAP(X)                                                                            \
     X(f64, 8, F)                                                                                   \
@@ -39,9 +47,11 @@ bool ir_dtype_is_float(ir_dtype t);
 bool ir_dtype_is_low(ir_dtype t);               /* f16, bf16 */
 bool ir_dtype_is_int(ir_dtype t);               /* bool is not an integer */
 
-/* n elements from one type to another by the rules above; src and dst do not overlap. Reference code:
- * the kernels have fast versions with the same results. */
+/* n elements from one type to another by the rules above; src and dst do not overlap. Reference code, f32 to f16
+ * and bf16 aside: the kernels have fast versions with the same results. */
 void ir_convert(ir_dtype to, void *dst, ir_dtype from, const void *src, size_t n);
+/* narrow.c: to f16 or bf16, fast. */
+void ir_narrow(ir_dtype to, uint16_t *dst, const float *src, size_t n);
 double ir_load_f64(ir_dtype t, const void *p);  /* one element as double (i64 may round) */
 int64_t ir_load_i64(ir_dtype t, const void *p); /* one element as integer, floats truncated */
 void ir_store_f64(ir_dtype t, void *p, double v);

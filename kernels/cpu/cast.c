@@ -1,10 +1,9 @@
 /* cast.c - fast conversions between element types and the loads and stores of tiles built on
  * them.
  *
- * A table holds a loop for each pair that training meets; the remaining pairs use ir_convert. f16
- * uses the F16C and AVX-512 instructions where the processor has them. All results equal
- * ir_convert bit for bit (bf16 by integer arithmetic: the AVX512_BF16 instructions flush
- * subnormals). */
+ * A table holds a loop for each pair that training meets; f32 to 16 bits is ir_narrow, the remaining pairs use
+ * ir_convert. f16 is widened by the F16C and AVX-512 instructions where the processor has them. All results equal
+ * ir_convert bit for bit. */
 #include "kernels/cpu/cpu.h"
 
 #include <math.h>
@@ -23,7 +22,6 @@ typedef void convert_fn(void *dst, const void *src, int64_t n);
     X(f32, f64, float, double, (double)v)                                                          \
     X(f64, f32, double, float, (float)v)                                                           \
     X(bf16, f32, uint16_t, float, ir_bf16_to_f32(v))                                               \
-    X(f32, bf16, float, uint16_t, ir_f32_to_bf16(v))                                               \
     X(i64, f32, int64_t, float, (float)v)                                                          \
     X(i32, f32, int32_t, float, (float)v)                                                          \
     X(u8, f32, uint8_t, float, (float)v)                                                           \
@@ -60,11 +58,6 @@ static void f16_f32_portable(float *d, const uint16_t *s, int64_t n)
     for (int64_t i = 0; i < n; i++) d[i] = ir_f16_to_f32(s[i]);
 }
 
-static void f32_f16_portable(uint16_t *d, const float *s, int64_t n)
-{
-    for (int64_t i = 0; i < n; i++) d[i] = ir_f32_to_f16(s[i]);
-}
-
 #if defined(__x86_64__)
 __attribute__((target("avx512f"))) static int64_t f16_f32_avx512(float *d, const uint16_t *s,
                                                                  int64_t n)
@@ -75,20 +68,6 @@ __attribute__((target("avx512f"))) static int64_t f16_f32_avx512(float *d, const
     return i;
 }
 
-/* Without optimisation the intrinsic is a macro of the compiler that converts a -1 to a mask. */
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wsign-conversion"
-__attribute__((target("avx512f"))) static int64_t f32_f16_avx512(uint16_t *d, const float *s,
-                                                                 int64_t n)
-{
-    int64_t i = 0;
-    for (; i + 16 <= n; i += 16)
-        _mm256_storeu_si256((__m256i *)(d + i),
-                            _mm512_cvtps_ph(_mm512_loadu_ps(s + i), _MM_FROUND_TO_NEAREST_INT));
-    return i;
-}
-#pragma GCC diagnostic pop
-
 __attribute__((target("avx,f16c"))) static int64_t f16_f32_f16c(float *d, const uint16_t *s,
                                                                 int64_t n)
 {
@@ -98,15 +77,6 @@ __attribute__((target("avx,f16c"))) static int64_t f16_f32_f16c(float *d, const 
     return i;
 }
 
-__attribute__((target("avx,f16c"))) static int64_t f32_f16_f16c(uint16_t *d, const float *s,
-                                                                int64_t n)
-{
-    int64_t i = 0;
-    for (; i + 8 <= n; i += 8)
-        _mm_storeu_si128((__m128i *)(d + i),
-                         _mm256_cvtps_ph(_mm256_loadu_ps(s + i), _MM_FROUND_TO_NEAREST_INT));
-    return i;
-}
 #define TRY_VECTOR(name)                                                                           \
     __builtin_cpu_supports("avx512f") ? name##_avx512(d, s, n)                                     \
     : __builtin_cpu_supports("avx2")  ? name##_f16c(d, s, n) /* every AVX2 processor has F16C */   \
@@ -125,10 +95,12 @@ static void convert_f16_f32(void *dst, const void *src, int64_t n)
 
 static void convert_f32_f16(void *dst, const void *src, int64_t n)
 {
-    uint16_t *d = dst;
-    const float *s = src;
-    int64_t done = TRY_VECTOR(f32_f16);
-    f32_f16_portable(d + done, s + done, n - done);
+    ir_narrow(IR_f16, dst, src, (size_t)n);
+}
+
+static void convert_f32_bf16(void *dst, const void *src, int64_t n)
+{
+    ir_narrow(IR_bf16, dst, src, (size_t)n);
 }
 
 /* Through f32, which holds both types. */
@@ -158,6 +130,7 @@ static convert_fn *const fast[IR_DTYPE_COUNT][IR_DTYPE_COUNT] = {
 #undef ROW
         [IR_f16][IR_f32] = convert_f16_f32,
     [IR_f32][IR_f16] = convert_f32_f16,
+    [IR_f32][IR_bf16] = convert_f32_bf16,
     [IR_f16][IR_bf16] = convert_f16_bf16,
     [IR_bf16][IR_f16] = convert_bf16_f16,
 };

@@ -338,6 +338,31 @@ static void test_arrays_equal_elements(void **state)
         }
 }
 
+/* Arrays of f32 to 16 bits: vector instructions and the ends of arrays give what one element gives, for every exponent,
+ * both signs, halfway cases, infinities and NaNs. */
+static void test_narrowing_arrays_equal_elements(void **state)
+{
+    (void)state;
+    enum { N = 16 * 64 + 13 };
+    static const uint32_t lows[] = {0, 1, 0xfff, 0x1000, 0x1001, 0x1fff, 0x3000, 0x7fff, 0x8000, 0x8001, 0x18000};
+    enum { LOWS = sizeof lows / sizeof *lows };
+    float src[N];
+    uint16_t f16[N], bf16[N];
+    for (uint32_t exponent = 0; exponent < 256; exponent++)
+        for (uint32_t sign = 0; sign < 2; sign++) {
+            for (uint32_t i = 0; i < N; i++) {
+                uint32_t mantissa = (i / LOWS << 16 | lows[i % LOWS]) & 0x7fffff;
+                src[i] = ir_f32_bits(sign << 31 | exponent << 23 | mantissa);
+            }
+            ir_convert(IR_f16, f16, IR_f32, src, N);
+            ir_convert(IR_bf16, bf16, IR_f32, src, N);
+            for (int i = 0; i < N; i++) {
+                assert_int_equal(f16[i], ir_f32_to_f16(src[i]));
+                assert_int_equal(bf16[i], ir_f32_to_bf16(src[i]));
+            }
+        }
+}
+
 static void test_names(void **state)
 {
     (void)state;
@@ -370,6 +395,7 @@ int main(void)
         cmocka_unit_test(test_integer_to_float_rounds_once),
         cmocka_unit_test(test_bool_is_normalised),
         cmocka_unit_test(test_arrays_equal_elements),
+        cmocka_unit_test(test_narrowing_arrays_equal_elements),
         cmocka_unit_test(test_names),
     };
     return cmocka_run_group_tests_name("dtype", tests, NULL, NULL);

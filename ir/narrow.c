@@ -1,0 +1,60 @@
+/* narrow.c - f32 to the two 16-bit types at the speed of memory, bit for bit as ir_f32_to_f16 and ir_f32_to_bf16.
+ *
+ * f16 by the instructions of F16C and AVX-512 where the processor has them; bf16 by integer arithmetic that compilers
+ * vectorise (the instructions of AVX512_BF16 flush subnormal numbers). */
+#include "ir/dtype.h"
+
+#include <assert.h>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+
+/* Without optimisation the intrinsic is a macro of the compiler that converts a -1 to a mask. */
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wsign-conversion"
+__attribute__((target("avx512f"))) static size_t narrow_avx512(uint16_t *d, const float *s, size_t n)
+{
+    size_t i = 0;
+    for (; i + 16 <= n; i += 16)
+        _mm256_storeu_si256((__m256i *)(d + i),
+                            _mm512_cvtps_ph(_mm512_loadu_ps(s + i), _MM_FROUND_TO_NEAREST_INT));
+    return i;
+}
+#pragma GCC diagnostic pop
+
+__attribute__((target("avx,f16c"))) static size_t narrow_f16c(uint16_t *d, const float *s, size_t n)
+{
+    size_t i = 0;
+    for (; i + 8 <= n; i += 8)
+        _mm_storeu_si128((__m128i *)(d + i), _mm256_cvtps_ph(_mm256_loadu_ps(s + i), _MM_FROUND_TO_NEAREST_INT));
+    return i;
+}
+
+/* How many elements are done; every processor with AVX2 has F16C. */
+static size_t narrow_vector(uint16_t *d, const float *s, size_t n)
+{
+    if (__builtin_cpu_supports("avx512f")) return narrow_avx512(d, s, n);
+    return __builtin_cpu_supports("avx2") ? narrow_f16c(d, s, n) : 0;
+}
+#else
+static size_t narrow_vector(uint16_t *d, const float *s, size_t n)
+{
+    (void)d, (void)s, (void)n;
+    return 0;
+}
+#endif
+
+IR_CLONES static void narrow_bf16(uint16_t *restrict d, const float *restrict s, size_t n)
+{
+    for (size_t i = 0; i < n; i++) d[i] = ir_f32_to_bf16(s[i]);
+}
+
+void ir_narrow(ir_dtype to, uint16_t *dst, const float *src, size_t n)
+{
+    assert(ir_dtype_is_low(to));
+    if (to == IR_bf16) {
+        narrow_bf16(dst, src, n);
+        return;
+    }
+    for (size_t i = narrow_vector(dst, src, n); i < n; i++) dst[i] = ir_f32_to_f16(src[i]);
+}
