@@ -1,10 +1,13 @@
-/* splice.c - lists of pieces; ranges that lie one behind the other in memory become one piece. */
+/* splice.c - lists of pieces; ranges that lie one behind the other in memory become one piece, and what is brief
+ * is copied, because a piece takes more memory than it. */
 #include "frontend/splice.h"
 
 #include <errno.h>
 #include <math.h>
 #include <string.h>
 #include <unistd.h>
+
+enum { BRIEF = 256, FIRST_ROOM = 64, MOST_ROOM = 1 << 16 }; /* bytes */
 
 static void add(arena *a, splice *s, splice_piece p)
 {
@@ -18,9 +21,25 @@ static void add(arena *a, splice *s, splice_piece p)
         vec_push(a, &s->pieces, p);
 }
 
+/* n more bytes of our own; the room for them grows with the message. */
+static uint8_t *make_room(arena *a, splice *s, size_t n)
+{
+    if (n > s->room) {
+        s->room = s->size < FIRST_ROOM ? FIRST_ROOM : s->size < MOST_ROOM ? s->size : MOST_ROOM;
+        if (s->room < n) s->room = n;
+        s->free = arena_alloc(a, s->room);
+    }
+    uint8_t *bytes = s->free;
+    s->free += n;
+    s->room -= n;
+    add(a, s, (splice_piece){.bytes = bytes, .size = n});
+    return bytes;
+}
+
 void splice_add(arena *a, splice *s, const void *bytes, size_t n)
 {
-    add(a, s, (splice_piece){.bytes = bytes, .size = n});
+    if (n > BRIEF) add(a, s, (splice_piece){.bytes = bytes, .size = n});
+    else if (n) memcpy(make_room(a, s, n), bytes, n);
 }
 
 void splice_add_elements(arena *a, splice *s, ir_dtype to, ir_dtype from, const void *bytes, size_t count)
@@ -42,12 +61,12 @@ void splice_count_infinities(splice *s, size_t *count)
 
 void splice_add_field(arena *a, splice *s, const wire_field *f)
 {
-    splice_add(a, s, f->start, (size_t)(f->end - f->start));
+    add(a, s, (splice_piece){.bytes = f->start, .size = (size_t)(f->end - f->start)});
 }
 
 static void add_pair(arena *a, splice *s, uint64_t tag, uint64_t value)
 {
-    uint8_t *bytes = arena_alloc(a, 2 * WIRE_VARINT_MAX);
+    uint8_t bytes[2 * WIRE_VARINT_MAX];
     size_t n = wire_write_varint(bytes, tag);
     splice_add(a, s, bytes, n + wire_write_varint(bytes + n, value));
 }
@@ -59,7 +78,7 @@ void splice_add_int(arena *a, splice *s, uint32_t number, uint64_t value)
 
 void splice_add_float(arena *a, splice *s, uint32_t number, float value)
 {
-    uint8_t *bytes = arena_alloc(a, WIRE_VARINT_MAX + sizeof value);
+    uint8_t bytes[WIRE_VARINT_MAX + sizeof value];
     size_t n = wire_write_varint(bytes, (uint64_t)number << 3 | WIRE_FIXED32);
     memcpy(bytes + n, &value, sizeof value);
     splice_add(a, s, bytes, n + sizeof value);
@@ -72,8 +91,9 @@ void splice_add_header(arena *a, splice *s, uint32_t number, size_t size)
 
 void splice_add_text(arena *a, splice *s, uint32_t number, const char *text)
 {
-    splice_add_header(a, s, number, strlen(text));
-    splice_add(a, s, arena_strdup(a, text), strlen(text));
+    size_t n = strlen(text);
+    splice_add_header(a, s, number, n);
+    memcpy(make_room(a, s, n), text, n);
 }
 
 void splice_add_message(arena *a, splice *s, uint32_t number, const splice *message)
@@ -84,7 +104,11 @@ void splice_add_message(arena *a, splice *s, uint32_t number, const splice *mess
 
 void splice_add_pieces(arena *a, splice *s, const splice *pieces)
 {
-    for (size_t i = 0; i < pieces->pieces.count; i++) add(a, s, pieces->pieces.items[i]);
+    for (size_t i = 0; i < pieces->pieces.count; i++) {
+        const splice_piece *p = &pieces->pieces.items[i];
+        if (p->source || p->from != p->to) add(a, s, *p);
+        else splice_add(a, s, p->bytes, p->size);
+    }
 }
 
 /* ---- writing --------------------------------------------------------------------------------- */

@@ -1,8 +1,9 @@
 /* splice.h - a message written anew out of pieces of an old one.
  *
  * A list of pieces says what a message will consist of before any of it is written: ranges of the
- * old file, a few bytes of our own, element values to be converted. Its size is known, so lists
- * nest, and writing is one walk that holds no more than a small buffer. */
+ * old file, bytes of our own, element values to be converted. Its size is known, so lists
+ * nest, and writing is one walk that holds no more than a small buffer. What is brief is copied behind
+ * the bytes that the list has of its own: most messages are one piece. */
 #ifndef AMPC_FRONTEND_SPLICE_H
 #define AMPC_FRONTEND_SPLICE_H
 
@@ -18,7 +19,7 @@ typedef struct splice_source {
 } splice_source;
 
 typedef struct splice_piece {
-    const uint8_t *bytes;        /* not copied */
+    const uint8_t *bytes;
     size_t size;                 /* as written */
     ir_dtype from, to;           /* elements converted on the way; the same: as they are */
     const splice_source *source; /* where the elements are read from instead; NULL: `bytes` */
@@ -27,11 +28,14 @@ typedef struct splice_piece {
 
 typedef struct splice {
     VEC(splice_piece) pieces;
-    size_t size; /* of all pieces */
+    size_t size;   /* of all pieces */
+    uint8_t *free; /* room for more bytes of our own */
+    size_t room;
 } splice;
 
 typedef ampc_status splice_write_fn(void *user, const void *bytes, size_t n);
 
+/* The bytes stay the caller's while the splice lives, here and below. */
 void splice_add(arena *a, splice *s, const void *bytes, size_t n);
 /* `count` elements of type `from` at `bytes`, to be written as type `to`. */
 void splice_add_elements(arena *a, splice *s, ir_dtype to, ir_dtype from, const void *bytes, size_t count);
@@ -40,7 +44,7 @@ void splice_add_source(arena *a, splice *s, ir_dtype to, ir_dtype from, const sp
                        size_t count);
 /* While the piece added last is written, numbers that its conversion makes infinite are counted. */
 void splice_count_infinities(splice *s, size_t *count);
-/* A field as it stood. */
+/* A field as it stood; neighbours are one piece. */
 void splice_add_field(arena *a, splice *s, const wire_field *f);
 void splice_add_int(arena *a, splice *s, uint32_t number, uint64_t value);
 void splice_add_float(arena *a, splice *s, uint32_t number, float value);

@@ -16,7 +16,7 @@
 #define FP16_NORMAL 0x1p-14
 #define LOST_SHARE 0.01
 
-enum { MOST_STEPS = 3, PIECE = 1 << 16 };
+enum { MOST_STEPS = 3, PIECE = 1 << 17 };
 
 struct range_census {
     size_t count;
@@ -44,26 +44,40 @@ const void *range_read(const ir_storage *s, const pass_options *o, arena *a)
     return read_part(s, o, 0, bytes, n) ? bytes : NULL;
 }
 
-/* The bits of a float without its sign are ordered like its size. */
-static void count_piece(const uint32_t *bits, size_t n, range_count *c)
+/* The bits of a float without its sign are ordered like its size. These are the largest number of fp16, its smallest
+ * normal one, the largest that becomes zero in it. */
+enum { LARGEST = 0x477fe000, NORMAL = 0x38800000, ZERO = 0x33000000, INFINITE = 0x7f800000 };
+
+/* What is too large for fp16: rare, so it is looked for where the largest element says so. */
+static void count_large(const uint32_t *bits, size_t n, range_count *c)
 {
-    enum { LARGEST = 0x477fe000, NORMAL = 0x38800000, ZERO = 0x33000000, INFINITE = 0x7f800000 };
-    uint32_t nonzero = 0, above = 0, below = 0, zeroed = 0, small = 0, infinite = 0;
+    size_t above = 0, below = 0, infinite = 0;
     for (size_t i = 0; i < n; i++) {
         uint32_t size = bits[i] & 0x7fffffff, over = size > LARGEST && size <= INFINITE, negative = bits[i] >> 31;
-        nonzero += size != 0;
         above += over & !negative;
         below += over & negative;
         infinite += size == INFINITE;
-        zeroed += size != 0 && size <= ZERO;
-        small += size > ZERO && size < NORMAL;
     }
-    c->nonzero += nonzero;
-    c->overflow += above + below - infinite;
-    c->zeroed += zeroed;
-    c->subnormal += small;
+    c->overflow += (int64_t)(above + below - infinite);
     c->infinite |= infinite > 0;
-    c->lowest = (c->lowest || below) && !above;
+    c->lowest |= below > 0;
+    c->highest |= above > 0;
+}
+
+IR_CLONES static void count_piece(const uint32_t *bits, size_t n, range_count *c)
+{
+    uint32_t none = 0, zero = 0, small = 0, largest = 0; /* each counts the one before, too */
+    for (size_t i = 0; i < n; i++) {
+        uint32_t size = bits[i] & 0x7fffffff;
+        none += size == 0;
+        zero += size <= ZERO;
+        small += size < NORMAL;
+        largest = size > largest ? size : largest;
+    }
+    c->nonzero += (int64_t)n - none;
+    c->zeroed += zero - none;
+    c->subnormal += small - zero;
+    if (largest > LARGEST) count_large(bits, n, c);
 }
 
 bool range_count_storage(const ir_storage *s, const pass_options *o, range_count *out)
@@ -76,6 +90,7 @@ bool range_count_storage(const ir_storage *s, const pass_options *o, range_count
         if (!read_part(s, o, at, piece, n)) return false;
         count_piece(piece, n / sizeof *piece, out);
     }
+    out->lowest &= !out->highest;
     return true;
 }
 

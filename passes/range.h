@@ -14,6 +14,7 @@ typedef struct range_count {
     int64_t overflow;  /* finite, larger than 65504 */
     int64_t zeroed;    /* not zero, but zero in fp16 */
     int64_t subnormal; /* fewer digits are left */
+    bool highest;      /* some element is above 65504 */
     bool lowest;       /* some element is below -65504, none above 65504 */
     bool infinite;     /* some element is infinite already */
 } range_count;
