@@ -347,18 +347,18 @@ static void test_narrowing_arrays_equal_elements(void **state)
     static const uint32_t lows[] = {0, 1, 0xfff, 0x1000, 0x1001, 0x1fff, 0x3000, 0x7fff, 0x8000, 0x8001, 0x18000};
     enum { LOWS = sizeof lows / sizeof *lows };
     float src[N];
-    uint16_t f16[N], bf16[N];
+    uint16_t half[N], brain[N];
     for (uint32_t exponent = 0; exponent < 256; exponent++)
         for (uint32_t sign = 0; sign < 2; sign++) {
             for (uint32_t i = 0; i < N; i++) {
                 uint32_t mantissa = (i / LOWS << 16 | lows[i % LOWS]) & 0x7fffff;
                 src[i] = ir_f32_bits(sign << 31 | exponent << 23 | mantissa);
             }
-            ir_convert(IR_f16, f16, IR_f32, src, N);
-            ir_convert(IR_bf16, bf16, IR_f32, src, N);
+            ir_convert(IR_f16, half, IR_f32, src, N);
+            ir_convert(IR_bf16, brain, IR_f32, src, N);
             for (int i = 0; i < N; i++) {
-                assert_int_equal(f16[i], ir_f32_to_f16(src[i]));
-                assert_int_equal(bf16[i], ir_f32_to_bf16(src[i]));
+                assert_int_equal(half[i], ir_f32_to_f16(src[i]));
+                assert_int_equal(brain[i], ir_f32_to_bf16(src[i]));
             }
         }
 }
