@@ -6,37 +6,9 @@
  * broadcasting or storage types. */
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/math.h"
+#include "kernels/pointwise.h"
 
 #define K_FORMULA CPU_INLINE
-
-/* clang-format off */
-/* Formulas by the form of their loop: those of all number types, of floats alone, of integers and
- * bool alone. */
-#define MAP_ALL(UNARY, BINARY, COMPARE, BOUNDED)                                                   \
-    UNARY(neg) UNARY(abs) UNARY(sign) UNARY(relu)                                                  \
-    BINARY(add) BINARY(sub) BINARY(mul) BINARY(div) BINARY(pow) BINARY(min) BINARY(max)            \
-    BINARY(mod) BINARY(fmod)                                                                       \
-    COMPARE(equal) COMPARE(less) COMPARE(less_or_equal) COMPARE(greater) COMPARE(greater_or_equal) \
-    BOUNDED(clip)
-#define MAP_FLOAT(UNARY, BINARY, BOUNDED_GRAD)                                                     \
-    UNARY(floor) UNARY(ceil) UNARY(round) UNARY(sqrt) UNARY(reciprocal) UNARY(exp) UNARY(log)      \
-    UNARY(sin) UNARY(cos) UNARY(tanh) UNARY(sigmoid) UNARY(erf) UNARY(softplus) UNARY(gelu)        \
-    UNARY(gelu_tanh)                                                                               \
-    BINARY(relu_grad) BINARY(sigmoid_grad) BINARY(tanh_grad) BINARY(erf_grad) BINARY(gelu_grad)    \
-    BINARY(gelu_tanh_grad) BOUNDED_GRAD(clip_grad)
-#define MAP_BOOL(UNARY, COMPARE) UNARY(not) COMPARE(and) COMPARE(or) COMPARE(xor)
-/* clang-format on */
-
-enum formula {
-#define NAME(name) FORMULA_##name,
-    /* clang-format off */
-    MAP_ALL(NAME, NAME, NAME, NAME) MAP_FLOAT(NAME, NAME, NAME) MAP_BOOL(NAME, NAME)
-/* clang-format on */
-#undef NAME
-        FORMULA_div_count,
-    FORMULA_square, /* pow with the exponent 2 */
-    FORMULA_COUNT
-};
 
 /* The numbers of clip and clip_grad (bounds) and div_count (lo: the count), in each carrier. */
 typedef struct numbers {
@@ -62,47 +34,13 @@ typedef void tile_fn(const void *a, const void *b, void *y, int64_t n, const num
 #include "kernels/cpu/pointwise_tiles.h"
 #undef REAL
 
-/* clang-format off */
-/* Ops with their operands; `flagged` is the formula when the op's first attribute, a flag, is
- * set. */
-/*    op  operands  formula  flagged */
-#define SAME_NAME(X, op, operands) X(op, operands, op, op)
-#define OP_MAP(X)                                                                                  \
-    SAME_NAME(X, neg, 1) SAME_NAME(X, abs, 1) SAME_NAME(X, sign, 1) SAME_NAME(X, floor, 1)         \
-    SAME_NAME(X, ceil, 1) SAME_NAME(X, round, 1) SAME_NAME(X, relu, 1) SAME_NAME(X, sqrt, 1)       \
-    SAME_NAME(X, reciprocal, 1) SAME_NAME(X, exp, 1) SAME_NAME(X, log, 1) SAME_NAME(X, sin, 1)     \
-    SAME_NAME(X, cos, 1) SAME_NAME(X, tanh, 1) SAME_NAME(X, sigmoid, 1) SAME_NAME(X, erf, 1)       \
-    SAME_NAME(X, softplus, 1) X(gelu, 1, gelu, gelu_tanh) SAME_NAME(X, not, 1)                     \
-    SAME_NAME(X, clip, 1) SAME_NAME(X, div_count, 1)                                               \
-    SAME_NAME(X, add, 2) SAME_NAME(X, sub, 2) SAME_NAME(X, mul, 2) SAME_NAME(X, div, 2)            \
-    SAME_NAME(X, pow, 2) SAME_NAME(X, min, 2) SAME_NAME(X, max, 2) X(mod, 2, mod, fmod)            \
-    SAME_NAME(X, equal, 2) SAME_NAME(X, less, 2) SAME_NAME(X, less_or_equal, 2)                    \
-    SAME_NAME(X, greater, 2) SAME_NAME(X, greater_or_equal, 2) SAME_NAME(X, and, 2)                \
-    SAME_NAME(X, or, 2) SAME_NAME(X, xor, 2) SAME_NAME(X, relu_grad, 2)                            \
-    SAME_NAME(X, sigmoid_grad, 2) SAME_NAME(X, tanh_grad, 2) SAME_NAME(X, erf_grad, 2)             \
-    X(gelu_grad, 2, gelu_grad, gelu_tanh_grad) SAME_NAME(X, clip_grad, 2)
-/* clang-format on */
-
-static const struct {
-    int operands;
-    enum formula formula, flagged;
-} rows[IR_OP_COUNT] = {
-#define ROW(op, operands, formula, flagged)                                                        \
-    [IR_OP_##op] = {operands, FORMULA_##formula, FORMULA_##flagged},
-    OP_MAP(ROW)
-#undef ROW
-};
-
-_Static_assert(IR_ATTR(gelu, tanh) == 0 && IR_ATTR(gelu_grad, tanh) == 0 && IR_ATTR(mod, fmod) == 0,
-               "the flag is the first attribute");
-
-static enum formula formula_of(const k_args *args)
+static k_pointwise pointwise_of(const k_args *args)
 {
-    enum formula plain = rows[args->op].formula, flagged = rows[args->op].flagged;
-    if (plain == FORMULA_pow && ir_dtype_is_float(args->in[1].dtype) &&
+    k_pointwise p = k_pointwise_of(args);
+    if (p.formula == FORMULA_pow && ir_dtype_is_float(args->in[1].dtype) &&
         k_count(&args->in[1]) == 1 && cpu_scalar(&args->in[1], 0) == 2)
-        return FORMULA_square;
-    return plain != flagged && args->attr[0].i ? flagged : plain;
+        p.formula = FORMULA_square;
+    return p;
 }
 
 static int64_t integer_scalar(const k_view *v, int64_t absent)
@@ -110,16 +48,14 @@ static int64_t integer_scalar(const k_view *v, int64_t absent)
     return k_present(v) ? ir_load_i64(v->dtype, v->data) : absent;
 }
 
-static numbers numbers_of(const k_args *args)
+static numbers numbers_of(const k_args *args, int operands)
 {
     numbers p = {0};
     if (args->op == IR_OP_div_count) {
-        p.lo_double = 1;
-        for (int i = 0; i < args->attr[0].list.count; i++)
-            p.lo_double *= (double)args->attr[0].list.items[i];
-    } else if (args->n_in > rows[args->op].operands) { /* bounds follow the operands */
-        const k_view none = {.dtype = IR_NO_DTYPE}, *bounds = args->in + rows[args->op].operands;
-        const k_view *hi = args->n_in > rows[args->op].operands + 1 ? &bounds[1] : &none;
+        p.lo_double = k_pointwise_count(args);
+    } else if (args->n_in > operands) { /* bounds follow the operands */
+        const k_view none = {.dtype = IR_NO_DTYPE}, *bounds = args->in + operands;
+        const k_view *hi = args->n_in > operands + 1 ? &bounds[1] : &none;
         bool whole = cpu_carrier(args->in[0].dtype) == IR_i64;
         p.lo_int64_t = whole ? integer_scalar(&bounds[0], INT64_MIN) : 0;
         p.hi_int64_t = whole ? integer_scalar(hi, INT64_MAX) : 0;
@@ -168,12 +104,13 @@ static ampc_status pointwise_run(const k_args *args)
     tile_fn *const *tiles = carrier == IR_f32   ? tiles_float
                             : carrier == IR_f64 ? tiles_double
                                                 : tiles_int64_t;
-    tile_fn *tile = tiles[formula_of(args)];
+    const k_pointwise form = pointwise_of(args);
+    tile_fn *tile = tiles[form.formula];
     if (!tile)
         return cpu_fail(args->ctx, AMPC_UNSUPPORTED, "%s is not defined for %s",
                         ir_op_get(args->op)->name, ir_dtype_name(args->in[0].dtype));
-    const numbers p = numbers_of(args);
-    int operands = rows[args->op].operands;
+    int operands = form.operands;
+    const numbers p = numbers_of(args, operands);
     const operand a = operand_of(&args->in[0], y), b = operand_of(&args->in[operands - 1], y);
     int64_t n = k_count(y), count = cpu_ceil_div(n, CPU_TILE);
 #pragma omp parallel for num_threads(cpu_threads(args->ctx, n)) schedule(static)
@@ -191,4 +128,4 @@ static ampc_status pointwise_run(const k_args *args)
 
 #define KERNEL(op, operands, formula, flagged)                                                     \
     const k_kernel cpu_##op = {#op, NULL, pointwise_run, NULL};
-OP_MAP(KERNEL)
+POINTWISE_MAP(KERNEL)

@@ -18,24 +18,24 @@
 #define BOUNDED_GRAD(name) TILE(name, REAL, R(f_##name)(s[i], t[i], lo, hi))
 #define BY_NUMBER(name, formula) TILE(name, REAL, R(f_##formula)(s[i], lo))
 
-MAP_ALL(UNARY, BINARY, COMPARE, BOUNDED)
+FORMULAS_ALL(UNARY, BINARY, COMPARE, BOUNDED)
 #ifdef REAL_IS_FLOAT
-MAP_FLOAT(UNARY, BINARY, BOUNDED_GRAD)
+FORMULAS_FLOAT(UNARY, BINARY, BOUNDED_GRAD)
 BY_NUMBER(div_count, div)
 TILE(square, REAL, s[i] * s[i])
 #else
-MAP_BOOL(UNARY, COMPARE)
+FORMULAS_BOOL(UNARY, COMPARE)
 #endif
 
 #define ENTRY(name) [FORMULA_##name] = R(tile_##name),
 static tile_fn *const R(tiles)[FORMULA_COUNT] = {
-    MAP_ALL(ENTRY, ENTRY, ENTRY, ENTRY)
+    FORMULAS_ALL(ENTRY, ENTRY, ENTRY, ENTRY)
 #ifdef REAL_IS_FLOAT
-    MAP_FLOAT(ENTRY, ENTRY, ENTRY)
+    FORMULAS_FLOAT(ENTRY, ENTRY, ENTRY)
     ENTRY(div_count)
     ENTRY(square)
 #else
-    MAP_BOOL(ENTRY, ENTRY)
+    FORMULAS_BOOL(ENTRY, ENTRY)
 #endif
 };
 
