@@ -48,7 +48,7 @@ typedef enum k_fault {
     K_FAULT_MAP(K_FAULT_ENUM)
 #undef K_FAULT_ENUM
 } k_fault;
-enum { K_NO_FAULT = 0x7f7f7f7f /* one byte four times */, K_FAULT_BITS = 4 };
+enum { K_NO_FAULT = 0x7fffffff, K_FAULT_BITS = 4 };
 
 typedef struct k_args {
     ir_op op;

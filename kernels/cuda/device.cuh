@@ -69,4 +69,4 @@ __device__ __forceinline__ float block_max(float v, float *slots)
 /* Leaves a fault (kernels/kernel.h) of step `step`; the smallest wins, so the report is the same in every run. */
 __device__ __forceinline__ void fault_set(int *fault, int step, int kind) { atomicMin(fault, step << 4 | kind); }
 /* Storage may be written: no fault so far in this step of the session. */
-__device__ __forceinline__ bool fault_none(const int *fault) { return *fault == 0x7f7f7f7f; }
+__device__ __forceinline__ bool fault_none(const int *fault) { return *fault == 0x7fffffff; }
