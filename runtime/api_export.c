@@ -47,22 +47,24 @@ static ampc_status commit(export_files *f)
 
 /* ---- the weights ---- */
 
-/* Fills out[rt_session_storage_count(s)] with what belongs to the model; how many, or -1: no memory. */
-static int list_weights(rt_session *s, onnx_trained *out)
+/* Fills out[rt_session_storage_count(s)] with what belongs to the model. */
+static ampc_status list_weights(rt_session *s, diag *d, onnx_trained *out, int *n)
 {
-    int n = 0;
+    *n = 0;
     for (int i = 0; i < rt_session_storage_count(s); i++) {
         rt_tensor t;
         ir_storage_kind kind;
         rt_session_storage_at(s, i, &t, &kind);
         if (kind == IR_CONST) continue;
         char *key = rt_checkpoint_key(t.name, kind);
-        if (!key) return -1;
-        if (rt_checkpoint_is_weight(key))
-            out[n++] = (onnx_trained){t.name, ir_type_make(t.dtype, t.rank, t.dims), t.data};
+        if (!key) return rt_no_memory(d);
+        bool is_weight = rt_checkpoint_is_weight(key);
         free(key);
+        if (!is_weight) continue;
+        TRY(rt_session_read(s, i, d, &t));
+        out[(*n)++] = (onnx_trained){t.name, ir_type_make(t.dtype, t.rank, t.dims), t.data};
     }
-    return n;
+    return AMPC_OK;
 }
 
 /* ---- names ---- */
@@ -119,12 +121,13 @@ static ampc_status check_names(const char *source, const char *path, diag *d)
 static ampc_status export_to(rt_session *s, const char *source, export_files *files,
                              onnx_trained *trained)
 {
+    int n;
+    TRY(list_weights(s, files->d, trained, &n));
     const onnx_export_options o = {.trained = trained,
-                                   .n_trained = list_weights(s, trained),
+                                   .n_trained = n,
                                    .data_name = base_name(files->path[ONNX_PART_DATA]),
                                    .write = write_part,
                                    .user = files};
-    if (o.n_trained < 0) return rt_no_memory(files->d);
     TRY(check_names(source, files->path[ONNX_PART_MODEL], files->d));
     TRY(onnx_export_trained(source, &o, files->d));
     return commit(files);

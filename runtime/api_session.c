@@ -1,6 +1,7 @@
 /* api_session.c - the public API, run side: tensors, sessions, steps, checkpoints. */
 #include "runtime/api.h"
 
+#include "runtime/alloc.h"
 #include "runtime/export.h"
 #include "runtime/memory.h"
 #include "runtime/schedule.h"
@@ -224,15 +225,12 @@ ampc_status ampc_eval_step(ampc_session *session, ampc_tensor *const *inputs, si
 
 /* ---- tensors by key ---- */
 
-static bool find_storage(const ampc_session *s, const char *key, rt_tensor *t)
+/* Index of the storage with this key, or -1. */
+static int find_storage(const ampc_session *s, const char *key)
 {
-    ir_storage_kind kind;
-    for (int i = 0; i < s->n_keys; i++) {
-        if (!s->keys[i] || strcmp(s->keys[i], key) != 0) continue;
-        rt_session_storage_at(s->rt, i, t, &kind);
-        return true;
-    }
-    return false;
+    for (int i = 0; i < s->n_keys; i++)
+        if (s->keys[i] && strcmp(s->keys[i], key) == 0) return i;
+    return -1;
 }
 
 static const rt_tensor *find_result(const ampc_session *s, const char *key)
@@ -246,9 +244,12 @@ static const rt_tensor *find_result(const ampc_session *s, const char *key)
 
 static ampc_status find(const ampc_session *s, const char *key, diag *d, rt_tensor *t)
 {
-    const rt_tensor *result = NULL;
-    if (find_storage(s, key, t)) return AMPC_OK;
-    if ((result = find_result(s, key))) {
+    int storage = find_storage(s, key);
+    if (storage >= 0) return rt_session_read(s->rt, storage, d, t);
+    const rt_tensor *result = find_result(s, key);
+    if (result && !result->data)
+        return diag_error(d, AMPC_DEVICE, DIAG_NOWHERE, "the device could not give '%s'", key);
+    if (result) {
         *t = *result;
         return AMPC_OK;
     }
@@ -264,27 +265,37 @@ ampc_status ampc_session_get(ampc_session *session, const char *key, ampc_tensor
     return tensor_new(session->module->context, key, t.dtype, t.rank, t.dims, t.data, tensor);
 }
 
-static ampc_status find_writable(const ampc_session *s, const char *key, diag *d, rt_tensor *t)
+static ampc_status find_writable(const ampc_session *s, const char *key, diag *d, int *storage,
+                                 rt_tensor *t)
 {
-    if (find_storage(s, key, t)) return AMPC_OK;
+    *storage = find_storage(s, key);
+    if (*storage >= 0) {
+        rt_session_storage_at(s->rt, *storage, t, NULL);
+        return AMPC_OK;
+    }
     return diag_error(d, AMPC_USAGE, DIAG_NOWHERE,
                       "the session has no state '%s' that could be set", key);
 }
 
 ampc_status ampc_session_set(ampc_session *session, const char *key, const ampc_tensor *tensor)
 {
+    int storage;
     rt_tensor t;
     diag *d = enter(session);
     const rt_tensor *from = &tensor->view;
-    TRY(find_writable(session, key, d, &t));
+    TRY(find_writable(session, key, d, &storage, &t));
     bool same = t.rank == from->rank &&
                 memcmp(t.dims, from->dims, (size_t)t.rank * sizeof *t.dims) == 0;
     if (!same)
         return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "the tensor has another shape than '%s'",
                           key);
-    ir_convert(t.dtype, t.data, from->dtype, from->data,
-               tensor->bytes / ir_dtype_size(from->dtype));
-    return AMPC_OK;
+    size_t n = tensor->bytes / ir_dtype_size(from->dtype);
+    void *bytes = rt_alloc_block(n * ir_dtype_size(t.dtype));
+    if (!bytes) return rt_no_memory(d);
+    ir_convert(t.dtype, bytes, from->dtype, from->data, n);
+    ampc_status status = rt_session_write(session->rt, storage, bytes, d);
+    rt_free(bytes);
+    return status;
 }
 
 static ampc_status check_scalar(const rt_tensor *t, const char *key, diag *d)
@@ -307,12 +318,14 @@ ampc_status ampc_session_get_number(ampc_session *session, const char *key, doub
 
 ampc_status ampc_session_set_number(ampc_session *session, const char *key, double value)
 {
+    int storage;
     rt_tensor t;
+    char bytes[8];
     diag *d = enter(session);
-    TRY(find_writable(session, key, d, &t));
+    TRY(find_writable(session, key, d, &storage, &t));
     TRY(check_scalar(&t, key, d));
-    ir_store_f64(t.dtype, t.data, value);
-    return AMPC_OK;
+    ir_store_f64(t.dtype, bytes, value);
+    return rt_session_write(session->rt, storage, bytes, d);
 }
 
 const char *ampc_session_key(const ampc_session *session, size_t index)

@@ -1,27 +1,74 @@
-/* backend.h - what a device offers to plans and sessions, and the one list of devices. */
+/* backend.h - what a device offers to plans and sessions, and the one list of devices.
+ *
+ * A device either works in the host's memory and is done when a call returns, or it is away: it has memory and a
+ * time of its own, and calls enqueue work that is done in their order. What only such a device needs is rt_away. */
 #ifndef RT_BACKEND_H
 #define RT_BACKEND_H
 
 #include "kernels/kernel.h"
 
+#ifdef AMPC_WITH_CUDA
+#define RT_BACKEND_MAP(X) X(cpu) X(cuda)
+#else
 #define RT_BACKEND_MAP(X) X(cpu)
+#endif
+
+typedef struct rt_away rt_away;
 
 typedef struct rt_backend {
-    const char *name; /* as in --device */
-    /* Opens the device and its libraries; may be called again. AMPC_DEVICE with the reason in `error`. */
-    ampc_status (*open)(char *error, size_t error_size);
+    const char *name;  /* as in --device */
+    int64_t alignment; /* of addresses in arena and storage; a power of two */
+    /* Opens device number `index` and its libraries for ctx. AMPC_DEVICE with the reason in ctx->error. */
+    ampc_status (*open)(k_context *ctx, int index);
+    void (*close)(k_context *ctx);
     const k_kernel *(*kernel)(ir_op op); /* NULL: no kernel runs for this op */
-    void *(*alloc)(
-        size_t bytes); /* 64-byte aligned device memory, contents undefined; NULL: exhausted */
-    void (*free)(void *memory);
-    void (*copy)(void *dst, const void *src, size_t bytes);   /* within the device */
-    void (*upload)(void *dst, const void *src, size_t bytes); /* from host memory */
+    /* Device memory, contents undefined; NULL: exhausted. */
+    void *(*alloc)(const k_context *ctx, size_t bytes);
+    void (*free)(const k_context *ctx, void *memory);
+    /* Within the device. `commit` writes storage, and does nothing after a fault (kernels/kernel.h). */
+    ampc_status (*copy)(const k_context *ctx, void *dst, const void *src, size_t bytes);
+    ampc_status (*commit)(const k_context *ctx, void *dst, const void *src, size_t bytes);
+    const rt_away *away; /* NULL: works in the host's memory */
 } rt_backend;
+
+struct rt_away {
+    bool (*commits)(
+        ir_op op); /* the op's kernel leaves its results alone after a fault: it may write storage */
+    /* Host memory that copies may read and write while the host goes on; NULL: exhausted. */
+    void *(*alloc_host)(const k_context *ctx, size_t bytes);
+    void (*free_host)(const k_context *ctx, void *memory);
+    /* Device bytes that are free; 0: not known. */
+    int64_t (*room)(const k_context *ctx);
+
+    /* Enqueued; the host's side is alloc_host memory, untouched until a later mark has passed. */
+    ampc_status (*upload)(const k_context *ctx, void *dst, const void *src, size_t bytes);
+    ampc_status (*download)(const k_context *ctx, void *dst, const void *src, size_t bytes);
+    ampc_status (*clear_fault)(const k_context *ctx);
+    ampc_status (*download_fault)(const k_context *ctx, int *dst);
+
+    /* Uploads beside the enqueued work: each waits for `after` (NULL: nothing), later work for all of them. */
+    ampc_status (*upload_ahead)(const k_context *ctx, void *dst, const void *src, size_t bytes, void *after);
+    ampc_status (*join_ahead)(const k_context *ctx);
+
+    /* A mark is a point in the order of work; made on first use, moved by the next. */
+    ampc_status (*mark)(const k_context *ctx, void **mark);
+    bool (*passed)(const k_context *ctx, void *mark);
+    ampc_status (*wait)(const k_context *ctx, void *mark); /* NULL: for everything */
+    void (*unmark)(const k_context *ctx, void *mark);      /* NULL allowed */
+
+    /* What is enqueued between record and finish is kept instead of done; replay does it, at the same addresses.
+     * finish is called after each record; a failure leaves *recording NULL. */
+    ampc_status (*record)(const k_context *ctx);
+    ampc_status (*finish)(const k_context *ctx, void **recording);
+    ampc_status (*replay)(const k_context *ctx, void *recording);
+    void (*forget)(const k_context *ctx, void *recording); /* NULL allowed */
+};
 
 #define RT_BACKEND_EXTERN(name) extern const rt_backend rt_backend_##name;
 RT_BACKEND_MAP(RT_BACKEND_EXTERN)
 #undef RT_BACKEND_EXTERN
 
-const rt_backend *rt_backend_find(const char *name); /* NULL: no such device */
+/* The backend of "NAME" or "NAME:INDEX"; NULL: no such device, or a malformed index. */
+const rt_backend *rt_backend_find(const char *device, int *index);
 
 #endif

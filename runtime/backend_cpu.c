@@ -4,17 +4,41 @@
 
 #include <string.h>
 
-static void copy(void *dst, const void *src, size_t bytes)
+static ampc_status open_cpu(k_context *ctx, int index)
 {
+    (void)index;
+    return cpu_open(ctx->error, ctx->error_size);
+}
+
+static void close_cpu(k_context *ctx) { (void)ctx; }
+
+static void *alloc(const k_context *ctx, size_t bytes)
+{
+    (void)ctx;
+    return rt_alloc_block(bytes);
+}
+
+static void release(const k_context *ctx, void *memory)
+{
+    (void)ctx;
+    rt_free(memory);
+}
+
+static ampc_status copy(const k_context *ctx, void *dst, const void *src, size_t bytes)
+{
+    (void)ctx;
     if (bytes) memcpy(dst, src, bytes);
+    return AMPC_OK;
 }
 
 const rt_backend rt_backend_cpu = {
     .name = "cpu",
-    .open = cpu_open,
+    .alignment = 64,
+    .open = open_cpu,
+    .close = close_cpu,
     .kernel = cpu_kernel,
-    .alloc = rt_alloc_block,
-    .free = rt_free,
+    .alloc = alloc,
+    .free = release,
     .copy = copy,
-    .upload = copy,
+    .commit = copy,
 };

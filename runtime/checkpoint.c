@@ -121,21 +121,21 @@ static ampc_status put_number(rt_safetensors_writer *w, const char *key, uint64_
 }
 
 /* A scalar of the session in readable form, if there is one. */
-static ampc_status put_scalar(rt_safetensors_writer *w, rt_session *s, const char *name)
+static ampc_status put_scalar(rt_safetensors_writer *w, rt_session *s, const char *name, diag *d)
 {
     char text[40];
     rt_tensor t;
     ir_storage_kind kind;
-    for (int i = 0; i < rt_session_storage_count(s); i++) {
-        rt_session_storage_at(s, i, &t, &kind);
-        if (kind == IR_CONST || t.rank != 0 || strcmp(t.name, name) != 0) continue;
-        if (ir_dtype_is_float(t.dtype))
-            snprintf(text, sizeof text, "%a", ir_load_f64(t.dtype, t.data));
-        else
-            snprintf(text, sizeof text, "%" PRId64, ir_load_i64(t.dtype, t.data));
-        return rt_safetensors_put_metadata(w, name, text);
-    }
-    return AMPC_OK;
+    int i = rt_session_storage_find(s, name);
+    if (i < 0) return AMPC_OK;
+    rt_session_storage_at(s, i, &t, &kind);
+    if (kind == IR_CONST || t.rank != 0) return AMPC_OK;
+    TRY(rt_session_read(s, i, d, &t));
+    if (ir_dtype_is_float(t.dtype))
+        snprintf(text, sizeof text, "%a", ir_load_f64(t.dtype, t.data));
+    else
+        snprintf(text, sizeof text, "%" PRId64, ir_load_i64(t.dtype, t.data));
+    return rt_safetensors_put_metadata(w, name, text);
 }
 
 static ampc_status put_metadata(rt_safetensors_writer *w, rt_session *s, const ir_module *m,
@@ -154,7 +154,7 @@ static ampc_status put_metadata(rt_safetensors_writer *w, rt_session *s, const i
     TRY(put_number(w, "batch", (uint64_t)run->batch));
     TRY(put_number(w, "rows", (uint64_t)run->rows));
     for (size_t i = 0; i < sizeof counters / sizeof *counters; i++)
-        TRY(put_scalar(w, s, counters[i]));
+        TRY(put_scalar(w, s, counters[i], d));
     const char *amp = ir_meta_get(m, "amp"), *list = ir_meta_get(m, "list");
     if (amp) TRY(rt_safetensors_put_metadata(w, "amp", amp));
     return list ? rt_safetensors_put_metadata(w, "list", list) : AMPC_OK;
@@ -168,6 +168,7 @@ static ampc_status put_tensors(rt_safetensors_writer *w, rt_session *s, const in
     for (int i = 0; i < rt_session_storage_count(s); i++) {
         rt_session_storage_at(s, i, &t, &kind);
         if (kind == IR_CONST) continue;
+        TRY(rt_session_read(s, i, d, &t));
         char *key = rt_checkpoint_key(t.name, kind);
         if (!key) return rt_no_memory(d);
         ampc_status status = rt_safetensors_add(w, key, t.dtype, t.rank, t.dims, t.data);
@@ -194,12 +195,14 @@ ampc_status rt_checkpoint_write(rt_session *s, const ir_module *m, const rt_run_
 
 /* ---- reading, stage one: the bytes ---- */
 
+enum { NOWHERE = -1 };
+
 struct rt_checkpoint_file {
     char *path;
     rt_safetensors *file;
     size_t count;
     void **bytes;  /* [count]: verified */
-    void **target; /* [count]: where they go in the session */
+    int *target;   /* [count]: the session's storage that they go to, or NOWHERE */
     diag *d;
 };
 
@@ -224,6 +227,7 @@ static ampc_status read_entries(rt_checkpoint_file *f)
     if (!f->bytes || !f->target) return rt_no_memory(f->d);
     for (size_t i = 0; i < f->count; i++) {
         const rt_tensor_entry *e = rt_safetensors_entry(f->file, i);
+        f->target[i] = NOWHERE;
         f->bytes[i] = rt_alloc_block((size_t)e->bytes);
         if (!f->bytes[i]) return rt_no_memory(f->d);
         TRY(rt_safetensors_read(f->file, e, f->bytes[i]));
@@ -280,11 +284,12 @@ static ampc_status check_shape(const rt_checkpoint_file *f, const rt_tensor_entr
                       "the checkpoint has %s, the model %s", have, want);
 }
 
-static ampc_status match_storage(rt_checkpoint_file *f, const rt_tensor *t, const char *key)
+static ampc_status match_storage(rt_checkpoint_file *f, int storage, const rt_tensor *t,
+                                 const char *key)
 {
     const rt_tensor_entry *e = rt_safetensors_find(f->file, key);
     if (!e) return refuse(f, key, "the checkpoint lacks this tensor of the model");
-    f->target[index_of(f, e)] = t->data;
+    f->target[index_of(f, e)] = storage;
     return check_shape(f, e, t);
 }
 
@@ -300,7 +305,7 @@ static ampc_status match_session(rt_checkpoint_file *f, rt_session *s, rt_checkp
         char *key = rt_checkpoint_key(t.name, kind);
         if (!key) return rt_no_memory(f->d);
         bool covered = part == RT_CHECKPOINT_ALL || rt_checkpoint_is_weight(key);
-        ampc_status status = covered ? match_storage(f, &t, key) : AMPC_OK;
+        ampc_status status = covered ? match_storage(f, i, &t, key) : AMPC_OK;
         free(key);
         if (first == AMPC_OK) first = status;
     }
@@ -336,7 +341,7 @@ static ampc_status check_all_used(const rt_checkpoint_file *f)
     ampc_status first = AMPC_OK;
     for (size_t i = 0; i < f->count; i++) {
         const char *name = rt_safetensors_entry(f->file, i)->name;
-        if (f->target[i] || strcmp(name, POSITION_KEY) == 0) continue;
+        if (f->target[i] != NOWHERE || strcmp(name, POSITION_KEY) == 0) continue;
         ampc_status s = refuse(f, name, "the model has no tensor of this name");
         if (first == AMPC_OK) first = s;
     }
@@ -378,11 +383,11 @@ static ampc_status read_run(const rt_checkpoint_file *f, rt_run_state *run)
 
 /* ---- stage three: copy ---- */
 
-static void copy_all(const rt_checkpoint_file *f)
+static ampc_status copy_all(const rt_checkpoint_file *f, rt_session *s)
 {
     for (size_t i = 0; i < f->count; i++)
-        if (f->target[i])
-            memcpy(f->target[i], f->bytes[i], (size_t)rt_safetensors_entry(f->file, i)->bytes);
+        if (f->target[i] != NOWHERE) TRY(rt_session_write(s, f->target[i], f->bytes[i], f->d));
+    return AMPC_OK;
 }
 
 ampc_status rt_checkpoint_file_load(rt_checkpoint_file *f, rt_session *s, const ir_module *m,
@@ -394,7 +399,7 @@ ampc_status rt_checkpoint_file_load(rt_checkpoint_file *f, rt_session *s, const 
     TRY(match_session(f, s, part));
     if (part == RT_CHECKPOINT_ALL) TRY(check_all_used(f));
     TRY(read_run(f, &state));
-    copy_all(f);
+    TRY(copy_all(f, s));
     if (run) *run = state;
     return AMPC_OK;
 }

@@ -24,7 +24,7 @@ static int64_t count_not_finite(const rt_tensor *t)
     return bad;
 }
 
-static const rt_tensor *gradient_of(const rt_session *s, const char *param)
+static const rt_tensor *gradient_of(rt_session *s, const char *param)
 {
     char *name;
     if (asprintf(&name, "grad/%s", param) < 0) return NULL;
@@ -50,7 +50,7 @@ typedef struct fault {
     int64_t bad, of;
 } fault;
 
-static void find_fault(const rt_session *s, const ir_graph *g, fault *f)
+static void find_fault(rt_session *s, const ir_graph *g, fault *f)
 {
     for (const ir_node *n = g->first; n && n->phase == IR_FORWARD; n = n->next)
         for (int i = 0; i < n->n_in; i++) {

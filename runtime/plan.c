@@ -212,12 +212,13 @@ static k_args step_args(const rt_plan *p, const rt_step *s)
                     .n_out = s->node->n_out,
                     .attr = s->attr,
                     .state = s->state,
+                    .step = (int)(s - p->steps),
                     .ctx = p->ctx};
 }
 
 static ampc_status prepare_step(rt_plan *p, rt_step *s, diag *d)
 {
-    static _Alignas(64) char somewhere[64]; /* stands for addresses that are not known yet */
+    static _Alignas(256) char somewhere[256]; /* stands for addresses that are not known yet */
     for (int i = 0; i < s->node->n_in; i++) s->in[i].data = k_present(&s->in[i]) ? somewhere : NULL;
     for (int i = 0; i < s->node->n_out; i++)
         s->out[i].data = s->out_buffer[i] != RT_NO_BUFFER ? somewhere : NULL;
@@ -304,6 +305,8 @@ ampc_status rt_plan_make(const ir_graph *g, const int64_t *sizes, const rt_backe
 void rt_plan_free(rt_plan *p)
 {
     if (!p) return;
+    for (int i = 0; i < RT_SLOTS && p->backend->away; i++)
+        p->backend->away->forget(p->ctx, p->recordings[i]);
     for (int i = 0; i < p->n_steps; i++)
         if (p->steps[i].kernel && p->steps[i].kernel->release)
             p->steps[i].kernel->release(p->steps[i].state);

@@ -9,7 +9,8 @@
  *
  * Storage commits when all steps are done: by a copy, or without one where the new value may be computed in the
  * storage itself. That is allowed only in the tail of the update phase, where every op either computes in place or
- * is no float business (colour KEEP): such kernels cannot fail, so a run that fails has not touched storage. */
+ * is no float business (colour KEEP): such kernels cannot fail, so a run that fails has not touched storage. On a
+ * device that is away, where an earlier kernel may leave a fault, only ops whose kernels look at it may write there. */
 #ifndef RT_PLAN_H
 #define RT_PLAN_H
 
@@ -18,13 +19,16 @@
 
 typedef enum rt_home { RT_ARENA, RT_STORAGE, RT_INPUT } rt_home;
 
-enum { RT_NO_BUFFER = -1 };
+enum {
+    RT_NO_BUFFER = -1,
+    RT_SLOTS = 2 /* sets of inputs on an away device: one is filled while the other is read */
+};
 
 typedef struct rt_buffer {
     rt_home home;
     uint32_t index; /* RT_STORAGE: storage id; RT_INPUT: position among the graph's inputs */
     int64_t bytes;
-    int64_t offset; /* RT_ARENA: in the arena, a multiple of 64 */
+    int64_t offset; /* RT_ARENA: in the arena, a multiple of the backend's alignment */
     /* RT_ARENA: the steps during which it is taken; -1: before the first, n_steps: after the last */
     int first, last;
 } rt_buffer;
@@ -76,6 +80,8 @@ typedef struct rt_plan {
     int n_steps, n_buffers, n_before, n_after, n_outputs;
     int safe_from; /* steps from here on cannot fail and may write storage */
     int64_t arena_bytes;
+    bool warm;                    /* has run: everything that loads lazily is loaded */
+    void *recordings[RT_SLOTS];   /* of an away device, by slot of the inputs; NULL: none */
     k_view *views; /* pools of the steps */
     int *indices;
     ir_attr *attrs;

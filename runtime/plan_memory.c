@@ -10,8 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ALIGNMENT = 64 };
-
 static bool has_trait(const ir_node *n, unsigned trait)
 {
     return (ir_op_get(n->op)->traits & trait) != 0;
@@ -110,7 +108,9 @@ static int storage_for(const rt_plan *p, int step, int k)
 {
     const rt_step *s = &p->steps[step];
     const rt_value *result = &p->values[s->node->out[k]->id];
+    const rt_away *away = p->backend->away;
     if (!result->store || result->is_output || step < p->safe_from) return RT_NO_BUFFER;
+    if (away && !away->commits(s->node->op)) return RT_NO_BUFFER;
     const rt_value *old = &p->values[result->store->in[IR_IN(store, state)].value->id];
     bool free = old->last_use < step || (old->last_use == step && may_overwrite(s, k, old->buffer));
     return free ? old->buffer : RT_NO_BUFFER;
@@ -198,7 +198,10 @@ void rt_plan_place(rt_plan *p)
 
 /* ---- packing --------------------------------------------------------------------------------- */
 
-static int64_t rounded(int64_t bytes) { return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT; }
+static int64_t rounded(const rt_plan *p, int64_t bytes)
+{
+    return (bytes + p->backend->alignment - 1) & -p->backend->alignment;
+}
 
 static int compare(const void *a, const void *b)
 {
@@ -208,9 +211,9 @@ static int compare(const void *a, const void *b)
 }
 
 /* The best place for b among those placed, which are in order of their offsets. */
-static int64_t find_gap(const rt_buffer *b, rt_buffer *const *placed, int n)
+static int64_t find_gap(const rt_plan *p, const rt_buffer *b, rt_buffer *const *placed, int n)
 {
-    int64_t end = 0, best = -1, best_size = INT64_MAX, size = rounded(b->bytes);
+    int64_t end = 0, best = -1, best_size = INT64_MAX, size = rounded(p, b->bytes);
     for (int i = 0; i < n; i++) {
         const rt_buffer *other = placed[i];
         if (other->last < b->first || b->last < other->first) continue;
@@ -219,8 +222,8 @@ static int64_t find_gap(const rt_buffer *b, rt_buffer *const *placed, int n)
             best = end;
             best_size = gap;
         }
-        if (other->offset + rounded(other->bytes) > end)
-            end = other->offset + rounded(other->bytes);
+        if (other->offset + rounded(p, other->bytes) > end)
+            end = other->offset + rounded(p, other->bytes);
     }
     return best >= 0 ? best : end;
 }
@@ -243,9 +246,9 @@ bool rt_plan_pack(rt_plan *p)
         if (p->buffers[i].home == RT_ARENA && p->buffers[i].bytes > 0) order[n++] = &p->buffers[i];
     qsort(order, (size_t)n, sizeof *order, compare);
     for (int i = 0; i < n; i++) {
-        order[i]->offset = find_gap(order[i], placed, i);
+        order[i]->offset = find_gap(p, order[i], placed, i);
         insert(placed, i, order[i]);
-        int64_t end = order[i]->offset + rounded(order[i]->bytes);
+        int64_t end = order[i]->offset + rounded(p, order[i]->bytes);
         if (end > p->arena_bytes) p->arena_bytes = end;
     }
     rt_free(order);

@@ -34,6 +34,11 @@ double rt_schedule_rate(const rt_schedule *s, int64_t accepted)
 
 /* ---- text ---- */
 
+bool rt_schedule_is_constant(const rt_schedule *s)
+{
+    return s->kind == RT_SCHEDULE_CONSTANT && !s->warmup;
+}
+
 void rt_schedule_print(const rt_schedule *s, char text[RT_SCHEDULE_TEXT])
 {
     snprintf(text, RT_SCHEDULE_TEXT,

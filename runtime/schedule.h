@@ -12,6 +12,7 @@
 
 #include "ir/diag.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -38,6 +39,8 @@ ampc_status rt_schedule_parse(const char *text, double lr, int64_t steps, diag *
                               rt_schedule *out);
 /* The rate of the step that follows `accepted` accepted ones. */
 double rt_schedule_rate(const rt_schedule *s, int64_t accepted);
+/* The rate never changes, whatever is accepted. */
+bool rt_schedule_is_constant(const rt_schedule *s);
 /* Everything in one line: "cosine,lr=0.1,end=0,warmup=100,steps=4680"; equal text, equal schedule. Terminated. */
 void rt_schedule_print(const rt_schedule *s, char text[RT_SCHEDULE_TEXT]);
 

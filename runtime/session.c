@@ -1,4 +1,4 @@
-/* session.c - storage, the cache of plans, and walking a plan's steps. */
+/* session.c - opening a module on a device, its storage, the cache of plans, runs and their results. */
 #include "runtime/session.h"
 #include "runtime/alloc.h"
 #include "runtime/session_state.h"
@@ -6,14 +6,17 @@
 
 #include <assert.h>
 #include <omp.h>
+#include <stdio.h>
 #include <string.h>
-#include <time.h>
-
-enum { ALIGNMENT = 64 };
 
 static ampc_status no_memory(diag *d, const char *what)
 {
     return diag_error(d, AMPC_NO_MEMORY, DIAG_NOWHERE, "out of memory for %s", what);
+}
+
+ampc_status rt_device_error(rt_session *s, ampc_status status, diag *d)
+{
+    return diag_error(d, status, DIAG_NOWHERE, "%s", s->error[0] ? s->error : ampc_status_sentence(status));
 }
 
 /* ---- opening --------------------------------------------------------------------------------- */
@@ -21,7 +24,8 @@ static ampc_status no_memory(diag *d, const char *what)
 static ampc_status open_backend(rt_session *s, const rt_session_options *o, diag *d)
 {
     const char *device = o->device ? o->device : "cpu";
-    s->backend = rt_backend_find(device);
+    int index;
+    s->backend = rt_backend_find(device, &index);
     if (!s->backend)
         return diag_error(d, AMPC_DEVICE, DIAG_NOWHERE,
                           "device '%s' is not available in this build", device);
@@ -29,8 +33,10 @@ static ampc_status open_backend(rt_session *s, const rt_session_options *o, diag
     s->ctx.threads = o->deterministic > 0 ? o->deterministic
                      : o->threads > 0     ? o->threads
                                           : omp_get_num_procs();
-    ampc_status status = s->backend->open(s->error, sizeof s->error);
-    return status == AMPC_OK ? AMPC_OK : diag_error(d, status, DIAG_NOWHERE, "%s", s->error);
+    s->sync_launch = o->sync_launch;
+    RT_DEVICE(s, d, s->backend->open(&s->ctx, index));
+    s->is_open = true;
+    return AMPC_OK;
 }
 
 static ampc_status take_symbols(rt_session *s, const int64_t *sizes, diag *d)
@@ -43,22 +49,45 @@ static ampc_status take_symbols(rt_session *s, const int64_t *sizes, diag *d)
     return AMPC_OK;
 }
 
+/* All storage lies in one block, in the order of the module, so that tensors of one kind are neighbours. */
+static ampc_status place_storage(rt_session *s, diag *d)
+{
+    const ir_module *m = s->module;
+    s->storage = rt_alloc(m->storage.count + 1, sizeof *s->storage);
+    s->mirrors = rt_alloc(m->storage.count + 1, sizeof *s->mirrors);
+    if (!s->storage || !s->mirrors) return no_memory(d, "storage");
+    int64_t align = s->backend->alignment;
+    for (size_t i = 0; i < m->storage.count; i++)
+        s->storage_bytes += (ir_storage_bytes(m->storage.items[i]) + align - 1) & -align;
+    s->storage_block = s->backend->alloc(&s->ctx, (size_t)s->storage_bytes);
+    if (!s->storage_block)
+        return diag_error(d, AMPC_NO_MEMORY, DIAG_NOWHERE,
+                          "out of memory: parameters and states need %lld bytes",
+                          (long long)s->storage_bytes);
+    char *at = s->storage_block;
+    for (size_t i = 0; i < m->storage.count; i++) {
+        const ir_storage *storage = m->storage.items[i];
+        s->storage[storage->id] = at;
+        at += (ir_storage_bytes(storage) + align - 1) & -align;
+    }
+    return AMPC_OK;
+}
+
 static ampc_status load_one(rt_session *s, rt_weights *w, const ir_storage *storage, diag *d)
 {
-    int64_t bytes = ir_storage_bytes(storage);
-    void *memory = s->backend->alloc((size_t)bytes);
-    s->storage[storage->id] = memory;
-    if (!memory)
-        return diag_error(d, AMPC_NO_MEMORY, DIAG_NOWHERE, "out of memory for '%s'", storage->name);
-    s->storage_bytes += (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-    return rt_weights_read(w, storage, memory);
+    if (!s->backend->away) return rt_weights_read(w, storage, s->storage[storage->id]);
+    void *bytes = rt_alloc_block((size_t)ir_storage_bytes(storage));
+    if (!bytes) return no_memory(d, storage->name);
+    ampc_status status = rt_weights_read(w, storage, bytes);
+    if (status == AMPC_OK) status = rt_session_write(s, (int)storage->id, bytes, d);
+    rt_free(bytes);
+    return status;
 }
 
 static ampc_status load_storage(rt_session *s, const char *dir, diag *d)
 {
-    s->storage = rt_alloc(s->module->storage.count + 1, sizeof *s->storage);
-    if (!s->storage) return no_memory(d, "storage");
     rt_weights *w;
+    TRY(place_storage(s, d));
     TRY(rt_weights_open(s->module, dir, d, &w));
     ampc_status status = AMPC_OK;
     for (size_t i = 0; i < s->module->storage.count && status == AMPC_OK; i++)
@@ -77,9 +106,11 @@ static ampc_status make_room(rt_session *s, diag *d)
         if (g->inputs.count > s->n_inputs) s->n_inputs = g->inputs.count;
     }
     s->inputs = rt_alloc(s->n_inputs + 1, sizeof *s->inputs);
-    s->staging = rt_alloc(s->n_inputs + 1, sizeof *s->staging);
+    s->staging = rt_alloc(RT_SLOTS * s->n_inputs + 1, sizeof *s->staging);
     s->outputs = rt_alloc((size_t)s->output_room + 1, sizeof *s->outputs);
-    return s->inputs && s->staging && s->outputs ? AMPC_OK : no_memory(d, "the session");
+    s->fetched = rt_alloc((size_t)s->output_room + 1, sizeof *s->fetched);
+    return s->inputs && s->staging && s->outputs && s->fetched ? AMPC_OK
+                                                               : no_memory(d, "the session");
 }
 
 static ampc_status open_session(rt_session *s, const rt_session_options *o, diag *d)
@@ -87,6 +118,7 @@ static ampc_status open_session(rt_session *s, const rt_session_options *o, diag
     TRY(open_backend(s, o, d));
     TRY(take_symbols(s, o->symbol_sizes, d));
     TRY(make_room(s, d));
+    TRY(rt_kept_open(s, d));
     return load_storage(s, o->weights_dir, d);
 }
 
@@ -105,18 +137,40 @@ ampc_status rt_session_open(const ir_module *m, const rt_session_options *o, dia
     return status;
 }
 
-void rt_session_close(rt_session *s)
+/* Host copies of what an away device holds. */
+static void free_copies(rt_session *s)
 {
-    if (!s) return;
+    const rt_away *away = s->backend->away;
+    for (size_t i = 0; s->mirrors && i < s->module->storage.count; i++)
+        if (s->mirrors[i]) away->free_host(&s->ctx, s->mirrors[i]);
+    for (int i = 0; s->fetched && i < s->output_room; i++)
+        if (s->fetched[i].host) away->free_host(&s->ctx, s->fetched[i].host);
+    for (int i = 0; i < RT_SLOTS; i++) away->unmark(&s->ctx, s->slot_marks[i]);
+}
+
+static void close_device(rt_session *s)
+{
+    if (s->backend->away) {
+        s->backend->away->wait(&s->ctx, NULL);
+        free_copies(s);
+    }
     for (rt_plan *p = s->plans, *next; p; p = next) {
         next = p->next;
         rt_plan_free(p);
     }
-    for (size_t i = 0; s->storage && i < s->module->storage.count; i++)
-        s->backend->free(s->storage[i]);
-    for (size_t i = 0; s->staging && i < s->n_inputs; i++) rt_free(s->staging[i].data);
-    if (s->arena) s->backend->free(s->arena);
-    void *owned[] = {s->fixed, s->sizes, s->storage, s->inputs, s->staging, s->outputs, s};
+    rt_kept_close(s);
+    rt_inputs_free(s);
+    if (s->storage_block) s->backend->free(&s->ctx, s->storage_block);
+    if (s->arena) s->backend->free(&s->ctx, s->arena);
+    s->backend->close(&s->ctx);
+}
+
+void rt_session_close(rt_session *s)
+{
+    if (!s) return;
+    if (s->is_open) close_device(s);
+    void *owned[] = {s->fixed,   s->sizes,   s->storage, s->mirrors, s->inputs,
+                     s->staging, s->outputs, s->fetched, s};
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++) rt_free(owned[i]);
 }
 
@@ -151,152 +205,230 @@ static ampc_status find_plan(rt_session *s, const char *graph, const rt_tensor *
     return AMPC_OK;
 }
 
+void rt_session_forget(rt_session *s)
+{
+    if (!s->backend->away) return;
+    s->backend->away->wait(&s->ctx, NULL); /* its failure shows at the next call */
+    for (rt_plan *p = s->plans; p; p = p->next)
+        for (int i = 0; i < RT_SLOTS; i++) {
+            s->backend->away->forget(&s->ctx, p->recordings[i]);
+            p->recordings[i] = NULL;
+        }
+}
+
+/* How much smaller the batch would have to be: the arena grows with the first dimension of the first input. */
+static void print_hint(const rt_session *s, const rt_plan *p, int64_t room, char *text, size_t n)
+{
+    const ir_graph *g = p->graph;
+    *text = '\0';
+    if (room <= 0 || !g->inputs.count) return;
+    const ir_value *v = g->inputs.items[0];
+    const k_view *view = &p->values[v->id].view;
+    if (view->rank < 1 || view->dims[0] < 2) return;
+    double fits = (double)view->dims[0] * (double)(room + s->arena_bytes) / (double)p->arena_bytes;
+    snprintf(text, n, "; %lld are free, which is room for about %lld of the %lld of '%s'",
+             (long long)room, (long long)fits, (long long)view->dims[0], v->name);
+}
+
 /* One arena serves all plans: only one of them runs at a time. */
 static ampc_status grow_arena(rt_session *s, const rt_plan *p, diag *d)
 {
+    char hint[200];
     if (s->arena && s->arena_bytes >= p->arena_bytes) return AMPC_OK;
     s->n_outputs = 0; /* they lie in the arena that goes */
-    if (s->arena) s->backend->free(s->arena);
+    rt_session_forget(s);
+    if (s->arena) s->backend->free(&s->ctx, s->arena);
     s->arena_bytes = 0;
-    s->arena = s->backend->alloc((size_t)p->arena_bytes);
-    if (!s->arena)
+    s->arena = s->backend->alloc(&s->ctx, (size_t)p->arena_bytes);
+    if (!s->arena) {
+        print_hint(s, p, s->backend->away ? s->backend->away->room(&s->ctx) : 0, hint, sizeof hint);
         return diag_error(d, AMPC_NO_MEMORY, DIAG_NOWHERE,
-                          "out of memory: graph @%s needs an arena of %lld bytes", p->graph->name,
-                          (long long)p->arena_bytes);
+                          "out of memory: graph @%s needs an arena of %lld bytes%s", p->graph->name,
+                          (long long)p->arena_bytes, hint);
+    }
     s->arena_bytes = p->arena_bytes;
     return AMPC_OK;
 }
 
 /* ---- running --------------------------------------------------------------------------------- */
 
-static void *address(const rt_session *s, const rt_plan *p, int buffer)
-{
-    return rt_plan_address(p, buffer, s->arena, s->storage, s->inputs);
-}
-
-static void copy_buffers(const rt_session *s, const rt_plan *p, const rt_copy *copies, int n)
-{
-    for (int i = 0; i < n; i++)
-        s->backend->copy(address(s, p, copies[i].to), address(s, p, copies[i].from),
-                         (size_t)p->buffers[copies[i].to].bytes);
-}
-
-static int64_t now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
-
-static ampc_status run_step(rt_session *s, const rt_plan *p, const rt_step *step)
-{
-    for (int i = 0; i < step->node->n_in; i++) step->in[i].data = address(s, p, step->in_buffer[i]);
-    for (int i = 0; i < step->node->n_out; i++)
-        step->out[i].data = address(s, p, step->out_buffer[i]);
-    k_args args = {.op = step->node->op,
-                   .in = step->in,
-                   .out = step->out,
-                   .n_in = step->node->n_in,
-                   .n_out = step->node->n_out,
-                   .attr = step->attr,
-                   .workspace = address(s, p, step->workspace),
-                   .state = step->state,
-                   .ctx = &s->ctx};
-    if (!s->hook) return step->kernel->run(&args);
-    int64_t start = now_ns();
-    ampc_status status = step->kernel->run(&args);
-    s->hook(s->hook_user, step->node, start, now_ns(), &args);
-    return status;
-}
-
-static ampc_status run_steps(rt_session *s, const rt_plan *p, diag *d)
-{
-    for (int i = 0; i < p->n_steps; i++) {
-        const rt_step *step = &p->steps[i];
-        s->error[0] = '\0';
-        ampc_status status = run_step(s, p, step);
-        if (status == AMPC_OK) continue;
-        assert(i < p->safe_from); /* from there on storage may have been written */
-        return diag_error(d, status, ir_diag_loc(step->node), "%s: %s",
-                          ir_op_get(step->node->op)->name,
-                          s->error[0] ? s->error : ampc_status_sentence(status));
-    }
-    return AMPC_OK;
-}
-
 static void collect_outputs(rt_session *s, const rt_plan *p)
 {
     for (int i = 0; i < p->n_outputs; i++) {
         const k_view *v = &p->values[p->outputs[i].value].view;
         rt_tensor *t = &s->outputs[i];
-        *t = (rt_tensor){.name = p->outputs[i].name,
-                         .dtype = v->dtype,
-                         .rank = v->rank,
-                         .data = address(s, p, p->outputs[i].buffer)};
+        *t = (rt_tensor){.name = p->outputs[i].name, .dtype = v->dtype, .rank = v->rank};
+        if (!s->backend->away)
+            t->data = rt_plan_address(p, p->outputs[i].buffer, s->arena, s->storage, s->inputs);
         memcpy(t->dims, v->dims, sizeof t->dims);
     }
     s->n_outputs = p->n_outputs;
 }
 
-ampc_status rt_session_run(rt_session *s, const char *graph, const rt_tensor *inputs, int n,
-                           diag *d)
+ampc_status rt_session_submit(rt_session *s, const char *graph, const rt_tensor *inputs, int n,
+                              diag *d, int64_t *run)
 {
     rt_plan *p;
+    int slot = s->backend->away ? (int)(s->runs % RT_SLOTS) : 0;
     s->n_outputs = 0;
+    s->error[0] = '\0';
     TRY(find_plan(s, graph, inputs, n, d, &p));
     TRY(grow_arena(s, p, d));
-    TRY(rt_inputs_gather(s, p, inputs, n, d));
-    copy_buffers(s, p, p->before, p->n_before);
-    TRY(run_steps(s, p, d));
-    copy_buffers(s, p, p->after, p->n_after);
+    TRY(rt_inputs_gather(s, p, inputs, n, slot, d));
+    TRY(rt_kept_before(s, p, d));
+    TRY(rt_run_enqueue(s, p, slot, d));
+    TRY(rt_kept_after(s, p, d));
+    if (s->backend->away) RT_DEVICE(s, d, s->backend->away->mark(&s->ctx, &s->slot_marks[slot]));
     collect_outputs(s, p);
+    s->last = p;
+    *run = ++s->runs;
     return AMPC_OK;
 }
 
-/* ---- looking in ------------------------------------------------------------------------------ */
-
-const rt_tensor *rt_session_output(const rt_session *s, const char *name)
+ampc_status rt_session_run(rt_session *s, const char *graph, const rt_tensor *inputs, int n,
+                           diag *d)
 {
-    for (int i = 0; i < s->n_outputs; i++)
-        if (strcmp(s->outputs[i].name, name) == 0) return &s->outputs[i];
-    return NULL;
+    int64_t run;
+    TRY(rt_session_submit(s, graph, inputs, n, d, &run));
+    ampc_status status = rt_session_collect(s, run, d, NULL);
+    if (status != AMPC_OK) s->n_outputs = 0;
+    return status;
+}
+
+/* ---- results --------------------------------------------------------------------------------- */
+
+static bool fetch(rt_session *s, int i)
+{
+    const rt_away *away = s->backend->away;
+    const k_view *v = &s->last->values[s->last->outputs[i].value].view;
+    rt_staging *to = &s->fetched[i];
+    size_t bytes = k_bytes(v) > 0 ? k_bytes(v) : 1;
+    const void *from = rt_plan_address(s->last, s->last->outputs[i].buffer, s->arena, s->storage,
+                                       s->inputs);
+    if (to->bytes < bytes) {
+        if (to->host) away->free_host(&s->ctx, to->host);
+        to->host = away->alloc_host(&s->ctx, bytes);
+        to->bytes = to->host ? bytes : 0;
+    }
+    if (!to->host || away->download(&s->ctx, to->host, from, k_bytes(v)) != AMPC_OK ||
+        away->wait(&s->ctx, NULL) != AMPC_OK)
+        return false;
+    s->outputs[i].data = to->host;
+    return true;
 }
 
 int rt_session_output_count(const rt_session *s) { return s->n_outputs; }
 
-const rt_tensor *rt_session_output_at(const rt_session *s, int i)
+const rt_tensor *rt_session_output_at(rt_session *s, int i)
 {
     assert(i >= 0 && i < s->n_outputs);
+    if (!s->outputs[i].data) fetch(s, i);
     return &s->outputs[i];
 }
 
-static void storage_view(const rt_session *s, const ir_storage *storage, rt_tensor *out)
+const rt_tensor *rt_session_output(rt_session *s, const char *name)
 {
-    *out = (rt_tensor){.name = storage->name,
-                       .dtype = storage->type.dtype,
-                       .rank = storage->type.rank,
-                       .data = s->storage[storage->id]};
+    for (int i = 0; i < s->n_outputs; i++)
+        if (strcmp(s->outputs[i].name, name) == 0) return rt_session_output_at(s, i);
+    return NULL;
+}
+
+/* ---- storage --------------------------------------------------------------------------------- */
+
+int rt_session_storage_count(const rt_session *s) { return (int)s->module->storage.count; }
+
+void rt_session_storage_at(const rt_session *s, int i, rt_tensor *out, ir_storage_kind *kind)
+{
+    assert(i >= 0 && (size_t)i < s->module->storage.count);
+    const ir_storage *storage = s->module->storage.items[i];
+    *out = (rt_tensor){
+        .name = storage->name, .dtype = storage->type.dtype, .rank = storage->type.rank};
     memcpy(out->dims, storage->type.dims, (size_t)storage->type.rank * sizeof out->dims[0]);
+    if (kind) *kind = storage->kind;
+}
+
+int rt_session_storage_find(const rt_session *s, const char *name)
+{
+    const ir_storage *storage = ir_storage_find(s->module, name);
+    return storage ? (int)storage->id : -1;
+}
+
+static size_t storage_bytes(const rt_session *s, int i)
+{
+    return (size_t)ir_storage_bytes(s->module->storage.items[i]);
+}
+
+/* The host's copy of storage of an away device, whose contents nobody uses any more. */
+static ampc_status free_mirror(rt_session *s, int i, diag *d)
+{
+    const rt_away *away = s->backend->away;
+    RT_DEVICE(s, d, away->wait(&s->ctx, NULL));
+    size_t bytes = storage_bytes(s, i);
+    if (!s->mirrors[i]) s->mirrors[i] = away->alloc_host(&s->ctx, bytes ? bytes : 1);
+    return s->mirrors[i] ? AMPC_OK : no_memory(d, s->module->storage.items[i]->name);
+}
+
+ampc_status rt_session_read(rt_session *s, int i, diag *d, rt_tensor *out)
+{
+    const rt_away *away = s->backend->away;
+    rt_session_storage_at(s, i, out, NULL);
+    out->data = s->storage[i];
+    if (!away) return AMPC_OK;
+    TRY(free_mirror(s, i, d));
+    RT_DEVICE(s, d, away->download(&s->ctx, s->mirrors[i], s->storage[i], storage_bytes(s, i)));
+    RT_DEVICE(s, d, away->wait(&s->ctx, NULL));
+    out->data = s->mirrors[i];
+    return AMPC_OK;
 }
 
 ampc_status rt_session_storage(rt_session *s, const char *name, diag *d, rt_tensor *out)
 {
-    const ir_storage *storage = ir_storage_find(s->module, name);
-    if (!storage)
-        return diag_error(d, AMPC_REJECTED, DIAG_NOWHERE, "there is no storage @%s", name);
-    storage_view(s, storage, out);
+    int i = rt_session_storage_find(s, name);
+    if (i >= 0) return rt_session_read(s, i, d, out);
+    return diag_error(d, AMPC_REJECTED, DIAG_NOWHERE, "there is no storage @%s", name);
+}
+
+ampc_status rt_session_write(rt_session *s, int i, const void *bytes, diag *d)
+{
+    const rt_away *away = s->backend->away;
+    size_t n = storage_bytes(s, i);
+    void *to = s->storage[i];
+    if (away) {
+        TRY(free_mirror(s, i, d));
+        to = s->mirrors[i];
+    }
+    if (n) memmove(to, bytes, n);
+    if (away) RT_DEVICE(s, d, away->upload(&s->ctx, s->storage[i], to, n));
     return AMPC_OK;
 }
 
-int rt_session_storage_count(const rt_session *s) { return (int)s->module->storage.count; }
-
-void rt_session_storage_at(rt_session *s, int i, rt_tensor *out, ir_storage_kind *kind)
+static ampc_status find_number(const rt_session *s, const char *name, diag *d, int *i)
 {
-    assert(i >= 0 && (size_t)i < s->module->storage.count);
-    const ir_storage *storage = s->module->storage.items[i];
-    storage_view(s, storage, out);
-    if (kind) *kind = storage->kind;
+    *i = rt_session_storage_find(s, name);
+    if (*i >= 0 && s->module->storage.items[*i]->type.rank == 0) return AMPC_OK;
+    return diag_error(d, AMPC_REJECTED, DIAG_NOWHERE, "there is no number @%s", name);
 }
+
+ampc_status rt_session_get_number(rt_session *s, const char *name, diag *d, double *value)
+{
+    int i;
+    rt_tensor t;
+    TRY(find_number(s, name, d, &i));
+    TRY(rt_session_read(s, i, d, &t));
+    *value = ir_load_f64(t.dtype, t.data);
+    return AMPC_OK;
+}
+
+ampc_status rt_session_set_number(rt_session *s, const char *name, double value, diag *d)
+{
+    int i;
+    char bytes[8];
+    TRY(find_number(s, name, d, &i));
+    ir_store_f64(s->module->storage.items[i]->type.dtype, bytes, value);
+    return rt_session_write(s, i, bytes, d);
+}
+
+/* ---- looking in ------------------------------------------------------------------------------ */
 
 ampc_status rt_session_memory(rt_session *s, const char *graph, const rt_tensor *inputs, int n,
                               diag *d, rt_memory *out)

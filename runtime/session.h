@@ -1,7 +1,10 @@
 /* session.h - a module made runnable: storage in memory, one plan per entry graph and shape binding.
  *
  * Run side: plain allocation, every failure is a status with a message in the diag. A session belongs to one thread
- * at a time. */
+ * at a time.
+ *
+ * Some devices work while the host goes on. rt_session_run waits for the results; rt_session_submit does not, and
+ * what a training loop wants to know of each run is kept for it (rt_session_keep) until it looks. */
 #ifndef AMPC_SESSION_H
 #define AMPC_SESSION_H
 
@@ -11,12 +14,13 @@
 typedef struct rt_session rt_session;
 
 typedef struct rt_session_options {
-    const char *device; /* "cpu"; anything else is refused with AMPC_DEVICE */
+    const char *device; /* "cpu", "cuda" or "cuda:N"; what is not there is refused with AMPC_DEVICE */
     int threads;        /* 0: all cores of the process */
     int deterministic;  /* 0: off; T: work is split for T threads whatever the cores */
     /* By symbol index of the module, -1: from the inputs of each run; NULL: all from inputs. */
     int64_t *symbol_sizes;
     const char *weights_dir; /* folder against which relative weight files are opened; NULL: "." */
+    bool sync_launch;        /* wait after every step, so that a device's error names its node */
 } rt_session_options;
 
 /* The module must outlive the session and not change. Loads all storage. */
@@ -34,20 +38,55 @@ typedef struct rt_tensor {
     void *data;
 } rt_tensor;
 
-/* Runs an entry graph. The results stay valid until the next run of the session. On failure (also half way) storage
- * is as it was before the run. */
+/* Runs an entry graph and waits for it. The results stay valid until the next run of the session. On failure (also
+ * half way) storage is as it was before the run. */
 ampc_status rt_session_run(rt_session *s, const char *graph, const rt_tensor *inputs, int n,
                            diag *d);
-/* An output statement of the last run by name, or NULL. The data belongs to the session. */
-const rt_tensor *rt_session_output(const rt_session *s, const char *name);
+/* An output statement of the last run by name, or NULL. The data belongs to the session; it is NULL when the device
+ * could not give it. */
+const rt_tensor *rt_session_output(rt_session *s, const char *name);
 int rt_session_output_count(const rt_session *s);
-const rt_tensor *rt_session_output_at(const rt_session *s,
-                                      int i); /* name is the statement's name */
+const rt_tensor *rt_session_output_at(rt_session *s, int i); /* name is the statement's name */
 
-/* Storage by name (parameters, BN statistics, optimizer slots, @lr, @loss_scale ...): a view of the live bytes. */
-ampc_status rt_session_storage(rt_session *s, const char *name, diag *d, rt_tensor *out);
+/* ---- runs that are not waited for ---- */
+
+enum { RT_KEPT_RUNS = 16, RT_KEPT_SCALARS = 8 };
+
+/* An output statement; storage as a run found it; storage as it left it. */
+typedef enum rt_kept_kind { RT_KEEP_OUTPUT, RT_KEEP_BEFORE, RT_KEEP_AFTER } rt_kept_kind;
+typedef struct rt_keep {
+    const char *name;
+    rt_kept_kind kind;
+} rt_keep;
+
+/* Names up to RT_KEPT_SCALARS scalars that are kept of each run of the graph; they replace those named before. */
+ampc_status rt_session_keep(rt_session *s, const char *graph, const rt_keep *what, int n, diag *d);
+/* As rt_session_run, without waiting; inputs may be reused at once. *run: its number, for the two below, which take
+ * those of the last RT_KEPT_RUNS runs. */
+ampc_status rt_session_submit(rt_session *s, const char *graph, const rt_tensor *inputs, int n,
+                              diag *d, int64_t *run);
+bool rt_session_done(const rt_session *s, int64_t run); /* collecting it would not wait */
+/* Waits for a run. A fault that the device met is the status; storage is then as it was before that run. scalars (may
+ * be NULL): one for each that is kept, NAN where the graph has none. */
+ampc_status rt_session_collect(rt_session *s, int64_t run, diag *d, double *scalars);
+
+/* ---- storage: parameters, BN statistics, optimizer slots, @lr, @loss_scale ... ---- */
+
 int rt_session_storage_count(const rt_session *s);
-void rt_session_storage_at(rt_session *s, int i, rt_tensor *out, ir_storage_kind *kind);
+/* Name, type and kind; data is NULL. */
+void rt_session_storage_at(const rt_session *s, int i, rt_tensor *out, ir_storage_kind *kind);
+/* Index by name, -1: there is none. */
+int rt_session_storage_find(const rt_session *s, const char *name);
+/* The same with the bytes as they are after all runs so far: the live ones, or a copy of an away device's. Valid until
+ * the next run or read of the same storage. AMPC_DEVICE, AMPC_NO_MEMORY. */
+ampc_status rt_session_read(rt_session *s, int i, diag *d, rt_tensor *out);
+/* rt_session_read by name; AMPC_REJECTED when there is none. */
+ampc_status rt_session_storage(rt_session *s, const char *name, diag *d, rt_tensor *out);
+/* New bytes, seen by all later runs. `bytes` may be what rt_session_read gave. */
+ampc_status rt_session_write(rt_session *s, int i, const void *bytes, diag *d);
+/* A scalar by name, converted. AMPC_REJECTED when there is none. */
+ampc_status rt_session_get_number(rt_session *s, const char *name, diag *d, double *value);
+ampc_status rt_session_set_number(rt_session *s, const char *name, double value, diag *d);
 
 /* Bytes that a run of `graph` under the current binding needs: arena (activations, workspace) and storage. */
 typedef struct rt_memory {

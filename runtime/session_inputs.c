@@ -139,25 +139,62 @@ static ampc_status check_integers(const rt_tensor *from, ir_dtype to, const void
     return AMPC_OK;
 }
 
-static ampc_status convert_input(rt_staging *staging, const rt_tensor *tensor, const k_view *view,
-                                 diag *d)
+static void drop_staging(rt_session *s, rt_staging *staging)
 {
-    if (staging->bytes < k_bytes(view) || !staging->data) {
-        rt_free(staging->data);
-        staging->bytes = 0;
-        staging->data = rt_alloc_block(k_bytes(view));
-        if (!staging->data)
-            return diag_error(d, AMPC_NO_MEMORY, DIAG_NOWHERE, "out of memory for input '%s'",
-                              tensor->name);
-        staging->bytes = k_bytes(view);
+    const rt_away *away = s->backend->away;
+    if (away && staging->host) away->free_host(&s->ctx, staging->host);
+    if (!away) rt_free(staging->host);
+    if (staging->device) s->backend->free(&s->ctx, staging->device);
+    *staging = (rt_staging){0};
+}
+
+void rt_inputs_free(rt_session *s)
+{
+    for (size_t i = 0; s->staging && i < RT_SLOTS * s->n_inputs; i++)
+        drop_staging(s, &s->staging[i]);
+}
+
+static ampc_status grow_staging(rt_session *s, rt_staging *staging, const k_view *view,
+                                const char *name, diag *d)
+{
+    const rt_away *away = s->backend->away;
+    size_t bytes = k_bytes(view) > 0 ? k_bytes(view) : 1;
+    if (staging->bytes >= bytes) return AMPC_OK;
+    if (away) rt_session_forget(s);
+    drop_staging(s, staging);
+    staging->host = away ? away->alloc_host(&s->ctx, bytes) : rt_alloc_block(bytes);
+    staging->device = away ? s->backend->alloc(&s->ctx, bytes) : NULL;
+    if (!staging->host || (away && !staging->device)) {
+        drop_staging(s, staging);
+        return diag_error(d, AMPC_NO_MEMORY, DIAG_NOWHERE, "out of memory for input '%s'", name);
     }
-    ir_convert(view->dtype, staging->data, tensor->dtype, tensor->data, (size_t)k_count(view));
-    if (!ir_dtype_is_int(view->dtype)) return AMPC_OK;
-    return check_integers(tensor, view->dtype, staging->data, k_count(view), d);
+    staging->bytes = bytes;
+    return AMPC_OK;
+}
+
+/* The input in the graph's type, and the address that the kernels read. */
+static ampc_status stage_input(rt_session *s, int slot, size_t i, const rt_tensor *tensor,
+                               const k_view *view, diag *d)
+{
+    const rt_away *away = s->backend->away;
+    rt_staging *staging = &s->staging[(size_t)slot * s->n_inputs + i];
+    TRY(grow_staging(s, staging, view, tensor->name, d));
+    if (tensor->dtype == view->dtype)
+        memcpy(staging->host, tensor->data, k_bytes(view));
+    else
+        ir_convert(view->dtype, staging->host, tensor->dtype, tensor->data, (size_t)k_count(view));
+    if (tensor->dtype != view->dtype && ir_dtype_is_int(view->dtype))
+        TRY(check_integers(tensor, view->dtype, staging->host, k_count(view), d));
+    s->inputs[i] = away ? staging->device : staging->host;
+    if (away)
+        RT_DEVICE(s, d,
+                  away->upload_ahead(&s->ctx, staging->device, staging->host, k_bytes(view),
+                                     s->slot_marks[slot]));
+    return AMPC_OK;
 }
 
 static ampc_status gather_input(rt_session *s, const rt_plan *p, size_t i, const rt_tensor *inputs,
-                                int n, diag *d)
+                                int n, int slot, diag *d)
 {
     const ir_value *v = p->graph->inputs.items[i];
     const k_view *view = &p->values[v->id].view;
@@ -168,18 +205,21 @@ static ampc_status gather_input(rt_session *s, const rt_plan *p, size_t i, const
     if (!converts(tensor->dtype, view->dtype))
         return diag_error(d, AMPC_REJECTED, DIAG_NOWHERE, "input '%s' is %s, the graph takes %s",
                           v->name, ir_dtype_name(tensor->dtype), ir_dtype_name(view->dtype));
-    if (tensor->dtype == view->dtype) {
-        s->inputs[i] = tensor->data;
-        return AMPC_OK;
-    }
-    TRY(convert_input(&s->staging[i], tensor, view, d));
-    s->inputs[i] = s->staging[i].data;
+    if (s->backend->away || tensor->dtype != view->dtype)
+        return stage_input(s, slot, i, tensor, view, d);
+    s->inputs[i] = tensor->data;
     return AMPC_OK;
 }
 
 ampc_status rt_inputs_gather(rt_session *s, const rt_plan *p, const rt_tensor *inputs, int n,
-                             diag *d)
+                             int slot, diag *d)
 {
-    for (size_t i = 0; i < p->graph->inputs.count; i++) TRY(gather_input(s, p, i, inputs, n, d));
+    const rt_away *away = s->backend->away;
+    /* The run that read this slot last has read the staging, too. */
+    if (away && s->slot_marks[slot] && !away->passed(&s->ctx, s->slot_marks[slot]))
+        RT_DEVICE(s, d, away->wait(&s->ctx, s->slot_marks[slot]));
+    for (size_t i = 0; i < p->graph->inputs.count; i++)
+        TRY(gather_input(s, p, i, inputs, n, slot, d));
+    if (away) RT_DEVICE(s, d, away->join_ahead(&s->ctx));
     return AMPC_OK;
 }

@@ -1,44 +1,103 @@
-/* session_state.h - what session.c and session_inputs.c share. */
+/* session_state.h - what the files of the session share. */
 #ifndef RT_SESSION_STATE_H
 #define RT_SESSION_STATE_H
 
 #include "runtime/plan.h"
 #include "runtime/session.h"
 
-/* Memory for inputs that are given in another type than the graph's; grows to what the runs need. */
+/* Where an input lies that is not read from the caller's memory: converted to the graph's type and, for an away
+ * device, sent there. Grows to what the runs need. */
 typedef struct rt_staging {
-    void *data;
+    void *host, *device; /* device: NULL where host memory is read */
     size_t bytes;
 } rt_staging;
+
+/* A scalar to keep of each run. */
+typedef struct rt_kept {
+    char *name;
+    rt_kept_kind kind;
+} rt_kept;
+
+/* What a run leaves behind for a reader that lags behind the device; in host memory of the backend. */
+typedef struct rt_report {
+    int fault;
+    unsigned char scalars[RT_KEPT_SCALARS][8];
+} rt_report;
+
+typedef struct rt_submitted {
+    const rt_plan *plan;
+    void *mark; /* passed when the report is complete */
+    bool keeps; /* a run of the graph whose scalars are kept */
+} rt_submitted;
 
 struct rt_session {
     const ir_module *module;
     const rt_backend *backend;
     k_context ctx;
     char error[512];
+    bool is_open, sync_launch;
     size_t n_symbols;
     int64_t *fixed, *sizes; /* by symbol: from the options; of the run at hand */
-    void **storage;         /* by storage id */
+    char *storage_block;    /* device memory: all storage */
+    void **storage;         /* by storage id, in the block */
+    void **mirrors;         /* by storage id: host copies of an away device's, NULL until asked for */
     int64_t storage_bytes;
     char *arena;
     int64_t arena_bytes;
     rt_plan *plans;      /* the one used last first */
     void **inputs;       /* of the run at hand, by position in its graph */
-    rt_staging *staging; /* by the same position */
+    rt_staging *staging; /* [RT_SLOTS][n_inputs], by slot and position */
+    void *slot_marks[RT_SLOTS]; /* the last run that read the slot */
     size_t n_inputs;     /* room in both */
-    rt_tensor *outputs;  /* of the last run */
+    rt_tensor *outputs;  /* of the last run; an away device's have no data until asked for */
+    rt_staging *fetched; /* host copies of them */
     int n_outputs, output_room;
+    const rt_plan *last; /* plan of the last run */
+    int64_t runs;        /* submitted so far */
+    rt_submitted ring[RT_KEPT_RUNS];
+    rt_report *reports;  /* [RT_KEPT_RUNS] */
+    const ir_graph *kept_graph;
+    rt_kept kept[RT_KEPT_SCALARS];
+    int n_kept;
     rt_step_hook *hook;
     void *hook_user;
 };
+
+/* The diag's error for a backend call that failed, with the reason that it left in s->error. */
+ampc_status rt_device_error(rt_session *s, ampc_status status, diag *d);
+#define RT_DEVICE(s, d, call)                                                                      \
+    do {                                                                                           \
+        ampc_status called_ = (call);                                                              \
+        if (called_ != AMPC_OK) return rt_device_error(s, called_, d);                             \
+    } while (0)
+
+/* Addresses have changed: recordings hold the old ones. */
+void rt_session_forget(rt_session *s);
 
 /* ---- session_inputs.c ---- */
 
 /* Solves the symbols of g from the shapes of the inputs into s->sizes and checks the shapes. Inputs may be missing. */
 ampc_status rt_inputs_bind(rt_session *s, const ir_graph *g, const rt_tensor *inputs, int n,
                            diag *d);
-/* Points s->inputs at the data of every input of the plan's graph, converted where the type differs. */
+/* Points s->inputs at the data of every input of the plan's graph, converted where the type differs and, for an away
+ * device, enqueued for its memory. `slot`: the staging to use. */
 ampc_status rt_inputs_gather(rt_session *s, const rt_plan *p, const rt_tensor *inputs, int n,
-                             diag *d);
+                             int slot, diag *d);
+void rt_inputs_free(rt_session *s);
+
+/* ---- session_run.c ---- */
+
+/* Enqueues the whole of a planned run (on a device that is not away: does it). */
+ampc_status rt_run_enqueue(rt_session *s, rt_plan *p, int slot, diag *d);
+/* The error of a fault word that was set. */
+ampc_status rt_run_fault(const rt_plan *p, int fault, diag *d);
+
+/* ---- session_kept.c ---- */
+
+ampc_status rt_kept_open(rt_session *s, diag *d);
+void rt_kept_close(rt_session *s);
+/* Around the work of a run: takes what is kept from before it; from after it, and its fault. */
+ampc_status rt_kept_before(rt_session *s, const rt_plan *p, diag *d);
+ampc_status rt_kept_after(rt_session *s, const rt_plan *p, diag *d);
 
 #endif

@@ -24,35 +24,45 @@ ampc_status rt_stepper_open(rt_session *s, const ir_module *m, const rt_stepper_
     if (!g || !out->loss)
         return diag_error(d, AMPC_UNSUPPORTED, DIAG_NOWHERE,
                           "the module has no training step: compile it with a loss (--loss)");
-    TRY(rt_session_storage(s, "lr", d, &out->lr));
-    TRY(rt_session_storage(s, "step", d, &out->step));
-    if (ir_storage_find(m, "loss_scale")) TRY(rt_session_storage(s, "loss_scale", d, &out->scale));
     out->floor = fmax(o->scale_floor > 0 ? o->scale_floor : 1, model_floor(g));
     out->floor_skips = o->floor_skips > 0 ? (uint64_t)o->floor_skips : FLOOR_SKIPS;
     return AMPC_OK;
 }
 
-static double scalar(const rt_tensor *t, double absent)
+/* What is kept of each step, in this order. */
+enum { LOSS, GRAD_NORM, FOUND_INF, RATE, SCALE_BEFORE, SCALE_AFTER, KEPT };
+
+ampc_status rt_stepper_submit(rt_stepper *t, const rt_tensor *inputs, int n, diag *d)
 {
-    return t && t->data ? ir_load_f64(t->dtype, t->data) : absent;
+    const rt_keep kept[KEPT] = {
+        [LOSS] = {t->loss, RT_KEEP_OUTPUT},
+        [GRAD_NORM] = {"grad_norm", RT_KEEP_OUTPUT},
+        [FOUND_INF] = {"found_inf", RT_KEEP_OUTPUT},
+        [RATE] = {"lr", RT_KEEP_BEFORE},
+        [SCALE_BEFORE] = {"loss_scale", RT_KEEP_BEFORE},
+        [SCALE_AFTER] = {"loss_scale", RT_KEEP_AFTER},
+    };
+    if (!t->submitted) TRY(rt_session_keep(t->session, "train_step", kept, KEPT, d));
+    TRY(rt_session_submit(t->session, "train_step", inputs, n, d, &t->submitted));
+    t->pending++;
+    return AMPC_OK;
 }
 
-double rt_stepper_rate(const rt_stepper *t) { return scalar(&t->lr, 0); }
-void rt_stepper_set_rate(rt_stepper *t, double lr) { ir_store_f64(t->lr.dtype, t->lr.data, lr); }
-int64_t rt_stepper_accepted(const rt_stepper *t)
+bool rt_stepper_ready(const rt_stepper *t)
 {
-    return ir_load_i64(t->step.dtype, t->step.data);
+    return t->pending && rt_session_done(t->session, t->submitted - t->pending + 1);
 }
 
-static void count_step(rt_stepper *t, bool skipped)
+static void count_step(rt_stepper *t, bool skipped, double scale)
 {
-    bool at_floor = scalar(&t->scale, 1) <= t->floor;
+    bool at_floor = scale <= t->floor;
     t->state.step++;
     t->state.skipped += skipped;
     t->state.stuck = skipped && at_floor ? t->state.stuck + 1 : 0;
 }
 
-static ampc_status check(rt_stepper *t, const rt_tensor *inputs, int n, double loss, diag *d)
+static ampc_status check(rt_stepper *t, const rt_tensor *inputs, int n, double loss, double scale,
+                         diag *d)
 {
     if (!isfinite(loss))
         return diag_error(d, AMPC_NUMERIC, DIAG_NOWHERE,
@@ -63,19 +73,29 @@ static ampc_status check(rt_stepper *t, const rt_tensor *inputs, int n, double l
     return rt_gradient_fault(t->session, t->module, inputs, n, d,
                              "step %" PRIu64 ": %" PRIu64
                              " steps in a row were skipped with the loss scale at %g",
-                             t->state.step, t->state.stuck, scalar(&t->scale, 1));
+                             t->state.step, t->state.stuck, scale);
+}
+
+ampc_status rt_stepper_collect(rt_stepper *t, const rt_tensor *inputs, int n, diag *d,
+                               rt_step_result *out)
+{
+    double kept[KEPT];
+    int64_t run = t->submitted - --t->pending;
+    *out = (rt_step_result){.loss = NAN, .lr = NAN, .scale = 1, .grad_norm = NAN};
+    TRY(rt_session_collect(t->session, run, d, kept));
+    double scale = isnan(kept[SCALE_AFTER]) ? 1 : kept[SCALE_AFTER];
+    *out = (rt_step_result){.loss = kept[LOSS],
+                            .lr = kept[RATE],
+                            .scale = isnan(kept[SCALE_BEFORE]) ? 1 : kept[SCALE_BEFORE],
+                            .grad_norm = kept[GRAD_NORM],
+                            .skipped = kept[FOUND_INF] > 0};
+    count_step(t, out->skipped, scale);
+    return check(t, inputs, n, out->loss, scale, d);
 }
 
 ampc_status rt_stepper_run(rt_stepper *t, const rt_tensor *inputs, int n, diag *d,
                            rt_step_result *out)
 {
-    *out = (rt_step_result){
-        .loss = NAN, .lr = rt_stepper_rate(t), .scale = scalar(&t->scale, 1), .grad_norm = NAN};
-    TRY(rt_session_run(t->session, "train_step", inputs, n, d));
-    const rt_tensor *found = rt_session_output(t->session, "found_inf");
-    out->loss = scalar(rt_session_output(t->session, t->loss), NAN);
-    out->grad_norm = scalar(rt_session_output(t->session, "grad_norm"), NAN);
-    out->skipped = found && ir_load_i64(found->dtype, found->data) != 0;
-    count_step(t, out->skipped);
-    return check(t, inputs, n, out->loss, d);
+    TRY(rt_stepper_submit(t, inputs, n, d));
+    return rt_stepper_collect(t, inputs, n, d, out);
 }

@@ -1,7 +1,8 @@
 /* stepper.h - one training step on inputs that somebody else provides, and what goes wrong in it.
  *
  * Runs @train_step, counts steps and skips, and calls two things an error: a loss that is not finite (it is f32 and
- * unscaled: no smaller loss scale would help), and too many skipped steps in a row with the loss scale at its floor. */
+ * unscaled: no smaller loss scale would help), and too many skipped steps in a row with the loss scale at its floor.
+ * A step is submitted and collected; on a device that works while the host goes on, several may be under way. */
 #ifndef RT_STEPPER_H
 #define RT_STEPPER_H
 
@@ -16,8 +17,9 @@ typedef struct rt_stepper {
     rt_session *session;
     const ir_module *module;
     rt_run_state state;
-    const char *loss;          /* output statement */
-    rt_tensor lr, step, scale; /* live views; scale.data NULL: no loss scaling */
+    const char *loss;   /* output statement */
+    int64_t submitted;  /* number of the session's last run that is ours */
+    int pending;        /* steps submitted and not collected */
     double floor;
     uint64_t floor_skips;
 } rt_stepper;
@@ -31,10 +33,14 @@ typedef struct rt_step_result {
 /* Session and module must outlive it; nothing to close. AMPC_UNSUPPORTED when the module has no @train_step. */
 ampc_status rt_stepper_open(rt_session *s, const ir_module *m, const rt_stepper_options *o, diag *d,
                             rt_stepper *out);
-double rt_stepper_rate(const rt_stepper *t);
-void rt_stepper_set_rate(rt_stepper *t, double lr);
-int64_t rt_stepper_accepted(const rt_stepper *t); /* accepted steps */
-/* AMPC_NUMERIC: see above; *out is filled in that case too. */
+/* Enqueues a step; at most RT_KEPT_RUNS - 1 may be pending. */
+ampc_status rt_stepper_submit(rt_stepper *t, const rt_tensor *inputs, int n, diag *d);
+bool rt_stepper_ready(const rt_stepper *t); /* a step is pending whose result can be collected without waiting */
+/* The result of the oldest pending step, in which the inputs were those given (used to explain a fault; of a later step
+ * they serve as well). AMPC_NUMERIC: see above; *out is filled in that case too. */
+ampc_status rt_stepper_collect(rt_stepper *t, const rt_tensor *inputs, int n, diag *d,
+                               rt_step_result *out);
+/* Both. */
 ampc_status rt_stepper_run(rt_stepper *t, const rt_tensor *inputs, int n, diag *d,
                            rt_step_result *out);
 

@@ -13,6 +13,12 @@
 #include <string.h>
 #include <time.h>
 
+/* What is known of a step when it is submitted. */
+typedef struct submission {
+    rt_position after; /* where the data stand then */
+    double began;
+} submission;
+
 struct rt_trainer {
     rt_stepper stepper;
     rt_dataset *data;
@@ -20,6 +26,10 @@ struct rt_trainer {
     rt_schedule schedule;
     int64_t steps; /* of the whole run */
     double began;
+    double rate;   /* that @lr has; NAN: not known */
+    rt_position position;                  /* of the next batch */
+    submission submissions[RT_KEPT_RUNS];  /* of the pending steps, by number */
+    double collected;                      /* when the last result came */
 };
 
 static double now(void)
@@ -34,11 +44,16 @@ static double now(void)
 static ampc_status set_seed(rt_trainer *t, uint64_t seed, diag *d)
 {
     rt_tensor rng;
+    int64_t key[2];
+    rt_session *s = t->stepper.session;
     t->stepper.state.position.seed = seed;
-    if (!seed || !ir_storage_find(t->stepper.module, "rng")) return AMPC_OK;
-    TRY(rt_session_storage(t->stepper.session, "rng", d, &rng));
-    ir_store_i64(rng.dtype, rng.data, (int64_t)seed);
-    return AMPC_OK;
+    t->position = t->stepper.state.position;
+    int storage = rt_session_storage_find(s, "rng");
+    if (!seed || storage < 0) return AMPC_OK;
+    TRY(rt_session_read(s, storage, d, &rng));
+    memcpy(key, rng.data, sizeof key);
+    key[0] = (int64_t)seed;
+    return rt_session_write(s, storage, key, d);
 }
 
 static ampc_status set_length(rt_trainer *t, const rt_trainer_options *o, diag *d)
@@ -65,10 +80,12 @@ static ampc_status set_up(rt_trainer *t, rt_session *s, const ir_module *m,
     TRY(rt_feed_open(m, ir_graph_find(m, "train_step"), t->data, o->batch, d, &t->feed));
     TRY(set_length(t, o, d));
     TRY(set_seed(t, o->seed, d));
-    double lr = o->lr < 0 ? rt_stepper_rate(&t->stepper) : o->lr;
+    double lr = o->lr;
+    if (lr < 0) TRY(rt_session_get_number(s, "lr", d, &lr));
     TRY(rt_schedule_parse(o->schedule, lr, t->steps, d, &t->schedule));
     rt_schedule_print(&t->schedule, t->stepper.state.schedule);
     t->began = now();
+    t->rate = NAN;
     return AMPC_OK;
 }
 
@@ -94,7 +111,12 @@ void rt_trainer_close(rt_trainer *t)
     rt_free(t);
 }
 
-bool rt_trainer_done(const rt_trainer *t) { return t->stepper.state.step >= (uint64_t)t->steps; }
+static uint64_t steps_submitted(const rt_trainer *t)
+{
+    return t->stepper.state.step + (uint64_t)t->stepper.pending;
+}
+
+bool rt_trainer_done(const rt_trainer *t) { return steps_submitted(t) >= (uint64_t)t->steps; }
 int64_t rt_trainer_steps(const rt_trainer *t) { return t->steps; }
 const rt_run_state *rt_trainer_state(const rt_trainer *t) { return &t->stepper.state; }
 
@@ -123,19 +145,49 @@ static void record(const rt_trainer *t, double began, const rt_step_result *r, r
     };
 }
 
-ampc_status rt_trainer_step(rt_trainer *t, diag *d, rt_step *out)
+/* @lr for the next step, which is known only when the pending steps cannot change it. */
+static ampc_status set_rate(rt_trainer *t, diag *d)
+{
+    double accepted = 0;
+    rt_session *s = t->stepper.session;
+    if (!isnan(t->rate) && rt_schedule_is_constant(&t->schedule)) return AMPC_OK;
+    assert(!t->stepper.pending);
+    TRY(rt_session_get_number(s, "step", d, &accepted));
+    double rate = rt_schedule_rate(&t->schedule, (int64_t)accepted);
+    if (rate != t->rate) TRY(rt_session_set_number(s, "lr", rate, d));
+    t->rate = rate;
+    return AMPC_OK;
+}
+
+static ampc_status submit(rt_trainer *t, diag *d)
+{
+    submission *next = &t->submissions[steps_submitted(t) % RT_KEPT_RUNS];
+    next->began = now();
+    TRY(rt_feed_take(t->feed, &t->position, d));
+    rt_position_advance(&t->position, t->data, t->stepper.state.batch);
+    next->after = t->position;
+    TRY(set_rate(t, d));
+    return rt_stepper_submit(&t->stepper, rt_feed_inputs(t->feed), rt_feed_count(t->feed), d);
+}
+
+static ampc_status collect(rt_trainer *t, diag *d, rt_step *out)
 {
     rt_step_result result;
-    double began = now();
     rt_run_state *state = &t->stepper.state;
-    TRY(rt_feed_take(t->feed, &state->position, d));
-    rt_position_advance(&state->position, t->data, state->batch);
-    rt_stepper_set_rate(&t->stepper,
-                        rt_schedule_rate(&t->schedule, rt_stepper_accepted(&t->stepper)));
-    ampc_status status = rt_stepper_run(&t->stepper, rt_feed_inputs(t->feed),
-                                        rt_feed_count(t->feed), d, &result);
+    const submission *oldest = &t->submissions[state->step % RT_KEPT_RUNS];
+    double began = fmax(oldest->began, t->collected);
+    state->position = oldest->after;
+    ampc_status status = rt_stepper_collect(&t->stepper, rt_feed_inputs(t->feed),
+                                            rt_feed_count(t->feed), d, &result);
+    t->collected = now();
     if (out) record(t, began, &result, out);
     return status;
+}
+
+ampc_status rt_trainer_step(rt_trainer *t, diag *d, rt_step *out)
+{
+    TRY(submit(t, d));
+    return collect(t, d, out);
 }
 
 /* ---- checkpoints ---- */
@@ -178,6 +230,8 @@ ampc_status rt_trainer_resume(rt_trainer *t, const char *folder, bool allow_fall
     }
     memcpy(from.schedule, t->stepper.state.schedule, sizeof from.schedule);
     t->stepper.state = from;
+    t->position = from.position;
+    t->rate = NAN;
     return AMPC_OK;
 }
 
@@ -216,18 +270,39 @@ static ampc_status save_if_due(rt_trainer *t, const rt_train_plan *plan, uint64_
     return AMPC_OK;
 }
 
-static ampc_status one_round(rt_trainer *t, const rt_train_plan *plan, uint64_t *saved, diag *d,
-                             bool *stop)
+static ampc_status report(rt_trainer *t, const rt_train_plan *plan, uint64_t *saved, diag *d,
+                          bool *stop)
 {
     rt_step step;
     const rt_run_state *state = &t->stepper.state;
     uint64_t epoch = state->position.epoch;
-    TRY(rt_trainer_step(t, d, &step));
+    TRY(collect(t, d, &step));
     bool due = plan->save_every > 0 && state->step % (uint64_t)plan->save_every == 0;
     TRY(save_if_due(t, plan, saved, due, d));
     if (plan->on_epoch && state->position.epoch != epoch)
         TRY(plan->on_epoch(plan->user, state->position.epoch));
-    *stop = plan->on_step && plan->on_step(plan->user, &step);
+    if (plan->on_step && plan->on_step(plan->user, &step)) *stop = true;
+    return AMPC_OK;
+}
+
+/* The session must not be ahead of the step that is reported when somebody is going to look at it, or when the next
+ * step's rate depends on it. */
+static bool must_wait(const rt_trainer *t, const rt_train_plan *plan)
+{
+    uint64_t next = steps_submitted(t);
+    bool save_due = plan->save_every > 0 && next % (uint64_t)plan->save_every == 0;
+    bool epoch_ends = t->position.epoch != t->stepper.state.position.epoch;
+    return save_due || epoch_ends || rt_trainer_done(t) || !rt_schedule_is_constant(&t->schedule) ||
+           t->stepper.pending == RT_KEPT_RUNS - 1;
+}
+
+static ampc_status one_round(rt_trainer *t, const rt_train_plan *plan, uint64_t *saved, diag *d,
+                             bool *stop)
+{
+    TRY(submit(t, d));
+    bool wait = must_wait(t, plan);
+    while (t->stepper.pending && (wait || rt_stepper_ready(&t->stepper)))
+        TRY(report(t, plan, saved, d, stop));
     return AMPC_OK;
 }
 
@@ -238,5 +313,6 @@ ampc_status rt_trainer_run(rt_trainer *t, const rt_train_plan *plan, diag *d)
     uint64_t saved = t->stepper.state.step;
     while (!stop && !rt_trainer_done(t) && !(plan->stop && *plan->stop))
         TRY(one_round(t, plan, &saved, d, &stop));
+    while (t->stepper.pending) TRY(report(t, plan, &saved, d, &stop));
     return save_if_due(t, plan, &saved, true, d);
 }

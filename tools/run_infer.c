@@ -53,7 +53,7 @@ static bool is_finite(const rt_tensor *t)
 }
 
 /* Name of the first gradient of the last run that is not finite, or NULL. */
-static const char *bad_gradient(const rt_session *s)
+static const char *bad_gradient(rt_session *s)
 {
     for (int i = 0; i < rt_session_output_count(s); i++) {
         const rt_tensor *t = rt_session_output_at(s, i);
@@ -67,12 +67,12 @@ static const char *bad_gradient(const rt_session *s)
 static ampc_status run_until_finite(run_context *c, const ir_graph *g, const run_inputs *in,
                                     double *scale)
 {
-    rt_tensor live = {0};
+    diag *d = c->tool->diag;
     bool scales = ir_storage_find(c->tool->module, "loss_scale") != NULL;
-    if (scales) TRY(rt_session_storage(c->session, "loss_scale", c->tool->diag, &live));
-    *scale = scales ? ir_load_f64(live.dtype, live.data) : 1;
+    *scale = 1;
+    if (scales) TRY(rt_session_get_number(c->session, "loss_scale", d, scale));
     for (;;) {
-        if (scales) ir_store_f64(live.dtype, live.data, *scale);
+        if (scales) TRY(rt_session_set_number(c->session, "loss_scale", *scale, d));
         TRY(rt_session_run(c->session, g->name, in->tensors, in->count, c->tool->diag));
         const char *bad = bad_gradient(c->session);
         if (!bad) return AMPC_OK;

@@ -193,10 +193,10 @@ static ampc_status plot(training *t)
 
 static double loss_scale(run_context *c)
 {
-    rt_tensor scale;
+    double scale;
     if (!ir_storage_find(c->tool->module, "loss_scale")) return 1;
-    if (rt_session_storage(c->session, "loss_scale", c->tool->diag, &scale) != AMPC_OK) return NAN;
-    return ir_load_f64(scale.dtype, scale.data);
+    if (rt_session_get_number(c->session, "loss_scale", c->tool->diag, &scale) != AMPC_OK) return NAN;
+    return scale;
 }
 
 static ampc_status print_result(training *t)

@@ -37,6 +37,7 @@ typedef struct cuda_context {
     int multiprocessors;
     cudaStream_t stream;         /* all kernels and copies of a step */
     cudaStream_t copies;         /* uploads that overlap with a step */
+    cudaEvent_t copied;          /* what the uploads so far will have passed */
     int *fault;                  /* device memory, see kernels/kernel.h */
     cublasLtHandle_t lt;         /* NULL until cuda_open_lt */
     void *lt_workspace;          /* device memory, CUDA_LT_WORKSPACE bytes; NULL until then */
@@ -45,6 +46,7 @@ typedef struct cuda_context {
     struct dnn_plan *dnn_plans;  /* dnn.h */
     bool tune;                   /* algorithms are chosen by time (tune.h), not as the libraries propose */
     struct cuda_tuning *tuning;  /* what was measured before; NULL until first needed */
+    cudaKernel_t commit;         /* see commit.cu */
     cudaLibrary_t families[CUDA_FAMILY_COUNT]; /* NULL until first needed */
 } cuda_context;
 
@@ -56,8 +58,8 @@ static inline void *cuda_data(const k_view *views, int i, int n)
     return i < n && k_present(&views[i]) ? views[i].data : NULL;
 }
 
-/* Opens the driver, cudart and device 0 of those visible. AMPC_DEVICE with one line when there is none to be had. */
-ampc_status cuda_context_open(k_context *ctx);
+/* Opens the driver, cudart and device `index` of those visible. AMPC_DEVICE with one line when it is not to be had. */
+ampc_status cuda_context_open(k_context *ctx, int index);
 void cuda_context_close(k_context *ctx); /* NULL device allowed */
 /* Open the library's handle on first need. */
 ampc_status cuda_open_lt(const k_context *ctx);
@@ -79,6 +81,13 @@ ampc_status cuda_dnn_status(const k_context *ctx, cudnnStatus_t error, const cha
         ampc_status forwarded_ = (expression);                                                     \
         if (forwarded_ != AMPC_OK) return forwarded_;                                              \
     } while (0)
+
+/* ---- commits ---- */
+
+/* The op's kernel does nothing once the fault word is set, so that it may write storage. */
+bool cuda_commits(ir_op op);
+/* Enqueues a copy that does nothing once the fault word is set. */
+ampc_status cuda_commit(const k_context *ctx, void *dst, const void *src, size_t bytes);
 
 /* ---- launches ---- */
 

@@ -59,19 +59,22 @@ static ampc_status open_device(const k_context *ctx, cuda_context *c)
     int count = 0;
     CUDA_FORWARD(cuda_api_open(CUDA_RT, ctx->error, ctx->error_size));
     CUDA_CALL(ctx, cudaGetDeviceCount(&count));
-    if (count == 0) return cuda_fail(ctx, AMPC_DEVICE, "no CUDA device is visible");
+    if (c->device >= count)
+        return cuda_fail(ctx, AMPC_DEVICE, "there is no CUDA device %d: %d visible", c->device, count);
     CUDA_CALL(ctx, cudaSetDevice(c->device));
     CUDA_CALL(ctx, cudaDeviceGetAttribute(&c->multiprocessors, cudaDevAttrMultiProcessorCount, c->device));
     CUDA_CALL(ctx, cudaStreamCreateWithFlags(&c->stream, cudaStreamNonBlocking));
     CUDA_CALL(ctx, cudaStreamCreateWithFlags(&c->copies, cudaStreamNonBlocking));
+    CUDA_CALL(ctx, cudaEventCreateWithFlags(&c->copied, cudaEventDisableTiming));
     CUDA_CALL(ctx, cudaMalloc((void **)&c->fault, sizeof *c->fault));
-    return AMPC_OK;
+    return cuda_find(ctx, CUDA_FAMILY_commit, "commit", &c->commit);
 }
 
-ampc_status cuda_context_open(k_context *ctx)
+ampc_status cuda_context_open(k_context *ctx, int index)
 {
     cuda_context *c = calloc(1, sizeof *c);
     if (!c) return cuda_fail(ctx, AMPC_NO_MEMORY, "out of memory for the device's state");
+    c->device = index;
     ctx->device = c;
     ampc_status status = open_device(ctx, c);
     if (status != AMPC_OK) cuda_context_close(ctx);
@@ -92,6 +95,7 @@ void cuda_context_close(k_context *ctx)
         if (c->families[i]) cuda.cudaLibraryUnload(c->families[i]);
     if (c->lt_workspace) cuda.cudaFree(c->lt_workspace);
     if (c->fault) cuda.cudaFree(c->fault);
+    if (c->copied) cuda.cudaEventDestroy(c->copied);
     if (c->copies) cuda.cudaStreamDestroy(c->copies);
     if (c->stream) cuda.cudaStreamDestroy(c->stream);
     free(c);
@@ -117,6 +121,24 @@ ampc_status cuda_open_dnn(const k_context *ctx)
     CUDA_DNN_CALL(ctx, cudnnCreate(&c->dnn));
     CUDA_DNN_CALL(ctx, cudnnSetStream(c->dnn, c->stream));
     return AMPC_OK;
+}
+
+/* ---- commits --------------------------------------------------------------------------------- */
+
+bool cuda_commits(ir_op op)
+{
+    return op == IR_OP_select || op == IR_OP_sgd || op == IR_OP_momentum || op == IR_OP_adamw ||
+           op == IR_OP_update_loss_scaling;
+}
+
+ampc_status cuda_commit(const k_context *ctx, void *dst, const void *src, size_t bytes)
+{
+    const cuda_context *c = cuda_of(ctx);
+    const k_args args = {.ctx = ctx};
+    int64_t n = (int64_t)bytes;
+    void *arguments[] = {&dst, &src, &n, (void *)&c->fault};
+    return cuda_launch(&args, c->commit, cuda_blocks(n, (int64_t)CUDA_BLOCK * 16), CUDA_BLOCK, 0,
+                       arguments);
 }
 
 /* ---- kernels --------------------------------------------------------------------------------- */

@@ -25,12 +25,17 @@ __device__ __forceinline__ void from_carrier(bool *v, long long c) { *v = c != 0
 /* ---- a tile of stored type T ---- */
 
 /* What a tile moves in: 16 bytes at a time, 8 for types of one byte. */
-template <int bytes> struct tile_chunk { using type = uint4; };
-template <> struct tile_chunk<TILE> { using type = uint2; };
+template <int bytes> struct tile_chunk {
+    using type = uint4;
+};
+template <> struct tile_chunk<TILE> {
+    using type = uint2;
+};
 
 template <typename T> __device__ __forceinline__ bool tile_moves_whole(const T *p, int n)
 {
-    return n == TILE && reinterpret_cast<unsigned long long>(p) % sizeof(typename tile_chunk<sizeof(T) * TILE>::type) == 0;
+    return n == TILE &&
+           reinterpret_cast<unsigned long long>(p) % sizeof(typename tile_chunk<sizeof(T) * TILE>::type) == 0;
 }
 
 template <typename T, typename C> __device__ __forceinline__ void load_typed(const T *p, int n, C (&v)[TILE])
@@ -102,23 +107,31 @@ template <typename F> __device__ __forceinline__ void with_stored(long long, int
 template <typename C>
 __device__ __forceinline__ void tile_load(const void *array, int dtype, long long first, int n, C (&v)[TILE])
 {
-    with_stored(C(), dtype, [&](auto s) { load_typed(static_cast<const typename decltype(s)::type *>(array) + first, n, v); });
+    with_stored(C(), dtype, [&](auto s) {
+        load_typed(static_cast<const typename decltype(s)::type *>(array) + first, n, v);
+    });
 }
 template <typename C>
 __device__ __forceinline__ void tile_store(void *array, int dtype, long long first, int n, const C (&v)[TILE])
 {
-    with_stored(C(), dtype, [&](auto s) { store_typed(static_cast<typename decltype(s)::type *>(array) + first, n, v); });
+    with_stored(C(), dtype,
+                [&](auto s) { store_typed(static_cast<typename decltype(s)::type *>(array) + first, n, v); });
 }
 
 /* One element, and the length of the tile at `first` of n elements. */
 template <typename C> __device__ __forceinline__ C element_load(const void *array, int dtype, long long at)
 {
     C c = 0;
-    with_stored(c, dtype, [&](auto s) { to_carrier(&c, static_cast<const typename decltype(s)::type *>(array)[at]); });
+    with_stored(c, dtype,
+                [&](auto s) { to_carrier(&c, static_cast<const typename decltype(s)::type *>(array)[at]); });
     return c;
 }
 template <typename C> __device__ __forceinline__ void element_store(void *array, int dtype, long long at, C c)
 {
-    with_stored(c, dtype, [&](auto s) { from_carrier(&static_cast<typename decltype(s)::type *>(array)[at], c); });
+    with_stored(c, dtype,
+                [&](auto s) { from_carrier(&static_cast<typename decltype(s)::type *>(array)[at], c); });
 }
-__device__ __forceinline__ int tile_length(long long first, long long n) { return n - first < TILE ? (int)(n - first) : TILE; }
+__device__ __forceinline__ int tile_length(long long first, long long n)
+{
+    return n - first < TILE ? (int)(n - first) : TILE;
+}

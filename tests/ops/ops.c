@@ -101,7 +101,7 @@ void case_end(ops_case *c)
 
 static ampc_status run_on(ops_case *c, k_view *out, int threads)
 {
-    const k_context context = {threads, c->error, sizeof c->error};
+    const k_context context = {.threads = threads, .error = c->error, .error_size = sizeof c->error};
     const k_kernel *kernel = cpu_kernel(c->op);
     k_args args = {.op = c->op,
                    .in = c->in,

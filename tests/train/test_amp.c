@@ -109,6 +109,7 @@ static void draw_parameters(const net *n)
         rt_tensor v;
         ir_storage_kind kind;
         rt_session_storage_at(n->s, i, &v, &kind);
+        must(n->t, rt_session_read(n->s, i, n->t->d, &v));
         uint64_t stream = 0;
         for (const char *c = v.name; *c; c++) stream = stream * 31 + (unsigned char)*c;
         for (size_t k = 0; kind == IR_PARAM && k < count(&v); k++) ((float *)v.data)[k] = 0.5f * drawn(stream, k);
@@ -203,6 +204,7 @@ static picture picture_of(const net *n, const char *const *but)
         rt_tensor v;
         ir_storage_kind kind;
         rt_session_storage_at(n->s, i, &v, &kind);
+        must(n->t, rt_session_read(n->s, i, n->t->d, &v));
         bool left_out = kind == IR_CONST;
         for (const char *const *b = but; b && *b; b++) left_out |= strcmp(*b, v.name) == 0;
         size_t size = count(&v) * ir_dtype_size(v.dtype);

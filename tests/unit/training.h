@@ -103,7 +103,10 @@ static inline char *training_bytes(rt_session *s, size_t *n)
     for (int i = 0; i < rt_session_storage_count(s); i++) {
         rt_tensor t;
         ir_storage_kind kind;
+        diag *d = diag_new(NULL, NULL);
         rt_session_storage_at(s, i, &t, &kind);
+        assert_int_equal(rt_session_read(s, i, d, &t), AMPC_OK);
+        diag_free(d);
         if (kind == IR_CONST) continue;
         size_t size = ir_dtype_size(t.dtype);
         for (int k = 0; k < t.rank; k++) size *= (size_t)t.dims[k];
@@ -120,7 +123,10 @@ static inline void training_scramble(rt_session *s, unsigned char mixed)
     for (int i = 0; i < rt_session_storage_count(s); i++) {
         rt_tensor t;
         ir_storage_kind kind;
+        diag *d = diag_new(NULL, NULL);
         rt_session_storage_at(s, i, &t, &kind);
+        assert_int_equal(rt_session_read(s, i, d, &t), AMPC_OK);
+        diag_free(d);
         size_t size = ir_dtype_size(t.dtype);
         for (int k = 0; k < t.rank; k++) size *= (size_t)t.dims[k];
         for (size_t b = 0; kind != IR_CONST && b < size; b++)

@@ -1,0 +1,203 @@
+/* backend_cuda.c - an NVIDIA device: memory, copies, marks (events) and recordings (graphs) on one stream.
+ *
+ * Inputs go by a second stream, so that they travel while the step before is computed; events order the two. */
+#include "runtime/backend.h"
+
+#include "kernels/cuda/cuda.h"
+
+static ampc_status open_cuda(k_context *ctx, int index) { return cuda_context_open(ctx, index); }
+
+/* ---- memory ---------------------------------------------------------------------------------- */
+
+static void *alloc(const k_context *ctx, size_t bytes)
+{
+    void *memory = NULL;
+    (void)ctx;
+    if (cuda.cudaMalloc(&memory, bytes ? bytes : 1) != cudaSuccess) {
+        cuda.cudaGetLastError(); /* it is reported by the caller; the next call should not see it */
+        return NULL;
+    }
+    return memory;
+}
+
+static void release(const k_context *ctx, void *memory)
+{
+    (void)ctx;
+    cuda.cudaFree(memory);
+}
+
+static void *alloc_host(const k_context *ctx, size_t bytes)
+{
+    void *memory = NULL;
+    (void)ctx;
+    if (cuda.cudaMallocHost(&memory, bytes ? bytes : 1) != cudaSuccess) {
+        cuda.cudaGetLastError();
+        return NULL;
+    }
+    return memory;
+}
+
+static void free_host(const k_context *ctx, void *memory)
+{
+    (void)ctx;
+    cuda.cudaFreeHost(memory);
+}
+
+static int64_t room(const k_context *ctx)
+{
+    size_t unused = 0, total = 0;
+    (void)ctx;
+    return cuda.cudaMemGetInfo(&unused, &total) == cudaSuccess ? (int64_t)unused : 0;
+}
+
+/* ---- copies ---------------------------------------------------------------------------------- */
+
+static ampc_status enqueue(const k_context *ctx, void *dst, const void *src, size_t bytes,
+                           enum cudaMemcpyKind kind)
+{
+    if (bytes) CUDA_CALL(ctx, cudaMemcpyAsync(dst, src, bytes, kind, cuda_of(ctx)->stream));
+    return AMPC_OK;
+}
+
+static ampc_status copy(const k_context *ctx, void *dst, const void *src, size_t bytes)
+{
+    return enqueue(ctx, dst, src, bytes, cudaMemcpyDeviceToDevice);
+}
+static ampc_status upload(const k_context *ctx, void *dst, const void *src, size_t bytes)
+{
+    return enqueue(ctx, dst, src, bytes, cudaMemcpyHostToDevice);
+}
+static ampc_status download(const k_context *ctx, void *dst, const void *src, size_t bytes)
+{
+    return enqueue(ctx, dst, src, bytes, cudaMemcpyDeviceToHost);
+}
+
+static ampc_status clear_fault(const k_context *ctx)
+{
+    const cuda_context *c = cuda_of(ctx);
+    CUDA_CALL(ctx, cudaMemsetAsync(c->fault, K_NO_FAULT & 0xff, sizeof *c->fault, c->stream));
+    return AMPC_OK;
+}
+static ampc_status download_fault(const k_context *ctx, int *dst)
+{
+    return download(ctx, dst, cuda_of(ctx)->fault, sizeof *dst);
+}
+
+static ampc_status upload_ahead(const k_context *ctx, void *dst, const void *src, size_t bytes,
+                                void *after)
+{
+    const cuda_context *c = cuda_of(ctx);
+    if (after) CUDA_CALL(ctx, cudaStreamWaitEvent(c->copies, after, 0));
+    if (bytes)
+        CUDA_CALL(ctx, cudaMemcpyAsync(dst, src, bytes, cudaMemcpyHostToDevice, c->copies));
+    return AMPC_OK;
+}
+
+static ampc_status join_ahead(const k_context *ctx)
+{
+    const cuda_context *c = cuda_of(ctx);
+    CUDA_CALL(ctx, cudaEventRecord(c->copied, c->copies));
+    CUDA_CALL(ctx, cudaStreamWaitEvent(c->stream, c->copied, 0));
+    return AMPC_OK;
+}
+
+/* ---- marks ----------------------------------------------------------------------------------- */
+
+static ampc_status mark(const k_context *ctx, void **mark)
+{
+    cudaEvent_t event = *mark;
+    if (!event) CUDA_CALL(ctx, cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+    *mark = event;
+    CUDA_CALL(ctx, cudaEventRecord(event, cuda_of(ctx)->stream));
+    return AMPC_OK;
+}
+
+static bool passed(const k_context *ctx, void *mark)
+{
+    (void)ctx;
+    return cuda.cudaEventQuery(mark) == cudaSuccess;
+}
+
+static ampc_status wait(const k_context *ctx, void *mark)
+{
+    if (mark)
+        CUDA_CALL(ctx, cudaEventSynchronize(mark));
+    else
+        CUDA_CALL(ctx, cudaStreamSynchronize(cuda_of(ctx)->stream));
+    return AMPC_OK;
+}
+
+static void unmark(const k_context *ctx, void *mark)
+{
+    (void)ctx;
+    if (mark) cuda.cudaEventDestroy(mark);
+}
+
+/* ---- recordings ------------------------------------------------------------------------------ */
+
+static ampc_status record(const k_context *ctx)
+{
+    CUDA_CALL(ctx, cudaStreamBeginCapture(cuda_of(ctx)->stream, cudaStreamCaptureModeRelaxed));
+    return AMPC_OK;
+}
+
+static ampc_status finish(const k_context *ctx, void **recording)
+{
+    cudaGraph_t graph = NULL;
+    cudaGraphExec_t exec = NULL;
+    cudaGraphInstantiateParams params = {.flags = cudaGraphInstantiateFlagUpload,
+                                         .uploadStream = cuda_of(ctx)->stream};
+    *recording = NULL;
+    CUDA_CALL(ctx, cudaStreamEndCapture(cuda_of(ctx)->stream, &graph));
+    cudaError_t error = cuda.cudaGraphInstantiateWithParams(&exec, graph, &params);
+    cuda.cudaGraphDestroy(graph);
+    CUDA_FORWARD(cuda_status(ctx, error, "cudaGraphInstantiateWithParams"));
+    *recording = exec;
+    return AMPC_OK;
+}
+
+static ampc_status replay(const k_context *ctx, void *recording)
+{
+    CUDA_CALL(ctx, cudaGraphLaunch(recording, cuda_of(ctx)->stream));
+    return AMPC_OK;
+}
+
+static void forget(const k_context *ctx, void *recording)
+{
+    (void)ctx;
+    if (recording) cuda.cudaGraphExecDestroy(recording);
+}
+
+static const rt_away away = {
+    .commits = cuda_commits,
+    .alloc_host = alloc_host,
+    .free_host = free_host,
+    .room = room,
+    .upload = upload,
+    .download = download,
+    .clear_fault = clear_fault,
+    .download_fault = download_fault,
+    .upload_ahead = upload_ahead,
+    .join_ahead = join_ahead,
+    .mark = mark,
+    .passed = passed,
+    .wait = wait,
+    .unmark = unmark,
+    .record = record,
+    .finish = finish,
+    .replay = replay,
+    .forget = forget,
+};
+
+const rt_backend rt_backend_cuda = {
+    .name = "cuda",
+    .alignment = CUDA_ALIGNMENT,
+    .open = open_cuda,
+    .close = cuda_context_close,
+    .kernel = cuda_kernel,
+    .alloc = alloc,
+    .free = release,
+    .copy = copy,
+    .commit = cuda_commit,
+    .away = &away,
+};

@@ -1,0 +1,123 @@
+/* session_run.c - a planned run as work for the device: snapshots, steps, commits.
+ *
+ * Where the host's memory is the device's, the steps are walked each time. On an away device the first run of a plan is
+ * walked too, which loads everything that loads lazily; the second is recorded, once for each set of input addresses,
+ * and from then on a run is one replay. With a hook or in synchronous mode every run is walked. */
+#include "runtime/session_state.h"
+
+#include <assert.h>
+#include <time.h>
+
+static void *address(const rt_session *s, const rt_plan *p, int buffer)
+{
+    return rt_plan_address(p, buffer, s->arena, s->storage, s->inputs);
+}
+
+typedef ampc_status copy_fn(const k_context *ctx, void *dst, const void *src, size_t bytes);
+
+static ampc_status copy_buffers(rt_session *s, const rt_plan *p, const rt_copy *copies, int n,
+                                copy_fn *copy, diag *d)
+{
+    for (int i = 0; i < n; i++)
+        RT_DEVICE(s, d,
+                  copy(&s->ctx, address(s, p, copies[i].to), address(s, p, copies[i].from),
+                       (size_t)p->buffers[copies[i].to].bytes));
+    return AMPC_OK;
+}
+
+/* ---- steps ----------------------------------------------------------------------------------- */
+
+static int64_t now_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+static ampc_status run_kernel(const rt_session *s, const rt_step *step, const k_args *args)
+{
+    const rt_away *away = s->backend->away;
+    ampc_status status = step->kernel->run(args);
+    bool waits = status == AMPC_OK && away && (s->hook || s->sync_launch);
+    return waits ? away->wait(&s->ctx, NULL) : status;
+}
+
+static ampc_status run_step(rt_session *s, const rt_plan *p, int i)
+{
+    const rt_step *step = &p->steps[i];
+    for (int j = 0; j < step->node->n_in; j++) step->in[j].data = address(s, p, step->in_buffer[j]);
+    for (int j = 0; j < step->node->n_out; j++)
+        step->out[j].data = address(s, p, step->out_buffer[j]);
+    k_args args = {.op = step->node->op,
+                   .step = i,
+                   .in = step->in,
+                   .out = step->out,
+                   .n_in = step->node->n_in,
+                   .n_out = step->node->n_out,
+                   .attr = step->attr,
+                   .workspace = address(s, p, step->workspace),
+                   .state = step->state,
+                   .ctx = &s->ctx};
+    if (!s->hook) return run_kernel(s, step, &args);
+    int64_t start = now_ns();
+    ampc_status status = run_kernel(s, step, &args);
+    s->hook(s->hook_user, step->node, start, now_ns(), &args);
+    return status;
+}
+
+static ampc_status run_steps(rt_session *s, const rt_plan *p, diag *d)
+{
+    for (int i = 0; i < p->n_steps; i++) {
+        s->error[0] = '\0';
+        ampc_status status = run_step(s, p, i);
+        if (status == AMPC_OK) continue;
+        /* from there on storage may have been written */
+        assert(i < p->safe_from || s->backend->away);
+        return diag_error(d, status, ir_diag_loc(p->steps[i].node), "%s: %s",
+                          ir_op_get(p->steps[i].node->op)->name,
+                          s->error[0] ? s->error : ampc_status_sentence(status));
+    }
+    return AMPC_OK;
+}
+
+static ampc_status walk(rt_session *s, const rt_plan *p, diag *d)
+{
+    TRY(copy_buffers(s, p, p->before, p->n_before, s->backend->copy, d));
+    TRY(run_steps(s, p, d));
+    return copy_buffers(s, p, p->after, p->n_after, s->backend->commit, d);
+}
+
+ampc_status rt_run_fault(const rt_plan *p, int fault, diag *d)
+{
+    static const char *const sentences[] = {
+#define SENTENCE(name, sentence) sentence,
+        K_FAULT_MAP(SENTENCE)
+#undef SENTENCE
+    };
+    const ir_node *n = p->steps[fault >> K_FAULT_BITS].node;
+    return diag_error(d, AMPC_REJECTED, ir_diag_loc(n), "%s: %s", ir_op_get(n->op)->name,
+                      sentences[fault & ((1 << K_FAULT_BITS) - 1)]);
+}
+
+/* ---- recordings ------------------------------------------------------------------------------ */
+
+static ampc_status record(rt_session *s, rt_plan *p, int slot, diag *d)
+{
+    const rt_away *away = s->backend->away;
+    RT_DEVICE(s, d, away->record(&s->ctx));
+    ampc_status walked = walk(s, p, d), finished = away->finish(&s->ctx, &p->recordings[slot]);
+    if (walked != AMPC_OK) return walked;
+    return finished == AMPC_OK ? AMPC_OK : rt_device_error(s, finished, d);
+}
+
+ampc_status rt_run_enqueue(rt_session *s, rt_plan *p, int slot, diag *d)
+{
+    if (!s->backend->away || !p->warm || s->hook || s->sync_launch) {
+        TRY(walk(s, p, d));
+        p->warm = true;
+        return AMPC_OK;
+    }
+    if (!p->recordings[slot]) TRY(record(s, p, slot, d));
+    RT_DEVICE(s, d, s->backend->away->replay(&s->ctx, p->recordings[slot]));
+    return AMPC_OK;
+}
