@@ -24,6 +24,7 @@ enum { GAP = 0 };
 #endif
 
 enum { ALIGNMENT = 16, FIRST_CHUNK = 64 << 10, LARGEST_CHUNK = 4 << 20, HUGE_PAGE = 2 << 20 };
+enum { FIRST_ITEMS = 64 }; /* bytes of a growable array at first */
 
 typedef struct chunk {
     struct chunk *next;
@@ -49,16 +50,36 @@ arena *arena_new(size_t limit)
     return a;
 }
 
-void arena_free(arena *a)
+/* Frees a list of chunks. */
+static void chunks_free(chunk *c)
 {
-    if (!a) return;
-    for (chunk *c = a->chunks, *next; c; c = next) {
+    for (chunk *next; c; c = next) {
         next = c->next;
         ASAN_UNPOISON_MEMORY_REGION(c->data, c->size);
         if (c->mapped) munmap(c, c->mapped);
         else free(c);
     }
+}
+
+void arena_free(arena *a)
+{
+    if (!a) return;
+    chunks_free(a->chunks);
     free(a);
+}
+
+void arena_clear(arena *a)
+{
+    chunk *kept = a->chunks;
+    a->used = 0;
+    a->interned = NULL;
+    if (!kept) return;
+    chunks_free(kept->next);
+    kept->next = NULL;
+    ASAN_UNPOISON_MEMORY_REGION(kept->data, kept->size);
+    memset(kept->data, 0, kept->used);
+    ASAN_POISON_MEMORY_REGION(kept->data, kept->size);
+    kept->used = 0;
 }
 
 static _Noreturn void arena_out_of_memory(arena *a)
@@ -180,7 +201,7 @@ void arena_fail_after(arena *a, uint64_t n)
 
 void *arena_grow(arena *a, void *items, size_t *capacity, size_t size)
 {
-    size_t grown = *capacity ? *capacity * 2 : 8;
+    size_t first = size < FIRST_ITEMS ? FIRST_ITEMS / size : 1, grown = *capacity ? *capacity * 2 : first;
     if (grown < *capacity) arena_out_of_memory(a);
     void *larger = arena_array(a, grown, size);
     if (*capacity) memcpy(larger, items, *capacity * size);

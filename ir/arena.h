@@ -17,6 +17,8 @@ typedef struct arena arena;
 /* A new empty arena, or NULL when memory is exhausted. `limit` bytes at most (0: no limit). */
 arena *arena_new(size_t limit);
 void arena_free(arena *a); /* NULL allowed */
+/* Empty again; a part of the memory is kept for what comes next. The guard stays. */
+void arena_clear(arena *a);
 
 /* 16-byte aligned, zeroed. Never returns NULL: see ARENA_GUARD. */
 void *arena_alloc(arena *a, size_t size);

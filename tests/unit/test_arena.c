@@ -47,6 +47,27 @@ static void test_strings(void **state)
     arena_free(a);
 }
 
+static void test_cleared_is_empty_and_zeroed(void **state)
+{
+    (void)state;
+    arena *a = arena_new(8 << 20);
+    for (int round = 0; round < 20; round++) {
+        const char *name = arena_intern(a, "name");
+        assert_string_equal(name, "name");
+        for (size_t size = 1; size < 1 << 20; size = size * 3 + 1) {
+            unsigned char *p = arena_alloc(a, size);
+            for (size_t k = 0; k < size; k++) assert_int_equal(p[k], 0);
+            memset(p, 0xee, size);
+        }
+        arena_clear(a);
+        assert_int_equal(arena_used(a), 0);
+    }
+    arena_free(a);
+    a = arena_new(0);
+    arena_clear(a);
+    arena_free(a);
+}
+
 static void test_vec_grows_and_keeps_its_items(void **state)
 {
     (void)state;
@@ -209,6 +230,7 @@ int main(void)
         cmocka_unit_test(test_alloc_is_aligned_and_zeroed),
         cmocka_unit_test(test_small_allocations_continue_behind_a_large_one),
         cmocka_unit_test(test_strings),
+        cmocka_unit_test(test_cleared_is_empty_and_zeroed),
         cmocka_unit_test(test_vec_grows_and_keeps_its_items),
         cmocka_unit_test(test_map_and_interning),
         cmocka_unit_test(test_limit),
