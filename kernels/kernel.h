@@ -8,12 +8,13 @@
  * Order of work is a function of shapes and of ctx->threads only, so equal threads give equal bits.
  *
  * On a device of its own memory `data` is an address there, `run` only enqueues, and a fault that shows while it runs
- * (K_FAULT_MAP) is left in the device's fault word, which the session reads together with the outputs. */
+ * (kernels/fault.h) is left in the device's fault word, which the session reads together with the outputs. */
 #ifndef AMPC_KERNEL_H
 #define AMPC_KERNEL_H
 
 #include "ir/ampc_status.h"
 #include "ir/ops.h"
+#include "kernels/fault.h"
 
 typedef struct k_view {
     void *data;      /* 64-byte aligned when the planner placed it; NULL: absent operand or unwanted result */
@@ -37,18 +38,6 @@ typedef struct k_context {
     size_t error_size;
     void *device;         /* the state of the open device; NULL where it has none */
 } k_context;
-
-/* What a kernel can find only while it runs on a device. The fault word is K_NO_FAULT or the smallest
- * step << K_FAULT_BITS | fault; once set, nothing is committed to storage. */
-#define K_FAULT_MAP(X)                                                                             \
-    X(INDEX, "an index is outside of its axis")                                                    \
-    X(LABEL, "a label is outside of the classes")
-typedef enum k_fault {
-#define K_FAULT_ENUM(name, sentence) K_FAULT_##name,
-    K_FAULT_MAP(K_FAULT_ENUM)
-#undef K_FAULT_ENUM
-} k_fault;
-enum { K_NO_FAULT = 0x7fffffff, K_FAULT_BITS = 4 };
 
 typedef struct k_args {
     ir_op op;

@@ -7,6 +7,7 @@
 #pragma once
 
 #include "ir/dtype.h"
+#include "kernels/fault.h"
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -66,7 +67,10 @@ __device__ __forceinline__ float block_max(float v, float *slots)
     return total;
 }
 
-/* Leaves a fault (kernels/kernel.h) of step `step`; the smallest wins, so the report is the same in every run. */
-__device__ __forceinline__ void fault_set(int *fault, int step, int kind) { atomicMin(fault, step << 4 | kind); }
+/* Leaves a fault of step `step`; the smallest wins, so the report is the same in every run. */
+__device__ __forceinline__ void fault_set(int *fault, int step, k_fault kind)
+{
+    atomicMin(fault, step << K_FAULT_BITS | kind);
+}
 /* Storage may be written: no fault so far in this step of the session. */
-__device__ __forceinline__ bool fault_none(const int *fault) { return *fault == 0x7fffffff; }
+__device__ __forceinline__ bool fault_none(const int *fault) { return *fault == K_NO_FAULT; }

@@ -6,8 +6,9 @@
 #include "kernels/cuda/optimizer.h"
 #include "kernels/cuda/tile.cuh"
 
-/* The states of a tile, updated by `formula(states, gradient)` element by element; kept as they are when not `moving`. */
-template <int states, typename F> static __device__ __forceinline__ void update_tiles(const optimizer_update &u, F formula)
+/* The states of each element, updated by `formula(states, gradient)`; kept as they are when the step is skipped. */
+template <int states, typename F>
+static __device__ __forceinline__ void update_tiles(const optimizer_update &u, F formula)
 {
     const bool moving = !(u.skip && *u.skip);
     if (!fault_none(u.fault)) return;
@@ -139,7 +140,8 @@ extern "C" __global__ void __launch_bounds__(WARP) update_loss_scaling(loss_scal
 {
     if (threadIdx.x != 0 || !fault_none(a.fault)) return;
     double scale = *a.scale;
-    long long good = element_load<long long>(a.good, a.good_dtype, 0), bad = element_load<long long>(a.bad, a.bad_dtype, 0);
+    long long good = element_load<long long>(a.good, a.good_dtype, 0);
+    long long bad = element_load<long long>(a.bad, a.bad_dtype, 0);
     if (*a.found) {
         good = 0;
         if (count_up(&bad, a.decr_every, a.late)) scale = fmax(a.min, scale * a.decr_ratio);

@@ -1,29 +1,66 @@
-/* rows.cuh - the threads of a row: how they divide its elements and join what they found.
+/* rows.cuh - the threads of a row: which of its elements each has, and how they join what they found.
  *
- * Rows of adjacent elements are taken by a warp each (held in registers up to ROW_IN_WARP elements) or by a block
- * each. Interleaved rows are taken 32 by a block: a lane each, their elements dealt to the warps tile by tile, so that
- * memory is read in whole lines. Every thread of a row gets the joined number, added in a fixed order. */
+ * Rows of adjacent elements are taken by a warp each (held in registers where they have at most ROW_IN_WARP elements)
+ * or by a block each. Interleaved rows are taken 32 by a block: a lane each, their elements dealt to the warps tile by
+ * tile, so that memory is read in whole lines. Every thread of a row gets the joined number, always in the
+ * same order. */
 #pragma once
 
 #include "kernels/cuda/rows.h"
 #include "kernels/cuda/tile.cuh"
 
-/* ---- joining ---- */
+/* One row as one of its threads sees it: it has the tiles that begin at elements begin, begin + advance, ... */
+struct row_part {
+    long long item;        /* number of the row, outer * inner */
+    long long first, step; /* position of element 0, distance of neighbours */
+    long long begin, advance, length; /* length 0: the thread has no row, but joins all the same */
+    bool leads;            /* one thread of each row: it writes what belongs to the row */
+};
 
 struct by_warp {
+    enum : bool { adjacent = true };
+    __device__ static long long begin() { return (long long)blockIdx.x * ROW_WARPS + threadIdx.x / WARP; }
+    __device__ static long long advance() { return (long long)gridDim.x * ROW_WARPS; }
+    __device__ static long long end(const cuda_rows &r) { return r.outer; }
+    __device__ static row_part part(const cuda_rows &r, long long row)
+    {
+        const int lane = threadIdx.x % WARP;
+        return {row, row * r.length, 1, lane * TILE, WARP * TILE, r.length, lane == 0};
+    }
     __device__ float max(float v) const { return warp_max(v); }
     __device__ float sum(float v) const { return warp_sum(v); }
 };
 
 struct by_block {
     float *slots; /* shared, 32 */
+    enum : bool { adjacent = true };
+    __device__ static long long begin() { return blockIdx.x; }
+    __device__ static long long advance() { return gridDim.x; }
+    __device__ static long long end(const cuda_rows &r) { return r.outer; }
+    __device__ static row_part part(const cuda_rows &r, long long row)
+    {
+        const int thread = threadIdx.x;
+        return {row, row * r.length, 1, thread * TILE, ROW_BLOCK * TILE, r.length, thread == 0};
+    }
     __device__ float max(float v) const { return block_max(v, slots); }
     __device__ float sum(float v) const { return block_sum(v, slots); }
 };
 
-/* A row is a lane of each warp. */
 struct by_lane {
     float *slots; /* shared, ROW_BLOCK */
+    enum : bool { adjacent = false };
+    __device__ static long long groups(const cuda_rows &r) { return (r.inner + WARP - 1) / WARP; } /* an outer index */
+    __device__ static long long begin() { return blockIdx.x; }
+    __device__ static long long advance() { return gridDim.x; }
+    __device__ static long long end(const cuda_rows &r) { return r.outer * groups(r); }
+    __device__ static row_part part(const cuda_rows &r, long long group)
+    {
+        const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
+        const long long outer = group / groups(r), inner = group % groups(r) * WARP + lane;
+        const bool exists = inner < r.inner;
+        return {outer * r.inner + inner, outer * r.length * r.inner + inner, r.inner, warp * TILE, ROW_WARPS * TILE,
+                exists ? r.length : 0, exists && warp == 0};
+    }
     template <typename F> __device__ float join(float v, F f) const
     {
         slots[threadIdx.x] = v;
@@ -37,54 +74,75 @@ struct by_lane {
     __device__ float sum(float v) const { return join(v, [](float a, float b) { return a + b; }); }
 };
 
-/* ---- the elements of a row ---- */
+/* f(part) for each row of this thread; all threads of a row are in the same call. */
+template <typename G, typename F> __device__ __forceinline__ void rows_each(const cuda_rows &r, F f)
+{
+    for (long long at = G::begin(); at < G::end(r); at += G::advance()) f(G::part(r, at));
+}
+
+/* f(i, n) for each tile of the part: n elements from element i of the row on. */
+template <typename F> __device__ __forceinline__ void tiles_each(const row_part &p, F f)
+{
+    for (long long i = p.begin; i < p.length; i += p.advance) f(i, tile_length(i, p.length));
+}
+
+/* n elements of the row from element i on, and back. */
+template <typename G>
+__device__ __forceinline__ void part_load(const void *array, int dtype, const row_part &p, long long i, int n,
+                                          float (&v)[TILE])
+{
+    if (G::adjacent) {
+        tile_load(array, dtype, p.first + i, n, v);
+        return;
+    }
+    with_stored(0.0f, dtype, [&](auto s) {
+        const auto *from = static_cast<const typename decltype(s)::type *>(array) + p.first + i * p.step;
+#pragma unroll
+        for (int j = 0; j < TILE; j++) {
+            v[j] = 0;
+            if (j < n) to_carrier(&v[j], from[j * p.step]);
+        }
+    });
+}
+
+template <typename G>
+__device__ __forceinline__ void part_store(void *array, int dtype, const row_part &p, long long i, int n,
+                                           const float (&v)[TILE])
+{
+    if (G::adjacent) {
+        tile_store(array, dtype, p.first + i, n, v);
+        return;
+    }
+    with_stored(0.0f, dtype, [&](auto s) {
+        auto *to = static_cast<typename decltype(s)::type *>(array) + p.first + i * p.step;
+#pragma unroll
+        for (int j = 0; j < TILE; j++)
+            if (j < n) from_carrier(&to[j * p.step], v[j]);
+    });
+}
+
+/* ---- a row of at most ROW_IN_WARP elements in the registers of a warp: tile t of a lane is tile t * 32 + lane ---- */
 
 enum : int { ROW_TILES = ROW_IN_WARP / (WARP * TILE) };
 
-/* A row of at most ROW_IN_WARP elements: tile t of a lane is tile t * 32 + lane of the row. */
 __device__ __forceinline__ int row_tile(int t) { return (t * WARP + (int)threadIdx.x % WARP) * TILE; }
 
-__device__ __forceinline__ void load_row(const void *array, int dtype, long long row, int length,
-                                                float (&v)[ROW_TILES][TILE])
+__device__ __forceinline__ void row_load(const void *array, int dtype, const row_part &p, float (&v)[ROW_TILES][TILE])
 {
+    const int length = (int)p.length;
     with_stored(0.0f, dtype, [&](auto s) {
-        const auto *from = static_cast<const typename decltype(s)::type *>(array) + row * length;
+        const auto *from = static_cast<const typename decltype(s)::type *>(array) + p.first;
 #pragma unroll
         for (int t = 0; t < ROW_TILES; t++) load_typed(from + row_tile(t), tile_length(row_tile(t), length), v[t]);
     });
 }
 
-__device__ __forceinline__ void store_row(void *array, int dtype, long long row, int length,
-                                          const float (&v)[ROW_TILES][TILE])
+__device__ __forceinline__ void row_store(void *array, int dtype, const row_part &p, const float (&v)[ROW_TILES][TILE])
 {
+    const int length = (int)p.length;
     with_stored(0.0f, dtype, [&](auto s) {
-        auto *to = static_cast<typename decltype(s)::type *>(array) + row * length;
+        auto *to = static_cast<typename decltype(s)::type *>(array) + p.first;
 #pragma unroll
         for (int t = 0; t < ROW_TILES; t++) store_typed(to + row_tile(t), tile_length(row_tile(t), length), v[t]);
-    });
-}
-
-/* n elements of a row from `first` on, `step` apart. */
-__device__ __forceinline__ void load_apart(const void *array, int dtype, long long first, long long step, int n,
-                                                  float (&v)[TILE])
-{
-    with_stored(0.0f, dtype, [&](auto s) {
-        const auto *from = static_cast<const typename decltype(s)::type *>(array) + first;
-#pragma unroll
-        for (int i = 0; i < TILE; i++) {
-            v[i] = 0;
-            if (i < n) to_carrier(&v[i], from[i * step]);
-        }
-    });
-}
-
-__device__ __forceinline__ void store_apart(void *array, int dtype, long long first, long long step, int n,
-                                                   const float (&v)[TILE])
-{
-    with_stored(0.0f, dtype, [&](auto s) {
-        auto *to = static_cast<typename decltype(s)::type *>(array) + first;
-#pragma unroll
-        for (int i = 0; i < TILE; i++)
-            if (i < n) from_carrier(&to[i * step], v[i]);
     });
 }

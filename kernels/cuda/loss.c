@@ -1,0 +1,190 @@
+/* loss.c - launches of softmax cross entropy, negative log likelihood and their gradients. */
+#include "kernels/cuda/cuda.h"
+#include "kernels/cuda/loss.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+/* The ops share their attributes; operands are at different places. */
+#define SAME_ATTRIBUTES(op)                                                                                            \
+    _Static_assert(IR_ATTR(op, ignore_index) == 0 && IR_ATTR(op, reduction) == 1, "one driver")
+SAME_ATTRIBUTES(softmax_cross_entropy);
+SAME_ATTRIBUTES(softmax_cross_entropy_grad);
+SAME_ATTRIBUTES(nll_loss);
+SAME_ATTRIBUTES(nll_loss_grad);
+_Static_assert((int)LOSS_TOTAL_BLOCKS <= (int)ROW_BLOCK, "a thread reads the sums of a block");
+
+typedef struct loss_state {
+    cudaKernel_t items; /* works on the items or their rows */
+    cudaKernel_t total; /* forward: joins the blocks' sums; backward: adds the weights */
+} loss_state;
+
+static loss_labels labels_of(const k_args *args, int label, int weight)
+{
+    return (loss_labels){.label = args->in[label].data,
+                         .weight = cuda_data(args->in, weight, args->n_in),
+                         .label_dtype = (int)args->in[label].dtype,
+                         .weight_dtype = weight < args->n_in ? (int)args->in[weight].dtype : 0,
+                         .ignore = args->attr[0].i,
+                         .step = args->step,
+                         .fault = cuda_of(args->ctx)->fault};
+}
+
+static loss_reduction reduction_of(const k_args *args)
+{
+    const char *how = args->attr[1].s;
+    return strcmp(how, "none") == 0 ? LOSS_NONE : strcmp(how, "sum") == 0 ? LOSS_SUM : LOSS_MEAN;
+}
+
+/* ROWS NULL: the name is that of the kernel. */
+static ampc_status find_kernels(const k_args *args, const char *items, const cuda_rows *rows, const char *total,
+                                void **state)
+{
+    CUDA_FORWARD(cuda_check_dtypes(args));
+    loss_state *s = calloc(1, sizeof *s);
+    if (!s) return cuda_fail(args->ctx, AMPC_NO_MEMORY, "out of memory");
+    *state = s;
+    char name[64];
+    snprintf(name, sizeof name, "%s%s%s", items, rows ? "_" : "", rows ? cuda_rows_kernel(rows) : "");
+    CUDA_FORWARD(cuda_find(args->ctx, CUDA_FAMILY_loss, name, &s->items));
+    return cuda_find(args->ctx, CUDA_FAMILY_loss, total, &s->total);
+}
+
+/* ---- forward: the items, then one block that joins the blocks' sums ---- */
+
+static int64_t nll_blocks(const cuda_rows *r)
+{
+    return cuda_blocks(r->outer * r->inner, ROW_BLOCK);
+}
+
+static ampc_status cross_entropy_prepare(const k_args *args, void **state, size_t *workspace)
+{
+    const cuda_rows rows = cuda_rows_of(&args->in[0], 1);
+    *workspace = (size_t)cuda_rows_blocks(&rows) * sizeof(loss_sums);
+    return find_kernels(args, "cross_entropy", &rows, "loss_finish", state);
+}
+
+static ampc_status nll_prepare(const k_args *args, void **state, size_t *workspace)
+{
+    const cuda_rows rows = cuda_rows_of(&args->in[0], 1);
+    *workspace = (size_t)nll_blocks(&rows) * sizeof(loss_sums);
+    return find_kernels(args, "nll", NULL, "loss_finish", state);
+}
+
+static ampc_status launch_forward(const k_args *args, loss_forward *a, int64_t blocks)
+{
+    const loss_state *state = args->state;
+    int count = (int)blocks;
+    a->loss = cuda_data(args->out, 0, args->n_out);
+    a->sums = args->workspace;
+    CUDA_FORWARD(cuda_launch(args, state->items, blocks, ROW_BLOCK, 0, (void *[]){a}));
+    if (!a->loss || a->reduction == LOSS_NONE) return AMPC_OK;
+    return cuda_launch(args, state->total, 1, ROW_BLOCK, 0,
+                       (void *[]){&a->sums, &count, &a->reduction, &a->loss});
+}
+
+static loss_forward forward_of(const k_args *args, loss_labels labels)
+{
+    return (loss_forward){.rows = cuda_rows_of(&args->in[0], 1),
+                          .labels = labels,
+                          .x = args->in[0].data,
+                          .dtype = (int)args->in[0].dtype,
+                          .reduction = reduction_of(args)};
+}
+
+static ampc_status cross_entropy_run(const k_args *args)
+{
+    loss_forward a = forward_of(args, labels_of(args, IR_IN(softmax_cross_entropy, label),
+                                                IR_IN(softmax_cross_entropy, weight)));
+    a.lse = cuda_data(args->out, IR_OUT(softmax_cross_entropy, lse), args->n_out);
+    a.log_prob = cuda_data(args->out, IR_OUT(softmax_cross_entropy, log_prob), args->n_out);
+    return launch_forward(args, &a, cuda_rows_blocks(&a.rows));
+}
+
+static ampc_status nll_run(const k_args *args)
+{
+    loss_forward a = forward_of(args, labels_of(args, IR_IN(nll_loss, label), IR_IN(nll_loss, weight)));
+    return launch_forward(args, &a, nll_blocks(&a.rows));
+}
+
+/* ---- backward: the weights, where a mean cannot know their sum from the shapes; then the rows ---- */
+
+static bool adds_weights(const loss_backward *a)
+{
+    return a->reduction == LOSS_MEAN && (a->labels.weight || a->labels.ignore != INT64_MIN);
+}
+
+static loss_backward backward_of(const k_args *args, int x, int label, int weight)
+{
+    loss_backward a = {.rows = cuda_rows_of(&args->in[x], 1),
+                       .labels = labels_of(args, label, weight),
+                       .dloss = args->in[0].data,
+                       .x = args->in[x].data,
+                       .dx = args->out[0].data,
+                       .dtype = (int)args->in[x].dtype,
+                       .reduction = reduction_of(args),
+                       .sums = args->workspace};
+    const int64_t blocks = cuda_blocks(a.rows.outer * a.rows.inner, ROW_BLOCK);
+    if (adds_weights(&a)) a.blocks = (int)(blocks < LOSS_TOTAL_BLOCKS ? blocks : LOSS_TOTAL_BLOCKS);
+    return a;
+}
+
+static loss_backward cross_entropy_backward(const k_args *args)
+{
+    loss_backward a = backward_of(args, IR_IN(softmax_cross_entropy_grad, x), IR_IN(softmax_cross_entropy_grad, label),
+                                  IR_IN(softmax_cross_entropy_grad, weight));
+    a.lse = args->in[IR_IN(softmax_cross_entropy_grad, lse)].data;
+    return a;
+}
+
+static loss_backward nll_backward(const k_args *args)
+{
+    return backward_of(args, IR_IN(nll_loss_grad, x), IR_IN(nll_loss_grad, label), IR_IN(nll_loss_grad, weight));
+}
+
+static ampc_status prepare_backward(const k_args *args, const loss_backward *a, const char *items, void **state,
+                                    size_t *workspace)
+{
+    *workspace = (size_t)a->blocks * sizeof(loss_sums);
+    return find_kernels(args, items, &a->rows, "loss_weights", state);
+}
+
+static ampc_status cross_entropy_grad_prepare(const k_args *args, void **state, size_t *workspace)
+{
+    const loss_backward a = cross_entropy_backward(args);
+    return prepare_backward(args, &a, "cross_entropy_grad", state, workspace);
+}
+
+static ampc_status nll_grad_prepare(const k_args *args, void **state, size_t *workspace)
+{
+    const loss_backward a = nll_backward(args);
+    return prepare_backward(args, &a, "nll_grad", state, workspace);
+}
+
+static ampc_status launch_backward(const k_args *args, loss_backward *a)
+{
+    const loss_state *state = args->state;
+    long long items = a->rows.outer * a->rows.inner;
+    void *weights[] = {&a->labels, &items, &a->rows.length, (void *)&a->sums};
+    CUDA_FORWARD(cuda_launch(args, state->total, a->blocks, ROW_BLOCK, 0, weights));
+    return cuda_launch(args, state->items, cuda_rows_blocks(&a->rows), ROW_BLOCK, 0, (void *[]){a});
+}
+
+static ampc_status cross_entropy_grad_run(const k_args *args)
+{
+    loss_backward a = cross_entropy_backward(args);
+    return launch_backward(args, &a);
+}
+
+static ampc_status nll_grad_run(const k_args *args)
+{
+    loss_backward a = nll_backward(args);
+    return launch_backward(args, &a);
+}
+
+const k_kernel cuda_softmax_cross_entropy = {"softmax_cross_entropy", cross_entropy_prepare, cross_entropy_run,
+                                             cuda_release};
+const k_kernel cuda_softmax_cross_entropy_grad = {"softmax_cross_entropy_grad", cross_entropy_grad_prepare,
+                                                  cross_entropy_grad_run, cuda_release};
+const k_kernel cuda_nll_loss = {"nll_loss", nll_prepare, nll_run, cuda_release};
+const k_kernel cuda_nll_loss_grad = {"nll_loss_grad", nll_grad_prepare, nll_grad_run, cuda_release};

@@ -1,0 +1,187 @@
+/* loss.cu - softmax cross entropy and negative log likelihood on class labels, and their gradients.
+ *
+ * x [N,C,...] has one row of C classes per item; the row's label picks the class. An ignored item has weight 0. Losses
+ * and weights are added in f64: by each block in the order of its items, then over the blocks in theirs. A label
+ * outside of the classes is a fault, and its item is as if ignored. */
+#include "kernels/cuda/exponentials.cuh"
+#include "kernels/cuda/loss.h"
+
+struct labelled {
+    long long label; /* -1: ignored */
+    float weight;
+};
+
+static __device__ __forceinline__ labelled item_of(const loss_labels &l, long long classes, long long item, bool report)
+{
+    const long long label = element_load<long long>(l.label, l.label_dtype, item);
+    const bool ignored = label == l.ignore, valid = label >= 0 && label < classes;
+    if (!ignored && !valid && report) fault_set(l.fault, l.step, K_FAULT_LABEL);
+    if (ignored || !valid) return {-1, 0};
+    return {label, l.weight ? element_load<float>(l.weight, l.weight_dtype, label) : 1};
+}
+
+/* The block's sums to their place. `slots`: shared, 32. */
+static __device__ __forceinline__ void store_sums(loss_sums *to, loss_sums own, double *slots)
+{
+    const double loss = block_sum(own.loss, slots), weight = block_sum(own.weight, slots);
+    if (threadIdx.x == 0) to[blockIdx.x] = {loss, weight};
+}
+
+/* ---- forward ---- */
+
+static __device__ __forceinline__ void take_loss(const loss_forward &a, const row_part &p, double most, double rest,
+                                                 loss_sums *sums)
+{
+    const labelled item = item_of(a.labels, a.rows.length, p.item, true);
+    double loss = 0;
+    if (item.label >= 0) {
+        const double x = element_load<float>(a.x, a.dtype, p.first + item.label * p.step);
+        loss = -(x - most - rest) * item.weight;
+    }
+    if (a.loss && a.reduction == LOSS_NONE) a.loss[p.item] = (float)loss;
+    sums->loss += loss;
+    sums->weight += item.weight;
+}
+
+template <typename G>
+static __device__ __forceinline__ loss_sums cross_entropy(const loss_forward &a, const G &g)
+{
+    loss_sums sums = {0, 0};
+    rows_each<G>(a.rows, [&](const row_part &p) {
+        exponentials e;
+        float v[TILE];
+        tiles_each(p, [&](long long i, int n) {
+            part_load<G>(a.x, a.dtype, p, i, n, v);
+            e.collect(v, n);
+        });
+        e.join(g);
+        const float rest = e.log_sum();
+        if (p.leads) {
+            take_loss(a, p, e.most, rest, &sums);
+            if (a.lse) a.lse[p.item] = e.most + rest;
+        }
+        if (!a.log_prob) return;
+        tiles_each(p, [&](long long i, int n) {
+            part_load<G>(a.x, a.dtype, p, i, n, v);
+#pragma unroll
+            for (int j = 0; j < TILE; j++) v[j] = v[j] - e.most - rest;
+            part_store<G>(a.log_prob, a.dtype, p, i, n, v);
+        });
+    });
+    return sums;
+}
+
+extern "C" __global__ void __launch_bounds__(ROW_BLOCK) cross_entropy_warp(loss_forward a)
+{
+    __shared__ double totals[WARP];
+    store_sums(a.sums, cross_entropy(a, by_warp()), totals);
+}
+AMPC_KERNEL(cross_entropy_warp)
+
+extern "C" __global__ void __launch_bounds__(ROW_BLOCK) cross_entropy_block(loss_forward a)
+{
+    __shared__ float slots[WARP];
+    __shared__ double totals[WARP];
+    store_sums(a.sums, cross_entropy(a, by_block{slots}), totals);
+}
+AMPC_KERNEL(cross_entropy_block)
+
+extern "C" __global__ void __launch_bounds__(ROW_BLOCK) cross_entropy_lane(loss_forward a)
+{
+    __shared__ float slots[ROW_BLOCK];
+    __shared__ double totals[WARP];
+    store_sums(a.sums, cross_entropy(a, by_lane{slots}), totals);
+}
+AMPC_KERNEL(cross_entropy_lane)
+
+/* A thread has an item. */
+extern "C" __global__ void __launch_bounds__(ROW_BLOCK) nll(loss_forward a)
+{
+    __shared__ double totals[WARP];
+    loss_sums sums = {0, 0};
+    for (long long i = grid_first(); i < a.rows.outer * a.rows.inner; i += grid_step()) {
+        const long long outer = i / a.rows.inner, inner = i % a.rows.inner;
+        const row_part p = {i, outer * a.rows.length * a.rows.inner + inner, a.rows.inner, 0, 0, 0, true};
+        take_loss(a, p, 0, 0, &sums);
+    }
+    store_sums(a.sums, sums, totals);
+}
+AMPC_KERNEL(nll)
+
+/* The sum over the items of all blocks, or the mean. One block. */
+extern "C" __global__ void __launch_bounds__(ROW_BLOCK) loss_finish(const loss_sums *sums, int blocks, int reduction,
+                                                                    float *loss)
+{
+    __shared__ double slots[WARP];
+    double sum = 0, weight = 0;
+    for (int i = threadIdx.x; i < blocks; i += ROW_BLOCK) {
+        sum += sums[i].loss;
+        weight += sums[i].weight;
+    }
+    sum = block_sum(sum, slots);
+    weight = block_sum(weight, slots);
+    if (threadIdx.x == 0) *loss = (float)(reduction == LOSS_MEAN ? sum / weight : sum);
+}
+AMPC_KERNEL(loss_finish)
+
+/* ---- backward ---- */
+
+/* The weights of all items, for a mean. */
+extern "C" __global__ void __launch_bounds__(ROW_BLOCK) loss_weights(loss_labels labels, long long items,
+                                                                     long long classes, loss_sums *sums)
+{
+    __shared__ double slots[WARP];
+    loss_sums own = {0, 0};
+    for (long long i = grid_first(); i < items; i += grid_step())
+        own.weight += item_of(labels, classes, i, true).weight;
+    store_sums(sums, own, slots);
+}
+AMPC_KERNEL(loss_weights)
+
+/* dloss, divided by the total weight for a mean; unused where each item has its own. */
+static __device__ __forceinline__ float common_slope(const loss_backward &a, double *slots)
+{
+    double weight = (double)(a.rows.outer * a.rows.inner);
+    if (a.blocks > 0) weight = block_sum((int)threadIdx.x < a.blocks ? a.sums[threadIdx.x].weight : 0.0, slots);
+    if (a.reduction == LOSS_NONE) return 0;
+    return (float)(a.reduction == LOSS_MEAN ? *a.dloss / weight : *a.dloss);
+}
+
+/* entropy: dx = (exp(x - lse) - [label]) slope, else -[label] slope; 0 where the slope is, whatever x is */
+template <bool entropy, typename G>
+static __device__ __forceinline__ void loss_slope(const loss_backward &a, float common)
+{
+    rows_each<G>(a.rows, [&](const row_part &p) {
+        if (p.length == 0) return;
+        const labelled item = item_of(a.labels, p.length, p.item, p.leads);
+        float slope = 0;
+        if (item.weight != 0) slope = item.weight * (a.reduction == LOSS_NONE ? a.dloss[p.item] : common);
+        const float lse = entropy ? a.lse[p.item] : 0;
+        tiles_each(p, [&](long long i, int n) {
+            float v[TILE] = {};
+            if (entropy && slope != 0) {
+                part_load<G>(a.x, a.dtype, p, i, n, v);
+#pragma unroll
+                for (int j = 0; j < TILE; j++) v[j] = m_exp_float(v[j] - lse);
+            }
+#pragma unroll
+            for (int j = 0; j < TILE; j++) v[j] = slope == 0 ? 0 : (i + j == item.label ? v[j] - 1 : v[j]) * slope;
+            part_store<G>(a.dx, a.dtype, p, i, n, v);
+        });
+    });
+}
+
+#define LOSS_SLOPE_KERNEL(name, entropy, threads)                                                                      \
+    extern "C" __global__ void __launch_bounds__(ROW_BLOCK) name(loss_backward a)                                      \
+    {                                                                                                                  \
+        __shared__ double slots[WARP];                                                                                 \
+        loss_slope<entropy, threads>(a, common_slope(a, slots));                                                       \
+    }                                                                                                                  \
+    AMPC_KERNEL(name)
+
+LOSS_SLOPE_KERNEL(cross_entropy_grad_warp, true, by_warp)
+LOSS_SLOPE_KERNEL(cross_entropy_grad_block, true, by_block)
+LOSS_SLOPE_KERNEL(cross_entropy_grad_lane, true, by_lane)
+LOSS_SLOPE_KERNEL(nll_grad_warp, false, by_warp)
+LOSS_SLOPE_KERNEL(nll_grad_block, false, by_block)
+LOSS_SLOPE_KERNEL(nll_grad_lane, false, by_lane)
