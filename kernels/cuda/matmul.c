@@ -1,0 +1,303 @@
+/* matmul.c - y = op(a) op(b) + bias through cuBLASLt.
+ *
+ * The library thinks in columns: our y [m, n] is its D [n, m], made of b and a in this order, and the bias goes along
+ * the rows of D. Sums are f32 whatever is stored, and so are the partial sums of a split k. The last batch dimension
+ * is a strided batch, where a shared operand has stride 0; more dimensions than one, which differ in what is shared,
+ * are a call each. A result type that the library cannot store goes through f32 in workspace and is cast; a bias of
+ * another type than D is cast before. */
+#include "kernels/cuda/inner.h"
+#include "kernels/cuda/tune.h"
+#include "kernels/product.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { IN_A = IR_IN(matmul, a), IN_B = IR_IN(matmul, b), IN_BIAS = IR_IN(matmul, bias) };
+enum { MOST_RACED = 8, MOST_KEY = 512 };
+
+typedef struct matmul {
+    product p;
+    ir_dtype read, stored;         /* the operands; D: the result's type where it is that of the operands, else f32 */
+    int64_t calls, items;          /* of a strided batch each */
+    cublasLtMatmulDesc_t how;      /* NULL: there is nothing to sum */
+    cublasLtMatrixLayout_t a, b, d;
+    cublasLtMatmulAlgo_t algo;
+    cuda_inner bias, result;       /* casts */
+    cuda_fill fill;
+    size_t bias_at, inner_at;      /* workspace: D where it is cast, the bias where it is cast, what casts want */
+} matmul;
+
+/* The operands of one run. */
+typedef struct matmul_data {
+    char *a, *b, *d;
+    void *bias;
+} matmul_data;
+
+static void release(void *state)
+{
+    matmul *m = state;
+    if (!m) return;
+    if (m->how) cuda.cublasLtMatmulDescDestroy(m->how);
+    if (m->a) cuda.cublasLtMatrixLayoutDestroy(m->a);
+    if (m->b) cuda.cublasLtMatrixLayoutDestroy(m->b);
+    if (m->d) cuda.cublasLtMatrixLayoutDestroy(m->d);
+    cuda_inner_release(&m->bias);
+    cuda_inner_release(&m->result);
+    cuda_fill_release(&m->fill);
+    free(m);
+}
+
+/* ---- descriptors ----------------------------------------------------------------------------- */
+
+static cudaDataType_t data_type(ir_dtype t)
+{
+    return t == IR_f16 ? CUDA_R_16F : t == IR_bf16 ? CUDA_R_16BF : CUDA_R_32F;
+}
+
+/* A matrix of `rows` rows of our `columns` elements, one of a batch; to the library a matrix of so many columns. */
+static ampc_status make_layout(const k_args *args, const matmul *m, cublasLtMatrixLayout_t *out, ir_dtype t,
+                               int64_t rows, int64_t columns, const bool *shared)
+{
+    int last = m->p.rank - 1;
+    const int32_t count = (int32_t)m->items;
+    const int64_t stride = shared && last >= 0 && shared[last] ? 0 : rows * columns;
+    CUDA_LT_CALL(args->ctx, cublasLtMatrixLayoutCreate(out, data_type(t), (uint64_t)columns, (uint64_t)rows, columns));
+    if (m->items == 1) return AMPC_OK;
+    CUDA_LT_CALL(args->ctx, cublasLtMatrixLayoutSetAttribute(*out, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count,
+                                                             sizeof count));
+    CUDA_LT_CALL(args->ctx, cublasLtMatrixLayoutSetAttribute(*out, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET,
+                                                             &stride, sizeof stride));
+    return AMPC_OK;
+}
+
+static ampc_status set_bias(const k_context *ctx, const matmul *m, void *bias)
+{
+    CUDA_LT_CALL(ctx, cublasLtMatmulDescSetAttribute(m->how, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias));
+    return AMPC_OK;
+}
+
+static ampc_status describe(const k_args *args, matmul *m)
+{
+    const k_context *ctx = args->ctx;
+    const product *p = &m->p;
+    const ir_dtype in = args->in[IN_A].dtype;
+    const cublasOperation_t a = p->trans_a ? CUBLAS_OP_T : CUBLAS_OP_N, b = p->trans_b ? CUBLAS_OP_T : CUBLAS_OP_N;
+    const cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
+    CUDA_LT_CALL(ctx, cublasLtMatmulDescCreate(&m->how, CUBLAS_COMPUTE_32F, CUDA_R_32F));
+    CUDA_LT_CALL(ctx, cublasLtMatmulDescSetAttribute(m->how, CUBLASLT_MATMUL_DESC_TRANSA, &b, sizeof b));
+    CUDA_LT_CALL(ctx, cublasLtMatmulDescSetAttribute(m->how, CUBLASLT_MATMUL_DESC_TRANSB, &a, sizeof a));
+    if (k_present(&args->in[IN_BIAS])) {
+        CUDA_LT_CALL(ctx, cublasLtMatmulDescSetAttribute(m->how, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue,
+                                                         sizeof epilogue));
+        CUDA_FORWARD(set_bias(ctx, m, (void *)CUDA_ALIGNMENT));
+    }
+    CUDA_FORWARD(make_layout(args, m, &m->a, in, p->trans_a ? p->k : p->m, p->trans_a ? p->m : p->k, p->a_shared));
+    CUDA_FORWARD(make_layout(args, m, &m->b, in, p->trans_b ? p->n : p->k, p->trans_b ? p->k : p->n, p->b_shared));
+    return make_layout(args, m, &m->d, m->stored, p->m, p->n, NULL);
+}
+
+/* ---- running --------------------------------------------------------------------------------- */
+
+/* Operand of a call: its first matrix of batch item `item`. */
+static char *matrix_at(const product *p, char *data, const bool *shared, int64_t item, int64_t size, ir_dtype t)
+{
+    return data + product_offset(p, shared, item, size) * (int64_t)ir_dtype_size(t);
+}
+
+static ampc_status multiply(const k_context *ctx, const matmul *m, const cublasLtMatmulAlgo_t *algo, matmul_data data)
+{
+    const float one = 1, zero = 0;
+    const product *p = &m->p;
+    const cuda_context *c = cuda_of(ctx);
+    if (data.bias) CUDA_FORWARD(set_bias(ctx, m, data.bias));
+    for (int64_t i = 0; i < m->calls; i++) {
+        const int64_t item = i * m->items;
+        const char *a = matrix_at(p, data.a, p->a_shared, item, p->m * p->k, m->read);
+        const char *b = matrix_at(p, data.b, p->b_shared, item, p->k * p->n, m->read);
+        char *d = data.d + item * p->m * p->n * (int64_t)ir_dtype_size(m->stored);
+        CUDA_LT_CALL(ctx, cublasLtMatmul(c->lt, m->how, &one, b, m->b, a, m->a, &zero, d, m->d, d, m->d, algo,
+                                         c->lt_workspace, CUDA_LT_WORKSPACE, c->stream));
+    }
+    return AMPC_OK;
+}
+
+static ampc_status run(const k_args *args)
+{
+    const matmul *m = args->state;
+    const k_view *bias = &args->in[IN_BIAS], *y = &args->out[0];
+    char *workspace = args->workspace;
+    if (!m->how) return cuda_fill_run(args, &m->fill, bias, y);
+    void *rest = workspace + m->inner_at;
+    matmul_data data = {args->in[IN_A].data, args->in[IN_B].data, m->result.kernel ? workspace : y->data,
+                        k_present(bias) ? bias->data : NULL};
+    if (m->bias.kernel) {
+        data.bias = workspace + m->bias_at;
+        CUDA_FORWARD(cuda_inner_run(args, &m->bias, bias->data, data.bias, rest));
+    }
+    CUDA_FORWARD(multiply(args->ctx, m, &m->algo, data));
+    return cuda_inner_run(args, &m->result, data.d, y->data, rest);
+}
+
+/* ---- the algorithm --------------------------------------------------------------------------- */
+
+typedef struct contest {
+    const k_args *args;
+    const matmul *m;
+    cublasLtMatmulHeuristicResult_t found[MOST_RACED];
+    matmul_data data;
+} contest;
+
+static ampc_status contest_run(void *user, int i)
+{
+    contest *c = user;
+    return multiply(c->args->ctx, c->m, &c->found[i].algo, c->data);
+}
+
+static ampc_status contest_open(contest *c)
+{
+    const k_context *ctx = c->args->ctx;
+    const k_view *in = c->args->in;
+    CUDA_FORWARD(cuda_tune_buffer(ctx, k_bytes(&in[IN_A]), (void **)&c->data.a));
+    CUDA_FORWARD(cuda_tune_buffer(ctx, k_bytes(&in[IN_B]), (void **)&c->data.b));
+    if (k_present(&in[IN_BIAS]))
+        CUDA_FORWARD(cuda_tune_buffer(ctx, (size_t)c->m->p.n * sizeof(float), &c->data.bias));
+    return cuda_tune_buffer(ctx, (size_t)k_count(&c->args->out[0]) * ir_dtype_size(c->m->stored),
+                            (void **)&c->data.d);
+}
+
+/* The fastest of those found; the first where there is no memory to find out. */
+static ampc_status race(contest *c, const char *key, int n, int *best)
+{
+    int which[MOST_RACED];
+    for (int i = 0; i < n; i++) which[i] = i;
+    ampc_status status = contest_open(c);
+    if (status == AMPC_OK) status = cuda_tune(c->args->ctx, key, n, which, contest_run, c, best);
+    cuda_tune_free(c->data.a);
+    cuda_tune_free(c->data.b);
+    cuda_tune_free(c->data.d);
+    cuda_tune_free(c->data.bias);
+    return status == AMPC_NO_MEMORY ? AMPC_OK : status;
+}
+
+static void write_key(const k_args *args, const matmul *m, char *out, size_t size)
+{
+    const product *p = &m->p;
+    int n = snprintf(out, size, "matmul %s->%s %" PRId64 "x%" PRId64 "x%" PRId64 "%s%s%s", ir_dtype_name(m->read),
+                     ir_dtype_name(m->stored), p->m, p->n, p->k, p->trans_a ? " ta" : "", p->trans_b ? " tb" : "",
+                     k_present(&args->in[IN_BIAS]) ? " bias" : "");
+    for (int i = 0; i < p->rank && n > 0 && (size_t)n < size; i++)
+        n += snprintf(out + n, size - (size_t)n, " *%" PRId64 "%s%s", p->batch[i], p->a_shared[i] ? "a" : "",
+                      p->b_shared[i] ? "b" : "");
+}
+
+/* What is common to the addresses of a matrix in all calls, at most what storage has anyhow. */
+static uint32_t alignment(int64_t step, ir_dtype t)
+{
+    uint64_t bytes = (uint64_t)step * ir_dtype_size(t) | CUDA_ALIGNMENT;
+    return (uint32_t)(bytes & -bytes);
+}
+
+static ampc_status prefer(const k_context *ctx, const matmul *m, cublasLtMatmulPreference_t preference)
+{
+    const product *p = &m->p;
+    const uint64_t workspace = CUDA_LT_WORKSPACE;
+    const uint32_t schemes = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+    const bool many = m->calls > 1;
+    const uint32_t a = alignment(many ? p->m * p->k : 0, m->read), b = alignment(many ? p->k * p->n : 0, m->read),
+                   d = alignment(many ? p->m * p->n : 0, m->stored);
+    const struct {
+        cublasLtMatmulPreferenceAttributes_t name;
+        const void *value;
+        size_t size;
+    } wishes[] = {{CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace, sizeof workspace},
+                  {CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &schemes, sizeof schemes},
+                  {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, &b, sizeof b},
+                  {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, &a, sizeof a},
+                  {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, &d, sizeof d},
+                  {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, &d, sizeof d}};
+    for (size_t i = 0; i < sizeof wishes / sizeof *wishes; i++)
+        CUDA_LT_CALL(ctx, cublasLtMatmulPreferenceSetAttribute(preference, wishes[i].name, wishes[i].value,
+                                                               wishes[i].size));
+    return AMPC_OK;
+}
+
+static ampc_status ask(const k_context *ctx, const matmul *m, cublasLtMatmulHeuristicResult_t *found, int *n)
+{
+    cublasLtMatmulPreference_t preference;
+    CUDA_LT_CALL(ctx, cublasLtMatmulPreferenceCreate(&preference));
+    ampc_status status = prefer(ctx, m, preference);
+    if (status == AMPC_OK) {
+        cublasStatus_t answer = cuda.cublasLtMatmulAlgoGetHeuristic(cuda_of(ctx)->lt, m->how, m->b, m->a, m->d, m->d,
+                                                                    preference, MOST_RACED, found, n);
+        if (answer == CUBLAS_STATUS_NOT_SUPPORTED)
+            *n = 0;
+        else
+            status = cuda_lt_status(ctx, answer, "cublasLtMatmulAlgoGetHeuristic");
+    }
+    cuda.cublasLtMatmulPreferenceDestroy(preference);
+    return status;
+}
+
+static ampc_status choose(const k_args *args, matmul *m)
+{
+    contest c = {.args = args, .m = m};
+    char key[MOST_KEY];
+    int n = 0;
+    write_key(args, m, key, sizeof key);
+    CUDA_FORWARD(ask(args->ctx, m, c.found, &n));
+    if (n == 0) return cuda_fail(args->ctx, AMPC_UNSUPPORTED, "cuBLASLt has no algorithm for %s", key);
+    int known = cuda_tuned(args->ctx, key), best = known >= 0 && known < n ? known : 0;
+    if (cuda_of(args->ctx)->tune && (known < 0 || known >= n)) CUDA_FORWARD(race(&c, key, n, &best));
+    m->algo = c.found[best].algo;
+    return AMPC_OK;
+}
+
+/* ---- preparing ------------------------------------------------------------------------------- */
+
+/* Workspace: D where it is cast, the bias where it is cast, then what the casts want. */
+static ampc_status prepare_casts(const k_args *args, matmul *m, size_t *workspace)
+{
+    const k_view *y = &args->out[0], *bias = &args->in[IN_BIAS];
+    CUDA_FORWARD(cuda_inner_cast(args, k_count(y), m->stored, y->dtype, &m->result));
+    if (k_present(bias)) CUDA_FORWARD(cuda_inner_cast(args, m->p.n, bias->dtype, m->stored, &m->bias));
+    if (m->result.kernel) m->bias_at = cuda_aligned((size_t)k_count(y) * ir_dtype_size(m->stored));
+    m->inner_at = m->bias_at;
+    if (m->bias.kernel) m->inner_at += cuda_aligned((size_t)m->p.n * ir_dtype_size(m->stored));
+    *workspace = m->inner_at + (m->result.workspace > m->bias.workspace ? m->result.workspace : m->bias.workspace);
+    return AMPC_OK;
+}
+
+static ampc_status prepare_parts(const k_args *args, matmul *m, size_t *workspace)
+{
+    const k_view *y = &args->out[0], *bias = &args->in[IN_BIAS];
+    product *p = &m->p;
+    if (k_count(y) == 0 || p->k == 0)
+        return cuda_fill_prepare(args, k_present(bias) ? bias : NULL, 0, y, &m->fill, workspace);
+    m->read = args->in[IN_A].dtype;
+    m->stored = m->read == y->dtype ? y->dtype : IR_f32;
+    m->items = p->rank ? p->batch[p->rank - 1] : 1;
+    m->calls = k_count(y) / (p->m * p->n * m->items);
+    if (m->items > INT32_MAX)
+        return cuda_fail(args->ctx, AMPC_UNSUPPORTED, "a batch of %" PRId64 " matrices", m->items);
+    CUDA_FORWARD(cuda_open_lt(args->ctx));
+    CUDA_FORWARD(prepare_casts(args, m, workspace));
+    CUDA_FORWARD(describe(args, m));
+    return choose(args, m);
+}
+
+static ampc_status prepare(const k_args *args, void **state, size_t *workspace)
+{
+    CUDA_FORWARD(cuda_check_dtypes(args));
+    matmul *m = calloc(1, sizeof *m);
+    if (!m) return cuda_fail(args->ctx, AMPC_NO_MEMORY, "out of memory");
+    m->p = product_of(args);
+    ampc_status status = prepare_parts(args, m, workspace);
+    if (status == AMPC_OK)
+        *state = m;
+    else
+        release(m);
+    return status;
+}
+
+const k_kernel cuda_matmul = {.name = "matmul", .prepare = prepare, .run = run, .release = release};
