@@ -10,7 +10,7 @@
 
 #include "kernels/cuda/cuda.h"
 
-enum { DNN_MOST_AXES = 5, DNN_MOST_TENSORS = 6, DNN_MOST_MADE = 24, DNN_MOST_OPS = 4, DNN_MOST_KEY = 512 };
+enum { DNN_MOST_AXES = 5, DNN_MOST_TENSORS = 6, DNN_MOST_MADE = 24, DNN_MOST_OPS = 4, DNN_MOST_KEY = 1536 };
 
 typedef cudnnBackendDescriptor_t dnn_descriptor;
 

@@ -1,0 +1,314 @@
+/* conv.c - convolution and its two gradients as cuDNN graphs.
+ *
+ * The graph is the convolution alone, or with what follows it in f32 before the one rounding: the bias, or the change
+ * to a result of another type. Where cuDNN has no engine for that, operands and result go through f32 in workspace;
+ * f32 with f32 always has one. The bias gradient is a sum of its own. */
+#include "kernels/convolution.h"
+#include "kernels/cuda/dnn.h"
+#include "kernels/cuda/inner.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { UID_X = 1, UID_W, UID_Y, UID_BIAS, UID_SUM, MOST_PARTS = 4 };
+
+/* An operand or the result. */
+typedef struct part {
+    dnn_layout layout;
+    ir_dtype dtype;  /* in the graph */
+    cuda_inner cast; /* into the graph; of the result: out of it */
+    size_t at;       /* its place in workspace where it is cast */
+} part;
+
+typedef struct conv_state {
+    conv_kind kind;
+    int n_parts;
+    part parts[MOST_PARTS]; /* x, w, y and, forward, the bias, in the order of their numbers */
+    const dnn_plan *plan;   /* NULL: there is nothing to sum, or only dbias is wanted */
+    cuda_inner bias_sum;    /* dbias */
+    cuda_fill fill;         /* the result where there is nothing to sum */
+    size_t rest_at;         /* workspace of the plan and, before and after it, of the others */
+} conv_state;
+
+static void release(void *state)
+{
+    conv_state *s = state;
+    if (!s) return;
+    for (int i = 0; i < MOST_PARTS; i++) cuda_inner_release(&s->parts[i].cast);
+    cuda_inner_release(&s->bias_sum);
+    cuda_fill_release(&s->fill);
+    free(s);
+}
+
+/* ---- the graph ------------------------------------------------------------------------------- */
+
+/* Where a view's elements lie: the one place that knows. One spatial axis becomes the last of two. */
+static dnn_layout layout_of(const k_view *v)
+{
+    dnn_layout l = {.rank = v->rank < 4 ? 4 : v->rank};
+    int64_t stride = 1;
+    for (int i = 0; i < l.rank; i++) l.dims[i] = 1;
+    for (int i = 0; i < v->rank; i++) l.dims[v->rank == 3 && i == 2 ? 3 : i] = v->dims[i];
+    for (int i = l.rank - 1; i >= 0; i--) {
+        l.strides[i] = stride;
+        stride *= l.dims[i];
+    }
+    return l;
+}
+
+/* [1, C, 1, 1]: a bias against a result of `rank` axes. */
+static dnn_layout bias_layout(int64_t channels, int rank)
+{
+    dnn_layout l = {.rank = rank};
+    for (int i = 0; i < rank; i++) l.dims[i] = l.strides[i] = 1;
+    l.dims[1] = l.strides[0] = channels;
+    return l;
+}
+
+/* The descriptor of the windows. */
+static dnn_descriptor describe_windows(dnn_graph *g, const conv_geometry *c)
+{
+    const int skip = c->spatial == 1; /* axes of extent 1 that come first */
+    const int64_t axes = c->spatial + skip;
+    int64_t stride[3] = {1, 1, 1}, dilation[3] = {1, 1, 1}, before[3] = {0}, after[3] = {0};
+    const cudnnDataType_t type = CUDNN_DATA_FLOAT;
+    const cudnnConvolutionMode_t mode = CUDNN_CROSS_CORRELATION;
+    for (int i = 0; i < c->spatial; i++) {
+        stride[i + skip] = c->stride[i];
+        dilation[i + skip] = c->dilation[i];
+        before[i + skip] = c->before[i];
+        after[i + skip] = c->after[i];
+    }
+    dnn_descriptor d = dnn_make(g, CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR);
+    dnn_set(g, d, CUDNN_ATTR_CONVOLUTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &type);
+    dnn_set(g, d, CUDNN_ATTR_CONVOLUTION_CONV_MODE, CUDNN_TYPE_CONVOLUTION_MODE, 1, &mode);
+    dnn_set(g, d, CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, CUDNN_TYPE_INT64, 1, &axes);
+    dnn_set(g, d, CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, CUDNN_TYPE_INT64, axes, stride);
+    dnn_set(g, d, CUDNN_ATTR_CONVOLUTION_DILATIONS, CUDNN_TYPE_INT64, axes, dilation);
+    dnn_set(g, d, CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, CUDNN_TYPE_INT64, axes, before);
+    dnn_set(g, d, CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, CUDNN_TYPE_INT64, axes, after);
+    dnn_finish(g, d);
+    return d;
+}
+
+/* What the three operations call the same things. */
+static const struct operation {
+    cudnnBackendDescriptorType_t type;
+    cudnnBackendAttributeName_t windows, x, w, y, alpha, beta;
+} operations[] = {
+#define OPERATION(type, name, x, w, y)                                                                       \
+    {CUDNN_BACKEND_OPERATION_CONVOLUTION_##type##_DESCRIPTOR, CUDNN_ATTR_OPERATION_CONVOLUTION_##name##_CONV_DESC, \
+     CUDNN_ATTR_OPERATION_CONVOLUTION_##name##_##x, CUDNN_ATTR_OPERATION_CONVOLUTION_##name##_##w,           \
+     CUDNN_ATTR_OPERATION_CONVOLUTION_##name##_##y, CUDNN_ATTR_OPERATION_CONVOLUTION_##name##_ALPHA,         \
+     CUDNN_ATTR_OPERATION_CONVOLUTION_##name##_BETA}
+    [CONV_FORWARD] = OPERATION(FORWARD, FORWARD, X, W, Y),
+    [CONV_GRAD_INPUT] = OPERATION(BACKWARD_DATA, BWD_DATA, DX, W, DY),
+    [CONV_GRAD_WEIGHT] = OPERATION(BACKWARD_FILTER, BWD_FILTER, X, DW, DY),
+};
+
+static void append_convolution(dnn_graph *g, conv_kind kind, const conv_geometry *c, const dnn_descriptor *xwy)
+{
+    const struct operation *o = &operations[kind];
+    const float alpha = 1, beta = 0;
+    dnn_descriptor windows = describe_windows(g, c), op = dnn_make(g, o->type);
+    dnn_set_descriptor(g, op, o->windows, windows);
+    dnn_set_descriptor(g, op, o->x, xwy[0]);
+    dnn_set_descriptor(g, op, o->w, xwy[1]);
+    dnn_set_descriptor(g, op, o->y, xwy[2]);
+    dnn_set(g, op, o->alpha, CUDNN_TYPE_FLOAT, 1, &alpha);
+    dnn_set(g, op, o->beta, CUDNN_TYPE_FLOAT, 1, &beta);
+    dnn_append(g, op);
+}
+
+/* Position of the result among x, w, y. */
+static int result_of(conv_kind kind)
+{
+    return kind == CONV_FORWARD ? UID_Y - 1 : kind == CONV_GRAD_INPUT ? UID_X - 1 : UID_W - 1;
+}
+
+static ampc_status plan_graph(const k_args *args, conv_state *s, const conv_geometry *c, const char *key)
+{
+    dnn_graph g = dnn_begin(args->ctx);
+    const int result = result_of(s->kind);
+    const ir_dtype read = s->parts[result == 0 ? 1 : 0].dtype;
+    const bool has_bias = s->n_parts == MOST_PARTS, changes = has_bias || s->parts[result].dtype != read;
+    dnn_descriptor d[MOST_PARTS] = {NULL}, sum = NULL;
+    g.exact = read == IR_f32;
+    for (int i = 0; i < s->n_parts; i++)
+        d[i] = dnn_tensor(&g, i + 1, s->parts[i].dtype, &s->parts[i].layout);
+    dnn_descriptor xwy[] = {d[0], d[1], d[2]};
+    if (changes) xwy[result] = sum = dnn_intermediate(&g, UID_SUM, IR_f32, &s->parts[result].layout);
+    append_convolution(&g, s->kind, c, xwy);
+    if (has_bias)
+        dnn_append_pointwise(&g, CUDNN_POINTWISE_ADD, sum, d[UID_BIAS - 1], d[result]);
+    else if (changes)
+        dnn_append_pointwise(&g, CUDNN_POINTWISE_IDENTITY, sum, NULL, d[result]);
+    return dnn_plan_of(&g, key, &s->plan);
+}
+
+static int write_list(char *out, size_t size, const char *name, int n, const int64_t *items)
+{
+    int length = snprintf(out, size, " %s", name);
+    for (int i = 0; i < n && length > 0 && (size_t)length < size; i++)
+        length += snprintf(out + length, size - (size_t)length, "%s%" PRId64, i ? "x" : "", items[i]);
+    return length;
+}
+
+/* Everything that the graph depends on. */
+static void write_key(const k_args *args, const conv_state *s, const conv_geometry *c, char *out, size_t size)
+{
+    int n = snprintf(out, size, "%s g%" PRId64, ir_op_get(args->op)->name, c->groups);
+    for (int i = 0; i < s->n_parts && (size_t)n < size; i++) {
+        const part *p = &s->parts[i];
+        n += write_list(out + n, size - (size_t)n, ir_dtype_name(p->dtype), p->layout.rank, p->layout.dims);
+        if ((size_t)n < size) n += write_list(out + n, size - (size_t)n, "/", p->layout.rank, p->layout.strides);
+    }
+    const struct {
+        const char *name;
+        const int64_t *items;
+    } lists[] = {{"stride", c->stride}, {"dilation", c->dilation}, {"before", c->before}, {"after", c->after}};
+    for (size_t i = 0; i < sizeof lists / sizeof *lists && (size_t)n < size; i++)
+        n += write_list(out + n, size - (size_t)n, lists[i].name, c->spatial, lists[i].items);
+    assert((size_t)n < size);
+}
+
+/* ---- preparing ------------------------------------------------------------------------------- */
+
+static void set_parts(conv_state *s, const conv *c)
+{
+    const k_view *views[] = {c->x, c->w, c->y};
+    s->kind = c->kind;
+    s->n_parts = MOST_PARTS - 1;
+    for (int i = 0; i < s->n_parts; i++)
+        s->parts[i] = (part){.layout = layout_of(views[i]), .dtype = views[i]->dtype};
+    if (c->kind == CONV_FORWARD && c->bias)
+        s->parts[s->n_parts++] = (part){.layout = bias_layout(c->bias->dims[0], s->parts[0].layout.rank),
+                                        .dtype = c->bias->dtype};
+}
+
+static ampc_status find_plan(const k_args *args, conv_state *s, const conv *c)
+{
+    char key[DNN_MOST_KEY];
+    write_key(args, s, &c->g, key, sizeof key);
+    s->plan = dnn_plan_find(args->ctx, key);
+    return s->plan ? AMPC_OK : plan_graph(args, s, &c->g, key);
+}
+
+/* Elements of a part; its layout is dense. */
+static int64_t part_count(const part *p)
+{
+    int64_t n = 1;
+    for (int i = 0; i < p->layout.rank; i++) n *= p->layout.dims[i];
+    return n;
+}
+
+/* What the graph has in f32 instead of a type of ours goes through workspace. */
+static ampc_status prepare_casts(const k_args *args, conv_state *s, size_t *inner)
+{
+    for (int i = 0; i < s->n_parts; i++) {
+        part *p = &s->parts[i];
+        const ir_dtype own = p->dtype;
+        const bool result = i == result_of(s->kind);
+        const int64_t count = part_count(p);
+        p->dtype = IR_f32;
+        CUDA_FORWARD(cuda_inner_cast(args, count, result ? IR_f32 : own, result ? own : IR_f32, &p->cast));
+        if (!p->cast.kernel) continue;
+        p->at = s->rest_at;
+        s->rest_at += cuda_aligned((size_t)count * sizeof(float));
+        if (p->cast.workspace > *inner) *inner = p->cast.workspace;
+    }
+    return AMPC_OK;
+}
+
+static ampc_status prepare_plan(const k_args *args, conv_state *s, const conv *c, size_t *rest)
+{
+    ampc_status status = find_plan(args, s, c);
+    if (status == AMPC_UNSUPPORTED) {
+        CUDA_FORWARD(prepare_casts(args, s, rest));
+        status = s->rest_at ? find_plan(args, s, c) : status;
+    }
+    if (status == AMPC_OK && dnn_plan_workspace(s->plan) > *rest) *rest = dnn_plan_workspace(s->plan);
+    return status;
+}
+
+static ampc_status prepare_bias_sum(const k_args *args, conv_state *s, const conv *c, size_t *rest)
+{
+    static const int64_t axes[] = {0, 2, 3, 4}; /* all but the channels */
+    s->bias_sum = (cuda_inner){.op = IR_OP_reduce_sum, .in = *c->y, .out = *c->bias};
+    s->bias_sum.attr[IR_ATTR(reduce_sum, axes)].list.items = axes;
+    s->bias_sum.attr[IR_ATTR(reduce_sum, axes)].list.count = c->y->rank - 1;
+    s->bias_sum.attr[IR_ATTR(reduce_sum, out)].dtype = c->bias->dtype;
+    CUDA_FORWARD(cuda_inner_prepare(args, &s->bias_sum));
+    if (s->bias_sum.workspace > *rest) *rest = s->bias_sum.workspace;
+    return AMPC_OK;
+}
+
+static ampc_status prepare_state(const k_args *args, conv_state *s, size_t *workspace)
+{
+    const conv c = conv_of(args);
+    const k_view *result = conv_result(&c);
+    size_t rest = 0;
+    if (conv_is_empty(&c))
+        return cuda_fill_prepare(args, c.kind == CONV_FORWARD ? c.bias : NULL, c.g.spatial, result, &s->fill,
+                                 workspace);
+    set_parts(s, &c);
+    if (result->data) CUDA_FORWARD(prepare_plan(args, s, &c, &rest));
+    if (c.kind == CONV_GRAD_WEIGHT && c.bias) CUDA_FORWARD(prepare_bias_sum(args, s, &c, &rest));
+    *workspace = s->rest_at + rest;
+    return AMPC_OK;
+}
+
+static ampc_status prepare(const k_args *args, void **state, size_t *workspace)
+{
+    CUDA_FORWARD(cuda_check_dtypes(args));
+    conv_state *s = calloc(1, sizeof *s);
+    if (!s) return cuda_fail(args->ctx, AMPC_NO_MEMORY, "out of memory");
+    ampc_status status = prepare_state(args, s, workspace);
+    if (status == AMPC_OK)
+        *state = s;
+    else
+        release(s);
+    return status;
+}
+
+/* ---- running --------------------------------------------------------------------------------- */
+
+static ampc_status run_plan(const k_args *args, const conv_state *s, const conv *c)
+{
+    static const int64_t uids[MOST_PARTS] = {UID_X, UID_W, UID_Y, UID_BIAS};
+    const k_view *views[MOST_PARTS] = {c->x, c->w, c->y, c->bias};
+    char *workspace = args->workspace, *rest = workspace + s->rest_at;
+    const int result = result_of(s->kind);
+    void *data[MOST_PARTS];
+    for (int i = 0; i < s->n_parts; i++) {
+        const part *p = &s->parts[i];
+        data[i] = p->cast.kernel ? workspace + p->at : views[i]->data;
+        if (i != result) CUDA_FORWARD(cuda_inner_run(args, &p->cast, views[i]->data, data[i], rest));
+    }
+    CUDA_FORWARD(dnn_run(args->ctx, s->plan, s->n_parts, uids, data, rest));
+    return cuda_inner_run(args, &s->parts[result].cast, data[result], views[result]->data, rest);
+}
+
+static ampc_status run(const k_args *args)
+{
+    const conv_state *s = args->state;
+    const conv c = conv_of(args);
+    const bool wants_bias = c.kind == CONV_GRAD_WEIGHT && c.bias;
+    if (conv_is_empty(&c)) {
+        const cuda_fill zero = {.dims = {0}};
+        if (conv_result(&c)->data) CUDA_FORWARD(cuda_fill_run(args, &s->fill, c.bias, conv_result(&c)));
+        return wants_bias ? cuda_fill_run(args, &zero, NULL, c.bias) : AMPC_OK;
+    }
+    if (s->plan) CUDA_FORWARD(run_plan(args, s, &c));
+    return wants_bias ? cuda_inner_run(args, &s->bias_sum, c.y->data, c.bias->data,
+                                       (char *)args->workspace + s->rest_at)
+                      : AMPC_OK;
+}
+
+const k_kernel cuda_conv = {.name = "conv", .prepare = prepare, .run = run, .release = release};
+const k_kernel cuda_conv_grad_input = {
+    .name = "conv_grad_input", .prepare = prepare, .run = run, .release = release};
+const k_kernel cuda_conv_grad_weight = {
+    .name = "conv_grad_weight", .prepare = prepare, .run = run, .release = release};
