@@ -1,0 +1,224 @@
+/* layer_norm.cu - normalisation of rows, and its gradient.
+ *
+ * Mean and variance come from two passes over a row, in registers where a warp has it. The gradients of scale and
+ * bias are sums over rows: rows form groups, of which a block adds a stripe of columns; a second kernel adds the
+ * groups in their order. */
+#include "kernels/cuda/layer_norm.h"
+#include "kernels/cuda/math.cuh"
+#include "kernels/cuda/rows.cuh"
+
+/* ---- forward ---- */
+
+static __device__ __forceinline__ float tile_sum(const float (&v)[TILE], int n)
+{
+    float sum = 0;
+#pragma unroll
+    for (int i = 0; i < TILE; i++) sum += i < n ? v[i] : 0;
+    return sum;
+}
+
+static __device__ __forceinline__ float tile_squares(const float (&v)[TILE], float mean, int n)
+{
+    float sum = 0;
+#pragma unroll
+    for (int i = 0; i < TILE; i++) sum += i < n ? (v[i] - mean) * (v[i] - mean) : 0;
+    return sum;
+}
+
+/* Columns [i, i + n) of the result over v. */
+static __device__ __forceinline__ void affine(const layer_norm_forward &a, float mean, float rstd, long long i, int n,
+                                              float (&v)[TILE])
+{
+    float scale[TILE], bias[TILE] = {};
+    tile_load(a.scale, a.scale_dtype, i, n, scale);
+    if (a.bias) tile_load(a.bias, a.scale_dtype, i, n, bias);
+#pragma unroll
+    for (int j = 0; j < TILE; j++) v[j] = (v[j] - mean) * rstd * scale[j] + bias[j];
+}
+
+static __device__ __forceinline__ float rstd_of(const layer_norm_forward &a, float squares)
+{
+    return 1 / m_sqrt_float(squares / (float)a.rows.length + a.eps);
+}
+
+static __device__ __forceinline__ void store_statistics(const layer_norm_forward &a, const row_part &p, float mean,
+                                                        float rstd)
+{
+    if (!p.leads) return;
+    if (a.mean) a.mean[p.item] = mean;
+    if (a.rstd) a.rstd[p.item] = rstd;
+}
+
+extern "C" __global__ void __launch_bounds__(ROW_BLOCK) layer_norm_warp(layer_norm_forward a)
+{
+    const int length = (int)a.rows.length;
+    rows_each<by_warp>(a.rows, [&](const row_part &p) {
+        float v[ROW_TILES][TILE], sum = 0, squares = 0;
+        row_load(a.x, a.x_dtype, p, v);
+#pragma unroll
+        for (int t = 0; t < ROW_TILES; t++) sum += tile_sum(v[t], tile_length(row_tile(t), length));
+        const float mean = warp_sum(sum) / (float)length;
+#pragma unroll
+        for (int t = 0; t < ROW_TILES; t++) squares += tile_squares(v[t], mean, tile_length(row_tile(t), length));
+        const float rstd = rstd_of(a, warp_sum(squares));
+#pragma unroll
+        for (int t = 0; t < ROW_TILES; t++)
+            if (row_tile(t) < length) affine(a, mean, rstd, row_tile(t), tile_length(row_tile(t), length), v[t]);
+        row_store(a.y, a.y_dtype, p, v);
+        store_statistics(a, p, mean, rstd);
+    });
+}
+AMPC_KERNEL(layer_norm_warp)
+
+extern "C" __global__ void __launch_bounds__(ROW_BLOCK) layer_norm_block(layer_norm_forward a)
+{
+    __shared__ float slots[WARP];
+    rows_each<by_block>(a.rows, [&](const row_part &p) {
+        float v[TILE], sum = 0, squares = 0;
+        tiles_each(p, [&](long long i, int n) {
+            tile_load(a.x, a.x_dtype, p.first + i, n, v);
+            sum += tile_sum(v, n);
+        });
+        const float mean = block_sum(sum, slots) / (float)p.length;
+        tiles_each(p, [&](long long i, int n) {
+            tile_load(a.x, a.x_dtype, p.first + i, n, v);
+            squares += tile_squares(v, mean, n);
+        });
+        const float rstd = rstd_of(a, block_sum(squares, slots));
+        tiles_each(p, [&](long long i, int n) {
+            tile_load(a.x, a.x_dtype, p.first + i, n, v);
+            affine(a, mean, rstd, i, n, v);
+            tile_store(a.y, a.y_dtype, p.first + i, n, v);
+        });
+        store_statistics(a, p, mean, rstd);
+    });
+}
+AMPC_KERNEL(layer_norm_block)
+
+/* ---- gradient of x: with h the normalised x and g = dy scale, dx = rstd (g - mean(g) - h mean(g h)) ---- */
+
+/* dy becomes g, x becomes h; the sums gain theirs. */
+static __device__ __forceinline__ void take_slope(const layer_norm_backward &a, float mean, float rstd, long long i,
+                                                  int n, float (&dy)[TILE], float (&x)[TILE], float &g, float &gh)
+{
+    float scale[TILE];
+    tile_load(a.scale, a.scale_dtype, i, n, scale);
+#pragma unroll
+    for (int j = 0; j < TILE; j++) {
+        dy[j] = j < n ? dy[j] * scale[j] : 0;
+        x[j] = j < n ? (x[j] - mean) * rstd : 0;
+        g += dy[j];
+        gh += dy[j] * x[j];
+    }
+}
+
+static __device__ __forceinline__ void combine(float rstd, float g, float gh, float (&dy)[TILE],
+                                               const float (&h)[TILE])
+{
+#pragma unroll
+    for (int j = 0; j < TILE; j++) dy[j] = rstd * (dy[j] - g - h[j] * gh);
+}
+
+extern "C" __global__ void __launch_bounds__(ROW_BLOCK) layer_norm_grad_warp(layer_norm_backward a)
+{
+    const int length = (int)a.rows.length;
+    rows_each<by_warp>(a.rows, [&](const row_part &p) {
+        const float mean = a.mean[p.item], rstd = a.rstd[p.item];
+        float dy[ROW_TILES][TILE], x[ROW_TILES][TILE], g = 0, gh = 0;
+        row_load(a.dy, a.dtype, p, dy);
+        row_load(a.x, a.dtype, p, x);
+#pragma unroll
+        for (int t = 0; t < ROW_TILES; t++)
+            if (row_tile(t) < length)
+                take_slope(a, mean, rstd, row_tile(t), tile_length(row_tile(t), length), dy[t], x[t], g, gh);
+        g = warp_sum(g) / (float)length;
+        gh = warp_sum(gh) / (float)length;
+#pragma unroll
+        for (int t = 0; t < ROW_TILES; t++) combine(rstd, g, gh, dy[t], x[t]);
+        row_store(a.dx, a.dtype, p, dy);
+    });
+}
+AMPC_KERNEL(layer_norm_grad_warp)
+
+extern "C" __global__ void __launch_bounds__(ROW_BLOCK) layer_norm_grad_block(layer_norm_backward a)
+{
+    __shared__ float slots[WARP];
+    rows_each<by_block>(a.rows, [&](const row_part &p) {
+        const float mean = a.mean[p.item], rstd = a.rstd[p.item];
+        float dy[TILE], x[TILE], g = 0, gh = 0, unused = 0;
+        tiles_each(p, [&](long long i, int n) {
+            tile_load(a.dy, a.dtype, p.first + i, n, dy);
+            tile_load(a.x, a.dtype, p.first + i, n, x);
+            take_slope(a, mean, rstd, i, n, dy, x, g, gh);
+        });
+        g = block_sum(g, slots) / (float)p.length;
+        gh = block_sum(gh, slots) / (float)p.length;
+        tiles_each(p, [&](long long i, int n) {
+            tile_load(a.dy, a.dtype, p.first + i, n, dy);
+            tile_load(a.x, a.dtype, p.first + i, n, x);
+            take_slope(a, mean, rstd, i, n, dy, x, unused, unused);
+            combine(rstd, g, gh, dy, x);
+            tile_store(a.dx, a.dtype, p.first + i, n, dy);
+        });
+    });
+}
+AMPC_KERNEL(layer_norm_grad_block)
+
+/* ---- gradients of scale and bias ---- */
+
+/* Sums over a group of rows; a warp adds every eighth row, a lane a tile of columns. Blocks: groups times stripes. */
+extern "C" __global__ void __launch_bounds__(ROW_BLOCK) layer_norm_group_sums(layer_norm_backward a)
+{
+    __shared__ float slots[2][ROW_WARPS][COLUMN_TILE];
+    const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
+    const long long group = blockIdx.x % a.groups, stripe = blockIdx.x / a.groups * COLUMN_TILE;
+    const long long column = stripe + lane * TILE;
+    const int n = column < a.rows.length ? tile_length(column, a.rows.length) : 0;
+    const long long low = a.rows.outer * group / a.groups, high = a.rows.outer * (group + 1) / a.groups;
+    float dscale[TILE] = {}, dbias[TILE] = {};
+    for (long long row = low + warp; n > 0 && row < high; row += ROW_WARPS) {
+        const float mean = a.mean[row], rstd = a.rstd[row];
+        float dy[TILE], x[TILE];
+        tile_load(a.dy, a.dtype, row * a.rows.length + column, n, dy);
+        tile_load(a.x, a.dtype, row * a.rows.length + column, n, x);
+#pragma unroll
+        for (int j = 0; j < TILE; j++) {
+            dscale[j] += dy[j] * ((x[j] - mean) * rstd);
+            dbias[j] += dy[j];
+        }
+    }
+#pragma unroll
+    for (int j = 0; j < TILE; j++) {
+        slots[0][warp][lane + j * WARP] = dscale[j]; /* a bank for each lane */
+        slots[1][warp][lane + j * WARP] = dbias[j];
+    }
+    __syncthreads();
+    const long long own = stripe + threadIdx.x; /* a column for each thread */
+    if (own >= a.rows.length) return;
+    const int slot = threadIdx.x / TILE + threadIdx.x % TILE * WARP;
+    for (int which = 0; which < 2; which++) {
+        float sum = 0;
+        for (int w = 0; w < ROW_WARPS; w++) sum += slots[which][w][slot];
+        a.sums[(group * 2 + which) * a.rows.length + own] = sum;
+    }
+}
+AMPC_KERNEL(layer_norm_group_sums)
+
+/* The groups' sums together: a lane has a column, a warp every eighth group. */
+extern "C" __global__ void __launch_bounds__(ROW_BLOCK) layer_norm_sums(layer_norm_backward a)
+{
+    __shared__ float slots[ROW_BLOCK];
+    const by_lane lanes = {slots};
+    const long long columns = 2 * a.rows.length; /* of scale, then of bias */
+    for (long long first = (long long)blockIdx.x * WARP; first < columns; first += (long long)gridDim.x * WARP) {
+        const long long column = first + threadIdx.x % WARP;
+        float sum = 0;
+        for (int g = threadIdx.x / WARP; column < columns && g < a.groups; g += ROW_WARPS)
+            sum += a.sums[g * columns + column];
+        sum = lanes.sum(sum);
+        if (threadIdx.x >= WARP || column >= columns) continue;
+        if (column < a.rows.length && a.dscale) element_store(a.dscale, a.scale_dtype, column, sum);
+        if (column >= a.rows.length && a.dbias) element_store(a.dbias, a.scale_dtype, column - a.rows.length, sum);
+    }
+}
+AMPC_KERNEL(layer_norm_sums)

@@ -1,0 +1,32 @@
+/* layer_norm.h - arguments of the kernels in layer_norm.cu. */
+#ifndef AMPC_CUDA_LAYER_NORM_H
+#define AMPC_CUDA_LAYER_NORM_H
+
+#include "kernels/cuda/rows.h"
+
+enum {
+    COLUMN_TILE = 32 * 8,     /* columns of a block that adds rows: a tile for each lane */
+    COLUMN_GROUP_ROWS = 32,   /* fewest rows of a group */
+    COLUMN_BLOCKS = 264       /* about as many blocks add rows */
+};
+
+typedef struct layer_norm_forward {
+    cuda_rows rows;
+    const void *x, *scale, *bias; /* bias NULL: absent */
+    void *y;
+    float *mean, *rstd;           /* NULL: not wanted */
+    int x_dtype, y_dtype, scale_dtype;
+    float eps;
+} layer_norm_forward;
+
+typedef struct layer_norm_backward {
+    cuda_rows rows;
+    const void *dy, *x, *scale;
+    const float *mean, *rstd;
+    void *dx, *dscale, *dbias;    /* NULL: not wanted */
+    int dtype, scale_dtype;
+    int groups;                   /* of rows */
+    float *sums;                  /* [groups][2][length]: of dy h and of dy */
+} layer_norm_backward;
+
+#endif
