@@ -1,9 +1,11 @@
 #!/usr/bin/python3
-"""Writes the models that tools/bench measures: resnet50.onnx, chain.onnx, mlp.onnx; all with random weights.
+"""Writes the models that tools/bench measures, NAME.onnx each; all with random weights.
 
 resnet50   ResNet-50 v1.5 for 224 x 224 images, BatchNormalization in training form (98 MB)
 chain      10,000 nodes: MatMul, Add, LayerNormalization, Relu on 16 features, again and again
 mlp        the PyTorch AMP recipe's MLP: three Linear layers of 4096 features, ReLU between them (201 MB)
+decoder    a transformer decoder of 200 layers, 7,800 nodes, 16 features; norms written out, their nodes named *norm*
+weights    16 products with 4096 x 4096 weights: 1 GiB
 
 usage: make_models.py FOLDER [MODEL..]
 """
@@ -100,7 +102,56 @@ def mlp(folder, width=4096, layers=3):
     net.save(folder, ["N", width])
 
 
-MODELS = {"resnet50": resnet50, "chain": chain, "mlp": mlp}
+def layer_norm(net, x, name, width):
+    """As exporters wrote it before there was an operator: 9 nodes."""
+    mean = net.node("ReduceMean", [x], f"{name}.mean", axes=[-1])
+    centred = net.node("Sub", [x, mean], f"{name}.centred")
+    square = net.node("Pow", [centred, net.weight(f"{name}.two", np.array(2))], f"{name}.square")
+    variance = net.node("ReduceMean", [square], f"{name}.variance", axes=[-1])
+    guarded = net.node("Add", [variance, net.weight(f"{name}.eps", np.array(1e-5))], f"{name}.guarded")
+    root = net.node("Sqrt", [guarded], f"{name}.root")
+    y = net.node("Div", [centred, root], f"{name}.div")
+    y = net.node("Mul", [y, net.weight(f"{name}.scale", np.ones(width))], f"{name}.mul")
+    return net.node("Add", [y, net.weight(f"{name}.bias", np.zeros(width))], f"{name}.add")
+
+
+def linear(net, x, name, fan_in, width):
+    x = net.node("MatMul", [x, net.drawn(f"{name}.weight", [fan_in, width], fan_in)], f"{name}.matmul")
+    return net.node("Add", [x, net.weight(f"{name}.bias", np.zeros(width))], f"{name}.add")
+
+
+def decoder_layer(net, x, name, mask, width):
+    """39 nodes."""
+    h = layer_norm(net, x, f"{name}.norm1", width)
+    q, k, v = (linear(net, h, f"{name}.{part}", width, width) for part in "qkv")
+    k = net.node("Transpose", [k], f"{name}.transpose", perm=[0, 2, 1])
+    scores = net.node("MatMul", [q, k], f"{name}.scores")
+    root = net.weight(f"{name}.root", np.array(np.sqrt(width)))
+    scores = net.node("Add", [net.node("Div", [scores, root], f"{name}.div"), mask], f"{name}.mask")
+    weights = net.node("Softmax", [scores], f"{name}.softmax", axis=-1)
+    h = linear(net, net.node("MatMul", [weights, v], f"{name}.mix"), f"{name}.out", width, width)
+    x = net.node("Add", [x, h], f"{name}.sum1")
+    h = linear(net, layer_norm(net, x, f"{name}.norm2", width), f"{name}.up", width, 4 * width)
+    h = linear(net, net.node("Relu", [h], f"{name}.relu"), f"{name}.down", 4 * width, width)
+    return net.node("Add", [x, h], f"{name}.sum2")
+
+
+def decoder(folder, layers=200, width=16, length=8):
+    net, x = Network("decoder", ["N", length, width]), "x"
+    mask = net.weight("mask", np.triu(np.full((length, length), -1e4), 1))
+    for i in range(layers):
+        x = decoder_layer(net, x, str(i), mask, width)
+    net.save(folder, ["N", length, width])
+
+
+def weights(folder, width=4096, layers=16):
+    net, x = Network("weights", ["N", width]), "x"
+    for i in range(layers):
+        x = net.node("MatMul", [x, net.drawn(f"{i}.weight", [width, width], width)], f"{i}.matmul")
+    net.save(folder, ["N", width])
+
+
+MODELS = {"resnet50": resnet50, "chain": chain, "mlp": mlp, "decoder": decoder, "weights": weights}
 target = Path(sys.argv[1])
 target.mkdir(parents=True, exist_ok=True)
 for chosen in sys.argv[2:] or MODELS:
