@@ -208,14 +208,13 @@ AMPC_KERNEL(layer_norm_group_sums)
 extern "C" __global__ void __launch_bounds__(ROW_BLOCK) layer_norm_sums(layer_norm_backward a)
 {
     __shared__ float slots[ROW_BLOCK];
-    const by_lane lanes = {slots};
     const long long columns = 2 * a.rows.length; /* of scale, then of bias */
     for (long long first = (long long)blockIdx.x * WARP; first < columns; first += (long long)gridDim.x * WARP) {
         const long long column = first + threadIdx.x % WARP;
         float sum = 0;
         for (int g = threadIdx.x / WARP; column < columns && g < a.groups; g += ROW_WARPS)
             sum += a.sums[g * columns + column];
-        sum = lanes.sum(sum);
+        sum = lane_sum(sum, slots);
         if (threadIdx.x >= WARP || column >= columns) continue;
         if (column < a.rows.length && a.dscale) element_store(a.dscale, a.scale_dtype, column, sum);
         if (column >= a.rows.length && a.dbias) element_store(a.dbias, a.scale_dtype, column - a.rows.length, sum);

@@ -17,6 +17,21 @@ struct row_part {
     bool leads;            /* one thread of each row: it writes what belongs to the row */
 };
 
+/* Joined by f over the warps of a block, for each lane, in the order of the warps. `slots`: shared, ROW_BLOCK. */
+template <typename T, typename F> __device__ __forceinline__ T lane_join(T v, T *slots, F f)
+{
+    slots[threadIdx.x] = v;
+    __syncthreads();
+    v = slots[threadIdx.x % WARP];
+    for (int w = 1; w < ROW_WARPS; w++) v = f(v, slots[w * WARP + threadIdx.x % WARP]);
+    __syncthreads();
+    return v;
+}
+template <typename T> __device__ __forceinline__ T lane_sum(T v, T *slots)
+{
+    return lane_join(v, slots, [](T a, T b) { return a + b; });
+}
+
 struct by_warp {
     enum : bool { adjacent = true };
     __device__ static long long begin() { return (long long)blockIdx.x * ROW_WARPS + threadIdx.x / WARP; }
@@ -61,17 +76,11 @@ struct by_lane {
         return {outer * r.inner + inner, outer * r.length * r.inner + inner, r.inner, warp * TILE, ROW_WARPS * TILE,
                 exists ? r.length : 0, exists && warp == 0};
     }
-    template <typename F> __device__ float join(float v, F f) const
+    __device__ float max(float v) const
     {
-        slots[threadIdx.x] = v;
-        __syncthreads();
-        v = slots[threadIdx.x % WARP];
-        for (int w = 1; w < ROW_WARPS; w++) v = f(v, slots[w * WARP + threadIdx.x % WARP]);
-        __syncthreads();
-        return v;
+        return lane_join(v, slots, [](float a, float b) { return larger(a, b); });
     }
-    __device__ float max(float v) const { return join(v, [](float a, float b) { return larger(a, b); }); }
-    __device__ float sum(float v) const { return join(v, [](float a, float b) { return a + b; }); }
+    __device__ float sum(float v) const { return lane_sum(v, slots); }
 };
 
 /* f(part) for each row of this thread; all threads of a row are in the same call. */

@@ -1,0 +1,161 @@
+/* batch_norm.c - launches of batch_norm and its gradient. */
+#include "kernels/cuda/batch_norm.h"
+#include "kernels/cuda/cuda.h"
+
+#include <stdlib.h>
+
+typedef struct norm_state {
+    cudaKernel_t sums, factors, apply;
+} norm_state;
+
+static bool interleaved(const norm_shape *s)
+{
+    return s->size < NORM_INTERLEAVED;
+}
+
+/* Groups of channels that a block sums, and tiles of a group in units of what a block takes at once. */
+static int64_t group_count(const norm_shape *s)
+{
+    return interleaved(s) ? (s->channels + 31) / 32 : s->channels;
+}
+
+static int64_t rounds(const norm_shape *s)
+{
+    const int64_t in_row = (s->size + CUDA_TILE - 1) / CUDA_TILE;
+    return interleaved(s) ? s->batch * s->size / (CUDA_TILE * ROW_WARPS) : s->batch * in_row / ROW_BLOCK;
+}
+
+static int64_t at_most(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* Enough splits to keep a device busy, with several rounds in each. */
+static norm_shape shape_of(const k_view *x)
+{
+    norm_shape s = {x->dims[0], x->dims[1], 1, 1};
+    for (int i = 2; i < x->rank; i++) s.size *= x->dims[i];
+    const int64_t groups = group_count(&s), busy = groups ? CUDA_MOST_BLOCKS / groups : 1;
+    const int64_t splits = at_most(at_most(rounds(&s) / 2, busy), NORM_SPLITS);
+    s.splits = (int)(splits < 1 ? 1 : splits);
+    return s;
+}
+
+static size_t sums_bytes(const norm_shape *s)
+{
+    return (size_t)s->channels * (size_t)s->splits * sizeof(norm_sums);
+}
+
+/* Workspace: the sums, then the factors. */
+static norm_input input_of(const k_args *args, int x)
+{
+    return (norm_input){.shape = shape_of(&args->in[x]),
+                        .x = args->in[x].data,
+                        .dtype = (int)args->in[x].dtype,
+                        .sums = args->workspace};
+}
+
+static norm_factors *factors_of(const k_args *args, const norm_shape *s)
+{
+    return (norm_factors *)((uintptr_t)args->workspace + sums_bytes(s));
+}
+
+static ampc_status find_kernels(const k_args *args, const char *const names[4], void **state, size_t *workspace)
+{
+    CUDA_FORWARD(cuda_check_dtypes(args));
+    norm_state *s = calloc(1, sizeof *s);
+    if (!s) return cuda_fail(args->ctx, AMPC_NO_MEMORY, "out of memory");
+    *state = s;
+    const norm_shape shape = shape_of(&args->in[0]);
+    *workspace = sums_bytes(&shape) + (size_t)shape.channels * sizeof(norm_factors);
+    CUDA_FORWARD(cuda_find(args->ctx, CUDA_FAMILY_batch_norm, names[interleaved(&shape)], &s->sums));
+    CUDA_FORWARD(cuda_find(args->ctx, CUDA_FAMILY_batch_norm, names[2], &s->factors));
+    return cuda_find(args->ctx, CUDA_FAMILY_batch_norm, names[3], &s->apply);
+}
+
+static ampc_status launch_sums(const k_args *args, norm_input *in)
+{
+    const norm_state *state = args->state;
+    const int64_t elements = in->shape.batch * in->shape.size;
+    if (elements == 0) in->shape.splits = 0;
+    return cuda_launch(args, state->sums, group_count(&in->shape) * in->shape.splits, ROW_BLOCK, 0, (void *[]){in});
+}
+
+static ampc_status launch_apply(const k_args *args, norm_input *in, norm_factors *factors, void *to)
+{
+    const norm_state *state = args->state;
+    const int64_t total = in->shape.batch * in->shape.channels * in->shape.size;
+    if (!to) return AMPC_OK;
+    return cuda_launch(args, state->apply, cuda_blocks(total, ROW_BLOCK * CUDA_TILE), ROW_BLOCK, 0,
+                       (void *[]){in, &factors, &to});
+}
+
+static int64_t factor_blocks(const norm_shape *s)
+{
+    return cuda_blocks(s->channels, ROW_WARPS);
+}
+
+/* ---- forward ---- */
+
+static ampc_status batch_norm_prepare(const k_args *args, void **state, size_t *workspace)
+{
+    static const char *const names[] = {"batch_norm_sums_channel", "batch_norm_sums_lanes", "batch_norm_factors",
+                                        "batch_norm_apply"};
+    return find_kernels(args, names, state, workspace);
+}
+
+static ampc_status batch_norm_run(const k_args *args)
+{
+    const norm_state *state = args->state;
+    const k_view *in = args->in;
+    norm_forward a = {.in = input_of(args, IR_IN(batch_norm, x)),
+                      .scale = in[IR_IN(batch_norm, scale)].data,
+                      .bias = in[IR_IN(batch_norm, bias)].data,
+                      .mean = in[IR_IN(batch_norm, mean)].data,
+                      .var = in[IR_IN(batch_norm, var)].data,
+                      .mean_out = cuda_data(args->out, IR_OUT(batch_norm, mean_out), args->n_out),
+                      .var_out = cuda_data(args->out, IR_OUT(batch_norm, var_out), args->n_out),
+                      .saved_mean = cuda_data(args->out, IR_OUT(batch_norm, saved_mean), args->n_out),
+                      .saved_rstd = cuda_data(args->out, IR_OUT(batch_norm, saved_rstd), args->n_out),
+                      .dtype = (int)in[IR_IN(batch_norm, scale)].dtype,
+                      .training = args->attr[IR_ATTR(batch_norm, training)].i != 0,
+                      .eps = args->attr[IR_ATTR(batch_norm, eps)].f,
+                      .momentum = args->attr[IR_ATTR(batch_norm, momentum)].f};
+    a.factors = factors_of(args, &a.in.shape);
+    if (a.training) CUDA_FORWARD(launch_sums(args, &a.in));
+    else a.in.shape.splits = 0;
+    CUDA_FORWARD(cuda_launch(args, state->factors, factor_blocks(&a.in.shape), ROW_BLOCK, 0, (void *[]){&a}));
+    return launch_apply(args, &a.in, a.factors, cuda_data(args->out, 0, args->n_out));
+}
+
+/* ---- backward ---- */
+
+static ampc_status batch_norm_grad_prepare(const k_args *args, void **state, size_t *workspace)
+{
+    static const char *const names[] = {"batch_norm_grad_sums_channel", "batch_norm_grad_sums_lanes",
+                                        "batch_norm_grad_factors", "batch_norm_grad_apply"};
+    return find_kernels(args, names, state, workspace);
+}
+
+static ampc_status batch_norm_grad_run(const k_args *args)
+{
+    const norm_state *state = args->state;
+    const k_view *in = args->in;
+    norm_backward a = {.in = input_of(args, IR_IN(batch_norm_grad, x)),
+                       .scale = in[IR_IN(batch_norm_grad, scale)].data,
+                       .rstd = in[IR_IN(batch_norm_grad, saved_rstd)].data,
+                       .dscale = cuda_data(args->out, IR_OUT(batch_norm_grad, dscale), args->n_out),
+                       .dbias = cuda_data(args->out, IR_OUT(batch_norm_grad, dbias), args->n_out),
+                       .dtype = (int)in[IR_IN(batch_norm_grad, scale)].dtype,
+                       .training = args->attr[IR_ATTR(batch_norm_grad, training)].i != 0};
+    a.in.dy = in[IR_IN(batch_norm_grad, dy)].data;
+    a.in.mean = in[IR_IN(batch_norm_grad, saved_mean)].data;
+    a.factors = factors_of(args, &a.in.shape);
+    if (a.training || a.dscale || a.dbias) CUDA_FORWARD(launch_sums(args, &a.in));
+    else a.in.shape.splits = 0;
+    CUDA_FORWARD(cuda_launch(args, state->factors, factor_blocks(&a.in.shape), ROW_BLOCK, 0, (void *[]){&a}));
+    return launch_apply(args, &a.in, a.factors, cuda_data(args->out, 0, args->n_out));
+}
+
+const k_kernel cuda_batch_norm = {"batch_norm", batch_norm_prepare, batch_norm_run, cuda_release};
+const k_kernel cuda_batch_norm_grad = {"batch_norm_grad", batch_norm_grad_prepare, batch_norm_grad_run, cuda_release};

@@ -1,0 +1,57 @@
+/* batch_norm.h - arguments of the kernels in batch_norm.cu. */
+#ifndef AMPC_CUDA_BATCH_NORM_H
+#define AMPC_CUDA_BATCH_NORM_H
+
+#include "kernels/cuda/rows.h"
+
+enum {
+    NORM_SPLITS = 32,      /* most blocks that share a channel: their sums are joined by one warp */
+    NORM_INTERLEAVED = 32  /* images smaller than this are read 32 channels at a time */
+};
+
+/* [batch, channels, size] */
+typedef struct norm_shape {
+    long long batch, channels, size;
+    int splits; /* blocks that share a channel (or 32 channels) */
+} norm_shape;
+
+/* Forward: sums of x and of its squares. Backward: sums of dy and of dy (x - mean). */
+typedef struct norm_sums {
+    double first, second;
+} norm_sums;
+
+typedef struct norm_input {
+    norm_shape shape;
+    const void *x, *dy;
+    const float *mean;
+    int dtype;
+    norm_sums *sums; /* [channels][splits] */
+} norm_input;
+
+/* Forward: y = (x - centre) a + b. Backward: dx = a dy - (b + d (x - centre)). */
+typedef struct norm_factors {
+    float centre, a, b, d;
+} norm_factors;
+
+typedef struct norm_forward {
+    norm_input in;
+    const void *scale, *bias, *mean, *var;
+    void *mean_out, *var_out;       /* results: NULL when not wanted */
+    float *saved_mean, *saved_rstd;
+    int dtype;                      /* of scale, bias and the running statistics */
+    int training;
+    double eps, momentum;
+    norm_factors *factors;          /* [channels] */
+} norm_forward;
+
+typedef struct norm_backward {
+    norm_input in;
+    const void *scale;
+    const float *rstd;
+    void *dscale, *dbias;           /* NULL: not wanted */
+    int dtype;                      /* of scale, dscale, dbias */
+    int training;
+    norm_factors *factors;
+} norm_backward;
+
+#endif
