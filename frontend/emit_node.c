@@ -31,8 +31,19 @@ static const char *unique_name(emitter *e, const char *wanted)
     return name;
 }
 
+/* A node that was recognised and is written out again: the name of its part of that type. */
+static const char *name_of_part(const emitter *e, const ir_node *n, const char *type)
+{
+    for (const ir_part *p = n->loc.parts; p && p->op; p++)
+        if (strcmp(p->op, type) == 0 && strcmp(p->node, n->loc.node) != 0 && !strmap_get(e->node_names, p->node))
+            return p->node;
+    return NULL;
+}
+
 static const char *name_beside(emitter *e, const ir_node *n, const char *type)
 {
+    const char *part = n ? name_of_part(e, n, type) : NULL;
+    if (part) return unique_name(e, part);
     const char *base = "";
     if (n && n->loc.op)
         base = n->loc.node;

@@ -111,7 +111,7 @@ static void colour_by_lists(colouring *c, ir_node *n, amp_entry *e)
         e->colour = ir_op_get(n->op)->colour;
         return;
     }
-    const list_entry *line = amp_list_find(c->list, n->loc.op, n, c->options->low);
+    const list_entry *line = amp_list_find_at(c->list, n, c->options->low);
     e->colour = line ? line->colour : IR_BLACK;
     e->line = line ? &line->place : NULL;
     if (line) return;
@@ -133,7 +133,7 @@ static void colour_by_range(const colouring *c, const ir_node *n, amp_entry *e)
 static void colour_by_name(colouring *c, const ir_node *n, amp_entry *e)
 {
     const list_pattern *tensor = find_tensor(c, n),
-                       *node = n->loc.op ? amp_list_find_node(c->list, n->loc.node) : NULL;
+                       *node = n->loc.op ? amp_list_find_node(c->list, &n->loc) : NULL;
     if (n->loc.op && amp_list_unsupported(c->list, n->loc.op))
         *e = (amp_entry){.colour = IR_BLACK, .rule = AMP_UNSUPPORTED};
     else if (node || tensor)
@@ -417,7 +417,7 @@ static bool keeps_operand(const ir_node *n, int i, const amp_entry *e, const amp
 {
     if (n->op == IR_OP_foreign) return true;
     if (e->colour == IR_KEEP || !n->loc.op) return false;
-    const list_entry *line = amp_list_find(l, n->loc.op, n, low);
+    const list_entry *line = amp_list_find_at(l, n, low);
     bool black = line && line->colour == IR_BLACK;
     if (black && l->rule.black_params && !amp_list_spared(l, n->loc.op)) return false;
     if (black || (is_named(e) && e->rule != AMP_TENSOR && e->colour == IR_BLACK)) return true;

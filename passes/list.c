@@ -110,12 +110,42 @@ const list_entry *amp_list_find(const amp_list *l, const char *op, const ir_node
     return NULL;
 }
 
-const list_pattern *amp_list_find_node(const amp_list *l, const char *node)
+/* Whether the line stands in a later layer than `than`. */
+static bool is_later(const amp_list *l, const list_entry *e, const list_entry *than)
+{
+    for (size_t i = l->layers.count; i-- > 0;) {
+        const list_entry *items = l->layers.items[i].entries.items;
+        const list_entry *end = items + l->layers.items[i].entries.count;
+        if (than >= items && than < end) return false;
+        if (e >= items && e < end) return true;
+    }
+    return false;
+}
+
+const list_entry *amp_list_find_at(const amp_list *l, const ir_node *n, ir_dtype low)
+{
+    const list_entry *line = amp_list_find(l, n->loc.op, n, low);
+    for (const ir_part *p = n->loc.parts; p && p->op; p++) {
+        const list_entry *part = amp_list_find(l, p->op, n, low);
+        bool black = part && part->colour == IR_BLACK && !part->conditions.count;
+        if (black && line && is_later(l, part, line)) line = part;
+    }
+    return line;
+}
+
+/* Whether the glob matches the name of the node or of a part. */
+static bool names_node(const char *glob, const ir_loc *loc)
+{
+    bool found = fnmatch(glob, loc->node, 0) == 0;
+    for (const ir_part *p = loc->parts; p && p->op && !found; p++) found = fnmatch(glob, p->node, 0) == 0;
+    return found;
+}
+
+const list_pattern *amp_list_find_node(const amp_list *l, const ir_loc *loc)
 {
     for (size_t i = l->layers.count; i-- > 0;)
         for (size_t k = 0; k < l->layers.items[i].nodes.count; k++)
-            if (fnmatch(l->layers.items[i].nodes.items[k].glob, node, 0) == 0)
-                return &l->layers.items[i].nodes.items[k];
+            if (names_node(l->layers.items[i].nodes.items[k].glob, loc)) return &l->layers.items[i].nodes.items[k];
     return NULL;
 }
 
@@ -166,11 +196,18 @@ bool amp_list_is_attribute(const amp_list *l, const ir_node *n, int i)
 
 /* ---- lines that match nothing ---------------------------------------------------------------- */
 
+static bool is_op(const ir_loc *loc, const char *op)
+{
+    bool found = loc->op && strcmp(loc->op, op) == 0;
+    for (const ir_part *p = loc->parts; p && p->op && !found; p++) found = strcmp(p->op, op) == 0;
+    return found;
+}
+
 static bool op_occurs(const ir_module *m, const char *op)
 {
     for (size_t i = 0; i < m->graphs.count; i++)
         for (const ir_node *n = m->graphs.items[i]->first; n; n = n->next)
-            if (n->loc.op && strcmp(n->loc.op, op) == 0) return true;
+            if (is_op(&n->loc, op)) return true;
     return false;
 }
 
@@ -178,7 +215,7 @@ static bool node_occurs(const ir_module *m, const char *glob)
 {
     for (size_t i = 0; i < m->graphs.count; i++)
         for (const ir_node *n = m->graphs.items[i]->first; n; n = n->next)
-            if (n->loc.op && fnmatch(glob, n->loc.node, 0) == 0) return true;
+            if (n->loc.op && names_node(glob, &n->loc)) return true;
     return false;
 }
 

@@ -107,8 +107,11 @@ ampc_status amp_list_load(const pass_options *o, arena *a, diag *d, amp_list **o
 
 /* The line that colours operator `op` as it stands at node n, or NULL when none does. */
 const list_entry *amp_list_find(const amp_list *l, const char *op, const ir_node *n, ir_dtype low);
-/* The [nodes] line whose glob matches the ONNX node name, or NULL. */
-const list_pattern *amp_list_find_node(const amp_list *l, const char *node);
+/* The line that colours node n, or NULL. Of an operator that was recognised: its own line, unless a later layer has the
+ * operator of one of its parts black; conditional lines speak of operators that stand alone. */
+const list_entry *amp_list_find_at(const amp_list *l, const ir_node *n, ir_dtype low);
+/* The [nodes] line whose glob matches the ONNX node name, or that of a part, or NULL. */
+const list_pattern *amp_list_find_node(const amp_list *l, const ir_loc *loc);
 /* The [tensors] line for a value name, or NULL. */
 const list_pattern *amp_list_find_tensor(const amp_list *l, const char *name);
 /* Whether operand group G of this operator stays f32 (the rule `pins`). */

@@ -33,7 +33,7 @@ static const choice choices[] = {
 
 /* Rules whose value is free text: amp_list_rule. */
 static const char *const texts[] = {"pins",       "promises",       "unsupported",     "fp32_names", "attributes",
-                                    "cast_names", "dtype_attribute", "levels",     "scaling"};
+                                    "cast_names", "dtype_attribute", "levels",     "scaling",    "patterns"};
 
 enum { CHOICES = sizeof choices / sizeof *choices, TEXTS = sizeof texts / sizeof *texts };
 

@@ -3,6 +3,7 @@
  *   import                    @forward, as the file says
  *     | mode                  clones: @infer @eval (BatchNormalization, Dropout by running statistics), @train
  *     | loss                  appends the loss and its label input, or takes the one in the graph
+ *     | patterns              LayerNorm and GELU that are written out in smaller operators become one node again
  *     | amp_colour            decides f32 or low for every float node (side table; that table is --explain)
  *     | amp_cast              inserts one Cast per (value, type), retypes results
  *     | scale_loss            loss * @loss_scale, the seed of the backward

@@ -138,8 +138,7 @@ static bool is_lost(const range_census *census, const ir_value *v)
 
 /* ---- questions about one node ---------------------------------------------------------------- */
 
-/* The one element of a constant. */
-static bool get_number(const ir_value *v, const pass_options *o, double *x)
+bool range_get_number(const ir_value *v, const pass_options *o, double *x)
 {
     char bytes[8];
     if (!v || v->kind != IR_VALUE_STORAGE || !ir_dtype_is_float(v->type.dtype)) return false;
@@ -156,7 +155,7 @@ typedef int range_step(const ir_node *n, const pass_options *o);
 static bool has_exponent(const ir_node *n, const pass_options *o, double least, double most)
 {
     double x;
-    return n->op == IR_OP_pow && get_number(ir_in(n, IR_IN(pow, b)), o, &x) && x >= least && x <= most;
+    return n->op == IR_OP_pow && range_get_number(ir_in(n, IR_IN(pow, b)), o, &x) && x >= least && x <= most;
 }
 
 static int quotient(const ir_node *n, const pass_options *o)
@@ -176,7 +175,7 @@ static int guard(const ir_node *n, const pass_options *o)
     if (n->op != IR_OP_add && n->op != IR_OP_max && n->op != IR_OP_clip) return -1;
     for (int i = 0; i < n->n_in && i < 2; i++) {
         double x;
-        if (get_number(ir_in(n, i), o, &x) && x > 0 && x < FP16_NORMAL) return 0;
+        if (range_get_number(ir_in(n, i), o, &x) && x > 0 && x < FP16_NORMAL) return 0;
     }
     return -1;
 }

@@ -40,6 +40,9 @@ const range_mark *range_find(const ir_graph *g, const amp_list *l, const pass_op
  * numbers saturate, infinities too. NULL: as above. */
 const bool *range_find_masks(const ir_graph *g, const amp_list *l, const pass_options *o, arena *a);
 
+/* The one element of float storage; false: it is none, or its bytes are out of reach. v may be NULL. */
+bool range_get_number(const ir_value *v, const pass_options *o, double *x);
+
 /* All elements of a storage as they are in its dtype, in the arena; NULL: out of reach. */
 const void *range_read(const ir_storage *s, const pass_options *o, arena *a);
 

@@ -127,40 +127,65 @@ static ir_dtype computes_in(const ir_node *n, const amp_entry *e)
     return n->n_out > 0 ? n->out[0]->type.dtype : IR_NO_DTYPE;
 }
 
-static const char *explain_node(const ir_node *n, const amp_entry *e, const pass_options *o, arena *a)
+/* `part`: under its name and operator, or NULL: under those of the node. */
+static const char *explain_node(const ir_node *n, const ir_part *part, const amp_entry *e, const pass_options *o,
+                                arena *a)
 {
+    const char *name = part ? part->node : n->loc.node, *op = part ? part->op : n->loc.op;
     const char *colour = ir_colour_name(e->colour), *type = precision_name(computes_in(n, e));
     ir_dtype result = e->rule == AMP_USER_CAST ? n->out[0]->type.dtype : e->result;
     bool other = result != e->want && result != IR_NO_DTYPE;
     const char *writes = other ? arena_printf(a, ", writes %s", precision_name(result)) : "";
     const char *rule = amp_rule_sentence(e->rule), *cause = cause_text(e, a);
+    if (part) rule = arena_printf(a, "part of %s (%s): %s", n->loc.node, n->loc.op, rule);
     if (o->json)
         return arena_printf(a,
                             "{\"name\": %s, \"op\": %s, \"colour\": \"%s\", \"dtype\": \"%s\", \"rule\": %s, "
                             "\"cause\": %s%s%s}\n",
-                            json_string(n->loc.node, a), json_string(n->loc.op, a), colour, type,
+                            json_string(name, a), json_string(op, a), colour, type,
                             json_string(rule, a), json_string(cause, a), e->flip ? ", \"alone_in\": " : "",
                             e->flip ? json_string(e->flip, a) : "");
-    return arena_printf(a, "%s (%s): %s, %s%s\n    rule: %s\n%s%s%s%s%s%s", n->loc.node, n->loc.op, colour, type,
+    return arena_printf(a, "%s (%s): %s, %s%s\n    rule: %s\n%s%s%s%s%s%s", name, op, colour, type,
                         writes, rule, *cause ? "    cause: " : "", cause, *cause ? "\n" : "",
                         e->flip ? "    alone in " : "", e->flip ? e->flip : "", e->flip ? "\n" : "");
+}
+
+typedef VEC(char) char_list;
+
+static void add_text(char_list *text, const char *s, arena *a)
+{
+    for (; *s; s++) vec_push(a, text, *s);
+}
+
+static bool is_asked(const char *name, const pass_options *o)
+{
+    return strcmp(o->explain, "all") == 0 || strcmp(o->explain, name) == 0;
+}
+
+static bool is_any_asked(const ir_loc *loc, const pass_options *o)
+{
+    bool asked = loc->op && is_asked(loc->node, o);
+    for (const ir_part *p = loc->parts; p && p->op && !asked; p++) asked = is_asked(p->node, o);
+    return asked;
 }
 
 /* The part of a decomposed operator that shows what was decided: the last one that has a colour. */
 const char *amp_explain(const ir_graph *g, const amp_entry *entries, const pass_options *o, arena *a)
 {
-    bool all = strcmp(o->explain, "all") == 0;
     model_nodes list = {.by_name = strmap_new(a)};
     for (const ir_node *n = g->first; n && n->phase == IR_FORWARD; n = n->next) {
-        if (!n->loc.op || (!all && strcmp(n->loc.node, o->explain) != 0)) continue;
+        if (!is_any_asked(&n->loc, o)) continue;
         model_node *m = model_node_of(&list, n, a);
         if (entries[n->id].colour != IR_KEEP) m->first = n;
     }
-    if (!list.items.count) return all ? "" : NULL;
-    VEC(char) text = {0};
+    if (!list.items.count) return strcmp(o->explain, "all") == 0 ? "" : NULL;
+    char_list text = {0};
     for (size_t i = 0; i < list.items.count; i++) {
         const ir_node *n = list.items.items[i]->first;
-        for (const char *s = explain_node(n, &entries[n->id], o, a); *s; s++) vec_push(a, &text, *s);
+        if (is_asked(n->loc.node, o)) add_text(&text, explain_node(n, NULL, &entries[n->id], o, a), a);
+        for (const ir_part *p = n->loc.parts; p && p->op; p++)
+            if (is_asked(p->node, o) && strcmp(p->node, n->loc.node) != 0)
+                add_text(&text, explain_node(n, p, &entries[n->id], o, a), a);
     }
     vec_push(a, &text, '\0');
     return text.items;

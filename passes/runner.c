@@ -12,6 +12,7 @@ const pass_info pass_table[] = {
     {"params", "choose the trained parameters (--train, --freeze), re-initialise them (--init)", pass_params},
     {"mode", "make @infer, @eval and @train from @forward", pass_mode_graphs},
     {"loss", "append the loss, or take the one in the graph", pass_loss},
+    {"patterns", "recognise operators that the model writes out in smaller ones", pass_patterns},
     {"amp", "colour every float node and insert the casts that the colours need", pass_amp},
     {"scale_loss", "add the loss-scale state", pass_scale_loss},
     {"autodiff", "append the backward of @train", pass_autodiff},

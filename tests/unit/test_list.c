@@ -112,10 +112,10 @@ static void test_globs_and_pins(void **state)
     static const char text[] = "[nodes]\n/a/?/x = fp16\n/a/* = fp32\n[tensors]\nw\n"
                                "[rules]\npins = MyNorm(scale), Other(b)\n";
     assert_int_equal(load(*state, text, a, d, &l), AMPC_OK);
-    assert_int_equal(amp_list_find_node(l, "/a/b/x")->dtype, IR_f16);
-    assert_int_equal(amp_list_find_node(l, "/a/b/c/x")->dtype, IR_f32);
-    assert_int_equal(amp_list_find_node(l, "/a/b/c/x")->place.line, 3);
-    assert_null(amp_list_find_node(l, "/b"));
+    assert_int_equal(amp_list_find_node(l, &(ir_loc){.node = "/a/b/x"})->dtype, IR_f16);
+    assert_int_equal(amp_list_find_node(l, &(ir_loc){.node = "/a/b/c/x"})->dtype, IR_f32);
+    assert_int_equal(amp_list_find_node(l, &(ir_loc){.node = "/a/b/c/x"})->place.line, 3);
+    assert_null(amp_list_find_node(l, &(ir_loc){.node = "/b"}));
     assert_non_null(amp_list_find_tensor(l, "w"));
     assert_null(amp_list_find_tensor(l, "w2"));
     assert_true(amp_list_pins(l, "MyNorm"));

@@ -1,0 +1,162 @@
+/* patterns.c - operators that the model writes out in smaller ones become one node again, before anything is coloured.
+ *
+ * The rule `patterns` of the list says what is recognised and which operator it counts as. From the end of a graph to
+ * its start, so that the largest match is tried first; a match counts only if nothing else reads a value inside it and
+ * no list names one. The node that takes its place has the name of the last part and all parts in its location.
+ *
+ *   before  %m = reduce_mean %x {axes=[1]} : f32[N,1] !ReduceMean "ln/mean"
+ *           %d = sub %x, %m                : f32[N,4] !Sub "ln/centre"
+ *           %q = mul %d, %d                : f32[N,4] !Mul "ln/square"
+ *           %v = reduce_mean %q {axes=[1]} : f32[N,1] !ReduceMean "ln/variance"
+ *           %e = add %v, @eps              : f32[N,1] !Add "ln/guard"
+ *           %s = sqrt %e                   : f32[N,1] !Sqrt "ln/root"
+ *           %n = div %d, %s                : f32[N,4] !Div "ln/div"
+ *           %y = mul %n, @w                : f32[N,4] !Mul "ln"
+ *   after   %y = layer_norm %x, @w {axis=1} : f32[N,4] !LayerNormalization "ln" (ReduceMean "ln/mean", ..) */
+#include "passes/grammar.h"
+#include "passes/list.h"
+
+#include <string.h>
+
+/* ---- what takes the place of a match --------------------------------------------------------- */
+
+typedef ir_value *make_node(const grammar_match *m, ir_builder *b);
+
+static ir_value *make_layer_norm(const grammar_match *m, ir_builder *b)
+{
+    ir_value *x = m->bound[X], *scale = m->bound[SCALE], *bias = m->bound[BIAS];
+    const ir_dim *dims = x->type.dims + m->axis;
+    int rank = x->type.rank - m->axis;
+    scale = scale ? ir_reshape(b, scale, dims, rank) : ir_expand(b, ir_scalar_like(b, x, 1), dims, rank);
+    if (bias) bias = ir_reshape(b, bias, dims, rank);
+    ir_node *n = ir_new(b, IR_OP_layer_norm, 3, x, scale, bias);
+    ir_set_int(n, IR_ATTR(layer_norm, axis), m->axis);
+    ir_set_float(n, IR_ATTR(layer_norm, eps), m->eps);
+    return ir_done(b, n);
+}
+
+static ir_value *make_gelu(const grammar_match *m, ir_builder *b)
+{
+    ir_node *n = ir_new(b, IR_OP_gelu, 1, m->bound[X]);
+    ir_set_bool(n, IR_ATTR(gelu, tanh), m->used[TANH]);
+    return ir_done(b, n);
+}
+
+static const struct pattern {
+    ir_op op; /* as the rule `patterns` has it: Operator(op) */
+    grammar_symbol symbol;
+    make_node *make;
+} patterns[] = {
+    {IR_OP_layer_norm, LAYER_NORM, make_layer_norm},
+    {IR_OP_gelu, GELU, make_gelu},
+};
+
+enum { PATTERNS = sizeof patterns / sizeof *patterns };
+
+/* ---- may it be replaced? --------------------------------------------------------------------- */
+
+typedef struct search {
+    const amp_list *list;
+    const pass_options *options;
+    arena *arena; /* the module's */
+    const char *operators[PATTERNS]; /* NULL: not recognised */
+    diag *diag;
+} search;
+
+static bool is_part(const grammar_match *m, const ir_node *n)
+{
+    for (int i = 0; i < m->count; i++)
+        if (m->nodes[i] == n) return true;
+    return false;
+}
+
+static bool is_private(const search *s, const grammar_match *m, const ir_value *v)
+{
+    for (const ir_use *u = v->first_use; u; u = u->next)
+        if (!is_part(m, u->user)) return false;
+    return !amp_list_find_tensor(s->list, v->name);
+}
+
+/* The last part gives the result; of all others nothing is known outside. */
+static bool is_closed(const search *s, const grammar_match *m, const ir_node *last)
+{
+    for (int i = 0; i < m->count; i++)
+        if (m->nodes[i] != last && !is_private(s, m, m->nodes[i]->out[0])) return false;
+    return true;
+}
+
+/* ---- the replacement ------------------------------------------------------------------------- */
+
+/* One entry a node of the model; NULL when all of them are one. */
+static const ir_part *list_parts(const grammar_match *m, arena *a)
+{
+    VEC(ir_part) parts = {0};
+    for (int i = 0; i < m->count; i++) {
+        const ir_loc *loc = &m->nodes[i]->loc;
+        const ir_part *before = parts.count ? &parts.items[parts.count - 1] : NULL;
+        if (!loc->op || (before && strcmp(before->node, loc->node) == 0)) continue;
+        vec_push(a, &parts, ((ir_part){loc->op, loc->node}));
+    }
+    vec_push(a, &parts, ((ir_part){0}));
+    return parts.count > 2 ? parts.items : NULL;
+}
+
+/* Readers come after what they read: from the end. */
+static void remove_parts(const grammar_match *m)
+{
+    for (int i = m->count; i-- > 0;) ir_node_remove(m->nodes[i]);
+}
+
+/* The new node, or NULL: `last` ends no such pattern. */
+static ir_node *replace(const search *s, int pattern, ir_node *last)
+{
+    grammar_match m;
+    ir_value *old = last->out[0];
+    if (!grammar_derive(patterns[pattern].symbol, old, s->options, &m)) return NULL;
+    if (!ir_type_equal(&old->type, &m.bound[X]->type) || !is_closed(s, &m, last)) return NULL;
+    ir_builder b = ir_builder_before(last, s->diag);
+    const ir_part *parts = list_parts(&m, s->arena);
+    if (parts && b.loc.op) b.loc.op = s->operators[pattern];
+    ir_value *value = patterns[pattern].make(&m, &b);
+    if (!value) return NULL;
+    value->def->loc.parts = b.loc.op ? parts : NULL;
+    ir_value_replace(old, value);
+    remove_parts(&m);
+    value->name = old->name; /* the old one is gone */
+    return value->def;
+}
+
+static void search_graph(const search *s, ir_graph *g)
+{
+    ir_graph_renumber(g);
+    for (ir_node *n = g->last; n; n = n->prev)
+        for (int i = 0; i < PATTERNS && n->phase == IR_FORWARD && n->n_out; i++) {
+            ir_node *made = s->operators[i] ? replace(s, i, n) : NULL;
+            if (made) n = made;
+        }
+}
+
+/* ---- the pass -------------------------------------------------------------------------------- */
+
+/* patterns = Operator(op), ...: the operator that an op of the table counts as. */
+static const char *find_operator(const amp_list *l, ir_op op, arena *a)
+{
+    const char *text = amp_list_rule(l, "patterns");
+    const char *end = strstr(text, arena_printf(a, "(%s)", ir_op_get(op)->name)), *start = end;
+    while (end && start > text && !strchr(" ,", start[-1])) start--;
+    return end ? arena_strndup(a, start, (size_t)(end - start)) : NULL;
+}
+
+ampc_status pass_patterns(ir_module *m, const pass_options *o, diag *d)
+{
+    arena *a = pass_scratch_new(m);
+    if (!a) return AMPC_NO_MEMORY;
+    amp_list *list;
+    ampc_status status = amp_list_load(o, a, d, &list);
+    search s = {.list = list, .options = o, .arena = m->arena, .diag = d};
+    for (int i = 0; i < PATTERNS && status == AMPC_OK; i++)
+        s.operators[i] = find_operator(list, patterns[i].op, m->arena);
+    for (size_t i = 0; i < m->graphs.count && status == AMPC_OK; i++) search_graph(&s, m->graphs.items[i]);
+    arena_free(a);
+    return status == AMPC_OK ? diag_status(d) : status;
+}
