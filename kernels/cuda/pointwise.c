@@ -1,0 +1,74 @@
+/* pointwise.c - launches of the ops that work element by element, cast among them. */
+#include "kernels/cuda/pointwise.h"
+#include "kernels/cuda/cuda.h"
+#include "kernels/pointwise.h"
+
+/* Integers and bool share a carrier; the kernel's name ends with it. */
+#define CARRIER(dtype) (ir_dtype_is_float(dtype) ? CARRIER_FLOAT : CARRIER_WHOLE)
+enum { CARRIER_FLOAT, CARRIER_WHOLE, CARRIERS };
+
+static const char *const names[FORMULA_COUNT][CARRIERS] = {
+#define BOTH(name) [FORMULA_##name] = {"pointwise_" #name "_float", "pointwise_" #name "_int64_t"},
+#define FLOAT(name) [FORMULA_##name] = {"pointwise_" #name "_float", NULL},
+#define WHOLE(name) [FORMULA_##name] = {NULL, "pointwise_" #name "_int64_t"},
+    FORMULAS_ALL(BOTH, BOTH, BOTH, BOTH) FORMULAS_FLOAT(FLOAT, FLOAT, FLOAT) FORMULAS_BOOL(WHOLE, WHOLE)
+        FLOAT(div_count)
+#undef BOTH
+#undef FLOAT
+#undef WHOLE
+};
+
+static ampc_status pointwise_prepare(const k_args *args, void **state, size_t *workspace)
+{
+    (void)workspace;
+    const ir_dtype dtype = args->in[0].dtype;
+    const char *name = names[k_pointwise_of(args).formula][CARRIER(dtype)];
+    if (!name)
+        return cuda_fail(args->ctx, AMPC_UNSUPPORTED, "%s is not defined for %s", ir_op_get(args->op)->name,
+                         ir_dtype_name(dtype));
+    return cuda_prepare_one(args, CUDA_FAMILY_pointwise, name, state);
+}
+
+static ampc_status pointwise_run(const k_args *args)
+{
+    const cuda_one *state = args->state;
+    const k_view *y = &args->out[0];
+    const int operands = k_pointwise_of(args).operands;
+    cuda_pointwise p = {.a = cuda_operand_of(&args->in[0], y),
+                        .b = cuda_operand_of(&args->in[operands - 1], y),
+                        .y = y->data,
+                        .y_dtype = (int)y->dtype,
+                        .count = k_count(y),
+                        .low = cuda_data(args->in, operands, args->n_in),
+                        .high = cuda_data(args->in, operands + 1, args->n_in)};
+    if (args->op == IR_OP_div_count) p.number = (float)k_pointwise_count(args);
+    return cuda_launch(args, state->kernel, cuda_blocks(p.count, POINTWISE_BLOCK * CUDA_TILE), POINTWISE_BLOCK, 0,
+                       (void *[]){&p});
+}
+
+#define KERNEL(op, operands, formula, flagged)                                                                         \
+    const k_kernel cuda_##op = {#op, pointwise_prepare, pointwise_run, cuda_release};
+POINTWISE_MAP(KERNEL)
+
+/* ---- cast ---- */
+
+static ampc_status cast_prepare(const k_args *args, void **state, size_t *workspace)
+{
+    static const char *const casts[CARRIERS][CARRIERS] = {{"cast_float_float", "cast_float_int64_t"},
+                                                          {"cast_int64_t_float", "cast_int64_t_int64_t"}};
+    (void)workspace;
+    return cuda_prepare_one(args, CUDA_FAMILY_pointwise, casts[CARRIER(args->in[0].dtype)][CARRIER(args->out[0].dtype)],
+                            state);
+}
+
+static ampc_status cast_run(const k_args *args)
+{
+    const cuda_one *state = args->state;
+    const k_view *x = &args->in[0], *y = &args->out[0];
+    int from = (int)x->dtype, to = (int)y->dtype;
+    int64_t n = k_count(y);
+    return cuda_launch(args, state->kernel, cuda_blocks(n, POINTWISE_BLOCK * CUDA_TILE), POINTWISE_BLOCK, 0,
+                       (void *[]){(void *)&x->data, &from, (void *)&y->data, &to, &n});
+}
+
+const k_kernel cuda_cast = {"cast", cast_prepare, cast_run, cuda_release};

@@ -1,0 +1,153 @@
+/* pointwise.cu - every op that works element by element: pointwise_FORMULA_CARRIER for each formula of formulas.h and
+ * carrier that it has, cast_FROM_TO for the carriers of a cast.
+ *
+ * A thread takes a tile of the result: it loads the operands, broadcast as they are, computes in the carrier and stores
+ * once. Results may lie over operands of the same position. */
+#include "kernels/cuda/math.cuh"
+#include "kernels/cuda/operand.cuh"
+#include "kernels/cuda/pointwise.h"
+#include "kernels/formula_map.h"
+
+#define REAL float
+#include "kernels/formulas.h"
+#undef REAL
+#include "kernels/formulas.h"
+
+/* Formulas with so much code that eight copies of it do not pay. */
+enum formula {
+#define FORMULA_ENUM(name) FORMULA_##name,
+    FORMULAS_ALL(FORMULA_ENUM, FORMULA_ENUM, FORMULA_ENUM, FORMULA_ENUM)
+    FORMULAS_FLOAT(FORMULA_ENUM, FORMULA_ENUM, FORMULA_ENUM)
+    FORMULAS_BOOL(FORMULA_ENUM, FORMULA_ENUM)
+#undef FORMULA_ENUM
+    FORMULA_div_count
+};
+constexpr bool is_long(int f)
+{
+    return f == FORMULA_pow || f == FORMULA_mod || f == FORMULA_fmod || f == FORMULA_sin || f == FORMULA_cos;
+}
+
+/* y = formula(a, b, low, high): a tile for each thread and turn. */
+template <int operands, typename R, typename C, typename F>
+__device__ __forceinline__ void by_tile(const cuda_pointwise &p, C low, C high, F formula)
+{
+    for (long long first = grid_first() * TILE; first < p.count; first += grid_step() * TILE) {
+        const int n = tile_length(first, p.count);
+        C a[TILE], b[TILE];
+        R y[TILE];
+        if (operands == 1) {
+            tile_load(p.a.data, p.a.dtype, first, n, a);
+        } else {
+            operand_load(p.a, first, n, a);
+            operand_load(p.b, first, n, b);
+        }
+#pragma unroll
+        for (int i = 0; i < TILE; i++) y[i] = formula(a[i], operands == 1 ? a[i] : b[i], low, high);
+        tile_store(p.y, p.y_dtype, first, n, y);
+    }
+}
+
+/* The same, an element for each thread and turn. */
+template <int operands, typename R, typename C, typename F>
+__device__ __forceinline__ void by_element(const cuda_pointwise &p, C low, C high, F formula)
+{
+    for (long long i = grid_first(); i < p.count; i += grid_step()) {
+        long long run;
+        const C a = element_load<C>(p.a.data, p.a.dtype, operand_at(p.a, i, &run));
+        const C b = operands == 1 ? a : element_load<C>(p.b.data, p.b.dtype, operand_at(p.b, i, &run));
+        element_store<R>(p.y, p.y_dtype, i, formula(a, b, low, high));
+    }
+}
+
+__device__ __forceinline__ void bounds_none(float *low, float *high) { *low = -INFINITY, *high = INFINITY; }
+__device__ __forceinline__ void bounds_none(long long *low, long long *high) { *low = INT64_MIN, *high = INT64_MAX; }
+
+/* Tiles are for floats: integers and bool are few. */
+template <typename C, typename R, int operands, bool bounded, bool tiles, typename F>
+__device__ __forceinline__ void pointwise(const cuda_pointwise &p, F formula)
+{
+    C low, high;
+    bounds_none(&low, &high);
+    if (bounded && p.low) low = element_load<C>(p.low, p.a.dtype, 0);
+    if (bounded && p.high) high = element_load<C>(p.high, p.a.dtype, 0);
+    if constexpr (tiles)
+        by_tile<operands, R>(p, low, high, formula);
+    else
+        by_element<operands, R>(p, low, high, formula);
+}
+
+#define KERNEL(name, carrier, C, R, operands, bounded, tiles, expression)                                             \
+    extern "C" __global__ void __launch_bounds__(POINTWISE_BLOCK) pointwise_##name##_##carrier(cuda_pointwise p)      \
+    {                                                                                                                 \
+        pointwise<C, R, operands, bounded, tiles>(p, [=](C a, C b, C low, C high) -> R {                              \
+            (void)b, (void)low, (void)high;                                                                           \
+            return expression;                                                                                        \
+        });                                                                                                           \
+    }                                                                                                                 \
+    AMPC_KERNEL(pointwise_##name##_##carrier)
+
+/* clang-format off */
+#define FLOAT(name, R, operands, bounded, expression)                                                                 \
+    KERNEL(name, float, float, R, operands, bounded, !is_long(FORMULA_##name), expression)
+#define FLOAT_UNARY(name)        FLOAT(name, float, 1, false, f_##name##_float(a))
+#define FLOAT_BINARY(name)       FLOAT(name, float, 2, false, f_##name##_float(a, b))
+#define FLOAT_COMPARE(name)      FLOAT(name, long long, 2, false, f_##name##_float(a, b))
+#define FLOAT_BOUNDED(name)      FLOAT(name, float, 1, true, f_##name##_float(a, low, high))
+#define FLOAT_BOUNDED_GRAD(name) FLOAT(name, float, 2, true, f_##name##_float(a, b, low, high))
+FORMULAS_ALL(FLOAT_UNARY, FLOAT_BINARY, FLOAT_COMPARE, FLOAT_BOUNDED)
+FORMULAS_FLOAT(FLOAT_UNARY, FLOAT_BINARY, FLOAT_BOUNDED_GRAD)
+FLOAT(div_count, float, 1, false, a / p.number)
+
+#define WHOLE(name, operands, bounded, expression)                                                                    \
+    KERNEL(name, int64_t, long long, long long, operands, bounded, false, expression)
+#define WHOLE_UNARY(name)   WHOLE(name, 1, false, f_##name##_int64_t(a))
+#define WHOLE_BINARY(name)  WHOLE(name, 2, false, f_##name##_int64_t(a, b))
+#define WHOLE_BOUNDED(name) WHOLE(name, 1, true, f_##name##_int64_t(a, low, high))
+FORMULAS_ALL(WHOLE_UNARY, WHOLE_BINARY, WHOLE_BINARY, WHOLE_BOUNDED)
+FORMULAS_BOOL(WHOLE_UNARY, WHOLE_BINARY)
+/* clang-format on */
+
+/* ---- cast ---- */
+
+/* The bits of a stored float of the type `to` decide how it is rounded; here it only has to survive in f32: whole
+ * numbers of more than 24 bits are rounded to odd, so that the store rounds to fewer bits as if only once. */
+__device__ __forceinline__ void convert(float *to, long long v, int dtype)
+{
+    *to = (float)v;
+    if (dtype == IR_f32) return;
+    unsigned long long size = v < 0 ? 0 - (unsigned long long)v : (unsigned long long)v;
+    const int lost = 40 - __clzll((long long)size);
+    if (lost <= 0) return;
+    size = (size >> lost | ((size & ((1ull << lost) - 1)) != 0)) << lost;
+    *to = v < 0 ? -(float)size : (float)size;
+}
+__device__ __forceinline__ void convert(float *to, float v, int) { *to = v; }
+__device__ __forceinline__ void convert(long long *to, long long v, int) { *to = v; }
+
+/* Truncates and saturates; NaN gives 0 (bool: 1). */
+__device__ __forceinline__ void convert(long long *to, float v, int dtype)
+{
+    const int bits = dtype == IR_i32 ? 32 : dtype == IR_i16 ? 16 : dtype == IR_i8 || dtype == IR_u8 ? 8 : 64;
+    const long long most = dtype == IR_u8 ? 255 : INT64_MAX >> (64 - bits), least = dtype == IR_u8 ? 0 : -most - 1;
+    const long long whole = v >= 0x1p63f ? INT64_MAX : v > -0x1p63f ? (long long)v : v != v ? 0 : INT64_MIN;
+    *to = dtype == IR_bool ? v != 0 : whole > most ? most : whole < least ? least : whole;
+}
+
+#define CAST(name, From, To)                                                                                          \
+    extern "C" __global__ void __launch_bounds__(POINTWISE_BLOCK)                                                     \
+        name(const void *x, int from, void *y, int to, long long count)                                               \
+    {                                                                                                                 \
+        for (long long first = grid_first() * TILE; first < count; first += grid_step() * TILE) {                     \
+            const int n = tile_length(first, count);                                                                  \
+            From a[TILE];                                                                                             \
+            To b[TILE];                                                                                               \
+            tile_load(x, from, first, n, a);                                                                          \
+            _Pragma("unroll") for (int i = 0; i < TILE; i++) convert(&b[i], a[i], to);                                \
+            tile_store(y, to, first, n, b);                                                                           \
+        }                                                                                                             \
+    }                                                                                                                 \
+    AMPC_KERNEL(name)
+CAST(cast_float_float, float, float)
+CAST(cast_float_int64_t, float, long long)
+CAST(cast_int64_t_float, long long, float)
+CAST(cast_int64_t_int64_t, long long, long long)
