@@ -102,7 +102,6 @@ void case_end(ops_case *c)
 static ampc_status run_on(ops_case *c, k_view *out, int threads)
 {
     const k_context context = {.threads = threads, .error = c->error, .error_size = sizeof c->error};
-    const k_kernel *kernel = cpu_kernel(c->op);
     k_args args = {.op = c->op,
                    .in = c->in,
                    .out = out,
@@ -110,18 +109,7 @@ static ampc_status run_on(ops_case *c, k_view *out, int threads)
                    .n_out = c->n_out,
                    .attr = c->attr,
                    .ctx = &context};
-    size_t workspace = 0;
-    assert_non_null(kernel);
-    if (kernel->prepare) {
-        ampc_status status = kernel->prepare(&args, &args.state, &workspace);
-        if (status) return status;
-    }
-    args.workspace = allocate(workspace);
-    memset(args.workspace, 0xff, workspace);
-    ampc_status status = kernel->run(&args);
-    free(args.workspace);
-    if (kernel->release) kernel->release(args.state);
-    return status;
+    return ops_run(&args, threads != 1, 1);
 }
 
 static void encode(ops_case *c)

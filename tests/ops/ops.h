@@ -1,13 +1,13 @@
-/* ops.h - the numeric table of the ops: rows, and the cases that a row makes.
+/* ops.h - the numeric table of the ops: rows, the cases that a row makes, and the device that they run on.
  *
  * A row names an op, the dtypes that it is checked in, and a function that makes cases for one dtype: operands of many
  * shapes, attributes, results, and an f64 reference written independently of the kernels. The harness runs the
  * kernel on one thread and on three (equal bits), in place where the op allows it (equal bits), checks that operands
- * are left alone, and compares with the reference. */
+ * are left alone, and compares with the reference. The device is a parameter of it all: rows know nothing of it. */
 #ifndef TESTS_OPS_H
 #define TESTS_OPS_H
 
-#include "kernels/kernel.h"
+#include "runtime/backend.h"
 
 enum { CASE_MAX = 10, CASE_THREADS = 3 };
 
@@ -26,6 +26,16 @@ struct ops_case {
     double floor, size; /* the error is relative to max(|want|, floor * largest |want|, size) */
     char error[256];    /* what the kernel said */
 };
+
+/* Where kernels run; the processor until changed, before anything runs. */
+extern const rt_backend *ops_on;
+bool ops_takes(ir_dtype t); /* whether the device computes in it at all */
+/* Brings the operands to the device, prepares, runs `times` times, releases, and brings everything back. Views with
+ * equal data share memory there, too. Where `recorded`, and after the first time, a device with a time of its own runs
+ * from a recording. Checks that the workspace is kept to. A fault on the device is AMPC_REJECTED with its sentence. */
+ampc_status ops_run(k_args *args, bool recorded, int times);
+/* A program: takes --device=NAME, runs the tests, closes the device. The exit code. */
+int ops_main(int argc, char **argv, int (*tests)(void));
 
 void case_begin(ops_case *c, ir_op op);
 /* An operand with uniform random values in [low, high] (whole numbers for integers); its values may be changed. */

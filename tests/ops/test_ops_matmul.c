@@ -1,7 +1,9 @@
 /* test_ops_matmul.c - matmul and the three convolutions against sums in f64 over the operands as rounded.
  *
  * A row is a shape; each runs in every float type, with and without bias, and with f32 results of low-precision
- * operands. The workspace is poisoned and fenced, results start as NaN. */
+ * operands. Results start as NaN. */
+#include "tests/ops/ops.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -9,14 +11,12 @@
 
 #include <cmocka.h>
 #include <math.h>
-#include <omp.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "ir/philox.h"
-#include "kernels/kernel.h"
 
-enum { FENCE = 64, THREADS = 2 };
+enum { THREADS = 2 };
 
 static uint64_t seed = 1;
 
@@ -80,21 +80,8 @@ static void run_kernel(ir_op op, k_view *in, int n_in, k_view *out, int n_out, c
     k_context ctx = {.threads = THREADS, .error = error, .error_size = sizeof error};
     k_args args = {
         .op = op, .in = in, .out = out, .n_in = n_in, .n_out = n_out, .attr = attr, .ctx = &ctx};
-    const k_kernel *kernel = cpu_kernel(op);
-    size_t bytes = 0;
-    int before = omp_get_max_threads();
-    ampc_status status = kernel->prepare(&args, &args.state, &bytes);
-    if (status != AMPC_OK) fail_msg("%s: %s", kernel->name, error);
-    size_t whole = (bytes + 63) / 64 * 64;
-    unsigned char *workspace = aligned_alloc(64, whole + FENCE);
-    memset(workspace, 0xff, whole + FENCE);
-    args.workspace = workspace;
-    for (int i = 0; i < 2; i++) /* a primitive is used again with what the first run left */
-        if (kernel->run(&args) != AMPC_OK) fail_msg("%s: %s", kernel->name, error);
-    for (size_t i = bytes; i < whole + FENCE; i++) assert_int_equal(workspace[i], 0xff);
-    assert_int_equal(omp_get_max_threads(), before);
-    free(workspace);
-    kernel->release(args.state);
+    /* twice: a primitive is used again with what the first run left */
+    if (ops_run(&args, false, 2) != AMPC_OK) fail_msg("%s: %s", ir_op_get(op)->name, error);
 }
 
 static const struct {
@@ -103,6 +90,14 @@ static const struct {
              {IR_f16, IR_f32}, {IR_bf16, IR_f32}, {IR_f32, IR_bf16}, {IR_bf16, IR_f16},
              {IR_f64, IR_f32}, {IR_f32, IR_f64}};
 enum { N_TYPES = sizeof types / sizeof *types };
+
+/* The next row that the device takes. */
+static int next_types(int t)
+{
+    do t++;
+    while (t < N_TYPES && !(ops_takes(types[t].in) && ops_takes(types[t].out)));
+    return t;
+}
 
 /* ---- matmul ---------------------------------------------------------------------------------- */
 
@@ -215,7 +210,7 @@ static void matmul_rows(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof products / sizeof *products; i++)
-        for (int t = 0; t < N_TYPES; t++)
+        for (int t = next_types(-1); t < N_TYPES; t = next_types(t))
             for (int flags = 0; flags < 8; flags++)
                 product_check(&products[i], types[t].in, types[t].out, flags & 1, flags & 2,
                               flags & 4);
@@ -458,7 +453,7 @@ static void grad_weight_check(const conv_row *row, ir_dtype in, ir_dtype out, in
 
 #define EACH_CONV(statement)                                                                       \
     for (size_t i = 0; i < sizeof convs / sizeof *convs; i++)                                      \
-        for (int t = 0; t < N_TYPES; t++) {                                                        \
+        for (int t = next_types(-1); t < N_TYPES; t = next_types(t)) {                                                        \
             const conv_row *row = &convs[i];                                                       \
             ir_dtype in = types[t].in, out = types[t].out;                                         \
             statement;                                                                             \
@@ -514,16 +509,7 @@ static void conv_grad_input_output_padding(void **state)
     free(dx.data);
 }
 
-static int open_library(void **state)
-{
-    (void)state;
-    char error[256];
-    ampc_status status = cpu_open(error, sizeof error);
-    if (status != AMPC_OK) print_error("%s\n", error);
-    return status == AMPC_OK ? 0 : -1;
-}
-
-int main(void)
+static int run(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(matmul_rows),
@@ -532,5 +518,10 @@ int main(void)
         cmocka_unit_test(conv_grad_weight_rows),
         cmocka_unit_test(conv_grad_input_output_padding),
     };
-    return cmocka_run_group_tests(tests, open_library, NULL);
+    return cmocka_run_group_tests_name(ops_on->name, tests, NULL, NULL);
+}
+
+int main(int argc, char **argv)
+{
+    return ops_main(argc, argv, run);
 }

@@ -1,0 +1,200 @@
+/* device.c - runs one kernel on the device that the tests are for (see ops.h). */
+#include "tests/ops/ops.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+enum { FENCE = 256 };
+
+extern const rt_backend rt_backend_cpu;
+const rt_backend *ops_on = &rt_backend_cpu;
+static void *opened; /* the device's state */
+static bool is_open;
+
+bool ops_takes(ir_dtype t)
+{
+    return t != IR_f64 || !ops_on->away;
+}
+
+/* ---- memory ---------------------------------------------------------------------------------- */
+
+static void must(const k_context *ctx, ampc_status status)
+{
+    if (status) fail_msg("%s: %s", ops_on->name, ctx->error);
+}
+
+static void *make(const k_context *ctx, const void *from, size_t bytes)
+{
+    void *memory = ops_on->alloc(ctx, bytes);
+    assert_non_null(memory);
+    assert_int_equal((uintptr_t)memory % (uintptr_t)ops_on->alignment, 0);
+    if (!ops_on->away) {
+        memcpy(memory, from, bytes);
+        return memory;
+    }
+    void *host = ops_on->away->alloc_host(ctx, bytes);
+    assert_non_null(host);
+    memcpy(host, from, bytes);
+    must(ctx, ops_on->away->upload(ctx, memory, host, bytes));
+    must(ctx, ops_on->away->wait(ctx, NULL));
+    ops_on->away->free_host(ctx, host);
+    return memory;
+}
+
+static void fetch(const k_context *ctx, void *to, const void *memory, size_t bytes)
+{
+    if (!ops_on->away) {
+        memcpy(to, memory, bytes);
+        return;
+    }
+    void *host = ops_on->away->alloc_host(ctx, bytes);
+    assert_non_null(host);
+    must(ctx, ops_on->away->download(ctx, host, memory, bytes));
+    must(ctx, ops_on->away->wait(ctx, NULL));
+    memcpy(to, host, bytes);
+    ops_on->away->free_host(ctx, host);
+}
+
+/* The views of a call on the device, in the order of operands and results. */
+typedef struct run_views {
+    const k_context *ctx;
+    k_view host[2 * CASE_MAX], device[2 * CASE_MAX];
+    int n;
+} run_views;
+
+static void bring_view(run_views *views, const k_view *v)
+{
+    int i = views->n++, same = 0;
+    assert_true(i < 2 * CASE_MAX);
+    views->host[i] = views->device[i] = *v;
+    if (!k_present(v) || !v->data) return;
+    while (same < i && views->host[same].data != v->data) same++;
+    views->device[i].data = same < i ? views->device[same].data : make(views->ctx, v->data, k_bytes(v));
+}
+
+static void fetch_views(run_views *views)
+{
+    for (int i = 0; i < views->n; i++) {
+        const k_view *v = &views->host[i];
+        if (k_present(v) && v->data) fetch(views->ctx, v->data, views->device[i].data, k_bytes(v));
+    }
+}
+
+static void free_views(run_views *views)
+{
+    for (int i = 0; i < views->n; i++) {
+        bool seen = false;
+        for (int k = 0; k < i; k++) seen |= views->device[k].data == views->device[i].data;
+        if (!seen && views->device[i].data) ops_on->free(views->ctx, views->device[i].data);
+    }
+}
+
+/* ---- one run --------------------------------------------------------------------------------- */
+
+static ampc_status run_recorded(const k_kernel *kernel, const k_args *args)
+{
+    const rt_away *away = ops_on->away;
+    void *recording = NULL;
+    must(args->ctx, away->record(args->ctx));
+    ampc_status status = kernel->run(args);
+    must(args->ctx, away->finish(args->ctx, &recording));
+    if (!status) status = away->replay(args->ctx, recording);
+    if (!status) status = away->wait(args->ctx, NULL);
+    away->forget(args->ctx, recording);
+    return status;
+}
+
+static ampc_status take_fault(const k_context *ctx)
+{
+    static const char *const sentences[] = {
+#define SENTENCE(name, sentence) sentence,
+        K_FAULT_MAP(SENTENCE)
+#undef SENTENCE
+    };
+    int *word = ops_on->away->alloc_host(ctx, sizeof *word), fault;
+    assert_non_null(word);
+    must(ctx, ops_on->away->download_fault(ctx, word));
+    must(ctx, ops_on->away->wait(ctx, NULL));
+    fault = *word;
+    ops_on->away->free_host(ctx, word);
+    if (fault == K_NO_FAULT) return AMPC_OK;
+    snprintf(ctx->error, ctx->error_size, "%s", sentences[fault & ((1 << K_FAULT_BITS) - 1)]);
+    return AMPC_REJECTED;
+}
+
+static ampc_status run_once(const k_kernel *kernel, const k_args *args, bool recorded)
+{
+    if (!ops_on->away) return kernel->run(args);
+    must(args->ctx, ops_on->away->clear_fault(args->ctx));
+    ampc_status status = recorded ? run_recorded(kernel, args) : kernel->run(args);
+    must(args->ctx, ops_on->away->wait(args->ctx, NULL));
+    return status ? status : take_fault(args->ctx);
+}
+
+/* Between a workspace full of 0xff and the check that what lies behind it still is. */
+static ampc_status run_in_workspace(const k_kernel *kernel, k_args *args, size_t bytes, bool recorded, int times)
+{
+    unsigned char *fence = malloc(bytes + FENCE);
+    ampc_status status = AMPC_OK;
+    assert_non_null(fence);
+    memset(fence, 0xff, bytes + FENCE);
+    args->workspace = make(args->ctx, fence, bytes + FENCE);
+    for (int i = 0; i < times && !status; i++) status = run_once(kernel, args, recorded || i > 0);
+    fetch(args->ctx, fence, args->workspace, bytes + FENCE);
+    for (size_t i = bytes; i < bytes + FENCE; i++)
+        if (fence[i] != 0xff) fail_msg("%s: writes behind its workspace of %zu bytes", kernel->name, bytes);
+    ops_on->free(args->ctx, args->workspace);
+    free(fence);
+    return status;
+}
+
+static void open_device(k_context *ctx)
+{
+    if (!is_open) must(ctx, ops_on->open(ctx, 0));
+    if (!is_open) opened = ctx->device;
+    ctx->device = opened;
+    is_open = true;
+}
+
+ampc_status ops_run(k_args *args, bool recorded, int times)
+{
+    const k_kernel *kernel = ops_on->kernel(args->op);
+    k_context ctx = *args->ctx;
+    run_views views = {.ctx = &ctx};
+    size_t bytes = 0;
+    if (!kernel) fail_msg("%s has no kernel for %s", ops_on->name, ir_op_get(args->op)->name);
+    open_device(&ctx);
+    for (int i = 0; i < args->n_in; i++) bring_view(&views, &args->in[i]);
+    for (int i = 0; i < args->n_out; i++) bring_view(&views, &args->out[i]);
+    k_args there = *args;
+    there.in = views.device;
+    there.out = views.device + args->n_in;
+    there.ctx = &ctx;
+    ampc_status status = kernel->prepare ? kernel->prepare(&there, &there.state, &bytes) : AMPC_OK;
+    if (!status) status = run_in_workspace(kernel, &there, bytes, recorded, times);
+    if (!status) fetch_views(&views);
+    if (kernel->release) kernel->release(there.state);
+    free_views(&views);
+    return status;
+}
+
+int ops_main(int argc, char **argv, int (*tests)(void))
+{
+    static const char option[] = "--device=";
+    int index = 0;
+    if (argc > 1 && strncmp(argv[1], option, sizeof option - 1) == 0)
+        ops_on = rt_backend_find(argv[1] + sizeof option - 1, &index);
+    if (!ops_on) {
+        fprintf(stderr, "%s: no such device\n", argv[1]);
+        return 2;
+    }
+    if (getenv("OPS_ONLY")) cmocka_set_test_filter(getenv("OPS_ONLY"));
+    int failures = tests();
+    k_context ctx = {.device = opened};
+    if (is_open) ops_on->close(&ctx);
+    return failures != 0;
+}
