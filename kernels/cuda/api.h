@@ -21,11 +21,18 @@ typedef enum cuda_library {
     CUDA_LIBRARIES
 } cuda_library;
 
-/* A field for each function, named like it: cuda.cudaMalloc(...). */
+/* A field for each function, named like it: cuda.cudaMalloc(...). (Tests see it from C++, which wants to know that the
+ * type is that of the function, not of the field.) */
+#ifdef __cplusplus
+#define CUDA_TYPE(function) decltype(&::function)
+#else
+#define CUDA_TYPE(function) __typeof__(&function)
+#endif
 typedef struct cuda_api {
-#define CUDA_FUNCTION(id, function) __typeof__(&function) function;
+#define CUDA_FUNCTION(id, function) CUDA_TYPE(function) function;
 #include "kernels/cuda/api.def"
 } cuda_api;
+#undef CUDA_TYPE
 
 extern cuda_api cuda; /* the functions of a library are valid after cuda_api_open(library) */
 
