@@ -8,7 +8,7 @@
  *
  * Order for ThreadSanitizer: a launch comes after what the host did and before what it does next. Threads of a block
  * are ordered by barriers and __syncwarp only (CUDA promises no more of shuffles and votes), threads of different
- * blocks by atomics only. Shared memory is new in every block. */
+ * blocks by a fence before an atomic here and one after it there. Shared memory is new in every block. */
 #include "tests/cuda/sim/cudasim.h"
 #include "tests/cuda/sim/fiber.h"
 
@@ -35,6 +35,8 @@ struct thread {
     unsigned mask;       /* of its meeting */
     int source;
     unsigned long long value;
+    bool fenced;         /* since its start */
+    void *touched;       /* by its last atomic */
 };
 
 struct warp {
@@ -149,6 +151,16 @@ thread *first_in(state now, const thread *except)
         fault_place(other, other->site);
     }
     fault_end();
+}
+
+/* `left` waits for one that has just returned. */
+void fault_left(const thread *left, const thread *returned)
+{
+    fault_begin();
+    fault_place(left, left->site);
+    fault_add(" and ");
+    fault_thread(returned);
+    fault_add(" has returned");
 }
 
 void wait_as(thread *t, state now, cudasim_site site)
@@ -311,8 +323,18 @@ void *cudasim_dynamic_shared(void)
     return run.dynamic;
 }
 
+/* A fence before an atomic releases, one after it acquires. (The release is told at the atomic, so it covers what
+ * was done between fence and atomic as well.) */
+void cudasim_atomic_begin(void *p)
+{
+    if (self->fenced) order_release(p);
+    self->touched = p;
+}
+
 void cudasim_fence(void)
 {
+    self->fenced = true;
+    if (self->touched) order_acquire(self->touched);
 }
 
 void cudasim_trap(cudasim_site site)
@@ -391,16 +413,13 @@ void after_return(thread *t)
     w->live &= ~lane;
     w->ready &= ~lane;
     run.live--;
-    thread *waiting = run.arrived ? first_in(AT_BARRIER, t) : nullptr;
-    if (waiting && strict) {
-        fault_begin();
-        fault_place(waiting, waiting->site);
-        fault_add(" and ");
-        fault_thread(t);
-        fault_add(" has returned");
-    } else if (waiting && run.arrived == run.live) {
-        release_barrier();
+    for (unsigned m = w->waiting; m; m &= m - 1) {
+        const thread *left = &threads[t->index / WARP * WARP + (unsigned)__builtin_ctz(m)];
+        if (left->mask & lane) return fault_left(left, t);
     }
+    const thread *left = run.arrived ? first_in(AT_BARRIER, t) : nullptr;
+    if (left && strict) return fault_left(left, t);
+    if (left && run.arrived == run.live) release_barrier();
 }
 
 /* Lets a thread go on until it waits or returns; false: a fault. */
@@ -462,6 +481,8 @@ void block_begin(uint3 block)
         threads[i].seen.block = block;
         threads[i].now = READY;
         threads[i].on = nullptr;
+        threads[i].fenced = false;
+        threads[i].touched = nullptr;
     }
     for (unsigned w = 0; w < run.n_warps; w++) {
         unsigned lanes = run.n_threads - w * WARP;
@@ -558,6 +579,36 @@ void read_environment()
 }
 
 } // namespace
+
+/* ---- for the sanitizers: whose kernel they speak of ---- */
+
+extern "C" {
+
+static void name_culprit(void)
+{
+    if (!self || !run.kernel) return;
+    const cudasim_thread *t = &self->seen;
+    fprintf(stderr, "cudasim: kernel %s, block (%u,%u,%u), thread (%u,%u,%u)\n", run.kernel->name, t->block.x,
+            t->block.y, t->block.z, t->thread.x, t->thread.y, t->thread.z);
+}
+void __asan_on_error(void);
+void __asan_on_error(void)
+{
+    name_culprit();
+}
+/* A short history, since there are up to 2048 fibers: it suffices for the other side of a race. */
+const char *__tsan_default_options(void);
+const char *__tsan_default_options(void)
+{
+    return "halt_on_error=1:history_size=0";
+}
+void __tsan_on_report(void *report);
+void __tsan_on_report(void *)
+{
+    name_culprit();
+}
+
+} // extern "C"
 
 /* ---- for the host ---- */
 

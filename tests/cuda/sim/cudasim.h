@@ -66,6 +66,7 @@ int cudasim_barrier(cudasim_site site, int vote, int value);
 unsigned long long cudasim_meet(cudasim_site site, unsigned mask, int what, unsigned long long value, int source);
 int cudasim_source(cudasim_site site, int shift, int argument, int width);
 void *cudasim_dynamic_shared(void);
+void cudasim_atomic_begin(void *p);
 void cudasim_fence(void);
 __attribute__((noreturn)) void cudasim_trap(cudasim_site site);
 }
@@ -212,13 +213,17 @@ static inline T cudasim_reduce(cudasim_site site, int as_signed, int as_unsigned
     return (T)cudasim_meet(site, mask, std::is_signed_v<T> ? as_signed : as_unsigned, (unsigned)value, 0);
 }
 
-/* ---- atomics: integers only, since the order in which floats are added would show in the result ---- */
+/* ---- atomics: integers only, since the order in which floats are added would show in the result ----
+ *
+ * By themselves they order nothing else, as on the device: what one block wrote is seen by another when a
+ * __threadfence stands between the writes and the atomic there, and between the atomic and the reads here. */
 
 template <typename T, typename F> static inline T cudasim_update(T *p, F f)
 {
     static_assert(std::is_integral_v<T> && sizeof(T) >= 4, "float atomics are not deterministic");
-    T old = __atomic_load_n(p, __ATOMIC_ACQUIRE);
-    while (!__atomic_compare_exchange_n(p, &old, f(old), false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {}
+    cudasim_atomic_begin(p);
+    T old = __atomic_load_n(p, __ATOMIC_RELAXED);
+    while (!__atomic_compare_exchange_n(p, &old, f(old), false, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {}
     return old;
 }
 /* The type of the other argument is not deduced, as with CUDA's overloads: atomicAdd(&counter, 1). */
@@ -230,8 +235,8 @@ template <typename T> struct cudasim_same {
     {                                                                                                        \
         return cudasim_update(p, [v](T old) -> T { return expression; });                                    \
     }
-CUDASIM_ATOMIC(atomicAdd, (T)((std::make_unsigned_t<T>)old + (std::make_unsigned_t<T>)v))
-CUDASIM_ATOMIC(atomicSub, (T)((std::make_unsigned_t<T>)old - (std::make_unsigned_t<T>)v))
+CUDASIM_ATOMIC(atomicAdd, (T)((unsigned long long)old + (unsigned long long)v))
+CUDASIM_ATOMIC(atomicSub, (T)((unsigned long long)old - (unsigned long long)v))
 CUDASIM_ATOMIC(atomicMin, old < v ? old : v)
 CUDASIM_ATOMIC(atomicMax, old > v ? old : v)
 CUDASIM_ATOMIC(atomicAnd, old &v)
@@ -246,7 +251,7 @@ static inline T atomicCAS(T *p, typename cudasim_same<T>::type expected, typenam
     return cudasim_update(p, [expected, v](T old) -> T { return old == expected ? v : old; });
 }
 #define __threadfence() cudasim_fence()
-#define __threadfence_block() cudasim_fence()
+#define __threadfence_block() ((void)0) /* orders a block, where barriers are asked for anyway */
 #define __threadfence_system() cudasim_fence()
 
 #define __trap() cudasim_trap(CUDASIM_SITE("__trap"))

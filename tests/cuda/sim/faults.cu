@@ -1,0 +1,284 @@
+/* faults.cu - what test_sim.c runs: right kernels, and kernels with one fault each, named after it.
+ *
+ * A kernel and its faulty sibling share a body; the template argument says whether the fault is in. */
+#include "kernels/cuda/device.cuh"
+
+/* One kernel: its name, the most threads of a block, parameters, body. */
+#define KERNEL(name, threads, ...)                                                                           \
+    extern "C" __global__ void __launch_bounds__(threads) name(__VA_ARGS__);                                 \
+    AMPC_KERNEL(name)                                                                                        \
+    extern "C" __global__ void name(__VA_ARGS__)
+
+/* ---- barriers ---- */
+
+/* out[i] = in[n - 1 - i], n = blockDim.x, one segment a block. */
+template <bool faulty> static __device__ void reverse_body(const float *in, float *out, float *buffer)
+{
+    long long first = (long long)blockIdx.x * blockDim.x;
+    buffer[threadIdx.x] = in[first + threadIdx.x];
+    if (!faulty) __syncthreads();
+    out[first + threadIdx.x] = buffer[blockDim.x - 1 - threadIdx.x];
+}
+KERNEL(reverse, 1024, const float *in, float *out)
+{
+    __shared__ float buffer[1024];
+    reverse_body<false>(in, out, buffer);
+}
+KERNEL(reverse_without_barrier, 1024, const float *in, float *out)
+{
+    __shared__ float buffer[1024];
+    reverse_body<true>(in, out, buffer);
+}
+KERNEL(reverse_dynamic, 1024, const float *in, float *out)
+{
+    AMPC_DYN_SHARED(float, buffer);
+    reverse_body<false>(in, out, buffer);
+}
+
+/* out[i] = sum of the block's in + maximum of the block's in, twice through the same slots. */
+template <bool faulty> static __device__ void sums_body(const float *in, float *out, float *slots)
+{
+    long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x;
+    unsigned lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, warps = blockDim.x / WARP;
+    float v = warp_sum(in[i]);
+    if (lane == 0) slots[warp] = v;
+    __syncthreads();
+    float sum = warp_sum(lane < warps ? slots[lane] : 0.0f);
+    if (!faulty) __syncthreads(); /* the slots are used again */
+    out[i] = sum + block_max(in[i], slots);
+}
+KERNEL(sums, 1024, const float *in, float *out)
+{
+    __shared__ float slots[32];
+    sums_body<false>(in, out, slots);
+}
+KERNEL(sums_reusing_slots, 1024, const float *in, float *out)
+{
+    __shared__ float slots[32];
+    sums_body<true>(in, out, slots);
+}
+
+KERNEL(divergent_barrier, 1024, const float *in, float *out)
+{
+    if (threadIdx.x < 40) {
+        __syncthreads();
+        out[threadIdx.x] = in[threadIdx.x];
+    } else {
+        __syncthreads();
+    }
+}
+KERNEL(return_before_barrier, 1024, const float *in, float *out)
+{
+    if (threadIdx.x == blockDim.x - 1) return;
+    __syncthreads();
+    out[threadIdx.x] = in[threadIdx.x];
+}
+KERNEL(barrier_in_one_warp, 1024, const float *in, float *out)
+{
+    float v = in[threadIdx.x];
+    if (threadIdx.x % WARP < 16)
+        __syncthreads();
+    else
+        v = warp_sum(v);
+    out[threadIdx.x] = v;
+}
+
+/* ---- warps ---- */
+
+template <bool faulty> static __device__ void neighbours_body(const float *in, float *out, float *buffer)
+{
+    buffer[threadIdx.x] = in[grid_first()];
+    if (!faulty) __syncwarp();
+    out[grid_first()] = buffer[threadIdx.x ^ 1];
+}
+KERNEL(neighbours, 1024, const float *in, float *out)
+{
+    __shared__ float buffer[1024];
+    neighbours_body<false>(in, out, buffer);
+}
+KERNEL(neighbours_without_syncwarp, 1024, const float *in, float *out)
+{
+    __shared__ float buffer[1024];
+    neighbours_body<true>(in, out, buffer);
+}
+KERNEL(shuffle_as_fence, 1024, const float *in, float *out)
+{
+    __shared__ float buffer[1024];
+    buffer[threadIdx.x] = in[threadIdx.x];
+    float v = __shfl_sync(WHOLE_WARP, in[threadIdx.x], 0);
+    out[threadIdx.x] = buffer[threadIdx.x ^ 1] + 0 * v;
+}
+KERNEL(half_a_warp, 1024, const float *in, float *out)
+{
+    float v = in[threadIdx.x];
+    if (threadIdx.x % WARP < 16) v += __shfl_xor_sync(0x0000ffffu, v, 1);
+    out[threadIdx.x] = v;
+}
+KERNEL(lanes_returned, 1024, const float *in, float *out)
+{
+    if (threadIdx.x % WARP >= 30) return;
+    out[threadIdx.x] = warp_sum(in[threadIdx.x]);
+}
+KERNEL(wrong_width, 1024, const float *in, float *out)
+{
+    out[threadIdx.x] = __shfl_down_sync(WHOLE_WARP, in[threadIdx.x], 1, 12);
+}
+
+/* ---- memory ---- */
+
+/* Out of the compiler's sight, as far as UBSan goes: what is left is AddressSanitizer's. */
+static __device__ __attribute__((noipa)) float element(const float *p, unsigned i) { return p[i]; }
+KERNEL(shared_one_too_far, 1024, const float *in, float *out)
+{
+    __shared__ float buffer[64];
+    buffer[threadIdx.x % 64] = in[threadIdx.x];
+    __syncthreads();
+    out[threadIdx.x] = element(buffer, threadIdx.x % 64 + 1);
+}
+KERNEL(dynamic_one_too_far, 1024, const float *in, float *out)
+{
+    AMPC_DYN_SHARED(float, buffer);
+    buffer[threadIdx.x + 1] = in[threadIdx.x];
+    __syncthreads();
+    out[threadIdx.x] = buffer[threadIdx.x + 1];
+}
+KERNEL(global_one_too_far, 1024, const float *in, float *out)
+{
+    long long i = grid_first();
+    if (i < grid_step()) out[i] = in[i + 1];
+}
+KERNEL(misaligned, 1024, const float *in, float *out)
+{
+    if (threadIdx.x % 8 == 0) {
+        uint4 raw = *reinterpret_cast<const uint4 *>(in + threadIdx.x + 1);
+        out[threadIdx.x] = __uint_as_float(raw.x);
+    }
+}
+KERNEL(shared_unwritten, 1024, const float *in, float *out)
+{
+    __shared__ float buffer[1024];
+    if (threadIdx.x || blockIdx.x % 2) buffer[threadIdx.x] = in[grid_first()]; /* the block before wrote it */
+    __syncthreads();
+    out[grid_first()] = buffer[threadIdx.x];
+}
+
+/* ---- between blocks ---- */
+
+KERNEL(count, 1024, const float *in, int *n)
+{
+    if (in[grid_first()] > 0) atomicAdd(n, 1);
+}
+KERNEL(count_without_atomic, 1024, const float *in, int *n)
+{
+    if (in[grid_first()] > 0) *n += 1;
+}
+KERNEL(all_write_one, 1024, const float *in, float *out)
+{
+    if (in[grid_first()] > -1) out[0] = 1;
+}
+
+/* The block that is last to count itself adds up what all wrote: fences on both sides of the counter. */
+template <bool before, bool after>
+static __device__ void last_block_body(const float *in, float *parts, int *counter, float *total, float *slots)
+{
+    float sum = block_sum(in[grid_first()], slots);
+    if (threadIdx.x == 0) {
+        parts[blockIdx.x] = sum;
+        if (before) __threadfence();
+        bool last = atomicAdd(counter, 1) == (int)gridDim.x - 1;
+        if (after) __threadfence();
+        if (last) {
+            float all = 0;
+            for (unsigned b = 0; b < gridDim.x; b++) all += parts[b];
+            *total = all;
+        }
+    }
+}
+#define LAST_BLOCK(name, before, after)                                                                      \
+    KERNEL(name, 1024, const float *in, float *parts, int *counter, float *total)                            \
+    {                                                                                                        \
+        __shared__ float slots[32];                                                                          \
+        last_block_body<before, after>(in, parts, counter, total, slots);                                    \
+    }
+LAST_BLOCK(last_block, true, true)
+LAST_BLOCK(last_block_without_release, false, true)
+LAST_BLOCK(last_block_without_acquire, true, false)
+
+/* ---- what the model promises ---- */
+
+/* out[i] += everything that tells one thread from another, and all kinds of arguments. */
+struct parcel {
+    long long a;
+    short b;
+    bool c;
+};
+KERNEL(indices, 1024, unsigned *out, parcel p, double d, short s)
+{
+    unsigned block = blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z);
+    unsigned thread = threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
+    unsigned i = block * blockDim.x * blockDim.y * blockDim.z + thread;
+    out[i] += (unsigned)p.a + (unsigned)p.b + p.c + (unsigned)d + (unsigned)s;
+}
+
+/* Sixteen results of a lane, in the order of test_sim.c. */
+KERNEL(lanes, 32, int *out)
+{
+    int lane = (int)threadIdx.x, *mine = out + lane * 16;
+    mine[0] = __shfl_sync(WHOLE_WARP, lane * 10, 5);
+    mine[1] = __shfl_sync(WHOLE_WARP, lane * 10, 5, 8);
+    mine[2] = __shfl_up_sync(WHOLE_WARP, lane * 10, 3);
+    mine[3] = __shfl_up_sync(WHOLE_WARP, lane * 10, 3, 16);
+    mine[4] = __shfl_down_sync(WHOLE_WARP, lane * 10, 3);
+    mine[5] = __shfl_down_sync(WHOLE_WARP, lane * 10, 3, 4);
+    mine[6] = __shfl_xor_sync(WHOLE_WARP, lane * 10, 9);
+    mine[7] = __shfl_xor_sync(WHOLE_WARP, lane * 10, 9, 8);
+    mine[8] = (int)__ballot_sync(WHOLE_WARP, lane % 3 == 0);
+    mine[9] = __any_sync(WHOLE_WARP, lane == 31) + 2 * __any_sync(WHOLE_WARP, lane > 31);
+    mine[10] = __all_sync(WHOLE_WARP, lane < 32) + 2 * __all_sync(WHOLE_WARP, lane);
+    mine[11] = __reduce_add_sync(WHOLE_WARP, lane);
+    mine[12] = __reduce_min_sync(WHOLE_WARP, lane - 7);
+    mine[13] = (int)__reduce_max_sync(WHOLE_WARP, (unsigned)(lane - 7));
+    mine[14] = __reduce_or_sync(WHOLE_WARP, 1 << lane / 4) ^ __reduce_and_sync(WHOLE_WARP, 64 + lane);
+    mine[15] = (int)(__shfl_xor_sync(WHOLE_WARP, (double)lane + 0.5, 1) * 2) + (int)__shfl_xor_sync(WHOLE_WARP, lane * 1ll, 2);
+}
+
+/* Votes of the block; the sum of all votes of thread 0 goes to out[blockIdx.x]. */
+KERNEL(votes, 1024, int *out)
+{
+    int i = (int)threadIdx.x, n = (int)blockDim.x;
+    int all = __syncthreads_and(i < n) + 10 * __syncthreads_and(i > 0);
+    int any = __syncthreads_or(i == n - 1) + 10 * __syncthreads_or(i < 0);
+    int count = __syncthreads_count(i % 2);
+    if (i == 0) out[blockIdx.x] = all + 100 * any + 10000 * count;
+}
+
+KERNEL(atomics, 1024, int *out, unsigned long long *wide)
+{
+    int i = (int)grid_first();
+    atomicAdd(&out[0], i);
+    atomicSub(&out[1], 2);
+    atomicMin(&out[2], -i);
+    atomicMax(&out[3], i);
+    atomicOr((unsigned *)&out[4], 1u << i % 32);
+    atomicAnd((unsigned *)&out[5], ~(1u << i % 32));
+    atomicXor(&out[6], i);
+    atomicInc((unsigned *)&out[7], 9);
+    atomicCAS(&out[8], i, i + 1);
+    atomicExch(&out[9], 7);
+    atomicDec((unsigned *)&out[10], 9);
+    atomicAdd(wide, 1ull << 33);
+}
+
+KERNEL(trap, 1024, const float *in, float *out)
+{
+    if (in[threadIdx.x] < 0) __trap();
+    out[threadIdx.x] = 1;
+}
+
+extern "C" __global__ void unbounded(const float *in, float *out) { out[threadIdx.x] = in[threadIdx.x]; }
+AMPC_KERNEL(unbounded)
+
+KERNEL(sequence, 1024, int *counter, int *out)
+{
+    out[grid_first()] = atomicAdd(counter, 1);
+}
