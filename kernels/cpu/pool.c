@@ -5,55 +5,25 @@
  * sees, whatever the strides, dilations and padding: a tap is one loop over all outputs of a slice,
  * long also where rows are short. */
 #include "kernels/cpu/cpu.h"
+#include "kernels/pooling.h"
 #include "kernels/real.h"
 
-#include <assert.h>
 #include <math.h>
 #include <omp.h>
 
-enum { AXES = 3 };
-
-typedef struct axis {
-    int64_t in, out, kernel, stride, dilation, before, after;
-} axis;
-
 typedef struct geometry {
-    axis a[AXES];
+    pool_axis a[POOL_AXES];
     int64_t planes, in_plane, out_plane;
     int64_t in_slice, out_slice, slice_taps; /* a slice: the last two axes */
     int32_t *taps;   /* [slice_taps][out_slice]: position in the slice of x, -1: in the padding */
     int32_t *counts; /* average, [out_slice]: elements of the window in a slice */
 } geometry;
 
-/* The pooling ops share names and order of these attributes. */
-#define SAME_ATTRIBUTES(op)                                                                                  \
-    _Static_assert(IR_ATTR(op, strides) == IR_ATTR(op, kernel) + 1 &&                                        \
-                       IR_ATTR(op, pads) == IR_ATTR(op, kernel) + 2 &&                                       \
-                       IR_ATTR(op, dilations) == IR_ATTR(op, kernel) + 3,                                    \
-                   "one reader")
-SAME_ATTRIBUTES(max_pool);
-SAME_ATTRIBUTES(avg_pool);
-SAME_ATTRIBUTES(avg_pool_grad);
-
-static int64_t item(const ir_attr *attr, int i, int64_t absent)
-{
-    return i < attr->list.count ? attr->list.items[i] : absent;
-}
-
 /* `wide` is the larger side, `narrow` the pooled one; attr points at the `kernel` attribute. */
 static geometry geometry_of(const k_view *wide, const k_view *narrow, const ir_attr *attr)
 {
     geometry g = {.planes = wide->dims[0] * wide->dims[1]};
-    int spatial = wide->rank - 2;
-    assert(spatial >= 1 && spatial <= AXES);
-    for (int i = 0; i < AXES; i++) {
-        int k = i - (AXES - spatial);
-        g.a[i] = (axis){1, 1, 1, 1, 1, 0, 0};
-        if (k < 0) continue;
-        g.a[i] = (axis){
-            wide->dims[2 + k],    narrow->dims[2 + k],  item(&attr[0], k, 1),          item(&attr[1], k, 1),
-            item(&attr[3], k, 1), item(&attr[2], k, 0), item(&attr[2], k + spatial, 0)};
-    }
+    pool_axes_of(wide, narrow, attr, g.a);
     g.in_slice = g.a[1].in * g.a[2].in;
     g.out_slice = g.a[1].out * g.a[2].out;
     g.slice_taps = g.a[1].kernel * g.a[2].kernel;
@@ -63,14 +33,14 @@ static geometry geometry_of(const k_view *wide, const k_view *narrow, const ir_a
 }
 
 /* The input position of tap k of output o along an axis; -1: in the padding. */
-static int64_t position_of(const axis *a, int64_t o, int64_t k)
+static int64_t position_of(const pool_axis *a, int64_t o, int64_t k)
 {
     int64_t i = o * a->stride - a->before + k * a->dilation;
     return i >= 0 && i < a->in ? i : -1;
 }
 
 /* Taps of output position o along an axis: those inside the input, or inside the padded input. */
-static int64_t tap_count(const axis *a, int64_t o, bool padded)
+static int64_t tap_count(const pool_axis *a, int64_t o, bool padded)
 {
     int64_t low = padded ? -a->before : 0, high = a->in + (padded ? a->after : 0), n = 0;
     for (int64_t k = 0; k < a->kernel; k++) {
@@ -111,7 +81,7 @@ static ampc_status ask_workspace(const geometry *g, const k_context *ctx, size_t
 
 static void fill_taps(geometry *g, void *workspace)
 {
-    const axis *rows = &g->a[1], *columns = &g->a[2];
+    const pool_axis *rows = &g->a[1], *columns = &g->a[2];
     int32_t *to = g->taps = workspace;
     for (int64_t k = 0; k < g->slice_taps; k++)
         for (int64_t h = 0; h < rows->out; h++) {
@@ -216,26 +186,19 @@ static ampc_status max_pool_run(const k_args *args)
     return AMPC_OK;
 }
 
-static int64_t spatial_count(const k_view *v)
-{
-    int64_t n = 1;
-    for (int i = 2; i < v->rank; i++) n *= v->dims[i];
-    return n;
-}
-
 static ampc_status max_pool_grad_prepare(const k_args *args, void **state, size_t *workspace)
 {
     (void)state;
     if (args->in[1].dtype != IR_i64) return cpu_fail(args->ctx, AMPC_UNSUPPORTED, "indices must be i64");
     *workspace = (size_t)args->ctx->threads *
-                 (lines(spatial_count(&args->out[0]), 8) + lines(spatial_count(&args->in[0]), 8));
+                 (lines(pool_plane(&args->out[0]), 8) + lines(pool_plane(&args->in[0]), 8));
     return AMPC_OK;
 }
 
 static ampc_status max_pool_grad_run(const k_args *args)
 {
     const k_view *dy = &args->in[0], *indices = &args->in[1], *dx = &args->out[0];
-    int64_t wide = spatial_count(dx), narrow = spatial_count(dy), planes = dx->dims[0] * dx->dims[1];
+    int64_t wide = pool_plane(dx), narrow = pool_plane(dy), planes = dx->dims[0] * dx->dims[1];
     ir_dtype carrier = cpu_carrier(dy->dtype);
     size_t wide_bytes = lines(wide, 8), bytes = wide_bytes + lines(narrow, 8);
     if (k_count(dx) == 0) return AMPC_OK;
