@@ -8,12 +8,17 @@
 
 #include <stdint.h>
 
+/* Device code defines it with its own qualifiers before it includes this file. */
+#ifndef PHILOX_FUNCTION
+#define PHILOX_FUNCTION static inline
+#endif
+
 typedef struct philox_words {
     uint32_t v[4];
 } philox_words;
 
 /* The four words of block `counter` of stream `stream` under `key`. */
-static inline philox_words philox_block(uint64_t key, uint64_t stream, uint64_t counter)
+PHILOX_FUNCTION philox_words philox_block(uint64_t key, uint64_t stream, uint64_t counter)
 {
     uint32_t c0 = (uint32_t)counter, c1 = (uint32_t)(counter >> 32);
     uint32_t c2 = (uint32_t)stream, c3 = (uint32_t)(stream >> 32);
@@ -27,27 +32,28 @@ static inline philox_words philox_block(uint64_t key, uint64_t stream, uint64_t 
         k0 += 0x9E3779B9u;
         k1 += 0xBB67AE85u;
     }
-    return (philox_words){{c0, c1, c2, c3}};
+    philox_words words = {{c0, c1, c2, c3}};
+    return words;
 }
 
 /* Word `index` of a stream. */
-static inline uint32_t philox_word(uint64_t key, uint64_t stream, uint64_t index)
+PHILOX_FUNCTION uint32_t philox_word(uint64_t key, uint64_t stream, uint64_t index)
 {
     return philox_block(key, stream, index / 4).v[index % 4];
 }
 
 /* [0, 1), a multiple of 2^-24: exact in f32. */
-static inline float philox_unit(uint32_t word) { return (float)(word >> 8) * 0x1p-24f; }
+PHILOX_FUNCTION float philox_unit(uint32_t word) { return (float)(word >> 8) * 0x1p-24f; }
 
 /* 0 .. bound-1 from 64 random bits, 0 < bound < 2^32; the bias is below bound / 2^64. */
-static inline uint64_t philox_below(uint64_t bits, uint64_t bound)
+PHILOX_FUNCTION uint64_t philox_below(uint64_t bits, uint64_t bound)
 {
     uint64_t high = (bits >> 32) * bound, low = (bits & 0xffffffffu) * bound; /* bound < 2^32 */
     return (high + (low >> 32)) >> 32;
 }
 
 /* The 64 random bits number `index` of a stream. */
-static inline uint64_t philox_bits(uint64_t key, uint64_t stream, uint64_t index)
+PHILOX_FUNCTION uint64_t philox_bits(uint64_t key, uint64_t stream, uint64_t index)
 {
     philox_words w = philox_block(key, stream, index / 2);
     unsigned half = (unsigned)(index % 2) * 2;
