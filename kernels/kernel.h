@@ -36,6 +36,7 @@ typedef struct k_context {
     int threads;          /* OpenMP threads of every parallel loop and library call */
     char *error;          /* a kernel that fails writes its reason here (at most error_size bytes) */
     size_t error_size;
+    bool tune;            /* a library's algorithms are chosen by time, not as it proposes */
     void *device;         /* the state of the open device; NULL where it has none */
 } k_context;
 

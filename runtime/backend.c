@@ -1,5 +1,6 @@
 /* backend.c - devices by name. */
 #include "runtime/backend.h"
+#include "runtime/session.h"
 
 #include <limits.h>
 #include <stdlib.h>
@@ -10,6 +11,13 @@ static const rt_backend *const backends[] = {
     RT_BACKEND_MAP(LISTED)
 #undef LISTED
 };
+
+const char *rt_devices(void)
+{
+#define NAMED(name) ", " #name
+    return &(RT_BACKEND_MAP(NAMED))[2];
+#undef NAMED
+}
 
 static bool parse_index(const char *text, int *index)
 {

@@ -34,6 +34,7 @@ static ampc_status open_backend(rt_session *s, const rt_session_options *o, diag
                      : o->threads > 0     ? o->threads
                                           : omp_get_num_procs();
     s->sync_launch = o->sync_launch;
+    s->ctx.tune = !o->no_tune;
     RT_DEVICE(s, d, s->backend->open(&s->ctx, index));
     s->is_open = true;
     return AMPC_OK;

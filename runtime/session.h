@@ -21,7 +21,11 @@ typedef struct rt_session_options {
     int64_t *symbol_sizes;
     const char *weights_dir; /* folder against which relative weight files are opened; NULL: "." */
     bool sync_launch;        /* wait after every step, so that a device's error names its node */
+    bool no_tune;            /* take the algorithms that a device's libraries propose, without timing them */
 } rt_session_options;
+
+/* The devices of this build: "cpu, cuda". */
+const char *rt_devices(void);
 
 /* The module must outlive the session and not change. Loads all storage. */
 ampc_status rt_session_open(const ir_module *m, const rt_session_options *o, diag *d,

@@ -113,6 +113,8 @@ static ampc_status open_session(run_context *c)
     rt_session_options o = {.device = t->o.device,
                             .threads = (int)t->o.threads,
                             .deterministic = (int)t->o.deterministic,
+                            .sync_launch = t->o.sync_launch,
+                            .no_tune = t->o.no_tune,
                             .weights_dir = t->weights_dir};
     TRY(symbol_sizes(t, &c->sizes));
     o.symbol_sizes = c->sizes;

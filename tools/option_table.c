@@ -143,6 +143,10 @@ const option option_table[] = {
     {"threads", OPTION_INT, FOR_RUN, GROUP_RUN, AT(threads), "N", "all cores", "threads to use", NULL, NULL, 1, 4096},
     {"deterministic", OPTION_INT, FOR_RUN, GROUP_RUN, AT(deterministic), "T", NULL,
      "the same bits whatever the number of cores: work is split for T threads", "4", NULL, 1, 4096},
+    {"sync-launch", OPTION_SET, FOR_RUN, GROUP_RUN, AT(sync_launch), NULL, NULL,
+     "wait after every step, so that an error of the device names its node", NULL, NULL, 0, 0},
+    {"no-tune", OPTION_SET, FOR_RUN, GROUP_RUN, AT(no_tune), NULL, NULL,
+     "take the algorithms that cuBLASLt and cuDNN propose, without timing them", NULL, NULL, 0, 0},
     /* looking */
     {"explain", OPTION_TEXT, LOOKS, GROUP_LOOKING, AT_PASS(explain), "NODE|all", NULL,
      "why a node has its precision", NULL, NULL, 0, 0},

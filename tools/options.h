@@ -62,7 +62,7 @@ typedef struct tool_options {
     const char *device;
     double lr; /* negative: the module's */
     int64_t epochs, steps, batch, save_every, keep, threads, deterministic, iterations, warmup;
-    bool resume, fallback;
+    bool resume, fallback, sync_launch, no_tune;
     /* general */
     const char *help; /* "short", "all", "man"; NULL */
     bool version, quiet, verbose, strict;

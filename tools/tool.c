@@ -2,6 +2,7 @@
 #include "tools/tool.h"
 
 #include "frontend/onnx.h"
+#include "runtime/session.h"
 #include "runtime/weights.h"
 
 #include <stdio.h>
@@ -58,8 +59,9 @@ ampc_status tool_parse(tool *t, const option_program *p, int argc, char **argv, 
     diag_set_strict(t->diag, t->o.strict);
     *done = t->o.help || t->o.version;
     if (t->o.version)
-        printf("%.*s " AMPC_VERSION "\nONNX opsets %d to %d, IR text version 1, devices: cpu\n",
-               (int)strcspn(p->name, " "), p->name, ONNX_OPSET_FIRST, ONNX_OPSET_LAST);
+        printf("%.*s " AMPC_VERSION "\nONNX opsets %d to %d, IR text version 1, devices: %s\n",
+               (int)strcspn(p->name, " "), p->name, ONNX_OPSET_FIRST, ONNX_OPSET_LAST,
+               rt_devices());
     else if (t->o.help)
         return tool_help(t, p);
     return AMPC_OK;
