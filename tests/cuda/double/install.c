@@ -1,0 +1,7 @@
+/* install.c - linked into a program, this makes the double its CUDA installation before main begins. */
+#include "tests/cuda/double/inner.h"
+
+__attribute__((constructor)) static void install(void)
+{
+    cuda_api_provide(&double_provider);
+}

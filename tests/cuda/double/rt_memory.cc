@@ -1,0 +1,250 @@
+/* rt_memory.cc - device memory, pinned memory and copies of the runtime's double.
+ *
+ * Device memory comes from one large closed range of addresses that are never used twice. An allocation is 256-byte
+ * aligned, no more, and ends (rounded up to that) at a closed page; what lies between its last byte and there is
+ * poisoned for AddressSanitizer. It is full of 0xFF, open only while an Opened exists. */
+#include "tests/cuda/double/rt.h"
+
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/asan_interface.h>
+#else
+#define ASAN_POISON_MEMORY_REGION(p, n) ((void)(p), (void)(n))
+#define ASAN_UNPOISON_MEMORY_REGION(p, n) ((void)(p), (void)(n))
+#endif
+
+namespace rt {
+
+enum : size_t { RANGE = size_t(1) << 38, ALIGNMENT = 256, PAGE = 4096, DEFAULT_CAPACITY = size_t(4) << 30 };
+
+struct Block {
+    size_t size;
+    char *pages; /* that hold it, without the closed ones around them */
+    size_t page_bytes;
+};
+
+static char *range;       /* of device addresses */
+static size_t range_used;
+static size_t capacity = DEFAULT_CAPACITY, used;
+static std::map<char *, Block> blocks;       /* device memory */
+static std::map<char *, size_t> pinned;
+static int opened;
+
+static char *reserve(size_t bytes)
+{
+    if (!range) {
+        void *p = mmap(nullptr, RANGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        if (p == MAP_FAILED) return nullptr;
+        range = static_cast<char *>(p);
+    }
+    if (bytes > RANGE - range_used) return nullptr;
+    char *p = range + range_used;
+    range_used += bytes;
+    return p;
+}
+
+static void protect(const Block &block, int protection) { mprotect(block.pages, block.page_bytes, protection); }
+
+Opened::Opened()
+{
+    if (opened++ == 0)
+        for (auto &entry : blocks) protect(entry.second, PROT_READ | PROT_WRITE);
+}
+
+Opened::~Opened()
+{
+    if (--opened == 0)
+        for (auto &entry : blocks) protect(entry.second, PROT_NONE);
+}
+
+/* The block or pinned piece that p lies in. */
+template <class M> static auto holder(M &map, const void *p)
+{
+    auto after = map.upper_bound(static_cast<char *>(const_cast<void *>(p)));
+    return after == map.begin() ? map.end() : std::prev(after);
+}
+
+static bool fits(const char *base, size_t size, const void *p, size_t bytes)
+{
+    size_t offset = static_cast<size_t>(static_cast<const char *>(p) - base);
+    return offset <= size && bytes <= size - offset;
+}
+
+Side side_of(const void *p, size_t bytes)
+{
+    const char *at = static_cast<const char *>(p);
+    if (range && at >= range && at < range + RANGE) {
+        auto block = holder(blocks, p);
+        return block != blocks.end() && fits(block->first, block->second.size, p, bytes) ? Side::device : Side::broken;
+    }
+    auto piece = holder(pinned, p);
+    if (piece == pinned.end() || !fits(piece->first, piece->second, p, 1)) return Side::host;
+    return fits(piece->first, piece->second, p, bytes) ? Side::pinned : Side::broken;
+}
+
+static void drop_block(std::map<char *, Block>::iterator block)
+{
+    const Block &b = block->second;
+    ASAN_UNPOISON_MEMORY_REGION(b.pages, b.page_bytes);
+    protect(b, PROT_NONE);
+    madvise(b.pages, b.page_bytes, MADV_DONTNEED);
+    used -= b.size;
+    leave(block->first);
+    blocks.erase(block);
+}
+
+void forget_memory()
+{
+    while (!blocks.empty()) drop_block(blocks.begin());
+    for (auto &piece : pinned) {
+        leave(piece.first);
+        free(piece.first);
+    }
+    pinned.clear();
+    capacity = DEFAULT_CAPACITY;
+}
+
+/* What a copy must be: each side where its kind says, all its bytes inside one piece of memory. */
+static cudaError_t check_copy(const void *dst, const void *src, size_t bytes, cudaMemcpyKind kind)
+{
+    const Side to = side_of(dst, bytes), from = side_of(src, bytes);
+    const bool to_device = kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice;
+    const bool from_device = kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice;
+    if (kind != cudaMemcpyHostToDevice && kind != cudaMemcpyDeviceToHost && kind != cudaMemcpyDeviceToDevice)
+        return refuse(cudaErrorNotSupported, "the double does not know copies of kind %d", kind);
+    if (to == Side::broken || from == Side::broken)
+        return refuse(cudaErrorInvalidValue, "%zu bytes reach beyond the %s memory or it is not there", bytes,
+                      to == Side::broken ? "target's" : "source's");
+    if ((to == Side::device) != to_device || (from == Side::device) != from_device)
+        return refuse(cudaErrorInvalidValue, "the %s of the copy is not where its kind says",
+                      (to == Side::device) != to_device ? "target" : "source");
+    return cudaSuccess;
+}
+
+static cudaError_t move(void *dst, const void *src, size_t bytes)
+{
+    memcpy(dst, src, bytes);
+    return cudaSuccess;
+}
+
+/* Memory that was not pinned: a copy to the device has read it when the call returns, a copy from the device has been
+ * made; neither belongs into a graph. */
+static cudaError_t copy_pageable(void *dst, const void *src, size_t bytes, bool to_device, cudaStream_t stream)
+{
+    if (stream->capture)
+        return invalidate(*stream->capture, refuse(cudaErrorStreamCaptureUnsupported,
+                                                   "a copy of pageable memory while capturing"));
+    if (to_device) {
+        const char *from = static_cast<const char *>(src);
+        auto staged = std::make_shared<std::vector<char>>(from, from + bytes);
+        return submit(stream, "copy", [=] { return move(dst, staged->data(), bytes); });
+    }
+    cudaError_t e = submit(stream, "copy", [=] { return move(dst, src, bytes); });
+    wait_stream(stream);
+    return e ? e : fault;
+}
+
+} // namespace rt
+
+using namespace rt;
+
+void double_memory(size_t bytes) { capacity = bytes; }
+bool double_on_device(const void *p, size_t bytes) { return side_of(p, bytes) == Side::device; }
+
+namespace own {
+
+cudaError_t cudaMemGetInfo(size_t *available, size_t *total)
+{
+    *total = capacity;
+    *available = capacity - used;
+    return cudaSuccess;
+}
+
+cudaError_t cudaMalloc(void **out, size_t bytes)
+{
+    if (cudaError_t e = unsafe("cudaMalloc")) return e;
+    *out = nullptr;
+    if (bytes == 0) return cudaSuccess;
+    if (bytes > capacity - used)
+        return refuse(cudaErrorMemoryAllocation, "%zu bytes of %zu are free", capacity - used, capacity);
+    size_t rounded = (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    size_t page_bytes = (rounded + PAGE - 1) / PAGE * PAGE;
+    char *closed = reserve(page_bytes + PAGE);
+    if (!closed) return refuse(cudaErrorMemoryAllocation, "no device addresses are left");
+    Block block = {bytes, closed + PAGE, page_bytes};
+    char *base = block.pages + page_bytes - rounded;
+    protect(block, PROT_READ | PROT_WRITE);
+    memset(base, 0xff, bytes);
+    if (!opened) protect(block, PROT_NONE);
+    ASAN_POISON_MEMORY_REGION(block.pages, static_cast<size_t>(base - block.pages));
+    ASAN_POISON_MEMORY_REGION(base + bytes, rounded - bytes);
+    blocks[base] = block;
+    used += bytes;
+    enter(base, "device memory", nullptr);
+    *out = base;
+    return cudaSuccess;
+}
+
+cudaError_t cudaFree(void *p)
+{
+    if (!p) return cudaSuccess;
+    if (cudaError_t e = unsafe("cudaFree")) return e;
+    auto block = blocks.find(static_cast<char *>(p));
+    if (block == blocks.end()) return refuse(cudaErrorInvalidValue, "this is no address of an allocation");
+    wait_all();
+    drop_block(block);
+    return fault;
+}
+
+cudaError_t cudaMallocHost(void **out, size_t bytes)
+{
+    if (cudaError_t e = unsafe("cudaMallocHost")) return e;
+    *out = nullptr;
+    if (bytes == 0) return cudaSuccess;
+    if (posix_memalign(out, PAGE, bytes)) return refuse(cudaErrorMemoryAllocation, "no host memory");
+    memset(*out, 0xff, bytes);
+    pinned[static_cast<char *>(*out)] = bytes;
+    enter(*out, "pinned memory", nullptr);
+    return cudaSuccess;
+}
+
+cudaError_t cudaFreeHost(void *p)
+{
+    if (!p) return cudaSuccess;
+    if (cudaError_t e = unsafe("cudaFreeHost")) return e;
+    if (!pinned.erase(static_cast<char *>(p))) return refuse(cudaErrorInvalidValue, "this memory was not pinned");
+    wait_all();
+    leave(p);
+    free(p);
+    return fault;
+}
+
+cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream)
+{
+    double_note(kind == cudaMemcpyHostToDevice ? "H2D" : kind == cudaMemcpyDeviceToHost ? "D2H" : "D2D");
+    if (cudaError_t e = check_stream(stream)) return e;
+    if (bytes == 0) return cudaSuccess;
+    if (cudaError_t e = check_copy(dst, src, bytes, kind)) return e;
+    if (side_of(src, bytes) == Side::host || side_of(dst, bytes) == Side::host)
+        return copy_pageable(dst, src, bytes, kind == cudaMemcpyHostToDevice, stream);
+    return submit(stream, "copy", [=] { return move(dst, src, bytes); });
+}
+
+cudaError_t cudaMemsetAsync(void *dst, int value, size_t bytes, cudaStream_t stream)
+{
+    if (cudaError_t e = check_stream(stream)) return e;
+    if (bytes == 0) return cudaSuccess;
+    if (side_of(dst, bytes) != Side::device)
+        return refuse(cudaErrorInvalidValue, "these %zu bytes are not on the device", bytes);
+    return submit(stream, "memset", [=] {
+        memset(dst, value, bytes);
+        return cudaSuccess;
+    });
+}
+
+} // namespace own
