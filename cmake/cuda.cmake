@@ -2,7 +2,8 @@
 #
 # No CUDA language and no CUDA library: nvcc makes a fatbin of each kernels/cuda/FAMILY.cu, a generated C file
 # includes its bytes as cuda_fatbin_FAMILY, and <kernels/cuda/fatbins.h> lists the families. The libraries are opened
-# at run time (kernels/cuda/api.c). What ptxas said of each kernel is kept in FAMILY.ptxas beside the fatbin.
+# at run time (kernels/cuda/api.c). What ptxas said of each kernel is kept in FAMILY.ptxas beside the fatbin, and the PTX
+# in FAMILY.ptx: tests/cuda/check-fatbins reads both.
 set(AMPC_CUDA_ARCHITECTURES "90" CACHE STRING "Devices with code of their own (90;100); PTX of the last for newer ones")
 find_path(CUDNN_INCLUDE_DIR cudnn_graph.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
 if(NOT CUDNN_INCLUDE_DIR)
@@ -37,7 +38,7 @@ foreach(kernels ${cuda_kernels})
         OUTPUT ${fatbin}
         COMMAND sh -c "\"$@\" 2> ${cuda_folder}/${family}.ptxas || { cat ${cuda_folder}/${family}.ptxas >&2; exit 1; }" nvcc
                 ${CUDAToolkit_NVCC_EXECUTABLE} -fatbin ${cuda_codes} ${cuda_flags}
-                -MD -MF ${fatbin}.d -MT ${fatbin} ${kernels} -o ${fatbin}
+                -keep -keep-dir ${cuda_folder} -MD -MF ${fatbin}.d -MT ${fatbin} ${kernels} -o ${fatbin}
         DEPENDS ${kernels} DEPFILE ${fatbin}.d
         COMMENT "CUDA kernels ${family}" VERBATIM)
     list(APPEND cuda_fatbins ${fatbin})
