@@ -1,0 +1,192 @@
+/* reduce.c - launches of the reductions. */
+#include "kernels/cuda/reduce.h"
+#include "kernels/cuda/cuda.h"
+#include "kernels/reduction.h"
+
+#include <stdlib.h>
+
+enum {
+    GROUP_BLOCKS = 528,     /* blocks that fill a large device: fewer are cut into groups */
+    LANE_TILES = 512,       /* longer rows take a block */
+    FEW_OUTPUTS = 2048,     /* of which rows of more than a warp's tiles do too */
+    BLOCK_TILES = REDUCE_BLOCK * 4, /* tiles of a group of a row, at least */
+    COLUMN_ROWS = 8         /* rows of a thread, at least */
+};
+
+/* How a reduction is cut; a function of its shape alone. */
+typedef struct plan {
+    k_reduction shape;
+    enum { LANES, BLOCK, COLUMNS } form;
+    int lanes;
+    int64_t groups, blocks;
+} plan;
+
+static int64_t at_least_one(int64_t n) { return n > 1 ? n : 1; }
+
+static int64_t groups_of(int64_t units, int64_t most)
+{
+    const int64_t wanted = GROUP_BLOCKS / at_least_one(units);
+    return at_least_one(wanted < most ? wanted : most);
+}
+
+/* The smallest power of two that is not below n, at most a warp. */
+static int lanes_for(int64_t n)
+{
+    int lanes = 1;
+    while (lanes < n && lanes < 32) lanes *= 2;
+    return lanes;
+}
+
+static plan plan_rows(k_reduction shape)
+{
+    plan p = {.shape = shape, .form = LANES, .groups = 1};
+    const int64_t tiles = shape.n_reduced * ((shape.length + CUDA_TILE - 1) / CUDA_TILE);
+    p.lanes = lanes_for(tiles);
+    if (tiles > LANE_TILES || (tiles > p.lanes && shape.n_kept < FEW_OUTPUTS)) {
+        p.form = BLOCK;
+        p.groups = groups_of(shape.n_kept, tiles / BLOCK_TILES);
+    }
+    p.blocks = cuda_blocks(shape.n_kept * p.groups, p.form == BLOCK ? 1 : REDUCE_BLOCK / p.lanes);
+    return p;
+}
+
+static plan plan_columns(k_reduction shape)
+{
+    plan p = {.shape = shape, .form = COLUMNS};
+    const int64_t tiles = (shape.length + CUDA_TILE - 1) / CUDA_TILE;
+    p.lanes = lanes_for(tiles);
+    const int64_t strips = shape.n_kept * ((tiles + p.lanes - 1) / p.lanes), height = REDUCE_BLOCK / p.lanes;
+    p.groups = groups_of(strips, shape.n_reduced / (height * COLUMN_ROWS));
+    p.blocks = cuda_blocks(strips * p.groups, 1);
+    return p;
+}
+
+static plan plan_of(const k_args *args)
+{
+    const k_reduction shape = k_reduction_of(&args->in[0], &args->attr[IR_ATTR(reduce_sum, axes)]);
+    return shape.inner_kept ? plan_columns(shape) : plan_rows(shape);
+}
+
+/* The groups of each output as rows. */
+static plan plan_groups(const plan *p)
+{
+    return plan_rows((k_reduction){.kept = {1, {p->shape.outputs}, {p->groups}, {0}},
+                                   .n_kept = p->shape.outputs,
+                                   .n_reduced = 1,
+                                   .length = p->groups,
+                                   .outputs = p->shape.outputs,
+                                   .terms = p->groups});
+}
+
+typedef struct state {
+    cudaKernel_t kernels[3]; /* by form */
+} state;
+
+static ampc_status reduce_prepare(const k_args *args, void **out, size_t *workspace)
+{
+    static const char *const names[][3] = {{"reduce_lanes_float", "reduce_block_float", "reduce_columns_float"},
+                                           {"reduce_lanes_int64_t", "reduce_block_int64_t", "reduce_columns_int64_t"}};
+    const bool whole = !ir_dtype_is_float(args->in[0].dtype);
+    const plan p = plan_of(args);
+    CUDA_FORWARD(cuda_check_dtypes(args));
+    state *s = *out = calloc(1, sizeof *s);
+    if (!s) return cuda_fail(args->ctx, AMPC_NO_MEMORY, "out of memory");
+    for (int i = 0; i < 3; i++)
+        CUDA_FORWARD(cuda_find(args->ctx, CUDA_FAMILY_reduce, names[whole][i], &s->kernels[i]));
+    if (p.groups > 1) *workspace = (size_t)(p.groups * p.shape.outputs) * (whole ? sizeof(int64_t) : sizeof(float));
+    return AMPC_OK;
+}
+
+static reduce_positions positions_of(const k_walk *w, int64_t count)
+{
+    reduce_positions p = {.count = count, .rank = w->rank};
+    for (int i = 0; i < w->rank; i++) {
+        p.dims[i] = w->dims[i];
+        p.strides[i] = w->src[i];
+    }
+    return p;
+}
+
+/* `terms` 0: a sum, else the mean of so many; x and y: data and dtypes. */
+static ampc_status launch(const k_args *args, const plan *p, reduce_shape r)
+{
+    const state *s = args->state;
+    r.kept = positions_of(&p->shape.kept, p->shape.n_kept);
+    r.reduced = positions_of(&p->shape.reduced, p->shape.n_reduced);
+    r.length = p->shape.length;
+    r.groups = p->groups;
+    r.lanes = p->lanes;
+    return cuda_launch(args, s->kernels[p->form], p->blocks, REDUCE_BLOCK, 0, (void *[]){&r});
+}
+
+static ampc_status reduce_run(const k_args *args)
+{
+    const k_view *x = &args->in[0], *y = &args->out[0];
+    const plan p = plan_of(args);
+    reduce_shape r = {.x = x->data,
+                      .y = y->data,
+                      .x_dtype = (int)x->dtype,
+                      .y_dtype = (int)y->dtype,
+                      .mean = args->op == IR_OP_reduce_mean,
+                      .terms = p.shape.terms};
+    if (p.shape.outputs == 0) return AMPC_OK;
+    if (p.groups == 1) return launch(args, &p, r);
+    const int between = ir_dtype_is_float(x->dtype) ? IR_f32 : IR_i64;
+    const plan groups = plan_groups(&p);
+    reduce_shape parts = {.x = r.x, .x_dtype = r.x_dtype, .y = args->workspace, .y_dtype = between};
+    r.x = args->workspace;
+    r.x_dtype = between;
+    CUDA_FORWARD(launch(args, &p, parts));
+    return launch(args, &groups, r);
+}
+
+_Static_assert(IR_ATTR(reduce_sum, axes) == IR_ATTR(reduce_mean, axes), "one driver");
+
+/* ---- the global norm: as many launches as tables that hold all operands: nearly always one ---- */
+
+typedef struct norm {
+    cudaKernel_t squares, root;
+    norm_table table;
+} norm;
+
+static int64_t norm_units(const k_view *v) { return (k_count(v) + NORM_UNIT - 1) / NORM_UNIT; }
+
+static ampc_status global_norm_prepare(const k_args *args, void **out, size_t *workspace)
+{
+    CUDA_FORWARD(cuda_check_dtypes(args));
+    norm *s = *out = calloc(1, sizeof *s);
+    if (!s) return cuda_fail(args->ctx, AMPC_NO_MEMORY, "out of memory");
+    *workspace = (size_t)(args->n_in / NORM_SPANS + 1) * NORM_BLOCKS * sizeof(double);
+    CUDA_FORWARD(cuda_find(args->ctx, CUDA_FAMILY_reduce, "norm_squares", &s->squares));
+    return cuda_find(args->ctx, CUDA_FAMILY_reduce, "norm_root", &s->root);
+}
+
+/* Operands [first, first + n) into one table. */
+static void fill_table(const k_args *args, norm_table *t, int first, int n)
+{
+    t->spans = t->units = 0;
+    for (int i = first; i < first + n; i++) {
+        const k_view *v = &args->in[i];
+        t->span[t->spans++] = (norm_span){v->data, k_count(v), (int)v->dtype, t->units};
+        t->units += (int)norm_units(v);
+    }
+}
+
+static ampc_status global_norm_run(const k_args *args)
+{
+    norm *s = args->state;
+    double *partial = args->workspace;
+    int64_t n = 0;
+    for (int i = 0; i < args->n_in; i += NORM_SPANS) {
+        fill_table(args, &s->table, i, args->n_in - i < NORM_SPANS ? args->n_in - i : NORM_SPANS);
+        s->table.partial = partial + n;
+        const int64_t blocks = s->table.units < NORM_BLOCKS ? s->table.units : NORM_BLOCKS;
+        CUDA_FORWARD(cuda_launch(args, s->squares, blocks, REDUCE_BLOCK, 0, (void *[]){&s->table}));
+        n += blocks;
+    }
+    return cuda_launch(args, s->root, 1, REDUCE_BLOCK, 0, (void *[]){&partial, &n, (void *)&args->out[0].data});
+}
+
+const k_kernel cuda_reduce_sum = {"reduce_sum", reduce_prepare, reduce_run, cuda_release};
+const k_kernel cuda_reduce_mean = {"reduce_mean", reduce_prepare, reduce_run, cuda_release};
+const k_kernel cuda_global_norm = {"global_norm", global_norm_prepare, global_norm_run, cuda_release};

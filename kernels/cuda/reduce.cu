@@ -1,0 +1,178 @@
+/* reduce.cu - sums, means and the global norm: f32 sums in an order that depends on shapes alone.
+ *
+ * Rows (the innermost run is reduced): neighbouring threads, a whole block for long rows, share an output and read tiles
+ * that begin at multiples of a tile in memory, whatever the row's start. Columns (it is kept): a thread sums a tile of
+ * columns over every so many rows; the threads of the same columns add up in shared memory. Where there are few outputs
+ * the terms are cut into groups, whose sums are reduced as rows once more. */
+#include "kernels/cuda/operand.cuh"
+#include "kernels/cuda/reduce.h"
+
+/* What is summed in, for each carrier: integers wrap. */
+template <typename C> struct summed { using type = C; };
+template <> struct summed<long long> { using type = unsigned long long; };
+
+__device__ __forceinline__ float mean_of(float sum, long long terms) { return sum / (float)terms; }
+__device__ __forceinline__ long long mean_of(long long sum, long long terms)
+{
+    return terms == 0 ? 0 : terms == 1 ? sum : sum / terms;
+}
+
+__device__ __forceinline__ long long position(const reduce_positions &p, long long index)
+{
+    long long inner;
+    return p.rank ? walk_offset(p.rank, p.dims, p.strides, index, &inner) : 0;
+}
+
+template <typename S, typename C> __device__ __forceinline__ S tile_sum(const C (&v)[TILE])
+{
+    S half[TILE / 2];
+#pragma unroll
+    for (int i = 0; i < TILE / 2; i++) half[i] = (S)v[i] + (S)v[i + TILE / 2];
+    return (half[0] + half[2]) + (half[1] + half[3]);
+}
+
+/* ---- rows ---- */
+
+/* What thread `lane` of `lanes` adds to part `group` of an output whose run begins at `base`. */
+template <typename C> __device__ __forceinline__ typename summed<C>::type row_sum(const reduce_shape &r, long long base, long long group,
+                                                                                  int lane, int lanes)
+{
+    const long long tiles = (r.length + TILE - 1) / TILE + (r.length % TILE != 0), all = tiles * r.reduced.count;
+    typename summed<C>::type sum = 0;
+    for (long long t = all * group / r.groups + lane; t < all * (group + 1) / r.groups; t += lanes) {
+        long long tile = t;
+        const long long row = r.reduced.count == 1 ? 0 : divide(t, tiles, &tile);
+        const long long from = base + position(r.reduced, row), aligned = from / TILE * TILE + tile * TILE;
+        const long long first = max(from, aligned), end = min(from + r.length, aligned + TILE);
+        if (first >= end) continue;
+        C v[TILE];
+        tile_load(r.x, r.x_dtype, first, (int)(end - first), v);
+        sum += tile_sum<typename summed<C>::type>(v);
+    }
+    return sum;
+}
+
+template <typename C> __device__ __forceinline__ void put_sum(const reduce_shape &r, long long unit, typename summed<C>::type sum)
+{
+    element_store<C>(r.y, r.y_dtype, unit, r.mean ? mean_of((C)sum, r.terms) : (C)sum);
+}
+
+/* `lanes` threads of a warp for an output. */
+template <typename C> __device__ __forceinline__ void rows_by_lanes(const reduce_shape &r)
+{
+    const int lane = threadIdx.x % r.lanes;
+    const long long each = REDUCE_BLOCK / r.lanes, units = r.kept.count * r.groups;
+    for (long long first = blockIdx.x * each; first < units; first += gridDim.x * each) {
+        const long long unit = first + threadIdx.x / r.lanes;
+        typename summed<C>::type sum = 0;
+        if (unit < units) {
+            long long group;
+            const long long output = divide(unit, r.groups, &group);
+            sum = row_sum<C>(r, position(r.kept, output), group, lane, r.lanes);
+        }
+        for (int distance = r.lanes / 2; distance > 0; distance /= 2) sum += __shfl_xor_sync(WHOLE_WARP, sum, distance);
+        if (unit < units && lane == 0) put_sum<C>(r, unit, sum);
+    }
+}
+
+template <typename C> __device__ __forceinline__ void rows_by_block(const reduce_shape &r, typename summed<C>::type *slots)
+{
+    for (long long unit = blockIdx.x; unit < r.kept.count * r.groups; unit += gridDim.x) {
+        long long group;
+        const long long output = divide(unit, r.groups, &group);
+        const auto sum = block_sum(row_sum<C>(r, position(r.kept, output), group, threadIdx.x, REDUCE_BLOCK), slots);
+        if (threadIdx.x == 0) put_sum<C>(r, unit, sum);
+    }
+}
+
+/* ---- columns ---- */
+
+/* `slots`: shared, REDUCE_BLOCK * TILE sums. */
+template <typename C> __device__ __forceinline__ void columns(const reduce_shape &r, typename summed<C>::type *slots)
+{
+    const int across = threadIdx.x % r.lanes, down = threadIdx.x / r.lanes, height = REDUCE_BLOCK / r.lanes;
+    const long long wide = (long long)r.lanes * TILE, strips = (r.length + wide - 1) / wide;
+    for (long long unit = blockIdx.x; unit < r.kept.count * strips * r.groups; unit += gridDim.x) {
+        long long group, strip;
+        const long long kept = divide(divide(unit, r.groups, &group), strips, &strip);
+        const long long column = strip * wide + across * TILE, base = position(r.kept, kept) + column;
+        const int n = column < r.length ? tile_length(column, r.length) : 0;
+        typename summed<C>::type sum[TILE] = {};
+        for (long long row = r.reduced.count * group / r.groups + down; n > 0 && row < r.reduced.count * (group + 1) / r.groups;
+             row += height) {
+            C v[TILE];
+            tile_load(r.x, r.x_dtype, base + position(r.reduced, row), n, v);
+#pragma unroll
+            for (int i = 0; i < TILE; i++) sum[i] += (typename summed<C>::type)v[i];
+        }
+#pragma unroll
+        for (int i = 0; i < TILE; i++) slots[i * REDUCE_BLOCK + threadIdx.x] = sum[i];
+        for (int half = height / 2; half > 0; half /= 2) {
+            __syncthreads();
+            if (down >= half) continue;
+#pragma unroll
+            for (int i = 0; i < TILE; i++)
+                slots[i * REDUCE_BLOCK + threadIdx.x] += slots[i * REDUCE_BLOCK + threadIdx.x + half * r.lanes];
+        }
+        if (down == 0) {
+#pragma unroll
+            for (int i = 0; i < TILE; i++)
+                if (i < n) put_sum<C>(r, (kept * r.length + column + i) * r.groups + group, slots[i * REDUCE_BLOCK + threadIdx.x]);
+        }
+        __syncthreads();
+    }
+}
+
+#define KERNELS(carrier, C, S)                                                                                        \
+    extern "C" __global__ void __launch_bounds__(REDUCE_BLOCK) reduce_lanes_##carrier(reduce_shape r)                 \
+    {                                                                                                                 \
+        rows_by_lanes<C>(r);                                                                                          \
+    }                                                                                                                 \
+    AMPC_KERNEL(reduce_lanes_##carrier)                                                                               \
+    extern "C" __global__ void __launch_bounds__(REDUCE_BLOCK) reduce_block_##carrier(reduce_shape r)                 \
+    {                                                                                                                 \
+        __shared__ S slots[WARP];                                                                                     \
+        rows_by_block<C>(r, slots);                                                                                   \
+    }                                                                                                                 \
+    AMPC_KERNEL(reduce_block_##carrier)                                                                               \
+    extern "C" __global__ void __launch_bounds__(REDUCE_BLOCK, 1) reduce_columns_##carrier(reduce_shape r)               \
+    {                                                                                                                 \
+        __shared__ S slots[REDUCE_BLOCK * TILE];                                                                      \
+        columns<C>(r, slots);                                                                                         \
+    }                                                                                                                 \
+    AMPC_KERNEL(reduce_columns_##carrier)
+KERNELS(float, float, float)
+KERNELS(int64_t, long long, unsigned long long)
+
+/* ---- the global norm: squares in f32, their sums in f64, which overflow as late as the result ---- */
+
+extern "C" __global__ void __launch_bounds__(REDUCE_BLOCK) norm_squares(norm_table t)
+{
+    __shared__ double slots[WARP];
+    double sum = 0;
+    int s = 0;
+    for (int unit = blockIdx.x; unit < t.units; unit += gridDim.x) {
+        while (s + 1 < t.spans && t.span[s + 1].first <= unit) s++;
+        const long long begin = (long long)(unit - t.span[s].first) * NORM_UNIT, end = min(t.span[s].count, begin + NORM_UNIT);
+        for (long long first = begin + threadIdx.x * TILE; first < end; first += REDUCE_BLOCK * TILE) {
+            float v[TILE];
+            tile_load(t.span[s].x, t.span[s].dtype, first, tile_length(first, end), v);
+#pragma unroll
+            for (int i = 0; i < TILE; i++) v[i] *= v[i];
+            sum += (double)tile_sum<float>(v);
+        }
+    }
+    sum = block_sum(sum, slots);
+    if (threadIdx.x == 0) t.partial[blockIdx.x] = sum;
+}
+AMPC_KERNEL(norm_squares)
+
+extern "C" __global__ void __launch_bounds__(REDUCE_BLOCK) norm_root(const double *partial, long long n, float *y)
+{
+    __shared__ double slots[WARP];
+    double sum = 0;
+    for (long long i = threadIdx.x; i < n; i += REDUCE_BLOCK) sum += partial[i];
+    sum = block_sum(sum, slots);
+    if (threadIdx.x == 0) *y = (float)sqrt(sum);
+}
+AMPC_KERNEL(norm_root)

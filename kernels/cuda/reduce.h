@@ -1,0 +1,47 @@
+/* reduce.h - arguments of the kernels in reduce.cu. */
+#ifndef AMPC_CUDA_REDUCE_H
+#define AMPC_CUDA_REDUCE_H
+
+#include "kernels/cuda/operand.h"
+
+enum {
+    REDUCE_BLOCK = 256,
+    NORM_UNIT = REDUCE_BLOCK * 8 * 4, /* elements that a block squares at a time */
+    NORM_SPANS = 512,                 /* tensors of one launch; they travel as its argument */
+    NORM_BLOCKS = 512
+};
+
+/* Positions of some dimensions and where they lie in the operand. */
+typedef struct reduce_positions {
+    long long count;
+    int rank;
+    long long dims[OPERAND_RANK], strides[OPERAND_RANK];
+} reduce_positions;
+
+/* Kept and reduced dimensions outside of the innermost run of `length` elements, which is reduced (rows) or kept
+ * (columns). The terms of an output are cut into `groups` parts; result number o has its part g at o * groups + g. */
+typedef struct reduce_shape {
+    const void *x;
+    void *y;
+    int x_dtype, y_dtype;
+    reduce_positions kept, reduced;
+    long long length;
+    long long groups;
+    int lanes;          /* rows: neighbouring threads that share an output; columns: tiles of a row that a block takes */
+    int mean;           /* divide by `terms` */
+    long long terms;
+} reduce_shape;
+
+typedef struct norm_span {
+    const void *x;
+    long long count;
+    int dtype, first;   /* it begins at unit `first` of the launch */
+} norm_span;
+
+typedef struct norm_table {
+    int spans, units;
+    double *partial;    /* one for each block of the launch */
+    norm_span span[NORM_SPANS];
+} norm_table;
+
+#endif
