@@ -82,6 +82,9 @@ static __device__ __forceinline__ float window_count(const pool_shape &s, positi
 static __device__ __forceinline__ float lowest(float) { return -INFINITY; }
 static __device__ __forceinline__ long long lowest(long long) { return LLONG_MIN; }
 
+static __device__ __forceinline__ bool is_nan(float v) { return v != v; }
+static __device__ __forceinline__ bool is_nan(long long) { return false; }
+
 static __device__ __forceinline__ long long index_of(const pool_shape &s, long long plane, int at, int column_major)
 {
     if (at < 0) return -1;
@@ -101,7 +104,7 @@ template <typename C> static __device__ __forceinline__ void max_windows(const p
             taps_each(s, position_of(o, s.axis[1].out, s.axis[2].out), [&](int at) {
                 C v;
                 to_carrier(&v, from[at]);
-                if (!(v > best || v != v || found < 0)) return;
+                if (!(v > best || is_nan(v) || found < 0)) return;
                 best = v;
                 found = at;
             });
