@@ -48,11 +48,12 @@ const char *onnx_node_name(onnx_importer *im, const Onnx__NodeProto *p, int inde
 typedef struct checker {
     onnx_importer *im;
     const onnx_scope *scope;
-    strmap *producers; /* name -> index of its node + 1, or OUTSIDE */
+    strmap *producers; /* name -> index of its node + 1, OUTSIDE or INPUT */
     size_t problems;
 } checker;
 
-#define OUTSIDE UINTPTR_MAX /* graph input or initializer */
+#define OUTSIDE UINTPTR_MAX     /* graph input or initializer */
+#define INPUT (UINTPTR_MAX - 1) /* graph input, so far without an initializer */
 
 static void report(checker *c, const Onnx__NodeProto *p, size_t index, const char *text,
                    const char *name)
@@ -77,20 +78,19 @@ static void define_inputs(checker *c)
             report(c, NULL, 0, "a graph input has no name%s", "");
         else if (strmap_get(c->producers, name))
             report(c, NULL, 0, "graph input '%s' is given twice", name);
-        strmap_put(c->producers, name, (void *)OUTSIDE);
+        strmap_put(c->producers, name, (void *)INPUT);
     }
-    strmap *seen = strmap_new_borrowing(c->im->scratch);
-    strmap_reserve(seen, g->n_initializer);
     strmap_reserve(c->producers, g->n_input + g->n_initializer + g->n_node);
     for (size_t i = 0; i < g->n_initializer; i++) {
         const char *name = g->initializer[i]->name;
+        bool input = strmap_get(c->producers, name) == (void *)INPUT; /* whose default value it is */
         if (!*name)
             report(c, NULL, 0, "an initializer has no name%s", "");
-        else if (!strmap_enter(seen, name, (void *)OUTSIDE))
+        else if (!input && !strmap_enter(c->producers, name, (void *)OUTSIDE))
             report(c, NULL, 0, "initializer '%s' is given twice", name);
         else if (known_outside(c, name))
             report(c, NULL, 0, "initializer '%s' hides a value outside", name);
-        strmap_put(c->producers, name, (void *)OUTSIDE);
+        if (input) strmap_put(c->producers, name, (void *)OUTSIDE);
     }
 }
 
@@ -121,7 +121,7 @@ static bool on_cycle(const checker *c, size_t from)
         const Onnx__NodeProto *p = g->node[work.items[--work.count]];
         for (size_t k = 0; k < p->n_input; k++) {
             uintptr_t producer = (uintptr_t)strmap_get(c->producers, p->input[k]);
-            if (!producer || producer == OUTSIDE) continue;
+            if (!producer || producer >= INPUT) continue;
             if (producer - 1 == from) return true;
             if (seen[producer - 1]) continue;
             seen[producer - 1] = true;
@@ -139,7 +139,7 @@ static void check_uses(checker *c)
         for (size_t k = 0; k < g->node[i]->n_input; k++) {
             const char *name = g->node[i]->input[k];
             uintptr_t producer = (uintptr_t)strmap_get(c->producers, name);
-            if (!*name || (producer && (producer == OUTSIDE || producer - 1 < i))) continue;
+            if (!*name || (producer && (producer >= INPUT || producer - 1 < i))) continue;
             if (!producer && known_outside(c, name)) continue;
             if (!producer) {
                 report(c, g->node[i], i, "reads '%s', which nothing produces", name);

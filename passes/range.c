@@ -270,7 +270,7 @@ const bool *range_find_masks(const ir_graph *g, const amp_list *l, const pass_op
 {
     if (is_off(l, o)) return NULL;
     bool *reached = arena_array(a, g->value_ids + 1, sizeof *reached);
-    bool *masks = arena_array(a, g->value_ids + 1, sizeof *masks);
+    bool *masks = arena_array(a, g->value_ids + 1, sizeof *masks), any = false;
     for (const ir_node *n = g->last; n; n = n->prev) {
         bool softmax = n->op == IR_OP_softmax || n->op == IR_OP_log_softmax;
         bool on = softmax || (n->n_out == 1 && reached[n->out[0]->id] && passes_mask(n));
@@ -279,9 +279,10 @@ const bool *range_find_masks(const ir_graph *g, const amp_list *l, const pass_op
             if (!v) continue;
             reached[v->id] = true;
             masks[v->id] |= saturates(v, o->census);
+            any |= masks[v->id];
         }
     }
-    for (const ir_node *n = g->first; n; n = n->next)
+    for (const ir_node *n = g->first; n && any; n = n->next)
         for (int i = 0; i < n->n_in && n->n_out == 1 && reached[n->out[0]->id]; i++)
             masks[n->out[0]->id] |= ir_in(n, i) && masks[ir_in(n, i)->id] && passes_mask(n);
     return masks;
