@@ -85,39 +85,92 @@ static int first_opset(const emitter *e)
 {
     const char *own = ir_meta_get(e->module, "opset");
     int opset = own ? atoi(own) : OPSET_LEAST;
+    ir_graph_list graphs = {0};
     if (opset < OPSET_LEAST) opset = OPSET_LEAST;
-    for (const ir_node *n = e->graph->first; n && opset < OPSET_BF16; n = n->next)
-        if (touches(n, IR_bf16)) opset = OPSET_BF16;
+    ir_graph_family(e->graph, e->arena, &graphs);
+    for (size_t i = 0; i < graphs.count; i++)
+        for (const ir_node *n = graphs.items[i]->first; n && opset < OPSET_BF16; n = n->next)
+            if (touches(n, IR_bf16)) opset = OPSET_BF16;
     return opset;
 }
 
 /* Of the nodes that one model node became, the first that still is that operator keeps its name,
  * or else the last. */
-static void choose_main_nodes(emitter *e)
+static void choose_main_nodes(emitter *e, emit_scope *s)
 {
     strmap *chosen = strmap_new(e->arena);
-    e->keeps_name = arena_array(e->arena, e->graph->node_ids + 1, sizeof *e->keeps_name);
-    for (const ir_node *n = e->graph->first; n; n = n->next) {
+    for (const ir_node *n = s->graph->first; n; n = n->next) {
         if (!n->loc.op) continue;
         const char *key = arena_printf(e->arena, "%s\x1f%s", n->loc.op, n->loc.node);
         const ir_node *before = strmap_get(chosen, key);
         if (before && strcmp(emit_rows[before->op].type, n->loc.op) == 0) continue;
-        if (before) e->keeps_name[before->id] = false;
-        e->keeps_name[n->id] = true;
+        if (before) s->keeps_name[before->id] = false;
+        s->keeps_name[n->id] = true;
         strmap_put(chosen, key, (void *)(uintptr_t)n);
     }
 }
 
 /* A result that is an output has the output's name; the first one, if it is several. */
-static void claim_output_names(emitter *e)
+static void claim_output_names(emitter *e, emit_scope *s)
 {
-    e->output_of = arena_array(e->arena, e->graph->value_ids + 1, sizeof *e->output_of);
-    for (const ir_node *n = e->graph->first; n; n = n->next) {
+    for (const ir_node *n = s->graph->first; n; n = n->next) {
         if (n->op != IR_OP_output) continue;
+        const char *own = n->attr[IR_ATTR(output, name)].s;
         const ir_value *v = ir_in(n, 0);
-        if (v->kind == IR_VALUE_RESULT && !e->output_of[v->id])
-            e->output_of[v->id] = n->attr[IR_ATTR(output, name)].s;
+        s->output[n->id] = s->outer ? emit_name(e, own) : own; /* of the model: as it is, even that of an input */
+        strmap_put(e->names, own, e);
+        if (v->kind == IR_VALUE_RESULT && !s->output_of[v->id]) s->output_of[v->id] = s->output[n->id];
     }
+}
+
+/* ---- one graph ------------------------------------------------------------------------------- */
+
+const char *emit_made(const emitter *e, const char *key)
+{
+    const char *name = NULL;
+    for (const emit_scope *s = e->scope; s && !name; s = s->outer) name = strmap_get(s->made, key);
+    return name;
+}
+
+void emit_make(emitter *e, const char *key, const char *name)
+{
+    strmap_put(e->scope->made, key, (void *)(uintptr_t)name);
+}
+
+static emit_scope *new_scope(emitter *e, const ir_graph *g)
+{
+    emit_scope *s = arena_alloc(e->arena, sizeof *s);
+    *s = (emit_scope){.outer = e->scope, .graph = g, .made = strmap_new(e->arena)};
+    s->keeps_name = arena_array(e->arena, g->node_ids + 1, sizeof *s->keeps_name);
+    s->output = arena_array(e->arena, g->node_ids + 1, sizeof *s->output);
+    s->output_of = arena_array(e->arena, g->value_ids + 1, sizeof *s->output_of);
+    s->value = arena_array(e->arena, g->value_ids + 1, sizeof *s->value);
+    return s;
+}
+
+static void check_schema(emitter *e, const ir_node *n);
+
+emit_scope *emit_enter(emitter *e, const ir_graph *g, const char *const *inputs)
+{
+    emit_scope *s = e->scope = new_scope(e, g);
+    for (size_t i = 0; i < g->inputs.count; i++) {
+        const ir_value *v = g->inputs.items[i];
+        s->value[v->id] = inputs && inputs[i] ? inputs[i] : emit_name(e, v->name);
+    }
+    choose_main_nodes(e, s);
+    claim_output_names(e, s);
+    for (const ir_node *n = g->first; n; n = n->next)
+        if (n->op == IR_OP_foreign) emit_reserve_foreign(e, n);
+    for (const ir_node *n = g->first; n; n = n->next) {
+        check_schema(e, n);
+        emit_rows[n->op].rule(e, n);
+    }
+    return s;
+}
+
+void emit_leave(emitter *e)
+{
+    e->scope = e->scope->outer;
 }
 
 /* ---- one round ------------------------------------------------------------------------------- */
@@ -127,22 +180,9 @@ static void begin_round(emitter *e)
     e->learnt = false;
     e->names = strmap_new(e->arena);
     e->node_names = strmap_new(e->arena);
-    e->made = strmap_new(e->arena);
-    e->value = arena_array(e->arena, e->graph->value_ids + 1, sizeof *e->value);
     e->made_count = 0;
-    e->nodes = e->infos = (splice){0};
     e->tensors.count = 0;
     for (size_t i = 0; i < e->module->storage.count; i++) e->storage[i].name = NULL;
-    for (size_t i = 0; i < e->graph->inputs.count; i++) {
-        const ir_value *v = e->graph->inputs.items[i];
-        strmap_put(e->names, v->name, e);
-        e->value[v->id] = v->name;
-    }
-    for (const ir_node *n = e->graph->first; n; n = n->next)
-        if (n->op == IR_OP_output)
-            strmap_put(e->names, n->attr[IR_ATTR(output, name)].s, e);
-        else if (n->op == IR_OP_foreign)
-            emit_reserve_foreign(e, n);
 }
 
 /* What the schema of the operator allows. */
@@ -156,13 +196,12 @@ static void check_schema(emitter *e, const ir_node *n)
         emit_refuse(e, n, "no opset up to %d has %s for bfloat16", ONNX_OPSET_LAST, row->type);
 }
 
+/* The scope stays open: it is the model's graph. */
 static void emit_round(emitter *e)
 {
     begin_round(e);
-    for (const ir_node *n = e->graph->first; n; n = n->next) {
-        check_schema(e, n);
-        emit_rows[n->op].rule(e, n);
-    }
+    e->scope = NULL;
+    emit_enter(e, e->graph, NULL);
 }
 
 void emit_simple(emitter *e, const ir_node *n)
@@ -175,7 +214,7 @@ void emit_simple(emitter *e, const ir_node *n)
 
 void emit_output(emitter *e, const ir_node *n)
 {
-    const char *name = n->attr[IR_ATTR(output, name)].s, *value = emit_value(e, ir_in(n, 0));
+    const char *name = e->scope->output[n->id], *value = emit_value(e, ir_in(n, 0));
     if (strcmp(name, value) == 0) return;
     emit_op op = emit_begin(e, n, "Identity");
     emit_in(&op, value);
@@ -185,23 +224,28 @@ void emit_output(emitter *e, const ir_node *n)
 
 /* ---- the model ------------------------------------------------------------------------------- */
 
-static void put_graph(emitter *e, splice *out, bool external)
+splice emit_graph(emitter *e, const emit_scope *s, const char *const *inputs)
 {
     splice graph = {0};
     arena *a = e->arena;
-    splice_add_pieces(a, &graph, &e->nodes);
-    splice_add_text(a, &graph, GRAPH_NAME, e->graph->name);
-    emit_put_tensors(e, &graph, external);
-    for (size_t i = 0; i < e->graph->inputs.count; i++) {
-        const ir_value *v = e->graph->inputs.items[i];
-        emit_put_value_info(e, &graph, GRAPH_INPUT, v->name, &v->type);
+    splice_add_pieces(a, &graph, &s->nodes);
+    splice_add_text(a, &graph, GRAPH_NAME, s->graph->name);
+    for (size_t i = 0; i < s->graph->inputs.count; i++) {
+        const ir_value *v = s->graph->inputs.items[i];
+        if (!inputs || !inputs[i]) emit_put_value_info(e, &graph, GRAPH_INPUT, s->value[v->id], &v->type);
     }
-    for (const ir_node *n = e->graph->first; n; n = n->next)
+    for (const ir_node *n = s->graph->first; n; n = n->next)
         if (n->op == IR_OP_output)
-            emit_put_value_info(e, &graph, GRAPH_OUTPUT, n->attr[IR_ATTR(output, name)].s,
-                                &ir_in(n, 0)->type);
-    splice_add_pieces(a, &graph, &e->infos);
-    splice_add_message(a, out, MODEL_GRAPH, &graph);
+            emit_put_value_info(e, &graph, GRAPH_OUTPUT, s->output[n->id], &ir_in(n, 0)->type);
+    splice_add_pieces(a, &graph, &s->infos);
+    return graph;
+}
+
+static void put_graph(emitter *e, splice *out, bool external)
+{
+    splice graph = emit_graph(e, e->scope, NULL);
+    emit_put_tensors(e, &graph, external);
+    splice_add_message(e->arena, out, MODEL_GRAPH, &graph);
 }
 
 /* The version of the file format that came with an opset. */
@@ -274,8 +318,6 @@ static ampc_status emit_guarded(emitter *e)
     size_t errors = diag_count(e->diag, DIAG_ERROR);
     e->storage = arena_array(e->arena, e->module->storage.count + 1, sizeof *e->storage);
     e->opset = first_opset(e);
-    choose_main_nodes(e);
-    claim_output_names(e);
     do {
         emit_round(e);
         if (diag_count(e->diag, DIAG_ERROR) != errors) return diag_status(e->diag);

@@ -59,30 +59,49 @@ typedef struct emit_file { /* an open weights file */
     FILE *stream;
 } emit_file;
 
+/* One graph while its nodes are written: the model's own, or a body inside one of its nodes, which sees the names of
+ * the graphs around it. */
+typedef struct emit_scope {
+    struct emit_scope *outer;
+    const ir_graph *graph;
+    bool *keeps_name;        /* by node id: it has the name of its location */
+    const char **output_of;  /* by value id: the graph output that it is, or NULL */
+    const char **output;     /* by node id: the name that an output statement gives */
+    const char **value;      /* by value id: name; NULL: not defined yet */
+    strmap *made;            /* what several nodes share: key -> name of the value */
+    splice nodes, infos;
+} emit_scope;
+
 struct emitter {
     const ir_module *module;
-    const ir_graph *graph;
+    const ir_graph *graph; /* the model's own */
     const onnx_emit_options *options;
     diag *diag;
     arena *arena;
     /* kept from round to round */
-    int opset;              /* written */
-    emit_storage *storage;  /* by storage id */
-    bool *keeps_name;       /* by node id: it has the name of its location */
-    const char **output_of; /* by value id: the graph output that it is, or NULL */
-    bool learnt;            /* something new in this round */
+    int opset;             /* written */
+    emit_storage *storage; /* by storage id */
+    bool learnt;           /* something new in this round */
     VEC(emit_file) files;
     /* one round */
     strmap *names;      /* of values: taken */
     strmap *node_names; /* taken */
-    strmap *made;       /* what several nodes share: key -> name of the value */
-    const char **value; /* by value id: name; NULL: not defined yet */
+    emit_scope *scope;
     int64_t made_count;
-    splice nodes, infos;
     VEC(emit_tensor) tensors;
 };
 
 extern const emit_row emit_rows[IR_OP_COUNT];
+
+/* Writes all nodes of a graph into a new scope, which becomes the current one until emit_leave. `inputs`, by position,
+ * are the names that its inputs have outside, NULL where they are its own. */
+emit_scope *emit_enter(emitter *e, const ir_graph *g, const char *const *inputs);
+void emit_leave(emitter *e);
+/* The GraphProto of a scope without initializers; with those inputs that are its own. */
+splice emit_graph(emitter *e, const emit_scope *s, const char *const *inputs);
+/* The name that was made for the key and is visible here, or NULL; makes one known in the current graph. */
+const char *emit_made(const emitter *e, const char *key);
+void emit_make(emitter *e, const char *key, const char *name);
 
 /* The rule of ops that do not occur in inference. Reports the node (AMPC_UNSUPPORTED). */
 void emit_none(emitter *e, const ir_node *n);

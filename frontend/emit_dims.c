@@ -1,6 +1,7 @@
 /* emit_dims.c - sizes that are known at run time only.
  *
- * A symbol is a dimension of some graph input: Shape(input, start=k, end=k+1). A polynomial in
+ * A symbol is a dimension of some graph input (or of what an operator gave that is only carried along):
+ * Shape(input, start=k, end=k+1). A polynomial in
  * symbols is computed in i64[1] from these, floor divisions by Div (sizes are never negative);
  * several dimensions are concatenated, numbers between them are constants. Whatever was computed
  * once is shared. */
@@ -12,22 +13,32 @@ const char *emit_dim_text(emitter *e, ir_dim d)
     return ir_dim_print(e->module->dims, d, e->arena);
 }
 
-/* The graph input that has the dimension as its k-th. */
-static const ir_value *find_carrier(const emitter *e, ir_dim d, int *k)
+static bool carries(const emit_scope *s, const ir_value *v, ir_dim d, int *k)
 {
-    for (size_t i = 0; i < e->graph->inputs.count; i++) {
-        const ir_value *v = e->graph->inputs.items[i];
-        for (*k = 0; *k < v->type.rank; ++*k)
-            if (v->type.dims[*k] == d) return v;
+    for (*k = 0; s->value[v->id] && *k < v->type.rank; ++*k)
+        if (v->type.dims[*k] == d) return true;
+    return false;
+}
+
+/* The name of an input, of this graph or one around it, or else of a result of a foreign node before, which has the
+ * dimension as its k-th. */
+static const char *find_carrier(const emitter *e, ir_dim d, int *k)
+{
+    for (const emit_scope *s = e->scope; s; s = s->outer) {
+        for (size_t i = 0; i < s->graph->inputs.count; i++)
+            if (carries(s, s->graph->inputs.items[i], d, k)) return s->value[s->graph->inputs.items[i]->id];
+        for (const ir_node *n = s->graph->first; n; n = n->next)
+            for (int i = 0; n->op == IR_OP_foreign && i < n->n_out; i++)
+                if (carries(s, n->out[i], d, k)) return s->value[n->out[i]->id];
     }
     return NULL;
 }
 
-static const char *read_shape(emitter *e, const ir_node *n, const ir_value *input, int k)
+static const char *read_shape(emitter *e, const ir_node *n, const char *input, int k)
 {
-    const char *name = emit_name(e, arena_printf(e->arena, "%s.dim%d", input->name, k));
+    const char *name = emit_name(e, arena_printf(e->arena, "%s.dim%d", input, k));
     emit_op op = emit_beside(e, n, "Shape");
-    emit_in(&op, input->name);
+    emit_in(&op, input);
     emit_int(&op, "start", k);
     emit_int(&op, "end", k + 1);
     emit_out(&op, name);
@@ -81,17 +92,17 @@ static const char *dimension(emitter *e, const ir_node *n, ir_dim d)
 {
     if (!ir_dim_is_symbolic(d)) return emit_i64s(e, &d, 1);
     const char *key = arena_printf(e->arena, "dim %s", emit_dim_text(e, d));
-    const char *value = strmap_get(e->made, key);
+    const char *value = emit_made(e, key);
     if (value) return value;
     int k;
-    const ir_value *input = find_carrier(e, d, &k);
+    const char *input = find_carrier(e, d, &k);
     if (input)
         value = read_shape(e, n, input, k);
     else if (!is_symbol(e, d))
         value = polynomial(e, n, d);
     else
         emit_refuse(e, n, "the size %s is that of no graph input", emit_dim_text(e, d));
-    if (value) strmap_put(e->made, key, (void *)(uintptr_t)value);
+    if (value) emit_make(e, key, value);
     return value;
 }
 

@@ -1,8 +1,8 @@
-/* emit_foreign.c - an operator that was carried along: its own bytes again.
+/* emit_foreign.c - an operator that was carried along: its own bytes again, and its bodies as graphs.
  *
- * Values that its graphs read from outside may have another name now (a cast stands before them):
- * then the graphs are written anew with that name. The form is that of the model's opset, so the
- * operators, also those inside, must not have changed up to the opset written. */
+ * Values that a body reads from outside are no inputs of it in ONNX: it sees their names. In graphs that are still
+ * bytes they may have another name now (a cast stands before them): these are written anew with that name. Their form,
+ * like the operator's, is that of the model's opset, so it must not have changed up to the opset written. */
 #include "frontend/emit.h"
 #include "frontend/foreign.h"
 #include "frontend/lower.h"
@@ -13,8 +13,10 @@
 enum {
     NODE_INPUT = 1,
     NODE_ATTRIBUTE = 5,
+    ATTRIBUTE_NAME = 1,
     ATTRIBUTE_G = 6,
     ATTRIBUTE_GRAPHS = 11,
+    ATTRIBUTE_TYPE = 20,
     GRAPH_NODE = 1,
     GRAPH_VALUE_INFO = 13
 };
@@ -132,18 +134,35 @@ void emit_reserve_foreign(emitter *e, const ir_node *n)
 
 /* ---- the node -------------------------------------------------------------------------------- */
 
-static void put_attributes(emitter *e, const ir_node *n, int first_capture, onnx_bytes bytes, splice *out)
+/* What was kept as bytes. */
+static void put_attributes(emitter *e, const ir_node *n, onnx_bytes bytes, splice *out)
 {
     renaming r = {e->arena, strmap_new(e->arena)};
     const char *name = n->attr[IR_ATTR(foreign, captures)].s;
-    for (int i = first_capture; i < n->n_in; i++) {
+    for (int i = ir_own_operands(n); i < n->n_in; i++) {
         size_t length = strcspn(name, "\n");
-        const char *now = emit_value(e, ir_in(n, i));
+        const char *now = ir_body_count(n) ? NULL : emit_value(e, ir_in(n, i));
         strmap_put(r.to, arena_strndup(e->arena, name, length), (void *)(uintptr_t)now);
         name += length + (name[length] == '\n');
     }
     span in = {bytes.data, bytes.data + bytes.size};
     for (wire_field f; next(&in, &f);) rename_attribute(&r, &f, out);
+}
+
+static void put_body(emitter *e, const ir_node *n, const ir_body *body, splice *out)
+{
+    const ir_graph *g = body->graph;
+    const char **inputs = arena_array(e->arena, g->inputs.count + 1, sizeof *inputs);
+    for (size_t i = 0; i < g->inputs.count; i++) {
+        int operand = ir_capture_find(n, g->inputs.items[i]);
+        if (operand >= 0) inputs[i] = emit_value(e, ir_in(n, operand));
+    }
+    splice attribute = {0}, graph = emit_graph(e, emit_enter(e, g, inputs), inputs);
+    emit_leave(e);
+    splice_add_text(e->arena, &attribute, ATTRIBUTE_NAME, body->attribute);
+    splice_add_message(e->arena, &attribute, ATTRIBUTE_G, &graph);
+    splice_add_int(e->arena, &attribute, ATTRIBUTE_TYPE, ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__GRAPH);
+    splice_add_message(e->arena, out, NODE_ATTRIBUTE, &attribute);
 }
 
 /* Operands or results by the layout: x takes the next one, _ is absent. */
@@ -162,7 +181,7 @@ void emit_foreign(emitter *e, const ir_node *n)
     const Onnx__NodeProto *p = decode(e, n, &bytes);
     if (!p) return;
     int n_in = count_present(layout, '>');
-    if (!n->loc.op || !results || n_in > n->n_in || count_present(results + 1, 0) != n->n_out) {
+    if (!n->loc.op || !results || n_in != ir_own_operands(n) || count_present(results + 1, 0) != n->n_out) {
         diag_error(e->diag, AMPC_REJECTED, ir_diag_loc(n), "its layout \"%s\" does not fit", layout);
         return;
     }
@@ -174,7 +193,11 @@ void emit_foreign(emitter *e, const ir_node *n)
             emit_operand(&op, i++);
         else
             emit_in(&op, NULL);
-    put_attributes(e, n, n_in, bytes, &op.attributes);
+    put_attributes(e, n, bytes, &op.attributes);
+    for (int i = 0; i < ir_body_count(n); i++) {
+        const ir_body body = ir_body_get(n, i);
+        put_body(e, n, &body, &op.attributes);
+    }
     for (int i = 0; *++results;) {
         if (*results != 'x') {
             emit_out(&op, "");
@@ -182,8 +205,8 @@ void emit_foreign(emitter *e, const ir_node *n)
         }
         const ir_value *v = n->out[i];
         emit_result(&op, i++, v->type.dtype);
-        if (!e->output_of[v->id])
-            emit_put_value_info(e, &e->infos, GRAPH_VALUE_INFO, e->value[v->id], &v->type);
+        if (!e->scope->output_of[v->id])
+            emit_put_value_info(e, &e->scope->infos, GRAPH_VALUE_INFO, e->scope->value[v->id], &v->type);
     }
     emit_end(&op);
 }

@@ -54,7 +54,7 @@ static const char *name_beside(emitter *e, const ir_node *n, const char *type)
 
 emit_op emit_begin(emitter *e, const ir_node *n, const char *type)
 {
-    bool keeps = e->keeps_name[n->id] && !strmap_get(e->node_names, n->loc.node);
+    bool keeps = e->scope->keeps_name[n->id] && !strmap_get(e->node_names, n->loc.node);
     const char *name = keeps ? unique_name(e, n->loc.node) : name_beside(e, n, type);
     return (emit_op){.e = e, .n = n, .type = type, .domain = "", .name = name};
 }
@@ -154,8 +154,8 @@ void emit_result(emit_op *op, int i, ir_dtype is)
         emit_out(op, "");
         return;
     }
-    const char *claimed = e->output_of[v->id], *name = claimed ? claimed : emit_name(e, v->name);
-    e->value[v->id] = name;
+    const char *claimed = e->scope->output_of[v->id], *name = claimed ? claimed : emit_name(e, v->name);
+    e->scope->value[v->id] = name;
     if (is == v->type.dtype) {
         emit_out(op, name);
         return;
@@ -187,7 +187,7 @@ static void put_node(emit_op *op)
     splice_add_text(a, &node, NODE_OP_TYPE, op->type);
     splice_add_pieces(a, &node, &op->attributes);
     if (*op->domain) splice_add_text(a, &node, NODE_DOMAIN, op->domain);
-    splice_add_message(a, &op->e->nodes, GRAPH_NODE, &node);
+    splice_add_message(a, &op->e->scope->nodes, GRAPH_NODE, &node);
 }
 
 void emit_end(emit_op *op)
@@ -198,7 +198,7 @@ void emit_end(emit_op *op)
         emit_op cast = emit_beside(op->e, op->n, "Cast");
         emit_in(&cast, op->casts[i].name);
         emit_int(&cast, "to", onnx_type_of(v->type.dtype));
-        emit_out(&cast, op->e->value[v->id]);
+        emit_out(&cast, op->e->scope->value[v->id]);
         put_node(&cast);
     }
 }
@@ -218,7 +218,7 @@ const char *emit_call(emitter *e, const ir_node *n, const char *type, const char
 const char *emit_cast_of(emitter *e, const ir_node *n, const char *name, ir_dtype to)
 {
     const char *key = arena_printf(e->arena, "cast %d %s", to, name);
-    const char *known = strmap_get(e->made, key);
+    const char *known = emit_made(e, key);
     if (known) return known;
     known = emit_name(e, arena_printf(e->arena, "%s.%s", name, ir_dtype_name(to)));
     emit_op op = emit_beside(e, n, "Cast");
@@ -227,6 +227,6 @@ const char *emit_cast_of(emitter *e, const ir_node *n, const char *name, ir_dtyp
     emit_int(&op, "to", onnx_type_of(to));
     emit_out(&op, known);
     emit_end(&op);
-    strmap_put(e->made, key, (void *)(uintptr_t)known);
+    emit_make(e, key, known);
     return known;
 }

@@ -48,15 +48,15 @@ const char *emit_value_as(emitter *e, const ir_value *v, ir_dtype as)
         const emit_storage *s = read_storage(e, v->storage, as);
         return s->dtype == as ? s->name : emit_cast_of(e, NULL, s->name, as);
     }
-    const char *name = e->value[v->id] ? e->value[v->id] : v->name; /* of a refused node: no name */
+    const char *name = e->scope->value[v->id] ? e->scope->value[v->id] : v->name; /* of a refused node: no name */
     return v->type.dtype == as ? name : emit_cast_of(e, v->def, name, as);
 }
 
 void emit_define(emitter *e, const ir_node *n, int i, const char *name, ir_dtype is)
 {
     const ir_value *v = n->out[i];
-    if (is == v->type.dtype && !e->output_of[v->id]) {
-        e->value[v->id] = name;
+    if (is == v->type.dtype && !e->scope->output_of[v->id]) {
+        e->scope->value[v->id] = name;
         return;
     }
     emit_op op = emit_begin(e, n, is == v->type.dtype ? "Identity" : "Cast");
@@ -90,7 +90,7 @@ static const char *constant_key(emitter *e, const ir_type *type, const void *byt
 const char *emit_constant(emitter *e, const ir_type *type, const void *bytes)
 {
     size_t size = (size_t)count_of(type) * ir_dtype_size(type->dtype);
-    const char *key = constant_key(e, type, bytes, size), *known = strmap_get(e->made, key);
+    const char *key = constant_key(e, type, bytes, size), *known = emit_made(e, key);
     if (known) return known;
     const char *wanted = arena_printf(e->arena, "constant_%lld", (long long)e->made_count++);
     emit_tensor t = {.name = emit_name(e, wanted), .type = *type, .size = size};
@@ -98,7 +98,9 @@ const char *emit_constant(emitter *e, const ir_type *type, const void *bytes)
     if (size) memcpy(copy, bytes, size);
     t.bytes = copy;
     vec_push(e->arena, &e->tensors, t);
-    strmap_put(e->made, key, (void *)(uintptr_t)t.name);
+    const emit_scope *model = e->scope;
+    while (model->outer) model = model->outer;
+    strmap_put(model->made, key, (void *)(uintptr_t)t.name);
     return t.name;
 }
 

@@ -1,8 +1,9 @@
 /* foreign.c - operators that are only carried along.
  *
  * A node that we do not lower keeps its attributes as the bytes that the file has for them. The
- * types of its results are those that the model declares. Values that its graphs (of If, Loop,
- * Scan) read from outside become operands, so that they stay alive and keep their type. */
+ * types of its results are those that a rule gives or the model declares. Its graphs (of If, Loop,
+ * Scan) become graphs of the module (body.c); those that cannot are kept as bytes, too. Values that
+ * its graphs read from outside become operands, so that they stay alive. */
 #include "frontend/foreign.h"
 #include "frontend/lower.h"
 #include "frontend/wire.h"
@@ -113,48 +114,60 @@ int foreign_changed(const char *op, int from, int to)
 
 /* ---- the bytes of the attributes --------------------------------------------------------------- */
 
-enum { MODEL_GRAPH = 7, GRAPH_NODE = 1, NODE_ATTRIBUTE = 5 };
+enum { MODEL_GRAPH = 7, GRAPH_NODE = 1, NODE_ATTRIBUTE = 5, ATTRIBUTE_G = 6 };
 
-/* The field of that number, the index-th of its kind. The pre-scan has seen the file. */
-static bool find_field(const uint8_t *p, const uint8_t *end, uint64_t number, size_t index, wire_field *out)
+/* The field of that number within another, the index-th of its kind. The pre-scan has seen the file. */
+static bool find_field(const wire_field *in, uint64_t number, size_t index, wire_field *out)
 {
-    while (p < end && wire_read_field(&p, end, out))
+    for (const uint8_t *p = in->value; p < in->end && wire_read_field(&p, in->end, out);)
         if (out->number == number && index-- == 0) return true;
     return false;
 }
 
-/* Where the nodes of the graph lie in the file; NULL: it is not the model's own graph. */
-static const wire_field *node_fields(onnx_importer *im, const Onnx__GraphProto *g)
+/* Where a graph lies in the file. */
+static bool find_graph(const onnx_importer *im, const onnx_scope *scope, wire_field *out)
 {
-    if (g != im->file->model->graph) return NULL;
-    if (im->node_fields) return im->node_fields;
-    const uint8_t *start = im->file->bytes.data, *end = start + im->file->bytes.size;
+    const onnx_bytes *file = &im->file->bytes;
+    wire_field outer = {.value = file->data, .end = file->data + file->size}, node, attribute;
+    if (!scope->outer) return find_field(&outer, MODEL_GRAPH, 0, out);
+    return find_graph(im, scope->outer, &outer) && find_field(&outer, GRAPH_NODE, scope->node, &node) &&
+           find_field(&node, NODE_ATTRIBUTE, scope->attribute, &attribute) &&
+           find_field(&attribute, ATTRIBUTE_G, 0, out);
+}
+
+/* Where the nodes of the graph lie in the file. */
+static const wire_field *node_fields(onnx_importer *im, const onnx_scope *scope)
+{
+    const Onnx__GraphProto *g = scope->graph;
+    if (im->fields_of == g) return im->node_fields;
     wire_field graph, *fields = arena_array(im->scratch, g->n_node + 1, sizeof *fields);
-    if (!find_field(start, end, MODEL_GRAPH, 0, &graph)) return NULL;
     size_t n = 0;
+    if (!find_graph(im, scope, &graph)) return NULL;
     for (const uint8_t *p = graph.value; p < graph.end && n < g->n_node;)
         if (!wire_read_field(&p, graph.end, &fields[n]))
             return NULL;
         else
             n += fields[n].number == GRAPH_NODE;
+    im->fields_of = g;
     return im->node_fields = fields;
 }
 
-static const char *attribute_text(onnx_node *n)
+/* All attributes, or those that are no graphs. */
+static const char *attribute_text(onnx_node *n, bool graphs)
 {
     if (!n->proto->n_attribute) return "";
-    const wire_field *nodes = node_fields(n->importer, n->scope->graph);
+    const wire_field *nodes = node_fields(n->importer, n->scope);
     if (!nodes) {
-        onnx_refuse(n, "it stands in a graph that has taken the place of an If");
+        onnx_refuse(n, "its attributes are scattered over the file");
         return NULL;
     }
     const wire_field *node = &nodes[n->index];
     uint8_t *bytes = arena_alloc(n->importer->scratch, (size_t)(node->end - node->value) + 1);
-    size_t size = 0;
+    size_t size = 0, index = 0;
     for (const uint8_t *p = node->value; p < node->end;) {
         wire_field f;
         if (!wire_read_field(&p, node->end, &f)) break;
-        if (f.number != NODE_ATTRIBUTE) continue;
+        if (f.number != NODE_ATTRIBUTE || (n->proto->attribute[index++]->g && !graphs)) continue;
         memcpy(bytes + size, f.start, (size_t)(f.end - f.start));
         size += (size_t)(f.end - f.start);
     }
@@ -220,30 +233,42 @@ static const Onnx__ValueInfoProto *find_declared(const onnx_node *n, const char 
     return strmap_get(im->declared, name);
 }
 
-/* Types of the results that have a name, separated by commas; their number. */
-static int result_types(onnx_node *n, const char **text)
+const Onnx__TypeProto__Tensor *foreign_declared(const onnx_node *n, const char *name)
+{
+    const Onnx__ValueInfoProto *info = find_declared(n, name);
+    bool tensor = info && info->type && info->type->value_case == ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE;
+    return tensor ? info->type->tensor_type : NULL;
+}
+
+static void find_result_type(onnx_node *n, int i, ir_type *out)
+{
+    const char *name = n->proto->output[i];
+    const Onnx__ValueInfoProto *info = find_declared(n, name);
+    if (foreign_type(n, i, out)) return;
+    if (info && info->type)
+        n->failed = onnx_declared_type(n->importer, "result", info, NULL, out) != AMPC_OK;
+    else
+        onnx_refuse(n,
+                    "this operator is only carried along, and the model does not declare the type of its result "
+                    "'%s' (shape inference adds it)",
+                    name);
+}
+
+/* Types of the results that have a name, separated by commas; how many they are. */
+static int result_types(onnx_node *n, const onnx_bodies *bodies, const char **text)
 {
     onnx_importer *im = n->importer;
     int count = 0;
     *text = "";
     for (int i = 0; i < n->n_out && !n->failed; i++) {
-        const char *name = n->proto->output[i];
-        if (!*name) continue;
-        const Onnx__ValueInfoProto *info = find_declared(n, name);
+        if (!onnx_wants(n, i)) continue;
         ir_type type;
-        bool known = foreign_type(n, i, &type);
-        if (!known && (!info || !info->type))
-            onnx_refuse(n,
-                        "this operator is only carried along, and the model does not declare the "
-                        "type of its result '%s' (shape inference adds it)",
-                        name);
-        else if (!known)
-            n->failed = onnx_declared_type(im, "result", info, NULL, &type) != AMPC_OK;
-        if (!n->failed) {
-            *text = arena_printf(im->scratch, "%s%s%s", *text, count ? "," : "",
-                                 ir_type_print(im->module, &type, im->scratch));
-            count++;
-        }
+        if (bodies) type = bodies->types[i];
+        else find_result_type(n, i, &type);
+        if (n->failed) break;
+        *text = arena_printf(im->scratch, "%s%s%s", *text, count ? "," : "",
+                             ir_type_print(im->module, &type, im->scratch));
+        count++;
     }
     return count;
 }
@@ -258,50 +283,69 @@ static void add_domain(onnx_node *n)
                         arena_printf(n->importer->scratch, "%lld", (long long)m->opset_import[i]->version));
 }
 
-/* Operands: those of the node that are there, then the values that its graphs read. */
-static ir_value **operands(onnx_node *n, char *layout, const char **captures, int *count)
+/* ---- operands ---------------------------------------------------------------------------------- */
+
+typedef struct operand_list {
+    VEC(ir_value *) values;
+    const char *captures; /* names of the last ones */
+} operand_list;
+
+static void add_capture(onnx_node *n, operand_list *list, const char *name, ir_value *v)
+{
+    if (!v) n->failed = true; /* reported where it failed */
+    if (strchr(name, '\n')) onnx_refuse(n, "its graphs read a value whose name has a line break");
+    list->captures = arena_printf(n->importer->scratch, "%s%s%s", list->captures, *list->captures ? "\n" : "", name);
+    vec_push(n->importer->scratch, &list->values, v);
+}
+
+/* Those of the node that are there, then the values that its graphs read. */
+static operand_list operands(onnx_node *n, const onnx_bodies *bodies, char *layout)
 {
     arena *a = n->importer->scratch;
+    operand_list list = {.captures = ""};
+    for (int i = 0; i < n->n_in; i++) {
+        layout[i] = n->in[i] ? 'x' : '_';
+        if (n->in[i]) vec_push(a, &list.values, n->in[i]);
+    }
+    for (size_t i = 0; bodies && i < bodies->captures.count; i++)
+        add_capture(n, &list, bodies->captures.items[i], bodies->values.items[i]);
+    if (bodies) return list;
     foreign_names names = foreign_names_new(a);
     each_graph(&names, n->proto, foreign_define);
     each_graph(&names, n->proto, foreign_read);
-    ir_value **in = arena_array(a, (size_t)n->n_in + names.free.count + 1, sizeof *in);
-    *count = 0;
-    for (int i = 0; i < n->n_in; i++) {
-        layout[i] = n->in[i] ? 'x' : '_';
-        if (n->in[i]) in[(*count)++] = n->in[i];
-    }
-    *captures = "";
-    for (size_t i = 0; i < names.free.count; i++) {
-        ir_value *v = onnx_value(n->importer, n->scope, names.free.items[i]);
-        if (!v) n->failed = true; /* reported where it failed */
-        in[(*count)++] = v;
-        *captures = arena_printf(a, "%s%s%s", *captures, i ? "\n" : "", names.free.items[i]);
-    }
-    return in;
+    for (size_t i = 0; i < names.free.count; i++)
+        add_capture(n, &list, names.free.items[i], onnx_value(n->importer, n->scope, names.free.items[i]));
+    return list;
+}
+
+static void check_carried(onnx_node *n, const onnx_bodies *bodies)
+{
+    if (is_function(n)) onnx_refuse(n, "it is a function of the model");
+    if (!bodies && node_is_external(n->proto)) onnx_refuse(n, "its graphs have values in other files");
 }
 
 void onnx_lower_foreign(onnx_node *n)
 {
-    arena *a = n->importer->scratch;
-    const char *types, *captures, *attributes = attribute_text(n);
-    char *layout = arena_alloc(a, (size_t)(n->n_in + n->n_out) + 2);
-    if (is_function(n)) onnx_refuse(n, "it is a function of the model");
-    if (node_is_external(n->proto)) onnx_refuse(n, "its graphs have values in other files");
-    int n_in, n_out = n->failed ? 0 : result_types(n, &types);
+    onnx_bodies lowered, *bodies = onnx_lower_bodies(n, &lowered) ? &lowered : NULL;
+    const char *types = "", *attributes = attribute_text(n, !bodies);
+    char *layout = arena_alloc(n->importer->scratch, (size_t)(n->n_in + n->n_out) + 2);
+    check_carried(n, bodies);
+    int n_out = n->failed ? 0 : result_types(n, bodies, &types);
     if (n->failed) return;
-    ir_value **in = operands(n, layout, &captures, &n_in);
+    operand_list in = operands(n, bodies, layout);
     layout[n->n_in] = '>';
     for (int i = 0; i < n->n_out; i++) layout[n->n_in + 1 + i] = onnx_wants(n, i) ? 'x' : '_';
     if (n->failed) return;
     add_domain(n);
-    ir_node *node = ir_new_array(n->b, IR_OP_foreign, n_in, in, n_out);
+    ir_node *node = ir_new_array(n->b, IR_OP_foreign, (int)in.values.count, in.values.items, n_out);
     ir_set_str(node, IR_ATTR(foreign, node), n->b->loc.node);
     ir_set_str(node, IR_ATTR(foreign, domain), n->proto->domain);
     ir_set_str(node, IR_ATTR(foreign, types), types);
     ir_set_str(node, IR_ATTR(foreign, layout), layout);
-    ir_set_str(node, IR_ATTR(foreign, captures), captures);
+    ir_set_str(node, IR_ATTR(foreign, captures), in.captures);
     ir_set_str(node, IR_ATTR(foreign, attributes), attributes);
+    for (size_t i = 0; bodies && i < bodies->graphs.count; i++)
+        ir_body_add(node, bodies->attributes.items[i], bodies->graphs.items[i]);
     if (!ir_done_all(n->b, node)) return;
     for (int i = 0, k = 0; i < n->n_out; i++)
         if (onnx_wants(n, i)) n->out[i] = node->out[k++];

@@ -9,7 +9,7 @@
 /* The type of result i; false: not known. */
 typedef bool type_rule(onnx_node *n, int i, ir_type *out);
 
-static ir_dim unknown(onnx_node *n, int i, int axis)
+ir_dim foreign_unknown_dim(onnx_node *n, int i, int axis)
 {
     return ir_dim_symbol(n->dims, arena_printf(n->importer->scratch, "%s_dim%d", n->proto->output[i], axis));
 }
@@ -67,13 +67,13 @@ static bool rule_top(onnx_node *n, int i, ir_type *out)
 
 static bool rule_selection(onnx_node *n, int i, ir_type *out)
 {
-    *out = ir_type_make(IR_i64, 2, (const int64_t[]){unknown(n, i, 0), 3});
+    *out = ir_type_make(IR_i64, 2, (const int64_t[]){foreign_unknown_dim(n, i, 0), 3});
     return true;
 }
 
 static bool rule_positions(onnx_node *n, int i, ir_type *out)
 {
-    *out = ir_type_make(IR_i64, 2, (const int64_t[]){n->in[0]->type.rank, unknown(n, i, 1)});
+    *out = ir_type_make(IR_i64, 2, (const int64_t[]){n->in[0]->type.rank, foreign_unknown_dim(n, i, 1)});
     return true;
 }
 
@@ -156,7 +156,7 @@ static bool rule_resize(onnx_node *n, int i, ir_type *out)
         if (sizes.count)
             out->dims[k] = sizes.items[k];
         else if (scale != 1 && ir_dim_is_symbolic(x->dims[k]))
-            out->dims[k] = unknown(n, i, k);
+            out->dims[k] = foreign_unknown_dim(n, i, k);
         else if (scale != 1)
             out->dims[k] = (ir_dim)floor((double)x->dims[k] * scale);
     }

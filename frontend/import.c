@@ -51,7 +51,7 @@ onnx_binding *onnx_find(const onnx_scope *scope, const char *name)
 ir_value *onnx_value(onnx_importer *im, const onnx_scope *scope, const char *name)
 {
     onnx_binding *b = onnx_find(scope, name);
-    if (!b || b->value || b->failed) return b ? b->value : NULL;
+    if (!b || b->value || b->failed) return b && b->value ? onnx_inside(im, b->value) : NULL;
     ir_storage_kind kind = ir_dtype_is_float(b->initializer->dtype) ? IR_PARAM : IR_CONST;
     b->value = onnx_tensor_value(im, kind, name, b->initializer, DIAG_FILE(im->path));
     b->failed = !b->value;
@@ -167,7 +167,11 @@ static void run_handler(onnx_node *n)
 static void undo(onnx_node *n, const ir_node *before)
 {
     ir_graph *g = n->importer->graph;
-    while (g->last != before) ir_node_remove(g->last);
+    while (g->last != before) {
+        for (int i = 0; i < ir_body_count(g->last); i++)
+            ir_graph_remove(n->importer->module, ir_body_get(g->last, i).graph);
+        ir_node_remove(g->last);
+    }
     memset(n->out, 0, (size_t)n->n_out * sizeof *n->out);
     memset(n->attr_read, 0, n->proto->n_attribute * sizeof *n->attr_read);
     n->failed = false;
@@ -188,7 +192,7 @@ static void lower_or_carry(onnx_node *n, ir_node *before)
 {
     onnx_importer *im = n->importer;
     diag *own = im->diag, *trial = im->trial;
-    if (own == trial) {
+    if (own == trial || n->row == &foreign_row) {
         run_handler(n);
         return;
     }
@@ -439,7 +443,7 @@ static ampc_status emit_outputs(onnx_importer *im, const onnx_scope *scope)
     return AMPC_OK;
 }
 
-static void remove_unread(ir_graph *g)
+void onnx_remove_unread(ir_graph *g)
 {
     for (ir_node *n = g->last, *before; n; n = before) {
         before = n->prev;
@@ -453,7 +457,7 @@ static ampc_status import_model(onnx_importer *im)
 {
     const Onnx__ModelProto *m = im->file->model;
     TRY(check_versions(im, m));
-    onnx_scope scope = {m->graph, NULL, strmap_new_borrowing(im->scratch)};
+    onnx_scope scope = {.graph = m->graph, .bindings = strmap_new_borrowing(im->scratch)};
     strmap_reserve(scope.bindings, m->graph->n_initializer + m->graph->n_node);
     size_t errors = diag_count(im->diag, DIAG_ERROR);
     TRY(onnx_check_graph(im, &scope));
@@ -462,9 +466,9 @@ static ampc_status import_model(onnx_importer *im)
     bool lowered = onnx_lower_graph(im, &scope);
     if (lowered) TRY(emit_outputs(im, &scope));
     if (!lowered || diag_count(im->diag, DIAG_ERROR) != errors) return diag_status(im->diag);
-    remove_unread(im->graph); /* first, so that only what is really read becomes a constant */
+    onnx_remove_unread(im->graph); /* first, so that only what is really read becomes a constant */
     ir_fold_commit(im->knowledge, im->graph, im->diag);
-    remove_unread(im->graph);
+    onnx_remove_unread(im->graph);
     onnx_classify_parameters(im);
     ir_module_sweep(im->module);
     return AMPC_OK;
@@ -477,7 +481,7 @@ static int64_t half_of_memory(void)
 }
 
 /* The importer's parts, in their two arenas; runs under the guard of import_file. */
-static ampc_status import_guarded(onnx_file *f, const onnx_import_options *o, diag *d, diag *trial,
+static ampc_status import_guarded(onnx_file *f, const onnx_import_options *o, diag *d, diag *trial, diag *inner,
                                   ir_module *m, arena *scratch)
 {
     static const onnx_import_options defaults = {0};
@@ -487,13 +491,16 @@ static ampc_status import_guarded(onnx_file *f, const onnx_import_options *o, di
                         .arena = m->arena,
                         .scratch = scratch,
                         .diag = d,
-                        .trial = trial};
+                        .trial = trial,
+                        .inner = inner};
     im.path = arena_strdup(im.arena, f->path);
     im.max_bytes = im.options->max_tensor_bytes ? im.options->max_tensor_bytes : half_of_memory();
     im.graph = ir_graph_new(m, "forward");
     im.builder = ir_builder_at_end(im.graph, d);
     im.builder.nameless = true;
     im.knowledge = ir_knowledge_new(scratch, im.graph);
+    onnx_body own = {.graph = im.graph, .knowledge = im.knowledge};
+    im.body = &own;
     im.rows = onnx_rows(scratch);
     return import_model(&im);
 }
@@ -503,19 +510,20 @@ static ampc_status import_file(onnx_file *f, const onnx_import_options *o, diag 
     ir_module *m = ir_module_new();
     arena *scratch = arena_new(0);
     bool foreign = o && o->foreign;
-    diag *trial = foreign ? diag_new(NULL, NULL) : NULL;
+    diag *trial = foreign ? diag_new(NULL, NULL) : NULL, *inner = foreign ? diag_new(NULL, NULL) : NULL;
     ampc_status status = AMPC_NO_MEMORY;
     jmp_buf guard;
-    if (m && scratch && (trial || !foreign) && !setjmp(guard)) {
+    if (m && scratch && ((trial && inner) || !foreign) && !setjmp(guard)) {
         arena_set_guard(m->arena, &guard);
         arena_set_guard(scratch, &guard);
-        status = import_guarded(f, o, d, trial, m, scratch);
+        status = import_guarded(f, o, d, trial, inner, m, scratch);
         arena_set_guard(m->arena, NULL);
     } else {
         diag_error(d, status, DIAG_FILE(f->path), "out of memory");
     }
     arena_free(scratch);
     diag_free(trial);
+    diag_free(inner);
     if (status == AMPC_OK)
         *out = m;
     else

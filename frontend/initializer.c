@@ -104,15 +104,26 @@ static bool is_generated(const char *name)
     return !*name;
 }
 
+/* Marks, by storage id, what some graph's outputs depend on. */
+static void mark_storage(onnx_importer *im, const ir_graph *g, bool *reached)
+{
+    bool *values = arena_array(im->scratch, g->value_ids + 1, sizeof *values);
+    mark_reached(g, values);
+    for (const ir_node *n = g->first; n; n = n->next)
+        for (int i = 0; i < n->n_in; i++) {
+            const ir_value *v = n->in[i].value;
+            if (v && v->kind == IR_VALUE_STORAGE && values[v->id]) reached[v->storage->id] = true;
+        }
+}
+
 void onnx_classify_parameters(onnx_importer *im)
 {
-    bool *reached = arena_array(im->scratch, im->graph->value_ids + 1, sizeof *reached);
-    mark_reached(im->graph, reached);
-    for (size_t i = 0; i < im->module->storage.count; i++) {
-        ir_storage *s = im->module->storage.items[i];
+    ir_module *m = im->module;
+    bool *reached = arena_array(im->scratch, m->storage.count + 1, sizeof *reached);
+    for (size_t i = 0; i < m->graphs.count; i++) mark_storage(im, m->graphs.items[i], reached);
+    for (size_t i = 0; i < m->storage.count; i++) {
+        ir_storage *s = m->storage.items[i];
         if (s->kind != IR_PARAM) continue;
-        const ir_value *v = ir_graph_storage(im->graph, s);
-        bool known = v->id < im->graph->value_ids && reached[v->id];
-        if (!known || (is_single(&s->type) && is_generated(s->name))) s->kind = IR_CONST;
+        if (!reached[s->id] || (is_single(&s->type) && is_generated(s->name))) s->kind = IR_CONST;
     }
 }

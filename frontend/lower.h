@@ -31,11 +31,23 @@ typedef struct onnx_binding {
     bool failed; /* its node failed; that has been reported */
 } onnx_binding;
 
-typedef struct onnx_scope { /* one graph; the body of an If sees the names outside */
+typedef struct onnx_scope { /* one graph; a graph inside a node sees the names outside */
     const Onnx__GraphProto *graph;
     const struct onnx_scope *outer;
-    strmap *bindings; /* onnx_binding * by name */
+    strmap *bindings;       /* onnx_binding * by name */
+    size_t node, attribute; /* where it is in the outer graph */
 } onnx_scope;
+
+typedef struct onnx_capture { /* a value outside, as a body reads it: its input, or a view of that */
+    ir_value *outside, *input, *inside;
+} onnx_capture;
+
+typedef struct onnx_body { /* a graph of the module while it is made */
+    struct onnx_body *outer; /* NULL: this is the model's own graph */
+    ir_graph *graph;
+    ir_knowledge *knowledge;
+    VEC(onnx_capture) captures;
+} onnx_body;
 
 typedef struct onnx_store { /* a state and what it will be after the run */
     ir_storage *state;
@@ -54,6 +66,8 @@ typedef struct onnx_importer {
     ir_knowledge *knowledge;
     diag *diag;
     diag *trial; /* of attempts to lower a node that else becomes foreign; NULL: no foreign nodes */
+    diag *inner; /* of attempts to lower a graph inside a foreign node */
+    onnx_body *body; /* what is being lowered: `graph` and `knowledge` are its own */
     int opset;
     int64_t max_bytes;
     strmap *rows;    /* operator -> its first onnx_row */
@@ -63,7 +77,8 @@ typedef struct onnx_importer {
     size_t failures;
     VEC(onnx_store) stores;
     /* foreign.c */
-    const struct wire_field *node_fields; /* of the model's graph, made when first needed */
+    const Onnx__GraphProto *fields_of;    /* whose nodes lie at `node_fields` in the file */
+    const struct wire_field *node_fields;
     const Onnx__GraphProto *declared_of;  /* whose declared types `declared` has by name */
     strmap *declared;
 } onnx_importer;
@@ -182,7 +197,7 @@ bool onnx_is_default_domain(const char *domain);
  * "graph input". */
 ampc_status onnx_declared_type(onnx_importer *im, const char *what,
                                const Onnx__ValueInfoProto *info, bool *used, ir_type *out);
-/* Lowers all nodes of a graph into @forward. False when any failed (reported). */
+/* Lowers all nodes of a graph into the current one. False when any failed (reported). */
 bool onnx_lower_graph(onnx_importer *im, onnx_scope *scope);
 onnx_binding *onnx_find(const onnx_scope *scope, const char *name);
 /* The value of a name, or NULL (unknown names have been refused before; a failed one is silent). */
@@ -211,6 +226,27 @@ onnx_window onnx_window_of(onnx_node *n, const ir_value *x, const ir_dim *kernel
 void onnx_lower_foreign(onnx_node *n);
 /* foreign_types.c: the type of result i by the rules of common operators; false: not known. */
 bool foreign_type(onnx_node *n, int i, ir_type *out);
+/* A size that no rule gives: a symbol of its own. */
+ir_dim foreign_unknown_dim(onnx_node *n, int i, int axis);
+/* The type that the model declares for a value of the node's graph, whole or in part; NULL: none. */
+const Onnx__TypeProto__Tensor *foreign_declared(const onnx_node *n, const char *name);
+
+/* ---- body.c: graphs inside them --------------------------------------------------------------- */
+
+typedef struct onnx_bodies {
+    VEC(ir_graph *) graphs;      /* one for each attribute that is a graph, in their order */
+    VEC(const char *) attributes;
+    VEC(const char *) captures;  /* names that they have for values outside ... */
+    VEC(ir_value *) values;      /* ... which are these */
+    ir_type *types;              /* [n->n_out] of the results that have a name */
+} onnx_bodies;
+
+/* Lowers the graphs of an If, Loop or Scan. False: they stay as they are; a remark says why, if there are any. */
+bool onnx_lower_bodies(onnx_node *n, onnx_bodies *out);
+/* The value as the current graph has it. */
+ir_value *onnx_inside(onnx_importer *im, ir_value *v);
+/* import.c: nodes whose results nothing reads. */
+void onnx_remove_unread(ir_graph *g);
 
 /* Handlers, one declaration for each that the table names. */
 #define ROW(op, since, min_in, max_in, max_out, handler, arg)                                      \

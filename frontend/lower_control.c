@@ -26,7 +26,11 @@ void onnx_lower_if(onnx_node *n)
     bool condition = onnx_known_int(n, 0, 0) != 0;
     if (n->failed) return;
     onnx_importer *im = n->importer;
-    onnx_scope scope = {condition ? then_branch : else_branch, n->scope, strmap_new(im->scratch)};
+    onnx_scope scope = {.graph = condition ? then_branch : else_branch,
+                        .outer = n->scope,
+                        .bindings = strmap_new(im->scratch),
+                        .node = n->index};
+    while (n->proto->attribute[scope.attribute]->g != scope.graph) scope.attribute++;
     ir_loc loc = n->b->loc;
     if (check_branch(n, scope.graph, &scope)) n->failed = !onnx_lower_graph(im, &scope);
     n->b->loc = loc;

@@ -3,7 +3,8 @@
  * A module owns an arena; everything in it lives and dies with the module. It holds storage (parameters,
  * states, constants) and entry graphs over that storage (@infer, @eval, @grad, @train_step). A graph is a list
  * of nodes whose order is always a valid execution order; a node reads values and defines values; a value
- * knows its uses. Pass-local facts are side tables by id, never fields.
+ * knows its uses. Pass-local facts are side tables by id, never fields. A graph inside a foreign node (of If, Loop,
+ * Scan) is a body: a graph of the same module that the node names.
  *
  * Semantics, once for all rooms: tensors are dense, row major. Arithmetic is in f32 (f64 for f64 operands,
  * integers wrap); a low-precision result is rounded once to nearest even. Sums of low precision accumulate in f32.
@@ -112,6 +113,7 @@ struct ir_node {
 struct ir_graph {
     ir_module *module;
     const char *name;      /* without '@' */
+    bool body;             /* read by a foreign node of another graph: no entry (body.c) */
     VEC(ir_value *) inputs;
     ir_node *first, *last;
     uint32_t node_ids, value_ids; /* next ids: sizes of side tables */
@@ -146,7 +148,7 @@ ir_storage *ir_storage_find(const ir_module *m, const char *name);
 /* Copies the bytes of `type` into the arena as inline data. */
 void ir_storage_set(ir_module *m, ir_storage *s, const void *bytes);
 int64_t ir_storage_bytes(const ir_storage *s);
-/* Removes storage that no node of any graph reads or stores; ids are dense again. */
+/* Removes bodies of nodes that are gone and storage that no node reads or stores; ids are dense again. */
 void ir_module_sweep(ir_module *m);
 
 /* The model file that the nodes come from: that of the first node that has one, or NULL. */
@@ -157,15 +159,16 @@ void ir_meta_set(ir_module *m, const char *key, const char *value);
 
 ir_graph *ir_graph_new(ir_module *m, const char *name);
 ir_graph *ir_graph_find(const ir_module *m, const char *name);
-void ir_graph_remove(ir_module *m, ir_graph *g);
+void ir_graph_remove(ir_module *m, ir_graph *g); /* and its bodies */
 /* A deep copy under another name in the same module (same storage, notes and locations kept). `map`, if not
- * NULL, is an array of g->value_ids entries that receives the copy of each value. */
+ * NULL, is an array of g->value_ids entries that receives the copy of each value. Bodies are copied too. */
 ir_graph *ir_graph_clone(ir_module *m, const ir_graph *g, const char *name, ir_value **map);
 /* Numbers nodes and values anew in list order, so that ids are dense. */
 void ir_graph_renumber(ir_graph *g);
 
 ir_value *ir_graph_input(ir_graph *g, const char *name, const ir_type *type);
 ir_value *ir_graph_find_input(const ir_graph *g, const char *name);
+void ir_graph_drop_input(ir_graph *g, ir_value *v); /* which nothing reads */
 /* The value that reading the storage gives; made on first use, one per graph and storage. */
 ir_value *ir_graph_storage(ir_graph *g, ir_storage *s);
 /* The output statement of that name, or NULL. */
@@ -182,6 +185,26 @@ void ir_node_remove(ir_node *n);
 static inline ir_value *ir_in(const ir_node *n, int i) { return i < n->n_in ? n->in[i].value : NULL; }
 static inline ir_value *ir_out(const ir_node *n, int i) { return i < n->n_out ? n->out[i] : NULL; }
 diag_loc ir_diag_loc(const ir_node *n);
+
+/* ---- body.c: graphs that a foreign node reads ---------------------------------------------------------------------
+ * A foreign node has operands of its own and, after them, captures: values that its bodies read by name. The inputs of
+ * a body are what the operator gives it, then the captures that it reads, each by the name that the node has for it;
+ * its outputs are the output statements in order. Storage is read in a body as in any graph. */
+typedef struct ir_body {
+    const char *attribute; /* of the operator, whose value the graph is */
+    ir_graph *graph;       /* NULL: the module has no such graph */
+} ir_body;
+
+int ir_body_count(const ir_node *n);           /* 0 for any other op */
+ir_body ir_body_get(const ir_node *n, int i);  /* the attribute's name is in the module's arena */
+void ir_body_add(ir_node *n, const char *attribute, ir_graph *g);
+/* Operands of the operator itself; captures follow. All of them for any other op. */
+int ir_own_operands(const ir_node *n);
+/* The operand that input v of a body of n stands for, or -1: the operator gives it. */
+int ir_capture_find(const ir_node *n, const ir_value *v);
+/* g, then its bodies and theirs in order, g's own first. */
+typedef VEC(const ir_graph *) ir_graph_list;
+void ir_graph_family(const ir_graph *g, arena *a, ir_graph_list *out);
 
 /* ---- types ----------------------------------------------------------------------------------- */
 

@@ -77,8 +77,24 @@ void ir_storage_set(ir_module *m, ir_storage *s, const void *bytes)
     s->data = (ir_data){.kind = IR_DATA_INLINE, .bytes = copy};
 }
 
+/* Bodies that no entry graph reaches. */
+static void sweep_bodies(ir_module *m)
+{
+    ir_graph_list reached = {0};
+    strmap *names = strmap_new_borrowing(m->arena);
+    for (size_t i = 0; i < m->graphs.count; i++)
+        if (!m->graphs.items[i]->body) ir_graph_family(m->graphs.items[i], m->arena, &reached);
+    if (reached.count == m->graphs.count) return;
+    for (size_t i = 0; i < reached.count; i++) strmap_put(names, reached.items[i]->name, m);
+    size_t kept = 0;
+    for (size_t i = 0; i < m->graphs.count; i++)
+        if (strmap_get(names, m->graphs.items[i]->name)) m->graphs.items[kept++] = m->graphs.items[i];
+    m->graphs.count = kept;
+}
+
 void ir_module_sweep(ir_module *m)
 {
+    sweep_bodies(m);
     bool *read = arena_array(m->arena, m->storage.count + 1, sizeof *read);
     for (size_t g = 0; g < m->graphs.count; g++)
         for (const ir_node *n = m->graphs.items[g]->first; n; n = n->next)
@@ -145,6 +161,11 @@ ir_graph *ir_graph_find(const ir_module *m, const char *name)
 
 void ir_graph_remove(ir_module *m, ir_graph *g)
 {
+    for (const ir_node *n = g->first; n; n = n->next)
+        for (int i = 0; i < ir_body_count(n); i++) {
+            ir_graph *body = ir_body_get(n, i).graph;
+            if (body) ir_graph_remove(m, body);
+        }
     size_t kept = 0;
     for (size_t i = 0; i < m->graphs.count; i++)
         if (m->graphs.items[i] != g) m->graphs.items[kept++] = m->graphs.items[i];
@@ -188,6 +209,16 @@ ir_value *ir_graph_find_input(const ir_graph *g, const char *name)
     for (size_t i = 0; i < g->inputs.count; i++)
         if (strcmp(g->inputs.items[i]->name, name) == 0) return g->inputs.items[i];
     return NULL;
+}
+
+void ir_graph_drop_input(ir_graph *g, ir_value *v)
+{
+    assert(!ir_value_used(v));
+    size_t kept = 0;
+    for (size_t i = 0; i < g->inputs.count; i++)
+        if (g->inputs.items[i] != v) g->inputs.items[kept++] = g->inputs.items[i];
+    g->inputs.count = kept;
+    g->edited = true;
 }
 
 static ir_value *find_read(const ir_graph *g, const ir_storage *s)
@@ -273,6 +304,20 @@ diag_loc ir_diag_loc(const ir_node *n)
 
 /* ---- clone ----------------------------------------------------------------------------------- */
 
+static void clone_bodies(const ir_node *n, ir_node *copy)
+{
+    int count = ir_body_count(n);
+    if (!count) return;
+    ir_module *m = copy->graph->module;
+    ir_set_str(copy, IR_ATTR(foreign, bodies), "");
+    for (int i = 0; i < count; i++) {
+        ir_body body = ir_body_get(n, i);
+        if (!body.graph) continue;
+        const char *name = arena_printf(m->arena, "%s/%s", copy->graph->name, body.graph->name);
+        ir_body_add(copy, body.attribute, ir_graph_clone(m, body.graph, name, NULL));
+    }
+}
+
 static ir_node *node_clone(const ir_node *n, ir_graph *into, ir_value **map)
 {
     ir_value **in = arena_array(into->module->arena, (size_t)n->n_in + 1, sizeof *in);
@@ -297,6 +342,7 @@ static ir_node *node_clone(const ir_node *n, ir_graph *into, ir_value **map)
     if (into->last) into->last->next = copy;
     else into->first = copy;
     into->last = copy;
+    clone_bodies(n, copy);
     return copy;
 }
 

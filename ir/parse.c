@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_GRAPHS = 64, MOST_META = 1024, HASH_DIGITS = 32 };
+enum { MOST_GRAPHS = 4096, MOST_META = 1024, HASH_DIGITS = 32 };
 static const size_t longest_text = (size_t)1 << 30;
 
 /* ---- storage --------------------------------------------------------------------------------------------- */
@@ -181,6 +181,13 @@ static ampc_status parse_graph(ir_parser *p)
     return ir_need_mark(p, "}");
 }
 
+static ampc_status parse_body(ir_parser *p)
+{
+    TRY(parse_graph(p));
+    p->graph->body = true;
+    return AMPC_OK;
+}
+
 static ampc_status parse_weights(ir_parser *p)
 {
     const char *path;
@@ -234,12 +241,16 @@ static ampc_status parse_item(ir_parser *p)
     static const struct {
         const char *word;
         ampc_status (*parse)(ir_parser *p);
-    } items[] = {{"graph", parse_graph}, {"weights", parse_weights}, {"meta", parse_meta}, {"source", parse_source}};
+    } items[] = {{"graph", parse_graph},
+                 {"body", parse_body},
+                 {"weights", parse_weights},
+                 {"meta", parse_meta},
+                 {"source", parse_source}};
     for (size_t i = 0; i < sizeof items / sizeof *items; i++)
         if (ir_take_word(p, items[i].word)) return items[i].parse(p);
     for (int kind = IR_PARAM; kind <= IR_CONST; kind++)
         if (ir_take_word(p, ir_storage_kind_names[kind])) return parse_storage(p, (ir_storage_kind)kind);
-    return ir_fail_expected(p, "weights, source, meta, param, state, const or graph");
+    return ir_fail_expected(p, "weights, source, meta, param, state, const, graph or body");
 }
 
 __attribute__((noinline)) static ampc_status parse_module(ir_parser *p, const char *text, size_t length)

@@ -297,7 +297,7 @@ static const ir_node *put_phase(writer *w, const ir_node *first)
 static void put_graph(writer *w, const ir_graph *g)
 {
     end_line(w, NULL);
-    put_name(w, "graph @", g->name);
+    put_name(w, g->body ? "body @" : "graph @", g->name);
     put(w, "(");
     for (size_t i = 0; i < g->inputs.count; i++) {
         const ir_value *v = g->inputs.items[i];

@@ -22,6 +22,7 @@ typedef struct verifier {
     bool *skips;             /* by id: the value is read as `skip` */
     const ir_node **nodes;   /* by id */
     strmap *names, *outputs, *stored;
+    strmap *bodies;          /* graphs that a foreign node reads */
     bool has_skip;
 } verifier;
 
@@ -300,9 +301,19 @@ static void check_input(verifier *v, const ir_value *value)
     const ir_graph *g = v->graph;
     if (value->kind != IR_VALUE_INPUT) bad(v, g, "input '%s' is no input", spell(value->name));
     if (!type_is_valid(&value->type, true)) bad(v, g, "input '%s' has no valid type", spell(value->name));
-    if (enter_name(v, v->names, value->name, g, "input") && ir_storage_find(v->module, value->name))
+    if (enter_name(v, v->names, value->name, g, "input") && !g->body && ir_storage_find(v->module, value->name))
         bad(v, g, "input '%s' has the name of a storage", value->name);
     enter_value(v, value, g);
+}
+
+/* In text both are @NAME. An input of a body may have the name of a storage that only other graphs read. */
+static void check_shadows(verifier *v, const ir_graph *g)
+{
+    for (uint32_t i = 0; g->body && i < g->value_ids; i++) {
+        const ir_value *value = v->values[i];
+        if (value && value->kind == IR_VALUE_STORAGE && ir_graph_find_input(g, value->name))
+            bad(v, g, "input '%s' has the name of a storage", value->name);
+    }
 }
 
 static void check_graph(verifier *v, const ir_graph *g)
@@ -323,7 +334,58 @@ static void check_graph(verifier *v, const ir_graph *g)
         if (n->op == IR_OP_store) check_store(v, n);
     for (uint32_t i = 0; i < g->value_ids; i++)
         if (v->values[i]) check_uses(v, v->values[i]);
+    check_shadows(v, g);
 }
+
+/* ---- bodies ---------------------------------------------------------------------------------------------- */
+
+/* A capture has the type of the operand that it stands for. */
+static void check_captures(verifier *v, const ir_node *n, const ir_graph *body)
+{
+    for (size_t i = 0; i < body->inputs.count; i++) {
+        const ir_value *input = body->inputs.items[i];
+        int operand = ir_capture_find(n, input);
+        if (operand < 0 || !ir_in(n, operand) || ir_type_equal(&ir_in(n, operand)->type, &input->type)) continue;
+        bad(v, n, "@%s reads '@%s' as %s, but it is %s", body->name, spell(input->name),
+            ir_type_print(v->module, &input->type, v->scratch),
+            ir_type_print(v->module, &ir_in(n, operand)->type, v->scratch));
+    }
+}
+
+/* Every body belongs to one node, so from the entry graphs each is reached once. */
+static void reach_bodies(verifier *v, const ir_graph *g)
+{
+    v->graph = g;
+    for (const ir_node *n = g->first; n; n = n->next) {
+        if (ir_own_operands(n) < 0) {
+            bad(v, n, "the node has more captures than operands");
+            continue;
+        }
+        for (int i = 0; i < ir_body_count(n); i++) {
+            const ir_body body = ir_body_get(n, i);
+            if (!body.graph) {
+                bad(v, n, "the module has no body for '%s'", body.attribute);
+            } else if (enter_name(v, v->bodies, body.graph->name, n, "body")) {
+                check_captures(v, n, body.graph);
+                reach_bodies(v, body.graph);
+            }
+        }
+    }
+}
+
+static void check_bodies(verifier *v)
+{
+    const ir_module *m = v->module;
+    v->bodies = strmap_new_borrowing(v->scratch);
+    for (size_t i = 0; i < m->graphs.count; i++)
+        if (!m->graphs.items[i]->body) reach_bodies(v, m->graphs.items[i]);
+    for (size_t i = 0; i < m->graphs.count; i++) {
+        const ir_graph *g = m->graphs.items[i];
+        if (g->body && !strmap_get(v->bodies, g->name)) bad(v, g, "no node reads the body '@%s'", g->name);
+    }
+}
+
+/* ---- the module ------------------------------------------------------------------------------------------ */
 
 static const char *data_problem(const verifier *v, const ir_storage *s)
 {
@@ -373,6 +435,7 @@ static void check_module(verifier *v)
         }
     }
     for (size_t i = 0; i < m->graphs.count; i++) check_graph(v, m->graphs.items[i]);
+    if (!v->violations) check_bodies(v);
 }
 
 /* ---- front door ------------------------------------------------------------------------------------------ */

@@ -233,10 +233,10 @@ static void note_colour(caster *c, ir_node *n, const amp_entry *e)
 static bool is_loss(const ir_node *output)
 {
     const char *loss = ir_meta_get(output->graph->module, "loss");
-    return loss && strcmp(loss, output->attr[IR_ATTR(output, name)].s) == 0;
+    return loss && !output->graph->body && strcmp(loss, output->attr[IR_ATTR(output, name)].s) == 0;
 }
 
-/* Outputs keep the type of the model, the loss does in any case; a state keeps its own. */
+/* Outputs keep the type of the model, the loss and results of a body do in any case; a state keeps its own. */
 static void cast_statement(caster *c, ir_node *n)
 {
     if (n->op == IR_OP_store) {
@@ -244,18 +244,29 @@ static void cast_statement(caster *c, ir_node *n)
         return;
     }
     ir_value *v = ir_in(n, 0);
-    if ((c->options->keep_io_types || is_loss(n)) && v->id < c->values && ir_dtype_is_float(v->type.dtype))
+    bool kept = c->options->keep_io_types || n->graph->body || is_loss(n);
+    if (kept && v->id < c->values && ir_dtype_is_float(v->type.dtype))
         set_operand(c, n, 0, c->asked[v->id], "output");
 }
 
-/* What is carried along has the types of the model. */
+/* What is carried along has the types of the model; a body takes what it captures as it is. */
 static void keep_operands(caster *c, ir_node *n)
 {
     for (int i = 0; i < n->n_in; i++) {
         const ir_value *v = ir_in(n, i);
+        if (amp_is_free_capture(c->list, c->options, n, i)) continue;
         if (v && v->id < c->values && ir_dtype_is_float(v->type.dtype))
             set_operand(c, n, i, c->asked[v->id], "foreign");
     }
+}
+
+const ir_dtype *amp_asked(const ir_graph *g, arena *a)
+{
+    ir_dtype *asked = arena_array(a, g->value_ids + 1, sizeof *asked);
+    for (const ir_node *n = g->first; n; n = n->next)
+        for (int i = 0; i < n->n_in; i++)
+            if (ir_in(n, i)) asked[ir_in(n, i)->id] = ir_in(n, i)->type.dtype;
+    return asked;
 }
 
 ampc_status amp_cast(ir_graph *g, const amp_entry *entries, const amp_list *l, const pass_options *o, arena *a, diag *d)
@@ -264,11 +275,7 @@ ampc_status amp_cast(ir_graph *g, const amp_entry *entries, const amp_list *l, c
     uint32_t nodes = g->node_ids;
     c.casts = strmap_new(a);
     c.values = g->value_ids;
-    ir_dtype *asked = arena_array(a, c.values + 1, sizeof *asked);
-    for (ir_node *n = g->first; n; n = n->next)
-        for (int i = 0; i < n->n_in; i++)
-            if (ir_in(n, i)) asked[ir_in(n, i)->id] = ir_in(n, i)->type.dtype;
-    c.asked = asked;
+    c.asked = o->outside ? o->outside->asked : amp_asked(g, a);
     c.masks = range_find_masks(g, l, o, a);
     copy_params(&c);
     for (ir_node *n = g->first, *next; n; n = next) {
@@ -321,15 +328,86 @@ static ampc_status place(ir_graph *g, amp_entry *entries, const amp_list *l, con
                         device->name, cut, f32, o->white_soft ? "" : " (--white-soft keeps in f32 what does not pay)");
 }
 
+/* ---- graph by graph -------------------------------------------------------------------------- */
+
+typedef struct amp_run {
+    const amp_list *list;
+    const ir_device *device; /* NULL: no minimum cut */
+    arena *arena;
+    diag *diag;
+    bool primary, explained; /* the graph that counts, or a body of it; --explain had something to say */
+} amp_run;
+
+static ampc_status lower_graph(amp_run *r, ir_graph *g, const pass_options *o);
+
+/* Whether the value, as a body captures it, counts as a producer there: as what it was cast from. */
+static bool counts_outside(const ir_graph *g, const ir_value *v, const amp_entry *entries, uint32_t nodes,
+                           const amp_outside *outside)
+{
+    while (v->kind == IR_VALUE_RESULT && v->def->id >= nodes) v = ir_in(v->def, 0);
+    if (v->kind == IR_VALUE_RESULT) return entries[v->def->id].counts;
+    for (size_t i = 0; outside && i < g->inputs.count; i++)
+        if (g->inputs.items[i] == v) return outside->counts[i];
+    return false;
+}
+
+static ampc_status lower_body(amp_run *r, const ir_node *n, ir_graph *body, const amp_entry *entries, uint32_t nodes,
+                              const pass_options *o)
+{
+    ir_graph_renumber(body);
+    bool *counts = arena_array(r->arena, body->inputs.count + 1, sizeof *counts);
+    amp_outside inside = {.counts = counts, .asked = amp_asked(body, r->arena)};
+    for (size_t i = 0; i < body->inputs.count; i++) {
+        int operand = ir_capture_find(n, body->inputs.items[i]);
+        if (operand < 0) continue;
+        body->inputs.items[i]->type = ir_in(n, operand)->type;
+        counts[i] = counts_outside(n->graph, ir_in(n, operand), entries, nodes, o->outside);
+    }
+    pass_options own = *o;
+    own.outside = &inside;
+    if (!amp_lowers_bodies(r->list, o)) own.level = PASS_O0;
+    return lower_graph(r, body, &own);
+}
+
+static ampc_status lower_bodies(amp_run *r, ir_graph *g, const amp_entry *entries, uint32_t nodes,
+                                const pass_options *o)
+{
+    for (const ir_node *n = g->first; n; n = n->next)
+        for (int i = 0; i < ir_body_count(n); i++)
+            TRY(lower_body(r, n, ir_body_get(n, i).graph, entries, nodes, o));
+    return AMPC_OK;
+}
+
+static void explain(amp_run *r, const ir_graph *g, const amp_entry *entries, const pass_options *o)
+{
+    const char *text = r->primary && o->explain ? amp_explain(g, entries, o, r->arena) : NULL;
+    if (!text) return;
+    r->explained = true;
+    if (o->text_out) o->text_out(o->text_user, text);
+}
+
+static ampc_status lower_graph(amp_run *r, ir_graph *g, const pass_options *o)
+{
+    amp_entry *entries = amp_colour(g, r->list, o, r->arena, r->diag);
+    uint32_t nodes = g->node_ids;
+    TRY(diag_status(r->diag));
+    if (r->device && o->level != PASS_O0) TRY(place(g, entries, r->list, o, r->device, r->arena, r->diag));
+    explain(r, g, entries, o);
+    amp_count(g, entries, o, r->arena);
+    draw_keep_colours(g, entries, o);
+    if (o->level != PASS_O0) TRY(amp_cast(g, entries, r->list, o, r->arena, r->diag));
+    return lower_bodies(r, g, entries, nodes, o);
+}
+
 static ampc_status run(ir_module *m, const pass_options *o, diag *d, arena *a)
 {
     amp_list *l;
     TRY(amp_list_load(o, a, d, &l));
     TRY(check_level(l, o, d));
     TRY(amp_list_check_used(l, m, d));
-    const ir_device *device = NULL;
+    amp_run r = {.list = l, .arena = a, .diag = d};
     if (o->placement == PASS_MINCUT && (o->level == PASS_O1 || o->level == PASS_O2))
-        TRY(device_load(o->target, a, d, &device));
+        TRY(device_load(o->target, a, d, &r.device));
     const char *low = o->low == IR_bf16 ? " bf16" : " f16";
     ir_meta_set(m, "amp", arena_printf(a, "%s%s", level_name(o), o->level == PASS_O0 ? "" : low));
     bool looks = o->low == IR_f16 && o->level != PASS_O0 && l->rule.range != RANGE_OFF;
@@ -338,24 +416,17 @@ static ampc_status run(ir_module *m, const pass_options *o, diag *d, arena *a)
         ir_graph *g = m->graphs.items[i];
         pass_options own = *o;
         own.census = census;
-        bool primary = g == pass_primary(m);
-        if (!primary) own.stats = NULL;
-        amp_entry *entries = amp_colour(g, l, &own, a, d);
-        TRY(diag_status(d));
-        if (device) TRY(place(g, entries, l, &own, device, a, d));
-        if (primary && o->explain) {
-            const char *text = amp_explain(g, entries, o, a);
-            if (!text)
-                return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "--explain: no node is named '%s'", o->explain);
-            if (o->text_out) o->text_out(o->text_user, text);
-        }
-        amp_count(g, entries, &own, a);
-        draw_keep_colours(g, entries, &own);
-        if (o->level != PASS_O0) TRY(amp_cast(g, entries, l, &own, a, d));
+        r.primary = g == pass_primary(m);
+        if (!r.primary) own.stats = NULL;
+        if (!g->body) TRY(lower_graph(&r, g, &own));
+        if (!r.primary || !o->stats) continue;
         pass_casts casts = pass_count_casts(g);
-        if (own.stats) own.stats->cast_bytes = casts.bytes, own.stats->cast_symbolic = casts.symbolic;
-        if (own.stats && l->rule.stats) own.stats->inserted = pass_count_calls(g, m->arena);
+        o->stats->cast_bytes = casts.bytes;
+        o->stats->cast_symbolic = casts.symbolic;
+        if (l->rule.stats) o->stats->inserted = pass_count_calls(g, m->arena);
     }
+    if (o->explain && !r.explained)
+        return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "--explain: no node is named '%s'", o->explain);
     return AMPC_OK;
 }
 

@@ -405,6 +405,7 @@ static void walk(colouring *c)
         amp_entry *e = &c->entries[n->id];
         bool coloured = e->rule >= AMP_UNSUPPORTED && e->colour != IR_KEEP;
         count counts = coloured ? decide(c, n, e) : COUNT_NOT;
+        e->counts = counts != COUNT_NOT;
         if (n->op == IR_OP_cast && !coloured) e->want = c->type[ir_in(n, 0)->id];
         note_results(c, n, e, counts, coloured);
     }
@@ -437,6 +438,29 @@ bool *amp_low_params(const ir_graph *g, const amp_list *l, const pass_options *o
     return low;
 }
 
+/* ---- bodies ---------------------------------------------------------------------------------- */
+
+bool amp_lowers_bodies(const amp_list *l, const pass_options *o)
+{
+    return o->level != PASS_O0 && (!l->rule.subgraphs || (l->rule.subgraphs == SUBGRAPHS_O2 && o->level == PASS_O2));
+}
+
+bool amp_is_free_capture(const amp_list *l, const pass_options *o, const ir_node *n, int i)
+{
+    return ir_body_count(n) && i >= ir_own_operands(n) && amp_lowers_bodies(l, o);
+}
+
+static void note_input(colouring *c, size_t i)
+{
+    const ir_value *v = c->graph->inputs.items[i];
+    const amp_outside *outside = c->options->outside;
+    c->type[v->id] = v->type.dtype;
+    if (!outside || !outside->counts[i]) return;
+    c->counts[v->id] = ir_dtype_is_low(v->type.dtype) ? COUNT_LOW : COUNT_F32;
+}
+
+/* ---- the graph ------------------------------------------------------------------------------- */
+
 amp_entry *amp_colour(ir_graph *g, const amp_list *l, const pass_options *o, arena *a, diag *d)
 {
     ir_graph_renumber(g);
@@ -448,7 +472,7 @@ amp_entry *amp_colour(ir_graph *g, const amp_list *l, const pass_options *o, are
     for (uint32_t i = 0; i < g->node_ids; i++) c.entries[i].colour = IR_KEEP;
     if (o->level == PASS_O0) return c.entries;
     c.ranges = range_find(g, l, o, a);
-    for (size_t i = 0; i < g->inputs.count; i++) c.type[g->inputs.items[i]->id] = g->inputs.items[i]->type.dtype;
+    for (size_t i = 0; i < g->inputs.count; i++) note_input(&c, i);
     for (ir_node *n = g->first; n; n = n->next) {
         for (int i = 0; i < n->n_in; i++)
             if (ir_in(n, i) && ir_in(n, i)->kind == IR_VALUE_STORAGE)
@@ -459,7 +483,7 @@ amp_entry *amp_colour(ir_graph *g, const amp_list *l, const pass_options *o, are
     for (uint32_t i = 0; i < g->value_ids; i++)
         if (low_params[i]) c.type[i] = o->low;
     const char *loss = ir_meta_get(g->module, "loss");
-    ir_node *terminal = loss ? ir_graph_find_output(g, loss) : NULL;
+    ir_node *terminal = loss && !g->body ? ir_graph_find_output(g, loss) : NULL;
     if (terminal) mark_terminal(&c, ir_in(terminal, 0));
     walk(&c);
     return c.entries;

@@ -52,7 +52,14 @@ typedef struct amp_entry {
     const list_place *line; /* the list line that decided, or NULL */
     const ir_value *cause;  /* the producer that decided, or NULL */
     const char *flip;       /* what the other type would cost here alone, for --explain, or NULL */
+    bool counts;            /* a gray consumer counts it as a producer */
 } amp_entry;
+
+/* What a body gets from the graph around it. Its captures have the types that casting outside gave them. */
+typedef struct amp_outside {
+    const bool *counts;    /* by position of the input: its producer counts as one */
+    const ir_dtype *asked; /* by value id: types in the model, which the results of the body keep */
+} amp_outside;
 
 /* One entry a node id (the graph is renumbered). Requires types inferred, no inserted casts yet. `low` is IR_f16 or
  * IR_bf16; level O0 gives every node the neutral entry of AMP_OFF. In the arena. */
@@ -68,6 +75,12 @@ bool amp_narrows_result(const ir_node *n, int i, const amp_entry *e, const amp_l
 bool amp_second_follows(const ir_node *n, const amp_entry *e, const amp_list *l);
 /* Whether v is a constant that is written in the other type while compiling, so that no cast runs. */
 bool amp_converts(const ir_value *v);
+
+/* Whether the profile looks into bodies at this level. Then captures arrive in the type that they have. */
+bool amp_lowers_bodies(const amp_list *l, const pass_options *o);
+bool amp_is_free_capture(const amp_list *l, const pass_options *o, const ir_node *n, int i);
+/* By value id: the types that statements and foreign nodes ask for, those of the model. */
+const ir_dtype *amp_asked(const ir_graph *g, arena *a);
 
 /* Level O2: by value id, the parameters that are low; their f32 storage is the master, of which one cast makes the low
  * copy. All but those that a protected slot reads, or a node that stays f32 for another reason than its list. */

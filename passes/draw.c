@@ -1,6 +1,6 @@
-/* draw.c - the forward graph for Graphviz: boxes in the colour of the lists, casts as small diamonds, inputs
- * and outputs
- * as ellipses, weights as cylinders. Drawn is what the passes have left of it, one statement a line. */
+/* draw.c - the forward graph for Graphviz: boxes in the colour of the lists, casts as small diamonds, inputs and
+ * outputs as ellipses, weights as cylinders, bodies of If, Loop, Scan in frames. Drawn is what the passes have left of
+ * it, one statement a line. */
 #include "passes/draw.h"
 
 #include <stdarg.h>
@@ -12,8 +12,16 @@ typedef struct drawing {
     const strmap *colours; /* node name -> attributes; NULL: nothing was coloured */
     arena *arena;
     VEC(char) text;
-    bool *drawn; /* by value id: storage that has its cylinder */
+    int graphs; /* begun so far */
 } drawing;
+
+/* One graph: the primary one, or a body inside the box of its node. Its number keeps the ids of bodies apart. */
+typedef struct picture {
+    drawing *d;
+    const ir_graph *graph;
+    const char *prefix;
+    bool *drawn; /* by value id: storage that has its cylinder */
+} picture;
 
 /* Attributes of Graphviz by colour. */
 static const char *const looks[] = {
@@ -24,14 +32,22 @@ static const char *const looks[] = {
     [IR_KEEP] = "style=dotted",
 };
 
+/* Nodes of different bodies may have the same name. */
+static const char *colour_key(const ir_node *n, arena *a)
+{
+    return n->graph->body ? arena_printf(a, "%s\x1f%s", n->graph->name, n->loc.node) : n->loc.node;
+}
+
 void draw_keep_colours(const ir_graph *g, const amp_entry *entries, const pass_options *o)
 {
     if (!o->stats) return;
-    o->stats->colours = strmap_new(g->module->arena);
+    arena *a = g->module->arena;
+    if (!g->body) o->stats->colours = strmap_new(a);
     for (const ir_node *n = g->first; n && n->phase == IR_FORWARD; n = n->next) {
         const amp_entry *e = &entries[n->id];
-        if (n->loc.op && (e->colour != IR_KEEP || !strmap_get(o->stats->colours, n->loc.node)))
-            strmap_put(o->stats->colours, n->loc.node, (void *)(uintptr_t)looks[e->colour]);
+        const char *key = n->loc.op ? colour_key(n, a) : NULL;
+        if (key && (e->colour != IR_KEEP || !strmap_get(o->stats->colours, key)))
+            strmap_put(o->stats->colours, key, (void *)(uintptr_t)looks[e->colour]);
     }
 }
 
@@ -79,9 +95,10 @@ static bool is_inserted_cast(const ir_node *n)
     return n->op == IR_OP_cast && !n->loc.op;
 }
 
-static void draw_node(drawing *d, const ir_node *n)
+static void draw_node(const picture *p, const ir_node *n)
 {
-    addf(d, "  n%u [", n->id);
+    drawing *d = p->d;
+    addf(d, "  %sn%u [", p->prefix, n->id);
     if (is_inserted_cast(n)) {
         const char *type = ir_dtype_name(n->out[0]->type.dtype);
         add_label(d, &type, 1);
@@ -92,46 +109,77 @@ static void draw_node(drawing *d, const ir_node *n)
     const char *type = n->n_out > 0 ? ir_type_print(d->module, &n->out[0]->type, d->arena) : "";
     const char *lines[] = {op, type, n->loc.op ? n->loc.node : ""};
     add_label(d, lines, n->loc.op && *n->loc.node ? 3 : 2);
-    const char *look = n->loc.op && d->colours ? strmap_get(d->colours, n->loc.node) : NULL;
+    const char *look = n->loc.op && d->colours ? strmap_get(d->colours, colour_key(n, d->arena)) : NULL;
     add(d, ", ");
     add(d, look ? look : looks[ir_op_get(n->op)->colour]);
     add(d, "];\n");
 }
 
-static void draw_leaf(drawing *d, const ir_value *v, char letter, const char *shape)
+static void draw_leaf(const picture *p, const ir_value *v, char letter, const char *shape)
 {
-    const char *lines[] = {v->name, ir_type_print(d->module, &v->type, d->arena)};
-    addf(d, "  %c%u [", letter, v->id);
-    add_label(d, lines, 2);
-    addf(d, ", shape=%s, fillcolor=aliceblue];\n", shape);
+    const char *lines[] = {v->name, ir_type_print(p->d->module, &v->type, p->d->arena)};
+    addf(p->d, "  %s%c%u [", p->prefix, letter, v->id);
+    add_label(p->d, lines, 2);
+    addf(p->d, ", shape=%s, fillcolor=aliceblue];\n", shape);
 }
 
-static void draw_edges(drawing *d, const ir_node *n)
+static void draw_edges(const picture *p, const ir_node *n)
 {
     for (int i = 0; i < n->n_in; i++) {
         const ir_value *v = ir_in(n, i);
         if (!v) continue;
         bool storage = v->kind == IR_VALUE_STORAGE;
-        if (storage && !d->drawn[v->id]) draw_leaf(d, v, 's', "cylinder");
-        d->drawn[v->id] = true;
-        addf(d, "  %c%u -> n%u;\n", v->kind == IR_VALUE_RESULT ? 'n' : storage ? 's' : 'i',
-             v->kind == IR_VALUE_RESULT ? v->def->id : v->id, n->id);
+        if (storage && !p->drawn[v->id]) draw_leaf(p, v, 's', "cylinder");
+        p->drawn[v->id] = true;
+        addf(p->d, "  %s%c%u -> %sn%u;\n", p->prefix, v->kind == IR_VALUE_RESULT ? 'n' : storage ? 's' : 'i',
+             v->kind == IR_VALUE_RESULT ? v->def->id : v->id, p->prefix, n->id);
     }
 }
 
-static void draw_output(drawing *d, const ir_node *n)
+static void draw_output(const picture *p, const ir_node *n)
 {
-    const char *lines[] = {n->attr[IR_ATTR(output, name)].s, ir_type_print(d->module, &ir_in(n, 0)->type, d->arena)};
-    addf(d, "  n%u [", n->id);
-    add_label(d, lines, 2);
-    add(d, ", shape=ellipse, fillcolor=aliceblue];\n");
+    const char *type = ir_type_print(p->d->module, &ir_in(n, 0)->type, p->d->arena);
+    const char *lines[] = {n->attr[IR_ATTR(output, name)].s, type};
+    addf(p->d, "  %sn%u [", p->prefix, n->id);
+    add_label(p->d, lines, 2);
+    add(p->d, ", shape=ellipse, fillcolor=aliceblue];\n");
 }
 
-static void draw_statement(drawing *d, const ir_node *n)
+static void draw_graph(drawing *d, const ir_graph *g, const char *prefix);
+
+/* In a box; dashed lines lead from what it gives to the node. */
+static void draw_body(const picture *p, const ir_node *n, const ir_body *body)
 {
-    if (n->op == IR_OP_output) draw_output(d, n);
-    else draw_node(d, n);
-    draw_edges(d, n);
+    drawing *d = p->d;
+    const char *prefix = arena_printf(d->arena, "b%d", ++d->graphs);
+    addf(d, "  subgraph cluster_%s {\n  ", prefix);
+    add_label(d, &body->graph->name, 1);
+    add(d, ";\n");
+    draw_graph(d, body->graph, prefix);
+    add(d, "  }\n");
+    for (const ir_node *out = body->graph->first; out; out = out->next)
+        if (out->op == IR_OP_output)
+            addf(d, "  %sn%u -> %sn%u [style=dashed];\n", prefix, out->id, p->prefix, n->id);
+}
+
+static void draw_statement(const picture *p, const ir_node *n)
+{
+    if (n->op == IR_OP_output) draw_output(p, n);
+    else draw_node(p, n);
+    draw_edges(p, n);
+    for (int i = 0; i < ir_body_count(n); i++) {
+        const ir_body body = ir_body_get(n, i);
+        draw_body(p, n, &body);
+    }
+}
+
+static void draw_graph(drawing *d, const ir_graph *g, const char *prefix)
+{
+    picture p = {d, g, prefix, arena_array(d->arena, g->value_ids + 1, sizeof *p.drawn)};
+    for (size_t i = 0; i < g->inputs.count; i++)
+        if (ir_value_used(g->inputs.items[i])) draw_leaf(&p, g->inputs.items[i], 'i', "ellipse");
+    for (const ir_node *n = g->first; n; n = n->next)
+        if (n->phase == IR_FORWARD && n->op != IR_OP_store) draw_statement(&p, n);
 }
 
 const char *pass_draw(const ir_module *m, const pass_options *o, arena *a)
@@ -139,15 +187,11 @@ const char *pass_draw(const ir_module *m, const pass_options *o, arena *a)
     const ir_graph *g = pass_primary(m);
     if (!g) return "digraph {}\n";
     drawing d = {.module = m, .colours = o->stats ? o->stats->colours : NULL, .arena = a};
-    d.drawn = arena_array(a, g->value_ids + 1, sizeof *d.drawn);
     add(&d, "digraph \"");
     add_escaped(&d, g->name);
     add(&d, "\" {\n  node [shape=box, style=filled, fillcolor=white, fontname=\"sans-serif\", fontsize=10];\n"
             "  edge [arrowsize=0.6];\n");
-    for (size_t i = 0; i < g->inputs.count; i++)
-        if (ir_value_used(g->inputs.items[i])) draw_leaf(&d, g->inputs.items[i], 'i', "ellipse");
-    for (const ir_node *n = g->first; n; n = n->next)
-        if (n->phase == IR_FORWARD && n->op != IR_OP_store) draw_statement(&d, n);
+    draw_graph(&d, g, "");
     add(&d, "}\n");
     vec_push(a, &d.text, '\0');
     return d.text.items;

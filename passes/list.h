@@ -87,7 +87,8 @@ enum {
     ORPHAN_LOW = 2,
     UNSUPPORTED_AT_O2 = 1,
     UNSUPPORTED_NEVER = 2,
-    RANGE_OFF = 1
+    RANGE_OFF = 1,
+    SUBGRAPHS_O2 = 2
 };
 
 typedef struct amp_list {

@@ -20,7 +20,7 @@ static const choice choices[] = {
     {CHOICE(fixed_dtype_ops), {"untouched", "listed"}},
     {CHOICE(integer_ops), {"untouched", "listed"}},
     {CHOICE(unsupported_at), {"any", "O2", "never"}},
-    {CHOICE(subgraphs), {"yes", "no"}},
+    {CHOICE(subgraphs), {"yes", "no", "O2"}},
     {CHOICE(promote), {"off", "on"}},
     {CHOICE(loss), {"fp32", "as-coloured"}},
     {CHOICE(constants), {"convert", "cast"}},

@@ -138,5 +138,7 @@ ampc_status pass_mode_graphs(ir_module *m, const pass_options *o, diag *d)
     if (!(o->mode == PASS_MODE_TRAIN || (o->mode == PASS_MODE_FILE && !wants_training(m, o))))
         TRY(make_eval(forward, d));
     remove_stores(forward);
+    for (size_t i = 0; i < m->graphs.count; i++)
+        if (m->graphs.items[i]->body) TRY(make_eval(m->graphs.items[i], d));
     return diag_status(d);
 }

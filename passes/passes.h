@@ -78,6 +78,7 @@ typedef struct pass_options {
     ampc_status (*read)(void *user, const ir_storage *s, uint64_t from, void *to, size_t n);
     void *read_user;
     const struct range_census *census; /* of the weights, set by pass amp for what it calls */
+    const struct amp_outside *outside; /* of a body, the same */
     /* results */
     pass_stats *stats;           /* may be NULL */
     void (*text_out)(void *user, const char *text); /* explanations, timing, statistics tables; may be NULL */

@@ -254,8 +254,9 @@ static uint32_t reader_at(placing *p, const ir_value *v, const ir_use *u)
     const ir_node *n = u->user;
     if (n->op == IR_OP_store) return u->index == 1 ? vertex_of_type(p, ir_in(n, 0)->type.dtype) : NONE;
     if (n->op == IR_OP_output)
-        return p->options->keep_io_types || is_loss(p, n) ? vertex_of_type(p, v->type.dtype) : NONE;
-    if (n->op == IR_OP_foreign) return vertex_of_type(p, v->type.dtype);
+        return p->options->keep_io_types || p->graph->body || is_loss(p, n) ? vertex_of_type(p, v->type.dtype) : NONE;
+    if (n->op == IR_OP_foreign)
+        return amp_is_free_capture(p->list, p->options, n, u->index) ? NONE : vertex_of_type(p, v->type.dtype);
     if ((n->op == IR_OP_cast && entry_of(p, n)->colour == IR_KEEP) || is_attribute(p, n, u->index))
         return NONE;
     if (p->computes[n->id] != NONE && reads_in_type(p, n, u->index)) return p->computes[n->id];

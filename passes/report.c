@@ -54,7 +54,7 @@ void amp_count(const ir_graph *g, const amp_entry *entries, const pass_options *
         if (!m->floats) continue;
         o->stats->float_ops++;
         if (m->low) o->stats->low_ops++;
-        else if (o->level == PASS_O0 || m->rule <= AMP_F64) o->stats->f32_other++;
+        else if (o->level == PASS_O0 || m->rule <= AMP_FOREIGN) o->stats->f32_other++;
         else if (is_f32_black(m->rule)) o->stats->f32_black++;
         else o->stats->f32_gray++;
     }
@@ -122,7 +122,7 @@ static const char *json_string(const char *s, arena *a)
 static ir_dtype computes_in(const ir_node *n, const amp_entry *e)
 {
     if (e->want != IR_NO_DTYPE) return e->want;
-    for (int i = 0; i < n->n_in; i++)
+    for (int i = 0; i < ir_own_operands(n); i++)
         if (ir_in(n, i) && ir_dtype_is_float(ir_in(n, i)->type.dtype)) return ir_in(n, i)->type.dtype;
     return n->n_out > 0 ? n->out[0]->type.dtype : IR_NO_DTYPE;
 }
@@ -203,7 +203,9 @@ ir_graph *pass_primary(const ir_module *m)
     static const char *const names[] = {"train_step", "train"};
     for (int i = 0; i < 2; i++)
         if (ir_graph_find(m, names[i])) return ir_graph_find(m, names[i]);
-    return m->graphs.count ? m->graphs.items[0] : NULL;
+    for (size_t i = 0; i < m->graphs.count; i++)
+        if (!m->graphs.items[i]->body) return m->graphs.items[i];
+    return NULL;
 }
 
 static bool reads_param(const ir_node *n)
@@ -213,26 +215,33 @@ static bool reads_param(const ir_node *n)
 }
 
 /* At level O2 the low copy of a parameter is the parameter. */
-pass_casts pass_count_casts(const ir_graph *g)
+static void count_casts(const ir_graph *g, const int64_t *sizes, pass_casts *casts)
 {
-    pass_casts casts = {0};
     const char *level = ir_meta_get(g->module, "amp");
     bool low_params = level && strncmp(level, "O2", 2) == 0;
-    const int64_t *sizes = pass_symbol_sizes(g->module, 1, g->module->arena);
     for (const ir_node *n = g->first; n && n->phase == IR_FORWARD; n = n->next) {
         if (n->op != IR_OP_cast || n->loc.op || (low_params && reads_param(n))) continue;
         const ir_type *t = &ir_out(n, 0)->type;
-        casts.symbolic |= !ir_type_is_static(t);
-        casts.count++;
-        casts.bytes += (int64_t)pass_elements(g->module, t, sizes) * (int64_t)ir_dtype_size(t->dtype);
+        casts->symbolic |= !ir_type_is_static(t);
+        casts->count++;
+        casts->bytes += (int64_t)pass_elements(g->module, t, sizes) * (int64_t)ir_dtype_size(t->dtype);
     }
+}
+
+pass_casts pass_count_casts(const ir_graph *g)
+{
+    pass_casts casts = {0};
+    ir_graph_list graphs = {0};
+    const int64_t *sizes = pass_symbol_sizes(g->module, 1, g->module->arena);
+    ir_graph_family(g, g->module->arena, &graphs);
+    for (size_t i = 0; i < graphs.count; i++) count_casts(graphs.items[i], sizes, &casts);
     return casts;
 }
 
 /* What a model node reads: the first float operand of its parts; NO_DTYPE when none has one. */
 static ir_dtype precision_of(const ir_node *n)
 {
-    for (int i = 0; i < n->n_in; i++)
+    for (int i = 0; i < ir_own_operands(n); i++)
         if (ir_in(n, i) && ir_dtype_is_float(ir_in(n, i)->type.dtype)) return ir_in(n, i)->type.dtype;
     return n->n_out > 0 && ir_dtype_is_float(n->out[0]->type.dtype) ? n->out[0]->type.dtype : IR_NO_DTYPE;
 }
@@ -255,13 +264,13 @@ static op_calls *calls_of(pass_calls *calls, const char *op, arena *a)
     return &items[at];
 }
 
-/* Calls by operator, sorted by name. The parts of a decomposed operator are one call. */
-const pass_calls *pass_count_calls(const ir_graph *g, arena *a)
+typedef struct seen_node { /* the parts of a decomposed operator are one call */
+    const char *op;
+    ir_dtype type;
+} seen_node;
+
+static void count_calls(const ir_graph *g, pass_calls *calls, arena *a)
 {
-    typedef struct seen_node {
-        const char *op;
-        ir_dtype type;
-    } seen_node;
     VEC(seen_node *) nodes = {0};
     strmap *seen = strmap_new(a);
     for (const ir_node *n = g->first; n && n->phase == IR_FORWARD; n = n->next) {
@@ -275,13 +284,21 @@ const pass_calls *pass_count_calls(const ir_graph *g, arena *a)
         }
         if (s->type == IR_NO_DTYPE) s->type = precision_of(n);
     }
-    pass_calls *calls = arena_alloc(a, sizeof *calls);
-    *calls = (pass_calls){.casts = pass_count_casts(g)};
     for (size_t i = 0; i < nodes.count; i++) {
         op_calls *c = calls_of(calls, nodes.items[i]->op, a);
         ir_dtype t = nodes.items[i]->type;
         (*(t == IR_f16 ? &c->f16 : t == IR_bf16 ? &c->bf16 : t == IR_f32 ? &c->f32 : &c->other))++;
     }
+}
+
+/* Calls by operator, sorted by name, in the graph and its bodies. */
+const pass_calls *pass_count_calls(const ir_graph *g, arena *a)
+{
+    ir_graph_list graphs = {0};
+    pass_calls *calls = arena_alloc(a, sizeof *calls);
+    *calls = (pass_calls){.casts = pass_count_casts(g)};
+    ir_graph_family(g, a, &graphs);
+    for (size_t i = 0; i < graphs.count; i++) count_calls(graphs.items[i], calls, a);
     return calls;
 }
 

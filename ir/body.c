@@ -1,0 +1,77 @@
+/* body.c - graphs that a foreign node reads: the bodies of If, Loop, Scan.
+ *
+ * The node names them in its attribute `bodies`, one line "ATTRIBUTE=GRAPH" each, and its captures in `captures`, one
+ * name a line, in the order of its last operands. */
+#include "ir/ir.h"
+
+#include <string.h>
+
+static const char *text_of(const ir_node *n, int attr)
+{
+    const char *text = n->op == IR_OP_foreign ? n->attr[attr].s : NULL;
+    return text ? text : "";
+}
+
+static int count_lines(const char *text)
+{
+    int lines = *text != '\0';
+    for (; *text; text++) lines += *text == '\n';
+    return lines;
+}
+
+int ir_body_count(const ir_node *n)
+{
+    return count_lines(text_of(n, IR_ATTR(foreign, bodies)));
+}
+
+/* ---- bodies ---------------------------------------------------------------------------------------------- */
+
+ir_body ir_body_get(const ir_node *n, int i)
+{
+    const char *line = text_of(n, IR_ATTR(foreign, bodies));
+    while (i--) line = strchr(line, '\n') + 1;
+    ir_module *m = n->graph ? n->graph->module : n->out[0]->graph->module;
+    size_t length = strcspn(line, "\n"), key = strcspn(line, "=\n");
+    ir_body body = {.attribute = arena_strndup(m->arena, line, key)};
+    if (key == length) return body;
+    body.graph = ir_graph_find(m, arena_strndup(m->arena, line + key + 1, length - key - 1));
+    if (body.graph && !body.graph->body) body.graph = NULL;
+    return body;
+}
+
+void ir_body_add(ir_node *n, const char *attribute, ir_graph *g)
+{
+    const char *before = n->attr[IR_ATTR(foreign, bodies)].s;
+    g->body = true;
+    ir_set_str(n, IR_ATTR(foreign, bodies),
+               arena_printf(g->module->arena, "%s%s%s=%s", before, *before ? "\n" : "", attribute, g->name));
+}
+
+void ir_graph_family(const ir_graph *g, arena *a, ir_graph_list *out)
+{
+    vec_push(a, out, g);
+    for (const ir_node *n = g->first; n; n = n->next)
+        for (int i = 0; i < ir_body_count(n); i++) {
+            const ir_graph *body = ir_body_get(n, i).graph;
+            if (body) ir_graph_family(body, a, out);
+        }
+}
+
+/* ---- captures -------------------------------------------------------------------------------------------- */
+
+int ir_own_operands(const ir_node *n)
+{
+    return n->n_in - count_lines(text_of(n, IR_ATTR(foreign, captures)));
+}
+
+int ir_capture_find(const ir_node *n, const ir_value *v)
+{
+    const char *name = text_of(n, IR_ATTR(foreign, captures));
+    size_t length = strlen(v->name);
+    for (int i = ir_own_operands(n); i < n->n_in; i++) {
+        size_t own = strcspn(name, "\n");
+        if (own == length && memcmp(name, v->name, own) == 0) return i;
+        name += own + (name[own] == '\n');
+    }
+    return -1;
+}
