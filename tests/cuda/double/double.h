@@ -67,7 +67,7 @@ typedef struct double_library {
 } double_library;
 
 extern const double_library double_rt;
-extern const double_library double_lt __attribute__((weak));
+extern const double_library double_lt;
 extern const double_library double_dnn __attribute__((weak)); /* absent: there is no such library */
 extern const double_library double_rtc __attribute__((weak));
 
@@ -78,6 +78,10 @@ cudaError_t double_enqueue(cudaStream_t stream, const char *what, cudaError_t (*
                            void (*release)(void *state));
 /* Whether all these bytes lie in one allocation on the device. */
 bool double_on_device(const void *p, size_t bytes);
+/* Handles of a library: entered while they exist, for double_live and against stale ones. `kind` is a literal. */
+void double_enter(void *handle, const char *kind);
+void double_leave(void *handle);
+bool double_known(void *handle, const char *kind);
 /* Says in traces what a call is about (a literal), and why it was refused. */
 void double_note(const char *note);
 void double_refuse(const char *format, ...) __attribute__((format(printf, 1, 2)));

@@ -132,6 +132,10 @@ void double_reset(void)
     double_mark();
 }
 
+void double_enter(void *handle, const char *kind) { enter(handle, kind, nullptr); }
+void double_leave(void *handle) { leave(handle); }
+bool double_known(void *handle, const char *kind) { return known(handle, kind); }
+
 void double_fault(long n) { operations_to_fault = n; }
 void double_driver(int error) { driver_error = error; }
 
