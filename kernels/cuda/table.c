@@ -1,10 +1,6 @@
 /* table.c - the kernel of each op on CUDA: the kernel column of ir/ops.def. */
 #include "kernels/cuda/cuda.h"
 
-/* An op whose kernel is not there yet is refused by the plan, by name. */
-#define OP(name, amp, traits, infer, grad, kernel) extern const k_kernel cuda_##kernel __attribute__((weak));
-#include "ir/ops.def"
-
 /* Ops that no kernel runs. */
 const k_kernel cuda_none = {.name = "none"};
 const k_kernel cuda_view = {.name = "view"};
@@ -14,4 +10,4 @@ static const k_kernel *const kernels[IR_OP_COUNT] = {
 #include "ir/ops.def"
 };
 
-const k_kernel *cuda_kernel(ir_op op) { return kernels[op] && kernels[op]->run ? kernels[op] : NULL; }
+const k_kernel *cuda_kernel(ir_op op) { return kernels[op]->run ? kernels[op] : NULL; }
