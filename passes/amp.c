@@ -24,7 +24,7 @@ typedef struct caster {
     diag *diag;
     strmap *casts;         /* "value id, dtype" -> ir_value of its cast */
     const ir_dtype *asked; /* by value id: dtype before casting, for statements */
-    uint32_t values;       /* ids that existed before */
+    uint32_t values, nodes; /* ids that existed before */
     pass_stats *stats;
     const bool *masks;     /* by value id: saturates, infinities too; or NULL */
 } caster;
@@ -103,12 +103,30 @@ static const char *cast_name(const caster *c, const ir_value *v, ir_dtype to)
                                : arena_printf(c->arena, "%s.%s", v->name, wide);
 }
 
+/* What an attention adds or selects, when it comes out of f32 that counts: only there its size is anybody's guess. */
+static bool is_wide_mask(const caster *c, const ir_node *user, const ir_value *v, ir_dtype to)
+{
+    if (user->id >= c->nodes || c->entries[user->id].rule != AMP_ATTENTION || !ir_dtype_is_low(to)) return false;
+    if (v->kind != IR_VALUE_RESULT || v->def->id >= c->nodes) return false;
+    const amp_entry *from = &c->entries[v->def->id];
+    return from->colour == IR_BLACK || from->counts;
+}
+
+/* v as it fits `to`: masks saturate. */
+static ir_value *bound_mask(ir_builder *b, ir_value *v, ir_dtype to, bool mask, bool wide)
+{
+    ir_value *least = mask || wide ? ir_scalar_like(b, v, -largest_finite(to)) : NULL;
+    if (wide) return ir_done(b, ir_new(b, IR_OP_clip, 3, v, least, ir_scalar_like(b, v, largest_finite(to))));
+    return mask ? ir_binary(b, IR_OP_max, v, least) : v;
+}
+
 /* An attribute of its operator is no value that a cast is inserted for: what has to run belongs to the operator. */
 static ir_value *cast_for(caster *c, ir_node *user, ir_value *v, ir_dtype to, const char *why, bool attribute)
 {
     if (v->type.dtype == to) return v;
     ir_builder b = ir_builder_before(user, c->diag);
-    const char *key = arena_printf(c->arena, "%p %d %d", (void *)v, to, attribute);
+    bool wide = is_wide_mask(c, user, v, to);
+    const char *key = arena_printf(c->arena, "%p %d %d %d", (void *)v, to, attribute, wide);
     ir_value *cast = strmap_get(c->casts, key);
     if (cast) return cast;
     bool convert = !c->list->rule.constants || attribute;
@@ -118,8 +136,8 @@ static ir_value *cast_for(caster *c, ir_node *user, ir_value *v, ir_dtype to, co
     }
     if (!attribute) b.loc.op = b.loc.node = NULL;
     bool mask = is_mask(c, v, to);
-    b.nameless = !mask;
-    cast = ir_cast(&b, mask ? ir_binary(&b, IR_OP_max, v, ir_scalar_like(&b, v, -largest_finite(to))) : v, to);
+    b.nameless = !mask && !wide;
+    cast = ir_cast(&b, bound_mask(&b, v, to, mask, wide), to);
     if (!cast) return NULL;
     ir_value_rename(cast, cast_name(c, v, to));
     cast->def->note = arena_printf(c->graph->module->arena, "for %s", why);
@@ -272,7 +290,7 @@ const ir_dtype *amp_asked(const ir_graph *g, arena *a)
 ampc_status amp_cast(ir_graph *g, const amp_entry *entries, const amp_list *l, const pass_options *o, arena *a, diag *d)
 {
     caster c = {.graph = g, .entries = entries, .list = l, .options = o, .arena = a, .diag = d, .stats = o->stats};
-    uint32_t nodes = g->node_ids;
+    c.nodes = g->node_ids;
     c.casts = strmap_new(a);
     c.values = g->value_ids;
     c.asked = o->outside ? o->outside->asked : amp_asked(g, a);
@@ -280,7 +298,7 @@ ampc_status amp_cast(ir_graph *g, const amp_entry *entries, const amp_list *l, c
     copy_params(&c);
     for (ir_node *n = g->first, *next; n; n = next) {
         next = n->next;
-        if (n->id >= nodes) continue; /* a cast of ours */
+        if (n->id >= c.nodes) continue; /* a cast of ours */
         const amp_entry *e = &entries[n->id];
         bool coloured = e->colour != IR_KEEP && e->want != IR_NO_DTYPE;
         if (ir_op_get(n->op)->traits & IR_EFFECT) cast_statement(&c, n);

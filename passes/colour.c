@@ -11,6 +11,7 @@
  *   clear            the type of its float operands, f32 when they differ; passes on what its producers count as
  * The loss is an f32 terminal: from it back to the last white or b op everything is f32, so that the seed of the
  * backward, which is the scale itself, is f32. A b op that writes what it reads (no attribute `out`) is no end. */
+#include "passes/attention.h"
 #include "passes/range.h"
 
 #include <string.h>
@@ -27,6 +28,7 @@ typedef struct colouring {
     count *counts;      /* by value id: what the value counts as at a gray consumer */
     bool *terminal;     /* by node id: forced to f32 by the loss */
     const range_mark *ranges; /* by node id, or NULL */
+    const attention_mark *attentions; /* by node id, or NULL */
 } colouring;
 
 const char *amp_rule_sentence(amp_rule r)
@@ -120,13 +122,22 @@ static void colour_by_lists(colouring *c, ir_node *n, amp_entry *e)
         diag_error(c->diag, AMPC_REJECTED, ir_diag_loc(n), "operator %s is on no list", n->loc.op);
 }
 
-/* Patterns hold where the lists do not insist on low precision; a tensor that fp16 cannot hold is f32 everywhere. */
+/* Whether the op can write another type than it reads, here and by its own choice. */
+static bool has_own_result(const colouring *c, const ir_node *n)
+{
+    return pass_out_attr(n->op) >= 0 && !c->options->plain_runtime;
+}
+
+/* Patterns hold where the lists do not insist on low precision; a tensor or a result that fp16 cannot hold is f32
+ * everywhere. */
 static void colour_by_range(const colouring *c, const ir_node *n, amp_entry *e)
 {
     const range_mark *m = c->ranges && n->loc.op ? &c->ranges[n->id] : &(range_mark){0};
     if (m->tensor) *e = (amp_entry){.colour = IR_BLACK, .rule = AMP_INITIALIZER, .cause = m->tensor};
     else if (m->pattern && e->colour != IR_WHITE)
         *e = (amp_entry){.colour = IR_BLACK, .rule = AMP_RANGE, .line = m->pattern};
+    else if (m->wide && !has_own_result(c, n))
+        *e = (amp_entry){.colour = IR_BLACK, .rule = AMP_RANGE, .line = m->wide};
 }
 
 /* What outranks the operator lists, in this order. */
@@ -258,8 +269,7 @@ static count decide_inside(const colouring *c, const ir_node *n, amp_entry *e, c
     bool mixed = a->f32 && a->low;
     ir_dtype low = c->options->low;
     set(e, mixed ? AMP_INSIDE_MIXED : AMP_INSIDE, mixed ? IR_f32 : a->type, NULL);
-    bool own_result = pass_out_attr(n->op) >= 0 && !c->options->plain_runtime;
-    if (!own_result) return ir_dtype_is_low(e->result) ? COUNT_LOW : COUNT_NOT;
+    if (!has_own_result(c, n)) return ir_dtype_is_low(e->result) ? COUNT_LOW : COUNT_NOT;
     if (c->terminal[n->id]) e->result = IR_f32;
     else if (e->want == IR_f32 && read_by_white(c, n)) e->result = low;
     return ir_dtype_is_low(e->result) ? COUNT_LOW : COUNT_NOT;
@@ -336,10 +346,20 @@ static bool is_named(const amp_entry *e)
            e->rule == AMP_RANGE || e->rule == AMP_INITIALIZER;
 }
 
+/* Scores that are low stay it up to a softmax that computes in f32 inside, whatever the mask is. */
+static bool is_in_attention(const colouring *c, const ir_node *n)
+{
+    const attention_mark *m = c->attentions ? &c->attentions[n->id] : &(attention_mark){0};
+    return m->scores && ir_dtype_is_low(c->type[m->scores->id]) && amp_list_inside(c->list, m->softmax) &&
+           !is_named(&c->entries[m->softmax->id]);
+}
+
 /* Gray, clear and unlisted nodes: where levels and profiles differ. */
 static count decide_by_rules(const colouring *c, const ir_node *n, amp_entry *e, const arrival *a)
 {
     if (c->list->rule.promote) return decide_promoted(c, n, e);
+    if ((e->colour == IR_CLEAR || e->colour == IR_GRAY) && is_in_attention(c, n))
+        return set(e, AMP_ATTENTION, c->options->low, c->attentions[n->id].scores), COUNT_LOW;
     if (e->colour == IR_CLEAR) return decide_clear(c, e, a);
     if (c->options->level == PASS_O2) return set(e, AMP_O2, c->options->low, NULL), COUNT_LOW;
     if (e->colour == IR_GRAY) return decide_gray(c, n, e, a);
@@ -399,12 +419,24 @@ static void note_results(colouring *c, const ir_node *n, amp_entry *e, count cou
     }
 }
 
+/* A sum that does not fit leaves its op in f32, and so taints what follows. */
+static count widen_result(const colouring *c, const ir_node *n, amp_entry *e, count counts)
+{
+    const range_mark *m = c->ranges && n->loc.op ? &c->ranges[n->id] : &(range_mark){0};
+    if (!m->wide || !has_own_result(c, n) || !ir_dtype_is_low(e->result)) return counts;
+    e->result = IR_f32;
+    e->line = m->wide;
+    e->wide = true;
+    return COUNT_F32;
+}
+
 static void walk(colouring *c)
 {
     for (ir_node *n = c->graph->first; n && n->phase == IR_FORWARD; n = n->next) {
         amp_entry *e = &c->entries[n->id];
         bool coloured = e->rule >= AMP_UNSUPPORTED && e->colour != IR_KEEP;
         count counts = coloured ? decide(c, n, e) : COUNT_NOT;
+        if (coloured) counts = widen_result(c, n, e, counts);
         e->counts = counts != COUNT_NOT;
         if (n->op == IR_OP_cast && !coloured) e->want = c->type[ir_in(n, 0)->id];
         note_results(c, n, e, counts, coloured);
@@ -472,6 +504,7 @@ amp_entry *amp_colour(ir_graph *g, const amp_list *l, const pass_options *o, are
     for (uint32_t i = 0; i < g->node_ids; i++) c.entries[i].colour = IR_KEEP;
     if (o->level == PASS_O0) return c.entries;
     c.ranges = range_find(g, l, o, a);
+    if (!l->rule.attention) c.attentions = attention_find(g, a);
     for (size_t i = 0; i < g->inputs.count; i++) note_input(&c, i);
     for (ir_node *n = g->first; n; n = n->next) {
         for (int i = 0; i < n->n_in; i++)

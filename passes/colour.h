@@ -36,6 +36,7 @@
     X(AMP_CLEAR,         "clear: the type of its operands")                                        \
     X(AMP_CLEAR_MIXED,   "clear with operands of both types: f32")                                 \
     X(AMP_UNLISTED,      "on no list: f32")                                                        \
+    X(AMP_ATTENTION,     "between the products of an attention: low like them")                    \
     X(AMP_CUT,           "chosen by minimum cut")
 
 typedef enum amp_rule {
@@ -51,6 +52,7 @@ typedef struct amp_entry {
     ir_dtype result;        /* type of its first float result */
     const list_place *line; /* the list line that decided, or NULL */
     const ir_value *cause;  /* the producer that decided, or NULL */
+    bool wide;              /* result is f32 because it does not fit the low type */
     const char *flip;       /* what the other type would cost here alone, for --explain, or NULL */
     bool counts;            /* a gray consumer counts it as a producer */
 } amp_entry;

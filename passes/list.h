@@ -78,7 +78,11 @@ typedef struct amp_rules {
     int od;          /* OD: lists of the user count | the white list of the profile alone does, for casts too */
     int stats;       /* statistics count what the clean-ups leave | what the pass inserts */
     int counters;    /* of loss scaling fire at n | n+1 steps */
+    int attention;   /* between the products of an attention: low like them | as coloured */
     int range;       /* fp16: patterns and weights that leave its range stay f32 | count as listed */
+    /* rules that are a number, 0: off */
+    int64_t depth;    /* fp16: terms of a sum, more leave its range */
+    int64_t residual; /* fp16: additions in a chain, those behind stay f32 */
 } amp_rules;
 
 enum {

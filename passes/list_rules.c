@@ -2,6 +2,8 @@
  * insertion do differently from profile to profile is said here as data; nothing asks for a profile by name. */
 #include "passes/list.h"
 
+#include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 typedef struct choice {
@@ -28,18 +30,31 @@ static const choice choices[] = {
     {CHOICE(od), {"custom", "strict"}},
     {CHOICE(stats), {"remaining", "inserted"}},
     {CHOICE(counters), {"n", "n+1"}},
+    {CHOICE(attention), {"whole", "as-coloured"}},
     {CHOICE(range), {"on", "off"}},
 };
+
+/* Rules whose value is a number above 0, or `off`. */
+static const struct {
+    const char *key;
+    size_t field; /* int64_t of amp_rules */
+} limits[] = {{CHOICE(depth)}, {CHOICE(residual)}};
 
 /* Rules whose value is free text: amp_list_rule. */
 static const char *const texts[] = {"pins",       "promises",       "unsupported",     "fp32_names", "attributes",
                                     "cast_names", "dtype_attribute", "levels",     "scaling",    "patterns"};
 
-enum { CHOICES = sizeof choices / sizeof *choices, TEXTS = sizeof texts / sizeof *texts };
+enum {
+    CHOICES = sizeof choices / sizeof *choices,
+    LIMITS = sizeof limits / sizeof *limits,
+    TEXTS = sizeof texts / sizeof *texts
+};
 
 const char *amp_rule_key(int i)
 {
-    return i < CHOICES ? choices[i].key : i < CHOICES + TEXTS ? texts[i - CHOICES] : NULL;
+    if (i < CHOICES) return choices[i].key;
+    if (i < CHOICES + LIMITS) return limits[i - CHOICES].key;
+    return i < CHOICES + LIMITS + TEXTS ? texts[i - CHOICES - LIMITS] : NULL;
 }
 
 bool amp_rule_known(const char *key)
@@ -47,6 +62,17 @@ bool amp_rule_known(const char *key)
     for (int i = 0; amp_rule_key(i); i++)
         if (strcmp(amp_rule_key(i), key) == 0) return true;
     return false;
+}
+
+static bool read_limit(const char *value, int64_t *out)
+{
+    char *end;
+    errno = 0;
+    long long n = strcmp(value, "off") == 0 ? 0 : strtoll(value, &end, 10);
+    bool off = strcmp(value, "off") == 0;
+    if (!off && (*end || end == value || errno || n < 1)) return false;
+    *out = n;
+    return true;
 }
 
 bool amp_rule_set(amp_list *l, const char *key, const char *value)
@@ -58,6 +84,9 @@ bool amp_rule_set(amp_list *l, const char *key, const char *value)
         if (word == 4 || !choices[i].words[word]) return false;
         *(int *)((char *)&l->rule + choices[i].field) = word;
     }
+    for (int i = 0; i < LIMITS; i++)
+        if (strcmp(limits[i].key, key) == 0 && !read_limit(value, (int64_t *)((char *)&l->rule + limits[i].field)))
+            return false;
     strmap_put(l->rules, key, arena_strdup(l->arena, value));
     return true;
 }

@@ -96,6 +96,7 @@ static bool is_free(const placing *p, const amp_entry *e)
     case AMP_ORPHAN_LOW:
     case AMP_CLEAR:
     case AMP_CLEAR_MIXED:
+    case AMP_ATTENTION:
     case AMP_INSIDE:
     case AMP_INSIDE_MIXED: return true;
     case AMP_O2: return e->colour == IR_GRAY || e->colour == IR_CLEAR;
@@ -174,7 +175,7 @@ static void add_node(placing *p, const ir_node *n)
     if (has_own_result(p, n)) {
         writes = new_vertex(p, 0, 0, e->result);
         cut_pair(p->cut, writes, reads, runs * cost_of_results(&p->cost, n, low, IR_f32));
-        if (e->rule == AMP_LOSS || narrows_behind(p, n)) cut_pin(p->cut, writes, label_of_type(e->result));
+        if (e->rule == AMP_LOSS || e->wide || narrows_behind(p, n)) cut_pin(p->cut, writes, label_of_type(e->result));
     }
     p->computes[n->id] = reads;
     p->writes[n->id] = writes;
@@ -197,7 +198,7 @@ static void add_results(placing *p, const ir_node *n)
 {
     const amp_entry *e = entry_of(p, n);
     bool modelled = p->computes[n->id] != NONE, carries = carries_gradient(p, n),
-         tainted = modelled && is_dangerous(p, e);
+         tainted = modelled && (is_dangerous(p, e) || e->wide);
     if (modelled && e->colour == IR_CLEAR && e->want == IR_f32)
         for (int i = 0; i < n->n_in; i++) tainted |= amp_takes_part(n, i) && p->tainted[ir_in(n, i)->id];
     for (int i = 0; i < n->n_out; i++) {
@@ -386,7 +387,7 @@ static void take_labels(placing *p, const cut_label *labels)
         if (p->computes[n->id] == NONE) continue;
         e->want = type_of_label(p, labels[p->computes[n->id]]);
         e->result = type_of_label(p, labels[p->writes[n->id]]);
-        if (!is_free(p, e) || is_inside(e)) continue;
+        if (!is_free(p, e) || is_inside(e) || (e->rule == AMP_ATTENTION && ir_dtype_is_low(e->want))) continue;
         e->rule = AMP_CUT;
         e->cause = NULL;
     }

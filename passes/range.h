@@ -31,6 +31,7 @@ const range_census *range_take_census(const ir_module *m, const pass_options *o,
 typedef struct range_mark {
     const list_place *pattern; /* the row of the table that the node is part of, or NULL */
     const ir_value *tensor;    /* a tensor that it reads and that fp16 would lose, or NULL */
+    const list_place *wide;    /* why its result does not fit, although what it reads does, or NULL */
 } range_mark;
 
 /* One mark a node id. NULL: the rule is off, or the low type is not fp16. In the arena. */
@@ -39,6 +40,12 @@ const range_mark *range_find(const ir_graph *g, const amp_list *l, const pass_op
 /* By value id: the storage that is an additive mask of a softmax, and what is computed from it; in the low type its
  * numbers saturate, infinities too. NULL: as above. */
 const bool *range_find_masks(const ir_graph *g, const amp_list *l, const pass_options *o, arena *a);
+
+/* Adds the marks of the rules `depth` and `residual` (range_sums.c). */
+void range_mark_sums(const ir_graph *g, const amp_list *l, range_mark *marks, arena *a);
+
+/* Moves values or selects from them. */
+bool range_only_moves(const ir_node *n);
 
 /* The one element of float storage; false: it is none, or its bytes are out of reach. v may be NULL. */
 bool range_get_number(const ir_value *v, const pass_options *o, double *x);
