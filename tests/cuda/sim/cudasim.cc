@@ -16,6 +16,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <dlfcn.h>
 #include <pthread.h>
 
 using namespace cudasim;
@@ -67,7 +68,7 @@ const cudasim_kernel *newest;
 pthread_mutex_t one_launch = PTHREAD_MUTEX_INITIALIZER;
 thread_local char text[TEXT];
 char fault[TEXT];
-bool strict = true;
+bool strict = true, logged;
 int order = -1; /* not read from the environment yet */
 unsigned long long seed;
 
@@ -576,6 +577,19 @@ void read_environment()
     if (o && sscanf(o, "%d:%u", &order, &number) < 1) order = CUDASIM_ASCENDING;
     seed = number;
     if (s) strict = strcmp(s, "0") != 0;
+    logged = getenv("CUDASIM_LOG") != nullptr;
+}
+
+/* Kernels of CUDASIM_MODULE take the place of those of the program that have their names. */
+void open_module()
+{
+    static bool done;
+    const char *module = getenv("CUDASIM_MODULE");
+    if (!done && module && !dlopen(module, RTLD_NOW | RTLD_LOCAL)) {
+        fprintf(stderr, "cudasim: %s\n", dlerror());
+        exit(2);
+    }
+    done = true;
 }
 
 } // namespace
@@ -621,6 +635,7 @@ const cudasim_kernel *cudasim_next(const cudasim_kernel *previous)
 
 const cudasim_kernel *cudasim_find(const char *name)
 {
+    open_module();
     const cudasim_kernel *k = newest;
     while (k && strcmp(k->name, name) != 0) k = k->older;
     return k;
@@ -693,6 +708,7 @@ const char *cudasim_launch(const cudasim_kernel *kernel, cudasim_shape grid, cud
     static char dynamic[MOST_SHARED] __attribute__((aligned(128)));
     const char *refused = cudasim_check(kernel, grid, block, shared);
     if (refused) return refused;
+    if (logged) fprintf(stderr, "cudasim: launch %s\n", kernel->name);
     pthread_mutex_lock(&one_launch);
     run.kernel = kernel;
     run.arguments = arguments;

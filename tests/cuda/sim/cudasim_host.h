@@ -18,7 +18,8 @@ typedef struct cudasim_shape { /* the bytes of CUDA's dim3 */
     unsigned x, y, z;
 } cudasim_shape;
 
-/* NULL when no .cu file of this program has it. Of equal names (modules opened later) the newest is found. */
+/* NULL when no .cu file of this program has it. Of equal names (modules opened later) the newest is found. At its first
+ * call it opens the shared object CUDASIM_MODULE of the environment, whose kernels so take the place of the program's. */
 const cudasim_kernel *cudasim_find(const char *name);
 /* All kernels, newest first: NULL begins, NULL ends. */
 const cudasim_kernel *cudasim_next(const cudasim_kernel *previous);
@@ -35,7 +36,8 @@ unsigned cudasim_max_threads(const cudasim_kernel *kernel);
 const char *cudasim_check(const cudasim_kernel *kernel, cudasim_shape grid, cudasim_shape block, size_t shared);
 
 /* Runs the kernel; arguments[i] points to argument_size(i) bytes. NULL, or what went wrong: a refused launch, or the
- * fault that ended the kernel (divergence, deadlock, trap) with places and threads. */
+ * fault that ended the kernel (divergence, deadlock, trap) with places and threads. With CUDASIM_LOG in the environment
+ * every launch is a line on stderr. */
 const char *cudasim_launch(const cudasim_kernel *kernel, cudasim_shape grid, cudasim_shape block,
                            void *const *arguments, size_t shared);
 
