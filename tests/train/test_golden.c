@@ -6,141 +6,16 @@
  * reaches). O1: the
  * gradients as one vector within 4 x the error of rounding matmul operands alone, at least 0.02 (fp16), 0.05 (bf16),
  * and visibly not fp32. A model with operators that are not supported must be refused with exactly those. */
-#include "frontend/onnx.h"
-#include "passes/passes.h"
-#include "runtime/npz.h"
-#include "runtime/session.h"
+#include "tests/train/golden.h"
 
-#include <dirent.h>
-#include <jansson.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
-
-enum { SGD_STEPS = 6, MAX_NAMES = 512 };
-
-/* What the importer must name when it refuses a case; every other case must run. */
-static const struct {
-    const char *name, *operators[6];
-} refused[] = {
-    {"dcgan_discriminator", {"LeakyRelu"}},
-    {"dcgan_generator", {"ConvTranspose"}},
-    {"deconv_autoencoder", {"ConvTranspose"}},
-    {"gru_classifier", {"GRU"}},
-    {"llama_gqa", {"Einsum"}},
-    {"lstm_lm", {"LSTM"}},
-    {"ops_mixed", {"CumSum", "Einsum", "Elu", "GatherElements", "HardSwish", "ReduceL2"}},
-    {"unet_bilinear", {"Resize"}},
-};
-
-typedef struct precision {
-    const char *name;
-    pass_level level;
-    ir_dtype low;
-    double floor;
-} precision;
-
-static const precision precisions[] = {
-    {"fp32", PASS_O0, IR_f16, 0}, {"fp16", PASS_O1, IR_f16, 0.02}, {"bf16", PASS_O1, IR_bf16, 0.05}};
-
-typedef struct golden {
-    char name[96];
-    const precision *precision;
-    char folder[1024];
-    json_t *meta;
-    rt_arrays arrays;
-    diag *diag;
-    bool quiet;
-    char errors[8192];
-    ir_module *module;
-    rt_session *session;
-} golden;
-
-/* ---- loading --------------------------------------------------------------------------------- */
-
-/* Keeps the errors; a refusal that is expected makes no noise. */
-static void take_message(void *user, diag_level level, const char *message)
-{
-    golden *g = user;
-    size_t used = strlen(g->errors);
-    if (level == DIAG_ERROR) snprintf(g->errors + used, sizeof g->errors - used, "%s\n", message);
-    if (level == DIAG_ERROR && !g->quiet) print_error("%s\n", message);
-}
-
-static const char *meta_text(const golden *g, const char *key)
-{
-    return json_string_value(json_object_get(g->meta, key));
-}
-
-static const char *loss_option(const golden *g, char *buffer, size_t size)
-{
-    static const char *const names[][2] = {
-        {"cross_entropy", "ce"}, {"nll", "nll"}, {"mse", "mse"}, {"bce_with_logits", "bce_logits"}};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (strcmp(meta_text(g, "loss"), names[i][0]) == 0) {
-            snprintf(buffer, size, "%s:%s,label", names[i][1], meta_text(g, "loss_output"));
-            return buffer;
-        }
-    return NULL; /* in_graph */
-}
-
-static void load(golden *g)
-{
-    char path[1200];
-    json_error_t error;
-    snprintf(path, sizeof path, "%s/meta.json", g->folder);
-    g->meta = json_load_file(path, 0, &error);
-    assert_non_null(g->meta);
-    snprintf(path, sizeof path, "%s/golden.npz", g->folder);
-    assert_int_equal(rt_npz_read(path, IR_NO_DTYPE, g->diag, &g->arrays), AMPC_OK);
-}
-
-static ampc_status compile(golden *g)
-{
-    char path[1200], loss[256], optimizer[64];
-    const char *train[MAX_NAMES];
-    snprintf(path, sizeof path, "%s/model.onnx", g->folder);
-    ampc_status status = onnx_import(path, NULL, g->diag, &g->module);
-    if (status != AMPC_OK) return status;
-    pass_options o = pass_options_default();
-    o.level = g->precision->level;
-    o.low = g->precision->low;
-    o.loss = loss_option(g, loss, sizeof loss);
-    if (!o.loss) o.loss_output = meta_text(g, "loss_output");
-    snprintf(optimizer, sizeof optimizer, "sgd,lr=%.9g", json_number_value(json_object_get(g->meta, "lr")));
-    o.optimizer = optimizer;
-    o.init_scale = 1024;
-    o.roundtrip_each = true;
-    json_t *names = json_object_get(g->meta, "trainable");
-    for (size_t i = 0; i < json_array_size(names); i++) train[i] = json_string_value(json_array_get(names, i));
-    o.train = (pass_strings){train, (int)json_array_size(names)};
-    return pass_compile(g->module, &o, g->diag);
-}
-
-static int inputs_of(const golden *g, const char *graph, rt_tensor *inputs)
-{
-    const ir_graph *entry = ir_graph_find(g->module, graph);
-    assert_non_null(entry);
-    int n = 0;
-    for (size_t i = 0; i < entry->inputs.count; i++) {
-        const char *name = entry->inputs.items[i]->name;
-        char key[256];
-        snprintf(key, sizeof key, "input/%s", name);
-        const rt_array *a = rt_arrays_find(&g->arrays, key);
-        if (!a) a = rt_arrays_find(&g->arrays, strcmp(name, "label") == 0 ? "label" : key);
-        assert_non_null(a);
-        inputs[n] = (rt_tensor){.name = name, .dtype = a->dtype, .rank = a->rank, .data = a->data};
-        for (int k = 0; k < a->rank; k++) inputs[n].dims[k] = a->dims[k];
-        n++;
-    }
-    return n;
-}
 
 /* ---- comparing ------------------------------------------------------------------------------- */
 
@@ -248,45 +123,19 @@ static void check_low(const golden *g)
         difference += d.squares_difference;
         norm += d.squares_reference;
     }
-    json_t *errors = json_object_get(json_object_get(g->meta, "reference_error"), g->precision->name);
-    double error = sqrt(difference / norm), expected = json_number_value(json_object_get(errors, "grad_rel2_all"));
-    double bound = fmax(4 * expected, g->precision->floor);
+    double error = sqrt(difference / norm);
+    double bound = fmax(4 * golden_reference_error(g, "grad_rel2_all"), g->precision->floor);
     if (!(error <= bound)) print_error("gradient error %.4g, allowed %.4g\n", error, bound);
     assert_true(error <= bound);
     assert_true(error > 1e-5); /* visibly not fp32 */
 }
 
-/* ---- running --------------------------------------------------------------------------------- */
-
-static void run(golden *g, const char *graph)
-{
-    rt_tensor inputs[16];
-    int n = inputs_of(g, graph, inputs);
-    assert_int_equal(rt_session_run(g->session, graph, inputs, n, g->diag), AMPC_OK);
-}
-
-/* A gradient that overflows asks for a smaller scale, as ampc-run grad does. */
-static void run_gradient(golden *g)
-{
-    rt_tensor scale;
-    run(g, "grad");
-    const rt_tensor *flag = rt_session_output(g->session, "found_inf");
-    for (int i = 0; flag && *(const unsigned char *)flag->data && i < 10; i++) {
-        assert_int_equal(rt_session_storage(g->session, "loss_scale", g->diag, &scale), AMPC_OK);
-        *(float *)scale.data *= 0.5f;
-        run(g, "grad");
-        flag = rt_session_output(g->session, "found_inf");
-    }
-    assert_false(flag && *(const unsigned char *)flag->data);
-}
-
 static void check_sgd(golden *g)
 {
     const rt_array *losses = rt_arrays_find(&g->arrays, "sgd_loss");
-    json_t *errors = json_object_get(json_object_get(g->meta, "reference_error"), "fp32");
-    double bound = fmax(1e-5, 4 * json_number_value(json_object_get(errors, "sgd_loss")));
-    for (int i = 0; i < SGD_STEPS; i++) {
-        run(g, "train_step");
+    double bound = fmax(1e-5, 4 * golden_reference_error(g, "sgd_loss"));
+    for (int i = 0; i < GOLDEN_STEPS; i++) {
+        golden_run(g, g->session, "train_step");
         const rt_tensor *loss = rt_session_output(g->session, ir_meta_get(g->module, "loss"));
         assert_non_null(loss);
         double expected = reference(losses, (size_t)i), error = fabs(element(loss, 0) - expected) / fabs(expected);
@@ -298,74 +147,25 @@ static void check_sgd(golden *g)
 static void check_refusal(golden *g, const char *const *operators)
 {
     g->quiet = true;
-    assert_int_equal(compile(g), AMPC_UNSUPPORTED);
+    assert_int_equal(golden_compile(g), AMPC_UNSUPPORTED);
     for (int i = 0; i < 6 && operators[i]; i++) assert_non_null(strstr(g->errors, operators[i]));
 }
 
 static void test_case(void **state)
 {
     golden *g = *state;
-    g->diag = diag_new(take_message, g);
-    load(g);
-    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
-        if (has_prefix(g->name, refused[i].name) && g->name[strlen(refused[i].name)] == ' ') {
-            check_refusal(g, refused[i].operators);
-            return;
-        }
-    assert_int_equal(compile(g), AMPC_OK);
+    golden_load(g);
+    if (golden_refusal(g)) {
+        check_refusal(g, golden_refusal(g));
+        return;
+    }
+    assert_int_equal(golden_compile(g), AMPC_OK);
     rt_session_options options = {.device = "cpu", .threads = 2};
     assert_int_equal(rt_session_open(g->module, &options, g->diag, &g->session), AMPC_OK);
-    run_gradient(g);
+    golden_run_gradient(g, g->session);
     if (g->precision->level == PASS_O0) check_fp32(g);
     else check_low(g);
     if (g->precision->level == PASS_O0) check_sgd(g);
 }
 
-static int clean(void **state)
-{
-    golden *g = *state;
-    rt_session_close(g->session);
-    ir_module_free(g->module);
-    rt_arrays_clear(&g->arrays);
-    json_decref(g->meta);
-    diag_free(g->diag);
-    return 0;
-}
-
-/* ---- one test a folder and precision --------------------------------------------------------- */
-
-static int compare_names(const struct dirent **a, const struct dirent **b)
-{
-    return strcmp((*a)->d_name, (*b)->d_name);
-}
-
-static int is_case(const struct dirent *e)
-{
-    return e->d_name[0] != '.' && !strchr(e->d_name, '.');
-}
-
-int main(void)
-{
-    struct dirent **folders;
-    int n = scandir(AMPC_SOURCE_DIR "/tests/goldens", &folders, is_case, compare_names);
-    if (n <= 0) return 1;
-    int variants = (int)(sizeof precisions / sizeof *precisions), count = 0;
-    golden *cases = calloc((size_t)(n * variants), sizeof *cases);
-    struct CMUnitTest *tests = calloc((size_t)(n * variants), sizeof *tests);
-    if (!cases || !tests) return 1;
-    for (int i = 0; i < n; i++)
-        for (int k = 0; k < variants; k++, count++) {
-            golden *g = &cases[count];
-            g->precision = &precisions[k];
-            snprintf(g->name, sizeof g->name, "%.80s %s", folders[i]->d_name, precisions[k].name);
-            snprintf(g->folder, sizeof g->folder, "%s/tests/goldens/%.80s", AMPC_SOURCE_DIR, folders[i]->d_name);
-            tests[count] = (struct CMUnitTest){.name = g->name, .test_func = test_case, .teardown_func = clean,
-                                               .initial_state = g};
-        }
-    for (int i = 0; i < n; i++) free(folders[i]);
-    free(folders);
-    int failed = _cmocka_run_group_tests("golden", tests, (size_t)count, NULL, NULL);
-    free(tests);
-    free(cases);
-    return failed;
-}
+int main(void) { return golden_main("golden", test_case); }
