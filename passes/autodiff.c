@@ -75,8 +75,17 @@ static ir_value *reduce_to(ir_builder *b, ir_value *dx, const ir_value *operand)
     return ir_reshape_like(b, ir_reduce_sum(b, dx, axes, n, false), to);
 }
 
+/* The gradient of a low copy of a parameter is that of the parameter: its parts are summed in f32, not in low. */
+static const ir_value *master_of(const ir_value *v)
+{
+    if (v->kind != IR_VALUE_RESULT || v->def->op != IR_OP_cast || !ir_dtype_is_low(v->type.dtype)) return v;
+    const ir_value *x = ir_in(v->def, 0);
+    return x->kind == IR_VALUE_STORAGE && x->storage->kind == IR_PARAM && x->type.dtype == IR_f32 ? x : v;
+}
+
 static void accumulate(autodiff *a, ir_builder *b, const ir_value *operand, ir_value *dx)
 {
+    operand = master_of(operand);
     dx = ir_cast(b, reduce_to(b, dx, operand), operand->type.dtype);
     ir_value **sum = &a->grads[operand->id];
     if (*sum) dx = ir_binary(b, IR_OP_add, *sum, dx);

@@ -40,7 +40,7 @@ static const char *colour_key(const ir_node *n, arena *a)
 
 void draw_keep_colours(const ir_graph *g, const amp_entry *entries, const pass_options *o)
 {
-    if (!o->stats) return;
+    if (!o->stats || !o->draws) return;
     arena *a = g->module->arena;
     if (!g->body) o->stats->colours = strmap_new(a);
     for (const ir_node *n = g->first; n && n->phase == IR_FORWARD; n = n->next) {

@@ -2,6 +2,7 @@
 #include "passes/list.h"
 
 #include <fnmatch.h>
+#include <ctype.h>
 #include <string.h>
 
 const char *ir_colour_name(ir_colour c)
@@ -47,15 +48,43 @@ static bool is_strided(const ir_node *n)
     return false;
 }
 
-static bool has_attribute(const ir_node *n, const char *name, double number)
+static bool compares(double x, list_comparison how, double y)
 {
-    const ir_op_info *info = ir_op_get(n->op);
-    for (int i = 0; i < info->n_attr; i++) {
-        if (strcmp(info->attr[i].name, name) != 0) continue;
-        double x = info->attr[i].kind == IR_SLOT_FLOAT ? n->attr[i].f : (double)n->attr[i].i;
-        return !(x < number || x > number);
+    bool less = x < y, more = x > y;
+    switch (how) {
+    case LIST_EQ: return !less && !more;
+    case LIST_NE: return less || more;
+    case LIST_LE: return !more;
+    case LIST_GE: return !less;
+    case LIST_LT: return less;
+    case LIST_GT: return more;
     }
     return false;
+}
+
+/* Position of the attribute, or -1. */
+static int find_attribute(const ir_node *n, const char *name)
+{
+    const ir_op_info *info = ir_op_get(n->op);
+    for (int i = 0; i < info->n_attr; i++)
+        if (strcmp(info->attr[i].name, name) == 0) return i;
+    return -1;
+}
+
+/* Of a list all elements. */
+static bool has_attribute(const ir_node *n, const list_condition *c)
+{
+    int i = find_attribute(n, c->attribute);
+    if (i < 0) return false;
+    const ir_attr *attr = &n->attr[i];
+    ir_slot_kind kind = ir_op_get(n->op)->attr[i].kind;
+    if ((kind == IR_SLOT_STR) != (c->word != NULL) || kind == IR_SLOT_DTYPE) return false;
+    if (c->word) return (strcmp(attr->s, c->word) == 0) == (c->comparison == LIST_EQ);
+    if (kind == IR_SLOT_FLOAT) return compares(attr->f, c->comparison, c->number);
+    if (kind != IR_SLOT_INTS && kind != IR_SLOT_DIMS) return compares((double)attr->i, c->comparison, c->number);
+    for (int k = 0; k < attr->list.count; k++)
+        if (!compares((double)attr->list.items[k], c->comparison, c->number)) return false;
+    return attr->list.count > 0;
 }
 
 static bool holds(const list_condition *c, const ir_node *n, const amp_list *l, ir_dtype low)
@@ -76,7 +105,7 @@ static bool holds(const list_condition *c, const ir_node *n, const amp_list *l, 
     case LIST_PARAM: return v && v->kind == IR_VALUE_STORAGE && v->storage->kind == IR_PARAM;
     case LIST_SAME: return v && v == ir_in(n, (int)c->value);
     case LIST_VALUE: return is_number(v, c->number);
-    case LIST_ATTRIBUTE: return has_attribute(n, c->attribute, c->number);
+    case LIST_ATTRIBUTE: return has_attribute(n, c);
     }
     return false;
 }
@@ -211,6 +240,19 @@ static bool op_occurs(const ir_module *m, const char *op)
     return false;
 }
 
+/* Whether some node of the operator has what the condition asks for; true when there is no such node. */
+static bool attribute_occurs(const ir_module *m, const char *op, const list_condition *c)
+{
+    bool any = false;
+    for (size_t i = 0; i < m->graphs.count; i++)
+        for (const ir_node *n = m->graphs.items[i]->first; n; n = n->next) {
+            if (!is_op(&n->loc, op)) continue;
+            if (find_attribute(n, c->attribute) >= 0) return true;
+            any = true;
+        }
+    return !any;
+}
+
 static bool node_occurs(const ir_module *m, const char *glob)
 {
     for (size_t i = 0; i < m->graphs.count; i++)
@@ -240,12 +282,18 @@ static ampc_status warn(diag *d, const list_place *p, const char *what, const ch
 static ampc_status check_layer(const amp_list *l, const list_layer *layer, const ir_module *m, diag *d)
 {
     static const char unknown[] = "unknown operator '%s'", node[] = "node glob '%s' matches nothing in the model",
-                      tensor[] = "tensor '%s' is not in the model";
+                      tensor[] = "tensor '%s' is not in the model",
+                      attribute[] = "attribute '%s' is not kept for this operator, so the line never holds";
     ampc_status worst = AMPC_OK;
     for (size_t k = 0; k < layer->entries.count; k++) {
         const list_entry *e = &layer->entries.items[k];
         bool known = strmap_get(l->known, e->op) || op_occurs(m, e->op);
         if (!known && warn(d, &e->place, unknown, e->op) != AMPC_OK) worst = AMPC_REJECTED;
+        for (size_t j = 0; j < e->conditions.count; j++) {
+            const list_condition *c = &e->conditions.items[j];
+            if (c->test != LIST_ATTRIBUTE || attribute_occurs(m, e->op, c)) continue;
+            if (warn(d, &e->place, attribute, c->attribute) != AMPC_OK) worst = AMPC_REJECTED;
+        }
     }
     for (size_t k = 0; k < layer->nodes.count; k++) {
         const list_pattern *p = &layer->nodes.items[k];
@@ -324,18 +372,34 @@ static void print_section(const amp_list *l, ir_colour colour, list_text *t)
         }
 }
 
+/* In quotes if it would not be read as it is. */
+static const char *spell_name(const char *name, arena *a)
+{
+    size_t n = strlen(name);
+    bool blank_end = n && (isspace((unsigned char)name[0]) || isspace((unsigned char)name[n - 1]));
+    if (n && *name != '[' && !blank_end && !strpbrk(name, "#\"")) return name;
+    char *text = arena_alloc(a, 2 * n + 3), *to = text;
+    *to++ = '"';
+    for (; *name; name++) {
+        if (*name == '"' || *name == '\\') *to++ = '\\';
+        *to++ = *name;
+    }
+    *to = '"';
+    return text;
+}
+
 static void print_patterns(const amp_list *l, list_text *t)
 {
     add(t, "\n[nodes]\n");
     for (size_t i = l->layers.count; i-- > 0;)
         for (size_t k = 0; k < l->layers.items[i].nodes.count; k++) {
             const list_pattern *p = &l->layers.items[i].nodes.items[k];
-            add_line(t, p->glob, " = ", p->dtype == IR_f32 ? "fp32" : p->dtype == IR_f16 ? "fp16" : "bf16");
+            add_line(t, spell_name(p->glob, t->arena), " = ", p->dtype == IR_f32 ? "fp32" : p->dtype == IR_f16 ? "fp16" : "bf16");
         }
     add(t, "\n[tensors]\n");
     for (size_t i = l->layers.count; i-- > 0;)
         for (size_t k = 0; k < l->layers.items[i].tensors.count; k++)
-            add_line(t, l->layers.items[i].tensors.items[k].glob, "", "");
+            add_line(t, spell_name(l->layers.items[i].tensors.items[k].glob, t->arena), "", "");
 }
 
 const char *pass_print_list(const pass_options *o, diag *d, arena *a)

@@ -25,15 +25,17 @@ typedef enum list_test {
     LIST_PARAM,
     LIST_SAME,     /* operands `argument` and `value` are one */
     LIST_VALUE,    /* the one element of operand `argument` is `number` */
-    LIST_ATTRIBUTE /* `attribute` of the node is `number` */
+    LIST_ATTRIBUTE /* `attribute` of the node compares with `number`, or with `word` */
 } list_test;
+typedef enum list_comparison { LIST_EQ, LIST_NE, LIST_LE, LIST_GE, LIST_LT, LIST_GT } list_comparison;
 typedef struct list_condition {
     list_test test;
     bool negated;
     int64_t argument; /* operand position, dtype, or count */
     int64_t value;    /* rank(A)==value */
+    list_comparison comparison;
     double number;
-    const char *attribute;
+    const char *attribute, *word; /* word: NULL, a number */
 } list_condition;
 
 typedef struct list_entry { /* "Op if COND and COND" under a colour, or "-Op": removed from that colour below */

@@ -54,6 +54,34 @@ static char *trim(char *s)
     return s;
 }
 
+/* A name may stand in quotes, with \" and \\ inside: then it may hold anything. NULL: the end is missing, or something
+ * follows. In place. */
+static char *unquote(char *s)
+{
+    if (*s != '"') return s;
+    char *to = s;
+    const char *from = s + 1;
+    while (*from && *from != '"') {
+        from += from[0] == '\\' && (from[1] == '"' || from[1] == '\\');
+        *to++ = *from++;
+    }
+    bool whole = from[0] == '"' && !from[1];
+    *to = '\0';
+    return whole ? s : NULL;
+}
+
+/* The '#' that begins a comment: outside quotes, first in the line or behind a blank. */
+static char *find_comment(char *s)
+{
+    bool quoted = false;
+    for (char *p = s; *p; p++) {
+        if (*p == '\\' && quoted && p[1]) p++;
+        else if (*p == '"') quoted = !quoted;
+        else if (*p == '#' && !quoted && (p == s || isspace((unsigned char)p[-1]))) return p;
+    }
+    return NULL;
+}
+
 /* ---- conditions ------------------------------------------------------------------------------ */
 
 /* "A".."H" name operands by position. */
@@ -96,15 +124,34 @@ static bool parse_level(const char *s, list_condition *c)
     return false;
 }
 
-/* ATTRIBUTE==NUMBER, under the name that the op table has for it. */
+/* transB -> trans_b: attributes have the names of the op table. */
+static const char *snake_case(arena *a, const char *name, size_t n)
+{
+    char *text = arena_alloc(a, 2 * n + 1), *to = text;
+    for (size_t i = 0; i < n; i++) {
+        if (isupper((unsigned char)name[i])) *to++ = '_';
+        *to++ = (char)tolower((unsigned char)name[i]);
+    }
+    return text;
+}
+
+/* ATTRIBUTE==NUMBER, != < <= > >= likewise; a word is the same or not. */
 static bool parse_attribute(arena *a, const char *s, list_condition *c)
 {
-    const char *equals = strstr(s, "==");
-    size_t length = strspn(s, "abcdefghijklmnopqrstuvwxyz_");
-    if (!equals || !length || s + length != equals) return false;
+    static const char *const signs[] = {"==", "!=", "<=", ">=", "<", ">"}; /* by list_comparison */
+    size_t length = strspn(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_"), sign = 0;
+    const char *at = s + length + strspn(s + length, " ");
+    while (sign < 6 && strncmp(at, signs[sign], strlen(signs[sign])) != 0) sign++;
+    if (!length || sign == 6) return false;
+    at += strlen(signs[sign]);
+    at += strspn(at, " ");
     c->test = LIST_ATTRIBUTE;
-    c->attribute = arena_strndup(a, s, length);
-    return ir_float_parse(equals + 2, &c->number);
+    c->attribute = snake_case(a, s, length);
+    c->comparison = (list_comparison)sign;
+    if (ir_float_parse(at, &c->number)) return true;
+    bool word = isalpha((unsigned char)*at) && !at[strspn(at, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789")];
+    c->word = arena_strdup(a, at);
+    return word && sign <= LIST_NE;
 }
 
 static bool parse_condition(arena *a, const char *s, list_condition *c)
@@ -134,13 +181,6 @@ static bool parse_condition(arena *a, const char *s, list_condition *c)
     return parse_attribute(a, s, c);
 }
 
-/* Conditions of the format that this version does not execute: attributes that are no number. */
-static bool is_later(const char *s)
-{
-    if (strncmp(s, "not ", 4) == 0) s += 4;
-    return strstr(s, "==") || strstr(s, "!=") || strchr(s, '<') || strchr(s, '>');
-}
-
 static ampc_status parse_conditions(reader *r, char *s, list_entry *e)
 {
     for (char *next; s; s = next) {
@@ -151,11 +191,8 @@ static ampc_status parse_conditions(reader *r, char *s, list_entry *e)
         }
         list_condition c;
         s = trim(s);
-        if (!parse_condition(r->list->arena, s, &c)) {
-            bool later = is_later(s);
-            return complain(r, later ? AMPC_UNSUPPORTED : AMPC_REJECTED, strstr(r->text, s),
-                            later ? "condition '%s' is not supported yet" : "'%s' is no condition", s);
-        }
+        if (!parse_condition(r->list->arena, s, &c))
+            return complain(r, AMPC_REJECTED, strstr(r->text, s), "'%s' is no condition", s);
         vec_push(r->list->arena, &e->conditions, c);
     }
     return AMPC_OK;
@@ -222,7 +259,9 @@ static ir_dtype parse_precision(const char *s)
 
 static ampc_status read_node(reader *r, char *key, char *value)
 {
-    list_pattern p = {arena_strdup(r->list->arena, key), parse_precision(value), {r->file, r->line}};
+    const char *glob = unquote(key);
+    list_pattern p = {arena_strdup(r->list->arena, glob ? glob : ""), parse_precision(value), {r->file, r->line}};
+    if (!glob) return complain(r, AMPC_REJECTED, strchr(r->text, '"'), "a name in quotes does not end%s", "");
     if (!*key) return complain(r, AMPC_REJECTED, NULL, "a node name or glob is missing before '= %s'", value);
     if (p.dtype == IR_NO_DTYPE)
         return complain(r, AMPC_REJECTED, strstr(r->text, value),
@@ -231,6 +270,15 @@ static ampc_status read_node(reader *r, char *key, char *value)
         return complain(r, AMPC_UNSUPPORTED, strstr(r->text, value),
                         "precision '%s' differs from --dtype; one low type a model", value);
     vec_push(r->list->arena, &r->layer->nodes, p);
+    return AMPC_OK;
+}
+
+static ampc_status read_tensor(reader *r, char *s)
+{
+    const char *name = unquote(s);
+    if (!name) return complain(r, AMPC_REJECTED, strchr(r->text, '"'), "a name in quotes does not end%s", "");
+    list_pattern p = {arena_strdup(r->list->arena, name), IR_f32, {r->file, r->line}};
+    vec_push(r->list->arena, &r->layer->tensors, p);
     return AMPC_OK;
 }
 
@@ -355,18 +403,14 @@ static ampc_status read_section(reader *r, char *s)
 static ampc_status read_line(reader *r, char *s)
 {
     static const ir_colour colours[] = {[WHITE] = IR_WHITE, [BLACK] = IR_BLACK, [GRAY] = IR_GRAY, [CLEAR] = IR_CLEAR};
-    char *comment = strchr(s, '#');
+    char *comment = find_comment(s);
     if (comment) *comment = '\0';
     s = trim(s);
     if (!*s) return AMPC_OK;
-    if (*s == '[') return read_section(r, s);
+    if (*s == '[' && !(r->section == NODES && strchr(s, '='))) return read_section(r, s); /* a glob may begin so */
     switch (r->section) {
     case NO_SECTION: return complain(r, AMPC_REJECTED, NULL, "'%s' stands before the first section", s);
-    case TENSORS: {
-        list_pattern p = {arena_strdup(r->list->arena, s), IR_f32, {r->file, r->line}};
-        vec_push(r->list->arena, &r->layer->tensors, p);
-        return AMPC_OK;
-    }
+    case TENSORS: return read_tensor(r, s);
     case WHITE: case BLACK: case GRAY: case CLEAR: return read_operator(r, s, colours[r->section]);
     default: return read_pair(r, s);
     }

@@ -52,6 +52,7 @@ typedef struct pass_options {
     pass_strings white, black, gray; /* operators of --white ... */
     pass_strings black_vars, fp32_nodes;
     bool keep_io_types;
+    bool draws;                  /* for pass_draw: colours are kept, and a graph that trains gets no backward */
     bool plain_runtime;          /* @infer alone, for a runtime whose ops compute in the type that they read */
     pass_placement placement;    /* who decides where types change: the profile's order, or a minimum cut */
     bool white_soft;             /* minimum cut: white nodes may stay f32 where low precision does not pay */

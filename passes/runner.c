@@ -160,8 +160,15 @@ ampc_status pass_run(ir_module *m, const char *name, const pass_options *o, diag
     return status;
 }
 
+static bool makes_backward(const pass_info *p)
+{
+    return p->run == pass_scale_loss || p->run == pass_autodiff || p->run == pass_entries || p->run == pass_unscale ||
+           p->run == pass_optimizer;
+}
+
 ampc_status pass_compile(ir_module *m, const pass_options *o, diag *d)
 {
-    for (const pass_info *p = pass_table; p->name; p++) TRY(pass_run(m, p->name, o, d));
+    for (const pass_info *p = pass_table; p->name; p++)
+        if (!o->draws || !makes_backward(p)) TRY(pass_run(m, p->name, o, d));
     return o->verify_each ? AMPC_OK : ir_verify(m, d);
 }

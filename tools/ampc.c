@@ -171,6 +171,7 @@ static ampc_status compile(tool *t)
     TRY(check_output(&t->o, t->diag));
     t->foreign = !t->o.output || writes_onnx(&t->o) || is_drawing(&t->o);
     t->o.pass.plain_runtime = writes_onnx(&t->o);
+    t->o.pass.draws = is_drawing(&t->o);
     TRY(tool_compile(t, model));
     if (!ir_graph_find(t->module, "train_step") && !writes_onnx(&t->o) && !is_drawing(&t->o))
         diag_note(t->diag, DIAG_FILE(model),

@@ -145,21 +145,24 @@ static ampc_status run(tool *t, int argc, char **argv)
 {
     static const option_program overview = {.name = "ampc-run", .bit = FOR_RUN, .operands_max = 1};
     bool done = false;
-    const run_verb *v = argc > 1 ? find_verb(argv[1]) : NULL;
+    int at = 1 + options_first_operand(FOR_RUN, argc - 1, argv + 1); /* options may come before the verb */
+    const run_verb *v = at < argc ? find_verb(argv[at]) : NULL;
     if (!v) {
-        if (argc < 2 || argv[1][0] != '-')
+        if (argc < 2 || at < argc)
             return diag_error(t->diag, AMPC_USAGE, DIAG_FILE("ampc-run"),
                               "%s%s%s; 'ampc-run --help' lists the verbs",
-                              argc < 2 ? "no verb" : "unknown verb '", argc < 2 ? "" : argv[1],
+                              argc < 2 ? "no verb" : "unknown verb '", argc < 2 ? "" : argv[at],
                               argc < 2 ? "" : "'");
         TRY(options_parse(&t->o, &overview, argc - 1, argv + 1, t->diag));
         if (t->o.version) return tool_parse(t, &overview, argc - 1, argv + 1, &done);
         if (!t->o.help)
-            return diag_error(t->diag, AMPC_USAGE, DIAG_FILE("ampc-run"), "the verb comes first");
+            return diag_error(t->diag, AMPC_USAGE, DIAG_FILE("ampc-run"),
+                              "no verb; 'ampc-run --help' lists the verbs");
         if (strcmp(t->o.help, "man") == 0) print_manual();
         else print_overview();
         return AMPC_OK;
     }
+    memmove(argv + 2, argv + 1, (size_t)(at - 1) * sizeof *argv);
     TRY(tool_parse(t, &v->program, argc - 2, argv + 2, &done));
     if (done) return AMPC_OK;
     if (!v->run)

@@ -5,6 +5,7 @@
 #include "tools/options.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -236,6 +237,19 @@ static ampc_status read_argument(reader *r, bool *operands_only)
                            text[2 + length] ? text + 2 + length + 1 : NULL);
     }
     return read_option(r, arena_strndup(r->o->arena, text + 1, 1), text[2] ? text + 2 : NULL);
+}
+
+int options_first_operand(unsigned where, int argc, char **argv)
+{
+    int at = 0;
+    for (; at < argc && argv[at][0] == '-' && argv[at][1]; at++) {
+        const char *name = argv[at] + 1 + (argv[at][1] == '-');
+        char plain[64];
+        snprintf(plain, sizeof plain, "%.*s", (int)strcspn(name, "="), name);
+        const option *row = find_option(plain, where);
+        at += row && row->value && !row->implied && !strchr(name, '=');
+    }
+    return at;
 }
 
 ampc_status options_parse(tool_options *o, const option_program *p, int argc, char **argv, diag *d)

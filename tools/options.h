@@ -116,6 +116,8 @@ typedef struct option_program {
 
 /* The defaults; everything read later is kept in `a`. */
 tool_options options_default(arena *a);
+/* Position of the first argument that is neither an option of `where` nor its value; argc when there is none. */
+int options_first_operand(unsigned where, int argc, char **argv);
 /* AMPC_USAGE, or AMPC_UNSUPPORTED for OPTION_LATER; reported. Help and version may come without operands. */
 ampc_status options_parse(tool_options *o, const option_program *p, int argc, char **argv, diag *d);
 

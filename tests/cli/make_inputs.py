@@ -53,6 +53,11 @@ big = helper.make_node("Constant", [], ["big"], name="big", value=numpy_helper.f
 write("hot", [big, helper.make_node("MatMul", ["x", "w"], ["s"], name="fc/MatMul"),
               helper.make_node("Mul", ["s", "big"], ["y"], name="up")],
       [info("x", ["N", 4])], [info("y", ["N", 3])], [("w", w1[:, :3])])
+# It trains, but one of its operators has no gradient.
+write("loss", [big, helper.make_node("MatMul", ["x", "w"], ["s"], name="fc/MatMul"),
+               helper.make_node("Mod", ["s", "big"], ["m"], name="mod", fmod=1),
+               helper.make_node("SoftmaxCrossEntropyLoss", ["m", "label"], ["l"], name="loss")],
+      [info("x", ["N", 4]), info("label", ["N"], TensorProto.INT64)], [info("l", [])], [("w", w1[:, :3])])
 # Bad ones -----------------------------------------------------------------------------------------------------
 (folder / "truncated.onnx").write_bytes(tiny[:len(tiny) // 2])
 (folder / "text.onnx").write_text("this is no model\n")
