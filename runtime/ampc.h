@@ -116,6 +116,10 @@ typedef struct ampc_compile_options { /* the options of the program `ampc`, with
     const char *mode;            /* of BatchNormalization and Dropout: "file", "train", "eval" */
     const char *init;            /* "file" (default), "kaiming", "xavier" */
     uint64_t seed;               /* of init */
+    /* who decides where types change */
+    const char *placement;       /* "greedy" (default: the profile's own order), "mincut": least predicted cost */
+    int white_soft;              /* mincut; not 0: white operators may stay f32 where low precision does not pay */
+    const char *target;          /* mincut: device description: "gpu" (default), "cpu", "bytes", or a file */
 } ampc_compile_options;
 
 /* Makes the entry graphs of an imported module: infer, and with a loss eval, grad and train_step. AMPC_USAGE (an option

@@ -265,6 +265,7 @@ static const char *const level_words[] = {
 static const char *const dtype_words[] = {"fp16", "bf16", NULL};
 static const ir_dtype dtype_values[] = {IR_f16, IR_bf16};
 static const char *const scaling_words[] = {"default", "dynamic", "static", "off", NULL};
+static const char *const placement_words[] = {[PASS_GREEDY] = "greedy", [PASS_MINCUT] = "mincut", NULL};
 static const char *const mode_words[] = {"default", "file", "train", "eval", NULL};
 
 /* The number of the word in its table, or `absent` when there is none. */
@@ -278,15 +279,19 @@ static ampc_status choose(const char *what, const char *word, const char *const 
 
 static ampc_status set_options(const ampc_compile_options *o, diag *d, pass_options *p)
 {
-    int level, dtype, scaling, mode;
+    int level, dtype, scaling, mode, placement;
     TRY(choose("amp", o->amp, level_words, (int)p->level, d, &level));
     TRY(choose("dtype", o->dtype, dtype_words, 0, d, &dtype));
     TRY(choose("loss_scale", o->loss_scale, scaling_words, 0, d, &scaling));
     TRY(choose("mode", o->mode, mode_words, 0, d, &mode));
+    TRY(choose("placement", o->placement, placement_words, (int)p->placement, d, &placement));
     p->level = (pass_level)level;
     p->low = dtype_values[dtype];
     p->scaling = (pass_scaling)scaling;
     p->mode = (pass_mode)mode;
+    p->placement = (pass_placement)placement;
+    p->white_soft = o->white_soft != 0;
+    p->target = o->target;
     if (o->profile) p->profile = o->profile;
     if (o->init) p->init = o->init;
     p->lists = (pass_strings){o->lists, (int)o->n_lists};

@@ -261,6 +261,29 @@ static void test_export(void **state)
     close_all(&h);
 }
 
+/* ---- placement ---- */
+
+/* On a device where only launches cost, a soft white operator is not worth its casts. */
+static void test_placement(void **state)
+{
+    (void)state;
+    ampc_context *c = NULL;
+    ampc_module *m = NULL;
+    ampc_compile_options o = {.struct_size = sizeof o, .placement = "mincut", .target = "gpu"};
+    assert_int_equal(ampc_context_create(NULL, &c), AMPC_OK);
+    for (o.white_soft = 0; o.white_soft < 2; o.white_soft++) {
+        OK(c, ampc_module_import(c, MLP, NULL, 0, &m));
+        OK(c, ampc_module_compile(m, &o));
+        assert_true((strncmp(ampc_module_summary(m), "0/", 2) == 0) == (o.white_soft == 1));
+        ampc_module_free(m);
+    }
+    o.placement = "best";
+    OK(c, ampc_module_import(c, MLP, NULL, 0, &m));
+    expect_failure(ampc_module_compile(m, &o), AMPC_USAGE, c, "placement 'best'");
+    ampc_module_free(m);
+    ampc_context_free(c);
+}
+
 /* ---- misuse ---- */
 
 static void test_misuse(void **state)
@@ -410,7 +433,7 @@ int main(void)
         cmocka_unit_test(test_training),       cmocka_unit_test(test_tensors_by_key),
         SCRATCH_TEST(test_checkpoints),        SCRATCH_TEST(test_save_and_load),
         SCRATCH_TEST(test_train_and_evaluate), SCRATCH_TEST(test_export),
-        cmocka_unit_test(test_misuse),         cmocka_unit_test(test_tensors),
+        cmocka_unit_test(test_placement), cmocka_unit_test(test_misuse),         cmocka_unit_test(test_tensors),
         cmocka_unit_test(test_struct_sizes),   cmocka_unit_test(test_log_and_free_order),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
