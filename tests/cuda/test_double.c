@@ -1,0 +1,576 @@
+/* test_double.c - the double of the CUDA runtime: a correct program is correct however late the device is, each of its
+ * faulty variants is caught, every call may fail, and the documented errors of captures come back. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "kernels/cuda/api.h"
+#include "tests/cuda/double/double.h"
+
+enum { COUNT = 1000, BYTES = COUNT * 4, MODES = 7, REPLAYS = 3 };
+
+static const long modes[MODES] = {DOUBLE_EAGER, DOUBLE_LAZY, 1, 2, 3, 4, 5};
+
+static int setup(void **state)
+{
+    char error[256];
+    (void)state;
+    double_install();
+    double_reset();
+    double_mode(DOUBLE_EAGER);
+    ampc_status status = cuda_api_open(CUDA_RT, error, sizeof error);
+    if (status) print_error("%s\n", error);
+    return status;
+}
+
+/* Runs a function in a process of its own; whether that ended well. */
+static bool survives(void (*run)(void))
+{
+    int status = 0;
+    fflush(NULL);
+    pid_t child = fork();
+    if (child == 0) {
+        if (!freopen("/dev/null", "w", stderr)) _exit(9);
+        run();
+        _exit(0);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+/* ---- a program ------------------------------------------------------------------------------- */
+
+/* x = 1, 2, ...; three times x = 2 x + 1 from a graph; read back on a second stream. */
+typedef struct program {
+    bool no_wait, no_sync, read_device, allocate; /* its faults */
+    cudaStream_t work, back;
+    cudaEvent_t ready;
+    cudaLibrary_t library;
+    cudaKernel_t scale;
+    cudaGraph_t graph;
+    cudaGraphExec_t exec;
+    float *x, *device, *result; /* pinned, on the device, pinned */
+    long wrong;                 /* values */
+} program;
+
+#define TRY(call)                                                                                                      \
+    do {                                                                                                               \
+        cudaError_t error_ = cuda.call;                                                                                \
+        if (error_) return error_;                                                                                     \
+    } while (0)
+
+static cudaError_t launch_scale(cudaKernel_t kernel, float *x, float factor, float term, cudaStream_t stream)
+{
+    long long n = COUNT;
+    void *arguments[] = {&x, &n, &factor, &term};
+    return cuda.cudaLaunchKernel((const void *)kernel, (dim3){4, 1, 1}, (dim3){256, 1, 1}, arguments, 0, stream);
+}
+
+static cudaError_t record(program *p)
+{
+    cudaGraphInstantiateParams params = {.flags = 0};
+    cudaError_t inside;
+    void *more = NULL;
+    TRY(cudaStreamBeginCapture(p->work, cudaStreamCaptureModeRelaxed));
+    inside = launch_scale(p->scale, p->device, 2, 1, p->work);
+    if (p->allocate && !inside) inside = cuda.cudaMalloc(&more, 16);
+    TRY(cudaStreamEndCapture(p->work, &p->graph));
+    if (inside) return inside;
+    TRY(cudaGraphInstantiateWithParams(&p->exec, p->graph, &params));
+    return cudaSuccess;
+}
+
+static cudaError_t prepare(program *p)
+{
+    static const char code[] = "anything";
+    TRY(cudaStreamCreateWithFlags(&p->work, cudaStreamNonBlocking));
+    TRY(cudaStreamCreateWithFlags(&p->back, cudaStreamNonBlocking));
+    TRY(cudaEventCreateWithFlags(&p->ready, cudaEventDisableTiming));
+    TRY(cudaLibraryLoadData(&p->library, code, NULL, NULL, 0, NULL, NULL, 0));
+    TRY(cudaLibraryGetKernel(&p->scale, p->library, "double_test_scale"));
+    TRY(cudaMallocHost((void **)&p->x, BYTES));
+    TRY(cudaMallocHost((void **)&p->result, BYTES));
+    TRY(cudaMalloc((void **)&p->device, BYTES));
+    TRY(cudaMemsetAsync(p->device, 0, BYTES, p->work));
+    cudaError_t warm = launch_scale(p->scale, p->device, 1, 0, p->work);
+    return warm ? warm : record(p);
+}
+
+static cudaError_t run(program *p)
+{
+    for (int i = 0; i < COUNT; i++) p->x[i] = (float)(i + 1);
+    TRY(cudaMemcpyAsync(p->device, p->x, BYTES, cudaMemcpyHostToDevice, p->work));
+    for (int i = 0; i < REPLAYS; i++) TRY(cudaGraphLaunch(p->exec, p->work));
+    TRY(cudaEventRecord(p->ready, p->work));
+    if (!p->no_wait) TRY(cudaStreamWaitEvent(p->back, p->ready, 0));
+    TRY(cudaMemcpyAsync(p->result, p->device, BYTES, cudaMemcpyDeviceToHost, p->back));
+    if (!p->no_sync) TRY(cudaStreamSynchronize(p->back));
+    const float *seen = p->read_device ? p->device : p->result;
+    for (int i = 0; i < COUNT; i++) p->wrong += seen[i] != (float)(8 * (i + 1) + 7);
+    TRY(cudaStreamSynchronize(p->work));
+    TRY(cudaStreamSynchronize(p->back));
+    return cudaSuccess;
+}
+
+static cudaError_t release(program *p)
+{
+    cudaError_t e = cudaSuccess, last;
+#define RELEASE(member, call)                                                                                          \
+    if (p->member && (last = cuda.call(p->member))) e = last
+    RELEASE(exec, cudaGraphExecDestroy);
+    RELEASE(graph, cudaGraphDestroy);
+    RELEASE(device, cudaFree);
+    RELEASE(x, cudaFreeHost);
+    RELEASE(result, cudaFreeHost);
+    RELEASE(library, cudaLibraryUnload);
+    RELEASE(ready, cudaEventDestroy);
+    RELEASE(work, cudaStreamDestroy);
+    RELEASE(back, cudaStreamDestroy);
+#undef RELEASE
+    return e;
+}
+
+static cudaError_t run_program(program *p)
+{
+    cudaError_t e = prepare(p);
+    if (!e) e = run(p);
+    cudaError_t end = release(p);
+    return e ? e : end;
+}
+
+static void expect_nothing_left(void)
+{
+    char left[256];
+    if (double_live(left, sizeof left)) fail_msg("left: %s", left);
+}
+
+static void right_in_every_mode(void **state)
+{
+    (void)state;
+    for (int i = 0; i < MODES; i++) {
+        program p = {.wrong = 0};
+        double_reset();
+        double_mode(modes[i]);
+        assert_int_equal(run_program(&p), cudaSuccess);
+        assert_int_equal(p.wrong, 0);
+        expect_nothing_left();
+    }
+}
+
+/* How many of the modes show the fault. */
+static int modes_that_catch(const program *faulty)
+{
+    int caught = 0;
+    for (int i = 0; i < MODES; i++) {
+        program p = *faulty;
+        double_reset();
+        double_mode(modes[i]);
+        assert_int_equal(run_program(&p), cudaSuccess);
+        caught += p.wrong > 0;
+    }
+    return caught;
+}
+
+static void missing_wait_is_caught(void **state)
+{
+    (void)state;
+    assert_true(modes_that_catch(&(program){.no_wait = true}) >= 4); /* all but eager, and seeds with luck */
+}
+
+static void missing_synchronisation_is_caught(void **state)
+{
+    (void)state;
+    assert_true(modes_that_catch(&(program){.no_sync = true}) >= 4);
+}
+
+static void read_device_memory(void)
+{
+    run_program(&(program){.read_device = true});
+}
+
+static void host_reads_are_caught(void **state)
+{
+    (void)state;
+    assert_false(survives(read_device_memory));
+}
+
+static void allocation_while_capturing_is_caught(void **state)
+{
+    program p = {.allocate = true};
+    (void)state;
+    double_reset();
+    assert_int_equal(run_program(&p), cudaErrorStreamCaptureInvalidated);
+    assert_non_null(strstr(double_reason(), ""));
+    expect_nothing_left();
+}
+
+/* A call that gives something back has done so when it fails, so that nothing is left in any case. */
+static void every_call_may_fail(void **state)
+{
+    (void)state;
+    program whole = {.wrong = 0};
+    double_reset();
+    assert_int_equal(run_program(&whole), cudaSuccess);
+    long calls = double_count("*");
+    assert_true(calls > 25);
+    for (int mode = 0; mode < 3; mode++)
+        for (long n = 1; n <= calls; n++) {
+            program p = {.wrong = 0};
+            double_reset();
+            double_mode(modes[mode]);
+            double_fail(n);
+            cudaError_t e = run_program(&p);
+            if (!double_failed() || !e) fail_msg("call %ld, %s: not reported", n, double_failed());
+            expect_nothing_left();
+        }
+}
+
+static void every_operation_may_fault(void **state)
+{
+    (void)state;
+    for (long n = 1; n <= 7; n++)
+        for (int mode = 0; mode < MODES; mode++) {
+            program p = {.wrong = 0};
+            double_reset();
+            double_mode(modes[mode]);
+            double_fault(n);
+            assert_int_equal(run_program(&p), cudaErrorLaunchFailure);
+            assert_int_equal(cuda.cudaGetLastError(), cudaErrorLaunchFailure);
+            assert_int_equal(cuda.cudaGetLastError(), cudaErrorLaunchFailure); /* it stays */
+            expect_nothing_left();
+        }
+}
+
+static void calls_are_counted(void **state)
+{
+    program p = {.wrong = 0};
+    (void)state;
+    double_reset();
+    assert_int_equal(prepare(&p), cudaSuccess);
+    double_mark();
+    assert_int_equal(run(&p), cudaSuccess);
+    assert_int_equal(double_count("cudaGraphLaunch"), REPLAYS);
+    assert_int_equal(double_count("cudaMemcpyAsync"), 2);
+    assert_int_equal(double_count("cudaMemcpyAsync D2H"), 1);
+    assert_int_equal(double_count("cudaMalloc"), 0);
+    assert_int_equal(double_count("cudaStreamSynchronize"), 3);
+    assert_int_equal(double_count("*"), 1 + REPLAYS + 1 + 1 + 1 + 3);
+    assert_int_equal(release(&p), cudaSuccess);
+}
+
+/* ---- memory ---------------------------------------------------------------------------------- */
+
+typedef struct fixture {
+    cudaStream_t a, b;
+    cudaEvent_t event, other;
+    cudaLibrary_t library;
+    cudaKernel_t scale, add;
+    float *x, *y, *z; /* on the device */
+    float *host;      /* pinned */
+} fixture;
+
+static void must(cudaError_t e)
+{
+    if (e) fail_msg("error %d: %s", (int)e, double_reason());
+}
+
+static fixture begin(long mode)
+{
+    fixture f;
+    double_reset();
+    double_mode(mode);
+    must(cuda.cudaStreamCreateWithFlags(&f.a, cudaStreamNonBlocking));
+    must(cuda.cudaStreamCreateWithFlags(&f.b, cudaStreamNonBlocking));
+    must(cuda.cudaEventCreateWithFlags(&f.event, cudaEventDisableTiming));
+    must(cuda.cudaEventCreateWithFlags(&f.other, cudaEventDisableTiming));
+    must(cuda.cudaLibraryLoadData(&f.library, "code", NULL, NULL, 0, NULL, NULL, 0));
+    must(cuda.cudaLibraryGetKernel(&f.scale, f.library, "double_test_scale"));
+    must(cuda.cudaLibraryGetKernel(&f.add, f.library, "double_test_add"));
+    must(cuda.cudaMalloc((void **)&f.x, BYTES));
+    must(cuda.cudaMalloc((void **)&f.y, BYTES));
+    must(cuda.cudaMalloc((void **)&f.z, BYTES));
+    must(cuda.cudaMallocHost((void **)&f.host, BYTES));
+    must(cuda.cudaMemsetAsync(f.x, 0, BYTES, f.a));
+    must(launch_scale(f.scale, f.x, 1, 0, f.a));
+    must(cuda.cudaStreamSynchronize(f.a));
+    return f;
+}
+
+static float first_of(const fixture *f, const float *x)
+{
+    must(cuda.cudaMemcpyAsync(f->host, x, BYTES, cudaMemcpyDeviceToHost, f->a));
+    must(cuda.cudaStreamSynchronize(f->a));
+    return f->host[0];
+}
+
+static void memory_is_poisoned_and_limited(void **state)
+{
+    (void)state;
+    fixture f = begin(DOUBLE_EAGER);
+    void *p = NULL, *q = NULL;
+    size_t available = 0, total = 0;
+    assert_true(first_of(&f, f.y) != first_of(&f, f.y)); /* NaN */
+    double_memory(1 << 20);
+    assert_int_equal(cuda.cudaMalloc(&p, 1 << 20), cudaErrorMemoryAllocation);
+    must(cuda.cudaMalloc(&p, 1 << 19));
+    must(cuda.cudaMemGetInfo(&available, &total));
+    assert_int_equal(total, 1 << 20);
+    assert_int_equal(available, (1 << 19) - 3 * BYTES);
+    must(cuda.cudaFree(p));
+    must(cuda.cudaMalloc(&q, 100));
+    assert_int_equal((uintptr_t)q % 256, 0);
+    assert_int_equal((uintptr_t)q % 512, 256); /* no more than promised */
+    assert_int_equal(cuda.cudaFree((char *)q + 8), cudaErrorInvalidValue);
+    assert_int_equal(cuda.cudaFree(p), cudaErrorInvalidValue); /* twice */
+}
+
+static void copies_are_checked(void **state)
+{
+    (void)state;
+    fixture f = begin(DOUBLE_EAGER);
+    float pageable[COUNT];
+    const struct {
+        void *dst;
+        const void *src;
+        size_t bytes;
+        enum cudaMemcpyKind kind;
+    } bad[] = {{f.x, f.y, BYTES, cudaMemcpyHostToDevice},      {f.host, f.y, BYTES, cudaMemcpyDeviceToDevice},
+               {f.x, f.host, BYTES + 4, cudaMemcpyHostToDevice}, {f.x + 1, f.y, BYTES, cudaMemcpyDeviceToDevice},
+               {f.host, f.host, 4, cudaMemcpyDeviceToHost},      {pageable, f.host, 4, cudaMemcpyDeviceToHost},
+               {f.host + COUNT / 2, f.x, BYTES, cudaMemcpyDeviceToHost}};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        if (cuda.cudaMemcpyAsync(bad[i].dst, bad[i].src, bad[i].bytes, bad[i].kind, f.a) != cudaErrorInvalidValue)
+            fail_msg("copy %zu was taken", i);
+}
+
+static void what_is_read_when(void **state)
+{
+    (void)state;
+    fixture f = begin(DOUBLE_LAZY);
+    float pageable[COUNT] = {1};
+    must(cuda.cudaMemcpyAsync(f.x, pageable, BYTES, cudaMemcpyHostToDevice, f.a));
+    pageable[0] = 2; /* was read at the call */
+    assert_true(first_of(&f, f.x) == 1);
+    f.host[0] = 3;
+    must(cuda.cudaMemcpyAsync(f.y, f.host, BYTES, cudaMemcpyHostToDevice, f.a));
+    f.host[0] = 4; /* is read when it runs */
+    assert_true(first_of(&f, f.y) == 4);
+    float factor = 2, *x = f.x, term = 0;
+    long long n = COUNT;
+    void *arguments[] = {&x, &n, &factor, &term};
+    must(cuda.cudaLaunchKernel((const void *)f.scale, (dim3){4, 1, 1}, (dim3){256, 1, 1}, arguments, 0, f.a));
+    factor = 100; /* was copied at the launch */
+    assert_true(first_of(&f, f.x) == 2);
+}
+
+/* ---- launches -------------------------------------------------------------------------------- */
+
+static void launches_are_checked(void **state)
+{
+    (void)state;
+    fixture f = begin(DOUBLE_EAGER);
+    long long n = COUNT;
+    float one = 1;
+    void *arguments[] = {&f.x, &n, &one, &one};
+    const void *scale = (const void *)f.scale;
+    cudaKernel_t none = NULL;
+    assert_int_equal(cuda.cudaLaunchKernel(scale, (dim3){1, 1, 1}, (dim3){512, 1, 1}, arguments, 0, f.a),
+                     cudaErrorInvalidConfiguration); /* beyond its launch bounds */
+    assert_int_equal(cuda.cudaLaunchKernel(scale, (dim3){0, 1, 1}, (dim3){32, 1, 1}, arguments, 0, f.a),
+                     cudaErrorInvalidConfiguration);
+    assert_int_equal(cuda.cudaLaunchKernel(scale, (dim3){1, 1, 1}, (dim3){32, 1, 1}, arguments, 64 << 10, f.a),
+                     cudaErrorInvalidValue);
+    must(cuda.cudaKernelSetAttributeForDevice(f.scale, cudaFuncAttributeMaxDynamicSharedMemorySize, 64 << 10, 0));
+    must(cuda.cudaLaunchKernel(scale, (dim3){1, 1, 1}, (dim3){32, 1, 1}, arguments, 64 << 10, f.a));
+    assert_int_equal(cuda.cudaLibraryGetKernel(&none, f.library, "double_test_none"), cudaErrorSymbolNotFound);
+    must(cuda.cudaLibraryUnload(f.library));
+    assert_int_equal(cuda.cudaLaunchKernel(scale, (dim3){1, 1, 1}, (dim3){32, 1, 1}, arguments, 0, f.a),
+                     cudaErrorInvalidResourceHandle);
+}
+
+static void use_default_stream(void)
+{
+    fixture f = begin(DOUBLE_EAGER);
+    cuda.cudaMemsetAsync(f.x, 0, BYTES, NULL);
+}
+
+static void default_stream_ends_the_program(void **state)
+{
+    (void)state;
+    assert_false(survives(use_default_stream));
+}
+
+/* ---- captures -------------------------------------------------------------------------------- */
+
+static void start(const fixture *f)
+{
+    must(cuda.cudaStreamBeginCapture(f->a, cudaStreamCaptureModeRelaxed));
+}
+
+/* Ends the capture of stream a, which must fail with `expected`. */
+static void expect_end(const fixture *f, cudaError_t expected)
+{
+    cudaGraph_t graph = NULL;
+    assert_int_equal(cuda.cudaStreamEndCapture(f->a, &graph), expected);
+    assert_null(graph);
+}
+
+static void capture_errors(void **state)
+{
+    (void)state;
+    fixture f = begin(DOUBLE_EAGER);
+    enum cudaStreamCaptureStatus status;
+    float pageable[COUNT];
+    cudaKernel_t cold = f.add;
+    long long n = COUNT;
+    void *arguments[] = {&f.z, &f.x, &f.y, &n};
+
+    start(&f); /* a wait for the capturing stream: 900, then 901 */
+    assert_int_equal(cuda.cudaStreamSynchronize(f.a), cudaErrorStreamCaptureUnsupported);
+    must(cuda.cudaStreamIsCapturing(f.a, &status));
+    assert_int_equal(status, cudaStreamCaptureStatusInvalidated);
+    assert_int_equal(launch_scale(f.scale, f.x, 1, 0, f.a), cudaErrorStreamCaptureInvalidated);
+    expect_end(&f, cudaErrorStreamCaptureInvalidated);
+
+    start(&f); /* work of a second stream that is not joined */
+    must(cuda.cudaEventRecord(f.event, f.a));
+    must(cuda.cudaStreamWaitEvent(f.b, f.event, 0));
+    must(launch_scale(f.scale, f.x, 1, 0, f.b));
+    expect_end(&f, cudaErrorStreamCaptureUnjoined);
+
+    must(cuda.cudaEventRecord(f.other, f.b)); /* not captured */
+    start(&f);
+    assert_int_equal(cuda.cudaStreamWaitEvent(f.a, f.other, 0), cudaErrorStreamCaptureIsolation);
+    expect_end(&f, cudaErrorStreamCaptureInvalidated);
+
+    start(&f); /* a captured event is not for the host */
+    must(cuda.cudaEventRecord(f.event, f.a));
+    assert_int_equal(cuda.cudaEventSynchronize(f.event), cudaErrorCapturedEvent);
+    expect_end(&f, cudaErrorStreamCaptureInvalidated);
+    assert_int_equal(cuda.cudaEventQuery(f.event), cudaErrorCapturedEvent);
+
+    start(&f); /* a second capture that waits for the first */
+    must(cuda.cudaEventRecord(f.event, f.a));
+    must(cuda.cudaStreamBeginCapture(f.b, cudaStreamCaptureModeRelaxed));
+    assert_int_equal(cuda.cudaStreamWaitEvent(f.b, f.event, 0), cudaErrorStreamCaptureMerge);
+    expect_end(&f, cudaErrorStreamCaptureInvalidated);
+    cudaGraph_t graph;
+    assert_int_equal(cuda.cudaStreamEndCapture(f.b, &graph), cudaErrorStreamCaptureInvalidated);
+
+    start(&f); /* ended where it did not begin */
+    must(cuda.cudaEventRecord(f.event, f.a));
+    must(cuda.cudaStreamWaitEvent(f.b, f.event, 0));
+    assert_int_equal(cuda.cudaStreamEndCapture(f.b, &graph), cudaErrorStreamCaptureUnmatched);
+    expect_end(&f, cudaErrorStreamCaptureInvalidated);
+
+    start(&f); /* our rules: pinned memory, nothing that is loaded by its first launch */
+    assert_int_equal(cuda.cudaMemcpyAsync(f.x, pageable, BYTES, cudaMemcpyHostToDevice, f.a),
+                     cudaErrorStreamCaptureUnsupported);
+    expect_end(&f, cudaErrorStreamCaptureInvalidated);
+    start(&f);
+    assert_int_equal(cuda.cudaLaunchKernel((const void *)cold, (dim3){4, 1, 1}, (dim3){256, 1, 1}, arguments, 0, f.a),
+                     cudaErrorStreamCaptureUnsupported);
+    expect_end(&f, cudaErrorStreamCaptureInvalidated);
+    expect_end(&f, cudaErrorInvalidValue); /* there is none */
+    must(launch_scale(f.scale, f.x, 1, 0, f.a));
+    must(cuda.cudaStreamSynchronize(f.a));
+}
+
+/* x and y are made on two streams and added on the first, or without the join. */
+static float forked(long mode)
+{
+    fixture f = begin(mode);
+    cudaGraph_t graph;
+    cudaGraphExec_t exec;
+    cudaGraphInstantiateParams params = {.flags = 0};
+    size_t nodes = 0;
+    long long n = COUNT;
+    void *arguments[] = {&f.z, &f.x, &f.y, &n};
+    must(cuda.cudaMemsetAsync(f.y, 0, BYTES, f.a));
+    must(cuda.cudaMemsetAsync(f.z, 0, BYTES, f.a));
+    for (int warm = 1; warm >= 0; warm--) {
+        if (!warm) start(&f);
+        must(cuda.cudaEventRecord(f.event, f.a));
+        must(cuda.cudaStreamWaitEvent(f.b, f.event, 0));
+        must(launch_scale(f.scale, f.x, 1, 1, f.a));
+        must(launch_scale(f.scale, f.y, 1, 10, f.b));
+        must(launch_scale(f.scale, f.y, 2, 0, f.b));
+        must(cuda.cudaEventRecord(f.other, f.b));
+        must(cuda.cudaStreamWaitEvent(f.a, f.other, 0));
+        must(cuda.cudaLaunchKernel((const void *)f.add, (dim3){4, 1, 1}, (dim3){256, 1, 1}, arguments, 0, f.a));
+    }
+    must(cuda.cudaStreamEndCapture(f.a, &graph));
+    must(cuda.cudaGraphGetNodes(graph, NULL, &nodes));
+    assert_int_equal(nodes, 4);
+    must(cuda.cudaGraphInstantiateWithParams(&exec, graph, &params));
+    must(cuda.cudaGraphDestroy(graph));
+    must(cuda.cudaGraphLaunch(exec, f.a));
+    must(cuda.cudaGraphLaunch(exec, f.a));
+    must(cuda.cudaGraphExecDestroy(exec)); /* what was launched still runs */
+    return first_of(&f, f.z);
+}
+
+static void forks_are_joined(void **state)
+{
+    (void)state;
+    for (int i = 0; i < MODES; i++) assert_true(forked(modes[i]) == 3 + 140); /* x: 1 2 3; y: 20 60 140 */
+}
+
+/* ---- events ---------------------------------------------------------------------------------- */
+
+static void events_tell(void **state)
+{
+    (void)state;
+    for (int i = 0; i < MODES; i++) {
+        fixture f = begin(modes[i]);
+        cudaEvent_t first, last;
+        float time = -1;
+        int queries = 0;
+        must(cuda.cudaEventCreateWithFlags(&first, cudaEventDefault));
+        must(cuda.cudaEventCreateWithFlags(&last, cudaEventDefault));
+        assert_int_equal(cuda.cudaEventElapsedTime(&time, first, last), cudaErrorInvalidResourceHandle);
+        must(cuda.cudaEventRecord(first, f.a));
+        must(launch_scale(f.scale, f.x, 1, 1, f.a));
+        must(cuda.cudaEventRecord(last, f.a));
+        if (modes[i] == DOUBLE_LAZY) assert_int_equal(cuda.cudaEventElapsedTime(&time, first, last), cudaErrorNotReady);
+        while (cuda.cudaEventQuery(last) == cudaErrorNotReady && queries < 100) queries++;
+        assert_true(queries < 100 && (modes[i] != DOUBLE_EAGER || queries == 0));
+        must(cuda.cudaEventElapsedTime(&time, first, last));
+        assert_true(time > 0);
+        must(cuda.cudaEventQuery(f.event)); /* never recorded: passed */
+        must(cuda.cudaEventDestroy(first));
+        must(cuda.cudaEventDestroy(last));
+        assert_int_equal(cuda.cudaEventQuery(last), cudaErrorInvalidResourceHandle);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(right_in_every_mode),
+        cmocka_unit_test(missing_wait_is_caught),
+        cmocka_unit_test(missing_synchronisation_is_caught),
+        cmocka_unit_test(host_reads_are_caught),
+        cmocka_unit_test(allocation_while_capturing_is_caught),
+        cmocka_unit_test(every_call_may_fail),
+        cmocka_unit_test(every_operation_may_fault),
+        cmocka_unit_test(calls_are_counted),
+        cmocka_unit_test(memory_is_poisoned_and_limited),
+        cmocka_unit_test(copies_are_checked),
+        cmocka_unit_test(what_is_read_when),
+        cmocka_unit_test(launches_are_checked),
+        cmocka_unit_test(default_stream_ends_the_program),
+        cmocka_unit_test(capture_errors),
+        cmocka_unit_test(forks_are_joined),
+        cmocka_unit_test(events_tell),
+    };
+    return cmocka_run_group_tests(tests, setup, NULL);
+}
