@@ -8,7 +8,9 @@
 #include <cstdlib>
 #include <cstring>
 #include <dlfcn.h>
+#include <map>
 #include <memory>
+#include <vector>
 
 /* What a handle points to. */
 struct cudnnContext {
@@ -73,13 +75,42 @@ template <class F> F real(const char *name)
     return reinterpret_cast<F>(library ? dlsym(library, name) : nullptr);
 }
 
+/* What a variant pack was given: the library takes it and does not tell. */
+struct Pack {
+    std::vector<int64_t> uids;
+    std::vector<void *> data;
+    void *workspace = nullptr;
+};
+
+std::map<cudnnBackendDescriptor_t, Pack> packs;
+
+void remember(cudnnBackendDescriptor_t descriptor, cudnnBackendAttributeName_t name, int64_t count, const void *values)
+{
+    auto *numbers = static_cast<const int64_t *>(values);
+    auto *addresses = static_cast<void *const *>(values);
+    if (name == CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS) packs[descriptor].uids.assign(numbers, numbers + count);
+    if (name == CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS) packs[descriptor].data.assign(addresses, addresses + count);
+    if (name == CUDNN_ATTR_VARIANT_PACK_WORKSPACE) packs[descriptor].workspace = *addresses;
+}
+
+Status destroy_descriptor(cudnnBackendDescriptor_t descriptor)
+{
+    static const auto behind = real<decltype(&cudnnBackendDestroyDescriptor)>("cudnnBackendDestroyDescriptor");
+    packs.erase(descriptor);
+    return behind(descriptor);
+}
+
 /* Plans are for a device that is described, never for one that is asked. */
 Status set_attribute(cudnnBackendDescriptor_t descriptor, cudnnBackendAttributeName_t name,
                      cudnnBackendAttributeType_t type, int64_t count, const void *values)
 {
     static const auto behind = real<decltype(&cudnnBackendSetAttribute)>("cudnnBackendSetAttribute");
     if (!behind) return refuse(CUDNN_STATUS_INTERNAL_ERROR, "the installed library is not open");
-    if (name != CUDNN_ATTR_DEVICEPROP_DEVICE_ID) return behind(descriptor, name, type, count, values);
+    if (name != CUDNN_ATTR_DEVICEPROP_DEVICE_ID) {
+        Status status = behind(descriptor, name, type, count, values);
+        if (!status) remember(descriptor, name, count, values);
+        return status;
+    }
     if (type != CUDNN_TYPE_INT32 || count != 1 || *static_cast<const int32_t *>(values) != 0)
         return refuse(CUDNN_STATUS_BAD_PARAM, "there is device 0 only");
     const std::string &json = device_json();
@@ -125,22 +156,17 @@ Status place_tensor(dnn::Program &program, int64_t uid, void *data)
     return CUDNN_STATUS_SUCCESS;
 }
 
-Status read_pack(cudnnBackendDescriptor_t pack, Execution &e)
+Status read_pack(const Pack &pack, Execution &e)
 {
-    enum { MOST = 32 };
-    int64_t n = 0, n_data = 0, uids[MOST];
-    void *data[MOST];
-    if (Status s = ask(pack, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, MOST, uids, &n)) return s;
-    if (Status s = ask(pack, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, MOST, data, &n_data)) return s;
-    if (n != n_data || n > MOST) return refuse(CUDNN_STATUS_BAD_PARAM, "not as many addresses as tensors");
-    for (int64_t i = 0; i < n; i++)
-        if (Status s = place_tensor(e.program, uids[i], data[i])) return s;
+    if (pack.uids.size() != pack.data.size())
+        return refuse(CUDNN_STATUS_BAD_PARAM, "not as many addresses as tensors");
+    for (size_t i = 0; i < pack.uids.size(); i++)
+        if (Status s = place_tensor(e.program, pack.uids[i], pack.data[i])) return s;
     for (const auto &t : e.program.tensors)
         if (!t.second.is_virtual && !t.second.data)
             return refuse(CUDNN_STATUS_BAD_PARAM, "the pack lacks the address of a tensor");
-    if (e.workspace_bytes == 0) return CUDNN_STATUS_SUCCESS;
-    if (Status s = ask(pack, CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1, &e.workspace, &n)) return s;
-    if (!double_on_device(e.workspace, e.workspace_bytes))
+    e.workspace = pack.workspace;
+    if (e.workspace_bytes && !double_on_device(e.workspace, e.workspace_bytes))
         return refuse(CUDNN_STATUS_BAD_PARAM, "the workspace is smaller than the plan needs");
     return CUDNN_STATUS_SUCCESS;
 }
@@ -159,7 +185,7 @@ Status execute(cudnnHandle_t handle, cudnnBackendDescriptor_t plan, cudnnBackend
     if (!rt::known(handle, "cuDNN handle")) return refuse(CUDNN_STATUS_BAD_PARAM, "not a handle");
     auto e = std::make_unique<Execution>();
     if (Status s = read_plan(plan, *e)) return s;
-    if (Status s = read_pack(pack, *e)) return s;
+    if (Status s = read_pack(packs[pack], *e)) return s;
     double_note(e->program.nodes[0].operation.c_str());
     cudaError_t error = double_enqueue(handle->stream, "cuDNN", run, e.get(),
                                        [](void *state) { delete static_cast<Execution *>(state); });
@@ -178,6 +204,7 @@ const double_function functions[] = {
     own<decltype(cudnnDestroy)>("cudnnDestroy", destroy),
     own<decltype(cudnnSetStream)>("cudnnSetStream", set_stream),
     own<decltype(cudnnBackendSetAttribute)>("cudnnBackendSetAttribute", set_attribute),
+    own<decltype(cudnnBackendDestroyDescriptor)>("cudnnBackendDestroyDescriptor", destroy_descriptor),
     own<decltype(cudnnBackendExecute)>("cudnnBackendExecute", execute),
     {nullptr, nullptr},
 };
