@@ -394,7 +394,8 @@ static void print_patterns(const amp_list *l, list_text *t)
     for (size_t i = l->layers.count; i-- > 0;)
         for (size_t k = 0; k < l->layers.items[i].nodes.count; k++) {
             const list_pattern *p = &l->layers.items[i].nodes.items[k];
-            add_line(t, spell_name(p->glob, t->arena), " = ", p->dtype == IR_f32 ? "fp32" : p->dtype == IR_f16 ? "fp16" : "bf16");
+            const char *dtype = p->dtype == IR_f32 ? "fp32" : p->dtype == IR_f16 ? "fp16" : "bf16";
+            add_line(t, spell_name(p->glob, t->arena), " = ", dtype);
         }
     add(t, "\n[tensors]\n");
     for (size_t i = l->layers.count; i-- > 0;)

@@ -124,6 +124,13 @@ static bool parse_level(const char *s, list_condition *c)
     return false;
 }
 
+static size_t word_length(const char *s)
+{
+    size_t n = 0;
+    while (isalpha((unsigned char)s[n]) || (n && (s[n] == '_' || isdigit((unsigned char)s[n])))) n++;
+    return n;
+}
+
 /* transB -> trans_b: attributes have the names of the op table. */
 static const char *snake_case(arena *a, const char *name, size_t n)
 {
@@ -139,7 +146,7 @@ static const char *snake_case(arena *a, const char *name, size_t n)
 static bool parse_attribute(arena *a, const char *s, list_condition *c)
 {
     static const char *const signs[] = {"==", "!=", "<=", ">=", "<", ">"}; /* by list_comparison */
-    size_t length = strspn(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_"), sign = 0;
+    size_t length = word_length(s), sign = 0;
     const char *at = s + length + strspn(s + length, " ");
     while (sign < 6 && strncmp(at, signs[sign], strlen(signs[sign])) != 0) sign++;
     if (!length || sign == 6) return false;
@@ -149,9 +156,8 @@ static bool parse_attribute(arena *a, const char *s, list_condition *c)
     c->attribute = snake_case(a, s, length);
     c->comparison = (list_comparison)sign;
     if (ir_float_parse(at, &c->number)) return true;
-    bool word = isalpha((unsigned char)*at) && !at[strspn(at, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789")];
     c->word = arena_strdup(a, at);
-    return word && sign <= LIST_NE;
+    return *at && !at[word_length(at)] && sign <= LIST_NE;
 }
 
 static bool parse_condition(arena *a, const char *s, list_condition *c)
