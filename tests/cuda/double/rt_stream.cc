@@ -11,6 +11,9 @@
 
 namespace rt {
 
+/* By a seed: how rarely a call lets work run, and how much at most; so little that work usually piles up. */
+enum : size_t { SELDOM = 6, FEW = 5 };
+
 static long how = DOUBLE_EAGER;
 static uint64_t dice;
 static long ticks;
@@ -108,8 +111,8 @@ void progress()
 {
     if (how == DOUBLE_EAGER)
         while (step_any()) continue;
-    if (how >= 0)
-        for (size_t n = draw(4); n > 0 && step_any(); n--) continue;
+    if (how >= 0 && draw(SELDOM) == 0)
+        for (size_t n = draw(FEW); n > 0 && step_any(); n--) continue;
 }
 
 void put(cudaStream_t stream, std::unique_ptr<Work> work)
