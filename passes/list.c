@@ -414,10 +414,7 @@ const char *pass_print_list(const pass_options *o, diag *d, arena *a)
     for (int i = 0; i < 4; i++) print_section(l, colours[i], &t);
     print_patterns(l, &t);
     add(&t, "\n[rules]\n");
-    for (int i = 0; amp_rule_key(i); i++) {
-        const char *value = strmap_get(l->rules, amp_rule_key(i));
-        if (value) add_line(&t, amp_rule_key(i), " = ", value);
-    }
+    for (int i = 0; amp_rule_key(i); i++) add_line(&t, amp_rule_key(i), " = ", amp_rule_print(l, i));
     vec_push(a, &t.bytes, '\0');
     return t.bytes.items;
 }

@@ -126,6 +126,8 @@ bool amp_list_pins(const amp_list *l, const char *op);
 /* Key number i of [rules], NULL behind the last. */
 const char *amp_rule_key(int i);
 bool amp_rule_known(const char *key);
+/* Its value in this list as a list file has it; "" for a text that nothing has set. */
+const char *amp_rule_print(const amp_list *l, int i);
 /* False when the rule is a choice and `value` none of its words. */
 bool amp_rule_set(amp_list *l, const char *key, const char *value);
 /* The text of a rule, "" when nothing has set it. */

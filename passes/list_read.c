@@ -310,15 +310,20 @@ static bool parse_scaling(arena *a, const char *text, pass_scaling_rules *s)
     return true;
 }
 
-/* unsupported = FILE: one operator a line, comments as in a list; a relative path starts at the list's folder. */
-static ampc_status read_unsupported(reader *r, const char *name)
+/* unsupported = FILE: one operator a line, comments as in a list; a relative path starts at the list's folder. *value
+ * becomes the whole path. */
+static ampc_status read_unsupported(reader *r, const char **value)
 {
     enum { LIMIT = 1 << 16 };
     arena *a = r->list->arena;
+    const char *name = *value;
     r->list->unsupported = strmap_new(a);
     if (strcmp(name, "none") == 0) return AMPC_OK;
     const char *slash = *name == '/' || r->builtin ? NULL : strrchr(r->file, '/');
     const char *path = slash ? arena_printf(a, "%.*s%s", (int)(slash + 1 - r->file), r->file, name) : name;
+    char *whole = realpath(path, NULL); /* an emitted list may lie elsewhere */
+    if (whole) *value = arena_strdup(a, whole);
+    free(whole);
     FILE *f = fopen(path, "rb");
     if (!f)
         return diag_error(r->diag, AMPC_IO, here(r, strstr(r->text, name)), "cannot read '%s': %s", path,
@@ -354,7 +359,7 @@ static ampc_status read_rule(reader *r, const char *key, const char *value)
                             "scaling = '%s': expected init > 0, incr_every >= 1, decr_every >= 1, incr_ratio > 1, "
                             "0 < decr_ratio < 1", value);
     }
-    if (strcmp(key, "unsupported") == 0) TRY(read_unsupported(r, value));
+    if (strcmp(key, "unsupported") == 0) TRY(read_unsupported(r, &value));
     if (!amp_rule_set(r->list, key, value))
         return complain(r, AMPC_REJECTED, strstr(r->text, value), "'%s' is not a value of this rule", value);
     if (strcmp(key, "counters") == 0) r->list->scaling.late = strcmp(value, "n+1") == 0;

@@ -91,6 +91,13 @@ bool amp_rule_set(amp_list *l, const char *key, const char *value)
     return true;
 }
 
+const char *amp_rule_print(const amp_list *l, int i)
+{
+    const char *said = strmap_get(l->rules, amp_rule_key(i));
+    if (said || i >= CHOICES + LIMITS) return said ? said : "";
+    return i < CHOICES ? choices[i].words[0] : "off";
+}
+
 const char *amp_list_rule(const amp_list *l, const char *key)
 {
     const char *text = strmap_get(l->rules, key);

@@ -314,21 +314,32 @@ static const char *stats_json(const pass_calls *calls, arena *a)
     return arena_printf(a, "%s}}\n", text);
 }
 
+/* The text in the middle of a bar. */
+static const char *centred(const char *text, int width, arena *a)
+{
+    static const char bar[] = "------------------------------------------------------------";
+    int rest = width - (int)strlen(text), left = rest / 2;
+    return arena_printf(a, "%.*s%s%.*s", left, bar, text, rest - left, bar);
+}
+
+/* The table in the form of PaddlePaddle's operator statistics. */
 const char *pass_print_stats(const ir_module *m, const pass_options *o, arena *a)
 {
     const ir_graph *g = pass_primary(m);
     if (!g) return "";
     const pass_calls *calls = o->stats && o->stats->inserted ? o->stats->inserted : pass_count_calls(g, a);
     if (o->json) return stats_json(calls, a);
-    static const char bar[] = "------------------------------------------------------------";
-    const char *text = arena_printf(a, "<%.38s op list of all blocks %.38s>\n%-40s | %-12s | %-12s | %-12s | %s\n", bar,
-                                    bar, "Op Name", "FP16 Calls", "BF16 Calls", "FP32 Calls", "Other Calls");
+    const char *text = arena_printf(a, "<%s>\n<%s>\n<%s | %s | %s | %s | %s>\n", centred(" op list of all blocks ", 120, a),
+                                    centred(" op list ", 120, a), centred(" Op Name ", 40, a),
+                                    centred(" FP16 Calls ", 17, a), centred(" BF16 Calls ", 17, a),
+                                    centred(" FP32 Calls", 17, a), centred(" Other Calls ", 17, a));
     for (size_t i = 0; i < calls->items.count; i++) {
         const op_calls *c = &calls->items.items[i];
-        text = arena_printf(a, "%s%-40s | %-12d | %-12d | %-12d | %d\n", text, c->op, c->f16, c->bf16, c->f32,
+        text = arena_printf(a, "%s  %-40s|  %-17d|  %-17d|  %-17d|  %d\n", text, c->op, c->f16, c->bf16, c->f32,
                             c->other);
     }
-    return arena_printf(a, "%s<%.43s op count: %zu %.43s>\n", text, bar, calls->items.count, bar);
+    const char *count = arena_printf(a, " op count: %zu ", calls->items.count);
+    return arena_printf(a, "%s<%s>\n\n", text, centred(count, 120, a));
 }
 
 /* ---- the op table ---------------------------------------------------------------------------- */
