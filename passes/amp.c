@@ -78,6 +78,8 @@ static ir_value *convert_constant(caster *c, ir_builder *b, const ir_value *v, i
         ir_store_f64(to, bytes + i * size, y);
         saturated += x < y || x > y;
     }
+    /* A weight of another runtime keeps its name: it is stored in the type that it is read in. */
+    if (c->options->plain_runtime && !saturated && !ir_is_scalar(v)) return NULL;
     report_saturated(c, v, to, saturated, count);
     if (v->type.rank == 0) return ir_scalar(b, to, ir_load_f64(to, bytes));
     ir_type type = v->type;

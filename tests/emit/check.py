@@ -8,18 +8,55 @@ import onnx.checker
 import onnx.shape_inference
 
 WHITE = ("Conv", "MatMul", "Gemm")
+SCALES = {"QuantizeLinear": (1,), "DequantizeLinear": (1,), "QLinearConv": (1, 4, 6), "QLinearMatMul": (1, 4, 6)}
+FLOAT = onnx.TensorProto.FLOAT
 
 
 def element_type(info):
     return info.type.tensor_type.elem_type
 
 
-def types_of(model):
-    graph = onnx.shape_inference.infer_shapes(model, strict_mode=True).graph
-    types = {t.name: t.data_type for t in graph.initializer}
+def bodies(node):
+    return [a.g for a in node.attribute if a.HasField("g")]
+
+
+def walk(graph):
+    """All nodes, those of inner graphs too."""
+    for node in graph.node:
+        yield node
+        for body in bodies(node):
+            yield from walk(body)
+
+
+def typed(graph, outer):
+    """Element types by name, in inner graphs too, where shape inference leaves them out: those of the first operand."""
+    types = {**outer, **{t.name: t.data_type for t in graph.initializer}}
     for info in [*graph.value_info, *graph.input, *graph.output]:
         types[info.name] = element_type(info)
-    return types
+    inner = {}
+    for node in graph.node:
+        for body in bodies(node):
+            inner.update(typed(body, types))
+        to = [a.i for a in node.attribute if a.name == "to" and node.op_type == "Cast"]
+        for name in node.output:
+            types.setdefault(name, to[0] if to else types.get(node.input[0] if node.input else ""))
+    return {**inner, **types}
+
+
+def types_of(model):
+    return typed(onnx.shape_inference.infer_shapes(model, strict_mode=True).graph, {})
+
+
+def check_bodies(old, new):
+    """What a body gives has the type that it had; inputs, too. By node name and attribute."""
+    before = {(n.name, a.name): a.g for n in walk(old.graph) for a in n.attribute if a.HasField("g")}
+    after = {(n.name, a.name): a.g for n in walk(new.graph) for a in n.attribute if a.HasField("g")}
+    for key, body in before.items():
+        if "" in key or key not in after:  # an If that is decided is one no more
+            continue
+        for field in ("input", "output"):
+            pairs = list(zip(getattr(body, field), getattr(after[key], field), strict=True))
+            assert all(element_type(a) in (0, element_type(b)) for a, b in pairs), f"{key}: {field}s changed type"
 
 
 def check(old, new, low):
@@ -30,14 +67,17 @@ def check(old, new, low):
         after = [(i.name, element_type(i)) for i in getattr(new.graph, field)]
         assert before == after, f"{field}s: {before} became {after}"
     types = types_of(new)
-    names = {n.name: n.op_type for n in old.graph.node}
-    for node in new.graph.node:
+    names = {n.name: n.op_type for n in walk(old.graph)}
+    for node in walk(new.graph):
         if node.op_type in WHITE:
             assert {types[i] for i in node.input if i} == {low}, f"{node.name} does not read {low}"
             assert names.get(node.name, node.op_type) == node.op_type or not all(names), f"{node.name} changed"
             assert node.name in names or "" in names, f"{node.name}: no such node"
+        for i in SCALES.get(node.op_type, ()):
+            assert types[node.input[i]] == FLOAT, f"{node.name}: a scale is not FLOAT"
+    check_bodies(old, new)
     kept = {t.name for t in new.graph.initializer}
-    matrices = {t.name for t in old.graph.initializer if len(t.dims) > 1 and t.data_type == onnx.TensorProto.FLOAT}
+    matrices = {t.name for t in old.graph.initializer if len(t.dims) > 1 and t.data_type == FLOAT}
     assert len(matrices & kept) >= len(matrices) - 1, f"lost: {sorted(matrices - kept)}"
 
 
