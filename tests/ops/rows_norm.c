@@ -13,7 +13,8 @@ static const struct {
 } rows[] = {
     {1, 0, {7}},        {2, -1, {3, 10}},     {2, 0, {3, 10}}, {2, 1, {33, 1029}},
     {3, 1, {2, 5, 37}}, {4, 1, {2, 3, 4, 5}}, {2, 1, {4, 1}},  {2, 1, {0, 4}},
-    {2, 1, {4, 0}},     {3, 1, {4, 60, 200}},
+    {2, 1, {4, 0}},     {3, 1, {4, 60, 200}}, {2, 1, {9, 1024}}, {2, 1, {3, 5003}},
+    {2, 1, {257, 31}},  {3, 1, {1, 33, 32}},
 };
 
 typedef struct line {
@@ -83,7 +84,7 @@ static void softmax(const ops_row *row, ir_dtype t)
         c.attr[0].i = rows[s].axis;
         case_out(&c, t == IR_bf16 && !back ? IR_f32 : t, rows[s].rank, rows[s].dims);
         c.floor = back ? 4 : logarithm ? 1 : 0;
-        c.units = back ? 64 : 12;
+        c.units = back ? 64 : 16;
         case_check(&c, back ? softmax_grad_reference : softmax_reference);
         case_end(&c);
     }
@@ -196,7 +197,7 @@ static const struct {
 } images[] = {
     {2, {9, 5}},        {2, {300, 40}},      {3, {4, 3, 7}},       {4, {2, 3, 5, 5}},
     {4, {3, 17, 2, 2}}, {4, {8, 6, 30, 31}}, {5, {2, 3, 2, 3, 4}}, {2, {1, 3}},
-    {4, {2, 33, 3, 5}}, {4, {4, 2, 1, 700}},
+    {4, {2, 33, 3, 5}}, {4, {4, 2, 1, 700}}, {4, {4, 2, 50, 101}},
 };
 
 static int64_t inner_size(const k_view *v)

@@ -14,6 +14,7 @@ static const struct {
     {2, 1, 2, {9, 9}, {2, 3}, {1, 1}, {0, 2, 1, 1}, {3, 2}, 0},
     {2, 2, 1, {6, 5}, {3, 3}, {2, 2}, {0}, {1, 1}, 1},
     {2, 1, 3, {5, 5}, {5, 5}, {1, 1}, {0}, {1, 1}, 0},
+    {2, 2, 2, {37, 31}, {37, 31}, {1, 1}, {0}, {1, 1}, 0},
     {1, 3, 2, {11}, {4}, {3}, {1, 2}, {1}, 0},
     {3, 1, 2, {4, 5, 6}, {2, 3, 2}, {2, 1, 2}, {0, 1, 0, 0, 1, 0}, {1, 1, 1}, 0},
     {2, 4, 16, {24, 24}, {2, 2}, {2, 2}, {0}, {1, 1}, 0},
@@ -182,20 +183,32 @@ static void max_pool(const ops_row *row, ir_dtype t)
     }
 }
 
+/* Positions at random: many share one, and those of a plane that is cut in pieces go to all of them. */
 static void max_pool_grad(const ops_row *row, ir_dtype t)
 {
-    int64_t wide[] = {3, 2, 6, 5}, narrow[] = {3, 2, 3, 2};
-    ops_case c;
-    case_begin(&c, row->op);
-    case_in(&c, t, 4, narrow, -9, 9);
-    double *at = case_in(&c, IR_i64, 4, narrow, 0, 29);
-    for (int i = 0; i < 36; i++) at[i] += i / 6 * 30;
-    at[1] = at[0]; /* overlapping windows share a maximum */
-    case_list(&c, 0, wide, 4);
-    case_out(&c, t, 4, wide);
-    c.floor = 1;
-    case_check(&c, max_grad_reference);
-    case_end(&c);
+    static const int64_t sizes[][2][4] = {
+        {{3, 2, 6, 5}, {3, 2, 3, 2}},
+        {{1, 2, 109, 113}, {1, 2, 37, 40}},
+        {{12, 100, 3, 2}, {12, 100, 3, 3}},
+        {{2, 1, 1, 1}, {2, 1, 20, 15}},
+        {{0, 3, 4, 4}, {0, 3, 2, 2}},
+    };
+    for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
+        const int64_t *wide = sizes[s][0], *narrow = sizes[s][1];
+        ops_case c;
+        case_begin(&c, row->op);
+        case_in(&c, t, 4, narrow, -9, 9);
+        double *at = case_in(&c, IR_i64, 4, narrow, 0, (double)(wide[2] * wide[3] - 1));
+        for (int64_t i = 0; i < k_count(&c.in[1]); i++)
+            at[i] += (double)(i / (narrow[2] * narrow[3]) * wide[2] * wide[3]);
+        if (k_count(&c.in[1])) at[1] = at[0]; /* overlapping windows share a maximum */
+        case_list(&c, 0, wide, 4);
+        case_out(&c, t, 4, wide);
+        c.floor = 1;
+        c.units = 40;
+        case_check(&c, max_grad_reference);
+        case_end(&c);
+    }
 }
 
 static void avg_pool(const ops_row *row, ir_dtype t)
@@ -214,7 +227,7 @@ static void avg_pool(const ops_row *row, ir_dtype t)
         c.attr[back ? IR_ATTR(avg_pool_grad, count_pad) : IR_ATTR(avg_pool, count_pad)].i = s % 2;
         case_out(&c, t, rank, back ? wide : narrow);
         c.floor = 1;
-        c.units = 8;
+        c.units = 16;
         case_check(&c, back ? average_grad_reference : average_reference);
         case_end(&c);
     }
