@@ -1,0 +1,375 @@
+/* test_dnn.c - what the libraries plan: convolutions of well-known networks have engines for sm_90 in every type,
+ * plans are made once, races are run once, and every call that fails is reported.
+ *
+ * The plans are those of the installed cuDNN for the recorded device; the numeric rows are in tests/ops. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <ftw.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+
+#include "kernels/cuda/cuda.h"
+#include "tests/cuda/double/double.h"
+
+enum { MOST_OPERANDS = 3, MOST_RESULTS = 2, ALIGNMENT = 256 };
+
+static char error[512];
+static k_context ctx = {.threads = 1, .error = error, .error_size = sizeof error};
+
+static void open_context(bool tune)
+{
+    if (cuda_context_open(&ctx, 0) != AMPC_OK) fail_msg("%s", error);
+    cuda_of(&ctx)->tune = tune;
+}
+
+static void close_context(void)
+{
+    cuda_context_close(&ctx);
+}
+
+/* ---- one call of a kernel -------------------------------------------------------------------- */
+
+typedef struct call {
+    k_args args;
+    k_view in[MOST_OPERANDS], out[MOST_RESULTS];
+    ir_attr attr[8];
+    int64_t lists[3][6];
+    size_t workspace;
+} call;
+
+static void call_begin(call *c, ir_op op, int n_in, int n_out)
+{
+    *c = (call){.args = {.op = op, .n_in = n_in, .n_out = n_out, .ctx = &ctx}};
+    c->args.in = c->in;
+    c->args.out = c->out;
+    c->args.attr = c->attr;
+}
+
+/* A view that is wanted; its memory is nowhere. */
+static k_view view(ir_dtype t, int rank, const int64_t *dims)
+{
+    k_view v = {.data = (void *)ALIGNMENT, .dtype = t, .rank = rank};
+    for (int i = 0; i < rank; i++) v.dims[i] = dims[i];
+    return v;
+}
+
+static ampc_status call_prepare(call *c)
+{
+    error[0] = 0;
+    return cuda_kernel(c->args.op)->prepare(&c->args, &c->args.state, &c->workspace);
+}
+
+static void call_release(call *c)
+{
+    cuda_kernel(c->args.op)->release(c->args.state);
+    c->args.state = NULL;
+}
+
+/* ---- convolutions ---------------------------------------------------------------------------- */
+
+typedef struct window_row {
+    const char *from;
+    int spatial;
+    int64_t n, channels, filters, group, x[3], kernel[3];
+    int64_t stride, dilation, before, after;
+} window_row;
+
+static const window_row windows[] = {
+    {"LeNet, first", 2, 64, 1, 6, 1, {28, 28}, {5, 5}, 1, 1, 2, 2},
+    {"LeNet, second", 2, 64, 6, 16, 1, {14, 14}, {5, 5}, 1, 1, 0, 0},
+    {"ResNet, stem", 2, 32, 3, 64, 1, {224, 224}, {7, 7}, 2, 1, 3, 3},
+    {"ResNet, reduce", 2, 32, 256, 64, 1, {56, 56}, {1, 1}, 1, 1, 0, 0},
+    {"ResNet, 3x3", 2, 32, 64, 64, 1, {56, 56}, {3, 3}, 1, 1, 1, 1},
+    {"ResNet, 3x3 of stride 2", 2, 32, 128, 128, 1, {56, 56}, {3, 3}, 2, 1, 1, 1},
+    {"ResNet, shortcut", 2, 32, 1024, 2048, 1, {14, 14}, {1, 1}, 2, 1, 0, 0},
+    {"ResNeXt, groups", 2, 8, 128, 128, 32, {56, 56}, {3, 3}, 1, 1, 1, 1},
+    {"MobileNet, stem", 2, 8, 3, 32, 1, {224, 224}, {3, 3}, 2, 1, 0, 1},
+    {"MobileNet, depthwise", 2, 8, 96, 96, 96, {112, 112}, {3, 3}, 2, 1, 1, 1},
+    {"ConvNeXt, depthwise 7x7", 2, 8, 96, 96, 96, {56, 56}, {7, 7}, 1, 1, 3, 3},
+    {"DeepLab, dilated", 2, 4, 256, 256, 1, {33, 33}, {3, 3}, 1, 6, 6, 6},
+    {"SqueezeNet, fire", 2, 8, 16, 64, 1, {55, 55}, {3, 3}, 1, 1, 1, 1},
+    {"ViT, patches", 2, 8, 3, 768, 1, {224, 224}, {16, 16}, 16, 1, 0, 0},
+    {"DCGAN, generator", 2, 16, 512, 100, 1, {4, 4}, {4, 4}, 1, 1, 0, 0},
+    {"WaveNet, causal", 1, 4, 32, 64, 1, {1000}, {2}, 1, 8, 8, 0},
+    {"C3D", 3, 2, 3, 64, 1, {16, 112, 112}, {3, 3, 3}, 1, 1, 1, 1},
+    {"odd sizes", 2, 3, 5, 7, 1, {13, 11}, {3, 3}, 2, 1, 0, 2},
+    {"one element", 2, 1, 1, 1, 1, {1, 1}, {1, 1}, 1, 1, 0, 0},
+};
+enum { N_WINDOWS = sizeof windows / sizeof *windows };
+
+/* The convolution of a row, or one of its gradients. */
+static void call_convolution(call *c, ir_op op, const window_row *r, ir_dtype in, ir_dtype out)
+{
+    int64_t x[5] = {r->n, r->channels}, w[5] = {r->filters, r->channels / r->group}, y[5] = {r->n, r->filters};
+    const int rank = r->spatial + 2;
+    call_begin(c, op, op == IR_OP_conv ? 3 : 2, op == IR_OP_conv_grad_weight ? 2 : 1);
+    for (int i = 0; i < r->spatial; i++) {
+        x[2 + i] = r->x[i];
+        w[2 + i] = r->kernel[i];
+        y[2 + i] = (r->x[i] + r->before + r->after - (r->kernel[i] - 1) * r->dilation - 1) / r->stride + 1;
+        c->lists[0][i] = r->stride;
+        c->lists[1][i] = r->before;
+        c->lists[1][r->spatial + i] = r->after;
+        c->lists[2][i] = r->dilation;
+    }
+#define LISTS(op)                                                                                            \
+    c->attr[IR_ATTR(op, strides)] = (ir_attr){.list = {c->lists[0], r->spatial}};                            \
+    c->attr[IR_ATTR(op, pads)] = (ir_attr){.list = {c->lists[1], 2 * r->spatial}};                           \
+    c->attr[IR_ATTR(op, dilations)] = (ir_attr){.list = {c->lists[2], r->spatial}};                          \
+    c->attr[IR_ATTR(op, group)].i = r->group
+    if (op == IR_OP_conv) {
+        LISTS(conv);
+        c->in[0] = view(in, rank, x), c->in[1] = view(in, rank, w), c->in[2] = view(in, 1, &r->filters);
+        c->out[0] = view(out, rank, y);
+    } else if (op == IR_OP_conv_grad_input) {
+        LISTS(conv_grad_input);
+        c->in[0] = view(in, rank, y), c->in[1] = view(in, rank, w);
+        c->out[0] = view(out, rank, x);
+    } else {
+        LISTS(conv_grad_weight);
+        c->in[0] = view(in, rank, y), c->in[1] = view(in, rank, x);
+        c->out[0] = view(out, rank, w);
+    }
+#undef LISTS
+}
+
+static const ir_op convolutions[] = {IR_OP_conv, IR_OP_conv_grad_input, IR_OP_conv_grad_weight};
+static const ir_dtype types[] = {IR_f32, IR_f16, IR_bf16};
+
+/* Each has an engine that reads and writes its own types: nothing goes through a cast. */
+static void networks_have_engines(void **state)
+{
+    (void)state;
+    open_context(false);
+    double_mark();
+    for (int i = 0; i < N_WINDOWS; i++)
+        for (int o = 0; o < 3; o++)
+            for (int t = 0; t < 3; t++) {
+                call c;
+                call_convolution(&c, convolutions[o], &windows[i], types[t], types[t]);
+                if (call_prepare(&c) != AMPC_OK || double_count("cudaLibraryGetKernel") != 0)
+                    fail_msg("%s, %s in %s: %s", windows[i].from, ir_op_get(c.args.op)->name,
+                             ir_dtype_name(types[t]), error);
+                call_release(&c);
+            }
+    close_context();
+}
+
+static void equal_convolutions_share_a_plan(void **state)
+{
+    call first, second;
+    (void)state;
+    open_context(false);
+    call_convolution(&first, IR_OP_conv, &windows[4], IR_f16, IR_f16);
+    assert_int_equal(call_prepare(&first), AMPC_OK);
+    call_convolution(&second, IR_OP_conv, &windows[4], IR_f16, IR_f16);
+    double_mark();
+    assert_int_equal(call_prepare(&second), AMPC_OK);
+    assert_int_equal(double_count("*"), 0);
+    assert_int_equal(second.workspace, first.workspace);
+    call_convolution(&first, IR_OP_conv, &windows[4], IR_bf16, IR_bf16);
+    assert_int_equal(call_prepare(&first), AMPC_OK);
+    assert_true(double_count("*") > 0);
+    call_release(&first);
+    call_release(&second);
+    close_context();
+}
+
+static void f64_is_refused(void **state)
+{
+    call c;
+    (void)state;
+    open_context(false);
+    call_convolution(&c, IR_OP_conv, &windows[0], IR_f64, IR_f64);
+    assert_int_equal(call_prepare(&c), AMPC_UNSUPPORTED);
+    assert_string_not_equal(error, "");
+    close_context();
+}
+
+/* ---- races ----------------------------------------------------------------------------------- */
+
+static char folder[64];
+
+static int remove_entry(const char *path, const struct stat *s, int kind, struct FTW *at)
+{
+    (void)s, (void)kind, (void)at;
+    return remove(path);
+}
+
+static int make_cache(void **state)
+{
+    (void)state;
+    strcpy(folder, "/tmp/ampc-test-XXXXXX");
+    return mkdtemp(folder) ? setenv("XDG_CACHE_HOME", folder, 1) : -1;
+}
+
+static int drop_cache(void **state)
+{
+    (void)state;
+    unsetenv("XDG_CACHE_HOME");
+    return nftw(folder, remove_entry, 8, FTW_DEPTH | FTW_PHYS);
+}
+
+static void call_matmul(call *c, const int64_t *a, const int64_t *b, const int64_t *y)
+{
+    call_begin(c, IR_OP_matmul, 3, 1);
+    c->in[0] = view(IR_f16, 2, a);
+    c->in[1] = view(IR_f16, 2, b);
+    c->in[2] = view(IR_f16, 1, &b[1]);
+    c->out[0] = view(IR_f16, 2, y);
+}
+
+/* Prepares a product and a convolution in a new context; the number of times that anything was timed. */
+static long races(bool tune)
+{
+    call product, windowed;
+    open_context(tune);
+    double_mark();
+    call_matmul(&product, (int64_t[]){24, 40}, (int64_t[]){40, 16}, (int64_t[]){24, 16});
+    call_convolution(&windowed, IR_OP_conv, &windows[N_WINDOWS - 2], IR_f16, IR_f16);
+    if (call_prepare(&product) != AMPC_OK || call_prepare(&windowed) != AMPC_OK) fail_msg("%s", error);
+    long timed = double_count("cudaEventElapsedTime");
+    if (timed) assert_true(double_count("cublasLtMatmul") + double_count("cudnnBackendExecute") > timed);
+    call_release(&product);
+    call_release(&windowed);
+    close_context();
+    return timed;
+}
+
+static char *cache_file(const char *mode, const char *text)
+{
+    static char content[4096];
+    char path[128];
+    snprintf(path, sizeof path, "%s/ampc/tuning", folder);
+    FILE *f = fopen(path, mode);
+    if (!f) return NULL;
+    if (text) fputs(text, f);
+    content[text ? 0 : fread(content, 1, sizeof content - 1, f)] = 0;
+    fclose(f);
+    return content;
+}
+
+static void races_are_run_once(void **state)
+{
+    (void)state;
+    assert_int_equal(races(false), 0);
+    assert_null(cache_file("r", NULL));
+    assert_true(races(true) > 0);
+    const char *text = cache_file("r", NULL);
+    assert_non_null(text);
+    assert_non_null(strstr(text, "matmul f16->f16 24x16x40 bias\n"));
+    assert_non_null(strstr(text, "cuDNN "));
+    assert_int_equal(races(true), 0);
+    assert_int_equal(races(false), 0);
+}
+
+static void a_damaged_cache_is_no_cache(void **state)
+{
+    (void)state;
+    assert_true(races(true) > 0);
+    assert_non_null(cache_file("w", "x\tmatmul\n999999999999\n\n7\t"));
+    assert_true(races(true) > 0);
+    assert_int_equal(races(true), 0);
+}
+
+/* A number that no candidate has any more is as good as none. */
+static void a_stale_choice_is_measured_again(void **state)
+{
+    char text[4096];
+    (void)state;
+    assert_true(races(true) > 0);
+    snprintf(text, sizeof text, "%s", cache_file("r", NULL));
+    for (char *line = text; *line; line = strchr(line, '\n') + 1) *line = '7', line[1] = '7'; /* 77... */
+    assert_non_null(cache_file("w", text));
+    assert_true(races(true) > 0);
+}
+
+static void a_cache_that_cannot_be_written_is_done_without(void **state)
+{
+    (void)state;
+    setenv("XDG_CACHE_HOME", "/dev/null", 1);
+    assert_true(races(true) > 0);
+    assert_true(races(true) > 0);
+}
+
+/* A race that finds no memory is none. */
+static void no_memory_no_race(void **state)
+{
+    (void)state;
+    double_memory((size_t)CUDA_LT_WORKSPACE + (1 << 16));
+    call product;
+    open_context(true);
+    double_mark();
+    call_matmul(&product, (int64_t[]){2000, 4000}, (int64_t[]){4000, 1000}, (int64_t[]){2000, 1000});
+    assert_int_equal(call_prepare(&product), AMPC_OK);
+    assert_int_equal(double_count("cudaEventElapsedTime"), 0);
+    call_release(&product);
+    close_context();
+    double_memory((size_t)1 << 30);
+}
+
+/* ---- failures -------------------------------------------------------------------------------- */
+
+/* Opens, prepares, closes; the status of the first that failed. */
+static ampc_status attempt(ir_op op, bool tune)
+{
+    call c;
+    ampc_status status = cuda_context_open(&ctx, 0);
+    if (status != AMPC_OK) return status;
+    cuda_of(&ctx)->tune = tune;
+    if (op == IR_OP_matmul)
+        call_matmul(&c, (int64_t[]){3, 5}, (int64_t[]){5, 7}, (int64_t[]){3, 7});
+    else
+        call_convolution(&c, op, &windows[N_WINDOWS - 1], IR_f16, IR_f16);
+    status = call_prepare(&c);
+    if (status == AMPC_OK) call_release(&c);
+    close_context();
+    return status;
+}
+
+/* Each call in turn fails: an error with a reason, or it did not matter; nothing is left behind. */
+static void fail_each_call(ir_op op)
+{
+    char left[256];
+    for (long n = 1;; n++) {
+        double_fail(n);
+        error[0] = 0;
+        ampc_status status = attempt(op, false);
+        const char *failed = double_failed();
+        double_fail(0);
+        if (status != AMPC_OK && !error[0]) fail_msg("%s failed without a word", failed);
+        if (double_live(left, sizeof left)) fail_msg("after %s failed there is left: %s", failed, left);
+        if (!failed) {
+            assert_int_equal(status, AMPC_OK);
+            return;
+        }
+    }
+}
+
+static void every_call_may_fail(void **state)
+{
+    (void)state;
+    fail_each_call(IR_OP_matmul);
+    fail_each_call(IR_OP_conv);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(networks_have_engines),
+        cmocka_unit_test(equal_convolutions_share_a_plan),
+        cmocka_unit_test(f64_is_refused),
+        cmocka_unit_test_setup_teardown(races_are_run_once, make_cache, drop_cache),
+        cmocka_unit_test_setup_teardown(a_damaged_cache_is_no_cache, make_cache, drop_cache),
+        cmocka_unit_test_setup_teardown(a_stale_choice_is_measured_again, make_cache, drop_cache),
+        cmocka_unit_test_setup_teardown(a_cache_that_cannot_be_written_is_done_without, make_cache, drop_cache),
+        cmocka_unit_test_setup_teardown(no_memory_no_race, make_cache, drop_cache),
+        cmocka_unit_test(every_call_may_fail),
+    };
+    return cmocka_run_group_tests_name("dnn", tests, NULL, NULL);
+}
