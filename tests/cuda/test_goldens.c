@@ -102,4 +102,4 @@ static void test_case(void **state)
     rt_session_close(cpu);
 }
 
-int main(void) { return golden_main("goldens on cuda", test_case); }
+int main(int argc, char **argv) { return golden_main(argc, argv, "goldens on cuda", test_case); }

@@ -180,8 +180,9 @@ static int is_case(const struct dirent *e)
     return e->d_name[0] != '.' && !strchr(e->d_name, '.');
 }
 
-int golden_main(const char *group, void (*test)(void **state))
+int golden_main(int argc, char **argv, const char *group, void (*test)(void **state))
 {
+    if (argc > 1) cmocka_set_test_filter(argv[1]);
     struct dirent **folders;
     int n = scandir(AMPC_SOURCE_DIR "/tests/goldens", &folders, is_case, compare_names);
     if (n <= 0) return 1;

@@ -168,4 +168,4 @@ static void test_case(void **state)
     if (g->precision->level == PASS_O0) check_sgd(g);
 }
 
-int main(void) { return golden_main("golden", test_case); }
+int main(int argc, char **argv) { return golden_main(argc, argv, "golden", test_case); }
