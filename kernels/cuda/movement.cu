@@ -180,11 +180,12 @@ extern "C" __global__ void __launch_bounds__(MOVE_BLOCK) move_trilu(move_triangl
 }
 AMPC_KERNEL(move_trilu)
 
-/* 16 bytes a thread; addresses are aligned. The result may be storage, and either operand. */
+/* 16 bytes a thread; addresses are aligned. The result may be storage, and any operand (the condition: one byte). */
 extern "C" __global__ void __launch_bounds__(MOVE_BLOCK) move_select(move_switch s)
 {
+    if (grid_first() * 16 >= s.bytes || !fault_none(s.fault)) return;
     const char *from = *s.cond ? s.a : s.b;
-    if (from == s.y || !fault_none(s.fault)) return;
+    if (from == s.y) return;
     for (long long at = grid_first() * 16; at < s.bytes; at += grid_step() * 16) {
         if (s.bytes - at >= 16) {
             *reinterpret_cast<uint4 *>(s.y + at) = *reinterpret_cast<const uint4 *>(from + at);

@@ -67,6 +67,7 @@ template <typename C, typename R, int operands, bool bounded, bool tiles, typena
 __device__ __forceinline__ void pointwise(const cuda_pointwise &p, F formula)
 {
     C low, high;
+    if (grid_first() >= p.count) return; /* a result of one element may lie over a bound */
     bounds_none(&low, &high);
     if (bounded && p.low) low = element_load<C>(p.low, p.a.dtype, 0);
     if (bounded && p.high) high = element_load<C>(p.high, p.a.dtype, 0);
