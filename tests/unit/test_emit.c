@@ -256,6 +256,79 @@ static void test_opsets(void **state)
     }
 }
 
+static void named(model *m, const char *op, const char *inputs, const char *name)
+{
+    node n = node_new(op, inputs, name);
+    wire_text(&n, 3, name);
+    if (strcmp(op, "ReduceMean") == 0 && !strchr(inputs, ',')) node_ints(&n, "axes", "-1");
+    model_add(m, &n);
+}
+
+/* LayerNorm and GELU as PyTorch writes them; the exponent is an integer. */
+static wire written_out(int opset)
+{
+    model m = model_new(opset);
+    model_input(&m, "x", ONNX_float32, "N,4");
+    model_tensor(&m, TENSOR_FLOATS("w", "4,4", 1, 2, 3, 4, 5, 6, 7, 8, 8, 7, 6, 5, 4, 3, 2, 1));
+    model_tensor(&m, TENSOR_FLOATS("scale", "4", 1, 2, 3, 4));
+    model_tensor(&m, TENSOR_FLOATS("bias", "4", 1, -1, 1, -1));
+    model_tensor(&m, TENSOR_INTS("two", "", 2));
+    model_tensor(&m, TENSOR_FLOATS("eps", "", 1e-5f));
+    model_tensor(&m, TENSOR_FLOATS("root", "", 1.41421354f));
+    model_tensor(&m, TENSOR_FLOATS("one", "", 1));
+    model_tensor(&m, TENSOR_FLOATS("half", "", 0.5f));
+    named(&m, "MatMul", "x,w", "fc");
+    model_tensor(&m, TENSOR_INTS("last", "1", -1));
+    named(&m, "ReduceMean", opset < 18 ? "fc" : "fc,last", "ln/ReduceMean");
+    named(&m, "Sub", "fc,ln/ReduceMean", "ln/Sub");
+    named(&m, "Pow", "ln/Sub,two", "ln/Pow");
+    named(&m, "ReduceMean", opset < 18 ? "ln/Pow" : "ln/Pow,last", "ln/ReduceMean_1");
+    named(&m, "Add", "ln/ReduceMean_1,eps", "ln/Add");
+    named(&m, "Sqrt", "ln/Add", "ln/Sqrt");
+    named(&m, "Div", "ln/Sub,ln/Sqrt", "ln/Div");
+    named(&m, "Mul", "ln/Div,scale", "ln/Mul");
+    named(&m, "Add", "ln/Mul,bias", "ln/Add_1");
+    named(&m, "Div", "ln/Add_1,root", "gelu/Div");
+    named(&m, "Erf", "gelu/Div", "gelu/Erf");
+    named(&m, "Add", "gelu/Erf,one", "gelu/Add");
+    named(&m, "Mul", "ln/Add_1,gelu/Add", "gelu/Mul");
+    named(&m, "Mul", "gelu/Mul,half", "gelu/Mul_1");
+    named(&m, "MatMul", "gelu/Mul_1,w", "y");
+    model_output(&m, "y", ONNX_float32, NULL);
+    return model_finish(&m);
+}
+
+/* What is recognised is the operator where the opset has it, else its parts under their names. */
+static void test_patterns(void **state)
+{
+    scratch *t = *state;
+    static const struct {
+        int own;
+        ir_dtype low;
+        const char *last; /* of the GELU: operator */
+        size_t erf;
+    } cases[] = {{13, IR_f16, "Mul", 1}, {20, IR_f16, "Gelu", 0}, {13, IR_bf16, "Gelu", 0}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        onnx_file *f = emitted(t, written_out(cases[i].own), PASS_O1, cases[i].low);
+        assert_string_equal(find_op(f, "LayerNormalization")->name, "ln/Add_1");
+        assert_int_equal(count_ops(f, "ReduceMean") + count_ops(f, "Pow") + count_ops(f, "Sqrt"), 0);
+        assert_int_equal(count_ops(f, "Cast"), 2); /* of the input and of the output */
+        assert_int_equal(count_ops(f, "Erf"), cases[i].erf);
+        bool last = false;
+        for (size_t k = 0; k < f->model->graph->n_node; k++)
+            last |= strcmp(f->model->graph->node[k]->op_type, cases[i].last) == 0 &&
+                    strcmp(f->model->graph->node[k]->name, "gelu/Mul_1") == 0;
+        assert_true(last);
+        if (cases[i].erf) {
+            assert_string_equal(find_op(f, "Erf")->name, "gelu/Erf");
+            assert_string_equal(find_op(f, "Div")->name, "gelu/Div");
+            assert_string_equal(find_op(f, "Add")->name, "gelu/Add");
+            assert_string_equal(find_op(f, "Mul")->name, "gelu/Mul");
+        }
+        onnx_file_close(f);
+    }
+}
+
 /* A loss in the model is an output like others: no training step is made of it. */
 static void test_loss_stays(void **state)
 {
@@ -667,6 +740,7 @@ int main(void)
         SCRATCH_TEST(test_goldens_bf16),
         SCRATCH_TEST(test_names),
         SCRATCH_TEST(test_opsets),
+        SCRATCH_TEST(test_patterns),
         SCRATCH_TEST(test_loss_stays),
         SCRATCH_TEST(test_outputs_share_a_value),
         SCRATCH_TEST(test_shared_weight),
