@@ -242,7 +242,7 @@ static void the_processor_opens_nothing(void **state)
     char *output = malloc(1 << 20);
     (void)state;
     assert_non_null(output);
-    shell("LD_DEBUG=files " RUN " bench " MLP " --batch 2 --steps 1 --threads 1 --device=cpu 2>&1 | "
+    shell("LD_DEBUG=files " RUN " bench " MLP " --batch 2 --warmup 0 --iterations 1 --threads 1 --device=cpu 2>&1 | "
           "grep -oE 'file=[^ ]*' | sort -u", output, 1 << 20);
     assert_non_null(strstr(output, "libdnnl"));
     if (strstr(output, "libcu") || strstr(output, "libnv")) fail_msg("%s", output);
@@ -263,7 +263,7 @@ static void no_device_is_one_line(void **state)
     char command[1024], output[4096];
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        snprintf(command, sizeof command, "%s bench %s --batch 2 --steps 1 --device=cuda 2>&1", rows[i].command, MLP);
+        snprintf(command, sizeof command, "%s bench %s --batch 2 --warmup 0 --iterations 1 --device=cuda 2>&1", rows[i].command, MLP);
         int code = shell(command, output, sizeof output);
         char *end = strchr(output, '\n');
         if (code != AMPC_DEVICE || !strstr(output, rows[i].part) || !end || end[1])

@@ -36,17 +36,19 @@ cudaError_t refuse(cudaError_t e, const char *format, ...) __attribute__((format
 cudaError_t unsafe(const char *what);
 extern cudaError_t fault; /* of the device; it stays */
 cudaError_t settle(cudaError_t e); /* keeps an error for cudaGetLastError */
-void execute(const Task &task); /* counts, opens device memory, runs, keeps a fault */
+/* Counts, opens device memory (all of it, or what holds the addresses in `touches`), runs, keeps a fault. */
+void execute(const Task &task, const std::vector<void *> &touches);
 
 /* ---- memory ---- */
 
 enum class Side { host, pinned, device, broken };
 Side side_of(const void *p, size_t bytes);
-/* While one exists, device memory is open. */
+/* While it exists, device memory is open, as for execute. */
 struct Opened {
-    Opened();
+    explicit Opened(const std::vector<void *> &touches);
     ~Opened();
     Opened(const Opened &) = delete;
+    std::vector<void *> touches;
 };
 void forget_memory();
 
@@ -55,6 +57,7 @@ void forget_memory();
 struct Node {
     const char *what;
     Task task;
+    std::vector<void *> touches;
     std::vector<size_t> after;
 };
 
@@ -92,7 +95,7 @@ struct Event {
 };
 
 void put(cudaStream_t stream, std::unique_ptr<Work> work); /* and lets the mode have its way */
-cudaError_t submit(cudaStream_t stream, const char *what, Task task);
+cudaError_t submit(cudaStream_t stream, const char *what, Task task, std::vector<void *> touches = {});
 /* What a call on a stream begins with: an error for a stream that is not there or whose capture is invalid. The default
  * stream ends the program. */
 cudaError_t check_stream(cudaStream_t stream);

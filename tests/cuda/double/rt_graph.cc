@@ -86,7 +86,7 @@ struct Replay : Work {
                 ready.push_back(i);
         }
         size_t chosen = ready[draw(ready.size())];
-        execute(code->nodes[chosen].task);
+        execute(code->nodes[chosen].task, code->nodes[chosen].touches);
         done[chosen] = true;
         left--;
     }

@@ -2,7 +2,7 @@
  *
  * Device memory comes from one large closed range of addresses that are never used twice. An allocation is 256-byte
  * aligned, no more, and ends (rounded up to that) at a closed page; what lies between its last byte and there is
- * poisoned for AddressSanitizer. It is full of 0xFF, open only while an Opened exists. */
+ * poisoned for AddressSanitizer. It is full of 0xFF, and open only while an Opened exists. */
 #include "tests/cuda/double/rt.h"
 
 #include <cstdlib>
@@ -20,12 +20,19 @@
 
 namespace rt {
 
-enum : size_t { RANGE = size_t(1) << 38, ALIGNMENT = 256, PAGE = 4096, DEFAULT_CAPACITY = size_t(4) << 30 };
+enum : size_t {
+    RANGE = size_t(1) << 38,
+    ALIGNMENT = 256,
+    PAGE = 4096,
+    POISON = size_t(16) << 20, /* a multiple of pages */
+    DEFAULT_CAPACITY = size_t(4) << 30
+};
 
 struct Block {
     size_t size;
     char *pages; /* that hold it, without the closed ones around them */
     size_t page_bytes;
+    int opened; /* how often */
 };
 
 static char *range;       /* of device addresses */
@@ -33,7 +40,6 @@ static size_t range_used;
 static size_t capacity = DEFAULT_CAPACITY, used;
 static std::map<char *, Block> blocks;       /* device memory */
 static std::map<char *, size_t> pinned;
-static int opened;
 
 static char *reserve(size_t bytes)
 {
@@ -48,19 +54,32 @@ static char *reserve(size_t bytes)
     return p;
 }
 
+/* A file of 0xff: fresh memory is a private view of it, and takes no memory where it is never written. */
+static int poison_file()
+{
+    static int file = -1;
+    if (file >= 0) return file;
+    file = memfd_create("device memory", MFD_CLOEXEC);
+    std::vector<char> bytes(POISON, char(0xff));
+    if (file >= 0 && write(file, bytes.data(), bytes.size()) != ssize_t(POISON)) {
+        close(file);
+        file = -1;
+    }
+    return file;
+}
+
+static bool fill_fresh(const Block &block)
+{
+    const int file = poison_file();
+    for (size_t at = 0; at < block.page_bytes; at += POISON) {
+        size_t bytes = block.page_bytes - at < POISON ? block.page_bytes - at : size_t(POISON);
+        if (mmap(block.pages + at, bytes, PROT_NONE, MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE, file, 0) == MAP_FAILED)
+            return false;
+    }
+    return true;
+}
+
 static void protect(const Block &block, int protection) { mprotect(block.pages, block.page_bytes, protection); }
-
-Opened::Opened()
-{
-    if (opened++ == 0)
-        for (auto &entry : blocks) protect(entry.second, PROT_READ | PROT_WRITE);
-}
-
-Opened::~Opened()
-{
-    if (--opened == 0)
-        for (auto &entry : blocks) protect(entry.second, PROT_NONE);
-}
 
 /* The block or pinned piece that p lies in. */
 template <class M> static auto holder(M &map, const void *p)
@@ -68,6 +87,25 @@ template <class M> static auto holder(M &map, const void *p)
     auto after = map.upper_bound(static_cast<char *>(const_cast<void *>(p)));
     return after == map.begin() ? map.end() : std::prev(after);
 }
+
+/* Opens (+1) or closes (-1) once more the blocks of the addresses; of none: all. */
+static void open_blocks(const std::vector<void *> &touches, int change)
+{
+    const int before = change > 0 ? 0 : 1;
+    auto open_one = [=](Block &block) {
+        if (block.opened == before) protect(block, change > 0 ? PROT_READ | PROT_WRITE : PROT_NONE);
+        block.opened += change;
+    };
+    if (touches.empty())
+        for (auto &entry : blocks) open_one(entry.second);
+    for (void *p : touches) {
+        auto block = holder(blocks, p);
+        if (block != blocks.end()) open_one(block->second);
+    }
+}
+
+Opened::Opened(const std::vector<void *> &addresses) : touches(addresses) { open_blocks(touches, 1); }
+Opened::~Opened() { open_blocks(touches, -1); }
 
 static bool fits(const char *base, size_t size, const void *p, size_t bytes)
 {
@@ -91,8 +129,7 @@ static void drop_block(std::map<char *, Block>::iterator block)
 {
     const Block &b = block->second;
     ASAN_UNPOISON_MEMORY_REGION(b.pages, b.page_bytes);
-    protect(b, PROT_NONE);
-    madvise(b.pages, b.page_bytes, MADV_DONTNEED);
+    mmap(b.pages, b.page_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0);
     used -= b.size;
     leave(block->first);
     blocks.erase(block);
@@ -142,9 +179,9 @@ static cudaError_t copy_pageable(void *dst, const void *src, size_t bytes, bool 
     if (to_device) {
         const char *from = static_cast<const char *>(src);
         auto staged = std::make_shared<std::vector<char>>(from, from + bytes);
-        return submit(stream, "copy", [=] { return move(dst, staged->data(), bytes); });
+        return submit(stream, "copy", [=] { return move(dst, staged->data(), bytes); }, {dst});
     }
-    cudaError_t e = submit(stream, "copy", [=] { return move(dst, src, bytes); });
+    cudaError_t e = submit(stream, "copy", [=] { return move(dst, src, bytes); }, {const_cast<void *>(src)});
     wait_stream(stream);
     return e ? e : fault;
 }
@@ -176,11 +213,9 @@ cudaError_t cudaMalloc(void **out, size_t bytes)
     size_t page_bytes = (rounded + PAGE - 1) / PAGE * PAGE;
     char *closed = reserve(page_bytes + PAGE);
     if (!closed) return refuse(cudaErrorMemoryAllocation, "no device addresses are left");
-    Block block = {bytes, closed + PAGE, page_bytes};
+    Block block = {bytes, closed + PAGE, page_bytes, 0};
     char *base = block.pages + page_bytes - rounded;
-    protect(block, PROT_READ | PROT_WRITE);
-    memset(base, 0xff, bytes);
-    if (!opened) protect(block, PROT_NONE);
+    if (!fill_fresh(block)) return refuse(cudaErrorMemoryAllocation, "the host has no memory for it");
     ASAN_POISON_MEMORY_REGION(block.pages, static_cast<size_t>(base - block.pages));
     ASAN_POISON_MEMORY_REGION(base + bytes, rounded - bytes);
     blocks[base] = block;
@@ -232,7 +267,7 @@ cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t bytes, cudaMemcpy
     if (cudaError_t e = check_copy(dst, src, bytes, kind)) return e;
     if (side_of(src, bytes) == Side::host || side_of(dst, bytes) == Side::host)
         return copy_pageable(dst, src, bytes, kind == cudaMemcpyHostToDevice, stream);
-    return submit(stream, "copy", [=] { return move(dst, src, bytes); });
+    return submit(stream, "copy", [=] { return move(dst, src, bytes); }, {dst, const_cast<void *>(src)});
 }
 
 cudaError_t cudaMemsetAsync(void *dst, int value, size_t bytes, cudaStream_t stream)
@@ -241,10 +276,11 @@ cudaError_t cudaMemsetAsync(void *dst, int value, size_t bytes, cudaStream_t str
     if (bytes == 0) return cudaSuccess;
     if (side_of(dst, bytes) != Side::device)
         return refuse(cudaErrorInvalidValue, "these %zu bytes are not on the device", bytes);
-    return submit(stream, "memset", [=] {
+    auto fill = [=] {
         memset(dst, value, bytes);
         return cudaSuccess;
-    });
+    };
+    return submit(stream, "memset", fill, {dst});
 }
 
 } // namespace own

@@ -36,10 +36,11 @@ size_t draw(size_t n)
 
 struct Run : Work {
     Task task;
-    explicit Run(Task t) : task(std::move(t)) {}
+    std::vector<void *> touches;
+    Run(Task t, std::vector<void *> p) : task(std::move(t)), touches(std::move(p)) {}
     bool step() override
     {
-        execute(task);
+        execute(task, touches);
         return true;
     }
 };
@@ -136,14 +137,14 @@ void wait_all()
     while (step_any()) continue;
 }
 
-cudaError_t submit(cudaStream_t stream, const char *what, Task task)
+cudaError_t submit(cudaStream_t stream, const char *what, Task task, std::vector<void *> touches)
 {
     if (!stream->capture) {
-        put(stream, std::make_unique<Run>(std::move(task)));
+        put(stream, std::make_unique<Run>(std::move(task), std::move(touches)));
         return fault;
     }
     auto &nodes = stream->capture->nodes;
-    nodes.push_back({what, std::move(task), stream->tail});
+    nodes.push_back({what, std::move(task), std::move(touches), stream->tail});
     stream->tail = {nodes.size() - 1};
     return cudaSuccess;
 }
