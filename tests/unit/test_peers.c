@@ -471,6 +471,23 @@ static void test_mean_of_many(void **state)
     onnx_file_close(check(*state, &m, (input){4, 4096, 0.5f}, 5e-3));
 }
 
+/* Model-Optimizer's max_depth_of_reduction, off by default: products whose sum is beyond fp16, though no term is large. */
+static void test_sum_of_many(void **state)
+{
+    enum { TERMS = 70000 };
+    static float w[2 * TERMS];
+    for (int i = 0; i < TERMS; i++) w[2 * i] = 1, w[2 * i + 1] = i % 2 ? 0.5f : -0.5f;
+    model m = new_model("70000");
+    model_tensor(&m, tensor_new("w", 1, "70000,2", w, sizeof w));
+    model_tensor(&m, TENSOR_FLOATS("count", "", 70000));
+    model_node(&m, "MatMul", "x,w", "h");
+    model_node(&m, "Div", "h,count", "y");
+    model_output(&m, "y", ONNX_float32, "N,2");
+    onnx_file *f = check(*state, &m, (input){1, TERMS, 1}, 5e-3);
+    assert_int_equal(type_of_tensor(f, "w"), ONNX_float32);
+    onnx_file_close(f);
+}
+
 /* TensorRT 4493, 2564: the squares and the eps of a LayerNorm that is written out. */
 static void test_layer_norm_of_large_rows(void **state)
 {
@@ -598,6 +615,7 @@ int main(void)
         SCRATCH_TEST(test_tiny_negative_weights),
         SCRATCH_TEST(test_weights_that_fp16_cannot_hold),
         SCRATCH_TEST(test_mean_of_many),
+        SCRATCH_TEST(test_sum_of_many),
         SCRATCH_TEST(test_layer_norm_of_large_rows),
         SCRATCH_TEST(test_masked_row),
         SCRATCH_TEST(test_deep_residual),
