@@ -170,7 +170,8 @@ static ampc_status gather_grad_run(const k_args *args)
                      .lanes = 1};
     const int64_t tiles = (g.inner + CUDA_TILE - 1) / CUDA_TILE;
     while (g.lanes < tiles && g.lanes < GATHER_BLOCK) g.lanes *= 2;
-    const int64_t units = g.outer * g.runs * ((tiles + g.lanes - 1) / g.lanes), blocks = cuda_blocks(units, GATHER_BLOCK / g.lanes);
+    const int64_t units = g.outer * g.runs * ((tiles + g.lanes - 1) / g.lanes),
+                  blocks = cuda_blocks(units, GATHER_BLOCK / g.lanes);
     if (k_count(dx) == 0) return AMPC_OK;
     CUDA_FORWARD(cuda_launch(args, s->sum, blocks, GATHER_BLOCK, 0, (void *[]){&g}));
     return cuda_launch(args, s->join, blocks, GATHER_BLOCK, 0, (void *[]){&g});

@@ -1,14 +1,15 @@
 /* gather.cu - rows of a table by index, and the sum of gradients back into the rows.
  *
  * The gradient has one order whatever the timing: the indices are sorted, stably, by radix; the sorted list is cut into
- * runs of equal length, so that an index that is everywhere does not keep one thread busy; a group of threads adds up the
- * rows of a run. A table row that lies in one run is written at once; what several runs share is joined, in order, by
- * the run that it begins in. */
+ * runs of equal length, so that an index that is everywhere does not keep one thread busy; a group of threads adds up
+ * the rows of a run. A table row that lies in one run is written at once; what several runs share is joined, in order,
+ * by the run that it begins in. */
 #include "kernels/cuda/gather.h"
 #include "kernels/cuda/operand.cuh"
 
 /* Row of the table that index `i` means; a fault and 0 when there is none. */
-__device__ __forceinline__ long long row_of(const void *indices, int dtype, long long i, long long entries, int *fault, int step)
+__device__ __forceinline__ long long row_of(const void *indices, int dtype, long long i, long long entries, int *fault,
+                                            int step)
 {
     long long row = element_load<long long>(indices, dtype, i);
     if (row < 0) row += entries;
@@ -48,7 +49,10 @@ __device__ __forceinline__ unsigned key_of(const gather_sort &s, long long i)
     return row < 0 ? 0 : (unsigned)row;
 }
 
-__device__ __forceinline__ int digit_of(const gather_sort &s, unsigned key) { return key >> s.shift & (SORT_DIGITS - 1); }
+__device__ __forceinline__ int digit_of(const gather_sort &s, unsigned key)
+{
+    return key >> s.shift & (SORT_DIGITS - 1);
+}
 
 extern "C" __global__ void __launch_bounds__(GATHER_BLOCK) gather_count(gather_sort s)
 {
@@ -56,7 +60,8 @@ extern "C" __global__ void __launch_bounds__(GATHER_BLOCK) gather_count(gather_s
     const long long begin = blockIdx.x * s.each, end = min(begin + s.each, s.count);
     counts[threadIdx.x] = 0;
     __syncthreads();
-    for (long long i = begin + threadIdx.x; i < end; i += GATHER_BLOCK) atomicAdd(&counts[digit_of(s, key_of(s, i))], 1u);
+    for (long long i = begin + threadIdx.x; i < end; i += GATHER_BLOCK)
+        atomicAdd(&counts[digit_of(s, key_of(s, i))], 1u);
     __syncthreads();
     s.counts[threadIdx.x * s.blocks + blockIdx.x] = counts[threadIdx.x];
 }
@@ -146,14 +151,15 @@ __device__ __forceinline__ float *partial_of(const gather_sums &g, const gather_
     return g.partial + ((w.outer * g.runs + run) * 2 + slot) * g.inner + w.column;
 }
 
-__device__ __forceinline__ void put_row(const gather_sums &g, const gather_work &w, unsigned key, const float (&sum)[TILE])
+__device__ __forceinline__ void put_row(const gather_sums &g, const gather_work &w, unsigned key,
+                                        const float (&sum)[TILE])
 {
     tile_store(g.dx, g.dx_dtype, (w.outer * g.entries + key) * g.inner + w.column, w.n, sum);
 }
 
 /* The sum of sorted indices [from, to), which all are `key`. */
-__device__ __forceinline__ void put_sum(const gather_sums &g, const gather_work &w, unsigned key, long long from, long long to,
-                                        const float (&sum)[TILE])
+__device__ __forceinline__ void put_sum(const gather_sums &g, const gather_work &w, unsigned key, long long from,
+                                        long long to, const float (&sum)[TILE])
 {
     const bool before = from == w.begin && from > 0 && g.keys[from - 1] == key;
     const bool after = to == w.end && to < g.count && g.keys[to] == key;

@@ -41,16 +41,21 @@ static __device__ quarter quarter_large(float x) /* |x| >= 2^25, finite */
     const unsigned long long m = (bits & 0x7fffffu) | 0x800000u;
     const int skipped = (int)(bits >> 23 & 0xff) - 152; /* leading bits of 2/pi: they give whole turns */
     const int word = skipped / 32, shift = skipped % 32;
-    const unsigned two_over_pi[7] = {0xa2f9836e, 0x4e441529, 0xfc2757d1, 0xf534ddc0, 0xdb629599, 0x3c439041, 0xfe5163ab};
+    const unsigned two_over_pi[7] = {0xa2f9836e, 0x4e441529, 0xfc2757d1, 0xf534ddc0,
+                                     0xdb629599, 0x3c439041, 0xfe5163ab};
     unsigned long long window[4]; /* words word .. word + 3; no index that is not constant */
 #pragma unroll
     for (int i = 0; i < 4; i++)
-        window[i] = word == 0 ? two_over_pi[i] : word == 1 ? two_over_pi[i + 1] : word == 2 ? two_over_pi[i + 2] : two_over_pi[i + 3];
+        window[i] = word == 0   ? two_over_pi[i]
+                    : word == 1 ? two_over_pi[i + 1]
+                    : word == 2 ? two_over_pi[i + 2]
+                                : two_over_pi[i + 3];
     unsigned long long part[3];
 #pragma unroll
     for (int i = 0; i < 3; i++) part[i] = (window[i] << 32 | window[i + 1]) >> (32 - shift) & 0xffffffffu;
     const unsigned long long low = m * part[2], middle = m * part[1] + (low >> 32), high = m * part[0] + (middle >> 32);
-    const unsigned long long product = high << 32 | (middle & 0xffffffffu); /* quarter turns: two bits before the point */
+    const unsigned long long product =
+        high << 32 | (middle & 0xffffffffu); /* quarter turns: two bits before the point */
     const long long fraction = (long long)(product << 2);
     const int turns = (int)(product >> 62) + (fraction < 0);
     const double r = (double)fraction * (1.5707963267948966 * 0x1p-64);
@@ -64,9 +69,11 @@ static __device__ __forceinline__ float sine_of(float x, int turns)
     quarter q = fabsf(x) < 33554432.0f ? quarter_small(x) : quarter_large(x);
     turns += q.turns;
     const double z = q.r * q.r;
-    const double sine = q.r * (1 + z * (-1.0 / 6 + z * (1.0 / 120 + z * (-1.0 / 5040 + z * (1.0 / 362880 - z / 39916800)))));
+    const double sine =
+        q.r * (1 + z * (-1.0 / 6 + z * (1.0 / 120 + z * (-1.0 / 5040 + z * (1.0 / 362880 - z / 39916800)))));
     const double cosine =
-        1 + z * (-1.0 / 2 + z * (1.0 / 24 + z * (-1.0 / 720 + z * (1.0 / 40320 + z * (-1.0 / 3628800 + z / 479001600)))));
+        1 +
+        z * (-1.0 / 2 + z * (1.0 / 24 + z * (-1.0 / 720 + z * (1.0 / 40320 + z * (-1.0 / 3628800 + z / 479001600)))));
     const double v = turns & 1 ? cosine : sine;
     return (float)(turns & 2 ? -v : v);
 }

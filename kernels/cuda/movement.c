@@ -221,7 +221,8 @@ static size_t pad_widen(move_pad *p, size_t size)
 {
     const int last = p->rank - 1;
     if (last < 0 || p->before[last] || p->padded[last] != p->plain[last] || p->value) return size;
-    const uint64_t all = (uint64_t)(uintptr_t)p->src | (uint64_t)(uintptr_t)p->dst | (uint64_t)p->plain[last] * size | 16;
+    const uint64_t all =
+        (uint64_t)(uintptr_t)p->src | (uint64_t)(uintptr_t)p->dst | (uint64_t)p->plain[last] * size | 16;
     const size_t wide = (size_t)(all & (0 - all));
     p->padded[last] /= (int64_t)(wide / size);
     p->plain[last] /= (int64_t)(wide / size);

@@ -1,8 +1,8 @@
 /* movement.cu - ops that move elements without looking at them.
  *
- * move_copy_SIZE is the strided copy: a thread finds the place of one element on both sides; the host makes the elements
- * as wide as both sides allow. move_transpose_SIZE goes through squares in shared memory, so that both sides are read
- * and written in whole lines. */
+ * move_copy_SIZE is the strided copy: a thread finds the place of one element on both sides; the host makes the
+ * elements as wide as both sides allow. move_transpose_SIZE goes through squares in shared memory, so that both sides
+ * are read and written in whole lines. */
 #include "kernels/cuda/movement.h"
 #include "kernels/cuda/operand.cuh"
 
@@ -33,7 +33,8 @@ template <typename T> __device__ __forceinline__ void copy_elements(const move_c
 }
 
 /* `square`: shared, side * (side + pad) elements; the pad keeps columns in different banks. */
-template <typename T, int side, int pad> __device__ __forceinline__ void transpose_squares(const move_transpose &t, T *square)
+template <typename T, int side, int pad>
+__device__ __forceinline__ void transpose_squares(const move_transpose &t, T *square)
 {
     const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, warps = MOVE_BLOCK / WARP;
     const long long down = (t.rows + side - 1) / side, across = (t.columns + side - 1) / side;
@@ -43,7 +44,8 @@ template <typename T, int side, int pad> __device__ __forceinline__ void transpo
         row *= side, column *= side;
         const T *from = static_cast<const T *>(t.outer.src) + src + row + column * t.src_stride;
         T *to = static_cast<T *>(t.outer.dst) + dst + row * t.dst_stride + column;
-        const int height = (int)min(t.rows - row, (long long)side), width = (int)min(t.columns - column, (long long)side);
+        const int height = (int)min(t.rows - row, (long long)side),
+                  width = (int)min(t.columns - column, (long long)side);
 #pragma unroll
         for (int k = 0; k < side; k += warps) {
             const int j = k + warp;
@@ -109,29 +111,36 @@ TRANSPOSE(8, unsigned long long)
 /* ---- the gradient of padding, one axis at a time ---- */
 
 /* Sum over the positions first, first + step, ... below `end`. */
-__device__ __forceinline__ float sum_positions(const move_unpad &p, long long base, long long first, long long step, long long end)
+__device__ __forceinline__ float sum_positions(const move_unpad &p, long long base, long long first, long long step,
+                                               long long end)
 {
     float sum = 0;
     for (long long at = first; at < end; at += step) sum += element_load<float>(p.x, p.x_dtype, base + at * p.inner);
     return sum;
 }
 
-__device__ __forceinline__ long long remainder_of(long long v, long long period) { return (v % period + period) % period; }
+__device__ __forceinline__ long long remainder_of(long long v, long long period)
+{
+    return (v % period + period) % period;
+}
 
 extern "C" __global__ void __launch_bounds__(MOVE_BLOCK) move_pad_grad_axis(move_unpad p)
 {
     const long long d = p.plain, end = p.padded, period = p.mode == 'w' || d == 1 ? d : 2 * (d - 1);
     for (long long k = grid_first(); k < p.outer * d * p.inner; k += grid_step()) {
         long long i, j;
-        const long long outer = divide(divide(k, p.inner, &i), d, &j), base = outer * end * p.inner + i, own = j + p.before;
+        const long long outer = divide(divide(k, p.inner, &i), d, &j), base = outer * end * p.inner + i,
+                        own = j + p.before;
         float sum = 0;
         if (p.mode == 'c' || p.mode == 'e') {
             const bool edge = p.mode == 'e';
-            const long long low = edge && j == 0 ? 0 : max(own, 0ll), high = edge && j == d - 1 ? end : min(own + 1, end);
+            const long long low = edge && j == 0 ? 0 : max(own, 0ll),
+                            high = edge && j == d - 1 ? end : min(own + 1, end);
             sum = sum_positions(p, base, low, 1, high);
         } else {
             sum = sum_positions(p, base, remainder_of(own, period), period, end);
-            if (p.mode == 'r' && j > 0 && j < d - 1) sum += sum_positions(p, base, remainder_of(p.before - j, period), period, end);
+            if (p.mode == 'r' && j > 0 && j < d - 1)
+                sum += sum_positions(p, base, remainder_of(p.before - j, period), period, end);
         }
         element_store<float>(p.y, p.y_dtype, k, sum);
     }

@@ -22,8 +22,8 @@ __device__ __forceinline__ long long divide(long long index, long long length, l
 }
 
 /* Offset of position `index` of an index space, by the strides of one side; *inner: its innermost coordinate. */
-__device__ __forceinline__ long long walk_offset(int rank, const long long *dims, const long long *strides, long long index,
-                                                 long long *inner)
+__device__ __forceinline__ long long walk_offset(int rank, const long long *dims, const long long *strides,
+                                                 long long index, long long *inner)
 {
     long long at, offset = 0;
     *inner = index;
@@ -48,7 +48,8 @@ __device__ __forceinline__ long long operand_at(const cuda_operand &o, long long
 }
 
 /* Elements [first, first + n) of the result's shape, n <= TILE; the rest of v holds anything. */
-template <typename C> __device__ __forceinline__ void operand_load(const cuda_operand &o, long long first, int n, C (&v)[TILE])
+template <typename C>
+__device__ __forceinline__ void operand_load(const cuda_operand &o, long long first, int n, C (&v)[TILE])
 {
     long long run, at = operand_at(o, first, &run);
     const long long stride = o.form == OPERAND_DENSE ? 1 : o.strides[o.rank - 1];

@@ -1,9 +1,9 @@
 /* reduce.cu - sums, means and the global norm: f32 sums in an order that depends on shapes alone.
  *
- * Rows (the innermost run is reduced): neighbouring threads, a whole block for long rows, share an output and read tiles
- * that begin at multiples of a tile in memory, whatever the row's start. Columns (it is kept): a thread sums a tile of
- * columns over every so many rows; the threads of the same columns add up in shared memory. Where there are few outputs
- * the terms are cut into groups, whose sums are reduced as rows once more. */
+ * Rows (the innermost run is reduced): neighbouring threads, a whole block for long rows, share an output and read
+ * tiles that begin at multiples of a tile in memory, whatever the row's start. Columns (it is kept): a thread sums a
+ * tile of columns over every so many rows; the threads of the same columns add up in shared memory. Where there are few
+ * outputs the terms are cut into groups, whose sums are reduced as rows once more. */
 #include "kernels/cuda/operand.cuh"
 #include "kernels/cuda/reduce.h"
 
@@ -34,8 +34,8 @@ template <typename S, typename C> __device__ __forceinline__ S tile_sum(const C 
 /* ---- rows ---- */
 
 /* What thread `lane` of `lanes` adds to part `group` of an output whose run begins at `base`. */
-template <typename C> __device__ __forceinline__ typename summed<C>::type row_sum(const reduce_shape &r, long long base, long long group,
-                                                                                  int lane, int lanes)
+template <typename C> __device__ __forceinline__ typename summed<C>::type row_sum(const reduce_shape &r, long long base,
+                                                                                  long long group, int lane, int lanes)
 {
     const long long tiles = (r.length + TILE - 1) / TILE + (r.length % TILE != 0), all = tiles * r.reduced.count;
     typename summed<C>::type sum = 0;
@@ -52,7 +52,8 @@ template <typename C> __device__ __forceinline__ typename summed<C>::type row_su
     return sum;
 }
 
-template <typename C> __device__ __forceinline__ void put_sum(const reduce_shape &r, long long unit, typename summed<C>::type sum)
+template <typename C>
+__device__ __forceinline__ void put_sum(const reduce_shape &r, long long unit, typename summed<C>::type sum)
 {
     element_store<C>(r.y, r.y_dtype, unit, r.mean ? mean_of((C)sum, r.terms) : (C)sum);
 }
@@ -75,7 +76,8 @@ template <typename C> __device__ __forceinline__ void rows_by_lanes(const reduce
     }
 }
 
-template <typename C> __device__ __forceinline__ void rows_by_block(const reduce_shape &r, typename summed<C>::type *slots)
+template <typename C>
+__device__ __forceinline__ void rows_by_block(const reduce_shape &r, typename summed<C>::type *slots)
 {
     for (long long unit = blockIdx.x; unit < r.kept.count * r.groups; unit += gridDim.x) {
         long long group;
@@ -98,8 +100,8 @@ template <typename C> __device__ __forceinline__ void columns(const reduce_shape
         const long long column = strip * wide + across * TILE, base = position(r.kept, kept) + column;
         const int n = column < r.length ? tile_length(column, r.length) : 0;
         typename summed<C>::type sum[TILE] = {};
-        for (long long row = r.reduced.count * group / r.groups + down; n > 0 && row < r.reduced.count * (group + 1) / r.groups;
-             row += height) {
+        for (long long row = r.reduced.count * group / r.groups + down;
+             n > 0 && row < r.reduced.count * (group + 1) / r.groups; row += height) {
             C v[TILE];
             tile_load(r.x, r.x_dtype, base + position(r.reduced, row), n, v);
 #pragma unroll
@@ -117,7 +119,9 @@ template <typename C> __device__ __forceinline__ void columns(const reduce_shape
         if (down == 0) {
 #pragma unroll
             for (int i = 0; i < TILE; i++)
-                if (i < n) put_sum<C>(r, (kept * r.length + column + i) * r.groups + group, slots[i * REDUCE_BLOCK + threadIdx.x]);
+                if (i < n)
+                    put_sum<C>(r, (kept * r.length + column + i) * r.groups + group,
+                               slots[i * REDUCE_BLOCK + threadIdx.x]);
         }
         __syncthreads();
     }
@@ -135,7 +139,7 @@ template <typename C> __device__ __forceinline__ void columns(const reduce_shape
         rows_by_block<C>(r, slots);                                                                                   \
     }                                                                                                                 \
     AMPC_KERNEL(reduce_block_##carrier)                                                                               \
-    extern "C" __global__ void __launch_bounds__(REDUCE_BLOCK, 1) reduce_columns_##carrier(reduce_shape r)               \
+    extern "C" __global__ void __launch_bounds__(REDUCE_BLOCK, 1) reduce_columns_##carrier(reduce_shape r)            \
     {                                                                                                                 \
         __shared__ S slots[REDUCE_BLOCK * TILE];                                                                      \
         columns<C>(r, slots);                                                                                         \
@@ -153,7 +157,8 @@ extern "C" __global__ void __launch_bounds__(REDUCE_BLOCK) norm_squares(norm_tab
     int s = 0;
     for (int unit = blockIdx.x; unit < t.units; unit += gridDim.x) {
         while (s + 1 < t.spans && t.span[s + 1].first <= unit) s++;
-        const long long begin = (long long)(unit - t.span[s].first) * NORM_UNIT, end = min(t.span[s].count, begin + NORM_UNIT);
+        const long long begin = (long long)(unit - t.span[s].first) * NORM_UNIT,
+                        end = min(t.span[s].count, begin + NORM_UNIT);
         for (long long first = begin + threadIdx.x * TILE; first < end; first += REDUCE_BLOCK * TILE) {
             float v[TILE];
             tile_load(t.span[s].x, t.span[s].dtype, first, tile_length(first, end), v);

@@ -27,7 +27,7 @@ typedef struct reduce_shape {
     reduce_positions kept, reduced;
     long long length;
     long long groups;
-    int lanes;          /* rows: neighbouring threads that share an output; columns: tiles of a row that a block takes */
+    int lanes; /* rows: neighbouring threads that share an output; columns: tiles of a row that a block takes */
     int mean;           /* divide by `terms` */
     long long terms;
 } reduce_shape;

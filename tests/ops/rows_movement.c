@@ -2,6 +2,11 @@
 #include "tests/ops/ops.h"
 
 #include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
 
 enum { LOW = -100, HIGH = 100 };
 
@@ -373,7 +378,28 @@ static void gather(const ops_row *row, ir_dtype t)
         c.attr[0].i = axis;
         case_out(&c, t, back ? 3 : rank, back ? gathers[s / 2].x : y);
         c.floor = 1;
+        if (back) c.units = 100; /* hundreds of terms of both signs */
         case_check(&c, back ? gather_grad_reference : gather_reference);
+        case_end(&c);
+    }
+}
+
+/* An index outside of its axis, among good ones, on either side. */
+static void outside(const ops_row *row, ir_dtype t)
+{
+    static const double bad[] = {5, -6, 1e9, -1e9};
+    const int64_t table[] = {5, 3}, count[] = {40}, gathered[] = {40, 3};
+    bool back = row->op == IR_OP_gather_grad;
+    for (int s = 0; s < 4; s++) {
+        ops_case c;
+        case_begin(&c, row->op);
+        case_in(&c, t, 2, back ? gathered : table, LOW, HIGH);
+        double *indices = case_in(&c, IR_i64, 1, count, 0, 4);
+        case_out(&c, t, 2, back ? table : gathered);
+        indices[33] = -5;
+        assert_int_equal(case_run(&c), AMPC_OK);
+        indices[33] = bad[s];
+        assert_int_equal(case_run(&c), AMPC_REJECTED);
         case_end(&c);
     }
 }
@@ -544,6 +570,8 @@ const ops_row movement_rows[] = {
     ROW(pad_grad, "F", pad),
     ROW(gather, "FIB", gather),
     ROW(gather_grad, "F", gather),
+    ROW(gather, "1", outside),
+    ROW(gather_grad, "1", outside),
     ROW(trilu, "FIB", trilu),
     ROW(where, "FIB", where),
     ROW(select, "FIB", choose),
