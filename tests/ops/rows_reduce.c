@@ -3,6 +3,8 @@
 
 #include <math.h>
 
+enum { LARGE = 11 };
+
 static const struct {
     int rank, n_axes;
     int64_t dims[4], axes[4];
@@ -18,9 +20,9 @@ static const struct {
     {2, 1, {4000, 10}, {0}},
     {2, 1, {40, 1300}, {-2}},
     {2, 1, {40, 1300}, {-1}},
+    [LARGE] = {2, 1, {2050, 265}, {1}},
     {2, 1, {3, 40003}, {1}},
     {3, 1, {2, 129, 263}, {1}},
-    {2, 1, {2050, 265}, {1}},
     {3, 2, {3, 4, 5}, {0, 2}},
     {3, 1, {3, 4, 5}, {1}},
     {4, 3, {2, 3, 5, 49}, {0, 2, 3}},
@@ -59,6 +61,7 @@ static void reduce(const ops_row *row, ir_dtype t)
         ops_case c;
         int k = s / 2, rank = shapes[k].rank;
         int64_t y[4];
+        if (k == LARGE && t != IR_f16 && t != IR_i32) continue; /* it costs time */
         for (int d = 0; d < rank; d++) y[d] = is_axis(k, d) ? 1 : shapes[k].dims[d];
         case_begin(&c, row->op);
         case_in(&c, t, rank, shapes[k].dims, s & 1 ? -100 : 0, s & 1 ? 100 : 3);
