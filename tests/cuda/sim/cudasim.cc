@@ -61,7 +61,7 @@ struct {
 
 /* Tokens of order: addresses only. Barriers and meetings that follow each other use different ones. */
 struct {
-    char begin, end, block, barrier[FIBER_SETS][2], meeting[FIBER_SETS][MOST_WARPS][2];
+    char end, block, barrier[FIBER_SETS][2], meeting[FIBER_SETS][MOST_WARPS][2];
 } token;
 
 const cudasim_kernel *newest;
@@ -399,7 +399,6 @@ void make_order(unsigned *list, unsigned n)
 void thread_body(void *)
 {
     thread *t = self;
-    order_acquire(&token.begin);
     order_acquire(&token.block);
     run.kernel->call(run.arguments);
     order_release(&token.end);
@@ -716,7 +715,6 @@ const char *cudasim_launch(const cudasim_kernel *kernel, cudasim_shape grid, cud
     run.dynamic = !shared ? nullptr : watched_by_tsan() ? dynamic : static_cast<char *>(malloc(shared));
     fault[0] = 0;
     if (shared && !run.dynamic) snprintf(fault, sizeof fault, "no memory for %zu bytes of shared memory", shared);
-    order_release(&token.begin);
     threads_make(grid, block);
     if (!fault[0] && !blocks_run(grid)) abandon_all();
     order_acquire(&token.end);
