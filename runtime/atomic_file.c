@@ -18,7 +18,7 @@
 #include <unistd.h>
 
 #define TEMP_SUFFIX ".ampc-tmp"
-enum { BUFFER_SIZE = 1 << 16 };
+enum { BUFFER_SIZE = 1 << 16, SYNC_SIZE = 8 << 20 };
 
 struct rt_atomic_file {
     const char *path; /* as the user gave it, for messages */
@@ -27,6 +27,7 @@ struct rt_atomic_file {
     char *temp;   /* NULL: `target` is written directly */
     int fd;
     uint64_t length; /* bytes written, buffered ones included */
+    uint64_t begun;  /* bytes that the disk was told of */
     size_t held;     /* bytes in the buffer */
     unsigned char buffer[BUFFER_SIZE];
 };
@@ -134,14 +135,32 @@ static ampc_status flush(rt_atomic_file *f)
     return rt_io_write(f->fd, f->buffer, held) ? AMPC_OK : fail(f, "write");
 }
 
+/* What is in the file goes to the disk while the rest is made. */
+static void begin_sync(rt_atomic_file *f)
+{
+    uint64_t written = f->length - f->held;
+    if (!f->temp || written - f->begun < SYNC_SIZE) return;
+    rt_io_begin_sync(f->fd, f->begun, written - f->begun);
+    f->begun = written;
+}
+
+static ampc_status write_through(rt_atomic_file *f, const void *src, size_t n)
+{
+    if (!rt_io_write(f->fd, src, n)) return fail(f, "write");
+    f->length += n;
+    begin_sync(f);
+    return AMPC_OK;
+}
+
 ampc_status rt_atomic_write(rt_atomic_file *f, const void *src, size_t n)
 {
     if (n == 0) return AMPC_OK;
-    f->length += n;
     if (n > BUFFER_SIZE - f->held) {
         TRY(flush(f));
-        if (n >= BUFFER_SIZE) return rt_io_write(f->fd, src, n) ? AMPC_OK : fail(f, "write");
+        if (n >= BUFFER_SIZE) return write_through(f, src, n);
+        begin_sync(f);
     }
+    f->length += n;
     memcpy(f->buffer + f->held, src, n);
     f->held += n;
     return AMPC_OK;

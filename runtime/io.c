@@ -112,6 +112,13 @@ bool rt_io_pwrite(int fd, const void *src, size_t n, uint64_t offset)
     return write_all(fd, src, n, (int64_t)offset);
 }
 
+void rt_io_begin_sync(int fd, uint64_t offset, uint64_t n)
+{
+    int error = errno;
+    sync_file_range(fd, (off_t)offset, (off_t)n, SYNC_FILE_RANGE_WRITE);
+    errno = error;
+}
+
 bool rt_io_fsync(int fd)
 {
     if (fault()) return false;
