@@ -4,10 +4,15 @@
 resnet50   ResNet-50 v1.5 for 224 x 224 images, BatchNormalization in training form (98 MB)
 chain      10,000 nodes: MatMul, Add, LayerNormalization, Relu on 16 features, again and again
 mlp        the PyTorch AMP recipe's MLP: three Linear layers of 4096 features, ReLU between them (201 MB)
-decoder    a transformer decoder of 200 layers, 7,800 nodes, 16 features; norms written out, their nodes named *norm*
+decoder    a transformer decoder of 200 layers, 7,800 nodes, 64 features (40 MB); norms written out, their nodes named *norm*
 weights    16 products with 4096 x 4096 weights: 1 GiB
+bert       BERT-base for sequences of 128 tokens, a class for each token (520 MB)
+gpt2       GPT-2 124M for sequences of 1024 tokens, the next token from tied embeddings (500 MB)
 
-usage: make_models.py FOLDER [MODEL..]
+bert and gpt2 are made only when named. With --zeros all weights are 0 and the files compress to nothing: whoever runs
+them lets ampc draw the weights (--init).
+
+usage: make_models.py [--zeros] FOLDER [MODEL..]
 """
 import sys
 from pathlib import Path
@@ -29,6 +34,8 @@ class Network:
         return name
 
     def drawn(self, name, shape, fan_in):
+        if ZEROS:
+            return self.weight(name, np.zeros(shape, np.float32))
         values = self.random.random(shape, np.float32)
         return self.weight(name, (2 * values - 1) * np.float32(np.sqrt(3.0 / fan_in)))
 
@@ -36,6 +43,10 @@ class Network:
         outputs = [f"{name}.{r}" for r in results]
         self.nodes.append(helper.make_node(op, inputs, outputs, name=name, **attributes))
         return outputs[0]
+
+    def whole(self, name, values):
+        self.weights.append(numpy_helper.from_array(np.array(values, np.int64), name))
+        return name
 
     def save(self, folder, y_shape):
         self.nodes[-1].output[0] = "y"
@@ -136,7 +147,7 @@ def decoder_layer(net, x, name, mask, width):
     return net.node("Add", [x, h], f"{name}.sum2")
 
 
-def decoder(folder, layers=200, width=16, length=8):
+def decoder(folder, layers=200, width=64, length=8):
     net, x = Network("decoder", ["N", length, width]), "x"
     mask = net.weight("mask", np.triu(np.full((length, length), -1e4), 1))
     for i in range(layers):
@@ -151,8 +162,79 @@ def weights(folder, width=4096, layers=16):
     net.save(folder, ["N", width])
 
 
+def norm(net, x, name, width):
+    scale, bias = net.weight(f"{name}.scale", np.ones(width)), net.weight(f"{name}.bias", np.zeros(width))
+    return net.node("LayerNormalization", [x, scale, bias], name, axis=-1)
+
+
+def gelu(net, x, name):
+    """The erf form, as exporters wrote it before there was an operator."""
+    inner = net.node("Erf", [net.node("Div", [x, "gelu.root"], f"{name}.div")], f"{name}.erf")
+    one = net.node("Mul", [x, net.node("Add", [inner, "gelu.one"], f"{name}.one")], f"{name}.mul")
+    return net.node("Mul", [one, "gelu.half"], f"{name}.half")
+
+
+def attention(net, x, name, width, heads, length, mask):
+    parts = net.node("Split", [linear(net, x, f"{name}.qkv", width, 3 * width)], f"{name}.split", ("q", "k", "v"), axis=-1)
+    q, k, v = (parts[:-1] + part for part in "qkv")
+    q, k, v = (net.node("Reshape", [part, "heads"], f"{name}.heads.{i}") for i, part in enumerate((q, k, v)))
+    q = net.node("Transpose", [q], f"{name}.q", perm=[0, 2, 1, 3])
+    k = net.node("Transpose", [k], f"{name}.k", perm=[0, 2, 3, 1])
+    v = net.node("Transpose", [v], f"{name}.v", perm=[0, 2, 1, 3])
+    scores = net.node("Mul", [net.node("MatMul", [q, k], f"{name}.scores"), "scale"], f"{name}.scaled")
+    if mask:
+        scores = net.node("Add", [scores, mask], f"{name}.masked")
+    y = net.node("MatMul", [net.node("Softmax", [scores], f"{name}.softmax", axis=-1), v], f"{name}.mix")
+    y = net.node("Reshape", [net.node("Transpose", [y], f"{name}.y", perm=[0, 2, 1, 3]), "merged"], f"{name}.merge")
+    return linear(net, y, f"{name}.out", width, width)
+
+
+def transformer(net, length, vocabulary, width, layers, heads, causal):
+    net.input = helper.make_tensor_value_info("x", TensorProto.INT64, ["N", length])
+    net.whole("heads", [0, length, heads, width // heads])
+    net.whole("merged", [0, length, width])
+    net.weight("scale", np.array((width // heads) ** -0.5))
+    for name, value in (("root", np.sqrt(2.0)), ("one", 1), ("half", 0.5)):
+        net.weight(f"gelu.{name}", np.array(value))
+    mask = net.weight("mask", np.triu(np.full((length, length), -1e4), 1)) if causal else None
+    x = net.node("Gather", [net.drawn("tokens", [vocabulary, width], width), "x"], "embed")
+    x = net.node("Add", [x, net.drawn("positions", [length, width], width)], "embed.sum")
+    for i in range(layers):
+        if causal:  # norms before
+            h = attention(net, norm(net, x, f"{i}.norm1", width), f"{i}.attention", width, heads, length, mask)
+            x = net.node("Add", [x, h], f"{i}.sum1")
+            h = linear(net, norm(net, x, f"{i}.norm2", width), f"{i}.up", width, 4 * width)
+            x = net.node("Add", [x, linear(net, gelu(net, h, f"{i}.gelu"), f"{i}.down", 4 * width, width)], f"{i}.sum2")
+        else:  # norms after
+            h = attention(net, x, f"{i}.attention", width, heads, length, mask)
+            x = norm(net, net.node("Add", [x, h], f"{i}.sum1"), f"{i}.norm1", width)
+            h = gelu(net, linear(net, x, f"{i}.up", width, 4 * width), f"{i}.gelu")
+            h = linear(net, h, f"{i}.down", 4 * width, width)
+            x = norm(net, net.node("Add", [x, h], f"{i}.sum2"), f"{i}.norm2", width)
+    return norm(net, x, "norm", width) if causal else x
+
+
+def bert(folder, length=128, vocabulary=30522, width=768):
+    net = Network("bert", ["N", length])
+    x = transformer(net, length, vocabulary, width, 12, 12, False)
+    x = linear(net, x, "head", width, vocabulary)
+    net.node("Reshape", [x, net.whole("tokens.first", [-1, vocabulary])], "logits")
+    net.save(folder, ["M", vocabulary])
+
+
+def gpt2(folder, length=1024, vocabulary=50257, width=768):
+    net = Network("gpt2", ["N", length])
+    x = transformer(net, length, vocabulary, width, 12, 12, True)
+    x = net.node("Reshape", [x, net.whole("tokens.first", [-1, width])], "rows")
+    net.node("MatMul", [x, net.node("Transpose", ["tokens"], "tied", perm=[1, 0])], "logits")
+    net.save(folder, ["M", vocabulary])
+
+
 MODELS = {"resnet50": resnet50, "chain": chain, "mlp": mlp, "decoder": decoder, "weights": weights}
-target = Path(sys.argv[1])
+LARGE = {"bert": bert, "gpt2": gpt2}
+ZEROS = "--zeros" in sys.argv
+arguments = [a for a in sys.argv[1:] if a != "--zeros"]
+target = Path(arguments[0])
 target.mkdir(parents=True, exist_ok=True)
-for chosen in sys.argv[2:] or MODELS:
-    MODELS[chosen](target)
+for chosen in arguments[1:] or MODELS:
+    {**MODELS, **LARGE}[chosen](target)
