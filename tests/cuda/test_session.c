@@ -1,0 +1,272 @@
+/* test_session.c - the host side of the CUDA backend on the double: a training session gives the same bits however late
+ * the device is, a step is one launch, and after any failing call there is an error or the right result, and nothing is
+ * left behind. */
+#include "tests/cuda/double/double.h"
+#include "tests/unit/training.h"
+
+#include <math.h>
+
+enum { ROWS = 16, STEPS = 6, MODES = 7 };
+
+static const long modes[MODES] = {DOUBLE_EAGER, DOUBLE_LAZY, 1, 2, 3, 4, 5};
+
+static ir_module *module;
+static float points[ROWS][4];
+static int64_t labels[ROWS];
+
+/* ---- one training ---------------------------------------------------------------------------- */
+
+typedef struct outcome {
+    ampc_status status;
+    double loss[STEPS];
+    char *bytes; /* all parameters and states at the end */
+    size_t n;
+} outcome;
+
+static const rt_session_options on_cuda = {.device = "cuda", .threads = 1, .no_tune = true};
+
+static void make_inputs(rt_tensor *inputs)
+{
+    inputs[0] = (rt_tensor){.name = "x", .dtype = IR_f32, .rank = 2, .dims = {ROWS, 4}, .data = points};
+    inputs[1] = (rt_tensor){.name = "label", .dtype = IR_i64, .rank = 1, .dims = {ROWS}, .data = labels};
+}
+
+/* Submits them all, then collects: the first run is walked, the later ones are recordings. */
+static ampc_status steps(rt_session *s, diag *d, double *loss)
+{
+    const rt_keep keep = {ir_meta_get(module, "loss"), RT_KEEP_OUTPUT};
+    int64_t runs[STEPS];
+    rt_tensor inputs[2];
+    make_inputs(inputs);
+    ampc_status status = rt_session_keep(s, "train_step", &keep, 1, d);
+    for (int i = 0; i < STEPS && !status; i++)
+        status = rt_session_submit(s, "train_step", inputs, 2, d, &runs[i]);
+    for (int i = 0; i < STEPS && !status; i++) status = rt_session_collect(s, runs[i], d, &loss[i]);
+    return status;
+}
+
+static ampc_status read_all(rt_session *s, diag *d, outcome *o)
+{
+    ampc_status status = AMPC_OK;
+    for (int i = 0; i < rt_session_storage_count(s) && !status; i++) {
+        rt_tensor t;
+        status = rt_session_read(s, i, d, &t);
+        if (status) break;
+        size_t size = ir_dtype_size(t.dtype);
+        for (int k = 0; k < t.rank; k++) size *= (size_t)t.dims[k];
+        o->bytes = realloc(o->bytes, o->n + size + 1);
+        memcpy(o->bytes + o->n, t.data, size);
+        o->n += size;
+    }
+    return status;
+}
+
+static outcome train(diag *d)
+{
+    outcome o = {.n = 0};
+    rt_session *s = NULL;
+    o.status = rt_session_open(module, &on_cuda, d, &s);
+    if (!o.status) o.status = steps(s, d, o.loss);
+    if (!o.status) o.status = read_all(s, d, &o);
+    rt_session_close(s);
+    return o;
+}
+
+static bool same(const outcome *a, const outcome *b)
+{
+    return a->n == b->n && memcmp(a->bytes, b->bytes, a->n) == 0 && memcmp(a->loss, b->loss, sizeof a->loss) == 0;
+}
+
+static void begin(long mode)
+{
+    double_reset();
+    double_mode(mode);
+}
+
+static outcome reference(scratch *t)
+{
+    begin(DOUBLE_EAGER);
+    outcome o = train(t->d);
+    if (o.status) fail_msg("%s", diag_first_error(t->d));
+    assert_true(isfinite(o.loss[0]) && o.loss[STEPS - 1] < o.loss[0]);
+    return o;
+}
+
+static void expect_nothing_left(const char *when)
+{
+    char left[256];
+    if (double_live(left, sizeof left)) fail_msg("%s: left %s", when, left);
+}
+
+/* ---- tests ----------------------------------------------------------------------------------- */
+
+static int group_setup(void **state)
+{
+    scratch *t;
+    const pass_options o = training_options(IR_f16);
+    (void)state;
+    double_install();
+    if (scratch_setup((void **)&t)) return -1;
+    module = training_module(t, &o, 0);
+    scratch_teardown((void **)&t);
+    for (int i = 0; i < ROWS; i++) {
+        for (int k = 0; k < 4; k++) points[i][k] = 2 * philox_unit(philox_word(5, (uint64_t)k, (uint64_t)i)) - 1;
+        labels[i] = points[i][0] > 0;
+    }
+    return 0;
+}
+
+static int group_teardown(void **state)
+{
+    (void)state;
+    ir_module_free(module);
+    double_reset();
+    return 0;
+}
+
+static void orders_agree(void **state)
+{
+    scratch *t = *state;
+    outcome want = reference(t);
+    for (int i = 1; i < MODES; i++) {
+        begin(modes[i]);
+        outcome o = train(t->d);
+        if (o.status) fail_msg("mode %ld: %s", modes[i], diag_first_error(t->d));
+        if (!same(&o, &want)) fail_msg("mode %ld gives another result", modes[i]);
+        expect_nothing_left("closed");
+        free(o.bytes);
+    }
+    free(want.bytes);
+}
+
+/* After the first two runs of a plan. */
+static void a_step_is_one_launch(void **state)
+{
+    static const char *const none[] = {"cudaMalloc",           "cudaFree",          "cudaMallocHost",
+                                       "cudaFreeHost",         "cudaLaunchKernel",  "cublasLtMatmul",
+                                       "cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize",
+                                       "cudaLibraryGetKernel", "cudaGraphInstantiateWithParams"};
+    scratch *t = *state;
+    rt_session *s;
+    rt_tensor inputs[2];
+    double loss[STEPS];
+    int64_t run;
+    begin(DOUBLE_EAGER);
+    make_inputs(inputs);
+    assert_ok(t, rt_session_open(module, &on_cuda, t->d, &s));
+    assert_ok(t, steps(s, t->d, loss));
+    double_mark();
+    for (int i = 0; i < STEPS; i++) assert_ok(t, rt_session_submit(s, "train_step", inputs, 2, t->d, &run));
+    assert_int_equal(double_count("cudaGraphLaunch"), STEPS);
+    for (size_t i = 0; i < sizeof none / sizeof *none; i++)
+        if (double_count(none[i])) fail_msg("%ld calls of %s in %d steps", double_count(none[i]), none[i], STEPS);
+    assert_ok(t, rt_session_collect(s, run, t->d, loss));
+    rt_session_close(s);
+    expect_nothing_left("closed");
+}
+
+/* An error with a reason, or a failure that changes nothing: never a wrong result without a word. */
+static void every_call_may_fail(void **state)
+{
+    scratch *t = *state;
+    outcome want = reference(t);
+    long calls = double_count("*");
+    int reported = 0;
+    assert_true(calls > 100);
+    for (long n = 1; n <= calls; n++) {
+        diag *d = diag_new(NULL, NULL);
+        begin(DOUBLE_EAGER);
+        double_fail(n);
+        outcome o = train(d);
+        if (!double_failed()) fail_msg("call %ld of %ld was not made", n, calls);
+        if (!o.status && !same(&o, &want)) fail_msg("call %ld, %s: a wrong result", n, double_failed());
+        if (o.status && !diag_first_error(d)[0]) fail_msg("call %ld, %s: no reason", n, double_failed());
+        expect_nothing_left(double_failed());
+        reported += o.status != AMPC_OK;
+        free(o.bytes);
+        diag_free(d);
+    }
+    assert_true(reported > calls / 2);
+    free(want.bytes);
+}
+
+/* On the device, in the middle of a step. */
+static void operations_may_fault(void **state)
+{
+    static const long which[] = {20, 27, 33, 60, 100};
+    (void)state;
+    for (size_t i = 0; i < sizeof which / sizeof *which; i++)
+        for (int mode = 0; mode < 3; mode++) {
+            diag *d = diag_new(NULL, NULL);
+            begin(modes[mode]);
+            double_fault(which[i]);
+            outcome o = train(d);
+            /* Whatever call meets the fault first says so: an allocation as well as a wait. */
+            if (o.status != AMPC_DEVICE && o.status != AMPC_NO_MEMORY)
+                fail_msg("operation %ld, mode %ld: status %d: %s", which[i], modes[mode], (int)o.status, diag_first_error(d));
+            expect_nothing_left("after a fault");
+            free(o.bytes);
+            diag_free(d);
+        }
+}
+
+static void out_of_memory_is_said(void **state)
+{
+    int said = 0;
+    (void)state;
+    for (size_t bytes = 1 << 10; bytes <= 1 << 26; bytes *= 2) {
+        diag *d = diag_new(NULL, NULL);
+        begin(DOUBLE_EAGER);
+        double_memory(bytes);
+        outcome o = train(d);
+        if (o.status && o.status != AMPC_NO_MEMORY) fail_msg("%zu bytes: %s", bytes, diag_first_error(d));
+        if (o.status && !strstr(diag_first_error(d), "memory")) fail_msg("%s", diag_first_error(d));
+        expect_nothing_left("out of memory");
+        said += o.status == AMPC_NO_MEMORY;
+        free(o.bytes);
+        diag_free(d);
+    }
+    assert_in_range(said, 3, 16);
+}
+
+/* A label outside of the classes is found on the device; nothing is updated, and the session goes on. */
+static void bad_labels_change_nothing(void **state)
+{
+    (void)state;
+    for (int mode = 0; mode < MODES; mode++) {
+        diag *d = diag_new(NULL, NULL);
+        rt_session *s;
+        rt_tensor inputs[2];
+        double loss[STEPS];
+        outcome before = {.n = 0}, after = {.n = 0};
+        begin(modes[mode]);
+        make_inputs(inputs);
+        assert_int_equal(rt_session_open(module, &on_cuda, d, &s), AMPC_OK);
+        for (int walked = 1; walked >= 0; walked--) {
+            assert_int_equal(read_all(s, d, &before), AMPC_OK);
+            labels[ROWS - 1] = 77;
+            assert_int_equal(rt_session_run(s, "train_step", inputs, 2, d), AMPC_REJECTED);
+            labels[ROWS - 1] = points[ROWS - 1][0] > 0;
+            if (!strstr(diag_first_error(d), "label")) fail_msg("%s", diag_first_error(d));
+            diag_clear(d);
+            assert_int_equal(read_all(s, d, &after), AMPC_OK);
+            assert_memory_equal(before.bytes, after.bytes, before.n);
+            before.n = after.n = 0;
+            if (steps(s, d, loss)) fail_msg("%s", diag_first_error(d));
+            assert_true(isfinite(loss[STEPS - 1]));
+        }
+        rt_session_close(s);
+        free(before.bytes);
+        free(after.bytes);
+        diag_free(d);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        SCRATCH_TEST(orders_agree),          SCRATCH_TEST(a_step_is_one_launch),    SCRATCH_TEST(every_call_may_fail),
+        SCRATCH_TEST(operations_may_fault), SCRATCH_TEST(out_of_memory_is_said), SCRATCH_TEST(bad_labels_change_nothing),
+    };
+    return cmocka_run_group_tests(tests, group_setup, group_teardown);
+}
