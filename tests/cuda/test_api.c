@@ -263,7 +263,8 @@ static void no_device_is_one_line(void **state)
     char command[1024], output[4096];
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        snprintf(command, sizeof command, "%s bench %s --batch 2 --warmup 0 --iterations 1 --device=cuda 2>&1", rows[i].command, MLP);
+        snprintf(command, sizeof command, "%s bench %s --batch 2 --warmup 0 --iterations 1 --device=cuda 2>&1",
+                 rows[i].command, MLP);
         int code = shell(command, output, sizeof output);
         char *end = strchr(output, '\n');
         if (code != AMPC_DEVICE || !strstr(output, rows[i].part) || !end || end[1])
