@@ -34,6 +34,10 @@ typedef struct rt_backend {
 struct rt_away {
     bool (*commits)(
         ir_op op); /* the op's kernel leaves its results alone after a fault: it may write storage */
+    /* How many calls of the op may run as one (1: they may not), and such calls: neighbours in the plan that agree in
+     * attributes, types and operands without dimensions, each in memory of its own. */
+    int (*together)(ir_op op);
+    ampc_status (*run_together)(const k_args *args, int n);
     /* Host memory that copies may read and write while the host goes on; NULL: exhausted. */
     void *(*alloc_host)(const k_context *ctx, size_t bytes);
     void (*free_host)(const k_context *ctx, void *memory);

@@ -170,6 +170,8 @@ static void forget(const k_context *ctx, void *recording)
 
 static const rt_away away = {
     .commits = cuda_commits,
+    .together = cuda_together,
+    .run_together = cuda_run_together,
     .alloc_host = alloc_host,
     .free_host = free_host,
     .room = room,

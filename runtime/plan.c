@@ -1,4 +1,5 @@
-/* plan.c - shapes, steps and prepared kernels of a plan; plan_memory.c places its values. */
+/* plan.c - shapes, steps and prepared kernels of a plan; plan_memory.c places its values, plan_group.c finds the steps
+ * that run together. */
 #include "runtime/plan.h"
 #include "runtime/alloc.h"
 
@@ -272,7 +273,7 @@ static ampc_status build(rt_plan *p, bool *needed, diag *d)
     TRY(make_steps(p, needed, d));
     rt_plan_place(p);
     TRY(prepare_steps(p, d));
-    return rt_plan_pack(p) ? AMPC_OK : no_memory(p, d);
+    return rt_plan_pack(p) && rt_plan_group(p) ? AMPC_OK : no_memory(p, d);
 }
 
 ampc_status rt_plan_make(const ir_graph *g, const int64_t *sizes, const rt_backend *backend,
@@ -310,8 +311,8 @@ void rt_plan_free(rt_plan *p)
     for (int i = 0; i < p->n_steps; i++)
         if (p->steps[i].kernel && p->steps[i].kernel->release)
             p->steps[i].kernel->release(p->steps[i].state);
-    void *owned[] = {p->sizes,   p->values, p->steps,   p->buffers, p->before, p->after,
-                     p->outputs, p->views,  p->indices, p->attrs,   p->dims,   p};
+    void *owned[] = {p->sizes, p->values,  p->steps, p->buffers, p->before, p->after, p->outputs,
+                     p->views, p->indices, p->attrs, p->dims,    p->calls,  p};
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++) rt_free(owned[i]);
 }
 

@@ -54,6 +54,7 @@ typedef struct rt_step {
     ir_attr *attr; /* DIMS as numbers */
     size_t workspace_bytes;
     int workspace; /* buffer or RT_NO_BUFFER */
+    int together;  /* steps from this one on that run in one call (plan_group.c); 1: alone */
 } rt_step;
 
 typedef struct rt_copy {
@@ -82,6 +83,7 @@ typedef struct rt_plan {
     int64_t arena_bytes;
     bool warm;                    /* has run: everything that loads lazily is loaded */
     void *recordings[RT_SLOTS];   /* of an away device, by slot of the inputs; NULL: none */
+    k_args *calls; /* room for those of the largest group */
     k_view *views; /* pools of the steps */
     int *indices;
     ir_attr *attrs;
@@ -100,7 +102,7 @@ void *rt_plan_address(const rt_plan *p, int buffer, char *base, void *const *sto
 /* The plan as a table (malloc'ed); NULL when memory is exhausted. */
 char *rt_plan_print(const rt_plan *p);
 
-/* ---- between plan.c and plan_memory.c ---- */
+/* ---- between plan.c, plan_memory.c and plan_group.c ---- */
 
 /* Decides on buffers: views, in-place results, storage written directly, snapshots and commits. The arrays have
  * room (see plan.c). */
@@ -108,5 +110,7 @@ void rt_plan_place(rt_plan *p);
 /* Gives the arena buffers their offsets. False: out of memory. */
 bool rt_plan_pack(rt_plan *p);
 int rt_plan_add_buffer(rt_plan *p, rt_buffer b);
+/* Decides which steps run together. False: out of memory. */
+bool rt_plan_group(rt_plan *p);
 
 #endif

@@ -42,22 +42,29 @@ static ampc_status run_kernel(const rt_session *s, const rt_step *step, const k_
     return waits ? away->wait(&s->ctx, NULL) : status;
 }
 
-static ampc_status run_step(rt_session *s, const rt_plan *p, int i)
+/* The call of step i, with addresses. */
+static k_args call_of(const rt_session *s, const rt_plan *p, int i)
 {
     const rt_step *step = &p->steps[i];
     for (int j = 0; j < step->node->n_in; j++) step->in[j].data = address(s, p, step->in_buffer[j]);
     for (int j = 0; j < step->node->n_out; j++)
         step->out[j].data = address(s, p, step->out_buffer[j]);
-    k_args args = {.op = step->node->op,
-                   .step = i,
-                   .in = step->in,
-                   .out = step->out,
-                   .n_in = step->node->n_in,
-                   .n_out = step->node->n_out,
-                   .attr = step->attr,
-                   .workspace = address(s, p, step->workspace),
-                   .state = step->state,
-                   .ctx = &s->ctx};
+    return (k_args){.op = step->node->op,
+                    .step = i,
+                    .in = step->in,
+                    .out = step->out,
+                    .n_in = step->node->n_in,
+                    .n_out = step->node->n_out,
+                    .attr = step->attr,
+                    .workspace = address(s, p, step->workspace),
+                    .state = step->state,
+                    .ctx = &s->ctx};
+}
+
+static ampc_status run_step(rt_session *s, const rt_plan *p, int i)
+{
+    const rt_step *step = &p->steps[i];
+    k_args args = call_of(s, p, i);
     if (!s->hook) return run_kernel(s, step, &args);
     int64_t start = now_ns();
     ampc_status status = run_kernel(s, step, &args);
@@ -65,11 +72,19 @@ static ampc_status run_step(rt_session *s, const rt_plan *p, int i)
     return status;
 }
 
+static ampc_status run_group(const rt_session *s, const rt_plan *p, int first, int n)
+{
+    for (int i = 0; i < n; i++) p->calls[i] = call_of(s, p, first + i);
+    return s->backend->away->run_together(p->calls, n);
+}
+
 static ampc_status run_steps(rt_session *s, const rt_plan *p, diag *d)
 {
-    for (int i = 0; i < p->n_steps; i++) {
+    const bool one_by_one = s->hook || s->sync_launch;
+    for (int i = 0, n; i < p->n_steps; i += n) {
+        n = one_by_one ? 1 : p->steps[i].together;
         s->error[0] = '\0';
-        ampc_status status = run_step(s, p, i);
+        ampc_status status = n > 1 ? run_group(s, p, i, n) : run_step(s, p, i);
         if (status == AMPC_OK) continue;
         /* from there on storage may have been written */
         assert(i < p->safe_from || s->backend->away);

@@ -89,6 +89,13 @@ bool cuda_commits(ir_op op);
 /* Enqueues a copy that does nothing once the fault word is set. */
 ampc_status cuda_commit(const k_context *ctx, void *dst, const void *src, size_t bytes);
 
+/* ---- several calls as one ---- */
+
+/* How many calls of the op may run as one launch: 1 where they may not. */
+int cuda_together(ir_op op);
+/* n calls of such an op that agree in attributes, types and operands without dimensions, each in memory of its own. */
+ampc_status cuda_run_together(const k_args *args, int n);
+
 /* ---- launches ---- */
 
 /* The kernel `name` of a family, from its embedded code. Only in prepare. */

@@ -4,73 +4,96 @@
 
 #include <stdlib.h>
 
-_Static_assert(UNSCALE_UNIT == UNSCALE_BLOCK * CUDA_TILE, "a thread of a unit takes a tile");
+_Static_assert(OPTIMIZER_UNIT == OPTIMIZER_BLOCK * CUDA_TILE, "a thread of a unit takes a tile");
+
+static int64_t units_of(const k_view *v)
+{
+    return (k_count(v) + OPTIMIZER_UNIT - 1) / OPTIMIZER_UNIT;
+}
 
 /* ---- updates ---- */
 
-/* Where an optimizer has its operands; its results are the new states in order. */
+/* Where an optimizer has its operands; its results are the new states in order. -1: it has no such operand. */
 typedef struct update_slots {
-    int states, grad, lr, skip;
+    int states, grad, step, lr, skip;
 } update_slots;
 
-static optimizer_update update_of(const k_args *args, const update_slots *at)
+static update_slots slots_of(ir_op op)
 {
-    const k_view *in = args->in;
-    optimizer_update u = {.grad = in[at->grad].data,
-                          .count = k_count(&in[0]),
-                          .lr = in[at->lr].data,
-                          .skip = cuda_data(in, at->skip, args->n_in),
-                          .fault = cuda_of(args->ctx)->fault};
-    for (int i = 0; i < at->states; i++) {
-        u.old[i] = in[i].data;
-        u.made[i] = cuda_data(args->out, i, args->n_out);
+    switch (op) {
+    case IR_OP_sgd: return (update_slots){1, IR_IN(sgd, grad), -1, IR_IN(sgd, lr), IR_IN(sgd, skip)};
+    case IR_OP_momentum:
+        return (update_slots){2, IR_IN(momentum, grad), -1, IR_IN(momentum, lr), IR_IN(momentum, skip)};
+    default:
+        return (update_slots){3, IR_IN(adamw, grad), IR_IN(adamw, step), IR_IN(adamw, lr), IR_IN(adamw, skip)};
     }
-    return u;
 }
 
-static ampc_status launch_update(const k_args *args, optimizer_update *u)
+static void take_attributes(ir_op op, const ir_attr *attr, update_table *t)
+{
+    switch (op) {
+    case IR_OP_sgd: t->decay = attr[IR_ATTR(sgd, weight_decay)].f; return;
+    case IR_OP_momentum:
+        t->decay = attr[IR_ATTR(momentum, weight_decay)].f;
+        t->mu = (float)attr[IR_ATTR(momentum, mu)].f;
+        t->variant = attr[IR_ATTR(momentum, nesterov)].i != 0;
+        return;
+    default:
+        t->decay = attr[IR_ATTR(adamw, weight_decay)].f;
+        t->beta1 = attr[IR_ATTR(adamw, beta1)].f;
+        t->beta2 = attr[IR_ATTR(adamw, beta2)].f;
+        t->eps = (float)attr[IR_ATTR(adamw, eps)].f;
+        t->variant = attr[IR_ATTR(adamw, decoupled)].i != 0;
+    }
+}
+
+static update_span span_of(const k_args *args, const update_slots *at, int first)
+{
+    update_span s = {.grad = args->in[at->grad].data, .count = k_count(&args->in[0]), .first = first};
+    for (int i = 0; i < at->states; i++) {
+        s.old[i] = args->in[i].data;
+        s.made[i] = cuda_data(args->out, i, args->n_out);
+    }
+    return s;
+}
+
+int cuda_together(ir_op op)
+{
+    return op == IR_OP_sgd || op == IR_OP_momentum || op == IR_OP_adamw ? UPDATE_SPANS : 1;
+}
+
+ampc_status cuda_run_together(const k_args *args, int n)
 {
     const cuda_one *state = args->state;
-    return cuda_launch(args, state->kernel, cuda_blocks(u->count, UPDATE_BLOCK * CUDA_TILE), UPDATE_BLOCK, 0,
-                       (void *[]){u});
+    const update_slots at = slots_of(args->op);
+    update_table t = {.spans = n,
+                      .lr = args->in[at.lr].data,
+                      .skip = cuda_data(args->in, at.skip, args->n_in),
+                      .fault = cuda_of(args->ctx)->fault};
+    if (at.step >= 0) {
+        t.step = args->in[at.step].data;
+        t.step_dtype = (int)args->in[at.step].dtype;
+    }
+    take_attributes(args->op, args->attr, &t);
+    for (int i = 0; i < n; i++) {
+        t.span[i] = span_of(&args[i], &at, t.units);
+        t.units += (int)units_of(&args[i].in[0]);
+    }
+    return cuda_launch(args, state->kernel, cuda_blocks(t.units, 1), OPTIMIZER_BLOCK, 0, (void *[]){&t});
 }
 
+/* The units of a launch are counted in 32 bits. */
 static ampc_status update_prepare(const k_args *args, void **state, size_t *workspace)
 {
     (void)workspace;
+    if (units_of(&args->in[0]) > INT32_MAX / UPDATE_SPANS)
+        return cuda_fail(args->ctx, AMPC_UNSUPPORTED, "a parameter has 2^34 elements or more");
     return cuda_prepare_one(args, CUDA_FAMILY_optimizer, ir_op_get(args->op)->name, state);
 }
 
-static ampc_status sgd_run(const k_args *args)
+static ampc_status update_run(const k_args *args)
 {
-    optimizer_update u = update_of(args, &(update_slots){1, IR_IN(sgd, grad), IR_IN(sgd, lr), IR_IN(sgd, skip)});
-    u.decay = args->attr[IR_ATTR(sgd, weight_decay)].f;
-    return launch_update(args, &u);
-}
-
-static ampc_status momentum_run(const k_args *args)
-{
-    optimizer_update u = update_of(args, &(update_slots){2, IR_IN(momentum, grad), IR_IN(momentum, lr),
-                                                         IR_IN(momentum, skip)});
-    u.decay = args->attr[IR_ATTR(momentum, weight_decay)].f;
-    u.mu = (float)args->attr[IR_ATTR(momentum, mu)].f;
-    u.variant = args->attr[IR_ATTR(momentum, nesterov)].i != 0;
-    return launch_update(args, &u);
-}
-
-static ampc_status adamw_run(const k_args *args)
-{
-    const k_view *step = &args->in[IR_IN(adamw, step)];
-    optimizer_update u = update_of(args, &(update_slots){3, IR_IN(adamw, grad), IR_IN(adamw, lr),
-                                                         IR_IN(adamw, skip)});
-    u.step = step->data;
-    u.step_dtype = (int)step->dtype;
-    u.decay = args->attr[IR_ATTR(adamw, weight_decay)].f;
-    u.beta1 = args->attr[IR_ATTR(adamw, beta1)].f;
-    u.beta2 = args->attr[IR_ATTR(adamw, beta2)].f;
-    u.eps = (float)args->attr[IR_ATTR(adamw, eps)].f;
-    u.variant = args->attr[IR_ATTR(adamw, decoupled)].i != 0;
-    return launch_update(args, &u);
+    return cuda_run_together(args, 1);
 }
 
 /* ---- check_finite_and_unscale: as many launches as tables that hold all gradients: nearly always one ---- */
@@ -79,11 +102,6 @@ typedef struct unscale_state {
     cudaKernel_t unscale, found;
     unscale_table table;
 } unscale_state;
-
-static int64_t units_of(const k_view *grad)
-{
-    return (k_count(grad) + UNSCALE_UNIT - 1) / UNSCALE_UNIT;
-}
 
 /* Units of the gradients of the table that begins with gradient `first`; *end: the first one of the next table. */
 static int64_t table_units(const k_args *args, int first, int *end)
@@ -134,11 +152,11 @@ static ampc_status unscale_run(const k_args *args)
         int64_t blocks = cuda_blocks(table_units(args, first, &end), 1);
         fill_table(args, first, end, t);
         t->found = found + total;
-        CUDA_FORWARD(cuda_launch(args, s->unscale, blocks, UNSCALE_BLOCK, 0, (void *[]){t}));
+        CUDA_FORWARD(cuda_launch(args, s->unscale, blocks, OPTIMIZER_BLOCK, 0, (void *[]){t}));
         total += (int)blocks;
     }
     if (!cuda_wanted(flag)) return AMPC_OK;
-    return cuda_launch(args, s->found, 1, UNSCALE_BLOCK, 0, (void *[]){&found, &total, (void *)&flag->data});
+    return cuda_launch(args, s->found, 1, OPTIMIZER_BLOCK, 0, (void *[]){&found, &total, (void *)&flag->data});
 }
 
 /* ---- update_loss_scaling ---- */
@@ -173,9 +191,9 @@ static ampc_status scaling_run(const k_args *args)
     return cuda_launch(args, state->kernel, 1, 32, 0, (void *[]){&a});
 }
 
-const k_kernel cuda_sgd = {"sgd", update_prepare, sgd_run, cuda_release};
-const k_kernel cuda_momentum = {"momentum", update_prepare, momentum_run, cuda_release};
-const k_kernel cuda_adamw = {"adamw", update_prepare, adamw_run, cuda_release};
+const k_kernel cuda_sgd = {"sgd", update_prepare, update_run, cuda_release};
+const k_kernel cuda_momentum = {"momentum", update_prepare, update_run, cuda_release};
+const k_kernel cuda_adamw = {"adamw", update_prepare, update_run, cuda_release};
 const k_kernel cuda_check_finite_and_unscale = {"check_finite_and_unscale", unscale_prepare, unscale_run,
                                                 cuda_release};
 const k_kernel cuda_update_loss_scaling = {"update_loss_scaling", scaling_prepare, scaling_run, cuda_release};

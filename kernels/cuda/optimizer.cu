@@ -1,19 +1,45 @@
 /* optimizer.cu - the update steps and the loss scaler: single passes over memory, safe in place.
  *
- * Rate, step number, scale and the flag that skips the step are read on the device, so that one recorded launch
- * serves all steps. The factors of Adam's bias corrections are made in f64, once for each block. Nothing is written
- * when a fault was found earlier in the step: results may be the stored parameters themselves. */
+ * A launch has a table of tensors, cut into units that blocks take in turn. Rate, step number, scale and the flag that
+ * skips the step are read on the device, so that one recorded launch serves all steps. The factors of Adam's bias
+ * corrections are made in f64, once for each block. Updates write nothing when a fault was found earlier in the step:
+ * results may be the stored parameters themselves. */
 #include "kernels/cuda/optimizer.h"
 #include "kernels/cuda/tile.cuh"
 
+/* ---- tables ---- */
+
+/* The span that a unit belongs to: the last one that begins at or before it. */
+template <typename T> static __device__ __forceinline__ int span_of(const T &table, int unit)
+{
+    int low = 0, high = table.spans;
+    while (high - low > 1) {
+        const int middle = (low + high) / 2;
+        if (table.span[middle].first <= unit) low = middle;
+        else high = middle;
+    }
+    return low;
+}
+
+/* f(span, first, n): elements [first, first + n) of the span are this thread's. */
+template <typename T, typename F> static __device__ __forceinline__ void spans_each(const T &table, F f)
+{
+    for (int unit = blockIdx.x; unit < table.units; unit += gridDim.x) {
+        const auto &s = table.span[span_of(table, unit)];
+        const long long first = (long long)(unit - s.first) * OPTIMIZER_UNIT + (long long)threadIdx.x * TILE;
+        if (first < s.count) f(s, first, tile_length(first, s.count));
+    }
+}
+
+/* ---- updates ---- */
+
 /* The states of each element, updated by `formula(states, gradient)`; kept as they are when the step is skipped. */
 template <int states, typename F>
-static __device__ __forceinline__ void update_tiles(const optimizer_update &u, F formula)
+static __device__ __forceinline__ void update_tensors(const update_table &table, F formula)
 {
-    const bool moving = !(u.skip && *u.skip);
-    if (!fault_none(u.fault)) return;
-    for (long long first = grid_first() * TILE; first < u.count; first += grid_step() * TILE) {
-        const int n = tile_length(first, u.count);
+    const bool moving = !(table.skip && *table.skip);
+    if (!fault_none(table.fault)) return;
+    spans_each(table, [&](const update_span &u, long long first, int n) {
         float v[states][TILE], g[TILE];
 #pragma unroll
         for (int s = 0; s < states; s++) load_typed(u.old[s] + first, n, v[s]);
@@ -32,21 +58,21 @@ static __device__ __forceinline__ void update_tiles(const optimizer_update &u, F
 #pragma unroll
         for (int s = 0; s < states; s++)
             if (u.made[s] && (moving || u.made[s] != u.old[s])) store_typed(u.made[s] + first, n, v[s]);
-    }
+    });
 }
 
-extern "C" __global__ void __launch_bounds__(UPDATE_BLOCK) sgd(optimizer_update u)
+extern "C" __global__ void __launch_bounds__(OPTIMIZER_BLOCK) sgd(const __grid_constant__ update_table u)
 {
     const float lr = *u.lr, decay = (float)u.decay;
-    update_tiles<1>(u, [=](float(&s)[1], float g) { s[0] -= lr * (g + decay * s[0]); });
+    update_tensors<1>(u, [=](float(&s)[1], float g) { s[0] -= lr * (g + decay * s[0]); });
 }
 AMPC_KERNEL(sgd)
 
-extern "C" __global__ void __launch_bounds__(UPDATE_BLOCK) momentum(optimizer_update u)
+extern "C" __global__ void __launch_bounds__(OPTIMIZER_BLOCK) momentum(const __grid_constant__ update_table u)
 {
     const float lr = *u.lr, decay = (float)u.decay, mu = u.mu;
     const float own = u.variant ? 1.0f : 0.0f, share = u.variant ? mu : 1.0f; /* update = own g + share v */
-    update_tiles<2>(u, [=](float(&s)[2], float grad) {
+    update_tensors<2>(u, [=](float(&s)[2], float grad) {
         const float g = grad + decay * s[0];
         s[1] = mu * s[1] + g;
         s[0] -= lr * (own * g + share * s[1]);
@@ -54,7 +80,7 @@ extern "C" __global__ void __launch_bounds__(UPDATE_BLOCK) momentum(optimizer_up
 }
 AMPC_KERNEL(momentum)
 
-extern "C" __global__ void __launch_bounds__(UPDATE_BLOCK) adamw(optimizer_update u)
+extern "C" __global__ void __launch_bounds__(OPTIMIZER_BLOCK) adamw(const __grid_constant__ update_table u)
 {
     __shared__ float corrected[2]; /* lr / (1 - beta1^t), sqrt(1 - beta2^t) */
     if (threadIdx.x == 0) {
@@ -66,7 +92,7 @@ extern "C" __global__ void __launch_bounds__(UPDATE_BLOCK) adamw(optimizer_updat
     const float size = corrected[0], root = corrected[1], eps = u.eps;
     const float l2 = u.variant ? 0.0f : (float)u.decay, shrink = u.variant ? (float)((double)*u.lr * u.decay) : 0.0f;
     const float b1 = (float)u.beta1, c1 = (float)(1 - u.beta1), b2 = (float)u.beta2, c2 = (float)(1 - u.beta2);
-    update_tiles<3>(u, [=](float(&s)[3], float grad) {
+    update_tensors<3>(u, [=](float(&s)[3], float grad) {
         const float g = grad + l2 * s[0], kept = s[0] - shrink * s[0];
         s[1] = b1 * s[1] + c1 * g;
         s[2] = b2 * s[2] + c2 * g * g;
@@ -80,27 +106,11 @@ AMPC_KERNEL(adamw)
 /* Infinity and NaN minus themselves are NaN. */
 static __device__ __forceinline__ bool is_finite(float v) { return v - v == 0; }
 
-/* The span that a unit belongs to: the last one that begins at or before it. */
-static __device__ __forceinline__ int span_of(const unscale_table &t, int unit)
-{
-    int low = 0, high = t.spans;
-    while (high - low > 1) {
-        const int middle = (low + high) / 2;
-        if (t.span[middle].first <= unit) low = middle;
-        else high = middle;
-    }
-    return low;
-}
-
-extern "C" __global__ void __launch_bounds__(UNSCALE_BLOCK) unscale(const __grid_constant__ unscale_table t)
+extern "C" __global__ void __launch_bounds__(OPTIMIZER_BLOCK) unscale(const __grid_constant__ unscale_table t)
 {
     const float inverse = 1 / *t.scale;
     int bad = 0;
-    for (int unit = blockIdx.x; unit < t.units; unit += gridDim.x) {
-        const unscale_span &s = t.span[span_of(t, unit)];
-        const long long first = (long long)(unit - s.first) * UNSCALE_UNIT + (long long)threadIdx.x * TILE;
-        if (first >= s.count) continue;
-        const int n = tile_length(first, s.count);
+    spans_each(t, [&](const unscale_span &s, long long first, int n) {
         float v[TILE];
         tile_load(s.grad, t.dtype, first, n, v);
 #pragma unroll
@@ -110,17 +120,18 @@ extern "C" __global__ void __launch_bounds__(UNSCALE_BLOCK) unscale(const __grid
             v[i] = scaled;
         }
         if (s.to) store_typed(s.to + first, n, v);
-    }
+    });
     bad = __syncthreads_or(bad);
     if (threadIdx.x == 0) t.found[blockIdx.x] = bad;
 }
 AMPC_KERNEL(unscale)
 
 /* *flag: whether one of n numbers is not 0. One block. */
-extern "C" __global__ void __launch_bounds__(UNSCALE_BLOCK) unscale_found(const int *found, int n, unsigned char *flag)
+extern "C" __global__ void __launch_bounds__(OPTIMIZER_BLOCK) unscale_found(const int *found, int n,
+                                                                            unsigned char *flag)
 {
     int any = 0;
-    for (int i = threadIdx.x; i < n; i += UNSCALE_BLOCK) any |= found[i];
+    for (int i = threadIdx.x; i < n; i += OPTIMIZER_BLOCK) any |= found[i];
     any = __syncthreads_or(any);
     if (threadIdx.x == 0) *flag = any != 0;
 }

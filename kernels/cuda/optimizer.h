@@ -3,27 +3,34 @@
 #define AMPC_CUDA_OPTIMIZER_H
 
 enum {
-    UPDATE_BLOCK = 256,
-    UPDATE_STATES = 3,                  /* the parameter and what an optimizer keeps for it, at most */
-    UNSCALE_BLOCK = 256,
-    UNSCALE_UNIT = UNSCALE_BLOCK * 8,   /* elements that a block handles at a time */
-    UNSCALE_SPANS = 512                 /* tensors of one launch; they travel as its argument */
+    OPTIMIZER_BLOCK = 256,
+    OPTIMIZER_UNIT = OPTIMIZER_BLOCK * 8, /* elements that a block handles at a time */
+    UPDATE_STATES = 3,                    /* the parameter and what an optimizer keeps for it, at most */
+    UPDATE_SPANS = 256,                   /* tensors of one launch; they travel as its argument */
+    UNSCALE_SPANS = 512
 };
 
-/* One update of one tensor; everything is f32. States are the parameter, then velocity or m and v. */
-typedef struct optimizer_update {
+/* One tensor; everything is f32. States are the parameter, then velocity or m and v. It begins at unit `first` of the
+ * launch. */
+typedef struct update_span {
     const float *old[UPDATE_STATES], *grad;
-    float *made[UPDATE_STATES];         /* NULL: not wanted; may be the old one */
+    float *made[UPDATE_STATES];           /* NULL: not wanted; may be the old one */
     long long count;
+    int first;
+} update_span;
+
+typedef struct update_table {
+    int spans, units;
     const float *lr;
-    const void *step;                   /* adamw: accepted steps before this one */
+    const void *step;                     /* adamw: accepted steps before this one */
     int step_dtype;
-    int variant;                        /* momentum: nesterov; adamw: decoupled */
-    const unsigned char *skip;          /* NULL: never */
+    int variant;                          /* momentum: nesterov; adamw: decoupled */
+    const unsigned char *skip;            /* NULL: never */
     const int *fault;
     double decay, beta1, beta2;
     float mu, eps;
-} optimizer_update;
+    update_span span[UPDATE_SPANS];
+} update_table;
 
 /* One gradient; it begins at unit `first` of the launch. */
 typedef struct unscale_span {

@@ -1,0 +1,217 @@
+/* test_together.c - steps that run in one launch: how many launches there are, and that the values are the same.
+ *
+ * A module with more parameters than a launch has room for is trained on the double and on the processor, walked,
+ * recorded and replayed; runs with a hook, which take the steps one by one, give the same bits. */
+#include "ir/ir.h"
+#include "ir/philox.h"
+#include "runtime/plan.h"
+#include "runtime/session.h"
+#include "tests/cuda/double/double.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum {
+    PARAMETERS = 300,
+    ROOM = 256,        /* parameters of a launch */
+    STEPS = RT_SLOTS + 2 /* walked, recorded for each set of inputs, replayed */
+};
+
+typedef struct writer {
+    char *text;
+    size_t size;
+    FILE *file;
+} writer;
+
+typedef struct fixture {
+    diag *d;
+    ir_module *module;
+    rt_session *cuda, *cpu;
+} fixture;
+
+/* Elements of parameter i: among them one, a tile, a block's unit and more. */
+static int64_t size_of(int i)
+{
+    static const int64_t sizes[] = {1, 7, 8, 33, 2047, 2048, 2049, 5003};
+    return sizes[i % 8];
+}
+
+static const char *states_of(const char *op)
+{
+    return strcmp(op, "sgd") == 0 ? "w" : strcmp(op, "momentum") == 0 ? "wm" : "wmv";
+}
+
+static void declare(writer *w, const char *op)
+{
+    fprintf(w->file, "ampc-ir 1\nstate @lr : f32[] = 0.05\nstate @step : i64[] = 3\n");
+    for (int i = 0; i < PARAMETERS; i++) {
+        for (const char *s = states_of(op); *s; s++)
+            fprintf(w->file, "state @%c%d : f32[%lld] = zero\n", *s, i, (long long)size_of(i));
+        fprintf(w->file, "state @d%d : f32[%lld] = zero\n", i, (long long)size_of(i));
+    }
+}
+
+/* `gradient`: of parameter i, as text. */
+static void update(writer *w, const char *op, int i, const char *gradient, const char *attributes)
+{
+    const char *states = states_of(op), *between = "  ";
+    for (const char *s = states; *s; s++, between = ", ") fprintf(w->file, "%s%%%c%dn", between, *s, i);
+    fprintf(w->file, " = %s ", op);
+    for (const char *s = states; *s; s++) fprintf(w->file, "@%c%d, ", *s, i);
+    fprintf(w->file, "%s%s, @lr, @skip%s : ", gradient, strcmp(op, "adamw") == 0 ? ", @step" : "", attributes);
+    for (const char *s = states; *s; s++) fprintf(w->file, "%sf32[%lld]", s == states ? "" : ", ", (long long)size_of(i));
+    fputc('\n', w->file);
+    for (const char *s = states; *s; s++) fprintf(w->file, "  store @%c%d, %%%c%dn\n", *s, i, *s, i);
+}
+
+/* Parameter 0 has other attributes, and the gradient of the last is the old value of one that is updated before it. */
+static char *module_text(const char *op)
+{
+    writer w = {NULL, 0, NULL};
+    w.file = open_memstream(&w.text, &w.size);
+    assert_non_null(w.file);
+    declare(&w, op);
+    fprintf(w.file, "graph @g(@skip : bool[]) {\nupdate:\n");
+    for (int i = 0; i < PARAMETERS; i++) {
+        char gradient[16];
+        int last = PARAMETERS - 1;
+        snprintf(gradient, sizeof gradient, "@%c%d", i == last ? 'w' : 'd', i == last ? last - 8 : i);
+        update(&w, op, i, gradient, i == 0 ? " {weight_decay=0.25}" : "");
+    }
+    fprintf(w.file, "}\n");
+    fclose(w.file);
+    return w.text;
+}
+
+static void fill(rt_session *s, diag *d)
+{
+    for (int i = 0; i < rt_session_storage_count(s); i++) {
+        rt_tensor t;
+        ir_storage_kind kind;
+        float values[5003];
+        rt_session_storage_at(s, i, &t, &kind);
+        if (t.rank == 0) continue;
+        for (int64_t k = 0; k < t.dims[0]; k++)
+            values[k] = philox_unit(philox_word(5, (uint64_t)i, (uint64_t)k)) - (t.name[0] == 'v' ? 0 : 0.5f);
+        assert_int_equal(rt_session_write(s, i, values, d), AMPC_OK);
+    }
+}
+
+static void open_both(fixture *f, const char *op)
+{
+    char *text = module_text(op);
+    f->d = diag_new(NULL, NULL);
+    if (ir_parse(text, strlen(text), "together.ir", f->d, &f->module) != AMPC_OK)
+        fail_msg("%s", diag_first_error(f->d));
+    free(text);
+    assert_int_equal(rt_session_open(f->module, &(rt_session_options){.device = "cuda"}, f->d, &f->cuda), AMPC_OK);
+    assert_int_equal(rt_session_open(f->module, &(rt_session_options){.device = "cpu"}, f->d, &f->cpu), AMPC_OK);
+    fill(f->cuda, f->d);
+    fill(f->cpu, f->d);
+}
+
+static void close_both(fixture *f)
+{
+    rt_session_close(f->cuda);
+    rt_session_close(f->cpu);
+    ir_module_free(f->module);
+    diag_free(f->d);
+}
+
+static void run(fixture *f, rt_session *s, bool skip)
+{
+    const rt_tensor in = {.name = "skip", .dtype = IR_bool, .data = &skip};
+    if (rt_session_run(s, "g", &in, 1, f->d) != AMPC_OK) fail_msg("%s", diag_first_error(f->d));
+}
+
+/* tolerance 0: the same bits. */
+static void compare(fixture *f, rt_session *a, rt_session *b, double tolerance)
+{
+    for (int i = 0; i < rt_session_storage_count(a); i++) {
+        rt_tensor x, y;
+        assert_int_equal(rt_session_read(a, i, f->d, &x), AMPC_OK);
+        assert_int_equal(rt_session_read(b, i, f->d, &y), AMPC_OK);
+        for (int64_t k = 0; x.rank && k < x.dims[0]; k++) {
+            double p = ((const float *)x.data)[k], q = ((const float *)y.data)[k];
+            if (!(fabs(p - q) <= tolerance * fmax(1, fabs(q))))
+                fail_msg("@%s[%lld]: %.9g instead of %.9g", x.name, (long long)k, p, q);
+        }
+    }
+}
+
+static void check(const char *op)
+{
+    fixture f = {NULL, NULL, NULL, NULL};
+    char launch[64];
+    open_both(&f, op);
+    snprintf(launch, sizeof launch, "cudaLaunchKernel %s", op);
+    for (int i = 0; i < STEPS; i++) {
+        double_mark();
+        run(&f, f.cuda, i == STEPS - 2);
+        run(&f, f.cpu, i == STEPS - 2);
+        /* parameter 0 stands alone; the others need two launches */
+        assert_int_equal(double_count(launch), i <= RT_SLOTS ? 1 + (PARAMETERS - 1 + ROOM - 1) / ROOM : 0);
+        compare(&f, f.cuda, f.cpu, 1e-5);
+    }
+    close_both(&f);
+}
+
+static void test_sgd(void **state)
+{
+    (void)state;
+    check("sgd");
+}
+
+static void test_momentum(void **state)
+{
+    (void)state;
+    check("momentum");
+}
+
+static void test_adamw(void **state)
+{
+    (void)state;
+    check("adamw");
+}
+
+static void look(void *user, const ir_node *node, int64_t start, int64_t end, const k_args *args)
+{
+    (void)node, (void)start, (void)end, (void)args;
+    ++*(int *)user;
+}
+
+/* A hook sees every step: they are launched one by one. */
+static void test_hook(void **state)
+{
+    (void)state;
+    fixture f = {NULL, NULL, NULL, NULL}, g = f;
+    int seen = 0;
+    open_both(&f, "adamw");
+    open_both(&g, "adamw");
+    rt_session_set_hook(g.cuda, look, &seen);
+    double_mark();
+    run(&g, g.cuda, false);
+    assert_int_equal(double_count("cudaLaunchKernel adamw"), PARAMETERS);
+    assert_int_equal(seen, PARAMETERS);
+    run(&f, f.cuda, false);
+    compare(&f, f.cuda, g.cuda, 0);
+    close_both(&f);
+    close_both(&g);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_sgd),
+        cmocka_unit_test(test_momentum),
+        cmocka_unit_test(test_adamw),
+        cmocka_unit_test(test_hook),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
