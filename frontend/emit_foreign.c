@@ -95,21 +95,38 @@ static const Onnx__NodeProto *decode(emitter *e, const ir_node *n, onnx_bytes *b
     return (const Onnx__NodeProto *)node;
 }
 
-static void check_versions(emitter *e, const ir_node *n, const Onnx__NodeProto *p, const char *op);
-
-static void check_graph(emitter *e, const ir_node *n, const Onnx__GraphProto *g)
-{
-    for (size_t i = 0; i < g->n_node; i++)
-        if (onnx_is_default_domain(g->node[i]->domain)) check_versions(e, n, g->node[i], g->node[i]->op_type);
-}
-
-static void check_versions(emitter *e, const ir_node *n, const Onnx__NodeProto *p, const char *op)
+static int own_opset(const emitter *e)
 {
     const char *own = ir_meta_get(e->module, "opset");
-    int from = own ? atoi(own) : e->opset, changed = foreign_changed(op, from, e->opset);
-    if (changed)
-        emit_refuse(e, n, "%s changed in opset %d: its form of opset %d cannot be carried into opset %d", op,
-                    changed, from, e->opset);
+    return own ? atoi(own) : e->opset;
+}
+
+static const foreign_change *next_change(const emitter *e, const char *op, const foreign_change *after)
+{
+    return foreign_changed(op, own_opset(e), e->opset, after);
+}
+
+static void refuse_change(emitter *e, const ir_node *n, const char *op, const foreign_change *c)
+{
+    emit_refuse(e, n, "%s changed in opset %d: its form of opset %d cannot be carried into opset %d", op, c->opset,
+                own_opset(e), e->opset);
+}
+
+static void check_graphs(emitter *e, const ir_node *n, const Onnx__NodeProto *p);
+
+/* Nodes in graphs that are bytes cannot be changed at all. */
+static void check_graph(emitter *e, const ir_node *n, const Onnx__GraphProto *g)
+{
+    for (size_t i = 0; i < g->n_node; i++) {
+        const Onnx__NodeProto *inner = g->node[i];
+        const foreign_change *c = onnx_is_default_domain(inner->domain) ? next_change(e, inner->op_type, NULL) : NULL;
+        if (c) refuse_change(e, n, inner->op_type, c);
+        check_graphs(e, n, inner);
+    }
+}
+
+static void check_graphs(emitter *e, const ir_node *n, const Onnx__NodeProto *p)
+{
     for (size_t i = 0; i < p->n_attribute; i++) {
         const Onnx__AttributeProto *a = p->attribute[i];
         if (a->g) check_graph(e, n, a->g);
@@ -134,8 +151,47 @@ void emit_reserve_foreign(emitter *e, const ir_node *n)
 
 /* ---- the node -------------------------------------------------------------------------------- */
 
-/* What was kept as bytes. */
-static void put_attributes(emitter *e, const ir_node *n, onnx_bytes bytes, splice *out)
+/* ---- what changed -------------------------------------------------------------------------------- */
+
+static bool has_word(const Onnx__AttributeProto *a, const char *word)
+{
+    return a->s.len == strlen(word) && memcmp(a->s.data, word, a->s.len) == 0;
+}
+
+/* What happens to the attribute on the way to the opset written, or NULL. */
+static const foreign_change *find_change(const emitter *e, const emit_op *op, const Onnx__AttributeProto *a)
+{
+    const foreign_change *c = *op->domain ? NULL : next_change(e, op->type, NULL);
+    while (c && (!c->attribute || strcmp(c->attribute, a->name) != 0 || (c->before && !has_word(a, c->before))))
+        c = next_change(e, op->type, c);
+    return c;
+}
+
+/* Attributes that are operands now, behind those that the node has. */
+static void put_moved(emitter *e, const ir_node *n, const Onnx__NodeProto *p, emit_op *op)
+{
+    int count = (int)strcspn(n->attr[IR_ATTR(foreign, layout)].s, ">");
+    for (size_t i = 0; i < p->n_attribute; i++) {
+        const Onnx__AttributeProto *a = p->attribute[i];
+        const foreign_change *c = find_change(e, op, a);
+        if (!c || c->after) continue;
+        for (; count < c->operand; count++) emit_in(op, NULL);
+        emit_in(op, emit_i64s(e, a->ints, (int)a->n_ints));
+        count++;
+    }
+}
+
+static bool check_form(emitter *e, const ir_node *n, const Onnx__NodeProto *p, bool own_domain)
+{
+    const foreign_change *c = own_domain ? next_change(e, n->loc.op, NULL) : NULL;
+    while (c && c->attribute) c = next_change(e, n->loc.op, c);
+    if (c) refuse_change(e, n, n->loc.op, c);
+    check_graphs(e, n, p);
+    return !c;
+}
+
+/* What was kept as bytes, but for what became an operand or has another word. */
+static void put_attributes(emitter *e, const ir_node *n, const Onnx__NodeProto *p, onnx_bytes bytes, emit_op *op)
 {
     renaming r = {e->arena, strmap_new(e->arena)};
     const char *name = n->attr[IR_ATTR(foreign, captures)].s;
@@ -146,7 +202,13 @@ static void put_attributes(emitter *e, const ir_node *n, onnx_bytes bytes, splic
         name += length + (name[length] == '\n');
     }
     span in = {bytes.data, bytes.data + bytes.size};
-    for (wire_field f; next(&in, &f);) rename_attribute(&r, &f, out);
+    size_t index = 0;
+    for (wire_field f; next(&in, &f); index++) {
+        const Onnx__AttributeProto *a = p->attribute[index];
+        const foreign_change *c = find_change(e, op, a);
+        if (!c) rename_attribute(&r, &f, &op->attributes);
+        else if (c->after) emit_text(op, c->attribute, c->after);
+    }
 }
 
 static void put_body(emitter *e, const ir_node *n, const ir_body *body, splice *out)
@@ -165,12 +227,20 @@ static void put_body(emitter *e, const ir_node *n, const ir_body *body, splice *
     splice_add_message(e->arena, out, NODE_ATTRIBUTE, &attribute);
 }
 
-/* Operands or results by the layout: x takes the next one, _ is absent. */
+/* Operands or results by the layout: _ is absent, any other mark takes the next one. */
 static int count_present(const char *layout, char end)
 {
     int n = 0;
-    for (; *layout && *layout != end; layout++) n += *layout == 'x';
+    for (; *layout && *layout != end; layout++) n += *layout != '_';
     return n;
+}
+
+/* The opset whose schema has the operator for bfloat16. */
+static void need_bf16(emitter *e, const ir_node *n)
+{
+    for (int i = 0; i < n->n_in; i++)
+        if (ir_foreign_reads(n, i) && ir_in(n, i)->type.dtype == IR_bf16)
+            emit_need(e, onnx_operator_find(n->loc.op)->bf16);
 }
 
 void emit_foreign(emitter *e, const ir_node *n)
@@ -185,21 +255,23 @@ void emit_foreign(emitter *e, const ir_node *n)
         diag_error(e->diag, AMPC_REJECTED, ir_diag_loc(n), "its layout \"%s\" does not fit", layout);
         return;
     }
-    check_versions(e, n, p, *domain ? "" : n->loc.op);
+    if (!check_form(e, n, p, !*domain)) return;
+    need_bf16(e, n);
     emit_op op = emit_begin(e, n, n->loc.op);
     op.domain = domain;
     for (int i = 0; *layout != '>'; layout++)
-        if (*layout == 'x')
+        if (*layout != '_')
             emit_operand(&op, i++);
         else
             emit_in(&op, NULL);
-    put_attributes(e, n, bytes, &op.attributes);
+    put_moved(e, n, p, &op);
+    put_attributes(e, n, p, bytes, &op);
     for (int i = 0; i < ir_body_count(n); i++) {
         const ir_body body = ir_body_get(n, i);
         put_body(e, n, &body, &op.attributes);
     }
     for (int i = 0; *++results;) {
-        if (*results != 'x') {
+        if (*results == '_') {
             emit_out(&op, "");
             continue;
         }

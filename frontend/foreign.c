@@ -97,19 +97,18 @@ void foreign_read(foreign_names *f, const Onnx__GraphProto *g)
 
 /* ---- versions -------------------------------------------------------------------------------- */
 
-int foreign_changed(const char *op, int from, int to)
-{
-    static const struct {
-        const char *op;
-        int opset;
-    } changes[] = {
-#define CHANGED(op, opset) {#op, opset},
+static const foreign_change changes[] = {
+#define CHANGED(op, opset) {#op, opset, NULL, 0, NULL, NULL},
+#define MOVED(op, opset, attribute, operand) {#op, opset, #attribute, operand, NULL, NULL},
+#define RENAMED(op, opset, attribute, before, after) {#op, opset, #attribute, 0, #before, #after},
 #include "frontend/foreign.def"
-    };
-    for (size_t i = 0; i < sizeof changes / sizeof *changes; i++)
-        if (changes[i].opset > from && changes[i].opset <= to && strcmp(changes[i].op, op) == 0)
-            return changes[i].opset;
-    return 0;
+};
+
+const foreign_change *foreign_changed(const char *op, int from, int to, const foreign_change *after)
+{
+    for (size_t i = after ? (size_t)(after - changes) + 1 : 0; i < sizeof changes / sizeof *changes; i++)
+        if (changes[i].opset > from && changes[i].opset <= to && strcmp(changes[i].op, op) == 0) return &changes[i];
+    return NULL;
 }
 
 /* ---- the bytes of the attributes --------------------------------------------------------------- */
@@ -172,6 +171,28 @@ static const char *attribute_text(onnx_node *n, bool graphs)
         size += (size_t)(f.end - f.start);
     }
     return foreign_to_text(n->importer->scratch, bytes, size);
+}
+
+/* Numbers, words and lists of numbers, one "NAME=VALUE" a line. */
+static const char *attribute_values(onnx_node *n)
+{
+    arena *a = n->importer->scratch;
+    const char *all = "";
+    for (size_t i = 0; i < n->proto->n_attribute; i++) {
+        const Onnx__AttributeProto *p = n->proto->attribute[i];
+        const char *value = NULL;
+        if (p->type == ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__INT)
+            value = arena_printf(a, "%lld", (long long)p->i);
+        else if (p->type == ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__FLOAT)
+            value = arena_printf(a, "%.9g", (double)p->f);
+        else if (p->type == ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__STRING && !memchr(p->s.data, '\n', p->s.len))
+            value = arena_strndup(a, (const char *)p->s.data, p->s.len);
+        else if (p->type == ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__INTS && p->n_ints <= ONNX_MAX_RANK)
+            for (size_t k = 0; k < p->n_ints; k++)
+                value = arena_printf(a, "%s%s%lld", k ? value : "", k ? "," : "", (long long)p->ints[k]);
+        if (value) all = arena_printf(a, "%s%s%s=%s", all, *all ? "\n" : "", p->name, value);
+    }
+    return all;
 }
 
 /* ---- what cannot be carried -------------------------------------------------------------------- */
@@ -303,8 +324,9 @@ static operand_list operands(onnx_node *n, const onnx_bodies *bodies, char *layo
 {
     arena *a = n->importer->scratch;
     operand_list list = {.captures = ""};
+    const onnx_types types = onnx_types_of(n);
     for (int i = 0; i < n->n_in; i++) {
-        layout[i] = n->in[i] ? 'x' : '_';
+        layout[i] = n->in[i] ? onnx_operand_mark(&types, i) : '_';
         if (n->in[i]) vec_push(a, &list.values, n->in[i]);
     }
     for (size_t i = 0; bodies && i < bodies->captures.count; i++)
@@ -334,7 +356,9 @@ void onnx_lower_foreign(onnx_node *n)
     if (n->failed) return;
     operand_list in = operands(n, bodies, layout);
     layout[n->n_in] = '>';
-    for (int i = 0; i < n->n_out; i++) layout[n->n_in + 1 + i] = onnx_wants(n, i) ? 'x' : '_';
+    const onnx_types marks = onnx_types_of(n);
+    for (int i = 0; i < n->n_out; i++)
+        layout[n->n_in + 1 + i] = onnx_wants(n, i) ? onnx_result_mark(&marks, i) : '_';
     if (n->failed) return;
     add_domain(n);
     ir_node *node = ir_new_array(n->b, IR_OP_foreign, (int)in.values.count, in.values.items, n_out);
@@ -343,6 +367,7 @@ void onnx_lower_foreign(onnx_node *n)
     ir_set_str(node, IR_ATTR(foreign, types), types);
     ir_set_str(node, IR_ATTR(foreign, layout), layout);
     ir_set_str(node, IR_ATTR(foreign, captures), in.captures);
+    ir_set_str(node, IR_ATTR(foreign, values), attribute_values(n));
     ir_set_str(node, IR_ATTR(foreign, attributes), attributes);
     for (size_t i = 0; bodies && i < bodies->graphs.count; i++)
         ir_body_add(node, bodies->attributes.items[i], bodies->graphs.items[i]);

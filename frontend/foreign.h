@@ -23,7 +23,16 @@ foreign_names foreign_names_new(arena *a);
 void foreign_define(foreign_names *f, const Onnx__GraphProto *g);
 void foreign_read(foreign_names *f, const Onnx__GraphProto *g);
 
-/* The opset after `from`, up to `to`, in which the operator changed; 0: none. */
-int foreign_changed(const char *op, int from, int to);
+/* A line of foreign.def. */
+typedef struct foreign_change {
+    const char *op;
+    int opset;
+    const char *attribute;      /* NULL: its form is another */
+    int operand;                /* the attribute became this operand (0: none) ... */
+    const char *before, *after; /* ... or its value is another word */
+} foreign_change;
+
+/* What changed after opset `from`, up to `to`, of the operator; the next one behind `after`. NULL: nothing more. */
+const foreign_change *foreign_changed(const char *op, int from, int to, const foreign_change *after);
 
 #endif

@@ -231,6 +231,17 @@ ir_dim foreign_unknown_dim(onnx_node *n, int i, int axis);
 /* The type that the model declares for a value of the node's graph, whole or in part; NULL: none. */
 const Onnx__TypeProto__Tensor *foreign_declared(const onnx_node *n, const char *name);
 
+/* ---- operators.c: what the schema says of the types of a foreign node ------------------------- */
+
+typedef struct onnx_types {
+    const char *letters; /* of operators.def */
+    char mark;           /* t or h (ops.def, foreign): what a t there means in the opset that will be written */
+} onnx_types;
+
+onnx_types onnx_types_of(const onnx_node *n);
+char onnx_operand_mark(const onnx_types *t, int i);
+char onnx_result_mark(const onnx_types *t, int i);
+
 /* ---- body.c: graphs inside them --------------------------------------------------------------- */
 
 typedef struct onnx_bodies {

@@ -53,6 +53,19 @@ ampc_status onnx_import(const char *path, const onnx_import_options *o, diag *d,
 ampc_status onnx_import_memory(const void *data, size_t size, const char *name,
                                const onnx_import_options *o, diag *d, ir_module **out);
 
+/* ---- operators.c ----------------------------------------------------------------------------- */
+
+typedef struct onnx_operator {
+    const char *name;
+    int since; /* first opset that has it */
+    int bf16;  /* first opset whose schema has bfloat16, 0: none */
+    const char *types; /* which operands and results have its float type (operators.def) */
+} onnx_operator;
+
+/* All operators of ONNX's own domain, by name; the last row has none. */
+extern const onnx_operator onnx_operators[];
+const onnx_operator *onnx_operator_find(const char *name); /* NULL: ONNX has none of that name */
+
 /* ---- export.c -------------------------------------------------------------------------------- */
 
 /* The new values of an initializer (or of the result of a Constant). */

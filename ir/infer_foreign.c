@@ -1,5 +1,41 @@
-/* infer_foreign.c - results of an operator that is only carried along: the types that are written with it. */
+/* infer_foreign.c - results of an operator that is only carried along: the types that are written with it; those that
+ * the layout marks have the element type of the operands that it marks. */
 #include "ir/infer.h"
+
+#include <string.h>
+
+/* ---- the layout: "x_t>tx" ------------------------------------------------------------------------------- */
+
+/* The mark of the i-th operand or result that is there; 0: the layout has none. */
+static char mark_of(const char *at, int i)
+{
+    for (; *at && *at != '>'; at++)
+        if (*at != '_' && i-- == 0) return *at;
+    return 0;
+}
+
+bool ir_foreign_reads(const ir_node *n, int i)
+{
+    return mark_of(n->attr[IR_ATTR(foreign, layout)].s, i) == 't';
+}
+
+bool ir_foreign_gives(const ir_node *n, int i)
+{
+    const char *results = strchr(n->attr[IR_ATTR(foreign, layout)].s, '>');
+    return results && mark_of(results + 1, i) == 't';
+}
+
+void ir_foreign_settle(ir_node *n, bool low)
+{
+    const char *layout = n->attr[IR_ATTR(foreign, layout)].s;
+    if (!strchr(layout, 'h')) return;
+    char *settled = arena_strdup(n->graph->module->arena, layout);
+    for (char *p = settled; *p; p++)
+        if (*p == 'h') *p = low ? 't' : 'x';
+    n->attr[IR_ATTR(foreign, layout)].s = settled;
+}
+
+/* ---- types ----------------------------------------------------------------------------------------------- */
 
 /* "f32[N,3]" at *at; steps over it. */
 static bool read_type(ir_dim_table *dims, const char **at, ir_type *out)
@@ -21,13 +57,30 @@ static bool read_type(ir_dim_table *dims, const char **at, ir_type *out)
     return true;
 }
 
+/* The type that the marked operands share, or NO_DTYPE. */
+static ampc_status float_type(const inference *x, ir_dtype *out)
+{
+    *out = IR_NO_DTYPE;
+    for (int i = 0; i < x->node->n_in; i++) {
+        if (!ir_foreign_reads(x->node, i)) continue;
+        ir_dtype t = infer_in(x, i)->dtype;
+        if (*out != IR_NO_DTYPE && *out != t)
+            return infer_reject(x, "operands of its float type are %s and %s", ir_dtype_name(*out), ir_dtype_name(t));
+        *out = t;
+    }
+    return AMPC_OK;
+}
+
 ampc_status infer_foreign(const inference *x)
 {
+    ir_dtype own;
+    TRY(float_type(x, &own));
     const char *at = infer_attr(x, "types")->s, *all = at;
     for (int i = 0; i < x->node->n_out; i++) {
         ir_type type;
         if ((i && *at++ != ',') || !read_type(x->dims, &at, &type))
             return infer_reject(x, "types \"%s\" are not %d types", all, x->node->n_out);
+        if (own != IR_NO_DTYPE && ir_foreign_gives(x->node, i)) type.dtype = own;
         TRY(infer_result(x, i, type));
     }
     return *at ? infer_reject(x, "types \"%s\" are not %d types", all, x->node->n_out) : AMPC_OK;

@@ -186,6 +186,13 @@ static inline ir_value *ir_in(const ir_node *n, int i) { return i < n->n_in ? n-
 static inline ir_value *ir_out(const ir_node *n, int i) { return i < n->n_out ? n->out[i] : NULL; }
 diag_loc ir_diag_loc(const ir_node *n);
 
+/* ---- infer_foreign.c: the float type of a foreign node, whose operands and results its `layout` marks with t ----- */
+
+bool ir_foreign_reads(const ir_node *n, int i); /* operand i has that type */
+bool ir_foreign_gives(const ir_node *n, int i); /* result i */
+/* Marks of h, where the operator has f16 but not bf16, become t or x. */
+void ir_foreign_settle(ir_node *n, bool low);
+
 /* ---- body.c: graphs that a foreign node reads ---------------------------------------------------------------------
  * A foreign node has operands of its own and, after them, captures: values that its bodies read by name. The inputs of
  * a body are what the operator gives it, then the captures that it reads, each by the name that the node has for it;

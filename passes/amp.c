@@ -174,7 +174,7 @@ static void cast_operands(caster *c, ir_node *n, const amp_entry *e)
     for (int i = 0; i < n->n_in; i++) {
         const ir_slot *slot = ir_op_in_slot(n->op, i, n->n_in);
         if (!ir_in(n, i) || !ir_dtype_is_float(ir_in(n, i)->type.dtype)) continue;
-        bool first = slot->group == IR_GROUP_F || slot->group == IR_GROUP_N || slot->group == IR_GROUP_T;
+        bool first = amp_takes_part(n, i);
         bool second = slot->group == IR_GROUP_G && (along || (e->want == IR_f32 && e->rule != AMP_INSIDE));
         if (first || second || n->op == IR_OP_cast) set_operand(c, n, i, e->want, why);
     }
@@ -270,11 +270,12 @@ static void cast_statement(caster *c, ir_node *n)
 }
 
 /* What is carried along has the types of the model; a body takes what it captures as it is. */
-static void keep_operands(caster *c, ir_node *n)
+static void keep_operands(caster *c, ir_node *n, bool coloured)
 {
     for (int i = 0; i < n->n_in; i++) {
         const ir_value *v = ir_in(n, i);
         if (amp_is_free_capture(c->list, c->options, n, i)) continue;
+        if (coloured && amp_takes_part(n, i)) continue;
         if (v && v->id < c->values && ir_dtype_is_float(v->type.dtype))
             set_operand(c, n, i, c->asked[v->id], "foreign");
     }
@@ -304,8 +305,8 @@ ampc_status amp_cast(ir_graph *g, const amp_entry *entries, const amp_list *l, c
         const amp_entry *e = &entries[n->id];
         bool coloured = e->colour != IR_KEEP && e->want != IR_NO_DTYPE;
         if (ir_op_get(n->op)->traits & IR_EFFECT) cast_statement(&c, n);
-        else if (n->op == IR_OP_foreign) keep_operands(&c, n);
-        else if (coloured) {
+        if (n->op == IR_OP_foreign) keep_operands(&c, n, coloured);
+        if (coloured) {
             cast_operands(&c, n, e);
             set_result(n, e);
             note_colour(&c, n, e);

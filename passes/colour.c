@@ -29,6 +29,7 @@ typedef struct colouring {
     bool *terminal;     /* by node id: forced to f32 by the loss */
     const range_mark *ranges; /* by node id, or NULL */
     const attention_mark *attentions; /* by node id, or NULL */
+    bool names_tensors; /* some list does */
 } colouring;
 
 const char *amp_rule_sentence(amp_rule r)
@@ -46,7 +47,16 @@ bool amp_takes_part(const ir_node *n, int i)
     const ir_value *v = ir_in(n, i);
     const ir_slot *slot = ir_op_in_slot(n->op, i, n->n_in);
     if (!v || !slot || !ir_dtype_is_float(v->type.dtype)) return false;
+    if (n->op == IR_OP_foreign) return ir_foreign_reads(n, i);
     return slot->group == IR_GROUP_F || slot->group == IR_GROUP_N || slot->group == IR_GROUP_T;
+}
+
+/* It is only carried along, and its schema has no other type than the model's. */
+static bool is_fixed(const ir_node *n)
+{
+    for (int i = 0; i < n->n_in; i++)
+        if (amp_takes_part(n, i)) return false;
+    return n->op == IR_OP_foreign;
 }
 
 /* A float operand or, where there are no operands, a float result. */
@@ -76,12 +86,32 @@ static bool is_inside(const colouring *c, const ir_node *n)
 
 /* ---- colours from the lists ------------------------------------------------------------------ */
 
+/* All nodes that one operator of the model became are named when one is: the first and the next of them. */
+static bool is_same_operator(const ir_node *a, const ir_node *b)
+{
+    return a == b || (a->loc.op && b->loc.op && strcmp(a->loc.node, b->loc.node) == 0 && strcmp(a->loc.op, b->loc.op) == 0);
+}
+
+static const ir_node *first_part(const ir_node *n)
+{
+    while (n->prev && is_same_operator(n->prev, n)) n = n->prev;
+    return n;
+}
+
+static const ir_node *next_part(const ir_node *n)
+{
+    return n->next && is_same_operator(n->next, n) ? n->next : NULL;
+}
+
 static const list_pattern *find_tensor(const colouring *c, const ir_node *n)
 {
     const list_pattern *p = NULL;
-    for (int i = 0; i < n->n_in && !p; i++)
-        if (ir_in(n, i)) p = amp_list_find_tensor(c->list, ir_in(n, i)->name);
-    for (int i = 0; i < n->n_out && !p; i++) p = amp_list_find_tensor(c->list, n->out[i]->name);
+    if (!c->names_tensors) return NULL;
+    for (n = first_part(n); n && !p; n = next_part(n)) {
+        for (int i = 0; i < n->n_in && !p; i++)
+            if (ir_in(n, i)) p = amp_list_find_tensor(c->list, ir_in(n, i)->name);
+        for (int i = 0; i < n->n_out && !p; i++) p = amp_list_find_tensor(c->list, n->out[i]->name);
+    }
     return p;
 }
 
@@ -100,10 +130,12 @@ static bool has_f32_name(const colouring *c, const ir_node *n)
 {
     const char *words = amp_list_rule(c->list, "fp32_names");
     if (!*words) return false;
-    for (int i = 0; i < n->n_in; i++)
-        if (ir_in(n, i) && has_word(ir_in(n, i)->name, words)) return true;
-    for (int i = 0; i < n->n_out; i++)
-        if (has_word(n->out[i]->name, words)) return true;
+    for (n = first_part(n); n; n = next_part(n)) {
+        for (int i = 0; i < n->n_in; i++)
+            if (ir_in(n, i) && has_word(ir_in(n, i)->name, words)) return true;
+        for (int i = 0; i < n->n_out; i++)
+            if (has_word(n->out[i]->name, words)) return true;
+    }
     return false;
 }
 
@@ -172,7 +204,7 @@ static bool is_untouched(const colouring *c, const ir_node *n, amp_rule *why)
     *why = ir_op_get(n->op)->traits & IR_EFFECT ? AMP_STATEMENT
            : !touches_float(n) && !listed       ? AMP_NO_FLOAT
            : is_honoured_cast(c, n)             ? AMP_USER_CAST
-           : n->op == IR_OP_foreign             ? AMP_FOREIGN
+           : is_fixed(n)                        ? AMP_FOREIGN
            : touches_f64(n)                     ? AMP_F64
                                                 : AMP_FIXED;
     if (*why != AMP_FIXED) return true;
@@ -317,7 +349,7 @@ static count decide_promoted(const colouring *c, const ir_node *n, amp_entry *e)
     for (int i = 0; i < n->n_in; i++) {
         const ir_value *v = ir_in(n, i);
         if (!v || c->type[v->id] != IR_f32 || amp_list_is_attribute(c->list, n, i)) continue;
-        if (pinned && !amp_takes_part(n, i)) continue;
+        if (pinned && (!amp_takes_part(n, i) || (i && n->op == IR_OP_foreign))) continue;
         return set(e, AMP_PROMOTE_F32, IR_f32, v), COUNT_F32;
     }
     return set(e, AMP_PROMOTE_LOW, c->options->low, NULL), COUNT_LOW;
@@ -384,6 +416,7 @@ static count decide(const colouring *c, const ir_node *n, amp_entry *e)
 bool amp_follows_result(const ir_node *n, int i)
 {
     ir_group group = ir_op_out_slot(n->op, i, n->n_out)->group;
+    if (n->op == IR_OP_foreign) return ir_foreign_gives(n, i);
     return group == IR_GROUP_F || group == IR_GROUP_N || group == IR_GROUP_T;
 }
 
@@ -448,13 +481,15 @@ static void walk(colouring *c)
 /* Whether operand i stays in f32 although the level makes parameters low. */
 static bool keeps_operand(const ir_node *n, int i, const amp_entry *e, const amp_list *l, ir_dtype low)
 {
-    if (n->op == IR_OP_foreign) return true;
+    if (n->op == IR_OP_foreign && !amp_takes_part(n, i)) return true;
+    if (amp_list_is_attribute(l, n, i)) return true;
     if (e->colour == IR_KEEP || !n->loc.op) return false;
     const list_entry *line = amp_list_find_at(l, n, low);
     bool black = line && line->colour == IR_BLACK;
     if (black && l->rule.black_params && !amp_list_spared(l, n->loc.op)) return false;
     if (black || (is_named(e) && e->rule != AMP_TENSOR && e->colour == IR_BLACK)) return true;
-    return !amp_takes_part(n, i) && (amp_list_inside(l, n) || amp_list_pins(l, n->loc.op));
+    bool same = amp_takes_part(n, i) && (!i || n->op != IR_OP_foreign || ir_dtype_is_low(e->want));
+    return !same && (amp_list_inside(l, n) || amp_list_pins(l, n->loc.op));
 }
 
 bool *amp_low_params(const ir_graph *g, const amp_list *l, const pass_options *o, const amp_entry *entries, arena *a)
@@ -497,6 +532,7 @@ amp_entry *amp_colour(ir_graph *g, const amp_list *l, const pass_options *o, are
 {
     ir_graph_renumber(g);
     colouring c = {.graph = g, .list = l, .options = o, .diag = d};
+    for (size_t i = 0; i < l->layers.count; i++) c.names_tensors |= l->layers.items[i].tensors.count > 0;
     c.entries = arena_array(a, g->node_ids + 1, sizeof *c.entries);
     c.type = arena_array(a, g->value_ids + 1, sizeof *c.type);
     c.counts = arena_array(a, g->value_ids + 1, sizeof *c.counts);
@@ -507,6 +543,7 @@ amp_entry *amp_colour(ir_graph *g, const amp_list *l, const pass_options *o, are
     if (!l->rule.attention) c.attentions = attention_find(g, a);
     for (size_t i = 0; i < g->inputs.count; i++) note_input(&c, i);
     for (ir_node *n = g->first; n; n = n->next) {
+        if (n->op == IR_OP_foreign) ir_foreign_settle(n, o->low == IR_f16);
         for (int i = 0; i < n->n_in; i++)
             if (ir_in(n, i) && ir_in(n, i)->kind == IR_VALUE_STORAGE)
                 c.type[ir_in(n, i)->id] = ir_in(n, i)->type.dtype;

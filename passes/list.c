@@ -3,6 +3,7 @@
 
 #include <fnmatch.h>
 #include <ctype.h>
+#include <stdlib.h>
 #include <string.h>
 
 const char *ir_colour_name(ir_colour c)
@@ -71,9 +72,28 @@ static int find_attribute(const ir_node *n, const char *name)
     return -1;
 }
 
+/* Of an operator that is only carried along: its attributes are text, "NAME=VALUE" a line. */
+static bool has_value(const ir_node *n, const list_condition *c)
+{
+    const char *at = n->attr[IR_ATTR(foreign, values)].s;
+    size_t name = strlen(c->attribute), length = 0;
+    while (*at && !(strncmp(at, c->attribute, name) == 0 && at[name] == '=')) {
+        at += strcspn(at, "\n");
+        at += *at == '\n';
+    }
+    if (!*at) return false;
+    at += name + 1;
+    length = strcspn(at, "\n");
+    if (c->word) return (strlen(c->word) == length && memcmp(at, c->word, length) == 0) == (c->comparison == LIST_EQ);
+    for (const char *end = at + length; at < end; at += strcspn(at, ",\n") + 1)
+        if (!compares(strtod(at, NULL), c->comparison, c->number)) return false;
+    return length > 0;
+}
+
 /* Of a list all elements. */
 static bool has_attribute(const ir_node *n, const list_condition *c)
 {
+    if (n->op == IR_OP_foreign) return has_value(n, c);
     int i = find_attribute(n, c->attribute);
     if (i < 0) return false;
     const ir_attr *attr = &n->attr[i];
@@ -89,7 +109,9 @@ static bool has_attribute(const ir_node *n, const list_condition *c)
 
 static bool holds(const list_condition *c, const ir_node *n, const amp_list *l, ir_dtype low)
 {
-    const ir_value *v = c->argument < n->n_in ? ir_in(n, (int)c->argument) : NULL;
+    bool of_node = c->test != LIST_DTYPE && c->test != LIST_LEVEL;
+    if (of_node && !n) return false;
+    const ir_value *v = of_node && c->argument < n->n_in ? ir_in(n, (int)c->argument) : NULL;
     switch (c->test) {
     case LIST_DEPTHWISE: return is_depthwise(n);
     case LIST_STRIDED: return is_strided(n);
@@ -247,7 +269,7 @@ static bool attribute_occurs(const ir_module *m, const char *op, const list_cond
     for (size_t i = 0; i < m->graphs.count; i++)
         for (const ir_node *n = m->graphs.items[i]->first; n; n = n->next) {
             if (!is_op(&n->loc, op)) continue;
-            if (find_attribute(n, c->attribute) >= 0) return true;
+            if (n->op == IR_OP_foreign || find_attribute(n, c->attribute) >= 0) return true;
             any = true;
         }
     return !any;
@@ -417,4 +439,28 @@ const char *pass_print_list(const pass_options *o, diag *d, arena *a)
     for (int i = 0; amp_rule_key(i); i++) add_line(&t, amp_rule_key(i), " = ", amp_rule_print(l, i));
     vec_push(a, &t.bytes, '\0');
     return t.bytes.items;
+}
+
+/* ---- a table of operators -------------------------------------------------------------------- */
+
+ampc_status pass_operator_colours(const pass_options *o, const char *const *operators, size_t count, diag *d,
+                                  const char *(*out)[2])
+{
+    static const ir_dtype types[2] = {IR_f16, IR_bf16};
+    jmp_buf guard;
+    amp_list *l = NULL;
+    arena *a = arena_new(0);
+    if (!a || setjmp(guard)) {
+        arena_free(a);
+        return diag_error(d, AMPC_NO_MEMORY, DIAG_NOWHERE, "out of memory");
+    }
+    arena_set_guard(a, &guard);
+    ampc_status status = amp_list_load(o, a, d, &l);
+    for (size_t i = 0; i < count && status == AMPC_OK; i++)
+        for (int k = 0; k < 2; k++) {
+            const list_entry *line = amp_list_find(l, operators[i], NULL, types[k]);
+            out[i][k] = line ? ir_colour_name(line->colour) : "-";
+        }
+    arena_free(a);
+    return status;
 }

@@ -112,7 +112,8 @@ typedef struct amp_list {
 /* Reads profile, files and command-line lists. All syntax errors are reported with line numbers, together. */
 ampc_status amp_list_load(const pass_options *o, arena *a, diag *d, amp_list **out);
 
-/* The line that colours operator `op` as it stands at node n, or NULL when none does. */
+/* The line that colours operator `op` as it stands at node n, or NULL when none does. Without a node: as far as that
+ * can be told. */
 const list_entry *amp_list_find(const amp_list *l, const char *op, const ir_node *n, ir_dtype low);
 /* The line that colours node n, or NULL. Of an operator that was recognised: its own line, unless a later layer has the
  * operator of one of its parts black; conditional lines speak of operators that stand alone. */

@@ -105,6 +105,9 @@ extern const pass_info pass_table[];
 
 /* The op table as text or JSON: op, slots, colour, gradient yes/no (`ampc --print-ops`). In the arena. */
 const char *pass_print_ops(bool json, arena *a);
+/* The colours that the lists give to these operators for fp16 and bf16, where no condition on a node decides. */
+ampc_status pass_operator_colours(const pass_options *o, const char *const *operators, size_t count, diag *d,
+                                  const char *(*out)[2]);
 /* "412/437 float ops in fp16, 25 fp32 (12 black, 9 gray, 4 no kernel), 31 casts inserted (6.2 MB/step), 6 removed" */
 const char *pass_summary(const pass_options *o, arena *a);
 /* Operator statistics of the forward graph in Paddle's table form, or the JSON object of interfaces.md. */

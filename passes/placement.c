@@ -256,7 +256,7 @@ static uint32_t reader_at(placing *p, const ir_value *v, const ir_use *u)
     if (n->op == IR_OP_store) return u->index == 1 ? vertex_of_type(p, ir_in(n, 0)->type.dtype) : NONE;
     if (n->op == IR_OP_output)
         return p->options->keep_io_types || p->graph->body || is_loss(p, n) ? vertex_of_type(p, v->type.dtype) : NONE;
-    if (n->op == IR_OP_foreign)
+    if (n->op == IR_OP_foreign && !amp_takes_part(n, u->index))
         return amp_is_free_capture(p->list, p->options, n, u->index) ? NONE : vertex_of_type(p, v->type.dtype);
     if ((n->op == IR_OP_cast && entry_of(p, n)->colour == IR_KEEP) || is_attribute(p, n, u->index))
         return NONE;

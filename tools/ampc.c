@@ -1,4 +1,5 @@
 /* ampc.c - the compiler: MODEL.onnx -> a module with entry graphs in mixed precision. */
+#include "frontend/onnx.h"
 #include "runtime/atomic_file.h"
 #include "runtime/export.h"
 #include "runtime/session.h"
@@ -152,6 +153,21 @@ static ampc_status write_list(tool *t)
 
 /* ---- the program ----------------------------------------------------------------------------- */
 
+/* All operators of ONNX with the colours that the lists give them. */
+static ampc_status print_operators(tool *t)
+{
+    size_t count = 0;
+    while (onnx_operators[count].name) count++;
+    const char **names = arena_array(t->arena, count, sizeof *names);
+    const char *(*colours)[2] = arena_array(t->arena, count, sizeof *colours);
+    for (size_t i = 0; i < count; i++) names[i] = onnx_operators[i].name;
+    TRY(pass_operator_colours(&t->o.pass, names, count, t->diag, colours));
+    printf("\n%-28s %-6s %-6s %s\n", "operator", "fp16", "bf16", "since opset");
+    for (size_t i = 0; i < count; i++)
+        printf("%-28s %-6s %-6s %d\n", names[i], colours[i][0], colours[i][1], onnx_operators[i].since);
+    return AMPC_OK;
+}
+
 static ampc_status print_tables(tool *t)
 {
     if (t->o.list_passes)
@@ -162,7 +178,7 @@ static ampc_status print_tables(tool *t)
         return diag_error(t->diag, AMPC_USAGE, DIAG_FILE("ampc"), "--print-ops: '%s' is not 'json'",
                           t->o.print_ops);
     fputs(pass_print_ops(json, t->arena), stdout);
-    return AMPC_OK;
+    return json ? AMPC_OK : print_operators(t);
 }
 
 static ampc_status compile(tool *t)

@@ -83,7 +83,7 @@ def scan():
 def nested():
     """If in a Loop in an If; the innermost graphs read values of all graphs around them."""
     yes = graph([node("MatMul", "s,w", "yes")], [], [value("yes", ["N", 8])], name="yes")
-    no = graph([node("MatMul", "h,w", "n1"), node("Sub", "n1,outer", "n2"), node("Mul", "n2,s", "no")], [], [value("no", ["N", 8])], name="no")
+    no = graph([node("MatMul", "outer,w", "n1"), node("Sub", "n1,h", "n2"), node("Mul", "n2,s", "no")], [], [value("no", ["N", 8])], name="no")
     body = graph([node("Mod", "i,two", "odd"), node("Cast", "odd", "is.odd", to=BOOL),
                   node("If", "is.odd", "q", "inner", then_branch=yes, else_branch=no), node("Tanh", "q", "s.next"),
                   node("Identity", "go", "go.next")],

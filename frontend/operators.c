@@ -1,0 +1,54 @@
+/* operators.c - the table of all operators, and what it says of one that is only carried along. */
+#include "frontend/lower.h"
+
+#include <string.h>
+
+const onnx_operator onnx_operators[] = {
+#define OPERATOR(name, since, bf16, types) {#name, since, bf16, types},
+#include "frontend/operators.def"
+    {0},
+};
+
+const onnx_operator *onnx_operator_find(const char *name)
+{
+    size_t low = 0, high = sizeof onnx_operators / sizeof *onnx_operators - 1;
+    while (low < high) {
+        size_t middle = (low + high) / 2;
+        int order = strcmp(name, onnx_operators[middle].name);
+        if (order == 0) return &onnx_operators[middle];
+        if (order < 0) high = middle;
+        else low = middle + 1;
+    }
+    return NULL;
+}
+
+/* The letter of the i-th operand or result, whose letters begin at `at`; x: it has none. */
+static char letter(const char *at, int i)
+{
+    for (; *at && *at != '>'; at++) {
+        bool any = at[1] == '*';
+        if (i == 0 || any) return *at;
+        i--;
+    }
+    return 'x';
+}
+
+enum { OPSET_BF16 = 22 }; /* a model with bfloat16 is written at this opset at least */
+
+onnx_types onnx_types_of(const onnx_node *n)
+{
+    const onnx_operator *op = onnx_is_default_domain(n->proto->domain) ? onnx_operator_find(n->proto->op_type) : NULL;
+    if (!op) return (onnx_types){">", 'x'};
+    int written = n->opset > OPSET_BF16 ? n->opset : OPSET_BF16;
+    return (onnx_types){op->types, op->bf16 && op->bf16 <= written ? 't' : 'h'};
+}
+
+char onnx_operand_mark(const onnx_types *t, int i)
+{
+    return letter(t->letters, i) == 't' ? t->mark : 'x';
+}
+
+char onnx_result_mark(const onnx_types *t, int i)
+{
+    return letter(strchr(t->letters, '>') + 1, i) == 't' ? t->mark : 'x';
+}
