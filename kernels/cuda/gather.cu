@@ -169,29 +169,47 @@ __device__ __forceinline__ void put_sum(const gather_sums &g, const gather_work 
         put_row(g, w, key, sum);
 }
 
+/* Rows of dy are read GATHER_AHEAD at a time, then added in order. */
+template <typename T> __device__ __forceinline__ void sum_run(const gather_sums &g, const gather_work &w)
+{
+    const T *column = static_cast<const T *>(g.dy) + w.outer * g.count * g.inner + w.column;
+    const bool whole = g.inner % TILE == 0 && tile_moves_whole(column, w.n);
+    float sum[TILE] = {};
+    long long from = w.begin;
+    unsigned key = g.keys[from];
+    for (long long first = w.begin; first < w.end; first += GATHER_AHEAD) {
+        float v[GATHER_AHEAD][TILE];
+#pragma unroll
+        for (int k = 0; k < GATHER_AHEAD; k++) {
+            const T *row = column + g.positions[min(first + k, w.end - 1)] * g.inner;
+            if (whole)
+                load_whole(row, v[k]);
+            else
+                load_typed(row, w.n, v[k]);
+        }
+#pragma unroll
+        for (int k = 0; k < GATHER_AHEAD; k++) {
+            if (first + k == w.end) break;
+            if (g.keys[first + k] != key) {
+                put_sum(g, w, key, from, first + k, sum);
+                from = first + k, key = g.keys[from];
+#pragma unroll
+                for (int i = 0; i < TILE; i++) sum[i] = 0;
+            }
+#pragma unroll
+            for (int i = 0; i < TILE; i++) sum[i] += v[k][i];
+        }
+    }
+    put_sum(g, w, key, from, w.end, sum);
+}
+
 extern "C" __global__ void __launch_bounds__(GATHER_BLOCK) gather_sum(gather_sums g)
 {
     const int each = GATHER_BLOCK / g.lanes;
     for (long long first = blockIdx.x * (long long)each; first < units_of(g); first += gridDim.x * (long long)each) {
         const gather_work w = work_of(g, first + threadIdx.x / g.lanes);
         if (w.n == 0) continue;
-        float sum[TILE] = {};
-        long long from = w.begin;
-        unsigned key = g.keys[from];
-        for (long long i = w.begin; i < w.end; i++) {
-            const unsigned next = g.keys[i];
-            float v[TILE];
-            tile_load(g.dy, g.dy_dtype, (w.outer * g.count + g.positions[i]) * g.inner + w.column, w.n, v);
-            if (next != key) {
-                put_sum(g, w, key, from, i, sum);
-                from = i, key = next;
-#pragma unroll
-                for (int k = 0; k < TILE; k++) sum[k] = 0;
-            }
-#pragma unroll
-            for (int k = 0; k < TILE; k++) sum[k] += v[k];
-        }
-        put_sum(g, w, key, from, w.end, sum);
+        with_stored(0.0f, g.dy_dtype, [&](auto s) { sum_run<typename decltype(s)::type>(g, w); });
     }
 }
 AMPC_KERNEL(gather_sum)

@@ -8,6 +8,7 @@ enum {
     SORT_DIGITS = 256,      /* of a key, in a pass */
     SORT_TURN = GATHER_BLOCK, /* keys that a block places at a time */
     SORT_BLOCKS = 256,      /* at most */
+    GATHER_AHEAD = 4,       /* rows that it reads at a time */
     GATHER_RUN = 32         /* sorted indices whose rows one group of threads adds up */
 };
 

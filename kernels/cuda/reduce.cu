@@ -89,6 +89,35 @@ __device__ __forceinline__ void rows_by_block(const reduce_shape &r, typename su
 
 /* ---- columns ---- */
 
+template <typename S, typename C> __device__ __forceinline__ void add_tile(S (&sum)[TILE], const C (&v)[TILE])
+{
+#pragma unroll
+    for (int i = 0; i < TILE; i++) sum[i] += (S)v[i];
+}
+
+/* Adds rows low, low + step, ... below high of the n columns at `base`. Where all rows can be read in whole tiles,
+ * several are on their way at a time. */
+template <typename T, typename C, typename S>
+__device__ __forceinline__ void add_rows(const reduce_shape &r, const T *base, int n, long long low, long long high,
+                                         int step, S (&sum)[TILE])
+{
+    const long long stride = r.reduced.rank == 1 ? r.reduced.strides[0] : 0;
+    if (r.reduced.rank <= 1 && stride % TILE == 0 && tile_moves_whole(base, n)) {
+#pragma unroll 4
+        for (long long row = low; row < high; row += step) {
+            C v[TILE];
+            load_whole(base + row * stride, v);
+            add_tile(sum, v);
+        }
+    } else {
+        for (long long row = low; n > 0 && row < high; row += step) {
+            C v[TILE];
+            load_typed(base + position(r.reduced, row), n, v);
+            add_tile(sum, v);
+        }
+    }
+}
+
 /* `slots`: shared, REDUCE_BLOCK * TILE sums. */
 template <typename C> __device__ __forceinline__ void columns(const reduce_shape &r, typename summed<C>::type *slots)
 {
@@ -99,14 +128,13 @@ template <typename C> __device__ __forceinline__ void columns(const reduce_shape
         const long long kept = divide(divide(unit, r.groups, &group), strips, &strip);
         const long long column = strip * wide + across * TILE, base = position(r.kept, kept) + column;
         const int n = column < r.length ? tile_length(column, r.length) : 0;
+        const long long low = r.reduced.count * group / r.groups + down;
+        const long long high = r.reduced.count * (group + 1) / r.groups;
         typename summed<C>::type sum[TILE] = {};
-        for (long long row = r.reduced.count * group / r.groups + down;
-             n > 0 && row < r.reduced.count * (group + 1) / r.groups; row += height) {
-            C v[TILE];
-            tile_load(r.x, r.x_dtype, base + position(r.reduced, row), n, v);
-#pragma unroll
-            for (int i = 0; i < TILE; i++) sum[i] += (typename summed<C>::type)v[i];
-        }
+        with_stored(C(), r.x_dtype, [&](auto s) {
+            using T = typename decltype(s)::type;
+            add_rows<T, C>(r, static_cast<const T *>(r.x) + base, n, low, high, height, sum);
+        });
 #pragma unroll
         for (int i = 0; i < TILE; i++) slots[i * REDUCE_BLOCK + threadIdx.x] = sum[i];
         for (int half = height / 2; half > 0; half /= 2) {

@@ -20,7 +20,12 @@ __device__ __forceinline__ void from_carrier(__nv_bfloat16 *v, float c) { *v = _
 template <typename T> __device__ __forceinline__ void to_carrier(float *c, T v) { *c = (float)v; }
 template <typename T> __device__ __forceinline__ void to_carrier(long long *c, T v) { *c = (long long)v; }
 template <typename T> __device__ __forceinline__ void from_carrier(T *v, long long c) { *v = (T)c; }
-__device__ __forceinline__ void from_carrier(bool *v, long long c) { *v = c != 0; }
+/* bool as it is stored: any byte but 0 is true. */
+struct flag {
+    unsigned char byte;
+};
+__device__ __forceinline__ void to_carrier(long long *c, flag v) { *c = v.byte != 0; }
+__device__ __forceinline__ void from_carrier(flag *v, long long c) { v->byte = c != 0; }
 
 /* ---- a tile of stored type T ---- */
 
@@ -38,19 +43,22 @@ template <typename T> __device__ __forceinline__ bool tile_moves_whole(const T *
            reinterpret_cast<unsigned long long>(p) % sizeof(typename tile_chunk<sizeof(T) * TILE>::type) == 0;
 }
 
-template <typename T, typename C> __device__ __forceinline__ void load_typed(const T *p, int n, C (&v)[TILE])
+/* A whole tile from an address that allows it. */
+template <typename T, typename C> __device__ __forceinline__ void load_whole(const T *p, C (&v)[TILE])
 {
     using chunk = typename tile_chunk<sizeof(T) * TILE>::type;
     constexpr int each = sizeof(chunk) / sizeof(T);
-    if (tile_moves_whole(p, n)) {
 #pragma unroll
-        for (int i = 0; i < TILE / each; i++) {
-            const chunk raw = reinterpret_cast<const chunk *>(p)[i];
+    for (int i = 0; i < TILE / each; i++) {
+        const chunk raw = reinterpret_cast<const chunk *>(p)[i];
 #pragma unroll
-            for (int j = 0; j < each; j++) to_carrier(&v[i * each + j], reinterpret_cast<const T *>(&raw)[j]);
-        }
-        return;
+        for (int j = 0; j < each; j++) to_carrier(&v[i * each + j], reinterpret_cast<const T *>(&raw)[j]);
     }
+}
+
+template <typename T, typename C> __device__ __forceinline__ void load_typed(const T *p, int n, C (&v)[TILE])
+{
+    if (tile_moves_whole(p, n)) return load_whole(p, v);
 #pragma unroll
     for (int i = 0; i < TILE; i++) {
         v[i] = 0;
@@ -98,7 +106,7 @@ template <typename F> __device__ __forceinline__ void with_stored(long long, int
     case IR_i16: f(stored<short>()); break;
     case IR_i8: f(stored<signed char>()); break;
     case IR_u8: f(stored<unsigned char>()); break;
-    case IR_bool: f(stored<bool>()); break;
+    case IR_bool: f(stored<flag>()); break;
     default: f(stored<long long>()); break;
     }
 }
