@@ -266,6 +266,22 @@ class Graph:
         return "\n".join(["ampc-ir 1"] + self.storage + ["graph @infer(%s) {" % inputs] + self.body + outputs + ["}", ""])
 
 
+def run_pass(era, program, white, black, varnames, dtype, level, promote):
+    """PaddlePaddle's own pass over a program; its set of unsupported ops is empty."""
+    if era != "3":
+        from paddle.fluid.contrib.mixed_precision import fp16_lists, fp16_utils
+        fp16_utils.rewrite_program(program, fp16_lists.AutoMixedPrecisionLists(white, black, varnames))
+        return
+    from paddle.static.amp import fp16_lists, fp16_utils
+    full = "float16" if dtype == "fp16" else "bfloat16"
+    if not SYSTEM_OPS:
+        SYSTEM_OPS.update(fp16_lists._get_sys_unsupported_list(full)[2])
+        fp16_lists._get_sys_unsupported_list = lambda dtype: ("GPU", set(), SYSTEM_OPS)
+    lists = fp16_lists.AutoMixedPrecisionLists(white, black, varnames, dtype=full)
+    fp16_utils.cast_model_to_fp16(program, lists, use_fp16_guard=False, level=level, use_promote=promote,
+                                  dest_type=getattr(paddle.base.core.VarDesc.VarType, dtype.upper()))
+
+
 class Case:
     """A program, a level and lists."""
 
@@ -284,23 +300,8 @@ class Case:
             self.varnames = ["w0"]
 
     def paddle_side(self):
-        dest = {"float16": "FP16", "bfloat16": "BF16"}
-        dtype = "float16" if self.dtype == "fp16" else "bfloat16"
-        white, black = {LISTABLE[n] for n in self.white}, {LISTABLE[n] for n in self.black}
-        if self.era == "3":
-            from paddle.static.amp import fp16_lists, fp16_utils
-            if not SYSTEM_OPS:
-                SYSTEM_OPS.update(fp16_lists._get_sys_unsupported_list(dtype)[2])
-                fp16_lists._get_sys_unsupported_list = lambda dtype: ("GPU", set(), SYSTEM_OPS)
-            lists = fp16_lists.AutoMixedPrecisionLists(white, black, set(self.varnames) or None, dtype=dtype)
-            core = paddle.base.core
-            fp16_utils.cast_model_to_fp16(self.graph.main, lists, use_fp16_guard=False,
-                                          dest_type=getattr(core.VarDesc.VarType, dest[dtype]), level=self.level,
-                                          use_promote=self.promote)
-        else:
-            from paddle.fluid.contrib.mixed_precision import fp16_lists, fp16_utils
-            lists = fp16_lists.AutoMixedPrecisionLists(white, black, set(self.varnames) or None)
-            fp16_utils.rewrite_program(self.graph.main, lists)
+        run_pass(self.era, self.graph.main, {LISTABLE[n] for n in self.white}, {LISTABLE[n] for n in self.black},
+                 set(self.varnames) or None, self.dtype, self.level, self.promote)
         block = self.graph.main.global_block()
         types = {n: str(block.var(v).dtype).split(".")[-1] for n, v in self.graph.nodes}
         return types, sum(op.type == "cast" for op in block.ops) - self.graph.before
