@@ -184,18 +184,55 @@ static void take_views(const rt_plan *p, const ir_node *n, rt_step *step, pool_c
         if (n->out[i]->type.dtype != IR_NO_DTYPE) step->out[i] = p->values[n->out[i]->id].view;
 }
 
+static bool lacks_kernel(const rt_plan *p, const ir_node *n, const bool *needed)
+{
+    return runs(n) && is_needed(n, needed) && !p->backend->kernel(n->op);
+}
+
+static const char *operator_of(const ir_node *n)
+{
+    return n->loc.op ? n->loc.op : ir_op_get(n->op)->name;
+}
+
+/* Names of all operators without a kernel, each once, as many as there is room for. */
+static void list_lacking(const rt_plan *p, const bool *needed, char *text, size_t size)
+{
+    size_t used = 0;
+    text[0] = '\0';
+    for (const ir_node *n = p->graph->first; n && used < size; n = n->next) {
+        if (!lacks_kernel(p, n, needed)) continue;
+        int count = 1;
+        const ir_node *same = n->prev;
+        while (same && !(lacks_kernel(p, same, needed) && strcmp(operator_of(same), operator_of(n)) == 0))
+            same = same->prev;
+        if (same) continue;
+        for (const ir_node *k = n->next; k; k = k->next)
+            count += lacks_kernel(p, k, needed) && strcmp(operator_of(k), operator_of(n)) == 0;
+        used += (size_t)snprintf(text + used, size - used, "%s%s (%d node%s)", used ? ", " : "", operator_of(n), count,
+                                 count == 1 ? "" : "s");
+    }
+}
+
+/* All of them in one error, at the first. */
+static ampc_status check_kernels(const rt_plan *p, const bool *needed, diag *d)
+{
+    char text[1024];
+    const ir_node *n = p->graph->first;
+    while (n && !lacks_kernel(p, n, needed)) n = n->next;
+    if (!n) return AMPC_OK;
+    list_lacking(p, needed, text, sizeof text);
+    return diag_error(d, AMPC_UNSUPPORTED, ir_diag_loc(n), "no kernel on device %s for: %s", p->backend->name, text);
+}
+
 static ampc_status make_steps(rt_plan *p, const bool *needed, diag *d)
 {
+    TRY(check_kernels(p, needed, d));
     pool_cursor at = {p->views, p->indices, p->attrs, p->dims};
     for (const ir_node *n = p->graph->first; n; n = n->next) {
         if (!runs(n) || !is_needed(n, needed)) continue;
         rt_step *step = &p->steps[p->n_steps++];
         *step = (rt_step){
             .node = n, .kernel = p->backend->kernel(n->op), .workspace = RT_NO_BUFFER};
-        if (!step->kernel)
-            return diag_error(d, AMPC_UNSUPPORTED, ir_diag_loc(n),
-                              "op %s has no kernel on device %s", ir_op_get(n->op)->name,
-                              p->backend->name);
         take_views(p, n, step, &at);
         TRY(take_attrs(p, n, step, &at, d));
     }
