@@ -113,8 +113,7 @@ extern "C" __global__ void __launch_bounds__(GATHER_BLOCK) gather_place(gather_s
             s.sorted_positions[place] = s.indices ? (unsigned)i : s.positions[i];
         }
         __syncthreads();
-        if (mine && after == 0) places[digit] += before + 1;
-        __syncthreads();
+        if (mine && after == 0) places[digit] += before + 1; /* read after the next turn's first barrier */
     }
 }
 AMPC_KERNEL(gather_place)
