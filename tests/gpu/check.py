@@ -91,12 +91,12 @@ def training():
     data = f"idx:{bundle / 'data'}" if (bundle / "data").is_dir() else "synthetic"
     for amp, dtype in (("O0", "fp16"), ("O1", "bf16"), ("O1", "fp16")):
         name = f"train.{'fp32' if amp == 'O0' else dtype}"
-        ok, _ = check(f"{name}.compile", [binary / "ampc", bundle / "models/mnist.onnx", "-o", out / f"{name}.ir", "--loss=ce",
-                                          "--optimizer=momentum", f"--amp={amp}", f"--dtype={dtype}", "--init=kaiming"], 30)
+        options = ["--loss=ce", "--optimizer=momentum", f"--amp={amp}", f"--dtype={dtype}", "--init=kaiming"]
+        ok, _ = check(f"{name}.compile", [binary / "ampc", bundle / "models/mnist.onnx", "-o", out / f"{name}.ir", *options], 30)
         if not ok:
             continue
         status, text, seconds = run(name, [binary / "ampc-run", "train", out / f"{name}.ir", "--device=cuda", f"--data={data}",
-                                           "--batch=64", "--epochs=1" if not quick else "--steps=100", "--json"], 60)
+                                           "--batch=64", "--steps=100" if quick else "--epochs=3", "--json"], 60)
         answer = last_json(text)
         good = status == 0 and answer and (data == "synthetic" or quick or answer.get("accuracy", 0) > 0.8)
         note(name, "skip" if status is None else "pass" if good else "fail", seconds, **(answer or {"says": text[-200:]}))
@@ -153,8 +153,8 @@ def bench_ours(model, precision, batch, loss, optimizer):
 
 
 def bench_torch(model, batch):
-    status, text, _ = run(f"bench.{model}.torch", [sys.executable, bundle / "torch_bench.py", model, batch, "quick" if quick else "all"],
-                          70 if not quick else 25)
+    command = [sys.executable, bundle / "torch_bench.py", model, batch, "quick" if quick else "all"]
+    status, text, _ = run(f"bench.{model}.torch", command, 25 if quick else 70)
     return last_json(text) or {"error": text.strip().splitlines()[-1] if text.strip() else str(status)}
 
 
@@ -192,8 +192,10 @@ def table():
 
 
 def drawing():
-    bars = [(f"{row['model']} {label}", value) for row in results["benchmark"]
-            for label, value in (("ampc fp16", row.get("fp16", {}).get("median_ms")), ("torch", row["torch"].get("best_ms"))) if value]
+    bars = []
+    for row in results["benchmark"]:
+        ours, theirs = row.get("fp16", {}).get("median_ms"), row["torch"].get("best_ms")
+        bars += [(f"{row['model']} {who}", ms) for who, ms in (("ampc fp16", ours), ("torch", theirs)) if ms]
     most = max((v for _, v in bars), default=1)
     body = "".join(f'<text x="4" y="{i * 24 + 17}">{name}</text><rect x="140" y="{i * 24 + 4}" height="16" '
                    f'width="{500 * value / most:.1f}" fill="{"#3465a4" if "ampc" in name else "#babdb6"}"/>'
