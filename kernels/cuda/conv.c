@@ -3,7 +3,6 @@
  * The graph is the convolution alone, or with what follows it in f32 before the one rounding: the bias, or the change
  * to a result of another type. Where cuDNN has no engine for that, operands and result go through f32 in workspace;
  * f32 with f32 always has one. The bias gradient is a sum of its own. */
-#include "kernels/convolution.h"
 #include "kernels/cuda/dnn.h"
 #include "kernels/cuda/inner.h"
 
@@ -67,61 +66,6 @@ static dnn_layout bias_layout(int64_t channels, int rank)
     return l;
 }
 
-/* The descriptor of the windows. */
-static dnn_descriptor describe_windows(dnn_graph *g, const conv_geometry *c)
-{
-    const int skip = c->spatial == 1; /* axes of extent 1 that come first */
-    const int64_t axes = c->spatial + skip;
-    int64_t stride[3] = {1, 1, 1}, dilation[3] = {1, 1, 1}, before[3] = {0}, after[3] = {0};
-    const cudnnDataType_t type = CUDNN_DATA_FLOAT;
-    const cudnnConvolutionMode_t mode = CUDNN_CROSS_CORRELATION;
-    for (int i = 0; i < c->spatial; i++) {
-        stride[i + skip] = c->stride[i];
-        dilation[i + skip] = c->dilation[i];
-        before[i + skip] = c->before[i];
-        after[i + skip] = c->after[i];
-    }
-    dnn_descriptor d = dnn_make(g, CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR);
-    dnn_set(g, d, CUDNN_ATTR_CONVOLUTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &type);
-    dnn_set(g, d, CUDNN_ATTR_CONVOLUTION_CONV_MODE, CUDNN_TYPE_CONVOLUTION_MODE, 1, &mode);
-    dnn_set(g, d, CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, CUDNN_TYPE_INT64, 1, &axes);
-    dnn_set(g, d, CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, CUDNN_TYPE_INT64, axes, stride);
-    dnn_set(g, d, CUDNN_ATTR_CONVOLUTION_DILATIONS, CUDNN_TYPE_INT64, axes, dilation);
-    dnn_set(g, d, CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, CUDNN_TYPE_INT64, axes, before);
-    dnn_set(g, d, CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, CUDNN_TYPE_INT64, axes, after);
-    dnn_finish(g, d);
-    return d;
-}
-
-/* What the three operations call the same things. */
-static const struct operation {
-    cudnnBackendDescriptorType_t type;
-    cudnnBackendAttributeName_t windows, x, w, y, alpha, beta;
-} operations[] = {
-#define OPERATION(type, name, x, w, y)                                                                       \
-    {CUDNN_BACKEND_OPERATION_CONVOLUTION_##type##_DESCRIPTOR, CUDNN_ATTR_OPERATION_CONVOLUTION_##name##_CONV_DESC, \
-     CUDNN_ATTR_OPERATION_CONVOLUTION_##name##_##x, CUDNN_ATTR_OPERATION_CONVOLUTION_##name##_##w,           \
-     CUDNN_ATTR_OPERATION_CONVOLUTION_##name##_##y, CUDNN_ATTR_OPERATION_CONVOLUTION_##name##_ALPHA,         \
-     CUDNN_ATTR_OPERATION_CONVOLUTION_##name##_BETA}
-    [CONV_FORWARD] = OPERATION(FORWARD, FORWARD, X, W, Y),
-    [CONV_GRAD_INPUT] = OPERATION(BACKWARD_DATA, BWD_DATA, DX, W, DY),
-    [CONV_GRAD_WEIGHT] = OPERATION(BACKWARD_FILTER, BWD_FILTER, X, DW, DY),
-};
-
-static void append_convolution(dnn_graph *g, conv_kind kind, const conv_geometry *c, const dnn_descriptor *xwy)
-{
-    const struct operation *o = &operations[kind];
-    const float alpha = 1, beta = 0;
-    dnn_descriptor windows = describe_windows(g, c), op = dnn_make(g, o->type);
-    dnn_set_descriptor(g, op, o->windows, windows);
-    dnn_set_descriptor(g, op, o->x, xwy[0]);
-    dnn_set_descriptor(g, op, o->w, xwy[1]);
-    dnn_set_descriptor(g, op, o->y, xwy[2]);
-    dnn_set(g, op, o->alpha, CUDNN_TYPE_FLOAT, 1, &alpha);
-    dnn_set(g, op, o->beta, CUDNN_TYPE_FLOAT, 1, &beta);
-    dnn_append(g, op);
-}
-
 /* Position of the result among x, w, y. */
 static int result_of(conv_kind kind)
 {
@@ -140,7 +84,7 @@ static ampc_status plan_graph(const k_args *args, conv_state *s, const conv_geom
         d[i] = dnn_tensor(&g, i + 1, s->parts[i].dtype, &s->parts[i].layout);
     dnn_descriptor xwy[] = {d[0], d[1], d[2]};
     if (changes) xwy[result] = sum = dnn_intermediate(&g, UID_SUM, IR_f32, &s->parts[result].layout);
-    append_convolution(&g, s->kind, c, xwy);
+    dnn_append_convolution(&g, s->kind, c, xwy);
     if (has_bias)
         dnn_append_pointwise(&g, CUDNN_POINTWISE_ADD, sum, d[UID_BIAS - 1], d[result]);
     else if (changes)

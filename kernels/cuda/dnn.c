@@ -112,22 +112,6 @@ dnn_descriptor dnn_intermediate(dnn_graph *g, int64_t uid, ir_dtype dtype, const
     return describe_tensor(g, uid, dtype, layout, true);
 }
 
-void dnn_append_pointwise(dnn_graph *g, cudnnPointwiseMode_t mode, dnn_descriptor x, dnn_descriptor b,
-                          dnn_descriptor y)
-{
-    const cudnnDataType_t math = CUDNN_DATA_FLOAT;
-    dnn_descriptor how = dnn_make(g, CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
-    dnn_set(g, how, CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, 1, &mode);
-    dnn_set(g, how, CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, 1, &math);
-    dnn_finish(g, how);
-    dnn_descriptor op = dnn_make(g, CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
-    dnn_set_descriptor(g, op, CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, how);
-    dnn_set_descriptor(g, op, CUDNN_ATTR_OPERATION_POINTWISE_XDESC, x);
-    if (b) dnn_set_descriptor(g, op, CUDNN_ATTR_OPERATION_POINTWISE_BDESC, b);
-    dnn_set_descriptor(g, op, CUDNN_ATTR_OPERATION_POINTWISE_YDESC, y);
-    dnn_append(g, op);
-}
-
 /* ---- candidates ------------------------------------------------------------------------------ */
 
 typedef struct candidates {

@@ -8,6 +8,7 @@
 #ifndef AMPC_CUDA_DNN_H
 #define AMPC_CUDA_DNN_H
 
+#include "kernels/convolution.h"
 #include "kernels/cuda/cuda.h"
 
 enum { DNN_MOST_AXES = 5, DNN_MOST_TENSORS = 6, DNN_MOST_MADE = 24, DNN_MOST_OPS = 4, DNN_MOST_KEY = 1536 };
@@ -46,6 +47,9 @@ void dnn_set_descriptor(dnn_graph *g, dnn_descriptor d, cudnnBackendAttributeNam
 void dnn_finish(dnn_graph *g, dnn_descriptor d);
 /* Finishes an operation and appends it to the graph. */
 void dnn_append(dnn_graph *g, dnn_descriptor operation);
+/* A convolution or one of its gradients, with f32 sums, among the tensors x, w, y (or their gradients). One spatial
+ * axis is the last of two in their layouts. */
+void dnn_append_convolution(dnn_graph *g, conv_kind kind, const conv_geometry *c, const dnn_descriptor *xwy);
 /* y = op(x, b) in f32, element by element; b broadcasts; NULL where the mode has one operand. */
 void dnn_append_pointwise(dnn_graph *g, cudnnPointwiseMode_t mode, dnn_descriptor x, dnn_descriptor b,
                           dnn_descriptor y);

@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 
-#include "kernels/cuda/cuda.h"
+#include "kernels/cuda/dnn.h"
 #include "tests/cuda/double/double.h"
 
 enum { MOST_OPERANDS = 3, MOST_RESULTS = 2, ALIGNMENT = 256 };
@@ -191,6 +191,59 @@ static void f64_is_refused(void **state)
     close_context();
 }
 
+/* Channels last, results of another type need no cast beside the convolution. */
+static const dnn_plan *plan_channels_last(conv_kind kind)
+{
+    enum { CHANNELS = 8, SIDE = 5, KERNEL = 3 };
+    const dnn_layout image = {4, {1, CHANNELS, SIDE, SIDE}, {CHANNELS * SIDE * SIDE, 1, CHANNELS * SIDE, CHANNELS}};
+    const dnn_layout filter = {4, {CHANNELS, CHANNELS, KERNEL, KERNEL},
+                               {CHANNELS * KERNEL * KERNEL, 1, CHANNELS * KERNEL, CHANNELS}};
+    const dnn_layout *layouts[] = {&image, &filter, &image};
+    const conv_geometry windows_of_3 = {.spatial = 2, .stride = {1, 1}, .dilation = {1, 1}, .before = {1, 1}, .after = {1, 1}};
+    const int result = kind == CONV_FORWARD ? 2 : kind == CONV_GRAD_INPUT ? 0 : 1;
+    const dnn_plan *plan = NULL;
+    dnn_descriptor xwy[3], y;
+    dnn_graph g = dnn_begin(&ctx);
+    for (int i = 0; i < 3; i++)
+        xwy[i] = i == result ? dnn_intermediate(&g, 9, IR_f32, layouts[i]) : dnn_tensor(&g, i, IR_f16, layouts[i]);
+    y = dnn_tensor(&g, result, IR_f32, layouts[result]);
+    dnn_append_convolution(&g, kind, &windows_of_3, xwy);
+    dnn_append_pointwise(&g, CUDNN_POINTWISE_IDENTITY, xwy[result], NULL, y);
+    if (dnn_plan_of(&g, (const char *[]){"forward", "dx", "dw"}[kind], &plan) != AMPC_OK) fail_msg("%s", error);
+    return plan;
+}
+
+/* The forward plan on elements that are all the same number; every position counts the elements under its window. */
+static void channels_last_may_change_the_type(void **state)
+{
+    enum { CHANNELS = 8, SIDE = 5, COUNT = CHANNELS * SIDE * SIDE, HOLDS = 4096, BYTE = 0x3c };
+    char *device;
+    float *host;
+    (void)state;
+    open_context(false);
+    plan_channels_last(CONV_GRAD_INPUT);
+    plan_channels_last(CONV_GRAD_WEIGHT);
+    const dnn_plan *plan = plan_channels_last(CONV_FORWARD);
+    cudaStream_t stream = cuda_of(&ctx)->stream;
+    assert_true(dnn_plan_workspace(plan) <= HOLDS);
+    assert_int_equal(cuda.cudaMalloc((void **)&device, 4 * HOLDS), cudaSuccess);
+    assert_int_equal(cuda.cudaMallocHost((void **)&host, HOLDS), cudaSuccess);
+    cuda.cudaMemsetAsync(device, BYTE, 4 * HOLDS, stream);
+    void *data[] = {device, device + HOLDS, device + 2 * HOLDS};
+    if (dnn_run(&ctx, plan, 3, (int64_t[]){0, 1, 2}, data, device + 3 * HOLDS) != AMPC_OK) fail_msg("%s", error);
+    cuda.cudaMemcpyAsync(host, data[2], COUNT * sizeof *host, cudaMemcpyDeviceToHost, stream);
+    assert_int_equal(cuda.cudaStreamSynchronize(stream), cudaSuccess);
+    const float product = ir_f16_to_f32(BYTE << 8 | BYTE) * ir_f16_to_f32(BYTE << 8 | BYTE) * CHANNELS;
+    for (int i = 0; i < COUNT; i++) {
+        int row = i / CHANNELS / SIDE, column = i / CHANNELS % SIDE;
+        int under = (row % (SIDE - 1) ? 3 : 2) * (column % (SIDE - 1) ? 3 : 2);
+        assert_float_equal(host[i], product * (float)under, 1e-3);
+    }
+    cuda.cudaFree(device);
+    cuda.cudaFreeHost(host);
+    close_context();
+}
+
 /* ---- races ----------------------------------------------------------------------------------- */
 
 static char folder[64];
@@ -364,6 +417,7 @@ int main(void)
         cmocka_unit_test(networks_have_engines),
         cmocka_unit_test(equal_convolutions_share_a_plan),
         cmocka_unit_test(f64_is_refused),
+        cmocka_unit_test(channels_last_may_change_the_type),
         cmocka_unit_test_setup_teardown(races_are_run_once, make_cache, drop_cache),
         cmocka_unit_test_setup_teardown(a_damaged_cache_is_no_cache, make_cache, drop_cache),
         cmocka_unit_test_setup_teardown(a_stale_choice_is_measured_again, make_cache, drop_cache),

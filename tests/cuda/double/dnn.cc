@@ -27,8 +27,11 @@ Status refuse(Status status, const char *why)
     return status;
 }
 
+/* Engines that are compiled at run time look for a driver; this one answers, and is found because it is there first. */
 Status create(cudnnHandle_t *handle)
 {
+    static void *driver = dlopen(AMPC_DOUBLE_DRIVER, RTLD_NOW | RTLD_LOCAL);
+    if (!driver) return refuse(CUDNN_STATUS_INTERNAL_ERROR, "the double of the driver cannot be loaded");
     *handle = new cudnnContext{nullptr};
     rt::enter(*handle, "cuDNN handle", rt::drop_as<cudnnContext>);
     return CUDNN_STATUS_SUCCESS;

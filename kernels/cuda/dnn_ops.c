@@ -1,0 +1,77 @@
+/* dnn_ops.c - the operations that graphs are made of (see dnn.h). */
+#include "kernels/cuda/dnn.h"
+
+/* ---- convolution ----------------------------------------------------------------------------- */
+
+/* The descriptor of the windows. */
+static dnn_descriptor describe_windows(dnn_graph *g, const conv_geometry *c)
+{
+    const int skip = c->spatial == 1; /* axes of extent 1 that come first */
+    const int64_t axes = c->spatial + skip;
+    int64_t stride[3] = {1, 1, 1}, dilation[3] = {1, 1, 1}, before[3] = {0}, after[3] = {0};
+    const cudnnDataType_t type = CUDNN_DATA_FLOAT;
+    const cudnnConvolutionMode_t mode = CUDNN_CROSS_CORRELATION;
+    for (int i = 0; i < c->spatial; i++) {
+        stride[i + skip] = c->stride[i];
+        dilation[i + skip] = c->dilation[i];
+        before[i + skip] = c->before[i];
+        after[i + skip] = c->after[i];
+    }
+    dnn_descriptor d = dnn_make(g, CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR);
+    dnn_set(g, d, CUDNN_ATTR_CONVOLUTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &type);
+    dnn_set(g, d, CUDNN_ATTR_CONVOLUTION_CONV_MODE, CUDNN_TYPE_CONVOLUTION_MODE, 1, &mode);
+    dnn_set(g, d, CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, CUDNN_TYPE_INT64, 1, &axes);
+    dnn_set(g, d, CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, CUDNN_TYPE_INT64, axes, stride);
+    dnn_set(g, d, CUDNN_ATTR_CONVOLUTION_DILATIONS, CUDNN_TYPE_INT64, axes, dilation);
+    dnn_set(g, d, CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, CUDNN_TYPE_INT64, axes, before);
+    dnn_set(g, d, CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, CUDNN_TYPE_INT64, axes, after);
+    dnn_finish(g, d);
+    return d;
+}
+
+/* What the three operations call the same things. */
+static const struct operation {
+    cudnnBackendDescriptorType_t type;
+    cudnnBackendAttributeName_t windows, x, w, y, alpha, beta;
+} operations[] = {
+#define OPERATION(type, name, x, w, y)                                                                       \
+    {CUDNN_BACKEND_OPERATION_CONVOLUTION_##type##_DESCRIPTOR, CUDNN_ATTR_OPERATION_CONVOLUTION_##name##_CONV_DESC, \
+     CUDNN_ATTR_OPERATION_CONVOLUTION_##name##_##x, CUDNN_ATTR_OPERATION_CONVOLUTION_##name##_##w,           \
+     CUDNN_ATTR_OPERATION_CONVOLUTION_##name##_##y, CUDNN_ATTR_OPERATION_CONVOLUTION_##name##_ALPHA,         \
+     CUDNN_ATTR_OPERATION_CONVOLUTION_##name##_BETA}
+    [CONV_FORWARD] = OPERATION(FORWARD, FORWARD, X, W, Y),
+    [CONV_GRAD_INPUT] = OPERATION(BACKWARD_DATA, BWD_DATA, DX, W, DY),
+    [CONV_GRAD_WEIGHT] = OPERATION(BACKWARD_FILTER, BWD_FILTER, X, DW, DY),
+};
+
+void dnn_append_convolution(dnn_graph *g, conv_kind kind, const conv_geometry *c, const dnn_descriptor *xwy)
+{
+    const struct operation *o = &operations[kind];
+    const float alpha = 1, beta = 0;
+    dnn_descriptor windows = describe_windows(g, c), op = dnn_make(g, o->type);
+    dnn_set_descriptor(g, op, o->windows, windows);
+    dnn_set_descriptor(g, op, o->x, xwy[0]);
+    dnn_set_descriptor(g, op, o->w, xwy[1]);
+    dnn_set_descriptor(g, op, o->y, xwy[2]);
+    dnn_set(g, op, o->alpha, CUDNN_TYPE_FLOAT, 1, &alpha);
+    dnn_set(g, op, o->beta, CUDNN_TYPE_FLOAT, 1, &beta);
+    dnn_append(g, op);
+}
+
+/* ---- pointwise ------------------------------------------------------------------------------- */
+
+void dnn_append_pointwise(dnn_graph *g, cudnnPointwiseMode_t mode, dnn_descriptor x, dnn_descriptor b,
+                          dnn_descriptor y)
+{
+    const cudnnDataType_t math = CUDNN_DATA_FLOAT;
+    dnn_descriptor how = dnn_make(g, CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
+    dnn_set(g, how, CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, 1, &mode);
+    dnn_set(g, how, CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, 1, &math);
+    dnn_finish(g, how);
+    dnn_descriptor op = dnn_make(g, CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
+    dnn_set_descriptor(g, op, CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, how);
+    dnn_set_descriptor(g, op, CUDNN_ATTR_OPERATION_POINTWISE_XDESC, x);
+    if (b) dnn_set_descriptor(g, op, CUDNN_ATTR_OPERATION_POINTWISE_BDESC, b);
+    dnn_set_descriptor(g, op, CUDNN_ATTR_OPERATION_POINTWISE_YDESC, y);
+    dnn_append(g, op);
+}
