@@ -147,7 +147,7 @@ static void compare(fixture *f, rt_session *a, rt_session *b, double tolerance)
 
 static void check(const char *op)
 {
-    fixture f = {NULL, NULL, NULL, NULL};
+    fixture f = {.d = NULL};
     char launch[64];
     open_both(&f, op);
     snprintf(launch, sizeof launch, "cudaLaunchKernel %s", op);
@@ -180,6 +180,68 @@ static void test_adamw(void **state)
     check("adamw");
 }
 
+/* ---- gradients: more than a table has room for ---- */
+
+enum { GRADIENTS = 600, GRADIENT_ROOM = 512 };
+
+static char *unscale_text(void)
+{
+    writer w = {NULL, 0, NULL};
+    w.file = open_memstream(&w.text, &w.size);
+    assert_non_null(w.file);
+    fprintf(w.file, "ampc-ir 1\nstate @scale : f32[] = 4\ngraph @g(@d : f16[11], @last : f16[11]) {\nupdate:\n  ");
+    for (int i = 0; i < GRADIENTS; i++) fprintf(w.file, "%%u%d, ", i);
+    fprintf(w.file, "%%inf = check_finite_and_unscale ");
+    for (int i = 0; i < GRADIENTS; i++) fprintf(w.file, "%s, ", i == GRADIENTS - 1 ? "@last" : "@d");
+    fprintf(w.file, "@scale : ");
+    for (int i = 0; i < GRADIENTS; i++) fprintf(w.file, "f32[11], ");
+    fprintf(w.file, "bool[]\n  output \"inf\" = %%inf\n");
+    for (int i = 0; i < GRADIENTS; i++) fprintf(w.file, "  output \"u%d\" = %%u%d\n", i, i);
+    fprintf(w.file, "}\n");
+    fclose(w.file);
+    return w.text;
+}
+
+static void check_unscaled(rt_session *s, const float *values)
+{
+    for (int i = 0; i < GRADIENTS; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "u%d", i);
+        const float *u = rt_session_output(s, name)->data;
+        for (int k = 0; k < 10; k++) assert_true(u[k] == values[k] / 4);
+    }
+}
+
+static void test_unscale(void **state)
+{
+    (void)state;
+    static const double bad[] = {1, INFINITY, NAN, 1}; /* the last element of all */
+    char *text = unscale_text();
+    uint16_t d[11], last[11];
+    float values[11];
+    fixture f = {.d = diag_new(NULL, NULL)};
+    if (ir_parse(text, strlen(text), "unscale.ir", f.d, &f.module) != AMPC_OK) fail_msg("%s", diag_first_error(f.d));
+    free(text);
+    assert_int_equal(rt_session_open(f.module, &(rt_session_options){.device = "cuda"}, f.d, &f.cuda), AMPC_OK);
+    for (int i = 0; i < 4; i++) {
+        for (int k = 0; k < 11; k++) {
+            values[k] = (float)(k - 5) * 0.375f;
+            d[k] = last[k] = ir_f32_to_f16(values[k]);
+        }
+        last[10] = ir_f32_to_f16((float)bad[i]);
+        const rt_tensor in[] = {{.name = "d", .dtype = IR_f16, .rank = 1, .dims = {11}, .data = d},
+                                {.name = "last", .dtype = IR_f16, .rank = 1, .dims = {11}, .data = last}};
+        double_mark();
+        if (rt_session_run(f.cuda, "g", in, 2, f.d) != AMPC_OK) fail_msg("%s", diag_first_error(f.d));
+        if (i == 0) assert_int_equal(double_count("cudaLaunchKernel unscale"), GRADIENTS / GRADIENT_ROOM + 1);
+        assert_int_equal(*(const bool *)rt_session_output(f.cuda, "inf")->data, !isfinite(bad[i]));
+        check_unscaled(f.cuda, values);
+    }
+    close_both(&f);
+}
+
+/* ---- one by one ---- */
+
 static void look(void *user, const ir_node *node, int64_t start, int64_t end, const k_args *args)
 {
     (void)node, (void)start, (void)end, (void)args;
@@ -190,7 +252,7 @@ static void look(void *user, const ir_node *node, int64_t start, int64_t end, co
 static void test_hook(void **state)
 {
     (void)state;
-    fixture f = {NULL, NULL, NULL, NULL}, g = f;
+    fixture f = {.d = NULL}, g = f;
     int seen = 0;
     open_both(&f, "adamw");
     open_both(&g, "adamw");
@@ -211,6 +273,7 @@ int main(void)
         cmocka_unit_test(test_sgd),
         cmocka_unit_test(test_momentum),
         cmocka_unit_test(test_adamw),
+        cmocka_unit_test(test_unscale),
         cmocka_unit_test(test_hook),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
