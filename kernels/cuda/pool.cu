@@ -163,9 +163,9 @@ extern "C" __global__ void __launch_bounds__(POOL_BLOCK) max_pool_scatter(pool_s
             }
             add_in_order(sums, next, target, value);
         }
+        /* a thread stores what it has set to 0, and may do so again at once */
         for (long long i = low + threadIdx.x; i < high; i += POOL_BLOCK)
             element_store(a.dx, a.dtype, i, sums[i - low]);
-        __syncthreads();
     }
 }
 AMPC_KERNEL(max_pool_scatter)
