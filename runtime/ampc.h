@@ -183,11 +183,13 @@ AMPC_API void *ampc_tensor_data(ampc_tensor *tensor);
 
 typedef struct ampc_session_options {
     size_t struct_size;
-    const char *device;   /* "cpu" (default) */
+    const char *device;   /* "cpu" (default), "cuda", "cuda:N" */
     const ampc_dim *dims; /* n_dims symbolic dimensions; the others come from the inputs of each run */
     size_t n_dims;
     int threads;          /* 0: all cores of the process */
     int deterministic;    /* T > 0: work is split for T threads whatever the cores, so results are bitwise equal */
+    int sync_launch;      /* not 0: wait after every step, so that an error of the device names its node */
+    int no_tune;          /* not 0: take the algorithms that the device's libraries propose, without timing them */
 } ampc_session_options;
 
 /* Loads all weights. The module must be compiled. AMPC_USAGE, AMPC_DEVICE, AMPC_UNSUPPORTED (an op without a kernel),

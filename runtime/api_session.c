@@ -124,6 +124,8 @@ static ampc_status open_session(ampc_session *s, const ampc_session_options *o, 
     const rt_session_options options = {.device = o->device ? o->device : "cpu",
                                         .threads = o->threads,
                                         .deterministic = o->deterministic,
+                                        .sync_launch = o->sync_launch != 0,
+                                        .no_tune = o->no_tune != 0,
                                         .symbol_sizes = sizes,
                                         .weights_dir = s->module->folder};
     TRY(rt_session_open(ir, &options, d, &s->rt));
