@@ -89,7 +89,9 @@ static bool is_inside(const colouring *c, const ir_node *n)
 /* All nodes that one operator of the model became are named when one is: the first and the next of them. */
 static bool is_same_operator(const ir_node *a, const ir_node *b)
 {
-    return a == b || (a->loc.op && b->loc.op && strcmp(a->loc.node, b->loc.node) == 0 && strcmp(a->loc.op, b->loc.op) == 0);
+    if (a == b) return true;
+    bool model = a->loc.op && b->loc.op;
+    return model && strcmp(a->loc.node, b->loc.node) == 0 && strcmp(a->loc.op, b->loc.op) == 0;
 }
 
 static const ir_node *first_part(const ir_node *n)

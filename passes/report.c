@@ -329,10 +329,11 @@ const char *pass_print_stats(const ir_module *m, const pass_options *o, arena *a
     if (!g) return "";
     const pass_calls *calls = o->stats && o->stats->inserted ? o->stats->inserted : pass_count_calls(g, a);
     if (o->json) return stats_json(calls, a);
-    const char *text = arena_printf(a, "<%s>\n<%s>\n<%s | %s | %s | %s | %s>\n", centred(" op list of all blocks ", 120, a),
-                                    centred(" op list ", 120, a), centred(" Op Name ", 40, a),
-                                    centred(" FP16 Calls ", 17, a), centred(" BF16 Calls ", 17, a),
-                                    centred(" FP32 Calls", 17, a), centred(" Other Calls ", 17, a));
+    const char *text = arena_printf(a, "<%s>\n<%s>\n<%s | %s | %s | %s | %s>\n",
+                                    centred(" op list of all blocks ", 120, a), centred(" op list ", 120, a),
+                                    centred(" Op Name ", 40, a), centred(" FP16 Calls ", 17, a),
+                                    centred(" BF16 Calls ", 17, a), centred(" FP32 Calls", 17, a),
+                                    centred(" Other Calls ", 17, a));
     for (size_t i = 0; i < calls->items.count; i++) {
         const op_calls *c = &calls->items.items[i];
         text = arena_printf(a, "%s  %-40s|  %-17d|  %-17d|  %-17d|  %d\n", text, c->op, c->f16, c->bf16, c->f32,

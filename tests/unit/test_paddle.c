@@ -52,6 +52,13 @@ static const program conv_cast_linear = {
     "  %d = add %m, @b2 : f32[2,4] !Add \"bias\"\n"
     "  %s = softmax %d : f32[2,4] !Softmax \"softmax\"\n" MEAN("%s") "  output \"y\" = %mean\n"};
 
+/* A number of the model that scales is an attribute, whatever the level. */
+static const program scaled = {
+    "param @k : f32[] = 2\n", "@x : f32[4,4]",
+    "  %s = mul @x, @k : f32[4,4] !Mul \"s\"\n"
+    "  %m = matmul %s, @x, _ : f32[4,4] !MatMul \"m\"\n"
+    "  output \"y\" = %m\n"};
+
 static const program shared_casts = {
     "param @w : f32[4,4] = zero\n", "@x : f32[4,4]",
     "  %a = matmul @x, @w, _ : f32[4,4] !MatMul \"a\"\n"
@@ -282,6 +289,8 @@ static const row rows[] = {
      "conv=f16, reshape=f32, add=f16, cast=f16, relu=f16, flatten=f32, matmul=f16, bias=f16, softmax=f32, mean=f32"},
     {"O-3", &conv_cast_linear, "paddle-1.8", PASS_O1, NULL, 6,
      "conv=f16, reshape=f32, add=f16, cast=f16, relu=f16, flatten=f16, matmul=f16, bias=f16, softmax=f32, mean=f32"},
+    {"scaled O2", &scaled, "paddle-3", PASS_O2, NULL, 1, "s=f16, m=f16"},
+    {"scaled O2 promote", &scaled, "paddle-3", PASS_O2, PROMOTE, 2, "s=f32, m=f16"},
     {"O-5", &shared_casts, "paddle-3", PASS_O1, NULL, 3, "a=f16, b=f16, add=f16, exp=f32, log=f32, sub=f32"},
     {"O-5", &shared_casts, "paddle-2.4", PASS_O1, NULL, 3, "a=f16, b=f16, add=f16, exp=f32, log=f32, sub=f32"},
     {"O-6", &user_casts, "paddle-3", PASS_O1, NULL, 4, "a=f16, cast=f32, relu=f16, b=f16, int=i64"},
