@@ -47,9 +47,17 @@ void ir_body_add(ir_node *n, const char *attribute, ir_graph *g)
                arena_printf(g->module->arena, "%s%s%s=%s", before, *before ? "\n" : "", attribute, g->name));
 }
 
+static bool has_bodies(const ir_module *m)
+{
+    bool any = false;
+    for (size_t i = 0; i < m->graphs.count && !any; i++) any = m->graphs.items[i]->body;
+    return any;
+}
+
 void ir_graph_family(const ir_graph *g, arena *a, ir_graph_list *out)
 {
     vec_push(a, out, g);
+    if (!has_bodies(g->module)) return; /* most modules: no walk */
     for (const ir_node *n = g->first; n; n = n->next)
         for (int i = 0; i < ir_body_count(n); i++) {
             const ir_graph *body = ir_body_get(n, i).graph;
