@@ -1,7 +1,9 @@
 """check.py OLD.onnx NEW.onnx [LOW]: NEW is OLD in mixed precision, as run-emit says.
 
-LOW: FLOAT16 (default) or BFLOAT16."""
+LOW: FLOAT16 (default) or BFLOAT16. --corpus BEFORE AFTER: AFTER/NAME.onnx is BEFORE/NAME/model.onnx converted, and
+valid if that is."""
 import sys
+from pathlib import Path
 
 import onnx
 import onnx.checker
@@ -81,6 +83,27 @@ def check(old, new, low):
     assert len(matrices & kept) >= len(matrices) - 1, f"lost: {sorted(matrices - kept)}"
 
 
+def is_valid(path):
+    try:
+        onnx.checker.check_model(onnx.load(path), full_check=True)
+        return True
+    except Exception as error:  # the checker's own kinds
+        return str(error).split("\n")[0]
+
+
+def check_corpus(before, after):
+    """Every model that was valid before is valid after; a line for each."""
+    for path in sorted(Path(after).glob("*.onnx")):
+        valid = is_valid(path)
+        if valid is True:
+            print(f"PASS emit.fp16.{path.stem}")
+        elif is_valid(Path(before) / path.stem / "model.onnx") is True:
+            print(f"FAIL emit.fp16.{path.stem}: {valid}")
+
+
 if __name__ == "__main__":
+    if sys.argv[1] == "--corpus":
+        check_corpus(*sys.argv[2:])
+        sys.exit()
     low = sys.argv[3] if len(sys.argv) > 3 else "FLOAT16"
     check(onnx.load(sys.argv[1]), onnx.load(sys.argv[2]), onnx.TensorProto.DataType.Value(low))
