@@ -81,8 +81,9 @@ static grad_plan grad_plan_of(const k_args *args)
                    .passes = 1};
     while (p.passes < 4 && p.axis.length > (int64_t)1 << 8 * p.passes) p.passes++;
     const int64_t turns = (p.indices + SORT_TURN - 1) / SORT_TURN;
-    p.each = SORT_TURN * ((turns + SORT_BLOCKS - 1) / SORT_BLOCKS);
-    p.blocks = p.each ? (p.indices + p.each - 1) / p.each : 0;
+    const int64_t turns_each = (turns + SORT_BLOCKS - 1) / SORT_BLOCKS;
+    p.each = SORT_TURN * (turns_each < SORT_TURNS ? SORT_TURNS : turns_each);
+    p.blocks = (p.indices + p.each - 1) / p.each;
     p.runs = (p.indices + GATHER_RUN - 1) / GATHER_RUN;
     for (int i = 0; i < 2; i++) {
         p.keys[i] = reserve(&p, p.indices, sizeof(unsigned));

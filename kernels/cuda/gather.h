@@ -7,6 +7,7 @@ enum {
     GATHER_SIZES = 5,       /* kernels exist for elements of 1, 2, 4, 8 and 16 bytes */
     SORT_DIGITS = 256,      /* of a key, in a pass */
     SORT_TURN = GATHER_BLOCK, /* keys that a block places at a time */
+    SORT_TURNS = 4,         /* of a block, at least */
     SORT_BLOCKS = 256,      /* at most */
     GATHER_AHEAD = 4,       /* rows that it reads at a time */
     GATHER_RUN = 32         /* sorted indices whose rows one group of threads adds up */

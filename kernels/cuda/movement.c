@@ -77,7 +77,7 @@ static ampc_status launch_transpose(const k_args *args, const k_walk *w, int row
                         .dst_stride = w->dst[row_dim]};
     const int64_t side = TRANSPOSE_SIDE(size),
                   squares = t.outer.count * ((t.rows + side - 1) / side) * ((t.columns + side - 1) / side);
-    return cuda_launch(args, s->transpose[log2_of(size)], cuda_blocks(squares, 1), MOVE_BLOCK, 0, (void *[]){&t});
+    return cuda_launch(args, s->transpose[log2_of(size)], squares, MOVE_BLOCK, 0, (void *[]){&t});
 }
 
 /* Bytes of the widest elements, at most 16, that the copy can be made in. */

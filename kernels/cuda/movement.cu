@@ -32,36 +32,32 @@ template <typename T> __device__ __forceinline__ void copy_elements(const move_c
     }
 }
 
-/* `square`: shared, side * (side + pad) elements; the pad keeps columns in different banks. */
+/* A square for each block. `square`: shared, side * (side + pad) elements; the pad keeps columns in different banks. */
 template <typename T, int side, int pad>
-__device__ __forceinline__ void transpose_squares(const move_transpose &t, T *square)
+__device__ __forceinline__ void transpose_square(const move_transpose &t, T *square)
 {
     const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, warps = MOVE_BLOCK / WARP;
     const long long down = (t.rows + side - 1) / side, across = (t.columns + side - 1) / side;
-    for (long long s = blockIdx.x; s < t.outer.count * down * across; s += gridDim.x) {
-        long long column, row, src, dst;
-        copy_offsets(t.outer, divide(divide(s, across, &column), down, &row), &src, &dst);
-        row *= side, column *= side;
-        const T *from = static_cast<const T *>(t.outer.src) + src + row + column * t.src_stride;
-        T *to = static_cast<T *>(t.outer.dst) + dst + row * t.dst_stride + column;
-        const int height = (int)min(t.rows - row, (long long)side),
-                  width = (int)min(t.columns - column, (long long)side);
+    long long column, row, src, dst;
+    copy_offsets(t.outer, divide(divide(blockIdx.x, across, &column), down, &row), &src, &dst);
+    row *= side, column *= side;
+    const T *from = static_cast<const T *>(t.outer.src) + src + row + column * t.src_stride;
+    T *to = static_cast<T *>(t.outer.dst) + dst + row * t.dst_stride + column;
+    const int height = (int)min(t.rows - row, (long long)side), width = (int)min(t.columns - column, (long long)side);
 #pragma unroll
-        for (int k = 0; k < side; k += warps) {
-            const int j = k + warp;
+    for (int k = 0; k < side; k += warps) {
+        const int j = k + warp;
 #pragma unroll
-            for (int i = lane; i < side; i += WARP)
-                if (i < height && j < width) square[j * (side + pad) + i] = from[i + j * t.src_stride];
-        }
-        __syncthreads();
+        for (int i = lane; i < side; i += WARP)
+            if (i < height && j < width) square[j * (side + pad) + i] = from[i + j * t.src_stride];
+    }
+    __syncthreads();
 #pragma unroll
-        for (int k = 0; k < side; k += warps) {
-            const int i = k + warp;
+    for (int k = 0; k < side; k += warps) {
+        const int i = k + warp;
 #pragma unroll
-            for (int j = lane; j < side; j += WARP)
-                if (i < height && j < width) to[i * t.dst_stride + j] = square[j * (side + pad) + i];
-        }
-        __syncthreads();
+        for (int j = lane; j < side; j += WARP)
+            if (i < height && j < width) to[i * t.dst_stride + j] = square[j * (side + pad) + i];
     }
 }
 
@@ -100,7 +96,7 @@ COPIES(16, uint4, make_uint4(0, 0, 0, 0))
     {                                                                                                                 \
         constexpr int side = TRANSPOSE_SIDE(size), pad = size < 4 ? 4 / size : 1;                                     \
         __shared__ T square[side * (side + pad)];                                                                     \
-        transpose_squares<T, side, pad>(t, square);                                                                   \
+        transpose_square<T, side, pad>(t, square);                                                                   \
     }                                                                                                                 \
     AMPC_KERNEL(move_transpose_##size)
 TRANSPOSE(1, unsigned char)

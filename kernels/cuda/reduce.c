@@ -46,7 +46,7 @@ static plan plan_rows(k_reduction shape)
         p.form = BLOCK;
         p.groups = groups_of(shape.n_kept, tiles / BLOCK_TILES);
     }
-    p.blocks = cuda_blocks(shape.n_kept * p.groups, p.form == BLOCK ? 1 : REDUCE_BLOCK / p.lanes);
+    p.blocks = p.form == BLOCK ? shape.n_kept * p.groups : cuda_blocks(shape.n_kept, REDUCE_BLOCK / p.lanes);
     return p;
 }
 
@@ -57,7 +57,7 @@ static plan plan_columns(k_reduction shape)
     p.lanes = lanes_for(tiles);
     const int64_t strips = shape.n_kept * ((tiles + p.lanes - 1) / p.lanes), height = REDUCE_BLOCK / p.lanes;
     p.groups = groups_of(strips, shape.n_reduced / (height * COLUMN_ROWS));
-    p.blocks = cuda_blocks(strips * p.groups, 1);
+    p.blocks = strips * p.groups;
     return p;
 }
 
@@ -89,6 +89,9 @@ static ampc_status reduce_prepare(const k_args *args, void **out, size_t *worksp
     const bool whole = !ir_dtype_is_float(args->in[0].dtype);
     const plan p = plan_of(args);
     CUDA_FORWARD(cuda_check_dtypes(args));
+    if (p.blocks > INT32_MAX)
+        return cuda_fail(args->ctx, AMPC_UNSUPPORTED, "%lld results are too many for this device",
+                         (long long)p.shape.outputs);
     state *s = *out = calloc(1, sizeof *s);
     if (!s) return cuda_fail(args->ctx, AMPC_NO_MEMORY, "out of memory");
     for (int i = 0; i < 3; i++)

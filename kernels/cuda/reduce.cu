@@ -14,7 +14,7 @@ template <> struct summed<long long> { using type = unsigned long long; };
 __device__ __forceinline__ float mean_of(float sum, long long terms) { return sum / (float)terms; }
 __device__ __forceinline__ long long mean_of(long long sum, long long terms)
 {
-    return terms == 0 ? 0 : terms == 1 ? sum : sum / terms;
+    return terms == 0 ? 0 : sum / terms;
 }
 
 __device__ __forceinline__ long long position(const reduce_positions &p, long long index)
@@ -76,15 +76,14 @@ template <typename C> __device__ __forceinline__ void rows_by_lanes(const reduce
     }
 }
 
+/* A block for each output and group. */
 template <typename C>
 __device__ __forceinline__ void rows_by_block(const reduce_shape &r, typename summed<C>::type *slots)
 {
-    for (long long unit = blockIdx.x; unit < r.kept.count * r.groups; unit += gridDim.x) {
-        long long group;
-        const long long output = divide(unit, r.groups, &group);
-        const auto sum = block_sum(row_sum<C>(r, position(r.kept, output), group, threadIdx.x, REDUCE_BLOCK), slots);
-        if (threadIdx.x == 0) put_sum<C>(r, unit, sum);
-    }
+    long long group;
+    const long long output = divide(blockIdx.x, r.groups, &group);
+    const auto sum = block_sum(row_sum<C>(r, position(r.kept, output), group, threadIdx.x, REDUCE_BLOCK), slots);
+    if (threadIdx.x == 0) put_sum<C>(r, blockIdx.x, sum);
 }
 
 /* ---- columns ---- */
@@ -118,41 +117,36 @@ __device__ __forceinline__ void add_rows(const reduce_shape &r, const T *base, i
     }
 }
 
-/* `slots`: shared, REDUCE_BLOCK * TILE sums. */
+/* A block for each strip of columns and group. `slots`: shared, REDUCE_BLOCK * TILE sums. */
 template <typename C> __device__ __forceinline__ void columns(const reduce_shape &r, typename summed<C>::type *slots)
 {
     const int across = threadIdx.x % r.lanes, down = threadIdx.x / r.lanes, height = REDUCE_BLOCK / r.lanes;
     const long long wide = (long long)r.lanes * TILE, strips = (r.length + wide - 1) / wide;
-    for (long long unit = blockIdx.x; unit < r.kept.count * strips * r.groups; unit += gridDim.x) {
-        long long group, strip;
-        const long long kept = divide(divide(unit, r.groups, &group), strips, &strip);
-        const long long column = strip * wide + across * TILE, base = position(r.kept, kept) + column;
-        const int n = column < r.length ? tile_length(column, r.length) : 0;
-        const long long low = r.reduced.count * group / r.groups + down;
-        const long long high = r.reduced.count * (group + 1) / r.groups;
-        typename summed<C>::type sum[TILE] = {};
-        with_stored(C(), r.x_dtype, [&](auto s) {
-            using T = typename decltype(s)::type;
-            add_rows<T, C>(r, static_cast<const T *>(r.x) + base, n, low, high, height, sum);
-        });
+    long long group, strip;
+    const long long kept = divide(divide(blockIdx.x, r.groups, &group), strips, &strip);
+    const long long column = strip * wide + across * TILE, base = position(r.kept, kept) + column;
+    const int n = column < r.length ? tile_length(column, r.length) : 0;
+    const long long low = r.reduced.count * group / r.groups + down;
+    const long long high = r.reduced.count * (group + 1) / r.groups;
+    typename summed<C>::type sum[TILE] = {};
+    with_stored(C(), r.x_dtype, [&](auto s) {
+        using T = typename decltype(s)::type;
+        add_rows<T, C>(r, static_cast<const T *>(r.x) + base, n, low, high, height, sum);
+    });
 #pragma unroll
-        for (int i = 0; i < TILE; i++) slots[i * REDUCE_BLOCK + threadIdx.x] = sum[i];
-        for (int half = height / 2; half > 0; half /= 2) {
-            __syncthreads();
-            if (down >= half) continue;
-#pragma unroll
-            for (int i = 0; i < TILE; i++)
-                slots[i * REDUCE_BLOCK + threadIdx.x] += slots[i * REDUCE_BLOCK + threadIdx.x + half * r.lanes];
-        }
-        if (down == 0) {
-#pragma unroll
-            for (int i = 0; i < TILE; i++)
-                if (i < n)
-                    put_sum<C>(r, (kept * r.length + column + i) * r.groups + group,
-                               slots[i * REDUCE_BLOCK + threadIdx.x]);
-        }
+    for (int i = 0; i < TILE; i++) slots[i * REDUCE_BLOCK + threadIdx.x] = sum[i];
+    for (int half = height / 2; half > 0; half /= 2) {
         __syncthreads();
+        if (down >= half) continue;
+#pragma unroll
+        for (int i = 0; i < TILE; i++)
+            slots[i * REDUCE_BLOCK + threadIdx.x] += slots[i * REDUCE_BLOCK + threadIdx.x + half * r.lanes];
     }
+    if (down != 0) return;
+#pragma unroll
+    for (int i = 0; i < TILE; i++)
+        if (i < n)
+            put_sum<C>(r, (kept * r.length + column + i) * r.groups + group, slots[i * REDUCE_BLOCK + threadIdx.x]);
 }
 
 #define KERNELS(carrier, C, S)                                                                                        \
