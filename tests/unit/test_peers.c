@@ -13,6 +13,7 @@
 #include "tests/unit/scratch.h"
 
 #include <math.h>
+#include <time.h>
 
 enum { MOST = 1 << 12 };
 
@@ -319,6 +320,151 @@ static void test_captured_value(void **state)
     onnx_file_close(f);
 }
 
+/* onnxconverter-common 208: nodes of the result stood before what they read. */
+static void test_order_of_nodes(void **state)
+{
+    scratch *t = *state;
+    model m = new_product();
+    model_node(&m, "Exp", "h", "e");
+    model_node(&m, "MatMul", "e,w", "a");
+    model_node(&m, "Add", "a,e", "b");
+    model_node(&m, "Sinh", "b", "y");
+    model_output(&m, "y", ONNX_float32, "N,2");
+    save(t, &m);
+    onnx_file *f = convert(t, true);
+    const Onnx__GraphProto *g = f->model->graph;
+    for (size_t i = 0; i < g->n_node; i++)
+        for (size_t k = 0; k < g->node[i]->n_input; k++)
+            for (size_t later = i; later < g->n_node; later++)
+                for (size_t o = 0; o < g->node[later]->n_output; o++)
+                    assert_string_not_equal(g->node[i]->input[k], g->node[later]->output[o]);
+    onnx_file_close(f);
+}
+
+/* onnxconverter-common 260, 307: what a Loop carries from run to run came out of the body in another type than it went in. */
+static void test_carried_state(void **state)
+{
+    scratch *t = *state;
+    model m = new_product(), body = model_new(17);
+    model_input(&body, "i", ONNX_int64, "");
+    model_input(&body, "go", ONNX_bool, "");
+    model_input(&body, "s", ONNX_float32, "N,2");
+    model_node(&body, "MatMul", "s,w", "p");
+    model_node(&body, "Add", "p,h", "next");
+    model_node(&body, "Identity", "go", "going");
+    model_output(&body, "going", ONNX_bool, "");
+    model_output(&body, "next", ONNX_float32, "N,2");
+    model_output(&body, "p", ONNX_float32, "N,2");
+    const int64_t three = 3;
+    model_tensor(&m, tensor_new("trips", ONNX_int64, "", &three, sizeof three));
+    node n = node_new("Loop", "trips,,x", "last,all");
+    node_graph(&n, "body", &body);
+    model_add(&m, &n);
+    model_node(&m, "MatMul", "last,w", "y");
+    model_output(&m, "y", ONNX_float32, "N,2");
+    model_output(&m, "all", ONNX_float32, "T,N,2");
+    save(t, &m);
+    onnx_file *f = convert(t, true);
+    const Onnx__GraphProto *g = find_op(f, "Loop")->attribute[0]->g;
+    assert_int_equal(g->n_input, 3); /* h is no input: its name is seen */
+    assert_int_equal(g->input[2]->type->tensor_type->elem_type, ONNX_float32);
+    for (size_t i = 1; i < 3; i++) assert_int_equal(g->output[i]->type->tensor_type->elem_type, ONNX_float32);
+    bool low = false;
+    for (size_t i = 0; i < g->n_node; i++)
+        low |= strcmp(g->node[i]->op_type, "MatMul") == 0 && strcmp(g->node[i]->input[1], "w") == 0;
+    assert_true(low);
+    assert_int_equal(type_of_tensor(f, "w"), ONNX_float16);
+    onnx_file_close(f);
+}
+
+/* onnxconverter-common 268, onnx/ir-py 303: no way to bfloat16, whose operators begin at opset 22. */
+static void test_bfloat16(void **state)
+{
+    scratch *t = *state;
+    model m = new_product();
+    model_node(&m, "Tanh", "h", "y");
+    model_output(&m, "y", ONNX_float32, "N,2");
+    save(t, &m);
+    pass_options o = options_at(PASS_O1);
+    o.low = IR_bf16;
+    o.plain_runtime = true;
+    onnx_file *f;
+    ir_module *module = compile(t, "m.onnx", o, true);
+    assert_int_equal(rt_emit_onnx(module, "infer", scratch_path(t, "new.onnx"), t->d), AMPC_OK);
+    ir_module_free(module);
+    assert_int_equal(onnx_file_open(scratch_path(t, "new.onnx"), t->d, &f), AMPC_OK);
+    assert_int_equal(f->model->opset_import[0]->version, 22);
+    assert_int_equal(type_of_tensor(f, "w"), ONNX_bfloat16);
+    assert_int_equal(type_of_output(f, 0), ONNX_float32);
+    onnx_file_close(f);
+}
+
+/* ---- B. too slow or too big ------------------------------------------------------------------ */
+
+typedef struct parts {
+    size_t model, data;
+} parts;
+
+static ampc_status count_bytes(void *user, onnx_part part, const void *bytes, size_t n)
+{
+    (void)bytes;
+    parts *p = user;
+    (part == ONNX_PART_DATA ? &p->data : &p->model)[0] += n;
+    return AMPC_OK;
+}
+
+/* onnxconverter-common 215, 308: a model of more than 2 GiB, whose values lie beside it. Here the limit is small. */
+static void test_values_beside_the_model(void **state)
+{
+    enum { N = 64 };
+    scratch *t = *state;
+    static float values[N * N];
+    for (int i = 0; i < N * N; i++) values[i] = (float)(i % 7);
+    model m = new_model("64");
+    model_tensor(&m, tensor_new("w", ONNX_float32, "64,64", values, sizeof values));
+    model_node(&m, "MatMul", "x,w", "y");
+    model_output(&m, "y", ONNX_float32, "N,64");
+    save(t, &m);
+    pass_options o = options_at(PASS_O1);
+    o.plain_runtime = true;
+    ir_module *module = compile(t, "m.onnx", o, false);
+    parts p = {0};
+    const onnx_emit_options written = {"new.data", N * N, count_bytes, &p};
+    assert_int_equal(onnx_emit(module, "infer", &written, t->d), AMPC_OK);
+    assert_int_equal(p.data, sizeof values / 2);
+    assert_true(p.model < N * N);
+    ir_module_free(module);
+}
+
+/* onnxconverter-common 251, 252, 229; Model-Optimizer 459, 469: minutes of search, temporary models until the disk was full,
+ * scans of all nodes for each node. */
+static void test_many_nodes(void **state)
+{
+    enum { LAYERS = 500, SECONDS = 20 }; /* 20 ms on a quiet machine */
+    scratch *t = *state;
+    model m = new_product();
+    char from[16] = "h", to[16], exp_of[16];
+    for (int i = 0; i < LAYERS; i++) {
+        snprintf(exp_of, sizeof exp_of, "e%d", i);
+        snprintf(to, sizeof to, "p%d", i);
+        char operands[40];
+        model_node(&m, "Exp", from, exp_of);
+        snprintf(operands, sizeof operands, "%s,w", exp_of);
+        model_node(&m, "MatMul", operands, to);
+        memcpy(from, to, sizeof from);
+    }
+    model_output(&m, from, ONNX_float32, "N,2");
+    save(t, &m);
+    size_t before = scratch_count(t);
+    clock_t start = clock();
+    onnx_file *f = convert(t, false);
+    assert_true((double)(clock() - start) / CLOCKS_PER_SEC < SECONDS);
+    assert_int_equal(count_ops(f, "MatMul"), LAYERS + 1);
+    assert_int_equal(count_ops(f, "Cast"), 2 * LAYERS + 2);
+    assert_int_equal(scratch_count(t), before + 1); /* the model, nothing else */
+    onnx_file_close(f);
+}
+
 /* ---- C. slower after conversion -------------------------------------------------------------- */
 
 /* onnxconverter-common: casts for each node and operand; here one for a value, whoever reads it. */
@@ -381,6 +527,47 @@ static void test_broadcast_gradient(void **state)
     }
     assert_int_equal(sums, 1);
     ir_module_free(module);
+}
+
+/* pytorch 188955: a norm on the list of fp32 got casts around it. Here it computes in f32 inside and reads and writes fp16. */
+static void test_norm_without_casts(void **state)
+{
+    scratch *t = *state;
+    model m = new_product();
+    model_tensor(&m, TENSOR_FLOATS("scale", "2", 1, 2));
+    model_node(&m, "LayerNormalization", "h,scale", "n");
+    model_node(&m, "MatMul", "n,w", "y");
+    model_output(&m, "y", ONNX_float32, "N,2");
+    save(t, &m);
+    ir_module *module = compile(t, "m.onnx", options_at(PASS_O1), false);
+    for (const ir_node *n = ir_graph_find(module, "infer")->first; n; n = n->next) {
+        if (n->op != IR_OP_layer_norm) continue;
+        assert_int_equal(ir_in(n, 0)->def->op, IR_OP_matmul);
+        assert_int_equal(ir_out(n, 0)->first_use->user->op, IR_OP_matmul);
+        assert_int_equal(ir_in(n, 0)->type.dtype, IR_f16);
+        assert_int_equal(ir_out(n, 0)->type.dtype, IR_f16);
+    }
+    ir_module_free(module);
+}
+
+/* onnxruntime 15490, 16778: slower after conversion, without a word. */
+static void test_loss_of_time_is_told(void **state)
+{
+    scratch *t = *state;
+    model m = new_product();
+    model_node(&m, "Exp", "h", "e");
+    model_node(&m, "MatMul", "e,w", "y");
+    model_output(&m, "y", ONNX_float32, "N,2");
+    save(t, &m);
+    pass_options o = options_at(PASS_O1);
+    o.placement = PASS_MINCUT;
+    diag_clear(t->d);
+    ir_module_free(compile(t, "m.onnx", o, false));
+    assert_int_equal(diag_count(t->d, DIAG_WARNING), 1); /* "mixed precision is predicted to lose" */
+    o.white_soft = true;
+    diag_clear(t->d);
+    ir_module_free(compile(t, "m.onnx", o, false));
+    assert_int_equal(diag_count(t->d, DIAG_WARNING), 0); /* products that do not pay stay f32 */
 }
 
 /* ---- D. numbers ------------------------------------------------------------------------------ */
@@ -597,6 +784,63 @@ static void test_one_node_in_fp32(void **state)
     ir_module_free(module);
 }
 
+static void keep_text(void *user, const char *text)
+{
+    char *kept = user;
+    strncat(kept, text, 4000 - strlen(kept));
+}
+
+/* TensorRT 4616, 3692: "the first 1301 layers in fp32": an answer that names no node of the model. */
+static void test_answers_name_nodes(void **state)
+{
+    scratch *t = *state;
+    static char told[4096];
+    model m = new_product();
+    node n = node_new("Exp", "h", "a");
+    wire_text(&n, 3, "block/exp");
+    model_add(&m, &n);
+    n = node_new("Relu", "a", "y");
+    wire_text(&n, 3, "block/relu");
+    model_add(&m, &n);
+    model_output(&m, "y", ONNX_float32, "N,2");
+    save(t, &m);
+    pass_options o = options_at(PASS_O1);
+    o.explain = "block/relu";
+    o.text_out = keep_text;
+    o.text_user = told;
+    told[0] = 0;
+    ir_module_free(compile(t, "m.onnx", o, false));
+    assert_non_null(strstr(told, "block/relu (Relu): clear, fp32"));
+    assert_non_null(strstr(told, "cause: block/exp (Exp)"));
+}
+
+/* OpenVINO 21238: no way to say which layers stay in fp32. */
+static void test_layers_by_name(void **state)
+{
+    static const char list[] = "[nodes]\nencoder/* = fp32\n";
+    scratch *t = *state;
+    scratch_write(t, "layers.amplist", list, sizeof list - 1);
+    const char *path = scratch_path(t, "layers.amplist");
+    model m = new_model("2");
+    model_tensor(&m, TENSOR_FLOATS("w", "2,2", 1, 2, 3, 4));
+    for (int i = 0; i < 4; i++) {
+        static const char *const values[] = {"x,w", "a", "a,w", "b", "b,w", "c", "c,w", "y"};
+        static const char *const names[] = {"encoder/1", "encoder/2", "decoder/1", "decoder/encoder"};
+        node n = node_new("MatMul", values[2 * i], values[2 * i + 1]);
+        wire_text(&n, 3, names[i]);
+        model_add(&m, &n);
+    }
+    model_output(&m, "y", ONNX_float32, "N,2");
+    save(t, &m);
+    pass_options o = options_at(PASS_O1);
+    o.lists = (pass_strings){&path, 1};
+    ir_module *module = compile(t, "m.onnx", o, false);
+    for (const ir_node *n = ir_graph_find(module, "infer")->first; n; n = n->next)
+        if (n->op == IR_OP_matmul)
+            assert_int_equal(ir_in(n, 0)->type.dtype, strncmp(n->loc.node, "encoder/", 8) == 0 ? IR_f32 : IR_f16);
+    ir_module_free(module);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -608,9 +852,16 @@ int main(void)
         SCRATCH_TEST(test_concat_of_both_types),
         SCRATCH_TEST(test_resize_scales),
         SCRATCH_TEST(test_captured_value),
+        SCRATCH_TEST(test_order_of_nodes),
+        SCRATCH_TEST(test_carried_state),
+        SCRATCH_TEST(test_bfloat16),
+        SCRATCH_TEST(test_values_beside_the_model),
+        SCRATCH_TEST(test_many_nodes),
         SCRATCH_TEST(test_one_cast_for_all_readers),
         SCRATCH_TEST(test_casts_of_the_model),
         SCRATCH_TEST(test_broadcast_gradient),
+        SCRATCH_TEST(test_norm_without_casts),
+        SCRATCH_TEST(test_loss_of_time_is_told),
         SCRATCH_TEST(test_all_black_is_fp32),
         SCRATCH_TEST(test_tiny_negative_weights),
         SCRATCH_TEST(test_weights_that_fp16_cannot_hold),
@@ -621,6 +872,8 @@ int main(void)
         SCRATCH_TEST(test_deep_residual),
         SCRATCH_TEST(test_batch_norm_statistics),
         SCRATCH_TEST(test_one_node_in_fp32),
+        SCRATCH_TEST(test_answers_name_nodes),
+        SCRATCH_TEST(test_layers_by_name),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
