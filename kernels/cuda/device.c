@@ -116,9 +116,16 @@ ampc_status cuda_open_lt(const k_context *ctx)
 
 ampc_status cuda_open_dnn(const k_context *ctx)
 {
+    const size_t oldest = 90800;
+    char reason[256];
     cuda_context *c = cuda_of(ctx);
     if (c->dnn) return AMPC_OK;
     CUDA_FORWARD(cuda_api_open(CUDA_DNN, ctx->error, ctx->error_size));
+    if (cuda.cudnnGetVersion() < oldest)
+        return cuda_fail(ctx, AMPC_DEVICE, "cuDNN %zu.%zu is too old: at least 9.8 is needed",
+                         cuda.cudnnGetVersion() / 10000, cuda.cudnnGetVersion() / 100 % 100);
+    /* Where there is one cuDNN opens it too, and would do so again for each plan. */
+    cuda_api_open(CUDA_RTC, reason, sizeof reason);
     CUDA_DNN_CALL(ctx, cudnnCreate(&c->dnn));
     CUDA_DNN_CALL(ctx, cudnnSetStream(c->dnn, c->stream));
     return AMPC_OK;

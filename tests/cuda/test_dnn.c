@@ -172,6 +172,7 @@ static void equal_convolutions_share_a_plan(void **state)
     assert_int_equal(call_prepare(&second), AMPC_OK);
     assert_int_equal(double_count("*"), 0);
     assert_int_equal(second.workspace, first.workspace);
+    call_release(&first);
     call_convolution(&first, IR_OP_conv, &windows[4], IR_bf16, IR_bf16);
     assert_int_equal(call_prepare(&first), AMPC_OK);
     assert_true(double_count("*") > 0);
