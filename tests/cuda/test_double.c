@@ -555,6 +555,13 @@ static void events_tell(void **state)
     }
 }
 
+static int teardown(void **state)
+{
+    (void)state;
+    double_reset();
+    return 0;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -575,5 +582,5 @@ int main(void)
         cmocka_unit_test(forks_are_joined),
         cmocka_unit_test(events_tell),
     };
-    return cmocka_run_group_tests(tests, setup, NULL);
+    return cmocka_run_group_tests(tests, setup, teardown);
 }

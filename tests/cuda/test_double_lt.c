@@ -405,6 +405,13 @@ static void graphs_read_device_scalars(void **state)
     must((int)cuda.cublasLtDestroy(handle));
 }
 
+static int teardown(void **state)
+{
+    (void)state;
+    double_reset();
+    return 0;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -412,5 +419,5 @@ int main(void)
         cmocka_unit_test(layouts_are_judged),     cmocka_unit_test(algorithms_are_judged),
         cmocka_unit_test(graphs_read_device_scalars),
     };
-    return cmocka_run_group_tests(tests, setup, NULL);
+    return cmocka_run_group_tests(tests, setup, teardown);
 }
