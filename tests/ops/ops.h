@@ -10,6 +10,8 @@
 #include "runtime/backend.h"
 
 enum { CASE_MAX = 10, CASE_THREADS = 3 };
+/* Sizes around which vectors, warps, blocks and the elements of a block end. */
+#define OPS_EDGES(X) X(31) X(32) X(33) X(255) X(256) X(257) X(2047) X(2048) X(2049)
 
 typedef struct ops_case ops_case;
 typedef void ops_reference(ops_case *c);

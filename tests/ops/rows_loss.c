@@ -9,6 +9,10 @@ static const struct {
 } shapes[] = {
     {2, {5, 7}},    {2, {1, 1}},        {2, {0, 4}},    {2, {40, 1000}},
     {3, {3, 5, 9}}, {4, {2, 6, 3, 19}}, {2, {300, 10}},
+    {2, {257, 3}},
+#define EDGE(n) {2, {2, n}},
+    OPS_EDGES(EDGE)
+#undef EDGE
 };
 static const char *const reductions[] = {"none", "sum", "mean"};
 enum {
@@ -126,7 +130,7 @@ static void loss(const ops_row *row, ir_dtype t)
             case_out(&c, variant & 2 ? t : IR_NO_DTYPE, shapes[s].rank, shapes[s].dims);
         }
         c.floor = 1;
-        c.units = 12;
+        c.units = 12 + (variant / 4 ? (double)items[0] / 64 : 0); /* sums of positive terms */
         case_check(&c, loss_reference);
         case_end(&c);
     }

@@ -471,11 +471,16 @@ static void select_reference(ops_case *c)
         c->want[0][i] = c->x[c->x[0][0] != 0 ? 1 : 2][i];
 }
 
+#define EDGE(n) n,
+static const int64_t lengths[] = {0, 1, 7, 1537, 33333, OPS_EDGES(EDGE)};
+#undef EDGE
+enum { LENGTHS = sizeof lengths / sizeof *lengths };
+
 static void choose(const ops_row *row, ir_dtype t)
 {
-    for (int s = 0; s < 4; s++) {
+    for (int s = 0; s < 2 * LENGTHS; s++) {
         ops_case c;
-        int64_t dims[] = {s < 2 ? 7 : 0};
+        const int64_t *dims = &lengths[s / 2];
         case_begin(&c, row->op);
         case_in(&c, IR_bool, 0, NULL, s & 1, s & 1);
         case_in(&c, t, 1, dims, LOW, HIGH);
@@ -500,12 +505,12 @@ static void cast_reference(ops_case *c)
 static void cast(const ops_row *row, ir_dtype t)
 {
     for (ir_dtype to = IR_NO_DTYPE + 1; to < IR_DTYPE_COUNT; to++)
-        for (int s = 0; s < 4 && ops_takes(to); s++) {
+        for (int s = 0; s < LENGTHS && ops_takes(to); s++) {
             ops_case c;
-            int64_t dims[] = {s == 0 ? 0 : s == 1 ? 1 : s == 2 ? 1537 : 33333};
+            const int64_t *dims = &lengths[s];
             case_begin(&c, row->op);
             double *x = case_in(&c, t, 1, dims, -300, 300);
-            for (int i = 0; s > 1 && i < 8; i++)
+            for (int i = 0; lengths[s] > 1000 && i < 8; i++)
                 x[i] = (double[]){0.5, 70000, -1e30, 1e-7, 3e9, 1e-41, -0.0, 65519}[i];
             c.attr[IR_ATTR(cast, to)].dtype = to;
             case_out(&c, to, 1, dims);

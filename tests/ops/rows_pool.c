@@ -227,6 +227,7 @@ static void avg_pool(const ops_row *row, ir_dtype t)
         c.attr[back ? IR_ATTR(avg_pool_grad, count_pad) : IR_ATTR(avg_pool, count_pad)].i = s % 2;
         case_out(&c, t, rank, back ? wide : narrow);
         c.floor = 1;
+        c.size = 1; /* terms of both signs cancel */
         c.units = 16;
         case_check(&c, back ? average_grad_reference : average_reference);
         case_end(&c);

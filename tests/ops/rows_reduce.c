@@ -32,6 +32,9 @@ static const struct {
     {2, 1, {3, 0}, {1}},
     {2, 1, {0, 3}, {1}},
     {3, 1, {5, 1, 7}, {1}},
+#define EDGE(n) {2, 1, {3, n}, {1}}, {2, 1, {n, 3}, {0}},
+    OPS_EDGES(EDGE)
+#undef EDGE
 };
 
 static bool is_axis(int s, int d)
