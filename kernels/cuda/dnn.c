@@ -259,7 +259,7 @@ static ampc_status race(candidates *c, const char *key, int *best)
     ampc_status status = cuda_tune_buffer(ctx, bytes, &c->workspace);
     for (int i = 0; i < c->g->n_tensors && status == AMPC_OK; i++)
         status = cuda_tune_buffer(ctx, c->g->bytes[i], &c->data[i]);
-    if (status == AMPC_OK) status = cuda_tune(ctx, key, c->n_plans, c->which, race_run, c, best);
+    if (status == AMPC_OK) status = cuda_tune(ctx, CUDA_DNN, key, c->n_plans, c->which, race_run, c, best);
     for (int i = 0; i < c->g->n_tensors; i++) cuda_tune_free(c->data[i]);
     cuda_tune_free(c->workspace);
     return status == AMPC_NO_MEMORY ? AMPC_OK : status;
@@ -268,7 +268,7 @@ static ampc_status race(candidates *c, const char *key, int *best)
 /* Leaves one plan in front. */
 static ampc_status choose(candidates *c, const char *key)
 {
-    int known = cuda_tuned(c->g->ctx, key), best = 0;
+    int known = cuda_tuned(c->g->ctx, CUDA_DNN, key), best = 0;
     if (known >= 0 && known < c->n) plan_candidates(c, known, 1);
     if (c->n_plans == 0) {
         plan_candidates(c, 0, cuda_of(c->g->ctx)->tune ? MOST_RACED : 1);

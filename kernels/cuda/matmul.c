@@ -172,7 +172,7 @@ static ampc_status race(contest *c, const char *key, int n, int *best)
     int which[MOST_RACED];
     for (int i = 0; i < n; i++) which[i] = i;
     ampc_status status = contest_open(c);
-    if (status == AMPC_OK) status = cuda_tune(c->args->ctx, key, n, which, contest_run, c, best);
+    if (status == AMPC_OK) status = cuda_tune(c->args->ctx, CUDA_LT, key, n, which, contest_run, c, best);
     cuda_tune_free(c->data.a);
     cuda_tune_free(c->data.b);
     cuda_tune_free(c->data.d);
@@ -247,7 +247,7 @@ static ampc_status choose(const k_args *args, matmul *m)
     write_key(args, m, key, sizeof key);
     CUDA_FORWARD(ask(args->ctx, m, c.found, &n));
     if (n == 0) return cuda_fail(args->ctx, AMPC_UNSUPPORTED, "cuBLASLt has no algorithm for %s", key);
-    int known = cuda_tuned(args->ctx, key), best = known >= 0 && known < n ? known : 0;
+    int known = cuda_tuned(args->ctx, CUDA_LT, key), best = known >= 0 && known < n ? known : 0;
     if (cuda_of(args->ctx)->tune && (known < 0 || known >= n)) CUDA_FORWARD(race(&c, key, n, &best));
     m->algo = c.found[best].algo;
     return AMPC_OK;

@@ -1,7 +1,7 @@
 /* tune.c - races between algorithms, and the file that remembers who won (see tune.h).
  *
- * The file is $XDG_CACHE_HOME/ampc/tuning (or ~/.cache/ampc/tuning): a line "NUMBER<tab>DEVICE|VERSIONS|KEY" for each
- * race. It is a cache: a line that cannot be read counts as absent, a file that cannot be written is not written, and
+ * The file is $XDG_CACHE_HOME/ampc/tuning (or ~/.cache/ampc/tuning): a line "NUMBER<tab>DEVICE|LIBRARY VERSION|KEY" for
+ * each race. It is a cache: a line that cannot be read counts as absent, a file that cannot be written is not written, and
  * of two programs that write at once one line may be lost. It is replaced as a whole, by rename. */
 #include "kernels/cuda/tune.h"
 
@@ -103,15 +103,15 @@ void cuda_tune_close(cuda_context *c)
 
 /* ---- entries --------------------------------------------------------------------------------- */
 
-/* Device, versions and key; false when it does not fit on a line. */
-static bool entry_name(const k_context *ctx, const char *key, char *out, size_t size)
+/* Device, version and key; false when it does not fit on a line. */
+static bool entry_name(const k_context *ctx, cuda_library library, const char *key, char *out, size_t size)
 {
     struct cudaDeviceProp device;
     const cuda_context *c = cuda_of(ctx);
     if (cuda.cudaGetDeviceProperties(&device, c->device)) return false;
-    size_t lt = c->lt ? cuda.cublasLtGetVersion() : 0, dnn = c->dnn ? cuda.cudnnGetVersion() : 0;
-    int n = snprintf(out, size, "%s, %d processors|cublasLt %zu|cuDNN %zu|%s", device.name, c->multiprocessors, lt,
-                     dnn, key);
+    const bool lt = library == CUDA_LT;
+    int n = snprintf(out, size, "%s, %d processors|%s %zu|%s", device.name, c->multiprocessors,
+                     lt ? "cuBLASLt" : "cuDNN", lt ? cuda.cublasLtGetVersion() : cuda.cudnnGetVersion(), key);
     return n > 0 && (size_t)n < size && !strpbrk(out, "\t\n");
 }
 
@@ -130,19 +130,19 @@ static int entry_find(const struct cuda_tuning *t, const char *name)
     return found;
 }
 
-int cuda_tuned(const k_context *ctx, const char *key)
+int cuda_tuned(const k_context *ctx, cuda_library library, const char *key)
 {
     char name[MOST_LINE];
-    if (!cuda_of(ctx)->tune || !entry_name(ctx, key, name, sizeof name)) return -1;
+    if (!cuda_of(ctx)->tune || !entry_name(ctx, library, key, name, sizeof name)) return -1;
     const struct cuda_tuning *t = tuning_of(ctx);
     return t && t->text ? entry_find(t, name) : -1;
 }
 
-static void remember(const k_context *ctx, const char *key, int number)
+static void remember(const k_context *ctx, cuda_library library, const char *key, int number)
 {
     char name[MOST_LINE], line[MOST_LINE + 16];
     struct cuda_tuning *t = tuning_of(ctx);
-    if (!t || !entry_name(ctx, key, name, sizeof name)) return;
+    if (!t || !entry_name(ctx, library, key, name, sizeof name)) return;
     int n = snprintf(line, sizeof line, "%d\t%s\n", number, name);
     if (text_append(t, line, (size_t)n)) text_write(t);
 }
@@ -200,7 +200,7 @@ static ampc_status lap(const k_context *ctx, const clock *c, ampc_status (*enque
     return AMPC_OK;
 }
 
-ampc_status cuda_tune(const k_context *ctx, const char *key, int n, const int *which,
+ampc_status cuda_tune(const k_context *ctx, cuda_library library, const char *key, int n, const int *which,
                       ampc_status (*enqueue)(void *user, int i), void *user, int *best)
 {
     clock c = {.start = NULL};
@@ -215,7 +215,7 @@ ampc_status cuda_tune(const k_context *ctx, const char *key, int n, const int *w
         *best = i;
     }
     clock_close(&c);
-    if (status == AMPC_OK && fastest < __builtin_inff()) remember(ctx, key, which[*best]);
+    if (status == AMPC_OK && fastest < __builtin_inff()) remember(ctx, library, key, which[*best]);
     return status == AMPC_NO_MEMORY ? AMPC_OK : status;
 }
 

@@ -9,13 +9,13 @@
 
 #include "kernels/cuda/cuda.h"
 
-/* The candidate that won the race `key` before, or -1. A key names op, shapes, strides, dtypes and epilogue; device
- * and library versions are added here. */
-int cuda_tuned(const k_context *ctx, const char *key);
+/* The candidate of `library` (CUDA_LT, CUDA_DNN) that won the race `key` before, or -1. A key names op, shapes,
+ * strides, dtypes and epilogue; the device and the library's version are added here. */
+int cuda_tuned(const k_context *ctx, cuda_library library, const char *key);
 
 /* Races n candidates: enqueue(user, i) runs the i-th once; one that fails is out. *best is the index of the fastest,
  * 0 when none ran; which[*best], its number, is remembered. AMPC_DEVICE only when the device itself fails. */
-ampc_status cuda_tune(const k_context *ctx, const char *key, int n, const int *which,
+ampc_status cuda_tune(const k_context *ctx, cuda_library library, const char *key, int n, const int *which,
                       ampc_status (*enqueue)(void *user, int i), void *user, int *best);
 
 /* Device memory for a race, filled with small positive numbers of whatever float type. AMPC_NO_MEMORY: no race. */
