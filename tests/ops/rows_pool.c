@@ -188,14 +188,15 @@ static void max_pool_grad(const ops_row *row, ir_dtype t)
 {
     static const int64_t sizes[][2][4] = {
         {{3, 2, 6, 5}, {3, 2, 3, 2}},
-        {{1, 2, 109, 113}, {1, 2, 37, 40}},
-        {{12, 100, 3, 2}, {12, 100, 3, 3}},
+        {{1, 1, 107, 109}, {1, 1, 17, 20}},
+        {{12, 100, 3, 2}, {12, 100, 1, 3}},
         {{2, 1, 1, 1}, {2, 1, 20, 15}},
         {{0, 3, 4, 4}, {0, 3, 2, 2}},
     };
     for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
         const int64_t *wide = sizes[s][0], *narrow = sizes[s][1];
         ops_case c;
+        if ((s == 1 || s == 2) && t != IR_f32) continue; /* large: once */
         case_begin(&c, row->op);
         case_in(&c, t, 4, narrow, -9, 9);
         double *at = case_in(&c, IR_i64, 4, narrow, 0, (double)(wide[2] * wide[3] - 1));
