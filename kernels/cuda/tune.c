@@ -1,8 +1,8 @@
 /* tune.c - races between algorithms, and the file that remembers who won (see tune.h).
  *
  * The file is $XDG_CACHE_HOME/ampc/tuning (or ~/.cache/ampc/tuning): a line "NUMBER<tab>DEVICE|LIBRARY VERSION|KEY" for
- * each race. It is a cache: a line that cannot be read counts as absent, a file that cannot be written is not written, and
- * of two programs that write at once one line may be lost. It is replaced as a whole, by rename. */
+ * each race. It is a cache: a line that cannot be read counts as absent, a file that cannot be written is not written,
+ * and of two programs that write at once one line may be lost. It is replaced as a whole, by rename. */
 #include "kernels/cuda/tune.h"
 
 #include <errno.h>
