@@ -22,8 +22,9 @@ typedef struct rt_backend {
     ampc_status (*open)(k_context *ctx, int index);
     void (*close)(k_context *ctx);
     const k_kernel *(*kernel)(ir_op op); /* NULL: no kernel runs for this op */
-    /* Device memory, contents undefined; NULL: exhausted. */
-    void *(*alloc)(const k_context *ctx, size_t bytes);
+    /* Device memory, contents undefined. AMPC_NO_MEMORY, or AMPC_DEVICE for an earlier fault, with the reason in
+     * ctx->error; *out is NULL then. */
+    ampc_status (*alloc)(const k_context *ctx, size_t bytes, void **out);
     void (*free)(const k_context *ctx, void *memory);
     /* Within the device. `commit` writes storage, and does nothing after a fault (kernels/kernel.h). */
     ampc_status (*copy)(const k_context *ctx, void *dst, const void *src, size_t bytes);
@@ -38,8 +39,8 @@ struct rt_away {
      * attributes, types and operands without dimensions, each in memory of its own. */
     int (*together)(ir_op op);
     ampc_status (*run_together)(const k_args *args, int n);
-    /* Host memory that copies may read and write while the host goes on; NULL: exhausted. */
-    void *(*alloc_host)(const k_context *ctx, size_t bytes);
+    /* Host memory that copies may read and write while the host goes on; as alloc. */
+    ampc_status (*alloc_host)(const k_context *ctx, size_t bytes, void **out);
     void (*free_host)(const k_context *ctx, void *memory);
     /* Device bytes that are free; 0: not known. */
     int64_t (*room)(const k_context *ctx);

@@ -12,10 +12,11 @@ static ampc_status open_cpu(k_context *ctx, int index)
 
 static void close_cpu(k_context *ctx) { (void)ctx; }
 
-static void *alloc(const k_context *ctx, size_t bytes)
+static ampc_status alloc(const k_context *ctx, size_t bytes, void **out)
 {
     (void)ctx;
-    return rt_alloc_block(bytes);
+    *out = rt_alloc_block(bytes);
+    return *out ? AMPC_OK : AMPC_NO_MEMORY;
 }
 
 static void release(const k_context *ctx, void *memory)

@@ -9,15 +9,18 @@ static ampc_status open_cuda(k_context *ctx, int index) { return cuda_context_op
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
-static void *alloc(const k_context *ctx, size_t bytes)
+/* A failure that is reported here should not be met again by the next call. */
+static ampc_status allocated(const k_context *ctx, cudaError_t error, const char *call, void **out)
 {
-    void *memory = NULL;
-    (void)ctx;
-    if (cuda.cudaMalloc(&memory, bytes ? bytes : 1) != cudaSuccess) {
-        cuda.cudaGetLastError(); /* it is reported by the caller; the next call should not see it */
-        return NULL;
-    }
-    return memory;
+    if (error == cudaSuccess) return AMPC_OK;
+    *out = NULL;
+    cuda.cudaGetLastError();
+    return cuda_status(ctx, error, call);
+}
+
+static ampc_status alloc(const k_context *ctx, size_t bytes, void **out)
+{
+    return allocated(ctx, cuda.cudaMalloc(out, bytes ? bytes : 1), "cudaMalloc", out);
 }
 
 static void release(const k_context *ctx, void *memory)
@@ -26,15 +29,9 @@ static void release(const k_context *ctx, void *memory)
     cuda.cudaFree(memory);
 }
 
-static void *alloc_host(const k_context *ctx, size_t bytes)
+static ampc_status alloc_host(const k_context *ctx, size_t bytes, void **out)
 {
-    void *memory = NULL;
-    (void)ctx;
-    if (cuda.cudaMallocHost(&memory, bytes ? bytes : 1) != cudaSuccess) {
-        cuda.cudaGetLastError();
-        return NULL;
-    }
-    return memory;
+    return allocated(ctx, cuda.cudaMallocHost(out, bytes ? bytes : 1), "cudaMallocHost", out);
 }
 
 static void free_host(const k_context *ctx, void *memory)

@@ -19,6 +19,25 @@ ampc_status rt_device_error(rt_session *s, ampc_status status, diag *d)
     return diag_error(d, status, DIAG_NOWHERE, "%s", s->error[0] ? s->error : ampc_status_sentence(status));
 }
 
+ampc_status rt_memory_error(rt_session *s, ampc_status status, diag *d, const char *what, int64_t bytes)
+{
+    if (status != AMPC_NO_MEMORY) return rt_device_error(s, status, d);
+    return diag_error(d, status, DIAG_NOWHERE, "out of memory: %s needs %lld bytes", what, (long long)bytes);
+}
+
+ampc_status rt_host_alloc(rt_session *s, size_t bytes, void **out)
+{
+    if (s->backend->away) return s->backend->away->alloc_host(&s->ctx, bytes ? bytes : 1, out);
+    *out = rt_alloc_block(bytes);
+    return *out ? AMPC_OK : AMPC_NO_MEMORY;
+}
+
+void rt_host_free(rt_session *s, void *memory)
+{
+    if (s->backend->away && memory) s->backend->away->free_host(&s->ctx, memory);
+    if (!s->backend->away) rt_free(memory);
+}
+
 /* ---- opening --------------------------------------------------------------------------------- */
 
 static ampc_status open_backend(rt_session *s, const rt_session_options *o, diag *d)
@@ -27,8 +46,7 @@ static ampc_status open_backend(rt_session *s, const rt_session_options *o, diag
     int index;
     s->backend = rt_backend_find(device, &index);
     if (!s->backend)
-        return diag_error(d, AMPC_DEVICE, DIAG_NOWHERE,
-                          "device '%s' is not available in this build", device);
+        return diag_error(d, AMPC_DEVICE, DIAG_NOWHERE, "device '%s' is not available in this build", device);
     s->ctx = (k_context){.error = s->error, .error_size = sizeof s->error};
     s->ctx.threads = o->deterministic > 0 ? o->deterministic
                      : o->threads > 0     ? o->threads
@@ -60,11 +78,9 @@ static ampc_status place_storage(rt_session *s, diag *d)
     int64_t align = s->backend->alignment;
     for (size_t i = 0; i < m->storage.count; i++)
         s->storage_bytes += (ir_storage_bytes(m->storage.items[i]) + align - 1) & -align;
-    s->storage_block = s->backend->alloc(&s->ctx, (size_t)s->storage_bytes);
-    if (!s->storage_block)
-        return diag_error(d, AMPC_NO_MEMORY, DIAG_NOWHERE,
-                          "out of memory: parameters and states need %lld bytes",
-                          (long long)s->storage_bytes);
+    ampc_status status =
+        s->backend->alloc(&s->ctx, (size_t)s->storage_bytes, &s->storage_block);
+    if (status != AMPC_OK) return rt_memory_error(s, status, d, "storage", s->storage_bytes);
     char *at = s->storage_block;
     for (size_t i = 0; i < m->storage.count; i++) {
         const ir_storage *storage = m->storage.items[i];
@@ -240,8 +256,9 @@ static ampc_status grow_arena(rt_session *s, const rt_plan *p, diag *d)
     rt_session_forget(s);
     if (s->arena) s->backend->free(&s->ctx, s->arena);
     s->arena_bytes = 0;
-    s->arena = s->backend->alloc(&s->ctx, (size_t)p->arena_bytes);
-    if (!s->arena) {
+    ampc_status status = s->backend->alloc(&s->ctx, (size_t)p->arena_bytes, &s->arena);
+    if (status == AMPC_DEVICE) return rt_device_error(s, status, d);
+    if (status != AMPC_OK) {
         print_hint(s, p, s->backend->away ? s->backend->away->room(&s->ctx) : 0, hint, sizeof hint);
         return diag_error(d, AMPC_NO_MEMORY, DIAG_NOWHERE,
                           "out of memory: graph @%s needs an arena of %lld bytes%s", p->graph->name,
@@ -307,9 +324,8 @@ static bool fetch(rt_session *s, int i)
     const void *from = rt_plan_address(s->last, s->last->outputs[i].buffer, s->arena, s->storage,
                                        s->inputs);
     if (to->bytes < bytes) {
-        if (to->host) away->free_host(&s->ctx, to->host);
-        to->host = away->alloc_host(&s->ctx, bytes);
-        to->bytes = to->host ? bytes : 0;
+        rt_host_free(s, to->host);
+        to->bytes = rt_host_alloc(s, bytes, &to->host) == AMPC_OK ? bytes : 0;
     }
     if (!to->host || away->download(&s->ctx, to->host, from, k_bytes(v)) != AMPC_OK ||
         away->wait(&s->ctx, NULL) != AMPC_OK)
@@ -364,9 +380,11 @@ static ampc_status free_mirror(rt_session *s, int i, diag *d)
 {
     const rt_away *away = s->backend->away;
     RT_DEVICE(s, d, away->wait(&s->ctx, NULL));
-    size_t bytes = storage_bytes(s, i);
-    if (!s->mirrors[i]) s->mirrors[i] = away->alloc_host(&s->ctx, bytes ? bytes : 1);
-    return s->mirrors[i] ? AMPC_OK : no_memory(d, s->module->storage.items[i]->name);
+    if (s->mirrors[i]) return AMPC_OK;
+    ampc_status status = rt_host_alloc(s, storage_bytes(s, i), &s->mirrors[i]);
+    return status == AMPC_OK ? AMPC_OK
+                             : rt_memory_error(s, status, d, s->module->storage.items[i]->name,
+                                               (int64_t)storage_bytes(s, i));
 }
 
 ampc_status rt_session_read(rt_session *s, int i, diag *d, rt_tensor *out)

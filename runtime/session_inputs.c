@@ -141,9 +141,7 @@ static ampc_status check_integers(const rt_tensor *from, ir_dtype to, const void
 
 static void drop_staging(rt_session *s, rt_staging *staging)
 {
-    const rt_away *away = s->backend->away;
-    if (away && staging->host) away->free_host(&s->ctx, staging->host);
-    if (!away) rt_free(staging->host);
+    rt_host_free(s, staging->host);
     if (staging->device) s->backend->free(&s->ctx, staging->device);
     *staging = (rt_staging){0};
 }
@@ -162,11 +160,11 @@ static ampc_status grow_staging(rt_session *s, rt_staging *staging, const k_view
     if (staging->bytes >= bytes) return AMPC_OK;
     if (away) rt_session_forget(s);
     drop_staging(s, staging);
-    staging->host = away ? away->alloc_host(&s->ctx, bytes) : rt_alloc_block(bytes);
-    staging->device = away ? s->backend->alloc(&s->ctx, bytes) : NULL;
-    if (!staging->host || (away && !staging->device)) {
+    ampc_status status = rt_host_alloc(s, bytes, &staging->host);
+    if (status == AMPC_OK && away) status = s->backend->alloc(&s->ctx, bytes, &staging->device);
+    if (status != AMPC_OK) {
         drop_staging(s, staging);
-        return diag_error(d, AMPC_NO_MEMORY, DIAG_NOWHERE, "out of memory for input '%s'", name);
+        return rt_memory_error(s, status, d, name, (int64_t)bytes);
     }
     staging->bytes = bytes;
     return AMPC_OK;

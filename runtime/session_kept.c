@@ -9,11 +9,11 @@
 
 ampc_status rt_kept_open(rt_session *s, diag *d)
 {
-    const rt_away *away = s->backend->away;
+    void *memory;
     size_t bytes = RT_KEPT_RUNS * sizeof *s->reports;
-    s->reports = away ? away->alloc_host(&s->ctx, bytes) : rt_alloc_block(bytes);
-    if (!s->reports)
-        return diag_error(d, AMPC_NO_MEMORY, DIAG_NOWHERE, "out of memory for the session");
+    ampc_status status = rt_host_alloc(s, bytes, &memory);
+    if (status != AMPC_OK) return rt_memory_error(s, status, d, "the session", (int64_t)bytes);
+    s->reports = memory;
     for (int i = 0; i < RT_KEPT_RUNS; i++) s->reports[i].fault = K_NO_FAULT;
     return AMPC_OK;
 }
@@ -29,10 +29,7 @@ void rt_kept_close(rt_session *s)
     const rt_away *away = s->backend ? s->backend->away : NULL;
     drop_names(s);
     for (int i = 0; away && i < RT_KEPT_RUNS; i++) away->unmark(&s->ctx, s->ring[i].mark);
-    if (away && s->reports)
-        away->free_host(&s->ctx, s->reports);
-    else
-        rt_free(s->reports);
+    rt_host_free(s, s->reports);
 }
 
 ampc_status rt_session_keep(rt_session *s, const char *graph, const rt_keep *what, int n, diag *d)

@@ -38,11 +38,11 @@ struct rt_session {
     bool is_open, sync_launch;
     size_t n_symbols;
     int64_t *fixed, *sizes; /* by symbol: from the options; of the run at hand */
-    char *storage_block;    /* device memory: all storage */
+    void *storage_block;    /* device memory: all storage */
     void **storage;         /* by storage id, in the block */
     void **mirrors;         /* by storage id: host copies of an away device's, NULL until asked for */
     int64_t storage_bytes;
-    char *arena;
+    void *arena;
     int64_t arena_bytes;
     rt_plan *plans;      /* the one used last first */
     void **inputs;       /* of the run at hand, by position in its graph */
@@ -65,6 +65,11 @@ struct rt_session {
 
 /* The diag's error for a backend call that failed, with the reason that it left in s->error. */
 ampc_status rt_device_error(rt_session *s, ampc_status status, diag *d);
+/* The same for memory: `what` needs `bytes`. */
+ampc_status rt_memory_error(rt_session *s, ampc_status status, diag *d, const char *what, int64_t bytes);
+/* Host memory for copies to and from the device; plain memory where that is the host. */
+ampc_status rt_host_alloc(rt_session *s, size_t bytes, void **out);
+void rt_host_free(rt_session *s, void *memory); /* NULL allowed */
 #define RT_DEVICE(s, d, call)                                                                      \
     do {                                                                                           \
         ampc_status called_ = (call);                                                              \

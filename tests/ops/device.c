@@ -29,15 +29,14 @@ static void must(const k_context *ctx, ampc_status status)
 
 static void *make(const k_context *ctx, const void *from, size_t bytes)
 {
-    void *memory = ops_on->alloc(ctx, bytes);
-    assert_non_null(memory);
+    void *memory, *host;
+    must(ctx, ops_on->alloc(ctx, bytes, &memory));
     assert_int_equal((uintptr_t)memory % (uintptr_t)ops_on->alignment, 0);
     if (!ops_on->away) {
         memcpy(memory, from, bytes);
         return memory;
     }
-    void *host = ops_on->away->alloc_host(ctx, bytes);
-    assert_non_null(host);
+    must(ctx, ops_on->away->alloc_host(ctx, bytes, &host));
     memcpy(host, from, bytes);
     must(ctx, ops_on->away->upload(ctx, memory, host, bytes));
     must(ctx, ops_on->away->wait(ctx, NULL));
@@ -51,8 +50,8 @@ static void fetch(const k_context *ctx, void *to, const void *memory, size_t byt
         memcpy(to, memory, bytes);
         return;
     }
-    void *host = ops_on->away->alloc_host(ctx, bytes);
-    assert_non_null(host);
+    void *host;
+    must(ctx, ops_on->away->alloc_host(ctx, bytes, &host));
     must(ctx, ops_on->away->download(ctx, host, memory, bytes));
     must(ctx, ops_on->away->wait(ctx, NULL));
     memcpy(to, host, bytes);
@@ -115,11 +114,11 @@ static ampc_status take_fault(const k_context *ctx)
         K_FAULT_MAP(SENTENCE)
 #undef SENTENCE
     };
-    int *word = ops_on->away->alloc_host(ctx, sizeof *word), fault;
-    assert_non_null(word);
+    void *word;
+    must(ctx, ops_on->away->alloc_host(ctx, sizeof(int), &word));
     must(ctx, ops_on->away->download_fault(ctx, word));
     must(ctx, ops_on->away->wait(ctx, NULL));
-    fault = *word;
+    int fault = *(int *)word;
     ops_on->away->free_host(ctx, word);
     if (fault == K_NO_FAULT) return AMPC_OK;
     snprintf(ctx->error, ctx->error_size, "%s", sentences[fault & ((1 << K_FAULT_BITS) - 1)]);
