@@ -51,8 +51,8 @@ struct rt_away {
     ampc_status (*clear_fault)(const k_context *ctx);
     ampc_status (*download_fault)(const k_context *ctx, int *dst);
 
-    /* Uploads beside the enqueued work: each waits for `after` (NULL: nothing), later work for all of them. */
-    ampc_status (*upload_ahead)(const k_context *ctx, void *dst, const void *src, size_t bytes, void *after);
+    /* Uploads beside the enqueued work, which must not use `dst`; after join_ahead, later work waits for all of them. */
+    ampc_status (*upload_ahead)(const k_context *ctx, void *dst, const void *src, size_t bytes);
     ampc_status (*join_ahead)(const k_context *ctx);
 
     /* A mark is a point in the order of work; made on first use, moved by the next. */

@@ -80,11 +80,9 @@ static ampc_status download_fault(const k_context *ctx, int *dst)
     return download(ctx, dst, cuda_of(ctx)->fault, sizeof *dst);
 }
 
-static ampc_status upload_ahead(const k_context *ctx, void *dst, const void *src, size_t bytes,
-                                void *after)
+static ampc_status upload_ahead(const k_context *ctx, void *dst, const void *src, size_t bytes)
 {
     const cuda_context *c = cuda_of(ctx);
-    if (after) CUDA_CALL(ctx, cudaStreamWaitEvent(c->copies, after, 0));
     if (bytes)
         CUDA_CALL(ctx, cudaMemcpyAsync(dst, src, bytes, cudaMemcpyHostToDevice, c->copies));
     return AMPC_OK;

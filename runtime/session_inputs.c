@@ -186,8 +186,7 @@ static ampc_status stage_input(rt_session *s, int slot, size_t i, const rt_tenso
     s->inputs[i] = away ? staging->device : staging->host;
     if (away)
         RT_DEVICE(s, d,
-                  away->upload_ahead(&s->ctx, staging->device, staging->host, k_bytes(view),
-                                     s->slot_marks[slot]));
+                  away->upload_ahead(&s->ctx, staging->device, staging->host, k_bytes(view)));
     return AMPC_OK;
 }
 
@@ -213,7 +212,7 @@ ampc_status rt_inputs_gather(rt_session *s, const rt_plan *p, const rt_tensor *i
                              int slot, diag *d)
 {
     const rt_away *away = s->backend->away;
-    /* The run that read this slot last has read the staging, too. */
+    /* The run that read this slot last is over: neither its staging nor its inputs are in use. */
     if (away && s->slot_marks[slot] && !away->passed(&s->ctx, s->slot_marks[slot]))
         RT_DEVICE(s, d, away->wait(&s->ctx, s->slot_marks[slot]));
     for (size_t i = 0; i < p->graph->inputs.count; i++)
