@@ -31,7 +31,16 @@ static void make_inputs(rt_tensor *inputs)
     inputs[1] = (rt_tensor){.name = "label", .dtype = IR_i64, .rank = 1, .dims = {ROWS}, .data = labels};
 }
 
-/* Submits them all, then collects: the first run is walked, the later ones are recordings. */
+/* The same points as `step` 0 moved a little further each time. */
+static void move_points(int step)
+{
+    for (int i = 0; i < ROWS; i++)
+        for (int k = 0; k < 4; k++)
+            points[i][k] = 2 * philox_unit(philox_word(5, (uint64_t)k, (uint64_t)i)) - 1 + 0.25f * (float)step;
+}
+
+/* Submits them all, then collects: the first run is walked, the later ones are recordings. The caller's inputs change as
+ * soon as a run is submitted. */
 static ampc_status steps(rt_session *s, diag *d, double *loss)
 {
     const rt_keep keep = {ir_meta_get(module, "loss"), RT_KEEP_OUTPUT};
@@ -39,8 +48,11 @@ static ampc_status steps(rt_session *s, diag *d, double *loss)
     rt_tensor inputs[2];
     make_inputs(inputs);
     ampc_status status = rt_session_keep(s, "train_step", &keep, 1, d);
-    for (int i = 0; i < STEPS && !status; i++)
+    for (int i = 0; i < STEPS && !status; i++) {
         status = rt_session_submit(s, "train_step", inputs, 2, d, &runs[i]);
+        move_points(i + 1);
+    }
+    move_points(0);
     for (int i = 0; i < STEPS && !status; i++) status = rt_session_collect(s, runs[i], d, &loss[i]);
     return status;
 }
@@ -109,10 +121,8 @@ static int group_setup(void **state)
     if (scratch_setup((void **)&t)) return -1;
     module = training_module(t, &o, 0);
     scratch_teardown((void **)&t);
-    for (int i = 0; i < ROWS; i++) {
-        for (int k = 0; k < 4; k++) points[i][k] = 2 * philox_unit(philox_word(5, (uint64_t)k, (uint64_t)i)) - 1;
-        labels[i] = points[i][0] > 0;
-    }
+    move_points(0);
+    for (int i = 0; i < ROWS; i++) labels[i] = points[i][0] > 0;
     return 0;
 }
 
