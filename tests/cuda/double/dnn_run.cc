@@ -290,6 +290,14 @@ template <class F> static void each_product(const Geometry &g, F visit)
                         meet(g, image, filter, p, [&](int64_t x, int64_t w) { visit(x, w, y); });
 }
 
+/* A device adds the products of a tile at a time; one running sum in f32 would err more than any engine. */
+static std::vector<float> rounded(const std::vector<double> &sum)
+{
+    std::vector<float> out(sum.size());
+    for (size_t i = 0; i < sum.size(); i++) out[i] = static_cast<float>(sum[i]);
+    return out;
+}
+
 static void convolve(Node &node)
 {
     auto tensor = [&](const char *role, const char *gradient) -> Tensor & {
@@ -299,20 +307,20 @@ static void convolve(Node &node)
     Tensor &x = tensor("X", "dX"), &w = tensor("W", "dW"), &y = tensor("Y", "dY");
     const Geometry g = geometry_of(node, x, w, y);
     if (node.tensors.count("dX")) {
-        std::vector<float> sum(x.count());
+        std::vector<double> sum(x.count());
         const float *wv = read(w).data(), *yv = read(y).data();
-        each_product(g, [&](int64_t xi, int64_t wi, int64_t yi) { sum[(size_t)xi] += wv[wi] * yv[yi]; });
-        write(x, std::move(sum));
+        each_product(g, [&](int64_t xi, int64_t wi, int64_t yi) { sum[(size_t)xi] += (double)wv[wi] * yv[yi]; });
+        write(x, rounded(sum));
     } else if (node.tensors.count("dW")) {
-        std::vector<float> sum(w.count());
+        std::vector<double> sum(w.count());
         const float *xv = read(x).data(), *yv = read(y).data();
-        each_product(g, [&](int64_t xi, int64_t wi, int64_t yi) { sum[(size_t)wi] += xv[xi] * yv[yi]; });
-        write(w, std::move(sum));
+        each_product(g, [&](int64_t xi, int64_t wi, int64_t yi) { sum[(size_t)wi] += (double)xv[xi] * yv[yi]; });
+        write(w, rounded(sum));
     } else {
-        std::vector<float> sum(y.count());
+        std::vector<double> sum(y.count());
         const float *xv = read(x).data(), *wv = read(w).data();
-        each_product(g, [&](int64_t xi, int64_t wi, int64_t yi) { sum[(size_t)yi] += xv[xi] * wv[wi]; });
-        write(y, std::move(sum));
+        each_product(g, [&](int64_t xi, int64_t wi, int64_t yi) { sum[(size_t)yi] += (double)xv[xi] * wv[wi]; });
+        write(y, rounded(sum));
     }
 }
 
