@@ -12,6 +12,7 @@ enum { FENCE = 256 };
 
 extern const rt_backend rt_backend_cpu;
 const rt_backend *ops_on = &rt_backend_cpu;
+bool ops_brief;
 static void *opened; /* the device's state */
 static bool is_open;
 
@@ -191,6 +192,7 @@ int ops_main(int argc, char **argv, int (*tests)(void))
         fprintf(stderr, "%s: no such device\n", argv[1]);
         return 2;
     }
+    ops_brief = getenv("OPS_BRIEF") != NULL;
     if (getenv("OPS_ONLY")) cmocka_set_test_filter(getenv("OPS_ONLY"));
     int failures = tests();
     k_context ctx = {.device = opened};

@@ -31,6 +31,8 @@ struct ops_case {
 
 /* Where kernels run; the processor until changed, before anything runs. */
 extern const rt_backend *ops_on;
+/* Each case once, and in place: for watchers that see a race at the first sight of it. OPS_BRIEF in the environment. */
+extern bool ops_brief;
 bool ops_takes(ir_dtype t); /* whether the device computes in it at all */
 /* Brings the operands to the device, prepares, runs `times` times, releases, and brings everything back. Views with
  * equal data share memory there, too. Where `recorded`, and after the first time, a device with a time of its own runs
