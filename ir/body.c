@@ -83,3 +83,34 @@ int ir_capture_find(const ir_node *n, const ir_value *v)
     }
     return -1;
 }
+
+/* The operator gives another body of n something of that name. */
+static bool is_given(const ir_node *n, const ir_graph *body, const char *name)
+{
+    for (int i = 0; i < ir_body_count(n); i++) {
+        const ir_graph *other = ir_body_get(n, i).graph;
+        const ir_value *input = other && other != body ? ir_graph_find_input(other, name) : NULL;
+        if (input && ir_capture_find(n, input) < 0) return true;
+    }
+    return false;
+}
+
+ir_value *ir_capture_add(ir_node *n, ir_graph *body, ir_value *v)
+{
+    for (size_t i = 0; i < body->inputs.count; i++) {
+        int operand = ir_capture_find(n, body->inputs.items[i]);
+        if (operand >= 0 && ir_in(n, operand) == v) return body->inputs.items[i];
+    }
+    arena *a = n->graph->module->arena;
+    ir_value *input = ir_graph_input(body, v->name, &v->type);
+    int operand = ir_capture_find(n, input);
+    while (is_given(n, body, input->name) || (operand >= 0 && ir_in(n, operand) != v)) {
+        ir_value_rename(input, arena_printf(a, "%s.outside", input->name));
+        operand = ir_capture_find(n, input);
+    }
+    if (operand >= 0) return input;
+    const char *before = text_of(n, IR_ATTR(foreign, captures));
+    ir_set_str(n, IR_ATTR(foreign, captures), arena_printf(a, "%s%s%s", before, *before ? "\n" : "", input->name));
+    ir_node_add_input(n, v);
+    return input;
+}

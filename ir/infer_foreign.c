@@ -85,3 +85,15 @@ ampc_status infer_foreign(const inference *x)
     }
     return *at ? infer_reject(x, "types \"%s\" are not %d types", all, x->node->n_out) : AMPC_OK;
 }
+
+void ir_foreign_retype(ir_node *n, ir_dtype to)
+{
+    arena *a = n->graph->module->arena;
+    const char *types = "";
+    for (int i = 0; i < n->n_out; i++) {
+        ir_type type = n->out[i]->type;
+        if (type.dtype == IR_f32) type.dtype = to;
+        types = arena_printf(a, "%s%s%s", types, i ? "," : "", ir_type_print(n->graph->module, &type, a));
+    }
+    ir_set_str(n, IR_ATTR(foreign, types), types);
+}

@@ -180,6 +180,10 @@ void ir_value_replace(ir_value *from, ir_value *to);
 static inline bool ir_value_used(const ir_value *v) { return v->first_use != NULL; }
 
 void ir_node_set_input(ir_node *n, int i, ir_value *v);
+/* Another operand behind those that the node has. */
+void ir_node_add_input(ir_node *n, ir_value *v);
+/* To the place before `at`, a node of the same graph; what n reads has to be defined there. */
+void ir_node_move_before(ir_node *n, ir_node *at);
 /* Unlinks the node and drops its operands. Its results must be unused. */
 void ir_node_remove(ir_node *n);
 static inline ir_value *ir_in(const ir_node *n, int i) { return i < n->n_in ? n->in[i].value : NULL; }
@@ -192,6 +196,8 @@ bool ir_foreign_reads(const ir_node *n, int i); /* operand i has that type */
 bool ir_foreign_gives(const ir_node *n, int i); /* result i */
 /* Marks of h, where the operator has f16 but not bf16, become t or x. */
 void ir_foreign_settle(ir_node *n, bool low);
+/* Its f32 results have the given type from the next inference on. */
+void ir_foreign_retype(ir_node *n, ir_dtype to);
 
 /* ---- body.c: graphs that a foreign node reads ---------------------------------------------------------------------
  * A foreign node has operands of its own and, after them, captures: values that its bodies read by name. The inputs of
@@ -209,6 +215,8 @@ void ir_body_add(ir_node *n, const char *attribute, ir_graph *g);
 int ir_own_operands(const ir_node *n);
 /* The operand that input v of a body of n stands for, or -1: the operator gives it. */
 int ir_capture_find(const ir_node *n, const ir_value *v);
+/* The input of `body`, which is one of n, that stands for v of n's graph: made, with its capture, if there is none. */
+ir_value *ir_capture_add(ir_node *n, ir_graph *body, ir_value *v);
 /* g, then its bodies and theirs in order, g's own first. */
 typedef VEC(const ir_graph *) ir_graph_list;
 void ir_graph_family(const ir_graph *g, arena *a, ir_graph_list *out);

@@ -276,10 +276,32 @@ void ir_node_set_input(ir_node *n, int i, ir_value *v)
     use_link(&n->in[i], v);
 }
 
+void ir_node_add_input(ir_node *n, ir_value *v)
+{
+    ir_use *in = arena_array(n->graph->module->arena, (size_t)n->n_in + 1, sizeof *in);
+    for (int i = 0; i <= n->n_in; i++) {
+        in[i] = (ir_use){.user = n, .index = i};
+        ir_value *read = i < n->n_in ? n->in[i].value : v;
+        if (i < n->n_in) use_unlink(&n->in[i]);
+        use_link(&in[i], read);
+    }
+    n->in = in;
+    n->n_in++;
+}
+
 void ir_value_replace(ir_value *from, ir_value *to)
 {
     assert(from != to);
     while (from->first_use) ir_node_set_input(from->first_use->user, from->first_use->index, to);
+}
+
+static void unlink_node(ir_node *n)
+{
+    n->graph->edited = true;
+    if (n->prev) n->prev->next = n->next;
+    else n->graph->first = n->next;
+    if (n->next) n->next->prev = n->prev;
+    else n->graph->last = n->prev;
 }
 
 void ir_node_remove(ir_node *n)
@@ -287,12 +309,19 @@ void ir_node_remove(ir_node *n)
     for (int i = 0; i < n->n_out; i++) assert(!ir_value_used(n->out[i]));
     for (int i = 0; i < n->n_in; i++) use_unlink(&n->in[i]);
     if (!n->graph) return;
-    n->graph->edited = true;
-    if (n->prev) n->prev->next = n->next;
-    else n->graph->first = n->next;
-    if (n->next) n->next->prev = n->prev;
-    else n->graph->last = n->prev;
+    unlink_node(n);
     n->graph = NULL;
+}
+
+void ir_node_move_before(ir_node *n, ir_node *at)
+{
+    assert(n != at && n->graph == at->graph);
+    unlink_node(n);
+    n->prev = at->prev;
+    n->next = at;
+    if (at->prev) at->prev->next = n;
+    else at->graph->first = n;
+    at->prev = n;
 }
 
 diag_loc ir_diag_loc(const ir_node *n)

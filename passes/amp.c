@@ -29,6 +29,11 @@ typedef struct caster {
     const bool *masks;     /* by value id: saturates, infinities too; or NULL */
 } caster;
 
+static const char *cast_key(arena *a, const ir_value *v, ir_dtype to, bool attribute, bool wide)
+{
+    return arena_printf(a, "%p %d %d %d", (const void *)v, to, attribute, wide);
+}
+
 static double largest_finite(ir_dtype t)
 {
     return t == IR_f16 ? 65504.0 : 0x1.fep127;
@@ -114,6 +119,39 @@ static bool is_wide_mask(const caster *c, const ir_node *user, const ir_value *v
     return from->colour == IR_BLACK || from->counts;
 }
 
+/* ---- casts of the graphs around a body -------------------------------------------------------- */
+
+static bool is_behind(const ir_node *n, const ir_node *at)
+{
+    while (at && at != n) at = at->next;
+    return at != NULL;
+}
+
+/* The value of the graph around the body that v of the body stands for, or NULL. */
+static ir_value *find_outside(const amp_outside *outside, const ir_value *v)
+{
+    if (v->kind == IR_VALUE_STORAGE) return ir_graph_storage(outside->node->graph, v->storage);
+    int operand = v->kind == IR_VALUE_INPUT ? ir_capture_find(outside->node, v) : -1;
+    return operand < 0 ? NULL : ir_in(outside->node, operand);
+}
+
+/* What a body reads in the other type, where a graph around it does too: that cast, then before the node. */
+static ir_value *share_cast(const amp_outside *outside, ir_graph *body, const ir_value *v, ir_dtype to, arena *a)
+{
+    ir_value *source = outside ? find_outside(outside, v) : NULL;
+    if (!source) return NULL;
+    ir_value *cast = strmap_get(outside->casts, cast_key(a, source, to, false, false));
+    ir_graph *around = outside->node->graph;
+    if (!cast) cast = share_cast(outside->outside, around, source, to, a);
+    if (!cast || cast->kind == IR_VALUE_STORAGE) return NULL;
+    bool made = cast->kind == IR_VALUE_RESULT;
+    if (made && ir_in(cast->def, 0) != source) return NULL; /* bounded */
+    if (made && is_behind(cast->def, outside->node)) ir_node_move_before(cast->def, outside->node);
+    return ir_capture_add(outside->node, body, cast);
+}
+
+/* ---- casts ------------------------------------------------------------------------------------ */
+
 /* v as it fits `to`: masks saturate. */
 static ir_value *bound_mask(ir_builder *b, ir_value *v, ir_dtype to, bool mask, bool wide)
 {
@@ -122,13 +160,21 @@ static ir_value *bound_mask(ir_builder *b, ir_value *v, ir_dtype to, bool mask, 
     return mask ? ir_binary(b, IR_OP_max, v, least) : v;
 }
 
+static ir_value *share_outside(caster *c, const ir_value *v, ir_dtype to)
+{
+    bool shares = !c->list->rule.outer_casts;
+    ir_value *cast = shares ? share_cast(c->options->outside, c->graph, v, to, c->arena) : NULL;
+    if (cast) strmap_put(c->casts, cast_key(c->arena, v, to, false, false), cast);
+    return cast;
+}
+
 /* An attribute of its operator is no value that a cast is inserted for: what has to run belongs to the operator. */
 static ir_value *cast_for(caster *c, ir_node *user, ir_value *v, ir_dtype to, const char *why, bool attribute)
 {
     if (v->type.dtype == to) return v;
     ir_builder b = ir_builder_before(user, c->diag);
     bool wide = is_wide_mask(c, user, v, to);
-    const char *key = arena_printf(c->arena, "%p %d %d %d", (void *)v, to, attribute, wide);
+    const char *key = cast_key(c->arena, v, to, attribute, wide);
     ir_value *cast = strmap_get(c->casts, key);
     if (cast) return cast;
     bool convert = !c->list->rule.constants || attribute;
@@ -136,8 +182,9 @@ static ir_value *cast_for(caster *c, ir_node *user, ir_value *v, ir_dtype to, co
         strmap_put(c->casts, key, cast);
         return cast;
     }
-    if (!attribute) b.loc.op = b.loc.node = NULL;
     bool mask = is_mask(c, v, to);
+    if (!attribute && !mask && !wide && (cast = share_outside(c, v, to))) return cast;
+    if (!attribute) b.loc.op = b.loc.node = NULL;
     b.nameless = !mask && !wide;
     cast = ir_cast(&b, bound_mask(&b, v, to, mask, wide), to);
     if (!cast) return NULL;
@@ -182,6 +229,7 @@ static void cast_operands(caster *c, ir_node *n, const amp_entry *e)
 
 static void set_result(ir_node *n, const amp_entry *e)
 {
+    if (ir_body_count(n)) ir_foreign_retype(n, e->result);
     int attr = pass_out_attr(n->op);
     if (attr >= 0 && e->result != e->want) ir_set_dtype(n, attr, e->result);
     if (n->op == IR_OP_cast) ir_set_dtype(n, IR_ATTR(cast, to), e->result);
@@ -214,12 +262,14 @@ static void copy_params(caster *c)
         for (int i = 0; i < n->n_in; i++) {
             ir_value *v = ir_in(n, i);
             if (!v || v->id >= c->values || !low[v->id] || ir_op_get(n->op)->traits & IR_EFFECT) continue;
+            if (!copies[v->id]) copies[v->id] = share_outside(c, v, c->options->low);
             if (!copies[v->id]) {
                 ir_builder b = ir_builder_before(n, c->diag);
                 b.loc.op = b.loc.node = NULL;
                 copies[v->id] = ir_cast(&b, v, c->options->low);
                 ir_value_rename(copies[v->id], arena_printf(c->arena, "%s.h", v->name));
                 copies[v->id]->def->note = "low copy of the parameter";
+                strmap_put(c->casts, cast_key(c->arena, v, c->options->low, false, false), copies[v->id]);
             }
             ir_node_set_input(n, i, copies[v->id]);
         }
@@ -265,16 +315,21 @@ static void cast_statement(caster *c, ir_node *n)
     }
     ir_value *v = ir_in(n, 0);
     bool kept = c->options->keep_io_types || n->graph->body || is_loss(n);
-    if (kept && v->id < c->values && ir_dtype_is_float(v->type.dtype))
-        set_operand(c, n, 0, c->asked[v->id], "output");
+    if (!kept || v->id >= c->values || !ir_dtype_is_float(v->type.dtype)) return;
+    ir_dtype asked = c->asked[v->id], result = c->options->outside ? c->options->outside->result : IR_NO_DTYPE;
+    set_operand(c, n, 0, asked == IR_f32 && result != IR_NO_DTYPE ? result : asked, "output");
 }
 
-/* What is carried along has the types of the model; a body takes what it captures as it is. */
-static void keep_operands(caster *c, ir_node *n, bool coloured)
+/* What is carried along has the types of the model; a body takes what it captures as it is, and where the node has a
+ * colour also as that wants it. */
+static void keep_operands(caster *c, ir_node *n, const amp_entry *e, bool coloured)
 {
     for (int i = 0; i < n->n_in; i++) {
-        const ir_value *v = ir_in(n, i);
-        if (amp_is_free_capture(c->list, c->options, n, i)) continue;
+        ir_value *v = ir_in(n, i);
+        bool capture = amp_is_free_capture(c->list, c->options, n, i);
+        if (capture && coloured && ir_dtype_is_float(v->type.dtype))
+            cast_for(c, n, v, e->want, describe(c, n, e), false);
+        if (capture) continue;
         if (coloured && amp_takes_part(n, i)) continue;
         if (v && v->id < c->values && ir_dtype_is_float(v->type.dtype))
             set_operand(c, n, i, c->asked[v->id], "foreign");
@@ -290,11 +345,12 @@ const ir_dtype *amp_asked(const ir_graph *g, arena *a)
     return asked;
 }
 
-ampc_status amp_cast(ir_graph *g, const amp_entry *entries, const amp_list *l, const pass_options *o, arena *a, diag *d)
+ampc_status amp_cast(ir_graph *g, const amp_entry *entries, const amp_list *l, const pass_options *o, strmap *casts,
+                     arena *a, diag *d)
 {
     caster c = {.graph = g, .entries = entries, .list = l, .options = o, .arena = a, .diag = d, .stats = o->stats};
     c.nodes = g->node_ids;
-    c.casts = strmap_new(a);
+    c.casts = casts;
     c.values = g->value_ids;
     c.asked = o->outside ? o->outside->asked : amp_asked(g, a);
     c.masks = range_find_masks(g, l, o, a);
@@ -305,7 +361,7 @@ ampc_status amp_cast(ir_graph *g, const amp_entry *entries, const amp_list *l, c
         const amp_entry *e = &entries[n->id];
         bool coloured = e->colour != IR_KEEP && e->want != IR_NO_DTYPE;
         if (ir_op_get(n->op)->traits & IR_EFFECT) cast_statement(&c, n);
-        if (n->op == IR_OP_foreign) keep_operands(&c, n, coloured);
+        if (n->op == IR_OP_foreign) keep_operands(&c, n, e, coloured);
         if (coloured) {
             cast_operands(&c, n, e);
             set_result(n, e);
@@ -372,17 +428,28 @@ static bool counts_outside(const ir_graph *g, const ir_value *v, const amp_entry
     return false;
 }
 
-static ampc_status lower_body(amp_run *r, const ir_node *n, ir_graph *body, const amp_entry *entries, uint32_t nodes,
-                              const pass_options *o)
+/* A graph whose casts are made: what its bodies have to know of it. */
+typedef struct lowered {
+    const amp_entry *entries;
+    uint32_t nodes; /* ids that existed before */
+    const strmap *casts;
+} lowered;
+
+static ampc_status lower_body(amp_run *r, ir_node *n, ir_graph *body, const lowered *around, const pass_options *o)
 {
     ir_graph_renumber(body);
     bool *counts = arena_array(r->arena, body->inputs.count + 1, sizeof *counts);
-    amp_outside inside = {.counts = counts, .asked = amp_asked(body, r->arena)};
+    amp_outside inside = {.counts = counts,
+                          .asked = amp_asked(body, r->arena),
+                          .result = around->entries[n->id].result,
+                          .node = n,
+                          .casts = around->casts,
+                          .outside = o->outside};
     for (size_t i = 0; i < body->inputs.count; i++) {
         int operand = ir_capture_find(n, body->inputs.items[i]);
         if (operand < 0) continue;
         body->inputs.items[i]->type = ir_in(n, operand)->type;
-        counts[i] = counts_outside(n->graph, ir_in(n, operand), entries, nodes, o->outside);
+        counts[i] = counts_outside(n->graph, ir_in(n, operand), around->entries, around->nodes, o->outside);
     }
     pass_options own = *o;
     own.outside = &inside;
@@ -390,12 +457,11 @@ static ampc_status lower_body(amp_run *r, const ir_node *n, ir_graph *body, cons
     return lower_graph(r, body, &own);
 }
 
-static ampc_status lower_bodies(amp_run *r, ir_graph *g, const amp_entry *entries, uint32_t nodes,
-                                const pass_options *o)
+static ampc_status lower_bodies(amp_run *r, ir_graph *g, const lowered *around, const pass_options *o)
 {
-    for (const ir_node *n = g->first; n; n = n->next)
+    for (ir_node *n = g->first; n; n = n->next)
         for (int i = 0; i < ir_body_count(n); i++)
-            TRY(lower_body(r, n, ir_body_get(n, i).graph, entries, nodes, o));
+            TRY(lower_body(r, n, ir_body_get(n, i).graph, around, o));
     return AMPC_OK;
 }
 
@@ -410,14 +476,15 @@ static void explain(amp_run *r, const ir_graph *g, const amp_entry *entries, con
 static ampc_status lower_graph(amp_run *r, ir_graph *g, const pass_options *o)
 {
     amp_entry *entries = amp_colour(g, r->list, o, r->arena, r->diag);
-    uint32_t nodes = g->node_ids;
+    strmap *casts = strmap_new(r->arena);
+    const lowered around = {.entries = entries, .nodes = g->node_ids, .casts = casts};
     TRY(diag_status(r->diag));
     if (r->device && o->level != PASS_O0) TRY(place(g, entries, r->list, o, r->device, r->arena, r->diag));
     explain(r, g, entries, o);
     amp_count(g, entries, o, r->arena);
     draw_keep_colours(g, entries, o);
-    if (o->level != PASS_O0) TRY(amp_cast(g, entries, r->list, o, r->arena, r->diag));
-    return lower_bodies(r, g, entries, nodes, o);
+    if (o->level != PASS_O0) TRY(amp_cast(g, entries, r->list, o, casts, r->arena, r->diag));
+    return lower_bodies(r, g, &around, o);
 }
 
 static ampc_status run(ir_module *m, const pass_options *o, diag *d, arena *a)

@@ -52,8 +52,9 @@ bool amp_takes_part(const ir_node *n, int i)
 }
 
 /* It is only carried along, and its schema has no other type than the model's. */
-static bool is_fixed(const ir_node *n)
+static bool is_fixed(const colouring *c, const ir_node *n)
 {
+    if (amp_is_listed_control(c->list, c->options, n)) return false;
     for (int i = 0; i < n->n_in; i++)
         if (amp_takes_part(n, i)) return false;
     return n->op == IR_OP_foreign;
@@ -65,7 +66,7 @@ static bool touches_float(const ir_node *n)
     bool reads = false;
     for (int i = 0; i < n->n_in; i++) {
         if (ir_in(n, i) && ir_dtype_is_float(ir_in(n, i)->type.dtype)) return true;
-        reads |= ir_in(n, i) != NULL;
+        reads |= ir_in(n, i) && !ir_body_count(n);
     }
     for (int i = 0; i < n->n_out && !reads; i++)
         if (ir_dtype_is_float(n->out[i]->type.dtype)) return true;
@@ -206,7 +207,7 @@ static bool is_untouched(const colouring *c, const ir_node *n, amp_rule *why)
     *why = ir_op_get(n->op)->traits & IR_EFFECT ? AMP_STATEMENT
            : !touches_float(n) && !listed       ? AMP_NO_FLOAT
            : is_honoured_cast(c, n)             ? AMP_USER_CAST
-           : is_fixed(n)                        ? AMP_FOREIGN
+           : is_fixed(c, n)                     ? AMP_FOREIGN
            : touches_f64(n)                     ? AMP_F64
                                                 : AMP_FIXED;
     if (*why != AMP_FIXED) return true;
@@ -418,7 +419,7 @@ static count decide(const colouring *c, const ir_node *n, amp_entry *e)
 bool amp_follows_result(const ir_node *n, int i)
 {
     ir_group group = ir_op_out_slot(n->op, i, n->n_out)->group;
-    if (n->op == IR_OP_foreign) return ir_foreign_gives(n, i);
+    if (n->op == IR_OP_foreign) return ir_foreign_gives(n, i) || ir_body_count(n);
     return group == IR_GROUP_F || group == IR_GROUP_N || group == IR_GROUP_T;
 }
 
@@ -512,6 +513,14 @@ bool *amp_low_params(const ir_graph *g, const amp_list *l, const pass_options *o
 bool amp_lowers_bodies(const amp_list *l, const pass_options *o)
 {
     return o->level != PASS_O0 && (!l->rule.subgraphs || (l->rule.subgraphs == SUBGRAPHS_O2 && o->level == PASS_O2));
+}
+
+bool amp_is_listed_control(const amp_list *l, const pass_options *o, const ir_node *n)
+{
+    if (!l->rule.control || !ir_body_count(n) || !amp_lowers_bodies(l, o)) return false;
+    for (int i = 0; i < ir_own_operands(n); i++)
+        if (ir_in(n, i) && ir_dtype_is_float(ir_in(n, i)->type.dtype)) return false;
+    return true;
 }
 
 bool amp_is_free_capture(const amp_list *l, const pass_options *o, const ir_node *n, int i)

@@ -61,6 +61,10 @@ typedef struct amp_entry {
 typedef struct amp_outside {
     const bool *counts;    /* by position of the input: its producer counts as one */
     const ir_dtype *asked; /* by value id: types in the model, which the results of the body keep */
+    ir_dtype result;       /* that its f32 results have instead, or IR_NO_DTYPE */
+    ir_node *node;         /* whose body it is */
+    const strmap *casts;   /* of the node's graph: amp_cast */
+    const struct amp_outside *outside; /* of that graph, when it is a body too */
 } amp_outside;
 
 /* One entry a node id (the graph is renumbered). Requires types inferred, no inserted casts yet. `low` is IR_f16 or
@@ -80,6 +84,8 @@ bool amp_converts(const ir_value *v);
 
 /* Whether the profile looks into bodies at this level. Then captures arrive in the type that they have. */
 bool amp_lowers_bodies(const amp_list *l, const pass_options *o);
+/* Whether the node only chooses between bodies and is coloured like any operator, its captures as operands. */
+bool amp_is_listed_control(const amp_list *l, const pass_options *o, const ir_node *n);
 bool amp_is_free_capture(const amp_list *l, const pass_options *o, const ir_node *n, int i);
 /* By value id: the types that statements and foreign nodes ask for, those of the model. */
 const ir_dtype *amp_asked(const ir_graph *g, arena *a);
@@ -88,8 +94,9 @@ const ir_dtype *amp_asked(const ir_graph *g, arena *a);
  * copy. All but those that a protected slot reads, or a node that stays f32 for another reason than its list. */
 bool *amp_low_params(const ir_graph *g, const amp_list *l, const pass_options *o, const amp_entry *entries, arena *a);
 
-/* Inserts casts so that every node gets the types of its entry, and infers types anew. One cast per (value, type). */
-ampc_status amp_cast(ir_graph *g, const amp_entry *entries, const amp_list *l, const pass_options *o,
+/* Inserts casts so that every node gets the types of its entry, and infers types anew. One cast per (value, type);
+ * `casts` takes them, for the bodies of the nodes read them too. */
+ampc_status amp_cast(ir_graph *g, const amp_entry *entries, const amp_list *l, const pass_options *o, strmap *casts,
                      arena *a, diag *d);
 
 /* Adds the model nodes of g with float results to o->stats: low or f32, and why f32. */

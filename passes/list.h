@@ -73,6 +73,8 @@ typedef struct amp_rules {
     int integer_ops;     /* nodes without float operand are untouched | coloured, so that they count as producers */
     int unsupported_at;  /* operators without low kernel are f32 at any level | at O2 | nowhere */
     int subgraphs;
+    int control;         /* nodes that choose between bodies keep the types of the model | are coloured as listed */
+    int outer_casts;     /* a body reads the casts of the graphs around it | makes its own */
     int promote;     /* off | gray and unlisted nodes are f32 if an operand is, else low */
     int loss;        /* the loss is an f32 terminal | only what we append to the model is */
     int constants;   /* written in the other type while compiling | cast like any value */

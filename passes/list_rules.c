@@ -23,6 +23,8 @@ static const choice choices[] = {
     {CHOICE(integer_ops), {"untouched", "listed"}},
     {CHOICE(unsupported_at), {"any", "O2", "never"}},
     {CHOICE(subgraphs), {"yes", "no", "O2"}},
+    {CHOICE(control), {"model", "listed"}},
+    {CHOICE(outer_casts), {"shared", "own"}},
     {CHOICE(promote), {"off", "on"}},
     {CHOICE(loss), {"fp32", "as-coloured"}},
     {CHOICE(constants), {"convert", "cast"}},

@@ -645,7 +645,9 @@ static void test_captures(void **state)
     const Onnx__NodeProto *add = find_node(then_graph, "Add"), *mul = find_node(else_graph, "Mul");
     assert_string_equal(add->input[0], "h"); /* as it is, without a cast to f32 and back */
     assert_string_equal(mul->input[0], "h");
-    assert_string_equal(find_node(then_graph, "Cast")->input[0], "x"); /* for the Add, whose other operand is low */
+    const Onnx__NodeProto *cast = find_op(f, "Cast"); /* for the product outside, and the Add whose other operand is low */
+    assert_string_equal(cast->input[0], "x");
+    assert_string_equal(add->input[1], cast->output[0]);
     assert_string_equal(mul->input[1], "w");
     assert_int_equal(find_tensor(f, "w")->data_type, ONNX_float16);
     assert_int_equal(then_graph->output[0]->type->tensor_type->elem_type, ONNX_float32);
