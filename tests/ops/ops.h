@@ -31,9 +31,9 @@ struct ops_case {
 
 /* Where kernels run; the processor until changed, before anything runs. */
 extern const rt_backend *ops_on;
-/* Each case once, and in place: for watchers that see a race at the first sight of it. OPS_BRIEF in the environment. */
+/* Each case once, and in place, not in bf16: for watchers that see a race at the first sight of it. OPS_BRIEF in the environment. */
 extern bool ops_brief;
-bool ops_takes(ir_dtype t); /* whether the device computes in it at all */
+bool ops_takes(ir_dtype t); /* whether the device computes in it, and it is to be checked */
 /* Brings the operands to the device, prepares, runs `times` times, releases, and brings everything back. Views with
  * equal data share memory there, too. Where `recorded`, and after the first time, a device with a time of its own runs
  * from a recording. Checks that the workspace is kept to. A fault on the device is AMPC_REJECTED with its sentence. */
