@@ -51,7 +51,7 @@ struct rt_away {
     ampc_status (*clear_fault)(const k_context *ctx);
     ampc_status (*download_fault)(const k_context *ctx, int *dst);
 
-    /* Uploads beside the enqueued work, which must not use `dst`; after join_ahead, later work waits for all of them. */
+    /* Uploads beside the enqueued work, which must not use `dst`; after join_ahead later work waits for all of them. */
     ampc_status (*upload_ahead)(const k_context *ctx, void *dst, const void *src, size_t bytes);
     ampc_status (*join_ahead)(const k_context *ctx);
 

@@ -31,7 +31,8 @@ struct ops_case {
 
 /* Where kernels run; the processor until changed, before anything runs. */
 extern const rt_backend *ops_on;
-/* Each case once, and in place, not in bf16: for watchers that see a race at the first sight of it. OPS_BRIEF in the environment. */
+/* Each case once, and in place, not in bf16: for watchers that see a race at the first sight of it. OPS_BRIEF in the
+ * environment. */
 extern bool ops_brief;
 bool ops_takes(ir_dtype t); /* whether the device computes in it, and it is to be checked */
 /* Brings the operands to the device, prepares, runs `times` times, releases, and brings everything back. Views with
