@@ -157,12 +157,10 @@ ampc_status rt_session_open(const ir_module *m, const rt_session_options *o, dia
 /* Host copies of what an away device holds. */
 static void free_copies(rt_session *s)
 {
-    const rt_away *away = s->backend->away;
     for (size_t i = 0; s->mirrors && i < s->module->storage.count; i++)
-        if (s->mirrors[i]) away->free_host(&s->ctx, s->mirrors[i]);
-    for (int i = 0; s->fetched && i < s->output_room; i++)
-        if (s->fetched[i].host) away->free_host(&s->ctx, s->fetched[i].host);
-    for (int i = 0; i < RT_SLOTS; i++) away->unmark(&s->ctx, s->slot_marks[i]);
+        rt_host_free(s, s->mirrors[i]);
+    for (int i = 0; s->fetched && i < s->output_room; i++) rt_host_free(s, s->fetched[i].host);
+    for (int i = 0; i < RT_SLOTS; i++) s->backend->away->unmark(&s->ctx, s->slot_marks[i]);
 }
 
 static void close_device(rt_session *s)

@@ -44,7 +44,6 @@ typedef struct cuda_context {
     cudnnHandle_t dnn;           /* NULL until cuda_open_dnn */
     cudnnBackendDescriptor_t dnn_device; /* its properties, NULL until the first plan */
     struct dnn_plan *dnn_plans;  /* dnn.h */
-    bool tune;                   /* algorithms are chosen by time (tune.h), not as the libraries propose */
     struct cuda_tuning *tuning;  /* what was measured before; NULL until first needed */
     cudaKernel_t commit;         /* see commit.cu */
     cudaLibrary_t families[CUDA_FAMILY_COUNT]; /* NULL until first needed */

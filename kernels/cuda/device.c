@@ -75,7 +75,6 @@ ampc_status cuda_context_open(k_context *ctx, int index)
     cuda_context *c = calloc(1, sizeof *c);
     if (!c) return cuda_fail(ctx, AMPC_NO_MEMORY, "out of memory for the device's state");
     c->device = index;
-    c->tune = ctx->tune;
     ctx->device = c;
     ampc_status status = open_device(ctx, c);
     if (status != AMPC_OK) cuda_context_close(ctx);

@@ -271,7 +271,7 @@ static ampc_status choose(candidates *c, const char *key)
     int known = cuda_tuned(c->g->ctx, CUDA_DNN, key), best = 0;
     if (known >= 0 && known < c->n) plan_candidates(c, known, 1);
     if (c->n_plans == 0) {
-        plan_candidates(c, 0, cuda_of(c->g->ctx)->tune ? MOST_RACED : 1);
+        plan_candidates(c, 0, c->g->ctx->tune ? MOST_RACED : 1);
         if (c->n_plans > 1) CUDA_FORWARD(race(c, key, &best));
     }
     if (c->n_plans == 0) {

@@ -248,7 +248,7 @@ static ampc_status choose(const k_args *args, matmul *m)
     CUDA_FORWARD(ask(args->ctx, m, c.found, &n));
     if (n == 0) return cuda_fail(args->ctx, AMPC_UNSUPPORTED, "cuBLASLt has no algorithm for %s", key);
     int known = cuda_tuned(args->ctx, CUDA_LT, key), best = known >= 0 && known < n ? known : 0;
-    if (cuda_of(args->ctx)->tune && (known < 0 || known >= n)) CUDA_FORWARD(race(&c, key, n, &best));
+    if (args->ctx->tune && (known < 0 || known >= n)) CUDA_FORWARD(race(&c, key, n, &best));
     m->algo = c.found[best].algo;
     return AMPC_OK;
 }

@@ -133,7 +133,7 @@ static int entry_find(const struct cuda_tuning *t, const char *name)
 int cuda_tuned(const k_context *ctx, cuda_library library, const char *key)
 {
     char name[MOST_LINE];
-    if (!cuda_of(ctx)->tune || !entry_name(ctx, library, key, name, sizeof name)) return -1;
+    if (!ctx->tune || !entry_name(ctx, library, key, name, sizeof name)) return -1;
     const struct cuda_tuning *t = tuning_of(ctx);
     return t && t->text ? entry_find(t, name) : -1;
 }

@@ -2,7 +2,7 @@
  *
  * Candidates are numbered by their position in the library's own list, which depends on its version and the device
  * alone. A race runs when a kernel is prepared, on buffers of its own of the sizes of the operands: nothing of a step
- * is delayed or run twice. Where the context does not tune (cuda_context.tune), what is remembered is not read
+ * is delayed or run twice. Where the context does not tune (k_context.tune), what is remembered is not read
  * either: the library's first proposal is taken. */
 #ifndef AMPC_CUDA_TUNE_H
 #define AMPC_CUDA_TUNE_H

@@ -24,7 +24,7 @@ static k_context ctx = {.threads = 1, .error = error, .error_size = sizeof error
 static void open_context(bool tune)
 {
     if (cuda_context_open(&ctx, 0) != AMPC_OK) fail_msg("%s", error);
-    cuda_of(&ctx)->tune = tune;
+    ctx.tune = tune;
 }
 
 static void close_context(void)
@@ -375,7 +375,7 @@ static ampc_status attempt(ir_op op, bool tune)
     call c;
     ampc_status status = cuda_context_open(&ctx, 0);
     if (status != AMPC_OK) return status;
-    cuda_of(&ctx)->tune = tune;
+    ctx.tune = tune;
     if (op == IR_OP_matmul)
         call_matmul(&c, (int64_t[]){3, 5}, (int64_t[]){5, 7}, (int64_t[]){3, 7});
     else
