@@ -21,6 +21,7 @@ typedef struct k_view {
     ir_dtype dtype;  /* IR_NO_DTYPE when absent */
     int rank;
     int64_t dims[IR_MAX_RANK];
+    bool channels_last; /* [N,C,spatial] lies in memory as [N,spatial,C]; only for ops with the trait SPATIAL */
 } k_view;
 
 static inline int64_t k_count(const k_view *v)
@@ -40,6 +41,8 @@ typedef struct k_context {
     void *device;         /* the state of the open device; NULL where it has none */
 } k_context;
 
+typedef struct k_program k_program; /* program.h */
+
 typedef struct k_args {
     ir_op op;
     int step;             /* position in the plan, for fault words */
@@ -47,6 +50,7 @@ typedef struct k_args {
     k_view *out;          /* by result position */
     int n_in, n_out;
     const ir_attr *attr;  /* by slot; DIMS are plain numbers */
+    const k_program *program; /* of the kernel `program`: what it computes; else what becomes of result 0; or NULL */
     void *workspace;      /* the size that `prepare` asked for; 64-byte aligned; contents undefined */
     void *state;          /* what `prepare` made */
     const k_context *ctx;
@@ -63,9 +67,23 @@ typedef struct k_kernel {
     void (*release)(void *state);
 } k_kernel;
 
+/* Operand or result `i` beyond the slots of the op (kernels/update.h), or NULL. */
+static inline const k_view *k_extra_in(const k_args *args, int i)
+{
+    int at = ir_op_get(args->op)->n_in + i;
+    return at < args->n_in && k_present(&args->in[at]) ? &args->in[at] : NULL;
+}
+static inline k_view *k_extra_out(const k_args *args, int i)
+{
+    int at = ir_op_get(args->op)->n_out + i;
+    return at < args->n_out && k_present(&args->out[at]) && args->out[at].data ? &args->out[at] : NULL;
+}
+
 /* kernels/cpu, kernels/cuda: the kernel of each op (the `kernel` column); NULL entries only for `none` and `view`. */
 const k_kernel *cpu_kernel(ir_op op);
 const k_kernel *cuda_kernel(ir_op op);
+/* The kernel of programs. */
+extern const k_kernel cpu_program, cuda_program;
 /* Opens oneDNN (once per process). AMPC_DEVICE with the reason when it cannot be had. */
 ampc_status cpu_open(char *error, size_t error_size);
 
