@@ -12,7 +12,7 @@ enum { FENCE = 256 };
 
 extern const rt_backend rt_backend_cpu;
 const rt_backend *ops_on = &rt_backend_cpu;
-bool ops_brief;
+bool ops_brief, ops_channels_last;
 static void *opened; /* the device's state */
 static bool is_open;
 
@@ -20,6 +20,20 @@ bool ops_takes(ir_dtype t)
 {
     if (ops_brief && t == IR_bf16) return false; /* to a watcher it is f16 */
     return t != IR_f64 || !ops_on->away;
+}
+
+int ops_begin_channels_last(void **state)
+{
+    (void)state;
+    ops_channels_last = true;
+    return 0;
+}
+
+int ops_end_channels_last(void **state)
+{
+    (void)state;
+    ops_channels_last = false;
+    return 0;
 }
 
 /* ---- memory ---------------------------------------------------------------------------------- */
@@ -67,21 +81,62 @@ typedef struct run_views {
     int n;
 } run_views;
 
-static void bring_view(run_views *views, const k_view *v)
+/* Copies the elements of v from the order [N,C,spatial] to [N,spatial,C], or back. */
+static void permute(char *to, const char *from, const k_view *v, bool back)
+{
+    size_t size = ir_dtype_size(v->dtype);
+    int64_t channels = v->dims[1], area = 1;
+    for (int i = 2; i < v->rank; i++) area *= v->dims[i];
+    for (int64_t i = 0; i < k_count(v); i++) {
+        int64_t n = i / (channels * area), channel = i / area % channels, at = i % area;
+        size_t logical = (size_t)i * size, last = (size_t)((n * area + at) * channels + channel) * size;
+        memcpy(to + (back ? logical : last), from + (back ? last : logical), size);
+    }
+}
+
+/* As v lies on the device. */
+static void *send(const k_context *ctx, const k_view *v, bool channels_last)
+{
+    if (!channels_last) return make(ctx, v->data, k_bytes(v));
+    char *other = malloc(k_bytes(v) + 1);
+    assert_non_null(other);
+    permute(other, v->data, v, false);
+    void *memory = make(ctx, other, k_bytes(v));
+    free(other);
+    return memory;
+}
+
+static void fetch_view(const k_context *ctx, const k_view *v, const k_view *device)
+{
+    if (!device->channels_last) {
+        fetch(ctx, v->data, device->data, k_bytes(v));
+        return;
+    }
+    char *other = malloc(k_bytes(v) + 1);
+    assert_non_null(other);
+    fetch(ctx, other, device->data, k_bytes(v));
+    permute(v->data, other, v, true);
+    free(other);
+}
+
+static void bring_view(run_views *views, const k_view *v, bool channels_last)
 {
     int i = views->n++, same = 0;
     assert_true(i < 2 * CASE_MAX);
     views->host[i] = views->device[i] = *v;
-    if (!k_present(v) || !v->data) return;
+    if (!k_present(v)) return;
+    views->device[i].channels_last = channels_last && v->rank >= 3;
+    if (!v->data) return;
     while (same < i && views->host[same].data != v->data) same++;
-    views->device[i].data = same < i ? views->device[same].data : make(views->ctx, v->data, k_bytes(v));
+    views->device[i].data = same < i ? views->device[same].data
+                                     : send(views->ctx, v, views->device[i].channels_last);
 }
 
 static void fetch_views(run_views *views)
 {
     for (int i = 0; i < views->n; i++) {
         const k_view *v = &views->host[i];
-        if (k_present(v) && v->data) fetch(views->ctx, v->data, views->device[i].data, k_bytes(v));
+        if (k_present(v) && v->data) fetch_view(views->ctx, v, &views->device[i]);
     }
 }
 
@@ -169,8 +224,9 @@ ampc_status ops_run(k_args *args, bool recorded, int times)
     size_t bytes = 0;
     if (!kernel) fail_msg("%s has no kernel for %s", ops_on->name, ir_op_get(args->op)->name);
     open_device(&ctx);
-    for (int i = 0; i < args->n_in; i++) bring_view(&views, &args->in[i]);
-    for (int i = 0; i < args->n_out; i++) bring_view(&views, &args->out[i]);
+    bool channels_last = ops_channels_last && ir_op_get(args->op)->traits & IR_SPATIAL;
+    for (int i = 0; i < args->n_in; i++) bring_view(&views, &args->in[i], channels_last);
+    for (int i = 0; i < args->n_out; i++) bring_view(&views, &args->out[i], channels_last);
     k_args there = *args;
     there.in = views.device;
     there.out = views.device + args->n_in;

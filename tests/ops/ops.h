@@ -3,7 +3,9 @@
  * A row names an op, the dtypes that it is checked in, and a function that makes cases for one dtype: operands of many
  * shapes, attributes, results, and an f64 reference written independently of the kernels. The harness runs the
  * kernel on one thread and on three (equal bits), in place where the op allows it (equal bits), checks that operands
- * are left alone, and compares with the reference. The device is a parameter of it all: rows know nothing of it. */
+ * are left alone, and compares with the reference. The device is a parameter of it all: rows know nothing of it.
+ * Neither do they know of layouts: a case always has its values in logical order, and where ops_channels_last is set,
+ * they are permuted on the way to the device and back. */
 #ifndef TESTS_OPS_H
 #define TESTS_OPS_H
 
@@ -34,6 +36,11 @@ extern const rt_backend *ops_on;
 /* Each case once, and in place, not in bf16: for watchers that see a race at the first sight of it. OPS_BRIEF in the
  * environment. */
 extern bool ops_brief;
+/* Kernels with the trait SPATIAL get all operands and results of rank 3 and more channels last. */
+extern bool ops_channels_last;
+/* Setup and teardown of tests that run so. */
+int ops_begin_channels_last(void **state);
+int ops_end_channels_last(void **state);
 bool ops_takes(ir_dtype t); /* whether the device computes in it, and it is to be checked */
 /* Brings the operands to the device, prepares, runs `times` times, releases, and brings everything back. Views with
  * equal data share memory there, too. Where `recorded`, and after the first time, a device with a time of its own runs

@@ -209,7 +209,8 @@ static const struct {
 #define EDGE(n) {3, {1, 2, n}},
     OPS_EDGES(EDGE)
 #undef EDGE
-    {2, {257, 33}},
+    {2, {257, 33}},     {4, {3, 1, 5, 7}},   {4, {2, 600, 3, 2}},  {4, {5, 16, 20, 20}},
+    {5, {1, 40, 3, 9, 10}}, {3, {300, 3, 2}},
 };
 
 static int64_t inner_size(const k_view *v)

@@ -21,6 +21,11 @@ static const struct {
     {2, 0, 3, {4, 4}, {2, 2}, {2, 2}, {0}, {1, 1}, 0},
     {2, 1, 1, {1, 1}, {1, 1}, {1, 1}, {0}, {1, 1}, 0},
     {2, 1, 1, {1, 1}, {3, 3}, {2, 2}, {1, 1, 1, 1}, {1, 1}, 0},
+    {3, 2, 5, {5, 3, 4}, {3, 2, 2}, {2, 1, 1}, {1, 0, 1, 1, 1, 0}, {1, 1, 2}, 1},
+    {2, 2, 40, {10, 9}, {3, 3}, {2, 2}, {1, 1, 1, 1}, {1, 1}, 1},
+    {1, 2, 17, {10}, {3}, {2}, {1, 1}, {2}, 1},
+    {2, 2, 65, {7, 7}, {7, 7}, {1, 1}, {0}, {1, 1}, 0},
+    {2, 1, 600, {4, 5}, {2, 2}, {2, 2}, {0}, {1, 1}, 1},
 };
 enum { SHAPES = sizeof shapes / sizeof *shapes };
 
@@ -186,25 +191,29 @@ static void max_pool(const ops_row *row, ir_dtype t)
 /* Positions at random: many share one, and those of a plane that is cut in pieces go to all of them. */
 static void max_pool_grad(const ops_row *row, ir_dtype t)
 {
-    static const int64_t sizes[][2][4] = {
-        {{3, 2, 6, 5}, {3, 2, 3, 2}},
-        {{1, 1, 107, 109}, {1, 1, 17, 20}},
-        {{12, 100, 3, 2}, {12, 100, 1, 3}},
-        {{2, 1, 1, 1}, {2, 1, 20, 15}},
-        {{0, 3, 4, 4}, {0, 3, 2, 2}},
+    static const struct {
+        int rank;
+        int64_t wide[5], narrow[5];
+    } sizes[] = {
+        {4, {3, 2, 6, 5}, {3, 2, 3, 2}},       {4, {1, 1, 107, 109}, {1, 1, 17, 20}},
+        {4, {12, 100, 3, 2}, {12, 100, 1, 3}}, {4, {2, 1, 1, 1}, {2, 1, 20, 15}},
+        {4, {0, 3, 4, 4}, {0, 3, 2, 2}},       {3, {2, 5, 9}, {2, 5, 4}},
+        {5, {2, 3, 4, 3, 5}, {2, 3, 2, 3, 2}}, {4, {2, 17, 9, 8}, {2, 17, 4, 4}},
     };
     for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
-        const int64_t *wide = sizes[s][0], *narrow = sizes[s][1];
+        const int64_t *wide = sizes[s].wide, *narrow = sizes[s].narrow;
+        int64_t wide_area = 1, narrow_area = 1;
+        int rank = sizes[s].rank;
         ops_case c;
         if ((s == 1 || s == 2) && t != IR_f32) continue; /* large: once */
+        for (int d = 2; d < rank; d++) wide_area *= wide[d], narrow_area *= narrow[d];
         case_begin(&c, row->op);
-        case_in(&c, t, 4, narrow, -9, 9);
-        double *at = case_in(&c, IR_i64, 4, narrow, 0, (double)(wide[2] * wide[3] - 1));
-        for (int64_t i = 0; i < k_count(&c.in[1]); i++)
-            at[i] += (double)(i / (narrow[2] * narrow[3]) * wide[2] * wide[3]);
+        case_in(&c, t, rank, narrow, -9, 9);
+        double *at = case_in(&c, IR_i64, rank, narrow, 0, (double)(wide_area - 1));
+        for (int64_t i = 0; i < k_count(&c.in[1]); i++) at[i] += (double)(i / narrow_area * wide_area);
         if (k_count(&c.in[1])) at[1] = at[0]; /* overlapping windows share a maximum */
-        case_list(&c, 0, wide, 4);
-        case_out(&c, t, 4, wide);
+        case_list(&c, 0, wide, rank);
+        case_out(&c, t, rank, wide);
         c.floor = 1;
         c.units = 40;
         case_check(&c, max_grad_reference);

@@ -1,6 +1,8 @@
-/* test_ops.c - runs the numeric table and checks that it is complete: every op that has a kernel has a row. */
+/* test_ops.c - runs the numeric table and checks that it is complete: every op that has a kernel has a row. The rows of
+ * spatial ops run a second time, channels last. */
 #include "tests/ops/ops.h"
 
+#include <assert.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -49,19 +51,33 @@ static void every_op_has_a_row(void **state)
     assert_int_equal(missing, 0);
 }
 
+enum { MOST = 256 };
+static struct CMUnitTest tests[MOST];
+static char names[MOST][64];
+static int n_tests;
+
+static void add(const ops_row *row, bool channels_last)
+{
+    assert(n_tests < MOST);
+    snprintf(names[n_tests], sizeof names[n_tests], "%s%s", ir_op_get(row->op)->name,
+             channels_last ? " (channels last)" : "");
+    tests[n_tests] = (struct CMUnitTest){names[n_tests], run_row, NULL, NULL, (void *)(uintptr_t)row};
+    if (channels_last) {
+        tests[n_tests].setup_func = ops_begin_channels_last;
+        tests[n_tests].teardown_func = ops_end_channels_last;
+    }
+    n_tests++;
+}
+
 static int run(void)
 {
-    enum { MOST = 256 };
-    static struct CMUnitTest tests[MOST];
-    static char names[MOST][64];
-    int n = 0;
-    tests[n++] = (struct CMUnitTest)cmocka_unit_test(every_op_has_a_row);
+    tests[n_tests++] = (struct CMUnitTest)cmocka_unit_test(every_op_has_a_row);
     for (int f = 0; f < FAMILIES; f++)
-        for (const ops_row *row = families[f]; row->make && n < MOST; row++, n++) {
-            snprintf(names[n], sizeof names[n], "%s", ir_op_get(row->op)->name);
-            tests[n] = (struct CMUnitTest){names[n], run_row, NULL, NULL, (void *)(uintptr_t)row};
+        for (const ops_row *row = families[f]; row->make; row++) {
+            add(row, false);
+            if (ir_op_get(row->op)->traits & IR_SPATIAL) add(row, true);
         }
-    return _cmocka_run_group_tests(ops_on->name, tests, (size_t)n, NULL, NULL);
+    return _cmocka_run_group_tests(ops_on->name, tests, (size_t)n_tests, NULL, NULL);
 }
 
 int main(int argc, char **argv)

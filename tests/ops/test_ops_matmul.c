@@ -1,7 +1,7 @@
 /* test_ops_matmul.c - matmul and the three convolutions against sums in f64 over the operands as rounded.
  *
  * A row is a shape; each runs in every float type, with and without bias, and with f32 results of low-precision
- * operands. Results start as NaN. */
+ * operands. Results start as NaN. Convolutions run a second time, channels last. */
 #include "tests/ops/ops.h"
 
 #include <setjmp.h>
@@ -240,16 +240,15 @@ static const conv_row convs[] = {
     {1, 1, 4, 4, 2, {6}, {4}, {1}, {1}, {3, 0}},
     {3, 2, 2, 3, 1, {4, 5, 6}, {2, 3, 2}, {1, 2, 1}, {1, 1, 2}, {0, 1, 0, 1, 1, 2}},
     {3, 1, 4, 4, 4, {3, 3, 3}, {3, 3, 3}, {1, 1, 1}, {1, 1, 1}, {1, 1, 1, 1, 1, 1}},
-    {2,
-     1,
-     2,
-     3,
-     1,
-     {3, 3},
-     {2, 2},
-     {1, 1},
-     {1, 1},
-     {2, 2, 3, 3}}, /* windows wholly in the padding */
+    {2, 1, 2, 3, 1, {3, 3}, {2, 2}, {1, 1}, {1, 1}, {2, 2, 3, 3}}, /* windows wholly in the padding */
+    {2, 2, 3, 16, 1, {15, 14}, {7, 7}, {2, 2}, {1, 1}, {3, 3, 3, 3}},  /* the first of a network */
+    {2, 2, 32, 16, 1, {6, 5}, {1, 1}, {2, 2}, {1, 1}, {0}},            /* a shortcut */
+    {2, 2, 40, 40, 40, {7, 6}, {3, 3}, {2, 2}, {1, 1}, {0, 0, 1, 1}},  /* depthwise, more than a vector */
+    {2, 1, 32, 64, 2, {5, 5}, {3, 3}, {1, 1}, {2, 2}, {2, 2, 2, 2}},   /* groups of whole vectors */
+    {1, 3, 1, 12, 1, {20}, {5}, {1}, {2}, {4, 4}},
+    {1, 2, 24, 24, 24, {9}, {3}, {1}, {1}, {1, 1}},
+    {3, 1, 17, 20, 1, {3, 4, 3}, {2, 2, 2}, {1, 1, 1}, {1, 1, 1}, {0}},
+    {3, 1, 1, 16, 1, {4, 4, 5}, {3, 3, 3}, {2, 2, 2}, {1, 1, 1}, {1, 1, 1, 1, 1, 1}},
 };
 
 typedef struct conv_case {
@@ -509,14 +508,20 @@ static void conv_grad_input_output_padding(void **state)
     free(dx.data);
 }
 
+#define BOTH_LAYOUTS(test)                                                                                   \
+    cmocka_unit_test(test),                                                                                  \
+    {                                                                                                        \
+        #test " (channels last)", test, ops_begin_channels_last, ops_end_channels_last, NULL                 \
+    }
+
 static int run(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(matmul_rows),
-        cmocka_unit_test(conv_rows),
-        cmocka_unit_test(conv_grad_input_rows),
-        cmocka_unit_test(conv_grad_weight_rows),
-        cmocka_unit_test(conv_grad_input_output_padding),
+        BOTH_LAYOUTS(conv_rows),
+        BOTH_LAYOUTS(conv_grad_input_rows),
+        BOTH_LAYOUTS(conv_grad_weight_rows),
+        BOTH_LAYOUTS(conv_grad_input_output_padding),
     };
     return cmocka_run_group_tests_name(ops_on->name, tests, NULL, NULL);
 }
