@@ -1,8 +1,9 @@
 /* conv.c - convolution and its two gradients, 1 to 3 spatial axes, groups, strides, dilations, any pads.
  *
  * oneDNN runs on the layouts that it prefers (blocks of 16 channels); the reorders from and to our plain ones cost 2 to
- * 15 % and win back a factor of 1.6 to 3. The gradient of an x with few channels is the exception and stays plain. f64
- * has loops of its own: one row of y against one row of x for each tap of w. */
+ * 15 % and win back a factor of 1.6 to 3. The gradient of an x with few channels is the exception and stays plain.
+ * Channels last, images are used as they lie wherever there is optimised code for that, and only w is reordered. f64 has
+ * loops of its own: one row of y against one row of x for each tap of w. */
 #include "kernels/convolution.h"
 #include "kernels/cpu/onednn.h"
 
@@ -21,26 +22,49 @@ static void valid_range(const conv_geometry *g, int axis, int64_t k, int64_t *fi
                                    : k_min(g->y[axis], cpu_ceil_div(g->x[axis] - shift, stride));
 }
 
-/* One row of y, one row of x, one tap. */
-static void tap_row(conv_kind kind, double *y, double *x, double *w, int64_t count, int64_t stride)
+/* A view [outer, channels, points] in f64, and how far the elements lie apart. */
+typedef struct planes {
+    double *data;
+    int64_t outer, channel, point;
+} planes;
+
+static planes planes_of(const k_view *v, double *data, const int64_t *points)
+{
+    int64_t channels = v->dims[1], area = volume(points);
+    return v->channels_last ? (planes){data, channels * area, 1, channels}
+                            : (planes){data, channels * area, area, 1};
+}
+
+static double *plane_at(const planes *p, int64_t outer, int64_t channel)
+{
+    return p->data + outer * p->outer + channel * p->channel;
+}
+
+/* One row of y, one row of x, one tap; the elements of y lie `step` apart, those of x `stride`. */
+static void tap_row(conv_kind kind, double *y, int64_t step, double *x, int64_t stride, double *w, int64_t count)
 {
     double sum = 0;
     switch (kind) {
     case CONV_FORWARD:
-        for (int64_t i = 0; i < count; i++) y[i] += *w * x[i * stride];
+        for (int64_t i = 0; i < count; i++) y[i * step] += *w * x[i * stride];
         break;
     case CONV_GRAD_INPUT:
-        for (int64_t i = 0; i < count; i++) x[i * stride] += *w * y[i];
+        for (int64_t i = 0; i < count; i++) x[i * stride] += *w * y[i * step];
         break;
     case CONV_GRAD_WEIGHT:
-        for (int64_t i = 0; i < count; i++) sum += y[i] * x[i * stride];
+        for (int64_t i = 0; i < count; i++) sum += y[i * step] * x[i * stride];
         *w += sum;
         break;
     }
 }
 
-/* One channel image of y, one of x, one kernel image of w. */
-static void tap_image(const conv_geometry *g, conv_kind kind, double *y, double *x, double *w)
+/* The operands of a convolution in f64. */
+typedef struct sums {
+    planes x, w, y;
+} sums;
+
+/* One channel image of y, one of x, one kernel image of w, of which the first elements are given. */
+static void tap_image(const conv_geometry *g, conv_kind kind, const sums *s, double *y, double *x, double *w)
 {
     int64_t k[3], first[3], end[3];
     for (int64_t tap = 0; tap < volume(g->k); tap++) {
@@ -53,21 +77,21 @@ static void tap_image(const conv_geometry *g, conv_kind kind, double *y, double 
             for (int64_t h = first[1]; h < end[1]; h++) {
                 int64_t xd = from[0] + (d - first[0]) * g->stride[0],
                         xh = from[1] + (h - first[1]) * g->stride[1];
-                double *row_y = y + (d * g->y[1] + h) * g->y[2] + first[2];
-                double *row_x = x + (xd * g->x[1] + xh) * g->x[2] + from[2];
+                double *row_y = y + ((d * g->y[1] + h) * g->y[2] + first[2]) * s->y.point;
+                double *row_x = x + ((xd * g->x[1] + xh) * g->x[2] + from[2]) * s->x.point;
                 if (end[2] > first[2])
-                    tap_row(kind, row_y, row_x, w + tap, end[2] - first[2], g->stride[2]);
+                    tap_row(kind, row_y, s->y.point, row_x, g->stride[2] * s->x.point, w + tap * s->w.point,
+                            end[2] - first[2]);
             }
     }
 }
 
 /* Task `task` of [0, a * b) is result image (a, b); the loop `inner` sums into it. Each kind names the three loops
  * by what its result is indexed with, so no two tasks write the same image. */
-static void convolve_task(const conv *c, int64_t task, double *x, double *w, double *y)
+static void convolve_task(const conv *c, int64_t task, const sums *s)
 {
     const conv_geometry *g = &c->g;
     int64_t channels = g->groups * g->c, filters = g->groups * g->m;
-    int64_t xs = volume(g->x), ws = volume(g->k), ys = volume(g->y);
     int64_t inner = c->kind == CONV_FORWARD ? g->c : c->kind == CONV_GRAD_INPUT ? g->m : g->n;
     for (int64_t i = 0; i < inner; i++) {
         int64_t n, channel, filter;
@@ -78,21 +102,27 @@ static void convolve_task(const conv *c, int64_t task, double *x, double *w, dou
         } else {
             n = i, filter = task / g->c, channel = filter / g->m * g->c + task % g->c;
         }
-        tap_image(g, c->kind, y + (n * filters + filter) * ys, x + (n * channels + channel) * xs,
-                  w + (filter * g->c + channel % g->c) * ws);
+        tap_image(g, c->kind, s, plane_at(&s->y, n, filter), plane_at(&s->x, n, channel),
+                  plane_at(&s->w, filter, channel % g->c));
     }
 }
 
 static void sum_bias_f64(const conv *c)
 {
     int64_t filters = c->g.groups * c->g.m, size = volume(c->g.y);
-    const double *dy = c->y->data;
+    const planes dy = planes_of(c->y, c->y->data, c->g.y);
     for (int64_t filter = 0; filter < filters; filter++) {
         double sum = 0;
         for (int64_t n = 0; n < c->g.n; n++)
-            for (int64_t i = 0; i < size; i++) sum += dy[(n * filters + filter) * size + i];
+            for (int64_t i = 0; i < size; i++) sum += plane_at(&dy, n, filter)[i * dy.point];
         ir_store_f64(c->bias->dtype, cpu_at(c->bias, filter), sum);
     }
+}
+
+/* Elements of the result between two of different channels. */
+static int64_t channel_inner(const conv *c)
+{
+    return conv_result(c)->channels_last ? 1 : volume(c->g.y);
 }
 
 static void run_f64(const conv *c, void *workspace, const k_context *ctx)
@@ -102,13 +132,15 @@ static void run_f64(const conv *c, void *workspace, const k_context *ctx)
     k_view sum = *result;
     sum.dtype = IR_f64;
     if (!direct) sum.data = workspace;
-    cpu_fill_bias(&sum, c->kind == CONV_FORWARD && c->bias ? c->bias : &absent, volume(c->g.y));
-    double *x = c->kind == CONV_GRAD_INPUT ? sum.data : c->x->data,
-           *w = c->kind == CONV_GRAD_WEIGHT ? sum.data : c->w->data;
-    double *y = c->kind == CONV_FORWARD ? sum.data : c->y->data;
+    cpu_fill_bias(&sum, c->kind == CONV_FORWARD && c->bias ? c->bias : &absent, channel_inner(c));
+    const sums s = {
+        .x = planes_of(c->x, c->kind == CONV_GRAD_INPUT ? sum.data : c->x->data, c->g.x),
+        .w = planes_of(c->w, c->kind == CONV_GRAD_WEIGHT ? sum.data : c->w->data, c->g.k),
+        .y = planes_of(c->y, c->kind == CONV_FORWARD ? sum.data : c->y->data, c->g.y),
+    };
     int64_t tasks = result->dims[0] * result->dims[1];
 #pragma omp parallel for num_threads(ctx->threads) schedule(static)
-    for (int64_t task = 0; task < tasks; task++) convolve_task(c, task, x, w, y);
+    for (int64_t task = 0; task < tasks; task++) convolve_task(c, task, &s);
     if (!direct) cpu_convert(result->dtype, result->data, IR_f64, sum.data, k_count(result));
     if (c->kind == CONV_GRAD_WEIGHT && c->bias) sum_bias_f64(c);
 }
@@ -124,16 +156,24 @@ static const struct {
     [CONV_GRAD_WEIGHT] = {DNNL_ARG_SRC, DNNL_ARG_DIFF_WEIGHTS, DNNL_ARG_DIFF_BIAS, DNNL_ARG_DIFF_DST},
 };
 
-static const dnnl_format_tag_t plain_tags[] = {0,         dnnl_a,     dnnl_ab,    dnnl_abc,
-                                               dnnl_abcd, dnnl_abcde, dnnl_abcdef};
-
-static dnnl_status_t describe_view(cpu_operand *o, const k_view *v, int arg, bool result,
+/* `channel`: the axis that lies last where the view is channels last. */
+static dnnl_status_t describe_view(cpu_operand *o, const k_view *v, int channel, int arg, bool result,
                                    dnnl_data_type_t type)
 {
-    dnnl_dims_t dims;
-    for (int i = 0; i < v->rank; i++) dims[i] = v->dims[i];
+    dnnl_dims_t dims, strides;
+    int64_t stride = 1;
+    if (v->channels_last) {
+        strides[channel] = 1;
+        stride = v->dims[channel];
+    }
+    for (int i = v->rank - 1; i >= 0; i--) {
+        dims[i] = v->dims[i];
+        if (v->channels_last && i == channel) continue;
+        strides[i] = stride;
+        stride *= v->dims[i];
+    }
     *o = (cpu_operand){.arg = arg, .result = result, .dtype = v->dtype};
-    return cpu_dnnl.memory_desc_init_by_tag(&o->desc, v->rank, dims, type, plain_tags[v->rank]);
+    return cpu_dnnl.memory_desc_init_by_strides(&o->desc, v->rank, dims, type, strides);
 }
 
 /* w as oneDNN wants it: [groups, M, C, kernel] where there are groups. */
@@ -153,21 +193,28 @@ static dnnl_status_t describe_operands(const conv *c, bool low, cpu_operand *o, 
     const k_view *result = conv_result(c);
     k_view w = grouped(c);
     *n = c->bias ? 4 : 3;
-    dnnl_status_t status = describe_view(&o[0], c->x, names[c->kind].x, c->x == result,
+    dnnl_status_t status = describe_view(&o[0], c->x, 1, names[c->kind].x, c->x == result,
                                          cpu_dnnl_type(c->x->dtype, low));
     if (status == dnnl_success)
-        status = describe_view(&o[1], &w, names[c->kind].w, c->w == result,
+        status = describe_view(&o[1], &w, w.rank - c->g.spatial - 1, names[c->kind].w, c->w == result,
                                cpu_dnnl_type(w.dtype, low));
     if (status == dnnl_success)
-        status = describe_view(&o[2], c->y, names[c->kind].y, c->y == result,
+        status = describe_view(&o[2], c->y, 1, names[c->kind].y, c->y == result,
                                cpu_dnnl_type(c->y->dtype, low));
     if (status == dnnl_success && c->bias)
-        status = describe_view(&o[3], c->bias, names[c->kind].bias, c->kind == CONV_GRAD_WEIGHT,
+        status = describe_view(&o[3], c->bias, 0, names[c->kind].bias, c->kind == CONV_GRAD_WEIGHT,
                                cpu_dnnl_type(c->bias->dtype, low));
     return status;
 }
 
-/* The descriptors of the operands with the layout left open, and the numbers of the windows. */
+/* In which types a convolution is computed, and on which layouts. */
+typedef struct way {
+    bool low;  /* in bf16 */
+    bool kept; /* x and y stay as they lie */
+    bool fast; /* no reference code */
+} way;
+
+/* The descriptors of the operands, of which oneDNN may choose the layout of some, and the numbers of the windows. */
 typedef struct description {
     dnnl_memory_desc_t x, w, bias, y;
     dnnl_dims_t stride, dilation, before, after;
@@ -180,7 +227,7 @@ static dnnl_status_t leave_open(dnnl_memory_desc_t *to, const dnnl_memory_desc_t
                                             dnnl_format_tag_any);
 }
 
-static dnnl_status_t describe_windows(const conv *c, const cpu_operand *o, int n, description *d)
+static dnnl_status_t describe_windows(const conv *c, way w, const cpu_operand *o, int n, description *d)
 {
     for (int i = 0; i < c->g.spatial; i++) {
         d->stride[i] = c->g.stride[i];
@@ -193,31 +240,31 @@ static dnnl_status_t describe_windows(const conv *c, const cpu_operand *o, int n
     d->y = o[2].desc;
     d->has_bias = n == 4;
     if (d->has_bias) d->bias = o[3].desc;
-    if (c->kind == CONV_GRAD_INPUT && c->g.groups == 1 && c->g.c < 8) return dnnl_success;
-    dnnl_status_t status = leave_open(&d->x, &o[0].desc);
-    if (status == dnnl_success) status = leave_open(&d->w, &o[1].desc);
-    return status == dnnl_success ? leave_open(&d->y, &o[2].desc) : status;
+    if (!c->x->channels_last && c->kind == CONV_GRAD_INPUT && c->g.groups == 1 && c->g.c < 8) return dnnl_success;
+    dnnl_status_t status = leave_open(&d->w, &o[1].desc);
+    if (status == dnnl_success && !w.kept) status = leave_open(&d->x, &o[0].desc);
+    return status == dnnl_success && !w.kept ? leave_open(&d->y, &o[2].desc) : status;
 }
 
-static dnnl_status_t describe_forward(const description *d, bool low, const k_context *ctx,
+static dnnl_status_t describe_forward(const description *d, bool fast, const k_context *ctx,
                                       dnnl_primitive_desc_t *pd)
 {
     dnnl_convolution_desc_t desc;
     dnnl_status_t status = cpu_dnnl.dilated_convolution_forward_desc_init(
         &desc, dnnl_forward_training, dnnl_convolution_direct, &d->x, &d->w,
         d->has_bias ? &d->bias : NULL, &d->y, d->stride, d->dilation, d->before, d->after);
-    return status == dnnl_success ? cpu_dnnl_describe(&desc, NULL, low, ctx, pd) : status;
+    return status == dnnl_success ? cpu_dnnl_describe(&desc, NULL, fast, ctx, pd) : status;
 }
 
-static dnnl_status_t describe_backward(const conv *c, const description *d, bool low,
-                                       const k_context *ctx, dnnl_primitive_desc_t *pd)
+static dnnl_status_t describe_backward(const conv *c, const description *d, way w, const k_context *ctx,
+                                       dnnl_primitive_desc_t *pd)
 {
     description forward = *d; /* the hint: the same types on all sides */
-    dnnl_data_type_t type = low ? dnnl_bf16 : dnnl_f32;
+    dnnl_data_type_t type = w.low ? dnnl_bf16 : dnnl_f32;
     forward.x.data_type = forward.w.data_type = forward.y.data_type = type;
     forward.has_bias = false;
     dnnl_primitive_desc_t hint;
-    dnnl_status_t status = describe_forward(&forward, low, ctx, &hint);
+    dnnl_status_t status = describe_forward(&forward, w.fast, ctx, &hint);
     if (status != dnnl_success) return status;
     dnnl_convolution_desc_t desc;
     if (c->kind == CONV_GRAD_INPUT)
@@ -228,20 +275,34 @@ static dnnl_status_t describe_backward(const conv *c, const description *d, bool
         status = cpu_dnnl.dilated_convolution_backward_weights_desc_init(
             &desc, dnnl_convolution_direct, &d->x, &d->w, d->has_bias ? &d->bias : NULL, &d->y,
             d->stride, d->dilation, d->before, d->after);
-    if (status == dnnl_success) status = cpu_dnnl_describe(&desc, hint, low, ctx, pd);
+    if (status == dnnl_success) status = cpu_dnnl_describe(&desc, hint, w.fast, ctx, pd);
     cpu_dnnl.primitive_desc_destroy(hint);
     return status;
 }
 
-static dnnl_status_t describe_conv(const conv *c, bool low, const k_context *ctx,
-                                   cpu_operand *operands, int *n, dnnl_primitive_desc_t *pd)
+static dnnl_status_t describe_way(const conv *c, way w, const k_context *ctx, cpu_operand *operands, int *n,
+                                  dnnl_primitive_desc_t *pd)
 {
     description d;
-    dnnl_status_t status = describe_operands(c, low, operands, n);
-    if (status == dnnl_success) status = describe_windows(c, operands, *n, &d);
+    dnnl_status_t status = describe_operands(c, w.low, operands, n);
+    if (status == dnnl_success) status = describe_windows(c, w, operands, *n, &d);
     if (status != dnnl_success) return status;
-    return c->kind == CONV_FORWARD ? describe_forward(&d, low, ctx, pd)
-                              : describe_backward(c, &d, low, ctx, pd);
+    return c->kind == CONV_FORWARD ? describe_forward(&d, w.fast, ctx, pd) : describe_backward(c, &d, w, ctx, pd);
+}
+
+/* The first way that oneDNN has code for. */
+static dnnl_status_t describe_conv(const conv *c, bool low, const k_context *ctx, cpu_operand *operands, int *n,
+                                   dnnl_primitive_desc_t *pd)
+{
+    static const way ways[] = {{.low = true, .kept = true, .fast = true},
+                               {.low = true, .fast = true},
+                               {.kept = true, .fast = true},
+                               {.fast = false}};
+    dnnl_status_t status = dnnl_unimplemented;
+    for (size_t i = 0; i < sizeof ways / sizeof *ways && status == dnnl_unimplemented; i++)
+        if ((low || !ways[i].low) && (c->x->channels_last || !ways[i].kept))
+            status = describe_way(c, ways[i], ctx, operands, n, pd);
+    return status;
 }
 
 /* ---- the kernels ----------------------------------------------------------------------------- */
@@ -258,10 +319,7 @@ static ampc_status prepare_call(const k_args *args, const conv *c, void **state,
     cpu_operand operands[CPU_CALL_OPERANDS];
     dnnl_primitive_desc_t pd;
     int n;
-    dnnl_status_t status = dnnl_unimplemented;
-    if (args->in[0].dtype == IR_bf16) status = describe_conv(c, true, args->ctx, operands, &n, &pd);
-    if (status == dnnl_unimplemented)
-        status = describe_conv(c, false, args->ctx, operands, &n, &pd);
+    dnnl_status_t status = describe_conv(c, args->in[0].dtype == IR_bf16, args->ctx, operands, &n, &pd);
     if (status != dnnl_success) return cpu_dnnl_fail(args->ctx, status, ir_op_get(args->op)->name);
     return cpu_call_make(pd, operands, n, args->ctx, (cpu_call **)state, workspace);
 }
@@ -299,7 +357,7 @@ static ampc_status run(const k_args *args)
         run_f64(&c, workspace, args->ctx);
         return AMPC_OK;
     }
-    cpu_fill_bias(conv_result(&c), c.kind == CONV_FORWARD && c.bias ? c.bias : &absent, volume(c.g.y));
+    cpu_fill_bias(conv_result(&c), c.kind == CONV_FORWARD && c.bias ? c.bias : &absent, channel_inner(&c));
     if (c.kind == CONV_GRAD_WEIGHT && c.bias) cpu_fill_bias(c.bias, &absent, 1);
     return AMPC_OK;
 }
