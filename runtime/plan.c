@@ -13,17 +13,39 @@ static bool has_trait(const ir_node *n, unsigned trait)
     return (ir_op_get(n->op)->traits & trait) != 0;
 }
 
-/* Operands and results that a kernel may look at: slots that the node leaves out are absent views. */
-static int step_inputs(const ir_node *n)
+/* ---- memory ------------------------------------------------------------------------------------ */
+
+struct rt_block {
+    rt_block *next;
+};
+enum { BLOCK_HEADER = 64 };
+
+void *rt_plan_take(rt_plan *p, size_t count, size_t size)
 {
-    int slots = ir_op_get(n->op)->n_in;
-    return n->n_in > slots ? n->n_in : slots;
+    size_t bytes;
+    if (__builtin_mul_overflow(count, size, &bytes) || bytes > SIZE_MAX - BLOCK_HEADER) return NULL;
+    rt_block *b = rt_alloc(1, BLOCK_HEADER + bytes);
+    if (!b) return NULL;
+    b->next = p->pool;
+    p->pool = b;
+    return (char *)b + BLOCK_HEADER;
 }
 
-static int step_outputs(const ir_node *n)
+uint32_t rt_plan_derive(rt_plan *p, uint32_t of, const k_view *view)
 {
-    int slots = ir_op_get(n->op)->n_out;
-    return n->n_out > slots ? n->n_out : slots;
+    if (p->n_values == p->values_room) {
+        uint32_t room = p->values_room + p->values_room / 2 + 16;
+        rt_value *values = rt_alloc(room, sizeof *values);
+        if (!values) return RT_NO_VALUE;
+        memcpy(values, p->values, p->n_values * sizeof *values);
+        rt_free(p->values);
+        p->values = values;
+        p->values_room = room;
+    }
+    p->values[p->n_values] =
+        (rt_value){.value = p->values[of].value, .derived = true, .view = *view, .root = p->n_values,
+                   .buffer = RT_NO_BUFFER, .last_use = -1};
+    return p->n_values++;
 }
 
 /* ---- which nodes run ------------------------------------------------------------------------- */
@@ -94,8 +116,20 @@ static ampc_status shape_node(rt_plan *p, const ir_node *n, diag *d)
     return AMPC_OK;
 }
 
+static void find_roots(rt_plan *p)
+{
+    for (uint32_t i = 0; i < p->n_values; i++) {
+        p->values[i].root = i;
+        p->values[i].buffer = RT_NO_BUFFER;
+        p->values[i].last_use = -1;
+    }
+    for (const ir_node *n = p->graph->first; n; n = n->next)
+        if (has_trait(n, IR_VIEW)) p->values[n->out[0]->id].root = p->values[n->in[0].value->id].root;
+}
+
 static ampc_status shape_values(rt_plan *p, const bool *needed, diag *d)
 {
+    find_roots(p);
     for (size_t i = 0; i < p->graph->inputs.count; i++)
         TRY(shape_value(p, p->graph->inputs.items[i], d));
     for (const ir_node *n = p->graph->first; n; n = n->next)
@@ -105,83 +139,86 @@ static ampc_status shape_values(rt_plan *p, const bool *needed, diag *d)
 
 /* ---- steps ----------------------------------------------------------------------------------- */
 
-typedef struct pool_sizes {
-    size_t steps, effects, views, attrs, dims;
-} pool_sizes;
+bool rt_step_has(const rt_step *s, unsigned trait)
+{
+    unsigned traits = s->op == IR_OP_COUNT ? IR_PURE | IR_INPLACE : ir_op_get(s->op)->traits;
+    return (traits & trait) != 0;
+}
+
+const char *rt_step_name(const rt_step *s) { return s->op == IR_OP_COUNT ? "program" : ir_op_get(s->op)->name; }
+
+bool rt_step_make(rt_plan *p, rt_step *s, const ir_node *node, ir_op op, int n_in, int n_out)
+{
+    int in = n_in, out = n_out;
+    if (op != IR_OP_COUNT) {
+        const ir_op_info *info = ir_op_get(op);
+        if (info->n_in > in) in = info->n_in;
+        if (info->n_out > out) out = info->n_out;
+    }
+    const size_t all = (size_t)(in + out);
+    *s = (rt_step){.node = node, .op = op, .n_in = n_in, .n_out = n_out, .workspace = RT_NO_BUFFER, .together = 1};
+    s->in = rt_plan_take(p, all, sizeof *s->in + sizeof *s->in_buffer + sizeof *s->in_value);
+    if (!s->in) return false;
+    s->out = s->in + in;
+    s->in_buffer = (int *)(s->in + all);
+    s->out_buffer = s->in_buffer + in;
+    s->in_value = (uint32_t *)(s->in_buffer + all);
+    s->out_value = s->in_value + in;
+    for (size_t i = 0; i < all; i++) {
+        s->in[i] = (k_view){.dtype = IR_NO_DTYPE};
+        s->in_buffer[i] = RT_NO_BUFFER;
+        s->in_value[i] = RT_NO_VALUE;
+    }
+    return true;
+}
+
+void rt_step_read(const rt_plan *p, rt_step *s, int i, uint32_t value)
+{
+    s->in_value[i] = value;
+    s->in[i] = p->values[value].view;
+}
+
+void rt_step_write(const rt_plan *p, rt_step *s, int i, uint32_t value)
+{
+    s->out_value[i] = value;
+    s->out[i] = p->values[value].view;
+}
 
 static bool runs(const ir_node *n) { return !has_trait(n, IR_EFFECT | IR_VIEW); }
 
-static pool_sizes measure(const ir_graph *g, const bool *needed)
+static ampc_status no_memory(const rt_plan *p, diag *d)
 {
-    pool_sizes s = {0};
-    for (const ir_node *n = g->first; n; n = n->next) {
-        if (has_trait(n, IR_EFFECT)) s.effects++;
-        if (!runs(n) || !is_needed(n, needed)) continue;
-        const ir_op_info *info = ir_op_get(n->op);
-        s.steps++;
-        s.views += (size_t)(step_inputs(n) + step_outputs(n));
-        s.attrs += (size_t)info->n_attr;
-        for (int i = 0; i < info->n_attr; i++)
-            if (info->attr[i].kind == IR_SLOT_DIMS) s.dims += (size_t)n->attr[i].list.count;
-    }
-    return s;
+    return diag_error(d, AMPC_NO_MEMORY, DIAG_NOWHERE, "graph @%s: out of memory while planning",
+                      p->graph->name);
 }
 
-static bool allocate(rt_plan *p, pool_sizes s)
-{
-    size_t inputs = p->graph->inputs.count, values = p->graph->value_ids;
-    p->values = rt_alloc(values + 1, sizeof *p->values);
-    p->steps = rt_alloc(s.steps + 1, sizeof *p->steps);
-    p->buffers = rt_alloc(values + inputs + s.steps + s.effects + 1, sizeof *p->buffers);
-    p->before = rt_alloc(s.effects + 1, sizeof *p->before);
-    p->after = rt_alloc(s.effects + 1, sizeof *p->after);
-    p->outputs = rt_alloc(s.effects + 1, sizeof *p->outputs);
-    p->views = rt_alloc(s.views + 1, sizeof *p->views);
-    p->indices = rt_alloc(s.views + 1, sizeof *p->indices);
-    p->attrs = rt_alloc(s.attrs + 1, sizeof *p->attrs);
-    p->dims = rt_alloc(s.dims + 1, sizeof *p->dims);
-    return p->values && p->steps && p->buffers && p->before && p->after && p->outputs && p->views &&
-           p->indices && p->attrs && p->dims;
-}
-
-typedef struct pool_cursor {
-    k_view *views;
-    int *indices;
-    ir_attr *attrs;
-    int64_t *dims;
-} pool_cursor;
-
-static ampc_status take_attrs(const rt_plan *p, const ir_node *n, rt_step *step, pool_cursor *at,
-                              diag *d)
+static ampc_status take_attrs(rt_plan *p, const ir_node *n, rt_step *step, diag *d)
 {
     const ir_op_info *info = ir_op_get(n->op);
-    step->attr = at->attrs;
-    at->attrs += info->n_attr;
+    step->attr = rt_plan_take(p, (size_t)info->n_attr, sizeof *step->attr);
+    if (!step->attr) return no_memory(p, d);
     for (int i = 0; i < info->n_attr; i++) {
+        const size_t count = (size_t)n->attr[i].list.count;
         step->attr[i] = n->attr[i];
         if (info->attr[i].kind != IR_SLOT_DIMS) continue;
-        for (int j = 0; j < n->attr[i].list.count; j++)
-            TRY(evaluate(p, n->attr[i].list.items[j], ir_diag_loc(n), d, &at->dims[j]));
-        step->attr[i].list.items = at->dims;
-        at->dims += n->attr[i].list.count;
+        int64_t *numbers = rt_plan_take(p, count, sizeof *numbers);
+        if (!numbers) return no_memory(p, d);
+        for (size_t j = 0; j < count; j++)
+            TRY(evaluate(p, n->attr[i].list.items[j], ir_diag_loc(n), d, &numbers[j]));
+        step->attr[i].list.items = numbers;
     }
     return AMPC_OK;
 }
 
-static void take_views(const rt_plan *p, const ir_node *n, rt_step *step, pool_cursor *at)
+static ampc_status make_step(rt_plan *p, const ir_node *n, rt_step *step, diag *d)
 {
-    int n_in = step_inputs(n), n_out = step_outputs(n);
-    step->in = at->views;
-    step->out = at->views + n_in;
-    step->in_buffer = at->indices;
-    step->out_buffer = at->indices + n_in;
-    at->views += n_in + n_out;
-    at->indices += n_in + n_out;
-    for (int i = 0; i < n_in + n_out; i++) step->in_buffer[i] = RT_NO_BUFFER;
+    if (!rt_step_make(p, step, n, n->op, n->n_in, n->n_out)) return no_memory(p, d);
+    step->kernel = p->backend->kernel(n->op);
     for (int i = 0; i < n->n_in; i++)
-        if (n->in[i].value) step->in[i] = p->values[n->in[i].value->id].view;
+        if (n->in[i].value) rt_step_read(p, step, i, n->in[i].value->id);
     for (int i = 0; i < n->n_out; i++)
-        if (n->out[i]->type.dtype != IR_NO_DTYPE) step->out[i] = p->values[n->out[i]->id].view;
+        if (n->out[i]->type.dtype != IR_NO_DTYPE) rt_step_write(p, step, i, n->out[i]->id);
+    return take_attrs(p, n, step, d);
 }
 
 static bool lacks_kernel(const rt_plan *p, const ir_node *n, const bool *needed)
@@ -224,31 +261,41 @@ static ampc_status check_kernels(const rt_plan *p, const bool *needed, diag *d)
     return diag_error(d, AMPC_UNSUPPORTED, ir_diag_loc(n), "no kernel on device %s for: %s", p->backend->name, text);
 }
 
+static rt_effect make_effect(const ir_node *n)
+{
+    int read = n->op == IR_OP_store ? IR_IN(store, value) : IR_IN(output, x);
+    return (rt_effect){n, n->in[read].value->id};
+}
+
 static ampc_status make_steps(rt_plan *p, const bool *needed, diag *d)
 {
     TRY(check_kernels(p, needed, d));
-    pool_cursor at = {p->views, p->indices, p->attrs, p->dims};
+    size_t steps = 0, effects = 0;
     for (const ir_node *n = p->graph->first; n; n = n->next) {
-        if (!runs(n) || !is_needed(n, needed)) continue;
-        rt_step *step = &p->steps[p->n_steps++];
-        *step = (rt_step){
-            .node = n, .kernel = p->backend->kernel(n->op), .workspace = RT_NO_BUFFER};
-        take_views(p, n, step, &at);
-        TRY(take_attrs(p, n, step, &at, d));
+        effects += has_trait(n, IR_EFFECT);
+        steps += runs(n) && is_needed(n, needed);
+    }
+    p->steps = rt_plan_take(p, steps, sizeof *p->steps);
+    p->effects = rt_plan_take(p, effects, sizeof *p->effects);
+    if (!p->steps || !p->effects) return no_memory(p, d);
+    for (const ir_node *n = p->graph->first; n; n = n->next) {
+        if (has_trait(n, IR_EFFECT)) p->effects[p->n_effects++] = make_effect(n);
+        if (runs(n) && is_needed(n, needed)) TRY(make_step(p, n, &p->steps[p->n_steps++], d));
     }
     return AMPC_OK;
 }
 
 /* ---- kernels --------------------------------------------------------------------------------- */
 
-static k_args step_args(const rt_plan *p, const rt_step *s)
+k_args rt_step_args(const rt_plan *p, const rt_step *s)
 {
-    return (k_args){.op = s->node->op,
+    return (k_args){.op = s->op,
                     .in = s->in,
                     .out = s->out,
-                    .n_in = s->node->n_in,
-                    .n_out = s->node->n_out,
+                    .n_in = s->n_in,
+                    .n_out = s->n_out,
                     .attr = s->attr,
+                    .program = s->program,
                     .state = s->state,
                     .step = (int)(s - p->steps),
                     .ctx = p->ctx};
@@ -257,17 +304,16 @@ static k_args step_args(const rt_plan *p, const rt_step *s)
 static ampc_status prepare_step(rt_plan *p, rt_step *s, diag *d)
 {
     static _Alignas(256) char somewhere[256]; /* stands for addresses that are not known yet */
-    for (int i = 0; i < s->node->n_in; i++) s->in[i].data = k_present(&s->in[i]) ? somewhere : NULL;
-    for (int i = 0; i < s->node->n_out; i++)
+    for (int i = 0; i < s->n_in; i++) s->in[i].data = k_present(&s->in[i]) ? somewhere : NULL;
+    for (int i = 0; i < s->n_out; i++)
         s->out[i].data = s->out_buffer[i] != RT_NO_BUFFER ? somewhere : NULL;
     if (!s->kernel->prepare) return AMPC_OK;
-    k_args args = step_args(p, s);
+    k_args args = rt_step_args(p, s);
     if (p->ctx->error_size) p->ctx->error[0] = '\0';
     ampc_status status = s->kernel->prepare(&args, &s->state, &s->workspace_bytes);
     if (status == AMPC_OK) return AMPC_OK;
     const char *reason = p->ctx->error[0] ? p->ctx->error : ampc_status_sentence(status);
-    return diag_error(d, status, ir_diag_loc(s->node), "%s: %s", ir_op_get(s->node->op)->name,
-                      reason);
+    return diag_error(d, status, ir_diag_loc(s->node), "%s: %s", rt_step_name(s), reason);
 }
 
 /* All refusals are reported, not only the first. */
@@ -290,31 +336,18 @@ static ampc_status prepare_steps(rt_plan *p, diag *d)
 
 /* ---- making and freeing ---------------------------------------------------------------------- */
 
-int rt_plan_add_buffer(rt_plan *p, rt_buffer b)
-{
-    p->buffers[p->n_buffers] = b;
-    return p->n_buffers++;
-}
-
-static ampc_status no_memory(const rt_plan *p, diag *d)
-{
-    return diag_error(d, AMPC_NO_MEMORY, DIAG_NOWHERE, "graph @%s: out of memory while planning",
-                      p->graph->name);
-}
-
-static ampc_status build(rt_plan *p, bool *needed, diag *d)
+static ampc_status build(rt_plan *p, bool fuse, bool *needed, diag *d)
 {
     find_needed(p->graph, needed);
-    if (!allocate(p, measure(p->graph, needed))) return no_memory(p, d);
     TRY(shape_values(p, needed, d));
     TRY(make_steps(p, needed, d));
-    rt_plan_place(p);
+    if ((fuse && !rt_plan_fuse(p)) || !rt_plan_place(p)) return no_memory(p, d);
     TRY(prepare_steps(p, d));
     return rt_plan_pack(p) && rt_plan_group(p) ? AMPC_OK : no_memory(p, d);
 }
 
 ampc_status rt_plan_make(const ir_graph *g, const int64_t *sizes, const rt_backend *backend,
-                         const k_context *ctx, diag *d, rt_plan **out)
+                         const k_context *ctx, bool fuse, diag *d, rt_plan **out)
 {
     rt_plan *p = rt_alloc(1, sizeof *p);
     rt_plan none = {.graph = g};
@@ -322,13 +355,16 @@ ampc_status rt_plan_make(const ir_graph *g, const int64_t *sizes, const rt_backe
     *p = (rt_plan){.graph = g,
                    .backend = backend,
                    .ctx = ctx,
-                   .n_symbols = ir_dim_symbol_count(g->module->dims)};
+                   .n_symbols = ir_dim_symbol_count(g->module->dims),
+                   .n_values = g->value_ids,
+                   .values_room = g->value_ids};
     p->sizes = rt_alloc(p->n_symbols + 1, sizeof *p->sizes);
+    p->values = rt_alloc(g->value_ids, sizeof *p->values);
     bool *needed = rt_alloc((size_t)g->value_ids + 1, sizeof *needed);
     ampc_status status = AMPC_NO_MEMORY;
-    if (p->sizes && needed) {
+    if (p->sizes && p->values && needed) {
         memcpy(p->sizes, sizes, p->n_symbols * sizeof *sizes);
-        status = build(p, needed, d);
+        status = build(p, fuse, needed, d);
     } else {
         no_memory(p, d);
     }
@@ -348,9 +384,13 @@ void rt_plan_free(rt_plan *p)
     for (int i = 0; i < p->n_steps; i++)
         if (p->steps[i].kernel && p->steps[i].kernel->release)
             p->steps[i].kernel->release(p->steps[i].state);
-    void *owned[] = {p->sizes, p->values,  p->steps, p->buffers, p->before, p->after, p->outputs,
-                     p->views, p->indices, p->attrs, p->dims,    p->calls,  p};
-    for (size_t i = 0; i < sizeof owned / sizeof *owned; i++) rt_free(owned[i]);
+    for (rt_block *b = p->pool, *next; b; b = next) {
+        next = b->next;
+        rt_free(b);
+    }
+    rt_free(p->sizes);
+    rt_free(p->values);
+    rt_free(p);
 }
 
 void *rt_plan_address(const rt_plan *p, int buffer, char *base, void *const *storage,

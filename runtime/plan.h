@@ -1,6 +1,9 @@
 /* plan.h - an entry graph under one binding of its symbols, as a flat array of steps over one arena.
  *
- *     graph, sizes --values--> shapes --steps--> kernels prepared --memory--> buffers with offsets
+ *     graph, sizes -> values, steps -> programs -> buffers -> kernels prepared -> offsets -> groups
+ *
+ * Steps begin as the nodes of the graph. Stages between (one file each) rewrite the list: what is decided there needs
+ * sizes and what the backend can do, so that the graph stays one node an op and knows nothing of it.
  *
  * A buffer is memory that one or more values hold in turn: a view shares the buffer of what it looks at, and a
  * result may take over the buffer of an operand that dies with the step (trait INPLACE of the op table). Buffers
@@ -15,6 +18,7 @@
 #define RT_PLAN_H
 
 #include "ir/ir.h"
+#include "kernels/program.h"
 #include "runtime/backend.h"
 
 typedef enum rt_home { RT_ARENA, RT_STORAGE, RT_INPUT } rt_home;
@@ -23,6 +27,7 @@ enum {
     RT_NO_BUFFER = -1,
     RT_SLOTS = 2 /* sets of inputs on an away device: one is filled while the other is read */
 };
+#define RT_NO_VALUE UINT32_MAX
 
 typedef struct rt_buffer {
     rt_home home;
@@ -33,25 +38,36 @@ typedef struct rt_buffer {
     int first, last;
 } rt_buffer;
 
-/* A value of the graph under the binding. */
+/* A store or output statement: what it reads is wanted when all steps are done. */
+typedef struct rt_effect {
+    const ir_node *node;
+    uint32_t value; /* that it reads */
+} rt_effect;
+
+/* A value of the graph under the binding, or one that the plan makes beside them. */
 typedef struct rt_value {
-    const ir_value *value; /* NULL: does not occur in this plan */
-    k_view view;           /* shape and dtype; data NULL */
-    uint32_t root;         /* id of the value whose memory it is a view of, or its own */
+    const ir_value *value; /* which it is or, derived, stands for; NULL: does not occur in this plan */
+    bool derived;
+    k_view view;   /* shape and dtype; data NULL */
+    uint32_t root; /* the value whose memory it is a view of, or its own id */
     /* of a root: */
     int buffer;   /* RT_NO_BUFFER: not wanted by anyone */
     int last_use; /* last step that reads it; n_steps: an output or a commit does; -1: none */
     bool is_output;
-    const ir_node *store; /* that commits the value, or (storage) that commits to it */
+    const rt_effect *store; /* that commits the value, or (storage) that commits to it */
 } rt_value;
 
 typedef struct rt_step {
-    const ir_node *node;
+    const ir_node *node; /* that it computes, or the last of them; names it in errors */
+    ir_op op;            /* of the node; IR_OP_COUNT: the step is a program */
     const k_kernel *kernel;
     void *state;
-    k_view *in, *out; /* padded with absent views up to the slots of the op */
+    int n_in, n_out;     /* views beyond them, up to the slots of the op, are absent */
+    uint32_t *in_value, *out_value; /* RT_NO_VALUE: absent */
+    k_view *in, *out;
     int *in_buffer, *out_buffer;
-    ir_attr *attr; /* DIMS as numbers */
+    ir_attr *attr;       /* DIMS as numbers */
+    k_program *program;  /* see kernels/kernel.h; NULL: none */
     size_t workspace_bytes;
     int workspace; /* buffer or RT_NO_BUFFER */
     int together;  /* steps from this one on that run in one call (plan_group.c); 1: alone */
@@ -60,6 +76,8 @@ typedef struct rt_step {
 typedef struct rt_copy {
     int from, to; /* buffers */
 } rt_copy;
+
+typedef struct rt_block rt_block;
 
 typedef struct rt_output {
     const char *name;
@@ -73,40 +91,57 @@ typedef struct rt_plan {
     const k_context *ctx;
     int64_t *sizes; /* by symbol */
     size_t n_symbols;
-    rt_value *values; /* by value id */
+    rt_value *values; /* by value id, derived ones behind those of the graph */
     rt_step *steps;
+    rt_effect *effects; /* in the order of the graph */
     rt_buffer *buffers;
     rt_copy *before, *after; /* snapshots of what outputs and commits need unchanged; commits */
     rt_output *outputs;
-    int n_steps, n_buffers, n_before, n_after, n_outputs;
+    uint32_t n_values, values_room;
+    int n_steps, n_effects, n_buffers, n_before, n_after, n_outputs;
     int safe_from; /* steps from here on cannot fail and may write storage */
     int64_t arena_bytes;
     bool warm;                    /* has run: everything that loads lazily is loaded */
     void *recordings[RT_SLOTS];   /* of an away device, by slot of the inputs; NULL: none */
-    k_args *calls; /* room for those of the largest group */
-    k_view *views; /* pools of the steps */
-    int *indices;
-    ir_attr *attrs;
-    int64_t *dims;
-    struct rt_plan *next; /* in the session's cache */
+    k_args *calls;         /* room for those of the largest group */
+    rt_block *pool;        /* what belongs to steps */
+    struct rt_plan *next;  /* in the session's cache */
 } rt_plan;
 
-/* sizes: by symbol of the module, -1 where unbound. Kernels are prepared under ctx, which the plan keeps. */
+/* sizes: by symbol of the module, -1 where unbound. Kernels are prepared under ctx, which the plan keeps. fuse: ops may
+ * become one step where that gives the same bits. */
 ampc_status rt_plan_make(const ir_graph *g, const int64_t *sizes, const rt_backend *backend,
-                         const k_context *ctx, diag *d, rt_plan **out);
+                         const k_context *ctx, bool fuse, diag *d, rt_plan **out);
 void rt_plan_free(rt_plan *p); /* NULL allowed */
 
 /* Where a buffer is, given the arena's base, storage by id and inputs by position. */
 void *rt_plan_address(const rt_plan *p, int buffer, char *base, void *const *storage,
                       void *const *inputs);
+/* The call of a step as far as the plan knows it: the session sets addresses. */
+k_args rt_step_args(const rt_plan *p, const rt_step *s);
+/* "matmul", "program". */
+const char *rt_step_name(const rt_step *s);
 /* The plan as a table (malloc'ed); NULL when memory is exhausted. */
 char *rt_plan_print(const rt_plan *p);
 
-/* ---- between plan.c, plan_memory.c and plan_group.c ---- */
+/* ---- between the files of the plan ---- */
 
-/* Decides on buffers: views, in-place results, storage written directly, snapshots and commits. The arrays have
- * room (see plan.c). */
-void rt_plan_place(rt_plan *p);
+/* Zeroed memory that lives as long as the plan; NULL: out of memory. */
+void *rt_plan_take(rt_plan *p, size_t count, size_t size);
+/* A step of n_in operands and n_out results that are still absent, with room for the slots of the op. False: out of
+ * memory. */
+bool rt_step_make(rt_plan *p, rt_step *s, const ir_node *node, ir_op op, int n_in, int n_out);
+void rt_step_read(const rt_plan *p, rt_step *s, int i, uint32_t value);
+void rt_step_write(const rt_plan *p, rt_step *s, int i, uint32_t value);
+bool rt_step_has(const rt_step *s, unsigned trait);
+/* A value beside those of the graph that stands for `of`, with memory of its own; RT_NO_VALUE: out of memory. */
+uint32_t rt_plan_derive(rt_plan *p, uint32_t of, const k_view *view);
+
+/* Runs of ops that work element by element become programs. False: out of memory. */
+bool rt_plan_fuse(rt_plan *p);
+/* Decides on buffers: views, in-place results, storage written directly, snapshots and commits. False: out of
+ * memory. */
+bool rt_plan_place(rt_plan *p);
 /* Gives the arena buffers their offsets. False: out of memory. */
 bool rt_plan_pack(rt_plan *p);
 int rt_plan_add_buffer(rt_plan *p, rt_buffer b);

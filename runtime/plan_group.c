@@ -2,7 +2,6 @@
  *
  * Steps that run together have no order among themselves: what one of them writes, no other may touch. That is seen
  * from the places of their buffers, since memory that one step gives up may be what the next one takes. */
-#include "runtime/alloc.h"
 #include "runtime/plan.h"
 
 #include <string.h>
@@ -19,10 +18,10 @@ static bool overlap(const rt_plan *p, int i, int j)
 /* A result of `writer` lies where `other` reads or writes. */
 static bool disturbs(const rt_plan *p, const rt_step *writer, const rt_step *other)
 {
-    for (int k = 0; k < writer->node->n_out; k++) {
-        for (int j = 0; j < other->node->n_in; j++)
+    for (int k = 0; k < writer->n_out; k++) {
+        for (int j = 0; j < other->n_in; j++)
             if (overlap(p, writer->out_buffer[k], other->in_buffer[j])) return true;
-        for (int j = 0; j < other->node->n_out; j++)
+        for (int j = 0; j < other->n_out; j++)
             if (overlap(p, writer->out_buffer[k], other->out_buffer[j])) return true;
     }
     return false;
@@ -46,17 +45,16 @@ static bool same_attr(ir_slot_kind kind, const ir_attr *a, const ir_attr *b)
 /* The same op with the same attributes, types and operands without dimensions. */
 static bool agree(const rt_step *a, const rt_step *b)
 {
-    const ir_op_info *info = ir_op_get(a->node->op);
-    if (a->node->op != b->node->op || a->node->n_in != b->node->n_in || a->node->n_out != b->node->n_out)
-        return false;
+    if (a->op != b->op || a->n_in != b->n_in || a->n_out != b->n_out || a->program || b->program) return false;
+    const ir_op_info *info = ir_op_get(a->op);
     if (a->workspace != RT_NO_BUFFER || b->workspace != RT_NO_BUFFER) return false;
     for (int i = 0; i < info->n_attr; i++)
         if (!same_attr(info->attr[i].kind, &a->attr[i], &b->attr[i])) return false;
-    for (int i = 0; i < a->node->n_in; i++) {
+    for (int i = 0; i < a->n_in; i++) {
         bool number = a->in[i].rank == 0 || b->in[i].rank == 0;
         if (a->in[i].dtype != b->in[i].dtype || (number && a->in_buffer[i] != b->in_buffer[i])) return false;
     }
-    for (int i = 0; i < a->node->n_out; i++)
+    for (int i = 0; i < a->n_out; i++)
         if (a->out[i].dtype != b->out[i].dtype) return false;
     return true;
 }
@@ -75,11 +73,11 @@ bool rt_plan_group(rt_plan *p)
     const rt_away *away = p->backend->away;
     int largest = 1;
     for (int i = 0; i < p->n_steps; i += p->steps[i].together) {
-        int n = 1, most = away ? away->together(p->steps[i].node->op) : 1;
+        int n = 1, most = away && !p->steps[i].program ? away->together(p->steps[i].op) : 1;
         while (n < most && i + n < p->n_steps && joins(p, i, i + n)) n++;
         p->steps[i].together = n;
         if (n > largest) largest = n;
     }
-    p->calls = rt_alloc((size_t)largest, sizeof *p->calls);
+    p->calls = rt_plan_take(p, (size_t)largest, sizeof *p->calls);
     return p->calls != NULL;
 }

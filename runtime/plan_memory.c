@@ -10,70 +10,58 @@
 #include <stdlib.h>
 #include <string.h>
 
-static bool has_trait(const ir_node *n, unsigned trait)
-{
-    return (ir_op_get(n->op)->traits & trait) != 0;
-}
+static rt_value *root_of(const rt_plan *p, uint32_t value) { return &p->values[p->values[value].root]; }
 
-static rt_value *root_of(const rt_plan *p, const ir_value *v)
-{
-    return &p->values[p->values[v->id].root];
-}
-
-static bool is_result(const rt_value *v) { return v->value->kind == IR_VALUE_RESULT; }
+static bool is_result(const rt_value *v) { return v->derived || v->value->kind == IR_VALUE_RESULT; }
 
 /* ---- uses ------------------------------------------------------------------------------------ */
 
-static void find_roots(rt_plan *p)
+/* The storage that a store statement commits to. */
+static rt_value *target_of(const rt_plan *p, const rt_effect *e)
 {
-    for (uint32_t i = 0; i < p->graph->value_ids; i++) {
-        p->values[i].root = i;
-        p->values[i].buffer = RT_NO_BUFFER;
-        p->values[i].last_use = -1;
-    }
-    for (const ir_node *n = p->graph->first; n; n = n->next)
-        if (has_trait(n, IR_VIEW))
-            p->values[n->out[0]->id].root = p->values[n->in[0].value->id].root;
+    return &p->values[e->node->in[IR_IN(store, state)].value->id];
 }
 
 /* Outputs and commits keep results until the end. Of storage and inputs they see the value before the first step. */
-static void use_by_effect(rt_plan *p, const ir_node *n)
+static void use_by_effect(rt_plan *p, const rt_effect *e)
 {
-    bool is_store = n->op == IR_OP_store;
-    const ir_value *read = n->in[is_store ? IR_IN(store, value) : IR_IN(output, x)].value;
-    rt_value *root = root_of(p, read);
+    rt_value *root = root_of(p, e->value);
     if (is_result(root)) root->last_use = p->n_steps;
-    if (!is_store) {
+    if (e->node->op == IR_OP_output) {
         root->is_output = true;
         return;
     }
-    p->values[n->in[IR_IN(store, state)].value->id].store = n;
-    if (is_result(root) && !root->store) root->store = n;
+    target_of(p, e)->store = e;
+    if (is_result(root) && !root->store) root->store = e;
 }
 
 static void find_uses(rt_plan *p)
 {
     for (int i = 0; i < p->n_steps; i++)
-        for (int j = 0; j < p->steps[i].node->n_in; j++)
-            if (p->steps[i].node->in[j].value)
-                root_of(p, p->steps[i].node->in[j].value)->last_use = i;
-    for (const ir_node *n = p->graph->first; n; n = n->next)
-        if (has_trait(n, IR_EFFECT)) use_by_effect(p, n);
+        for (int j = 0; j < p->steps[i].n_in; j++)
+            if (p->steps[i].in_value[j] != RT_NO_VALUE) root_of(p, p->steps[i].in_value[j])->last_use = i;
+    for (int i = 0; i < p->n_effects; i++) use_by_effect(p, &p->effects[i]);
 }
 
 /* ---- placing --------------------------------------------------------------------------------- */
 
-static bool cannot_fail(const ir_node *n)
+static bool cannot_fail(const rt_step *s)
 {
-    return n->phase == IR_UPDATE &&
-           (has_trait(n, IR_INPLACE) || ir_op_get(n->op)->colour == IR_KEEP);
+    return s->node->phase == IR_UPDATE &&
+           (rt_step_has(s, IR_INPLACE) || ir_op_get(s->op)->colour == IR_KEEP);
+}
+
+int rt_plan_add_buffer(rt_plan *p, rt_buffer b)
+{
+    p->buffers[p->n_buffers] = b;
+    return p->n_buffers++;
 }
 
 static void place_outside(rt_plan *p)
 {
-    for (uint32_t i = 0; i < p->graph->value_ids; i++) {
+    for (uint32_t i = 0; i < p->n_values; i++) {
         rt_value *v = &p->values[i];
-        if (!v->value || v->value->kind != IR_VALUE_STORAGE) continue;
+        if (!v->value || is_result(v) || v->value->kind != IR_VALUE_STORAGE) continue;
         v->buffer = rt_plan_add_buffer(p, (rt_buffer){.home = RT_STORAGE,
                                                       .index = v->value->storage->id,
                                                       .bytes = (int64_t)k_bytes(&v->view)});
@@ -92,14 +80,29 @@ static bool same_type(const k_view *a, const k_view *b)
            memcmp(a->dims, b->dims, (size_t)a->rank * sizeof a->dims[0]) == 0;
 }
 
-/* Result k may be written over everything that the step reads in the buffer (see INPLACE in ir/ops.def). */
+/* A program reads view j at the positions that it computes, and nowhere else. */
+static bool reads_in_place(const k_program *program, int j)
+{
+    for (int i = 0; i < program->n_operands; i++)
+        if (program->operands[i].in == j && !program->operands[i].dense) return false;
+    return true;
+}
+
+/* Result k may be written over what the step reads as operand j (see INPLACE in ir/ops.def). */
+static bool overwrites(const rt_step *s, int j, int k)
+{
+    if (s->op == IR_OP_COUNT)
+        return s->program->results[k].fold == K_EACH && reads_in_place(s->program, j) &&
+               s->in[j].dtype == s->out[k].dtype && k_count(&s->in[j]) == k_count(&s->out[k]);
+    return same_type(&s->in[j], &s->out[k]) && (s->n_out == 1 || j == k);
+}
+
+/* Over everything that the step reads in the buffer. */
 static bool may_overwrite(const rt_step *s, int k, int buffer)
 {
-    if (!has_trait(s->node, IR_INPLACE)) return false;
-    for (int j = 0; j < s->node->n_in; j++) {
-        if (s->in_buffer[j] != buffer) continue;
-        if (!same_type(&s->in[j], &s->out[k]) || (s->node->n_out > 1 && j != k)) return false;
-    }
+    if (!rt_step_has(s, IR_INPLACE)) return false;
+    for (int j = 0; j < s->n_in; j++)
+        if (s->in_buffer[j] == buffer && !overwrites(s, j, k)) return false;
     return true;
 }
 
@@ -107,11 +110,11 @@ static bool may_overwrite(const rt_step *s, int k, int buffer)
 static int storage_for(const rt_plan *p, int step, int k)
 {
     const rt_step *s = &p->steps[step];
-    const rt_value *result = &p->values[s->node->out[k]->id];
+    const rt_value *result = &p->values[s->out_value[k]];
     const rt_away *away = p->backend->away;
     if (!result->store || result->is_output || step < p->safe_from) return RT_NO_BUFFER;
-    if (away && !away->commits(s->node->op)) return RT_NO_BUFFER;
-    const rt_value *old = &p->values[result->store->in[IR_IN(store, state)].value->id];
+    if (away && !(s->op == IR_OP_COUNT ? s->program->commits : away->commits(s->op))) return RT_NO_BUFFER;
+    const rt_value *old = target_of(p, result->store);
     bool free = old->last_use < step || (old->last_use == step && may_overwrite(s, k, old->buffer));
     return free ? old->buffer : RT_NO_BUFFER;
 }
@@ -120,12 +123,12 @@ static int storage_for(const rt_plan *p, int step, int k)
 static int operand_for(const rt_plan *p, int step, int k)
 {
     const rt_step *s = &p->steps[step];
-    for (int j = 0; j < s->node->n_in; j++) {
+    for (int j = 0; j < s->n_in; j++) {
         int buffer = s->in_buffer[j];
         if (buffer == RT_NO_BUFFER || p->buffers[buffer].home != RT_ARENA ||
             p->buffers[buffer].last != step)
             continue;
-        if (same_type(&s->in[j], &s->out[k]) && may_overwrite(s, k, buffer)) return buffer;
+        if (overwrites(s, j, k) && may_overwrite(s, k, buffer)) return buffer;
     }
     return RT_NO_BUFFER;
 }
@@ -133,8 +136,9 @@ static int operand_for(const rt_plan *p, int step, int k)
 static void place_result(rt_plan *p, int step, int k)
 {
     rt_step *s = &p->steps[step];
-    rt_value *v = &p->values[s->node->out[k]->id];
-    if (!v->value || v->last_use < 0) return;
+    if (s->out_value[k] == RT_NO_VALUE) return;
+    rt_value *v = &p->values[s->out_value[k]];
+    if (v->last_use < 0) return;
     v->buffer = storage_for(p, step, k);
     if (v->buffer == RT_NO_BUFFER) v->buffer = operand_for(p, step, k);
     if (v->buffer == RT_NO_BUFFER)
@@ -147,9 +151,9 @@ static void place_result(rt_plan *p, int step, int k)
 static void place_step(rt_plan *p, int step)
 {
     rt_step *s = &p->steps[step];
-    for (int j = 0; j < s->node->n_in; j++)
-        if (s->node->in[j].value) s->in_buffer[j] = root_of(p, s->node->in[j].value)->buffer;
-    for (int k = 0; k < s->node->n_out; k++) place_result(p, step, k);
+    for (int j = 0; j < s->n_in; j++)
+        if (s->in_value[j] != RT_NO_VALUE) s->in_buffer[j] = root_of(p, s->in_value[j])->buffer;
+    for (int k = 0; k < s->n_out; k++) place_result(p, step, k);
 }
 
 /* A copy of the value as it is before the first step, kept to the end. */
@@ -163,37 +167,49 @@ static int snapshot(rt_plan *p, const rt_value *v)
     return to;
 }
 
-static void place_output(rt_plan *p, const ir_node *n)
+static void place_output(rt_plan *p, const rt_effect *e)
 {
-    const ir_value *read = n->in[IR_IN(output, x)].value;
-    const rt_value *root = root_of(p, read);
-    p->outputs[p->n_outputs++] = (rt_output){.name = n->attr[IR_ATTR(output, name)].s,
-                                             .value = read->id,
+    const rt_value *root = root_of(p, e->value);
+    p->outputs[p->n_outputs++] = (rt_output){.name = e->node->attr[IR_ATTR(output, name)].s,
+                                             .value = e->value,
                                              .buffer = is_result(root) ? root->buffer
                                                                        : snapshot(p, root)};
 }
 
-static void place_store(rt_plan *p, const ir_node *n)
+static void place_store(rt_plan *p, const rt_effect *e)
 {
-    const rt_value *root = root_of(p, n->in[IR_IN(store, value)].value);
-    int to = p->values[n->in[IR_IN(store, state)].value->id].buffer;
+    const rt_value *root = root_of(p, e->value);
+    int to = target_of(p, e)->buffer;
     if (root->buffer == to) return;
-    bool changes = root->value->kind == IR_VALUE_STORAGE && root->store;
+    bool changes = !is_result(root) && root->store;
     p->after[p->n_after++] = (rt_copy){changes ? snapshot(p, root) : root->buffer, to};
 }
 
-void rt_plan_place(rt_plan *p)
+/* Every value, workspace and snapshot may have a buffer. */
+static bool make_room(rt_plan *p)
 {
-    find_roots(p);
+    const size_t effects = (size_t)p->n_effects;
+    p->buffers = rt_plan_take(p, p->n_values + p->graph->inputs.count + (size_t)p->n_steps + effects,
+                              sizeof *p->buffers);
+    p->before = rt_plan_take(p, effects, sizeof *p->before);
+    p->after = rt_plan_take(p, effects, sizeof *p->after);
+    p->outputs = rt_plan_take(p, effects, sizeof *p->outputs);
+    return p->buffers && p->before && p->after && p->outputs;
+}
+
+bool rt_plan_place(rt_plan *p)
+{
+    if (!make_room(p)) return false;
     find_uses(p);
     p->safe_from = p->n_steps;
-    while (p->safe_from > 0 && cannot_fail(p->steps[p->safe_from - 1].node)) p->safe_from--;
+    while (p->safe_from > 0 && cannot_fail(&p->steps[p->safe_from - 1])) p->safe_from--;
     place_outside(p);
     for (int i = 0; i < p->n_steps; i++) place_step(p, i);
-    for (const ir_node *n = p->graph->first; n; n = n->next) {
-        if (n->op == IR_OP_output) place_output(p, n);
-        if (n->op == IR_OP_store) place_store(p, n);
+    for (int i = 0; i < p->n_effects; i++) {
+        const rt_effect *e = &p->effects[i];
+        e->node->op == IR_OP_output ? place_output(p, e) : place_store(p, e);
     }
+    return true;
 }
 
 /* ---- packing --------------------------------------------------------------------------------- */

@@ -12,7 +12,17 @@ static void print_view(FILE *f, const k_view *v)
     fputc(']', f);
 }
 
-static const char *sigil(const ir_value *v) { return v->kind == IR_VALUE_RESULT ? "%" : "@"; }
+/* %x, @w; a value that the plan made for another has a prime. */
+static void print_value(FILE *f, const rt_plan *p, uint32_t id)
+{
+    if (id == RT_NO_VALUE) {
+        fputc('_', f);
+        return;
+    }
+    const rt_value *v = &p->values[id];
+    bool outside = !v->derived && v->value->kind != IR_VALUE_RESULT;
+    fprintf(f, "%c%s%s", outside ? '@' : '%', v->value->name, v->derived ? "'" : "");
+}
 
 static void print_buffer(FILE *f, const rt_plan *p, int buffer)
 {
@@ -29,40 +39,67 @@ static void print_buffer(FILE *f, const rt_plan *p, int buffer)
         fprintf(f, "@%s", p->graph->inputs.items[b->index]->name);
 }
 
-/* The operand whose buffer the result took over, if there is one. */
-static const ir_value *taken_over(const rt_step *s, int k)
+/* The operand whose buffer the result took over, or RT_NO_VALUE. */
+static uint32_t taken_over(const rt_step *s, int k)
 {
-    for (int j = 0; j < s->node->n_in; j++)
-        if (s->in_buffer[j] != RT_NO_BUFFER && s->in_buffer[j] == s->out_buffer[k])
-            return s->node->in[j].value;
-    return NULL;
+    for (int j = 0; j < s->n_in; j++)
+        if (s->in_buffer[j] != RT_NO_BUFFER && s->in_buffer[j] == s->out_buffer[k]) return s->in_value[j];
+    return RT_NO_VALUE;
+}
+
+/* An instruction reads operands as they are named and earlier instructions by their number. */
+static void print_program(FILE *f, const rt_plan *p, const rt_step *s)
+{
+    for (int i = 0; i < s->program->n_code; i++) {
+        const k_instruction *c = &s->program->code[i];
+        fprintf(f, "        .%d = %s", i, ir_op_get(c->op)->name);
+        for (int j = 0; j < c->n_arg; j++) {
+            fputs(j ? ", " : " ", f);
+            if (c->arg[j] == K_NO_ARG)
+                fputc('_', f);
+            else if (c->arg[j] >= 0)
+                fprintf(f, ".%d", c->arg[j]);
+            else
+                print_value(f, p, s->in_value[s->program->operands[~c->arg[j]].in]);
+        }
+        fprintf(f, " : %s\n", ir_dtype_name(c->type));
+    }
+}
+
+static void print_result(FILE *f, const rt_plan *p, const rt_step *s, int k)
+{
+    static const char *const folds[] = {"", " = row sum", " = row mean"};
+    fputs("        ", f);
+    print_value(f, p, s->out_value[k]);
+    if (s->op == IR_OP_COUNT) fprintf(f, "%s of .%d", folds[s->program->results[k].fold], s->program->results[k].from);
+    fputs(" : ", f);
+    print_view(f, &s->out[k]);
+    fputs(" at ", f);
+    print_buffer(f, p, s->out_buffer[k]);
+    uint32_t over = taken_over(s, k);
+    if (over != RT_NO_VALUE) {
+        fputs(" over ", f);
+        print_value(f, p, over);
+    }
+    fputc('\n', f);
 }
 
 static void print_step(FILE *f, const rt_plan *p, int i)
 {
     const rt_step *s = &p->steps[i];
-    fprintf(f, "%4d  %-20s", i, ir_op_get(s->node->op)->name);
-    const char *separator = " ";
-    for (int j = 0; j < s->node->n_in; j++) {
-        const ir_value *v = s->node->in[j].value;
-        fprintf(f, "%s%s%s", separator, v ? sigil(v) : "", v ? v->name : "_");
-        separator = ", ";
+    fprintf(f, "%4d  %-20s", i, rt_step_name(s));
+    for (int j = 0; j < s->n_in; j++) {
+        fputs(j ? ", " : " ", f);
+        print_value(f, p, s->in_value[j]);
     }
     if (s->workspace != RT_NO_BUFFER) {
         fputs("  workspace ", f);
         print_buffer(f, p, s->workspace);
     }
     fputc('\n', f);
-    for (int k = 0; k < s->node->n_out; k++) {
-        if (s->out[k].dtype == IR_NO_DTYPE) continue;
-        fprintf(f, "        %%%s : ", s->node->out[k]->name);
-        print_view(f, &s->out[k]);
-        fputs(" at ", f);
-        print_buffer(f, p, s->out_buffer[k]);
-        const ir_value *over = taken_over(s, k);
-        if (over) fprintf(f, " over %s%s", sigil(over), over->name);
-        fputc('\n', f);
-    }
+    if (s->program) print_program(f, p, s);
+    for (int k = 0; k < s->n_out; k++)
+        if (s->out_value[k] != RT_NO_VALUE) print_result(f, p, s, k);
 }
 
 static void print_copies(FILE *f, const rt_plan *p, const char *word, const rt_copy *copies, int n)

@@ -53,6 +53,8 @@ static ampc_status open_backend(rt_session *s, const rt_session_options *o, diag
                                           : omp_get_num_procs();
     s->sync_launch = o->sync_launch;
     s->ctx.tune = !o->no_tune;
+    const char *fuse = ir_meta_get(s->module, "fuse");
+    s->fuse = !o->no_fuse && !(fuse && strcmp(fuse, "off") == 0);
     RT_DEVICE(s, d, s->backend->open(&s->ctx, index));
     s->is_open = true;
     return AMPC_OK;
@@ -214,7 +216,7 @@ static ampc_status find_plan(rt_session *s, const char *graph, const rt_tensor *
     TRY(rt_inputs_bind(s, g, inputs, n, d));
     *out = cached_plan(s, g);
     if (*out) return AMPC_OK;
-    TRY(rt_plan_make(g, s->sizes, s->backend, &s->ctx, d, out));
+    TRY(rt_plan_make(g, s->sizes, s->backend, &s->ctx, s->fuse, d, out));
     (*out)->next = s->plans;
     s->plans = *out;
     return AMPC_OK;

@@ -22,6 +22,7 @@ typedef struct rt_session_options {
     const char *weights_dir; /* folder against which relative weight files are opened; NULL: "." */
     bool sync_launch;        /* wait after every step, so that a device's error names its node */
     bool no_tune;            /* take the algorithms that a device's libraries propose, without timing them */
+    bool no_fuse;            /* every op is a step of its own; also where the module says so (meta "fuse" = "off") */
 } rt_session_options;
 
 /* The devices of this build: "cpu, cuda". */

@@ -46,19 +46,11 @@ static ampc_status run_kernel(const rt_session *s, const rt_step *step, const k_
 static k_args call_of(const rt_session *s, const rt_plan *p, int i)
 {
     const rt_step *step = &p->steps[i];
-    for (int j = 0; j < step->node->n_in; j++) step->in[j].data = address(s, p, step->in_buffer[j]);
-    for (int j = 0; j < step->node->n_out; j++)
-        step->out[j].data = address(s, p, step->out_buffer[j]);
-    return (k_args){.op = step->node->op,
-                    .step = i,
-                    .in = step->in,
-                    .out = step->out,
-                    .n_in = step->node->n_in,
-                    .n_out = step->node->n_out,
-                    .attr = step->attr,
-                    .workspace = address(s, p, step->workspace),
-                    .state = step->state,
-                    .ctx = &s->ctx};
+    for (int j = 0; j < step->n_in; j++) step->in[j].data = address(s, p, step->in_buffer[j]);
+    for (int j = 0; j < step->n_out; j++) step->out[j].data = address(s, p, step->out_buffer[j]);
+    k_args args = rt_step_args(p, step);
+    args.workspace = address(s, p, step->workspace);
+    return args;
 }
 
 static ampc_status run_step(rt_session *s, const rt_plan *p, int i)
@@ -89,8 +81,7 @@ static ampc_status run_steps(rt_session *s, const rt_plan *p, diag *d)
         /* from there on storage may have been written */
         assert(i < p->safe_from || s->backend->away);
         return diag_error(d, status, ir_diag_loc(p->steps[i].node), "%s: %s",
-                          ir_op_get(p->steps[i].node->op)->name,
-                          s->error[0] ? s->error : ampc_status_sentence(status));
+                          rt_step_name(&p->steps[i]), s->error[0] ? s->error : ampc_status_sentence(status));
     }
     return AMPC_OK;
 }
@@ -109,8 +100,8 @@ ampc_status rt_run_fault(const rt_plan *p, int fault, diag *d)
         K_FAULT_MAP(SENTENCE)
 #undef SENTENCE
     };
-    const ir_node *n = p->steps[fault >> K_FAULT_BITS].node;
-    return diag_error(d, AMPC_REJECTED, ir_diag_loc(n), "%s: %s", ir_op_get(n->op)->name,
+    const rt_step *step = &p->steps[fault >> K_FAULT_BITS];
+    return diag_error(d, AMPC_REJECTED, ir_diag_loc(step->node), "%s: %s", rt_step_name(step),
                       sentences[fault & ((1 << K_FAULT_BITS) - 1)]);
 }
 

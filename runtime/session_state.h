@@ -35,7 +35,7 @@ struct rt_session {
     const rt_backend *backend;
     k_context ctx;
     char error[512];
-    bool is_open, sync_launch;
+    bool is_open, sync_launch, fuse;
     size_t n_symbols;
     int64_t *fixed, *sizes; /* by symbol: from the options; of the run at hand */
     void *storage_block;    /* device memory: all storage */

@@ -48,8 +48,8 @@ static ampc_status plan_text(fixture *f, const char *text, const int64_t *sizes)
     ampc_status status = ir_parse(whole, strlen(whole), "plan.ir", f->d, &f->module);
     free(whole);
     if (status != AMPC_OK) fail_msg("%s", diag_first_error(f->d));
-    return rt_plan_make(f->module->graphs.items[0], sizes, rt_backend_find("cpu", &(int){0}), &f->ctx, f->d,
-                        &f->plan);
+    return rt_plan_make(f->module->graphs.items[0], sizes, rt_backend_find("cpu", &(int){0}), &f->ctx, false,
+                        f->d, &f->plan);
 }
 
 static void plan_ok(fixture *f, const char *text)
