@@ -1,6 +1,8 @@
 /* device.c - runs one kernel on the device that the tests are for (see ops.h). */
 #include "tests/ops/ops.h"
 
+#include "kernels/program.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -8,7 +10,11 @@
 
 #include <cmocka.h>
 
-enum { FENCE = 256 };
+enum {
+    FENCE = 256,
+    MOST_VIEWS = K_MOST_OPERANDS + K_MOST_RESULTS /* of a call */
+};
+_Static_assert(MOST_VIEWS >= 2 * CASE_MAX, "programs have the most");
 
 extern const rt_backend rt_backend_cpu;
 const rt_backend *ops_on = &rt_backend_cpu;
@@ -77,7 +83,7 @@ static void fetch(const k_context *ctx, void *to, const void *memory, size_t byt
 /* The views of a call on the device, in the order of operands and results. */
 typedef struct run_views {
     const k_context *ctx;
-    k_view host[2 * CASE_MAX], device[2 * CASE_MAX];
+    k_view host[MOST_VIEWS], device[MOST_VIEWS];
     int n;
 } run_views;
 
@@ -122,7 +128,7 @@ static void fetch_view(const k_context *ctx, const k_view *v, const k_view *devi
 static void bring_view(run_views *views, const k_view *v, bool channels_last)
 {
     int i = views->n++, same = 0;
-    assert_true(i < 2 * CASE_MAX);
+    assert_true(i < MOST_VIEWS);
     views->host[i] = views->device[i] = *v;
     if (!k_present(v)) return;
     views->device[i].channels_last = channels_last && v->rank >= 3;
@@ -219,10 +225,15 @@ static void open_device(k_context *ctx)
 ampc_status ops_run(k_args *args, bool recorded, int times)
 {
     const k_kernel *kernel = ops_on->kernel(args->op);
+    if (!kernel) fail_msg("%s has no kernel for %s", ops_on->name, ir_op_get(args->op)->name);
+    return ops_run_kernel(kernel, args, recorded, times);
+}
+
+ampc_status ops_run_kernel(const k_kernel *kernel, const k_args *args, bool recorded, int times)
+{
     k_context ctx = *args->ctx;
     run_views views = {.ctx = &ctx};
     size_t bytes = 0;
-    if (!kernel) fail_msg("%s has no kernel for %s", ops_on->name, ir_op_get(args->op)->name);
     open_device(&ctx);
     bool channels_last = ops_channels_last && ir_op_get(args->op)->traits & IR_SPATIAL;
     for (int i = 0; i < args->n_in; i++) bring_view(&views, &args->in[i], channels_last);

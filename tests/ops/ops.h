@@ -46,6 +46,7 @@ bool ops_takes(ir_dtype t); /* whether the device computes in it, and it is to b
  * equal data share memory there, too. Where `recorded`, and after the first time, a device with a time of its own runs
  * from a recording. Checks that the workspace is kept to. A fault on the device is AMPC_REJECTED with its sentence. */
 ampc_status ops_run(k_args *args, bool recorded, int times);
+ampc_status ops_run_kernel(const k_kernel *kernel, const k_args *args, bool recorded, int times);
 /* A program: takes --device=NAME, runs the tests, closes the device. The exit code. */
 int ops_main(int argc, char **argv, int (*tests)(void));
 
