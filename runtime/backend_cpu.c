@@ -38,6 +38,7 @@ const rt_backend rt_backend_cpu = {
     .open = open_cpu,
     .close = close_cpu,
     .kernel = cpu_kernel,
+    .program = &cpu_program,
     .alloc = alloc,
     .free = release,
     .copy = copy,

@@ -146,6 +146,28 @@ void cpu_convert(ir_dtype to, void *dst, ir_dtype from, const void *src, int64_t
     }
 }
 
+CPU_CLONES static void round_bf16(float *x, int64_t n)
+{
+    CPU_SIMD for (int64_t i = 0; i < n; i++) x[i] = ir_bf16_to_f32(ir_f32_to_bf16(x[i]));
+}
+
+void cpu_as_stored(ir_dtype t, ir_dtype carrier, void *values, int64_t n)
+{
+    if (t == carrier) return;
+    if (t == IR_bf16 && carrier == IR_f32) {
+        round_bf16(values, n);
+        return;
+    }
+    int64_t size = (int64_t)ir_dtype_size(carrier);
+    for (int64_t i = 0; i < n; i += CPU_TILE) {
+        cpu_tile stored;
+        int64_t m = k_min(CPU_TILE, n - i);
+        void *at = (char *)values + i * size;
+        cpu_convert(t, &stored, carrier, at, m);
+        cpu_convert(carrier, at, t, &stored, m);
+    }
+}
+
 const void *cpu_tile_load(const k_view *v, int64_t first, int64_t n, ir_dtype carrier,
                           void *scratch)
 {

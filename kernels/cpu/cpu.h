@@ -64,6 +64,8 @@ static inline void *cpu_at(const k_view *v, int64_t element)
 
 /* Like ir_convert, with the same results, faster. src and dst are equal or do not overlap. */
 void cpu_convert(ir_dtype to, void *dst, ir_dtype from, const void *src, int64_t n);
+/* Values in a carrier become what type t holds of them: those that a store and a load give. */
+void cpu_as_stored(ir_dtype t, ir_dtype carrier, void *values, int64_t n);
 /* Elements [first, first + n) of v in the carrier: `scratch` filled, or v itself when it has that
  * type. */
 const void *cpu_tile_load(const k_view *v, int64_t first, int64_t n, ir_dtype carrier,
@@ -83,6 +85,13 @@ void cpu_walk_gather(const k_walk *w, size_t size, const void *src, int64_t firs
                      void *dst);
 /* Copies the whole index space, in parallel; no two positions share a destination. */
 void cpu_walk_copy(const k_walk *w, size_t size, const void *src, void *dst, const k_context *ctx);
+
+/* ---- reduce.c ---- */
+
+/* Into how many groups the sum of each of `outputs` rows of `terms` contiguous elements is cut. Group
+ * g begins with term terms * g / groups, and its first tile does; tiles are added in order (f64),
+ * then groups. */
+int64_t cpu_sum_groups(int64_t outputs, int64_t terms);
 
 /* ---- lanes.c: vector loops over contiguous carriers ----
  *

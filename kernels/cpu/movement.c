@@ -3,7 +3,7 @@
  * All but the last few are one strided copy (walk.c): an index space with a stride per dimension
  * on each side. pad and pad_grad keep, per axis, a table in workspace that gives the source index
  * of each result index. */
-#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/tiles.h"
 
 #define K_FORMULA CPU_INLINE
 #include "kernels/padding.h"
@@ -260,10 +260,10 @@ static ampc_status trilu_run(const k_args *args)
     do {                                                                                           \
         type *d = y;                                                                               \
         const type *s = a, *t = b;                                                                 \
-        for (int64_t i = 0; i < n; i++) d[i] = c[i] ? s[i] : t[i];                                 \
+        CPU_SIMD for (int64_t i = 0; i < n; i++) d[i] = cond[i] ? s[i] : t[i];                     \
     } while (0)
 
-static void choose(size_t size, void *y, const uint8_t *c, const void *a, const void *b, int64_t n)
+CPU_CLONES void cpu_choose_tile(size_t size, void *y, const uint8_t *cond, const void *a, const void *b, int64_t n)
 {
     switch (size) {
     case 1: CHOOSE(uint8_t); break;
@@ -288,7 +288,7 @@ static ampc_status where_run(const k_args *args)
         cpu_walk_gather(&walks[0], 1, args->in[0].data, first, m, c);
         cpu_walk_gather(&walks[1], size, args->in[1].data, first, m, a);
         cpu_walk_gather(&walks[2], size, args->in[2].data, first, m, b);
-        choose(size, cpu_at(y, first), c, a, b, m);
+        cpu_choose_tile(size, cpu_at(y, first), c, a, b, m);
     }
     return AMPC_OK;
 }

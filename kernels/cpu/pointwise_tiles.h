@@ -4,7 +4,7 @@
 /* clang-format off */
 #define TILE(name, result, expression)                                                             \
     CPU_CLONES static void R(tile_##name)(const void *a, const void *b, void *y, int64_t n,        \
-                                          const numbers *p)                                        \
+                                          const cpu_numbers *p)                                    \
     {                                                                                              \
         const REAL *s = a, *t = b, lo = p->R(lo), hi = p->R(hi);                                   \
         result *d = y;                                                                             \
@@ -28,7 +28,7 @@ FORMULAS_BOOL(UNARY, COMPARE)
 #endif
 
 #define ENTRY(name) [FORMULA_##name] = R(tile_##name),
-static tile_fn *const R(tiles)[FORMULA_COUNT] = {
+static cpu_tile_fn *const R(tiles)[FORMULA_COUNT] = {
     FORMULAS_ALL(ENTRY, ENTRY, ENTRY, ENTRY)
 #ifdef REAL_IS_FLOAT
     FORMULAS_FLOAT(ENTRY, ENTRY, ENTRY)

@@ -27,9 +27,9 @@ typedef struct plan {
     int64_t units, groups;
 } plan;
 
-static plan plan_of(const k_view *x, const ir_attr *axes)
+static plan plan_of(k_reduction shape)
 {
-    plan p = {.shape = k_reduction_of(x, axes)};
+    plan p = {.shape = shape};
     const k_reduction *r = &p.shape;
     int64_t outputs = r->inner_kept ? r->length : r->n_kept; /* that a unit may be cut from */
     int64_t most = r->inner_kept ? CPU_TILE : k_min(CPU_TILE, UNIT_TERMS / k_max(1, r->terms));
@@ -40,6 +40,16 @@ static plan plan_of(const k_view *x, const ir_attr *axes)
                    ? 1
                    : k_max(1, k_min(UNITS / p.units, r->terms * p.columns / GROUP_TERMS));
     return p;
+}
+
+static plan plan_of_args(const k_args *args)
+{
+    return plan_of(k_reduction_of(&args->in[0], &args->attr[IR_ATTR(reduce_sum, axes)]));
+}
+
+int64_t cpu_sum_groups(int64_t outputs, int64_t terms)
+{
+    return plan_of((k_reduction){.n_kept = outputs, .length = terms, .outputs = outputs, .terms = terms}).groups;
 }
 
 static int64_t walk_offset(const k_walk *w, int64_t index)
@@ -71,14 +81,14 @@ static int64_t walk_offset(const k_walk *w, int64_t index)
 static ampc_status reduce_prepare(const k_args *args, void **state, size_t *workspace)
 {
     (void)state;
-    plan p = plan_of(&args->in[0], &args->attr[IR_ATTR(reduce_sum, axes)]);
+    plan p = plan_of_args(args);
     if (p.groups > 1) *workspace = (size_t)(p.groups * p.shape.outputs) * sizeof(double);
     return AMPC_OK;
 }
 
 static ampc_status reduce_run(const k_args *args)
 {
-    const plan p = plan_of(&args->in[0], &args->attr[IR_ATTR(reduce_sum, axes)]);
+    const plan p = plan_of_args(args);
     if (p.shape.outputs == 0) return AMPC_OK;
     switch (cpu_carrier(args->in[0].dtype)) {
     case IR_f32: reduce_float(args, &p); break;
