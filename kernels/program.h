@@ -12,7 +12,7 @@
  *
  * Ops: those of kernels/pointwise.h, cast, where, select, dropout_grad (operands as the op table has them) and dropout
  * with one operand, rng, which gives the mask; what the op dropout computes is that and dropout_grad(x, mask). The
- * bounds of clip, the exponent of pow and rng may be looked at once. */
+ * bounds of clip, the exponent of pow and rng may be looked at once; where they have one element they are operands. */
 #ifndef AMPC_PROGRAM_H
 #define AMPC_PROGRAM_H
 

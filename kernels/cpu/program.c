@@ -159,11 +159,9 @@ static ir_dtype type_of(const k_args *args, int arg)
     return arg < 0 ? args->in[p->operands[~arg].in].dtype : p->code[arg].type;
 }
 
-/* The exponent of pow has one element. */
-static bool one_exponent(const k_args *args, int arg)
+static bool is_one_element(const k_args *args, int arg)
 {
-    const k_program *p = args->program;
-    return p->count == 1 || (arg < 0 && k_count(&args->in[p->operands[~arg].in]) == 1);
+    return arg < 0 && k_count(&args->in[args->program->operands[~arg].in]) == 1;
 }
 
 static ampc_status make_pointwise(const k_args *args, const k_instruction *c, step *s)
@@ -175,7 +173,7 @@ static ampc_status make_pointwise(const k_args *args, const k_instruction *c, st
     s->carrier = cpu_carrier(t);
     s->made = c->type == IR_bool && c->op != IR_OP_not ? IR_bool : s->carrier;
     s->loop = cpu_formula_tile(form.formula, t);
-    if (form.formula == FORMULA_pow && one_exponent(args, c->arg[1])) s->square = cpu_formula_tile(FORMULA_square, t);
+    if (form.formula == FORMULA_pow && is_one_element(args, c->arg[1])) s->square = cpu_formula_tile(FORMULA_square, t);
     return s->loop ? AMPC_OK
                    : cpu_fail(args->ctx, AMPC_UNSUPPORTED, "%s is not defined for %s", ir_op_get(c->op)->name,
                               ir_dtype_name(t));
@@ -184,7 +182,7 @@ static ampc_status make_pointwise(const k_args *args, const k_instruction *c, st
 /* A cast within a form is nothing but the rounding. */
 static void make_cast(const value *from, step *s)
 {
-    if (s->from != s->form || s->form == IR_bool) {
+    if (s->from != s->form) {
         s->run = run_cast;
         s->rounds = false;
     } else {

@@ -75,20 +75,22 @@ static k_view shaped(const ops_program *p, ir_dtype t) { return view_of(t, p->sh
 
 static void make_shape(ops_program *p, int64_t most)
 {
-    static const int64_t inner[] = {1,   2,   3,   8,   31,  32,   33,   64,   127,   128,
-                                    129, 255, 511, 512, 513, 1025, 2048, 5000, 40000, 70001};
+    static const int64_t inner[] = {1, 2, 3, 8, 31, 32, 33, 64, 127, 128, 129, 255, 511, 512, 513, 1025, 2048, 5000};
+    static const int64_t longest[] = {32768, 40000, 70001};
     static const int64_t outer[] = {1, 1, 2, 3, 5, 7, 16, 33};
     k_view *s = &p->shape;
     int64_t count = 1;
     s->rank = (int)below(p, 6);
     for (int i = s->rank - 1; i >= 0; i--) {
-        int64_t d = i == s->rank - 1 ? inner[below(p, COUNT_OF(inner))] : outer[below(p, COUNT_OF(outer))];
+        int64_t d = i < s->rank - 1                           ? outer[below(p, COUNT_OF(outer))]
+                    : most > longest[0] && !one_in(p, 4) ? longest[below(p, COUNT_OF(longest))]
+                                                              : inner[below(p, COUNT_OF(inner))];
         s->dims[i] = count * d <= most ? d : 1;
         count *= s->dims[i];
     }
     if (s->rank > 0 && one_in(p, 100)) s->dims[0] = count = 0;
     p->program.count = count;
-    if (s->rank == 0 || count == 0 || !one_in(p, 3)) return;
+    if (s->rank == 0 || count == 0 || !one_in(p, 2)) return;
     p->program.row = 1;
     for (int i = (int)below(p, s->rank); i < s->rank; i++) p->program.row *= s->dims[i];
 }
@@ -202,7 +204,7 @@ static bool draw_slot(ops_program *p, k_instruction *c, int slot, ir_dtype t)
     int arg = K_NO_ARG;
     if (c->op == IR_OP_dropout)
         arg = new_rng(p);
-    else if (is_single(c->op, slot) || (c->op == IR_OP_pow && slot == 1 && one_in(p, 2)))
+    else if (is_single(c->op, slot) || (c->op == IR_OP_pow && slot == 1 && (p->program.count == 1 || one_in(p, 2))))
         arg = optional && one_in(p, 2) ? K_NO_ARG : new_operand(p, t, true);
     else
         arg = draw_arg(p, t);
