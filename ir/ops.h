@@ -47,7 +47,9 @@ typedef enum ir_op {
 
 typedef enum ir_colour { IR_WHITE, IR_BLACK, IR_GRAY, IR_CLEAR, IR_KEEP } ir_colour;
 
-enum ir_trait { IR_PURE = 1, IR_EFFECT = 2, IR_INPLACE = 4, IR_VIEW = 8, IR_F32_INSIDE = 16, IR_SPATIAL = 32 };
+enum ir_trait {
+    IR_PURE = 1, IR_EFFECT = 2, IR_INPLACE = 4, IR_VIEW = 8, IR_F32_INSIDE = 16, IR_SPATIAL = 32, IR_COMMITS = 64
+};
 
 /* Slot kinds and the dtype groups of ops.def. */
 typedef enum ir_slot_kind {

@@ -1,11 +1,12 @@
 /* optimizer.c - the update steps and the loss scaler.
  *
- * All are single passes over memory, safe in place. A set `skip` flag gives the old values bit
- * for bit. Order of operations as in PyTorch; bias corrections and step sizes in f64, once per
+ * All are single passes over memory, safe in place, with what kernels/update.h adds to them. A set `skip` flag gives
+ * the old values bit for bit. Order of operations as in PyTorch; bias corrections and step sizes in f64, once per
  * tensor. */
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/math.h"
 #include "kernels/real.h"
+#include "kernels/update.h"
 
 /* The numbers of one update, in f64. */
 typedef struct settings {
@@ -25,11 +26,13 @@ typedef struct settings {
 /* Tiles of the parameter p, the gradient g and two states, updated in place. */
 typedef void update_fn(const settings *s, void *p, const void *g, void *a, void *b, int64_t n);
 
-/* Old value views and result views of the parameter and its states; the gradient. */
+/* Old value views and result views of the parameter and its states; the gradient, and what is beside the slots of the
+ * op. */
 typedef struct update {
-    const k_view *old[3], *grad;
-    k_view *made[3];
+    const k_view *old[3], *grad, *scale;
+    k_view *made[3], *low;
     int n;
+    double inverse; /* of the scale */
 } update;
 
 static bool skipped(const k_args *args, int skip)
@@ -37,11 +40,34 @@ static bool skipped(const k_args *args, int skip)
     return skip < args->n_in && k_present(&args->in[skip]) && *(const uint8_t *)args->in[skip].data;
 }
 
+/* What unscaled gradients are multiplied with: rounded to f32 unless the scale is f64. */
+static double inverse_of(const k_view *scale)
+{
+    double s = cpu_scalar(scale, 1);
+    return scale->dtype == IR_f64 ? 1 / s : (double)(1 / (float)s);
+}
+
+static bool in_place(const update *u, int i) { return u->made[i]->data == u->old[i]->data; }
+
 static void keep_old(const update *u)
 {
     for (int i = 0; i < u->n; i++)
-        if (cpu_wanted(u->made[i]) && u->made[i]->data != u->old[i]->data && k_count(u->old[i]))
+        if (cpu_wanted(u->made[i]) && !in_place(u, i) && k_count(u->old[i]))
             memcpy(u->made[i]->data, u->old[i]->data, k_bytes(u->old[i]));
+    if (u->low && !in_place(u, 0))
+        cpu_convert(u->low->dtype, u->low->data, u->old[0]->dtype, u->old[0]->data, k_count(u->low));
+}
+
+/* The gradient as the update takes it; `scratch` may be used. */
+static const void *gradient_tile(const update *u, int64_t first, int64_t n, ir_dtype carrier, cpu_tile *scratch)
+{
+    const void *g = cpu_tile_load(u->grad, first, n, carrier, scratch);
+    if (!u->scale) return g;
+    if (carrier == IR_f64)
+        unscale_double(g, u->inverse, scratch, n);
+    else
+        unscale_float(g, (float)u->inverse, scratch, n);
+    return scratch;
 }
 
 static void update_tile(const update *u, const settings *s, update_fn *fn, int64_t first, int64_t n)
@@ -50,17 +76,25 @@ static void update_tile(const update *u, const settings *s, update_fn *fn, int64
     int64_t bytes = n * (int64_t)ir_dtype_size(carrier);
     cpu_tile scratch, values[3];
     for (int i = 0; i < u->n; i++) memcpy(&values[i], cpu_at(u->old[i], first), (size_t)bytes);
-    fn(s, &values[0], cpu_tile_load(u->grad, first, n, carrier, &scratch), &values[1], &values[2],
-       n);
+    fn(s, &values[0], gradient_tile(u, first, n, carrier, &scratch), &values[1], &values[2], n);
     for (int i = 0; i < u->n; i++)
         if (cpu_wanted(u->made[i])) memcpy(cpu_at(u->made[i], first), &values[i], (size_t)bytes);
+    if (u->low) cpu_tile_store(u->low, first, n, carrier, &values[0]);
 }
 
-static ampc_status run_update(const k_args *args, const update *u, const settings *s,
-                              update_fn *f32, update_fn *f64)
+/* `u` has the slots of the op; `skip` is the position of that operand. */
+static ampc_status run_update(const k_args *args, update *u, const settings *s, int skip, update_fn *f32,
+                              update_fn *f64)
 {
     int64_t n = k_count(u->old[0]), tiles = cpu_ceil_div(n, CPU_TILE);
     update_fn *fn = u->old[0]->dtype == IR_f64 ? f64 : f32;
+    u->low = k_extra_out(args, K_UPDATE_LOW);
+    u->scale = k_extra_in(args, K_UPDATE_SCALE);
+    if (u->scale) u->inverse = inverse_of(u->scale);
+    if (skipped(args, skip)) {
+        keep_old(u);
+        return AMPC_OK;
+    }
 #pragma omp parallel for num_threads(cpu_threads(args->ctx, n)) schedule(static)
     for (int64_t t = 0; t < tiles; t++)
         update_tile(u, s, fn, t * CPU_TILE, k_min(CPU_TILE, n - t * CPU_TILE));
@@ -69,44 +103,36 @@ static ampc_status run_update(const k_args *args, const update *u, const setting
 
 static ampc_status sgd_run(const k_args *args)
 {
-    const update u = {.old = {&args->in[IR_IN(sgd, param)]},
-                      .grad = &args->in[IR_IN(sgd, grad)],
-                      .made = {&args->out[0]},
-                      .n = 1};
+    update u = {.old = {&args->in[IR_IN(sgd, param)]},
+                .grad = &args->in[IR_IN(sgd, grad)],
+                .made = {&args->out[0]},
+                .n = 1};
     const settings s = {.lr = cpu_scalar(&args->in[IR_IN(sgd, lr)], 0),
                         .decay = args->attr[IR_ATTR(sgd, weight_decay)].f};
-    if (skipped(args, IR_IN(sgd, skip))) {
-        keep_old(&u);
-        return AMPC_OK;
-    }
-    return run_update(args, &u, &s, sgd_float, sgd_double);
+    return run_update(args, &u, &s, IR_IN(sgd, skip), sgd_float, sgd_double);
 }
 
 static ampc_status momentum_run(const k_args *args)
 {
     const k_view *in = args->in;
-    const update u = {.old = {&in[IR_IN(momentum, param)], &in[IR_IN(momentum, velocity)]},
-                      .grad = &in[IR_IN(momentum, grad)],
-                      .made = {&args->out[0], &args->out[1]},
-                      .n = 2};
+    update u = {.old = {&in[IR_IN(momentum, param)], &in[IR_IN(momentum, velocity)]},
+                .grad = &in[IR_IN(momentum, grad)],
+                .made = {&args->out[0], &args->out[1]},
+                .n = 2};
     const settings s = {.lr = cpu_scalar(&in[IR_IN(momentum, lr)], 0),
                         .decay = args->attr[IR_ATTR(momentum, weight_decay)].f,
                         .mu = args->attr[IR_ATTR(momentum, mu)].f,
                         .nesterov = args->attr[IR_ATTR(momentum, nesterov)].i};
-    if (skipped(args, IR_IN(momentum, skip))) {
-        keep_old(&u);
-        return AMPC_OK;
-    }
-    return run_update(args, &u, &s, momentum_float, momentum_double);
+    return run_update(args, &u, &s, IR_IN(momentum, skip), momentum_float, momentum_double);
 }
 
 static ampc_status adamw_run(const k_args *args)
 {
     const k_view *in = args->in, *step = &in[IR_IN(adamw, step)];
-    const update u = {.old = {&in[IR_IN(adamw, param)], &in[IR_IN(adamw, m)], &in[IR_IN(adamw, v)]},
-                      .grad = &in[IR_IN(adamw, grad)],
-                      .made = {&args->out[0], &args->out[1], &args->out[2]},
-                      .n = 3};
+    update u = {.old = {&in[IR_IN(adamw, param)], &in[IR_IN(adamw, m)], &in[IR_IN(adamw, v)]},
+                .grad = &in[IR_IN(adamw, grad)],
+                .made = {&args->out[0], &args->out[1], &args->out[2]},
+                .n = 3};
     settings s = {.lr = cpu_scalar(&in[IR_IN(adamw, lr)], 0),
                   .decay = args->attr[IR_ATTR(adamw, weight_decay)].f,
                   .beta1 = args->attr[IR_ATTR(adamw, beta1)].f,
@@ -116,43 +142,38 @@ static ampc_status adamw_run(const k_args *args)
     double t = (double)ir_load_i64(step->dtype, step->data) + 1;
     s.step_size = s.lr / (1 - pow(s.beta1, t));
     s.root = sqrt(1 - pow(s.beta2, t));
-    if (skipped(args, IR_IN(adamw, skip))) {
-        keep_old(&u);
-        return AMPC_OK;
-    }
-    return run_update(args, &u, &s, adamw_float, adamw_double);
+    return run_update(args, &u, &s, IR_IN(adamw, skip), adamw_float, adamw_double);
 }
 
 /* ---- the loss scaler ---- */
 
-/* result = gradient * inverse; true when an element of either is not finite */
+/* result (where it is wanted) = gradient * inverse; true when an element of either is not finite */
 static bool unscale(const k_view *grad, const k_view *to, double inverse, const k_context *ctx)
 {
     int64_t n = k_count(grad), tiles = cpu_ceil_div(n, CPU_TILE);
     ir_dtype carrier = cpu_carrier(grad->dtype);
+    bool wanted = cpu_wanted(to);
     int found = 0;
 #pragma omp parallel for num_threads(cpu_threads(ctx, n)) schedule(static) reduction(| : found)
     for (int64_t t = 0; t < tiles; t++) {
         cpu_tile in, out;
         int64_t first = t * CPU_TILE, m = k_min(CPU_TILE, n - first);
         const void *g = cpu_tile_load(grad, first, m, carrier, &in);
-        void *y = cpu_tile_target(to, first, carrier, &out);
+        void *y = wanted ? cpu_tile_target(to, first, carrier, &out) : &out;
         found |= carrier == IR_f64 ? unscale_double(g, inverse, y, m)
                                    : unscale_float(g, (float)inverse, y, m);
-        cpu_tile_store(to, first, m, carrier, y);
+        if (wanted) cpu_tile_store(to, first, m, carrier, y);
     }
     return found;
 }
 
 static ampc_status unscale_run(const k_args *args)
 {
-    const k_view *scale = &args->in[args->n_in - 1];
-    const double s = cpu_scalar(scale, 1),
-                 inverse = scale->dtype == IR_f64 ? 1 / s : (double)(1 / (float)s);
-    uint8_t found = 0;
-    for (int i = 0; i < args->n_in - 1; i++)
+    const k_view *before = k_check_before(args), *flag = k_check_found(args);
+    const double inverse = inverse_of(k_check_scale(args));
+    bool found = before && *(const uint8_t *)before->data;
+    for (int i = 0; i < k_check_gradients(args); i++)
         found |= unscale(&args->in[i], &args->out[i], inverse, args->ctx);
-    const k_view *flag = &args->out[args->n_out - 1];
     if (cpu_wanted(flag)) *(uint8_t *)flag->data = found;
     return AMPC_OK;
 }

@@ -134,8 +134,7 @@ ampc_status cuda_open_dnn(const k_context *ctx)
 
 bool cuda_commits(ir_op op)
 {
-    return op == IR_OP_select || op == IR_OP_sgd || op == IR_OP_momentum || op == IR_OP_adamw ||
-           op == IR_OP_update_loss_scaling;
+    return (ir_op_get(op)->traits & IR_COMMITS) != 0;
 }
 
 ampc_status cuda_commit(const k_context *ctx, void *dst, const void *src, size_t bytes)

@@ -1,6 +1,7 @@
 /* optimizer.c - launches of the update steps and of the loss scaler. */
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/optimizer.h"
+#include "kernels/update.h"
 
 #include <stdlib.h>
 
@@ -49,7 +50,11 @@ static void take_attributes(ir_op op, const ir_attr *attr, update_table *t)
 
 static update_span span_of(const k_args *args, const update_slots *at, int first)
 {
-    update_span s = {.grad = args->in[at->grad].data, .count = k_count(&args->in[0]), .first = first};
+    const k_view *low = k_extra_out(args, K_UPDATE_LOW);
+    update_span s = {.grad = args->in[at->grad].data,
+                     .low = low ? low->data : NULL,
+                     .count = k_count(&args->in[0]),
+                     .first = first};
     for (int i = 0; i < at->states; i++) {
         s.old[i] = args->in[i].data;
         s.made[i] = cuda_data(args->out, i, args->n_out);
@@ -66,8 +71,12 @@ ampc_status cuda_run_together(const k_args *args, int n)
 {
     const cuda_one *state = args->state;
     const update_slots at = slots_of(args->op);
+    const k_view *scale = k_extra_in(args, K_UPDATE_SCALE), *low = k_extra_out(args, K_UPDATE_LOW);
     update_table t = {.spans = n,
+                      .grad_dtype = (int)args->in[at.grad].dtype,
+                      .low_dtype = low ? (int)low->dtype : 0,
                       .lr = args->in[at.lr].data,
+                      .scale = scale ? scale->data : NULL,
                       .skip = cuda_data(args->in, at.skip, args->n_in),
                       .fault = cuda_of(args->ctx)->fault};
     if (at.step >= 0) {
@@ -96,67 +105,74 @@ static ampc_status update_run(const k_args *args)
     return cuda_run_together(args, 1);
 }
 
-/* ---- check_finite_and_unscale: as many launches as tables that hold all gradients: nearly always one ---- */
+/* ---- check_finite_and_unscale: as many launches as tables that hold all gradients: nearly always one. found_inf is
+ * set to what was found before, and raised by them ---- */
 
 typedef struct unscale_state {
-    cudaKernel_t unscale, found;
+    cudaKernel_t kernel;
+    int64_t unit; /* elements that a block of it handles at a time */
     unscale_table table;
 } unscale_state;
 
-/* Units of the gradients of the table that begins with gradient `first`; *end: the first one of the next table. */
-static int64_t table_units(const k_args *args, int first, int *end)
+/* Fills the table with gradients from `first` on; the first one of the next table. */
+static int fill_table(const k_args *args, int first, unscale_state *s)
 {
-    int64_t units = 0;
-    int gradients = args->n_in - 1;
-    *end = first + UNSCALE_SPANS < gradients ? first + UNSCALE_SPANS : gradients;
-    for (int i = first; i < *end; i++) units += units_of(&args->in[i]);
-    return units;
+    unscale_table *t = &s->table;
+    int gradients = k_check_gradients(args);
+    t->spans = t->units = 0;
+    while (first + t->spans < gradients && t->spans < UNSCALE_SPANS) {
+        int i = first + t->spans;
+        t->span[t->spans++] = (unscale_span){.grad = args->in[i].data,
+                                             .to = cuda_data(args->out, i, args->n_out),
+                                             .count = k_count(&args->in[i]),
+                                             .first = t->units};
+        t->units += (int)((k_count(&args->in[i]) + s->unit - 1) / s->unit);
+    }
+    return first + t->spans;
 }
 
-/* Workspace: what each block of each launch found. */
 static ampc_status unscale_prepare(const k_args *args, void **state, size_t *workspace)
 {
+    (void)workspace;
     CUDA_FORWARD(cuda_check_dtypes(args));
     unscale_state *s = calloc(1, sizeof *s);
     if (!s) return cuda_fail(args->ctx, AMPC_NO_MEMORY, "out of memory");
     *state = s;
-    for (int first = 0, end; first < args->n_in - 1; first = end) {
-        int64_t units = table_units(args, first, &end);
-        if (units > INT32_MAX) return cuda_fail(args->ctx, AMPC_UNSUPPORTED, "more than 2^42 gradient elements");
-        *workspace += (size_t)cuda_blocks(units, 1) * sizeof(int);
+    bool wanted = false;
+    int64_t elements = 0;
+    for (int i = 0; i < k_check_gradients(args); i++) {
+        wanted |= cuda_wanted(&args->out[i]);
+        elements += k_count(&args->in[i]);
     }
-    CUDA_FORWARD(cuda_find(args->ctx, CUDA_FAMILY_optimizer, "unscale", &s->unscale));
-    return cuda_find(args->ctx, CUDA_FAMILY_optimizer, "unscale_found", &s->found);
+    if (elements >= (int64_t)1 << 42) return cuda_fail(args->ctx, AMPC_UNSUPPORTED, "2^42 gradient elements or more");
+    s->unit = wanted ? OPTIMIZER_UNIT : CHECK_UNIT / (int64_t)ir_dtype_size(args->in[0].dtype);
+    return cuda_find(args->ctx, CUDA_FAMILY_optimizer, wanted ? "unscale" : "check_finite", &s->kernel);
 }
 
-static void fill_table(const k_args *args, int first, int end, unscale_table *t)
+static ampc_status set_found(const k_args *args)
 {
-    t->spans = end - first;
-    t->units = 0;
-    for (int i = first; i < end; i++) {
-        const k_view *grad = &args->in[i];
-        t->span[i - first] = (unscale_span){grad->data, args->out[i].data, k_count(grad), t->units};
-        t->units += (int)units_of(grad);
-    }
+    const k_view *before = k_check_before(args);
+    void *found = k_check_found(args)->data;
+    cudaStream_t stream = cuda_of(args->ctx)->stream;
+    if (!before) CUDA_CALL(args->ctx, cudaMemsetAsync(found, 0, 1, stream));
+    else if (before->data != found)
+        CUDA_CALL(args->ctx, cudaMemcpyAsync(found, before->data, 1, cudaMemcpyDeviceToDevice, stream));
+    return AMPC_OK;
 }
 
 static ampc_status unscale_run(const k_args *args)
 {
     unscale_state *s = args->state;
     unscale_table *t = &s->table;
-    const k_view *flag = &args->out[args->n_out - 1];
-    int *found = args->workspace, total = 0;
-    t->scale = args->in[args->n_in - 1].data;
+    t->scale = k_check_scale(args)->data;
     t->dtype = (int)args->in[0].dtype;
-    for (int first = 0, end; first < args->n_in - 1; first = end) {
-        int64_t blocks = cuda_blocks(table_units(args, first, &end), 1);
-        fill_table(args, first, end, t);
-        t->found = found + total;
-        CUDA_FORWARD(cuda_launch(args, s->unscale, blocks, OPTIMIZER_BLOCK, 0, (void *[]){t}));
-        total += (int)blocks;
+    t->found = cuda_wanted(k_check_found(args)) ? k_check_found(args)->data : NULL;
+    if (t->found) CUDA_FORWARD(set_found(args));
+    for (int first = 0; first < k_check_gradients(args);) {
+        first = fill_table(args, first, s);
+        CUDA_FORWARD(cuda_launch(args, s->kernel, cuda_blocks(t->units, 1), OPTIMIZER_BLOCK, 0, (void *[]){t}));
     }
-    if (!cuda_wanted(flag)) return AMPC_OK;
-    return cuda_launch(args, s->found, 1, OPTIMIZER_BLOCK, 0, (void *[]){&found, &total, (void *)&flag->data});
+    return AMPC_OK;
 }
 
 /* ---- update_loss_scaling ---- */

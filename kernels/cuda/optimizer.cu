@@ -1,4 +1,5 @@
-/* optimizer.cu - the update steps and the loss scaler: single passes over memory, safe in place.
+/* optimizer.cu - the update steps and the loss scaler: single passes over memory, safe in place, with what
+ * kernels/update.h adds to them.
  *
  * A launch has a table of tensors, cut into units that blocks take in turn. Rate, step number, scale and the flag that
  * skips the step are read on the device, so that one recorded launch serves all steps. The factors of Adam's bias
@@ -6,6 +7,11 @@
  * results may be the stored parameters themselves. */
 #include "kernels/cuda/optimizer.h"
 #include "kernels/cuda/tile.cuh"
+
+#ifndef CUDASIM_H
+/* Sets a flag of a byte that other threads may be setting, too. */
+#define AMPC_RAISE(flag) (*static_cast<volatile unsigned char *>(flag) = 1)
+#endif
 
 /* ---- tables ---- */
 
@@ -31,6 +37,13 @@ template <typename T, typename F> static __device__ __forceinline__ void spans_e
     }
 }
 
+/* ---- gradients ---- */
+
+static __device__ __forceinline__ bool is_finite(float v) { return fabsf(v) < INFINITY; }
+/* The factor of a loss of this scale, and a gradient times it: a product that is rounded whatever it goes into. */
+static __device__ __forceinline__ float inverse_of(const float *scale) { return scale ? 1 / *scale : 1; }
+static __device__ __forceinline__ float unscaled(float gradient, float inverse) { return __fmul_rn(gradient, inverse); }
+
 /* ---- updates ---- */
 
 /* The states of each element, updated by `formula(states, gradient)`; kept as they are when the step is skipped. */
@@ -38,19 +51,20 @@ template <int states, typename F>
 static __device__ __forceinline__ void update_tensors(const update_table &table, F formula)
 {
     const bool moving = !(table.skip && *table.skip);
+    const float inverse = inverse_of(table.scale);
     if (!fault_none(table.fault)) return;
     spans_each(table, [&](const update_span &u, long long first, int n) {
         float v[states][TILE], g[TILE];
 #pragma unroll
         for (int s = 0; s < states; s++) load_typed(u.old[s] + first, n, v[s]);
         if (moving) {
-            load_typed(u.grad + first, n, g);
+            tile_load(u.grad, table.grad_dtype, first, n, g);
 #pragma unroll
             for (int i = 0; i < TILE; i++) {
                 float one[states];
 #pragma unroll
                 for (int s = 0; s < states; s++) one[s] = v[s][i];
-                formula(one, g[i]);
+                formula(one, unscaled(g[i], inverse));
 #pragma unroll
                 for (int s = 0; s < states; s++) v[s][i] = one[s];
             }
@@ -58,6 +72,7 @@ static __device__ __forceinline__ void update_tensors(const update_table &table,
 #pragma unroll
         for (int s = 0; s < states; s++)
             if (u.made[s] && (moving || u.made[s] != u.old[s])) store_typed(u.made[s] + first, n, v[s]);
+        if (u.low && (moving || u.made[0] != u.old[0])) tile_store(u.low, table.low_dtype, first, n, v[0]);
     });
 }
 
@@ -103,39 +118,97 @@ AMPC_KERNEL(adamw)
 
 /* ---- the loss scaler ---- */
 
-/* Infinity and NaN minus themselves are NaN. */
-static __device__ __forceinline__ bool is_finite(float v) { return v - v == 0; }
-
 extern "C" __global__ void __launch_bounds__(OPTIMIZER_BLOCK) unscale(const __grid_constant__ unscale_table t)
 {
-    const float inverse = 1 / *t.scale;
+    const float inverse = inverse_of(t.scale);
     int bad = 0;
     spans_each(t, [&](const unscale_span &s, long long first, int n) {
         float v[TILE];
         tile_load(s.grad, t.dtype, first, n, v);
 #pragma unroll
         for (int i = 0; i < TILE; i++) {
-            const float scaled = v[i] * inverse;
+            const float scaled = unscaled(v[i], inverse);
             bad |= i < n && !(is_finite(v[i]) && is_finite(scaled));
             v[i] = scaled;
         }
         if (s.to) store_typed(s.to + first, n, v);
     });
     bad = __syncthreads_or(bad);
-    if (threadIdx.x == 0) t.found[blockIdx.x] = bad;
+    if (threadIdx.x == 0 && bad && t.found) AMPC_RAISE(t.found);
 }
 AMPC_KERNEL(unscale)
 
-/* *flag: whether one of n numbers is not 0. One block. */
-extern "C" __global__ void __launch_bounds__(OPTIMIZER_BLOCK) unscale_found(const int *found, int n,
-                                                                            unsigned char *flag)
+/* ---- the check alone ----
+ *
+ * Numbers without their sign are ordered like the integers that they are stored as. So there is one largest integer
+ * that is finite and stays so when it is unscaled, and an element is larger exactly when its sum with the distance of
+ * that integer from the largest of all reaches the sign. A word has one element or two: sums do not carry over. */
+
+static __device__ __forceinline__ float value_of(int magnitude, int dtype)
 {
-    int any = 0;
-    for (int i = threadIdx.x; i < n; i += OPTIMIZER_BLOCK) any |= found[i];
-    any = __syncthreads_or(any);
-    if (threadIdx.x == 0) *flag = any != 0;
+    switch (dtype) {
+    case IR_f16: return __half2float(__ushort_as_half((unsigned short)magnitude));
+    case IR_bf16: return __uint_as_float((unsigned)magnitude << 16);
+    default: return __uint_as_float((unsigned)magnitude);
+    }
 }
-AMPC_KERNEL(unscale_found)
+
+/* -1: not even 0 stays finite. */
+static __device__ int largest_finite(int dtype, float inverse)
+{
+    int bad = dtype == IR_f16 ? 0x7c00 : dtype == IR_bf16 ? 0x7f80 : 0x7f800000; /* infinity */
+    int good = -1, next = bad - 1; /* nearly always good */
+    while (bad - good > 1) {
+        if (is_finite(unscaled(value_of(next, dtype), inverse))) good = next;
+        else bad = next;
+        next = good + (bad - good) / 2;
+    }
+    return good;
+}
+
+/* What a thread knows of elements: the signs of `sums` are of those that are too large. */
+struct magnitudes {
+    unsigned mask, distance, sums;
+    __device__ void take(unsigned word) { sums |= (word & mask) + distance; }
+    __device__ void take(const uint4 &w) { take(w.x), take(w.y), take(w.z), take(w.w); }
+};
+
+/* The bytes [begin, end) of a gradient, at most a unit; `begin` is a multiple of a unit. */
+static __device__ __forceinline__ void check_unit(const char *grad, long long begin, long long end, int size,
+                                                  magnitudes &m)
+{
+    const bool wide = reinterpret_cast<unsigned long long>(grad) % CHECK_CHUNK == 0;
+    const long long chunks_end = wide ? end / CHECK_CHUNK * CHECK_CHUNK : begin;
+    uint4 chunk[CHECK_CHUNKS];
+#pragma unroll
+    for (int k = 0; k < CHECK_CHUNKS; k++) {
+        const long long at = begin + (k * OPTIMIZER_BLOCK + threadIdx.x) * CHECK_CHUNK;
+        chunk[k] = make_uint4(0, 0, 0, 0); /* too large only if all elements are */
+        if (at < chunks_end) chunk[k] = *reinterpret_cast<const uint4 *>(grad + at);
+    }
+#pragma unroll
+    for (int k = 0; k < CHECK_CHUNKS; k++) m.take(chunk[k]);
+    for (long long at = chunks_end + threadIdx.x * size; at < end; at += OPTIMIZER_BLOCK * size)
+        m.take(size == 2 ? *reinterpret_cast<const unsigned short *>(grad + at)
+                         : *reinterpret_cast<const unsigned *>(grad + at));
+}
+
+extern "C" __global__ void __launch_bounds__(OPTIMIZER_BLOCK) check_finite(const __grid_constant__ unscale_table t)
+{
+    const int size = t.dtype == IR_f32 ? 4 : 2;
+    const unsigned largest = (unsigned)largest_finite(t.dtype, inverse_of(t.scale));
+    magnitudes m = {0x7fffffff, 0x7fffffff - largest, 0};
+    if (size == 2) m = {0x7fff7fff, (0x7fff - largest) * 0x10001, 0};
+    for (int unit = blockIdx.x; unit < t.units; unit += gridDim.x) {
+        const unscale_span &s = t.span[span_of(t, unit)];
+        const long long begin = (long long)(unit - s.first) * CHECK_UNIT, bytes = s.count * size;
+        const long long end = begin + CHECK_UNIT < bytes ? begin + CHECK_UNIT : bytes;
+        check_unit(static_cast<const char *>(s.grad), begin, end, size, m);
+    }
+    const int bad = __syncthreads_or((m.sums & ~m.mask) != 0);
+    if (threadIdx.x == 0 && bad) AMPC_RAISE(t.found);
+}
+AMPC_KERNEL(check_finite)
 
 /* Counts one more of its kind; true when the counter fires, which resets it. */
 static __device__ bool count_up(long long *counter, long long every, int late)

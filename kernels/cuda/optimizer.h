@@ -7,21 +7,26 @@ enum {
     OPTIMIZER_UNIT = OPTIMIZER_BLOCK * 8, /* elements that a block handles at a time */
     UPDATE_STATES = 3,                    /* the parameter and what an optimizer keeps for it, at most */
     UPDATE_SPANS = 256,                   /* tensors of one launch; they travel as its argument */
-    UNSCALE_SPANS = 512
+    UNSCALE_SPANS = 512,
+    CHECK_CHUNK = 16,                     /* bytes of one access */
+    CHECK_CHUNKS = 4,                     /* that a thread has under way at a time */
+    CHECK_UNIT = OPTIMIZER_BLOCK * CHECK_CHUNK * CHECK_CHUNKS /* bytes that a block handles at a time */
 };
 
-/* One tensor; everything is f32. States are the parameter, then velocity or m and v. It begins at unit `first` of the
- * launch. */
+/* One tensor. States are the parameter, then velocity or m and v. It begins at unit `first` of the launch. */
 typedef struct update_span {
-    const float *old[UPDATE_STATES], *grad;
+    const float *old[UPDATE_STATES];
     float *made[UPDATE_STATES];           /* NULL: not wanted; may be the old one */
+    const void *grad;
+    void *low;                            /* the parameter in another type; NULL: not wanted */
     long long count;
     int first;
 } update_span;
 
 typedef struct update_table {
     int spans, units;
-    const float *lr;
+    int grad_dtype, low_dtype;            /* of all tensors */
+    const float *lr, *scale;              /* of the loss that the gradients are of; NULL: 1 */
     const void *step;                     /* adamw: accepted steps before this one */
     int step_dtype;
     int variant;                          /* momentum: nesterov; adamw: decoupled */
@@ -35,7 +40,7 @@ typedef struct update_table {
 /* One gradient; it begins at unit `first` of the launch. */
 typedef struct unscale_span {
     const void *grad;
-    float *to;
+    float *to;                          /* NULL: not wanted */
     long long count;
     int first;
 } unscale_span;
@@ -43,7 +48,7 @@ typedef struct unscale_span {
 typedef struct unscale_table {
     int spans, units, dtype;            /* of all gradients */
     const float *scale;
-    int *found;                         /* one for each block of the launch */
+    unsigned char *found;               /* raised when an element is not finite; unscale: NULL if not wanted */
     unscale_span span[UNSCALE_SPANS];
 } unscale_table;
 

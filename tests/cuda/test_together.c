@@ -1,9 +1,13 @@
 /* test_together.c - steps that run in one launch: how many launches there are, and that the values are the same.
  *
  * A module with more parameters than a launch has room for is trained on the double and on the processor, walked,
- * recorded and replayed; runs with a hook, which take the steps one by one, give the same bits. */
+ * recorded and replayed; runs with a hook, which take the steps one by one, give the same bits. Calls with the operands
+ * and results of kernels/update.h give them, too, and write nothing after a fault. */
 #include "ir/ir.h"
 #include "ir/philox.h"
+#include "kernels/cuda/cuda.h"
+#include "kernels/update.h"
+#include "runtime/backend.h"
 #include "runtime/plan.h"
 #include "runtime/session.h"
 #include "tests/cuda/double/double.h"
@@ -184,7 +188,8 @@ static void test_adamw(void **state)
 
 enum { GRADIENTS = 600, GRADIENT_ROOM = 512 };
 
-static char *unscale_text(void)
+/* `outs`: the unscaled gradients are wanted, too. */
+static char *unscale_text(bool outs)
 {
     writer w = {NULL, 0, NULL};
     w.file = open_memstream(&w.text, &w.size);
@@ -196,7 +201,7 @@ static char *unscale_text(void)
     fprintf(w.file, "@scale : ");
     for (int i = 0; i < GRADIENTS; i++) fprintf(w.file, "f32[11], ");
     fprintf(w.file, "bool[]\n  output \"inf\" = %%inf\n");
-    for (int i = 0; i < GRADIENTS; i++) fprintf(w.file, "  output \"u%d\" = %%u%d\n", i, i);
+    for (int i = 0; outs && i < GRADIENTS; i++) fprintf(w.file, "  output \"u%d\" = %%u%d\n", i, i);
     fprintf(w.file, "}\n");
     fclose(w.file);
     return w.text;
@@ -212,11 +217,10 @@ static void check_unscaled(rt_session *s, const float *values)
     }
 }
 
-static void test_unscale(void **state)
+static void check_unscale(bool outs, const char *launch)
 {
-    (void)state;
     static const double bad[] = {1, INFINITY, NAN, 1}; /* the last element of all */
-    char *text = unscale_text();
+    char *text = unscale_text(outs);
     uint16_t d[11], last[11];
     float values[11];
     fixture f = {.d = diag_new(NULL, NULL)};
@@ -233,11 +237,129 @@ static void test_unscale(void **state)
                                 {.name = "last", .dtype = IR_f16, .rank = 1, .dims = {11}, .data = last}};
         double_mark();
         if (rt_session_run(f.cuda, "g", in, 2, f.d) != AMPC_OK) fail_msg("%s", diag_first_error(f.d));
-        if (i == 0) assert_int_equal(double_count("cudaLaunchKernel unscale"), GRADIENTS / GRADIENT_ROOM + 1);
+        if (i == 0) assert_int_equal(double_count(launch), GRADIENTS / GRADIENT_ROOM + 1);
         assert_int_equal(*(const bool *)rt_session_output(f.cuda, "inf")->data, !isfinite(bad[i]));
-        check_unscaled(f.cuda, values);
+        if (outs) check_unscaled(f.cuda, values);
     }
     close_both(&f);
+}
+
+static void test_unscale(void **state)
+{
+    (void)state;
+    check_unscale(true, "cudaLaunchKernel unscale");
+    check_unscale(false, "cudaLaunchKernel check_finite");
+}
+
+/* ---- low gradients, the scale and low copies ---- */
+
+enum { CALLS = 7, PLACE = 16 << 10 /* bytes */, IMAGE = (CALLS * 5 + 3) * PLACE };
+
+extern const rt_backend rt_backend_cuda;
+
+/* Calls of adamw on one block of memory: in each, all that they read and write, in places of their own. */
+typedef struct calls {
+    k_context ctx;
+    char error[256];
+    char *device, *host, *first; /* first: what the block is before a run */
+    k_view in[CALLS][8], out[CALLS][4];
+    k_args args[CALLS];
+    ir_attr attr[5];
+} calls;
+
+static void must(const k_context *ctx, ampc_status status)
+{
+    if (status) fail_msg("%s", ctx->error);
+}
+
+/* The view of a vector in a place of the block, whose values are drawn. */
+static k_view view_at(calls *c, int place, ir_dtype t, int64_t n)
+{
+    char *host = c->first + (size_t)place * PLACE;
+    assert_true(n * 4 <= PLACE);
+    for (int64_t k = 0; k < n; k++)
+        ir_store_f64(t, host + k * (int64_t)ir_dtype_size(t), philox_unit(philox_word(6, (uint64_t)place, (uint64_t)k)));
+    return (k_view){.data = c->device + (size_t)place * PLACE, .dtype = t, .rank = n > 0, .dims = {n}};
+}
+
+static void make_calls(calls *c)
+{
+    const ir_op_info *info = ir_op_get(IR_OP_adamw);
+    static const int64_t lengths[CALLS] = {1, 33, 4001, 2048, 7, 2049, 2047};
+    for (int i = 0; i < info->n_attr; i++) c->attr[i] = info->attr[i].initial;
+    for (int i = 0; i < CALLS; i++) {
+        k_view *in = c->in[i], *out = c->out[i];
+        int place = i * 5;
+        for (int s = 0; s < 3; s++) in[s] = out[s] = view_at(c, place++, IR_f32, lengths[i]);
+        in[IR_IN(adamw, grad)] = view_at(c, place++, IR_f16, lengths[i]);
+        in[IR_IN(adamw, step)] = view_at(c, CALLS * 5, IR_i64, 1);
+        in[IR_IN(adamw, lr)] = view_at(c, CALLS * 5 + 1, IR_f32, 1);
+        in[IR_IN(adamw, skip)] = (k_view){.dtype = IR_NO_DTYPE};
+        in[info->n_in + K_UPDATE_SCALE] = view_at(c, CALLS * 5 + 2, IR_f32, 1);
+        out[info->n_out + K_UPDATE_LOW] = view_at(c, place++, IR_bf16, lengths[i]);
+        c->args[i] = (k_args){.op = IR_OP_adamw, .in = in, .out = out, .n_in = 8, .n_out = 4, .attr = c->attr, .ctx = &c->ctx};
+        must(&c->ctx, cuda_kernel(IR_OP_adamw)->prepare(&c->args[i], &c->args[i].state, &(size_t){0}));
+    }
+}
+
+static void open_calls(calls *c)
+{
+    *c = (calls){.ctx = {.threads = 1, .error = c->error, .error_size = sizeof c->error}};
+    void *memory = NULL;
+    must(&c->ctx, rt_backend_cuda.open(&c->ctx, 0));
+    must(&c->ctx, rt_backend_cuda.alloc(&c->ctx, IMAGE, &memory));
+    c->device = memory;
+    must(&c->ctx, rt_backend_cuda.away->alloc_host(&c->ctx, IMAGE, &memory));
+    c->host = memory;
+    c->first = calloc(1, IMAGE);
+    assert_non_null(c->first);
+    make_calls(c);
+}
+
+static void close_calls(calls *c)
+{
+    for (int i = 0; i < CALLS; i++) cuda_kernel(IR_OP_adamw)->release(c->args[i].state);
+    rt_backend_cuda.free(&c->ctx, c->device);
+    rt_backend_cuda.away->free_host(&c->ctx, c->host);
+    free(c->first);
+    rt_backend_cuda.close(&c->ctx);
+}
+
+/* Runs the calls, `together` at a time, after a fault or not; the block as it is then is in c->host. */
+static void run_calls(calls *c, int together, bool fault)
+{
+    const rt_away *away = rt_backend_cuda.away;
+    int *word = (int *)(void *)c->host; /* the first number of a host block that is copied anew */
+    must(&c->ctx, away->clear_fault(&c->ctx));
+    *word = 0;
+    if (fault) must(&c->ctx, away->upload(&c->ctx, cuda_of(&c->ctx)->fault, word, sizeof *word));
+    must(&c->ctx, away->wait(&c->ctx, NULL));
+    memcpy(c->host, c->first, IMAGE);
+    must(&c->ctx, away->upload(&c->ctx, c->device, c->host, IMAGE));
+    for (int i = 0; i < CALLS; i += together) must(&c->ctx, away->run_together(&c->args[i], together));
+    must(&c->ctx, away->wait(&c->ctx, NULL));
+    must(&c->ctx, away->download(&c->ctx, c->host, c->device, IMAGE));
+    must(&c->ctx, away->wait(&c->ctx, NULL));
+}
+
+static void test_low(void **state)
+{
+    (void)state;
+    calls c;
+    char *single = malloc(IMAGE);
+    assert_non_null(single);
+    open_calls(&c);
+    run_calls(&c, 1, false);
+    memcpy(single, c.host, IMAGE);
+    assert_memory_not_equal(single, c.first, IMAGE);
+    double_mark();
+    run_calls(&c, CALLS, false);
+    assert_int_equal(double_count("cudaLaunchKernel adamw"), 1);
+    assert_memory_equal(c.host, single, IMAGE);
+    run_calls(&c, CALLS, true);
+    assert_memory_equal(c.host, c.first, IMAGE);
+    close_calls(&c);
+    free(single);
 }
 
 /* ---- one by one ---- */
@@ -274,6 +396,7 @@ int main(void)
         cmocka_unit_test(test_momentum),
         cmocka_unit_test(test_adamw),
         cmocka_unit_test(test_unscale),
+        cmocka_unit_test(test_low),
         cmocka_unit_test(test_hook),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

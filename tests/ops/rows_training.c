@@ -2,6 +2,7 @@
 #include "tests/ops/ops.h"
 
 #include "ir/philox.h"
+#include "kernels/update.h"
 
 #include <math.h>
 
@@ -74,11 +75,18 @@ static void dropout_grad(const ops_row *row, ir_dtype t)
     }
 }
 
-/* ---- optimizers: bit 0 of a variant is nesterov or decoupled, then weight decay, skip present, skip set ---- */
+/* ---- optimizers: bit 0 of a variant is nesterov or decoupled, then weight decay, skip present, skip set. In low types
+ * the gradient is one of a scaled loss, and there is a low copy of the parameter (kernels/update.h) ---- */
 
 static bool skipped(const ops_case *c, int skip)
 {
     return k_present(&c->in[skip]) && c->x[skip][0] != 0;
+}
+
+static double gradient(const ops_case *c, int grad, int64_t i)
+{
+    int scale = ir_op_get(c->op)->n_in + K_UPDATE_SCALE;
+    return c->x[grad][i] / (scale < c->n_in ? c->x[scale][0] : 1);
 }
 
 static void sgd_reference(ops_case *c)
@@ -86,7 +94,7 @@ static void sgd_reference(ops_case *c)
     double decay = c->attr[0].f, lr = c->x[IR_IN(sgd, lr)][0];
     bool skip = skipped(c, IR_IN(sgd, skip));
     for (int64_t i = 0; i < k_count(&c->in[0]); i++) {
-        double p = c->x[0][i], g = c->x[1][i] + decay * p;
+        double p = c->x[0][i], g = gradient(c, 1, i) + decay * p;
         c->want[0][i] = skip ? p : p - lr * g;
     }
 }
@@ -99,7 +107,7 @@ static void momentum_reference(ops_case *c)
     bool skip = skipped(c, IR_IN(momentum, skip)),
          nesterov = c->attr[IR_ATTR(momentum, nesterov)].i;
     for (int64_t i = 0; i < k_count(&c->in[0]); i++) {
-        double p = c->x[0][i], g = c->x[2][i] + decay * p, v = mu * c->x[1][i] + g;
+        double p = c->x[0][i], g = gradient(c, 2, i) + decay * p, v = mu * c->x[1][i] + g;
         c->want[0][i] = skip ? p : p - lr * (nesterov ? g + mu * v : v);
         c->want[1][i] = skip ? c->x[1][i] : v;
     }
@@ -114,7 +122,7 @@ static void adamw_reference(ops_case *c)
            t = c->x[IR_IN(adamw, step)][0] + 1;
     bool skip = skipped(c, IR_IN(adamw, skip)), decoupled = a[IR_ATTR(adamw, decoupled)].i;
     for (int64_t i = 0; i < k_count(&c->in[0]); i++) {
-        double p = c->x[0][i], g = c->x[3][i] + (decoupled ? 0 : decay * p);
+        double p = c->x[0][i], g = gradient(c, 3, i) + (decoupled ? 0 : decay * p);
         double m = b1 * c->x[1][i] + (1 - b1) * g, v = b2 * c->x[2][i] + (1 - b2) * g * g;
         double kept = decoupled ? p - lr * decay * p : p;
         double step = lr * (m / (1 - pow(b1, t))) / (sqrt(v / (1 - pow(b2, t))) + eps);
@@ -124,34 +132,50 @@ static void adamw_reference(ops_case *c)
     }
 }
 
+static void optimizer_reference(ops_case *c)
+{
+    int states = ir_op_get(c->op)->n_out;
+    if (states == 1) sgd_reference(c);
+    if (states == 2) momentum_reference(c);
+    if (states == 3) adamw_reference(c);
+    for (int64_t i = 0; c->n_out > states && i < k_count(&c->in[0]); i++) c->want[states][i] = c->want[0][i];
+}
+
+static int weight_decay_of(ir_op op)
+{
+    return op == IR_OP_sgd        ? IR_ATTR(sgd, weight_decay)
+           : op == IR_OP_momentum ? IR_ATTR(momentum, weight_decay)
+                                  : IR_ATTR(adamw, weight_decay);
+}
+
 static void optimizer(const ops_row *row, ir_dtype t)
 {
-    int states = row->op == IR_OP_sgd ? 0 : row->op == IR_OP_momentum ? 1 : 2;
-    ops_reference *reference[] = {sgd_reference, momentum_reference, adamw_reference};
-    if (ir_dtype_is_low(t)) return; /* masters are never low */
+    int states = ir_op_get(row->op)->n_out;
+    bool low = ir_dtype_is_low(t);
+    ir_dtype master = low ? IR_f32 : t;
+    double scale = low ? 1000 : 1;
     for (int s = 0; s < 16 * SIZES; s++) {
         ops_case c;
         const int64_t *size = &sizes[s / 16];
+        bool skip = (s & 12) == 12;
         case_begin(&c, row->op);
-        case_in(&c, t, 1, size, -1, 1);
-        for (int k = 0; k < states; k++) case_in(&c, t, 1, size, k ? 0 : -1, 1);
-        case_in(&c, t, 1, size, -1, 1);
-        if (states == 2) case_in(&c, IR_i64, 0, NULL, 0, 3);
-        case_in(&c, t, 0, NULL, 0.01, 0.1);
+        for (int k = 0; k < states; k++) case_in(&c, master, 1, size, k == 2 ? 0 : -1, 1);
+        case_in(&c, t, 1, size, -scale, scale);
+        if (states == 3) case_in(&c, IR_i64, 0, NULL, 0, 3);
+        case_in(&c, master, 0, NULL, 0.01, 0.1);
         if (s & 4)
-            case_in(&c, IR_bool, 0, NULL, s & 8 ? 1 : 0, s & 8 ? 1 : 0);
+            case_in(&c, IR_bool, 0, NULL, skip, skip);
         else
             case_absent(&c);
-        if (states == 1) c.attr[IR_ATTR(momentum, nesterov)].i = s & 1;
-        if (states == 2) c.attr[IR_ATTR(adamw, decoupled)].i = s & 1;
-        int decay = states == 0   ? IR_ATTR(sgd, weight_decay)
-                    : states == 1 ? IR_ATTR(momentum, weight_decay)
-                                  : IR_ATTR(adamw, weight_decay);
-        c.attr[decay].f = s & 2 ? 0.1 : 0;
-        for (int k = 0; k <= states; k++) case_out(&c, t, 1, size);
-        c.size = 1; /* a step may cancel the value */
-        c.units = (s & 12) == 12 ? -1 : 8; /* skipped: the old bits */
-        case_check(&c, reference[states]);
+        if (low) case_in(&c, master, 0, NULL, scale, scale);
+        if (states == 2) c.attr[IR_ATTR(momentum, nesterov)].i = s & 1;
+        if (states == 3) c.attr[IR_ATTR(adamw, decoupled)].i = s & 1;
+        c.attr[weight_decay_of(row->op)].f = s & 2 ? 0.1 : 0;
+        for (int k = 0; k < states; k++) case_out(&c, master, 1, size);
+        if (low && !skip) case_out(&c, t, 1, size); /* what is skipped depends on where it lies: test_ops_update.c */
+        c.size = 1;                                 /* a step may cancel the value */
+        c.units = skip ? -1 : 8;                    /* skipped: the old bits */
+        case_check(&c, optimizer_reference);
         case_end(&c);
     }
 }
@@ -161,35 +185,40 @@ static void optimizer(const ops_row *row, ir_dtype t)
 static void unscale_reference(ops_case *c)
 {
     int n = c->n_in - 1;
-    bool wide = c->in[n].dtype == IR_f64, found = false;
-    double inverse = wide ? 1 / c->x[n][0] : (double)(1 / (float)c->x[n][0]);
+    ir_dtype wide = c->in[n].dtype;
+    double inverse = wide == IR_f64 ? 1 / c->x[n][0] : (double)(1 / (float)c->x[n][0]);
+    bool found = false;
     for (int i = 0; i < n; i++)
         for (int64_t k = 0; k < k_count(&c->in[i]); k++) {
             double y = c->x[i][k] * inverse;
             uint64_t raw = 0;
-            ir_store_f64(c->out[i].dtype, &raw, y);
-            c->want[i][k] = y;
-            found |= !isfinite(c->x[i][k]) || !isfinite(ir_load_f64(c->out[i].dtype, &raw));
+            ir_store_f64(wide, &raw, y);
+            if (k_present(&c->out[i])) c->want[i][k] = y;
+            found |= !isfinite(c->x[i][k]) || !isfinite(ir_load_f64(wide, &raw));
         }
     c->want[n][0] = found;
 }
 
+/* Then once more without results but found_inf. */
 static void unscale(const ops_row *row, ir_dtype t)
 {
     static const struct {
         double scale, bad;
         int where; /* tensor of the bad value, -1: none */
-    } cases[] = {{65536, 0, -1}, {1024, INFINITY, 0}, {3, NAN, 2},
-                 {0, 0, -1},     {1e-30, 1e20, 1},    {2, -INFINITY, 2}};
+    } cases[] = {{65536, 0, -1}, {1024, INFINITY, 0}, {3, NAN, 2},        {0, 0, -1},
+                 {1e-30, 1e20, 1}, {2, -INFINITY, 2}, {1e-36, -2000, 2}, {1e-36, 8, 2}};
+    enum { CASES = sizeof cases / sizeof *cases };
     ir_dtype wide = t == IR_f64 ? t : IR_f32;
-    for (int s = 0; s < 6; s++) {
+    for (int s = 0; s < 2 * CASES; s++) {
         ops_case c;
         static const int64_t dims[] = {5, 1, 40003};
+        int where = cases[s % CASES].where;
+        double scale = cases[s % CASES].scale;
         case_begin(&c, row->op);
         for (int i = 0; i < 3; i++) case_in(&c, t, 1, &dims[i], -9, 9);
-        if (cases[s].where >= 0) c.x[cases[s].where][dims[cases[s].where] - 1] = cases[s].bad;
-        case_in(&c, wide, 0, NULL, cases[s].scale, cases[s].scale);
-        for (int i = 0; i < 3; i++) case_out(&c, wide, 1, &dims[i]);
+        if (where >= 0) c.x[where][dims[where] - 1] = cases[s % CASES].bad;
+        case_in(&c, wide, 0, NULL, scale, scale);
+        for (int i = 0; i < 3; i++) case_out(&c, s < CASES ? wide : IR_NO_DTYPE, 1, &dims[i]);
         case_out(&c, IR_bool, 0, NULL);
         case_check(&c, unscale_reference);
         case_end(&c);

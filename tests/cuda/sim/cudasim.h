@@ -156,6 +156,7 @@ struct cudasim_registration {
     static cudasim_registration cudasim_registration_##kernel(&cudasim_kernel_##kernel);
 
 #define AMPC_DYN_SHARED(type, name) type *const name = static_cast<type *>(cudasim_dynamic_shared())
+#define AMPC_RAISE(flag) __atomic_store_n(flag, (unsigned char)1, __ATOMIC_RELAXED)
 
 #define threadIdx (cudasim_self()->thread)
 #define blockIdx (cudasim_self()->block)

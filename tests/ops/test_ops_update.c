@@ -1,0 +1,350 @@
+/* test_ops_update.c - what kernels/update.h adds to the ops of a step's end: the bits are those of the ops one by one, on
+ * the same device.
+ *
+ * An update of a raw gradient with a low copy against unscale (or cast), update, cast; the check alone against the check
+ * with results; a chain of checks against one. */
+#include "ir/philox.h"
+#include "kernels/update.h"
+#include "tests/ops/ops.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+enum { STATES = 3, UNTOUCHED = 0x5a, GRADIENTS = 3, PAIRS = 400 };
+
+/* Around vectors, tiles and units of both devices, and several of them. */
+static const int64_t sizes[] = {0, 1, 31, 33, 511, 512, 513, 2047, 2048, 2049, 40003};
+enum { SIZES = sizeof sizes / sizeof *sizes };
+
+static uint64_t draws;
+
+static double draw(double low, double high)
+{
+    return low + (high - low) * (double)philox_word(11, 3, draws++) * 0x1p-32;
+}
+
+/* ---- views ---- */
+
+static k_view vector(ir_dtype t, int64_t n)
+{
+    k_view v = {.dtype = t, .rank = 1, .dims = {n}};
+    void *data = NULL;
+    assert_int_equal(posix_memalign(&data, 64, k_bytes(&v) + 1), 0);
+    memset(data, UNTOUCHED, k_bytes(&v) + 1);
+    v.data = data;
+    return v;
+}
+
+static void set(k_view *v, int64_t i, double value)
+{
+    ir_store_f64(v->dtype, (char *)v->data + i * (int64_t)ir_dtype_size(v->dtype), value);
+}
+
+static k_view drawn(ir_dtype t, int64_t n, double low, double high)
+{
+    k_view v = vector(t, n);
+    for (int64_t i = 0; i < n; i++) set(&v, i, draw(low, high));
+    return v;
+}
+
+static k_view scalar(ir_dtype t, double value)
+{
+    k_view v = vector(t, 1);
+    v.rank = 0;
+    set(&v, 0, value);
+    return v;
+}
+
+static k_view copy_of(const k_view *v)
+{
+    k_view copy = vector(v->dtype, k_count(v));
+    memcpy(copy.data, v->data, k_bytes(v));
+    return copy;
+}
+
+static void same(const char *what, const k_view *got, const k_view *want)
+{
+    if (k_bytes(want) && memcmp(got->data, want->data, k_bytes(want)) != 0)
+        fail_msg("%s [%lld] %s: other bits", what, (long long)k_count(want), ir_dtype_name(want->dtype));
+}
+
+static void run(ir_op op, k_view *in, int n_in, k_view *out, int n_out, const ir_attr *attr)
+{
+    char error[256] = "";
+    const k_context context = {.threads = CASE_THREADS, .error = error, .error_size = sizeof error};
+    k_args args = {
+        .op = op, .in = in, .out = out, .n_in = n_in, .n_out = n_out, .attr = attr, .ctx = &context};
+    if (ops_run(&args, false, 1) != AMPC_OK) fail_msg("%s: %s", ir_op_get(op)->name, error);
+}
+
+static void cast(const k_view *from, k_view *to)
+{
+    k_view in = *from;
+    run(IR_OP_cast, &in, 1, to, 1, &(ir_attr){.dtype = to->dtype});
+}
+
+static bool check(const k_view *gradients, int n, const k_view *scale, k_view *outs, const bool *before, bool over)
+{
+    k_view in[GRADIENTS + 2], out[GRADIENTS + 1], found = scalar(IR_bool, 0), old = scalar(IR_bool, before && *before);
+    for (int i = 0; i < n; i++) {
+        in[i] = gradients[i];
+        out[i] = outs ? outs[i] : (k_view){.dtype = IR_NO_DTYPE};
+    }
+    *(uint8_t *)found.data = UNTOUCHED;
+    in[n] = *scale;
+    in[n + 1] = old;
+    out[n] = over ? old : found;
+    run(IR_OP_check_finite_and_unscale, in, n + (before ? 2 : 1), out, n + 1, NULL);
+    uint8_t made = *(uint8_t *)out[n].data;
+    assert_true(made <= 1);
+    free(found.data);
+    free(old.data);
+    return made;
+}
+
+/* ---- updates ---- */
+
+typedef struct problem {
+    ir_op op;
+    ir_dtype master, grad, low; /* low: IR_NO_DTYPE: no copy */
+    bool scaled, in_place;
+    int skip; /* -1: absent */
+    int64_t n;
+    int states;
+    k_view old[STATES], gradient, step, lr, flag, scale;
+    ir_attr attr[8];
+} problem;
+
+static void make_attributes(problem *p, bool variant)
+{
+    const ir_op_info *info = ir_op_get(p->op);
+    for (int i = 0; i < info->n_attr; i++) p->attr[i] = info->attr[i].initial;
+    if (p->op == IR_OP_momentum) p->attr[IR_ATTR(momentum, nesterov)].i = variant;
+    if (p->op == IR_OP_adamw) p->attr[IR_ATTR(adamw, decoupled)].i = variant;
+    p->attr[p->op == IR_OP_sgd        ? IR_ATTR(sgd, weight_decay)
+            : p->op == IR_OP_momentum ? IR_ATTR(momentum, weight_decay)
+                                      : IR_ATTR(adamw, weight_decay)]
+        .f = 0.1;
+}
+
+static void make(problem *p)
+{
+    static const double bad[] = {INFINITY, -INFINITY, NAN, 65504, 0};
+    p->states = ir_op_get(p->op)->n_out;
+    for (int i = 0; i < p->states; i++) p->old[i] = drawn(p->master, p->n, i == 2 ? 0 : -1, 1);
+    p->gradient = drawn(p->grad, p->n, -1000, 1000);
+    for (int64_t i = 0; p->skip >= 0 && i < 5 && i < p->n - 1; i++) set(&p->gradient, p->n - 1 - i * (p->n / 7), bad[i]);
+    p->step = scalar(IR_i64, 2);
+    p->lr = scalar(p->master, 0.05);
+    p->flag = p->skip < 0 ? (k_view){.dtype = IR_NO_DTYPE} : scalar(IR_bool, p->skip);
+    p->scale = scalar(p->master, 1000);
+    make_attributes(p, draws % 2);
+}
+
+static void forget(problem *p)
+{
+    for (int i = 0; i < p->states; i++) free(p->old[i].data);
+    free(p->gradient.data);
+    free(p->step.data);
+    free(p->lr.data);
+    free(p->flag.data);
+    free(p->scale.data);
+}
+
+/* Operands: states, gradient, the scalars of the op. */
+static int operands(const problem *p, k_view *in, const k_view *states, const k_view *gradient)
+{
+    int n = 0;
+    while (n < p->states) in[n] = states[n], n++;
+    in[n++] = *gradient;
+    if (p->op == IR_OP_adamw) in[n++] = p->step;
+    in[n++] = p->lr;
+    in[n++] = p->flag;
+    assert_int_equal(n, ir_op_get(p->op)->n_in);
+    return n;
+}
+
+/* One op after the other; `want`: the new states, then the low copy. */
+static void run_apart(const problem *p, k_view *want)
+{
+    k_view in[CASE_MAX], gradient = vector(p->master, p->n);
+    if (p->scaled) check(&p->gradient, 1, &p->scale, &gradient, NULL, false);
+    else cast(&p->gradient, &gradient);
+    int n = operands(p, in, p->old, &gradient);
+    run(p->op, in, n, want, p->states, p->attr);
+    if (k_present(&want[p->states]) && !(p->skip > 0 && p->in_place)) cast(&want[0], &want[p->states]);
+    free(gradient.data);
+}
+
+static void run_together(const problem *p, k_view *got)
+{
+    k_view in[CASE_MAX];
+    int n = operands(p, in, p->in_place ? got : p->old, &p->gradient);
+    if (p->scaled) in[n++] = p->scale;
+    run(p->op, in, n, got, p->states + (p->low != IR_NO_DTYPE), p->attr);
+}
+
+static void compare_problem(problem *p)
+{
+    k_view want[STATES + 1], got[STATES + 1];
+    char text[96];
+    make(p);
+    for (int i = 0; i < p->states; i++) {
+        want[i] = vector(p->master, p->n);
+        got[i] = p->in_place ? copy_of(&p->old[i]) : vector(p->master, p->n);
+    }
+    bool low = p->low != IR_NO_DTYPE;
+    want[p->states] = low ? vector(p->low, p->n) : (k_view){.dtype = IR_NO_DTYPE};
+    got[p->states] = low ? vector(p->low, p->n) : (k_view){.dtype = IR_NO_DTYPE};
+    run_apart(p, want);
+    run_together(p, got);
+    snprintf(text, sizeof text, "%s of %s%s, skip %d%s: result", ir_op_get(p->op)->name, p->scaled ? "scaled " : "",
+             ir_dtype_name(p->grad), p->skip, p->in_place ? ", in place" : "");
+    for (int i = 0; i < p->states + low; i++) {
+        same(text, &got[i], &want[i]);
+        free(got[i].data);
+        free(want[i].data);
+    }
+    forget(p);
+}
+
+static void update_types(ir_op op, ir_dtype master, ir_dtype grad, ir_dtype low)
+{
+    for (int s = 0; s < SIZES; s++)
+        for (int form = 0; form < 12; form++) {
+            problem p = {.op = op, .master = master, .grad = grad, .low = low, .n = sizes[s]};
+            p.scaled = form & 1;
+            p.in_place = form & 2;
+            p.skip = form / 4 - 1;
+            compare_problem(&p);
+        }
+}
+
+static void update(ir_op op)
+{
+    for (ir_dtype grad = IR_NO_DTYPE + 1; grad < IR_DTYPE_COUNT; grad++) {
+        if (!ir_dtype_is_float(grad) || !ops_takes(grad)) continue;
+        ir_dtype master = grad == IR_f64 ? IR_f64 : IR_f32;
+        update_types(op, master, grad, IR_NO_DTYPE);
+        update_types(op, master, grad, IR_f16);
+        update_types(op, master, grad, IR_bf16);
+    }
+}
+
+static void sgd(void **state) { (void)state, update(IR_OP_sgd); }
+static void momentum(void **state) { (void)state, update(IR_OP_momentum); }
+static void adamw(void **state) { (void)state, update(IR_OP_adamw); }
+
+/* ---- the check alone ---- */
+
+static bool found_with_results(const k_view *gradient, const k_view *scale)
+{
+    k_view out = vector(scale->dtype, k_count(gradient));
+    bool found = check(gradient, 1, scale, &out, NULL, false);
+    free(out.data);
+    return found;
+}
+
+static void compare_check(const k_view *gradient, double by)
+{
+    k_view scale = scalar(gradient->dtype == IR_f64 ? IR_f64 : IR_f32, by);
+    bool want = found_with_results(gradient, &scale);
+    if (check(gradient, 1, &scale, NULL, NULL, false) != want)
+        fail_msg("%s[%lld] / %g: the check alone %s", ir_dtype_name(gradient->dtype), (long long)k_count(gradient), by,
+                 want ? "finds nothing" : "finds something");
+    free(scale.data);
+}
+
+static void check_places(ir_dtype t)
+{
+    static const double values[] = {INFINITY, -INFINITY, NAN};
+    for (int s = 0; s < SIZES; s++)
+        for (int place = 0; place < 4; place++) {
+            int64_t n = sizes[s], at[] = {-1, 0, n / 2, n - 1};
+            k_view gradient = drawn(t, n, -60000, 60000);
+            if (n && place) set(&gradient, at[place], values[(s + place) % 3]);
+            compare_check(&gradient, 65536);
+            k_view scale = scalar(t == IR_f64 ? t : IR_f32, 65536);
+            assert_int_equal(found_with_results(&gradient, &scale), n && place);
+            free(scale.data);
+            free(gradient.data);
+        }
+}
+
+/* Numbers around the largest that stays finite when it is unscaled. */
+static void check_limits(ir_dtype t)
+{
+    static const double scales[] = {0, -1, INFINITY, NAN, 1, 0x1p-149};
+    double largest = t == IR_f16 ? 65504 : 0x1.fep127;
+    for (size_t i = 0; i < sizeof scales / sizeof *scales; i++) {
+        k_view gradient = drawn(t, 1, -1, 1);
+        compare_check(&gradient, scales[i]);
+        set(&gradient, 0, 0);
+        compare_check(&gradient, scales[i]);
+        set(&gradient, 0, -largest);
+        compare_check(&gradient, scales[i]);
+        free(gradient.data);
+    }
+    for (int i = 0; i < PAIRS; i++) {
+        double value = ldexp(draw(1, 2), (int)draw(-24, t == IR_f16 ? 15.9 : 126.9)) * (i % 2 ? -1 : 1);
+        k_view gradient = drawn(t, 1, value, value);
+        compare_check(&gradient, fabs(value) / 0x1.fffffep127 * draw(0.99, 1.01));
+        free(gradient.data);
+    }
+}
+
+static void checks(void **state)
+{
+    (void)state;
+    for (ir_dtype t = IR_NO_DTYPE + 1; t < IR_DTYPE_COUNT; t++) {
+        if (!ir_dtype_is_float(t) || !ops_takes(t)) continue;
+        check_places(t);
+        check_limits(t);
+    }
+}
+
+/* Each of some gradients by a call of its own, with and without results, found_inf handed on over itself or not. */
+static void chain(int form, int bad)
+{
+    k_view scale = scalar(IR_f32, 8), gradients[GRADIENTS], outs[GRADIENTS];
+    bool found = false;
+    for (int i = 0; i < GRADIENTS; i++) {
+        gradients[i] = drawn(IR_f16, 100 + 5000 * i, -9, 9);
+        outs[i] = vector(IR_f32, 100 + 5000 * i);
+        if (bad & 1 << i) set(&gradients[i], 99, INFINITY);
+        found = check(&gradients[i], 1, &scale, form & 1 ? &outs[i] : NULL, i ? &found : NULL, form & 2 && i);
+    }
+    assert_int_equal(found, bad != 0);
+    assert_int_equal(check(gradients, GRADIENTS, &scale, form & 1 ? outs : NULL, NULL, false), bad != 0);
+    for (int i = 0; i < GRADIENTS; i++) {
+        free(gradients[i].data);
+        free(outs[i].data);
+    }
+    free(scale.data);
+}
+
+static void chains(void **state)
+{
+    (void)state;
+    for (int form = 0; form < 4; form++)
+        for (int bad = 0; bad < 1 << GRADIENTS; bad++) chain(form, bad);
+}
+
+static int tests(void)
+{
+    const struct CMUnitTest all[] = {
+        cmocka_unit_test(sgd),    cmocka_unit_test(momentum), cmocka_unit_test(adamw),
+        cmocka_unit_test(checks), cmocka_unit_test(chains),
+    };
+    return cmocka_run_group_tests_name(ops_on->name, all, NULL, NULL);
+}
+
+int main(int argc, char **argv)
+{
+    return ops_main(argc, argv, tests);
+}
