@@ -4,7 +4,11 @@
  * are visited together and separated while loading, so that memory is still read in whole cache
  * lines. Statistics: mean and squared deviations of each piece in the carrier's type, pieces
  * joined in f64 (Chan, Golub, LeVeque 1979): one pass over memory, no cancellation. A thread owns
- * whole channels, so the order of sums depends on shapes alone. */
+ * whole channels, so the order of sums depends on shapes alone.
+ *
+ * Channels last, x is rows of C. Rows form bands, whose number depends on shapes alone, and columns
+ * tiles; a band is measured strip by strip as above, all its columns at once, and then the bands are
+ * joined. Short rows are taken several at a time, as one long row. */
 #include "kernels/cpu/cpu.h"
 #include "kernels/real.h"
 
@@ -69,12 +73,119 @@ static void store_number(const k_view *v, int64_t i, double value)
     if (cpu_wanted(v)) cpu_tile_store(v, i, 1, IR_f64, &value);
 }
 
+/* ---- channels last ---- */
+
+enum { BANDS = 32, HEIGHT = 64, STRIP = PANEL / 2, VECTORS = 4 };
+
+typedef struct columns {
+    int64_t rows, channels; /* N S, C */
+    int64_t fold;           /* rows that are taken as one */
+    int64_t tiles, bands, height; /* height: rows of a strip */
+    double *sums;           /* two of each channel for each band: [bands, 2, C] */
+    void *vectors[VECTORS]; /* a carrier for each channel, `fold` times */
+} columns;
+
+/* Rows [row, row + rows), columns [column, column + columns): `full` rows of `wide` elements and one of `tail`.
+ * `together` rows lie side by side. */
+typedef struct strip {
+    int64_t row, end, rows, column, columns, together, full, wide, tail;
+} strip;
+
+static columns columns_of(const k_view *x, void *workspace)
+{
+    layout l = layout_of(x);
+    columns s = {.rows = l.count, .channels = l.channels, .fold = k_max(1, TOGETHER / k_max(1, l.channels))};
+    s.tiles = cpu_ceil_div(s.channels, CPU_TILE);
+    s.height = s.fold * k_min(HEIGHT, STRIP / (s.fold * k_max(1, k_min(CPU_TILE, s.channels))));
+    s.bands = s.rows * s.channels < CPU_SERIAL ? 1 : k_min(BANDS, cpu_ceil_div(s.rows, s.height));
+    s.sums = workspace;
+    for (int i = 0; i < VECTORS && workspace; i++)
+        s.vectors[i] = (char *)workspace +
+                       (size_t)(2 * s.bands * s.channels + i * k_max(s.channels, TOGETHER)) * sizeof(double);
+    return s;
+}
+
+static int64_t band_start(const columns *l, int64_t band) { return l->rows * band / l->bands; }
+
+static double *tile_sums(const columns *l, int64_t band, int64_t tile)
+{
+    return l->sums + 2 * band * l->channels + tile * CPU_TILE;
+}
+
+/* The strip that begins at s->row; without rows at the end of the band. */
+static strip strip_of(const columns *l, strip s)
+{
+    s.rows = k_min(l->height, s.end - s.row);
+    s.together = s.columns == l->channels ? s.rows : 1;
+    s.full = s.rows / l->fold;
+    s.wide = s.columns * l->fold;
+    s.tail = s.rows % l->fold * s.columns;
+    return s;
+}
+
+static strip strip_first(const columns *l, int64_t band, int64_t tile)
+{
+    return strip_of(l, (strip){.row = band_start(l, band),
+                               .end = band_start(l, band + 1),
+                               .column = tile * CPU_TILE,
+                               .columns = k_min(CPU_TILE, l->channels - tile * CPU_TILE)});
+}
+
+static strip strip_next(const columns *l, const strip *s)
+{
+    strip next = *s;
+    next.row += s->rows;
+    return strip_of(l, next);
+}
+
+/* Joins the statistics of `count` more elements of each of n columns to those of the `seen`. */
+CPU_CLONES static void join(double seen, double count, const double *own, const double *squares, double *mean,
+                            double *deviations, int64_t n)
+{
+    double share = count / (seen + count), weight = seen * share;
+    CPU_SIMD for (int64_t j = 0; j < n; j++)
+    {
+        double delta = own[j] - mean[j];
+        mean[j] += delta * share;
+        deviations[j] += squares[j] + delta * delta * weight;
+    }
+}
+
 #define REAL float
 #include "kernels/cpu/batch_norm_body.h"
+#include "kernels/cpu/batch_norm_last.h"
 #undef REAL
 #define REAL double
 #include "kernels/cpu/batch_norm_body.h"
+#include "kernels/cpu/batch_norm_last.h"
 #undef REAL
+
+typedef void band_fn(const k_args *args, const columns *l, int64_t band, int64_t tile);
+typedef void tile_fn(const k_args *args, const columns *l, int64_t tile);
+
+static void run_bands(const k_args *args, const columns *l, band_fn *band)
+{
+#pragma omp parallel for num_threads(cpu_threads(args->ctx, l->rows *l->channels)) schedule(static)
+    for (int64_t i = 0; i < l->bands * l->tiles; i++) band(args, l, i / l->tiles, i % l->tiles);
+}
+
+static void run_tiles(const k_args *args, const columns *l, tile_fn *tile)
+{
+#pragma omp parallel for num_threads(cpu_threads(args->ctx, l->rows *l->channels)) schedule(static)
+    for (int64_t i = 0; i < l->tiles; i++) tile(args, l, i);
+}
+
+static ampc_status prepare(const k_args *args, void **state, size_t *workspace)
+{
+    (void)state;
+    const columns l = columns_of(&args->in[0], NULL);
+    *workspace = 0;
+    if (args->in[0].channels_last)
+        *workspace = (size_t)(2 * l.bands * l.channels + VECTORS * k_max(l.channels, TOGETHER)) * sizeof(double);
+    return AMPC_OK;
+}
+
+/* ---- the kernels ---- */
 
 typedef void group_fn(const k_args *args, const layout *l, int64_t group);
 
@@ -89,13 +200,30 @@ static ampc_status run_groups(const k_args *args, group_fn *f32, group_fn *f64)
 
 static ampc_status batch_norm_run(const k_args *args)
 {
+    const bool f64 = args->in[0].dtype == IR_f64;
+    if (args->in[0].channels_last) {
+        const columns l = columns_of(&args->in[0], args->workspace);
+        if (args->attr[IR_ATTR(batch_norm, training)].i) run_bands(args, &l, f64 ? measure_double : measure_float);
+        run_tiles(args, &l, f64 ? settle_tile_double : settle_tile_float);
+        if (cpu_wanted(&args->out[0])) run_bands(args, &l, f64 ? normalise_rows_double : normalise_rows_float);
+        return AMPC_OK;
+    }
     return run_groups(args, normalise_float, normalise_double);
 }
 
 static ampc_status batch_norm_grad_run(const k_args *args)
 {
+    const bool f64 = args->in[0].dtype == IR_f64;
+    if (args->in[0].channels_last) {
+        const columns l = columns_of(&args->in[0], args->workspace);
+        (f64 ? read_mean_double : read_mean_float)(args, &l);
+        run_bands(args, &l, f64 ? measure_slopes_double : measure_slopes_float);
+        run_tiles(args, &l, f64 ? settle_slopes_tile_double : settle_slopes_tile_float);
+        if (cpu_wanted(&args->out[0])) run_bands(args, &l, f64 ? slope_rows_double : slope_rows_float);
+        return AMPC_OK;
+    }
     return run_groups(args, slope_float, slope_double);
 }
 
-const k_kernel cpu_batch_norm = {"batch_norm", NULL, batch_norm_run, NULL};
-const k_kernel cpu_batch_norm_grad = {"batch_norm_grad", NULL, batch_norm_grad_run, NULL};
+const k_kernel cpu_batch_norm = {"batch_norm", prepare, batch_norm_run, NULL};
+const k_kernel cpu_batch_norm_grad = {"batch_norm_grad", prepare, batch_norm_grad_run, NULL};

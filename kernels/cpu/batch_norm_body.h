@@ -76,16 +76,15 @@ CPU_CLONES static void R(affine)(const REAL *x, REAL mean, REAL factor, REAL bia
     CPU_SIMD for (int64_t i = 0; i < n; i++) y[i] = (x[i] - mean) * factor + bias;
 }
 
-static void R(normalise)(const k_args *args, const layout *l, int64_t group)
+/* From the statistics of channels [first, first + channels) to the small results, and to y = (x - mean) factor + bias;
+ * outside of training the mean is the one that was handed in. */
+static void R(settle)(const k_args *args, int64_t first, int64_t channels, double *mean, double *variance, REAL *factor,
+                      REAL *bias)
 {
     const k_view *in = args->in;
     const double eps = args->attr[IR_ATTR(batch_norm, eps)].f;
     const double momentum = args->attr[IR_ATTR(batch_norm, momentum)].f;
     const bool training = args->attr[IR_ATTR(batch_norm, training)].i;
-    int64_t first = group * l->together, channels = k_min(l->together, l->channels - first);
-    double mean[TOGETHER], variance[TOGETHER];
-    REAL factor[TOGETHER], bias[TOGETHER];
-    if (training) R(statistics)(&in[0], l, first, channels, mean, variance);
     for (int64_t c = 0; c < channels; c++) {
         double old_mean = number(&in[3], first + c), old_variance = number(&in[4], first + c);
         double keep = training ? momentum : 1;
@@ -100,10 +99,20 @@ static void R(normalise)(const k_args *args, const layout *l, int64_t group)
         store_number(result(args, 3), first + c, mean[c]);
         store_number(result(args, 4), first + c, rstd);
     }
+}
+
+static void R(normalise)(const k_args *args, const layout *l, int64_t group)
+{
+    int64_t first = group * l->together, channels = k_min(l->together, l->channels - first);
+    double mean[TOGETHER], variance[TOGETHER];
+    REAL factor[TOGETHER], bias[TOGETHER];
+    if (args->attr[IR_ATTR(batch_norm, training)].i)
+        R(statistics)(&args->in[0], l, first, channels, mean, variance);
+    R(settle)(args, first, channels, mean, variance, factor, bias);
     for (int64_t i = 0; i < l->pieces && cpu_wanted(&args->out[0]); i++) {
         R(panel) from, to;
         const piece p = piece_of(l, i);
-        const REAL *x = R(load)(&in[0], l, &p, first, channels, from);
+        const REAL *x = R(load)(&args->in[0], l, &p, first, channels, from);
         REAL *y = R(target)(&args->out[0], l, &p, first, to);
         for (int64_t c = 0; c < channels; c++)
             R(affine)(x + c * p.count, (REAL)mean[c], factor[c], bias[c], y + c * p.count, p.count);
@@ -118,11 +127,25 @@ CPU_CLONES static void R(combine)(const REAL *dy, const REAL *x, REAL mean, REAL
 }
 
 /* With h the normalised x: dscale = sum(dy h), dbias = sum(dy), and in training
- * dx = scale rstd (dy - dbias / n - h dscale / n); else scale rstd dy. */
+ * dx = scale rstd (dy - dbias / n - h dscale / n); else scale rstd dy. Stores the sums over `count` elements a channel;
+ * dx = a dy - (b + d (x - mean)). */
+static void R(settle_slopes)(const k_args *args, int64_t first, int64_t channels, int64_t count, const double *rstd,
+                             const double *dscale, const double *dbias, REAL *a, REAL *b, REAL *d)
+{
+    const bool training = args->attr[IR_ATTR(batch_norm_grad, training)].i;
+    for (int64_t c = 0; c < channels; c++) {
+        double factor = number(&args->in[2], first + c) * rstd[c], n = (double)count;
+        a[c] = (REAL)factor;
+        b[c] = (REAL)(training ? factor * dbias[c] / n : 0);
+        d[c] = (REAL)(training ? factor * dscale[c] * rstd[c] / n : 0);
+        store_number(result(args, 1), first + c, dscale[c]);
+        store_number(result(args, 2), first + c, dbias[c]);
+    }
+}
+
 static void R(slope)(const k_args *args, const layout *l, int64_t group)
 {
-    const k_view *dy = &args->in[0], *x = &args->in[1], *scale = &args->in[2];
-    const bool training = args->attr[IR_ATTR(batch_norm_grad, training)].i;
+    const k_view *dy = &args->in[0], *x = &args->in[1];
     int64_t first = group * l->together, channels = k_min(l->together, l->channels - first);
     double mean[TOGETHER], rstd[TOGETHER], dscale[TOGETHER] = {0}, dbias[TOGETHER] = {0};
     REAL a[TOGETHER], b[TOGETHER], d[TOGETHER];
@@ -142,14 +165,7 @@ static void R(slope)(const k_args *args, const layout *l, int64_t group)
                          rstd[c];
         }
     }
-    for (int64_t c = 0; c < channels; c++) {
-        double factor = number(scale, first + c) * rstd[c], n = (double)l->count;
-        a[c] = (REAL)factor;
-        b[c] = (REAL)(training ? factor * dbias[c] / n : 0);
-        d[c] = (REAL)(training ? factor * dscale[c] * rstd[c] / n : 0);
-        store_number(result(args, 1), first + c, dscale[c]);
-        store_number(result(args, 2), first + c, dbias[c]);
-    }
+    R(settle_slopes)(args, first, channels, l->count, rstd, dscale, dbias, a, b, d);
     for (int64_t i = 0; i < l->pieces && cpu_wanted(&args->out[0]); i++) {
         const piece p = piece_of(l, i);
         const REAL *g = R(load)(dy, l, &p, first, channels, one),
