@@ -8,21 +8,12 @@ typedef struct norm_state {
     cudaKernel_t sums, factors, apply;
 } norm_state;
 
-static bool interleaved(const norm_shape *s)
-{
-    return s->size < NORM_INTERLEAVED;
-}
+/* What a block sums: a strip of tiles of channels, 32 channels, or one. */
+typedef enum norm_form { STRIPS, LANES, CHANNEL } norm_form;
 
-/* Groups of channels that a block sums, and tiles of a group in units of what a block takes at once. */
-static int64_t group_count(const norm_shape *s)
+static norm_form form_of(const norm_shape *s)
 {
-    return interleaved(s) ? (s->channels + 31) / 32 : s->channels;
-}
-
-static int64_t rounds(const norm_shape *s)
-{
-    const int64_t in_row = (s->size + CUDA_TILE - 1) / CUDA_TILE;
-    return interleaved(s) ? s->batch * s->size / (CUDA_TILE * ROW_WARPS) : s->batch * in_row / ROW_BLOCK;
+    return s->size == 1 ? STRIPS : s->size < NORM_INTERLEAVED ? LANES : CHANNEL;
 }
 
 static int64_t at_most(int64_t a, int64_t b)
@@ -30,20 +21,55 @@ static int64_t at_most(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
+static int64_t pieces(int64_t a, int64_t b) /* of b each */
+{
+    return (a + b - 1) / b;
+}
+
+/* Groups of channels that blocks sum, and what there is of a group in units of what a block takes at once. */
+static int64_t group_count(const norm_shape *s)
+{
+    switch (form_of(s)) {
+    case STRIPS: return pieces(s->channels * s->pack, (int64_t)CUDA_TILE * s->lanes);
+    case LANES: return pieces(s->channels, 32);
+    default: return s->channels;
+    }
+}
+
+static int64_t rounds(const norm_shape *s)
+{
+    switch (form_of(s)) {
+    case STRIPS: return s->batch / s->pack * s->lanes / (CUDA_TILE * ROW_BLOCK);
+    case LANES: return s->batch * s->size / (CUDA_TILE * ROW_WARPS);
+    default: return s->batch * pieces(s->size, CUDA_TILE) / ROW_BLOCK;
+    }
+}
+
 /* Enough splits to keep a device busy, with several rounds in each. */
+static int splits_of(const norm_shape *s)
+{
+    const bool strips = form_of(s) == STRIPS;
+    const int64_t groups = group_count(s);
+    const int64_t busy = groups ? (strips ? NORM_STRIP_BLOCKS : CUDA_MOST_BLOCKS) / groups : 1;
+    const int64_t splits = at_most(at_most(rounds(s) / 2, busy), strips ? busy : NORM_SPLITS);
+    return (int)(splits < 1 ? 1 : splits);
+}
+
 static norm_shape shape_of(const k_view *x)
 {
-    norm_shape s = {x->dims[0], x->dims[1], 1, 1};
-    for (int i = 2; i < x->rank; i++) s.size *= x->dims[i];
-    const int64_t groups = group_count(&s), busy = groups ? CUDA_MOST_BLOCKS / groups : 1;
-    const int64_t splits = at_most(at_most(rounds(&s) / 2, busy), NORM_SPLITS);
-    s.splits = (int)(splits < 1 ? 1 : splits);
+    norm_shape s = {.batch = x->dims[0], .channels = x->dims[1], .size = 1, .pack = 1, .lanes = 1};
+    for (int i = 2; i < x->rank; i++) *(x->channels_last ? &s.batch : &s.size) *= x->dims[i];
+    if (form_of(&s) == STRIPS) {
+        while (s.channels * s.pack % CUDA_TILE != 0) s.pack *= 2;
+        while (s.lanes < 32 && s.lanes * CUDA_TILE < s.channels * s.pack) s.lanes *= 2;
+    }
+    s.splits = splits_of(&s);
     return s;
 }
 
 static size_t sums_bytes(const norm_shape *s)
 {
-    return (size_t)s->channels * (size_t)s->splits * sizeof(norm_sums);
+    return (size_t)s->channels * (size_t)s->pack * (size_t)s->splits * sizeof(norm_sums);
 }
 
 /* Workspace: the sums, then the factors. */
@@ -60,17 +86,28 @@ static norm_factors *factors_of(const k_args *args, const norm_shape *s)
     return (norm_factors *)((uintptr_t)args->workspace + sums_bytes(s));
 }
 
-static ampc_status find_kernels(const k_args *args, const char *const names[4], void **state, size_t *workspace)
+/* What the kernels of an op are called, by form. */
+typedef struct norm_names {
+    const char *sums[3], *apply[3], *factors;
+} norm_names;
+#define NORM_NAMES(op)                                                                                       \
+    {                                                                                                        \
+        .sums = {op "_sums_strips", op "_sums_lanes", op "_sums_channel"},                                   \
+        .apply = {op "_apply_strips", op "_apply", op "_apply"}, .factors = op "_factors"                    \
+    }
+
+static ampc_status find_kernels(const k_args *args, const norm_names *names, void **state, size_t *workspace)
 {
     CUDA_FORWARD(cuda_check_dtypes(args));
     norm_state *s = calloc(1, sizeof *s);
     if (!s) return cuda_fail(args->ctx, AMPC_NO_MEMORY, "out of memory");
     *state = s;
     const norm_shape shape = shape_of(&args->in[0]);
+    const norm_form form = form_of(&shape);
     *workspace = sums_bytes(&shape) + (size_t)shape.channels * sizeof(norm_factors);
-    CUDA_FORWARD(cuda_find(args->ctx, CUDA_FAMILY_batch_norm, names[interleaved(&shape)], &s->sums));
-    CUDA_FORWARD(cuda_find(args->ctx, CUDA_FAMILY_batch_norm, names[2], &s->factors));
-    return cuda_find(args->ctx, CUDA_FAMILY_batch_norm, names[3], &s->apply);
+    CUDA_FORWARD(cuda_find(args->ctx, CUDA_FAMILY_batch_norm, names->sums[form], &s->sums));
+    CUDA_FORWARD(cuda_find(args->ctx, CUDA_FAMILY_batch_norm, names->factors, &s->factors));
+    return cuda_find(args->ctx, CUDA_FAMILY_batch_norm, names->apply[form], &s->apply);
 }
 
 static ampc_status launch_sums(const k_args *args, norm_input *in)
@@ -84,10 +121,11 @@ static ampc_status launch_sums(const k_args *args, norm_input *in)
 static ampc_status launch_apply(const k_args *args, norm_input *in, norm_factors *factors, void *to)
 {
     const norm_state *state = args->state;
-    const int64_t total = in->shape.batch * in->shape.channels * in->shape.size;
+    const norm_shape *s = &in->shape;
+    int64_t blocks = cuda_blocks(s->batch * s->channels * s->size, ROW_BLOCK * CUDA_TILE);
     if (!to) return AMPC_OK;
-    return cuda_launch(args, state->apply, cuda_blocks(total, ROW_BLOCK * CUDA_TILE), ROW_BLOCK, 0,
-                       (void *[]){in, &factors, &to});
+    if (form_of(s) == STRIPS && blocks) blocks = pieces(blocks, group_count(s)) * group_count(s);
+    return cuda_launch(args, state->apply, blocks, ROW_BLOCK, 0, (void *[]){in, &factors, &to});
 }
 
 static int64_t factor_blocks(const norm_shape *s)
@@ -99,9 +137,8 @@ static int64_t factor_blocks(const norm_shape *s)
 
 static ampc_status batch_norm_prepare(const k_args *args, void **state, size_t *workspace)
 {
-    static const char *const names[] = {"batch_norm_sums_channel", "batch_norm_sums_lanes", "batch_norm_factors",
-                                        "batch_norm_apply"};
-    return find_kernels(args, names, state, workspace);
+    static const norm_names names = NORM_NAMES("batch_norm");
+    return find_kernels(args, &names, state, workspace);
 }
 
 static ampc_status batch_norm_run(const k_args *args)
@@ -132,9 +169,8 @@ static ampc_status batch_norm_run(const k_args *args)
 
 static ampc_status batch_norm_grad_prepare(const k_args *args, void **state, size_t *workspace)
 {
-    static const char *const names[] = {"batch_norm_grad_sums_channel", "batch_norm_grad_sums_lanes",
-                                        "batch_norm_grad_factors", "batch_norm_grad_apply"};
-    return find_kernels(args, names, state, workspace);
+    static const norm_names names = NORM_NAMES("batch_norm_grad");
+    return find_kernels(args, &names, state, workspace);
 }
 
 static ampc_status batch_norm_grad_run(const k_args *args)

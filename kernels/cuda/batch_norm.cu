@@ -3,7 +3,9 @@
  * x is [N, C, S]. Sums over a channel: a tile's sums are f32 (squares about the tile's own mean), tiles are added in
  * f64, where the difference of mean squares loses nothing that matters. Blocks share a channel; a warp joins them and
  * makes the channel's factors; then one pass over the elements applies them. Where S is small, a block reads 32
- * channels together, a lane each. The order of sums depends on shapes alone. */
+ * channels together, a lane each. Where it is 1 (channels last), a thread has a tile of channels and walks down the
+ * pixels; so many neighbouring pixels are seen as one row that it is whole tiles whatever the number of channels.
+ * The order of sums depends on shapes alone. */
 #include "kernels/cuda/batch_norm.h"
 #include "kernels/cuda/rows.cuh"
 
@@ -95,6 +97,138 @@ template <bool backward> static __device__ __forceinline__ void sum_lanes(const 
     if (threadIdx.x < WARP && channel < s.channels) in.sums[channel * s.splits + split] = sums;
 }
 
+/* ---- strips: tiles of channels ---- */
+
+/* The tile that a thread has of the rows first, first + step, ...; `begin`, `advance`: the same in elements. */
+struct norm_strip {
+    long long column, first, step, begin, advance;
+    long long whole; /* rows that are complete; 0: there is no such tile */
+    int rest;        /* elements of the tile in the row after them */
+};
+
+static __device__ __forceinline__ norm_strip strip_of(const norm_shape &s)
+{
+    const int across = threadIdx.x % s.lanes, down = threadIdx.x / s.lanes, height = ROW_BLOCK / s.lanes;
+    const long long width = s.channels * s.pack, wide = (long long)s.lanes * TILE, strips = (width + wide - 1) / wide;
+    norm_strip t;
+    t.column = blockIdx.x % strips * wide + across * TILE;
+    t.first = blockIdx.x / strips * height + down;
+    t.step = gridDim.x / strips * height;
+    t.begin = t.first * width + t.column;
+    t.advance = t.step * width;
+    t.whole = t.column < width ? s.batch / s.pack : 0;
+    const long long rest = t.column < width ? s.batch % s.pack * s.channels - t.column : 0;
+    t.rest = rest < 0 ? 0 : rest < TILE ? (int)rest : TILE;
+    return t;
+}
+
+/* Sums of a tile's columns, added up in f32 about a shift before they are added in f64. */
+struct strip_sums {
+    double first[TILE], second[TILE];
+};
+
+template <bool backward>
+static __device__ __forceinline__ void strip_flush(const float (&first)[TILE], const float (&second)[TILE], int n,
+                                                   float (&shift)[TILE], strip_sums *sums)
+{
+#pragma unroll
+    for (int i = 0; i < TILE; i++) {
+        const double f = first[i], about = backward ? 0 : shift[i];
+        sums->first[i] += f + n * about;
+        sums->second[i] += (double)second[i] + about * (2 * f + n * about);
+        if (!backward) shift[i] += first[i] / (float)n; /* close to the mean of the rows so far */
+    }
+}
+
+/* n <= STRIP_ROWS rows from element `at` on. */
+template <bool backward, typename T>
+static __device__ __forceinline__ void strip_rows(const T *x, const T *dy, long long at, long long advance, int n,
+                                                  float (&shift)[TILE], strip_sums *sums)
+{
+    float first[TILE] = {}, second[TILE] = {};
+#pragma unroll 4
+    for (int k = 0; k < n; k++) {
+        float v[TILE], g[TILE];
+        load_whole(x + at + k * advance, v);
+        if (backward) load_whole(dy + at + k * advance, g);
+#pragma unroll
+        for (int i = 0; i < TILE; i++) {
+            const float from_shift = v[i] - shift[i];
+            first[i] += backward ? g[i] : from_shift;
+            second[i] += (backward ? g[i] : from_shift) * from_shift;
+        }
+    }
+    strip_flush<backward>(first, second, n, shift, sums);
+}
+
+enum : int { STRIP_ROWS = 16 };
+
+/* All of a thread's rows; `shift`: of the backward, the means. */
+template <bool backward, typename T>
+static __device__ __forceinline__ void strip_sum(const T *x, const T *dy, const norm_strip &t, float (&shift)[TILE],
+                                                 strip_sums *sums)
+{
+    long long row = t.first, at = t.begin;
+    if (!backward && row < t.whole) load_whole(x + at, shift);
+    while (row < t.whole) {
+        const long long left = (t.whole - row + t.step - 1) / t.step;
+        const int n = left < STRIP_ROWS ? (int)left : STRIP_ROWS;
+        strip_rows<backward>(x, dy, at, t.advance, n, shift, sums);
+        row += n * t.step;
+        at += n * t.advance;
+    }
+    if (row != t.whole || t.rest == 0) return;
+    float v[TILE], g[TILE] = {};
+    load_typed(x + at, t.rest, v);
+    if (backward) load_typed(dy + at, t.rest, g);
+#pragma unroll
+    for (int i = 0; i < TILE; i++) {
+        if (i >= t.rest) continue;
+        sums->first[i] += backward ? g[i] : v[i];
+        sums->second[i] += backward ? (double)g[i] * (v[i] - shift[i]) : (double)v[i] * v[i];
+    }
+}
+
+/* Over the threads of a block that have the same columns; those of the first row get it. `slots`: shared. */
+static __device__ __forceinline__ void strip_join(double (&v)[TILE], int lanes, double *slots)
+{
+    const int down = threadIdx.x / lanes;
+#pragma unroll
+    for (int i = 0; i < TILE; i++) slots[i * ROW_BLOCK + threadIdx.x] = v[i];
+    for (int half = ROW_BLOCK / lanes / 2; half > 0; half /= 2) {
+        __syncthreads();
+        if (down >= half) continue;
+#pragma unroll
+        for (int i = 0; i < TILE; i++)
+            slots[i * ROW_BLOCK + threadIdx.x] += slots[i * ROW_BLOCK + threadIdx.x + half * lanes];
+    }
+#pragma unroll
+    for (int i = 0; i < TILE; i++) v[i] = slots[i * ROW_BLOCK + threadIdx.x];
+    __syncthreads();
+}
+
+/* Blocks: strips times splits. */
+template <bool backward> static __device__ __forceinline__ void sum_strips(const norm_input &in, double *slots)
+{
+    const norm_shape &s = in.shape;
+    const norm_strip t = strip_of(s);
+    strip_sums sums = {};
+    float shift[TILE] = {};
+#pragma unroll
+    for (int i = 0; i < TILE; i++)
+        if (backward && t.column < s.channels * s.pack) shift[i] = in.mean[(t.column + i) % s.channels];
+    with_stored(0.0f, in.dtype, [&](auto type) {
+        using T = typename decltype(type)::type;
+        strip_sum<backward>(static_cast<const T *>(in.x), static_cast<const T *>(in.dy), t, shift, &sums);
+    });
+    strip_join(sums.first, s.lanes, slots);
+    strip_join(sums.second, s.lanes, slots);
+    if ((int)threadIdx.x >= s.lanes || t.column >= s.channels * s.pack) return;
+#pragma unroll
+    for (int i = 0; i < TILE; i++)
+        in.sums[(t.column + i) * s.splits + t.first / (ROW_BLOCK / s.lanes)] = {sums.first[i], sums.second[i]};
+}
+
 #define NORM_SUMS_KERNEL(name, function, count)                                                                        \
     extern "C" __global__ void __launch_bounds__(ROW_BLOCK) name(norm_input in)                                        \
     {                                                                                                                  \
@@ -105,6 +239,8 @@ template <bool backward> static __device__ __forceinline__ void sum_lanes(const 
 
 NORM_SUMS_KERNEL(batch_norm_sums_channel, sum_channel<false>, WARP)
 NORM_SUMS_KERNEL(batch_norm_sums_lanes, sum_lanes<false>, ROW_BLOCK)
+NORM_SUMS_KERNEL(batch_norm_sums_strips, sum_strips<false>, ROW_BLOCK *TILE)
+NORM_SUMS_KERNEL(batch_norm_grad_sums_strips, sum_strips<true>, ROW_BLOCK *TILE)
 NORM_SUMS_KERNEL(batch_norm_grad_sums_channel, sum_channel<true>, WARP)
 NORM_SUMS_KERNEL(batch_norm_grad_sums_lanes, sum_lanes<true>, ROW_BLOCK)
 
@@ -112,9 +248,14 @@ NORM_SUMS_KERNEL(batch_norm_grad_sums_lanes, sum_lanes<true>, ROW_BLOCK)
 
 static __device__ __forceinline__ norm_sums joined_sums(const norm_input &in, long long channel)
 {
-    const int lane = threadIdx.x % WARP;
+    const norm_shape &s = in.shape;
     norm_sums own = {0, 0};
-    if (lane < in.shape.splits) own = in.sums[channel * in.shape.splits + lane];
+    for (int p = 0; p < s.pack; p++)
+        for (int i = threadIdx.x % WARP; i < s.splits; i += WARP) {
+            const norm_sums part = in.sums[(p * s.channels + channel) * s.splits + i];
+            own.first += part.first;
+            own.second += part.second;
+        }
     return {warp_sum(own.first), warp_sum(own.second)};
 }
 
@@ -178,6 +319,12 @@ AMPC_KERNEL(batch_norm_grad_factors)
 /* ---- the factors applied to all elements ---- */
 
 template <bool backward>
+static __device__ __forceinline__ float applied(float x, float dy, const norm_factors &f)
+{
+    return backward ? f.a * dy - (f.b + f.d * (x - f.centre)) : (x - f.centre) * f.a + f.b;
+}
+
+template <bool backward>
 static __device__ __forceinline__ void apply(const norm_input &in, const norm_factors *factors, void *to)
 {
     const norm_shape &s = in.shape;
@@ -192,7 +339,7 @@ static __device__ __forceinline__ void apply(const norm_input &in, const norm_fa
         norm_factors f = factors[channel];
 #pragma unroll
         for (int i = 0; i < TILE; i++) {
-            x[i] = backward ? f.a * dy[i] - (f.b + f.d * (x[i] - f.centre)) : (x[i] - f.centre) * f.a + f.b;
+            x[i] = applied<backward>(x[i], backward ? dy[i] : 0, f);
             if (++column < s.size) continue;
             column = 0;
             channel = channel + 1 < s.channels ? channel + 1 : 0;
@@ -202,16 +349,51 @@ static __device__ __forceinline__ void apply(const norm_input &in, const norm_fa
     }
 }
 
-extern "C" __global__ void __launch_bounds__(ROW_BLOCK) batch_norm_apply(norm_input in, const norm_factors *factors,
-                                                                         void *y)
+/* n elements from element `at` on; whole: all of a tile, at an address that allows it. */
+template <bool backward, bool whole, typename T>
+static __device__ __forceinline__ void apply_tile(const T *x, const T *dy, T *to, long long at, int n,
+                                                  const norm_factors (&f)[TILE])
 {
-    apply<false>(in, factors, y);
+    float v[TILE], g[TILE] = {};
+    if (whole) load_whole(x + at, v);
+    else load_typed(x + at, n, v);
+    if (backward && whole) load_whole(dy + at, g);
+    else if (backward) load_typed(dy + at, n, g);
+#pragma unroll
+    for (int i = 0; i < TILE; i++) v[i] = applied<backward>(v[i], g[i], f[i]);
+    if (whole) store_whole(to + at, v);
+    else store_typed(to + at, n, v);
 }
-AMPC_KERNEL(batch_norm_apply)
 
-extern "C" __global__ void __launch_bounds__(ROW_BLOCK) batch_norm_grad_apply(norm_input in,
-                                                                              const norm_factors *factors, void *dx)
+template <bool backward>
+static __device__ __forceinline__ void apply_strips(const norm_input &in, const norm_factors *factors, void *to)
 {
-    apply<true>(in, factors, dx);
+    const norm_shape &s = in.shape;
+    const norm_strip t = strip_of(s);
+    norm_factors f[TILE];
+    if (t.column >= s.channels * s.pack) return;
+#pragma unroll
+    for (int i = 0; i < TILE; i++) f[i] = factors[(t.column + i) % s.channels];
+    with_stored(0.0f, in.dtype, [&](auto type) {
+        using T = typename decltype(type)::type;
+        const T *x = static_cast<const T *>(in.x), *dy = static_cast<const T *>(in.dy);
+        T *y = static_cast<T *>(to);
+        long long row = t.first, at = t.begin;
+#pragma unroll 2
+        for (; row < t.whole; row += t.step, at += t.advance)
+            apply_tile<backward, true>(x, dy, y, at, TILE, f);
+        if (row == t.whole && t.rest > 0) apply_tile<backward, false>(x, dy, y, at, t.rest, f);
+    });
 }
-AMPC_KERNEL(batch_norm_grad_apply)
+
+#define NORM_APPLY_KERNEL(name, function)                                                                              \
+    extern "C" __global__ void __launch_bounds__(ROW_BLOCK) name(norm_input in, const norm_factors *factors, void *to) \
+    {                                                                                                                  \
+        function(in, factors, to);                                                                                     \
+    }                                                                                                                  \
+    AMPC_KERNEL(name)
+
+NORM_APPLY_KERNEL(batch_norm_apply, apply<false>)
+NORM_APPLY_KERNEL(batch_norm_grad_apply, apply<true>)
+NORM_APPLY_KERNEL(batch_norm_apply_strips, apply_strips<false>)
+NORM_APPLY_KERNEL(batch_norm_grad_apply_strips, apply_strips<true>)

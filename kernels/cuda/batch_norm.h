@@ -5,14 +5,17 @@
 #include "kernels/cuda/rows.h"
 
 enum {
-    NORM_SPLITS = 32,      /* most blocks that share a channel: their sums are joined by one warp */
-    NORM_INTERLEAVED = 32  /* images smaller than this are read 32 channels at a time */
+    NORM_SPLITS = 32,       /* most blocks that share a channel, but for strips: one warp joins their sums */
+    NORM_INTERLEAVED = 32,  /* images smaller than this are read 32 channels at a time */
+    NORM_STRIP_BLOCKS = 528 /* blocks that sum strips of a large array */
 };
 
-/* [batch, channels, size] */
+/* [batch, channels, size]; channels last, or without spatial axes, the size is 1 and the batch counts pixels. */
 typedef struct norm_shape {
     long long batch, channels, size;
-    int splits; /* blocks that share a channel (or 32 channels) */
+    int splits; /* sums of a channel, each of a block's */
+    int pack;   /* pixels side by side that are seen as one, so that it is whole tiles */
+    int lanes;  /* threads side by side on such a row */
 } norm_shape;
 
 /* Forward: sums of x and of its squares. Backward: sums of dy and of dy (x - mean). */
@@ -25,7 +28,7 @@ typedef struct norm_input {
     const void *x, *dy;
     const float *mean;
     int dtype;
-    norm_sums *sums; /* [channels][splits] */
+    norm_sums *sums; /* [pack][channels][splits] */
 } norm_input;
 
 /* Forward: y = (x - centre) a + b. Backward: dx = a dy - (b + d (x - centre)). */

@@ -1,8 +1,9 @@
 /* conv.c - convolution and its two gradients as cuDNN graphs.
  *
  * The graph is the convolution alone, or with what follows it in f32 before the one rounding: the bias, or the change
- * to a result of another type. Where cuDNN has no engine for that, operands and result go through f32 in workspace;
- * f32 with f32 always has one. The bias gradient is a sum of its own. */
+ * to a result of another type. The layout is a matter of strides. Where cuDNN has no engine for that, operands and
+ * result change their layout or their type in workspace; f32, channels first, always has one. The bias gradient is a
+ * sum of its own. */
 #include "kernels/cuda/dnn.h"
 #include "kernels/cuda/inner.h"
 
@@ -13,12 +14,12 @@
 
 enum { UID_X = 1, UID_W, UID_Y, UID_BIAS, UID_SUM, MOST_PARTS = 4 };
 
-/* An operand or the result. */
+/* An operand or the result. Between the view and the graph: the other layout, then the other type. */
 typedef struct part {
     dnn_layout layout;
-    ir_dtype dtype;  /* in the graph */
-    cuda_inner cast; /* into the graph; of the result: out of it */
-    size_t at;       /* its place in workspace where it is cast */
+    ir_dtype dtype;        /* in the graph */
+    cuda_inner turn, cast; /* towards the graph; of the result: towards the view */
+    size_t turned, casted; /* places in workspace, where there are such steps */
 } part;
 
 typedef struct conv_state {
@@ -31,11 +32,19 @@ typedef struct conv_state {
     size_t rest_at;         /* workspace of the plan and, before and after it, of the others */
 } conv_state;
 
+static void release_parts(conv_state *s)
+{
+    for (int i = 0; i < MOST_PARTS; i++) {
+        cuda_inner_release(&s->parts[i].turn);
+        cuda_inner_release(&s->parts[i].cast);
+    }
+}
+
 static void release(void *state)
 {
     conv_state *s = state;
     if (!s) return;
-    for (int i = 0; i < MOST_PARTS; i++) cuda_inner_release(&s->parts[i].cast);
+    release_parts(s);
     cuda_inner_release(&s->bias_sum);
     cuda_fill_release(&s->fill);
     free(s);
@@ -50,9 +59,10 @@ static dnn_layout layout_of(const k_view *v)
     int64_t stride = 1;
     for (int i = 0; i < l.rank; i++) l.dims[i] = 1;
     for (int i = 0; i < v->rank; i++) l.dims[v->rank == 3 && i == 2 ? 3 : i] = v->dims[i];
-    for (int i = l.rank - 1; i >= 0; i--) {
-        l.strides[i] = stride;
-        stride *= l.dims[i];
+    for (int i = l.rank - 1; i >= 0; i--) { /* from the innermost axis to the outermost */
+        const int axis = !v->channels_last || i == 0 ? i : i == l.rank - 1 ? 1 : i + 1;
+        l.strides[axis] = stride;
+        stride *= l.dims[axis];
     }
     return l;
 }
@@ -120,17 +130,10 @@ static void write_key(const k_args *args, const conv_state *s, const conv_geomet
 
 /* ---- preparing ------------------------------------------------------------------------------- */
 
-static void set_parts(conv_state *s, const conv *c)
-{
-    const k_view *views[] = {c->x, c->w, c->y};
-    s->kind = c->kind;
-    s->n_parts = MOST_PARTS - 1;
-    for (int i = 0; i < s->n_parts; i++)
-        s->parts[i] = (part){.layout = layout_of(views[i]), .dtype = views[i]->dtype};
-    if (c->kind == CONV_FORWARD && c->bias)
-        s->parts[s->n_parts++] = (part){.layout = bias_layout(c->bias->dims[0], s->parts[0].layout.rank),
-                                        .dtype = c->bias->dtype};
-}
+/* What is changed on the way to the graph. */
+typedef struct way {
+    bool turns, casts;
+} way;
 
 static ampc_status find_plan(const k_args *args, conv_state *s, const conv *c)
 {
@@ -140,38 +143,75 @@ static ampc_status find_plan(const k_args *args, conv_state *s, const conv *c)
     return s->plan ? AMPC_OK : plan_graph(args, s, &c->g, key);
 }
 
-/* Elements of a part; its layout is dense. */
-static int64_t part_count(const part *p)
+/* A piece of workspace for what a step makes; none where there is no step. */
+static void place(conv_state *s, const cuda_inner *step, size_t bytes, size_t *at, size_t *inner)
 {
-    int64_t n = 1;
-    for (int i = 0; i < p->layout.rank; i++) n *= p->layout.dims[i];
-    return n;
+    if (!step->kernel) return;
+    *at = s->rest_at;
+    s->rest_at += cuda_aligned(bytes);
+    if (step->workspace > *inner) *inner = step->workspace;
 }
 
-/* What the graph has in f32 instead of a type of ours goes through workspace. */
-static ampc_status prepare_casts(const k_args *args, conv_state *s, size_t *inner)
+static ampc_status prepare_turn(const k_args *args, const k_view *v, bool result, cuda_inner *turn)
 {
-    for (int i = 0; i < s->n_parts; i++) {
-        part *p = &s->parts[i];
-        const ir_dtype own = p->dtype;
-        const bool result = i == result_of(s->kind);
-        const int64_t count = part_count(p);
-        p->dtype = IR_f32;
-        CUDA_FORWARD(cuda_inner_cast(args, count, result ? IR_f32 : own, result ? own : IR_f32, &p->cast));
-        if (!p->cast.kernel) continue;
-        p->at = s->rest_at;
-        s->rest_at += cuda_aligned((size_t)count * sizeof(float));
-        if (p->cast.workspace > *inner) *inner = p->cast.workspace;
+    static const int64_t to_first[][DNN_MOST_AXES] = {{0, 2, 1}, {0, 3, 1, 2}, {0, 4, 1, 2, 3}};
+    static const int64_t to_last[][DNN_MOST_AXES] = {{0, 2, 1}, {0, 2, 3, 1}, {0, 2, 3, 4, 1}};
+    k_view first = *v, last = cuda_dense(v);
+    if (!v->channels_last) return AMPC_OK;
+    first.channels_last = false;
+    *turn = (cuda_inner){.op = IR_OP_transpose, .in = result ? first : last, .out = result ? last : first};
+    turn->attr[IR_ATTR(transpose, perm)].list.items = result ? to_last[v->rank - 3] : to_first[v->rank - 3];
+    turn->attr[IR_ATTR(transpose, perm)].list.count = v->rank;
+    return cuda_inner_prepare(args, turn);
+}
+
+static ampc_status prepare_part(const k_args *args, conv_state *s, const k_view *v, int i, way w, size_t *inner)
+{
+    part *p = &s->parts[i];
+    const bool result = i == result_of(s->kind);
+    const int64_t count = k_count(v);
+    k_view seen = *v;
+    if (w.turns) {
+        CUDA_FORWARD(prepare_turn(args, v, result, &p->turn));
+        place(s, &p->turn, k_bytes(v), &p->turned, inner);
+        seen.channels_last = false;
     }
+    p->dtype = w.casts ? IR_f32 : v->dtype;
+    CUDA_FORWARD(cuda_inner_cast(args, count, result ? p->dtype : v->dtype, result ? v->dtype : p->dtype, &p->cast));
+    place(s, &p->cast, (size_t)count * ir_dtype_size(p->dtype), &p->casted, inner);
+    p->layout = i == UID_BIAS - 1 ? bias_layout(count, s->parts[0].layout.rank) : layout_of(&seen);
     return AMPC_OK;
+}
+
+/* The parts for a way, in place of those for another; *inner: workspace of their steps. */
+static ampc_status set_parts(const k_args *args, conv_state *s, const conv *c, way w, size_t *inner)
+{
+    const k_view *views[MOST_PARTS] = {c->x, c->w, c->y, c->bias};
+    release_parts(s);
+    s->kind = c->kind;
+    s->n_parts = c->kind == CONV_FORWARD && c->bias ? MOST_PARTS : MOST_PARTS - 1;
+    s->rest_at = *inner = 0;
+    for (int i = 0; i < s->n_parts; i++) CUDA_FORWARD(prepare_part(args, s, views[i], i, w, inner));
+    return AMPC_OK;
+}
+
+/* Whether a way differs from the ones before it. Channels first, no engine changes the type. */
+static bool way_serves(const conv *c, way w)
+{
+    const bool changes = c->x->dtype != c->w->dtype || c->w->dtype != c->y->dtype;
+    const bool exact = c->x->dtype == IR_f32 && !changes && (!c->bias || c->bias->dtype == IR_f32);
+    if (w.casts) return !exact && (!w.turns || c->x->channels_last);
+    return !w.turns || (c->x->channels_last && !changes);
 }
 
 static ampc_status prepare_plan(const k_args *args, conv_state *s, const conv *c, size_t *rest)
 {
-    ampc_status status = find_plan(args, s, c);
-    if (status == AMPC_UNSUPPORTED) {
-        CUDA_FORWARD(prepare_casts(args, s, rest));
-        status = s->rest_at ? find_plan(args, s, c) : status;
+    static const way ways[] = {{false, false}, {true, false}, {false, true}, {true, true}};
+    ampc_status status = AMPC_UNSUPPORTED;
+    for (size_t i = 0; i < sizeof ways / sizeof *ways && status == AMPC_UNSUPPORTED; i++) {
+        if (!way_serves(c, ways[i])) continue;
+        CUDA_FORWARD(set_parts(args, s, c, ways[i], rest));
+        status = find_plan(args, s, c);
     }
     if (status == AMPC_OK && dnn_plan_workspace(s->plan) > *rest) *rest = dnn_plan_workspace(s->plan);
     return status;
@@ -179,9 +219,9 @@ static ampc_status prepare_plan(const k_args *args, conv_state *s, const conv *c
 
 static ampc_status prepare_bias_sum(const k_args *args, conv_state *s, const conv *c, size_t *rest)
 {
-    static const int64_t axes[] = {0, 2, 3, 4}; /* all but the channels */
-    s->bias_sum = (cuda_inner){.op = IR_OP_reduce_sum, .in = *c->y, .out = *c->bias};
-    s->bias_sum.attr[IR_ATTR(reduce_sum, axes)].list.items = axes;
+    static const int64_t axes[2][DNN_MOST_AXES - 1] = {{0, 2, 3, 4}, {0, 1, 2, 3}}; /* all but the channels */
+    s->bias_sum = (cuda_inner){.op = IR_OP_reduce_sum, .in = cuda_dense(c->y), .out = *c->bias};
+    s->bias_sum.attr[IR_ATTR(reduce_sum, axes)].list.items = axes[c->y->channels_last];
     s->bias_sum.attr[IR_ATTR(reduce_sum, axes)].list.count = c->y->rank - 1;
     s->bias_sum.attr[IR_ATTR(reduce_sum, out)].dtype = c->bias->dtype;
     CUDA_FORWARD(cuda_inner_prepare(args, &s->bias_sum));
@@ -193,11 +233,11 @@ static ampc_status prepare_state(const k_args *args, conv_state *s, size_t *work
 {
     const conv c = conv_of(args);
     const k_view *result = conv_result(&c);
+    const k_view dense = cuda_dense(result);
     size_t rest = 0;
     if (conv_is_empty(&c))
-        return cuda_fill_prepare(args, c.kind == CONV_FORWARD ? c.bias : NULL, c.g.spatial, result, &s->fill,
-                                 workspace);
-    set_parts(s, &c);
+        return cuda_fill_prepare(args, c.kind == CONV_FORWARD ? c.bias : NULL,
+                                 result->channels_last ? 0 : c.g.spatial, &dense, &s->fill, workspace);
     if (result->data) CUDA_FORWARD(prepare_plan(args, s, &c, &rest));
     if (c.kind == CONV_GRAD_WEIGHT && c.bias) CUDA_FORWARD(prepare_bias_sum(args, s, &c, &rest));
     *workspace = s->rest_at + rest;
@@ -219,20 +259,37 @@ static ampc_status prepare(const k_args *args, void **state, size_t *workspace)
 
 /* ---- running --------------------------------------------------------------------------------- */
 
+/* Where a part lies between its steps, and where the graph has it. */
+static void *turned(const k_args *args, const part *p, const k_view *v)
+{
+    return p->turn.kernel ? (char *)args->workspace + p->turned : v->data;
+}
+
+static void *casted(const k_args *args, const part *p, const k_view *v)
+{
+    return p->cast.kernel ? (char *)args->workspace + p->casted : turned(args, p, v);
+}
+
 static ampc_status run_plan(const k_args *args, const conv_state *s, const conv *c)
 {
     static const int64_t uids[MOST_PARTS] = {UID_X, UID_W, UID_Y, UID_BIAS};
     const k_view *views[MOST_PARTS] = {c->x, c->w, c->y, c->bias};
-    char *workspace = args->workspace, *rest = workspace + s->rest_at;
+    char *rest = (char *)args->workspace + s->rest_at;
     const int result = result_of(s->kind);
+    const part *last = &s->parts[result];
     void *data[MOST_PARTS];
     for (int i = 0; i < s->n_parts; i++) {
         const part *p = &s->parts[i];
-        data[i] = p->cast.kernel ? workspace + p->at : views[i]->data;
-        if (i != result) CUDA_FORWARD(cuda_inner_run(args, &p->cast, views[i]->data, data[i], rest));
+        void *between = turned(args, p, views[i]);
+        data[i] = casted(args, p, views[i]);
+        if (i == result) continue;
+        CUDA_FORWARD(cuda_inner_run(args, &p->turn, views[i]->data, between, rest));
+        CUDA_FORWARD(cuda_inner_run(args, &p->cast, between, data[i], rest));
     }
     CUDA_FORWARD(dnn_run(args->ctx, s->plan, s->n_parts, uids, data, rest));
-    return cuda_inner_run(args, &s->parts[result].cast, data[result], views[result]->data, rest);
+    void *between = turned(args, last, views[result]);
+    CUDA_FORWARD(cuda_inner_run(args, &last->cast, data[result], between, rest));
+    return cuda_inner_run(args, &last->turn, between, views[result]->data, rest);
 }
 
 static ampc_status run(const k_args *args)

@@ -14,6 +14,16 @@ static k_args inner_args(const k_args *outer, const cuda_inner *part, k_view *in
                     .attr = part->attr, .state = part->state, .ctx = outer->ctx};
 }
 
+k_view cuda_dense(const k_view *v)
+{
+    k_view dense = *v;
+    if (!v->channels_last) return dense;
+    for (int i = 1; i + 1 < v->rank; i++) dense.dims[i] = v->dims[i + 1];
+    dense.dims[v->rank - 1] = v->dims[1];
+    dense.channels_last = false;
+    return dense;
+}
+
 ampc_status cuda_inner_prepare(const k_args *outer, cuda_inner *part)
 {
     k_view in, out;

@@ -17,6 +17,9 @@ typedef struct cuda_inner {
     size_t workspace; /* bytes that its run wants */
 } cuda_inner;
 
+/* v as ops see it that know no channels last: the same memory as [N, spatial, C]. */
+k_view cuda_dense(const k_view *v);
+
 /* The caller has set op, dtypes and shapes of in and out, and attributes (lists must stay). */
 ampc_status cuda_inner_prepare(const k_args *outer, cuda_inner *part);
 /* Enqueues it on these addresses. */

@@ -1,15 +1,45 @@
 /* pool.c - launches of maximum and average pooling and of their gradients. */
-#include "kernels/cuda/cuda.h"
+#include "kernels/cuda/inner.h"
 #include "kernels/cuda/pool.h"
 #include "kernels/pooling.h"
 
 #include <stdio.h>
+#include <stdlib.h>
+
+typedef struct pool_state {
+    cudaKernel_t kernel;
+    cuda_inner mean; /* in its place, where each window is a whole plane */
+} pool_state;
+
+static void release(void *state)
+{
+    pool_state *s = state;
+    if (s) cuda_inner_release(&s->mean);
+    free(s);
+}
+
+static int channels_of(const k_view *v)
+{
+    return v->channels_last ? (int)v->dims[1] : 1;
+}
+
+static int64_t planes_of(const k_view *v)
+{
+    return v->channels_last ? v->dims[0] : v->dims[0] * v->dims[1];
+}
+
+/* Channels that a thread, or a block of the gradient of the maximum, has. */
+static int width_of(const k_view *v)
+{
+    return v->channels_last ? CUDA_TILE : 1;
+}
 
 static pool_shape shape_of(const k_view *wide, const k_view *narrow, const ir_attr *attr)
 {
     pool_axis axes[POOL_AXES];
     pool_axes_of(wide, narrow, attr, axes);
-    pool_shape s = {.planes = wide->dims[0] * wide->dims[1],
+    pool_shape s = {.planes = planes_of(wide),
+                    .channels = channels_of(wide),
                     .wide = (int)pool_plane(wide),
                     .narrow = (int)pool_plane(narrow)};
     for (int i = 0; i < POOL_AXES; i++)
@@ -18,19 +48,32 @@ static pool_shape shape_of(const k_view *wide, const k_view *narrow, const ir_at
     return s;
 }
 
-/* One thread for each element: positions in a plane are 32 bits wide. */
+static ampc_status prepare_none(const k_args *args, void **state)
+{
+    CUDA_FORWARD(cuda_check_dtypes(args));
+    *state = calloc(1, sizeof(pool_state));
+    return *state ? AMPC_OK : cuda_fail(args->ctx, AMPC_NO_MEMORY, "out of memory");
+}
+
+/* The kernel `name` for the layout of the operand. Positions in a plane are 32 bits wide. */
 static ampc_status prepare_one(const k_args *args, const char *name, void **state)
 {
     const k_view *x = pool_plane(&args->in[0]) > pool_plane(&args->out[0]) ? &args->in[0] : &args->out[0];
+    char full[64];
     if (pool_plane(x) >= 1 << 30)
         return cuda_fail(args->ctx, AMPC_UNSUPPORTED, "an image has 2^30 elements or more");
-    return cuda_prepare_one(args, CUDA_FAMILY_pool, name, state);
+    CUDA_FORWARD(prepare_none(args, state));
+    snprintf(full, sizeof full, "%s%s", name, x->channels_last ? "_last" : "");
+    return cuda_find(args->ctx, CUDA_FAMILY_pool, full, &((pool_state *)*state)->kernel);
 }
 
+/* One thread for each element, or tile of channels. */
 static ampc_status launch_elements(const k_args *args, pool_args *a, const k_view *to)
 {
-    const cuda_one *state = args->state;
-    return cuda_launch(args, state->kernel, cuda_blocks(k_count(to), POOL_BLOCK), POOL_BLOCK, 0, (void *[]){a});
+    const pool_state *state = args->state;
+    const int64_t width = width_of(to), tiles = (a->shape.channels + width - 1) / width;
+    return cuda_launch(args, state->kernel, cuda_blocks(planes_of(to) * pool_plane(to) * tiles, POOL_BLOCK),
+                       POOL_BLOCK, 0, (void *[]){a});
 }
 
 /* ---- maximum ---- */
@@ -62,33 +105,38 @@ static ampc_status max_pool_grad_prepare(const k_args *args, void **state, size_
 }
 
 /* As many planes as a block has room for, but so few that all multiprocessors have work. */
-static int block_planes(const pool_scatter *a)
+static int block_planes(const pool_scatter *a, int width)
 {
-    int64_t room = a->wide ? POOL_SEGMENT / a->wide : 1, share = a->planes / (CUDA_MOST_BLOCKS / 4);
-    int64_t planes = share < room ? share : room;
+    const int64_t tiles = (a->channels + width - 1) / width;
+    const int64_t room = a->wide ? POOL_SEGMENT / width / a->wide : 1,
+                  share = a->planes * tiles / (CUDA_MOST_BLOCKS / 4), planes = share < room ? share : room;
     return planes < 1 ? 1 : (int)planes;
 }
 
 static ampc_status max_pool_grad_run(const k_args *args)
 {
-    const cuda_one *state = args->state;
+    const pool_state *state = args->state;
     const k_view *dy = &args->in[0], *dx = &args->out[0];
+    const int width = width_of(dx), most = POOL_SEGMENT / width;
     pool_scatter a = {.dy = dy->data,
                       .indices = args->in[IR_IN(max_pool_grad, indices)].data,
                       .dx = dx->data,
                       .dtype = (int)dx->dtype,
-                      .planes = dx->dims[0] * dx->dims[1],
+                      .planes = planes_of(dx),
                       .wide = pool_plane(dx),
-                      .narrow = pool_plane(dy)};
-    a.block_planes = block_planes(&a);
-    a.segments = (a.wide + POOL_SEGMENT - 1) / POOL_SEGMENT;
-    const int64_t ranges = (a.planes + a.block_planes - 1) / a.block_planes;
-    return cuda_launch(args, state->kernel, cuda_blocks(ranges * a.segments, 1), POOL_BLOCK, 0, (void *[]){&a});
+                      .narrow = pool_plane(dy),
+                      .channels = channels_of(dx)};
+    a.block_planes = block_planes(&a, width);
+    a.span = a.wide < most ? (int)a.wide : most;
+    if (k_count(dx) == 0) return AMPC_OK;
+    const int64_t ranges = (a.planes + a.block_planes - 1) / a.block_planes, tiles = (a.channels + width - 1) / width;
+    const int64_t segments = (a.wide + a.span - 1) / a.span;
+    return cuda_launch(args, state->kernel, cuda_blocks(ranges * tiles * segments, 1), POOL_BLOCK, 0, (void *[]){&a});
 }
 
 /* ---- average ---- */
 
-/* Each window is a whole plane: the planes are rows. */
+/* Each window is a whole plane. */
 static bool whole_planes(const pool_shape *s)
 {
     bool whole = s->narrow == 1;
@@ -97,11 +145,6 @@ static bool whole_planes(const pool_shape *s)
         whole &= a->kernel == a->in && a->before == 0 && a->dilation == 1;
     }
     return whole;
-}
-
-static cuda_rows plane_rows(const pool_shape *s)
-{
-    return (cuda_rows){s->planes, s->wide, 1};
 }
 
 static pool_args average_of(const k_args *args)
@@ -114,23 +157,36 @@ static pool_args average_of(const k_args *args)
                        .padded = args->attr[IR_ATTR(avg_pool, count_pad)].i != 0};
 }
 
+static ampc_status prepare_mean(const k_args *args, cuda_inner *mean)
+{
+    static const int64_t axes[2][POOL_AXES] = {{2, 3, 4}, {1, 2, 3}};
+    const k_view *x = &args->in[0];
+    *mean = (cuda_inner){.op = IR_OP_reduce_mean, .in = cuda_dense(x), .out = cuda_dense(&args->out[0])};
+    mean->attr[IR_ATTR(reduce_mean, axes)].list.items = axes[x->channels_last];
+    mean->attr[IR_ATTR(reduce_mean, axes)].list.count = x->rank - 2;
+    mean->attr[IR_ATTR(reduce_mean, keepdims)].i = 1;
+    mean->attr[IR_ATTR(reduce_mean, out)].dtype = args->out[0].dtype;
+    return cuda_inner_prepare(args, mean);
+}
+
 static ampc_status avg_pool_prepare(const k_args *args, void **state, size_t *workspace)
 {
-    (void)workspace;
     const pool_args a = average_of(args);
-    const cuda_rows rows = plane_rows(&a.shape);
-    char name[64];
-    snprintf(name, sizeof name, "avg_pool_%s", whole_planes(&a.shape) ? cuda_rows_kernel(&rows) : "windows");
-    return prepare_one(args, name, state);
+    if (!whole_planes(&a.shape)) return prepare_one(args, "avg_pool_windows", state);
+    CUDA_FORWARD(prepare_none(args, state));
+    pool_state *s = *state;
+    CUDA_FORWARD(prepare_mean(args, &s->mean));
+    *workspace = s->mean.workspace;
+    return AMPC_OK;
 }
 
 static ampc_status avg_pool_run(const k_args *args)
 {
-    const cuda_one *state = args->state;
+    const pool_state *state = args->state;
     pool_args a = average_of(args);
-    const cuda_rows rows = plane_rows(&a.shape);
-    if (!whole_planes(&a.shape)) return launch_elements(args, &a, &args->out[0]);
-    return cuda_launch(args, state->kernel, cuda_rows_blocks(&rows), ROW_BLOCK, 0, (void *[]){&a});
+    if (state->mean.kernel)
+        return cuda_inner_run(args, &state->mean, args->in[0].data, args->out[0].data, args->workspace);
+    return launch_elements(args, &a, &args->out[0]);
 }
 
 static ampc_status avg_pool_grad_prepare(const k_args *args, void **state, size_t *workspace)
@@ -150,7 +206,7 @@ static ampc_status avg_pool_grad_run(const k_args *args)
     return launch_elements(args, &a, dx);
 }
 
-const k_kernel cuda_max_pool = {"max_pool", max_pool_prepare, max_pool_run, cuda_release};
-const k_kernel cuda_max_pool_grad = {"max_pool_grad", max_pool_grad_prepare, max_pool_grad_run, cuda_release};
-const k_kernel cuda_avg_pool = {"avg_pool", avg_pool_prepare, avg_pool_run, cuda_release};
-const k_kernel cuda_avg_pool_grad = {"avg_pool_grad", avg_pool_grad_prepare, avg_pool_grad_run, cuda_release};
+const k_kernel cuda_max_pool = {"max_pool", max_pool_prepare, max_pool_run, release};
+const k_kernel cuda_max_pool_grad = {"max_pool_grad", max_pool_grad_prepare, max_pool_grad_run, release};
+const k_kernel cuda_avg_pool = {"avg_pool", avg_pool_prepare, avg_pool_run, release};
+const k_kernel cuda_avg_pool_grad = {"avg_pool_grad", avg_pool_grad_prepare, avg_pool_grad_run, release};

@@ -1,26 +1,71 @@
 /* pool.cu - maximum and average pooling over 1 to 3 spatial axes, and their gradients.
  *
- * A thread has an element of the result: of y it visits the window's taps, of dx all windows that hold it, in their
- * order. The gradient of the maximum knows positions, not windows: a block holds sums of planes in shared memory and
- * takes the gradients in order, as many at a time as it has threads; where several go to one position (or share its
- * slot), the first writes and the others wait for the next round. A window that is a whole plane is a row. */
+ * A thread has an element of the result (channels last: a tile of channels): of y it visits the window's taps, of dx
+ * all windows that hold it, in their order. The gradient of the maximum knows positions, not windows: a block holds
+ * sums of planes in shared memory and takes the gradients in order, as many at a time as it has threads; where several
+ * go to one position (or share its slot), the first writes and the others wait for the next round. `width` is 1, or a
+ * tile where planes have channels. */
+#include "kernels/cuda/operand.cuh"
 #include "kernels/cuda/pool.h"
-#include "kernels/cuda/rows.cuh"
 
-/* f(plane, element) for each element of planes of `size`, divided once for each thread; the grid is small. */
-template <typename F> static __device__ __forceinline__ void elements_each(long long planes, int size, F f)
+/* `n` channels from `channel` on of position `at` of a plane. */
+struct pool_place {
+    long long plane;
+    int at, channel, n;
+};
+
+/* f(place) for each place of planes of `size`; neighbouring threads have neighbouring channels, then positions. */
+template <int width, typename F>
+static __device__ __forceinline__ void places_each(const pool_shape &s, int size, F f)
 {
-    const unsigned step = (unsigned)grid_step(), more = step / size, rest = step % size;
-    unsigned at = (unsigned)grid_first() % size;
-    long long plane = (unsigned)grid_first() / size;
-    while (plane < planes) {
-        f(plane, (int)at);
-        plane += more;
-        at += rest;
-        if (at < (unsigned)size) continue;
-        at -= (unsigned)size;
-        plane++;
+    const long long outer_count = width == 1 ? s.planes : s.planes * size;
+    const unsigned inner_count = width == 1 ? size : (s.channels + width - 1) / width;
+    const unsigned step = (unsigned)grid_step(), more = step / inner_count, rest = step % inner_count;
+    unsigned inner = (unsigned)grid_first() % inner_count;
+    long long outer = (unsigned)grid_first() / inner_count;
+    while (outer < outer_count) {
+        if (width == 1) {
+            f(pool_place{outer, (int)inner, 0, 1});
+        } else {
+            long long at;
+            const long long plane = divide(outer, size, &at);
+            const int channel = (int)inner * width;
+            f(pool_place{plane, (int)at, channel, tile_length(channel, s.channels)});
+        }
+        outer += more;
+        inner += rest;
+        if (inner < inner_count) continue;
+        inner -= inner_count;
+        outer++;
     }
+}
+
+/* Where position `at` of the place's plane lies, for its first channel. */
+template <int width>
+static __device__ __forceinline__ long long element_of(const pool_shape &s, const pool_place &p, int size, int at)
+{
+    return width == 1 ? p.plane * size + at : (p.plane * size + at) * s.channels + p.channel;
+}
+
+template <typename T, typename C> static __device__ __forceinline__ void load_channels(const T *from, int, C (&v)[1])
+{
+    to_carrier(&v[0], *from);
+}
+template <typename T, typename C>
+static __device__ __forceinline__ void load_channels(const T *from, int n, C (&v)[TILE])
+{
+    load_typed(from, n, v);
+}
+
+template <typename C>
+static __device__ __forceinline__ void store_channels(void *to, int dtype, long long at, int, const C (&v)[1])
+{
+    element_store(to, dtype, at, v[0]);
+}
+template <typename C>
+static __device__ __forceinline__ void store_channels(void *to, int dtype, long long at, int n, const C (&v)[TILE])
+{
+    tile_store(to, dtype, at, n, v);
 }
 
 /* Element `at` of a plane by axis: on the narrow side, or on the wide one. */
@@ -85,6 +130,7 @@ static __device__ __forceinline__ long long lowest(long long) { return LLONG_MIN
 static __device__ __forceinline__ bool is_nan(float v) { return v != v; }
 static __device__ __forceinline__ bool is_nan(long long) { return false; }
 
+/* Position `at` of a channel of an image, `plane`, in an array whose channels come first. */
 static __device__ __forceinline__ long long index_of(const pool_shape &s, long long plane, int at, int column_major)
 {
     if (at < 0) return -1;
@@ -93,37 +139,60 @@ static __device__ __forceinline__ long long index_of(const pool_shape &s, long l
     return plane * s.wide + ((long long)p.w * s.axis[1].in + p.h) * s.axis[0].in + p.d;
 }
 
-template <typename C> static __device__ __forceinline__ void max_windows(const pool_args &a)
+template <int width, typename C>
+static __device__ __forceinline__ void window_maximum(const pool_args &a, const pool_place &p, C (&best)[width],
+                                                      int (&found)[width])
 {
     const pool_shape &s = a.shape;
-    elements_each(s.planes, s.narrow, [&](long long plane, int o) {
-        C best = lowest(C());
-        int found = -1;
-        with_stored(C(), a.dtype, [&](auto type) {
-            const auto *from = static_cast<const typename decltype(type)::type *>(a.from) + plane * s.wide;
-            taps_each(s, position_of(o, s.axis[1].out, s.axis[2].out), [&](int at) {
-                C v;
-                to_carrier(&v, from[at]);
-                if (!(v > best || is_nan(v) || found < 0)) return;
-                best = v;
-                found = at;
-            });
+    with_stored(C(), a.dtype, [&](auto type) {
+        const auto *from = static_cast<const typename decltype(type)::type *>(a.from);
+        taps_each(s, position_of(p.at, s.axis[1].out, s.axis[2].out), [&](int at) {
+            C v[width];
+            load_channels(from + element_of<width>(s, p, s.wide, at), p.n, v);
+#pragma unroll
+            for (int i = 0; i < width; i++) {
+                if (!(v[i] > best[i] || is_nan(v[i]) || found[i] < 0)) continue;
+                best[i] = v[i];
+                found[i] = at;
+            }
         });
-        element_store(a.to, a.dtype, plane * s.narrow + o, best);
-        if (a.indices) a.indices[plane * s.narrow + o] = index_of(s, plane, found, a.column_major);
     });
 }
 
-extern "C" __global__ void __launch_bounds__(POOL_BLOCK) max_pool_float(pool_args a) { max_windows<float>(a); }
-AMPC_KERNEL(max_pool_float)
-extern "C" __global__ void __launch_bounds__(POOL_BLOCK) max_pool_integer(pool_args a) { max_windows<long long>(a); }
-AMPC_KERNEL(max_pool_integer)
+template <int width, typename C> static __device__ __forceinline__ void max_windows(const pool_args &a)
+{
+    const pool_shape &s = a.shape;
+    places_each<width>(s, s.narrow, [&](const pool_place &p) {
+        const long long to = element_of<width>(s, p, s.narrow, p.at);
+        C best[width];
+        int found[width];
+#pragma unroll
+        for (int i = 0; i < width; i++) best[i] = lowest(C()), found[i] = -1;
+        window_maximum<width>(a, p, best, found);
+        store_channels(a.to, a.dtype, to, p.n, best);
+        if (!a.indices) return;
+        long long indices[width];
+#pragma unroll
+        for (int i = 0; i < width; i++)
+            indices[i] = index_of(s, width == 1 ? p.plane : p.plane * s.channels + p.channel + i, found[i],
+                                  a.column_major);
+        store_channels(a.indices, IR_i64, to, p.n, indices);
+    });
+}
+
+#define POOL_KERNEL(name, ...)                                                                                         \
+    extern "C" __global__ void __launch_bounds__(POOL_BLOCK) name(pool_args a) { __VA_ARGS__(a); }                     \
+    AMPC_KERNEL(name)
+POOL_KERNEL(max_pool_float, max_windows<1, float>)
+POOL_KERNEL(max_pool_float_last, max_windows<TILE, float>)
+POOL_KERNEL(max_pool_integer, max_windows<1, long long>)
+POOL_KERNEL(max_pool_integer_last, max_windows<TILE, long long>)
 
 /* One gradient for each thread into the sums, in the order of the threads; target -1: none. All threads call it. */
 static __device__ __forceinline__ void add_in_order(float *sums, int *next, int target, float value)
 {
     bool waits = target >= 0;
-    do {
+    while (__syncthreads_or(waits)) {
         if (waits) atomicMin(&next[target % POOL_SLOTS], (int)threadIdx.x);
         __syncthreads();
         const bool mine = waits && next[target % POOL_SLOTS] == (int)threadIdx.x;
@@ -133,63 +202,126 @@ static __device__ __forceinline__ void add_in_order(float *sums, int *next, int 
             next[target % POOL_SLOTS] = INT_MAX;
             waits = false;
         }
-    } while (__syncthreads_or(waits));
-}
-
-extern "C" __global__ void __launch_bounds__(POOL_BLOCK) max_pool_scatter(pool_scatter a)
-{
-    __shared__ float sums[POOL_SEGMENT];
-    __shared__ int next[POOL_SLOTS];
-    const long long ranges = (a.planes + a.block_planes - 1) / a.block_planes;
-    for (int i = threadIdx.x; i < POOL_SLOTS; i += POOL_BLOCK) next[i] = INT_MAX;
-    for (long long work = blockIdx.x; work < ranges * a.segments; work += gridDim.x) {
-        const long long first = work / a.segments * a.block_planes;
-        const long long planes = a.planes - first < a.block_planes ? a.planes - first : a.block_planes;
-        const long long low = first * a.wide + work % a.segments * POOL_SEGMENT, end = (first + planes) * a.wide;
-        const long long high = end - low < POOL_SEGMENT ? end : low + POOL_SEGMENT;
-        for (int i = threadIdx.x; i < high - low; i += POOL_BLOCK) sums[i] = 0;
-        __syncthreads();
-        for (long long base = first * a.narrow; base < (first + planes) * a.narrow; base += POOL_BLOCK) {
-            const long long i = base + threadIdx.x;
-            int target = -1;
-            float value = 0;
-            if (i < (first + planes) * a.narrow) {
-                const long long index = a.indices[i], plane = i / a.narrow;
-                const bool in_plane = index >= plane * a.wide && index < (plane + 1) * a.wide;
-                if (in_plane && index >= low && index < high) {
-                    target = (int)(index - low);
-                    value = element_load<float>(a.dy, a.dtype, i);
-                }
-            }
-            add_in_order(sums, next, target, value);
-        }
-        /* a thread stores what it has set to 0, and may do so again at once */
-        for (long long i = low + threadIdx.x; i < high; i += POOL_BLOCK)
-            element_store(a.dx, a.dtype, i, sums[i - low]);
     }
 }
-AMPC_KERNEL(max_pool_scatter)
+
+/* What a block has at a time: channels from `channel` on of the planes first, first + 1, ...; in them `span` positions
+ * from `low` on. Its sums are [planes, span, width]. */
+struct scatter_work {
+    long long first;
+    int planes, channel, n, low, span;
+};
+
+template <int width>
+static __device__ __forceinline__ scatter_work work_of(const pool_scatter &a, long long work, long long segments)
+{
+    const long long tiles = width == 1 ? 1 : (a.channels + width - 1) / width, range = work / segments;
+    scatter_work w;
+    w.first = range / tiles * a.block_planes;
+    w.planes = a.planes - w.first < a.block_planes ? (int)(a.planes - w.first) : a.block_planes;
+    w.channel = (int)(range % tiles) * width;
+    w.n = width == 1 || a.channels - w.channel >= width ? width : a.channels - w.channel;
+    w.low = (int)(work % segments) * a.span;
+    w.span = a.wide - w.low < a.span ? (int)(a.wide - w.low) : a.span;
+    return w;
+}
+
+/* The sum that gradient k of the work goes to, -1 for none, and the gradient. */
+template <int width>
+static __device__ __forceinline__ int target_of(const pool_scatter &a, const scatter_work &w, long long k, float *value)
+{
+    const int lane = (int)(k % width);
+    long long rest;
+    const long long position = w.first * a.narrow + k / width, plane = divide(position, a.narrow, &rest);
+    const long long channels = width == 1 ? 1 : a.channels, at = position * channels + w.channel + lane;
+    if (plane >= w.first + w.planes || lane >= w.n) return -1;
+    const long long base = (plane * channels + w.channel + lane) * a.wide, place = a.indices[at] - base;
+    if (place < w.low || place >= w.low + w.span) return -1;
+    *value = element_load<float>(a.dy, a.dtype, at);
+    return ((int)(plane - w.first) * w.span + (int)place - w.low) * width + lane;
+}
+
+/* Each thread stores what it sets to 0, and may do so again at once. */
+template <int width>
+static __device__ __forceinline__ void store_sums(const pool_scatter &a, const scatter_work &w, const float *sums)
+{
+    const long long channels = width == 1 ? 1 : a.channels;
+    for (int k = threadIdx.x; k < w.planes * w.span; k += POOL_BLOCK) {
+        const int plane = k / w.span;
+        float v[width];
+#pragma unroll
+        for (int i = 0; i < width; i++) v[i] = sums[k * width + i];
+        store_channels(a.dx, a.dtype, ((w.first + plane) * a.wide + w.low + k - plane * w.span) * channels + w.channel,
+                       w.n, v);
+    }
+}
+
+template <int width>
+static __device__ __forceinline__ void scatter(const pool_scatter &a, float *sums, int *next)
+{
+    const long long ranges = (a.planes + a.block_planes - 1) / a.block_planes;
+    const long long tiles = width == 1 ? 1 : (a.channels + width - 1) / width;
+    const long long segments = (a.wide + a.span - 1) / a.span;
+    for (int i = threadIdx.x; i < POOL_SLOTS; i += POOL_BLOCK) next[i] = INT_MAX;
+    for (long long work = blockIdx.x; work < ranges * tiles * segments; work += gridDim.x) {
+        const scatter_work w = work_of<width>(a, work, segments);
+        for (int k = threadIdx.x; k < w.planes * w.span; k += POOL_BLOCK)
+#pragma unroll
+            for (int i = 0; i < width; i++) sums[k * width + i] = 0;
+        for (long long base = threadIdx.x; base - threadIdx.x < w.planes * a.narrow * width;
+             base += POOL_BLOCK * POOL_AHEAD) {
+            int target[POOL_AHEAD], any = 0;
+            float value[POOL_AHEAD];
+#pragma unroll
+            for (int j = 0; j < POOL_AHEAD; j++) {
+                target[j] = target_of<width>(a, w, base + j * POOL_BLOCK, &value[j]);
+                any |= target[j] >= 0;
+            }
+            if (!__syncthreads_or(any)) continue;
+#pragma unroll
+            for (int j = 0; j < POOL_AHEAD; j++) add_in_order(sums, next, target[j], value[j]);
+        }
+        __syncthreads();
+        store_sums<width>(a, w, sums);
+    }
+}
+
+#define SCATTER_KERNEL(name, width)                                                                                    \
+    extern "C" __global__ void __launch_bounds__(POOL_BLOCK) name(pool_scatter a)                                      \
+    {                                                                                                                  \
+        __shared__ float sums[POOL_SEGMENT];                                                                           \
+        __shared__ int next[POOL_SLOTS];                                                                               \
+        scatter<width>(a, sums, next);                                                                                 \
+    }                                                                                                                  \
+    AMPC_KERNEL(name)
+SCATTER_KERNEL(max_pool_scatter, 1)
+SCATTER_KERNEL(max_pool_scatter_last, TILE)
 
 /* ---- average ---- */
 
-extern "C" __global__ void __launch_bounds__(POOL_BLOCK) avg_pool_windows(pool_args a)
+template <int width> static __device__ __forceinline__ void average_windows(const pool_args &a)
 {
     const pool_shape &s = a.shape;
-    elements_each(s.planes, s.narrow, [&](long long plane, int i) {
-        const position o = position_of(i, s.axis[1].out, s.axis[2].out);
-        float sum = 0;
-        with_stored(sum, a.dtype, [&](auto type) {
-            const auto *from = static_cast<const typename decltype(type)::type *>(a.from) + plane * s.wide;
+    places_each<width>(s, s.narrow, [&](const pool_place &p) {
+        const position o = position_of(p.at, s.axis[1].out, s.axis[2].out);
+        float sum[width] = {};
+        with_stored(0.0f, a.dtype, [&](auto type) {
+            const auto *from = static_cast<const typename decltype(type)::type *>(a.from);
             taps_each(s, o, [&](int at) {
-                float v;
-                to_carrier(&v, from[at]);
-                sum += v;
+                float v[width];
+                load_channels(from + element_of<width>(s, p, s.wide, at), p.n, v);
+#pragma unroll
+                for (int i = 0; i < width; i++) sum[i] += v[i];
             });
         });
-        element_store(a.to, a.dtype, plane * s.narrow + i, sum / window_count(s, o, a.padded));
+        const float count = window_count(s, o, a.padded);
+#pragma unroll
+        for (int i = 0; i < width; i++) sum[i] /= count;
+        store_channels(a.to, a.dtype, element_of<width>(s, p, s.narrow, p.at), p.n, sum);
     });
 }
-AMPC_KERNEL(avg_pool_windows)
+POOL_KERNEL(avg_pool_windows, average_windows<1>)
+POOL_KERNEL(avg_pool_windows_last, average_windows<TILE>)
 
 /* Outputs [low, high] whose windows may hold position i of an axis. */
 struct output_range {
@@ -207,56 +339,35 @@ static __device__ __forceinline__ bool holds(const pool_span &a, int o, int i)
     return (i + a.before - o * a.stride) % a.dilation == 0;
 }
 
-/* Shares of all windows that hold position i. */
-static __device__ __forceinline__ float shares(const pool_args &a, long long base, position i)
+/* f(output) for each whose window holds position i, in row-major order. */
+template <typename F> static __device__ __forceinline__ void outputs_each(const pool_shape &s, position i, F f)
 {
-    const pool_shape &s = a.shape;
     const output_range d = outputs_of(s.axis[0], i.d), h = outputs_of(s.axis[1], i.h), w = outputs_of(s.axis[2], i.w);
-    float sum = 0;
     position o;
     for (o.d = d.low; o.d <= d.high; o.d++)
         for (o.h = h.low; o.h <= h.high; o.h++)
-            for (o.w = w.low; o.w <= w.high; o.w++) {
-                if (!holds(s.axis[0], o.d, i.d) || !holds(s.axis[1], o.h, i.h) || !holds(s.axis[2], o.w, i.w)) continue;
-                const long long at = base + ((long long)o.d * s.axis[1].out + o.h) * s.axis[2].out + o.w;
-                sum += element_load<float>(a.from, a.dtype, at) / window_count(s, o, a.padded);
-            }
-    return sum;
+            for (o.w = w.low; o.w <= w.high; o.w++)
+                if (holds(s.axis[0], o.d, i.d) && holds(s.axis[1], o.h, i.h) && holds(s.axis[2], o.w, i.w)) f(o);
 }
 
-extern "C" __global__ void __launch_bounds__(POOL_BLOCK) avg_pool_spread(pool_args a)
+template <int width> static __device__ __forceinline__ void average_spread(const pool_args &a)
 {
     const pool_shape &s = a.shape;
-    elements_each(s.planes, s.wide, [&](long long plane, int i) {
-        const position p = position_of(i, s.axis[1].in, s.axis[2].in);
-        element_store(a.to, a.dtype, plane * s.wide + i, shares(a, plane * s.narrow, p));
-    });
-}
-AMPC_KERNEL(avg_pool_spread)
-
-/* ---- windows that are whole planes ---- */
-
-template <typename G> static __device__ __forceinline__ void average_rows(const pool_args &a, const G &g)
-{
-    const cuda_rows rows = {a.shape.planes, a.shape.wide, 1};
-    rows_each<G>(rows, [&](const row_part &p) {
-        float v[TILE], sum = 0;
-        tiles_each(p, [&](long long i, int n) {
-            part_load<G>(a.from, a.dtype, p, i, n, v);
+    places_each<width>(s, s.wide, [&](const pool_place &p) {
+        float sum[width] = {};
+        outputs_each(s, position_of(p.at, s.axis[1].in, s.axis[2].in), [&](position o) {
+            const int at = (o.d * s.axis[1].out + o.h) * s.axis[2].out + o.w;
+            const float count = window_count(s, o, a.padded);
+            float v[width];
+            with_stored(0.0f, a.dtype, [&](auto type) {
+                const auto *from = static_cast<const typename decltype(type)::type *>(a.from);
+                load_channels(from + element_of<width>(s, p, s.narrow, at), p.n, v);
+            });
 #pragma unroll
-            for (int j = 0; j < TILE; j++) sum += v[j]; /* 0 behind the row */
+            for (int i = 0; i < width; i++) sum[i] += v[i] / count;
         });
-        sum = g.sum(sum) / (float)p.length;
-        if (p.leads) element_store(a.to, a.dtype, p.item, sum);
+        store_channels(a.to, a.dtype, element_of<width>(s, p, s.wide, p.at), p.n, sum);
     });
 }
-
-extern "C" __global__ void __launch_bounds__(ROW_BLOCK) avg_pool_warp(pool_args a) { average_rows(a, by_warp()); }
-AMPC_KERNEL(avg_pool_warp)
-
-extern "C" __global__ void __launch_bounds__(ROW_BLOCK) avg_pool_block(pool_args a)
-{
-    __shared__ float slots[WARP];
-    average_rows(a, by_block{slots});
-}
-AMPC_KERNEL(avg_pool_block)
+POOL_KERNEL(avg_pool_spread, average_spread<1>)
+POOL_KERNEL(avg_pool_spread_last, average_spread<TILE>)

@@ -43,7 +43,7 @@ template <typename T> __device__ __forceinline__ bool tile_moves_whole(const T *
            reinterpret_cast<unsigned long long>(p) % sizeof(typename tile_chunk<sizeof(T) * TILE>::type) == 0;
 }
 
-/* A whole tile from an address that allows it. */
+/* A whole tile from an address that allows it, and back. */
 template <typename T, typename C> __device__ __forceinline__ void load_whole(const T *p, C (&v)[TILE])
 {
     using chunk = typename tile_chunk<sizeof(T) * TILE>::type;
@@ -66,20 +66,22 @@ template <typename T, typename C> __device__ __forceinline__ void load_typed(con
     }
 }
 
-template <typename T, typename C> __device__ __forceinline__ void store_typed(T *p, int n, const C (&v)[TILE])
+template <typename T, typename C> __device__ __forceinline__ void store_whole(T *p, const C (&v)[TILE])
 {
     using chunk = typename tile_chunk<sizeof(T) * TILE>::type;
     constexpr int each = sizeof(chunk) / sizeof(T);
-    if (tile_moves_whole(p, n)) {
 #pragma unroll
-        for (int i = 0; i < TILE / each; i++) {
-            chunk raw;
+    for (int i = 0; i < TILE / each; i++) {
+        chunk raw;
 #pragma unroll
-            for (int j = 0; j < each; j++) from_carrier(&reinterpret_cast<T *>(&raw)[j], v[i * each + j]);
-            reinterpret_cast<chunk *>(p)[i] = raw;
-        }
-        return;
+        for (int j = 0; j < each; j++) from_carrier(&reinterpret_cast<T *>(&raw)[j], v[i * each + j]);
+        reinterpret_cast<chunk *>(p)[i] = raw;
     }
+}
+
+template <typename T, typename C> __device__ __forceinline__ void store_typed(T *p, int n, const C (&v)[TILE])
+{
+    if (tile_moves_whole(p, n)) return store_whole(p, v);
 #pragma unroll
     for (int i = 0; i < TILE; i++)
         if (i < n) from_carrier(&p[i], v[i]);
