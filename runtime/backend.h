@@ -24,6 +24,7 @@ typedef struct rt_backend {
     const k_kernel *(*kernel)(ir_op op); /* NULL: no kernel runs for this op */
     const k_kernel *program;             /* the kernel of programs (kernels/program.h) */
     bool (*absorbs)(const k_args *args); /* cpu_absorbs, cuda_absorbs in kernels/kernel.h */
+    bool channels_last; /* kernels of ops with the trait SPATIAL are at their best so */
     /* Device memory, contents undefined. AMPC_NO_MEMORY, or AMPC_DEVICE for an earlier fault, with the reason in
      * ctx->error; *out is NULL then. */
     ampc_status (*alloc)(const k_context *ctx, size_t bytes, void **out);
@@ -41,6 +42,8 @@ struct rt_away {
      * attributes, types and operands without dimensions, each in memory of its own. */
     int (*together)(ir_op op);
     ampc_status (*run_together)(const k_args *args, int n);
+    /* Called when steps have been prepared, before any of them runs: what can be made for several at once. */
+    ampc_status (*prepared)(const k_context *ctx);
     /* Host memory that copies may read and write while the host goes on; as alloc. */
     ampc_status (*alloc_host)(const k_context *ctx, size_t bytes, void **out);
     void (*free_host)(const k_context *ctx, void *memory);
