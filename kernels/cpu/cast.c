@@ -146,9 +146,14 @@ void cpu_convert(ir_dtype to, void *dst, ir_dtype from, const void *src, int64_t
     }
 }
 
+/* As ir_f32_to_bf16, without leaving 32 bits. */
 CPU_CLONES static void round_bf16(float *x, int64_t n)
 {
-    CPU_SIMD for (int64_t i = 0; i < n; i++) x[i] = ir_bf16_to_f32(ir_f32_to_bf16(x[i]));
+    CPU_SIMD for (int64_t i = 0; i < n; i++) {
+        uint32_t u = ir_bits_f32(x[i]);
+        uint32_t rounded = u + 0x7fffu + ((u >> 16) & 1u), quiet = u | 0x400000u;
+        x[i] = ir_f32_bits(((u & 0x7fffffffu) > 0x7f800000u ? quiet : rounded) & 0xffff0000u);
+    }
 }
 
 void cpu_as_stored(ir_dtype t, ir_dtype carrier, void *values, int64_t n)

@@ -219,9 +219,14 @@ static ampc_status make_step(const k_args *args, state *st, int i)
     return status;
 }
 
-/* Who looks at an instruction's value otherwise than by storing it sees it rounded. */
+/* Who looks at an instruction's value otherwise than by storing it sees it rounded. Ops that give an operand, or a
+ * number that its float type has, need not be. */
 static void find_rounding(const k_program *p, state *st)
 {
+    static const bool exact[IR_OP_COUNT] = {
+        [IR_OP_neg] = true,   [IR_OP_abs] = true,   [IR_OP_sign] = true,  [IR_OP_floor] = true,     [IR_OP_ceil] = true,
+        [IR_OP_round] = true, [IR_OP_relu] = true,  [IR_OP_clip] = true,  [IR_OP_min] = true,       [IR_OP_max] = true,
+        [IR_OP_where] = true, [IR_OP_select] = true, [IR_OP_relu_grad] = true, [IR_OP_clip_grad] = true};
     for (int i = 0; i < p->n_code; i++)
         for (int k = 0; k < p->code[i].n_arg; k++) {
             int arg = p->code[i].arg[k];
@@ -229,6 +234,8 @@ static void find_rounding(const k_program *p, state *st)
         }
     for (int i = 0; i < p->n_results; i++)
         if (p->results[i].fold != K_EACH) st->steps[p->results[i].from].rounds = true;
+    for (int i = 0; i < p->n_code; i++)
+        if (exact[p->code[i].op] && ir_dtype_is_float(p->code[i].type)) st->steps[i].rounds = false;
 }
 
 static bool is_same_everywhere(const k_operand *o)
@@ -414,6 +421,18 @@ static void place_values(const running *r, int thread, void **at)
     }
 }
 
+/* The operands of the next tile come from memory while this one is computed. */
+static void fetch_next(const running *r, int64_t first)
+{
+    const k_program *p = r->args->program;
+    for (int v = 0; v < p->n_operands; v++) {
+        const k_view *x = &r->args->in[p->operands[v].in];
+        if (!p->operands[v].dense || r->st->values[v].place == UNREAD) continue;
+        int64_t bytes = k_min(CPU_TILE, p->count - first) * (int64_t)ir_dtype_size(x->dtype);
+        for (int64_t i = 0; i < bytes; i += LINE) __builtin_prefetch((const char *)cpu_at(x, first) + i);
+    }
+}
+
 static void run_tile(const running *r, const tile *t)
 {
     const k_args *args = r->args;
@@ -532,6 +551,7 @@ static void run_piece(const running *r, int64_t piece, void **at)
     }
     for (; first < end; first += CPU_TILE) {
         const tile t = {first, k_min(CPU_TILE, end - first), at};
+        fetch_next(r, first + t.n);
         run_tile(r, &t);
         store_tile(r, &t);
         if (c->groups)

@@ -71,6 +71,25 @@ static void f32_patterns(void **state)
     free(bits);
 }
 
+/* What a store in any type and a load leave of values in its carrier. */
+static void stored_in_place(void **state)
+{
+    enum { N = 1 << 17 };
+    uint64_t *bits = malloc(3 * N * sizeof *bits), *stored = bits + N, *want = bits + 2 * N;
+    (void)state;
+    assert_non_null(bits);
+    for (ir_dtype t = IR_NO_DTYPE + 1; t < IR_DTYPE_COUNT; t++) {
+        ir_dtype carrier = cpu_carrier(t);
+        size_t bytes = N * ir_dtype_size(carrier);
+        for (uint64_t i = 0; i < N; i++) bits[i] = (uint64_t)philox_word(3, 4, i) << 32 | philox_word(3, 5, i);
+        ir_convert(t, stored, carrier, bits, N);
+        ir_convert(carrier, want, t, stored, N);
+        cpu_as_stored(t, carrier, bits, N);
+        if (t != carrier && memcmp(bits, want, bytes) != 0) fail_msg("%s differs", ir_dtype_name(t));
+    }
+    free(bits);
+}
+
 static void short_and_unaligned(void **state)
 {
     static float x[64];
@@ -265,7 +284,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_16_bit_patterns),     cmocka_unit_test(f32_patterns),
-        cmocka_unit_test(short_and_unaligned),     cmocka_unit_test(elementary_functions),
+        cmocka_unit_test(stored_in_place), cmocka_unit_test(short_and_unaligned),     cmocka_unit_test(elementary_functions),
         cmocka_unit_test(special_values),          cmocka_unit_test(sum_of_a_million),
         cmocka_unit_test(batch_norm_of_a_million), cmocka_unit_test(indices_out_of_range),
         cmocka_unit_test(labels_out_of_range),     cmocka_unit_test(mean_of_nothing_is_nan),
