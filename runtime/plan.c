@@ -341,7 +341,8 @@ static ampc_status build(rt_plan *p, bool fuse, bool *needed, diag *d)
     find_needed(p->graph, needed);
     TRY(shape_values(p, needed, d));
     TRY(make_steps(p, needed, d));
-    if ((fuse && !rt_plan_fuse(p)) || !rt_plan_place(p)) return no_memory(p, d);
+    if (fuse && !(rt_plan_lay_out(p) && rt_plan_fuse(p))) return no_memory(p, d);
+    if (!rt_plan_place(p)) return no_memory(p, d);
     TRY(prepare_steps(p, d));
     return rt_plan_pack(p) && rt_plan_group(p) ? AMPC_OK : no_memory(p, d);
 }

@@ -1,6 +1,6 @@
 /* plan.h - an entry graph under one binding of its symbols, as a flat array of steps over one arena.
  *
- *     graph, sizes -> values, steps -> programs -> buffers -> kernels prepared -> offsets -> groups
+ *     graph, sizes -> values, steps -> layouts -> programs -> buffers -> kernels prepared -> offsets -> groups
  *
  * Steps begin as the nodes of the graph. Stages between (one file each) rewrite the list: what is decided there needs
  * sizes and what the backend can do, so that the graph stays one node an op and knows nothing of it.
@@ -137,6 +137,8 @@ bool rt_step_has(const rt_step *s, unsigned trait);
 /* A value beside those of the graph that stands for `of`, with memory of its own; RT_NO_VALUE: out of memory. */
 uint32_t rt_plan_derive(rt_plan *p, uint32_t of, const k_view *view);
 
+/* Images lie channels last between the ops that prefer it. False: out of memory. */
+bool rt_plan_lay_out(rt_plan *p);
 /* Runs of ops that work element by element become programs. False: out of memory. */
 bool rt_plan_fuse(rt_plan *p);
 /* Decides on buffers: views, in-place results, storage written directly, snapshots and commits. False: out of

@@ -320,12 +320,12 @@ static int take_view(writer *w, uint32_t root)
     return w->step.n_in++;
 }
 
-static int take_operand(writer *w, uint32_t value, const k_view *space)
+/* What step s reads in the slot, broadcast to `space`. */
+static int take_operand(writer *w, const rt_step *s, int slot, const k_view *space)
 {
-    const rt_value *v = &w->f->p->values[value];
     k_program *program = w->step.program;
-    k_operand o = {.in = take_view(w, v->root), .walk = k_walk_broadcast(&v->view, space)};
-    o.dense = k_count(&v->view) == k_count(space);
+    k_operand o = {.in = take_view(w, root_of(w->f, s->in_value[slot])), .walk = k_walk_broadcast(&s->in[slot], space)};
+    o.dense = k_count(&s->in[slot]) == k_count(space);
     for (int i = 0; i < program->n_operands; i++) {
         const k_operand *other = &program->operands[i];
         if (other->in == o.in && other->dense == o.dense && (o.dense || !memcmp(&other->walk, &o.walk, sizeof o.walk)))
@@ -340,7 +340,7 @@ static int argument(writer *w, const rt_step *s, int slot)
     uint32_t value = s->in_value[slot];
     if (value == RT_NO_VALUE) return K_NO_ARG;
     int made = w->code_of[root_of(w->f, value)];
-    return made >= 0 ? made : take_operand(w, value, &s->out[0]);
+    return made >= 0 ? made : take_operand(w, s, slot, &s->out[0]);
 }
 
 static int emit(writer *w, k_instruction c)
@@ -353,7 +353,7 @@ static void write_dropout(writer *w, const rt_step *s)
 {
     uint32_t y = s->out_value[IR_OUT(dropout, y)], mask = s->out_value[IR_OUT(dropout, mask)];
     k_instruction draw = {.op = IR_OP_dropout, .type = IR_bool, .attr = s->attr, .n_arg = 1};
-    draw.arg[0] = take_operand(w, s->in_value[IR_IN(dropout, rng)], &s->in[IR_IN(dropout, rng)]);
+    draw.arg[0] = take_operand(w, s, IR_IN(dropout, rng), &s->in[IR_IN(dropout, rng)]);
     int drawn = emit(w, draw);
     if (mask != RT_NO_VALUE) w->code_of[mask] = drawn;
     k_instruction use = {.op = IR_OP_dropout_grad, .type = s->out[0].dtype, .attr = s->attr, .n_arg = 2};
