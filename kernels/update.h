@@ -32,4 +32,7 @@ static inline const k_view *k_check_before(const k_args *args)
     return args->n_out < args->n_in && k_present(v) ? v : NULL;
 }
 
+/* Ops of optimizers: operand 0 is the parameter, result 0 what it becomes. */
+static inline bool k_updates(ir_op op) { return op == IR_OP_sgd || op == IR_OP_momentum || op == IR_OP_adamw; }
+
 #endif

@@ -172,6 +172,25 @@ bool rt_step_make(rt_plan *p, rt_step *s, const ir_node *node, ir_op op, int n_i
     return true;
 }
 
+bool rt_step_widen(rt_plan *p, rt_step *s, int n_in, int n_out)
+{
+    const rt_step old = *s;
+    const int slots_in = ir_op_get(s->op)->n_in, slots_out = ir_op_get(s->op)->n_out;
+    if (!rt_step_make(p, s, old.node, old.op, slots_in + n_in, slots_out + n_out)) return false;
+    s->kernel = old.kernel;
+    s->attr = old.attr;
+    s->kept = old.kept;
+    for (int i = 0; i < old.n_in; i++) {
+        s->in[i] = old.in[i];
+        s->in_value[i] = old.in_value[i];
+    }
+    for (int i = 0; i < old.n_out; i++) {
+        s->out[i] = old.out[i];
+        s->out_value[i] = old.out_value[i];
+    }
+    return true;
+}
+
 void rt_step_read(const rt_plan *p, rt_step *s, int i, uint32_t value)
 {
     s->in_value[i] = value;
@@ -341,7 +360,7 @@ static ampc_status build(rt_plan *p, bool fuse, bool *needed, diag *d)
     find_needed(p->graph, needed);
     TRY(shape_values(p, needed, d));
     TRY(make_steps(p, needed, d));
-    if (fuse && !(rt_plan_lay_out(p) && rt_plan_fuse(p))) return no_memory(p, d);
+    if (fuse && !(rt_plan_lay_out(p) && rt_plan_keep(p) && rt_plan_fuse(p))) return no_memory(p, d);
     if (!rt_plan_place(p)) return no_memory(p, d);
     TRY(prepare_steps(p, d));
     return rt_plan_pack(p) && rt_plan_group(p) ? AMPC_OK : no_memory(p, d);
@@ -385,6 +404,7 @@ void rt_plan_free(rt_plan *p)
     for (int i = 0; i < p->n_steps; i++)
         if (p->steps[i].kernel && p->steps[i].kernel->release)
             p->steps[i].kernel->release(p->steps[i].state);
+    if (p->kept_block) p->backend->free(p->ctx, p->kept_block);
     for (rt_block *b = p->pool, *next; b; b = next) {
         next = b->next;
         rt_free(b);
@@ -401,6 +421,7 @@ void *rt_plan_address(const rt_plan *p, int buffer, char *base, void *const *sto
     const rt_buffer *b = &p->buffers[buffer];
     switch (b->home) {
     case RT_ARENA: return base + b->offset;
+    case RT_KEPT: return (char *)p->kept_block + b->offset;
     case RT_STORAGE: return storage[b->index];
     case RT_INPUT: return inputs[b->index];
     }

@@ -1,6 +1,6 @@
 /* plan.h - an entry graph under one binding of its symbols, as a flat array of steps over one arena.
  *
- *     graph, sizes -> values, steps -> layouts -> programs -> buffers -> kernels prepared -> offsets -> groups
+ *     graph, sizes -> values, steps -> layouts -> what is kept -> programs -> buffers -> kernels prepared -> offsets -> groups
  *
  * Steps begin as the nodes of the graph. Stages between (one file each) rewrite the list: what is decided there needs
  * sizes and what the backend can do, so that the graph stays one node an op and knows nothing of it.
@@ -21,7 +21,7 @@
 #include "kernels/program.h"
 #include "runtime/backend.h"
 
-typedef enum rt_home { RT_ARENA, RT_STORAGE, RT_INPUT } rt_home;
+typedef enum rt_home { RT_ARENA, RT_KEPT, RT_STORAGE, RT_INPUT } rt_home;
 
 enum {
     RT_NO_BUFFER = -1,
@@ -33,7 +33,7 @@ typedef struct rt_buffer {
     rt_home home;
     uint32_t index; /* RT_STORAGE: storage id; RT_INPUT: position among the graph's inputs */
     int64_t bytes;
-    int64_t offset; /* RT_ARENA: in the arena, a multiple of the backend's alignment */
+    int64_t offset; /* RT_ARENA: in the arena, RT_KEPT: in kept_block; a multiple of the backend's alignment */
     /* RT_ARENA: the steps during which it is taken; -1: before the first, n_steps: after the last */
     int first, last;
 } rt_buffer;
@@ -71,6 +71,7 @@ typedef struct rt_step {
     size_t workspace_bytes;
     int workspace; /* buffer or RT_NO_BUFFER */
     int together;  /* steps from this one on that run in one call (plan_group.c); 1: alone */
+    bool kept;     /* see n_kept */
 } rt_step;
 
 typedef struct rt_copy {
@@ -100,7 +101,10 @@ typedef struct rt_plan {
     uint32_t n_values, values_room;
     int n_steps, n_effects, n_buffers, n_before, n_after, n_outputs;
     int safe_from; /* steps from here on cannot fail and may write storage */
-    int64_t arena_bytes;
+    int n_kept;    /* the first steps: they run only when storage has changed since (plan_keep.c) */
+    int64_t arena_bytes, kept_bytes;
+    void *kept_block; /* device memory, kept_bytes; NULL until the session gives it; freed with the plan */
+    int64_t kept_at;  /* the last change of storage (session_state.h) that what is kept reflects; 0: none */
     bool warm;                    /* has run: everything that loads lazily is loaded */
     void *recordings[RT_SLOTS];   /* of an away device, by slot of the inputs; NULL: none */
     k_args *calls;         /* room for those of the largest group */
@@ -134,11 +138,17 @@ bool rt_step_make(rt_plan *p, rt_step *s, const ir_node *node, ir_op op, int n_i
 void rt_step_read(const rt_plan *p, rt_step *s, int i, uint32_t value);
 void rt_step_write(const rt_plan *p, rt_step *s, int i, uint32_t value);
 bool rt_step_has(const rt_step *s, unsigned trait);
+/* More operands or results, absent so far, behind the slots of the op (kernels/update.h). False: out of memory. */
+bool rt_step_widen(rt_plan *p, rt_step *s, int n_in, int n_out);
+/* The first step of the tail of the plan in which no step can fail. */
+int rt_plan_safe_from(const rt_plan *p);
 /* A value beside those of the graph that stands for `of`, with memory of its own; RT_NO_VALUE: out of memory. */
 uint32_t rt_plan_derive(rt_plan *p, uint32_t of, const k_view *view);
 
 /* Images lie channels last between the ops that prefer it. False: out of memory. */
 bool rt_plan_lay_out(rt_plan *p);
+/* What depends on parameters alone is computed once and kept. False: out of memory. */
+bool rt_plan_keep(rt_plan *p);
 /* Runs of ops that work element by element become programs. False: out of memory. */
 bool rt_plan_fuse(rt_plan *p);
 /* Decides on buffers: views, in-place results, storage written directly, snapshots and commits. False: out of

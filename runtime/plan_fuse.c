@@ -65,7 +65,7 @@ typedef struct edge {
 typedef struct region {
     int64_t count, row; /* row 0: nothing is folded */
     int n, code, position;
-    bool update;
+    bool update, kept;
     int member[MOST_CODE]; /* in the old order */
 } region;
 
@@ -231,7 +231,7 @@ static bool may_join(const fuser *f, const region *r, int step, int *position)
     const rt_step *s = &f->p->steps[step];
     const op_form form = form_of(s);
     if (f->of[step] != NOT_FUSED || f->inside[step] || !fusable(f, s)) return false;
-    if ((s->node->phase == IR_UPDATE) != r->update || r->code + 2 > MOST_CODE) return false;
+    if ((s->node->phase == IR_UPDATE) != r->update || s->kept != r->kept || r->code + 2 > MOST_CODE) return false;
     if (form == FORM_FOLD) {
         int64_t row = folded_row(s);
         if (!row || (r->row && row != r->row) || k_count(&s->in[0]) != r->count) return false;
@@ -285,7 +285,7 @@ static void grow(fuser *f, int seed)
 {
     const rt_step *s = &f->p->steps[seed];
     region *r = &f->regions[f->n_regions];
-    *r = (region){.count = count_of(s), .position = seed, .update = s->node->phase == IR_UPDATE};
+    *r = (region){.count = count_of(s), .position = seed, .update = s->node->phase == IR_UPDATE, .kept = s->kept};
     join(f, r, seed);
     for (bool grew = true; grew;) {
         int member[MOST_CODE], n = r->n;
@@ -418,6 +418,7 @@ static bool write_program(fuser *f, const region *r, int *code_of, rt_step *out)
         return false;
     w.step.n_in = w.step.n_out = 0;
     w.step.kernel = p->backend->program;
+    w.step.kept = r->kept;
     w.step.program = rt_plan_take(p, 1, sizeof *w.step.program);
     if (!w.step.program) return false;
     w.step.program->count = r->count;
@@ -445,6 +446,7 @@ static bool write_steps(fuser *f, int *code_of)
     }
     p->steps = steps;
     p->n_steps = n;
+    for (p->n_kept = 0; p->n_kept < n && steps[p->n_kept].kept;) p->n_kept++;
     return true;
 }
 

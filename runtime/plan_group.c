@@ -11,7 +11,7 @@ static bool overlap(const rt_plan *p, int i, int j)
     if (i == RT_NO_BUFFER || j == RT_NO_BUFFER) return false;
     const rt_buffer *a = &p->buffers[i], *b = &p->buffers[j];
     if (a->home != b->home) return false;
-    if (a->home != RT_ARENA) return a->index == b->index;
+    if (a->home == RT_STORAGE || a->home == RT_INPUT) return a->index == b->index;
     return a->offset < b->offset + b->bytes && b->offset < a->offset + a->bytes;
 }
 

@@ -45,10 +45,22 @@ static void find_uses(rt_plan *p)
 
 /* ---- placing --------------------------------------------------------------------------------- */
 
+static int64_t rounded(const rt_plan *p, int64_t bytes)
+{
+    return (bytes + p->backend->alignment - 1) & -p->backend->alignment;
+}
+
 static bool cannot_fail(const rt_step *s)
 {
     return s->node->phase == IR_UPDATE &&
            (rt_step_has(s, IR_INPLACE) || ir_op_get(s->op)->colour == IR_KEEP);
+}
+
+int rt_plan_safe_from(const rt_plan *p)
+{
+    int from = p->n_steps;
+    while (from > 0 && cannot_fail(&p->steps[from - 1])) from--;
+    return from;
 }
 
 int rt_plan_add_buffer(rt_plan *p, rt_buffer b)
@@ -133,12 +145,24 @@ static int operand_for(const rt_plan *p, int step, int k)
     return RT_NO_BUFFER;
 }
 
+static int add_kept(rt_plan *p, const rt_value *v)
+{
+    int64_t bytes = (int64_t)k_bytes(&v->view), at = p->kept_bytes;
+    p->kept_bytes += rounded(p, bytes);
+    return rt_plan_add_buffer(p, (rt_buffer){.home = RT_KEPT, .bytes = bytes, .offset = at});
+}
+
 static void place_result(rt_plan *p, int step, int k)
 {
     rt_step *s = &p->steps[step];
     if (s->out_value[k] == RT_NO_VALUE) return;
     rt_value *v = &p->values[s->out_value[k]];
+    if (v->root != s->out_value[k]) s->out_buffer[k] = root_of(p, v->root)->buffer; /* written anew */
     if (v->last_use < 0) return;
+    if (s->kept && v->last_use >= p->n_kept) {
+        v->buffer = s->out_buffer[k] = add_kept(p, v);
+        return;
+    }
     v->buffer = storage_for(p, step, k);
     if (v->buffer == RT_NO_BUFFER) v->buffer = operand_for(p, step, k);
     if (v->buffer == RT_NO_BUFFER)
@@ -201,8 +225,7 @@ bool rt_plan_place(rt_plan *p)
 {
     if (!make_room(p)) return false;
     find_uses(p);
-    p->safe_from = p->n_steps;
-    while (p->safe_from > 0 && cannot_fail(&p->steps[p->safe_from - 1])) p->safe_from--;
+    p->safe_from = rt_plan_safe_from(p);
     place_outside(p);
     for (int i = 0; i < p->n_steps; i++) place_step(p, i);
     for (int i = 0; i < p->n_effects; i++) {
@@ -213,11 +236,6 @@ bool rt_plan_place(rt_plan *p)
 }
 
 /* ---- packing --------------------------------------------------------------------------------- */
-
-static int64_t rounded(const rt_plan *p, int64_t bytes)
-{
-    return (bytes + p->backend->alignment - 1) & -p->backend->alignment;
-}
 
 static int compare(const void *a, const void *b)
 {

@@ -31,8 +31,8 @@ static void print_buffer(FILE *f, const rt_plan *p, int buffer)
         return;
     }
     const rt_buffer *b = &p->buffers[buffer];
-    if (b->home == RT_ARENA)
-        fprintf(f, "%" PRId64 "+%" PRId64, b->offset, b->bytes);
+    if (b->home == RT_ARENA || b->home == RT_KEPT)
+        fprintf(f, "%s%" PRId64 "+%" PRId64, b->home == RT_KEPT ? "kept " : "", b->offset, b->bytes);
     else if (b->home == RT_STORAGE)
         fprintf(f, "@%s", p->graph->module->storage.items[b->index]->name);
     else
@@ -119,7 +119,9 @@ static void print_plan(FILE *f, const rt_plan *p)
     for (size_t i = 0; i < p->n_symbols; i++)
         if (p->sizes[i] >= 0)
             fprintf(f, " %s=%" PRId64, ir_dim_symbol_name(p->graph->module->dims, i), p->sizes[i]);
-    fprintf(f, ": %d steps, arena %" PRId64 " bytes\n", p->n_steps, p->arena_bytes);
+    fprintf(f, ": %d steps, arena %" PRId64 " bytes", p->n_steps, p->arena_bytes);
+    if (p->n_kept) fprintf(f, ", %d first steps kept in %" PRId64 " bytes", p->n_kept, p->kept_bytes);
+    fputc('\n', f);
     print_copies(f, p, "keep", p->before, p->n_before);
     for (int i = 0; i < p->n_steps; i++) print_step(f, p, i);
     for (int i = 0; i < p->n_outputs; i++) {

@@ -76,7 +76,8 @@ static ampc_status place_storage(rt_session *s, diag *d)
     const ir_module *m = s->module;
     s->storage = rt_alloc(m->storage.count + 1, sizeof *s->storage);
     s->mirrors = rt_alloc(m->storage.count + 1, sizeof *s->mirrors);
-    if (!s->storage || !s->mirrors) return no_memory(d, "storage");
+    s->changed = rt_alloc(m->storage.count + 1, sizeof *s->changed);
+    if (!s->storage || !s->mirrors || !s->changed) return no_memory(d, "storage");
     int64_t align = s->backend->alignment;
     for (size_t i = 0; i < m->storage.count; i++)
         s->storage_bytes += (ir_storage_bytes(m->storage.items[i]) + align - 1) & -align;
@@ -87,6 +88,7 @@ static ampc_status place_storage(rt_session *s, diag *d)
     for (size_t i = 0; i < m->storage.count; i++) {
         const ir_storage *storage = m->storage.items[i];
         s->storage[storage->id] = at;
+        s->changed[storage->id] = ++s->changes;
         at += (ir_storage_bytes(storage) + align - 1) & -align;
     }
     return AMPC_OK;
@@ -186,7 +188,7 @@ void rt_session_close(rt_session *s)
 {
     if (!s) return;
     if (s->is_open) close_device(s);
-    void *owned[] = {s->fixed,   s->sizes,   s->storage, s->mirrors, s->inputs,
+    void *owned[] = {s->fixed,   s->sizes,   s->storage, s->mirrors, s->changed, s->inputs,
                      s->staging, s->outputs, s->fetched, s};
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++) rt_free(owned[i]);
 }
@@ -268,6 +270,13 @@ static ampc_status grow_arena(rt_session *s, const rt_plan *p, diag *d)
     return AMPC_OK;
 }
 
+static ampc_status give_kept(rt_session *s, rt_plan *p, diag *d)
+{
+    if (p->kept_block || p->kept_bytes == 0) return AMPC_OK;
+    ampc_status status = s->backend->alloc(&s->ctx, (size_t)p->kept_bytes, &p->kept_block);
+    return status == AMPC_OK ? AMPC_OK : rt_memory_error(s, status, d, "what is kept of parameters", p->kept_bytes);
+}
+
 /* ---- running --------------------------------------------------------------------------------- */
 
 static void collect_outputs(rt_session *s, const rt_plan *p)
@@ -292,6 +301,7 @@ ampc_status rt_session_submit(rt_session *s, const char *graph, const rt_tensor 
     s->error[0] = '\0';
     TRY(find_plan(s, graph, inputs, n, d, &p));
     TRY(grow_arena(s, p, d));
+    TRY(give_kept(s, p, d));
     TRY(rt_inputs_gather(s, p, inputs, n, slot, d));
     TRY(rt_kept_before(s, p, d));
     TRY(rt_run_enqueue(s, p, slot, d));
@@ -416,6 +426,7 @@ ampc_status rt_session_write(rt_session *s, int i, const void *bytes, diag *d)
         TRY(free_mirror(s, i, d));
         to = s->mirrors[i];
     }
+    s->changed[i] = ++s->changes;
     if (n) memmove(to, bytes, n);
     if (away) RT_DEVICE(s, d, away->upload(&s->ctx, s->storage[i], to, n));
     return AMPC_OK;
@@ -454,7 +465,7 @@ ampc_status rt_session_memory(rt_session *s, const char *graph, const rt_tensor 
 {
     rt_plan *p;
     TRY(find_plan(s, graph, inputs, n, d, &p));
-    *out = (rt_memory){.arena = p->arena_bytes, .storage = s->storage_bytes};
+    *out = (rt_memory){.arena = p->arena_bytes + p->kept_bytes, .storage = s->storage_bytes};
     return AMPC_OK;
 }
 

@@ -70,10 +70,10 @@ static ampc_status run_group(const rt_session *s, const rt_plan *p, int first, i
     return s->backend->away->run_together(p->calls, n);
 }
 
-static ampc_status run_steps(rt_session *s, const rt_plan *p, diag *d)
+static ampc_status run_steps(rt_session *s, const rt_plan *p, int first, int end, diag *d)
 {
     const bool one_by_one = s->hook || s->sync_launch;
-    for (int i = 0, n; i < p->n_steps; i += n) {
+    for (int i = first, n; i < end; i += n) {
         n = one_by_one ? 1 : p->steps[i].together;
         s->error[0] = '\0';
         ampc_status status = n > 1 ? run_group(s, p, i, n) : run_step(s, p, i);
@@ -89,7 +89,7 @@ static ampc_status run_steps(rt_session *s, const rt_plan *p, diag *d)
 static ampc_status walk(rt_session *s, const rt_plan *p, diag *d)
 {
     TRY(copy_buffers(s, p, p->before, p->n_before, s->backend->copy, d));
-    TRY(run_steps(s, p, d));
+    TRY(run_steps(s, p, p->n_kept, p->n_steps, d));
     return copy_buffers(s, p, p->after, p->n_after, s->backend->commit, d);
 }
 
@@ -116,7 +116,7 @@ static ampc_status record(rt_session *s, rt_plan *p, int slot, diag *d)
     return finished == AMPC_OK ? AMPC_OK : rt_device_error(s, finished, d);
 }
 
-ampc_status rt_run_enqueue(rt_session *s, rt_plan *p, int slot, diag *d)
+static ampc_status run_main(rt_session *s, rt_plan *p, int slot, diag *d)
 {
     if (!s->backend->away || !p->warm || s->hook || s->sync_launch) {
         TRY(walk(s, p, d));
@@ -125,5 +125,36 @@ ampc_status rt_run_enqueue(rt_session *s, rt_plan *p, int slot, diag *d)
     }
     if (!p->recordings[slot]) TRY(record(s, p, slot, d));
     RT_DEVICE(s, d, s->backend->away->replay(&s->ctx, p->recordings[slot]));
+    return AMPC_OK;
+}
+
+/* ---- what is kept -------------------------------------------------------------------------- */
+
+static bool is_stale(const rt_session *s, const rt_plan *p)
+{
+    for (int i = 0; i < p->n_kept; i++)
+        for (int j = 0; j < p->steps[i].n_in; j++) {
+            const int buffer = p->steps[i].in_buffer[j];
+            if (buffer == RT_NO_BUFFER || p->buffers[buffer].home != RT_STORAGE) continue;
+            if (s->changed[p->buffers[buffer].index] > p->kept_at) return true;
+        }
+    return false;
+}
+
+/* By its own stores a plan keeps true what it keeps. */
+static void note_stores(rt_session *s, rt_plan *p)
+{
+    for (int i = 0; i < p->n_effects; i++) {
+        const ir_node *n = p->effects[i].node;
+        if (n->op == IR_OP_store) s->changed[n->in[IR_IN(store, state)].value->storage->id] = ++s->changes;
+    }
+    p->kept_at = s->changes;
+}
+
+ampc_status rt_run_enqueue(rt_session *s, rt_plan *p, int slot, diag *d)
+{
+    if (is_stale(s, p)) TRY(run_steps(s, p, 0, p->n_kept, d));
+    TRY(run_main(s, p, slot, d));
+    note_stores(s, p);
     return AMPC_OK;
 }

@@ -42,6 +42,7 @@ struct rt_session {
     void **storage;         /* by storage id, in the block */
     void **mirrors;         /* by storage id: host copies of an away device's, NULL until asked for */
     int64_t storage_bytes;
+    int64_t changes, *changed; /* how often storage may have changed; by storage id: the number of its last change */
     void *arena;
     int64_t arena_bytes;
     rt_plan *plans;      /* the one used last first */
