@@ -123,6 +123,7 @@ const char *pass_print_list(const pass_options *o, diag *d, arena *a);
  *   "logits"     output that the loss reads (accuracy is argmax over axis 1 of it), absent for an in-graph loss
  *   "loss_kind"  ce, nll, mse, l1, bce_logits, graph
  *   "amp"        "O0", "O1 f16", "O1 bf16"
+ *   "fuse"       "off": a session makes every op a step of its own; absent otherwise
  * and as names of storage:
  *   @lr f32[] learning rate, @step i64[] accepted steps, @loss_scale f32[], @good_steps @bad_steps i32[],
  *   @rng i64[2]; optimizer slots "opt.SLOT.PARAM" (velocity; m, v); BatchNormalization statistics are states

@@ -170,5 +170,6 @@ ampc_status pass_compile(ir_module *m, const pass_options *o, diag *d)
 {
     for (const pass_info *p = pass_table; p->name; p++)
         if (!o->draws || !makes_backward(p)) TRY(pass_run(m, p->name, o, d));
+    if (!o->fuse) ir_meta_set(m, "fuse", "off");
     return o->verify_each ? AMPC_OK : ir_verify(m, d);
 }

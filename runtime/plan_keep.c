@@ -1,8 +1,8 @@
 /* plan_keep.c - what depends on parameters alone is computed once and kept.
  *
- * Casts of weights, and what else only storage goes into, stand first in the plan; those steps run only when storage has
- * changed since. In a graph that trains, the f32 master changes with every step: there the low copy is written by the
- * same kernel that writes the master (kernels/update.h), so that the cast runs when weights are loaded and not again.
+ * Casts of weights, and what else only storage goes into, stand first in the plan; those steps run only when storage
+ * has changed since. In a graph that trains, the f32 master changes with every step: there the kernel that writes the
+ * master writes the low copy too (kernels/update.h), so that the cast runs when weights are loaded and not again.
  *
  *     @w1 = sgd @w, ...  store @w        sgd writes @w and %w.h, which the next step reads
  *     %w.h = cast @w {to=f16}            first, kept
@@ -34,8 +34,8 @@ static void look(keeper *k)
     for (uint32_t v = 0; v < p->n_values; v++) k->maker[v] = -1;
     for (int i = 0; i < p->n_steps; i++) {
         const rt_step *s = &p->steps[i];
-        for (int j = 0; j < s->n_in; j++)
-            if (s->in_value[j] != RT_NO_VALUE && s->node->phase == IR_UPDATE) k->late[root_of(k, s->in_value[j])] = true;
+        for (int j = 0; j < s->n_in && s->node->phase == IR_UPDATE; j++)
+            if (s->in_value[j] != RT_NO_VALUE) k->late[root_of(k, s->in_value[j])] = true;
         for (int j = 0; j < s->n_out; j++)
             if (s->out_value[j] != RT_NO_VALUE) k->maker[s->out_value[j]] = i;
     }
@@ -57,7 +57,7 @@ static bool may_keep(const keeper *k, const rt_step *s)
         read += k_bytes(&s->in[j]);
     }
     for (int j = 0; j < s->n_out; j++) written += k_bytes(&s->out[j]);
-    return read > 0 && written <= read;
+    return written > 0 && written <= read;
 }
 
 static void keep(keeper *k, rt_step *s)

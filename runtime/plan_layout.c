@@ -6,10 +6,10 @@
  *     reduce_mean (2,3)      add, relu, reduce_mean (1,2)
  *
  * Layouts flow forward. A convolution is channels last always, pooling and normalisation where an image that they read
- * is. Ops that work element by element, or along axes that can be renamed, take the layout of what they read. All others
- * read plain tensors, and so do outputs and stores. A tensor is converted at most once each way: right behind the step
- * that makes it, or before the first reader where it comes from outside. Memory order is the same in both layouts where
- * there is one channel, or one position: such a tensor is never converted. */
+ * is. Ops that work element by element, or along axes that can be renamed, take the layout of what they read. All
+ * others read plain tensors, and so do outputs and stores. A tensor is converted at most once each way: right behind
+ * the step that makes it, or before the first reader where it comes from outside. Memory order is the same in both
+ * layouts where there is one channel, or one position: such a tensor is never converted. */
 #include "kernels/pointwise.h"
 #include "runtime/alloc.h"
 #include "runtime/plan.h"
