@@ -36,9 +36,38 @@ static void programs_give_the_bits_of_their_ops(void **state)
     if (only >= 0) check_one((uint64_t)only);
 }
 
+/* The op on eight elements, folded in pairs. */
+static ampc_status run_folded(ir_op op, ir_dtype t, char *error, size_t size)
+{
+    int64_t memory[2][8] = {{0}};
+    const k_context ctx = {.threads = 1, .error = error, .error_size = size};
+    k_view x = {.data = memory[0], .dtype = t, .rank = 1, .dims = {8}}, y = x;
+    y.data = memory[1];
+    y.dims[0] = 4;
+    k_program p = {.count = 8, .row = 2, .n_operands = 1, .n_code = 1, .n_results = 1};
+    p.operands[0] = (k_operand){.in = 0, .dense = true};
+    p.code[0] = (k_instruction){.op = op, .type = t, .n_arg = 1, .arg = {~0}};
+    p.results[0] = (k_result){0, K_ROW_SUM};
+    const k_args args = {.in = &x, .out = &y, .n_in = 1, .n_out = 1, .program = &p, .ctx = &ctx};
+    return ops_run_kernel(ops_on->program, &args, false, 1);
+}
+
+static void what_no_kernel_computes_is_refused(void **state)
+{
+    char error[256] = "";
+    (void)state;
+    if (ops_on->away) skip();
+    assert_int_equal(run_folded(IR_OP_neg, IR_i32, error, sizeof error), AMPC_UNSUPPORTED);
+    assert_string_equal(error, "rows of i32 are not summed in a program");
+    assert_int_equal(run_folded(IR_OP_not, IR_f32, error, sizeof error), AMPC_UNSUPPORTED);
+    assert_string_equal(error, "not is not defined for f32");
+    assert_int_equal(run_folded(IR_OP_neg, IR_f16, error, sizeof error), AMPC_OK);
+}
+
 static int run(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(programs_give_the_bits_of_their_ops)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(programs_give_the_bits_of_their_ops),
+                                       cmocka_unit_test(what_no_kernel_computes_is_refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
 
