@@ -25,6 +25,10 @@ list(APPEND cuda_codes -gencode arch=compute_${newest},code=compute_${newest})
 set(cuda_flags -O3 -std=c++17 -lineinfo -I${PROJECT_SOURCE_DIR} -I${CUDNN_INCLUDE_DIR} --expt-relaxed-constexpr
     -Werror all-warnings -Xcompiler -Wno-pedantic -Xptxas -v,-warn-spills,-warn-lmem-usage,-Werror)
 
+# What may also be computed within a program gives the bits that it gives there (kernels/program.h).
+set(cuda_flags_pointwise -fmad=false)
+set(cuda_flags_dropout -fmad=false)
+
 set(cuda_folder ${generated}/kernels/cuda)
 file(MAKE_DIRECTORY ${cuda_folder})
 file(GLOB cuda_kernels CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/kernels/cuda/*.cu)
@@ -37,7 +41,7 @@ foreach(kernels ${cuda_kernels})
     add_custom_command(
         OUTPUT ${fatbin}
         COMMAND sh -c "\"$@\" 2> ${cuda_folder}/${family}.ptxas || { cat ${cuda_folder}/${family}.ptxas >&2; exit 1; }" nvcc
-                ${CUDAToolkit_NVCC_EXECUTABLE} -fatbin ${cuda_codes} ${cuda_flags}
+                ${CUDAToolkit_NVCC_EXECUTABLE} -fatbin ${cuda_codes} ${cuda_flags} ${cuda_flags_${family}}
                 -keep -keep-dir ${cuda_folder} -MD -MF ${fatbin}.d -MT ${fatbin} ${kernels} -o ${fatbin}
         DEPENDS ${kernels} DEPFILE ${fatbin}.d
         COMMENT "CUDA kernels ${family}" VERBATIM)
@@ -52,8 +56,28 @@ file(CONFIGURE OUTPUT ${cuda_folder}/fatbins.h CONTENT "${header}\n" @ONLY)
 file(CONFIGURE OUTPUT ${cuda_folder}/fatbins.c CONTENT "${source}" @ONLY)
 set_source_files_properties(${cuda_folder}/fatbins.c PROPERTIES OBJECT_DEPENDS "${cuda_fatbins}")
 
+# The headers of kernels that are compiled at run time: their texts, embedded.
+set(header_names kernels/cuda/program.cuh kernels/cuda/program.h kernels/cuda/device.cuh kernels/cuda/element.cuh
+    kernels/cuda/fold.cuh kernels/cuda/dropout.cuh kernels/cuda/math.cuh kernels/fault.h kernels/formulas.h kernels/real.h
+    ir/philox.h)
+set(source "/* Generated from the headers that it names. */\n#include \"kernels/cuda/generate.h\"\n")
+set(table)
+set(number 0)
+foreach(name ${header_names})
+    string(APPEND source "extern const char cuda_header_${number}[];\n__asm__(\".section .rodata\\n\"
+        \".globl cuda_header_${number}\\n.hidden cuda_header_${number}\\n\"
+        \"cuda_header_${number}: .incbin \\\"${PROJECT_SOURCE_DIR}/${name}\\\"\\n.byte 0\\n.text\\n\");\n")
+    string(APPEND table "    {\"${name}\", cuda_header_${number}},\n")
+    math(EXPR number "${number} + 1")
+endforeach()
+string(APPEND source "const cuda_header cuda_headers[] = {\n${table}    /* there is no such header in NVRTC */\n"
+    "    {\"stdint.h\", \"\"},\n};\nconst int cuda_header_count = (int)(sizeof cuda_headers / sizeof *cuda_headers);\n")
+file(CONFIGURE OUTPUT ${cuda_folder}/headers.c CONTENT "${source}" @ONLY)
+list(TRANSFORM header_names PREPEND ${PROJECT_SOURCE_DIR}/)
+set_source_files_properties(${cuda_folder}/headers.c PROPERTIES OBJECT_DEPENDS "${header_names}")
+
 file(GLOB cuda_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/kernels/cuda/*.c)
-add_library(room_kernels_cuda OBJECT ${cuda_sources} ${cuda_folder}/fatbins.c)
+add_library(room_kernels_cuda OBJECT ${cuda_sources} ${cuda_folder}/fatbins.c ${cuda_folder}/headers.c)
 target_link_libraries(room_kernels_cuda PRIVATE ampc_flags)
 target_include_directories(room_kernels_cuda SYSTEM PRIVATE ${cuda_include_dirs})
 list(APPEND objects $<TARGET_OBJECTS:room_kernels_cuda>)

@@ -45,6 +45,7 @@ typedef struct cuda_context {
     cudnnBackendDescriptor_t dnn_device; /* its properties, NULL until the first plan */
     struct dnn_plan *dnn_plans;  /* dnn.h */
     struct cuda_tuning *tuning;  /* what was measured before; NULL until first needed */
+    struct cuda_generation *generation; /* generate.h; NULL until first needed */
     cudaKernel_t commit;         /* see commit.cu */
     cudaLibrary_t families[CUDA_FAMILY_COUNT]; /* NULL until first needed */
 } cuda_context;
@@ -94,6 +95,11 @@ ampc_status cuda_commit(const k_context *ctx, void *dst, const void *src, size_t
 int cuda_together(ir_op op);
 /* n calls of such an op that agree in attributes, types and operands without dimensions, each in memory of its own. */
 ampc_status cuda_run_together(const k_args *args, int n);
+
+/* ---- programs ---- */
+
+/* Makes what was prepared ready to run: the kernels of programs are compiled here. AMPC_DEVICE: NVRTC cannot be had. */
+ampc_status cuda_prepared(const k_context *ctx);
 
 /* ---- launches ---- */
 

@@ -3,6 +3,7 @@
  * Libraries are opened when a kernel is prepared that needs them, so that a transformer never loads cuDNN and a
  * program that only looks for a device loads cudart alone. */
 #include "kernels/cuda/dnn.h"
+#include "kernels/cuda/generate.h"
 #include "kernels/cuda/tune.h"
 
 #include <stdarg.h>
@@ -89,6 +90,7 @@ void cuda_context_close(k_context *ctx)
     if (c->stream) cuda.cudaStreamSynchronize(c->stream);
     cuda_tune_close(c);
     dnn_close(c);
+    cuda_generate_close(c);
     if (c->dnn) cuda.cudnnDestroy(c->dnn);
     if (c->lt) cuda.cublasLtDestroy(c->lt);
     for (int i = 0; i < CUDA_FAMILY_COUNT; i++)

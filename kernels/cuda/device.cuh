@@ -6,11 +6,47 @@
  * warp; shared memory is declared in the kernel itself; no float atomics; 64-bit offsets. */
 #pragma once
 
-#include "ir/dtype.h"
 #include "kernels/fault.h"
 
+#ifdef __CUDACC_RTC__
+/* What is compiled while the program runs (generate.c) finds no headers but ours: the machine has the library alone. */
+typedef signed char int8_t;
+typedef int int32_t;
+typedef long int64_t;
+typedef unsigned uint32_t;
+typedef unsigned long uint64_t;
+struct __half {
+    unsigned short bits;
+};
+struct __nv_bfloat16 {
+    unsigned short bits;
+};
+__device__ __forceinline__ float __half2float(__half v)
+{
+    float wide;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(wide) : "h"(v.bits));
+    return wide;
+}
+__device__ __forceinline__ __half __float2half_rn(float v)
+{
+    __half narrow;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(narrow.bits) : "f"(v));
+    return narrow;
+}
+__device__ __forceinline__ float __bfloat162float(__nv_bfloat16 v)
+{
+    return __uint_as_float((unsigned)v.bits << 16);
+}
+__device__ __forceinline__ __nv_bfloat16 __float2bfloat16_rn(float v)
+{
+    __nv_bfloat16 narrow;
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(narrow.bits) : "f"(v));
+    return narrow;
+}
+#else
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
+#endif
 
 #ifndef CUDASIM_H
 /* After each kernel, with its name. */

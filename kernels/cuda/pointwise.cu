@@ -110,28 +110,15 @@ FORMULAS_BOOL(WHOLE_UNARY, WHOLE_BINARY)
 
 /* ---- cast ---- */
 
-/* The bits of a stored float of the type `to` decide how it is rounded; here it only has to survive in f32: whole
- * numbers of more than 24 bits are rounded to odd, so that the store rounds to fewer bits as if only once. */
-__device__ __forceinline__ void convert(float *to, long long v, int dtype)
-{
-    *to = (float)v;
-    if (dtype == IR_f32) return;
-    unsigned long long size = v < 0 ? 0 - (unsigned long long)v : (unsigned long long)v;
-    const int lost = 40 - __clzll((long long)size);
-    if (lost <= 0) return;
-    size = (size >> lost | ((size & ((1ull << lost) - 1)) != 0)) << lost;
-    *to = v < 0 ? -(float)size : (float)size;
-}
+/* To the carrier of a stored type. */
+__device__ __forceinline__ void convert(float *to, long long v, int dtype) { *to = whole_to_float(v, dtype != IR_f32); }
 __device__ __forceinline__ void convert(float *to, float v, int) { *to = v; }
 __device__ __forceinline__ void convert(long long *to, long long v, int) { *to = v; }
-
-/* Truncates and saturates; NaN gives 0 (bool: 1). */
 __device__ __forceinline__ void convert(long long *to, float v, int dtype)
 {
     const int bits = dtype == IR_i32 ? 32 : dtype == IR_i16 ? 16 : dtype == IR_i8 || dtype == IR_u8 ? 8 : 64;
     const long long most = dtype == IR_u8 ? 255 : INT64_MAX >> (64 - bits), least = dtype == IR_u8 ? 0 : -most - 1;
-    const long long whole = v >= 0x1p63f ? INT64_MAX : v > -0x1p63f ? (long long)v : v != v ? 0 : INT64_MIN;
-    *to = dtype == IR_bool ? v != 0 : whole > most ? most : whole < least ? least : whole;
+    *to = dtype == IR_bool ? v != 0 : float_to_whole(v, least, most);
 }
 
 #define CAST(name, From, To)                                                                                          \

@@ -68,34 +68,41 @@ static plan plan_of(const k_args *args)
 }
 
 /* The groups of each output as rows. */
-static plan plan_groups(const plan *p)
+static plan plan_groups(int64_t outputs, int64_t groups)
 {
-    return plan_rows((k_reduction){.kept = {1, {p->shape.outputs}, {p->groups}, {0}},
-                                   .n_kept = p->shape.outputs,
+    return plan_rows((k_reduction){.kept = {1, {outputs}, {groups}, {0}},
+                                   .n_kept = outputs,
                                    .n_reduced = 1,
-                                   .length = p->groups,
-                                   .outputs = p->shape.outputs,
-                                   .terms = p->groups});
+                                   .length = groups,
+                                   .outputs = outputs,
+                                   .terms = groups});
 }
 
-typedef struct state {
-    cudaKernel_t kernels[3]; /* by form */
-} state;
+cuda_row_cut cuda_cut_rows(int64_t rows, int64_t length)
+{
+    const plan p = plan_rows((k_reduction){.n_kept = rows, .n_reduced = 1, .length = length});
+    return (cuda_row_cut){p.form == BLOCK, p.lanes, p.groups, p.blocks};
+}
 
-static ampc_status reduce_prepare(const k_args *args, void **out, size_t *workspace)
+ampc_status cuda_find_reduce(const k_context *ctx, bool whole, cuda_reduce_kernels *out)
 {
     static const char *const names[][3] = {{"reduce_lanes_float", "reduce_block_float", "reduce_columns_float"},
                                            {"reduce_lanes_int64_t", "reduce_block_int64_t", "reduce_columns_int64_t"}};
+    for (int i = 0; i < 3; i++) CUDA_FORWARD(cuda_find(ctx, CUDA_FAMILY_reduce, names[whole][i], &out->by_form[i]));
+    return AMPC_OK;
+}
+
+static ampc_status reduce_prepare(const k_args *args, void **out, size_t *workspace)
+{
     const bool whole = !ir_dtype_is_float(args->in[0].dtype);
     const plan p = plan_of(args);
     CUDA_FORWARD(cuda_check_dtypes(args));
     if (p.blocks > INT32_MAX)
         return cuda_fail(args->ctx, AMPC_UNSUPPORTED, "%lld results are too many for this device",
                          (long long)p.shape.outputs);
-    state *s = *out = calloc(1, sizeof *s);
+    cuda_reduce_kernels *s = *out = calloc(1, sizeof *s);
     if (!s) return cuda_fail(args->ctx, AMPC_NO_MEMORY, "out of memory");
-    for (int i = 0; i < 3; i++)
-        CUDA_FORWARD(cuda_find(args->ctx, CUDA_FAMILY_reduce, names[whole][i], &s->kernels[i]));
+    CUDA_FORWARD(cuda_find_reduce(args->ctx, whole, s));
     if (p.groups > 1) *workspace = (size_t)(p.groups * p.shape.outputs) * (whole ? sizeof(int64_t) : sizeof(float));
     return AMPC_OK;
 }
@@ -110,16 +117,15 @@ static reduce_positions positions_of(const k_walk *w, int64_t count)
     return p;
 }
 
-/* `terms` 0: a sum, else the mean of so many; x and y: data and dtypes. */
-static ampc_status launch(const k_args *args, const plan *p, reduce_shape r)
+/* r: data and dtypes of x and y, and what a mean is of. */
+static ampc_status launch(const k_args *args, const cuda_reduce_kernels *kernels, const plan *p, reduce_shape r)
 {
-    const state *s = args->state;
     r.kept = positions_of(&p->shape.kept, p->shape.n_kept);
     r.reduced = positions_of(&p->shape.reduced, p->shape.n_reduced);
     r.length = p->shape.length;
     r.groups = p->groups;
     r.lanes = p->lanes;
-    return cuda_launch(args, s->kernels[p->form], p->blocks, REDUCE_BLOCK, 0, (void *[]){&r});
+    return cuda_launch(args, kernels->by_form[p->form], p->blocks, REDUCE_BLOCK, 0, (void *[]){&r});
 }
 
 static ampc_status reduce_run(const k_args *args)
@@ -133,14 +139,27 @@ static ampc_status reduce_run(const k_args *args)
                       .mean = args->op == IR_OP_reduce_mean,
                       .terms = p.shape.terms};
     if (p.shape.outputs == 0) return AMPC_OK;
-    if (p.groups == 1) return launch(args, &p, r);
+    if (p.groups == 1) return launch(args, args->state, &p, r);
     const int between = ir_dtype_is_float(x->dtype) ? IR_f32 : IR_i64;
-    const plan groups = plan_groups(&p);
+    const plan groups = plan_groups(p.shape.outputs, p.groups);
     reduce_shape parts = {.x = r.x, .x_dtype = r.x_dtype, .y = args->workspace, .y_dtype = between};
     r.x = args->workspace;
     r.x_dtype = between;
-    CUDA_FORWARD(launch(args, &p, parts));
-    return launch(args, &groups, r);
+    CUDA_FORWARD(launch(args, args->state, &p, parts));
+    return launch(args, args->state, &groups, r);
+}
+
+ampc_status cuda_join_rows(const k_args *args, const cuda_reduce_kernels *kernels, const void *parts, int64_t groups,
+                           int64_t terms, void *y, ir_dtype y_dtype, int64_t rows)
+{
+    const plan p = plan_groups(rows, groups);
+    return launch(args, kernels, &p,
+                  (reduce_shape){.x = parts,
+                                 .y = y,
+                                 .x_dtype = IR_f32,
+                                 .y_dtype = (int)y_dtype,
+                                 .mean = terms > 0,
+                                 .terms = terms});
 }
 
 _Static_assert(IR_ATTR(reduce_sum, axes) == IR_ATTR(reduce_mean, axes), "one driver");

@@ -4,6 +4,7 @@
  * tiles that begin at multiples of a tile in memory, whatever the row's start. Columns (it is kept): a thread sums a
  * tile of columns over every so many rows; the threads of the same columns add up in shared memory. Where there are few
  * outputs the terms are cut into groups, whose sums are reduced as rows once more. */
+#include "kernels/cuda/fold.cuh"
 #include "kernels/cuda/operand.cuh"
 #include "kernels/cuda/reduce.h"
 
@@ -11,24 +12,10 @@
 template <typename C> struct summed { using type = C; };
 template <> struct summed<long long> { using type = unsigned long long; };
 
-__device__ __forceinline__ float mean_of(float sum, long long terms) { return sum / (float)terms; }
-__device__ __forceinline__ long long mean_of(long long sum, long long terms)
-{
-    return terms == 0 ? 0 : sum / terms;
-}
-
 __device__ __forceinline__ long long position(const reduce_positions &p, long long index)
 {
     long long inner;
     return p.rank ? walk_offset(p.rank, p.dims, p.strides, index, &inner) : 0;
-}
-
-template <typename S, typename C> __device__ __forceinline__ S tile_sum(const C (&v)[TILE])
-{
-    S half[TILE / 2];
-#pragma unroll
-    for (int i = 0; i < TILE / 2; i++) half[i] = (S)v[i] + (S)v[i + TILE / 2];
-    return (half[0] + half[2]) + (half[1] + half[3]);
 }
 
 /* ---- rows ---- */
@@ -37,16 +24,15 @@ template <typename S, typename C> __device__ __forceinline__ S tile_sum(const C 
 template <typename C> __device__ __forceinline__ typename summed<C>::type row_sum(const reduce_shape &r, long long base,
                                                                                   long long group, int lane, int lanes)
 {
-    const long long tiles = (r.length + TILE - 1) / TILE + (r.length % TILE != 0), all = tiles * r.reduced.count;
+    const long long tiles = row_tiles(r.length), all = tiles * r.reduced.count;
     typename summed<C>::type sum = 0;
     for (long long t = all * group / r.groups + lane; t < all * (group + 1) / r.groups; t += lanes) {
         long long tile = t;
         const long long row = r.reduced.count == 1 ? 0 : divide(t, tiles, &tile);
-        const long long from = base + position(r.reduced, row), aligned = from / TILE * TILE + tile * TILE;
-        const long long first = max(from, aligned), end = min(from + r.length, aligned + TILE);
-        if (first >= end) continue;
+        const row_span span = row_span_of(base + position(r.reduced, row), r.length, tile);
+        if (span.n <= 0) continue;
         C v[TILE];
-        tile_load(r.x, r.x_dtype, first, (int)(end - first), v);
+        tile_load(r.x, r.x_dtype, span.first, span.n, v);
         sum += tile_sum<typename summed<C>::type>(v);
     }
     return sum;
@@ -71,7 +57,7 @@ template <typename C> __device__ __forceinline__ void rows_by_lanes(const reduce
             const long long output = divide(unit, r.groups, &group);
             sum = row_sum<C>(r, position(r.kept, output), group, lane, r.lanes);
         }
-        for (int distance = r.lanes / 2; distance > 0; distance /= 2) sum += __shfl_xor_sync(WHOLE_WARP, sum, distance);
+        sum = lanes_sum(sum, r.lanes);
         if (unit < units && lane == 0) put_sum<C>(r, unit, sum);
     }
 }

@@ -44,4 +44,26 @@ typedef struct norm_table {
     norm_span span[NORM_SPANS];
 } norm_table;
 
+#ifndef __cplusplus
+#include "kernels/cuda/cuda.h"
+
+/* How rows of neighbouring elements are summed: each by `lanes` threads of a warp, or each by as many blocks as it has
+ * groups, which leave parts. A function of the shape alone. */
+typedef struct cuda_row_cut {
+    bool by_block;
+    int lanes;
+    int64_t groups, blocks; /* no more than INT32_MAX blocks can be launched */
+} cuda_row_cut;
+cuda_row_cut cuda_cut_rows(int64_t rows, int64_t length);
+
+typedef struct cuda_reduce_kernels {
+    cudaKernel_t by_form[3];
+} cuda_reduce_kernels;
+/* Those for floats, or for whole numbers. Only in prepare. */
+ampc_status cuda_find_reduce(const k_context *ctx, bool whole, cuda_reduce_kernels *out);
+/* y[r], of any float type: the sum of the `groups` f32 parts of row r; `terms` > 0: divided by so many. */
+ampc_status cuda_join_rows(const k_args *args, const cuda_reduce_kernels *kernels, const void *parts, int64_t groups,
+                           int64_t terms, void *y, ir_dtype y_dtype, int64_t rows);
+#endif
+
 #endif

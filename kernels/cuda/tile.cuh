@@ -6,36 +6,10 @@
  * conversions follow ir/dtype.h. */
 #pragma once
 
-#include "kernels/cuda/device.cuh"
-
-enum : int { TILE = 8 };
-
-/* ---- one element ---- */
-__device__ __forceinline__ void to_carrier(float *c, float v) { *c = v; }
-__device__ __forceinline__ void to_carrier(float *c, __half v) { *c = __half2float(v); }
-__device__ __forceinline__ void to_carrier(float *c, __nv_bfloat16 v) { *c = __bfloat162float(v); }
-__device__ __forceinline__ void from_carrier(float *v, float c) { *v = c; }
-__device__ __forceinline__ void from_carrier(__half *v, float c) { *v = __float2half_rn(c); }
-__device__ __forceinline__ void from_carrier(__nv_bfloat16 *v, float c) { *v = __float2bfloat16_rn(c); }
-template <typename T> __device__ __forceinline__ void to_carrier(float *c, T v) { *c = (float)v; }
-template <typename T> __device__ __forceinline__ void to_carrier(long long *c, T v) { *c = (long long)v; }
-template <typename T> __device__ __forceinline__ void from_carrier(T *v, long long c) { *v = (T)c; }
-/* bool as it is stored: any byte but 0 is true. */
-struct flag {
-    unsigned char byte;
-};
-__device__ __forceinline__ void to_carrier(long long *c, flag v) { *c = v.byte != 0; }
-__device__ __forceinline__ void from_carrier(flag *v, long long c) { v->byte = c != 0; }
+#include "ir/dtype.h"
+#include "kernels/cuda/element.cuh"
 
 /* ---- a tile of stored type T ---- */
-
-/* What a tile moves in: 16 bytes at a time, 8 for types of one byte. */
-template <int bytes> struct tile_chunk {
-    using type = uint4;
-};
-template <> struct tile_chunk<TILE> {
-    using type = uint2;
-};
 
 template <typename T> __device__ __forceinline__ bool tile_moves_whole(const T *p, int n)
 {
@@ -128,7 +102,7 @@ __device__ __forceinline__ void tile_store(void *array, int dtype, long long fir
                 [&](auto s) { store_typed(static_cast<typename decltype(s)::type *>(array) + first, n, v); });
 }
 
-/* One element, and the length of the tile at `first` of n elements. */
+/* One element. */
 template <typename C> __device__ __forceinline__ C element_load(const void *array, int dtype, long long at)
 {
     C c = 0;
@@ -140,8 +114,4 @@ template <typename C> __device__ __forceinline__ void element_store(void *array,
 {
     with_stored(c, dtype,
                 [&](auto s) { from_carrier(&static_cast<typename decltype(s)::type *>(array)[at], c); });
-}
-__device__ __forceinline__ int tile_length(long long first, long long n)
-{
-    return n - first < TILE ? (int)(n - first) : TILE;
 }

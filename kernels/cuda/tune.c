@@ -1,18 +1,14 @@
 /* tune.c - races between algorithms, and the file that remembers who won (see tune.h).
  *
- * The file is $XDG_CACHE_HOME/ampc/tuning (or ~/.cache/ampc/tuning): a line "NUMBER<tab>DEVICE|LIBRARY VERSION|KEY" for
- * each race. It is a cache: a line that cannot be read counts as absent, a file that cannot be written is not written,
- * and of two programs that write at once one line may be lost. It is replaced as a whole, by rename. */
+ * The file is `tuning` among those of cache.h: a line "NUMBER<tab>DEVICE|LIBRARY VERSION|KEY" for each race. A line
+ * that cannot be read counts as absent, and of two programs that write at once one line may be lost. */
 #include "kernels/cuda/tune.h"
+#include "kernels/cuda/cache.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 enum { REPEATS = 10, MOST_LINE = 1024, MOST_FILE = 64 << 20 };
 
@@ -22,24 +18,6 @@ struct cuda_tuning {
 };
 
 /* ---- the file -------------------------------------------------------------------------------- */
-
-/* False when there is no folder to speak of. `make`: it is created. */
-static bool file_path(char *out, size_t size, bool make)
-{
-    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-    char folder[PATH_MAX - 64];
-    int n = -1;
-    if (cache && cache[0] == '/')
-        n = snprintf(folder, sizeof folder, "%s", cache);
-    else if (home && home[0] == '/')
-        n = snprintf(folder, sizeof folder, "%s/.cache", home);
-    if (n < 0 || (size_t)n >= sizeof folder) return false;
-    if (make) mkdir(folder, 0700);
-    n = snprintf(out, size, "%s/ampc", folder);
-    if (make) mkdir(out, 0755);
-    n = snprintf(out, size, "%s/ampc/tuning", folder);
-    return n > 0 && (size_t)n < size;
-}
 
 static bool text_append(struct cuda_tuning *t, const char *bytes, size_t n)
 {
@@ -54,37 +32,8 @@ static bool text_append(struct cuda_tuning *t, const char *bytes, size_t n)
 
 static void text_read(struct cuda_tuning *t)
 {
-    char path[PATH_MAX], block[4096];
-    FILE *f = file_path(path, sizeof path, false) ? fopen(path, "re") : NULL;
-    if (!f) return;
-    size_t n;
-    while ((n = fread(block, 1, sizeof block, f)) > 0 && t->length < MOST_FILE && text_append(t, block, n)) continue;
-    fclose(f);
+    t->text = cuda_cache_read("tuning", MOST_FILE, &t->length);
     if (t->length > 0 && t->text[t->length - 1] != '\n') text_append(t, "\n", 1);
-}
-
-static bool write_whole(int file, const char *bytes, size_t n)
-{
-    while (n > 0) {
-        ssize_t written = write(file, bytes, n);
-        if (written < 0 && errno == EINTR) continue;
-        if (written <= 0) return false;
-        bytes += written;
-        n -= (size_t)written;
-    }
-    return true;
-}
-
-static void text_write(const struct cuda_tuning *t)
-{
-    char path[PATH_MAX], temporary[PATH_MAX + 8];
-    if (!file_path(path, sizeof path, true)) return;
-    snprintf(temporary, sizeof temporary, "%s.XXXXXX", path);
-    int file = mkostemp(temporary, O_CLOEXEC);
-    if (file < 0) return;
-    bool written = write_whole(file, t->text, t->length) && fsync(file) == 0;
-    written = close(file) == 0 && written;
-    if (!written || rename(temporary, path) != 0) unlink(temporary);
 }
 
 static struct cuda_tuning *tuning_of(const k_context *ctx)
@@ -144,7 +93,7 @@ static void remember(const k_context *ctx, cuda_library library, const char *key
     struct cuda_tuning *t = tuning_of(ctx);
     if (!t || !entry_name(ctx, library, key, name, sizeof name)) return;
     int n = snprintf(line, sizeof line, "%d\t%s\n", number, name);
-    if (text_append(t, line, (size_t)n)) text_write(t);
+    if (text_append(t, line, (size_t)n)) cuda_cache_write("tuning", t->text, t->length);
 }
 
 /* ---- the race -------------------------------------------------------------------------------- */

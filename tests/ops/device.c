@@ -243,11 +243,33 @@ ampc_status ops_run_kernel(const k_kernel *kernel, const k_args *args, bool reco
     there.out = views.device + args->n_in;
     there.ctx = &ctx;
     ampc_status status = kernel->prepare ? kernel->prepare(&there, &there.state, &bytes) : AMPC_OK;
+    if (!status && ops_on->away) status = ops_on->away->prepared(&ctx);
     if (!status) status = run_in_workspace(kernel, &there, bytes, recorded, times);
     if (!status) fetch_views(&views);
     if (kernel->release) kernel->release(there.state);
     free_views(&views);
     return status;
+}
+
+ampc_status ops_prepare(const k_kernel *kernel, const k_args *args)
+{
+    k_context ctx = *args->ctx;
+    k_args there = *args;
+    size_t bytes = 0;
+    open_device(&ctx);
+    there.ctx = &ctx;
+    ampc_status status = kernel->prepare(&there, &there.state, &bytes);
+    kernel->release(there.state);
+    return status;
+}
+
+bool ops_absorbs(const k_args *args)
+{
+    k_context ctx = *args->ctx;
+    k_args there = *args;
+    open_device(&ctx);
+    there.ctx = &ctx;
+    return ops_on->absorbs(&there);
 }
 
 int ops_main(int argc, char **argv, int (*tests)(void))

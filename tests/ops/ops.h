@@ -47,6 +47,10 @@ bool ops_takes(ir_dtype t); /* whether the device computes in it, and it is to b
  * from a recording. Checks that the workspace is kept to. A fault on the device is AMPC_REJECTED with its sentence. */
 ampc_status ops_run(k_args *args, bool recorded, int times);
 ampc_status ops_run_kernel(const k_kernel *kernel, const k_args *args, bool recorded, int times);
+/* Whether the device takes the call with its tail and what it has beyond the op's slots. */
+bool ops_absorbs(const k_args *args);
+/* Prepares and releases, no more: what is made once steps have been prepared waits for the next run. */
+ampc_status ops_prepare(const k_kernel *kernel, const k_args *args);
 /* A program: takes --device=NAME, runs the tests, closes the device. The exit code. */
 int ops_main(int argc, char **argv, int (*tests)(void));
 

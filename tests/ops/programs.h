@@ -3,8 +3,7 @@
  * A program is made from its seed alone: its shape, its operands (dense, broadcast, transposed, single elements, several
  * of one tensor), its instructions over all types that the device takes, its results, some over an operand, some folded
  * over rows. What it should give comes from the kernels of its ops, each on dense operands in a tensor of its own, so
- * that equal bits may be demanded on every device. Folded rows, too, have the bits of a reduction on a device without
- * memory of its own; an away one may add in another order, and may be off by as much as that explains. */
+ * that equal bits may be demanded on every device, of folded rows, too. */
 #ifndef TESTS_OPS_PROGRAMS_H
 #define TESTS_OPS_PROGRAMS_H
 
@@ -20,7 +19,6 @@ typedef struct ops_program {
     int n_in;
     bool value[K_MOST_OPERANDS];  /* the operand has an element for each position (not so: rng) */
     k_view want[K_MOST_RESULTS];  /* by ops_program_expect */
-    double *bound[K_MOST_RESULTS]; /* how far off an element may be; NULL: not at all */
     int over[K_MOST_RESULTS];     /* the result lies over this `in`; -1: apart */
     ir_attr attr[K_MOST_CODE][OPS_PROGRAM_ATTRS];
     int64_t counts[K_MOST_CODE];  /* the lists of div_count */

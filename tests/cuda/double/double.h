@@ -76,6 +76,8 @@ extern const double_library double_rtc __attribute__((weak));
  * fault of the device. */
 cudaError_t double_enqueue(cudaStream_t stream, const char *what, cudaError_t (*run)(void *state), void *state,
                            void (*release)(void *state));
+/* What the double of NVRTC has to do where code is loaded; false: it is not code. */
+bool double_load_code(const void *code);
 /* Whether all these bytes lie in one allocation on the device. */
 bool double_on_device(const void *p, size_t bytes);
 /* Handles of a library: entered while they exist, for double_live and against stale ones. `kind` is a literal. */

@@ -182,6 +182,7 @@ cudaError_t cudaDriverGetVersion(int *version)
     X(cudaErrorNoDevice, "no CUDA-capable device is detected")                                                         \
     X(cudaErrorInvalidDevice, "invalid device ordinal")                                                                \
     X(cudaErrorInvalidResourceHandle, "invalid resource handle")                                                       \
+    X(cudaErrorInvalidKernelImage, "device kernel image is invalid")                                                   \
     X(cudaErrorSymbolNotFound, "named symbol not found")                                                               \
     X(cudaErrorNotReady, "device not ready")                                                                           \
     X(cudaErrorIllegalAddress, "an illegal memory access was encountered")                                             \
@@ -306,6 +307,7 @@ cudaError_t cudaLibraryLoadData(cudaLibrary_t *library, const void *code, cudaJi
 {
     if (cudaError_t e = unsafe("cudaLibraryLoadData")) return e;
     if (!code) return refuse(cudaErrorInvalidValue, "no code");
+    if (!double_load_code(code)) return cudaErrorInvalidKernelImage;
     if (jit_options || options) return refuse(cudaErrorNotSupported, "the double knows no options of libraries");
     *library = new CUlib_st;
     enter(*library, "library", drop_as<CUlib_st>);

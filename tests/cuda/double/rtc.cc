@@ -1,16 +1,19 @@
 /* rtc.cc - the double of NVRTC: the installed library compiles for the device, so that its errors and warnings count,
  * and the C++ compiler makes of the same text a module for the execution model, whose kernels are found by name from
- * then on.
+ * then on. The code for the device is given away with the module's path behind it: whoever loads it, in another program
+ * perhaps, gets the module, too.
  *
  * A module is kept under the hash of text, headers and options in a folder of the build, since compiling one takes a
  * second. Modules stay open to the end of the program, as kernels may still run when their program is destroyed. */
 #include "tests/cuda/double/inner.h"
 
+#include <algorithm>
 #include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <dlfcn.h>
+#include <elf.h>
 #include <map>
 #include <string>
 #include <sys/stat.h>
@@ -26,6 +29,7 @@ struct Source {
 };
 
 std::map<nvrtcProgram, Source> sources;
+std::map<nvrtcProgram, std::string> modules; /* their paths */
 
 template <class F> F real(const char *name)
 {
@@ -51,6 +55,7 @@ nvrtcResult destroy(nvrtcProgram *program)
 {
     static const auto behind = real<decltype(&nvrtcDestroyProgram)>("nvrtcDestroyProgram");
     sources.erase(*program);
+    modules.erase(*program);
     return behind(program);
 }
 
@@ -67,6 +72,17 @@ std::string format(const char *pattern, ...)
     return text;
 }
 
+std::string read_file(const std::string &path)
+{
+    std::string text;
+    char block[4096];
+    FILE *f = fopen(path.c_str(), "re");
+    if (!f) return text;
+    for (size_t n; (n = fread(block, 1, sizeof block, f)) > 0;) text.append(block, n);
+    fclose(f);
+    return text;
+}
+
 /* FNV-1a. */
 unsigned long long hash(const Source &source, const std::vector<std::string> &options)
 {
@@ -78,11 +94,16 @@ unsigned long long hash(const Source &source, const std::vector<std::string> &op
     for (const auto &header : source.headers) add(header.first), add(header.second);
     for (const std::string &option : options) add(option);
     add(AMPC_DOUBLE_CXX AMPC_DOUBLE_CXX_FLAGS);
+    for (const char *part : {"cudasim.h", "cudasim_host.h", "cudasim_math.h"})
+        add(read_file(format("%s/%s", AMPC_DOUBLE_MODEL, part)));
     return h;
 }
 
-bool write_file(const std::string &path, const std::string &text)
+/* With the folders that it is in, from character `from` of the path on. */
+bool write_file(const std::string &path, size_t from, const std::string &text)
 {
+    for (size_t i = path.find('/', from); i != std::string::npos; i = path.find('/', i + 1))
+        mkdir(path.substr(0, i).c_str(), 0755);
     FILE *f = fopen(path.c_str(), "we");
     bool ok = f && fwrite(text.data(), 1, text.size(), f) == text.size();
     return f ? fclose(f) == 0 && ok : false;
@@ -106,14 +127,23 @@ bool compile_module(const Source &source, const std::vector<std::string> &option
     char folder[] = AMPC_DOUBLE_MODULES "/XXXXXX";
     mkdir(AMPC_DOUBLE_MODULES, 0755);
     if (!mkdtemp(folder)) return false;
-    bool ok = write_file(format("%s/kernels.cu", folder), source.text);
-    for (const auto &header : source.headers) ok = ok && write_file(format("%s/%s", folder, header.first.c_str()), header.second);
-    std::string command = format("%s %s -I'%s' ", AMPC_DOUBLE_CXX, AMPC_DOUBLE_CXX_FLAGS, folder);
+    const size_t inside = strlen(folder) + 1;
+    bool ok = write_file(format("%s/kernels.cu", folder), inside, source.text);
+    for (const auto &header : source.headers)
+        ok = ok && write_file(format("%s/%s", folder, header.first.c_str()), inside, header.second);
+    std::string command = format("%s %s -iquote '%s' ", AMPC_DOUBLE_CXX, AMPC_DOUBLE_CXX_FLAGS, folder);
     for (const std::string &option : options) command += "'" + option + "' ";
     command += format("-x c++ -o '%s/kernels.so' '%s/kernels.cu' >&2", folder, folder);
     ok = ok && system(command.c_str()) == 0 && rename(format("%s/kernels.so", folder).c_str(), path.c_str()) == 0;
     if (system(format("rm -rf '%s'", folder).c_str())) ok = false;
     return ok;
+}
+
+bool open_module(const std::string &path)
+{
+    if (dlopen(path.c_str(), RTLD_NOW)) return true;
+    double_refuse("%s", dlerror());
+    return false;
 }
 
 nvrtcResult load_module(nvrtcProgram program, int n, const char *const *options)
@@ -125,9 +155,8 @@ nvrtcResult load_module(nvrtcProgram program, int n, const char *const *options)
         double_refuse("the C++ compiler does not take what NVRTC takes");
         return NVRTC_ERROR_INTERNAL_ERROR;
     }
-    if (dlopen(path.c_str(), RTLD_NOW)) return NVRTC_SUCCESS;
-    double_refuse("%s", dlerror());
-    return NVRTC_ERROR_INTERNAL_ERROR;
+    modules[program] = path;
+    return open_module(path) ? NVRTC_SUCCESS : NVRTC_ERROR_INTERNAL_ERROR;
 }
 
 nvrtcResult compile(nvrtcProgram program, int n, const char *const *options)
@@ -145,6 +174,67 @@ nvrtcResult compile(nvrtcProgram program, int n, const char *const *options)
     return load_module(program, n, options);
 }
 
+/* ---- code with its module -------------------------------------------------------------------- */
+
+const char marker[] = "\nthe double's module: ";
+
+std::string behind_code(nvrtcProgram program) { return marker + modules[program]; }
+
+/* Where an ELF file ends. */
+size_t elf_end(const char *code)
+{
+    Elf64_Ehdr head;
+    memcpy(&head, code, sizeof head);
+    size_t end = std::max(head.e_shoff + size_t{head.e_shnum} * sizeof(Elf64_Shdr),
+                          head.e_phoff + size_t{head.e_phnum} * sizeof(Elf64_Phdr));
+    for (int i = 0; i < head.e_shnum; i++) {
+        Elf64_Shdr section;
+        memcpy(&section, code + head.e_shoff + static_cast<size_t>(i) * sizeof section, sizeof section);
+        if (section.sh_type != SHT_NOBITS) end = std::max(end, section.sh_offset + section.sh_size);
+    }
+    return end;
+}
+
+nvrtcResult code_size(nvrtcProgram program, size_t *bytes)
+{
+    static const auto behind = real<decltype(&nvrtcGetCUBINSize)>("nvrtcGetCUBINSize");
+    nvrtcResult result = behind(program, bytes);
+    if (!result && *bytes) *bytes += behind_code(program).size() + 1;
+    return result;
+}
+
+nvrtcResult code_bytes(nvrtcProgram program, char *code)
+{
+    static const auto behind = real<decltype(&nvrtcGetCUBIN)>("nvrtcGetCUBIN");
+    static const auto size = real<decltype(&nvrtcGetCUBINSize)>("nvrtcGetCUBINSize");
+    size_t bytes = 0;
+    nvrtcResult result = behind(program, code);
+    if (!result) result = size(program, &bytes);
+    if (result) return result;
+    if (elf_end(code) != bytes) {
+        double_refuse("the double does not understand this code");
+        return NVRTC_ERROR_INTERNAL_ERROR;
+    }
+    memcpy(code + bytes, behind_code(program).c_str(), behind_code(program).size() + 1);
+    return NVRTC_SUCCESS;
+}
+
+nvrtcResult ptx_size(nvrtcProgram program, size_t *bytes)
+{
+    static const auto behind = real<decltype(&nvrtcGetPTXSize)>("nvrtcGetPTXSize");
+    nvrtcResult result = behind(program, bytes);
+    if (!result) *bytes += behind_code(program).size();
+    return result;
+}
+
+nvrtcResult ptx_text(nvrtcProgram program, char *text)
+{
+    static const auto behind = real<decltype(&nvrtcGetPTX)>("nvrtcGetPTX");
+    nvrtcResult result = behind(program, text);
+    if (!result) strcat(text, behind_code(program).c_str());
+    return result;
+}
+
 template <class F> double_function own(const char *name, F *function)
 {
     return {name, reinterpret_cast<void (*)(void)>(function)};
@@ -154,9 +244,24 @@ const double_function functions[] = {
     own<decltype(nvrtcCreateProgram)>("nvrtcCreateProgram", create),
     own<decltype(nvrtcDestroyProgram)>("nvrtcDestroyProgram", destroy),
     own<decltype(nvrtcCompileProgram)>("nvrtcCompileProgram", compile),
+    own<decltype(nvrtcGetCUBINSize)>("nvrtcGetCUBINSize", code_size),
+    own<decltype(nvrtcGetCUBIN)>("nvrtcGetCUBIN", code_bytes),
+    own<decltype(nvrtcGetPTXSize)>("nvrtcGetPTXSize", ptx_size),
+    own<decltype(nvrtcGetPTX)>("nvrtcGetPTX", ptx_text),
     {nullptr, nullptr},
 };
 
 } // namespace
 
 const double_library double_rtc = {true, functions};
+
+bool double_load_code(const void *code)
+{
+    const char *bytes = static_cast<const char *>(code);
+    const bool elf = memcmp(bytes, ELFMAG, SELFMAG) == 0, ptx = bytes[0] == '/' || bytes[0] == '\n';
+    if (!elf && !ptx) return true; /* made by nvcc: its kernels are in the program */
+    const char *at = elf ? bytes + elf_end(bytes) : strstr(bytes, marker);
+    if (at && memcmp(at, marker, strlen(marker)) == 0) return open_module(at + strlen(marker));
+    double_refuse("this code is not the double's");
+    return false;
+}

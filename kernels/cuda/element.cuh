@@ -1,0 +1,67 @@
+/* element.cuh - elements of stored types that are known at compile time, and their carriers: float for floats, long
+ * long for integers and bool. Conversions follow ir/dtype.h. */
+#pragma once
+
+#include "kernels/cuda/device.cuh"
+
+enum : int { TILE = 8 }; /* elements that a thread handles at a time */
+
+__device__ __forceinline__ void to_carrier(float *c, float v) { *c = v; }
+__device__ __forceinline__ void to_carrier(float *c, __half v) { *c = __half2float(v); }
+__device__ __forceinline__ void to_carrier(float *c, __nv_bfloat16 v) { *c = __bfloat162float(v); }
+__device__ __forceinline__ void from_carrier(float *v, float c) { *v = c; }
+__device__ __forceinline__ void from_carrier(__half *v, float c) { *v = __float2half_rn(c); }
+__device__ __forceinline__ void from_carrier(__nv_bfloat16 *v, float c) { *v = __float2bfloat16_rn(c); }
+template <typename T> __device__ __forceinline__ void to_carrier(float *c, T v) { *c = (float)v; }
+template <typename T> __device__ __forceinline__ void to_carrier(long long *c, T v) { *c = (long long)v; }
+template <typename T> __device__ __forceinline__ void from_carrier(T *v, long long c) { *v = (T)c; }
+/* bool as it is stored: any byte but 0 is true. */
+struct flag {
+    unsigned char byte;
+};
+__device__ __forceinline__ void to_carrier(long long *c, flag v) { *c = v.byte != 0; }
+__device__ __forceinline__ void from_carrier(flag *v, long long c) { v->byte = c != 0; }
+
+/* What neighbouring elements of so many bytes move in: 16 bytes at a time, or all at once. */
+template <int bytes> struct tile_chunk {
+    using type = uint4;
+};
+template <> struct tile_chunk<8> {
+    using type = uint2;
+};
+template <> struct tile_chunk<4> {
+    using type = unsigned;
+};
+template <> struct tile_chunk<2> {
+    using type = unsigned short;
+};
+template <> struct tile_chunk<1> {
+    using type = unsigned char;
+};
+
+/* The length of the tile at `first` of n elements. */
+__device__ __forceinline__ int tile_length(long long first, long long n)
+{
+    return n - first < TILE ? (int)(n - first) : TILE;
+}
+
+/* ---- from one carrier to the other ---- */
+
+/* As a float that is stored as f32 or, `low`, in fewer bits: there whole numbers of more than 24 bits are rounded to
+ * odd, so that the store rounds as if only once. */
+__device__ __forceinline__ float whole_to_float(long long v, bool low)
+{
+    unsigned long long size = v < 0 ? 0 - (unsigned long long)v : (unsigned long long)v;
+    const int lost = low ? 40 - __clzll((long long)size) : 0;
+    if (lost <= 0) return (float)v;
+    size = (size >> lost | ((size & ((1ull << lost) - 1)) != 0)) << lost;
+    return v < 0 ? -(float)size : (float)size;
+}
+
+/* Truncates and saturates; NaN gives 0. */
+__device__ __forceinline__ long long float_to_whole(float v, long long least, long long most)
+{
+    constexpr long long longest = 0x7fffffffffffffff;
+    const long long whole = v >= 0x1p63f ? longest : v > -0x1p63f ? (long long)v : v != v ? 0 : -longest - 1;
+    return whole > most ? most : whole < least ? least : whole;
+}

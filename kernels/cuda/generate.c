@@ -1,0 +1,360 @@
+/* generate.c - from texts to kernels (see generate.h).
+ *
+ * A kernel's name is the hash of its text. What is compiled is one unit: the texts that were new since the last one;
+ * the headers are read once for all of them. The unit's code is code for the device, or PTX where the device is newer
+ * than NVRTC. Its file holds two hashes of all that it came from, one in the name, one inside, its size and a hash of
+ * the code: whatever does not fit counts as absent, and so does code that the device does not load. */
+#include "kernels/cuda/generate.h"
+#include "kernels/cuda/cache.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_CODE = 256 << 20, MOST_LOG_LINE = 200 };
+
+/* The header of a kept file. */
+typedef struct kept {
+    char magic[16];
+    uint64_t key, size, check;
+} kept;
+static const char magic[16] = "ampc kernels 1\n";
+
+/* What was loaded; unloaded with the context. */
+typedef struct loaded {
+    cudaLibrary_t library;
+    struct loaded *next;
+} loaded;
+
+struct cuda_generation {
+    cuda_generated *kernels;
+    loaded *libraries;
+};
+
+/* ---- hashes: FNV-1a, from two starts ---- */
+
+enum { NAME, INSIDE };
+
+static uint64_t hash_bytes(uint64_t h, const void *data, size_t n)
+{
+    const unsigned char *bytes = data;
+    for (size_t i = 0; i < n; i++) h = (h ^ bytes[i]) * 0x100000001b3u;
+    return h;
+}
+
+static uint64_t hash_text(uint64_t h, const char *text) { return hash_bytes(h, text, strlen(text) + 1); }
+
+static uint64_t hash_start(int which) { return which == NAME ? 0xcbf29ce484222325u : 0x9ae16a3b2f90404fu; }
+
+static uint64_t hash_unit(int which, const char *text, int architecture, int version)
+{
+    uint64_t h = hash_text(hash_start(which), text);
+    for (int i = 0; i < cuda_header_count; i++) h = hash_text(hash_text(h, cuda_headers[i].name), cuda_headers[i].text);
+    h = hash_bytes(h, &architecture, sizeof architecture);
+    return hash_bytes(h, &version, sizeof version);
+}
+
+/* ---- the kernels of a context ---- */
+
+static struct cuda_generation *generation_of(const k_context *ctx)
+{
+    cuda_context *c = cuda_of(ctx);
+    if (!c->generation) c->generation = calloc(1, sizeof *c->generation);
+    return c->generation;
+}
+
+ampc_status cuda_generate(const k_context *ctx, char *text, const cuda_generated **out)
+{
+    struct cuda_generation *g = generation_of(ctx);
+    cuda_generated *k = g ? g->kernels : NULL;
+    while (k && strcmp(k->text, text) != 0) k = k->next;
+    if (k) {
+        free(text);
+    } else {
+        k = g ? calloc(1, sizeof *k) : NULL;
+        if (!k) {
+            free(text);
+            return cuda_fail(ctx, AMPC_NO_MEMORY, "out of memory");
+        }
+        snprintf(k->name, sizeof k->name, "program_%016" PRIx64, hash_text(hash_start(NAME), text));
+        k->text = text;
+        k->next = g->kernels;
+        g->kernels = k;
+    }
+    *out = k;
+    return AMPC_OK;
+}
+
+static void drop_pending(struct cuda_generation *g)
+{
+    for (cuda_generated **at = &g->kernels; *at;) {
+        cuda_generated *k = *at;
+        if (k->kernel) {
+            at = &k->next;
+            continue;
+        }
+        *at = k->next;
+        free(k->text);
+        free(k);
+    }
+}
+
+void cuda_generate_close(cuda_context *c)
+{
+    struct cuda_generation *g = c->generation;
+    if (!g) return;
+    for (cuda_generated *k = g->kernels; k; k = k->next) k->kernel = NULL;
+    drop_pending(g);
+    while (g->libraries) {
+        loaded *l = g->libraries;
+        g->libraries = l->next;
+        cuda.cudaLibraryUnload(l->library);
+        free(l);
+    }
+    free(g);
+    c->generation = NULL;
+}
+
+/* ---- a unit ---- */
+
+static bool is_pending(const cuda_generated *k) { return !k->kernel; }
+
+static bool any_pending(const struct cuda_generation *g)
+{
+    for (const cuda_generated *k = g->kernels; k; k = k->next)
+        if (is_pending(k)) return true;
+    return false;
+}
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp((*(cuda_generated *const *)a)->name, (*(cuda_generated *const *)b)->name);
+}
+
+/* In the order of their names: whatever the order of plans, the same kernels are the same unit. */
+static void write_unit(FILE *f, cuda_generated *const *kernels, int n)
+{
+    fprintf(f, "#include \"kernels/cuda/program.cuh\"\n");
+    for (int i = 0; i < n; i++)
+        fprintf(f, "\nextern \"C\" __global__ void __launch_bounds__(%d) %s%sAMPC_KERNEL(%s)\n", CUDA_BLOCK,
+                kernels[i]->name, kernels[i]->text, kernels[i]->name);
+}
+
+/* Malloc'ed; NULL: no memory. */
+static char *unit_text(const struct cuda_generation *g)
+{
+    char *text = NULL;
+    size_t size = 0;
+    int n = 0;
+    for (cuda_generated *k = g->kernels; k; k = k->next) n += is_pending(k);
+    cuda_generated **kernels = malloc((size_t)n * sizeof *kernels);
+    FILE *f = kernels ? open_memstream(&text, &size) : NULL;
+    if (f) {
+        n = 0;
+        for (cuda_generated *k = g->kernels; k; k = k->next)
+            if (is_pending(k)) kernels[n++] = k;
+        qsort(kernels, (size_t)n, sizeof *kernels, by_name);
+        write_unit(f, kernels, n);
+        bool failed = ferror(f) != 0;
+        if (fclose(f) != 0 || failed) {
+            free(text);
+            text = NULL;
+        }
+    }
+    free(kernels);
+    return text;
+}
+
+/* ---- NVRTC ---- */
+
+static ampc_status rtc_status(const k_context *ctx, nvrtcResult result, const char *call)
+{
+    if (result == NVRTC_SUCCESS) return AMPC_OK;
+    return cuda_fail(ctx, result == NVRTC_ERROR_OUT_OF_MEMORY ? AMPC_NO_MEMORY : AMPC_DEVICE, "%s: %s", call,
+                     cuda.nvrtcGetErrorString(result));
+}
+#define RTC_CALL(ctx, function, ...) CUDA_FORWARD(rtc_status(ctx, cuda.function(__VA_ARGS__), #function))
+
+/* The newest architecture that NVRTC makes code for and the device runs; AMPC_DEVICE: none. */
+static ampc_status choose_architecture(const k_context *ctx, int device, int *out)
+{
+    int n = 0;
+    RTC_CALL(ctx, nvrtcGetNumSupportedArchs, &n);
+    int *known = malloc((size_t)(n > 0 ? n : 1) * sizeof *known);
+    if (!known) return cuda_fail(ctx, AMPC_NO_MEMORY, "out of memory");
+    ampc_status status = rtc_status(ctx, cuda.nvrtcGetSupportedArchs(known), "nvrtcGetSupportedArchs");
+    *out = 0;
+    for (int i = 0; i < n && status == AMPC_OK; i++)
+        if (known[i] <= device && known[i] > *out) *out = known[i];
+    free(known);
+    if (status == AMPC_OK && *out == 0)
+        return cuda_fail(ctx, AMPC_DEVICE, "this NVRTC makes no code for devices of architecture %d", device);
+    return status;
+}
+
+/* The first line of the log that tells of an error. */
+static ampc_status compile_failed(const k_context *ctx, nvrtcProgram program, nvrtcResult result)
+{
+    size_t bytes = 0;
+    char *log = NULL;
+    if (cuda.nvrtcGetProgramLogSize(program, &bytes) == NVRTC_SUCCESS) log = calloc(1, bytes + 1);
+    if (log) cuda.nvrtcGetProgramLog(program, log);
+    const char *line = log ? strstr(log, "error") : NULL;
+    if (!line) line = log ? log : "";
+    cuda_fail(ctx, AMPC_DEVICE, "NVRTC does not compile a fused kernel: %s: %.*s", cuda.nvrtcGetErrorString(result),
+              (int)(strcspn(line, "\n") < MOST_LOG_LINE ? strcspn(line, "\n") : MOST_LOG_LINE), line);
+    free(log);
+    return result == NVRTC_ERROR_OUT_OF_MEMORY ? AMPC_NO_MEMORY : AMPC_DEVICE;
+}
+
+static ampc_status take_code(const k_context *ctx, nvrtcProgram program, bool ptx, char **code, size_t *bytes)
+{
+    if (ptx)
+        RTC_CALL(ctx, nvrtcGetPTXSize, program, bytes);
+    else
+        RTC_CALL(ctx, nvrtcGetCUBINSize, program, bytes);
+    *code = malloc(*bytes ? *bytes : 1);
+    if (!*code) return cuda_fail(ctx, AMPC_NO_MEMORY, "out of memory");
+    if (ptx)
+        RTC_CALL(ctx, nvrtcGetPTX, program, *code);
+    else
+        RTC_CALL(ctx, nvrtcGetCUBIN, program, *code);
+    return AMPC_OK;
+}
+
+/* No contraction: what is computed within a program is rounded as it is without. */
+static ampc_status compile_for(const k_context *ctx, nvrtcProgram program, int device, char **code, size_t *bytes)
+{
+    char architecture[64];
+    const char *options[] = {architecture, "--std=c++17", "--fmad=false", "--ptxas-options=-warn-spills",
+                             "--ptxas-options=-warn-lmem-usage"};
+    int newest = 0;
+    CUDA_FORWARD(choose_architecture(ctx, device, &newest));
+    const bool ptx = newest != device;
+    snprintf(architecture, sizeof architecture, "--gpu-architecture=%s_%d", ptx ? "compute" : "sm", newest);
+    nvrtcResult result = cuda.nvrtcCompileProgram(program, ptx ? 3 : 5, options);
+    return result ? compile_failed(ctx, program, result) : take_code(ctx, program, ptx, code, bytes);
+}
+
+/* *code is malloc'ed, also where it fails. */
+static ampc_status compile(const k_context *ctx, const char *text, int device, char **code, size_t *bytes)
+{
+    char reason[256];
+    nvrtcProgram program = NULL;
+    if (cuda_api_open(CUDA_RTC, reason, sizeof reason) != AMPC_OK)
+        return cuda_fail(ctx, AMPC_DEVICE, "fused kernels need NVRTC: %s; --no-fuse does without them", reason);
+    const char **texts = malloc((size_t)cuda_header_count * sizeof *texts);
+    const char **names = malloc((size_t)cuda_header_count * sizeof *names);
+    ampc_status status = texts && names ? AMPC_OK : cuda_fail(ctx, AMPC_NO_MEMORY, "out of memory");
+    for (int i = 0; i < cuda_header_count && status == AMPC_OK; i++) {
+        texts[i] = cuda_headers[i].text;
+        names[i] = cuda_headers[i].name;
+    }
+    if (status == AMPC_OK)
+        status = rtc_status(ctx, cuda.nvrtcCreateProgram(&program, text, "fused.cu", cuda_header_count, texts, names),
+                            "nvrtcCreateProgram");
+    free(texts);
+    free(names);
+    if (status == AMPC_OK) status = compile_for(ctx, program, device, code, bytes);
+    if (program) cuda.nvrtcDestroyProgram(&program);
+    return status;
+}
+
+/* ---- code on disk ---- */
+
+static void file_name(const uint64_t *key, char *out, size_t size)
+{
+    snprintf(out, size, "kernels-%016" PRIx64, key[NAME]);
+}
+
+/* Malloc'ed; NULL: it is not there. */
+static char *find_code(const uint64_t *key, size_t *bytes)
+{
+    char name[64];
+    kept about;
+    file_name(key, name, sizeof name);
+    char *data = cuda_cache_read(name, MOST_CODE, bytes);
+    if (data && *bytes > sizeof about) {
+        memcpy(&about, data, sizeof about);
+        *bytes -= sizeof about;
+        memmove(data, data + sizeof about, *bytes + 1);
+        if (memcmp(about.magic, magic, sizeof magic) == 0 && about.key == key[INSIDE] && about.size == *bytes &&
+            about.check == hash_bytes(hash_start(NAME), data, *bytes))
+            return data;
+    }
+    free(data);
+    return NULL;
+}
+
+static void keep_code(const uint64_t *key, const char *code, size_t bytes)
+{
+    char name[64], *data = malloc(sizeof(kept) + bytes);
+    if (!data) return;
+    kept about = {.key = key[INSIDE], .size = bytes, .check = hash_bytes(hash_start(NAME), code, bytes)};
+    memcpy(about.magic, magic, sizeof magic);
+    memcpy(data, &about, sizeof about);
+    memcpy(data + sizeof about, code, bytes);
+    file_name(key, name, sizeof name);
+    cuda_cache_write(name, data, sizeof about + bytes);
+    free(data);
+}
+
+/* ---- loading ---- */
+
+/* The library stays where a kernel is missing: it goes with the context. */
+static ampc_status load(const k_context *ctx, struct cuda_generation *g, const char *code)
+{
+    loaded *l = calloc(1, sizeof *l);
+    if (!l) return cuda_fail(ctx, AMPC_NO_MEMORY, "out of memory");
+    ampc_status status = cuda_status(ctx, cuda.cudaLibraryLoadData(&l->library, code, NULL, NULL, 0, NULL, NULL, 0),
+                                     "cudaLibraryLoadData");
+    if (!l->library) {
+        free(l);
+        return status;
+    }
+    l->next = g->libraries;
+    g->libraries = l;
+    for (cuda_generated *k = g->kernels; k && status == AMPC_OK; k = k->next) {
+        if (!is_pending(k)) continue;
+        status = cuda_status(ctx, cuda.cudaLibraryGetKernel(&k->kernel, l->library, k->name), k->name);
+        if (status != AMPC_OK) k->kernel = NULL;
+    }
+    return status;
+}
+
+static ampc_status build(const k_context *ctx, struct cuda_generation *g, const char *text)
+{
+    int major = 0, minor = 0, version = 0;
+    char *code = NULL;
+    size_t bytes = 0;
+    CUDA_CALL(ctx, cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, cuda_of(ctx)->device));
+    CUDA_CALL(ctx, cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, cuda_of(ctx)->device));
+    CUDA_CALL(ctx, cudaRuntimeGetVersion(&version));
+    const int device = 10 * major + minor;
+    const uint64_t key[] = {hash_unit(NAME, text, device, version), hash_unit(INSIDE, text, device, version)};
+    code = find_code(key, &bytes);
+    if (code) {
+        ampc_status status = load(ctx, g, code);
+        free(code);
+        if (status == AMPC_OK) return AMPC_OK;
+        cuda.cudaGetLastError(); /* not to be reported by a later call */
+        code = NULL;
+    }
+    ampc_status status = compile(ctx, text, device, &code, &bytes);
+    if (status == AMPC_OK) status = load(ctx, g, code);
+    if (status == AMPC_OK) keep_code(key, code, bytes);
+    free(code);
+    return status;
+}
+
+ampc_status cuda_prepared(const k_context *ctx)
+{
+    struct cuda_generation *g = cuda_of(ctx)->generation;
+    if (!g || !any_pending(g)) return AMPC_OK;
+    char *text = unit_text(g);
+    ampc_status status = text ? build(ctx, g, text) : cuda_fail(ctx, AMPC_NO_MEMORY, "out of memory");
+    free(text);
+    if (status != AMPC_OK) drop_pending(g);
+    return status;
+}

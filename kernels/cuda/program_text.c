@@ -1,0 +1,549 @@
+/* program_text.c - writes a program as a kernel, with all its numbers as literals.
+ *
+ *     tiles of a thread:   load what is read of the tile     x0, x1, ...  as stored, by operand
+ *                          for each element: instructions    s0, s1, ...  as stored, by instruction
+ *                          store the results                 y0, y1, ...  by result
+ *
+ * A tile has 8 elements, fewer where they would not fit into registers. Folded rows are cut and summed as reduce.cu
+ * does it. Operands of which a tile needs one element are loaded as one, those that follow in memory as tiles; for the
+ * others each element's place is computed, by divisions through literals. What no result needs is left out. */
+#include "kernels/cuda/program_text.h"
+#include "kernels/cuda/cuda.h"
+#include "kernels/cuda/program.h"
+#include "kernels/pointwise.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+/* Bytes of all that is held of one position: what makes a tile of 8 smaller. */
+enum { BYTES_OF_TILE = 48 };
+/* Instructions whose code is there once for each element of a tile: more take turns. */
+enum { MOST_UNROLLED = 24 };
+
+/* What is read of an operand: nothing, one element in all, one of each tile, neighbours, elements here and there. */
+typedef enum load_form { UNREAD, ONCE, SAME, RUN, EACH } load_form;
+
+typedef struct writer {
+    FILE *file;
+    const k_program *program;
+    const program_types *types;
+    const cuda_row_cut *cut;
+    int tile;
+    bool queue;  /* elements take turns */
+    bool narrow; /* positions fit into 32 bits */
+    bool live[K_MOST_CODE];
+    load_form form[K_MOST_OPERANDS];
+} writer;
+
+static const char *const stored_types[IR_DTYPE_COUNT] = {
+    [IR_f32] = "float",   [IR_f16] = "__half", [IR_bf16] = "__nv_bfloat16", [IR_i64] = "long long", [IR_i32] = "int",
+    [IR_i16] = "short",   [IR_i8] = "signed char", [IR_u8] = "unsigned char", [IR_bool] = "flag"};
+
+static const char *const formulas[FORMULA_COUNT] = {
+#define NAMED(name) [FORMULA_##name] = #name,
+    FORMULAS_ALL(NAMED, NAMED, NAMED, NAMED) FORMULAS_FLOAT(NAMED, NAMED, NAMED) FORMULAS_BOOL(NAMED, NAMED)
+#undef NAMED
+    [FORMULA_div_count] = "div"};
+
+static void say(const writer *w, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void say(const writer *w, const char *format, ...)
+{
+    va_list list;
+    va_start(list, format);
+    vfprintf(w->file, format, list);
+    va_end(list);
+}
+
+/* ---- what the program says ---- */
+
+static bool is_operand(int arg) { return arg < 0 && arg != K_OWN_RESULT; }
+static bool is_rng(const k_instruction *c, int i) { return c->op == IR_OP_dropout && i == 0; }
+
+static ir_dtype operand_type(const writer *w, int i) { return w->types->in[i]; }
+
+static ir_dtype arg_type(const writer *w, int arg)
+{
+    return is_operand(arg) ? operand_type(w, ~arg) : w->program->code[arg].type;
+}
+
+static k_pointwise pointwise_of(const k_instruction *c)
+{
+    return k_pointwise_of(&(k_args){.op = c->op, .attr = c->attr});
+}
+
+static bool is_pointwise(ir_op op)
+{
+    return op != IR_OP_cast && op != IR_OP_where && op != IR_OP_select && op != IR_OP_dropout &&
+           op != IR_OP_dropout_grad;
+}
+
+/* So much code that eight copies of it do not pay. */
+static bool is_long(const k_instruction *c)
+{
+    if (!is_pointwise(c->op)) return false;
+    const k_formula f = pointwise_of(c).formula;
+    return f == FORMULA_pow || f == FORMULA_mod || f == FORMULA_fmod || f == FORMULA_sin || f == FORMULA_cos;
+}
+
+/* ---- what is needed, and how it is loaded ---- */
+
+static load_form form_of(const writer *w, const k_operand *o)
+{
+    const k_walk *k = &o->walk;
+    const int inner = k->rank - 1;
+    bool once = true;
+    if (o->dense) return RUN;
+    for (int i = 0; i < k->rank; i++) once &= k->src[i] == 0 || k->dims[i] == 1;
+    if (once) return ONCE;
+    if (k->dims[inner] % w->tile != 0 || k->dst[inner] != 1) return EACH;
+    return k->src[inner] == 0 ? SAME : k->src[inner] == 1 ? RUN : EACH;
+}
+
+/* Whether a tile that is whole begins where it may be moved in chunks, if the operand does. */
+static bool in_chunks(const writer *w, const k_operand *o)
+{
+    for (int i = 0; !o->dense && i < o->walk.rank - 1; i++)
+        if (o->walk.src[i] % w->tile != 0) return false;
+    return true;
+}
+
+static void find_live(writer *w)
+{
+    const k_program *p = w->program;
+    for (int i = 0; i < p->n_results; i++) w->live[p->results[i].from] = true;
+    for (int k = p->n_code - 1; k >= 0; k--)
+        for (int i = 0; w->live[k] && i < p->code[k].n_arg; i++) {
+            const int arg = p->code[k].arg[i];
+            if (arg == K_NO_ARG) continue;
+            if (!is_operand(arg))
+                w->live[arg] = true;
+            else if (is_rng(&p->code[k], i))
+                w->form[~arg] = ONCE; /* its two numbers are read by themselves */
+            else if (w->form[~arg] == UNREAD)
+                w->form[~arg] = form_of(w, &p->operands[~arg]);
+        }
+}
+
+/* Bytes of all that a position keeps from its loads to its stores. */
+static int position_bytes(const writer *w)
+{
+    const k_program *p = w->program;
+    size_t bytes = 0;
+    for (int i = 0; i < p->n_operands; i++)
+        if (w->form[i] >= RUN) bytes += ir_dtype_size(operand_type(w, i));
+    for (int i = 0; i < p->n_code; i++) bytes += w->live[i] && p->code[i].op == IR_OP_dropout;
+    for (int i = 0; i < p->n_results; i++) bytes += ir_dtype_size(p->code[p->results[i].from].type);
+    return (int)bytes;
+}
+
+static void choose(writer *w)
+{
+    const k_program *p = w->program;
+    int live = 0;
+    w->tile = CUDA_TILE;
+    find_live(w);
+    for (int bytes = position_bytes(w); w->tile > 1 && bytes > BYTES_OF_TILE; bytes /= 2) w->tile /= 2;
+    memset(w->form, 0, sizeof w->form);
+    find_live(w);
+    for (int i = 0; i < p->n_code; i++) {
+        live += w->live[i];
+        w->queue |= w->live[i] && is_long(&p->code[i]);
+    }
+    w->queue |= live > MOST_UNROLLED;
+    w->narrow = p->count < INT32_MAX;
+}
+
+/* ---- numbers ---- */
+
+static void say_float(const writer *w, double v)
+{
+    const float f = (float)v;
+    if (isfinite(f))
+        say(w, "%af", (double)f);
+    else
+        say(w, "__int_as_float(0x%08x)", (unsigned)ir_bits_f32(f));
+}
+
+/* Where the element for `position` lies. */
+static void say_offset(const writer *w, const k_walk *k, const char *position)
+{
+    const char *suffix = w->narrow ? "u" : "ull", *plus = "";
+    for (int i = 0; i < k->rank; i++) {
+        if (k->src[i] == 0 || k->dims[i] == 1) continue;
+        say(w, "%s(long long)(%s", plus, position);
+        if (k->dst[i] != 1) say(w, " / %" PRId64 "%s", k->dst[i], suffix);
+        if (i > 0) say(w, " %% %" PRId64 "%s", k->dims[i], suffix);
+        say(w, ")");
+        if (k->src[i] != 1) say(w, " * %" PRId64, k->src[i]);
+        plus = " + ";
+    }
+}
+
+/* ---- loads ---- */
+
+static void say_pointers(const writer *w)
+{
+    const k_program *p = w->program;
+    for (int i = 0; i < p->n_operands; i++)
+        if (w->form[i]) {
+            const char *type = stored_types[operand_type(w, i)];
+            say(w, "    const %s *p%d = static_cast<const %s *>(a.operand[%d]);\n", type, i, type, i);
+        }
+    for (int i = 0; i < p->n_results; i++) {
+        const bool parts = p->results[i].fold && w->cut->groups > 1;
+        const char *type = stored_types[parts ? IR_f32 : w->types->out[i]];
+        say(w, "    %s *q%d = static_cast<%s *>(a.result[%d]);\n", type, i, type, i);
+    }
+    say(w, "    [[maybe_unused]] const bool chunks = aligned(");
+    const char *comma = "";
+    for (int i = 0; i < p->n_operands; i++)
+        if (w->form[i] == RUN) say(w, "%sp%d", comma, i), comma = ", ";
+    for (int i = 0; i < p->n_results; i++)
+        if (!p->results[i].fold) say(w, "%sq%d", comma, i), comma = ", ";
+    say(w, ");\n");
+}
+
+static bool is_element(const writer *w, int operand)
+{
+    const k_program *p = w->program;
+    for (int k = 0; k < p->n_code; k++)
+        for (int i = 0; w->live[k] && i < p->code[k].n_arg; i++)
+            if (p->code[k].arg[i] == ~operand && !is_rng(&p->code[k], i)) return true;
+    return false;
+}
+
+/* What is read once. */
+static void say_once(const writer *w)
+{
+    const k_program *p = w->program;
+    for (int i = 0; i < p->n_operands; i++)
+        if (w->form[i] == ONCE && is_element(w, i))
+            say(w, "    const %s x%d = *p%d;\n", stored_types[operand_type(w, i)], i, i);
+    for (int i = 0; i < p->n_code; i++) {
+        const k_instruction *c = &p->code[i];
+        if (!w->live[i] || c->op != IR_OP_dropout) continue;
+        const int rng = ~c->arg[0];
+        say(w, "    const dropout_source d%d = dropout_source_of(value(p%d[0]), value(p%d[1]), %" PRIu64 "ull);\n", i,
+            rng, rng, (uint64_t)c->attr[IR_ATTR(dropout, stream)].i + 1);
+    }
+}
+
+static void say_load(const writer *w, int i)
+{
+    const k_operand *o = &w->program->operands[i];
+    const char *position = w->narrow ? "unsigned" : "unsigned long long", *type = stored_types[operand_type(w, i)];
+    const char *constant = w->queue ? "" : "const ";
+    if (w->form[i] == SAME) {
+        say(w, "        const %s x%d = p%d[", type, i, i);
+        say_offset(w, &o->walk, "at");
+        say(w, "];\n");
+    } else if (w->form[i] == EACH) {
+        say(w, "        %selements<%s, %d> x%d = load_each<%d>(p%d, n, [=](int i) -> long long {\n", constant, type,
+            w->tile, i, w->tile, i);
+        say(w, "            const %s e = at + i;\n            return ", position);
+        say_offset(w, &o->walk, "e");
+        say(w, ";\n        });\n");
+    } else if (w->form[i] == RUN) {
+        say(w, "        %selements<%s, %d> x%d = load_run<%d>(p%d + ", constant, type, w->tile, i, w->tile, i);
+        if (o->dense)
+            say(w, "first");
+        else
+            say(w, "("), say_offset(w, &o->walk, "at"), say(w, ")");
+        say(w, ", n, %s);\n", in_chunks(w, o) ? "whole" : "false");
+    }
+}
+
+static void say_loads(const writer *w)
+{
+    const k_program *p = w->program;
+    bool at = false;
+    for (int i = 0; i < p->n_operands; i++) at |= w->form[i] >= SAME && !p->operands[i].dense;
+    if (at) say(w, "        const %s at = (%s)first;\n", w->narrow ? "unsigned" : "unsigned long long",
+                w->narrow ? "unsigned" : "unsigned long long");
+    for (int i = 0; i < p->n_operands; i++) say_load(w, i);
+    for (int i = 0; i < p->n_code; i++)
+        if (w->live[i] && p->code[i].op == IR_OP_dropout)
+            say(w, "        %selements<flag, %d> m%d = draw<%d>(d%d, %" PRIu64 "ull, first);\n",
+                w->queue ? "" : "const ", w->tile, i, w->tile, i,
+                (uint64_t)(p->code[i].attr[IR_ATTR(dropout, ratio)].f * 0x1p32));
+}
+
+/* ---- instructions ---- */
+
+/* An operand of an instruction as it is stored. */
+static void say_stored(const writer *w, int arg)
+{
+    const char *element = w->queue ? "[0]" : "[i]";
+    if (!is_operand(arg))
+        say(w, w->program->code[arg].op == IR_OP_dropout ? "m%d.v%s" : "s%d", arg, element);
+    else if (w->form[~arg] == ONCE || w->form[~arg] == SAME)
+        say(w, "x%d", ~arg);
+    else
+        say(w, "x%d.v%s", ~arg, element);
+}
+
+static void say_value(const writer *w, int arg)
+{
+    say(w, "value(");
+    say_stored(w, arg);
+    say(w, ")");
+}
+
+/* A bound of clip: absent, it bounds nothing. */
+static void say_bound(const writer *w, const k_instruction *c, int i, bool is_float, bool low)
+{
+    if (i < c->n_arg && c->arg[i] != K_NO_ARG)
+        say_value(w, c->arg[i]);
+    else if (is_float)
+        say_float(w, low ? -INFINITY : INFINITY);
+    else
+        say(w, low ? "-0x7fffffffffffffffll - 1" : "0x7fffffffffffffffll");
+}
+
+static void say_pointwise(const writer *w, const k_instruction *c)
+{
+    const k_pointwise p = pointwise_of(c);
+    const bool is_float = ir_dtype_is_float(arg_type(w, c->arg[0]));
+    say(w, "f_%s_%s(", formulas[p.formula], is_float ? "float" : "int64_t");
+    for (int i = 0; i < p.operands; i++) {
+        say(w, i ? ", " : "");
+        say_value(w, c->arg[i]);
+    }
+    if (p.formula == FORMULA_clip || p.formula == FORMULA_clip_grad)
+        for (int i = 0; i < 2; i++) {
+            say(w, ", ");
+            say_bound(w, c, p.operands + i, is_float, i == 0);
+        }
+    if (p.formula == FORMULA_div_count) {
+        say(w, ", ");
+        say_float(w, k_pointwise_count(&(k_args){.op = c->op, .attr = c->attr}));
+    }
+    say(w, ")");
+}
+
+static void say_cast(const writer *w, const k_instruction *c)
+{
+    const bool from_float = ir_dtype_is_float(arg_type(w, c->arg[0])), to_float = ir_dtype_is_float(c->type);
+    const int bits = (int)ir_dtype_size(c->type) * 8;
+    if (from_float == to_float) {
+        say_value(w, c->arg[0]);
+    } else if (to_float) {
+        say(w, "whole_to_float(");
+        say_value(w, c->arg[0]);
+        say(w, ", %s)", ir_dtype_is_low(c->type) ? "true" : "false");
+    } else if (c->type == IR_bool) {
+        say_value(w, c->arg[0]);
+        say(w, " != 0");
+    } else {
+        const int64_t most = c->type == IR_u8 ? 255 : INT64_MAX >> (64 - bits);
+        say(w, "float_to_whole(");
+        say_value(w, c->arg[0]);
+        say(w, ", -%" PRId64 "ll%s, %" PRId64 "ll)", c->type == IR_u8 ? 0 : most, c->type == IR_u8 ? "" : " - 1", most);
+    }
+}
+
+static void say_choice(const writer *w, const k_instruction *c)
+{
+    say_value(w, c->arg[0]);
+    say(w, " ? ");
+    say_stored(w, c->arg[1]);
+    say(w, " : ");
+    say_stored(w, c->arg[2]);
+}
+
+static void say_instruction(const writer *w, int k)
+{
+    const k_instruction *c = &w->program->code[k];
+    const char *type = stored_types[c->type];
+    if (!w->live[k] || c->op == IR_OP_dropout) return;
+    say(w, "            const %s s%d = ", type, k);
+    if (c->op == IR_OP_where || c->op == IR_OP_select) {
+        say_choice(w, c);
+        say(w, ";\n");
+        return;
+    }
+    say(w, "as<%s>(", type);
+    if (c->op == IR_OP_cast) {
+        say_cast(w, c);
+    } else if (c->op == IR_OP_dropout_grad) {
+        say(w, "dropped(");
+        say_value(w, c->arg[IR_IN(dropout_grad, dy)]);
+        say(w, ", ");
+        say_value(w, c->arg[IR_IN(dropout_grad, mask)]);
+        say(w, ", ");
+        say_float(w, 1 / (1 - c->attr[IR_ATTR(dropout_grad, ratio)].f));
+        say(w, ")");
+    } else {
+        say_pointwise(w, c);
+    }
+    say(w, ");\n");
+}
+
+/* ---- tiles ---- */
+
+static void say_result(const writer *w, int r)
+{
+    say(w, w->queue ? "            put(y%d, " : "            y%d.v[i] = ", r);
+    say_stored(w, w->program->results[r].from);
+    say(w, w->queue ? ");\n" : ";\n");
+}
+
+/* The elements of a tile, one after the other. */
+static void say_elements(const writer *w)
+{
+    const k_program *p = w->program;
+    for (int r = 0; r < p->n_results; r++)
+        say(w, "        elements<%s, %d> y%d;\n", stored_types[p->code[p->results[r].from].type], w->tile, r);
+    say(w, "#pragma unroll%s\n        for (int i = 0; i < %d; i++) {\n", w->queue ? " 1" : "", w->tile);
+    for (int k = 0; k < p->n_code; k++) say_instruction(w, k);
+    for (int r = 0; r < p->n_results; r++) say_result(w, r);
+    for (int i = 0; w->queue && i < p->n_operands; i++)
+        if (w->form[i] >= RUN) say(w, "            turn(x%d);\n", i);
+    for (int k = 0; w->queue && k < p->n_code; k++)
+        if (w->live[k] && p->code[k].op == IR_OP_dropout) say(w, "            turn(m%d);\n", k);
+    say(w, "        }\n");
+}
+
+/* n elements from `first` on. */
+static void say_tile(const writer *w)
+{
+    const k_program *p = w->program;
+    say_loads(w);
+    say_elements(w);
+    for (int r = 0; r < p->n_results; r++)
+        if (!p->results[r].fold) say(w, "        store_run(q%d + first, n, whole, y%d);\n", r, r);
+}
+
+static void say_each(const writer *w)
+{
+    const int64_t count = w->program->count;
+    say(w, "    for (long long first = grid_first() * %d; first < %" PRId64 "; first += grid_step() * %d) {\n",
+        w->tile, count, w->tile);
+    if (count % w->tile == 0)
+        say(w, "        const int n = %d;\n        [[maybe_unused]] const bool whole = chunks;\n", w->tile);
+    else
+        say(w,
+            "        const int n = %" PRId64 " - first < %d ? (int)(%" PRId64 " - first) : %d;\n"
+            "        [[maybe_unused]] const bool whole = chunks && n == %d;\n",
+            count, w->tile, count, w->tile, w->tile);
+    say_tile(w);
+    say(w, "    }\n");
+}
+
+/* ---- rows ---- */
+
+static void say_folds(const writer *w, const char *format)
+{
+    for (int r = 0; r < w->program->n_results; r++)
+        if (w->program->results[r].fold) {
+            for (const char *c = format; *c; c++) *c == '#' ? say(w, "%d", r) : say(w, "%c", *c);
+        }
+}
+
+/* The tiles t of a row, and what they add to its sums. */
+static void say_row_tiles(const writer *w)
+{
+    const int64_t row = w->program->row;
+    say(w, "        const row_span span = row_span_of(row * %" PRId64 ", %" PRId64 ", t);\n", row, row);
+    say(w, "        if (span.n <= 0) continue;\n");
+    say_folds(w, "        float t#[TILE];\n");
+    say(w, "#pragma unroll\n        for (int part = 0; part < TILE; part += %d) {\n", w->tile);
+    say(w, "        const long long first = span.first + part;\n        const int n = min(span.n - part, %d);\n"
+           "        [[maybe_unused]] const bool whole = chunks && span.n == TILE;\n", w->tile);
+    say_tile(w);
+    for (int r = 0; r < w->program->n_results; r++)
+        if (w->program->results[r].fold)
+            say(w,
+                "#pragma unroll\n        for (int i = 0; i < %d; i++) t%d[part + i] = i < n ? value(y%d.v[i]) : 0;\n",
+                w->tile, r, r);
+    say(w, "        }\n");
+    say_folds(w, "        sum# += tile_sum<float>(t#);\n");
+}
+
+/* The sums of unit `unit`: a row, or a group of its tiles. */
+static void say_sums(const writer *w)
+{
+    const k_program *p = w->program;
+    for (int r = 0; r < p->n_results; r++) {
+        if (!p->results[r].fold) continue;
+        if (w->cut->groups > 1)
+            say(w, "        q%d[unit] = sum%d;\n", r, r);
+        else if (p->results[r].fold == K_ROW_SUM)
+            say(w, "        q%d[unit] = as<%s>(sum%d);\n", r, stored_types[w->types->out[r]], r);
+        else
+            say(w, "        q%d[unit] = as<%s>(mean_of(sum%d, %" PRId64 "));\n", r, stored_types[w->types->out[r]], r,
+                p->row);
+    }
+}
+
+static int64_t row_tile_count(int64_t row) { return (row + CUDA_TILE - 1) / CUDA_TILE + (row % CUDA_TILE != 0); }
+
+static void say_rows_by_lanes(const writer *w)
+{
+    const int lanes = w->cut->lanes, each = PROGRAM_BLOCK / lanes;
+    const int64_t rows = program_rows(w->program);
+    say(w,
+        "    for (long long base = (long long)blockIdx.x * %d; base < %" PRId64
+        "; base += (long long)gridDim.x * %d) {\n",
+        each, rows, each);
+    say(w, "    const long long row = base + threadIdx.x / %d, unit = row;\n", lanes);
+    say_folds(w, "    float sum# = 0;\n");
+    say(w, "    for (long long t = threadIdx.x %% %d; row < %" PRId64 " && t < %" PRId64 "; t += %d) {\n", lanes, rows,
+        row_tile_count(w->program->row), lanes);
+    say_row_tiles(w);
+    say(w, "    }\n");
+    for (int r = 0; r < w->program->n_results; r++)
+        if (w->program->results[r].fold) say(w, "    sum%d = lanes_sum(sum%d, %d);\n", r, r, lanes);
+    say(w, "    if (row < %" PRId64 " && threadIdx.x %% %d == 0) {\n", rows, lanes);
+    say_sums(w);
+    say(w, "    }\n    }\n");
+}
+
+static void say_rows_by_block(const writer *w)
+{
+    const int64_t groups = w->cut->groups, tiles = row_tile_count(w->program->row);
+    say(w, "    __shared__ float slots[WARP];\n");
+    say(w, "    const long long unit = blockIdx.x, row = unit / %" PRId64 ", group = unit %% %" PRId64 ";\n", groups,
+        groups);
+    say_folds(w, "    float sum# = 0;\n");
+    say(w,
+        "    for (long long t = %" PRId64 " * group / %" PRId64 " + threadIdx.x; t < %" PRId64
+        " * (group + 1) / %" PRId64 "; t += %d) {\n",
+        tiles, groups, tiles, groups, PROGRAM_BLOCK);
+    say_row_tiles(w);
+    say(w, "    }\n");
+    say_folds(w, "    sum# = block_sum(sum#, slots);\n");
+    say(w, "    if (threadIdx.x == 0) {\n");
+    say_sums(w);
+    say(w, "    }\n");
+}
+
+char *program_text(const k_program *program, const program_types *types, const cuda_row_cut *cut, int *tile)
+{
+    char *text = NULL;
+    size_t size = 0;
+    writer w = {.file = open_memstream(&text, &size), .program = program, .types = types, .cut = cut};
+    if (!w.file) return NULL;
+    choose(&w);
+    *tile = w.tile;
+    say(&w, "(program_arguments a)\n{\n");
+    if (program->commits) say(&w, "    if (!fault_none(a.fault)) return;\n");
+    say_pointers(&w);
+    say_once(&w);
+    if (program_rows(program) == 0)
+        say_each(&w);
+    else if (cut->by_block)
+        say_rows_by_block(&w);
+    else
+        say_rows_by_lanes(&w);
+    say(&w, "}\n");
+    bool failed = ferror(w.file) != 0;
+    if (fclose(w.file) != 0 || failed) {
+        free(text);
+        return NULL;
+    }
+    return text;
+}

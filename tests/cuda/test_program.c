@@ -1,0 +1,425 @@
+/* test_program.c - kernels that are made from programs: that they compute what the ops compute one by one, what
+ * became of them on the device, and that their code is kept. */
+#include "tests/ops/programs.h"
+
+#include "kernels/cuda/generate.h"
+#include "kernels/cuda/program_text.h"
+#include "kernels/cuda/reduce.h"
+#include "tests/cuda/double/inner.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { PROGRAMS = 60, AT_ONCE = 30, MOST = 3000 };
+
+static char error[512];
+
+static void must(ampc_status status)
+{
+    if (status != AMPC_OK) fail_msg("%s", error);
+}
+
+/* ---- random programs: those of a batch are compiled together ---- */
+
+static void prepare_one(const ops_program *p)
+{
+    const k_context ctx = {.threads = 1, .error = error, .error_size = sizeof error};
+    k_view out[K_MOST_RESULTS];
+    for (int i = 0; i < p->program.n_results; i++) out[i] = p->want[i];
+    const k_args args = {.in = p->in,
+                         .out = out,
+                         .n_in = p->n_in,
+                         .n_out = p->program.n_results,
+                         .program = &p->program,
+                         .ctx = &ctx};
+    must(ops_prepare(&cuda_program, &args));
+}
+
+static void check_batch(uint64_t first, int n)
+{
+    static ops_program programs[AT_ONCE];
+    for (int i = 0; i < n; i++) {
+        ops_program_make(&programs[i], first + (uint64_t)i, MOST);
+        prepare_one(&programs[i]);
+    }
+    for (int i = 0; i < n; i++) {
+        ops_program_expect(&programs[i]);
+        ops_program_check(&programs[i], 1);
+        ops_program_free(&programs[i]);
+    }
+}
+
+/* OPS_PROGRAM in the environment: the seed of the only one. */
+static void programs_give_the_bits_of_their_ops(void **state)
+{
+    const char *only = getenv("OPS_PROGRAM");
+    (void)state;
+    if (only) check_batch(strtoul(only, NULL, 10), 1);
+    for (int first = 0; first < PROGRAMS && !only; first += AT_ONCE) check_batch((uint64_t)first, AT_ONCE);
+}
+
+/* ---- a program by hand: y = relu(x + bias), and the sum of each row of it ---- */
+
+typedef struct example {
+    k_program program;
+    k_view in[2], out[2];
+} example;
+
+static k_view view_of(ir_dtype t, int64_t rows, int64_t columns)
+{
+    return (k_view){.data = error, .dtype = t, .rank = 2, .dims = {rows, columns}};
+}
+
+/* `sums`: of rows; else of elements alone. */
+static example example_of(ir_dtype t, int64_t rows, int64_t columns, bool sums)
+{
+    example e = {.in = {view_of(t, rows, columns), view_of(t, 1, columns)},
+                 .out = {view_of(t, rows, columns), view_of(IR_f32, rows, 1)}};
+    k_program *p = &e.program;
+    *p = (k_program){.count = rows * columns, .row = columns, .n_operands = 2, .n_code = 2, .n_results = 1 + sums};
+    p->operands[0] = (k_operand){.in = 0, .dense = true};
+    p->operands[1] = (k_operand){.in = 1, .walk = k_walk_broadcast(&e.in[1], &e.in[0])};
+    p->code[0] = (k_instruction){.op = IR_OP_add, .type = t, .n_arg = 2, .arg = {~0, ~1}};
+    p->code[1] = (k_instruction){.op = IR_OP_relu, .type = t, .n_arg = 1, .arg = {0}};
+    p->results[0] = (k_result){1, K_EACH};
+    p->results[1] = (k_result){1, K_ROW_SUM};
+    return e;
+}
+
+static k_args args_of(example *e, const k_context *ctx)
+{
+    return (k_args){.in = e->in,
+                    .out = e->out,
+                    .n_in = 2,
+                    .n_out = e->program.n_results,
+                    .program = &e->program,
+                    .ctx = ctx};
+}
+
+static k_context open_context(void)
+{
+    k_context ctx = {.threads = 1, .error = error, .error_size = sizeof error};
+    must(cuda_context_open(&ctx, 0));
+    return ctx;
+}
+
+/* ---- what became of it ---- */
+
+static int count_of(const char *text, const char *word)
+{
+    int n = 0;
+    for (const char *at = text; (at = strstr(at, word)); at += strlen(word)) n++;
+    return n;
+}
+
+/* As PTX; NULL: NVRTC, or its double, did not take it. */
+static char *ptx_of(const char *text)
+{
+    char *unit = NULL, *ptx = NULL;
+    const char *texts[64], *names[64], *options[] = {"--gpu-architecture=sm_90", "--std=c++17",
+                                                     "--ptxas-options=-warn-spills", "--ptxas-options=-warn-lmem-usage"};
+    nvrtcProgram program;
+    size_t bytes = 0;
+    for (int i = 0; i < cuda_header_count; i++) texts[i] = cuda_headers[i].text, names[i] = cuda_headers[i].name;
+    assert_true(asprintf(&unit,
+                         "#include \"kernels/cuda/program.cuh\"\n"
+                         "extern \"C\" __global__ void __launch_bounds__(256) example%s",
+                         text) > 0);
+    must(cuda_api_open(CUDA_RTC, error, sizeof error));
+    assert_int_equal(cuda.nvrtcCreateProgram(&program, unit, "example.cu", cuda_header_count, texts, names), NVRTC_SUCCESS);
+    if (!cuda.nvrtcCompileProgram(program, 4, options) && !cuda.nvrtcGetPTXSize(program, &bytes)) {
+        ptx = malloc(bytes);
+        assert_int_equal(cuda.nvrtcGetPTX(program, ptx), NVRTC_SUCCESS);
+    }
+    cuda.nvrtcDestroyProgram(&program);
+    free(unit);
+    return ptx;
+}
+
+static char *ptx_of_example(example *e)
+{
+    const ir_dtype in[] = {e->in[0].dtype, e->in[1].dtype}, out[] = {e->out[0].dtype, e->out[1].dtype};
+    const cuda_row_cut cut = cuda_cut_rows(e->in[0].dims[0], e->in[0].dims[1]);
+    int tile = 0;
+    char *text = program_text(&e->program, &(program_types){in, out}, &cut, &tile);
+    assert_non_null(text);
+    assert_int_equal(tile, CUDA_TILE);
+    char *ptx = ptx_of(text);
+    free(text);
+    assert_non_null(ptx);
+    return ptx;
+}
+
+static void elements_move_in_128_bits(void **state)
+{
+    static const struct {
+        ir_dtype type;
+        int64_t columns;
+        bool sums;
+        int loads, stores;
+    } rows[] = {{IR_f16, 64, false, 2, 1}, {IR_bf16, 64, true, 2, 1}, {IR_f32, 64, false, 4, 2}, {IR_f16, 63, false, 1, 1}};
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        example e = example_of(rows[i].type, 512, rows[i].columns, rows[i].sums);
+        char *ptx = ptx_of_example(&e);
+        assert_int_equal(count_of(ptx, "ld.global.v4"), rows[i].loads);
+        assert_int_equal(count_of(ptx, "st.global.v4"), rows[i].stores);
+        assert_int_equal(count_of(ptx, ".local"), 0);
+        assert_int_equal(count_of(ptx, "fma."), 0);
+        free(ptx);
+    }
+}
+
+static void local_memory_is_found(void **state)
+{
+    (void)state;
+    assert_null(ptx_of("(program_arguments a)\n{\n"
+                       "    float t[64];\n"
+                       "    for (int i = 0; i < 64; i++) t[a.fault[i] & 63] = (float)i;\n"
+                       "    *static_cast<float *>(a.result[0]) = t[*a.fault & 63];\n}\n"));
+    if (!strstr(double_reason(), "Local memory")) fail_msg("%s", double_reason());
+}
+
+/* As much as a program may be, in the type whose tiles are largest: with no room for it in registers this would not
+ * compile either. */
+static void the_largest_program_fits(void **state)
+{
+    k_program p = {.count = 4096, .row = 64, .n_operands = K_MOST_OPERANDS, .n_code = K_MOST_CODE, .n_results = K_MOST_RESULTS};
+    ir_dtype in[K_MOST_OPERANDS], out[K_MOST_RESULTS];
+    const ir_dtype types[] = {IR_f32, IR_i64, IR_f16};
+    const cuda_row_cut cut = cuda_cut_rows(p.count / p.row, p.row);
+    int tile = 0;
+    (void)state;
+    for (int t = 0; t < 6; t++) {
+        const ir_dtype type = types[t / 2];
+        for (int i = 0; i < K_MOST_OPERANDS; i++) p.operands[i].dense = true, in[i] = type;
+        for (int k = 0; k < K_MOST_CODE; k++)
+            p.code[k] = (k_instruction){.op = k % 2 ? IR_OP_mul : IR_OP_add,
+                                        .type = type,
+                                        .n_arg = 2,
+                                        .arg = {k ? k - 1 : ~0, ~(k % K_MOST_OPERANDS)}};
+        for (int r = 0; r < K_MOST_RESULTS; r++) {
+            p.results[r] = (k_result){K_MOST_CODE - 1 - 4 * r, t % 2 && type != IR_i64 && r > 3 ? K_ROW_MEAN : K_EACH};
+            out[r] = type;
+        }
+        char *text = program_text(&p, &(program_types){in, out}, &cut, &tile), *ptx = ptx_of(text);
+        if (!ptx) fail_msg("%s: %s", ir_dtype_name(type), double_reason());
+        free(text);
+        free(ptx);
+    }
+}
+
+/* ---- code that is kept ---- */
+
+/* Prepares the example on a device that was just opened; how often NVRTC compiled. `fail`: which call fails. */
+static long compilations(long fail)
+{
+    example e = example_of(IR_f16, 16, 64, false);
+    k_context ctx = open_context();
+    k_args args = args_of(&e, &ctx);
+    size_t workspace = 0;
+    void *other = NULL;
+    must(cuda_program.prepare(&args, &args.state, &workspace));
+    must(cuda_program.prepare(&args, &other, &workspace));
+    double_mark();
+    if (fail) double_fail(fail);
+    must(cuda_prepared(&ctx));
+    if (fail) assert_string_equal(double_failed(), "cudaLibraryLoadData");
+    long n = double_count("nvrtcCompileProgram");
+    must(cuda_prepared(&ctx));
+    assert_int_equal(double_count("nvrtcCompileProgram"), n);
+    cuda_program.release(args.state);
+    cuda_program.release(other);
+    cuda_context_close(&ctx);
+    return n;
+}
+
+/* The one file of kept code in `folder`. */
+static void find_kept(const char *folder, char *path, size_t size)
+{
+    char command[600];
+    snprintf(command, sizeof command, "echo %s/ampc/kernels-*", folder);
+    FILE *f = popen(command, "r");
+    assert_non_null(f);
+    assert_non_null(fgets(path, (int)size, f));
+    pclose(f);
+    path[strcspn(path, "\n")] = 0;
+    assert_int_equal(access(path, R_OK), 0);
+}
+
+static void damage(const char *path, const char *command)
+{
+    char line[1200];
+    snprintf(line, sizeof line, command, path);
+    assert_int_equal(system(line), 0);
+}
+
+static void code_is_kept(void **state)
+{
+    static const char *const damages[] = {
+        "truncate -s 40 '%s'", "truncate -s 0 '%s'", "truncate -s -1 '%s'", "truncate -s +1 '%s'",
+        "printf x | dd of='%s' bs=1 seek=3 conv=notrunc status=none",
+        "printf x | dd of='%s' bs=1 seek=20 conv=notrunc status=none",
+        "printf x | dd of='%s' bs=1 seek=900 conv=notrunc status=none", "rm '%s'"};
+    char folder[] = "/tmp/ampc-test-XXXXXX", path[512];
+    const char *before = getenv("XDG_CACHE_HOME");
+    char *old = before ? strdup(before) : NULL;
+    (void)state;
+    assert_non_null(mkdtemp(folder));
+    setenv("XDG_CACHE_HOME", folder, 1);
+    assert_int_equal(compilations(0), 1);
+    assert_int_equal(compilations(0), 0);
+    find_kept(folder, path, sizeof path);
+    for (size_t i = 0; i < sizeof damages / sizeof *damages; i++) {
+        damage(path, damages[i]);
+        assert_int_equal(compilations(0), 1);
+        assert_int_equal(compilations(0), 0);
+    }
+    assert_int_equal(compilations(4), 1); /* what the device does not load */
+    damage(path, "rm -r \"$(dirname '%s')\"");
+    assert_int_equal(rmdir(folder), 0);
+    setenv("XDG_CACHE_HOME", "/dev/null", 1);
+    assert_int_equal(compilations(0), 1);
+    if (old)
+        setenv("XDG_CACHE_HOME", old, 1);
+    else
+        unsetenv("XDG_CACHE_HOME");
+    free(old);
+}
+
+/* ---- where NVRTC is not ---- */
+
+static void *open_without(cuda_library library, char *reason, size_t size)
+{
+    if (library != CUDA_RTC) return double_provider.open(library, reason, size);
+    snprintf(reason, size, "NVRTC was not found");
+    return NULL;
+}
+static void *symbol_without(void *handle, cuda_library library, const char *name)
+{
+    return double_provider.symbol(handle, library, name);
+}
+
+static void nvrtc_is_missed(void **state)
+{
+    static const cuda_provider provider = {open_without, symbol_without};
+    example e = example_of(IR_f32, 3, 11, true);
+    size_t workspace = 0;
+    (void)state;
+    setenv("XDG_CACHE_HOME", "/dev/null", 1);
+    cuda_api_provide(&provider);
+    k_context ctx = open_context();
+    k_args args = args_of(&e, &ctx);
+    must(cuda_program.prepare(&args, &args.state, &workspace));
+    assert_int_equal(cuda_prepared(&ctx), AMPC_DEVICE);
+    assert_string_equal(error, "fused kernels need NVRTC: NVRTC was not found; --no-fuse does without them");
+    cuda_program.release(args.state);
+    must(cuda_prepared(&ctx)); /* what was refused does not come back */
+    cuda_context_close(&ctx);
+    cuda_api_provide(&double_provider);
+    must(cuda_api_open(CUDA_RT, error, sizeof error));
+}
+
+/* ---- faults ---- */
+
+enum { ROWS = 2, COLUMNS = 200000 }; /* rows that are cut into groups */
+
+typedef struct buffers {
+    float *host;
+    char *device;
+    size_t bytes;
+} buffers;
+
+/* x, bias, y and the sums one behind the other, each at a multiple of an arena's alignment. */
+static size_t place(example *e, char *base)
+{
+    size_t at = 0;
+    k_view *views[] = {&e->in[0], &e->in[1], &e->out[0], &e->out[1]};
+    for (int i = 0; i < 4; i++) {
+        views[i]->data = base + at;
+        at += (k_bytes(views[i]) + CUDA_ALIGNMENT - 1) / CUDA_ALIGNMENT * CUDA_ALIGNMENT;
+    }
+    return at;
+}
+
+static void run_example(example *e, const k_context *ctx, bool fault, buffers *b)
+{
+    k_args args = args_of(e, ctx);
+    size_t workspace = 0;
+    void *memory;
+    cudaStream_t stream = cuda_of(ctx)->stream;
+    must(cuda_program.prepare(&args, &args.state, &workspace));
+    must(cuda_prepared(ctx));
+    assert_true(workspace > 0);
+    assert_int_equal(cuda.cudaMalloc(&memory, workspace), cudaSuccess);
+    args.workspace = memory;
+    for (size_t i = 0; i < b->bytes / sizeof *b->host; i++) b->host[i] = 1;
+    cuda.cudaMemcpyAsync(b->device, b->host, b->bytes, cudaMemcpyHostToDevice, stream);
+    cuda.cudaMemsetAsync(cuda_of(ctx)->fault, fault ? 0 : K_NO_FAULT & 0xff, sizeof(int), stream);
+    must(cuda_program.run(&args));
+    cuda.cudaMemcpyAsync(b->host, b->device, b->bytes, cudaMemcpyDeviceToHost, stream);
+    assert_int_equal(cuda.cudaStreamSynchronize(stream), cudaSuccess);
+    cuda.cudaFree(memory);
+    cuda_program.release(args.state);
+}
+
+static void nothing_is_committed_after_a_fault(void **state)
+{
+    k_context ctx = open_context();
+    example e = example_of(IR_f32, ROWS, COLUMNS, true);
+    buffers b = {.bytes = place(&e, NULL)};
+    (void)state;
+    assert_int_equal(cuda.cudaMallocHost((void **)&b.host, b.bytes), cudaSuccess);
+    assert_int_equal(cuda.cudaMalloc((void **)&b.device, b.bytes), cudaSuccess);
+    place(&e, b.device);
+    for (int i = 0; i < 4; i++) {
+        const bool fault = i & 1;
+        const bool commits = e.program.commits = i & 2;
+        run_example(&e, &ctx, fault, &b);
+        const float *y = b.host + ((char *)e.out[0].data - b.device) / (ptrdiff_t)sizeof *y;
+        const float *sums = b.host + ((char *)e.out[1].data - b.device) / (ptrdiff_t)sizeof *sums;
+        for (int r = 0; r < ROWS; r++) assert_true(sums[r] == (fault && commits ? 1 : 2 * COLUMNS));
+        for (int k = 0; k < ROWS * COLUMNS; k++) assert_true(y[k] == (fault && commits ? 1 : 2));
+    }
+    cuda.cudaFree(b.device);
+    cuda.cudaFreeHost(b.host);
+    cuda_context_close(&ctx);
+}
+
+/* ---- what is refused ---- */
+
+static void f64_is_refused(void **state)
+{
+    k_context ctx = open_context();
+    example e = example_of(IR_f32, 3, 5, false);
+    k_args args = args_of(&e, &ctx);
+    size_t workspace = 0;
+    (void)state;
+    e.program.code[0].type = IR_f64;
+    assert_int_equal(cuda_program.prepare(&args, &args.state, &workspace), AMPC_UNSUPPORTED);
+    assert_non_null(strstr(error, "f64"));
+    cuda_context_close(&ctx);
+}
+
+static int run(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(programs_give_the_bits_of_their_ops),
+        cmocka_unit_test(elements_move_in_128_bits),
+        cmocka_unit_test(local_memory_is_found),
+        cmocka_unit_test(the_largest_program_fits),
+        cmocka_unit_test(code_is_kept),
+        cmocka_unit_test(nothing_is_committed_after_a_fault),
+        cmocka_unit_test(f64_is_refused),
+        cmocka_unit_test(nvrtc_is_missed),
+    };
+    return cmocka_run_group_tests_name("program", tests, NULL, NULL);
+}
+
+int main(void) { return ops_main(2, (char *[]){"", "--device=cuda"}, run); }
