@@ -2,8 +2,8 @@
  *
  * oneDNN runs on the layouts that it prefers (blocks of 16 channels); the reorders from and to our plain ones cost 2 to
  * 15 % and win back a factor of 1.6 to 3. The gradient of an x with few channels is the exception and stays plain.
- * Channels last, images are used as they lie wherever there is optimised code for that, and only w is reordered. f64 has
- * loops of its own: one row of y against one row of x for each tap of w. */
+ * Channels last, images are used as they lie wherever there is optimised code for that, and only w is reordered. f64
+ * has loops of its own: one row of y against one row of x for each tap of w. */
 #include "kernels/convolution.h"
 #include "kernels/cpu/onednn.h"
 

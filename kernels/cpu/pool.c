@@ -3,7 +3,11 @@
  * Every case is brought to three spatial axes, and works plane by plane (one image, one channel). A
  * table in workspace says for each kernel tap of the last two axes which input position each output
  * sees, whatever the strides, dilations and padding: a tap is one loop over all outputs of a slice,
- * long also where rows are short. */
+ * long also where rows are short.
+ *
+ * Channels last, it works row by row (the points of one image that differ in the last axis alone), with
+ * vectors along the channels; sums have the same order. The gradient of the maximum, whose positions may
+ * be anywhere in a plane, works on a block of channels of one image. */
 #include "kernels/cpu/cpu.h"
 #include "kernels/pooling.h"
 #include "kernels/real.h"
@@ -13,7 +17,9 @@
 
 typedef struct geometry {
     pool_axis a[POOL_AXES];
-    int64_t planes, in_plane, out_plane;
+    bool last;               /* channels last */
+    int64_t wide, narrow;    /* elements that are at work at a time: of planes, or of rows of all channels */
+    int64_t planes, channels, in_plane, out_plane;
     int64_t in_slice, out_slice, slice_taps; /* a slice: the last two axes */
     int32_t *taps;   /* [slice_taps][out_slice]: position in the slice of x, -1: in the padding */
     int32_t *counts; /* average, [out_slice]: elements of the window in a slice */
@@ -22,13 +28,15 @@ typedef struct geometry {
 /* `wide` is the larger side, `narrow` the pooled one; attr points at the `kernel` attribute. */
 static geometry geometry_of(const k_view *wide, const k_view *narrow, const ir_attr *attr)
 {
-    geometry g = {.planes = wide->dims[0] * wide->dims[1]};
+    geometry g = {.planes = wide->dims[0] * wide->dims[1], .channels = wide->dims[1], .last = wide->channels_last};
     pool_axes_of(wide, narrow, attr, g.a);
     g.in_slice = g.a[1].in * g.a[2].in;
     g.out_slice = g.a[1].out * g.a[2].out;
     g.slice_taps = g.a[1].kernel * g.a[2].kernel;
     g.in_plane = g.a[0].in * g.in_slice;
     g.out_plane = g.a[0].out * g.out_slice;
+    g.wide = g.last ? g.a[2].in * g.channels : g.in_plane;
+    g.narrow = g.last ? g.a[2].out * g.channels : g.out_plane;
     return g;
 }
 
@@ -37,6 +45,13 @@ static int64_t position_of(const pool_axis *a, int64_t o, int64_t k)
 {
     int64_t i = o * a->stride - a->before + k * a->dilation;
     return i >= 0 && i < a->in ? i : -1;
+}
+
+/* The output position whose tap k is input i along an axis; -1: none. */
+static int64_t output_of(const pool_axis *a, int64_t i, int64_t k)
+{
+    int64_t at = i + a->before - k * a->dilation;
+    return at >= 0 && at % a->stride == 0 && at / a->stride < a->out ? at / a->stride : -1;
 }
 
 /* Taps of output position o along an axis: those inside the input, or inside the padded input. */
@@ -50,7 +65,7 @@ static int64_t tap_count(const pool_axis *a, int64_t o, bool padded)
     return n;
 }
 
-/* ---- workspace: taps, window counts; per thread a plane of x, one of y, one more of those ---- */
+/* ---- workspace: taps, window counts; per thread a plane (row) of x, one of y, one more of those ---- */
 
 static size_t lines(int64_t count, size_t size)
 {
@@ -64,12 +79,12 @@ static size_t taps_bytes(const geometry *g)
 
 static size_t table_bytes(const geometry *g)
 {
-    return taps_bytes(g) + lines(g->out_slice, sizeof(int32_t));
+    return g->last ? 0 : taps_bytes(g) + lines(g->out_slice, sizeof(int32_t));
 }
 
 static size_t thread_bytes(const geometry *g)
 {
-    return lines(g->in_plane, 8) + 2 * lines(g->out_plane, 8);
+    return lines(g->wide, 8) + 2 * lines(g->narrow, 8);
 }
 
 static ampc_status ask_workspace(const geometry *g, const k_context *ctx, size_t *workspace)
@@ -81,6 +96,7 @@ static ampc_status ask_workspace(const geometry *g, const k_context *ctx, size_t
 
 static void fill_taps(geometry *g, void *workspace)
 {
+    if (g->last) return;
     const pool_axis *rows = &g->a[1], *columns = &g->a[2];
     int32_t *to = g->taps = workspace;
     for (int64_t k = 0; k < g->slice_taps; k++)
@@ -95,6 +111,7 @@ static void fill_taps(geometry *g, void *workspace)
 
 static void fill_counts(geometry *g, void *workspace, bool padded)
 {
+    if (g->last) return;
     int32_t *to = g->counts = (int32_t *)((char *)workspace + taps_bytes(g));
     for (int64_t h = 0; h < g->a[1].out; h++)
         for (int64_t w = 0; w < g->a[2].out; w++)
@@ -109,10 +126,26 @@ static buffers thread_buffers(const geometry *g, const k_args *args)
 {
     buffers b;
     b.wide = (char *)args->workspace + table_bytes(g) + (size_t)omp_get_thread_num() * thread_bytes(g);
-    b.narrow = (char *)b.wide + lines(g->in_plane, 8);
-    b.extra = (char *)b.narrow + lines(g->out_plane, 8);
+    b.narrow = (char *)b.wide + lines(g->wide, 8);
+    b.extra = (char *)b.narrow + lines(g->narrow, 8);
     return b;
 }
+
+/* Runs `plane` for each plane, or channels last `row` for each of `rows` rows. */
+typedef void pool_fn(const k_args *args, const geometry *g, int64_t i);
+
+static void run_all(const k_args *args, const geometry *g, int64_t elements, pool_fn *plane, pool_fn *row, int64_t rows)
+{
+    pool_fn *one = g->last ? row : plane;
+    int64_t n = g->last ? rows : g->planes;
+#pragma omp parallel for num_threads(cpu_threads(args->ctx, elements)) schedule(static)
+    for (int64_t i = 0; i < n; i++) one(args, g, i);
+}
+
+static int64_t out_rows(const geometry *g, const k_view *v) { return v->dims[0] * g->a[0].out * g->a[1].out; }
+static int64_t in_rows(const geometry *g, const k_view *v) { return v->dims[0] * g->a[0].in * g->a[1].in; }
+
+enum { POOL_BLOCK = 64 }; /* channels */
 
 #define LOWEST -INFINITY
 #define IS_NAN(v) ((v) != (v))
@@ -152,68 +185,126 @@ static int64_t tensor_position(const geometry *g, int64_t plane, int32_t at, boo
     return plane * g->in_plane + (w * g->a[1].in + h) * g->a[0].in + d;
 }
 
-/* Indices are i64: inference gives them no other type. */
-static void store_indices(const k_view *indices, const geometry *g, int64_t plane, const int32_t *position,
-                          bool column_major)
+/* The positions of plane (row) i. Indices are i64: inference gives them no other type. */
+static void store_indices(const k_args *args, const geometry *g, int64_t i, const int32_t *position)
 {
-    int64_t *to = (int64_t *)indices->data + plane * g->out_plane;
-    for (int64_t i = 0; i < g->out_plane; i++) to[i] = tensor_position(g, plane, position[i], column_major);
+    if (args->n_out < 2 || !cpu_wanted(&args->out[1])) return;
+    const bool column_major = args->attr[IR_ATTR(max_pool, column_major)].i;
+    int64_t *to = (int64_t *)args->out[1].data + i * g->narrow;
+    int64_t each = g->last ? g->channels : 1; /* planes side by side */
+    int64_t plane = g->last ? i / (g->a[0].out * g->a[1].out) * g->channels : i;
+    for (int64_t k = 0; k < g->narrow; k += each)
+        for (int64_t c = 0; c < each; c++) to[k + c] = tensor_position(g, plane + c, position[k + c], column_major);
+}
+
+static void max_pool_plane(const k_args *args, const geometry *g, int64_t plane)
+{
+    const k_view *x = &args->in[0], *y = &args->out[0];
+    const buffers b = thread_buffers(g, args);
+    ir_dtype carrier = cpu_carrier(x->dtype);
+    const void *from = cpu_tile_load(x, plane * g->wide, g->wide, carrier, b.wide);
+    void *to = cpu_tile_target(y, plane * g->narrow, carrier, b.narrow);
+    if (carrier == IR_f32)
+        max_plane_float(g, from, to, b.extra);
+    else if (carrier == IR_f64)
+        max_plane_double(g, from, to, b.extra);
+    else
+        max_plane_int64_t(g, from, to, b.extra);
+    cpu_tile_store(y, plane * g->narrow, g->narrow, carrier, to);
+    store_indices(args, g, plane, b.extra);
+}
+
+static void max_pool_row(const k_args *args, const geometry *g, int64_t row)
+{
+    const k_view *x = &args->in[0], *y = &args->out[0];
+    const buffers b = thread_buffers(g, args);
+    ir_dtype carrier = cpu_carrier(x->dtype);
+    void *to = cpu_tile_target(y, row * g->narrow, carrier, b.narrow);
+    if (carrier == IR_f32)
+        max_row_float(g, x, row, b.wide, to, b.extra);
+    else if (carrier == IR_f64)
+        max_row_double(g, x, row, b.wide, to, b.extra);
+    else
+        max_row_int64_t(g, x, row, b.wide, to, b.extra);
+    cpu_tile_store(y, row * g->narrow, g->narrow, carrier, to);
+    store_indices(args, g, row, b.extra);
 }
 
 static ampc_status max_pool_run(const k_args *args)
 {
     const k_view *x = &args->in[0], *y = &args->out[0];
     geometry g = geometry_of(x, y, &args->attr[IR_ATTR(max_pool, kernel)]);
-    const bool column_major = args->attr[IR_ATTR(max_pool, column_major)].i;
-    const bool wanted = args->n_out > 1 && cpu_wanted(&args->out[1]);
-    ir_dtype carrier = cpu_carrier(x->dtype);
     if (k_count(y) == 0) return AMPC_OK;
     fill_taps(&g, args->workspace);
-#pragma omp parallel for num_threads(cpu_threads(args->ctx, k_count(x))) schedule(static)
-    for (int64_t plane = 0; plane < g.planes; plane++) {
-        const buffers b = thread_buffers(&g, args);
-        const void *from = cpu_tile_load(x, plane * g.in_plane, g.in_plane, carrier, b.wide);
-        void *to = cpu_tile_target(y, plane * g.out_plane, carrier, b.narrow);
-        if (carrier == IR_f32)
-            max_plane_float(&g, from, to, b.extra);
-        else if (carrier == IR_f64)
-            max_plane_double(&g, from, to, b.extra);
-        else
-            max_plane_int64_t(&g, from, to, b.extra);
-        cpu_tile_store(y, plane * g.out_plane, g.out_plane, carrier, to);
-        if (wanted) store_indices(&args->out[1], &g, plane, b.extra, column_major);
-    }
+    run_all(args, &g, k_count(x), max_pool_plane, max_pool_row, out_rows(&g, x));
     return AMPC_OK;
+}
+
+/* Per thread: sums of a plane (of a block of planes), and a plane of dy. */
+static size_t max_grad_bytes(const k_view *dy, const k_view *dx)
+{
+    int64_t block = dx->channels_last ? k_min(POOL_BLOCK, dx->dims[1]) : 1;
+    return lines(pool_plane(dx) * block, 8) + (dx->channels_last ? 0 : lines(pool_plane(dy), 8));
 }
 
 static ampc_status max_pool_grad_prepare(const k_args *args, void **state, size_t *workspace)
 {
     (void)state;
     if (args->in[1].dtype != IR_i64) return cpu_fail(args->ctx, AMPC_UNSUPPORTED, "indices must be i64");
-    *workspace = (size_t)args->ctx->threads *
-                 (lines(pool_plane(&args->out[0]), 8) + lines(pool_plane(&args->in[0]), 8));
+    *workspace = (size_t)args->ctx->threads * max_grad_bytes(&args->in[0], &args->out[0]);
     return AMPC_OK;
+}
+
+static void max_pool_grad_plane(const k_args *args, int64_t plane, char *buffer)
+{
+    const k_view *dy = &args->in[0], *dx = &args->out[0];
+    int64_t wide = pool_plane(dx), narrow = pool_plane(dy);
+    ir_dtype carrier = cpu_carrier(dy->dtype);
+    const void *g = cpu_tile_load(dy, plane * narrow, narrow, carrier, buffer + lines(wide, 8));
+    void *sums = cpu_tile_target(dx, plane * wide, carrier, buffer);
+    memset(sums, 0, (size_t)wide * ir_dtype_size(carrier));
+    const int64_t *index = (const int64_t *)args->in[1].data + plane * narrow;
+    if (carrier == IR_f64)
+        scatter_double(g, index, narrow, plane * wide, sums, wide);
+    else
+        scatter_float(g, index, narrow, plane * wide, sums, wide);
+    cpu_tile_store(dx, plane * wide, wide, carrier, sums);
+}
+
+/* Channels last: block `block` of the channels of image n. */
+static void max_pool_grad_block(const k_args *args, int64_t n, int64_t block, char *buffer)
+{
+    const k_view *dy = &args->in[0], *dx = &args->out[0];
+    int64_t wide = pool_plane(dx), channels = dx->dims[1], first = block * POOL_BLOCK;
+    int64_t count = k_min(POOL_BLOCK, channels - first), start = n * wide * channels + first;
+    ir_dtype carrier = cpu_carrier(dy->dtype);
+    char *sums = cpu_tile_target(dx, start, carrier, buffer);
+    int64_t step = sums == buffer ? count : channels; /* between points of sums */
+    int64_t together = count == channels ? wide : 1;  /* points that lie side by side */
+    size_t size = ir_dtype_size(carrier);
+    for (int64_t p = 0; p < wide; p += together)
+        memset(sums + (size_t)(p * step) * size, 0, (size_t)(count * together) * size);
+    if (carrier == IR_f64)
+        scatter_points_double(dy, args->in[1].data, n, first, count, wide, (double *)sums, step);
+    else
+        scatter_points_float(dy, args->in[1].data, n, first, count, wide, (float *)sums, step);
+    for (int64_t p = 0; p < wide && sums == buffer; p += together)
+        cpu_tile_store(dx, start + p * channels, count * together, carrier, sums + (size_t)(p * step) * size);
 }
 
 static ampc_status max_pool_grad_run(const k_args *args)
 {
-    const k_view *dy = &args->in[0], *indices = &args->in[1], *dx = &args->out[0];
-    int64_t wide = pool_plane(dx), narrow = pool_plane(dy), planes = dx->dims[0] * dx->dims[1];
-    ir_dtype carrier = cpu_carrier(dy->dtype);
-    size_t wide_bytes = lines(wide, 8), bytes = wide_bytes + lines(narrow, 8);
+    const k_view *dy = &args->in[0], *dx = &args->out[0];
+    int64_t channels = dx->dims[1], each = dx->channels_last ? cpu_ceil_div(channels, POOL_BLOCK) : channels;
+    size_t bytes = max_grad_bytes(dy, dx);
     if (k_count(dx) == 0) return AMPC_OK;
 #pragma omp parallel for num_threads(cpu_threads(args->ctx, k_count(dx))) schedule(static)
-    for (int64_t plane = 0; plane < planes; plane++) {
+    for (int64_t i = 0; i < dx->dims[0] * each; i++) {
         char *buffer = (char *)args->workspace + (size_t)omp_get_thread_num() * bytes;
-        const void *g = cpu_tile_load(dy, plane * narrow, narrow, carrier, buffer + wide_bytes);
-        void *sums = cpu_tile_target(dx, plane * wide, carrier, buffer);
-        memset(sums, 0, (size_t)wide * ir_dtype_size(carrier));
-        const int64_t *index = (const int64_t *)indices->data + plane * narrow;
-        if (carrier == IR_f64)
-            scatter_double(g, index, narrow, plane * wide, sums, wide);
+        if (dx->channels_last)
+            max_pool_grad_block(args, i / each, i % each, buffer);
         else
-            scatter_float(g, index, narrow, plane * wide, sums, wide);
-        cpu_tile_store(dx, plane * wide, wide, carrier, sums);
+            max_pool_grad_plane(args, i, buffer);
     }
     return AMPC_OK;
 }
@@ -227,26 +318,43 @@ static ampc_status avg_pool_prepare(const k_args *args, void **state, size_t *wo
     return ask_workspace(&g, args->ctx, workspace);
 }
 
+static void avg_pool_plane(const k_args *args, const geometry *g, int64_t plane)
+{
+    const k_view *x = &args->in[0], *y = &args->out[0];
+    const bool padded = args->attr[IR_ATTR(avg_pool, count_pad)].i;
+    const buffers b = thread_buffers(g, args);
+    ir_dtype carrier = cpu_carrier(x->dtype);
+    const void *from = cpu_tile_load(x, plane * g->wide, g->wide, carrier, b.wide);
+    void *to = cpu_tile_target(y, plane * g->narrow, carrier, b.narrow);
+    if (carrier == IR_f64)
+        average_plane_double(g, from, to, padded);
+    else
+        average_plane_float(g, from, to, padded);
+    cpu_tile_store(y, plane * g->narrow, g->narrow, carrier, to);
+}
+
+static void avg_pool_row(const k_args *args, const geometry *g, int64_t row)
+{
+    const k_view *x = &args->in[0], *y = &args->out[0];
+    const bool padded = args->attr[IR_ATTR(avg_pool, count_pad)].i;
+    const buffers b = thread_buffers(g, args);
+    ir_dtype carrier = cpu_carrier(x->dtype);
+    void *to = cpu_tile_target(y, row * g->narrow, carrier, b.narrow);
+    if (carrier == IR_f64)
+        average_row_double(g, x, row, b.wide, to, padded);
+    else
+        average_row_float(g, x, row, b.wide, to, padded);
+    cpu_tile_store(y, row * g->narrow, g->narrow, carrier, to);
+}
+
 static ampc_status avg_pool_run(const k_args *args)
 {
     const k_view *x = &args->in[0], *y = &args->out[0];
     geometry g = geometry_of(x, y, &args->attr[IR_ATTR(avg_pool, kernel)]);
-    const bool padded = args->attr[IR_ATTR(avg_pool, count_pad)].i;
-    ir_dtype carrier = cpu_carrier(x->dtype);
     if (k_count(y) == 0) return AMPC_OK;
     fill_taps(&g, args->workspace);
-    fill_counts(&g, args->workspace, padded);
-#pragma omp parallel for num_threads(cpu_threads(args->ctx, k_count(x))) schedule(static)
-    for (int64_t plane = 0; plane < g.planes; plane++) {
-        const buffers b = thread_buffers(&g, args);
-        const void *from = cpu_tile_load(x, plane * g.in_plane, g.in_plane, carrier, b.wide);
-        void *to = cpu_tile_target(y, plane * g.out_plane, carrier, b.narrow);
-        if (carrier == IR_f64)
-            average_plane_double(&g, from, to, padded);
-        else
-            average_plane_float(&g, from, to, padded);
-        cpu_tile_store(y, plane * g.out_plane, g.out_plane, carrier, to);
-    }
+    fill_counts(&g, args->workspace, args->attr[IR_ATTR(avg_pool, count_pad)].i);
+    run_all(args, &g, k_count(x), avg_pool_plane, avg_pool_row, out_rows(&g, x));
     return AMPC_OK;
 }
 
@@ -257,26 +365,43 @@ static ampc_status avg_pool_grad_prepare(const k_args *args, void **state, size_
     return ask_workspace(&g, args->ctx, workspace);
 }
 
+static void avg_pool_grad_plane(const k_args *args, const geometry *g, int64_t plane)
+{
+    const k_view *dy = &args->in[0], *dx = &args->out[0];
+    const bool padded = args->attr[IR_ATTR(avg_pool_grad, count_pad)].i;
+    const buffers b = thread_buffers(g, args);
+    ir_dtype carrier = cpu_carrier(dy->dtype);
+    const void *from = cpu_tile_load(dy, plane * g->narrow, g->narrow, carrier, b.narrow);
+    void *to = cpu_tile_target(dx, plane * g->wide, carrier, b.wide);
+    if (carrier == IR_f64)
+        spread_plane_double(g, from, to, b.extra, padded);
+    else
+        spread_plane_float(g, from, to, b.extra, padded);
+    cpu_tile_store(dx, plane * g->wide, g->wide, carrier, to);
+}
+
+static void avg_pool_grad_row(const k_args *args, const geometry *g, int64_t row)
+{
+    const k_view *dy = &args->in[0], *dx = &args->out[0];
+    const bool padded = args->attr[IR_ATTR(avg_pool_grad, count_pad)].i;
+    const buffers b = thread_buffers(g, args);
+    ir_dtype carrier = cpu_carrier(dy->dtype);
+    void *to = cpu_tile_target(dx, row * g->wide, carrier, b.wide);
+    if (carrier == IR_f64)
+        spread_row_double(g, dy, row, b.narrow, b.extra, to, padded);
+    else
+        spread_row_float(g, dy, row, b.narrow, b.extra, to, padded);
+    cpu_tile_store(dx, row * g->wide, g->wide, carrier, to);
+}
+
 static ampc_status avg_pool_grad_run(const k_args *args)
 {
     const k_view *dy = &args->in[0], *dx = &args->out[0];
     geometry g = geometry_of(dx, dy, &args->attr[IR_ATTR(avg_pool_grad, kernel)]);
-    const bool padded = args->attr[IR_ATTR(avg_pool_grad, count_pad)].i;
-    ir_dtype carrier = cpu_carrier(dy->dtype);
     if (k_count(dx) == 0) return AMPC_OK;
     fill_taps(&g, args->workspace);
-    fill_counts(&g, args->workspace, padded);
-#pragma omp parallel for num_threads(cpu_threads(args->ctx, k_count(dx))) schedule(static)
-    for (int64_t plane = 0; plane < g.planes; plane++) {
-        const buffers b = thread_buffers(&g, args);
-        const void *from = cpu_tile_load(dy, plane * g.out_plane, g.out_plane, carrier, b.narrow);
-        void *to = cpu_tile_target(dx, plane * g.in_plane, carrier, b.wide);
-        if (carrier == IR_f64)
-            spread_plane_double(&g, from, to, b.extra, padded);
-        else
-            spread_plane_float(&g, from, to, b.extra, padded);
-        cpu_tile_store(dx, plane * g.in_plane, g.in_plane, carrier, to);
-    }
+    fill_counts(&g, args->workspace, args->attr[IR_ATTR(avg_pool_grad, count_pad)].i);
+    run_all(args, &g, k_count(dx), avg_pool_grad_plane, avg_pool_grad_row, in_rows(&g, dx));
     return AMPC_OK;
 }
 

@@ -60,3 +60,89 @@ static void R(scatter)(const REAL *dy, const int64_t *index, int64_t n, int64_t 
         if (at >= 0 && at < size) dx[at] += dy[i];
     }
 }
+
+/* ---- channels last ---- */
+
+/* y += the taps of a row of outputs in one row of x */
+CPU_CLONES static void R(sum_points)(const REAL *x, const pool_axis *a, int64_t channels, REAL *y)
+{
+    for (int64_t k = 0; k < a->kernel; k++)
+        for (int64_t o = 0; o < a->out; o++) {
+            int64_t i = o * a->stride - a->before + k * a->dilation;
+            if (i < 0 || i >= a->in) continue;
+            const REAL *from = x + i * channels;
+            REAL *to = y + o * channels;
+            CPU_SIMD for (int64_t c = 0; c < channels; c++) to[c] += from[c];
+        }
+}
+
+/* x += what the taps of a row of outputs give back */
+CPU_CLONES static void R(spread_points)(const REAL *share, const pool_axis *a, int64_t channels, REAL *x)
+{
+    for (int64_t k = 0; k < a->kernel; k++)
+        for (int64_t o = 0; o < a->out; o++) {
+            int64_t i = o * a->stride - a->before + k * a->dilation;
+            if (i < 0 || i >= a->in) continue;
+            const REAL *from = share + o * channels;
+            REAL *to = x + i * channels;
+            CPU_SIMD for (int64_t c = 0; c < channels; c++) to[c] += from[c];
+        }
+}
+
+/* to = from / elements of the window, over row (d, h) of the outputs */
+CPU_CLONES static void R(divide_points)(const geometry *g, int64_t d, int64_t h, const REAL *from, REAL *to,
+                                        bool padded)
+{
+    int64_t rows = tap_count(&g->a[0], d, padded) * tap_count(&g->a[1], h, padded);
+    for (int64_t o = 0; o < g->a[2].out; o++, from += g->channels, to += g->channels) {
+        REAL count = (REAL)(rows * tap_count(&g->a[2], o, padded));
+        CPU_SIMD for (int64_t c = 0; c < g->channels; c++) to[c] = from[c] / count;
+    }
+}
+
+static void R(average_row)(const geometry *g, const k_view *x, int64_t row, REAL *scratch, REAL *y, bool padded)
+{
+    int64_t h = row % g->a[1].out, d = row / g->a[1].out % g->a[0].out, n = row / g->a[1].out / g->a[0].out;
+    memset(y, 0, (size_t)g->narrow * sizeof *y);
+    for (int64_t k = 0; k < g->a[0].kernel * g->a[1].kernel; k++) {
+        int64_t in_d = position_of(&g->a[0], d, k / g->a[1].kernel),
+                in_h = position_of(&g->a[1], h, k % g->a[1].kernel);
+        if (in_d < 0 || in_h < 0) continue;
+        int64_t at = ((n * g->a[0].in + in_d) * g->a[1].in + in_h) * g->wide;
+        R(sum_points)(cpu_tile_load(x, at, g->wide, cpu_carrier(x->dtype), scratch), &g->a[2], g->channels, y);
+    }
+    R(divide_points)(g, d, h, y, y, padded);
+}
+
+/* Row `row` of dx; `scratch` and `share` take rows of dy. */
+static void R(spread_row)(const geometry *g, const k_view *dy, int64_t row, REAL *scratch, REAL *share, REAL *dx,
+                          bool padded)
+{
+    int64_t h = row % g->a[1].in, d = row / g->a[1].in % g->a[0].in, n = row / g->a[1].in / g->a[0].in;
+    memset(dx, 0, (size_t)g->wide * sizeof *dx);
+    for (int64_t k = 0; k < g->a[0].kernel * g->a[1].kernel; k++) {
+        int64_t out_d = output_of(&g->a[0], d, k / g->a[1].kernel),
+                out_h = output_of(&g->a[1], h, k % g->a[1].kernel);
+        if (out_d < 0 || out_h < 0) continue;
+        int64_t at = ((n * g->a[0].out + out_d) * g->a[1].out + out_h) * g->narrow;
+        R(divide_points)
+        (g, out_d, out_h, cpu_tile_load(dy, at, g->narrow, cpu_carrier(dy->dtype), scratch), share, padded);
+        R(spread_points)(share, &g->a[2], g->channels, dx);
+    }
+}
+
+/* The gradients of `count` channels from `first` on of image n; dx has its points `step` apart. */
+static void R(scatter_points)(const k_view *dy, const int64_t *index, int64_t n, int64_t first, int64_t count,
+                              int64_t size, REAL *dx, int64_t step)
+{
+    int64_t channels = dy->dims[1], points = pool_plane(dy);
+    for (int64_t p = 0; p < points; p++) {
+        REAL scratch[POOL_BLOCK];
+        int64_t at = (n * points + p) * channels + first;
+        const REAL *g = cpu_tile_load(dy, at, count, cpu_carrier(dy->dtype), scratch);
+        for (int64_t c = 0; c < count; c++) {
+            int64_t to = index[at + c] - (n * channels + first + c) * size;
+            if (to >= 0 && to < size) dx[to * step + c] += g[c];
+        }
+    }
+}

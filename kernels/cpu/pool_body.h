@@ -1,4 +1,13 @@
-/* pool_body.h - template over REAL, included by pool.c: the maximum over the windows of a plane. */
+/* pool_body.h - template over REAL, included by pool.c: the maximum over the windows of a plane or, channels
+ * last, of a row of points. */
+
+static void R(max_begin)(REAL *y, int32_t *position, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        y[i] = LOWEST;
+        position[i] = -1;
+    }
+}
 
 /* The maximum over the taps of a slice of x, which starts at position `base` of the plane; the first
  * of equal maxima wins, NaN is a maximum. An output without a tap stays as it is. */
@@ -17,10 +26,7 @@ CPU_CLONES static void R(max_slice)(const REAL *x, const int32_t *taps, int64_t 
 
 static void R(max_plane)(const geometry *g, const REAL *x, REAL *y, int32_t *position)
 {
-    for (int64_t i = 0; i < g->out_plane; i++) {
-        y[i] = LOWEST;
-        position[i] = -1;
-    }
+    R(max_begin)(y, position, g->out_plane);
     for (int64_t o = 0; o < g->a[0].out; o++)
         for (int64_t k = 0; k < g->a[0].kernel; k++) {
             int64_t base = position_of(&g->a[0], o, k) * g->in_slice, to = o * g->out_slice;
@@ -28,4 +34,39 @@ static void R(max_plane)(const geometry *g, const REAL *x, REAL *y, int32_t *pos
                 R(max_slice)
                 (x + base, g->taps, g->slice_taps, (int32_t)base, y + to, position + to, g->out_slice);
         }
+}
+
+/* Channels last: the taps of a row of outputs in one row of x, which starts at position `base` of the plane. */
+CPU_CLONES static void R(max_points)(const REAL *x, const pool_axis *a, int64_t channels, int32_t base, REAL *y,
+                                     int32_t *position)
+{
+    for (int64_t k = 0; k < a->kernel; k++)
+        for (int64_t o = 0; o < a->out; o++) {
+            int64_t i = o * a->stride - a->before + k * a->dilation;
+            if (i < 0 || i >= a->in) continue;
+            const REAL *from = x + i * channels;
+            REAL *best = y + o * channels;
+            int32_t *of = position + o * channels, at = base + (int32_t)i;
+            CPU_SIMD for (int64_t c = 0; c < channels; c++)
+            {
+                bool take = (from[c] > best[c]) | IS_NAN(from[c]) | (of[c] < 0);
+                best[c] = take ? from[c] : best[c];
+                of[c] = take ? at : of[c];
+            }
+        }
+}
+
+static void R(max_row)(const geometry *g, const k_view *x, int64_t row, REAL *scratch, REAL *y, int32_t *position)
+{
+    int64_t h = row % g->a[1].out, d = row / g->a[1].out % g->a[0].out, n = row / g->a[1].out / g->a[0].out;
+    R(max_begin)(y, position, g->narrow);
+    for (int64_t k = 0; k < g->a[0].kernel * g->a[1].kernel; k++) {
+        int64_t in_d = position_of(&g->a[0], d, k / g->a[1].kernel),
+                in_h = position_of(&g->a[1], h, k % g->a[1].kernel);
+        if (in_d < 0 || in_h < 0) continue;
+        int64_t in_row = in_d * g->a[1].in + in_h;
+        const REAL *from = cpu_tile_load(x, (n * g->a[0].in * g->a[1].in + in_row) * g->wide, g->wide,
+                                         cpu_carrier(x->dtype), scratch);
+        R(max_points)(from, &g->a[2], g->channels, (int32_t)(in_row * g->a[2].in), y, position);
+    }
 }
