@@ -173,12 +173,11 @@ struct magnitudes {
     __device__ void take(const uint4 &w) { take(w.x), take(w.y), take(w.z), take(w.w); }
 };
 
-/* The bytes [begin, end) of a gradient, at most a unit; `begin` is a multiple of a unit. */
+/* The bytes [begin, end) of a gradient, at most a unit; addresses of gradients and units are multiples of a chunk. */
 static __device__ __forceinline__ void check_unit(const char *grad, long long begin, long long end, int size,
                                                   magnitudes &m)
 {
-    const bool wide = reinterpret_cast<unsigned long long>(grad) % CHECK_CHUNK == 0;
-    const long long chunks_end = wide ? end / CHECK_CHUNK * CHECK_CHUNK : begin;
+    const long long chunks_end = end / CHECK_CHUNK * CHECK_CHUNK;
     uint4 chunk[CHECK_CHUNKS];
 #pragma unroll
     for (int k = 0; k < CHECK_CHUNKS; k++) {
@@ -188,7 +187,8 @@ static __device__ __forceinline__ void check_unit(const char *grad, long long be
     }
 #pragma unroll
     for (int k = 0; k < CHECK_CHUNKS; k++) m.take(chunk[k]);
-    for (long long at = chunks_end + threadIdx.x * size; at < end; at += OPTIMIZER_BLOCK * size)
+    const long long at = chunks_end + threadIdx.x * size; /* of the rest, less than a chunk */
+    if (at < end)
         m.take(size == 2 ? *reinterpret_cast<const unsigned short *>(grad + at)
                          : *reinterpret_cast<const unsigned *>(grad + at));
 }
@@ -206,7 +206,7 @@ extern "C" __global__ void __launch_bounds__(OPTIMIZER_BLOCK) check_finite(const
         check_unit(static_cast<const char *>(s.grad), begin, end, size, m);
     }
     const int bad = __syncthreads_or((m.sums & ~m.mask) != 0);
-    if (threadIdx.x == 0 && bad) AMPC_RAISE(t.found);
+    if (threadIdx.x == 0 && bad && t.found) AMPC_RAISE(t.found);
 }
 AMPC_KERNEL(check_finite)
 

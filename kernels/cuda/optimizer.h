@@ -48,7 +48,7 @@ typedef struct unscale_span {
 typedef struct unscale_table {
     int spans, units, dtype;            /* of all gradients */
     const float *scale;
-    unsigned char *found;               /* raised when an element is not finite; unscale: NULL if not wanted */
+    unsigned char *found;               /* raised when an element is not finite; NULL: not wanted */
     unscale_span span[UNSCALE_SPANS];
 } unscale_table;
 
