@@ -39,6 +39,7 @@ const rt_backend rt_backend_cpu = {
     .close = close_cpu,
     .kernel = cpu_kernel,
     .program = &cpu_program,
+    .absorbs = cpu_absorbs,
     .alloc = alloc,
     .free = release,
     .copy = copy,

@@ -194,6 +194,7 @@ const rt_backend rt_backend_cuda = {
     .close = cuda_context_close,
     .kernel = cuda_kernel,
     .program = &cuda_program,
+    .absorbs = cuda_absorbs,
     .alloc = alloc,
     .free = release,
     .copy = copy,

@@ -1,8 +1,12 @@
 /* matmul.c - y = op(a) op(b) + bias on batches of matrices.
  *
  * Transposed operands are strides. oneDNN's matmul reads plain row-major weights within 5 % of its speed on blocked
- * ones, so nothing is reordered. f64 has a blocked loop of its own. */
+ * ones, so nothing is reordered. f64 has a blocked loop of its own.
+ *
+ * As a tail it takes gelu alone (kernels/epilogue.h), on f32 sums of any storage. relu it leaves to the op's own
+ * kernel: the library makes 0 of NaN, which should pass. */
 #include "kernels/cpu/onednn.h"
+#include "kernels/epilogue.h"
 #include "kernels/product.h"
 
 enum { IN_A = IR_IN(matmul, a), IN_B = IR_IN(matmul, b), IN_BIAS = IR_IN(matmul, bias) };
@@ -99,6 +103,15 @@ static cpu_operand operand_of(const k_view *v, int arg, dnnl_data_type_t type)
         .arg = arg, .result = arg == DNNL_ARG_DST, .dtype = v->dtype, .desc = {.data_type = type}};
 }
 
+static dnnl_alg_kind_t tail_of(const k_args *args)
+{
+    switch (k_tail_of(args)) {
+    case K_TAIL_GELU: return dnnl_eltwise_gelu_erf;
+    case K_TAIL_GELU_TANH: return dnnl_eltwise_gelu_tanh;
+    default: return dnnl_alg_kind_undef;
+    }
+}
+
 /* `native`: bf16 operands stay bf16. Operands in the order a, b, y, bias; *n of them. */
 static dnnl_status_t describe_product(const k_args *args, const product *p, bool native,
                                       cpu_operand *o, int *n, dnnl_primitive_desc_t *pd)
@@ -124,13 +137,23 @@ static dnnl_status_t describe_product(const k_args *args, const product *p, bool
         status = cpu_dnnl.matmul_desc_init(&desc, &o[0].desc, &o[1].desc,
                                            *n == 4 ? &o[3].desc : NULL, &o[2].desc);
     if (status != dnnl_success) return status;
-    return cpu_dnnl_describe(&desc, NULL, low, args->ctx, pd);
+    return cpu_dnnl_describe_tail(&desc, tail_of(args), low, args->ctx, pd);
+}
+
+/* Whether there is nothing beyond the product, or what oneDNN does together with it. */
+static bool is_known(const k_args *args, const product *p)
+{
+    if (k_parts_of(args) & ~(unsigned)K_PART_BIAS) return false;
+    if (!args->program) return true;
+    return tail_of(args) != dnnl_alg_kind_undef && args->in[IN_A].dtype != IR_f64 && p->k > 0 &&
+           k_count(&args->out[0]) > 0;
 }
 
 static ampc_status prepare(const k_args *args, void **state, size_t *workspace)
 {
     const k_view *a = &args->in[IN_A], *y = &args->out[0];
     product p = product_of(args);
+    if (!is_known(args, &p)) return cpu_fail(args->ctx, AMPC_UNSUPPORTED, "matmul: more than oneDNN does in one step");
     if (k_count(y) == 0 || p.k == 0) return AMPC_OK;
     if (a->dtype == IR_f64) {
         *workspace = y->dtype == IR_f64 ? 0 : (size_t)k_count(y) * sizeof(double);

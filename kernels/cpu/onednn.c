@@ -91,14 +91,27 @@ static bool is_reference(const_dnnl_primitive_desc_t pd)
     return status == dnnl_success && strncmp(name, "ref", 3) == 0;
 }
 
-dnnl_status_t cpu_dnnl_describe(const_dnnl_op_desc_t desc, const_dnnl_primitive_desc_t hint,
-                                bool fast, const k_context *ctx, dnnl_primitive_desc_t *out)
+static dnnl_status_t append_tail(dnnl_primitive_attr_t attr, dnnl_alg_kind_t tail)
+{
+    dnnl_post_ops_t ops;
+    if (tail == dnnl_alg_kind_undef) return dnnl_success;
+    dnnl_status_t status = cpu_dnnl.post_ops_create(&ops);
+    if (status != dnnl_success) return status;
+    status = cpu_dnnl.post_ops_append_eltwise(ops, 1, tail, 0, 0);
+    if (status == dnnl_success) status = cpu_dnnl.primitive_attr_set_post_ops(attr, ops);
+    cpu_dnnl.post_ops_destroy(ops);
+    return status;
+}
+
+static dnnl_status_t describe(const_dnnl_op_desc_t desc, const_dnnl_primitive_desc_t hint, dnnl_alg_kind_t tail,
+                              bool fast, const k_context *ctx, dnnl_primitive_desc_t *out)
 {
     dnnl_primitive_attr_t attr;
     dnnl_status_t status = cpu_dnnl.primitive_attr_create(&attr);
     if (status != dnnl_success) return status;
     int before = enter_threads(ctx);
     status = cpu_dnnl.primitive_attr_set_scratchpad_mode(attr, dnnl_scratchpad_mode_user);
+    if (status == dnnl_success) status = append_tail(attr, tail);
     if (status == dnnl_success)
         status = cpu_dnnl.primitive_desc_create(out, desc, attr, engine, hint);
     leave_threads(before);
@@ -108,6 +121,18 @@ dnnl_status_t cpu_dnnl_describe(const_dnnl_op_desc_t desc, const_dnnl_primitive_
         return dnnl_unimplemented;
     }
     return status;
+}
+
+dnnl_status_t cpu_dnnl_describe(const_dnnl_op_desc_t desc, const_dnnl_primitive_desc_t hint,
+                                bool fast, const k_context *ctx, dnnl_primitive_desc_t *out)
+{
+    return describe(desc, hint, dnnl_alg_kind_undef, fast, ctx, out);
+}
+
+dnnl_status_t cpu_dnnl_describe_tail(const_dnnl_op_desc_t desc, dnnl_alg_kind_t tail, bool fast, const k_context *ctx,
+                                     dnnl_primitive_desc_t *out)
+{
+    return describe(desc, NULL, tail, fast, ctx, out);
 }
 
 ampc_status cpu_dnnl_fail(const k_context *ctx, dnnl_status_t status, const char *what)

@@ -28,6 +28,10 @@
     X(primitive_attr_create)                                                                       \
     X(primitive_attr_destroy)                                                                      \
     X(primitive_attr_set_scratchpad_mode)                                                          \
+    X(primitive_attr_set_post_ops)                                                                 \
+    X(post_ops_create)                                                                             \
+    X(post_ops_append_eltwise)                                                                     \
+    X(post_ops_destroy)                                                                            \
     X(primitive_desc_create)                                                                       \
     X(primitive_desc_destroy)                                                                      \
     X(primitive_desc_query)                                                                        \
@@ -56,6 +60,9 @@ dnnl_data_type_t cpu_dnnl_type(ir_dtype t, bool native);
  * backward one belongs to, or NULL. dnnl_unimplemented also for reference code when `fast`. */
 dnnl_status_t cpu_dnnl_describe(const_dnnl_op_desc_t desc, const_dnnl_primitive_desc_t hint,
                                 bool fast, const k_context *ctx, dnnl_primitive_desc_t *out);
+/* The same; `tail` is computed from the result before that is rounded (dnnl_eltwise_...; dnnl_alg_kind_undef: none). */
+dnnl_status_t cpu_dnnl_describe_tail(const_dnnl_op_desc_t desc, dnnl_alg_kind_t tail, bool fast, const k_context *ctx,
+                                     dnnl_primitive_desc_t *out);
 /* Reports what oneDNN refused. */
 ampc_status cpu_dnnl_fail(const k_context *ctx, dnnl_status_t status, const char *what);
 

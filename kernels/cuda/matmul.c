@@ -4,9 +4,15 @@
  * the rows of D. Sums are f32 whatever is stored, and so are the partial sums of a split k. The last batch dimension
  * is a strided batch, where a shared operand has stride 0; more dimensions than one, which differ in what is shared,
  * are a call each. A result type that the library cannot store goes through f32 in workspace and is cast; a bias of
- * another type than D is cast before. */
+ * another type than D is cast before.
+ *
+ * What it does besides (kernels/epilogue.h) are epilogues of the library: gelu in the form with tanh, with its start
+ * kept, or its gradient, and the sums of an operand. Matrices beside D lie like D, and their columns must be a
+ * multiple of 8 long. relu is left to the op's own kernel: the library computes max(x, 0), which makes 0 of NaN, and
+ * NaN should pass. */
 #include "kernels/cuda/inner.h"
 #include "kernels/cuda/tune.h"
+#include "kernels/epilogue.h"
 #include "kernels/product.h"
 
 #include <inttypes.h>
@@ -14,12 +20,35 @@
 #include <stdlib.h>
 
 enum { IN_A = IR_IN(matmul, a), IN_B = IR_IN(matmul, b), IN_BIAS = IR_IN(matmul, bias) };
-enum { MOST_RACED = 8, MOST_KEY = 512 };
+enum { MOST_RACED = 8, MOST_KEY = 512, AUX_STEP = 8 };
+/* Parts that are a matrix beside D, and those that the library writes where a bias would be. */
+enum { PARTS_AUX = K_PART_X | K_PART_START, PARTS_SUM = K_PART_SUM_A | K_PART_SUM_B };
+
+typedef struct epilogue {
+    const char *name; /* in keys */
+    k_tail tail;
+    unsigned parts;
+    cublasLtEpilogue_t does;
+} epilogue;
+
+/* To the library our a is B, and b is A. */
+static const epilogue epilogues[] = {
+    {"", K_TAIL_NONE, 0, CUBLASLT_EPILOGUE_DEFAULT},
+    {" bias", K_TAIL_NONE, K_PART_BIAS, CUBLASLT_EPILOGUE_BIAS},
+    {" gelu", K_TAIL_GELU_TANH, 0, CUBLASLT_EPILOGUE_GELU},
+    {" bias gelu", K_TAIL_GELU_TANH, K_PART_BIAS, CUBLASLT_EPILOGUE_GELU_BIAS},
+    {" gelu aux", K_TAIL_GELU_TANH, K_PART_START, CUBLASLT_EPILOGUE_GELU_AUX},
+    {" bias gelu aux", K_TAIL_GELU_TANH, K_PART_BIAS | K_PART_START, CUBLASLT_EPILOGUE_GELU_AUX_BIAS},
+    {" dgelu", K_TAIL_GELU_TANH_GRAD, K_PART_X, CUBLASLT_EPILOGUE_DGELU},
+    {" sum a", K_TAIL_NONE, K_PART_SUM_A, CUBLASLT_EPILOGUE_BGRADB},
+    {" sum b", K_TAIL_NONE, K_PART_SUM_B, CUBLASLT_EPILOGUE_BGRADA},
+};
 
 typedef struct matmul {
     product p;
     ir_dtype read, stored;         /* the operands; D: the result's type where it is that of the operands, else f32 */
     int64_t calls, items;          /* of a strided batch each */
+    const epilogue *epilogue;
     cublasLtMatmulDesc_t how;      /* NULL: there is nothing to sum */
     cublasLtMatrixLayout_t a, b, d;
     cublasLtMatmulAlgo_t algo;
@@ -31,7 +60,7 @@ typedef struct matmul {
 /* The operands of one run. */
 typedef struct matmul_data {
     char *a, *b, *d;
-    void *bias;
+    void *bias, *aux; /* the bias or the sums; the matrix beside D */
 } matmul_data;
 
 static void release(void *state)
@@ -71,10 +100,29 @@ static ampc_status make_layout(const k_args *args, const matmul *m, cublasLtMatr
     return AMPC_OK;
 }
 
-static ampc_status set_bias(const k_context *ctx, const matmul *m, void *bias)
+/* NULL: there is none. */
+static ampc_status set_pointers(const k_context *ctx, const matmul *m, void *bias, void *aux)
 {
-    CUDA_LT_CALL(ctx, cublasLtMatmulDescSetAttribute(m->how, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias));
+    if (bias)
+        CUDA_LT_CALL(ctx, cublasLtMatmulDescSetAttribute(m->how, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias,
+                                                         sizeof bias));
+    if (aux)
+        CUDA_LT_CALL(ctx, cublasLtMatmulDescSetAttribute(m->how, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &aux,
+                                                         sizeof aux));
     return AMPC_OK;
+}
+
+/* Until there are addresses, their alignment is told. */
+static ampc_status describe_epilogue(const k_context *ctx, const matmul *m)
+{
+    const unsigned parts = m->epilogue->parts;
+    const cublasLtEpilogue_t does = m->epilogue->does;
+    void *aligned = (void *)CUDA_ALIGNMENT;
+    CUDA_LT_CALL(ctx, cublasLtMatmulDescSetAttribute(m->how, CUBLASLT_MATMUL_DESC_EPILOGUE, &does, sizeof does));
+    if (parts & PARTS_AUX)
+        CUDA_LT_CALL(ctx, cublasLtMatmulDescSetAttribute(m->how, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &m->p.n,
+                                                         sizeof m->p.n));
+    return set_pointers(ctx, m, parts & (K_PART_BIAS | PARTS_SUM) ? aligned : NULL, parts & PARTS_AUX ? aligned : NULL);
 }
 
 static ampc_status describe(const k_args *args, matmul *m)
@@ -83,15 +131,10 @@ static ampc_status describe(const k_args *args, matmul *m)
     const product *p = &m->p;
     const ir_dtype in = args->in[IN_A].dtype;
     const cublasOperation_t a = p->trans_a ? CUBLAS_OP_T : CUBLAS_OP_N, b = p->trans_b ? CUBLAS_OP_T : CUBLAS_OP_N;
-    const cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
     CUDA_LT_CALL(ctx, cublasLtMatmulDescCreate(&m->how, CUBLAS_COMPUTE_32F, CUDA_R_32F));
     CUDA_LT_CALL(ctx, cublasLtMatmulDescSetAttribute(m->how, CUBLASLT_MATMUL_DESC_TRANSA, &b, sizeof b));
     CUDA_LT_CALL(ctx, cublasLtMatmulDescSetAttribute(m->how, CUBLASLT_MATMUL_DESC_TRANSB, &a, sizeof a));
-    if (k_present(&args->in[IN_BIAS])) {
-        CUDA_LT_CALL(ctx, cublasLtMatmulDescSetAttribute(m->how, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue,
-                                                         sizeof epilogue));
-        CUDA_FORWARD(set_bias(ctx, m, (void *)CUDA_ALIGNMENT));
-    }
+    CUDA_FORWARD(describe_epilogue(ctx, m));
     CUDA_FORWARD(make_layout(args, m, &m->a, in, p->trans_a ? p->k : p->m, p->trans_a ? p->m : p->k, p->a_shared));
     CUDA_FORWARD(make_layout(args, m, &m->b, in, p->trans_b ? p->n : p->k, p->trans_b ? p->k : p->n, p->b_shared));
     return make_layout(args, m, &m->d, m->stored, p->m, p->n, NULL);
@@ -110,7 +153,7 @@ static ampc_status multiply(const k_context *ctx, const matmul *m, const cublasL
     const float one = 1, zero = 0;
     const product *p = &m->p;
     const cuda_context *c = cuda_of(ctx);
-    if (data.bias) CUDA_FORWARD(set_bias(ctx, m, data.bias));
+    CUDA_FORWARD(set_pointers(ctx, m, data.bias, data.aux));
     for (int64_t i = 0; i < m->calls; i++) {
         const int64_t item = i * m->items;
         const char *a = matrix_at(p, data.a, p->a_shared, item, p->m * p->k, m->read);
@@ -122,6 +165,19 @@ static ampc_status multiply(const k_context *ctx, const matmul *m, const cublasL
     return AMPC_OK;
 }
 
+/* Of what the epilogue reads or writes beside a, b and y; the bias as it comes. */
+static void find_parts(const k_args *args, const matmul *m, matmul_data *data)
+{
+    const k_view *bias = &args->in[IN_BIAS];
+    switch (m->epilogue->parts & (PARTS_AUX | PARTS_SUM)) {
+    case K_PART_X: data->aux = k_extra_in(args, K_EPILOGUE_X)->data; break;
+    case K_PART_START: data->aux = k_extra_out(args, K_EPILOGUE_START)->data; break;
+    case K_PART_SUM_A: data->bias = k_extra_out(args, K_EPILOGUE_SUM_A)->data; break;
+    case K_PART_SUM_B: data->bias = k_extra_out(args, K_EPILOGUE_SUM_B)->data; break;
+    }
+    if (k_present(bias)) data->bias = bias->data;
+}
+
 static ampc_status run(const k_args *args)
 {
     const matmul *m = args->state;
@@ -129,8 +185,8 @@ static ampc_status run(const k_args *args)
     char *workspace = args->workspace;
     if (!m->how) return cuda_fill_run(args, &m->fill, bias, y);
     void *rest = workspace + m->inner_at;
-    matmul_data data = {args->in[IN_A].data, args->in[IN_B].data, m->result.kernel ? workspace : y->data,
-                        k_present(bias) ? bias->data : NULL};
+    matmul_data data = {args->in[IN_A].data, args->in[IN_B].data, m->result.kernel ? workspace : y->data, NULL, NULL};
+    find_parts(args, m, &data);
     if (m->bias.kernel) {
         data.bias = workspace + m->bias_at;
         CUDA_FORWARD(cuda_inner_run(args, &m->bias, bias->data, data.bias, rest));
@@ -158,12 +214,15 @@ static ampc_status contest_open(contest *c)
 {
     const k_context *ctx = c->args->ctx;
     const k_view *in = c->args->in;
+    const product *p = &c->m->p;
+    const unsigned parts = c->m->epilogue->parts;
+    const size_t size = ir_dtype_size(c->m->stored), d = (size_t)k_count(&c->args->out[0]) * size,
+                 bias = (size_t)(parts & K_PART_SUM_A ? p->m : p->n) * size;
     CUDA_FORWARD(cuda_tune_buffer(ctx, k_bytes(&in[IN_A]), (void **)&c->data.a));
     CUDA_FORWARD(cuda_tune_buffer(ctx, k_bytes(&in[IN_B]), (void **)&c->data.b));
-    if (k_present(&in[IN_BIAS]))
-        CUDA_FORWARD(cuda_tune_buffer(ctx, (size_t)c->m->p.n * sizeof(float), &c->data.bias));
-    return cuda_tune_buffer(ctx, (size_t)k_count(&c->args->out[0]) * ir_dtype_size(c->m->stored),
-                            (void **)&c->data.d);
+    if (parts & (K_PART_BIAS | PARTS_SUM)) CUDA_FORWARD(cuda_tune_buffer(ctx, bias, &c->data.bias));
+    if (parts & PARTS_AUX) CUDA_FORWARD(cuda_tune_buffer(ctx, d, &c->data.aux));
+    return cuda_tune_buffer(ctx, d, (void **)&c->data.d);
 }
 
 /* The fastest of those found; the first where there is no memory to find out. */
@@ -177,15 +236,16 @@ static ampc_status race(contest *c, const char *key, int n, int *best)
     cuda_tune_free(c->data.b);
     cuda_tune_free(c->data.d);
     cuda_tune_free(c->data.bias);
+    cuda_tune_free(c->data.aux);
     return status == AMPC_NO_MEMORY ? AMPC_OK : status;
 }
 
-static void write_key(const k_args *args, const matmul *m, char *out, size_t size)
+static void write_key(const matmul *m, char *out, size_t size)
 {
     const product *p = &m->p;
     int n = snprintf(out, size, "matmul %s->%s %" PRId64 "x%" PRId64 "x%" PRId64 "%s%s%s", ir_dtype_name(m->read),
                      ir_dtype_name(m->stored), p->m, p->n, p->k, p->trans_a ? " ta" : "", p->trans_b ? " tb" : "",
-                     k_present(&args->in[IN_BIAS]) ? " bias" : "");
+                     m->epilogue->name);
     for (int i = 0; i < p->rank && n > 0 && (size_t)n < size; i++)
         n += snprintf(out + n, size - (size_t)n, " *%" PRId64 "%s%s", p->batch[i], p->a_shared[i] ? "a" : "",
                       p->b_shared[i] ? "b" : "");
@@ -244,7 +304,7 @@ static ampc_status choose(const k_args *args, matmul *m)
     contest c = {.args = args, .m = m};
     char key[MOST_KEY];
     int n = 0;
-    write_key(args, m, key, sizeof key);
+    write_key(m, key, sizeof key);
     CUDA_FORWARD(ask(args->ctx, m, c.found, &n));
     if (n == 0) return cuda_fail(args->ctx, AMPC_UNSUPPORTED, "cuBLASLt has no algorithm for %s", key);
     int known = cuda_tuned(args->ctx, CUDA_LT, key), best = known >= 0 && known < n ? known : 0;
@@ -268,10 +328,29 @@ static ampc_status prepare_casts(const k_args *args, matmul *m, size_t *workspac
     return AMPC_OK;
 }
 
-static ampc_status prepare_parts(const k_args *args, matmul *m, size_t *workspace)
+/* NULL: the library has none for this. */
+static const epilogue *epilogue_of(const k_args *args, const product *p)
+{
+    const k_tail tail = k_tail_of(args);
+    const unsigned parts = k_parts_of(args);
+    const bool simple = tail == K_TAIL_NONE && !(parts & ~(unsigned)K_PART_BIAS);
+    const k_view *a = &args->in[IN_A], *y = &args->out[0];
+    if (!simple && (k_count(y) == 0 || p->k == 0)) return NULL;
+    if (parts & (PARTS_AUX | PARTS_SUM) && (p->rank || (a->dtype != y->dtype && y->dtype != IR_f32)))
+        return NULL;
+    if (parts & PARTS_AUX && p->n % AUX_STEP) return NULL;
+    for (size_t i = 0; i < sizeof epilogues / sizeof *epilogues; i++)
+        if (epilogues[i].tail == tail && epilogues[i].parts == parts) return &epilogues[i];
+    return NULL;
+}
+
+static ampc_status prepare_steps(const k_args *args, matmul *m, size_t *workspace)
 {
     const k_view *y = &args->out[0], *bias = &args->in[IN_BIAS];
     product *p = &m->p;
+    m->epilogue = epilogue_of(args, p);
+    if (!m->epilogue)
+        return cuda_fail(args->ctx, AMPC_UNSUPPORTED, "matmul: more than an epilogue of cuBLASLt does in one step");
     if (k_count(y) == 0 || p->k == 0)
         return cuda_fill_prepare(args, k_present(bias) ? bias : NULL, 0, y, &m->fill, workspace);
     m->read = args->in[IN_A].dtype;
@@ -292,7 +371,7 @@ static ampc_status prepare(const k_args *args, void **state, size_t *workspace)
     matmul *m = calloc(1, sizeof *m);
     if (!m) return cuda_fail(args->ctx, AMPC_NO_MEMORY, "out of memory");
     m->p = product_of(args);
-    ampc_status status = prepare_parts(args, m, workspace);
+    ampc_status status = prepare_steps(args, m, workspace);
     if (status == AMPC_OK)
         *state = m;
     else

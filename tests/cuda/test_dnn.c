@@ -14,9 +14,10 @@
 #include <sys/stat.h>
 
 #include "kernels/cuda/dnn.h"
+#include "kernels/epilogue.h"
 #include "tests/cuda/double/double.h"
 
-enum { MOST_OPERANDS = 3, MOST_RESULTS = 2, ALIGNMENT = 256 };
+enum { MOST_OPERANDS = 3, MOST_RESULTS = 4, ALIGNMENT = 256 };
 
 static char error[512];
 static k_context ctx = {.threads = 1, .error = error, .error_size = sizeof error};
@@ -322,6 +323,27 @@ static void races_are_run_once(void **state)
     assert_int_equal(races(false), 0);
 }
 
+/* A product that also sums an operand is another race than the product alone. */
+static void races_know_the_epilogue(void **state)
+{
+    call product;
+    (void)state;
+    assert_true(races(true) > 0);
+    open_context(true);
+    double_mark();
+    call_matmul(&product, (int64_t[]){24, 40}, (int64_t[]){40, 16}, (int64_t[]){24, 16});
+    product.in[2].dtype = IR_NO_DTYPE;
+    product.out[1 + K_EPILOGUE_SUM_B] = view(IR_f16, 1, (int64_t[]){16});
+    product.args.n_out = 1 + K_EPILOGUE_EXTRA_OUT;
+    assert_true(cuda_absorbs(&product.args));
+    assert_int_equal(double_count("cudaEventElapsedTime"), 0);
+    if (call_prepare(&product) != AMPC_OK) fail_msg("%s", error);
+    assert_true(double_count("cudaEventElapsedTime") > 0);
+    call_release(&product);
+    close_context();
+    assert_non_null(strstr(cache_file("r", NULL), "matmul f16->f16 24x16x40 sum b\n"));
+}
+
 static void a_damaged_cache_is_no_cache(void **state)
 {
     (void)state;
@@ -420,6 +442,7 @@ int main(void)
         cmocka_unit_test(f64_is_refused),
         cmocka_unit_test(channels_last_may_change_the_type),
         cmocka_unit_test_setup_teardown(races_are_run_once, make_cache, drop_cache),
+        cmocka_unit_test_setup_teardown(races_know_the_epilogue, make_cache, drop_cache),
         cmocka_unit_test_setup_teardown(a_damaged_cache_is_no_cache, make_cache, drop_cache),
         cmocka_unit_test_setup_teardown(a_stale_choice_is_measured_again, make_cache, drop_cache),
         cmocka_unit_test_setup_teardown(a_cache_that_cannot_be_written_is_done_without, make_cache, drop_cache),

@@ -58,6 +58,12 @@ typedef struct row {
     cublasLtEpilogue_t epilogue;
 } row;
 
+/* In each type. */
+#define TYPED(m, n, k, epilogue)                                                                                       \
+    {m, n, k, 1, true, false, false, false, 1, 0, IR_f32, IR_f32, CUBLASLT_EPILOGUE_##epilogue},                       \
+        {m, n, k, 1, false, false, false, false, 1, 0, IR_f16, IR_f16, CUBLASLT_EPILOGUE_##epilogue},                  \
+        {m, n, k, 1, false, true, false, false, 1, 0, IR_bf16, IR_bf16, CUBLASLT_EPILOGUE_##epilogue}
+
 static const row rows[] = {
     {5, 7, 3, 1, false, false, false, false, 1, 0, IR_f32, IR_f32, CUBLASLT_EPILOGUE_DEFAULT},
     {5, 7, 3, 1, true, false, false, false, 2, 0.5f, IR_f32, IR_f32, CUBLASLT_EPILOGUE_DEFAULT},
@@ -73,6 +79,20 @@ static const row rows[] = {
     {33, 9, 17, 1, false, false, false, false, 1, 0, IR_f16, IR_f16, CUBLASLT_EPILOGUE_DRELU_BGRAD},
     {12, 20, 40, 1, false, true, true, false, 0.25f, 0, IR_f16, IR_f32, CUBLASLT_EPILOGUE_BGRADA},
     {12, 20, 40, 1, false, true, false, false, 1, 0, IR_f16, IR_f32, CUBLASLT_EPILOGUE_BGRADB},
+    {8, 7, 9, 3, false, false, false, false, 1, 0, IR_f16, IR_f16, CUBLASLT_EPILOGUE_GELU},
+    TYPED(1, 7, 9, RELU),
+    TYPED(7, 1, 33, RELU_BIAS),
+    TYPED(33, 8, 1, RELU_AUX),
+    TYPED(128, 9, 7, RELU_AUX_BIAS),
+    TYPED(9, 33, 8, GELU),
+    TYPED(7, 9, 128, GELU_BIAS),
+    TYPED(8, 128, 7, GELU_AUX),
+    TYPED(33, 1, 9, GELU_AUX_BIAS),
+    TYPED(1, 9, 8, DRELU),
+    TYPED(9, 128, 7, DGELU),
+    TYPED(33, 7, 8, DGELU_BGRAD),
+    TYPED(9, 8, 128, BGRADA),
+    TYPED(8, 33, 7, BGRADB),
 };
 enum { ROWS = sizeof rows / sizeof *rows };
 
@@ -166,7 +186,8 @@ static product make_product(const row *r)
 {
     product p = {.r = r, .alpha = &r->alpha, .beta = &r->beta};
     int64_t sum = r->epilogue == CUBLASLT_EPILOGUE_BGRADB ? r->n : r->m;
-    bool bits = r->epilogue == CUBLASLT_EPILOGUE_RELU_AUX_BIAS || r->epilogue == CUBLASLT_EPILOGUE_DRELU_BGRAD;
+    bool bits = (r->epilogue & CUBLASLT_EPILOGUE_RELU_AUX) == CUBLASLT_EPILOGUE_RELU_AUX ||
+                (r->epilogue & CUBLASLT_EPILOGUE_DRELU) == CUBLASLT_EPILOGUE_DRELU;
     p.a = r->trans_a ? make(r->in, r->k, r->m, r->batch, false) : make(r->in, r->m, r->k, r->batch, false);
     p.b = r->trans_b ? make(r->in, r->n, r->k, r->batch, r->share_b) : make(r->in, r->k, r->n, r->batch, r->share_b);
     p.c = make(r->out, r->m, r->n, r->batch, false);
@@ -230,15 +251,18 @@ static void near(const row *r, const char *what, double got, double want)
 static double expected(const product *p, int64_t batch, int64_t i, int64_t j)
 {
     double v = before_epilogue(p, batch, i, j), bias = p->bias.rows > i ? at(&p->bias, 0, i, 0) : 0;
-    switch (p->r->epilogue) {
-    case CUBLASLT_EPILOGUE_BIAS: return v + bias;
-    case CUBLASLT_EPILOGUE_RELU_BIAS: return fmax(v + bias, 0);
-    case CUBLASLT_EPILOGUE_GELU_BIAS: return gelu(v + bias);
-    case CUBLASLT_EPILOGUE_GELU_AUX_BIAS: near(p->r, "aux", at(&p->aux, 0, i, j), v + bias); return gelu(v + bias);
-    case CUBLASLT_EPILOGUE_RELU_AUX_BIAS:
+    if (!(p->r->epilogue & CUBLASLT_EPILOGUE_BIAS)) bias = 0;
+    switch (p->r->epilogue & ~(unsigned)CUBLASLT_EPILOGUE_BIAS) {
+    case 0: return v + bias;
+    case CUBLASLT_EPILOGUE_RELU: return fmax(v + bias, 0);
+    case CUBLASLT_EPILOGUE_GELU: return gelu(v + bias);
+    case CUBLASLT_EPILOGUE_GELU_AUX: near(p->r, "aux", at(&p->aux, 0, i, j), v + bias); return gelu(v + bias);
+    case CUBLASLT_EPILOGUE_RELU_AUX:
         if (fabs(v + bias) > 1e-3) assert_int_equal(mask(p, i, j), v + bias > 0);
         return fmax(v + bias, 0);
+    case CUBLASLT_EPILOGUE_DGELU:
     case CUBLASLT_EPILOGUE_DGELU_BGRAD: return v * gelu_slope(at(&p->aux, 0, i, j));
+    case CUBLASLT_EPILOGUE_DRELU:
     case CUBLASLT_EPILOGUE_DRELU_BGRAD: return mask(p, i, j) ? v : 0;
     default: return v;
     }
@@ -323,6 +347,11 @@ static void descriptors_are_judged(void **state)
     WRONG_ATTRIBUTE(8, EPILOGUE_AUX_LD, int64_t, 32, INVALID_VALUE, "multiple of 8");
     WRONG_ATTRIBUTE(9, EPILOGUE_AUX_LD, int64_t, 40, INVALID_VALUE, "multiple of 128");
     WRONG_ATTRIBUTE(5, BIAS_DATA_TYPE, int32_t, CUDA_R_32F, NOT_SUPPORTED, "type than D");
+    WRONG_ATTRIBUTE(8, EPILOGUE_AUX_DATA_TYPE, int32_t, CUDA_R_32F, NOT_SUPPORTED, "type than D");
+    WRONG_ATTRIBUTE(8, EPILOGUE_AUX_POINTER, intptr_t, 0, INVALID_VALUE, "aux buffer has no address");
+    WRONG_ATTRIBUTE(5, BIAS_POINTER, intptr_t, 0, INVALID_VALUE, "bias has no address");
+    WRONG_ATTRIBUTE(4, EPILOGUE, uint32_t, CUBLASLT_EPILOGUE_BGRADA, INVALID_VALUE, "over one another");
+    WRONG_ATTRIBUTE(4, EPILOGUE, uint32_t, CUBLASLT_EPILOGUE_DGELU, INVALID_VALUE, "batches overlap");
     WRONG_ATTRIBUTE(0, FAST_ACCUM, int8_t, 1, NOT_SUPPORTED, "does not know");
 }
 
@@ -378,6 +407,44 @@ static void algorithms_are_judged(void **state)
     expect_refusal(run(&p), CUBLAS_STATUS_INVALID_VALUE, "no such handle");
 }
 
+/* Addresses beside the matrices are at least as aligned as those that the algorithm was found with. */
+static void beside_matrices(void **state)
+{
+    (void)state;
+    begin(DOUBLE_EAGER);
+    product p = make_product(&rows[8]);
+    char *aux = p.aux.device + 32, *bias = p.bias.device + 2;
+    must((int)find(&p));
+    must((int)run(&p));
+    SET(&p, EPILOGUE_AUX_POINTER, aux);
+    expect_refusal(run(&p), CUBLAS_STATUS_INVALID_VALUE, "aux buffer");
+    SET(&p, EPILOGUE_AUX_POINTER, p.aux.device);
+    SET(&p, BIAS_POINTER, bias);
+    expect_refusal(run(&p), CUBLAS_STATUS_INVALID_VALUE, "bias");
+    destroy(&p);
+    must((int)cuda.cublasLtDestroy(handle));
+}
+
+/* As the library does it, NaN does not get through relu; it does through gelu. */
+static void relu_stops_nan(void **state)
+{
+    static const row of[] = {{5, 7, 3, 1, false, false, false, false, 1, 0, IR_f32, IR_f32, CUBLASLT_EPILOGUE_RELU},
+                             {5, 7, 3, 1, false, false, false, false, 1, 0, IR_f32, IR_f32, CUBLASLT_EPILOGUE_GELU}};
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        begin(DOUBLE_EAGER);
+        product p = make_product(&of[i]);
+        ir_store_f64(IR_f32, p.a.host, NAN);
+        upload(&p.a);
+        must((int)find(&p));
+        must((int)run(&p));
+        download(&p.d);
+        assert_true(i == 0 ? at(&p.d, 0, 0, 2) == 0 : isnan(at(&p.d, 0, 0, 2)));
+        destroy(&p);
+        must((int)cuda.cublasLtDestroy(handle));
+    }
+}
+
 /* Scalars in device memory are read when a graph is replayed, those of the host when it was recorded. */
 static void graphs_read_device_scalars(void **state)
 {
@@ -417,6 +484,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(products_agree),         cmocka_unit_test(descriptors_are_judged),
         cmocka_unit_test(layouts_are_judged),     cmocka_unit_test(algorithms_are_judged),
+        cmocka_unit_test(beside_matrices),        cmocka_unit_test(relu_stops_nan),
         cmocka_unit_test(graphs_read_device_scalars),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

@@ -1,7 +1,9 @@
 /* test_ops_matmul.c - matmul and the three convolutions against sums in f64 over the operands as rounded.
  *
  * A row is a shape; each runs in every float type, with and without bias, and with f32 results of low-precision
- * operands. Results start as NaN. Convolutions run a second time, channels last. */
+ * operands. Results start as NaN. Convolutions run a second time, channels last. What a matmul does besides its product
+ * is asked for in many forms: the device says of each whether it takes it, as is expected of it, and does or refuses it. */
+#include "kernels/epilogue.h"
 #include "tests/ops/ops.h"
 
 #include <setjmp.h>
@@ -214,6 +216,227 @@ static void matmul_rows(void **state)
             for (int flags = 0; flags < 8; flags++)
                 product_check(&products[i], types[t].in, types[t].out, flags & 1, flags & 2,
                               flags & 4);
+}
+
+/* ---- what a matmul does besides -------------------------------------------------------------- */
+
+typedef struct epilogue_row {
+    ir_op tail; /* IR_OP_COUNT: none */
+    bool tanh;
+    unsigned parts;
+} epilogue_row;
+
+static const epilogue_row epilogues[] = {
+    {IR_OP_gelu, false, 0},
+    {IR_OP_gelu, false, K_PART_BIAS},
+    {IR_OP_gelu, false, K_PART_START},
+    {IR_OP_gelu, true, 0},
+    {IR_OP_gelu, true, K_PART_BIAS},
+    {IR_OP_gelu, true, K_PART_START},
+    {IR_OP_gelu, true, K_PART_BIAS | K_PART_START},
+    {IR_OP_gelu, true, K_PART_START | K_PART_SUM_B},
+    {IR_OP_gelu_grad, true, K_PART_X},
+    {IR_OP_gelu_grad, true, K_PART_X | K_PART_BIAS},
+    {IR_OP_gelu_grad, false, K_PART_X},
+    {IR_OP_relu, false, 0},
+    {IR_OP_relu, false, K_PART_BIAS},
+    {IR_OP_tanh, false, 0},
+    {IR_OP_COUNT, false, K_PART_START},
+    {IR_OP_COUNT, false, K_PART_SUM_A},
+    {IR_OP_COUNT, false, K_PART_SUM_B},
+    {IR_OP_COUNT, false, K_PART_SUM_A | K_PART_SUM_B},
+    {IR_OP_COUNT, false, K_PART_SUM_B | K_PART_BIAS},
+    {IR_OP_COUNT, false, 0},
+};
+
+static const struct {
+    int64_t m, n, k, batch;
+} sizes[] = {{1, 1, 1, 1},    {1, 8, 7, 1},    {7, 8, 9, 1},  {8, 7, 33, 1}, {9, 33, 8, 1}, {33, 128, 7, 1},
+             {128, 9, 33, 1}, {33, 8, 128, 1}, {8, 16, 4, 3}, {5, 8, 0, 1},  {0, 8, 5, 1}};
+enum { N_SIZES = sizeof sizes / sizeof *sizes, N_EPILOGUES = sizeof epilogues / sizeof *epilogues };
+
+/* Whether the device should take it. */
+static bool is_absorbed(const epilogue_row *e, int size, int t)
+{
+    const unsigned beside = K_PART_X | K_PART_START, sums = K_PART_SUM_A | K_PART_SUM_B;
+    const bool plain = e->tail == IR_OP_COUNT && !(e->parts & ~(unsigned)K_PART_BIAS);
+    if (plain) return true;
+    if (sizes[size].m == 0 || sizes[size].k == 0 || e->tail == IR_OP_relu || e->tail == IR_OP_tanh) return false;
+    if (!ops_on->away) return e->tail == IR_OP_gelu && !(e->parts & (beside | sums)) && types[t].in != IR_f64;
+    if (e->parts & (beside | sums) && (sizes[size].batch > 1 || (types[t].in != types[t].out && types[t].out != IR_f32)))
+        return false;
+    if (e->parts & beside && sizes[size].n % 8) return false;
+    if (e->tail == IR_OP_COUNT) return e->parts == K_PART_SUM_A || e->parts == K_PART_SUM_B;
+    if (e->tail == IR_OP_gelu_grad) return e->tanh && e->parts == K_PART_X;
+    return e->tanh && !(e->parts & sums);
+}
+
+/* A step with everything that a row asks for. */
+typedef struct epilogue_case {
+    const epilogue_row *row;
+    ir_dtype type; /* of the operands */
+    k_view in[4], out[4];
+    ir_attr attr[3], tail_attr[1];
+    k_program program;
+    char error[256];
+    k_context ctx;
+    k_args args;
+} epilogue_case;
+
+static k_view part_make(const epilogue_row *e, unsigned part, ir_dtype t, int rank, const int64_t *dims)
+{
+    k_view none = {.dtype = IR_NO_DTYPE};
+    return !part || e->parts & part ? view_make(t, rank, dims) : none;
+}
+
+static void tail_make(epilogue_case *c)
+{
+    const epilogue_row *e = c->row;
+    c->tail_attr[0].i = e->tanh;
+    c->program.count = k_count(&c->out[0]);
+    c->program.n_code = c->program.n_results = 1;
+    c->program.code[0] = (k_instruction){
+        .op = e->tail, .type = c->out[0].dtype, .attr = c->tail_attr, .n_arg = 1, .arg = {K_OWN_RESULT}};
+    c->program.results[0] = (k_result){.from = 0, .fold = K_EACH};
+    if (!(e->parts & K_PART_X)) return;
+    c->program.operands[c->program.n_operands++] =
+        (k_operand){.in = ir_op_get(IR_OP_matmul)->n_in + K_EPILOGUE_X, .dense = true};
+    c->program.code[0].arg[c->program.code[0].n_arg++] = ~0;
+}
+
+static void epilogue_make(epilogue_case *c, const epilogue_row *e, int size, int t, bool ta, bool tb)
+{
+    const int64_t m = sizes[size].m, n = sizes[size].n, k = sizes[size].k, batch = sizes[size].batch;
+    const ir_dtype in = types[t].in, out = types[t].out;
+    const int rank = batch > 1 ? 3 : 2;
+    const int64_t a[] = {batch, ta ? k : m, ta ? m : k}, b[] = {batch, tb ? n : k, tb ? k : n}, y[] = {batch, m, n};
+    *c = (epilogue_case){.row = e, .type = in};
+    c->in[0] = part_make(e, 0, in, rank, a + 3 - rank);
+    c->in[1] = part_make(e, 0, in, rank, b + 3 - rank);
+    c->in[2] = part_make(e, K_PART_BIAS, in, 1, &n);
+    c->in[3] = part_make(e, K_PART_X, out, rank, y + 3 - rank);
+    c->out[0] = part_make(e, 0, out, rank, y + 3 - rank);
+    c->out[1 + K_EPILOGUE_START] = part_make(e, K_PART_START, out, rank, y + 3 - rank);
+    c->out[1 + K_EPILOGUE_SUM_A] = part_make(e, K_PART_SUM_A, out, 1, &m);
+    c->out[1 + K_EPILOGUE_SUM_B] = part_make(e, K_PART_SUM_B, out, 1, &n);
+    for (int i = 0; i < 4; i++)
+        if (k_present(&c->in[i])) view_fill(&c->in[i]);
+    c->attr[IR_ATTR(matmul, trans_a)].i = ta;
+    c->attr[IR_ATTR(matmul, trans_b)].i = tb;
+    c->attr[IR_ATTR(matmul, out)].dtype = in == out ? IR_NO_DTYPE : out;
+    if (e->tail != IR_OP_COUNT) tail_make(c);
+    c->ctx = (k_context){.threads = THREADS, .error = c->error, .error_size = sizeof c->error};
+    c->args = (k_args){.op = IR_OP_matmul, .in = c->in, .out = c->out, .n_in = 4, .n_out = 4, .attr = c->attr,
+                       .program = e->tail == IR_OP_COUNT ? NULL : &c->program, .ctx = &c->ctx};
+}
+
+static void epilogue_free(const epilogue_case *c)
+{
+    for (int i = 0; i < 4; i++) {
+        free(c->in[i].data);
+        free(c->out[i].data);
+    }
+}
+
+static double gelu(double x, bool by_tanh)
+{
+    if (!by_tanh) return x * 0.5 * (1 + erf(x * sqrt(0.5)));
+    return 0.5 * x * (1 + tanh(sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+}
+
+static double gelu_slope(double x) { return (gelu(x + 1e-6, true) - gelu(x - 1e-6, true)) / 2e-6; }
+
+/* The sum of op(v) along k, which is its first dimension as it lies or the second. */
+static void sum_check(const epilogue_case *c, const k_view *v, bool k_first, const k_view *sum)
+{
+    int64_t rows = v->dims[0], columns = v->dims[1];
+    double *values = view_values(v), *expected = calloc((size_t)k_count(sum) + 1, sizeof *expected);
+    for (int64_t i = 0; i < rows * columns; i++) expected[k_first ? i % columns : i / columns] += values[i];
+    view_check("sum", sum, expected, (double)(k_first ? rows : columns), c->type);
+    free(values);
+    free(expected);
+}
+
+static void epilogue_check(const epilogue_case *c, int64_t k)
+{
+    const bool ta = c->attr[IR_ATTR(matmul, trans_a)].i, tb = c->attr[IR_ATTR(matmul, trans_b)].i;
+    double *values = product_expect(&c->in[0], &c->in[1], &c->in[2], &c->out[0], ta, tb), *x = view_values(&c->in[3]);
+    if (c->row->parts & K_PART_START) view_check("start", &c->out[1 + K_EPILOGUE_START], values, (double)k, c->type);
+    if (c->row->parts & K_PART_SUM_A) sum_check(c, &c->in[0], ta, &c->out[1 + K_EPILOGUE_SUM_A]);
+    if (c->row->parts & K_PART_SUM_B) sum_check(c, &c->in[1], !tb, &c->out[1 + K_EPILOGUE_SUM_B]);
+    for (int64_t i = 0; i < k_count(&c->out[0]); i++)
+        values[i] = c->row->tail == IR_OP_gelu        ? gelu(values[i], c->row->tanh)
+                    : c->row->tail == IR_OP_gelu_grad ? values[i] * gelu_slope(x[i])
+                                                      : values[i];
+    view_check("epilogue", &c->out[0], values, (double)k, c->type);
+    free(values);
+    free(x);
+}
+
+static void epilogue_rows(void **state)
+{
+    (void)state;
+    for (int i = 0; i < N_SIZES * N_EPILOGUES * 4; i++)
+        for (int t = next_types(-1); t < N_TYPES; t = next_types(t)) {
+            const epilogue_row *e = &epilogues[i / 4 % N_EPILOGUES];
+            const int size = i / 4 / N_EPILOGUES;
+            epilogue_case c;
+            epilogue_make(&c, e, size, t, i & 1, i & 2);
+            bool expected = is_absorbed(e, size, t), absorbed = ops_absorbs(&c.args);
+            if (absorbed != expected || c.error[0])
+                fail_msg("epilogue %td, size %d, %s->%s: %d '%s'", e - epilogues, size, ir_dtype_name(types[t].in),
+                         ir_dtype_name(types[t].out), absorbed, c.error);
+            assert_int_equal(ops_run(&c.args, false, 2), expected ? AMPC_OK : AMPC_UNSUPPORTED);
+            if (expected) epilogue_check(&c, sizes[size].k);
+            epilogue_free(&c);
+        }
+}
+
+/* What is said of parts and tails is looked at. */
+static void epilogues_are_judged(void **state)
+{
+    enum { ROW = 8, SIZE = 2, F32 = 1 }; /* gelu_grad with tanh */
+    epilogue_case c;
+    (void)state;
+    if (!ops_on->away) skip();
+#define JUDGED(change, taken)                                                                                          \
+    epilogue_make(&c, &epilogues[ROW], SIZE, F32, true, false);                                                        \
+    change;                                                                                                            \
+    assert_int_equal(ops_absorbs(&c.args), taken);                                                                     \
+    epilogue_free(&c)
+    JUDGED((void)0, true);
+    JUDGED(c.program.code[0].type = IR_f16, false);
+    JUDGED(c.program.code[0].arg[0] = ~0, false);
+    JUDGED(c.program.code[0].arg[1] = K_OWN_RESULT, false);
+    JUDGED(c.program.operands[0].dense = false, false);
+    JUDGED(c.program.operands[0].in = 0, false);
+    JUDGED(c.program.count--, false);
+    JUDGED(c.program.commits = true, false);
+    JUDGED(c.program.n_code = 2, false);
+    JUDGED(c.program.results[0].fold = K_ROW_SUM, false);
+    JUDGED(c.in[3].dtype = IR_f16, false);
+    JUDGED(c.in[3].dims[0]--, false);
+    JUDGED(c.args.op = IR_OP_relu, false);
+#undef JUDGED
+}
+
+/* One NaN among the operands makes a row of them. */
+static void nan_passes(void **state)
+{
+    enum { SIZE = 5 };
+    (void)state;
+    for (int i = 0; i < N_EPILOGUES; i++)
+        for (int t = next_types(-1); t < N_TYPES; t = next_types(t)) {
+            epilogue_case c;
+            epilogue_make(&c, &epilogues[i], SIZE, t, false, false);
+            ir_store_f64(c.type, c.in[0].data, NAN);
+            if (is_absorbed(c.row, SIZE, t)) assert_int_equal(ops_run(&c.args, false, 1), AMPC_OK);
+            double *values = view_values(&c.out[0]);
+            for (int64_t k = 0; k < k_count(&c.out[0]) && is_absorbed(c.row, SIZE, t); k++)
+                assert_int_equal(isnan(values[k]) != 0, k < sizes[SIZE].n);
+            free(values);
+            epilogue_free(&c);
+        }
 }
 
 /* ---- convolution ----------------------------------------------------------------------------- */
@@ -518,6 +741,9 @@ static int run(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(matmul_rows),
+        cmocka_unit_test(epilogue_rows),
+        cmocka_unit_test(epilogues_are_judged),
+        cmocka_unit_test(nan_passes),
         BOTH_LAYOUTS(conv_rows),
         BOTH_LAYOUTS(conv_grad_input_rows),
         BOTH_LAYOUTS(conv_grad_weight_rows),

@@ -18,7 +18,9 @@ enum { MOST_ALGORITHMS = 4, ROOM_STEP = 1 << 20, LEAST_ALIGNMENT = 16 };
 typedef struct algorithm {
     uint64_t mark, problem, workspace, number;
     uint32_t alignment[4]; /* of A, B, C, D */
+    uint32_t bias, aux;    /* of their addresses when it was found; 0: there is none */
 } algorithm;
+_Static_assert(sizeof(algorithm) <= sizeof(cublasLtMatmulAlgo_t), "an algorithm fits in the library's");
 
 static cublasStatus_t wrong(const char *why)
 {
@@ -59,6 +61,13 @@ static uint64_t fingerprint(const lt_problem *problem)
     return hash;
 }
 
+static uint32_t alignment_of(const char *address)
+{
+    enum { MOST = 256 };
+    uintptr_t bits = (uintptr_t)address | MOST;
+    return (uint32_t)(bits & -bits);
+}
+
 static cublasStatus_t read_preference(cublasLtMatmulPreference_t preference, uint64_t *room, uint32_t *schemes,
                                       uint32_t *alignment)
 {
@@ -96,11 +105,13 @@ static cublasStatus_t heuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t ho
     if (schemes & (CUBLASLT_REDUCTION_SCHEME_INPLACE | CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE))
         return wrong("partial sums could be kept in the type of the result, which we never allow");
     for (int i = 0; i < most && i < MOST_ALGORITHMS; i++) {
-        algorithm found = {MARK, fingerprint(&p), 0, (uint64_t)i, {0}};
+        algorithm found = {.mark = MARK, .problem = fingerprint(&p), .number = (uint64_t)i};
         uint64_t wish = (uint64_t)(MOST_ALGORITHMS - 1 - i) * ROOM_STEP;
         found.workspace = wish < room ? wish : room;
         for (int k = 0; k < 4; k++)
             found.alignment[k] = alignment[k] < LEAST_ALIGNMENT || i == 0 ? alignment[k] : LEAST_ALIGNMENT;
+        if (p.epilogue & (LT_BIAS | LT_SUMS)) found.bias = alignment_of(p.bias);
+        if (p.epilogue & LT_WITH_AUX) found.aux = alignment_of(p.aux);
         memset(&results[i], 0, sizeof results[i]);
         memcpy(&results[i].algo, &found, sizeof found);
         results[i].workspaceSize = found.workspace;
@@ -169,16 +180,19 @@ static cublasStatus_t check_pointers(const lt_call *call, const algorithm *found
         return wrong("a matrix is not wholly on the device, or less aligned than its algorithm was told");
     if (with_c && call->c == call->d && (p->c.ld != p->d.ld || p->c.stride != p->d.stride))
         return wrong("C lies over D in another layout");
-    if (p->epilogue & (LT_BIAS | LT_BIAS_GRAD | LT_SUM_A | LT_SUM_B)) {
+    if (p->epilogue & (LT_BIAS | LT_SUMS)) {
         int64_t last = (p->d.batch - 1) * p->bias_stride + lt_sum_length(p);
         if (!double_on_device(p->bias, (size_t)last * ir_dtype_size(p->bias_type)))
             return wrong("the bias is not wholly on the device");
+        if (alignment_of(p->bias) < found->bias) return wrong("the bias is less aligned than when it was asked for");
     }
     if (p->epilogue & LT_WITH_AUX) {
         int64_t last = (p->d.batch - 1) * p->aux_stride + p->aux_ld * p->d.columns;
         size_t bytes = LT_BITS_AUX(p->epilogue) ? (size_t)last / 8 : (size_t)last * ir_dtype_size(p->aux_type);
         if (!double_on_device(p->aux, bytes) || (uintptr_t)p->aux % LEAST_ALIGNMENT)
             return wrong("the aux buffer is not wholly on the device or not aligned to 16 bytes");
+        if (alignment_of(p->aux) < found->aux)
+            return wrong("the aux buffer is less aligned than when it was asked for");
     }
     if (call->workspace_bytes && (!double_on_device(call->workspace, call->workspace_bytes) ||
                                   (uintptr_t)call->workspace % LEAST_ALIGNMENT))

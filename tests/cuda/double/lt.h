@@ -35,6 +35,7 @@ enum {
 };
 #define LT_WITH_AUX (LT_RELU_BACK | LT_GELU_BACK | LT_AUX_OUT)
 #define LT_BITS_AUX(epilogue) ((epilogue) & (LT_RELU | LT_RELU_BACK))
+#define LT_SUMS (LT_BIAS_GRAD | LT_SUM_A | LT_SUM_B)
 
 /* Reads the descriptors with the real library's getters and refuses what is against the header's rules
  * (CUBLAS_STATUS_INVALID_VALUE) or is not known to run on sm_90 (CUBLAS_STATUS_NOT_SUPPORTED), with a reason. */

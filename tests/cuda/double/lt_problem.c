@@ -227,7 +227,11 @@ static cublasStatus_t check_epilogue(const lt_problem *p)
 {
     const bool bits = LT_BITS_AUX(p->epilogue);
     const int64_t multiple = bits ? 128 : 8;
+    if (p->epilogue & (LT_BIAS | LT_SUMS) && !p->bias) return wrong("the bias has no address, not even an alignment");
+    if (p->epilogue & LT_SUMS && p->d.batch > 1 && p->bias_stride < lt_sum_length(p))
+        return wrong("the sums of several batches lie over one another");
     if (!(p->epilogue & LT_WITH_AUX)) return CUBLAS_STATUS_SUCCESS;
+    if (!p->aux) return wrong("the aux buffer has no address, not even an alignment");
     if (p->aux_ld % multiple || p->aux_ld < p->d.rows)
         return wrong(bits ? "the aux buffer's leading dimension is no multiple of 128 or less than the rows"
                           : "the aux buffer's leading dimension is no multiple of 8 or less than the rows");

@@ -55,7 +55,7 @@ static float finish(const lt_problem *p, float v, int64_t i, int64_t j, int64_t 
     if (e & LT_BIAS) v += load(p->bias_type, p->bias, batch * p->bias_stride + i);
     if (e & LT_AUX_OUT && e & LT_RELU) set_aux_bit(p, at, v > 0);
     if (e & LT_AUX_OUT && e & LT_GELU) store(p->aux_type, p->aux, at, v);
-    if (e & LT_RELU) v = v > 0 || v != v ? v : 0;
+    if (e & LT_RELU) v = v > 0 ? v : 0; /* the library does not pass NaN */
     if (e & LT_GELU) v = gelu(v);
     if (e & LT_RELU_BACK) v = aux_bit(p, at) ? v : 0;
     if (e & LT_GELU_BACK) v *= gelu_slope(load(p->aux_type, p->aux, at));

@@ -1,0 +1,88 @@
+/* epilogue.h - what a matmul may do besides its product, in the same kernel, for all devices.
+ *
+ * The tail (k_args.program) is computed from result 0 before that is rounded, and becomes result 0: one rounding
+ * instead of two is all that may differ from the ops one by one. Beside it there may be
+ *
+ *     operands  K_EPILOGUE_X      what gelu was computed from, for gelu_grad as the tail
+ *     results   K_EPILOGUE_START  what the tail starts from, rounded
+ *               K_EPILOGUE_SUM_A  [m]: the sum of op(a) along k
+ *               K_EPILOGUE_SUM_B  [n]: the sum of op(b) along k
+ *
+ * all of result 0's type; the first two have its dimensions. A sum is f32 until it is stored; where that operand is the
+ * gradient of a layer's result and the product that of its weight, it is the gradient of its bias. No result lies over
+ * an operand. What a device takes of this says cpu_absorbs or cuda_absorbs; its kernel refuses the rest. */
+#ifndef AMPC_EPILOGUE_H
+#define AMPC_EPILOGUE_H
+
+#include "kernels/program.h"
+
+enum { K_EPILOGUE_X = 0, K_EPILOGUE_EXTRA_IN = 1 };
+enum { K_EPILOGUE_START = 0, K_EPILOGUE_SUM_A = 1, K_EPILOGUE_SUM_B = 2, K_EPILOGUE_EXTRA_OUT = 3 };
+
+typedef enum k_tail {
+    K_TAIL_NONE,
+    K_TAIL_RELU,
+    K_TAIL_GELU,           /* the form with erf */
+    K_TAIL_GELU_TANH,
+    K_TAIL_GELU_GRAD,      /* of the tail's start, at K_EPILOGUE_X */
+    K_TAIL_GELU_TANH_GRAD,
+    K_TAIL_OTHER
+} k_tail;
+
+/* The parts of a step beyond a, b and y, one bit each. */
+enum { K_PART_BIAS = 1, K_PART_X = 2, K_PART_START = 4, K_PART_SUM_A = 8, K_PART_SUM_B = 16, K_PART_OTHER = 32 };
+
+/* The program is one instruction, which makes result 0 from its start, and nothing else. */
+static inline bool k_tail_is_single(const k_args *args)
+{
+    const k_program *p = args->program;
+    const k_instruction *c = &p->code[0];
+    return !p->commits && p->n_code == 1 && p->n_results == 1 && p->results[0].from == 0 &&
+           p->results[0].fold == K_EACH && p->count == k_count(&args->out[0]) && c->type == args->out[0].dtype &&
+           c->arg[0] == K_OWN_RESULT;
+}
+
+static inline bool k_tail_reads_x(const k_args *args)
+{
+    const k_program *p = args->program;
+    const int arg = p->code[0].arg[1];
+    return arg < 0 && ~arg < p->n_operands && p->operands[~arg].dense &&
+           p->operands[~arg].in == ir_op_get(args->op)->n_in + K_EPILOGUE_X;
+}
+
+static inline k_tail k_tail_of(const k_args *args)
+{
+    if (!args->program) return K_TAIL_NONE;
+    if (!k_tail_is_single(args)) return K_TAIL_OTHER;
+    const k_instruction *c = &args->program->code[0];
+    switch (c->op) {
+    case IR_OP_relu: return K_TAIL_RELU;
+    case IR_OP_gelu: return c->attr[IR_ATTR(gelu, tanh)].i ? K_TAIL_GELU_TANH : K_TAIL_GELU;
+    case IR_OP_gelu_grad:
+        if (!k_tail_reads_x(args)) return K_TAIL_OTHER;
+        return c->attr[IR_ATTR(gelu_grad, tanh)].i ? K_TAIL_GELU_TANH_GRAD : K_TAIL_GELU_GRAD;
+    default: return K_TAIL_OTHER;
+    }
+}
+
+static inline unsigned k_part_of(const k_view *v, ir_dtype t, int64_t count, unsigned part)
+{
+    if (!v) return 0;
+    return v->dtype == t && k_count(v) == count ? part : K_PART_OTHER;
+}
+
+/* The parts of a matmul; K_PART_OTHER: one that is not as said above. */
+static inline unsigned k_parts_of(const k_args *args)
+{
+    const k_view *y = &args->out[0];
+    const int64_t count = k_count(y), m = y->dims[y->rank - 2], n = y->dims[y->rank - 1];
+    const bool one = count == m * n, beyond = args->n_in > ir_op_get(args->op)->n_in + K_EPILOGUE_EXTRA_IN ||
+                                              args->n_out > ir_op_get(args->op)->n_out + K_EPILOGUE_EXTRA_OUT;
+    return (k_present(&args->in[IR_IN(matmul, bias)]) ? K_PART_BIAS : 0) | (beyond ? K_PART_OTHER : 0) |
+           k_part_of(k_extra_in(args, K_EPILOGUE_X), y->dtype, count, K_PART_X) |
+           k_part_of(k_extra_out(args, K_EPILOGUE_START), y->dtype, count, K_PART_START) |
+           k_part_of(k_extra_out(args, K_EPILOGUE_SUM_A), y->dtype, m, one ? K_PART_SUM_A : K_PART_OTHER) |
+           k_part_of(k_extra_out(args, K_EPILOGUE_SUM_B), y->dtype, n, one ? K_PART_SUM_B : K_PART_OTHER);
+}
+
+#endif
