@@ -435,12 +435,17 @@ static void say_each(const writer *w)
 
 /* ---- rows ---- */
 
+/* The text for each folded result, with its number for #. */
 static void say_folds(const writer *w, const char *format)
 {
-    for (int r = 0; r < w->program->n_results; r++)
-        if (w->program->results[r].fold) {
-            for (const char *c = format; *c; c++) *c == '#' ? say(w, "%d", r) : say(w, "%c", *c);
-        }
+    for (int r = 0; r < w->program->n_results; r++) {
+        if (!w->program->results[r].fold) continue;
+        for (const char *c = format; *c; c++)
+            if (*c == '#')
+                say(w, "%d", r);
+            else
+                say(w, "%c", *c);
+    }
 }
 
 /* The tiles t of a row, and what they add to its sums. */
@@ -451,7 +456,8 @@ static void say_row_tiles(const writer *w)
     say(w, "        if (span.n <= 0) continue;\n");
     say_folds(w, "        float t#[TILE];\n");
     say(w, "#pragma unroll\n        for (int part = 0; part < TILE; part += %d) {\n", w->tile);
-    say(w, "        const long long first = span.first + part;\n        const int n = min(span.n - part, %d);\n"
+    say(w, "        [[maybe_unused]] const long long first = span.first + part;\n"
+           "        [[maybe_unused]] const int n = min(span.n - part, %d);\n"
            "        [[maybe_unused]] const bool whole = chunks && span.n == TILE;\n", w->tile);
     say_tile(w);
     for (int r = 0; r < w->program->n_results; r++)
