@@ -40,6 +40,7 @@ const rt_backend rt_backend_cpu = {
     .kernel = cpu_kernel,
     .program = &cpu_program,
     .absorbs = cpu_absorbs,
+    .channels_last = true,
     .alloc = alloc,
     .free = release,
     .copy = copy,

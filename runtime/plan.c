@@ -353,6 +353,17 @@ static ampc_status prepare_steps(rt_plan *p, diag *d)
     return first;
 }
 
+/* What the device makes for all of them at once. */
+static ampc_status finish_steps(const rt_plan *p, diag *d)
+{
+    if (!p->backend->away) return AMPC_OK;
+    if (p->ctx->error_size) p->ctx->error[0] = '\0';
+    ampc_status status = p->backend->away->prepared(p->ctx);
+    if (status == AMPC_OK) return AMPC_OK;
+    return diag_error(d, status, DIAG_NOWHERE, "graph @%s: %s", p->graph->name,
+                      p->ctx->error[0] ? p->ctx->error : ampc_status_sentence(status));
+}
+
 /* ---- making and freeing ---------------------------------------------------------------------- */
 
 static ampc_status build(rt_plan *p, bool fuse, bool *needed, diag *d)
@@ -363,6 +374,7 @@ static ampc_status build(rt_plan *p, bool fuse, bool *needed, diag *d)
     if (fuse && !(rt_plan_lay_out(p) && rt_plan_keep(p) && rt_plan_fuse(p))) return no_memory(p, d);
     if (!rt_plan_place(p)) return no_memory(p, d);
     TRY(prepare_steps(p, d));
+    TRY(finish_steps(p, d));
     return rt_plan_pack(p) && rt_plan_group(p) ? AMPC_OK : no_memory(p, d);
 }
 

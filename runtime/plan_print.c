@@ -120,7 +120,7 @@ static void print_plan(FILE *f, const rt_plan *p)
         if (p->sizes[i] >= 0)
             fprintf(f, " %s=%" PRId64, ir_dim_symbol_name(p->graph->module->dims, i), p->sizes[i]);
     fprintf(f, ": %d steps, arena %" PRId64 " bytes", p->n_steps, p->arena_bytes);
-    if (p->n_kept) fprintf(f, ", %d first steps kept in %" PRId64 " bytes", p->n_kept, p->kept_bytes);
+    if (p->n_kept) fprintf(f, ", kept %" PRId64 " bytes", p->kept_bytes);
     fputc('\n', f);
     print_copies(f, p, "keep", p->before, p->n_before);
     for (int i = 0; i < p->n_steps; i++) print_step(f, p, i);

@@ -1,0 +1,197 @@
+/* test_plan_stages.c - what a plan makes of a graph before it places values: layouts, what is kept, programs. Text in,
+ * text out. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/plan.h"
+
+/* The plan of the first graph as text. */
+static void expect(const char *text, const char *expected)
+{
+    static char error[256], whole[8192];
+    k_context ctx = {.threads = 1, .error = error, .error_size = sizeof error};
+    diag *d = diag_new(NULL, NULL);
+    ir_module *module;
+    rt_plan *plan;
+    int64_t sizes[] = {2, 3};
+    snprintf(whole, sizeof whole, "ampc-ir 1\n%s", text);
+    assert_int_equal(cpu_open(error, sizeof error), AMPC_OK);
+    if (ir_parse(whole, strlen(whole), "plan.ir", d, &module) != AMPC_OK) fail_msg("%s", diag_first_error(d));
+    const rt_backend *cpu = rt_backend_find("cpu", &(int){0});
+    if (rt_plan_make(module->graphs.items[0], sizes, cpu, &ctx, true, d, &plan) != AMPC_OK)
+        fail_msg("%s", diag_first_error(d));
+    char *printed = rt_plan_print(plan);
+    if (strcmp(printed, expected) != 0) fail_msg("expected:\n%s\nprinted:\n%s", expected, printed);
+    free(printed);
+    rt_plan_free(plan);
+    ir_module_free(module);
+    diag_free(d);
+}
+
+/* ---- programs ---------------------------------------------------------------------------------------- */
+
+static void a_chain_is_one_step(void **state)
+{
+    (void)state;
+    expect("graph @g(@h : f16[N,8], @b : f16[8], @x : f32[N,8]) {\nforward:\n"
+           "  %a = add @h, @b : f16[N,8]\n  %r = relu %a : f16[N,8]\n  %f = cast %r {to=f32} : f32[N,8]\n"
+           "  %y = add %f, @x : f32[N,8]\n  output \"y\" = %y\n}\n",
+           "plan @g N=2: 1 steps, arena 6400 bytes\n"
+           "   0  program              @h, @b, @x  workspace 0+6336\n"
+           "        .0 = add @h, @b : f16\n"
+           "        .1 = relu .0 : f16\n"
+           "        .2 = cast .1 : f32\n"
+           "        .3 = add .2, @x : f32\n"
+           "        %y of .3 : f32[2,8] at 6336+64\n"
+           "output \"y\" at 6336+64\n");
+}
+
+/* What others read leaves the region, by itself. */
+static void what_is_read_outside_is_a_result(void **state)
+{
+    (void)state;
+    expect("param @w : f32[8,8] = zero\ngraph @g(@x : f32[N,8]) {\nforward:\n"
+           "  %a = exp @x : f32[N,8]\n  %b = neg %a : f32[N,8]\n  %m = matmul %a, @w : f32[N,8]\n"
+           "  %y = add %b, %m : f32[N,8]\n  %z = tanh %y : f32[N,8]\n  output \"z\" = %z\n}\n",
+           "plan @g N=2: 3 steps, arena 4416 bytes\n"
+           "   0  program              @x  workspace 0+4224\n"
+           "        .0 = exp @x : f32\n"
+           "        .1 = neg .0 : f32\n"
+           "        %a of .0 : f32[2,8] at 4224+64\n"
+           "        %b of .1 : f32[2,8] at 4288+64\n"
+           "   1  matmul               %a, @w, _  workspace 0+640\n"
+           "        %m : f32[2,8] at 4352+64\n"
+           "   2  program              %b, %m  workspace 0+4224\n"
+           "        .0 = add %b, %m : f32\n"
+           "        .1 = tanh .0 : f32\n"
+           "        %z of .1 : f32[2,8] at 4288+64 over %b\n"
+           "output \"z\" at 4288+64\n");
+}
+
+static void rows_fold_at_the_end(void **state)
+{
+    (void)state;
+    expect("graph @g(@x : f32[200,8], @y : f32[200,8]) {\nforward:\n"
+           "  %d = sub @x, @y : f32[200,8]\n  %s = mul %d, %d : f32[200,8]\n"
+           "  %r = reduce_sum %s {axes=[1], keepdims=false} : f32[200]\n  %q = sqrt %r : f32[200]\n"
+           "  output \"q\" = %q\n}\n",
+           "plan @g: 2 steps, arena 5056 bytes\n"
+           "   0  program              @x, @y  workspace 0+4224\n"
+           "        .0 = sub @x, @y : f32\n"
+           "        .1 = mul .0, .0 : f32\n"
+           "        %r = row sum of .1 : f32[200] at 4224+800\n"
+           "   1  sqrt                 %r\n"
+           "        %q : f32[200] at 4224+800 over %r\n"
+           "output \"q\" at 4224+800\n");
+}
+
+static void broadcasts_and_views_are_seen_through(void **state)
+{
+    (void)state;
+    expect("graph @g(@x : f32[N,4,5], @b : f32[4,1], @s : f32[]) {\nforward:\n"
+           "  %a = add @x, @b : f32[N,4,5]\n  %f = reshape %a {shape=[N,20]} : f32[N,20]\n"
+           "  %e = expand @s {shape=[N,20]} : f32[N,20]\n  %y = mul %f, %e : f32[N,20]\n"
+           "  output \"y\" = %y\n}\n",
+           "plan @g N=2: 1 steps, arena 8640 bytes\n"
+           "   0  program              @x, @b, @s  workspace 0+8448\n"
+           "        .0 = add @x, @b : f32\n"
+           "        .1 = cast @s : f32\n"
+           "        .2 = mul .0, .1 : f32\n"
+           "        %y of .2 : f32[2,20] at 8448+160\n"
+           "output \"y\" at 8448+160\n");
+}
+
+/* ---- layouts ------------------------------------------------------------------------------------------ */
+
+static void images_lie_channels_last(void **state)
+{
+    (void)state;
+    expect("param @w : f32[4,3,3,3] = zero\nparam @b : f32[4,1,1] = zero\n"
+           "graph @g(@x : f32[N,3,8,8]) {\nforward:\n"
+           "  %c = conv @x, @w, _ {strides=[1,1], pads=[1,1,1,1], dilations=[1,1]} : f32[N,4,8,8]\n"
+           "  %a = add %c, @b : f32[N,4,8,8]\n"
+           "  %r = relu %a : f32[N,4,8,8]\n"
+           "  %p = avg_pool %r {kernel=[2,2], strides=[2,2], pads=[0,0,0,0], dilations=[1,1]} : f32[N,4,4,4]\n"
+           "  %m = reduce_mean %p {axes=[2,3]} : f32[N,4,1,1]\n"
+           "  %f = reshape %m {shape=[N,4]} : f32[N,4]\n"
+           "  output \"f\" = %f\n  output \"r\" = %r\n}\n",
+           "plan @g N=2: 7 steps, arena 13504 bytes, kept 448 bytes\n"
+           "   0  transpose            @w\n"
+           "        %w' : f32[4,3,3,3] at kept 0+432\n"
+           "   1  transpose            @x\n"
+           "        %x' : f32[2,8,8,3] at 11968+1536\n"
+           "   2  conv                 %x', %w', _  workspace 0+9920\n"
+           "        %c : f32[2,4,8,8] at 9920+2048\n"
+           "   3  program              %c, @b  workspace 0+4224\n"
+           "        .0 = add %c, @b : f32\n"
+           "        .1 = relu .0 : f32\n"
+           "        %r of .1 : f32[2,4,8,8] at 9920+2048 over %c\n"
+           "   4  transpose            %r\n"
+           "        %r' : f32[2,4,8,8] at 0+2048\n"
+           "   5  avg_pool             %r  workspace 2048+1088\n"
+           "        %p : f32[2,4,4,4] at 3136+512\n"
+           "   6  reduce_mean          %p\n"
+           "        %m : f32[2,1,1,4] at 2048+32\n"
+           "output \"f\" at 2048+32\n"
+           "output \"r\" at 0+2048\n");
+}
+
+/* ---- what is kept --------------------------------------------------------------------------------------- */
+
+static void casts_of_weights_come_first(void **state)
+{
+    (void)state;
+    expect("param @w : f32[8,8] = zero\ngraph @g(@x : f16[N,8]) {\nforward:\n"
+           "  %t = tanh @x : f16[N,8]\n  %h = cast @w {to=f16} : f16[8,8]\n"
+           "  %y = matmul %t, %h : f16[N,8]\n  output \"y\" = %y\n}\n",
+           "plan @g N=2: 3 steps, arena 1152 bytes, kept 128 bytes\n"
+           "   0  cast                 @w\n"
+           "        %h : f16[8,8] at kept 0+128\n"
+           "   1  tanh                 @x\n"
+           "        %t : f16[2,8] at 1024+32\n"
+           "   2  matmul               %t, %h, _  workspace 0+1024\n"
+           "        %y : f16[2,8] at 1088+32\n"
+           "output \"y\" at 1088+32\n");
+}
+
+static void an_update_writes_the_low_copy(void **state)
+{
+    (void)state;
+    expect("param @w : f32[8,8] = zero\nstate @lr : f32[] = 0.5\n"
+           "graph @g(@x : f16[N,8], @dy : f16[N,8]) {\nforward:\n"
+           "  %h = cast @w {to=f16} : f16[8,8]\n  %y = matmul @x, %h : f16[N,8]\n  output \"y\" = %y\n"
+           "backward:\n  %dw = matmul @x, @dy {trans_a=true, out=f32} : f32[8,8]\n"
+           "update:\n  %w1 = sgd @w, %dw, @lr : f32[8,8]\n  store @w, %w1\n}\n",
+           "plan @g N=2: 4 steps, arena 1728 bytes, kept 128 bytes\n"
+           "   0  cast                 @w\n"
+           "        %h : f16[8,8] at kept 0+128\n"
+           "   1  matmul               @x, %h, _  workspace 0+1024\n"
+           "        %y : f16[2,8] at 1664+32\n"
+           "   2  matmul               @x, @dy, _  workspace 0+1408\n"
+           "        %dw : f32[8,8] at 1408+256\n"
+           "   3  sgd                  @w, %dw, @lr, _\n"
+           "        %w1 : f32[8,8] at @w over @w\n"
+           "        %h' : f16[8,8] at kept 0+128\n"
+           "output \"y\" at 1664+32\n");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_chain_is_one_step),
+        cmocka_unit_test(what_is_read_outside_is_a_result),
+        cmocka_unit_test(rows_fold_at_the_end),
+        cmocka_unit_test(broadcasts_and_views_are_seen_through),
+        cmocka_unit_test(images_lie_channels_last),
+        cmocka_unit_test(casts_of_weights_come_first),
+        cmocka_unit_test(an_update_writes_the_low_copy),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
