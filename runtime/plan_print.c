@@ -1,4 +1,4 @@
-/* plan_print.c - a plan as a table for people and expect tests. */
+/* plan_print.c - a plan as a table for people and expect tests. A star marks a step whose result is kept. */
 #include "runtime/plan.h"
 
 #include <inttypes.h>
@@ -87,7 +87,7 @@ static void print_result(FILE *f, const rt_plan *p, const rt_step *s, int k)
 static void print_step(FILE *f, const rt_plan *p, int i)
 {
     const rt_step *s = &p->steps[i];
-    fprintf(f, "%4d  %-20s", i, rt_step_name(s));
+    fprintf(f, "%4d%s%-20s", i, s->kept ? "* " : "  ", rt_step_name(s));
     for (int j = 0; j < s->n_in; j++) {
         fputs(j ? ", " : " ", f);
         print_value(f, p, s->in_value[j]);
