@@ -210,8 +210,12 @@ static dnnl_status_t describe_operands(const conv *c, bool low, cpu_operand *o, 
 /* In which types a convolution is computed, and on which layouts. */
 typedef struct way {
     bool low;  /* in bf16 */
-    bool kept; /* x and y stay as they lie */
     bool fast; /* no reference code */
+    enum {
+        KEPT,  /* x and y as they lie, w as oneDNN prefers it */
+        OPEN,  /* all as oneDNN prefers them */
+        PLAIN, /* all as they lie when channels are not last */
+    } layout;
 } way;
 
 /* The descriptors of the operands, of which oneDNN may choose the layout of some, and the numbers of the windows. */
@@ -221,10 +225,12 @@ typedef struct description {
     bool has_bias;
 } description;
 
-static dnnl_status_t leave_open(dnnl_memory_desc_t *to, const dnnl_memory_desc_t *from)
+static dnnl_status_t lay_out(dnnl_memory_desc_t *to, const dnnl_memory_desc_t *from, bool plain)
 {
+    static const dnnl_format_tag_t plain_tags[] = {
+        [3] = dnnl_abc, [4] = dnnl_abcd, [5] = dnnl_abcde, [6] = dnnl_abcdef};
     return cpu_dnnl.memory_desc_init_by_tag(to, from->ndims, from->dims, from->data_type,
-                                            dnnl_format_tag_any);
+                                            plain ? plain_tags[from->ndims] : dnnl_format_tag_any);
 }
 
 static dnnl_status_t describe_windows(const conv *c, way w, const cpu_operand *o, int n, description *d)
@@ -236,14 +242,12 @@ static dnnl_status_t describe_windows(const conv *c, way w, const cpu_operand *o
         d->after[i] = c->g.after[i];
     }
     d->x = o[0].desc;
-    d->w = o[1].desc;
     d->y = o[2].desc;
     d->has_bias = n == 4;
     if (d->has_bias) d->bias = o[3].desc;
-    if (!c->x->channels_last && c->kind == CONV_GRAD_INPUT && c->g.groups == 1 && c->g.c < 8) return dnnl_success;
-    dnnl_status_t status = leave_open(&d->w, &o[1].desc);
-    if (status == dnnl_success && !w.kept) status = leave_open(&d->x, &o[0].desc);
-    return status == dnnl_success && !w.kept ? leave_open(&d->y, &o[2].desc) : status;
+    dnnl_status_t status = lay_out(&d->w, &o[1].desc, w.layout == PLAIN);
+    if (status == dnnl_success && w.layout != KEPT) status = lay_out(&d->x, &o[0].desc, w.layout == PLAIN);
+    return status == dnnl_success && w.layout != KEPT ? lay_out(&d->y, &o[2].desc, w.layout == PLAIN) : status;
 }
 
 static dnnl_status_t describe_forward(const description *d, bool fast, const k_context *ctx,
@@ -290,17 +294,21 @@ static dnnl_status_t describe_way(const conv *c, way w, const k_context *ctx, cp
     return c->kind == CONV_FORWARD ? describe_forward(&d, w.fast, ctx, pd) : describe_backward(c, &d, w, ctx, pd);
 }
 
+static bool is_way(const conv *c, way w)
+{
+    bool few = c->kind == CONV_GRAD_INPUT && c->g.groups == 1 && c->g.c < 8;
+    return w.layout == PLAIN ? few : w.layout == OPEN ? !few : c->x->channels_last && (w.low || !few);
+}
+
 /* The first way that oneDNN has code for. */
 static dnnl_status_t describe_conv(const conv *c, bool low, const k_context *ctx, cpu_operand *operands, int *n,
                                    dnnl_primitive_desc_t *pd)
 {
-    static const way ways[] = {{.low = true, .kept = true, .fast = true},
-                               {.low = true, .fast = true},
-                               {.kept = true, .fast = true},
-                               {.fast = false}};
+    static const way ways[] = {{true, true, KEPT},  {true, true, OPEN},   {true, true, PLAIN},
+                               {false, true, KEPT}, {false, false, OPEN}, {false, false, PLAIN}};
     dnnl_status_t status = dnnl_unimplemented;
     for (size_t i = 0; i < sizeof ways / sizeof *ways && status == dnnl_unimplemented; i++)
-        if ((low || !ways[i].low) && (c->x->channels_last || !ways[i].kept))
+        if ((low || !ways[i].low) && is_way(c, ways[i]))
             status = describe_way(c, ways[i], ctx, operands, n, pd);
     return status;
 }
