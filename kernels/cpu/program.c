@@ -224,9 +224,10 @@ static ampc_status make_step(const k_args *args, state *st, int i)
 static void find_rounding(const k_program *p, state *st)
 {
     static const bool exact[IR_OP_COUNT] = {
-        [IR_OP_neg] = true,   [IR_OP_abs] = true,   [IR_OP_sign] = true,  [IR_OP_floor] = true,     [IR_OP_ceil] = true,
-        [IR_OP_round] = true, [IR_OP_relu] = true,  [IR_OP_clip] = true,  [IR_OP_min] = true,       [IR_OP_max] = true,
-        [IR_OP_where] = true, [IR_OP_select] = true, [IR_OP_relu_grad] = true, [IR_OP_clip_grad] = true};
+        [IR_OP_neg] = true,       [IR_OP_abs] = true,      [IR_OP_sign] = true,  [IR_OP_floor] = true,
+        [IR_OP_ceil] = true,      [IR_OP_round] = true,    [IR_OP_relu] = true,  [IR_OP_clip] = true,
+        [IR_OP_min] = true,       [IR_OP_max] = true,      [IR_OP_where] = true, [IR_OP_select] = true,
+        [IR_OP_relu_grad] = true, [IR_OP_clip_grad] = true};
     for (int i = 0; i < p->n_code; i++)
         for (int k = 0; k < p->code[i].n_arg; k++) {
             int arg = p->code[i].arg[k];
@@ -354,8 +355,8 @@ typedef struct running {
     const state *st;
     once once[K_MOST_CODE];
     char *same, *registers;
-    double *partial;               /* [result][piece] */
-    bool direct[K_MOST_RESULTS];   /* computed where it is wanted */
+    double *partial;             /* [result][piece] */
+    bool direct[K_MOST_RESULTS]; /* computed where it is wanted */
 } running;
 
 /* A step's own view of what it looks at once. */
