@@ -189,7 +189,8 @@ static ampc_status choose_architecture(const k_context *ctx, int device, int *ou
         if (known[i] <= device && known[i] > *out) *out = known[i];
     free(known);
     if (status == AMPC_OK && *out == 0)
-        return cuda_fail(ctx, AMPC_DEVICE, "this NVRTC makes no code for devices of architecture %d", device);
+        return cuda_fail(ctx, AMPC_DEVICE,
+                         "this NVRTC makes no code for devices of architecture %d; --no-fuse does without it", device);
     return status;
 }
 

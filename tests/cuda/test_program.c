@@ -302,37 +302,66 @@ static void code_is_kept(void **state)
     free(old);
 }
 
-/* ---- where NVRTC is not ---- */
+/* ---- where NVRTC is not, or is older than the device ---- */
 
-static void *open_without(cuda_library library, char *reason, size_t size)
+static int newest; /* architecture that NVRTC knows; 0: there is no NVRTC */
+
+static nvrtcResult one_architecture(int *n)
 {
-    if (library != CUDA_RTC) return double_provider.open(library, reason, size);
+    *n = 1;
+    return NVRTC_SUCCESS;
+}
+static nvrtcResult that_one(int *known)
+{
+    *known = newest;
+    return NVRTC_SUCCESS;
+}
+
+static void *open_other(cuda_library library, char *reason, size_t size)
+{
+    if (library != CUDA_RTC || newest) return double_provider.open(library, reason, size);
     snprintf(reason, size, "NVRTC was not found");
     return NULL;
 }
-static void *symbol_without(void *handle, cuda_library library, const char *name)
+static void *symbol_of_other(void *handle, cuda_library library, const char *name)
 {
-    return double_provider.symbol(handle, library, name);
+    nvrtcResult (*own)(int *) = strcmp(name, "nvrtcGetNumSupportedArchs") == 0 ? one_architecture
+                                : strcmp(name, "nvrtcGetSupportedArchs") == 0  ? that_one
+                                                                               : NULL;
+    void *symbol = NULL;
+    if (!own) return double_provider.symbol(handle, library, name);
+    memcpy(&symbol, &own, sizeof symbol);
+    return symbol;
 }
 
-static void nvrtc_is_missed(void **state)
+/* What becomes of a program where NVRTC knows one architecture, or none. */
+static void with_other(int architecture, ampc_status wanted, const char *reason)
 {
-    static const cuda_provider provider = {open_without, symbol_without};
-    example e = example_of(IR_f32, 3, 11, true);
+    static const cuda_provider provider = {open_other, symbol_of_other};
+    example e = example_of(IR_bf16, 3, 11 + architecture, true);
     size_t workspace = 0;
-    (void)state;
-    setenv("XDG_CACHE_HOME", "/dev/null", 1);
+    newest = architecture;
     cuda_api_provide(&provider);
     k_context ctx = open_context();
     k_args args = args_of(&e, &ctx);
     must(cuda_program.prepare(&args, &args.state, &workspace));
-    assert_int_equal(cuda_prepared(&ctx), AMPC_DEVICE);
-    assert_string_equal(error, "fused kernels need NVRTC: NVRTC was not found; --no-fuse does without them");
+    ampc_status status = cuda_prepared(&ctx);
+    if (status != wanted) fail_msg("%s", error);
+    if (reason) assert_string_equal(error, reason);
     cuda_program.release(args.state);
     must(cuda_prepared(&ctx)); /* what was refused does not come back */
     cuda_context_close(&ctx);
     cuda_api_provide(&double_provider);
     must(cuda_api_open(CUDA_RT, error, sizeof error));
+}
+
+static void nvrtc_may_be_missing_or_old(void **state)
+{
+    (void)state;
+    setenv("XDG_CACHE_HOME", "/dev/null", 1);
+    with_other(0, AMPC_DEVICE, "fused kernels need NVRTC: NVRTC was not found; --no-fuse does without them");
+    with_other(80, AMPC_OK, NULL); /* PTX */
+    with_other(100, AMPC_DEVICE, "this NVRTC makes no code for devices of architecture 90; --no-fuse does without it");
 }
 
 /* ---- faults ---- */
@@ -426,7 +455,7 @@ static int run(void)
         cmocka_unit_test(code_is_kept),
         cmocka_unit_test(nothing_is_committed_after_a_fault),
         cmocka_unit_test(f64_is_refused),
-        cmocka_unit_test(nvrtc_is_missed),
+        cmocka_unit_test(nvrtc_may_be_missing_or_old),
     };
     return cmocka_run_group_tests_name("program", tests, NULL, NULL);
 }
