@@ -75,7 +75,7 @@ static void store_number(const k_view *v, int64_t i, double value)
 
 /* ---- channels last ---- */
 
-enum { BANDS = 32, HEIGHT = 64, STRIP = PANEL / 2, VECTORS = 4 };
+enum { BANDS = 32, HEIGHT = 16, STRIP = PANEL / 4, VECTORS = 4 };
 
 typedef struct columns {
     int64_t rows, channels; /* N S, C */
