@@ -20,6 +20,7 @@ struct dnn_plan {
     char *key;
     dnn_descriptor plan;
     size_t workspace;
+    int engines;
     dnn_descriptor made[DNN_MOST_MADE]; /* what the plan was made from */
     int n_made;
 };
@@ -300,6 +301,7 @@ static ampc_status keep(candidates *c, const char *key, const dnn_plan **out)
     plan->key = name;
     plan->plan = c->plans[0];
     plan->workspace = c->workspaces[0];
+    plan->engines = c->n;
     memcpy(plan->made, c->g->made, sizeof plan->made);
     plan->n_made = c->g->n_made;
     c->g->n_made = 0;
@@ -333,6 +335,11 @@ ampc_status dnn_plan_of(dnn_graph *g, const char *key, const dnn_plan **out)
 size_t dnn_plan_workspace(const dnn_plan *plan)
 {
     return plan->workspace;
+}
+
+int dnn_plan_engines(const dnn_plan *plan)
+{
+    return plan->engines;
 }
 
 void dnn_close(cuda_context *c)

@@ -59,6 +59,7 @@ const dnn_plan *dnn_plan_find(const k_context *ctx, const char *key);
 /* Plans the graph and frees it, also on failure. AMPC_UNSUPPORTED: cuDNN has no engine for it. */
 ampc_status dnn_plan_of(dnn_graph *g, const char *key, const dnn_plan **out);
 size_t dnn_plan_workspace(const dnn_plan *plan);
+int dnn_plan_engines(const dnn_plan *plan); /* configurations that the choice was from, this one included */
 /* Enqueues. data[i] is the address of the tensor uids[i]. */
 ampc_status dnn_run(const k_context *ctx, const dnn_plan *plan, int n, const int64_t *uids, void *const *data,
                     void *workspace);

@@ -1,5 +1,5 @@
-/* test_dnn.c - what the libraries plan: convolutions of well-known networks have engines for sm_90 in every type,
- * plans are made once, races are run once, and every call that fails is reported.
+/* test_dnn.c - what the libraries plan: convolutions of well-known networks have engines for sm_90 in every type and
+ * layout, the layout reaches them, plans are made once, races are run once, and every call that fails is reported.
  *
  * The plans are those of the installed cuDNN for the recorded device; the numeric rows are in tests/ops. */
 #include <setjmp.h>
@@ -9,6 +9,7 @@
 
 #include <cmocka.h>
 #include <ftw.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -139,25 +140,91 @@ static void call_convolution(call *c, ir_op op, const window_row *r, ir_dtype in
 #undef LISTS
 }
 
+/* All its operands and results that have channels. */
+static void call_channels_last(call *c)
+{
+    for (int i = 0; i < c->args.n_in; i++) c->in[i].channels_last = c->in[i].rank >= 3;
+    for (int i = 0; i < c->args.n_out; i++) c->out[i].channels_last = c->out[i].rank >= 3;
+}
+
 static const ir_op convolutions[] = {IR_OP_conv, IR_OP_conv_grad_input, IR_OP_conv_grad_weight};
 static const ir_dtype types[] = {IR_f32, IR_f16, IR_bf16};
 
-/* Each has an engine that reads and writes its own types: nothing goes through a cast. */
+/* Prepares a convolution whose engine must take its operands and its result as they are, with no kernel of ours beside
+ * it; the engines that there are. */
+static int engines_for(call *c, const char *from)
+{
+    double_mark();
+    if (call_prepare(c) != AMPC_OK || double_count("cudaLibraryGetKernel") != 0)
+        fail_msg("%s, %s in %s, channels %s: %s", from, ir_op_get(c->args.op)->name, ir_dtype_name(c->in[0].dtype),
+                 c->in[0].channels_last ? "last" : "first", error);
+    const int engines = dnn_plan_engines(cuda_of(&ctx)->dnn_plans); /* the newest */
+    call_release(c);
+    return engines;
+}
+
+/* Prepares the three ops of a row in each type; the least number of engines, and the bytes of workspace. */
+static void find_engines(const window_row *r, bool channels_last, int least[3], size_t workspace[3][3])
+{
+    for (int t = 0; t < 3; t++) {
+        least[t] = INT_MAX;
+        for (int o = 0; o < 3; o++) {
+            call c;
+            call_convolution(&c, convolutions[o], r, types[t], types[t]);
+            if (channels_last) call_channels_last(&c);
+            const int engines = engines_for(&c, r->from);
+            if (engines < least[t]) least[t] = engines;
+            workspace[t][o] = c.workspace;
+        }
+    }
+}
+
+/* Rows for which tensor cores read images as they lie, channels last; channels first they are turned in workspace. */
+static bool whole_vectors(const window_row *r)
+{
+    return r->spatial == 2 && r->group == 1 && r->channels % 8 == 0 && r->filters % 8 == 0;
+}
+
+static void check_turning(const window_row *r, size_t first[3][3], size_t last[3][3])
+{
+    const size_t x = (size_t)(r->n * r->channels * r->x[0] * r->x[1]) * sizeof(uint16_t);
+    for (int t = 1; t < 3; t++) /* the low types */
+        for (int o = 0; o < 3; o++)
+            if (first[t][o] < x || last[t][o] > first[t][o] / 16)
+                fail_msg("%s, %s in %s: %zu bytes of workspace channels last, %zu channels first", r->from,
+                         ir_op_get(convolutions[o])->name, ir_dtype_name(types[t]), last[t][o], first[t][o]);
+}
+
 static void networks_have_engines(void **state)
 {
     (void)state;
     open_context(false);
-    double_mark();
-    for (int i = 0; i < N_WINDOWS; i++)
-        for (int o = 0; o < 3; o++)
-            for (int t = 0; t < 3; t++) {
-                call c;
-                call_convolution(&c, convolutions[o], &windows[i], types[t], types[t]);
-                if (call_prepare(&c) != AMPC_OK || double_count("cudaLibraryGetKernel") != 0)
-                    fail_msg("%s, %s in %s: %s", windows[i].from, ir_op_get(c.args.op)->name,
-                             ir_dtype_name(types[t]), error);
-                call_release(&c);
-            }
+    for (int i = 0; i < N_WINDOWS; i++) {
+        size_t workspace[2][3][3];
+        for (int last = 0; last < 2; last++) {
+            int least[3];
+            find_engines(&windows[i], last, least, workspace[last]);
+            print_message("%s, channels %s: %d engines in f32, %d in f16, %d in bf16\n", windows[i].from,
+                          last ? "last" : "first", least[0], least[1], least[2]);
+            assert_true(least[0] > 0 && least[1] > 0 && least[2] > 0);
+        }
+        if (whole_vectors(&windows[i])) check_turning(&windows[i], workspace[0], workspace[1]);
+    }
+    close_context();
+}
+
+/* A result in f32 of operands in fewer bits: no kernel of ours is needed beside the convolution. */
+static void channels_last_widens_the_result(void **state)
+{
+    (void)state;
+    open_context(false);
+    for (int o = 0; o < 3; o++)
+        for (int t = 1; t < 3; t++) {
+            call c;
+            call_convolution(&c, convolutions[o], &windows[4], types[t], IR_f32);
+            call_channels_last(&c);
+            assert_true(engines_for(&c, windows[4].from) > 0);
+        }
     close_context();
 }
 
@@ -175,6 +242,12 @@ static void equal_convolutions_share_a_plan(void **state)
     assert_int_equal(second.workspace, first.workspace);
     call_release(&first);
     call_convolution(&first, IR_OP_conv, &windows[4], IR_bf16, IR_bf16);
+    assert_int_equal(call_prepare(&first), AMPC_OK);
+    assert_true(double_count("*") > 0);
+    call_release(&first);
+    call_convolution(&first, IR_OP_conv, &windows[4], IR_f16, IR_f16);
+    call_channels_last(&first);
+    double_mark();
     assert_int_equal(call_prepare(&first), AMPC_OK);
     assert_true(double_count("*") > 0);
     call_release(&first);
@@ -244,6 +317,102 @@ static void channels_last_may_change_the_type(void **state)
     cuda.cudaFree(device);
     cuda.cudaFreeHost(host);
     close_context();
+}
+
+/* ---- other ways ------------------------------------------------------------------------------ */
+
+/* The view's memory on the device, full of eighths: sums of their products are exact. */
+static void *upload(const k_view *v)
+{
+    cudaStream_t stream = cuda_of(&ctx)->stream;
+    const size_t size = ir_dtype_size(v->dtype);
+    char *device, *host;
+    assert_int_equal(cuda.cudaMalloc((void **)&device, k_bytes(v)), cudaSuccess);
+    assert_int_equal(cuda.cudaMallocHost((void **)&host, k_bytes(v)), cudaSuccess);
+    for (int64_t i = 0; i < k_count(v); i++)
+        ir_store_f64(v->dtype, host + (size_t)i * size, (double)(i * 37 % 23 - 11) / 8);
+    cuda.cudaMemcpyAsync(device, host, k_bytes(v), cudaMemcpyHostToDevice, stream);
+    assert_int_equal(cuda.cudaStreamSynchronize(stream), cudaSuccess);
+    cuda.cudaFreeHost(host);
+    return device;
+}
+
+/* Runs what is prepared; the result. */
+static char *call_run(call *c)
+{
+    cudaStream_t stream = cuda_of(&ctx)->stream;
+    const size_t bytes = k_bytes(&c->out[0]);
+    char *host, *copy = malloc(bytes);
+    for (int i = 0; i < c->args.n_in; i++) c->in[i].data = upload(&c->in[i]);
+    c->out[0].data = upload(&c->out[0]);
+    assert_int_equal(cuda.cudaMalloc(&c->args.workspace, c->workspace + 1), cudaSuccess);
+    assert_int_equal(cuda.cudaMallocHost((void **)&host, bytes), cudaSuccess);
+    if (cuda_kernel(c->args.op)->run(&c->args) != AMPC_OK) fail_msg("%s", error);
+    cuda.cudaMemcpyAsync(host, c->out[0].data, bytes, cudaMemcpyDeviceToHost, stream);
+    assert_int_equal(cuda.cudaStreamSynchronize(stream), cudaSuccess);
+    memcpy(copy, host, bytes);
+    cuda.cudaFreeHost(host);
+    cuda.cudaFree(c->args.workspace);
+    cuda.cudaFree(c->out[0].data);
+    for (int i = 0; i < c->args.n_in; i++) cuda.cudaFree(c->in[i].data);
+    return copy;
+}
+
+/* The result, channels last, where the call number `failing` of its preparation fails; NULL where that is fatal.
+ * *by_kernels: kernels of ours turn or cast. */
+static char *result_when(long failing, ir_op op, const window_row *r, ir_dtype out, size_t *bytes, bool *by_kernels)
+{
+    call c;
+    char *result = NULL;
+    open_context(false);
+    call_convolution(&c, op, r, IR_f16, out);
+    call_channels_last(&c);
+    double_mark();
+    double_fail(failing);
+    const ampc_status status = call_prepare(&c);
+    double_fail(0);
+    *bytes = k_bytes(&c.out[0]);
+    *by_kernels = double_count("cudaLibraryGetKernel") > 0;
+    if (status == AMPC_OK) {
+        result = call_run(&c);
+        call_release(&c);
+    }
+    close_context();
+    return result;
+}
+
+/* Where cuDNN does not know the first graph, the call goes another way to the same bits: turned or, where the type
+ * changes, cast. */
+static void expect_another_way(ir_op op, const window_row *r, ir_dtype out)
+{
+    size_t bytes;
+    bool by_kernels, found = false;
+    char *want = result_when(0, op, r, out, &bytes, &by_kernels);
+    assert_non_null(want);
+    for (long n = 1; n < 400 && !found && !by_kernels; n++) {
+        char *got = result_when(n, op, r, out, &bytes, &found);
+        if (got && memcmp(got, want, bytes) != 0)
+            fail_msg("%s, %s: another way gives other bits", r->from, ir_op_get(op)->name);
+        found &= got != NULL;
+        free(got);
+    }
+    if (!found && !by_kernels) fail_msg("%s, %s: there is no other way", r->from, ir_op_get(op)->name);
+    free(want);
+}
+
+static void there_is_another_way(void **state)
+{
+    static const window_row rows[] = {
+        {"one axis", 1, 2, 6, 8, 2, {9}, {3}, 1, 2, 1, 2},
+        {"two axes", 2, 2, 5, 7, 1, {6, 5}, {3, 2}, 2, 1, 1, 0},
+        {"three axes", 3, 1, 8, 16, 1, {4, 3, 5}, {2, 1, 3}, 1, 1, 1, 1},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        for (int o = 0; o < 3; o++) {
+            expect_another_way(convolutions[o], &rows[i], IR_f16);
+            expect_another_way(convolutions[o], &rows[i], IR_f32);
+        }
 }
 
 /* ---- races ----------------------------------------------------------------------------------- */
@@ -438,9 +607,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(networks_have_engines),
+        cmocka_unit_test(channels_last_widens_the_result),
         cmocka_unit_test(equal_convolutions_share_a_plan),
         cmocka_unit_test(f64_is_refused),
         cmocka_unit_test(channels_last_may_change_the_type),
+        cmocka_unit_test(there_is_another_way),
         cmocka_unit_test_setup_teardown(races_are_run_once, make_cache, drop_cache),
         cmocka_unit_test_setup_teardown(races_know_the_epilogue, make_cache, drop_cache),
         cmocka_unit_test_setup_teardown(a_damaged_cache_is_no_cache, make_cache, drop_cache),
