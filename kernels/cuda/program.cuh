@@ -108,10 +108,10 @@ __device__ __forceinline__ void store_run(T *p, int n, bool whole, const element
  * index is needed that is not constant. */
 template <typename T, int N> __device__ __forceinline__ void turn(elements<T, N> &e)
 {
-    const T first = e.v[0];
+    elements<T, N> turned; /* within itself it would be a move of bytes, and those need an address */
 #pragma unroll
-    for (int i = 1; i < N; i++) e.v[i - 1] = e.v[i];
-    e.v[N - 1] = first;
+    for (int i = 0; i < N; i++) turned.v[i] = e.v[(i + 1) % N];
+    e = turned;
 }
 template <typename T, int N> __device__ __forceinline__ void put(elements<T, N> &e, T last)
 {

@@ -18,8 +18,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Bytes of all that is held of one position: what makes a tile of 8 smaller. */
-enum { BYTES_OF_TILE = 48 };
+/* Registers of all that is held of a tile: more make it smaller. */
+enum { MOST_HELD = 64 };
 /* Instructions whose code is there once for each element of a tile: more take turns. */
 enum { MOST_UNROLLED = 24 };
 
@@ -127,16 +127,18 @@ static void find_live(writer *w)
         }
 }
 
-/* Bytes of all that a position keeps from its loads to its stores. */
-static int position_bytes(const writer *w)
+static int registers_of(ir_dtype t) { return ir_dtype_size(t) > 4 ? 2 : 1; }
+
+/* Registers for all that a position keeps from its loads to its stores. */
+static int position_registers(const writer *w)
 {
     const k_program *p = w->program;
-    size_t bytes = 0;
+    int registers = 0;
     for (int i = 0; i < p->n_operands; i++)
-        if (w->form[i] >= RUN) bytes += ir_dtype_size(operand_type(w, i));
-    for (int i = 0; i < p->n_code; i++) bytes += w->live[i] && p->code[i].op == IR_OP_dropout;
-    for (int i = 0; i < p->n_results; i++) bytes += ir_dtype_size(p->code[p->results[i].from].type);
-    return (int)bytes;
+        if (w->form[i] >= RUN) registers += registers_of(operand_type(w, i));
+    for (int i = 0; i < p->n_code; i++) registers += w->live[i] && p->code[i].op == IR_OP_dropout;
+    for (int i = 0; i < p->n_results; i++) registers += registers_of(p->code[p->results[i].from].type);
+    return registers;
 }
 
 static void choose(writer *w)
@@ -145,7 +147,8 @@ static void choose(writer *w)
     int live = 0;
     w->tile = CUDA_TILE;
     find_live(w);
-    for (int bytes = position_bytes(w); w->tile > 1 && bytes > BYTES_OF_TILE; bytes /= 2) w->tile /= 2;
+    const int held = position_registers(w);
+    while (w->tile > 1 && held * w->tile > MOST_HELD) w->tile /= 2;
     memset(w->form, 0, sizeof w->form);
     find_live(w);
     for (int i = 0; i < p->n_code; i++) {
