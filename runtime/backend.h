@@ -36,8 +36,6 @@ typedef struct rt_backend {
 } rt_backend;
 
 struct rt_away {
-    bool (*commits)(
-        ir_op op); /* the op's kernel leaves its results alone after a fault: it may write storage */
     /* How many calls of the op may run as one (1: they may not), and such calls: neighbours in the plan that agree in
      * attributes, types and operands without dimensions, each in memory of its own. */
     int (*together)(ir_op op);

@@ -164,7 +164,6 @@ static void forget(const k_context *ctx, void *recording)
 }
 
 static const rt_away away = {
-    .commits = cuda_commits,
     .together = cuda_together,
     .run_together = cuda_run_together,
     .prepared = cuda_prepared,

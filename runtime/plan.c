@@ -141,7 +141,9 @@ static ampc_status shape_values(rt_plan *p, const bool *needed, diag *d)
 
 bool rt_step_has(const rt_step *s, unsigned trait)
 {
-    unsigned traits = s->op == IR_OP_COUNT ? IR_PURE | IR_INPLACE : ir_op_get(s->op)->traits;
+    unsigned traits = s->op != IR_OP_COUNT   ? ir_op_get(s->op)->traits
+                      : s->program->commits ? IR_PURE | IR_INPLACE | IR_COMMITS
+                                             : IR_PURE | IR_INPLACE;
     return (traits & trait) != 0;
 }
 
@@ -371,7 +373,9 @@ static ampc_status build(rt_plan *p, bool fuse, bool *needed, diag *d)
     find_needed(p->graph, needed);
     TRY(shape_values(p, needed, d));
     TRY(make_steps(p, needed, d));
-    if (fuse && !(rt_plan_lay_out(p) && rt_plan_keep(p) && rt_plan_fuse(p))) return no_memory(p, d);
+    if (fuse && !(rt_plan_update(p) && rt_plan_lay_out(p) && rt_plan_keep(p) && rt_plan_fuse(p)))
+        return no_memory(p, d);
+    if (!rt_plan_gather(p)) return no_memory(p, d);
     if (!rt_plan_place(p)) return no_memory(p, d);
     TRY(prepare_steps(p, d));
     TRY(finish_steps(p, d));

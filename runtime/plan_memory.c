@@ -100,9 +100,11 @@ static bool reads_in_place(const k_program *program, int j)
     return true;
 }
 
-/* Result k may be written over what the step reads as operand j (see INPLACE in ir/ops.def). */
+/* Result k may be written over what the step reads as operand j (see INPLACE in ir/ops.def, and kernels/update.h of
+ * what a check hands on). */
 static bool overwrites(const rt_step *s, int j, int k)
 {
+    if (s->op == IR_OP_check_finite_and_unscale && j == s->n_out) return k == j - 1;
     if (s->op == IR_OP_COUNT)
         return s->program->results[k].fold == K_EACH && reads_in_place(s->program, j) &&
                s->in[j].dtype == s->out[k].dtype && k_count(&s->in[j]) == k_count(&s->out[k]);
@@ -123,9 +125,8 @@ static int storage_for(const rt_plan *p, int step, int k)
 {
     const rt_step *s = &p->steps[step];
     const rt_value *result = &p->values[s->out_value[k]];
-    const rt_away *away = p->backend->away;
     if (!result->store || result->is_output || step < p->safe_from) return RT_NO_BUFFER;
-    if (away && !(s->op == IR_OP_COUNT ? s->program->commits : away->commits(s->op))) return RT_NO_BUFFER;
+    if (p->backend->away && !rt_step_has(s, IR_COMMITS)) return RT_NO_BUFFER;
     const rt_value *old = target_of(p, result->store);
     bool free = old->last_use < step || (old->last_use == step && may_overwrite(s, k, old->buffer));
     return free ? old->buffer : RT_NO_BUFFER;

@@ -197,6 +197,12 @@ double cpu_scalar(const k_view *v, double absent)
     return k_present(v) ? ir_load_f64(v->dtype, v->data) : absent;
 }
 
+double cpu_inverse(const k_view *scale)
+{
+    double s = cpu_scalar(scale, 1);
+    return scale->dtype == IR_f64 ? 1 / s : (double)(1 / (float)s);
+}
+
 ampc_status cpu_fail(const k_context *ctx, ampc_status status, const char *format, ...)
 {
     va_list list;

@@ -77,6 +77,8 @@ void cpu_tile_store(const k_view *v, int64_t first, int64_t n, ir_dtype carrier,
                     const void *values);
 /* First element of v as a number; `absent` when v is. */
 double cpu_scalar(const k_view *v, double absent);
+/* What gradients of a loss of this scale are multiplied with: rounded to f32 unless the scale is f64. */
+double cpu_inverse(const k_view *scale);
 
 /* ---- walk.c: strided copies ---- */
 

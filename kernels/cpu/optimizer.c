@@ -40,13 +40,6 @@ static bool skipped(const k_args *args, int skip)
     return skip < args->n_in && k_present(&args->in[skip]) && *(const uint8_t *)args->in[skip].data;
 }
 
-/* What unscaled gradients are multiplied with: rounded to f32 unless the scale is f64. */
-static double inverse_of(const k_view *scale)
-{
-    double s = cpu_scalar(scale, 1);
-    return scale->dtype == IR_f64 ? 1 / s : (double)(1 / (float)s);
-}
-
 static bool in_place(const update *u, int i) { return u->made[i]->data == u->old[i]->data; }
 
 static void keep_old(const update *u)
@@ -90,7 +83,7 @@ static ampc_status run_update(const k_args *args, update *u, const settings *s, 
     update_fn *fn = u->old[0]->dtype == IR_f64 ? f64 : f32;
     u->low = k_extra_out(args, K_UPDATE_LOW);
     u->scale = k_extra_in(args, K_UPDATE_SCALE);
-    if (u->scale) u->inverse = inverse_of(u->scale);
+    if (u->scale) u->inverse = cpu_inverse(u->scale);
     if (skipped(args, skip)) {
         keep_old(u);
         return AMPC_OK;
@@ -170,7 +163,7 @@ static bool unscale(const k_view *grad, const k_view *to, double inverse, const 
 static ampc_status unscale_run(const k_args *args)
 {
     const k_view *before = k_check_before(args), *flag = k_check_found(args);
-    const double inverse = inverse_of(k_check_scale(args));
+    const double inverse = cpu_inverse(k_check_scale(args));
     bool found = before && *(const uint8_t *)before->data;
     for (int i = 0; i < k_check_gradients(args); i++)
         found |= unscale(&args->in[i], &args->out[i], inverse, args->ctx);

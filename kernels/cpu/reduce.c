@@ -8,6 +8,7 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/real.h"
 #include "kernels/reduction.h"
+#include "kernels/update.h"
 
 #include <math.h>
 
@@ -106,12 +107,23 @@ static ampc_status global_norm_prepare(const k_args *args, void **state, size_t 
 {
     (void)state;
     int64_t most = 0;
-    for (int i = 0; i < args->n_in; i++) most = k_max(most, k_count(&args->in[i]));
+    for (int i = 0; i < k_norm_gradients(args); i++) most = k_max(most, k_count(&args->in[i]));
     *workspace = (size_t)cpu_ceil_div(most, GROUP_TERMS) * sizeof(double);
     return AMPC_OK;
 }
 
-static double squares(const k_view *x, int64_t first, int64_t n)
+/* Rounded as the unscaled gradient is. */
+static const void *unscaled(const void *x, double inverse, ir_dtype carrier, int64_t n, cpu_tile *to)
+{
+    if (carrier == IR_f64)
+        CPU_SIMD for (int64_t i = 0; i < n; i++) ((double *)to)[i] = ((const double *)x)[i] * inverse;
+    else
+        CPU_SIMD for (int64_t i = 0; i < n; i++) ((float *)to)[i] = ((const float *)x)[i] * (float)inverse;
+    return to;
+}
+
+/* scale NULL: of 1. */
+static double squares(const k_view *x, const k_view *scale, int64_t first, int64_t n)
 {
     ir_dtype carrier = cpu_carrier(x->dtype);
     double sum = 0;
@@ -119,6 +131,7 @@ static double squares(const k_view *x, int64_t first, int64_t n)
         cpu_tile scratch;
         int64_t m = k_min(CPU_TILE, n - i);
         const void *p = cpu_tile_load(x, first + i, m, carrier, &scratch);
+        if (scale) p = unscaled(p, cpu_inverse(scale), carrier, m, &scratch);
         sum += carrier == IR_f64 ? lanes_squares_double(p, 0, m) : lanes_squares_float(p, 0, m);
     }
     return sum;
@@ -127,12 +140,13 @@ static double squares(const k_view *x, int64_t first, int64_t n)
 static ampc_status global_norm_run(const k_args *args)
 {
     double total = 0, *partial = args->workspace;
-    for (int i = 0; i < args->n_in; i++) {
+    const k_view *scale = k_norm_scale(args);
+    for (int i = 0; i < k_norm_gradients(args); i++) {
         const k_view *x = &args->in[i];
         int64_t n = k_count(x), groups = cpu_ceil_div(n, GROUP_TERMS);
 #pragma omp parallel for num_threads(cpu_threads(args->ctx, n)) schedule(static)
         for (int64_t g = 0; g < groups; g++)
-            partial[g] = squares(x, g * GROUP_TERMS, k_min(GROUP_TERMS, n - g * GROUP_TERMS));
+            partial[g] = squares(x, scale, g * GROUP_TERMS, k_min(GROUP_TERMS, n - g * GROUP_TERMS));
         for (int64_t g = 0; g < groups; g++) total += partial[g];
     }
     total = sqrt(total);

@@ -84,8 +84,6 @@ ampc_status cuda_dnn_status(const k_context *ctx, cudnnStatus_t error, const cha
 
 /* ---- commits ---- */
 
-/* The op's kernel does nothing once the fault word is set, so that it may write storage. */
-bool cuda_commits(ir_op op);
 /* Enqueues a copy that does nothing once the fault word is set. */
 ampc_status cuda_commit(const k_context *ctx, void *dst, const void *src, size_t bytes);
 

@@ -134,11 +134,6 @@ ampc_status cuda_open_dnn(const k_context *ctx)
 
 /* ---- commits --------------------------------------------------------------------------------- */
 
-bool cuda_commits(ir_op op)
-{
-    return (ir_op_get(op)->traits & IR_COMMITS) != 0;
-}
-
 ampc_status cuda_commit(const k_context *ctx, void *dst, const void *src, size_t bytes)
 {
     const cuda_context *c = cuda_of(ctx);

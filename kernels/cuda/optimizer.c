@@ -14,19 +14,17 @@ static int64_t units_of(const k_view *v)
 
 /* ---- updates ---- */
 
-/* Where an optimizer has its operands; its results are the new states in order. -1: it has no such operand. */
+/* Where an optimizer has its scalars; its results are the new states in order. -1: it has no such operand. */
 typedef struct update_slots {
-    int states, grad, step, lr, skip;
+    int states, step, lr, skip;
 } update_slots;
 
 static update_slots slots_of(ir_op op)
 {
     switch (op) {
-    case IR_OP_sgd: return (update_slots){1, IR_IN(sgd, grad), -1, IR_IN(sgd, lr), IR_IN(sgd, skip)};
-    case IR_OP_momentum:
-        return (update_slots){2, IR_IN(momentum, grad), -1, IR_IN(momentum, lr), IR_IN(momentum, skip)};
-    default:
-        return (update_slots){3, IR_IN(adamw, grad), IR_IN(adamw, step), IR_IN(adamw, lr), IR_IN(adamw, skip)};
+    case IR_OP_sgd: return (update_slots){1, -1, IR_IN(sgd, lr), IR_IN(sgd, skip)};
+    case IR_OP_momentum: return (update_slots){2, -1, IR_IN(momentum, lr), IR_IN(momentum, skip)};
+    default: return (update_slots){3, IR_IN(adamw, step), IR_IN(adamw, lr), IR_IN(adamw, skip)};
     }
 }
 
@@ -51,7 +49,7 @@ static void take_attributes(ir_op op, const ir_attr *attr, update_table *t)
 static update_span span_of(const k_args *args, const update_slots *at, int first)
 {
     const k_view *low = k_extra_out(args, K_UPDATE_LOW);
-    update_span s = {.grad = args->in[at->grad].data,
+    update_span s = {.grad = args->in[k_update_gradient(args->op)].data,
                      .low = low ? low->data : NULL,
                      .count = k_count(&args->in[0]),
                      .first = first};
@@ -64,7 +62,7 @@ static update_span span_of(const k_args *args, const update_slots *at, int first
 
 int cuda_together(ir_op op)
 {
-    return op == IR_OP_sgd || op == IR_OP_momentum || op == IR_OP_adamw ? UPDATE_SPANS : 1;
+    return k_updates(op) ? UPDATE_SPANS : 1;
 }
 
 ampc_status cuda_run_together(const k_args *args, int n)
@@ -73,7 +71,7 @@ ampc_status cuda_run_together(const k_args *args, int n)
     const update_slots at = slots_of(args->op);
     const k_view *scale = k_extra_in(args, K_UPDATE_SCALE), *low = k_extra_out(args, K_UPDATE_LOW);
     update_table t = {.spans = n,
-                      .grad_dtype = (int)args->in[at.grad].dtype,
+                      .grad_dtype = (int)args->in[k_update_gradient(args->op)].dtype,
                       .low_dtype = low ? (int)low->dtype : 0,
                       .lr = args->in[at.lr].data,
                       .scale = scale ? scale->data : NULL,

@@ -2,6 +2,7 @@
 #include "kernels/cuda/reduce.h"
 #include "kernels/cuda/cuda.h"
 #include "kernels/reduction.h"
+#include "kernels/update.h"
 
 #include <stdlib.h>
 
@@ -178,7 +179,7 @@ static ampc_status global_norm_prepare(const k_args *args, void **out, size_t *w
     CUDA_FORWARD(cuda_check_dtypes(args));
     norm *s = *out = calloc(1, sizeof *s);
     if (!s) return cuda_fail(args->ctx, AMPC_NO_MEMORY, "out of memory");
-    *workspace = (size_t)(args->n_in / NORM_SPANS + 1) * NORM_BLOCKS * sizeof(double);
+    *workspace = (size_t)(k_norm_gradients(args) / NORM_SPANS + 1) * NORM_BLOCKS * sizeof(double);
     CUDA_FORWARD(cuda_find(args->ctx, CUDA_FAMILY_reduce, "norm_squares", &s->squares));
     return cuda_find(args->ctx, CUDA_FAMILY_reduce, "norm_root", &s->root);
 }
@@ -197,10 +198,13 @@ static void fill_table(const k_args *args, norm_table *t, int first, int n)
 static ampc_status global_norm_run(const k_args *args)
 {
     norm *s = args->state;
+    const k_view *scale = k_norm_scale(args);
+    const int gradients = k_norm_gradients(args);
     double *partial = args->workspace;
     int64_t n = 0;
-    for (int i = 0; i < args->n_in; i += NORM_SPANS) {
-        fill_table(args, &s->table, i, args->n_in - i < NORM_SPANS ? args->n_in - i : NORM_SPANS);
+    s->table.scale = scale ? scale->data : NULL;
+    for (int i = 0; i < gradients; i += NORM_SPANS) {
+        fill_table(args, &s->table, i, gradients - i < NORM_SPANS ? gradients - i : NORM_SPANS);
         s->table.partial = partial + n;
         const int64_t blocks = s->table.units < NORM_BLOCKS ? s->table.units : NORM_BLOCKS;
         CUDA_FORWARD(cuda_launch(args, s->squares, blocks, REDUCE_BLOCK, 0, (void *[]){&s->table}));

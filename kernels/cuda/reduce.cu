@@ -161,6 +161,7 @@ KERNELS(int64_t, long long, unsigned long long)
 extern "C" __global__ void __launch_bounds__(REDUCE_BLOCK) norm_squares(norm_table t)
 {
     __shared__ double slots[WARP];
+    const float inverse = t.scale ? 1 / *t.scale : 1;
     double sum = 0;
     int s = 0;
     for (int unit = blockIdx.x; unit < t.units; unit += gridDim.x) {
@@ -171,7 +172,10 @@ extern "C" __global__ void __launch_bounds__(REDUCE_BLOCK) norm_squares(norm_tab
             float v[TILE];
             tile_load(t.span[s].x, t.span[s].dtype, first, tile_length(first, end), v);
 #pragma unroll
-            for (int i = 0; i < TILE; i++) v[i] *= v[i];
+            for (int i = 0; i < TILE; i++) {
+                v[i] = __fmul_rn(v[i], inverse); /* as the unscaled gradient is rounded */
+                v[i] *= v[i];
+            }
             sum += (double)tile_sum<float>(v);
         }
     }

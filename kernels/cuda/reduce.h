@@ -41,6 +41,7 @@ typedef struct norm_span {
 typedef struct norm_table {
     int spans, units;
     double *partial;    /* one for each block of the launch */
+    const float *scale; /* of the loss that all are gradients of; NULL: 1 */
     norm_span span[NORM_SPANS];
 } norm_table;
 

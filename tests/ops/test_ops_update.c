@@ -2,7 +2,7 @@
  * the same device.
  *
  * An update of a raw gradient with a low copy against unscale (or cast), update, cast; the check alone against the check
- * with results; a chain of checks against one. */
+ * with results; a chain of checks against one; the norm of raw gradients against that of unscaled ones. */
 #include "ir/philox.h"
 #include "kernels/update.h"
 #include "tests/ops/ops.h"
@@ -335,11 +335,48 @@ static void chains(void **state)
         for (int bad = 0; bad < 1 << GRADIENTS; bad++) chain(form, bad);
 }
 
+/* ---- the norm ---- */
+
+/* Gradients of three types, or of f64, one of them empty. */
+static void norm(ir_dtype master)
+{
+    static const ir_dtype low[] = {IR_f16, IR_bf16, IR_f32};
+    k_view scale = scalar(master, 1000), in[GRADIENTS + K_NORM_EXTRA_IN], outs[GRADIENTS];
+    k_view want = scalar(master, 0), got = scalar(master, 1);
+    for (int s = 0; s < SIZES; s++) {
+        for (int i = 0; i < GRADIENTS; i++) {
+            in[i] = drawn(master == IR_f64 ? master : low[i], sizes[(s + 3 * i) % SIZES], -60000, 60000);
+            outs[i] = vector(master, k_count(&in[i]));
+            check(&in[i], 1, &scale, &outs[i], NULL, false);
+        }
+        in[GRADIENTS] = (k_view){.dtype = IR_NO_DTYPE};
+        in[GRADIENTS + K_NORM_SCALE] = scale;
+        run(IR_OP_global_norm, outs, GRADIENTS, &want, 1, NULL);
+        run(IR_OP_global_norm, in, GRADIENTS + K_NORM_EXTRA_IN, &got, 1, NULL);
+        assert_true(ir_load_f64(want.dtype, want.data) > 1);
+        same("norm of raw gradients", &got, &want);
+        for (int i = 0; i < GRADIENTS; i++) {
+            free(in[i].data);
+            free(outs[i].data);
+        }
+    }
+    free(scale.data);
+    free(want.data);
+    free(got.data);
+}
+
+static void norms(void **state)
+{
+    (void)state;
+    norm(IR_f32);
+    if (ops_takes(IR_f64)) norm(IR_f64);
+}
+
 static int tests(void)
 {
     const struct CMUnitTest all[] = {
         cmocka_unit_test(sgd),    cmocka_unit_test(momentum), cmocka_unit_test(adamw),
-        cmocka_unit_test(checks), cmocka_unit_test(chains),
+        cmocka_unit_test(checks), cmocka_unit_test(chains),   cmocka_unit_test(norms),
     };
     return cmocka_run_group_tests_name(ops_on->name, all, NULL, NULL);
 }

@@ -1,5 +1,5 @@
-/* test_plan_stages.c - what a plan makes of a graph before it places values: layouts, what is kept, programs. Text in,
- * text out. */
+/* test_plan_stages.c - what a plan makes of a graph before it places values: layouts, what is kept, programs, updates. Text
+ * in, text out. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -203,6 +203,106 @@ static void an_update_writes_the_low_copy(void **state)
            "output \"y\"\n");
 }
 
+/* ---- updates --------------------------------------------------------------------------------------------- */
+
+#define UPDATED                                                                                                        \
+    "param @w : f32[8,8] = zero\nparam @b : f32[8] = zero\nstate @lr : f32[] = 0.5\nstate @scale : f32[] = 4\n"
+
+static void optimizers_and_norms_unscale(void **state)
+{
+    (void)state;
+    expect(UPDATED "graph @g(@x : f16[N,8], @dy : f16[N,8]) {\n"
+           "backward:\n  %dw = matmul @x, @dy {trans_a=true, out=f32} : f32[8,8]\n"
+           "  %db = reduce_sum @dy {axes=[0], keepdims=false, out=f32} : f32[8]\n"
+           "update:\n  %uw, %ub, %inf = check_finite_and_unscale %dw, %db, @scale : f32[8,8], f32[8], bool[]\n"
+           "  output \"inf\" = %inf\n  %n = global_norm %uw, %ub : f32[]\n  output \"norm\" = %n\n"
+           "  %w1 = sgd @w, %uw, @lr, %inf : f32[8,8]\n  store @w, %w1\n"
+           "  %b1 = sgd @b, %ub, @lr, %inf : f32[8]\n  store @b, %b1\n}\n",
+           "plan @g N=2: 6 steps\n"
+           "   0  matmul               @x, @dy, _\n"
+           "        %dw : f32[8,8]\n"
+           "   1  reduce_sum           @dy\n"
+           "        %db : f32[8]\n"
+           "   2  check_finite_and_unscale %dw, %db, @scale\n"
+           "        %inf : bool[]\n"
+           "   3  global_norm          %dw, %db, _, @scale\n"
+           "        %n : f32[]\n"
+           "   4  sgd                  @w, %dw, @lr, %inf, @scale\n"
+           "        %w1 : f32[8,8]\n"
+           "   5  sgd                  @b, %db, @lr, %inf, @scale\n"
+           "        %b1 : f32[8]\n"
+           "output \"inf\"\n"
+           "output \"norm\"\n");
+}
+
+/* A check for each type. What is cast for others as well is cast, and what is no gradient stays where it is. */
+static void casts_of_gradients_go(void **state)
+{
+    (void)state;
+    expect(UPDATED "param @v : f32[8,8] = zero\ngraph @g(@x : f16[N,8], @dy : f16[N,8]) {\n"
+           "backward:\n  %hw = matmul @x, @dy {trans_a=true} : f16[8,8]\n  %dw = cast %hw {to=f32} : f32[8,8]\n"
+           "  %hv = matmul @dy, @x {trans_a=true} : f16[8,8]\n  %dv = cast %hv {to=f32} : f32[8,8]\n"
+           "  %db = reduce_sum @dy {axes=[0], keepdims=false, out=f32} : f32[8]\n  output \"dv\" = %dv\n"
+           "update:\n  %uw, %ub, %uv, %inf = check_finite_and_unscale %dw, %db, %dv, @scale :"
+           " f32[8,8], f32[8], f32[8,8], bool[]\n"
+           "  %w1 = sgd @w, %uw, @lr, %inf : f32[8,8]\n  store @w, %w1\n"
+           "  %v1 = sgd @v, %uv, @lr, %inf : f32[8,8]\n  store @v, %v1\n"
+           "  %b1 = sgd @b, %ub, @lr, %inf : f32[8]\n  store @b, %b1\n}\n",
+           "plan @g N=2: 9 steps\n"
+           "   0  matmul               @x, @dy, _\n"
+           "        %hw : f16[8,8]\n"
+           "   1  matmul               @dy, @x, _\n"
+           "        %hv : f16[8,8]\n"
+           "   2  cast                 %hv\n"
+           "        %dv : f32[8,8]\n"
+           "   3  reduce_sum           @dy\n"
+           "        %db : f32[8]\n"
+           "   4  check_finite_and_unscale %hw, @scale\n"
+           "        %inf' : bool[]\n"
+           "   5  check_finite_and_unscale %db, %dv, @scale, %inf'\n"
+           "        %inf : bool[]\n"
+           "   6  sgd                  @w, %hw, @lr, %inf, @scale\n"
+           "        %w1 : f32[8,8]\n"
+           "   7  sgd                  @v, %dv, @lr, %inf, @scale\n"
+           "        %v1 : f32[8,8]\n"
+           "   8  sgd                  @b, %db, @lr, %inf, @scale\n"
+           "        %b1 : f32[8]\n"
+           "output \"dv\"\n");
+}
+
+/* `use`: what reads an unscaled gradient beside the optimizer. */
+static void expect_unscaled(const char *use, const char *printed, const char *at_the_end)
+{
+    char text[1024], want[1024];
+    snprintf(text, sizeof text,
+             UPDATED "graph @g(@dw : f32[8,8], @db : f32[8]) {\nupdate:\n"
+             "  %%uw, %%ub, %%inf = check_finite_and_unscale @dw, @db, @scale : f32[8,8], f32[8], bool[]\n%s"
+             "  %%w1 = sgd @w, %%uw, @lr, %%inf : f32[8,8]\n  store @w, %%w1\n}\n",
+             use);
+    snprintf(want, sizeof want,
+             "plan @g: %d steps\n"
+             "   0  check_finite_and_unscale @dw, @db, @scale\n"
+             "        %%uw : f32[8,8]\n        %%ub : f32[8]\n        %%inf : bool[]\n%s"
+             "   %d  sgd                  @w, %%uw, @lr, %%inf\n"
+             "        %%w1 : f32[8,8]\n%s",
+             *printed ? 3 : 2, printed, *printed ? 2 : 1, at_the_end);
+    expect(text, want);
+}
+
+static void what_others_read_is_unscaled(void **state)
+{
+    (void)state;
+    expect_unscaled("  output \"u\" = %ub\n", "", "output \"u\"\n");
+    expect_unscaled("  %f = reshape %ub {shape=[2,4]} : f32[2,4]\n  output \"u\" = %f\n", "", "output \"u\"\n");
+    expect_unscaled("  store @b, %ub\n", "", "");
+    expect_unscaled("  %c = neg %ub : f32[8]\n  output \"c\" = %c\n", "   1  neg                  %ub\n        %c : f32[8]\n",
+                    "output \"c\"\n");
+    expect_unscaled("  %n = global_norm %ub, @b : f32[]\n  output \"n\" = %n\n",
+                    "   1  global_norm          %ub, @b\n        %n : f32[]\n", "output \"n\"\n");
+    expect_unscaled("  %b1 = sgd %ub, %ub, @lr : f32[8]\n  output \"n\" = %b1\n",
+                    "   1  sgd                  %ub, %ub, @lr, _\n        %b1 : f32[8]\n", "output \"n\"\n");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -213,6 +313,9 @@ int main(void)
         cmocka_unit_test(images_lie_channels_last),
         cmocka_unit_test(casts_of_weights_come_first),
         cmocka_unit_test(an_update_writes_the_low_copy),
+        cmocka_unit_test(optimizers_and_norms_unscale),
+        cmocka_unit_test(casts_of_gradients_go),
+        cmocka_unit_test(what_others_read_is_unscaled),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

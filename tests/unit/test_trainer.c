@@ -178,6 +178,64 @@ static void test_loss_not_finite(void **state)
     training_close(&r);
 }
 
+/* ---- plans ---- */
+
+enum { BITS_STEPS = 5, BITS_SKIPPED = 2 };
+
+/* All parameters and states after some steps, one of them skipped, and what each step says of itself. */
+static char *bits_after(scratch *t, const ir_module *m, bool no_fuse, size_t *n)
+{
+    static const char *const outputs[] = {"loss", "grad_norm", "found_inf"};
+    float x[BATCH][4];
+    int64_t label[BATCH];
+    uint32_t said[BITS_STEPS][3] = {0};
+    double scale;
+    rt_session *s = NULL;
+    const rt_session_options o = {.device = "cpu", .threads = 1, .deterministic = 1, .no_fuse = no_fuse};
+    const rt_tensor in[] = {{.name = "x", .dtype = IR_f32, .rank = 2, .dims = {BATCH, 4}, .data = x},
+                            {.name = "label", .dtype = IR_i64, .rank = 1, .dims = {BATCH}, .data = label}};
+    assert_ok(t, rt_session_open(m, &o, t->d, &s));
+    assert_ok(t, rt_session_get_number(s, "loss_scale", t->d, &scale));
+    for (int step = 0; step < BITS_STEPS; step++) {
+        for (int i = 0; i < BATCH; i++) {
+            for (int k = 0; k < 4; k++) x[i][k] = 2 * philox_unit(philox_word(5, (uint64_t)k, (uint64_t)(i + step))) - 1;
+            label[i] = x[i][0] > 0;
+        }
+        assert_ok(t, rt_session_set_number(s, "loss_scale", step == BITS_SKIPPED ? (double)INFINITY : scale, t->d));
+        assert_ok(t, rt_session_run(s, "train_step", in, 2, t->d));
+        for (int k = 0; k < 3; k++) {
+            const rt_tensor *out = rt_session_output(s, outputs[k]);
+            memcpy(&said[step][k], out->data, ir_dtype_size(out->dtype));
+        }
+        assert_int_equal(said[step][2], step == BITS_SKIPPED);
+    }
+    char *bytes = training_bytes(s, n);
+    bytes = realloc(bytes, *n + sizeof said);
+    memcpy(bytes + *n, said, sizeof said);
+    *n += sizeof said;
+    rt_session_close(s);
+    return bytes;
+}
+
+static void test_fusing_keeps_the_bits(void **state)
+{
+    static const char *const optimizers[] = {"sgd,lr=0.1", "momentum,lr=0.05", "adamw,lr=0.02"};
+    scratch *t = *state;
+    for (int i = 0; i < 6; i++) {
+        size_t n, again;
+        pass_options o = training_options(i < 3 ? IR_f16 : IR_bf16);
+        o.optimizer = optimizers[i % 3];
+        o.scaling = PASS_SCALE_DYNAMIC;
+        ir_module *m = training_module(t, &o, 0);
+        char *fused = bits_after(t, m, false, &n), *apart = bits_after(t, m, true, &again);
+        assert_int_equal(n, again);
+        if (memcmp(fused, apart, n) != 0) fail_msg("%s: other bits", o.optimizer);
+        free(fused);
+        free(apart);
+        ir_module_free(m);
+    }
+}
+
 /* ---- resuming ---- */
 
 static bool stop_at(void *user, const rt_step *step) { return step->step == *(uint64_t *)user; }
@@ -392,6 +450,7 @@ int main(void)
         SCRATCH_TEST(test_skipped_steps_move_nothing),
         SCRATCH_TEST(test_scale_stuck_at_floor),
         SCRATCH_TEST(test_loss_not_finite),
+        SCRATCH_TEST(test_fusing_keeps_the_bits),
         SCRATCH_TEST(test_resume_is_bitwise),
         SCRATCH_TEST(test_resume_refused),
         SCRATCH_TEST(test_stop_flag),

@@ -1,0 +1,274 @@
+/* plan_update.c - in a training step no pass over memory unscales the gradients.
+ *
+ *     %h = conv_grad_weight ... : f16             %h = conv_grad_weight ... : f16
+ *     %d = cast %h : f32                          _, %f1 = check_finite_and_unscale %h, @scale
+ *     %b = reduce_sum ... : f32              ->   %b = reduce_sum ... : f32
+ *     %u, %v, %f = check_finite_and_unscale       _, %f = check_finite_and_unscale %b, @scale, %f1
+ *                        %d, %b, @scale
+ *     %w1 = sgd @w, %u, @lr, %f                   %w1 = sgd @w, %h, @lr, %f, @scale
+ *
+ * Where only optimizers, as their gradient, and norms read what the check makes, they read the raw gradient and the
+ * scale instead (kernels/update.h), and the check makes nothing but its flag. A gradient that was cast for the check
+ * alone is read before the cast. The check becomes one for each type of gradient, and on a device that is away one for
+ * each gradient that its cache still holds right behind the step that makes it. They hand on what they find.
+ *
+ * Runs before layouts, so that what is converted is the gradient as it is made. */
+#include "kernels/update.h"
+#include "runtime/alloc.h"
+#include "runtime/plan.h"
+
+#include <string.h>
+
+/* Bytes of a gradient that is checked where it is made: more than a launch costs to read from memory (4 MiB are a
+ * microsecond or two), less than the cache of such a device (50 MB on an H100), which holds other things, too. */
+enum { CHECK_EARLY_FROM = 4 << 20, CHECK_EARLY_TO = 40 << 20 };
+
+/* One check of some gradients, all of a type. */
+typedef struct part {
+    int at;     /* the old step that it stands behind, or (the check itself) in the place of */
+    ir_dtype type;
+    int n;      /* gradients */
+    rt_step step;
+} part;
+
+typedef struct updater {
+    rt_plan *p;
+    int *maker;       /* by root value: the step, or -1 */
+    int *readers;     /* by root value: operands and effects */
+    int *out_of;      /* by root value: 1 + which result of the check at hand it is; 0: none */
+    bool *gone;       /* by step */
+    part *parts;      /* of all checks, those of a step in order */
+    int n_parts;
+} updater;
+
+static uint32_t root_of(const updater *u, uint32_t value) { return u->p->values[value].root; }
+
+static int maker_of(const updater *u, uint32_t value) { return u->maker[root_of(u, value)]; }
+
+static void look(updater *u)
+{
+    const rt_plan *p = u->p;
+    for (uint32_t v = 0; v < p->n_values; v++) u->maker[v] = -1;
+    for (int i = 0; i < p->n_steps; i++) {
+        const rt_step *s = &p->steps[i];
+        for (int j = 0; j < s->n_in; j++)
+            if (s->in_value[j] != RT_NO_VALUE) u->readers[root_of(u, s->in_value[j])]++;
+        for (int k = 0; k < s->n_out; k++)
+            if (s->out_value[k] != RT_NO_VALUE) u->maker[s->out_value[k]] = i;
+    }
+    for (int i = 0; i < p->n_effects; i++) u->readers[root_of(u, p->effects[i].value)]++;
+}
+
+/* ---- who reads what a check makes ---------------------------------------------------------------- */
+
+static int gradients_of(const rt_step *check) { return check->n_out - 1; }
+
+/* Which result of the check the step reads in the slot, as it is; -1: none. */
+static int result_read(const updater *u, const rt_step *check, const rt_step *s, int slot)
+{
+    if (s->in_value[slot] == RT_NO_VALUE) return -1;
+    const int k = u->out_of[root_of(u, s->in_value[slot])] - 1;
+    return k >= 0 && check->out_value[k] == s->in_value[slot] ? k : -1;
+}
+
+/* Operands of the step that are results of the check, in any form. */
+static int results_read(const updater *u, const rt_step *s)
+{
+    int n = 0;
+    for (int j = 0; j < s->n_in; j++)
+        n += s->in_value[j] != RT_NO_VALUE && u->out_of[root_of(u, s->in_value[j])] > 0;
+    return n;
+}
+
+/* The step may read the raw gradients and the scale instead. */
+static bool takes_raw(const updater *u, const rt_step *check, const rt_step *s)
+{
+    const int read = results_read(u, s);
+    if (k_updates(s->op)) return read == 1 && result_read(u, check, s, k_update_gradient(s->op)) >= 0;
+    if (s->op != IR_OP_global_norm || read != s->n_in) return false;
+    for (int j = 0; j < s->n_in; j++)
+        if (result_read(u, check, s, j) < 0) return false;
+    return true;
+}
+
+static bool all_take_raw(const updater *u, const rt_step *check)
+{
+    const rt_plan *p = u->p;
+    for (int i = 0; i < p->n_steps; i++)
+        if (results_read(u, &p->steps[i]) && !takes_raw(u, check, &p->steps[i])) return false;
+    for (int i = 0; i < p->n_effects; i++)
+        if (u->out_of[root_of(u, p->effects[i].value)]) return false;
+    return true;
+}
+
+static void mark_results(updater *u, const rt_step *check, bool mark)
+{
+    for (int k = 0; k < gradients_of(check); k++)
+        if (check->out_value[k] != RT_NO_VALUE) u->out_of[check->out_value[k]] = mark ? k + 1 : 0;
+}
+
+/* ---- reading raw gradients ------------------------------------------------------------------------ */
+
+/* Gradients that were cast for the check alone are read before the cast. */
+static void drop_casts(updater *u, rt_step *check)
+{
+    for (int k = 0; k < gradients_of(check); k++) {
+        const uint32_t value = check->in_value[k];
+        const int at = maker_of(u, value);
+        if (at < 0 || u->readers[root_of(u, value)] > 1 || check->in[k].dtype != IR_f32) continue;
+        const rt_step *cast = &u->p->steps[at];
+        if (cast->op != IR_OP_cast || !ir_dtype_is_low(cast->in[0].dtype) || cast->out_value[0] != value) continue;
+        rt_step_read(u->p, check, k, cast->in_value[0]);
+        u->gone[at] = true;
+    }
+}
+
+static bool let_update(updater *u, const rt_step *check, rt_step *s)
+{
+    const int slots = ir_op_get(s->op)->n_in, slot = k_update_gradient(s->op), k = result_read(u, check, s, slot);
+    if (!rt_step_widen(u->p, s, K_UPDATE_EXTRA_IN, 0)) return false;
+    rt_step_read(u->p, s, slot, check->in_value[k]);
+    rt_step_read(u->p, s, slots + K_UPDATE_SCALE, check->in_value[gradients_of(check)]);
+    return true;
+}
+
+static bool let_norm(updater *u, const rt_step *check, rt_step *s)
+{
+    const rt_step old = *s;
+    if (!rt_step_make(u->p, s, old.node, old.op, old.n_in + K_NORM_EXTRA_IN, old.n_out)) return false;
+    s->kernel = old.kernel;
+    s->attr = old.attr;
+    for (int j = 0; j < old.n_in; j++) rt_step_read(u->p, s, j, check->in_value[result_read(u, check, &old, j)]);
+    rt_step_read(u->p, s, old.n_in + K_NORM_SCALE, check->in_value[gradients_of(check)]);
+    for (int k = 0; k < old.n_out; k++)
+        if (old.out_value[k] != RT_NO_VALUE) rt_step_write(u->p, s, k, old.out_value[k]);
+    return true;
+}
+
+static bool let_read_raw(updater *u, const rt_step *check)
+{
+    for (int i = 0; i < u->p->n_steps; i++) {
+        rt_step *s = &u->p->steps[i];
+        if (!results_read(u, s)) continue;
+        if (!(k_updates(s->op) ? let_update(u, check, s) : let_norm(u, check, s))) return false;
+    }
+    return true;
+}
+
+/* ---- the check in parts ----------------------------------------------------------------------------- */
+
+/* The step behind which gradient k is checked: that which makes it, or the check itself. */
+static int place_of(const updater *u, const rt_step *check, int k)
+{
+    const int here = (int)(check - u->p->steps), maker = maker_of(u, check->in_value[k]);
+    const size_t bytes = k_bytes(&check->in[k]);
+    const bool cached = bytes >= CHECK_EARLY_FROM && bytes < CHECK_EARLY_TO;
+    const bool early = u->p->backend->away && cached && maker_of(u, check->in_value[gradients_of(check)]) < maker;
+    return early ? maker : here;
+}
+
+/* That which gradients of this type at this place go to, in the order of places. */
+static part *part_for(updater *u, int first, int at, ir_dtype type)
+{
+    int i = u->n_parts;
+    for (int j = first; j < u->n_parts; j++)
+        if (u->parts[j].at == at && u->parts[j].type == type) return &u->parts[j];
+    for (; i > first && u->parts[i - 1].at > at; i--) u->parts[i] = u->parts[i - 1];
+    u->n_parts++;
+    u->parts[i] = (part){.at = at, .type = type};
+    return &u->parts[i];
+}
+
+/* The part's step: its gradients, the scale, and what the part before it found. */
+static bool write_part(updater *u, const rt_step *check, part *t, uint32_t before, uint32_t found)
+{
+    rt_plan *p = u->p;
+    int n = 0;
+    if (!rt_step_make(p, &t->step, check->node, check->op, t->n + 1 + (before != RT_NO_VALUE), t->n + 1)) return false;
+    t->step.kernel = check->kernel;
+    t->step.attr = check->attr;
+    for (int k = 0; k < gradients_of(check); k++)
+        if (place_of(u, check, k) == t->at && check->in[k].dtype == t->type)
+            rt_step_read(p, &t->step, n++, check->in_value[k]);
+    rt_step_read(p, &t->step, n, check->in_value[gradients_of(check)]);
+    if (before != RT_NO_VALUE) rt_step_read(p, &t->step, n + 1, before);
+    if (found != RT_NO_VALUE) rt_step_write(p, &t->step, n, found);
+    return true;
+}
+
+static bool divide(updater *u, const rt_step *check)
+{
+    const int first = u->n_parts, flag = gradients_of(check);
+    const uint32_t found = check->out_value[flag];
+    const k_view view = {.dtype = IR_bool};
+    uint32_t before = RT_NO_VALUE;
+    for (int k = 0; k < gradients_of(check); k++) part_for(u, first, place_of(u, check, k), check->in[k].dtype)->n++;
+    for (int i = first; i < u->n_parts && found != RT_NO_VALUE; i++) {
+        const bool last = i + 1 == u->n_parts;
+        const uint32_t own = last ? found : rt_plan_derive(u->p, found, &view);
+        if (own == RT_NO_VALUE || !write_part(u, check, &u->parts[i], before, own)) return false;
+        before = own;
+    }
+    if (found == RT_NO_VALUE) u->n_parts = first;
+    return true;
+}
+
+static bool rewrite(updater *u, int at)
+{
+    rt_step *check = &u->p->steps[at];
+    mark_results(u, check, true);
+    const bool may = gradients_of(check) > 0 && all_take_raw(u, check);
+    if (may) drop_casts(u, check);
+    const bool done = !may || (let_read_raw(u, check) && divide(u, check));
+    mark_results(u, check, false);
+    u->gone[at] = may;
+    return done;
+}
+
+/* ---- all of them ------------------------------------------------------------------------------------- */
+
+/* What is left of the old steps, and the parts behind where they belong. */
+static bool write_steps(updater *u)
+{
+    rt_plan *p = u->p;
+    rt_step *steps = rt_plan_take(p, (size_t)(p->n_steps + u->n_parts), sizeof *steps);
+    int n = 0;
+    if (!steps) return false;
+    for (int i = 0; i < p->n_steps; i++) {
+        if (!u->gone[i]) steps[n++] = p->steps[i];
+        for (int j = 0; j < u->n_parts; j++)
+            if (u->parts[j].at == i) steps[n++] = u->parts[j].step;
+    }
+    p->steps = steps;
+    p->n_steps = n;
+    return true;
+}
+
+static bool rewrite_checks(updater *u)
+{
+    look(u);
+    for (int i = 0; i < u->p->n_steps; i++)
+        if (u->p->steps[i].op == IR_OP_check_finite_and_unscale && !rewrite(u, i)) return false;
+    return write_steps(u);
+}
+
+bool rt_plan_update(rt_plan *p)
+{
+    size_t most = 0; /* parts: one a gradient */
+    for (int i = 0; i < p->n_steps; i++)
+        if (p->steps[i].op == IR_OP_check_finite_and_unscale) most += (size_t)p->steps[i].n_in;
+    if (!most) return true;
+    updater u = {.p = p};
+    u.maker = rt_alloc(p->n_values, sizeof *u.maker);
+    u.readers = rt_alloc(p->n_values, sizeof *u.readers);
+    u.out_of = rt_alloc(p->n_values, sizeof *u.out_of);
+    u.gone = rt_alloc((size_t)p->n_steps, sizeof *u.gone);
+    u.parts = rt_alloc(most, sizeof *u.parts);
+    const bool done = u.maker && u.readers && u.out_of && u.gone && u.parts && rewrite_checks(&u);
+    rt_free(u.maker);
+    rt_free(u.readers);
+    rt_free(u.out_of);
+    rt_free(u.gone);
+    rt_free(u.parts);
+    return done;
+}
