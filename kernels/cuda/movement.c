@@ -332,7 +332,6 @@ static ampc_status one_prepare(const k_args *args, const char *name, void **out)
 PREPARE_ONE(expand)
 PREPARE_ONE(where)
 PREPARE_ONE(trilu)
-PREPARE_ONE(select)
 PREPARE_ONE(iota)
 PREPARE_ONE(dims)
 
@@ -381,18 +380,6 @@ static ampc_status trilu_run(const k_args *args)
     return launch_one(args, cuda_blocks(t.count, MOVE_BLOCK), (void *[]){&t});
 }
 
-static ampc_status select_run(const k_args *args)
-{
-    const k_view *y = &args->out[0];
-    move_switch s = {.cond = args->in[0].data,
-                     .a = args->in[1].data,
-                     .b = args->in[2].data,
-                     .y = y->data,
-                     .bytes = (int64_t)k_bytes(y),
-                     .fault = cuda_of(args->ctx)->fault};
-    return launch_one(args, cuda_blocks(s.bytes, MOVE_BLOCK * 16), (void *[]){&s});
-}
-
 static ampc_status iota_run(const k_args *args)
 {
     const k_view *y = &args->out[0];
@@ -439,7 +426,6 @@ const k_kernel cuda_pad = {"pad", pad_prepare, pad_run, cuda_release};
 const k_kernel cuda_pad_grad = {"pad_grad", pad_grad_prepare, pad_grad_run, cuda_release};
 const k_kernel cuda_trilu = {"trilu", trilu_prepare, trilu_run, cuda_release};
 const k_kernel cuda_where = {"where", where_prepare, where_run, cuda_release};
-const k_kernel cuda_select = {"select", select_prepare, select_run, cuda_release};
 const k_kernel cuda_iota = {"iota", iota_prepare, iota_run, cuda_release};
 const k_kernel cuda_dims = {"dims", dims_prepare, dims_run, cuda_release};
 const k_kernel cuda_store = {"store", NULL, store_run, NULL};

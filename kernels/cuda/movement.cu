@@ -185,22 +185,6 @@ extern "C" __global__ void __launch_bounds__(MOVE_BLOCK) move_trilu(move_triangl
 }
 AMPC_KERNEL(move_trilu)
 
-/* 16 bytes a thread; addresses are aligned. The result may be storage, and any operand (the condition: one byte). */
-extern "C" __global__ void __launch_bounds__(MOVE_BLOCK) move_select(move_switch s)
-{
-    if (grid_first() * 16 >= s.bytes || !fault_none(s.fault)) return;
-    const char *from = *s.cond ? s.a : s.b;
-    if (from == s.y) return;
-    for (long long at = grid_first() * 16; at < s.bytes; at += grid_step() * 16) {
-        if (s.bytes - at >= 16) {
-            *reinterpret_cast<uint4 *>(s.y + at) = *reinterpret_cast<const uint4 *>(from + at);
-        } else {
-            for (long long i = at; i < s.bytes; i++) s.y[i] = from[i];
-        }
-    }
-}
-AMPC_KERNEL(move_select)
-
 extern "C" __global__ void __launch_bounds__(MOVE_BLOCK) move_iota(void *y, int dtype, long long count)
 {
     for (long long i = grid_first(); i < count; i += grid_step()) element_store<long long>(y, dtype, i, i);

@@ -64,14 +64,6 @@ typedef struct move_triangle {
     long long rows, columns, k, count;
 } move_triangle;
 
-typedef struct move_switch {
-    const unsigned char *cond;
-    const char *a, *b;
-    char *y;
-    long long bytes;
-    const int *fault;
-} move_switch;
-
 typedef struct move_values {
     void *y;
     int dtype, count;

@@ -1,4 +1,4 @@
-/* optimizer.c - launches of the update steps and of the loss scaler. */
+/* optimizer.c - launches of the update steps, of what a flag selects, and of the loss scaler. */
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/optimizer.h"
 #include "kernels/update.h"
@@ -10,6 +10,11 @@ _Static_assert(OPTIMIZER_UNIT == OPTIMIZER_BLOCK * CUDA_TILE, "a thread of a uni
 static int64_t units_of(const k_view *v)
 {
     return (k_count(v) + OPTIMIZER_UNIT - 1) / OPTIMIZER_UNIT;
+}
+
+static int64_t select_units(const k_view *v)
+{
+    return ((int64_t)k_bytes(v) + SELECT_UNIT - 1) / SELECT_UNIT;
 }
 
 /* ---- updates ---- */
@@ -60,12 +65,7 @@ static update_span span_of(const k_args *args, const update_slots *at, int first
     return s;
 }
 
-int cuda_together(ir_op op)
-{
-    return k_updates(op) ? UPDATE_SPANS : 1;
-}
-
-ampc_status cuda_run_together(const k_args *args, int n)
+static ampc_status update_all(const k_args *args, int n)
 {
     const cuda_one *state = args->state;
     const update_slots at = slots_of(args->op);
@@ -98,9 +98,47 @@ static ampc_status update_prepare(const k_args *args, void **state, size_t *work
     return cuda_prepare_one(args, CUDA_FAMILY_optimizer, ir_op_get(args->op)->name, state);
 }
 
-static ampc_status update_run(const k_args *args)
+static ampc_status update_run(const k_args *args) { return update_all(args, 1); }
+
+/* ---- select ---- */
+
+static ampc_status select_all(const k_args *args, int n)
 {
-    return cuda_run_together(args, 1);
+    const cuda_one *state = args->state;
+    select_table t = {.spans = n, .cond = args->in[IR_IN(select, cond)].data, .fault = cuda_of(args->ctx)->fault};
+    for (int i = 0; i < n; i++) {
+        const k_view *in = args[i].in, *y = &args[i].out[0];
+        t.span[i] = (select_span){.a = in[IR_IN(select, a)].data,
+                                  .b = in[IR_IN(select, b)].data,
+                                  .y = y->data,
+                                  .count = (int64_t)k_bytes(y),
+                                  .first = t.units};
+        t.units += (int)select_units(y);
+    }
+    return cuda_launch(args, state->kernel, cuda_blocks(t.units, 1), OPTIMIZER_BLOCK, 0, (void *[]){&t});
+}
+
+static ampc_status select_prepare(const k_args *args, void **state, size_t *workspace)
+{
+    (void)workspace;
+    if (select_units(&args->out[0]) > INT32_MAX / SELECT_SPANS)
+        return cuda_fail(args->ctx, AMPC_UNSUPPORTED, "a tensor has 2^35 bytes or more");
+    return cuda_prepare_one(args, CUDA_FAMILY_optimizer, "select_tensors", state);
+}
+
+static ampc_status select_run(const k_args *args) { return select_all(args, 1); }
+
+/* ---- several calls as one ---- */
+
+int cuda_together(ir_op op)
+{
+    if (k_updates(op)) return UPDATE_SPANS;
+    return op == IR_OP_select ? SELECT_SPANS : 1;
+}
+
+ampc_status cuda_run_together(const k_args *args, int n)
+{
+    return args->op == IR_OP_select ? select_all(args, n) : update_all(args, n);
 }
 
 /* ---- check_finite_and_unscale: as many launches as tables that hold all gradients: nearly always one. found_inf is
@@ -208,6 +246,7 @@ static ampc_status scaling_run(const k_args *args)
 const k_kernel cuda_sgd = {"sgd", update_prepare, update_run, cuda_release};
 const k_kernel cuda_momentum = {"momentum", update_prepare, update_run, cuda_release};
 const k_kernel cuda_adamw = {"adamw", update_prepare, update_run, cuda_release};
+const k_kernel cuda_select = {"select", select_prepare, select_run, cuda_release};
 const k_kernel cuda_check_finite_and_unscale = {"check_finite_and_unscale", unscale_prepare, unscale_run,
                                                 cuda_release};
 const k_kernel cuda_update_loss_scaling = {"update_loss_scaling", scaling_prepare, scaling_run, cuda_release};

@@ -1,10 +1,10 @@
-/* optimizer.cu - the update steps and the loss scaler: single passes over memory, safe in place, with what
- * kernels/update.h adds to them.
+/* optimizer.cu - the update steps, what a flag selects, and the loss scaler: single passes over memory, safe in place,
+ * with what kernels/update.h adds to them.
  *
  * A launch has a table of tensors, cut into units that blocks take in turn. Rate, step number, scale and the flag that
  * skips the step are read on the device, so that one recorded launch serves all steps. The factors of Adam's bias
- * corrections are made in f64, once for each block. Updates write nothing when a fault was found earlier in the step:
- * results may be the stored parameters themselves. */
+ * corrections are made in f64, once for each block. Updates and selects write nothing when a fault was found earlier in
+ * the step: results may be storage itself. */
 #include "kernels/cuda/optimizer.h"
 #include "kernels/cuda/tile.cuh"
 
@@ -209,6 +209,29 @@ extern "C" __global__ void __launch_bounds__(OPTIMIZER_BLOCK) check_finite(const
     if (threadIdx.x == 0 && bad && t.found) AMPC_RAISE(t.found);
 }
 AMPC_KERNEL(check_finite)
+
+/* ---- select ---- */
+
+/* A chunk a thread; addresses are aligned. A result may be any operand (the condition: one byte). */
+extern "C" __global__ void __launch_bounds__(OPTIMIZER_BLOCK) select_tensors(const __grid_constant__ select_table t)
+{
+    if (!fault_none(t.fault)) return;
+    for (int unit = blockIdx.x; unit < t.units; unit += gridDim.x) {
+        const select_span &s = t.span[span_of(t, unit)];
+        const long long at = (long long)(unit - s.first) * SELECT_UNIT + (long long)threadIdx.x * SELECT_CHUNK;
+        if (at >= s.count) continue;
+        const char *from = *t.cond ? s.a : s.b;
+        if (from == s.y) continue;
+        if (s.count - at >= SELECT_CHUNK) {
+            *reinterpret_cast<uint4 *>(s.y + at) = *reinterpret_cast<const uint4 *>(from + at);
+        } else {
+            for (long long i = at; i < s.count; i++) s.y[i] = from[i];
+        }
+    }
+}
+AMPC_KERNEL(select_tensors)
+
+/* ---- the scale ---- */
 
 /* Counts one more of its kind; true when the counter fires, which resets it. */
 static __device__ bool count_up(long long *counter, long long every, int late)

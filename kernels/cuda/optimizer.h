@@ -8,6 +8,9 @@ enum {
     UPDATE_STATES = 3,                    /* the parameter and what an optimizer keeps for it, at most */
     UPDATE_SPANS = 256,                   /* tensors of one launch; they travel as its argument */
     UNSCALE_SPANS = 512,
+    SELECT_SPANS = 256,
+    SELECT_CHUNK = 16,                    /* bytes of one access */
+    SELECT_UNIT = OPTIMIZER_BLOCK * SELECT_CHUNK, /* bytes that a block handles at a time */
     CHECK_CHUNK = 16,                     /* bytes of one access */
     CHECK_CHUNKS = 4,                     /* that a thread has under way at a time */
     CHECK_UNIT = OPTIMIZER_BLOCK * CHECK_CHUNK * CHECK_CHUNKS /* bytes that a block handles at a time */
@@ -51,6 +54,21 @@ typedef struct unscale_table {
     unsigned char *found;               /* raised when an element is not finite; NULL: not wanted */
     unscale_span span[UNSCALE_SPANS];
 } unscale_table;
+
+/* Result y of a choice between a and b. It begins at unit `first` of the launch. */
+typedef struct select_span {
+    const char *a, *b;
+    char *y;
+    long long count;                    /* bytes */
+    int first;
+} select_span;
+
+typedef struct select_table {
+    int spans, units;
+    const unsigned char *cond;          /* of all */
+    const int *fault;
+    select_span span[SELECT_SPANS];
+} select_table;
 
 typedef struct loss_scaling {
     const unsigned char *found;

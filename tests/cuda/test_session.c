@@ -175,6 +175,31 @@ static void a_step_is_one_launch(void **state)
     expect_nothing_left("closed");
 }
 
+/* Of parameters four have low copies and two, between them, have none. The statistics of batch norm are selected. */
+static void updates_are_few_launches(void **state)
+{
+    static const struct {
+        const char *kernel;
+        long launches;
+    } rows[] = {{"check_finite", 1}, {"unscale", 0}, {"norm_squares", 1}, {"adamw", 2}, {"select_tensors", 1}};
+    scratch *t = *state;
+    rt_session *s;
+    rt_tensor inputs[2];
+    begin(DOUBLE_EAGER);
+    make_inputs(inputs);
+    assert_ok(t, rt_session_open(module, &on_cuda, t->d, &s));
+    double_mark();
+    assert_ok(t, rt_session_run(s, "train_step", inputs, 2, t->d));
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char launch[64];
+        snprintf(launch, sizeof launch, "cudaLaunchKernel %s", rows[i].kernel);
+        if (double_count(launch) != rows[i].launches)
+            fail_msg("%ld launches of %s instead of %ld", double_count(launch), rows[i].kernel, rows[i].launches);
+    }
+    rt_session_close(s);
+    expect_nothing_left("closed");
+}
+
 /* An error with a reason, or a failure that changes nothing: never a wrong result without a word. */
 static void every_call_may_fail(void **state)
 {
@@ -274,8 +299,9 @@ static void bad_labels_change_nothing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        SCRATCH_TEST(orders_agree),          SCRATCH_TEST(a_step_is_one_launch),    SCRATCH_TEST(every_call_may_fail),
-        SCRATCH_TEST(operations_may_fault), SCRATCH_TEST(out_of_memory_is_said), SCRATCH_TEST(bad_labels_change_nothing),
+        SCRATCH_TEST(orders_agree),         SCRATCH_TEST(a_step_is_one_launch),  SCRATCH_TEST(updates_are_few_launches),
+        SCRATCH_TEST(every_call_may_fail),  SCRATCH_TEST(operations_may_fault),  SCRATCH_TEST(out_of_memory_is_said),
+        SCRATCH_TEST(bad_labels_change_nothing),
     };
     return cmocka_run_group_tests(tests, group_setup, group_teardown);
 }

@@ -2,7 +2,8 @@
  *
  * A module with more parameters than a launch has room for is trained on the double and on the processor, walked,
  * recorded and replayed; runs with a hook, which take the steps one by one, give the same bits. Calls with the operands
- * and results of kernels/update.h give them, too, and write nothing after a fault. */
+ * and results of kernels/update.h give them, too, and write nothing after a fault. Gradients that a cache holds are
+ * checked where they are made. */
 #include "ir/ir.h"
 #include "ir/philox.h"
 #include "kernels/cuda/cuda.h"
@@ -362,6 +363,62 @@ static void test_low(void **state)
     free(single);
 }
 
+/* ---- gradients that a cache holds ---- */
+
+enum { SIDE = 1024, SHORT = 8 };
+
+/* The gradient of @w has 4 MiB, that of @v one row less. */
+static const char cached_text[] =
+    "ampc-ir 1\nparam @w : f32[1024,1024] = zero\nparam @v : f32[1023,1024] = zero\nparam @b : f32[8] = zero\n"
+    "state @lr : f32[] = 0.5\nstate @scale : f32[] = 4\n"
+    "graph @g(@x : f16[1,1024], @short : f16[1,1023], @dy : f16[1,1024], @db : f16[1,8]) {\n"
+    "backward:\n  %dw = matmul @x, @dy {trans_a=true, out=f32} : f32[1024,1024]\n"
+    "  %dv = matmul @short, @dy {trans_a=true, out=f32} : f32[1023,1024]\n"
+    "  %gb = reduce_sum @db {axes=[0], keepdims=false, out=f32} : f32[8]\n"
+    "update:\n  %uw, %uv, %ub, %inf = check_finite_and_unscale %dw, %dv, %gb, @scale :"
+    " f32[1024,1024], f32[1023,1024], f32[8], bool[]\n  output \"inf\" = %inf\n"
+    "  %w1 = sgd @w, %uw, @lr, %inf : f32[1024,1024]\n  store @w, %w1\n"
+    "  %v1 = sgd @v, %uv, @lr, %inf : f32[1023,1024]\n  store @v, %v1\n"
+    "  %b1 = sgd @b, %ub, @lr, %inf : f32[8]\n  store @b, %b1\n}\n";
+
+/* "matmul sgd": the steps of a printed plan. */
+static void name_steps(const char *plan, char *names)
+{
+    for (const char *line = plan; line; line = strchr(line, '\n') ? strchr(line, '\n') + 1 : NULL) {
+        int step, used = 0;
+        char name[64];
+        if (sscanf(line, "%4d %63s%n", &step, name, &used) == 2 && used) names += sprintf(names, "%s ", name);
+    }
+}
+
+static void test_cached(void **state)
+{
+    (void)state;
+    fixture f = {.d = diag_new(NULL, NULL)};
+    static uint16_t x[SIDE], small[SIDE - 1], dy[SIDE], db[SHORT];
+    uint16_t *const all[] = {x, small, db};
+    const rt_tensor in[] = {{.name = "x", .dtype = IR_f16, .rank = 2, .dims = {1, SIDE}, .data = x},
+                            {.name = "short", .dtype = IR_f16, .rank = 2, .dims = {1, SIDE - 1}, .data = small},
+                            {.name = "dy", .dtype = IR_f16, .rank = 2, .dims = {1, SIDE}, .data = dy},
+                            {.name = "db", .dtype = IR_f16, .rank = 2, .dims = {1, SHORT}, .data = db}};
+    char *plan, names[512] = "";
+    if (ir_parse(cached_text, strlen(cached_text), "cached.ir", f.d, &f.module) != AMPC_OK)
+        fail_msg("%s", diag_first_error(f.d));
+    assert_int_equal(rt_session_open(f.module, &(rt_session_options){.device = "cuda"}, f.d, &f.cuda), AMPC_OK);
+    assert_int_equal(rt_session_print_plan(f.cuda, "g", in, 4, f.d, &plan), AMPC_OK);
+    name_steps(plan, names);
+    free(plan);
+    assert_string_equal(names, "matmul check_finite_and_unscale matmul reduce_sum check_finite_and_unscale sgd sgd sgd ");
+    for (int i = 0; i < SIDE; i++) dy[i] = ir_f32_to_f16(1);
+    for (int bad = -1; bad < 3; bad++) { /* which gradient has an infinity */
+        if (bad >= 0) all[bad][SHORT - 1] = ir_f32_to_f16(INFINITY);
+        if (rt_session_run(f.cuda, "g", in, 4, f.d) != AMPC_OK) fail_msg("%s", diag_first_error(f.d));
+        assert_int_equal(*(const bool *)rt_session_output(f.cuda, "inf")->data, bad >= 0);
+        if (bad >= 0) all[bad][SHORT - 1] = 0;
+    }
+    close_both(&f);
+}
+
 /* ---- one by one ---- */
 
 static void look(void *user, const ir_node *node, int64_t start, int64_t end, const k_args *args)
@@ -397,6 +454,7 @@ int main(void)
         cmocka_unit_test(test_adamw),
         cmocka_unit_test(test_unscale),
         cmocka_unit_test(test_low),
+        cmocka_unit_test(test_cached),
         cmocka_unit_test(test_hook),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
