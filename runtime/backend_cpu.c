@@ -32,6 +32,12 @@ static ampc_status copy(const k_context *ctx, void *dst, const void *src, size_t
     return AMPC_OK;
 }
 
+static bool channels_last(ir_dtype t)
+{
+    (void)t;
+    return true;
+}
+
 const rt_backend rt_backend_cpu = {
     .name = "cpu",
     .alignment = 64,
@@ -40,7 +46,7 @@ const rt_backend rt_backend_cpu = {
     .kernel = cpu_kernel,
     .program = &cpu_program,
     .absorbs = cpu_absorbs,
-    .channels_last = true,
+    .channels_last = channels_last,
     .alloc = alloc,
     .free = release,
     .copy = copy,

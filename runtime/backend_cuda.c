@@ -186,6 +186,9 @@ static const rt_away away = {
     .forget = forget,
 };
 
+/* Without TF32 the engines of cuDNN for f32 work channels first. */
+static bool channels_last(ir_dtype t) { return t != IR_f32; }
+
 const rt_backend rt_backend_cuda = {
     .name = "cuda",
     .alignment = CUDA_ALIGNMENT,
@@ -194,6 +197,7 @@ const rt_backend rt_backend_cuda = {
     .kernel = cuda_kernel,
     .program = &cuda_program,
     .absorbs = cuda_absorbs,
+    .channels_last = channels_last,
     .alloc = alloc,
     .free = release,
     .copy = copy,

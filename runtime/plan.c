@@ -368,15 +368,18 @@ static ampc_status finish_steps(const rt_plan *p, diag *d)
 
 /* ---- making and freeing ---------------------------------------------------------------------- */
 
+/* The stages that rewrite the list of steps. */
+static bool lower(rt_plan *p)
+{
+    return rt_plan_update(p) && rt_plan_split_norms(p) && rt_plan_lay_out(p) && rt_plan_keep(p) && rt_plan_fuse(p);
+}
+
 static ampc_status build(rt_plan *p, bool fuse, bool *needed, diag *d)
 {
     find_needed(p->graph, needed);
     TRY(shape_values(p, needed, d));
     TRY(make_steps(p, needed, d));
-    if (fuse && !(rt_plan_update(p) && rt_plan_lay_out(p) && rt_plan_keep(p) && rt_plan_fuse(p)))
-        return no_memory(p, d);
-    if (!rt_plan_gather(p)) return no_memory(p, d);
-    if (!rt_plan_place(p)) return no_memory(p, d);
+    if ((fuse && !lower(p)) || !rt_plan_gather(p) || !rt_plan_place(p)) return no_memory(p, d);
     TRY(prepare_steps(p, d));
     TRY(finish_steps(p, d));
     return rt_plan_pack(p) && rt_plan_group(p) ? AMPC_OK : no_memory(p, d);

@@ -5,11 +5,12 @@
  *     relu                   conv %x', %w'                        in the order of memory: [N,H,W,C], [1,1,1,C]
  *     reduce_mean (2,3)      add, relu, reduce_mean (1,2)
  *
- * Layouts flow forward. A convolution is channels last always, pooling and normalisation where an image that they read
- * is. Ops that work element by element, or along axes that can be renamed, take the layout of what they read. All
- * others read plain tensors, and so do outputs and stores. A tensor is converted at most once each way: right behind
- * the step that makes it, or before the first reader where it comes from outside. Memory order is the same in both
- * layouts where there is one channel, or one position: such a tensor is never converted. */
+ * Layouts flow forward. A convolution is channels last where the backend likes that for its type, pooling and
+ * normalisation where an image that they read is. Ops that work element by element, or along axes that can be renamed,
+ * take the layout of what they read. All others read plain tensors, and so do outputs and stores. A tensor is converted
+ * at most once each way: right behind the step that makes it, or before the first reader where it comes from outside.
+ * Memory order is the same in both layouts where there is one channel, or one position: such a tensor is never
+ * converted. */
 #include "kernels/pointwise.h"
 #include "runtime/alloc.h"
 #include "runtime/plan.h"
@@ -293,9 +294,11 @@ static bool lay_reduction(layouter *l, int step)
 
 /* ---- which steps -------------------------------------------------------------------------------------- */
 
-static bool is_convolution(ir_op op)
+/* A convolution of a type that the backend likes channels last. */
+static bool prefers_last(const rt_plan *p, const rt_step *s)
 {
-    return op == IR_OP_conv || op == IR_OP_conv_grad_input || op == IR_OP_conv_grad_weight;
+    const bool convolution = s->op == IR_OP_conv || s->op == IR_OP_conv_grad_input || s->op == IR_OP_conv_grad_weight;
+    return convolution && p->backend->channels_last(s->in[0].dtype);
 }
 
 /* It reads an image that lies channels last, and gives images of that rank or none. */
@@ -326,8 +329,8 @@ static bool lay_step(layouter *l, int step)
     const rt_step *s = &l->p->steps[step];
     const layout_rule rule = rules[s->op];
     if (rt_step_has(s, IR_SPATIAL))
-        return s->in[0].rank >= 3 && (is_convolution(s->op) || any_reads_last(l, s)) ? lay_spatial(l, step)
-                                                                                      : read_all_plain(l, step);
+        return s->in[0].rank >= 3 && (prefers_last(l->p, s) || any_reads_last(l, s)) ? lay_spatial(l, step)
+                                                                                     : read_all_plain(l, step);
     if (s->op == IR_OP_expand && s->out[0].rank >= 3 && s->in[0].rank > 0) {
         k_view image = padded(&s->in[0], s->out[0].rank);
         if (same_either_way(&image) && wanted_last(l, step, 4)) return lay_by_element(l, step);
@@ -400,16 +403,16 @@ static bool lay_all(layouter *l)
     return lay_effects(l) && merge(l);
 }
 
-static bool has_convolution(const rt_plan *p)
+static bool any_prefers_last(const rt_plan *p)
 {
     for (int i = 0; i < p->n_steps; i++)
-        if (is_convolution(p->steps[i].op)) return true;
+        if (prefers_last(p, &p->steps[i])) return true;
     return false;
 }
 
 bool rt_plan_lay_out(rt_plan *p)
 {
-    if (!p->backend->channels_last || !has_convolution(p)) return true;
+    if (!any_prefers_last(p)) return true;
     size_t most = p->n_values + (size_t)p->n_effects; /* every reader may want a conversion or two */
     for (int i = 0; i < p->n_steps; i++) most += 2 * (size_t)p->steps[i].n_in;
     layouter l = {.p = p};

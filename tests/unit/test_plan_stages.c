@@ -164,6 +164,79 @@ static void images_lie_channels_last(void **state)
            "output \"r\"\n");
 }
 
+/* ---- batch normalisation ---- */
+
+static void a_norm_leaves_the_image_to_a_program(void **state)
+{
+    (void)state;
+    expect("param @s : f32[4] = zero\nparam @b : f32[4] = zero\nstate @m : f32[4] = zero\nstate @v : f32[4] = zero\n"
+           "graph @g(@x : f16[N,4,8], @z : f16[N,4,8]) {\nforward:\n"
+           "  %y, %m1, %v1, %sm, %sr = batch_norm @x, @s, @b, @m, @v {training=true} :"
+           " f16[N,4,8], f32[4], f32[4], f32[4], f32[4]\n"
+           "  %r = relu %y : f16[N,4,8]\n  %a = add %r, @z : f16[N,4,8]\n  output \"a\" = %a\n  store @m, %m1\n}\n",
+           "plan @g N=2: 2 steps\n"
+           "   0  batch_norm           @x, @s, @b, @m, @v\n"
+           "        %m1 : f32[4]\n"
+           "        %v1 : f32[4]\n"
+           "        %sm : f32[4]\n"
+           "        %sr : f32[4]\n"
+           "   1  program              @x, %sm, %sr, @s, @b, @z\n"
+           "        .0 = sub @x, %sm : f32\n"
+           "        .1 = mul .0, %sr : f32\n"
+           "        .2 = mul .1, @s : f32\n"
+           "        .3 = add .2, @b : f16\n"
+           "        .4 = relu .3 : f16\n"
+           "        .5 = add .4, @z : f16\n"
+           "        %a of .5 : f16[2,4,8]\n"
+           "output \"a\"\n"
+           "commit @m = 6464+16\n");
+}
+
+static void running_statistics_are_kept(void **state)
+{
+    (void)state;
+    expect("param @s : f32[4] = zero\nparam @b : f32[4] = zero\nparam @m : f32[4] = zero\nparam @v : f32[4] = zero\n"
+           "graph @g(@x : f16[N,4,8]) {\nforward:\n"
+           "  %y, %m1, %v1, %sm, %sr = batch_norm @x, @s, @b, @m, @v :"
+           " f16[N,4,8], f32[4], f32[4], f32[4], f32[4]\n"
+           "  %r = relu %y : f16[N,4,8]\n  output \"r\" = %r\n}\n",
+           "plan @g N=2: 2 steps\n"
+           "   0* batch_norm           @s, @s, @b, @m, @v\n"
+           "        %m1 : f32[4]\n"
+           "        %v1 : f32[4]\n"
+           "        %sm : f32[4]\n"
+           "        %sr : f32[4]\n"
+           "   1  program              @x, %sm, %sr, @s, @b\n"
+           "        .0 = sub @x, %sm : f32\n"
+           "        .1 = mul .0, %sr : f32\n"
+           "        .2 = mul .1, @s : f32\n"
+           "        .3 = add .2, @b : f16\n"
+           "        .4 = relu .3 : f16\n"
+           "        %r of .4 : f16[2,4,8]\n"
+           "output \"r\"\n");
+}
+
+/* Nothing to join: the kernel writes what it reads. */
+static void a_norm_before_a_product_stays_whole(void **state)
+{
+    (void)state;
+    expect("param @s : f32[4] = zero\nparam @w : f32[4,4] = zero\n"
+           "graph @g(@x : f32[N,4]) {\nforward:\n"
+           "  %y, %m1, %v1, %sm, %sr = batch_norm @x, @s, @s, @s, @s :"
+           " f32[N,4], f32[4], f32[4], f32[4], f32[4]\n"
+           "  %p = matmul %y, @w : f32[N,4]\n  output \"p\" = %p\n}\n",
+           "plan @g N=2: 2 steps\n"
+           "   0  batch_norm           @x, @s, @s, @s, @s\n"
+           "        %y : f32[2,4]\n"
+           "        %m1 : f32[4]\n"
+           "        %v1 : f32[4]\n"
+           "        %sm : f32[4]\n"
+           "        %sr : f32[4]\n"
+           "   1  matmul               %y, @w, _\n"
+           "        %p : f32[2,4]\n"
+           "output \"p\"\n");
+}
+
 /* ---- what is kept --------------------------------------------------------------------------------------- */
 
 static void casts_of_weights_come_first(void **state)
@@ -311,6 +384,9 @@ int main(void)
         cmocka_unit_test(rows_fold_at_the_end),
         cmocka_unit_test(broadcasts_and_views_are_seen_through),
         cmocka_unit_test(images_lie_channels_last),
+        cmocka_unit_test(a_norm_leaves_the_image_to_a_program),
+        cmocka_unit_test(running_statistics_are_kept),
+        cmocka_unit_test(a_norm_before_a_product_stays_whole),
         cmocka_unit_test(casts_of_weights_come_first),
         cmocka_unit_test(an_update_writes_the_low_copy),
         cmocka_unit_test(optimizers_and_norms_unscale),
