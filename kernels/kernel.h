@@ -80,20 +80,18 @@ static inline k_view *k_extra_out(const k_args *args, int i)
 }
 
 /* Whether the kernel would take the step: by preparing it, without measuring anything, and forgetting it again. */
-static inline bool k_prepares(const k_kernel *kernel, const k_args *args)
+static inline ampc_status k_prepares(const k_kernel *kernel, const k_args *args)
 {
-    char error[256];
     k_context ctx = *args->ctx;
     k_args copy = *args;
     void *state = NULL;
     size_t workspace = 0;
-    ctx.error = error;
-    ctx.error_size = sizeof error;
     ctx.tune = false;
     copy.ctx = &ctx;
     ampc_status status = kernel->prepare ? kernel->prepare(&copy, &state, &workspace) : AMPC_OK;
     if (kernel->release) kernel->release(state);
-    return status == AMPC_OK;
+    if (status == AMPC_UNSUPPORTED && ctx.error_size) ctx.error[0] = '\0';
+    return status;
 }
 
 /* kernels/cpu, kernels/cuda: the kernel of each op (the `kernel` column); NULL entries only for `none` and `view`. */
@@ -102,10 +100,10 @@ const k_kernel *cuda_kernel(ir_op op);
 /* The kernel of programs. */
 extern const k_kernel cpu_program, cuda_program;
 /* Whether the kernel of args->op takes the step as it stands, with its tail and what it has beyond the slots of the op
- * (kernels/epilogue.h). It looks at what `prepare` sees, on the open device, and `prepare` succeeds where it says so;
- * ctx->error is left alone. False for ops without tails. */
-bool cpu_absorbs(const k_args *args);
-bool cuda_absorbs(const k_args *args);
+ * (kernels/epilogue.h). It looks at what `prepare` sees, on the open device, and `prepare` succeeds where it says so.
+ * AMPC_UNSUPPORTED: it does not, ctx->error is empty; so for ops without tails. Another failure: it is not known. */
+ampc_status cpu_absorbs(const k_args *args);
+ampc_status cuda_absorbs(const k_args *args);
 /* Opens oneDNN (once per process). AMPC_DEVICE with the reason when it cannot be had. */
 ampc_status cpu_open(char *error, size_t error_size);
 

@@ -23,8 +23,8 @@ typedef struct rt_backend {
     void (*close)(k_context *ctx);
     const k_kernel *(*kernel)(ir_op op); /* NULL: no kernel runs for this op */
     const k_kernel *program;             /* the kernel of programs (kernels/program.h) */
-    bool (*absorbs)(const k_args *args); /* cpu_absorbs, cuda_absorbs in kernels/kernel.h */
-    bool (*channels_last)(ir_dtype t);   /* convolutions of that type are at their best so */
+    ampc_status (*absorbs)(const k_args *args); /* cpu_absorbs, cuda_absorbs in kernels/kernel.h */
+    bool (*channels_last)(ir_dtype t);          /* convolutions of that type are at their best so */
     /* Device memory, contents undefined. AMPC_NO_MEMORY, or AMPC_DEVICE for an earlier fault, with the reason in
      * ctx->error; *out is NULL then. */
     ampc_status (*alloc)(const k_context *ctx, size_t bytes, void **out);

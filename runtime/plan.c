@@ -181,6 +181,7 @@ bool rt_step_widen(rt_plan *p, rt_step *s, int n_in, int n_out)
     if (!rt_step_make(p, s, old.node, old.op, slots_in + n_in, slots_out + n_out)) return false;
     s->kernel = old.kernel;
     s->attr = old.attr;
+    s->program = old.program;
     s->kept = old.kept;
     for (int i = 0; i < old.n_in; i++) {
         s->in[i] = old.in[i];
@@ -355,23 +356,31 @@ static ampc_status prepare_steps(rt_plan *p, diag *d)
     return first;
 }
 
-/* What the device makes for all of them at once. */
-static ampc_status finish_steps(const rt_plan *p, diag *d)
+/* Of something that looks at the whole plan, with the reason in ctx->error, if there is one. */
+static ampc_status report(const rt_plan *p, ampc_status status, diag *d)
 {
-    if (!p->backend->away) return AMPC_OK;
-    if (p->ctx->error_size) p->ctx->error[0] = '\0';
-    ampc_status status = p->backend->away->prepared(p->ctx);
     if (status == AMPC_OK) return AMPC_OK;
     return diag_error(d, status, DIAG_NOWHERE, "graph @%s: %s", p->graph->name,
                       p->ctx->error[0] ? p->ctx->error : ampc_status_sentence(status));
 }
 
+/* What the device makes for all of them at once. */
+static ampc_status finish_steps(const rt_plan *p, diag *d)
+{
+    if (!p->backend->away) return AMPC_OK;
+    if (p->ctx->error_size) p->ctx->error[0] = '\0';
+    return report(p, p->backend->away->prepared(p->ctx), d);
+}
+
 /* ---- making and freeing ---------------------------------------------------------------------- */
 
 /* The stages that rewrite the list of steps. */
-static bool lower(rt_plan *p)
+static ampc_status lower(rt_plan *p, diag *d)
 {
-    return rt_plan_update(p) && rt_plan_split_norms(p) && rt_plan_lay_out(p) && rt_plan_keep(p) && rt_plan_fuse(p);
+    if (!(rt_plan_update(p) && rt_plan_split_norms(p) && rt_plan_lay_out(p) && rt_plan_keep(p))) return no_memory(p, d);
+    if (p->ctx->error_size) p->ctx->error[0] = '\0';
+    TRY(report(p, rt_plan_absorb(p), d));
+    return rt_plan_fuse(p) ? AMPC_OK : no_memory(p, d);
 }
 
 static ampc_status build(rt_plan *p, bool fuse, bool *needed, diag *d)
@@ -379,7 +388,8 @@ static ampc_status build(rt_plan *p, bool fuse, bool *needed, diag *d)
     find_needed(p->graph, needed);
     TRY(shape_values(p, needed, d));
     TRY(make_steps(p, needed, d));
-    if ((fuse && !lower(p)) || !rt_plan_gather(p) || !rt_plan_place(p)) return no_memory(p, d);
+    if (fuse) TRY(lower(p, d));
+    if (!rt_plan_gather(p) || !rt_plan_place(p)) return no_memory(p, d);
     TRY(prepare_steps(p, d));
     TRY(finish_steps(p, d));
     return rt_plan_pack(p) && rt_plan_group(p) ? AMPC_OK : no_memory(p, d);

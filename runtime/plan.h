@@ -1,7 +1,7 @@
 /* plan.h - an entry graph under one binding of its symbols, as a flat array of steps over one arena.
  *
- *     graph, sizes -> values, steps -> raw gradients -> norms in parts -> layouts -> what is kept -> programs
- *     -> neighbours in order -> buffers -> kernels prepared -> offsets -> groups
+ *     graph, sizes -> values, steps -> raw gradients -> norms in parts -> layouts -> what is kept -> epilogues
+ *     -> programs -> neighbours in order -> buffers -> kernels prepared -> offsets -> groups
  *
  * Steps begin as the nodes of the graph. Stages between (one file each) rewrite the list: what is decided there needs
  * sizes and what the backend can do, so that the graph stays one node an op and knows nothing of it.
@@ -59,7 +59,7 @@ typedef struct rt_value {
 } rt_value;
 
 typedef struct rt_step {
-    const ir_node *node; /* that it computes, or the last of them; names it in errors */
+    const ir_node *node; /* that it computes, or one of them; names it in errors */
     ir_op op;            /* of the node; IR_OP_COUNT: the step is a program */
     const k_kernel *kernel;
     void *state;
@@ -114,7 +114,7 @@ typedef struct rt_plan {
 } rt_plan;
 
 /* sizes: by symbol of the module, -1 where unbound. Kernels are prepared under ctx, which the plan keeps. fuse: ops may
- * become one step where that gives the same bits. */
+ * become one step, which gives the same bits but for a rounding that it leaves out (kernels/epilogue.h). */
 ampc_status rt_plan_make(const ir_graph *g, const int64_t *sizes, const rt_backend *backend,
                          const k_context *ctx, bool fuse, diag *d, rt_plan **out);
 void rt_plan_free(rt_plan *p); /* NULL allowed */
@@ -154,6 +154,9 @@ bool rt_plan_split_norms(rt_plan *p);
 bool rt_plan_lay_out(rt_plan *p);
 /* What depends on parameters alone is computed once and kept. False: out of memory. */
 bool rt_plan_keep(rt_plan *p);
+/* Matmuls take what follows them into their epilogues. A failure is the device's, with its reason in ctx->error, or
+ * AMPC_NO_MEMORY. */
+ampc_status rt_plan_absorb(rt_plan *p);
 /* Runs of ops that work element by element become programs. False: out of memory. */
 bool rt_plan_fuse(rt_plan *p);
 /* Steps that an away device could run in one call stand together. False: out of memory. */

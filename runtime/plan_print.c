@@ -47,7 +47,7 @@ static uint32_t taken_over(const rt_step *s, int k)
     return RT_NO_VALUE;
 }
 
-/* An instruction reads operands as they are named and earlier instructions by their number. */
+/* An instruction reads operands as they are named and earlier instructions by their number; a tail reads the op. */
 static void print_program(FILE *f, const rt_plan *p, const rt_step *s)
 {
     for (int i = 0; i < s->program->n_code; i++) {
@@ -57,6 +57,8 @@ static void print_program(FILE *f, const rt_plan *p, const rt_step *s)
             fputs(j ? ", " : " ", f);
             if (c->arg[j] == K_NO_ARG)
                 fputc('_', f);
+            else if (c->arg[j] == K_OWN_RESULT)
+                fputs(rt_step_name(s), f);
             else if (c->arg[j] >= 0)
                 fprintf(f, ".%d", c->arg[j]);
             else
@@ -71,7 +73,8 @@ static void print_result(FILE *f, const rt_plan *p, const rt_step *s, int k)
     static const char *const folds[] = {"", " = row sum", " = row mean"};
     fputs("        ", f);
     print_value(f, p, s->out_value[k]);
-    if (s->op == IR_OP_COUNT) fprintf(f, "%s of .%d", folds[s->program->results[k].fold], s->program->results[k].from);
+    if (s->program && k < s->program->n_results)
+        fprintf(f, "%s of .%d", folds[s->program->results[k].fold], s->program->results[k].from);
     fputs(" : ", f);
     print_view(f, &s->out[k]);
     fputs(" at ", f);

@@ -13,7 +13,7 @@ static const k_kernel *const kernels[IR_OP_COUNT] = {
 
 const k_kernel *cpu_kernel(ir_op op) { return kernels[op]->run ? kernels[op] : NULL; }
 
-bool cpu_absorbs(const k_args *args)
+ampc_status cpu_absorbs(const k_args *args)
 {
-    return args->op == IR_OP_matmul && k_prepares(kernels[args->op], args);
+    return args->op == IR_OP_matmul ? k_prepares(kernels[args->op], args) : AMPC_UNSUPPORTED;
 }

@@ -269,7 +269,7 @@ bool ops_absorbs(const k_args *args)
     k_args there = *args;
     open_device(&ctx);
     there.ctx = &ctx;
-    return ops_on->absorbs(&there);
+    return ops_on->absorbs(&there) == AMPC_OK;
 }
 
 int ops_main(int argc, char **argv, int (*tests)(void))

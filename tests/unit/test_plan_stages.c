@@ -1,60 +1,8 @@
-/* test_plan_stages.c - what a plan makes of a graph before it places values: layouts, what is kept, programs, updates. Text
- * in, text out. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+/* test_plan_stages.c - what a plan makes of a graph before it places values: layouts, what is kept, programs, updates,
+ * epilogues. Text in, text out. */
+#include "tests/unit/plan_text.h"
 
-#include <cmocka.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include "runtime/plan.h"
-
-/* Without sizes and places, which are not what these tests are about: "  workspace ...", ", arena ...", " at 0+64". */
-static void drop_places(char *text)
-{
-    char *to = text;
-    for (char *line = text, *next; *line; line = next) {
-        next = line + strcspn(line, "\n");
-        size_t keep = (size_t)(next - line);
-        const char *const marks[] = {"  workspace ", ", arena ", " at "};
-        next += *next == '\n';
-        for (size_t i = 0; i < sizeof marks / sizeof *marks; i++) {
-            const char *mark = strstr(line, marks[i]);
-            if (mark && mark < line + keep) keep = (size_t)(mark - line);
-        }
-        memmove(to, line, keep);
-        to += keep;
-        *to++ = '\n';
-    }
-    *to = '\0';
-}
-
-/* The plan of the first graph as text. */
-static void expect(const char *text, const char *expected)
-{
-    static char error[256], whole[8192];
-    k_context ctx = {.threads = 1, .error = error, .error_size = sizeof error};
-    diag *d = diag_new(NULL, NULL);
-    ir_module *module;
-    rt_plan *plan;
-    int64_t sizes[] = {2, 3};
-    snprintf(whole, sizeof whole, "ampc-ir 1\n%s", text);
-    assert_int_equal(cpu_open(error, sizeof error), AMPC_OK);
-    if (ir_parse(whole, strlen(whole), "plan.ir", d, &module) != AMPC_OK) fail_msg("%s", diag_first_error(d));
-    const rt_backend *cpu = rt_backend_find("cpu", &(int){0});
-    if (rt_plan_make(module->graphs.items[0], sizes, cpu, &ctx, true, d, &plan) != AMPC_OK)
-        fail_msg("%s", diag_first_error(d));
-    char *printed = rt_plan_print(plan);
-    drop_places(printed);
-    if (strcmp(printed, expected) != 0) fail_msg("expected:\n%s\nprinted:\n%s", expected, printed);
-    free(printed);
-    rt_plan_free(plan);
-    ir_module_free(module);
-    diag_free(d);
-}
+static void expect(const char *text, const char *expected) { plan_text_expect("cpu", text, expected); }
 
 /* ---- programs ---------------------------------------------------------------------------------------- */
 
@@ -376,6 +324,67 @@ static void what_others_read_is_unscaled(void **state)
                     "   1  sgd                  %ub, %ub, @lr, _\n        %b1 : f32[8]\n", "output \"n\"\n");
 }
 
+/* ---- epilogues ------------------------------------------------------------------------------------------- */
+
+#define LAYER "param @w : f32[8,4] = zero\nparam @b : f32[4] = zero\ngraph @g(@x : f32[N,8]) {\nforward:\n"
+
+static void a_product_takes_gelu(void **state)
+{
+    (void)state;
+    expect(LAYER "  %h = matmul @x, @w, @b : f32[N,4]\n  %s = reshape %h {shape=[N,2,2]} : f32[N,2,2]\n"
+                 "  %g = gelu %s : f32[N,2,2]\n  %y = tanh %g : f32[N,2,2]\n  output \"y\" = %y\n}\n",
+           "plan @g N=2: 2 steps\n"
+           "   0  matmul               @x, @w, @b\n"
+           "        .0 = gelu matmul : f32\n"
+           "        %g of .0 : f32[2,4]\n"
+           "   1  tanh                 %g\n"
+           "        %y : f32[2,2,2]\n"
+           "output \"y\"\n");
+}
+
+/* What others read, what has another type, and what a library does otherwise. */
+static void what_is_no_tail_stays(void **state)
+{
+    (void)state;
+    expect(LAYER "  %h = matmul @x, @w, @b : f32[N,4]\n  %g = gelu %h : f32[N,4]\n"
+                 "  output \"g\" = %g\n  output \"h\" = %h\n}\n",
+           "plan @g N=2: 2 steps\n"
+           "   0  matmul               @x, @w, @b\n        %h : f32[2,4]\n"
+           "   1  gelu                 %h\n        %g : f32[2,4]\n"
+           "output \"g\"\noutput \"h\"\n");
+    expect(LAYER "  %h = matmul @x, @w, @b : f32[N,4]\n  %c = cast %h {to=f16} : f16[N,4]\n"
+                 "  %g = gelu %c : f16[N,4]\n  output \"g\" = %g\n}\n",
+           "plan @g N=2: 2 steps\n"
+           "   0  matmul               @x, @w, @b\n        %h : f32[2,4]\n"
+           "   1  program              %h\n        .0 = cast %h : f16\n        .1 = gelu .0 : f16\n"
+           "        %g of .1 : f16[2,4]\n"
+           "output \"g\"\n");
+    expect(LAYER "  %h = matmul @x, @w, @b : f32[N,4]\n  %g = relu %h : f32[N,4]\n  output \"g\" = %g\n}\n",
+           "plan @g N=2: 2 steps\n"
+           "   0  matmul               @x, @w, @b\n        %h : f32[2,4]\n"
+           "   1  relu                 %h\n        %g : f32[2,4]\n"
+           "output \"g\"\n");
+}
+
+/* A second gelu has no product to follow; what is kept is not mixed with what is not. */
+static void a_product_has_one_tail(void **state)
+{
+    (void)state;
+    expect(LAYER "  %h = matmul @x, @w, @b : f32[N,4]\n  %g = gelu %h {tanh=true} : f32[N,4]\n"
+                 "  %y = gelu %g : f32[N,4]\n  output \"y\" = %y\n}\n",
+           "plan @g N=2: 2 steps\n"
+           "   0  matmul               @x, @w, @b\n        .0 = gelu matmul : f32\n        %g of .0 : f32[2,4]\n"
+           "   1  gelu                 %g\n        %y : f32[2,4]\n"
+           "output \"y\"\n");
+    expect("param @w : f32[8,4] = zero\ngraph @g(@x : f32[8,N]) {\nforward:\n"
+           "  %h = matmul @w, @w {trans_b=true} : f32[8,8]\n  %g = gelu %h : f32[8,8]\n"
+           "  %y = matmul %g, @x : f32[8,N]\n  output \"y\" = %y\n}\n",
+           "plan @g N=2: 2 steps\n"
+           "   0* matmul               @w, @w, _\n        .0 = gelu matmul : f32\n        %g of .0 : f32[8,8]\n"
+           "   1  matmul               %g, @x, _\n        %y : f32[8,2]\n"
+           "output \"y\"\n");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -392,6 +401,9 @@ int main(void)
         cmocka_unit_test(optimizers_and_norms_unscale),
         cmocka_unit_test(casts_of_gradients_go),
         cmocka_unit_test(what_others_read_is_unscaled),
+        cmocka_unit_test(a_product_takes_gelu),
+        cmocka_unit_test(what_is_no_tail_stays),
+        cmocka_unit_test(a_product_has_one_tail),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

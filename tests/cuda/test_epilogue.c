@@ -1,0 +1,314 @@
+/* test_epilogue.c - what products take into their epilogues on CUDA: plans as text, values against the processor, with and
+ * without; how often the library is asked; what happens when memory is short. */
+#include "tests/unit/plan_text.h"
+
+#include "ir/philox.h"
+#include "runtime/alloc.h"
+#include "runtime/session.h"
+#include "tests/cuda/double/double.h"
+
+#include <math.h>
+
+/* Two layers with gelu between, and their gradients. */
+#define TYPE(t)                                                                                                        \
+    "param @w : " t "[8,16] = zero\nparam @b : " t "[16] = zero\nparam @v : " t "[16,8] = zero\n"                      \
+    "graph @g(@x : " t "[N,3,8], @dy : " t "[N,3,8]) {\nforward:\n"                                                    \
+    "  %h = matmul @x, @w, @b : " t "[N,3,16]\n  %g = gelu %h {tanh=true} : " t "[N,3,16]\n"                           \
+    "  %y = matmul %g, @v : " t "[N,3,8]\n  output \"y\" = %y\nbackward:\n"                                            \
+    "  %dg = matmul @dy, @v {trans_b=true} : " t "[N,3,16]\n"                                                          \
+    "  %dh = gelu_grad %dg, %h {tanh=true} : " t "[N,3,16]\n"                                                          \
+    "  %x2 = reshape @x {shape=[3*N,8]} : " t "[3*N,8]\n  %d2 = reshape %dh {shape=[3*N,16]} : " t "[3*N,16]\n"        \
+    "  %dw = matmul %x2, %d2 {trans_a=true} : " t "[8,16]\n"                                                           \
+    "  %db = reduce_sum %dh {axes=[0,1], keepdims=false} : " t "[16]\n"                                                \
+    "  %y2 = reshape @dy {shape=[3*N,8]} : " t "[3*N,8]\n  %g2 = reshape %g {shape=[3*N,16]} : " t "[3*N,16]\n"        \
+    "  %dc = reduce_sum @dy {axes=[0,1], keepdims=false} : " t "[8]\n"                                                 \
+    "  %dv = matmul %y2, %g2 {trans_a=true} : " t "[8,16]\n"                                                           \
+    "  output \"dw\" = %dw\n  output \"db\" = %db\n  output \"dv\" = %dv\n  output \"dc\" = %dc\n}\n"
+
+static void a_block_is_five_steps(void **state)
+{
+    (void)state;
+    plan_text_expect("cuda", TYPE("f16"),
+                     "plan @g N=2: 5 steps\n"
+                     "   0  matmul               @x, @w, @b\n"
+                     "        .0 = gelu matmul : f16\n"
+                     "        %g of .0 : f16[2,3,16]\n"
+                     "        %h : f16[2,3,16]\n"
+                     "   1  matmul               %g, @v, _\n"
+                     "        %y : f16[2,3,8]\n"
+                     "   2  matmul               @dy, @v, _, %h\n"
+                     "        .0 = gelu_grad matmul, %h : f16\n"
+                     "        %dh of .0 : f16[2,3,16]\n"
+                     "   3  matmul               %x2, %d2, _\n"
+                     "        %dw : f16[8,16]\n"
+                     "        %db : f16[16]\n"
+                     "   4  matmul               %y2, %g2, _\n"
+                     "        %dv : f16[8,16]\n"
+                     "        %dc : f16[8]\n"
+                     "output \"y\"\noutput \"dw\"\noutput \"db\"\noutput \"dv\"\noutput \"dc\"\n");
+}
+
+static int steps_of(const char *text, bool fuse)
+{
+    plan_text t;
+    plan_text_open(&t, "cuda", text);
+    if (plan_text_make(&t, fuse) != AMPC_OK) fail_msg("%s", diag_first_error(t.d));
+    int steps = t.plan->n_steps;
+    for (int i = 0; i < steps && !fuse; i++) assert_null(t.plan->steps[i].program);
+    plan_text_close(&t);
+    return steps;
+}
+
+static void no_fuse_keeps_every_op(void **state)
+{
+    (void)state;
+    assert_int_equal(steps_of(TYPE("f16"), false), 9);
+}
+
+#define PRODUCT "graph @g(@x : f16[N,8], @w : f16[8,16], @z : f16[N,16], @u : f16[N,12]) {\nforward:\n"
+
+/* Each with the number of its ops: nothing is taken. */
+static void what_is_not_taken_stays(void **state)
+{
+    static const struct {
+        const char *text;
+        int steps;
+    } rows[] = {
+        /* gelu by erf */
+        {"  %h = matmul @x, @w : f16[N,16]\n  %y = gelu %h : f16[N,16]\n  output \"y\" = %y\n", 2},
+        /* columns that are no multiple of 8, of a start */
+        {"  %h = matmul @x, @x {trans_b=true} : f16[N,N]\n  %y = gelu %h {tanh=true} : f16[N,N]\n  output \"y\" = %y\n"
+         "  output \"h\" = %h\n", 2},
+        /* the gradient that gelu's gradient reads is read by another; it starts from what comes later; from itself */
+        {"  %d = matmul @x, @w : f16[N,16]\n  %y = gelu_grad %d, @z {tanh=true} : f16[N,16]\n  output \"y\" = %y\n"
+         "  output \"d\" = %d\n", 2},
+        {"  %d = matmul @x, @w : f16[N,16]\n  %s = softmax @z : f16[N,16]\n"
+         "  %y = gelu_grad %d, %s {tanh=true} : f16[N,16]\n  output \"y\" = %y\n", 3},
+        {"  %d = matmul @x, @w : f16[N,16]\n  %y = gelu_grad %d, %d {tanh=true} : f16[N,16]\n  output \"y\" = %y\n", 2},
+        /* of the form with erf */
+        {"  %d = matmul @x, @w : f16[N,16]\n  %y = gelu_grad %d, @z : f16[N,16]\n  output \"y\" = %y\n", 2},
+        /* sums along the wrong axis, of another type, of what the product reads otherwise, of what it does not read */
+        {"  %y = matmul @x, @z {trans_a=true} : f16[8,16]\n  %s = reduce_sum @z {axes=[1]} : f16[N,1]\n"
+         "  output \"y\" = %y\n  output \"s\" = %s\n", 2},
+        {"  %y = matmul @x, @z {trans_a=true} : f16[8,16]\n  %s = reduce_sum @z {axes=[0], out=f32} : f32[1,16]\n"
+         "  output \"y\" = %y\n  output \"s\" = %s\n", 2},
+        {"  %y = matmul @x, @w : f16[N,16]\n  %s = reduce_sum @x {axes=[0]} : f16[1,8]\n"
+         "  output \"y\" = %y\n  output \"s\" = %s\n", 2},
+        {"  %y = matmul @x, @z {trans_a=true} : f16[8,16]\n  %s = reduce_sum @u {axes=[0]} : f16[1,12]\n"
+         "  output \"y\" = %y\n  output \"s\" = %s\n", 2},
+        /* a sum that is read before the product is there, and by it */
+        {"  %s = reduce_sum @z {axes=[0], keepdims=false} : f16[16]\n  %t = softmax %s {axis=0} : f16[16]\n"
+         "  %y = matmul @x, @z {trans_a=true} : f16[8,16]\n  output \"y\" = %y\n  output \"t\" = %t\n", 3},
+        {"  %s = reduce_sum @z {axes=[0], keepdims=false} : f16[16]\n"
+         "  %y = matmul @x, @z, %s {trans_a=true} : f16[8,16]\n  output \"y\" = %y\n", 2},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char text[1024];
+        snprintf(text, sizeof text, PRODUCT "%s}\n", rows[i].text);
+        int steps = steps_of(text, true);
+        if (steps != rows[i].steps) fail_msg("%d steps instead of %d:\n%s", steps, rows[i].steps, text);
+    }
+}
+
+/* One product sums one operand; the other sum stays. A sum goes to a later product that reads the same. */
+static void sums_go_where_there_is_room(void **state)
+{
+    (void)state;
+    plan_text_expect("cuda",
+                     "graph @g(@x : f16[N,8], @z : f16[N,16]) {\nforward:\n"
+                     "  %s = reduce_sum @z {axes=[0]} : f16[1,16]\n"
+                     "  %r = reduce_sum @x {axes=[0]} : f16[1,8]\n"
+                     "  %y = matmul @x, @z {trans_a=true} : f16[8,16]\n"
+                     "  %q = matmul @x, @x {trans_a=true} : f16[8,8]\n"
+                     "  output \"s\" = %s\n  output \"r\" = %r\n  output \"y\" = %y\n  output \"q\" = %q\n}\n",
+                     "plan @g N=2: 2 steps\n"
+                     "   0  matmul               @x, @z, _\n"
+                     "        %y : f16[8,16]\n"
+                     "        %s : f16[1,16]\n"
+                     "   1  matmul               @x, @x, _\n"
+                     "        %q : f16[8,8]\n"
+                     "        %r : f16[1,8]\n"
+                     "output \"s\"\noutput \"r\"\noutput \"y\"\noutput \"q\"\n");
+}
+
+/* ---- questions --------------------------------------------------------------------------------------- */
+
+/* Layers of the same shapes, with gelu and an output that reads what it starts from. */
+static char *layers(int n)
+{
+    char *text;
+    size_t size;
+    FILE *f = open_memstream(&text, &size);
+    assert_non_null(f);
+    fputs("param @w : f16[16,16] = zero\ngraph @g(@g0 : f16[N,16]) {\nforward:\n", f);
+    for (int i = 1; i <= n; i++)
+        fprintf(f, "  %%h%d = matmul %cg%d, @w : f16[N,16]\n  %%g%d = gelu %%h%d {tanh=true} : f16[N,16]\n"
+                   "  output \"h%d\" = %%h%d\n", i, i == 1 ? '@' : '%', i - 1, i, i, i, i);
+    fprintf(f, "  output \"y\" = %%g%d\n}\n", n);
+    fclose(f);
+    return text;
+}
+
+static void a_form_is_asked_for_once(void **state)
+{
+    enum { LAYERS = 40 };
+    char *text = layers(LAYERS);
+    (void)state;
+    double_mark();
+    assert_int_equal(steps_of(text, true), LAYERS);
+    assert_int_equal(double_count("cublasLtMatmulAlgoGetHeuristic"), LAYERS + 1);
+    free(text);
+}
+
+/* ---- memory -------------------------------------------------------------------------------------------- */
+
+static void each_allocation_may_fail(void **state)
+{
+    plan_text t;
+    ampc_status status;
+    uint64_t n = 0;
+    (void)state;
+    plan_text_open(&t, "cuda", TYPE("f16"));
+    do {
+        diag_clear(t.d);
+        rt_alloc_fail(++n);
+        status = plan_text_make(&t, true);
+        rt_alloc_fail(0);
+        if (status != AMPC_OK && (status != AMPC_NO_MEMORY || !strstr(diag_first_error(t.d), "out of memory")))
+            fail_msg("allocation %d: status %d, %s", (int)n, (int)status, diag_first_error(t.d));
+    } while (status != AMPC_OK);
+    assert_true(n > 30);
+    assert_int_equal(t.plan->n_steps, 5);
+    plan_text_close(&t);
+}
+
+/* A call that fails is an error, not another plan. */
+static void each_call_may_fail(void **state)
+{
+    long calls, failed = 0;
+    plan_text t;
+    (void)state;
+    plan_text_open(&t, "cuda", TYPE("f16"));
+    assert_int_equal(plan_text_make(&t, true), AMPC_OK); /* which loads libraries */
+    rt_plan_free(t.plan);
+    double_mark();
+    assert_int_equal(plan_text_make(&t, true), AMPC_OK);
+    calls = double_count("*");
+    assert_true(calls > 50);
+    for (long n = 1; n <= calls; n++) {
+        rt_plan_free(t.plan);
+        t.plan = NULL;
+        diag_clear(t.d);
+        double_fail(n);
+        ampc_status status = plan_text_make(&t, true);
+        if (!double_failed()) fail_msg("call %ld of %ld was not made", n, calls);
+        if (status == AMPC_OK && t.plan->n_steps != 5) fail_msg("call %ld, %s: another plan", n, double_failed());
+        if (status != AMPC_OK && !diag_first_error(t.d)[0]) fail_msg("call %ld, %s: no reason", n, double_failed());
+        failed += status != AMPC_OK;
+    }
+    assert_true(failed > calls / 4);
+    plan_text_close(&t);
+}
+
+/* ---- values ---------------------------------------------------------------------------------------------- */
+
+enum { ROWS = 7, RUNS = RT_SLOTS + 2 /* walked, recorded for each set of inputs, replayed */ };
+
+typedef struct pair {
+    diag *d;
+    ir_module *module;
+    rt_session *session[2]; /* cuda, cpu */
+} pair;
+
+static void fill(float *values, size_t n, uint64_t key)
+{
+    for (size_t i = 0; i < n; i++) values[i] = 2 * philox_unit(philox_word(5, key, i)) - 1;
+}
+
+static void open_pair(pair *t, const char *head)
+{
+    static const char *const devices[] = {"cuda", "cpu"};
+    char *text;
+    *t = (pair){.d = diag_new(NULL, NULL)};
+    assert_true(asprintf(&text, "ampc-ir 1\n%s%s", head, TYPE("f32")) > 0);
+    if (ir_parse(text, strlen(text), "values.ir", t->d, &t->module) != AMPC_OK) fail_msg("%s", diag_first_error(t->d));
+    free(text);
+    for (int i = 0; i < 2; i++) {
+        const rt_session_options o = {.device = devices[i], .threads = 1, .no_tune = true};
+        if (rt_session_open(t->module, &o, t->d, &t->session[i]) != AMPC_OK) fail_msg("%s", diag_first_error(t->d));
+        for (int k = 0; k < rt_session_storage_count(t->session[i]); k++) {
+            float values[8 * 16];
+            fill(values, sizeof values / sizeof *values, (uint64_t)k);
+            assert_int_equal(rt_session_write(t->session[i], k, values, t->d), AMPC_OK);
+        }
+    }
+}
+
+static void close_pair(pair *t)
+{
+    for (int i = 0; i < 2; i++) rt_session_close(t->session[i]);
+    ir_module_free(t->module);
+    diag_free(t->d);
+}
+
+static void run_pair(pair *t, int run)
+{
+    float x[ROWS * 3 * 8], dy[ROWS * 3 * 8];
+    const rt_tensor in[] = {{.name = "x", .dtype = IR_f32, .rank = 3, .dims = {ROWS, 3, 8}, .data = x},
+                            {.name = "dy", .dtype = IR_f32, .rank = 3, .dims = {ROWS, 3, 8}, .data = dy}};
+    fill(x, sizeof x / sizeof *x, 10 + (uint64_t)run);
+    fill(dy, sizeof dy / sizeof *dy, 20 + (uint64_t)run);
+    for (int i = 0; i < 2; i++)
+        if (rt_session_run(t->session[i], "g", in, 2, t->d) != AMPC_OK) fail_msg("%s", diag_first_error(t->d));
+}
+
+static void compare_pair(const pair *t)
+{
+    assert_int_equal(rt_session_output_count(t->session[1]), 5);
+    for (int i = 0; i < 5; i++) {
+        const rt_tensor *x = rt_session_output_at(t->session[0], i), *y = rt_session_output_at(t->session[1], i);
+        size_t n = 1;
+        for (int k = 0; k < y->rank; k++) n *= (size_t)y->dims[k];
+        for (size_t k = 0; k < n; k++) {
+            const double a = ((const float *)x->data)[k], b = ((const float *)y->data)[k];
+            if (!(fabs(a - b) <= 1e-5 * fmax(1, fabs(b)))) fail_msg("%s[%zu]: %.9g instead of %.9g", y->name, k, a, b);
+        }
+    }
+}
+
+/* Returns the kernels of ours that one run launches. */
+static long check_values(const char *head)
+{
+    pair t;
+    open_pair(&t, head);
+    double_mark();
+    run_pair(&t, 0);
+    const long launches = double_count("cudaLaunchKernel");
+    assert_int_equal(double_count("cublasLtMatmul"), 5);
+    compare_pair(&t);
+    for (int i = 1; i < RUNS; i++) {
+        run_pair(&t, i);
+        compare_pair(&t);
+    }
+    close_pair(&t);
+    return launches;
+}
+
+static void values_agree(void **state)
+{
+    (void)state;
+    assert_int_equal(check_values(""), 0);
+    assert_true(check_values("meta \"fuse\" \"off\"\n") >= 4);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_block_is_five_steps),       cmocka_unit_test(no_fuse_keeps_every_op),
+        cmocka_unit_test(what_is_not_taken_stays),     cmocka_unit_test(sums_go_where_there_is_room),
+        cmocka_unit_test(a_form_is_asked_for_once),    cmocka_unit_test(each_allocation_may_fail),
+        cmocka_unit_test(each_call_may_fail),          cmocka_unit_test(values_agree),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,91 @@
+/* plan_text.h - the plan of a graph as text without sizes and places, for the tests of its stages. */
+#ifndef TESTS_PLAN_TEXT_H
+#define TESTS_PLAN_TEXT_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/plan.h"
+
+/* The first graph of a module on an open device. */
+typedef struct plan_text {
+    const rt_backend *backend;
+    char error[256];
+    k_context ctx;
+    diag *d;
+    ir_module *module;
+    rt_plan *plan;
+} plan_text;
+
+/* `text`: all but the first line. */
+static inline void plan_text_open(plan_text *t, const char *device, const char *text)
+{
+    char *whole;
+    *t = (plan_text){.backend = rt_backend_find(device, &(int){0}), .d = diag_new(NULL, NULL)};
+    t->ctx = (k_context){.threads = 1, .error = t->error, .error_size = sizeof t->error};
+    if (t->backend->open(&t->ctx, 0) != AMPC_OK) fail_msg("%s", t->error);
+    assert_true(asprintf(&whole, "ampc-ir 1\n%s", text) > 0);
+    if (ir_parse(whole, strlen(whole), "plan.ir", t->d, &t->module) != AMPC_OK) fail_msg("%s", diag_first_error(t->d));
+    free(whole);
+}
+
+/* The first symbol is 2, the second 3. */
+static inline ampc_status plan_text_make(plan_text *t, bool fuse)
+{
+    return rt_plan_make(t->module->graphs.items[0], (int64_t[]){2, 3}, t->backend, &t->ctx, fuse, t->d, &t->plan);
+}
+
+static inline void plan_text_close(plan_text *t)
+{
+    rt_plan_free(t->plan);
+    ir_module_free(t->module);
+    diag_free(t->d);
+    t->backend->close(&t->ctx);
+}
+
+/* Drops what the tests are not about: "  workspace ...", ", arena ...", " at 0+64". */
+static inline void plan_text_drop_places(char *text)
+{
+    char *to = text;
+    for (char *line = text, *next; *line; line = next) {
+        next = line + strcspn(line, "\n");
+        size_t keep = (size_t)(next - line);
+        const char *const marks[] = {"  workspace ", ", arena ", " at "};
+        next += *next == '\n';
+        for (size_t i = 0; i < sizeof marks / sizeof *marks; i++) {
+            const char *mark = strstr(line, marks[i]);
+            if (mark && mark < line + keep) keep = (size_t)(mark - line);
+        }
+        memmove(to, line, keep);
+        to += keep;
+        *to++ = '\n';
+    }
+    *to = '\0';
+}
+
+static inline void plan_text_compare(const rt_plan *plan, const char *expected)
+{
+    char *printed = rt_plan_print(plan);
+    assert_non_null(printed);
+    plan_text_drop_places(printed);
+    if (strcmp(printed, expected) != 0) fail_msg("expected:\n%s\nprinted:\n%s", expected, printed);
+    free(printed);
+}
+
+static inline void plan_text_expect(const char *device, const char *text, const char *expected)
+{
+    plan_text t;
+    plan_text_open(&t, device, text);
+    if (plan_text_make(&t, true) != AMPC_OK) fail_msg("%s", diag_first_error(t.d));
+    plan_text_compare(t.plan, expected);
+    plan_text_close(&t);
+}
+
+#endif
