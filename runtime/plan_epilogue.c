@@ -183,10 +183,7 @@ static bool sums_rows(const rt_step *s, int64_t n)
     bool summed[IR_MAX_RANK] = {false};
     int64_t columns = 1;
     for (int i = 0; i < axes->list.count; i++) summed[k_axis_number(axes->list.items[i], x->rank)] = true;
-    int i = x->rank - 1;
-    for (; i >= 0 && (!summed[i] || x->dims[i] == 1); i--) columns *= x->dims[i];
-    for (; i >= 0; i--)
-        if (!summed[i] && x->dims[i] != 1) return false;
+    for (int i = x->rank - 1; i >= 0 && (!summed[i] || x->dims[i] == 1); i--) columns *= x->dims[i];
     return columns == n && k_count(&s->out[0]) == n;
 }
 

@@ -65,7 +65,10 @@ static void no_fuse_keeps_every_op(void **state)
     assert_int_equal(steps_of(TYPE("f16"), false), 9);
 }
 
-#define PRODUCT "graph @g(@x : f16[N,8], @w : f16[8,16], @z : f16[N,16], @u : f16[N,12]) {\nforward:\n"
+#define PRODUCT                                                                                                        \
+    "param @p : f16[8,16] = zero\n"                                                                                    \
+    "graph @g(@x : f16[N,8], @w : f16[8,16], @z : f16[N,16], @u : f16[N,12], @q : f16[16,16], @r : f16[16,16]) {\n"    \
+    "forward:\n"
 
 /* Each with the number of its ops: nothing is taken. */
 static void what_is_not_taken_stays(void **state)
@@ -99,8 +102,17 @@ static void what_is_not_taken_stays(void **state)
         /* a sum that is read before the product is there, and by it */
         {"  %s = reduce_sum @z {axes=[0], keepdims=false} : f16[16]\n  %t = softmax %s {axis=0} : f16[16]\n"
          "  %y = matmul @x, @z {trans_a=true} : f16[8,16]\n  output \"y\" = %y\n  output \"t\" = %t\n", 3},
-        {"  %s = reduce_sum @z {axes=[0], keepdims=false} : f16[16]\n"
-         "  %y = matmul @x, @z, %s {trans_a=true} : f16[8,16]\n  output \"y\" = %y\n", 2},
+        {"  %s = reduce_sum @q {axes=[0]} : f16[1,16]\n  %y = matmul %s, @q : f16[1,16]\n  output \"y\" = %y\n", 2},
+        /* sums of as many elements: along the other axis, and where the product runs along it */
+        {"  %y = matmul @r, @q : f16[16,16]\n  %s = reduce_sum @q {axes=[1], keepdims=false} : f16[16]\n"
+         "  output \"y\" = %y\n  output \"s\" = %s\n", 2},
+        {"  %y = matmul @q, @r : f16[16,16]\n  %s = reduce_sum @q {axes=[0], keepdims=false} : f16[16]\n"
+         "  output \"y\" = %y\n  output \"s\" = %s\n", 2},
+        {"  %y = matmul @r, @q {trans_b=true} : f16[16,16]\n  %s = reduce_sum @q {axes=[0], keepdims=false} : f16[16]\n"
+         "  output \"y\" = %y\n  output \"s\" = %s\n", 2},
+        /* a sum that is kept beside a product that is not */
+        {"  %y = matmul @x, @p : f16[N,16]\n  %s = reduce_sum @p {axes=[0], keepdims=false} : f16[16]\n"
+         "  output \"y\" = %y\n  output \"s\" = %s\n", 2},
     };
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -130,6 +142,15 @@ static void sums_go_where_there_is_room(void **state)
                      "        %q : f16[8,8]\n"
                      "        %r : f16[1,8]\n"
                      "output \"s\"\noutput \"r\"\noutput \"y\"\noutput \"q\"\n");
+}
+
+/* The forms of gelu are forms of the product: of two products of one shape one is taken. */
+static void one_form_of_gelu_is_taken(void **state)
+{
+    (void)state;
+    assert_int_equal(steps_of(PRODUCT "  %a = matmul @x, @w : f16[N,16]\n  %e = gelu %a : f16[N,16]\n"
+                                      "  %b = matmul @x, @w : f16[N,16]\n  %t = gelu %b {tanh=true} : f16[N,16]\n"
+                                      "  output \"e\" = %e\n  output \"t\" = %t\n}\n", true), 3);
 }
 
 /* ---- questions --------------------------------------------------------------------------------------- */
@@ -307,6 +328,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_block_is_five_steps),       cmocka_unit_test(no_fuse_keeps_every_op),
         cmocka_unit_test(what_is_not_taken_stays),     cmocka_unit_test(sums_go_where_there_is_room),
+        cmocka_unit_test(one_form_of_gelu_is_taken),
         cmocka_unit_test(a_form_is_asked_for_once),    cmocka_unit_test(each_allocation_may_fail),
         cmocka_unit_test(each_call_may_fail),          cmocka_unit_test(values_agree),
     };
