@@ -1,5 +1,6 @@
 /* plan_epilogue.c - matmuls take what follows them into the epilogue of their library (kernels/epilogue.h).
  *
+ *     %m = matmul %x, @w          %h = add %m, @b           matmul with bias, where nobody else reads %m
  *     %h = matmul %x, @w, @b      %g = gelu %h              matmul that gives %g, and %h where others read it, too
  *     %dg = matmul %dy, @v        %dh = gelu_grad %dg, %h   matmul that reads %h as well and gives %dh
  *     %dw = matmul %x, %dh        %db = reduce_sum %dh      matmul that gives both: what both read is summed on the way
@@ -173,6 +174,39 @@ static ampc_status take_tail(absorber *a, int step)
     return offer(a, m, &wider, step, s);
 }
 
+/* ---- bias ---------------------------------------------------------------------------------------- */
+
+/* The step adds one number a column to what it reads in the slot, the result of a product without bias and without
+ * other readers. */
+static bool adds_bias(const absorber *a, int step, int slot, int m)
+{
+    const rt_step *s = &a->p->steps[step], *matmul = &a->p->steps[m];
+    const k_view *y = &matmul->out[0], *seen = &s->in[slot], *bias = &s->in[1 - slot];
+    const int64_t n = y->dims[y->rank - 1];
+    const bool has_bias = matmul->n_in > IR_IN(matmul, bias) && k_present(&matmul->in[IR_IN(matmul, bias)]);
+    return !has_bias && a->readers[matmul->out_value[0]] == 1 && is_alike(seen, y) && is_alike(&s->out[0], y) &&
+           bias->rank > 0 && bias->dtype == y->dtype && k_count(bias) == n && bias->dims[bias->rank - 1] == n &&
+           seen->dims[seen->rank - 1] == n && a->maker[root_of(a, s->in_value[1 - slot])] < m;
+}
+
+static ampc_status take_bias(absorber *a, int step)
+{
+    rt_plan *p = a->p;
+    const rt_step *s = &p->steps[step];
+    for (int slot = 0; slot < 2; slot++) {
+        const int m = a->maker[root_of(a, s->in_value[slot])];
+        if (m < 0 || !is_plain(a, m, step) || !adds_bias(a, step, slot, m)) continue;
+        rt_step wider = p->steps[m];
+        if (!rt_step_widen(p, &wider, 0, 0)) return AMPC_NO_MEMORY;
+        k_view *bias = &wider.in[IR_IN(matmul, bias)];
+        wider.in_value[IR_IN(matmul, bias)] = s->in_value[1 - slot];
+        *bias = (k_view){.dtype = s->out[0].dtype, .rank = 1, .dims = {wider.out[0].dims[wider.out[0].rank - 1]}};
+        wider.out_value[0] = s->out_value[0]; /* seen in the shape of y */
+        return offer(a, m, &wider, step, NULL);
+    }
+    return AMPC_OK;
+}
+
 /* ---- sums ---------------------------------------------------------------------------------------- */
 
 /* What is summed is all rows, of n elements each. */
@@ -239,8 +273,10 @@ static ampc_status take_sum(absorber *a, int step)
 static ampc_status take_all(absorber *a)
 {
     const rt_plan *p = a->p;
-    for (int i = 0; i < p->n_steps; i++)
+    for (int i = 0; i < p->n_steps; i++) {
+        if (p->steps[i].op == IR_OP_add) TRY(take_bias(a, i));
         if (is_tail(&p->steps[i])) TRY(take_tail(a, i));
+    }
     for (int i = 0; i < p->n_steps; i++)
         if (p->steps[i].op == IR_OP_reduce_sum) TRY(take_sum(a, i));
     return AMPC_OK;

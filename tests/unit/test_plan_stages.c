@@ -342,6 +342,35 @@ static void a_product_takes_gelu(void **state)
            "output \"y\"\n");
 }
 
+/* The last also where it is added as a row; not where it is read before, as a column, or when there is one. */
+static void a_product_takes_bias(void **state)
+{
+    (void)state;
+    expect(LAYER "  %m = matmul @x, @w : f32[N,4]\n  %h = add @b, %m : f32[N,4]\n  %g = gelu %h : f32[N,4]\n"
+                 "  %r = reshape @b {shape=[1,4]} : f32[1,4]\n  %k = matmul @x, @w : f32[N,4]\n"
+                 "  %c = add %k, %r : f32[N,4]\n  %d = add %c, @b : f32[N,4]\n"
+                 "  output \"g\" = %g\n  output \"d\" = %d\n}\n",
+           "plan @g N=2: 3 steps\n"
+           "   0  matmul               @x, @w, @b\n        .0 = gelu matmul : f32\n        %g of .0 : f32[2,4]\n"
+           "   1  matmul               @x, @w, %r\n        %c : f32[2,4]\n"
+           "   2  add                  %c, @b\n        %d : f32[2,4]\n"
+           "output \"g\"\noutput \"d\"\n");
+    expect("param @w : f32[4,4] = zero\nparam @b : f32[4,1] = zero\ngraph @g(@x : f32[4,4], @c : f32[4]) {\nforward:\n"
+           "  %m = matmul @x, @w : f32[4,4]\n  %y = add %m, @b : f32[4,4]\n"
+           "  %k = matmul @x, @x : f32[4,4]\n  %z = add %k, @c : f32[4,4]\n"
+           "  %l = matmul @w, @x : f32[4,4]\n  %s = softmax @c : f32[4]\n  %t = add %l, %s : f32[4,4]\n"
+           "  output \"y\" = %y\n  output \"z\" = %z\n  output \"k\" = %k\n  output \"t\" = %t\n}\n",
+           "plan @g: 7 steps\n"
+           "   0  matmul               @x, @w, _\n        %m : f32[4,4]\n"
+           "   1  add                  %m, @b\n        %y : f32[4,4]\n"
+           "   2  matmul               @x, @x, _\n        %k : f32[4,4]\n"
+           "   3  add                  %k, @c\n        %z : f32[4,4]\n"
+           "   4  matmul               @w, @x, _\n        %l : f32[4,4]\n"
+           "   5  softmax              @c\n        %s : f32[4]\n"
+           "   6  add                  %l, %s\n        %t : f32[4,4]\n"
+           "output \"y\"\noutput \"z\"\noutput \"k\"\noutput \"t\"\n");
+}
+
 /* What others read, what has another type, and what a library does otherwise. */
 static void what_is_no_tail_stays(void **state)
 {
@@ -402,6 +431,7 @@ int main(void)
         cmocka_unit_test(casts_of_gradients_go),
         cmocka_unit_test(what_others_read_is_unscaled),
         cmocka_unit_test(a_product_takes_gelu),
+        cmocka_unit_test(a_product_takes_bias),
         cmocka_unit_test(what_is_no_tail_stays),
         cmocka_unit_test(a_product_has_one_tail),
     };
