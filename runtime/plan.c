@@ -377,7 +377,9 @@ static ampc_status finish_steps(const rt_plan *p, diag *d)
 /* The stages that rewrite the list of steps. */
 static ampc_status lower(rt_plan *p, diag *d)
 {
-    if (!(rt_plan_update(p) && rt_plan_split_norms(p) && rt_plan_lay_out(p) && rt_plan_keep(p))) return no_memory(p, d);
+    if (!(rt_plan_update(p) && rt_plan_split_norms(p) && rt_plan_lay_out(p) && rt_plan_find_products(p) &&
+          rt_plan_keep(p)))
+        return no_memory(p, d);
     if (p->ctx->error_size) p->ctx->error[0] = '\0';
     TRY(report(p, rt_plan_absorb(p), d));
     return rt_plan_fuse(p) ? AMPC_OK : no_memory(p, d);
