@@ -252,12 +252,14 @@ static void batch_norm_grad_reference(ops_case *c)
     bool training = c->attr[IR_ATTR(batch_norm_grad, training)].i;
     double n = (double)(k_count(x) / x->dims[1]);
     for (int64_t k = 0; k < x->dims[1]; k++) {
-        double mean = c->x[3][k], rstd = c->x[4][k], a = 0, b = 0;
+        double mean = c->x[3][k], rstd = c->x[4][k];
+        long double sum = 0, dot = 0;
         EACH_OF_CHANNEL(x, k, at)
         {
-            a += c->x[0][at];
-            b += c->x[0][at] * (c->x[1][at] - mean) * rstd;
+            sum += c->x[0][at];
+            dot += (long double)c->x[0][at] * (c->x[1][at] - mean) * rstd;
         }
+        const double a = (double)sum, b = (double)dot;
         c->want[1][k] = b;
         c->want[2][k] = a;
         EACH_OF_CHANNEL(x, k, at)
