@@ -82,6 +82,8 @@ binary = bundle / "bin"
 def correctness():
     cmocka("ops", [binary / "ops_ops", "--device=cuda"], 120)
     cmocka("ops_matmul", [binary / "ops_ops_matmul", "--device=cuda"], 60)
+    cmocka("ops_update", [binary / "ops_ops_update", "--device=cuda"], 30)
+    cmocka("ops_programs", [binary / "ops_ops_programs", "--device=cuda"], 60, OPS_PROGRAMS="40" if quick else "200")
     cmocka("goldens", [binary / "gpu-goldens", *(["mlp*"] if quick else [])], 120)
 
 
