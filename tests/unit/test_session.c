@@ -333,6 +333,39 @@ static void hook_sees_each_step(void **state)
     assert_int_equal(counts[IR_OP_add], 1);
 }
 
+/* ---- what is kept ---- */
+
+/* A low copy of a parameter is made again when the parameter has changed: by a write, by another graph, by the graph
+ * itself, whose update writes both. */
+static void what_is_kept_follows_storage(void **state)
+{
+    scratch *t = *state;
+    start(t, "param @w : f32[2,1] = [1, 2]\nstate @lr : f32[] = 1\n"
+             "graph @g(@x : f16[1,2]) {\nforward:\n  %h = cast @w {to=f16} : f16[2,1]\n"
+             "  %y = matmul @x, %h {out=f32} : f32[1,1]\n  output \"y\" = %y\n}\n"
+             "graph @twice() {\nupdate:\n  %n = add @w, @w : f32[2,1]\n  store @w, %n\n}\n"
+             "graph @step(@x : f16[1,2]) {\nforward:\n  %h = cast @w {to=f16} : f16[2,1]\n"
+             "  %y = matmul @x, %h {out=f32} : f32[1,1]\n  output \"y\" = %y\n"
+             "update:\n  %w1 = sgd @w, @w, @lr : f32[2,1]\n  store @w, %w1\n}\n");
+    uint16_t x[] = {0x3c00, 0x3c00};
+    float w[] = {5, 6};
+    rt_tensor in = {.name = "x", .dtype = IR_f16, .rank = 2, .dims = {1, 2}, .data = x};
+    run_ok(t, "g", &in, 1);
+    expect_floats("y", 1, (float[]){3});
+    assert_int_equal(rt_session_write(session, rt_session_storage_find(session, "w"), w, t->d), AMPC_OK);
+    run_ok(t, "g", &in, 1);
+    expect_floats("y", 1, (float[]){11});
+    run_ok(t, "twice", NULL, 0);
+    run_ok(t, "g", &in, 1);
+    expect_floats("y", 1, (float[]){22});
+    run_ok(t, "step", &in, 1); /* w - w */
+    expect_floats("y", 1, (float[]){22});
+    run_ok(t, "step", &in, 1);
+    expect_floats("y", 1, (float[]){0});
+    run_ok(t, "g", &in, 1);
+    expect_floats("y", 1, (float[]){0});
+}
+
 /* ---- memory ---------------------------------------------------------------------------------- */
 
 static ampc_status open_and_run(scratch *t, const rt_tensor *in, int n)
@@ -418,6 +451,7 @@ int main(void)
         TEST(skipped_step_in_place),
         TEST(deterministic_runs_are_equal),
         TEST(hook_sees_each_step),
+        TEST(what_is_kept_follows_storage),
         TEST(each_allocation_may_fail),
         TEST(runs_do_not_allocate),
         TEST(session_survives_lack_of_memory),
