@@ -3,13 +3,16 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <limits.h>
 #include <stdbool.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+/* ---- files ----------------------------------------------------------------------------------- */
 
 /* False when there is no folder to speak of. `make`: it is created. */
 static bool file_path(const char *name, char *out, size_t size, bool make)
@@ -68,4 +71,75 @@ void cuda_cache_write(const char *name, const void *data, size_t bytes)
     bool written = write_whole(file, data, bytes) && fsync(file) == 0;
     written = close(file) == 0 && written;
     if (!written || rename(temporary, path) != 0) unlink(temporary);
+}
+
+/* ---- sealed files ---------------------------------------------------------------------------- */
+
+typedef struct seal {
+    char magic[16];
+    uint64_t key, size, check;
+} seal;
+static const char magic[16] = "ampc sealed 1\n";
+
+/* FNV-1a, from two starts. */
+static uint64_t hash(uint64_t h, const unsigned char *bytes, size_t n)
+{
+    for (size_t i = 0; i < n; i++) h = (h ^ bytes[i]) * 0x100000001b3u;
+    return h;
+}
+
+cuda_cache_key cuda_cache_start(void)
+{
+    return (cuda_cache_key){0xcbf29ce484222325u, 0x9ae16a3b2f90404fu};
+}
+
+void cuda_cache_add(cuda_cache_key *key, const void *data, size_t bytes)
+{
+    key->name = hash(key->name, data, bytes);
+    key->inside = hash(key->inside, data, bytes);
+}
+
+void cuda_cache_add_text(cuda_cache_key *key, const char *text)
+{
+    cuda_cache_add(key, text, strlen(text) + 1);
+}
+
+static void sealed_name(const char *kind, const cuda_cache_key *key, char *out, size_t size)
+{
+    snprintf(out, size, "%s-%016" PRIx64, kind, key->name);
+}
+
+static seal seal_of(const cuda_cache_key *key, const void *data, size_t bytes)
+{
+    seal s = {.key = key->inside, .size = bytes, .check = hash(cuda_cache_start().name, data, bytes)};
+    memcpy(s.magic, magic, sizeof magic);
+    return s;
+}
+
+char *cuda_cache_find(const char *kind, const cuda_cache_key *key, size_t most, size_t *bytes)
+{
+    char name[64];
+    sealed_name(kind, key, name, sizeof name);
+    char *data = cuda_cache_read(name, most, bytes);
+    if (data && *bytes > sizeof(seal)) {
+        *bytes -= sizeof(seal);
+        const seal right = seal_of(key, data + sizeof(seal), *bytes);
+        const bool fits = memcmp(data, &right, sizeof right) == 0;
+        memmove(data, data + sizeof(seal), *bytes + 1);
+        if (fits) return data;
+    }
+    free(data);
+    return NULL;
+}
+
+void cuda_cache_keep(const char *kind, const cuda_cache_key *key, const void *data, size_t bytes)
+{
+    char name[64], *file = malloc(sizeof(seal) + bytes);
+    if (!file) return;
+    const seal s = seal_of(key, data, bytes);
+    memcpy(file, &s, sizeof s);
+    memcpy(file + sizeof s, data, bytes);
+    sealed_name(kind, key, name, sizeof name);
+    cuda_cache_write(name, file, sizeof s + bytes);
+    free(file);
 }

@@ -3,7 +3,11 @@
  * Candidates are the engine configurations of heuristic mode A, then those of the fallback mode, in that order and
  * without the engines whose notes say that they give another result in every run, sum in low precision, or (exact)
  * round f32 operands. A choice is the position of a candidate, which is the same in every process with the same
- * library and device. */
+ * library and device.
+ *
+ * An engine may compile its kernel when its plan is made, which takes a second or more. A plan that took long is kept
+ * as a sealed file (cache.h) with the text that the library gives of it, kernel included. Its key is the graph, the
+ * choice, the device and the versions of the libraries. A text that the library refuses counts as absent. */
 #include "kernels/cuda/dnn.h"
 
 #include "kernels/cuda/tune.h"
@@ -11,9 +15,13 @@
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
-enum { MOST_CANDIDATES = 48, MOST_RACED = 8, MOST_NOTES = CUDNN_NUMERICAL_NOTE_TYPE_COUNT };
+enum { MOST_CANDIDATES = 48, MOST_RACED = 8, MOST_NOTES = CUDNN_NUMERICAL_NOTE_TYPE_COUNT,
+       MOST_BEHAVIORS = CUDNN_BEHAVIOR_NOTE_TYPE_COUNT };
+enum { RULES = 1 /* of choosing: counts up when they change */, MOST_TEXT = 64 << 20, KEPT_FROM = 50 /* ms */ };
 static const size_t most_workspace = (size_t)1 << 30; /* of a plan that is chosen for speed */
+static const char kept_kind[] = "plan";
 
 struct dnn_plan {
     dnn_plan *next;
@@ -34,9 +42,40 @@ static void check(dnn_graph *g, cudnnStatus_t error, const char *call)
 
 dnn_graph dnn_begin(const k_context *ctx)
 {
-    dnn_graph g = {.ctx = ctx};
+    dnn_graph g = {.ctx = ctx, .contents = cuda_cache_start()};
     g.status = cuda_open_dnn(ctx);
     return g;
+}
+
+/* How a descriptor is named in the graph's contents. */
+static int number_of(const dnn_graph *g, dnn_descriptor d)
+{
+    int i = 0;
+    while (i < g->n_made && g->made[i] != d) i++;
+    return i;
+}
+
+static size_t size_of(cudnnBackendAttributeType_t type)
+{
+    switch (type) {
+    case CUDNN_TYPE_INT64:
+    case CUDNN_TYPE_DOUBLE: return sizeof(int64_t);
+    case CUDNN_TYPE_BOOLEAN: return sizeof(bool);
+    case CUDNN_TYPE_CHAR: return 1;
+    default: return sizeof(int32_t); /* an enumeration, int32, float */
+    }
+}
+
+static void note(dnn_graph *g, dnn_descriptor d, cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type,
+                 int64_t count, const void *values)
+{
+    const int64_t what[] = {number_of(g, d), name, type, count};
+    cuda_cache_add(&g->contents, what, sizeof what);
+    if (type != CUDNN_TYPE_BACKEND_DESCRIPTOR) cuda_cache_add(&g->contents, values, (size_t)count * size_of(type));
+    for (int64_t i = 0; type == CUDNN_TYPE_BACKEND_DESCRIPTOR && i < count; i++) {
+        const int number = number_of(g, ((const dnn_descriptor *)values)[i]);
+        cuda_cache_add(&g->contents, &number, sizeof number);
+    }
 }
 
 dnn_descriptor dnn_make(dnn_graph *g, cudnnBackendDescriptorType_t type)
@@ -46,14 +85,16 @@ dnn_descriptor dnn_make(dnn_graph *g, cudnnBackendDescriptorType_t type)
     assert(g->n_made < DNN_MOST_MADE);
     check(g, cuda.cudnnBackendCreateDescriptor(type, &d), "cudnnBackendCreateDescriptor");
     if (d) g->made[g->n_made++] = d;
+    cuda_cache_add(&g->contents, &type, sizeof type);
     return d;
 }
 
 void dnn_set(dnn_graph *g, dnn_descriptor d, cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type,
              int64_t count, const void *values)
 {
-    if (g->status == AMPC_OK)
-        check(g, cuda.cudnnBackendSetAttribute(d, name, type, count, values), "cudnnBackendSetAttribute");
+    if (g->status != AMPC_OK) return;
+    note(g, d, name, type, count, values);
+    check(g, cuda.cudnnBackendSetAttribute(d, name, type, count, values), "cudnnBackendSetAttribute");
 }
 
 void dnn_set_descriptor(dnn_graph *g, dnn_descriptor d, cudnnBackendAttributeName_t name, dnn_descriptor value)
@@ -71,6 +112,7 @@ void dnn_append(dnn_graph *g, dnn_descriptor operation)
     dnn_finish(g, operation);
     assert(g->n_ops < DNN_MOST_OPS);
     g->ops[g->n_ops++] = operation;
+    note(g, operation, CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &operation);
 }
 
 static cudnnDataType_t data_type(ir_dtype t)
@@ -117,11 +159,13 @@ dnn_descriptor dnn_intermediate(dnn_graph *g, int64_t uid, ir_dtype dtype, const
 
 typedef struct candidates {
     dnn_graph *g;
+    cuda_cache_key contents; /* of the graph */
     dnn_descriptor device, configs[MOST_CANDIDATES];
     int n;
     dnn_descriptor plans[MOST_RACED]; /* those that race, */
     int which[MOST_RACED];            /* their positions, */
-    size_t workspaces[MOST_RACED];    /* and what they need */
+    size_t workspaces[MOST_RACED];    /* what they need, */
+    long took[MOST_RACED];            /* and the milliseconds that each took to make */
     int n_plans;
     void *data[DNN_MOST_TENSORS], *workspace; /* of the race */
 } candidates;
@@ -145,22 +189,30 @@ static bool notes_refuse(const dnn_graph *g, const cudnnBackendNumericalNote_t *
     return false;
 }
 
-/* Whether the engine of a configuration may be used. */
-static bool config_serves(const dnn_graph *g, dnn_descriptor config)
+/* What the engine of a configuration says of itself: false where it may not be used. *compiles: it makes its kernel
+ * when the plan is made. */
+static bool config_serves(const dnn_graph *g, dnn_descriptor config, bool *compiles)
 {
     dnn_descriptor engine = NULL;
     cudnnBackendNumericalNote_t notes[MOST_NOTES];
-    int64_t n = 0;
+    cudnnBackendBehaviorNote_t behaviors[MOST_BEHAVIORS];
+    int64_t n = 0, n_behaviors = 0;
     if (cuda.cudnnBackendCreateDescriptor(CUDNN_BACKEND_ENGINE_DESCRIPTOR, &engine)) return false;
     bool known = !cuda.cudnnBackendGetAttribute(config, CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR,
                                                 1, &n, &engine) &&
                  !cuda.cudnnBackendGetAttribute(engine, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE,
-                                                CUDNN_TYPE_NUMERICAL_NOTE, MOST_NOTES, &n, notes);
+                                                CUDNN_TYPE_NUMERICAL_NOTE, MOST_NOTES, &n, notes) &&
+                 !cuda.cudnnBackendGetAttribute(engine, CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE, CUDNN_TYPE_BEHAVIOR_NOTE,
+                                                MOST_BEHAVIORS, &n_behaviors, behaviors);
     cuda.cudnnBackendDestroyDescriptor(engine);
+    *compiles = false;
+    for (int64_t i = 0; known && i < n_behaviors; i++)
+        *compiles = *compiles || behaviors[i] == CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION;
     return known && !notes_refuse(g, notes, n);
 }
 
-/* The configurations that a heuristic gives; none where it has nothing to say. */
+/* The configurations that a heuristic gives, in its order, but those that compile behind the others: a network has many
+ * convolutions, and compiling one takes a second. None where it has nothing to say. */
 static void ask_heuristic(candidates *c, dnn_descriptor graph, cudnnBackendHeurMode_t mode)
 {
     dnn_graph *g = c->g;
@@ -175,31 +227,43 @@ static void ask_heuristic(candidates *c, dnn_descriptor graph, cudnnBackendHeurM
     if (cuda.cudnnBackendGetAttribute(heuristic, CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR,
                                       MOST_CANDIDATES - c->n, &n, found))
         n = 0;
+    dnn_descriptor late[MOST_CANDIDATES];
+    int n_late = 0;
     for (int i = 0; i < MOST_CANDIDATES; i++) {
-        if (i < n && config_serves(g, found[i]))
-            c->configs[c->n++] = found[i];
-        else
+        bool compiles;
+        if (i >= n || !config_serves(g, found[i], &compiles))
             destroy_all(&found[i], 1);
+        else if (compiles)
+            late[n_late++] = found[i];
+        else
+            c->configs[c->n++] = found[i];
     }
+    for (int i = 0; i < n_late; i++) c->configs[c->n++] = late[i];
 }
 
-/* The plan of candidate i; NULL when the engine cannot do it after all. */
-static dnn_descriptor plan_try(const candidates *c, int i, size_t *workspace)
+/* A plan made of the value of one attribute; NULL when it cannot be had. */
+static dnn_descriptor plan_from(const candidates *c, cudnnBackendAttributeName_t name,
+                                cudnnBackendAttributeType_t type, int64_t count, const void *value, size_t *workspace)
 {
     dnn_descriptor plan = NULL;
     int64_t bytes = 0, n = 0;
     if (cuda.cudnnBackendCreateDescriptor(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, &plan)) return NULL;
     bool made = !cuda.cudnnBackendSetAttribute(plan, CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP,
                                                CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &c->device) &&
-                !cuda.cudnnBackendSetAttribute(plan, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG,
-                                               CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &c->configs[i]) &&
-                !cuda.cudnnBackendFinalize(plan) &&
+                !cuda.cudnnBackendSetAttribute(plan, name, type, count, value) && !cuda.cudnnBackendFinalize(plan) &&
                 !cuda.cudnnBackendGetAttribute(plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1,
                                                &n, &bytes);
     *workspace = (size_t)bytes;
     if (made) return plan;
     cuda.cudnnBackendDestroyDescriptor(plan);
     return NULL;
+}
+
+static long milliseconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec * 1000 + t.tv_nsec / 1000000;
 }
 
 /* The properties of the context's device, made once. */
@@ -218,13 +282,54 @@ static dnn_descriptor device_of(dnn_graph *g)
 static void find_candidates(candidates *c)
 {
     dnn_graph *g = c->g;
-    c->device = device_of(g);
     dnn_descriptor graph = dnn_make(g, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
     dnn_set(g, graph, CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, g->n_ops, g->ops);
     if (g->status != AMPC_OK) return;
     if (cuda.cudnnBackendFinalize(graph)) return; /* cuDNN does not know this graph */
     ask_heuristic(c, graph, CUDNN_HEUR_MODE_A);
     ask_heuristic(c, graph, CUDNN_HEUR_MODE_FALLBACK);
+}
+
+/* ---- plans on disk --------------------------------------------------------------------------- */
+
+/* False: what is to be the key cannot be found out. `which`: the number that a race gave, or -1 where there is none. */
+static bool kept_key(const candidates *c, int which, cuda_cache_key *key)
+{
+    struct cudaDeviceProp device;
+    int version = 0;
+    if (cuda.cudaGetDeviceProperties(&device, cuda_of(c->g->ctx)->device) || cuda.cudaRuntimeGetVersion(&version))
+        return false;
+    const size_t numbers[] = {RULES, c->g->exact, (size_t)which, cuda.cudnnGetVersion(), cuda.cudnnGetCudartVersion(),
+                              (size_t)version, (size_t)device.major, (size_t)device.minor,
+                              (size_t)device.multiProcessorCount, device.totalGlobalMem};
+    *key = c->contents;
+    cuda_cache_add(key, numbers, sizeof numbers);
+    cuda_cache_add_text(key, device.name);
+    return true;
+}
+
+static void find_kept(candidates *c, int which)
+{
+    cuda_cache_key key;
+    size_t bytes = 0;
+    char *text = kept_key(c, which, &key) ? cuda_cache_find(kept_kind, &key, MOST_TEXT, &bytes) : NULL;
+    if (text)
+        c->plans[0] = plan_from(c, CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, CUDNN_TYPE_CHAR, (int64_t)bytes, text,
+                                &c->workspaces[0]);
+    c->n_plans = c->plans[0] != NULL;
+    free(text);
+}
+
+static void keep_on_disk(const candidates *c, dnn_descriptor plan, int which)
+{
+    const cudnnBackendAttributeName_t name = CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION;
+    cuda_cache_key key;
+    int64_t n = 0;
+    if (cuda.cudnnBackendGetAttribute(plan, name, CUDNN_TYPE_CHAR, 0, &n, NULL) || n <= 0 || n > MOST_TEXT) return;
+    char *text = malloc((size_t)n);
+    if (text && !cuda.cudnnBackendGetAttribute(plan, name, CUDNN_TYPE_CHAR, n, &n, text) && kept_key(c, which, &key))
+        cuda_cache_keep(kept_kind, &key, text, (size_t)n);
+    free(text);
 }
 
 /* ---- choosing -------------------------------------------------------------------------------- */
@@ -234,8 +339,11 @@ static void plan_candidates(candidates *c, int first, int wanted)
 {
     for (int i = first; i < c->n && c->n_plans < wanted; i++) {
         size_t *bytes = &c->workspaces[c->n_plans];
-        dnn_descriptor plan = plan_try(c, i, bytes);
+        const long start = milliseconds();
+        dnn_descriptor plan = plan_from(c, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1,
+                                        &c->configs[i], bytes);
         if (!plan) continue;
+        c->took[c->n_plans] = milliseconds() - start;
         if (c->n_plans > 0 && *bytes > most_workspace) {
             destroy_all(&plan, 1);
             continue;
@@ -266,25 +374,41 @@ static ampc_status race(candidates *c, const char *key, int *best)
     return status == AMPC_NO_MEMORY ? AMPC_OK : status;
 }
 
-/* Leaves one plan in front. */
-static ampc_status choose(candidates *c, const char *key)
+/* Leaves one plan in front: that of candidate `known`, or else (-1) the first or the fastest. */
+static ampc_status choose(candidates *c, const char *key, int known)
 {
-    int known = cuda_tuned(c->g->ctx, CUDA_DNN, key), best = 0;
+    const bool tune = c->g->ctx->tune;
+    int best = 0;
     if (known >= 0 && known < c->n) plan_candidates(c, known, 1);
     if (c->n_plans == 0) {
-        plan_candidates(c, 0, c->g->ctx->tune ? MOST_RACED : 1);
-        if (c->n_plans > 1) CUDA_FORWARD(race(c, key, &best));
+        plan_candidates(c, 0, tune ? MOST_RACED : 1);
+        if (tune && c->n_plans > 0) CUDA_FORWARD(race(c, key, &best)); /* the only one, too: to be known */
     }
     if (c->n_plans == 0) {
         char reason[256] = "";
         cuda.cudnnGetLastErrorString(reason, sizeof reason);
         return cuda_fail(c->g->ctx, AMPC_UNSUPPORTED, "cuDNN has no engine for %s (%s)", key, reason);
     }
+    if (c->took[best] >= KEPT_FROM) keep_on_disk(c, c->plans[best], tune ? c->which[best] : -1);
     dnn_descriptor chosen = c->plans[best];
     c->plans[best] = c->plans[0];
     c->plans[0] = chosen;
     c->workspaces[0] = c->workspaces[best];
     return AMPC_OK;
+}
+
+/* Leaves one plan in front, from disk where it is there. A race that is yet to be held is held. */
+static ampc_status find_plan(candidates *c, const char *key)
+{
+    const k_context *ctx = c->g->ctx;
+    const int known = cuda_tuned(ctx, CUDA_DNN, key);
+    c->device = device_of(c->g);
+    CUDA_FORWARD(c->g->status);
+    if (known >= 0 || !ctx->tune) find_kept(c, known);
+    if (c->n_plans > 0) return AMPC_OK;
+    find_candidates(c);
+    CUDA_FORWARD(c->g->status);
+    return choose(c, key, known);
 }
 
 /* Hands the first plan and what it was made from to the context. */
@@ -320,10 +444,9 @@ const dnn_plan *dnn_plan_find(const k_context *ctx, const char *key)
 
 ampc_status dnn_plan_of(dnn_graph *g, const char *key, const dnn_plan **out)
 {
-    candidates c = {.g = g};
-    if (g->status == AMPC_OK) find_candidates(&c);
+    candidates c = {.g = g, .contents = g->contents};
     ampc_status status = g->status;
-    if (status == AMPC_OK) status = choose(&c, key);
+    if (status == AMPC_OK) status = find_plan(&c, key);
     if (status == AMPC_OK) status = keep(&c, key, out);
     destroy_all(c.plans, c.n_plans);
     destroy_all(c.configs, c.n);

@@ -3,12 +3,13 @@
  * A graph is put together from descriptors; the first call that fails is kept in `status` and those after it do
  * nothing, so that building reads straight on. dnn_plan_of finds an engine for it: the first that can be had without
  * trade of precision or repeatability, or the fastest where the context tunes. Plans belong to the context and are
- * shared by everything with the same key. Nothing here needs a device before dnn_run: plans are made for the
- * properties of one. */
+ * shared by everything with the same key; those that took long to make are kept on disk. Nothing here needs a device
+ * before dnn_run: plans are made for the properties of one. */
 #ifndef AMPC_CUDA_DNN_H
 #define AMPC_CUDA_DNN_H
 
 #include "kernels/convolution.h"
+#include "kernels/cuda/cache.h"
 #include "kernels/cuda/cuda.h"
 
 enum { DNN_MOST_AXES = 5, DNN_MOST_TENSORS = 6, DNN_MOST_MADE = 24, DNN_MOST_OPS = 4, DNN_MOST_KEY = 1536 };
@@ -31,6 +32,7 @@ typedef struct dnn_graph {
     int64_t uids[DNN_MOST_TENSORS];        /* of the tensors that are data */
     size_t bytes[DNN_MOST_TENSORS];
     int n_tensors;
+    cuda_cache_key contents; /* of all that was made and set */
 } dnn_graph;
 
 typedef struct dnn_plan dnn_plan;
@@ -59,7 +61,8 @@ const dnn_plan *dnn_plan_find(const k_context *ctx, const char *key);
 /* Plans the graph and frees it, also on failure. AMPC_UNSUPPORTED: cuDNN has no engine for it. */
 ampc_status dnn_plan_of(dnn_graph *g, const char *key, const dnn_plan **out);
 size_t dnn_plan_workspace(const dnn_plan *plan);
-int dnn_plan_engines(const dnn_plan *plan); /* configurations that the choice was from, this one included */
+/* Configurations that the choice was from, this one included; 0: the plan was kept and nothing was asked. */
+int dnn_plan_engines(const dnn_plan *plan);
 /* Enqueues. data[i] is the address of the tensor uids[i]. */
 ampc_status dnn_run(const k_context *ctx, const dnn_plan *plan, int n, const int64_t *uids, void *const *data,
                     void *workspace);

@@ -2,8 +2,7 @@
  *
  * A kernel's name is the hash of its text. What is compiled is one unit: the texts that were new since the last one;
  * the headers are read once for all of them. The unit's code is code for the device, or PTX where the device is newer
- * than NVRTC. Its file holds two hashes of all that it came from, one in the name, one inside, its size and a hash of
- * the code: whatever does not fit counts as absent, and so does code that the device does not load. */
+ * than NVRTC. It is kept as a sealed file (cache.h); code that the device does not load counts as absent. */
 #include "kernels/cuda/generate.h"
 #include "kernels/cuda/cache.h"
 
@@ -13,13 +12,6 @@
 #include <string.h>
 
 enum { MOST_CODE = 256 << 20, MOST_LOG_LINE = 200 };
-
-/* The header of a kept file. */
-typedef struct kept {
-    char magic[16];
-    uint64_t key, size, check;
-} kept;
-static const char magic[16] = "ampc kernels 1\n";
 
 /* What was loaded; unloaded with the context. */
 typedef struct loaded {
@@ -31,29 +23,6 @@ struct cuda_generation {
     cuda_generated *kernels;
     loaded *libraries;
 };
-
-/* ---- hashes: FNV-1a, from two starts ---- */
-
-enum { NAME, INSIDE };
-
-static uint64_t hash_bytes(uint64_t h, const void *data, size_t n)
-{
-    const unsigned char *bytes = data;
-    for (size_t i = 0; i < n; i++) h = (h ^ bytes[i]) * 0x100000001b3u;
-    return h;
-}
-
-static uint64_t hash_text(uint64_t h, const char *text) { return hash_bytes(h, text, strlen(text) + 1); }
-
-static uint64_t hash_start(int which) { return which == NAME ? 0xcbf29ce484222325u : 0x9ae16a3b2f90404fu; }
-
-static uint64_t hash_unit(int which, const char *text, int architecture, int version)
-{
-    uint64_t h = hash_text(hash_start(which), text);
-    for (int i = 0; i < cuda_header_count; i++) h = hash_text(hash_text(h, cuda_headers[i].name), cuda_headers[i].text);
-    h = hash_bytes(h, &architecture, sizeof architecture);
-    return hash_bytes(h, &version, sizeof version);
-}
 
 /* ---- the kernels of a context ---- */
 
@@ -77,7 +46,9 @@ ampc_status cuda_generate(const k_context *ctx, char *text, const cuda_generated
             free(text);
             return cuda_fail(ctx, AMPC_NO_MEMORY, "out of memory");
         }
-        snprintf(k->name, sizeof k->name, "program_%016" PRIx64, hash_text(hash_start(NAME), text));
+        cuda_cache_key key = cuda_cache_start();
+        cuda_cache_add_text(&key, text);
+        snprintf(k->name, sizeof k->name, "program_%016" PRIx64, key.name);
         k->text = text;
         k->next = g->kernels;
         g->kernels = k;
@@ -262,43 +233,18 @@ static ampc_status compile(const k_context *ctx, const char *text, int device, c
     return status;
 }
 
-/* ---- code on disk ---- */
-
-static void file_name(const uint64_t *key, char *out, size_t size)
+/* What the unit's code comes from. */
+static cuda_cache_key unit_key(const char *text, int architecture, int version)
 {
-    snprintf(out, size, "kernels-%016" PRIx64, key[NAME]);
-}
-
-/* Malloc'ed; NULL: it is not there. */
-static char *find_code(const uint64_t *key, size_t *bytes)
-{
-    char name[64];
-    kept about;
-    file_name(key, name, sizeof name);
-    char *data = cuda_cache_read(name, MOST_CODE, bytes);
-    if (data && *bytes > sizeof about) {
-        memcpy(&about, data, sizeof about);
-        *bytes -= sizeof about;
-        memmove(data, data + sizeof about, *bytes + 1);
-        if (memcmp(about.magic, magic, sizeof magic) == 0 && about.key == key[INSIDE] && about.size == *bytes &&
-            about.check == hash_bytes(hash_start(NAME), data, *bytes))
-            return data;
+    cuda_cache_key key = cuda_cache_start();
+    cuda_cache_add_text(&key, text);
+    for (int i = 0; i < cuda_header_count; i++) {
+        cuda_cache_add_text(&key, cuda_headers[i].name);
+        cuda_cache_add_text(&key, cuda_headers[i].text);
     }
-    free(data);
-    return NULL;
-}
-
-static void keep_code(const uint64_t *key, const char *code, size_t bytes)
-{
-    char name[64], *data = malloc(sizeof(kept) + bytes);
-    if (!data) return;
-    kept about = {.key = key[INSIDE], .size = bytes, .check = hash_bytes(hash_start(NAME), code, bytes)};
-    memcpy(about.magic, magic, sizeof magic);
-    memcpy(data, &about, sizeof about);
-    memcpy(data + sizeof about, code, bytes);
-    file_name(key, name, sizeof name);
-    cuda_cache_write(name, data, sizeof about + bytes);
-    free(data);
+    cuda_cache_add(&key, &architecture, sizeof architecture);
+    cuda_cache_add(&key, &version, sizeof version);
+    return key;
 }
 
 /* ---- loading ---- */
@@ -333,8 +279,8 @@ static ampc_status build(const k_context *ctx, struct cuda_generation *g, const 
     CUDA_CALL(ctx, cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, cuda_of(ctx)->device));
     CUDA_CALL(ctx, cudaRuntimeGetVersion(&version));
     const int device = 10 * major + minor;
-    const uint64_t key[] = {hash_unit(NAME, text, device, version), hash_unit(INSIDE, text, device, version)};
-    code = find_code(key, &bytes);
+    const cuda_cache_key key = unit_key(text, device, version);
+    code = cuda_cache_find("kernels", &key, MOST_CODE, &bytes);
     if (code) {
         ampc_status status = load(ctx, g, code);
         free(code);
@@ -344,7 +290,7 @@ static ampc_status build(const k_context *ctx, struct cuda_generation *g, const 
     }
     ampc_status status = compile(ctx, text, device, &code, &bytes);
     if (status == AMPC_OK) status = load(ctx, g, code);
-    if (status == AMPC_OK) keep_code(key, code, bytes);
+    if (status == AMPC_OK) cuda_cache_keep("kernels", &key, code, bytes);
     free(code);
     return status;
 }

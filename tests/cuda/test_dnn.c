@@ -1,5 +1,6 @@
 /* test_dnn.c - what the libraries plan: convolutions of well-known networks have engines for sm_90 in every type and
- * layout, the layout reaches them, plans are made once, races are run once, and every call that fails is reported.
+ * layout, the layout reaches them, plans are made once, slow ones once for all processes, races are run once, and every
+ * call that fails is reported.
  *
  * The plans are those of the installed cuDNN for the recorded device; the numeric rows are in tests/ops. */
 #include <setjmp.h>
@@ -9,10 +10,12 @@
 
 #include <cmocka.h>
 #include <ftw.h>
+#include <glob.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "kernels/cuda/dnn.h"
 #include "kernels/epilogue.h"
@@ -425,6 +428,13 @@ static int remove_entry(const char *path, const struct stat *s, int kind, struct
     return remove(path);
 }
 
+/* Where nothing is kept. */
+static int no_cache(void **state)
+{
+    (void)state;
+    return setenv("XDG_CACHE_HOME", "/dev/null", 1);
+}
+
 static int make_cache(void **state)
 {
     (void)state;
@@ -434,8 +444,7 @@ static int make_cache(void **state)
 
 static int drop_cache(void **state)
 {
-    (void)state;
-    unsetenv("XDG_CACHE_HOME");
+    no_cache(state);
     return nftw(folder, remove_entry, 8, FTW_DEPTH | FTW_PHYS);
 }
 
@@ -558,6 +567,173 @@ static void no_memory_no_race(void **state)
     double_memory((size_t)1 << 30);
 }
 
+/* ---- kept plans ------------------------------------------------------------------------------ */
+
+/* Prepared and run in a context of its own: what it came from, and to. */
+typedef struct outcome {
+    long made, read; /* plans: by engines, from disk */
+    long calls;      /* of the preparation */
+    size_t workspace, bytes;
+    char *result;
+} outcome;
+
+/* Engines compile its gradient. */
+static const window_row compiled = {"compiled", 2, 2, 8, 16, 1, {6, 5}, {3, 3}, 1, 1, 1, 1};
+
+static outcome gradient(bool tune, ir_dtype in)
+{
+    call c;
+    open_context(tune);
+    call_convolution(&c, IR_OP_conv_grad_weight, &compiled, in, IR_f32);
+    call_channels_last(&c);
+    double_mark();
+    if (call_prepare(&c) != AMPC_OK) fail_msg("%s", error);
+    outcome o = {.made = double_count("cudnnBackendSetAttribute engine"),
+                 .read = double_count("cudnnBackendSetAttribute plan"),
+                 .calls = double_count("*"),
+                 .workspace = c.workspace,
+                 .bytes = k_bytes(&c.out[0])};
+    o.result = call_run(&c);
+    call_release(&c);
+    close_context();
+    return o;
+}
+
+/* A gradient in f16, made by engines or read, with the result of `want` (NULL: of whatever it is), which it becomes. */
+static void expect_gradient(bool tune, bool made, bool read, outcome *want)
+{
+    outcome o = gradient(tune, IR_f16);
+    if ((o.made > 0) != made || (o.read > 0) != read) fail_msg("%ld plans were made, %ld read", o.made, o.read);
+    if (want->result) {
+        assert_int_equal(o.workspace, want->workspace);
+        assert_memory_equal(o.result, want->result, o.bytes);
+        free(want->result);
+    }
+    *want = o;
+}
+
+static void slow_plans_are_kept(void **state)
+{
+    outcome first = {.result = NULL};
+    (void)state;
+    expect_gradient(false, true, false, &first);
+    expect_gradient(false, false, true, &first);
+    outcome other = gradient(false, IR_bf16); /* another graph */
+    assert_true(other.made > 0 && other.read == 0);
+    free(other.result);
+    free(first.result);
+}
+
+/* The one kept plan. */
+static void find_kept(char *path, size_t size)
+{
+    char pattern[128];
+    glob_t found;
+    snprintf(pattern, sizeof pattern, "%s/ampc/plan-*", folder);
+    assert_int_equal(glob(pattern, 0, NULL, &found), 0);
+    assert_int_equal(found.gl_pathc, 1);
+    assert_true(strlen(found.gl_pathv[0]) < size);
+    strcpy(path, found.gl_pathv[0]);
+    globfree(&found);
+}
+
+/* Seals another text under the key of the kept plan. */
+static void replace_kept(const char *path, const char *text)
+{
+    cuda_cache_key key = {.name = strtoull(strrchr(path, '-') + 1, NULL, 16)};
+    FILE *f = fopen(path, "rb");
+    assert_non_null(f);
+    assert_int_equal(fseek(f, 16, SEEK_SET), 0); /* behind the magic */
+    assert_int_equal(fread(&key.inside, sizeof key.inside, 1, f), 1);
+    fclose(f);
+    size_t bytes;
+    char *kept = cuda_cache_find("plan", &key, (size_t)1 << 30, &bytes);
+    assert_non_null(kept);
+    free(kept);
+    cuda_cache_keep("plan", &key, text, strlen(text) + 1);
+}
+
+static void change_byte(const char *path, long at)
+{
+    FILE *f = fopen(path, "r+b");
+    assert_non_null(f);
+    assert_int_equal(fseek(f, at, SEEK_SET), 0);
+    const int byte = fgetc(f);
+    assert_int_equal(fseek(f, at, SEEK_SET), 0);
+    fputc(byte ^ 1, f);
+    assert_int_equal(fclose(f), 0);
+}
+
+static size_t other_version(void) { return CUDNN_VERSION + 1; }
+
+static void what_does_not_fit_is_no_plan(void **state)
+{
+    static const long damaged[] = {3, 20, 30, 900}; /* magic, key, size, text */
+    outcome first = {.result = NULL};
+    char path[256];
+    (void)state;
+    expect_gradient(false, true, false, &first);
+    find_kept(path, sizeof path);
+    for (size_t i = 0; i < sizeof damaged / sizeof *damaged; i++) {
+        change_byte(path, damaged[i]);
+        expect_gradient(false, true, false, &first);
+    }
+    assert_int_equal(truncate(path, 5000), 0);
+    expect_gradient(false, true, false, &first);
+    replace_kept(path, "{\"cudnnVersion\": 1}"); /* cuDNN refuses it */
+    expect_gradient(false, true, true, &first);
+    expect_gradient(false, false, true, &first);
+    size_t (*version)(void) = cuda.cudnnGetVersion;
+    cuda.cudnnGetVersion = other_version;
+    expect_gradient(false, true, false, &first);
+    cuda.cudnnGetVersion = version;
+    expect_gradient(false, false, true, &first);
+    free(first.result);
+}
+
+/* Whatever fails while the plan is read, there is an error or the same result. */
+static void reading_a_plan_may_fail(void **state)
+{
+    outcome first = {.result = NULL};
+    char left[256];
+    int same = 0;
+    (void)state;
+    expect_gradient(false, true, false, &first);
+    expect_gradient(false, false, true, &first);
+    for (long n = 1; n <= first.calls; n++) {
+        size_t bytes;
+        bool by_kernels;
+        error[0] = 0;
+        char *result = result_when(n, IR_OP_conv_grad_weight, &compiled, IR_f32, &bytes, &by_kernels);
+        if (result) assert_memory_equal(result, first.result, bytes);
+        if (!result && !error[0]) fail_msg("call %ld failed without a word", n);
+        if (double_live(left, sizeof left)) fail_msg("after call %ld failed there is left: %s", n, left);
+        same += result != NULL;
+        free(result);
+    }
+    assert_true(same >= 5); /* to make the descriptor, set it twice, finish it, ask it */
+    free(first.result);
+}
+
+/* Who races keeps the winner, who does not the first: two files. A choice that changes has another plan. */
+static void the_kept_plan_is_the_chosen_one(void **state)
+{
+    outcome tuned = {.result = NULL}, plain = {.result = NULL};
+    char text[4096];
+    (void)state;
+    expect_gradient(true, true, false, &tuned);
+    expect_gradient(true, false, true, &tuned);
+    expect_gradient(false, true, false, &plain);
+    expect_gradient(false, false, true, &plain);
+    snprintf(text, sizeof text, "%s", cache_file("r", NULL));
+    text[0] = text[0] == '0' ? '1' : '0';
+    assert_non_null(cache_file("w", text));
+    expect_gradient(true, true, false, &plain);
+    expect_gradient(true, false, true, &plain);
+    free(tuned.result);
+    free(plain.result);
+}
+
 /* ---- failures -------------------------------------------------------------------------------- */
 
 /* Opens, prepares, closes; the status of the first that failed. */
@@ -618,7 +794,11 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_stale_choice_is_measured_again, make_cache, drop_cache),
         cmocka_unit_test_setup_teardown(a_cache_that_cannot_be_written_is_done_without, make_cache, drop_cache),
         cmocka_unit_test_setup_teardown(no_memory_no_race, make_cache, drop_cache),
+        cmocka_unit_test_setup_teardown(slow_plans_are_kept, make_cache, drop_cache),
+        cmocka_unit_test_setup_teardown(what_does_not_fit_is_no_plan, make_cache, drop_cache),
+        cmocka_unit_test_setup_teardown(reading_a_plan_may_fail, make_cache, drop_cache),
+        cmocka_unit_test_setup_teardown(the_kept_plan_is_the_chosen_one, make_cache, drop_cache),
         cmocka_unit_test(every_call_may_fail),
     };
-    return cmocka_run_group_tests_name("dnn", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("dnn", tests, no_cache, NULL);
 }

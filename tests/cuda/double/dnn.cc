@@ -103,7 +103,8 @@ Status destroy_descriptor(cudnnBackendDescriptor_t descriptor)
     return behind(descriptor);
 }
 
-/* Plans are for a device that is described, never for one that is asked. */
+/* Plans are for a device that is described, never for one that is asked. Traces tell plans that an engine has to make
+ * from those that are read. */
 Status set_attribute(cudnnBackendDescriptor_t descriptor, cudnnBackendAttributeName_t name,
                      cudnnBackendAttributeType_t type, int64_t count, const void *values)
 {
@@ -112,6 +113,8 @@ Status set_attribute(cudnnBackendDescriptor_t descriptor, cudnnBackendAttributeN
     if (name != CUDNN_ATTR_DEVICEPROP_DEVICE_ID) {
         Status status = behind(descriptor, name, type, count, values);
         if (!status) remember(descriptor, name, count, values);
+        if (name == CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG) double_note("engine");
+        if (name == CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION) double_note("plan");
         return status;
     }
     if (type != CUDNN_TYPE_INT32 || count != 1 || *static_cast<const int32_t *>(values) != 0)
