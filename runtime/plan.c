@@ -137,6 +137,26 @@ static ampc_status shape_values(rt_plan *p, const bool *needed, diag *d)
     return AMPC_OK;
 }
 
+int *rt_plan_makers(const rt_plan *p)
+{
+    int *maker = rt_alloc(p->n_values, sizeof *maker);
+    for (uint32_t v = 0; v < p->n_values && maker; v++) maker[v] = -1;
+    for (int i = 0; i < p->n_steps && maker; i++)
+        for (int k = 0; k < p->steps[i].n_out; k++)
+            if (p->steps[i].out_value[k] != RT_NO_VALUE) maker[p->steps[i].out_value[k]] = i;
+    return maker;
+}
+
+int *rt_plan_readers(const rt_plan *p)
+{
+    int *readers = rt_alloc(p->n_values, sizeof *readers);
+    for (int i = 0; i < p->n_steps && readers; i++)
+        for (int j = 0; j < p->steps[i].n_in; j++)
+            if (p->steps[i].in_value[j] != RT_NO_VALUE) readers[p->values[p->steps[i].in_value[j]].root]++;
+    for (int i = 0; i < p->n_effects && readers; i++) readers[p->values[p->effects[i].value].root]++;
+    return readers;
+}
+
 /* ---- steps ----------------------------------------------------------------------------------- */
 
 bool rt_step_has(const rt_step *s, unsigned trait)

@@ -146,6 +146,11 @@ int rt_plan_safe_from(const rt_plan *p);
 /* A value beside those of the graph that stands for `of`, with memory of its own; RT_NO_VALUE: out of memory. */
 uint32_t rt_plan_derive(rt_plan *p, uint32_t of, const k_view *view);
 
+/* By root value, as the list of steps stands: the step that makes it, or -1; how many operands of steps and effects
+ * read it. The caller's, freed by rt_free; NULL: out of memory. */
+int *rt_plan_makers(const rt_plan *p);
+int *rt_plan_readers(const rt_plan *p);
+
 /* No pass over memory unscales the gradients of a training step. False: out of memory. */
 bool rt_plan_update(rt_plan *p);
 /* Batch normalisation leaves to programs what they can do of it. False: out of memory. */

@@ -31,20 +31,6 @@ typedef struct absorber {
 
 static uint32_t root_of(const absorber *a, uint32_t value) { return a->p->values[value].root; }
 
-static void look(absorber *a)
-{
-    const rt_plan *p = a->p;
-    for (uint32_t v = 0; v < p->n_values; v++) a->maker[v] = -1;
-    for (int i = 0; i < p->n_steps; i++) {
-        const rt_step *s = &p->steps[i];
-        for (int j = 0; j < s->n_in; j++)
-            if (s->in_value[j] != RT_NO_VALUE) a->readers[root_of(a, s->in_value[j])]++;
-        for (int k = 0; k < s->n_out; k++)
-            if (s->out_value[k] != RT_NO_VALUE) a->maker[s->out_value[k]] = i;
-    }
-    for (int i = 0; i < p->n_effects; i++) a->readers[root_of(a, p->effects[i].value)]++;
-}
-
 /* ---- asking ------------------------------------------------------------------------------------ */
 
 static bool same_views(const k_view *a, const k_view *b, int n)
@@ -295,12 +281,11 @@ static void close_ranks(absorber *a)
 ampc_status rt_plan_absorb(rt_plan *p)
 {
     absorber a = {.p = p};
-    a.maker = rt_alloc(p->n_values, sizeof *a.maker);
-    a.readers = rt_alloc(p->n_values, sizeof *a.readers);
+    a.maker = rt_plan_makers(p);
+    a.readers = rt_plan_readers(p);
     a.gone = rt_alloc((size_t)p->n_steps, sizeof *a.gone);
     ampc_status status = AMPC_NO_MEMORY;
     if (a.maker && a.readers && a.gone) {
-        look(&a);
         status = take_all(&a);
         close_ranks(&a);
     }

@@ -93,17 +93,7 @@ static int maker_of(const fuser *f, const rt_step *s, int slot)
     return s->in_value[slot] == RT_NO_VALUE ? -1 : f->maker[root_of(f, s->in_value[slot])];
 }
 
-/* ---- who makes and reads what ------------------------------------------------------------------ */
-
-static void find_makers(fuser *f)
-{
-    const rt_plan *p = f->p;
-    for (uint32_t v = 0; v < p->n_values; v++) f->maker[v] = -1;
-    for (int i = 0; i < p->n_steps; i++)
-        for (int k = 0; k < p->steps[i].n_out; k++)
-            if (p->steps[i].out_value[k] != RT_NO_VALUE) f->maker[p->steps[i].out_value[k]] = i;
-    for (int i = 0; i < p->n_effects; i++) f->wanted[root_of(f, p->effects[i].value)] = true;
-}
+/* ---- who reads what ------------------------------------------------------------------------------ */
 
 /* Counts, sums of counts (where the users of the next value begin), and places from the last one backwards. */
 static void find_users(fuser *f)
@@ -457,7 +447,7 @@ bool rt_plan_fuse(rt_plan *p)
     size_t reads = 0;
     for (int i = 0; i < p->n_steps; i++) reads += (size_t)p->steps[i].n_in;
     fuser f = {.p = p};
-    f.maker = rt_alloc(values, sizeof *f.maker);
+    f.maker = rt_plan_makers(p);
     f.first_user = rt_alloc(values + 2, sizeof *f.first_user);
     f.users = rt_alloc(reads, sizeof *f.users);
     f.wanted = rt_alloc(values, sizeof *f.wanted);
@@ -467,7 +457,7 @@ bool rt_plan_fuse(rt_plan *p)
     f.regions = rt_alloc(steps, sizeof *f.regions);
     bool done = f.maker && f.first_user && f.users && f.wanted && f.of && f.position && f.inside && f.regions;
     if (done) {
-        find_makers(&f);
+        for (int i = 0; i < p->n_effects; i++) f.wanted[root_of(&f, p->effects[i].value)] = true;
         find_users(&f);
         for (int i = 0; i < p->n_steps; i++) {
             f.of[i] = NOT_FUSED;

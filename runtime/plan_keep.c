@@ -30,14 +30,11 @@ static bool is_storage(const keeper *k, uint32_t root)
 
 static void look(keeper *k)
 {
-    rt_plan *p = k->p;
-    for (uint32_t v = 0; v < p->n_values; v++) k->maker[v] = -1;
+    const rt_plan *p = k->p;
     for (int i = 0; i < p->n_steps; i++) {
         const rt_step *s = &p->steps[i];
         for (int j = 0; j < s->n_in && s->node->phase == IR_UPDATE; j++)
             if (s->in_value[j] != RT_NO_VALUE) k->late[root_of(k, s->in_value[j])] = true;
-        for (int j = 0; j < s->n_out; j++)
-            if (s->out_value[j] != RT_NO_VALUE) k->maker[s->out_value[j]] = i;
     }
     for (int i = 0; i < p->n_effects; i++) {
         const rt_effect *e = &p->effects[i];
@@ -133,7 +130,7 @@ bool rt_plan_keep(rt_plan *p)
 {
     keeper k = {.p = p};
     k.store = rt_alloc(p->n_values, sizeof *k.store);
-    k.maker = rt_alloc(p->n_values, sizeof *k.maker);
+    k.maker = rt_plan_makers(p);
     k.late = rt_alloc(p->n_values, sizeof *k.late);
     k.kept = rt_alloc(p->n_values, sizeof *k.kept);
     bool done = k.store && k.maker && k.late && k.kept;

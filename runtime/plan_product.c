@@ -91,13 +91,13 @@ static bool make_sum(rt_plan *p, rt_step *to, const rt_step *s)
     return true;
 }
 
-static bool wanted(const rt_step *s, int k, const bool *read)
+static bool wanted(const rt_step *s, int k, const int *readers)
 {
-    return k < s->n_out && s->out_value[k] != RT_NO_VALUE && read[s->out_value[k]];
+    return k < s->n_out && s->out_value[k] != RT_NO_VALUE && readers[s->out_value[k]] > 0;
 }
 
-/* Writes what the step becomes; how many steps, or 0: out of memory. read: by root value. */
-static int rewrite(rt_plan *p, const rt_step *s, rt_step *to, const bool *read)
+/* Writes what the step becomes; how many steps, or 0: out of memory. */
+static int rewrite(rt_plan *p, const rt_step *s, rt_step *to, const int *readers)
 {
     if (s->op == IR_OP_conv && is_product(s, &s->in[IR_IN(conv, w)])) {
         const int bias = IR_IN(conv, bias);
@@ -107,32 +107,22 @@ static int rewrite(rt_plan *p, const rt_step *s, rt_step *to, const bool *read)
     if (s->op == IR_OP_conv_grad_input && is_product(s, &s->in[IR_IN(conv_grad_input, w)]))
         return make_product(p, to, s, IR_IN(conv_grad_input, dy), IR_IN(conv_grad_input, w), -1, false, false);
     const int dw = IR_OUT(conv_grad_weight, dw), dbias = IR_OUT(conv_grad_weight, dbias);
-    if (s->op == IR_OP_conv_grad_weight && wanted(s, dw, read) && is_product(s, &s->out[dw])) {
+    if (s->op == IR_OP_conv_grad_weight && wanted(s, dw, readers) && is_product(s, &s->out[dw])) {
         if (!make_product(p, to, s, IR_IN(conv_grad_weight, dy), IR_IN(conv_grad_weight, x), -1, true, false)) return 0;
-        if (!wanted(s, dbias, read)) return 1;
+        if (!wanted(s, dbias, readers)) return 1;
         return make_sum(p, to + 1, s) ? 2 : 0;
     }
     *to = *s;
     return 1;
 }
 
-static void find_read(const rt_plan *p, bool *read)
-{
-    for (int i = 0; i < p->n_steps; i++)
-        for (int j = 0; j < p->steps[i].n_in; j++)
-            if (p->steps[i].in_value[j] != RT_NO_VALUE) read[p->values[p->steps[i].in_value[j]].root] = true;
-    for (int i = 0; i < p->n_effects; i++) read[p->values[p->effects[i].value].root] = true;
-}
-
 bool rt_plan_find_products(rt_plan *p)
 {
     if (!p->backend->away) return true;
     rt_step *steps = rt_plan_take(p, 2 * (size_t)p->n_steps, sizeof *steps);
-    bool *read = rt_alloc(p->n_values, sizeof *read);
-    int n = 0, written = steps && read;
-    if (read) find_read(p, read);
-    for (int i = 0; i < p->n_steps && written; i++) n += written = rewrite(p, &p->steps[i], &steps[n], read);
-    rt_free(read);
+    int *readers = rt_plan_readers(p), n = 0, written = steps && readers;
+    for (int i = 0; i < p->n_steps && written; i++) n += written = rewrite(p, &p->steps[i], &steps[n], readers);
+    rt_free(readers);
     if (!written) return false;
     p->steps = steps;
     p->n_steps = n;

@@ -45,20 +45,6 @@ static uint32_t root_of(const updater *u, uint32_t value) { return u->p->values[
 
 static int maker_of(const updater *u, uint32_t value) { return u->maker[root_of(u, value)]; }
 
-static void look(updater *u)
-{
-    const rt_plan *p = u->p;
-    for (uint32_t v = 0; v < p->n_values; v++) u->maker[v] = -1;
-    for (int i = 0; i < p->n_steps; i++) {
-        const rt_step *s = &p->steps[i];
-        for (int j = 0; j < s->n_in; j++)
-            if (s->in_value[j] != RT_NO_VALUE) u->readers[root_of(u, s->in_value[j])]++;
-        for (int k = 0; k < s->n_out; k++)
-            if (s->out_value[k] != RT_NO_VALUE) u->maker[s->out_value[k]] = i;
-    }
-    for (int i = 0; i < p->n_effects; i++) u->readers[root_of(u, p->effects[i].value)]++;
-}
-
 /* ---- who reads what a check makes ---------------------------------------------------------------- */
 
 static int gradients_of(const rt_step *check) { return check->n_out - 1; }
@@ -246,7 +232,6 @@ static bool write_steps(updater *u)
 
 static bool rewrite_checks(updater *u)
 {
-    look(u);
     for (int i = 0; i < u->p->n_steps; i++)
         if (u->p->steps[i].op == IR_OP_check_finite_and_unscale && !rewrite(u, i)) return false;
     return write_steps(u);
@@ -259,8 +244,8 @@ bool rt_plan_update(rt_plan *p)
         if (p->steps[i].op == IR_OP_check_finite_and_unscale) most += (size_t)p->steps[i].n_in;
     if (!most) return true;
     updater u = {.p = p};
-    u.maker = rt_alloc(p->n_values, sizeof *u.maker);
-    u.readers = rt_alloc(p->n_values, sizeof *u.readers);
+    u.maker = rt_plan_makers(p);
+    u.readers = rt_plan_readers(p);
     u.out_of = rt_alloc(p->n_values, sizeof *u.out_of);
     u.gone = rt_alloc((size_t)p->n_steps, sizeof *u.gone);
     u.parts = rt_alloc(most, sizeof *u.parts);
