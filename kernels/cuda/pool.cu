@@ -188,7 +188,8 @@ POOL_KERNEL(max_pool_float_last, max_windows<TILE, float>)
 POOL_KERNEL(max_pool_integer, max_windows<1, long long>)
 POOL_KERNEL(max_pool_integer_last, max_windows<TILE, long long>)
 
-/* One gradient for each thread into the sums, in the order of the threads; target -1: none. All threads call it. */
+/* One gradient for each thread into the sums, in the order of the threads; target -1: none. All threads call it, and it
+ * ends with a barrier. */
 static __device__ __forceinline__ void add_in_order(float *sums, int *next, int target, float value)
 {
     bool waits = target >= 0;
@@ -281,7 +282,6 @@ static __device__ __forceinline__ void scatter(const pool_scatter &a, float *sum
 #pragma unroll
             for (int j = 0; j < POOL_AHEAD; j++) add_in_order(sums, next, target[j], value[j]);
         }
-        __syncthreads();
         store_sums<width>(a, w, sums);
     }
 }
