@@ -16,7 +16,13 @@
 #ifndef AMPC_PROGRAM_H
 #define AMPC_PROGRAM_H
 
+#include "kernels/pointwise.h"
 #include "kernels/walk.h"
+
+/* Ops that are one instruction of the same op and operands. */
+#define K_INSTRUCTION_MAP(X)                                                                                           \
+    POINTWISE_MAP(X)                                                                                                   \
+    SAME_NAME(X, cast, 1) SAME_NAME(X, where, 3) SAME_NAME(X, select, 3) SAME_NAME(X, dropout_grad, 2)
 
 enum {
     K_MOST_CODE = 48,

@@ -10,11 +10,9 @@
  * what it makes. That point is the last of its steps, or the first. Points of steps and regions are positions in the
  * old order; every edge leads from a lower to a higher one at all times, so the new order is by position. What only the
  * region reads needs no memory; what others read as well is a result. A sum or mean over rows may end it. */
-#include "kernels/pointwise.h"
 #include "runtime/alloc.h"
 #include "runtime/plan.h"
 
-#include <limits.h>
 #include <string.h>
 
 enum {
@@ -36,12 +34,8 @@ typedef enum op_form {
 
 static const op_form forms[IR_OP_COUNT] = {
 #define ROW(op, operands, formula, flagged) [IR_OP_##op] = FORM_OP,
-    POINTWISE_MAP(ROW)
+    K_INSTRUCTION_MAP(ROW)
 #undef ROW
-    [IR_OP_cast] = FORM_OP,
-    [IR_OP_where] = FORM_OP,
-    [IR_OP_select] = FORM_OP,
-    [IR_OP_dropout_grad] = FORM_OP,
     [IR_OP_dropout] = FORM_DROPOUT,
     [IR_OP_expand] = FORM_COPY,
     [IR_OP_reduce_sum] = FORM_FOLD,

@@ -11,7 +11,6 @@
  * at most once each way: right behind the step that makes it, or before the first reader where it comes from outside.
  * Memory order is the same in both layouts where there is one channel, or one position: such a tensor is never
  * converted. */
-#include "kernels/pointwise.h"
 #include "runtime/alloc.h"
 #include "runtime/plan.h"
 
@@ -28,12 +27,8 @@ typedef enum layout_rule {
 
 static const layout_rule rules[IR_OP_COUNT] = {
 #define ROW(op, operands, formula, flagged) [IR_OP_##op] = BY_ELEMENT,
-    POINTWISE_MAP(ROW)
+    K_INSTRUCTION_MAP(ROW)
 #undef ROW
-    [IR_OP_cast] = BY_ELEMENT,
-    [IR_OP_where] = BY_ELEMENT,
-    [IR_OP_select] = BY_ELEMENT,
-    [IR_OP_dropout_grad] = BY_ELEMENT,
     [IR_OP_expand] = BY_ELEMENT,
     [IR_OP_reduce_sum] = BY_AXES,
     [IR_OP_reduce_mean] = BY_AXES,

@@ -40,7 +40,7 @@ static bool is_product(const rt_step *s, const k_view *w)
 /* An image as a matrix with a row a position. */
 static k_view matrix_of(const k_view *image)
 {
-    k_view m = {.data = image->data, .dtype = image->dtype, .rank = 2, .dims = {image->dims[0], image->dims[1]}};
+    k_view m = {.dtype = image->dtype, .rank = 2, .dims = {image->dims[0], image->dims[1]}};
     for (int i = 2; i < image->rank; i++) m.dims[0] *= image->dims[i];
     return m;
 }
