@@ -2,9 +2,12 @@
  *
  * Which float initializers are parameters? ONNX does not say. The rule: those that a graph output
  * depends on by a derivative. Left out are operands that no derivative goes through (bounds of
- * Clip, class weights ...) and single elements that an exporter named by a number (folded scale
- * factors); those are constants. Running statistics have become states while BatchNormalization
- * was lowered. */
+ * Clip, class weights ...), and single elements that torch.onnx named by a number; those are constants.
+ * Running statistics have become states while BatchNormalization was lowered.
+ *
+ * Which of them training holds is decided by pass params, which knows whether there is a training
+ * step and can read values. It relies on the marks that are set here (ir_held). Storage kinds do
+ * not depend on these marks, so that a conversion for inference does not depend on names. */
 #include "frontend/lower.h"
 
 #include <assert.h>
@@ -96,8 +99,8 @@ static void mark_reached(const ir_graph *g, bool *reached)
     }
 }
 
-/* "onnx::Mul_123", "217": made up by an exporter. */
-static bool is_generated(const char *name)
+/* "onnx::Mul_123", "217" */
+static bool is_numbered(const char *name)
 {
     if (strncmp(name, "onnx::", 6) == 0) return true;
     while (isdigit((unsigned char)*name)) name++;
@@ -112,18 +115,37 @@ static void mark_storage(onnx_importer *im, const ir_graph *g, bool *reached)
     for (const ir_node *n = g->first; n; n = n->next)
         for (int i = 0; i < n->n_in; i++) {
             const ir_value *v = n->in[i].value;
-            if (v && v->kind == IR_VALUE_STORAGE && values[v->id]) reached[v->storage->id] = true;
+            if (v && v->kind == IR_VALUE_STORAGE && values[v->id] && !ir_is_scalar(v))
+                reached[v->storage->id] = true;
         }
+}
+
+static ir_held held_parameter(const ir_storage *s, const strmap *declared)
+{
+    const onnx_declared *d = strmap_get(declared, s->name);
+    if (d) return *d == ONNX_DECLARED_CONSTANT ? IR_HELD_DECLARED : IR_NOT_HELD;
+    return is_single(&s->type) && onnx_is_generated(s->name) ? IR_HELD_NAME : IR_NOT_HELD;
+}
+
+/* The importer made only parameters of the float initializers; a float constant is a value of the graph. */
+static void classify(ir_storage *s, bool reached, const strmap *declared)
+{
+    if (s->kind == IR_CONST) {
+        s->held = reached ? IR_HELD_NODE : IR_NOT_HELD;
+        return;
+    }
+    s->held = reached ? held_parameter(s, declared) : IR_HELD_APART;
+    if (!reached || (s->held && is_single(&s->type) && is_numbered(s->name))) s->kind = IR_CONST;
 }
 
 void onnx_classify_parameters(onnx_importer *im)
 {
     ir_module *m = im->module;
     bool *reached = arena_array(im->scratch, m->storage.count + 1, sizeof *reached);
+    const strmap *declared = onnx_declarations(im->file->model->graph, im->scratch);
     for (size_t i = 0; i < m->graphs.count; i++) mark_storage(im, m->graphs.items[i], reached);
     for (size_t i = 0; i < m->storage.count; i++) {
         ir_storage *s = m->storage.items[i];
-        if (s->kind != IR_PARAM) continue;
-        if (!reached[s->id] || (is_single(&s->type) && is_generated(s->name))) s->kind = IR_CONST;
+        if (s->kind != IR_STATE && ir_dtype_is_float(s->type.dtype)) classify(s, reached[s->id], declared);
     }
 }

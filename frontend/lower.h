@@ -178,8 +178,19 @@ ir_value *onnx_tensor_value(onnx_importer *im, ir_storage_kind kind, const char 
                             onnx_tensor *t, diag_loc loc);
 /* Describes a tensor of the file into `out`, its lists in the module's arena. */
 ampc_status onnx_initializers_bind(onnx_importer *im, onnx_scope *scope);
-/* After lowering: parameters that no output depends on by a derivative become constants. */
+/* After lowering: parameters that no output depends on by a derivative become constants; what training should hold is
+ * marked. */
 void onnx_classify_parameters(onnx_importer *im);
+
+/* ---- exporter.c ------------------------------------------------------------------------------ */
+
+/* A name that an exporter generated for a constant; only one element may be judged by its name. */
+bool onnx_is_generated(const char *name);
+
+/* What the metadata of an exporter says about an initializer. */
+typedef enum onnx_declared { ONNX_NOT_DECLARED, ONNX_DECLARED_PARAMETER, ONNX_DECLARED_CONSTANT } onnx_declared;
+/* const onnx_declared * by name; names about which nothing is said are absent. */
+strmap *onnx_declarations(const Onnx__GraphProto *g, arena *a);
 
 /* ---- check.c --------------------------------------------------------------------------------- */
 

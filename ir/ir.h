@@ -42,6 +42,17 @@ typedef struct ir_data {
     int64_t offset, length;
 } ir_data;
 
+/* Why training leaves a float tensor of the model alone unless --train names it. Set by the importer for pass params,
+ * which decides and clears it. */
+typedef enum ir_held {
+    IR_NOT_HELD,
+    IR_HELD_NODE,     /* value of a Constant node, or computed from such values */
+    IR_HELD_NAME,     /* one element whose name an exporter generated */
+    IR_HELD_DECLARED, /* the exporter declares that it is a buffer or a constant */
+    IR_HELD_MASK,     /* masks the operand of a softmax */
+    IR_HELD_APART     /* no output depends on it by a derivative: --train cannot name it either */
+} ir_held;
+
 typedef struct ir_storage {
     uint32_t id;         /* dense in the module */
     ir_storage_kind kind;
@@ -49,6 +60,7 @@ typedef struct ir_storage {
     ir_type type;        /* never symbolic */
     ir_data data;
     bool frozen;         /* IR_PARAM: not trained */
+    ir_held held;        /* a float parameter or constant */
     const char *note;
     struct ir_value *reads; /* private to module.c: the values that read it, at most one a graph */
 } ir_storage;

@@ -112,6 +112,18 @@ static ampc_status parse_data(ir_parser *p, ir_storage *s, int64_t bytes)
     return AMPC_OK;
 }
 
+/* "held mask" */
+static ampc_status parse_held(ir_parser *p, ir_storage *s)
+{
+    if (!ir_take_word(p, "held")) return AMPC_OK;
+    for (int i = IR_NOT_HELD + 1; ir_held_names[i]; i++)
+        if (ir_take_word(p, ir_held_names[i])) {
+            s->held = (ir_held)i;
+            return AMPC_OK;
+        }
+    return ir_fail_expected(p, "node, name, declared, mask or apart");
+}
+
 static ampc_status parse_storage(ir_parser *p, ir_storage_kind kind)
 {
     const ir_token at = p->lex.token;
@@ -132,6 +144,7 @@ static ampc_status parse_storage(ir_parser *p, ir_storage_kind kind)
                        name);
     }
     s->frozen = ir_take_word(p, "frozen");
+    TRY(parse_held(p, s));
     s->note = ir_take_note(p);
     return AMPC_OK;
 }

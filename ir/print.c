@@ -12,6 +12,7 @@ enum { NAME_COLUMN = 24, RESULT_COLUMN = 20, OPERATION_COLUMN = 44 }; /* widest 
 
 const char *const ir_phase_names[IR_PHASE_COUNT] = {"forward", "backward", "update"};
 const char *const ir_storage_kind_names[] = {"param", "state", "const"};
+const char *const ir_held_names[] = {"", "node", "name", "declared", "mask", "apart", NULL};
 
 typedef struct writer {
     arena *arena;
@@ -386,6 +387,10 @@ static void put_storage(writer *w)
         put_type(w, &s->type);
         put_data(w, s);
         if (s->frozen) put(w, " frozen");
+        if (s->held) {
+            put(w, " held ");
+            put(w, ir_held_names[s->held]);
+        }
         put_note(w, s->note);
         end_line(w, s);
     }

@@ -13,6 +13,7 @@ enum { IR_INLINE_ELEMENTS = 16 }; /* constants with more elements are printed as
 /* Spelled out, by enum value. */
 extern const char *const ir_phase_names[IR_PHASE_COUNT];
 extern const char *const ir_storage_kind_names[]; /* param, state, const */
+extern const char *const ir_held_names[];         /* by ir_held, closed by NULL */
 
 /* What a finished error about a node says behind "node 'NAME' (OP): error: ". */
 static inline const char *ir_message_text(const char *message)

@@ -410,6 +410,8 @@ static void check_storage(verifier *v, const ir_storage *s, size_t index)
     if (s->id != index) bad(v, s, "id of '@%s' is not its position", spell(s->name));
     enter_name(v, v->names, s->name, s, "storage");
     if (s->frozen && s->kind != IR_PARAM) bad(v, s, "only a parameter can be frozen");
+    if (s->held && (s->kind == IR_STATE || !ir_dtype_is_float(s->type.dtype)))
+        bad(v, s, "only a float parameter or constant can be held");
     if (!type_is_valid(&s->type, false) || !size_fits(&s->type)) {
         bad(v, s, "storage has no valid type");
         return;

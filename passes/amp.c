@@ -467,7 +467,8 @@ static ampc_status lower_bodies(amp_run *r, ir_graph *g, const lowered *around, 
 
 static void explain(amp_run *r, const ir_graph *g, const amp_entry *entries, const pass_options *o)
 {
-    const char *text = r->primary && o->explain ? amp_explain(g, entries, o, r->arena) : NULL;
+    bool asked = r->primary && o->explain && !pass_explains_params(o);
+    const char *text = asked ? amp_explain(g, entries, o, r->arena) : NULL;
     if (!text) return;
     r->explained = true;
     if (o->text_out) o->text_out(o->text_user, text);
@@ -513,7 +514,7 @@ static ampc_status run(ir_module *m, const pass_options *o, diag *d, arena *a)
         o->stats->cast_symbolic = casts.symbolic;
         if (l->rule.stats) o->stats->inserted = pass_count_calls(g, m->arena);
     }
-    if (o->explain && !r.explained)
+    if (o->explain && !r.explained && !pass_explains_params(o))
         return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "--explain: no node is named '%s'", o->explain);
     return AMPC_OK;
 }

@@ -101,7 +101,7 @@ static bool is_loss_op(ir_op op)
 }
 
 /* A model whose only scalar float output comes from a loss op is meant to be trained on it. */
-static void find_loss(ir_module *m, const ir_graph *g)
+static const char *find_loss(const ir_graph *g)
 {
     const char *found = NULL;
     for (const ir_node *n = g->first; n; n = n->next) {
@@ -110,23 +110,28 @@ static void find_loss(ir_module *m, const ir_graph *g)
         if (!ir_dtype_is_float(v->type.dtype) || v->type.rank != 0) continue;
         while (v->kind == IR_VALUE_RESULT && (v->def->op == IR_OP_cast || v->def->op == IR_OP_reshape))
             v = ir_in(v->def, 0);
-        if (found || v->kind != IR_VALUE_RESULT || !is_loss_op(v->def->op)) return;
+        if (found || v->kind != IR_VALUE_RESULT || !is_loss_op(v->def->op)) return NULL;
         found = n->attr[IR_ATTR(output, name)].s;
     }
-    if (found) ir_meta_set(m, "loss", found);
+    return found;
 }
 
-static bool wants_training(const ir_module *m, const pass_options *o)
+bool pass_wants_training(const ir_module *m, const pass_options *o, const char **found)
 {
-    return o->loss || o->loss_output || ir_meta_get(m, "loss");
+    const ir_graph *forward = ir_graph_find(m, "forward");
+    bool given = o->loss || o->loss_output;
+    *found = forward && !given && !o->plain_runtime ? find_loss(forward) : NULL;
+    return given || *found || ir_meta_get(m, "loss");
 }
 
 ampc_status pass_mode_graphs(ir_module *m, const pass_options *o, diag *d)
 {
     ir_graph *forward = ir_graph_find(m, "forward");
     if (!forward) return AMPC_OK;
-    if (!o->loss && !o->loss_output && !o->plain_runtime) find_loss(m, forward);
-    if (wants_training(m, o)) {
+    const char *found;
+    bool training = pass_wants_training(m, o, &found);
+    if (found) ir_meta_set(m, "loss", found);
+    if (training) {
         ir_graph *eval = ir_graph_clone(m, forward, "eval", NULL);
         TRY(make_eval(eval, d));
         ir_graph *train = ir_graph_clone(m, forward, "train", NULL);
@@ -135,7 +140,7 @@ ampc_status pass_mode_graphs(ir_module *m, const pass_options *o, diag *d)
         freeze_statistics(train, o);
     }
     forward->name = "infer";
-    if (!(o->mode == PASS_MODE_TRAIN || (o->mode == PASS_MODE_FILE && !wants_training(m, o))))
+    if (!(o->mode == PASS_MODE_TRAIN || (o->mode == PASS_MODE_FILE && !training)))
         TRY(make_eval(forward, d));
     remove_stores(forward);
     for (size_t i = 0; i < m->graphs.count; i++)

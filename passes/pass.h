@@ -12,6 +12,15 @@ pass_fn pass_params, pass_mode_graphs, pass_loss, pass_patterns, pass_amp, pass_
 /* A scratch arena with the guard of the module's arena, for side tables; the caller frees it. NULL: no memory. */
 arena *pass_scratch_new(ir_module *m);
 
+/* Whether the options ask for a training step, or the graph has a loss of its own: then *found is that output. */
+bool pass_wants_training(const ir_module *m, const pass_options *o, const char **found);
+
+/* --explain=params lists the parameters; other arguments name nodes. */
+bool pass_explains_params(const pass_options *o);
+
+/* The text as a string of JSON. */
+const char *pass_json_string(const char *s, arena *a);
+
 bool pass_has_gradient(ir_op op);
 /* fnmatch over any of the globs. */
 bool pass_match(const pass_strings *globs, const char *name);

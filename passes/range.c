@@ -26,7 +26,7 @@ struct range_census {
 
 /* ---- values of storage ----------------------------------------------------------------------- */
 
-static bool read_part(const ir_storage *s, const pass_options *o, uint64_t from, void *to, size_t n)
+bool range_read_part(const ir_storage *s, const pass_options *o, uint64_t from, void *to, size_t n)
 {
     switch (s->data.kind) {
     case IR_DATA_ZERO: memset(to, 0, n); return true;
@@ -41,7 +41,7 @@ const void *range_read(const ir_storage *s, const pass_options *o, arena *a)
 {
     size_t n = (size_t)ir_storage_bytes(s);
     void *bytes = arena_alloc(a, n + 8);
-    return read_part(s, o, 0, bytes, n) ? bytes : NULL;
+    return range_read_part(s, o, 0, bytes, n) ? bytes : NULL;
 }
 
 /* The bits of a float without its sign are ordered like its size. These are the largest number of fp16, its smallest
@@ -87,7 +87,7 @@ bool range_count_storage(const ir_storage *s, const pass_options *o, range_count
     *out = (range_count){.elements = (int64_t)(bytes / sizeof *piece)};
     for (uint64_t at = 0; at < bytes; at += PIECE) {
         size_t n = bytes - at < PIECE ? (size_t)(bytes - at) : PIECE;
-        if (!read_part(s, o, at, piece, n)) return false;
+        if (!range_read_part(s, o, at, piece, n)) return false;
         count_piece(piece, n / sizeof *piece, out);
     }
     out->lowest &= !out->highest;
@@ -144,7 +144,7 @@ bool range_get_number(const ir_value *v, const pass_options *o, double *x)
     if (!v || v->kind != IR_VALUE_STORAGE || !ir_dtype_is_float(v->type.dtype)) return false;
     for (int i = 0; i < v->type.rank; i++)
         if (v->type.dims[i] != 1) return false;
-    if (!read_part(v->storage, o, 0, bytes, ir_dtype_size(v->type.dtype))) return false;
+    if (!range_read_part(v->storage, o, 0, bytes, ir_dtype_size(v->type.dtype))) return false;
     *x = ir_load_f64(v->type.dtype, bytes);
     return true;
 }

@@ -50,6 +50,9 @@ bool range_only_moves(const ir_node *n);
 /* The one element of float storage; false: it is none, or its bytes are out of reach. v may be NULL. */
 bool range_get_number(const ir_value *v, const pass_options *o, double *x);
 
+/* n bytes of a storage from byte `from`; false: out of reach. */
+bool range_read_part(const ir_storage *s, const pass_options *o, uint64_t from, void *to, size_t n);
+
 /* All elements of a storage as they are in its dtype, in the arena; NULL: out of reach. */
 const void *range_read(const ir_storage *s, const pass_options *o, arena *a);
 

@@ -105,7 +105,7 @@ static const char *cause_text(const amp_entry *e, arena *a)
     return e->line->line ? arena_printf(a, "%s:%d", e->line->file, e->line->line) : e->line->file;
 }
 
-static const char *json_string(const char *s, arena *a)
+const char *pass_json_string(const char *s, arena *a)
 {
     char *text = arena_alloc(a, strlen(s) * 6 + 3), *end = text;
     *end++ = '"';
@@ -142,9 +142,9 @@ static const char *explain_node(const ir_node *n, const ir_part *part, const amp
         return arena_printf(a,
                             "{\"name\": %s, \"op\": %s, \"colour\": \"%s\", \"dtype\": \"%s\", \"rule\": %s, "
                             "\"cause\": %s%s%s}\n",
-                            json_string(name, a), json_string(op, a), colour, type,
-                            json_string(rule, a), json_string(cause, a), e->flip ? ", \"alone_in\": " : "",
-                            e->flip ? json_string(e->flip, a) : "");
+                            pass_json_string(name, a), pass_json_string(op, a), colour, type,
+                            pass_json_string(rule, a), pass_json_string(cause, a), e->flip ? ", \"alone_in\": " : "",
+                            e->flip ? pass_json_string(e->flip, a) : "");
     return arena_printf(a, "%s (%s): %s, %s%s\n    rule: %s\n%s%s%s%s%s%s", name, op, colour, type,
                         writes, rule, *cause ? "    cause: " : "", cause, *cause ? "\n" : "",
                         e->flip ? "    alone in " : "", e->flip ? e->flip : "", e->flip ? "\n" : "");
@@ -309,7 +309,7 @@ static const char *stats_json(const pass_calls *calls, arena *a)
     for (size_t i = 0; i < calls->items.count; i++) {
         const op_calls *c = &calls->items.items[i];
         text = arena_printf(a, "%s%s%s: {\"fp16\": %d, \"bf16\": %d, \"fp32\": %d, \"other\": %d}", text,
-                            i ? ", " : "", json_string(c->op, a), c->f16, c->bf16, c->f32, c->other);
+                            i ? ", " : "", pass_json_string(c->op, a), c->f16, c->bf16, c->f32, c->other);
     }
     return arena_printf(a, "%s}}\n", text);
 }

@@ -1,0 +1,21 @@
+/* params.h - the parts of pass params: what training holds constant, and what it tells about that. */
+#ifndef AMPC_PARAMS_H
+#define AMPC_PARAMS_H
+
+#include "passes/pass.h"
+
+/* hold.c */
+
+/* Marks parameters that mask the operand of a softmax (IR_HELD_MASK). */
+void params_mark_masks(const ir_module *m, const pass_options *o, arena *a);
+/* Evaluates what the graphs compute from constants only. */
+void params_fold(ir_module *m, const pass_options *o, diag *d, arena *a);
+
+/* params_report.c; both before the held ones become constants. */
+
+/* One note: how many initializers are trained, and which are held. */
+void params_note(const ir_module *m, diag *d, arena *a);
+/* --explain=params: one line, or one JSON object, for each float initializer. */
+void params_explain(const ir_module *m, const pass_options *o, arena *a);
+
+#endif
