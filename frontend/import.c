@@ -462,6 +462,7 @@ static ampc_status import_model(onnx_importer *im)
     size_t errors = diag_count(im->diag, DIAG_ERROR);
     TRY(onnx_check_graph(im, &scope));
     TRY(onnx_initializers_bind(im, &scope));
+    im->declarations = onnx_declarations(m->graph, im->scratch);
     TRY(bind_inputs(im, &scope));
     bool lowered = onnx_lower_graph(im, &scope);
     if (lowered) TRY(emit_outputs(im, &scope));

@@ -120,21 +120,21 @@ static void mark_storage(onnx_importer *im, const ir_graph *g, bool *reached)
         }
 }
 
-static ir_held held_parameter(const ir_storage *s, const strmap *declared)
+ir_held onnx_held(const onnx_importer *im, const ir_storage *s)
 {
-    const onnx_declared *d = strmap_get(declared, s->name);
+    const onnx_declared *d = strmap_get(im->declarations, s->name);
     if (d) return *d == ONNX_DECLARED_CONSTANT ? IR_HELD_DECLARED : IR_NOT_HELD;
     return is_single(&s->type) && onnx_is_generated(s->name) ? IR_HELD_NAME : IR_NOT_HELD;
 }
 
 /* The importer made only parameters of the float initializers; a float constant is a value of the graph. */
-static void classify(ir_storage *s, bool reached, const strmap *declared)
+static void classify(const onnx_importer *im, ir_storage *s, bool reached)
 {
     if (s->kind == IR_CONST) {
         s->held = reached ? IR_HELD_NODE : IR_NOT_HELD;
         return;
     }
-    s->held = reached ? held_parameter(s, declared) : IR_HELD_APART;
+    s->held = reached ? onnx_held(im, s) : IR_HELD_APART;
     if (!reached || (s->held && is_single(&s->type) && is_numbered(s->name))) s->kind = IR_CONST;
 }
 
@@ -142,10 +142,9 @@ void onnx_classify_parameters(onnx_importer *im)
 {
     ir_module *m = im->module;
     bool *reached = arena_array(im->scratch, m->storage.count + 1, sizeof *reached);
-    const strmap *declared = onnx_declarations(im->file->model->graph, im->scratch);
     for (size_t i = 0; i < m->graphs.count; i++) mark_storage(im, m->graphs.items[i], reached);
     for (size_t i = 0; i < m->storage.count; i++) {
         ir_storage *s = m->storage.items[i];
-        if (s->kind != IR_STATE && ir_dtype_is_float(s->type.dtype)) classify(s, reached[s->id], declared);
+        if (s->kind != IR_STATE && ir_dtype_is_float(s->type.dtype)) classify(im, s, reached[s->id]);
     }
 }

@@ -75,6 +75,7 @@ typedef struct onnx_importer {
     int streams;     /* Dropout nodes so far */
     int node_index;  /* nodes so far, for the names of nodes without one */
     size_t failures;
+    const strmap *declarations; /* of initializers, by the exporter's metadata (exporter.c) */
     VEC(onnx_store) stores;
     /* foreign.c */
     const Onnx__GraphProto *fields_of;    /* whose nodes lie at `node_fields` in the file */
@@ -178,6 +179,8 @@ ir_value *onnx_tensor_value(onnx_importer *im, ir_storage_kind kind, const char 
                             onnx_tensor *t, diag_loc loc);
 /* Describes a tensor of the file into `out`, its lists in the module's arena. */
 ampc_status onnx_initializers_bind(onnx_importer *im, onnx_scope *scope);
+/* Whether training holds a float initializer that a derivative reaches, as far as its exporter tells. */
+ir_held onnx_held(const onnx_importer *im, const ir_storage *s);
 /* After lowering: parameters that no output depends on by a derivative become constants; what training should hold is
  * marked. */
 void onnx_classify_parameters(onnx_importer *im);

@@ -13,7 +13,7 @@ void onnx_lower_identity(onnx_node *n)
 {
     const ir_value *v = n->in[0];
     if (v->kind == IR_VALUE_STORAGE && v->storage->kind == IR_PARAM &&
-        ir_dtype_is_float(v->type.dtype))
+        ir_dtype_is_float(v->type.dtype) && !onnx_held(n->importer, v->storage))
         diag_warning(n->importer->diag, onnx_loc(n),
                      "'%s' is the same parameter as '%s': they are trained as one",
                      n->proto->output[0], v->storage->name);

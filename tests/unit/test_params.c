@@ -1,0 +1,761 @@
+/* test_params.c - which initializers training moves: names that exporters generate, their metadata, masks of a softmax,
+ * --train and --freeze over these, and what a training step does to a mask. */
+#include "frontend/onnx.h"
+#include "frontend/tensor.h"
+#include "passes/passes.h"
+#include "runtime/session.h"
+#include "runtime/weights.h"
+#include "tests/unit/model_writer.h"
+#include "tests/unit/scratch.h"
+
+#include <dirent.h>
+#include <jansson.h>
+#include <math.h>
+
+enum { SIZE = 4, CELLS = SIZE * SIZE };
+
+/* ---- compiling -------------------------------------------------------------------------------- */
+
+typedef struct text_log {
+    char text[1 << 14];
+} text_log;
+
+static void add_text(void *user, const char *text)
+{
+    text_log *log = user;
+    size_t used = strlen(log->text);
+    snprintf(log->text + used, sizeof log->text - used, "%s", text);
+}
+
+static void add_message(void *user, diag_level level, const char *message)
+{
+    if (level == DIAG_NOTE) add_text(user, message);
+}
+
+/* Names separated by commas; `passes` NULL: all of them. */
+typedef struct choice {
+    const char *train[4], *freeze[4];
+    const char *loss, *loss_output, *pass;
+    bool explain, json;
+} choice;
+
+static pass_strings strings_of(const char *const *names)
+{
+    int n = 0;
+    while (n < 4 && names[n]) n++;
+    return (pass_strings){names, n};
+}
+
+/* NULL: refused; the diag has the message. */
+static ir_module *compile_file(scratch *t, const char *path, const choice *c, text_log *log)
+{
+    ir_module *m = NULL;
+    rt_weights *weights;
+    pass_options o = pass_options_default();
+    o.level = PASS_O0;
+    o.loss = c->loss;
+    o.loss_output = c->loss_output;
+    o.optimizer = "adamw,lr=0.1,weight_decay=0.1";
+    o.train = strings_of(c->train);
+    o.freeze = strings_of(c->freeze);
+    o.explain = c->explain ? "params" : NULL;
+    o.json = c->json;
+    o.text_out = add_text;
+    o.text_user = log;
+    o.roundtrip_each = true;
+    o.read = rt_weights_read_part;
+    if (onnx_import(path, NULL, t->d, &m) != AMPC_OK) fail_msg("%s", diag_first_error(t->d));
+    assert_int_equal(ir_verify(m, t->d), AMPC_OK);
+    assert_int_equal(rt_weights_open(m, NULL, t->d, &weights), AMPC_OK);
+    o.read_user = weights;
+    ampc_status status = c->pass ? pass_run(m, c->pass, &o, t->d) : pass_compile(m, &o, t->d);
+    rt_weights_close(weights);
+    if (status == AMPC_OK) return m;
+    ir_module_free(m);
+    return NULL;
+}
+
+static ir_module *compile(scratch *t, model *m, const choice *c, text_log *log)
+{
+    wire file = model_finish(m);
+    scratch_write(t, "m.onnx", file.bytes, file.size);
+    wire_free(&file);
+    return compile_file(t, scratch_path(t, "m.onnx"), c, log);
+}
+
+static const choice only_params = {.loss = "mse", .pass = "params"};
+
+/* "trained", "frozen", "constant", "buffer", or "gone". */
+static const char *state_of(const ir_module *m, const char *name)
+{
+    const ir_storage *s = ir_storage_find(m, name);
+    if (!s) return "gone";
+    if (s->kind == IR_PARAM) return s->frozen ? "frozen" : "trained";
+    return s->kind == IR_CONST ? "constant" : "buffer";
+}
+
+static void expect_state(const ir_module *m, const char *name, const char *state)
+{
+    if (strcmp(state_of(m, name), state) != 0) fail_msg("'%s' is %s, not %s", name, state_of(m, name), state);
+}
+
+static void expect_in(const char *text, const char *part)
+{
+    if (!strstr(text, part)) fail_msg("expected '%s' in:\n%s", part, text);
+}
+
+/* ---- names ------------------------------------------------------------------------------------ */
+
+static const struct {
+    const char *name;
+    bool held;
+} names[] = {
+    /* torch.onnx, TorchScript */
+    {"onnx::Mul_123", true},
+    {"217", true},
+    {"/layer/Constant_output_0", true},
+    {"/attn/Sqrt_1_output_0", true},
+    /* torch.onnx, dynamo */
+    {"val_12", true},
+    {"scalar_tensor_default", true},
+    {"scalar_tensor_default_3", true},
+    {"lifted_tensor_0", true},
+    /* tf2onnx, TensorFlow */
+    {"const_fold_opt__389", true},
+    {"axes_const__9894", true},
+    {"Const__523", true},
+    {"model/gelu/Const_1:0", true},
+    {"Const:0", true},
+    {"bert/encoder/layer_0/LayerNorm/batchnorm/add/y:0", true},
+    {"model/truediv/y:0", true},
+    {"mul/x:0", true},
+    /* Paddle2ONNX, skl2onnx */
+    {"p2o.helper.constant.14", true},
+    {"p2o.pd_op.full.0.0", true},
+    {"Ad_Addcst", true},
+    {"Mu_Mulcst1", true},
+    /* chosen by people */
+    {"logit_scale", false},
+    {"temperature", false},
+    {"model.0.weight", false},
+    {"layer.0.gamma", false},
+    {"one.bias", false},
+    {"prelu.weight", false},
+    {"alpha", false},
+    {"val", false},
+    {"val_", false},
+    {"val_1_scale", false},
+    {"interval_3", false},
+    {"w1", false},
+    {"1x", false},
+    {"lifted_tensor_scale", false},
+    {"/scale", false},
+    {"conv2d_0.w_0", false},
+    {"linear_0.b_0", false},
+    {"kernel:0", false},
+    {"dense/bias:0", false},
+    {"scale__x", false},
+    {"burst", false},
+};
+
+/* y = x * s, with s of `dims`. */
+static model scale_model(const char *name, const char *dims)
+{
+    static const float values[2] = {0.5f, 2};
+    model m = model_new(17);
+    char inputs[128];
+    model_input(&m, "x", ONNX_float32, "N,2");
+    model_tensor(&m, TENSOR_FLOATS("w", "2,2", 1, 2, 3, 4));
+    model_tensor(&m, tensor_new(name, ONNX_float32, dims, values, strcmp(dims, "2") == 0 ? 8 : 4));
+    model_node(&m, "MatMul", "x,w", "h");
+    snprintf(inputs, sizeof inputs, "h,%s", name);
+    model_node(&m, "Mul", inputs, "y");
+    model_output(&m, "y", 0, NULL);
+    return m;
+}
+
+static void names_of_single_elements(void **state)
+{
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        for (int form = 0; form < 3; form++) {
+            static const char *const dims[] = {"", "1", "1,1"};
+            model m = scale_model(names[i].name, dims[form]);
+            ir_module *out = compile(*state, &m, &only_params, NULL);
+            assert_non_null(out);
+            expect_state(out, names[i].name, names[i].held ? "constant" : "trained");
+            expect_state(out, "w", "trained");
+            ir_module_free(out);
+        }
+}
+
+/* Exporters transpose weights under generated names. */
+static void several_elements_are_not_judged_by_name(void **state)
+{
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        model m = scale_model(names[i].name, "2");
+        ir_module *out = compile(*state, &m, &only_params, NULL);
+        expect_state(out, names[i].name, "trained");
+        ir_module_free(out);
+    }
+}
+
+/* Kinds of storage without a loss are those that inference always had: names play no role in a conversion. */
+static void inference_holds_nothing(void **state)
+{
+    static const choice inference = {.pass = "params"};
+    text_log log = {""};
+    model m = scale_model("val_12", "");
+    ir_module *out = compile(*state, &m, &inference, &log);
+    expect_state(out, "val_12", "trained");
+    assert_string_equal(log.text, "");
+    ir_module_free(out);
+    m = scale_model("onnx::Mul_3", "");
+    out = compile(*state, &m, &inference, &log);
+    expect_state(out, "onnx::Mul_3", "constant");
+    ir_module_free(out);
+}
+
+/* ---- metadata of torch.onnx -------------------------------------------------------------------- */
+
+static wire entry_new(const char *key, const char *value)
+{
+    wire e = {0};
+    wire_text(&e, 1, key);
+    wire_text(&e, 2, value);
+    return e;
+}
+
+static void declare(model *m, const char *name, const char *key, const char *value)
+{
+    wire info = {0}, e = entry_new(key, value);
+    wire_text(&info, 1, name);
+    wire_message(&info, 4, &e);
+    wire_message(&m->graph, 13, &info);
+}
+
+#define KIND "pkg.torch.export.graph_signature.InputSpec.kind"
+#define FOLDED "pkg.onnxscript.optimizer.folded_from"
+#define SIGNATURE "pkg.torch.export.ExportedProgram.graph_signature"
+
+static void metadata_decides(void **state)
+{
+    static const struct {
+        const char *name, *dims, *key, *value, *state;
+    } rows[] = {
+        {"val_3", "", KIND, "PARAMETER", "trained"}, /* whatever its name */
+        {"clone", "", KIND, "PARAMETER", "trained"},
+        {"scale", "", KIND, "BUFFER", "constant"},
+        {"scale", "2", KIND, "BUFFER", "constant"}, /* however many elements */
+        {"lifted", "2", KIND, "CONSTANT_TENSOR", "constant"},
+        {"scale", "2", KIND, "USER_INPUT", "trained"}, /* says nothing */
+        {"val_9", "", KIND, "USER_INPUT", "constant"},
+        {"clone", "", FOLDED, "['lifted_tensor_0']", "constant"},
+        {"triu", "2", FOLDED, "['full', 'val_2']", "constant"},
+        {"new_full", "", FOLDED, "[]", "constant"},
+        {"val_38", "2", FOLDED, "['fc.weight']", "trained"},
+        {"exp", "", FOLDED, "['val_1', 'logit_scale']", "trained"},
+        {"exp", "", FOLDED, "['logit_scale_2']", "constant"}, /* only begins like a parameter */
+        {"exp", "", FOLDED, "['scale']", "constant"},         /* only ends like one */
+        {"broken", "", FOLDED, "['fc.weight", "trained"},     /* damaged lists are read to their end */
+        {"broken", "2", FOLDED, "'", "constant"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        model m = scale_model(rows[i].name, rows[i].dims);
+        wire signature = entry_new(SIGNATURE, "\n# inputs\np_fc_weight: PARAMETER target='fc.weight'\n"
+                                              "p_logit_scale: PARAMETER target='logit_scale'\n"
+                                              "b_scale: BUFFER target='scale'\n");
+        wire_message(&m.graph, 16, &signature);
+        declare(&m, rows[i].name, rows[i].key, rows[i].value);
+        ir_module *out = compile(*state, &m, &only_params, NULL);
+        assert_non_null(out);
+        expect_state(out, rows[i].name, rows[i].state);
+        ir_module_free(out);
+    }
+}
+
+/* ---- masks ------------------------------------------------------------------------------------- */
+
+/* y = softmax(x combined with the tensor m[4,4] in some way) w; "one", "minus" and "cond" are there to be used. */
+typedef void mask_form(model *m);
+
+static void add_form(model *m) { model_node(m, "Add", "x,m", "s"); }
+static void add_first_form(model *m) { model_node(m, "Add", "m,x", "s"); }
+static void multiply_form(model *m) { model_node(m, "Mul", "x,m", "s"); }
+static void subtract_form(model *m) { model_node(m, "Sub", "x,m", "s"); }
+static void select_form(model *m) { model_node(m, "Where", "cond,x,m", "s"); }
+static void max_form(model *m) { model_node(m, "Max", "x,m", "s"); }
+
+/* (1 - m) * -10000 + x, as BERT has it */
+static void extended_form(model *m)
+{
+    model_node(m, "Sub", "one,m", "a");
+    model_node(m, "Mul", "a,minus", "b");
+    model_node(m, "Add", "x,b", "s");
+}
+
+/* x * m - 1e4 * (1 - m), as the first GPT-2 has it */
+static void blend_form(model *m)
+{
+    model_node(m, "Mul", "x,m", "a");
+    model_node(m, "Sub", "one,m", "b");
+    model_node(m, "Mul", "b,minus", "c");
+    model_node(m, "Add", "a,c", "s");
+}
+
+static void moved_form(model *m)
+{
+    node cast = node_new("Cast", "m", "a"), back = node_new("Cast", "c", "d"), turn = node_new("Transpose", "b", "c");
+    node_int(&cast, "to", ONNX_float16);
+    node_ints(&turn, "perm", "0,2,1");
+    node_int(&back, "to", ONNX_float32);
+    model_add(m, &cast);
+    model_node(m, "Unsqueeze", "a,first", "b");
+    model_add(m, &turn);
+    model_add(m, &back);
+    model_node(m, "Squeeze", "d,first", "e");
+    model_node(m, "Add", "x,e", "s");
+}
+
+static void product_form(model *m) { model_node(m, "MatMul", "x,m", "s"); }
+
+static void activation_form(model *m)
+{
+    model_node(m, "Add", "x,m", "a");
+    model_node(m, "Tanh", "a", "s");
+}
+
+static model mask_model(mask_form *form, const float *values, const char *dims)
+{
+    static const bool cond[SIZE] = {true, false, true, true};
+    bool single = !*dims || strcmp(dims, "1") == 0;
+    model m = model_new(17);
+    model_input(&m, "x", ONNX_float32, "4,4");
+    model_tensor(&m, tensor_new("m", ONNX_float32, dims, values, (single ? 1 : CELLS) * sizeof *values));
+    model_tensor(&m, TENSOR_FLOATS("w", "4,1", 1, 2, 3, 4));
+    model_tensor(&m, TENSOR_FLOATS("onnx::Sub_1", "", 1));
+    model_tensor(&m, TENSOR_FLOATS("onnx::Mul_2", "", -10000));
+    model_tensor(&m, tensor_new("cond", ONNX_bool, "4", cond, sizeof cond));
+    model_tensor(&m, TENSOR_INTS("first", "1", 0));
+    model_node(&m, "Identity", "onnx::Sub_1", "one");
+    model_node(&m, "Identity", "onnx::Mul_2", "minus");
+    form(&m);
+    node softmax = node_new("Softmax", "s", "p");
+    node_int(&softmax, "axis", -1);
+    model_add(&m, &softmax);
+    model_node(&m, "MatMul", "p,w", "y");
+    model_output(&m, "y", 0, NULL);
+    return m;
+}
+
+static void fill(float *cells, float low, float high)
+{
+    for (int i = 0; i < CELLS; i++) cells[i] = i % SIZE > i / SIZE ? high : low; /* above the diagonal: high */
+}
+
+static const char *masked(scratch *t, mask_form *form, const float *values, const char *dims)
+{
+    model m = mask_model(form, values, dims);
+    ir_module *out = compile(t, &m, &only_params, NULL);
+    assert_non_null(out);
+    const char *state = state_of(out, "m");
+    expect_state(out, "w", "trained");
+    ir_module_free(out);
+    return state;
+}
+
+static void values_of_masks(void **state)
+{
+    static const struct {
+        float low, high;
+        bool held;
+    } rows[] = {
+        {0, -1e9f, true},   {0, -10000, true},      {0, -INFINITY, true}, {0, -3.4028235e38f, true},
+        {0, -65504, true},  {-0.0f, -1e9f, true},   {1, 0, true},         {0, 1, true},
+        {-1e9f, -1e9f, true},
+        {0, 10000, true}, /* of Sub; no learned tensor looks like that either */
+        {0, 0, false},      {1, 1, false},          {0, -100, false},     {0, -9999, false},
+        {0, 2, false},      {-1, 1, false},         {0.5f, -1e9f, false}, {1, -1e9f, false},
+        {1e9f, -1e9f, false}, {NAN, -1e9f, false},  {0, 0.02f, false},    {1e9f, 1e9f, false},
+    };
+    float cells[CELLS];
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        fill(cells, rows[i].low, rows[i].high);
+        const char *got = masked(*state, add_form, cells, "4,4");
+        if (strcmp(got, rows[i].held ? "constant" : "trained") != 0)
+            fail_msg("{%g, %g}: %s", rows[i].low, rows[i].high, got);
+    }
+}
+
+static void values_of_several_kinds(void **state)
+{
+    float cells[CELLS];
+    fill(cells, 0, -1e9f);
+    cells[3] = -INFINITY; /* a padding mask added to a causal one */
+    assert_string_equal(masked(*state, add_form, cells, "4,4"), "constant");
+    cells[CELLS - 1] = 0.25f; /* the last element counts, too */
+    assert_string_equal(masked(*state, add_form, cells, "4,4"), "trained");
+}
+
+static void uses_of_masks(void **state)
+{
+    static const struct {
+        mask_form *form;
+        float low, high;
+        const char *state; /* "gone": folded into what is computed from it */
+    } rows[] = {
+        {add_first_form, 0, -1e9f, "constant"}, {multiply_form, 1, 0, "constant"}, {subtract_form, 0, 10000, "constant"},
+        {select_form, 0, -1e9f, "constant"},    {max_form, 0, -1e9f, "constant"},  {extended_form, 1, 0, "gone"},
+        {blend_form, 1, 0, "constant"},         {moved_form, 0, -1e4f, "gone"},    {product_form, 1, 0, "trained"},
+        {activation_form, 0, -1e9f, "trained"}, {multiply_form, 1, 1, "trained"},  {extended_form, 0, 0, "trained"},
+    };
+    float cells[CELLS];
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        fill(cells, rows[i].low, rows[i].high);
+        const char *got = masked(*state, rows[i].form, cells, "4,4");
+        if (strcmp(got, rows[i].state) != 0) fail_msg("row %zu: %s, not %s", i, got, rows[i].state);
+    }
+}
+
+/* GPT-2's buffer masked_bias is one element; a learned temperature before a softmax is, too. */
+static void single_elements_before_a_softmax(void **state)
+{
+    static const struct {
+        mask_form *form;
+        float value;
+        const char *state;
+    } rows[] = {
+        {select_form, -1e4f, "constant"}, {add_form, -INFINITY, "constant"}, {multiply_form, 1, "trained"},
+        {multiply_form, 0.125f, "trained"}, {add_form, 0, "trained"},        {multiply_form, 14.3f, "trained"},
+        {multiply_form, 1e5f, "trained"},   {add_form, -100, "trained"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        for (int k = 0; k < 2; k++) {
+            const char *got = masked(*state, rows[i].form, &rows[i].value, k ? "1" : "");
+            if (strcmp(got, rows[i].state) != 0) fail_msg("row %zu: %s, not %s", i, got, rows[i].state);
+        }
+}
+
+/* Above the size that an import reads: its bytes stay in the file, and pass params reads them there. */
+static void large_masks_stay_in_their_file(void **state)
+{
+    enum { ROWS = 640 };
+    static float cells[ROWS * ROWS];
+    for (int last = 0; last < 2; last++) {
+        for (int i = 0; i < ROWS * ROWS; i++) cells[i] = i % ROWS > i / ROWS ? -1e9f : 0;
+        if (last) cells[ROWS * ROWS - 1] = 0.5f;
+        model m = model_new(17);
+        model_input(&m, "x", ONNX_float32, "640,640");
+        model_tensor(&m, tensor_new("m", ONNX_float32, "640,640", cells, sizeof cells));
+        model_tensor(&m, tensor_new("scale", ONNX_float32, "640", cells + 1, ROWS * sizeof *cells));
+        model_node(&m, "Add", "x,m", "s");
+        model_node(&m, "Softmax", "s", "p");
+        model_node(&m, "Mul", "p,scale", "y");
+        model_output(&m, "y", 0, NULL);
+        ir_module *out = compile(*state, &m, &only_params, NULL);
+        expect_state(out, "m", last ? "trained" : "constant");
+        assert_int_equal(ir_storage_find(out, "m")->data.kind, IR_DATA_FILE);
+        expect_state(out, "scale", "trained"); /* it has the values of a mask, but no softmax reads it */
+        ir_module_free(out);
+    }
+}
+
+/* ---- what is constant anyway ------------------------------------------------------------------- */
+
+static void constants_of_the_graph(void **state)
+{
+    model m = model_new(17);
+    node c = node_new("Constant", "", "c");
+    node_tensor(&c, "value", TENSOR_FLOATS("", "2", 3, 4));
+    model_input(&m, "x", ONNX_float32, "N,2");
+    model_tensor(&m, TENSOR_FLOATS("w", "2,2", 1, 2, 3, 4));
+    model_tensor(&m, TENSOR_FLOATS("logit_scale", "", 0.25));
+    model_tensor(&m, TENSOR_FLOATS("bias", "1", 0));
+    model_tensor(&m, TENSOR_FLOATS("bound", "", 6));
+    model_add(&m, &c);
+    model_node(&m, "MatMul", "x,w", "a");
+    model_node(&m, "Mul", "a,logit_scale", "b");
+    model_node(&m, "Add", "b,bias", "d");
+    model_node(&m, "Clip", "d,,bound", "e");
+    model_node(&m, "Mul", "e,c", "y");
+    model_output(&m, "y", 0, NULL);
+    ir_module *out = compile(*state, &m, &only_params, NULL);
+    assert_non_null(out);
+    expect_state(out, "w", "trained");
+    expect_state(out, "logit_scale", "trained");
+    expect_state(out, "bias", "trained");
+    expect_state(out, "bound", "constant");
+    expect_state(out, "c", "constant");
+    ir_module_free(out);
+}
+
+/* ---- --train, --freeze ------------------------------------------------------------------------- */
+
+static model attention_model(void)
+{
+    float cells[CELLS];
+    fill(cells, 0, -1e9f);
+    model m = mask_model(add_form, cells, "4,4");
+    model_tensor(&m, TENSOR_FLOATS("bound", "", 6));
+    model_tensor(&m, TENSOR_FLOATS("val_7", "", 0.5));
+    model_node(&m, "Clip", "y,,bound", "z");
+    model_node(&m, "Mul", "z,val_7", "u");
+    model_output(&m, "u", 0, NULL);
+    return m;
+}
+
+static void train_releases_what_it_names(void **state)
+{
+    static const struct {
+        choice options;
+        const char *w, *m, *val;
+    } rows[] = {
+        {{.train = {NULL}}, "trained", "constant", "constant"},
+        {{.train = {"*"}}, "trained", "constant", "constant"}, /* a glob releases nothing */
+        {{.train = {"[mw]"}}, "trained", "constant", "constant"},
+        {{.train = {"m"}}, "frozen", "trained", "constant"}, /* trains only what it names */
+        {{.train = {"w", "m"}}, "trained", "trained", "constant"},
+        {{.train = {"*", "m", "val_7"}}, "trained", "trained", "trained"},
+        {{.freeze = {"*"}}, "frozen", "constant", "constant"},
+        {{.freeze = {"m"}}, "trained", "constant", "constant"},
+        {{.train = {"*"}, .freeze = {"m"}}, "trained", "constant", "constant"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        choice c = rows[i].options;
+        c.loss = "mse";
+        c.pass = "params";
+        model m = attention_model();
+        ir_module *out = compile(*state, &m, &c, NULL);
+        if (!out) fail_msg("row %zu: %s", i, diag_first_error(((scratch *)*state)->d));
+        expect_state(out, "w", rows[i].w);
+        expect_state(out, "m", rows[i].m);
+        expect_state(out, "val_7", rows[i].val);
+        assert_int_equal(diag_count(((scratch *)*state)->d, DIAG_WARNING), 0);
+        ir_module_free(out);
+    }
+}
+
+static void train_refuses_what_cannot_be(void **state)
+{
+    static const struct {
+        choice options;
+        const char *message;
+    } rows[] = {
+        {{.train = {"bound"}}, "--train 'bound': cannot be trained: no output depends on it by a derivative"},
+        {{.train = {"cond"}}, "--train 'cond': cannot be trained: it is not a float tensor"},
+        {{.train = {"m"}, .freeze = {"m"}}, "parameter 'm' is matched by --train and by --freeze"},
+    };
+    scratch *t = *state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        choice c = rows[i].options;
+        c.loss = "mse";
+        c.pass = "params";
+        float cells[CELLS];
+        fill(cells, 0, -1e9f);
+        model m = mask_model(select_form, cells, "4,4");
+        model_tensor(&m, TENSOR_FLOATS("bound", "", 6));
+        model_node(&m, "Clip", "y,,bound", "z");
+        model_output(&m, "z", 0, NULL);
+        assert_null(compile(t, &m, &c, NULL));
+        assert_int_equal(diag_status(t->d), AMPC_USAGE);
+        scratch_expect(t, rows[i].message);
+    }
+}
+
+/* ---- the note and the list --------------------------------------------------------------------- */
+
+static const char *note_of(scratch *t, model *m, choice c, text_log *log)
+{
+    diag *own = t->d;
+    *log = (text_log){""};
+    t->d = diag_new(add_message, log);
+    ir_module_free(compile(t, m, &c, NULL));
+    diag_free(t->d);
+    t->d = own;
+    return log->text;
+}
+
+static void the_note_counts(void **state)
+{
+    static text_log log;
+    model m = attention_model();
+    expect_in(note_of(*state, &m, only_params, &log),
+              "note: 1 initializer trained (4 elements), 2 held constant: m, val_7 (--explain=params gives the reasons)");
+    m = scale_model("gamma", "2");
+    expect_in(note_of(*state, &m, only_params, &log), "note: 2 initializers trained (6 elements)");
+    assert_null(strstr(log.text, "held"));
+    m = scale_model("gamma", "2");
+    choice c = only_params;
+    c.freeze[0] = "gamma";
+    expect_in(note_of(*state, &m, c, &log), "note: 1 initializer trained (4 elements), 1 frozen");
+    m = model_new(17);
+    model_input(&m, "y0", ONNX_float32, "N");
+    for (int i = 0; i < 7; i++) {
+        char name[16], inputs[32], output[8];
+        snprintf(name, sizeof name, "val_%d", i);
+        snprintf(inputs, sizeof inputs, "y%d,%s", i, name);
+        snprintf(output, sizeof output, "y%d", i + 1);
+        model_tensor(&m, TENSOR_FLOATS(name, "", 2));
+        model_node(&m, "Mul", inputs, output);
+    }
+    model_output(&m, "y7", 0, NULL);
+    expect_in(note_of(*state, &m, only_params, &log), "7 held constant: val_0, val_1, val_2, val_3 and 3 more");
+}
+
+static void the_list_gives_reasons(void **state)
+{
+    static text_log log;
+    choice c = {.explain = true, .pass = "params", .freeze = {"w"}};
+    model m = attention_model();
+    ir_module_free(compile(*state, &m, &c, &log));
+    expect_in(log.text, "w: f32[4,1], 4 elements, frozen: --freeze matches it\n");
+    expect_in(log.text, "m: f32[4,4], 16 elements, held constant: a mask");
+    expect_in(log.text, "val_7: f32[], 1 element, held constant: one element with a name that an exporter generated\n");
+    expect_in(log.text, "bound: f32[], 1 element, constant: no output depends on it by a derivative\n");
+    c = (choice){.explain = true, .json = true, .pass = "params", .train = {"m"}};
+    log = (text_log){""};
+    m = attention_model();
+    ir_module_free(compile(*state, &m, &c, &log));
+    expect_in(log.text, "{\"name\": \"m\", \"dtype\": \"f32\", \"shape\": [4, 4], \"elements\": 16, \"state\": \"trained\", "
+                        "\"reason\": \"\"}\n");
+    expect_in(log.text, "\"state\": \"frozen\", \"reason\": \"--train does not match it\"");
+}
+
+/* ---- training ---------------------------------------------------------------------------------- */
+
+static void train_steps(scratch *t, const ir_module *m, int steps)
+{
+    float x[CELLS], label[SIZE] = {1, -1, 0.5f, 2};
+    for (int i = 0; i < CELLS; i++) x[i] = 0.1f * (float)(i % 7) - 0.2f;
+    const rt_tensor inputs[] = {
+        {.name = "x", .dtype = IR_f32, .rank = 2, .dims = {SIZE, SIZE}, .data = x},
+        {.name = "label", .dtype = IR_f32, .rank = 2, .dims = {SIZE, 1}, .data = label}};
+    const rt_session_options device = {.device = "cpu"};
+    float before[CELLS], after[CELLS];
+    fill(before, 0, -1e9f);
+    rt_session *s;
+    rt_tensor v;
+    assert_int_equal(rt_session_open(m, &device, t->d, &s), AMPC_OK);
+    for (int i = 0; i < steps; i++)
+        if (rt_session_run(s, "train_step", inputs, 2, t->d) != AMPC_OK) fail_msg("%s", diag_first_error(t->d));
+    assert_int_equal(rt_session_storage(s, "w", t->d, &v), AMPC_OK);
+    assert_true(((const float *)v.data)[0] != 1);
+    assert_int_equal(rt_session_storage(s, "m", t->d, &v), AMPC_OK);
+    memcpy(after, v.data, sizeof after);
+    bool moved = memcmp(before, after, sizeof after) != 0;
+    assert_int_equal(moved, ir_storage_find(m, "m")->kind == IR_PARAM);
+    rt_session_close(s);
+}
+
+/* AdamW's weight decay moves what it trains even where the gradient is zero. */
+static void a_mask_does_not_move(void **state)
+{
+    float cells[CELLS];
+    fill(cells, 0, -1e9f);
+    for (int released = 0; released < 2; released++) {
+        choice c = {.loss = "mse", .train = {released ? "m" : NULL, "w"}};
+        model m = mask_model(add_form, cells, "4,4");
+        ir_module *out = compile(*state, &m, &c, NULL);
+        if (!out) fail_msg("%s", diag_first_error(((scratch *)*state)->d));
+        expect_state(out, "m", released ? "trained" : "constant");
+        train_steps(*state, out, 5);
+        ir_module_free(out);
+    }
+}
+
+static int count_op(const ir_module *m, const char *graph, ir_op op)
+{
+    int n = 0;
+    for (const ir_node *p = ir_graph_find(m, graph)->first; p; p = p->next) n += p->op == op;
+    return n;
+}
+
+/* x * 0.5 * (1 + erf(x / sqrt(2))) with initializers for numbers, as optimized exports have it: one gelu, and one
+ * gradient of gelu, in a training step. */
+static void gelu_is_recognised_in_training(void **state)
+{
+    for (int generated = 0; generated < 2; generated++) {
+        const char *const n[] = {generated ? "val_1" : "root", generated ? "val_2" : "half", generated ? "val_3" : "one"};
+        const float values[] = {1.41421354f, 0.5f, 1};
+        char div[16], mul[16], add[16];
+        snprintf(div, sizeof div, "h,%s", n[0]);
+        snprintf(mul, sizeof mul, "h,%s", n[1]);
+        snprintf(add, sizeof add, "b,%s", n[2]);
+        model m = model_new(17);
+        model_input(&m, "x", ONNX_float32, "4,4");
+        model_tensor(&m, TENSOR_FLOATS("w", "4,1", 1, 2, 3, 4));
+        for (int i = 0; i < 3; i++) model_tensor(&m, tensor_new(n[i], ONNX_float32, "", &values[i], sizeof(float)));
+        model_node(&m, "MatMul", "x,w", "h");
+        model_node(&m, "Div", div, "a");
+        model_node(&m, "Erf", "a", "b");
+        model_node(&m, "Add", add, "c");
+        model_node(&m, "Mul", mul, "d");
+        model_node(&m, "Mul", "d,c", "y");
+        model_output(&m, "y", 0, NULL);
+        const choice c = {.loss = "mse"};
+        ir_module *out = compile(*state, &m, &c, NULL);
+        assert_non_null(out);
+        assert_int_equal(count_op(out, "train_step", IR_OP_gelu), generated);
+        assert_int_equal(count_op(out, "train_step", IR_OP_erf) > 0, !generated);
+        ir_module_free(out);
+    }
+}
+
+/* ---- the goldens ------------------------------------------------------------------------------- */
+
+/* What PyTorch trains is trained without any option. */
+static void expect_trained(scratch *t, const char *folder)
+{
+    char path[1200];
+    json_error_t error;
+    size_t i;
+    const json_t *name;
+    snprintf(path, sizeof path, AMPC_SOURCE_DIR "/tests/goldens/%s/meta.json", folder);
+    json_t *meta = json_load_file(path, 0, &error);
+    assert_non_null(meta);
+    snprintf(path, sizeof path, AMPC_SOURCE_DIR "/tests/goldens/%s/model.onnx", folder);
+    const choice c = {.loss_output = json_string_value(json_object_get(meta, "loss_output")), .pass = "params"};
+    ir_module *m = NULL;
+    if (onnx_import(path, NULL, t->d, &m) == AMPC_OK) {
+        ir_module_free(m);
+        m = compile_file(t, path, &c, NULL);
+        assert_non_null(m);
+        json_array_foreach(json_object_get(meta, "trainable"), i, name) expect_state(m, json_string_value(name), "trained");
+        ir_module_free(m);
+    }
+    assert_true(diag_status(t->d) == AMPC_OK || diag_status(t->d) == AMPC_UNSUPPORTED);
+    diag_clear(t->d);
+    json_decref(meta);
+}
+
+static void goldens_keep_their_parameters(void **state)
+{
+    int folders = 0;
+    DIR *dir = opendir(AMPC_SOURCE_DIR "/tests/goldens");
+    assert_non_null(dir);
+    for (struct dirent *e; (e = readdir(dir));) {
+        if (strchr(e->d_name, '.')) continue;
+        expect_trained(*state, e->d_name);
+        folders++;
+    }
+    closedir(dir);
+    assert_true(folders >= 25);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, scratch_setup, scratch_teardown)
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(names_of_single_elements),       TEST(several_elements_are_not_judged_by_name),
+        TEST(inference_holds_nothing),        TEST(metadata_decides),
+        TEST(values_of_masks),                TEST(values_of_several_kinds),
+        TEST(uses_of_masks),                  TEST(single_elements_before_a_softmax),
+        TEST(large_masks_stay_in_their_file), TEST(constants_of_the_graph),
+        TEST(train_releases_what_it_names),   TEST(train_refuses_what_cannot_be),
+        TEST(the_note_counts),                TEST(the_list_gives_reasons),
+        TEST(a_mask_does_not_move),           TEST(gelu_is_recognised_in_training),
+        TEST(goldens_keep_their_parameters),
+    };
+    if (argc > 1) cmocka_set_test_filter(argv[1]);
+    return cmocka_run_group_tests_name("params", tests, NULL, NULL);
+}
