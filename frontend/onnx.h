@@ -6,7 +6,8 @@
  * What is what after an import:
  *   graph input of the model     input of @forward, same name
  *   float initializer            parameter, if a graph output depends on it by a derivative; running
- *                                statistics of BatchNormalization are states; the rest constants
+ *                                statistics of BatchNormalization are states; the rest constants.
+ *                                `held` marks those that training should leave alone
  *   other initializer, Constant  constant; gone when only shape arithmetic reads it
  *   dim_param                    symbol; an unknown dimension K of input X is the symbol X_dimK
  *   graph output                 output statement, same name

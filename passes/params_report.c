@@ -32,23 +32,16 @@ static description describe(const ir_storage *s, const pass_options *o)
     return (description){"frozen", chosen ? "--train does not match it" : "--freeze matches it"};
 }
 
-static bool is_single(const ir_type *t)
+static long long count_elements(const ir_storage *s)
 {
-    for (int i = 0; i < t->rank; i++)
-        if (t->dims[i] != 1) return false;
-    return true;
+    return (long long)(ir_storage_bytes(s) / (int64_t)ir_dtype_size(s->type.dtype));
 }
 
 /* Float initializers. The numbers among the Constant nodes are left out: there are hundreds of them. */
 static bool is_listed(const ir_storage *s)
 {
     if (!ir_dtype_is_float(s->type.dtype)) return false;
-    return s->kind != IR_CONST || (s->held && (s->held != IR_HELD_NODE || !is_single(&s->type)));
-}
-
-static long long count_elements(const ir_storage *s)
-{
-    return (long long)(ir_storage_bytes(s) / (int64_t)ir_dtype_size(s->type.dtype));
+    return s->kind != IR_CONST || (s->held && (s->held != IR_HELD_NODE || count_elements(s) != 1));
 }
 
 /* ---- the note --------------------------------------------------------------------------------- */
@@ -69,7 +62,8 @@ static totals count_params(const ir_module *m, arena *a)
         t.trained += trained;
         t.frozen += s->kind == IR_PARAM && !s->held && s->frozen;
         if (trained) t.elements += count_elements(s);
-        if (held && t.held++ < NAMES_SHOWN) t.names = arena_printf(a, "%s%s%s", t.names, t.held > 1 ? ", " : "", s->name);
+        if (held && t.held < NAMES_SHOWN) t.names = arena_printf(a, "%s%s%s", t.names, t.held ? ", " : "", s->name);
+        t.held += held;
     }
     return t;
 }

@@ -61,7 +61,7 @@ typedef struct pass_options {
     const char *loss;            /* "ce[:OUTPUT[,LABEL]]" ... ; NULL: none */
     const char *loss_output;     /* name of a scalar graph output that is the loss; NULL */
     const char *optimizer;       /* "sgd,lr=0.1,momentum=0.9"; NULL: sgd when there is a loss */
-    pass_strings train, freeze;  /* globs over parameter names */
+    pass_strings train, freeze;  /* globs over parameter names; what is held constant is trained by its whole name */
     pass_scaling scaling;
     double init_scale, incr_ratio, decr_ratio, min_scale; /* 0: from the profile */
     int64_t incr_every, decr_every;                       /* 0: from the profile */
@@ -70,7 +70,7 @@ typedef struct pass_options {
     uint64_t seed;
     bool fuse;
     /* looking */
-    const char *explain;         /* node name or "all"; the answer goes to explain_out */
+    const char *explain;         /* node name, "all" or "params"; the answer goes to text_out */
     bool json;
     const char *dump_after, *dump_dir; /* pass name or "all" */
     bool dump_changed, roundtrip_each, timing, print_stats;

@@ -109,7 +109,7 @@ typedef struct ampc_compile_options { /* the options of the program `ampc`, with
     const char *loss;            /* "ce", "nll", "mse", "l1", "bce_logits", each with [:OUTPUT[,LABEL]] */
     const char *loss_output;     /* a scalar output that is the loss */
     const char *optimizer;       /* "sgd" (default), "momentum", "nesterov", "adam", "adamw", with ,key=value.. */
-    const char *train, *freeze;  /* globs over parameter names, separated by commas */
+    const char *train, *freeze;  /* globs over parameter names, separated by commas; see docs/training.md */
     const char *loss_scale;      /* "dynamic" (default for fp16), "static", "off" */
     double init_loss_scaling, incr_ratio, decr_ratio, min_loss_scaling;
     int64_t incr_every_n_steps, decr_every_n_nan_or_inf;

@@ -58,6 +58,16 @@ write("loss", [big, helper.make_node("MatMul", ["x", "w"], ["s"], name="fc/MatMu
                helper.make_node("Mod", ["s", "big"], ["m"], name="mod", fmod=1),
                helper.make_node("SoftmaxCrossEntropyLoss", ["m", "label"], ["l"], name="loss")],
       [info("x", ["N", 4]), info("label", ["N"], TensorProto.INT64)], [info("l", [])], [("w", w1[:, :3])])
+# An attention with a causal mask, sqrt(d) under a generated name, a learned temperature, and a bound.
+write("masked", [helper.make_node("Div", ["x", "onnx::Div_9"], ["a"], name="div"),
+                 helper.make_node("Mul", ["a", "temperature"], ["b"], name="scale"),
+                 helper.make_node("Add", ["b", "mask"], ["c"], name="mask/Add"),
+                 helper.make_node("Softmax", ["c"], ["p"], name="softmax", axis=-1),
+                 helper.make_node("MatMul", ["p", "w"], ["h"], name="fc"),
+                 helper.make_node("Clip", ["h", "", "bound"], ["y"], name="clip")],
+      [info("x", ["N", 4, 4])], [info("y", ["N", 4, 3])],
+      [("onnx::Div_9", 2.0), ("temperature", 1.5), ("mask", np.triu(np.full((4, 4), -1e9), 1)), ("w", w1[:, :3]),
+       ("bound", 6.0)])
 # Bad ones -----------------------------------------------------------------------------------------------------
 (folder / "truncated.onnx").write_bytes(tiny[:len(tiny) // 2])
 (folder / "text.onnx").write_text("this is no model\n")
