@@ -36,7 +36,8 @@
  *     independent. Functions without a handle may be called from anywhere.
  *   - Names of tensors in a session ("keys"): param/NAME, buf/NAME (BatchNormalization statistics), opt/SLOT/NAME,
  *     state/lr, state/step, state/loss_scale, state/good_steps, state/bad_steps, rng/state; they are also the names in
- *     a checkpoint. Results of the last run: output/NAME, loss, grad/PARAMETER, gradin/INPUT, found_inf, grad_norm. */
+ *     a checkpoint. Results of the last run: output/NAME, loss, grad/PARAMETER, gradin/INPUT, found_inf, grad_norm, as
+ *     far as they are selected (ampc_select). */
 #ifndef AMPC_H
 #define AMPC_H
 
@@ -198,6 +199,13 @@ AMPC_API ampc_status ampc_session_open(ampc_module *module, const ampc_session_o
                                        ampc_session **session);
 AMPC_API void ampc_session_free(ampc_session *session);
 
+/* From now on runs of the entry graph compute only the results with these keys; results NULL: all that the graph has.
+ * Before the first call this is everything, except for "train_step": a training step, also one of ampc_train, computes
+ * loss and found_inf, and beside them only what is selected here. "grad_norm" selected: the norm of the gradients is
+ * measured. What a graph does to the state of the session does not depend on the selection. AMPC_USAGE (no such graph),
+ * AMPC_REJECTED (a result that the graph does not have), AMPC_NO_MEMORY; the selection is then as it was. */
+AMPC_API ampc_status ampc_select(ampc_session *session, const char *graph, const char *const *results,
+                                 size_t n_results);
 /* Runs an entry graph ("infer", "eval", "grad", "train_step"). Inputs go by the names of the tensors; float and integer
  * types are converted. Results: ampc_session_get. AMPC_USAGE (no such graph), AMPC_REJECTED (an input that is missing
  * or does not fit), AMPC_NO_MEMORY; nothing in the session has changed then. */
@@ -205,7 +213,8 @@ AMPC_API ampc_status ampc_session_run(ampc_session *session, const char *graph, 
                                       size_t n_inputs);
 
 /* A copy of the tensor with this key (see the top), which the caller frees. Gradients are unscaled f32 and there
- * after a run of "grad". AMPC_USAGE when there is no such key, AMPC_NO_MEMORY. */
+ * after a run of "grad". AMPC_USAGE when there is no such key, or a result that the last run did not compute because it
+ * is not selected; AMPC_NO_MEMORY. */
 AMPC_API ampc_status ampc_session_get(ampc_session *session, const char *key, ampc_tensor **tensor);
 /* Copies the tensor's elements over param/, buf/, opt/, state/ or rng/ `key`, converted to its type. AMPC_USAGE for
  * another shape or no such key. */
@@ -226,11 +235,12 @@ typedef struct ampc_step_result {
     double loss;        /* unscaled */
     double lr;
     double loss_scale;
-    double grad_norm;   /* unscaled, over all parameters; NaN when not measured */
+    double grad_norm;   /* unscaled, over all parameters; NaN when not measured: "grad_norm" is not selected */
     int was_skipped;    /* this step moved nothing but the loss scale */
 } ampc_step_result;
 
-/* Forward, backward and update on one batch: the model's inputs and the label. `result` may be NULL. AMPC_NUMERIC when
+/* Forward, backward and update on one batch: the model's inputs and the label. `result` may be NULL. Outputs of the model
+ * are computed only where ampc_select names them. AMPC_NUMERIC when
  * the loss is not finite, or when 50 steps in a row were skipped with the loss scale at its floor (the message names
  * the first gradient that is not finite); the session is then as the step left it. Otherwise as ampc_session_run. */
 AMPC_API ampc_status ampc_train_step(ampc_session *session, ampc_tensor *const *inputs, size_t n_inputs,

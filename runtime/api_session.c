@@ -130,6 +130,7 @@ static ampc_status open_session(ampc_session *s, const ampc_session_options *o, 
                                         .weights_dir = s->module->folder};
     TRY(rt_session_open(ir, &options, d, &s->rt));
     TRY(make_keys(s, d));
+    TRY(rt_stepper_select(s->rt, ir, NULL, 0, d));
     return ir_graph_find(ir, "train_step") ? rt_stepper_open(s->rt, ir, &watch, d, &s->stepper)
                                            : AMPC_OK;
 }
@@ -174,6 +175,36 @@ static diag *enter(const ampc_session *s) { return api_enter(s->module->context)
 
 /* ---- running ---- */
 
+/* The output statement that a key of a result stands for. */
+static const char *result_name(const ampc_session *s, const char *key)
+{
+    static const char prefix[] = "output/";
+    const char *loss = ir_meta_get(s->module->ir, "loss");
+    if (strcmp(key, "loss") == 0 && loss) return loss;
+    return strncmp(key, prefix, sizeof prefix - 1) == 0 ? key + sizeof prefix - 1 : key;
+}
+
+static ampc_status check_graph(const ampc_session *s, const char *graph, diag *d)
+{
+    if (ir_graph_find(s->module->ir, graph)) return AMPC_OK;
+    return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "the module has no entry graph '%s'", graph);
+}
+
+ampc_status ampc_select(ampc_session *session, const char *graph, const char *const *results, size_t n_results)
+{
+    diag *d = enter(session);
+    TRY(check_graph(session, graph, d));
+    if (!results) return rt_session_select(session->rt, graph, NULL, 0, d);
+    const char **names = rt_alloc(n_results + 1, sizeof *names);
+    if (!names) return rt_no_memory(d);
+    for (size_t i = 0; i < n_results; i++) names[i] = result_name(session, results[i]);
+    const bool trains = strcmp(graph, "train_step") == 0;
+    ampc_status status = trains ? rt_stepper_select(session->rt, session->module->ir, names, (int)n_results, d)
+                                : rt_session_select(session->rt, graph, names, (int)n_results, d);
+    rt_free(names);
+    return status;
+}
+
 static rt_tensor *views_of(ampc_tensor *const *inputs, size_t n)
 {
     rt_tensor *views = calloc(n + 1, sizeof *views);
@@ -185,8 +216,7 @@ ampc_status ampc_session_run(ampc_session *session, const char *graph, ampc_tens
                              size_t n_inputs)
 {
     diag *d = enter(session);
-    if (!ir_graph_find(session->module->ir, graph))
-        return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "the module has no entry graph '%s'", graph);
+    TRY(check_graph(session, graph, d));
     rt_tensor *views = views_of(inputs, n_inputs);
     if (!views) return rt_no_memory(d);
     ampc_status s = rt_session_run(session->rt, graph, views, (int)n_inputs, d);
@@ -235,26 +265,23 @@ static int find_storage(const ampc_session *s, const char *key)
     return -1;
 }
 
-static const rt_tensor *find_result(const ampc_session *s, const char *key)
-{
-    static const char prefix[] = "output/";
-    const char *loss = ir_meta_get(s->module->ir, "loss");
-    if (strcmp(key, "loss") == 0 && loss) key = loss;
-    if (strncmp(key, prefix, sizeof prefix - 1) == 0) key += sizeof prefix - 1;
-    return rt_session_output(s->rt, key);
-}
-
 static ampc_status find(const ampc_session *s, const char *key, diag *d, rt_tensor *t)
 {
     int storage = find_storage(s, key);
     if (storage >= 0) return rt_session_read(s->rt, storage, d, t);
-    const rt_tensor *result = find_result(s, key);
+    const char *name = result_name(s, key);
+    const rt_tensor *result = rt_session_output(s->rt, name);
     if (result && !result->data)
         return diag_error(d, AMPC_DEVICE, DIAG_NOWHERE, "the device could not give '%s'", key);
     if (result) {
         *t = *result;
         return AMPC_OK;
     }
+    const char *graph = rt_session_not_selected(s->rt, name);
+    if (graph)
+        return diag_error(d, AMPC_USAGE, DIAG_NOWHERE,
+                          "the last run of '%s' did not compute '%s'; select it with ampc_select before the run", graph,
+                          key);
     return diag_error(d, AMPC_USAGE, DIAG_NOWHERE,
                       "the session has no '%s': neither state nor a result of the last run", key);
 }

@@ -50,19 +50,28 @@ uint32_t rt_plan_derive(rt_plan *p, uint32_t of, const k_view *view)
 
 /* ---- which nodes run ------------------------------------------------------------------------- */
 
-static bool is_needed(const ir_node *n, const bool *needed)
+/* A store, or an output statement that is selected. */
+static bool is_effect(const rt_plan *p, const ir_node *n)
 {
-    if (has_trait(n, IR_EFFECT)) return true;
+    if (n->op != IR_OP_output || !p->selection) return has_trait(n, IR_EFFECT);
+    for (int i = 0; i < p->selection->n; i++)
+        if (p->selection->names[i] == n->attr[IR_ATTR(output, name)].s) return true;
+    return false;
+}
+
+static bool is_needed(const rt_plan *p, const ir_node *n, const bool *needed)
+{
+    if (is_effect(p, n)) return true;
     for (int i = 0; i < n->n_out; i++)
         if (needed[n->out[i]->id]) return true;
     return false;
 }
 
 /* needed[value id]: some node that runs reads it. */
-static void find_needed(const ir_graph *g, bool *needed)
+static void find_needed(const rt_plan *p, bool *needed)
 {
-    for (const ir_node *n = g->last; n; n = n->prev) {
-        if (!is_needed(n, needed)) continue;
+    for (const ir_node *n = p->graph->last; n; n = n->prev) {
+        if (!is_needed(p, n, needed)) continue;
         for (int i = 0; i < n->n_in; i++)
             if (n->in[i].value) needed[n->in[i].value->id] = true;
     }
@@ -133,7 +142,7 @@ static ampc_status shape_values(rt_plan *p, const bool *needed, diag *d)
     for (size_t i = 0; i < p->graph->inputs.count; i++)
         TRY(shape_value(p, p->graph->inputs.items[i], d));
     for (const ir_node *n = p->graph->first; n; n = n->next)
-        if (is_needed(n, needed)) TRY(shape_node(p, n, d));
+        if (is_needed(p, n, needed)) TRY(shape_node(p, n, d));
     return AMPC_OK;
 }
 
@@ -265,7 +274,7 @@ static ampc_status make_step(rt_plan *p, const ir_node *n, rt_step *step, diag *
 
 static bool lacks_kernel(const rt_plan *p, const ir_node *n, const bool *needed)
 {
-    return runs(n) && is_needed(n, needed) && !p->backend->kernel(n->op);
+    return runs(n) && is_needed(p, n, needed) && !p->backend->kernel(n->op);
 }
 
 static const char *operator_of(const ir_node *n)
@@ -314,15 +323,15 @@ static ampc_status make_steps(rt_plan *p, const bool *needed, diag *d)
     TRY(check_kernels(p, needed, d));
     size_t steps = 0, effects = 0;
     for (const ir_node *n = p->graph->first; n; n = n->next) {
-        effects += has_trait(n, IR_EFFECT);
-        steps += runs(n) && is_needed(n, needed);
+        effects += is_effect(p, n);
+        steps += runs(n) && is_needed(p, n, needed);
     }
     p->steps = rt_plan_take(p, steps, sizeof *p->steps);
     p->effects = rt_plan_take(p, effects, sizeof *p->effects);
     if (!p->steps || !p->effects) return no_memory(p, d);
     for (const ir_node *n = p->graph->first; n; n = n->next) {
-        if (has_trait(n, IR_EFFECT)) p->effects[p->n_effects++] = make_effect(n);
-        if (runs(n) && is_needed(n, needed)) TRY(make_step(p, n, &p->steps[p->n_steps++], d));
+        if (is_effect(p, n)) p->effects[p->n_effects++] = make_effect(n);
+        if (runs(n) && is_needed(p, n, needed)) TRY(make_step(p, n, &p->steps[p->n_steps++], d));
     }
     return AMPC_OK;
 }
@@ -407,7 +416,7 @@ static ampc_status lower(rt_plan *p, diag *d)
 
 static ampc_status build(rt_plan *p, bool fuse, bool *needed, diag *d)
 {
-    find_needed(p->graph, needed);
+    find_needed(p, needed);
     TRY(shape_values(p, needed, d));
     TRY(make_steps(p, needed, d));
     if (fuse) TRY(lower(p, d));
@@ -417,13 +426,14 @@ static ampc_status build(rt_plan *p, bool fuse, bool *needed, diag *d)
     return rt_plan_pack(p) && rt_plan_group(p) ? AMPC_OK : no_memory(p, d);
 }
 
-ampc_status rt_plan_make(const ir_graph *g, const int64_t *sizes, const rt_backend *backend,
+ampc_status rt_plan_make(const ir_graph *g, const rt_selection *selection, const int64_t *sizes, const rt_backend *backend,
                          const k_context *ctx, bool fuse, diag *d, rt_plan **out)
 {
     rt_plan *p = rt_alloc(1, sizeof *p);
     rt_plan none = {.graph = g};
     if (!p) return no_memory(&none, d);
     *p = (rt_plan){.graph = g,
+                   .selection = selection,
                    .backend = backend,
                    .ctx = ctx,
                    .n_symbols = ir_dim_symbol_count(g->module->dims),

@@ -39,7 +39,7 @@ typedef struct rt_buffer {
     int first, last;
 } rt_buffer;
 
-/* A store or output statement: what it reads is wanted when all steps are done. */
+/* A store or a selected output statement: what it reads is wanted when all steps are done. */
 typedef struct rt_effect {
     const ir_node *node;
     uint32_t value; /* that it reads */
@@ -87,8 +87,17 @@ typedef struct rt_output {
     int buffer;
 } rt_output;
 
+/* A set of output statements of a graph. */
+typedef struct rt_selection {
+    struct rt_selection *next; /* in the session */
+    const ir_graph *graph;
+    int n;
+    const char *names[]; /* those of the statements themselves, in their order */
+} rt_selection;
+
 typedef struct rt_plan {
     const ir_graph *graph;
+    const rt_selection *selection; /* the outputs that it computes; NULL: all */
     const rt_backend *backend;
     const k_context *ctx;
     int64_t *sizes; /* by symbol */
@@ -113,9 +122,10 @@ typedef struct rt_plan {
     struct rt_plan *next;  /* in the session's cache */
 } rt_plan;
 
-/* sizes: by symbol of the module, -1 where unbound. Kernels are prepared under ctx, which the plan keeps. fuse: ops may
- * become one step, which gives the same bits but for a rounding that it leaves out (kernels/epilogue.h). */
-ampc_status rt_plan_make(const ir_graph *g, const int64_t *sizes, const rt_backend *backend,
+/* selection: the outputs to compute, NULL: all; it must outlive the plan. sizes: by symbol of the module, -1 where
+ * unbound. Kernels are prepared under ctx, which the plan keeps. fuse: ops may become one step, which gives the same bits
+ * but for a rounding that it leaves out (kernels/epilogue.h). */
+ampc_status rt_plan_make(const ir_graph *g, const rt_selection *selection, const int64_t *sizes, const rt_backend *backend,
                          const k_context *ctx, bool fuse, diag *d, rt_plan **out);
 void rt_plan_free(rt_plan *p); /* NULL allowed */
 

@@ -130,8 +130,9 @@ static ampc_status make_room(rt_session *s, diag *d)
     s->staging = rt_alloc(RT_SLOTS * s->n_inputs + 1, sizeof *s->staging);
     s->outputs = rt_alloc((size_t)s->output_room + 1, sizeof *s->outputs);
     s->fetched = rt_alloc((size_t)s->output_room + 1, sizeof *s->fetched);
-    return s->inputs && s->staging && s->outputs && s->fetched ? AMPC_OK
-                                                               : no_memory(d, "the session");
+    s->selected = rt_alloc(s->module->graphs.count + 1, sizeof *s->selected);
+    const bool made = s->inputs && s->staging && s->outputs && s->fetched && s->selected;
+    return made ? AMPC_OK : no_memory(d, "the session");
 }
 
 static ampc_status open_session(rt_session *s, const rt_session_options *o, diag *d)
@@ -188,6 +189,7 @@ void rt_session_close(rt_session *s)
 {
     if (!s) return;
     if (s->is_open) close_device(s);
+    rt_session_free_selections(s);
     void *owned[] = {s->fixed,   s->sizes,   s->storage, s->mirrors, s->changed, s->inputs,
                      s->staging, s->outputs, s->fetched, s};
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++) rt_free(owned[i]);
@@ -195,13 +197,13 @@ void rt_session_close(rt_session *s)
 
 /* ---- plans ----------------------------------------------------------------------------------- */
 
-/* The plan of the graph under s->sizes if there is one; it moves to the front. */
-static rt_plan *cached_plan(rt_session *s, const ir_graph *g)
+/* The plan of the graph and selection under s->sizes if there is one; it moves to the front. */
+static rt_plan *cached_plan(rt_session *s, const ir_graph *g, const rt_selection *selection)
 {
     for (rt_plan **at = &s->plans; *at; at = &(*at)->next) {
         rt_plan *p = *at;
-        if (p->graph != g || memcmp(p->sizes, s->sizes, s->n_symbols * sizeof *s->sizes) != 0)
-            continue;
+        if (p->graph != g || p->selection != selection) continue;
+        if (memcmp(p->sizes, s->sizes, s->n_symbols * sizeof *s->sizes) != 0) continue;
         *at = p->next;
         p->next = s->plans;
         s->plans = p;
@@ -216,9 +218,10 @@ static ampc_status find_plan(rt_session *s, const char *graph, const rt_tensor *
     const ir_graph *g = ir_graph_find(s->module, graph);
     if (!g) return diag_error(d, AMPC_REJECTED, DIAG_NOWHERE, "the module has no graph @%s", graph);
     TRY(rt_inputs_bind(s, g, inputs, n, d));
-    *out = cached_plan(s, g);
+    const rt_selection *selection = rt_session_selection(s, g);
+    *out = cached_plan(s, g, selection);
     if (*out) return AMPC_OK;
-    TRY(rt_plan_make(g, s->sizes, s->backend, &s->ctx, s->fuse, d, out));
+    TRY(rt_plan_make(g, selection, s->sizes, s->backend, &s->ctx, s->fuse, d, out));
     (*out)->next = s->plans;
     s->plans = *out;
     return AMPC_OK;

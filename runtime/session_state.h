@@ -46,6 +46,8 @@ struct rt_session {
     void *arena;
     int64_t arena_bytes;
     rt_plan *plans;      /* the one used last first */
+    rt_selection *selections;      /* all that were ever selected */
+    const rt_selection **selected; /* by position of the graph in the module; NULL: all outputs */
     void **inputs;       /* of the run at hand, by position in its graph */
     rt_staging *staging; /* [RT_SLOTS][n_inputs], by slot and position */
     void *slot_marks[RT_SLOTS]; /* the last run that read the slot */
@@ -79,6 +81,12 @@ void rt_host_free(rt_session *s, void *memory); /* NULL allowed */
 
 /* Addresses have changed: recordings hold the old ones. */
 void rt_session_forget(rt_session *s);
+
+/* ---- session_select.c ---- */
+
+/* What runs of the graph compute now; NULL: all outputs. Equal selections are the same object. */
+const rt_selection *rt_session_selection(const rt_session *s, const ir_graph *g);
+void rt_session_free_selections(rt_session *s);
 
 /* ---- session_inputs.c ---- */
 

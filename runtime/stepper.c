@@ -1,7 +1,9 @@
 /* stepper.c - see the header. */
 #include "runtime/stepper.h"
 
+#include "runtime/alloc.h"
 #include "runtime/gradient_fault.h"
+#include "runtime/memory.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -27,6 +29,21 @@ ampc_status rt_stepper_open(rt_session *s, const ir_module *m, const rt_stepper_
     out->floor = fmax(o->scale_floor > 0 ? o->scale_floor : 1, model_floor(g));
     out->floor_skips = o->floor_skips > 0 ? (uint64_t)o->floor_skips : FLOOR_SKIPS;
     return AMPC_OK;
+}
+
+ampc_status rt_stepper_select(rt_session *s, const ir_module *m, const char *const *names, int n, diag *d)
+{
+    const ir_graph *g = ir_graph_find(m, "train_step");
+    const char *const needed[] = {ir_meta_get(m, "loss"), "found_inf"};
+    const char **all = rt_alloc((size_t)n + 2, sizeof *all);
+    if (!all) return rt_no_memory(d);
+    int count = 0;
+    for (int i = 0; i < 2 && g; i++)
+        if (needed[i] && ir_graph_find_output(g, needed[i])) all[count++] = needed[i];
+    for (int i = 0; i < n; i++) all[count++] = names[i];
+    ampc_status status = g ? rt_session_select(s, g->name, all, count, d) : AMPC_OK;
+    rt_free(all);
+    return status;
 }
 
 /* What is kept of each step, in this order. */

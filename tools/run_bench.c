@@ -1,6 +1,7 @@
 /* run_bench.c - bench: times of an entry graph on seeded inputs, and a trace of one run. */
 #include "runtime/atomic_file.h"
 #include "runtime/feed.h"
+#include "runtime/stepper.h"
 #include "tools/run.h"
 
 #include <inttypes.h>
@@ -152,6 +153,7 @@ static ampc_status bench_all(bench *b)
     const char *entry = b->c->tool->o.entry;
     if (!entry) entry = ir_graph_find(b->c->tool->module, "train_step") ? "train_step" : "infer";
     TRY(run_need_entry(b->c, entry, &b->graph));
+    if (strcmp(entry, "train_step") == 0) TRY(rt_stepper_select(b->c->session, b->c->tool->module, NULL, 0, b->c->tool->diag));
     TRY(open_inputs(b));
     TRY(measure(b));
     TRY(print_times(b));

@@ -4,6 +4,7 @@
 #include "tools/run.h"
 
 #include "runtime/feed.h"
+#include "runtime/stepper.h"
 #include "runtime/svg_plot.h"
 #include "runtime/trainer.h"
 
@@ -274,6 +275,14 @@ static ampc_status train(training *t)
     return (ampc_status)(128 + stop_signal);
 }
 
+/* The norm of the gradients costs a pass over them: it is measured only where something shows it. */
+static ampc_status select_outputs(run_context *c, const ir_graph *g)
+{
+    const char *const norm[] = {"grad_norm"};
+    const bool measured = c->tool->o.log && ir_graph_find_output(g, norm[0]);
+    return rt_stepper_select(c->session, c->tool->module, norm, measured, c->tool->diag);
+}
+
 static ampc_status open_all(training *t)
 {
     run_context *c = t->c;
@@ -281,6 +290,7 @@ static ampc_status open_all(training *t)
     const ir_graph *g;
     TRY(check_options(c));
     TRY(run_need_entry(c, "train_step", &g));
+    TRY(select_outputs(c, g));
     TRY(run_open_data(c, o->data, RT_TRAIN, g, &t->data));
     if (o->eval_data)
         TRY(run_open_data(c, o->eval_data, RT_TEST, ir_graph_find(c->tool->module, "eval"),

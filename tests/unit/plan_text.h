@@ -39,7 +39,7 @@ static inline void plan_text_open(plan_text *t, const char *device, const char *
 /* The first symbol is 2, the second 3. */
 static inline ampc_status plan_text_make(plan_text *t, bool fuse)
 {
-    return rt_plan_make(t->module->graphs.items[0], (int64_t[]){2, 3}, t->backend, &t->ctx, fuse, t->d, &t->plan);
+    return rt_plan_make(t->module->graphs.items[0], NULL, (int64_t[]){2, 3}, t->backend, &t->ctx, fuse, t->d, &t->plan);
 }
 
 static inline void plan_text_close(plan_text *t)

@@ -48,7 +48,7 @@ static ampc_status plan_text(fixture *f, const char *text, const int64_t *sizes)
     ampc_status status = ir_parse(whole, strlen(whole), "plan.ir", f->d, &f->module);
     free(whole);
     if (status != AMPC_OK) fail_msg("%s", diag_first_error(f->d));
-    return rt_plan_make(f->module->graphs.items[0], sizes, rt_backend_find("cpu", &(int){0}), &f->ctx, false,
+    return rt_plan_make(f->module->graphs.items[0], NULL, sizes, rt_backend_find("cpu", &(int){0}), &f->ctx, false,
                         f->d, &f->plan);
 }
 
