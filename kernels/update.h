@@ -12,10 +12,16 @@
  *     operand   behind `scale`  bool scalar, what calls before this one found; found_inf is true when it is, and may
  *                               lie over it. Calls that hand it on give together what one call with all the gradients
  *                               gives, each as soon as its gradients are there.
- *   With none of its `outs` wanted (they keep their positions) it reads the gradients and writes found_inf alone.
+ *   With none of its `outs` wanted (they keep their positions) it reads the gradients and writes found_inf alone, or
+ *     result    behind found_inf  f64 vector, the sums of squares: their total is the sum of the squares of the unscaled
+ *                                 gradients; how it is divided among the elements depends on the device and on shapes
+ *     operand   behind the flag of calls before (which may then be absent)  such a vector, to which this call adds; the
+ *                                 result may lie over it. Absent: zeros.
+ *   found_inf never depends on the sums, which may overflow where every gradient is finite.
  *
  * global_norm, whose operands may be raw gradients of any float types:
- *     operands  behind the gradients an absent one, then K_NORM_SCALE, as K_UPDATE_SCALE. */
+ *     operands  behind the gradients an absent one, then K_NORM_SCALE, as K_UPDATE_SCALE
+ *   or, without any gradients, two absent ones, then K_NORM_SQUARES, the sums of squares that checks made of them. */
 #ifndef AMPC_UPDATE_H
 #define AMPC_UPDATE_H
 
@@ -23,17 +29,32 @@
 
 enum { K_UPDATE_SCALE = 0, K_UPDATE_EXTRA_IN = 1 };
 enum { K_UPDATE_LOW = 0, K_UPDATE_EXTRA_OUT = 1 };
-enum { K_NORM_SCALE = 1, K_NORM_EXTRA_IN = 2 };
+enum { K_NORM_SCALE = 1, K_NORM_EXTRA_IN = 2, K_NORM_SQUARES = 2, K_NORM_JOINED_IN = 3 };
+enum { K_SQUARE_SUMS = 1024 }; /* elements of the sums of squares that keep a large device busy */
 
 /* Of a call of check_finite_and_unscale: how many gradients there are, `scale` and found_inf, and what was found before
  * it, or NULL. */
-static inline int k_check_gradients(const k_args *args) { return args->n_out - 1; }
-static inline const k_view *k_check_scale(const k_args *args) { return &args->in[args->n_out - 1]; }
-static inline k_view *k_check_found(const k_args *args) { return &args->out[args->n_out - 1]; }
+static inline bool k_check_sums(const k_args *args)
+{
+    return args->n_out > 1 && args->out[args->n_out - 1].dtype == IR_f64 && args->out[args->n_out - 2].dtype == IR_bool;
+}
+static inline int k_check_gradients(const k_args *args) { return args->n_out - (k_check_sums(args) ? 2 : 1); }
+static inline const k_view *k_check_scale(const k_args *args) { return &args->in[k_check_gradients(args)]; }
+static inline k_view *k_check_found(const k_args *args) { return &args->out[k_check_gradients(args)]; }
 static inline const k_view *k_check_before(const k_args *args)
 {
-    const k_view *v = &args->in[args->n_out];
-    return args->n_out < args->n_in && k_present(v) ? v : NULL;
+    const int at = k_check_gradients(args) + 1;
+    return at < args->n_in && k_present(&args->in[at]) ? &args->in[at] : NULL;
+}
+/* The sums of squares, or NULL, and those to add to, or NULL. */
+static inline k_view *k_check_squares(const k_args *args)
+{
+    return k_check_sums(args) ? &args->out[args->n_out - 1] : NULL;
+}
+static inline const k_view *k_check_squares_before(const k_args *args)
+{
+    const int at = k_check_gradients(args) + 2;
+    return at < args->n_in && k_present(&args->in[at]) ? &args->in[at] : NULL;
 }
 
 /* Ops of optimizers: operand 0 is the parameter, result 0 what it becomes. */
@@ -45,15 +66,19 @@ static inline int k_update_gradient(ir_op op)
     return op == IR_OP_momentum ? IR_IN(momentum, grad) : IR_IN(adamw, grad);
 }
 
-/* Of a call of global_norm: the scale, or NULL, and how many gradients there are. */
-static inline const k_view *k_norm_scale(const k_args *args)
-{
-    const int n = args->n_in - K_NORM_EXTRA_IN;
-    return n >= 0 && !k_present(&args->in[n]) ? &args->in[n + K_NORM_SCALE] : NULL;
-}
+/* Of a call of global_norm: how many gradients there are; the scale, and sums of squares, or NULL. */
 static inline int k_norm_gradients(const k_args *args)
 {
-    return args->n_in - (k_norm_scale(args) ? K_NORM_EXTRA_IN : 0);
+    int n = 0;
+    while (n < args->n_in && k_present(&args->in[n])) n++;
+    return n;
 }
+static inline const k_view *k_norm_extra(const k_args *args, int which)
+{
+    const int at = k_norm_gradients(args) + which;
+    return at < args->n_in && k_present(&args->in[at]) ? &args->in[at] : NULL;
+}
+static inline const k_view *k_norm_scale(const k_args *args) { return k_norm_extra(args, K_NORM_SCALE); }
+static inline const k_view *k_norm_squares(const k_args *args) { return k_norm_extra(args, K_NORM_SQUARES); }
 
 #endif

@@ -3,6 +3,7 @@
  * Placing walks the steps once, when the last use of every value is known: a result goes into the storage that it
  * will be committed to, else over an operand that dies here, else into a new buffer. Packing takes the buffers by
  * falling size and puts each into the smallest gap between those already placed that live at the same time. */
+#include "kernels/update.h"
 #include "runtime/alloc.h"
 #include "runtime/plan.h"
 
@@ -104,7 +105,7 @@ static bool reads_in_place(const k_program *program, int j)
  * what a check hands on). */
 static bool overwrites(const rt_step *s, int j, int k)
 {
-    if (s->op == IR_OP_check_finite_and_unscale && j == s->n_out) return k == j - 1;
+    if (s->op == IR_OP_check_finite_and_unscale && j > k_check_gradients(&(k_args){.out = s->out, .n_out = s->n_out})) return k == j - 1;
     if (s->op == IR_OP_COUNT)
         return s->program->results[k].fold == K_EACH && reads_in_place(s->program, j) &&
                s->in[j].dtype == s->out[k].dtype && k_count(&s->in[j]) == k_count(&s->out[k]);

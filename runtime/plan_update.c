@@ -12,6 +12,9 @@
  * alone is read before the cast. The check becomes one for each type of gradient, and on a device that is away one for
  * each gradient that its cache still holds right behind the step that makes it. They hand on what they find.
  *
+ * Where a norm of all these gradients is wanted, too, the checks add up their squares on the way, and the norm reads the
+ * sums instead of the gradients.
+ *
  * Runs before layouts, so that what is converted is the gradient as it is made. */
 #include "kernels/update.h"
 #include "runtime/alloc.h"
@@ -30,6 +33,11 @@ typedef struct part {
     int n;      /* gradients */
     rt_step step;
 } part;
+
+/* What a part leaves to those behind it; RT_NO_VALUE: nothing. */
+typedef struct handed {
+    uint32_t found, squares;
+} handed;
 
 typedef struct updater {
     rt_plan *p;
@@ -118,27 +126,63 @@ static bool let_update(updater *u, const rt_step *check, rt_step *s)
     return true;
 }
 
-static bool let_norm(updater *u, const rt_step *check, rt_step *s)
+/* The norm is one of all gradients of the check, in their order. */
+static bool norm_of_all(const updater *u, const rt_step *check, const rt_step *s)
+{
+    if (s->op != IR_OP_global_norm || s->n_in != gradients_of(check)) return false;
+    for (int j = 0; j < s->n_in; j++)
+        if (result_read(u, check, s, j) != j) return false;
+    return true;
+}
+
+/* The norm with other operands, still absent. */
+static bool remake_norm(updater *u, rt_step *s, int n_in)
 {
     const rt_step old = *s;
-    if (!rt_step_make(u->p, s, old.node, old.op, old.n_in + K_NORM_EXTRA_IN, old.n_out)) return false;
+    if (!rt_step_make(u->p, s, old.node, old.op, n_in, old.n_out)) return false;
     s->kernel = old.kernel;
     s->attr = old.attr;
-    for (int j = 0; j < old.n_in; j++) rt_step_read(u->p, s, j, check->in_value[result_read(u, check, &old, j)]);
-    rt_step_read(u->p, s, old.n_in + K_NORM_SCALE, check->in_value[gradients_of(check)]);
     for (int k = 0; k < old.n_out; k++)
         if (old.out_value[k] != RT_NO_VALUE) rt_step_write(u->p, s, k, old.out_value[k]);
     return true;
 }
 
-static bool let_read_raw(updater *u, const rt_step *check)
+/* squares: the sums of all gradients, or RT_NO_VALUE. */
+static bool let_norm(updater *u, const rt_step *check, rt_step *s, uint32_t squares)
+{
+    const rt_step old = *s;
+    if (squares != RT_NO_VALUE && norm_of_all(u, check, s)) {
+        if (!remake_norm(u, s, K_NORM_JOINED_IN)) return false;
+        rt_step_read(u->p, s, K_NORM_SQUARES, squares);
+        return true;
+    }
+    if (!remake_norm(u, s, old.n_in + K_NORM_EXTRA_IN)) return false;
+    for (int j = 0; j < old.n_in; j++) rt_step_read(u->p, s, j, check->in_value[result_read(u, check, &old, j)]);
+    rt_step_read(u->p, s, old.n_in + K_NORM_SCALE, check->in_value[gradients_of(check)]);
+    return true;
+}
+
+static bool let_read_raw(updater *u, const rt_step *check, uint32_t squares)
 {
     for (int i = 0; i < u->p->n_steps; i++) {
         rt_step *s = &u->p->steps[i];
         if (!results_read(u, s)) continue;
-        if (!(k_updates(s->op) ? let_update(u, check, s) : let_norm(u, check, s))) return false;
+        if (!(k_updates(s->op) ? let_update(u, check, s) : let_norm(u, check, s, squares))) return false;
     }
     return true;
+}
+
+/* The sums of squares that the last part of the check leaves; RT_NO_VALUE where no norm could read them. */
+static bool make_squares(updater *u, const rt_step *check, uint32_t *squares)
+{
+    const rt_plan *p = u->p;
+    const k_view view = {.dtype = IR_f64, .rank = 1, .dims = {p->backend->away ? K_SQUARE_SUMS : 1}};
+    int i = 0;
+    *squares = RT_NO_VALUE;
+    while (i < p->n_steps && !norm_of_all(u, check, &p->steps[i])) i++;
+    if (i == p->n_steps || check->out_value[gradients_of(check)] == RT_NO_VALUE) return true;
+    *squares = rt_plan_derive(u->p, p->steps[i].out_value[0], &view);
+    return *squares != RT_NO_VALUE;
 }
 
 /* ---- the check in parts ----------------------------------------------------------------------------- */
@@ -165,37 +209,51 @@ static part *part_for(updater *u, int first, int at, ir_dtype type)
     return &u->parts[i];
 }
 
-/* The part's step: its gradients, the scale, and what the part before it found. */
-static bool write_part(updater *u, const rt_step *check, part *t, uint32_t before, uint32_t found)
+/* The part's step: its gradients, the scale, and what the part before it left. */
+static bool write_part(updater *u, const rt_step *check, part *t, handed before, handed made)
 {
     rt_plan *p = u->p;
+    const int n_in = t->n + 1 + (before.found != RT_NO_VALUE) + (before.squares != RT_NO_VALUE);
     int n = 0;
-    if (!rt_step_make(p, &t->step, check->node, check->op, t->n + 1 + (before != RT_NO_VALUE), t->n + 1)) return false;
+    if (!rt_step_make(p, &t->step, check->node, check->op, n_in, t->n + 1 + (made.squares != RT_NO_VALUE))) return false;
     t->step.kernel = check->kernel;
     t->step.attr = check->attr;
     for (int k = 0; k < gradients_of(check); k++)
         if (place_of(u, check, k) == t->at && check->in[k].dtype == t->type)
             rt_step_read(p, &t->step, n++, check->in_value[k]);
     rt_step_read(p, &t->step, n, check->in_value[gradients_of(check)]);
-    if (before != RT_NO_VALUE) rt_step_read(p, &t->step, n + 1, before);
-    if (found != RT_NO_VALUE) rt_step_write(p, &t->step, n, found);
+    if (before.found != RT_NO_VALUE) rt_step_read(p, &t->step, n + 1, before.found);
+    if (before.squares != RT_NO_VALUE) rt_step_read(p, &t->step, n + 2, before.squares);
+    rt_step_write(p, &t->step, n, made.found);
+    if (made.squares != RT_NO_VALUE) rt_step_write(p, &t->step, n + 1, made.squares);
     return true;
 }
 
-static bool divide(updater *u, const rt_step *check)
+/* A value like this one; none for none. */
+static bool derive_alike(updater *u, uint32_t of, uint32_t *like)
+{
+    *like = RT_NO_VALUE;
+    if (of == RT_NO_VALUE) return true;
+    const k_view view = u->p->values[of].view;
+    *like = rt_plan_derive(u->p, of, &view);
+    return *like != RT_NO_VALUE;
+}
+
+/* squares: as let_norm. */
+static bool divide(updater *u, const rt_step *check, uint32_t squares)
 {
     const int first = u->n_parts, flag = gradients_of(check);
-    const uint32_t found = check->out_value[flag];
-    const k_view view = {.dtype = IR_bool};
-    uint32_t before = RT_NO_VALUE;
+    const handed all = {check->out_value[flag], squares};
+    handed before = {RT_NO_VALUE, RT_NO_VALUE};
+    if (all.found == RT_NO_VALUE) return true;
     for (int k = 0; k < gradients_of(check); k++) part_for(u, first, place_of(u, check, k), check->in[k].dtype)->n++;
-    for (int i = first; i < u->n_parts && found != RT_NO_VALUE; i++) {
-        const bool last = i + 1 == u->n_parts;
-        const uint32_t own = last ? found : rt_plan_derive(u->p, found, &view);
-        if (own == RT_NO_VALUE || !write_part(u, check, &u->parts[i], before, own)) return false;
-        before = own;
+    for (int i = first; i < u->n_parts; i++) {
+        handed made = all;
+        if (i + 1 < u->n_parts && !(derive_alike(u, all.found, &made.found) && derive_alike(u, all.squares, &made.squares)))
+            return false;
+        if (!write_part(u, check, &u->parts[i], before, made)) return false;
+        before = made;
     }
-    if (found == RT_NO_VALUE) u->n_parts = first;
     return true;
 }
 
@@ -203,9 +261,10 @@ static bool rewrite(updater *u, int at)
 {
     rt_step *check = &u->p->steps[at];
     mark_results(u, check, true);
+    uint32_t squares;
     const bool may = gradients_of(check) > 0 && all_take_raw(u, check);
     if (may) drop_casts(u, check);
-    const bool done = !may || (let_read_raw(u, check) && divide(u, check));
+    const bool done = !may || (make_squares(u, check, &squares) && let_read_raw(u, check, squares) && divide(u, check, squares));
     mark_results(u, check, false);
     u->gone[at] = may;
     return done;
@@ -246,7 +305,7 @@ bool rt_plan_update(rt_plan *p)
     updater u = {.p = p};
     u.maker = rt_plan_makers(p);
     u.readers = rt_plan_readers(p);
-    u.out_of = rt_alloc(p->n_values, sizeof *u.out_of);
+    u.out_of = rt_alloc(p->n_values + 2 * most, sizeof *u.out_of); /* parts make up to two values each */
     u.gone = rt_alloc((size_t)p->n_steps, sizeof *u.gone);
     u.parts = rt_alloc(most, sizeof *u.parts);
     const bool done = u.maker && u.readers && u.out_of && u.gone && u.parts && rewrite_checks(&u);

@@ -90,6 +90,12 @@ void cpu_walk_copy(const k_walk *w, size_t size, const void *src, void *dst, con
 
 /* ---- reduce.c ---- */
 
+enum { CPU_GROUP_TERMS = 16384 }; /* terms of a partial sum of many, at least; a multiple of a tile */
+
+/* Sum of the squares of n values in the carrier. */
+double cpu_squares(ir_dtype carrier, const void *x, int64_t n);
+/* How many partial sums, of CPU_GROUP_TERMS squares each, the largest of these tensors has. */
+size_t cpu_partial_squares(const k_view *gradients, int n);
 /* Into how many groups the sum of each of `outputs` rows of `terms` contiguous elements is cut. Group
  * g begins with term terms * g / groups, and its first tile does; tiles are added in order (f64),
  * then groups. */

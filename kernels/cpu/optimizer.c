@@ -160,13 +160,53 @@ static bool unscale(const k_view *grad, const k_view *to, double inverse, const 
     return found;
 }
 
+/* Nothing but what is found, and to *total, in this order, the squares of the unscaled gradient by groups. */
+static bool unscale_and_square(const k_view *grad, double inverse, const k_context *ctx, double *partial, double *total)
+{
+    int64_t n = k_count(grad), groups = cpu_ceil_div(n, CPU_GROUP_TERMS);
+    ir_dtype carrier = cpu_carrier(grad->dtype);
+    int found = 0;
+#pragma omp parallel for num_threads(cpu_threads(ctx, n)) schedule(static) reduction(| : found)
+    for (int64_t g = 0; g < groups; g++) {
+        partial[g] = 0;
+        for (int64_t i = g * CPU_GROUP_TERMS, end = k_min(n, i + CPU_GROUP_TERMS); i < end; i += CPU_TILE) {
+            cpu_tile in, out;
+            int64_t m = k_min(CPU_TILE, end - i);
+            const void *x = cpu_tile_load(grad, i, m, carrier, &in);
+            found |= carrier == IR_f64 ? unscale_double(x, inverse, &out, m) : unscale_float(x, (float)inverse, &out, m);
+            partial[g] += cpu_squares(carrier, &out, m);
+        }
+    }
+    for (int64_t g = 0; g < groups; g++) *total += partial[g];
+    return found;
+}
+
+static ampc_status unscale_prepare(const k_args *args, void **state, size_t *workspace)
+{
+    (void)state;
+    if (k_check_squares(args)) *workspace = cpu_partial_squares(args->in, k_check_gradients(args)) * sizeof(double);
+    return AMPC_OK;
+}
+
+/* The sums of calls before this one, or zeros; this one adds to the first. */
+static double *begin_squares(const k_args *args)
+{
+    const k_view *before = k_check_squares_before(args), *squares = k_check_squares(args);
+    if (!squares) return NULL;
+    if (before) memmove(squares->data, before->data, k_bytes(squares));
+    else memset(squares->data, 0, k_bytes(squares));
+    return squares->data;
+}
+
 static ampc_status unscale_run(const k_args *args)
 {
     const k_view *before = k_check_before(args), *flag = k_check_found(args);
     const double inverse = cpu_inverse(k_check_scale(args));
     bool found = before && *(const uint8_t *)before->data;
+    double *total = begin_squares(args);
     for (int i = 0; i < k_check_gradients(args); i++)
-        found |= unscale(&args->in[i], &args->out[i], inverse, args->ctx);
+        found |= total ? unscale_and_square(&args->in[i], inverse, args->ctx, args->workspace, total)
+                       : unscale(&args->in[i], &args->out[i], inverse, args->ctx);
     if (cpu_wanted(flag)) *(uint8_t *)flag->data = found;
     return AMPC_OK;
 }
@@ -210,6 +250,7 @@ static ampc_status update_loss_scaling_run(const k_args *args)
 const k_kernel cpu_sgd = {"sgd", NULL, sgd_run, NULL};
 const k_kernel cpu_momentum = {"momentum", NULL, momentum_run, NULL};
 const k_kernel cpu_adamw = {"adamw", NULL, adamw_run, NULL};
-const k_kernel cpu_check_finite_and_unscale = {"check_finite_and_unscale", NULL, unscale_run, NULL};
+const k_kernel cpu_check_finite_and_unscale = {"check_finite_and_unscale", unscale_prepare, unscale_run,
+                                               NULL};
 const k_kernel cpu_update_loss_scaling = {"update_loss_scaling", NULL, update_loss_scaling_run,
                                           NULL};

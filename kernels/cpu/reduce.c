@@ -13,7 +13,6 @@
 #include <math.h>
 
 enum {
-    GROUP_TERMS = 16384, /* terms per group, at least */
     UNITS = 64,          /* enough independent units of work: no groups needed */
     UNIT_TERMS = 4096,   /* short sums share a unit up to this many */
     BLOCK_ROWS = 32
@@ -39,7 +38,7 @@ static plan plan_of(k_reduction shape)
     p.units = p.column_tiles * (r->inner_kept ? r->n_kept : 1);
     p.groups = p.units >= UNITS || p.units == 0
                    ? 1
-                   : k_max(1, k_min(UNITS / p.units, r->terms * p.columns / GROUP_TERMS));
+                   : k_max(1, k_min(UNITS / p.units, r->terms * p.columns / CPU_GROUP_TERMS));
     return p;
 }
 
@@ -103,12 +102,22 @@ _Static_assert(IR_ATTR(reduce_sum, axes) == IR_ATTR(reduce_mean, axes), "one dri
 
 /* ---- global norm ---- */
 
+size_t cpu_partial_squares(const k_view *gradients, int n)
+{
+    int64_t most = 0;
+    for (int i = 0; i < n; i++) most = k_max(most, k_count(&gradients[i]));
+    return (size_t)cpu_ceil_div(most, CPU_GROUP_TERMS);
+}
+
+double cpu_squares(ir_dtype carrier, const void *x, int64_t n)
+{
+    return carrier == IR_f64 ? lanes_squares_double(x, 0, n) : lanes_squares_float(x, 0, n);
+}
+
 static ampc_status global_norm_prepare(const k_args *args, void **state, size_t *workspace)
 {
     (void)state;
-    int64_t most = 0;
-    for (int i = 0; i < k_norm_gradients(args); i++) most = k_max(most, k_count(&args->in[i]));
-    *workspace = (size_t)cpu_ceil_div(most, GROUP_TERMS) * sizeof(double);
+    *workspace = cpu_partial_squares(args->in, k_norm_gradients(args)) * sizeof(double);
     return AMPC_OK;
 }
 
@@ -132,7 +141,7 @@ static double squares(const k_view *x, const k_view *scale, int64_t first, int64
         int64_t m = k_min(CPU_TILE, n - i);
         const void *p = cpu_tile_load(x, first + i, m, carrier, &scratch);
         if (scale) p = unscaled(p, cpu_inverse(scale), carrier, m, &scratch);
-        sum += carrier == IR_f64 ? lanes_squares_double(p, 0, m) : lanes_squares_float(p, 0, m);
+        sum += cpu_squares(carrier, p, m);
     }
     return sum;
 }
@@ -140,13 +149,14 @@ static double squares(const k_view *x, const k_view *scale, int64_t first, int64
 static ampc_status global_norm_run(const k_args *args)
 {
     double total = 0, *partial = args->workspace;
-    const k_view *scale = k_norm_scale(args);
+    const k_view *scale = k_norm_scale(args), *made = k_norm_squares(args);
+    for (int64_t i = 0; made && i < k_count(made); i++) total += ((const double *)made->data)[i];
     for (int i = 0; i < k_norm_gradients(args); i++) {
         const k_view *x = &args->in[i];
-        int64_t n = k_count(x), groups = cpu_ceil_div(n, GROUP_TERMS);
+        int64_t n = k_count(x), groups = cpu_ceil_div(n, CPU_GROUP_TERMS);
 #pragma omp parallel for num_threads(cpu_threads(args->ctx, n)) schedule(static)
         for (int64_t g = 0; g < groups; g++)
-            partial[g] = squares(x, scale, g * GROUP_TERMS, k_min(GROUP_TERMS, n - g * GROUP_TERMS));
+            partial[g] = squares(x, scale, g * CPU_GROUP_TERMS, k_min(CPU_GROUP_TERMS, n - g * CPU_GROUP_TERMS));
         for (int64_t g = 0; g < groups; g++) total += partial[g];
     }
     total = sqrt(total);

@@ -170,7 +170,10 @@ static int fill_table(const k_args *args, int first, unscale_state *s)
 static ampc_status unscale_prepare(const k_args *args, void **state, size_t *workspace)
 {
     (void)workspace;
-    CUDA_FORWARD(cuda_check_dtypes(args));
+    k_args floats = *args; /* without sums of squares, which alone are f64 */
+    floats.n_in = k_check_gradients(args) + 1;
+    floats.n_out = k_check_gradients(args) + 1;
+    CUDA_FORWARD(cuda_check_dtypes(&floats));
     unscale_state *s = calloc(1, sizeof *s);
     if (!s) return cuda_fail(args->ctx, AMPC_NO_MEMORY, "out of memory");
     *state = s;
@@ -182,7 +185,8 @@ static ampc_status unscale_prepare(const k_args *args, void **state, size_t *wor
     }
     if (elements >= (int64_t)1 << 42) return cuda_fail(args->ctx, AMPC_UNSUPPORTED, "2^42 gradient elements or more");
     s->unit = wanted ? OPTIMIZER_UNIT : CHECK_UNIT / (int64_t)ir_dtype_size(args->in[0].dtype);
-    return cuda_find(args->ctx, CUDA_FAMILY_optimizer, wanted ? "unscale" : "check_finite", &s->kernel);
+    const char *name = wanted ? "unscale" : k_check_squares(args) ? "check_and_square" : "check_finite";
+    return cuda_find(args->ctx, CUDA_FAMILY_optimizer, name, &s->kernel);
 }
 
 static ampc_status set_found(const k_args *args)
@@ -196,6 +200,22 @@ static ampc_status set_found(const k_args *args)
     return AMPC_OK;
 }
 
+/* Sums of squares are written by every launch, also by one without units; no more blocks than sums. */
+static int64_t check_blocks(const unscale_table *t)
+{
+    if (!t->squares) return cuda_blocks(t->units, 1);
+    return t->units < 1 ? 1 : t->units < t->sums ? t->units : t->sums;
+}
+
+/* Later launches add to the sums of the first. */
+static void set_squares(const k_args *args, bool is_first, unscale_table *t)
+{
+    const k_view *squares = k_check_squares(args), *before = k_check_squares_before(args);
+    t->squares = squares ? squares->data : NULL;
+    t->sums = squares ? (int)k_count(squares) : 0;
+    t->before = is_first ? (before ? before->data : NULL) : t->squares;
+}
+
 static ampc_status unscale_run(const k_args *args)
 {
     unscale_state *s = args->state;
@@ -205,8 +225,9 @@ static ampc_status unscale_run(const k_args *args)
     t->found = cuda_wanted(k_check_found(args)) ? k_check_found(args)->data : NULL;
     if (t->found) CUDA_FORWARD(set_found(args));
     for (int first = 0; first < k_check_gradients(args);) {
+        set_squares(args, first == 0, t);
         first = fill_table(args, first, s);
-        CUDA_FORWARD(cuda_launch(args, s->kernel, cuda_blocks(t->units, 1), OPTIMIZER_BLOCK, 0, (void *[]){t}));
+        CUDA_FORWARD(cuda_launch(args, s->kernel, check_blocks(t), OPTIMIZER_BLOCK, 0, (void *[]){t}));
     }
     return AMPC_OK;
 }

@@ -173,9 +173,19 @@ struct magnitudes {
     __device__ void take(const uint4 &w) { take(w.x), take(w.y), take(w.z), take(w.w); }
 };
 
-/* The bytes [begin, end) of a gradient, at most a unit; addresses of gradients and units are multiples of a chunk. */
+/* Of gradients of t's type. */
+static __device__ __forceinline__ magnitudes magnitudes_of(const unscale_table &t)
+{
+    const unsigned largest = (unsigned)largest_finite(t.dtype, inverse_of(t.scale));
+    if (t.dtype == IR_f32) return {0x7fffffff, 0x7fffffff - largest, 0};
+    return {0x7fff7fff, (0x7fff - largest) * 0x10001, 0};
+}
+
+/* The bytes [begin, end) of a gradient, at most a unit; addresses of gradients and units are multiples of a chunk. What
+ * the thread reads also goes to f(data, bytes): chunks, and of what is left less than a chunk single elements. */
+template <typename F>
 static __device__ __forceinline__ void check_unit(const char *grad, long long begin, long long end, int size,
-                                                  magnitudes &m)
+                                                  magnitudes &m, F f)
 {
     const long long chunks_end = end / CHECK_CHUNK * CHECK_CHUNK;
     uint4 chunk[CHECK_CHUNKS];
@@ -186,29 +196,87 @@ static __device__ __forceinline__ void check_unit(const char *grad, long long be
         if (at < chunks_end) chunk[k] = *reinterpret_cast<const uint4 *>(grad + at);
     }
 #pragma unroll
-    for (int k = 0; k < CHECK_CHUNKS; k++) m.take(chunk[k]);
+    for (int k = 0; k < CHECK_CHUNKS; k++) {
+        m.take(chunk[k]);
+        if (begin + (k * OPTIMIZER_BLOCK + threadIdx.x) * CHECK_CHUNK < chunks_end) f(&chunk[k], CHECK_CHUNK);
+    }
     const long long at = chunks_end + threadIdx.x * size; /* of the rest, less than a chunk */
-    if (at < end)
-        m.take(size == 2 ? *reinterpret_cast<const unsigned short *>(grad + at)
-                         : *reinterpret_cast<const unsigned *>(grad + at));
+    if (at >= end) return;
+    const unsigned rest = size == 2 ? *reinterpret_cast<const unsigned short *>(grad + at)
+                                    : *reinterpret_cast<const unsigned *>(grad + at);
+    m.take(rest);
+    f(&rest, size);
 }
 
-extern "C" __global__ void __launch_bounds__(OPTIMIZER_BLOCK) check_finite(const __grid_constant__ unscale_table t)
+/* The units of a block. */
+template <typename F>
+static __device__ __forceinline__ void check_units(const unscale_table &t, int size, magnitudes &m, F f)
 {
-    const int size = t.dtype == IR_f32 ? 4 : 2;
-    const unsigned largest = (unsigned)largest_finite(t.dtype, inverse_of(t.scale));
-    magnitudes m = {0x7fffffff, 0x7fffffff - largest, 0};
-    if (size == 2) m = {0x7fff7fff, (0x7fff - largest) * 0x10001, 0};
     for (int unit = blockIdx.x; unit < t.units; unit += gridDim.x) {
         const unscale_span &s = t.span[span_of(t, unit)];
         const long long begin = (long long)(unit - s.first) * CHECK_UNIT, bytes = s.count * size;
         const long long end = begin + CHECK_UNIT < bytes ? begin + CHECK_UNIT : bytes;
-        check_unit(static_cast<const char *>(s.grad), begin, end, size, m);
+        check_unit(static_cast<const char *>(s.grad), begin, end, size, m, f);
     }
+}
+
+static __device__ __forceinline__ void raise_found(const unscale_table &t, const magnitudes &m)
+{
     const int bad = __syncthreads_or((m.sums & ~m.mask) != 0);
     if (threadIdx.x == 0 && bad && t.found) AMPC_RAISE(t.found);
 }
+
+extern "C" __global__ void __launch_bounds__(OPTIMIZER_BLOCK) check_finite(const __grid_constant__ unscale_table t)
+{
+    magnitudes m = magnitudes_of(t);
+    check_units(t, t.dtype == IR_f32 ? 4 : 2, m, [](const void *, int) {});
+    raise_found(t, m);
+}
 AMPC_KERNEL(check_finite)
+
+/* ---- the check, and the sums of squares of the unscaled gradients: squares in f32, sums of them in f64 ---- */
+
+template <typename T> static __device__ __forceinline__ float unscaled_square(const void *element, float inverse)
+{
+    float v;
+    to_carrier(&v, *static_cast<const T *>(element));
+    v = unscaled(v, inverse);
+    return v * v;
+}
+
+/* Of a chunk, pairwise. */
+template <typename T> static __device__ __forceinline__ float chunk_squares(const void *chunk, float inverse)
+{
+    constexpr int n = CHECK_CHUNK / sizeof(T);
+    float v[n];
+#pragma unroll
+    for (int i = 0; i < n; i++) v[i] = unscaled_square<T>(static_cast<const T *>(chunk) + i, inverse);
+#pragma unroll
+    for (int half = n / 2; half > 0; half /= 2)
+#pragma unroll
+        for (int i = 0; i < half; i++) v[i] += v[i + half];
+    return v[0];
+}
+
+/* A sum for each block; those beyond the blocks get nothing added. */
+extern "C" __global__ void __launch_bounds__(OPTIMIZER_BLOCK) check_and_square(const __grid_constant__ unscale_table t)
+{
+    __shared__ double slots[WARP];
+    const float inverse = inverse_of(t.scale);
+    magnitudes m = magnitudes_of(t);
+    double sum = 0;
+    with_stored(0.0f, t.dtype, [&](auto s) {
+        using T = typename decltype(s)::type;
+        check_units(t, sizeof(T), m, [&](const void *data, int bytes) {
+            sum += bytes == CHECK_CHUNK ? chunk_squares<T>(data, inverse) : unscaled_square<T>(data, inverse);
+        });
+    });
+    raise_found(t, m);
+    sum = block_sum(sum, slots);
+    for (int i = blockIdx.x + threadIdx.x * gridDim.x; i < t.sums; i += (int)(blockDim.x * gridDim.x))
+        t.squares[i] = (t.before ? t.before[i] : 0) + (i == (int)blockIdx.x ? sum : 0);
+}
+AMPC_KERNEL(check_and_square)
 
 /* ---- select ---- */
 

@@ -52,6 +52,9 @@ typedef struct unscale_table {
     int spans, units, dtype;            /* of all gradients */
     const float *scale;
     unsigned char *found;               /* raised when an element is not finite; NULL: not wanted */
+    double *squares;                    /* check_and_square: `sums` of them, no fewer than blocks, added to `before` */
+    const double *before;               /* may be `squares`; NULL: zeros */
+    int sums;
     unscale_span span[UNSCALE_SPANS];
 } unscale_table;
 

@@ -176,10 +176,10 @@ static int64_t norm_units(const k_view *v) { return (k_count(v) + NORM_UNIT - 1)
 
 static ampc_status global_norm_prepare(const k_args *args, void **out, size_t *workspace)
 {
-    CUDA_FORWARD(cuda_check_dtypes(args));
+    if (!k_norm_squares(args)) CUDA_FORWARD(cuda_check_dtypes(args));
     norm *s = *out = calloc(1, sizeof *s);
     if (!s) return cuda_fail(args->ctx, AMPC_NO_MEMORY, "out of memory");
-    *workspace = (size_t)(k_norm_gradients(args) / NORM_SPANS + 1) * NORM_BLOCKS * sizeof(double);
+    if (!k_norm_squares(args)) *workspace = (size_t)(k_norm_gradients(args) / NORM_SPANS + 1) * NORM_BLOCKS * sizeof(double);
     CUDA_FORWARD(cuda_find(args->ctx, CUDA_FAMILY_reduce, "norm_squares", &s->squares));
     return cuda_find(args->ctx, CUDA_FAMILY_reduce, "norm_root", &s->root);
 }
@@ -195,9 +195,17 @@ static void fill_table(const k_args *args, norm_table *t, int first, int n)
     }
 }
 
+static ampc_status launch_root(const k_args *args, const double *partial, long long n)
+{
+    const norm *s = args->state;
+    return cuda_launch(args, s->root, 1, REDUCE_BLOCK, 0, (void *[]){&partial, &n, (void *)&args->out[0].data});
+}
+
 static ampc_status global_norm_run(const k_args *args)
 {
     norm *s = args->state;
+    const k_view *made = k_norm_squares(args);
+    if (made) return launch_root(args, made->data, k_count(made));
     const k_view *scale = k_norm_scale(args);
     const int gradients = k_norm_gradients(args);
     double *partial = args->workspace;
@@ -210,7 +218,7 @@ static ampc_status global_norm_run(const k_args *args)
         CUDA_FORWARD(cuda_launch(args, s->squares, blocks, REDUCE_BLOCK, 0, (void *[]){&s->table}));
         n += blocks;
     }
-    return cuda_launch(args, s->root, 1, REDUCE_BLOCK, 0, (void *[]){&partial, &n, (void *)&args->out[0].data});
+    return launch_root(args, partial, n);
 }
 
 const k_kernel cuda_reduce_sum = {"reduce_sum", reduce_prepare, reduce_run, cuda_release};

@@ -5,6 +5,7 @@
  * of the precision itself, whichever is more. Then six training steps, on the CUDA side submitted without waiting:
  * the first run of a plan is walked, the later ones are replays of recordings. Their losses agree within four times
  * that bound. Cases that the importer refuses are the business of train_golden. */
+#include "runtime/stepper.h"
 #include "tests/train/golden.h"
 
 #include <math.h>
@@ -73,6 +74,7 @@ static void check_losses(const golden *g, rt_session *cuda, rt_session *cpu)
     int64_t runs[GOLDEN_STEPS];
     rt_tensor inputs[GOLDEN_INPUTS];
     int n = golden_inputs(g, "train_step", inputs);
+    assert_int_equal(rt_stepper_select(cuda, g->module, NULL, 0, g->diag), AMPC_OK);
     assert_int_equal(rt_session_keep(cuda, "train_step", &loss, 1, g->diag), AMPC_OK);
     for (int i = 0; i < GOLDEN_STEPS; i++)
         assert_int_equal(rt_session_submit(cuda, "train_step", inputs, n, g->diag, &runs[i]), AMPC_OK);

@@ -1,6 +1,7 @@
 /* test_session.c - the host side of the CUDA backend on the double: a training session gives the same bits however late
  * the device is, a step is one launch, and after any failing call there is an error or the right result, and nothing is
  * left behind. */
+#include "runtime/stepper.h"
 #include "tests/cuda/double/double.h"
 #include "tests/unit/training.h"
 
@@ -73,16 +74,19 @@ static ampc_status read_all(rt_session *s, diag *d, outcome *o)
     return status;
 }
 
-static outcome train(diag *d)
+static outcome train_outputs(diag *d, bool selected)
 {
     outcome o = {.n = 0};
     rt_session *s = NULL;
     o.status = rt_session_open(module, &on_cuda, d, &s);
+    if (!o.status && selected) o.status = rt_stepper_select(s, module, NULL, 0, d);
     if (!o.status) o.status = steps(s, d, o.loss);
     if (!o.status) o.status = read_all(s, d, &o);
     rt_session_close(s);
     return o;
 }
+
+static outcome train(diag *d) { return train_outputs(d, false); }
 
 static bool same(const outcome *a, const outcome *b)
 {
@@ -176,25 +180,43 @@ static void a_step_is_one_launch(void **state)
 }
 
 /* Of parameters four have low copies and two, between them, have none. The statistics of batch norm are selected. */
+/* The same bits, and the kernels of outputs that nobody wants are not launched. */
+static void selected_outputs_keep_the_bits(void **state)
+{
+    scratch *t = *state;
+    outcome want = reference(t);
+    begin(2);
+    outcome o = train_outputs(t->d, true);
+    if (o.status) fail_msg("%s", diag_first_error(t->d));
+    assert_true(same(&o, &want));
+    free(o.bytes);
+    free(want.bytes);
+}
+
 static void updates_are_few_launches(void **state)
 {
     static const struct {
         const char *kernel;
-        long launches;
-    } rows[] = {{"check_finite", 1}, {"unscale", 0}, {"norm_squares", 1}, {"adamw", 2}, {"select_tensors", 1}};
+        long launches, without_norm;
+    } rows[] = {{"check_finite", 0, 1}, {"check_and_square", 1, 0}, {"unscale", 0, 0}, {"norm_squares", 0, 0},
+                {"norm_root", 1, 0},    {"adamw", 2, 2},            {"select_tensors", 1, 1}};
     scratch *t = *state;
     rt_session *s;
     rt_tensor inputs[2];
     begin(DOUBLE_EAGER);
     make_inputs(inputs);
     assert_ok(t, rt_session_open(module, &on_cuda, t->d, &s));
-    double_mark();
-    assert_ok(t, rt_session_run(s, "train_step", inputs, 2, t->d));
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        char launch[64];
-        snprintf(launch, sizeof launch, "cudaLaunchKernel %s", rows[i].kernel);
-        if (double_count(launch) != rows[i].launches)
-            fail_msg("%ld launches of %s instead of %ld", double_count(launch), rows[i].kernel, rows[i].launches);
+    for (int norm = 1; norm >= 0; norm--) {
+        if (!norm) assert_ok(t, rt_stepper_select(s, module, NULL, 0, t->d));
+        double_mark();
+        assert_ok(t, rt_session_run(s, "train_step", inputs, 2, t->d));
+        for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+            const long want = norm ? rows[i].launches : rows[i].without_norm;
+            char launch[64];
+            snprintf(launch, sizeof launch, "cudaLaunchKernel %s", rows[i].kernel);
+            if (double_count(launch) != want)
+                fail_msg("%ld launches of %s instead of %ld", double_count(launch), rows[i].kernel, want);
+        }
     }
     rt_session_close(s);
     expect_nothing_left("closed");
@@ -301,7 +323,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         SCRATCH_TEST(orders_agree),         SCRATCH_TEST(a_step_is_one_launch),  SCRATCH_TEST(updates_are_few_launches),
         SCRATCH_TEST(every_call_may_fail),  SCRATCH_TEST(operations_may_fault),  SCRATCH_TEST(out_of_memory_is_said),
-        SCRATCH_TEST(bad_labels_change_nothing),
+        SCRATCH_TEST(bad_labels_change_nothing), SCRATCH_TEST(selected_outputs_keep_the_bits),
     };
     return cmocka_run_group_tests(tests, group_setup, group_teardown);
 }

@@ -183,24 +183,33 @@ static void optimizer(const ops_row *row, ir_dtype t)
 
 /* ---- the loss scaler ---- */
 
-static void unscale_reference(ops_case *c)
+static double as_stored(ir_dtype t, double value)
 {
-    int n = c->n_in - 1;
-    ir_dtype wide = c->in[n].dtype;
-    double inverse = wide == IR_f64 ? 1 / c->x[n][0] : (double)(1 / (float)c->x[n][0]);
-    bool found = false;
-    for (int i = 0; i < n; i++)
-        for (int64_t k = 0; k < k_count(&c->in[i]); k++) {
-            double y = c->x[i][k] * inverse;
-            uint64_t raw = 0;
-            ir_store_f64(wide, &raw, y);
-            if (k_present(&c->out[i])) c->want[i][k] = y;
-            found |= !isfinite(c->x[i][k]) || !isfinite(ir_load_f64(wide, &raw));
-        }
-    c->want[n][0] = found;
+    uint64_t raw = 0;
+    ir_store_f64(t, &raw, value);
+    return ir_load_f64(t, &raw);
 }
 
-/* Then once more without results but found_inf. */
+/* Operands: three gradients, the scale, and possibly what calls before have left: a flag, and sums of squares. */
+static void unscale_reference(ops_case *c)
+{
+    enum { N = 3 };
+    ir_dtype wide = c->in[N].dtype;
+    double inverse = wide == IR_f64 ? 1 / c->x[N][0] : (double)(1 / (float)c->x[N][0]);
+    long double squares = 0;
+    bool found = c->n_in > N + 1 && c->x[N + 1][0] != 0;
+    for (int i = 0; i < N; i++)
+        for (int64_t k = 0; k < k_count(&c->in[i]); k++) {
+            double y = c->x[i][k] * inverse, unscaled = as_stored(wide, y);
+            if (k_present(&c->out[i])) c->want[i][k] = y;
+            found |= !isfinite(c->x[i][k]) || !isfinite(unscaled);
+            squares += (long double)as_stored(wide, unscaled * unscaled);
+        }
+    c->want[N][0] = found;
+    if (c->n_out > N + 1) c->want[N + 1][0] = (double)squares + (c->n_in > N + 2 ? c->x[N + 2][0] : 0);
+}
+
+/* With results, then with found_inf alone, then with the sum of squares beside it, then added to one. */
 static void unscale(const ops_row *row, ir_dtype t)
 {
     static const struct {
@@ -208,19 +217,23 @@ static void unscale(const ops_row *row, ir_dtype t)
         int where; /* tensor of the bad value, -1: none */
     } cases[] = {{65536, 0, -1}, {1024, INFINITY, 0}, {3, NAN, 2},        {0, 0, -1},
                  {1e-30, 1e20, 1}, {2, -INFINITY, 2}, {1e-36, -2000, 2}, {1e-36, 8, 2}};
-    enum { CASES = sizeof cases / sizeof *cases };
+    enum { CASES = sizeof cases / sizeof *cases, FORMS = 4 };
     ir_dtype wide = t == IR_f64 ? t : IR_f32;
-    for (int s = 0; s < 2 * CASES; s++) {
+    for (int s = 0; s < FORMS * CASES; s++) {
         ops_case c;
-        static const int64_t dims[] = {5, 1, 40003};
+        static const int64_t dims[] = {5, 1, 40003}, one = 1;
         int where = cases[s % CASES].where;
         double scale = cases[s % CASES].scale;
         case_begin(&c, row->op);
         for (int i = 0; i < 3; i++) case_in(&c, t, 1, &dims[i], -9, 9);
         if (where >= 0) c.x[where][dims[where] - 1] = cases[s % CASES].bad;
         case_in(&c, wide, 0, NULL, scale, scale);
+        if (s >= 3 * CASES) case_in(&c, IR_bool, 0, NULL, s % 2, s % 2);
+        if (s >= 3 * CASES) case_in(&c, IR_f64, 1, &one, 100, 200);
         for (int i = 0; i < 3; i++) case_out(&c, s < CASES ? wide : IR_NO_DTYPE, 1, &dims[i]);
         case_out(&c, IR_bool, 0, NULL);
+        if (s >= 2 * CASES) case_out(&c, IR_f64, 1, &one);
+        if (s >= 2 * CASES) c.units = 32; /* thousands of terms */
         case_check(&c, unscale_reference);
         case_end(&c);
     }

@@ -2,7 +2,8 @@
  * the same device.
  *
  * An update of a raw gradient with a low copy against unscale (or cast), update, cast; the check alone against the check
- * with results; a chain of checks against one; the norm of raw gradients against that of unscaled ones. */
+ * with results; a chain of checks against one; the norm of raw gradients against that of unscaled ones, and against that
+ * of the sums of squares that checks make, which may add up in another order. */
 #include "ir/philox.h"
 #include "kernels/update.h"
 #include "tests/ops/ops.h"
@@ -365,6 +366,84 @@ static void norm(ir_dtype master)
     free(got.data);
 }
 
+/* The raw gradients are checked by one call each, or by one for all; the last call leaves the sums of squares. */
+static double joined_norm(const k_view *gradients, const int64_t *first, int calls, const k_view *scale, int64_t sums,
+                          bool over, bool *found)
+{
+    k_view squares = vector(IR_f64, sums), last = vector(IR_f64, sums), flag = scalar(IR_bool, 0);
+    for (int c = 0; c < calls; c++) {
+        k_view in[GRADIENTS + 3], out[GRADIENTS + 2];
+        int n = 0;
+        for (int64_t i = first[c]; i < first[c + 1]; i++, n++) {
+            in[n] = gradients[i];
+            out[n] = (k_view){.dtype = IR_NO_DTYPE};
+        }
+        in[n] = *scale;
+        in[n + 1] = flag;
+        in[n + 2] = last;
+        out[n] = flag;
+        out[n + 1] = over ? last : squares;
+        run(IR_OP_check_finite_and_unscale, in, n + (c ? 3 : 1), out, n + 2, NULL);
+        memcpy(last.data, out[n + 1].data, k_bytes(&last));
+    }
+    k_view norm = scalar(scale->dtype, 0), in[] = {{.dtype = IR_NO_DTYPE}, {.dtype = IR_NO_DTYPE}, last};
+    run(IR_OP_global_norm, in, K_NORM_JOINED_IN, &norm, 1, NULL);
+    double value = ir_load_f64(norm.dtype, norm.data);
+    *found = *(const uint8_t *)flag.data;
+    free(squares.data);
+    free(last.data);
+    free(flag.data);
+    free(norm.data);
+    return value;
+}
+
+/* `bad`: an element that is not finite, at another place each time. form: see joined_norm. */
+static void joined(ir_dtype t, int64_t n, int form, int bad)
+{
+    static const int64_t one_call[] = {0, GRADIENTS}, calls[] = {0, 1, 2, 3};
+    static const double values[] = {0, INFINITY, NAN};
+    k_view scale = scalar(t == IR_f64 ? t : IR_f32, 1000), want = scalar(scale.dtype, 0);
+    k_view in[GRADIENTS + K_NORM_EXTRA_IN];
+    bool found;
+    for (int i = 0; i < GRADIENTS; i++) in[i] = drawn(t, i == 1 ? n + 8191 : n, -60000, 60000);
+    if (bad && n) set(&in[form % GRADIENTS], (n - 1) * (form % 5) / 4, values[bad]);
+    in[GRADIENTS] = (k_view){.dtype = IR_NO_DTYPE};
+    in[GRADIENTS + K_NORM_SCALE] = scale;
+    run(IR_OP_global_norm, in, GRADIENTS + K_NORM_EXTRA_IN, &want, 1, NULL);
+    const int64_t sums = form & 2 ? 300 : 1;
+    double norm = ir_load_f64(want.dtype, want.data);
+    double got = form & 1 ? joined_norm(in, calls, 3, &scale, sums, form & 4, &found)
+                          : joined_norm(in, one_call, 1, &scale, sums, form & 4, &found);
+    assert_int_equal(found, bad && n);
+    if (bad && n ? isfinite(got) : !(fabs(got - norm) <= 4e-7 * norm))
+        fail_msg("norm of %s[%lld], form %d, bad %d: %.9g, not %.9g", ir_dtype_name(t), (long long)n, form, bad, got, norm);
+    for (int i = 0; i < GRADIENTS; i++) free(in[i].data);
+    free(scale.data);
+    free(want.data);
+}
+
+static void joined_norms(void **state)
+{
+    (void)state;
+    for (ir_dtype t = IR_NO_DTYPE + 1; t < IR_DTYPE_COUNT; t++)
+        for (int s = 0; s < SIZES && ir_dtype_is_float(t) && ops_takes(t); s++)
+            for (int form = 0; form < 8; form++) joined(t, sizes[s], form, (s + form) % 3);
+}
+
+/* Sums of squares that overflow say nothing of the gradients. */
+static void finite_gradients_may_have_no_norm(void **state)
+{
+    static const int64_t call[] = {0, 1};
+    (void)state;
+    k_view gradient = drawn(IR_f32, 5000, 0x1p100, 0x1p101), scale = scalar(IR_f32, 1);
+    bool found;
+    const double norm = joined_norm(&gradient, call, 1, &scale, 8, false, &found);
+    assert_true(isinf(norm));
+    assert_false(found);
+    free(gradient.data);
+    free(scale.data);
+}
+
 static void norms(void **state)
 {
     (void)state;
@@ -377,6 +456,7 @@ static int tests(void)
     const struct CMUnitTest all[] = {
         cmocka_unit_test(sgd),    cmocka_unit_test(momentum), cmocka_unit_test(adamw),
         cmocka_unit_test(checks), cmocka_unit_test(chains),   cmocka_unit_test(norms),
+        cmocka_unit_test(joined_norms), cmocka_unit_test(finite_gradients_may_have_no_norm),
     };
     return cmocka_run_group_tests_name(ops_on->name, all, NULL, NULL);
 }

@@ -5,7 +5,8 @@
  * exact arithmetic against the norm of all gradients), SGD losses max(1e-5, 4 x what PyTorch's own f32
  * reaches). O1: the
  * gradients as one vector within 4 x the error of rounding matmul operands alone, at least 0.02 (fp16), 0.05 (bf16),
- * and visibly not fp32. A model with operators that are not supported must be refused with exactly those. */
+ * and visibly not fp32. A step trains the same bits whichever outputs it computes. A model with operators that are not supported must be refused with exactly those. */
+#include "runtime/stepper.h"
 #include "tests/train/golden.h"
 
 #include <math.h>
@@ -13,6 +14,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -144,6 +146,51 @@ static void check_sgd(golden *g)
     }
 }
 
+/* Bytes of all storage, malloc'ed. */
+static char *storage_bytes(const golden *g, rt_session *s, size_t *n)
+{
+    char *bytes = NULL;
+    *n = 0;
+    for (int i = 0; i < rt_session_storage_count(s); i++) {
+        rt_tensor t;
+        assert_int_equal(rt_session_read(s, i, g->diag, &t), AMPC_OK);
+        size_t size = ir_dtype_size(t.dtype);
+        for (int k = 0; k < t.rank; k++) size *= (size_t)t.dims[k];
+        bytes = realloc(bytes, *n + size + 1);
+        assert_non_null(bytes);
+        memcpy(bytes + *n, t.data, size);
+        *n += size;
+    }
+    return bytes;
+}
+
+enum { SELECTED_STEPS = 2 };
+
+/* Everything that a session holds after some steps, with the outputs that training needs alone, or with all. */
+static char *train_selected(const golden *g, bool selected, size_t *n)
+{
+    const rt_session_options options = {.device = "cpu", .threads = 2};
+    rt_session *s = NULL;
+    assert_int_equal(rt_session_open(g->module, &options, g->diag, &s), AMPC_OK);
+    if (selected) assert_int_equal(rt_stepper_select(s, g->module, NULL, 0, g->diag), AMPC_OK);
+    for (int i = 0; i < SELECTED_STEPS; i++) golden_run(g, s, "train_step");
+    assert_true(!selected || rt_session_output_count(s) <= 2);
+    char *bytes = storage_bytes(g, s, n);
+    rt_session_close(s);
+    return bytes;
+}
+
+/* What is trained does not depend on the outputs that are computed beside it. */
+static void check_selection(const golden *g)
+{
+    size_t n, again;
+    char *all = train_selected(g, false, &n), *few = train_selected(g, true, &again);
+    assert_int_equal(n, again);
+    assert_memory_equal(all, few, n);
+    free(all);
+    free(few);
+}
+
 static void check_refusal(golden *g, const char *const *operators)
 {
     g->quiet = true;
@@ -166,6 +213,7 @@ static void test_case(void **state)
     if (g->precision->level == PASS_O0) check_fp32(g);
     else check_low(g);
     if (g->precision->level == PASS_O0) check_sgd(g);
+    check_selection(g);
 }
 
 int main(int argc, char **argv) { return golden_main(argc, argv, "golden", test_case); }

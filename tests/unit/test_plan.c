@@ -222,6 +222,31 @@ static void old_values_are_kept_for_outputs_and_swaps(void **state)
     assert_int_equal(f->plan->n_after, 2);
 }
 
+/* What only unselected outputs read is not there, and what they read dies early. */
+static void unselected_outputs_take_nothing(void **state)
+{
+    fixture *f = *state;
+    rt_selection *one = calloc(1, sizeof *one + sizeof *one->names);
+    plan_ok(f, "graph @g(@x : f16[N]) {\nforward:\n"
+               "  %a = exp @x : f16[N]\n  %w = cast %a {to=f32} : f32[N]\n  output \"wide\" = %w\n"
+               "  %b = neg %a : f16[N]\n  output \"b\" = %b\n  output \"a\" = %a\n}\n");
+    assert_int_equal(f->plan->n_steps, 3);
+    assert_int_equal(f->plan->n_outputs, 3);
+    assert_false(same_buffer(f, "a", "b"));
+    rt_plan_free(f->plan);
+    f->plan = NULL;
+    const ir_graph *g = f->module->graphs.items[0];
+    *one = (rt_selection){.graph = g, .n = 1};
+    one->names[0] = ir_graph_find_output(g, "b")->attr[IR_ATTR(output, name)].s;
+    assert_int_equal(rt_plan_make(g, one, (int64_t[]){4, 3}, rt_backend_find("cpu", &(int){0}), &f->ctx, false, f->d,
+                                  &f->plan),
+                     AMPC_OK);
+    assert_int_equal(f->plan->n_steps, 2);
+    assert_int_equal(f->plan->n_outputs, 1);
+    assert_true(same_buffer(f, "a", "b"));
+    free(one);
+}
+
 static void unwanted_results_and_nodes_take_nothing(void **state)
 {
     fixture *f = *state;
@@ -344,6 +369,7 @@ int main(void)
         TEST(fallible_step_forbids_writing_storage),
         TEST(forward_values_are_committed_by_copy),
         TEST(old_values_are_kept_for_outputs_and_swaps),
+        TEST(unselected_outputs_take_nothing),
         TEST(unwanted_results_and_nodes_take_nothing),
         TEST(symbolic_attributes_become_numbers),
         TEST(many_buffers_do_not_overlap),

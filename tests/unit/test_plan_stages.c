@@ -246,7 +246,8 @@ static void optimizers_and_norms_unscale(void **state)
            "        %db : f32[8]\n"
            "   2  check_finite_and_unscale %dw, %db, @scale\n"
            "        %inf : bool[]\n"
-           "   3  global_norm          %dw, %db, _, @scale\n"
+           "        %n' : f64[1]\n"
+           "   3  global_norm          _, _, %n'\n"
            "        %n : f32[]\n"
            "   4  sgd                  @w, %dw, @lr, %inf, @scale\n"
            "        %w1 : f32[8,8]\n"
@@ -254,6 +255,36 @@ static void optimizers_and_norms_unscale(void **state)
            "        %b1 : f32[8]\n"
            "output \"inf\"\n"
            "output \"norm\"\n");
+}
+
+/* Each part adds to the sums of squares of the one before; a norm of other operands reads the gradients itself. */
+static void checks_add_up_squares(void **state)
+{
+    (void)state;
+    expect(UPDATED "graph @g(@dw : f16[8,8], @db : f32[8]) {\n"
+           "update:\n  %cw = cast @dw {to=f32} : f32[8,8]\n"
+           "  %uw, %ub, %inf = check_finite_and_unscale %cw, @db, @scale : f32[8,8], f32[8], bool[]\n"
+           "  %n = global_norm %uw, %ub : f32[]\n  output \"norm\" = %n\n"
+           "  %m = global_norm %ub, %uw : f32[]\n  output \"other\" = %m\n"
+           "  %w1 = sgd @w, %uw, @lr, %inf : f32[8,8]\n  store @w, %w1\n"
+           "  %b1 = sgd @b, %ub, @lr, %inf : f32[8]\n  store @b, %b1\n}\n",
+           "plan @g: 6 steps\n"
+           "   0  check_finite_and_unscale @dw, @scale\n"
+           "        %inf' : bool[]\n"
+           "        %n' : f64[1]\n"
+           "   1  check_finite_and_unscale @db, @scale, %inf', %n'\n"
+           "        %inf : bool[]\n"
+           "        %n' : f64[1]\n"
+           "   2  global_norm          _, _, %n'\n"
+           "        %n : f32[]\n"
+           "   3  global_norm          @db, @dw, _, @scale\n"
+           "        %m : f32[]\n"
+           "   4  sgd                  @w, @dw, @lr, %inf, @scale\n"
+           "        %w1 : f32[8,8]\n"
+           "   5  sgd                  @b, @db, @lr, %inf, @scale\n"
+           "        %b1 : f32[8]\n"
+           "output \"norm\"\n"
+           "output \"other\"\n");
 }
 
 /* A check for each type. What is cast for others as well is cast, and what is no gradient stays where it is. */
@@ -428,6 +459,7 @@ int main(void)
         cmocka_unit_test(casts_of_weights_come_first),
         cmocka_unit_test(an_update_writes_the_low_copy),
         cmocka_unit_test(optimizers_and_norms_unscale),
+        cmocka_unit_test(checks_add_up_squares),
         cmocka_unit_test(casts_of_gradients_go),
         cmocka_unit_test(what_others_read_is_unscaled),
         cmocka_unit_test(a_product_takes_gelu),

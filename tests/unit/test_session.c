@@ -366,6 +366,100 @@ static void what_is_kept_follows_storage(void **state)
     expect_floats("y", 1, (float[]){0});
 }
 
+/* ---- selected outputs ------------------------------------------------------------------------- */
+
+static const char selecting[] = "state @s : f32[2] = [1, 2]\n"
+                                "graph @g(@x : f32[2]) {\nforward:\n  %a = add @x, @s : f32[2]\n"
+                                "  %b = exp @x : f32[2]\n  %c = neg %b : f32[2]\n"
+                                "  output \"a\" = %a\n  output \"b\" = %b\n  output \"c\" = %c\n  store @s, %a\n}\n"
+                                "graph @h(@x : f32[2]) {\nforward:\n  %d = neg @x : f32[2]\n  output \"d\" = %d\n}\n";
+
+static ampc_status pick(scratch *t, const char *graph, int n, const char *first, const char *second)
+{
+    const char *const names[] = {first, second};
+    return rt_session_select(session, graph, names, n, t->d);
+}
+
+/* How many steps of this op a run of @g has. */
+static int steps_of(scratch *t, const rt_tensor *in, ir_op op)
+{
+    int counts[IR_OP_COUNT] = {0};
+    rt_session_set_hook(session, count_step, counts);
+    run_ok(t, "g", in, 1);
+    rt_session_set_hook(session, NULL, NULL);
+    return counts[op];
+}
+
+static void only_selected_outputs_are_computed(void **state)
+{
+    scratch *t = *state;
+    load(t, selecting);
+    assert_int_equal(open_with(t, &(rt_session_options){.threads = 1, .no_fuse = true}), AMPC_OK);
+    float x[] = {0, 0};
+    rt_tensor in = vector("x", IR_f32, 2, x);
+    assert_int_equal(steps_of(t, &in, IR_OP_neg), 1);
+    assert_int_equal(rt_session_output_count(session), 3);
+    assert_null(rt_session_not_selected(session, "c"));
+    assert_int_equal(pick(t, "g", 1, "b", NULL), AMPC_OK);
+    assert_int_equal(steps_of(t, &in, IR_OP_neg), 0);
+    assert_int_equal(rt_session_output_count(session), 1);
+    expect_floats("b", 2, (float[]){1, 1});
+    assert_null(rt_session_output(session, "c"));
+    assert_string_equal(rt_session_not_selected(session, "c"), "g");
+    assert_null(rt_session_not_selected(session, "b"));
+    assert_null(rt_session_not_selected(session, "none"));
+    assert_int_equal(pick(t, "g", 0, NULL, NULL), AMPC_OK); /* nothing but the store */
+    assert_int_equal(steps_of(t, &in, IR_OP_exp), 0);
+    assert_int_equal(steps_of(t, &in, IR_OP_add), 1);
+    assert_int_equal(rt_session_output_count(session), 0);
+    run_ok(t, "h", &in, 1); /* another graph has its own */
+    assert_int_equal(rt_session_output_count(session), 1);
+    assert_int_equal(rt_session_select(session, "g", NULL, 0, t->d), AMPC_OK);
+    run_ok(t, "g", &in, 1);
+    assert_int_equal(rt_session_output_count(session), 3);
+    assert_float_equal(storage_floats(t, "s")[1], 2, 0);
+}
+
+/* A selection that was made before finds its plan: nothing is allocated but the list of its names. */
+static void plans_of_selections_are_kept(void **state)
+{
+    scratch *t = *state;
+    start(t, selecting);
+    float x[] = {0, 0};
+    rt_tensor in = vector("x", IR_f32, 2, x);
+    run_ok(t, "g", &in, 1);
+    assert_int_equal(pick(t, "g", 2, "c", "a"), AMPC_OK);
+    run_ok(t, "g", &in, 1);
+    assert_int_equal(rt_session_select(session, "g", NULL, 0, t->d), AMPC_OK);
+    rt_alloc_fail(1);
+    run_ok(t, "g", &in, 1);
+    rt_alloc_fail(0);
+    assert_int_equal(pick(t, "g", 2, "a", "c"), AMPC_OK); /* in any order */
+    rt_alloc_fail(1);
+    run_ok(t, "g", &in, 1);
+    rt_alloc_fail(0);
+    assert_int_equal(rt_session_output_count(session), 2);
+    rt_alloc_fail(1);
+    assert_int_equal(pick(t, "g", 1, "a", NULL), AMPC_NO_MEMORY);
+    rt_alloc_fail(0);
+    run_ok(t, "g", &in, 1);
+    assert_int_equal(rt_session_output_count(session), 2);
+}
+
+static void unknown_outputs_are_refused(void **state)
+{
+    scratch *t = *state;
+    start(t, selecting);
+    float x[] = {0, 0};
+    rt_tensor in = vector("x", IR_f32, 2, x);
+    assert_int_equal(pick(t, "g", 2, "a", "grad_norm"), AMPC_REJECTED);
+    scratch_expect(t, "graph @g has no output 'grad_norm'; its outputs are: a, b, c");
+    run_ok(t, "g", &in, 1); /* as before */
+    assert_int_equal(rt_session_output_count(session), 3);
+    assert_int_equal(pick(t, "none", 1, "a", NULL), AMPC_REJECTED);
+    scratch_expect(t, "no graph @none");
+}
+
 /* ---- memory ---------------------------------------------------------------------------------- */
 
 static ampc_status open_and_run(scratch *t, const rt_tensor *in, int n)
@@ -452,6 +546,9 @@ int main(void)
         TEST(deterministic_runs_are_equal),
         TEST(hook_sees_each_step),
         TEST(what_is_kept_follows_storage),
+        TEST(only_selected_outputs_are_computed),
+        TEST(plans_of_selections_are_kept),
+        TEST(unknown_outputs_are_refused),
         TEST(each_allocation_may_fail),
         TEST(runs_do_not_allocate),
         TEST(session_survives_lack_of_memory),

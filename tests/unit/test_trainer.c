@@ -182,10 +182,13 @@ static void test_loss_not_finite(void **state)
 
 enum { BITS_STEPS = 5, BITS_SKIPPED = 2 };
 
+/* The outputs that the steps compute. */
+typedef enum computed { ALL_OUTPUTS, NEEDED_AND_NORM, NEEDED } computed;
+
 /* All parameters and states after some steps, one of them skipped, and what each step says of itself. */
-static char *bits_after(scratch *t, const ir_module *m, bool no_fuse, size_t *n)
+static char *bits_after(scratch *t, const ir_module *m, bool no_fuse, computed which, size_t *n)
 {
-    static const char *const outputs[] = {"loss", "grad_norm", "found_inf"};
+    static const char *const outputs[] = {"loss", "found_inf", "grad_norm"};
     float x[BATCH][4];
     int64_t label[BATCH];
     uint32_t said[BITS_STEPS][3] = {0};
@@ -195,6 +198,7 @@ static char *bits_after(scratch *t, const ir_module *m, bool no_fuse, size_t *n)
     const rt_tensor in[] = {{.name = "x", .dtype = IR_f32, .rank = 2, .dims = {BATCH, 4}, .data = x},
                             {.name = "label", .dtype = IR_i64, .rank = 1, .dims = {BATCH}, .data = label}};
     assert_ok(t, rt_session_open(m, &o, t->d, &s));
+    if (which != ALL_OUTPUTS) assert_ok(t, rt_stepper_select(s, m, &outputs[2], which == NEEDED_AND_NORM, t->d));
     assert_ok(t, rt_session_get_number(s, "loss_scale", t->d, &scale));
     for (int step = 0; step < BITS_STEPS; step++) {
         for (int i = 0; i < BATCH; i++) {
@@ -205,9 +209,10 @@ static char *bits_after(scratch *t, const ir_module *m, bool no_fuse, size_t *n)
         assert_ok(t, rt_session_run(s, "train_step", in, 2, t->d));
         for (int k = 0; k < 3; k++) {
             const rt_tensor *out = rt_session_output(s, outputs[k]);
-            memcpy(&said[step][k], out->data, ir_dtype_size(out->dtype));
+            assert_true((out != NULL) == (k < 2 || which != NEEDED));
+            if (out) memcpy(&said[step][k], out->data, ir_dtype_size(out->dtype));
         }
-        assert_int_equal(said[step][2], step == BITS_SKIPPED);
+        assert_int_equal(said[step][1], step == BITS_SKIPPED);
     }
     char *bytes = training_bytes(s, n);
     bytes = realloc(bytes, *n + sizeof said);
@@ -227,11 +232,34 @@ static void test_fusing_keeps_the_bits(void **state)
         o.optimizer = optimizers[i % 3];
         o.scaling = PASS_SCALE_DYNAMIC;
         ir_module *m = training_module(t, &o, 0);
-        char *fused = bits_after(t, m, false, &n), *apart = bits_after(t, m, true, &again);
+        char *fused = bits_after(t, m, false, ALL_OUTPUTS, &n), *apart = bits_after(t, m, true, ALL_OUTPUTS, &again);
         assert_int_equal(n, again);
         if (memcmp(fused, apart, n) != 0) fail_msg("%s: other bits", o.optimizer);
         free(fused);
         free(apart);
+        ir_module_free(m);
+    }
+}
+
+/* What is trained does not depend on the outputs that are computed beside it; nor does the norm. */
+static void test_selecting_keeps_the_bits(void **state)
+{
+    scratch *t = *state;
+    for (int i = 0; i < 4; i++) {
+        size_t n, again, norms = BITS_STEPS * 3 * sizeof(uint32_t);
+        pass_options o = training_options(i & 1 ? IR_bf16 : IR_f16);
+        o.optimizer = "adamw,lr=0.02";
+        o.scaling = PASS_SCALE_DYNAMIC;
+        ir_module *m = training_module(t, &o, 0);
+        char *all = bits_after(t, m, i & 2, ALL_OUTPUTS, &n), *norm = bits_after(t, m, i & 2, NEEDED_AND_NORM, &again);
+        assert_int_equal(n, again);
+        assert_memory_equal(all, norm, n);
+        char *needed = bits_after(t, m, i & 2, NEEDED, &again);
+        assert_int_equal(n, again);
+        assert_memory_equal(all, needed, n - norms);
+        free(all);
+        free(norm);
+        free(needed);
         ir_module_free(m);
     }
 }
@@ -451,6 +479,7 @@ int main(void)
         SCRATCH_TEST(test_scale_stuck_at_floor),
         SCRATCH_TEST(test_loss_not_finite),
         SCRATCH_TEST(test_fusing_keeps_the_bits),
+        SCRATCH_TEST(test_selecting_keeps_the_bits),
         SCRATCH_TEST(test_resume_is_bitwise),
         SCRATCH_TEST(test_resume_refused),
         SCRATCH_TEST(test_stop_flag),
