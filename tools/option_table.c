@@ -42,7 +42,7 @@ const option option_table[] = {
     {"checkpoint-dir", OPTION_TEXT, FOR_TRAIN, GROUP_FILES, AT(checkpoint_dir), "DIR", NULL,
      "where checkpoints go", NULL, NULL, 0, 0},
     {"log", OPTION_TEXT, FOR_TRAIN, GROUP_FILES, AT(log), "FILE.jsonl", NULL,
-     "append one JSON object a step", NULL, NULL, 0, 0},
+     "append one JSON object a step; the norm of the gradients is measured for it alone", NULL, NULL, 0, 0},
     {"plot", OPTION_TEXT, FOR_TRAIN, GROUP_FILES, AT(plot), "FILE.svg", NULL,
      "draw loss and loss scale", NULL, NULL, 0, 0},
     {"plot-with", OPTION_TEXTS, FOR_TRAIN, GROUP_FILES, AT(plot_with), "FILE.jsonl", NULL,
