@@ -12,16 +12,18 @@
  *     operand   behind `scale`  bool scalar, what calls before this one found; found_inf is true when it is, and may
  *                               lie over it. Calls that hand it on give together what one call with all the gradients
  *                               gives, each as soon as its gradients are there.
- *   With none of its `outs` wanted (they keep their positions) it reads the gradients and writes found_inf alone, or
- *     result    behind found_inf  f64 vector, the sums of squares: their total is the sum of the squares of the unscaled
- *                                 gradients; how it is divided among the elements depends on the device and on shapes
- *     operand   behind the flag of calls before (which may then be absent)  such a vector, to which this call adds; the
- *                                 result may lie over it. Absent: zeros.
- *   found_inf never depends on the sums, which may overflow where every gradient is finite.
+ *   With none of its `outs` wanted (they keep their positions) it reads the gradients and writes found_inf alone. It
+ *   can then also accumulate the squares of the unscaled gradients in the same pass:
+ *     result    after found_inf  f64 vector whose elements add up to the sum of squares. How the sum is divided among
+ *                                them depends on the device and on the shapes.
+ *     operand   after the bool scalar  f64 vector of an earlier call, to which this call adds; the result may be stored
+ *                                over it. Without this operand the sums start at 0.
+ *   found_inf does not depend on the sums, which can overflow although every gradient is finite.
  *
  * global_norm, whose operands may be raw gradients of any float types:
  *     operands  behind the gradients an absent one, then K_NORM_SCALE, as K_UPDATE_SCALE
- *   or, without any gradients, two absent ones, then K_NORM_SQUARES, the sums of squares that checks made of them. */
+ *   or no gradients: two absent operands, then K_NORM_SQUARES, the sums of squares that checks have accumulated. The
+ *   result is then the same up to the order of the additions. */
 #ifndef AMPC_UPDATE_H
 #define AMPC_UPDATE_H
 
@@ -30,17 +32,27 @@
 enum { K_UPDATE_SCALE = 0, K_UPDATE_EXTRA_IN = 1 };
 enum { K_UPDATE_LOW = 0, K_UPDATE_EXTRA_OUT = 1 };
 enum { K_NORM_SCALE = 1, K_NORM_EXTRA_IN = 2, K_NORM_SQUARES = 2, K_NORM_JOINED_IN = 3 };
-enum { K_SQUARE_SUMS = 1024 }; /* elements of the sums of squares that keep a large device busy */
+enum { K_SQUARE_SUMS = 1024 }; /* elements of the sums of squares, one per block: enough blocks for a large device */
 
-/* Of a call of check_finite_and_unscale: how many gradients there are, `scale` and found_inf, and what was found before
- * it, or NULL. */
+/* Whether a call of check_finite_and_unscale accumulates squares. */
 static inline bool k_check_sums(const k_args *args)
 {
-    return args->n_out > 1 && args->out[args->n_out - 1].dtype == IR_f64 && args->out[args->n_out - 2].dtype == IR_bool;
+    return args->n_out > 1 && args->out[args->n_out - 1].dtype == IR_f64 &&
+           args->out[args->n_out - 2].dtype == IR_bool;
 }
-static inline int k_check_gradients(const k_args *args) { return args->n_out - (k_check_sums(args) ? 2 : 1); }
-static inline const k_view *k_check_scale(const k_args *args) { return &args->in[k_check_gradients(args)]; }
-static inline k_view *k_check_found(const k_args *args) { return &args->out[k_check_gradients(args)]; }
+/* How many gradients there are, `scale` and found_inf, and what was found before it, or NULL. */
+static inline int k_check_gradients(const k_args *args)
+{
+    return args->n_out - (k_check_sums(args) ? 2 : 1);
+}
+static inline const k_view *k_check_scale(const k_args *args)
+{
+    return &args->in[k_check_gradients(args)];
+}
+static inline k_view *k_check_found(const k_args *args)
+{
+    return &args->out[k_check_gradients(args)];
+}
 static inline const k_view *k_check_before(const k_args *args)
 {
     const int at = k_check_gradients(args) + 1;
@@ -78,7 +90,13 @@ static inline const k_view *k_norm_extra(const k_args *args, int which)
     const int at = k_norm_gradients(args) + which;
     return at < args->n_in && k_present(&args->in[at]) ? &args->in[at] : NULL;
 }
-static inline const k_view *k_norm_scale(const k_args *args) { return k_norm_extra(args, K_NORM_SCALE); }
-static inline const k_view *k_norm_squares(const k_args *args) { return k_norm_extra(args, K_NORM_SQUARES); }
+static inline const k_view *k_norm_scale(const k_args *args)
+{
+    return k_norm_extra(args, K_NORM_SCALE);
+}
+static inline const k_view *k_norm_squares(const k_args *args)
+{
+    return k_norm_extra(args, K_NORM_SQUARES);
+}
 
 #endif

@@ -240,10 +240,10 @@ typedef struct ampc_step_result {
     int was_skipped;    /* this step moved nothing but the loss scale */
 } ampc_step_result;
 
-/* Forward, backward and update on one batch: the model's inputs and the label. `result` may be NULL. Outputs of the model
- * are computed only where ampc_select names them. AMPC_NUMERIC when
- * the loss is not finite, or when 50 steps in a row were skipped with the loss scale at its floor (the message names
- * the first gradient that is not finite); the session is then as the step left it. Otherwise as ampc_session_run. */
+/* Forward, backward and update on one batch: the model's inputs and the label. `result` may be NULL. Outputs of the
+ * model are computed only where ampc_select names them. AMPC_NUMERIC when the loss is not finite, or when 50 steps in
+ * a row were skipped with the loss scale at its floor (the message names the first gradient that is not finite); the
+ * session is then as the step left it. Otherwise as ampc_session_run. */
 AMPC_API ampc_status ampc_train_step(ampc_session *session, ampc_tensor *const *inputs, size_t n_inputs,
                                      ampc_step_result *result);
 /* Forward and loss in inference form; changes nothing. Scores: ampc_session_get(session, "output/NAME", ..). */

@@ -190,7 +190,8 @@ static ampc_status check_graph(const ampc_session *s, const char *graph, diag *d
     return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "the module has no entry graph '%s'", graph);
 }
 
-ampc_status ampc_select(ampc_session *session, const char *graph, const char *const *results, size_t n_results)
+ampc_status ampc_select(ampc_session *session, const char *graph, const char *const *results,
+                        size_t n_results)
 {
     diag *d = enter(session);
     TRY(check_graph(session, graph, d));
@@ -199,8 +200,9 @@ ampc_status ampc_select(ampc_session *session, const char *graph, const char *co
     if (!names) return rt_no_memory(d);
     for (size_t i = 0; i < n_results; i++) names[i] = result_name(session, results[i]);
     const bool trains = strcmp(graph, "train_step") == 0;
-    ampc_status status = trains ? rt_stepper_select(session->rt, session->module->ir, names, (int)n_results, d)
-                                : rt_session_select(session->rt, graph, names, (int)n_results, d);
+    ampc_status status = trains
+                             ? rt_stepper_select(session->rt, session->module->ir, names, (int)n_results, d)
+                             : rt_session_select(session->rt, graph, names, (int)n_results, d);
     rt_free(names);
     return status;
 }
@@ -279,9 +281,10 @@ static ampc_status find(const ampc_session *s, const char *key, diag *d, rt_tens
     }
     const char *graph = rt_session_not_selected(s->rt, name);
     if (graph)
-        return diag_error(d, AMPC_USAGE, DIAG_NOWHERE,
-                          "the last run of '%s' did not compute '%s'; select it with ampc_select before the run", graph,
-                          key);
+        return diag_error(
+            d, AMPC_USAGE, DIAG_NOWHERE,
+            "the last run of '%s' did not compute '%s'; select it with ampc_select before the run", graph,
+            key);
     return diag_error(d, AMPC_USAGE, DIAG_NOWHERE,
                       "the session has no '%s': neither state nor a result of the last run", key);
 }

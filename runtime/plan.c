@@ -426,8 +426,8 @@ static ampc_status build(rt_plan *p, bool fuse, bool *needed, diag *d)
     return rt_plan_pack(p) && rt_plan_group(p) ? AMPC_OK : no_memory(p, d);
 }
 
-ampc_status rt_plan_make(const ir_graph *g, const rt_selection *selection, const int64_t *sizes, const rt_backend *backend,
-                         const k_context *ctx, bool fuse, diag *d, rt_plan **out)
+ampc_status rt_plan_make(const ir_graph *g, const rt_selection *selection, const int64_t *sizes,
+                         const rt_backend *backend, const k_context *ctx, bool fuse, diag *d, rt_plan **out)
 {
     rt_plan *p = rt_alloc(1, sizeof *p);
     rt_plan none = {.graph = g};

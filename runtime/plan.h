@@ -123,10 +123,10 @@ typedef struct rt_plan {
 } rt_plan;
 
 /* selection: the outputs to compute, NULL: all; it must outlive the plan. sizes: by symbol of the module, -1 where
- * unbound. Kernels are prepared under ctx, which the plan keeps. fuse: ops may become one step, which gives the same bits
- * but for a rounding that it leaves out (kernels/epilogue.h). */
-ampc_status rt_plan_make(const ir_graph *g, const rt_selection *selection, const int64_t *sizes, const rt_backend *backend,
-                         const k_context *ctx, bool fuse, diag *d, rt_plan **out);
+ * unbound. Kernels are prepared under ctx, which the plan keeps. fuse: ops may become one step, which gives the same
+ * bits but for a rounding that it leaves out (kernels/epilogue.h). */
+ampc_status rt_plan_make(const ir_graph *g, const rt_selection *selection, const int64_t *sizes,
+                         const rt_backend *backend, const k_context *ctx, bool fuse, diag *d, rt_plan **out);
 void rt_plan_free(rt_plan *p); /* NULL allowed */
 
 /* Where a buffer is, given the arena's base, storage by id and inputs by position. */

@@ -105,7 +105,9 @@ static bool reads_in_place(const k_program *program, int j)
  * what a check hands on). */
 static bool overwrites(const rt_step *s, int j, int k)
 {
-    if (s->op == IR_OP_check_finite_and_unscale && j > k_check_gradients(&(k_args){.out = s->out, .n_out = s->n_out})) return k == j - 1;
+    if (s->op == IR_OP_check_finite_and_unscale &&
+        j > k_check_gradients(&(k_args){.out = s->out, .n_out = s->n_out}))
+        return k == j - 1;
     if (s->op == IR_OP_COUNT)
         return s->program->results[k].fold == K_EACH && reads_in_place(s->program, j) &&
                s->in[j].dtype == s->out[k].dtype && k_count(&s->in[j]) == k_count(&s->out[k]);

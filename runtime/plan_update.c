@@ -12,8 +12,8 @@
  * alone is read before the cast. The check becomes one for each type of gradient, and on a device that is away one for
  * each gradient that its cache still holds right behind the step that makes it. They hand on what they find.
  *
- * Where a norm of all these gradients is wanted, too, the checks add up their squares on the way, and the norm reads the
- * sums instead of the gradients.
+ * Where a norm of all these gradients is wanted, too, the checks add up their squares on the way, and the norm reads
+ * the sums instead of the gradients.
  *
  * Runs before layouts, so that what is converted is the gradient as it is made. */
 #include "kernels/update.h"
@@ -157,7 +157,8 @@ static bool let_norm(updater *u, const rt_step *check, rt_step *s, uint32_t squa
         return true;
     }
     if (!remake_norm(u, s, old.n_in + K_NORM_EXTRA_IN)) return false;
-    for (int j = 0; j < old.n_in; j++) rt_step_read(u->p, s, j, check->in_value[result_read(u, check, &old, j)]);
+    for (int j = 0; j < old.n_in; j++)
+        rt_step_read(u->p, s, j, check->in_value[result_read(u, check, &old, j)]);
     rt_step_read(u->p, s, old.n_in + K_NORM_SCALE, check->in_value[gradients_of(check)]);
     return true;
 }
@@ -215,7 +216,8 @@ static bool write_part(updater *u, const rt_step *check, part *t, handed before,
     rt_plan *p = u->p;
     const int n_in = t->n + 1 + (before.found != RT_NO_VALUE) + (before.squares != RT_NO_VALUE);
     int n = 0;
-    if (!rt_step_make(p, &t->step, check->node, check->op, n_in, t->n + 1 + (made.squares != RT_NO_VALUE))) return false;
+    if (!rt_step_make(p, &t->step, check->node, check->op, n_in, t->n + 1 + (made.squares != RT_NO_VALUE)))
+        return false;
     t->step.kernel = check->kernel;
     t->step.attr = check->attr;
     for (int k = 0; k < gradients_of(check); k++)
@@ -249,7 +251,8 @@ static bool divide(updater *u, const rt_step *check, uint32_t squares)
     for (int k = 0; k < gradients_of(check); k++) part_for(u, first, place_of(u, check, k), check->in[k].dtype)->n++;
     for (int i = first; i < u->n_parts; i++) {
         handed made = all;
-        if (i + 1 < u->n_parts && !(derive_alike(u, all.found, &made.found) && derive_alike(u, all.squares, &made.squares)))
+        if (i + 1 < u->n_parts &&
+            !(derive_alike(u, all.found, &made.found) && derive_alike(u, all.squares, &made.squares)))
             return false;
         if (!write_part(u, check, &u->parts[i], before, made)) return false;
         before = made;
@@ -264,7 +267,8 @@ static bool rewrite(updater *u, int at)
     uint32_t squares;
     const bool may = gradients_of(check) > 0 && all_take_raw(u, check);
     if (may) drop_casts(u, check);
-    const bool done = !may || (make_squares(u, check, &squares) && let_read_raw(u, check, squares) && divide(u, check, squares));
+    const bool done = !may || (make_squares(u, check, &squares) && let_read_raw(u, check, squares) &&
+                               divide(u, check, squares));
     mark_results(u, check, false);
     u->gone[at] = may;
     return done;

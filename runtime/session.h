@@ -47,8 +47,9 @@ typedef struct rt_tensor {
  * half way) storage is as it was before the run. */
 ampc_status rt_session_run(rt_session *s, const char *graph, const rt_tensor *inputs, int n,
                            diag *d);
-/* From now on runs of the graph compute only these output statements, and all that it stores; names NULL: all of them,
- * as before the first call. Plans of other selections are kept. AMPC_REJECTED for a graph or a name that there is not. */
+/* From now on runs of the graph compute only these output statements, and all that it stores; names NULL: all of
+ * them, as before the first call. Plans of other selections are kept. AMPC_REJECTED for a graph or a name that there
+ * is not. */
 ampc_status rt_session_select(rt_session *s, const char *graph, const char *const *names, int n, diag *d);
 /* An output statement of the last run by name, or NULL. The data belongs to the session; it is NULL when the device
  * could not give it. */

@@ -1,14 +1,17 @@
 /* session_select.c - which output statements the runs of a graph compute.
  *
- * Selections are interned: one object for each set of statements that was ever selected. A plan is made for one of them,
- * so selecting a set again finds the plans that were made for it. */
+ * Selections are interned: one object for each set of statements that was ever selected. A plan is made for one of
+ * them, so selecting a set again finds the plans that were made for it. */
 #include "runtime/alloc.h"
 #include "runtime/session_state.h"
 
 #include <stdio.h>
 #include <string.h>
 
-static const char *output_name(const ir_node *n) { return n->attr[IR_ATTR(output, name)].s; }
+static const char *output_name(const ir_node *n)
+{
+    return n->attr[IR_ATTR(output, name)].s;
+}
 
 /* NULL: no more. */
 static const ir_node *next_output(const ir_node *n)
@@ -40,8 +43,8 @@ static ampc_status reject_name(const ir_graph *g, const char *name, diag *d)
     size_t used = 0;
     for (const ir_node *n = next_output(g->first); n && used < sizeof text; n = next_output(n->next))
         used += (size_t)snprintf(text + used, sizeof text - used, "%s%s", used ? ", " : "", output_name(n));
-    return diag_error(d, AMPC_REJECTED, DIAG_NOWHERE, "graph @%s has no output '%s'; its outputs are: %s", g->name, name,
-                      text);
+    return diag_error(d, AMPC_REJECTED, DIAG_NOWHERE, "graph @%s has no output '%s'; its outputs are: %s",
+                      g->name, name, text);
 }
 
 static bool is_among(const char *name, const char *const *names, int n)
@@ -64,7 +67,8 @@ static rt_selection *make_selection(const ir_graph *g, const char *const *names,
 
 static bool is_same(const rt_selection *a, const rt_selection *b)
 {
-    return a->graph == b->graph && a->n == b->n && memcmp(a->names, b->names, (size_t)a->n * sizeof *a->names) == 0;
+    return a->graph == b->graph && a->n == b->n &&
+           memcmp(a->names, b->names, (size_t)a->n * sizeof *a->names) == 0;
 }
 
 /* The one object for this set; takes ownership. */

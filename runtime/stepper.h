@@ -33,9 +33,9 @@ typedef struct rt_step_result {
 /* Session and module must outlive it; nothing to close. AMPC_UNSUPPORTED when the module has no @train_step. */
 ampc_status rt_stepper_open(rt_session *s, const ir_module *m, const rt_stepper_options *o, diag *d,
                             rt_stepper *out);
-/* From now on @train_step computes what a training loop reads, the loss and found_inf, and the output statements named
- * here; the other outputs of the model are not computed. A module without @train_step is left alone. AMPC_REJECTED for a
- * name that @train_step lacks. */
+/* From now on @train_step computes what a training loop reads, the loss and found_inf, and the output statements
+ * named here; the other outputs of the model are not computed. A module without @train_step is left alone.
+ * AMPC_REJECTED for a name that @train_step lacks. */
 ampc_status rt_stepper_select(rt_session *s, const ir_module *m, const char *const *names, int n, diag *d);
 /* Enqueues a step; at most RT_KEPT_RUNS - 1 may be pending. */
 ampc_status rt_stepper_submit(rt_stepper *t, const rt_tensor *inputs, int n, diag *d);

@@ -153,7 +153,8 @@ static ampc_status bench_all(bench *b)
     const char *entry = b->c->tool->o.entry;
     if (!entry) entry = ir_graph_find(b->c->tool->module, "train_step") ? "train_step" : "infer";
     TRY(run_need_entry(b->c, entry, &b->graph));
-    if (strcmp(entry, "train_step") == 0) TRY(rt_stepper_select(b->c->session, b->c->tool->module, NULL, 0, b->c->tool->diag));
+    if (strcmp(entry, "train_step") == 0)
+        TRY(rt_stepper_select(b->c->session, b->c->tool->module, NULL, 0, b->c->tool->diag));
     TRY(open_inputs(b));
     TRY(measure(b));
     TRY(print_times(b));

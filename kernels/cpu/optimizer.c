@@ -161,7 +161,8 @@ static bool unscale(const k_view *grad, const k_view *to, double inverse, const 
 }
 
 /* Nothing but what is found, and to *total, in this order, the squares of the unscaled gradient by groups. */
-static bool unscale_and_square(const k_view *grad, double inverse, const k_context *ctx, double *partial, double *total)
+static bool unscale_and_square(const k_view *grad, double inverse, const k_context *ctx, double *partial,
+                               double *total)
 {
     int64_t n = k_count(grad), groups = cpu_ceil_div(n, CPU_GROUP_TERMS);
     ir_dtype carrier = cpu_carrier(grad->dtype);
@@ -173,7 +174,8 @@ static bool unscale_and_square(const k_view *grad, double inverse, const k_conte
             cpu_tile in, out;
             int64_t m = k_min(CPU_TILE, end - i);
             const void *x = cpu_tile_load(grad, i, m, carrier, &in);
-            found |= carrier == IR_f64 ? unscale_double(x, inverse, &out, m) : unscale_float(x, (float)inverse, &out, m);
+            found |= carrier == IR_f64 ? unscale_double(x, inverse, &out, m)
+                                       : unscale_float(x, (float)inverse, &out, m);
             partial[g] += cpu_squares(carrier, &out, m);
         }
     }
@@ -184,7 +186,8 @@ static bool unscale_and_square(const k_view *grad, double inverse, const k_conte
 static ampc_status unscale_prepare(const k_args *args, void **state, size_t *workspace)
 {
     (void)state;
-    if (k_check_squares(args)) *workspace = cpu_partial_squares(args->in, k_check_gradients(args)) * sizeof(double);
+    if (k_check_squares(args))
+        *workspace = cpu_partial_squares(args->in, k_check_gradients(args)) * sizeof(double);
     return AMPC_OK;
 }
 
@@ -193,8 +196,10 @@ static double *begin_squares(const k_args *args)
 {
     const k_view *before = k_check_squares_before(args), *squares = k_check_squares(args);
     if (!squares) return NULL;
-    if (before) memmove(squares->data, before->data, k_bytes(squares));
-    else memset(squares->data, 0, k_bytes(squares));
+    if (before)
+        memmove(squares->data, before->data, k_bytes(squares));
+    else
+        memset(squares->data, 0, k_bytes(squares));
     return squares->data;
 }
 

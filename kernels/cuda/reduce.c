@@ -179,7 +179,8 @@ static ampc_status global_norm_prepare(const k_args *args, void **out, size_t *w
     if (!k_norm_squares(args)) CUDA_FORWARD(cuda_check_dtypes(args));
     norm *s = *out = calloc(1, sizeof *s);
     if (!s) return cuda_fail(args->ctx, AMPC_NO_MEMORY, "out of memory");
-    if (!k_norm_squares(args)) *workspace = (size_t)(k_norm_gradients(args) / NORM_SPANS + 1) * NORM_BLOCKS * sizeof(double);
+    if (!k_norm_squares(args))
+        *workspace = (size_t)(k_norm_gradients(args) / NORM_SPANS + 1) * NORM_BLOCKS * sizeof(double);
     CUDA_FORWARD(cuda_find(args->ctx, CUDA_FAMILY_reduce, "norm_squares", &s->squares));
     return cuda_find(args->ctx, CUDA_FAMILY_reduce, "norm_root", &s->root);
 }
@@ -198,7 +199,8 @@ static void fill_table(const k_args *args, norm_table *t, int first, int n)
 static ampc_status launch_root(const k_args *args, const double *partial, long long n)
 {
     const norm *s = args->state;
-    return cuda_launch(args, s->root, 1, REDUCE_BLOCK, 0, (void *[]){&partial, &n, (void *)&args->out[0].data});
+    return cuda_launch(args, s->root, 1, REDUCE_BLOCK, 0,
+                       (void *[]){&partial, &n, (void *)&args->out[0].data});
 }
 
 static ampc_status global_norm_run(const k_args *args)

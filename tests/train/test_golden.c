@@ -1,11 +1,11 @@
 /* test_golden.c - whole networks against PyTorch: outputs, loss, every gradient by name, BN state, six SGD steps.
  *
  * Each folder of tests/goldens holds a model and what PyTorch autograd computes for it in double precision (README
- * there). fp32: max|a-b| / max|b| per tensor, outputs and BN state 1e-5, gradients 1e-4 (those that are zero in
- * exact arithmetic against the norm of all gradients), SGD losses max(1e-5, 4 x what PyTorch's own f32
- * reaches). O1: the
+ * there). fp32: max|a-b| / max|b| per tensor, outputs and BN state 1e-5, gradients 1e-4 (those that are zero in exact
+ * arithmetic against the norm of all gradients), SGD losses max(1e-5, 4 x what PyTorch's own f32 reaches). O1: the
  * gradients as one vector within 4 x the error of rounding matmul operands alone, at least 0.02 (fp16), 0.05 (bf16),
- * and visibly not fp32. A step trains the same bits whichever outputs it computes. A model with operators that are not supported must be refused with exactly those. */
+ * and visibly not fp32. A step trains the same bits whichever outputs it computes. A model with operators that are
+ * not supported must be refused with exactly those. */
 #include "runtime/stepper.h"
 #include "tests/train/golden.h"
 
