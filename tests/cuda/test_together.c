@@ -189,8 +189,8 @@ static void test_adamw(void **state)
 
 enum { GRADIENTS = 600, GRADIENT_ROOM = 512 };
 
-/* `outs`: the unscaled gradients are wanted, too. */
-static char *unscale_text(bool outs)
+/* `outs`: the unscaled gradients are wanted, too; `norm`: their norm is. */
+static char *unscale_text(bool outs, bool norm)
 {
     writer w = {NULL, 0, NULL};
     w.file = open_memstream(&w.text, &w.size);
@@ -203,6 +203,8 @@ static char *unscale_text(bool outs)
     for (int i = 0; i < GRADIENTS; i++) fprintf(w.file, "f32[11], ");
     fprintf(w.file, "bool[]\n  output \"inf\" = %%inf\n");
     for (int i = 0; outs && i < GRADIENTS; i++) fprintf(w.file, "  output \"u%d\" = %%u%d\n", i, i);
+    for (int i = 0; norm && i < GRADIENTS; i++) fprintf(w.file, "%s%%u%d", i ? ", " : "  %n = global_norm ", i);
+    if (norm) fprintf(w.file, " : f32[]\n  output \"norm\" = %%n\n");
     fprintf(w.file, "}\n");
     fclose(w.file);
     return w.text;
@@ -218,12 +220,21 @@ static void check_unscaled(rt_session *s, const float *values)
     }
 }
 
-static void check_unscale(bool outs, const char *launch)
+/* d: all but the last of the gradients. */
+static void check_norm(rt_session *s, const float *d, const float *last)
+{
+    double squares = 0;
+    for (int k = 0; k < 11; k++) squares += (GRADIENTS - 1) * (double)d[k] * d[k] / 16 + (double)last[k] * last[k] / 16;
+    const float norm = *(const float *)rt_session_output(s, "norm")->data;
+    if (!(fabs(norm - sqrt(squares)) <= 1e-6 * norm)) fail_msg("norm %.9g, not %.9g", norm, sqrt(squares));
+}
+
+static void check_unscale(bool outs, bool norm, const char *launch)
 {
     static const double bad[] = {1, INFINITY, NAN, 1}; /* the last element of all */
-    char *text = unscale_text(outs);
+    char *text = unscale_text(outs, norm);
     uint16_t d[11], last[11];
-    float values[11];
+    float values[11], ends[11];
     fixture f = {.d = diag_new(NULL, NULL)};
     if (ir_parse(text, strlen(text), "unscale.ir", f.d, &f.module) != AMPC_OK) fail_msg("%s", diag_first_error(f.d));
     free(text);
@@ -234,6 +245,8 @@ static void check_unscale(bool outs, const char *launch)
             d[k] = last[k] = ir_f32_to_f16(values[k]);
         }
         last[10] = ir_f32_to_f16((float)bad[i]);
+        memcpy(ends, values, sizeof ends);
+        ends[10] = (float)bad[i];
         const rt_tensor in[] = {{.name = "d", .dtype = IR_f16, .rank = 1, .dims = {11}, .data = d},
                                 {.name = "last", .dtype = IR_f16, .rank = 1, .dims = {11}, .data = last}};
         double_mark();
@@ -241,6 +254,7 @@ static void check_unscale(bool outs, const char *launch)
         if (i == 0) assert_int_equal(double_count(launch), GRADIENTS / GRADIENT_ROOM + 1);
         assert_int_equal(*(const bool *)rt_session_output(f.cuda, "inf")->data, !isfinite(bad[i]));
         if (outs) check_unscaled(f.cuda, values);
+        if (norm && isfinite(bad[i])) check_norm(f.cuda, values, ends);
     }
     close_both(&f);
 }
@@ -248,8 +262,9 @@ static void check_unscale(bool outs, const char *launch)
 static void test_unscale(void **state)
 {
     (void)state;
-    check_unscale(true, "cudaLaunchKernel unscale");
-    check_unscale(false, "cudaLaunchKernel check_finite");
+    check_unscale(true, false, "cudaLaunchKernel unscale");
+    check_unscale(false, false, "cudaLaunchKernel check_finite");
+    check_unscale(false, true, "cudaLaunchKernel check_and_square");
 }
 
 /* ---- low gradients, the scale and low copies ---- */
@@ -377,6 +392,7 @@ static const char cached_text[] =
     "  %gb = reduce_sum @db {axes=[0], keepdims=false, out=f32} : f32[8]\n"
     "update:\n  %uw, %uv, %ub, %inf = check_finite_and_unscale %dw, %dv, %gb, @scale :"
     " f32[1024,1024], f32[1023,1024], f32[8], bool[]\n  output \"inf\" = %inf\n"
+    "  %n = global_norm %uw, %uv, %ub : f32[]\n  output \"norm\" = %n\n"
     "  %w1 = sgd @w, %uw, @lr, %inf : f32[1024,1024]\n  store @w, %w1\n"
     "  %v1 = sgd @v, %uv, @lr, %inf : f32[1023,1024]\n  store @v, %v1\n"
     "  %b1 = sgd @b, %ub, @lr, %inf : f32[8]\n  store @b, %b1\n}\n";
@@ -401,6 +417,7 @@ static void test_cached(void **state)
                             {.name = "short", .dtype = IR_f16, .rank = 2, .dims = {1, SIDE - 1}, .data = small},
                             {.name = "dy", .dtype = IR_f16, .rank = 2, .dims = {1, SIDE}, .data = dy},
                             {.name = "db", .dtype = IR_f16, .rank = 2, .dims = {1, SHORT}, .data = db}};
+    static const char *const flag[] = {"inf"};
     char *plan, names[512] = "";
     if (ir_parse(cached_text, strlen(cached_text), "cached.ir", f.d, &f.module) != AMPC_OK)
         fail_msg("%s", diag_first_error(f.d));
@@ -408,8 +425,14 @@ static void test_cached(void **state)
     assert_int_equal(rt_session_print_plan(f.cuda, "g", in, 4, f.d, &plan), AMPC_OK);
     name_steps(plan, names);
     free(plan);
-    assert_string_equal(names, "matmul check_finite_and_unscale matmul reduce_sum check_finite_and_unscale sgd sgd sgd ");
+    assert_string_equal(names, "matmul check_finite_and_unscale matmul reduce_sum check_finite_and_unscale global_norm "
+                               "sgd sgd sgd ");
     for (int i = 0; i < SIDE; i++) dy[i] = ir_f32_to_f16(1);
+    x[7] = small[70] = ir_f32_to_f16(3); /* a row of the gradient each: 1024 elements of 3 / 4 */
+    db[1] = ir_f32_to_f16(24);
+    if (rt_session_run(f.cuda, "g", in, 4, f.d) != AMPC_OK) fail_msg("%s", diag_first_error(f.d));
+    assert_true(*(const float *)rt_session_output(f.cuda, "norm")->data == (float)sqrt(1188)); /* (2 * 1024 + 64) * 9 / 16 */
+    assert_int_equal(rt_session_select(f.cuda, "g", flag, 1, f.d), AMPC_OK);
     for (int bad = -1; bad < 3; bad++) { /* which gradient has an infinity */
         if (bad >= 0) all[bad][SHORT - 1] = ir_f32_to_f16(INFINITY);
         if (rt_session_run(f.cuda, "g", in, 4, f.d) != AMPC_OK) fail_msg("%s", diag_first_error(f.d));
