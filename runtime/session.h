@@ -78,7 +78,7 @@ ampc_status rt_session_submit(rt_session *s, const char *graph, const rt_tensor 
                               diag *d, int64_t *run);
 bool rt_session_done(const rt_session *s, int64_t run); /* collecting it would not wait */
 /* Waits for a run. A fault that the device met is the status; storage is then as it was before that run. scalars (may
- * be NULL): one for each that is kept, NAN where the graph has none. */
+ * be NULL): one for each that is kept, NAN where the run computed none. */
 ampc_status rt_session_collect(rt_session *s, int64_t run, diag *d, double *scalars);
 
 /* ---- storage: parameters, BN statistics, optimizer slots, @lr, @loss_scale ... ---- */

@@ -289,6 +289,33 @@ static void test_train_and_evaluate(void **state)
     close_all(&h);
 }
 
+static int note_norm(void *user, const ampc_step_result *step)
+{
+    *(double *)user = step->grad_norm;
+    return 0;
+}
+
+/* The loop of the library computes what is selected, too. */
+static void test_norm_of_a_loop(void **state)
+{
+    static const char *const norm[] = {"grad_norm"};
+    (void)state;
+    handles h = open_all(&training);
+    double last = 0;
+    const ampc_train_options o = {.struct_size = sizeof o,
+                                  .data = "synthetic,rows=40",
+                                  .steps = 2,
+                                  .batch = 10,
+                                  .progress = note_norm,
+                                  .user = &last};
+    OK(h.c, ampc_train(h.s, &o));
+    assert_true(isnan(last));
+    OK(h.c, ampc_select(h.s, "train_step", norm, 1));
+    OK(h.c, ampc_train(h.s, &o));
+    assert_true(last > 0);
+    close_all(&h);
+}
+
 /* What was trained comes back from the exported model. */
 static void test_export(void **state)
 {
@@ -478,11 +505,19 @@ static void test_log_and_free_order(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_training),       cmocka_unit_test(test_tensors_by_key), cmocka_unit_test(test_selected_results),
-        SCRATCH_TEST(test_checkpoints),        SCRATCH_TEST(test_save_and_load),
-        SCRATCH_TEST(test_train_and_evaluate), SCRATCH_TEST(test_export),
-        cmocka_unit_test(test_placement), cmocka_unit_test(test_misuse),         cmocka_unit_test(test_tensors),
-        cmocka_unit_test(test_struct_sizes),   cmocka_unit_test(test_log_and_free_order),
+        cmocka_unit_test(test_training),
+        cmocka_unit_test(test_tensors_by_key),
+        cmocka_unit_test(test_selected_results),
+        cmocka_unit_test(test_norm_of_a_loop),
+        SCRATCH_TEST(test_checkpoints),
+        SCRATCH_TEST(test_save_and_load),
+        SCRATCH_TEST(test_train_and_evaluate),
+        SCRATCH_TEST(test_export),
+        cmocka_unit_test(test_placement),
+        cmocka_unit_test(test_misuse),
+        cmocka_unit_test(test_tensors),
+        cmocka_unit_test(test_struct_sizes),
+        cmocka_unit_test(test_log_and_free_order),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
