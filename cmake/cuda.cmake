@@ -76,8 +76,25 @@ file(CONFIGURE OUTPUT ${cuda_folder}/headers.c CONTENT "${source}" @ONLY)
 list(TRANSFORM header_names PREPEND ${PROJECT_SOURCE_DIR}/)
 set_source_files_properties(${cuda_folder}/headers.c PROPERTIES OBJECT_DEPENDS "${header_names}")
 
+# The driver that cuDNN finds where one plans for a device that is only described: a library of its own, embedded.
+set(cuda_driver ${cuda_folder}/driver/libcuda.so.1)
+add_library(cuda_driver SHARED ${PROJECT_SOURCE_DIR}/kernels/cuda/driver/libcuda.c)
+set_target_properties(cuda_driver PROPERTIES OUTPUT_NAME cuda SOVERSION 1 LIBRARY_OUTPUT_DIRECTORY ${cuda_folder}/driver
+    C_VISIBILITY_PRESET default)
+target_compile_options(cuda_driver PRIVATE -Wall -Wextra -Wpedantic $<$<BOOL:${AMPC_WERROR}>:-Werror>)
+file(CONFIGURE OUTPUT ${cuda_folder}/driver_image.c @ONLY CONTENT "/* Generated: the bytes of libcuda.so.1. */
+__asm__(\".section .rodata\\n.globl cuda_driver_image, cuda_driver_image_end\\n\"
+        \".hidden cuda_driver_image, cuda_driver_image_end\\n\"
+        \"cuda_driver_image: .incbin \\\"${cuda_driver}\\\"\\ncuda_driver_image_end: .byte 0\\n.text\\n\");
+extern const char cuda_driver_embedded[];
+const char cuda_driver_embedded[] = \"yes\";
+")
+set_source_files_properties(${cuda_folder}/driver_image.c PROPERTIES OBJECT_DEPENDS ${cuda_driver})
+
 file(GLOB cuda_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/kernels/cuda/*.c)
-add_library(room_kernels_cuda OBJECT ${cuda_sources} ${cuda_folder}/fatbins.c ${cuda_folder}/headers.c)
+add_library(room_kernels_cuda OBJECT ${cuda_sources} ${cuda_folder}/fatbins.c ${cuda_folder}/headers.c
+    ${cuda_folder}/driver_image.c)
+add_dependencies(room_kernels_cuda cuda_driver)
 target_link_libraries(room_kernels_cuda PRIVATE ampc_flags)
 target_include_directories(room_kernels_cuda SYSTEM PRIVATE ${cuda_include_dirs})
 list(APPEND objects $<TARGET_OBJECTS:room_kernels_cuda>)

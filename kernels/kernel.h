@@ -38,6 +38,7 @@ typedef struct k_context {
     char *error;          /* a kernel that fails writes its reason here (at most error_size bytes) */
     size_t error_size;
     bool tune;            /* a library's algorithms are chosen by time, not as it proposes */
+    bool plan_only;       /* nothing will run: no code is compiled and no device memory is needed */
     void *device;         /* the state of the open device; NULL where it has none */
 } k_context;
 

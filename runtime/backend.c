@@ -30,6 +30,13 @@ static bool parse_index(const char *text, int *index)
     return true;
 }
 
+const rt_backend *rt_backend_describable(void)
+{
+    for (size_t i = 0; i < sizeof backends / sizeof *backends; i++)
+        if (backends[i]->describe) return backends[i];
+    return NULL;
+}
+
 const rt_backend *rt_backend_find(const char *device, int *index)
 {
     for (size_t i = 0; i < sizeof backends / sizeof *backends; i++) {

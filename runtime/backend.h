@@ -20,6 +20,9 @@ typedef struct rt_backend {
     int64_t alignment; /* of addresses in arena and storage; a power of two */
     /* Opens device number `index` and its libraries for ctx. AMPC_DEVICE with the reason in ctx->error. */
     ampc_status (*open)(k_context *ctx, int index);
+    /* Opens a device that is only described (device_file.h), for planning alone: AMPC_DEVICE with the reason. NULL: there
+     * are no such devices of this kind. */
+    ampc_status (*describe)(k_context *ctx, const char *text, int multiprocessors);
     void (*close)(k_context *ctx);
     const k_kernel *(*kernel)(ir_op op); /* NULL: no kernel runs for this op */
     const k_kernel *program;             /* the kernel of programs (kernels/program.h) */
@@ -76,6 +79,8 @@ struct rt_away {
 RT_BACKEND_MAP(RT_BACKEND_EXTERN)
 #undef RT_BACKEND_EXTERN
 
+/* The backend whose devices may be described; NULL: this build has none. */
+const rt_backend *rt_backend_describable(void);
 /* The backend of "NAME" or "NAME:INDEX"; NULL: no such device, or a malformed index. */
 const rt_backend *rt_backend_find(const char *device, int *index);
 

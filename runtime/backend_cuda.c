@@ -193,6 +193,7 @@ const rt_backend rt_backend_cuda = {
     .name = "cuda",
     .alignment = CUDA_ALIGNMENT,
     .open = open_cuda,
+    .describe = cuda_context_describe,
     .close = cuda_context_close,
     .kernel = cuda_kernel,
     .program = &cuda_program,

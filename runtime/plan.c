@@ -396,60 +396,98 @@ static ampc_status report(const rt_plan *p, ampc_status status, diag *d)
 /* What the device makes for all of them at once. */
 static ampc_status finish_steps(const rt_plan *p, diag *d)
 {
-    if (!p->backend->away) return AMPC_OK;
+    if (!p->backend->away || p->ctx->plan_only) return AMPC_OK;
     if (p->ctx->error_size) p->ctx->error[0] = '\0';
     return report(p, p->backend->away->prepared(p->ctx), d);
 }
 
 /* ---- making and freeing ---------------------------------------------------------------------- */
 
-/* The stages that rewrite the list of steps. */
-static ampc_status lower(rt_plan *p, diag *d)
+/* The nodes that run become steps. */
+static ampc_status list_steps(rt_plan *p, diag *d)
 {
-    if (!(rt_plan_update(p) && rt_plan_split_norms(p) && rt_plan_lay_out(p) && rt_plan_find_products(p) &&
-          rt_plan_keep(p)))
-        return no_memory(p, d);
-    if (p->ctx->error_size) p->ctx->error[0] = '\0';
-    TRY(report(p, rt_plan_absorb(p), d));
-    return rt_plan_fuse(p) ? AMPC_OK : no_memory(p, d);
-}
-
-static ampc_status build(rt_plan *p, bool fuse, bool *needed, diag *d)
-{
+    bool *needed = rt_alloc((size_t)p->graph->value_ids + 1, sizeof *needed);
+    if (!needed) return no_memory(p, d);
     find_needed(p, needed);
-    TRY(shape_values(p, needed, d));
-    TRY(make_steps(p, needed, d));
-    if (fuse) TRY(lower(p, d));
-    if (!rt_plan_gather(p) || !rt_plan_place(p)) return no_memory(p, d);
-    TRY(prepare_steps(p, d));
-    TRY(finish_steps(p, d));
-    return rt_plan_pack(p) && rt_plan_group(p) ? AMPC_OK : no_memory(p, d);
+    ampc_status status = shape_values(p, needed, d);
+    if (status == AMPC_OK) status = make_steps(p, needed, d);
+    rt_free(needed);
+    return status;
 }
 
-ampc_status rt_plan_make(const ir_graph *g, const rt_selection *selection, const int64_t *sizes,
-                         const rt_backend *backend, const k_context *ctx, bool fuse, diag *d, rt_plan **out)
+static ampc_status fuse_epilogues(rt_plan *p, diag *d)
+{
+    if (p->ctx->error_size) p->ctx->error[0] = '\0';
+    return report(p, rt_plan_absorb(p), d);
+}
+
+static ampc_status prepare_kernels(rt_plan *p, diag *d)
+{
+    TRY(prepare_steps(p, d));
+    return finish_steps(p, d);
+}
+
+/* In their order. A row has one of the two functions. */
+static const struct stage {
+    const char *name;
+    bool is_rewrite;                         /* left out where every op stays a step of its own */
+    bool (*run)(rt_plan *p);                 /* false: out of memory */
+    ampc_status (*check)(rt_plan *p, diag *d); /* may fail otherwise, and has then reported why */
+} stages[] = {
+    {"steps", false, NULL, list_steps},
+    {"update", true, rt_plan_update, NULL},
+    {"norm", true, rt_plan_split_norms, NULL},
+    {"layout", true, rt_plan_lay_out, NULL},
+    {"product", true, rt_plan_find_products, NULL},
+    {"keep", true, rt_plan_keep, NULL},
+    {"epilogue", true, NULL, fuse_epilogues},
+    {"fuse", true, rt_plan_fuse, NULL},
+    {"cluster", false, rt_plan_gather, NULL},
+    {"buffers", false, rt_plan_place, NULL},
+    {"prepare", false, NULL, prepare_kernels},
+    {"memory", false, rt_plan_pack, NULL},
+    {"group", false, rt_plan_group, NULL},
+};
+enum { STAGES = sizeof stages / sizeof *stages };
+
+const char *rt_plan_stage(int i) { return i >= 0 && i < STAGES ? stages[i].name : NULL; }
+
+static ampc_status run_stages(rt_plan *p, bool fuse, const rt_plan_watch *watch, diag *d)
+{
+    for (int i = 0; i < STAGES; i++) {
+        const struct stage *s = &stages[i];
+        if (s->is_rewrite && !fuse) continue;
+        if (s->check)
+            TRY(s->check(p, d));
+        else if (!s->run(p))
+            return no_memory(p, d);
+        if (watch) TRY(watch->after(watch->user, s->name, p));
+    }
+    return AMPC_OK;
+}
+
+ampc_status rt_plan_make(const rt_plan_request *r, diag *d, rt_plan **out)
 {
     rt_plan *p = rt_alloc(1, sizeof *p);
+    const ir_graph *g = r->graph;
     rt_plan none = {.graph = g};
     if (!p) return no_memory(&none, d);
     *p = (rt_plan){.graph = g,
-                   .selection = selection,
-                   .backend = backend,
-                   .ctx = ctx,
+                   .selection = r->selection,
+                   .backend = r->backend,
+                   .ctx = r->ctx,
                    .n_symbols = ir_dim_symbol_count(g->module->dims),
                    .n_values = g->value_ids,
                    .values_room = g->value_ids};
     p->sizes = rt_alloc(p->n_symbols + 1, sizeof *p->sizes);
     p->values = rt_alloc(g->value_ids, sizeof *p->values);
-    bool *needed = rt_alloc((size_t)g->value_ids + 1, sizeof *needed);
     ampc_status status = AMPC_NO_MEMORY;
-    if (p->sizes && p->values && needed) {
-        memcpy(p->sizes, sizes, p->n_symbols * sizeof *sizes);
-        status = build(p, fuse, needed, d);
+    if (p->sizes && p->values) {
+        memcpy(p->sizes, r->sizes, p->n_symbols * sizeof *p->sizes);
+        status = run_stages(p, r->fuse, r->watch, d);
     } else {
         no_memory(p, d);
     }
-    rt_free(needed);
     if (status == AMPC_OK)
         *out = p;
     else

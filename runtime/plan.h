@@ -21,6 +21,7 @@
 #include "ir/ir.h"
 #include "kernels/program.h"
 #include "runtime/backend.h"
+#include "runtime/session.h"
 
 typedef enum rt_home { RT_ARENA, RT_KEPT, RT_STORAGE, RT_INPUT } rt_home;
 
@@ -95,7 +96,7 @@ typedef struct rt_selection {
     const char *names[]; /* those of the statements themselves, in their order */
 } rt_selection;
 
-typedef struct rt_plan {
+struct rt_plan {
     const ir_graph *graph;
     const rt_selection *selection; /* the outputs that it computes; NULL: all */
     const rt_backend *backend;
@@ -112,6 +113,7 @@ typedef struct rt_plan {
     int n_steps, n_effects, n_buffers, n_before, n_after, n_outputs;
     int safe_from; /* steps from here on cannot fail and may write storage */
     int n_kept;    /* the first steps: they run only when storage has changed since (plan_keep.c) */
+    bool has_offsets; /* buffers in the arena have their places: arena_bytes is known */
     int64_t arena_bytes, kept_bytes;
     void *kept_block; /* device memory, kept_bytes; NULL until the session gives it; freed with the plan */
     int64_t kept_at;  /* the last change of storage (session_state.h) that what is kept reflects; 0: none */
@@ -120,13 +122,26 @@ typedef struct rt_plan {
     k_args *calls;         /* room for those of the largest group */
     rt_block *pool;        /* what belongs to steps */
     struct rt_plan *next;  /* in the session's cache */
-} rt_plan;
+};
 
-/* selection: the outputs to compute, NULL: all; it must outlive the plan. sizes: by symbol of the module, -1 where
- * unbound. Kernels are prepared under ctx, which the plan keeps. fuse: ops may become one step, which gives the same
- * bits but for a rounding that it leaves out (kernels/epilogue.h). */
-ampc_status rt_plan_make(const ir_graph *g, const rt_selection *selection, const int64_t *sizes,
-                         const rt_backend *backend, const k_context *ctx, bool fuse, diag *d, rt_plan **out);
+/* Looks at the plan after each stage; a status other than AMPC_OK, which it has reported, ends the planning. */
+struct rt_plan_watch {
+    ampc_status (*after)(void *user, const char *stage, const rt_plan *p);
+    void *user;
+};
+
+/* What to plan. Everything that it points to but `sizes` and `watch` must outlive the plan. */
+typedef struct rt_plan_request {
+    const ir_graph *graph;
+    const rt_selection *selection; /* the outputs to compute; NULL: all */
+    const int64_t *sizes;          /* by symbol of the module; -1: unbound */
+    const rt_backend *backend;
+    const k_context *ctx;       /* kernels are prepared under it */
+    bool fuse;                  /* ops may become one step: the same bits but for a rounding left out (kernels/epilogue.h) */
+    const rt_plan_watch *watch; /* NULL: nobody watches the stages */
+} rt_plan_request;
+
+ampc_status rt_plan_make(const rt_plan_request *r, diag *d, rt_plan **out);
 void rt_plan_free(rt_plan *p); /* NULL allowed */
 
 /* Where a buffer is, given the arena's base, storage by id and inputs by position. */
@@ -136,8 +151,28 @@ void *rt_plan_address(const rt_plan *p, int buffer, char *base, void *const *sto
 k_args rt_step_args(const rt_plan *p, const rt_step *s);
 /* "matmul", "program". */
 const char *rt_step_name(const rt_step *s);
-/* The plan as a table (malloc'ed); NULL when memory is exhausted. */
+/* The plan as a table (malloc'ed); NULL when memory is exhausted. Of a plan that is still being made (rt_plan_watch),
+ * what is known so far. */
 char *rt_plan_print(const rt_plan *p);
+/* The names of the stages in their order; NULL behind the last. */
+const char *rt_plan_stage(int i);
+
+/* ---- plan_cost.c: what one run of the plan moves and computes ---- */
+
+/* bytes: operands read and results written, each once, whole; workspace and what stays in a cache do not count, nor do
+ * absent operands and results that are dropped. flops: of matmuls and convolutions, 2 for a multiply-add; 0 elsewhere.
+ * Both 0 for a step whose results are kept: it does not run again. Known once values have buffers. */
+typedef struct rt_cost {
+    int64_t bytes, flops;
+} rt_cost;
+rt_cost rt_step_cost(const rt_plan *p, const rt_step *s);
+
+typedef struct rt_plan_totals {
+    int launches;                    /* calls of kernels, where steps that run together are one */
+    int copies;                      /* snapshots and commits beside the steps */
+    int64_t bytes, flops, copy_bytes; /* bytes and flops of the steps; what the copies read and write */
+} rt_plan_totals;
+rt_plan_totals rt_plan_sum(const rt_plan *p);
 
 /* ---- between the files of the plan ---- */
 

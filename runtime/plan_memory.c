@@ -290,5 +290,6 @@ bool rt_plan_pack(rt_plan *p)
         if (end > p->arena_bytes) p->arena_bytes = end;
     }
     rt_free(order);
+    p->has_offsets = true;
     return true;
 }

@@ -1,4 +1,5 @@
-/* plan_print.c - a plan as a table for people and expect tests. A star marks a step whose result is kept. */
+/* plan_print.c - a plan as a table for people and expect tests. A star marks a step whose result is kept. A plan that is
+ * still being made has no buffers, or buffers without offsets: places and bytes that are not known are left out. */
 #include "runtime/plan.h"
 
 #include <inttypes.h>
@@ -31,7 +32,9 @@ static void print_buffer(FILE *f, const rt_plan *p, int buffer)
         return;
     }
     const rt_buffer *b = &p->buffers[buffer];
-    if (b->home == RT_ARENA || b->home == RT_KEPT)
+    if (b->home == RT_ARENA && !p->has_offsets)
+        fprintf(f, "?+%" PRId64, b->bytes);
+    else if (b->home == RT_ARENA || b->home == RT_KEPT)
         fprintf(f, "%s%" PRId64 "+%" PRId64, b->home == RT_KEPT ? "kept " : "", b->offset, b->bytes);
     else if (b->home == RT_STORAGE)
         fprintf(f, "@%s", p->graph->module->storage.items[b->index]->name);
@@ -68,6 +71,16 @@ static void print_program(FILE *f, const rt_plan *p, const rt_step *s)
     }
 }
 
+static void print_place(FILE *f, const rt_plan *p, const rt_step *s, int k)
+{
+    const uint32_t over = taken_over(s, k);
+    fputs(" at ", f);
+    print_buffer(f, p, s->out_buffer[k]);
+    if (over == RT_NO_VALUE) return;
+    fputs(" over ", f);
+    print_value(f, p, over);
+}
+
 static void print_result(FILE *f, const rt_plan *p, const rt_step *s, int k)
 {
     static const char *const folds[] = {"", " = row sum", " = row mean"};
@@ -77,13 +90,7 @@ static void print_result(FILE *f, const rt_plan *p, const rt_step *s, int k)
         fprintf(f, "%s of .%d", folds[s->program->results[k].fold], s->program->results[k].from);
     fputs(" : ", f);
     print_view(f, &s->out[k]);
-    fputs(" at ", f);
-    print_buffer(f, p, s->out_buffer[k]);
-    uint32_t over = taken_over(s, k);
-    if (over != RT_NO_VALUE) {
-        fputs(" over ", f);
-        print_value(f, p, over);
-    }
+    if (p->buffers) print_place(f, p, s, k);
     fputc('\n', f);
 }
 
@@ -99,6 +106,7 @@ static void print_step(FILE *f, const rt_plan *p, int i)
         fputs("  workspace ", f);
         print_buffer(f, p, s->workspace);
     }
+    if (p->buffers && !s->kept) fprintf(f, "  bytes %" PRId64, rt_step_cost(p, s).bytes);
     fputc('\n', f);
     if (s->program) print_program(f, p, s);
     for (int k = 0; k < s->n_out; k++)
@@ -122,8 +130,9 @@ static void print_plan(FILE *f, const rt_plan *p)
     for (size_t i = 0; i < p->n_symbols; i++)
         if (p->sizes[i] >= 0)
             fprintf(f, " %s=%" PRId64, ir_dim_symbol_name(p->graph->module->dims, i), p->sizes[i]);
-    fprintf(f, ": %d steps, arena %" PRId64 " bytes", p->n_steps, p->arena_bytes);
-    if (p->n_kept) fprintf(f, ", kept %" PRId64 " bytes", p->kept_bytes);
+    fprintf(f, ": %d steps", p->n_steps);
+    if (p->has_offsets) fprintf(f, ", arena %" PRId64 " bytes", p->arena_bytes);
+    if (p->has_offsets && p->n_kept) fprintf(f, ", kept %" PRId64 " bytes", p->kept_bytes);
     fputc('\n', f);
     print_copies(f, p, "keep", p->before, p->n_before);
     for (int i = 0; i < p->n_steps; i++) print_step(f, p, i);

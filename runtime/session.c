@@ -5,7 +5,6 @@
 #include "runtime/weights.h"
 
 #include <assert.h>
-#include <omp.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -38,27 +37,13 @@ void rt_host_free(rt_session *s, void *memory)
     if (!s->backend->away) rt_free(memory);
 }
 
-/* ---- opening --------------------------------------------------------------------------------- */
-
-static ampc_status open_backend(rt_session *s, const rt_session_options *o, diag *d)
+static ampc_status needs_memory(const rt_session *s, diag *d)
 {
-    const char *device = o->device ? o->device : "cpu";
-    int index;
-    s->backend = rt_backend_find(device, &index);
-    if (!s->backend)
-        return diag_error(d, AMPC_DEVICE, DIAG_NOWHERE, "device '%s' is not available in this build", device);
-    s->ctx = (k_context){.error = s->error, .error_size = sizeof s->error};
-    s->ctx.threads = o->deterministic > 0 ? o->deterministic
-                     : o->threads > 0     ? o->threads
-                                          : omp_get_num_procs();
-    s->sync_launch = o->sync_launch;
-    s->ctx.tune = !o->no_tune;
-    const char *fuse = ir_meta_get(s->module, "fuse");
-    s->fuse = !o->no_fuse && !(fuse && strcmp(fuse, "off") == 0);
-    RT_DEVICE(s, d, s->backend->open(&s->ctx, index));
-    s->is_open = true;
-    return AMPC_OK;
+    if (!s->plan_only) return AMPC_OK;
+    return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "the session was opened for planning alone");
 }
+
+/* ---- opening --------------------------------------------------------------------------------- */
 
 static ampc_status take_symbols(rt_session *s, const int64_t *sizes, diag *d)
 {
@@ -70,6 +55,14 @@ static ampc_status take_symbols(rt_session *s, const int64_t *sizes, diag *d)
     return AMPC_OK;
 }
 
+static void size_storage(rt_session *s)
+{
+    const ir_module *m = s->module;
+    const int64_t align = s->backend->alignment;
+    for (size_t i = 0; i < m->storage.count; i++)
+        s->storage_bytes += (ir_storage_bytes(m->storage.items[i]) + align - 1) & -align;
+}
+
 /* All storage lies in one block, in the order of the module, so that tensors of one kind are neighbours. */
 static ampc_status place_storage(rt_session *s, diag *d)
 {
@@ -78,9 +71,7 @@ static ampc_status place_storage(rt_session *s, diag *d)
     s->mirrors = rt_alloc(m->storage.count + 1, sizeof *s->mirrors);
     s->changed = rt_alloc(m->storage.count + 1, sizeof *s->changed);
     if (!s->storage || !s->mirrors || !s->changed) return no_memory(d, "storage");
-    int64_t align = s->backend->alignment;
-    for (size_t i = 0; i < m->storage.count; i++)
-        s->storage_bytes += (ir_storage_bytes(m->storage.items[i]) + align - 1) & -align;
+    const int64_t align = s->backend->alignment;
     ampc_status status =
         s->backend->alloc(&s->ctx, (size_t)s->storage_bytes, &s->storage_block);
     if (status != AMPC_OK) return rt_memory_error(s, status, d, "storage", s->storage_bytes);
@@ -137,9 +128,11 @@ static ampc_status make_room(rt_session *s, diag *d)
 
 static ampc_status open_session(rt_session *s, const rt_session_options *o, diag *d)
 {
-    TRY(open_backend(s, o, d));
+    TRY(rt_device_open(s, o, d));
     TRY(take_symbols(s, o->symbol_sizes, d));
     TRY(make_room(s, d));
+    size_storage(s);
+    if (s->plan_only) return AMPC_OK;
     TRY(rt_kept_open(s, d));
     return load_storage(s, o->weights_dir, d);
 }
@@ -170,7 +163,7 @@ static void free_copies(rt_session *s)
 
 static void close_device(rt_session *s)
 {
-    if (s->backend->away) {
+    if (s->backend->away && !s->plan_only) {
         s->backend->away->wait(&s->ctx, NULL);
         free_copies(s);
     }
@@ -213,7 +206,7 @@ static rt_plan *cached_plan(rt_session *s, const ir_graph *g, const rt_selection
 }
 
 static ampc_status find_plan(rt_session *s, const char *graph, const rt_tensor *inputs, int n,
-                             diag *d, rt_plan **out)
+                             const rt_plan_watch *watch, diag *d, rt_plan **out)
 {
     const ir_graph *g = ir_graph_find(s->module, graph);
     if (!g) return diag_error(d, AMPC_REJECTED, DIAG_NOWHERE, "the module has no graph @%s", graph);
@@ -221,7 +214,14 @@ static ampc_status find_plan(rt_session *s, const char *graph, const rt_tensor *
     const rt_selection *selection = rt_session_selection(s, g);
     *out = cached_plan(s, g, selection);
     if (*out) return AMPC_OK;
-    TRY(rt_plan_make(g, selection, s->sizes, s->backend, &s->ctx, s->fuse, d, out));
+    const rt_plan_request request = {.graph = g,
+                                     .selection = selection,
+                                     .sizes = s->sizes,
+                                     .backend = s->backend,
+                                     .ctx = &s->ctx,
+                                     .fuse = s->fuse,
+                                     .watch = watch};
+    TRY(rt_plan_make(&request, d, out));
     (*out)->next = s->plans;
     s->plans = *out;
     return AMPC_OK;
@@ -302,7 +302,8 @@ ampc_status rt_session_submit(rt_session *s, const char *graph, const rt_tensor 
     int slot = s->backend->away ? (int)(s->runs % RT_SLOTS) : 0;
     s->n_outputs = 0;
     s->error[0] = '\0';
-    TRY(find_plan(s, graph, inputs, n, d, &p));
+    TRY(needs_memory(s, d));
+    TRY(find_plan(s, graph, inputs, n, NULL, d, &p));
     TRY(grow_arena(s, p, d));
     TRY(give_kept(s, p, d));
     TRY(rt_inputs_gather(s, p, inputs, n, slot, d));
@@ -403,6 +404,7 @@ static ampc_status free_mirror(rt_session *s, int i, diag *d)
 ampc_status rt_session_read(rt_session *s, int i, diag *d, rt_tensor *out)
 {
     const rt_away *away = s->backend->away;
+    TRY(needs_memory(s, d));
     rt_session_storage_at(s, i, out, NULL);
     out->data = s->storage[i];
     if (!away) return AMPC_OK;
@@ -423,6 +425,7 @@ ampc_status rt_session_storage(rt_session *s, const char *name, diag *d, rt_tens
 ampc_status rt_session_write(rt_session *s, int i, const void *bytes, diag *d)
 {
     const rt_away *away = s->backend->away;
+    TRY(needs_memory(s, d));
     size_t n = storage_bytes(s, i);
     void *to = s->storage[i];
     if (away) {
@@ -467,8 +470,17 @@ ampc_status rt_session_memory(rt_session *s, const char *graph, const rt_tensor 
                               diag *d, rt_memory *out)
 {
     rt_plan *p;
-    TRY(find_plan(s, graph, inputs, n, d, &p));
+    TRY(find_plan(s, graph, inputs, n, NULL, d, &p));
     *out = (rt_memory){.arena = p->arena_bytes + p->kept_bytes, .storage = s->storage_bytes};
+    return AMPC_OK;
+}
+
+ampc_status rt_session_plan(rt_session *s, const char *graph, const rt_tensor *inputs, int n,
+                            const rt_plan_watch *watch, diag *d, const rt_plan **out)
+{
+    rt_plan *p;
+    TRY(find_plan(s, graph, inputs, n, watch, d, &p));
+    *out = p;
     return AMPC_OK;
 }
 
@@ -476,7 +488,7 @@ ampc_status rt_session_print_plan(rt_session *s, const char *graph, const rt_ten
                                   diag *d, char **out)
 {
     rt_plan *p;
-    TRY(find_plan(s, graph, inputs, n, d, &p));
+    TRY(find_plan(s, graph, inputs, n, NULL, d, &p));
     *out = rt_plan_print(p);
     return *out ? AMPC_OK : no_memory(d, "the text of the plan");
 }

@@ -14,7 +14,8 @@
 typedef struct rt_session rt_session;
 
 typedef struct rt_session_options {
-    const char *device; /* "cpu", "cuda" or "cuda:N"; what is not there is refused with AMPC_DEVICE */
+    const char *device; /* "cpu", "cuda" or "cuda:N"; what is not there is refused with AMPC_DEVICE. With plan_only also
+                         * the file that describes a GPU (device_file.h) */
     int threads;        /* 0: all cores of the process */
     int deterministic;  /* 0: off; T: work is split for T threads whatever the cores */
     /* By symbol index of the module, -1: from the inputs of each run; NULL: all from inputs. */
@@ -22,6 +23,8 @@ typedef struct rt_session_options {
     const char *weights_dir; /* folder against which relative weight files are opened; NULL: "." */
     bool sync_launch;        /* wait after every step, so that a device's error names its node */
     bool no_tune;            /* take the algorithms that a device's libraries propose, without timing them */
+    bool plan_only;          /* for rt_session_plan and rt_session_print_plan alone: weights are not read, no memory is
+                              * allocated for storage, nothing is timed or compiled */
     bool no_fuse;            /* every op is a step of its own; also where the module says so (meta "fuse" = "off") */
 } rt_session_options;
 
@@ -106,6 +109,12 @@ typedef struct rt_memory {
 ampc_status rt_session_memory(rt_session *s, const char *graph, const rt_tensor *inputs, int n,
                               diag *d, rt_memory *out);
 
+/* The plan of `graph` under the current binding, which the session owns (plan.h). watch (may be NULL) sees its stages if
+ * it has to be made. */
+typedef struct rt_plan rt_plan;
+typedef struct rt_plan_watch rt_plan_watch;
+ampc_status rt_session_plan(rt_session *s, const char *graph, const rt_tensor *inputs, int n,
+                            const rt_plan_watch *watch, diag *d, const rt_plan **out);
 /* The plan as text: steps, offsets, in-place marks (expect tests; malloc'ed, freed by the caller). */
 ampc_status rt_session_print_plan(rt_session *s, const char *graph, const rt_tensor *inputs, int n,
                                   diag *d, char **out);

@@ -36,6 +36,7 @@ struct rt_session {
     k_context ctx;
     char error[512];
     bool is_open, sync_launch, fuse;
+    bool plan_only; /* nothing has memory: plans are made and looked at */
     size_t n_symbols;
     int64_t *fixed, *sizes; /* by symbol: from the options; of the run at hand */
     void *storage_block;    /* device memory: all storage */
@@ -87,6 +88,11 @@ void rt_session_forget(rt_session *s);
 /* What runs of the graph compute now; NULL: all outputs. Equal selections are the same object. */
 const rt_selection *rt_session_selection(const rt_session *s, const ir_graph *g);
 void rt_session_free_selections(rt_session *s);
+
+/* ---- session_device.c ---- */
+
+/* Sets backend, context and what the options say of both. */
+ampc_status rt_device_open(rt_session *s, const rt_session_options *o, diag *d);
 
 /* ---- session_inputs.c ---- */
 

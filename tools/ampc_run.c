@@ -30,6 +30,9 @@ EXAMPLES(
 EXAMPLES(bench_examples, "ampc-run bench model.amp.ir --batch 32",
          "ampc-run bench model.onnx --dtype=bf16 --dim N=1 --json",
          "ampc-run bench model.amp.ir --entry train_step --profile=trace.json");
+EXAMPLES(plan_examples, "ampc-run plan model.amp.ir --batch 32",
+         "ampc-run plan model.amp.ir --device=h200.json --batch 256 --json",
+         "ampc-run plan model.onnx --loss=ce --dump-after=layout");
 EXAMPLES(export_examples, "ampc-run export model.amp.ir --checkpoint CKPT -o trained.onnx");
 EXAMPLES(no_examples, "ampc-run --help");
 
@@ -51,6 +54,8 @@ static const run_verb verbs[] = {
          "One forward and backward: unscaled gradients in fp32.", grad_examples, run_grad),
     VERB("bench", FOR_BENCH, " [OPTION]..", "Measures the time of a run on made-up inputs.",
          bench_examples, run_bench),
+    VERB("plan", FOR_PLAN, " [OPTION]..", "Prints what a run would do, step by step, without running it.",
+         plan_examples, run_plan),
     VERB("export", FOR_EXPORT, " --checkpoint FILE -o FILE.onnx",
          "Writes the trained network as ONNX.", export_examples, run_export),
     VERB("compare", FOR_COMPARE, " [OPTION]..", "Error of every node against fp32.", no_examples,
@@ -107,7 +112,8 @@ static ampc_status symbol_sizes(tool *t, int64_t **out)
     return AMPC_OK;
 }
 
-static ampc_status open_session(run_context *c)
+/* A plan needs sizes, and no session that could run. */
+static ampc_status open_session(run_context *c, bool plan_only)
 {
     tool *t = c->tool;
     rt_session_options o = {.device = t->o.device,
@@ -115,8 +121,10 @@ static ampc_status open_session(run_context *c)
                             .deterministic = (int)t->o.deterministic,
                             .sync_launch = t->o.sync_launch,
                             .no_tune = t->o.no_tune,
+                            .plan_only = plan_only,
                             .weights_dir = t->weights_dir};
     TRY(symbol_sizes(t, &c->sizes));
+    if (plan_only) TRY(run_bind_batch(c));
     o.symbol_sizes = c->sizes;
     return rt_session_open(t->module, &o, t->diag, &c->session);
 }
@@ -125,7 +133,7 @@ static ampc_status run_verb_on(tool *t, const run_verb *v)
 {
     run_context c = {.tool = t};
     TRY(tool_open_model(t, t->o.operands.items[0]));
-    ampc_status status = open_session(&c);
+    ampc_status status = open_session(&c, v->run == run_plan);
     if (status == AMPC_OK) status = run_load_weights(&c);
     if (status == AMPC_OK) status = v->run(&c);
     rt_session_close(c.session);

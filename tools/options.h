@@ -20,8 +20,9 @@ enum {
     FOR_EXPORT = 1 << 7,
     FOR_COMPARE = 1 << 8,
     FOR_CHECK = 1 << 9,
+    FOR_PLAN = 1 << 10,
     FOR_RUN = FOR_INFER | FOR_TRAIN | FOR_EVAL | FOR_GRAD | FOR_BENCH | FOR_EXPORT | FOR_COMPARE |
-              FOR_CHECK,
+              FOR_CHECK | FOR_PLAN,
     FOR_COMPILE = FOR_AMPC | FOR_OPT |
                   FOR_RUN, /* ampc, the passes of ampc-opt, ampc-run on a .onnx */
     FOR_ALL = FOR_COMPILE
@@ -59,7 +60,7 @@ typedef struct tool_options {
     const char *inputs_file; /* .npz, .safetensors */
     const char *checkpoint, *checkpoint_dir, *data, *eval_data, *log, *plot, *schedule, *profile,
         *entry;
-    const char *device;
+    const char *device, *dump_stage;
     double lr; /* negative: the module's */
     int64_t epochs, steps, batch, save_every, keep, threads, deterministic, iterations, warmup;
     bool resume, fallback, sync_launch, no_tune;

@@ -1,10 +1,13 @@
-/* run.c - what the verbs of ampc-run share: entry graphs, weights, data, planned memory. */
+/* run.c - what the verbs of ampc-run share: entry graphs, the batch, weights, data, planned memory. */
 #include "tools/run.h"
 
 #include "runtime/checkpoint.h"
 #include "runtime/feed.h"
+#include "runtime/stepper.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 
 ampc_status run_need_entry(run_context *c, const char *entry, const ir_graph **out)
@@ -21,6 +24,83 @@ ampc_status run_need_entry(run_context *c, const char *entry, const ir_graph **o
                       "loss: compile with --loss",
                       entry, names);
 }
+
+ampc_status run_chosen_entry(run_context *c, const ir_graph **out)
+{
+    const char *entry = c->tool->o.entry;
+    if (!entry) entry = ir_graph_find(c->tool->module, "train_step") ? "train_step" : "infer";
+    return run_need_entry(c, entry, out);
+}
+
+ampc_status run_select_outputs(run_context *c, const ir_graph *g)
+{
+    if (strcmp(g->name, "train_step") != 0) return AMPC_OK;
+    return rt_stepper_select(c->session, c->tool->module, NULL, 0, c->tool->diag);
+}
+
+/* ---- the batch --------------------------------------------------------------------------------- */
+
+int64_t run_choose_batch(const run_context *c, const ir_graph *g)
+{
+    int64_t size = 0;
+    if (rt_feed_fixed_batch(g) || !g->inputs.count) return 0;
+    if (c->tool->o.batch) return c->tool->o.batch;
+    bool bound = ir_dim_eval(c->tool->module->dims, g->inputs.items[0]->type.dims[0], c->sizes,
+                             &size, NULL);
+    return bound && size > 0 ? size : 1;
+}
+
+/* The symbol that a dimension is, or (`within`) a symbol without size in it; -1: none. */
+static int64_t symbol_of(const run_context *c, ir_dim dim, bool within)
+{
+    ir_dim_table *dims = c->tool->module->dims;
+    size_t symbol;
+    int64_t size;
+    if (within) return ir_dim_eval(dims, dim, c->sizes, &size, &symbol) ? -1 : (int64_t)symbol;
+    for (symbol = 0; symbol < ir_dim_symbol_count(dims); symbol++)
+        if (ir_dim_symbol(dims, ir_dim_symbol_name(dims, symbol)) == dim) return (int64_t)symbol;
+    return -1;
+}
+
+/* Of the leading dimensions that are a symbol, as in [N, 128]. */
+static ampc_status bind_symbols(run_context *c, const ir_graph *g, int64_t batch, bool *found)
+{
+    for (size_t i = 0; i < g->inputs.count; i++) {
+        const ir_type *t = &g->inputs.items[i]->type;
+        const int64_t symbol = t->rank ? symbol_of(c, t->dims[0], false) : -1;
+        if (symbol < 0) continue;
+        *found = true;
+        if (c->sizes[symbol] < 0) c->sizes[symbol] = batch;
+        if (c->sizes[symbol] != batch)
+            return diag_error(c->tool->diag, AMPC_USAGE, DIAG_NOWHERE,
+                              "a batch of %" PRId64 " does not fit input '%s', whose %s is %" PRId64, batch,
+                              g->inputs.items[i]->name, ir_dim_symbol_name(c->tool->module->dims, (size_t)symbol),
+                              c->sizes[symbol]);
+    }
+    return AMPC_OK;
+}
+
+ampc_status run_bind_batch(run_context *c)
+{
+    const ir_graph *g;
+    bool found = false;
+    TRY(run_chosen_entry(c, &g));
+    const int64_t fixed = rt_feed_fixed_batch(g), asked = c->tool->o.batch;
+    if (fixed && asked && asked != fixed)
+        return diag_error(c->tool->diag, AMPC_USAGE, DIAG_NOWHERE,
+                          "a batch of %" PRId64 " does not fit graph @%s, which takes %" PRId64 " samples", asked,
+                          g->name, fixed);
+    const int64_t batch = fixed ? fixed : run_choose_batch(c, g);
+    TRY(bind_symbols(c, g, batch, &found));
+    for (size_t i = 0; i < g->inputs.count && !found; i++) { /* such as [128*N] alone */
+        const ir_type *t = &g->inputs.items[i]->type;
+        const int64_t symbol = t->rank ? symbol_of(c, t->dims[0], true) : -1;
+        if (symbol >= 0) c->sizes[symbol] = batch;
+    }
+    return AMPC_OK;
+}
+
+/* ---- weights, data ------------------------------------------------------------------------------ */
 
 static bool is_folder(const char *path)
 {

@@ -15,7 +15,7 @@ typedef struct run_context {
 
 /* A verb runs after its command line was read, its model opened and its session made. */
 typedef ampc_status run_verb_fn(run_context *c);
-run_verb_fn run_infer, run_grad, run_train, run_eval, run_bench, run_export;
+run_verb_fn run_infer, run_grad, run_train, run_eval, run_bench, run_plan, run_export;
 
 typedef struct run_verb {
     option_program program; /* its name ends with the verb */
@@ -24,6 +24,14 @@ typedef struct run_verb {
 
 /* AMPC_REJECTED, naming what there is, when the module has no such entry graph. */
 ampc_status run_need_entry(run_context *c, const char *entry, const ir_graph **out);
+/* The graph that bench and plan look at: --entry, or train_step, or infer. */
+ampc_status run_chosen_entry(run_context *c, const ir_graph **out);
+/* Runs and plans of @train_step compute from now on what training needs: the loss and found_inf. */
+ampc_status run_select_outputs(run_context *c, const ir_graph *g);
+/* Their batch: --batch, or what --dim says of the batch symbol, or 1; 0 for a graph that has a fixed one. */
+int64_t run_choose_batch(const run_context *c, const ir_graph *g);
+/* Binds the symbol of the batch, for a verb without inputs. Symbols of other dimensions stay as --dim has them. */
+ampc_status run_bind_batch(run_context *c);
 /* Loads --checkpoint (of a folder the newest), if one is given. */
 ampc_status run_load_weights(run_context *c);
 /* --data or another SPEC; synthetic data fit the entry graph. AMPC_USAGE without a SPEC. */

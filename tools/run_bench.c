@@ -1,7 +1,6 @@
 /* run_bench.c - bench: times of an entry graph on seeded inputs, and a trace of one run. */
 #include "runtime/atomic_file.h"
 #include "runtime/feed.h"
-#include "runtime/stepper.h"
 #include "tools/run.h"
 
 #include <inttypes.h>
@@ -20,21 +19,10 @@ typedef struct bench {
     int64_t began;   /* start of its first step */
 } bench;
 
-/* --batch, or what --dim says of the batch symbol, or 1; 0 for a graph that has a fixed one. */
-static int64_t choose_batch(const run_context *c, const ir_graph *g)
-{
-    int64_t size = 0;
-    if (rt_feed_fixed_batch(g) || !g->inputs.count) return 0;
-    if (c->tool->o.batch) return c->tool->o.batch;
-    bool bound = ir_dim_eval(c->tool->module->dims, g->inputs.items[0]->type.dims[0], c->sizes,
-                             &size, NULL);
-    return bound && size > 0 ? size : 1;
-}
-
 static ampc_status open_inputs(bench *b)
 {
     run_context *c = b->c;
-    int64_t batch = choose_batch(c, b->graph);
+    int64_t batch = run_choose_batch(c, b->graph);
     TRY(run_open_data(c,
                       arena_printf(c->tool->arena, "synthetic,rows=%" PRId64, batch ? batch : 4096),
                       RT_TRAIN, b->graph, &b->data));
@@ -150,11 +138,8 @@ static ampc_status print_times(const bench *b)
 
 static ampc_status bench_all(bench *b)
 {
-    const char *entry = b->c->tool->o.entry;
-    if (!entry) entry = ir_graph_find(b->c->tool->module, "train_step") ? "train_step" : "infer";
-    TRY(run_need_entry(b->c, entry, &b->graph));
-    if (strcmp(entry, "train_step") == 0)
-        TRY(rt_stepper_select(b->c->session, b->c->tool->module, NULL, 0, b->c->tool->diag));
+    TRY(run_chosen_entry(b->c, &b->graph));
+    TRY(run_select_outputs(b->c, b->graph));
     TRY(open_inputs(b));
     TRY(measure(b));
     TRY(print_times(b));

@@ -35,6 +35,7 @@ enum {
 typedef struct cuda_context {
     int device;
     int multiprocessors;
+    char *described;             /* the text that describes the device; NULL: it is there */
     cudaStream_t stream;         /* all kernels and copies of a step */
     cudaStream_t copies;         /* uploads that overlap with a step */
     cudaEvent_t copied;          /* what the uploads so far will have passed */
@@ -60,10 +61,17 @@ static inline void *cuda_data(const k_view *views, int i, int n)
 
 /* Opens the driver, cudart and device `index` of those visible. AMPC_DEVICE with one line when it is not to be had. */
 ampc_status cuda_context_open(k_context *ctx, int index);
+/* A device that is only described: kernels prepare for it and can never run (described.c). */
+ampc_status cuda_context_describe(k_context *ctx, const char *text, int multiprocessors);
 void cuda_context_close(k_context *ctx); /* NULL device allowed */
 /* Open the library's handle on first need. */
 ampc_status cuda_open_lt(const k_context *ctx);
 ampc_status cuda_open_dnn(const k_context *ctx);
+
+static inline bool cuda_is_described(const k_context *ctx) { return cuda_of(ctx)->described != NULL; }
+/* Makes cuDNN find a driver where the machine has none. Its engines that compile their kernel ask for one before they let
+ * themselves be planned; without it they are absent. */
+void cuda_open_described_driver(void);
 
 /* ---- errors: the reason goes into ctx->error ---- */
 

@@ -100,6 +100,7 @@ void cuda_context_close(k_context *ctx)
     if (c->copied) cuda.cudaEventDestroy(c->copied);
     if (c->copies) cuda.cudaStreamDestroy(c->copies);
     if (c->stream) cuda.cudaStreamDestroy(c->stream);
+    free(c->described);
     free(c);
     ctx->device = NULL;
 }
@@ -120,13 +121,15 @@ ampc_status cuda_open_dnn(const k_context *ctx)
     const size_t oldest = 90800;
     char reason[256];
     cuda_context *c = cuda_of(ctx);
-    if (c->dnn) return AMPC_OK;
+    if (c->dnn || (cuda_is_described(ctx) && c->dnn_device)) return AMPC_OK;
+    if (cuda_is_described(ctx)) cuda_open_described_driver();
     CUDA_FORWARD(cuda_api_open(CUDA_DNN, ctx->error, ctx->error_size));
     if (cuda.cudnnGetVersion() < oldest)
         return cuda_fail(ctx, AMPC_DEVICE, "cuDNN %zu.%zu is too old: at least 9.8 is needed",
                          cuda.cudnnGetVersion() / 10000, cuda.cudnnGetVersion() / 100 % 100);
     /* Where there is one cuDNN opens it too, and would do so again for each plan. */
     cuda_api_open(CUDA_RTC, reason, sizeof reason);
+    if (cuda_is_described(ctx)) return AMPC_OK;
     CUDA_DNN_CALL(ctx, cudnnCreate(&c->dnn));
     CUDA_DNN_CALL(ctx, cudnnSetStream(c->dnn, c->stream));
     return AMPC_OK;
@@ -159,6 +162,10 @@ static const unsigned char *const fatbins[] = {
 ampc_status cuda_find(const k_context *ctx, cuda_family family, const char *name, cudaKernel_t *out)
 {
     cuda_context *c = cuda_of(ctx);
+    if (c->described) {
+        *out = (cudaKernel_t)c; /* never launched */
+        return AMPC_OK;
+    }
     if (!c->families[family])
         CUDA_CALL(ctx,
                   cudaLibraryLoadData(&c->families[family], fatbins[family], NULL, NULL, 0, NULL, NULL, 0));

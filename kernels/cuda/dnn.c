@@ -273,7 +273,11 @@ static dnn_descriptor device_of(dnn_graph *g)
     const int32_t number = c->device;
     if (c->dnn_device || g->status != AMPC_OK) return c->dnn_device;
     dnn_descriptor d = dnn_make(g, CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR);
-    dnn_set(g, d, CUDNN_ATTR_DEVICEPROP_DEVICE_ID, CUDNN_TYPE_INT32, 1, &number);
+    if (c->described)
+        dnn_set(g, d, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR, (int64_t)strlen(c->described) + 1,
+                c->described);
+    else
+        dnn_set(g, d, CUDNN_ATTR_DEVICEPROP_DEVICE_ID, CUDNN_TYPE_INT32, 1, &number);
     dnn_finish(g, d);
     if (g->status == AMPC_OK) c->dnn_device = g->made[--g->n_made];
     return c->dnn_device;
@@ -297,6 +301,7 @@ static bool kept_key(const candidates *c, int which, cuda_cache_key *key)
 {
     struct cudaDeviceProp device;
     int version = 0;
+    if (cuda_is_described(c->g->ctx)) return false; /* nothing that would be worth keeping is made */
     if (cuda.cudaGetDeviceProperties(&device, cuda_of(c->g->ctx)->device) || cuda.cudaRuntimeGetVersion(&version))
         return false;
     const size_t numbers[] = {RULES, c->g->exact, (size_t)which, cuda.cudnnGetVersion(), cuda.cudnnGetCudartVersion(),
@@ -334,12 +339,29 @@ static void keep_on_disk(const candidates *c, dnn_descriptor plan, int which)
 
 /* ---- choosing -------------------------------------------------------------------------------- */
 
+/* Where nothing will run, an engine that would compile its kernel is not made to: its configuration tells the workspace,
+ * and the candidate itself stands for the plan. False: the engine does not compile, or does not tell. */
+static bool take_unfinished(candidates *c, int i)
+{
+    int64_t bytes = 0, n = 0;
+    bool compiles = false;
+    if (!config_serves(c->g, c->configs[i], &compiles) || !compiles ||
+        cuda.cudnnBackendGetAttribute(c->configs[i], CUDNN_ATTR_ENGINECFG_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1, &n, &bytes))
+        return false;
+    c->workspaces[c->n_plans] = (size_t)bytes;
+    c->which[c->n_plans] = i;
+    c->plans[c->n_plans++] = c->configs[i];
+    c->configs[i] = NULL;
+    return true;
+}
+
 /* Plans from position `first` on, at most `wanted` of them. */
 static void plan_candidates(candidates *c, int first, int wanted)
 {
     for (int i = first; i < c->n && c->n_plans < wanted; i++) {
         size_t *bytes = &c->workspaces[c->n_plans];
         const long start = milliseconds();
+        if (c->g->ctx->plan_only && take_unfinished(c, i)) continue;
         dnn_descriptor plan = plan_from(c, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1,
                                         &c->configs[i], bytes);
         if (!plan) continue;

@@ -359,8 +359,9 @@ static ampc_status prepare_steps(const k_args *args, matmul *m, size_t *workspac
     m->calls = k_count(y) / (p->m * p->n * m->items);
     if (m->items > INT32_MAX)
         return cuda_fail(args->ctx, AMPC_UNSUPPORTED, "a batch of %" PRId64 " matrices", m->items);
-    CUDA_FORWARD(cuda_open_lt(args->ctx));
     CUDA_FORWARD(prepare_casts(args, m, workspace));
+    if (cuda_is_described(args->ctx)) return AMPC_OK; /* cuBLASLt answers nothing without a device */
+    CUDA_FORWARD(cuda_open_lt(args->ctx));
     CUDA_FORWARD(describe(args, m));
     return choose(args, m);
 }

@@ -39,7 +39,12 @@ static inline void plan_text_open(plan_text *t, const char *device, const char *
 /* The first symbol is 2, the second 3. */
 static inline ampc_status plan_text_make(plan_text *t, bool fuse)
 {
-    return rt_plan_make(t->module->graphs.items[0], NULL, (int64_t[]){2, 3}, t->backend, &t->ctx, fuse, t->d, &t->plan);
+    const rt_plan_request request = {.graph = t->module->graphs.items[0],
+                                     .sizes = (int64_t[]){2, 3},
+                                     .backend = t->backend,
+                                     .ctx = &t->ctx,
+                                     .fuse = fuse};
+    return rt_plan_make(&request, t->d, &t->plan);
 }
 
 static inline void plan_text_close(plan_text *t)
@@ -50,14 +55,14 @@ static inline void plan_text_close(plan_text *t)
     t->backend->close(&t->ctx);
 }
 
-/* Drops what the tests are not about: "  workspace ...", ", arena ...", " at 0+64". */
+/* Drops what the tests are not about: "  workspace ...", "  bytes 64", ", arena ...", " at 0+64". */
 static inline void plan_text_drop_places(char *text)
 {
     char *to = text;
     for (char *line = text, *next; *line; line = next) {
         next = line + strcspn(line, "\n");
         size_t keep = (size_t)(next - line);
-        const char *const marks[] = {"  workspace ", ", arena ", " at "};
+        const char *const marks[] = {"  workspace ", "  bytes ", ", arena ", " at "};
         next += *next == '\n';
         for (size_t i = 0; i < sizeof marks / sizeof *marks; i++) {
             const char *mark = strstr(line, marks[i]);

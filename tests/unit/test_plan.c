@@ -39,6 +39,16 @@ static int teardown(void **state)
     return 0;
 }
 
+static ampc_status plan_outputs(fixture *f, const rt_selection *selection, const int64_t *sizes)
+{
+    const rt_plan_request request = {.graph = f->module->graphs.items[0],
+                                     .selection = selection,
+                                     .sizes = sizes,
+                                     .backend = rt_backend_find("cpu", &(int){0}),
+                                     .ctx = &f->ctx};
+    return rt_plan_make(&request, f->d, &f->plan);
+}
+
 /* The plan of the only graph; symbols in the order of their first occurrence. */
 static ampc_status plan_text(fixture *f, const char *text, const int64_t *sizes)
 {
@@ -48,8 +58,7 @@ static ampc_status plan_text(fixture *f, const char *text, const int64_t *sizes)
     ampc_status status = ir_parse(whole, strlen(whole), "plan.ir", f->d, &f->module);
     free(whole);
     if (status != AMPC_OK) fail_msg("%s", diag_first_error(f->d));
-    return rt_plan_make(f->module->graphs.items[0], NULL, sizes, rt_backend_find("cpu", &(int){0}), &f->ctx, false,
-                        f->d, &f->plan);
+    return plan_outputs(f, NULL, sizes);
 }
 
 static void plan_ok(fixture *f, const char *text)
@@ -238,9 +247,7 @@ static void unselected_outputs_take_nothing(void **state)
     const ir_graph *g = f->module->graphs.items[0];
     *one = (rt_selection){.graph = g, .n = 1};
     one->names[0] = ir_graph_find_output(g, "b")->attr[IR_ATTR(output, name)].s;
-    assert_int_equal(rt_plan_make(g, one, (int64_t[]){4, 3}, rt_backend_find("cpu", &(int){0}), &f->ctx, false, f->d,
-                                  &f->plan),
-                     AMPC_OK);
+    assert_int_equal(plan_outputs(f, one, (int64_t[]){4, 3}), AMPC_OK);
     assert_int_equal(f->plan->n_steps, 2);
     assert_int_equal(f->plan->n_outputs, 1);
     assert_true(same_buffer(f, "a", "b"));

@@ -1,0 +1,54 @@
+/* described.c - a device that is not there, known by a description: what planning for it needs.
+ *
+ * A context with a description has no stream, no memory and no handles. cuDNN plans for the description; kernels of our
+ * own are taken as loaded, and cuBLASLt, which answers nothing without a device, is taken to have an algorithm for every
+ * product and epilogue of matmul.c. Neither the CUDA runtime nor a driver is opened.
+ *
+ * cuDNN looks for a driver by name. The one embedded here (driver/libcuda.c) says that there is a device and refuses all
+ * work. It is loaded only where the machine has no driver, so that it can never stand before a real one. */
+#include "kernels/cuda/cuda.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+extern const unsigned char cuda_driver_image[], cuda_driver_image_end[];
+
+ampc_status cuda_context_describe(k_context *ctx, const char *text, int multiprocessors)
+{
+    cuda_context *c = calloc(1, sizeof *c);
+    ctx->device = c;
+    if (c) c->described = strdup(text);
+    if (!c || !c->described) {
+        cuda_context_close(ctx);
+        return cuda_fail(ctx, AMPC_NO_MEMORY, "out of memory for the device's state");
+    }
+    c->multiprocessors = multiprocessors;
+    return AMPC_OK;
+}
+
+static bool write_image(int file)
+{
+    const unsigned char *at = cuda_driver_image;
+    while (at < cuda_driver_image_end) {
+        const ssize_t n = write(file, at, (size_t)(cuda_driver_image_end - at));
+        if (n <= 0) return false;
+        at += n;
+    }
+    return true;
+}
+
+/* Later searches for the driver find the library that is loaded under its name. */
+void cuda_open_described_driver(void)
+{
+    char path[64];
+    if (dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL)) return;
+    const int file = memfd_create("libcuda.so.1", MFD_CLOEXEC);
+    if (file < 0) return;
+    snprintf(path, sizeof path, "/proc/self/fd/%d", file);
+    if (write_image(file)) dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    close(file);
+}

@@ -1,0 +1,69 @@
+/* plan_cost.c - the bytes that a run of a plan moves and the operations that it computes. */
+#include "kernels/convolution.h"
+#include "kernels/product.h"
+#include "runtime/plan.h"
+
+/* A view shares the memory of its root: reading both reads that memory once. */
+static bool is_read_before(const rt_plan *p, const rt_step *s, int i)
+{
+    const uint32_t root = p->values[s->in_value[i]].root;
+    for (int j = 0; j < i; j++)
+        if (s->in_value[j] != RT_NO_VALUE && p->values[s->in_value[j]].root == root) return true;
+    return false;
+}
+
+static int64_t bytes_of(const rt_plan *p, const rt_step *s)
+{
+    int64_t bytes = 0;
+    for (int i = 0; i < s->n_in; i++)
+        if (s->in_value[i] != RT_NO_VALUE && !is_read_before(p, s, i)) bytes += (int64_t)k_bytes(&s->in[i]);
+    for (int i = 0; i < s->n_out; i++)
+        if (s->out_value[i] != RT_NO_VALUE && s->out_buffer[i] != RT_NO_BUFFER) bytes += (int64_t)k_bytes(&s->out[i]);
+    return bytes;
+}
+
+/* Of a convolution and of both its gradients: each element of y meets each element of one kernel. */
+static int64_t convolution_flops(const rt_step *s, const k_args *args)
+{
+    const conv c = conv_of(args);
+    if (s->out_buffer[0] == RT_NO_BUFFER) return 0; /* the gradient of the bias alone */
+    return 2 * k_count(c.y) * c.g.c * c.g.k[0] * c.g.k[1] * c.g.k[2];
+}
+
+static int64_t flops_of(const rt_plan *p, const rt_step *s)
+{
+    const k_args args = rt_step_args(p, s);
+    switch (s->op) {
+    case IR_OP_matmul: return 2 * k_count(&s->out[0]) * product_of(&args).k;
+    case IR_OP_conv:
+    case IR_OP_conv_grad_input:
+    case IR_OP_conv_grad_weight: return convolution_flops(s, &args);
+    default: return 0;
+    }
+}
+
+rt_cost rt_step_cost(const rt_plan *p, const rt_step *s)
+{
+    if (s->kept) return (rt_cost){0, 0};
+    return (rt_cost){bytes_of(p, s), flops_of(p, s)};
+}
+
+static void add_copies(rt_plan_totals *sum, const rt_plan *p, const rt_copy *copies, int n)
+{
+    for (int i = 0; i < n; i++) sum->copy_bytes += 2 * p->buffers[copies[i].to].bytes;
+    sum->copies += n;
+}
+
+rt_plan_totals rt_plan_sum(const rt_plan *p)
+{
+    rt_plan_totals sum = {0};
+    for (int i = p->n_kept; i < p->n_steps; i += p->steps[i].together) sum.launches++;
+    for (int i = 0; i < p->n_steps; i++) {
+        const rt_cost cost = rt_step_cost(p, &p->steps[i]);
+        sum.bytes += cost.bytes;
+        sum.flops += cost.flops;
+    }
+    add_copies(&sum, p, p->before, p->n_before);
+    add_copies(&sum, p, p->after, p->n_after);
+    return sum;
+}

@@ -1,0 +1,52 @@
+/* session_device.c - opens the device of a session: one of this machine, or one that a file describes. */
+#include "runtime/device_file.h"
+#include "runtime/session_state.h"
+
+#include <omp.h>
+#include <string.h>
+#include <unistd.h>
+
+/* A device that only a file describes can be planned for and nothing else. */
+static ampc_status open_described(rt_session *s, const char *path, diag *d)
+{
+    rt_device_file file;
+    if (!s->plan_only) {
+        if (access(path, F_OK) == 0)
+            return diag_error(d, AMPC_USAGE, DIAG_FILE(path),
+                              "the description of a device can only be planned for, not run on");
+        return diag_error(d, AMPC_DEVICE, DIAG_NOWHERE, "device '%s' is not available in this build", path);
+    }
+    ampc_status status = rt_device_file_read(path, d, &file);
+    s->backend = rt_backend_describable();
+    if (status == AMPC_OK && !s->backend)
+        status = diag_error(d, AMPC_DEVICE, DIAG_FILE(path),
+                            "this build has no CUDA backend to plan for the device with");
+    if (status == AMPC_OK) {
+        status = s->backend->describe(&s->ctx, file.text, file.multiprocessors);
+        if (status != AMPC_OK) rt_device_error(s, status, d);
+    }
+    rt_device_file_clear(&file);
+    return status;
+}
+
+ampc_status rt_device_open(rt_session *s, const rt_session_options *o, diag *d)
+{
+    const char *device = o->device ? o->device : "cpu";
+    int index;
+    s->ctx = (k_context){.error = s->error, .error_size = sizeof s->error};
+    s->ctx.threads = o->deterministic > 0 ? o->deterministic
+                     : o->threads > 0     ? o->threads
+                                          : omp_get_num_procs();
+    s->sync_launch = o->sync_launch;
+    s->plan_only = s->ctx.plan_only = o->plan_only;
+    s->ctx.tune = !o->no_tune && !o->plan_only;
+    const char *fuse = ir_meta_get(s->module, "fuse");
+    s->fuse = !o->no_fuse && !(fuse && strcmp(fuse, "off") == 0);
+    s->backend = rt_backend_find(device, &index);
+    if (s->backend)
+        RT_DEVICE(s, d, s->backend->open(&s->ctx, index));
+    else
+        TRY(open_described(s, device, d));
+    s->is_open = true;
+    return AMPC_OK;
+}

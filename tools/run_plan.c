@@ -1,0 +1,136 @@
+/* run_plan.c - plan: prints what a run of an entry graph would do, without running it. */
+#include "runtime/plan.h"
+#include "tools/run.h"
+
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- stages ---------------------------------------------------------------------------------- */
+
+static ampc_status print_text(const rt_plan *p, diag *d)
+{
+    char *text = rt_plan_print(p);
+    if (!text) return diag_error(d, AMPC_NO_MEMORY, DIAG_NOWHERE, "out of memory for the text of the plan");
+    fputs(text, stdout);
+    free(text);
+    return AMPC_OK;
+}
+
+static ampc_status after_stage(void *user, const char *stage, const rt_plan *p)
+{
+    const tool *t = user;
+    if (strcmp(t->o.dump_stage, "all") != 0 && strcmp(t->o.dump_stage, stage) != 0) return AMPC_OK;
+    printf("after %s: ", stage);
+    TRY(print_text(p, t->diag));
+    putchar('\n');
+    return AMPC_OK;
+}
+
+static ampc_status check_stage(const tool *t)
+{
+    const char *name = t->o.dump_stage, *names = "", *stage;
+    if (!name || strcmp(name, "all") == 0) return AMPC_OK;
+    for (int i = 0; (stage = rt_plan_stage(i)); i++) {
+        if (strcmp(stage, name) == 0) return AMPC_OK;
+        names = arena_printf(t->arena, "%s%s%s", names, i ? ", " : "", stage);
+    }
+    return diag_error(t->diag, AMPC_USAGE, DIAG_FILE("ampc-run plan"),
+                      "--dump-after: there is no stage '%s'; stages are %s, or all", name, names);
+}
+
+/* ---- results --------------------------------------------------------------------------------- */
+
+typedef struct result {
+    const char *device;
+    const rt_plan *plan;
+    rt_plan_totals totals;
+    int64_t storage;
+} result;
+
+static ampc_status print_table(const result *r, diag *d)
+{
+    const rt_plan *p = r->plan;
+    const rt_plan_totals *sum = &r->totals;
+    TRY(print_text(p, d));
+    printf("%d steps, %d launches, %" PRId64 " bytes a step, %" PRId64 " FLOPs", p->n_steps, sum->launches, sum->bytes,
+           sum->flops);
+    if (sum->copies) printf(", %d copies of %" PRId64 " bytes", sum->copies, sum->copy_bytes);
+    printf("\narena %" PRId64 ", kept %" PRId64 ", storage %" PRId64 ": %" PRId64 " bytes planned\n", p->arena_bytes,
+           p->kept_bytes, r->storage, p->arena_bytes + p->kept_bytes + r->storage);
+    return AMPC_OK;
+}
+
+/* "" for a name that is not UTF-8. */
+static json_t *name_json(const char *name)
+{
+    json_t *text = name ? json_string(name) : NULL;
+    return text ? text : json_string("");
+}
+
+static json_t *steps_json(const rt_plan *p)
+{
+    json_t *steps = json_array();
+    for (int i = 0, launch = -1, next = p->n_kept; i < p->n_steps; i++) {
+        const rt_step *s = &p->steps[i];
+        const rt_cost cost = rt_step_cost(p, s);
+        if (i == next) {
+            launch++;
+            next += s->together;
+        }
+        json_array_append_new(
+            steps, json_pack("{s:i, s:s, s:o, s:I, s:I, s:I, s:i, s:b}", "step", i, "op", rt_step_name(s), "onnx",
+                             name_json(s->node->loc.node), "bytes", (json_int_t)cost.bytes, "flops",
+                             (json_int_t)cost.flops, "workspace", (json_int_t)s->workspace_bytes, "launch", launch,
+                             "kept", s->kept));
+    }
+    return steps;
+}
+
+static json_t *sizes_json(const rt_plan *p)
+{
+    json_t *sizes = json_object();
+    for (size_t i = 0; i < p->n_symbols; i++)
+        if (p->sizes[i] >= 0)
+            json_object_set_new(sizes, ir_dim_symbol_name(p->graph->module->dims, i), json_integer(p->sizes[i]));
+    return sizes;
+}
+
+static ampc_status print_json(const result *r, diag *d)
+{
+    const rt_plan *p = r->plan;
+    const rt_plan_totals *sum = &r->totals;
+    json_t *root = json_pack(
+        "{s:s, s:s, s:o, s:o, s:i, s:I, s:I, s:i, s:I, s:I, s:I, s:I, s:I}", "entry", p->graph->name, "device", r->device,
+        "sizes", sizes_json(p), "steps", steps_json(p), "launches", sum->launches, "bytes", (json_int_t)sum->bytes,
+        "flops", (json_int_t)sum->flops, "copies", sum->copies, "copy_bytes", (json_int_t)sum->copy_bytes, "arena_bytes",
+        (json_int_t)p->arena_bytes, "kept_bytes", (json_int_t)p->kept_bytes, "storage_bytes", (json_int_t)r->storage,
+        "planned_bytes", (json_int_t)(p->arena_bytes + p->kept_bytes + r->storage));
+    char *text = root ? json_dumps(root, JSON_COMPACT) : NULL;
+    json_decref(root);
+    if (!text) return diag_error(d, AMPC_NO_MEMORY, DIAG_NOWHERE, "out of memory for the text of the plan");
+    puts(text);
+    free(text);
+    return AMPC_OK;
+}
+
+ampc_status run_plan(run_context *c)
+{
+    tool *t = c->tool;
+    const ir_graph *g;
+    const rt_plan_watch watch = {after_stage, t};
+    result r = {.device = t->o.device ? t->o.device : "cpu"};
+    rt_memory memory;
+    TRY(check_stage(t));
+    if (t->o.dump_stage && t->o.pass.json)
+        return diag_error(t->diag, AMPC_USAGE, DIAG_FILE("ampc-run plan"), "--dump-after prints text: leave out --json");
+    TRY(run_chosen_entry(c, &g));
+    TRY(run_select_outputs(c, g));
+    TRY(rt_session_plan(c->session, g->name, NULL, 0, t->o.dump_stage ? &watch : NULL, t->diag, &r.plan));
+    TRY(rt_session_memory(c->session, g->name, NULL, 0, t->diag, &memory));
+    r.totals = rt_plan_sum(r.plan);
+    r.storage = memory.storage;
+    return t->o.pass.json ? print_json(&r, t->diag) : print_table(&r, t->diag);
+}
