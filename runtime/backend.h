@@ -20,8 +20,7 @@ typedef struct rt_backend {
     int64_t alignment; /* of addresses in arena and storage; a power of two */
     /* Opens device number `index` and its libraries for ctx. AMPC_DEVICE with the reason in ctx->error. */
     ampc_status (*open)(k_context *ctx, int index);
-    /* Opens a device that is only described (device_file.h), for planning alone: AMPC_DEVICE with the reason. NULL: there
-     * are no such devices of this kind. */
+    /* Opens a device that is only described (device_file.h), for planning alone. NULL: not for this kind of device. */
     ampc_status (*describe)(k_context *ctx, const char *text, int multiprocessors);
     void (*close)(k_context *ctx);
     const k_kernel *(*kernel)(ir_op op); /* NULL: no kernel runs for this op */

@@ -1,13 +1,12 @@
 /* device_file.c - reads and checks the description of a device (see device_file.h). */
 #include "runtime/device_file.h"
 #include "runtime/alloc.h"
-#include "runtime/io.h"
 #include "runtime/memory.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <jansson.h>
 #include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -98,24 +97,24 @@ static ampc_status io_error(const char *path, diag *d)
     return diag_error(d, AMPC_IO, DIAG_FILE(path), "cannot read the description of a device: %s", strerror(errno));
 }
 
-static ampc_status read_text(int fd, const char *path, diag *d, char **out)
+static ampc_status read_text(FILE *f, const char *path, diag *d, char **out)
 {
-    uint64_t n;
-    if (!rt_io_size(fd, &n)) return io_error(path, d);
-    if (n > MAX_BYTES)
-        return diag_error(d, AMPC_REJECTED, DIAG_FILE(path), "not the description of a device: larger than 1 MiB");
-    *out = rt_alloc((size_t)n + 1, 1);
+    *out = rt_alloc(MAX_BYTES + 1, 1);
     if (!*out) return rt_no_memory(d);
-    return rt_io_pread(fd, *out, (size_t)n, 0) ? AMPC_OK : io_error(path, d);
+    const size_t n = fread(*out, 1, MAX_BYTES, f);
+    if (ferror(f)) return io_error(path, d);
+    if (n == MAX_BYTES)
+        return diag_error(d, AMPC_REJECTED, DIAG_FILE(path), "not the description of a device: 1 MiB or more");
+    return AMPC_OK;
 }
 
 ampc_status rt_device_file_read(const char *path, diag *d, rt_device_file *out)
 {
     *out = (rt_device_file){0};
-    int fd = rt_io_open(path, O_RDONLY, 0);
-    if (fd < 0) return io_error(path, d);
-    ampc_status status = read_text(fd, path, d, &out->text);
-    rt_io_close(fd);
+    FILE *f = fopen(path, "re");
+    if (!f) return io_error(path, d);
+    ampc_status status = read_text(f, path, d, &out->text);
+    fclose(f);
     return status == AMPC_OK ? parse(out, path, d) : status;
 }
 

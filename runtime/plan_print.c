@@ -1,5 +1,6 @@
-/* plan_print.c - a plan as a table for people and expect tests. A star marks a step whose result is kept. A plan that is
- * still being made has no buffers, or buffers without offsets: places and bytes that are not known are left out. */
+/* plan_print.c - a plan as a table for people and expect tests. A star marks a step whose result is kept.
+ *
+ * A plan that is still being made may have no buffers yet, or no offsets: what is not known is left out. */
 #include "runtime/plan.h"
 
 #include <inttypes.h>

@@ -109,8 +109,8 @@ typedef struct rt_memory {
 ampc_status rt_session_memory(rt_session *s, const char *graph, const rt_tensor *inputs, int n,
                               diag *d, rt_memory *out);
 
-/* The plan of `graph` under the current binding, which the session owns (plan.h). watch (may be NULL) sees its stages if
- * it has to be made. */
+/* The plan of `graph` under the current binding (plan.h); the session owns it. watch (may be NULL) sees its stages, if
+ * the session does not have it already. */
 typedef struct rt_plan rt_plan;
 typedef struct rt_plan_watch rt_plan_watch;
 ampc_status rt_session_plan(rt_session *s, const char *graph, const rt_tensor *inputs, int n,

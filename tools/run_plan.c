@@ -50,6 +50,8 @@ typedef struct result {
     int64_t storage;
 } result;
 
+static int64_t planned_bytes(const result *r) { return r->plan->arena_bytes + r->plan->kept_bytes + r->storage; }
+
 static ampc_status print_table(const result *r, diag *d)
 {
     const rt_plan *p = r->plan;
@@ -59,7 +61,7 @@ static ampc_status print_table(const result *r, diag *d)
            sum->flops);
     if (sum->copies) printf(", %d copies of %" PRId64 " bytes", sum->copies, sum->copy_bytes);
     printf("\narena %" PRId64 ", kept %" PRId64 ", storage %" PRId64 ": %" PRId64 " bytes planned\n", p->arena_bytes,
-           p->kept_bytes, r->storage, p->arena_bytes + p->kept_bytes + r->storage);
+           p->kept_bytes, r->storage, planned_bytes(r));
     return AMPC_OK;
 }
 
@@ -81,10 +83,10 @@ static json_t *steps_json(const rt_plan *p)
             next += s->together;
         }
         json_array_append_new(
-            steps, json_pack("{s:i, s:s, s:o, s:I, s:I, s:I, s:i, s:b}", "step", i, "op", rt_step_name(s), "onnx",
-                             name_json(s->node->loc.node), "bytes", (json_int_t)cost.bytes, "flops",
-                             (json_int_t)cost.flops, "workspace", (json_int_t)s->workspace_bytes, "launch", launch,
-                             "kept", s->kept));
+            steps,
+            json_pack("{s:i, s:s, s:o, s:I, s:I, s:I, s:i, s:b}", "step", i, "op", rt_step_name(s), "onnx",
+                      name_json(s->node->loc.node), "bytes", (json_int_t)cost.bytes, "flops", (json_int_t)cost.flops,
+                      "workspace", (json_int_t)s->workspace_bytes, "launch", launch, "kept", s->kept));
     }
     return steps;
 }
@@ -103,11 +105,12 @@ static ampc_status print_json(const result *r, diag *d)
     const rt_plan *p = r->plan;
     const rt_plan_totals *sum = &r->totals;
     json_t *root = json_pack(
-        "{s:s, s:s, s:o, s:o, s:i, s:I, s:I, s:i, s:I, s:I, s:I, s:I, s:I}", "entry", p->graph->name, "device", r->device,
-        "sizes", sizes_json(p), "steps", steps_json(p), "launches", sum->launches, "bytes", (json_int_t)sum->bytes,
-        "flops", (json_int_t)sum->flops, "copies", sum->copies, "copy_bytes", (json_int_t)sum->copy_bytes, "arena_bytes",
-        (json_int_t)p->arena_bytes, "kept_bytes", (json_int_t)p->kept_bytes, "storage_bytes", (json_int_t)r->storage,
-        "planned_bytes", (json_int_t)(p->arena_bytes + p->kept_bytes + r->storage));
+        "{s:s, s:s, s:o, s:o, s:i, s:I, s:I, s:i, s:I, s:I, s:I, s:I, s:I}", "entry", p->graph->name, "device",
+        r->device, "sizes", sizes_json(p), "steps", steps_json(p), "launches", sum->launches, "bytes",
+        (json_int_t)sum->bytes, "flops", (json_int_t)sum->flops, "copies", sum->copies, "copy_bytes",
+        (json_int_t)sum->copy_bytes, "arena_bytes", (json_int_t)p->arena_bytes, "kept_bytes",
+        (json_int_t)p->kept_bytes, "storage_bytes", (json_int_t)r->storage, "planned_bytes",
+        (json_int_t)planned_bytes(r));
     char *text = root ? json_dumps(root, JSON_COMPACT) : NULL;
     json_decref(root);
     if (!text) return diag_error(d, AMPC_NO_MEMORY, DIAG_NOWHERE, "out of memory for the text of the plan");
@@ -125,7 +128,8 @@ ampc_status run_plan(run_context *c)
     rt_memory memory;
     TRY(check_stage(t));
     if (t->o.dump_stage && t->o.pass.json)
-        return diag_error(t->diag, AMPC_USAGE, DIAG_FILE("ampc-run plan"), "--dump-after prints text: leave out --json");
+        return diag_error(t->diag, AMPC_USAGE, DIAG_FILE("ampc-run plan"),
+                          "--dump-after prints text: leave out --json");
     TRY(run_chosen_entry(c, &g));
     TRY(run_select_outputs(c, g));
     TRY(rt_session_plan(c->session, g->name, NULL, 0, t->o.dump_stage ? &watch : NULL, t->diag, &r.plan));

@@ -69,8 +69,8 @@ ampc_status cuda_open_lt(const k_context *ctx);
 ampc_status cuda_open_dnn(const k_context *ctx);
 
 static inline bool cuda_is_described(const k_context *ctx) { return cuda_of(ctx)->described != NULL; }
-/* Makes cuDNN find a driver where the machine has none. Its engines that compile their kernel ask for one before they let
- * themselves be planned; without it they are absent. */
+/* Makes cuDNN find a driver where the machine has none: it hides the engines that compile their kernel from a process
+ * without one. */
 void cuda_open_described_driver(void);
 
 /* ---- errors: the reason goes into ctx->error ---- */

@@ -1,11 +1,11 @@
 /* described.c - a device that is not there, known by a description: what planning for it needs.
  *
- * A context with a description has no stream, no memory and no handles. cuDNN plans for the description; kernels of our
- * own are taken as loaded, and cuBLASLt, which answers nothing without a device, is taken to have an algorithm for every
- * product and epilogue of matmul.c. Neither the CUDA runtime nor a driver is opened.
+ * A context with a description has no stream, no memory and no handles. cuDNN plans for the description. Kernels of our
+ * own count as loaded. cuBLASLt answers nothing without a device, so it is assumed to have an algorithm for every
+ * product and epilogue of matmul.c. The CUDA runtime is not opened.
  *
- * cuDNN looks for a driver by name. The one embedded here (driver/libcuda.c) says that there is a device and refuses all
- * work. It is loaded only where the machine has no driver, so that it can never stand before a real one. */
+ * cuDNN looks for a driver by name. The one embedded here (driver/libcuda.c) reports a device and refuses all work. It
+ * is loaded only where the machine has no driver, so that it never replaces a real one. */
 #include "kernels/cuda/cuda.h"
 
 #include <dlfcn.h>

@@ -339,14 +339,15 @@ static void keep_on_disk(const candidates *c, dnn_descriptor plan, int which)
 
 /* ---- choosing -------------------------------------------------------------------------------- */
 
-/* Where nothing will run, an engine that would compile its kernel is not made to: its configuration tells the workspace,
- * and the candidate itself stands for the plan. False: the engine does not compile, or does not tell. */
+/* Where nothing will run, an engine that compiles its kernel is spared that: its configuration knows the workspace, and
+ * serves as the plan. False: the engine is precompiled, or the workspace is not known. */
 static bool take_unfinished(candidates *c, int i)
 {
     int64_t bytes = 0, n = 0;
     bool compiles = false;
     if (!config_serves(c->g, c->configs[i], &compiles) || !compiles ||
-        cuda.cudnnBackendGetAttribute(c->configs[i], CUDNN_ATTR_ENGINECFG_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1, &n, &bytes))
+        cuda.cudnnBackendGetAttribute(c->configs[i], CUDNN_ATTR_ENGINECFG_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1, &n,
+                                      &bytes))
         return false;
     c->workspaces[c->n_plans] = (size_t)bytes;
     c->which[c->n_plans] = i;

@@ -352,11 +352,11 @@ static void printed_plan(void **state)
             "update:\n  %w1 = sgd @w, %b, @lr : f32[4]\n  store @w, %w1\n  output \"b\" = %b\n}\n");
     char *text = rt_plan_print(f->plan);
     assert_string_equal(text, "plan @g: 3 steps, arena 64 bytes\n"
-                              "   0  exp                  @x\n"
+                              "   0  exp                  @x  bytes 32\n"
                               "        %a : f32[4] at 0+16\n"
-                              "   1  neg                  %a\n"
+                              "   1  neg                  %a  bytes 32\n"
                               "        %b : f32[4] at 0+16 over %a\n"
-                              "   2  sgd                  @w, %b, @lr, _\n"
+                              "   2  sgd                  @w, %b, @lr, _  bytes 52\n"
                               "        %w1 : f32[4] at @w over @w\n"
                               "output \"b\" at 0+16\n");
     free(text);

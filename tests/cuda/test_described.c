@@ -1,0 +1,153 @@
+/* test_described.c - plans for a GPU that is only described: real cuDNN, no driver, no device; the product itself, not a
+ * program with the doubles inside. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+#include <sys/wait.h>
+
+#include "kernels/cuda/api.h"
+
+#define RUN AMPC_BUILD_DIR "/ampc-run"
+#define RUN_DOUBLE AMPC_BUILD_DIR "/tests/cuda/ampc-run-double"
+#define H200 AMPC_SOURCE_DIR "/tests/cuda/recorded/h200.json"
+#define MNIST AMPC_SOURCE_DIR "/tests/models/mnist.onnx"
+#define MLP AMPC_SOURCE_DIR "/tests/models/mlp.onnx"
+#define QUOTED(number) #number
+#define TEXT(number) QUOTED(number)
+#define TRAINS " --loss=ce --optimizer=momentum"
+
+/* Standard output of a command (malloc'ed), which must end with `status`. */
+static char *shell(const char *command, int status)
+{
+    FILE *pipe = popen(command, "r");
+    char *text = NULL, block[4096];
+    size_t length = 0;
+    assert_non_null(pipe);
+    for (size_t n; (n = fread(block, 1, sizeof block, pipe)) > 0; length += n) {
+        text = realloc(text, length + n + 1);
+        assert_non_null(text);
+        memcpy(text + length, block, n);
+    }
+    const int ended = WEXITSTATUS(pclose(pipe));
+    if (text) text[length] = 0;
+    if (ended != status) fail_msg("%s: status %d\n%s", command, ended, text ? text : "");
+    return text ? text : strdup("");
+}
+
+static void need(cuda_library library)
+{
+    char error[512], file[64];
+    void *handle = cuda_system.open(library, error, sizeof error);
+    cuda_library_file(library, file, sizeof file);
+    if (handle) return;
+    print_message("[  SKIPPED ] needs %s\n", file);
+    skip();
+}
+
+/* The double stands for the device of the same file: both give the same plan, engines and workspace included. */
+static void as_for_a_device(void **state)
+{
+    (void)state;
+    need(CUDA_DNN);
+    need(CUDA_RTC);
+    char *described = shell(RUN " plan " MNIST TRAINS " --batch=64 -q --device=" H200, 0);
+    char *there = shell(RUN_DOUBLE " plan " MNIST TRAINS " --batch=64 -q --device=cuda", 0);
+    assert_non_null(strstr(described, "conv_grad_weight"));
+    assert_string_equal(described, there);
+    free(described);
+    free(there);
+}
+
+/* f16 x f16 -> f32 has no engine but those that compile at run time. They are planned without compiling, and do not go
+ * through copies in f32, which take as much workspace as the operands twice. */
+static void engines_that_compile_are_planned(void **state)
+{
+    (void)state;
+    need(CUDA_DNN);
+    need(CUDA_RTC);
+    free(shell("printf '%s' 'ampc-ir 1\ngraph @g(@x : f16[N,64,56,56], @dy : f16[N,64,56,56]) {\nforward:\n"
+               "  %dw, %db = conv_grad_weight @dy, @x {strides=[1,1], pads=[1,1,1,1], dilations=[1,1], group=1, "
+               "shape=[64,64,3,3], out=f32} : f32[64,64,3,3], f32[64]\n  output \"dw\" = %dw\n}\n' > described.ir", 0));
+    char *text = shell("ulimit -v 8388608; " RUN " plan described.ir --entry g --batch=256 --json --device=" H200, 0);
+    const char *workspace = strstr(text, "\"conv_grad_weight\"");
+    workspace = workspace ? strstr(workspace, "\"workspace\":") : NULL;
+    assert_non_null(workspace);
+    assert_in_range(atoll(workspace + strlen("\"workspace\":")), 0, 64 << 20);
+    free(text);
+    remove("described.ir");
+}
+
+/* An arena of 9 GB in an address space of 2 GB. */
+static void nothing_is_allocated(void **state)
+{
+    (void)state;
+    char *text = shell("ulimit -v 2097152; " RUN " plan " MLP TRAINS " --batch=100000000 -q --device=" H200, 0);
+    const char *arena = strstr(text, "\narena ");
+    assert_non_null(arena);
+    assert_true(atoll(arena + strlen("\narena ")) > (int64_t)8 << 30);
+    free(text);
+}
+
+/* Products need none of the libraries. */
+static void products_open_no_library(void **state)
+{
+    (void)state;
+    const char *log = "LD_DEBUG=files " RUN " plan " MLP TRAINS " --batch=8 -q --device=" H200 " 2>&1 | "
+                      "grep -oE 'file=[^ ]*lib(cu|nv)[^ ]*' | sort -u";
+    char *opened = shell(log, 0);
+    assert_string_equal(opened, "");
+    free(opened);
+}
+
+/* Convolutions need cuDNN: without a usable one the reason is one line, and the code that of a missing device. */
+static void a_missing_library_is_named(void **state)
+{
+    (void)state;
+    char *text = shell("rm -rf described.lib && mkdir described.lib && cp " AMPC_BUILD_DIR
+                       "/generated/kernels/cuda/driver/libcuda.so.1 described.lib/libcudnn.so." TEXT(CUDNN_MAJOR)
+                       " && AMPC_CUDA_PATH=$PWD/described.lib " RUN " plan " MNIST " -q --device=" H200 " 2>&1", 6);
+    assert_non_null(strstr(text, "cuDNN is older than this program"));
+    free(text);
+    free(shell("rm -r described.lib", 0));
+}
+
+/* Neither plans of cuDNN nor kernels. */
+static void nothing_is_cached(void **state)
+{
+    (void)state;
+    need(CUDA_DNN);
+    free(shell("mkdir -p described.cache && XDG_CACHE_HOME=$PWD/described.cache " RUN " plan " MNIST TRAINS
+               " --batch=64 -q --device=" H200 " && rmdir described.cache", 0));
+}
+
+/* The description must be that of a device: cuDNN is given it as it is. */
+static void a_description_is_checked(void **state)
+{
+    (void)state;
+    need(CUDA_DNN);
+    free(shell("sed 's/\"warpSize\": 32/\"warpSize\": 0/' " H200 " > described.json", 0));
+    char *text = shell(RUN " plan " MNIST " --device=described.json 2>&1", 1);
+    assert_non_null(strstr(text, "described.json: error: the property 'warpSize' must be a positive integer"));
+    free(text);
+    remove("described.json");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(as_for_a_device),
+        cmocka_unit_test(engines_that_compile_are_planned),
+        cmocka_unit_test(nothing_is_allocated),
+        cmocka_unit_test(products_open_no_library),
+        cmocka_unit_test(a_missing_library_is_named),
+        cmocka_unit_test(nothing_is_cached),
+        cmocka_unit_test(a_description_is_checked),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,265 @@
+/* test_plan_cost.c - what a step moves and computes, counted by hand; the stages of a plan and who watches them; sessions
+ * that only plan. */
+#include "tests/unit/plan_text.h"
+
+#include "runtime/session.h"
+
+static const rt_step *step_of(const plan_text *t, ir_op op)
+{
+    for (int i = 0; i < t->plan->n_steps; i++)
+        if (t->plan->steps[i].op == op) return &t->plan->steps[i];
+    fail_msg("there is no step %s", ir_op_get(op)->name);
+    return NULL;
+}
+
+static void expect_cost(const plan_text *t, ir_op op, int64_t bytes, int64_t flops)
+{
+    const rt_cost cost = rt_step_cost(t->plan, step_of(t, op));
+    assert_int_equal(cost.bytes, bytes);
+    assert_int_equal(cost.flops, flops);
+}
+
+static void open_plan(plan_text *t, const char *text, bool fuse)
+{
+    plan_text_open(t, "cpu", text);
+    if (plan_text_make(t, fuse) != AMPC_OK) fail_msg("%s", diag_first_error(t->d));
+}
+
+/* ---- bytes ------------------------------------------------------------------------------------------- */
+
+static void an_operand_counts_once(void **state)
+{
+    plan_text t;
+    (void)state;
+    open_plan(&t, "graph @g(@x : f32[N,S]) {\nforward:\n  %s = mul @x, @x : f32[N,S]\n"
+                  "  %v = reshape @x {shape=[S,N]} : f32[S,N]\n  %m = matmul @x, %v : f32[N,N]\n"
+                  "  output \"s\" = %s\n  output \"m\" = %m\n}\n", false);
+    expect_cost(&t, IR_OP_mul, 24 + 24, 0);
+    expect_cost(&t, IR_OP_matmul, 24 + 16, 2 * 4 * 3); /* the view is the same memory */
+    plan_text_close(&t);
+}
+
+static void what_is_absent_or_dropped_does_not_count(void **state)
+{
+    const char *text = "graph @g(@x : f32[N,4,8,8]) {\nforward:\n  %p, %i = max_pool @x {kernel=[2,2], strides=[2,2], "
+                       "pads=[0,0,0,0], dilations=[1,1]} : f32[N,4,4,4], i64[N,4,4,4]\n  output \"p\" = %p\n";
+    char both[1024];
+    plan_text t;
+    (void)state;
+    snprintf(both, sizeof both, "%s}\n", text);
+    open_plan(&t, both, false);
+    expect_cost(&t, IR_OP_max_pool, 2048 + 512, 0);
+    plan_text_close(&t);
+    snprintf(both, sizeof both, "%s  output \"i\" = %%i\n}\n", text);
+    open_plan(&t, both, false);
+    expect_cost(&t, IR_OP_max_pool, 2048 + 512 + 1024, 0);
+    plan_text_close(&t);
+}
+
+/* A matmul with its bias and its gelu in the epilogue is one step: a, b, bias and y. */
+static void what_is_fused_moves_once(void **state)
+{
+    plan_text t;
+    (void)state;
+    open_plan(&t, "graph @g(@a : f32[4,8], @w : f32[8,16], @b : f32[16]) {\nforward:\n  %m = matmul @a, @w, @b : f32[4,16]\n"
+                  "  %y = gelu %m {tanh=true} : f32[4,16]\n  output \"y\" = %y\n}\n", true);
+    assert_int_equal(t.plan->n_steps, 1);
+    expect_cost(&t, IR_OP_matmul, 4 * (32 + 128 + 16 + 64), 2 * 64 * 8);
+    plan_text_close(&t);
+}
+
+/* ---- operations -------------------------------------------------------------------------------------- */
+
+#define WINDOWS "strides=[1,1], pads=[1,1,1,1], dilations=[1,1]"
+#define CONVOLUTIONS(group, weight)                                                                                    \
+    "graph @g(@x : f32[2,4,8,8], @w : f32" weight ", @dy : f32[2,6,8,8]) {\nforward:\n"                                \
+    "  %y = conv @x, @w, _ {" WINDOWS ", group=" group "} : f32[2,6,8,8]\n"                                            \
+    "  %dx = conv_grad_input @dy, @w {" WINDOWS ", group=" group ", shape=[2,4,8,8]} : f32[2,4,8,8]\n"                 \
+    "  %dw, %db = conv_grad_weight @dy, @x {" WINDOWS ", group=" group ", shape=" weight ", out=f32} : f32" weight     \
+    ", f32[6]\n"                                                                                                       \
+    "  output \"y\" = %y\n  output \"dx\" = %dx\n"
+
+static void a_convolution_and_its_gradients_compute_the_same(void **state)
+{
+    const int64_t x = 2048, y = 3072, dense = 2 * 768 * 4 * 9, grouped = dense / 2;
+    plan_text t;
+    (void)state;
+    open_plan(&t, CONVOLUTIONS("1", "[6,4,3,3]") "  output \"dw\" = %dw\n}\n", false);
+    expect_cost(&t, IR_OP_conv, x + 864 + y, dense);
+    expect_cost(&t, IR_OP_conv_grad_input, y + 864 + x, dense);
+    expect_cost(&t, IR_OP_conv_grad_weight, y + x + 864, dense);
+    plan_text_close(&t);
+    open_plan(&t, CONVOLUTIONS("2", "[6,2,3,3]") "  output \"dw\" = %dw\n}\n", false);
+    expect_cost(&t, IR_OP_conv, x + 432 + y, grouped);
+    expect_cost(&t, IR_OP_conv_grad_weight, y + x + 432, grouped);
+    plan_text_close(&t);
+    open_plan(&t, CONVOLUTIONS("1", "[6,4,3,3]") "  output \"db\" = %db\n}\n", false);
+    expect_cost(&t, IR_OP_conv_grad_weight, y + x + 24, 0); /* the gradient of the bias alone */
+    plan_text_close(&t);
+}
+
+static void a_batch_of_matrices(void **state)
+{
+    plan_text t;
+    (void)state;
+    open_plan(&t, "graph @g(@a : f16[5,2,4,8], @b : f16[2,16,8]) {\nforward:\n"
+                  "  %y = matmul @a, @b {trans_b=true} : f16[5,2,4,16]\n  output \"y\" = %y\n}\n", false);
+    expect_cost(&t, IR_OP_matmul, 2 * (320 + 256 + 640), 2 * 640 * 8);
+    plan_text_close(&t);
+}
+
+/* ---- the whole plan ---------------------------------------------------------------------------------- */
+
+/* The low copy of a weight is made when weights are loaded: it is no part of a run. */
+static void what_is_kept_is_free(void **state)
+{
+    plan_text t;
+    (void)state;
+    open_plan(&t, "param @w : f32[8,16] = zero\ngraph @g(@x : f16[N,8]) {\nforward:\n  %h = cast @w {to=f16} : f16[8,16]\n"
+                  "  %y = matmul @x, %h : f16[N,16]\n  %z = exp %y : f16[N,16]\n  output \"z\" = %z\n}\n", true);
+    const rt_plan_totals sum = rt_plan_sum(t.plan);
+    assert_int_equal(t.plan->n_kept, 1);
+    expect_cost(&t, IR_OP_cast, 0, 0);
+    assert_int_equal(sum.launches, 2);
+    assert_int_equal(sum.bytes, (32 + 256 + 64) + (64 + 64));
+    assert_int_equal(sum.flops, 2 * 32 * 8);
+    assert_int_equal(sum.copies, 0);
+    plan_text_close(&t);
+}
+
+/* An output of what a store replaces needs a copy of it from before. */
+static void copies_are_told_apart(void **state)
+{
+    plan_text t;
+    (void)state;
+    open_plan(&t, "param @w : f32[4] = zero\nstate @lr : f32[] = 0.5\ngraph @g(@d : f32[4]) {\nforward:\n  output \"old\" = @w\n"
+                  "update:\n  %w1 = sgd @w, @d, @lr : f32[4]\n  store @w, %w1\n}\n", false);
+    const rt_plan_totals sum = rt_plan_sum(t.plan);
+    assert_int_equal(sum.bytes, 16 + 16 + 4 + 16);
+    assert_int_equal(sum.copies, t.plan->n_before + t.plan->n_after);
+    assert_int_equal(sum.copies, 1);
+    assert_int_equal(sum.copy_bytes, 32);
+    plan_text_close(&t);
+}
+
+/* ---- stages ------------------------------------------------------------------------------------------ */
+
+/* The table of docs/plan.md has a row for each stage, in their order. */
+static void stages_are_documented(void **state)
+{
+    FILE *f = fopen(AMPC_SOURCE_DIR "/docs/plan.md", "r");
+    char line[1024], name[64];
+    int n = 0;
+    (void)state;
+    assert_non_null(f);
+    while (fgets(line, sizeof line, f)) {
+        if (sscanf(line, "| `%63[a-z]` |", name) != 1) continue;
+        const char *stage = rt_plan_stage(n++);
+        if (!stage || strcmp(stage, name) != 0) fail_msg("row %d of docs/plan.md is '%s', the stage '%s'", n, name,
+                                                         stage ? stage : "none");
+    }
+    fclose(f);
+    assert_int_equal(n, 13);
+    assert_null(rt_plan_stage(n));
+    assert_null(rt_plan_stage(-1));
+}
+
+typedef struct seen {
+    char stages[512], text[4096]; /* text: of the plan after `fuse` */
+    const char *stop;             /* the stage to end after */
+    diag *d;
+} seen;
+
+static ampc_status see(void *user, const char *stage, const rt_plan *p)
+{
+    seen *s = user;
+    char *text = rt_plan_print(p);
+    assert_non_null(text);
+    strcat(strcat(s->stages, stage), " ");
+    if (strcmp(stage, "fuse") == 0) snprintf(s->text, sizeof s->text, "%s", text);
+    free(text);
+    if (!s->stop || strcmp(s->stop, stage) != 0) return AMPC_OK;
+    return diag_error(s->d, AMPC_REJECTED, DIAG_NOWHERE, "enough");
+}
+
+static ampc_status make_watched(plan_text *t, bool fuse, seen *s)
+{
+    const rt_plan_watch watch = {see, s};
+    s->d = t->d;
+    return rt_plan_make(t->module->graphs.items[0], (int64_t[]){2, 3}, t->backend, &t->ctx, fuse, &watch, t->d, &t->plan);
+}
+
+static void stages_are_watched(void **state)
+{
+    const char *text = "graph @g(@x : f32[N,8]) {\nforward:\n  %a = exp @x : f32[N,8]\n  %b = neg %a : f32[N,8]\n"
+                       "  output \"b\" = %b\n}\n";
+    plan_text t;
+    seen all = {.stop = NULL}, plain = {.stop = NULL}, some = {.stop = "buffers"};
+    (void)state;
+    plan_text_open(&t, "cpu", text);
+    assert_int_equal(make_watched(&t, true, &all), AMPC_OK);
+    assert_string_equal(all.stages, "steps update norm layout product keep epilogue fuse cluster buffers prepare memory group ");
+    /* No places or bytes before there are buffers. */
+    assert_string_equal(all.text, "plan @g N=2: 1 steps\n   0  program              @x\n        .0 = exp @x : f32\n"
+                                  "        .1 = neg .0 : f32\n        %b of .1 : f32[2,8]\n");
+    rt_plan_free(t.plan);
+    t.plan = NULL;
+    assert_int_equal(make_watched(&t, false, &plain), AMPC_OK);
+    assert_string_equal(plain.stages, "steps cluster buffers prepare memory group ");
+    rt_plan_free(t.plan);
+    t.plan = NULL;
+    assert_int_equal(make_watched(&t, true, &some), AMPC_REJECTED);
+    assert_null(strstr(some.stages, "prepare"));
+    assert_string_equal(diag_first_error(t.d), "error: enough");
+    plan_text_close(&t);
+}
+
+/* ---- sessions that only plan ------------------------------------------------------------------------- */
+
+static const char huge[] = "ampc-ir 1\nparam @w : f32[65536,1048576] = file(\"absent.bin\", 0, 274877906944)\n"
+                           "graph @g(@x : f32[N,65536]) {\nforward:\n"
+                           "  %y = matmul @x, @w : f32[N,1048576]\n  output \"y\" = %y\n}\n";
+
+/* 256 GiB of weights in a file that is not there, 4 TiB of results. */
+static void a_plan_needs_no_memory_and_no_weights(void **state)
+{
+    diag *d = diag_new(NULL, NULL);
+    ir_module *m = NULL;
+    rt_session *s = NULL;
+    const rt_plan *p = NULL;
+    rt_memory memory;
+    rt_tensor out;
+    (void)state;
+    if (ir_parse(huge, strlen(huge), "huge.ir", d, &m) != AMPC_OK) fail_msg("%s", diag_first_error(d));
+    const rt_session_options o = {.plan_only = true, .symbol_sizes = (int64_t[]){1 << 20}};
+    if (rt_session_open(m, &o, d, &s) != AMPC_OK) fail_msg("%s", diag_first_error(d));
+    if (rt_session_plan(s, "g", NULL, 0, NULL, d, &p) != AMPC_OK) fail_msg("%s", diag_first_error(d));
+    assert_true(p->arena_bytes >= (int64_t)4 << 40);
+    assert_int_equal(rt_plan_sum(p).flops, (int64_t)2 << (20 + 16 + 20));
+    assert_int_equal(rt_session_memory(s, "g", NULL, 0, d, &memory), AMPC_OK);
+    assert_int_equal(memory.storage, (int64_t)1 << 38);
+    assert_int_equal(rt_session_run(s, "g", NULL, 0, d), AMPC_USAGE);
+    assert_int_equal(rt_session_read(s, 0, d, &out), AMPC_USAGE);
+    assert_int_equal(rt_session_write(s, 0, "", d), AMPC_USAGE);
+    assert_non_null(strstr(diag_first_error(d), "opened for planning alone"));
+    rt_session_close(s);
+    ir_module_free(m);
+    diag_free(d);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(an_operand_counts_once),
+        cmocka_unit_test(what_is_absent_or_dropped_does_not_count),
+        cmocka_unit_test(what_is_fused_moves_once),
+        cmocka_unit_test(a_convolution_and_its_gradients_compute_the_same),
+        cmocka_unit_test(a_batch_of_matrices),
+        cmocka_unit_test(what_is_kept_is_free),
+        cmocka_unit_test(copies_are_told_apart),
+        cmocka_unit_test(stages_are_documented),
+        cmocka_unit_test(stages_are_watched),
+        cmocka_unit_test(a_plan_needs_no_memory_and_no_weights),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
