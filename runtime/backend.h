@@ -65,6 +65,14 @@ struct rt_away {
     bool (*passed)(const k_context *ctx, void *mark);
     ampc_status (*wait)(const k_context *ctx, void *mark); /* NULL: for everything */
     void (*unmark)(const k_context *ctx, void *mark);      /* NULL allowed */
+    /* A mark that notes the device's time, too. Recorded, each replay sets it again. */
+    ampc_status (*mark_time)(const k_context *ctx, void **mark);
+    /* Milliseconds between two such marks; work must have passed both. */
+    ampc_status (*elapsed)(const k_context *ctx, void *first, void *last, double *milliseconds);
+
+    /* Profilers show what is enqueued between the two under that name. */
+    void (*begin_range)(const k_context *ctx, const char *name);
+    void (*end_range)(const k_context *ctx);
 
     /* What is enqueued between record and finish is kept instead of done; replay does it, at the same addresses.
      * finish is called after each record; a failure leaves *recording NULL. */

@@ -282,7 +282,7 @@ static ampc_status give_kept(rt_session *s, rt_plan *p, diag *d)
 
 /* ---- running --------------------------------------------------------------------------------- */
 
-static void collect_outputs(rt_session *s, const rt_plan *p)
+void rt_outputs_collect(rt_session *s, const rt_plan *p)
 {
     for (int i = 0; i < p->n_outputs; i++) {
         const k_view *v = &p->values[p->outputs[i].value].view;
@@ -301,6 +301,7 @@ ampc_status rt_session_submit(rt_session *s, const char *graph, const rt_tensor 
     rt_plan *p;
     int slot = s->backend->away ? (int)(s->runs % RT_SLOTS) : 0;
     s->n_outputs = 0;
+    s->last = NULL;
     s->error[0] = '\0';
     TRY(needs_memory(s, d));
     TRY(find_plan(s, graph, inputs, n, NULL, d, &p));
@@ -311,7 +312,7 @@ ampc_status rt_session_submit(rt_session *s, const char *graph, const rt_tensor 
     TRY(rt_run_enqueue(s, p, slot, d));
     TRY(rt_kept_after(s, p, d));
     if (s->backend->away) RT_DEVICE(s, d, s->backend->away->mark(&s->ctx, &s->slot_marks[slot]));
-    collect_outputs(s, p);
+    rt_outputs_collect(s, p);
     s->last = p;
     *run = ++s->runs;
     return AMPC_OK;
@@ -472,6 +473,8 @@ ampc_status rt_session_memory(rt_session *s, const char *graph, const rt_tensor 
     rt_plan *p;
     TRY(find_plan(s, graph, inputs, n, NULL, d, &p));
     *out = (rt_memory){.arena = p->arena_bytes + p->kept_bytes, .storage = s->storage_bytes};
+    const int64_t room = s->room ? s->backend->away->room(&s->ctx) : 0;
+    if (room && room < s->room) out->used = s->room - room;
     return AMPC_OK;
 }
 
@@ -491,10 +494,4 @@ ampc_status rt_session_print_plan(rt_session *s, const char *graph, const rt_ten
     TRY(find_plan(s, graph, inputs, n, NULL, d, &p));
     *out = rt_plan_print(p);
     return *out ? AMPC_OK : no_memory(d, "the text of the plan");
-}
-
-void rt_session_set_hook(rt_session *s, rt_step_hook *hook, void *user)
-{
-    s->hook = hook;
-    s->hook_user = user;
 }

@@ -84,6 +84,31 @@ bool rt_session_done(const rt_session *s, int64_t run); /* collecting it would n
  * be NULL): one for each that is kept, NAN where the run computed none. */
 ampc_status rt_session_collect(rt_session *s, int64_t run, diag *d, double *scalars);
 
+/* ---- repeating the last run ---- */
+
+/* Each repetition is a run that moves storage, on the inputs that the last run left on the device: nothing is
+ * converted or copied. (On a device that reads the caller's memory, that memory must still be valid.) A fault is the
+ * status; storage is then as it was before the repetition that met it. Some run must have been submitted before. */
+
+/* warmup + n repetitions. ms: the milliseconds of each of the last n. On a device that works while the host goes on,
+ * they are enqueued back to back and timed by its own clock, between two events each. */
+ampc_status rt_session_time(rt_session *s, int64_t warmup, int64_t n, diag *d, double *ms);
+/* Whether times are by the clock of the device; else they are the host's. */
+bool rt_session_has_clock(const rt_session *s);
+
+/* One call within a run: of the kernel of one step, or of several steps that run together. */
+typedef struct rt_launch {
+    int step, steps;     /* its first step in the plan, how many; 0 steps: copies before or after those of the plan */
+    const char *op;      /* "matmul", "program"; "copy" */
+    const ir_node *node; /* that the first step computes; NULL: copies */
+    double start_ms, ms; /* start: the sum of the times before it */
+} rt_launch;
+typedef void rt_launch_fn(void *user, const rt_launch *launch);
+
+/* `runs` repetitions, timed launch by launch; then `each` is called for every launch in order, with the median of its
+ * times. Steps whose results the plan keeps from run to run are not repeated. */
+ampc_status rt_session_profile(rt_session *s, int runs, diag *d, rt_launch_fn *each, void *user);
+
 /* ---- storage: parameters, BN statistics, optimizer slots, @lr, @loss_scale ... ---- */
 
 int rt_session_storage_count(const rt_session *s);
@@ -105,6 +130,8 @@ ampc_status rt_session_set_number(rt_session *s, const char *name, double value,
 /* Bytes that a run of `graph` under the current binding needs: arena (activations, workspace) and storage. */
 typedef struct rt_memory {
     int64_t arena, storage;
+    /* How much less of the device's memory is free than when the session was opened; 0: not known. */
+    int64_t used;
 } rt_memory;
 ampc_status rt_session_memory(rt_session *s, const char *graph, const rt_tensor *inputs, int n,
                               diag *d, rt_memory *out);
@@ -118,11 +145,6 @@ ampc_status rt_session_plan(rt_session *s, const char *graph, const rt_tensor *i
 /* The plan as text: steps, offsets, in-place marks (expect tests; malloc'ed, freed by the caller). */
 ampc_status rt_session_print_plan(rt_session *s, const char *graph, const rt_tensor *inputs, int n,
                                   diag *d, char **out);
-
-/* Per-step timing of later runs: called after each step with the node and its nanoseconds; NULL switches off. */
-typedef void rt_step_hook(void *user, const ir_node *node, int64_t start_ns, int64_t end_ns,
-                          const k_args *args);
-void rt_session_set_hook(rt_session *s, rt_step_hook *hook, void *user);
 
 /* weights.c: initial bytes of a storage into dst (ir_storage_bytes of them), whatever kind its data has. */
 ampc_status rt_weights_load(const ir_module *m, const ir_storage *s, const char *dir, diag *d,

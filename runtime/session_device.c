@@ -48,5 +48,6 @@ ampc_status rt_device_open(rt_session *s, const rt_session_options *o, diag *d)
     else
         TRY(open_described(s, device, d));
     s->is_open = true;
+    if (s->backend->away && !s->plan_only) s->room = s->backend->away->room(&s->ctx);
     return AMPC_OK;
 }

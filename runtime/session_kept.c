@@ -10,11 +10,11 @@
 ampc_status rt_kept_open(rt_session *s, diag *d)
 {
     void *memory;
-    size_t bytes = RT_KEPT_RUNS * sizeof *s->reports;
+    size_t bytes = (RT_KEPT_RUNS + 1) * sizeof *s->reports;
     ampc_status status = rt_host_alloc(s, bytes, &memory);
     if (status != AMPC_OK) return rt_memory_error(s, status, d, "the session", (int64_t)bytes);
     s->reports = memory;
-    for (int i = 0; i < RT_KEPT_RUNS; i++) s->reports[i].fault = K_NO_FAULT;
+    for (int i = 0; i <= RT_KEPT_RUNS; i++) s->reports[i].fault = K_NO_FAULT;
     return AMPC_OK;
 }
 

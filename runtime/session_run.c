@@ -2,11 +2,10 @@
  *
  * Where the host's memory is the device's, the steps are walked each time. On an away device the first run of a plan is
  * walked too, which loads everything that loads lazily; the second is recorded, once for each set of input addresses,
- * and from then on a run is one replay. With a hook or in synchronous mode every run is walked. */
+ * and from then on a run is one replay. In synchronous mode every run is walked. */
 #include "runtime/session_state.h"
 
 #include <assert.h>
-#include <time.h>
 
 static void *address(const rt_session *s, const rt_plan *p, int buffer)
 {
@@ -15,32 +14,18 @@ static void *address(const rt_session *s, const rt_plan *p, int buffer)
 
 typedef ampc_status copy_fn(const k_context *ctx, void *dst, const void *src, size_t bytes);
 
-static ampc_status copy_buffers(rt_session *s, const rt_plan *p, const rt_copy *copies, int n,
-                                copy_fn *copy, diag *d)
+/* Copies before step `at`. */
+static ampc_status copy_buffers(rt_session *s, const rt_plan *p, const rt_copy *copies, int n, copy_fn *copy, int at,
+                                diag *d)
 {
     for (int i = 0; i < n; i++)
         RT_DEVICE(s, d,
                   copy(&s->ctx, address(s, p, copies[i].to), address(s, p, copies[i].from),
                        (size_t)p->buffers[copies[i].to].bytes));
-    return AMPC_OK;
+    return n ? rt_point(s, p, at, 0, d) : AMPC_OK;
 }
 
 /* ---- steps ----------------------------------------------------------------------------------- */
-
-static int64_t now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
-
-static ampc_status run_kernel(const rt_session *s, const rt_step *step, const k_args *args)
-{
-    const rt_away *away = s->backend->away;
-    ampc_status status = step->kernel->run(args);
-    bool waits = status == AMPC_OK && away && (s->hook || s->sync_launch);
-    return waits ? away->wait(&s->ctx, NULL) : status;
-}
 
 /* The call of step i, with addresses. */
 static k_args call_of(const rt_session *s, const rt_plan *p, int i)
@@ -55,13 +40,10 @@ static k_args call_of(const rt_session *s, const rt_plan *p, int i)
 
 static ampc_status run_step(rt_session *s, const rt_plan *p, int i)
 {
-    const rt_step *step = &p->steps[i];
-    k_args args = call_of(s, p, i);
-    if (!s->hook) return run_kernel(s, step, &args);
-    int64_t start = now_ns();
-    ampc_status status = run_kernel(s, step, &args);
-    s->hook(s->hook_user, step->node, start, now_ns(), &args);
-    return status;
+    const rt_away *away = s->backend->away;
+    const k_args args = call_of(s, p, i);
+    ampc_status status = p->steps[i].kernel->run(&args);
+    return status == AMPC_OK && away && s->sync_launch ? away->wait(&s->ctx, NULL) : status;
 }
 
 static ampc_status run_group(const rt_session *s, const rt_plan *p, int first, int n)
@@ -70,14 +52,27 @@ static ampc_status run_group(const rt_session *s, const rt_plan *p, int first, i
     return s->backend->away->run_together(p->calls, n);
 }
 
+/* n steps in one call, under the name of their first node. */
+static ampc_status launch(rt_session *s, const rt_plan *p, int i, int n)
+{
+    const rt_away *away = s->backend->away;
+    const rt_step *step = &p->steps[i];
+    s->error[0] = '\0';
+    if (away) away->begin_range(&s->ctx, step->node->loc.node ? step->node->loc.node : rt_step_name(step));
+    ampc_status status = n > 1 ? run_group(s, p, i, n) : run_step(s, p, i);
+    if (away) away->end_range(&s->ctx);
+    return status;
+}
+
 static ampc_status run_steps(rt_session *s, const rt_plan *p, int first, int end, diag *d)
 {
-    const bool one_by_one = s->hook || s->sync_launch;
     for (int i = first, n; i < end; i += n) {
-        n = one_by_one ? 1 : p->steps[i].together;
-        s->error[0] = '\0';
-        ampc_status status = n > 1 ? run_group(s, p, i, n) : run_step(s, p, i);
-        if (status == AMPC_OK) continue;
+        n = s->sync_launch ? 1 : p->steps[i].together;
+        ampc_status status = launch(s, p, i, n);
+        if (status == AMPC_OK) {
+            TRY(rt_point(s, p, i, n, d));
+            continue;
+        }
         /* from there on storage may have been written */
         assert(i < p->safe_from || s->backend->away);
         return diag_error(d, status, ir_diag_loc(p->steps[i].node), "%s: %s",
@@ -88,9 +83,10 @@ static ampc_status run_steps(rt_session *s, const rt_plan *p, int first, int end
 
 static ampc_status walk(rt_session *s, const rt_plan *p, diag *d)
 {
-    TRY(copy_buffers(s, p, p->before, p->n_before, s->backend->copy, d));
+    TRY(rt_point(s, p, p->n_kept, 0, d));
+    TRY(copy_buffers(s, p, p->before, p->n_before, s->backend->copy, p->n_kept, d));
     TRY(run_steps(s, p, p->n_kept, p->n_steps, d));
-    return copy_buffers(s, p, p->after, p->n_after, s->backend->commit, d);
+    return copy_buffers(s, p, p->after, p->n_after, s->backend->commit, p->n_steps, d);
 }
 
 ampc_status rt_run_fault(const rt_plan *p, int fault, diag *d)
@@ -107,25 +103,15 @@ ampc_status rt_run_fault(const rt_plan *p, int fault, diag *d)
 
 /* ---- recordings ------------------------------------------------------------------------------ */
 
-static ampc_status record(rt_session *s, rt_plan *p, int slot, diag *d)
+bool rt_run_records(const rt_session *s, const rt_plan *p) { return s->backend->away && p->warm && !s->sync_launch; }
+
+ampc_status rt_run_record(rt_session *s, rt_plan *p, void **recording, diag *d)
 {
     const rt_away *away = s->backend->away;
     RT_DEVICE(s, d, away->record(&s->ctx));
-    ampc_status walked = walk(s, p, d), finished = away->finish(&s->ctx, &p->recordings[slot]);
+    ampc_status walked = walk(s, p, d), finished = away->finish(&s->ctx, recording);
     if (walked != AMPC_OK) return walked;
     return finished == AMPC_OK ? AMPC_OK : rt_device_error(s, finished, d);
-}
-
-static ampc_status run_main(rt_session *s, rt_plan *p, int slot, diag *d)
-{
-    if (!s->backend->away || !p->warm || s->hook || s->sync_launch) {
-        TRY(walk(s, p, d));
-        p->warm = true;
-        return AMPC_OK;
-    }
-    if (!p->recordings[slot]) TRY(record(s, p, slot, d));
-    RT_DEVICE(s, d, s->backend->away->replay(&s->ctx, p->recordings[slot]));
-    return AMPC_OK;
 }
 
 /* ---- what is kept -------------------------------------------------------------------------- */
@@ -151,10 +137,29 @@ static void note_stores(rt_session *s, rt_plan *p)
     p->kept_at = s->changes;
 }
 
-ampc_status rt_run_enqueue(rt_session *s, rt_plan *p, int slot, diag *d)
+ampc_status rt_run_refresh(rt_session *s, rt_plan *p, diag *d)
 {
-    if (is_stale(s, p)) TRY(run_steps(s, p, 0, p->n_kept, d));
-    TRY(run_main(s, p, slot, d));
+    if (!is_stale(s, p)) return AMPC_OK;
+    TRY(run_steps(s, p, 0, p->n_kept, d));
+    p->kept_at = s->changes;
+    return AMPC_OK;
+}
+
+ampc_status rt_run_once(rt_session *s, rt_plan *p, void *recording, diag *d)
+{
+    TRY(rt_run_refresh(s, p, d));
+    if (recording)
+        RT_DEVICE(s, d, s->backend->away->replay(&s->ctx, recording));
+    else
+        TRY(walk(s, p, d));
+    p->warm = true;
     note_stores(s, p);
     return AMPC_OK;
+}
+
+ampc_status rt_run_enqueue(rt_session *s, rt_plan *p, int slot, diag *d)
+{
+    void **recording = &p->recordings[slot];
+    if (!*recording && rt_run_records(s, p)) TRY(rt_run_record(s, p, recording, d));
+    return rt_run_once(s, p, *recording, d);
 }

@@ -56,15 +56,15 @@ struct rt_session {
     rt_tensor *outputs;  /* of the last run; an away device's have no data until asked for */
     rt_staging *fetched; /* host copies of them */
     int n_outputs, output_room;
-    const rt_plan *last; /* plan of the last run */
+    rt_plan *last;       /* plan of the last run; NULL: there was none, or it could not be submitted */
     int64_t runs;        /* submitted so far */
     rt_submitted ring[RT_KEPT_RUNS];
-    rt_report *reports;  /* [RT_KEPT_RUNS] */
+    rt_report *reports;  /* [RT_KEPT_RUNS], and one for runs that are repeated */
     const ir_graph *kept_graph;
     rt_kept kept[RT_KEPT_SCALARS];
     int n_kept;
-    rt_step_hook *hook;
-    void *hook_user;
+    int64_t room;               /* free bytes of the device when the session was opened; 0: not known */
+    struct rt_points *points;   /* noted while a run is walked; NULL: it is not profiled */
 };
 
 /* The diag's error for a backend call that failed, with the reason that it left in s->error. */
@@ -109,8 +109,25 @@ void rt_inputs_free(rt_session *s);
 
 /* Enqueues the whole of a planned run (on a device that is not away: does it). */
 ampc_status rt_run_enqueue(rt_session *s, rt_plan *p, int slot, diag *d);
+/* Its parts: makes again what is kept of storage that has changed; records a run; replays it (NULL: walks the steps). */
+ampc_status rt_run_refresh(rt_session *s, rt_plan *p, diag *d);
+ampc_status rt_run_record(rt_session *s, rt_plan *p, void **recording, diag *d);
+ampc_status rt_run_once(rt_session *s, rt_plan *p, void *recording, diag *d);
+/* Whether runs of the plan are recordings. */
+bool rt_run_records(const rt_session *s, const rt_plan *p);
 /* The error of a fault word that was set. */
 ampc_status rt_run_fault(const rt_plan *p, int fault, diag *d);
+
+/* ---- session_time.c ---- */
+
+/* While a run is walked, after each call: it ran `steps` steps from `first` on (0: copies before that step). The first
+ * point of a run is its start. */
+ampc_status rt_point(rt_session *s, const rt_plan *p, int first, int steps, diag *d);
+
+/* ---- session.c ---- */
+
+/* The outputs of a run of the plan are those of the session. */
+void rt_outputs_collect(rt_session *s, const rt_plan *p);
 
 /* ---- session_kept.c ---- */
 

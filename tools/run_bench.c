@@ -1,4 +1,7 @@
-/* run_bench.c - bench: times of an entry graph on seeded inputs, and a trace of one run. */
+/* run_bench.c - bench: times of an entry graph on seeded inputs, and a trace of its launches.
+ *
+ * Two times are measured. Resident: the inputs are on the device already, and runs follow each other without the host.
+ * With input: a loop like that of training, which copies the inputs of the next run while the device computes. */
 #include "runtime/atomic_file.h"
 #include "runtime/feed.h"
 #include "tools/run.h"
@@ -9,14 +12,25 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum {
+    LEAD = 3,         /* submits until every set of inputs on a device has its recording */
+    PROFILED_RUNS = 5 /* of which a profile shows the medians */
+};
+
+/* Milliseconds of each run, sorted. */
+typedef struct times {
+    double *ms;
+    int64_t n;
+} times;
+
 typedef struct bench {
     run_context *c;
     const ir_graph *graph;
     rt_dataset *data;
     rt_feed *feed;
-    double *seconds; /* [iterations], sorted */
-    json_t *events;  /* of the traced run */
-    int64_t began;   /* start of its first step */
+    times resident, with_input;
+    rt_memory memory;
+    json_t *events; /* of the trace */
 } bench;
 
 static ampc_status open_inputs(bench *b)
@@ -31,27 +45,21 @@ static ampc_status open_inputs(bench *b)
     return AMPC_OK;
 }
 
-static ampc_status run_once(bench *b)
-{
-    return rt_session_run(b->c->session, b->graph->name, rt_feed_inputs(b->feed),
-                          rt_feed_count(b->feed), b->c->tool->diag);
-}
-
 /* ---- trace ----------------------------------------------------------------------------------- */
 
-static void record_step(void *user, const ir_node *node, int64_t start_ns, int64_t end_ns,
-                        const k_args *args)
+static const char *or_empty(const char *text) { return text ? text : ""; }
+
+static void add_event(void *user, const rt_launch *launch)
 {
     bench *b = user;
-    const char *op = ir_op_get(node->op)->name, *name = node->loc.node ? node->loc.node : op;
-    (void)args;
-    if (!b->began) b->began = start_ns;
-    char *line = strdup(ir_print_node(node, b->c->tool->arena));
-    json_t *event = json_pack("{s:s, s:s, s:s, s:f, s:f, s:i, s:i, s:{s:s, s:s*}}", "name", name,
-                              "cat", op, "ph", "X", "ts", (double)(start_ns - b->began) * 1e-3,
-                              "dur", (double)(end_ns - start_ns) * 1e-3, "pid", 0, "tid",
-                              (int)node->phase, "args", "onnx", node->loc.op ? node->loc.op : "",
-                              "ir", line);
+    const ir_node *node = launch->node;
+    const ir_loc loc = node ? node->loc : (ir_loc){.op = NULL};
+    char *line = strdup(node ? ir_print_node(node, b->c->tool->arena) : "");
+    json_t *event = json_pack("{s:s, s:s, s:s, s:f, s:f, s:i, s:i, s:{s:i, s:i, s:s, s:s, s:s*}}", "name",
+                              loc.node ? loc.node : launch->op, "cat", launch->op, "ph", "X", "ts",
+                              launch->start_ms * 1e3, "dur", launch->ms * 1e3, "pid", 0, "tid",
+                              node ? (int)node->phase : 0, "args", "step", launch->step, "steps", launch->steps,
+                              "onnx", or_empty(loc.node), "operator", or_empty(loc.op), "ir", line);
     free(line);
     if (event) json_array_append_new(b->events, event); /* NULL: a name that is no UTF-8 */
 }
@@ -73,9 +81,7 @@ static ampc_status trace(bench *b)
     const char *path = b->c->tool->o.profile;
     if (!path) return AMPC_OK;
     b->events = json_array();
-    rt_session_set_hook(b->c->session, record_step, b);
-    ampc_status status = run_once(b);
-    rt_session_set_hook(b->c->session, NULL, NULL);
+    ampc_status status = rt_session_profile(b->c->session, PROFILED_RUNS, b->c->tool->diag, add_event, b);
     if (status == AMPC_OK) status = save_trace(b, path);
     json_decref(b->events);
     return status;
@@ -89,51 +95,109 @@ static int compare_doubles(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+static times make_times(bench *b)
+{
+    const int64_t n = b->c->tool->o.iterations;
+    return (times){arena_array(b->c->tool->arena, (size_t)n, sizeof(double)), n};
+}
+
+static void sort_times(times *t) { qsort(t->ms, (size_t)t->n, sizeof *t->ms, compare_doubles); }
+
+static ampc_status submit(bench *b, int64_t *run)
+{
+    return rt_session_submit(b->c->session, b->graph->name, rt_feed_inputs(b->feed), rt_feed_count(b->feed),
+                             b->c->tool->diag, run);
+}
+
+static ampc_status collect(bench *b, int64_t run)
+{
+    return rt_session_collect(b->c->session, run, b->c->tool->diag, NULL);
+}
+
+/* From the submission of one run to that of the next. */
+static ampc_status time_submits(bench *b, times *t)
+{
+    const int64_t warmup = b->c->tool->o.warmup, lead = warmup > LEAD ? warmup : LEAD;
+    int64_t run = 0, collected = -1;
+    double last = 0;
+    for (int64_t i = -lead; i < t->n; i++) {
+        TRY(submit(b, &run));
+        if (collected < 0) collected = run - 1;
+        if (run - collected == RT_KEPT_RUNS) TRY(collect(b, ++collected));
+        const double now = tool_seconds();
+        if (i >= 0) t->ms[i] = (now - last) * 1e3;
+        last = now;
+    }
+    while (collected < run) TRY(collect(b, ++collected));
+    return AMPC_OK;
+}
+
 static ampc_status measure(bench *b)
 {
     const tool_options *o = &b->c->tool->o;
-    b->seconds = arena_array(b->c->tool->arena, (size_t)o->iterations, sizeof *b->seconds);
-    for (int64_t i = 0; i < o->warmup; i++) TRY(run_once(b));
-    for (int64_t i = 0; i < o->iterations; i++) {
-        double start = tool_seconds();
-        TRY(run_once(b));
-        b->seconds[i] = tool_seconds() - start;
-    }
-    qsort(b->seconds, (size_t)o->iterations, sizeof *b->seconds, compare_doubles);
-    return AMPC_OK;
+    int64_t run;
+    b->resident = make_times(b);
+    b->with_input = make_times(b);
+    TRY(submit(b, &run));
+    TRY(collect(b, run));
+    TRY(rt_session_time(b->c->session, o->warmup, b->resident.n, b->c->tool->diag, b->resident.ms));
+    TRY(time_submits(b, &b->with_input));
+    sort_times(&b->resident);
+    sort_times(&b->with_input);
+    return rt_session_memory(b->c->session, b->graph->name, rt_feed_inputs(b->feed), rt_feed_count(b->feed),
+                             b->c->tool->diag, &b->memory);
 }
 
-/* The value that a share p of the sorted times does not exceed, in milliseconds. */
-static double percentile(const bench *b, double p)
+/* The time that a share p of the runs does not exceed. */
+static double percentile(const times *t, double p) { return t->ms[(int64_t)(p * (double)(t->n - 1) + 0.5)]; }
+
+static double median(const times *t) { return (t->ms[(t->n - 1) / 2] + t->ms[t->n / 2]) / 2; }
+
+static const char *device_of(const bench *b)
 {
-    int64_t n = b->c->tool->o.iterations, at = (int64_t)(p * (double)(n - 1) + 0.5);
-    return b->seconds[at] * 1e3;
+    const char *device = b->c->tool->o.device;
+    return device ? device : "cpu";
 }
 
-static double median(const bench *b)
+static ampc_status print_json(const bench *b)
 {
-    int64_t n = b->c->tool->o.iterations;
-    return (b->seconds[(n - 1) / 2] + b->seconds[n / 2]) / 2 * 1e3;
+    const times *r = &b->resident, *w = &b->with_input;
+    const int64_t batch = rt_feed_batch(b->feed), planned = b->memory.arena + b->memory.storage;
+    json_t *line = json_pack(
+        "{s:s, s:s, s:s, s:I, s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:I}", "entry", b->graph->name, "device",
+        device_of(b), "clock", rt_session_has_clock(b->c->session) ? "device" : "host", "batch", (json_int_t)batch,
+        "iterations", (json_int_t)r->n, "min_ms", percentile(r, 0), "median_ms", median(r), "p90_ms",
+        percentile(r, 0.9), "p99_ms", percentile(r, 0.99), "with_input_median_ms", median(w), "with_input_p90_ms",
+        percentile(w, 0.9), "samples_s", (double)batch / median(r) * 1e3, "planned_bytes", (json_int_t)planned);
+    if (line && b->memory.used) json_object_set_new(line, "device_used_bytes", json_integer(b->memory.used));
+    const bool printed = line && json_dumpf(line, stdout, JSON_REAL_PRECISION(6)) == 0;
+    json_decref(line);
+    if (printed) putchar('\n');
+    return printed ? AMPC_OK
+                   : diag_error(b->c->tool->diag, AMPC_NO_MEMORY, DIAG_FILE("ampc-run"), "out of memory");
 }
 
-static ampc_status print_times(const bench *b)
+static void print_row(const char *name, double resident, double with_input)
 {
-    const tool_options *o = &b->c->tool->o;
-    rt_memory memory;
-    TRY(rt_session_memory(b->c->session, b->graph->name, rt_feed_inputs(b->feed),
-                          rt_feed_count(b->feed), b->c->tool->diag, &memory));
-    int64_t batch = rt_feed_batch(b->feed), bytes = memory.arena + memory.storage;
-    double middle = median(b), samples_s = (double)batch / middle * 1e3;
-    printf(o->pass.json
-               ? "{\"entry\": \"%s\", \"batch\": %" PRId64 ", \"iterations\": %" PRId64
-                 ", \"min_ms\": %.6g, \"median_ms\": %.6g, \"p90_ms\": %.6g, \"p99_ms\": %.6g, "
-                 "\"samples_s\": %.6g, \"planned_bytes\": %" PRId64 "}\n"
-               : "@%s  batch %" PRId64 "  %" PRId64
-                 " iterations  min %.3f ms  median %.3f ms  p90 %.3f ms  "
-                 "p99 %.3f ms  %.6g samples/s  %" PRId64 " bytes planned\n",
-           b->graph->name, batch, o->iterations, percentile(b, 0), middle, percentile(b, 0.9),
-           percentile(b, 0.99), samples_s, bytes);
-    return AMPC_OK;
+    printf("%-10s %11.3f ms %11.3f ms\n", name, resident, with_input);
+}
+
+static void print_text(const bench *b)
+{
+    const times *r = &b->resident, *w = &b->with_input;
+    const double batch = (double)rt_feed_batch(b->feed);
+    const char *clock = rt_session_has_clock(b->c->session) ? "device" : "host";
+    printf("@%s  batch %" PRId64 "  %" PRId64 " iterations  on %s, %s clock\n", b->graph->name,
+           rt_feed_batch(b->feed), r->n, device_of(b), clock);
+    printf("%-10s %14s %14s\n", "", "resident", "with input");
+    print_row("min", percentile(r, 0), percentile(w, 0));
+    print_row("median", median(r), median(w));
+    print_row("p90", percentile(r, 0.9), percentile(w, 0.9));
+    print_row("p99", percentile(r, 0.99), percentile(w, 0.99));
+    printf("%-10s %14.6g %14.6g\n", "samples/s", batch / median(r) * 1e3, batch / median(w) * 1e3);
+    printf("%" PRId64 " bytes planned", b->memory.arena + b->memory.storage);
+    if (b->memory.used) printf(", %" PRId64 " bytes of the device in use", b->memory.used);
+    putchar('\n');
 }
 
 static ampc_status bench_all(bench *b)
@@ -142,7 +206,10 @@ static ampc_status bench_all(bench *b)
     TRY(run_select_outputs(b->c, b->graph));
     TRY(open_inputs(b));
     TRY(measure(b));
-    TRY(print_times(b));
+    if (b->c->tool->o.pass.json)
+        TRY(print_json(b));
+    else
+        print_text(b);
     return trace(b);
 }
 

@@ -555,6 +555,44 @@ static void events_tell(void **state)
     }
 }
 
+/* In a graph an external event is reached by each replay between the nodes around it; it is not one of the capture. */
+static void events_of_graphs_tell(void **state)
+{
+    (void)state;
+    for (int i = 0; i < MODES; i++) {
+        fixture f = begin(modes[i]);
+        cudaEvent_t events[3];
+        cudaGraph_t graph;
+        cudaGraphExec_t exec;
+        cudaGraphInstantiateParams params = {.flags = 0};
+        float time = -1;
+        size_t nodes = 0;
+        for (int k = 0; k < 3; k++) must(cuda.cudaEventCreateWithFlags(&events[k], cudaEventDefault));
+        assert_int_equal(cuda.cudaEventRecordWithFlags(events[0], f.a, cudaEventRecordExternal), cudaErrorInvalidValue);
+        start(&f);
+        for (int k = 0; k < 3; k++) {
+            must(cuda.cudaEventRecordWithFlags(events[k], f.a, cudaEventRecordExternal));
+            for (int launches = k + 1; launches > 0; launches--) must(launch_scale(f.scale, f.x, 1, 1, f.a));
+        }
+        must(cuda.cudaStreamEndCapture(f.a, &graph));
+        must(cuda.cudaGraphGetNodes(graph, NULL, &nodes));
+        assert_int_equal(nodes, 3 + 1 + 2 + 3);
+        must(cuda.cudaGraphInstantiateWithParams(&exec, graph, &params));
+        must(cuda.cudaGraphDestroy(graph));
+        assert_int_equal(cuda.cudaEventElapsedTime(&time, events[0], events[1]), cudaErrorInvalidResourceHandle);
+        for (int replays = 0; replays < 2; replays++) {
+            must(cuda.cudaGraphLaunch(exec, f.a));
+            must(cuda.cudaStreamSynchronize(f.a));
+            for (int k = 0; k < 2; k++) {
+                must(cuda.cudaEventElapsedTime(&time, events[k], events[k + 1]));
+                assert_true(time == (float)(k + 1)); /* launches between them */
+            }
+        }
+        must(cuda.cudaGraphExecDestroy(exec));
+        for (int k = 0; k < 3; k++) must(cuda.cudaEventDestroy(events[k]));
+    }
+}
+
 static int teardown(void **state)
 {
     (void)state;
@@ -581,6 +619,7 @@ int main(void)
         cmocka_unit_test(capture_errors),
         cmocka_unit_test(forks_are_joined),
         cmocka_unit_test(events_tell),
+        cmocka_unit_test(events_of_graphs_tell),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -1,7 +1,7 @@
 /* test_together.c - steps that run in one launch: how many launches there are, and that the values are the same.
  *
  * A module with more parameters than a launch has room for is trained on the double and on the processor, walked,
- * recorded and replayed; runs with a hook, which take the steps one by one, give the same bits. Calls with the operands
+ * recorded and replayed; in synchronous mode, where the steps run one by one, it gives the same bits. Calls with the operands
  * and results of kernels/update.h give them, too, and write nothing after a fault. Gradients that a cache holds are
  * checked where they are made. */
 #include "ir/ir.h"
@@ -444,26 +444,44 @@ static void test_cached(void **state)
 
 /* ---- one by one ---- */
 
-static void look(void *user, const ir_node *node, int64_t start, int64_t end, const k_args *args)
+typedef struct seen {
+    int launches, steps;
+} seen;
+
+static void look(void *user, const rt_launch *launch)
 {
-    (void)node, (void)start, (void)end, (void)args;
-    ++*(int *)user;
+    seen *s = user;
+    s->launches += launch->steps > 0;
+    s->steps += launch->steps;
 }
 
-/* A hook sees every step: they are launched one by one. */
-static void test_hook(void **state)
+static seen run_and_profile(fixture *f)
+{
+    seen s = {.launches = 0};
+    run(f, f->cuda, false);
+    if (rt_session_profile(f->cuda, 1, f->d, look, &s) != AMPC_OK) fail_msg("%s", diag_first_error(f->d));
+    return s;
+}
+
+/* A profile shows steps that run in one launch as one; in synchronous mode there are none. */
+static void test_profile(void **state)
 {
     (void)state;
     fixture f = {.d = NULL}, g = f;
-    int seen = 0;
     open_both(&f, "adamw");
     open_both(&g, "adamw");
-    rt_session_set_hook(g.cuda, look, &seen);
+    rt_session_close(g.cuda);
+    const rt_session_options waits = {.device = "cuda", .sync_launch = true};
+    assert_int_equal(rt_session_open(g.module, &waits, g.d, &g.cuda), AMPC_OK);
+    fill(g.cuda, g.d);
+    const seen together = run_and_profile(&f);
     double_mark();
-    run(&g, g.cuda, false);
-    assert_int_equal(double_count("cudaLaunchKernel adamw"), PARAMETERS);
-    assert_int_equal(seen, PARAMETERS);
-    run(&f, f.cuda, false);
+    const seen alone = run_and_profile(&g);
+    assert_int_equal(double_count("cudaLaunchKernel adamw"), 2 * PARAMETERS); /* run and profiled */
+    assert_int_equal(together.steps, PARAMETERS);
+    assert_int_equal(together.launches, 1 + (PARAMETERS - 1 + ROOM - 1) / ROOM);
+    assert_int_equal(alone.steps, PARAMETERS);
+    assert_int_equal(alone.launches, PARAMETERS);
     compare(&f, f.cuda, g.cuda, 0);
     close_both(&f);
     close_both(&g);
@@ -478,7 +496,7 @@ int main(void)
         cmocka_unit_test(test_unscale),
         cmocka_unit_test(test_low),
         cmocka_unit_test(test_cached),
-        cmocka_unit_test(test_hook),
+        cmocka_unit_test(test_profile),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -310,27 +310,71 @@ static void deterministic_runs_are_equal(void **state)
     sched_setaffinity(0, sizeof all, &all);
 }
 
-static void count_step(void *user, const ir_node *node, int64_t begin, int64_t end,
-                       const k_args *args)
-{
-    int *counts = user;
-    assert_true(end >= begin);
-    assert_true(args->op == node->op && args->out[0].data);
-    counts[node->op]++;
-}
+/* ---- repeating the last run ---- */
 
-static void hook_sees_each_step(void **state)
+/* Each run adds a row of the table to a sum and moves on to the next row; after three runs there is none. */
+static const char indexing[] =
+    "state @at : i64[1] = [0]\nstate @sum : f32[1] = [0]\nconst @table : f32[3] = [1, 2, 4]\nconst @one : i64[1] = [1]\n"
+    "graph @g(@x : f32[1]) {\nforward:\n  %row = gather @table, @at {axis=0} : f32[1]\n  %y = mul %row, @x : f32[1]\n"
+    "  output \"y\" = %y\nupdate:\n  %next = add @at, @one : i64[1]\n  %more = add @sum, %y : f32[1]\n"
+    "  store @at, %next\n  store @sum, %more\n}\n";
+
+/* A repetition is a run; inputs are converted once. */
+static void repetitions_are_timed(void **state)
 {
     scratch *t = *state;
-    start(t, doubled);
-    int counts[IR_OP_COUNT] = {0};
-    float x[] = {1, 2};
-    rt_tensor in = vector("x", IR_f32, 2, x);
-    rt_session_set_hook(session, count_step, counts);
+    start(t, indexing);
+    double x[] = {10}, ms[2] = {-1, -1}, wrong[1];
+    rt_tensor in = vector("x", IR_f64, 1, x);
+    assert_false(rt_session_has_clock(session));
     run_ok(t, "g", &in, 1);
-    rt_session_set_hook(session, NULL, NULL);
+    x[0] = 1000; /* f64: the session holds a converted copy */
+    assert_int_equal(rt_session_time(session, 1, 1, t->d, ms), AMPC_OK);
+    assert_true(ms[0] >= 0 && ms[0] < 60e3 && ms[1] == -1);
+    expect_floats("y", 1, (float[]){40});
+    assert_true(storage_floats(t, "sum")[0] == 70);
+    assert_int_equal(rt_session_time(session, 0, 1, t->d, wrong), AMPC_REJECTED);
+    assert_non_null(strstr(diag_first_error(t->d), "gather"));
+    assert_int_equal(rt_session_output_count(session), 0);
+    assert_true(storage_floats(t, "sum")[0] == 70);
+}
+
+typedef struct profile {
+    int next;
+    int counts[IR_OP_COUNT];
+    double end_ms;
+} profile;
+
+static void count_launch(void *user, const rt_launch *launch)
+{
+    profile *p = user;
+    assert_true(launch->ms >= 0 && launch->start_ms == p->end_ms);
+    assert_int_equal(launch->step, p->next);
+    p->next += launch->steps;
+    p->end_ms = launch->start_ms + launch->ms;
+    if (launch->node)
+        p->counts[launch->node->op]++;
+    else
+        assert_string_equal(launch->op, "copy");
+}
+
+static void a_profile_has_every_launch(void **state)
+{
+    scratch *t = *state;
+    start(t, indexing);
+    profile p = {.next = 0};
+    float x[] = {10};
+    rt_tensor in = vector("x", IR_f32, 1, x);
     run_ok(t, "g", &in, 1);
-    assert_int_equal(counts[IR_OP_add], 1);
+    assert_int_equal(rt_session_profile(session, 2, t->d, count_launch, &p), AMPC_OK);
+    assert_int_equal(p.counts[IR_OP_gather], 1);
+    assert_int_equal(p.counts[IR_OP_add], 2);
+    assert_int_equal(p.counts[IR_OP_mul], 1);
+    assert_int_equal(p.next, 4);
+    assert_true(p.end_ms > 0);
+    assert_true(storage_floats(t, "sum")[0] == 70);
+    assert_int_equal(rt_session_profile(session, 1, t->d, count_launch, &p), AMPC_REJECTED);
+    assert_true(storage_floats(t, "sum")[0] == 70);
 }
 
 /* ---- what is kept ---- */
@@ -544,7 +588,8 @@ int main(void)
         TEST(states_are_swapped),
         TEST(skipped_step_in_place),
         TEST(deterministic_runs_are_equal),
-        TEST(hook_sees_each_step),
+        TEST(repetitions_are_timed),
+        TEST(a_profile_has_every_launch),
         TEST(what_is_kept_follows_storage),
         TEST(only_selected_outputs_are_computed),
         TEST(plans_of_selections_are_kept),

@@ -33,6 +33,7 @@ struct Object {
 static std::map<void *, Object> objects;
 static long operations_to_fault;
 static int driver_error;
+long clock_ms;
 cudaError_t fault = cudaSuccess;
 static thread_local cudaError_t last_error = cudaSuccess;
 
@@ -71,6 +72,7 @@ cudaError_t unsafe(const char *what)
 void execute(const Task &task, const std::vector<void *> &touches)
 {
     if (fault) return;
+    clock_ms++;
     if (operations_to_fault > 0 && --operations_to_fault == 0) {
         fault = refuse(cudaErrorLaunchFailure, "this operation was told to fault");
         return;

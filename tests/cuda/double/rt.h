@@ -37,6 +37,7 @@ cudaError_t unsafe(const char *what);
 extern cudaError_t fault; /* of the device; it stays */
 cudaError_t settle(cudaError_t e); /* keeps an error for cudaGetLastError */
 /* Counts, opens device memory (all of it, or what holds the addresses in `touches`), runs, keeps a fault. */
+extern long clock_ms; /* of the device: an operation takes a millisecond, whatever it does */
 void execute(const Task &task, const std::vector<void *> &touches);
 
 /* ---- memory ---- */
@@ -54,11 +55,14 @@ void forget_memory();
 
 /* ---- capture ---- */
 
+struct Event;
+
 struct Node {
     const char *what;
     Task task;
     std::vector<void *> touches;
     std::vector<size_t> after;
+    std::shared_ptr<Event> event; /* recorded instead of running the task; NULL: a task */
 };
 
 struct Capture {
@@ -87,11 +91,13 @@ struct Work {
 
 struct Event {
     long recorded = 0, done = 0; /* marks put into streams, and reached */
-    long tick = 0;               /* when the last was reached */
+    long time = 0;               /* clock_ms when the last was reached */
     bool timing = true;
     cudaStream_t stream = nullptr;
     std::shared_ptr<Capture> capture; /* the last mark was put into this */
     std::vector<size_t> nodes;
+
+    void reach(long number);
 };
 
 void put(cudaStream_t stream, std::unique_ptr<Work> work); /* and lets the mode have its way */

@@ -86,7 +86,11 @@ struct Replay : Work {
                 ready.push_back(i);
         }
         size_t chosen = ready[draw(ready.size())];
-        execute(code->nodes[chosen].task, code->nodes[chosen].touches);
+        const Node &node = code->nodes[chosen];
+        if (node.event)
+            node.event->reach(++node.event->recorded);
+        else
+            execute(node.task, node.touches);
         done[chosen] = true;
         left--;
     }

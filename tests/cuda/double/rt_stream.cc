@@ -16,7 +16,6 @@ enum : size_t { SELDOM = 6, FEW = 5 };
 
 static long how = DOUBLE_EAGER;
 static uint64_t dice;
-static long ticks;
 static std::vector<cudaStream_t> streams; /* also destroyed ones with work left */
 static std::vector<std::shared_ptr<Capture>> open_captures;
 
@@ -45,14 +44,19 @@ struct Run : Work {
     }
 };
 
+void Event::reach(long number)
+{
+    done = std::max(done, number);
+    time = clock_ms;
+}
+
 struct Mark : Work {
     std::shared_ptr<Event> event;
     long number;
     explicit Mark(std::shared_ptr<Event> e) : event(std::move(e)), number(++event->recorded) {}
     bool step() override
     {
-        event->done = std::max(event->done, number);
-        event->tick = ticks;
+        event->reach(number);
         return true;
     }
 };
@@ -73,7 +77,6 @@ static bool is_ready(cudaStream_t stream) { return !stream->queue.empty() && str
 
 static void step(cudaStream_t stream)
 {
-    ticks++;
     if (stream->queue.front()->step()) stream->queue.pop_front();
     if (stream->queue.empty() && !known(stream, "stream")) {
         streams.erase(std::find(streams.begin(), streams.end(), stream));
@@ -144,7 +147,7 @@ cudaError_t submit(cudaStream_t stream, const char *what, Task task, std::vector
         return fault;
     }
     auto &nodes = stream->capture->nodes;
-    nodes.push_back({what, std::move(task), std::move(touches), stream->tail});
+    nodes.push_back({what, std::move(task), std::move(touches), stream->tail, nullptr});
     stream->tail = {nodes.size() - 1};
     return cudaSuccess;
 }
@@ -317,6 +320,28 @@ cudaError_t cudaEventRecord(cudaEvent_t handle, cudaStream_t stream)
     return cudaSuccess;
 }
 
+/* Recorded as a node of the graph, which each replay reaches; the event does not become one of the capture. */
+static void record_node(CUstream_st &stream, const std::shared_ptr<Event> &event)
+{
+    auto &nodes = stream.capture->nodes;
+    nodes.push_back({"event", nullptr, {}, stream.tail, event});
+    stream.tail = {nodes.size() - 1};
+    event->capture.reset();
+}
+
+cudaError_t cudaEventRecordWithFlags(cudaEvent_t handle, cudaStream_t stream, unsigned flags)
+{
+    if (flags == cudaEventRecordDefault) return own::cudaEventRecord(handle, stream);
+    if (cudaError_t e = check_stream(stream)) return e;
+    if (cudaError_t e = check_event(handle, true)) return e;
+    if (flags != cudaEventRecordExternal)
+        return refuse(cudaErrorNotSupported, "the double does not know flags %u of recording an event", flags);
+    double_note("external");
+    if (!stream->capture) return refuse(cudaErrorInvalidValue, "an external event outside of a capture");
+    record_node(*stream, handle->event);
+    return cudaSuccess;
+}
+
 cudaError_t cudaEventQuery(cudaEvent_t handle)
 {
     if (cudaError_t e = check_event(handle, false)) return e;
@@ -333,7 +358,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t handle)
     return fault;
 }
 
-/* One millisecond a step: positive and in order, and otherwise nothing like a time. */
+/* By the device's clock: as many milliseconds as operations ran between the two. */
 cudaError_t cudaEventElapsedTime(float *milliseconds, cudaEvent_t first, cudaEvent_t last)
 {
     for (cudaEvent_t handle : {first, last}) {
@@ -343,7 +368,7 @@ cudaError_t cudaEventElapsedTime(float *milliseconds, cudaEvent_t first, cudaEve
             return refuse(cudaErrorInvalidResourceHandle, "an event without a time");
         if (event.done < event.recorded) return cudaErrorNotReady;
     }
-    *milliseconds = static_cast<float>(last->event->tick - first->event->tick);
+    *milliseconds = static_cast<float>(last->event->time - first->event->time);
     return fault;
 }
 
