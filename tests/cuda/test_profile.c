@@ -1,0 +1,480 @@
+/* test_profile.c - times of a session on the double: repeated runs stay on the device, give the bits of runs, and report
+ * faults; the times of the launches add up to that of the run; what `ampc-run bench` prints, and the names that
+ * profilers see. The double's device takes a millisecond for each operation. */
+#include "tests/cuda/double/double.h"
+#include "tests/unit/training.h"
+
+#include <jansson.h>
+#include <math.h>
+
+enum { ROWS = 16, MODES = 5, RUNS = 40, LONG = 200 /* more than marks are kept of */ };
+
+#define RUN_DOUBLE AMPC_BUILD_DIR "/tests/cuda/ampc-run-double"
+#define NVTX_LOG AMPC_BUILD_DIR "/tests/cuda/libnvtx_log.so"
+#define BENCH RUN_DOUBLE " bench " MLP " --loss=ce --optimizer=adamw --batch=4 --threads=1 --device=cuda --no-tune"
+
+static const long modes[MODES] = {DOUBLE_EAGER, DOUBLE_LAZY, 1, 2, 3};
+static const rt_session_options on_cuda = {.device = "cuda", .threads = 1, .no_tune = true};
+
+static ir_module *module;
+static float points[ROWS][4];
+static int64_t labels[ROWS];
+static const rt_tensor inputs[] = {{.name = "x", .dtype = IR_f32, .rank = 2, .dims = {ROWS, 4}, .data = points},
+                                   {.name = "label", .dtype = IR_i64, .rank = 1, .dims = {ROWS}, .data = labels}};
+
+static ampc_status run(rt_session *s, diag *d) { return rt_session_run(s, "train_step", inputs, 2, d); }
+
+static rt_session *open_on(scratch *t, long mode)
+{
+    rt_session *s = NULL;
+    double_reset();
+    double_mode(mode);
+    assert_ok(t, rt_session_open(module, &on_cuda, t->d, &s));
+    return s;
+}
+
+static void expect_nothing_left(const char *when)
+{
+    char left[256];
+    if (double_live(left, sizeof left)) fail_msg("%s: left %s", when, left);
+}
+
+static int group_setup(void **state)
+{
+    scratch *t;
+    const pass_options o = training_options(IR_f16);
+    (void)state;
+    double_install();
+    if (scratch_setup((void **)&t)) return -1;
+    module = training_module(t, &o, 0);
+    scratch_teardown((void **)&t);
+    for (int i = 0; i < ROWS; i++) {
+        for (int k = 0; k < 4; k++) points[i][k] = 2 * philox_unit(philox_word(5, (uint64_t)k, (uint64_t)i)) - 1;
+        labels[i] = points[i][0] > 0;
+    }
+    return 0;
+}
+
+static int group_teardown(void **state)
+{
+    (void)state;
+    ir_module_free(module);
+    double_reset();
+    return 0;
+}
+
+/* ---- runs ------------------------------------------------------------------------------------ */
+
+/* Sum of all storage, each as numbers: enough to tell one training from another. */
+static double digest(scratch *t, rt_session *s)
+{
+    double sum = 0;
+    for (int i = 0; i < rt_session_storage_count(s); i++) {
+        rt_tensor v;
+        size_t n = 1;
+        assert_ok(t, rt_session_read(s, i, t->d, &v));
+        for (int k = 0; k < v.rank; k++) n *= (size_t)v.dims[k];
+        for (size_t k = 0; k < n; k++)
+            sum += (double)(i + 1) * ir_load_f64(v.dtype, (const char *)v.data + k * ir_dtype_size(v.dtype));
+    }
+    return sum;
+}
+
+static double digest_of_runs(scratch *t, int n)
+{
+    rt_session *s = open_on(t, DOUBLE_EAGER);
+    for (int i = 0; i < n; i++) assert_ok(t, run(s, t->d));
+    double sum = digest(t, s);
+    rt_session_close(s);
+    return sum;
+}
+
+static void repetitions_are_runs(void **state)
+{
+    enum { FIRST = 2, WARMUP = 3 };
+    scratch *t = *state;
+    const double want = digest_of_runs(t, FIRST + WARMUP + RUNS + 1);
+    assert_true(want != digest_of_runs(t, FIRST + WARMUP + RUNS));
+    for (int i = 0; i < MODES; i++) {
+        double ms[RUNS];
+        rt_session *s = open_on(t, modes[i]);
+        for (int k = 0; k < FIRST; k++) assert_ok(t, run(s, t->d));
+        labels[0] = 77; /* what the caller has is not read again */
+        assert_ok(t, rt_session_time(s, WARMUP, RUNS, t->d, ms));
+        labels[0] = points[0][0] > 0;
+        assert_true(isfinite(*(const float *)rt_session_output(s, ir_meta_get(module, "loss"))->data));
+        assert_ok(t, run(s, t->d)); /* a run after them is like any other */
+        if (digest(t, s) != want) fail_msg("mode %ld gives another result", modes[i]);
+        rt_session_close(s);
+        expect_nothing_left("closed");
+    }
+}
+
+/* Calls of the CUDA runtime that copy inputs, wait or launch by hand. */
+static void expect_calls(long runs, long waits)
+{
+    static const char *const none[] = {"cudaMemcpyAsync H2D", "cudaLaunchKernel", "cudaMalloc", "cudaMallocHost",
+                                       "cudaDeviceSynchronize", "cublasLtMatmul"};
+    for (size_t i = 0; i < sizeof none / sizeof *none; i++)
+        if (double_count(none[i])) fail_msg("%ld calls of %s", double_count(none[i]), none[i]);
+    assert_int_equal(double_count("cudaGraphLaunch"), runs);
+    assert_int_equal(double_count("cudaEventSynchronize"), waits);
+    assert_int_equal(double_count("cudaStreamSynchronize"), 1);
+}
+
+static void the_host_stays_away(void **state)
+{
+    scratch *t = *state;
+    double ms[LONG];
+    rt_session *s = open_on(t, DOUBLE_LAZY);
+    assert_true(rt_session_has_clock(s));
+    for (int i = 0; i < 3; i++) assert_ok(t, run(s, t->d));
+    double_mark();
+    assert_ok(t, rt_session_time(s, 3, RUNS, t->d, ms));
+    assert_int_equal(double_count("cudaEventRecordWithFlags"), RUNS + 1);
+    expect_calls(RUNS + 3, RUNS); /* each time is read behind its event, when all runs are enqueued */
+    for (int i = 0; i < RUNS; i++) assert_true(ms[i] == ms[0]); /* the same operations */
+    assert_true(ms[0] > 10);
+    double_mark();
+    assert_ok(t, rt_session_time(s, 0, LONG, t->d, ms));
+    assert_int_equal(double_count("cudaEventRecordWithFlags"), LONG + 1);
+    assert_true(double_count("cudaEventCreateWithFlags") < LONG / 2);
+    expect_calls(LONG, LONG);
+    for (int i = 0; i < LONG; i++) assert_true(ms[i] == ms[0]);
+    rt_session_close(s);
+    expect_nothing_left("closed");
+}
+
+/* The first run is walked, and its slot has no recording yet: making it must not count as time. */
+static void the_first_time_is_like_the_others(void **state)
+{
+    scratch *t = *state;
+    double ms[3];
+    rt_session *s = open_on(t, DOUBLE_EAGER);
+    assert_ok(t, run(s, t->d));
+    double_mark();
+    assert_ok(t, rt_session_time(s, 0, 3, t->d, ms));
+    assert_int_equal(double_count("cudaGraphInstantiateWithParams"), 1);
+    assert_true(ms[0] == ms[1] && ms[1] == ms[2]);
+    rt_session_close(s);
+}
+
+/* ---- launches -------------------------------------------------------------------------------- */
+
+typedef struct profile {
+    int launches, next, largest;
+    double sum;
+} profile;
+
+static void add_launch(void *user, const rt_launch *launch)
+{
+    profile *p = user;
+    assert_int_equal(launch->step, p->next);
+    assert_true(launch->start_ms == p->sum && launch->ms >= 1);
+    assert_int_equal(launch->node == NULL, launch->steps == 0);
+    p->launches += launch->steps > 0;
+    p->next += launch->steps;
+    p->sum += launch->ms;
+    if (launch->steps > p->largest) p->largest = launch->steps;
+}
+
+/* As the plan's text has them: all steps, and the first ones, marked by a star, whose results are kept. */
+static void count_steps(scratch *t, rt_session *s, int *all, int *kept)
+{
+    char *text;
+    *all = *kept = 0;
+    assert_ok(t, rt_session_print_plan(s, "train_step", inputs, 2, t->d, &text));
+    for (char *line = strtok(text, "\n"); line; line = strtok(NULL, "\n")) {
+        int step;
+        char star;
+        if (sscanf(line, "%4d%c", &step, &star) != 2 || step != *all) continue;
+        ++*all;
+        *kept += star == '*';
+    }
+    free(text);
+    assert_true(*all > 10);
+}
+
+/* Together they take as long as the run, and each step is in one of them. */
+static void launches_add_up(void **state)
+{
+    enum { PROFILED = 3 };
+    scratch *t = *state;
+    const double want = digest_of_runs(t, 1 + 1 + PROFILED);
+    for (int i = 0; i < MODES; i++) {
+        int steps, kept;
+        double ms;
+        rt_session *s = open_on(t, modes[i]);
+        assert_ok(t, run(s, t->d));
+        assert_ok(t, rt_session_time(s, 0, 1, t->d, &ms));
+        count_steps(t, s, &steps, &kept);
+        profile p = {.next = kept};
+        double_mark();
+        assert_ok(t, rt_session_profile(s, PROFILED, t->d, add_launch, &p));
+        assert_int_equal(double_count("cudaGraphLaunch"), PROFILED);
+        assert_int_equal(double_count("cudaGraphInstantiateWithParams"), 1);
+        assert_int_equal(p.next, steps);
+        assert_true(p.largest > 1 && p.launches < steps - kept);
+        if (p.sum != ms) fail_msg("mode %ld: launches of %g ms in a run of %g ms", modes[i], p.sum, ms);
+        if (digest(t, s) != want) fail_msg("mode %ld gives another result", modes[i]);
+        rt_session_close(s);
+        expect_nothing_left("closed");
+    }
+}
+
+/* ---- what may go wrong ----------------------------------------------------------------------- */
+
+/* Each run adds a row of the table to a sum and moves on to the next row; after four runs there is none. */
+static const char indexing[] =
+    "ampc-ir 1\nstate @at : i64[1] = [0]\nstate @sum : f32[1] = [0]\nconst @table : f32[4] = [1, 2, 4, 8]\n"
+    "const @one : i64[1] = [1]\ngraph @g(@x : f32[1]) {\nforward:\n"
+    "  %row = gather @table, @at {axis=0} : f32[1] !Gather \"lookup\"\n  %y = mul %row, @x : f32[1]\n"
+    "  output \"y\" = %y\nupdate:\n  %next = add @at, @one : i64[1]\n  %more = add @sum, %y : f32[1]\n"
+    "  store @at, %next\n  store @sum, %more\n}\n";
+
+static void expect_sum(scratch *t, rt_session *s, float want)
+{
+    rt_tensor sum;
+    assert_ok(t, rt_session_storage(s, "sum", t->d, &sum));
+    assert_true(*(const float *)sum.data == want);
+}
+
+static void no_launch(void *user, const rt_launch *launch)
+{
+    (void)user;
+    fail_msg("a launch of step %d", launch->step);
+}
+
+/* The fault of the fifth run; it and the runs behind it change nothing. */
+static void faults_are_reported(void **state)
+{
+    scratch *t = *state;
+    ir_module *m = NULL;
+    float x = 10;
+    const rt_tensor in = {.name = "x", .dtype = IR_f32, .rank = 1, .dims = {1}, .data = &x};
+    assert_ok(t, ir_parse(indexing, strlen(indexing), "indexing.ir", t->d, &m));
+    for (int i = 0; i < MODES; i++) {
+        rt_session *s;
+        double ms[6];
+        double_reset();
+        double_mode(modes[i]);
+        assert_ok(t, rt_session_open(m, &on_cuda, t->d, &s));
+        assert_ok(t, rt_session_run(s, "g", &in, 1, t->d));
+        assert_ok(t, rt_session_time(s, 0, 1, t->d, ms));
+        expect_sum(t, s, 30);
+        diag *d = diag_new(NULL, NULL);
+        assert_int_equal(rt_session_time(s, 1, 6, d, ms), AMPC_REJECTED);
+        if (!strstr(diag_first_error(d), "lookup")) fail_msg("%s", diag_first_error(d));
+        diag_clear(d);
+        expect_sum(t, s, 150);
+        assert_int_equal(rt_session_profile(s, 2, d, no_launch, NULL), AMPC_REJECTED);
+        if (!strstr(diag_first_error(d), "lookup")) fail_msg("%s", diag_first_error(d));
+        diag_free(d);
+        expect_sum(t, s, 150);
+        assert_int_equal(rt_session_output_count(s), 0);
+        rt_session_close(s);
+        expect_nothing_left("closed");
+    }
+    ir_module_free(m);
+}
+
+typedef struct outcome {
+    ampc_status status;
+    int launches;
+    double ms[2];
+} outcome;
+
+static void count_launch(void *user, const rt_launch *launch)
+{
+    (void)launch;
+    ++*(int *)user;
+}
+
+static outcome all_of_it(diag *d)
+{
+    outcome o = {.launches = 0};
+    rt_session *s = NULL;
+    o.status = rt_session_open(module, &on_cuda, d, &s);
+    if (!o.status) o.status = run(s, d);
+    if (!o.status) o.status = rt_session_time(s, 1, 2, d, o.ms);
+    if (!o.status) o.status = rt_session_profile(s, 2, d, count_launch, &o.launches);
+    if (!o.status) o.status = run(s, d);
+    rt_session_close(s);
+    return o;
+}
+
+static void every_call_may_fail(void **state)
+{
+    scratch *t = *state;
+    int reported = 0;
+    double_reset();
+    double_mode(DOUBLE_EAGER);
+    const outcome want = all_of_it(t->d);
+    const long calls = double_count("*");
+    if (want.status) fail_msg("%s", diag_first_error(t->d));
+    for (long n = 1; n <= calls; n++) {
+        diag *d = diag_new(NULL, NULL);
+        double_reset();
+        double_mode(DOUBLE_EAGER);
+        double_fail(n);
+        const outcome o = all_of_it(d);
+        if (!double_failed()) fail_msg("call %ld of %ld was not made", n, calls);
+        if (!o.status && (o.launches != want.launches || o.ms[0] != want.ms[0] || o.ms[1] != want.ms[1]))
+            fail_msg("call %ld, %s: wrong times", n, double_failed());
+        if (o.status && !diag_first_error(d)[0]) fail_msg("call %ld, %s: no reason", n, double_failed());
+        expect_nothing_left(double_failed());
+        reported += o.status != AMPC_OK;
+        diag_free(d);
+    }
+    assert_true(reported > calls / 2);
+}
+
+static void used_memory_is_said(void **state)
+{
+    scratch *t = *state;
+    rt_memory before, after;
+    rt_session *s = open_on(t, DOUBLE_EAGER);
+    assert_ok(t, rt_session_memory(s, "train_step", inputs, 2, t->d, &before));
+    assert_ok(t, run(s, t->d));
+    assert_ok(t, rt_session_memory(s, "train_step", inputs, 2, t->d, &after));
+    assert_true(before.used >= before.storage && after.used >= before.used + after.arena);
+    rt_session_close(s);
+}
+
+/* ---- programs -------------------------------------------------------------------------------- */
+
+/* Runs a shell command that must succeed; its output, to be freed. */
+static char *output_of(const char *command)
+{
+    char *text = NULL;
+    size_t size;
+    FILE *pipe = popen(command, "r"), *out = open_memstream(&text, &size);
+    assert_true(pipe && out);
+    for (int c; (c = fgetc(pipe)) != EOF;) fputc(c, out);
+    fclose(out);
+    if (pclose(pipe)) fail_msg("%s: %s", command, text);
+    return text;
+}
+
+static bool starts(const char *line, const char *with) { return strncmp(line, with, strlen(with)) == 0; }
+
+/* The calls from the first mark of a time to the last. */
+static void bench_replays(void **state)
+{
+    (void)state;
+    char *text = output_of("AMPC_DOUBLE_TRACE=/dev/stderr " BENCH " --warmup=3 --iterations=20 2>&1 >/dev/null");
+    int marks = 0, launches = 0, copies = 0;
+    for (char *line = strtok(text, "\n"); line; line = strtok(NULL, "\n")) {
+        if (starts(line, "cudaEventRecordWithFlags")) marks++;
+        copies += marks == 21 && starts(line, "cudaMemcpyAsync H2D"); /* with input */
+        if (marks == 0 || marks == 21) continue;
+        launches += starts(line, "cudaGraphLaunch");
+        if (!starts(line, "cudaEventRecordWithFlags") && !starts(line, "cudaEventCreateWithFlags") &&
+            !starts(line, "cudaStreamIsCapturing") && !starts(line, "cudaGraphLaunch"))
+            fail_msg("between times: %s", line);
+    }
+    assert_int_equal(marks, 21);
+    assert_int_equal(launches, 20);
+    assert_int_equal(copies, 2 * 23);
+    free(text);
+}
+
+static double real_of(const json_t *object, const char *key)
+{
+    const json_t *value = json_object_get(object, key);
+    if (!json_is_number(value)) fail_msg("no number '%s'", key);
+    return json_number_value(value);
+}
+
+/* What the events of a trace cover and how long they take, in milliseconds. */
+static double trace_ms(const char *path, int *steps)
+{
+    json_t *trace = json_load_file(path, 0, NULL), *event;
+    double ms = 0;
+    int next = -1;
+    size_t i;
+    assert_non_null(trace);
+    json_array_foreach(json_object_get(trace, "traceEvents"), i, event) {
+        const json_t *args = json_object_get(event, "args");
+        const int step = (int)real_of(args, "step");
+        if (next >= 0) assert_int_equal(step, next);
+        assert_true(fabs(real_of(event, "ts") - 1e3 * ms) < 1e-3);
+        next = step + (int)real_of(args, "steps");
+        ms += real_of(event, "dur") * 1e-3;
+        assert_true(json_is_string(json_object_get(args, "onnx")) && json_is_string(json_object_get(args, "ir")));
+    }
+    json_decref(trace);
+    *steps = next;
+    return ms;
+}
+
+static void bench_prints_times_of_the_device(void **state)
+{
+    scratch *t = *state;
+    char command[1024];
+    const char *path = scratch_path(t, "trace.json");
+    int steps;
+    snprintf(command, sizeof command, BENCH " --iterations=5 --json --profile=%s", path);
+    char *text = output_of(command);
+    json_t *line = json_loads(text, 0, NULL);
+    assert_non_null(line);
+    assert_string_equal(json_string_value(json_object_get(line, "clock")), "device");
+    assert_string_equal(json_string_value(json_object_get(line, "device")), "cuda");
+    const double median_ms = real_of(line, "median_ms");
+    assert_true(real_of(line, "min_ms") == median_ms && real_of(line, "p99_ms") == median_ms); /* operations */
+    assert_true(fabs(real_of(line, "samples_s") - 4e3 / median_ms) < 1e-3 * 4e3 / median_ms);
+    assert_true(real_of(line, "with_input_median_ms") > 0);
+    assert_true(real_of(line, "with_input_p90_ms") >= real_of(line, "with_input_median_ms"));
+    assert_true(real_of(line, "device_used_bytes") >= real_of(line, "planned_bytes"));
+    const double ms = trace_ms(path, &steps);
+    if (ms != median_ms) fail_msg("launches of %g ms in a step of %g ms", ms, median_ms);
+    assert_true(steps > 10);
+    json_decref(line);
+    free(text);
+}
+
+/* While steps are walked or recorded, each launch is in a range with the name of its node; replays have none. */
+static void profilers_see_names(void **state)
+{
+    static const char *const names[] = {"fc1", "fc2", "bn", "relu", "softmax_cross_entropy", "adamw"};
+    char open[64] = "";
+    bool seen[sizeof names / sizeof *names] = {false};
+    int ranges = 0, launches = 0, last = 0, captured = 0, number = 0;
+    (void)state;
+    char *text = output_of("NVTX_INJECTION64_PATH=" NVTX_LOG " AMPC_NVTX_LOG=/dev/stderr AMPC_DOUBLE_TRACE=/dev/stderr "
+                           BENCH " --iterations=5 2>&1 >/dev/null");
+    for (char *line = strtok(text, "\n"); line; line = strtok(NULL, "\n"), number++) {
+        if (starts(line, "cudaStreamEndCapture")) captured = number;
+        launches += *open && (starts(line, "cudaLaunchKernel") || starts(line, "cublasLtMatmul "));
+        if (!starts(line, "range ")) continue;
+        last = number;
+        if (strcmp(line, "range end") == 0) {
+            if (!*open) fail_msg("a range ends that did not begin");
+            if (!launches) fail_msg("nothing is launched in the range of %s", open);
+            *open = '\0';
+            continue;
+        }
+        if (*open) fail_msg("%s within the range of %s", line, open);
+        snprintf(open, sizeof open, "%s", line + strlen("range "));
+        for (size_t i = 0; i < sizeof names / sizeof *names; i++) seen[i] = seen[i] || strcmp(open, names[i]) == 0;
+        launches = 0;
+        ranges++;
+    }
+    assert_int_equal(*open, 0);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (!seen[i]) fail_msg("no range of %s", names[i]);
+    assert_true(ranges > 40 && last < captured);
+    free(text);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        SCRATCH_TEST(repetitions_are_runs), SCRATCH_TEST(the_host_stays_away),
+        SCRATCH_TEST(the_first_time_is_like_the_others), SCRATCH_TEST(launches_add_up),
+        SCRATCH_TEST(faults_are_reported), SCRATCH_TEST(every_call_may_fail), SCRATCH_TEST(used_memory_is_said),
+        SCRATCH_TEST(bench_replays), SCRATCH_TEST(bench_prints_times_of_the_device),
+        SCRATCH_TEST(profilers_see_names),
+    };
+    return cmocka_run_group_tests(tests, group_setup, group_teardown);
+}
