@@ -142,8 +142,8 @@ static ampc_status mark_time(const k_context *ctx, void **mark)
     if (!event) CUDA_CALL(ctx, cudaEventCreateWithFlags(&event, cudaEventDefault));
     *mark = event;
     CUDA_CALL(ctx, cudaStreamIsCapturing(stream, &capture));
-    const bool captures = capture == cudaStreamCaptureStatusActive;
-    CUDA_CALL(ctx, cudaEventRecordWithFlags(event, stream, captures ? cudaEventRecordExternal : cudaEventRecordDefault));
+    const unsigned how = capture == cudaStreamCaptureStatusActive ? cudaEventRecordExternal : cudaEventRecordDefault;
+    CUDA_CALL(ctx, cudaEventRecordWithFlags(event, stream, how));
     return AMPC_OK;
 }
 

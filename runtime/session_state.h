@@ -109,7 +109,8 @@ void rt_inputs_free(rt_session *s);
 
 /* Enqueues the whole of a planned run (on a device that is not away: does it). */
 ampc_status rt_run_enqueue(rt_session *s, rt_plan *p, int slot, diag *d);
-/* Its parts: makes again what is kept of storage that has changed; records a run; replays it (NULL: walks the steps). */
+/* Its parts: makes again what is kept of storage that has changed; records a run; replays a recording (NULL: walks the
+ * steps). */
 ampc_status rt_run_refresh(rt_session *s, rt_plan *p, diag *d);
 ampc_status rt_run_record(rt_session *s, rt_plan *p, void **recording, diag *d);
 ampc_status rt_run_once(rt_session *s, rt_plan *p, void *recording, diag *d);

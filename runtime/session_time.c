@@ -1,8 +1,8 @@
 /* session_time.c - repetitions of the last run, timed run by run or launch by launch.
  *
- * On an away device times are differences of timed marks. Between runs the marks are enqueued with the runs, so that the
- * device never waits for the host. Between launches they are part of a recording: enqueued one by one, short kernels
- * would end before the host has sent the next, and a mark would show the time of the host. */
+ * On an away device times are differences of timed marks. Between runs the marks are enqueued with the runs, so that
+ * the device never waits for the host. Between launches they are part of a recording: if the host enqueued launch by
+ * launch, short kernels would end before the next one arrives, and the marks would measure the host. */
 #include "runtime/alloc.h"
 #include "runtime/session_state.h"
 

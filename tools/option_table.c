@@ -49,7 +49,7 @@ const option option_table[] = {
      "draw the logs of other runs into the same plot; repeatable", NULL, NULL, 0, 0},
     {"tensorboard", OPTION_LATER, FOR_TRAIN, GROUP_FILES, 0, "DIR", NULL, "TensorBoard events", NULL, NULL, 0, 0},
     {"profile", OPTION_TEXT, FOR_BENCH, GROUP_FILES, AT(profile), "trace.json", NULL,
-     "write the time of every step of one run as a Chrome trace", NULL, NULL, 0, 0},
+     "write the time of every launch of a run as a Chrome trace, medians of 5 runs", NULL, NULL, 0, 0},
     /* precision */
     {"amp", OPTION_WORD, FOR_COMPILE, GROUP_PRECISION, AT_PASS(level), "O0|O1|O2|OD", "O1",
      "level of mixed precision; O0 computes everything as written", NULL, levels, 0, 0},

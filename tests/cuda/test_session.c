@@ -2,18 +2,13 @@
  * the device is, a step is one launch, and after any failing call there is an error or the right result, and nothing is
  * left behind. */
 #include "runtime/stepper.h"
-#include "tests/cuda/double/double.h"
-#include "tests/unit/training.h"
+#include "tests/cuda/trained.h"
 
 #include <math.h>
 
-enum { ROWS = 16, STEPS = 6, MODES = 7 };
+enum { STEPS = 6, MODES = 7 };
 
 static const long modes[MODES] = {DOUBLE_EAGER, DOUBLE_LAZY, 1, 2, 3, 4, 5};
-
-static ir_module *module;
-static float points[ROWS][4];
-static int64_t labels[ROWS];
 
 /* ---- one training ---------------------------------------------------------------------------- */
 
@@ -23,22 +18,6 @@ typedef struct outcome {
     char *bytes; /* all parameters and states at the end */
     size_t n;
 } outcome;
-
-static const rt_session_options on_cuda = {.device = "cuda", .threads = 1, .no_tune = true};
-
-static void make_inputs(rt_tensor *inputs)
-{
-    inputs[0] = (rt_tensor){.name = "x", .dtype = IR_f32, .rank = 2, .dims = {ROWS, 4}, .data = points};
-    inputs[1] = (rt_tensor){.name = "label", .dtype = IR_i64, .rank = 1, .dims = {ROWS}, .data = labels};
-}
-
-/* The same points as `step` 0 moved a little further each time. */
-static void move_points(int step)
-{
-    for (int i = 0; i < ROWS; i++)
-        for (int k = 0; k < 4; k++)
-            points[i][k] = 2 * philox_unit(philox_word(5, (uint64_t)k, (uint64_t)i)) - 1 + 0.25f * (float)step;
-}
 
 /* Submits them all, then collects: the first run is walked, the later ones are recordings. The caller's inputs change as
  * soon as a run is submitted. */
@@ -93,12 +72,6 @@ static bool same(const outcome *a, const outcome *b)
     return a->n == b->n && memcmp(a->bytes, b->bytes, a->n) == 0 && memcmp(a->loss, b->loss, sizeof a->loss) == 0;
 }
 
-static void begin(long mode)
-{
-    double_reset();
-    double_mode(mode);
-}
-
 static outcome reference(scratch *t)
 {
     begin(DOUBLE_EAGER);
@@ -108,35 +81,7 @@ static outcome reference(scratch *t)
     return o;
 }
 
-static void expect_nothing_left(const char *when)
-{
-    char left[256];
-    if (double_live(left, sizeof left)) fail_msg("%s: left %s", when, left);
-}
-
 /* ---- tests ----------------------------------------------------------------------------------- */
-
-static int group_setup(void **state)
-{
-    scratch *t;
-    const pass_options o = training_options(IR_f16);
-    (void)state;
-    double_install();
-    if (scratch_setup((void **)&t)) return -1;
-    module = training_module(t, &o, 0);
-    scratch_teardown((void **)&t);
-    move_points(0);
-    for (int i = 0; i < ROWS; i++) labels[i] = points[i][0] > 0;
-    return 0;
-}
-
-static int group_teardown(void **state)
-{
-    (void)state;
-    ir_module_free(module);
-    double_reset();
-    return 0;
-}
 
 static void orders_agree(void **state)
 {
