@@ -109,16 +109,29 @@ static void the_host_stays_away(void **state)
     expect_nothing_left("closed");
 }
 
-/* The first run is walked, and its slot has no recording yet: making it must not count as time. */
+/* New bytes, which are the old ones: what plans keep of them is to be made again. */
+static void touch_storage(scratch *t, rt_session *s)
+{
+    for (int i = 0; i < rt_session_storage_count(s); i++) {
+        rt_tensor v;
+        assert_ok(t, rt_session_read(s, i, t->d, &v));
+        assert_ok(t, rt_session_write(s, i, v.data, t->d));
+    }
+}
+
+/* The first run is walked: its slot has no recording yet, and low copies of parameters are out of date. Making them is
+ * not part of a run. */
 static void the_first_time_is_like_the_others(void **state)
 {
     scratch *t = *state;
     double ms[3];
     rt_session *s = open_on(t, DOUBLE_EAGER);
     assert_ok(t, run(s, t->d));
+    touch_storage(t, s);
     double_mark();
     assert_ok(t, rt_session_time(s, 0, 3, t->d, ms));
     assert_int_equal(double_count("cudaGraphInstantiateWithParams"), 1);
+    assert_true(double_count("cudaLaunchKernel") > 0); /* of what is kept */
     assert_true(ms[0] == ms[1] && ms[1] == ms[2]);
     rt_session_close(s);
 }
