@@ -86,12 +86,13 @@ ampc_status rt_session_collect(rt_session *s, int64_t run, diag *d, double *scal
 
 /* ---- repeating the last run ---- */
 
-/* Each repetition is a run that moves storage, on the inputs that the last run left on the device: nothing is
- * converted or copied. (On a device that reads the caller's memory, that memory must still be valid.) A fault is the
- * status; storage is then as it was before the repetition that met it. Some run must have been submitted before. */
+/* Each repetition is a complete run, which updates storage, on the inputs that the last run left on the device: nothing
+ * is converted or copied. (If the device reads the caller's memory, that memory must still be valid.) A fault is
+ * returned as the status; storage is then as it was before the repetition that met it. A run must have been submitted
+ * before. */
 
-/* warmup + n repetitions. ms: the milliseconds of each of the last n. On a device that works while the host goes on,
- * they are enqueued back to back and timed by its own clock, between two events each. */
+/* Repeats warmup + n times. ms: the milliseconds of each of the last n. A device that works while the host goes on gets
+ * all runs back to back, and its own clock measures the time from the end of one run to the end of the next. */
 ampc_status rt_session_time(rt_session *s, int64_t warmup, int64_t n, diag *d, double *ms);
 /* Whether times are by the clock of the device; else they are the host's. */
 bool rt_session_has_clock(const rt_session *s);

@@ -22,7 +22,7 @@ static ampc_status copy_buffers(rt_session *s, const rt_plan *p, const rt_copy *
         RT_DEVICE(s, d,
                   copy(&s->ctx, address(s, p, copies[i].to), address(s, p, copies[i].from),
                        (size_t)p->buffers[copies[i].to].bytes));
-    return n ? rt_point(s, p, at, 0, d) : AMPC_OK;
+    return n ? rt_note_point(s, p, at, 0, d) : AMPC_OK;
 }
 
 /* ---- steps ----------------------------------------------------------------------------------- */
@@ -70,7 +70,7 @@ static ampc_status run_steps(rt_session *s, const rt_plan *p, int first, int end
         n = s->sync_launch ? 1 : p->steps[i].together;
         ampc_status status = launch(s, p, i, n);
         if (status == AMPC_OK) {
-            TRY(rt_point(s, p, i, n, d));
+            TRY(rt_note_point(s, p, i, n, d));
             continue;
         }
         /* from there on storage may have been written */
@@ -83,7 +83,7 @@ static ampc_status run_steps(rt_session *s, const rt_plan *p, int first, int end
 
 static ampc_status walk(rt_session *s, const rt_plan *p, diag *d)
 {
-    TRY(rt_point(s, p, p->n_kept, 0, d));
+    TRY(rt_note_point(s, p, p->n_kept, 0, d));
     TRY(copy_buffers(s, p, p->before, p->n_before, s->backend->copy, p->n_kept, d));
     TRY(run_steps(s, p, p->n_kept, p->n_steps, d));
     return copy_buffers(s, p, p->after, p->n_after, s->backend->commit, p->n_steps, d);

@@ -123,7 +123,7 @@ ampc_status rt_run_fault(const rt_plan *p, int fault, diag *d);
 
 /* While a run is walked, after each call: it ran `steps` steps from `first` on (0: copies before that step). The first
  * point of a run is its start. */
-ampc_status rt_point(rt_session *s, const rt_plan *p, int first, int steps, diag *d);
+ampc_status rt_note_point(rt_session *s, const rt_plan *p, int first, int steps, diag *d);
 
 /* ---- session.c ---- */
 

@@ -129,7 +129,7 @@ struct rt_points {
     double *times;  /* [launch][run] */
 };
 
-ampc_status rt_point(rt_session *s, const rt_plan *p, int first, int steps, diag *d)
+ampc_status rt_note_point(rt_session *s, const rt_plan *p, int first, int steps, diag *d)
 {
     struct rt_points *points = s->points;
     if (!points) return AMPC_OK;

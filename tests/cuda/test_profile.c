@@ -68,7 +68,7 @@ static void repetitions_are_runs(void **state)
         labels[0] = points[0][0] > 0;
         assert_true(isfinite(*(const float *)rt_session_output(s, ir_meta_get(module, "loss"))->data));
         assert_ok(t, run(s, t->d)); /* a run after them is like any other */
-        if (digest(t, s) != want) fail_msg("mode %ld gives another result", modes[i]);
+        if (digest(t, s) != want) fail_msg("mode %ld leaves other parameters", modes[i]);
         rt_session_close(s);
         expect_nothing_left("closed");
     }
@@ -96,7 +96,7 @@ static void the_host_stays_away(void **state)
     double_mark();
     assert_ok(t, rt_session_time(s, 3, RUNS, t->d, ms));
     assert_int_equal(double_count("cudaEventRecordWithFlags"), RUNS + 1);
-    expect_calls(RUNS + 3, RUNS); /* each time is read behind its event, when all runs are enqueued */
+    expect_calls(RUNS + 3, RUNS); /* times are read when all runs are enqueued */
     for (int i = 0; i < RUNS; i++) assert_true(ms[i] == ms[0]); /* the same operations */
     assert_true(ms[0] > 10);
     double_mark();
@@ -229,7 +229,7 @@ static void no_launch(void *user, const rt_launch *launch)
     fail_msg("a launch of step %d", launch->step);
 }
 
-/* The fault of the fifth run; it and the runs behind it change nothing. */
+/* The fifth run faults; neither it nor the runs after it change anything. */
 static void faults_are_reported(void **state)
 {
     scratch *t = *state;
