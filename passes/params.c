@@ -3,9 +3,9 @@
  * --train GLOB trains only what matches, --freeze GLOB excludes; a name matched by both is an error. What the importer
  * or params_mark_masks marked as held becomes a constant of the graphs that train. A glob does not release it, or
  * --train='*' would train causal masks: --train has to give its whole name.
- * --init=kaiming
- * draws every weight (rank 2 and more) uniformly from +-sqrt(6 / fan_in) (He et al. 2015, for ReLU), xavier from
- * +-sqrt(6 / (fan_in + fan_out)) (Glorot and Bengio 2010); vectors keep the values of the file. */
+ *
+ * --init=kaiming draws every weight (rank 2 and more) uniformly from +-sqrt(6 / fan_in) (He et al. 2015, for ReLU),
+ * xavier from +-sqrt(6 / (fan_in + fan_out)) (Glorot and Bengio 2010); vectors keep the values of the file. */
 #include "passes/params.h"
 
 #include "ir/philox.h"
