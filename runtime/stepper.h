@@ -35,7 +35,8 @@ ampc_status rt_stepper_open(rt_session *s, const ir_module *m, const rt_stepper_
                             rt_stepper *out);
 /* From now on @train_step computes what a training loop reads, the loss and found_inf, and the output statements
  * named here; the other outputs of the model are not computed. A module without @train_step is left alone.
- * AMPC_REJECTED for a name that @train_step lacks. */
+ * AMPC_REJECTED for a name that @train_step lacks. Select the outputs of a graph that is stepped with this function:
+ * without found_inf a skipped step would not be noticed. */
 ampc_status rt_stepper_select(rt_session *s, const ir_module *m, const char *const *names, int n, diag *d);
 /* Enqueues a step; at most RT_KEPT_RUNS - 1 may be pending. */
 ampc_status rt_stepper_submit(rt_stepper *t, const rt_tensor *inputs, int n, diag *d);
