@@ -9,13 +9,16 @@
 /* A device that only a file describes can be planned for and nothing else. */
 static ampc_status open_described(rt_session *s, const char *path, diag *d)
 {
+    const bool exists = access(path, F_OK) == 0;
     rt_device_file file;
-    if (!s->plan_only) {
-        if (access(path, F_OK) == 0)
-            return diag_error(d, AMPC_USAGE, DIAG_FILE(path),
-                              "the description of a device can only be planned for, not run on");
+    if (!s->plan_only && !exists)
         return diag_error(d, AMPC_DEVICE, DIAG_NOWHERE, "device '%s' is not available in this build", path);
-    }
+    if (!s->plan_only)
+        return diag_error(d, AMPC_USAGE, DIAG_FILE(path),
+                          "the description of a device can only be planned for, not run on");
+    if (!exists)
+        return diag_error(d, AMPC_IO, DIAG_FILE(path), "neither a device of this build (%s) nor a file that describes one",
+                          rt_devices());
     ampc_status status = rt_device_file_read(path, d, &file);
     s->backend = rt_backend_describable();
     if (status == AMPC_OK && !s->backend)
