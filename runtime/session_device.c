@@ -17,8 +17,8 @@ static ampc_status open_described(rt_session *s, const char *path, diag *d)
         return diag_error(d, AMPC_USAGE, DIAG_FILE(path),
                           "the description of a device can only be planned for, not run on");
     if (!exists)
-        return diag_error(d, AMPC_IO, DIAG_FILE(path), "neither a device of this build (%s) nor a file that describes one",
-                          rt_devices());
+        return diag_error(d, AMPC_IO, DIAG_FILE(path),
+                          "neither a device of this build (%s) nor a file that describes one", rt_devices());
     ampc_status status = rt_device_file_read(path, d, &file);
     s->backend = rt_backend_describable();
     if (status == AMPC_OK && !s->backend)
