@@ -103,3 +103,11 @@ const ir_slot *ir_op_out_slot(ir_op op, int i, int n)
 {
     return slot_at(infos[op].out, infos[op].n_out, infos[op].variadic_out, i, n);
 }
+
+int ir_op_out_attr(ir_op op)
+{
+    const ir_op_info *info = &infos[op];
+    for (int i = 0; i < info->n_attr; i++)
+        if (info->attr[i].kind == IR_SLOT_DTYPE && strcmp(info->attr[i].name, "out") == 0) return i;
+    return -1;
+}

@@ -230,7 +230,7 @@ static void cast_operands(caster *c, ir_node *n, const amp_entry *e)
 static void set_result(ir_node *n, const amp_entry *e)
 {
     if (ir_body_count(n)) ir_foreign_retype(n, e->result);
-    int attr = pass_out_attr(n->op);
+    int attr = ir_op_out_attr(n->op);
     if (attr >= 0 && e->result != e->want) ir_set_dtype(n, attr, e->result);
     if (n->op == IR_OP_cast) ir_set_dtype(n, IR_ATTR(cast, to), e->result);
 }

@@ -160,7 +160,7 @@ static void colour_by_lists(colouring *c, ir_node *n, amp_entry *e)
 /* Whether the op can write another type than it reads, here and by its own choice. */
 static bool has_own_result(const colouring *c, const ir_node *n)
 {
-    return pass_out_attr(n->op) >= 0 && !c->options->plain_runtime;
+    return ir_op_out_attr(n->op) >= 0 && !c->options->plain_runtime;
 }
 
 /* Patterns hold where the lists do not insist on low precision; a tensor or a result that fp16 cannot hold is f32
@@ -231,7 +231,7 @@ static void colour_node(colouring *c, ir_node *n)
 static bool is_boundary(const colouring *c, const ir_node *n)
 {
     return c->entries[n->id].colour == IR_BLACK && is_inside(c, n) &&
-           (pass_out_attr(n->op) >= 0 || ir_op_out_slot(n->op, 0, n->n_out)->group == IR_GROUP_F32);
+           (ir_op_out_attr(n->op) >= 0 || ir_op_out_slot(n->op, 0, n->n_out)->group == IR_GROUP_F32);
 }
 
 static bool is_ours(const ir_node *n)

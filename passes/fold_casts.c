@@ -13,21 +13,11 @@
  *           %d.w   = cast %d.w.h       : f32[4,3]                                                                  */
 #include "passes/pass.h"
 
-#include <string.h>
-
 static bool is_widening(ir_dtype from, ir_dtype to)
 {
     if (from == to) return true;
     if (!ir_dtype_is_float(from) || !ir_dtype_is_float(to)) return false;
     return to == IR_f64 || (to == IR_f32 && ir_dtype_is_low(from));
-}
-
-int pass_out_attr(ir_op op)
-{
-    const ir_op_info *info = ir_op_get(op);
-    for (int i = 0; i < info->n_attr; i++)
-        if (info->attr[i].kind == IR_SLOT_DTYPE && strcmp(info->attr[i].name, "out") == 0) return i;
-    return -1;
 }
 
 /* The only reader of v, when that is a cast to `to` in the same phase. */
@@ -62,7 +52,7 @@ static void take_over(ir_value *x, ir_node *cast)
 /* The op writes the type itself that all its readers cast to. */
 static void fold_into(ir_node *op, diag *d)
 {
-    int attr = pass_out_attr(op->op);
+    int attr = ir_op_out_attr(op->op);
     if (attr < 0 || op->n_out == 0) return;
     const ir_value *read = NULL;
     for (int i = op->n_out; i-- > 0;)

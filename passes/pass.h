@@ -33,8 +33,6 @@ ir_builder pass_builder(ir_graph *g, ir_phase phase, diag *d);
 /* Removes every node of g whose results nothing reads, stores and outputs aside. Returns how many. */
 int pass_sweep(ir_graph *g);
 
-/* Slot of the attribute `out` (the type that the op writes), or -1. */
-int pass_out_attr(ir_op op);
 /* The graph that statistics, summary and explanations speak of: the one that trains, else the first. */
 ir_graph *pass_primary(const ir_module *m);
 /* Inserted casts (no origin in the model) in the forward phase and the bytes that they write; *symbolic: some

@@ -155,7 +155,7 @@ static const ir_value *only_operand(const ir_node *n)
 /* Whether the type that n writes is a choice of its own. */
 static bool has_own_result(const placing *p, const ir_node *n)
 {
-    return pass_out_attr(n->op) >= 0 && !p->options->plain_runtime;
+    return ir_op_out_attr(n->op) >= 0 && !p->options->plain_runtime;
 }
 
 static void add_node(placing *p, const ir_node *n)

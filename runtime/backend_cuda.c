@@ -245,6 +245,7 @@ const rt_backend rt_backend_cuda = {
     .program = &cuda_program,
     .absorbs = cuda_absorbs,
     .channels_last = channels_last,
+    .low_gradients = true,
     .alloc = alloc,
     .free = release,
     .copy = copy,

@@ -137,7 +137,9 @@ typedef struct rt_plan_request {
     const int64_t *sizes;          /* by symbol of the module; -1: unbound */
     const rt_backend *backend;
     const k_context *ctx;       /* kernels are prepared under it */
-    bool fuse;                  /* ops may become one step: the same bits but for a rounding left out (kernels/epilogue.h) */
+    /* Ops may become one step: the same bits, but for a rounding left out (kernels/epilogue.h) and the rounding of weight
+     * gradients on a backend with low_gradients (plan_update.c). */
+    bool fuse;
     const rt_plan_watch *watch; /* NULL: nobody watches the stages */
 } rt_plan_request;
 
@@ -196,7 +198,8 @@ uint32_t rt_plan_derive(rt_plan *p, uint32_t of, const k_view *view);
 int *rt_plan_makers(const rt_plan *p);
 int *rt_plan_readers(const rt_plan *p);
 
-/* No pass over memory unscales the gradients of a training step. False: out of memory. */
+/* No pass over memory unscales the gradients of a training step, and products make them in a low type where the backend
+ * prefers it. False: out of memory. */
 bool rt_plan_update(rt_plan *p);
 /* Batch normalisation leaves to programs what they can do of it. False: out of memory. */
 bool rt_plan_split_norms(rt_plan *p);

@@ -15,6 +15,12 @@
  * Where a norm of all these gradients is wanted, too, the checks add up their squares on the way, and the norm reads
  * the sums instead of the gradients.
  *
+ *     %d = conv_grad_weight %dy, %x : f32         %d = conv_grad_weight %dy, %x : f16
+ *
+ * Where the backend prefers low gradients (low_gradients), a product of low operands whose f32 results are read by the
+ * check alone writes them in the type of its operands. That rounds an f32 sum once, and the check reads the rounded
+ * value, so it finds what overflows.
+ *
  * Runs before layouts, so that what is converted is the gradient as it is made. */
 #include "kernels/update.h"
 #include "runtime/alloc.h"
@@ -45,6 +51,7 @@ typedef struct updater {
     int *readers;     /* by root value: operands and effects */
     int *out_of;      /* by root value: 1 + which result of the check at hand it is; 0: none */
     bool *gone;       /* by step */
+    bool *factor;     /* by root value: an operand of a product that was narrowed */
     part *parts;      /* of all checks, those of a step in order */
     int n_parts;
 } updater;
@@ -115,6 +122,67 @@ static void drop_casts(updater *u, rt_step *check)
         rt_step_read(u->p, check, k, cast->in_value[0]);
         u->gone[at] = true;
     }
+}
+
+/* ---- gradients in the type of their operands ------------------------------------------------------- */
+
+/* Nothing reads the value but the check, as a gradient. */
+static bool only_checked(const updater *u, const rt_step *check, uint32_t value)
+{
+    int k = 0;
+    while (k < gradients_of(check) && root_of(u, check->in_value[k]) != root_of(u, value)) k++;
+    return k < gradients_of(check) && u->readers[root_of(u, value)] == 1;
+}
+
+static bool is_product(const rt_step *s) { return ir_op_get(s->op)->colour == IR_WHITE && ir_op_out_attr(s->op) >= 0; }
+
+/* A sum of an operand of a narrowed product, which may become a part of that product: its library writes both in one
+ * type (plan_epilogue.c). */
+static bool sums_factor(const updater *u, const rt_step *s)
+{
+    return s->op == IR_OP_reduce_sum && u->factor[root_of(u, s->in_value[0])];
+}
+
+/* All operands are low, and all results that are read are f32 gradients for the check alone. */
+static bool may_narrow(const updater *u, const rt_step *check, const rt_step *s)
+{
+    for (int j = 0; j < s->n_in; j++)
+        if (k_present(&s->in[j]) && !ir_dtype_is_low(s->in[j].dtype)) return false;
+    for (int k = 0; k < s->n_out; k++) {
+        const uint32_t value = s->out_value[k];
+        if (value == RT_NO_VALUE || u->readers[value] == 0) continue;
+        if (s->out[k].dtype != IR_f32 || !only_checked(u, check, value)) return false;
+    }
+    return true;
+}
+
+static void narrow(updater *u, rt_step *check, rt_step *s)
+{
+    const ir_dtype type = s->in[0].dtype;
+    rt_value *values = u->p->values;
+    s->attr[ir_op_out_attr(s->op)].dtype = type;
+    for (int j = 0; j < s->n_in; j++)
+        if (s->in_value[j] != RT_NO_VALUE) u->factor[root_of(u, s->in_value[j])] = true;
+    for (int k = 0; k < s->n_out; k++)
+        if (s->out_value[k] != RT_NO_VALUE) values[s->out_value[k]].view.dtype = s->out[k].dtype = type;
+    for (int k = 0; k < gradients_of(check); k++) {
+        const uint32_t value = check->in_value[k];
+        if (maker_of(u, value) != (int)(s - u->p->steps)) continue;
+        values[value].view.dtype = type; /* a view of the result */
+        rt_step_read(u->p, check, k, value);
+    }
+}
+
+/* Products first, because they decide on the sums. */
+static void narrow_gradients(updater *u, rt_step *check)
+{
+    for (int sums = 0; sums < 2; sums++)
+        for (int k = 0; k < gradients_of(check); k++) {
+            const int at = maker_of(u, check->in_value[k]);
+            rt_step *s = at < 0 ? NULL : &u->p->steps[at];
+            if (!s || check->in[k].dtype != IR_f32 || !(sums ? sums_factor(u, s) : is_product(s))) continue;
+            if (may_narrow(u, check, s)) narrow(u, check, s);
+        }
 }
 
 static bool let_update(updater *u, const rt_step *check, rt_step *s)
@@ -267,6 +335,7 @@ static bool rewrite(updater *u, int at)
     uint32_t squares;
     const bool may = gradients_of(check) > 0 && all_take_raw(u, check);
     if (may) drop_casts(u, check);
+    if (may && u->p->backend->low_gradients) narrow_gradients(u, check);
     const bool done = !may || (make_squares(u, check, &squares) && let_read_raw(u, check, squares) &&
                                divide(u, check, squares));
     mark_results(u, check, false);
@@ -311,12 +380,14 @@ bool rt_plan_update(rt_plan *p)
     u.readers = rt_plan_readers(p);
     u.out_of = rt_alloc(p->n_values + 2 * most, sizeof *u.out_of); /* parts make up to two values each */
     u.gone = rt_alloc((size_t)p->n_steps, sizeof *u.gone);
+    u.factor = rt_alloc(p->n_values + 2 * most, sizeof *u.factor);
     u.parts = rt_alloc(most, sizeof *u.parts);
-    const bool done = u.maker && u.readers && u.out_of && u.gone && u.parts && rewrite_checks(&u);
+    const bool done = u.maker && u.readers && u.out_of && u.gone && u.factor && u.parts && rewrite_checks(&u);
     rt_free(u.maker);
     rt_free(u.readers);
     rt_free(u.out_of);
     rt_free(u.gone);
+    rt_free(u.factor);
     rt_free(u.parts);
     return done;
 }

@@ -380,21 +380,21 @@ static void test_low(void **state)
 
 /* ---- gradients that a cache holds ---- */
 
-enum { SIDE = 1024, SHORT = 8 };
+enum { SIDE = 1024, TALL = 2 * SIDE, SHORT = 8 };
 
-/* The gradient of @w has 4 MiB, that of @v one row less. */
+/* The gradient of @w has 4 MiB in f16, that of @v one row less; that of @b is f32. */
 static const char cached_text[] =
-    "ampc-ir 1\nparam @w : f32[1024,1024] = zero\nparam @v : f32[1023,1024] = zero\nparam @b : f32[8] = zero\n"
+    "ampc-ir 1\nparam @w : f32[2048,1024] = zero\nparam @v : f32[2047,1024] = zero\nparam @b : f32[8] = zero\n"
     "state @lr : f32[] = 0.5\nstate @scale : f32[] = 4\n"
-    "graph @g(@x : f16[1,1024], @short : f16[1,1023], @dy : f16[1,1024], @db : f16[1,8]) {\n"
-    "backward:\n  %dw = matmul @x, @dy {trans_a=true, out=f32} : f32[1024,1024]\n"
-    "  %dv = matmul @short, @dy {trans_a=true, out=f32} : f32[1023,1024]\n"
+    "graph @g(@x : f16[1,2048], @short : f16[1,2047], @dy : f16[1,1024], @db : f16[1,8]) {\n"
+    "backward:\n  %dw = matmul @x, @dy {trans_a=true, out=f32} : f32[2048,1024]\n"
+    "  %dv = matmul @short, @dy {trans_a=true, out=f32} : f32[2047,1024]\n"
     "  %gb = reduce_sum @db {axes=[0], keepdims=false, out=f32} : f32[8]\n"
     "update:\n  %uw, %uv, %ub, %inf = check_finite_and_unscale %dw, %dv, %gb, @scale :"
-    " f32[1024,1024], f32[1023,1024], f32[8], bool[]\n  output \"inf\" = %inf\n"
+    " f32[2048,1024], f32[2047,1024], f32[8], bool[]\n  output \"inf\" = %inf\n"
     "  %n = global_norm %uw, %uv, %ub : f32[]\n  output \"norm\" = %n\n"
-    "  %w1 = sgd @w, %uw, @lr, %inf : f32[1024,1024]\n  store @w, %w1\n"
-    "  %v1 = sgd @v, %uv, @lr, %inf : f32[1023,1024]\n  store @v, %v1\n"
+    "  %w1 = sgd @w, %uw, @lr, %inf : f32[2048,1024]\n  store @w, %w1\n"
+    "  %v1 = sgd @v, %uv, @lr, %inf : f32[2047,1024]\n  store @v, %v1\n"
     "  %b1 = sgd @b, %ub, @lr, %inf : f32[8]\n  store @b, %b1\n}\n";
 
 /* "matmul sgd": the steps of a printed plan. */
@@ -411,10 +411,10 @@ static void test_cached(void **state)
 {
     (void)state;
     fixture f = {.d = diag_new(NULL, NULL)};
-    static uint16_t x[SIDE], small[SIDE - 1], dy[SIDE], db[SHORT];
+    static uint16_t x[TALL], small[TALL - 1], dy[SIDE], db[SHORT];
     uint16_t *const all[] = {x, small, db};
-    const rt_tensor in[] = {{.name = "x", .dtype = IR_f16, .rank = 2, .dims = {1, SIDE}, .data = x},
-                            {.name = "short", .dtype = IR_f16, .rank = 2, .dims = {1, SIDE - 1}, .data = small},
+    const rt_tensor in[] = {{.name = "x", .dtype = IR_f16, .rank = 2, .dims = {1, TALL}, .data = x},
+                            {.name = "short", .dtype = IR_f16, .rank = 2, .dims = {1, TALL - 1}, .data = small},
                             {.name = "dy", .dtype = IR_f16, .rank = 2, .dims = {1, SIDE}, .data = dy},
                             {.name = "db", .dtype = IR_f16, .rank = 2, .dims = {1, SHORT}, .data = db}};
     static const char *const flag[] = {"inf"};
@@ -425,8 +425,8 @@ static void test_cached(void **state)
     assert_int_equal(rt_session_print_plan(f.cuda, "g", in, 4, f.d, &plan), AMPC_OK);
     name_steps(plan, names);
     free(plan);
-    assert_string_equal(names, "matmul check_finite_and_unscale matmul reduce_sum check_finite_and_unscale global_norm "
-                               "sgd sgd sgd ");
+    assert_string_equal(names, "matmul check_finite_and_unscale matmul reduce_sum check_finite_and_unscale "
+                               "check_finite_and_unscale global_norm sgd sgd sgd ");
     for (int i = 0; i < SIDE; i++) dy[i] = ir_f32_to_f16(1);
     x[7] = small[70] = ir_f32_to_f16(3); /* a row of the gradient each: 1024 elements of 3 / 4 */
     db[1] = ir_f32_to_f16(24);

@@ -142,7 +142,7 @@ static bool is_choice(const trial *t, const amp_entry *e)
 
 static bool has_out(const ir_node *n)
 {
-    return pass_out_attr(n->op) >= 0;
+    return ir_op_out_attr(n->op) >= 0;
 }
 
 /* Whether the value is low in the plan. */

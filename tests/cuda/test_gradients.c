@@ -1,0 +1,224 @@
+/* test_gradients.c - weight gradients in the type of their operands on CUDA: plans as text, and what comes of them: values
+ * against the processor, which keeps f32, and a gradient that only f32 holds. */
+#include "tests/unit/plan_text.h"
+
+#include "ir/philox.h"
+#include "runtime/session.h"
+
+#include <math.h>
+
+#define STATES                                                                                                         \
+    "param @w : f32[16,8] = zero\nparam @b : f32[8] = zero\nstate @lr : f32[] = 0.5\nstate @scale : f32[] = 4\n"
+
+/* A layer's gradients; `use` stands between the backward and the check of %dw and %db. */
+#define LAYER(type, use)                                                                                               \
+    STATES "graph @g(@x : " type "[N,16], @dy : " type "[N,8]) {\n"                                                    \
+           "backward:\n  %dw = matmul @x, @dy {trans_a=true, out=f32} : f32[16,8]\n"                                   \
+           "  %db = reduce_sum @dy {axes=[0], keepdims=false, out=f32} : f32[8]\n" use                                 \
+           "update:\n  %uw, %ub, %inf = check_finite_and_unscale %dw, %db, @scale : f32[16,8], f32[8], bool[]\n"       \
+           "  output \"inf\" = %inf\n"                                                                                 \
+           "  %w1 = sgd @w, %uw, @lr, %inf : f32[16,8]\n  store @w, %w1\n"                                             \
+           "  %b1 = sgd @b, %ub, @lr, %inf : f32[8]\n  store @b, %b1\n}\n"
+
+#define UPDATES                                                                                                        \
+    "        %w1 : f32[16,8]\n"                                                                                        \
+    "   3  sgd                  @b, %db, @lr, %inf, @scale\n        %b1 : f32[8]\noutput \"inf\"\n"
+
+/* The bias gradient follows, and so stays in the epilogue of the product. */
+static void a_product_makes_low_gradients(void **state)
+{
+    (void)state;
+    plan_text_expect("cuda", LAYER("bf16", ""),
+                     "plan @g N=2: 4 steps\n"
+                     "   0  matmul               @x, @dy, _\n"
+                     "        %dw : bf16[16,8]\n"
+                     "        %db : bf16[8]\n"
+                     "   1  check_finite_and_unscale %dw, %db, @scale\n"
+                     "        %inf : bool[]\n"
+                     "   2  sgd                  @w, %dw, @lr, %inf, @scale\n" UPDATES);
+}
+
+static void f32_operands_make_f32_gradients(void **state)
+{
+    (void)state;
+    plan_text_expect("cuda", LAYER("f32", ""),
+                     "plan @g N=2: 4 steps\n"
+                     "   0  matmul               @x, @dy, _\n"
+                     "        %dw : f32[16,8]\n"
+                     "        %db : f32[8]\n"
+                     "   1  check_finite_and_unscale %dw, %db, @scale\n"
+                     "        %inf : bool[]\n"
+                     "   2  sgd                  @w, %dw, @lr, %inf, @scale\n" UPDATES);
+}
+
+/* A sum of something that no product of the plan reads, or of a product that stays in f32, stays in f32. */
+static void sums_alone_stay(void **state)
+{
+    (void)state;
+    plan_text_expect("cuda",
+                     STATES "graph @g(@x : f16[N,16], @dy : f16[N,8], @z : f16[N,8]) {\n"
+                     "backward:\n  %dw = matmul @x, @dy {trans_a=true, out=f32} : f32[16,8]\n"
+                     "  %db = reduce_sum @z {axes=[0], keepdims=false, out=f32} : f32[8]\n"
+                     "update:\n  %uw, %ub, %inf = check_finite_and_unscale %dw, %db, @scale :"
+                     " f32[16,8], f32[8], bool[]\n  output \"inf\" = %inf\n"
+                     "  %w1 = sgd @w, %uw, @lr, %inf : f32[16,8]\n  store @w, %w1\n"
+                     "  %b1 = sgd @b, %ub, @lr, %inf : f32[8]\n  store @b, %b1\n}\n",
+                     "plan @g N=2: 6 steps\n"
+                     "   0  matmul               @x, @dy, _\n        %dw : f16[16,8]\n"
+                     "   1  reduce_sum           @z\n        %db : f32[8]\n"
+                     "   2  check_finite_and_unscale %dw, @scale\n        %inf' : bool[]\n"
+                     "   3  check_finite_and_unscale %db, @scale, %inf'\n        %inf : bool[]\n"
+                     "   4  sgd                  @w, %dw, @lr, %inf, @scale\n        %w1 : f32[16,8]\n"
+                     "   5  sgd                  @b, %db, @lr, %inf, @scale\n        %b1 : f32[8]\n"
+                     "output \"inf\"\n");
+}
+
+/* The types of %dw and %db in the plan of a graph. */
+static void expect_types(const char *text, ir_dtype dw, ir_dtype db)
+{
+    plan_text t;
+    int found = 0;
+    plan_text_open(&t, "cuda", text);
+    if (plan_text_make(&t, true) != AMPC_OK) fail_msg("%s", diag_first_error(t.d));
+    for (int i = 0; i < t.plan->n_steps; i++)
+        for (int k = 0; k < t.plan->steps[i].n_out; k++) {
+            const rt_step *s = &t.plan->steps[i];
+            const uint32_t value = s->out_value[k];
+            if (value == RT_NO_VALUE || t.plan->values[value].derived) continue;
+            const char *name = t.plan->values[value].value->name;
+            const bool is_dw = strcmp(name, "dw") == 0;
+            if (!is_dw && strcmp(name, "db") != 0) continue;
+            if (s->out[k].dtype != (is_dw ? dw : db))
+                fail_msg("%%%s is %s in the plan of\n%s", name, ir_dtype_name(s->out[k].dtype), text);
+            found++;
+        }
+    assert_int_equal(found, 2);
+    plan_text_close(&t);
+}
+
+static void what_others_read_stays(void **state)
+{
+    (void)state;
+    expect_types(LAYER("f16", ""), IR_f16, IR_f16);
+    expect_types(LAYER("f16", "  output \"grad/w\" = %dw\n"), IR_f32, IR_f32);
+    expect_types(LAYER("f16", "  output \"grad/b\" = %db\n"), IR_f16, IR_f32);
+    expect_types(LAYER("f16", "  %n = global_norm %dw : f32[]\n  output \"n\" = %n\n"), IR_f32, IR_f32);
+    /* unscaled gradients are read: the check writes them, in f32 */
+    expect_types(STATES "graph @g(@x : f16[N,16], @dy : f16[N,8]) {\n"
+                        "backward:\n  %dw = matmul @x, @dy {trans_a=true, out=f32} : f32[16,8]\n"
+                        "  %db = reduce_sum @dy {axes=[0], keepdims=false, out=f32} : f32[8]\n"
+                        "update:\n  %uw, %ub, %inf = check_finite_and_unscale %dw, %db, @scale :"
+                        " f32[16,8], f32[8], bool[]\n  output \"inf\" = %inf\n  output \"uw\" = %uw\n"
+                        "  %b1 = sgd @b, %ub, @lr, %inf : f32[8]\n  store @b, %b1\n}\n",
+                 IR_f32, IR_f32);
+    /* no check sees what a rounding overflows */
+    expect_types(STATES "graph @g(@x : f16[N,16], @dy : f16[N,8]) {\n"
+                        "backward:\n  %dw = matmul @x, @dy {trans_a=true, out=f32} : f32[16,8]\n"
+                        "  %db = reduce_sum @dy {axes=[0], keepdims=false, out=f32} : f32[8]\n"
+                        "update:\n  %w1 = sgd @w, %dw, @lr : f32[16,8]\n  store @w, %w1\n"
+                        "  %b1 = sgd @b, %db, @lr : f32[8]\n  store @b, %b1\n}\n",
+                 IR_f32, IR_f32);
+}
+
+#define CONV(use)                                                                                                      \
+    "param @w : f32[16,8,3,3] = zero\nparam @b : f32[16] = zero\nstate @lr : f32[] = 0.5\nstate @scale : f32[] = 4\n"  \
+    "graph @g(@x : f16[N,8,6,6], @dy : f16[N,16,4,4]) {\nbackward:\n"                                                  \
+    "  %dw, %db = conv_grad_weight @dy, @x {shape=[16,8,3,3], strides=[1,1], pads=[0,0,0,0], dilations=[1,1],"         \
+    " out=f32} : f32[16,8,3,3], f32[16]\n" use                                                                         \
+    "update:\n  %uw, %ub, %inf = check_finite_and_unscale %dw, %db, @scale : f32[16,8,3,3], f32[16], bool[]\n"         \
+    "  output \"inf\" = %inf\n"                                                                                        \
+    "  %w1 = sgd @w, %uw, @lr, %inf : f32[16,8,3,3]\n  store @w, %w1\n"                                                \
+    "  %b1 = sgd @b, %ub, @lr, %inf : f32[16]\n  store @b, %b1\n}\n"
+
+/* A convolution makes both of its gradients in one type. */
+static void convolutions_make_low_gradients(void **state)
+{
+    (void)state;
+    expect_types(CONV(""), IR_f16, IR_f16);
+    expect_types(CONV("  output \"grad/w\" = %dw\n"), IR_f32, IR_f32);
+    expect_types(CONV("  output \"grad/b\" = %db\n"), IR_f32, IR_f32);
+}
+
+/* ---- values ------------------------------------------------------------------------------------------ */
+
+enum { ROWS = 32, DEEP = 16, WIDE = 8, PARAMETERS = DEEP * WIDE, RUNS = 4 /* walked, recorded twice, replayed */ };
+
+typedef struct trained {
+    float w[PARAMETERS], b[WIDE];
+    bool found_inf;
+} trained;
+
+/* Trains on elements of magnitude `size`. */
+static trained train(const char *device, const char *text, float size)
+{
+    trained result;
+    uint16_t x[ROWS * DEEP], dy[ROWS * WIDE];
+    char *whole;
+    rt_tensor t;
+    ir_module *module;
+    rt_session *s;
+    diag *d = diag_new(NULL, NULL);
+    assert_true(asprintf(&whole, "ampc-ir 1\n%s", text) > 0);
+    if (ir_parse(whole, strlen(whole), "train.ir", d, &module) != AMPC_OK) fail_msg("%s", diag_first_error(d));
+    free(whole);
+    if (rt_session_open(module, &(rt_session_options){.device = device, .threads = 1, .no_tune = true}, d, &s) != AMPC_OK)
+        fail_msg("%s", diag_first_error(d));
+    for (int i = 0; i < ROWS * DEEP; i++) x[i] = ir_f32_to_f16(size * philox_unit(philox_word(1, 2, (uint64_t)i)));
+    for (int i = 0; i < ROWS * WIDE; i++) dy[i] = ir_f32_to_f16(size * philox_unit(philox_word(3, 4, (uint64_t)i)));
+    const rt_tensor in[] = {{.name = "x", .dtype = IR_f16, .rank = 2, .dims = {ROWS, DEEP}, .data = x},
+                            {.name = "dy", .dtype = IR_f16, .rank = 2, .dims = {ROWS, WIDE}, .data = dy}};
+    for (int i = 0; i < RUNS; i++)
+        if (rt_session_run(s, "g", in, 2, d) != AMPC_OK) fail_msg("%s", diag_first_error(d));
+    result.found_inf = *(const bool *)rt_session_output(s, "inf")->data;
+    assert_int_equal(rt_session_storage(s, "w", d, &t), AMPC_OK);
+    memcpy(result.w, t.data, sizeof result.w);
+    assert_int_equal(rt_session_storage(s, "b", d, &t), AMPC_OK);
+    memcpy(result.b, t.data, sizeof result.b);
+    rt_session_close(s);
+    ir_module_free(module);
+    diag_free(d);
+    return result;
+}
+
+/* Whether any of the values is farther than `relative` from what it should be. */
+static bool differs(const float *values, const float *want, int n, double relative)
+{
+    for (int i = 0; i < n; i++)
+        if (!(fabs(values[i] - want[i]) <= relative * fabs(want[i]))) return true;
+    return false;
+}
+
+/* One rounding to f16 for each gradient, and no more. */
+static void gradients_are_rounded_once(void **state)
+{
+    const double half_unit = 0x1p-11, exact = 0x1p-20;
+    (void)state;
+    const trained cuda = train("cuda", LAYER("f16", ""), 1), cpu = train("cpu", LAYER("f16", ""), 1);
+    const trained wide = train("cuda", "meta \"fuse\" \"off\"\n" LAYER("f16", ""), 1);
+    assert_false(cuda.found_inf || cpu.found_inf);
+    assert_false(differs(cuda.w, cpu.w, PARAMETERS, half_unit + exact) || differs(cuda.b, cpu.b, WIDE, half_unit + exact));
+    assert_true(differs(cuda.w, cpu.w, PARAMETERS, exact) && differs(cuda.b, cpu.b, WIDE, exact));
+    assert_false(differs(wide.w, cpu.w, PARAMETERS, exact) || differs(wide.b, cpu.b, WIDE, exact));
+}
+
+/* Gradients beyond 65504 that f32 still holds: the check finds what the rounding makes of them, and nothing moves. */
+static void overflow_is_found(void **state)
+{
+    (void)state;
+    const trained cuda = train("cuda", LAYER("f16", ""), 200), cpu = train("cpu", LAYER("f16", ""), 200);
+    assert_true(cuda.found_inf);
+    assert_false(cpu.found_inf);
+    for (int i = 0; i < PARAMETERS; i++) assert_true(cuda.w[i] == 0 && cpu.w[i] != 0);
+    for (int i = 0; i < WIDE; i++) assert_true(cuda.b[i] == 0 && cpu.b[i] != 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_product_makes_low_gradients), cmocka_unit_test(f32_operands_make_f32_gradients),
+        cmocka_unit_test(sums_alone_stay),               cmocka_unit_test(what_others_read_stays),
+        cmocka_unit_test(convolutions_make_low_gradients), cmocka_unit_test(gradients_are_rounded_once),
+        cmocka_unit_test(overflow_is_found),
+    };
+    return cmocka_run_group_tests_name("gradients", tests, NULL, NULL);
+}
