@@ -122,7 +122,7 @@ static ampc_status launch_apply(const k_args *args, norm_input *in, norm_factors
 {
     const norm_state *state = args->state;
     const norm_shape *s = &in->shape;
-    int64_t blocks = cuda_blocks(s->batch * s->channels * s->size, ROW_BLOCK * CUDA_TILE);
+    int64_t blocks = cuda_grid(args, s->batch * s->channels * s->size, ROW_BLOCK * CUDA_TILE);
     if (!to) return AMPC_OK;
     if (form_of(s) == STRIPS && blocks) blocks = pieces(blocks, group_count(s)) * group_count(s);
     return cuda_launch(args, state->apply, blocks, ROW_BLOCK, 0, (void *[]){in, &factors, &to});

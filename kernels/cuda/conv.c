@@ -7,7 +7,6 @@
 #include "kernels/cuda/dnn.h"
 #include "kernels/cuda/inner.h"
 
-#include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -102,30 +101,35 @@ static ampc_status plan_graph(const k_args *args, conv_state *s, const conv_geom
     return dnn_plan_of(&g, key, &s->plan);
 }
 
-static int write_list(char *out, size_t size, const char *name, int n, const int64_t *items)
+static void write_list(FILE *out, const char *name, int n, const int64_t *items)
 {
-    int length = snprintf(out, size, " %s", name);
-    for (int i = 0; i < n && length > 0 && (size_t)length < size; i++)
-        length += snprintf(out + length, size - (size_t)length, "%s%" PRId64, i ? "x" : "", items[i]);
-    return length;
+    fprintf(out, " %s", name);
+    for (int i = 0; i < n; i++) fprintf(out, "%s%" PRId64, i ? "x" : "", items[i]);
 }
 
-/* Everything that the graph depends on. */
-static void write_key(const k_args *args, const conv_state *s, const conv_geometry *c, char *out, size_t size)
+/* Everything that the graph depends on, malloc'ed; NULL: out of memory. */
+static char *make_key(const k_args *args, const conv_state *s, const conv_geometry *c)
 {
-    int n = snprintf(out, size, "%s g%" PRId64, ir_op_get(args->op)->name, c->groups);
-    for (int i = 0; i < s->n_parts && (size_t)n < size; i++) {
-        const part *p = &s->parts[i];
-        n += write_list(out + n, size - (size_t)n, ir_dtype_name(p->dtype), p->layout.rank, p->layout.dims);
-        if ((size_t)n < size) n += write_list(out + n, size - (size_t)n, "/", p->layout.rank, p->layout.strides);
-    }
     const struct {
         const char *name;
         const int64_t *items;
     } lists[] = {{"stride", c->stride}, {"dilation", c->dilation}, {"before", c->before}, {"after", c->after}};
-    for (size_t i = 0; i < sizeof lists / sizeof *lists && (size_t)n < size; i++)
-        n += write_list(out + n, size - (size_t)n, lists[i].name, c->spatial, lists[i].items);
-    assert((size_t)n < size);
+    char *key = NULL;
+    size_t bytes;
+    FILE *out = open_memstream(&key, &bytes);
+    if (!out) return NULL;
+    fprintf(out, "%s g%" PRId64, ir_op_get(args->op)->name, c->groups);
+    for (int i = 0; i < s->n_parts; i++) {
+        const part *p = &s->parts[i];
+        write_list(out, ir_dtype_name(p->dtype), p->layout.rank, p->layout.dims);
+        write_list(out, "/", p->layout.rank, p->layout.strides);
+    }
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
+        write_list(out, lists[i].name, c->spatial, lists[i].items);
+    const bool failed = ferror(out) != 0;
+    if (fclose(out) == 0 && !failed) return key;
+    free(key);
+    return NULL;
 }
 
 /* ---- preparing ------------------------------------------------------------------------------- */
@@ -137,10 +141,12 @@ typedef struct way {
 
 static ampc_status find_plan(const k_args *args, conv_state *s, const conv *c)
 {
-    char key[DNN_MOST_KEY];
-    write_key(args, s, &c->g, key, sizeof key);
+    char *key = make_key(args, s, &c->g);
+    if (!key) return cuda_fail(args->ctx, AMPC_NO_MEMORY, "out of memory");
     s->plan = dnn_plan_find(args->ctx, key);
-    return s->plan ? AMPC_OK : plan_graph(args, s, &c->g, key);
+    const ampc_status status = s->plan ? AMPC_OK : plan_graph(args, s, &c->g, key);
+    free(key);
+    return status;
 }
 
 /* A piece of workspace for what a step makes; none where there is no step. */

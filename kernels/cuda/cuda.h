@@ -27,8 +27,10 @@ enum {
     CUDA_ALIGNMENT = 256,             /* of arena and storage addresses; libraries prefer it */
     CUDA_TILE = 8,                    /* elements a thread handles at a time (tile.cuh) */
     CUDA_BLOCK = 256,                 /* threads of a block where nothing speaks for another size */
-    CUDA_MOST_BLOCKS = 132 * 16,      /* of a grid-stride launch: enough to fill the largest device */
-    CUDA_LT_WORKSPACE = 32 << 20      /* bytes, the library's advice for sm_90 */
+    CUDA_MOST_BLOCKS = 132 * 16,      /* the same on every device, so that sums which blocks share have one order */
+    CUDA_BLOCKS_EACH = 16,            /* of a grid-stride launch, for each multiprocessor of the device */
+    CUDA_LT_WORKSPACE = 32 << 20,     /* bytes, the library's advice for sm_90 */
+    CUDA_MOST_REASON = 512            /* bytes of what cuDNN says of an error */
 };
 
 /* One device, opened for one session. */
@@ -81,6 +83,8 @@ ampc_status cuda_fail(const k_context *ctx, ampc_status status, const char *form
 ampc_status cuda_status(const k_context *ctx, cudaError_t error, const char *call);
 ampc_status cuda_lt_status(const k_context *ctx, cublasStatus_t error, const char *call);
 ampc_status cuda_dnn_status(const k_context *ctx, cudnnStatus_t error, const char *call);
+/* The name of the status, and what the library says of the error that it met last in this thread. */
+void cuda_dnn_reason(cudnnStatus_t error, char out[CUDA_MOST_REASON]);
 #define CUDA_CALL(ctx, call) CUDA_FORWARD(cuda_status(ctx, cuda.call, #call))
 #define CUDA_LT_CALL(ctx, call) CUDA_FORWARD(cuda_lt_status(ctx, cuda.call, #call))
 #define CUDA_DNN_CALL(ctx, call) CUDA_FORWARD(cuda_dnn_status(ctx, cuda.call, #call))
@@ -111,7 +115,7 @@ ampc_status cuda_prepared(const k_context *ctx);
 
 /* The kernel `name` of a family, from its embedded code. Only in prepare. */
 ampc_status cuda_find(const k_context *ctx, cuda_family family, const char *name, cudaKernel_t *out);
-/* Enqueues; `arguments` are copied. blocks 0: nothing to do. */
+/* Enqueues; `arguments` are copied. blocks 0: nothing to do. AMPC_UNSUPPORTED: more blocks than a grid can have. */
 ampc_status cuda_launch(const k_args *args, cudaKernel_t kernel, int64_t blocks, unsigned threads,
                         size_t shared_bytes, void **arguments);
 /* Blocks of a grid-stride launch over n items, `each` items a block; at most CUDA_MOST_BLOCKS. */
@@ -119,6 +123,13 @@ static inline int64_t cuda_blocks(int64_t n, int64_t each)
 {
     int64_t blocks = (n + each - 1) / each;
     return blocks < CUDA_MOST_BLOCKS ? blocks : CUDA_MOST_BLOCKS;
+}
+/* The same, at most as many as fill this device: only where the result does not depend on the number of blocks. */
+static inline int64_t cuda_grid(const k_args *args, int64_t n, int64_t each)
+{
+    const int64_t blocks = (n + each - 1) / each;
+    const int64_t most = (int64_t)cuda_of(args->ctx)->multiprocessors * CUDA_BLOCKS_EACH;
+    return blocks < most ? blocks : most;
 }
 
 /* rows.c: v as rows along an axis; the threads that take a row, as the last part of a kernel's name ("warp", "block" or

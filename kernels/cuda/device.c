@@ -40,17 +40,26 @@ ampc_status cuda_status(const k_context *ctx, cudaError_t error, const char *cal
 ampc_status cuda_lt_status(const k_context *ctx, cublasStatus_t error, const char *call)
 {
     if (error == CUBLAS_STATUS_SUCCESS) return AMPC_OK;
-    return cuda_fail(ctx, error == CUBLAS_STATUS_ALLOC_FAILED ? AMPC_NO_MEMORY : AMPC_DEVICE,
-                     "%.*s: cuBLASLt status %d", name_length(call), call, (int)error);
+    return cuda_fail(ctx, error == CUBLAS_STATUS_ALLOC_FAILED ? AMPC_NO_MEMORY : AMPC_DEVICE, "%.*s: %s (%s)",
+                     name_length(call), call, cuda.cublasLtGetStatusName(error), cuda.cublasLtGetStatusString(error));
+}
+
+void cuda_dnn_reason(cudnnStatus_t error, char out[CUDA_MOST_REASON])
+{
+    char last[CUDA_MOST_REASON / 2] = "";
+    cuda.cudnnGetLastErrorString(last, sizeof last);
+    snprintf(out, CUDA_MOST_REASON, "%s%s%s%s", cuda.cudnnGetErrorString(error), *last ? " (" : "", last,
+             *last ? ")" : "");
 }
 
 ampc_status cuda_dnn_status(const k_context *ctx, cudnnStatus_t error, const char *call)
 {
     if (error == CUDNN_STATUS_SUCCESS) return AMPC_OK;
-    char reason[256] = "";
-    cuda.cudnnGetLastErrorString(reason, sizeof reason);
-    return cuda_fail(ctx, AMPC_DEVICE, "%.*s: %s %s", name_length(call), call,
-                     cuda.cudnnGetErrorString(error), reason);
+    const bool memory = error == CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED ||
+                        error == CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED;
+    char reason[CUDA_MOST_REASON];
+    cuda_dnn_reason(error, reason);
+    return cuda_fail(ctx, memory ? AMPC_NO_MEMORY : AMPC_DEVICE, "%.*s: %s", name_length(call), call, reason);
 }
 
 /* ---- opening --------------------------------------------------------------------------------- */
@@ -143,7 +152,7 @@ ampc_status cuda_commit(const k_context *ctx, void *dst, const void *src, size_t
     const k_args args = {.ctx = ctx};
     int64_t n = (int64_t)bytes;
     void *arguments[] = {&dst, &src, &n, (void *)&c->fault};
-    return cuda_launch(&args, c->commit, cuda_blocks(n, (int64_t)CUDA_BLOCK * 16), CUDA_BLOCK, 0,
+    return cuda_launch(&args, c->commit, cuda_grid(&args, n, (int64_t)CUDA_BLOCK * 16), CUDA_BLOCK, 0,
                        arguments);
 }
 
@@ -176,6 +185,9 @@ ampc_status cuda_launch(const k_args *args, cudaKernel_t kernel, int64_t blocks,
                         size_t shared_bytes, void **arguments)
 {
     if (blocks == 0) return AMPC_OK;
+    if (blocks < 0 || blocks > INT32_MAX)
+        return cuda_fail(args->ctx, AMPC_UNSUPPORTED, "%lld blocks are more than one launch may have",
+                         (long long)blocks);
     const dim3 grid = {(unsigned)blocks, 1, 1}, block = {threads, 1, 1};
     CUDA_CALL(args->ctx, cudaLaunchKernel((const void *)kernel, grid, block, arguments, shared_bytes,
                                           cuda_of(args->ctx)->stream));

@@ -2,8 +2,10 @@
  *
  * Candidates are the engine configurations of heuristic mode A, then those of the fallback mode, in that order and
  * without the engines whose notes say that they give another result in every run, sum in low precision, or (exact)
- * round f32 operands. A choice is the position of a candidate, which is the same in every process with the same
- * library and device.
+ * round f32 operands. Only a few of them race, and many are one engine with other knobs, so the first configuration of
+ * each engine moves ahead of all further ones. Engines that compile their kernel come last: a network has many
+ * convolutions, and compiling one takes a second. A choice is the position of a candidate, which is the same in every
+ * process with the same library and device.
  *
  * An engine may compile its kernel when its plan is made, which takes a second or more. A plan that took long is kept
  * as a sealed file (cache.h) with the text that the library gives of it, kernel included. Its key is the graph, the
@@ -17,9 +19,9 @@
 #include <string.h>
 #include <time.h>
 
-enum { MOST_CANDIDATES = 48, MOST_RACED = 8, MOST_NOTES = CUDNN_NUMERICAL_NOTE_TYPE_COUNT,
+enum { MOST_CANDIDATES = 48, MOST_RACED = 12, MOST_NOTES = CUDNN_NUMERICAL_NOTE_TYPE_COUNT,
        MOST_BEHAVIORS = CUDNN_BEHAVIOR_NOTE_TYPE_COUNT };
-enum { RULES = 1 /* of choosing: counts up when they change */, MOST_TEXT = 64 << 20, KEPT_FROM = 50 /* ms */ };
+enum { MOST_TEXT = 64 << 20, KEPT_FROM = 50 /* ms */ };
 static const size_t most_workspace = (size_t)1 << 30; /* of a plan that is chosen for speed */
 static const char kept_kind[] = "plan";
 
@@ -161,7 +163,10 @@ typedef struct candidates {
     dnn_graph *g;
     cuda_cache_key contents; /* of the graph */
     dnn_descriptor device, configs[MOST_CANDIDATES];
+    int64_t engines[MOST_CANDIDATES]; /* of the configurations, by the library's numbers */
+    bool compiles[MOST_CANDIDATES];   /* they compile their kernel */
     int n;
+    cudnnStatus_t refusal;            /* the last one */
     dnn_descriptor plans[MOST_RACED]; /* those that race, */
     int which[MOST_RACED];            /* their positions, */
     size_t workspaces[MOST_RACED];    /* what they need, */
@@ -189,9 +194,9 @@ static bool notes_refuse(const dnn_graph *g, const cudnnBackendNumericalNote_t *
     return false;
 }
 
-/* What the engine of a configuration says of itself: false where it may not be used. *compiles: it makes its kernel
- * when the plan is made. */
-static bool config_serves(const dnn_graph *g, dnn_descriptor config, bool *compiles)
+/* What the engine of a configuration says of itself: false where it may not be used. *number: the library's;
+ * *compiles: it makes its kernel when the plan is made. */
+static bool config_serves(const dnn_graph *g, dnn_descriptor config, int64_t *number, bool *compiles)
 {
     dnn_descriptor engine = NULL;
     cudnnBackendNumericalNote_t notes[MOST_NOTES];
@@ -200,6 +205,8 @@ static bool config_serves(const dnn_graph *g, dnn_descriptor config, bool *compi
     if (cuda.cudnnBackendCreateDescriptor(CUDNN_BACKEND_ENGINE_DESCRIPTOR, &engine)) return false;
     bool known = !cuda.cudnnBackendGetAttribute(config, CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR,
                                                 1, &n, &engine) &&
+                 !cuda.cudnnBackendGetAttribute(engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64, 1, &n,
+                                                number) &&
                  !cuda.cudnnBackendGetAttribute(engine, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE,
                                                 CUDNN_TYPE_NUMERICAL_NOTE, MOST_NOTES, &n, notes) &&
                  !cuda.cudnnBackendGetAttribute(engine, CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE, CUDNN_TYPE_BEHAVIOR_NOTE,
@@ -211,8 +218,7 @@ static bool config_serves(const dnn_graph *g, dnn_descriptor config, bool *compi
     return known && !notes_refuse(g, notes, n);
 }
 
-/* The configurations that a heuristic gives, in its order, but those that compile behind the others: a network has many
- * convolutions, and compiling one takes a second. None where it has nothing to say. */
+/* The configurations that a heuristic gives, in its order; none where it has nothing to say. */
 static void ask_heuristic(candidates *c, dnn_descriptor graph, cudnnBackendHeurMode_t mode)
 {
     dnn_graph *g = c->g;
@@ -221,28 +227,43 @@ static void ask_heuristic(candidates *c, dnn_descriptor graph, cudnnBackendHeurM
     dnn_set_descriptor(g, heuristic, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph);
     dnn_set(g, heuristic, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode);
     dnn_set_descriptor(g, heuristic, CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, c->device);
-    if (g->status != AMPC_OK || cuda.cudnnBackendFinalize(heuristic)) return;
+    if (g->status != AMPC_OK || (c->refusal = cuda.cudnnBackendFinalize(heuristic))) return;
     for (int i = c->n; i < MOST_CANDIDATES; i++)
         if (cuda.cudnnBackendCreateDescriptor(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, &found[i - c->n])) break;
     if (cuda.cudnnBackendGetAttribute(heuristic, CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR,
                                       MOST_CANDIDATES - c->n, &n, found))
         n = 0;
-    dnn_descriptor late[MOST_CANDIDATES];
-    int n_late = 0;
-    for (int i = 0; i < MOST_CANDIDATES; i++) {
-        bool compiles;
-        if (i >= n || !config_serves(g, found[i], &compiles))
-            destroy_all(&found[i], 1);
-        else if (compiles)
-            late[n_late++] = found[i];
-        else
+    for (int i = 0, left = MOST_CANDIDATES - c->n; i < left; i++)
+        if (i < n && config_serves(g, found[i], &c->engines[c->n], &c->compiles[c->n]))
             c->configs[c->n++] = found[i];
-    }
-    for (int i = 0; i < n_late; i++) c->configs[c->n++] = late[i];
+        else
+            destroy_all(&found[i], 1);
+}
+
+/* In which quarter of the candidates number i belongs: its engine compiles or not, it is the engine's first or not. */
+static int rank_of(const candidates *c, int i)
+{
+    int first = 0;
+    while (c->engines[first] != c->engines[i]) first++;
+    return 2 * c->compiles[i] + (first < i);
+}
+
+/* By rank; those of one rank keep their order. */
+static void order_candidates(candidates *c)
+{
+    const candidates old = *c;
+    c->n = 0;
+    for (int rank = 0; rank < 4; rank++)
+        for (int i = 0; i < old.n; i++) {
+            if (rank_of(&old, i) != rank) continue;
+            c->configs[c->n] = old.configs[i];
+            c->engines[c->n] = old.engines[i];
+            c->compiles[c->n++] = old.compiles[i];
+        }
 }
 
 /* A plan made of the value of one attribute; NULL when it cannot be had. */
-static dnn_descriptor plan_from(const candidates *c, cudnnBackendAttributeName_t name,
+static dnn_descriptor plan_from(candidates *c, cudnnBackendAttributeName_t name,
                                 cudnnBackendAttributeType_t type, int64_t count, const void *value, size_t *workspace)
 {
     dnn_descriptor plan = NULL;
@@ -250,7 +271,8 @@ static dnn_descriptor plan_from(const candidates *c, cudnnBackendAttributeName_t
     if (cuda.cudnnBackendCreateDescriptor(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, &plan)) return NULL;
     bool made = !cuda.cudnnBackendSetAttribute(plan, CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP,
                                                CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &c->device) &&
-                !cuda.cudnnBackendSetAttribute(plan, name, type, count, value) && !cuda.cudnnBackendFinalize(plan) &&
+                !cuda.cudnnBackendSetAttribute(plan, name, type, count, value) &&
+                !(c->refusal = cuda.cudnnBackendFinalize(plan)) &&
                 !cuda.cudnnBackendGetAttribute(plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1,
                                                &n, &bytes);
     *workspace = (size_t)bytes;
@@ -289,9 +311,10 @@ static void find_candidates(candidates *c)
     dnn_descriptor graph = dnn_make(g, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
     dnn_set(g, graph, CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, g->n_ops, g->ops);
     if (g->status != AMPC_OK) return;
-    if (cuda.cudnnBackendFinalize(graph)) return; /* cuDNN does not know this graph */
+    if ((c->refusal = cuda.cudnnBackendFinalize(graph))) return; /* cuDNN does not know this graph */
     ask_heuristic(c, graph, CUDNN_HEUR_MODE_A);
     ask_heuristic(c, graph, CUDNN_HEUR_MODE_FALLBACK);
+    order_candidates(c);
 }
 
 /* ---- plans on disk --------------------------------------------------------------------------- */
@@ -304,9 +327,9 @@ static bool kept_key(const candidates *c, int which, cuda_cache_key *key)
     if (cuda_is_described(c->g->ctx)) return false; /* nothing that would be worth keeping is made */
     if (cuda.cudaGetDeviceProperties(&device, cuda_of(c->g->ctx)->device) || cuda.cudaRuntimeGetVersion(&version))
         return false;
-    const size_t numbers[] = {RULES, c->g->exact, (size_t)which, cuda.cudnnGetVersion(), cuda.cudnnGetCudartVersion(),
-                              (size_t)version, (size_t)device.major, (size_t)device.minor,
-                              (size_t)device.multiProcessorCount, device.totalGlobalMem};
+    const size_t numbers[] = {DNN_RULES, c->g->exact, (size_t)which, cuda.cudnnGetVersion(),
+                              cuda.cudnnGetCudartVersion(), (size_t)version, (size_t)device.major,
+                              (size_t)device.minor, (size_t)device.multiProcessorCount, device.totalGlobalMem};
     *key = c->contents;
     cuda_cache_add(key, numbers, sizeof numbers);
     cuda_cache_add_text(key, device.name);
@@ -397,6 +420,13 @@ static ampc_status race(candidates *c, const char *key, int *best)
     return status == AMPC_NO_MEMORY ? AMPC_OK : status;
 }
 
+static ampc_status no_engine(const candidates *c, const char *key)
+{
+    char reason[CUDA_MOST_REASON] = "those that it knows do not repeat their results";
+    if (c->refusal) cuda_dnn_reason(c->refusal, reason);
+    return cuda_fail(c->g->ctx, AMPC_UNSUPPORTED, "cuDNN has no engine for %s: %s", key, reason);
+}
+
 /* Leaves one plan in front: that of candidate `known`, or else (-1) the first or the fastest. */
 static ampc_status choose(candidates *c, const char *key, int known)
 {
@@ -407,11 +437,7 @@ static ampc_status choose(candidates *c, const char *key, int known)
         plan_candidates(c, 0, tune ? MOST_RACED : 1);
         if (tune && c->n_plans > 0) CUDA_FORWARD(race(c, key, &best)); /* the only one, too: to be known */
     }
-    if (c->n_plans == 0) {
-        char reason[256] = "";
-        cuda.cudnnGetLastErrorString(reason, sizeof reason);
-        return cuda_fail(c->g->ctx, AMPC_UNSUPPORTED, "cuDNN has no engine for %s (%s)", key, reason);
-    }
+    if (c->n_plans == 0) return no_engine(c, key);
     if (c->took[best] >= KEPT_FROM) keep_on_disk(c, c->plans[best], tune ? c->which[best] : -1);
     dnn_descriptor chosen = c->plans[best];
     c->plans[best] = c->plans[0];

@@ -12,7 +12,8 @@
 #include "kernels/cuda/cache.h"
 #include "kernels/cuda/cuda.h"
 
-enum { DNN_MOST_AXES = 5, DNN_MOST_TENSORS = 6, DNN_MOST_MADE = 24, DNN_MOST_OPS = 4, DNN_MOST_KEY = 1536 };
+enum { DNN_MOST_AXES = 5, DNN_MOST_TENSORS = 6, DNN_MOST_MADE = 24, DNN_MOST_OPS = 4 };
+enum { DNN_RULES = 2 }; /* how candidates are ordered: counts up when that changes, because a choice is a position */
 
 typedef cudnnBackendDescriptor_t dnn_descriptor;
 

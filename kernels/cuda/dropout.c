@@ -11,7 +11,7 @@ static ampc_status dropout_prepare(const k_args *args, void **state, size_t *wor
 static ampc_status launch(const k_args *args, int64_t count, void *arguments)
 {
     const cuda_one *state = args->state;
-    return cuda_launch(args, state->kernel, cuda_blocks(count, DROPOUT_BLOCK * CUDA_TILE), DROPOUT_BLOCK, 0,
+    return cuda_launch(args, state->kernel, cuda_grid(args, count, DROPOUT_BLOCK * CUDA_TILE), DROPOUT_BLOCK, 0,
                        (void *[]){arguments});
 }
 

@@ -48,8 +48,8 @@ static ampc_status gather_run(const k_args *args)
                      .entries = axis.length,
                      .inner = axis.inner * (int64_t)size >> wide,
                      .count = k_count(indices)};
-    return cuda_launch(args, s->kernels[wide], cuda_blocks(g.outer * g.count * g.inner, GATHER_BLOCK), GATHER_BLOCK, 0,
-                       (void *[]){&g});
+    const int64_t blocks = cuda_grid(args, g.outer * g.count * g.inner, GATHER_BLOCK);
+    return cuda_launch(args, s->kernels[wide], blocks, GATHER_BLOCK, 0, (void *[]){&g});
 }
 
 /* ---- its gradient ---- */

@@ -9,7 +9,10 @@
  * What it does besides (kernels/epilogue.h) are epilogues of the library: gelu in the form with tanh, with its start
  * kept, or its gradient, and the sums of an operand. Matrices beside D lie like D, and their columns must be a
  * multiple of 8 long. relu is left to the op's own kernel: the library computes max(x, 0), which makes 0 of NaN, and
- * NaN should pass. */
+ * NaN should pass.
+ *
+ * The heuristics may propose an algorithm that the library then refuses to run. Algorithms that pass its own check are
+ * tried first, and the first run goes on to the next one when the library refuses. */
 #include "kernels/cuda/inner.h"
 #include "kernels/cuda/tune.h"
 #include "kernels/epilogue.h"
@@ -51,7 +54,9 @@ typedef struct matmul {
     const epilogue *epilogue;
     cublasLtMatmulDesc_t how;      /* NULL: there is nothing to sum */
     cublasLtMatrixLayout_t a, b, d;
-    cublasLtMatmulAlgo_t algo;
+    cublasLtMatmulAlgo_t algos[MOST_RACED]; /* in the order in which they are tried */
+    int n_algos, algo;             /* the one that runs */
+    bool has_run;                  /* the library has accepted it */
     cuda_inner bias, result;       /* casts */
     cuda_fill fill;
     size_t bias_at, inner_at;      /* workspace: D where it is cast, the bias where it is cast, what casts want */
@@ -142,12 +147,20 @@ static ampc_status describe(const k_args *args, matmul *m)
 
 /* ---- running --------------------------------------------------------------------------------- */
 
+/* The library refused the call, and has enqueued nothing. Any other status may be a fault of the device. */
+static bool is_refusal(cublasStatus_t status)
+{
+    return status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE ||
+           status == CUBLAS_STATUS_ARCH_MISMATCH;
+}
+
 /* Operand of a call: its first matrix of batch item `item`. */
 static char *matrix_at(const product *p, char *data, const bool *shared, int64_t item, int64_t size, ir_dtype t)
 {
     return data + product_offset(p, shared, item, size) * (int64_t)ir_dtype_size(t);
 }
 
+/* AMPC_UNSUPPORTED: the library refuses the algorithm. */
 static ampc_status multiply(const k_context *ctx, const matmul *m, const cublasLtMatmulAlgo_t *algo, matmul_data data)
 {
     const float one = 1, zero = 0;
@@ -159,10 +172,27 @@ static ampc_status multiply(const k_context *ctx, const matmul *m, const cublasL
         const char *a = matrix_at(p, data.a, p->a_shared, item, p->m * p->k, m->read);
         const char *b = matrix_at(p, data.b, p->b_shared, item, p->k * p->n, m->read);
         char *d = data.d + item * p->m * p->n * (int64_t)ir_dtype_size(m->stored);
-        CUDA_LT_CALL(ctx, cublasLtMatmul(c->lt, m->how, &one, b, m->b, a, m->a, &zero, d, m->d, d, m->d, algo,
-                                         c->lt_workspace, CUDA_LT_WORKSPACE, c->stream));
+        const cublasStatus_t answer =
+            cuda.cublasLtMatmul(c->lt, m->how, &one, b, m->b, a, m->a, &zero, d, m->d, d, m->d, algo, c->lt_workspace,
+                                CUDA_LT_WORKSPACE, c->stream);
+        const ampc_status status = cuda_lt_status(ctx, answer, "cublasLtMatmul");
+        if (status != AMPC_OK) return is_refusal(answer) ? AMPC_UNSUPPORTED : status;
     }
     return AMPC_OK;
+}
+
+/* Until the library has accepted an algorithm, the next one is tried when it refuses. */
+static ampc_status multiply_by_any(const k_context *ctx, matmul *m, matmul_data data)
+{
+    char reason[160];
+    ampc_status status = multiply(ctx, m, &m->algos[m->algo], data);
+    while (status == AMPC_UNSUPPORTED && !m->has_run && m->algo + 1 < m->n_algos)
+        status = multiply(ctx, m, &m->algos[++m->algo], data);
+    if (status == AMPC_OK) m->has_run = true;
+    if (status != AMPC_UNSUPPORTED) return status;
+    snprintf(reason, sizeof reason, "%s", ctx->error);
+    return cuda_fail(ctx, AMPC_DEVICE, "%s; %d of %d algorithms were tried", reason, m->has_run ? 1 : m->n_algos,
+                     m->n_algos);
 }
 
 /* Of what the epilogue reads or writes beside a, b and y; the bias as it comes. */
@@ -180,7 +210,7 @@ static void find_parts(const k_args *args, const matmul *m, matmul_data *data)
 
 static ampc_status run(const k_args *args)
 {
-    const matmul *m = args->state;
+    matmul *m = args->state;
     const k_view *bias = &args->in[IN_BIAS], *y = &args->out[0];
     char *workspace = args->workspace;
     if (!m->how) return cuda_fill_run(args, &m->fill, bias, y);
@@ -191,7 +221,7 @@ static ampc_status run(const k_args *args)
         data.bias = workspace + m->bias_at;
         CUDA_FORWARD(cuda_inner_run(args, &m->bias, bias->data, data.bias, rest));
     }
-    CUDA_FORWARD(multiply(args->ctx, m, &m->algo, data));
+    CUDA_FORWARD(multiply_by_any(args->ctx, m, data));
     return cuda_inner_run(args, &m->result, data.d, y->data, rest);
 }
 
@@ -299,6 +329,29 @@ static ampc_status ask(const k_context *ctx, const matmul *m, cublasLtMatmulHeur
     return status;
 }
 
+static ampc_status check_algorithm(const k_context *ctx, const matmul *m, const cublasLtMatmulAlgo_t *algo,
+                                   bool *passes)
+{
+    cublasLtMatmulHeuristicResult_t result;
+    const cublasStatus_t answer =
+        cuda.cublasLtMatmulAlgoCheck(cuda_of(ctx)->lt, m->how, m->b, m->a, m->d, m->d, algo, &result);
+    *passes = answer == CUBLAS_STATUS_SUCCESS && result.workspaceSize <= CUDA_LT_WORKSPACE;
+    return is_refusal(answer) ? AMPC_OK : cuda_lt_status(ctx, answer, "cublasLtMatmulAlgoCheck");
+}
+
+/* All n: `best`, then the others in the order of the library; those that do not pass its check come last. */
+static ampc_status order_algorithms(const contest *c, matmul *m, int n, int best)
+{
+    bool passes[MOST_RACED];
+    for (int i = 0; i < n; i++) CUDA_FORWARD(check_algorithm(c->args->ctx, m, &c->found[i].algo, &passes[i]));
+    for (int pass = 1; pass >= 0; pass--) {
+        if (passes[best] == pass) m->algos[m->n_algos++] = c->found[best].algo;
+        for (int i = 0; i < n; i++)
+            if (i != best && passes[i] == pass) m->algos[m->n_algos++] = c->found[i].algo;
+    }
+    return AMPC_OK;
+}
+
 static ampc_status choose(const k_args *args, matmul *m)
 {
     contest c = {.args = args, .m = m};
@@ -309,8 +362,7 @@ static ampc_status choose(const k_args *args, matmul *m)
     if (n == 0) return cuda_fail(args->ctx, AMPC_UNSUPPORTED, "cuBLASLt has no algorithm for %s", key);
     int known = cuda_tuned(args->ctx, CUDA_LT, key), best = known >= 0 && known < n ? known : 0;
     if (args->ctx->tune && (known < 0 || known >= n)) CUDA_FORWARD(race(&c, key, n, &best));
-    m->algo = c.found[best].algo;
-    return AMPC_OK;
+    return order_algorithms(&c, m, n, best);
 }
 
 /* ---- preparing ------------------------------------------------------------------------------- */

@@ -109,7 +109,8 @@ static ampc_status launch_copy(const k_args *args, k_walk w, size_t size, const 
     const size_t wide = widest(&w, size, src, dst);
     widen(&w, (int64_t)(wide / size));
     move_copy c = copy_of(&w, src, dst);
-    return cuda_launch(args, s->copy[log2_of(wide)], cuda_blocks(c.count, MOVE_BLOCK), MOVE_BLOCK, 0, (void *[]){&c});
+    return cuda_launch(args, s->copy[log2_of(wide)], cuda_grid(args, c.count, MOVE_BLOCK), MOVE_BLOCK, 0,
+                       (void *[]){&c});
 }
 
 static ampc_status transpose_run(const k_args *args)
@@ -241,7 +242,8 @@ static ampc_status launch_pad(const k_args *args, move_pad p, const k_view *from
     for (int a = 0; a < p.rank; a++) plain[a] = p.plain[a];
     k_dense_strides(p.rank, plain, strides);
     for (int a = 0; a < p.rank; a++) p.strides[a] = strides[a];
-    return cuda_launch(args, s->pad[log2_of(wide)], cuda_blocks(p.count, MOVE_BLOCK), MOVE_BLOCK, 0, (void *[]){&p});
+    return cuda_launch(args, s->pad[log2_of(wide)], cuda_grid(args, p.count, MOVE_BLOCK), MOVE_BLOCK, 0,
+                       (void *[]){&p});
 }
 
 static ampc_status pad_run(const k_args *args)
@@ -280,7 +282,7 @@ static ampc_status pad_grad_prepare(const k_args *args, void **out, size_t *work
 static ampc_status launch_unpad(const k_args *args, move_unpad p)
 {
     const state *s = args->state;
-    return cuda_launch(args, s->pad_grad, cuda_blocks(p.outer * p.plain * p.inner, MOVE_BLOCK), MOVE_BLOCK, 0,
+    return cuda_launch(args, s->pad_grad, cuda_grid(args, p.outer * p.plain * p.inner, MOVE_BLOCK), MOVE_BLOCK, 0,
                        (void *[]){&p});
 }
 
@@ -351,7 +353,7 @@ static ampc_status expand_run(const k_args *args)
 {
     const k_view *y = &args->out[0];
     move_choice w = {.a = whole_operand(&args->in[0], y), .y = y->data, .dtype = whole_dtype(y), .count = k_count(y)};
-    return launch_one(args, cuda_blocks(w.count, MOVE_BLOCK * CUDA_TILE), (void *[]){&w});
+    return launch_one(args, cuda_grid(args, w.count, MOVE_BLOCK * CUDA_TILE), (void *[]){&w});
 }
 
 static ampc_status where_run(const k_args *args)
@@ -363,7 +365,7 @@ static ampc_status where_run(const k_args *args)
                      .y = y->data,
                      .dtype = whole_dtype(y),
                      .count = k_count(y)};
-    return launch_one(args, cuda_blocks(w.count, MOVE_BLOCK * CUDA_TILE), (void *[]){&w});
+    return launch_one(args, cuda_grid(args, w.count, MOVE_BLOCK * CUDA_TILE), (void *[]){&w});
 }
 
 static ampc_status trilu_run(const k_args *args)
@@ -377,7 +379,7 @@ static ampc_status trilu_run(const k_args *args)
                        .columns = y->dims[y->rank - 1],
                        .k = args->attr[IR_ATTR(trilu, k)].i,
                        .count = k_count(y)};
-    return launch_one(args, cuda_blocks(t.count, MOVE_BLOCK), (void *[]){&t});
+    return launch_one(args, cuda_grid(args, t.count, MOVE_BLOCK), (void *[]){&t});
 }
 
 static ampc_status iota_run(const k_args *args)
@@ -385,7 +387,7 @@ static ampc_status iota_run(const k_args *args)
     const k_view *y = &args->out[0];
     int dtype = (int)y->dtype;
     int64_t n = k_count(y);
-    return launch_one(args, cuda_blocks(n, MOVE_BLOCK), (void *[]){(void *)&y->data, &dtype, &n});
+    return launch_one(args, cuda_grid(args, n, MOVE_BLOCK), (void *[]){(void *)&y->data, &dtype, &n});
 }
 
 static ampc_status dims_run(const k_args *args)

@@ -42,7 +42,7 @@ static ampc_status pointwise_run(const k_args *args)
                         .low = cuda_data(args->in, operands, args->n_in),
                         .high = cuda_data(args->in, operands + 1, args->n_in)};
     if (args->op == IR_OP_div_count) p.number = (float)k_pointwise_count(args);
-    return cuda_launch(args, state->kernel, cuda_blocks(p.count, POINTWISE_BLOCK * CUDA_TILE), POINTWISE_BLOCK, 0,
+    return cuda_launch(args, state->kernel, cuda_grid(args, p.count, POINTWISE_BLOCK * CUDA_TILE), POINTWISE_BLOCK, 0,
                        (void *[]){&p});
 }
 
@@ -67,7 +67,7 @@ static ampc_status cast_run(const k_args *args)
     const k_view *x = &args->in[0], *y = &args->out[0];
     int from = (int)x->dtype, to = (int)y->dtype;
     int64_t n = k_count(y);
-    return cuda_launch(args, state->kernel, cuda_blocks(n, POINTWISE_BLOCK * CUDA_TILE), POINTWISE_BLOCK, 0,
+    return cuda_launch(args, state->kernel, cuda_grid(args, n, POINTWISE_BLOCK * CUDA_TILE), POINTWISE_BLOCK, 0,
                        (void *[]){(void *)&x->data, &from, (void *)&y->data, &to, &n});
 }
 

@@ -72,7 +72,7 @@ static ampc_status launch_elements(const k_args *args, pool_args *a, const k_vie
 {
     const pool_state *state = args->state;
     const int64_t width = width_of(to), tiles = (a->shape.channels + width - 1) / width;
-    return cuda_launch(args, state->kernel, cuda_blocks(planes_of(to) * pool_plane(to) * tiles, POOL_BLOCK),
+    return cuda_launch(args, state->kernel, cuda_grid(args, planes_of(to) * pool_plane(to) * tiles, POOL_BLOCK),
                        POOL_BLOCK, 0, (void *[]){a});
 }
 

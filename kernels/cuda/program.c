@@ -64,7 +64,7 @@ static ampc_status make_kernel(const k_args *args, state *s)
         return cuda_fail(args->ctx, AMPC_UNSUPPORTED, "%lld rows are too many for this device", (long long)rows);
     char *text = program_text(p, &(program_types){in, out}, &s->cut, &tile);
     if (!text) return cuda_fail(args->ctx, AMPC_NO_MEMORY, "out of memory");
-    s->blocks = rows ? s->cut.blocks : cuda_blocks(p->count, (int64_t)PROGRAM_BLOCK * tile);
+    s->blocks = rows ? s->cut.blocks : cuda_grid(args, p->count, (int64_t)PROGRAM_BLOCK * tile);
     return cuda_generate(args->ctx, text, &s->generated);
 }
 

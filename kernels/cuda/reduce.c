@@ -7,7 +7,7 @@
 #include <stdlib.h>
 
 enum {
-    GROUP_BLOCKS = 528,     /* blocks that fill a large device: fewer are cut into groups */
+    GROUP_BLOCKS = 528,     /* fewer are cut into groups; the same on every device, as is the order of sums */
     LANE_TILES = 512,       /* longer rows take a block */
     FEW_OUTPUTS = 2048,     /* of which rows of more than a warp's tiles do too */
     BLOCK_TILES = REDUCE_BLOCK * 4, /* tiles of a group of a row, at least */

@@ -1,9 +1,10 @@
 /* tune.c - races between algorithms, and the file that remembers who won (see tune.h).
  *
- * The file is `tuning` among those of cache.h: a line "NUMBER<tab>DEVICE|LIBRARY VERSION|KEY" for each race. A line
- * that cannot be read counts as absent, and of two programs that write at once one line may be lost. */
+ * The file is `tuning` among those of cache.h: a line "NUMBER<tab>DEVICE|LIBRARY VERSION|KEY" for each race. To cuDNN's
+ * version is added how its candidates are ordered (DNN_RULES). A line that cannot be read counts as absent, and of two
+ * programs that write at once one line may be lost. */
 #include "kernels/cuda/tune.h"
-#include "kernels/cuda/cache.h"
+#include "kernels/cuda/dnn.h"
 
 #include <limits.h>
 #include <stdio.h>
@@ -57,10 +58,13 @@ static bool entry_name(const k_context *ctx, cuda_library library, const char *k
 {
     struct cudaDeviceProp device;
     const cuda_context *c = cuda_of(ctx);
+    char version[64];
     if (cuda.cudaGetDeviceProperties(&device, c->device)) return false;
-    const bool lt = library == CUDA_LT;
-    int n = snprintf(out, size, "%s, %d processors|%s %zu|%s", device.name, c->multiprocessors,
-                     lt ? "cuBLASLt" : "cuDNN", lt ? cuda.cublasLtGetVersion() : cuda.cudnnGetVersion(), key);
+    if (library == CUDA_LT)
+        snprintf(version, sizeof version, "cuBLASLt %zu", cuda.cublasLtGetVersion());
+    else
+        snprintf(version, sizeof version, "cuDNN %zu, order %d", cuda.cudnnGetVersion(), DNN_RULES);
+    int n = snprintf(out, size, "%s, %d processors|%s|%s", device.name, c->multiprocessors, version, key);
     return n > 0 && (size_t)n < size && !strpbrk(out, "\t\n");
 }
 

@@ -1,9 +1,9 @@
 /* tune.h - which of a library's algorithms is the fastest here: measured once, remembered on disk.
  *
  * Candidates are numbered by their position in the library's own list, which depends on its version and the device
- * alone. A race runs when a kernel is prepared, on buffers of its own of the sizes of the operands: nothing of a step
- * is delayed or run twice. Where the context does not tune (k_context.tune), what is remembered is not read
- * either: the library's first proposal is taken. */
+ * alone (cuDNN's is reordered: dnn.h, DNN_RULES). A race runs when a kernel is prepared, on buffers of its own of the
+ * sizes of the operands: nothing of a step is delayed or run twice. Where the context does not tune (k_context.tune),
+ * what is remembered is not read either: the library's first proposal is taken. */
 #ifndef AMPC_CUDA_TUNE_H
 #define AMPC_CUDA_TUNE_H
 

@@ -231,6 +231,31 @@ static void channels_last_widens_the_result(void **state)
     close_context();
 }
 
+/* Why plans make weight gradients in the type of their operands (runtime/plan_update.c). */
+static void low_gradients_have_more_engines(void **state)
+{
+    (void)state;
+    open_context(false);
+    for (int i = 2; i <= 4; i += 2) { /* the stem, a convolution of 3x3 */
+        int engines[2];
+        size_t workspace[2];
+        for (int wide = 0; wide < 2; wide++) {
+            call c;
+            call_convolution(&c, IR_OP_conv_grad_weight, &windows[i], IR_f16, wide ? IR_f32 : IR_f16);
+            call_channels_last(&c);
+            if (call_prepare(&c) != AMPC_OK) fail_msg("%s", error);
+            engines[wide] = dnn_plan_engines(cuda_of(&ctx)->dnn_plans);
+            workspace[wide] = c.workspace;
+            call_release(&c);
+        }
+        print_message("%s: %d engines and %.1f MB of workspace in f16, %d and %.1f MB in f32\n", windows[i].from, engines[0],
+                      (double)workspace[0] / 1e6, engines[1], (double)workspace[1] / 1e6);
+        assert_true(engines[0] > 2 * engines[1]);
+        if (i == 2) assert_true(workspace[0] < workspace[1] / 2);
+    }
+    close_context();
+}
+
 static void equal_convolutions_share_a_plan(void **state)
 {
     call first, second;
@@ -499,6 +524,89 @@ static void races_are_run_once(void **state)
     assert_non_null(strstr(text, "cuDNN "));
     assert_int_equal(races(true), 0);
     assert_int_equal(races(false), 0);
+}
+
+/* The engines that plans were made of, in this order; whether they compile their kernel. */
+static struct {
+    int64_t engine;
+    bool compiles;
+} planned[64];
+static int n_planned;
+static cudnnStatus_t (*set_attribute)(cudnnBackendDescriptor_t, cudnnBackendAttributeName_t, cudnnBackendAttributeType_t,
+                                      int64_t, const void *);
+
+static void note_engine(cudnnBackendDescriptor_t config)
+{
+    cudnnBackendDescriptor_t engine;
+    cudnnBackendBehaviorNote_t notes[CUDNN_BEHAVIOR_NOTE_TYPE_COUNT];
+    int64_t n;
+    assert_int_equal(cuda.cudnnBackendCreateDescriptor(CUDNN_BACKEND_ENGINE_DESCRIPTOR, &engine), 0);
+    assert_int_equal(cuda.cudnnBackendGetAttribute(config, CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &n,
+                                                   &engine), 0);
+    assert_int_equal(cuda.cudnnBackendGetAttribute(engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64, 1, &n,
+                                                   &planned[n_planned].engine), 0);
+    assert_int_equal(cuda.cudnnBackendGetAttribute(engine, CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE, CUDNN_TYPE_BEHAVIOR_NOTE,
+                                                   CUDNN_BEHAVIOR_NOTE_TYPE_COUNT, &n, notes), 0);
+    planned[n_planned].compiles = false;
+    while (n-- > 0) planned[n_planned].compiles |= notes[n] == CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION;
+    n_planned++;
+    cuda.cudnnBackendDestroyDescriptor(engine);
+}
+
+static cudnnStatus_t watch_plans(cudnnBackendDescriptor_t d, cudnnBackendAttributeName_t name,
+                                 cudnnBackendAttributeType_t type, int64_t count, const void *values)
+{
+    if (name == CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG) note_engine(*(const cudnnBackendDescriptor_t *)values);
+    return set_attribute(d, name, type, count, values);
+}
+
+/* No engine races a second time before all have, and those that compile come last. */
+static void distinct_engines_race_first(void **state)
+{
+    static const window_row small = {"small", 2, 2, 16, 16, 1, {8, 8}, {3, 3}, 1, 1, 1, 1};
+    int distinct = 0;
+    (void)state;
+    for (int o = 0; o < 3; o++) {
+        call c;
+        open_context(true);
+        assert_int_equal(cuda_open_dnn(&ctx), AMPC_OK);
+        set_attribute = cuda.cudnnBackendSetAttribute;
+        cuda.cudnnBackendSetAttribute = watch_plans;
+        n_planned = 0;
+        call_convolution(&c, convolutions[o], &small, IR_f16, IR_f16);
+        call_channels_last(&c);
+        const ampc_status status = call_prepare(&c);
+        cuda.cudnnBackendSetAttribute = set_attribute;
+        if (status != AMPC_OK) fail_msg("%s", error);
+        for (int i = 0, repeats = 0; i < n_planned; i++) {
+            bool again = false;
+            for (int j = 0; j < i; j++) again |= planned[j].engine == planned[i].engine;
+            if (i > 0 && planned[i - 1].compiles && !planned[i].compiles)
+                fail_msg("engine %d after one that compiles", (int)planned[i].engine);
+            if (!again && repeats && !planned[i].compiles)
+                fail_msg("engine %d first races at position %d, after repeats", (int)planned[i].engine, i);
+            repeats += again;
+            distinct += !again;
+        }
+        call_release(&c);
+        close_context();
+    }
+    assert_true(distinct > 3 * 3);
+}
+
+/* A choice made in another order of candidates is another entry. */
+static void choices_know_the_order(void **state)
+{
+    (void)state;
+    char text[4096], order[32];
+    assert_true(races(true) > 0);
+    snprintf(text, sizeof text, "%s", cache_file("r", NULL));
+    snprintf(order, sizeof order, ", order %d|", DNN_RULES);
+    char *at = strstr(text, order);
+    assert_non_null(at);
+    at[strlen(", order ")]++;
+    assert_non_null(cache_file("w", text));
+    assert_true(races(true) > 0);
 }
 
 /* A product that also sums an operand is another race than the product alone. */
@@ -784,11 +892,14 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(networks_have_engines),
         cmocka_unit_test(channels_last_widens_the_result),
+        cmocka_unit_test(low_gradients_have_more_engines),
         cmocka_unit_test(equal_convolutions_share_a_plan),
         cmocka_unit_test(f64_is_refused),
         cmocka_unit_test(channels_last_may_change_the_type),
         cmocka_unit_test(there_is_another_way),
         cmocka_unit_test_setup_teardown(races_are_run_once, make_cache, drop_cache),
+        cmocka_unit_test_setup_teardown(distinct_engines_race_first, make_cache, drop_cache),
+        cmocka_unit_test_setup_teardown(choices_know_the_order, make_cache, drop_cache),
         cmocka_unit_test_setup_teardown(races_know_the_epilogue, make_cache, drop_cache),
         cmocka_unit_test_setup_teardown(a_damaged_cache_is_no_cache, make_cache, drop_cache),
         cmocka_unit_test_setup_teardown(a_stale_choice_is_measured_again, make_cache, drop_cache),

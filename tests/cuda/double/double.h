@@ -40,6 +40,9 @@ const char *double_failed(void); /* the function that was made to fail; NULL: no
 void double_fault(long n);
 void double_memory(size_t bytes); /* the device's memory */
 void double_driver(int error);    /* what cudaGetDeviceCount reports; 0: one device */
+/* Refuses the i-th algorithm of the heuristics of cuBLASLt, for each bit i, as not supported: when it is checked, and
+ * when it is to run. */
+void double_refuse_algorithms(unsigned checked, unsigned run);
 
 /* Calls since the last mark. `what`: a function, a function with its note as traces show it ("cudaMemcpyAsync D2H"),
  * or "*" for all that return a status. */

@@ -121,6 +121,21 @@ static cublasStatus_t heuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t ho
     return CUBLAS_STATUS_SUCCESS;
 }
 
+static unsigned refused_when_checked, refused_when_run;
+
+void double_refuse_algorithms(unsigned checked, unsigned run)
+{
+    refused_when_checked = checked;
+    refused_when_run = run;
+}
+
+static cublasStatus_t refuse_if(unsigned refused, const algorithm *a)
+{
+    if (!(refused >> a->number & 1)) return CUBLAS_STATUS_SUCCESS;
+    double_refuse("cuBLASLt: this algorithm is to be refused");
+    return CUBLAS_STATUS_NOT_SUPPORTED;
+}
+
 static cublasStatus_t check_algorithm(const lt_problem *p, const cublasLtMatmulAlgo_t *algo, algorithm *out)
 {
     if (!algo) return wrong("no algorithm is given: we always choose it ourselves");
@@ -139,6 +154,7 @@ static cublasStatus_t algorithm_check(cublasLtHandle_t handle, cublasLtMatmulDes
     if (!double_known(handle, HANDLE)) return wrong("no such handle");
     cublasStatus_t status = lt_read(&p, how, a, b, c, d);
     if (!status) status = check_algorithm(&p, algo, &found);
+    if (!status) status = refuse_if(refused_when_checked, &found);
     if (status) return status;
     memset(result, 0, sizeof *result);
     result->algo = *algo;
@@ -236,6 +252,7 @@ static cublasStatus_t matmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t how, 
     if (!double_known(handle, HANDLE)) return wrong("no such handle");
     cublasStatus_t status = lt_read(&call.p, how, a_layout, b_layout, c_layout, d_layout);
     if (!status) status = check_algorithm(&call.p, algo, &found);
+    if (!status) status = refuse_if(refused_when_run, &found);
     if (!status) status = read_scalars(&call, alpha, beta);
     if (status) return status;
     if (found.workspace > workspace_bytes) return wrong("the workspace is smaller than the algorithm wants");
