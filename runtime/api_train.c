@@ -14,7 +14,7 @@ static ampc_status open_data(const ampc_session *s, const char *graph, const cha
     rt_field *fields = NULL;
     const ir_graph *g = ir_graph_find(s->module->ir, graph);
     if (!spec) return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "no data given");
-    if (g) TRY(rt_feed_fields(g, NULL, d, &fields, &o.n_fields));
+    if (g) TRY(rt_feed_fields(g, rt_session_sizes(s->rt), d, &fields, &o.n_fields));
     o.fields = fields;
     ampc_status status = rt_dataset_open(spec, &o, d, data);
     free(fields);

@@ -78,21 +78,40 @@ static void add_column(rt_dataset *ds, rt_array *a)
     *a = (rt_array){0};
 }
 
+/* Arrays of several dimensions count samples by their first one; only where there are none do flat arrays. */
+static const rt_array *counting_array(const rt_arrays *all)
+{
+    for (size_t i = 0; i < all->count; i++)
+        if (all->items[i].rank > 1) return &all->items[i];
+    return &all->items[0];
+}
+
+/* A flat array that holds several elements of each sample (the labels of all tokens) gets a second dimension. */
+static void split_flat(rt_array *a, int64_t samples)
+{
+    if (a->rank != 1 || a->dims[0] == samples || samples < 1 || a->dims[0] % samples) return;
+    a->rank = 2;
+    a->dims[1] = a->dims[0] / samples;
+    a->dims[0] = samples;
+}
+
 /* Every array must have the same number of samples. */
 static ampc_status check_arrays(const rt_arrays *all, const char *file, diag *d)
 {
     if (!all->count) return diag_error(d, AMPC_REJECTED, DIAG_FILE(file), "no arrays in it");
+    const rt_array *first = counting_array(all);
+    int64_t samples = first->rank ? first->dims[0] : 0;
     for (size_t i = 0; i < all->count; i++) {
-        const rt_array *a = &all->items[i];
+        rt_array *a = &all->items[i];
         diag_loc loc = {.file = file, .node = a->name};
         if (a->rank == 0) return diag_error(d, AMPC_REJECTED, loc, "a scalar has no samples");
+        split_flat(a, samples);
         if (a->dims[0] < 1 || a->dims[0] > INT32_MAX)
             return diag_error(d, AMPC_REJECTED, loc, "%lld samples (1 to 2147483647 are possible)",
                               (long long)a->dims[0]);
-        if (a->dims[0] != all->items[0].dims[0])
+        if (a->dims[0] != samples)
             return diag_error(d, AMPC_REJECTED, loc, "%lld samples, but '%s' has %lld",
-                              (long long)a->dims[0], all->items[0].name,
-                              (long long)all->items[0].dims[0]);
+                              (long long)a->dims[0], first->name, (long long)samples);
     }
     return AMPC_OK;
 }

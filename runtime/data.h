@@ -1,7 +1,8 @@
 /* data.h - feeding samples: datasets opened from a SPEC, seeded shuffling, batches in any dtype.
  *
  *   idx:DIR[,mean=M,std=S]    arrays "images" [H,W] (x/255, then (x-M)/S) and "labels" []
- *   npz:FILE                  every array of the file, first dimension = samples
+ *   npz:FILE                  every array of the file, first dimension = samples; beside arrays of several dimensions,
+ *                             one with a single dimension may hold several elements of each sample
  *   npy:NAME=FILE,NAME=FILE   the same from .npy files
  *   synthetic[,rows=N]        seeded data for the fields that the caller describes (default 8192 rows)
  * Further options after any of them: `permute-labels=SEED` (shuffles the labels among the samples: an

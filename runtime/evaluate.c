@@ -18,8 +18,10 @@ typedef struct evaluation {
     const char *loss;   /* output statement, NULL: none */
     int label_field;    /* -1: no class labels */
     int64_t per_sample; /* labels */
-    int64_t *labels;    /* [batch, per_sample] */
-    double loss_sum;
+    int64_t *labels;    /* [batch, per_sample]: of the samples at hand */
+    int64_t ignored;    /* the label that the loss leaves out; INT64_MIN: none */
+    bool weighted;      /* the loss is a mean over the labels that it does not leave out */
+    double loss_sum, weight;
     int64_t correct, counted;
 } evaluation;
 
@@ -32,7 +34,7 @@ static int64_t count_elements(const rt_tensor *t)
     return n;
 }
 
-/* Scores [N,C,...] for labels [N,...]. */
+/* Scores [N,C,...] for labels [N,...]; N may count tokens. */
 static bool are_scores(const rt_tensor *t, int64_t labels)
 {
     return t && ir_dtype_is_float(t->dtype) && t->rank >= 2 && t->dims[1] > 1 &&
@@ -41,7 +43,7 @@ static bool are_scores(const rt_tensor *t, int64_t labels)
 
 static const rt_tensor *find_scores(const evaluation *e)
 {
-    int64_t labels = e->per_sample * rt_feed_inputs(e->feed)[0].dims[0];
+    int64_t labels = e->per_sample * rt_feed_samples(e->feed);
     const char *name = ir_meta_get(e->module, "logits");
     const rt_tensor *t = name ? rt_session_output(e->session, name) : NULL;
     for (int i = 0; !t && i < rt_session_output_count(e->session); i++)
@@ -67,18 +69,19 @@ static int64_t argmax(const rt_tensor *t, int64_t i, int64_t j, int64_t inner)
     return found;
 }
 
-/* A negative label belongs to no class and does not count. */
-static void count_correct(evaluation *e, int64_t first, int64_t count)
+/* A negative label belongs to no class. */
+static bool counts(const evaluation *e, int64_t label) { return label >= 0 && label != e->ignored; }
+
+static void count_correct(evaluation *e, int64_t count)
 {
-    const rt_tensor *t = e->label_field < 0 ? NULL : find_scores(e);
+    const rt_tensor *t = e->labels ? find_scores(e) : NULL;
     if (!t) return;
-    rt_dataset_slice(e->data, first, count, (size_t)e->label_field, e->labels, IR_i64);
-    for (int64_t i = 0; i < count; i++)
-        for (int64_t j = 0; j < e->per_sample; j++) {
-            int64_t label = e->labels[i * e->per_sample + j];
-            e->counted += label >= 0;
-            e->correct += label >= 0 && label == argmax(t, i, j, e->per_sample);
-        }
+    int64_t inner = count_elements(t) / (t->dims[0] * t->dims[1]);
+    for (int64_t i = 0; i < count * e->per_sample; i++) {
+        if (!counts(e, e->labels[i])) continue;
+        e->counted++;
+        e->correct += e->labels[i] == argmax(t, i / inner, i % inner, inner);
+    }
 }
 
 /* ---- loss ---- */
@@ -91,25 +94,63 @@ static ampc_status run(evaluation *e, diag *d, double *loss)
     return AMPC_OK;
 }
 
+/* The weight of samples [first, first + count) of the batch at hand in a mean over all samples. */
+static double weigh(const evaluation *e, int64_t first, int64_t count)
+{
+    int64_t n = 0;
+    if (!e->weighted) return (double)count;
+    for (int64_t i = first * e->per_sample; i < (first + count) * e->per_sample; i++)
+        n += e->labels[i] != e->ignored;
+    return (double)n;
+}
+
+/* A loss without weight is 0/0. */
+static void add_loss(evaluation *e, double loss, double weight)
+{
+    if (weight != 0) e->loss_sum += loss * weight;
+    e->weight += weight;
+}
+
 /* Samples first .. first+count-1. */
 static ampc_status add_batch(evaluation *e, int64_t first, int64_t count, diag *d)
 {
-    double loss, filler;
-    int64_t batch = rt_feed_batch(e->feed);
-    rt_feed_slice(e->feed, first, count);
+    double loss;
+    TRY(rt_feed_slice(e->feed, first, count, d));
     TRY(run(e, d, &loss));
-    count_correct(e, first, count);
-    if (count == batch || !rt_feed_is_fixed(e->feed)) {
-        e->loss_sum += loss * (double)count;
-        return AMPC_OK;
-    }
-    rt_feed_slice(e->feed, first + count - 1, 1);
-    TRY(run(e, d, &filler));
-    e->loss_sum += loss * (double)batch - filler * (double)(batch - count);
+    if (e->labels)
+        rt_dataset_slice(e->data, first, count, (size_t)e->label_field, e->labels, IR_i64);
+    count_correct(e, count);
+    double copies = (double)(rt_feed_samples(e->feed) - count) * weigh(e, count - 1, 1);
+    add_loss(e, loss, weigh(e, 0, count) + copies);
+    if (copies == 0) return AMPC_OK;
+    TRY(rt_feed_slice(e->feed, first + count - 1, 1, d));
+    TRY(run(e, d, &loss));
+    add_loss(e, loss, -copies);
     return AMPC_OK;
 }
 
 /* ---- */
+
+/* What the loss leaves out. A mean over other labels than those of the data (shifted by one token ..) is weighted by
+ * samples. */
+static void find_ignored(evaluation *e, const ir_graph *g)
+{
+    const char *name = ir_meta_get(e->module, "label");
+    const ir_value *input = name ? ir_graph_find_input(g, name) : NULL;
+    e->ignored = INT64_MIN;
+    for (const ir_node *n = g->first; n; n = n->next) {
+        if (n->op != IR_OP_softmax_cross_entropy && n->op != IR_OP_nll_loss) continue;
+        bool cross_entropy = n->op == IR_OP_softmax_cross_entropy;
+        const ir_value *label = ir_in(n, cross_entropy ? IR_IN(softmax_cross_entropy, label)
+                                                       : IR_IN(nll_loss, label));
+        e->ignored = n->attr[cross_entropy ? IR_ATTR(softmax_cross_entropy, ignore_index)
+                                           : IR_ATTR(nll_loss, ignore_index)]
+                         .i;
+        e->weighted = e->ignored != INT64_MIN && e->labels && input &&
+                      ir_type_count(g->module->dims, &label->type) ==
+                          ir_type_count(g->module->dims, &input->type);
+    }
+}
 
 static ampc_status set_labels(evaluation *e, diag *d)
 {
@@ -127,11 +168,13 @@ static ampc_status set_labels(evaluation *e, diag *d)
 
 static ampc_status evaluate(evaluation *e, const ir_graph *g, int64_t batch, diag *d)
 {
-    int64_t fixed = rt_feed_fixed_batch(g);
+    const int64_t *sizes = rt_session_sizes(e->session);
+    int64_t fixed = rt_feed_fixed_batch(g, sizes);
     int64_t rows = rt_dataset_rows(e->data);
     if (!batch) batch = fixed ? fixed : DEFAULT_BATCH;
-    TRY(rt_feed_open(e->module, g, e->data, batch, d, &e->feed));
+    TRY(rt_feed_open(e->module, g, e->data, sizes, batch, d, &e->feed));
     TRY(set_labels(e, d));
+    find_ignored(e, g);
     for (int64_t first = 0; first < rows; first += batch)
         TRY(add_batch(e, first, rows - first < batch ? rows - first : batch, d));
     return AMPC_OK;
@@ -148,11 +191,10 @@ ampc_status rt_evaluate(rt_session *s, const ir_module *m, rt_dataset *data, int
     evaluation e = {
         .session = s, .module = m, .graph = g->name, .data = data, .loss = ir_meta_get(m, "loss")};
     ampc_status status = evaluate(&e, g, batch, d);
-    int64_t rows = rt_dataset_rows(data);
     if (status == AMPC_OK)
-        *out = (rt_eval){.loss = rows ? e.loss_sum / (double)rows : NAN,
+        *out = (rt_eval){.loss = e.weight > 0 ? e.loss_sum / e.weight : NAN,
                          .accuracy = e.counted ? (double)e.correct / (double)e.counted : NAN,
-                         .samples = rows};
+                         .samples = rt_dataset_rows(data)};
     rt_free(e.labels);
     rt_feed_close(e.feed);
     return status;

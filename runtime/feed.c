@@ -3,6 +3,7 @@
 
 #include "runtime/alloc.h"
 #include "runtime/memory.h"
+#include "runtime/sizing.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -10,12 +11,14 @@
 #include <string.h>
 
 typedef struct source {
+    const ir_value *input;
     size_t field;
     size_t sample_bytes;
 } source;
 
 struct rt_feed {
     rt_dataset *data;
+    rt_sizing sizing;
     int64_t batch;
     bool fixed;
     int count;
@@ -44,20 +47,19 @@ int rt_feed_label_field(const ir_module *m, const rt_dataset *data)
     return field >= 0 ? field : find_any(data, label_names);
 }
 
-static const ir_value *first_input(const ir_graph *g, bool is(ir_dtype), const ir_value *other_than)
-{
-    for (size_t i = 0; i < g->inputs.count; i++)
-        if (g->inputs.items[i] != other_than && is(g->inputs.items[i]->type.dtype))
-            return g->inputs.items[i];
-    return NULL;
-}
-
-/* The input that carries the labels: the one that the loss names, else the first integer one. */
+/* The input that carries the labels: the one that the loss reads. */
 static const ir_value *label_input(const ir_module *m, const ir_graph *g)
 {
     const char *label = ir_meta_get(m, "label");
-    const ir_value *v = label ? ir_graph_find_input(g, label) : NULL;
-    return v ? v : first_input(g, ir_dtype_is_int, NULL);
+    return label ? ir_graph_find_input(g, label) : NULL;
+}
+
+static const ir_value *first_float_input(const ir_graph *g, const ir_value *other_than)
+{
+    for (size_t i = 0; i < g->inputs.count; i++)
+        if (g->inputs.items[i] != other_than && ir_dtype_is_float(g->inputs.items[i]->type.dtype))
+            return g->inputs.items[i];
+    return NULL;
 }
 
 static int match(const ir_module *m, const ir_graph *g, const ir_value *v, const rt_dataset *data)
@@ -66,7 +68,7 @@ static int match(const ir_module *m, const ir_graph *g, const ir_value *v, const
     const ir_value *label = label_input(m, g);
     if (field >= 0) return field;
     if (v == label) return find_any(data, label_names);
-    return v == first_input(g, ir_dtype_is_float, label) ? find_any(data, image_names) : -1;
+    return v == first_float_input(g, label) ? find_any(data, image_names) : -1;
 }
 
 static ampc_status report_unmatched(const ir_value *v, const rt_dataset *data, diag *d)
@@ -81,78 +83,57 @@ static ampc_status report_unmatched(const ir_value *v, const rt_dataset *data, d
                       at ? names : "nothing");
 }
 
-/* ---- matching shapes ---- */
-
-static bool same_dims(const ir_type *t, const rt_field *f)
-{
-    if (t->rank - 1 != f->rank) return false;
-    for (int i = 1; i < t->rank; i++)
-        if (!ir_dim_is_symbolic(t->dims[i]) && t->dims[i] != f->dims[i - 1]) return false;
-    return true;
-}
-
-/* The input's fixed sizes hold as many elements as the field. */
-static bool same_count(const ir_type *t, const rt_field *f)
-{
-    int64_t n = 1;
-    for (int i = 1; i < t->rank; i++)
-        if (ir_dim_is_symbolic(t->dims[i]) || !checked_mul(n, t->dims[i], &n)) return false;
-    return n == rt_field_elements(f);
-}
-
-static void print_dims(char *text, size_t n, const rt_field *f)
-{
-    size_t at = (size_t)snprintf(text, n, "%s[", ir_dtype_name(f->dtype));
-    for (int i = 0; i < f->rank && at < n; i++)
-        at += (size_t)snprintf(text + at, n - at, "%s%" PRId64, i ? "," : "", f->dims[i]);
-    if (at < n) snprintf(text + at, n - at, "]");
-}
-
-static ampc_status set_shape(const ir_value *v, const rt_field *f, rt_tensor *t, diag *d)
-{
-    char dims[256];
-    const ir_type *type = &v->type;
-    *t = (rt_tensor){.name = v->name, .dtype = type->dtype, .rank = type->rank};
-    bool equal = type->rank > 0 && same_dims(type, f);
-    if (equal || (type->rank > 0 && same_count(type, f))) {
-        for (int i = 1; i < type->rank; i++) t->dims[i] = equal ? f->dims[i - 1] : type->dims[i];
-        return AMPC_OK;
-    }
-    print_dims(dims, sizeof dims, f);
-    return diag_error(d, AMPC_REJECTED, DIAG_NOWHERE,
-                      "one sample of '%s' is %s, which does not fit input '%s'%s", f->name, dims,
-                      v->name, type->rank ? "" : ": a scalar has no samples");
-}
-
 /* ---- opening ---- */
 
-int64_t rt_feed_fixed_batch(const ir_graph *g)
+int64_t rt_feed_fixed_batch(const ir_graph *g, const int64_t *sizes)
 {
-    for (size_t i = 0; i < g->inputs.count; i++) {
-        const ir_type *t = &g->inputs.items[i]->type;
-        if (t->rank && !ir_dim_is_symbolic(t->dims[0])) return t->dims[0];
-    }
-    return 0;
+    int64_t fixed;
+    (void)rt_batch_symbol(g, sizes, &fixed);
+    return fixed;
 }
 
-static ampc_status set_batch(rt_feed *f, const ir_graph *g, int64_t batch, diag *d)
+static ampc_status match_all(rt_feed *f, const ir_module *m, const ir_graph *g, diag *d)
 {
-    int64_t fixed = rt_feed_fixed_batch(g);
-    f->fixed = fixed > 0;
-    f->batch = batch ? batch : fixed;
-    if (f->batch <= 0)
-        return diag_error(d, AMPC_USAGE, DIAG_NOWHERE,
-                          "the model takes any number of samples: give the batch size");
-    for (size_t i = 0; i < g->inputs.count; i++) {
+    ampc_status status = AMPC_OK;
+    for (int i = 0; i < f->count; i++) {
         const ir_value *v = g->inputs.items[i];
-        ir_dim first = v->type.dims[0];
-        if (!ir_dim_is_symbolic(first) && first != f->batch)
-            return diag_error(d, AMPC_USAGE, DIAG_NOWHERE,
-                              "a batch of %" PRId64 " does not fit input '%s', which takes %" PRId64
-                              " samples",
-                              f->batch, v->name, (int64_t)first);
+        int field = match(m, g, v, f->data);
+        f->sources[i] = (source){.input = v, .field = (size_t)field};
+        f->inputs[i] = (rt_tensor){.name = v->name, .dtype = v->type.dtype, .rank = v->type.rank};
+        if (field < 0) status = report_unmatched(v, f->data, d);
     }
-    return AMPC_OK;
+    return status;
+}
+
+static const rt_field *field_of(const rt_feed *f, int i)
+{
+    return rt_dataset_field(f->data, f->sources[i].field);
+}
+
+/* Sizes of all symbols, from the inputs whose shapes determine them. */
+static ampc_status learn_sizes(rt_feed *f, diag *d)
+{
+    bool learnt = true;
+    ampc_status status = AMPC_OK;
+    while (learnt) {
+        learnt = false;
+        for (int i = 0; i < f->count; i++)
+            learnt |= rt_sizing_learn(&f->sizing, f->sources[i].input, field_of(f, i));
+    }
+    for (int i = 0; i < f->count; i++) {
+        ampc_status s = rt_sizing_check(&f->sizing, f->sources[i].input, field_of(f, i), d);
+        if (s != AMPC_OK) status = s;
+    }
+    return status;
+}
+
+/* An input that does not grow with the batch makes the batch a fixed one. */
+static void find_fixed(rt_feed *f)
+{
+    f->batch = f->sizing.batch;
+    f->fixed = f->sizing.symbol == RT_NO_SYMBOL;
+    for (int i = 0; i < f->count; i++)
+        f->fixed |= !rt_sizing_varies(&f->sizing, f->sources[i].input);
 }
 
 static ampc_status set_buffers(rt_feed *f, diag *d)
@@ -160,8 +141,7 @@ static ampc_status set_buffers(rt_feed *f, diag *d)
     for (int i = 0; i < f->count; i++) {
         rt_tensor *t = &f->inputs[i];
         int64_t bytes = (int64_t)ir_dtype_size(t->dtype);
-        for (int k = 1; k < t->rank; k++)
-            if (!checked_mul(bytes, t->dims[k], &bytes)) return rt_no_memory(d);
+        if (!checked_mul(bytes, rt_field_elements(field_of(f, i)), &bytes)) return rt_no_memory(d);
         f->sources[i].sample_bytes = (size_t)bytes;
         if (!checked_mul(bytes, f->batch, &bytes) || !(t->data = rt_alloc_block((size_t)bytes)))
             return rt_no_memory(d);
@@ -169,39 +149,27 @@ static ampc_status set_buffers(rt_feed *f, diag *d)
     return AMPC_OK;
 }
 
-static ampc_status match_all(rt_feed *f, const ir_module *m, const ir_graph *g, diag *d)
+static ampc_status open_feed(rt_feed *f, const ir_module *m, const ir_graph *g, const int64_t *sizes,
+                             int64_t batch, diag *d)
 {
-    ampc_status first = AMPC_OK;
-    for (int i = 0; i < f->count; i++) {
-        const ir_value *v = g->inputs.items[i];
-        int field = match(m, g, v, f->data);
-        ampc_status s = AMPC_OK;
-        if (field < 0) {
-            s = report_unmatched(v, f->data, d);
-        } else {
-            f->sources[i].field = (size_t)field;
-            s = set_shape(v, rt_dataset_field(f->data, (size_t)field), &f->inputs[i], d);
-        }
-        if (first == AMPC_OK) first = s;
-    }
-    return first;
+    f->inputs = rt_alloc(g->inputs.count + 1, sizeof *f->inputs);
+    f->sources = rt_alloc(g->inputs.count + 1, sizeof *f->sources);
+    if (!f->inputs || !f->sources) return rt_no_memory(d);
+    f->count = (int)g->inputs.count;
+    TRY(match_all(f, m, g, d));
+    TRY(rt_sizing_open(&f->sizing, g, sizes, batch, d));
+    TRY(learn_sizes(f, d));
+    find_fixed(f);
+    return set_buffers(f, d);
 }
 
-ampc_status rt_feed_open(const ir_module *m, const ir_graph *g, rt_dataset *data, int64_t batch,
-                         diag *d, rt_feed **out)
+ampc_status rt_feed_open(const ir_module *m, const ir_graph *g, rt_dataset *data, const int64_t *sizes,
+                         int64_t batch, diag *d, rt_feed **out)
 {
     rt_feed *f = rt_alloc(1, sizeof *f);
     if (!f) return rt_no_memory(d);
     f->data = data;
-    f->inputs = rt_alloc(g->inputs.count + 1, sizeof *f->inputs);
-    f->sources = rt_alloc(g->inputs.count + 1, sizeof *f->sources);
-    ampc_status s = f->inputs && f->sources ? AMPC_OK : rt_no_memory(d);
-    if (s == AMPC_OK) {
-        f->count = (int)g->inputs.count;
-        s = match_all(f, m, g, d);
-    }
-    if (s == AMPC_OK) s = set_batch(f, g, batch, d);
-    if (s == AMPC_OK) s = set_buffers(f, d);
+    ampc_status s = open_feed(f, m, g, sizes, batch, d);
     if (s == AMPC_OK)
         *out = f;
     else
@@ -213,6 +181,7 @@ void rt_feed_close(rt_feed *f)
 {
     if (!f) return;
     for (int i = 0; i < f->count; i++) rt_free(f->inputs[i].data);
+    rt_sizing_close(&f->sizing);
     rt_free(f->inputs);
     rt_free(f->sources);
     rt_free(f);
@@ -225,11 +194,23 @@ const rt_tensor *rt_feed_inputs(const rt_feed *f) { return f->inputs; }
 
 /* ---- filling ---- */
 
+/* Shapes of all inputs for `count` samples; the sizes other than the batch are known. */
+static ampc_status set_count(rt_feed *f, int64_t count, diag *d)
+{
+    f->sizing.batch = count;
+    if (f->sizing.symbol != RT_NO_SYMBOL) f->sizing.sizes[f->sizing.symbol] = count;
+    for (int i = 0; i < f->count; i++) {
+        TRY(rt_sizing_check(&f->sizing, f->sources[i].input, field_of(f, i), d));
+        (void)rt_sizing_shape(&f->sizing, f->sources[i].input, f->inputs[i].dims);
+    }
+    return AMPC_OK;
+}
+
 ampc_status rt_feed_take(rt_feed *f, const rt_position *p, diag *d)
 {
+    TRY(set_count(f, f->batch, d));
     for (int i = 0; i < f->count; i++) {
         rt_tensor *t = &f->inputs[i];
-        t->dims[0] = f->batch;
         if (rt_dataset_batch(f->data, p, f->batch, f->sources[i].field, t->data, t->dtype) !=
             AMPC_OK)
             return rt_no_memory(d);
@@ -237,18 +218,21 @@ ampc_status rt_feed_take(rt_feed *f, const rt_position *p, diag *d)
     return AMPC_OK;
 }
 
-void rt_feed_slice(rt_feed *f, int64_t first, int64_t count)
+ampc_status rt_feed_slice(rt_feed *f, int64_t first, int64_t count, diag *d)
 {
+    int64_t filled = f->fixed ? f->batch : count;
+    TRY(set_count(f, filled, d));
     for (int i = 0; i < f->count; i++) {
         rt_tensor *t = &f->inputs[i];
         size_t size = f->sources[i].sample_bytes;
         char *last = (char *)t->data + (size_t)(count - 1) * size;
-        t->dims[0] = f->fixed ? f->batch : count;
         rt_dataset_slice(f->data, first, count, f->sources[i].field, t->data, t->dtype);
-        for (int64_t k = 1; k <= t->dims[0] - count; k++)
-            memcpy(last + (size_t)k * size, last, size);
+        for (int64_t k = 1; k <= filled - count; k++) memcpy(last + (size_t)k * size, last, size);
     }
+    return AMPC_OK;
 }
+
+int64_t rt_feed_samples(const rt_feed *f) { return f->sizing.batch; }
 
 /* ---- synthetic data ---- */
 
@@ -298,22 +282,31 @@ static int64_t bound_below(const ir_value *v, int depth)
 
 int64_t rt_feed_bound(const ir_value *v) { return bound_below(v, 6); }
 
+/* The dimensions of one sample: those after the first, and before them how many rows of the input a sample has,
+ * unless it is one. */
+static void describe_sample(const rt_sizing *z, const ir_value *v, rt_field *f)
+{
+    int64_t dims[IR_MAX_RANK], each = 1;
+    *f = (rt_field){.name = v->name, .dtype = v->type.dtype};
+    if (ir_dtype_is_int(v->type.dtype)) f->bound = rt_feed_bound(v);
+    if (!v->type.rank || !rt_sizing_shape(z, v, dims)) return;
+    if (z->batch > 0 && dims[0] % z->batch == 0) each = dims[0] / z->batch;
+    if (each != 1) f->dims[f->rank++] = each;
+    for (int k = 1; k < v->type.rank; k++) f->dims[f->rank++] = dims[k];
+}
+
 ampc_status rt_feed_fields(const ir_graph *g, const int64_t *sizes, diag *d, rt_field **fields,
                            size_t *n)
 {
+    rt_sizing z;
     rt_field *all = calloc(g->inputs.count + 1, sizeof *all);
     if (!all) return rt_no_memory(d);
-    for (size_t i = 0; i < g->inputs.count; i++) {
-        const ir_value *v = g->inputs.items[i];
-        all[i] = (rt_field){
-            .name = v->name, .dtype = v->type.dtype, .rank = v->type.rank ? v->type.rank - 1 : 0};
-        for (int k = 0; k < all[i].rank; k++)
-            if (!sizes ||
-                !ir_dim_eval(g->module->dims, v->type.dims[k + 1], sizes, &all[i].dims[k], NULL))
-                all[i].dims[k] = ir_dim_is_symbolic(v->type.dims[k + 1]) ? 1 : v->type.dims[k + 1];
-        if (ir_dtype_is_int(v->type.dtype)) all[i].bound = rt_feed_bound(v);
-    }
-    *fields = all;
+    ampc_status status = rt_sizing_open_smallest(&z, g, sizes, d);
+    for (size_t i = 0; status == AMPC_OK && i < g->inputs.count; i++)
+        describe_sample(&z, g->inputs.items[i], &all[i]);
+    rt_sizing_close(&z);
     *n = g->inputs.count;
-    return AMPC_OK;
+    if (status == AMPC_OK) *fields = all;
+    else free(all);
+    return status;
 }

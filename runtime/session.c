@@ -2,6 +2,7 @@
 #include "runtime/session.h"
 #include "runtime/alloc.h"
 #include "runtime/session_state.h"
+#include "runtime/sizing.h"
 #include "runtime/weights.h"
 
 #include <assert.h>
@@ -188,6 +189,8 @@ void rt_session_close(rt_session *s)
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++) rt_free(owned[i]);
 }
 
+const int64_t *rt_session_sizes(const rt_session *s) { return s->fixed; }
+
 /* ---- plans ----------------------------------------------------------------------------------- */
 
 /* The plan of the graph and selection under s->sizes if there is one; it moves to the front. */
@@ -238,18 +241,17 @@ void rt_session_forget(rt_session *s)
         }
 }
 
-/* How much smaller the batch would have to be: the arena grows with the first dimension of the first input. */
+/* How much smaller the batch would have to be: the arena grows with it. */
 static void print_hint(const rt_session *s, const rt_plan *p, int64_t room, char *text, size_t n)
 {
-    const ir_graph *g = p->graph;
+    int64_t batch;
     *text = '\0';
-    if (room <= 0 || !g->inputs.count) return;
-    const ir_value *v = g->inputs.items[0];
-    const k_view *view = &p->values[v->id].view;
-    if (view->rank < 1 || view->dims[0] < 2) return;
-    double fits = (double)view->dims[0] * (double)(room + s->arena_bytes) / (double)p->arena_bytes;
+    size_t symbol = rt_batch_symbol(p->graph, s->fixed, &batch);
+    if (symbol != RT_NO_SYMBOL) batch = p->sizes[symbol];
+    if (room <= 0 || batch < 2) return;
+    double fits = (double)batch * (double)(room + s->arena_bytes) / (double)p->arena_bytes;
     snprintf(text, n, "; %lld are free, which is room for about %lld of the %lld of '%s'",
-             (long long)room, (long long)fits, (long long)view->dims[0], v->name);
+             (long long)room, (long long)fits, (long long)batch, p->graph->inputs.items[0]->name);
 }
 
 /* One arena serves all plans: only one of them runs at a time. */

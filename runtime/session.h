@@ -35,6 +35,8 @@ const char *rt_devices(void);
 ampc_status rt_session_open(const ir_module *m, const rt_session_options *o, diag *d,
                             rt_session **out);
 void rt_session_close(rt_session *s); /* NULL allowed */
+/* The sizes of symbols that the options bound, by index; -1: open. */
+const int64_t *rt_session_sizes(const rt_session *s);
 
 /* One input of a run: dtype and shape are checked against the graph's; symbols take their size from here. Data is
  * only read. Integer inputs may be given as any integer type and float inputs as any float type (converted). */

@@ -4,25 +4,11 @@
  * input until nothing new is learnt; afterwards every dimension must have the size given. */
 #include "runtime/alloc.h"
 #include "runtime/session_state.h"
+#include "runtime/sizing.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-
-enum { TEXT_SIZE = 96 };
-
-/* The dimension as the IR writes it, cut to the size of `text`. */
-static const char *dim_text(const ir_dim_table *t, ir_dim dim, char text[TEXT_SIZE])
-{
-    snprintf(text, TEXT_SIZE, "?");
-    jmp_buf guard;
-    arena *a = arena_new(0);
-    if (!a) return text;
-    arena_set_guard(a, &guard);
-    if (!setjmp(guard)) snprintf(text, TEXT_SIZE, "%s", ir_dim_print(t, dim, a));
-    arena_free(a);
-    return text;
-}
 
 static const rt_tensor *find_tensor(const rt_tensor *inputs, int n, const char *name)
 {
@@ -33,24 +19,6 @@ static const rt_tensor *find_tensor(const rt_tensor *inputs, int n, const char *
 
 /* ---- symbols --------------------------------------------------------------------------------- */
 
-/* Finds the size of the one unknown symbol for which dim == value, if dim is linear in it. */
-static bool solve(rt_session *s, ir_dim dim, int64_t value)
-{
-    const ir_dim_table *t = s->module->dims;
-    size_t symbol = 0;
-    int64_t at0, at1, at, size = 0;
-    if (ir_dim_eval(t, dim, s->sizes, &at, &symbol)) return false;
-    s->sizes[symbol] = 0;
-    bool known = ir_dim_eval(t, dim, s->sizes, &at0, &(size_t){0});
-    s->sizes[symbol] = 1;
-    known = known && ir_dim_eval(t, dim, s->sizes, &at1, &(size_t){0}) && at1 != at0;
-    if (known) size = (value - at0) / (at1 - at0);
-    s->sizes[symbol] = size;
-    known = known && size >= 0 && ir_dim_eval(t, dim, s->sizes, &at, &(size_t){0}) && at == value;
-    if (!known) s->sizes[symbol] = -1;
-    return known;
-}
-
 static bool solve_inputs(rt_session *s, const ir_graph *g, const rt_tensor *inputs, int n)
 {
     bool learnt = false;
@@ -58,7 +26,8 @@ static bool solve_inputs(rt_session *s, const ir_graph *g, const rt_tensor *inpu
         const ir_value *v = g->inputs.items[i];
         const rt_tensor *tensor = find_tensor(inputs, n, v->name);
         for (int axis = 0; tensor && axis < v->type.rank && axis < tensor->rank; axis++)
-            learnt = solve(s, v->type.dims[axis], tensor->dims[axis]) || learnt;
+            learnt = ir_dim_solve(s->module->dims, v->type.dims[axis], tensor->dims[axis], s->sizes) ||
+                     learnt;
     }
     return learnt;
 }
@@ -68,14 +37,18 @@ static ampc_status check_axis(const rt_session *s, const ir_value *v, int axis, 
 {
     const ir_dim_table *t = s->module->dims;
     ir_dim dim = v->type.dims[axis];
-    char text[TEXT_SIZE];
+    char text[RT_DIM_TEXT];
     int64_t size;
     size_t symbol = 0;
-    if (!ir_dim_eval(t, dim, s->sizes, &size, &symbol))
+    bool known = ir_dim_eval(t, dim, s->sizes, &size, &symbol);
+    if (!known && symbol == SIZE_MAX)
+        return diag_error(d, AMPC_REJECTED, DIAG_NOWHERE, "input '%s': axis %d, which is %s, is too large",
+                          v->name, axis, rt_dim_text(t, dim, text));
+    if (!known)
         return diag_error(
             d, AMPC_REJECTED, DIAG_NOWHERE,
             "input '%s': axis %d is %s, and no size of '%s' gives %" PRId64 "; bind the symbol",
-            v->name, axis, dim_text(t, dim, text), ir_dim_symbol_name(t, symbol), given);
+            v->name, axis, rt_dim_text(t, dim, text), ir_dim_symbol_name(t, symbol), given);
     if (size == given) return AMPC_OK;
     if (!ir_dim_is_symbolic(dim))
         return diag_error(d, AMPC_REJECTED, DIAG_NOWHERE,
@@ -84,7 +57,7 @@ static ampc_status check_axis(const rt_session *s, const ir_value *v, int axis, 
     return diag_error(d, AMPC_REJECTED, DIAG_NOWHERE,
                       "input '%s': axis %d has size %" PRId64 ", but %s is %" PRId64
                       " by the options or another input",
-                      v->name, axis, given, dim_text(t, dim, text), size);
+                      v->name, axis, given, rt_dim_text(t, dim, text), size);
 }
 
 static ampc_status check_shape(const rt_session *s, const ir_value *v, const rt_tensor *tensor,

@@ -77,7 +77,8 @@ static ampc_status set_up(rt_trainer *t, rt_session *s, const ir_module *m,
 {
     const rt_stepper_options watch = {o->scale_floor, o->floor_skips};
     TRY(rt_stepper_open(s, m, &watch, d, &t->stepper));
-    TRY(rt_feed_open(m, ir_graph_find(m, "train_step"), t->data, o->batch, d, &t->feed));
+    TRY(rt_feed_open(m, ir_graph_find(m, "train_step"), t->data, rt_session_sizes(s), o->batch, d,
+                     &t->feed));
     TRY(set_length(t, o, d));
     TRY(set_seed(t, o->seed, d));
     double lr = o->lr;

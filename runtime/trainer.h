@@ -65,7 +65,7 @@ ampc_status rt_trainer_run(rt_trainer *t, const rt_train_plan *plan, diag *d);
 /* ---- evaluation (evaluate.c) ---- */
 
 typedef struct rt_eval {
-    double loss;     /* mean over all samples; NAN when the module has no loss */
+    double loss;     /* mean over all samples (all labels, if the loss ignores some); NAN when there is no loss */
     double accuracy; /* share of labels that are the argmax over axis 1; NAN without class labels */
     int64_t samples;
 } rt_eval;

@@ -3,9 +3,9 @@
 
 #include "runtime/checkpoint.h"
 #include "runtime/feed.h"
+#include "runtime/sizing.h"
 #include "runtime/stepper.h"
 
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -42,62 +42,20 @@ ampc_status run_select_outputs(run_context *c, const ir_graph *g)
 
 int64_t run_choose_batch(const run_context *c, const ir_graph *g)
 {
-    int64_t size = 0;
-    if (rt_feed_fixed_batch(g) || !g->inputs.count) return 0;
+    int64_t fixed = rt_feed_fixed_batch(g, c->sizes);
     if (c->tool->o.batch) return c->tool->o.batch;
-    bool bound = ir_dim_eval(c->tool->module->dims, g->inputs.items[0]->type.dims[0], c->sizes,
-                             &size, NULL);
-    return bound && size > 0 ? size : 1;
-}
-
-/* The symbol that a dimension is, or (`within`) a symbol without size in it; -1: none. */
-static int64_t symbol_of(const run_context *c, ir_dim dim, bool within)
-{
-    ir_dim_table *dims = c->tool->module->dims;
-    size_t symbol;
-    int64_t size;
-    if (within) return ir_dim_eval(dims, dim, c->sizes, &size, &symbol) ? -1 : (int64_t)symbol;
-    for (symbol = 0; symbol < ir_dim_symbol_count(dims); symbol++)
-        if (ir_dim_symbol(dims, ir_dim_symbol_name(dims, symbol)) == dim) return (int64_t)symbol;
-    return -1;
-}
-
-/* Of the leading dimensions that are a symbol, as in [N, 128]. */
-static ampc_status bind_symbols(run_context *c, const ir_graph *g, int64_t batch, bool *found)
-{
-    for (size_t i = 0; i < g->inputs.count; i++) {
-        const ir_type *t = &g->inputs.items[i]->type;
-        const int64_t symbol = t->rank ? symbol_of(c, t->dims[0], false) : -1;
-        if (symbol < 0) continue;
-        *found = true;
-        if (c->sizes[symbol] < 0) c->sizes[symbol] = batch;
-        if (c->sizes[symbol] != batch)
-            return diag_error(c->tool->diag, AMPC_USAGE, DIAG_NOWHERE,
-                              "a batch of %" PRId64 " does not fit input '%s', whose %s is %" PRId64, batch,
-                              g->inputs.items[i]->name, ir_dim_symbol_name(c->tool->module->dims, (size_t)symbol),
-                              c->sizes[symbol]);
-    }
-    return AMPC_OK;
+    return fixed > 0 ? fixed : 1;
 }
 
 ampc_status run_bind_batch(run_context *c)
 {
     const ir_graph *g;
-    bool found = false;
+    rt_sizing z;
     TRY(run_chosen_entry(c, &g));
-    const int64_t fixed = rt_feed_fixed_batch(g), asked = c->tool->o.batch;
-    if (fixed && asked && asked != fixed)
-        return diag_error(c->tool->diag, AMPC_USAGE, DIAG_NOWHERE,
-                          "a batch of %" PRId64 " does not fit graph @%s, which takes %" PRId64 " samples", asked,
-                          g->name, fixed);
-    const int64_t batch = fixed ? fixed : run_choose_batch(c, g);
-    TRY(bind_symbols(c, g, batch, &found));
-    for (size_t i = 0; i < g->inputs.count && !found; i++) { /* such as [128*N] alone */
-        const ir_type *t = &g->inputs.items[i]->type;
-        const int64_t symbol = t->rank ? symbol_of(c, t->dims[0], true) : -1;
-        if (symbol >= 0) c->sizes[symbol] = batch;
-    }
-    return AMPC_OK;
+    ampc_status status = rt_sizing_open(&z, g, c->sizes, run_choose_batch(c, g), c->tool->diag);
+    if (status == AMPC_OK && z.symbol != RT_NO_SYMBOL) c->sizes[z.symbol] = z.batch;
+    rt_sizing_close(&z);
+    return status;
 }
 
 /* ---- weights, data ------------------------------------------------------------------------------ */
@@ -144,10 +102,11 @@ ampc_status run_planned_memory(run_context *c, const ir_graph *g, rt_dataset *da
                                rt_memory *out)
 {
     rt_feed *feed;
-    TRY(rt_feed_open(c->tool->module, g, data, batch, c->tool->diag, &feed));
-    rt_feed_slice(feed, 0, rt_feed_batch(feed));
-    ampc_status status = rt_session_memory(c->session, g->name, rt_feed_inputs(feed),
-                                           rt_feed_count(feed), c->tool->diag, out);
+    TRY(rt_feed_open(c->tool->module, g, data, c->sizes, batch, c->tool->diag, &feed));
+    ampc_status status = rt_feed_slice(feed, 0, rt_feed_batch(feed), c->tool->diag);
+    if (status == AMPC_OK)
+        status = rt_session_memory(c->session, g->name, rt_feed_inputs(feed), rt_feed_count(feed),
+                                   c->tool->diag, out);
     rt_feed_close(feed);
     return status;
 }

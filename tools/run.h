@@ -28,7 +28,7 @@ ampc_status run_need_entry(run_context *c, const char *entry, const ir_graph **o
 ampc_status run_chosen_entry(run_context *c, const ir_graph **out);
 /* Runs and plans of @train_step compute from now on what training needs: the loss and found_inf. */
 ampc_status run_select_outputs(run_context *c, const ir_graph *g);
-/* Their batch: --batch, or what --dim says of the batch symbol, or 1; 0 for a graph that has a fixed one. */
+/* Their batch: --batch, or the size that the model or --dim fixes, or 1. */
 int64_t run_choose_batch(const run_context *c, const ir_graph *g);
 /* Binds the symbol of the batch, for a verb without inputs. Symbols of other dimensions stay as --dim has them. */
 ampc_status run_bind_batch(run_context *c);

@@ -38,11 +38,9 @@ static ampc_status open_inputs(bench *b)
     run_context *c = b->c;
     int64_t batch = run_choose_batch(c, b->graph);
     TRY(run_open_data(c,
-                      arena_printf(c->tool->arena, "synthetic,rows=%" PRId64, batch ? batch : 4096),
-                      RT_TRAIN, b->graph, &b->data));
-    TRY(rt_feed_open(c->tool->module, b->graph, b->data, batch, c->tool->diag, &b->feed));
-    rt_feed_slice(b->feed, 0, rt_feed_batch(b->feed));
-    return AMPC_OK;
+                      arena_printf(c->tool->arena, "synthetic,rows=%" PRId64, batch), RT_TRAIN, b->graph, &b->data));
+    TRY(rt_feed_open(c->tool->module, b->graph, b->data, c->sizes, batch, c->tool->diag, &b->feed));
+    return rt_feed_slice(b->feed, 0, rt_feed_batch(b->feed), c->tool->diag);
 }
 
 /* ---- trace ----------------------------------------------------------------------------------- */

@@ -295,7 +295,7 @@ static ampc_status open_all(training *t)
     if (o->eval_data)
         TRY(run_open_data(c, o->eval_data, RT_TEST, ir_graph_find(c->tool->module, "eval"),
                           &t->eval_data));
-    int64_t batch = o->batch || rt_feed_fixed_batch(g) ? o->batch : DEFAULT_BATCH;
+    int64_t batch = o->batch || rt_feed_fixed_batch(g, c->sizes) ? o->batch : DEFAULT_BATCH;
     const rt_trainer_options options = {.batch = batch,
                                         .steps = o->steps,
                                         .epochs = o->epochs,

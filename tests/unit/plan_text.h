@@ -37,15 +37,18 @@ static inline void plan_text_open(plan_text *t, const char *device, const char *
 }
 
 /* The first symbol is 2, the second 3. */
-static inline ampc_status plan_text_make(plan_text *t, bool fuse)
+static inline ampc_status plan_text_watch(plan_text *t, bool fuse, const rt_plan_watch *watch)
 {
     const rt_plan_request request = {.graph = t->module->graphs.items[0],
                                      .sizes = (int64_t[]){2, 3},
                                      .backend = t->backend,
                                      .ctx = &t->ctx,
-                                     .fuse = fuse};
+                                     .fuse = fuse,
+                                     .watch = watch};
     return rt_plan_make(&request, t->d, &t->plan);
 }
+
+static inline ampc_status plan_text_make(plan_text *t, bool fuse) { return plan_text_watch(t, fuse, NULL); }
 
 static inline void plan_text_close(plan_text *t)
 {

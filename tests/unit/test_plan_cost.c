@@ -186,7 +186,7 @@ static ampc_status make_watched(plan_text *t, bool fuse, seen *s)
 {
     const rt_plan_watch watch = {see, s};
     s->d = t->d;
-    return rt_plan_make(t->module->graphs.items[0], (int64_t[]){2, 3}, t->backend, &t->ctx, fuse, &watch, t->d, &t->plan);
+    return plan_text_watch(t, fuse, &watch);
 }
 
 static void stages_are_watched(void **state)

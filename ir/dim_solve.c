@@ -1,0 +1,26 @@
+/* dim_solve.c - the size of a symbol from the value of a dimension. */
+#include "ir/dim.h"
+
+/* The only candidate when d is linear in the symbol; -1: there is none. */
+static int64_t candidate(const ir_dim_table *t, ir_dim d, int64_t value, int64_t *sizes, size_t symbol)
+{
+    int64_t at0, at1, slope, rest;
+    sizes[symbol] = 0;
+    if (!ir_dim_eval(t, d, sizes, &at0, NULL)) return -1;
+    sizes[symbol] = 1;
+    if (!ir_dim_eval(t, d, sizes, &at1, NULL)) return -1;
+    if (__builtin_sub_overflow(at1, at0, &slope) || __builtin_sub_overflow(value, at0, &rest)) return -1;
+    return slope && rest != INT64_MIN ? rest / slope : -1;
+}
+
+bool ir_dim_solve(const ir_dim_table *t, ir_dim d, int64_t value, int64_t *sizes)
+{
+    size_t symbol;
+    int64_t at;
+    if (ir_dim_eval(t, d, sizes, &at, &symbol) || symbol == SIZE_MAX) return false;
+    int64_t size = candidate(t, d, value, sizes, symbol);
+    sizes[symbol] = size;
+    if (size >= 0 && ir_dim_eval(t, d, sizes, &at, NULL) && at == value) return true;
+    sizes[symbol] = -1;
+    return false;
+}
