@@ -1,18 +1,26 @@
 #!/usr/bin/python3
-"""Writes the models that tools/bench measures, NAME.onnx each; all with random weights.
+"""Writes the models that tools/bench and tests/gpu measure, NAME.onnx each; all with random weights.
 
 resnet50   ResNet-50 v1.5 for 224 x 224 images, BatchNormalization in training form (98 MB)
 chain      10,000 nodes: MatMul, Add, LayerNormalization, Relu on 16 features, again and again
 mlp        the PyTorch AMP recipe's MLP: three Linear layers of 4096 features, ReLU between them (201 MB)
 decoder    a transformer decoder of 200 layers, 7,800 nodes, 64 features (40 MB); norms written out, their nodes named *norm*
 weights    16 products with 4096 x 4096 weights: 1 GiB
-bert       BERT-base for sequences of 128 tokens, a class for each token (520 MB)
-gpt2       GPT-2 124M for sequences of 1024 tokens, the next token from tied embeddings (500 MB)
+bert       BERT-base with its masked language model head for sequences of 128 tokens (438 MB)
+gpt2       GPT-2 124M for sequences of 1024 tokens (498 MB)
+
+resnet50 is torchvision's resnet50, bert is BertForMaskedLM and gpt2 is GPT2LMHeadModel of transformers: parameters have
+the names of those libraries (weights of Linear layers are transposed, as exporters fold them) and the nodes that compute
+are those of an export. check_models.py compares them. Differences:
+- Logits are flattened, [128*N, 30522] and [1024*N, 50257], so that the loss takes labels of all tokens.
+- Masks: transformers builds them from positions (GatherND, CumSum in exports by dynamo). Here the causal mask is a
+  Trilu of a constant, and that of BERT is (1 - attention_mask) * -1e4; both are added to the scores, as transformers does.
+- Numbers of formulas (the scale of attention, those of GELU) are Constant nodes, never initializers.
 
 bert and gpt2 are made only when named. With --zeros all weights are 0 and the files compress to nothing: whoever runs
-them lets ampc draw the weights (--init).
+them lets ampc draw the weights (--init). --tiny makes resnet50, mlp, bert and gpt2 with few and narrow layers.
 
-usage: make_models.py [--zeros] FOLDER [MODEL..]
+usage: make_models.py [--zeros] [--tiny] FOLDER [MODEL..]
 """
 import sys
 from pathlib import Path
@@ -24,10 +32,10 @@ OPSET = 17
 
 
 class Network:
-    def __init__(self, name, x_shape):
+    def __init__(self, name, x_shape, x_type=TensorProto.FLOAT, inputs=("x",)):
         self.name, self.random = name, np.random.default_rng(1)
         self.nodes, self.weights = [], []
-        self.input = helper.make_tensor_value_info("x", TensorProto.FLOAT, x_shape)
+        self.inputs = [helper.make_tensor_value_info(x, x_type, x_shape) for x in inputs]
 
     def weight(self, name, array):
         self.weights.append(numpy_helper.from_array(np.ascontiguousarray(array, np.float32), name))
@@ -44,52 +52,64 @@ class Network:
         self.nodes.append(helper.make_node(op, inputs, outputs, name=name, **attributes))
         return outputs[0]
 
-    def whole(self, name, values):
-        self.weights.append(numpy_helper.from_array(np.array(values, np.int64), name))
+    def constant(self, name, values, dtype=np.float32):
+        self.nodes.append(helper.make_node("Constant", [], [name], name=f"{name}.node",
+                                           value=numpy_helper.from_array(np.array(values, dtype), name)))
         return name
+
+    def whole(self, name, values):
+        return self.constant(name, values, np.int64)
+
+    def parameters(self):
+        """Elements of all weights but the running statistics."""
+        return sum(int(np.prod(w.dims)) for w in self.weights if not w.name.endswith(("running_mean", "running_var")))
 
     def save(self, folder, y_shape):
         self.nodes[-1].output[0] = "y"
         output = helper.make_tensor_value_info("y", TensorProto.FLOAT, y_shape)
-        graph = helper.make_graph(self.nodes, self.name, [self.input], [output], self.weights)
+        expected = None if TINY else PARAMETERS.get(self.name)
+        if expected and self.parameters() != expected:
+            sys.exit(f"{self.name} has {self.parameters()} parameters instead of {expected}")
+        graph = helper.make_graph(self.nodes, self.name, self.inputs, [output], self.weights)
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], producer_name="ampc")
         model.ir_version = 8
         save(model, str(folder / f"{self.name}.onnx"))
 
 
-def conv_norm(net, x, name, channels_in, channels, kernel, stride=1):
+def conv_norm(net, x, conv, norm, channels_in, channels, kernel, stride=1):
     fan_in = channels_in * kernel * kernel
-    x = net.node("Conv", [x, net.drawn(f"{name}.weight", [channels, channels_in, kernel, kernel], fan_in)], name,
+    x = net.node("Conv", [x, net.drawn(f"{conv}.weight", [channels, channels_in, kernel, kernel], fan_in)], conv,
                  kernel_shape=[kernel] * 2, strides=[stride] * 2, pads=[kernel // 2] * 4)
-    norm = f"{name}.bn"
     statistics = [net.weight(f"{norm}.{part}", np.full(channels, value))
-                  for part, value in (("scale", 1), ("bias", 0), ("mean", 0), ("var", 1))]
+                  for part, value in (("weight", 1), ("bias", 0), ("running_mean", 0), ("running_var", 1))]
     return net.node("BatchNormalization", [x, *statistics], norm, ("y", "mean_out", "var_out"), training_mode=1)
 
 
 def bottleneck(net, x, name, channels_in, width, stride):
-    y = net.node("Relu", [conv_norm(net, x, f"{name}.1", channels_in, width, 1)], f"{name}.relu1")
-    y = net.node("Relu", [conv_norm(net, y, f"{name}.2", width, width, 3, stride)], f"{name}.relu2")
-    y = conv_norm(net, y, f"{name}.3", width, 4 * width, 1)
+    y = net.node("Relu", [conv_norm(net, x, f"{name}.conv1", f"{name}.bn1", channels_in, width, 1)], f"{name}.relu1")
+    y = net.node("Relu", [conv_norm(net, y, f"{name}.conv2", f"{name}.bn2", width, width, 3, stride)], f"{name}.relu2")
+    y = conv_norm(net, y, f"{name}.conv3", f"{name}.bn3", width, 4 * width, 1)
     if stride > 1 or channels_in != 4 * width:
-        x = conv_norm(net, x, f"{name}.down", channels_in, 4 * width, 1, stride)
+        down = f"{name}.downsample"
+        x = conv_norm(net, x, f"{down}.0", f"{down}.1", channels_in, 4 * width, 1, stride)
     return net.node("Relu", [net.node("Add", [y, x], f"{name}.add")], f"{name}.relu3")
 
 
 def resnet50(folder):
-    net = Network("resnet50", ["N", 3, 224, 224])
-    x = net.node("Relu", [conv_norm(net, "x", "stem", 3, 64, 7, 2)], "stem.relu")
-    x = net.node("MaxPool", [x], "stem.pool", kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1])
-    channels = 64
-    for stage, (blocks, width) in enumerate([(3, 64), (4, 128), (6, 256), (3, 512)], 1):
-        for block in range(blocks):
-            stride = 2 if block == 0 and stage > 1 else 1
-            x = bottleneck(net, x, f"layer{stage}.{block}", channels, width, stride)
-            channels = 4 * width
-    x = net.node("Flatten", [net.node("GlobalAveragePool", [x], "pool")], "flatten", axis=1)
-    weight = net.drawn("fc.weight", [1000, channels], channels)
-    net.node("Gemm", [x, weight, net.weight("fc.bias", np.zeros(1000))], "fc", transB=1)
-    net.save(folder, ["N", 1000])
+    blocks, width, image, classes = ((1, 1, 1, 1), 8, 32, 10) if TINY else ((3, 4, 6, 3), 64, 224, 1000)
+    net = Network("resnet50", ["N", 3, image, image])
+    x = net.node("Relu", [conv_norm(net, "x", "conv1", "bn1", 3, width, 7, 2)], "relu")
+    x = net.node("MaxPool", [x], "maxpool", kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1])
+    channels = width
+    for stage in range(4):
+        for block in range(blocks[stage]):
+            stride = 2 if block == 0 and stage > 0 else 1
+            x = bottleneck(net, x, f"layer{stage + 1}.{block}", channels, width << stage, stride)
+            channels = 4 * width << stage
+    x = net.node("Flatten", [net.node("GlobalAveragePool", [x], "avgpool")], "flatten", axis=1)
+    weight = net.drawn("fc.weight", [classes, channels], channels)
+    net.node("Gemm", [x, weight, net.weight("fc.bias", np.zeros(classes))], "fc", transB=1)
+    net.save(folder, ["N", classes])
 
 
 def chain(folder, nodes=10_000, width=16):
@@ -103,7 +123,8 @@ def chain(folder, nodes=10_000, width=16):
     net.save(folder, ["N", width])
 
 
-def mlp(folder, width=4096, layers=3):
+def mlp(folder, layers=3):
+    width = 32 if TINY else 4096
     net, x = Network("mlp", ["N", width]), "x"
     for i in range(layers):
         weight = net.drawn(f"{i}.weight", [width, width], width)
@@ -162,78 +183,131 @@ def weights(folder, width=4096, layers=16):
     net.save(folder, ["N", width])
 
 
-def norm(net, x, name, width):
-    scale, bias = net.weight(f"{name}.scale", np.ones(width)), net.weight(f"{name}.bias", np.zeros(width))
-    return net.node("LayerNormalization", [x, scale, bias], name, axis=-1)
+# ---- BERT and GPT-2 ----
 
 
-def gelu(net, x, name):
-    """The erf form, as exporters wrote it before there was an operator."""
+def norm(net, x, name, width, epsilon):
+    scale, bias = net.weight(f"{name}.weight", np.ones(width)), net.weight(f"{name}.bias", np.zeros(width))
+    return net.node("LayerNormalization", [x, scale, bias], name, axis=-1, epsilon=epsilon)
+
+
+def gelu_erf(net, x, name):
+    """nn.GELU before the operator of opset 20."""
     inner = net.node("Erf", [net.node("Div", [x, "gelu.root"], f"{name}.div")], f"{name}.erf")
     one = net.node("Mul", [x, net.node("Add", [inner, "gelu.one"], f"{name}.one")], f"{name}.mul")
     return net.node("Mul", [one, "gelu.half"], f"{name}.half")
 
 
-def attention(net, x, name, width, heads, length, mask):
-    parts = net.node("Split", [linear(net, x, f"{name}.qkv", width, 3 * width)], f"{name}.split", ("q", "k", "v"), axis=-1)
-    q, k, v = (parts[:-1] + part for part in "qkv")
-    q, k, v = (net.node("Reshape", [part, "heads"], f"{name}.heads.{i}") for i, part in enumerate((q, k, v)))
+def gelu_new(net, x, name):
+    """The tanh form as transformers writes it."""
+    cube = net.node("Mul", [net.node("Pow", [x, "gelu.three"], f"{name}.pow"), "gelu.cubic"], f"{name}.cubic")
+    inner = net.node("Mul", [net.node("Add", [x, cube], f"{name}.sum"), "gelu.slope"], f"{name}.slope")
+    one = net.node("Add", [net.node("Tanh", [inner], f"{name}.tanh"), "gelu.one"], f"{name}.one")
+    return net.node("Mul", [net.node("Mul", [x, "gelu.half"], f"{name}.half"), one], f"{name}.mul")
+
+
+def attention(net, q, k, v, name, mask):
+    """From projections [N, length, width] to the mixed values of the same shape."""
+    q, k, v = (net.node("Reshape", [part, "heads"], f"{name}.heads.{i}") for i, part in zip("qkv", (q, k, v)))
     q = net.node("Transpose", [q], f"{name}.q", perm=[0, 2, 1, 3])
     k = net.node("Transpose", [k], f"{name}.k", perm=[0, 2, 3, 1])
     v = net.node("Transpose", [v], f"{name}.v", perm=[0, 2, 1, 3])
     scores = net.node("Mul", [net.node("MatMul", [q, k], f"{name}.scores"), "scale"], f"{name}.scaled")
-    if mask:
-        scores = net.node("Add", [scores, mask], f"{name}.masked")
-    y = net.node("MatMul", [net.node("Softmax", [scores], f"{name}.softmax", axis=-1), v], f"{name}.mix")
-    y = net.node("Reshape", [net.node("Transpose", [y], f"{name}.y", perm=[0, 2, 1, 3]), "merged"], f"{name}.merge")
-    return linear(net, y, f"{name}.out", width, width)
+    weights = net.node("Softmax", [net.node("Add", [scores, mask], f"{name}.masked")], f"{name}.softmax", axis=-1)
+    y = net.node("Transpose", [net.node("MatMul", [weights, v], f"{name}.mix")], f"{name}.y", perm=[0, 2, 1, 3])
+    return net.node("Reshape", [y, "merged"], f"{name}.merge")
 
 
-def transformer(net, length, vocabulary, width, layers, heads, causal):
-    net.input = helper.make_tensor_value_info("x", TensorProto.INT64, ["N", length])
+def transformer_constants(net, length, width, heads, gelu):
     net.whole("heads", [0, length, heads, width // heads])
     net.whole("merged", [0, length, width])
-    net.weight("scale", np.array((width // heads) ** -0.5))
-    for name, value in (("root", np.sqrt(2.0)), ("one", 1), ("half", 0.5)):
-        net.weight(f"gelu.{name}", np.array(value))
-    mask = net.weight("mask", np.triu(np.full((length, length), -1e4), 1)) if causal else None
-    x = net.node("Gather", [net.drawn("tokens", [vocabulary, width], width), "x"], "embed")
-    x = net.node("Add", [x, net.drawn("positions", [length, width], width)], "embed.sum")
+    net.constant("scale", (width // heads) ** -0.5)
+    net.whole("position_ids", [range(length)])
+    for name, value in gelu.items():
+        net.constant(f"gelu.{name}", value)
+
+
+def tied_head(net, x, tokens, name):
+    return net.node("MatMul", [x, net.node("Transpose", [tokens], f"{name}.tied", perm=[1, 0])], f"{name}.matmul")
+
+
+def bert_layer(net, x, name, width, mask):
+    q, k, v = (linear(net, x, f"{name}.attention.self.{part}", width, width) for part in ("query", "key", "value"))
+    h = attention(net, q, k, v, f"{name}.attention.self", mask)
+    h = linear(net, h, f"{name}.attention.output.dense", width, width)
+    x = norm(net, net.node("Add", [h, x], f"{name}.attention.output.sum"), f"{name}.attention.output.LayerNorm", width, 1e-12)
+    h = gelu_erf(net, linear(net, x, f"{name}.intermediate.dense", width, 4 * width), f"{name}.intermediate.gelu")
+    h = linear(net, h, f"{name}.output.dense", 4 * width, width)
+    return norm(net, net.node("Add", [h, x], f"{name}.output.sum"), f"{name}.output.LayerNorm", width, 1e-12)
+
+
+def bert(folder):
+    length, positions, vocabulary, width, layers, heads = (8, 16, 97, 32, 2, 2) if TINY else (128, 512, 30522, 768, 12, 12)
+    net = Network("bert", ["N", length], TensorProto.INT64, ("input_ids", "attention_mask", "token_type_ids"))
+    transformer_constants(net, length, width, heads, {"root": np.sqrt(2.0), "one": 1, "half": 0.5})
+    four = net.node("Unsqueeze", ["attention_mask", net.whole("mask.axes", [1, 2])], "mask.expand")
+    hidden = net.node("Sub", [net.constant("mask.one", 1), net.node("Cast", [four], "mask.cast", to=1)], "mask.hidden")
+    mask = net.node("Mul", [hidden, net.constant("mask.low", -1e4)], "mask")
+    table = "bert.embeddings.{}_embeddings.weight".format
+    tokens = net.drawn(table("word"), [vocabulary, width], width)
+    x = net.node("Gather", [tokens, "input_ids"], "embed")
+    types = net.node("Gather", [net.drawn(table("token_type"), [2, width], width), "token_type_ids"], "embed.type")
+    places = net.node("Gather", [net.drawn(table("position"), [positions, width], width), "position_ids"], "embed.position")
+    x = net.node("Add", [net.node("Add", [x, types], "embed.sum1"), places], "embed.sum2")
+    x = norm(net, x, "bert.embeddings.LayerNorm", width, 1e-12)
     for i in range(layers):
-        if causal:  # norms before
-            h = attention(net, norm(net, x, f"{i}.norm1", width), f"{i}.attention", width, heads, length, mask)
-            x = net.node("Add", [x, h], f"{i}.sum1")
-            h = linear(net, norm(net, x, f"{i}.norm2", width), f"{i}.up", width, 4 * width)
-            x = net.node("Add", [x, linear(net, gelu(net, h, f"{i}.gelu"), f"{i}.down", 4 * width, width)], f"{i}.sum2")
-        else:  # norms after
-            h = attention(net, x, f"{i}.attention", width, heads, length, mask)
-            x = norm(net, net.node("Add", [x, h], f"{i}.sum1"), f"{i}.norm1", width)
-            h = gelu(net, linear(net, x, f"{i}.up", width, 4 * width), f"{i}.gelu")
-            h = linear(net, h, f"{i}.down", 4 * width, width)
-            x = norm(net, net.node("Add", [x, h], f"{i}.sum2"), f"{i}.norm2", width)
-    return norm(net, x, "norm", width) if causal else x
-
-
-def bert(folder, length=128, vocabulary=30522, width=768):
-    net = Network("bert", ["N", length])
-    x = transformer(net, length, vocabulary, width, 12, 12, False)
-    x = linear(net, x, "head", width, vocabulary)
+        x = bert_layer(net, x, f"bert.encoder.layer.{i}", width, mask)
+    x = gelu_erf(net, linear(net, x, "cls.predictions.transform.dense", width, width), "cls.gelu")
+    x = norm(net, x, "cls.predictions.transform.LayerNorm", width, 1e-12)
+    x = tied_head(net, x, tokens, "cls.predictions.decoder")
+    x = net.node("Add", [x, net.weight("cls.predictions.bias", np.zeros(vocabulary))], "cls.predictions.add")
     net.node("Reshape", [x, net.whole("tokens.first", [-1, vocabulary])], "logits")
     net.save(folder, ["M", vocabulary])
 
 
-def gpt2(folder, length=1024, vocabulary=50257, width=768):
-    net = Network("gpt2", ["N", length])
-    x = transformer(net, length, vocabulary, width, 12, 12, True)
-    x = net.node("Reshape", [x, net.whole("tokens.first", [-1, width])], "rows")
-    net.node("MatMul", [x, net.node("Transpose", ["tokens"], "tied", perm=[1, 0])], "logits")
+def conv1d(net, x, name, length, fan_in, width):
+    """The Linear of GPT-2: addmm on rows of tokens."""
+    x = net.node("Reshape", [x, net.whole(f"{name}.rows", [-1, fan_in])], f"{name}.flatten")
+    weight = net.drawn(f"{name}.weight", [fan_in, width], fan_in)
+    x = net.node("Gemm", [x, weight, net.weight(f"{name}.bias", np.zeros(width))], name)
+    return net.node("Reshape", [x, net.whole(f"{name}.shape", [-1, length, width])], f"{name}.unflatten")
+
+
+def gpt2_layer(net, x, name, length, width, mask):
+    h = conv1d(net, norm(net, x, f"{name}.ln_1", width, 1e-5), f"{name}.attn.c_attn", length, width, 3 * width)
+    parts = net.node("Split", [h], f"{name}.attn.split", ("q", "k", "v"), axis=-1)
+    h = attention(net, *(parts[:-1] + part for part in "qkv"), f"{name}.attn", mask)
+    x = net.node("Add", [conv1d(net, h, f"{name}.attn.c_proj", length, width, width), x], f"{name}.sum1")
+    h = conv1d(net, norm(net, x, f"{name}.ln_2", width, 1e-5), f"{name}.mlp.c_fc", length, width, 4 * width)
+    h = conv1d(net, gelu_new(net, h, f"{name}.mlp.gelu"), f"{name}.mlp.c_proj", length, 4 * width, width)
+    return net.node("Add", [x, h], f"{name}.sum2")
+
+
+def gpt2(folder):
+    length, vocabulary, width, layers, heads = (8, 97, 32, 2, 2) if TINY else (1024, 50257, 768, 12, 12)
+    net = Network("gpt2", ["N", length], TensorProto.INT64, ("input_ids",))
+    transformer_constants(net, length, width, heads, {
+        "three": 3, "cubic": 0.044715, "slope": np.sqrt(2 / np.pi), "one": 1, "half": 0.5})
+    low = net.node("ConstantOfShape", [net.whole("mask.shape", [length, length])], "mask.low",
+                   value=helper.make_tensor("value", TensorProto.FLOAT, [1], [-1e4]))
+    mask = net.node("Trilu", [low, net.whole("mask.diagonal", 1)], "mask", upper=1)
+    tokens = net.drawn("transformer.wte.weight", [vocabulary, width], width)
+    places = net.drawn("transformer.wpe.weight", [length, width], width)
+    x = net.node("Add", [net.node("Gather", [tokens, "input_ids"], "embed"),
+                         net.node("Gather", [places, "position_ids"], "embed.position")], "embed.sum")
+    for i in range(layers):
+        x = gpt2_layer(net, x, f"transformer.h.{i}", length, width, mask)
+    x = tied_head(net, norm(net, x, "transformer.ln_f", width, 1e-5), tokens, "lm_head")
+    net.node("Reshape", [x, net.whole("tokens.first", [-1, vocabulary])], "logits")
     net.save(folder, ["M", vocabulary])
 
 
 MODELS = {"resnet50": resnet50, "chain": chain, "mlp": mlp, "decoder": decoder, "weights": weights}
 LARGE = {"bert": bert, "gpt2": gpt2}
-ZEROS = "--zeros" in sys.argv
-arguments = [a for a in sys.argv[1:] if a != "--zeros"]
+# Trained elements of the full models, as the libraries count them.
+PARAMETERS = {"resnet50": 25_557_032, "bert": 109_514_298, "gpt2": 124_439_808}
+ZEROS, TINY = "--zeros" in sys.argv, "--tiny" in sys.argv
+arguments = [a for a in sys.argv[1:] if not a.startswith("--")]
 target = Path(arguments[0])
 target.mkdir(parents=True, exist_ok=True)
 for chosen in arguments[1:] or MODELS:
