@@ -42,8 +42,8 @@ ir_dim ir_dim_least(const ir_dim_table *t, ir_dim d);
  * if wanted, the index of a symbol without size) when it has none. */
 bool ir_dim_eval(const ir_dim_table *t, ir_dim d, const int64_t *sizes, int64_t *out, size_t *unbound);
 
-/* Sets the size of the one unbound symbol of d so that d has `value`. False, and nothing set: d has no unbound symbol or
- * several, is not linear in it, or no size does it. */
+/* Sets the size of the one unbound symbol of d so that d has `value`. False, and nothing set: d has no unbound symbol
+ * or several, is not linear in it, or no size does it. */
 bool ir_dim_solve(const ir_dim_table *t, ir_dim d, int64_t value, int64_t *sizes);
 
 /* d with bound symbols replaced (ampc --dim). */

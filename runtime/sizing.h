@@ -14,8 +14,8 @@ enum { RT_DIM_TEXT = 96 };
 const char *rt_dim_text(const ir_dim_table *t, ir_dim dim, char text[RT_DIM_TEXT]);
 
 #define RT_NO_SYMBOL SIZE_MAX
-/* The symbol that counts samples, given the sizes of symbols by index (-1: open). RT_NO_SYMBOL when that dimension has a
- * size; *fixed is then this size, which is the only batch that the graph accepts (0: the graph has no such input). */
+/* The symbol that counts samples, given the sizes of symbols by index (-1: open). RT_NO_SYMBOL when that dimension has
+ * a size; *fixed is then this size, which is the only batch that the graph accepts (0: the graph has no such input). */
 size_t rt_batch_symbol(const ir_graph *g, const int64_t *sizes, int64_t *fixed);
 
 typedef struct rt_sizing {

@@ -14,7 +14,7 @@ the names of those libraries (weights of Linear layers are transposed, as export
 are those of an export. check_models.py compares them. Differences:
 - Logits are flattened, [128*N, 30522] and [1024*N, 50257], so that the loss takes labels of all tokens.
 - Masks: transformers builds them from positions (GatherND, CumSum in exports by dynamo). Here the causal mask is a
-  Trilu of a constant, and that of BERT is (1 - attention_mask) * -1e4; both are added to the scores, as transformers does.
+  Constant node, and that of BERT is (1 - attention_mask) * -1e4; both are added to the scores, as transformers does.
 - Numbers of formulas (the scale of attention, those of GELU) are Constant nodes, never initializers.
 
 bert and gpt2 are made only when named. With --zeros all weights are 0 and the files compress to nothing: whoever runs
@@ -288,9 +288,7 @@ def gpt2(folder):
     net = Network("gpt2", ["N", length], TensorProto.INT64, ("input_ids",))
     transformer_constants(net, length, width, heads, {
         "three": 3, "cubic": 0.044715, "slope": np.sqrt(2 / np.pi), "one": 1, "half": 0.5})
-    low = net.node("ConstantOfShape", [net.whole("mask.shape", [length, length])], "mask.low",
-                   value=helper.make_tensor("value", TensorProto.FLOAT, [1], [-1e4]))
-    mask = net.node("Trilu", [low, net.whole("mask.diagonal", 1)], "mask", upper=1)
+    mask = net.constant("mask", np.triu(np.full((1, 1, length, length), -1e4), 1))
     tokens = net.drawn("transformer.wte.weight", [vocabulary, width], width)
     places = net.drawn("transformer.wpe.weight", [length, width], width)
     x = net.node("Add", [net.node("Gather", [tokens, "input_ids"], "embed"),

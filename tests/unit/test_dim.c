@@ -259,6 +259,30 @@ static void test_values(void **state)
     assert_int_equal(ir_dim_symbol_count(table), 3);
 }
 
+static void test_solve(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        int64_t value, want; /* -1: not solved */
+    } rows[] = {
+        {"U", 7, 7},        {"128*U", 384, 3},   {"128*U", 385, -1},  {"3*U+2", 11, 3},
+        {"N*U", 20, 4},     {"N*U*T+1", 61, 4},  {"U*U", 9, -1},      {"floor((U+1)/2)", 3, -1},
+        {"U-3", -1, 2},     {"10-U", 4, 6},      {"10-U", 11, -1},    {"U", -1, -1},
+        {"N", 5, -1},       {"U*V", 6, -1},      {"N*N*N*U", 125, 1}, {"N-N*U", INT64_MIN, -1},
+    };
+    (void)dim("N+T+U+V");
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        int64_t sizes[] = {5, 3, -1, -1};
+        bool solved = ir_dim_solve(table, dim(rows[i].text), rows[i].value, sizes);
+        if (solved != (rows[i].want >= 0) || sizes[2] != rows[i].want)
+            fail_msg("%s = %lld: %d, %lld", rows[i].text, (long long)rows[i].value, solved, (long long)sizes[2]);
+        assert_true(sizes[0] == 5 && sizes[1] == 3 && sizes[3] == -1);
+    }
+    int64_t huge[] = {INT64_MAX, 3, -1, -1}; /* an overflow has no symbol to solve for */
+    assert_false(ir_dim_solve(table, dim("N*T"), 6, huge));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -270,6 +294,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_bounds, open_table, close_table),
         cmocka_unit_test_setup_teardown(test_least, open_table, close_table),
         cmocka_unit_test_setup_teardown(test_values, open_table, close_table),
+        cmocka_unit_test_setup_teardown(test_solve, open_table, close_table),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
