@@ -316,6 +316,42 @@ static void test_norm_of_a_loop(void **state)
     close_all(&h);
 }
 
+/* Labels of all tokens, i64[8*N], by every way in. */
+static void test_token_labels(void **state)
+{
+    (void)state;
+    static const char folder[] = AMPC_SOURCE_DIR "/tests/train/tokens";
+    char model[512], train_data[512], test_data[512];
+    int64_t ids[24], label[24];
+    const int64_t dims[] = {3, 8, 24, 23};
+    snprintf(model, sizeof model, "%s/gpt2-dynamo.onnx", folder);
+    snprintf(train_data, sizeof train_data, "npz:%s/train.npz", folder);
+    snprintf(test_data, sizeof test_data, "npz:%s/test.npz", folder);
+    for (int i = 0; i < 24; i++) ids[i] = i * 5 % 29, label[i] = (i * 5 + 5) % 29;
+    handles h = {0};
+    ampc_step_result r = {.struct_size = sizeof r};
+    ampc_evaluation e = {.struct_size = sizeof e};
+    const ampc_train_options o = {.struct_size = sizeof o, .data = train_data, .steps = 4, .batch = 4};
+    assert_int_equal(ampc_context_create(NULL, &h.c), AMPC_OK);
+    OK(h.c, ampc_module_import(h.c, model, NULL, 0, &h.m));
+    OK(h.c, ampc_module_compile(h.m, &training));
+    OK(h.c, ampc_session_open(h.m, &one_thread, &h.s));
+    OK(h.c, ampc_tensor_create(h.c, "input_ids", AMPC_I64, 2, dims, ids, &h.in[0]));
+    OK(h.c, ampc_tensor_create(h.c, "label", AMPC_I64, 1, dims + 3, label, &h.in[1]));
+    expect_failure(ampc_train_step(h.s, h.in, 2, &r), AMPC_REJECTED, h.c,
+                   "input 'label': axis 0 has size 23, but 8*N is 24");
+    ampc_tensor_free(h.in[1]);
+    OK(h.c, ampc_tensor_create(h.c, "label", AMPC_I64, 1, dims + 2, label, &h.in[1]));
+    assert_true(train(&h, 60) < 2);
+    OK(h.c, ampc_train(h.s, &o));
+    OK(h.c, ampc_evaluate(h.s, test_data, 2, &e)); /* the labels of this file are flat */
+    assert_int_equal(e.samples, 5);
+    assert_true(e.loss > 0 && e.accuracy >= 0 && e.accuracy <= 1);
+    OK(h.c, ampc_evaluate(h.s, "synthetic,rows=7", 3, &e));
+    assert_int_equal(e.samples, 7);
+    close_all(&h);
+}
+
 /* What was trained comes back from the exported model. */
 static void test_export(void **state)
 {
@@ -512,6 +548,7 @@ int main(void)
         SCRATCH_TEST(test_checkpoints),
         SCRATCH_TEST(test_save_and_load),
         SCRATCH_TEST(test_train_and_evaluate),
+        SCRATCH_TEST(test_token_labels),
         SCRATCH_TEST(test_export),
         cmocka_unit_test(test_placement),
         cmocka_unit_test(test_misuse),

@@ -48,7 +48,7 @@ class Bert(torch.nn.Module):
 class GPT2(torch.nn.Module):
     def __init__(self, buffered):
         """buffered: the causal mask is a buffer, so the file has it as an initializer; otherwise transformers makes it
-        from positions and from the attention mask."""
+        from positions and from the attention mask, which needs GatherND when dynamo exports it."""
         super().__init__()
         self.buffered = buffered
         self.inputs = ["input_ids"] if buffered else ["input_ids", "attention_mask"]
@@ -125,8 +125,8 @@ def constants(path):
 
 # ---- training ----
 
-def losses_of(network, data, test, optimizer):
-    module = make(network, True).double()
+def losses_of(network, variant, data, test, optimizer):
+    module = make(network, variant).double()
     label, steps = torch.from_numpy(data["label"]).reshape(-1), []
     update = OPTIMIZERS[optimizer](module.parameters())
     for _ in range(STEPS):
@@ -145,7 +145,7 @@ def losses_of(network, data, test, optimizer):
 CASES = {  # file: network, variant, by dynamo
     "bert-script": (Bert, False, False),
     "bert-dynamo": (Bert, True, True),
-    "gpt2-script": (GPT2, True, False),
+    "gpt2-script": (GPT2, False, False),
     "gpt2-dynamo": (GPT2, True, True),
 }
 
@@ -160,7 +160,7 @@ def main():
         expected["cases"][name] = {
             "trained elements": sum(p.numel() for p in module.parameters()),
             "constants": constants(here / f"{name}.onnx"),
-            "optimizers": {text: losses_of(network, train, test, text) for text in OPTIMIZERS}}
+            "optimizers": {text: losses_of(network, variant, train, test, text) for text in OPTIMIZERS}}
     np.savez(here / "train.npz", **train)
     np.savez(here / "test.npz", **{**test, "label": test["label"].reshape(-1)})
     (here / "expected.json").write_text(json.dumps(expected, indent=1) + "\n")
