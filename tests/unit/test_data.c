@@ -253,6 +253,30 @@ static void test_npz_and_npy(void **state)
     }
 }
 
+/* A flat array beside one of several dimensions holds several elements of each sample. */
+static void test_flat_labels(void **state)
+{
+    scratch *t = *state;
+    float x[12] = {0};
+    int64_t y[8] = {0, 1, 2, 3, 4, 5, 6, 7}, got[8];
+    rt_array a[2] = {
+        {.name = (char[]){"y"}, .dtype = IR_i64, .rank = 1, .dims = {8}, .bytes = sizeof y, .data = y},
+        {.name = (char[]){"x"}, .dtype = IR_f32, .rank = 2, .dims = {4, 3}, .bytes = sizeof x, .data = x}};
+    rt_dataset *ds;
+    assert_int_equal(rt_npz_write(scratch_path(t, "d.npz"), a, 2, t->d), AMPC_OK);
+    assert_int_equal(open_spec(t, "npz:@/d.npz,permute-labels=3", &ds), AMPC_OK);
+    assert_int_equal(rt_dataset_rows(ds), 4);
+    assert_int_equal(rt_dataset_field(ds, 0)->rank, 1);
+    assert_int_equal(rt_dataset_field(ds, 0)->dims[0], 2);
+    rt_dataset_slice(ds, 0, 4, 0, got, IR_i64);
+    for (int i = 0; i < 8; i += 2) assert_true(got[i] % 2 == 0 && got[i + 1] == got[i] + 1);
+    rt_dataset_close(ds);
+    a[0].dims[0] = 6, a[0].bytes = 48;
+    assert_int_equal(rt_npz_write(scratch_path(t, "d.npz"), a, 2, t->d), AMPC_OK);
+    assert_int_equal(open_spec(t, "npz:@/d.npz", &ds), AMPC_REJECTED);
+    scratch_expect(t, "6 samples, but 'x' has 4");
+}
+
 /* clang-format off */
 static const struct {
     const char *spec;
@@ -351,6 +375,7 @@ int main(void)
         SCRATCH_TEST(test_normalisation),
         SCRATCH_TEST(test_limit_and_permuted_labels),
         SCRATCH_TEST(test_npz_and_npy),
+        SCRATCH_TEST(test_flat_labels),
         SCRATCH_TEST(test_bad_specs),
         SCRATCH_TEST(test_synthetic),
     };

@@ -257,6 +257,29 @@ static void test_synthetic_fits(void **state)
     }
 }
 
+/* Indices that are drawn stay inside what they index, also through casts and reshapes. */
+static void test_bounds(void **state)
+{
+    scratch *t = *state;
+    rt_field *fields;
+    size_t n;
+    ir_module *m = load(t, "param @table : f32[6,5] = zero\ngraph @g(@x : i64[N,4], @mask : i64[N,4], @label : i32[N,4]) {\nforward:\n"
+                           "  %e = gather @table, @x {axis=0} : f32[N,4,5]\n"
+                           "  %logits = reshape %e {shape=[4*N,5]} : f32[4*N,5]\n"
+                           "  %wide = cast @label : i64[N,4]\n"
+                           "  %flat = reshape %wide {shape=[4*N]} : i64[4*N]\n"
+                           "  %loss, %lse, %p = softmax_cross_entropy %logits, %flat {ignore_index=-100} : "
+                           "f32[], f32[4*N], f32[4*N,5]\n"
+                           "  output \"loss\" = %loss\n  output \"mask\" = @mask\n}\n");
+    assert_int_equal(rt_feed_fields(ir_graph_find(m, "g"), NULL, t->d, &fields, &n), AMPC_OK);
+    assert_int_equal(n, 3);
+    assert_int_equal(fields[0].bound, 6);
+    assert_int_equal(fields[1].bound, 0);
+    assert_int_equal(fields[2].bound, 5);
+    free(fields);
+    ir_module_free(m);
+}
+
 /* A size that is not proportional to the batch is an error where it stops fitting, not a wrong run. */
 static void test_partial_batch_does_not_fit(void **state)
 {
@@ -358,6 +381,7 @@ int main(void)
         SCRATCH_TEST(test_rows),
         SCRATCH_TEST(test_random_shapes),
         SCRATCH_TEST(test_synthetic_fits),
+        SCRATCH_TEST(test_bounds),
         SCRATCH_TEST(test_partial_batch_does_not_fit),
         SCRATCH_TEST(test_token_labels_are_evaluated),
     };
