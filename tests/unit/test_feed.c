@@ -266,7 +266,7 @@ static void test_bounds(void **state)
     ir_module *m = load(t, "param @table : f32[6,5] = zero\ngraph @g(@x : i64[N,4], @mask : i64[N,4], @label : i32[N,4]) {\nforward:\n"
                            "  %e = gather @table, @x {axis=0} : f32[N,4,5]\n"
                            "  %logits = reshape %e {shape=[4*N,5]} : f32[4*N,5]\n"
-                           "  %wide = cast @label : i64[N,4]\n"
+                           "  %wide = cast @label {to=i64} : i64[N,4]\n"
                            "  %flat = reshape %wide {shape=[4*N]} : i64[4*N]\n"
                            "  %loss, %lse, %p = softmax_cross_entropy %logits, %flat {ignore_index=-100} : "
                            "f32[], f32[4*N], f32[4*N,5]\n"
