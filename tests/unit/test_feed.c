@@ -263,7 +263,8 @@ static void test_bounds(void **state)
     scratch *t = *state;
     rt_field *fields;
     size_t n;
-    ir_module *m = load(t, "param @table : f32[6,5] = zero\ngraph @g(@x : i64[N,4], @mask : i64[N,4], @label : i32[N,4]) {\nforward:\n"
+    ir_module *m = load(t, "param @table : f32[6,5] = zero\n"
+                           "graph @g(@x : i64[N,4], @mask : i64[N,4], @label : i32[N,4]) {\nforward:\n"
                            "  %e = gather @table, @x {axis=0} : f32[N,4,5]\n"
                            "  %logits = reshape %e {shape=[4*N,5]} : f32[4*N,5]\n"
                            "  %wide = cast @label {to=i64} : i64[N,4]\n"
