@@ -367,8 +367,7 @@ static void keep_on_disk(const candidates *c, dnn_descriptor plan, int which)
 static bool take_unfinished(candidates *c, int i)
 {
     int64_t bytes = 0, n = 0;
-    bool compiles = false;
-    if (!config_serves(c->g, c->configs[i], &compiles) || !compiles ||
+    if (!c->compiles[i] ||
         cuda.cudnnBackendGetAttribute(c->configs[i], CUDNN_ATTR_ENGINECFG_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1, &n,
                                       &bytes))
         return false;
