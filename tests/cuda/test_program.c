@@ -6,6 +6,7 @@
 #include "kernels/cuda/program_text.h"
 #include "kernels/cuda/reduce.h"
 #include "tests/cuda/double/inner.h"
+#include "tests/rows.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -457,7 +458,7 @@ static int run(void)
         cmocka_unit_test(f64_is_refused),
         cmocka_unit_test(nvrtc_may_be_missing_or_old),
     };
-    return cmocka_run_group_tests_name("program", tests, NULL, NULL);
+    return rows_run("program", tests, sizeof tests / sizeof *tests);
 }
 
 int main(void) { return ops_main(2, (char *[]){"", "--device=cuda"}, run); }

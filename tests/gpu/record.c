@@ -1,15 +1,14 @@
 /* record.c - what a device and its libraries say, for the doubles that stand in for them where there is none.
  *
  * usage: gpu-record FOLDER
+ *   FOLDER/arguments.json  launches with large arguments from a CUDA graph, before anything else (record.h)
  *   FOLDER/device.json   the device's properties, as cuDNN describes it for planning without a device
  *   FOLDER/lt.json       for products of many types, shapes and epilogues: cuBLASLt's status and its first algorithm */
-#include "kernels/cuda/cuda.h"
+#include "tests/gpu/record.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 
 static char error[512];
-static k_context ctx = {.threads = 1, .error = error, .error_size = sizeof error};
 
 static int fail(const char *what)
 {
@@ -28,18 +27,18 @@ static FILE *create(const char *folder, const char *name)
 
 /* ---- the device ------------------------------------------------------------------------------ */
 
-static ampc_status write_device(FILE *f)
+static ampc_status write_device(const k_context *ctx, FILE *f)
 {
     enum { ROOM = 1 << 20 };
     int32_t device = 0;
     int64_t n = 0;
     static char text[ROOM];
     cudnnBackendDescriptor_t d;
-    CUDA_FORWARD(cuda_open_dnn(&ctx));
-    CUDA_DNN_CALL(&ctx, cudnnBackendCreateDescriptor(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR, &d));
-    CUDA_DNN_CALL(&ctx, cudnnBackendSetAttribute(d, CUDNN_ATTR_DEVICEPROP_DEVICE_ID, CUDNN_TYPE_INT32, 1, &device));
-    CUDA_DNN_CALL(&ctx, cudnnBackendFinalize(d));
-    CUDA_DNN_CALL(&ctx, cudnnBackendGetAttribute(d, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR, ROOM,
+    CUDA_FORWARD(cuda_open_dnn(ctx));
+    CUDA_DNN_CALL(ctx, cudnnBackendCreateDescriptor(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR, &d));
+    CUDA_DNN_CALL(ctx, cudnnBackendSetAttribute(d, CUDNN_ATTR_DEVICEPROP_DEVICE_ID, CUDNN_TYPE_INT32, 1, &device));
+    CUDA_DNN_CALL(ctx, cudnnBackendFinalize(d));
+    CUDA_DNN_CALL(ctx, cudnnBackendGetAttribute(d, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR, ROOM,
                                                  &n, text));
     fwrite(text, 1, (size_t)n, f);
     cuda.cudnnBackendDestroyDescriptor(d);
@@ -71,7 +70,7 @@ static cublasLtMatrixLayout_t layout(cudaDataType_t type, uint64_t rows, uint64_
     return l;
 }
 
-static void write_problem(FILE *f, const problem *p, void *memory, const char *comma)
+static void write_problem(const k_context *ctx, FILE *f, const problem *p, void *memory, const char *comma)
 {
     cublasLtMatmulDesc_t desc;
     cublasLtMatmulPreference_t preference;
@@ -92,7 +91,7 @@ static void write_problem(FILE *f, const problem *p, void *memory, const char *c
     bool ta = p->trans_a == CUBLAS_OP_T, tb = p->trans_b == CUBLAS_OP_T;
     cublasLtMatrixLayout_t a = layout(p->in, ta ? p->k : p->m, ta ? p->m : p->k);
     cublasLtMatrixLayout_t b = layout(p->in, tb ? p->n : p->k, tb ? p->k : p->n), d = layout(p->out, p->m, p->n);
-    cublasStatus_t status = cuda.cublasLtMatmulAlgoGetHeuristic(cuda_of(&ctx)->lt, desc, a, b, d, d, preference, 1,
+    cublasStatus_t status = cuda.cublasLtMatmulAlgoGetHeuristic(cuda_of(ctx)->lt, desc, a, b, d, d, preference, 1,
                                                                 &result, &found);
     if (status == CUBLAS_STATUS_SUCCESS && found) {
         size_t written;
@@ -114,23 +113,42 @@ static void write_problem(FILE *f, const problem *p, void *memory, const char *c
 
 #define EACH(i, array) for (size_t i = 0; i < sizeof(array) / sizeof *(array); i++)
 
-static ampc_status write_products(FILE *f)
+static ampc_status write_products(const k_context *ctx, FILE *f)
 {
     const cublasOperation_t ops[] = {CUBLAS_OP_N, CUBLAS_OP_T};
     void *memory;
     const char *comma = "";
-    CUDA_FORWARD(cuda_open_lt(&ctx));
-    CUDA_CALL(&ctx, cudaMalloc(&memory, 1 << 20));
+    CUDA_FORWARD(cuda_open_lt(ctx));
+    CUDA_CALL(ctx, cudaMalloc(&memory, 1 << 20));
     fprintf(f, "{\"version\": %zu, \"products\": [", cuda.cublasLtGetVersion());
     EACH(t, types) EACH(e, epilogues) EACH(s, sizes) EACH(ta, ops) EACH(tb, ops) {
         const problem p = {types[t][0], types[t][1], epilogues[e],   ops[ta],
                            ops[tb],     sizes[s][0], sizes[s][1],    sizes[s][2]};
-        write_problem(f, &p, memory, comma);
+        write_problem(ctx, f, &p, memory, comma);
         comma = ",";
     }
     fprintf(f, "\n]}\n");
     cuda.cudaFree(memory);
     return AMPC_OK;
+}
+
+/* ---- all of it ------------------------------------------------------------------------------- */
+
+typedef struct part {
+    const char *file, *what;
+    ampc_status (*write)(const k_context *ctx, FILE *f);
+} part;
+
+static const part parts[] = {{"arguments.json", "large arguments in a CUDA graph", record_arguments},
+                             {"device.json", "the device's properties", write_device},
+                             {"lt.json", "cuBLASLt", write_products}};
+
+static int record(const k_context *ctx, const char *folder, const part *p)
+{
+    FILE *f = create(folder, p->file);
+    if (!f) return 1;
+    int failures = p->write(ctx, f) != AMPC_OK && fail(p->what);
+    return failures + (fclose(f) != 0);
 }
 
 int main(int argc, char **argv)
@@ -139,13 +157,10 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: gpu-record FOLDER\n");
         return 2;
     }
+    k_context ctx = {.threads = 1, .error = error, .error_size = sizeof error};
     if (cuda_context_open(&ctx, 0) != AMPC_OK) return fail("no device") + AMPC_DEVICE - 1;
-    FILE *device = create(argv[1], "device.json"), *products = create(argv[1], "lt.json");
-    if (!device || !products) return AMPC_IO;
-    int failures = write_device(device) != AMPC_OK && fail("the device's properties");
-    failures += write_products(products) != AMPC_OK && fail("cuBLASLt");
-    failures += fclose(device) != 0;
-    failures += fclose(products) != 0;
+    int failures = 0;
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) failures += record(&ctx, argv[1], &parts[i]);
     cuda_context_close(&ctx);
     return failures ? 1 : 0;
 }

@@ -1,126 +1,219 @@
-"""The models of the benchmark in PyTorch: a training step with autocast and GradScaler, eager and compiled.
+"""Training steps of the benchmark's models in PyTorch: the same architecture, loss, optimizer and inputs on the device.
 
-usage: torch_bench.py mlp|resnet50|bert|gpt2 BATCH [quick|all]
+usage: torch_bench.py MODEL BATCH PRECISION MODE.. [--tf32] [--device=cpu] [--tiny]
+       torch_bench.py --ceilings
+  MODEL      mlp, resnet50, bert, gpt2          PRECISION  fp32, fp16 (autocast and GradScaler), bf16 (autocast)
+  MODE       eager, graph (the whole step as one CUDA graph), default, max-autotune (torch.compile), or one of these two
+             with -graph (the whole compiled step as one CUDA graph)
+  --tf32     fp32 products may use TF32 in a second measurement of each mode; ours never do
+  --ceilings the rates of a large copy and of large matrix products
+  --tiny     small models; with --device=cpu for tests of this program
 
-Prints one line of JSON: medians of a step in milliseconds on the device (eager_ms, compile_ms, best_ms), the compile mode
-that was best, fp16; or {"error": ..}. Inputs are random and stay on the device; TF32 is allowed; convolutions run in
-channels_last; the optimizer is fused.
+Prints a line of JSON for each mode as soon as it is known: median_ms, p90_ms of a step on the device, peak_bytes
+(allocated) and reserved_bytes; or error. Steps are timed by events that are read after the last step.
 """
+import gc
 import json
 import statistics
 import sys
+import time
+import types
 
-try:
-    import torch
-    from torch import nn
-except ImportError:
-    print(json.dumps({"error": "there is no PyTorch"}))
-    sys.exit(0)
+import torch
+from torch import nn
 
-name, batch, extent = sys.argv[1], int(sys.argv[2]), (sys.argv[3:] or ["all"])[0]
-torch.manual_seed(1)
-torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
-device = "cuda"
+WARMUP, STEPS = 5, 20
+DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp32": None}
 
 
-class Block(nn.Module):
-    def __init__(self, width, heads, causal):
+# ---- models: (network, input, label, loss, optimizer) ----
+
+def mlp(batch, tiny):
+    width = 64 if tiny else 4096
+    layers = [part for _ in range(3) for part in (nn.Linear(width, width), nn.ReLU())][:-1]
+    return (nn.Sequential(*layers), torch.randn(batch, width), torch.randn(batch, width), nn.functional.mse_loss,
+            lambda parameters, **more: torch.optim.SGD(parameters, lr=1e-3, fused=True))
+
+
+def resnet50(batch, tiny):
+    import torchvision
+    size = 32 if tiny else 224
+    images = torch.randn(batch, 3, size, size).to(memory_format=torch.channels_last)
+    return (torchvision.models.resnet50().to(memory_format=torch.channels_last), images, torch.randint(1000, (batch,)),
+            nn.functional.cross_entropy, lambda parameters, **more: torch.optim.SGD(parameters, lr=1e-3, momentum=0.9, fused=True))
+
+
+class Logits(nn.Module):
+    """A model of the transformers library that gives the logits of all tokens, [tokens, vocabulary]."""
+
+    def __init__(self, model):
         super().__init__()
-        self.heads, self.causal = heads, causal
-        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
-        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
-        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.model = model
 
-    def attention(self, x):
-        n, t, c = x.shape
-        q, k, v = (p.view(n, t, self.heads, c // self.heads).transpose(1, 2) for p in self.qkv(x).split(c, dim=2))
-        y = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=self.causal)
-        return self.out(y.transpose(1, 2).reshape(n, t, c))
-
-    def forward(self, x):
-        if self.causal:
-            x = x + self.attention(self.norm1(x))
-            return x + self.down(nn.functional.gelu(self.up(self.norm2(x))))
-        x = self.norm1(x + self.attention(x))
-        return self.norm2(x + self.down(nn.functional.gelu(self.up(x))))
+    def forward(self, tokens):
+        return self.model(input_ids=tokens).logits.flatten(0, 1)
 
 
-class Transformer(nn.Module):
-    def __init__(self, length, vocabulary, width, layers, heads, causal):
-        super().__init__()
-        self.tokens, self.positions = nn.Embedding(vocabulary, width), nn.Parameter(torch.zeros(length, width))
-        self.blocks = nn.Sequential(*(Block(width, heads, causal) for _ in range(layers)))
-        self.norm = nn.LayerNorm(width) if causal else nn.Identity()
-        self.head = nn.Linear(width, vocabulary, bias=not causal)
-        if causal:
-            self.head.weight = self.tokens.weight
-
-    def forward(self, x):
-        return self.head(self.norm(self.blocks(self.tokens(x) + self.positions))).flatten(0, 1)
+def transformer(config, model, batch, length):
+    tokens, labels = (torch.randint(config.vocab_size, (batch, length)) for _ in range(2))
+    return (Logits(model(config)), tokens, labels.flatten(), nn.functional.cross_entropy,
+            lambda parameters, **more: torch.optim.AdamW(parameters, lr=1e-4, fused=True, **more))
 
 
-def tokens(length, vocabulary):
-    return (torch.randint(vocabulary, (batch, length), device=device),
-            torch.randint(vocabulary, (batch * length,), device=device))
+def bert(batch, tiny):
+    from transformers import BertConfig, BertForMaskedLM
+    size = dict(vocab_size=100, hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64) if tiny else {}
+    config = BertConfig(hidden_dropout_prob=0, attention_probs_dropout_prob=0, attn_implementation="sdpa", **size)
+    return transformer(config, BertForMaskedLM, batch, 16 if tiny else 128)
 
 
-def make():
-    cross_entropy = nn.functional.cross_entropy
-    if name == "mlp":
-        layers = [m for i in range(3) for m in (nn.Linear(4096, 4096), nn.ReLU())][:-1]
-        return (nn.Sequential(*layers), torch.randn(batch, 4096, device=device), torch.randn(batch, 4096, device=device),
-                nn.functional.mse_loss, lambda p: torch.optim.SGD(p, lr=1e-3, fused=True))
-    if name == "resnet50":
-        import torchvision
-        x = torch.randn(batch, 3, 224, 224, device=device).to(memory_format=torch.channels_last)
-        return (torchvision.models.resnet50().to(memory_format=torch.channels_last), x,
-                torch.randint(1000, (batch,), device=device), cross_entropy,
-                lambda p: torch.optim.SGD(p, lr=1e-3, momentum=0.9, fused=True))
-    length, vocabulary, causal = (128, 30522, False) if name == "bert" else (1024, 50257, True)
-    x, y = tokens(length, vocabulary)
-    return (Transformer(length, vocabulary, 768, 12, 12, causal), x, y, cross_entropy,
-            lambda p: torch.optim.AdamW(p, lr=1e-4, fused=True))
+def gpt2(batch, tiny):
+    from transformers import GPT2Config, GPT2LMHeadModel
+    size = dict(vocab_size=100, n_embd=32, n_layer=2, n_head=2, bos_token_id=0, eos_token_id=0) if tiny else {}
+    config = GPT2Config(resid_pdrop=0, embd_pdrop=0, attn_pdrop=0, use_cache=False, attn_implementation="sdpa", **size)
+    return transformer(config, GPT2LMHeadModel, batch, 16 if tiny else 1024)
 
 
-def measure(mode):
-    model, x, y, loss_of, optimizer_of = make()
-    model = model.to(device).train()
-    optimizer, scaler = optimizer_of(model.parameters()), torch.amp.GradScaler(device)
-    forward = model if mode == "eager" else torch.compile(model, mode=mode)
-
-    def step():
-        with torch.autocast(device, dtype=torch.float16):
-            loss = loss_of(forward(x), y)
-        scaler.scale(loss).backward()
-        scaler.step(optimizer)
-        scaler.update()
-        optimizer.zero_grad(set_to_none=True)
-
-    for _ in range(5):
-        step()
-    times = []
-    for _ in range(20):
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        start.record()
-        step()
-        end.record()
-        end.synchronize()
-        times.append(start.elapsed_time(end))
-    return statistics.median(times)
+MODELS = {"mlp": mlp, "resnet50": resnet50, "bert": bert, "gpt2": gpt2}
 
 
-answer = {"torch": torch.__version__}
-try:
-    answer["eager_ms"] = answer["best_ms"] = measure("eager")
-    answer["peak_bytes"] = torch.cuda.max_memory_allocated()
-    print(json.dumps(answer), flush=True)
-    for mode in [] if extent == "quick" else ["default", "reduce-overhead"]:
+# ---- a step ----
+
+class Step:
+    """One training step with resident inputs. Neither the fused optimizers nor the scaler wait for the device: scale and
+    found_inf stay there. So the step may be captured as it is."""
+
+    def __init__(self, options, mode):
+        torch.manual_seed(1)
+        is_captured, compiled = mode.endswith("graph"), mode.removesuffix("graph").removesuffix("-")
+        model, x, y, self.loss_of, make_optimizer = MODELS[options.model](options.batch, options.tiny)
+        self.device, self.dtype = options.device, DTYPES[options.precision]
+        model, self.x, self.y = model.to(self.device).train(), x.to(self.device), y.to(self.device)
+        if options.model == "resnet50":
+            self.x = self.x.to(memory_format=torch.channels_last)
+        self.optimizer = make_optimizer(model.parameters(), **({"capturable": True} if is_captured else {}))
+        self.scaler = torch.amp.GradScaler(self.device, enabled=options.precision == "fp16")
+        self.forward = model if compiled in ("eager", "") else torch.compile(model, mode=compiled)
+        self.has_own_graphs = compiled == "max-autotune" and not is_captured
+        self.run = self.step
+        if is_captured:
+            self.capture()
+
+    def step(self):
+        if self.has_own_graphs:
+            torch.compiler.cudagraph_mark_step_begin()
+        self.optimizer.zero_grad(set_to_none=True)
+        with torch.autocast(self.device, dtype=self.dtype or torch.bfloat16, enabled=self.dtype is not None):
+            loss = self.loss_of(self.forward(self.x), self.y)
+        self.scaler.scale(loss).backward()
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+        return loss.detach()
+
+    def capture(self):
+        """The whole step as a graph, after steps on a side stream, as the documentation of torch.cuda.graph has it."""
+        if self.device != "cuda":
+            raise RuntimeError("a CUDA graph needs CUDA")
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(3):
+                self.step()
+        torch.cuda.current_stream().wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            self.step()
+        self.graph, self.run = graph, graph.replay
+
+
+def measure_cuda(step):
+    """Milliseconds of each step: events between the steps, one wait after the last."""
+    for _ in range(WARMUP):
+        step.run()
+    torch.cuda.synchronize()
+    events = [torch.cuda.Event(enable_timing=True) for _ in range(STEPS + 1)]
+    events[0].record()
+    for event in events[1:]:
+        step.run()
+        event.record()
+    torch.cuda.synchronize()
+    return [a.elapsed_time(b) for a, b in zip(events, events[1:])]
+
+
+def measure_cpu(step):
+    stamps = [time.perf_counter()]
+    for _ in range(3):
+        step.run()
+        stamps.append(time.perf_counter())
+    return [1e3 * (b - a) for a, b in zip(stamps, stamps[1:])]
+
+
+def measure(options, mode, tf32):
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = tf32
+    answer = {"mode": mode, "tf32": tf32, "torch": torch.__version__}
+    is_cuda = options.device == "cuda"
+    if is_cuda:
+        torch.cuda.reset_peak_memory_stats()
+    try:
+        step = Step(options, mode)
+        times = sorted(measure_cuda(step) if is_cuda else measure_cpu(step))
+        answer.update(median_ms=statistics.median(times), p90_ms=times[int(0.9 * (len(times) - 1) + 0.5)])
+        if is_cuda:
+            answer.update(peak_bytes=torch.cuda.max_memory_allocated(), reserved_bytes=torch.cuda.max_memory_reserved())
+    except Exception as error:  # what one mode cannot do, the next may
+        answer["error"] = (f"{type(error).__name__}: {error}".splitlines() or [""])[0][:300]
+    return answer
+
+
+def clear(device, keep_compiled):
+    gc.collect()
+    if not keep_compiled:
         torch.compiler.reset()
-        took = measure(mode)
-        if took < answer.get("compile_ms", float("inf")):
-            answer["compile_ms"], answer["compile_mode"] = took, mode
-        answer["best_ms"] = min(answer["best_ms"], took)
-        print(json.dumps(answer), flush=True)
-except RuntimeError as e:
-    answer["error"] = str(e).splitlines()[0]
-    print(json.dumps(answer))
+    if device == "cuda":
+        torch.cuda.empty_cache()
+
+
+# ---- ceilings ----
+
+def milliseconds(run):
+    return statistics.median(measure_cuda(types.SimpleNamespace(run=run)))
+
+
+def ceilings():
+    """GB/s of a copy, bytes read and written; TFLOP/s of a product of 8192 x 8192 random matrices."""
+    torch.backends.cuda.matmul.allow_tf32 = False
+    source = torch.empty(1 << 30, dtype=torch.uint8, device="cuda")
+    target, size, tflops = torch.empty_like(source), 8192, {}
+    copy = 2 * source.numel() / milliseconds(lambda: target.copy_(source)) / 1e6
+    for name, dtype in DTYPES.items():
+        a, b = (torch.randn(size, size, device="cuda", dtype=dtype or torch.float32) for _ in range(2))
+        tflops[name] = 2 * size**3 / milliseconds(lambda: torch.mm(a, b)) / 1e9
+    print(json.dumps({"copy_gbs": copy, "tflops": tflops}))
+
+
+# ---- all of it ----
+
+class Options:
+    def __init__(self, argv):
+        flags = [a for a in argv if a.startswith("--")]
+        self.model, batch, self.precision, *self.modes = [a for a in argv if not a.startswith("--")]
+        self.batch, self.tiny = int(batch), "--tiny" in flags
+        self.device = next((f.partition("=")[2] for f in flags if f.startswith("--device=")), "cuda")
+        self.tf32 = [False, True] if "--tf32" in flags else [False]
+
+
+def main(argv):
+    torch.backends.cudnn.benchmark = True
+    if argv == ["--ceilings"]:
+        return ceilings()
+    options, before = Options(argv), None
+    for mode in options.modes:
+        for tf32 in options.tf32:
+            clear(options.device, keep_compiled=before == mode.removesuffix("-graph"))
+            before = mode
+            print(json.dumps(measure(options, mode, tf32)), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

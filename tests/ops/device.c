@@ -283,7 +283,6 @@ int ops_main(int argc, char **argv, int (*tests)(void))
         return 2;
     }
     ops_brief = getenv("OPS_BRIEF") != NULL;
-    if (getenv("OPS_ONLY")) cmocka_set_test_filter(getenv("OPS_ONLY"));
     int failures = tests();
     k_context ctx = {.device = opened};
     if (is_open) ops_on->close(&ctx);

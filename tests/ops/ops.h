@@ -51,7 +51,7 @@ ampc_status ops_run_kernel(const k_kernel *kernel, const k_args *args, bool reco
 bool ops_absorbs(const k_args *args);
 /* Prepares and releases, no more: what is made once steps have been prepared waits for the next run. */
 ampc_status ops_prepare(const k_kernel *kernel, const k_args *args);
-/* A program: takes --device=NAME, runs the tests, closes the device. The exit code. */
+/* A program: takes --device=NAME, runs the tests (by rows_run, tests/rows.h), closes the device. The exit code. */
 int ops_main(int argc, char **argv, int (*tests)(void));
 
 void case_begin(ops_case *c, ir_op op);

@@ -5,6 +5,7 @@
  * is asked for in many forms: the device says of each whether it takes it, as is expected of it, and does or refuses it. */
 #include "kernels/epilogue.h"
 #include "tests/ops/ops.h"
+#include "tests/rows.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -749,7 +750,7 @@ static int run(void)
         BOTH_LAYOUTS(conv_grad_weight_rows),
         BOTH_LAYOUTS(conv_grad_input_output_padding),
     };
-    return cmocka_run_group_tests_name(ops_on->name, tests, NULL, NULL);
+    return rows_run(ops_on->name, tests, sizeof tests / sizeof *tests);
 }
 
 int main(int argc, char **argv)

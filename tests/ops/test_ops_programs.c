@@ -1,6 +1,7 @@
 /* test_ops_programs.c - random programs give the bits that their ops give one by one. OPS_PROGRAMS in the environment:
  * how many; OPS_PROGRAM: the seed of the only one. */
 #include "tests/ops/programs.h"
+#include "tests/rows.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -68,7 +69,7 @@ static int run(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(programs_give_the_bits_of_their_ops),
                                        cmocka_unit_test(what_no_kernel_computes_is_refused)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return rows_run("programs", tests, sizeof tests / sizeof *tests);
 }
 
 int main(int argc, char **argv) { return ops_main(argc, argv, run); }

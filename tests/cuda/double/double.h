@@ -24,7 +24,8 @@ extern "C" {
 /* Becomes the provider. Reads the environment:
  *   AMPC_DOUBLE_MODE=eager|lazy|SEED   as double_mode          AMPC_DOUBLE_FAIL=N      as double_fail
  *   AMPC_DOUBLE_TRACE=FILE             as double_trace         AMPC_DOUBLE_MEMORY=N    as double_memory
- *   AMPC_DOUBLE_DRIVER=ERROR           as double_driver        AMPC_DOUBLE_FAULT=N     as double_fault */
+ *   AMPC_DOUBLE_DRIVER=ERROR           as double_driver        AMPC_DOUBLE_FAULT=N     as double_fault
+ *   AMPC_DOUBLE_FAULT=KERNEL           as double_fault_kernel */
 void double_install(void);
 /* Forgets all objects, pending work, faults and failures; every handle and device pointer becomes invalid. */
 void double_reset(void);
@@ -38,6 +39,7 @@ void double_fail(long n);
 const char *double_failed(void); /* the function that was made to fail; NULL: none so far */
 /* The n-th operation on the device from now faults: everything afterwards reports it (0: none does). */
 void double_fault(long n);
+void double_fault_kernel(const char *name); /* each launch of this kernel faults ("": of none) */
 void double_memory(size_t bytes); /* the device's memory */
 void double_driver(int error);    /* what cudaGetDeviceCount reports; 0: one device */
 /* Refuses the i-th algorithm of the heuristics of cuBLASLt, for each bit i, as not supported: when it is checked, and

@@ -263,7 +263,9 @@ static void configure()
     const bool is_lazy = mode && strcmp(mode, "lazy") == 0, is_seed = mode && *mode >= '0' && *mode <= '9';
     double_mode(is_lazy ? static_cast<long>(DOUBLE_LAZY) : is_seed ? atol(mode) : static_cast<long>(DOUBLE_EAGER));
     double_fail(setting("AMPC_DOUBLE_FAIL", 0));
-    double_fault(setting("AMPC_DOUBLE_FAULT", 0));
+    const char *to_fault = getenv("AMPC_DOUBLE_FAULT");
+    if (to_fault && *to_fault >= '0' && *to_fault <= '9') double_fault(atol(to_fault));
+    else double_fault_kernel(to_fault ? to_fault : "");
     double_driver(static_cast<int>(setting("AMPC_DOUBLE_DRIVER", 0)));
     if (long bytes = setting("AMPC_DOUBLE_MEMORY", 0)) double_memory(static_cast<size_t>(bytes));
     double_trace(getenv("AMPC_DOUBLE_TRACE"));

@@ -32,6 +32,7 @@ struct Object {
 };
 static std::map<void *, Object> objects;
 static long operations_to_fault;
+static std::string kernel_to_fault;
 static int driver_error;
 long clock_ms;
 cudaError_t fault = cudaSuccess;
@@ -108,6 +109,8 @@ static cudaError_t run_kernel(const cudasim_kernel *kernel, dim3 grid, dim3 bloc
                               std::vector<std::vector<char>> &copies)
 {
     std::vector<void *> arguments;
+    if (kernel_to_fault == cudasim_name(kernel))
+        return refuse(cudaErrorLaunchFailure, "%s was told to fault", cudasim_name(kernel));
     for (auto &copy : copies) arguments.push_back(copy.data());
     const char *wrong = cudasim_launch(kernel, {grid.x, grid.y, grid.z}, {block.x, block.y, block.z},
                                        arguments.data(), shared);
@@ -129,6 +132,7 @@ void double_reset(void)
     objects.clear();
     fault = last_error = cudaSuccess;
     operations_to_fault = 0;
+    kernel_to_fault.clear();
     driver_error = 0;
     double_fail(0);
     double_mark();
@@ -139,6 +143,7 @@ void double_leave(void *handle) { leave(handle); }
 bool double_known(void *handle, const char *kind) { return known(handle, kind); }
 
 void double_fault(long n) { operations_to_fault = n; }
+void double_fault_kernel(const char *name) { kernel_to_fault = name; }
 void double_driver(int error) { driver_error = error; }
 
 int double_live(char *text, size_t size)

@@ -1,0 +1,262 @@
+"""The part `check`: recordings, every row of the numeric tables, networks against the processor, training, sanitizers.
+
+A program of CMocka rows runs as a whole. After an error of the device nothing that runs in the same context can be
+trusted: the program is stopped, the failing row runs again under compute-sanitizer, and each later row in a process of
+its own.
+"""
+import fnmatch
+import re
+import shutil
+
+from session import complaint, last_json
+
+ROW = re.compile(r"^\[ +(RUN|OK|FAILED|SKIPPED) +\] (.+)$")
+VERDICT = {"OK": "pass", "FAILED": "fail", "SKIPPED": "skip"}
+DEVICE_ERROR = re.compile(r"\bcuda:|CUDA error|CUBLAS_STATUS|cuBLASLt status|CUDNN_STATUS|launch failure", re.I)
+NOISE = re.compile(r"^(=========|\[|-+$)|Failure!$|^$")
+SHARDS = 8  # of a table under a sanitizer: what fits into the budget is a sample that is spread over all rows
+MOST_REPEATED = 3  # rows of a program that run again under compute-sanitizer
+
+
+# ---- the output of CMocka ----
+
+def message(lines):
+    """The first error message of a row."""
+    plain = [re.sub(r"^\[ +ERROR +\] (--- )?|^ERROR: ", "", line).strip() for line in lines]
+    said = next((line for line in plain if line and not NOISE.search(line)), "")
+    where = next((line for line in plain if re.search(r":\d+: error:", line)), "")
+    return (said or where)[:300]
+
+
+def parse(text):
+    """({row: (verdict, lines)}, the row that has begun and not ended, its lines)"""
+    rows, current, lines = {}, None, []
+    for line in text.splitlines():
+        found = ROW.match(line)
+        if found and found[1] == "RUN":
+            current, lines = found[2], []
+        elif found and found[2] == current:
+            rows[current], current = (VERDICT[found[1]], lines), None
+        elif current:
+            lines.append(line)
+    return rows, current, lines
+
+
+def is_device_error(lines):
+    return any(DEVICE_ERROR.search(line) for line in lines)
+
+
+# ---- a program of rows ----
+
+class Table:
+    def __init__(self, session, name, program, arguments, budget, environment):
+        self.session, self.name, self.budget, self.environment = session, name, budget, environment
+        self.command = [session.program(program), *arguments]
+        self.sanitized = 0
+
+    def note(self, row, verdict, lines, **facts):
+        says = message(lines) if verdict == "fail" else None
+        self.session.note(f"{self.name}.{row}", verdict, says=says, **facts)
+
+    def list_rows(self, **more):
+        done = self.session.run(f"{self.name}.list", self.command, 30, OPS_LIST="1", **{**self.environment, **more})
+        return done.text.splitlines() if done.status == 0 else None, done
+
+    def run(self):
+        session, seen = self.session, set()
+        rows, done = self.list_rows()
+        if rows is None:
+            return session.note(self.name, "skip" if done.status is None else "fail", says=complaint(done))
+        if not rows:
+            return session.note(self.name, "skip", reason="--rows selects none of its rows")
+
+        def watch(text):
+            for row, (verdict, lines) in parse(text)[0].items():
+                if row not in seen:
+                    seen.add(row)
+                    self.note(row, verdict, lines)
+                if verdict == "fail" and is_device_error(lines):
+                    return f"an error of the device in {row}"
+            return ""
+
+        done = session.run(self.name, self.command, self.budget, watch, **self.environment)
+        watch(done.text)
+        self.finish(rows, done)
+
+    def finish(self, rows, done):
+        """Repeats what failed; runs what the program did not come to."""
+        session = self.session
+        finished, running, lines = parse(done.text)
+        broken = next((r for r in rows if r in finished and finished[r][0] == "fail" and is_device_error(finished[r][1])), None)
+        if running and not broken and session.left() < 2:
+            session.note(f"{self.name}.{running}", "skip", reason="no time left")
+            rows = [row for row in rows if row != running]
+        elif running and not broken:
+            broken = running
+            finished[running] = ("fail", lines)
+            session.note(f"{self.name}.{running}", "fail", says=message(lines) or complaint(done))
+        if broken:
+            self.sanitize(broken, session.facts["checks"][f"{self.name}.{broken}"]["says"])
+            later = rows[rows.index(broken) + 1:] if broken in rows else []
+        else:
+            later = [row for row in rows if row not in finished]
+        for row in later:
+            self.run_alone(row)
+        failed = any(verdict == "fail" for verdict, _ in finished.values())
+        if done.status != 0 and not failed:
+            skipped = done.stopped == "no time left"
+            session.note(self.name, "skip" if skipped else "fail", done.seconds, says=complaint(done))
+
+    def run_alone(self, row):
+        only = re.sub(r"([*?\[])", r"[\1]", row)
+        done = self.session.run(f"{self.name}.{row}", self.command, 60, **{**self.environment, "OPS_ONLY": only})
+        if done.stopped == "no time left":
+            return self.session.note(f"{self.name}.{row}", "skip", reason=done.stopped)
+        verdict, lines = parse(done.text)[0].get(row, ("fail", []))
+        if verdict == "pass" and done.status != 0:
+            verdict = "fail"
+        says = (message(lines) or complaint(done)) if verdict == "fail" else None
+        self.session.note(f"{self.name}.{row}", verdict, done.seconds, says=says, process="its own")
+        if verdict == "fail" and (is_device_error(lines) or not lines):
+            self.sanitize(row, says)
+
+    def sanitize(self, row, says):
+        """Runs a failed row under memcheck with launches that wait; its first error joins the failure line."""
+        tool = find_sanitizer()
+        if not tool or self.sanitized >= MOST_REPEATED:
+            return
+        self.sanitized += 1
+        only = re.sub(r"([*?\[])", r"[\1]", row)
+        done = self.session.run(f"{self.name}.{row}.memcheck", [tool, "--tool", "memcheck", *self.command], 90,
+                                **{**self.environment, "OPS_ONLY": only, "CUDA_LAUNCH_BLOCKING": "1"})
+        found = sanitizer_error(done.text) or (complaint(done) if done.status else "no error")
+        self.session.note(f"{self.name}.{row}", "fail", says=says, memcheck=found)
+
+
+def tables(session):
+    on_cuda = ["--device=cuda"]
+    programs = 10 if session.options.tiny else 40 if session.options.quick else 200
+    goldens = {"AMPC_GOLDENS": str(session.options.tree / "tests/goldens")} if session.options.tree else {}
+    if session.options.quick and not session.options.rows:
+        goldens["OPS_ONLY"] = "mlp*"
+    return [Table(session, "ops", "ops_ops", on_cuda, 150, {}),
+            Table(session, "ops_matmul", "ops_ops_matmul", on_cuda, 90, {}),
+            Table(session, "ops_update", "ops_ops_update", on_cuda, 40, {}),
+            Table(session, "ops_programs", "ops_ops_programs", on_cuda, 90, {"OPS_PROGRAMS": str(programs)}),
+            Table(session, "goldens", "gpu-goldens", [], 150, goldens)]
+
+
+# ---- training of the demonstration network ----
+
+TRAININGS = {"fp32": ["--amp=O0"], "bf16": ["--amp=O1", "--dtype=bf16"], "fp16": ["--amp=O1", "--dtype=fp16"]}
+
+
+def train(session, precision, options, data):
+    name, module = f"train.{precision}", session.work / f"{precision}.ir"
+    model = session.options.tree / "tests/models/mnist.onnx"
+    compiled = session.check(f"{name}.compile", [session.program("ampc"), model, "-o", module, "--loss=ce",
+                                                 "--optimizer=momentum", "--init=kaiming", *options], 30)
+    if compiled.status != 0:
+        return
+    short = session.options.quick or data.startswith("synthetic")
+    length = ["--batch=64", "--steps=100" if short else "--epochs=5"]
+    if session.options.tiny:
+        short, data, length = True, "synthetic,rows=16", ["--batch=4", "--steps=3"]
+    done = session.run(name, [session.program("ampc-run"), "train", module, "--device=cuda", f"--data={data}", *length,
+                              "--json"], 60)
+    answer = last_json(done.text)
+    if done.stopped == "no time left":
+        session.note(name, "skip", reason=done.stopped)
+    elif done.status != 0 or not answer:
+        session.note(name, "fail", done.seconds, says=complaint(done))
+    elif not short and answer.get("accuracy", 0) <= 0.8:
+        session.note(name, "fail", done.seconds, says=f"accuracy {answer.get('accuracy')}, expected more than 0.8")
+    else:
+        session.note(name, "pass", done.seconds, answer=answer)
+
+
+def training(session):
+    if not session.options.tree:
+        return session.note("train", "skip", reason="--tree is not given: tests/models is not at hand")
+    data = session.options.bundle / "data"
+    patterns = (session.options.rows or "*").split(",")
+    for precision, options in TRAININGS.items():
+        if any(fnmatch.fnmatch(f"train.{precision}", pattern) for pattern in patterns):
+            train(session, precision, options, f"idx:{data}" if data.is_dir() else "synthetic")
+
+
+# ---- compute-sanitizer ----
+
+def find_sanitizer():
+    return shutil.which("compute-sanitizer") or shutil.which("compute-sanitizer", path="/usr/local/cuda/bin")
+
+
+def sanitizer_error(text):
+    """The first error that compute-sanitizer reports, with the kernel and the thread; "" when it reports none."""
+    lines = [line[9:].strip() for line in text.splitlines() if line.startswith("=========")]
+    lines = [line for line in lines if line and not re.match(r"COMPUTE-SANITIZER|ERROR SUMMARY|RACECHECK SUMMARY|LEAK", line)]
+    return " ".join(lines[:3])[:400]
+
+
+def row_of_error(text):
+    """The row that ran when compute-sanitizer reported its first error."""
+    before = re.split(r"^========= (?!COMPUTE-SANITIZER|$)", text, maxsplit=1, flags=re.M)[0]
+    begun = re.findall(r"^\[ RUN +\] (.+)$", before, re.M)
+    return begun[-1] if begun else "?"
+
+
+def sanitize_shard(session, kind, tool, table, shard, budget):
+    """How many rows one shard of the table checked; None: there was no time for it."""
+    name = f"{kind}.{table.name} {shard + 1}/{SHARDS}"
+    environment = {**table.environment, "OPS_BRIEF": "1", "OPS_SHARD": f"{shard}/{SHARDS}"}
+    rows = len(table.list_rows(OPS_SHARD=environment["OPS_SHARD"])[0] or [])
+    if not rows:
+        return 0
+    done = session.run(name, [tool, "--tool", kind, "--error-exitcode", "9", *table.command], budget, **environment)
+    refused = re.search(r"Device not supported|not supported on this|failed to initialize|Unable to find injection", done.text, re.I)
+    error = sanitizer_error(done.text)
+    if done.stopped:
+        session.note(name, "skip", done.seconds, reason=done.stopped)
+        return None
+    if refused and not parse(done.text)[0]:
+        session.note(name, "skip", done.seconds, reason=refused[0])
+        return None
+    if done.status == 0:
+        session.note(name, "pass", done.seconds, rows=rows)
+    else:
+        row = row_of_error(done.text) if error else None
+        session.note(name, "fail", done.seconds, row=row, says=error or complaint(done))
+    return rows
+
+
+def sanitizers(session):
+    tool = find_sanitizer()
+    table = tables(session)[0]
+    for kind, budget in (("memcheck", 120), ("racecheck", 120)):
+        if not tool:
+            session.note(f"{kind}.ops", "skip", reason="there is no compute-sanitizer")
+            continue
+        until, checked = session.left() - budget, 0
+        for shard in range(1 if session.options.quick else SHARDS):
+            rows = sanitize_shard(session, kind, tool, table, shard, session.left() - until)
+            if rows is None:
+                break
+            checked += rows
+        session.facts[f"{kind}_rows"] = {"checked": checked, "all": len(table.list_rows()[0] or [])}
+
+
+# ---- all of it ----
+
+def part(session):
+    for table in tables(session):
+        if table.name == "goldens" and not session.options.tree:
+            session.note("goldens", "skip", reason="--tree is not given: tests/goldens is not at hand")
+        else:
+            table.run()
+    training(session)
+    sanitizers(session)
+
+
+def steps(session):
+    """What `part` would have run, by name: for machines where nothing can run."""
+    return [table.name for table in tables(session)] + [f"train.{p}" for p in TRAININGS] + ["memcheck.ops", "racecheck.ops"]
