@@ -211,7 +211,7 @@ def profile_kernels(run, models, precision):
         known = entry(run, model, precision)
         if known.get("slowest"):
             command = [run.program("ampc-run"), "bench", module, "--device=cuda", f"--batch={model.batch}", "--iterations=1",
-                       "--warmup=0"]
+                       "--warmup=0", "--sync-launch"]
             known["kernels"] = slow_steps.kernels(run, f"ncu.{model.name}.{precision}", command, known["slowest"])
 
 

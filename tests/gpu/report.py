@@ -79,7 +79,7 @@ def modes(cases):
 
 def slowest(name, case):
     heads = ["step", "op", "name", "ms", "GB/s", "TFLOP/s"]
-    rows = [[s["step"] if s["steps"] == 1 else f"{s['step']} to {s['step'] + s['steps'] - 1}", s["op"], s["name"], cell(s["ms"]),
+    rows = [[s["step"] if s["steps"] < 2 else f"{s['step']} to {s['step'] + s['steps'] - 1}", s["op"], s["name"], cell(s["ms"]),
              cell(s["gbs"], 4), cell(s["tflops"])] for s in case.get("slowest") or []]
     kernels = [[k["kernel"][:80], *(k.get(m, "-") for m in ("duration", "dram", "memory", "compute", "registers"))]
                for k in case.get("kernels") or []]

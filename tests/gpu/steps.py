@@ -11,11 +11,13 @@ SHOWN = 10  # slowest steps
 
 
 def roofline(plan, precision, ceilings):
-    """Milliseconds that the steps would take if each ran at the measured rate of a copy or of a matrix product."""
+    """Milliseconds that the steps would take if each ran at the measured rate of a copy or of a matrix product. Steps whose
+    results are kept do not run again."""
     if not ceilings:
         return None
     rate, bandwidth = ceilings["tflops"][precision] * 1e12, ceilings["copy_gbs"] * 1e9
-    return 1e3 * sum(max(step["bytes"] / bandwidth, step["flops"] / rate) for step in plan["steps"])
+    return 1e3 * sum(max(step["bytes"] / bandwidth, step["flops"] / rate) for step in plan["steps"]
+                     if not step.get("kept"))
 
 
 def join(plan, trace):
