@@ -86,7 +86,7 @@ def plan(run, model, precision, module):
     """The plan as a dictionary, or None; its figures go into the case."""
     name = f"plan.{model.name}.{precision}"
     device = run.options.plan_only or "cuda"
-    done = run.run(name, [run.program("ampc-run"), "plan", module, f"--device={device}", f"--batch={model.batch}", "--json"], 90)
+    done = run.run(name, [run.program("ampc-run"), "plan", module, f"--device={device}", f"--batch={model.batch}", "--json"], 120)
     answer = last_json(done.text)
     if done.status != 0 or not answer or "steps" not in answer:
         verdict, reason = verdict_of(model, precision, done)
@@ -105,7 +105,7 @@ def bench(run, model, precision, module, trace):
     profile = [f"--profile={trace}"] if not trace.exists() else []
     done = run.run(f"{name}.{len(known.get('runs', [])) + 1}",
                    [run.program("ampc-run"), "bench", module, "--device=cuda", f"--batch={model.batch}", "--iterations=20",
-                    "--warmup=5", "--json", *profile], 60)
+                    "--warmup=5", "--json", *profile], 120)
     answer = last_json(done.text)
     if done.status != 0 or not answer or "median_ms" not in answer:
         verdict, reason = verdict_of(model, precision, done)
@@ -117,6 +117,7 @@ def bench(run, model, precision, module, trace):
         if values:
             known[key] = statistics.median(values)
     known["clock"] = answer.get("clock")
+    known["used_bytes"] = answer.get("device_used_bytes")
     known.setdefault("planned_bytes", answer.get("planned_bytes"))
     return answer
 
@@ -130,7 +131,7 @@ def ours_and_theirs(run, model, precision):
         return
     trace = run.files / run.part / f"{model.name}.{precision}.trace.json"
     if bench(run, model, precision, module, trace):
-        torch_modes(run, model, precision, QUICK_MODES, 60)
+        torch_modes(run, model, precision, QUICK_MODES, 90)
         bench(run, model, precision, module, trace)
     known = entry(run, model, precision)
     if "median_ms" not in known:
@@ -180,7 +181,7 @@ def ceilings(run):
     """The rates that the roofline is drawn with: of a copy, and of large matrix products."""
     if not run.python:
         return run.note("ceilings", "skip", reason="no Python with PyTorch was found")
-    done = run.run("ceilings", torch_command(run, "--ceilings"), 60)
+    done = run.run("ceilings", torch_command(run, "--ceilings"), 120)
     answer = last_json(done.text)
     if done.status == 0 and answer:
         run.facts["ceilings"] = answer

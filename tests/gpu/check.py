@@ -15,7 +15,9 @@ import session
 
 NO_DEVICE = 6  # AMPC_DEVICE, also the exit code of this program
 # What each part runs, and the names of its steps for a machine where nothing can run.
-PARTS = {"check": (checks.part, checks.steps), "bench": (bench.part, bench.steps), "torch": (bench.torch_part, bench.torch_steps)}
+PARTS = {"check": (checks.part, checks.steps), "sanitize": (checks.sanitizers, checks.sanitizer_steps),
+         "bench": (bench.part, bench.steps), "torch": (bench.torch_part, bench.torch_steps)}
+ALL = ("check", "bench", "torch")  # "sanitize" is the end of "check", with the time of a part of its own
 
 # What the interpreter that has PyTorch says of itself; PyTorch is not imported, which takes seconds. Libraries of CUDA
 # are in its wheels, nvidia/*/lib below a folder of packages.
@@ -36,7 +38,7 @@ print(json.dumps({"python": sys.executable, "torch": bool(torch), "paths": list(
 def arguments(argv):
     parser = argparse.ArgumentParser(prog="gpu-check", description="The suite for machines with a GPU.")
     parser.add_argument("out", nargs="?", default="results", type=Path, metavar="OUT")
-    parser.add_argument("--only", choices=list(PARTS), help="one part; all of them in turn by default")
+    parser.add_argument("--only", choices=list(PARTS), help="one part; check, bench and torch in turn by default")
     parser.add_argument("--quick", action="store_true", help="a sample of each part")
     parser.add_argument("--rows", help="check: only rows (trainings) whose name matches one of these patterns: relu*,mlp* fp16")
     parser.add_argument("--tree", type=Path, help="the source tree: goldens and test models")
@@ -139,7 +141,7 @@ def main(argv):
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, stop)
     code = 0
-    for name in [options.only] if options.only else PARTS:
+    for name in [options.only] if options.only else ALL:
         answer = run_part(name, options)
         if answer >= 128:
             return answer

@@ -7,6 +7,7 @@ its own.
 import fnmatch
 import re
 import shutil
+import time
 
 from session import complaint, last_json
 
@@ -14,7 +15,9 @@ ROW = re.compile(r"^\[ +(RUN|OK|FAILED|SKIPPED) +\] (.+)$")
 VERDICT = {"OK": "pass", "FAILED": "fail", "SKIPPED": "skip"}
 DEVICE_ERROR = re.compile(r"\bcuda:|CUDA error|CUBLAS_STATUS|cuBLASLt status|CUDNN_STATUS|launch failure", re.I)
 NOISE = re.compile(r"^(=========|\[|-+$)|Failure!$|^$")
+SANITIZERS = ("memcheck", "racecheck")
 SHARDS = 8  # of a table under a sanitizer: what fits into the budget is a sample that is spread over all rows
+STALL = 60  # seconds without output after which a row is taken to hang
 MOST_REPEATED = 3  # rows of a program that run again under compute-sanitizer
 
 
@@ -49,10 +52,12 @@ def is_device_error(lines):
 # ---- a program of rows ----
 
 class Table:
+    """The rows of one program."""
+
     def __init__(self, session, name, program, arguments, budget, environment):
         self.session, self.name, self.budget, self.environment = session, name, budget, environment
         self.command = [session.program(program), *arguments]
-        self.sanitized = 0
+        self.seen, self.sanitized = set(), 0
 
     def note(self, row, verdict, lines, **facts):
         says = message(lines) if verdict == "fail" else None
@@ -63,49 +68,47 @@ class Table:
         return done.text.splitlines() if done.status == 0 else None, done
 
     def run(self):
-        session, seen = self.session, set()
         rows, done = self.list_rows()
         if rows is None:
-            return session.note(self.name, "skip" if done.status is None else "fail", says=complaint(done))
+            return self.session.note(self.name, "skip" if done.status is None else "fail", says=complaint(done))
         if not rows:
-            return session.note(self.name, "skip", reason="--rows selects none of its rows")
-
-        def watch(text):
-            for row, (verdict, lines) in parse(text)[0].items():
-                if row not in seen:
-                    seen.add(row)
-                    self.note(row, verdict, lines)
-                if verdict == "fail" and is_device_error(lines):
-                    return f"an error of the device in {row}"
-            return ""
-
-        done = session.run(self.name, self.command, self.budget, watch, **self.environment)
-        watch(done.text)
+            return self.session.note(self.name, "skip", reason="--rows selects none of its rows")
+        self.size, self.grew = 0, time.monotonic()
+        done = self.session.run(self.name, self.command, self.budget, self.watch, **self.environment)
+        self.watch(done.text)
         self.finish(rows, done)
 
+    def watch(self, text):
+        """Notes rows as they end. A reason to stop the program, or ""."""
+        for row, (verdict, lines) in parse(text)[0].items():
+            if row not in self.seen:
+                self.seen.add(row)
+                self.note(row, verdict, lines)
+            if verdict == "fail" and is_device_error(lines):
+                return "an error of the device"
+        if len(text) != self.size:
+            self.size, self.grew = len(text), time.monotonic()
+        is_stalled = time.monotonic() - self.grew > STALL * self.session.options.slow
+        return f"no output for {STALL * self.session.options.slow:.0f} s" if is_stalled else ""
+
     def finish(self, rows, done):
-        """Repeats what failed; runs what the program did not come to."""
-        session = self.session
+        """Repeats the row that broke the program, and runs those that it did not come to."""
         finished, running, lines = parse(done.text)
-        broken = next((r for r in rows if r in finished and finished[r][0] == "fail" and is_device_error(finished[r][1])), None)
-        if running and not broken and session.left() < 2:
-            session.note(f"{self.name}.{running}", "skip", reason="no time left")
-            rows = [row for row in rows if row != running]
-        elif running and not broken:
-            broken = running
-            finished[running] = ("fail", lines)
-            session.note(f"{self.name}.{running}", "fail", says=message(lines) or complaint(done))
-        if broken:
-            self.sanitize(broken, session.facts["checks"][f"{self.name}.{broken}"]["says"])
-            later = rows[rows.index(broken) + 1:] if broken in rows else []
-        else:
-            later = [row for row in rows if row not in finished]
-        for row in later:
-            self.run_alone(row)
-        failed = any(verdict == "fail" for verdict, _ in finished.values())
-        if done.status != 0 and not failed:
-            skipped = done.stopped == "no time left"
-            session.note(self.name, "skip" if skipped else "fail", done.seconds, says=complaint(done))
+        bad = [row for row in rows if row in finished and finished[row][0] == "fail" and is_device_error(finished[row][1])]
+        if not bad and running and not done.stopped.startswith("no end"):  # it died in this row, or the row does not end
+            self.session.note(f"{self.name}.{running}", "fail", says=message(lines) or complaint(done))
+            bad = [running]
+        if bad:
+            if not done.stopped.startswith("no output"):
+                self.sanitize(bad[0], self.session.facts["checks"][f"{self.name}.{bad[0]}"]["says"])
+            for row in rows[rows.index(bad[0]) + 1:]:
+                self.run_alone(row)
+        elif done.stopped:
+            for row in rows:
+                if row not in finished:
+                    self.session.note(f"{self.name}.{row}", "skip", reason=done.stopped)
+        elif done.status != 0 and all(verdict != "fail" for verdict, _ in finished.values()):
+            self.session.note(self.name, "fail", done.seconds, says=complaint(done))
 
     def run_alone(self, row):
         only = re.sub(r"([*?\[])", r"[\1]", row)
@@ -135,15 +138,16 @@ class Table:
 
 def tables(session):
     on_cuda = ["--device=cuda"]
-    programs = 10 if session.options.tiny else 40 if session.options.quick else 200
+    programs = 10 if session.options.tiny else 40 if session.options.quick else 100
     goldens = {"AMPC_GOLDENS": str(session.options.tree / "tests/goldens")} if session.options.tree else {}
     if session.options.quick and not session.options.rows:
         goldens["OPS_ONLY"] = "mlp*"
-    return [Table(session, "ops", "ops_ops", on_cuda, 150, {}),
-            Table(session, "ops_matmul", "ops_ops_matmul", on_cuda, 90, {}),
-            Table(session, "ops_update", "ops_ops_update", on_cuda, 40, {}),
-            Table(session, "ops_programs", "ops_ops_programs", on_cuda, 90, {"OPS_PROGRAMS": str(programs)}),
-            Table(session, "goldens", "gpu-goldens", [], 150, goldens)]
+    return {name: Table(session, name, *facts) for name, *facts in (
+        ("ops", "ops_ops", on_cuda, 150, {}),
+        ("ops_matmul", "ops_ops_matmul", on_cuda, 100, {}),
+        ("ops_update", "ops_ops_update", on_cuda, 40, {}),
+        ("goldens", "gpu-goldens", [], 200, goldens),
+        ("ops_programs", "ops_ops_programs", on_cuda, 120, {"OPS_PROGRAMS": str(programs)}))}
 
 
 # ---- training of the demonstration network ----
@@ -231,12 +235,12 @@ def sanitize_shard(session, kind, tool, table, shard, budget):
 
 def sanitizers(session):
     tool = find_sanitizer()
-    table = tables(session)[0]
-    for kind, budget in (("memcheck", 120), ("racecheck", 120)):
+    table = tables(session)["ops"]
+    for at, kind in enumerate(SANITIZERS):
         if not tool:
             session.note(f"{kind}.ops", "skip", reason="there is no compute-sanitizer")
             continue
-        until, checked = session.left() - budget, 0
+        until, checked = session.left() * (1 - 1 / (len(SANITIZERS) - at)), 0
         for shard in range(1 if session.options.quick else SHARDS):
             rows = sanitize_shard(session, kind, tool, table, shard, session.left() - until)
             if rows is None:
@@ -248,7 +252,7 @@ def sanitizers(session):
 # ---- all of it ----
 
 def part(session):
-    for table in tables(session):
+    for table in tables(session).values():
         if table.name == "goldens" and not session.options.tree:
             session.note("goldens", "skip", reason="--tree is not given: tests/goldens is not at hand")
         else:
@@ -259,4 +263,8 @@ def part(session):
 
 def steps(session):
     """What `part` would have run, by name: for machines where nothing can run."""
-    return [table.name for table in tables(session)] + [f"train.{p}" for p in TRAININGS] + ["memcheck.ops", "racecheck.ops"]
+    return [*tables(session), *(f"train.{precision}" for precision in TRAININGS), *sanitizer_steps(session)]
+
+
+def sanitizer_steps(session):
+    return [f"{kind}.ops" for kind in SANITIZERS]

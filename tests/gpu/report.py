@@ -58,7 +58,7 @@ def rates(case):
 
 def times(cases):
     heads = ["model", "batch", "precision", "ms", "p90", "with input ms", "torch ms", "torch's mode", "torch / ours", "torch TF32 ms",
-             "ours GB planned", "torch GB allocated", "torch GB reserved", "TFLOP/s", "of the roofline", "launches", "GB a step"]
+             "ours GB planned", "ours GB used", "torch GB allocated", "torch GB reserved", "TFLOP/s", "of the roofline", "launches", "GB a step"]
     rows = []
     for case in cases.values():
         mode, theirs = best(case)
@@ -66,7 +66,7 @@ def times(cases):
         rows.append([case["model"], case["batch"], case["precision"], cell(case.get("median_ms"), 4), cell(case.get("p90_ms"), 4),
                      cell(case.get("with_input_median_ms"), 4), cell(theirs.get("median_ms"), 4), mode, cell(ratio),
                      cell(best(case, tf32=True)[1].get("median_ms"), 4), gigabytes(case.get("planned_bytes")),
-                     gigabytes(theirs.get("peak_bytes")), gigabytes(theirs.get("reserved_bytes")), *rates(case),
+                     gigabytes(case.get("used_bytes")), gigabytes(theirs.get("peak_bytes")), gigabytes(theirs.get("reserved_bytes")), *rates(case),
                      case.get("launches", "-"), gigabytes(case.get("bytes"))])
     return table(heads, rows)
 

@@ -82,7 +82,7 @@ def kernels(run, name, command, steps):
     tool = find_ncu()
     if not tool:
         return run.note(name, "skip", reason="there is no ncu")
-    done = run.run(name, [tool, "--set", "basic", "--csv", "--nvtx", *ranges(steps), "--launch-count", "40", *command], 40)
+    done = run.run(name, [tool, "--set", "basic", "--csv", "--nvtx", *ranges(steps), "--launch-count", "40", *command], 30)
     found = read_kernels(done.text)
     if not found:
         error = next((line for line in done.text.splitlines() if line.startswith(("==ERROR==", "==WARNING=="))), "")
