@@ -54,8 +54,10 @@ def arguments(argv):
     tests.add_argument("--tiny", action="store_true", help="short trainings and few random programs: for imitated devices")
     options = parser.parse_args(argv)
     options.out, options.bundle = options.out.resolve(), options.bundle.resolve()
-    options.tree = options.tree.resolve() if options.tree else None
-    options.programs = options.programs.resolve() if options.programs else options.bundle / "bin"
+    for name in ("tree", "programs", "plan_only"):  # commands run in a folder of their own
+        path = getattr(options, name)
+        setattr(options, name, path.resolve() if path else None)
+    options.programs = options.programs or options.bundle / "bin"
     version = options.bundle / "version"
     options.version = version.read_text().strip() if version.exists() else "unknown"
     return options
@@ -96,7 +98,7 @@ def record(run):
     """Recordings for the doubles; whether there is a device."""
     folder = run.files / run.part / "recorded"
     folder.mkdir()
-    done = run.run("record", [run.program("gpu-record"), folder], 60)
+    done = run.run("record", [run.program("gpu-record"), folder], 120)
     if done.status == NO_DEVICE:
         run.facts["no_device"] = session.complaint(done)
         return False

@@ -17,7 +17,7 @@ DEVICE_ERROR = re.compile(r"\bcuda:|CUDA error|CUBLAS_STATUS|cuBLASLt status|CUD
 NOISE = re.compile(r"^(=========|\[|-+$)|Failure!$|^$")
 SANITIZERS = ("memcheck", "racecheck")
 SHARDS = 8  # of a table under a sanitizer: what fits into the budget is a sample that is spread over all rows
-STALL = 60  # seconds without output after which a row is taken to hang
+STALL = 120  # seconds without output after which a row is taken to hang
 MOST_REPEATED = 3  # rows of a program that run again under compute-sanitizer
 
 
@@ -32,14 +32,16 @@ def message(lines):
 
 
 def parse(text):
-    """({row: (verdict, lines)}, the row that has begun and not ended, its lines)"""
+    """({row: (verdict, lines)}, the row that has begun and not ended, its lines). Of rows of one name a failed one counts."""
     rows, current, lines = {}, None, []
     for line in text.splitlines():
         found = ROW.match(line)
         if found and found[1] == "RUN":
             current, lines = found[2], []
         elif found and found[2] == current:
-            rows[current], current = (VERDICT[found[1]], lines), None
+            if rows.get(current, ("", []))[0] != "fail":
+                rows[current] = (VERDICT[found[1]], lines)
+            current = None
         elif current:
             lines.append(line)
     return rows, current, lines
@@ -57,7 +59,7 @@ class Table:
     def __init__(self, session, name, program, arguments, budget, environment):
         self.session, self.name, self.budget, self.environment = session, name, budget, environment
         self.command = [session.program(program), *arguments]
-        self.seen, self.sanitized = set(), 0
+        self.noted, self.sanitized = {}, 0
 
     def note(self, row, verdict, lines, **facts):
         says = message(lines) if verdict == "fail" else None
@@ -65,7 +67,7 @@ class Table:
 
     def list_rows(self, **more):
         done = self.session.run(f"{self.name}.list", self.command, 30, OPS_LIST="1", **{**self.environment, **more})
-        return done.text.splitlines() if done.status == 0 else None, done
+        return list(dict.fromkeys(done.text.splitlines())) if done.status == 0 else None, done
 
     def run(self):
         rows, done = self.list_rows()
@@ -81,8 +83,8 @@ class Table:
     def watch(self, text):
         """Notes rows as they end. A reason to stop the program, or ""."""
         for row, (verdict, lines) in parse(text)[0].items():
-            if row not in self.seen:
-                self.seen.add(row)
+            if self.noted.get(row) != verdict:
+                self.noted[row] = verdict
                 self.note(row, verdict, lines)
             if verdict == "fail" and is_device_error(lines):
                 return "an error of the device"
@@ -152,6 +154,7 @@ def tables(session):
 
 # ---- training of the demonstration network ----
 
+ACCURACY = 0.75  # after five epochs of 5,000 samples
 TRAININGS = {"fp32": ["--amp=O0"], "bf16": ["--amp=O1", "--dtype=bf16"], "fp16": ["--amp=O1", "--dtype=fp16"]}
 
 
@@ -163,18 +166,18 @@ def train(session, precision, options, data):
     if compiled.status != 0:
         return
     short = session.options.quick or data.startswith("synthetic")
-    length = ["--batch=64", "--steps=100" if short else "--epochs=5"]
+    length = ["--batch=64", *(["--steps=100"] if short else ["--epochs=5", f"--eval-data={data}"])]
     if session.options.tiny:
         short, data, length = True, "synthetic,rows=16", ["--batch=4", "--steps=3"]
     done = session.run(name, [session.program("ampc-run"), "train", module, "--device=cuda", f"--data={data}", *length,
-                              "--json"], 60)
+                              "--json"], 90)
     answer = last_json(done.text)
     if done.stopped == "no time left":
         session.note(name, "skip", reason=done.stopped)
     elif done.status != 0 or not answer:
         session.note(name, "fail", done.seconds, says=complaint(done))
-    elif not short and answer.get("accuracy", 0) <= 0.8:
-        session.note(name, "fail", done.seconds, says=f"accuracy {answer.get('accuracy')}, expected more than 0.8")
+    elif not short and (answer.get("accuracy") or 0) <= ACCURACY:
+        session.note(name, "fail", done.seconds, says=f"accuracy {answer.get('accuracy')}, expected more than {ACCURACY}")
     else:
         session.note(name, "pass", done.seconds, answer=answer)
 

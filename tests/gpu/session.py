@@ -23,6 +23,7 @@ import report
 LIMIT = 525  # seconds of a part: a call on the machine with the GPU may take ten minutes
 LARGEST = 15 << 20  # bytes of results.tar.gz
 LONGEST_LOG = 2 << 20  # bytes of a log that are kept
+ENDLESS_LOG = 64 << 20  # bytes of a log after which a program is stopped
 VERDICTS = ("pass", "fail", "skip")
 
 # How a command ended: its exit status (None: it was stopped, or not started), its output, its seconds, and why it was
@@ -182,17 +183,18 @@ class Session:
 
     def wait(self, process, path, deadline, watch):
         """"" when the process ended, else why it was stopped."""
-        stopped = ""
         try:
-            while not stopped:
+            while True:
                 try:
-                    process.wait(0.5 if watch else max(0, deadline - time.monotonic()))
+                    process.wait(0.5)
                     return ""
                 except subprocess.TimeoutExpired:
-                    stopped = (watch(path.read_bytes().decode(errors="replace")) if watch else "") or ""
-                    if not stopped and time.monotonic() >= deadline:
-                        stopped = "time"
-            return stopped
+                    pass
+                if path.stat().st_size > ENDLESS_LOG:
+                    return "endless output"
+                reason = watch(path.read_bytes().decode(errors="replace")) if watch else ""
+                if reason or time.monotonic() >= deadline:
+                    return reason or "time"
         finally:
             kill_group(process)  # what it started ends with it
 
