@@ -136,9 +136,9 @@ typedef struct rt_plan_request {
     const rt_selection *selection; /* the outputs to compute; NULL: all */
     const int64_t *sizes;          /* by symbol of the module; -1: unbound */
     const rt_backend *backend;
-    const k_context *ctx;       /* kernels are prepared under it */
-    /* Ops may become one step: the same bits, but for a rounding left out (kernels/epilogue.h) and the rounding of weight
-     * gradients on a backend with low_gradients (plan_update.c). */
+    const k_context *ctx;          /* kernels are prepared under it */
+    /* Ops may become one step: the same bits, but for a rounding left out (kernels/epilogue.h) and the rounding of
+     * weight gradients on a backend with low_gradients (plan_update.c). */
     bool fuse;
     const rt_plan_watch *watch; /* NULL: nobody watches the stages */
 } rt_plan_request;
