@@ -1,10 +1,10 @@
 """The parts `bench` and `torch`: training steps of whole models, ours and PyTorch's, one after the other on one clock.
 
-`bench` measures, for each precision and model: our step, PyTorch's quick modes, our step again; then Nsight Compute looks
-at our slowest steps. `torch` measures the modes of PyTorch that compile for minutes.
+`bench` measures, for each precision and model: our step, PyTorch's quick modes, our step again; then Nsight Compute
+looks at our slowest steps. `torch` measures the modes of PyTorch that compile for minutes.
 """
+
 import collections
-import json
 import re
 import shutil
 import statistics
@@ -33,15 +33,16 @@ def cases(run):
     """[(model, precision)], in the order in which they are measured."""
     options = run.options
     wanted = options.models.split(",") if options.models else ["mlp-b512"] if options.quick else None
-    precisions = [p for p in options.precisions.split(",") if p in PRECISIONS][:1 if options.quick else None]
+    precisions = [p for p in options.precisions.split(",") if p in PRECISIONS][: 1 if options.quick else None]
     chosen = [m for m in MODELS if not wanted or m.name in wanted or m.model in wanted]
     return [(model, precision) for precision in precisions for model in chosen]
 
 
 def entry(run, model, precision):
     """The figures of a case."""
-    return run.facts.setdefault("benchmark", {}).setdefault(f"{model.name}.{precision}", {
-        "model": model.name, "batch": model.batch, "precision": precision})
+    return run.facts.setdefault("benchmark", {}).setdefault(
+        f"{model.name}.{precision}", {"model": model.name, "batch": model.batch, "precision": precision}
+    )
 
 
 def verdict_of(model, precision, done):
@@ -56,6 +57,7 @@ def verdict_of(model, precision, done):
 
 # ---- ours ----
 
+
 def compile_module(run, model, precision):
     """The compiled model, made once for all batches of a precision; None: it cannot be made."""
     module = run.work / f"{model.model}.{precision}.ir"
@@ -69,8 +71,20 @@ def compile_module(run, model, precision):
     if free < FREE_DISK:
         return run.note(name, "fail", says=f"{free >> 20} MiB are free in {run.work}, {FREE_DISK >> 20} MiB are needed")
     source = run.options.bundle / f"models/{model.model}.onnx"
-    done = run.check(name, [run.program("ampc"), source, "-o", module, f"--loss={model.loss}",
-                            f"--optimizer={model.optimizer}", "--init=kaiming", *PRECISIONS[precision]], 60)
+    done = run.check(
+        name,
+        [
+            run.program("ampc"),
+            source,
+            "-o",
+            module,
+            f"--loss={model.loss}",
+            f"--optimizer={model.optimizer}",
+            "--init=kaiming",
+            *PRECISIONS[precision],
+        ],
+        60,
+    )
     if done.status == 0:
         return module
     remove_module(module)
@@ -86,7 +100,9 @@ def plan(run, model, precision, module):
     """The plan as a dictionary, or None; its figures go into the case."""
     name = f"plan.{model.name}.{precision}"
     device = run.options.plan_only or "cuda"
-    done = run.run(name, [run.program("ampc-run"), "plan", module, f"--device={device}", f"--batch={model.batch}", "--json"], 120)
+    done = run.run(
+        name, [run.program("ampc-run"), "plan", module, f"--device={device}", f"--batch={model.batch}", "--json"], 120
+    )
     answer = last_json(done.text)
     if done.status != 0 or not answer or "steps" not in answer:
         verdict, reason = verdict_of(model, precision, done)
@@ -103,9 +119,21 @@ def bench(run, model, precision, module, trace):
     name = f"bench.{model.name}.{precision}"
     known = entry(run, model, precision)
     profile = [f"--profile={trace}"] if not trace.exists() else []
-    done = run.run(f"{name}.{len(known.get('runs', [])) + 1}",
-                   [run.program("ampc-run"), "bench", module, "--device=cuda", f"--batch={model.batch}", "--iterations=20",
-                    "--warmup=5", "--json", *profile], 120)
+    done = run.run(
+        f"{name}.{len(known.get('runs', [])) + 1}",
+        [
+            run.program("ampc-run"),
+            "bench",
+            module,
+            "--device=cuda",
+            f"--batch={model.batch}",
+            "--iterations=20",
+            "--warmup=5",
+            "--json",
+            *profile,
+        ],
+        120,
+    )
     answer = last_json(done.text)
     if done.status != 0 or not answer or "median_ms" not in answer:
         verdict, reason = verdict_of(model, precision, done)
@@ -144,6 +172,7 @@ def ours_and_theirs(run, model, precision):
 
 # ---- PyTorch's ----
 
+
 def best_torch(known):
     times = [m["median_ms"] for m in known.get("torch", {}).values() if "median_ms" in m and not m.get("tf32")]
     return min(times, default=None)
@@ -154,7 +183,7 @@ def torch_command(run, *arguments):
 
 
 def torch_modes(run, model, precision, modes, budget):
-    """Measures modes of PyTorch. Each prints its line as soon as it is known: one that takes too long loses no other."""
+    """Measures modes of PyTorch. Each prints its line once it is known: one that takes too long loses no other."""
     name = f"torch.{model.name}.{precision}"
     if not run.python:
         return run.note(name, "skip", reason="no Python with PyTorch was found")
@@ -192,6 +221,7 @@ def ceilings(run):
 
 # ---- the parts ----
 
+
 def part(run):
     if not run.options.plan_only:
         ceilings(run)
@@ -211,8 +241,16 @@ def profile_kernels(run, models, precision):
         module = run.work / f"{model.model}.{precision}.ir"
         known = entry(run, model, precision)
         if known.get("slowest"):
-            command = [run.program("ampc-run"), "bench", module, "--device=cuda", f"--batch={model.batch}", "--iterations=1",
-                       "--warmup=0", "--sync-launch"]
+            command = [
+                run.program("ampc-run"),
+                "bench",
+                module,
+                "--device=cuda",
+                f"--batch={model.batch}",
+                "--iterations=1",
+                "--warmup=0",
+                "--sync-launch",
+            ]
             known["kernels"] = slow_steps.kernels(run, f"ncu.{model.name}.{precision}", command, known["slowest"])
 
 

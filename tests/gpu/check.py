@@ -1,4 +1,5 @@
 """The suite for machines with a GPU. See tools/gpu-check for its usage, docs/cuda.md for what it does."""
+
 import argparse
 import json
 import os
@@ -15,8 +16,12 @@ import session
 
 NO_DEVICE = 6  # AMPC_DEVICE, also the exit code of this program
 # What each part runs, and the names of its steps for a machine where nothing can run.
-PARTS = {"check": (checks.part, checks.steps), "sanitize": (checks.sanitizers, checks.sanitizer_steps),
-         "bench": (bench.part, bench.steps), "torch": (bench.torch_part, bench.torch_steps)}
+PARTS = {
+    "check": (checks.part, checks.steps),
+    "sanitize": (checks.sanitizers, checks.sanitizer_steps),
+    "bench": (bench.part, bench.steps),
+    "torch": (bench.torch_part, bench.torch_steps),
+}
 ALL = ("check", "bench", "torch")  # "sanitize" is the end of "check", with the time of a part of its own
 
 # What the interpreter that has PyTorch says of itself; PyTorch is not imported, which takes seconds. Libraries of CUDA
@@ -40,7 +45,9 @@ def arguments(argv):
     parser.add_argument("out", nargs="?", default="results", type=Path, metavar="OUT")
     parser.add_argument("--only", choices=list(PARTS), help="one part; check, bench and torch in turn by default")
     parser.add_argument("--quick", action="store_true", help="a sample of each part")
-    parser.add_argument("--rows", help="check: only rows (trainings) whose name matches one of these patterns: relu*,mlp* fp16")
+    parser.add_argument(
+        "--rows", help="check: only rows (trainings) whose name matches one of these patterns: relu*,mlp* fp16"
+    )
     parser.add_argument("--tree", type=Path, help="the source tree: goldens and test models")
     parser.add_argument("--python", help="the Python that has PyTorch (default: python3 on PATH)")
     parser.add_argument("--models", help="bench, torch: only these models, such as mlp,bert-b32")
@@ -49,9 +56,13 @@ def arguments(argv):
     tests = parser.add_argument_group("for tests of the suite")
     tests.add_argument("--bundle", type=Path, required=True, help=argparse.SUPPRESS)
     tests.add_argument("--programs", type=Path, help="a folder with other programs of the same names")
-    tests.add_argument("--plan-only", type=Path, metavar="DEVICE.json", help="bench: plans for this device, without running")
+    tests.add_argument(
+        "--plan-only", type=Path, metavar="DEVICE.json", help="bench: plans for this device, without running"
+    )
     tests.add_argument("--slow", type=float, default=1, metavar="N", help="multiplies all budgets")
-    tests.add_argument("--tiny", action="store_true", help="short trainings and few random programs: for imitated devices")
+    tests.add_argument(
+        "--tiny", action="store_true", help="short trainings and few random programs: for imitated devices"
+    )
     options = parser.parse_args(argv)
     options.out, options.bundle = options.out.resolve(), options.bundle.resolve()
     for name in ("tree", "programs", "plan_only"):  # commands run in a folder of their own
@@ -73,7 +84,11 @@ def environment_of(options):
     environment["OMP_WAIT_POLICY"] = "passive"
     if options.rows:
         environment["OPS_ONLY"] = options.rows
-    for variable, folder in (("XDG_CACHE_HOME", "cache"), ("TORCHINDUCTOR_CACHE_DIR", "inductor"), ("TRITON_CACHE_DIR", "triton")):
+    for variable, folder in (
+        ("XDG_CACHE_HOME", "cache"),
+        ("TORCHINDUCTOR_CACHE_DIR", "inductor"),
+        ("TRITON_CACHE_DIR", "triton"),
+    ):
         environment.setdefault(variable, str(options.bundle / "cache" / folder))
     return environment
 
@@ -102,8 +117,12 @@ def record(run):
     if done.status == NO_DEVICE:
         run.facts["no_device"] = session.complaint(done)
         return False
-    run.note("record", "pass" if done.status == 0 else "fail", done.seconds,
-             says=None if done.status == 0 else session.complaint(done))
+    run.note(
+        "record",
+        "pass" if done.status == 0 else "fail",
+        done.seconds,
+        says=None if done.status == 0 else session.complaint(done),
+    )
     query = ["nvidia-smi", "--query-gpu=name,driver_version,memory.total,clocks.max.sm", "--format=csv,noheader"]
     smi = run.run("nvidia-smi", query, 20)
     run.facts["device"] = session.last_line(smi.text) if smi.status == 0 else "unknown"

@@ -4,6 +4,7 @@ A program of CMocka rows runs as a whole. After an error of the device nothing t
 trusted: the program is stopped, the failing row runs again under compute-sanitizer, and each later row in a process of
 its own.
 """
+
 import fnmatch
 import re
 import shutil
@@ -23,6 +24,7 @@ MOST_REPEATED = 3  # rows of a program that run again under compute-sanitizer
 
 # ---- the output of CMocka ----
 
+
 def message(lines):
     """The first error message of a row."""
     plain = [re.sub(r"^\[ +ERROR +\] (--- )?|^ERROR: ", "", line).strip() for line in lines]
@@ -32,7 +34,8 @@ def message(lines):
 
 
 def parse(text):
-    """({row: (verdict, lines)}, the row that has begun and not ended, its lines). Of rows of one name a failed one counts."""
+    """({row: (verdict, lines)}, the row that has begun and not ended, its lines). Of rows of one name a failed one
+    counts."""
     rows, current, lines = {}, None, []
     for line in text.splitlines():
         found = ROW.match(line)
@@ -52,6 +55,7 @@ def is_device_error(lines):
 
 
 # ---- a program of rows ----
+
 
 class Table:
     """The rows of one program."""
@@ -96,14 +100,16 @@ class Table:
     def finish(self, rows, done):
         """Repeats the row that broke the program, and runs those that it did not come to."""
         finished, running, lines = parse(done.text)
-        bad = [row for row in rows if row in finished and finished[row][0] == "fail" and is_device_error(finished[row][1])]
-        if not bad and running and not done.stopped.startswith("no end"):  # it died in this row, or the row does not end
+        bad = [
+            row for row in rows if row in finished and finished[row][0] == "fail" and is_device_error(finished[row][1])
+        ]
+        if not bad and running and not done.stopped.startswith("no end"):  # died, or hangs
             self.session.note(f"{self.name}.{running}", "fail", says=message(lines) or complaint(done))
             bad = [running]
         if bad:
             if not done.stopped.startswith("no output"):
                 self.sanitize(bad[0], self.session.facts["checks"][f"{self.name}.{bad[0]}"]["says"])
-            for row in rows[rows.index(bad[0]) + 1:]:
+            for row in rows[rows.index(bad[0]) + 1 :]:
                 self.run_alone(row)
         elif done.stopped:
             for row in rows:
@@ -132,8 +138,12 @@ class Table:
             return
         self.sanitized += 1
         only = re.sub(r"([*?\[])", r"[\1]", row)
-        done = self.session.run(f"{self.name}.{row}.memcheck", [tool, "--tool", "memcheck", *self.command], 90,
-                                **{**self.environment, "OPS_ONLY": only, "CUDA_LAUNCH_BLOCKING": "1"})
+        done = self.session.run(
+            f"{self.name}.{row}.memcheck",
+            [tool, "--tool", "memcheck", *self.command],
+            90,
+            **{**self.environment, "OPS_ONLY": only, "CUDA_LAUNCH_BLOCKING": "1"},
+        )
         found = sanitizer_error(done.text) or (complaint(done) if done.status else "no error")
         self.session.note(f"{self.name}.{row}", "fail", says=says, memcheck=found)
 
@@ -144,12 +154,16 @@ def tables(session):
     goldens = {"AMPC_GOLDENS": str(session.options.tree / "tests/goldens")} if session.options.tree else {}
     if session.options.quick and not session.options.rows:
         goldens["OPS_ONLY"] = "mlp*"
-    return {name: Table(session, name, *facts) for name, *facts in (
-        ("ops", "ops_ops", on_cuda, 150, {}),
-        ("ops_matmul", "ops_ops_matmul", on_cuda, 100, {}),
-        ("ops_update", "ops_ops_update", on_cuda, 40, {}),
-        ("goldens", "gpu-goldens", [], 200, goldens),
-        ("ops_programs", "ops_ops_programs", on_cuda, 120, {"OPS_PROGRAMS": str(programs)}))}
+    return {
+        name: Table(session, name, *facts)
+        for name, *facts in (
+            ("ops", "ops_ops", on_cuda, 150, {}),
+            ("ops_matmul", "ops_ops_matmul", on_cuda, 100, {}),
+            ("ops_update", "ops_ops_update", on_cuda, 40, {}),
+            ("goldens", "gpu-goldens", [], 200, goldens),
+            ("ops_programs", "ops_ops_programs", on_cuda, 120, {"OPS_PROGRAMS": str(programs)}),
+        )
+    }
 
 
 # ---- training of the demonstration network ----
@@ -161,23 +175,29 @@ TRAININGS = {"fp32": ["--amp=O0"], "bf16": ["--amp=O1", "--dtype=bf16"], "fp16":
 def train(session, precision, options, data):
     name, module = f"train.{precision}", session.work / f"{precision}.ir"
     model = session.options.tree / "tests/models/mnist.onnx"
-    compiled = session.check(f"{name}.compile", [session.program("ampc"), model, "-o", module, "--loss=ce",
-                                                 "--optimizer=momentum", "--init=kaiming", *options], 30)
+    compiled = session.check(
+        f"{name}.compile",
+        [session.program("ampc"), model, "-o", module, "--loss=ce", "--optimizer=momentum", "--init=kaiming", *options],
+        30,
+    )
     if compiled.status != 0:
         return
     short = session.options.quick or data.startswith("synthetic")
     length = ["--batch=64", *(["--steps=100"] if short else ["--epochs=5", f"--eval-data={data}"])]
     if session.options.tiny:
         short, data, length = True, "synthetic,rows=16", ["--batch=4", "--steps=3"]
-    done = session.run(name, [session.program("ampc-run"), "train", module, "--device=cuda", f"--data={data}", *length,
-                              "--json"], 90)
+    done = session.run(
+        name, [session.program("ampc-run"), "train", module, "--device=cuda", f"--data={data}", *length, "--json"], 90
+    )
     answer = last_json(done.text)
     if done.stopped == "no time left":
         session.note(name, "skip", reason=done.stopped)
     elif done.status != 0 or not answer:
         session.note(name, "fail", done.seconds, says=complaint(done))
     elif not short and (answer.get("accuracy") or 0) <= ACCURACY:
-        session.note(name, "fail", done.seconds, says=f"accuracy {answer.get('accuracy')}, expected more than {ACCURACY}")
+        session.note(
+            name, "fail", done.seconds, says=f"accuracy {answer.get('accuracy')}, expected more than {ACCURACY}"
+        )
     else:
         session.note(name, "pass", done.seconds, answer=answer)
 
@@ -194,6 +214,7 @@ def training(session):
 
 # ---- compute-sanitizer ----
 
+
 def find_sanitizer():
     return shutil.which("compute-sanitizer") or shutil.which("compute-sanitizer", path="/usr/local/cuda/bin")
 
@@ -201,7 +222,9 @@ def find_sanitizer():
 def sanitizer_error(text):
     """The first error that compute-sanitizer reports, with the kernel and the thread; "" when it reports none."""
     lines = [line[9:].strip() for line in text.splitlines() if line.startswith("=========")]
-    lines = [line for line in lines if line and not re.match(r"COMPUTE-SANITIZER|ERROR SUMMARY|RACECHECK SUMMARY|LEAK", line)]
+    lines = [
+        line for line in lines if line and not re.match(r"COMPUTE-SANITIZER|ERROR SUMMARY|RACECHECK SUMMARY|LEAK", line)
+    ]
     return " ".join(lines[:3])[:400]
 
 
@@ -220,7 +243,9 @@ def sanitize_shard(session, kind, tool, table, shard, budget):
     if not rows:
         return 0
     done = session.run(name, [tool, "--tool", kind, "--error-exitcode", "9", *table.command], budget, **environment)
-    refused = re.search(r"Device not supported|not supported on this|failed to initialize|Unable to find injection", done.text, re.I)
+    refused = re.search(
+        r"Device not supported|not supported on this|failed to initialize|Unable to find injection", done.text, re.I
+    )
     error = sanitizer_error(done.text)
     if done.stopped:
         session.note(name, "skip", done.seconds, reason=done.stopped)
@@ -253,6 +278,7 @@ def sanitizers(session):
 
 
 # ---- all of it ----
+
 
 def part(session):
     for table in tables(session).values():

@@ -5,6 +5,7 @@ Results are written anew after every step, each file atomically, so that a part 
   results.md       the same for people
   results.tar.gz   logs, recordings, plans and traces
 """
+
 import collections
 import ctypes
 import json
@@ -99,7 +100,9 @@ class Session:
         try:
             former = json.loads((self.out / "results.json").read_text())
             with tarfile.open(self.out / "results.tar.gz") as tar:
-                members = [m for m in tar.getmembers() if m.isfile() and m.name.split("/")[0] not in (self.part, "..", "")]
+                members = [
+                    m for m in tar.getmembers() if m.isfile() and m.name.split("/")[0] not in (self.part, "..", "")
+                ]
                 tar.extractall(self.files, members)
             former["parts"].pop(self.part, None)
             return {"parts": former["parts"]}
@@ -120,7 +123,9 @@ class Session:
             if path.stat().st_size <= LARGEST:
                 return
             largest = max((f for f in self.files.rglob("*") if f.is_file()), key=lambda f: f.stat().st_size)
-            (largest.parent / f"{largest.name}.omitted").write_text(f"{largest.stat().st_size} bytes: too large to be kept\n")
+            (largest.parent / f"{largest.name}.omitted").write_text(
+                f"{largest.stat().st_size} bytes: too large to be kept\n"
+            )
             largest.unlink()
 
     def save(self):
@@ -170,9 +175,16 @@ class Session:
         start, path = time.monotonic(), self.log(name)
         with open(path, "wb") as log:
             try:
-                process = subprocess.Popen([str(c) for c in command], env={**self.environment, **more}, cwd=self.work,
-                                           stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
-                                           start_new_session=True, preexec_fn=die_with_parent)
+                process = subprocess.Popen(
+                    [str(c) for c in command],
+                    env={**self.environment, **more},
+                    cwd=self.work,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                    preexec_fn=die_with_parent,
+                )
             except OSError as error:
                 log.write(str(error).encode())
                 return Outcome(127, str(error), 0.0, "")
@@ -182,7 +194,7 @@ class Session:
         return Outcome(None if stopped else process.returncode, read_log(path), time.monotonic() - start, stopped)
 
     def wait(self, process, path, deadline, watch):
-        """"" when the process ended, else why it was stopped."""
+        """ "" when the process ended, else why it was stopped."""
         try:
             while True:
                 try:

@@ -1,4 +1,5 @@
 """The steps of a model: its plan joined with the trace of a run, and what Nsight Compute says of the slowest ones."""
+
 import csv
 import io
 import json
@@ -11,13 +12,14 @@ SHOWN = 10  # slowest steps
 
 
 def roofline(plan, precision, ceilings):
-    """Milliseconds that the steps would take if each ran at the measured rate of a copy or of a matrix product. Steps whose
-    results are kept do not run again."""
+    """Milliseconds that the steps would take if each ran at the measured rate of a copy or of a matrix product.
+    Steps whose results are kept do not run again."""
     if not ceilings:
         return None
     rate, bandwidth = ceilings["tflops"][precision] * 1e12, ceilings["copy_gbs"] * 1e9
-    return 1e3 * sum(max(step["bytes"] / bandwidth, step["flops"] / rate) for step in plan["steps"]
-                     if not step.get("kept"))
+    return 1e3 * sum(
+        max(step["bytes"] / bandwidth, step["flops"] / rate) for step in plan["steps"] if not step.get("kept")
+    )
 
 
 def join(plan, trace):
@@ -30,9 +32,17 @@ def join(plan, trace):
         covered = [by_number[n] for n in range(facts["step"], facts["step"] + facts.get("steps", 1)) if n in by_number]
         seconds, size = event["dur"] * 1e-6, sum(s["bytes"] for s in covered)
         flops = sum(s["flops"] for s in covered)
-        joined.append({"step": facts["step"], "steps": facts.get("steps", 1), "name": event["name"], "op": event.get("cat", ""),
-                       "ms": seconds * 1e3, "gbs": size / seconds / 1e9 if seconds else 0,
-                       "tflops": flops / seconds / 1e12 if seconds else 0})
+        joined.append(
+            {
+                "step": facts["step"],
+                "steps": facts.get("steps", 1),
+                "name": event["name"],
+                "op": event.get("cat", ""),
+                "ms": seconds * 1e3,
+                "gbs": size / seconds / 1e9 if seconds else 0,
+                "tflops": flops / seconds / 1e12 if seconds else 0,
+            }
+        )
     return sorted(joined, key=lambda step: -step["ms"])
 
 
@@ -50,8 +60,13 @@ def slowest(run, name, plan, path):
 
 # ---- Nsight Compute ----
 
-METRICS = {"Duration": "duration", "Memory Throughput": "memory", "Compute (SM) Throughput": "compute", "DRAM Throughput": "dram",
-           "Registers Per Thread": "registers"}
+METRICS = {
+    "Duration": "duration",
+    "Memory Throughput": "memory",
+    "Compute (SM) Throughput": "compute",
+    "DRAM Throughput": "dram",
+    "Registers Per Thread": "registers",
+}
 
 
 def find_ncu():
@@ -69,7 +84,7 @@ def read_kernels(text):
     """[{kernel, metric: "value unit"}] from the CSV of ncu."""
     start = re.search(r'^"ID",', text, re.M)
     kernels = {}
-    for row in csv.DictReader(io.StringIO(text[start.start():])) if start else []:
+    for row in csv.DictReader(io.StringIO(text[start.start() :])) if start else []:
         if not (row.get("ID") or "").isdigit():
             continue
         kernel = kernels.setdefault(row["ID"], {"kernel": row.get("Kernel Name", "")})
@@ -82,7 +97,9 @@ def kernels(run, name, command, steps):
     tool = find_ncu()
     if not tool:
         return run.note(name, "skip", reason="there is no ncu")
-    done = run.run(name, [tool, "--set", "basic", "--csv", "--nvtx", *ranges(steps), "--launch-count", "40", *command], 30)
+    done = run.run(
+        name, [tool, "--set", "basic", "--csv", "--nvtx", *ranges(steps), "--launch-count", "40", *command], 30
+    )
     found = read_kernels(done.text)
     if not found:
         error = next((line for line in done.text.splitlines() if line.startswith(("==ERROR==", "==WARNING=="))), "")

@@ -13,6 +13,7 @@ Prints a line of JSON for each mode as soon as it is known: median_ms, p90_ms of
 (allocated) and reserved_bytes; or error. Steps are timed by events that are read after the last step. Attention gets no
 mask as a tensor, which is its fastest form: BERT sees all tokens, GPT-2 is causal.
 """
+
 import gc
 import json
 import statistics
@@ -31,19 +32,31 @@ DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp32": None}
 
 # ---- models: (network, input, label, loss, optimizer) ----
 
+
 def mlp(batch, tiny):
     width = 64 if tiny else 4096
     layers = [part for _ in range(3) for part in (nn.Linear(width, width), nn.ReLU())][:-1]
-    return (nn.Sequential(*layers), torch.randn(batch, width), torch.randn(batch, width), nn.functional.mse_loss,
-            lambda parameters, **more: torch.optim.SGD(parameters, lr=1e-3, fused=True))
+    return (
+        nn.Sequential(*layers),
+        torch.randn(batch, width),
+        torch.randn(batch, width),
+        nn.functional.mse_loss,
+        lambda parameters, **more: torch.optim.SGD(parameters, lr=1e-3, fused=True),
+    )
 
 
 def resnet50(batch, tiny):
     import torchvision
+
     size = 32 if tiny else 224
     images = torch.randn(batch, 3, size, size).to(memory_format=torch.channels_last)
-    return (torchvision.models.resnet50().to(memory_format=torch.channels_last), images, torch.randint(1000, (batch,)),
-            nn.functional.cross_entropy, lambda parameters, **more: torch.optim.SGD(parameters, lr=1e-3, momentum=0.9, fused=True))
+    return (
+        torchvision.models.resnet50().to(memory_format=torch.channels_last),
+        images,
+        torch.randint(1000, (batch,)),
+        nn.functional.cross_entropy,
+        lambda parameters, **more: torch.optim.SGD(parameters, lr=1e-3, momentum=0.9, fused=True),
+    )
 
 
 class Logits(nn.Module):
@@ -59,19 +72,30 @@ class Logits(nn.Module):
 
 def transformer(config, model, batch, length):
     tokens, labels = (torch.randint(config.vocab_size, (batch, length)) for _ in range(2))
-    return (Logits(model(config)), tokens, labels.flatten(), nn.functional.cross_entropy,
-            lambda parameters, **more: torch.optim.AdamW(parameters, lr=1e-4, fused=True, **more))
+    return (
+        Logits(model(config)),
+        tokens,
+        labels.flatten(),
+        nn.functional.cross_entropy,
+        lambda parameters, **more: torch.optim.AdamW(parameters, lr=1e-4, fused=True, **more),
+    )
 
 
 def bert(batch, tiny):
     from transformers import BertConfig, BertForMaskedLM
-    size = dict(vocab_size=100, hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64) if tiny else {}
+
+    size = (
+        dict(vocab_size=100, hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64)
+        if tiny
+        else {}
+    )
     config = BertConfig(hidden_dropout_prob=0, attention_probs_dropout_prob=0, attn_implementation="sdpa", **size)
     return transformer(config, BertForMaskedLM, batch, 16 if tiny else 128)
 
 
 def gpt2(batch, tiny):
     from transformers import GPT2Config, GPT2LMHeadModel
+
     size = dict(vocab_size=100, n_embd=32, n_layer=2, n_head=2, bos_token_id=0, eos_token_id=0) if tiny else {}
     config = GPT2Config(resid_pdrop=0, embd_pdrop=0, attn_pdrop=0, use_cache=False, attn_implementation="sdpa", **size)
     return transformer(config, GPT2LMHeadModel, batch, 16 if tiny else 1024)
@@ -82,9 +106,10 @@ MODELS = {"mlp": mlp, "resnet50": resnet50, "bert": bert, "gpt2": gpt2}
 
 # ---- a step ----
 
+
 class Step:
-    """One training step with resident inputs. Neither the fused optimizers nor the scaler wait for the device: scale and
-    found_inf stay there. So the step may be captured as it is."""
+    """One training step with resident inputs. Neither the fused optimizers nor the scaler wait for the device: scale
+    and found_inf stay there. So the step may be captured as it is."""
 
     def __init__(self, options, mode):
         torch.manual_seed(1)
@@ -178,6 +203,7 @@ def clear(device, keep_compiled):
 
 # ---- ceilings ----
 
+
 def milliseconds(run):
     return statistics.median(measure_cuda(types.SimpleNamespace(run=run)))
 
@@ -195,6 +221,7 @@ def ceilings():
 
 
 # ---- all of it ----
+
 
 class Options:
     def __init__(self, argv):
