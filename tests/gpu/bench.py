@@ -161,10 +161,10 @@ def ours_and_theirs(run, model, precision):
     if bench(run, model, precision, module, trace):
         torch_modes(run, model, precision, QUICK_MODES, 90)
         bench(run, model, precision, module, trace)
-    known = entry(run, model, precision)
-    if "median_ms" not in known:
+    known, name = entry(run, model, precision), f"bench.{model.name}.{precision}"
+    if "median_ms" not in known or run.facts["checks"].get(name, {}).get("verdict") == "fail":
         return
-    run.note(f"bench.{model.name}.{precision}", "pass", ms=known["median_ms"], torch_ms=best_torch(known))
+    run.note(name, "pass", ms=known["median_ms"], torch_ms=best_torch(known))
     if planned:
         known["roofline_ms"] = slow_steps.roofline(planned, precision, run.facts.get("ceilings"))
         known["slowest"] = slow_steps.slowest(run, f"profile.{model.name}.{precision}", planned, trace)
