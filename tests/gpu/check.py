@@ -48,7 +48,8 @@ def arguments(argv):
     parser.add_argument(
         "--rows", help="check: only rows (trainings) whose name matches one of these patterns: relu*,mlp* fp16"
     )
-    parser.add_argument("--tree", type=Path, help="the source tree: goldens and test models")
+    here = Path() if Path("tests/goldens").is_dir() else None
+    parser.add_argument("--tree", type=Path, default=here, help="the source tree: goldens and test models (default: .)")
     parser.add_argument("--python", help="the Python that has PyTorch (default: python3 on PATH)")
     parser.add_argument("--models", help="bench, torch: only these models, such as mlp,bert-b32")
     parser.add_argument("--precisions", default="fp16,bf16,fp32", help="bench, torch: in this order")
