@@ -148,12 +148,12 @@ def verdicts(name, facts):
         if said["verdict"] == "fail":
             more = ", ".join(f"{k}: {said[k]}" for k in ("row", "memcheck") if k in said)
             lines.append(f"- FAIL {check}: {said.get('says', '')}" + (f" ({more})" if more else ""))
-    skipped = [
-        f"{check} ({said.get('reason', 'by the program')})"
-        for check, said in facts["checks"].items()
-        if said["verdict"] == "skip"
-    ]
-    return "\n".join(lines + ([f"- skipped: {'; '.join(skipped)}"] if skipped else [])) + "\n"
+    skipped = {}
+    for check, said in facts["checks"].items():
+        if said["verdict"] == "skip":
+            skipped.setdefault(said.get("reason", "by the program"), []).append(check)
+    lines += [f"- skipped ({reason}): {', '.join(checks)}" for reason, checks in skipped.items()]
+    return "\n".join(lines) + "\n"
 
 
 def render(results):
