@@ -27,7 +27,7 @@ static bool is_on_path(ir_op op)
     return listed[op];
 }
 
-/* Marks, by storage id, the float storage that takes part in the operand of a softmax. */
+/* Marks, by storage id, the float storage that the operand of a softmax depends on element by element. */
 static void mark_softmax_operands(const ir_graph *g, bool *marked, arena *a)
 {
     bool *reached = arena_array(a, g->value_ids + 1, sizeof *reached);

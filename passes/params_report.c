@@ -14,7 +14,7 @@ static const char *const held_reasons[] = {
     [IR_HELD_NODE] = "value of a Constant node",
     [IR_HELD_NAME] = "one element with a name that an exporter generated",
     [IR_HELD_DECLARED] = "the exporter declares it a buffer or a constant",
-    [IR_HELD_MASK] = "a mask: it takes part in the operand of a Softmax and has the values of a mask only",
+    [IR_HELD_MASK] = "a mask: it is combined with the operand of a Softmax and holds only values of a mask",
     [IR_HELD_APART] = "no output depends on it by a derivative",
 };
 

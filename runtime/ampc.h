@@ -201,7 +201,7 @@ AMPC_API void ampc_session_free(ampc_session *session);
 
 /* From now on runs of the entry graph compute only the results with these keys; results NULL: all that the graph has.
  * Before the first call this is everything, except for "train_step": a training step, also one of ampc_train, computes
- * loss and found_inf, and beside them only what is selected here. "grad_norm" selected: the norm of the gradients is
+ * loss and found_inf, and otherwise only what is selected here. "grad_norm" selected: the norm of the gradients is
  * measured. Selecting changes what a run does to the state of the session by roundings at most, and only where a result
  * that is left out is computed between two steps that can then be fused. AMPC_USAGE (no such graph), AMPC_REJECTED (a
  * result that the graph does not have), AMPC_NO_MEMORY; the selection is then as it was. */

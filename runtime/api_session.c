@@ -175,7 +175,7 @@ static diag *enter(const ampc_session *s) { return api_enter(s->module->context)
 
 /* ---- running ---- */
 
-/* The output statement that a key of a result stands for. */
+/* The output statement that the key of a result names. */
 static const char *result_name(const ampc_session *s, const char *key)
 {
     static const char prefix[] = "output/";

@@ -171,7 +171,7 @@ rt_cost rt_step_cost(const rt_plan *p, const rt_step *s);
 
 typedef struct rt_plan_totals {
     int launches;                    /* calls of kernels, where steps that run together are one */
-    int copies;                      /* snapshots and commits beside the steps */
+    int copies;                      /* snapshots and commits, which are not steps */
     int64_t bytes, flops, copy_bytes; /* bytes and flops of the steps; what the copies read and write */
 } rt_plan_totals;
 rt_plan_totals rt_plan_sum(const rt_plan *p);

@@ -12,7 +12,7 @@
  * alone is read before the cast. The check becomes one for each type of gradient, and on a device that is away one for
  * each gradient that its cache still holds right behind the step that makes it. They hand on what they find.
  *
- * Where a norm of all these gradients is wanted, too, the checks add up their squares on the way, and the norm reads
+ * Where a norm of all these gradients is wanted, too, the checks also add up their squares, and the norm reads
  * the sums instead of the gradients.
  *
  *     %d = conv_grad_weight %dy, %x : f32         %d = conv_grad_weight %dy, %x : f16

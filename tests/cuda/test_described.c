@@ -56,7 +56,7 @@ static void need(cuda_library library)
     skip();
 }
 
-/* The double stands for the device of the same file: both give the same plan, engines and workspace included. */
+/* The double imitates the device of the same file: both give the same plan, engines and workspace included. */
 static void as_for_a_device(void **state)
 {
     (void)state;
