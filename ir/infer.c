@@ -291,6 +291,7 @@ static const struct {
     {"decr_ratio", 0, 1},
     {"min", 0, HUGE_VAL},
     {"value", -HUGE_VAL, HUGE_VAL}, /* of dims: any integers */
+    {"start", -HUGE_VAL, HUGE_VAL}, /* of slices: inside where there is something to read */
 };
 
 static const struct {

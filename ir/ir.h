@@ -306,6 +306,19 @@ ampc_status ir_graph_infer(ir_graph *g, diag *d);
 /* NumPy broadcasting of two shapes; different symbols never broadcast: false. */
 bool ir_broadcast(ir_dim_table *t, const ir_type *a, const ir_type *b, ir_type *out);
 
+/* ---- bound.c: nodes under sizes of their symbols --------------------------------------------- */
+
+/* Sizes by symbol, -1: unbound; graph and sizes must outlive the binding. It writes nothing into the module. NULL: out
+ * of memory. */
+typedef struct ir_binding ir_binding;
+ir_binding *ir_binding_new(const ir_graph *g, const int64_t *sizes);
+void ir_binding_free(ir_binding *b); /* NULL allowed */
+/* Infers a node of the graph with numbers in place of its symbols: refuses (AMPC_REJECTED, naming node and sizes) what
+ * inference refuses of such numbers, and results of another shape than their types have. */
+ampc_status ir_binding_check(ir_binding *b, const ir_node *n, diag *d);
+/* The value of a dimension; reports a symbol without a size, and what is too large. */
+ampc_status ir_binding_dim(const ir_graph *g, const int64_t *sizes, ir_dim dim, diag_loc loc, diag *d, int64_t *out);
+
 /* ---- fold.c: values known at compile time ---------------------------------------------------- */
 
 /* Elements of a value that is known while compiling: integers and bools (possibly symbolic) as ir_dim, floats

@@ -79,7 +79,7 @@ static inline k_walk k_walk_slice(const k_view *whole, const k_view *part, const
     *offset = 0;
     for (int i = 0; i < whole->rank; i++) {
         *offset += start ? start[i] * wide[i] : 0;
-        wide[i] *= step ? step[i] : 1;
+        wide[i] *= step && part->dims[i] > 1 ? step[i] : 1; /* a step of any size leads nowhere from one element */
     }
     return k_walk_make(part->rank, part->dims, narrow, wide);
 }

@@ -79,18 +79,9 @@ static void find_needed(const rt_plan *p, bool *needed)
 
 /* ---- shapes under the binding ---------------------------------------------------------------- */
 
-static ampc_status unbound(const rt_plan *p, size_t symbol, diag_loc loc, diag *d)
-{
-    return diag_error(d, AMPC_REJECTED, loc,
-                      "graph @%s: the size of symbol '%s' is not known from the inputs; bind it",
-                      p->graph->name, ir_dim_symbol_name(p->graph->module->dims, symbol));
-}
-
 static ampc_status evaluate(const rt_plan *p, ir_dim dim, diag_loc loc, diag *d, int64_t *out)
 {
-    size_t symbol = 0;
-    if (ir_dim_eval(p->graph->module->dims, dim, p->sizes, out, &symbol)) return AMPC_OK;
-    return unbound(p, symbol, loc, d);
+    return ir_binding_dim(p->graph, p->sizes, dim, loc, d, out);
 }
 
 static ampc_status shape_value(rt_plan *p, const ir_value *v, diag *d)
@@ -114,12 +105,13 @@ static ampc_status shape_value(rt_plan *p, const ir_value *v, diag *d)
     return AMPC_OK;
 }
 
-static ampc_status shape_node(rt_plan *p, const ir_node *n, diag *d)
+static ampc_status shape_node(rt_plan *p, ir_binding *sizes, const ir_node *n, diag *d)
 {
     for (int i = 0; i < n->n_in; i++) {
         const ir_value *v = n->in[i].value;
         if (v && p->values[v->id].view.dtype == IR_NO_DTYPE) TRY(shape_value(p, v, d));
     }
+    TRY(ir_binding_check(sizes, n, d));
     for (int i = 0; i < n->n_out; i++)
         if (n->out[i]->type.dtype != IR_NO_DTYPE) TRY(shape_value(p, n->out[i], d));
     return AMPC_OK;
@@ -136,13 +128,13 @@ static void find_roots(rt_plan *p)
         if (has_trait(n, IR_VIEW)) p->values[n->out[0]->id].root = p->values[n->in[0].value->id].root;
 }
 
-static ampc_status shape_values(rt_plan *p, const bool *needed, diag *d)
+static ampc_status shape_values(rt_plan *p, ir_binding *sizes, const bool *needed, diag *d)
 {
     find_roots(p);
     for (size_t i = 0; i < p->graph->inputs.count; i++)
         TRY(shape_value(p, p->graph->inputs.items[i], d));
     for (const ir_node *n = p->graph->first; n; n = n->next)
-        if (is_needed(p, n, needed)) TRY(shape_node(p, n, d));
+        if (is_needed(p, n, needed)) TRY(shape_node(p, sizes, n, d));
     return AMPC_OK;
 }
 
@@ -407,10 +399,16 @@ static ampc_status finish_steps(const rt_plan *p, diag *d)
 static ampc_status list_steps(rt_plan *p, diag *d)
 {
     bool *needed = rt_alloc((size_t)p->graph->value_ids + 1, sizeof *needed);
-    if (!needed) return no_memory(p, d);
-    find_needed(p, needed);
-    ampc_status status = shape_values(p, needed, d);
-    if (status == AMPC_OK) status = make_steps(p, needed, d);
+    ir_binding *sizes = ir_binding_new(p->graph, p->sizes);
+    ampc_status status;
+    if (needed && sizes) {
+        find_needed(p, needed);
+        status = shape_values(p, sizes, needed, d);
+        if (status == AMPC_OK) status = make_steps(p, needed, d);
+    } else {
+        status = no_memory(p, d);
+    }
+    ir_binding_free(sizes);
     rt_free(needed);
     return status;
 }
