@@ -2,7 +2,7 @@
  *
  * A symbol is a dimension of some graph input (or of what an operator gave that is only carried along):
  * Shape(input, start=k, end=k+1). A polynomial in
- * symbols is computed in i64[1] from these, floor divisions by Div (sizes are never negative);
+ * symbols is computed in i64[1] from these, floor divisions by Div (what is divided is never negative), maxima by Max;
  * several dimensions are concatenated, numbers between them are constants. Whatever was computed
  * once is shared. */
 #include "frontend/emit.h"
@@ -48,20 +48,23 @@ static const char *read_shape(emitter *e, const ir_node *n, const char *input, i
 
 static const char *dimension(emitter *e, const ir_node *n, ir_dim d);
 
-static const char *floor_division(emitter *e, const ir_node *n, const atom *a)
+static const char *atom_value(emitter *e, const ir_node *n, uint32_t index)
 {
-    const char *inner = dimension(e, n, a->inner);
-    return inner ? emit_call(e, n, "Div", inner, emit_i64s(e, &a->divisor, 1)) : NULL;
+    enum { MAX_OF_INTEGERS = 12 };
+    const atom a = e->module->dims->atoms.items[index];
+    if (a.kind == ATOM_SYMBOL) return dimension(e, n, ir_dim_symbol(e->module->dims, a.name));
+    const char *inner = dimension(e, n, a.inner);
+    if (!inner) return NULL;
+    if (a.kind == ATOM_FLOOR) return emit_call(e, n, "Div", inner, emit_i64s(e, &a.divisor, 1));
+    emit_need(e, MAX_OF_INTEGERS);
+    return emit_call(e, n, "Max", inner, emit_i64s(e, &(int64_t){0}, 1));
 }
 
 static const char *product(emitter *e, const ir_node *n, const term *t)
 {
-    ir_dim_table *dims = e->module->dims;
     const char *value = t->factor != 1 || !t->degree ? emit_i64s(e, &t->factor, 1) : NULL;
     for (uint32_t i = 0; i < t->degree; i++) {
-        const atom *a = &dims->atoms.items[t->atoms[i]];
-        const char *factor = a->name ? dimension(e, n, ir_dim_symbol(dims, a->name))
-                                     : floor_division(e, n, a);
+        const char *factor = atom_value(e, n, t->atoms[i]);
         if (!factor) return NULL;
         value = value ? emit_call(e, n, "Mul", value, factor) : factor;
     }
@@ -72,7 +75,7 @@ static bool is_symbol(const emitter *e, ir_dim d)
 {
     const expression *x = ir_dim_expression(e->module->dims, d);
     return x->count == 1 && x->terms[0].factor == 1 && x->terms[0].degree == 1 &&
-           e->module->dims->atoms.items[x->terms[0].atoms[0]].name;
+           e->module->dims->atoms.items[x->terms[0].atoms[0]].kind == ATOM_SYMBOL;
 }
 
 static const char *polynomial(emitter *e, const ir_node *n, ir_dim d)

@@ -1,9 +1,7 @@
 /* lower_slice.c - Slice: ONNX's clamped ranges -> exact start, size and step of every axis.
  *
- * Numbers clamp as in NumPy. A dimension or bound with a symbol in it clamps only where the
- * outcome is the same for every size: a bound is in range when it is 0, the dimension itself, or
- * differs from the dimension by a number (then the dimension is taken to be large enough; the
- * runtime refuses a negative size). */
+ * The formulas are those of the ONNX operator, for numbers and for symbols: what a symbol leaves open is a maximum in
+ * the dimension (ir/dim.h), so that a slice of an axis that turns out short is as small as ONNX says, or empty. */
 #include "frontend/lower.h"
 
 typedef struct range {
@@ -11,50 +9,33 @@ typedef struct range {
     int64_t step;
 } range;
 
-enum {
-    SLICE_FAR = INT32_MAX
-}; /* a bound this far out means "to the end" for a symbolic dimension */
+#define FAR (INT64_C(1) << 46) /* no axis is longer */
 
-/* A bound counted from the start, in [lowest, highest] where numbers can tell. */
-static ir_dim clamp(onnx_node *n, ir_dim bound, ir_dim dim, ir_dim lowest, ir_dim highest)
+/* A bound counted from the start: a negative one counts from the end. With symbols, max(0,-bound)-max(0,-bound-1) is 1
+ * where the bound is negative and 0 elsewhere; that is not needed where no element is left for it to count. */
+static ir_dim counted(ir_dim_table *t, ir_dim bound, ir_dim dim)
 {
-    if (!ir_dim_is_symbolic(bound)) {
-        if (bound >= SLICE_FAR) return highest;
-        if (bound <= -SLICE_FAR) return lowest;
-        if (bound < 0) bound = ir_dim_add(n->dims, bound, dim);
-    }
-    ir_dim above = ir_dim_sub(n->dims, bound, highest), below = ir_dim_sub(n->dims, bound, lowest);
-    if (above == IR_DIM_NONE || below == IR_DIM_NONE) return IR_DIM_NONE;
-    if (!ir_dim_is_symbolic(above) && above >= 0) return highest;
-    if (!ir_dim_is_symbolic(below) && below <= 0) return lowest;
-    if (!ir_dim_is_symbolic(above) || !ir_dim_is_symbolic(bound)) return bound;
-    return IR_DIM_NONE;
+    if (bound >= FAR) return dim;
+    if (!ir_dim_is_symbolic(bound) && bound <= -FAR) return -1;
+    if (!ir_dim_is_symbolic(bound)) return bound < 0 ? ir_dim_add(t, bound, dim) : bound;
+    if (ir_dim_least(t, ir_dim_add(t, bound, ir_dim_max(t, 0, ir_dim_sub(t, 1, dim)))) >= 0) return bound;
+    const ir_dim below = ir_dim_sub(t, 0, bound), further = ir_dim_sub(t, below, 1);
+    const ir_dim negative = ir_dim_sub(t, ir_dim_max(t, below, 0), ir_dim_max(t, further, 0));
+    return ir_dim_add(t, bound, ir_dim_mul(t, negative, dim));
 }
 
-static bool symbolic_in(ir_dim d) { return ir_dim_is_symbolic(d) || d == IR_DIM_NONE; }
-
-static range resolve(onnx_node *n, ir_dim dim, ir_dim start, ir_dim end, int64_t step)
+/* Up: [max(start,0), min(end,dim)); down: from min(start,dim-1) to above max(end,-1). The other clamps of ONNX change
+ * ranges that are empty, only. */
+static range resolve(ir_dim_table *t, ir_dim dim, ir_dim start, ir_dim end, int64_t step)
 {
-    ir_dim last = ir_dim_sub(n->dims, dim, 1);
-    bool up = step > 0;
-    ir_dim from = clamp(n, start, dim, 0, up ? dim : last);
-    ir_dim to = clamp(n, end, dim, up ? 0 : -1, up ? dim : last);
-    ir_dim span = up ? ir_dim_sub(n->dims, to, from) : ir_dim_sub(n->dims, from, to);
-    /* A positive number as the end of a symbolic axis cuts or does not cut, as the size may be. */
-    bool open = symbolic_in(dim) && up && !symbolic_in(to) && to > 0;
-    if (span == IR_DIM_NONE || open) {
-        onnx_refuse(
-            n, "the range depends on %s: bind the dimension",
-            ir_dim_print(n->dims, open || !symbolic_in(end) ? dim : end, n->importer->scratch));
-        return (range){0, 0, 1};
-    }
-    int64_t stride = up ? step : -step;
-    if (!symbolic_in(span)) {
-        int64_t size = span > 0 ? (span - 1) / stride + 1 : 0;
-        return (range){size ? from : 0, size, step};
-    }
-    ir_dim size = ir_dim_floordiv(n->dims, ir_dim_add(n->dims, span, stride - 1), stride);
-    return (range){from, size, step};
+    const bool up = step > 0;
+    const int64_t stride = up ? step : -step;
+    ir_dim from = ir_dim_max(t, counted(t, start, dim), 0), to = counted(t, end, dim);
+    if (!up) from = ir_dim_min(t, from, ir_dim_sub(t, dim, 1));
+    to = up ? ir_dim_min(t, to, dim) : ir_dim_max(t, to, -1);
+    const ir_dim span = up ? ir_dim_sub(t, to, from) : ir_dim_sub(t, from, to);
+    const ir_dim count = ir_dim_floordiv(t, ir_dim_add(t, span, stride - 1), stride), size = ir_dim_max(t, count, 0);
+    return (range){size == 0 ? 0 : from, size, step};
 }
 
 static void slice(onnx_node *n, onnx_list starts, onnx_list ends, onnx_list axes, onnx_list steps)
@@ -72,13 +53,16 @@ static void slice(onnx_node *n, onnx_list starts, onnx_list ends, onnx_list axes
     int64_t start[IR_MAX_RANK] = {0}, size[IR_MAX_RANK], step[IR_MAX_RANK];
     for (int i = 0; i < rank; i++) size[i] = x->dims[i], step[i] = 1;
     for (int i = 0; i < count && !n->failed; i++) {
-        int axis = axes.present ? onnx_axis(n, axes.items[i], rank) : i;
+        const int axis = axes.present ? onnx_axis(n, axes.items[i], rank) : i;
         int64_t stride = steps.present ? onnx_size(n, steps.items[i], "a step") : 1;
         if (stride == 0) onnx_reject(n, "a step is 0");
-        if (stride > SLICE_FAR) stride = SLICE_FAR;
-        if (stride < -SLICE_FAR) stride = -SLICE_FAR;
         if (n->failed) return;
-        range r = resolve(n, x->dims[axis], starts.items[i], ends.items[i], stride);
+        if (stride > FAR) stride = FAR;
+        if (stride < -FAR) stride = -FAR;
+        const range r = resolve(n->dims, x->dims[axis], starts.items[i], ends.items[i], stride);
+        if (r.start == IR_DIM_NONE || r.size == IR_DIM_NONE)
+            onnx_refuse(n, "the range on axis %d of %s is too complex: bind the dimension", axis,
+                        ir_type_print(n->importer->module, x, n->importer->scratch));
         start[axis] = r.start, size[axis] = r.size, step[axis] = r.step;
         whole &= r.size == x->dims[axis] && r.step == 1;
     }

@@ -2,12 +2,13 @@
  *
  * An expression is a polynomial: terms sorted by degree (highest first), then by their atoms; each term a non-zero
  * factor and a sorted list of atoms. Atoms are ordered by name and structure, never by when they were made, so that
- * the same text gives the same order in every table. Every expression and every floor division is interned, so
- * equality is equality of numbers.
+ * the same text gives the same order in every table. Every expression and every atom is interned, so equality is
+ * equality of numbers.
  *
  * floor(e/k) is made canonical by pulling out whole multiples of k (so factors and constant lie in [0,k)), dividing
  * by common factors, and merging floor(floor(e/a)/b) into floor(e/(a*b)); thereby a chain of strided layers stays
- * one atom. Size is bounded (terms, degree, depth): beyond the bounds there is "no such dimension". */
+ * one atom; and by moving it into max(0,e), which dim_range.c makes. Size is bounded (terms, degree, depth): beyond
+ * the bounds there is "no such dimension". */
 #include "ir/dim_table.h"
 
 #include <assert.h>
@@ -15,19 +16,14 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MAX_TERMS = 32, MAX_DEPTH = 6 };
-
-typedef struct poly { /* work space; the terms are canonical */
-    int count;
-    term terms[MAX_TERMS];
-} poly;
+enum { MAX_DEPTH = 6 };
 
 ir_dim_table *ir_dim_table_new(arena *a)
 {
     ir_dim_table *t = arena_alloc(a, sizeof *t);
     t->arena = a;
     t->symbol_dims = strmap_new(a);
-    t->floor_dims = strmap_new(a);
+    t->atom_dims = strmap_new(a);
     t->slot_count = 64;
     t->slots = arena_array(a, t->slot_count, sizeof *t->slots);
     return t;
@@ -54,13 +50,13 @@ static int depth_of(const ir_dim_table *t, ir_dim d)
 
 static int compare_dims(const ir_dim_table *t, ir_dim a, ir_dim b);
 
-/* Symbols by name, before floor divisions. */
+/* Symbols by name, then floor divisions, then maxima. */
 static int compare_atoms(const ir_dim_table *t, uint32_t i, uint32_t j)
 {
     if (i == j) return 0;
     const atom *a = &t->atoms.items[i], *b = &t->atoms.items[j];
-    if (a->name && b->name) return strcmp(a->name, b->name);
-    if (a->name || b->name) return a->name ? -1 : 1;
+    if (a->kind != b->kind) return a->kind < b->kind ? -1 : 1;
+    if (a->kind == ATOM_SYMBOL) return strcmp(a->name, b->name);
     if (a->divisor != b->divisor) return a->divisor < b->divisor ? -1 : 1;
     return compare_dims(t, a->inner, b->inner);
 }
@@ -91,7 +87,7 @@ static int compare_dims(const ir_dim_table *t, ir_dim a, ir_dim b)
 
 /* ---- polynomials ----------------------------------------------------------------------------- */
 
-static void poly_load(const ir_dim_table *t, ir_dim d, poly *p)
+void dim_load(const ir_dim_table *t, ir_dim d, poly *p)
 {
     p->count = 0;
     if (ir_dim_is_symbolic(d)) {
@@ -197,13 +193,13 @@ static int terms_depth(const ir_dim_table *t, const term *terms, int count)
     for (int i = 0; i < count; i++)
         for (uint32_t j = 0; j < terms[i].degree; j++) {
             const atom *a = &t->atoms.items[terms[i].atoms[j]];
-            int own = a->name ? 0 : 1 + depth_of(t, a->inner);
+            int own = a->kind == ATOM_SYMBOL ? 0 : 1 + depth_of(t, a->inner);
             if (own > depth) depth = own;
         }
     return depth;
 }
 
-static ir_dim poly_intern(ir_dim_table *t, const poly *p)
+ir_dim dim_intern(ir_dim_table *t, const poly *p)
 {
     if (p->count == 0) return 0;
     if (p->count == 1 && p->terms[0].degree == 0) return ir_dim_number(p->terms[0].factor);
@@ -231,7 +227,7 @@ static ir_dim atom_new(ir_dim_table *t, strmap *map, const char *key, const atom
     p.terms[0] = (term){.factor = 1, .degree = 1, .atoms = {(uint32_t)t->atoms.count}};
     vec_push(t->arena, &t->atoms, *a);
     ir_dim *box = arena_alloc(t->arena, sizeof *box);
-    *box = poly_intern(t, &p);
+    *box = dim_intern(t, &p);
     strmap_put(map, key, box);
     return *box;
 }
@@ -240,7 +236,7 @@ ir_dim ir_dim_symbol(ir_dim_table *t, const char *name)
 {
     const ir_dim *known = strmap_get(t->symbol_dims, name);
     if (known) return *known;
-    atom a = {.name = arena_strdup(t->arena, name), .symbol = t->symbols.count};
+    atom a = {.name = arena_strdup(t->arena, name), .symbol = t->symbols.count, .most = IR_DIM_MOST_SIZE};
     vec_push(t->arena, &t->symbols, (uint32_t)t->atoms.count);
     return atom_new(t, t->symbol_dims, name, &a);
 }
@@ -255,15 +251,25 @@ const char *ir_dim_symbol_name(const ir_dim_table *t, size_t index)
     return t->atoms.items[t->symbols.items[index]].name;
 }
 
+ir_dim dim_atom(ir_dim_table *t, const atom *a)
+{
+    if (a->inner == IR_DIM_NONE || depth_of(t, a->inner) >= MAX_DEPTH) return IR_DIM_NONE;
+    char key[64];
+    if (a->kind == ATOM_FLOOR) snprintf(key, sizeof key, "%" PRId64 "/%" PRId64, a->inner, a->divisor);
+    else snprintf(key, sizeof key, "max %" PRId64, a->inner);
+    const ir_dim *known = strmap_get(t->atom_dims, key);
+    return known ? *known : atom_new(t, t->atom_dims, key, a);
+}
+
 static ir_dim floor_atom(ir_dim_table *t, ir_dim inner, int64_t divisor)
 {
-    if (depth_of(t, inner) >= MAX_DEPTH) return IR_DIM_NONE;
-    char key[64];
-    snprintf(key, sizeof key, "%" PRId64 "/%" PRId64, inner, divisor);
-    const ir_dim *known = strmap_get(t->floor_dims, key);
-    if (known) return *known;
-    atom a = {.inner = inner, .divisor = divisor};
-    return atom_new(t, t->floor_dims, key, &a);
+    ir_dim least = ir_dim_least(t, inner), most = ir_dim_most(t, inner);
+    const atom a = {.kind = ATOM_FLOOR,
+                    .inner = inner,
+                    .divisor = divisor,
+                    .least = least == IR_DIM_NONE || least < 0 ? 0 : least / divisor,
+                    .most = most == IR_DIM_NONE ? INT64_MAX : most / divisor};
+    return dim_atom(t, &a);
 }
 
 /* ---- arithmetic ------------------------------------------------------------------------------ */
@@ -273,17 +279,24 @@ static bool both_numbers(ir_dim a, ir_dim b)
     return a >= IR_DIM_LOWEST && b >= IR_DIM_LOWEST;
 }
 
+bool dim_accumulate(const ir_dim_table *t, poly *p, int64_t factor, const poly *terms)
+{
+    for (int i = 0; i < terms->count; i++) {
+        term x = terms->terms[i];
+        if (!factor_mul(x.factor, factor, &x.factor) || (x.factor && !poly_add(t, p, &x))) return false;
+    }
+    return true;
+}
+
 ir_dim ir_dim_add(ir_dim_table *t, ir_dim a, ir_dim b)
 {
     if (a == IR_DIM_NONE || b == IR_DIM_NONE) return IR_DIM_NONE;
     int64_t number;
     if (both_numbers(a, b)) return factor_add(a, b, &number) ? number : IR_DIM_NONE;
     poly p, q;
-    poly_load(t, a, &p);
-    poly_load(t, b, &q);
-    for (int i = 0; i < q.count; i++)
-        if (!poly_add(t, &p, &q.terms[i])) return IR_DIM_NONE;
-    return poly_intern(t, &p);
+    dim_load(t, a, &p);
+    dim_load(t, b, &q);
+    return dim_accumulate(t, &p, 1, &q) ? dim_intern(t, &p) : IR_DIM_NONE;
 }
 
 ir_dim ir_dim_sub(ir_dim_table *t, ir_dim a, ir_dim b)
@@ -300,27 +313,27 @@ ir_dim ir_dim_mul(ir_dim_table *t, ir_dim a, ir_dim b)
     if (t->products[memo].a == a && t->products[memo].b == b) return t->products[memo].product;
     poly p, q, product;
     product.count = 0;
-    poly_load(t, a, &p);
-    poly_load(t, b, &q);
+    dim_load(t, a, &p);
+    dim_load(t, b, &q);
     for (int i = 0; i < p.count; i++)
         for (int j = 0; j < q.count; j++) {
             term x;
             if (!term_mul(t, &p.terms[i], &q.terms[j], &x) || !poly_add(t, &product, &x))
                 return IR_DIM_NONE;
         }
-    ir_dim result = poly_intern(t, &product);
+    ir_dim result = dim_intern(t, &product);
     t->products[memo].a = a;
     t->products[memo].b = b;
     t->products[memo].product = result;
     return result;
 }
 
-static int64_t floor_quotient(int64_t a, int64_t k)
+int64_t dim_floor_quotient(int64_t a, int64_t k)
 {
     return a / k - (a % k < 0);
 }
 
-static int64_t gcd(int64_t a, int64_t b)
+int64_t dim_gcd(int64_t a, int64_t b)
 {
     while (b) {
         int64_t r = a % b;
@@ -335,45 +348,79 @@ static void cancel_common_factor(poly *p, int64_t *k)
 {
     int64_t common = *k;
     for (int i = 0; i < p->count; i++)
-        if (p->terms[i].degree) common = gcd(common, p->terms[i].factor);
+        if (p->terms[i].degree) common = dim_gcd(common, p->terms[i].factor);
     for (int i = 0; i < p->count; i++) p->terms[i].factor /= common;
     if (p->count && p->terms[p->count - 1].factor == 0) p->count--;
     *k /= common;
 }
 
-/* The remaining p over k as an atom; floor((floor(e/a)+c)/k) is floor((e+a*c)/(a*k)). */
-static ir_dim floor_of_rest(ir_dim_table *t, const poly *p, int64_t k)
+static const atom *lone_atom(const ir_dim_table *t, const term *x, atom_kind kind)
 {
-    const term *first = &p->terms[0];
+    const atom *a = x->degree == 1 ? &t->atoms.items[x->atoms[0]] : NULL;
+    return a && a->kind == kind ? a : NULL;
+}
+
+/* floor((floor(e/a)+c)/k) is floor((e+a*c)/(a*k)). False: p is not of this form. */
+static bool merge_floors(ir_dim_table *t, const poly *p, int64_t k, ir_dim *out)
+{
+    const atom *found = lone_atom(t, &p->terms[0], ATOM_FLOOR);
     int64_t constant = p->count == 2 ? p->terms[1].factor : 0, divisor;
     bool plain = p->count == 1 || (p->count == 2 && p->terms[1].degree == 0);
-    if (plain && first->degree == 1 && first->factor == 1 && !t->atoms.items[first->atoms[0]].name) {
-        atom inner = t->atoms.items[first->atoms[0]];
-        if (!__builtin_mul_overflow(inner.divisor, k, &divisor) &&
-            !__builtin_mul_overflow(constant, inner.divisor, &constant)) {
-            ir_dim merged = ir_dim_add(t, inner.inner, ir_dim_number(constant));
-            if (merged != IR_DIM_NONE) return ir_dim_floordiv(t, merged, divisor);
-        }
+    if (!plain || !found || p->terms[0].factor != 1) return false;
+    const atom inner = *found;
+    if (__builtin_mul_overflow(inner.divisor, k, &divisor) ||
+        __builtin_mul_overflow(constant, inner.divisor, &constant))
+        return false;
+    ir_dim merged = ir_dim_add(t, inner.inner, ir_dim_number(constant));
+    if (merged == IR_DIM_NONE) return false;
+    *out = ir_dim_floordiv(t, merged, divisor);
+    return true;
+}
+
+/* floor((m*max(0,e)+r)/k), m > 0, is the larger of floor(r/k) and floor((m*e+r)/k). False: there is no such term, or
+ * several: each would double the size. */
+static bool move_into_max(ir_dim_table *t, const poly *p, int64_t k, ir_dim *out)
+{
+    int at = -1;
+    for (int i = 0; i < p->count; i++) {
+        if (!lone_atom(t, &p->terms[i], ATOM_MAX)) continue;
+        if (at >= 0) return false;
+        at = i;
     }
-    return floor_atom(t, poly_intern(t, p), k);
+    if (at < 0) return false;
+    const ir_dim inner = lone_atom(t, &p->terms[at], ATOM_MAX)->inner;
+    poly rest = *p;
+    memmove(&rest.terms[at], &rest.terms[at + 1], (size_t)(--rest.count - at) * sizeof *rest.terms);
+    ir_dim low = dim_intern(t, &rest);
+    ir_dim high = ir_dim_add(t, low, ir_dim_mul(t, inner, p->terms[at].factor));
+    *out = ir_dim_max(t, ir_dim_floordiv(t, low, k), ir_dim_floordiv(t, high, k));
+    return true;
+}
+
+/* The remaining p over k. */
+static ir_dim floor_of_rest(ir_dim_table *t, const poly *p, int64_t k)
+{
+    ir_dim simpler;
+    if (merge_floors(t, p, k, &simpler) || move_into_max(t, p, k, &simpler)) return simpler;
+    return floor_atom(t, dim_intern(t, p), k);
 }
 
 ir_dim ir_dim_floordiv(ir_dim_table *t, ir_dim a, int64_t k)
 {
     assert(k > 0);
     if (a == IR_DIM_NONE) return IR_DIM_NONE;
-    if (!ir_dim_is_symbolic(a)) return floor_quotient(a, k);
+    if (!ir_dim_is_symbolic(a)) return dim_floor_quotient(a, k);
     poly p, whole, rest;
     whole.count = rest.count = 0;
-    poly_load(t, a, &p);
+    dim_load(t, a, &p);
     for (int i = 0; i < p.count; i++) {
         term x = p.terms[i], r = p.terms[i];
-        x.factor = floor_quotient(x.factor, k);
+        x.factor = dim_floor_quotient(x.factor, k);
         r.factor -= x.factor * k;
         if (x.factor) whole.terms[whole.count++] = x;
         if (r.factor) rest.terms[rest.count++] = r;
     }
-    ir_dim quotient = poly_intern(t, &whole);
+    ir_dim quotient = dim_intern(t, &whole);
     if (rest.count) cancel_common_factor(&rest, &k);
     if (rest.count == 0 || rest.terms[0].degree == 0 || k == 1) return quotient;
     return ir_dim_add(t, quotient, floor_of_rest(t, &rest, k));
@@ -384,8 +431,8 @@ ir_dim ir_dim_div(ir_dim_table *t, ir_dim a, ir_dim b)
     if (a == IR_DIM_NONE || b == IR_DIM_NONE || b == 0) return IR_DIM_NONE;
     poly p, q, quotient;
     quotient.count = 0;
-    poly_load(t, a, &p);
-    poly_load(t, b, &q);
+    dim_load(t, a, &p);
+    dim_load(t, b, &q);
     while (p.count) { /* the leading term falls in each round */
         term x, y;
         if (!term_div(&p.terms[0], &q.terms[0], &x) || !poly_add(t, &quotient, &x)) return IR_DIM_NONE;
@@ -394,7 +441,7 @@ ir_dim ir_dim_div(ir_dim_table *t, ir_dim a, ir_dim b)
         for (int j = 0; j < q.count; j++)
             if (!term_mul(t, &minus, &q.terms[j], &y) || !poly_add(t, &p, &y)) return IR_DIM_NONE;
     }
-    return poly_intern(t, &quotient);
+    return dim_intern(t, &quotient);
 }
 
 ir_dim ir_dim_product(ir_dim_table *t, const ir_dim *dims, int rank)
@@ -406,42 +453,13 @@ ir_dim ir_dim_product(ir_dim_table *t, const ir_dim *dims, int rank)
 
 /* ---- values ---------------------------------------------------------------------------------- */
 
-static bool atom_least(const ir_dim_table *t, uint32_t index, int64_t *out)
-{
-    const atom *a = &t->atoms.items[index];
-    *out = 0;
-    if (a->name) return true;
-    ir_dim least = ir_dim_least(t, a->inner);
-    if (least == IR_DIM_NONE) return false;
-    *out = floor_quotient(least, a->divisor);
-    return true;
-}
-
-ir_dim ir_dim_least(const ir_dim_table *t, ir_dim d)
-{
-    if (!ir_dim_is_symbolic(d)) return d;
-    const expression *e = ir_dim_expression(t, d);
-    int64_t sum = 0;
-    for (int i = 0; i < e->count; i++) {
-        const term *x = &e->terms[i];
-        int64_t value = x->factor, least;
-        if (x->degree && value < 0) return IR_DIM_NONE;
-        for (uint32_t j = 0; j < x->degree; j++)
-            if (!atom_least(t, x->atoms[j], &least) || least < 0 ||
-                __builtin_mul_overflow(value, least, &value))
-                return IR_DIM_NONE;
-        if (__builtin_add_overflow(sum, value, &sum)) return IR_DIM_NONE;
-    }
-    return ir_dim_number(sum);
-}
-
 static bool atom_eval(const ir_dim_table *t, uint32_t index, const int64_t *sizes, int64_t *out,
                       size_t *unbound)
 {
     const atom *a = &t->atoms.items[index];
-    if (!a->name) {
+    if (a->kind != ATOM_SYMBOL) {
         if (!ir_dim_eval(t, a->inner, sizes, out, unbound)) return false;
-        *out = floor_quotient(*out, a->divisor);
+        *out = a->kind == ATOM_FLOOR ? dim_floor_quotient(*out, a->divisor) : *out > 0 ? *out : 0;
         return true;
     }
     *out = sizes[a->symbol];
@@ -473,7 +491,8 @@ bool ir_dim_eval(const ir_dim_table *t, ir_dim d, const int64_t *sizes, int64_t 
 static ir_dim atom_bind(ir_dim_table *t, uint32_t index, const int64_t *sizes)
 {
     atom a = t->atoms.items[index];
-    if (!a.name) return ir_dim_floordiv(t, ir_dim_bind(t, a.inner, sizes), a.divisor);
+    if (a.kind == ATOM_FLOOR) return ir_dim_floordiv(t, ir_dim_bind(t, a.inner, sizes), a.divisor);
+    if (a.kind == ATOM_MAX) return ir_dim_max(t, 0, ir_dim_bind(t, a.inner, sizes));
     return sizes[a.symbol] >= 0 ? ir_dim_number(sizes[a.symbol]) : ir_dim_symbol(t, a.name);
 }
 
@@ -481,7 +500,7 @@ ir_dim ir_dim_bind(ir_dim_table *t, ir_dim d, const int64_t *sizes)
 {
     if (!ir_dim_is_symbolic(d)) return d;
     poly p;
-    poly_load(t, d, &p);
+    dim_load(t, d, &p);
     ir_dim sum = 0;
     for (int i = 0; i < p.count; i++) {
         ir_dim value = ir_dim_number(p.terms[i].factor);

@@ -1,8 +1,9 @@
 /* dim.h - a dimension is a number or a polynomial in symbols.
  *
  * Expressions are interned in a table (one per module), so equal dimensions are equal integers. An
- * expression is a sum of integer coefficients times products of atoms; an atom is a symbol or a floor
- * division of an expression by a positive constant: N, N*T, 4*N+2, floor((N+1)/2). Symbols are sizes: never negative.
+ * expression is a sum of integer coefficients times products of atoms; an atom is a symbol, a floor division of an
+ * expression by a positive constant, or the larger of 0 and an expression: N, N*T, 4*N+2, floor((N+1)/2), max(0,N-5).
+ * Symbols are sizes: from 0 to IR_DIM_MOST_SIZE.
  *
  * The same representation carries the integers of folded shape sub-graphs, so numbers may be negative.
  * Numbers below IR_DIM_LOWEST do not occur (they are saturated to it); that range marks expressions. */
@@ -15,6 +16,7 @@ typedef int64_t ir_dim;
 
 #define IR_DIM_LOWEST (INT64_MIN + ((int64_t)1 << 32))
 #define IR_DIM_NONE INT64_MIN /* "no such dimension": overflow, or not expressible */
+#define IR_DIM_MOST_SIZE INT32_MAX
 
 static inline bool ir_dim_is_symbolic(ir_dim d) { return d < IR_DIM_LOWEST && d != IR_DIM_NONE; }
 
@@ -34,9 +36,13 @@ ir_dim ir_dim_floordiv(ir_dim_table *t, ir_dim a, int64_t k);  /* k > 0; exact w
 ir_dim ir_dim_div(ir_dim_table *t, ir_dim a, ir_dim b);        /* exact quotient of polynomials, else NONE */
 ir_dim ir_dim_product(ir_dim_table *t, const ir_dim *dims, int rank);
 
-/* The least value that d can have, given that symbols are never negative; IR_DIM_NONE when that does not follow
- * from its form (a negative factor). */
+/* Bounds of the values that d has for any sizes of its symbols, tight in simple cases; IR_DIM_NONE: none is found. */
 ir_dim ir_dim_least(const ir_dim_table *t, ir_dim d);
+ir_dim ir_dim_most(const ir_dim_table *t, ir_dim d);
+
+/* The larger and the smaller of two: one of them where that is so for all sizes. IR_DIM_NONE as in arithmetic. */
+ir_dim ir_dim_max(ir_dim_table *t, ir_dim a, ir_dim b);
+ir_dim ir_dim_min(ir_dim_table *t, ir_dim a, ir_dim b);
 
 /* The value under a binding: sizes[i] is the size of symbol i, or -1 when unbound. False (and *unbound,
  * if wanted, the index of a symbol without size) when it has none. */
@@ -49,7 +55,7 @@ bool ir_dim_solve(const ir_dim_table *t, ir_dim d, int64_t value, int64_t *sizes
 /* d with bound symbols replaced (ampc --dim). */
 ir_dim ir_dim_bind(ir_dim_table *t, ir_dim d, const int64_t *sizes);
 
-/* Text: "64", "N", "N*T", "2*N*T+1", "floor((N+1)/2)"; no blanks. Parse returns IR_DIM_NONE if malformed;
+/* Text: "64", "N", "N*T", "2*N*T+1", "floor((N+1)/2)", "max(0,N-5)"; no blanks. Parse returns IR_DIM_NONE if malformed;
  * *end is then where it stopped. Symbol names outside [A-Za-z0-9_.] are quoted with JSON escapes. */
 const char *ir_dim_print(const ir_dim_table *t, ir_dim d, arena *a);
 ir_dim ir_dim_parse(ir_dim_table *t, const char *text, const char **end);

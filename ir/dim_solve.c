@@ -1,5 +1,18 @@
 /* dim_solve.c - the size of a symbol from the value of a dimension. */
-#include "ir/dim.h"
+#include "ir/dim_table.h"
+
+/* No symbol without a size lies inside a floor division or a maximum, where several sizes may give one value. */
+static bool is_plain(const ir_dim_table *t, ir_dim d, const int64_t *sizes)
+{
+    const expression *e = ir_dim_expression(t, d);
+    int64_t value;
+    for (int i = 0; i < e->count; i++)
+        for (uint32_t j = 0; j < e->terms[i].degree; j++) {
+            const atom *a = &t->atoms.items[e->terms[i].atoms[j]];
+            if (a->kind != ATOM_SYMBOL && !ir_dim_eval(t, a->inner, sizes, &value, NULL)) return false;
+        }
+    return true;
+}
 
 /* The only candidate when d is linear in the symbol; -1: there is none. */
 static int64_t candidate(const ir_dim_table *t, ir_dim d, int64_t value, int64_t *sizes, size_t symbol)
@@ -17,7 +30,7 @@ bool ir_dim_solve(const ir_dim_table *t, ir_dim d, int64_t value, int64_t *sizes
 {
     size_t symbol;
     int64_t at;
-    if (ir_dim_eval(t, d, sizes, &at, &symbol) || symbol == SIZE_MAX) return false;
+    if (ir_dim_eval(t, d, sizes, &at, &symbol) || symbol == SIZE_MAX || !is_plain(t, d, sizes)) return false;
     int64_t size = candidate(t, d, value, sizes, symbol);
     sizes[symbol] = size;
     if (size >= 0 && ir_dim_eval(t, d, sizes, &at, NULL) && at == value) return true;

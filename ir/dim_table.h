@@ -4,7 +4,10 @@
 
 #include "ir/dim.h"
 
-enum { MAX_DEGREE = 9 }; /* of one term; the product of 8 symbols must fit */
+enum {
+    MAX_DEGREE = 9, /* of one term; the product of 8 symbols must fit */
+    MAX_TERMS = 32
+};
 
 typedef struct term {
     int64_t factor;
@@ -14,22 +17,31 @@ _Static_assert(sizeof(term) == 8 + 4 * (1 + MAX_DEGREE), "a term has no padding"
 
 typedef struct expression {
     const term *terms;
-    int count, depth; /* depth: levels of floor divisions */
+    int count, depth; /* depth: levels of atoms that have an inside */
 } expression;
 
-typedef struct atom {
+typedef enum atom_kind { ATOM_SYMBOL, ATOM_FLOOR, ATOM_MAX } atom_kind;
+
+typedef struct atom { /* never negative */
+    atom_kind kind;
     const char *name; /* symbol */
     size_t symbol;    /* its index */
-    ir_dim inner;     /* name NULL: floor(inner/divisor) */
+    ir_dim inner;     /* floor(inner/divisor), max(0,inner) */
     int64_t divisor;
+    int64_t least, most; /* of its values for any sizes; most INT64_MAX: not known */
 } atom;
+
+typedef struct poly { /* work space; the terms are canonical */
+    int count;
+    term terms[MAX_TERMS];
+} poly;
 
 struct ir_dim_table {
     arena *arena;
     VEC(expression) expressions;
     VEC(atom) atoms;
     VEC(uint32_t) symbols; /* atom of each symbol */
-    strmap *symbol_dims, *floor_dims; /* name, "inner/divisor" -> boxed ir_dim of the atom alone */
+    strmap *symbol_dims, *atom_dims; /* name, "inner/divisor", "max inner" -> boxed ir_dim of the atom alone */
     struct {
         ir_dim a, b, product;
     } products[64]; /* the last ones, by a hash of a and b */
@@ -38,5 +50,16 @@ struct ir_dim_table {
 };
 
 const expression *ir_dim_expression(const ir_dim_table *t, ir_dim d); /* d is symbolic */
+
+/* ---- between the files ---- */
+
+void dim_load(const ir_dim_table *t, ir_dim d, poly *p);
+/* p += factor * terms. False on overflow or too many terms. */
+bool dim_accumulate(const ir_dim_table *t, poly *p, int64_t factor, const poly *terms);
+ir_dim dim_intern(ir_dim_table *t, const poly *p);
+/* The atom alone, which has an inside; IR_DIM_NONE: nested too deep. */
+ir_dim dim_atom(ir_dim_table *t, const atom *a);
+int64_t dim_gcd(int64_t a, int64_t b);
+int64_t dim_floor_quotient(int64_t a, int64_t k);
 
 #endif

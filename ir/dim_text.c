@@ -19,12 +19,12 @@ static bool name_part(char c)
     return name_start(c) || (c >= '0' && c <= '9') || c == '.';
 }
 
-/* A symbol as it is written: quoted unless it is a word, and "floor" too, which is taken. */
+/* A symbol as it is written: quoted unless it is a word, and "floor" and "max" too, which are taken. */
 static const char *print_name(const char *name, arena *a)
 {
     size_t n = 0;
     while (name_part(name[n])) n++;
-    if (!name[n] && name_start(name[0]) && strcmp(name, "floor")) return name;
+    if (!name[n] && name_start(name[0]) && strcmp(name, "floor") && strcmp(name, "max")) return name;
     char *out = arena_alloc(a, 6 * strlen(name) + 3), *at = out;
     *at++ = '"';
     for (const char *c = name; *c; c++) {
@@ -42,7 +42,8 @@ static const char *print_name(const char *name, arena *a)
 static const char *print_atom(const ir_dim_table *t, uint32_t index, arena *a)
 {
     const atom *x = &t->atoms.items[index];
-    if (x->name) return print_name(x->name, a);
+    if (x->kind == ATOM_SYMBOL) return print_name(x->name, a);
+    if (x->kind == ATOM_MAX) return arena_printf(a, "max(0,%s)", ir_dim_print(t, x->inner, a));
     bool sum = ir_dim_expression(t, x->inner)->count > 1;
     return arena_printf(a, "floor(%s%s%s/%" PRId64 ")", sum ? "(" : "", ir_dim_print(t, x->inner, a),
                         sum ? ")" : "", x->divisor);
@@ -70,7 +71,7 @@ const char *ir_dim_print(const ir_dim_table *t, ir_dim d, arena *a)
 }
 
 /* sum := ["-"] product { ("+"|"-") product }    product := factor { "*" factor }
- * factor := number | name | "floor(" sum "/" number ")" | "(" sum ")" */
+ * factor := number | name | "floor(" sum "/" number ")" | "max(" sum "," sum ")" | "(" sum ")" */
 typedef struct reader {
     ir_dim_table *table;
     const char *at;
@@ -152,6 +153,14 @@ static ir_dim read_floor(reader *r)
     return ir_dim_floordiv(r->table, inner, divisor);
 }
 
+static ir_dim read_max(reader *r)
+{
+    ir_dim a = read_sum(r);
+    if (!read_char(r, ',')) return read_failed(r);
+    ir_dim b = read_sum(r);
+    return read_char(r, ')') ? ir_dim_max(r->table, a, b) : read_failed(r);
+}
+
 static ir_dim read_word(reader *r)
 {
     size_t n = 0;
@@ -159,6 +168,7 @@ static ir_dim read_word(reader *r)
     const char *name = arena_strndup(r->table->arena, r->at, n);
     r->at += n;
     if (!strcmp(name, "floor") && read_char(r, '(')) return read_floor(r);
+    if (!strcmp(name, "max") && read_char(r, '(')) return read_max(r);
     return ir_dim_symbol(r->table, name);
 }
 

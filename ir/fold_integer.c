@@ -80,14 +80,12 @@ ir_dim fold_int_pow(ir_dim_table *t, ir_dim a, ir_dim b)
 
 ir_dim fold_int_min(ir_dim_table *t, ir_dim a, ir_dim b)
 {
-    if (plain(a, b)) return a < b ? a : b;
-    return never_less(t, b, a) ? a : never_less(t, a, b) ? b : IR_DIM_NONE;
+    return plain(a, b) ? (a < b ? a : b) : ir_dim_min(t, a, b);
 }
 
 ir_dim fold_int_max(ir_dim_table *t, ir_dim a, ir_dim b)
 {
-    if (plain(a, b)) return a > b ? a : b;
-    return never_less(t, b, a) ? b : never_less(t, a, b) ? a : IR_DIM_NONE;
+    return plain(a, b) ? (a > b ? a : b) : ir_dim_max(t, a, b);
 }
 
 ir_dim fold_int_less(ir_dim_table *t, ir_dim a, ir_dim b)
@@ -120,11 +118,7 @@ ir_dim fold_int_not(ir_dim_table *t, ir_dim a) { return (void)t, !a; }
 ir_dim fold_int_neg(ir_dim_table *t, ir_dim a) { return fold_int_sub(t, 0, a); }
 ir_dim fold_int_relu(ir_dim_table *t, ir_dim a) { return fold_int_max(t, a, 0); }
 
-ir_dim fold_int_abs(ir_dim_table *t, ir_dim a)
-{
-    ir_dim negative = fold_int_less(t, a, 0);
-    return negative == IR_DIM_NONE ? negative : negative ? fold_int_neg(t, a) : a;
-}
+ir_dim fold_int_abs(ir_dim_table *t, ir_dim a) { return fold_int_max(t, a, fold_int_neg(t, a)); }
 
 ir_dim fold_int_sign(ir_dim_table *t, ir_dim a)
 {

@@ -54,22 +54,17 @@ static ampc_status window_read(const inference *x, int axes, window *w)
 }
 
 /* Places where the window fits on `size` elements. In ceil mode one more if elements are left over, unless it would
- * begin in the padding behind; with a symbol only where nothing is ever left over. */
+ * begin in the padding behind, which is smaller than the window. */
 static ampc_status window_count(const inference *x, int axis, const window *w, ir_dim size, ir_dim *count)
 {
     ir_dim_table *t = x->dims;
-    int64_t extent = w->dilation * (w->kernel - 1) + 1;
+    int64_t extent = w->dilation * (w->kernel - 1) + 1, rest = w->ceil ? w->stride - 1 : 0;
     ir_dim room = ir_dim_add(t, size, w->before + w->after - extent);
     if (room < 0 && room != IR_DIM_NONE && !ir_dim_is_symbolic(room))
         return infer_reject(x, "axis %d: a window of %" PRId64 " is larger than %" PRId64 " padded elements", axis,
                             extent, room + extent);
-    ir_dim steps = ir_dim_floordiv(t, room, w->stride);
-    if (w->ceil && ir_dim_mul(t, steps, w->stride) != room) {
-        if (ir_dim_is_symbolic(room))
-            return infer_reject(x, "axis %d: ceil mode needs a known size, is %s", axis, infer_show_dim(x, size));
-        if ((steps + 1) * w->stride < size + w->before) steps++;
-    }
-    *count = ir_dim_add(t, steps, 1);
+    *count = ir_dim_add(t, ir_dim_floordiv(t, ir_dim_add(t, room, rest), w->stride), 1);
+    if (w->ceil) *count = ir_dim_min(t, *count, ir_dim_floordiv(t, ir_dim_add(t, size, w->before + rest), w->stride));
     return AMPC_OK;
 }
 

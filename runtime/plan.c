@@ -128,9 +128,21 @@ static void find_roots(rt_plan *p)
         if (has_trait(n, IR_VIEW)) p->values[n->out[0]->id].root = p->values[n->in[0].value->id].root;
 }
 
+/* What inference has concluded from symbols holds up to this size. */
+static ampc_status check_symbols(const rt_plan *p, diag *d)
+{
+    for (size_t i = 0; i < p->n_symbols; i++)
+        if (p->sizes[i] > IR_DIM_MOST_SIZE)
+            return diag_error(d, AMPC_REJECTED, DIAG_NOWHERE,
+                              "graph @%s: %" PRId64 " is too large a size for symbol '%s': %d at most", p->graph->name,
+                              p->sizes[i], ir_dim_symbol_name(p->graph->module->dims, i), IR_DIM_MOST_SIZE);
+    return AMPC_OK;
+}
+
 static ampc_status shape_values(rt_plan *p, ir_binding *sizes, const bool *needed, diag *d)
 {
     find_roots(p);
+    TRY(check_symbols(p, d));
     for (size_t i = 0; i < p->graph->inputs.count; i++)
         TRY(shape_value(p, p->graph->inputs.items[i], d));
     for (const ir_node *n = p->graph->first; n; n = n->next)

@@ -233,7 +233,6 @@ static const refusal refusals[] = {
     {{13, "N,3", "Reshape", "x,two_two", "", "cannot divide 3*N elements by 4"}, AMPC_UNSUPPORTED},
     {{13, "2,3", "Squeeze", "x,one", "", "dimension 1 is 3, not 1"}, AMPC_REJECTED},
     {{13, "2,3", "Tile", "x,one", "", "1 repeats for rank 2"}, AMPC_REJECTED},
-    {{13, "N,3", "Slice", "x,one,two", "", "bind the dimension"}, AMPC_UNSUPPORTED},
     {{18, "2,3", "Pad", "x,two,,one", "", "1 amounts for 1 axes"}, AMPC_REJECTED},
     {{18, "2,3", "Pad", "x,x", "", "computed at run time"}, AMPC_UNSUPPORTED},
     {{13, "1,1,9", "MaxPool", "x", "", "attribute 'kernel_shape' is missing"}, AMPC_REJECTED},
