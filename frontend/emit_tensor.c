@@ -1,6 +1,7 @@
 /* emit_tensor.c - initializers: the values of storage, inline or in the data part, converted while
  * they are copied; and the types of graph inputs and outputs. */
 #include "frontend/emit.h"
+#include "frontend/prescan.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -172,13 +173,15 @@ ampc_status emit_report_overflow(emitter *e)
 
 /* ---- ValueInfoProto -------------------------------------------------------------------------- */
 
+/* A size whose text is too long for a name is left open. */
 static void put_dim(emitter *e, splice *shape, ir_dim d)
 {
     splice dim = {0};
-    if (ir_dim_is_symbolic(d))
-        splice_add_text(e->arena, &dim, DIM_PARAM, emit_dim_text(e, d));
-    else
+    const char *text = emit_dim_text(e, d);
+    if (!ir_dim_is_symbolic(d))
         splice_add_int(e->arena, &dim, DIM_VALUE, (uint64_t)d);
+    else if (strlen(text) <= ONNX_MAX_NAME)
+        splice_add_text(e->arena, &dim, DIM_PARAM, text);
     splice_add_message(e->arena, shape, SHAPE_DIM, &dim);
 }
 

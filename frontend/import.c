@@ -96,8 +96,9 @@ static void check_sizes(onnx_node *n, const ir_node *node)
         if (ir_dim_is_symbolic(count)) continue;
         if (count == IR_DIM_NONE || !checked_mul(count, (int64_t)ir_dtype_size(t->dtype), &bytes) ||
             bytes > n->importer->max_bytes)
-            onnx_reject(n, "the result %s is too large",
-                        ir_type_print(n->importer->module, t, n->importer->scratch));
+            onnx_reject(n, "the result %s is too large%s",
+                        ir_type_print(n->importer->module, t, n->importer->scratch),
+                        count == IR_DIM_NONE ? " or too complex" : "");
     }
 }
 

@@ -99,14 +99,12 @@ static void range_float(onnx_node *n, ir_dtype dtype)
     if (!n->failed) n->out[0] = ramp(n, dtype, count > 0 ? (ir_dim)count : 0, start, delta);
 }
 
-/* max(ceil((limit - start) / delta), 0); with a symbol in it, only upward by 1. */
-static ir_dim range_count(onnx_node *n, ir_dim start, ir_dim limit, int64_t delta)
+/* max(ceil((limit - start) / delta), 0) */
+static ir_dim range_count(ir_dim_table *t, ir_dim start, ir_dim limit, int64_t delta)
 {
-    ir_dim span = ir_dim_sub(n->dims, limit, start);
-    if (ir_dim_is_symbolic(span) && delta == 1) return span;
-    span = onnx_size(n, span, "the length");
-    if (n->failed || span == 0 || (span > 0) != (delta > 0)) return 0;
-    return span / delta + (span % delta != 0);
+    ir_dim span = delta > 0 ? ir_dim_sub(t, limit, start) : ir_dim_sub(t, start, limit);
+    ir_dim steps = ir_dim_floordiv(t, ir_dim_sub(t, span, 1), delta > 0 ? delta : -delta);
+    return ir_dim_max(t, ir_dim_add(t, steps, 1), 0);
 }
 
 static void range_int(onnx_node *n, ir_dtype dtype)
@@ -118,8 +116,7 @@ static void range_int(onnx_node *n, ir_dtype dtype)
         onnx_reject(n, "start and limit must be scalars and delta not 0");
         return;
     }
-    ir_dim count = range_count(n, start->ints[0], limit->ints[0], delta);
-    if (n->failed) return;
+    ir_dim count = range_count(n->dims, start->ints[0], limit->ints[0], delta);
     bool symbolic = start->ints[0] < IR_DIM_LOWEST;
     ir_value *v = ramp(n, dtype, count, symbolic ? 0 : (double)start->ints[0], (double)delta);
     if (symbolic) {

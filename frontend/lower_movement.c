@@ -155,12 +155,12 @@ static void split_sizes(onnx_node *n, ir_dim whole, ir_dim *sizes)
     bool uneven = equal == IR_DIM_NONE;
     if (uneven && n->opset < 18)
         onnx_reject(n, "%s cannot be split into %d equal pieces", DIM_TEXT(n, whole), n->n_out);
-    int64_t left = uneven ? onnx_size(n, whole, "the dimension to split") : 0;
-    int64_t chunk = (left + n->n_out - 1) / n->n_out;
+    ir_dim left = whole, chunk = equal;
+    if (uneven) chunk = ir_dim_floordiv(n->dims, ir_dim_add(n->dims, whole, n->n_out - 1), n->n_out);
     for (int i = 0; i < n->n_out && !n->failed; i++) {
-        int64_t piece = left < chunk ? left : chunk;
-        sizes[i] = given.present ? given.items[i] : uneven ? piece : equal;
-        left -= piece;
+        const bool last = i + 1 == n->n_out;
+        sizes[i] = given.present ? given.items[i] : !uneven ? equal : last ? left : ir_dim_min(n->dims, left, chunk);
+        left = ir_dim_sub(n->dims, left, sizes[i]);
     }
 }
 

@@ -7,8 +7,8 @@
  *
  * floor(e/k) is made canonical by pulling out whole multiples of k (so factors and constant lie in [0,k)), dividing
  * by common factors, and merging floor(floor(e/a)/b) into floor(e/(a*b)); thereby a chain of strided layers stays
- * one atom; and by moving it into max(0,e), which dim_range.c makes. Size is bounded (terms, degree, depth): beyond
- * the bounds there is "no such dimension". */
+ * one atom; and by moving it into max(0,e), which dim_range.c makes. Size is bounded (terms, degree, depth, weight):
+ * beyond the bounds there is "no such dimension". */
 #include "ir/dim_table.h"
 
 #include <assert.h>
@@ -16,7 +16,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MAX_DEPTH = 6 };
+enum { MAX_DEPTH = 6, MAX_WEIGHT = 256 }; /* the text of the heaviest fits into IR text */
 
 ir_dim_table *ir_dim_table_new(arena *a)
 {
@@ -187,16 +187,21 @@ static void grow_slots(ir_dim_table *t)
     }
 }
 
-static int terms_depth(const ir_dim_table *t, const term *terms, int count)
+static expression measure(const ir_dim_table *t, const poly *p)
 {
-    int depth = 0;
-    for (int i = 0; i < count; i++)
-        for (uint32_t j = 0; j < terms[i].degree; j++) {
-            const atom *a = &t->atoms.items[terms[i].atoms[j]];
-            int own = a->kind == ATOM_SYMBOL ? 0 : 1 + depth_of(t, a->inner);
-            if (own > depth) depth = own;
+    expression e = {.count = p->count};
+    for (int i = 0; i < p->count; i++) {
+        e.weight++;
+        for (uint32_t j = 0; j < p->terms[i].degree; j++) {
+            const atom *a = &t->atoms.items[p->terms[i].atoms[j]];
+            e.weight++;
+            if (a->kind == ATOM_SYMBOL) continue;
+            const expression *inner = ir_dim_expression(t, a->inner);
+            e.weight += inner->weight;
+            if (e.depth <= inner->depth) e.depth = inner->depth + 1;
         }
-    return depth;
+    }
+    return e;
 }
 
 ir_dim dim_intern(ir_dim_table *t, const poly *p)
@@ -206,9 +211,11 @@ ir_dim dim_intern(ir_dim_table *t, const poly *p)
     uint32_t *slot = find_slot(t, p->terms, p->count);
     if (!*slot) {
         assert(t->expressions.count < UINT32_MAX - 1);
+        expression e = measure(t, p);
+        if (e.weight > MAX_WEIGHT) return IR_DIM_NONE;
         term *terms = arena_array(t->arena, (size_t)p->count, sizeof *terms);
         memcpy(terms, p->terms, (size_t)p->count * sizeof *terms);
-        expression e = {terms, p->count, terms_depth(t, terms, p->count)};
+        e.terms = terms;
         vec_push(t->arena, &t->expressions, e);
         *slot = (uint32_t)t->expressions.count;
         ir_dim d = INT64_MIN + (int64_t)*slot;

@@ -17,7 +17,7 @@ _Static_assert(sizeof(term) == 8 + 4 * (1 + MAX_DEGREE), "a term has no padding"
 
 typedef struct expression {
     const term *terms;
-    int count, depth; /* depth: levels of atoms that have an inside */
+    int count, depth, weight; /* depth: levels of atoms that have an inside; weight: terms and atoms, inside too */
 } expression;
 
 typedef enum atom_kind { ATOM_SYMBOL, ATOM_FLOOR, ATOM_MAX } atom_kind;
