@@ -211,6 +211,7 @@ static ir_dim positive(ir_dim_table *t, ir_dim e)
 
 ir_dim ir_dim_max(ir_dim_table *t, ir_dim a, ir_dim b)
 {
+    if (a == 0) return positive(t, b); /* without sums that might not fit: so is an atom read */
     const ir_dim difference = ir_dim_sub(t, a, b);
     if (never_negative(t, difference)) return a;
     return never_positive(t, difference) ? b : ir_dim_add(t, b, positive(t, difference));

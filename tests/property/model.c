@@ -289,10 +289,10 @@ model_bytes graph_model(const graph *g)
         if (g->read[v]) continue;
         const char *one = half_square(&w, value(&w, v));
         loss = loss ? call(&w, "Add", loss, one, NULL) : one;
-        model_output(&w.m, value(&w, v), 0, NULL);
+        model_output(&w.m, value(&w, v), g->f64 ? 11 : 1, NULL);
     }
     model_node(&w.m, "Identity", loss, "loss");
-    model_output(&w.m, "loss", 0, NULL);
+    model_output(&w.m, "loss", g->f64 ? 11 : 1, NULL);
     wire file = model_finish(&w.m);
     return (model_bytes){file.bytes, file.size};
 }
