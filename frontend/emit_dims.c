@@ -50,13 +50,11 @@ static const char *dimension(emitter *e, const ir_node *n, ir_dim d);
 
 static const char *atom_value(emitter *e, const ir_node *n, uint32_t index)
 {
-    enum { MAX_OF_INTEGERS = 12 };
     const atom a = e->module->dims->atoms.items[index];
     if (a.kind == ATOM_SYMBOL) return dimension(e, n, ir_dim_symbol(e->module->dims, a.name));
     const char *inner = dimension(e, n, a.inner);
     if (!inner) return NULL;
     if (a.kind == ATOM_FLOOR) return emit_call(e, n, "Div", inner, emit_i64s(e, &a.divisor, 1));
-    emit_need(e, MAX_OF_INTEGERS);
     return emit_call(e, n, "Max", inner, emit_i64s(e, &(int64_t){0}, 1));
 }
 
