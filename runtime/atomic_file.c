@@ -1,10 +1,12 @@
-/* atomic_file.c - temporary file, fsync, rename, fsync of the folder; see the header for the protocol.
+/* atomic_file.c - temporary file, fsync, check, rename, fsync of the folder; see the header for the protocol.
  *
  * A temporary file is named ".NAME.PID-NUMBER.ampc-tmp" beside its target and locked (flock) by its
  * writer; the sweep removes those whose lock it can take. */
 #include "runtime/atomic_file.h"
 #include "runtime/io.h"
+#include "runtime/memory.h"
 
+#include <assert.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -16,6 +18,7 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <xxhash.h>
 
 #define TEMP_SUFFIX ".ampc-tmp"
 enum { BUFFER_SIZE = 1 << 16, SYNC_SIZE = 8 << 20 };
@@ -29,11 +32,15 @@ struct rt_atomic_file {
     uint64_t length; /* bytes written, buffered ones included */
     uint64_t begun;  /* bytes that the disk was told of */
     size_t held;     /* bytes in the buffer */
+    rt_atomic_check *check; /* NULL: all bytes, by `hash` */
+    void *check_user;
+    XXH3_state_t *hash; /* of the bytes that left the buffer; NULL: `target` is written directly */
     unsigned char buffer[BUFFER_SIZE];
 };
 
 static void file_free(rt_atomic_file *f)
 {
+    XXH3_freeState(f->hash);
     free(f->target);
     free(f->temp);
     free(f);
@@ -76,12 +83,15 @@ static char *temp_name(const char *target)
 
 static ampc_status open_temp(rt_atomic_file *f)
 {
+    f->hash = XXH3_createState();
+    if (!f->hash) return rt_no_memory(f->d);
+    XXH3_64bits_reset(f->hash);
     /* A name left by a dead process with our number is skipped, not reused. */
     for (int attempt = 0; attempt < 100; attempt++) {
         free(f->temp);
         f->temp = temp_name(f->target);
-        if (!f->temp) return AMPC_NO_MEMORY;
-        f->fd = rt_io_open(f->temp, O_WRONLY | O_CREAT | O_EXCL, 0666);
+        if (!f->temp) return rt_no_memory(f->d);
+        f->fd = rt_io_open(f->temp, O_RDWR | O_CREAT | O_EXCL, 0666);
         if (f->fd >= 0 || errno != EEXIST) break;
     }
     if (f->fd < 0) {
@@ -106,10 +116,10 @@ static ampc_status open_file(const char *path, bool follow, diag *d, rt_atomic_f
 {
     bool direct = false;
     rt_atomic_file *f = malloc(sizeof *f);
-    if (!f) return AMPC_NO_MEMORY;
+    if (!f) return rt_no_memory(d);
     *f = (rt_atomic_file){.path = path, .d = d, .fd = -1};
     f->target = follow ? resolve(path, &direct) : strdup(path);
-    ampc_status s = !f->target ? AMPC_NO_MEMORY : direct ? open_direct(f) : open_temp(f);
+    ampc_status s = !f->target ? rt_no_memory(d) : direct ? open_direct(f) : open_temp(f);
     if (s != AMPC_OK) {
         rt_atomic_abort(f);
         return s;
@@ -128,11 +138,17 @@ ampc_status rt_atomic_open_new(const char *path, diag *d, rt_atomic_file **out)
     return open_file(path, false, d, out);
 }
 
+static ampc_status put(rt_atomic_file *f, const void *src, size_t n)
+{
+    if (f->hash && !f->check) XXH3_64bits_update(f->hash, src, n);
+    return rt_io_write(f->fd, src, n) ? AMPC_OK : fail(f, "write");
+}
+
 static ampc_status flush(rt_atomic_file *f)
 {
     size_t held = f->held;
     f->held = 0;
-    return rt_io_write(f->fd, f->buffer, held) ? AMPC_OK : fail(f, "write");
+    return put(f, f->buffer, held);
 }
 
 /* What is in the file goes to the disk while the rest is made. */
@@ -146,7 +162,7 @@ static void begin_sync(rt_atomic_file *f)
 
 static ampc_status write_through(rt_atomic_file *f, const void *src, size_t n)
 {
-    if (!rt_io_write(f->fd, src, n)) return fail(f, "write");
+    TRY(put(f, src, n));
     f->length += n;
     begin_sync(f);
     return AMPC_OK;
@@ -168,17 +184,56 @@ ampc_status rt_atomic_write(rt_atomic_file *f, const void *src, size_t n)
 
 ampc_status rt_atomic_rewrite(rt_atomic_file *f, uint64_t offset, const void *src, size_t n)
 {
+    assert(f->check);
     TRY(flush(f));
     return rt_io_pwrite(f->fd, src, n, offset) ? AMPC_OK : fail(f, "write");
 }
 
 uint64_t rt_atomic_tell(const rt_atomic_file *f) { return f->length; }
 
+void rt_atomic_check_with(rt_atomic_file *f, rt_atomic_check *check, void *user)
+{
+    assert(f->length == 0);
+    f->check = check;
+    f->check_user = user;
+}
+
+/* The default check. `user`: the file. */
+static ampc_status check_bytes(void *user, int fd, const char *path, diag *d)
+{
+    rt_atomic_file *f = user;
+    uint64_t size, meant = XXH3_64bits_digest(f->hash);
+    XXH3_64bits_reset(f->hash);
+    if (!rt_io_size(fd, &size)) return diag_error(d, AMPC_IO, DIAG_FILE(path), "%s", strerror(errno));
+    for (uint64_t at = 0, n; at < size; at += n) {
+        n = size - at < BUFFER_SIZE ? size - at : BUFFER_SIZE;
+        if (!rt_io_pread(fd, f->buffer, n, at)) return diag_error(d, AMPC_IO, DIAG_FILE(path), "%s", strerror(errno));
+        XXH3_64bits_update(f->hash, f->buffer, n);
+    }
+    bool same = size == f->length && XXH3_64bits_digest(f->hash) == meant;
+    return same ? AMPC_OK : diag_error(d, AMPC_REJECTED, DIAG_FILE(path), "other bytes than were written");
+}
+
+/* Reads back what stands in the temporary file. */
+static ampc_status check(rt_atomic_file *f)
+{
+    diag *quiet = diag_new(NULL, NULL);
+    if (!quiet) return rt_no_memory(f->d);
+    ampc_status s = f->check ? f->check(f->check_user, f->fd, f->path, quiet) : check_bytes(f, f->fd, f->path, quiet);
+    if (s == AMPC_NO_MEMORY) rt_no_memory(f->d);
+    else if (s != AMPC_OK)
+        s = diag_error(f->d, AMPC_IO, DIAG_FILE(f->path), "what was written does not read back as it was meant, so "
+                       "the file is left as it was (%s)", diag_first_error(quiet));
+    diag_free(quiet);
+    return s;
+}
+
 /* Everything up to the rename; afterwards the temporary file is gone or under its final name. */
 static ampc_status publish(rt_atomic_file *f)
 {
     TRY(flush(f));
     if (f->temp && !rt_io_fsync(f->fd)) return fail(f, "bring it to the disk");
+    if (f->temp) TRY(check(f));
     int fd = f->fd;
     f->fd = -1;
     if (!rt_io_close(fd)) return fail(f, "close");

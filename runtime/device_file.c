@@ -1,10 +1,10 @@
 /* device_file.c - reads and checks the description of a device (see device_file.h). */
 #include "runtime/device_file.h"
 #include "runtime/alloc.h"
+#include "runtime/json.h"
 #include "runtime/memory.h"
 
 #include <errno.h>
-#include <jansson.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -81,9 +81,11 @@ static ampc_status check_properties(const json_t *root, const char *path, diag *
 static ampc_status parse(rt_device_file *f, const char *path, diag *d)
 {
     json_error_t e;
-    json_t *root = json_loads(f->text, JSON_REJECT_DUPLICATES, &e);
-    if (!root)
-        return diag_error(d, AMPC_REJECTED, (diag_loc){.file = path, .line = e.line, .column = e.column},
+    json_t *root;
+    ampc_status parsed = rt_json_parse(f->text, strlen(f->text), false, &e, &root);
+    if (parsed == AMPC_NO_MEMORY) return rt_no_memory(d);
+    if (parsed != AMPC_OK)
+        return diag_error(d, parsed, (diag_loc){.file = path, .line = e.line, .column = e.column},
                           "not the description of a device: %s", e.text);
     ampc_status status = check_properties(root, path, d);
     const json_int_t n = json_integer_value(json_object_get(root, "multiProcessorCount"));

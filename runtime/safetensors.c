@@ -2,14 +2,16 @@
  *
  * Order of checks: length of the header, JSON without duplicate keys, each entry on its own, then the
  * entries by offset (first at 0, each where the one before ends, last at the end of the file), then the
- * hash of the header. The JSON value stays alive and owns all names. */
+ * hash of the header. That hash is computed first: text that it proves to be ours cannot be malformed, so that a
+ * failure to read it is one of memory. The JSON value stays alive and owns all names. */
 #include "runtime/safetensors.h"
 #include "runtime/io.h"
+#include "runtime/json.h"
+#include "runtime/memory.h"
 #include "runtime/safetensors_format.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
@@ -18,6 +20,7 @@ struct rt_safetensors {
     char *path;
     diag *d;
     int fd;
+    bool borrowed; /* the descriptor stays open */
     rt_verify verify;
     uint64_t file_bytes, data_start;
     json_t *root, *metadata; /* metadata: borrowed from root, NULL when absent */
@@ -32,7 +35,7 @@ struct rt_safetensors {
 void rt_safetensors_close(rt_safetensors *f)
 {
     if (!f) return;
-    if (f->fd >= 0) rt_io_close(f->fd);
+    if (f->fd >= 0 && !f->borrowed) rt_io_close(f->fd);
     json_decref(f->root);
     free(f->entries);
     free(f->by_name);
@@ -177,7 +180,7 @@ static ampc_status parse_table(rt_safetensors *f)
     int64_t *dims;
     size_t n = 0;
     TRY(check_metadata(f));
-    if (!allocate_table(f)) return AMPC_NO_MEMORY;
+    if (!allocate_table(f)) return rt_no_memory(f->d);
     dims = f->dims;
     json_object_foreach(f->root, name, info)
     {
@@ -206,20 +209,29 @@ static void collect_hashes(rt_safetensors *f)
     }
 }
 
-/* Overwrites the hash inside the text. */
-static ampc_status check_header_hash(const rt_safetensors *f, char *text, size_t n)
+typedef enum header_hash { NOT_RECORDED, WRONG, RIGHT } header_hash;
+
+/* Leaves the text as it was. */
+static header_hash compare_header_hash(char *text, size_t n)
 {
     char recorded[17] = "", actual[17];
     char *at = rt_st_header_hash(text, n);
-    bool claimed = rt_safetensors_metadata(f, RT_ST_HASH_KEY) != NULL;
-    if (f->verify == RT_VERIFY_NONE || (f->verify == RT_VERIFY_RECORDED && !claimed))
-        return AMPC_OK;
-    if (!claimed || !at) return refuse(f, NULL, "no hash of the header is recorded");
+    if (!at) return NOT_RECORDED;
     memcpy(recorded, at, RT_ST_HASH_DIGITS);
     memcpy(at, RT_ST_NO_HASH, RT_ST_HASH_DIGITS);
     rt_st_hash64(XXH3_64bits(text, n), actual);
-    return strcmp(recorded, actual) == 0 ? AMPC_OK
-                                         : refuse(f, NULL, "damaged: the header's hash is wrong");
+    memcpy(at, recorded, RT_ST_HASH_DIGITS);
+    return strcmp(recorded, actual) == 0 ? RIGHT : WRONG;
+}
+
+static ampc_status check_header_hash(const rt_safetensors *f, header_hash hash)
+{
+    bool claimed = rt_safetensors_metadata(f, RT_ST_HASH_KEY) != NULL;
+    if (f->verify == RT_VERIFY_NONE || (f->verify == RT_VERIFY_RECORDED && !claimed))
+        return AMPC_OK;
+    if (!claimed || hash == NOT_RECORDED)
+        return refuse(f, NULL, "no hash of the header is recorded");
+    return hash == RIGHT ? AMPC_OK : refuse(f, NULL, "damaged: the header's hash is wrong");
 }
 
 static ampc_status check_all_hashed(const rt_safetensors *f)
@@ -237,14 +249,15 @@ static ampc_status parse_text(rt_safetensors *f, char *text, size_t n)
 {
     json_error_t e;
     if (text[0] != '{') return refuse(f, NULL, "the header does not begin with '{'");
-    f->root = json_loadb(text, n, JSON_REJECT_DUPLICATES, &e);
-    if (!f->root)
-        return diag_error(f->d, AMPC_REJECTED, DIAG_FILE(f->path), "bad header at byte %d: %s",
-                          e.position, e.text);
+    const header_hash hash = compare_header_hash(text, n);
+    ampc_status s = rt_json_parse(text, n, hash == RIGHT, &e, &f->root);
+    if (s == AMPC_REJECTED)
+        return diag_error(f->d, s, DIAG_FILE(f->path), "bad header at byte %d: %s", e.position, e.text);
+    if (s != AMPC_OK) return rt_no_memory(f->d);
     TRY(parse_table(f));
     rt_st_hash128(text, n, f->hash);
     collect_hashes(f);
-    TRY(check_header_hash(f, text, n));
+    TRY(check_header_hash(f, hash));
     return check_all_hashed(f);
 }
 
@@ -262,28 +275,37 @@ static ampc_status load_header(rt_safetensors *f)
     if (n == 0) return refuse(f, NULL, "the header is empty");
     f->data_start = sizeof b + n;
     char *text = malloc(n);
-    if (!text) return AMPC_NO_MEMORY;
+    if (!text) return rt_no_memory(f->d);
     ampc_status s = rt_io_pread(f->fd, text, n, sizeof b) ? parse_text(f, text, n)
                                                           : io_error(f, "read");
     free(text);
     return s;
 }
 
-ampc_status rt_safetensors_open(const char *path, rt_verify verify, diag *d, rt_safetensors **out)
+static ampc_status open_file(rt_safetensors *f)
+{
+    if (!f->path) return rt_no_memory(f->d);
+    if (!f->borrowed) f->fd = rt_io_open(f->path, O_RDONLY, 0);
+    return f->fd < 0 ? io_error(f, "open") : load_header(f);
+}
+
+/* `fd` negative: the file of that path. */
+static ampc_status open_reader(int fd, const char *path, rt_verify verify, diag *d, rt_safetensors **out)
 {
     rt_safetensors *f = malloc(sizeof *f);
-    if (!f) return AMPC_NO_MEMORY;
-    *f = (rt_safetensors){.path = strdup(path), .d = d, .fd = -1, .verify = verify};
-    ampc_status s = AMPC_NO_MEMORY;
-    if (f->path) {
-        f->fd = rt_io_open(path, O_RDONLY, 0);
-        s = f->fd < 0 ? io_error(f, "open") : load_header(f);
-    }
+    if (!f) return rt_no_memory(d);
+    *f = (rt_safetensors){.path = strdup(path), .d = d, .fd = fd, .borrowed = fd >= 0, .verify = verify};
+    ampc_status s = open_file(f);
     if (s == AMPC_OK)
         *out = f;
     else
         rt_safetensors_close(f);
     return s;
+}
+
+ampc_status rt_safetensors_open(const char *path, rt_verify verify, diag *d, rt_safetensors **out)
+{
+    return open_reader(-1, path, verify, d, out);
 }
 
 /* ---- asking ---- */
@@ -328,4 +350,42 @@ ampc_status rt_safetensors_read(const rt_safetensors *f, const rt_tensor_entry *
     return strcmp(recorded, actual) == 0
                ? AMPC_OK
                : refuse(f, e->name, "damaged: the tensor's hash is wrong");
+}
+
+/* ---- what was written ---- */
+
+static ampc_status check_tensor(const rt_safetensors *f, const rt_tensor_entry *e, void *piece, size_t room,
+                                XXH3_state_t *state)
+{
+    char actual[17];
+    XXH3_64bits_reset(state);
+    for (uint64_t at = 0, n; at < e->bytes; at += n) {
+        n = e->bytes - at < room ? e->bytes - at : room;
+        if (!rt_io_pread(f->fd, piece, n, e->offset + at)) return io_error(f, "read");
+        XXH3_64bits_update(state, piece, n);
+    }
+    rt_st_hash64(XXH3_64bits_digest(state), actual);
+    return strcmp(f->hashes[e - f->entries], actual) == 0 ? AMPC_OK : refuse(f, e->name, "damaged");
+}
+
+static ampc_status check_tensors(const rt_safetensors *f)
+{
+    enum { PIECE = 1 << 20 };
+    void *piece = malloc(PIECE);
+    XXH3_state_t *state = XXH3_createState();
+    ampc_status s = piece && state ? AMPC_OK : rt_no_memory(f->d);
+    for (size_t i = 0; s == AMPC_OK && i < f->count; i++)
+        s = check_tensor(f, &f->entries[i], piece, PIECE, state);
+    XXH3_freeState(state);
+    free(piece);
+    return s;
+}
+
+ampc_status rt_st_check(int fd, const char *path, const json_t *table, diag *d)
+{
+    rt_safetensors *f = NULL;
+    TRY(open_reader(fd, path, RT_VERIFY_ALL, d, &f));
+    ampc_status s = json_equal(f->root, table) ? check_tensors(f) : refuse(f, NULL, "another header");
+    rt_safetensors_close(f);
+    return s;
 }

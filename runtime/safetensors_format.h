@@ -2,8 +2,10 @@
 #ifndef RT_SAFETENSORS_FORMAT_H
 #define RT_SAFETENSORS_FORMAT_H
 
+#include "ir/diag.h"
 #include "ir/dtype.h"
 
+#include <jansson.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -29,5 +31,9 @@ char *rt_st_header_hash(char *header, size_t n);
 /* XXH3-64 and XXH3-128 as lower-case digits, terminated. */
 void rt_st_hash64(uint64_t hash, char dst[17]);
 void rt_st_hash128(const void *data, size_t n, char dst[33]);
+
+/* Whether the file open as `fd` holds this table and for each tensor the bytes whose hash the table records.
+ * AMPC_REJECTED (not), AMPC_IO, AMPC_NO_MEMORY. */
+ampc_status rt_st_check(int fd, const char *path, const json_t *table, diag *d);
 
 #endif

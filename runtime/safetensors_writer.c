@@ -1,13 +1,16 @@
 /* safetensors_writer.c - writing .safetensors in one pass over the data.
  *
  * The header stands before the data but holds their hashes. All hashes have 16 digits, so it is written
- * with zeros first and once more, at the same length, when the data have gone by. */
+ * with zeros first and once more, at the same length, when the data have gone by. Before the file replaces
+ * anything the reader goes through all of it and compares its table with the one in memory. */
+#include "ir/utf8.h"
 #include "runtime/atomic_file.h"
+#include "runtime/json.h"
+#include "runtime/memory.h"
 #include "runtime/safetensors.h"
 #include "runtime/safetensors_format.h"
 
 #include <assert.h>
-#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
@@ -46,7 +49,7 @@ void rt_safetensors_discard(rt_safetensors_writer *w)
 ampc_status rt_safetensors_create(diag *d, rt_safetensors_writer **out)
 {
     rt_safetensors_writer *w = malloc(sizeof *w);
-    if (!w) return AMPC_NO_MEMORY;
+    if (!w) return rt_no_memory(d);
     *w = (rt_safetensors_writer){.d = d, .metadata = json_object(), .seen = json_object()};
     if (w->metadata && w->seen &&
         json_object_set_new(w->metadata, RT_ST_HASH_KEY, json_string(RT_ST_NO_HASH)) == 0) {
@@ -54,7 +57,7 @@ ampc_status rt_safetensors_create(diag *d, rt_safetensors_writer **out)
         return AMPC_OK;
     }
     rt_safetensors_discard(w);
-    return AMPC_NO_MEMORY;
+    return rt_no_memory(d);
 }
 
 /* ---- declaring ---- */
@@ -64,13 +67,22 @@ static ampc_status refuse(const rt_safetensors_writer *w, const char *name, cons
     return diag_error(w->d, AMPC_REJECTED, (diag_loc){.node = name}, "%s", what);
 }
 
+/* Why jansson made no string of it. */
+static ampc_status no_string(const rt_safetensors_writer *w, const char *name, const char *text, const char *what)
+{
+    uint32_t code;
+    for (size_t n = strlen(text), length; n; n -= length, text += length)
+        if ((length = utf8_decode(text, n, &code)) == 0) return refuse(w, name, what);
+    return rt_no_memory(w->d);
+}
+
 ampc_status rt_safetensors_put_metadata(rt_safetensors_writer *w, const char *key,
                                         const char *value)
 {
     assert(strncmp(key, RT_ST_HASH_KEY, sizeof RT_ST_HASH_KEY - 1) != 0);
     assert(!json_object_get(w->metadata, key));
     if (json_object_set_new(w->metadata, key, json_string(value)) == 0) return AMPC_OK;
-    return refuse(w, key, "metadata that is not UTF-8");
+    return no_string(w, key, value, "metadata that is not UTF-8");
 }
 
 static char *hash_key(const char *name)
@@ -134,17 +146,17 @@ static ampc_status add(rt_safetensors_writer *w, const char *name, int rank, con
                        pending item)
 {
     json_t *text = json_string(name);
-    if (!text) return refuse(w, name, "a tensor name that is not UTF-8");
+    if (!text) return no_string(w, name, name, "a tensor name that is not UTF-8");
     json_decref(text);
     if (json_object_get(w->seen, name) || strcmp(name, RT_ST_METADATA) == 0)
         return refuse(w, name, "a tensor of this name is already there");
     TRY(byte_count(w, name, item.dtype, rank, dims, &item.bytes));
-    if (!grow(w)) return AMPC_NO_MEMORY;
+    if (!grow(w)) return rt_no_memory(w->d);
     item.name = add_info(w, name, item.dtype, rank, dims);
-    if (!item.name) return AMPC_NO_MEMORY;
+    if (!item.name) return rt_no_memory(w->d);
     item.info = json_object_get(w->seen, name);
     item.hash_key = hash_key(name);
-    if (!item.hash_key) return AMPC_NO_MEMORY;
+    if (!item.hash_key) return rt_no_memory(w->d);
     w->items[w->count++] = item;
     return AMPC_OK;
 }
@@ -200,17 +212,12 @@ static json_t *make_table(rt_safetensors_writer *w)
 /* The header's text, padded; NULL when memory is exhausted. */
 static char *make_text(const json_t *table, size_t *n)
 {
-    char *text = json_dumps(table, JSON_COMPACT);
+    size_t length;
+    char *text = rt_json_text(table, HEADER_ALIGNMENT, &length);
     if (!text) return NULL;
-    size_t length = strlen(text), padded = (length + HEADER_ALIGNMENT - 1) & ~(size_t)7;
-    char *grown = realloc(text, padded + 1);
-    if (!grown) {
-        free(text);
-        return NULL;
-    }
-    memset(grown + length, ' ', padded - length);
-    *n = padded;
-    return grown;
+    *n = (length + HEADER_ALIGNMENT - 1) / HEADER_ALIGNMENT * HEADER_ALIGNMENT;
+    memset(text + length, ' ', *n - length);
+    return text;
 }
 
 static ampc_status write_header(rt_safetensors_writer *w, rt_atomic_file *f, const json_t *table)
@@ -218,7 +225,7 @@ static ampc_status write_header(rt_safetensors_writer *w, rt_atomic_file *f, con
     unsigned char length[RT_ST_LENGTH_BYTES];
     size_t n;
     char *text = make_text(table, &n);
-    if (!text) return AMPC_NO_MEMORY;
+    if (!text) return rt_no_memory(w->d);
     for (int i = 0; i < RT_ST_LENGTH_BYTES; i++) length[i] = (unsigned char)((uint64_t)n >> 8 * i);
     ampc_status s = n > RT_ST_HEADER_LIMIT
                         ? refuse(w, NULL, "too many tensors for a .safetensors file")
@@ -228,16 +235,18 @@ static ampc_status write_header(rt_safetensors_writer *w, rt_atomic_file *f, con
     return s;
 }
 
-static ampc_status complete_header(rt_atomic_file *f, const json_t *table, char *hash)
+/* Its hash is put into the text and into the table. */
+static ampc_status complete_header(rt_safetensors_writer *w, rt_atomic_file *f, const json_t *table, char *hash)
 {
     char digits[17];
     size_t n;
     char *text = make_text(table, &n);
-    if (!text) return AMPC_NO_MEMORY;
+    if (!text) return rt_no_memory(w->d);
     rt_st_hash64(XXH3_64bits(text, n), digits);
     memcpy(rt_st_header_hash(text, n), digits, RT_ST_HASH_DIGITS);
     if (hash) rt_st_hash128(text, n, hash);
-    ampc_status s = rt_atomic_rewrite(f, RT_ST_LENGTH_BYTES, text, n);
+    ampc_status s = set_hash(w, RT_ST_HASH_KEY, digits) ? rt_atomic_rewrite(f, RT_ST_LENGTH_BYTES, text, n)
+                                                         : rt_no_memory(w->d);
     free(text);
     return s;
 }
@@ -265,13 +274,13 @@ static ampc_status write_tensors(rt_safetensors_writer *w, rt_atomic_file *f)
     ampc_status s = AMPC_OK;
     unsigned char *piece = malloc(PIECE);
     XXH3_state_t *state = XXH3_createState();
-    if (!piece || !state) s = AMPC_NO_MEMORY;
+    if (!piece || !state) s = rt_no_memory(w->d);
     for (size_t i = 0; s == AMPC_OK && i < w->count; i++) {
         XXH3_64bits_reset(state);
         s = stream(f, &w->items[i], piece, state);
         if (s != AMPC_OK) break;
         rt_st_hash64(XXH3_64bits_digest(state), digits);
-        if (!set_hash(w, w->items[i].hash_key, digits)) s = AMPC_NO_MEMORY;
+        if (!set_hash(w, w->items[i].hash_key, digits)) s = rt_no_memory(w->d);
     }
     XXH3_freeState(state);
     free(piece);
@@ -283,15 +292,21 @@ static ampc_status write_file(rt_safetensors_writer *w, rt_atomic_file *f, const
 {
     TRY(write_header(w, f, table));
     TRY(write_tensors(w, f));
-    return complete_header(f, table, hash);
+    return complete_header(w, f, table, hash);
+}
+
+static ampc_status check_file(void *table, int fd, const char *path, diag *d)
+{
+    return rt_st_check(fd, path, table, d);
 }
 
 ampc_status rt_safetensors_commit(rt_safetensors_writer *w, const char *path, char *hash)
 {
     rt_atomic_file *f;
     json_t *table = make_table(w);
-    ampc_status s = table ? rt_atomic_open(path, w->d, &f) : AMPC_NO_MEMORY;
+    ampc_status s = table ? rt_atomic_open(path, w->d, &f) : rt_no_memory(w->d);
     if (s == AMPC_OK) {
+        rt_atomic_check_with(f, check_file, table);
         s = write_file(w, f, table, hash);
         if (s == AMPC_OK)
             s = rt_atomic_commit(f);

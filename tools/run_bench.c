@@ -4,10 +4,10 @@
  * With input: a loop like that of training, which copies the inputs of the next run while the device computes. */
 #include "runtime/atomic_file.h"
 #include "runtime/feed.h"
+#include "runtime/json.h"
 #include "tools/run.h"
 
 #include <inttypes.h>
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -66,8 +66,9 @@ static ampc_status save_trace(bench *b, const char *path)
 {
     diag *d = b->c->tool->diag;
     json_t *root = json_pack("{s:O, s:s}", "traceEvents", b->events, "displayTimeUnit", "ms");
-    char *text = root ? json_dumps(root, JSON_COMPACT) : NULL;
-    ampc_status status = text ? rt_atomic_save(path, text, strlen(text), d)
+    size_t n = 0;
+    char *text = root ? rt_json_text(root, 0, &n) : NULL;
+    ampc_status status = text ? rt_atomic_save(path, text, n, d)
                               : diag_error(d, AMPC_NO_MEMORY, DIAG_FILE(path), "out of memory");
     free(text);
     json_decref(root);

@@ -1,9 +1,9 @@
 /* run_plan.c - plan: prints what a run of an entry graph would do, without running it. */
+#include "runtime/json.h"
 #include "runtime/plan.h"
 #include "tools/run.h"
 
 #include <inttypes.h>
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -111,10 +111,12 @@ static ampc_status print_json(const result *r, diag *d)
         (json_int_t)sum->copy_bytes, "arena_bytes", (json_int_t)p->arena_bytes, "kept_bytes",
         (json_int_t)p->kept_bytes, "storage_bytes", (json_int_t)r->storage, "planned_bytes",
         (json_int_t)planned_bytes(r));
-    char *text = root ? json_dumps(root, JSON_COMPACT) : NULL;
+    size_t n = 0;
+    char *text = root ? rt_json_text(root, 1, &n) : NULL;
     json_decref(root);
     if (!text) return diag_error(d, AMPC_NO_MEMORY, DIAG_NOWHERE, "out of memory for the text of the plan");
-    puts(text);
+    text[n] = '\n';
+    fwrite(text, 1, n + 1, stdout);
     free(text);
     return AMPC_OK;
 }

@@ -9,10 +9,19 @@
 
 static char block[100000];
 
+static ampc_status expect_size(void *user, int fd, const char *path, diag *d)
+{
+    struct stat st;
+    (void)user;
+    if (fstat(fd, &st) == 0 && st.st_size == sizeof block + 8) return AMPC_OK;
+    return diag_error(d, AMPC_REJECTED, DIAG_FILE(path), "another size");
+}
+
 static ampc_status write_new(scratch *t, const char *path)
 {
     rt_atomic_file *f;
     TRY(rt_atomic_open(path, t->d, &f));
+    rt_atomic_check_with(f, expect_size, NULL);
     ampc_status s = rt_atomic_write(f, "new ", 4);
     if (s == AMPC_OK) s = rt_atomic_write(f, block, sizeof block);
     if (s == AMPC_OK) s = rt_atomic_write(f, "tail", 4);
@@ -87,6 +96,59 @@ static void test_abort_leaves_nothing(void **state)
     assert_int_equal(scratch_count(t), 0);
 }
 
+/* Changes the only temporary file in the folder. */
+static void damage_temporary(scratch *t, int64_t cut)
+{
+    DIR *dir = opendir(t->folder);
+    for (struct dirent *e; (e = readdir(dir));) {
+        if (!strstr(e->d_name, ".ampc-tmp")) continue;
+        int fd = open(scratch_path(t, e->d_name), O_RDWR);
+        if (cut) assert_int_equal(ftruncate(fd, cut), 0);
+        else assert_int_equal(pwrite(fd, "!", 1, 70000), 1);
+        close(fd);
+    }
+    closedir(dir);
+}
+
+/* What a disk, or another process, made of the bytes is found before the good file is gone. */
+static void test_reads_back(void **state)
+{
+    scratch *t = *state;
+    for (int64_t cut = 0; cut <= 20000; cut += 20000) {
+        rt_atomic_file *f;
+        scratch_write(t, "file", "old", 3);
+        assert_int_equal(rt_atomic_open(scratch_path(t, "file"), t->d, &f), AMPC_OK);
+        assert_int_equal(rt_atomic_write(f, block, sizeof block), AMPC_OK);
+        damage_temporary(t, cut);
+        assert_int_equal(rt_atomic_write(f, "tail", 4), AMPC_OK);
+        assert_int_equal(rt_atomic_commit(f), AMPC_IO);
+        scratch_expect(t, "does not read back");
+        expect_old_or_new(t, true);
+    }
+}
+
+static ampc_status refuse_all(void *user, int fd, const char *path, diag *d)
+{
+    (void)fd;
+    return diag_error(d, *(ampc_status *)user, DIAG_FILE(path), "not what was meant");
+}
+
+static void test_own_check(void **state)
+{
+    scratch *t = *state;
+    ampc_status codes[] = {AMPC_REJECTED, AMPC_IO, AMPC_NO_MEMORY}, status[] = {AMPC_IO, AMPC_IO, AMPC_NO_MEMORY};
+    for (int i = 0; i < 3; i++) {
+        rt_atomic_file *f;
+        scratch_write(t, "file", "old", 3);
+        assert_int_equal(rt_atomic_open(scratch_path(t, "file"), t->d, &f), AMPC_OK);
+        rt_atomic_check_with(f, refuse_all, &codes[i]);
+        assert_int_equal(rt_atomic_write(f, block, sizeof block), AMPC_OK);
+        assert_int_equal(rt_atomic_commit(f), status[i]);
+        scratch_expect(t, status[i] == AMPC_IO ? "not what was meant" : "out of memory");
+        expect_old_or_new(t, true);
+    }
+}
+
 static void test_impossible_targets(void **state)
 {
     scratch *t = *state;
@@ -141,6 +203,8 @@ int main(void)
         SCRATCH_TEST(test_one_failing_call),
         SCRATCH_TEST(test_failing_from_a_call_on),
         SCRATCH_TEST(test_abort_leaves_nothing),
+        SCRATCH_TEST(test_reads_back),
+        SCRATCH_TEST(test_own_check),
         SCRATCH_TEST(test_impossible_targets),
         SCRATCH_TEST(test_devices_are_written_directly),
         SCRATCH_TEST(test_links_are_followed),
