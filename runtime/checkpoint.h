@@ -61,7 +61,7 @@ ampc_status rt_checkpoint_put(rt_session *s, const ir_module *m, const rt_run_st
                               const char *folder, int keep, diag *d);
 /* Loads the newest file: its malloced path in *path, NULL when the folder holds none (AMPC_OK, nothing loaded). When
  * that file is damaged: AMPC_REJECTED, or with allow_fallback a warning, the file gets the ending ".damaged", and the
- * next older one is tried. */
+ * next older one is tried. When it cannot be read (AMPC_IO, AMPC_NO_MEMORY) no file is renamed and none tried. */
 ampc_status rt_checkpoint_resume(rt_session *s, const ir_module *m, const char *folder,
                                  bool allow_fallback, diag *d, rt_run_state *run, char **path);
 

@@ -6,7 +6,8 @@
 
 typedef struct rt_checkpoint_file rt_checkpoint_file;
 
-/* Reads everything and verifies its hashes; a failure other than AMPC_NO_MEMORY means a damaged or unreadable file.
+/* Reads everything and verifies its hashes. AMPC_REJECTED: the content is wrong, whatever the machine's state;
+ * AMPC_IO, AMPC_NO_MEMORY: it could not be read now.
  * `d` must outlive the file. */
 ampc_status rt_checkpoint_file_open(const char *path, diag *d, rt_checkpoint_file **out);
 /* Later messages go to `d` instead. */

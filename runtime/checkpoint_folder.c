@@ -124,16 +124,18 @@ static ampc_status set_aside(const char *path, diag *d)
     return s;
 }
 
-/* What becomes of generation i, which cannot be read for `reason`. AMPC_OK: go on with the one before. */
+/* What becomes of the generation that could not be opened for `reason`. Only wrong content (AMPC_REJECTED) is
+ * damage; a file that cannot be read now may be read tomorrow. AMPC_OK: go on with the one before. */
 static ampc_status give_up(const char *path, const char *older, bool allow_fallback,
                            ampc_status code, const char *reason, diag *d)
 {
+    if (code != AMPC_REJECTED) return diag_error(d, code, DIAG_NOWHERE, "%s; nothing was resumed or changed", reason);
     if (!older)
         return diag_error(d, code, DIAG_NOWHERE, "%s; there is no older checkpoint to resume from",
                           reason);
     if (!allow_fallback)
         return diag_error(d, code, DIAG_NOWHERE,
-                          "%s; with --allow-fallback '%s' would be resumed from", reason, older);
+                          "%s; with --resume-fallback '%s' would be resumed from", reason, older);
     TRY(set_aside(path, d));
     return diag_warning(d, DIAG_NOWHERE, "%s; resuming from '%s' instead", reason, older);
 }

@@ -343,6 +343,38 @@ static void test_fallback(void **state)
     ir_module_free(m);
 }
 
+/* A machine in trouble damages nothing: whatever call fails, both files keep their names, and the next try works. */
+static void test_trouble_is_no_damage(void **state)
+{
+    static const int errors[] = {EMFILE, EIO, EACCES};
+    scratch *t = *state;
+    ir_module *m = module_of(t);
+    rt_session *s = training_session(t, m);
+    rt_run_state run;
+    char *path;
+    put(t, s, m, 5);
+    put(t, s, m, 10);
+    for (size_t i = 0; i < sizeof errors / sizeof *errors; i++)
+        for (uint64_t fail = 1;; fail++) {
+            diag_clear(t->d);
+            rt_io_fail(fail, errors[i], i == 1);
+            ampc_status status = rt_checkpoint_resume(s, m, t->folder, true, t->d, &run, &path);
+            rt_io_fail(0, 0, false);
+            assert_int_equal(scratch_count(t), 2);
+            assert_int_equal(access(scratch_path(t, "ckpt-0000000010.safetensors"), F_OK), 0);
+            if (status == AMPC_OK) {
+                assert_true(fail > 4);
+                assert_int_equal(run.step, 10);
+                free(path);
+                break;
+            }
+            assert_int_equal(status, AMPC_IO);
+            scratch_expect(t, strerror(errors[i]));
+        }
+    rt_session_close(s);
+    ir_module_free(m);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -356,6 +388,7 @@ int main(void)
         SCRATCH_TEST(test_io_failures),
         SCRATCH_TEST(test_generations),
         SCRATCH_TEST(test_fallback),
+        SCRATCH_TEST(test_trouble_is_no_damage),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
