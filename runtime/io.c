@@ -128,6 +128,15 @@ bool rt_io_fsync(int fd)
     return result == 0;
 }
 
+bool rt_io_truncate(int fd, uint64_t size)
+{
+    if (fault()) return false;
+    int result;
+    do result = ftruncate(fd, (off_t)size);
+    while (result != 0 && errno == EINTR);
+    return result == 0;
+}
+
 bool rt_io_rename(const char *from, const char *to) { return !fault() && rename(from, to) == 0; }
 
 bool rt_io_fsync_folder(const char *path)

@@ -20,6 +20,7 @@ bool rt_io_pread(int fd, void *dst, size_t n, uint64_t offset);
 bool rt_io_write(int fd, const void *src, size_t n);
 bool rt_io_pwrite(int fd, const void *src, size_t n, uint64_t offset);
 bool rt_io_fsync(int fd);
+bool rt_io_truncate(int fd, uint64_t size);
 /* The disk may begin with these bytes; a wish, for a shorter fsync later. */
 void rt_io_begin_sync(int fd, uint64_t offset, uint64_t n);
 bool rt_io_rename(const char *from, const char *to);

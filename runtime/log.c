@@ -1,17 +1,19 @@
-/* log.c - the JSONL step log, written and read by one table of fields. */
+/* log.c - the JSONL step log: cut back to a checkpoint, written and read by one table of fields. */
 #include "runtime/log.h"
 #include "runtime/io.h"
+#include "runtime/json.h"
+#include "runtime/memory.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <jansson.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { LINE_MAX_BYTES = 512 };
+#define FOLDER_KEY "checkpoints"
 
 struct rt_log {
     char *path;
@@ -41,6 +43,73 @@ static ampc_status io_error(const char *path, diag *d, const char *what)
     return diag_error(d, AMPC_IO, DIAG_FILE(path), "cannot %s: %s", what, strerror(errno));
 }
 
+/* ---- cutting back ---- */
+
+/* The file up to the line at hand: `cut` is where lines of later steps begin that reach up to here, NOWHERE if the
+ * last line stays. */
+typedef struct log_cut {
+    const rt_log_resume *resume;
+    bool ours;            /* the run that the lines belong to */
+    int64_t header, cut; /* header: of a run that has no line yet, NOWHERE if it has */
+} log_cut;
+enum { NOWHERE = -1 };
+
+static bool is_ours(const json_t *run, const rt_log_resume *resume)
+{
+    const char *folder = json_string_value(json_object_get(run, FOLDER_KEY));
+    return folder && strcmp(folder, resume->folder) == 0;
+}
+
+static void pass_line(log_cut *c, const json_t *line, int64_t at)
+{
+    const json_t *run = json_object_get(line, "run"), *step = json_object_get(line, "step");
+    if (run) {
+        c->ours = is_ours(run, c->resume);
+        c->header = at;
+        if (!c->ours) c->cut = NOWHERE;
+        return;
+    }
+    bool later = !json_is_integer(step) || (uint64_t)json_integer_value(step) > c->resume->step;
+    if (!c->ours || !later) c->cut = NOWHERE;
+    else if (c->cut == NOWHERE) c->cut = c->header != NOWHERE ? c->header : at;
+    c->header = NOWHERE;
+}
+
+static ampc_status find_cut(rt_log *log, FILE *f, log_cut *c)
+{
+    char *text = NULL;
+    size_t room = 0;
+    ssize_t n;
+    ampc_status s = AMPC_OK;
+    for (int64_t at = 0; s == AMPC_OK && (errno = 0, n = getline(&text, &room, f)) > 0; at += n) {
+        json_error_t e;
+        json_t *line;
+        s = rt_json_parse(text, (size_t)n, false, &e, &line);
+        if (s == AMPC_REJECTED) s = AMPC_OK; /* an unfinished line: line is NULL */
+        if (s == AMPC_OK) pass_line(c, line, at);
+        json_decref(line);
+    }
+    if (s == AMPC_NO_MEMORY || errno == ENOMEM) s = rt_no_memory(log->d);
+    else if (ferror(f)) s = io_error(log->path, log->d, "read");
+    if (c->cut == NOWHERE && c->ours) c->cut = c->header; /* a run that wrote nothing else */
+    free(text);
+    return s;
+}
+
+/* Removes the lines at the end that are about steps after the checkpoint. */
+static ampc_status cut_back(rt_log *log, const rt_log_resume *resume)
+{
+    uint64_t size;
+    log_cut c = {.resume = resume, .header = NOWHERE, .cut = NOWHERE};
+    if (!rt_io_size(log->fd, &size)) return errno == ESPIPE ? AMPC_OK : io_error(log->path, log->d, "read");
+    FILE *f = fopen(log->path, "re");
+    if (!f) return errno == ENOMEM ? rt_no_memory(log->d) : io_error(log->path, log->d, "read");
+    ampc_status s = find_cut(log, f, &c);
+    fclose(f);
+    if (s != AMPC_OK || c.cut == NOWHERE || rt_io_truncate(log->fd, (uint64_t)c.cut)) return s;
+    return io_error(log->path, log->d, "cut it back to the checkpoint");
+}
+
 /* ---- writing ---- */
 
 static ampc_status put_line(rt_log *log, const char *line, size_t n)
@@ -57,17 +126,32 @@ static json_t *header_value(const rt_log_field *f)
     return json_real(f->number);
 }
 
-static ampc_status put_header(rt_log *log, const rt_log_field *fields, size_t n)
+static bool put_field(json_t *run, const rt_log_field *f)
 {
-    json_t *run = json_object();
-    for (size_t i = 0; i < n; i++)
-        json_object_set_new(run, fields[i].key, header_value(&fields[i]));
-    json_t *line = json_pack("{s:o}", "run", run);
-    char *text = json_dumps(line, JSON_COMPACT);
+    return json_object_set_new(run, f->key, header_value(f)) == 0;
+}
+
+/* {"run":{..}}; NULL when memory is exhausted. */
+static json_t *header_of(const rt_log_field *fields, size_t n, const rt_log_resume *resume)
+{
+    json_t *line = json_object(), *run = json_object();
+    bool made = run != NULL;
+    for (size_t i = 0; made && i < n; i++) made = put_field(run, &fields[i]);
+    if (made && resume) made = put_field(run, &(rt_log_field){FOLDER_KEY, resume->folder, 0});
+    made = json_object_set_new(line, "run", run) == 0 && made; /* takes run in any case */
+    if (made) return line;
     json_decref(line);
-    if (!text) return AMPC_NO_MEMORY;
-    size_t length = strlen(text);
-    text[length] = '\n'; /* in place of the terminator: one write a line */
+    return NULL;
+}
+
+static ampc_status put_header(rt_log *log, const rt_log_field *fields, size_t n, const rt_log_resume *resume)
+{
+    size_t length = 0;
+    json_t *line = header_of(fields, n, resume);
+    char *text = line ? rt_json_text(line, 1, &length) : NULL;
+    json_decref(line);
+    if (!text) return rt_no_memory(log->d);
+    text[length] = '\n';
     ampc_status s = put_line(log, text, length + 1);
     free(text);
     return s;
@@ -78,31 +162,43 @@ static ampc_status end_torn_line(rt_log *log)
 {
     uint64_t size;
     char last;
-    if (!rt_io_size(log->fd, &size) || size == 0) return AMPC_OK; /* new, or no regular file */
+    if (!rt_io_size(log->fd, &size)) return errno == ESPIPE || errno == EISDIR ? AMPC_OK
+                                                                              : io_error(log->path, log->d, "read");
+    if (size == 0) return AMPC_OK;
     if (!rt_io_pread(log->fd, &last, 1, size - 1)) return io_error(log->path, log->d, "read");
     return last == '\n' ? AMPC_OK : put_line(log, "\n", 1);
 }
 
-static ampc_status open_file(rt_log *log)
+static ampc_status open_file(rt_log *log, const rt_log_resume *resume)
 {
+    if (!log->path) return rt_no_memory(log->d);
     log->fd = rt_io_open(log->path, O_RDWR | O_APPEND | O_CREAT, 0666);
     if (log->fd < 0) log->fd = rt_io_open(log->path, O_WRONLY | O_APPEND, 0666); /* a pipe */
-    return log->fd < 0 ? io_error(log->path, log->d, "open") : end_torn_line(log);
+    if (log->fd < 0) return io_error(log->path, log->d, "open");
+    if (resume && resume->step != RT_LOG_NOT_RESUMED) TRY(cut_back(log, resume));
+    return end_torn_line(log);
 }
 
-ampc_status rt_log_open(const char *path, const rt_log_field *fields, size_t n, diag *d,
+ampc_status rt_log_open(const char *path, const rt_log_field *fields, size_t n, const rt_log_resume *resume, diag *d,
                         rt_log **out)
 {
     rt_log *log = malloc(sizeof *log);
-    if (!log) return AMPC_NO_MEMORY;
+    if (!log) return rt_no_memory(d);
     *log = (rt_log){.path = strdup(path), .d = d, .fd = -1};
-    ampc_status s = log->path ? open_file(log) : AMPC_NO_MEMORY;
-    if (s == AMPC_OK) s = put_header(log, fields, n);
+    ampc_status s = open_file(log, resume);
+    if (s == AMPC_OK) s = put_header(log, fields, n, resume);
     if (s == AMPC_OK)
         *out = log;
     else
         rt_log_close(log);
     return s;
+}
+
+ampc_status rt_log_sync(rt_log *log)
+{
+    /* EINVAL, EROFS: a pipe, a terminal */
+    return rt_io_fsync(log->fd) || errno == EINVAL || errno == EROFS
+               ? AMPC_OK : io_error(log->path, log->d, "bring it to the disk");
 }
 
 static size_t format_field(char *dst, size_t room, const struct step_field *f, const rt_step *s)
@@ -169,7 +265,7 @@ static ampc_status keep_step(log_reader *r, const rt_step *s)
     if (r->count == r->capacity) {
         size_t capacity = r->capacity ? 2 * r->capacity : 1024;
         rt_step *steps = realloc(r->steps, capacity * sizeof *steps);
-        if (!steps) return AMPC_NO_MEMORY;
+        if (!steps) return rt_no_memory(r->d);
         r->steps = steps;
         r->capacity = capacity;
     }
@@ -179,7 +275,9 @@ static ampc_status keep_step(log_reader *r, const rt_step *s)
 
 static ampc_status read_line(log_reader *r, const char *text, size_t n)
 {
-    json_t *object = json_loadb(text, n, 0, NULL);
+    json_error_t e;
+    json_t *object;
+    if (rt_json_parse(text, n, false, &e, &object) == AMPC_NO_MEMORY) return rt_no_memory(r->d);
     bool header = json_object_get(object, "run") != NULL;
     bool good = header || json_is_integer(json_object_get(object, "step"));
     ampc_status s = AMPC_OK;
@@ -204,8 +302,9 @@ ampc_status rt_log_read(const char *path, diag *d, rt_step **steps, size_t *coun
     ssize_t n;
     ampc_status s = AMPC_OK;
     FILE *f = fopen(path, "re");
-    if (!f) return io_error(path, d, "open");
-    while (s == AMPC_OK && (n = getline(&text, &room, f)) > 0) s = read_line(&r, text, (size_t)n);
+    if (!f) return errno == ENOMEM ? rt_no_memory(d) : io_error(path, d, "open");
+    while (s == AMPC_OK && (errno = 0, n = getline(&text, &room, f)) > 0) s = read_line(&r, text, (size_t)n);
+    if (s == AMPC_OK && errno == ENOMEM) s = rt_no_memory(d);
     if (s == AMPC_OK && ferror(f)) s = io_error(path, d, "read");
     if (s == AMPC_OK && r.torn && !r.count)
         s = diag_error(d, AMPC_REJECTED, DIAG_FILE(path), "not a step log");

@@ -31,13 +31,23 @@ typedef struct rt_log_field {
 
 typedef struct rt_log rt_log;
 
-/* Appends to `path` (made when absent), one whole line a write, so that a crash loses at most the last
- * line; an unfinished last line is ended first. Writes {"run":{fields}}. A resumed run appends to the
- * same file: readers take a step that comes again as a rewind to it. AMPC_IO, AMPC_NO_MEMORY. `d` must
- * outlive the log. */
-ampc_status rt_log_open(const char *path, const rt_log_field *fields, size_t n, diag *d,
+/* Where a run with checkpoints goes on. */
+typedef struct rt_log_resume {
+    const char *folder; /* of the checkpoints: recorded in the header, and says which lines are of this run */
+    uint64_t step;      /* the last one that the checkpoint has; RT_LOG_NOT_RESUMED: the run begins */
+} rt_log_resume;
+#define RT_LOG_NOT_RESUMED UINT64_MAX
+
+/* Appends to `path` (made when absent), one whole line a write, so that a killed process loses at most the last
+ * line; an unfinished last line is ended first. Writes {"run":{fields}}. A run that goes on from a checkpoint first
+ * cuts off what runs with the same folder wrote at the end about later steps, so that each step stands there once;
+ * what others wrote stays (readers take a step that comes again as a rewind to it). `resume` may be NULL: no
+ * checkpoints. AMPC_IO, AMPC_NO_MEMORY. `d` must outlive the log. */
+ampc_status rt_log_open(const char *path, const rt_log_field *fields, size_t n, const rt_log_resume *resume, diag *d,
                         rt_log **out);
 ampc_status rt_log_step(rt_log *log, const rt_step *s);
+/* Brings all lines to the disk, as far as the file has one. AMPC_IO. */
+ampc_status rt_log_sync(rt_log *log);
 ampc_status rt_log_close(rt_log *log); /* NULL allowed */
 
 /* The steps of a log, in order, rewinds applied; header lines are skipped, a null becomes NAN, an

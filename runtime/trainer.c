@@ -3,6 +3,7 @@
 
 #include "runtime/alloc.h"
 #include "runtime/feed.h"
+#include "runtime/folder_lock.h"
 #include "runtime/memory.h"
 #include "runtime/stepper.h"
 
@@ -238,11 +239,9 @@ ampc_status rt_trainer_resume(rt_trainer *t, const char *folder, bool allow_fall
 
 /* ---- the whole loop ---- */
 
-static ampc_status begin(rt_trainer *t, const rt_train_plan *plan, diag *d)
+static ampc_status begin_in_folder(rt_trainer *t, const rt_train_plan *plan, diag *d)
 {
     char *path = NULL;
-    if (!plan->folder) return AMPC_OK;
-    TRY(rt_checkpoint_folder(plan->folder, d));
     if (plan->resume) {
         TRY(rt_trainer_resume(t, plan->folder, plan->allow_fallback, d, &path));
         if (path)
@@ -262,10 +261,21 @@ static ampc_status begin(rt_trainer *t, const rt_train_plan *plan, diag *d)
     return s;
 }
 
+static ampc_status begin(rt_trainer *t, const rt_train_plan *plan, diag *d, rt_folder_lock *lock)
+{
+    if (plan->folder) {
+        TRY(rt_checkpoint_folder(plan->folder, d));
+        TRY(rt_folder_lock_take(plan->folder, d, lock));
+        TRY(begin_in_folder(t, plan, d));
+    }
+    return plan->on_begin ? plan->on_begin(plan->user, t->stepper.state.step) : AMPC_OK;
+}
+
 static ampc_status save_if_due(rt_trainer *t, const rt_train_plan *plan, uint64_t *saved, bool due,
                                diag *d)
 {
     if (!plan->folder || !due || *saved == t->stepper.state.step) return AMPC_OK;
+    if (plan->on_save) TRY(plan->on_save(plan->user));
     TRY(rt_trainer_save(t, plan->folder, plan->keep, d));
     *saved = t->stepper.state.step;
     return AMPC_OK;
@@ -279,10 +289,10 @@ static ampc_status report(rt_trainer *t, const rt_train_plan *plan, uint64_t *sa
     uint64_t epoch = state->position.epoch;
     TRY(collect(t, d, &step));
     bool due = plan->save_every > 0 && state->step % (uint64_t)plan->save_every == 0;
+    if (plan->on_step && plan->on_step(plan->user, &step)) *stop = true;
     TRY(save_if_due(t, plan, saved, due, d));
     if (plan->on_epoch && state->position.epoch != epoch)
         TRY(plan->on_epoch(plan->user, state->position.epoch));
-    if (plan->on_step && plan->on_step(plan->user, &step)) *stop = true;
     return AMPC_OK;
 }
 
@@ -307,13 +317,21 @@ static ampc_status one_round(rt_trainer *t, const rt_train_plan *plan, uint64_t 
     return AMPC_OK;
 }
 
-ampc_status rt_trainer_run(rt_trainer *t, const rt_train_plan *plan, diag *d)
+static ampc_status run_steps(rt_trainer *t, const rt_train_plan *plan, diag *d)
 {
     bool stop = false;
-    TRY(begin(t, plan, d));
     uint64_t saved = t->stepper.state.step;
     while (!stop && !rt_trainer_done(t) && !(plan->stop && *plan->stop))
         TRY(one_round(t, plan, &saved, d, &stop));
     while (t->stepper.pending) TRY(report(t, plan, &saved, d, &stop));
     return save_if_due(t, plan, &saved, true, d);
+}
+
+ampc_status rt_trainer_run(rt_trainer *t, const rt_train_plan *plan, diag *d)
+{
+    rt_folder_lock lock = RT_NO_FOLDER_LOCK;
+    ampc_status status = begin(t, plan, d, &lock);
+    if (status == AMPC_OK) status = run_steps(t, plan, d);
+    rt_folder_lock_drop(&lock);
+    return status;
 }

@@ -51,15 +51,21 @@ typedef struct rt_train_plan {
     int64_t save_every; /* steps; 0: only at the end */
     int keep;           /* generations, at least 2 */
     bool resume, allow_fallback;
-    /* After each step (and its checkpoint); true stops the run at this point. May be NULL. */
+    /* Once, before the first step, with the state resumed and the folder locked; `first` steps were run before.
+     * AMPC_OK goes on. May be NULL. */
+    ampc_status (*on_begin)(void *user, uint64_t first);
+    /* After each step, before the checkpoint that may follow; true stops the run at this point. May be NULL. */
     bool (*on_step)(void *user, const rt_step *step);
-    /* After each epoch, before on_step of its last step. AMPC_OK goes on. May be NULL. */
+    /* Before each checkpoint: what the steps left elsewhere must be as durable. AMPC_OK goes on. May be NULL. */
+    ampc_status (*on_save)(void *user);
+    /* After each epoch, and its last step and checkpoint. AMPC_OK goes on. May be NULL. */
     ampc_status (*on_epoch)(void *user, uint64_t epoch);
     void *user;
     const volatile sig_atomic_t *stop; /* not 0: finish the step, save, return; may be NULL */
 } rt_train_plan;
 
-/* Without `resume` a folder that holds checkpoints is AMPC_USAGE. At the end, also after a stop, the state is saved. */
+/* Without `resume` a folder that holds checkpoints is AMPC_USAGE, as is one that another training has locked. At the
+ * end, also after a stop, the state is saved. */
 ampc_status rt_trainer_run(rt_trainer *t, const rt_train_plan *plan, diag *d);
 
 /* ---- evaluation (evaluate.c) ---- */

@@ -8,6 +8,7 @@
 #include "runtime/svg_plot.h"
 #include "runtime/trainer.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -109,13 +110,12 @@ static void print_evaluation(const training *t)
     if (t->eval_data && isfinite(t->eval.accuracy)) printf("  accuracy %.4f", t->eval.accuracy);
 }
 
-/* The last step of the epoch is reported after this, so the line is about the steps up to it. */
 static ampc_status on_epoch(void *user, uint64_t epoch)
 {
     training *t = user;
     tool *base = t->c->tool;
     t->epochs++;
-    if (t->eval_data) TRY(evaluate(t, t->run + 1));
+    if (t->eval_data) TRY(evaluate(t, t->run));
     if (!base->o.pass.json && (base->o.epochs || t->eval_data)) {
         console_end_live(&base->console);
         printf("epoch %" PRIu64, epoch);
@@ -144,9 +144,17 @@ static ampc_status check_options(run_context *c)
     return AMPC_OK;
 }
 
-static ampc_status open_log(training *t)
+/* on_begin: how far the run had come is known only now. */
+static ampc_status open_log(void *user, uint64_t first)
 {
+    training *t = user;
     const tool_options *o = &t->c->tool->o;
+    if (!o->log) return AMPC_OK;
+    char *folder = o->checkpoint_dir ? realpath(o->checkpoint_dir, NULL) : NULL;
+    if (o->checkpoint_dir && !folder)
+        return diag_error(t->c->tool->diag, errno == ENOMEM ? AMPC_NO_MEMORY : AMPC_IO, DIAG_FILE(o->checkpoint_dir),
+                          "cannot open the folder: %s", strerror(errno));
+    const rt_log_resume resume = {folder, o->resume ? first : RT_LOG_NOT_RESUMED};
     const char *amp = ir_meta_get(t->c->tool->module, "amp");
     const rt_log_field fields[] = {
         {"model", o->operands.items[0], 0},
@@ -157,9 +165,16 @@ static ampc_status open_log(training *t)
         {"seed", NULL, (double)o->pass.seed},
         {"schedule", rt_trainer_state(t->trainer)->schedule, 0},
     };
-    return o->log ? rt_log_open(o->log, fields, sizeof fields / sizeof *fields, t->c->tool->diag,
-                                &t->log)
-                  : AMPC_OK;
+    ampc_status status = rt_log_open(o->log, fields, sizeof fields / sizeof *fields, folder ? &resume : NULL,
+                                     t->c->tool->diag, &t->log);
+    free(folder);
+    return status;
+}
+
+static ampc_status sync_log(void *user)
+{
+    training *t = user;
+    return t->log ? rt_log_sync(t->log) : AMPC_OK;
 }
 
 /* "runs/fp16.jsonl" is called fp16. */
@@ -250,11 +265,12 @@ static ampc_status train(training *t)
                           .keep = (int)o->keep,
                           .resume = o->resume,
                           .allow_fallback = o->fallback,
+                          .on_begin = open_log,
                           .on_step = on_step,
+                          .on_save = sync_log,
                           .on_epoch = on_epoch,
                           .user = t,
                           .stop = &stop_signal};
-    TRY(open_log(t));
     catch_signals();
     t->shown = t->rate_from = tool_seconds();
     ampc_status status = rt_trainer_run(t->trainer, &plan, base->diag);

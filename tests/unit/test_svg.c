@@ -110,7 +110,7 @@ static void write_log(scratch *t, uint64_t from, uint64_t to)
     const rt_log_field fields[] = {
         {"model", "m \"q\".ir", 0}, {"seed", NULL, 7}, {"lr", NULL, 0.5}, {"bad", NULL, NAN}};
     rt_log *log;
-    assert_int_equal(rt_log_open(scratch_path(t, "log"), fields, 4, t->d, &log), AMPC_OK);
+    assert_int_equal(rt_log_open(scratch_path(t, "log"), fields, 4, NULL, t->d, &log), AMPC_OK);
     for (uint64_t i = from; i <= to; i++)
         assert_int_equal(rt_log_step(log, &(rt_step){.step = i,
                                                      .loss = i == 2 ? NAN : 0.1 * (double)i,
@@ -186,9 +186,9 @@ static void test_unwritable_log(void **state)
 {
     scratch *t = *state;
     rt_log *log;
-    assert_int_equal(rt_log_open(t->folder, NULL, 0, t->d, &log), AMPC_IO);
-    assert_int_equal(rt_log_open("/dev/full", NULL, 0, t->d, &log), AMPC_IO);
-    assert_int_equal(rt_log_open("/dev/null", NULL, 0, t->d, &log), AMPC_OK);
+    assert_int_equal(rt_log_open(t->folder, NULL, 0, NULL, t->d, &log), AMPC_IO);
+    assert_int_equal(rt_log_open("/dev/full", NULL, 0, NULL, t->d, &log), AMPC_IO);
+    assert_int_equal(rt_log_open("/dev/null", NULL, 0, NULL, t->d, &log), AMPC_OK);
     rt_log_close(log);
     rt_log_close(NULL);
 }

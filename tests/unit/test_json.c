@@ -1,0 +1,148 @@
+/* test_json.c - every allocation of jansson failing once while files are written and read: a good file
+ * is neither replaced by a bad one nor called damaged, and the status is that of memory. */
+#include "runtime/json.h"
+#include "runtime/log.h"
+#include "runtime/safetensors.h"
+#include "tests/unit/scratch.h"
+
+static uint64_t calls, fail_at;
+
+static void *failing_malloc(size_t n) { return ++calls == fail_at ? NULL : malloc(n); }
+
+static void fail_call(uint64_t n)
+{
+    calls = 0;
+    fail_at = n;
+}
+
+/* Names of many lengths, so that jansson's buffers grow at many places. */
+static ampc_status write_file(scratch *t, const char *path)
+{
+    static const float value[4] = {1, 2, 3, 4};
+    static const int64_t dims[] = {2, 2};
+    char name[80];
+    rt_safetensors_writer *w;
+    TRY(rt_safetensors_create(t->d, &w));
+    ampc_status s = rt_safetensors_put_metadata(w, "schedule", "cosine,warmup=100,end=0.00001");
+    for (int i = 0; s == AMPC_OK && i < 8; i++) {
+        snprintf(name, sizeof name, "param/%.*s.weight", 7 * i, "encoder/layers/attention/self/output/projection/dense");
+        s = rt_safetensors_add(w, name, IR_f32, 2, dims, value);
+    }
+    if (s == AMPC_OK) return rt_safetensors_commit(w, path, NULL);
+    rt_safetensors_discard(w);
+    return s;
+}
+
+static ampc_status read_file(scratch *t, const char *path)
+{
+    rt_safetensors *f;
+    float value[4];
+    TRY(rt_safetensors_open(path, RT_VERIFY_ALL, t->d, &f));
+    assert_int_equal(rt_safetensors_count(f), 8);
+    ampc_status s = AMPC_OK;
+    for (size_t i = 0; s == AMPC_OK && i < 8; i++)
+        s = rt_safetensors_read(f, rt_safetensors_entry(f, i), value);
+    rt_safetensors_close(f);
+    return s;
+}
+
+static void test_writing(void **state)
+{
+    scratch *t = *state;
+    const char *path = scratch_path(t, "a.safetensors");
+    ampc_status s = AMPC_NO_MEMORY;
+    for (uint64_t n = 1; s != AMPC_OK; n++) {
+        scratch_write(t, "a.safetensors", "old", 3);
+        fail_call(n);
+        s = write_file(t, path);
+        fail_call(0);
+        if (s == AMPC_OK) {
+            assert_true(n > 50);
+            assert_int_equal(read_file(t, path), AMPC_OK);
+            break;
+        }
+        size_t size;
+        char *text = scratch_read(t, "a.safetensors", &size);
+        assert_string_equal(text, "old");
+        free(text);
+        assert_int_equal(s, AMPC_NO_MEMORY);
+        scratch_expect(t, "out of memory");
+        assert_int_equal(scratch_count(t), 1);
+    }
+}
+
+static void test_reading(void **state)
+{
+    scratch *t = *state;
+    const char *path = scratch_path(t, "a.safetensors");
+    assert_int_equal(write_file(t, path), AMPC_OK);
+    for (uint64_t n = 1;; n++) {
+        fail_call(n);
+        ampc_status s = read_file(t, path);
+        bool failed = calls >= n;
+        fail_call(0);
+        if (!failed) break;
+        if (s == AMPC_OK) continue;
+        assert_int_equal(s, AMPC_NO_MEMORY);
+        scratch_expect(t, "out of memory");
+    }
+}
+
+/* Text of others, which jansson would write in another way. */
+static void test_foreign_text(void **state)
+{
+    static const char text[] = "{ \"a tensor with a name of some length\" : [1, 2.50, 1e3, \"\\u00e4\"], \"b\": {} }";
+    static const char wrong[] = "{ \"a tensor with a name of some length\" : [1, 2.50, 1e3, \"\\u00e4\"], \"b\": }";
+    (void)state;
+    json_error_t e;
+    json_t *root;
+    for (uint64_t n = 1;; n++) {
+        fail_call(n);
+        ampc_status s = rt_json_parse(text, sizeof text - 1, false, &e, &root);
+        bool failed = calls >= n;
+        fail_call(0);
+        assert_true(s == AMPC_OK || (failed && s == AMPC_NO_MEMORY && !root));
+        if (root) assert_int_equal(json_array_size(json_object_get(root, "a tensor with a name of some length")), 4);
+        json_decref(root);
+        fail_call(n);
+        s = rt_json_parse(wrong, sizeof wrong - 1, false, &e, &root);
+        failed = failed || calls >= n;
+        fail_call(0);
+        assert_true((s == AMPC_REJECTED && *e.text) || (failed && s == AMPC_NO_MEMORY));
+        assert_null(root);
+        if (!failed) break;
+    }
+}
+
+static void test_log_header(void **state)
+{
+    scratch *t = *state;
+    const rt_log_field fields[] = {{"model", "a model with a name of some length.ir", 0}, {"seed", NULL, 7}};
+    ampc_status s = AMPC_NO_MEMORY;
+    for (uint64_t n = 1; s != AMPC_OK; n++) {
+        rt_log *log;
+        remove(scratch_path(t, "log"));
+        fail_call(n);
+        s = rt_log_open(scratch_path(t, "log"), fields, 2, NULL, t->d, &log);
+        fail_call(0);
+        size_t size;
+        char *text = scratch_read(t, "log", &size);
+        assert_string_equal(text, s != AMPC_OK ? "" : "{\"run\":{\"model\":\"a model with a name of some length.ir\","
+                                                      "\"seed\":7}}\n");
+        free(text);
+        if (s == AMPC_OK) rt_log_close(log);
+        else scratch_expect(t, "out of memory");
+    }
+}
+
+int main(void)
+{
+    json_set_alloc_funcs(failing_malloc, free);
+    const struct CMUnitTest tests[] = {
+        SCRATCH_TEST(test_writing),
+        SCRATCH_TEST(test_reading),
+        cmocka_unit_test(test_foreign_text),
+        SCRATCH_TEST(test_log_header),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

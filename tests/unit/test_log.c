@@ -1,0 +1,133 @@
+/* test_log.c - a step log over killed and resumed runs, and the lock of their folder. */
+#include "runtime/folder_lock.h"
+#include "runtime/log.h"
+#include "tests/unit/scratch.h"
+
+#include <signal.h>
+#include <sys/wait.h>
+
+/* ---- the log ---- */
+
+/* A run with checkpoints in `folder` that goes on after `from` and logs until `to`. */
+static void run(scratch *t, const char *folder, uint64_t from, uint64_t to)
+{
+    const rt_log_resume resume = {folder, from};
+    rt_log *log;
+    assert_int_equal(rt_log_open(scratch_path(t, "log"), NULL, 0, &resume, t->d, &log), AMPC_OK);
+    for (uint64_t i = from == RT_LOG_NOT_RESUMED ? 1 : from + 1; i <= to; i++)
+        assert_int_equal(rt_log_step(log, &(rt_step){.step = i, .loss = 0.1}), AMPC_OK);
+    assert_int_equal(rt_log_sync(log), AMPC_OK);
+    assert_int_equal(rt_log_close(log), AMPC_OK);
+}
+
+static void append(scratch *t, const char *text)
+{
+    FILE *f = fopen(scratch_path(t, "log"), "ab");
+    fputs(text, f);
+    fclose(f);
+}
+
+/* The lines in short: "a" a header of folder a, numbers of steps, "?" anything else. */
+static void expect_lines(scratch *t, const char *expected)
+{
+    char line[512], text[400] = "";
+    size_t n = 0;
+    unsigned step;
+    FILE *f = fopen(scratch_path(t, "log"), "r");
+    while (fgets(line, sizeof line, f)) {
+        char folder;
+        bool whole = strchr(line, '\n') != NULL;
+        if (whole && sscanf(line, "{\"run\":{\"checkpoints\":\"%c", &folder) == 1)
+            n += (size_t)snprintf(text + n, sizeof text - n, "%c ", folder);
+        else if (whole && sscanf(line, "{\"step\":%u,", &step) == 1)
+            n += (size_t)snprintf(text + n, sizeof text - n, "%u ", step);
+        else
+            n += (size_t)snprintf(text + n, sizeof text - n, "? ");
+    }
+    fclose(f);
+    assert_string_equal(text, expected);
+}
+
+static void test_cut_back(void **state)
+{
+    scratch *t = *state;
+    run(t, "a", RT_LOG_NOT_RESUMED, 6);
+    run(t, "a", 4, 5);
+    expect_lines(t, "a 1 2 3 4 a 5 ");
+    append(t, "{\"step\":6,\"epo");
+    run(t, "a", 5, 7);
+    expect_lines(t, "a 1 2 3 4 a 5 a 6 7 ");
+    run(t, "a", 4, 5); /* fell back to an older checkpoint: runs that had no step before it go as a whole */
+    expect_lines(t, "a 1 2 3 4 a 5 ");
+    run(t, "a", 5, 5); /* killed before a step */
+    run(t, "a", 5, 6);
+    expect_lines(t, "a 1 2 3 4 a 5 a 6 ");
+}
+
+static void test_cut_to_the_beginning(void **state)
+{
+    scratch *t = *state;
+    run(t, "a", 0, 3); /* --resume without a checkpoint yet */
+    run(t, "a", 0, 2);
+    expect_lines(t, "a 1 2 ");
+    run(t, "a", RT_LOG_NOT_RESUMED, 1); /* a run that begins cuts nothing */
+    expect_lines(t, "a 1 2 a 1 ");
+}
+
+static void test_lines_of_others_stay(void **state)
+{
+    scratch *t = *state;
+    run(t, "b", RT_LOG_NOT_RESUMED, 9);
+    run(t, "a", 0, 3);
+    run(t, "a", 2, 4);
+    expect_lines(t, "b 1 2 3 4 5 6 7 8 9 a 1 2 a 3 4 ");
+    append(t, "not ours\n");
+    run(t, "b", 8, 10);
+    expect_lines(t, "b 1 2 3 4 5 6 7 8 9 a 1 2 a 3 4 ? b 9 10 ");
+    run(t, "a", 3, 4);
+    expect_lines(t, "b 1 2 3 4 5 6 7 8 9 a 1 2 a 3 4 ? b 9 10 a 4 ");
+}
+
+/* ---- the lock ---- */
+
+static void test_second_is_refused(void **state)
+{
+    scratch *t = *state;
+    int ready[2];
+    char c, owner[64];
+    rt_folder_lock lock = RT_NO_FOLDER_LOCK;
+    assert_int_equal(pipe(ready), 0);
+    pid_t child = fork();
+    if (child == 0) {
+        bool taken = rt_folder_lock_take(t->folder, t->d, &lock) == AMPC_OK;
+        if (write(ready[1], taken ? "y" : "n", 1) == 1) pause();
+        _exit(0);
+    }
+    assert_int_equal(read(ready[0], &c, 1), 1);
+    assert_int_equal(c, 'y');
+    assert_int_equal(rt_folder_lock_take(t->folder, t->d, &lock), AMPC_USAGE);
+    snprintf(owner, sizeof owner, "(process %ld on ", (long)child);
+    scratch_expect(t, owner);
+    rt_folder_lock_drop(&lock);
+    kill(child, SIGKILL);
+    waitpid(child, NULL, 0);
+    assert_int_equal(rt_folder_lock_take(t->folder, t->d, &lock), AMPC_OK);
+    rt_folder_lock other = RT_NO_FOLDER_LOCK;
+    assert_int_equal(rt_folder_lock_take(t->folder, t->d, &other), AMPC_USAGE); /* within one process too */
+    rt_folder_lock_drop(&lock);
+    assert_int_equal(scratch_count(t), 0);
+    assert_int_equal(rt_folder_lock_take(scratch_path(t, "absent"), t->d, &lock), AMPC_IO);
+    close(ready[0]);
+    close(ready[1]);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        SCRATCH_TEST(test_cut_back),
+        SCRATCH_TEST(test_cut_to_the_beginning),
+        SCRATCH_TEST(test_lines_of_others_stay),
+        SCRATCH_TEST(test_second_is_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
