@@ -60,7 +60,7 @@ ampc_status onnx_decode(arena *a, const ProtobufCMessageDescriptor *root, onnx_b
     jmp_buf *before = arena_set_guard(a, &guard);
     ampc_status status;
     if (!scratch || setjmp(guard)) {
-        status = diag_error(d, AMPC_NO_MEMORY, DIAG_FILE(what), "not enough memory to decode it");
+        status = diag_error(d, AMPC_NO_MEMORY, DIAG_FILE(what), "out of memory while decoding it");
     } else {
         arena_set_guard(scratch, &guard);
         status = prescan_and_parse(scratch, a, root, in, what, d, out);
@@ -82,8 +82,7 @@ static ampc_status check_file(int fd, const char *path, diag *d, size_t *size)
 {
     struct stat st;
     if (fstat(fd, &st))
-        return diag_error(d, AMPC_IO, DIAG_FILE(path), "cannot be examined: %s",
-                          strerrordesc_np(errno));
+        return diag_errno(d, DIAG_FILE(path), "cannot be examined");
     if (!S_ISREG(st.st_mode)) return diag_error(d, AMPC_IO, DIAG_FILE(path), "not a regular file");
     if (st.st_size == 0) return diag_error(d, AMPC_REJECTED, DIAG_FILE(path), "the file is empty");
     TRY(check_size((size_t)st.st_size, path, d));
@@ -95,8 +94,7 @@ static ampc_status map_all(int fd, const char *path, diag *d, onnx_bytes *out)
 {
     void *p = mmap(NULL, out->size, PROT_READ, MAP_PRIVATE, fd, 0);
     if (p == MAP_FAILED)
-        return diag_error(d, AMPC_IO, DIAG_FILE(path), "cannot be mapped: %s",
-                          strerrordesc_np(errno));
+        return diag_errno(d, DIAG_FILE(path), "cannot be mapped");
     out->data = p;
     out->mapped = true;
     return AMPC_OK;
@@ -108,8 +106,7 @@ ampc_status onnx_read(int fd, const char *path, int64_t offset, size_t size, dia
         ssize_t n = pread(fd, (char *)out + done, size - done, offset + (off_t)done);
         if (n < 0 && errno == EINTR) continue;
         if (n < 0)
-            return diag_error(d, AMPC_IO, DIAG_FILE(path), "cannot be read: %s",
-                              strerrordesc_np(errno));
+            return diag_errno(d, DIAG_FILE(path), "cannot be read");
         if (n == 0)
             return diag_error(d, AMPC_IO, DIAG_FILE(path), "became shorter while it was read");
         done += (size_t)n;
@@ -127,15 +124,15 @@ static ampc_status read_all(arena *a, int fd, const char *path, diag *d, onnx_by
 ampc_status onnx_bytes_load(arena *a, const char *path, bool may_map, diag *d, onnx_bytes *out)
 {
     *out = (onnx_bytes){0};
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-    if (fd < 0)
-        return diag_error(d, AMPC_IO, DIAG_FILE(path), "cannot be opened: %s",
-                          strerrordesc_np(errno));
+    int fd;
+    do fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    while (fd < 0 && errno == EINTR);
+    if (fd < 0) return diag_errno(d, DIAG_FILE(path), "cannot be opened");
     jmp_buf guard;
     jmp_buf *before = arena_set_guard(a, &guard);
     ampc_status status;
     if (setjmp(guard)) {
-        status = diag_error(d, AMPC_NO_MEMORY, DIAG_FILE(path), "not enough memory to read it");
+        status = diag_error(d, AMPC_NO_MEMORY, DIAG_FILE(path), "out of memory while reading it");
     } else if ((status = check_file(fd, path, d, &out->size)) == AMPC_OK) {
         bool map = may_map && out->size > READ_AT_ONCE;
         status = map ? map_all(fd, path, d, out) : read_all(a, fd, path, d, out);
@@ -189,7 +186,7 @@ ampc_status onnx_file_open(const char *path, diag *d, onnx_file **out)
 {
     *out = NULL;
     onnx_file *f = file_new(path);
-    if (!f) return diag_error(d, AMPC_NO_MEMORY, DIAG_FILE(path), "not enough memory to open it");
+    if (!f) return diag_error(d, AMPC_NO_MEMORY, DIAG_FILE(path), "out of memory while opening it");
     ampc_status status = onnx_bytes_load(f->arena, path, true, d, &f->bytes);
     return file_finish(f, status, d, out);
 }
@@ -199,7 +196,7 @@ ampc_status onnx_file_wrap(const void *data, size_t size, const char *name, diag
 {
     *out = NULL;
     onnx_file *f = file_new(name);
-    if (!f) return diag_error(d, AMPC_NO_MEMORY, DIAG_FILE(name), "not enough memory to open it");
+    if (!f) return diag_error(d, AMPC_NO_MEMORY, DIAG_FILE(name), "out of memory while opening it");
     f->bytes = (onnx_bytes){.data = data, .size = size};
     f->in_memory = true;
     return file_finish(f, AMPC_OK, d, out);

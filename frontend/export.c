@@ -475,7 +475,7 @@ ampc_status onnx_export_trained(const char *model, const onnx_export_options *o,
     ampc_status status;
     arena *a = arena_new(0);
     if (!a || setjmp(guard)) {
-        status = diag_error(d, AMPC_NO_MEMORY, DIAG_FILE(model), "not enough memory to export it");
+        status = diag_error(d, AMPC_NO_MEMORY, DIAG_FILE(model), "out of memory while exporting it");
     } else {
         arena_set_guard(a, &guard);
         e.a = a;

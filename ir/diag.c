@@ -8,6 +8,7 @@
 
 #include "ir/utf8.h"
 
+#include <errno.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -210,6 +211,12 @@ ampc_status diag_error(diag *d, ampc_status code, diag_loc loc, const char *form
     report(d, DIAG_ERROR, code, loc, format, args);
     va_end(args);
     return code;
+}
+
+ampc_status diag_errno(diag *d, diag_loc loc, const char *what)
+{
+    if (errno == ENOMEM) return diag_error(d, AMPC_NO_MEMORY, loc, "%s: out of memory", what);
+    return diag_error(d, AMPC_IO, loc, "%s: %s", what, strerrordesc_np(errno));
 }
 
 ampc_status diag_warning(diag *d, diag_loc loc, const char *format, ...)

@@ -38,6 +38,8 @@ void diag_set_strict(diag *d, bool strict); /* warnings become errors (AMPC_REJE
  * Names are escaped (control bytes, invalid UTF-8) and cut at 128 characters. */
 ampc_status diag_error(diag *d, ampc_status code, diag_loc loc, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
+/* A system call that left errno: "WHAT: REASON" and AMPC_IO, or "WHAT: out of memory" and AMPC_NO_MEMORY. */
+ampc_status diag_errno(diag *d, diag_loc loc, const char *what);
 ampc_status diag_verror(diag *d, ampc_status code, diag_loc loc, const char *format, va_list args);
 /* AMPC_OK, or AMPC_REJECTED under strict. */
 ampc_status diag_warning(diag *d, diag_loc loc, const char *format, ...)

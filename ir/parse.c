@@ -336,13 +336,13 @@ ampc_status ir_parse_file(const char *path, diag *d, ir_module **out)
     const char *name = standard ? "<stdin>" : path;
     *out = NULL;
     FILE *f = standard ? stdin : fopen(path, "rb");
-    if (!f) return diag_error(d, AMPC_IO, DIAG_FILE(path), "%s", strerror(errno));
+    if (!f) return diag_errno(d, DIAG_FILE(path), "cannot open");
     size_t length;
     char *text = read_all(f, &length);
     int cause = errno;
     if (!standard) fclose(f);
-    ampc_status failure = cause == ENOMEM ? AMPC_NO_MEMORY : AMPC_IO;
-    if (!text) return diag_error(d, failure, DIAG_FILE(name), "%s", strerror(cause));
+    errno = cause;
+    if (!text) return diag_errno(d, DIAG_FILE(name), "cannot read");
     ampc_status status = ir_parse(text, length, name, d, out);
     free(text);
     return status;

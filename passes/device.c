@@ -86,8 +86,7 @@ static ampc_status read_file(const char *path, ir_device *device, diag *d)
 {
     FILE *f = fopen(path, "r");
     if (!f)
-        return diag_error(d, AMPC_IO, DIAG_FILE(path), "cannot read the device description: %s",
-                          strerror(errno));
+        return diag_errno(d, DIAG_FILE(path), "cannot read the device description");
     char line[LONGEST_LINE];
     for (int number = 1; fgets(line, sizeof line, f); number++)
         read_line(device, line, (diag_loc){.file = path, .line = number, .column = 1}, d);

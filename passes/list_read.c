@@ -326,8 +326,7 @@ static ampc_status read_unsupported(reader *r, const char **value)
     free(whole);
     FILE *f = fopen(path, "rb");
     if (!f)
-        return diag_error(r->diag, AMPC_IO, here(r, strstr(r->text, name)), "cannot read '%s': %s", path,
-                          strerror(errno));
+        return diag_errno(r->diag, here(r, strstr(r->text, name)), arena_printf(a, "cannot read '%s'", path));
     char *text = arena_alloc(a, LIMIT);
     size_t n = fread(text, 1, LIMIT - 1, f);
     bool failed = ferror(f) != 0, long_file = n == LIMIT - 1;
@@ -481,12 +480,12 @@ static ampc_status read_file(reader *r, const char *path)
 {
     enum { LIMIT = 1 << 20 };
     FILE *f = fopen(path, "rb");
-    if (!f) return diag_error(r->diag, AMPC_IO, DIAG_FILE(path), "cannot read: %s", strerror(errno));
+    if (!f) return diag_errno(r->diag, DIAG_FILE(path), "cannot read");
     char *text = arena_alloc(r->list->arena, LIMIT);
     size_t n = fread(text, 1, LIMIT, f);
     bool failed = ferror(f) != 0;
     fclose(f);
-    if (failed) return diag_error(r->diag, AMPC_IO, DIAG_FILE(path), "cannot read: %s", strerror(errno));
+    if (failed) return diag_errno(r->diag, DIAG_FILE(path), "cannot read");
     if (n == LIMIT || memchr(text, '\0', n))
         return diag_error(r->diag, AMPC_REJECTED, DIAG_FILE(path), "not a list file");
     r->file = path;

@@ -93,7 +93,7 @@ static ampc_status write_dump(const char *dir, int number, const char *name, con
 {
     const char *path = arena_printf(a, "%s/%02d-%s.ir", dir, number, name);
     FILE *f = fopen(path, "w");
-    if (!f) return diag_error(d, AMPC_IO, DIAG_FILE(path), "cannot write: %s", strerror(errno));
+    if (!f) return diag_errno(d, DIAG_FILE(path), "cannot write");
     bool ok = fputs(text, f) >= 0;
     ok &= fclose(f) == 0;
     return ok ? AMPC_OK : diag_error(d, AMPC_IO, DIAG_FILE(path), "write failed");

@@ -262,7 +262,7 @@ typedef struct ampc_train_options { /* the options of `ampc-run train`, with the
     double lr;                  /* 0: the optimizer's */
     const char *lr_schedule;
     uint64_t seed;
-    const char *checkpoint_dir; /* NULL: nothing is saved */
+    const char *checkpoint_dir; /* NULL: nothing is saved; AMPC_USAGE when another training writes there */
     int64_t save_every;         /* steps; the end is always saved */
     int keep;                   /* files; at least 2 */
     int resume, allow_fallback;

@@ -56,7 +56,7 @@ void rt_atomic_abort(rt_atomic_file *f)
 
 static ampc_status fail(const rt_atomic_file *f, const char *what)
 {
-    return diag_error(f->d, AMPC_IO, DIAG_FILE(f->path), "cannot %s: %s", what, strerror(errno));
+    return diag_errno(f->d, DIAG_FILE(f->path), what);
 }
 
 /* Where the bytes shall end up: follows a link that leads somewhere. NULL when memory is exhausted. */
@@ -99,7 +99,7 @@ static ampc_status open_temp(rt_atomic_file *f)
         free(f->temp); /* not ours to remove */
         f->temp = NULL;
         errno = error;
-        return fail(f, "create a file beside it");
+        return fail(f, "cannot create a file beside it");
     }
     flock(f->fd,
           LOCK_EX | LOCK_NB); /* where locks are missing the sweep finds none to take either */
@@ -109,7 +109,7 @@ static ampc_status open_temp(rt_atomic_file *f)
 static ampc_status open_direct(rt_atomic_file *f)
 {
     f->fd = rt_io_open(f->target, O_WRONLY, 0);
-    return f->fd < 0 ? fail(f, "open for writing") : AMPC_OK;
+    return f->fd < 0 ? fail(f, "cannot open for writing") : AMPC_OK;
 }
 
 static ampc_status open_file(const char *path, bool follow, diag *d, rt_atomic_file **out)
@@ -141,7 +141,7 @@ ampc_status rt_atomic_open_new(const char *path, diag *d, rt_atomic_file **out)
 static ampc_status put(rt_atomic_file *f, const void *src, size_t n)
 {
     if (f->hash && !f->check) XXH3_64bits_update(f->hash, src, n);
-    return rt_io_write(f->fd, src, n) ? AMPC_OK : fail(f, "write");
+    return rt_io_write(f->fd, src, n) ? AMPC_OK : fail(f, "cannot write");
 }
 
 static ampc_status flush(rt_atomic_file *f)
@@ -186,7 +186,7 @@ ampc_status rt_atomic_rewrite(rt_atomic_file *f, uint64_t offset, const void *sr
 {
     assert(f->check);
     TRY(flush(f));
-    return rt_io_pwrite(f->fd, src, n, offset) ? AMPC_OK : fail(f, "write");
+    return rt_io_pwrite(f->fd, src, n, offset) ? AMPC_OK : fail(f, "cannot write");
 }
 
 uint64_t rt_atomic_tell(const rt_atomic_file *f) { return f->length; }
@@ -204,10 +204,10 @@ static ampc_status check_bytes(void *user, int fd, const char *path, diag *d)
     rt_atomic_file *f = user;
     uint64_t size, meant = XXH3_64bits_digest(f->hash);
     XXH3_64bits_reset(f->hash);
-    if (!rt_io_size(fd, &size)) return diag_error(d, AMPC_IO, DIAG_FILE(path), "%s", strerror(errno));
+    if (!rt_io_size(fd, &size)) return diag_errno(d, DIAG_FILE(path), "cannot read");
     for (uint64_t at = 0, n; at < size; at += n) {
         n = size - at < BUFFER_SIZE ? size - at : BUFFER_SIZE;
-        if (!rt_io_pread(fd, f->buffer, n, at)) return diag_error(d, AMPC_IO, DIAG_FILE(path), "%s", strerror(errno));
+        if (!rt_io_pread(fd, f->buffer, n, at)) return diag_errno(d, DIAG_FILE(path), "cannot read");
         XXH3_64bits_update(f->hash, f->buffer, n);
     }
     bool same = size == f->length && XXH3_64bits_digest(f->hash) == meant;
@@ -228,27 +228,91 @@ static ampc_status check(rt_atomic_file *f)
     return s;
 }
 
-/* Everything up to the rename; afterwards the temporary file is gone or under its final name. */
-static ampc_status publish(rt_atomic_file *f)
+ampc_status rt_atomic_prepare(rt_atomic_file *f)
 {
+    if (f->fd < 0) return AMPC_OK; /* done before */
     TRY(flush(f));
-    if (f->temp && !rt_io_fsync(f->fd)) return fail(f, "bring it to the disk");
+    if (f->temp && !rt_io_fsync(f->fd)) return fail(f, "cannot bring it to the disk");
     if (f->temp) TRY(check(f));
     int fd = f->fd;
     f->fd = -1;
-    if (!rt_io_close(fd)) return fail(f, "close");
+    return rt_io_close(fd) ? AMPC_OK : fail(f, "cannot close");
+}
+
+static ampc_status put_in_place(rt_atomic_file *f)
+{
     if (!f->temp) return AMPC_OK;
-    if (!rt_io_rename(f->temp, f->target)) return fail(f, "put the new file in place");
+    if (!rt_io_rename(f->temp, f->target)) return fail(f, "cannot put the new file in place");
     free(f->temp);
     f->temp = NULL;
-    if (!rt_io_fsync_folder(f->target)) return fail(f, "bring its folder to the disk");
     return AMPC_OK;
+}
+
+static ampc_status sync_folder(const rt_atomic_file *f, bool direct)
+{
+    return direct || rt_io_fsync_folder(f->target) ? AMPC_OK : fail(f, "cannot bring its folder to the disk");
 }
 
 ampc_status rt_atomic_commit(rt_atomic_file *f)
 {
-    ampc_status s = publish(f);
+    const bool direct = !f->temp;
+    ampc_status s = rt_atomic_prepare(f);
+    if (s == AMPC_OK) s = put_in_place(f);
+    if (s == AMPC_OK) s = sync_folder(f, direct);
     rt_atomic_abort(f);
+    return s;
+}
+
+/* ---- two files ---- */
+
+/* What stands at the target, under a second name: "" when nothing does, NULL when the file system has no links. */
+static ampc_status keep_old(const rt_atomic_file *f, char **old)
+{
+    *old = temp_name(f->target);
+    if (!*old) return rt_no_memory(f->d);
+    if (link(f->target, *old) == 0) return AMPC_OK;
+    if (errno == ENOENT)
+        **old = 0;
+    else {
+        free(*old);
+        *old = NULL;
+    }
+    return AMPC_OK;
+}
+
+static void bring_back(const rt_atomic_file *f, const char *old)
+{
+    if (old && *old)
+        rename(old, f->target);
+    else if (old)
+        unlink(f->target);
+}
+
+static ampc_status put_both_in_place(rt_atomic_file *first, rt_atomic_file *second)
+{
+    char *old;
+    TRY(keep_old(first, &old));
+    ampc_status s = put_in_place(first);
+    if (s == AMPC_OK && (s = put_in_place(second)) != AMPC_OK) bring_back(first, old);
+    if (old && *old) unlink(old);
+    free(old);
+    return s;
+}
+
+ampc_status rt_atomic_commit_both(rt_atomic_file *first, rt_atomic_file *second)
+{
+    if (!first) return rt_atomic_commit(second);
+    const bool direct[] = {!first->temp, !second->temp};
+    ampc_status s = rt_atomic_prepare(first);
+    if (s == AMPC_OK) s = rt_atomic_prepare(second);
+    if (s == AMPC_OK && direct[0])
+        s = put_in_place(second);
+    else if (s == AMPC_OK)
+        s = put_both_in_place(first, second);
+    if (s == AMPC_OK) s = sync_folder(first, direct[0]);
+    if (s == AMPC_OK) s = sync_folder(second, direct[1]);
+    rt_atomic_abort(first);
+    rt_atomic_abort(second);
     return s;
 }
 

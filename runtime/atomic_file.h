@@ -30,10 +30,15 @@ typedef ampc_status rt_atomic_check(void *user, int fd, const char *path, diag *
  * with rewritten bytes, or one whose content could be wrong before it came here, has a check of its own. */
 void rt_atomic_check_with(rt_atomic_file *f, rt_atomic_check *check, void *user);
 uint64_t rt_atomic_tell(const rt_atomic_file *f);
+/* All of a commit that comes before the rename; afterwards only commit or abort may follow. */
+ampc_status rt_atomic_prepare(rt_atomic_file *f);
 /* Makes the file durable under its name and frees f, also on failure. AMPC_IO also when it does not read back as
  * what was written. When only the last step, the
  * fsync of the folder, fails, the new file stands complete under its name and AMPC_IO is returned. */
 ampc_status rt_atomic_commit(rt_atomic_file *f);
+/* The same for two files that belong together: both stand under their names or neither does, whatever fails (a process
+ * that is killed between the two renames leaves the first). `first` may be NULL. Frees both. */
+ampc_status rt_atomic_commit_both(rt_atomic_file *first, rt_atomic_file *second);
 /* Removes the temporary file and frees f. NULL allowed. */
 void rt_atomic_abort(rt_atomic_file *f);
 

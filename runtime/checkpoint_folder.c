@@ -19,11 +19,6 @@
 #define SUFFIX ".safetensors"
 enum { DIGITS = 10, MIN_KEEP = 2, PREFIX_LENGTH = sizeof PREFIX - 1 };
 
-static ampc_status fail(diag *d, const char *path, const char *what)
-{
-    return diag_error(d, AMPC_IO, DIAG_FILE(path), "cannot %s: %s", what, strerror(errno));
-}
-
 /* ---- listing ---- */
 
 static int is_checkpoint(const struct dirent *e)
@@ -43,7 +38,7 @@ static ampc_status list(const char *folder, diag *d, generations *g)
 {
     *g = (generations){0};
     int n = scandir(folder, &g->items, is_checkpoint, alphasort);
-    if (n < 0) return errno == ENOMEM ? rt_no_memory(d) : fail(d, folder, "read the folder");
+    if (n < 0) return diag_errno(d, DIAG_FILE(folder), "cannot read the folder");
     g->count = n;
     return AMPC_OK;
 }
@@ -74,8 +69,8 @@ ampc_status rt_checkpoint_newest(const char *folder, diag *d, char **path)
 ampc_status rt_checkpoint_folder(const char *folder, diag *d)
 {
     struct stat st;
-    if (mkdir(folder, 0777) != 0 && errno != EEXIST) return fail(d, folder, "make the folder");
-    if (stat(folder, &st) != 0) return fail(d, folder, "open the folder");
+    if (mkdir(folder, 0777) != 0 && errno != EEXIST) return diag_errno(d, DIAG_FILE(folder), "cannot make the folder");
+    if (stat(folder, &st) != 0) return diag_errno(d, DIAG_FILE(folder), "cannot open the folder");
     if (!S_ISDIR(st.st_mode)) return diag_error(d, AMPC_IO, DIAG_FILE(folder), "not a folder");
     rt_atomic_sweep(folder, PREFIX);
     return AMPC_OK;
@@ -93,7 +88,7 @@ static ampc_status prune(const char *folder, int keep, diag *d)
         if (!path)
             s = rt_no_memory(d);
         else if (unlink(path) != 0 && errno != ENOENT)
-            s = fail(d, path, "remove the old checkpoint");
+            s = diag_errno(d, DIAG_FILE(path), "cannot remove the old checkpoint");
         free(path);
     }
     list_clear(&g);
@@ -119,7 +114,7 @@ static ampc_status set_aside(const char *path, diag *d)
     char *aside;
     if (asprintf(&aside, "%s.damaged", path) < 0) return rt_no_memory(d);
     ampc_status s = rt_io_rename(path, aside) ? AMPC_OK
-                                              : fail(d, path, "rename the damaged checkpoint");
+                                              : diag_errno(d, DIAG_FILE(path), "cannot rename the damaged checkpoint");
     free(aside);
     return s;
 }

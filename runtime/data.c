@@ -7,6 +7,7 @@
 #include "runtime/data_spec.h"
 #include "runtime/npy.h"
 #include "runtime/npz.h"
+#include "runtime/memory.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -120,7 +121,7 @@ static ampc_status add_arrays(rt_dataset *ds, rt_arrays *all, const char *file, 
 {
     TRY(check_arrays(all, file, d));
     ds->columns = calloc(all->count, sizeof *ds->columns);
-    if (!ds->columns) return AMPC_NO_MEMORY;
+    if (!ds->columns) return rt_no_memory(d);
     ds->rows = all->items[0].dims[0];
     for (size_t i = 0; i < all->count; i++) add_column(ds, &all->items[i]);
     return AMPC_OK;
@@ -161,7 +162,7 @@ static ampc_status open_npz(rt_dataset *ds, const rt_data_spec *spec, const rt_d
 static ampc_status read_npy_files(const rt_data_spec *spec, diag *d, rt_arrays *all)
 {
     all->items = calloc(spec->n_files, sizeof *all->items);
-    if (!all->items) return AMPC_NO_MEMORY;
+    if (!all->items) return rt_no_memory(d);
     for (size_t i = 0; i < spec->n_files; i++) {
         rt_array *a = &all->items[i];
         if (rt_arrays_find(all, spec->files[i].name))
@@ -170,7 +171,7 @@ static ampc_status read_npy_files(const rt_data_spec *spec, diag *d, rt_arrays *
         TRY(rt_npy_read(spec->files[i].file, IR_NO_DTYPE, d, a));
         all->count++;
         a->name = strdup(spec->files[i].name);
-        if (!a->name) return AMPC_NO_MEMORY;
+        if (!a->name) return rt_no_memory(d);
     }
     return AMPC_OK;
 }
@@ -194,12 +195,12 @@ static ampc_status open_synthetic(rt_dataset *ds, const rt_data_spec *spec,
     ds->rows = (int64_t)spec->rows;
     ds->seed = o->seed;
     ds->columns = calloc(o->n_fields + 1, sizeof *ds->columns);
-    if (!ds->columns) return AMPC_NO_MEMORY;
+    if (!ds->columns) return rt_no_memory(d);
     for (size_t i = 0; i < o->n_fields; i++) {
         column *c = &ds->columns[i];
         c->field = o->fields[i];
         c->field.name = strdup(o->fields[i].name);
-        if (!c->field.name) return AMPC_NO_MEMORY;
+        if (!c->field.name) return rt_no_memory(d);
         if (c->field.bound <= 0) c->field.bound = 2;
         ds->count++;
     }
@@ -232,7 +233,7 @@ static ampc_status permute_labels(rt_dataset *ds, uint64_t seed, const char *spe
             memcpy(moved + (size_t)i * row, (char *)a->data + order[i] * row, row);
         memcpy(a->data, moved, (size_t)ds->rows * row);
     }
-    ampc_status s = moved && order ? AMPC_OK : AMPC_NO_MEMORY;
+    ampc_status s = moved && order ? AMPC_OK : rt_no_memory(d);
     free(moved);
     free(order);
     return s;
@@ -258,7 +259,7 @@ ampc_status rt_dataset_open(const char *spec, const rt_dataset_options *o, diag 
 {
     rt_data_spec parsed;
     rt_dataset *ds = calloc(1, sizeof *ds);
-    if (!ds) return AMPC_NO_MEMORY;
+    if (!ds) return rt_no_memory(d);
     ampc_status s = rt_data_spec_parse(spec, d, &parsed);
     if (s == AMPC_OK) s = open_parsed(ds, &parsed, o, spec, d);
     rt_data_spec_clear(&parsed);

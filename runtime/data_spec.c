@@ -1,5 +1,6 @@
 /* data_spec.c - parsing KIND[:ITEM],KEY=VALUE,... by two tables: kinds and options. */
 #include "runtime/data_spec.h"
+#include "runtime/memory.h"
 
 #include <errno.h>
 #include <math.h>
@@ -69,10 +70,10 @@ static ampc_status refuse(diag *d, const char *spec, const char *what, const cha
                       item ? " '" : "", item ? item : "", item ? "'" : "");
 }
 
-static ampc_status add_file(rt_data_spec *s, const char *name, const char *file)
+static ampc_status add_file(rt_data_spec *s, const char *name, const char *file, diag *d)
 {
     struct rt_data_file *files = realloc(s->files, (s->n_files + 1) * sizeof *files);
-    if (!files) return AMPC_NO_MEMORY;
+    if (!files) return rt_no_memory(d);
     s->files = files;
     files[s->n_files++] = (struct rt_data_file){name, file};
     return AMPC_OK;
@@ -92,7 +93,7 @@ static ampc_status parse_item(rt_data_spec *s, char *item, const char *spec, dia
     }
     if (s->kind != RT_DATA_NPY) return refuse(d, spec, "unknown option", item);
     if (!*item || !*value) return refuse(d, spec, "expected NAME=FILE", NULL);
-    return add_file(s, item, value);
+    return add_file(s, item, value, d);
 }
 
 static ampc_status parse_items(rt_data_spec *s, char *rest, const char *spec, diag *d)
@@ -112,7 +113,7 @@ static ampc_status parse_items(rt_data_spec *s, char *rest, const char *spec, di
 ampc_status rt_data_spec_parse(const char *spec, diag *d, rt_data_spec *out)
 {
     *out = (rt_data_spec){.std = 1, .rows = 8192, .text = strdup(spec)};
-    if (!out->text) return AMPC_NO_MEMORY;
+    if (!out->text) return rt_no_memory(d);
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         size_t n = strlen(kinds[i].prefix);
         char *rest = out->text + n;

@@ -96,7 +96,7 @@ static ampc_status parse(rt_device_file *f, const char *path, diag *d)
 
 static ampc_status io_error(const char *path, diag *d)
 {
-    return diag_error(d, AMPC_IO, DIAG_FILE(path), "cannot read the description of a device: %s", strerror(errno));
+    return diag_errno(d, DIAG_FILE(path), "cannot read the description of a device");
 }
 
 static ampc_status read_text(FILE *f, const char *path, diag *d, char **out)

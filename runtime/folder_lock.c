@@ -44,7 +44,7 @@ static void name_owner(const rt_folder_lock *l)
 static ampc_status take(const char *folder, diag *d, rt_folder_lock *l)
 {
     l->fd = rt_io_open(l->path, O_RDWR | O_CREAT | O_NOFOLLOW, 0666);
-    if (l->fd < 0) return diag_error(d, AMPC_IO, DIAG_FILE(folder), "cannot lock the folder: %s", strerror(errno));
+    if (l->fd < 0) return diag_errno(d, DIAG_FILE(folder), "cannot lock the folder");
     int result;
     do result = flock(l->fd, LOCK_EX | LOCK_NB);
     while (result != 0 && errno == EINTR);

@@ -1,6 +1,7 @@
 /* idx.c - IDX files through zlib, which passes plain files on unchanged. */
 #include "runtime/idx.h"
 #include "runtime/io.h"
+#include "runtime/memory.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -36,8 +37,9 @@ static ampc_status read_bytes(const idx_reader *r, void *dst, size_t n, const ch
             int code;
             const char *why = gzerror(r->gz, &code);
             if (code == Z_BUF_ERROR) return refuse(r, "the compressed data end too early");
-            return diag_error(r->d, code == Z_ERRNO ? AMPC_IO : AMPC_REJECTED, DIAG_FILE(r->path),
-                              "cannot read: %s", code == Z_ERRNO ? strerror(errno) : why);
+            if (code == Z_MEM_ERROR) return rt_no_memory(r->d);
+            if (code == Z_ERRNO) return diag_errno(r->d, DIAG_FILE(r->path), "cannot read");
+            return diag_error(r->d, AMPC_REJECTED, DIAG_FILE(r->path), "cannot read: %s", why);
         }
         if (got == 0) return refuse(r, what);
         at += got;
@@ -72,11 +74,12 @@ static ampc_status read_body(const idx_reader *r, rt_array *a)
 {
     char more;
     a->data = malloc(a->bytes ? a->bytes : 1);
-    if (!a->data) return AMPC_NO_MEMORY;
+    if (!a->data) return rt_no_memory(r->d);
     TRY(read_bytes(r, a->data, a->bytes, "shorter than its IDX header says"));
     int got = gzread(r->gz, &more, 1), code;
     if (got > 0) return refuse(r, "longer than its IDX header says");
     gzerror(r->gz, &code); /* the end is where zlib compares length and checksum */
+    if (code == Z_ERRNO) return diag_errno(r->d, DIAG_FILE(r->path), "cannot read");
     if (got < 0 || code != Z_OK) return refuse(r, "the compressed data are damaged or cut");
     return AMPC_OK;
 }
@@ -85,16 +88,16 @@ ampc_status rt_idx_read(const char *path, int rank, diag *d, rt_array *out)
 {
     idx_reader r = {.path = path, .d = d};
     int fd = rt_io_open(path, O_RDONLY, 0);
-    if (fd < 0) return diag_error(d, AMPC_IO, DIAG_FILE(path), "cannot open: %s", strerror(errno));
+    if (fd < 0) return diag_errno(d, DIAG_FILE(path), "cannot open");
     if (!rt_io_size(fd, &r.file_bytes)) {
-        ampc_status s = diag_error(d, AMPC_IO, DIAG_FILE(path), "cannot read: %s", strerror(errno));
+        ampc_status s = diag_errno(d, DIAG_FILE(path), "cannot read");
         rt_io_close(fd);
         return s;
     }
     r.gz = gzdopen(fd, "rb");
     if (!r.gz) {
         rt_io_close(fd);
-        return AMPC_NO_MEMORY;
+        return rt_no_memory(d);
     }
     rt_array a = {0};
     ampc_status s = read_header(&r, rank, &a);
@@ -136,7 +139,7 @@ ampc_status rt_idx_read_folder(const char *folder, rt_split split, diag *d, rt_a
         s = diag_error(d, AMPC_REJECTED, DIAG_FILE(folder), "%lld %s images but %lld labels",
                        (long long)x.dims[0], prefix, (long long)y.dims[0]);
     if (s == AMPC_OK && (!(x.name = strdup("images")) || !(y.name = strdup("labels"))))
-        s = AMPC_NO_MEMORY;
+        s = rt_no_memory(d);
     if (s == AMPC_OK) {
         *images = x;
         *labels = y;

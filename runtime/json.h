@@ -15,8 +15,9 @@
  * NULL when memory is exhausted. */
 char *rt_json_text(const json_t *value, size_t spare, size_t *n);
 
-/* AMPC_OK; AMPC_REJECTED with *e when the text is no JSON or has a key twice; AMPC_NO_MEMORY. `ours`: the text is known
- * to be one of rt_json_text, blanks behind it, so that any failure is that of memory. The caller owns *out. */
+/* An object or array. AMPC_OK; AMPC_REJECTED with *e when the text is no JSON or has a key twice; AMPC_NO_MEMORY.
+ * `ours`: the text is known to be one of rt_json_text, so that any failure is that of memory. The caller owns *out,
+ * which is NULL after a failure. */
 ampc_status rt_json_parse(const char *text, size_t n, bool ours, json_error_t *e, json_t **out);
 
 #endif

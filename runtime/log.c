@@ -38,9 +38,9 @@ static const struct step_field {
 };
 enum { STEP_FIELDS = sizeof step_fields / sizeof *step_fields };
 
-static ampc_status io_error(const char *path, diag *d, const char *what)
+static ampc_status fail(const rt_log *log, const char *what)
 {
-    return diag_error(d, AMPC_IO, DIAG_FILE(path), "cannot %s: %s", what, strerror(errno));
+    return diag_errno(log->d, DIAG_FILE(log->path), what);
 }
 
 /* ---- cutting back ---- */
@@ -90,7 +90,7 @@ static ampc_status find_cut(rt_log *log, FILE *f, log_cut *c)
         json_decref(line);
     }
     if (s == AMPC_NO_MEMORY || errno == ENOMEM) s = rt_no_memory(log->d);
-    else if (ferror(f)) s = io_error(log->path, log->d, "read");
+    else if (ferror(f)) s = fail(log, "cannot read");
     if (c->cut == NOWHERE && c->ours) c->cut = c->header; /* a run that wrote nothing else */
     free(text);
     return s;
@@ -101,20 +101,20 @@ static ampc_status cut_back(rt_log *log, const rt_log_resume *resume)
 {
     uint64_t size;
     log_cut c = {.resume = resume, .header = NOWHERE, .cut = NOWHERE};
-    if (!rt_io_size(log->fd, &size)) return errno == ESPIPE ? AMPC_OK : io_error(log->path, log->d, "read");
+    if (!rt_io_size(log->fd, &size)) return errno == ESPIPE ? AMPC_OK : fail(log, "cannot read");
     FILE *f = fopen(log->path, "re");
-    if (!f) return errno == ENOMEM ? rt_no_memory(log->d) : io_error(log->path, log->d, "read");
+    if (!f) return fail(log, "cannot read");
     ampc_status s = find_cut(log, f, &c);
     fclose(f);
     if (s != AMPC_OK || c.cut == NOWHERE || rt_io_truncate(log->fd, (uint64_t)c.cut)) return s;
-    return io_error(log->path, log->d, "cut it back to the checkpoint");
+    return fail(log, "cannot cut it back to the checkpoint");
 }
 
 /* ---- writing ---- */
 
 static ampc_status put_line(rt_log *log, const char *line, size_t n)
 {
-    return rt_io_write(log->fd, line, n) ? AMPC_OK : io_error(log->path, log->d, "write");
+    return rt_io_write(log->fd, line, n) ? AMPC_OK : fail(log, "cannot write");
 }
 
 static json_t *header_value(const rt_log_field *f)
@@ -163,9 +163,9 @@ static ampc_status end_torn_line(rt_log *log)
     uint64_t size;
     char last;
     if (!rt_io_size(log->fd, &size)) return errno == ESPIPE || errno == EISDIR ? AMPC_OK
-                                                                              : io_error(log->path, log->d, "read");
+                                                                              : fail(log, "cannot read");
     if (size == 0) return AMPC_OK;
-    if (!rt_io_pread(log->fd, &last, 1, size - 1)) return io_error(log->path, log->d, "read");
+    if (!rt_io_pread(log->fd, &last, 1, size - 1)) return fail(log, "cannot read");
     return last == '\n' ? AMPC_OK : put_line(log, "\n", 1);
 }
 
@@ -174,7 +174,7 @@ static ampc_status open_file(rt_log *log, const rt_log_resume *resume)
     if (!log->path) return rt_no_memory(log->d);
     log->fd = rt_io_open(log->path, O_RDWR | O_APPEND | O_CREAT, 0666);
     if (log->fd < 0) log->fd = rt_io_open(log->path, O_WRONLY | O_APPEND, 0666); /* a pipe */
-    if (log->fd < 0) return io_error(log->path, log->d, "open");
+    if (log->fd < 0) return fail(log, "cannot open");
     if (resume && resume->step != RT_LOG_NOT_RESUMED) TRY(cut_back(log, resume));
     return end_torn_line(log);
 }
@@ -198,7 +198,7 @@ ampc_status rt_log_sync(rt_log *log)
 {
     /* EINVAL, EROFS: a pipe, a terminal */
     return rt_io_fsync(log->fd) || errno == EINVAL || errno == EROFS
-               ? AMPC_OK : io_error(log->path, log->d, "bring it to the disk");
+               ? AMPC_OK : fail(log, "cannot bring it to the disk");
 }
 
 static size_t format_field(char *dst, size_t room, const struct step_field *f, const rt_step *s)
@@ -227,7 +227,7 @@ ampc_status rt_log_close(rt_log *log)
 {
     if (!log) return AMPC_OK;
     ampc_status s = log->fd < 0 || rt_io_close(log->fd) ? AMPC_OK
-                                                        : io_error(log->path, log->d, "close");
+                                                        : fail(log, "cannot close");
     free(log->path);
     free(log);
     return s;
@@ -302,10 +302,10 @@ ampc_status rt_log_read(const char *path, diag *d, rt_step **steps, size_t *coun
     ssize_t n;
     ampc_status s = AMPC_OK;
     FILE *f = fopen(path, "re");
-    if (!f) return errno == ENOMEM ? rt_no_memory(d) : io_error(path, d, "open");
+    if (!f) return diag_errno(d, DIAG_FILE(path), "cannot open");
     while (s == AMPC_OK && (errno = 0, n = getline(&text, &room, f)) > 0) s = read_line(&r, text, (size_t)n);
     if (s == AMPC_OK && errno == ENOMEM) s = rt_no_memory(d);
-    if (s == AMPC_OK && ferror(f)) s = io_error(path, d, "read");
+    if (s == AMPC_OK && ferror(f)) s = diag_errno(d, DIAG_FILE(path), "cannot read");
     if (s == AMPC_OK && r.torn && !r.count)
         s = diag_error(d, AMPC_REJECTED, DIAG_FILE(path), "not a step log");
     fclose(f);

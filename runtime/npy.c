@@ -5,6 +5,7 @@
 #include "runtime/npy.h"
 #include "runtime/atomic_file.h"
 #include "runtime/io.h"
+#include "runtime/memory.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -191,7 +192,7 @@ static ampc_status load_header(const rt_npy_source *src, ir_dtype u2_as, diag *d
     uint32_t length = 0;
     TRY(load_prefix(src, d, &length, used));
     char *text = malloc(length + 1u);
-    if (!text) return AMPC_NO_MEMORY;
+    if (!text) return rt_no_memory(d);
     ampc_status status = src->read(src->user, text, length);
     scanner s = {.at = text, .end = text + length, .source = src, .d = d, .u2_as = u2_as, .out = a};
     if (status == AMPC_OK) status = parse_header(&s);
@@ -216,7 +217,7 @@ static ampc_status load_data(const rt_npy_source *src, size_t used, diag *d, rt_
                           "the .npy header promises %zu bytes of data, the file holds %llu",
                           a->bytes, (unsigned long long)(src->size - used));
     a->data = malloc(a->bytes ? a->bytes : 1);
-    if (!a->data) return AMPC_NO_MEMORY;
+    if (!a->data) return rt_no_memory(d);
     TRY(src->read(src->user, a->data, a->bytes));
     if (a->dtype == IR_bool) normalise_bools(a);
     return AMPC_OK;
@@ -266,7 +267,7 @@ static ampc_status read_file(void *user, void *dst, size_t n)
 {
     npy_file *f = user;
     if (!rt_io_pread(f->fd, dst, n, f->offset))
-        return diag_error(f->d, AMPC_IO, DIAG_FILE(f->path), "cannot read: %s", strerror(errno));
+        return diag_errno(f->d, DIAG_FILE(f->path), "cannot read");
     f->offset += n;
     return AMPC_OK;
 }
@@ -275,11 +276,9 @@ ampc_status rt_npy_read(const char *path, ir_dtype u2_as, diag *d, rt_array *out
 {
     npy_file f = {path, d, rt_io_open(path, O_RDONLY, 0), 0};
     rt_npy_source source = {path, 0, read_file, &f};
-    if (f.fd < 0)
-        return diag_error(d, AMPC_IO, DIAG_FILE(path), "cannot open: %s", strerror(errno));
+    if (f.fd < 0) return diag_errno(d, DIAG_FILE(path), "cannot open");
     ampc_status s = rt_io_size(f.fd, &source.size) ? rt_npy_load(&source, u2_as, d, out)
-                                                   : diag_error(d, AMPC_IO, DIAG_FILE(path),
-                                                                "cannot read: %s", strerror(errno));
+                                                   : diag_errno(d, DIAG_FILE(path), "cannot read");
     rt_io_close(f.fd);
     return s;
 }

@@ -4,9 +4,11 @@
  * records; ZIP64 fields (APPNOTE 4.3.9 - 4.3.16) are written where a size or offset needs them. */
 #include "runtime/npz.h"
 #include "runtime/atomic_file.h"
+#include "runtime/memory.h"
 #include "runtime/npy.h"
 
 #include <assert.h>
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <zip.h>
@@ -29,12 +31,31 @@ static ampc_status refuse(const npz_reader *r, const char *what)
                       what);
 }
 
+/* Memory, the system, or what the file holds: `content` says what of it is wrong. */
+static ampc_status zip_failed(const npz_reader *r, zip_error_t *e, const char *content)
+{
+    /* Where libzip takes a failed allocation for a malformed archive, errno still knows. */
+    if (errno == ENOMEM) return rt_no_memory(r->d);
+    switch (zip_error_code_zip(e)) {
+    case ZIP_ER_MEMORY: return rt_no_memory(r->d);
+    case ZIP_ER_NOENT:
+    case ZIP_ER_OPEN:
+    case ZIP_ER_READ:
+    case ZIP_ER_SEEK:
+    case ZIP_ER_TELL:
+    case ZIP_ER_EOF: /* the directory says that more is there; libzip forgets why a read gave less */
+        return diag_error(r->d, AMPC_IO, DIAG_FILE(r->path), "cannot read: %s", zip_error_strerror(e));
+    default: return refuse(r, content ? content : zip_error_strerror(e));
+    }
+}
+
 static ampc_status read_member(void *user, void *dst, size_t n)
 {
     npz_reader *r = user;
     for (char *at = dst; n > 0;) {
         zip_int64_t got = zip_fread(r->member, at, n);
-        if (got <= 0) return refuse(r, "the member cannot be unpacked (damaged or cut)");
+        if (got <= 0)
+            return zip_failed(r, zip_file_get_error(r->member), "the member cannot be unpacked (damaged or cut)");
         at += got;
         n -= (size_t)got;
     }
@@ -47,14 +68,14 @@ static ampc_status check_end(npz_reader *r)
     char more;
     return zip_fread(r->member, &more, 1) == 0
                ? AMPC_OK
-               : refuse(r, "the member is damaged (wrong checksum)");
+               : zip_failed(r, zip_file_get_error(r->member), "the member is damaged (wrong checksum)");
 }
 
 static ampc_status load_member(npz_reader *r, zip_uint64_t index, const zip_stat_t *st,
                                rt_array *out)
 {
     r->member = zip_fopen_index(r->zip, index, 0);
-    if (!r->member) return refuse(r, zip_strerror(r->zip));
+    if (!r->member) return zip_failed(r, zip_get_error(r->zip), NULL);
     rt_npy_source source = {r->path, st->size, read_member, r};
     ampc_status s = rt_npy_load(&source, r->u2_as, r->d, out);
     if (s == AMPC_OK) s = check_end(r);
@@ -66,14 +87,14 @@ static ampc_status read_one(npz_reader *r, zip_uint64_t index, rt_arrays *all)
 {
     zip_stat_t st;
     r->name = NULL;
-    if (zip_stat_index(r->zip, index, 0, &st) != 0) return refuse(r, zip_strerror(r->zip));
+    if (zip_stat_index(r->zip, index, 0, &st) != 0) return zip_failed(r, zip_get_error(r->zip), NULL);
     r->name = st.name;
     size_t n = strlen(st.name);
     if (n < 4 || strcmp(st.name + n - 4, ".npy") != 0)
         return refuse(r, "a member that is no .npy file");
     rt_array a = {0};
     ampc_status s = load_member(r, index, &st, &a);
-    if (s == AMPC_OK && !(a.name = strndup(st.name, n - 4))) s = AMPC_NO_MEMORY;
+    if (s == AMPC_OK && !(a.name = strndup(st.name, n - 4))) s = rt_no_memory(r->d);
     if (s == AMPC_OK && rt_arrays_find(all, a.name)) s = refuse(r, "two members of the same name");
     if (s == AMPC_OK)
         all->items[all->count++] = a;
@@ -86,7 +107,7 @@ static ampc_status read_all(npz_reader *r, rt_arrays *all)
 {
     zip_int64_t n = zip_get_num_entries(r->zip, 0);
     all->items = calloc(n > 0 ? (size_t)n : 1, sizeof *all->items);
-    if (!all->items) return AMPC_NO_MEMORY;
+    if (!all->items) return rt_no_memory(r->d);
     for (zip_int64_t i = 0; i < n; i++) TRY(read_one(r, (zip_uint64_t)i, all));
     return AMPC_OK;
 }
@@ -95,13 +116,12 @@ ampc_status rt_npz_read(const char *path, ir_dtype u2_as, diag *d, rt_arrays *ou
 {
     int code = 0;
     npz_reader r = {.path = path, .d = d, .u2_as = u2_as};
+    errno = 0;
     r.zip = zip_open(path, ZIP_RDONLY, &code);
     if (!r.zip) {
         zip_error_t e;
         zip_error_init_with_code(&e, code);
-        bool io = code == ZIP_ER_NOENT || code == ZIP_ER_OPEN || code == ZIP_ER_READ;
-        ampc_status s = diag_error(d, io ? AMPC_IO : AMPC_REJECTED, DIAG_FILE(path),
-                                   "cannot open as .npz: %s", zip_error_strerror(&e));
+        ampc_status s = zip_failed(&r, &e, NULL);
         zip_error_fini(&e);
         return s;
     }
@@ -252,7 +272,7 @@ ampc_status rt_npz_write(const char *path, const rt_array *arrays, size_t count,
     rt_atomic_file *f;
     TRY(check_names(path, arrays, count, d));
     zip_entry *entries = calloc(count ? count : 1, sizeof *entries);
-    if (!entries) return AMPC_NO_MEMORY;
+    if (!entries) return rt_no_memory(d);
     ampc_status s = rt_atomic_open(path, d, &f);
     if (s == AMPC_OK) {
         s = write_all(f, arrays, count, entries);

@@ -10,7 +10,6 @@
 #include "runtime/memory.h"
 #include "runtime/safetensors_format.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
@@ -48,11 +47,6 @@ void rt_safetensors_close(rt_safetensors *f)
 static ampc_status refuse(const rt_safetensors *f, const char *tensor, const char *what)
 {
     return diag_error(f->d, AMPC_REJECTED, (diag_loc){.file = f->path, .node = tensor}, "%s", what);
-}
-
-static ampc_status io_error(const rt_safetensors *f, const char *what)
-{
-    return diag_error(f->d, AMPC_IO, DIAG_FILE(f->path), "cannot %s: %s", what, strerror(errno));
 }
 
 /* ---- one entry ---- */
@@ -265,9 +259,9 @@ static ampc_status load_header(rt_safetensors *f)
 {
     unsigned char b[RT_ST_LENGTH_BYTES];
     uint64_t n = 0;
-    if (!rt_io_size(f->fd, &f->file_bytes)) return io_error(f, "read");
+    if (!rt_io_size(f->fd, &f->file_bytes)) return diag_errno(f->d, DIAG_FILE(f->path), "cannot read");
     if (f->file_bytes < sizeof b) return refuse(f, NULL, "too short for a .safetensors file");
-    if (!rt_io_pread(f->fd, b, sizeof b, 0)) return io_error(f, "read");
+    if (!rt_io_pread(f->fd, b, sizeof b, 0)) return diag_errno(f->d, DIAG_FILE(f->path), "cannot read");
     for (int i = 7; i >= 0; i--) n = n << 8 | b[i];
     if (n > RT_ST_HEADER_LIMIT) return refuse(f, NULL, "the header is longer than 100 MB");
     if (n > f->file_bytes - sizeof b)
@@ -277,7 +271,7 @@ static ampc_status load_header(rt_safetensors *f)
     char *text = malloc(n);
     if (!text) return rt_no_memory(f->d);
     ampc_status s = rt_io_pread(f->fd, text, n, sizeof b) ? parse_text(f, text, n)
-                                                          : io_error(f, "read");
+                                                          : diag_errno(f->d, DIAG_FILE(f->path), "cannot read");
     free(text);
     return s;
 }
@@ -286,7 +280,7 @@ static ampc_status open_file(rt_safetensors *f)
 {
     if (!f->path) return rt_no_memory(f->d);
     if (!f->borrowed) f->fd = rt_io_open(f->path, O_RDONLY, 0);
-    return f->fd < 0 ? io_error(f, "open") : load_header(f);
+    return f->fd < 0 ? diag_errno(f->d, DIAG_FILE(f->path), "cannot open") : load_header(f);
 }
 
 /* `fd` negative: the file of that path. */
@@ -343,7 +337,7 @@ const char *rt_safetensors_hash(const rt_safetensors *f) { return f->hash; }
 ampc_status rt_safetensors_read(const rt_safetensors *f, const rt_tensor_entry *e, void *dst)
 {
     char actual[17];
-    if (!rt_io_pread(f->fd, dst, e->bytes, e->offset)) return io_error(f, "read");
+    if (!rt_io_pread(f->fd, dst, e->bytes, e->offset)) return diag_errno(f->d, DIAG_FILE(f->path), "cannot read");
     const char *recorded = f->verify == RT_VERIFY_NONE ? NULL : f->hashes[e - f->entries];
     if (!recorded) return AMPC_OK;
     rt_st_hash64(XXH3_64bits(dst, e->bytes), actual);
@@ -361,7 +355,7 @@ static ampc_status check_tensor(const rt_safetensors *f, const rt_tensor_entry *
     XXH3_64bits_reset(state);
     for (uint64_t at = 0, n; at < e->bytes; at += n) {
         n = e->bytes - at < room ? e->bytes - at : room;
-        if (!rt_io_pread(f->fd, piece, n, e->offset + at)) return io_error(f, "read");
+        if (!rt_io_pread(f->fd, piece, n, e->offset + at)) return diag_errno(f->d, DIAG_FILE(f->path), "cannot read");
         XXH3_64bits_update(state, piece, n);
     }
     rt_st_hash64(XXH3_64bits_digest(state), actual);

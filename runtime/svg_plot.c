@@ -5,6 +5,7 @@
  * dot where a step was skipped. Everything is placed in pixels; the file needs no script and no font. */
 #include "runtime/svg_plot.h"
 #include "runtime/atomic_file.h"
+#include "runtime/memory.h"
 
 #include <math.h>
 #include <stdarg.h>
@@ -374,7 +375,7 @@ ampc_status rt_plot_write(const char *path, const char *title, const rt_plot_run
                           size_t count, diag *d)
 {
     char *svg = rt_plot_render(title, runs, count);
-    if (!svg) return AMPC_NO_MEMORY;
+    if (!svg) return rt_no_memory(d);
     ampc_status s = rt_atomic_save(path, svg, strlen(svg), d);
     free(svg);
     return s;

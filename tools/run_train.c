@@ -152,8 +152,7 @@ static ampc_status open_log(void *user, uint64_t first)
     if (!o->log) return AMPC_OK;
     char *folder = o->checkpoint_dir ? realpath(o->checkpoint_dir, NULL) : NULL;
     if (o->checkpoint_dir && !folder)
-        return diag_error(t->c->tool->diag, errno == ENOMEM ? AMPC_NO_MEMORY : AMPC_IO, DIAG_FILE(o->checkpoint_dir),
-                          "cannot open the folder: %s", strerror(errno));
+        return diag_errno(t->c->tool->diag, DIAG_FILE(o->checkpoint_dir), "cannot open the folder");
     const rt_log_resume resume = {folder, o->resume ? first : RT_LOG_NOT_RESUMED};
     const char *amp = ir_meta_get(t->c->tool->module, "amp");
     const rt_log_field fields[] = {

@@ -29,6 +29,10 @@ int tool_main(int argc, char **argv, ampc_status (*run)(tool *t, int argc, char 
     t.arena = arena_new(0);
     ampc_status status = t.diag && t.arena ? run_guarded(&t, argc, argv, run) : AMPC_NO_MEMORY;
     console_end_live(&t.console);
+    /* Nobody ends in silence, least of all when there was no memory for a message. */
+    if (!t.diag) fputs("error: out of memory\n", stderr);
+    else if (status == AMPC_NO_MEMORY && diag_status(t.diag) == AMPC_OK)
+        diag_error(t.diag, status, DIAG_NOWHERE, "out of memory");
     if (status == AMPC_OK && (fflush(stdout) != 0 || ferror(stdout)))
         status = diag_error(t.diag, AMPC_IO, DIAG_NOWHERE, "cannot write to standard output");
     ir_module_free(t.module);

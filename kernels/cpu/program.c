@@ -334,7 +334,7 @@ static ampc_status program_prepare(const k_args *args, void **out, size_t *works
     const k_program *p = args->program;
     state *st = calloc(1, sizeof *st);
     *out = st;
-    if (!st) return cpu_fail(args->ctx, AMPC_NO_MEMORY, "no memory for a program");
+    if (!st) return cpu_fail(args->ctx, AMPC_NO_MEMORY, "out of memory");
     ampc_status status = check_folds(args);
     find_rounding(p, st);
     for (int i = 0; i < p->n_operands; i++) place_operand(args, st, i);

@@ -88,7 +88,7 @@ static void test_reading(void **state)
     }
 }
 
-/* Text of others, which jansson would write in another way. */
+/* Text that jansson would write in another way, right and wrong. */
 static void test_foreign_text(void **state)
 {
     static const char text[] = "{ \"a tensor with a name of some length\" : [1, 2.50, 1e3, \"\\u00e4\"], \"b\": {} }";
@@ -111,6 +111,29 @@ static void test_foreign_text(void **state)
         assert_true((s == AMPC_REJECTED && *e.text) || (failed && s == AMPC_NO_MEMORY));
         assert_null(root);
         if (!failed) break;
+    }
+}
+
+/* The lexer's buffer grows at each power of two: keys, and numbers behind them, that end there. */
+static void test_tokens_of_all_lengths(void **state)
+{
+    char text[256], key[80];
+    (void)state;
+    for (int length = 1; length < 70; length++) {
+        snprintf(key, sizeof key, "%.*s", length, "abcdefghijklmnopqrstuvwxyzabcdefghijklmnopqrstuvwxyzabcdefghijklmnopqrstuvwxyz");
+        int n = snprintf(text, sizeof text, "{\"%s\":0.%.*s}", key, length, "123456789012345678901234567890123456789012"
+                                                                             "345678901234567890123456789");
+        for (uint64_t k = 1, failed = 1; failed; k++) {
+            json_error_t e;
+            json_t *root;
+            fail_call(k);
+            ampc_status s = rt_json_parse(text, (size_t)n, false, &e, &root);
+            failed = calls >= k;
+            fail_call(0);
+            assert_true(s == AMPC_OK || (failed && s == AMPC_NO_MEMORY));
+            if (s == AMPC_OK) assert_true(json_is_real(json_object_get(root, key)));
+            json_decref(root);
+        }
     }
 }
 
@@ -142,6 +165,7 @@ int main(void)
         SCRATCH_TEST(test_writing),
         SCRATCH_TEST(test_reading),
         cmocka_unit_test(test_foreign_text),
+        cmocka_unit_test(test_tokens_of_all_lengths),
         SCRATCH_TEST(test_log_header),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
