@@ -3,8 +3,8 @@
 
 #include "frontend/onnx.h"
 #include "passes/passes.h"
-#include "runtime/atomic_file.h"
 #include "runtime/memory.h"
+#include "runtime/module_file.h"
 #include "runtime/weights.h"
 
 #include <libgen.h>
@@ -163,35 +163,16 @@ ampc_status ampc_module_load(ampc_context *context, const char *path, ampc_modul
 
 /* ---- saving ---- */
 
-static ampc_status write_text(const ir_module *ir, const char *path, diag *d)
-{
-    jmp_buf guard;
-    arena *a = arena_new(0);
-    if (!a || setjmp(guard)) {
-        arena_free(a);
-        return rt_no_memory(d);
-    }
-    arena_set_guard(a, &guard);
-    const char *text = ir_print(ir, a);
-    ampc_status s = rt_atomic_save(path, text, strlen(text), d);
-    arena_free(a);
-    return s;
-}
-
 /* The weights go to `weights`; from then on the module finds them there. */
 static ampc_status write_module(ampc_module *m, const char *path, const char *weights, diag *d)
 {
     char *copy = strdup(path), *folder = copy ? strdup(dirname(copy)) : NULL;
     free(copy);
     if (!folder) return rt_no_memory(d);
-    ampc_status s = rt_weights_write(m->ir, m->folder, weights, d);
-    if (s != AMPC_OK) {
-        free(folder);
-        return s;
-    }
-    free(m->folder);
-    m->folder = folder;
-    return write_text(m->ir, path, d);
+    ampc_status s = rt_module_save(m->ir, m->folder, path, weights, d);
+    free(s == AMPC_OK ? m->folder : folder);
+    if (s == AMPC_OK) m->folder = folder;
+    return s;
 }
 
 ampc_status ampc_module_save(ampc_module *module, const char *path)

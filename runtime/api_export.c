@@ -34,15 +34,11 @@ static ampc_status write_part(void *user, onnx_part part, const void *bytes, siz
     return rt_atomic_write(f->file[part], bytes, n);
 }
 
-/* The model comes last: values without their model do no harm, a model without its values would. */
 static ampc_status commit(export_files *f)
 {
-    for (int part = ONNX_PART_DATA; part <= ONNX_PART_MODEL; part++) {
-        rt_atomic_file *file = f->file[part];
-        f->file[part] = NULL;
-        if (file) TRY(rt_atomic_commit(file));
-    }
-    return AMPC_OK;
+    rt_atomic_file *data = f->file[ONNX_PART_DATA], *model = f->file[ONNX_PART_MODEL];
+    f->file[ONNX_PART_DATA] = f->file[ONNX_PART_MODEL] = NULL;
+    return rt_atomic_commit_both(data, model);
 }
 
 /* ---- the weights ---- */

@@ -9,6 +9,7 @@
 
 #include "ir/diag.h"
 #include "ir/dtype.h"
+#include "runtime/atomic_file.h"
 
 #include <stdint.h>
 
@@ -70,8 +71,10 @@ ampc_status rt_safetensors_add(rt_safetensors_writer *w, const char *name, ir_dt
 ampc_status rt_safetensors_add_source(rt_safetensors_writer *w, const char *name, ir_dtype dtype,
                                       int rank, const int64_t *dims, rt_tensor_source *source,
                                       void *user);
-/* Writes `path` atomically: tensors by falling element size, then name. `hash` (33 bytes, may be NULL)
- * gets what rt_safetensors_hash would say. Frees w, also on failure. */
+/* Writes the file and reads it back; the caller commits or aborts it. Tensors by falling element size, then name.
+ * `hash` (33 bytes, may be NULL) gets what rt_safetensors_hash would say. Frees w, also on failure. */
+ampc_status rt_safetensors_write(rt_safetensors_writer *w, const char *path, char *hash, rt_atomic_file **out);
+/* The same, committed. */
 ampc_status rt_safetensors_commit(rt_safetensors_writer *w, const char *path, char *hash);
 void rt_safetensors_discard(rt_safetensors_writer *w); /* NULL allowed */
 

@@ -300,20 +300,31 @@ static ampc_status check_file(void *table, int fd, const char *path, diag *d)
     return rt_st_check(fd, path, table, d);
 }
 
-ampc_status rt_safetensors_commit(rt_safetensors_writer *w, const char *path, char *hash)
+static ampc_status write_and_prepare(rt_safetensors_writer *w, rt_atomic_file *f, json_t *table, char *hash)
 {
-    rt_atomic_file *f;
+    rt_atomic_check_with(f, check_file, table);
+    TRY(write_file(w, f, table, hash));
+    return rt_atomic_prepare(f);
+}
+
+ampc_status rt_safetensors_write(rt_safetensors_writer *w, const char *path, char *hash, rt_atomic_file **out)
+{
+    rt_atomic_file *f = NULL;
     json_t *table = make_table(w);
     ampc_status s = table ? rt_atomic_open(path, w->d, &f) : rt_no_memory(w->d);
-    if (s == AMPC_OK) {
-        rt_atomic_check_with(f, check_file, table);
-        s = write_file(w, f, table, hash);
-        if (s == AMPC_OK)
-            s = rt_atomic_commit(f);
-        else
-            rt_atomic_abort(f);
-    }
+    if (s == AMPC_OK) s = write_and_prepare(w, f, table, hash);
+    if (s == AMPC_OK)
+        *out = f;
+    else
+        rt_atomic_abort(f);
     json_decref(table);
     rt_safetensors_discard(w);
     return s;
+}
+
+ampc_status rt_safetensors_commit(rt_safetensors_writer *w, const char *path, char *hash)
+{
+    rt_atomic_file *f;
+    TRY(rt_safetensors_write(w, path, hash, &f));
+    return rt_atomic_commit(f);
 }

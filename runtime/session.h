@@ -152,9 +152,5 @@ ampc_status rt_session_print_plan(rt_session *s, const char *graph, const rt_ten
 /* weights.c: initial bytes of a storage into dst (ir_storage_bytes of them), whatever kind its data has. */
 ampc_status rt_weights_load(const ir_module *m, const ir_storage *s, const char *dir, diag *d,
                             void *dst);
-/* Writes every parameter, state and constant that is neither inline nor zero into a safetensors sidecar at `path`,
- * atomically (`dir`: where its bytes are relative to now, as weights_dir above), sets
- * m->weights_path (its base name) and m->weights_hash and turns their data into IR_DATA_SIDECAR. */
-ampc_status rt_weights_write(ir_module *m, const char *dir, const char *path, diag *d);
 
 #endif

@@ -56,7 +56,7 @@ static void close_file(rt_weights *w)
 
 static ampc_status io_error(const rt_weights *w, const char *what)
 {
-    return diag_error(w->diag, AMPC_IO, DIAG_FILE(w->path), "%s: %s", what, strerror(errno));
+    return diag_errno(w->diag, DIAG_FILE(w->path), what);
 }
 
 static ampc_status use_file(rt_weights *w, const char *path)
@@ -252,14 +252,14 @@ static ampc_status add_all(const ir_module *m, rt_safetensors_writer *writer, so
 }
 
 static ampc_status write_file(const ir_module *m, const char *path, rt_weights *reader,
-                              source *sources, void **buffers, char *hash)
+                              source *sources, void **buffers, char *hash, rt_atomic_file **out)
 {
     rt_safetensors_writer *writer;
     if (rt_safetensors_create(reader->diag, &writer) != AMPC_OK) return no_memory(reader->diag);
     for (size_t i = 0; i < m->storage.count; i++)
         sources[i] = (source){reader, m->storage.items[i]};
     ampc_status status = add_all(m, writer, sources, buffers);
-    if (status == AMPC_OK) return rt_safetensors_commit(writer, path, hash);
+    if (status == AMPC_OK) return rt_safetensors_write(writer, path, hash, out);
     rt_safetensors_discard(writer);
     return status;
 }
@@ -284,19 +284,24 @@ static bool adopt_sidecar(ir_module *m, const char *path, const char *hash)
     return done;
 }
 
-ampc_status rt_weights_write(ir_module *m, const char *dir, const char *path, diag *d)
+ampc_status rt_weights_write(ir_module *m, const char *dir, const char *path, diag *d, rt_atomic_file **out)
 {
+    *out = NULL;
     rt_weights *reader = NULL;
     TRY(rt_weights_open(m, dir, d, &reader));
     char hash[33];
     source *sources = rt_alloc(m->storage.count + 1, sizeof *sources);
     void **buffers = rt_alloc(m->storage.count + 1, sizeof *buffers);
-    ampc_status status = sources && buffers ? write_file(m, path, reader, sources, buffers, hash)
+    ampc_status status = sources && buffers ? write_file(m, path, reader, sources, buffers, hash, out)
                                             : no_memory(d);
     for (size_t i = 0; buffers && i < m->storage.count; i++) rt_free(buffers[i]);
     rt_free(buffers);
     rt_free(sources);
     rt_weights_close(reader);
-    if (status == AMPC_OK && !adopt_sidecar(m, path, hash)) status = no_memory(d);
+    if (status == AMPC_OK && !adopt_sidecar(m, path, hash)) {
+        rt_atomic_abort(*out);
+        *out = NULL;
+        status = no_memory(d);
+    }
     return status;
 }

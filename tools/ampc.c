@@ -2,6 +2,7 @@
 #include "frontend/onnx.h"
 #include "runtime/atomic_file.h"
 #include "runtime/export.h"
+#include "runtime/module_file.h"
 #include "runtime/session.h"
 #include "tools/drawing.h"
 #include "tools/tool.h"
@@ -113,19 +114,15 @@ static ampc_status write_stdout(tool *t)
     return diag_error(t->diag, AMPC_IO, DIAG_NOWHERE, "cannot write to standard output");
 }
 
-/* The text is written last: a sidecar without its module does no harm, a module without its sidecar would. */
-static ampc_status write_file(tool *t, rt_atomic_file *f)
+static ampc_status write_files(tool *t)
 {
-    const char *output = t->o.output;
+    const char *output = t->o.output, *weights = NULL;
     size_t stem = strlen(output) - (tool_ends_with(output, ".ir") ? 3 : 0);
     if (t->o.weights == 2)
         refer_to_weights(t);
     else
-        TRY(rt_weights_write(t->module, t->weights_dir,
-                             arena_printf(t->arena, "%.*s.safetensors", (int)stem, output),
-                             t->diag));
-    const char *text = ir_print(t->module, t->arena);
-    return rt_atomic_write(f, text, strlen(text));
+        weights = arena_printf(t->arena, "%.*s.safetensors", (int)stem, output);
+    return rt_module_save(t->module, t->weights_dir, output, weights, t->diag);
 }
 
 static ampc_status write_module(tool *t)
@@ -134,13 +131,7 @@ static ampc_status write_module(tool *t)
     if (strcmp(t->o.output, "-") == 0) return write_stdout(t);
     if (is_drawing(&t->o)) return drawing_write(t, strcmp(kind_of(&t->o), "svg") == 0);
     if (writes_onnx(&t->o)) return rt_emit_onnx(t->module, "infer", t->o.output, t->diag);
-    rt_atomic_file *f;
-    TRY(rt_atomic_open(t->o.output, t->diag,
-                       &f)); /* before the sidecar, so that a bad path changes nothing */
-    ampc_status status = write_file(t, f);
-    if (status == AMPC_OK) return rt_atomic_commit(f);
-    rt_atomic_abort(f);
-    return status;
+    return write_files(t);
 }
 
 static ampc_status write_list(tool *t)

@@ -149,6 +149,39 @@ static void test_own_check(void **state)
     }
 }
 
+static rt_atomic_file *begin_new(scratch *t, const char *name)
+{
+    rt_atomic_file *f;
+    scratch_write(t, name, "old", 3);
+    assert_int_equal(rt_atomic_open(scratch_path(t, name), t->d, &f), AMPC_OK);
+    assert_int_equal(rt_atomic_write(f, "new", 3), AMPC_OK);
+    return f;
+}
+
+/* Both are old or both are new, whichever call fails. */
+static void test_two_files(void **state)
+{
+    scratch *t = *state;
+    for (uint64_t k = 1;; k++) {
+        rt_atomic_file *a = begin_new(t, "a"), *b = begin_new(t, "b");
+        rt_io_fail(k, EIO, false);
+        ampc_status s = rt_atomic_commit_both(a, b);
+        rt_io_fail(0, 0, false);
+        size_t n;
+        char *first = scratch_read(t, "a", &n), *second = scratch_read(t, "b", &n);
+        assert_string_equal(first, second);
+        if (s == AMPC_OK) assert_string_equal(first, "new");
+        free(first);
+        free(second);
+        assert_int_equal(scratch_count(t), 2);
+        if (s == AMPC_OK) {
+            assert_true(k > 10);
+            break;
+        }
+        scratch_expect(t, strerror(EIO));
+    }
+}
+
 static void test_impossible_targets(void **state)
 {
     scratch *t = *state;
@@ -205,6 +238,7 @@ int main(void)
         SCRATCH_TEST(test_abort_leaves_nothing),
         SCRATCH_TEST(test_reads_back),
         SCRATCH_TEST(test_own_check),
+        SCRATCH_TEST(test_two_files),
         SCRATCH_TEST(test_impossible_targets),
         SCRATCH_TEST(test_devices_are_written_directly),
         SCRATCH_TEST(test_links_are_followed),

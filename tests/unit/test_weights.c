@@ -4,6 +4,7 @@
 #include "ir/ir.h"
 #include "runtime/alloc.h"
 #include "runtime/io.h"
+#include "runtime/module_file.h"
 #include "runtime/session.h"
 
 static ir_module *module;
@@ -78,7 +79,7 @@ static const char *write_sidecar(scratch *t)
     const char *path = scratch_path(t, "w.safetensors");
     load(t, files);
     scratch_write(t, "data.bin", data, sizeof data);
-    if (rt_weights_write(module, t->folder, path, t->d) != AMPC_OK)
+    if (rt_module_save(module, t->folder, scratch_path(t, "m.ir"), path, t->d) != AMPC_OK)
         fail_msg("%s", diag_first_error(t->d));
     return path;
 }
@@ -98,7 +99,7 @@ static void sidecar_is_written_and_read(void **state)
     expect_bytes(t, "c", (float[]){1, 2}, 8);
     /* again, from the old sidecar */
     char *hash = strdup(module->weights_hash);
-    assert_int_equal(rt_weights_write(module, t->folder, scratch_path(t, "v.safetensors"), t->d),
+    assert_int_equal(rt_module_save(module, t->folder, scratch_path(t, "m.ir"), scratch_path(t, "v.safetensors"), t->d),
                      AMPC_OK);
     assert_string_equal(hash, module->weights_hash);
     free(hash);
@@ -133,7 +134,7 @@ static void other_sidecars_are_refused(void **state)
     write_sidecar(t);
     ir_module *first = module;
     load(t, "param @a : f32[1,3] = file(\"data.bin\", 4, 12)\n");
-    assert_int_equal(rt_weights_write(module, t->folder, scratch_path(t, "w.safetensors"), t->d),
+    assert_int_equal(rt_module_save(module, t->folder, scratch_path(t, "m.ir"), scratch_path(t, "w.safetensors"), t->d),
                      AMPC_OK);
     ir_module_free(module);
     module = first;
@@ -155,7 +156,7 @@ static void failed_writing_changes_nothing(void **state)
     int n = 1;
     for (; n < 200; n++) {
         rt_io_fail((uint64_t)n, 5 /* EIO */, true);
-        ampc_status status = rt_weights_write(module, t->folder, path, t->d);
+        ampc_status status = rt_module_save(module, t->folder, scratch_path(t, "m.ir"), path, t->d);
         rt_io_fail(0, 0, false);
         if (status == AMPC_OK) break;
         assert_int_equal(status, AMPC_IO);
@@ -173,7 +174,7 @@ static void each_allocation_may_fail(void **state)
     int n = 1;
     for (; n < 50; n++) {
         rt_alloc_fail((uint64_t)n);
-        ampc_status status = rt_weights_write(module, t->folder, scratch_path(t, "v.safetensors"),
+        ampc_status status = rt_module_save(module, t->folder, scratch_path(t, "m.ir"), scratch_path(t, "v.safetensors"),
                                               t->d);
         rt_alloc_fail(0);
         if (status == AMPC_OK) break;
