@@ -173,6 +173,11 @@ static const char *attribute_text(onnx_node *n, bool graphs)
     return foreign_to_text(n->importer->scratch, bytes, size);
 }
 
+static const char *one_line(const char *text)
+{
+    return text && !strchr(text, '\n') ? text : NULL;
+}
+
 /* Numbers, words and lists of numbers, one "NAME=VALUE" a line. */
 static const char *attribute_values(onnx_node *n)
 {
@@ -185,8 +190,8 @@ static const char *attribute_values(onnx_node *n)
             value = arena_printf(a, "%lld", (long long)p->i);
         else if (p->type == ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__FLOAT)
             value = arena_printf(a, "%.9g", (double)p->f);
-        else if (p->type == ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__STRING && !memchr(p->s.data, '\n', p->s.len))
-            value = arena_strndup(a, (const char *)p->s.data, p->s.len);
+        else if (p->type == ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__STRING)
+            value = one_line(onnx_bytes_text(p->s));
         else if (p->type == ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__INTS && p->n_ints <= ONNX_MAX_RANK)
             for (size_t k = 0; k < p->n_ints; k++)
                 value = arena_printf(a, "%s%s%lld", k ? value : "", k ? "," : "", (long long)p->ints[k]);

@@ -1,6 +1,7 @@
 /* foreign_networks.c - results of operators that are only carried along: recurrent, windows, products, images. */
 #include "frontend/foreign_rules.h"
 
+#include <ctype.h>
 #include <math.h>
 #include <string.h>
 
@@ -44,46 +45,61 @@ bool foreign_conv_transpose(onnx_node *n, int i, ir_type *out)
     return !n->failed;
 }
 
+/* Gives each letter of an operand's term the size that it has there. NULL: the term is none of so many letters. */
+static const char *name_sizes(const char *term, const ir_type *x, ir_dim *size)
+{
+    int axis = 0;
+    for (; *term && *term != ',' && *term != '-'; term++) {
+        if (*term == ' ') continue;
+        if (!isalpha((unsigned char)*term) || axis == x->rank) return NULL;
+        size[(int)*term] = x->dims[axis++];
+    }
+    return axis == x->rank ? term : NULL;
+}
+
 /* "bij,bjk->bik": each letter has the size that it has in an operand. Without "->" or with "..." not
  * known. */
 bool foreign_einsum(onnx_node *n, int i, ir_type *out)
 {
     ir_dim size[128];
     const char *p = onnx_text(n, "equation", "");
-    if (i || !strstr(p, "->") || strchr(p, '.')) return false;
-    memset(size, 0, sizeof size);
-    for (int k = 0; k < n->n_in; k++, p++)
-        for (int axis = 0; *p && *p != ',' && *p != '-'; p++) {
-            if (*p == ' ') continue;
-            if (axis >= n->in[k]->type.rank || *p < 0) return false;
-            size[(int)*p] = n->in[k]->type.dims[axis++];
-        }
+    if (i || !strstr(p, "->")) return false;
+    for (int k = 0; k < 128; k++) size[k] = IR_DIM_NONE;
+    for (int k = 0; k < n->n_in; k++) {
+        p = name_sizes(p, &n->in[k]->type, size);
+        if (!p || *p++ != (k + 1 < n->n_in ? ',' : '-')) return false;
+    }
     *out = (ir_type){.dtype = n->in[0]->type.dtype};
-    for (p = strstr(onnx_text(n, "equation", ""), "->") + 2; *p; p++) {
+    for (p++; *p; p++) {
         if (*p == ' ') continue;
-        if (*p < 0 || out->rank == ONNX_MAX_RANK) return false;
+        if (*p < 0 || size[(int)*p] == IR_DIM_NONE || out->rank == ONNX_MAX_RANK) return false;
         out->dims[out->rank++] = size[(int)*p];
     }
     return true;
 }
 
-/* By sizes, or floor(size * scale), of all axes. */
+/* floor(size * scale), or IR_DIM_NONE. */
+static ir_dim scaled(onnx_node *n, int i, int axis, double scale)
+{
+    ir_dim size = n->in[0]->type.dims[axis];
+    if (scale == 1) return size;
+    if (ir_dim_is_symbolic(size)) return foreign_unknown_dim(n, i, axis);
+    double floored = floor((double)size * scale);
+    return floored >= 0 && floored < 0x1p53 ? (ir_dim)floored : IR_DIM_NONE;
+}
+
+/* By sizes or by scales, of all axes. */
 bool foreign_resize(onnx_node *n, int i, ir_type *out)
 {
     const ir_type *x = &n->in[0]->type;
     onnx_list sizes = onnx_in(n, 3) ? onnx_known_list(n, 3) : (onnx_list){0};
     const ir_known *scales = !sizes.count && onnx_in(n, 2) ? onnx_known(n, 2) : NULL;
-    if (i || n->failed || onnx_has(n, "axes") || (!sizes.count && !scales)) return false;
+    if (i || n->failed || onnx_has(n, "axes") || (!sizes.count && (!scales || !scales->floats))) return false;
     if ((sizes.count ? sizes.count : scales->count) != x->rank) return false;
     *out = *x;
     for (int k = 0; k < x->rank; k++) {
-        double scale = sizes.count ? 0 : scales->floats[k];
-        if (sizes.count)
-            out->dims[k] = sizes.items[k];
-        else if (scale != 1 && ir_dim_is_symbolic(x->dims[k]))
-            out->dims[k] = foreign_unknown_dim(n, i, k);
-        else if (scale != 1)
-            out->dims[k] = (ir_dim)floor((double)x->dims[k] * scale);
+        out->dims[k] = sizes.count ? sizes.items[k] : scaled(n, i, k, scales->floats[k]);
+        if (out->dims[k] == IR_DIM_NONE) return false;
     }
     return true;
 }
@@ -105,8 +121,8 @@ static bool slide(onnx_node *n, const onnx_window *w, bool ceil_mode, ir_type *o
 
 static bool convolved(onnx_node *n, int weight, ir_dtype dtype, ir_type *out)
 {
-    const ir_type *w = onnx_in(n, weight) ? &n->in[weight]->type : NULL;
-    if (!w || w->rank != n->in[0]->type.rank || w->rank < 3) return false;
+    const ir_type *w = &n->in[weight]->type;
+    if (w->rank != n->in[0]->type.rank || w->rank < 3) return false;
     onnx_window window = onnx_window_of(n, n->in[0], w->dims + 2);
     *out = n->in[0]->type;
     out->dtype = dtype;
@@ -131,7 +147,7 @@ bool foreign_deform_conv(onnx_node *n, int i, ir_type *out)
 
 bool foreign_qlinear_conv(onnx_node *n, int i, ir_type *out)
 {
-    return i == 0 && onnx_in(n, 7) && convolved(n, 3, type_of(n, 7), out);
+    return i == 0 && convolved(n, 3, type_of(n, 7), out);
 }
 
 bool foreign_lp_pool(onnx_node *n, int i, ir_type *out)
@@ -154,7 +170,6 @@ bool foreign_global_pool(onnx_node *n, int i, ir_type *out)
 /* As MatMul: a vector stands for a row on the left, a column on the right. */
 static bool multiplied(onnx_node *n, int right, ir_dtype dtype, ir_type *out)
 {
-    if (!onnx_in(n, right) || dtype == IR_NO_DTYPE) return false;
     ir_type a = n->in[0]->type, b = n->in[right]->type;
     if (!a.rank || !b.rank) return false;
     ir_dim rows = a.rank > 1 ? a.dims[a.rank - 2] : IR_DIM_NONE;
@@ -203,7 +218,7 @@ bool foreign_quantize(onnx_node *n, int i, ir_type *out)
 /* Y has the shape of Q with V's head size; the present key and value are 4-D, longer by what is past. */
 bool foreign_attention(onnx_node *n, int i, ir_type *out)
 {
-    if (!onnx_in(n, 1) || !onnx_in(n, 2) || i > 2) return false;
+    if (i > 2) return false;
     const ir_type *q = &n->in[0]->type, *side = &n->in[i == 1 ? 1 : 2]->type;
     int64_t q_heads = onnx_int(n, "q_num_heads", 0), kv_heads = onnx_int(n, "kv_num_heads", 0);
     bool flat = q->rank == 3;
@@ -229,7 +244,7 @@ bool foreign_attention(onnx_node *n, int i, ir_type *out)
 bool foreign_grid_sample(onnx_node *n, int i, ir_type *out)
 {
     const ir_type *x = &n->in[0]->type;
-    if (i || !onnx_in(n, 1) || n->in[1]->type.rank != x->rank || x->rank < 3) return false;
+    if (i || n->in[1]->type.rank != x->rank || x->rank < 3) return false;
     *out = *x;
     for (int k = 2; k < x->rank; k++) out->dims[k] = n->in[1]->type.dims[k - 1];
     return true;
@@ -242,7 +257,7 @@ bool foreign_affine_grid(onnx_node *n, int i, ir_type *out)
     if (i || theta->rank != 3 || ir_dim_is_symbolic(theta->dims[1]) || theta->dims[1] > 3 || theta->dims[1] < 2)
         return false;
     int d = (int)theta->dims[1];
-    const ir_known *size = onnx_in(n, 1) ? ir_known_get(n->importer->knowledge, n->in[1]) : NULL;
+    const ir_known *size = ir_known_get(n->importer->knowledge, n->in[1]);
     *out = ir_type_make(theta->dtype, 0, NULL);
     out->rank = d + 2;
     out->dims[0] = theta->dims[0];
@@ -257,7 +272,7 @@ bool foreign_affine_grid(onnx_node *n, int i, ir_type *out)
 static bool regions(onnx_node *n, int64_t height, int64_t width, ir_type *out)
 {
     const ir_type *x = &n->in[0]->type;
-    if (x->rank != 4 || !onnx_in(n, 1) || n->in[1]->type.rank != 2 || height < 1 || width < 1) return false;
+    if (x->rank != 4 || n->in[1]->type.rank != 2 || height < 1 || width < 1) return false;
     *out = ir_type_make(x->dtype, 4, (const int64_t[]){n->in[1]->type.dims[0], x->dims[1], height, width});
     return !n->failed;
 }

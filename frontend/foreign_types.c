@@ -102,19 +102,20 @@ bool foreign_gather_nd(onnx_node *n, int i, ir_type *out)
 {
     const ir_type *data = &n->in[0]->type, *indices = &n->in[1]->type;
     if (i || !indices->rank || ir_dim_is_symbolic(indices->dims[indices->rank - 1])) return false;
-    int64_t batch = onnx_int(n, "batch_dims", 0), taken = batch + indices->dims[indices->rank - 1];
-    if (batch < 0 || taken < 0 || taken > data->rank || indices->rank - 1 + data->rank - taken > ONNX_MAX_RANK)
-        return false;
+    int64_t batch = onnx_int(n, "batch_dims", 0), own = indices->dims[indices->rank - 1];
+    if (batch < 0 || batch > data->rank || own < 0 || own > data->rank - batch) return false;
+    int taken = (int)(batch + own);
+    if (indices->rank - 1 + data->rank - taken > ONNX_MAX_RANK) return false;
     *out = ir_type_make(data->dtype, 0, NULL);
     for (int k = 0; k + 1 < indices->rank; k++) out->dims[out->rank++] = indices->dims[k];
-    for (int k = (int)taken; k < data->rank; k++) out->dims[out->rank++] = data->dims[k];
+    for (int k = taken; k < data->rank; k++) out->dims[out->rank++] = data->dims[k];
     return !n->failed;
 }
 
 bool foreign_one_hot(onnx_node *n, int i, ir_type *out)
 {
     const ir_type *x = &n->in[0]->type;
-    if (i || x->rank == ONNX_MAX_RANK || !onnx_in(n, 1) || !onnx_in(n, 2)) return false;
+    if (i || x->rank == ONNX_MAX_RANK) return false;
     const ir_known *depth = ir_known_get(n->importer->knowledge, n->in[1]);
     int axis = onnx_axis(n, onnx_int(n, "axis", -1), x->rank + 1);
     *out = ir_type_make(n->in[2]->type.dtype, 0, NULL);
@@ -133,7 +134,7 @@ bool foreign_broadcast(onnx_node *n, int i, ir_type *out)
 {
     ir_type all = n->in[0]->type;
     for (int k = 1; k < n->n_in; k++)
-        if (!n->in[k] || !ir_broadcast(n->dims, &all, &n->in[k]->type, &all)) return false;
+        if (!ir_broadcast(n->dims, &all, &n->in[k]->type, &all)) return false;
     out->rank = all.rank;
     memcpy(out->dims, all.dims, sizeof out->dims);
     return i == 0;
@@ -248,7 +249,7 @@ bool foreign_type(onnx_node *n, int i, ir_type *out)
         const type_row *row = &rows[k];
         if (strcmp(row->op, n->proto->op_type) != 0) continue;
         const ir_value *shape = onnx_in(n, row->shape_of), *type = onnx_in(n, row->dtype_of);
-        if (n->n_in && (!n->in[0] || !shape || !type)) return false;
+        if (n->n_in && (!shape || !type)) return false;
         diag *own = im->diag;
         im->diag = im->builder.diag = im->trial; /* a rule that fails says nothing */
         *out = shape ? shape->type : (ir_type){0};

@@ -71,15 +71,14 @@ void onnx_bind(onnx_importer *im, onnx_scope *scope, const char *name, ir_value 
 static bool read_operands(onnx_node *n, onnx_scope *scope)
 {
     const Onnx__NodeProto *p = n->proto;
-    const onnx_row *row = n->row;
-    if (n->n_in < row->min_in || n->n_in > row->max_in)
-        onnx_reject(n, "has %d inputs, not %d%s", n->n_in, row->min_in,
-                    row->max_in == row->min_in ? "" : " or more");
-    if (n->n_out < 1 || n->n_out > row->max_out) onnx_reject(n, "has %d outputs", n->n_out);
+    const onnx_arity a = onnx_arity_of(n);
+    if (n->n_in < a.required)
+        onnx_reject(n, "has %d inputs, not %d%s", n->n_in, a.required, a.most == a.required ? "" : " or more");
+    if (n->n_in > a.most) onnx_reject(n, "has %d inputs, not %d%s", n->n_in, a.most, a.most == a.required ? "" : " at most");
+    if (n->n_out < 1 || n->n_out > a.results) onnx_reject(n, "has %d outputs", n->n_out);
     for (int i = 0; i < n->n_in && !n->failed; i++) {
         bool absent = !*p->input[i];
-        if (absent && (i < row->min_in || row->max_in == ONNX_ANY))
-            onnx_reject(n, "input %d is missing", i);
+        if (absent && (i < a.required || i >= a.single)) onnx_reject(n, "input %d is missing", i);
         n->in[i] = absent ? NULL : onnx_value(n->importer, scope, p->input[i]);
         if (!absent && !n->in[i]) return false; /* reported where it failed */
     }
@@ -149,8 +148,8 @@ static void bind_results(onnx_node *n, onnx_scope *scope, uint32_t first_id)
     }
 }
 
-/* Absent operands are allowed, so the most is not ONNX_ANY. */
-static const onnx_row foreign_row = {"", 1, 0, ONNX_ANY - 1, ONNX_ANY - 1, onnx_lower_foreign, 0};
+/* Its operands are those of the schema, if it has one. */
+static const onnx_row foreign_row = {.op = "", .lower = onnx_lower_foreign};
 
 static void run_handler(onnx_node *n)
 {

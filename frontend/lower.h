@@ -22,8 +22,6 @@ typedef struct onnx_row {
     int arg; /* meaning is the handler's: mostly the IR op */
 } onnx_row;
 
-#define ONNX_ANY 0x7fffffff /* max_in, max_out of variadic operators */
-
 /* A name of the model and what it stands for. */
 typedef struct onnx_binding {
     ir_value *value; /* NULL: an initializer not read yet, or `failed` */
@@ -245,7 +243,10 @@ ir_dim foreign_unknown_dim(onnx_node *n, int i, int axis);
 /* The type that the model declares for a value of the node's graph, whole or in part; NULL: none. */
 const Onnx__TypeProto__Tensor *foreign_declared(const onnx_node *n, const char *name);
 
-/* ---- operators.c: what the schema says of the types of a foreign node ------------------------- */
+/* ---- operators.c: what the table of operators says of a node ---------------------------------- */
+
+/* By the node's row; of a foreign node by the schemas, where the operator is ONNX's own. */
+onnx_arity onnx_arity_of(const onnx_node *n);
 
 typedef struct onnx_types {
     const char *letters; /* of operators.def */

@@ -60,12 +60,22 @@ typedef struct onnx_operator {
     const char *name;
     int since; /* first opset that has it */
     int bf16;  /* first opset whose schema has bfloat16, 0: none */
-    const char *types; /* which operands and results have its float type (operators.def) */
+    const char *types; /* its operands and results (operators.def) */
 } onnx_operator;
 
 /* All operators of ONNX's own domain, by name; the last row has none. */
 extern const onnx_operator onnx_operators[];
 const onnx_operator *onnx_operator_find(const char *name); /* NULL: ONNX has none of that name */
+
+#define ONNX_ANY 0x7fffffff
+
+/* Operands [0, required) are there, those up to `single` may be absent (""), later ones may not. `most` operands and
+ * results at most; ONNX_ANY: no limit. */
+typedef struct onnx_arity {
+    int required, single, most, results;
+} onnx_arity;
+
+onnx_arity onnx_schema_arity(const onnx_operator *op);
 
 /* ---- export.c -------------------------------------------------------------------------------- */
 

@@ -1,5 +1,5 @@
-/* fuzz_import.c - arbitrary bytes as a model, through the whole importer; what comes out must
- * verify and print. */
+/* fuzz_import.c - arbitrary bytes as a model, through the whole importer, with and without foreign nodes; what
+ * comes out must verify and print. */
 #include "frontend/onnx.h"
 
 #include <setjmp.h>
@@ -17,14 +17,19 @@ static void check_module(ir_module *m, diag *d)
     arena_set_guard(m->arena, before);
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+static void import(const uint8_t *data, size_t size, bool foreign)
 {
     diag *d = diag_new(NULL, NULL);
     ir_module *m = NULL;
-    const onnx_import_options options = {.max_tensor_bytes = 1 << 24};
-    if (d && onnx_import_memory(data, size, "fuzz.onnx", &options, d, &m) == AMPC_OK)
-        check_module(m, d);
+    const onnx_import_options options = {.max_tensor_bytes = 1 << 24, .foreign = foreign};
+    if (d && onnx_import_memory(data, size, "fuzz.onnx", &options, d, &m) == AMPC_OK) check_module(m, d);
     ir_module_free(m);
     diag_free(d);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    import(data, size, false);
+    import(data, size, true);
     return 0;
 }
