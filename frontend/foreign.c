@@ -318,7 +318,8 @@ typedef struct operand_list {
 
 static void add_capture(onnx_node *n, operand_list *list, const char *name, ir_value *v)
 {
-    if (!v) n->failed = true; /* reported where it failed */
+    if (!onnx_find(n->scope, name)) onnx_reject(n, "its graphs read '%s', which nothing produces", name);
+    if (!v) n->failed = true; /* reported above, or where it failed */
     if (strchr(name, '\n')) onnx_refuse(n, "its graphs read a value whose name has a line break");
     list->captures = arena_printf(n->importer->scratch, "%s%s%s", list->captures, *list->captures ? "\n" : "", name);
     vec_push(n->importer->scratch, &list->values, v);

@@ -38,7 +38,7 @@ bool foreign_conv_transpose(onnx_node *n, int i, ir_type *out)
         ir_dim steps = ir_dim_mul(t, ir_dim_sub(t, x->dims[2 + k], 1), item(strides, k, 1));
         ir_dim window = ir_dim_mul(t, ir_dim_sub(t, w->dims[2 + k], 1), item(dilations, k, 1));
         ir_dim padding = ir_dim_add(t, item(pads, k, 0), item(pads, spatial + k, 0));
-        ir_dim size = ir_dim_add(t, ir_dim_add(t, steps, window), 1 + item(more, k, 0));
+        ir_dim size = ir_dim_add(t, ir_dim_add(t, ir_dim_add(t, steps, window), 1), item(more, k, 0));
         out->dims[2 + k] = ir_dim_sub(t, size, padding);
         if (out->dims[2 + k] == IR_DIM_NONE) return false;
     }

@@ -466,7 +466,8 @@ static ampc_status import_model(onnx_importer *im)
     TRY(bind_inputs(im, &scope));
     bool lowered = onnx_lower_graph(im, &scope);
     if (lowered) TRY(emit_outputs(im, &scope));
-    if (!lowered || diag_count(im->diag, DIAG_ERROR) != errors) return diag_status(im->diag);
+    if (diag_count(im->diag, DIAG_ERROR) != errors) return diag_status(im->diag);
+    if (!lowered) return diag_error(im->diag, AMPC_UNSUPPORTED, DIAG_FILE(im->path), "the graph cannot be lowered");
     onnx_remove_unread(im->graph); /* first, so that only what is really read becomes a constant */
     ir_fold_commit(im->knowledge, im->graph, im->diag);
     onnx_remove_unread(im->graph);
