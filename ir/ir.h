@@ -160,6 +160,8 @@ ir_storage *ir_storage_find(const ir_module *m, const char *name);
 /* Copies the bytes of `type` into the arena as inline data. */
 void ir_storage_set(ir_module *m, ir_storage *s, const void *bytes);
 int64_t ir_storage_bytes(const ir_storage *s);
+/* The state that dropout draws by, key and counter (@rng, i64[2]); NULL: nothing is drawn. */
+ir_storage *ir_random_state(const ir_module *m);
 /* Removes bodies of nodes that are gone and storage that no node reads or stores; ids are dense again. */
 void ir_module_sweep(ir_module *m);
 

@@ -77,6 +77,13 @@ void ir_storage_set(ir_module *m, ir_storage *s, const void *bytes)
     s->data = (ir_data){.kind = IR_DATA_INLINE, .bytes = copy};
 }
 
+ir_storage *ir_random_state(const ir_module *m)
+{
+    ir_storage *s = ir_storage_find(m, "rng");
+    const ir_type pair = ir_type_make(IR_i64, 1, (ir_dim[]){2});
+    return s && s->kind == IR_STATE && ir_type_equal(&s->type, &pair) ? s : NULL;
+}
+
 /* Bodies that no entry graph reaches. */
 static void sweep_bodies(ir_module *m)
 {

@@ -7,8 +7,8 @@
  *          mse, l1               mean of (x - y)^2, of |x - y|; labels like the output
  *          bce_logits            mean of softplus(x) - x*y, which is max(x,0) - x*y + log(1 + exp(-|x|))
  *
- * The loss becomes output statement "loss"; meta lines say what it reads. @infer loses a loss that the model brought
- * along, with the inputs that only the loss read, unless nothing else is left. */
+ * The loss becomes output statement "loss"; meta lines say what it reads. @infer keeps every output of the model, a loss
+ * among them: a run that has no labels selects the others. */
 #include "passes/pass.h"
 
 #include <string.h>
@@ -158,25 +158,9 @@ static const char *find_label(const ir_graph *g)
     return NULL;
 }
 
-static void drop_from_infer(ir_graph *g, const char *name)
-{
-    ir_node *loss = ir_graph_find_output(g, name);
-    int outputs = 0;
-    for (ir_node *n = g->first; n; n = n->next) outputs += n->op == IR_OP_output;
-    if (!loss || outputs < 2) return;
-    bool *used = arena_array(g->module->arena, g->inputs.count + 1, sizeof *used);
-    for (size_t i = 0; i < g->inputs.count; i++) used[i] = ir_value_used(g->inputs.items[i]);
-    ir_node_remove(loss);
-    pass_sweep(g);
-    size_t kept = 0;
-    for (size_t i = 0; i < g->inputs.count; i++)
-        if (!used[i] || ir_value_used(g->inputs.items[i])) g->inputs.items[kept++] = g->inputs.items[i];
-    g->inputs.count = kept;
-}
-
 ampc_status pass_loss(ir_module *m, const pass_options *o, diag *d)
 {
-    ir_graph *eval = ir_graph_find(m, "eval"), *train = ir_graph_find(m, "train"), *infer = ir_graph_find(m, "infer");
+    ir_graph *eval = ir_graph_find(m, "eval"), *train = ir_graph_find(m, "train");
     if (!eval || !train) return AMPC_OK;
     if (o->loss && o->loss_output)
         return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "--loss and --loss-output exclude each other");
@@ -195,6 +179,5 @@ ampc_status pass_loss(ir_module *m, const pass_options *o, diag *d)
     ir_meta_set(m, "loss_kind", "graph");
     const char *label = find_label(train);
     if (label) ir_meta_set(m, "label", label);
-    if (infer) drop_from_infer(infer, name);
     return AMPC_OK;
 }

@@ -1,8 +1,13 @@
 /* mode.c - from the one imported graph to the graphs that run.
  *
- * @forward is the network as the file has it. It becomes @infer, with running statistics and without dropout; its
- * copies are @eval, the same, for the loss to be appended, and @train, which has the mode that the options ask for
- * and keeps the stores of states.
+ * @forward is the network as the file has it. It becomes @infer, with running statistics and without dropout unless
+ * --mode asks for another; its copies are @eval, always so, for the loss to be appended, and @train, which has the mode
+ * that the options ask for and keeps the stores of states.
+ *   --mode     @infer                              @eval       @train
+ *   (none)     evaluation                          evaluation  as written
+ *   file       as written                          evaluation  as written
+ *   train      evaluation; alone: training         evaluation  training
+ *   eval       evaluation                          evaluation  evaluation
  *   before  graph @forward                      after  graph @infer [, graph @eval, graph @train]                */
 #include "passes/pass.h"
 
@@ -95,6 +100,16 @@ static void make_train(ir_graph *g, const pass_options *o, diag *d)
     }
 }
 
+/* @infer runs in evaluation mode unless --mode asks for another: file for the network as written, train for that of
+ * training where no training step takes it. */
+static ampc_status make_infer(ir_graph *g, const pass_options *o, bool training, diag *d)
+{
+    if (o->mode == PASS_MODE_FILE) return AMPC_OK;
+    if (o->mode != PASS_MODE_TRAIN || training) return make_eval(g, d);
+    make_train(g, o, d);
+    return diag_status(d);
+}
+
 static bool is_loss_op(ir_op op)
 {
     return op == IR_OP_softmax_cross_entropy || op == IR_OP_nll_loss;
@@ -140,8 +155,7 @@ ampc_status pass_mode_graphs(ir_module *m, const pass_options *o, diag *d)
         freeze_statistics(train, o);
     }
     forward->name = "infer";
-    if (!(o->mode == PASS_MODE_TRAIN || (o->mode == PASS_MODE_FILE && !training)))
-        TRY(make_eval(forward, d));
+    TRY(make_infer(forward, o, training, d));
     remove_stores(forward);
     for (size_t i = 0; i < m->graphs.count; i++)
         if (m->graphs.items[i]->body) TRY(make_eval(m->graphs.items[i], d));

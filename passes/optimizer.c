@@ -179,10 +179,9 @@ static void advance_counters(update *u, ir_storage *step)
     if (u->skip) next = ir_done(&u->b, ir_new(&u->b, IR_OP_select, 3, u->skip, u->step, next));
     if (next) ir_value_rename(next, "step.new");
     if (next) ir_store(&u->b, step, next);
-    ir_storage *rng = ir_storage_find(u->graph->module, "rng");
+    ir_storage *rng = ir_random_state(u->graph->module);
     if (!rng) return;
-    ir_type pair = ir_type_make(IR_i64, 1, (int64_t[]){2});
-    ir_value *one = ir_constant(&u->b, "rng.advance", &pair, (int64_t[]){0, 1});
+    ir_value *one = ir_constant(&u->b, "rng.advance", &rng->type, (int64_t[]){0, 1});
     ir_value *advanced = ir_binary(&u->b, IR_OP_add, ir_graph_storage(u->graph, rng), one);
     if (advanced) ir_value_rename(advanced, "rng.new");
     if (advanced) ir_store(&u->b, rng, advanced);

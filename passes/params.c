@@ -5,7 +5,8 @@
  * --train='*' would train causal masks: --train has to give its whole name.
  *
  * --init=kaiming draws every weight (rank 2 and more) uniformly from +-sqrt(6 / fan_in) (He et al. 2015, for ReLU),
- * xavier from +-sqrt(6 / (fan_in + fan_out)) (Glorot and Bengio 2010); vectors keep the values of the file. */
+ * xavier from +-sqrt(6 / (fan_in + fan_out)) (Glorot and Bengio 2010); vectors keep the values of the file. --seed is
+ * the key of these draws and of Dropout's. */
 #include "passes/params.h"
 
 #include "ir/philox.h"
@@ -151,6 +152,13 @@ static ampc_status initialise(ir_module *m, const pass_options *o, diag *d)
     return AMPC_OK;
 }
 
+/* Dropout draws by the key of the options; without one by that of the importer. */
+static void seed_dropout(ir_module *m, const pass_options *o)
+{
+    ir_storage *rng = ir_random_state(m);
+    if (rng && o->seed) ir_storage_set(m, rng, (int64_t[]){(int64_t)o->seed, 0});
+}
+
 static ampc_status choose_params(ir_module *m, const pass_options *o, diag *d, arena *scratch)
 {
     const char *found;
@@ -168,6 +176,7 @@ static ampc_status choose_params(ir_module *m, const pass_options *o, diag *d, a
     if (training) params_note(m, d, scratch);
     bool held = hold_constant(m, training);
     if (m->graphs.count) TRY(initialise(m, o, d));
+    seed_dropout(m, o);
     if (held) params_fold(m, o, d, scratch);
     return diag_status(d);
 }

@@ -114,9 +114,9 @@ typedef struct ampc_compile_options { /* the options of the program `ampc`, with
     const char *loss_scale;      /* "dynamic" (default for fp16), "static", "off" */
     double init_loss_scaling, incr_ratio, decr_ratio, min_loss_scaling;
     int64_t incr_every_n_steps, decr_every_n_nan_or_inf;
-    const char *mode;            /* of BatchNormalization and Dropout: "file", "train", "eval" */
+    const char *mode;            /* of BatchNormalization and Dropout: "file", "train", "eval"; see docs/training.md */
     const char *init;            /* "file" (default), "kaiming", "xavier" */
-    uint64_t seed;               /* of init */
+    uint64_t seed;               /* of init and dropout */
     /* who decides where types change */
     const char *placement;       /* "greedy" (default: the profile's own order), "mincut": least predicted cost */
     int white_soft;              /* mincut; not 0: white operators may stay f32 where low precision does not pay */

@@ -273,8 +273,7 @@ static ampc_status find(const ampc_session *s, const char *key, diag *d, rt_tens
     if (storage >= 0) return rt_session_read(s->rt, storage, d, t);
     const char *name = result_name(s, key);
     const rt_tensor *result = rt_session_output(s->rt, name);
-    if (result && !result->data)
-        return diag_error(d, AMPC_DEVICE, DIAG_NOWHERE, "the device could not give '%s'", key);
+    TRY(rt_session_fetched(s->rt, d));
     if (result) {
         *t = *result;
         return AMPC_OK;

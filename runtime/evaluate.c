@@ -91,7 +91,7 @@ static ampc_status run(evaluation *e, diag *d, double *loss)
     TRY(rt_session_run(e->session, e->graph, rt_feed_inputs(e->feed), rt_feed_count(e->feed), d));
     const rt_tensor *t = e->loss ? rt_session_output(e->session, e->loss) : NULL;
     *loss = t ? ir_load_f64(t->dtype, t->data) : NAN;
-    return AMPC_OK;
+    return rt_session_fetched(e->session, d);
 }
 
 /* The weight of samples [first, first + count) of the batch at hand in a mean over all samples. */
@@ -120,6 +120,7 @@ static ampc_status add_batch(evaluation *e, int64_t first, int64_t count, diag *
     if (e->labels)
         rt_dataset_slice(e->data, first, count, (size_t)e->label_field, e->labels, IR_i64);
     count_correct(e, count);
+    TRY(rt_session_fetched(e->session, d));
     double copies = (double)(rt_feed_samples(e->feed) - count) * weigh(e, count - 1, 1);
     add_loss(e, loss, weigh(e, 0, count) + copies);
     if (copies == 0) return AMPC_OK;
@@ -152,15 +153,22 @@ static void find_ignored(evaluation *e, const ir_graph *g)
     }
 }
 
+/* Labels are class numbers when they are integers that the loss reads as such; without a loss, when they are integers. */
+static bool has_classes(const evaluation *e)
+{
+    if (e->label_field < 0) return false;
+    const rt_field *field = rt_dataset_field(e->data, (size_t)e->label_field);
+    return ir_dtype_is_int(field->dtype) && (!e->loss || rt_feed_reads_integers(e->feed, e->label_field));
+}
+
 static ampc_status set_labels(evaluation *e, diag *d)
 {
     e->label_field = rt_feed_label_field(e->module, e->data);
-    if (e->label_field < 0) return AMPC_OK;
-    const rt_field *field = rt_dataset_field(e->data, (size_t)e->label_field);
-    if (!ir_dtype_is_int(field->dtype)) {
+    if (!has_classes(e)) {
         e->label_field = -1;
         return AMPC_OK;
     }
+    const rt_field *field = rt_dataset_field(e->data, (size_t)e->label_field);
     e->per_sample = rt_field_elements(field);
     e->labels = rt_alloc((size_t)(e->per_sample * rt_feed_batch(e->feed)) + 1, sizeof *e->labels);
     return e->labels ? AMPC_OK : rt_no_memory(d);

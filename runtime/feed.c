@@ -192,6 +192,13 @@ bool rt_feed_is_fixed(const rt_feed *f) { return f->fixed; }
 int rt_feed_count(const rt_feed *f) { return f->count; }
 const rt_tensor *rt_feed_inputs(const rt_feed *f) { return f->inputs; }
 
+bool rt_feed_reads_integers(const rt_feed *f, int field)
+{
+    for (int i = 0; i < f->count; i++)
+        if (f->sources[i].field == (size_t)field && ir_dtype_is_int(f->inputs[i].dtype)) return true;
+    return false;
+}
+
 /* ---- filling ---- */
 
 /* Shapes of all inputs for `count` samples; the sizes other than the batch are known. */

@@ -26,6 +26,8 @@ bool rt_feed_is_fixed(const rt_feed *f); /* the graph accepts this batch only */
 int rt_feed_count(const rt_feed *f);
 /* The inputs as the last call below filled them, [rt_feed_count]. */
 const rt_tensor *rt_feed_inputs(const rt_feed *f);
+/* Whether an integer input reads the field. */
+bool rt_feed_reads_integers(const rt_feed *f, int field);
 
 /* One training batch. AMPC_NO_MEMORY is the only failure. */
 ampc_status rt_feed_take(rt_feed *f, const rt_position *p, diag *d);

@@ -304,6 +304,7 @@ ampc_status rt_session_submit(rt_session *s, const char *graph, const rt_tensor 
     int slot = s->backend->away ? (int)(s->runs % RT_SLOTS) : 0;
     s->n_outputs = 0;
     s->last = NULL;
+    s->fetching = AMPC_OK;
     s->error[0] = '\0';
     TRY(needs_memory(s, d));
     TRY(find_plan(s, graph, inputs, n, NULL, d, &p));
@@ -332,7 +333,7 @@ ampc_status rt_session_run(rt_session *s, const char *graph, const rt_tensor *in
 
 /* ---- results --------------------------------------------------------------------------------- */
 
-static bool fetch(rt_session *s, int i)
+static ampc_status fetch(rt_session *s, int i)
 {
     const rt_away *away = s->backend->away;
     const k_view *v = &s->last->values[s->last->outputs[i].value].view;
@@ -342,13 +343,19 @@ static bool fetch(rt_session *s, int i)
                                        s->inputs);
     if (to->bytes < bytes) {
         rt_host_free(s, to->host);
-        to->bytes = rt_host_alloc(s, bytes, &to->host) == AMPC_OK ? bytes : 0;
+        *to = (rt_staging){0};
+        TRY(rt_host_alloc(s, bytes, &to->host));
+        to->bytes = bytes;
     }
-    if (!to->host || away->download(&s->ctx, to->host, from, k_bytes(v)) != AMPC_OK ||
-        away->wait(&s->ctx, NULL) != AMPC_OK)
-        return false;
+    TRY(away->download(&s->ctx, to->host, from, k_bytes(v)));
+    TRY(away->wait(&s->ctx, NULL));
     s->outputs[i].data = to->host;
-    return true;
+    return AMPC_OK;
+}
+
+ampc_status rt_session_fetched(rt_session *s, diag *d)
+{
+    return s->fetching == AMPC_OK ? AMPC_OK : rt_device_error(s, s->fetching, d);
 }
 
 int rt_session_output_count(const rt_session *s) { return s->n_outputs; }
@@ -356,8 +363,10 @@ int rt_session_output_count(const rt_session *s) { return s->n_outputs; }
 const rt_tensor *rt_session_output_at(rt_session *s, int i)
 {
     assert(i >= 0 && i < s->n_outputs);
-    if (!s->outputs[i].data) fetch(s, i);
-    return &s->outputs[i];
+    if (s->outputs[i].data) return &s->outputs[i];
+    const ampc_status status = fetch(s, i);
+    if (status != AMPC_OK && s->fetching == AMPC_OK) s->fetching = status;
+    return status == AMPC_OK ? &s->outputs[i] : NULL;
 }
 
 const rt_tensor *rt_session_output(rt_session *s, const char *name)
@@ -465,6 +474,18 @@ ampc_status rt_session_set_number(rt_session *s, const char *name, double value,
     TRY(find_number(s, name, d, &i));
     ir_store_f64(s->module->storage.items[i]->type.dtype, bytes, value);
     return rt_session_write(s, i, bytes, d);
+}
+
+ampc_status rt_session_seed(rt_session *s, uint64_t seed, diag *d)
+{
+    rt_tensor rng;
+    int64_t key[2];
+    const ir_storage *storage = ir_random_state(s->module);
+    if (!seed || !storage) return AMPC_OK;
+    TRY(rt_session_read(s, (int)storage->id, d, &rng));
+    memcpy(key, rng.data, sizeof key);
+    key[0] = (int64_t)seed;
+    return rt_session_write(s, (int)storage->id, key, d);
 }
 
 /* ---- looking in ------------------------------------------------------------------------------ */

@@ -56,13 +56,16 @@ ampc_status rt_session_run(rt_session *s, const char *graph, const rt_tensor *in
  * them, as before the first call. Plans of other selections are kept. AMPC_REJECTED for a graph or a name that there
  * is not. */
 ampc_status rt_session_select(rt_session *s, const char *graph, const char *const *names, int n, diag *d);
-/* An output statement of the last run by name, or NULL. The data belongs to the session; it is NULL when the device
- * could not give it. */
+/* An output statement of the last run by name; the data belongs to the session. NULL: there is none, or an away
+ * device could not give it, which rt_session_fetched then says. */
 const rt_tensor *rt_session_output(rt_session *s, const char *name);
 /* The graph of the last run, when it has an output statement of this name that was not selected; else NULL. */
 const char *rt_session_not_selected(const rt_session *s, const char *name);
 int rt_session_output_count(const rt_session *s);
-const rt_tensor *rt_session_output_at(rt_session *s, int i); /* name is the statement's name */
+const rt_tensor *rt_session_output_at(rt_session *s, int i); /* the same by position; name is the statement's name */
+/* For a caller that has read what it wants of the last run: AMPC_OK, or why the device could not give a result
+ * (AMPC_DEVICE, AMPC_NO_MEMORY; reported). */
+ampc_status rt_session_fetched(rt_session *s, diag *d);
 
 /* ---- runs that are not waited for ---- */
 
@@ -129,6 +132,8 @@ ampc_status rt_session_write(rt_session *s, int i, const void *bytes, diag *d);
 /* A scalar by name, converted. AMPC_REJECTED when there is none. */
 ampc_status rt_session_get_number(rt_session *s, const char *name, diag *d, double *value);
 ampc_status rt_session_set_number(rt_session *s, const char *name, double value, diag *d);
+/* Dropout draws by this key from now on; 0: by the one that it has. */
+ampc_status rt_session_seed(rt_session *s, uint64_t seed, diag *d);
 
 /* Bytes that a run of `graph` under the current binding needs: arena (activations, workspace) and storage. */
 typedef struct rt_memory {

@@ -163,12 +163,19 @@ static ampc_status stage_input(rt_session *s, int slot, size_t i, const rt_tenso
     return AMPC_OK;
 }
 
+/* A run that computes selected outputs needs the inputs that they are computed from. */
+static bool is_needed(const rt_plan *p, const rt_value *v)
+{
+    return !p->selection || v->last_use >= 0 || v->is_output;
+}
+
 static ampc_status gather_input(rt_session *s, const rt_plan *p, size_t i, const rt_tensor *inputs,
                                 int n, int slot, diag *d)
 {
     const ir_value *v = p->graph->inputs.items[i];
     const k_view *view = &p->values[v->id].view;
     const rt_tensor *tensor = find_tensor(inputs, n, v->name);
+    if (!tensor && !is_needed(p, &p->values[v->id])) return AMPC_OK;
     if (!tensor)
         return diag_error(d, AMPC_REJECTED, DIAG_NOWHERE, "input '%s' of graph @%s is missing",
                           v->name, p->graph->name);

@@ -57,6 +57,7 @@ struct rt_session {
     rt_staging *fetched; /* host copies of them */
     int n_outputs, output_room;
     rt_plan *last;       /* plan of the last run; NULL: there was none, or it could not be submitted */
+    ampc_status fetching; /* the first failure since the last run to fetch a result from an away device */
     int64_t runs;        /* submitted so far */
     rt_submitted ring[RT_KEPT_RUNS];
     rt_report *reports;  /* [RT_KEPT_RUNS], and one for runs that are repeated */

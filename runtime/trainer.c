@@ -44,17 +44,9 @@ static double now(void)
 
 static ampc_status set_seed(rt_trainer *t, uint64_t seed, diag *d)
 {
-    rt_tensor rng;
-    int64_t key[2];
-    rt_session *s = t->stepper.session;
     t->stepper.state.position.seed = seed;
     t->position = t->stepper.state.position;
-    int storage = rt_session_storage_find(s, "rng");
-    if (!seed || storage < 0) return AMPC_OK;
-    TRY(rt_session_read(s, storage, d, &rng));
-    memcpy(key, rng.data, sizeof key);
-    key[0] = (int64_t)seed;
-    return rt_session_write(s, storage, key, d);
+    return rt_session_seed(t->stepper.session, seed, d);
 }
 
 static ampc_status set_length(rt_trainer *t, const rt_trainer_options *o, diag *d)

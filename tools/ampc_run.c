@@ -136,6 +136,7 @@ static ampc_status run_verb_on(tool *t, const run_verb *v)
     TRY(tool_open_model(t, t->o.operands.items[0]));
     ampc_status status = open_session(&c, v->run == run_plan);
     if (status == AMPC_OK) status = run_load_weights(&c);
+    if (status == AMPC_OK && v->run != run_plan) status = rt_session_seed(c.session, t->o.pass.seed, t->diag);
     if (status == AMPC_OK) status = v->run(&c);
     rt_session_close(c.session);
     return status;
@@ -150,6 +151,16 @@ static const run_verb *find_verb(const char *name)
     return NULL;
 }
 
+static ampc_status no_verb(const tool *t, const char *name)
+{
+    const diag_loc here = DIAG_FILE("ampc-run");
+    if (!name) return diag_error(t->diag, AMPC_USAGE, here, "no verb; 'ampc-run --help' lists the verbs");
+    nearest_word n = nearest_to(name);
+    for (int i = 0; i < VERB_COUNT; i++) nearest_offer(&n, verb_name(&verbs[i]));
+    if (n.best) return diag_error(t->diag, AMPC_USAGE, here, "unknown verb '%s'; did you mean %s?", name, n.best);
+    return diag_error(t->diag, AMPC_USAGE, here, "unknown verb '%s'; 'ampc-run --help' lists the verbs", name);
+}
+
 static ampc_status run(tool *t, int argc, char **argv)
 {
     static const option_program overview = {.name = "ampc-run", .bit = FOR_RUN, .operands_max = 1};
@@ -157,16 +168,10 @@ static ampc_status run(tool *t, int argc, char **argv)
     int at = 1 + options_first_operand(FOR_RUN, argc - 1, argv + 1); /* options may come before the verb */
     const run_verb *v = at < argc ? find_verb(argv[at]) : NULL;
     if (!v) {
-        if (argc < 2 || at < argc)
-            return diag_error(t->diag, AMPC_USAGE, DIAG_FILE("ampc-run"),
-                              "%s%s%s; 'ampc-run --help' lists the verbs",
-                              argc < 2 ? "no verb" : "unknown verb '", argc < 2 ? "" : argv[at],
-                              argc < 2 ? "" : "'");
+        if (argc < 2 || at < argc) return no_verb(t, argc < 2 ? NULL : argv[at]);
         TRY(options_parse(&t->o, &overview, argc - 1, argv + 1, t->diag));
         if (t->o.version) return tool_parse(t, &overview, argc - 1, argv + 1, &done);
-        if (!t->o.help)
-            return diag_error(t->diag, AMPC_USAGE, DIAG_FILE("ampc-run"),
-                              "no verb; 'ampc-run --help' lists the verbs");
+        if (!t->o.help) return no_verb(t, NULL);
         if (strcmp(t->o.help, "man") == 0) print_manual();
         else print_overview();
         return AMPC_OK;

@@ -46,12 +46,14 @@ ampc_status run_planned_memory(run_context *c, const ir_graph *g, rt_dataset *da
 
 /* Arrays by input name for an entry graph, from --input and --inputs. */
 typedef struct run_inputs {
+    bool partial;       /* set by the caller: inputs may be missing that the loss reads and another output does not */
     rt_tensor *tensors; /* [count], in the order of the graph's inputs, in the arena */
     int count;
     rt_arrays arrays; /* what they point into */
 } run_inputs;
 
-/* All missing and unknown inputs are reported together (AMPC_USAGE). Clear in any case. */
+/* All missing and unknown inputs are reported together (AMPC_USAGE). Where inputs may be missing, the runs of the graph
+ * compute from now on what needs none of them; a note names the other outputs. Clear in any case. */
 ampc_status run_inputs_read(run_context *c, const ir_graph *g, run_inputs *in);
 void run_inputs_clear(run_inputs *in);
 

@@ -27,7 +27,7 @@ static ampc_status infer_on(run_context *c, const ir_graph *g, run_inputs *in)
 ampc_status run_infer(run_context *c)
 {
     const ir_graph *g;
-    run_inputs in = {0};
+    run_inputs in = {.partial = true};
     TRY(check_output_name(c));
     TRY(run_need_entry(c, "infer", &g));
     ampc_status status = infer_on(c, g, &in);
@@ -57,7 +57,7 @@ static const char *bad_gradient(rt_session *s)
 {
     for (int i = 0; i < rt_session_output_count(s); i++) {
         const rt_tensor *t = rt_session_output_at(s, i);
-        if ((has_prefix(t->name, "grad/") || has_prefix(t->name, "gradin/")) && !is_finite(t))
+        if (t && (has_prefix(t->name, "grad/") || has_prefix(t->name, "gradin/")) && !is_finite(t))
             return t->name;
     }
     return NULL;
@@ -91,8 +91,8 @@ static void collect_gradients(run_context *c, const ir_graph *g, double *scale, 
     if (value) run_results_add(r, "loss", value);
     for (int i = 0; i < rt_session_output_count(c->session); i++) {
         const rt_tensor *t = rt_session_output_at(c->session, i);
-        if (has_prefix(t->name, "grad/") || has_prefix(t->name, "gradin/") ||
-            has_prefix(t->name, "buf/"))
+        if (t && (has_prefix(t->name, "grad/") || has_prefix(t->name, "gradin/") ||
+                  has_prefix(t->name, "buf/")))
             run_results_add(r, t->name, t);
     }
     run_results_add(r, "loss_scale",

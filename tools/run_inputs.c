@@ -127,31 +127,68 @@ static const rt_array *find(run_context *c, const run_inputs *in, const char *na
     return NULL;
 }
 
+/* The values of g, by id, that are computed from `from` values. */
+static void spread(const ir_graph *g, bool *from)
+{
+    for (const ir_node *n = g->first; n; n = n->next)
+        for (int i = 0; i < n->n_in; i++)
+            for (int k = 0; k < n->n_out && ir_in(n, i) && from[ir_in(n, i)->id]; k++) from[n->out[k]->id] = true;
+}
+
+static const ir_node *next_output(const ir_node *n)
+{
+    while (n && n->op != IR_OP_output) n = n->next;
+    return n;
+}
+
+/* Selects the outputs that need no missing input. AMPC_REJECTED, not reported: there is none, or the missing inputs are
+ * not those of the loss. */
+static ampc_status select_without(run_context *c, const ir_graph *g, bool *missing)
+{
+    const char *loss = ir_meta_get(c->tool->module, "loss"), *others = "";
+    const ir_node *loss_node = loss ? ir_graph_find_output(g, loss) : NULL;
+    const char **kept = arena_array(c->tool->arena, g->value_ids + 1, sizeof *kept);
+    int count = 0;
+    spread(g, missing);
+    if (!loss_node || !missing[ir_in(loss_node, 0)->id]) return AMPC_REJECTED;
+    for (const ir_node *n = next_output(g->first); n; n = next_output(n->next)) {
+        const char *name = n->attr[IR_ATTR(output, name)].s;
+        if (!missing[ir_in(n, 0)->id]) kept[count++] = name;
+        else others = arena_printf(c->tool->arena, "%s%s'%s'", others, *others ? ", " : "", name);
+    }
+    if (!count) return AMPC_REJECTED;
+    diag_note(c->tool->diag, DIAG_NOWHERE, "without the inputs of the loss: %s left out", others);
+    return rt_session_select(c->session, g->name, kept, count, c->tool->diag);
+}
+
+static ampc_status missing_input(run_context *c, const ir_value *v)
+{
+    return diag_error(c->tool->diag, AMPC_USAGE, DIAG_NOWHERE,
+                      "input '%s' (%s) has no value: give one with --input %s=FILE or --inputs FILE", v->name,
+                      ir_type_print(c->tool->module, &v->type, c->tool->arena), v->name);
+}
+
 static ampc_status bind(run_context *c, const ir_graph *g, run_inputs *in)
 {
-    in->count = (int)g->inputs.count;
+    bool *missing = arena_array(c->tool->arena, g->value_ids + 1, sizeof *missing);
     in->tensors = arena_array(c->tool->arena, g->inputs.count + 1, sizeof *in->tensors);
-    ampc_status status = AMPC_OK;
     for (size_t i = 0; i < g->inputs.count; i++) {
-        const char *name = g->inputs.items[i]->name;
-        const rt_array *a = find(c, in, name);
-        const char *type = ir_type_print(c->tool->module, &g->inputs.items[i]->type,
-                                         c->tool->arena);
-        if (!a) {
-            status = diag_error(c->tool->diag, AMPC_USAGE, DIAG_NOWHERE,
-                                "input '%s' (%s) has no value: give one with "
-                                "--input %s=FILE or --inputs FILE",
-                                name, type, name);
-            continue;
-        }
+        const ir_value *v = g->inputs.items[i];
+        const rt_array *a = find(c, in, v->name);
+        missing[v->id] = !a;
+        if (!a) continue;
         if (a->rank > IR_MAX_RANK)
             return diag_error(c->tool->diag, AMPC_REJECTED, DIAG_NOWHERE, "input '%s': rank %d",
-                              name, a->rank);
-        rt_tensor t = {.name = name, .dtype = a->dtype, .rank = a->rank, .data = a->data};
+                              v->name, a->rank);
+        rt_tensor t = {.name = v->name, .dtype = a->dtype, .rank = a->rank, .data = a->data};
         memcpy(t.dims, a->dims, (size_t)a->rank * sizeof *t.dims);
-        in->tensors[i] = t;
+        in->tensors[in->count++] = t;
     }
-    return status;
+    if (in->count == (int)g->inputs.count || (in->partial && select_without(c, g, missing) == AMPC_OK))
+        return AMPC_OK;
+    for (size_t i = 0; i < g->inputs.count; i++)
+        if (missing[g->inputs.items[i]->id]) missing_input(c, g->inputs.items[i]);
+    return diag_status(c->tool->diag);
 }
 
 ampc_status run_inputs_read(run_context *c, const ir_graph *g, run_inputs *in)

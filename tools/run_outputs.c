@@ -127,6 +127,7 @@ static void print_row(const result *r, arena *a)
 ampc_status run_results_write(const run_results *r, run_context *c)
 {
     const char *path = c->tool->o.output;
+    TRY(rt_session_fetched(c->session, c->tool->diag));
     if (!path) {
         for (size_t i = 0; i < r->items.count; i++) print_row(&r->items.items[i], c->tool->arena);
         return AMPC_OK;

@@ -323,6 +323,33 @@ static void sums_do_not_depend_on_the_device(void **state)
     free(large);
 }
 
+/* The failure reaches who asks for it, once for each run; the results of the next run are there again. */
+static void results_that_do_not_come_back(void **state)
+{
+    fixture f;
+    (void)state;
+    open_fixture(&f);
+    for (long n = 1; n <= 3; n++) {
+        assert_int_equal(run(&f), AMPC_OK);
+        assert_int_equal(rt_session_fetched(f.s, f.d), AMPC_OK);
+        rt_session_close(f.s);
+        assert_int_equal(rt_session_open(f.module, &(rt_session_options){.device = "cuda", .no_tune = true}, f.d, &f.s),
+                         AMPC_OK);
+        float a[BATCH * M * K] = {0}, b[BATCH * BATCH * K * N] = {0};
+        const rt_tensor in[] = {{.name = "a", .dtype = IR_f32, .rank = 4, .dims = {BATCH, 1, M, K}, .data = a},
+                                {.name = "b", .dtype = IR_f32, .rank = 4, .dims = {BATCH, BATCH, K, N}, .data = b}};
+        assert_int_equal(rt_session_run(f.s, "g", in, 2, f.d), AMPC_OK);
+        double_fail(n); /* memory of the host, the copy, the wait */
+        assert_null(rt_session_output(f.s, "y"));
+        if (!double_failed()) fail_msg("call %ld was not made", n);
+        assert_int_not_equal(rt_session_fetched(f.s, f.d), AMPC_OK);
+        assert_int_not_equal(diag_first_error(f.d)[0], 0);
+        double_fail(0);
+        assert_int_equal(run(&f), AMPC_OK);
+    }
+    close_fixture(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -330,6 +357,7 @@ int main(void)
         cmocka_unit_test(all_refused_is_an_error),
         cmocka_unit_test(what_ran_is_not_replaced),
         cmocka_unit_test(faults_are_not_tried_again),
+        cmocka_unit_test(results_that_do_not_come_back),
         cmocka_unit_test_setup_teardown(errors_have_names, open_context, close_context),
         cmocka_unit_test_setup_teardown(reasons_are_told, open_context, close_context),
         cmocka_unit_test_setup_teardown(nvrtc_says_what_is_wrong, open_context, close_context),
