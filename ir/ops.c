@@ -49,6 +49,7 @@ static int find_variadic(const ir_slot *slots, int n, ir_slot_kind kind)
 #define F32_INSIDE IR_F32_INSIDE
 #define SPATIAL IR_SPATIAL
 #define COMMITS IR_COMMITS
+#define DROPS IR_DROPS
 #define COUNT_IN(name) ((int)sizeof(struct ir_in_##name) - 1)
 #define COUNT_OUT(name) ((int)sizeof(struct ir_out_##name) - 1)
 #define COUNT_ATTR(name) ((int)sizeof(struct ir_attr_##name) - 1)

@@ -48,7 +48,8 @@ typedef enum ir_op {
 typedef enum ir_colour { IR_WHITE, IR_BLACK, IR_GRAY, IR_CLEAR, IR_KEEP } ir_colour;
 
 enum ir_trait {
-    IR_PURE = 1, IR_EFFECT = 2, IR_INPLACE = 4, IR_VIEW = 8, IR_F32_INSIDE = 16, IR_SPATIAL = 32, IR_COMMITS = 64
+    IR_PURE = 1, IR_EFFECT = 2, IR_INPLACE = 4, IR_VIEW = 8, IR_F32_INSIDE = 16, IR_SPATIAL = 32, IR_COMMITS = 64,
+    IR_DROPS = 128
 };
 
 /* Slot kinds and the dtype groups of ops.def. */

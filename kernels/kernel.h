@@ -17,7 +17,8 @@
 #include "kernels/fault.h"
 
 typedef struct k_view {
-    void *data;      /* 64-byte aligned when the planner placed it; NULL: absent operand or unwanted result */
+    void *data;      /* 64-byte aligned when the planner placed it; NULL: absent operand or unwanted result
+                      * (the first only of ops with the trait DROPS) */
     ir_dtype dtype;  /* IR_NO_DTYPE when absent */
     int rank;
     int64_t dims[IR_MAX_RANK];

@@ -109,6 +109,7 @@ static ampc_status append(ir_graph *g, const loss_spec *spec, const char *name, 
     ir_builder b = pass_builder(g, IR_FORWARD, d);
     ir_value *x = ir_in(out, 0);
     if (ir_dtype_is_low(x->type.dtype)) x = ir_cast(&b, x, IR_f32);
+    if (!x) return diag_status(d);
     if (spec->kind->classes && x->type.rank < 2)
         return diag_error(d, AMPC_REJECTED, DIAG_NOWHERE, "loss %s needs a class axis 1, output '%s' has rank %d",
                           spec->kind->name, out->attr[IR_ATTR(output, name)].s, x->type.rank);

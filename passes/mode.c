@@ -83,6 +83,13 @@ static void freeze_statistics(ir_graph *g, const pass_options *o)
     }
 }
 
+static void make_state(ir_storage *s)
+{
+    s->kind = IR_STATE;
+    s->frozen = false;
+    s->held = IR_NOT_HELD;
+}
+
 /* --mode=train: every BatchNormalization uses batch statistics and moves its running ones, frozen states aside. */
 static void make_train(ir_graph *g, const pass_options *o, diag *d)
 {
@@ -94,7 +101,8 @@ static void make_train(ir_graph *g, const pass_options *o, diag *d)
         ir_builder b = ir_builder_at_end(g, d);
         b.phase = IR_UPDATE;
         b.loc = n->loc;
-        mean->storage->kind = var->storage->kind = IR_STATE;
+        make_state(mean->storage);
+        make_state(var->storage);
         ir_store(&b, mean->storage, ir_out(n, IR_OUT(batch_norm, mean_out)));
         ir_store(&b, var->storage, ir_out(n, IR_OUT(batch_norm, var_out)));
     }

@@ -166,8 +166,19 @@ static bool makes_backward(const pass_info *p)
            p->run == pass_optimizer;
 }
 
+/* The passes that make a training step cannot tell updates that a graph brings along from their own. */
+static ampc_status check_network(const ir_module *m, diag *d)
+{
+    const ir_graph *g = ir_graph_find(m, "forward");
+    for (const ir_node *n = g ? g->first : NULL; n; n = n->next)
+        if (ir_op_get(n->op)->traits & IR_COMMITS)
+            return diag_error(d, AMPC_REJECTED, ir_diag_loc(n), "the op belongs to a training step, @forward is a network");
+    return AMPC_OK;
+}
+
 ampc_status pass_compile(ir_module *m, const pass_options *o, diag *d)
 {
+    TRY(check_network(m, d));
     for (const pass_info *p = pass_table; p->name; p++)
         if (!o->draws || !makes_backward(p)) TRY(pass_run(m, p->name, o, d));
     if (!o->fuse) ir_meta_set(m, "fuse", "off");

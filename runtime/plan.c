@@ -175,8 +175,8 @@ int *rt_plan_readers(const rt_plan *p)
 bool rt_step_has(const rt_step *s, unsigned trait)
 {
     unsigned traits = s->op != IR_OP_COUNT   ? ir_op_get(s->op)->traits
-                      : s->program->commits ? IR_PURE | IR_INPLACE | IR_COMMITS
-                                             : IR_PURE | IR_INPLACE;
+                      : s->program->commits ? IR_PURE | IR_INPLACE | IR_DROPS | IR_COMMITS
+                                             : IR_PURE | IR_INPLACE | IR_DROPS;
     return (traits & trait) != 0;
 }
 
@@ -526,8 +526,10 @@ void rt_plan_free(rt_plan *p)
 void *rt_plan_address(const rt_plan *p, int buffer, char *base, void *const *storage,
                       void *const *inputs)
 {
+    static _Alignas(256) char nothing[256]; /* no elements have a place, too: an absent tensor has none */
     if (buffer == RT_NO_BUFFER) return NULL;
     const rt_buffer *b = &p->buffers[buffer];
+    if (b->bytes == 0) return nothing;
     switch (b->home) {
     case RT_ARENA: return base + b->offset;
     case RT_KEPT: return (char *)p->kept_block + b->offset;

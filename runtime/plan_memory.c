@@ -156,13 +156,19 @@ static int add_kept(rt_plan *p, const rt_value *v)
     return rt_plan_add_buffer(p, (rt_buffer){.home = RT_KEPT, .bytes = bytes, .offset = at});
 }
 
+/* Kernels may leave out results that nobody reads, but the first only where the op says so (ir/ops.def). */
+static bool is_written_unread(const rt_plan *p, const rt_step *s, int k)
+{
+    return k == 0 && p->values[s->out_value[k]].root == s->out_value[k] && !rt_step_has(s, IR_DROPS);
+}
+
 static void place_result(rt_plan *p, int step, int k)
 {
     rt_step *s = &p->steps[step];
     if (s->out_value[k] == RT_NO_VALUE) return;
     rt_value *v = &p->values[s->out_value[k]];
     if (v->root != s->out_value[k]) s->out_buffer[k] = root_of(p, v->root)->buffer; /* written anew */
-    if (v->last_use < 0) return;
+    if (v->last_use < 0 && !is_written_unread(p, s, k)) return;
     if (s->kept && v->last_use >= p->n_kept) {
         v->buffer = s->out_buffer[k] = add_kept(p, v);
         return;
@@ -172,7 +178,7 @@ static void place_result(rt_plan *p, int step, int k)
     if (v->buffer == RT_NO_BUFFER)
         v->buffer = rt_plan_add_buffer(
             p, (rt_buffer){.home = RT_ARENA, .bytes = (int64_t)k_bytes(&v->view), .first = step});
-    p->buffers[v->buffer].last = v->last_use;
+    p->buffers[v->buffer].last = v->last_use < step ? step : v->last_use;
     s->out_buffer[k] = v->buffer;
 }
 

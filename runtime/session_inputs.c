@@ -182,6 +182,8 @@ static ampc_status gather_input(rt_session *s, const rt_plan *p, size_t i, const
     if (!converts(tensor->dtype, view->dtype))
         return diag_error(d, AMPC_REJECTED, DIAG_NOWHERE, "input '%s' is %s, the graph takes %s",
                           v->name, ir_dtype_name(tensor->dtype), ir_dtype_name(view->dtype));
+    s->inputs[i] = NULL;
+    if (k_count(view) == 0) return AMPC_OK; /* the caller may have no memory for it either */
     if (s->backend->away || tensor->dtype != view->dtype)
         return stage_input(s, slot, i, tensor, view, d);
     s->inputs[i] = tensor->data;

@@ -1,9 +1,10 @@
 /* driver.c - runs a libFuzzer target as a plain test: every file of its corpus as it is, then changed.
  *
- * usage: fuzz_NAME [-v] [-mutations=N] FILE_OR_FOLDER..
+ * usage: fuzz_NAME [-v] [-mutations=N] [-random=N] [-first=I] FILE_OR_FOLDER..
  *
  * The changes are drawn from a fixed generator seeded by the file's content, so a failure repeats; -v names
- * each input before it runs. A target fails by crashing, as under libFuzzer. */
+ * each input before it runs. -random: also inputs of random bytes, number I to I+N-1. A target fails by crashing, as
+ * under libFuzzer. */
 #include <dirent.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -16,7 +17,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static struct {
     bool verbose;
-    long mutations, files, runs;
+    long mutations, random_inputs, first, files, runs;
     uint64_t random;
 } driver = {.mutations = 100};
 
@@ -95,6 +96,19 @@ static bool run_file(const char *path, size_t size)
     return read;
 }
 
+/* The bytes of a random input depend on its number alone. */
+static void run_random(void)
+{
+    uint8_t data[64];
+    for (long i = driver.first; i < driver.first + driver.random_inputs; i++) {
+        driver.random = ((uint64_t)i + 1) * 0x9e3779b97f4a7c15u;
+        const size_t size = 8 + draw(sizeof data - 7);
+        for (size_t k = 0; k < size; k++) data[k] = (uint8_t)draw(256);
+        if (driver.verbose) fprintf(stderr, "random input %ld (%zu bytes)\n", i, size);
+        run(data, size);
+    }
+}
+
 static bool run_path(const char *path);
 
 static bool run_folder(const char *path)
@@ -130,9 +144,12 @@ int main(int count, char **arguments)
         const char *argument = arguments[i];
         if (strcmp(argument, "-v") == 0) driver.verbose = true;
         else if (strncmp(argument, "-mutations=", 11) == 0) driver.mutations = atol(argument + 11);
+        else if (strncmp(argument, "-random=", 8) == 0) driver.random_inputs = atol(argument + 8);
+        else if (strncmp(argument, "-first=", 7) == 0) driver.first = atol(argument + 7);
         else good = run_path(argument) && good;
     }
-    good = good && driver.files > 0;
+    run_random();
+    good = good && (driver.files > 0 || driver.random_inputs > 0);
     printf("%ld files, %ld runs\n[%s] corpus\n", driver.files, driver.runs,
            good ? "       OK " : "  FAILED  ");
     return !good;

@@ -1,0 +1,13 @@
+/* graph.h - a random graph made of the op table, for fuzz_ir_graph.c. */
+#ifndef TESTS_FUZZ_GRAPH_H
+#define TESTS_FUZZ_GRAPH_H
+
+#include "ir/ir.h"
+#include "tests/fuzz/choices.h"
+
+/* A module with the graph @forward: storage, inputs with symbols, up to some dozen nodes of any op, outputs. Operands
+ * and attributes fit the slots of each op, and shapes mostly each other; a node that inference refuses is left out, so
+ * the module verifies. The caller frees it; NULL: no memory. */
+ir_module *graph_draw(choices *c);
+
+#endif
