@@ -356,12 +356,28 @@ k_args rt_step_args(const rt_plan *p, const rt_step *s)
                     .ctx = p->ctx};
 }
 
+static ampc_status do_nothing(const k_args *args)
+{
+    (void)args;
+    return AMPC_OK;
+}
+
+const k_kernel rt_idle_kernel = {.name = "idle", .run = do_nothing};
+
+static bool writes_elements(const rt_step *s)
+{
+    for (int i = 0; i < s->n_out; i++)
+        if (s->out_buffer[i] != RT_NO_BUFFER && k_count(&s->out[i]) > 0) return true;
+    return false;
+}
+
 static ampc_status prepare_step(rt_plan *p, rt_step *s, diag *d)
 {
     static _Alignas(256) char somewhere[256]; /* stands for addresses that are not known yet */
     for (int i = 0; i < s->n_in; i++) s->in[i].data = k_present(&s->in[i]) ? somewhere : NULL;
     for (int i = 0; i < s->n_out; i++)
         s->out[i].data = s->out_buffer[i] != RT_NO_BUFFER ? somewhere : NULL;
+    if (!writes_elements(s)) s->kernel = &rt_idle_kernel;
     if (!s->kernel->prepare) return AMPC_OK;
     k_args args = rt_step_args(p, s);
     if (p->ctx->error_size) p->ctx->error[0] = '\0';
@@ -523,13 +539,14 @@ void rt_plan_free(rt_plan *p)
     rt_free(p);
 }
 
+_Alignas(256) char rt_nothing[256];
+
 void *rt_plan_address(const rt_plan *p, int buffer, char *base, void *const *storage,
                       void *const *inputs)
 {
-    static _Alignas(256) char nothing[256]; /* no elements have a place, too: an absent tensor has none */
     if (buffer == RT_NO_BUFFER) return NULL;
     const rt_buffer *b = &p->buffers[buffer];
-    if (b->bytes == 0) return nothing;
+    if (b->bytes == 0) return rt_nothing;
     switch (b->home) {
     case RT_ARENA: return base + b->offset;
     case RT_KEPT: return (char *)p->kept_block + b->offset;

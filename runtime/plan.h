@@ -146,6 +146,11 @@ typedef struct rt_plan_request {
 ampc_status rt_plan_make(const rt_plan_request *r, diag *d, rt_plan **out);
 void rt_plan_free(rt_plan *p); /* NULL allowed */
 
+/* Of steps all of whose results are empty, on every device: it does nothing. */
+extern const k_kernel rt_idle_kernel;
+/* Where tensors without elements and workspace of no bytes lie on every device, so that kernels may compute addresses
+ * in them: NULL is what is absent. Nobody reads or writes it. */
+extern char rt_nothing[];
 /* Where a buffer is, given the arena's base, storage by id and inputs by position. */
 void *rt_plan_address(const rt_plan *p, int buffer, char *base, void *const *storage,
                       void *const *inputs);

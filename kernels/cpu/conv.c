@@ -122,7 +122,7 @@ static void sum_bias_f64(const conv *c)
 /* Elements of the result between two of different channels. */
 static int64_t channel_inner(const conv *c)
 {
-    return conv_result(c)->channels_last ? 1 : volume(c->g.y);
+    return c->kind != CONV_FORWARD || c->y->channels_last ? 1 : volume(c->g.y); /* gradients have no bias to add */
 }
 
 static void run_f64(const conv *c, void *workspace, const k_context *ctx)

@@ -45,11 +45,17 @@ static int64_t label_of(const problem *p, int64_t item)
                                      : ir_load_i64(p->label->dtype, cpu_at(p->label, item));
 }
 
+/* INT64_MIN as the index to ignore says that none is: as a label it is as wrong as any other. */
+static bool is_ignored(const problem *p, int64_t label)
+{
+    return label == p->ignore && label != INT64_MIN;
+}
+
 static ampc_status check_labels(const k_args *args, const problem *p)
 {
     for (int64_t i = 0; i < p->items; i++) {
         int64_t label = label_of(p, i);
-        if (label == p->ignore || (label >= 0 && label < p->rows.length)) continue;
+        if (is_ignored(p, label) || (label >= 0 && label < p->rows.length)) continue;
         return cpu_fail(args->ctx, AMPC_REJECTED,
                         "label %lld at position %lld is outside of [0,%lld)", (long long)label,
                         (long long)i, (long long)p->rows.length);
@@ -60,7 +66,7 @@ static ampc_status check_labels(const k_args *args, const problem *p)
 /* 0 for an ignored item. */
 static double weight_of(const problem *p, int64_t label)
 {
-    if (label == p->ignore) return 0;
+    if (is_ignored(p, label)) return 0;
     return p->weight ? ir_load_f64(p->weight->dtype, cpu_at(p->weight, label)) : 1;
 }
 
@@ -178,7 +184,7 @@ static ampc_status cross_entropy_run(const k_args *args)
         for (int64_t r = 0; r < n; r++) {
             int64_t item = first + r, label = label_of(&p, item);
             double w = weight_of(&p, label), at_label = 0, e;
-            int64_t picked = label == p.ignore ? -1 : label;
+            int64_t picked = is_ignored(&p, label) ? -1 : label;
             if (p.carrier == IR_f64)
                 e = log_prob_row_double((const double *)(a + r * stride),
                                         (double *)(spare + r * stride), p.rows.length, picked,
@@ -271,7 +277,7 @@ static ampc_status nll_run(const k_args *args)
     double *losses = item_losses(args);
     for (int64_t i = 0; i < p.items; i++) {
         int64_t label = label_of(&p, i);
-        losses[i] = label == p.ignore
+        losses[i] = is_ignored(&p, label)
                         ? 0
                         : -weight_of(&p, label) *
                               ir_load_f64(x->dtype, cpu_at(x, picked_element(&p, i, label)));
@@ -291,7 +297,7 @@ static ampc_status nll_grad_run(const k_args *args)
     if (k_count(dx)) memset(dx->data, 0, k_bytes(dx));
     for (int64_t i = 0; i < p.items; i++) {
         int64_t label = label_of(&p, i);
-        if (label == p.ignore) continue;
+        if (is_ignored(&p, label)) continue;
         double value;
         put(&value, p.carrier, 0, -item_slope(&p, dloss, scale, i));
         cpu_tile_store(dx, picked_element(&p, i, label), 1, p.carrier, &value);

@@ -56,8 +56,7 @@ static void R(spread_plane)(const geometry *g, const REAL *dy, REAL *dx, REAL *s
 static void R(scatter)(const REAL *dy, const int64_t *index, int64_t n, int64_t first, REAL *dx, int64_t size)
 {
     for (int64_t i = 0; i < n; i++) {
-        int64_t at = index[i] - first;
-        if (at >= 0 && at < size) dx[at] += dy[i];
+        if (index[i] >= first && index[i] - first < size) dx[index[i] - first] += dy[i];
     }
 }
 
@@ -141,8 +140,8 @@ static void R(scatter_points)(const k_view *dy, const int64_t *index, int64_t n,
         int64_t at = (n * points + p) * channels + first;
         const REAL *g = cpu_tile_load(dy, at, count, cpu_carrier(dy->dtype), scratch);
         for (int64_t c = 0; c < count; c++) {
-            int64_t to = index[at + c] - (n * channels + first + c) * size;
-            if (to >= 0 && to < size) dx[to * step + c] += g[c];
+            int64_t base = (n * channels + first + c) * size, to = index[at + c];
+            if (to >= base && to - base < size) dx[(to - base) * step + c] += g[c];
         }
     }
 }

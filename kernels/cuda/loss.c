@@ -111,7 +111,7 @@ static ampc_status nll_run(const k_args *args)
 
 static bool adds_weights(const loss_backward *a)
 {
-    return a->reduction == LOSS_MEAN && (a->labels.weight || a->labels.ignore != INT64_MIN);
+    return a->reduction == LOSS_MEAN && (a->labels.weight || a->labels.ignore != LOSS_IGNORES_NONE);
 }
 
 static loss_backward backward_of(const k_args *args, int x, int label, int weight)

@@ -14,7 +14,7 @@ struct labelled {
 static __device__ __forceinline__ labelled item_of(const loss_labels &l, long long classes, long long item, bool report)
 {
     const long long label = element_load<long long>(l.label, l.label_dtype, item);
-    const bool ignored = label == l.ignore, valid = label >= 0 && label < classes;
+    const bool ignored = label == l.ignore && label != LOSS_IGNORES_NONE, valid = label >= 0 && label < classes;
     if (!ignored && !valid && report) fault_set(l.fault, l.step, K_FAULT_LABEL);
     if (ignored || !valid) return {-1, 0};
     return {label, l.weight ? element_load<float>(l.weight, l.weight_dtype, label) : 1};

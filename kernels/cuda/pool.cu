@@ -236,10 +236,10 @@ static __device__ __forceinline__ int target_of(const pool_scatter &a, const sca
     const long long position = w.first * a.narrow + k / width, plane = divide(position, a.narrow, &rest);
     const long long channels = width == 1 ? 1 : a.channels, at = position * channels + w.channel + lane;
     if (plane >= w.first + w.planes || lane >= w.n) return -1;
-    const long long base = (plane * channels + w.channel + lane) * a.wide, place = a.indices[at] - base;
-    if (place < w.low || place >= w.low + w.span) return -1;
+    const long long base = (plane * channels + w.channel + lane) * a.wide + w.low, index = a.indices[at];
+    if (index < base || index - base >= w.span) return -1;
     *value = element_load<float>(a.dy, a.dtype, at);
-    return ((int)(plane - w.first) * w.span + (int)place - w.low) * width + lane;
+    return ((int)(plane - w.first) * w.span + (int)(index - base)) * width + lane;
 }
 
 /* Each thread stores what it sets to 0, and may do so again at once. */
