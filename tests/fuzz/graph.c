@@ -14,6 +14,7 @@ typedef struct drawing {
     ir_builder b;
     ir_value *pool[MOST_POOL];
     int n_pool, made;
+    bool empty; /* sizes of 0 are frequent */
 } drawing;
 
 static const ir_dtype floats[] = {IR_f32, IR_f32, IR_f32, IR_f32, IR_f16, IR_bf16, IR_f64};
@@ -39,13 +40,14 @@ static ir_dim draw_dim(drawing *w)
     static const int8_t sizes[] = {1, 2, 3, 4, 2, 3, 1, 0, 5, 8};
     static const char *const symbols[] = {"N", "N", "N", "M", "N+1", "2*N", "floor((N+1)/2)", "N*M"};
     const char *end;
+    if (w->empty && choose(w->c, 2)) return 0;
     return rarely(w->c, 5) ? ir_dim_parse(w->m->dims, CHOOSE(w->c, symbols), &end) : CHOOSE(w->c, sizes);
 }
 
 static ir_dim draw_number(drawing *w)
 {
     static const int8_t sizes[] = {1, 2, 3, 4, 2, 3, 1, 0, 5};
-    return CHOOSE(w->c, sizes);
+    return w->empty && choose(w->c, 2) ? 0 : CHOOSE(w->c, sizes);
 }
 
 static ir_type draw_type(drawing *w, ir_dtype t, bool fixed)
@@ -283,7 +285,7 @@ static int draw_parts(drawing *w, int axis, const ir_type *x, int n, int64_t *li
 /* `n` small numbers, mostly `usual`. */
 static int draw_small(drawing *w, int n, int64_t usual, int64_t *list)
 {
-    for (int i = 0; i < n; i++) list[i] = rarely(w->c, 3) ? choose(w->c, 5) - 1 : usual;
+    for (int i = 0; i < n; i++) list[i] = rarely(w->c, 4) ? choose(w->c, 8) / 2 - rarely(w->c, 8) : usual;
     return n;
 }
 
@@ -296,9 +298,8 @@ static int draw_list(drawing *w, const ir_node *n, const ir_slot *slot, int64_t 
     if (is_named(slot, "sizes")) return draw_parts(w, (int)n->attr[IR_ATTR(split, axis)].i, x, n->n_out, list);
     if (is_named(slot, "shape")) return draw_shape(w, n->op, x, list);
     if (is_named(slot, "kernel")) return draw_small(w, spatial, 2, list);
-    if (is_named(slot, "strides") || is_named(slot, "dilations"))
-        return choose(w->c, 2) ? draw_small(w, spatial, 1, list) : 0;
-    if (is_named(slot, "pads")) return choose(w->c, 2) ? draw_small(w, 2 * spatial, 0, list) : 0;
+    if (is_named(slot, "strides") || is_named(slot, "dilations")) return draw_small(w, spatial, 1, list);
+    if (is_named(slot, "pads")) return draw_small(w, 2 * spatial, 0, list);
     if (is_named(slot, "step")) return draw_small(w, x->rank, 1, list);
     if (is_named(slot, "before") || is_named(slot, "after") || is_named(slot, "start"))
         return draw_small(w, x->rank, 0, list);
@@ -317,11 +318,9 @@ static void draw_attribute(drawing *w, ir_node *n, int i)
     static const double numbers[] = {0, 0.5, 1, 0.9, 1e-5, 2, -1, 1e30};
     static const int64_t integers_[] = {0, 1, -1, 2, 3, -2, 1, 100, INT64_MIN, INT64_MAX};
     const ir_slot *slot = &ir_op_get(n->op)->attr[i];
-    const bool is_pool = is_named(slot, "kernel") || is_named(slot, "perm") || is_named(slot, "shape") ||
-                         is_named(slot, "before") || is_named(slot, "after") || is_named(slot, "size") ||
-                         is_named(slot, "sizes") || is_named(slot, "start") || is_named(slot, "step");
     int64_t list[MOST_LIST];
-    if (!is_pool && choose(w->c, 2)) return;
+    const bool has_length = slot->kind == IR_SLOT_INTS || slot->kind == IR_SLOT_DIMS; /* empty is mostly wrong */
+    if (!has_length && choose(w->c, 2)) return;
     switch (slot->kind) {
     case IR_SLOT_INT: ir_set_int(n, i, is_named(slot, "axis") ? choose(w->c, 4) - 1 : CHOOSE(w->c, integers_)); return;
     case IR_SLOT_BOOL: ir_set_bool(n, i, choose(w->c, 2)); return;
@@ -334,18 +333,18 @@ static void draw_attribute(drawing *w, ir_node *n, int i)
 
 /* ---- nodes ----------------------------------------------------------------------------------------------------- */
 
-static void draw_node(drawing *w)
+static ir_node *draw_node(drawing *w, ir_op op)
 {
-    const ir_op op = (ir_op)choose(w->c, IR_OP_COUNT);
     const ir_op_info *info = ir_op_get(op);
     ir_value *in[IR_MAX_RANK + MOST_VARIADIC] = {NULL};
-    if (op == IR_OP_foreign || info->traits & IR_EFFECT) return;
+    if (op == IR_OP_foreign || info->traits & IR_EFFECT) return NULL;
     const int n_in = draw_operands(w, op, in);
     const int n_out = info->variadic_out >= 0 ? info->n_out + choose(w->c, MOST_VARIADIC) : 0;
     ir_node *n = ir_new_array(&w->b, op, n_in, in, op == IR_OP_check_finite_and_unscale ? n_in : n_out);
     for (int i = 0; n && i < info->n_attr; i++) draw_attribute(w, n, i);
-    if (ir_done_all(&w->b, n))
-        for (int i = 0; i < n->n_out; i++) keep(w, n->out[i]);
+    if (!ir_done_all(&w->b, n)) return NULL;
+    for (int i = 0; i < n->n_out; i++) keep(w, n->out[i]);
+    return n;
 }
 
 static void draw_outputs(drawing *w)
@@ -358,29 +357,49 @@ static void draw_outputs(drawing *w)
     }
 }
 
-static void draw_graph(drawing *w)
+static bool draw_graph(drawing *w)
 {
     ir_type type = draw_type(w, CHOOSE(w->c, floats), false);
     draw_source(w, &type);
     const int count = 1 + choose(w->c, MOST_NODES);
-    for (int i = 0; i < count; i++) draw_node(w);
+    for (int i = 0; i < count; i++) draw_node(w, (ir_op)choose(w->c, IR_OP_COUNT));
     draw_outputs(w);
+    return true;
 }
 
-ir_module *graph_draw(choices *c)
+static bool draw_one(drawing *w, ir_op op)
+{
+    char name[16];
+    const ir_node *n = draw_node(w, op);
+    for (int i = 0; n && i < n->n_out; i++) {
+        snprintf(name, sizeof name, "y%d", i);
+        if (n->out[i]->type.dtype != IR_NO_DTYPE) ir_output(&w->b, name, n->out[i]);
+    }
+    return n;
+}
+
+/* IR_OP_COUNT: a whole graph. */
+static ir_module *draw(choices *c, ir_op op)
 {
     ir_module *m = ir_module_new();
     diag *d = diag_new(NULL, NULL);
     jmp_buf guard;
+    volatile bool good = false;
     if (m && d && !setjmp(guard)) {
         arena_set_guard(m->arena, &guard);
-        drawing w = {.c = c, .m = m, .g = ir_graph_new(m, "forward")};
+        drawing w = {.c = c, .m = m, .g = ir_graph_new(m, "forward"), .empty = op != IR_OP_COUNT};
         w.b = ir_builder_at_end(w.g, d);
-        draw_graph(&w);
+        good = op == IR_OP_COUNT ? draw_graph(&w) : draw_one(&w, op);
         ir_module_sweep(m);
         ir_graph_renumber(w.g);
-        arena_set_guard(m->arena, NULL);
     }
+    if (m) arena_set_guard(m->arena, NULL);
     diag_free(d);
-    return m;
+    if (good) return m;
+    ir_module_free(m);
+    return NULL;
 }
+
+ir_module *graph_draw(choices *c) { return draw(c, IR_OP_COUNT); }
+
+ir_module *graph_draw_empty(choices *c, ir_op op) { return draw(c, op); }
