@@ -136,14 +136,10 @@ static void keep_identity(onnx_node *n)
 
 static void bind_results(onnx_node *n, onnx_scope *scope, uint32_t first_id)
 {
-    for (int i = 0; i < n->n_out; i++) {
+    for (int i = n->n_out; i-- > 0;) { /* of several names that a value has, the first one stays */
         ir_value *v = n->failed ? NULL : n->out[i];
         if (!onnx_wants(n, i)) continue;
-        if (v && v->kind == IR_VALUE_RESULT && v->def->id >= first_id) {
-            bool named = false;
-            for (int k = 0; k < i; k++) named |= onnx_wants(n, k) && n->out[k] == v;
-            if (!named) ir_value_rename(v, n->proto->output[i]);
-        }
+        if (v && v->kind == IR_VALUE_RESULT && v->def->id >= first_id) ir_value_rename(v, n->proto->output[i]);
         onnx_bind(n->importer, scope, n->proto->output[i], v);
     }
 }

@@ -224,8 +224,13 @@ bool rt_plan_gather(rt_plan *p);
 /* Decides on buffers: views, in-place results, storage written directly, snapshots and commits. False: out of
  * memory. */
 bool rt_plan_place(rt_plan *p);
-/* Gives the arena buffers their offsets. False: out of memory. */
+/* Gives the arena buffers their offsets (plan_pack.c). False: out of memory. */
 bool rt_plan_pack(rt_plan *p);
+/* To a multiple of the backend's alignment. */
+static inline int64_t rt_plan_rounded(const rt_plan *p, int64_t bytes)
+{
+    return (bytes + p->backend->alignment - 1) & -p->backend->alignment;
+}
 int rt_plan_add_buffer(rt_plan *p, rt_buffer b);
 /* Decides which steps run together. False: out of memory. */
 bool rt_plan_group(rt_plan *p);

@@ -1,22 +1,44 @@
 /* plan_cost.c - the bytes that a run of a plan moves and the operations that it computes. */
 #include "kernels/convolution.h"
 #include "kernels/product.h"
+#include "runtime/alloc.h"
 #include "runtime/plan.h"
 
-/* A view shares the memory of its root: reading both reads that memory once. */
-static bool is_read_before(const rt_plan *p, const rt_step *s, int i)
+#include <stdlib.h>
+
+/* An operand by the value whose memory it reads: a view shares the memory of its root. */
+typedef struct operand {
+    uint32_t root;
+    int i;
+} operand;
+
+static int compare(const void *a, const void *b)
 {
-    const uint32_t root = p->values[s->in_value[i]].root;
-    for (int j = 0; j < i; j++)
-        if (s->in_value[j] != RT_NO_VALUE && p->values[s->in_value[j]].root == root) return true;
-    return false;
+    const operand *x = a, *y = b;
+    if (x->root != y->root) return x->root < y->root ? -1 : 1;
+    return x->i < y->i ? -1 : x->i > y->i;
+}
+
+/* Memory that several operands share is read once. Without memory to sort them, each counts. */
+static int64_t bytes_read(const rt_plan *p, const rt_step *s)
+{
+    operand few[16], *all = s->n_in <= 16 ? few : rt_alloc((size_t)s->n_in, sizeof *all);
+    int64_t bytes = 0;
+    int n = 0;
+    for (int i = 0; i < s->n_in && all; i++)
+        if (s->in_value[i] != RT_NO_VALUE) all[n++] = (operand){p->values[s->in_value[i]].root, i};
+    if (n > 1) qsort(all, (size_t)n, sizeof *all, compare);
+    for (int i = 0; i < n; i++)
+        if (i == 0 || all[i].root != all[i - 1].root) bytes += (int64_t)k_bytes(&s->in[all[i].i]);
+    for (int i = 0; i < s->n_in && !all; i++)
+        if (s->in_value[i] != RT_NO_VALUE) bytes += (int64_t)k_bytes(&s->in[i]);
+    if (all != few) rt_free(all);
+    return bytes;
 }
 
 static int64_t bytes_of(const rt_plan *p, const rt_step *s)
 {
-    int64_t bytes = 0;
-    for (int i = 0; i < s->n_in; i++)
-        if (s->in_value[i] != RT_NO_VALUE && !is_read_before(p, s, i)) bytes += (int64_t)k_bytes(&s->in[i]);
+    int64_t bytes = bytes_read(p, s);
     for (int i = 0; i < s->n_out; i++)
         if (s->out_value[i] != RT_NO_VALUE && s->out_buffer[i] != RT_NO_BUFFER) bytes += (int64_t)k_bytes(&s->out[i]);
     return bytes;

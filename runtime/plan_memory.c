@@ -1,14 +1,12 @@
-/* plan_memory.c - which buffer each value of a plan lives in, and where the buffers lie in the arena.
+/* plan_memory.c - which buffer each value of a plan lives in.
  *
  * Placing walks the steps once, when the last use of every value is known: a result goes into the storage that it
- * will be committed to, else over an operand that dies here, else into a new buffer. Packing takes the buffers by
- * falling size and puts each into the smallest gap between those already placed that live at the same time. */
+ * will be committed to, else over an operand that dies here, else into a new buffer. */
 #include "kernels/update.h"
 #include "runtime/alloc.h"
 #include "runtime/plan.h"
 
 #include <assert.h>
-#include <stdlib.h>
 #include <string.h>
 
 static rt_value *root_of(const rt_plan *p, uint32_t value) { return &p->values[p->values[value].root]; }
@@ -45,11 +43,6 @@ static void find_uses(rt_plan *p)
 }
 
 /* ---- placing --------------------------------------------------------------------------------- */
-
-static int64_t rounded(const rt_plan *p, int64_t bytes)
-{
-    return (bytes + p->backend->alignment - 1) & -p->backend->alignment;
-}
 
 static bool cannot_fail(const rt_step *s)
 {
@@ -152,7 +145,7 @@ static int operand_for(const rt_plan *p, int step, int k)
 static int add_kept(rt_plan *p, const rt_value *v)
 {
     int64_t bytes = (int64_t)k_bytes(&v->view), at = p->kept_bytes;
-    p->kept_bytes += rounded(p, bytes);
+    p->kept_bytes += rt_plan_rounded(p, bytes);
     return rt_plan_add_buffer(p, (rt_buffer){.home = RT_KEPT, .bytes = bytes, .offset = at});
 }
 
@@ -242,60 +235,5 @@ bool rt_plan_place(rt_plan *p)
         const rt_effect *e = &p->effects[i];
         e->node->op == IR_OP_output ? place_output(p, e) : place_store(p, e);
     }
-    return true;
-}
-
-/* ---- packing --------------------------------------------------------------------------------- */
-
-static int compare(const void *a, const void *b)
-{
-    const rt_buffer *x = *(const rt_buffer *const *)a, *y = *(const rt_buffer *const *)b;
-    if (x->bytes != y->bytes) return x->bytes > y->bytes ? -1 : 1;
-    return x < y ? -1 : x > y;
-}
-
-/* The best place for b among those placed, which are in order of their offsets. */
-static int64_t find_gap(const rt_plan *p, const rt_buffer *b, rt_buffer *const *placed, int n)
-{
-    int64_t end = 0, best = -1, best_size = INT64_MAX, size = rounded(p, b->bytes);
-    for (int i = 0; i < n; i++) {
-        const rt_buffer *other = placed[i];
-        if (other->last < b->first || b->last < other->first) continue;
-        int64_t gap = other->offset - end;
-        if (gap >= size && gap < best_size) {
-            best = end;
-            best_size = gap;
-        }
-        if (other->offset + rounded(p, other->bytes) > end)
-            end = other->offset + rounded(p, other->bytes);
-    }
-    return best >= 0 ? best : end;
-}
-
-static void insert(rt_buffer **placed, int n, rt_buffer *b)
-{
-    int at = n;
-    while (at > 0 && placed[at - 1]->offset > b->offset) at--;
-    memmove(&placed[at + 1], &placed[at], (size_t)(n - at) * sizeof *placed);
-    placed[at] = b;
-}
-
-bool rt_plan_pack(rt_plan *p)
-{
-    rt_buffer **order = rt_alloc((size_t)p->n_buffers * 2 + 1, sizeof(rt_buffer *));
-    if (!order) return false;
-    rt_buffer **placed = order + p->n_buffers;
-    int n = 0;
-    for (int i = 0; i < p->n_buffers; i++)
-        if (p->buffers[i].home == RT_ARENA && p->buffers[i].bytes > 0) order[n++] = &p->buffers[i];
-    qsort(order, (size_t)n, sizeof *order, compare);
-    for (int i = 0; i < n; i++) {
-        order[i]->offset = find_gap(p, order[i], placed, i);
-        insert(placed, i, order[i]);
-        int64_t end = order[i]->offset + rounded(p, order[i]->bytes);
-        if (end > p->arena_bytes) p->arena_bytes = end;
-    }
-    rt_free(order);
-    p->has_offsets = true;
     return true;
 }

@@ -90,8 +90,9 @@ static bool split(rt_plan *p, rt_step *s, rt_step *parts)
 static bool splits(const rt_plan *p, const rt_step *s, const bool *read)
 {
     if (s->op != IR_OP_batch_norm || s->out_value[IR_OUT(batch_norm, y)] == RT_NO_VALUE) return false;
-    const bool wide = s->in[0].dtype == IR_f64 && p->backend->away;
-    return !wide && k_count(&s->in[0]) > 0 && read[s->out_value[IR_OUT(batch_norm, y)]];
+    const bool wide = s->in[0].dtype == IR_f64, wide_scale = s->in[IR_IN(batch_norm, scale)].dtype == IR_f64;
+    if (wide != wide_scale || (wide && p->backend->away)) return false; /* the parts compute in one type */
+    return k_count(&s->in[0]) > 0 && read[s->out_value[IR_OUT(batch_norm, y)]];
 }
 
 static bool split_all(rt_plan *p, const bool *read)
