@@ -1,0 +1,69 @@
+/* test_large.c - a node with very many results, from the file to the plan: work that grows with the square of their
+ * number would take minutes and hit the time limit of this program. tools/bench --only growth measures more shapes. */
+#include "frontend/onnx.h"
+#include "passes/passes.h"
+#include "runtime/plan.h"
+#include "tests/unit/model_writer.h"
+#include "tests/unit/scratch.h"
+
+enum { PARTS = 300000 };
+
+/* x f32[1,PARTS] in columns, and the columns together again, in the other order. */
+static wire draw_model(void)
+{
+    model m = model_new(18);
+    wire split = {0}, concat = {0};
+    char name[24], shape[32];
+    snprintf(shape, sizeof shape, "1,%d", PARTS);
+    model_input(&m, "x", 1, shape);
+    wire_text(&split, 1, "x");
+    for (int i = 0; i < PARTS; i++) {
+        snprintf(name, sizeof name, "part%d", i);
+        wire_text(&split, 2, name);
+        snprintf(name, sizeof name, "part%d", PARTS - 1 - i);
+        wire_text(&concat, 1, name);
+    }
+    wire_text(&split, 4, "Split");
+    node_int(&split, "axis", 1);
+    node_int(&split, "num_outputs", PARTS);
+    wire_text(&concat, 2, "y");
+    wire_text(&concat, 4, "Concat");
+    node_int(&concat, "axis", 1);
+    model_add(&m, &split);
+    model_add(&m, &concat);
+    model_output(&m, "y", 0, NULL);
+    return model_finish(&m);
+}
+
+static void check_plan(scratch *t, const ir_module *m)
+{
+    rt_session *s = NULL;
+    const rt_plan *p = NULL;
+    const rt_session_options o = {.device = "cpu", .threads = 1, .plan_only = true};
+    assert_int_equal(rt_session_open(m, &o, t->d, &s), AMPC_OK);
+    assert_int_equal(rt_session_plan(s, "infer", NULL, 0, NULL, t->d, &p), AMPC_OK);
+    assert_int_equal(p->n_steps, 2);
+    /* x and y are read and written once, and so are the parts between them */
+    assert_int_equal(rt_plan_sum(p).bytes, 4 * 4 * (int64_t)PARTS);
+    assert_int_equal(p->arena_bytes, 64 * (int64_t)PARTS + (4 * PARTS + 63) / 64 * 64);
+    rt_session_close(s);
+}
+
+static void a_split_of_many_parts(void **state)
+{
+    scratch *t = *state;
+    ir_module *m = NULL;
+    wire file = draw_model();
+    const pass_options o = pass_options_default();
+    assert_int_equal(onnx_import_memory(file.bytes, file.size, "large.onnx", NULL, t->d, &m), AMPC_OK);
+    assert_int_equal(pass_compile(m, &o, t->d), AMPC_OK);
+    check_plan(t, m);
+    ir_module_free(m);
+    wire_free(&file);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {SCRATCH_TEST(a_split_of_many_parts)};
+    return cmocka_run_group_tests_name("large", tests, NULL, NULL);
+}

@@ -1,0 +1,79 @@
+/* test_unread.c - results that nothing reads: an op of several results gives each of them alone as it gives it beside
+ * all others, the first one, too. */
+#include "ir/ir.h"
+#include "runtime/session.h"
+#include "tests/unit/scratch.h"
+
+enum { MOST_BYTES = 1024 };
+
+/* Of @x f32[2,3,4,4], @s f32[3], @t f32[4], @rng i64[2] and @label i64[2,4,4]. */
+static const struct {
+    const char *node, *types;
+    int results;
+} rows[] = {
+    {"layer_norm @x, @t", "f32[2,3,4,4], f32[2,3,4,1], f32[2,3,4,1]", 3},
+    {"batch_norm @x, @s, @s, @s, @s", "f32[2,3,4,4], f32[3], f32[3], f32[3], f32[3]", 5},
+    {"batch_norm @x, @s, @s, @s, @s {training=true}", "f32[2,3,4,4], f32[3], f32[3], f32[3], f32[3]", 5},
+    {"batch_norm_grad @x, @x, @s, @s, @s", "f32[2,3,4,4], f32[3], f32[3]", 3},
+    {"dropout @x, @rng", "f32[2,3,4,4], bool[2,3,4,4]", 2},
+    {"max_pool @x {kernel=[2,2], strides=[2,2], pads=[0,0,0,0], dilations=[1,1]}", "f32[2,3,2,2], i64[2,3,2,2]", 2},
+    {"softmax_cross_entropy @x, @label", "f32[], f32[2,4,4], f32[2,3,4,4]", 3},
+    {"split @x {axis=1, sizes=[1,2]}", "f32[2,1,4,4], f32[2,2,4,4]", 2},
+    {"momentum @s, @s, @s, @lr", "f32[3], f32[3]", 2},
+    {"adamw @s, @s, @s, @s, @step, @lr", "f32[3], f32[3], f32[3]", 3},
+    {"check_finite_and_unscale @x, @s, @lr", "f32[2,3,4,4], f32[3], bool[]", 3},
+};
+
+/* Result i of the row, when those in `read` are outputs: its bytes, how many. */
+static size_t result_of(scratch *t, int row, unsigned read, int i, char bytes[MOST_BYTES])
+{
+    char *text = NULL, name[16];
+    size_t size, n = 0;
+    ir_module *m = NULL;
+    rt_session *s = NULL;
+    FILE *f = open_memstream(&text, &size);
+    fputs("ampc-ir 1\nconst @s : f32[3] = [1,2,3]\nconst @t : f32[4] = [1,2,3,4]\nconst @rng : i64[2] = [1,2]\n"
+          "const @lr : f32[] = 0.5\nconst @step : i64[] = 3\ngraph @f(@x : f32[2,3,4,4], @label : i64[2,4,4]) {\n", f);
+    for (int k = 0; k < rows[row].results; k++) fprintf(f, "%s%%r%d", k ? ", " : "", k);
+    fprintf(f, " = %s : %s\n", rows[row].node, rows[row].types);
+    for (int k = 0; k < rows[row].results; k++)
+        if (read >> k & 1) fprintf(f, "output \"r%d\" = %%r%d\n", k, k);
+    fputs("}\n", f);
+    fclose(f);
+    float x[96];
+    int64_t label[32];
+    for (int k = 0; k < 96; k++) x[k] = (float)(k * 37 % 64) / 16 - 2;
+    for (int k = 0; k < 32; k++) label[k] = k % 3;
+    const rt_tensor inputs[] = {{"x", IR_f32, 4, {2, 3, 4, 4}, x}, {"label", IR_i64, 3, {2, 4, 4}, label}};
+    const rt_session_options o = {.device = "cpu", .threads = 1};
+    if (ir_parse(text, strlen(text), "row.ir", t->d, &m) != AMPC_OK || rt_session_open(m, &o, t->d, &s) != AMPC_OK ||
+        rt_session_run(s, "f", inputs, 2, t->d) != AMPC_OK)
+        fail_msg("%s: %s", rows[row].node, diag_first_error(t->d));
+    snprintf(name, sizeof name, "r%d", i);
+    const rt_tensor *r = rt_session_output(s, name);
+    n = ir_dtype_size(r->dtype);
+    for (int k = 0; k < r->rank; k++) n *= (size_t)r->dims[k];
+    assert_true(n <= MOST_BYTES);
+    memcpy(bytes, r->data, n);
+    rt_session_close(s);
+    ir_module_free(m);
+    free(text);
+    return n;
+}
+
+static void each_result_alone(void **state)
+{
+    for (int row = 0; row < (int)(sizeof rows / sizeof *rows); row++)
+        for (int i = 0; i < rows[row].results; i++) {
+            char alone[MOST_BYTES], together[MOST_BYTES];
+            const size_t n = result_of(*state, row, 1u << i, i, alone);
+            assert_int_equal(result_of(*state, row, (1u << rows[row].results) - 1, i, together), n);
+            if (memcmp(alone, together, n) != 0) fail_msg("%s: result %d differs when it is alone", rows[row].node, i);
+        }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {SCRATCH_TEST(each_result_alone)};
+    return cmocka_run_group_tests_name("unread", tests, NULL, NULL);
+}
