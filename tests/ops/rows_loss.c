@@ -1,5 +1,6 @@
 /* rows_loss.c - losses on class labels and their gradients. */
 #include "tests/ops/ops.h"
+#include "tests/rows.h"
 
 #include <math.h>
 
@@ -158,10 +159,31 @@ static void loss_grad(const ops_row *row, ir_dtype t)
     }
 }
 
+/* A label outside of the classes, also the one that means "none" as the index to ignore. */
+static void outside(const ops_row *row, ir_dtype t)
+{
+    static const double bad[] = {3, -1, -0x1p63};
+    const int64_t scores[] = {40, 3}, items[] = {40};
+    for (int i = 0; i < 3; i++) {
+        ops_case c;
+        case_begin(&c, row->op);
+        case_in(&c, t, 2, scores, -5, 5);
+        double *label = case_in(&c, IR_i64, 1, items, 0, 2);
+        case_absent(&c);
+        case_out(&c, t == IR_f64 ? t : IR_f32, 0, NULL);
+        assert_int_equal(case_run(&c), AMPC_OK);
+        label[33] = bad[i];
+        assert_int_equal(case_run(&c), AMPC_REJECTED);
+        case_end(&c);
+    }
+}
+
 const ops_row loss_rows[] = {
     {IR_OP_softmax_cross_entropy, "F", loss, 0, 0, NULL, 0, 0},
     {IR_OP_softmax_cross_entropy_grad, "F", loss_grad, 0, 0, NULL, 0, 0},
     {IR_OP_nll_loss, "F", loss, 0, 0, NULL, 0, 0},
     {IR_OP_nll_loss_grad, "F", loss_grad, 0, 0, NULL, 0, 0},
+    {IR_OP_softmax_cross_entropy, "F", outside, 0, 0, NULL, 0, 0},
+    {IR_OP_nll_loss, "F", outside, 0, 0, NULL, 0, 0},
     {0, NULL, NULL, 0, 0, NULL, 0, 0},
 };

@@ -164,6 +164,25 @@ static void running_statistics_are_kept(void **state)
            "output \"r\"\n");
 }
 
+/* A program's op reads both operands in one type. */
+static void a_norm_of_two_widths_stays_whole(void **state)
+{
+    (void)state;
+    expect("graph @g(@x : f64[N,3,2,2], @s : f32[3]) {\nforward:\n"
+           "  %n, %a, %b, %c, %d = batch_norm @x, @s, @s, @s, @s : f64[N,3,2,2], f32[3], f32[3], f64[3], f64[3]\n"
+           "  %y = relu %n : f64[N,3,2,2]\n  output \"y\" = %y\n}\n",
+           "plan @g N=2: 2 steps\n"
+           "   0  batch_norm           @x, @s, @s, @s, @s\n"
+           "        %n : f64[2,3,2,2]\n"
+           "        %a : f32[3]\n"
+           "        %b : f32[3]\n"
+           "        %c : f64[3]\n"
+           "        %d : f64[3]\n"
+           "   1  relu                 %n\n"
+           "        %y : f64[2,3,2,2]\n"
+           "output \"y\"\n");
+}
+
 /* Nothing to join: the kernel writes what it reads. */
 static void a_norm_before_a_product_stays_whole(void **state)
 {
@@ -455,6 +474,7 @@ int main(void)
         cmocka_unit_test(images_lie_channels_last),
         cmocka_unit_test(a_norm_leaves_the_image_to_a_program),
         cmocka_unit_test(running_statistics_are_kept),
+        cmocka_unit_test(a_norm_of_two_widths_stays_whole),
         cmocka_unit_test(a_norm_before_a_product_stays_whole),
         cmocka_unit_test(casts_of_weights_come_first),
         cmocka_unit_test(an_update_writes_the_low_copy),
