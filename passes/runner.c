@@ -172,7 +172,8 @@ static ampc_status check_network(const ir_module *m, diag *d)
     const ir_graph *g = ir_graph_find(m, "forward");
     for (const ir_node *n = g ? g->first : NULL; n; n = n->next)
         if (ir_op_get(n->op)->traits & IR_COMMITS)
-            return diag_error(d, AMPC_REJECTED, ir_diag_loc(n), "the op belongs to a training step, @forward is a network");
+            return diag_error(d, AMPC_REJECTED, ir_diag_loc(n),
+                              "the op belongs to a training step, @forward is a network");
     return AMPC_OK;
 }
 

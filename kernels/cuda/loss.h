@@ -6,7 +6,8 @@
 
 enum { LOSS_TOTAL_BLOCKS = 64 }; /* of the kernel that adds weights: each block of the gradient reads its sums */
 
-#define LOSS_IGNORES_NONE (-0x7fffffffffffffffLL - 1) /* as the index to ignore: a label like it is as wrong as any other */
+/* As the index to ignore: a label like it is as wrong as any other. */
+#define LOSS_IGNORES_NONE (-0x7fffffffffffffffLL - 1)
 
 typedef enum loss_reduction { LOSS_NONE, LOSS_SUM, LOSS_MEAN } loss_reduction;
 

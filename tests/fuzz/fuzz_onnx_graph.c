@@ -176,7 +176,8 @@ static const char *list_text(const int64_t *items, int n, char text[128])
 }
 
 /* A list that is an attribute before opset `since` and an operand from then on: behind `operands`, which grows. */
-static void add_list(drawing *w, int since, const char *attribute, const int64_t *items, int n, char operands[128], wire *attributes)
+static void add_list(drawing *w, int since, const char *attribute, const int64_t *items, int n, char operands[128],
+                     wire *attributes)
 {
     char text[128], name[12];
     if (w->m.opset < since) {
