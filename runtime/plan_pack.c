@@ -1,9 +1,9 @@
 /* plan_pack.c - where the buffers of a plan lie in the arena.
  *
  * The buffers are taken by falling size; each goes into the smallest gap between those already placed that live at
- * the same time, which are looked at in order of their offsets. They stand in rows, and a row knows enough of its buffers to
- * be passed in one step where none of them lives with the new one, or all do and leave no gap for it: n buffers take
- * about n * sqrt(n) steps, whether they live side by side or one after the other. */
+ * the same time, which are looked at in order of their offsets. They stand in rows, and a row knows enough of its
+ * buffers to be passed in one step where none of them lives with the new one, or all do and leave no gap for it:
+ * n buffers take about n * sqrt(n) steps, whether they live side by side or one after the other. */
 #include "runtime/alloc.h"
 #include "runtime/plan.h"
 
