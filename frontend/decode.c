@@ -1,4 +1,4 @@
-/* decode.c - opens, maps, pre-scans and parses a model file.
+/* decode.c - opens, reads, pre-scans and parses a model file.
  *
  * The skinny copy lives in a scratch arena that is gone when the parser is done. The parser's
  * allocator hands out zeroed arena memory with one byte to spare, which terminates every string and
@@ -11,11 +11,10 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { READ_AT_ONCE = 1 << 20 };      /* files up to this size are read, larger ones are mapped */
+enum { READ_AT_ONCE = 1 << 20 };      /* files up to this size are read whole, larger ones where they are looked at */
 #define ARENA_LIMIT ((size_t)2 << 30) /* decoded bytes of one model, whatever its size */
 
 /* ---- bytes -> message ------------------------------------------------------------------------ */
@@ -90,30 +89,6 @@ static ampc_status check_file(int fd, const char *path, diag *d, size_t *size)
     return AMPC_OK;
 }
 
-static ampc_status map_all(int fd, const char *path, diag *d, onnx_bytes *out)
-{
-    void *p = mmap(NULL, out->size, PROT_READ, MAP_PRIVATE, fd, 0);
-    if (p == MAP_FAILED)
-        return diag_errno(d, DIAG_FILE(path), "cannot be mapped");
-    out->data = p;
-    out->mapped = true;
-    return AMPC_OK;
-}
-
-ampc_status onnx_read(int fd, const char *path, int64_t offset, size_t size, diag *d, void *out)
-{
-    for (size_t done = 0; done < size;) {
-        ssize_t n = pread(fd, (char *)out + done, size - done, offset + (off_t)done);
-        if (n < 0 && errno == EINTR) continue;
-        if (n < 0)
-            return diag_errno(d, DIAG_FILE(path), "cannot be read");
-        if (n == 0)
-            return diag_error(d, AMPC_IO, DIAG_FILE(path), "became shorter while it was read");
-        done += (size_t)n;
-    }
-    return AMPC_OK;
-}
-
 static ampc_status read_all(arena *a, int fd, const char *path, diag *d, onnx_bytes *out)
 {
     void *buffer = arena_alloc(a, out->size);
@@ -121,22 +96,22 @@ static ampc_status read_all(arena *a, int fd, const char *path, diag *d, onnx_by
     return onnx_read(fd, path, 0, out->size, d, buffer);
 }
 
-ampc_status onnx_bytes_load(arena *a, const char *path, bool may_map, diag *d, onnx_bytes *out)
+ampc_status onnx_bytes_load(arena *a, const char *path, bool in_parts, diag *d, onnx_bytes *out)
 {
     *out = (onnx_bytes){0};
     int fd;
     do fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     while (fd < 0 && errno == EINTR);
     if (fd < 0) return diag_errno(d, DIAG_FILE(path), "cannot be opened");
+    ampc_status status = check_file(fd, path, d, &out->size);
+    if (status == AMPC_OK && in_parts && out->size > READ_AT_ONCE)
+        return onnx_image_open(fd, path, out->size, d, out);
     jmp_buf guard;
     jmp_buf *before = arena_set_guard(a, &guard);
-    ampc_status status;
-    if (setjmp(guard)) {
+    if (setjmp(guard))
         status = diag_error(d, AMPC_NO_MEMORY, DIAG_FILE(path), "out of memory while reading it");
-    } else if ((status = check_file(fd, path, d, &out->size)) == AMPC_OK) {
-        bool map = may_map && out->size > READ_AT_ONCE;
-        status = map ? map_all(fd, path, d, out) : read_all(a, fd, path, d, out);
-    }
+    else if (status == AMPC_OK)
+        status = read_all(a, fd, path, d, out);
     arena_set_guard(a, before);
     close(fd);
     return status;
@@ -174,9 +149,6 @@ static ampc_status file_finish(onnx_file *f, ampc_status status, diag *d, onnx_f
         onnx_file_close(f);
         return status;
     }
-    /* The pages that the pre-scan touched can be had again; nothing else was read. */
-    if (f->bytes.mapped)
-        (void)madvise((void *)(uintptr_t)f->bytes.data, f->bytes.size, MADV_DONTNEED);
     f->model = (const Onnx__ModelProto *)model;
     *out = f;
     return AMPC_OK;
@@ -206,6 +178,6 @@ void onnx_file_close(onnx_file *f)
 {
     if (!f) return;
     onnx_external_close(f);
-    if (f->bytes.mapped) munmap((void *)(uintptr_t)f->bytes.data, f->bytes.size);
+    onnx_image_close(&f->bytes);
     arena_free(f->arena);
 }

@@ -1,13 +1,12 @@
 /* decode.h - the front door to a model file: bytes -> a checked, decoded ModelProto.
  *
- *     open, map -> pre-scan (prescan.h) -> skinny copy -> generated parser, in an arena
+ *     open -> pre-scan (prescan.h) -> skinny copy -> generated parser, in an arena
  *
  * The generated parser has no limits of its own, so it only ever sees the skinny copy: the same
  * message, checked and bounded, without the big tensor payloads, which stay in the file. A 512 MiB
  * model decodes by reading a few kilobytes of headers.
  *
- * Files above 1 MiB are mapped: a model file must not be truncated while it is open (the kernel
- * answers a read past the new end with SIGBUS). Smaller ones are read at once. */
+ * Files above 1 MiB are read where they are looked at (image.h), smaller ones at once. */
 #ifndef AMPC_FRONTEND_DECODE_H
 #define AMPC_FRONTEND_DECODE_H
 
@@ -56,13 +55,9 @@ const char *onnx_bytes_text(ProtobufCBinaryData b);
 ampc_status onnx_decode(arena *a, const ProtobufCMessageDescriptor *root, onnx_bytes in,
                         const char *what, diag *d, ProtobufCMessage **out);
 
-/* Reads `size` bytes at `offset` of an open file; `path` is for messages. AMPC_IO, also when the file
- * has fewer. */
-ampc_status onnx_read(int fd, const char *path, int64_t offset, size_t size, diag *d, void *out);
-
 /* The whole content of a regular file of at most ONNX_FILE_MAX bytes: read into `a` or, when
- * `may_map` and the file is large, mapped (the caller unmaps). */
+ * `in_parts` and the file is large, an image, which the caller closes; `path` must outlive it. */
 #define ONNX_FILE_MAX ((size_t)0x7fffffff) /* the format's own limit: lengths are 31 bits */
-ampc_status onnx_bytes_load(arena *a, const char *path, bool may_map, diag *d, onnx_bytes *out);
+ampc_status onnx_bytes_load(arena *a, const char *path, bool in_parts, diag *d, onnx_bytes *out);
 
 #endif

@@ -81,7 +81,6 @@ typedef struct exporter {
     strmap *names;   /* name -> name_state */
     VEC(data_item) data;
     size_t data_size;
-    bool changed; /* the file is not what it was when it was checked */
 } exporter;
 
 typedef struct span {
@@ -90,15 +89,8 @@ typedef struct span {
 
 static span span_of(const wire_field *f) { return (span){f->value, f->end}; }
 
-/* The next field of a message. The pre-scan has seen it, so a failure means that the file changed
- * since then. */
-static bool next(exporter *e, span *in, wire_field *f)
-{
-    if (in->p == in->end) return false;
-    if (wire_read_field(&in->p, in->end, f)) return true;
-    e->changed = true;
-    return false;
-}
+/* The next field of a message, which the pre-scan has seen. */
+static bool next(span *in, wire_field *f) { return in->p < in->end && wire_read_field(&in->p, in->end, f); }
 
 /* ---- names ----------------------------------------------------------------------------------- */
 
@@ -235,7 +227,7 @@ static ampc_status put_tensor(exporter *e, const wire_field *field, const Onnx__
     if (v) TRY(check_trained(e, v, name, t));
     splice tensor = {0};
     span in = span_of(field);
-    for (wire_field f; next(e, &in, &f);)
+    for (wire_field f; next(&in, &f);)
         if (f.number >= 32 || !(TENSOR_VALUE_FIELDS >> f.number & 1))
             splice_add_field(e->a, &tensor, &f);
     if (is_external(t)) {
@@ -274,7 +266,7 @@ static ampc_status put_attribute(exporter *e, const wire_field *field,
     splice attribute = {0};
     span in = span_of(field);
     size_t tensors = 0, graphs = 0;
-    for (wire_field f; next(e, &in, &f);) {
+    for (wire_field f; next(&in, &f);) {
         if (f.number == ATTRIBUTE_T && a->t)
             TRY(put_tensor(e, &f, a->t, result, &attribute));
         else if (f.number == ATTRIBUTE_TENSORS && tensors < a->n_tensors)
@@ -322,7 +314,7 @@ static ampc_status put_node(exporter *e, const wire_field *field, const Onnx__No
     size_t results = form && form->results < n->n_output ? form->results : n->n_output;
     splice node = {0};
     span in = span_of(field);
-    for (wire_field f; next(e, &in, &f);) {
+    for (wire_field f; next(&in, &f);) {
         const Onnx__AttributeProto *a = NULL;
         if (f.number == NODE_INPUT && inputs++ >= operands) continue;
         if (f.number == NODE_OUTPUT && outputs++ >= results) continue;
@@ -358,7 +350,7 @@ static ampc_status put_graph(exporter *e, const wire_field *field, const Onnx__G
     splice graph = {0};
     span in = span_of(field);
     size_t seen[MAX_COUNTED] = {0}; /* by field number: position in the decoded list */
-    for (wire_field f; next(e, &in, &f);) {
+    for (wire_field f; next(&in, &f);) {
         size_t i = f.number < MAX_COUNTED ? seen[f.number]++ : 0;
         const char *name = name_given(g, f.number, i);
         if (name && is_gone(e, name)) continue;
@@ -377,7 +369,7 @@ static ampc_status put_model(exporter *e, splice *out)
 {
     const Onnx__ModelProto *m = e->file->model;
     span in = {e->file->bytes.data, e->file->bytes.data + e->file->bytes.size};
-    for (wire_field f; next(e, &in, &f);) {
+    for (wire_field f; next(&in, &f);) {
         if (f.number == MODEL_TRAINING_INFO) continue;
         if (f.number == MODEL_GRAPH && m->graph)
             TRY(put_graph(e, &f, m->graph, out));
@@ -392,11 +384,27 @@ static ampc_status put_model(exporter *e, splice *out)
 typedef struct sink {
     const onnx_export_options *o;
     onnx_part part;
+    const onnx_file *old;
+    diag *d;
 } sink;
+
+/* A range of the old model, most of which nobody has looked at yet. */
+static ampc_status copy_old(const sink *s, size_t offset, size_t n)
+{
+    char buffer[1 << 16];
+    for (size_t done = 0, piece; done < n; done += piece) {
+        piece = n - done < sizeof buffer ? n - done : sizeof buffer;
+        TRY(onnx_bytes_copy(&s->old->bytes, offset + done, piece, s->d, buffer));
+        TRY(s->o->write(s->o->user, s->part, buffer, piece));
+    }
+    return AMPC_OK;
+}
 
 static ampc_status sink_write(void *user, const void *bytes, size_t n)
 {
     const sink *s = user;
+    const onnx_bytes *old = &s->old->bytes;
+    if (old->image && onnx_bytes_hold(old, bytes)) return copy_old(s, (size_t)((const uint8_t *)bytes - old->data), n);
     return s->o->write(s->o->user, s->part, bytes, n);
 }
 
@@ -417,7 +425,7 @@ static ampc_status copy_range(exporter *e, const data_item *item, sink *to)
 static ampc_status write_data(exporter *e)
 {
     static const char zeros[DATA_ALIGNMENT];
-    sink to = {e->o, ONNX_PART_DATA};
+    sink to = {e->o, ONNX_PART_DATA, e->file, e->d};
     size_t written = 0;
     for (size_t i = 0; i < e->data.count; i++) {
         const data_item *item = &e->data.items[i];
@@ -457,12 +465,10 @@ static ampc_status export_model(exporter *e)
     count_readers(e, e->file->model->graph);
     TRY(put_model(e, &model));
     TRY(check_found(e));
-    if (e->changed)
-        return diag_error(e->d, AMPC_IO, DIAG_FILE(e->file->path), "changed while it was read");
     if (model.size > ONNX_FILE_MAX)
         return diag_error(e->d, AMPC_UNSUPPORTED, DIAG_FILE(e->file->path),
                           "its trained form is larger than 2 GiB");
-    sink to = {e->o, ONNX_PART_MODEL};
+    sink to = {e->o, ONNX_PART_MODEL, e->file, e->d};
     TRY(write_data(e));
     return splice_write(&model, sink_write, &to);
 }

@@ -167,8 +167,10 @@ static const char *attribute_text(onnx_node *n, bool graphs)
         wire_field f;
         if (!wire_read_field(&p, node->end, &f)) break;
         if (f.number != NODE_ATTRIBUTE || (n->proto->attribute[index++]->g && !graphs)) continue;
-        memcpy(bytes + size, f.start, (size_t)(f.end - f.start));
-        size += (size_t)(f.end - f.start);
+        size_t length = (size_t)(f.end - f.start);
+        if (onnx_bytes_need(&n->importer->file->bytes, f.start, length, n->importer->diag) != AMPC_OK) return NULL;
+        memcpy(bytes + size, f.start, length);
+        size += length;
     }
     return foreign_to_text(n->importer->scratch, bytes, size);
 }

@@ -16,7 +16,6 @@
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/mman.h>
 
 enum {
     MAX_FIELDS = 24,        /* of one message type of the schema */
@@ -24,8 +23,7 @@ enum {
     LENGTH_BYTES = 5,
     PARSER_RECORD = 32 * 2, /* bookkeeping per field; its blocks double */
     PARSER_FREE_RECORDS = 32,
-    BLOCK = 16,             /* rounding of an allocation */
-    RELEASE_STEP = 16 << 20 /* bytes of a mapped file; a multiple of the page size */
+    BLOCK = 16              /* rounding of an allocation */
 };
 
 typedef struct frame {
@@ -43,7 +41,7 @@ typedef struct frame {
 
 typedef struct scan {
     onnx_bytes in;
-    const uint8_t *p, *released; /* pages before `released` were given back */
+    const uint8_t *p;
     const char *what;
     diag *d;
     arena *a;
@@ -258,17 +256,6 @@ static bool is_payload(const ProtobufCMessageDescriptor *type,
            (field->id == 9 || (field->flags & PROTOBUF_C_FIELD_FLAG_PACKED)); /* 9: raw_data */
 }
 
-/* Stepping over many payloads maps a page or a few around each header; gives them back in large
- * pieces. What is behind may still be looked at (a name, for a message): then it is read from the
- * file again. */
-static void release_pages(scan *s)
-{
-    if (!s->in.mapped || s->p - s->released < RELEASE_STEP) return;
-    size_t n = (size_t)(s->p - s->released) / RELEASE_STEP * RELEASE_STEP;
-    (void)madvise((void *)(uintptr_t)s->released, n, MADV_DONTNEED);
-    s->released += n;
-}
-
 /* Leaves a reference in place of a payload. */
 static ampc_status lift(scan *s, frame *f, const ProtobufCFieldDescriptor *field, size_t length)
 {
@@ -280,7 +267,6 @@ static ampc_status lift(scan *s, frame *f, const ProtobufCFieldDescriptor *field
     emit_uint(s, 10003, length);
     s->left_out += length;
     s->p += length;
-    release_pages(s);
     return AMPC_OK;
 }
 
@@ -305,6 +291,7 @@ static ampc_status scan_bytes(scan *s, frame *f, const ProtobufCFieldDescriptor 
     if (field->type == PROTOBUF_C_TYPE_MESSAGE)
         return open_message(s, field->descriptor, field, index, n);
     if (n > ONNX_INLINE_MAX && is_payload(f->type, field)) return lift(s, f, field, n);
+    TRY(onnx_bytes_need(&s->in, s->p, n, s->d));
     if (field->type == PROTOBUF_C_TYPE_STRING)
         TRY(check_text(s, field, s->p, n));
     else if (field->type != PROTOBUF_C_TYPE_BYTES)
@@ -347,6 +334,7 @@ static ampc_status skip_field(scan *s, const frame *f, uint64_t number, unsigned
     if (wire == WIRE_VARINT) length = 0;
     if (!whole || length > (uint64_t)(f->end - s->p))
         return refuse(s, "field %llu is cut short", (unsigned long long)number);
+    TRY(onnx_bytes_need(&s->in, s->p, length, s->d));
     s->p += length;
     s->left_out += (uint64_t)(s->p - start);
     return AMPC_OK;
@@ -383,6 +371,8 @@ static ampc_status check_limits(const scan *s)
 static ampc_status scan_field(scan *s, frame *f)
 {
     uint64_t tag;
+    size_t left = (size_t)(f->end - s->p);
+    TRY(onnx_bytes_need(&s->in, s->p, left < WIRE_HEADER_MAX ? left : WIRE_HEADER_MAX, s->d));
     if (!wire_read_varint(&s->p, f->end, &tag) || tag > UINT32_MAX || tag >> 3 == 0)
         return refuse(s, "not a field of a protobuf message");
     unsigned wire = tag & 7;
@@ -409,7 +399,7 @@ ampc_status onnx_prescan(arena *a, const ProtobufCMessageDescriptor *root, onnx_
 {
     scan *s = arena_alloc(a, sizeof *s);
     s->in = in;
-    s->p = s->released = in.data;
+    s->p = in.data;
     s->what = what;
     s->d = d;
     s->a = a;

@@ -7,6 +7,7 @@
 #ifndef AMPC_FRONTEND_PRESCAN_H
 #define AMPC_FRONTEND_PRESCAN_H
 
+#include "frontend/image.h"
 #include "ir/arena.h"
 #include "ir/diag.h"
 
@@ -25,13 +26,6 @@ enum {
     ONNX_BUDGET_FACTOR = 16       /* ... plus so many a byte of the skinny message */
 };
 
-/* The bytes of a file. */
-typedef struct onnx_bytes {
-    const uint8_t *data;
-    size_t size;
-    bool mapped; /* straight from the file: pages can be given back to the kernel */
-} onnx_bytes;
-
 /* The safe copy: same fields in the same order, without unknown fields, and with big tensor
  * payloads replaced by the `lifted_*` fields of the schema (offsets count from the start of
  * `data`). */
@@ -44,8 +38,8 @@ typedef struct onnx_skinny {
  * with AMPC_REJECTED and the place as a path like graph.node[12].attribute[3]: varints and lengths
  * that do not fit, groups, wire types other than declared, a singular field (or oneof) given twice,
  * enum values and 32-bit integers out of range, text that the schema forbids, and anything above a
- * limit. `what` names the data in messages. A mapped file is walked with a bounded number of pages
- * in memory. */
+ * limit. `what` names the data in messages. AMPC_IO when an image cannot be read; afterwards all of
+ * it is in memory but the payloads that were lifted out. */
 ampc_status onnx_prescan(arena *a, const ProtobufCMessageDescriptor *root, onnx_bytes in,
                          const char *what, diag *d, onnx_skinny *out);
 

@@ -176,7 +176,10 @@ static ampc_status take_plain(const work *w, const void *p, size_t n)
         return AMPC_OK;
     }
     void *copy = arena_alloc(w->a, n);
-    if (n) memcpy(copy, lifted ? w->f->bytes.data + w->t->lifted_offset : p, n);
+    if (lifted)
+        TRY(onnx_bytes_copy(&w->f->bytes, w->t->lifted_offset, n, w->d, copy));
+    else if (n)
+        memcpy(copy, p, n);
     out->bytes = copy;
     return AMPC_OK;
 }
@@ -218,6 +221,7 @@ static ampc_status take_lifted_integers(const work *w)
 {
     const uint8_t *p = w->f->bytes.data + w->t->lifted_offset, *end = p + w->t->lifted_length;
     size_t n = 0;
+    TRY(onnx_bytes_need(&w->f->bytes, p, w->t->lifted_length, w->d));
     for (const uint8_t *at = p; at < end; at++) n += *at < 0x80; /* one last byte a varint */
     if (n != (size_t)w->out->count) return refuse_count(w, n, "values");
     void *elements = arena_alloc(w->a, w->out->size);
@@ -294,7 +298,7 @@ ampc_status onnx_tensor_load(arena *a, onnx_file *f, onnx_tensor *t, diag *d)
     if (!t->path) return AMPC_OK;
     void *bytes = arena_alloc(a, t->size);
     if (!strcmp(t->path, f->path)) {
-        memcpy(bytes, f->bytes.data + t->offset, t->size);
+        TRY(onnx_bytes_copy(&f->bytes, (size_t)t->offset, t->size, d, bytes));
     } else {
         TRY(onnx_external_read(f, (onnx_range){t->path, t->offset}, t->size, d, bytes));
     }

@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 enum { WIRE_VARINT = 0, WIRE_FIXED64 = 1, WIRE_BYTES = 2, WIRE_FIXED32 = 5 };
-enum { WIRE_VARINT_MAX = 10 }; /* bytes */
+enum { WIRE_VARINT_MAX = 10, WIRE_HEADER_MAX = 2 * WIRE_VARINT_MAX }; /* bytes; tag, and length or number */
 
 /* Reads a varint from [*p, end) and steps over it. False: cut short, or more than 64 bits. */
 static inline bool wire_read_varint(const uint8_t **p, const uint8_t *end, uint64_t *out)

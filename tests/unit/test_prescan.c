@@ -78,7 +78,7 @@ static ampc_status decode(fixture *x, const ProtobufCMessageDescriptor *root, wi
     diag_clear(x->d);
     if (setjmp(x->guard)) fail_msg("out of memory");
     arena_set_guard(x->a, &x->guard);
-    ampc_status status = onnx_decode(x->a, root, (onnx_bytes){exact, w->size, false}, "m.onnx",
+    ampc_status status = onnx_decode(x->a, root, (onnx_bytes){exact, w->size, NULL}, "m.onnx",
                                      x->d, out);
     free(exact);
     wire_free(w);
@@ -619,7 +619,7 @@ static void test_memory_ends_at_any_allocation(void **state)
         ProtobufCMessage *message;
         arena_fail_after(a, n);
         ampc_status status = onnx_decode(a, &onnx__model_proto__descriptor,
-                                         (onnx_bytes){bytes.bytes, bytes.size, false}, "m", d,
+                                         (onnx_bytes){bytes.bytes, bytes.size, NULL}, "m", d,
                                          &message);
         arena_free(a);
         diag_free(d);
@@ -664,8 +664,8 @@ static char *temporary_file(const void *bytes, size_t n)
     return path;
 }
 
-/* Above the threshold of mapping: the weights stay in the file, and come out right. */
-static void test_large_file_is_mapped(void **state)
+/* Above the threshold of reading at once: the weights stay in the file, and come out right. */
+static void test_large_file_is_read_in_parts(void **state)
 {
     fixture *x = *state;
     enum { N = 1 << 20 };
@@ -682,7 +682,7 @@ static void test_large_file_is_mapped(void **state)
     if (setjmp(x->guard)) fail_msg("out of memory");
     arena_set_guard(x->a, &x->guard);
     assert_int_equal(onnx_file_open(path, x->d, &f), AMPC_OK);
-    assert_true(f->bytes.mapped);
+    assert_non_null(f->bytes.image);
     assert_int_equal(onnx_tensor_describe(x->a, f, f->model->graph->initializer[0], x->d, &t),
                      AMPC_OK);
     assert_null(t.bytes);
@@ -691,6 +691,36 @@ static void test_large_file_is_mapped(void **state)
     assert_int_equal(onnx_tensor_load(x->a, f, &t, x->d), AMPC_OK);
     assert_null(t.path);
     assert_memory_equal(t.bytes, values, t.size);
+    onnx_file_close(f);
+    unlink(path);
+    free(path);
+    free(values);
+    wire_free(&bytes);
+}
+
+/* What is left of a file that becomes shorter while it is open: an error, where a mapping would be a signal. */
+static void test_large_file_is_truncated(void **state)
+{
+    fixture *x = *state;
+    enum { N = 1 << 20, LEFT = 1 << 16 };
+    float *values = calloc(N, sizeof *values);
+    assert_non_null(values);
+    wire w = tensor_head(ONNX_float32, N), graph = {0};
+    wire_bytes(&w, FLOATS, values, N * sizeof *values);
+    wire_message(&graph, GRAPH_INITIALIZER, &w);
+    wire bytes = model_of(&graph);
+    char *path = temporary_file(bytes.bytes, bytes.size);
+    onnx_file *f;
+    onnx_tensor t;
+    if (setjmp(x->guard)) fail_msg("out of memory");
+    arena_set_guard(x->a, &x->guard);
+    assert_int_equal(onnx_file_open(path, x->d, &f), AMPC_OK);
+    assert_int_equal(truncate(path, LEFT), 0);
+    assert_int_equal(onnx_tensor_describe(x->a, f, f->model->graph->initializer[0], x->d, &t), AMPC_OK);
+    assert_int_equal(onnx_tensor_load(x->a, f, &t, x->d), AMPC_IO);
+    assert_non_null(strstr(diag_first_error(x->d), "became shorter"));
+    diag_clear(x->d);
+    assert_int_equal(onnx_bytes_need(&f->bytes, f->bytes.data + LEFT, 1, x->d), AMPC_IO);
     onnx_file_close(f);
     unlink(path);
     free(path);
@@ -780,7 +810,8 @@ int main(void)
         T(test_bad_values),
         T(test_memory_ends_at_any_allocation),
         T(test_bad_files),
-        T(test_large_file_is_mapped),
+        T(test_large_file_is_read_in_parts),
+        T(test_large_file_is_truncated),
         T(test_every_model_of_the_corpus_decodes),
         T(test_bare_tensor_file),
     };
