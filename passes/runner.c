@@ -1,4 +1,5 @@
 /* runner.c - the table of passes, and the one way to run one: time, run, verify, dump, round-trip. */
+#include "ir/write_guard.h"
 #include "passes/pass.h"
 
 #include <assert.h>
@@ -94,8 +95,10 @@ static ampc_status write_dump(const char *dir, int number, const char *name, con
     const char *path = arena_printf(a, "%s/%02d-%s.ir", dir, number, name);
     FILE *f = fopen(path, "w");
     if (!f) return diag_errno(d, DIAG_FILE(path), "cannot write");
+    write_guard guard = write_guard_begin();
     bool ok = fputs(text, f) >= 0;
     ok &= fclose(f) == 0;
+    write_guard_end(&guard);
     return ok ? AMPC_OK : diag_error(d, AMPC_IO, DIAG_FILE(path), "write failed");
 }
 

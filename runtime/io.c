@@ -3,6 +3,8 @@
  * Every call passes fault(): it counts, and in a test says "fail now". */
 #include "runtime/io.h"
 
+#include "ir/write_guard.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -86,7 +88,7 @@ bool rt_io_pread(int fd, void *dst, size_t n, uint64_t offset)
 }
 
 /* offset < 0: at the descriptor's position. */
-static bool write_all(int fd, const void *src, size_t n, int64_t offset)
+static bool write_pieces(int fd, const void *src, size_t n, int64_t offset)
 {
     const char *at = src;
     while (n > 0) {
@@ -103,6 +105,14 @@ static bool write_all(int fd, const void *src, size_t n, int64_t offset)
         if (offset >= 0) offset += put;
     }
     return true;
+}
+
+static bool write_all(int fd, const void *src, size_t n, int64_t offset)
+{
+    write_guard guard = write_guard_begin();
+    bool done = write_pieces(fd, src, n, offset);
+    write_guard_end(&guard);
+    return done;
 }
 
 bool rt_io_write(int fd, const void *src, size_t n) { return write_all(fd, src, n, -1); }

@@ -1,6 +1,7 @@
 /* session_device.c - opens the device of a session: one of this machine, or one that a file describes. */
 #include "runtime/device_file.h"
 #include "runtime/session_state.h"
+#include "runtime/threads.h"
 
 #include <omp.h>
 #include <string.h>
@@ -32,6 +33,27 @@ static ampc_status open_described(rt_session *s, const char *path, diag *d)
     return status;
 }
 
+/* Fewer threads only make a session slower, unless it was to split its work for so many. */
+static ampc_status limit_threads(rt_session *s, bool exactly, diag *d)
+{
+    const int wanted = s->ctx.threads, n = rt_threads_available(wanted);
+    if (n == wanted) return AMPC_OK;
+    if (exactly)
+        return diag_error(d, AMPC_DEVICE, DIAG_NOWHERE,
+                          "the system gives %d of %d threads, and fewer would change the results", n, wanted);
+    s->ctx.threads = n;
+    return diag_warning(d, DIAG_NOWHERE, "the system gives only %d of %d threads", n, wanted);
+}
+
+ampc_status rt_device_enter(const rt_session *s, diag *d)
+{
+    const int n = rt_threads_available(s->ctx.threads);
+    if (n == s->ctx.threads) return AMPC_OK;
+    return diag_error(d, AMPC_DEVICE, DIAG_NOWHERE,
+                      "the session has %d threads, of which the system gives %d to the thread that calls now",
+                      s->ctx.threads, n);
+}
+
 ampc_status rt_device_open(rt_session *s, const rt_session_options *o, diag *d)
 {
     const char *device = o->device ? o->device : "cpu";
@@ -43,6 +65,7 @@ ampc_status rt_device_open(rt_session *s, const rt_session_options *o, diag *d)
     s->sync_launch = o->sync_launch;
     s->plan_only = s->ctx.plan_only = o->plan_only;
     s->ctx.tune = !o->no_tune && !o->plan_only;
+    if (!o->plan_only) TRY(limit_threads(s, o->deterministic > 0, d));
     const char *fuse = ir_meta_get(s->module, "fuse");
     s->fuse = !o->no_fuse && !(fuse && strcmp(fuse, "off") == 0);
     s->backend = rt_backend_find(device, &index);

@@ -5,6 +5,7 @@
 #include "runtime/session.h"
 #include "runtime/weights.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,8 +23,17 @@ static ampc_status run_guarded(tool *t, int argc, char **argv,
     return run(t, argc, argv);
 }
 
+/* A write that fails is an error of ours (exit code 4), also past the limit of file sizes and into a pipe that nobody
+ * reads; by default both are signals that end a program in the middle of its work. */
+static void ignore_signals_of_writes(void)
+{
+    signal(SIGXFSZ, SIG_IGN);
+    signal(SIGPIPE, SIG_IGN);
+}
+
 int tool_main(int argc, char **argv, ampc_status (*run)(tool *t, int argc, char **argv))
 {
+    ignore_signals_of_writes();
     tool t = {.console = console_open(), .weights_dir = "."};
     t.diag = diag_new(console_message, &t.console);
     t.arena = arena_new(0);

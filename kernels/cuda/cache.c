@@ -1,6 +1,8 @@
 /* cache.c - files in the user's cache folder (see cache.h). */
 #include "kernels/cuda/cache.h"
 
+#include "ir/write_guard.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -52,7 +54,9 @@ char *cuda_cache_read(const char *name, size_t most, size_t *bytes)
 static bool write_whole(int file, const char *bytes, size_t n)
 {
     while (n > 0) {
+        write_guard guard = write_guard_begin();
         ssize_t written = write(file, bytes, n);
+        write_guard_end(&guard);
         if (written < 0 && errno == EINTR) continue;
         if (written <= 0) return false;
         bytes += written;

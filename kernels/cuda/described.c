@@ -6,6 +6,7 @@
  *
  * cuDNN looks for a driver by name. The one embedded here (driver/libcuda.c) reports a device and refuses all work. It
  * is loaded only where the machine has no driver, so that it never replaces a real one. */
+#include "ir/write_guard.h"
 #include "kernels/cuda/cuda.h"
 
 #include <dlfcn.h>
@@ -34,7 +35,9 @@ static bool write_image(int file)
 {
     const unsigned char *at = cuda_driver_image;
     while (at < cuda_driver_image_end) {
+        const write_guard guard = write_guard_begin();
         const ssize_t n = write(file, at, (size_t)(cuda_driver_image_end - at));
+        write_guard_end(&guard);
         if (n <= 0) return false;
         at += n;
     }

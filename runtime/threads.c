@@ -1,0 +1,111 @@
+/* threads.c - threads made for trial; see the header. */
+#include "runtime/threads.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+/* Trials of several host threads would take each other for a limit, and their teams what the other has tried. */
+static pthread_mutex_t one_at_a_time = PTHREAD_MUTEX_INITIALIZER;
+
+typedef struct trial {
+    pthread_mutex_t hold; /* locked until all trials are made */
+    struct trial_thread {
+        struct trial *trial;
+        pthread_t thread;
+        pid_t id; /* of the kernel */
+    } threads[];
+} trial;
+
+static void *wait_for_the_others(void *argument)
+{
+    struct trial_thread *t = argument;
+    t->id = (pid_t)syscall(SYS_gettid);
+    pthread_mutex_lock(&t->trial->hold);
+    pthread_mutex_unlock(&t->trial->hold);
+    return NULL;
+}
+
+/* As libgomp reads it: a number with B, K (if nothing is said), M or G; 0: the default. */
+static size_t stack_size_of(const char *text)
+{
+    static const char units[] = "bkmg";
+    char *end;
+    if (!text) return 0;
+    errno = 0;
+    unsigned long long n = strtoull(text, &end, 10);
+    if (end == text || errno) return 0;
+    while (isspace((unsigned char)*end)) end++;
+    unsigned shift = 10;
+    for (unsigned i = 0; units[i]; i++)
+        if (tolower((unsigned char)*end) == units[i]) shift = 10 * i;
+    return n > SIZE_MAX >> shift ? 0 : (size_t)n << shift;
+}
+
+static void set_stack(pthread_attr_t *attributes)
+{
+    size_t size = stack_size_of(getenv("OMP_STACKSIZE"));
+    if (!size) size = stack_size_of(getenv("GOMP_STACKSIZE"));
+    if (size) pthread_attr_setstacksize(attributes, size);
+}
+
+/* A thread that was joined counts against the limit until the kernel has forgotten it, a moment later. */
+static void wait_until_gone(pid_t id)
+{
+    const struct timespec moment = {0, 20000};
+    for (int i = 0; i < 5000 && syscall(SYS_tgkill, getpid(), id, 0) == 0; i++) nanosleep(&moment, NULL);
+}
+
+/* How many of n threads can be there at the same time. */
+static int make_threads(int n)
+{
+    int made = 0;
+    pthread_attr_t attributes;
+    trial *t = calloc(1, sizeof *t + (size_t)n * sizeof *t->threads);
+    if (!t || pthread_attr_init(&attributes) != 0) {
+        free(t);
+        return 0;
+    }
+    set_stack(&attributes);
+    pthread_mutex_init(&t->hold, NULL);
+    pthread_mutex_lock(&t->hold);
+    for (; made < n; made++) {
+        t->threads[made].trial = t;
+        if (pthread_create(&t->threads[made].thread, &attributes, wait_for_the_others, &t->threads[made]) != 0) break;
+    }
+    pthread_mutex_unlock(&t->hold);
+    for (int i = 0; i < made; i++) pthread_join(t->threads[i].thread, NULL);
+    for (int i = 0; i < made; i++) wait_until_gone(t->threads[i].id);
+    pthread_mutex_destroy(&t->hold);
+    pthread_attr_destroy(&attributes);
+    free(t);
+    return made;
+}
+
+/* Makes the team, which stays with the calling thread. */
+static void start_team(int n)
+{
+    volatile int sum = 0;
+#pragma omp parallel num_threads(n)
+    {
+#pragma omp atomic
+        sum += 1;
+    }
+}
+
+int rt_threads_available(int wanted)
+{
+    static _Thread_local int there = 1; /* the largest team that this thread had */
+    if (wanted <= there) return wanted;
+    pthread_mutex_lock(&one_at_a_time);
+    int n = 1 + make_threads(wanted - 1);
+    if (n > there) start_team(n);
+    pthread_mutex_unlock(&one_at_a_time);
+    if (n > there) there = n;
+    return n;
+}
