@@ -108,5 +108,7 @@ ampc_status cpu_absorbs(const k_args *args);
 ampc_status cuda_absorbs(const k_args *args);
 /* Opens oneDNN (once per process). AMPC_DEVICE with the reason when it cannot be had. */
 ampc_status cpu_open(char *error, size_t error_size);
+/* Whether there is as much memory left as a call into oneDNN may take: it does not survive the lack of it. */
+bool cpu_has_reserve(void);
 
 #endif

@@ -307,11 +307,11 @@ ampc_status rt_session_submit(rt_session *s, const char *graph, const rt_tensor 
     s->fetching = AMPC_OK;
     s->error[0] = '\0';
     TRY(needs_memory(s, d));
-    TRY(rt_device_enter(s, d));
     TRY(find_plan(s, graph, inputs, n, NULL, d, &p));
     TRY(grow_arena(s, p, d));
     TRY(give_kept(s, p, d));
     TRY(rt_inputs_gather(s, p, inputs, n, slot, d));
+    TRY(rt_device_enter(s, d));
     TRY(rt_kept_before(s, p, d));
     TRY(rt_run_enqueue(s, p, slot, d));
     TRY(rt_kept_after(s, p, d));

@@ -48,6 +48,8 @@ static ampc_status limit_threads(rt_session *s, bool exactly, diag *d)
 ampc_status rt_device_enter(const rt_session *s, diag *d)
 {
     const int n = rt_threads_available(s->ctx.threads);
+    if (!s->backend->away && !cpu_has_reserve())
+        return diag_error(d, AMPC_NO_MEMORY, DIAG_NOWHERE, "out of memory: too little is left to run anything");
     if (n == s->ctx.threads) return AMPC_OK;
     return diag_error(d, AMPC_DEVICE, DIAG_NOWHERE,
                       "the session has %d threads, of which the system gives %d to the thread that calls now",

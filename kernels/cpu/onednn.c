@@ -107,6 +107,7 @@ static dnnl_status_t describe(const_dnnl_op_desc_t desc, const_dnnl_primitive_de
                               bool fast, const k_context *ctx, dnnl_primitive_desc_t *out)
 {
     dnnl_primitive_attr_t attr;
+    if (!cpu_has_reserve()) return dnnl_out_of_memory;
     dnnl_status_t status = cpu_dnnl.primitive_attr_create(&attr);
     if (status != dnnl_success) return status;
     int before = enter_threads(ctx);
@@ -251,7 +252,7 @@ ampc_status cpu_call_make(dnnl_primitive_desc_t pd, const cpu_operand *operands,
     cpu_call *call = calloc(1, sizeof *call);
     dnnl_status_t status = dnnl_out_of_memory;
     size_t bytes = 0;
-    if (call) {
+    if (call && cpu_has_reserve()) {
         int before = enter_threads(ctx);
         status = call_build(call, pd, operands, n, &bytes);
         leave_threads(before);
