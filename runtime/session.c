@@ -311,7 +311,7 @@ ampc_status rt_session_submit(rt_session *s, const char *graph, const rt_tensor 
     TRY(grow_arena(s, p, d));
     TRY(give_kept(s, p, d));
     TRY(rt_inputs_gather(s, p, inputs, n, slot, d));
-    TRY(rt_device_enter(s, d));
+    TRY(rt_device_enter(s, p, d));
     TRY(rt_kept_before(s, p, d));
     TRY(rt_run_enqueue(s, p, slot, d));
     TRY(rt_kept_after(s, p, d));

@@ -45,10 +45,11 @@ static ampc_status limit_threads(rt_session *s, bool exactly, diag *d)
     return diag_warning(d, DIAG_NOWHERE, "the system gives only %d of %d threads", n, wanted);
 }
 
-ampc_status rt_device_enter(const rt_session *s, diag *d)
+ampc_status rt_device_enter(const rt_session *s, const rt_plan *p, diag *d)
 {
     const int n = rt_threads_available(s->ctx.threads);
-    if (!s->backend->away && !cpu_has_reserve())
+    /* The first run of a plan allocates what the later ones use again. */
+    if (!s->backend->away && !p->warm && !cpu_has_reserve())
         return diag_error(d, AMPC_NO_MEMORY, DIAG_NOWHERE, "out of memory: too little is left to run anything");
     if (n == s->ctx.threads) return AMPC_OK;
     return diag_error(d, AMPC_DEVICE, DIAG_NOWHERE,

@@ -96,7 +96,7 @@ void rt_session_free_selections(rt_session *s);
 ampc_status rt_device_open(rt_session *s, const rt_session_options *o, diag *d);
 /* Before a run, when its memory is there: AMPC_DEVICE when the calling thread cannot have the threads that the session
  * was opened with, AMPC_NO_MEMORY when kernels would find too little. */
-ampc_status rt_device_enter(const rt_session *s, diag *d);
+ampc_status rt_device_enter(const rt_session *s, const rt_plan *p, diag *d);
 
 /* ---- session_inputs.c ---- */
 
