@@ -17,7 +17,7 @@ typedef struct optimizer_kind {
     double lr;
     int slots;              /* f32 state tensors a parameter */
     const char *slot[2];
-    const char *option[6];  /* by attribute slot; NULL: not for the user */
+    const char *option[6];  /* by attribute slot, of option_limits; NULL: not for the user */
     struct {
         int attr;
         double value;
@@ -57,11 +57,31 @@ static const optimizer_kind *find_kind(const char *name)
     return NULL;
 }
 
+static const struct option_limit {
+    const char *key;
+    double low, high;
+} option_limits[] = {
+    {"lr", LIMITS_RATE},   {"momentum", LIMITS_MOMENTUM}, {"weight_decay", LIMITS_WEIGHT_DECAY},
+    {"beta1", LIMITS_BETA}, {"beta2", LIMITS_BETA},        {"eps", LIMITS_EPS},
+};
+
+static ampc_status check_limits(const char *key, double v, diag *d)
+{
+    for (size_t i = 0; i < sizeof option_limits / sizeof *option_limits; i++) {
+        const struct option_limit *l = &option_limits[i];
+        if (strcmp(l->key, key) == 0 && !is_within(v, l->low, l->high))
+            return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "--optimizer: %s=%g is not within %g and %g", key, v,
+                              l->low, l->high);
+    }
+    return AMPC_OK;
+}
+
 static ampc_status set_option(optimizer *opt, const char *key, const char *text, diag *d)
 {
     double v;
     if (!text || !ir_float_parse(text, &v) || !isfinite(v))
         return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "--optimizer: '%s' needs a number", key);
+    TRY(check_limits(key, v, d));
     if (strcmp(key, "lr") == 0) {
         opt->lr = v;
         return AMPC_OK;

@@ -19,6 +19,7 @@
 #define AMPC_PASSES_H
 
 #include "ir/ir.h"
+#include "ir/limits.h"
 
 /* ---- options: what --help=all lists. Strings belong to the caller and outlive the compilation. --- */
 
@@ -27,6 +28,14 @@ typedef enum pass_scaling { PASS_SCALE_DEFAULT, PASS_SCALE_DYNAMIC, PASS_SCALE_S
 typedef enum pass_mode { PASS_MODE_DEFAULT, PASS_MODE_FILE, PASS_MODE_TRAIN, PASS_MODE_EVAL } pass_mode;
 
 typedef enum pass_placement { PASS_GREEDY, PASS_MINCUT } pass_placement;
+
+/* The words for these on the command line and in the C API, the usual one first; a row without a word ends a table. */
+typedef struct pass_word {
+    const char *word;
+    int value;
+} pass_word;
+extern const pass_word pass_levels[], pass_low_types[], pass_placements[], pass_scalings[], pass_modes[];
+bool pass_find_word(const pass_word *words, const char *word, int *value);
 
 typedef struct pass_strings {
     const char *const *items;

@@ -26,7 +26,12 @@
  *
  * Rules that hold for every function:
  *   - It returns a status (ampc_status.h); after a failure ampc_context_message says what, where and why. The library
- *     never prints and never ends the process; a failed call changes nothing unless its text says so.
+ *     never prints, and a failed call changes nothing unless its text says so. It never ends the process, and leaves
+ *     environment and signal handlers of the process alone; docs/reliability.md says what is done for that, and what
+ *     is left: lack of memory so sudden that a library below this one (oneDNN, libgomp, CUDA) does not survive it.
+ *   - AMPC_USAGE is the answer to NULL where the text does not allow it, and to numbers, sizes and words outside of
+ *     their ranges, which are those of the programs' options (ampc-run(1)). A handle must be NULL or alive. A function
+ *     that returns no status answers NULL with "", 0 or NULL.
  *   - Results come out of the last parameters, which are left alone on failure. Handles are freed by the caller, in
  *     any order: what a session needs of its module, and a module of its context, lives as long as the session.
  *     Every *_free allows NULL. Strings and structs handed in are copied or not needed after the call.
@@ -67,7 +72,8 @@ typedef enum ampc_log_level { AMPC_LOG_ERROR, AMPC_LOG_WARNING, AMPC_LOG_REMARK,
 
 typedef struct ampc_context_options {
     size_t struct_size;
-    /* Each message as it is made, on the calling thread; it may not call ampc functions on this context. */
+    /* Each message as it is made, on the calling thread. Within it, calls on this context and what was made from it
+     * are refused (AMPC_USAGE; nothing is freed). */
     void (*log)(void *user, ampc_log_level level, const char *message);
     void *user;
     int strict; /* warnings are errors (AMPC_REJECTED) */
@@ -161,8 +167,9 @@ typedef struct ampc_input_info {
     int64_t dims[AMPC_MAX_RANK]; /* -1: symbolic */
 } ampc_input_info;
 
-/* The inputs of an entry graph ("forward" before compiling): input number `index`, AMPC_USAGE when there is no such
- * graph or input. */
+/* The inputs of an entry graph ("forward" before compiling): how many, and number `index` of them. AMPC_USAGE when
+ * there is no such graph or input. */
+AMPC_API ampc_status ampc_module_input_count(ampc_module *module, const char *graph, size_t *count);
 AMPC_API ampc_status ampc_module_input(ampc_module *module, const char *graph, size_t index, ampc_input_info *info);
 
 /* ---- tensors: dense, row major, little-endian, in host memory -------------------------------------------------- */
@@ -187,8 +194,9 @@ typedef struct ampc_session_options {
     const char *device;   /* "cpu" (default), "cuda", "cuda:N" */
     const ampc_dim *dims; /* n_dims symbolic dimensions; the others come from the inputs of each run */
     size_t n_dims;
-    int threads;          /* 0: all cores of the process */
-    int deterministic;    /* T > 0: work is split for T threads whatever the cores, so results are bitwise equal */
+    int threads;          /* 0: all cores of the process; fewer, with a warning, when the system gives no more */
+    int deterministic;    /* T > 0: work is split for T threads whatever the cores, so results are bitwise equal;
+                           * AMPC_DEVICE when the system does not give T threads */
     int sync_launch;      /* not 0: wait after every step, so that an error of the device names its node */
     int no_tune;          /* not 0: take the algorithms that the device's libraries propose, without timing them */
 } ampc_session_options;
@@ -218,7 +226,7 @@ AMPC_API ampc_status ampc_session_run(ampc_session *session, const char *graph, 
  * is not selected; AMPC_NO_MEMORY. */
 AMPC_API ampc_status ampc_session_get(ampc_session *session, const char *key, ampc_tensor **tensor);
 /* Copies the tensor's elements over param/, buf/, opt/, state/ or rng/ `key`, converted to its type. AMPC_USAGE for
- * another shape or no such key. */
+ * another shape, no such key, or a state/ that training could not go on from (a negative rate, a loss scale of 0). */
 AMPC_API ampc_status ampc_session_set(ampc_session *session, const char *key, const ampc_tensor *tensor);
 /* The same for scalars: "state/lr", "state/loss_scale", "loss" ... */
 AMPC_API ampc_status ampc_session_get_number(ampc_session *session, const char *key, double *value);
@@ -250,7 +258,7 @@ AMPC_API ampc_status ampc_train_step(ampc_session *session, ampc_tensor *const *
 AMPC_API ampc_status ampc_eval_step(ampc_session *session, ampc_tensor *const *inputs, size_t n_inputs, double *loss);
 
 /* The learning rate after `accepted` accepted steps of `steps`: schedule "constant", "linear", "cosine" or "step", with
- * ",warmup=N" and the like (see ampc-run(1)). AMPC_USAGE. */
+ * ",warmup=N" and the like (see ampc-run(1)). */
 AMPC_API ampc_status ampc_schedule_rate(ampc_context *context, const char *schedule, double lr, int64_t steps,
                                         int64_t accepted, double *rate);
 
@@ -266,7 +274,8 @@ typedef struct ampc_train_options { /* the options of `ampc-run train`, with the
     int64_t save_every;         /* steps; the end is always saved */
     int keep;                   /* files; at least 2 */
     int resume, allow_fallback;
-    /* After each step; not 0 ends the run, which is saved and counts as success. */
+    /* After each step; not 0 ends the run, which is saved and counts as success. It may look at the session, evaluate
+     * it, save checkpoints and set weights; freeing it, selecting, loading and training on it are refused. */
     int (*progress)(void *user, const ampc_step_result *step);
     void *user;
 } ampc_train_options;

@@ -13,58 +13,25 @@
 
 const char *ampc_version(void) { return AMPC_VERSION; }
 
-/* ---- options and results of several versions ---- */
-
-ampc_status api_options(const void *from, void *to, size_t size, diag *d)
-{
-    size_t given = 0;
-    memset(to, 0, size);
-    if (!from) return AMPC_OK;
-    memcpy(&given, from, sizeof given);
-    if (given < sizeof given)
-        return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "struct_size of the options is not set");
-    for (size_t i = size; i < given; i++)
-        if (((const char *)from)[i])
-            return diag_error(d, AMPC_USAGE, DIAG_NOWHERE,
-                              "options of a newer version than this library (%s)", AMPC_VERSION);
-    memcpy(to, from, given < size ? given : size);
-    return AMPC_OK;
-}
-
-ampc_status api_result(const void *from, void *to, size_t size, diag *d)
-{
-    size_t room = 0;
-    if (!to) return AMPC_OK;
-    memcpy(&room, to, sizeof room);
-    if (room < sizeof room)
-        return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "struct_size of the result is not set");
-    size_t n = room < size ? room : size;
-    memcpy((char *)to + sizeof room, (const char *)from + sizeof room, n - sizeof room);
-    return AMPC_OK;
-}
-
-int api_word(const char *word, const char *const *words)
-{
-    for (int i = 0; words[i]; i++)
-        if (strcmp(words[i], word) == 0) return i;
-    return -1;
-}
-
 /* ---- context ---- */
 
 static void receive(void *user, diag_level level, const char *message)
 {
-    const ampc_context *c = user;
+    ampc_context *c = user;
     static const ampc_log_level levels[] = {[DIAG_ERROR] = AMPC_LOG_ERROR,
                                             [DIAG_WARNING] = AMPC_LOG_WARNING,
                                             [DIAG_REMARK] = AMPC_LOG_REMARK,
                                             [DIAG_NOTE] = AMPC_LOG_NOTE};
-    if (c->log) c->log(c->user, levels[level], message);
+    if (!c->log) return;
+    c->reports = true;
+    c->log(c->user, levels[level], message);
+    c->reports = false;
 }
 
 ampc_status ampc_context_create(const ampc_context_options *options, ampc_context **context)
 {
     ampc_context_options o;
+    if (!context) return AMPC_USAGE;
     ampc_context *c = calloc(1, sizeof *c);
     if (!c) return AMPC_NO_MEMORY;
     c->d = diag_new(receive, c);
@@ -88,17 +55,14 @@ void api_context_release(ampc_context *c)
     free(c);
 }
 
-void ampc_context_free(ampc_context *context) { api_context_release(context); }
+void ampc_context_free(ampc_context *context)
+{
+    if (context && !context->reports) api_context_release(context);
+}
 
 const char *ampc_context_message(const ampc_context *context)
 {
     return context ? diag_first_error(context->d) : "there is no context";
-}
-
-diag *api_enter(ampc_context *c)
-{
-    diag_clear(c->d);
-    return c->d;
 }
 
 /* ---- modules ---- */
@@ -133,13 +97,20 @@ void api_module_release(ampc_module *m)
     free(m);
 }
 
-void ampc_module_free(ampc_module *module) { api_module_release(module); }
+void ampc_module_free(ampc_module *module)
+{
+    if (module && !module->context->reports) api_module_release(module);
+}
 
 ampc_status ampc_module_import(ampc_context *context, const char *path, const ampc_dim *dims,
                                size_t n_dims, ampc_module **module)
 {
     ir_module *ir;
-    diag *d = api_enter(context);
+    diag *d;
+    TRY(api_enter(context, &d));
+    NEED(path);
+    NEED(module);
+    TRY(api_dims(d, __func__, dims, n_dims));
     onnx_dim_binding *bindings = calloc(n_dims + 1, sizeof *bindings);
     if (!bindings) return rt_no_memory(d);
     for (size_t i = 0; i < n_dims; i++)
@@ -153,7 +124,10 @@ ampc_status ampc_module_import(ampc_context *context, const char *path, const am
 ampc_status ampc_module_load(ampc_context *context, const char *path, ampc_module **module)
 {
     ir_module *ir;
-    diag *d = api_enter(context);
+    diag *d;
+    TRY(api_enter(context, &d));
+    NEED(path);
+    NEED(module);
     TRY(ir_parse_file(path, d, &ir));
     ampc_status s = ir_verify(ir, d);
     if (s == AMPC_OK) return module_new(context, ir, path, module);
@@ -178,7 +152,9 @@ static ampc_status write_module(ampc_module *m, const char *path, const char *we
 ampc_status ampc_module_save(ampc_module *module, const char *path)
 {
     static const char ending[] = ".ir", weights_ending[] = ".safetensors";
-    diag *d = api_enter(module->context);
+    diag *d;
+    TRY(api_enter_module(module, &d));
+    NEED(path);
     size_t n = strlen(path), stem = n - (sizeof ending - 1);
     if (n < sizeof ending || strcmp(path + stem, ending) != 0)
         return diag_error(d, AMPC_USAGE, DIAG_FILE(path), "the name of a saved module ends in .ir");
@@ -241,33 +217,34 @@ static void clear_words(words *w)
     }
 }
 
-static const char *const level_words[] = {
-    [PASS_O0] = "O0", [PASS_O1] = "O1", [PASS_O2] = "O2", [PASS_OD] = "OD", [PASS_OD + 1] = NULL};
-static const char *const dtype_words[] = {"fp16", "bf16", NULL};
-static const ir_dtype dtype_values[] = {IR_f16, IR_bf16};
-static const char *const scaling_words[] = {"default", "dynamic", "static", "off", NULL};
-static const char *const placement_words[] = {[PASS_GREEDY] = "greedy", [PASS_MINCUT] = "mincut", NULL};
-static const char *const mode_words[] = {"default", "file", "train", "eval", NULL};
+static const api_range compile_ranges[] = {
+    API_RANGE(ampc_compile_options, init_loss_scaling, LIMITS_LOSS_SCALE),
+    API_RANGE(ampc_compile_options, min_loss_scaling, LIMITS_LOSS_SCALE),
+    API_RANGE(ampc_compile_options, incr_ratio, LIMITS_INCR_RATIO),
+    API_RANGE(ampc_compile_options, decr_ratio, LIMITS_DECR_RATIO),
+    API_RANGE(ampc_compile_options, incr_every_n_steps, LIMITS_EVERY_N),
+    API_RANGE(ampc_compile_options, decr_every_n_nan_or_inf, LIMITS_EVERY_N),
+    {NULL, 0, API_REAL, 0, 0},
+};
 
-/* The number of the word in its table, or `absent` when there is none. */
-static ampc_status choose(const char *what, const char *word, const char *const *table, int absent,
-                          diag *d, int *out)
+/* The value of a word; NULL: that of the default. */
+static ampc_status choose(const char *what, const char *word, const pass_word *table, int absent, diag *d, int *out)
 {
-    *out = word ? api_word(word, table) : absent;
-    if (*out >= 0) return AMPC_OK;
+    *out = absent;
+    if (!word || pass_find_word(table, word, out)) return AMPC_OK;
     return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "%s '%s' is not known", what, word);
 }
 
 static ampc_status set_options(const ampc_compile_options *o, diag *d, pass_options *p)
 {
-    int level, dtype, scaling, mode, placement;
-    TRY(choose("amp", o->amp, level_words, (int)p->level, d, &level));
-    TRY(choose("dtype", o->dtype, dtype_words, 0, d, &dtype));
-    TRY(choose("loss_scale", o->loss_scale, scaling_words, 0, d, &scaling));
-    TRY(choose("mode", o->mode, mode_words, 0, d, &mode));
-    TRY(choose("placement", o->placement, placement_words, (int)p->placement, d, &placement));
+    int level, low, scaling, mode, placement;
+    TRY(choose("amp", o->amp, pass_levels, (int)p->level, d, &level));
+    TRY(choose("dtype", o->dtype, pass_low_types, (int)p->low, d, &low));
+    TRY(choose("loss_scale", o->loss_scale, pass_scalings, (int)p->scaling, d, &scaling));
+    TRY(choose("mode", o->mode, pass_modes, (int)p->mode, d, &mode));
+    TRY(choose("placement", o->placement, pass_placements, (int)p->placement, d, &placement));
     p->level = (pass_level)level;
-    p->low = dtype_values[dtype];
+    p->low = (ir_dtype)low;
     p->scaling = (pass_scaling)scaling;
     p->mode = (pass_mode)mode;
     p->placement = (pass_placement)placement;
@@ -337,8 +314,11 @@ static ampc_status compile(ampc_module *m, const ampc_compile_options *o, diag *
 ampc_status ampc_module_compile(ampc_module *module, const ampc_compile_options *options)
 {
     ampc_compile_options o;
-    diag *d = api_enter(module->context);
+    diag *d;
+    TRY(api_enter_module(module, &d));
     TRY(api_options(options, &o, sizeof o, d));
+    NEED_ITEMS(o.lists, o.n_lists);
+    TRY(api_ranges(d, &o, compile_ranges));
     if (module->stage != API_IMPORTED)
         return diag_error(d, AMPC_USAGE, DIAG_NOWHERE,
                           module->stage == API_COMPILED ? "the module is compiled already"
@@ -351,18 +331,40 @@ ampc_status ampc_module_compile(ampc_module *module, const ampc_compile_options 
 
 const char *ampc_module_summary(const ampc_module *module)
 {
-    return module->summary ? module->summary : "";
+    return module && module->summary ? module->summary : "";
 }
 
 /* ---- looking at a module ---- */
 
+static ampc_status find_graph(const ampc_module *m, const char *name, diag *d, const ir_graph **out)
+{
+    *out = ir_graph_find(m->ir, name);
+    if (*out) return AMPC_OK;
+    return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "the module has no entry graph '%s'", name);
+}
+
+ampc_status ampc_module_input_count(ampc_module *module, const char *graph, size_t *count)
+{
+    const ir_graph *g;
+    diag *d;
+    TRY(api_enter_module(module, &d));
+    NEED(graph);
+    NEED(count);
+    TRY(find_graph(module, graph, d, &g));
+    *count = g->inputs.count;
+    return AMPC_OK;
+}
+
 ampc_status ampc_module_input(ampc_module *module, const char *graph, size_t index,
                               ampc_input_info *info)
 {
-    diag *d = api_enter(module->context);
-    const ir_graph *g = ir_graph_find(module->ir, graph);
-    if (!g)
-        return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "the module has no entry graph '%s'", graph);
+    const ir_graph *g;
+    diag *d;
+    TRY(api_enter_module(module, &d));
+    NEED(graph);
+    NEED(info);
+    TRY(api_result_check(info, d));
+    TRY(find_graph(module, graph, d, &g));
     if (index >= g->inputs.count)
         return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "graph '%s' has %zu inputs", graph,
                           g->inputs.count);
@@ -371,5 +373,6 @@ ampc_status ampc_module_input(ampc_module *module, const char *graph, size_t ind
         .name = v->name, .dtype = (ampc_dtype)v->type.dtype, .rank = v->type.rank};
     for (int i = 0; i < v->type.rank; i++)
         out.dims[i] = ir_dim_is_symbolic(v->type.dims[i]) ? -1 : v->type.dims[i];
-    return api_result(&out, info, sizeof out, d);
+    api_result(&out, info, sizeof out);
+    return AMPC_OK;
 }

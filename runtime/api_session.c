@@ -2,6 +2,7 @@
 #include "runtime/api.h"
 
 #include "runtime/alloc.h"
+#include "ir/limits.h"
 #include "runtime/export.h"
 #include "runtime/memory.h"
 #include "runtime/schedule.h"
@@ -54,13 +55,17 @@ static ampc_status tensor_new(ampc_context *c, const char *name, ir_dtype dtype,
 ampc_status ampc_tensor_create(ampc_context *context, const char *name, ampc_dtype dtype, int rank,
                                const int64_t *dims, const void *data, ampc_tensor **tensor)
 {
-    diag *d = api_enter(context);
+    diag *d;
+    TRY(api_enter(context, &d));
+    NEED(name);
+    NEED(tensor);
     if ((int)dtype <= IR_NO_DTYPE || (int)dtype >= IR_DTYPE_COUNT)
         return diag_error(d, AMPC_USAGE, (diag_loc){.node = name}, "no such element type: %d",
                           (int)dtype);
     if (rank < 0 || rank > AMPC_MAX_RANK)
         return diag_error(d, AMPC_USAGE, (diag_loc){.node = name}, "rank %d is not in 0 .. %d",
                           rank, AMPC_MAX_RANK);
+    if (rank) NEED(dims);
     return tensor_new(context, name, (ir_dtype)dtype, rank, dims, data, tensor);
 }
 
@@ -72,12 +77,12 @@ void ampc_tensor_free(ampc_tensor *tensor)
     free(tensor);
 }
 
-const char *ampc_tensor_name(const ampc_tensor *tensor) { return tensor->view.name; }
-ampc_dtype ampc_tensor_dtype(const ampc_tensor *tensor) { return (ampc_dtype)tensor->view.dtype; }
-int ampc_tensor_rank(const ampc_tensor *tensor) { return tensor->view.rank; }
-const int64_t *ampc_tensor_dims(const ampc_tensor *tensor) { return tensor->view.dims; }
-size_t ampc_tensor_bytes(const ampc_tensor *tensor) { return tensor->bytes; }
-void *ampc_tensor_data(ampc_tensor *tensor) { return tensor->view.data; }
+const char *ampc_tensor_name(const ampc_tensor *tensor) { return tensor ? tensor->view.name : ""; }
+ampc_dtype ampc_tensor_dtype(const ampc_tensor *tensor) { return (ampc_dtype)(tensor ? tensor->view.dtype : 0); }
+int ampc_tensor_rank(const ampc_tensor *tensor) { return tensor ? tensor->view.rank : 0; }
+const int64_t *ampc_tensor_dims(const ampc_tensor *tensor) { return tensor ? tensor->view.dims : NULL; }
+size_t ampc_tensor_bytes(const ampc_tensor *tensor) { return tensor ? tensor->bytes : 0; }
+void *ampc_tensor_data(ampc_tensor *tensor) { return tensor ? tensor->view.data : NULL; }
 
 /* ---- opening a session ---- */
 
@@ -92,9 +97,6 @@ static ampc_status bind_dims(const ir_module *m, const ampc_session_options *o, 
         while (i < symbols && strcmp(ir_dim_symbol_name(m->dims, i), o->dims[k].name) != 0) i++;
         if (i == symbols)
             return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "the model has no dimension '%s'",
-                              o->dims[k].name);
-        if (o->dims[k].size < 0)
-            return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "dimension '%s' cannot be negative",
                               o->dims[k].name);
         sizes[i] = o->dims[k].size;
     }
@@ -135,12 +137,30 @@ static ampc_status open_session(ampc_session *s, const ampc_session_options *o, 
                                            : AMPC_OK;
 }
 
+static void session_close(ampc_session *s)
+{
+    for (int i = 0; s->keys && i < s->n_keys; i++) free(s->keys[i]);
+    free(s->keys);
+    rt_session_close(s->rt);
+    api_module_release(s->module);
+    free(s);
+}
+
 ampc_status ampc_session_open(ampc_module *module, const ampc_session_options *options,
                               ampc_session **session)
 {
+    static const api_range ranges[] = {
+        API_RANGE(ampc_session_options, threads, LIMITS_THREADS),
+        API_RANGE(ampc_session_options, deterministic, LIMITS_THREADS),
+        {NULL, 0, API_REAL, 0, 0},
+    };
     ampc_session_options o;
-    diag *d = api_enter(module->context);
+    diag *d;
+    TRY(api_enter_module(module, &d));
+    NEED(session);
     TRY(api_options(options, &o, sizeof o, d));
+    TRY(api_dims(d, __func__, o.dims, o.n_dims));
+    TRY(api_ranges(d, &o, ranges));
     if (module->stage != API_COMPILED)
         return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "the module is not compiled");
     ampc_session *s = calloc(1, sizeof *s);
@@ -157,21 +177,19 @@ ampc_status ampc_session_open(ampc_module *module, const ampc_session_options *o
     if (status == AMPC_OK)
         *session = s;
     else
-        ampc_session_free(s);
+        session_close(s);
     return status;
 }
 
 void ampc_session_free(ampc_session *session)
 {
-    if (!session) return;
-    for (int i = 0; session->keys && i < session->n_keys; i++) free(session->keys[i]);
-    free(session->keys);
-    rt_session_close(session->rt);
-    api_module_release(session->module);
-    free(session);
+    if (!session || session->module->context->reports) return;
+    if (session->trains)
+        diag_error(session->module->context->d, AMPC_USAGE, DIAG_NOWHERE,
+                   "a session cannot be freed while ampc_train runs on it");
+    else
+        session_close(session);
 }
-
-static diag *enter(const ampc_session *s) { return api_enter(s->module->context); }
 
 /* ---- running ---- */
 
@@ -193,7 +211,10 @@ static ampc_status check_graph(const ampc_session *s, const char *graph, diag *d
 ampc_status ampc_select(ampc_session *session, const char *graph, const char *const *results,
                         size_t n_results)
 {
-    diag *d = enter(session);
+    diag *d;
+    TRY(api_enter_idle(session, &d));
+    NEED(graph);
+    if (results) NEED_ITEMS(results, n_results);
     TRY(check_graph(session, graph, d));
     if (!results) return rt_session_select(session->rt, graph, NULL, 0, d);
     const char **names = rt_alloc(n_results + 1, sizeof *names);
@@ -217,7 +238,11 @@ static rt_tensor *views_of(ampc_tensor *const *inputs, size_t n)
 ampc_status ampc_session_run(ampc_session *session, const char *graph, ampc_tensor *const *inputs,
                              size_t n_inputs)
 {
-    diag *d = enter(session);
+    diag *d;
+    const bool trains = graph && strcmp(graph, "train_step") == 0;
+    TRY(trains ? api_enter_idle(session, &d) : api_enter_session(session, &d));
+    NEED(graph);
+    NEED_ITEMS(inputs, n_inputs);
     TRY(check_graph(session, graph, d));
     rt_tensor *views = views_of(inputs, n_inputs);
     if (!views) return rt_no_memory(d);
@@ -230,9 +255,12 @@ ampc_status ampc_train_step(ampc_session *session, ampc_tensor *const *inputs, s
                             ampc_step_result *result)
 {
     rt_step_result r;
-    rt_stepper *t = &session->stepper;
     const rt_stepper_options watch = {0};
-    diag *d = enter(session);
+    diag *d;
+    TRY(api_enter_idle(session, &d));
+    NEED_ITEMS(inputs, n_inputs);
+    TRY(api_result_check(result, d));
+    rt_stepper *t = &session->stepper;
     if (!t->session) return rt_stepper_open(session->rt, session->module->ir, &watch, d, t);
     rt_tensor *views = views_of(inputs, n_inputs);
     if (!views) return rt_no_memory(d);
@@ -246,13 +274,16 @@ ampc_status ampc_train_step(ampc_session *session, ampc_tensor *const *inputs, s
                                   .loss_scale = r.scale,
                                   .grad_norm = r.grad_norm,
                                   .was_skipped = r.skipped};
-    ampc_status copied = api_result(&out, result, sizeof out, d);
-    return s == AMPC_OK ? copied : s;
+    api_result(&out, result, sizeof out);
+    return s;
 }
 
 ampc_status ampc_eval_step(ampc_session *session, ampc_tensor *const *inputs, size_t n_inputs,
                            double *loss)
 {
+    diag *d;
+    TRY(api_enter_session(session, &d));
+    NEED(loss);
     TRY(ampc_session_run(session, "eval", inputs, n_inputs));
     return ampc_session_get_number(session, "loss", loss);
 }
@@ -291,7 +322,10 @@ static ampc_status find(const ampc_session *s, const char *key, diag *d, rt_tens
 ampc_status ampc_session_get(ampc_session *session, const char *key, ampc_tensor **tensor)
 {
     rt_tensor t;
-    diag *d = enter(session);
+    diag *d;
+    TRY(api_enter_session(session, &d));
+    NEED(key);
+    NEED(tensor);
     TRY(find(session, key, d, &t));
     return tensor_new(session->module->context, key, t.dtype, t.rank, t.dims, t.data, tensor);
 }
@@ -312,7 +346,10 @@ ampc_status ampc_session_set(ampc_session *session, const char *key, const ampc_
 {
     int storage;
     rt_tensor t;
-    diag *d = enter(session);
+    diag *d;
+    TRY(api_enter_session(session, &d));
+    NEED(key);
+    NEED(tensor);
     const rt_tensor *from = &tensor->view;
     TRY(find_writable(session, key, d, &storage, &t));
     bool same = t.rank == from->rank &&
@@ -320,6 +357,7 @@ ampc_status ampc_session_set(ampc_session *session, const char *key, const ampc_
     if (!same)
         return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "the tensor has another shape than '%s'",
                           key);
+    if (t.rank == 0) TRY(api_state(d, key, ir_load_f64(from->dtype, from->data)));
     size_t n = tensor->bytes / ir_dtype_size(from->dtype);
     void *bytes = rt_alloc_block(n * ir_dtype_size(t.dtype));
     if (!bytes) return rt_no_memory(d);
@@ -340,7 +378,10 @@ static ampc_status check_scalar(const rt_tensor *t, const char *key, diag *d)
 ampc_status ampc_session_get_number(ampc_session *session, const char *key, double *value)
 {
     rt_tensor t;
-    diag *d = enter(session);
+    diag *d;
+    TRY(api_enter_session(session, &d));
+    NEED(key);
+    NEED(value);
     TRY(find(session, key, d, &t));
     TRY(check_scalar(&t, key, d));
     *value = ir_load_f64(t.dtype, t.data);
@@ -352,16 +393,19 @@ ampc_status ampc_session_set_number(ampc_session *session, const char *key, doub
     int storage;
     rt_tensor t;
     char bytes[8];
-    diag *d = enter(session);
+    diag *d;
+    TRY(api_enter_session(session, &d));
+    NEED(key);
     TRY(find_writable(session, key, d, &storage, &t));
     TRY(check_scalar(&t, key, d));
+    TRY(api_state(d, key, value));
     ir_store_f64(t.dtype, bytes, value);
     return rt_session_write(session->rt, storage, bytes, d);
 }
 
 const char *ampc_session_key(const ampc_session *session, size_t index)
 {
-    for (int i = 0; i < session->n_keys; i++)
+    for (int i = 0; session && i < session->n_keys; i++)
         if (session->keys[i] && index-- == 0) return session->keys[i];
     return NULL;
 }
@@ -371,16 +415,21 @@ const char *ampc_session_key(const ampc_session *session, size_t index)
 ampc_status ampc_checkpoint_save(ampc_session *session, const char *path,
                                  const ampc_position *position)
 {
+    diag *d;
+    TRY(api_enter_session(session, &d));
+    NEED(path);
     rt_run_state run = session->stepper.state;
     if (position) run.position = (rt_position){position->seed, position->epoch, position->batch};
-    return rt_checkpoint_write(session->rt, session->module->ir, &run, path, enter(session));
+    return rt_checkpoint_write(session->rt, session->module->ir, &run, path, d);
 }
 
 ampc_status ampc_checkpoint_load(ampc_session *session, const char *path, ampc_position *position)
 {
     rt_run_state run;
-    TRY(rt_checkpoint_read(session->rt, session->module->ir, path, RT_CHECKPOINT_ALL,
-                           enter(session), &run));
+    diag *d;
+    TRY(api_enter_idle(session, &d));
+    NEED(path);
+    TRY(rt_checkpoint_read(session->rt, session->module->ir, path, RT_CHECKPOINT_ALL, d, &run));
     session->stepper.state = run;
     if (position)
         *position = (ampc_position){run.position.seed, run.position.epoch, run.position.batch};
@@ -389,14 +438,18 @@ ampc_status ampc_checkpoint_load(ampc_session *session, const char *path, ampc_p
 
 ampc_status ampc_checkpoint_load_weights(ampc_session *session, const char *path)
 {
-    return rt_checkpoint_read(session->rt, session->module->ir, path, RT_CHECKPOINT_WEIGHTS,
-                              enter(session), NULL);
+    diag *d;
+    TRY(api_enter_idle(session, &d));
+    NEED(path);
+    return rt_checkpoint_read(session->rt, session->module->ir, path, RT_CHECKPOINT_WEIGHTS, d, NULL);
 }
 
 ampc_status ampc_export_onnx(ampc_session *session, const char *path)
 {
-    return rt_export_onnx(session->rt, session->module->ir, session->module->folder, path,
-                          enter(session));
+    diag *d;
+    TRY(api_enter_session(session, &d));
+    NEED(path);
+    return rt_export_onnx(session->rt, session->module->ir, session->module->folder, path, d);
 }
 
 /* ---- schedules ---- */
@@ -405,7 +458,14 @@ ampc_status ampc_schedule_rate(ampc_context *context, const char *schedule, doub
                                int64_t steps, int64_t accepted, double *rate)
 {
     rt_schedule s;
-    TRY(rt_schedule_parse(schedule, lr, steps, api_enter(context), &s));
+    diag *d;
+    TRY(api_enter(context, &d));
+    NEED(schedule);
+    NEED(rate);
+    TRY(api_number(d, "lr", lr, LIMITS_RATE));
+    TRY(api_number(d, "steps", (double)steps, LIMITS_STEPS));
+    TRY(api_number(d, "accepted", (double)accepted, 0, 1e15));
+    TRY(rt_schedule_parse(schedule, lr, steps, d, &s));
     *rate = rt_schedule_rate(&s, accepted);
     return AMPC_OK;
 }

@@ -1,6 +1,7 @@
 /* api_train.c - the public API: the whole training loop and evaluation on a data set. */
 #include "runtime/api.h"
 
+#include "ir/limits.h"
 #include "runtime/feed.h"
 #include "runtime/trainer.h"
 
@@ -70,14 +71,28 @@ static ampc_status run(ampc_session *s, const ampc_train_options *o, rt_dataset 
 
 ampc_status ampc_train(ampc_session *session, const ampc_train_options *options)
 {
+    static const api_range ranges[] = {
+        API_RANGE(ampc_train_options, steps, LIMITS_STEPS),
+        API_RANGE(ampc_train_options, epochs, LIMITS_EPOCHS),
+        API_RANGE(ampc_train_options, batch, LIMITS_BATCH),
+        API_RANGE(ampc_train_options, lr, LIMITS_RATE),
+        API_RANGE(ampc_train_options, save_every, LIMITS_STEPS),
+        API_RANGE(ampc_train_options, keep, LIMITS_KEEP),
+        {NULL, 0, API_REAL, 0, 0},
+    };
     ampc_train_options o;
     rt_dataset *data;
-    diag *d = api_enter(session->module->context);
+    diag *d;
+    TRY(api_enter_idle(session, &d));
     TRY(api_options(options, &o, sizeof o, d));
+    TRY(api_ranges(d, &o, ranges));
     if ((o.steps > 0) == (o.epochs > 0))
         return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "give the number of steps or of epochs");
     TRY(open_data(session, "train_step", o.data, RT_TRAIN, o.seed, d, &data));
+    session->trains = true;
     ampc_status status = run(session, &o, data, d);
+    session->trains = false;
+    if (status == AMPC_OK) diag_clear(d); /* what calls from `progress` said */
     rt_dataset_close(data);
     return status;
 }
@@ -89,7 +104,12 @@ ampc_status ampc_evaluate(ampc_session *session, const char *data, int64_t batch
 {
     rt_eval eval;
     rt_dataset *set;
-    diag *d = api_enter(session->module->context);
+    diag *d;
+    TRY(api_enter_session(session, &d));
+    NEED(data);
+    NEED(result);
+    TRY(api_result_check(result, d));
+    if (batch) TRY(api_number(d, "batch", (double)batch, LIMITS_BATCH));
     const char *graph = ir_graph_find(session->module->ir, "eval") ? "eval" : "infer";
     TRY(open_data(session, graph, data, RT_TEST, 0, d, &set));
     ampc_status status = rt_evaluate(session->rt, session->module->ir, set, batch, d, &eval);
@@ -97,5 +117,6 @@ ampc_status ampc_evaluate(ampc_session *session, const char *data, int64_t batch
     if (status != AMPC_OK) return status;
     const ampc_evaluation out = {
         .loss = eval.loss, .accuracy = eval.accuracy, .samples = eval.samples};
-    return api_result(&out, result, sizeof out, d);
+    api_result(&out, result, sizeof out);
+    return AMPC_OK;
 }

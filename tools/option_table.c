@@ -4,15 +4,7 @@
 #define AT(member) offsetof(tool_options, member)
 #define AT_PASS(member) offsetof(tool_options, pass.member)
 
-static const option_word levels[] = {
-    {"O0", PASS_O0}, {"O1", PASS_O1}, {"O2", PASS_O2}, {"OD", PASS_OD}, {NULL, 0}};
-static const option_word low_types[] = {{"fp16", IR_f16}, {"bf16", IR_bf16}, {NULL, 0}};
-static const option_word placements[] = {{"greedy", PASS_GREEDY}, {"mincut", PASS_MINCUT}, {NULL, 0}};
 static const option_word weights[] = {{"sidecar", 1}, {"reference", 2}, {NULL, 0}};
-static const option_word scalings[] = {
-    {"dynamic", PASS_SCALE_DYNAMIC}, {"static", PASS_SCALE_STATIC}, {"off", PASS_SCALE_OFF}, {NULL, 0}};
-static const option_word modes[] = {
-    {"file", PASS_MODE_FILE}, {"train", PASS_MODE_TRAIN}, {"eval", PASS_MODE_EVAL}, {NULL, 0}};
 static const option_word colours[] = {{"auto", 0}, {"always", 1}, {"never", 2}, {NULL, 0}};
 
 enum { FED = FOR_INFER | FOR_GRAD | FOR_COMPARE | FOR_CHECK, LOADED = FED | FOR_EVAL | FOR_EXPORT | FOR_BENCH };
@@ -52,9 +44,9 @@ const option option_table[] = {
      "write the time of every launch of a run as a Chrome trace, medians of 5 runs", NULL, NULL, 0, 0},
     /* precision */
     {"amp", OPTION_WORD, FOR_COMPILE, GROUP_PRECISION, AT_PASS(level), "O0|O1|O2|OD", "O1",
-     "level of mixed precision; O0 computes everything as written", NULL, levels, 0, 0},
+     "level of mixed precision; O0 computes everything as written", NULL, pass_levels, 0, 0},
     {"dtype", OPTION_WORD, FOR_COMPILE, GROUP_PRECISION, AT_PASS(low), "fp16|bf16", "fp16",
-     "the low precision", NULL, low_types, 0, 0},
+     "the low precision", NULL, pass_low_types, 0, 0},
     {"profile", OPTION_ONCE, FOR_COMPILE & ~(unsigned)FOR_BENCH, GROUP_PRECISION, AT_PASS(profile), "NAME", "ampc",
      "built-in lists and rules: ampc, paddle-3, paddle-2.4, paddle-1.8", NULL, NULL, 0, 0},
     {"list", OPTION_TEXTS, FOR_COMPILE, GROUP_PRECISION, AT_PASS(lists), "FILE", NULL,
@@ -70,7 +62,7 @@ const option option_table[] = {
     {"fp32-node", OPTION_TEXTS, FOR_COMPILE, GROUP_PRECISION, AT_PASS(fp32_nodes), "GLOB", NULL,
      "nodes of the model that stay in fp32; repeatable", NULL, NULL, 0, 0},
     {"placement", OPTION_WORD, FOR_COMPILE, GROUP_PRECISION, AT_PASS(placement), "greedy|mincut", "greedy",
-     "who decides where casts are placed: the profile's order, or a minimum cut", NULL, placements, 0, 0},
+     "who decides where casts are placed: the profile's order, or a minimum cut", NULL, pass_placements, 0, 0},
     {"white-soft", OPTION_SET, FOR_COMPILE, GROUP_PRECISION, AT_PASS(white_soft), NULL, NULL,
      "minimum cut: white operators stay in fp32 where low precision does not pay", NULL, NULL, 0, 0},
     {"target", OPTION_TEXT, FOR_COMPILE, GROUP_PRECISION, AT_PASS(target), "NAME|FILE", "gpu",
@@ -94,19 +86,19 @@ const option option_table[] = {
     {"freeze", OPTION_TEXTS, FOR_COMPILE, GROUP_TRAINING, AT_PASS(freeze), "GLOB", NULL,
      "leave these parameters or buffers as they are; repeatable", NULL, NULL, 0, 0},
     {"loss-scale", OPTION_WORD, FOR_COMPILE, GROUP_TRAINING, AT_PASS(scaling), "dynamic|static|off",
-     "dynamic for fp16", "loss scaling", NULL, scalings, 0, 0},
+     "dynamic for fp16", "loss scaling", NULL, pass_scalings, 0, 0},
     {"init-loss-scaling", OPTION_REAL, FOR_COMPILE, GROUP_TRAINING, AT_PASS(init_scale), "X", "65536",
-     "first loss scale", NULL, NULL, 1e-30, 1e38},
+     "first loss scale", NULL, NULL, LIMITS_LOSS_SCALE},
     {"incr-every-n-steps", OPTION_INT, FOR_COMPILE, GROUP_TRAINING, AT_PASS(incr_every), "N", "2000",
-     "good steps until the scale grows", NULL, NULL, 1, 1e9},
+     "good steps until the scale grows", NULL, NULL, LIMITS_EVERY_N},
     {"decr-every-n-nan-or-inf", OPTION_INT, FOR_COMPILE, GROUP_TRAINING, AT_PASS(decr_every), "N", "1",
-     "bad steps until the scale falls", NULL, NULL, 1, 1e9},
+     "bad steps until the scale falls", NULL, NULL, LIMITS_EVERY_N},
     {"incr-ratio", OPTION_REAL, FOR_COMPILE, GROUP_TRAINING, AT_PASS(incr_ratio), "X", "2",
-     "by which it grows", NULL, NULL, 1, 1e6},
+     "by which it grows", NULL, NULL, LIMITS_INCR_RATIO},
     {"decr-ratio", OPTION_REAL, FOR_COMPILE, GROUP_TRAINING, AT_PASS(decr_ratio), "X", "0.5",
-     "by which it falls", NULL, NULL, 1e-6, 1},
+     "by which it falls", NULL, NULL, LIMITS_DECR_RATIO},
     {"min-loss-scaling", OPTION_REAL, FOR_COMPILE, GROUP_TRAINING, AT_PASS(min_scale), "X", "1",
-     "least loss scale", NULL, NULL, 1e-30, 1e38},
+     "least loss scale", NULL, NULL, LIMITS_LOSS_SCALE},
     {"clip-norm", OPTION_LATER, FOR_COMPILE, GROUP_TRAINING, 0, "X", NULL,
      "clip gradients by their norm", NULL, NULL, 0, 0},
     {"clip-value", OPTION_LATER, FOR_COMPILE, GROUP_TRAINING, 0, "X", NULL,
@@ -119,18 +111,18 @@ const option option_table[] = {
     {"dim", OPTION_TEXTS, FOR_AMPC | FOR_RUN, GROUP_SHAPES, AT(dims), "NAME=SIZE", NULL,
      "size of a symbolic dimension; repeatable", NULL, NULL, 0, 0},
     {"mode", OPTION_WORD, FOR_COMPILE, GROUP_SHAPES, AT_PASS(mode), "file|train|eval", "file with a loss, else eval",
-     "how BatchNormalization and Dropout behave", NULL, modes, 0, 0},
+     "how BatchNormalization and Dropout behave", NULL, pass_modes, 0, 0},
     /* running */
-    {"epochs", OPTION_INT, FOR_TRAIN, GROUP_RUN, AT(epochs), "N", NULL, "length of the whole run", NULL, NULL, 1, 1e9},
-    {"steps", OPTION_INT, FOR_TRAIN, GROUP_RUN, AT(steps), "N", NULL, "the same in steps", NULL, NULL, 1, 1e15},
+    {"epochs", OPTION_INT, FOR_TRAIN, GROUP_RUN, AT(epochs), "N", NULL, "length of the whole run", NULL, NULL, LIMITS_EPOCHS},
+    {"steps", OPTION_INT, FOR_TRAIN, GROUP_RUN, AT(steps), "N", NULL, "the same in steps", NULL, NULL, LIMITS_STEPS},
     {"batch", OPTION_INT, DATA | FOR_BENCH | FOR_PLAN, GROUP_RUN, AT(batch), "N",
-     "the model's; if any: train 64, eval 256, bench and plan 1", "samples in a batch", NULL, NULL, 1, 1e9},
-    {"lr", OPTION_REAL, FOR_TRAIN, GROUP_RUN, AT(lr), "X", "the model's", "learning rate", NULL, NULL, 0, 1e6},
+     "the model's; if any: train 64, eval 256, bench and plan 1", "samples in a batch", NULL, NULL, LIMITS_BATCH},
+    {"lr", OPTION_REAL, FOR_TRAIN, GROUP_RUN, AT(lr), "X", "the model's", "learning rate", NULL, NULL, LIMITS_RATE},
     {"lr-schedule", OPTION_TEXT, FOR_TRAIN, GROUP_RUN, AT(schedule), "SPEC", "constant",
      "constant, linear[,end=E], cosine[,end=E] or step[,every=N,factor=F], each with ,warmup=W", NULL, NULL, 0, 0},
     {"save-every", OPTION_INT, FOR_TRAIN, GROUP_RUN, AT(save_every), "N", "only at the end",
-     "steps between checkpoints", NULL, NULL, 1, 1e15},
-    {"keep", OPTION_INT, FOR_TRAIN, GROUP_RUN, AT(keep), "N", "2", "checkpoints that are kept", NULL, NULL, 2, 1e6},
+     "steps between checkpoints", NULL, NULL, LIMITS_STEPS},
+    {"keep", OPTION_INT, FOR_TRAIN, GROUP_RUN, AT(keep), "N", "2", "checkpoints that are kept", NULL, NULL, LIMITS_KEEP},
     {"resume", OPTION_SET, FOR_TRAIN, GROUP_RUN, AT(resume), NULL, NULL,
      "go on from the newest checkpoint, if there is one", NULL, NULL, 0, 0},
     {"resume-fallback", OPTION_SET, FOR_TRAIN, GROUP_RUN, AT(fallback), NULL, NULL,
@@ -143,9 +135,9 @@ const option option_table[] = {
      NULL, NULL, 0, 0},
     {"device", OPTION_TEXT, FOR_PLAN, GROUP_RUN, AT(device), "cpu|cuda[:N]|FILE", "cpu",
      "device to plan for; FILE describes a GPU that need not be there", NULL, NULL, 0, 0},
-    {"threads", OPTION_INT, FOR_RUN, GROUP_RUN, AT(threads), "N", "all cores", "threads to use", NULL, NULL, 1, 4096},
+    {"threads", OPTION_INT, FOR_RUN, GROUP_RUN, AT(threads), "N", "all cores", "threads to use", NULL, NULL, LIMITS_THREADS},
     {"deterministic", OPTION_INT, FOR_RUN, GROUP_RUN, AT(deterministic), "T", NULL,
-     "the same bits whatever the number of cores: work is split for T threads", "4", NULL, 1, 4096},
+     "the same bits whatever the number of cores: work is split for T threads", "4", NULL, LIMITS_THREADS},
     {"sync-launch", OPTION_SET, FOR_RUN & ~(unsigned)FOR_PLAN, GROUP_RUN, AT(sync_launch), NULL, NULL,
      "wait after every step, so that an error of the device names its node", NULL, NULL, 0, 0},
     {"no-tune", OPTION_SET, FOR_RUN & ~(unsigned)FOR_PLAN, GROUP_RUN, AT(no_tune), NULL, NULL,

@@ -85,10 +85,7 @@ typedef enum option_kind {
     OPTION_LATER  /* not supported yet: exit 3, unless the value is `initial` */
 } option_kind;
 
-typedef struct option_word {
-    const char *word; /* NULL ends */
-    int value;
-} option_word;
+typedef pass_word option_word;
 
 typedef struct option {
     const char *name; /* without dashes; one letter: a short option */

@@ -1,0 +1,26 @@
+/* limits.h - least and greatest value of every number that a user can set, for the command line and the C API alike.
+ * Pairs: they stand in initializers and calls as they are. */
+#ifndef AMPC_LIMITS_H
+#define AMPC_LIMITS_H
+
+/* compiling */
+#define LIMITS_LOSS_SCALE 1e-30, 1e38
+#define LIMITS_INCR_RATIO 1, 1e6
+#define LIMITS_DECR_RATIO 1e-6, 1
+#define LIMITS_EVERY_N 1, 1e9 /* steps until the loss scale changes */
+#define LIMITS_WEIGHT_DECAY 0, 1e6
+#define LIMITS_MOMENTUM 0, 1
+#define LIMITS_BETA 0, 0.9999999999 /* of Adam: below 1, by which it divides */
+#define LIMITS_EPS 0, 1
+/* running */
+#define LIMITS_RATE 0, 1e6
+#define LIMITS_THREADS 1, 4096
+#define LIMITS_BATCH 1, 1e9
+#define LIMITS_STEPS 1, 1e15
+#define LIMITS_EPOCHS 1, 1e9
+#define LIMITS_KEEP 2, 1e6 /* checkpoints */
+
+/* False for NaN. */
+static inline int is_within(double v, double low, double high) { return v >= low && v <= high; }
+
+#endif

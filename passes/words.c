@@ -1,0 +1,24 @@
+/* words.c - what the values of the options that take a word are called. */
+#include "passes/passes.h"
+
+#include <string.h>
+
+const pass_word pass_levels[] = {{"O0", PASS_O0}, {"O1", PASS_O1}, {"O2", PASS_O2}, {"OD", PASS_OD}, {NULL, 0}};
+const pass_word pass_low_types[] = {{"fp16", IR_f16},    {"bf16", IR_bf16}, {"float16", IR_f16},
+                                    {"half", IR_f16},    {"f16", IR_f16},   {"bfloat16", IR_bf16},
+                                    {NULL, 0}};
+const pass_word pass_placements[] = {{"greedy", PASS_GREEDY}, {"mincut", PASS_MINCUT}, {NULL, 0}};
+const pass_word pass_scalings[] = {
+    {"dynamic", PASS_SCALE_DYNAMIC}, {"static", PASS_SCALE_STATIC}, {"off", PASS_SCALE_OFF}, {NULL, 0}};
+const pass_word pass_modes[] = {
+    {"file", PASS_MODE_FILE}, {"train", PASS_MODE_TRAIN}, {"eval", PASS_MODE_EVAL}, {NULL, 0}};
+
+bool pass_find_word(const pass_word *words, const char *word, int *value)
+{
+    for (; words->word; words++)
+        if (strcmp(words->word, word) == 0) {
+            *value = words->value;
+            return true;
+        }
+    return false;
+}

@@ -1,0 +1,615 @@
+/* test_api_arguments.c - every argument of every public function, NULL or out of range, is answered and not followed.
+ *
+ * A row is a call with one bad argument, named like the parameter. The header itself is read for the functions, their
+ * parameters and the members of the structs of options: what has no row fails. */
+#include "runtime/ampc.h"
+#include "tests/unit/scratch.h"
+
+#include <ctype.h>
+#include <math.h>
+#include <unistd.h>
+
+#define MLP AMPC_SOURCE_DIR "/tests/models/mlp.onnx"
+
+/* ---- what was asked ---- */
+
+enum { MOST_ROWS = 512, NAME_SIZE = 96 };
+static char asked[MOST_ROWS][NAME_SIZE];
+static int n_asked;
+
+static void note(const char *owner, const char *part)
+{
+    assert_in_range(n_asked, 0, MOST_ROWS - 1);
+    int n = snprintf(asked[n_asked++], NAME_SIZE, "%s.%s", owner, part);
+    assert_in_range(n, 3, NAME_SIZE - 1);
+}
+
+static bool was_asked(const char *owner, const char *part)
+{
+    size_t n = strlen(owner);
+    for (int i = 0; i < n_asked; i++)
+        if (strncmp(asked[i], owner, n) == 0 && asked[i][n] == '.' && strcmp(asked[i] + n + 1, part) == 0) return true;
+    return false;
+}
+
+/* ---- rows ---- */
+
+typedef struct fixture {
+    ampc_context *c;
+    ampc_module *m, *fresh; /* compiled; imported */
+    ampc_session *s;
+    ampc_tensor *in[2];
+    char path[64];
+} fixture;
+
+static void refused(const fixture *f, const char *function, const char *argument, ampc_status status)
+{
+    note(function, argument);
+    if (status != AMPC_USAGE) fail_msg("%s, bad %s: %s", function, argument, ampc_status_name(status));
+    if (f && !ampc_context_message(f->c)[0]) fail_msg("%s, bad %s: no message", function, argument);
+}
+
+static void allowed(const fixture *f, const char *function, const char *argument, ampc_status status)
+{
+    note(function, argument);
+    if (status != AMPC_OK)
+        fail_msg("%s, %s: %s, %s", function, argument, ampc_status_name(status), ampc_context_message(f->c));
+}
+
+/* With a context that is told why; where there is none; where NULL has a meaning; where no status is returned. */
+#define REFUSED(function, argument, ...) refused(f, #function, #argument, function(__VA_ARGS__))
+#define MUTE(function, argument, ...) refused(NULL, #function, #argument, function(__VA_ARGS__))
+#define ALLOWED(function, argument, ...) allowed(f, #function, #argument, function(__VA_ARGS__))
+#define ANSWERS(function, argument, check)                                                         \
+    do {                                                                                           \
+        note(#function, #argument);                                                                \
+        assert_true(check);                                                                        \
+    } while (0)
+/* A parameter of which every value is good. */
+#define ANY(function, argument) note(#function, #argument)
+
+static int set_up(void **state)
+{
+    static fixture f;
+    const ampc_compile_options training = {.struct_size = sizeof training, .loss = "ce"};
+    const ampc_session_options one_thread = {.struct_size = sizeof one_thread, .threads = 1};
+    const int64_t dims[] = {32, 4};
+    float x[32 * 4] = {0};
+    int64_t label[32] = {0};
+    f = (fixture){.path = "/tmp/ampc-arguments-XXXXXX"};
+    int fd = mkstemp(f.path);
+    if (fd >= 0) close(fd);
+    *state = &f;
+    return fd < 0 || ampc_context_create(NULL, &f.c) || ampc_module_import(f.c, MLP, NULL, 0, &f.m) ||
+           ampc_module_import(f.c, MLP, NULL, 0, &f.fresh) || ampc_module_compile(f.m, &training) ||
+           ampc_session_open(f.m, &one_thread, &f.s) ||
+           ampc_tensor_create(f.c, "x", AMPC_F32, 2, dims, x, &f.in[0]) ||
+           ampc_tensor_create(f.c, "label", AMPC_I64, 1, dims, label, &f.in[1]);
+}
+
+static int tear_down(void **state)
+{
+    fixture *f = *state;
+    ampc_tensor_free(f->in[0]);
+    ampc_tensor_free(f->in[1]);
+    ampc_session_free(f->s);
+    ampc_module_free(f->fresh);
+    ampc_module_free(f->m);
+    ampc_context_free(f->c);
+    unlink(f->path);
+    return 0;
+}
+
+/* ---- functions ---- */
+
+static void test_contexts(void **state)
+{
+    fixture *f = *state;
+    ampc_context *c = NULL;
+    const ampc_context_options unset = {0}, wild = {.struct_size = SIZE_MAX};
+    MUTE(ampc_context_create, context, NULL, NULL);
+    MUTE(ampc_context_create, options, &unset, &c);
+    MUTE(ampc_context_create, options, &wild, &c);
+    assert_null(c);
+    ampc_context_free(NULL);
+    ANY(ampc_context_free, context);
+    ANSWERS(ampc_context_message, context, strstr(ampc_context_message(NULL), "no context"));
+    ANSWERS(ampc_status_name, status, ampc_status_name((ampc_status)99));
+    ANSWERS(ampc_status_sentence, status, ampc_status_sentence((ampc_status)-1));
+    double rate;
+    MUTE(ampc_schedule_rate, context, NULL, "linear", 1, 10, 5, &rate);
+    REFUSED(ampc_schedule_rate, schedule, f->c, NULL, 1, 10, 5, &rate);
+    REFUSED(ampc_schedule_rate, lr, f->c, "linear", NAN, 10, 5, &rate);
+    REFUSED(ampc_schedule_rate, lr, f->c, "linear", -1, 10, 5, &rate);
+    REFUSED(ampc_schedule_rate, steps, f->c, "linear", 1, 0, 5, &rate);
+    REFUSED(ampc_schedule_rate, accepted, f->c, "linear", 1, 10, -1, &rate);
+    REFUSED(ampc_schedule_rate, rate, f->c, "linear", 1, 10, 5, NULL);
+}
+
+static void test_modules(void **state)
+{
+    fixture *f = *state;
+    ampc_module *m = NULL;
+    size_t n;
+    const ampc_dim nameless = {NULL, 3}, negative = {"N", -3};
+    const ampc_compile_options unset = {0}, wild = {.struct_size = SIZE_MAX};
+    ampc_input_info info = {.struct_size = sizeof info}, no_size = {0};
+    MUTE(ampc_module_import, context, NULL, MLP, NULL, 0, &m);
+    REFUSED(ampc_module_import, path, f->c, NULL, NULL, 0, &m);
+    REFUSED(ampc_module_import, dims, f->c, MLP, NULL, 1, &m);
+    REFUSED(ampc_module_import, dims, f->c, MLP, &nameless, 1, &m);
+    REFUSED(ampc_module_import, dims, f->c, MLP, &negative, 1, &m);
+    REFUSED(ampc_module_import, n_dims, f->c, MLP, &negative, SIZE_MAX, &m);
+    REFUSED(ampc_module_import, module, f->c, MLP, NULL, 0, NULL);
+    MUTE(ampc_module_load, context, NULL, MLP, &m);
+    REFUSED(ampc_module_load, path, f->c, NULL, &m);
+    REFUSED(ampc_module_load, module, f->c, MLP, NULL);
+    MUTE(ampc_module_compile, module, NULL, NULL);
+    REFUSED(ampc_module_compile, options, f->fresh, &unset);
+    REFUSED(ampc_module_compile, options, f->fresh, &wild);
+    MUTE(ampc_module_save, module, NULL, "m.ir");
+    REFUSED(ampc_module_save, path, f->fresh, NULL);
+    REFUSED(ampc_module_save, path, f->fresh, "");
+    MUTE(ampc_module_input, module, NULL, "forward", 0, &info);
+    REFUSED(ampc_module_input, graph, f->fresh, NULL, 0, &info);
+    REFUSED(ampc_module_input, index, f->fresh, "forward", SIZE_MAX, &info);
+    REFUSED(ampc_module_input, info, f->fresh, "forward", 0, NULL);
+    REFUSED(ampc_module_input, info, f->fresh, "forward", 0, &no_size);
+    MUTE(ampc_module_input_count, module, NULL, "forward", &n);
+    REFUSED(ampc_module_input_count, graph, f->fresh, NULL, &n);
+    REFUSED(ampc_module_input_count, graph, f->fresh, "backward", &n);
+    REFUSED(ampc_module_input_count, count, f->fresh, "forward", NULL);
+    ANSWERS(ampc_module_summary, module, !*ampc_module_summary(NULL));
+    ampc_module_free(NULL);
+    ANY(ampc_module_free, module);
+    assert_null(m);
+    assert_int_equal(ampc_module_input_count(f->m, "train_step", &n), AMPC_OK);
+    assert_int_equal(n, 2);
+}
+
+static void test_tensors(void **state)
+{
+    fixture *f = *state;
+    ampc_tensor *t = NULL;
+    const int64_t dims[AMPC_MAX_RANK + 1] = {2, 3}, negative[] = {2, -3}, huge[] = {INT64_MAX, 3};
+    MUTE(ampc_tensor_create, context, NULL, "t", AMPC_F32, 2, dims, NULL, &t);
+    REFUSED(ampc_tensor_create, name, f->c, NULL, AMPC_F32, 2, dims, NULL, &t);
+    REFUSED(ampc_tensor_create, dtype, f->c, "t", (ampc_dtype)0, 2, dims, NULL, &t);
+    REFUSED(ampc_tensor_create, dtype, f->c, "t", (ampc_dtype)-1, 2, dims, NULL, &t);
+    REFUSED(ampc_tensor_create, dtype, f->c, "t", (ampc_dtype)(AMPC_BOOL + 1), 2, dims, NULL, &t);
+    REFUSED(ampc_tensor_create, rank, f->c, "t", AMPC_F32, -1, dims, NULL, &t);
+    REFUSED(ampc_tensor_create, rank, f->c, "t", AMPC_F32, AMPC_MAX_RANK + 1, dims, NULL, &t);
+    REFUSED(ampc_tensor_create, dims, f->c, "t", AMPC_F32, 2, NULL, NULL, &t);
+    REFUSED(ampc_tensor_create, dims, f->c, "t", AMPC_F32, 2, negative, NULL, &t);
+    REFUSED(ampc_tensor_create, dims, f->c, "t", AMPC_F32, 2, huge, NULL, &t);
+    REFUSED(ampc_tensor_create, tensor, f->c, "t", AMPC_F32, 2, dims, NULL, NULL);
+    assert_null(t);
+    ALLOWED(ampc_tensor_create, data, f->c, "t", AMPC_F32, 2, dims, NULL, &t);
+    ampc_tensor_free(t);
+    ampc_tensor_free(NULL);
+    ANY(ampc_tensor_free, tensor);
+    ANSWERS(ampc_tensor_name, tensor, !*ampc_tensor_name(NULL));
+    ANSWERS(ampc_tensor_dtype, tensor, !ampc_tensor_dtype(NULL));
+    ANSWERS(ampc_tensor_rank, tensor, !ampc_tensor_rank(NULL));
+    ANSWERS(ampc_tensor_dims, tensor, !ampc_tensor_dims(NULL));
+    ANSWERS(ampc_tensor_bytes, tensor, !ampc_tensor_bytes(NULL));
+    ANSWERS(ampc_tensor_data, tensor, !ampc_tensor_data(NULL));
+}
+
+static void test_sessions(void **state)
+{
+    fixture *f = *state;
+    ampc_session *s = NULL;
+    ampc_tensor *t = NULL, *hole[] = {f->in[0], NULL};
+    double v;
+    const char *words[] = {"loss", NULL};
+    const ampc_session_options unset = {0};
+    MUTE(ampc_session_open, module, NULL, NULL, &s);
+    REFUSED(ampc_session_open, options, f->m, &unset, &s);
+    REFUSED(ampc_session_open, session, f->m, NULL, NULL);
+    ampc_session_free(NULL);
+    ANY(ampc_session_free, session);
+    MUTE(ampc_select, session, NULL, "infer", NULL, 0);
+    REFUSED(ampc_select, graph, f->s, NULL, NULL, 0);
+    REFUSED(ampc_select, results, f->s, "infer", words, 2);
+    REFUSED(ampc_select, n_results, f->s, "infer", words, SIZE_MAX);
+    ALLOWED(ampc_select, results, f->s, "infer", NULL, 7);
+    MUTE(ampc_session_run, session, NULL, "infer", f->in, 1);
+    REFUSED(ampc_session_run, graph, f->s, NULL, f->in, 1);
+    REFUSED(ampc_session_run, graph, f->s, "dream", f->in, 1);
+    REFUSED(ampc_session_run, inputs, f->s, "infer", NULL, 1);
+    REFUSED(ampc_session_run, inputs, f->s, "infer", hole, 2);
+    REFUSED(ampc_session_run, n_inputs, f->s, "infer", f->in, SIZE_MAX);
+    MUTE(ampc_session_get, session, NULL, "state/lr", &t);
+    REFUSED(ampc_session_get, key, f->s, NULL, &t);
+    REFUSED(ampc_session_get, key, f->s, "no such", &t);
+    REFUSED(ampc_session_get, tensor, f->s, "state/lr", NULL);
+    MUTE(ampc_session_set, session, NULL, "state/lr", f->in[0]);
+    REFUSED(ampc_session_set, key, f->s, NULL, f->in[0]);
+    REFUSED(ampc_session_set, tensor, f->s, "state/lr", NULL);
+    REFUSED(ampc_session_set, tensor, f->s, "state/lr", f->in[0]);
+    MUTE(ampc_session_get_number, session, NULL, "state/lr", &v);
+    REFUSED(ampc_session_get_number, key, f->s, NULL, &v);
+    REFUSED(ampc_session_get_number, value, f->s, "state/lr", NULL);
+    MUTE(ampc_session_set_number, session, NULL, "state/lr", 1);
+    REFUSED(ampc_session_set_number, key, f->s, NULL, 1);
+    ANSWERS(ampc_session_key, session, !ampc_session_key(NULL, 0));
+    ANSWERS(ampc_session_key, index, !ampc_session_key(f->s, SIZE_MAX));
+    assert_true(!s && !t);
+}
+
+/* What a run could not go on from, by number and by tensor. */
+static void test_state(void **state)
+{
+    static const struct {
+        const char *key;
+        double bad[4];
+    } rows[] = {
+        {"state/lr", {NAN, -1, INFINITY, 1e9}},
+        {"state/loss_scale", {NAN, -1, INFINITY, 0}},
+        {"state/step", {NAN, -1, INFINITY, 1e300}},
+        {"state/good_steps", {NAN, -1, INFINITY, 1e300}},
+        {"state/bad_steps", {NAN, -1, INFINITY, 1e300}},
+    };
+    fixture *f = *state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        for (int k = 0; k < 4; k++) {
+            ampc_tensor *t;
+            double before, after;
+            assert_int_equal(ampc_session_get_number(f->s, rows[i].key, &before), AMPC_OK);
+            REFUSED(ampc_session_set_number, value, f->s, rows[i].key, rows[i].bad[k]);
+            assert_int_equal(ampc_tensor_create(f->c, "v", AMPC_F64, 0, NULL, &rows[i].bad[k], &t), AMPC_OK);
+            REFUSED(ampc_session_set, tensor, f->s, rows[i].key, t);
+            ampc_tensor_free(t);
+            assert_int_equal(ampc_session_get_number(f->s, rows[i].key, &after), AMPC_OK);
+            assert_float_equal(before, after, 0);
+        }
+}
+
+static void test_training(void **state)
+{
+    fixture *f = *state;
+    ampc_tensor *hole[] = {f->in[0], NULL};
+    ampc_step_result no_size = {0};
+    ampc_evaluation e = {.struct_size = sizeof e}, no_room = {0};
+    const ampc_train_options unset = {0};
+    double loss;
+    MUTE(ampc_train_step, session, NULL, f->in, 2, NULL);
+    REFUSED(ampc_train_step, inputs, f->s, NULL, 2, NULL);
+    REFUSED(ampc_train_step, inputs, f->s, hole, 2, NULL);
+    REFUSED(ampc_train_step, n_inputs, f->s, f->in, SIZE_MAX, NULL);
+    REFUSED(ampc_train_step, result, f->s, f->in, 2, &no_size);
+    assert_int_equal(ampc_session_get_number(f->s, "state/step", &loss), AMPC_OK);
+    assert_float_equal(loss, 0, 0); /* a call that is refused runs nothing */
+    ALLOWED(ampc_train_step, result, f->s, f->in, 2, NULL);
+    MUTE(ampc_eval_step, session, NULL, f->in, 2, &loss);
+    REFUSED(ampc_eval_step, inputs, f->s, NULL, 2, &loss);
+    REFUSED(ampc_eval_step, n_inputs, f->s, f->in, SIZE_MAX, &loss);
+    REFUSED(ampc_eval_step, loss, f->s, f->in, 2, NULL);
+    MUTE(ampc_train, session, NULL, NULL);
+    REFUSED(ampc_train, options, f->s, NULL);
+    REFUSED(ampc_train, options, f->s, &unset);
+    MUTE(ampc_evaluate, session, NULL, "synthetic", 4, &e);
+    REFUSED(ampc_evaluate, data, f->s, NULL, 4, &e);
+    REFUSED(ampc_evaluate, batch, f->s, "synthetic", -4, &e);
+    REFUSED(ampc_evaluate, batch, f->s, "synthetic", INT64_MAX, &e);
+    REFUSED(ampc_evaluate, result, f->s, "synthetic", 4, NULL);
+    REFUSED(ampc_evaluate, result, f->s, "synthetic", 4, &no_room);
+}
+
+static void test_files(void **state)
+{
+    fixture *f = *state;
+    MUTE(ampc_checkpoint_save, session, NULL, f->path, NULL);
+    REFUSED(ampc_checkpoint_save, path, f->s, NULL, NULL);
+    ALLOWED(ampc_checkpoint_save, position, f->s, f->path, NULL);
+    MUTE(ampc_checkpoint_load, session, NULL, f->path, NULL);
+    REFUSED(ampc_checkpoint_load, path, f->s, NULL, NULL);
+    ALLOWED(ampc_checkpoint_load, position, f->s, f->path, NULL);
+    MUTE(ampc_checkpoint_load_weights, session, NULL, f->path);
+    REFUSED(ampc_checkpoint_load_weights, path, f->s, NULL);
+    MUTE(ampc_export_onnx, session, NULL, f->path);
+    REFUSED(ampc_export_onnx, path, f->s, NULL);
+}
+
+/* ---- members of options ---- */
+
+#define COMPILE(member, ...)                                                                       \
+    do {                                                                                           \
+        ampc_compile_options o_ = {.struct_size = sizeof o_, .member = __VA_ARGS__};               \
+        if (!o_.loss) o_.loss = "ce";                                                              \
+        refused(f, "ampc_compile_options", #member, ampc_module_compile(f->fresh, &o_));           \
+        renew(f);                                                                                  \
+    } while (0)
+#define OPEN(member, ...)                                                                          \
+    do {                                                                                           \
+        ampc_session_options o_ = {.struct_size = sizeof o_, .member = __VA_ARGS__};               \
+        ampc_session *s_ = NULL;                                                                   \
+        refused(f, "ampc_session_options", #member, ampc_session_open(f->m, &o_, &s_));            \
+    } while (0)
+#define TRAIN(member, ...)                                                                         \
+    do {                                                                                           \
+        ampc_train_options o_ = {.struct_size = sizeof o_, .data = "synthetic", .batch = 4, .steps = 1}; \
+        o_.member = __VA_ARGS__;                                                                   \
+        refused(f, "ampc_train_options", #member, ampc_train(f->s, &o_));                          \
+    } while (0)
+
+/* Compiling may fail late, which leaves a module that can only be freed. */
+static void renew(fixture *f)
+{
+    ampc_module_free(f->fresh);
+    f->fresh = NULL;
+    assert_int_equal(ampc_module_import(f->c, MLP, NULL, 0, &f->fresh), AMPC_OK);
+}
+
+static void any(const char *type, const char *members)
+{
+    char *copy = strdup(members), *rest = NULL;
+    assert_non_null(copy);
+    for (char *m = strtok_r(copy, " ", &rest); m; m = strtok_r(NULL, " ", &rest)) note(type, m);
+    free(copy);
+}
+
+static void test_compile_options(void **state)
+{
+    fixture *f = *state;
+    const char *nothing[] = {NULL};
+    COMPILE(amp, "O9");
+    COMPILE(dtype, "fp8");
+    COMPILE(profile, "nobody");
+    COMPILE(lists, nothing, .n_lists = 1);
+    COMPILE(n_lists, 1);
+    COMPILE(n_lists, SIZE_MAX);
+    COMPILE(loss, "hinge");
+    COMPILE(optimizer, "adamw,beta2=2");
+    COMPILE(optimizer, "adamw,beta1=1");
+    COMPILE(optimizer, "adamw,lr=-1");
+    COMPILE(optimizer, "adamw,eps=-1");
+    COMPILE(optimizer, "sgd,lr=nan");
+    COMPILE(optimizer, "sgd,lr=1e9");
+    COMPILE(optimizer, "sgd,weight_decay=-1");
+    COMPILE(optimizer, "momentum,momentum=5");
+    COMPILE(optimizer, "nobody");
+    COMPILE(loss_scale, "sometimes");
+    COMPILE(mode, "asleep");
+    COMPILE(init, "nobody");
+    COMPILE(placement, "anywhere");
+    const double bad[] = {NAN, INFINITY, -INFINITY, -1, 1e300};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        COMPILE(init_loss_scaling, bad[i]);
+        COMPILE(min_loss_scaling, bad[i]);
+        COMPILE(incr_ratio, bad[i]);
+        COMPILE(decr_ratio, bad[i]);
+    }
+    COMPILE(incr_ratio, 0.5);
+    COMPILE(decr_ratio, 2);
+    COMPILE(incr_every_n_steps, -1);
+    COMPILE(incr_every_n_steps, INT64_MAX);
+    COMPILE(decr_every_n_nan_or_inf, -1);
+    COMPILE(decr_every_n_nan_or_inf, INT64_MIN);
+    /* names and globs, which the model decides about; switches; NULL for all of them was compiled in set_up */
+    any("ampc_compile_options", "struct_size white black gray black_vars fp32_nodes change_io_types no_fuse loss_output"
+                                " train freeze seed white_soft target");
+}
+
+static void test_session_options(void **state)
+{
+    fixture *f = *state;
+    const ampc_dim nameless = {NULL, 3}, negative = {"N", -3}, unknown = {"M", 3};
+    OPEN(dims, NULL, .n_dims = 1);
+    OPEN(dims, &nameless, .n_dims = 1);
+    OPEN(dims, &negative, .n_dims = 1);
+    OPEN(dims, &unknown, .n_dims = 1);
+    OPEN(n_dims, SIZE_MAX);
+    const int bad[] = {-1, 4097, INT32_MIN, INT32_MAX};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        OPEN(threads, bad[i]);
+        OPEN(deterministic, bad[i]);
+    }
+    any("ampc_session_options", "struct_size device sync_launch no_tune");
+    any("ampc_context_options", "struct_size log user strict");
+}
+
+static void test_train_options(void **state)
+{
+    fixture *f = *state;
+    const int64_t bad[] = {-1, INT64_MIN, INT64_MAX};
+    TRAIN(data, NULL);
+    TRAIN(data, "nonsense:x");
+    TRAIN(lr_schedule, "zigzag");
+    TRAIN(lr, NAN);
+    TRAIN(lr, INFINITY);
+    TRAIN(lr, -1);
+    TRAIN(lr, 1e9);
+    TRAIN(steps, 0);
+    TRAIN(epochs, 1); /* and steps */
+    TRAIN(keep, 1);
+    TRAIN(keep, -1);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        TRAIN(steps, bad[i]);
+        TRAIN(epochs, bad[i]);
+        TRAIN(batch, bad[i]);
+        TRAIN(save_every, bad[i]);
+    }
+    any("ampc_train_options", "struct_size seed checkpoint_dir resume allow_fallback progress user");
+}
+
+/* ---- calls from callbacks ---- */
+
+typedef struct caller {
+    fixture *f;
+    int calls;
+} caller;
+
+static int call_back(void *user, const ampc_step_result *step)
+{
+    caller *k = user;
+    fixture *f = k->f;
+    ampc_train_options again = {.struct_size = sizeof again, .data = "synthetic", .steps = 1, .batch = 4};
+    ampc_evaluation e = {.struct_size = sizeof e};
+    double v;
+    (void)step;
+    k->calls++;
+    ampc_session_free(f->s); /* refused: it is used below */
+    assert_non_null(strstr(ampc_context_message(f->c), "cannot be freed"));
+    refused(f, "ampc_train", "session", ampc_train(f->s, &again));
+    refused(f, "ampc_train_step", "session", ampc_train_step(f->s, f->in, 2, NULL));
+    refused(f, "ampc_session_run", "session", ampc_session_run(f->s, "train_step", f->in, 2));
+    refused(f, "ampc_select", "session", ampc_select(f->s, "infer", NULL, 0));
+    refused(f, "ampc_checkpoint_load", "session", ampc_checkpoint_load(f->s, f->path, NULL));
+    refused(f, "ampc_checkpoint_load_weights", "session", ampc_checkpoint_load_weights(f->s, f->path));
+    assert_int_equal(ampc_eval_step(f->s, f->in, 2, &v), AMPC_OK);
+    assert_int_equal(ampc_evaluate(f->s, "synthetic,rows=8", 4, &e), AMPC_OK);
+    assert_int_equal(ampc_checkpoint_save(f->s, f->path, NULL), AMPC_OK);
+    assert_int_equal(ampc_session_get_number(f->s, "state/lr", &v), AMPC_OK);
+    return 0;
+}
+
+static void test_progress_callback(void **state)
+{
+    fixture *f = *state;
+    caller k = {f, 0};
+    ampc_train_options o = {.struct_size = sizeof o, .data = "synthetic", .steps = 3, .batch = 4,
+                            .progress = call_back, .user = &k};
+    double step;
+    assert_int_equal(ampc_train(f->s, &o), AMPC_OK);
+    assert_string_equal(ampc_context_message(f->c), "");
+    assert_int_equal(k.calls, 3);
+    assert_int_equal(ampc_session_get_number(f->s, "state/step", &step), AMPC_OK);
+    assert_int_equal(ampc_train_step(f->s, f->in, 2, NULL), AMPC_OK);
+}
+
+typedef struct listener {
+    ampc_context *c;
+    ampc_module *m;
+    int messages;
+} listener;
+
+static void call_from_log(void *user, ampc_log_level level, const char *message)
+{
+    listener *l = user;
+    ampc_module *m = NULL;
+    (void)level;
+    (void)message;
+    l->messages++;
+    assert_int_equal(ampc_module_import(l->c, MLP, NULL, 0, &m), AMPC_USAGE);
+    ampc_module_free(l->m); /* refused */
+    ampc_context_free(l->c);
+    ampc_context_message(l->c);
+}
+
+static void test_log_callback(void **state)
+{
+    (void)state;
+    listener l = {0};
+    const ampc_context_options o = {.struct_size = sizeof o, .log = call_from_log, .user = &l};
+    const ampc_compile_options wrong = {.struct_size = sizeof wrong, .loss = "hinge"};
+    assert_int_equal(ampc_context_create(&o, &l.c), AMPC_OK);
+    assert_int_equal(ampc_module_import(l.c, MLP, NULL, 0, &l.m), AMPC_OK);
+    assert_int_equal(ampc_module_compile(l.m, &wrong), AMPC_USAGE);
+    assert_true(l.messages > 0);
+    ampc_module_free(l.m);
+    ampc_context_free(l.c);
+}
+
+/* ---- the header ---- */
+
+/* ampc.h without comments; NULL when it cannot be read. */
+static char *read_header(void)
+{
+    FILE *file = fopen(AMPC_SOURCE_DIR "/runtime/ampc.h", "re");
+    char *text = calloc(1, 1 << 17);
+    size_t n = file && text ? fread(text, 1, (1 << 17) - 1, file) : 0;
+    if (file) fclose(file);
+    assert_in_range(n, 1000, (1 << 17) - 2);
+    for (char *open; (open = strstr(text, "/*"));) {
+        char *end = strstr(open, "*/");
+        assert_non_null(end);
+        memset(open, ' ', (size_t)(end + 2 - open));
+    }
+    return text;
+}
+
+/* The last name in [from, end): that of a parameter, member or function. False: there is none. */
+static bool last_name(const char *from, const char *end, char name[NAME_SIZE])
+{
+    while (end > from && (end[-1] == ']' || isspace((unsigned char)end[-1])))
+        if (*--end == ']')
+            while (end > from && *end != '[') end--;
+    const char *start = end;
+    while (start > from && (isalnum((unsigned char)start[-1]) || start[-1] == '_')) start--;
+    if (start == end || end - start >= NAME_SIZE) return false;
+    memcpy(name, start, (size_t)(end - start));
+    name[end - start] = '\0';
+    return true;
+}
+
+/* Names separated by `separator` or commas in [from, end). Returns how many have no row. */
+static int check_parts(const char *owner, const char *from, const char *end, char separator)
+{
+    int missing = 0;
+    for (const char *at = from; at < end;) {
+        const char *stop = at;
+        int depth = 0;
+        for (; stop < end && (depth || (*stop != separator && *stop != ',')); stop++) {
+            depth += *stop == '(';
+            depth -= *stop == ')';
+        }
+        const char *function = memchr(at, '(', (size_t)(stop - at)); /* a pointer to one: "(*log)" */
+        char name[NAME_SIZE];
+        const char *name_end = function ? strchr(function, ')') : stop;
+        if (last_name(at, name_end, name) && strcmp(name, "void") != 0 && !was_asked(owner, name)) {
+            print_error("no row for %s of %s\n", name, owner);
+            missing++;
+        }
+        at = stop + 1;
+    }
+    return missing;
+}
+
+/* Runs last: everything that the header declares was asked. */
+static void test_everything_was_asked(void **state)
+{
+    (void)state;
+    char *text = read_header(), name[NAME_SIZE];
+    int functions = 0, structs = 0, missing = 0;
+    for (const char *at = text; (at = strstr(at, "AMPC_API"));) {
+        const char *open = strchr(at, '('), *close = strstr(at, ");");
+        assert_true(open && close && last_name(at, open, name));
+        missing += check_parts(name, open + 1, close, ',');
+        functions++;
+        at = close;
+    }
+    for (const char *at = text; (at = strstr(at, "_options {"));) {
+        const char *open = strchr(at, '{'), *close = strchr(at, '}');
+        assert_true(open && close && last_name(text, open, name));
+        missing += check_parts(name, open + 1, close, ';');
+        structs++;
+        at = close;
+    }
+    free(text);
+    assert_in_range(functions, 35, 200);
+    assert_int_equal(structs, 4);
+    assert_int_equal(missing, 0);
+}
+
+int main(void)
+{
+#define T(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+    const struct CMUnitTest tests[] = {
+        T(test_contexts),
+        T(test_modules),
+        T(test_tensors),
+        T(test_sessions),
+        T(test_state),
+        T(test_training),
+        T(test_files),
+        T(test_compile_options),
+        T(test_session_options),
+        T(test_train_options),
+        T(test_progress_callback),
+        cmocka_unit_test(test_log_callback),
+        cmocka_unit_test(test_everything_was_asked),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
