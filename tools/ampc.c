@@ -202,4 +202,4 @@ static ampc_status run(tool *t, int argc, char **argv)
     return compile(t);
 }
 
-int main(int argc, char **argv) { return tool_main(argc, argv, run); }
+int program_ampc(int argc, char **argv) { return tool_main(argc, argv, run); }

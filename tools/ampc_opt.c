@@ -59,4 +59,4 @@ static ampc_status run(tool *t, int argc, char **argv)
     return AMPC_OK;
 }
 
-int main(int argc, char **argv) { return tool_main(argc, argv, run); }
+int program_ampc_opt(int argc, char **argv) { return tool_main(argc, argv, run); }

@@ -185,4 +185,4 @@ static ampc_status run(tool *t, int argc, char **argv)
     return run_verb_on(t, v);
 }
 
-int main(int argc, char **argv) { return tool_main(argc, argv, run); }
+int program_ampc_run(int argc, char **argv) { return tool_main(argc, argv, run); }

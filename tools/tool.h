@@ -16,6 +16,11 @@ typedef struct tool {
     const char *weights_dir; /* folder against which the module's weight files are opened */
 } tool;
 
+/* The programs, which main.c calls from outside of the library. */
+AMPC_API int program_ampc(int argc, char **argv);
+AMPC_API int program_ampc_opt(int argc, char **argv);
+AMPC_API int program_ampc_run(int argc, char **argv);
+
 /* Runs a program and returns its exit status. */
 int tool_main(int argc, char **argv, ampc_status (*run)(tool *t, int argc, char **argv));
 /* Parses the command line and answers --help and --version. *done: nothing else is to do. */

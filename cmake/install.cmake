@@ -1,0 +1,40 @@
+# What is installed: programs, library, headers, pages, documents, examples. No file knows the prefix, so that
+# `cmake --install --prefix`, DESTDIR and moving the tree all leave it working.
+set(ampc_package ${CMAKE_INSTALL_LIBDIR}/cmake/ampc)
+file(RELATIVE_PATH pc_prefix ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig ${CMAKE_INSTALL_PREFIX})
+foreach(dir LIBDIR INCLUDEDIR)
+    set(pc_${dir} ${CMAKE_INSTALL_${dir}})
+    if(NOT IS_ABSOLUTE "${pc_${dir}}")
+        set(pc_${dir} "\${prefix}/${pc_${dir}}")
+    endif()
+endforeach()
+configure_file(cmake/ampc.pc.in ampc.pc @ONLY)
+configure_package_config_file(cmake/ampc-config.cmake.in ampc-config.cmake
+                              INSTALL_DESTINATION ${ampc_package})
+write_basic_package_version_file(ampc-config-version.cmake COMPATIBILITY SameMajorVersion)
+
+# The programs find the library where it lies beside them.
+file(RELATIVE_PATH to_library ${CMAKE_INSTALL_FULL_BINDIR} ${CMAKE_INSTALL_FULL_LIBDIR})
+set_target_properties(${programs} PROPERTIES INSTALL_RPATH "\$ORIGIN/${to_library}")
+install(TARGETS ampc_shared EXPORT ampc_targets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(TARGETS ${programs} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+install(EXPORT ampc_targets NAMESPACE ampc:: FILE ampc-targets.cmake DESTINATION ${ampc_package})
+install(FILES ${CMAKE_BINARY_DIR}/ampc-config.cmake ${CMAKE_BINARY_DIR}/ampc-config-version.cmake
+        DESTINATION ${ampc_package})
+install(FILES ${CMAKE_BINARY_DIR}/ampc.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+install(FILES runtime/ampc.h ir/ampc_status.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+foreach(chapter 1 5)
+    file(GLOB man_pages CONFIGURE_DEPENDS docs/*.${chapter})
+    install(FILES ${man_pages} DESTINATION ${CMAKE_INSTALL_MANDIR}/man${chapter})
+endforeach()
+file(GLOB documents CONFIGURE_DEPENDS docs/*.md)
+install(FILES README.md CHANGES.md LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(FILES ${documents} DESTINATION ${CMAKE_INSTALL_DOCDIR}/docs)
+
+# The program that opens ampc.h is the first example; it stands there alone.
+file(READ runtime/ampc.h header)
+string(REGEX MATCH "#include <ampc.h>.*\n \\*     }\n" train "${header}")
+string(REPLACE "\n *     " "\n" train "${train}")
+file(CONFIGURE OUTPUT examples/train.c CONTENT "${train}" @ONLY)
+install(FILES ${CMAKE_BINARY_DIR}/examples/train.c examples/infer.c examples/CMakeLists.txt tests/models/mlp.onnx
+        DESTINATION ${CMAKE_INSTALL_DOCDIR}/examples)
