@@ -3,7 +3,8 @@
  * libgomp ends the process when it cannot make a thread (ulimit -u, a cgroup's pids.max, no address space for the
  * stack). So the threads are made once for trial, with the stacks that libgomp's would have. If they can be had,
  * libgomp makes its own at once: from then on this host thread has them. What nobody can rule out is that libgomp
- * gives some of them back in a region of fewer threads, and that the system is at its limit when it wants them again. */
+ * gives some of them back in a region of fewer threads, and that the system is at its limit when it wants them
+ * again. */
 #ifndef RT_THREADS_H
 #define RT_THREADS_H
 
