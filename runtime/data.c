@@ -132,7 +132,7 @@ static void normalise(column *c, const rt_data_spec *spec)
     c->normalised = true;
     c->field.dtype = IR_f32;
     for (int i = 0; i < LEVELS; i++)
-        c->table[i] = ((float)i / 255.0f - (float)spec->mean) / (float)spec->std;
+        c->table[i] = ((float)i / (float)spec->divide - (float)spec->mean) / (float)spec->std;
 }
 
 static ampc_status open_idx(rt_dataset *ds, const rt_data_spec *spec, const rt_dataset_options *o,

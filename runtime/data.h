@@ -1,6 +1,7 @@
 /* data.h - feeding samples: datasets opened from a SPEC, seeded shuffling, batches in any dtype.
  *
- *   idx:DIR[,mean=M,std=S]    arrays "images" [H,W] (x/255, then (x-M)/S) and "labels" []
+ *   idx:DIR[,divide=D,mean=M,std=S]  arrays "images" [H,W] (pixel p of 0 .. 255 as (p/D - M)/S; D is 255 if not given)
+ *                             and "labels" []
  *   npz:FILE                  every array of the file, first dimension = samples; beside arrays of several dimensions,
  *                             one with a single dimension may hold several elements of each sample
  *   npy:NAME=FILE,NAME=FILE   the same from .npy files

@@ -33,6 +33,7 @@ static bool take_real(const char *text, double *out)
     return *text && !*end && isfinite(*out);
 }
 
+static bool set_divide(rt_data_spec *s, const char *v) { return take_real(v, &s->divide) && s->divide > 0; }
 static bool set_mean(rt_data_spec *s, const char *v) { return take_real(v, &s->mean); }
 static bool set_std(rt_data_spec *s, const char *v) { return take_real(v, &s->std) && s->std > 0; }
 static bool set_rows(rt_data_spec *s, const char *v)
@@ -56,6 +57,7 @@ static const struct {
     bool (*set)(rt_data_spec *s, const char *value);
     const char *wanted;
 } options[] = {
+    {"divide", KIND(RT_DATA_IDX), set_divide, "a number above 0"},
     {"mean", KIND(RT_DATA_IDX), set_mean, "a number"},
     {"std", KIND(RT_DATA_IDX), set_std, "a number above 0"},
     {"rows", KIND(RT_DATA_SYNTHETIC), set_rows, "a count above 0"},
@@ -112,7 +114,7 @@ static ampc_status parse_items(rt_data_spec *s, char *rest, const char *spec, di
 
 ampc_status rt_data_spec_parse(const char *spec, diag *d, rt_data_spec *out)
 {
-    *out = (rt_data_spec){.std = 1, .rows = 8192, .text = strdup(spec)};
+    *out = (rt_data_spec){.divide = 255, .std = 1, .rows = 8192, .text = strdup(spec)};
     if (!out->text) return rt_no_memory(d);
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         size_t n = strlen(kinds[i].prefix);

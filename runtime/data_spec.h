@@ -17,7 +17,7 @@ typedef struct rt_data_spec {
         const char *name, *file;
     } * files;
     size_t n_files;
-    double mean, std;
+    double divide, mean, std; /* idx: a pixel p is (p / divide - mean) / std */
     uint64_t rows;  /* synthetic */
     uint64_t limit; /* 0: all */
     bool permute_labels;

@@ -13,10 +13,17 @@ enum { LOOKS = FOR_COMPILE, DATA = FOR_TRAIN | FOR_EVAL };
 // clang-format off
 const option option_table[] = {
     /* files */
-    {"o", OPTION_TEXT, FOR_AMPC | FOR_OPT | FED | FOR_EXPORT, GROUP_FILES, AT(output), "FILE", NULL,
+    {"o", OPTION_TEXT, FOR_AMPC, GROUP_FILES, AT(output), "FILE", NULL,
+     "what to write: a module (.ir), a model for another runtime (.onnx), a drawing of the network (.svg, .dot); '-': a"
+     " module to standard output", NULL, NULL, 0, 0},
+    {"o", OPTION_TEXT, FED, GROUP_FILES, AT(output), "FILE", "a table on standard output",
+     "what to write: results by name (.npz, .safetensors)", NULL, NULL, 0, 0},
+    {"o", OPTION_TEXT, FOR_EXPORT, GROUP_FILES, AT(output), "FILE.onnx", NULL,
+     "what to write: the trained model", NULL, NULL, 0, 0},
+    {"o", OPTION_TEXT, FOR_OPT, GROUP_FILES, AT(output), "FILE", "standard output",
      "what to write; '-' is standard output", NULL, NULL, 0, 0},
     {"emit", OPTION_TEXT, FOR_AMPC, GROUP_FILES, AT(emit), "KIND", "by the ending of FILE",
-     "kind of output: ir", NULL, NULL, 0, 0},
+     "kind of output: ir, onnx, svg or dot", NULL, NULL, 0, 0},
     {"weights", OPTION_WORD, FOR_AMPC, GROUP_FILES, AT(weights), "sidecar|reference", "sidecar",
      "copy the weights into a .safetensors beside the output, or refer to the model's own files", NULL, weights, 0, 0},
     {"emit-list", OPTION_TEXT, FOR_AMPC, GROUP_FILES, AT(emit_list), "FILE", NULL,
@@ -28,7 +35,9 @@ const option option_table[] = {
     {"checkpoint", OPTION_TEXT, LOADED, GROUP_FILES, AT(checkpoint), "FILE|DIR", NULL,
      "take parameters and buffers from this checkpoint, or the newest of a folder", NULL, NULL, 0, 0},
     {"data", OPTION_TEXT, DATA, GROUP_FILES, AT(data), "SPEC", NULL,
-     "samples: idx:DIR[,mean=M,std=S], npz:FILE, npy:NAME=FILE,.. or synthetic[,rows=N]", NULL, NULL, 0, 0},
+     "samples: idx:DIR[,divide=D,mean=M,std=S], npz:FILE, npy:NAME=FILE,.. or synthetic[,rows=N]; an idx pixel p of 0 to"
+     " 255 is fed as (p/D - M)/S, D is 255 if not given, M 0, S 1: an exported model has to be fed the same", NULL, NULL,
+     0, 0},
     {"eval-data", OPTION_TEXT, FOR_TRAIN, GROUP_FILES, AT(eval_data), "SPEC", NULL,
      "measure loss and accuracy on these samples after every epoch (idx: the test files)", NULL, NULL, 0, 0},
     {"checkpoint-dir", OPTION_TEXT, FOR_TRAIN, GROUP_FILES, AT(checkpoint_dir), "DIR", NULL,
@@ -110,8 +119,8 @@ const option option_table[] = {
     /* shapes, mode */
     {"dim", OPTION_TEXTS, FOR_AMPC | FOR_RUN, GROUP_SHAPES, AT(dims), "NAME=SIZE", NULL,
      "size of a symbolic dimension; repeatable", NULL, NULL, 0, 0},
-    {"mode", OPTION_WORD, FOR_COMPILE, GROUP_SHAPES, AT_PASS(mode), "file|train|eval", "file with a loss, else eval",
-     "how BatchNormalization and Dropout behave", NULL, pass_modes, 0, 0},
+    {"mode", OPTION_WORD, FOR_COMPILE, GROUP_SHAPES, AT_PASS(mode), "file|train|eval", "file in training, eval elsewhere",
+     "how BatchNormalization and Dropout behave: as the file has them, or all alike", NULL, pass_modes, 0, 0},
     /* running */
     {"epochs", OPTION_INT, FOR_TRAIN, GROUP_RUN, AT(epochs), "N", NULL, "length of the whole run",
      NULL, NULL, LIMITS_EPOCHS},
@@ -174,13 +183,14 @@ const option option_table[] = {
      "time of each pass", NULL, NULL, 0, 0},
     {"stats", OPTION_SET, FOR_AMPC, GROUP_LOOKING, AT_PASS(print_stats), NULL, NULL,
      "operators by precision, casts", NULL, NULL, 0, 0},
-    {"json", OPTION_SET, FOR_AMPC | FOR_RUN, GROUP_LOOKING, AT_PASS(json), NULL, NULL,
-     "results as JSON", NULL, NULL, 0, 0},
     /* general */
+    {"json", OPTION_SET, FOR_AMPC | FOR_RUN, GROUP_GENERAL, AT_PASS(json), NULL, NULL,
+     "results as JSON", NULL, NULL, 0, 0},
     {"seed", OPTION_INT, FOR_COMPILE, GROUP_GENERAL, AT_PASS(seed), "N", "0",
-     "of everything that is drawn: weights, dropout, order of samples", NULL, NULL, 0, 9e18},
+     "of everything that is drawn: first weights, dropout, order of samples", NULL, NULL, 0, 9e18},
     {"v", OPTION_SET, FOR_COMPILE, GROUP_GENERAL, AT(verbose), NULL, NULL, "say more", NULL, NULL, 0, 0},
-    {"q", OPTION_SET, FOR_COMPILE, GROUP_GENERAL, AT(quiet), NULL, NULL, "say errors only", NULL, NULL, 0, 0},
+    {"q", OPTION_SET, FOR_COMPILE, GROUP_GENERAL, AT(quiet), NULL, NULL,
+     "say errors only, and print what was asked for: no summary, no progress", NULL, NULL, 0, 0},
     {"color", OPTION_WORD, FOR_ALL, GROUP_GENERAL, AT(colour), "auto|always|never", "auto",
      "colours on standard error; NO_COLOR is honoured", NULL, colours, 0, 0},
     {"strict", OPTION_SET, FOR_COMPILE, GROUP_GENERAL, AT(strict), NULL, NULL, "warnings are errors", NULL, NULL, 0, 0},

@@ -1,7 +1,8 @@
 /* options.c - reads a command line by the rows of option_table.c.
  *
  * Every argument that begins with a dash is looked up by name among the rows that the program has; its value is
- * checked by the row's kind and stored at the row's offset. A name that no row has is answered with the nearest one. */
+ * checked by the row's kind and stored at the row's offset. A name that no row has, or a word that an option does not
+ * know, is answered with the nearest one. */
 #include "tools/options.h"
 
 #include <errno.h>
@@ -58,18 +59,25 @@ static size_t edit_distance(const char *a, const char *b)
     return row[m];
 }
 
-static const option *nearest_option(const char *name, unsigned where)
+nearest_word nearest_to(const char *word)
 {
-    const option *best = NULL;
-    size_t limit = least(3, strlen(name) / 2) + 1; /* farther than this is another word */
-    for (const option *row = option_table; row->name; row++) {
-        size_t distance = row->where & where && row->name[1] ? edit_distance(name, row->name)
-                                                             : limit;
-        if (distance >= limit) continue;
-        best = row;
-        limit = distance;
-    }
-    return best;
+    return (nearest_word){.word = word, .limit = least(3, strlen(word) / 2) + 1}; /* farther than this is another word */
+}
+
+void nearest_offer(nearest_word *n, const char *name)
+{
+    size_t distance = edit_distance(n->word, name);
+    if (distance >= n->limit) return;
+    n->best = name;
+    n->limit = distance;
+}
+
+static const char *nearest_option(const char *name, unsigned where)
+{
+    nearest_word n = nearest_to(name);
+    for (const option *row = option_table; row->name; row++)
+        if (row->where & where && row->name[1]) nearest_offer(&n, row->name);
+    return n.best;
 }
 
 static const char *dashes(const char *name) { return name[1] ? "--" : "-"; }
@@ -78,13 +86,13 @@ static diag_loc here(const reader *r) { return DIAG_FILE(r->program->name); }
 
 static ampc_status unknown_option(const reader *r, const char *name)
 {
-    const option *near = nearest_option(name, r->program->bit);
+    const char *near = nearest_option(name, r->program->bit);
     if (find_option(name, FOR_ALL))
         return diag_error(r->diag, AMPC_USAGE, here(r), "%s%s is not an option of %s", dashes(name),
                           name, r->program->name);
     if (near)
         return diag_error(r->diag, AMPC_USAGE, here(r), "unknown option %s%s; did you mean %s%s?",
-                          dashes(name), name, dashes(near->name), near->name);
+                          dashes(name), name, dashes(near), near);
     return diag_error(r->diag, AMPC_USAGE, here(r),
                       "unknown option %s%s; '%s --help=all' lists them", dashes(name), name,
                       r->program->name);
@@ -129,9 +137,12 @@ static void add_parts(tool_options *o, pass_strings *list, const char *text)
 static ampc_status bad_value(const reader *r, const option *row, const char *value)
 {
     bool limited = row->low < row->high;
-    if (row->kind == OPTION_WORD)
-        return diag_error(r->diag, AMPC_USAGE, here(r), "%s%s: '%s' is none of %s",
-                          dashes(row->name), row->name, value, row->value);
+    if (row->kind == OPTION_WORD) {
+        nearest_word n = nearest_to(value);
+        for (const option_word *w = row->words; w->word; w++) nearest_offer(&n, w->word);
+        return diag_error(r->diag, AMPC_USAGE, here(r), "%s%s: '%s' is none of %s%s%s%s", dashes(row->name), row->name,
+                          value, row->value, n.best ? "; did you mean " : "", n.best ? n.best : "", n.best ? "?" : "");
+    }
     return diag_error(r->diag, AMPC_USAGE, here(r),
                       limited ? "%s%s: '%s' is no %s from %g to %g" : "%s%s: '%s' is no %s",
                       dashes(row->name), row->name, value,
@@ -179,12 +190,17 @@ static ampc_status store_once(const reader *r, const option *row, const char *va
     return AMPC_OK;
 }
 
+/* What only the passes read; the general options are everybody's. */
+static bool compiles(const option *row)
+{
+    const size_t first = offsetof(tool_options, pass), end = first + sizeof(pass_options);
+    return row->group != GROUP_GENERAL && row->offset >= first && row->offset < end;
+}
+
 static ampc_status store(const reader *r, const option *row, const char *value)
 {
     void *at = (char *)r->o + row->offset;
-    bool compiles = row->group == GROUP_PRECISION || row->group == GROUP_TRAINING;
-    if ((row->where & FOR_AMPC) && (row->where & FOR_RUN) && compiles && !r->o->compile_option)
-        r->o->compile_option = row->name;
+    if (compiles(row) && !r->o->compile_option) r->o->compile_option = row->name;
     switch (row->kind) {
     case OPTION_SET: *(bool *)at = true; return AMPC_OK;
     case OPTION_CLEAR: *(bool *)at = false; return AMPC_OK;

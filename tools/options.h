@@ -130,6 +130,14 @@ enum { OPTION_TEXT_SIZE = 96 };
 void options_spell(const option *row, bool value, char *text, size_t size);
 const char *options_group_name(int group);
 
+/* What somebody may have meant by a word that is unknown: of the names offered the one with the least edit distance. */
+typedef struct nearest_word {
+    const char *word, *best; /* best: NULL while none is near */
+    size_t limit;            /* distance that the next one must beat */
+} nearest_word;
+nearest_word nearest_to(const char *word);
+void nearest_offer(nearest_word *n, const char *name);
+
 /* "NAME=VALUE" taken apart; AMPC_USAGE for anything else. `what` names the option in the message. */
 ampc_status options_split(const char *text, const char *what, arena *a, diag *d, const char **name,
                           const char **value);

@@ -95,6 +95,9 @@ static bool on_step(void *user, const rt_step *step)
     return t->status != AMPC_OK;
 }
 
+/* Lines of text about epochs and the end of the run. */
+static bool prints_text(const training *t) { return !t->c->tool->o.pass.json && !t->c->tool->o.quiet; }
+
 /* ---- between epochs -------------------------------------------------------------------------- */
 
 static ampc_status evaluate(training *t, int64_t run)
@@ -116,7 +119,7 @@ static ampc_status on_epoch(void *user, uint64_t epoch)
     tool *base = t->c->tool;
     t->epochs++;
     if (t->eval_data) TRY(evaluate(t, t->run));
-    if (!base->o.pass.json && (base->o.epochs || t->eval_data)) {
+    if (prints_text(t) && (base->o.epochs || t->eval_data)) {
         console_end_live(&base->console);
         printf("epoch %" PRIu64, epoch);
         if (t->epoch_steps) printf("  train loss %.4f", t->epoch_loss / (double)t->epoch_steps);
@@ -220,6 +223,7 @@ static ampc_status print_result(training *t)
     arena *a = c->tool->arena;
     const rt_run_state *state = rt_trainer_state(t->trainer);
     rt_memory memory;
+    if (!prints_text(t) && !c->tool->o.pass.json) return AMPC_OK;
     TRY(run_planned_memory(c, ir_graph_find(c->tool->module, "train_step"), t->data, state->batch,
                            &memory));
     double samples_s = t->busy > 0 ? (double)(t->run * state->batch) / t->busy : NAN;
@@ -248,7 +252,7 @@ static ampc_status evaluate_end(training *t)
 {
     if (!t->eval_data || stop_signal || t->evaluated == t->run) return AMPC_OK;
     TRY(evaluate(t, t->run));
-    if (t->c->tool->o.pass.json) return AMPC_OK;
+    if (!prints_text(t)) return AMPC_OK;
     printf("end");
     print_evaluation(t);
     printf("\n");

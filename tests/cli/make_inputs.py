@@ -19,8 +19,8 @@ def info(name, shape, kind=TensorProto.FLOAT):
     return helper.make_tensor_value_info(name, kind, shape)
 
 
-def write(name, nodes, inputs, outputs, weights=()):
-    weights = [numpy_helper.from_array(np.asarray(a, np.float32), n) for n, a in weights]
+def write(name, nodes, inputs, outputs, weights=(), others=()):
+    weights = [numpy_helper.from_array(np.asarray(a, np.float32), n) for n, a in weights] + list(others)
     graph = helper.make_graph(nodes, name, inputs, outputs, weights)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
     model.ir_version = 8
@@ -68,6 +68,23 @@ write("masked", [helper.make_node("Div", ["x", "onnx::Div_9"], ["a"], name="div"
       [info("x", ["N", 4, 4])], [info("y", ["N", 4, 3])],
       [("onnx::Div_9", 2.0), ("temperature", 1.5), ("mask", np.triu(np.full((4, 4), -1e9), 1)), ("w", w1[:, :3]),
        ("bound", 6.0)])
+# An autoencoder with its loss.
+write("auto", [helper.make_node("MatMul", ["x", "w"], ["y"], name="fc"),
+               helper.make_node("Sub", ["y", "x"], ["d"], name="difference"),
+               helper.make_node("Mul", ["d", "d"], ["q"], name="square"),
+               helper.make_node("ReduceMean", ["q"], ["l"], name="mean", keepdims=0)],
+      [info("x", ["N", 4])], [info("y", ["N", 4]), info("l", [])], [("w", w1[:, :4])])
+# Dropout, a BatchNormalization that trains, one that does not, and a loss beside other outputs.
+for name, training in (("modes", 1), ("frozen", 0)):
+    statistics = ["bn", "mo", "vo"] if training else ["bn"]
+    write(name, [helper.make_node("MatMul", ["x", "w"], ["h"], name="fc"),
+                 helper.make_node("BatchNormalization", ["h", "g", "b", "m", "v"], statistics, name="bn", training_mode=training),
+                 helper.make_node("Dropout", ["bn", "ratio", "yes"], ["s"], name="drop"),
+                 helper.make_node("SoftmaxCrossEntropyLoss", ["s", "label"], ["l", "p"], name="loss")],
+          [info("x", ["N", 4]), info("label", ["N"], TensorProto.INT64)],
+          [info("bn", ["N", 3]), info("l", []), info("p", ["N", 3]), info("s", ["N", 3])],
+          [("w", w1[:, :3]), ("g", [1, 2, 3]), ("b", [0, 1, 0]), ("m", [0.5, 0, 1]), ("v", [1, 4, 2]), ("ratio", 0.5)],
+          [numpy_helper.from_array(np.array(True), "yes")])
 # Bad ones -----------------------------------------------------------------------------------------------------
 (folder / "truncated.onnx").write_bytes(tiny[:len(tiny) // 2])
 (folder / "text.onnx").write_text("this is no model\n")
