@@ -6,9 +6,13 @@
  *          nll                   the same for log-probabilities
  *          mse, l1               mean of (x - y)^2, of |x - y|; labels like the output
  *          bce_logits            mean of softplus(x) - x*y, which is max(x,0) - x*y + log(1 + exp(-|x|))
+ *          bce                   the same for probabilities: mean of -y*log(p) - (1-y)*log(1-p)
  *
- * The loss becomes output statement "loss"; meta lines say what it reads. @infer keeps every output of the model, a loss
- * among them: a run that has no labels selects the others. */
+ * A loss with a normalisation in it (softmax, sigmoid) that is asked for on an output which the model has normalised
+ * already reads what the model normalises: the output keeps its value, and the loss its stable form.
+ *
+ * The loss becomes output statement "loss"; meta lines say what it reads. @infer keeps every output of the model, a
+ * loss among them: a run that has no labels selects the others. */
 #include "passes/pass.h"
 
 #include <string.h>
@@ -52,15 +56,36 @@ static ir_value *loss_bce_logits(ir_builder *b, ir_value *x, ir_value *label)
     return mean_all(b, ir_binary(b, IR_OP_sub, ir_unary(b, IR_OP_softplus, x), ir_binary(b, IR_OP_mul, x, label)));
 }
 
+/* Of zero that of the least normal number, so that the gradient stays finite. */
+static ir_value *bounded_log(ir_builder *b, ir_value *x)
+{
+    return ir_unary(b, IR_OP_log, ir_done(b, ir_new(b, IR_OP_clip, 2, x, ir_scalar(b, x->type.dtype, 0x1p-126))));
+}
+
+static ir_value *loss_bce(ir_builder *b, ir_value *p, ir_value *label)
+{
+    ir_value *one = ir_scalar(b, p->type.dtype, 1);
+    ir_value *of_ones = ir_binary(b, IR_OP_mul, label, bounded_log(b, p));
+    ir_value *rest = ir_binary(b, IR_OP_sub, one, label);
+    ir_value *of_zeros = ir_binary(b, IR_OP_mul, rest, bounded_log(b, ir_binary(b, IR_OP_sub, one, p)));
+    return mean_all(b, ir_unary(b, IR_OP_neg, ir_binary(b, IR_OP_add, of_ones, of_zeros)));
+}
+
 typedef struct loss_kind {
     const char *name;
     bool classes; /* labels are class numbers along axis 1 */
     loss_rule *make;
+    ir_op normalisation; /* of an output on which the loss is the other rule, of what the model normalises */
+    loss_rule *of_scores; /* NULL: there is none */
 } loss_kind;
 
 static const loss_kind loss_kinds[] = {
-    {"ce", true, loss_ce},   {"nll", true, loss_nll},           {"mse", false, loss_mse},
-    {"l1", false, loss_l1},  {"bce_logits", false, loss_bce_logits},
+    {"ce", true, loss_ce, IR_OP_softmax, loss_ce},
+    {"nll", true, loss_nll, IR_OP_log_softmax, loss_ce},
+    {"mse", false, loss_mse, IR_OP_COUNT, NULL},
+    {"l1", false, loss_l1, IR_OP_COUNT, NULL},
+    {"bce_logits", false, loss_bce_logits, IR_OP_sigmoid, loss_bce_logits},
+    {"bce", false, loss_bce, IR_OP_sigmoid, loss_bce_logits},
 };
 
 /* "KIND[:OUTPUT[,LABEL]]" taken apart. */
@@ -78,9 +103,10 @@ static ampc_status parse_spec(ir_module *m, const char *text, diag *d, loss_spec
     for (size_t i = 0; i < sizeof loss_kinds / sizeof *loss_kinds; i++)
         if (strcmp(loss_kinds[i].name, kind) == 0) spec->kind = &loss_kinds[i];
     if (spec->kind) return AMPC_OK;
-    if (strcmp(kind, "huber") == 0 || strcmp(kind, "bce") == 0)
+    if (strcmp(kind, "huber") == 0)
         return diag_error(d, AMPC_UNSUPPORTED, DIAG_NOWHERE, "loss '%s' is not supported yet", kind);
-    return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "unknown loss '%s': expected ce, nll, mse, l1 or bce_logits", kind);
+    return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "unknown loss '%s': expected ce, nll, mse, l1, bce or bce_logits",
+                      kind);
 }
 
 static ir_node *first_float_output(const ir_graph *g)
@@ -100,6 +126,43 @@ static ir_type label_type(const loss_kind *kind, const ir_type *x)
     return t;
 }
 
+/* ---- outputs that the model has normalised ----------------------------------------------------- */
+
+/* Whether the node normalises along the class axis of its result, or element by element. */
+static bool fits_classes(const ir_node *n)
+{
+    if (n->op == IR_OP_sigmoid) return true;
+    int64_t axis = n->attr[n->op == IR_OP_softmax ? IR_ATTR(softmax, axis) : IR_ATTR(log_softmax, axis)].i;
+    return (axis < 0 ? axis + ir_in(n, 0)->type.rank : axis) == 1;
+}
+
+/* The node that makes the value, conversions aside, when it is of that op and normalises what the loss would. */
+static const ir_node *normalised_by(const ir_value *x, ir_op op)
+{
+    while (x->kind == IR_VALUE_RESULT && x->def->op == IR_OP_cast && ir_dtype_is_float(ir_in(x->def, 0)->type.dtype))
+        x = ir_in(x->def, 0);
+    return x->kind == IR_VALUE_RESULT && x->def->op == op && fits_classes(x->def) ? x->def : NULL;
+}
+
+/* Said once, for @train. To normalise once instead of twice is more than a stable form of the same. */
+static void say_what_is_read(const ir_graph *g, const loss_spec *spec, const ir_node *n, const char *output, diag *d)
+{
+    static const char text[] = "the loss %s normalises itself: it reads the input of this node instead of output '%s'";
+    if (strcmp(g->name, "train") != 0) return;
+    if (spec->kind->make == spec->kind->of_scores) diag_note(d, ir_diag_loc(n), text, spec->kind->name, output);
+    else diag_remark(d, ir_diag_loc(n), text, spec->kind->name, output);
+}
+
+/* Probabilities where the loss takes their logarithms. */
+static ampc_status check_logarithms(const ir_graph *g, const loss_spec *spec, const ir_value *x, const char *output,
+                                    diag *d)
+{
+    const ir_node *n = spec->kind->make == loss_nll ? normalised_by(x, IR_OP_softmax) : NULL;
+    if (!n || strcmp(g->name, "train") != 0) return AMPC_OK;
+    return diag_warning(d, ir_diag_loc(n),
+                        "makes output '%s' of probabilities, but the loss nll takes their logarithms: use ce", output);
+}
+
 static ampc_status append(ir_graph *g, const loss_spec *spec, const char *name, diag *d)
 {
     ir_node *out = spec->output ? ir_graph_find_output(g, spec->output) : first_float_output(g);
@@ -108,11 +171,20 @@ static ampc_status append(ir_graph *g, const loss_spec *spec, const char *name, 
                             : diag_error(d, AMPC_REJECTED, DIAG_NOWHERE, "the model has no float output for the loss");
     ir_builder b = pass_builder(g, IR_FORWARD, d);
     ir_value *x = ir_in(out, 0);
-    if (ir_dtype_is_low(x->type.dtype)) x = ir_cast(&b, x, IR_f32);
-    if (!x) return diag_status(d);
+    const char *output = out->attr[IR_ATTR(output, name)].s;
     if (spec->kind->classes && x->type.rank < 2)
         return diag_error(d, AMPC_REJECTED, DIAG_NOWHERE, "loss %s needs a class axis 1, output '%s' has rank %d",
-                          spec->kind->name, out->attr[IR_ATTR(output, name)].s, x->type.rank);
+                          spec->kind->name, output, x->type.rank);
+    loss_rule *make = spec->kind->make;
+    const ir_node *normalisation = spec->kind->of_scores ? normalised_by(x, spec->kind->normalisation) : NULL;
+    TRY(check_logarithms(g, spec, x, output, d));
+    if (normalisation) {
+        say_what_is_read(g, spec, normalisation, output, d);
+        make = spec->kind->of_scores;
+        x = ir_in(normalisation, 0);
+    }
+    if (ir_dtype_is_low(x->type.dtype)) x = ir_cast(&b, x, IR_f32);
+    if (!x) return diag_status(d);
     ir_type type = label_type(spec->kind, &x->type);
     ir_value *label = ir_graph_find_input(g, spec->label);
     if (!label) label = ir_graph_input(g, spec->label, &type);
@@ -120,13 +192,13 @@ static ampc_status append(ir_graph *g, const loss_spec *spec, const char *name, 
         return diag_error(d, AMPC_REJECTED, DIAG_NOWHERE, "input '%s' is %s, the loss needs labels of type %s",
                           spec->label, ir_type_print(g->module, &label->type, g->module->arena),
                           ir_type_print(g->module, &type, g->module->arena));
-    ir_value *loss = spec->kind->make(&b, x, label);
+    ir_value *loss = make(&b, x, label);
     if (!loss) return diag_status(d);
     ir_value_rename(loss, name);
     ir_output(&b, name, loss);
     ir_meta_set(g->module, "loss", name);
     ir_meta_set(g->module, "loss_kind", spec->kind->name);
-    ir_meta_set(g->module, "logits", out->attr[IR_ATTR(output, name)].s);
+    ir_meta_set(g->module, "logits", output);
     ir_meta_set(g->module, "label", spec->label);
     return diag_status(d);
 }

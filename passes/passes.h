@@ -130,7 +130,7 @@ const char *pass_print_list(const pass_options *o, diag *d, arena *a);
  *   "loss"       name of the output statement that is the loss in @eval, @grad, @train_step
  *   "label"      graph input that carries the label
  *   "logits"     output that the loss reads (accuracy is argmax over axis 1 of it), absent for an in-graph loss
- *   "loss_kind"  ce, nll, mse, l1, bce_logits, graph
+ *   "loss_kind"  ce, nll, mse, l1, bce, bce_logits, graph
  *   "amp"        "O0", "O1 f16", "O1 bf16"
  *   "fuse"       "off": a session makes every op a step of its own; absent otherwise
  * and as names of storage:

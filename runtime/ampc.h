@@ -113,7 +113,7 @@ typedef struct ampc_compile_options { /* the options of the program `ampc`, with
     int change_io_types;         /* not 0: graph inputs and outputs may become low precision */
     int no_fuse;                 /* not 0: round at every value */
     /* training; with neither loss nor loss_output the model's own loss is taken, or there is only @infer */
-    const char *loss;            /* "ce", "nll", "mse", "l1", "bce_logits", each with [:OUTPUT[,LABEL]] */
+    const char *loss;            /* "ce", "nll", "mse", "l1", "bce", "bce_logits", each with [:OUTPUT[,LABEL]] */
     const char *loss_output;     /* a scalar output that is the loss */
     const char *optimizer;       /* "sgd" (default), "momentum", "nesterov", "adam", "adamw", with ,key=value.. */
     const char *train, *freeze;  /* globs over parameter names, separated by commas; see docs/training.md */

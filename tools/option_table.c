@@ -84,7 +84,7 @@ const option option_table[] = {
      "round at every value of the graph", NULL, NULL, 0, 0},
     /* training */
     {"loss", OPTION_TEXT, FOR_COMPILE, GROUP_TRAINING, AT_PASS(loss), "KIND[:OUTPUT[,LABEL]]", NULL,
-     "append a loss: ce, nll, mse, l1 or bce_logits", NULL, NULL, 0, 0},
+     "append a loss: ce, nll, mse, l1, bce or bce_logits", NULL, NULL, 0, 0},
     {"loss-output", OPTION_TEXT, FOR_COMPILE, GROUP_TRAINING, AT_PASS(loss_output), "NAME", NULL,
      "this output of the model is the loss", NULL, NULL, 0, 0},
     {"optimizer", OPTION_TEXT, FOR_COMPILE, GROUP_TRAINING, AT_PASS(optimizer), "NAME[,KEY=VALUE..]",

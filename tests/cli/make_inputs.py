@@ -74,6 +74,11 @@ write("auto", [helper.make_node("MatMul", ["x", "w"], ["y"], name="fc"),
                helper.make_node("Mul", ["d", "d"], ["q"], name="square"),
                helper.make_node("ReduceMean", ["q"], ["l"], name="mean", keepdims=0)],
       [info("x", ["N", 4])], [info("y", ["N", 4]), info("l", [])], [("w", w1[:, :4])])
+# Scores, what a sigmoid makes of them, and the same numbers where nobody knows that they come from one.
+write("sigmoid", [helper.make_node("MatMul", ["x", "w"], ["s"], name="fc"),
+                  helper.make_node("Sigmoid", ["s"], ["p"], name="sigmoid"),
+                  helper.make_node("Abs", ["p"], ["r"], name="abs")],
+      [info("x", ["N", 4])], [info("s", ["N", 3]), info("p", ["N", 3]), info("r", ["N", 3])], [("w", 4 * w1[:, :3])])
 # Dropout, a BatchNormalization that trains, one that does not, and a loss beside other outputs.
 for name, training in (("modes", 1), ("frozen", 0)):
     statistics = ["bn", "mo", "vo"] if training else ["bn"]
@@ -117,6 +122,7 @@ label = x @ np.array([[1, -1, 0], [0, 1, -1], [1, 0, 1], [-1, 1, 0]], np.float32
 label = label.argmax(axis=1)
 np.savez(folder / "data.npz", x=x, label=label)
 np.savez(folder / "batch.npz", x=x[:8], label=label[:8])
+np.savez(folder / "soft.npz", x=x[:8], label=random.random((8, 3), np.float32))
 np.savez(folder / "wide.npz", x=np.zeros((8, 5), np.float32), label=label[:8])
 np.savez(folder / "infinite.npz", x=np.full((64, 4), np.inf, np.float32), label=label[:64])
 np.savez(folder / "hot.npz", x=x, label=np.zeros((256, 3), np.float32))
