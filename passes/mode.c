@@ -108,6 +108,22 @@ static void make_train(ir_graph *g, const pass_options *o, diag *d)
     }
 }
 
+/* A file exported for evaluation trains differently from what its network did: said once, unless it was asked for. */
+static void note_fixed_statistics(const ir_graph *g, const pass_options *o, diag *d)
+{
+    int fixed = 0, all = 0;
+    for (const ir_node *n = g->first; n && o->mode == PASS_MODE_DEFAULT; n = n->next) {
+        if (n->op != IR_OP_batch_norm) continue;
+        all++;
+        fixed += !n->attr[IR_ATTR(batch_norm, training)].i && !has_frozen_statistics(n, o);
+    }
+    if (fixed)
+        diag_note(d, DIAG_FILE(ir_module_source(g->module)),
+                  "%d of %d BatchNormalization nodes are in evaluation mode in the file: they train with the running "
+                  "statistics that it has; --mode=train takes those of the batch, --mode=file says that this is meant",
+                  fixed, all);
+}
+
 /* @infer runs in evaluation mode unless --mode asks for another: file for the network as written, train for that of
  * training where no training step takes it. */
 static ampc_status make_infer(ir_graph *g, const pass_options *o, bool training, diag *d)
@@ -158,6 +174,7 @@ ampc_status pass_mode_graphs(ir_module *m, const pass_options *o, diag *d)
         ir_graph *eval = ir_graph_clone(m, forward, "eval", NULL);
         TRY(make_eval(eval, d));
         ir_graph *train = ir_graph_clone(m, forward, "train", NULL);
+        note_fixed_statistics(train, o, d);
         if (o->mode == PASS_MODE_EVAL) TRY(make_eval(train, d));
         if (o->mode == PASS_MODE_TRAIN) make_train(train, o, d);
         freeze_statistics(train, o);

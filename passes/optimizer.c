@@ -234,18 +234,6 @@ static int take_gradients(ir_graph *g, ir_value ***gradients, ir_storage ***para
     return (int)values.count;
 }
 
-/* The masters are f32 (or f64): a weight in a low type would lose most updates. All such parameters are listed. */
-static ampc_status check_masters(ir_storage *const *params, int n, diag *d)
-{
-    ampc_status status = AMPC_OK;
-    for (int i = 0; i < n; i++)
-        if (ir_dtype_is_low(params[i]->type.dtype))
-            status = diag_error(d, AMPC_UNSUPPORTED, DIAG_NOWHERE,
-                                "parameter '%s' is %s in the model; training needs f32 parameters (or --freeze it)",
-                                params[i]->name, ir_dtype_name(params[i]->type.dtype));
-    return status;
-}
-
 ampc_status pass_optimizer(ir_module *m, const pass_options *o, diag *d)
 {
     ir_graph *g = ir_graph_find(m, "train_step");
@@ -255,7 +243,6 @@ ampc_status pass_optimizer(ir_module *m, const pass_options *o, diag *d)
     ir_value **gradients;
     ir_storage **params;
     int n = take_gradients(g, &gradients, &params);
-    TRY(check_masters(params, n, d));
     ir_type f32 = ir_type_scalar(IR_f32), i64 = ir_type_scalar(IR_i64);
     ir_storage *step = pass_state(m, "step", &i64, 0, d), *lr = pass_state(m, "lr", &f32, opt.lr, d);
     if (!step || !lr) return diag_status(d);

@@ -6,8 +6,8 @@
 
 /* One sentence each stands in passes.h and in the table of runner.c. */
 typedef ampc_status pass_fn(ir_module *m, const pass_options *o, diag *d);
-pass_fn pass_params, pass_mode_graphs, pass_loss, pass_patterns, pass_amp, pass_scale_loss, pass_autodiff, pass_entries,
-    pass_unscale, pass_optimizer, pass_fold_casts, pass_cse, pass_dce;
+pass_fn pass_params, pass_mode_graphs, pass_loss, pass_patterns, pass_amp, pass_masters, pass_scale_loss, pass_autodiff,
+    pass_entries, pass_unscale, pass_optimizer, pass_fold_casts, pass_cse, pass_dce;
 
 /* A scratch arena with the guard of the module's arena, for side tables; the caller frees it. NULL: no memory. */
 arena *pass_scratch_new(ir_module *m);

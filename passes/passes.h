@@ -6,6 +6,7 @@
  *     | patterns              LayerNorm and GELU that are written out in smaller operators become one node again
  *     | amp_colour            decides f32 or low for every float node (side table; that table is --explain)
  *     | amp_cast              inserts one Cast per (value, type), retypes results
+ *     | masters               trained parameters of a low type become f32, read through a cast
  *     | scale_loss            loss * @loss_scale, the seed of the backward
  *     | autodiff              backward nodes by the gradient column of ops.def
  *     | unscale               check_finite_and_unscale, update_loss_scaling

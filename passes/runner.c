@@ -15,6 +15,7 @@ const pass_info pass_table[] = {
     {"loss", "append the loss, or take the one in the graph", pass_loss},
     {"patterns", "recognise operators that the model writes out in smaller ones", pass_patterns},
     {"amp", "colour every float node and insert the casts that the colours need", pass_amp},
+    {"masters", "train parameters of a low type as f32", pass_masters},
     {"scale_loss", "add the loss-scale state", pass_scale_loss},
     {"autodiff", "append the backward of @train", pass_autodiff},
     {"entries", "make @grad and @train_step from @train", pass_entries},
@@ -165,8 +166,8 @@ ampc_status pass_run(ir_module *m, const char *name, const pass_options *o, diag
 
 static bool makes_backward(const pass_info *p)
 {
-    return p->run == pass_scale_loss || p->run == pass_autodiff || p->run == pass_entries || p->run == pass_unscale ||
-           p->run == pass_optimizer;
+    return p->run == pass_masters || p->run == pass_scale_loss || p->run == pass_autodiff || p->run == pass_entries ||
+           p->run == pass_unscale || p->run == pass_optimizer;
 }
 
 /* The passes that make a training step cannot tell updates that a graph brings along from their own. */

@@ -79,6 +79,15 @@ write("sigmoid", [helper.make_node("MatMul", ["x", "w"], ["s"], name="fc"),
                   helper.make_node("Sigmoid", ["s"], ["p"], name="sigmoid"),
                   helper.make_node("Abs", ["p"], ["r"], name="abs")],
       [info("x", ["N", 4])], [info("s", ["N", 3]), info("p", ["N", 3]), info("r", ["N", 3])], [("w", 4 * w1[:, :3])])
+# All of it in fp16, as it is stored.
+half = helper.make_graph([helper.make_node("MatMul", ["x", "w"], ["h"], name="fc"),
+                          helper.make_node("Add", ["h", "b"], ["s"], name="bias")], "half",
+                         [info("x", ["N", 4], TensorProto.FLOAT16)], [info("s", ["N", 3], TensorProto.FLOAT16)],
+                         [numpy_helper.from_array(w1[:, :3].astype(np.float16), "w"),
+                          numpy_helper.from_array(np.array([0.5, -0.25, 2], np.float16), "b")])
+half = helper.make_model(half, opset_imports=[helper.make_opsetid("", 17)])
+half.ir_version = 8
+(folder / "half.onnx").write_bytes(half.SerializeToString())
 # Dropout, a BatchNormalization that trains, one that does not, and a loss beside other outputs.
 for name, training in (("modes", 1), ("frozen", 0)):
     statistics = ["bn", "mo", "vo"] if training else ["bn"]
