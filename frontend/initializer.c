@@ -1,8 +1,9 @@
 /* initializer.c - tensors of the model -> storage of the module.
  *
  * Which float initializers are parameters? ONNX does not say. The rule: those that a graph output
- * depends on by a derivative. Left out are operands that no derivative goes through (bounds of
+ * depends on as values of its operators. Left out are operands that tell an operator how to work (bounds of
  * Clip, class weights ...), and single elements that torch.onnx named by a number; those are constants.
+ * What no derivative reaches, because a cast to integers or a comparison lies in between, is held apart.
  * Running statistics have become states while BatchNormalization was lowered.
  *
  * Which of them training holds is decided by pass params, which knows whether there is a training
@@ -54,7 +55,7 @@ ampc_status onnx_initializers_bind(onnx_importer *im, onnx_scope *scope)
 
 /* ---- parameters and constants ---------------------------------------------------------------- */
 
-/* Float operands that no derivative goes through. */
+/* Float operands that tell how to work; no derivative goes through. */
 static const struct {
     ir_op op;
     int slot;
@@ -85,16 +86,23 @@ static bool stopped(const ir_node *n, int slot)
     return false;
 }
 
-/* Marks, by value id, what the graph's outputs depend on by a derivative. */
-static void mark_reached(const ir_graph *g, bool *reached)
+/* How the outputs of a graph depend on a value: by a derivative, or else through integers. */
+typedef enum reach { REACH_NONE, REACH_VALUE, REACH_DERIVATIVE } reach;
+
+static bool carries(const ir_value *v, reach how)
+{
+    return how == REACH_VALUE || ir_dtype_is_float(v->type.dtype);
+}
+
+/* Marks, by value id, what the graph's outputs depend on in this way or a stricter one. */
+static void mark_reached(const ir_graph *g, reach how, reach *reached)
 {
     for (const ir_node *n = g->last; n; n = n->prev) {
         bool wanted = n->op == IR_OP_output;
-        for (int i = 0; i < n->n_out; i++)
-            wanted |= reached[n->out[i]->id] && ir_dtype_is_float(n->out[i]->type.dtype);
+        for (int i = 0; i < n->n_out; i++) wanted |= reached[n->out[i]->id] >= how && carries(n->out[i], how);
         for (int i = 0; i < n->n_in && wanted; i++) {
             const ir_value *v = n->in[i].value;
-            if (v && ir_dtype_is_float(v->type.dtype) && !stopped(n, i)) reached[v->id] = true;
+            if (v && carries(v, how) && !stopped(n, i) && reached[v->id] < how) reached[v->id] = how;
         }
     }
 }
@@ -107,16 +115,17 @@ static bool is_numbered(const char *name)
     return !*name;
 }
 
-/* Marks, by storage id, what some graph's outputs depend on. */
-static void mark_storage(onnx_importer *im, const ir_graph *g, bool *reached)
+/* Marks, by storage id, how some graph's outputs depend on it. */
+static void mark_storage(onnx_importer *im, const ir_graph *g, reach *reached)
 {
-    bool *values = arena_array(im->scratch, g->value_ids + 1, sizeof *values);
-    mark_reached(g, values);
+    reach *values = arena_array(im->scratch, g->value_ids + 1, sizeof *values);
+    mark_reached(g, REACH_DERIVATIVE, values);
+    mark_reached(g, REACH_VALUE, values);
     for (const ir_node *n = g->first; n; n = n->next)
         for (int i = 0; i < n->n_in; i++) {
             const ir_value *v = n->in[i].value;
-            if (v && v->kind == IR_VALUE_STORAGE && values[v->id] && !ir_is_scalar(v))
-                reached[v->storage->id] = true;
+            if (v && v->kind == IR_VALUE_STORAGE && values[v->id] > reached[v->storage->id] && !ir_is_scalar(v))
+                reached[v->storage->id] = values[v->id];
         }
 }
 
@@ -128,20 +137,21 @@ ir_held onnx_held(const onnx_importer *im, const ir_storage *s)
 }
 
 /* The importer made only parameters of the float initializers; a float constant is a value of the graph. */
-static void classify(const onnx_importer *im, ir_storage *s, bool reached)
+static void classify(const onnx_importer *im, ir_storage *s, reach reached)
 {
+    bool trainable = reached == REACH_DERIVATIVE;
     if (s->kind == IR_CONST) {
-        s->held = reached ? IR_HELD_NODE : IR_NOT_HELD;
+        s->held = trainable ? IR_HELD_NODE : IR_NOT_HELD;
         return;
     }
-    s->held = reached ? onnx_held(im, s) : IR_HELD_APART;
+    s->held = trainable ? onnx_held(im, s) : IR_HELD_APART;
     if (!reached || (s->held && is_single(&s->type) && is_numbered(s->name))) s->kind = IR_CONST;
 }
 
 void onnx_classify_parameters(onnx_importer *im)
 {
     ir_module *m = im->module;
-    bool *reached = arena_array(im->scratch, m->storage.count + 1, sizeof *reached);
+    reach *reached = arena_array(im->scratch, m->storage.count + 1, sizeof *reached);
     for (size_t i = 0; i < m->graphs.count; i++) mark_storage(im, m->graphs.items[i], reached);
     for (size_t i = 0; i < m->storage.count; i++) {
         ir_storage *s = m->storage.items[i];

@@ -163,6 +163,17 @@ static ampc_status check_logarithms(const ir_graph *g, const loss_spec *spec, co
                         "makes output '%s' of probabilities, but the loss nll takes their logarithms: use ce", output);
 }
 
+/* What makes the loss, and of which value instead of the output's where the model has normalised that. */
+static loss_rule *choose_rule(const ir_graph *g, const loss_spec *spec, const char *output, ir_value **x, diag *d)
+{
+    const loss_kind *kind = spec->kind;
+    const ir_node *normalisation = kind->of_scores ? normalised_by(*x, kind->normalisation) : NULL;
+    if (!normalisation) return kind->make;
+    say_what_is_read(g, spec, normalisation, output, d);
+    *x = ir_in(normalisation, 0);
+    return kind->of_scores;
+}
+
 static ampc_status append(ir_graph *g, const loss_spec *spec, const char *name, diag *d)
 {
     ir_node *out = spec->output ? ir_graph_find_output(g, spec->output) : first_float_output(g);
@@ -175,14 +186,8 @@ static ampc_status append(ir_graph *g, const loss_spec *spec, const char *name, 
     if (spec->kind->classes && x->type.rank < 2)
         return diag_error(d, AMPC_REJECTED, DIAG_NOWHERE, "loss %s needs a class axis 1, output '%s' has rank %d",
                           spec->kind->name, output, x->type.rank);
-    loss_rule *make = spec->kind->make;
-    const ir_node *normalisation = spec->kind->of_scores ? normalised_by(x, spec->kind->normalisation) : NULL;
     TRY(check_logarithms(g, spec, x, output, d));
-    if (normalisation) {
-        say_what_is_read(g, spec, normalisation, output, d);
-        make = spec->kind->of_scores;
-        x = ir_in(normalisation, 0);
-    }
+    loss_rule *make = choose_rule(g, spec, output, &x, d);
     if (ir_dtype_is_low(x->type.dtype)) x = ir_cast(&b, x, IR_f32);
     if (!x) return diag_status(d);
     ir_type type = label_type(spec->kind, &x->type);

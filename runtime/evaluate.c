@@ -153,7 +153,7 @@ static void find_ignored(evaluation *e, const ir_graph *g)
     }
 }
 
-/* Labels are class numbers when they are integers that the loss reads as such; without a loss, when they are integers. */
+/* Labels are class numbers when they are integers that the loss reads as such, or where there is no loss, integers. */
 static bool has_classes(const evaluation *e)
 {
     if (e->label_field < 0) return false;

@@ -35,9 +35,9 @@ const option option_table[] = {
     {"checkpoint", OPTION_TEXT, LOADED, GROUP_FILES, AT(checkpoint), "FILE|DIR", NULL,
      "take parameters and buffers from this checkpoint, or the newest of a folder", NULL, NULL, 0, 0},
     {"data", OPTION_TEXT, DATA, GROUP_FILES, AT(data), "SPEC", NULL,
-     "samples: idx:DIR[,divide=D,mean=M,std=S], npz:FILE, npy:NAME=FILE,.. or synthetic[,rows=N]; an idx pixel p of 0 to"
-     " 255 is fed as (p/D - M)/S, D is 255 if not given, M 0, S 1: an exported model has to be fed the same", NULL, NULL,
-     0, 0},
+     "samples: idx:DIR[,divide=D,mean=M,std=S], npz:FILE, npy:NAME=FILE,.. or synthetic[,rows=N]; an idx pixel p of 0"
+     " to 255 is fed as (p/D - M)/S, D is 255 if not given, M 0, S 1: an exported model has to be fed the same", NULL,
+     NULL, 0, 0},
     {"eval-data", OPTION_TEXT, FOR_TRAIN, GROUP_FILES, AT(eval_data), "SPEC", NULL,
      "measure loss and accuracy on these samples after every epoch (idx: the test files)", NULL, NULL, 0, 0},
     {"checkpoint-dir", OPTION_TEXT, FOR_TRAIN, GROUP_FILES, AT(checkpoint_dir), "DIR", NULL,
@@ -119,7 +119,8 @@ const option option_table[] = {
     /* shapes, mode */
     {"dim", OPTION_TEXTS, FOR_AMPC | FOR_RUN, GROUP_SHAPES, AT(dims), "NAME=SIZE", NULL,
      "size of a symbolic dimension; repeatable", NULL, NULL, 0, 0},
-    {"mode", OPTION_WORD, FOR_COMPILE, GROUP_SHAPES, AT_PASS(mode), "file|train|eval", "file in training, eval elsewhere",
+    {"mode", OPTION_WORD, FOR_COMPILE, GROUP_SHAPES, AT_PASS(mode), "file|train|eval",
+     "file in training, eval elsewhere",
      "how BatchNormalization and Dropout behave: as the file has them, or all alike", NULL, pass_modes, 0, 0},
     /* running */
     {"epochs", OPTION_INT, FOR_TRAIN, GROUP_RUN, AT(epochs), "N", NULL, "length of the whole run",

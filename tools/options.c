@@ -61,7 +61,8 @@ static size_t edit_distance(const char *a, const char *b)
 
 nearest_word nearest_to(const char *word)
 {
-    return (nearest_word){.word = word, .limit = least(3, strlen(word) / 2) + 1}; /* farther than this is another word */
+    const size_t farthest = least(3, strlen(word) / 2); /* what is farther is another word */
+    return (nearest_word){.word = word, .limit = farthest + 1};
 }
 
 void nearest_offer(nearest_word *n, const char *name)

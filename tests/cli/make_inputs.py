@@ -79,6 +79,15 @@ write("sigmoid", [helper.make_node("MatMul", ["x", "w"], ["s"], name="fc"),
                   helper.make_node("Sigmoid", ["s"], ["p"], name="sigmoid"),
                   helper.make_node("Abs", ["p"], ["r"], name="abs")],
       [info("x", ["N", 4])], [info("s", ["N", 3]), info("p", ["N", 3]), info("r", ["N", 3])], [("w", 4 * w1[:, :3])])
+# Parameters that are read on the way to integers, and by a comparison.
+write("apart", [helper.make_node("Exp", ["p"], ["e"], name="exp"),
+                helper.make_node("Transpose", ["e"], ["t"], name="transpose", perm=[1, 0]),
+                helper.make_node("Cast", ["t"], ["i"], name="whole", to=TensorProto.INT64),
+                helper.make_node("Cast", ["i"], ["y"], name="float", to=TensorProto.FLOAT),
+                helper.make_node("MatMul", ["x", "q"], ["m"], name="fc"),
+                helper.make_node("Less", ["m", "r"], ["c"], name="less"),
+                helper.make_node("Where", ["c", "m", "x"], ["z"], name="where")],
+      [info("x", ["N", 4])], [info("y", [4, 4]), info("z", ["N", 4])], [("p", w1[:, :4]), ("q", w1[:, :4]), ("r", w1[0, :4])])
 # All of it in fp16, as it is stored.
 half = helper.make_graph([helper.make_node("MatMul", ["x", "w"], ["h"], name="fc"),
                           helper.make_node("Add", ["h", "b"], ["s"], name="bias")], "half",

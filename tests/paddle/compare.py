@@ -178,7 +178,7 @@ class Graph:
                             paddle.concat([parts[1], parts[0]], 1)))
 
     def cast(self):
-        a, v = self.pick()
+        a, v = self.operand()
         if self.r.random() < 0.4:
             a, v = self.node("cast %s {to=i64}" % a, "Cast", paddle.cast(v, "int64"), dtype="i64")
         self.keep(self.node("cast %s {to=f32}" % a, "Cast", paddle.cast(v, "float32")))

@@ -215,6 +215,22 @@ class Model:
             a, v = self.node("Cast", [a], paddle.cast(v, "int64"), keep=False, to=TensorProto.INT64)
         self.node("Cast", [a], paddle.cast(v, "float32"), to=TensorProto.FLOAT)
 
+    def truncate(self):
+        """A parameter that is read only on the way to integers: no derivative goes through."""
+        a, v = self.param("i%d" % self.count, SIZE)
+        for _ in range(self.r.randint(0, 2)):
+            kind = self.r.randint(0, 3)
+            if kind == 0:
+                op = self.r.choice(sorted(UNARY))
+                a, v = self.node(op, [a], UNARY[op](v), keep=False, **({"alpha": 1 / 6} if op == "HardSigmoid" else {}))
+            elif kind == 1:
+                a, v = self.node("Transpose", [a], paddle.transpose(v, [1, 0]), keep=False, perm=[1, 0])
+            else:
+                op, (b, w) = self.r.choice(sorted(BINARY)), self.operand()
+                a, v = self.node(op, [a, b], BINARY[op](v, w), keep=False)
+        a, v = self.node("Cast", [a], paddle.cast(v, "int64"), keep=False, to=TensorProto.INT64)
+        self.node("Cast", [a], paddle.cast(v, "float32"), to=TensorProto.FLOAT)
+
     def compare(self):
         (a, v), (b, w) = self.pick(), self.pick()
         c, u = self.node("Less", [a, b], paddle.less_than(v, w), keep=False)
@@ -326,7 +342,7 @@ class Model:
 
     KINDS = (["unary"] * 8 + ["binary"] * 6 + ["matmul"] * 5 + ["move"] * 2 + ["images"] * 2 +
              ["square", "power", "scale", "clip", "reduce", "total", "cumsum", "top", "pad", "tile", "squeeze", "concat",
-              "split", "cast", "compare", "arg", "dropout", "norm", "gather"])
+              "split", "cast", "truncate", "compare", "arg", "dropout", "norm", "gather"])
 
     def save(self, path):
         inputs = [helper.make_tensor_value_info(n, TensorProto.FLOAT, SIZE) for n in self.inputs]
