@@ -40,6 +40,7 @@ typedef struct k_context {
     size_t error_size;
     bool tune;            /* a library's algorithms are chosen by time, not as it proposes */
     bool plan_only;       /* nothing will run: no code is compiled and no device memory is needed */
+    bool crowded;         /* other programs keep the processors busy (cpu_crowd_look): no result depends on it */
     void *device;         /* the state of the open device; NULL where it has none */
 } k_context;
 
@@ -110,5 +111,10 @@ ampc_status cuda_absorbs(const k_args *args);
 ampc_status cpu_open(char *error, size_t error_size);
 /* Whether there is as much memory left as a call into oneDNN may take: it does not survive the lack of it. */
 bool cpu_has_reserve(void);
+/* Watches over ctx->crowded, as ctx->device. Looking is for the time between runs, on the thread that runs them; most
+ * calls only read the clock. AMPC_NO_MEMORY. */
+ampc_status cpu_crowd_open(k_context *ctx);
+void cpu_crowd_look(k_context *ctx);
+void cpu_crowd_close(k_context *ctx);
 
 #endif

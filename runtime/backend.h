@@ -23,6 +23,7 @@ typedef struct rt_backend {
     /* Opens a device that is only described (device_file.h), for planning alone. NULL: not for this kind of device. */
     ampc_status (*describe)(k_context *ctx, const char *text, int multiprocessors);
     void (*close)(k_context *ctx);
+    void (*before_run)(k_context *ctx);  /* called before a run is walked; NULL: there is nothing to do */
     const k_kernel *(*kernel)(ir_op op); /* NULL: no kernel runs for this op */
     const k_kernel *program;             /* the kernel of programs (kernels/program.h) */
     ampc_status (*absorbs)(const k_args *args); /* cpu_absorbs, cuda_absorbs in kernels/kernel.h */

@@ -7,10 +7,9 @@
 static ampc_status open_cpu(k_context *ctx, int index)
 {
     (void)index;
-    return cpu_open(ctx->error, ctx->error_size);
+    ampc_status status = cpu_open(ctx->error, ctx->error_size);
+    return status == AMPC_OK ? cpu_crowd_open(ctx) : status;
 }
-
-static void close_cpu(k_context *ctx) { (void)ctx; }
 
 static ampc_status alloc(const k_context *ctx, size_t bytes, void **out)
 {
@@ -42,7 +41,8 @@ const rt_backend rt_backend_cpu = {
     .name = "cpu",
     .alignment = 64,
     .open = open_cpu,
-    .close = close_cpu,
+    .close = cpu_crowd_close,
+    .before_run = cpu_crowd_look,
     .kernel = cpu_kernel,
     .program = &cpu_program,
     .absorbs = cpu_absorbs,

@@ -83,6 +83,7 @@ static ampc_status run_steps(rt_session *s, const rt_plan *p, int first, int end
 
 static ampc_status walk(rt_session *s, const rt_plan *p, diag *d)
 {
+    if (s->backend->before_run) s->backend->before_run(&s->ctx);
     TRY(rt_note_point(s, p, p->n_kept, 0, d));
     TRY(copy_buffers(s, p, p->before, p->n_before, s->backend->copy, p->n_kept, d));
     TRY(run_steps(s, p, p->n_kept, p->n_steps, d));

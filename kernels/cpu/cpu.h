@@ -33,10 +33,10 @@ typedef union cpu_tile {
     int64_t i64[CPU_TILE];
 } cpu_tile;
 
-/* Threads for a loop that touches `elements` elements. */
+/* Threads for a loop that touches `elements` elements and whose result is the same on any number of them. */
 static inline int cpu_threads(const k_context *ctx, int64_t elements)
 {
-    return elements < CPU_SERIAL ? 1 : ctx->threads;
+    return elements < CPU_SERIAL || ctx->crowded ? 1 : ctx->threads;
 }
 
 static inline int64_t k_min(int64_t a, int64_t b) { return a < b ? a : b; }

@@ -1,0 +1,126 @@
+/* Waiting threads on a crowded machine (kernels/cpu/crowd.c): noticed, and no spinning then. */
+#include "kernels/kernel.h"
+
+#include <dirent.h>
+#include <omp.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { MOST_PROCESSORS = 64, WAIT_MS = 30 };
+
+static double seconds(clockid_t clock)
+{
+    struct timespec t;
+    clock_gettime(clock, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static int count_threads(void)
+{
+    DIR *d = opendir("/proc/self/task");
+    int n = -2; /* "." and ".." */
+    if (!d) return 0;
+    while (readdir(d)) n++;
+    closedir(d);
+    return n;
+}
+
+/* A loop of which one thread takes WAIT_MS longer than the others, asleep: what the others make of that time. */
+static double spun_ms(int threads)
+{
+    const double before = seconds(CLOCK_PROCESS_CPUTIME_ID);
+#pragma omp parallel num_threads(threads)
+    if (omp_get_thread_num() == 0) usleep(WAIT_MS * 1000);
+    return (seconds(CLOCK_PROCESS_CPUTIME_ID) - before) * 1e3;
+}
+
+static void work(int threads)
+{
+    volatile double sums[MOST_PROCESSORS];
+#pragma omp parallel num_threads(threads)
+    {
+        const int i = omp_get_thread_num();
+        sums[i] = 0;
+        for (int k = 0; k < 1000000; k++) sums[i] += k;
+    }
+}
+
+static void spin(pid_t *spinners, int n)
+{
+    for (int i = 0; i < n; i++) {
+        spinners[i] = fork();
+        assert_true(spinners[i] >= 0);
+        while (spinners[i] == 0) {}
+    }
+}
+
+static void stop(const pid_t *spinners, int n)
+{
+    for (int i = 0; i < n; i++) {
+        kill(spinners[i], SIGKILL);
+        waitpid(spinners[i], NULL, 0);
+    }
+}
+
+static void test_crowded(void **state)
+{
+    (void)state;
+    const int threads = omp_get_num_procs();
+    pid_t spinners[4 * MOST_PROCESSORS];
+    k_context ctx = {.threads = threads};
+    if (threads < 2 || threads > MOST_PROCESSORS || access("/proc/thread-self/schedstat", R_OK) != 0) skip();
+    assert_int_equal(cpu_crowd_open(&ctx), AMPC_OK);
+    assert_false(ctx.crowded);
+    work(threads);
+    const int before = count_threads();
+    spin(spinners, 4 * threads);
+    for (double end = seconds(CLOCK_MONOTONIC) + 20; !ctx.crowded && seconds(CLOCK_MONOTONIC) < end;) {
+        work(threads);
+        cpu_crowd_look(&ctx);
+    }
+    double least = WAIT_MS;
+    for (int i = 0; i < 20; i++) { /* the team may still be on its way, and this thread has waits of its own */
+        const double ms = spun_ms(threads);
+        if (ms < least) least = ms;
+    }
+    stop(spinners, 4 * threads);
+    assert_true(ctx.crowded);
+    assert_true(least < 0.5);
+    assert_true(count_threads() > before);
+    cpu_crowd_close(&ctx);
+    for (int i = 0; i < 1000 && count_threads() > before; i++) usleep(10000); /* libgomp does not wait for its threads */
+    assert_int_equal(count_threads(), before);
+}
+
+static void test_calm(void **state)
+{
+    (void)state;
+    k_context ctx = {.threads = 1}; /* waits for nobody */
+    assert_int_equal(cpu_crowd_open(&ctx), AMPC_OK);
+    for (int i = 0; i < 5; i++) {
+        usleep(25000);
+        cpu_crowd_look(&ctx);
+    }
+    assert_false(ctx.crowded);
+    cpu_crowd_close(&ctx);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_crowded), cmocka_unit_test(test_calm)};
+    (void)argc;
+    if (getenv("OMP_WAIT_POLICY")) { /* the default is tested; libgomp has read the variable already */
+        unsetenv("OMP_WAIT_POLICY");
+        execv("/proc/self/exe", argv);
+    }
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
