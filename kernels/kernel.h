@@ -22,6 +22,7 @@ typedef struct k_view {
     ir_dtype dtype;  /* IR_NO_DTYPE when absent */
     int rank;
     int64_t dims[IR_MAX_RANK];
+    ir_dtype as; /* the low type that an f32 operand is rounded to as it is read (cpu_rounds); IR_NO_DTYPE: none */
     bool channels_last; /* [N,C,spatial] lies in memory as [N,spatial,C]; only for ops with the trait SPATIAL */
 } k_view;
 
@@ -32,6 +33,8 @@ static inline int64_t k_count(const k_view *v)
     return n;
 }
 static inline size_t k_bytes(const k_view *v) { return (size_t)k_count(v) * ir_dtype_size(v->dtype); }
+/* The type of the numbers that are read. */
+static inline ir_dtype k_read_type(const k_view *v) { return v->as == IR_NO_DTYPE ? v->dtype : v->as; }
 static inline bool k_present(const k_view *v) { return v->dtype != IR_NO_DTYPE; }
 
 typedef struct k_context {
@@ -111,6 +114,12 @@ ampc_status cuda_absorbs(const k_args *args);
 ampc_status cpu_open(char *error, size_t error_size);
 /* Whether there is as much memory left as a call into oneDNN may take: it does not survive the lack of it. */
 bool cpu_has_reserve(void);
+/* Whether the processor multiplies operands of float type t as they are; otherwise they become f32 first. As oneDNN
+ * sees it, which the user may limit (ONEDNN_MAX_CPU_ISA). After cpu_open. */
+bool cpu_computes(ir_dtype t);
+/* Whether the kernel of args->op would round operand `operand`, of a low type, as it reads it, were it given in f32 with
+ * that type as `as`. It says so where that costs nothing. After cpu_open. */
+bool cpu_rounds(const k_args *args, int operand);
 /* Watches over ctx->crowded, as ctx->device. Looking is for the time between runs, on the thread that runs them; most
  * calls only read the clock. AMPC_NO_MEMORY. */
 ampc_status cpu_crowd_open(k_context *ctx);

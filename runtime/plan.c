@@ -465,6 +465,7 @@ static const struct stage {
     {"norm", true, rt_plan_split_norms, NULL},
     {"layout", true, rt_plan_lay_out, NULL},
     {"product", true, rt_plan_find_products, NULL},
+    {"round", true, rt_plan_round, NULL},
     {"keep", true, rt_plan_keep, NULL},
     {"epilogue", true, NULL, fuse_epilogues},
     {"fuse", true, rt_plan_fuse, NULL},

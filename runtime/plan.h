@@ -1,7 +1,7 @@
 /* plan.h - an entry graph under one binding of its symbols, as a flat array of steps over one arena.
  *
- *     graph, sizes -> values, steps -> raw gradients -> norms in parts -> layouts -> products -> what is kept
- *     -> epilogues -> programs -> neighbours in order -> buffers -> kernels prepared -> offsets -> groups
+ *     graph, sizes -> values, steps -> raw gradients -> norms in parts -> layouts -> products -> casts in products
+ *     -> what is kept -> epilogues -> programs -> neighbours in order -> buffers -> kernels prepared -> offsets -> groups
  *
  * Steps begin as the nodes of the graph. Stages between (one file each) rewrite the list: what is decided there needs
  * sizes and what the backend can do, so that the graph stays one node an op and knows nothing of it.
@@ -212,6 +212,8 @@ bool rt_plan_split_norms(rt_plan *p);
 bool rt_plan_lay_out(rt_plan *p);
 /* Convolutions by kernels of one element become products. False: out of memory. */
 bool rt_plan_find_products(rt_plan *p);
+/* Products round storage and inputs themselves, where that costs nothing. False: out of memory. */
+bool rt_plan_round(rt_plan *p);
 /* What depends on parameters alone is computed once and kept. False: out of memory. */
 bool rt_plan_keep(rt_plan *p);
 /* Matmuls take what follows them into their epilogues. A failure is the device's, with its reason in ctx->error, or

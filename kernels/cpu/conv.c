@@ -327,7 +327,8 @@ static ampc_status prepare_call(const k_args *args, const conv *c, void **state,
     cpu_operand operands[CPU_CALL_OPERANDS];
     dnnl_primitive_desc_t pd;
     int n;
-    dnnl_status_t status = describe_conv(c, args->in[0].dtype == IR_bf16, args->ctx, operands, &n, &pd);
+    const bool low = args->in[0].dtype == IR_bf16 && cpu_computes(IR_bf16);
+    dnnl_status_t status = describe_conv(c, low, args->ctx, operands, &n, &pd);
     if (status != dnnl_success) return cpu_dnnl_fail(args->ctx, status, ir_op_get(args->op)->name);
     return cpu_call_make(pd, operands, n, args->ctx, (cpu_call **)state, workspace);
 }

@@ -3,9 +3,13 @@
  * Transposed operands are strides. oneDNN's matmul reads plain row-major weights within 5 % of its speed on blocked
  * ones, so nothing is reordered. f64 has a blocked loop of its own.
  *
+ * Where the processor does not multiply operands of a low type as they are, a product without batch dimensions is
+ * computed panel by panel (panels.h); oneDNN sees the operands of a batched one as f32.
+ *
  * As a tail it takes gelu alone (kernels/epilogue.h), on f32 sums of any storage. relu it leaves to the op's own
  * kernel: the library makes 0 of NaN, which should pass. */
 #include "kernels/cpu/onednn.h"
+#include "kernels/cpu/panels.h"
 #include "kernels/epilogue.h"
 #include "kernels/product.h"
 
@@ -117,7 +121,7 @@ static dnnl_status_t describe_product(const k_args *args, const product *p, bool
                                       cpu_operand *o, int *n, dnnl_primitive_desc_t *pd)
 {
     const k_view *a = &args->in[IN_A], *bias = &args->in[IN_BIAS], *y = &args->out[0];
-    bool low = native && a->dtype == IR_bf16;
+    bool low = native && a->dtype == IR_bf16 && cpu_computes(IR_bf16);
     o[0] = operand_of(a, DNNL_ARG_SRC, cpu_dnnl_type(a->dtype, native));
     o[1] = operand_of(&args->in[IN_B], DNNL_ARG_WEIGHTS, cpu_dnnl_type(a->dtype, native));
     o[2] = operand_of(y, DNNL_ARG_DST, cpu_dnnl_type(y->dtype, low));
@@ -149,6 +153,32 @@ static bool is_known(const k_args *args, const product *p)
            k_count(&args->out[0]) > 0;
 }
 
+static bool is_foreign(const k_view *v)
+{
+    return ir_dtype_is_low(k_read_type(v)) && !cpu_computes(k_read_type(v));
+}
+
+static bool by_panels(const k_args *args, const product *p)
+{
+    const k_view *a = &args->in[IN_A], *b = &args->in[IN_B];
+    return p->rank == 0 && p->k > 0 && a->dtype != IR_f64 && b->dtype != IR_f64 && (is_foreign(a) || is_foreign(b));
+}
+
+bool cpu_rounds(const k_args *args, int operand)
+{
+    const bool factor = args->op == IR_OP_matmul && (operand == IN_A || operand == IN_B);
+    if (!factor || k_count(&args->out[0]) == 0) return false;
+    const product p = product_of(args);
+    return by_panels(args, &p);
+}
+
+static ampc_status run_panels(const k_args *args, const product *p)
+{
+    const k_tail tail = k_tail_of(args);
+    const k_formula formula = tail == K_TAIL_GELU ? FORMULA_gelu : FORMULA_gelu_tanh;
+    return cpu_panels_run(args, p, tail == K_TAIL_NONE ? NULL : cpu_formula_tile(formula, IR_f32));
+}
+
 static ampc_status prepare(const k_args *args, void **state, size_t *workspace)
 {
     const k_view *a = &args->in[IN_A], *y = &args->out[0];
@@ -157,6 +187,10 @@ static ampc_status prepare(const k_args *args, void **state, size_t *workspace)
     if (k_count(y) == 0 || p.k == 0) return AMPC_OK;
     if (a->dtype == IR_f64) {
         *workspace = y->dtype == IR_f64 ? 0 : (size_t)k_count(y) * sizeof(double);
+        return AMPC_OK;
+    }
+    if (by_panels(args, &p)) {
+        *workspace = cpu_panels_workspace(args, &p);
         return AMPC_OK;
     }
     cpu_operand operands[CPU_CALL_OPERANDS];
@@ -177,6 +211,7 @@ static ampc_status run(const k_args *args)
     }
     product p = product_of(args);
     if (k_count(&args->out[0]) == 0) return AMPC_OK;
+    if (by_panels(args, &p)) return run_panels(args, &p);
     if (p.k == 0)
         cpu_fill_bias(&args->out[0], &args->in[IN_BIAS], 1);
     else

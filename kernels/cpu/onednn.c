@@ -20,7 +20,7 @@ enum { ALIGNMENT = 64, PIECE = 1 << 16 /* elements of a conversion that one thre
 cpu_dnnl_table cpu_dnnl;
 static dnnl_engine_t engine;
 static pthread_mutex_t open_lock = PTHREAD_MUTEX_INITIALIZER;
-static bool is_open;
+static bool is_open, has_bf16;
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
@@ -52,6 +52,7 @@ static ampc_status open_library(char *error, size_t error_size)
         snprintf(error, error_size, "oneDNN has no CPU engine (status %d)", (int)status);
         return AMPC_DEVICE;
     }
+    has_bf16 = (cpu_dnnl.get_effective_cpu_isa() & dnnl_cpu_isa_avx512_core_bf16) == dnnl_cpu_isa_avx512_core_bf16;
     is_open = true;
     return AMPC_OK;
 }
@@ -79,9 +80,11 @@ static void leave_threads(int before)
     if (before != omp_get_max_threads()) omp_set_num_threads(before);
 }
 
+bool cpu_computes(ir_dtype t) { return t == IR_bf16 ? has_bf16 : t != IR_f16; }
+
 dnnl_data_type_t cpu_dnnl_type(ir_dtype t, bool native)
 {
-    return native && t == IR_bf16 ? dnnl_bf16 : dnnl_f32;
+    return native && t == IR_bf16 && has_bf16 ? dnnl_bf16 : dnnl_f32;
 }
 
 static bool is_reference(const_dnnl_primitive_desc_t pd)
@@ -358,6 +361,16 @@ ampc_status cpu_call_run(cpu_call *call, void *const *data, void *workspace, con
     dnnl_status_t status = call_execute(call, data, workspace, ctx);
     leave_threads(before);
     return status == dnnl_success ? AMPC_OK : cpu_dnnl_fail(ctx, status, "running a primitive");
+}
+
+ampc_status cpu_sgemm(const k_context *ctx, bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, const float *a,
+                      int64_t lda, const float *b, int64_t ldb, bool add, float *c, int64_t ldc)
+{
+    int before = enter_threads(ctx);
+    dnnl_status_t status = cpu_dnnl.sgemm(trans_a ? 'T' : 'N', trans_b ? 'T' : 'N', m, n, k, 1, a, lda, b, ldb,
+                                          add ? 1 : 0, c, ldc);
+    leave_threads(before);
+    return status == dnnl_success ? AMPC_OK : cpu_dnnl_fail(ctx, status, "multiplying matrices");
 }
 
 void cpu_fill_bias(const k_view *y, const k_view *bias, int64_t inner)

@@ -6,7 +6,8 @@
  *     view --convert--> plain, in the primitive's type --reorder--> its layout --primitive--> ... and back
  *
  * where a step that changes nothing is left out. f16 always takes the conversion to f32, because oneDNN computes no
- * f16 on CPUs; layouts differ for convolutions, which run best on blocked ones. */
+ * f16 on CPUs, and so does bf16 where the processor has no instructions for it: what oneDNN does instead is two to four
+ * times slower. Layouts differ for convolutions, which run best on blocked ones. */
 #ifndef AMPC_ONEDNN_H
 #define AMPC_ONEDNN_H
 
@@ -15,6 +16,7 @@
 #include <dnnl.h>
 
 #define CPU_DNNL_MAP(X)                                                                            \
+    X(get_effective_cpu_isa)                                                                       \
     X(engine_create)                                                                               \
     X(stream_create)                                                                               \
     X(stream_destroy)                                                                              \
@@ -40,6 +42,7 @@
     X(primitive_destroy)                                                                           \
     X(primitive_execute)                                                                           \
     X(reorder_primitive_desc_create)                                                               \
+    X(sgemm)                                                                                       \
     X(matmul_desc_init)                                                                            \
     X(dilated_convolution_forward_desc_init)                                                       \
     X(dilated_convolution_backward_data_desc_init)                                                 \
@@ -53,7 +56,7 @@ typedef struct cpu_dnnl_table {
 
 extern cpu_dnnl_table cpu_dnnl; /* valid after cpu_open */
 
-/* The type that oneDNN computes in for operands of dtype t: bf16 where `native`, else f32. */
+/* The type that oneDNN computes in for operands of dtype t: bf16 where `native` and the processor has it, else f32. */
 dnnl_data_type_t cpu_dnnl_type(ir_dtype t, bool native);
 
 /* A primitive descriptor under ctx->threads with scratchpad in our workspace. `hint`: the forward primitive that a
@@ -82,6 +85,10 @@ ampc_status cpu_call_make(dnnl_primitive_desc_t pd, const cpu_operand *operands,
 /* data[i] belongs to operand i. */
 ampc_status cpu_call_run(cpu_call *call, void *const *data, void *workspace, const k_context *ctx);
 void cpu_call_free(void *call); /* NULL allowed */
+
+/* c[m,n] = op(a) op(b), added to what is there when `add`; row-major, ld elements from row to row. */
+ampc_status cpu_sgemm(const k_context *ctx, bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, const float *a,
+                      int64_t lda, const float *b, int64_t ldb, bool add, float *c, int64_t ldc);
 
 /* What a sum over nothing gives: each element of y is the bias of its channel, or 0. Element i belongs to channel
  * (i / inner) % channels. */
