@@ -27,6 +27,7 @@ typedef struct rt_backend {
     const k_kernel *(*kernel)(ir_op op); /* NULL: no kernel runs for this op */
     const k_kernel *program;             /* the kernel of programs (kernels/program.h) */
     ampc_status (*absorbs)(const k_args *args); /* cpu_absorbs, cuda_absorbs in kernels/kernel.h */
+    bool (*computes)(ir_dtype t); /* cpu_computes in kernels/kernel.h; NULL: all float types */
     bool (*rounds)(const k_args *args, int operand); /* cpu_rounds in kernels/kernel.h; NULL: no kernel does */
     bool (*channels_last)(ir_dtype t);          /* convolutions of that type are at their best so */
     bool low_gradients; /* matrix products and convolutions write weight gradients best in the type of their operands */

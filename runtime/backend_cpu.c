@@ -46,6 +46,7 @@ const rt_backend rt_backend_cpu = {
     .kernel = cpu_kernel,
     .program = &cpu_program,
     .absorbs = cpu_absorbs,
+    .computes = cpu_computes,
     .rounds = cpu_rounds,
     .channels_last = channels_last,
     .alloc = alloc,

@@ -102,6 +102,7 @@ static void print_step(FILE *f, const rt_plan *p, int i)
     for (int j = 0; j < s->n_in; j++) {
         fputs(j ? ", " : " ", f);
         print_value(f, p, s->in_value[j]);
+        if (s->in[j].as != IR_NO_DTYPE) fprintf(f, " as %s", ir_dtype_name(s->in[j].as));
     }
     if (s->workspace != RT_NO_BUFFER) {
         fputs("  workspace ", f);

@@ -57,6 +57,27 @@ ampc_status rt_device_enter(const rt_session *s, const rt_plan *p, diag *d)
                       s->ctx.threads, n);
 }
 
+/* The low type of a product that the device does not compute in that type; IR_NO_DTYPE: there is none. */
+static ir_dtype foreign_type(const rt_session *s)
+{
+    for (size_t i = 0; s->backend->computes && i < s->module->graphs.count; i++)
+        for (const ir_node *n = s->module->graphs.items[i]->first; n; n = n->next) {
+            const ir_value *a = ir_op_get(n->op)->colour == IR_WHITE && n->n_in ? n->in[0].value : NULL;
+            if (a && ir_dtype_is_low(a->type.dtype) && !s->backend->computes(a->type.dtype)) return a->type.dtype;
+        }
+    return IR_NO_DTYPE;
+}
+
+static void remark_types(const rt_session *s, diag *d)
+{
+    const ir_dtype t = foreign_type(s);
+    if (t != IR_NO_DTYPE)
+        diag_remark(d, DIAG_FILE(ir_module_source(s->module)),
+                    "this processor has no instructions for %s: products are computed in f32, so that %s saves memory, "
+                    "not time",
+                    ir_dtype_name(t), ir_dtype_name(t));
+}
+
 ampc_status rt_device_open(rt_session *s, const rt_session_options *o, diag *d)
 {
     const char *device = o->device ? o->device : "cpu";
@@ -77,6 +98,7 @@ ampc_status rt_device_open(rt_session *s, const rt_session_options *o, diag *d)
     else
         TRY(open_described(s, device, d));
     s->is_open = true;
+    remark_types(s, d);
     if (s->backend->away && !s->plan_only) s->room = s->backend->away->room(&s->ctx);
     return AMPC_OK;
 }

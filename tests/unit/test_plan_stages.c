@@ -209,37 +209,56 @@ static void a_norm_before_a_product_stays_whole(void **state)
 static void casts_of_weights_come_first(void **state)
 {
     (void)state;
-    expect("param @w : f32[8,8] = zero\ngraph @g(@x : f16[N,8]) {\nforward:\n"
-           "  %t = tanh @x : f16[N,8]\n  %h = cast @w {to=f16} : f16[8,8]\n"
-           "  %y = matmul %t, %h : f16[N,8]\n  output \"y\" = %y\n}\n",
+    expect("param @w : f32[3,8,8] = zero\ngraph @g(@x : f16[3,N,8]) {\nforward:\n"
+           "  %t = tanh @x : f16[3,N,8]\n  %h = cast @w {to=f16} : f16[3,8,8]\n"
+           "  %y = matmul %t, %h : f16[3,N,8]\n  output \"y\" = %y\n}\n",
            "plan @g N=2: 3 steps\n"
            "   0* cast                 @w\n"
-           "        %h : f16[8,8]\n"
+           "        %h : f16[3,8,8]\n"
            "   1  tanh                 @x\n"
-           "        %t : f16[2,8]\n"
+           "        %t : f16[3,2,8]\n"
            "   2  matmul               %t, %h, _\n"
-           "        %y : f16[2,8]\n"
+           "        %y : f16[3,2,8]\n"
            "output \"y\"\n");
+}
+
+/* Weights and inputs only, and only where nobody else reads what the cast makes. */
+static void products_round_what_they_read(void **state)
+{
+    (void)state;
+    expect("param @v : f32[8,8] = zero\nparam @w : f32[8,8] = zero\ngraph @g(@x : f32[N,8]) {\nforward:\n"
+           "  %xh = cast @x {to=f16} : f16[N,8]\n  %vh = cast @v {to=f16} : f16[8,8]\n"
+           "  %wh = cast @w {to=f16} : f16[8,8]\n  %y = matmul %xh, %vh : f16[N,8]\n"
+           "  %z = matmul %y, %wh {trans_b=true} : f16[N,8]\n  output \"z\" = %z\n  output \"w\" = %wh\n}\n",
+           "plan @g N=2: 3 steps\n"
+           "   0* cast                 @w\n"
+           "        %wh : f16[8,8]\n"
+           "   1  matmul               @x as f16, @v as f16, _\n"
+           "        %y : f16[2,8]\n"
+           "   2  matmul               %y, %wh, _\n"
+           "        %z : f16[2,8]\n"
+           "output \"z\"\n"
+           "output \"w\"\n");
 }
 
 static void an_update_writes_the_low_copy(void **state)
 {
     (void)state;
-    expect("param @w : f32[8,8] = zero\nstate @lr : f32[] = 0.5\n"
-           "graph @g(@x : f16[N,8], @dy : f16[N,8]) {\nforward:\n"
-           "  %h = cast @w {to=f16} : f16[8,8]\n  %y = matmul @x, %h : f16[N,8]\n  output \"y\" = %y\n"
-           "backward:\n  %dw = matmul @x, @dy {trans_a=true, out=f32} : f32[8,8]\n"
-           "update:\n  %w1 = sgd @w, %dw, @lr : f32[8,8]\n  store @w, %w1\n}\n",
+    expect("param @w : f32[3,8,8] = zero\nstate @lr : f32[] = 0.5\n"
+           "graph @g(@x : f16[3,N,8], @dy : f16[3,N,8]) {\nforward:\n"
+           "  %h = cast @w {to=f16} : f16[3,8,8]\n  %y = matmul @x, %h : f16[3,N,8]\n  output \"y\" = %y\n"
+           "backward:\n  %dw = matmul @x, @dy {trans_a=true, out=f32} : f32[3,8,8]\n"
+           "update:\n  %w1 = sgd @w, %dw, @lr : f32[3,8,8]\n  store @w, %w1\n}\n",
            "plan @g N=2: 4 steps\n"
            "   0* cast                 @w\n"
-           "        %h : f16[8,8]\n"
+           "        %h : f16[3,8,8]\n"
            "   1  matmul               @x, %h, _\n"
-           "        %y : f16[2,8]\n"
+           "        %y : f16[3,2,8]\n"
            "   2  matmul               @x, @dy, _\n"
-           "        %dw : f32[8,8]\n"
+           "        %dw : f32[3,8,8]\n"
            "   3  sgd                  @w, %dw, @lr, _\n"
-           "        %w1 : f32[8,8]\n"
-           "        %h' : f16[8,8]\n"
+           "        %w1 : f32[3,8,8]\n"
+           "        %h' : f16[3,8,8]\n"
            "output \"y\"\n");
 }
 
@@ -477,6 +496,7 @@ int main(void)
         cmocka_unit_test(a_norm_of_two_widths_stays_whole),
         cmocka_unit_test(a_norm_before_a_product_stays_whole),
         cmocka_unit_test(casts_of_weights_come_first),
+        cmocka_unit_test(products_round_what_they_read),
         cmocka_unit_test(an_update_writes_the_low_copy),
         cmocka_unit_test(optimizers_and_norms_unscale),
         cmocka_unit_test(checks_add_up_squares),
