@@ -117,8 +117,8 @@ bool cpu_has_reserve(void);
 /* Whether the processor multiplies operands of float type t as they are; otherwise they become f32 first. As oneDNN
  * sees it, which the user may limit (ONEDNN_MAX_CPU_ISA). After cpu_open. */
 bool cpu_computes(ir_dtype t);
-/* Whether the kernel of args->op would round operand `operand`, of a low type, as it reads it, were it given in f32 with
- * that type as `as`. It says so where that costs nothing. After cpu_open. */
+/* Whether the kernel of args->op would round operand `operand`, of a low type, as it reads it, were it given in f32
+ * with that type as `as`. It says so where that costs nothing. After cpu_open. */
 bool cpu_rounds(const k_args *args, int operand);
 /* Watches over ctx->crowded, as ctx->device. Looking is for the time between runs, on the thread that runs them; most
  * calls only read the clock. AMPC_NO_MEMORY. */

@@ -1,7 +1,8 @@
 /* plan.h - an entry graph under one binding of its symbols, as a flat array of steps over one arena.
  *
  *     graph, sizes -> values, steps -> raw gradients -> norms in parts -> layouts -> products -> casts in products
- *     -> what is kept -> epilogues -> programs -> neighbours in order -> buffers -> kernels prepared -> offsets -> groups
+ *     -> what is kept -> epilogues -> programs -> neighbours in order -> buffers -> kernels prepared -> offsets
+ *     -> groups
  *
  * Steps begin as the nodes of the graph. Stages between (one file each) rewrite the list: what is decided there needs
  * sizes and what the backend can do, so that the graph stays one node an op and knows nothing of it.

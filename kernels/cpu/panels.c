@@ -6,7 +6,7 @@
 #include "kernels/cpu/onednn.h"
 #include "kernels/cpu/tiles.h"
 
-enum { ROWS = 1024, COLUMNS = 512, DEPTH = 512, ALIGNMENT = 64 };
+enum { ROWS = 512, COLUMNS = 256, DEPTH = 1024, ALIGNMENT = 64 };
 enum { IN_A = IR_IN(matmul, a), IN_B = IR_IN(matmul, b), IN_BIAS = IR_IN(matmul, bias) };
 
 /* A matrix as it lies in memory, and what is f32 of it now. */

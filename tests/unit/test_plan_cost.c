@@ -199,7 +199,8 @@ static void stages_are_watched(void **state)
     (void)state;
     plan_text_open(&t, "cpu", text);
     assert_int_equal(make_watched(&t, true, &all), AMPC_OK);
-    assert_string_equal(all.stages, "steps update norm layout product round keep epilogue fuse cluster buffers prepare memory group ");
+    assert_string_equal(all.stages, "steps update norm layout product round keep epilogue fuse cluster buffers prepare "
+                                    "memory group ");
     /* No places or bytes before there are buffers. */
     assert_string_equal(all.text, "plan @g N=2: 1 steps\n   0  program              @x\n        .0 = exp @x : f32\n"
                                   "        .1 = neg .0 : f32\n        %b of .1 : f32[2,8]\n");
