@@ -132,7 +132,6 @@ static onnx_file *file_new(const char *path)
     arena_set_guard(a, &guard);
     onnx_file *f = arena_alloc(a, sizeof *f);
     f->path = arena_strdup(a, path);
-    f->dir_fd = -1;
     f->arena = a;
     arena_set_guard(a, NULL);
     return f;

@@ -29,7 +29,6 @@ typedef struct onnx_file {
     /* private to decode.c, tensor.c and external.c */
     bool in_memory;          /* opened with onnx_file_wrap: no directory, so no external data */
     bool warned_unknown_key; /* of external data, reported once a file */
-    int dir_fd;              /* of the model, opened for the first external tensor; -1 before */
     struct onnx_external *externals; /* files already opened, by location */
     arena *arena;                    /* the decoded messages and this struct's own lists */
 } onnx_file;

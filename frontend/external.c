@@ -1,23 +1,16 @@
-/* external.c - finds, opens and checks external data files; one descriptor per location. */
+/* external.c - finds and checks external data files; one descriptor per location. */
 #include "frontend/external.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <limits.h>
-#include <linux/openat2.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <sys/syscall.h>
-#include <unistd.h>
+#include "ir/beneath.h"
 
-/* O_NONBLOCK: opening a FIFO must not wait; it is refused afterwards. */
-enum { OPEN_FLAGS = O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY };
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
 
 typedef struct onnx_external {
     struct onnx_external *next;
-    const char *location, *path;
+    const char *folder, *location, *path;
     int fd;
     int64_t size;
 } onnx_external;
@@ -41,107 +34,20 @@ refuse(const onnx_file *f, const char *tensor, diag *d, ampc_status code, const 
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
-/* NULL when the name may be looked up, else what is wrong with it. */
-static const char *location_fault(const char *location)
+/* The model's folder with its '/', as far as `path` names one. */
+static size_t folder_length(const char *path)
 {
-    if (!*location) return "is empty";
-    if (*location == '/') return "is an absolute path";
-    if (strlen(location) >= PATH_MAX) return "is too long";
-    for (const char *p = location; *p; p++)
-        if ((unsigned char)*p < 0x20 || *p == 0x7f) return "holds a control character";
-    for (const char *p = location; p; p = strchr(p, '/')) {
-        p += *p == '/';
-        if (!strncmp(p, "..", 2) && (p[2] == '/' || !p[2]))
-            return "leads out of the model's folder by '..'";
-    }
-    return NULL;
+    const char *slash = strrchr(path, '/');
+    return slash ? (size_t)(slash - path) + 1 : 0;
 }
 
-/* One step of the fallback. A link to a folder is ELOOP, as a link to a file is, not ENOTDIR. */
-static int open_component(int dir_fd, const char *name, bool last)
+static ampc_status open_data(onnx_file *f, onnx_external *e, const char *tensor, diag *d)
 {
-    int fd = openat(dir_fd, name, OPEN_FLAGS | O_NOFOLLOW | (last ? 0 : O_DIRECTORY));
-    int error = errno;
-    struct stat st;
-    if (fd < 0 && !fstatat(dir_fd, name, &st, AT_SYMLINK_NOFOLLOW) && S_ISLNK(st.st_mode))
-        error = ELOOP;
-    errno = error;
-    return fd;
-}
-
-int onnx_open_by_components(int dir_fd, const char *location)
-{
-    char name[NAME_MAX + 1];
-    int fd = dir_fd;
-    for (const char *p = location; fd >= 0;) {
-        p += strspn(p, "/");
-        size_t n = strcspn(p, "/");
-        bool last = !p[n + strspn(p + n, "/")];
-        int next = -1;
-        if (n > NAME_MAX) {
-            errno = ENAMETOOLONG;
-        } else {
-            memcpy(name, p, n);
-            name[n] = 0;
-            next = open_component(fd, name, last);
-        }
-        int error = errno;
-        if (fd != dir_fd) close(fd);
-        errno = error;
-        if (last || next < 0) return next;
-        fd = next;
-        p += n;
-    }
-    return fd;
-}
-
-static int open_beneath(int dir_fd, const char *location)
-{
-    struct open_how how = {.flags = (uint64_t)OPEN_FLAGS,
-                           .resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS};
-    for (int attempt = 0;; attempt++) {
-        long fd = syscall(SYS_openat2, dir_fd, location, &how, sizeof how);
-        if (fd >= 0) return (int)fd;
-        if (errno == EAGAIN && attempt < 8) continue; /* a rename raced with the lookup */
-        if (errno != ENOSYS && errno != EPERM) return -1;
-        return onnx_open_by_components(dir_fd, location);
-    }
-}
-
-static ampc_status open_folder(onnx_file *f, const char *tensor, diag *d)
-{
-    if (f->dir_fd >= 0) return AMPC_OK;
-    if (f->in_memory)
-        return refuse(f, tensor, d, AMPC_REJECTED,
-                      "a model in memory has no folder that the data could lie in");
-    const char *slash = strrchr(f->path, '/');
-    char *folder = slash ? strndup(f->path, (size_t)(slash - f->path) + 1) : strdup(".");
-    if (!folder) return refuse(f, tensor, d, AMPC_NO_MEMORY, "out of memory");
-    f->dir_fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    int error = errno;
-    free(folder);
-    if (f->dir_fd >= 0) return AMPC_OK;
-    return refuse(f, tensor, d, AMPC_IO, "the model's folder cannot be opened: %s",
-                  strerrordesc_np(error));
-}
-
-static ampc_status open_data(onnx_file *f, const char *location, const char *tensor, diag *d,
-                             int *fd, int64_t *size)
-{
-    *fd = open_beneath(f->dir_fd, location);
-    if (*fd < 0 && (errno == EXDEV || errno == ELOOP))
-        return refuse(f, tensor, d, AMPC_REJECTED,
-                      "'%.128s' leads out of the model's folder by a link", location);
-    if (*fd < 0)
-        return refuse(f, tensor, d, AMPC_IO, "'%.128s' cannot be opened: %s", location,
-                      strerrordesc_np(errno));
-    struct stat st;
-    if (fstat(*fd, &st) || !S_ISREG(st.st_mode)) {
-        close(*fd);
-        return refuse(f, tensor, d, AMPC_REJECTED, "'%.128s' is not a regular file", location);
-    }
-    *size = st.st_size;
-    return AMPC_OK;
+    const char *why;
+    ampc_status s = beneath_open(e->folder, e->location, &e->fd, &e->size, &why);
+    if (s == AMPC_IO)
+        return refuse(f, tensor, d, s, "'%.128s' %s: %s", e->location, why, strerrordesc_np(errno));
+    return s == AMPC_OK ? s : refuse(f, tensor, d, s, "'%.128s' %s", e->location, why);
 }
 
 /* Allocates the record and its strings; NULL when memory is exhausted. */
@@ -151,11 +57,10 @@ static onnx_external *external_new(onnx_file *f, const char *location)
     jmp_buf *before = arena_set_guard(f->arena, &guard);
     onnx_external *volatile e = NULL;
     if (!setjmp(guard)) {
-        const char *slash = strrchr(f->path, '/');
-        int folder = slash ? (int)(slash - f->path) + 1 : 0;
         onnx_external *made = arena_alloc(f->arena, sizeof *made);
         made->location = arena_strdup(f->arena, location);
-        made->path = arena_printf(f->arena, "%.*s%s", folder, f->path, location);
+        made->folder = arena_strndup(f->arena, f->path, folder_length(f->path));
+        made->path = arena_printf(f->arena, "%s%s", made->folder, location);
         e = made;
     }
     arena_set_guard(f->arena, before);
@@ -167,10 +72,11 @@ static ampc_status find_data(onnx_file *f, const char *location, const char *ten
 {
     for (onnx_external *e = f->externals; e; e = e->next)
         if (!strcmp(e->location, location)) return *out = e, AMPC_OK;
-    TRY(open_folder(f, tensor, d));
+    if (f->in_memory)
+        return refuse(f, tensor, d, AMPC_REJECTED, "a model in memory has no folder that the data could lie in");
     onnx_external *e = external_new(f, location);
     if (!e) return refuse(f, tensor, d, AMPC_NO_MEMORY, "out of memory");
-    TRY(open_data(f, location, tensor, d, &e->fd, &e->size));
+    TRY(open_data(f, e, tensor, d));
     e->next = f->externals;
     f->externals = e;
     *out = e;
@@ -252,7 +158,7 @@ ampc_status onnx_external_locate(onnx_file *f, const Onnx__TensorProto *t, int64
     claim c = {0};
     TRY(read_claim(f, t, d, &c));
     if (!c.location) return refuse(f, t->name, d, AMPC_REJECTED, "no location is given");
-    const char *fault = location_fault(c.location);
+    const char *fault = beneath_name_fault(c.location);
     if (fault)
         return refuse(f, t->name, d, AMPC_REJECTED, "location '%.128s' %s", c.location, fault);
     onnx_external *e = NULL;
@@ -273,6 +179,4 @@ void onnx_external_close(onnx_file *f)
 {
     for (onnx_external *e = f->externals; e; e = e->next) close(e->fd);
     f->externals = NULL;
-    if (f->dir_fd >= 0) close(f->dir_fd);
-    f->dir_fd = -1;
 }

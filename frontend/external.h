@@ -1,9 +1,4 @@
-/* external.h - tensor values that lie in a file beside the model.
- *
- * A model names such files itself, so a name may not lead out of the folder that holds the model:
- * no absolute path, no "..", no symbolic link that leaves it. The kernel enforces that (openat2
- * with RESOLVE_BENEATH); where it cannot, each component is opened by itself and no link is
- * followed at all. */
+/* external.h - tensor values that lie in a file beside the model, opened as ir/beneath.h says. */
 #ifndef AMPC_FRONTEND_EXTERNAL_H
 #define AMPC_FRONTEND_EXTERNAL_H
 
@@ -29,11 +24,7 @@ ampc_status onnx_external_locate(onnx_file *f, const Onnx__TensorProto *t, int64
 /* Reads `size` bytes of a located range. */
 ampc_status onnx_external_read(onnx_file *f, onnx_range range, size_t size, diag *d, void *out);
 
-/* Closes the files and the folder that the calls above opened. */
+/* Closes the files that the calls above opened. */
 void onnx_external_close(onnx_file *f);
-
-/* Opens the relative path `location` under the folder `dir_fd` without following any link: the
- * fallback, a file descriptor or -1 with errno. */
-int onnx_open_by_components(int dir_fd, const char *location);
 
 #endif

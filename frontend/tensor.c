@@ -310,7 +310,7 @@ ampc_status onnx_tensor_load(arena *a, onnx_file *f, onnx_tensor *t, diag *d)
 
 ampc_status onnx_tensor_read_file(arena *a, const char *path, diag *d, onnx_tensor *out)
 {
-    onnx_file f = {.path = path, .in_memory = true, .dir_fd = -1};
+    onnx_file f = {.path = path, .in_memory = true};
     ProtobufCMessage *t;
     TRY(onnx_bytes_load(a, path, false, d, &f.bytes));
     TRY(onnx_decode(a, &onnx__tensor_proto__descriptor, f.bytes, path, d, &t));

@@ -142,6 +142,7 @@ struct ir_module {
     ir_dim_table *dims;
     VEC(ir_storage *) storage;
     VEC(ir_graph *) graphs;
+    bool from_text;            /* the files that it names are opened beneath its folder only (ir/beneath.h) */
     const char *weights_path;  /* the sidecar as written in the IR, NULL: none */
     const char *weights_hash;  /* 32 hex digits, XXH3-128 of the file, NULL: none */
     strmap *storage_names;     /* private to module.c */
@@ -353,6 +354,8 @@ ampc_status ir_verify(const ir_module *m, diag *d);
 
 /* Canonical text; the string is in `a`. */
 const char *ir_print(const ir_module *m, arena *a);
+/* The same for a file: sealed, so that no part of it is taken for the whole. */
+const char *ir_print_sealed(const ir_module *m, arena *a);
 const char *ir_print_node(const ir_node *n, arena *a); /* one line without newline */
 
 /* Text -> module; errors point at FILE:LINE:COLUMN with a caret. `file` is the name for messages. */

@@ -201,19 +201,24 @@ static ampc_status parse_body(ir_parser *p)
     return AMPC_OK;
 }
 
+static ampc_status parse_hash(ir_parser *p, size_t digits, const char **out)
+{
+    TRY(ir_need_mark(p, "="));
+    const char *hash = p->lex.token.text;
+    if (strlen(hash) != digits || hash[strspn(hash, "0123456789abcdef")])
+        return ir_fail_expected(p, arena_printf(p->scratch, "%zu hexadecimal digits", digits));
+    *out = ir_keep(p, hash);
+    ir_lexer_next(&p->lex);
+    return AMPC_OK;
+}
+
 static ampc_status parse_weights(ir_parser *p)
 {
     const char *path;
     TRY(ir_need(p, IR_TOKEN_STRING, "a file name", &path));
     p->module->weights_path = ir_keep(p, path);
     if (!ir_take_word(p, "xxh3")) return AMPC_OK;
-    TRY(ir_need_mark(p, "="));
-    const char *hash = p->lex.token.text;
-    if (strlen(hash) != HASH_DIGITS || hash[strspn(hash, "0123456789abcdef")])
-        return ir_fail_expected(p, "32 hexadecimal digits");
-    p->module->weights_hash = ir_keep(p, hash);
-    ir_lexer_next(&p->lex);
-    return AMPC_OK;
+    return parse_hash(p, HASH_DIGITS, &p->module->weights_hash);
 }
 
 static ampc_status parse_meta(ir_parser *p)
@@ -241,12 +246,31 @@ static ampc_status parse_version(ir_parser *p)
     int64_t version = 0;
     if (!ir_take_word(p, IR_TEXT_HEAD))
         return FAIL(p, "not the text of a module: it begins with '" IR_TEXT_HEAD " 1'");
+    p->sealed = ir_take_word(p, IR_TEXT_SEALED);
     if (p->lex.token.kind != IR_TOKEN_NUMBER || !ir_int_parse(p->lex.token.text, &version) ||
         version != IR_TEXT_VERSION)
         return FAIL(p, "unknown version %s; this program reads version %d", ir_describe(p, &p->lex.token),
                     IR_TEXT_VERSION);
     ir_lexer_next(&p->lex);
     return AMPC_OK;
+}
+
+/* The last line: the checksum of all before it. */
+static ampc_status parse_end(ir_parser *p)
+{
+    const ir_token at = p->item;
+    const char *hash;
+    char actual[IR_SEAL_DIGITS + 1];
+    if (!ir_take_word(p, "xxh3")) return ir_fail_expected(p, "xxh3");
+    TRY(parse_hash(p, IR_SEAL_DIGITS, &hash));
+    if (p->lex.token.kind != IR_TOKEN_END) return ir_fail_expected(p, "the end of the text");
+    if (p->lex.text[p->lex.length - 1] != '\n') return FAIL(p, "the text is cut short: its last line does not end");
+    ir_seal(p->lex.text, at.start, actual);
+    p->ended = true;
+    if (strcmp(hash, actual) == 0) return AMPC_OK;
+    return FAIL_AT(p, &at,
+                   "the checksum is wrong: the text is damaged, or was edited; who edits it deletes this line and the "
+                   "word '" IR_TEXT_SEALED "' in the first");
 }
 
 static ampc_status parse_item(ir_parser *p)
@@ -258,12 +282,14 @@ static ampc_status parse_item(ir_parser *p)
                  {"body", parse_body},
                  {"weights", parse_weights},
                  {"meta", parse_meta},
-                 {"source", parse_source}};
+                 {"source", parse_source},
+                 {"end", parse_end}};
+    p->item = p->lex.token;
     for (size_t i = 0; i < sizeof items / sizeof *items; i++)
         if (ir_take_word(p, items[i].word)) return items[i].parse(p);
     for (int kind = IR_PARAM; kind <= IR_CONST; kind++)
         if (ir_take_word(p, ir_storage_kind_names[kind])) return parse_storage(p, (ir_storage_kind)kind);
-    return ir_fail_expected(p, "weights, source, meta, param, state, const, graph or body");
+    return ir_fail_expected(p, "weights, source, meta, param, state, const, graph, body or end");
 }
 
 __attribute__((noinline)) static ampc_status parse_module(ir_parser *p, const char *text, size_t length)
@@ -272,8 +298,10 @@ __attribute__((noinline)) static ampc_status parse_module(ir_parser *p, const ch
     const ir_token start = {.text = "", .line = 1};
     if (length > longest_text) return FAIL_AT(p, &start, "the text is longer than %zu bytes", longest_text);
     p->lex = ir_lexer_start(text, length, p->scratch);
+    p->module->from_text = true;
     TRY(parse_version(p));
     while (p->lex.token.kind != IR_TOKEN_END) TRY(parse_item(p));
+    if (p->sealed && !p->ended) return FAIL(p, "the text is cut short: its last line, 'end xxh3=..', is missing");
     return AMPC_OK;
 }
 

@@ -12,9 +12,11 @@ typedef struct ir_parser {
     diag *inner;       /* infer's: repeated at the node's place in the text */
     const char *file;  /* for messages */
     const char *source;
+    bool sealed, ended;
     ir_graph *graph;
     ir_builder builder;
     strmap *results, *inputs; /* of the graph: name -> ir_value */
+    ir_token item;            /* the first word of what is read now: a storage, a graph, .. */
     ir_token statement;       /* where errors about the node as a whole point */
 } ir_parser;
 

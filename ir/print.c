@@ -398,10 +398,11 @@ static void put_storage(writer *w)
 
 /* ---- module ---------------------------------------------------------------------------------------------- */
 
-static void put_head(writer *w)
+static void put_head(writer *w, bool sealed)
 {
     const ir_module *m = w->module;
     put(w, IR_TEXT_HEAD " ");
+    if (sealed) put(w, IR_TEXT_SEALED " ");
     put_int(w, IR_TEXT_VERSION);
     end_line(w, NULL);
     if (m->weights_path) {
@@ -428,24 +429,36 @@ static void put_head(writer *w)
     }
 }
 
-static const char *print_module(const ir_module *m, arena *a, ir_dump *dump)
+static writer print_module(const ir_module *m, arena *a, ir_dump *dump, bool sealed)
 {
     writer w = {.arena = a, .module = m, .dump = dump};
-    put_head(&w);
+    put_head(&w, sealed);
     put_storage(&w);
     for (size_t i = 0; i < m->graphs.count; i++) put_graph(&w, m->graphs.items[i]);
-    return w.data;
+    return w;
 }
 
 const char *ir_print(const ir_module *m, arena *a)
 {
-    return print_module(m, a, NULL);
+    return print_module(m, a, NULL, false).data;
+}
+
+const char *ir_print_sealed(const ir_module *m, arena *a)
+{
+    writer w = print_module(m, a, NULL, true);
+    char seal[IR_SEAL_DIGITS + 1];
+    put(&w, "\n");
+    ir_seal(w.data, w.length, seal);
+    put(&w, "end xxh3=");
+    put(&w, seal);
+    end_line(&w, NULL);
+    return w.data;
 }
 
 ir_dump ir_dump_make(const ir_module *m, arena *a)
 {
     ir_dump dump = {0};
-    dump.text = print_module(m, a, &dump);
+    dump.text = print_module(m, a, &dump, false).data;
     return dump;
 }
 

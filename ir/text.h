@@ -8,6 +8,7 @@
 
 #define IR_TEXT_HEAD "ampc-ir"
 #define IR_TEXT_VERSION 1
+#define IR_TEXT_SEALED "sealed" /* in the first line: the text ends with the line of its checksum */
 enum { IR_INLINE_ELEMENTS = 16 }; /* constants with more elements are printed as bytes */
 
 /* Spelled out, by enum value. */
@@ -22,6 +23,13 @@ static inline const char *ir_message_text(const char *message)
     const char *found = strstr(message, before);
     return found ? found + sizeof before - 1 : message;
 }
+
+/* ---- seal.c ---------------------------------------------------------------------------------------------- */
+
+enum { IR_SEAL_DIGITS = 16 };
+
+/* XXH3-64 of what stands before the last line, in hexadecimal. */
+void ir_seal(const char *text, size_t length, char out[IR_SEAL_DIGITS + 1]);
 
 /* ---- number.c: elements as text -------------------------------------------------------------------------- */
 

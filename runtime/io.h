@@ -5,12 +5,16 @@
 #ifndef RT_IO_H
 #define RT_IO_H
 
+#include "ir/diag.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 /* O_CLOEXEC is added. The descriptor, or -1 with errno. */
 int rt_io_open(const char *path, int flags, unsigned mode);
+/* beneath_open (ir/beneath.h). */
+ampc_status rt_io_open_beneath(const char *folder, const char *name, int *fd, const char **why);
 /* EINTR counts as closed. */
 bool rt_io_close(int fd);
 /* Size of a regular file; false with errno (EISDIR, ESPIPE for what is not one). */

@@ -37,7 +37,7 @@ static ampc_status write_text(const ir_module *m, rt_atomic_file *f, diag *d)
         return rt_no_memory(d);
     }
     arena_set_guard(a, &guard);
-    const char *text = ir_print(m, a);
+    const char *text = ir_print_sealed(m, a);
     ampc_status s = rt_atomic_write(f, text, strlen(text));
     arena_free(a);
     return s;

@@ -276,20 +276,20 @@ static ampc_status load_header(rt_safetensors *f)
     return s;
 }
 
-static ampc_status open_file(rt_safetensors *f)
+/* fd -1, with errno: opening it has failed. */
+static ampc_status open_reader(int fd, bool borrowed, const char *path, rt_verify verify, diag *d, rt_safetensors **out)
 {
-    if (!f->path) return rt_no_memory(f->d);
-    if (!f->borrowed) f->fd = rt_io_open(f->path, O_RDONLY, 0);
-    return f->fd < 0 ? diag_errno(f->d, DIAG_FILE(f->path), "cannot open") : load_header(f);
-}
-
-/* `fd` negative: the file of that path. */
-static ampc_status open_reader(int fd, const char *path, rt_verify verify, diag *d, rt_safetensors **out)
-{
+    const int error = errno;
     rt_safetensors *f = malloc(sizeof *f);
-    if (!f) return rt_no_memory(d);
-    *f = (rt_safetensors){.path = strdup(path), .d = d, .fd = fd, .borrowed = fd >= 0, .verify = verify};
-    ampc_status s = open_file(f);
+    if (!f) {
+        if (fd >= 0 && !borrowed) rt_io_close(fd);
+        return rt_no_memory(d);
+    }
+    *f = (rt_safetensors){.path = strdup(path), .d = d, .fd = fd, .borrowed = borrowed, .verify = verify};
+    errno = error;
+    ampc_status s = !f->path ? rt_no_memory(d)
+                    : fd < 0 ? diag_errno(d, DIAG_FILE(f->path), "cannot open")
+                             : load_header(f);
     if (s == AMPC_OK)
         *out = f;
     else
@@ -297,9 +297,15 @@ static ampc_status open_reader(int fd, const char *path, rt_verify verify, diag 
     return s;
 }
 
+ampc_status rt_safetensors_adopt(int fd, const char *path, rt_verify verify, diag *d, rt_safetensors **out)
+{
+    return open_reader(fd, false, path, verify, d, out);
+}
+
+/* O_NONBLOCK: a FIFO is refused, not waited for. */
 ampc_status rt_safetensors_open(const char *path, rt_verify verify, diag *d, rt_safetensors **out)
 {
-    return open_reader(-1, path, verify, d, out);
+    return rt_safetensors_adopt(rt_io_open(path, O_RDONLY | O_NONBLOCK, 0), path, verify, d, out);
 }
 
 /* ---- asking ---- */
@@ -378,7 +384,7 @@ static ampc_status check_tensors(const rt_safetensors *f)
 ampc_status rt_st_check(int fd, const char *path, const json_t *table, diag *d)
 {
     rt_safetensors *f = NULL;
-    TRY(open_reader(fd, path, RT_VERIFY_ALL, d, &f));
+    TRY(open_reader(fd, true, path, RT_VERIFY_ALL, d, &f));
     ampc_status s = json_equal(f->root, table) ? check_tensors(f) : refuse(f, NULL, "another header");
     rt_safetensors_close(f);
     return s;

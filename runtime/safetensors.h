@@ -37,6 +37,8 @@ typedef enum rt_verify {
  * end, not JSON, duplicate key, unknown type, bad shape or offsets, hole, overlap, size overflow or
  * mismatch, trailing bytes, wrong header hash. `path` is copied; `d` must outlive the reader. */
 ampc_status rt_safetensors_open(const char *path, rt_verify verify, diag *d, rt_safetensors **out);
+/* The same for a descriptor, which is the file's from now on; -1, with errno: opening it has failed. */
+ampc_status rt_safetensors_adopt(int fd, const char *path, rt_verify verify, diag *d, rt_safetensors **out);
 void rt_safetensors_close(rt_safetensors *f); /* NULL allowed */
 
 size_t rt_safetensors_count(const rt_safetensors *f);

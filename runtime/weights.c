@@ -59,6 +59,23 @@ static ampc_status io_error(const rt_weights *w, const char *what)
     return diag_errno(w->diag, DIAG_FILE(w->path), what);
 }
 
+/* Opens what the module names. What a text names lies in its folder; the paths of an imported model were checked by the
+ * import. */
+static ampc_status open_named(const rt_weights *w, const char *name, const char *path, int *fd)
+{
+    const char *why;
+    *fd = -1;
+    if (!w->module->from_text) {
+        *fd = rt_io_open(path, O_RDONLY | O_NONBLOCK, 0);
+        if (*fd >= 0) return AMPC_OK;
+        return diag_error(w->diag, AMPC_IO, DIAG_FILE(path), "cannot open: %s", strerror(errno));
+    }
+    ampc_status s = rt_io_open_beneath(w->dir, name, fd, &why);
+    if (s == AMPC_REJECTED)
+        return diag_error(w->diag, s, DIAG_FILE(name), "the name %s, where the module's files must lie", why);
+    return s == AMPC_OK ? s : diag_error(w->diag, s, DIAG_FILE(path), "cannot open: %s", strerror(errno));
+}
+
 static ampc_status use_file(rt_weights *w, const char *path)
 {
     char *whole = resolve(w->dir, path);
@@ -69,8 +86,7 @@ static ampc_status use_file(rt_weights *w, const char *path)
     }
     close_file(w);
     w->path = whole;
-    w->fd = rt_io_open(whole, O_RDONLY, 0);
-    if (w->fd < 0) return io_error(w, "cannot open");
+    TRY(open_named(w, path, whole, &w->fd));
     return rt_io_size(w->fd, &w->size) ? AMPC_OK : io_error(w, "cannot tell the size");
 }
 
@@ -120,7 +136,9 @@ static ampc_status open_sidecar(rt_weights *w, const ir_storage *s)
                           "no weights file is named that could hold '%s'", s->name);
     if (!w->sidecar_path) w->sidecar_path = resolve(w->dir, m->weights_path);
     if (!w->sidecar_path) return no_memory(w->diag);
-    TRY(rt_safetensors_open(w->sidecar_path, RT_VERIFY_RECORDED, w->diag, &w->sidecar));
+    int fd;
+    TRY(open_named(w, m->weights_path, w->sidecar_path, &fd));
+    TRY(rt_safetensors_adopt(fd, w->sidecar_path, RT_VERIFY_RECORDED, w->diag, &w->sidecar));
     const char *hash = rt_safetensors_hash(w->sidecar);
     if (!m->weights_hash || strcmp(m->weights_hash, hash) == 0) return AMPC_OK;
     ampc_status status = diag_error(
@@ -186,7 +204,7 @@ ampc_status rt_weights_read(rt_weights *w, const ir_storage *s, void *dst)
     case IR_DATA_FILE: return read_file(w, s, dst);
     case IR_DATA_SIDECAR: return read_sidecar(w, s, dst);
     }
-    assert(!"no such data");
+    assert(!"no such data"); /* the parser and the importer make these kinds alone */
     return AMPC_OK;
 }
 

@@ -79,37 +79,48 @@ static ampc_status check_output(const tool_options *o, diag *d)
     return check_kind(o, d);
 }
 
-/* ---- weights by reference: paths as seen from the output's folder ---------------------------- */
+/* ---- weights by reference: paths as seen from the folder of the output ------------------------ */
 
-static const char *seen_from(const char *path, const char *folder, arena *a)
+static const char *real(const char *path, arena *a)
 {
-    if (strcmp(tool_folder(path, a), folder) == 0) {
-        const char *slash = strrchr(path, '/');
-        return slash ? slash + 1 : path;
-    }
     char *whole = realpath(path, NULL);
-    if (!whole) return path;
-    const char *kept = arena_strdup(a, whole);
+    const char *kept = whole ? arena_strdup(a, whole) : NULL;
     free(whole);
     return kept;
 }
 
-static void refer_to_weights(tool *t)
+/* What is left of the path below the folder; NULL: it leads elsewhere. */
+static const char *seen_from(const char *path, const char *folder, arena *a)
 {
-    const char *output = t->o.output;
-    if (strcmp(output, "-") == 0) return;
+    const char *whole = real(path, a), *base = real(folder, a);
+    size_t n = base ? strlen(base) : 0;
+    if (!whole || !base || strncmp(whole, base, n) != 0) return NULL;
+    if (n == 1) return whole + 1; /* the root */
+    return whole[n] == '/' ? whole + n + 1 : NULL;
+}
+
+static ampc_status refer_to_weights(tool *t)
+{
+    const char *folder = t->o.weights_dir ? t->o.weights_dir : tool_folder(t->o.output, t->arena);
     for (size_t i = 0; i < t->module->storage.count; i++) {
         ir_storage *s = t->module->storage.items[i];
-        if (s->data.kind == IR_DATA_FILE)
-            s->data.path = seen_from(s->data.path, tool_folder(output, t->arena), t->arena);
+        if (s->data.kind != IR_DATA_FILE) continue;
+        const char *seen = seen_from(s->data.path, folder, t->arena);
+        if (!seen)
+            return diag_error(t->diag, AMPC_USAGE, DIAG_FILE(t->o.output),
+                              "--weights=reference: '%s' lies outside the folder '%s'; leave the option out to copy "
+                              "the weights, or name their folder here and to ampc-run with --weights-dir",
+                              s->data.path, folder);
+        s->data.path = seen;
     }
+    return AMPC_OK;
 }
 
 /* ---- writing --------------------------------------------------------------------------------- */
 
+/* For a person to read: the weights are where the model says. */
 static ampc_status write_stdout(tool *t)
 {
-    refer_to_weights(t);
     if (fputs(ir_print(t->module, t->arena), stdout) >= 0 && fflush(stdout) == 0) return AMPC_OK;
     return diag_error(t->diag, AMPC_IO, DIAG_NOWHERE, "cannot write to standard output");
 }
@@ -119,7 +130,7 @@ static ampc_status write_files(tool *t)
     const char *output = t->o.output, *weights = NULL;
     size_t stem = strlen(output) - (tool_ends_with(output, ".ir") ? 3 : 0);
     if (t->o.weights == 2)
-        refer_to_weights(t);
+        TRY(refer_to_weights(t));
     else
         weights = arena_printf(t->arena, "%.*s.safetensors", (int)stem, output);
     return rt_module_save(t->module, t->weights_dir, output, weights, t->diag);

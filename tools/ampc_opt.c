@@ -30,11 +30,15 @@ static void print_text(void *user, const char *text)
     fputs(text, stderr);
 }
 
-static ampc_status write_text(const char *path, const char *text, diag *d)
+static ampc_status write_module(tool *t)
 {
-    if (path && strcmp(path, "-") != 0) return rt_atomic_save(path, text, strlen(text), d);
-    if (fputs(text, stdout) >= 0 && fflush(stdout) == 0) return AMPC_OK;
-    return diag_error(d, AMPC_IO, DIAG_NOWHERE, "cannot write to standard output");
+    const char *path = t->o.output;
+    if (path && strcmp(path, "-") != 0) {
+        const char *text = ir_print_sealed(t->module, t->arena);
+        return rt_atomic_save(path, text, strlen(text), t->diag);
+    }
+    if (fputs(ir_print(t->module, t->arena), stdout) >= 0 && fflush(stdout) == 0) return AMPC_OK;
+    return diag_error(t->diag, AMPC_IO, DIAG_NOWHERE, "cannot write to standard output");
 }
 
 static ampc_status process(tool *t)
@@ -44,7 +48,7 @@ static ampc_status process(tool *t)
     if (o->verify_each) TRY(ir_verify(t->module, t->diag));
     for (int i = 0; i < t->o.passes.count; i++)
         TRY(pass_run(t->module, t->o.passes.items[i], o, t->diag));
-    return write_text(t->o.output, ir_print(t->module, t->arena), t->diag);
+    return write_module(t);
 }
 
 static ampc_status run(tool *t, int argc, char **argv)

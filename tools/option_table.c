@@ -26,6 +26,8 @@ const option option_table[] = {
      "kind of output: ir, onnx, svg or dot", NULL, NULL, 0, 0},
     {"weights", OPTION_WORD, FOR_AMPC, GROUP_FILES, AT(weights), "sidecar|reference", "sidecar",
      "copy the weights into a .safetensors beside the output, or refer to the model's own files", NULL, weights, 0, 0},
+    {"weights-dir", OPTION_TEXT, FOR_AMPC | FOR_RUN, GROUP_FILES, AT(weights_dir), "DIR", "that of the .ir",
+     "folder in or below which the files lie that a .ir names", NULL, NULL, 0, 0},
     {"emit-list", OPTION_TEXT, FOR_AMPC, GROUP_FILES, AT(emit_list), "FILE", NULL,
      "write the effective white, black and gray lists", NULL, NULL, 0, 0},
     {"input", OPTION_TEXTS, FED, GROUP_FILES, AT(inputs), "NAME=FILE", NULL,

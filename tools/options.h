@@ -47,6 +47,7 @@ typedef struct tool_options {
     pass_strings operands;
     /* files */
     const char *output, *emit, *emit_list;
+    const char *weights_dir; /* NULL: the folder of the .ir */
     int weights;       /* 0: not said, 1: sidecar, 2: reference */
     pass_strings dims; /* "NAME=SIZE" */
     /* ampc-opt */

@@ -161,7 +161,7 @@ ampc_status tool_open_model(tool *t, const char *path)
     if (t->o.compile_option)
         return diag_error(t->diag, AMPC_USAGE, DIAG_FILE(path),
                           "--%s is for .onnx models: this one is compiled", t->o.compile_option);
-    t->weights_dir = tool_folder(path, t->arena);
+    t->weights_dir = t->o.weights_dir ? t->o.weights_dir : tool_folder(path, t->arena);
     TRY(ir_parse_file(path, t->diag, &t->module));
     return ir_verify(t->module, t->diag);
 }

@@ -5,6 +5,7 @@
  * FOLDER/m/sub/w.bin */
 #include "frontend/external.h"
 #include "frontend/tensor.h"
+#include "ir/beneath.h"
 
 #include "wire_writer.h"
 
@@ -221,7 +222,7 @@ static void test_fallback_follows_no_link(void **state)
                 {"sub/absent", ENOENT}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         errno = 0;
-        int fd = onnx_open_by_components(dir, rows[i].location);
+        int fd = beneath_open_by_components(dir, rows[i].location);
         assert_int_equal(fd < 0 ? errno : 0, rows[i].error);
         if (fd >= 0) close(fd);
     }

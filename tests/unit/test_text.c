@@ -213,6 +213,37 @@ static void test_cut(void **state)
     }
 }
 
+/* A sealed text is whole or refused: no part of it parses, no changed byte goes unnoticed. */
+static void test_sealed(void **state)
+{
+    fixture *f = *state;
+    static const char text[] =
+        "ampc-ir 1\nparam @w : f32[2] = [1, 2] frozen  # note\n\ngraph @g(@x : f32[N,2]) {\nforward:\n"
+        "  %y = matmul @x, @x {trans_b=true, out=f32} : f32[N,N] !MatMul \"m\"  # note\n  output \"y\" = %y\n}\n";
+    ir_module *m;
+    assert_int_equal(ir_parse(text, sizeof text - 1, "t.ir", f->diag, &m), AMPC_OK);
+    char *sealed = strdup(ir_print_sealed(m, f->arena));
+    const char *plain = ir_print(m, f->arena);
+    size_t length = strlen(sealed);
+    ir_module_free(m);
+    assert_int_equal(ir_parse(sealed, length, "t.ir", f->diag, &m), AMPC_OK);
+    assert_string_equal(ir_print(m, f->arena), plain);
+    ir_module_free(m);
+    for (size_t n = 0; n < length; n++) {
+        char *copy = malloc(n + 1); /* so that nothing can be read behind it */
+        memcpy(copy, sealed, n);
+        assert_int_equal(ir_parse(copy, n, "t.ir", f->diag, &m), AMPC_REJECTED);
+        free(copy);
+    }
+    for (size_t i = 0; i < length * 8; i++) {
+        sealed[i / 8] ^= (char)(1 << i % 8);
+        ampc_status s = ir_parse(sealed, length, "t.ir", f->diag, &m);
+        if (s == AMPC_OK) fail_msg("bit %zu of byte %zu: '%c'", i % 8, i / 8, sealed[i / 8]);
+        sealed[i / 8] ^= (char)(1 << i % 8);
+    }
+    free(sealed);
+}
+
 static void test_files(void **state)
 {
     fixture *f = *state;
@@ -260,6 +291,7 @@ int main(void)
         TEST(test_locations),
         TEST(test_hostile),
         TEST(test_cut),
+        TEST(test_sealed),
         TEST(test_files),
         TEST(test_long),
     };

@@ -7,6 +7,8 @@
 #include "runtime/module_file.h"
 #include "runtime/session.h"
 
+#include <sys/stat.h>
+
 static ir_module *module;
 
 static void load(scratch *t, const char *text)
@@ -184,6 +186,43 @@ static void each_allocation_may_fail(void **state)
     assert_in_range(n, 4, 20);
 }
 
+/* A storage in the file of that name, and one in the weights file of that name. */
+static void expect_elsewhere(scratch *t, const char *name, const char *what)
+{
+    static const char *const forms[] = {"param @a : u8[4] = file(\"%s\", 0, 4)\n", "weights \"%s\"\nparam @a : u8[4]\n"};
+    char text[256];
+    unsigned char read[4];
+    for (int i = 0; i < 2; i++) {
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wformat-nonliteral"
+        snprintf(text, sizeof text, forms[i], name);
+#pragma GCC diagnostic pop
+        load(t, text);
+        assert_int_equal(read_one(t, "a", read), AMPC_REJECTED);
+        scratch_expect(t, what);
+        ir_module_free(module);
+        module = NULL;
+    }
+}
+
+static void a_text_names_files_in_its_folder_only(void **state)
+{
+    scratch *t = *state;
+    scratch_write(t, "data.bin", data, sizeof data);
+    char sideways[64];
+    snprintf(sideways, sizeof sideways, "../%s/data.bin", strrchr(t->folder, '/') + 1);
+    assert_int_equal(symlink("/etc/passwd", scratch_path(t, "link")), 0);
+    assert_int_equal(symlink("/proc/self/fd/0", scratch_path(t, "magic")), 0);
+    assert_int_equal(mkfifo(scratch_path(t, "fifo"), 0600), 0);
+    expect_elsewhere(t, "/etc/passwd", "/etc/passwd: error: the name is an absolute path");
+    expect_elsewhere(t, scratch_path(t, "data.bin"), "the name is an absolute path");
+    expect_elsewhere(t, sideways, "leads out of the model's folder by '..'");
+    expect_elsewhere(t, "link", "leads out of the model's folder by a link");
+    expect_elsewhere(t, "magic", "leads out of the model's folder by a link");
+    expect_elsewhere(t, "fifo", "is not a regular file"); /* and does not wait for a writer */
+    expect_elsewhere(t, ".", "is not a regular file");
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, scratch_setup, finish)
 
 int main(void)
@@ -192,7 +231,7 @@ int main(void)
         TEST(all_kinds_are_read),          TEST(short_and_missing_files),
         TEST(sidecar_is_written_and_read), TEST(damaged_sidecars_are_refused),
         TEST(other_sidecars_are_refused),  TEST(failed_writing_changes_nothing),
-        TEST(each_allocation_may_fail),
+        TEST(each_allocation_may_fail),    TEST(a_text_names_files_in_its_folder_only),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
