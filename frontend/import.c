@@ -74,7 +74,8 @@ static bool read_operands(onnx_node *n, onnx_scope *scope)
     const onnx_arity a = onnx_arity_of(n);
     if (n->n_in < a.required)
         onnx_reject(n, "has %d inputs, not %d%s", n->n_in, a.required, a.most == a.required ? "" : " or more");
-    if (n->n_in > a.most) onnx_reject(n, "has %d inputs, not %d%s", n->n_in, a.most, a.most == a.required ? "" : " at most");
+    if (n->n_in > a.most)
+        onnx_reject(n, "has %d inputs, not %d%s", n->n_in, a.most, a.most == a.required ? "" : " at most");
     if (n->n_out < 1 || n->n_out > a.results) onnx_reject(n, "has %d outputs", n->n_out);
     for (int i = 0; i < n->n_in && !n->failed; i++) {
         bool absent = !*p->input[i];

@@ -18,10 +18,10 @@ static ir_node *loss_node(onnx_node *n, ir_op op, int reduction_attr, int ignore
 {
     const char *reduction = read_reduction(n);
     int64_t ignore = onnx_int(n, "ignore_index", INT64_MIN);
+    if (n->failed) return NULL;
     ir_node *node = ir_new(n->b, op, 3, n->in[0], n->in[1], onnx_in(n, 2));
     ir_set_str(node, reduction_attr, reduction);
     ir_set_int(node, ignore_attr, ignore);
-    if (n->failed) return NULL;
     n->out[0] = ir_cast(n->b, ir_done(n->b, node), n->in[0]->type.dtype);
     return n->out[0] ? node : NULL;
 }

@@ -61,7 +61,8 @@ onnx_arity onnx_schema_arity(const onnx_operator *op)
 onnx_arity onnx_arity_of(const onnx_node *n)
 {
     const onnx_row *row = n->row;
-    if (*row->op) return (onnx_arity){row->min_in, row->max_in == ONNX_ANY ? 0 : row->max_in, row->max_in, row->max_out};
+    if (*row->op)
+        return (onnx_arity){row->min_in, row->max_in == ONNX_ANY ? 0 : row->max_in, row->max_in, row->max_out};
     const onnx_operator *op = onnx_is_default_domain(n->proto->domain) ? onnx_operator_find(n->proto->op_type) : NULL;
     return op ? onnx_schema_arity(op) : (onnx_arity){0, ONNX_ANY, ONNX_ANY, ONNX_ANY};
 }
