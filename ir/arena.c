@@ -84,6 +84,7 @@ void arena_clear(arena *a)
 
 static _Noreturn void arena_out_of_memory(arena *a)
 {
+    /* the callers set a guard before they allocate */
     assert(a->guard && "an arena ran out of memory and has no guard");
     if (!a->guard) __builtin_trap();
     longjmp(*a->guard, 1);

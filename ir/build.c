@@ -79,7 +79,7 @@ ir_node *ir_new_array(ir_builder *b, ir_op op, int n_in, ir_value *const *in, in
 ir_node *ir_new(ir_builder *b, ir_op op, int n_in, ...)
 {
     ir_value *in[16];
-    assert(n_in <= 16);
+    assert(n_in <= 16); /* the call says how many */
     va_list args;
     va_start(args, n_in);
     for (int i = 0; i < n_in; i++) in[i] = va_arg(args, ir_value *);

@@ -37,7 +37,7 @@ ir_dim ir_dim_number(int64_t n)
 const expression *ir_dim_expression(const ir_dim_table *t, ir_dim d)
 {
     size_t index = (size_t)(d - (INT64_MIN + 1));
-    assert(ir_dim_is_symbolic(d) && index < t->expressions.count);
+    assert(ir_dim_is_symbolic(d) && index < t->expressions.count); /* only this table makes symbolic dimensions */
     return &t->expressions.items[index];
 }
 
@@ -210,7 +210,7 @@ ir_dim dim_intern(ir_dim_table *t, const poly *p)
     if (p->count == 1 && p->terms[0].degree == 0) return ir_dim_number(p->terms[0].factor);
     uint32_t *slot = find_slot(t, p->terms, p->count);
     if (!*slot) {
-        assert(t->expressions.count < UINT32_MAX - 1);
+        assert(t->expressions.count < UINT32_MAX - 1); /* memory is exhausted before */
         expression e = measure(t, p);
         if (e.weight > MAX_WEIGHT) return IR_DIM_NONE;
         term *terms = arena_array(t->arena, (size_t)p->count, sizeof *terms);
@@ -414,7 +414,7 @@ static ir_dim floor_of_rest(ir_dim_table *t, const poly *p, int64_t k)
 
 ir_dim ir_dim_floordiv(ir_dim_table *t, ir_dim a, int64_t k)
 {
-    assert(k > 0);
+    assert(k > 0); /* dim_text.c, infer and the folds refuse other divisors */
     if (a == IR_DIM_NONE) return IR_DIM_NONE;
     if (!ir_dim_is_symbolic(a)) return dim_floor_quotient(a, k);
     poly p, whole, rest;

@@ -106,7 +106,7 @@ static void load_f64(double *out, ir_dtype t, const void *p, size_t n)
     case IR_i8: EACH(const int8_t, p, out[i] = each[i]);
     case IR_u8: EACH(const uint8_t, p, out[i] = each[i]);
     case IR_bool: EACH(const uint8_t, p, out[i] = each[i] != 0);
-    default: assert(!"no such dtype");
+    default: assert(!"no such dtype"); /* every value has one: infer refuses IR_NO_DTYPE */
     }
 }
 
@@ -119,7 +119,7 @@ static void load_i64(int64_t *out, ir_dtype t, const void *p, size_t n)
     case IR_i8: EACH(const int8_t, p, out[i] = each[i]);
     case IR_u8: EACH(const uint8_t, p, out[i] = each[i]);
     case IR_bool: EACH(const uint8_t, p, out[i] = each[i] != 0);
-    default: assert(!"not an integer type");
+    default: assert(!"not an integer type"); /* the callers ask ir_dtype_is_int */
     }
 }
 
@@ -136,7 +136,7 @@ static void store_f64(ir_dtype t, void *p, const double *v, size_t n)
     case IR_i8: EACH(int8_t, p, each[i] = (int8_t)f64_to_int(v[i], INT8_MIN, INT8_MAX));
     case IR_u8: EACH(uint8_t, p, each[i] = (uint8_t)f64_to_int(v[i], 0, UINT8_MAX));
     case IR_bool: EACH(uint8_t, p, each[i] = v[i] != 0);
-    default: assert(!"no such dtype");
+    default: assert(!"no such dtype"); /* every value has one: infer refuses IR_NO_DTYPE */
     }
 }
 
@@ -153,7 +153,7 @@ static void store_i64(ir_dtype t, void *p, const int64_t *v, size_t n)
     case IR_i8: EACH(int8_t, p, each[i] = (int8_t)v[i]);
     case IR_u8: EACH(uint8_t, p, each[i] = (uint8_t)v[i]);
     case IR_bool: EACH(uint8_t, p, each[i] = v[i] != 0);
-    default: assert(!"no such dtype");
+    default: assert(!"no such dtype"); /* every value has one: infer refuses IR_NO_DTYPE */
     }
 }
 

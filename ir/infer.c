@@ -63,7 +63,7 @@ static int operand_position(const inference *x, const char *slot)
 const ir_type *infer_operand(const inference *x, const char *slot)
 {
     int i = operand_position(x, slot);
-    assert(i >= 0);
+    assert(i >= 0); /* the op table has the slot, or the rule would not be the op's */
     return infer_in(x, i);
 }
 
@@ -86,10 +86,8 @@ ampc_status infer_expect_operand(const inference *x, const char *slot, const ir_
 ampc_status infer_expect_scalar(const inference *x, int i)
 {
     const ir_type *is = infer_in(x, i);
-    for (int k = 0; is && k < is->rank; k++)
-        if (is->dims[k] != 1)
-            return infer_reject(x, "%s must be a scalar, is %s", in_slot(x, i)->name, infer_show(x, is));
-    return AMPC_OK;
+    if (!is || !is->rank) return AMPC_OK;
+    return infer_reject(x, "%s must be a scalar, is %s", in_slot(x, i)->name, infer_show(x, is));
 }
 
 ampc_status infer_expect_rank(const inference *x, int i, int low, int high)
@@ -112,7 +110,7 @@ const ir_attr *infer_attr_find(const inference *x, const char *slot)
 const ir_attr *infer_attr(const inference *x, const char *slot)
 {
     const ir_attr *a = infer_attr_find(x, slot);
-    assert(a);
+    assert(a); /* as above */
     return a;
 }
 
@@ -362,6 +360,7 @@ static ampc_status check_attributes(const inference *x)
         case IR_SLOT_STR: TRY(check_word(x, slot, a->s)); break;
         case IR_SLOT_INTS:
         case IR_SLOT_DIMS: TRY(check_items(x, slot, a)); break;
+        /* the parser reads true or false alone */
         default: assert(slot->kind == IR_SLOT_BOOL && (a->i == 0 || a->i == 1));
         }
     }

@@ -198,7 +198,7 @@ static void value_name(ir_value *v, const char *name)
 
 void ir_value_rename(ir_value *v, const char *name)
 {
-    assert(v->kind != IR_VALUE_STORAGE);
+    assert(v->kind != IR_VALUE_STORAGE); /* the callers rename results and inputs */
     if (v->name && strcmp(v->name, name) == 0) return;
     value_name(v, name);
 }
@@ -220,7 +220,7 @@ ir_value *ir_graph_find_input(const ir_graph *g, const char *name)
 
 void ir_graph_drop_input(ir_graph *g, ir_value *v)
 {
-    assert(!ir_value_used(v));
+    assert(!ir_value_used(v)); /* the callers asked */
     size_t kept = 0;
     for (size_t i = 0; i < g->inputs.count; i++)
         if (g->inputs.items[i] != v) g->inputs.items[kept++] = g->inputs.items[i];
@@ -278,7 +278,7 @@ static void use_unlink(ir_use *u)
 
 void ir_node_set_input(ir_node *n, int i, ir_value *v)
 {
-    assert(i >= 0 && i < n->n_in);
+    assert(i >= 0 && i < n->n_in); /* the callers count the operands */
     use_unlink(&n->in[i]);
     use_link(&n->in[i], v);
 }
@@ -298,7 +298,7 @@ void ir_node_add_input(ir_node *n, ir_value *v)
 
 void ir_value_replace(ir_value *from, ir_value *to)
 {
-    assert(from != to);
+    assert(from != to); /* the callers compare first */
     while (from->first_use) ir_node_set_input(from->first_use->user, from->first_use->index, to);
 }
 
@@ -313,7 +313,7 @@ static void unlink_node(ir_node *n)
 
 void ir_node_remove(ir_node *n)
 {
-    for (int i = 0; i < n->n_out; i++) assert(!ir_value_used(n->out[i]));
+    for (int i = 0; i < n->n_out; i++) assert(!ir_value_used(n->out[i])); /* the callers replaced its results */
     for (int i = 0; i < n->n_in; i++) use_unlink(&n->in[i]);
     if (!n->graph) return;
     unlink_node(n);
@@ -322,7 +322,7 @@ void ir_node_remove(ir_node *n)
 
 void ir_node_move_before(ir_node *n, ir_node *at)
 {
-    assert(n != at && n->graph == at->graph);
+    assert(n != at && n->graph == at->graph); /* the callers stay in the graph */
     unlink_node(n);
     n->prev = at->prev;
     n->next = at;

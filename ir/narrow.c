@@ -51,7 +51,7 @@ IR_CLONES static void narrow_bf16(uint16_t *restrict d, const float *restrict s,
 
 void ir_narrow(ir_dtype to, uint16_t *dst, const float *src, size_t n)
 {
-    assert(ir_dtype_is_low(to));
+    assert(ir_dtype_is_low(to)); /* the callers ask */
     if (to == IR_bf16) {
         narrow_bf16(dst, src, n);
         return;

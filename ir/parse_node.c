@@ -217,7 +217,7 @@ static ampc_status parse_operation(ir_parser *p, ir_op op, size_t n_out, ir_node
     TRY(check_operands(p, op, &in));
     TRY(check_result_count(p, op, n_out));
     *out = ir_new_array(&p->builder, op, (int)in.count, in.items, (int)n_out);
-    assert(*out);
+    assert(*out); /* check_operands has refused absent ones */
     return parse_attrs(p, *out);
 }
 

@@ -34,7 +34,7 @@ static inline void pool_axes_of(const k_view *wide, const k_view *narrow, const 
                                 pool_axis axes[POOL_AXES])
 {
     int spatial = wide->rank - 2;
-    assert(spatial >= 1 && spatial <= POOL_AXES);
+    assert(spatial >= 1 && spatial <= POOL_AXES); /* infer_conv.c refuses any other number of spatial axes */
     for (int i = 0; i < POOL_AXES; i++) {
         int k = i - (POOL_AXES - spatial);
         axes[i] = (pool_axis){1, 1, 1, 1, 1, 0, 0};

@@ -51,6 +51,7 @@ static inline k_walk k_walk_broadcast(const k_view *v, const k_view *to)
 {
     int64_t own[IR_MAX_RANK], src[IR_MAX_RANK] = {0}, dst[IR_MAX_RANK];
     int missing = to->rank - v->rank;
+    /* what inference broadcasts has the larger rank, and scalars have none (infer_expect_scalar) */
     assert(missing >= 0);
     k_dense_strides(v->rank, v->dims, own);
     k_dense_strides(to->rank, to->dims, dst);

@@ -277,7 +277,7 @@ size_t rt_dataset_field_count(const rt_dataset *ds) { return ds->count; }
 
 const rt_field *rt_dataset_field(const rt_dataset *ds, size_t index)
 {
-    assert(index < ds->count);
+    assert(index < ds->count); /* the feed looks fields up by name */
     return &ds->columns[index].field;
 }
 
@@ -418,6 +418,7 @@ static void copy_rows(const transfer *t)
 ampc_status rt_dataset_batch(rt_dataset *ds, const rt_position *p, int64_t batch_size, size_t index,
                              void *dst, ir_dtype dtype)
 {
+    /* positions advance within an epoch; resume refuses others */
     assert(index < ds->count && p->batch < (uint64_t)rt_dataset_batches(ds, batch_size));
     TRY(order_prepare(ds, p));
     copy_rows(
@@ -428,6 +429,7 @@ ampc_status rt_dataset_batch(rt_dataset *ds, const rt_position *p, int64_t batch
 void rt_dataset_slice(const rt_dataset *ds, int64_t first, int64_t count, size_t index, void *dst,
                       ir_dtype dtype)
 {
+    /* callers cut at the number of rows */
     assert(index < ds->count && first >= 0 && count >= 0 && first + count <= ds->rows);
     copy_rows(&(transfer){ds, index, NULL, first, count, dst, dtype});
 }

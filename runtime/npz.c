@@ -156,7 +156,7 @@ typedef struct record {
 
 static void put(record *r, uint64_t value, size_t bytes)
 {
-    assert(r->n + bytes <= sizeof r->bytes);
+    assert(r->n + bytes <= sizeof r->bytes); /* a record has a fixed form, names are not in it */
     for (size_t i = 0; i < bytes; i++) r->bytes[r->n++] = (unsigned char)(value >> 8 * i);
 }
 

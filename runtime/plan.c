@@ -554,6 +554,6 @@ void *rt_plan_address(const rt_plan *p, int buffer, char *base, void *const *sto
     case RT_STORAGE: return storage[b->index];
     case RT_INPUT: return inputs[b->index];
     }
-    assert(!"no such home");
+    assert(!"no such home"); /* the plan gives the homes */
     return NULL;
 }

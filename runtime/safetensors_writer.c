@@ -79,8 +79,8 @@ static ampc_status no_string(const rt_safetensors_writer *w, const char *name, c
 ampc_status rt_safetensors_put_metadata(rt_safetensors_writer *w, const char *key,
                                         const char *value)
 {
-    assert(strncmp(key, RT_ST_HASH_KEY, sizeof RT_ST_HASH_KEY - 1) != 0);
-    assert(!json_object_get(w->metadata, key));
+    assert(strncmp(key, RT_ST_HASH_KEY, sizeof RT_ST_HASH_KEY - 1) != 0); /* keys are words of the source */
+    assert(!json_object_get(w->metadata, key)); /* keys are words of the source */
     if (json_object_set_new(w->metadata, key, json_string(value)) == 0) return AMPC_OK;
     return no_string(w, key, value, "metadata that is not UTF-8");
 }

@@ -363,7 +363,7 @@ int rt_session_output_count(const rt_session *s) { return s->n_outputs; }
 
 const rt_tensor *rt_session_output_at(rt_session *s, int i)
 {
-    assert(i >= 0 && i < s->n_outputs);
+    assert(i >= 0 && i < s->n_outputs); /* an index of the caller, not of a file */
     if (s->outputs[i].data) return &s->outputs[i];
     const ampc_status status = fetch(s, i);
     if (status != AMPC_OK && s->fetching == AMPC_OK) s->fetching = status;
@@ -383,7 +383,7 @@ int rt_session_storage_count(const rt_session *s) { return (int)s->module->stora
 
 void rt_session_storage_at(const rt_session *s, int i, rt_tensor *out, ir_storage_kind *kind)
 {
-    assert(i >= 0 && (size_t)i < s->module->storage.count);
+    assert(i >= 0 && (size_t)i < s->module->storage.count); /* an index of the caller, not of a file */
     const ir_storage *storage = s->module->storage.items[i];
     *out = (rt_tensor){
         .name = storage->name, .dtype = storage->type.dtype, .rank = storage->type.rank};

@@ -34,7 +34,7 @@ void rt_kept_close(rt_session *s)
 
 ampc_status rt_session_keep(rt_session *s, const char *graph, const rt_keep *what, int n, diag *d)
 {
-    assert(n <= RT_KEPT_SCALARS);
+    assert(n <= RT_KEPT_SCALARS); /* the callers keep a few named scalars */
     drop_names(s);
     s->kept_graph = ir_graph_find(s->module, graph);
     for (int i = 0; i < n; i++) {
@@ -114,7 +114,7 @@ ampc_status rt_session_collect(rt_session *s, int64_t run, diag *d, double *scal
 {
     const rt_away *away = s->backend->away;
     int64_t at = (run - 1) % RT_KEPT_RUNS;
-    assert(run > 0 && run <= s->runs && run > s->runs - RT_KEPT_RUNS);
+    assert(run > 0 && run <= s->runs && run > s->runs - RT_KEPT_RUNS); /* the callers collect what they submitted */
     const rt_submitted *r = &s->ring[at];
     if (away && !away->passed(&s->ctx, r->mark)) RT_DEVICE(s, d, away->wait(&s->ctx, r->mark));
     if (s->reports[at].fault != K_NO_FAULT) return rt_run_fault(r->plan, s->reports[at].fault, d);

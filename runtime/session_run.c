@@ -74,7 +74,7 @@ static ampc_status run_steps(rt_session *s, const rt_plan *p, int first, int end
             continue;
         }
         /* from there on storage may have been written */
-        assert(i < p->safe_from || s->backend->away);
+        assert(i < p->safe_from || s->backend->away); /* the plan puts what may fail before what writes storage */
         return diag_error(d, status, ir_diag_loc(p->steps[i].node), "%s: %s",
                           rt_step_name(&p->steps[i]), s->error[0] ? s->error : ampc_status_sentence(status));
     }

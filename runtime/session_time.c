@@ -29,7 +29,7 @@ static int last_slot(const rt_session *s) { return s->backend->away ? (int)((s->
 static ampc_status begin_repetitions(rt_session *s, diag *d)
 {
     const rt_away *away = s->backend->away;
-    assert(s->last && s->runs > 0);
+    assert(s->last && s->runs > 0); /* the callers run the graph first */
     s->n_outputs = 0;
     s->error[0] = '\0';
     if (away) RT_DEVICE(s, d, away->clear_fault(&s->ctx));
@@ -135,7 +135,7 @@ ampc_status rt_note_point(rt_session *s, const rt_plan *p, int first, int steps,
     if (!points) return AMPC_OK;
     const int i = points->n++;
     const rt_step *step = steps ? &p->steps[first] : NULL;
-    assert(i < points->room);
+    assert(i < points->room); /* points_open counts the steps of the plan */
     if (i > 0)
         points->launches[i - 1] = (rt_launch){.step = first,
                                               .steps = steps,
@@ -220,7 +220,7 @@ static void report_launches(const struct rt_points *points, int runs, rt_launch_
 ampc_status rt_session_profile(rt_session *s, int runs, diag *d, rt_launch_fn *each, void *user)
 {
     struct rt_points points = {.n = 0};
-    assert(runs > 0);
+    assert(runs > 0); /* the option has its least value */
     TRY(begin_repetitions(s, d));
     ampc_status status = end_repetitions(s, rt_run_refresh(s, s->last, d), d);
     if (status == AMPC_OK) status = points_open(&points, s->last, runs, d);

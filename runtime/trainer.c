@@ -86,7 +86,7 @@ static ampc_status set_up(rt_trainer *t, rt_session *s, const ir_module *m,
 ampc_status rt_trainer_open(rt_session *s, const ir_module *m, rt_dataset *data,
                             const rt_trainer_options *o, diag *d, rt_trainer **out)
 {
-    assert((o->steps > 0) != (o->epochs > 0));
+    assert((o->steps > 0) != (o->epochs > 0)); /* the callers have refused both and none */
     rt_trainer *t = rt_alloc(1, sizeof *t);
     if (!t) return rt_no_memory(d);
     t->data = data;
@@ -145,7 +145,7 @@ static ampc_status set_rate(rt_trainer *t, diag *d)
     double accepted = 0;
     rt_session *s = t->stepper.session;
     if (!isnan(t->rate) && rt_schedule_is_constant(&t->schedule)) return AMPC_OK;
-    assert(!t->stepper.pending);
+    assert(!t->stepper.pending); /* set between steps alone */
     TRY(rt_session_get_number(s, "step", d, &accepted));
     double rate = rt_schedule_rate(&t->schedule, (int64_t)accepted);
     if (rate != t->rate) TRY(rt_session_set_number(s, "lr", rate, d));
@@ -204,6 +204,10 @@ static ampc_status check_resumed(const rt_trainer *t, const rt_run_state *from, 
         return diag_error(d, AMPC_USAGE, DIAG_FILE(path),
                           "the run used data of %" PRId64 " samples, not %" PRId64, from->rows,
                           t->stepper.state.rows);
+    if (from->position.batch >= (uint64_t)rt_dataset_batches(t->data, from->batch))
+        return diag_error(d, AMPC_REJECTED, DIAG_FILE(path),
+                          "the run stood at batch %" PRIu64 ", but an epoch has %" PRId64, from->position.batch,
+                          rt_dataset_batches(t->data, from->batch));
     if (strcmp(from->schedule, t->stepper.state.schedule) == 0) return AMPC_OK;
     return diag_warning(d, DIAG_FILE(path), "the schedule was %s; going on with %s", from->schedule,
                         t->stepper.state.schedule);

@@ -36,7 +36,7 @@ void cpu_draw_tile(const cpu_draw *d, int64_t first, int64_t n, uint8_t *keep)
         return;
     }
     uint8_t blocks[CPU_TILE + 2 * WORDS];
-    assert(n <= CPU_TILE);
+    assert(n <= CPU_TILE); /* callers cut into tiles */
     draw_blocks(d, first - before, whole, blocks);
     memcpy(keep, blocks + before, (size_t)n);
 }

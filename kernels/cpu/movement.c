@@ -312,7 +312,7 @@ static ampc_status dims_run(const k_args *args)
 {
     const k_view *y = &args->out[0];
     const ir_attr *value = &args->attr[IR_ATTR(dims, value)];
-    assert(k_count(y) == value->list.count);
+    assert(k_count(y) == value->list.count); /* infer_dims makes the size of the list */
     for (int64_t i = 0; i < value->list.count; i++)
         ir_store_i64(y->dtype, cpu_at(y, i), value->list.items[i]);
     return AMPC_OK;

@@ -84,7 +84,7 @@ dnn_descriptor dnn_make(dnn_graph *g, cudnnBackendDescriptorType_t type)
 {
     dnn_descriptor d = NULL;
     if (g->status != AMPC_OK) return NULL;
-    assert(g->n_made < DNN_MOST_MADE);
+    assert(g->n_made < DNN_MOST_MADE); /* counted for the longest graph that dnn_ops.c makes */
     check(g, cuda.cudnnBackendCreateDescriptor(type, &d), "cudnnBackendCreateDescriptor");
     if (d) g->made[g->n_made++] = d;
     cuda_cache_add(&g->contents, &type, sizeof type);
@@ -112,7 +112,7 @@ void dnn_finish(dnn_graph *g, dnn_descriptor d)
 void dnn_append(dnn_graph *g, dnn_descriptor operation)
 {
     dnn_finish(g, operation);
-    assert(g->n_ops < DNN_MOST_OPS);
+    assert(g->n_ops < DNN_MOST_OPS); /* as many as dnn_ops.c makes at most */
     g->ops[g->n_ops++] = operation;
     note(g, operation, CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &operation);
 }
@@ -122,7 +122,7 @@ static cudnnDataType_t data_type(ir_dtype t)
     switch (t) {
     case IR_f16: return CUDNN_DATA_HALF;
     case IR_bf16: return CUDNN_DATA_BFLOAT16;
-    default: assert(t == IR_f32); return CUDNN_DATA_FLOAT;
+    default: assert(t == IR_f32); return CUDNN_DATA_FLOAT; /* cuda_check_dtypes has refused f64 */
     }
 }
 
@@ -146,7 +146,7 @@ dnn_descriptor dnn_tensor(dnn_graph *g, int64_t uid, ir_dtype dtype, const dnn_l
 {
     int64_t last = 0;
     for (int i = 0; i < layout->rank; i++) last += (layout->dims[i] - 1) * layout->strides[i];
-    assert(g->n_tensors < DNN_MOST_TENSORS);
+    assert(g->n_tensors < DNN_MOST_TENSORS); /* as many as dnn_ops.c makes at most */
     g->uids[g->n_tensors] = uid;
     g->bytes[g->n_tensors++] = (size_t)(last + 1) * ir_dtype_size(dtype);
     return describe_tensor(g, uid, dtype, layout, false);

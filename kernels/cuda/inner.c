@@ -28,7 +28,7 @@ ampc_status cuda_inner_prepare(const k_args *outer, cuda_inner *part)
 {
     k_view in, out;
     part->kernel = cuda_kernel(part->op);
-    assert(ir_op_get(part->op)->n_attr <= CUDA_INNER_ATTRS);
+    assert(ir_op_get(part->op)->n_attr <= CUDA_INNER_ATTRS); /* the op table decides, not the model */
     if (!part->kernel)
         return cuda_fail(outer->ctx, AMPC_UNSUPPORTED, "%s needs %s, which this device does not have",
                          ir_op_get(outer->op)->name, ir_op_get(part->op)->name);

@@ -234,7 +234,7 @@ static void test_pointwise(void **state)
     (void)state;
     RUN({"neg", "i8[2,N]", "", "i8[2,N]"},
         {"clip", "f32[3] f32[] _", "", "f32[3]"},
-        {"clip", "f32[3] _ f32[1]", "", "f32[3]"},
+        {"clip", "f32[3] _ f32[]", "", "f32[3]"},
         {"clip", "f32[3] f32[3] _", "", "!lo must be a scalar, is f32[3]"},
         {"relu_grad", "f32[3] f32[3]", "", "f32[3]"},
         {"relu_grad", "f32[3] f32[1]", "", "!y must be f32[3], is f32[1]"},
