@@ -4,6 +4,7 @@
  *
  * Everything stays as it stood except
  *   values of trained initializers      new ones, as raw data whatever field they were in
+ *   tensors that an exporter merged     initializers of their own (ties.c) in the place of Identity nodes
  *   values in other files               in the data part, one behind the other
  *   operators in training form          inference form, by the table below
  *   training information                gone
@@ -13,6 +14,7 @@
 #include "frontend/lower.h"
 #include "frontend/splice.h"
 
+#include <limits.h>
 #include <string.h>
 
 /* Numbers of the fields that are looked at. */
@@ -32,6 +34,7 @@ enum {
     ATTRIBUTE_G = 6,
     ATTRIBUTE_TENSORS = 10,
     ATTRIBUTE_GRAPHS = 11,
+    TENSOR_NAME = 8,
     TENSOR_RAW_DATA = 9,
     TENSOR_EXTERNAL_DATA = 13,
     TENSOR_DATA_LOCATION = 14,
@@ -79,6 +82,7 @@ typedef struct exporter {
     strmap *trained; /* name -> onnx_trained */
     bool *found;     /* by position in o->trained */
     strmap *names;   /* name -> name_state */
+    const onnx_ties *ties;
     VEC(data_item) data;
     size_t data_size;
 } exporter;
@@ -117,6 +121,26 @@ static bool is_gone(exporter *e, const char *name)
     return s && s->lost && !s->readers;
 }
 
+/* Whether the module has a tensor that the file has merged. */
+static bool is_separate(exporter *e, const onnx_tie *tie)
+{
+    return tie && (e->o->untied || strmap_get(e->trained, tie->name));
+}
+
+/* The tensor that stands in the place of an operand; NULL: what the file has there. */
+static const onnx_tie *tie_at(exporter *e, const Onnx__GraphProto *g, size_t node, size_t operand)
+{
+    bool own = g == e->file->model->graph && operand <= INT_MAX;
+    const onnx_tie *tie = own ? onnx_tie_at(e->ties, node, (int)operand) : NULL;
+    return is_separate(e, tie) ? tie : NULL;
+}
+
+static const char *operand_name(exporter *e, const Onnx__GraphProto *g, size_t node, size_t operand)
+{
+    const onnx_tie *tie = tie_at(e, g, node, operand);
+    return tie ? tie->name : g->node[node]->input[operand];
+}
+
 /* Operands that inference keeps of a node: an absent one at the end is none. */
 static size_t operands_kept(const Onnx__NodeProto *n, const inference_form *form)
 {
@@ -137,7 +161,7 @@ static void count_readers(exporter *e, const Onnx__GraphProto *g)
         const inference_form *form = form_of(n);
         size_t kept = operands_kept(n, form);
         for (size_t k = 0; k < n->n_input; k++)
-            if (k < kept)
+            if (k < kept && !tie_at(e, g, i, k))
                 state_of(e, n->input[k])->readers++;
             else
                 state_of(e, n->input[k])->lost = true;
@@ -215,24 +239,26 @@ static ampc_status put_external(exporter *e, const Onnx__TensorProto *t, const o
     return AMPC_OK;
 }
 
-/* `name` is what the values are known by: the tensor's, or the result of its Constant. */
+/* `name` is what the values are known by: the tensor's, or the result of its Constant. `rename`: its new name too. */
 static ampc_status put_tensor(exporter *e, const wire_field *field, const Onnx__TensorProto *t,
-                              const char *name, splice *out)
+                              const char *name, bool rename, splice *out)
 {
     const onnx_trained *v = strmap_get(e->trained, name);
-    if (!v && !is_external(t)) {
+    bool anew = v || is_external(t);
+    if (!anew && !rename) {
         splice_add_field(e->a, out, field);
         return AMPC_OK;
     }
     if (v) TRY(check_trained(e, v, name, t));
     splice tensor = {0};
     span in = span_of(field);
+    unsigned dropped = (anew ? TENSOR_VALUE_FIELDS : 0) | (rename ? 1u << TENSOR_NAME : 0);
     for (wire_field f; next(&in, &f);)
-        if (f.number >= 32 || !(TENSOR_VALUE_FIELDS >> f.number & 1))
-            splice_add_field(e->a, &tensor, &f);
+        if (f.number >= 32 || !(dropped >> f.number & 1)) splice_add_field(e->a, &tensor, &f);
+    if (rename) splice_add_text(e->a, &tensor, TENSOR_NAME, name);
     if (is_external(t)) {
         TRY(put_external(e, t, v, &tensor));
-    } else {
+    } else if (v) {
         size_t count = count_of(v);
         splice_add_header(e->a, &tensor, TENSOR_RAW_DATA, count * onnx_type_size(t->data_type));
         splice_add_elements(e->a, &tensor, onnx_type_dtype(t->data_type), v->type.dtype, v->data,
@@ -268,9 +294,9 @@ static ampc_status put_attribute(exporter *e, const wire_field *field,
     size_t tensors = 0, graphs = 0;
     for (wire_field f; next(&in, &f);) {
         if (f.number == ATTRIBUTE_T && a->t)
-            TRY(put_tensor(e, &f, a->t, result, &attribute));
+            TRY(put_tensor(e, &f, a->t, result, false, &attribute));
         else if (f.number == ATTRIBUTE_TENSORS && tensors < a->n_tensors)
-            TRY(put_tensor(e, &f, a->tensors[tensors++], "", &attribute));
+            TRY(put_tensor(e, &f, a->tensors[tensors++], "", false, &attribute));
         else if (f.number == ATTRIBUTE_G && a->g)
             TRY(put_graph(e, &f, a->g, &attribute));
         else if (f.number == ATTRIBUTE_GRAPHS && graphs < a->n_graphs)
@@ -284,9 +310,10 @@ static ampc_status put_attribute(exporter *e, const wire_field *field,
 
 /* Whether result k of a node in another form needs a node of its own; AMPC_UNSUPPORTED when
  * nothing equals it. */
-static ampc_status put_alias(exporter *e, const Onnx__NodeProto *n, const inference_form *form,
+static ampc_status put_alias(exporter *e, const Onnx__GraphProto *g, size_t index, const inference_form *form,
                              size_t k, splice *out)
 {
+    const Onnx__NodeProto *n = g->node[index];
     const char *name = n->output[k];
     if (!*name || !state_of(e, name)->readers) return AMPC_OK;
     size_t i = k - form->results;
@@ -296,7 +323,7 @@ static ampc_status put_alias(exporter *e, const Onnx__NodeProto *n, const infere
                           (diag_loc){.file = e->file->path, .node = n->name, .op = n->op_type},
                           "its result '%s' is read, but exists in training only", name);
     splice node = {0};
-    splice_add_text(e->a, &node, NODE_INPUT, n->input[operand]);
+    splice_add_text(e->a, &node, NODE_INPUT, operand_name(e, g, index, (size_t)operand));
     splice_add_text(e->a, &node, NODE_OUTPUT, name);
     splice_add_text(e->a, &node, NODE_NAME, arena_printf(e->a, "%s/%s", n->name, name));
     splice_add_text(e->a, &node, NODE_OP_TYPE, "Identity");
@@ -304,12 +331,14 @@ static ampc_status put_alias(exporter *e, const Onnx__NodeProto *n, const infere
     return AMPC_OK;
 }
 
-static ampc_status put_node(exporter *e, const wire_field *field, const Onnx__NodeProto *n,
+static ampc_status put_node(exporter *e, const wire_field *field, const Onnx__GraphProto *g, size_t index,
                             splice *out)
 {
+    const Onnx__NodeProto *n = g->node[index];
     const inference_form *form = form_of(n);
     const char *result = n->n_output ? n->output[0] : "";
     if (!n->n_input && n->n_output == 1 && is_gone(e, result)) return AMPC_OK;
+    if (n->n_input && tie_at(e, g, index, 0)) return AMPC_OK; /* an Identity: its result is an initializer */
     size_t operands = operands_kept(n, form), inputs = 0, outputs = 0, attributes = 0;
     size_t results = form && form->results < n->n_output ? form->results : n->n_output;
     splice node = {0};
@@ -317,6 +346,10 @@ static ampc_status put_node(exporter *e, const wire_field *field, const Onnx__No
     for (wire_field f; next(&in, &f);) {
         const Onnx__AttributeProto *a = NULL;
         if (f.number == NODE_INPUT && inputs++ >= operands) continue;
+        if (f.number == NODE_INPUT && tie_at(e, g, index, inputs - 1)) {
+            splice_add_text(e->a, &node, NODE_INPUT, operand_name(e, g, index, inputs - 1));
+            continue;
+        }
         if (f.number == NODE_OUTPUT && outputs++ >= results) continue;
         if (f.number == NODE_ATTRIBUTE && attributes < n->n_attribute)
             a = n->attribute[attributes++];
@@ -331,7 +364,7 @@ static ampc_status put_node(exporter *e, const wire_field *field, const Onnx__No
         splice_add_field(e->a, out, field); /* nothing changed */
     else
         splice_add_message(e->a, out, GRAPH_NODE, &node);
-    for (size_t k = results; k < n->n_output; k++) TRY(put_alias(e, n, form, k, out));
+    for (size_t k = results; k < n->n_output; k++) TRY(put_alias(e, g, index, form, k, out));
     return AMPC_OK;
 }
 
@@ -344,6 +377,15 @@ static const char *name_given(const Onnx__GraphProto *g, uint64_t number, size_t
     return NULL;
 }
 
+/* Of an initializer, number `i`: the tensors that an exporter merged into it. */
+static ampc_status put_separate(exporter *e, const wire_field *field, const Onnx__GraphProto *g, size_t i, splice *out)
+{
+    if (field->number != GRAPH_INITIALIZER || g != e->file->model->graph || i >= g->n_initializer) return AMPC_OK;
+    for (const onnx_tie *tie = onnx_ties_of(e->ties, i); tie; tie = tie->next)
+        if (is_separate(e, tie)) TRY(put_tensor(e, field, g->initializer[i], tie->name, true, out));
+    return AMPC_OK;
+}
+
 static ampc_status put_graph(exporter *e, const wire_field *field, const Onnx__GraphProto *g,
                              splice *out)
 {
@@ -353,11 +395,12 @@ static ampc_status put_graph(exporter *e, const wire_field *field, const Onnx__G
     for (wire_field f; next(&in, &f);) {
         size_t i = f.number < MAX_COUNTED ? seen[f.number]++ : 0;
         const char *name = name_given(g, f.number, i);
+        TRY(put_separate(e, &f, g, i, &graph));
         if (name && is_gone(e, name)) continue;
         if (f.number == GRAPH_NODE && i < g->n_node)
-            TRY(put_node(e, &f, g->node[i], &graph));
+            TRY(put_node(e, &f, g, i, &graph));
         else if (f.number == GRAPH_INITIALIZER && name)
-            TRY(put_tensor(e, &f, g->initializer[i], name, &graph));
+            TRY(put_tensor(e, &f, g->initializer[i], name, false, &graph));
         else
             splice_add_field(e->a, &graph, &f);
     }
@@ -460,9 +503,11 @@ static ampc_status export_model(exporter *e)
     e->trained = strmap_new(e->a);
     e->names = strmap_new(e->a);
     e->found = arena_array(e->a, (size_t)e->o->n_trained + 1, sizeof *e->found);
+    const Onnx__GraphProto *g = e->file->model->graph;
+    e->ties = onnx_ties_find(g, e->o->untied, onnx_declarations(g, e->a), e->a);
     for (int i = 0; i < e->o->n_trained; i++)
         strmap_put(e->trained, e->o->trained[i].name, (void *)(uintptr_t)&e->o->trained[i]);
-    count_readers(e, e->file->model->graph);
+    count_readers(e, g);
     TRY(put_model(e, &model));
     TRY(check_found(e));
     if (model.size > ONNX_FILE_MAX)

@@ -93,7 +93,7 @@ bool foreign_resize(onnx_node *n, int i, ir_type *out)
 {
     const ir_type *x = &n->in[0]->type;
     onnx_list sizes = onnx_in(n, 3) ? onnx_known_list(n, 3) : (onnx_list){0};
-    const ir_known *scales = !sizes.count && onnx_in(n, 2) ? onnx_known(n, 2) : NULL;
+    const ir_known *scales = !sizes.count && onnx_in(n, 2) ? onnx_known_amounts(n, 2) : NULL;
     if (i || n->failed || onnx_has(n, "axes") || (!sizes.count && (!scales || !scales->floats))) return false;
     if ((sizes.count ? sizes.count : scales->count) != x->rank) return false;
     *out = *x;

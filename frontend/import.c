@@ -460,6 +460,7 @@ static ampc_status import_model(onnx_importer *im)
     TRY(onnx_check_graph(im, &scope));
     TRY(onnx_initializers_bind(im, &scope));
     im->declarations = onnx_declarations(m->graph, im->scratch);
+    im->ties = onnx_ties_find(m->graph, !im->options->tied, im->declarations, im->scratch);
     TRY(bind_inputs(im, &scope));
     bool lowered = onnx_lower_graph(im, &scope);
     if (lowered) TRY(emit_outputs(im, &scope));

@@ -2,7 +2,8 @@
  *
  * Which float initializers are parameters? ONNX does not say. The rule: those that a graph output
  * depends on as values of its operators. Left out are operands that tell an operator how to work (bounds of
- * Clip, class weights ...), and single elements that torch.onnx named by a number; those are constants.
+ * Clip, class weights ...), what was read while lowering (the ratio of a Dropout), and single elements that torch.onnx
+ * named by a number; those are constants.
  * What no derivative reaches, because a cast to integers or a comparison lies in between, is held apart.
  * Running statistics have become states while BatchNormalization was lowered.
  *
@@ -53,37 +54,28 @@ ampc_status onnx_initializers_bind(onnx_importer *im, onnx_scope *scope)
     return AMPC_OK;
 }
 
-/* ---- parameters and constants ---------------------------------------------------------------- */
+ir_value *onnx_separate(onnx_node *n, int i)
+{
+    onnx_importer *im = n->importer;
+    onnx_tie *tie = n->scope->outer ? NULL : onnx_tie_at(im->ties, n->index, i);
+    if (!tie) return n->in[i];
+    const char *merged = n->scope->graph->initializer[tie->initializer]->name;
+    const onnx_binding *b = onnx_find(n->scope, merged);
+    if (!tie->value && b->initializer) {
+        tie->value = onnx_tensor_value(im, IR_PARAM, tie->name, b->initializer, onnx_loc(n));
+        if (tie->value) tie->value->storage->merged = arena_strdup(im->arena, merged);
+        if (!im->options->tied) ir_meta_set(im->module, "untied", "on");
+    }
+    return tie->value ? tie->value : n->in[i];
+}
 
-/* Float operands that tell how to work; no derivative goes through. */
-static const struct {
-    ir_op op;
-    int slot;
-    bool single_only; /* only when it has one element: the exponent of Pow */
-} stops[] = {
-    {IR_OP_clip, IR_IN(clip, lo), false},
-    {IR_OP_clip, IR_IN(clip, hi), false},
-    {IR_OP_pad, IR_IN(pad, value), false},
-    {IR_OP_pow, IR_IN(pow, b), true},
-    {IR_OP_batch_norm, IR_IN(batch_norm, mean), false},
-    {IR_OP_batch_norm, IR_IN(batch_norm, var), false},
-    {IR_OP_softmax_cross_entropy, IR_IN(softmax_cross_entropy, weight), false},
-    {IR_OP_nll_loss, IR_IN(nll_loss, weight), false},
-};
+/* ---- parameters and constants ---------------------------------------------------------------- */
 
 static bool is_single(const ir_type *t)
 {
     for (int i = 0; i < t->rank; i++)
         if (t->dims[i] != 1) return false;
     return true;
-}
-
-static bool stopped(const ir_node *n, int slot)
-{
-    for (size_t i = 0; i < sizeof stops / sizeof *stops; i++)
-        if (stops[i].op == n->op && stops[i].slot == slot)
-            return !stops[i].single_only || is_single(&n->in[slot].value->type);
-    return false;
 }
 
 /* How the outputs of a graph depend on a value: by a derivative, or else through integers. */
@@ -102,7 +94,7 @@ static void mark_reached(const ir_graph *g, reach how, reach *reached)
         for (int i = 0; i < n->n_out; i++) wanted |= reached[n->out[i]->id] >= how && carries(n->out[i], how);
         for (int i = 0; i < n->n_in && wanted; i++) {
             const ir_value *v = n->in[i].value;
-            if (v && carries(v, how) && !stopped(n, i) && reached[v->id] < how) reached[v->id] = how;
+            if (v && carries(v, how) && !ir_op_stops(n->op, i) && reached[v->id] < how) reached[v->id] = how;
         }
     }
 }
@@ -144,8 +136,9 @@ static void classify(const onnx_importer *im, ir_storage *s, reach reached)
         s->held = trainable ? IR_HELD_NODE : IR_NOT_HELD;
         return;
     }
-    s->held = trainable ? onnx_held(im, s) : IR_HELD_APART;
-    if (!reached || (s->held && is_single(&s->type) && is_numbered(s->name))) s->kind = IR_CONST;
+    bool read = s->held == IR_HELD_READ;
+    if (!read) s->held = trainable ? onnx_held(im, s) : IR_HELD_APART;
+    if (read || !reached || (s->held && is_single(&s->type) && is_numbered(s->name))) s->kind = IR_CONST;
 }
 
 void onnx_classify_parameters(onnx_importer *im)

@@ -12,6 +12,7 @@
 #include "frontend/tensor.h"
 
 typedef struct onnx_node onnx_node;
+typedef struct onnx_ties onnx_ties;
 
 /* One line of onnx_ops.def: an operator from an opset version on. */
 typedef struct onnx_row {
@@ -74,6 +75,7 @@ typedef struct onnx_importer {
     int node_index;  /* nodes so far, for the names of nodes without one */
     size_t failures;
     const strmap *declarations; /* of initializers, by the exporter's metadata (exporter.c) */
+    onnx_ties *ties;            /* tensors that the exporter merged (ties.c) */
     VEC(onnx_store) stores;
     /* foreign.c */
     const Onnx__GraphProto *fields_of;    /* whose nodes lie at `node_fields` in the file */
@@ -143,8 +145,11 @@ void onnx_check_attribute_names(onnx_node *n);
 /* ---- operand.c ------------------------------------------------------------------------------- */
 
 /* The value of operand i, which must be known while compiling; NULL after reporting that it is
- * not. */
+ * not. A float initializer is not known: it may be trained. */
 const ir_known *onnx_known(onnx_node *n, int i);
+/* The same for numbers that say what the operator does (a ratio, scales): a float initializer becomes a constant that
+ * training cannot move (IR_HELD_READ). Never for data that a derivative goes through. */
+const ir_known *onnx_known_amounts(onnx_node *n, int i);
 /* Integers of rank 0 or 1. `present` is false when the operand is absent. */
 onnx_list onnx_known_list(onnx_node *n, int i);
 /* The same as a shape: at most ONNX_MAX_RANK dimensions, none of them negative. */
@@ -177,6 +182,8 @@ ir_value *onnx_tensor_value(onnx_importer *im, ir_storage_kind kind, const char 
                             onnx_tensor *t, diag_loc loc);
 /* Describes a tensor of the file into `out`, its lists in the module's arena. */
 ampc_status onnx_initializers_bind(onnx_importer *im, onnx_scope *scope);
+/* Operand i of an Identity or BatchNormalization: the tensor of its own that it stands for, or n->in[i]. */
+ir_value *onnx_separate(onnx_node *n, int i);
 /* Whether training holds a float initializer that a derivative reaches, as far as its exporter tells. */
 ir_held onnx_held(const onnx_importer *im, const ir_storage *s);
 /* After lowering: parameters that no output depends on by a derivative become constants; what training should hold is
@@ -192,6 +199,23 @@ bool onnx_is_generated(const char *name);
 typedef enum onnx_declared { ONNX_NOT_DECLARED, ONNX_DECLARED_PARAMETER, ONNX_DECLARED_CONSTANT } onnx_declared;
 /* const onnx_declared * by name; names about which nothing is said are absent. */
 strmap *onnx_declarations(const Onnx__GraphProto *g, arena *a);
+
+/* ---- ties.c ---------------------------------------------------------------------------------- */
+
+/* A tensor of the network that the file does not have by itself: an exporter merged it into an initializer. */
+typedef struct onnx_tie {
+    const char *name;
+    size_t initializer; /* of the graph: what it starts as */
+    struct onnx_tie *next; /* of the same initializer */
+    ir_value *value;       /* the importer's: what reads it, NULL before it is asked for */
+} onnx_tie;
+
+/* Of the model's own graph, in the arena. `untie` false: parameters that are merged through Identity stay one. */
+onnx_ties *onnx_ties_find(const Onnx__GraphProto *g, bool untie, const strmap *declarations, arena *a);
+/* What stands in the place of operand `operand` of a node (0: of an Identity, 3 and 4: of a BatchNormalization), or
+ * NULL: what the file has there. */
+onnx_tie *onnx_tie_at(const onnx_ties *t, size_t node, int operand);
+const onnx_tie *onnx_ties_of(const onnx_ties *t, size_t initializer); /* the first; NULL: none */
 
 /* ---- check.c --------------------------------------------------------------------------------- */
 

@@ -1,6 +1,7 @@
-/* lower_gather.c - Gather; ScatterND among constants. */
+/* lower_gather.c - Gather; ScatterND whose indices are known. */
 #include "frontend/lower.h"
 
+#include <limits.h>
 #include <string.h>
 
 void onnx_lower_gather(onnx_node *n)
@@ -14,32 +15,16 @@ void onnx_lower_gather(onnx_node *n)
 }
 
 /* ---- ScatterND -------------------------------------------------------------------------------
- * There is no such op at run time: exporters use it to paint constant masks (shifted windows), so
- * it is evaluated here when its three operands are known, and refused otherwise. */
+ * The rows of data, then those of updates, gathered by a list that says for each row of the result which of them it is.
+ * The list is made here, so indices must be known while compiling; data and updates may be anything, and a derivative
+ * reaches both. */
 
-/* Bytes of a known value in its own type; NULL after reporting symbolic elements. */
-static unsigned char *known_bytes(onnx_node *n, const ir_known *known)
-{
-    size_t size = ir_dtype_size(known->type.dtype);
-    unsigned char *bytes = arena_array(n->importer->scratch, (size_t)known->count + 1, size);
-    for (int64_t i = 0; i < known->count; i++) {
-        unsigned char *p = bytes + (size_t)i * size;
-        if (known->floats)
-            ir_store_f64(known->type.dtype, p, known->floats[i]);
-        else
-            ir_store_i64(known->type.dtype, p, onnx_size(n, known->ints[i], "an element"));
-    }
-    return n->failed ? NULL : bytes;
-}
-
-/* Where row `row` of the indices points: the number of a slice of `data` whose first `depth` axes
- * are indexed. */
-static int64_t slice_number(onnx_node *n, const ir_known *data, const ir_known *indices,
-                            int64_t row, int depth)
+/* Where row `row` of the indices points: the number of a row of data, whose first `depth` axes are indexed. */
+static int64_t row_number(onnx_node *n, const ir_known *indices, int64_t row, int depth)
 {
     int64_t number = 0;
     for (int k = 0; k < depth && !n->failed; k++) {
-        int64_t size = data->type.dims[k],
+        int64_t size = n->in[0]->type.dims[k],
                 i = onnx_size(n, indices->ints[row * depth + k], "an index");
         if (i < -size || i >= size)
             onnx_reject(n, "index %lld is out of range for %lld", (long long)i, (long long)size);
@@ -49,42 +34,64 @@ static int64_t slice_number(onnx_node *n, const ir_known *data, const ir_known *
 }
 
 /* The shapes of indices [..., depth] and updates [..., rest of data] must fit. */
-static bool shapes_fit(const ir_known *data, const ir_known *indices, const ir_known *updates)
+static bool shapes_fit(const ir_type *data, const ir_known *indices, const ir_type *updates)
 {
     int q = indices->type.rank;
     if (q < 1 || !indices->ints) return false;
     int64_t depth = indices->type.dims[q - 1];
-    if (depth < 0 || depth > data->type.rank ||
-        updates->type.rank != q - 1 + data->type.rank - depth)
-        return false;
-    for (int i = 0; i < updates->type.rank; i++) {
-        ir_dim wanted = i < q - 1 ? indices->type.dims[i]
-                                  : data->type.dims[i - (q - 1) + (int)depth];
-        if (updates->type.dims[i] != wanted) return false;
+    if (depth < 0 || depth > data->rank || updates->rank != q - 1 + data->rank - depth) return false;
+    for (int i = 0; i < updates->rank; i++) {
+        ir_dim wanted = i < q - 1 ? indices->type.dims[i] : data->dims[i - (q - 1) + (int)depth];
+        if (updates->dims[i] != wanted) return false;
     }
-    return updates->type.dtype == data->type.dtype;
+    return updates->dtype == data->dtype;
+}
+
+/* Elements of `type`'s first axes; refused beyond what one list can say. */
+static int64_t count_rows(onnx_node *n, const ir_type *type, int axes)
+{
+    int64_t rows = 1;
+    for (int i = 0; i < axes && !n->failed; i++)
+        if (!checked_mul(rows, onnx_size(n, type->dims[i], "a dimension"), &rows) || rows > INT_MAX)
+            onnx_refuse(n, "more than %d rows", INT_MAX);
+    return rows;
+}
+
+/* The value as a list of `rows` rows, each of the shape of its axes from `axis` on. */
+static ir_value *as_rows(onnx_node *n, ir_value *v, int64_t rows, int axis)
+{
+    ir_dim dims[IR_MAX_RANK] = {rows};
+    int rest = v->type.rank - axis;
+    memcpy(dims + 1, v->type.dims + axis, (size_t)rest * sizeof *dims);
+    return ir_reshape(n->b, v, dims, rest + 1);
 }
 
 void onnx_lower_scatter_nd(onnx_node *n)
 {
     const char *reduction = onnx_text(n, "reduction", "none");
     if (strcmp(reduction, "none") != 0) onnx_refuse(n, "reduction '%s'", reduction);
-    const ir_known *data = onnx_known(n, 0), *indices = onnx_known(n, 1),
-                   *updates = onnx_known(n, 2);
+    ir_value *data = n->in[0], *updates = n->in[2];
+    const ir_known *indices = onnx_known(n, 1);
     if (n->failed) return;
-    if (!shapes_fit(data, indices, updates)) {
+    if (!shapes_fit(&data->type, indices, &updates->type)) {
         onnx_reject(n, "the shapes of data, indices and updates do not fit");
         return;
     }
-    unsigned char *bytes = known_bytes(n, data), *from = known_bytes(n, updates);
-    int depth = (int)indices->type.dims[indices->type.rank - 1];
-    int64_t rows = 1, chunk = 1;
-    for (int i = 0; i < indices->type.rank - 1; i++) rows *= indices->type.dims[i];
-    for (int i = depth; i < data->type.rank; i++) chunk *= data->type.dims[i];
-    size_t size = (size_t)chunk * ir_dtype_size(data->type.dtype);
-    for (int64_t row = 0; row < rows && size && !n->failed; row++) {
-        int64_t to = slice_number(n, data, indices, row, depth);
-        if (!n->failed) memcpy(bytes + (size_t)to * size, from + (size_t)row * size, size);
+    int depth = (int)indices->type.dims[indices->type.rank - 1], lead = indices->type.rank - 1;
+    int64_t rows = count_rows(n, &data->type, depth), changes = count_rows(n, &indices->type, lead);
+    if (n->failed) return;
+    int64_t *from = arena_array(n->importer->scratch, (size_t)rows + 1, sizeof *from);
+    for (int64_t i = 0; i < rows; i++) from[i] = i;
+    for (int64_t i = 0; i < changes && !n->failed; i++) {
+        int64_t to = row_number(n, indices, i, depth);
+        if (!n->failed) from[to] = rows + i; /* the last one stays, as ONNX has no order */
     }
-    if (!n->failed) n->out[0] = ir_constant(n->b, n->proto->output[0], &data->type, bytes);
+    if (n->failed) return;
+    ir_type list = ir_type_make(IR_i64, 1, &rows);
+    ir_value *both[] = {as_rows(n, data, rows, depth), as_rows(n, updates, changes, lead)};
+    ir_value *all = ir_done(n->b, ir_new_array(n->b, IR_OP_concat, 2, both, 0));
+    const char *name = arena_printf(n->importer->scratch, "%s.rows", n->proto->output[0]);
+    ir_value *chosen = ir_constant(n->b, name, &list, from);
+    ir_value *y = ir_done(n->b, ir_new(n->b, IR_OP_gather, 2, all, chosen));
+    n->out[0] = ir_reshape_like(n->b, y, &data->type);
 }

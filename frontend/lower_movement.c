@@ -7,18 +7,7 @@
 /* Two list items or elements of an error message */
 #define DIM_TEXT(n, d) ir_dim_print((n)->dims, (d), (n)->importer->scratch)
 
-/* A known Identity of an initializer ties two names to one parameter: true sharing, or equal
- * values that an exporter merged. Training cannot tell them apart. */
-void onnx_lower_identity(onnx_node *n)
-{
-    const ir_value *v = n->in[0];
-    if (v->kind == IR_VALUE_STORAGE && v->storage->kind == IR_PARAM &&
-        ir_dtype_is_float(v->type.dtype) && !onnx_held(n->importer, v->storage))
-        diag_warning(n->importer->diag, onnx_loc(n),
-                     "'%s' is the same parameter as '%s': they are trained as one",
-                     n->proto->output[0], v->storage->name);
-    n->out[0] = n->in[0];
-}
+void onnx_lower_identity(onnx_node *n) { n->out[0] = onnx_separate(n, 0); }
 
 /* ---- Reshape, Flatten, Squeeze, Unsqueeze ---------------------------------------------------- */
 

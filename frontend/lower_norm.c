@@ -8,7 +8,7 @@
  * third result are the new running statistics; they are stored into the storage that operands 3 and
  * 4 read. */
 
-/* What the running statistic is at this node: the storage, or what an earlier node that shares it
+/* What the running statistic is at this node: the storage, or what an earlier use of the same module
  * made of it. */
 static ir_value *statistic(onnx_node *n, ir_value *v)
 {
@@ -48,8 +48,9 @@ void onnx_lower_batch_norm(onnx_node *n)
     if (n->arg && !training && n->n_out > 1)
         onnx_reject(n, "has %d outputs without training_mode", n->n_out);
     if (n->failed) return;
-    ir_value *mean = statistic(n, n->in[3]), *var = statistic(n, n->in[4]);
-    ir_node *node = ir_new(n->b, IR_OP_batch_norm, 5, n->in[0], n->in[1], n->in[2], mean, var);
+    ir_value *const running[] = {onnx_separate(n, 3), onnx_separate(n, 4)};
+    ir_node *node = ir_new(n->b, IR_OP_batch_norm, 5, n->in[0], n->in[1], n->in[2], statistic(n, running[0]),
+                           statistic(n, running[1]));
     ir_set_float(node, IR_ATTR(batch_norm, eps), eps);
     ir_set_float(node, IR_ATTR(batch_norm, momentum), momentum);
     ir_set_bool(node, IR_ATTR(batch_norm, training), training);
@@ -60,8 +61,8 @@ void onnx_lower_batch_norm(onnx_node *n)
     for (int i = 1; i < n->n_out && i <= 3; i++) n->out[i] = node->out[slots[i - 1]];
     if (onnx_wants(n, 4))
         n->out[4] = saved_variance(n, node->out[IR_OUT(batch_norm, saved_rstd)], eps);
-    store_statistic(n, n->in[3], node->out[IR_OUT(batch_norm, mean_out)]);
-    store_statistic(n, n->in[4], node->out[IR_OUT(batch_norm, var_out)]);
+    store_statistic(n, running[0], node->out[IR_OUT(batch_norm, mean_out)]);
+    store_statistic(n, running[1], node->out[IR_OUT(batch_norm, var_out)]);
 }
 
 /* ---- LayerNormalization ---------------------------------------------------------------------- */

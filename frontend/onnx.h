@@ -13,6 +13,9 @@
  *   graph output                 output statement, same name
  * Big initializers stay in their file: the module refers to them by path, offset and length.
  *
+ * Tensors that an exporter merged because their values were equal are parameters and states of their own (ties.c),
+ * under the names of the Identity nodes that stand for them; the module has the meta "untied" then.
+ *
  * BatchNormalization in training form stores its new statistics in the update phase. Dropout that
  * drops reads the state @rng (i64[2]); its `stream` numbers the Dropout nodes of the model. */
 #ifndef AMPC_FRONTEND_ONNX_H
@@ -40,6 +43,7 @@ typedef struct onnx_import_options {
     const onnx_constant *constants;
     int n_constants;
     int64_t max_tensor_bytes; /* of one value of known shape; 0: half of the machine's memory */
+    bool tied;    /* parameters that an exporter merged through Identity stay one; else each is one of its own */
     bool foreign; /* what cannot be lowered is carried along, as `foreign` nodes */
 } onnx_import_options;
 
@@ -94,6 +98,7 @@ typedef enum onnx_part {
 typedef struct onnx_export_options {
     const onnx_trained *trained;
     int n_trained;
+    bool untied; /* what the importer separates is written as tensors of their own (meta "untied" of the module) */
     const char *data_name; /* of the file beside the new model that the data part will be; UTF-8 */
     /* Appends to a part; n may be 0. A failure ends the export. */
     ampc_status (*write)(void *user, onnx_part part, const void *bytes, size_t n);

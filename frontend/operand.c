@@ -5,13 +5,14 @@
 
 static const char *operand_name(const onnx_node *n, int i) { return n->proto->input[i]; }
 
-/* A storage with inline bytes is known to the importer whatever its kind: the ratio of a Dropout
- * may be a float initializer, which is a parameter until the import ends. */
-static const ir_known *known_storage(onnx_node *n, const ir_value *v)
+/* A float initializer may be trained, so it is known only where the operator cannot be compiled otherwise: the ratio of
+ * a Dropout. That decides that it is a constant. */
+static const ir_known *known_initializer(onnx_node *n, const ir_value *v)
 {
     if (v->kind != IR_VALUE_STORAGE || v->storage->data.kind != IR_DATA_INLINE) return NULL;
-    const ir_storage *s = v->storage;
+    ir_storage *s = v->storage;
     if (!ir_dtype_is_float(s->type.dtype)) return NULL;
+    s->held = IR_HELD_READ;
     ir_known *known = arena_alloc(n->importer->scratch, sizeof *known);
     known->type = s->type;
     known->count = ir_storage_bytes(s) / (int64_t)ir_dtype_size(s->type.dtype);
@@ -23,18 +24,28 @@ static const ir_known *known_storage(onnx_node *n, const ir_value *v)
     return known;
 }
 
-const ir_known *onnx_known(onnx_node *n, int i)
+static const ir_known *known_or_refuse(onnx_node *n, int i, const ir_known *known)
 {
-    const ir_value *v = onnx_in(n, i);
-    if (!v) return NULL;
-    const ir_known *known = ir_known_get(n->importer->knowledge, v);
-    if (!known) known = known_storage(n, v);
     if (!known)
         onnx_refuse(
             n,
             "input %d ('%s') is computed at run time, but must be known while compiling: bind it",
             i, operand_name(n, i));
     return known;
+}
+
+const ir_known *onnx_known(onnx_node *n, int i)
+{
+    const ir_value *v = onnx_in(n, i);
+    return v ? known_or_refuse(n, i, ir_known_get(n->importer->knowledge, v)) : NULL;
+}
+
+const ir_known *onnx_known_amounts(onnx_node *n, int i)
+{
+    const ir_value *v = onnx_in(n, i);
+    if (!v) return NULL;
+    const ir_known *known = ir_known_get(n->importer->knowledge, v);
+    return known_or_refuse(n, i, known ? known : known_initializer(n, v));
 }
 
 onnx_list onnx_known_list(onnx_node *n, int i)
@@ -61,7 +72,7 @@ onnx_list onnx_known_shape(onnx_node *n, int i)
 
 static const ir_known *known_single(onnx_node *n, int i)
 {
-    const ir_known *known = onnx_known(n, i);
+    const ir_known *known = onnx_known_amounts(n, i);
     if (!known || known->count == 1) return known;
     onnx_reject(n, "input %d ('%s') must have one element, not %lld", i, operand_name(n, i),
                 (long long)known->count);

@@ -50,6 +50,7 @@ typedef enum ir_held {
     IR_HELD_NAME,     /* one element whose name an exporter generated */
     IR_HELD_DECLARED, /* the exporter declares that it is a buffer or a constant */
     IR_HELD_MASK,     /* masks the operand of a softmax */
+    IR_HELD_READ,     /* read while compiling: --train cannot name it */
     IR_HELD_APART     /* no output depends on it by a derivative: --train cannot name it either */
 } ir_held;
 
@@ -61,6 +62,7 @@ typedef struct ir_storage {
     ir_data data;
     bool frozen;         /* IR_PARAM: not trained */
     ir_held held;        /* a float parameter or constant */
+    const char *merged;  /* the initializer as which an exporter wrote it, with others; NULL: it is one itself */
     const char *note;
     struct ir_value *reads; /* private to module.c: the values that read it, at most one a graph */
 } ir_storage;

@@ -112,3 +112,22 @@ int ir_op_out_attr(ir_op op)
         if (info->attr[i].kind == IR_SLOT_DTYPE && strcmp(info->attr[i].name, "out") == 0) return i;
     return -1;
 }
+
+bool ir_op_stops(ir_op op, int i)
+{
+    static const struct {
+        ir_op op;
+        int slot;
+    } stops[] = {
+        {IR_OP_clip, IR_IN(clip, lo)},
+        {IR_OP_clip, IR_IN(clip, hi)},
+        {IR_OP_pad, IR_IN(pad, value)},
+        {IR_OP_batch_norm, IR_IN(batch_norm, mean)},
+        {IR_OP_batch_norm, IR_IN(batch_norm, var)},
+        {IR_OP_softmax_cross_entropy, IR_IN(softmax_cross_entropy, weight)},
+        {IR_OP_nll_loss, IR_IN(nll_loss, weight)},
+    };
+    for (size_t k = 0; k < sizeof stops / sizeof *stops; k++)
+        if (stops[k].op == op && stops[k].slot == i) return true;
+    return false;
+}

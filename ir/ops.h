@@ -97,6 +97,9 @@ bool ir_op_find(const char *name, ir_op *out);
 /* The slot of operand (result) number i when the node has n of them; NULL when the arity is wrong. */
 const ir_slot *ir_op_in_slot(ir_op op, int i, int n);
 const ir_slot *ir_op_out_slot(ir_op op, int i, int n);
+/* Whether no derivative goes through operand slot i, although its type is a float: bounds of clip, statistics of
+ * batch_norm, class weights. Every other float operand of an op with a gradient has one. */
+bool ir_op_stops(ir_op op, int i);
 /* Position of the attribute `out` (the type that the op writes), or -1. */
 int ir_op_out_attr(ir_op op);
 

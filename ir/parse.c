@@ -121,7 +121,7 @@ static ampc_status parse_held(ir_parser *p, ir_storage *s)
             s->held = (ir_held)i;
             return AMPC_OK;
         }
-    return ir_fail_expected(p, "node, name, declared, mask or apart");
+    return ir_fail_expected(p, "node, name, declared, mask, read or apart");
 }
 
 static ampc_status parse_storage(ir_parser *p, ir_storage_kind kind)

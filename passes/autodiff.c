@@ -42,6 +42,14 @@ static bool is_float_value(const ir_value *v)
     return ir_dtype_is_float(v->type.dtype);
 }
 
+/* Running statistics move without a derivative by their definition. */
+static void warn_stopped(autodiff *a, const ir_node *n, const ir_value *v)
+{
+    if (v->kind == IR_VALUE_RESULT && v->def->op == IR_OP_batch_norm) return;
+    diag_warning(a->diag, ir_diag_loc(n), "no derivative goes through '%s': what it is computed from trains without it",
+                 v->name);
+}
+
 /* Marks every float value that depends on a trained parameter or a float input. */
 static void mark_flow(autodiff *a, const char *label)
 {
@@ -56,7 +64,8 @@ static void mark_flow(autodiff *a, const char *label)
             if (!v) continue;
             if (v->kind == IR_VALUE_STORAGE)
                 a->flows[v->id] = v->storage->kind == IR_PARAM && !v->storage->frozen && is_float_value(v);
-            any |= a->flows[v->id];
+            any |= a->flows[v->id] && !ir_op_stops(n->op, i);
+            if (a->flows[v->id] && ir_op_stops(n->op, i)) warn_stopped(a, n, v);
         }
         /* Rounding to integers and comparing ends the flow: results that are no floats carry nothing. */
         for (int i = 0; any && i < n->n_out; i++) a->flows[n->out[i]->id] = is_float_value(n->out[i]);
@@ -95,13 +104,22 @@ static void accumulate(autodiff *a, ir_builder *b, const ir_value *operand, ir_v
     *sum = dx;
 }
 
+/* A rule that forgets an operand would train it with half a gradient. */
+static void report_missing(autodiff *a, const ir_node *n, const ir_value *operand)
+{
+    if (diag_status(a->diag) != AMPC_OK) return; /* of what the rule reported */
+    diag_error(a->diag, AMPC_UNSUPPORTED, ir_diag_loc(n), "operator %s has no gradient for its operand '%s'",
+               n->loc.op ? n->loc.op : ir_op_get(n->op)->name, operand->name);
+}
+
 static void differentiate(autodiff *a, ir_node *n, arena *scratch)
 {
     bool reached = false, wanted = false;
     ir_value **dy = arena_array(scratch, (size_t)n->n_out + 1, sizeof *dy);
     for (int i = 0; i < n->n_out; i++) reached |= (dy[i] = a->grads[n->out[i]->id]) != NULL;
     bool *want = arena_array(scratch, (size_t)n->n_in + 1, sizeof *want);
-    for (int i = 0; i < n->n_in; i++) wanted |= want[i] = ir_in(n, i) && a->flows[ir_in(n, i)->id];
+    for (int i = 0; i < n->n_in; i++)
+        wanted |= want[i] = ir_in(n, i) && a->flows[ir_in(n, i)->id] && !ir_op_stops(n->op, i);
     if (!reached || !wanted) return;
 
     ir_builder b = a->end;
@@ -114,6 +132,7 @@ static void differentiate(autodiff *a, ir_node *n, arena *scratch)
     for (int i = 0; i < n->n_in; i++) {
         /* A failure has been reported; the walk goes on with zeros, so that every other one is reported too. */
         if (want[i] && !ok) g.dx[i] = grad_zeros(&g, ir_in(n, i));
+        if (want[i] && ok && !g.dx[i] && !g.zero) report_missing(a, n, ir_in(n, i));
         if (want[i] && g.dx[i]) accumulate(a, &b, ir_in(n, i), g.dx[i]);
     }
     for (ir_node *made = before->next; made != b.before; made = made->next) ir_name_results(made);

@@ -14,7 +14,8 @@ typedef struct grad {
     ir_node *n;           /* the forward node */
     ir_value *const *dy;  /* by result; NULL where no gradient arrives */
     const bool *want;     /* by operand */
-    ir_value **dx;        /* by operand, to be filled; NULL: none */
+    ir_value **dx;        /* by operand, to be filled; NULL: none, an error unless ir_op_stops or `zero` says so */
+    bool zero;            /* set by the rule: zero wherever it exists */
 } grad;
 
 typedef bool grad_rule(grad *g); /* false: failed, reported */

@@ -90,6 +90,30 @@ static void make_state(ir_storage *s)
     s->held = IR_NOT_HELD;
 }
 
+static ir_node *find_store(const ir_value *state)
+{
+    for (const ir_use *u = state->first_use; u; u = u->next)
+        if (u->user->op == IR_OP_store && u->index == 0) return u->user;
+    return NULL;
+}
+
+/* The statistic's new value is stored. A module that is used several times goes on from what its use before made. */
+static void move_statistic(ir_graph *g, ir_node *n, int slot, int fresh, diag *d)
+{
+    ir_storage *s = ir_in(n, slot)->storage;
+    ir_node *store = find_store(ir_in(n, slot));
+    make_state(s);
+    if (store) {
+        ir_node_set_input(n, slot, ir_in(store, 1));
+        ir_node_set_input(store, 1, ir_out(n, fresh));
+        return;
+    }
+    ir_builder b = ir_builder_at_end(g, d);
+    b.phase = IR_UPDATE;
+    b.loc = n->loc;
+    ir_store(&b, s, ir_out(n, fresh));
+}
+
 /* --mode=train: every BatchNormalization uses batch statistics and moves its running ones, frozen states aside. */
 static void make_train(ir_graph *g, const pass_options *o, diag *d)
 {
@@ -98,13 +122,8 @@ static void make_train(ir_graph *g, const pass_options *o, diag *d)
         ir_value *mean = ir_in(n, IR_IN(batch_norm, mean)), *var = ir_in(n, IR_IN(batch_norm, var));
         if (mean->kind != IR_VALUE_STORAGE || var->kind != IR_VALUE_STORAGE || has_frozen_statistics(n, o)) continue;
         set_batch_norm(n, true);
-        ir_builder b = ir_builder_at_end(g, d);
-        b.phase = IR_UPDATE;
-        b.loc = n->loc;
-        make_state(mean->storage);
-        make_state(var->storage);
-        ir_store(&b, mean->storage, ir_out(n, IR_OUT(batch_norm, mean_out)));
-        ir_store(&b, var->storage, ir_out(n, IR_OUT(batch_norm, var_out)));
+        move_statistic(g, n, IR_IN(batch_norm, mean), IR_OUT(batch_norm, mean_out), d);
+        move_statistic(g, n, IR_IN(batch_norm, var), IR_OUT(batch_norm, var_out), d);
     }
 }
 

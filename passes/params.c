@@ -41,9 +41,10 @@ static void check_trainable(const ir_module *m, const pass_options *o, diag *d)
 {
     for (int i = 0; i < o->train.count; i++) {
         const ir_storage *s = ir_storage_find(m, o->train.items[i]);
-        if (!s || (s->held != IR_HELD_APART && (s->kind == IR_PARAM || (s->kind == IR_CONST && s->held)))) continue;
+        if (!s || (s->kind == IR_PARAM && s->held != IR_HELD_APART) || (s->kind == IR_CONST && params_releases(s))) continue;
         const char *why = !ir_dtype_is_float(s->type.dtype) ? "it is not a float tensor"
                           : s->kind == IR_STATE             ? "it is a buffer that the graph updates"
+                          : s->held == IR_HELD_READ         ? "its value decides what an operator does"
                                                             : "no output depends on it by a derivative";
         diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "--train '%s': cannot be trained: %s", s->name, why);
     }
@@ -60,7 +61,7 @@ static void release_named(ir_module *m, const pass_options *o)
 {
     for (size_t i = 0; i < m->storage.count; i++) {
         ir_storage *s = m->storage.items[i];
-        if (!s->held || s->held == IR_HELD_APART || !is_named(&o->train, s->name)) continue;
+        if (!params_releases(s) || !is_named(&o->train, s->name)) continue;
         s->held = IR_NOT_HELD;
         s->kind = IR_PARAM;
     }

@@ -11,6 +11,12 @@ void params_mark_masks(const ir_module *m, const pass_options *o, arena *a);
 /* Evaluates what the graphs compute from constants only. */
 void params_fold(ir_module *m, const pass_options *o, diag *d, arena *a);
 
+/* Held, but --train may name it. */
+static inline bool params_releases(const ir_storage *s)
+{
+    return s->held && s->held != IR_HELD_APART && s->held != IR_HELD_READ;
+}
+
 /* params_report.c; both before the held ones become constants. */
 
 /* One note: how many initializers are trained, and which are held. */

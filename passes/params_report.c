@@ -15,6 +15,7 @@ static const char *const held_reasons[] = {
     [IR_HELD_NAME] = "one element with a name that an exporter generated",
     [IR_HELD_DECLARED] = "the exporter declares it a buffer or a constant",
     [IR_HELD_MASK] = "a mask: it is combined with the operand of a Softmax and holds only values of a mask",
+    [IR_HELD_READ] = "its value decides what an operator does",
     [IR_HELD_APART] = "no output depends on it by a derivative",
 };
 
@@ -25,10 +26,12 @@ typedef struct description {
 static description describe(const ir_storage *s, const pass_options *o)
 {
     bool chosen = o->train.count && !pass_match(&o->train, s->name);
-    if (s->kind == IR_STATE) return (description){"buffer", "the graph updates it"};
+    if (s->kind == IR_STATE)
+        return (description){"buffer", s->merged ? "the graph updates it; the exporter had merged it with others"
+                                                 : "the graph updates it"};
     if (s->held == IR_HELD_APART) return (description){"constant", held_reasons[s->held]};
     if (s->held) return (description){"held constant", held_reasons[s->held]};
-    if (!s->frozen) return (description){"trained", ""};
+    if (!s->frozen) return (description){"trained", s->merged ? "the exporter had merged it with others" : ""};
     return (description){"frozen", chosen ? "--train does not match it" : "--freeze matches it"};
 }
 
@@ -47,7 +50,7 @@ static bool is_listed(const ir_storage *s)
 /* ---- the note --------------------------------------------------------------------------------- */
 
 typedef struct totals {
-    int trained, frozen, held;
+    int trained, frozen, held, separate, statistics;
     long long elements;
     const char *names; /* of the first held ones */
 } totals;
@@ -60,12 +63,30 @@ static totals count_params(const ir_module *m, arena *a)
         bool held = s->held && s->held != IR_HELD_NODE && s->held != IR_HELD_APART;
         bool trained = s->kind == IR_PARAM && !s->held && !s->frozen;
         t.trained += trained;
+        t.separate += s->merged && s->kind == IR_PARAM;
+        t.statistics += s->merged && s->kind == IR_STATE;
         t.frozen += s->kind == IR_PARAM && !s->held && s->frozen;
         if (trained) t.elements += count_elements(s);
         if (held && t.held < NAMES_SHOWN) t.names = arena_printf(a, "%s%s%s", t.names, t.held ? ", " : "", s->name);
         t.held += held;
     }
     return t;
+}
+
+/* What the importer did to tensors that an exporter had merged; nothing if there are none. */
+static void note_separate(const ir_module *m, const totals *t, diag *d, arena *a)
+{
+    const char *parameters = "", *statistics = "";
+    if (t->separate)
+        parameters = arena_printf(a, "%d parameter%s (--no-untie keeps them shared)", t->separate,
+                                  t->separate == 1 ? "" : "s");
+    if (t->statistics)
+        statistics = arena_printf(a, "%d running statistic%s", t->statistics, t->statistics == 1 ? "" : "s");
+    int count = t->separate + t->statistics;
+    if (count)
+        diag_note(d, DIAG_FILE(ir_module_source(m)),
+                  "%d initializer%s that the exporter had merged %s separate: %s%s%s", count, count == 1 ? "" : "s",
+                  count == 1 ? "is" : "are", parameters, t->separate && t->statistics ? ", " : "", statistics);
 }
 
 void params_note(const ir_module *m, diag *d, arena *a)
@@ -77,6 +98,7 @@ void params_note(const ir_module *m, diag *d, arena *a)
     if (t.held) text = arena_printf(a, "%s, %d held constant: %s", text, t.held, t.names);
     if (t.held > NAMES_SHOWN) text = arena_printf(a, "%s and %d more", text, t.held - NAMES_SHOWN);
     diag_note(d, DIAG_FILE(ir_module_source(m)), "%s%s", text, t.held ? " (--explain=params gives the reasons)" : "");
+    note_separate(m, &t, d, a);
 }
 
 /* ---- the list --------------------------------------------------------------------------------- */

@@ -133,6 +133,7 @@ const char *pass_print_list(const pass_options *o, diag *d, arena *a);
  *   "logits"     output that the loss reads (accuracy is argmax over axis 1 of it), absent for an in-graph loss
  *   "loss_kind"  ce, nll, mse, l1, bce, bce_logits, graph
  *   "amp"        "O0", "O1 f16", "O1 bf16"
+ *   "untied"     "on": the importer separated tensors that an exporter had merged; absent otherwise
  *   "fuse"       "off": a session makes every op a step of its own; absent otherwise
  * and as names of storage:
  *   @lr f32[] learning rate, @step i64[] accepted steps, @loss_scale f32[], @good_steps @bad_steps i32[],

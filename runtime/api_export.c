@@ -114,13 +114,14 @@ static ampc_status check_names(const char *source, const char *path, diag *d)
 
 /* ---- all of it ---- */
 
-static ampc_status export_to(rt_session *s, const char *source, export_files *files,
+static ampc_status export_to(rt_session *s, const ir_module *m, const char *source, export_files *files,
                              onnx_trained *trained)
 {
     int n;
     TRY(list_weights(s, files->d, trained, &n));
     const onnx_export_options o = {.trained = trained,
                                    .n_trained = n,
+                                   .untied = ir_meta_get(m, "untied") != NULL,
                                    .data_name = base_name(files->path[ONNX_PART_DATA]),
                                    .write = write_part,
                                    .user = files};
@@ -136,7 +137,7 @@ ampc_status rt_export_onnx(rt_session *s, const ir_module *m, const char *folder
     onnx_trained *trained = calloc((size_t)rt_session_storage_count(s) + 1, sizeof *trained);
     if (asprintf(&data, "%s" DATA_ENDING, path) < 0) data = NULL;
     export_files files = {.path = {[ONNX_PART_DATA] = data, [ONNX_PART_MODEL] = path}, .d = d};
-    ampc_status status = source && trained && data ? export_to(s, source, &files, trained)
+    ampc_status status = source && trained && data ? export_to(s, m, source, &files, trained)
                                                    : rt_no_memory(d);
     for (int part = ONNX_PART_DATA; part <= ONNX_PART_MODEL; part++)
         rt_atomic_abort(files.file[part]);

@@ -96,6 +96,8 @@ const option option_table[] = {
      "train these parameters only; one that is held constant only by its whole name; repeatable", NULL, NULL, 0, 0},
     {"freeze", OPTION_TEXTS, FOR_COMPILE, GROUP_TRAINING, AT_PASS(freeze), "GLOB", NULL,
      "leave these parameters or buffers as they are; repeatable", NULL, NULL, 0, 0},
+    {"no-untie", OPTION_CLEAR, FOR_COMPILE & ~(unsigned)FOR_OPT, GROUP_TRAINING, AT(untie), NULL, NULL,
+     "parameters that the exporter merged because their values were equal stay one", NULL, NULL, 0, 0},
     {"loss-scale", OPTION_WORD, FOR_COMPILE, GROUP_TRAINING, AT_PASS(scaling), "dynamic|static|off",
      "dynamic for fp16", "loss scaling", NULL, pass_scalings, 0, 0},
     {"init-loss-scaling", OPTION_REAL, FOR_COMPILE, GROUP_TRAINING, AT_PASS(init_scale), "X", "65536",

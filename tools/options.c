@@ -22,6 +22,7 @@ tool_options options_default(arena *a)
 {
     return (tool_options){.arena = a,
                           .pass = pass_options_default(),
+                          .untie = true,
                           .device = "cpu",
                           .lr = -1,
                           .keep = 2,

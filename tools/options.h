@@ -55,6 +55,8 @@ typedef struct tool_options {
     /* looking */
     const char *print_ops; /* "text", "json"; NULL */
     bool list_passes;
+    /* importing */
+    bool untie;
     /* ampc-run */
     pass_strings inputs;     /* "NAME=FILE" */
     pass_strings plot_with;  /* logs of other runs */

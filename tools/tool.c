@@ -137,7 +137,9 @@ static ampc_status compile_passes(tool *t)
 
 ampc_status tool_compile(tool *t, const char *path)
 {
-    onnx_import_options import = {.n_dims = t->o.dims.count, .foreign = t->foreign};
+    bool converts = t->o.pass.plain_runtime || t->o.pass.draws;
+    onnx_import_options import = {
+        .n_dims = t->o.dims.count, .tied = converts || !t->o.untie, .foreign = t->foreign};
     onnx_dim_binding *dims;
     TRY(read_dims(t, &dims));
     import.dims = dims;

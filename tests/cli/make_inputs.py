@@ -108,6 +108,19 @@ for name, training in (("modes", 1), ("frozen", 0)):
           [info("bn", ["N", 3]), info("l", []), info("p", ["N", 3]), info("s", ["N", 3])],
           [("w", w1[:, :3]), ("g", [1, 2, 3]), ("b", [0, 1, 0]), ("m", [0.5, 0, 1]), ("v", [1, 4, 2]), ("ratio", 0.5)],
           [numpy_helper.from_array(np.array(True), "yes")])
+# A fresh BatchNormalization as TorchScript's exporter writes it: equal tensors are one, under the names of Identities.
+write("merged", [helper.make_node("Identity", ["bn.weight"], ["bn.running_var"]),
+                 helper.make_node("Identity", ["bn.bias"], ["fc.bias"]),
+                 helper.make_node("Identity", ["bn.bias"], ["bn.running_mean"]),
+                 helper.make_node("BatchNormalization", ["x", "bn.weight", "bn.bias", "bn.running_mean",
+                                                         "bn.running_var"], ["n"], name="bn"),
+                 helper.make_node("Add", ["n", "fc.bias"], ["y"], name="fc")],
+      [info("x", ["N", 4])], [info("y", ["N", 4])], [("bn.weight", np.ones(4)), ("bn.bias", np.zeros(4))])
+# A ratio that is an initializer, which something else reads too.
+write("ratio", [helper.make_node("Dropout", ["x", "half", "on"], ["d"], name="drop"),
+                helper.make_node("Mul", ["d", "half"], ["s"], name="scale"),
+                helper.make_node("MatMul", ["s", "w"], ["y"], name="fc")],
+      [info("x", ["N", 4])], [info("y", ["N", 3])], [("half", 0.5), ("w", w1[:, :3])], [numpy_helper.from_array(np.array(True), "on")])
 # Bad ones -----------------------------------------------------------------------------------------------------
 (folder / "truncated.onnx").write_bytes(tiny[:len(tiny) // 2])
 (folder / "text.onnx").write_text("this is no model\n")

@@ -11,11 +11,11 @@ static ampc_status collect(void *user, onnx_part part, const void *bytes, size_t
     return AMPC_OK;
 }
 
-static ampc_status export_bytes(const uint8_t *data, size_t size, wire *out)
+static ampc_status export_bytes(const uint8_t *data, size_t size, bool untied, wire *out)
 {
     memory_file file = memory_file_open(data, size);
     diag *d = diag_new(NULL, NULL);
-    const onnx_export_options o = {.data_name = "data", .write = collect, .user = out};
+    const onnx_export_options o = {.untied = untied, .data_name = "data", .write = collect, .user = out};
     ampc_status status = d ? onnx_export_trained(file.path, &o, d) : AMPC_NO_MEMORY;
     diag_free(d);
     memory_file_close(&file);
@@ -25,8 +25,8 @@ static ampc_status export_bytes(const uint8_t *data, size_t size, wire *out)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     wire once = {0}, twice = {0};
-    if (export_bytes(data, size, &once) == AMPC_OK) {
-        if (once.size && export_bytes(once.bytes, once.size, &twice) != AMPC_OK) abort();
+    if (export_bytes(data, size, true, &once) == AMPC_OK) {
+        if (once.size && export_bytes(once.bytes, once.size, false, &twice) != AMPC_OK) abort();
         if (once.size != twice.size || memcmp(once.bytes, twice.bytes, once.size)) abort();
     }
     wire_free(&once);

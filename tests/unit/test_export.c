@@ -32,7 +32,8 @@ static ampc_status refuse_to_write(void *user, onnx_part part, const void *bytes
 static ampc_status export_file(scratch *t, wire file, const onnx_trained *trained, int n,
                                parts *out)
 {
-    onnx_export_options o = {trained, n, "new.data", collect, out};
+    onnx_export_options o = {
+        .trained = trained, .n_trained = n, .data_name = "new.data", .write = collect, .user = out};
     scratch_write(t, "m.onnx", file.bytes, file.size);
     wire_free(&file);
     return onnx_export_trained(scratch_path(t, "m.onnx"), &o, t->d);

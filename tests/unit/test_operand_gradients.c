@@ -1,0 +1,352 @@
+/* test_operand_gradients.c - every form of every operator in frontend/onnx_ops.def: a trainable initializer as any operand
+ * that a derivative goes through gets that derivative.
+ *
+ * All float operands of a node are initializers at once, so that whatever folds or reads them while compiling is seen:
+ * they must be parameters after the compilation, and d(loss)/d(operand) must be that of central differences. Which
+ * operands have no derivative is as in ONNX (Operators.md), except that a training-form running statistic has none.
+ * A form without a row here fails the first test, so does one whose rows leave an operand out. */
+#include "frontend/onnx.h"
+#include "frontend/tensor.h"
+#include "passes/passes.h"
+#include "runtime/session.h"
+#include "tests/unit/model_writer.h"
+#include "tests/unit/scratch.h"
+
+#include <math.h>
+
+enum { MAX_OPERANDS = 5, MAX_FORMS = 128, MAX_CELLS = 256 };
+
+typedef enum kind {
+    ABSENT,
+    PARAM,    /* float, trained: of both signs, no two alike, none near 0 */
+    POSITIVE, /* the same, all above 0 */
+    NUMBERS,  /* float, no derivative goes through it */
+    INTS,
+    BOOLS
+} kind;
+
+typedef struct operand {
+    kind kind;
+    const char *dims;
+    double values[8]; /* of the kinds that are not drawn */
+} operand;
+
+typedef struct row {
+    const char *op;
+    int opset;
+    operand in[MAX_OPERANDS];
+    const char *attributes; /* "axis=1 mode=edge pads=1,1" : digits are an int, with a comma ints, letters text */
+    const char *outputs;    /* NULL: one */
+    bool flat;              /* the derivative is zero wherever it exists */
+} row;
+
+#define P(dims) {PARAM, dims, {0}}
+#define Q(dims) {POSITIVE, dims, {0}}
+#define N(dims, ...) {NUMBERS, dims, {__VA_ARGS__}}
+#define I(dims, ...) {INTS, dims, {__VA_ARGS__}}
+#define B(dims, ...) {BOOLS, dims, {__VA_ARGS__}}
+#define UNARY(op, opset) {op, opset, {P("2,3")}, NULL, NULL, false}
+#define BINARY(op, opset) {op, opset, {P("2,3"), P("3")}, NULL, NULL, false}
+
+static const row rows[] = {
+    {"Conv", 11, {P("1,2,4,4"), P("3,2,2,2"), P("3")}, NULL, NULL, false},
+    {"Gemm", 9, {P("2,3"), P("3,2"), P("2")}, NULL, NULL, false},
+    {"Gemm", 13, {P("2,3"), P("2,3"), P("1,2")}, "transB=1", NULL, false},
+    {"MatMul", 13, {P("2,2,3"), P("3,2")}, NULL, NULL, false},
+    {"MaxPool", 12, {P("1,2,4,4")}, "kernel_shape=2,2", NULL, false},
+    {"AveragePool", 11, {P("1,2,4,4")}, "kernel_shape=2,2", NULL, false},
+    {"GlobalAveragePool", 1, {P("1,2,3,3")}, NULL, NULL, false},
+    {"BatchNormalization", 9, {P("3,2,2"), P("2"), P("2"), N("2", 0.1, 0.2), N("2", 1.5, 0.7)}, NULL, NULL, false},
+    {"BatchNormalization", 9, {P("3,2,2"), P("2"), P("2"), N("2", 0, 0), N("2", 1, 1)}, NULL, "y,m,v,s,t", false},
+    {"BatchNormalization", 15, {P("3,2,2"), P("2"), P("2"), N("2", 0.1, 0.2), N("2", 1.5, 0.7)}, NULL, NULL, false},
+    {"BatchNormalization", 15, {P("3,2,2"), P("2"), P("2"), N("2", 0, 0), N("2", 1, 1)}, "training_mode=1", "y,m,v", false},
+    {"LayerNormalization", 17, {P("2,4"), P("4"), P("4")}, NULL, NULL, false},
+    {"Softmax", 11, {P("2,3")}, NULL, NULL, false},
+    {"Softmax", 13, {P("2,3")}, NULL, NULL, false},
+    {"LogSoftmax", 11, {P("2,2,2")}, "axis=1", NULL, false},
+    {"LogSoftmax", 13, {P("2,3")}, NULL, NULL, false},
+    {"Dropout", 10, {P("2,8")}, NULL, NULL, false},
+    {"Dropout", 13, {P("2,8"), N("", 0.5), B("", 1)}, NULL, NULL, false},
+    {"SoftmaxCrossEntropyLoss", 13, {P("2,3"), I("2", 0, 2), N("3", 1, 2, 0.5)}, NULL, NULL, false},
+    {"NegativeLogLikelihoodLoss", 13, {P("2,3"), I("2", 0, 2), N("3", 1, 2, 0.5)}, NULL, NULL, false},
+    UNARY("Abs", 13), UNARY("Cos", 7), UNARY("Erf", 13), UNARY("Exp", 13), UNARY("Neg", 13), UNARY("Reciprocal", 13),
+    UNARY("Relu", 14), UNARY("Sigmoid", 13), UNARY("Sin", 7), UNARY("Softplus", 1), UNARY("Tanh", 13),
+    UNARY("Gelu", 20),
+    {"Log", 13, {Q("2,3")}, NULL, NULL, false},
+    {"Sqrt", 13, {Q("2,3")}, NULL, NULL, false},
+    {"Ceil", 13, {P("2,3")}, NULL, NULL, true},
+    {"Floor", 13, {P("2,3")}, NULL, NULL, true},
+    {"Round", 11, {P("2,3")}, NULL, NULL, true},
+    {"Sign", 13, {P("2,3")}, NULL, NULL, true},
+    BINARY("Add", 14), BINARY("Sub", 14), BINARY("Mul", 14), BINARY("Div", 14), BINARY("Sum", 13), BINARY("Min", 13),
+    BINARY("Max", 13),
+    {"Pow", 15, {Q("2,3"), P("3")}, NULL, NULL, false},
+    {"Pow", 15, {Q("2,3"), P("")}, NULL, NULL, false},
+    {"Clip", 6, {P("2,3")}, NULL, NULL, false},
+    {"Clip", 13, {P("2,8"), N("", -0.5), N("", 1.1)}, NULL, NULL, false},
+    {"Where", 16, {B("2,3", 1, 0, 0, 1, 1, 0), P("2,3"), P("3")}, NULL, NULL, false},
+    {"Cast", 13, {P("2,3")}, "to=11", NULL, false},
+    {"CastLike", 15, {P("2,3"), N("1", 1)}, NULL, NULL, false},
+    UNARY("Identity", 14),
+    {"Reshape", 14, {P("2,3"), I("2", 3, 2)}, NULL, NULL, false},
+    UNARY("Flatten", 13),
+    {"Squeeze", 13, {P("2,1,3"), I("1", 1)}, NULL, NULL, false},
+    {"Unsqueeze", 13, {P("2,3"), I("1", 1)}, NULL, NULL, false},
+    UNARY("Transpose", 13),
+    {"Concat", 13, {P("2,3"), P("1,3")}, "axis=0", NULL, false},
+    {"Split", 13, {P("4,3"), I("2", 1, 3)}, NULL, "y,z", false},
+    {"Slice", 9, {P("4,3")}, "starts=1, ends=3,", NULL, false},
+    {"Slice", 13, {P("4,3"), I("1", 1), I("1", 4), I("1", 0), I("1", 2)}, NULL, NULL, false},
+    {"Pad", 10, {P("2,3")}, "pads=1,0,0,1 mode=edge", NULL, false},
+    {"Pad", 18, {P("2,3"), I("2", 1, 1), N("", 0.3), I("1", 1)}, NULL, NULL, false},
+    {"Expand", 13, {P("2,1"), I("3", 2, 2, 3)}, NULL, NULL, false},
+    {"Tile", 13, {P("2,3"), I("2", 2, 1)}, NULL, NULL, false},
+    {"Trilu", 14, {P("3,3"), I("", 1)}, NULL, NULL, false},
+    {"Gather", 13, {P("4,3"), I("3", 1, 3, 1)}, NULL, NULL, false},
+    {"ScatterND", 18, {P("4,3"), I("3,1", 1, 3, 1), P("3,3")}, NULL, NULL, false},
+    {"ScatterND", 18, {P("2,3"), I("2,2", 1, 2, -2, 0), P("2")}, NULL, NULL, false},
+    {"ReduceMean", 13, {P("2,3")}, "axes=1,", NULL, false},
+    {"ReduceMean", 18, {P("2,3"), I("1", 0)}, NULL, NULL, false},
+    {"ReduceSum", 11, {P("2,3")}, "axes=1,", NULL, false},
+    {"ReduceSum", 13, {P("2,3"), I("1", 0)}, NULL, NULL, false},
+    {"If", 16, {B("", 1)}, NULL, NULL, false}, /* its branches read a parameter outside */
+};
+
+/* Operators whose results are integers, or whose operands say what to make, not what of (ONNX: non-differentiable). */
+static const char *const without[] = {
+    "Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual", "And", "Or", "Xor", "Not", "Mod", "Shape", "Size",
+    "Constant", "ConstantOfShape", "Range", NULL};
+
+/* ---- is everything covered? ----------------------------------------------------------------------- */
+
+static const struct {
+    const char *op;
+    int since, most;
+} forms[] = {
+#define ROW(op, since, min_in, max_in, max_out, handler, arg) {#op, since, (int)(max_in)},
+#define ONNX_ANY 2
+#include "frontend/onnx_ops.def"
+};
+
+enum { FORMS = sizeof forms / sizeof *forms, ROWS = sizeof rows / sizeof *rows };
+
+static int count_operands(const row *r)
+{
+    int n = 0;
+    while (n < MAX_OPERANDS && r->in[n].kind) n++;
+    return n;
+}
+
+static bool is_of(const row *r, int form)
+{
+    bool last = form + 1 == FORMS || strcmp(forms[form + 1].op, forms[form].op) != 0;
+    return strcmp(r->op, forms[form].op) == 0 && r->opset >= forms[form].since &&
+           (last || r->opset < forms[form + 1].since);
+}
+
+static void every_form_has_a_row(void **state)
+{
+    (void)state;
+    for (int f = 0; f < FORMS; f++) {
+        int most = 0;
+        for (int i = 0; i < ROWS; i++)
+            if (is_of(&rows[i], f) && count_operands(&rows[i]) > most) most = count_operands(&rows[i]);
+        bool none = false;
+        for (int i = 0; without[i]; i++) none |= strcmp(without[i], forms[f].op) == 0;
+        int wanted = strcmp(forms[f].op, "Split") == 0 || strcmp(forms[f].op, "If") == 0 ? most : forms[f].most;
+        if (none ? most > 0 : !most || most < wanted)
+            fail_msg("%s of opset %d: rows for %d of %d operands", forms[f].op, forms[f].since, most, forms[f].most);
+    }
+}
+
+/* ---- models ---------------------------------------------------------------------------------------- */
+
+static size_t count_cells(const char *dims)
+{
+    size_t n = 1;
+    for (const char *p = dims; *p; p += strcspn(p, ","), p += *p == ',') n *= (size_t)atoi(p);
+    return n;
+}
+
+static float drawn(const operand *o, int number, size_t i)
+{
+    size_t k = i + 31 * (size_t)number;
+    float size = 0.6f + 1.2f * (float)(k * 37 % 101) / 101;
+    return o->kind == PARAM && k % 3 == 1 ? -size : size;
+}
+
+static wire initializer(const operand *o, int number)
+{
+    float floats[MAX_CELLS];
+    int64_t ints[8];
+    unsigned char bools[8];
+    char name[8];
+    size_t n = count_cells(o->dims);
+    bool is_drawn = o->kind == PARAM || o->kind == POSITIVE;
+    assert_true(n <= (is_drawn ? MAX_CELLS : 8));
+    snprintf(name, sizeof name, "a%d", number);
+    for (size_t i = 0; i < n; i++) floats[i] = is_drawn ? drawn(o, number, i) : (float)o->values[i];
+    for (size_t i = 0; i < n && !is_drawn; i++) ints[i] = (int64_t)o->values[i], bools[i] = o->values[i] > 0;
+    if (o->kind == INTS) return tensor_new(name, ONNX_int64, o->dims, ints, n * sizeof *ints);
+    if (o->kind == BOOLS) return tensor_new(name, ONNX_bool, o->dims, bools, n);
+    return tensor_new(name, ONNX_float32, o->dims, floats, n * sizeof *floats);
+}
+
+static void add_attributes(node *n, const char *text)
+{
+    while (text && *text) {
+        char name[32], value[32];
+        size_t length = strcspn(text, "="), end = strcspn(text, " ");
+        snprintf(name, sizeof name, "%.*s", (int)length, text);
+        snprintf(value, sizeof value, "%.*s", (int)(end - length - 1), text + length + 1);
+        bool list = strchr(value, ',') != NULL, number = isdigit((unsigned char)*value);
+        if (list && value[strlen(value) - 1] == ',') value[strlen(value) - 1] = 0;
+        if (list) node_ints(n, name, value);
+        else if (number) node_int(n, name, atoll(value));
+        else node_text(n, name, value);
+        text += end + (text[end] == ' ');
+    }
+}
+
+static void add_branch(node *n, const char *name, const char *op)
+{
+    model body = model_new(16);
+    model_node(&body, op, "a1", "inner");
+    model_output(&body, "inner", 0, NULL);
+    node_graph(n, name, &body);
+}
+
+static const operand outside = P("2,3"); /* what the branches of If read */
+
+static model model_of(const row *r)
+{
+    model m = model_new(r->opset);
+    char names[64] = "";
+    int n = count_operands(r);
+    for (int i = 0; i < n; i++) {
+        model_tensor(&m, initializer(&r->in[i], i));
+        snprintf(names + strlen(names), sizeof names - strlen(names), "%sa%d", i ? "," : "", i);
+    }
+    node made = node_new(r->op, names, r->outputs ? r->outputs : "y");
+    add_attributes(&made, r->attributes);
+    if (strcmp(r->op, "If") == 0) {
+        model_tensor(&m, initializer(&outside, 1));
+        add_branch(&made, "then_branch", "Sin");
+        add_branch(&made, "else_branch", "Cos");
+    }
+    model_add(&m, &made);
+    model_output(&m, "y", 0, NULL);
+    return m;
+}
+
+/* ---- one row ----------------------------------------------------------------------------------------- */
+
+typedef struct problem {
+    scratch *t;
+    const row *row;
+    ir_module *module;
+    rt_session *session;
+    rt_tensor label;
+    float labels[MAX_CELLS];
+} problem;
+
+#define FAIL(p, what, why) fail_row((p)->row, what, why)
+
+static void fail_row(const row *r, const char *what, const char *why)
+{
+    fail_msg("%s of opset %d, row %d: %s: %s", r->op, r->opset, (int)(r - rows), what, why);
+}
+
+static void compile(problem *p)
+{
+    model m = model_of(p->row);
+    wire file = model_finish(&m);
+    pass_options o = pass_options_default();
+    bool has_loss = strstr(p->row->op, "Loss") != NULL;
+    o.level = PASS_O0;
+    o.mode = PASS_MODE_FILE;
+    o.loss = has_loss ? NULL : "mse:y";
+    const rt_session_options device = {.device = "cpu", .threads = 1};
+    ampc_status status = onnx_import_memory(file.bytes, file.size, "m.onnx", NULL, p->t->d, &p->module);
+    wire_free(&file);
+    if (status == AMPC_OK) status = pass_compile(p->module, &o, p->t->d);
+    if (status == AMPC_OK) status = rt_session_open(p->module, &device, p->t->d, &p->session);
+    if (status != AMPC_OK) FAIL(p, "not compiled", diag_first_error(p->t->d));
+    const ir_value *label = ir_graph_find_input(ir_graph_find(p->module, "grad"), "label");
+    if (!label) return;
+    p->label = (rt_tensor){.name = "label", .dtype = IR_f32, .rank = label->type.rank, .data = p->labels};
+    memcpy(p->label.dims, label->type.dims, sizeof p->label.dims);
+    for (int i = 0; i < MAX_CELLS; i++) p->labels[i] = 3 + 0.1f * (float)(i * 7 % 13);
+}
+
+static double loss_of(problem *p)
+{
+    if (rt_session_run(p->session, "grad", &p->label, p->label.data ? 1 : 0, p->t->d) != AMPC_OK)
+        FAIL(p, "does not run", diag_first_error(p->t->d));
+    const rt_tensor *loss = rt_session_output(p->session, "loss");
+    if (!loss) loss = rt_session_output(p->session, ir_meta_get(p->module, "loss"));
+    return ir_load_f64(loss->dtype, loss->data);
+}
+
+static double slope(problem *p, int storage, float *values, size_t i)
+{
+    const float at = values[i], h = 4e-3f;
+    double loss[2];
+    for (int side = 0; side < 2; side++) {
+        values[i] = side ? at + h : at - h;
+        assert_int_equal(rt_session_write(p->session, storage, values, p->t->d), AMPC_OK);
+        loss[side] = loss_of(p);
+    }
+    values[i] = at;
+    assert_int_equal(rt_session_write(p->session, storage, values, p->t->d), AMPC_OK);
+    return (loss[1] - loss[0]) / (2 * (double)h);
+}
+
+static void check_operand(problem *p, const operand *o, int number)
+{
+    char name[8], output[16];
+    float values[MAX_CELLS], gradient[MAX_CELLS];
+    size_t n = count_cells(o->dims);
+    snprintf(name, sizeof name, "a%d", number);
+    snprintf(output, sizeof output, "grad/a%d", number);
+    const ir_storage *s = ir_storage_find(p->module, name);
+    bool trained = o->kind == PARAM || o->kind == POSITIVE;
+    if (!trained && s && s->kind == IR_PARAM) FAIL(p, name, "is a parameter");
+    if (!trained) return;
+    if (!s || s->kind != IR_PARAM) FAIL(p, name, s ? "is no parameter" : "is gone");
+    loss_of(p);
+    const rt_tensor *g = rt_session_output(p->session, output);
+    if (!g) FAIL(p, name, "has no gradient");
+    memcpy(gradient, g->data, n * sizeof *gradient);
+    bool any = false;
+    for (size_t i = 0; i < n; i++) values[i] = drawn(o, number, i);
+    for (size_t i = 0; i < n; i++) {
+        double got = (double)gradient[i], want = slope(p, rt_session_storage_find(p->session, name), values, i);
+        char text[80];
+        snprintf(text, sizeof text, "gradient %zu is %g, not %g", i, got, want);
+        if (!(fabs(got - want) <= 1e-2 * fabs(want) + 2e-3)) FAIL(p, name, text);
+        any |= fabs(want) > 1e-2;
+    }
+    if (any == p->row->flat) FAIL(p, name, any ? "the gradient should be zero" : "the row tests nothing");
+}
+
+static void operands_get_their_gradients(void **state)
+{
+    for (int i = 0; i < ROWS; i++) {
+        problem p = {.t = *state, .row = &rows[i]};
+        compile(&p);
+        for (int k = 0; k < count_operands(p.row); k++) check_operand(&p, &p.row->in[k], k);
+        if (strcmp(p.row->op, "If") == 0) check_operand(&p, &outside, 1);
+        rt_session_close(p.session);
+        ir_module_free(p.module);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_form_has_a_row),
+        SCRATCH_TEST(operands_get_their_gradients),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
