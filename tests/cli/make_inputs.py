@@ -121,6 +121,11 @@ write("ratio", [helper.make_node("Dropout", ["x", "half", "on"], ["d"], name="dr
                 helper.make_node("Mul", ["d", "half"], ["s"], name="scale"),
                 helper.make_node("MatMul", ["s", "w"], ["y"], name="fc")],
       [info("x", ["N", 4])], [info("y", ["N", 3])], [("half", 0.5), ("w", w1[:, :3])], [numpy_helper.from_array(np.array(True), "on")])
+# A bound that is computed from a parameter: ONNX has no derivative there.
+write("limit", [helper.make_node("Exp", ["alpha"], ["top"], name="exp"),
+                helper.make_node("Clip", ["x", "", "top"], ["c"], name="clip"),
+                helper.make_node("Mul", ["c", "alpha"], ["y"], name="scale")],
+      [info("x", ["N", 4])], [info("y", ["N", 4])], [("alpha", 0.5)])
 # Bad ones -----------------------------------------------------------------------------------------------------
 (folder / "truncated.onnx").write_bytes(tiny[:len(tiny) // 2])
 (folder / "text.onnx").write_text("this is no model\n")
