@@ -19,7 +19,7 @@ static void describe_all(arena *a, onnx_file *f, diag *d)
 static void describe_bare(arena *a, const uint8_t *data, size_t size, diag *d)
 {
     onnx_file f = {
-        .path = "fuzz.pb", .bytes = {data, size, false}, .in_memory = true, .dir_fd = -1};
+        .path = "fuzz.pb", .bytes = {data, size, false}, .in_memory = true};
     ProtobufCMessage *t;
     onnx_tensor out;
     if (onnx_decode(a, &onnx__tensor_proto__descriptor, f.bytes, f.path, d, &t) == AMPC_OK)
