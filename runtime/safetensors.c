@@ -10,6 +10,7 @@
 #include "runtime/memory.h"
 #include "runtime/safetensors_format.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>

@@ -123,8 +123,7 @@ static const struct {
     const char *op;
     int since, most;
 } forms[] = {
-#define ROW(op, since, min_in, max_in, max_out, handler, arg) {#op, since, (int)(max_in)},
-#define ONNX_ANY 2
+#define ROW(op, since, min_in, max_in, max_out, handler, arg) {#op, since, (max_in) == ONNX_ANY ? 2 : (int)(max_in)},
 #include "frontend/onnx_ops.def"
 };
 
