@@ -41,7 +41,8 @@ static void check_trainable(const ir_module *m, const pass_options *o, diag *d)
 {
     for (int i = 0; i < o->train.count; i++) {
         const ir_storage *s = ir_storage_find(m, o->train.items[i]);
-        if (!s || (s->kind == IR_PARAM && s->held != IR_HELD_APART) || (s->kind == IR_CONST && params_releases(s))) continue;
+        if (!s || (s->kind == IR_PARAM && s->held != IR_HELD_APART)) continue;
+        if (s->kind == IR_CONST && params_releases(s)) continue;
         const char *why = !ir_dtype_is_float(s->type.dtype) ? "it is not a float tensor"
                           : s->kind == IR_STATE             ? "it is a buffer that the graph updates"
                           : s->held == IR_HELD_READ         ? "its value decides what an operator does"

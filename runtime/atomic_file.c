@@ -184,7 +184,7 @@ ampc_status rt_atomic_write(rt_atomic_file *f, const void *src, size_t n)
 
 ampc_status rt_atomic_rewrite(rt_atomic_file *f, uint64_t offset, const void *src, size_t n)
 {
-    assert(f->check);
+    assert(f->check); /* the writers' order of calls, whatever is written */
     TRY(flush(f));
     return rt_io_pwrite(f->fd, src, n, offset) ? AMPC_OK : fail(f, "cannot write");
 }
@@ -193,7 +193,7 @@ uint64_t rt_atomic_tell(const rt_atomic_file *f) { return f->length; }
 
 void rt_atomic_check_with(rt_atomic_file *f, rt_atomic_check *check, void *user)
 {
-    assert(f->length == 0);
+    assert(f->length == 0); /* likewise */
     f->check = check;
     f->check_user = user;
 }

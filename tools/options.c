@@ -192,11 +192,12 @@ static ampc_status store_once(const reader *r, const option *row, const char *va
     return AMPC_OK;
 }
 
-/* What only the passes read; the general options are everybody's. */
+/* What only the importer or the passes read; the general options are everybody's. */
 static bool compiles(const option *row)
 {
     const size_t first = offsetof(tool_options, pass), end = first + sizeof(pass_options);
-    return row->group != GROUP_GENERAL && row->offset >= first && row->offset < end;
+    const bool passes_read = row->offset >= first && row->offset < end;
+    return row->group == GROUP_PRECISION || row->group == GROUP_TRAINING || (row->group != GROUP_GENERAL && passes_read);
 }
 
 static ampc_status store(const reader *r, const option *row, const char *value)

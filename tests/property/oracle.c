@@ -204,7 +204,7 @@ static verdict run_gather(const step *s, const array *x, array *y)
     memcpy(dims, x->dims, sizeof dims);
     dims[s->axis] = s->count;
     *y = make(x->rank, dims);
-    for (int k = 0; k < s->count; k++)
+    for (int k = 0; k < s->count && y->count; k++)
         if (s->list[k] < -size || s->list[k] >= size) return REFUSED;
     for (int64_t i = 0; i < y->count; i++) {
         unravel(y, i, at);

@@ -59,7 +59,7 @@ static void every_op_runs(void **state)
 
 #define WINDOW "strides=[1,1], pads=[0,0,0,0], dilations=[1,1]"
 
-/* The node gives %y of @x f32[N,3], @label i64[N], @image f32[N,2,4,4], @flat f32[2,2,N,4] and @w3 f32[1,3]; N is 0. */
+/* The node gives %y of @x f32[N,3], @label i64[N], @image f32[N,2,4,4] and @w3 f32[1,3]; N is 0. */
 static const struct {
     const char *node, *values;
 } rows[] = {
@@ -76,7 +76,6 @@ static const struct {
     {"nll_loss @x, @label : f32[]", "nan"},
     {"nll_loss @x, @label {reduction=\"sum\"} : f32[]", "0"},
     {"conv_grad_weight @image, @image {shape=[2,2,1,1], " WINDOW "} : f32[2,2,1,1], f32[2]", "0 0 0 0"},
-    {"conv_grad_weight @flat, @flat {shape=[2,2,1,1], " WINDOW "} : f32[2,2,1,1], f32[2]", "0 0 0 0"},
     {"softmax @x : f32[N,3]", ""},
     {"split @w3 {axis=1, sizes=[0,3]} : f32[1,0], f32[1,3]", ""},
 };
@@ -103,7 +102,7 @@ static void check_row(scratch *t, const char *node, const char *values)
     const char *results = strstr(node, "cross") ? "%y, %a, %b" : strstr(node, "weight") || strstr(node, "split") ? "%y, %a" : "%y";
     assert_true(asprintf(&text,
                          "ampc-ir 1\nconst @w3 : f32[1,3] = [1,2,3]\n"
-                         "graph @f(@x : f32[N,3], @label : i64[N], @image : f32[N,2,4,4], @flat : f32[2,2,N,4]) {\n"
+                         "graph @f(@x : f32[N,3], @label : i64[N], @image : f32[N,2,4,4]) {\n"
                          "%s = %s\noutput \"y\" = %%y\n}\n",
                          results, node) > 0);
     if (ir_parse(text, strlen(text), "row.ir", t->d, &m) != AMPC_OK) fail_msg("%s", diag_first_error(t->d));
