@@ -31,7 +31,9 @@ const char *beneath_name_fault(const char *name)
 /* One step of the fallback. A link to a folder is ELOOP, as a link to a file is, not ENOTDIR. */
 static int open_component(int dir_fd, const char *name, bool last)
 {
-    int fd = openat(dir_fd, name, OPEN_FLAGS | O_NOFOLLOW | (last ? 0 : O_DIRECTORY));
+    int fd;
+    do fd = openat(dir_fd, name, OPEN_FLAGS | O_NOFOLLOW | (last ? 0 : O_DIRECTORY));
+    while (fd < 0 && errno == EINTR);
     int error = errno;
     struct stat st;
     if (fd < 0 && !fstatat(dir_fd, name, &st, AT_SYMLINK_NOFOLLOW) && S_ISLNK(st.st_mode))
@@ -74,6 +76,7 @@ static int open_in(int dir_fd, const char *path)
         long fd = syscall(SYS_openat2, dir_fd, path, &how, sizeof how);
         if (fd >= 0) return (int)fd;
         if (errno == EAGAIN && attempt < 8) continue; /* a rename raced with the lookup */
+        if (errno == EINTR) continue;
         if (errno != ENOSYS && errno != EPERM) return -1;
         return beneath_open_by_components(dir_fd, path);
     }
@@ -82,7 +85,9 @@ static int open_in(int dir_fd, const char *path)
 /* The descriptor, or -1 with errno. */
 static int open_name(const char *folder, const char *name)
 {
-    int dir_fd = open(folder && *folder ? folder : ".", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    int dir_fd;
+    do dir_fd = open(folder && *folder ? folder : ".", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    while (dir_fd < 0 && errno == EINTR);
     if (dir_fd < 0) return -1;
     int fd = open_in(dir_fd, name), error = errno;
     close(dir_fd);

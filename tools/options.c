@@ -197,7 +197,8 @@ static bool compiles(const option *row)
 {
     const size_t first = offsetof(tool_options, pass), end = first + sizeof(pass_options);
     const bool passes_read = row->offset >= first && row->offset < end;
-    return row->group == GROUP_PRECISION || row->group == GROUP_TRAINING || (row->group != GROUP_GENERAL && passes_read);
+    return row->group == GROUP_PRECISION || row->group == GROUP_TRAINING ||
+           (row->group != GROUP_GENERAL && passes_read);
 }
 
 static ampc_status store(const reader *r, const option *row, const char *value)
