@@ -87,11 +87,31 @@ dnnl_data_type_t cpu_dnnl_type(ir_dtype t, bool native)
     return native && t == IR_bf16 && has_bf16 ? dnnl_bf16 : dnnl_f32;
 }
 
-static bool is_reference(const_dnnl_primitive_desc_t pd)
+static const char *code_of(const_dnnl_primitive_desc_t pd)
 {
     const char *name = "";
     dnnl_status_t status = cpu_dnnl.primitive_desc_query(pd, dnnl_query_impl_info_str, 0, &name);
-    return status == dnnl_success && strncmp(name, "ref", 3) == 0;
+    return status == dnnl_success ? name : "";
+}
+
+static bool is_reference(const_dnnl_primitive_desc_t pd) { return strncmp(code_of(pd), "ref", 3) == 0; }
+
+static dnnl_status_t first_sound(const_dnnl_op_desc_t desc, const_dnnl_primitive_attr_t attr,
+                                 const_dnnl_primitive_desc_t hint, cpu_dnnl_faulty *faulty, const void *what,
+                                 dnnl_primitive_desc_t *out)
+{
+    dnnl_primitive_desc_iterator_t codes;
+    dnnl_status_t status = cpu_dnnl.primitive_desc_iterator_create(&codes, desc, attr, engine, hint);
+    if (status != dnnl_success) return status;
+    while (status == dnnl_success) {
+        *out = cpu_dnnl.primitive_desc_iterator_fetch(codes);
+        if (!*out) status = dnnl_out_of_memory;
+        if (!*out || !faulty || !faulty(code_of(*out), what)) break;
+        cpu_dnnl.primitive_desc_destroy(*out);
+        status = cpu_dnnl.primitive_desc_iterator_next(codes);
+    }
+    cpu_dnnl.primitive_desc_iterator_destroy(codes);
+    return status == dnnl_iterator_ends ? dnnl_unimplemented : status;
 }
 
 static dnnl_status_t append_tail(dnnl_primitive_attr_t attr, dnnl_alg_kind_t tail)
@@ -107,7 +127,8 @@ static dnnl_status_t append_tail(dnnl_primitive_attr_t attr, dnnl_alg_kind_t tai
 }
 
 static dnnl_status_t describe(const_dnnl_op_desc_t desc, const_dnnl_primitive_desc_t hint, dnnl_alg_kind_t tail,
-                              bool fast, const k_context *ctx, dnnl_primitive_desc_t *out)
+                              bool fast, cpu_dnnl_faulty *faulty, const void *what, const k_context *ctx,
+                              dnnl_primitive_desc_t *out)
 {
     dnnl_primitive_attr_t attr;
     if (!cpu_has_reserve()) return dnnl_out_of_memory;
@@ -116,8 +137,7 @@ static dnnl_status_t describe(const_dnnl_op_desc_t desc, const_dnnl_primitive_de
     int before = enter_threads(ctx);
     status = cpu_dnnl.primitive_attr_set_scratchpad_mode(attr, dnnl_scratchpad_mode_user);
     if (status == dnnl_success) status = append_tail(attr, tail);
-    if (status == dnnl_success)
-        status = cpu_dnnl.primitive_desc_create(out, desc, attr, engine, hint);
+    if (status == dnnl_success) status = first_sound(desc, attr, hint, faulty, what, out);
     leave_threads(before);
     cpu_dnnl.primitive_attr_destroy(attr);
     if (status == dnnl_success && fast && is_reference(*out)) {
@@ -127,16 +147,17 @@ static dnnl_status_t describe(const_dnnl_op_desc_t desc, const_dnnl_primitive_de
     return status;
 }
 
-dnnl_status_t cpu_dnnl_describe(const_dnnl_op_desc_t desc, const_dnnl_primitive_desc_t hint,
-                                bool fast, const k_context *ctx, dnnl_primitive_desc_t *out)
+dnnl_status_t cpu_dnnl_describe(const_dnnl_op_desc_t desc, const_dnnl_primitive_desc_t hint, bool fast,
+                                cpu_dnnl_faulty *faulty, const void *what, const k_context *ctx,
+                                dnnl_primitive_desc_t *out)
 {
-    return describe(desc, hint, dnnl_alg_kind_undef, fast, ctx, out);
+    return describe(desc, hint, dnnl_alg_kind_undef, fast, faulty, what, ctx, out);
 }
 
 dnnl_status_t cpu_dnnl_describe_tail(const_dnnl_op_desc_t desc, dnnl_alg_kind_t tail, bool fast, const k_context *ctx,
                                      dnnl_primitive_desc_t *out)
 {
-    return describe(desc, NULL, tail, fast, ctx, out);
+    return describe(desc, NULL, tail, fast, NULL, NULL, ctx, out);
 }
 
 ampc_status cpu_dnnl_fail(const k_context *ctx, dnnl_status_t status, const char *what)

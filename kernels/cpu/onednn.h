@@ -34,7 +34,10 @@
     X(post_ops_create)                                                                             \
     X(post_ops_append_eltwise)                                                                     \
     X(post_ops_destroy)                                                                            \
-    X(primitive_desc_create)                                                                       \
+    X(primitive_desc_iterator_create)                                                              \
+    X(primitive_desc_iterator_fetch)                                                               \
+    X(primitive_desc_iterator_next)                                                                \
+    X(primitive_desc_iterator_destroy)                                                             \
     X(primitive_desc_destroy)                                                                      \
     X(primitive_desc_query)                                                                        \
     X(primitive_desc_query_md)                                                                     \
@@ -59,11 +62,16 @@ extern cpu_dnnl_table cpu_dnnl; /* valid after cpu_open */
 /* The type that oneDNN computes in for operands of dtype t: bf16 where `native` and the processor has it, else f32. */
 dnnl_data_type_t cpu_dnnl_type(ir_dtype t, bool native);
 
+/* Whether oneDNN's code of this name must not compute `what`. */
+typedef bool cpu_dnnl_faulty(const char *code, const void *what);
+
 /* A primitive descriptor under ctx->threads with scratchpad in our workspace. `hint`: the forward primitive that a
- * backward one belongs to, or NULL. dnnl_unimplemented also for reference code when `fast`. */
-dnnl_status_t cpu_dnnl_describe(const_dnnl_op_desc_t desc, const_dnnl_primitive_desc_t hint,
-                                bool fast, const k_context *ctx, dnnl_primitive_desc_t *out);
-/* The same; `tail` is computed from the result before that is rounded (dnnl_eltwise_...; dnnl_alg_kind_undef: none). */
+ * backward one belongs to, or NULL. It is the first of oneDNN's codes for desc that is not faulty (may be NULL) for `what`.
+ * dnnl_unimplemented also for reference code when `fast`. */
+dnnl_status_t cpu_dnnl_describe(const_dnnl_op_desc_t desc, const_dnnl_primitive_desc_t hint, bool fast,
+                                cpu_dnnl_faulty *faulty, const void *what, const k_context *ctx,
+                                dnnl_primitive_desc_t *out);
+/* The first of all codes; `tail` is computed from the result before that is rounded (dnnl_eltwise_...; dnnl_alg_kind_undef: none). */
 dnnl_status_t cpu_dnnl_describe_tail(const_dnnl_op_desc_t desc, dnnl_alg_kind_t tail, bool fast, const k_context *ctx,
                                      dnnl_primitive_desc_t *out);
 /* Reports what oneDNN refused. */
