@@ -10,8 +10,20 @@
 
 #include <cmocka.h>
 
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#include <sanitizer/asan_interface.h>
+#endif
+#endif
+#ifndef ASAN_POISON_MEMORY_REGION
+#define ASAN_POISON_MEMORY_REGION(at, bytes) ((void)(at), (void)(bytes))
+#define ASAN_UNPOISON_MEMORY_REGION(at, bytes) ((void)(at), (void)(bytes))
+#endif
+
 enum {
-    FENCE = 256,
+    FENCE = 4096, /* bytes on either side, a multiple of every alignment */
     MOST_VIEWS = K_MOST_OPERANDS + K_MOST_RESULTS /* of a call */
 };
 _Static_assert(MOST_VIEWS >= 2 * CASE_MAX, "programs have the most");
@@ -80,6 +92,47 @@ static void fetch(const k_context *ctx, void *to, const void *memory, size_t byt
     ops_on->away->free_host(ctx, host);
 }
 
+/* The bytes of a fence around a view: code that is not ours runs on the processor, and no sanitizer sees what that
+ * writes. Away, the device's own checker knows where a view ends. */
+static size_t view_fence(void) { return ops_on->away ? 0 : FENCE; }
+
+/* Our own code may not even read a fence. */
+static void close_fences(char *memory, size_t bytes)
+{
+    if (ops_on->away) return;
+    ASAN_POISON_MEMORY_REGION(memory - FENCE, FENCE);
+    ASAN_POISON_MEMORY_REGION(memory + bytes, FENCE);
+}
+
+/* Memory on the device with `from` in it (NULL: 0xff), between two fences of 0xff. Give it to free_fenced. */
+static void *make_fenced(const k_context *ctx, const void *from, size_t bytes, size_t fence)
+{
+    char *whole = malloc(bytes + 2 * fence + 1);
+    assert_non_null(whole);
+    memset(whole, 0xff, bytes + 2 * fence);
+    if (from) memcpy(whole + fence, from, bytes);
+    char *memory = (char *)make(ctx, whole, bytes + 2 * fence) + fence;
+    free(whole);
+    if (fence) close_fences(memory, bytes);
+    return memory;
+}
+
+/* Checks that the fences still stand, and says in the name of `who` when they do not. */
+static void free_fenced(const k_context *ctx, void *memory, size_t bytes, size_t fence, const char *who)
+{
+    char *start = (char *)memory - fence;
+    size_t size = bytes + 2 * fence;
+    unsigned char *whole = malloc(size + 1);
+    assert_non_null(whole);
+    if (!ops_on->away) ASAN_UNPOISON_MEMORY_REGION(start, size);
+    fetch(ctx, whole, start, size);
+    for (size_t i = 0; i < fence; i++)
+        if (whole[i] != 0xff || whole[fence + bytes + i] != 0xff)
+            fail_msg("%s: writes %s a buffer of %zu bytes", who, whole[i] != 0xff ? "in front of" : "behind", bytes);
+    free(whole);
+    ops_on->free(ctx, start);
+}
+
 /* The views of a call on the device, in the order of operands and results. */
 typedef struct run_views {
     const k_context *ctx;
@@ -103,11 +156,11 @@ static void permute(char *to, const char *from, const k_view *v, bool back)
 /* As v lies on the device. */
 static void *send(const k_context *ctx, const k_view *v, bool channels_last)
 {
-    if (!channels_last) return make(ctx, v->data, k_bytes(v));
+    if (!channels_last) return make_fenced(ctx, v->data, k_bytes(v), view_fence());
     char *other = malloc(k_bytes(v) + 1);
     assert_non_null(other);
     permute(other, v->data, v, false);
-    void *memory = make(ctx, other, k_bytes(v));
+    void *memory = make_fenced(ctx, other, k_bytes(v), view_fence());
     free(other);
     return memory;
 }
@@ -146,12 +199,13 @@ static void fetch_views(run_views *views)
     }
 }
 
-static void free_views(run_views *views)
+static void free_views(run_views *views, const char *who)
 {
     for (int i = 0; i < views->n; i++) {
         bool seen = false;
         for (int k = 0; k < i; k++) seen |= views->device[k].data == views->device[i].data;
-        if (!seen && views->device[i].data) ops_on->free(views->ctx, views->device[i].data);
+        const k_view *v = &views->device[i];
+        if (!seen && v->data) free_fenced(views->ctx, v->data, k_bytes(v), view_fence(), who);
     }
 }
 
@@ -197,20 +251,12 @@ static ampc_status run_once(const k_kernel *kernel, const k_args *args, bool rec
     return status ? status : take_fault(args->ctx);
 }
 
-/* Between a workspace full of 0xff and the check that what lies behind it still is. */
 static ampc_status run_in_workspace(const k_kernel *kernel, k_args *args, size_t bytes, bool recorded, int times)
 {
-    unsigned char *fence = malloc(bytes + FENCE);
     ampc_status status = AMPC_OK;
-    assert_non_null(fence);
-    memset(fence, 0xff, bytes + FENCE);
-    args->workspace = make(args->ctx, fence, bytes + FENCE);
+    args->workspace = make_fenced(args->ctx, NULL, bytes, FENCE);
     for (int i = 0; i < times && !status; i++) status = run_once(kernel, args, recorded || i > 0);
-    fetch(args->ctx, fence, args->workspace, bytes + FENCE);
-    for (size_t i = bytes; i < bytes + FENCE; i++)
-        if (fence[i] != 0xff) fail_msg("%s: writes behind its workspace of %zu bytes", kernel->name, bytes);
-    ops_on->free(args->ctx, args->workspace);
-    free(fence);
+    free_fenced(args->ctx, args->workspace, bytes, FENCE, kernel->name);
     return status;
 }
 
@@ -247,7 +293,7 @@ ampc_status ops_run_kernel(const k_kernel *kernel, const k_args *args, bool reco
     if (!status) status = run_in_workspace(kernel, &there, bytes, recorded, times);
     if (!status) fetch_views(&views);
     if (kernel->release) kernel->release(there.state);
-    free_views(&views);
+    free_views(&views, kernel->name);
     return status;
 }
 

@@ -44,7 +44,8 @@ int ops_end_channels_last(void **state);
 bool ops_takes(ir_dtype t); /* whether the device computes in it, and it is to be checked */
 /* Brings the operands to the device, prepares, runs `times` times, releases, and brings everything back. Views with
  * equal data share memory there, too. Where `recorded`, and after the first time, a device with a time of its own runs
- * from a recording. Checks that the workspace is kept to. A fault on the device is AMPC_REJECTED with its sentence. */
+ * from a recording. Checks that nothing is written beside the workspace and, on the processor, beside operands and
+ * results. A fault on the device is AMPC_REJECTED with its sentence. */
 ampc_status ops_run(k_args *args, bool recorded, int times);
 ampc_status ops_run_kernel(const k_kernel *kernel, const k_args *args, bool recorded, int times);
 /* Whether the device takes the call with its tail and what it has beyond the op's slots. */

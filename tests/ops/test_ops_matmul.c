@@ -19,7 +19,7 @@
 
 #include "ir/philox.h"
 
-enum { THREADS = 2 };
+enum { THREADS = 2, RANDOM_CONVS = 300 };
 
 static uint64_t seed = 1;
 
@@ -475,6 +475,13 @@ static const conv_row convs[] = {
     {1, 2, 24, 24, 24, {9}, {3}, {1}, {1}, {1, 1}},
     {3, 1, 17, 20, 1, {3, 4, 3}, {2, 2, 2}, {1, 1, 1}, {1, 1, 1}, {0}},
     {3, 1, 1, 16, 1, {4, 4, 5}, {3, 3, 3}, {2, 2, 2}, {1, 1, 1}, {1, 1, 1, 1, 1, 1}},
+    /* what oneDNN has faulty code for (kernels/cpu/conv.c) */
+    {3, 6, 3, 6, 1, {5, 1, 3}, {2, 3, 3}, {1, 2, 2}, {1, 1, 1}, {1, 1, 0, 1, 1, 0}}, /* a window higher than x */
+    {3, 2, 2, 2, 1, {5, 7, 14}, {3, 3, 3}, {4, 1, 1}, {1, 1, 1}, {1, 1, 1, 1, 1, 1}},
+    {2, 2, 16, 16, 1, {3, 1}, {1, 2}, {1, 4}, {1, 1}, {0, 1, 0, 0}}, /* a step longer than a row */
+    {2, 1, 5, 6, 1, {4, 14}, {1, 1}, {1, 2}, {1, 1}, {0}},
+    {2, 1, 11, 14, 1, {6, 30}, {1, 1}, {1, 2}, {1, 1}, {0}},
+    {2, 1, 24, 9, 1, {4, 15}, {1, 1}, {1, 1}, {1, 1}, {0}}, /* an odd number of filters */
 };
 
 typedef struct conv_case {
@@ -702,6 +709,47 @@ static void conv_grad_weight_rows(void **state)
     EACH_CONV(for (int wanted = 1; wanted < 4; wanted++) grad_weight_check(row, in, out, wanted))
 }
 
+/* A choice of the shape numbered `shape`; each choice has a number of its own. */
+static int64_t choose(uint64_t shape, uint64_t choice, int64_t low, int64_t high)
+{
+    return low + (int64_t)(philox_unit(philox_word(11, shape, choice)) * (float)(high - low + 1));
+}
+
+/* Small images under windows of any size; false: no window fits. */
+static bool random_row(conv_row *r, uint64_t shape)
+{
+    *r = (conv_row){.spatial = (int)choose(shape, 0, 1, 3), .n = choose(shape, 1, 1, 3), .group = 1};
+    r->c = choose(shape, 2, 1, 18);
+    r->m = choose(shape, 3, 1, 18);
+    bool fits = true, point = choose(shape, 4, 0, 2) == 0;
+    for (int i = 0; i < r->spatial; i++) {
+        uint64_t axis = 10 * (uint64_t)(i + 1);
+        r->x[i] = choose(shape, axis, 1, point ? 15 : 6);
+        r->k[i] = point ? 1 : choose(shape, axis + 1, 1, 4);
+        r->strides[i] = choose(shape, axis + 2, 1, 3);
+        r->dilations[i] = choose(shape, axis + 3, 1, 2);
+        int64_t window = (r->k[i] - 1) * r->dilations[i] + 1;
+        r->pads[i] = choose(shape, axis + 4, 0, window / 2);
+        r->pads[r->spatial + i] = choose(shape, axis + 5, 0, window / 2);
+        fits = fits && r->x[i] + r->pads[i] + r->pads[r->spatial + i] >= window;
+    }
+    return fits;
+}
+
+static void random_convs(void **state)
+{
+    (void)state;
+    static const ir_dtype in[] = {IR_f32, IR_bf16};
+    for (uint64_t shape = 0; shape < RANDOM_CONVS; shape++) {
+        conv_row row;
+        ir_dtype t = in[shape % 2];
+        if (!random_row(&row, shape) || !ops_takes(t)) continue;
+        conv_check(&row, t, IR_f32, true);
+        grad_input_check(&row, t, IR_f32);
+        grad_weight_check(&row, t, IR_f32, 3);
+    }
+}
+
 /* A transposed convolution with output padding asks for more of x than the attributes cover. */
 static void conv_grad_input_output_padding(void **state)
 {
@@ -750,6 +798,7 @@ static int run(void)
         BOTH_LAYOUTS(conv_rows),
         BOTH_LAYOUTS(conv_grad_input_rows),
         BOTH_LAYOUTS(conv_grad_weight_rows),
+        BOTH_LAYOUTS(random_convs),
         BOTH_LAYOUTS(conv_grad_input_output_padding),
     };
     return rows_run(ops_on->name, tests, sizeof tests / sizeof *tests);
