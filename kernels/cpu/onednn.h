@@ -66,12 +66,13 @@ dnnl_data_type_t cpu_dnnl_type(ir_dtype t, bool native);
 typedef bool cpu_dnnl_faulty(const char *code, const void *what);
 
 /* A primitive descriptor under ctx->threads with scratchpad in our workspace. `hint`: the forward primitive that a
- * backward one belongs to, or NULL. It is the first of oneDNN's codes for desc that is not faulty (may be NULL) for `what`.
- * dnnl_unimplemented also for reference code when `fast`. */
+ * backward one belongs to, or NULL. It is the first of oneDNN's codes for desc that is not faulty for `what`; faulty
+ * may be NULL. dnnl_unimplemented also for reference code when `fast`. */
 dnnl_status_t cpu_dnnl_describe(const_dnnl_op_desc_t desc, const_dnnl_primitive_desc_t hint, bool fast,
                                 cpu_dnnl_faulty *faulty, const void *what, const k_context *ctx,
                                 dnnl_primitive_desc_t *out);
-/* The first of all codes; `tail` is computed from the result before that is rounded (dnnl_eltwise_...; dnnl_alg_kind_undef: none). */
+/* The first of all codes; `tail` is computed from the result before that is rounded (dnnl_eltwise_...;
+ * dnnl_alg_kind_undef: none). */
 dnnl_status_t cpu_dnnl_describe_tail(const_dnnl_op_desc_t desc, dnnl_alg_kind_t tail, bool fast, const k_context *ctx,
                                      dnnl_primitive_desc_t *out);
 /* Reports what oneDNN refused. */

@@ -19,7 +19,7 @@
 
 #include "ir/philox.h"
 
-enum { THREADS = 2, RANDOM_CONVS = 300 };
+enum { THREADS = 2, RANDOM_CONVS = 80 };
 
 static uint64_t seed = 1;
 
