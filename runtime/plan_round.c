@@ -4,9 +4,8 @@
  *     %y = matmul %x, %h
  *
  * A kernel that brings its operands into f32 (cpu_rounds) may as well start from f32. What the cast would have made
- * needs no memory then. That pays where its operand lies in memory anyway, as inputs and the storage that the graph
- * writes do, and nobody else reads its result; the numbers are the same. Of storage that the graph leaves alone the
- * cast is made once and kept (plan_keep.c), which is faster. */
+ * needs no memory then. That pays where its operand lies in memory anyway, as storage and inputs do, and nobody else
+ * reads its result; the numbers are the same. */
 #include "runtime/alloc.h"
 #include "runtime/plan.h"
 
@@ -15,15 +14,12 @@ typedef struct rounder {
     int *maker;    /* by root value: the step, or -1 */
     int *readers;  /* by root value: operands and effects */
     int *rounding; /* by root value: operands that their kernel could round */
-    bool *written; /* by root value: a storage that the graph stores to */
 } rounder;
 
-static bool is_worth_it(const rounder *r, uint32_t value)
+static bool lies_in_memory(const rt_plan *p, uint32_t value)
 {
-    const uint32_t id = r->p->values[value].root;
-    const rt_value *root = &r->p->values[id];
-    if (root->derived || !root->value || root->value->kind == IR_VALUE_RESULT) return false;
-    return root->value->kind != IR_VALUE_STORAGE || r->written[id];
+    const rt_value *root = &p->values[p->values[value].root];
+    return !root->derived && root->value && root->value->kind != IR_VALUE_RESULT;
 }
 
 /* The cast that makes operand j of the step; NULL: no such cast. */
@@ -33,16 +29,8 @@ static const rt_step *cast_of(const rounder *r, const rt_step *s, int j)
     const int at = value == RT_NO_VALUE || r->p->values[value].root != value ? -1 : r->maker[value];
     const rt_step *cast = at < 0 ? NULL : &r->p->steps[at];
     const bool fits = cast && cast->op == IR_OP_cast && cast->in[0].dtype == IR_f32 &&
-                      ir_dtype_is_low(cast->out[0].dtype) && is_worth_it(r, cast->in_value[0]);
+                      ir_dtype_is_low(cast->out[0].dtype) && lies_in_memory(r->p, cast->in_value[0]);
     return fits ? cast : NULL;
-}
-
-static void find_written(rounder *r)
-{
-    for (int i = 0; i < r->p->n_effects; i++) {
-        const ir_node *n = r->p->effects[i].node;
-        if (n->op == IR_OP_store) r->written[n->in[IR_IN(store, state)].value->id] = true;
-    }
 }
 
 static void count_rounding(rounder *r)
@@ -74,7 +62,6 @@ static void round_all(rounder *r)
 {
     rt_plan *p = r->p;
     int n = 0;
-    find_written(r);
     count_rounding(r);
     for (int i = 0; i < p->n_steps; i++) read_before_cast(r, &p->steps[i]);
     for (int i = 0; i < p->n_steps; i++)
@@ -87,12 +74,10 @@ bool rt_plan_round(rt_plan *p)
     if (!p->backend->rounds) return true;
     rounder r = {.p = p, .maker = rt_plan_makers(p), .readers = rt_plan_readers(p)};
     r.rounding = rt_alloc(p->n_values, sizeof *r.rounding);
-    r.written = rt_alloc(p->n_values, sizeof *r.written);
-    const bool done = r.maker && r.readers && r.rounding && r.written;
+    const bool done = r.maker && r.readers && r.rounding;
     if (done) round_all(&r);
     rt_free(r.maker);
     rt_free(r.readers);
     rt_free(r.rounding);
-    rt_free(r.written);
     return done;
 }
