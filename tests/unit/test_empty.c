@@ -109,10 +109,9 @@ static void check_row(scratch *t, const char *node, const char *values)
     /* the caller has no memory for what has no elements */
     const rt_tensor inputs[] = {{.name = "x", .dtype = IR_f32, .rank = 2, .dims = {0, 3}},
                                 {.name = "label", .dtype = IR_i32, .rank = 1, .dims = {0}},
-                                {.name = "image", .dtype = IR_f16, .rank = 4, .dims = {0, 2, 4, 4}},
-                                {.name = "flat", .dtype = IR_f32, .rank = 4, .dims = {2, 2, 0, 4}}};
+                                {.name = "image", .dtype = IR_f16, .rank = 4, .dims = {0, 2, 4, 4}}};
     const rt_session_options o = {.device = "cpu", .threads = 2};
-    if (rt_session_open(m, &o, t->d, &s) != AMPC_OK || rt_session_run(s, "f", inputs, 4, t->d) != AMPC_OK)
+    if (rt_session_open(m, &o, t->d, &s) != AMPC_OK || rt_session_run(s, "f", inputs, 3, t->d) != AMPC_OK)
         fail_msg("%s: %s", node, diag_first_error(t->d));
     const char *got = values_of(rt_session_output(s, "y"));
     if (strcmp(got, values) != 0) fail_msg("%s: \"%s\", not \"%s\"", node, got, values);
