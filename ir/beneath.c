@@ -95,16 +95,28 @@ static int open_name(const char *folder, const char *name)
     return fd;
 }
 
+/* What errno says; it is still there afterwards. */
+static ampc_status cannot_open(int fd, const char **why)
+{
+    const int error = errno;
+    if (fd >= 0) close(fd);
+    errno = error;
+    *why = error == EXDEV || error == ELOOP ? "leads out of the model's folder by a link"
+           : error == ENOMEM                ? "cannot be opened: out of memory"
+                                            : "cannot be opened";
+    if (error == EXDEV || error == ELOOP) return AMPC_REJECTED;
+    return error == ENOMEM ? AMPC_NO_MEMORY : AMPC_IO;
+}
+
 ampc_status beneath_open(const char *folder, const char *name, int *fd, int64_t *size, const char **why)
 {
     struct stat st;
     *fd = -1;
     *why = beneath_name_fault(name);
     if (*why) return AMPC_REJECTED;
-    int opened = open_name(folder, name);
-    *why = errno == EXDEV || errno == ELOOP ? "leads out of the model's folder by a link" : "cannot be opened";
-    if (opened < 0) return errno == EXDEV || errno == ELOOP ? AMPC_REJECTED : AMPC_IO;
-    if (fstat(opened, &st) || !S_ISREG(st.st_mode)) {
+    const int opened = open_name(folder, name);
+    if (opened < 0 || fstat(opened, &st) != 0) return cannot_open(opened, why);
+    if (!S_ISREG(st.st_mode)) {
         close(opened);
         *why = "is not a regular file";
         return AMPC_REJECTED;

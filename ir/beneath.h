@@ -14,8 +14,8 @@
 const char *beneath_name_fault(const char *name);
 
 /* Opens `name` for reading in `folder` (NULL or "": the working directory). On failure *fd is -1 and *why ends a
- * sentence that begins with the name: AMPC_REJECTED: it leads elsewhere or is no regular file; AMPC_IO, with errno: it
- * cannot be opened. */
+ * sentence that begins with the name: AMPC_REJECTED: it leads elsewhere or is not a regular file; AMPC_IO or
+ * AMPC_NO_MEMORY, with errno: it cannot be opened. */
 ampc_status beneath_open(const char *folder, const char *name, int *fd, int64_t *size, const char **why);
 
 /* The fallback: opens the relative path under the folder `dir_fd` without following any link; a descriptor or -1 with

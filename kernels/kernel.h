@@ -114,6 +114,9 @@ ampc_status cuda_absorbs(const k_args *args);
 ampc_status cpu_open(char *error, size_t error_size);
 /* Whether there is as much memory left as a call into oneDNN may take: it does not survive the lack of it. */
 bool cpu_has_reserve(void);
+/* How many of `wanted` threads, the calling one included, a parallel region of the calling thread can have, 1 ..
+ * wanted: libgomp ends the process when it cannot make one. Free of cost once all of them were there. */
+int cpu_threads_available(int wanted);
 /* Whether the processor multiplies operands of float type t as they are; otherwise they become f32 first. As oneDNN
  * sees it, which the user may limit (ONEDNN_MAX_CPU_ISA). After cpu_open. */
 bool cpu_computes(ir_dtype t);

@@ -1,7 +1,6 @@
 /* session_device.c - opens the device of a session: one of this machine, or one that a file describes. */
 #include "runtime/device_file.h"
 #include "runtime/session_state.h"
-#include "runtime/threads.h"
 
 #include <omp.h>
 #include <string.h>
@@ -36,7 +35,7 @@ static ampc_status open_described(rt_session *s, const char *path, diag *d)
 /* Fewer threads only make a session slower, unless it was to split its work for so many. */
 static ampc_status limit_threads(rt_session *s, bool exactly, diag *d)
 {
-    const int wanted = s->ctx.threads, n = rt_threads_available(wanted);
+    const int wanted = s->ctx.threads, n = cpu_threads_available(wanted);
     if (n == wanted) return AMPC_OK;
     if (exactly)
         return diag_error(d, AMPC_DEVICE, DIAG_NOWHERE,
@@ -47,7 +46,7 @@ static ampc_status limit_threads(rt_session *s, bool exactly, diag *d)
 
 ampc_status rt_device_enter(const rt_session *s, const rt_plan *p, diag *d)
 {
-    const int n = rt_threads_available(s->ctx.threads);
+    const int n = cpu_threads_available(s->ctx.threads);
     /* The first run of a plan allocates what the later ones use again. */
     if (!s->backend->away && !p->warm && !cpu_has_reserve())
         return diag_error(d, AMPC_NO_MEMORY, DIAG_NOWHERE, "out of memory: too little is left to run anything");

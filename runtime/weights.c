@@ -68,12 +68,12 @@ static ampc_status open_named(const rt_weights *w, const char *name, const char 
     if (!w->module->from_text) {
         *fd = rt_io_open(path, O_RDONLY | O_NONBLOCK, 0);
         if (*fd >= 0) return AMPC_OK;
-        return diag_error(w->diag, AMPC_IO, DIAG_FILE(path), "cannot open: %s", strerror(errno));
+        return diag_errno(w->diag, DIAG_FILE(path), "cannot open");
     }
     ampc_status s = rt_io_open_beneath(w->dir, name, fd, &why);
     if (s == AMPC_REJECTED)
         return diag_error(w->diag, s, DIAG_FILE(name), "the name %s, where the module's files must lie", why);
-    return s == AMPC_OK ? s : diag_error(w->diag, s, DIAG_FILE(path), "cannot open: %s", strerror(errno));
+    return s == AMPC_OK ? s : diag_errno(w->diag, DIAG_FILE(path), "cannot open");
 }
 
 static ampc_status use_file(rt_weights *w, const char *path)

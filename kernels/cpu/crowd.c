@@ -37,42 +37,11 @@ typedef struct cpu_crowd {
 
 /* ---- the team ---------------------------------------------------------------------------------------- */
 
-typedef struct probe {
-    pthread_mutex_t lock;
-    pthread_t *threads;
-} probe;
-
-static void *wait_for_probe(void *user)
-{
-    probe *p = user;
-    pthread_mutex_lock(&p->lock);
-    pthread_mutex_unlock(&p->lock);
-    return NULL;
-}
-
-/* Whether n threads more can be made; libgomp ends the process where they cannot. */
-static bool has_room_for(int n)
-{
-    probe p = {.lock = PTHREAD_MUTEX_INITIALIZER, .threads = calloc((size_t)n, sizeof *p.threads)};
-    int made = 0;
-    if (!p.threads) return false;
-    pthread_mutex_lock(&p.lock);
-    while (made < n && pthread_create(&p.threads[made], NULL, wait_for_probe, &p) == 0) made++;
-    pthread_mutex_unlock(&p.lock);
-    for (int i = 0; i < made; i++) pthread_join(p.threads[i], NULL);
-    pthread_mutex_destroy(&p.lock);
-    free(p.threads);
-    return made == n;
-}
-
 /* The team lives as long as the thread that made it; its members sleep. */
 static void *lead_team(void *user)
 {
     cpu_crowd *c = user;
-    if (has_room_for(c->size)) {
-#pragma omp parallel num_threads(c->size + 1)
-        __asm__ volatile("");
-    }
+    (void)cpu_threads_available(c->size + 1); /* makes them, as many as there can be */
     pthread_mutex_lock(&c->lock);
     while (!c->ends) pthread_cond_wait(&c->changed, &c->lock);
     pthread_mutex_unlock(&c->lock);

@@ -1,5 +1,11 @@
-/* threads.c - threads made for trial; see the header. */
-#include "runtime/threads.h"
+/* threads.c - threads made for trial.
+ *
+ * libgomp ends the process when it cannot make a thread (ulimit -u, a cgroup's pids.max, no address space for the
+ * stack). So the threads are made once for trial, with the stacks that libgomp's would have. If they can be had,
+ * libgomp makes its own at once: from then on this host thread has them. What nobody can rule out is that libgomp
+ * gives some of them back in a region of fewer threads, and that the system is at its limit when it wants them
+ * again. */
+#include "kernels/kernel.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -98,7 +104,7 @@ static void start_team(int n)
     }
 }
 
-int rt_threads_available(int wanted)
+int cpu_threads_available(int wanted)
 {
     static _Thread_local int there = 1; /* the largest team that this thread had */
     if (wanted <= there) return wanted;
