@@ -112,6 +112,8 @@ ampc_status cpu_absorbs(const k_args *args);
 ampc_status cuda_absorbs(const k_args *args);
 /* Opens oneDNN (once per process). AMPC_DEVICE with the reason when it cannot be had. */
 ampc_status cpu_open(char *error, size_t error_size);
+/* Whether so much memory can be allocated now. */
+bool cpu_has_room(size_t bytes);
 /* Whether there is as much memory left as a call into oneDNN may take: it does not survive the lack of it. */
 bool cpu_has_reserve(void);
 /* How many of `wanted` threads, the calling one included, a parallel region of the calling thread can have, 1 ..

@@ -19,9 +19,10 @@
 #include <time.h>
 
 enum {
-    LOOK_MS = 20,    /* between two looks */
-    CALM_LOOKS = 10, /* in a row, until the machine counts as calm again */
-    CROWDED_PART = 8 /* a look that has seen 1/8 of the time lost is one of a crowded machine */
+    LOOK_MS = 20,         /* between two looks */
+    CALM_LOOKS = 10,      /* in a row, until the machine counts as calm again */
+    CROWDED_PART = 8,     /* a look that has seen 1/8 of the time lost is one of a crowded machine */
+    THREAD_ROOM_MIB = 160 /* address space of a thread: its stack, and what malloc reserves for it */
 };
 
 typedef struct cpu_crowd {
@@ -31,8 +32,8 @@ typedef struct cpu_crowd {
     pthread_t leader; /* of the team */
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    bool ends;
-    int size; /* members beside the leader */
+    bool stands, ends; /* the team is complete, and is to end */
+    int size;          /* members beside the leader */
 } cpu_crowd;
 
 /* ---- the team ---------------------------------------------------------------------------------------- */
@@ -43,17 +44,25 @@ static void *lead_team(void *user)
     cpu_crowd *c = user;
     (void)cpu_threads_available(c->size + 1); /* makes them, as many as there can be */
     pthread_mutex_lock(&c->lock);
+    c->stands = true;
+    pthread_cond_signal(&c->changed);
     while (!c->ends) pthread_cond_wait(&c->changed, &c->lock);
     pthread_mutex_unlock(&c->lock);
     return NULL;
 }
 
-/* With the `threads` of a session there are more than processors. */
+/* With the `threads` of a session there are more than processors. A team only saves time, so where memory is short
+ * there is none: it would use what cpu_has_reserve has promised. For the same reason this returns when the team is
+ * complete, not while it goes on using memory. */
 static void send_for_team(cpu_crowd *c, int threads)
 {
-    c->ends = false;
+    c->stands = c->ends = false;
     c->size = (int)k_max(1, omp_get_num_procs() - threads + 1);
+    if (!cpu_has_room((size_t)(c->size + 1) * THREAD_ROOM_MIB << 20)) return;
     c->has_team = pthread_create(&c->leader, NULL, lead_team, c) == 0;
+    pthread_mutex_lock(&c->lock);
+    while (c->has_team && !c->stands) pthread_cond_wait(&c->changed, &c->lock);
+    pthread_mutex_unlock(&c->lock);
 }
 
 static void dismiss_team(cpu_crowd *c)

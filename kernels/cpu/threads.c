@@ -9,6 +9,7 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <execinfo.h>
 #include <pthread.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -93,21 +94,30 @@ static int make_threads(int n)
     return made;
 }
 
-/* Makes the team, which stays with the calling thread. */
+/* Makes the team, which stays with the calling thread. The first allocation of a thread reserves 64 MiB of address
+ * space for those that follow; it must not come between a look at what is left (cpu_has_reserve) and its use. */
 static void start_team(int n)
 {
-    volatile int sum = 0;
 #pragma omp parallel num_threads(n)
     {
-#pragma omp atomic
-        sum += 1;
+        void *volatile first = malloc(1);
+        free(first);
     }
+}
+
+/* Threads of libgomp end by pthread_exit, for which glibc opens libgcc_s.so.1; it ends the process when it cannot.
+ * backtrace needs the same library, and its caller learns that it is missing. glibc keeps it open from then on. */
+static bool can_end_threads(void)
+{
+    void *frame;
+    return backtrace(&frame, 1) > 0;
 }
 
 int cpu_threads_available(int wanted)
 {
     static _Thread_local int there = 1; /* the largest team that this thread had */
     if (wanted <= there) return wanted;
+    if (!can_end_threads()) return there;
     pthread_mutex_lock(&one_at_a_time);
     int n = 1 + make_threads(wanted - 1);
     if (n > there) start_team(n);

@@ -3,12 +3,14 @@
 
 #include <dirent.h>
 #include <omp.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -114,9 +116,61 @@ static void test_calm(void **state)
     cpu_crowd_close(&ctx);
 }
 
+static void *have_team(void *available)
+{
+    *(int *)available = cpu_threads_available(3);
+    return NULL;
+}
+
+static rlim_t address_space(void)
+{
+    unsigned long pages = 0;
+    FILE *f = fopen("/proc/self/statm", "r");
+    assert_non_null(f);
+    assert_int_equal(fscanf(f, "%lu", &pages), 1);
+    fclose(f);
+    return (rlim_t)pages * (rlim_t)sysconf(_SC_PAGESIZE);
+}
+
+/* A thread that had a team ends, with `room` bytes of address space for everything that this needs. */
+static int end_leader(rlim_t room)
+{
+    const pid_t child = fork();
+    int status, available = 0;
+    assert_true(child >= 0);
+    if (child == 0) {
+        const struct rlimit limit = {address_space() + room, RLIM_INFINITY};
+        pthread_t leader;
+        setrlimit(RLIMIT_AS, &limit);
+        if (pthread_create(&leader, NULL, have_team, &available) == 0) pthread_join(leader, NULL);
+        usleep(10000); /* its threads end after it */
+        _exit(available);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status));
+    return WEXITSTATUS(status);
+}
+
+/* libgomp ends threads by a call that needs libgcc_s, and the process where it cannot be opened. */
+static void test_too_little_memory(void **state)
+{
+    (void)state;
+#ifdef __SANITIZE_ADDRESS__
+    skip(); /* it needs terabytes of address space */
+#else
+    int most = 0;
+    for (rlim_t room = 0; room < (rlim_t)64 << 20; room += (rlim_t)128 << 10) {
+        const int n = end_leader(room);
+        if (n > most) most = n;
+    }
+    assert_int_equal(most, 3);
+#endif
+}
+
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_crowded), cmocka_unit_test(test_calm)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_too_little_memory), /* before any thread has ended */
+                                       cmocka_unit_test(test_crowded), cmocka_unit_test(test_calm)};
     (void)argc;
     if (getenv("OMP_WAIT_POLICY")) { /* the default is tested; libgomp has read the variable already */
         unsetenv("OMP_WAIT_POLICY");
