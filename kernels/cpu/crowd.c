@@ -32,8 +32,8 @@ typedef struct cpu_crowd {
     pthread_t leader; /* of the team */
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    bool stands, ends; /* the team is complete, and is to end */
-    int size;          /* members beside the leader */
+    bool complete, ends; /* the team has all its threads; it is to end */
+    int size;            /* members beside the leader */
 } cpu_crowd;
 
 /* ---- the team ---------------------------------------------------------------------------------------- */
@@ -44,24 +44,24 @@ static void *lead_team(void *user)
     cpu_crowd *c = user;
     (void)cpu_threads_available(c->size + 1); /* makes them, as many as there can be */
     pthread_mutex_lock(&c->lock);
-    c->stands = true;
+    c->complete = true;
     pthread_cond_signal(&c->changed);
     while (!c->ends) pthread_cond_wait(&c->changed, &c->lock);
     pthread_mutex_unlock(&c->lock);
     return NULL;
 }
 
-/* With the `threads` of a session there are more than processors. A team only saves time, so where memory is short
- * there is none: it would use what cpu_has_reserve has promised. For the same reason this returns when the team is
- * complete, not while it goes on using memory. */
+/* With the `threads` of a session there are more than processors. A team only saves time, so none is made where memory
+ * is short: it would use what cpu_has_reserve has promised to others. For the same reason this function waits until the
+ * team is complete and uses no more memory. */
 static void send_for_team(cpu_crowd *c, int threads)
 {
-    c->stands = c->ends = false;
+    c->complete = c->ends = false;
     c->size = (int)k_max(1, omp_get_num_procs() - threads + 1);
     if (!cpu_has_room((size_t)(c->size + 1) * THREAD_ROOM_MIB << 20)) return;
     c->has_team = pthread_create(&c->leader, NULL, lead_team, c) == 0;
     pthread_mutex_lock(&c->lock);
-    while (c->has_team && !c->stands) pthread_cond_wait(&c->changed, &c->lock);
+    while (c->has_team && !c->complete) pthread_cond_wait(&c->changed, &c->lock);
     pthread_mutex_unlock(&c->lock);
 }
 

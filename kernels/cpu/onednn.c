@@ -384,36 +384,39 @@ ampc_status cpu_call_run(cpu_call *call, void *const *data, void *workspace, con
     return status == dnnl_success ? AMPC_OK : cpu_dnnl_fail(ctx, status, "running a primitive");
 }
 
-/* oneDNN compiles all kernels of sgemm during the first product, in whatever thread of it comes first. A thread that
- * found no room for a malloc arena needs far more memory for it than cpu_has_reserve looks for. So the first product is
- * one on the calling thread. */
-static bool compile_sgemm(void)
+/* oneDNN compiles all kernels of sgemm during the first product, in whichever of its threads comes first. A thread
+ * without a malloc arena of its own needs far more memory for that than cpu_has_reserve looks for. So a small product
+ * on the calling thread comes first. */
+static dnnl_status_t compile_sgemm(void)
 {
     enum { SIDE = 16 };
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
     static bool compiled;
+    dnnl_status_t status = dnnl_success;
     pthread_mutex_lock(&lock);
-    if (!compiled && cpu_has_reserve()) {
+    if (!compiled) {
         const float a[SIDE * SIDE] = {0};
         float c[SIDE * SIDE];
-        const int before = omp_get_max_threads();
-        omp_set_num_threads(1);
-        compiled = cpu_dnnl.sgemm('N', 'N', SIDE, SIDE, SIDE, 1, a, SIDE, a, SIDE, 0, c, SIDE) == dnnl_success;
-        omp_set_num_threads(before);
+        const int before = enter_threads(&(k_context){.threads = 1});
+        status = cpu_has_reserve() ? cpu_dnnl.sgemm('N', 'N', SIDE, SIDE, SIDE, 1, a, SIDE, a, SIDE, 0, c, SIDE)
+                                   : dnnl_out_of_memory;
+        leave_threads(before);
+        compiled = status == dnnl_success;
     }
-    const bool done = compiled;
     pthread_mutex_unlock(&lock);
-    return done;
+    return status;
 }
 
 ampc_status cpu_sgemm(const k_context *ctx, bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, const float *a,
                       int64_t lda, const float *b, int64_t ldb, bool add, float *c, int64_t ldc)
 {
-    if (!compile_sgemm()) return cpu_dnnl_fail(ctx, dnnl_out_of_memory, "multiplying matrices");
-    int before = enter_threads(ctx);
-    dnnl_status_t status = cpu_dnnl.sgemm(trans_a ? 'T' : 'N', trans_b ? 'T' : 'N', m, n, k, 1, a, lda, b, ldb,
-                                          add ? 1 : 0, c, ldc);
-    leave_threads(before);
+    dnnl_status_t status = compile_sgemm();
+    if (status == dnnl_success) {
+        int before = enter_threads(ctx);
+        status = cpu_dnnl.sgemm(trans_a ? 'T' : 'N', trans_b ? 'T' : 'N', m, n, k, 1, a, lda, b, ldb, add ? 1 : 0, c,
+                                ldc);
+        leave_threads(before);
+    }
     return status == dnnl_success ? AMPC_OK : cpu_dnnl_fail(ctx, status, "multiplying matrices");
 }
 

@@ -2,8 +2,8 @@
  *
  * oneDNN 2 checks its large allocations and trusts the small ones: where one of these fails it reads through a null
  * pointer, or throws a C++ exception, which ends a C program. So before it is called there must be room for all that
- * the call can need. The most are the 16 kernels that the first product compiles: 320 KiB each, and 2 MiB of small
- * allocations where a thread compiles that found no room for an arena of its own and so gets a page for each. */
+ * the call can need. The first product needs the most: it compiles 16 kernels of 320 KiB each, and a thread that found
+ * no room for a malloc arena needs 2 MiB more for each, because every small allocation becomes a page. */
 #include "kernels/cpu/cpu.h"
 
 #include <sys/mman.h>

@@ -1,45 +1,5 @@
 /* test_dim.c - dimension expressions: canonical form, arithmetic, values, text. */
-#include "ir/dim.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <string.h>
-
-#include <cmocka.h>
-
-static arena *memory;
-static ir_dim_table *table;
-
-static int open_table(void **state)
-{
-    (void)state;
-    memory = arena_new(0);
-    table = ir_dim_table_new(memory);
-    return 0;
-}
-
-static int close_table(void **state)
-{
-    (void)state;
-    arena_free(memory);
-    return 0;
-}
-
-static ir_dim dim(const char *text)
-{
-    const char *end;
-    if (!strcmp(text, "?")) return IR_DIM_NONE;
-    ir_dim d = ir_dim_parse(table, text, &end);
-    assert_true(d != IR_DIM_NONE);
-    assert_string_equal(end, "");
-    return d;
-}
-
-static const char *print(ir_dim d)
-{
-    return ir_dim_print(table, d, memory);
-}
+#include "dims.h"
 
 /* Any way of writing an expression gives its one canonical text. */
 static void test_canonical(void **state)

@@ -1,42 +1,6 @@
 /* test_dim_range.c - maxima, minima and bounds of dimensions: the texts of the usual clamps, and random expressions
  * against their values. */
-#include "ir/dim.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <string.h>
-
-#include <cmocka.h>
-
-static arena *memory;
-static ir_dim_table *table;
-
-static int open_table(void **state)
-{
-    (void)state;
-    memory = arena_new(0);
-    table = ir_dim_table_new(memory);
-    return 0;
-}
-
-static int close_table(void **state)
-{
-    (void)state;
-    arena_free(memory);
-    return 0;
-}
-
-static ir_dim dim(const char *text)
-{
-    const char *end;
-    ir_dim d = ir_dim_parse(table, text, &end);
-    assert_true(d != IR_DIM_NONE);
-    assert_string_equal(end, "");
-    return d;
-}
-
-static const char *print(ir_dim d) { return ir_dim_print(table, d, memory); }
+#include "dims.h"
 
 static void canonical(void **state)
 {

@@ -664,19 +664,36 @@ static char *temporary_file(const void *bytes, size_t n)
     return path;
 }
 
-/* Above the threshold of reading at once: the weights stay in the file, and come out right. */
+enum { LARGE = 1 << 20 }; /* floats: a file above the threshold of reading at once */
+
+/* A model whose one initializer holds 0 .. LARGE - 1; the caller frees both. */
+static char *large_model(wire *bytes, float **values)
+{
+    *values = malloc(LARGE * sizeof **values);
+    assert_non_null(*values);
+    for (int i = 0; i < LARGE; i++) (*values)[i] = (float)i;
+    wire w = tensor_head(ONNX_float32, LARGE), graph = {0};
+    wire_bytes(&w, FLOATS, *values, LARGE * sizeof **values);
+    wire_message(&graph, GRAPH_INITIALIZER, &w);
+    *bytes = model_of(&graph);
+    return temporary_file(bytes->bytes, bytes->size);
+}
+
+static void drop_large_model(char *path, wire *bytes, float *values)
+{
+    unlink(path);
+    free(path);
+    free(values);
+    wire_free(bytes);
+}
+
+/* The weights stay in the file, and come out right. */
 static void test_large_file_is_read_in_parts(void **state)
 {
     fixture *x = *state;
-    enum { N = 1 << 20 };
-    float *values = malloc(N * sizeof *values);
-    assert_non_null(values);
-    for (int i = 0; i < N; i++) values[i] = (float)i;
-    wire w = tensor_head(ONNX_float32, N), graph = {0};
-    wire_bytes(&w, FLOATS, values, N * sizeof *values);
-    wire_message(&graph, GRAPH_INITIALIZER, &w);
-    wire bytes = model_of(&graph);
-    char *path = temporary_file(bytes.bytes, bytes.size);
+    float *values;
+    wire bytes;
+    char *path = large_model(&bytes, &values);
     onnx_file *f;
     onnx_tensor t;
     if (setjmp(x->guard)) fail_msg("out of memory");
@@ -692,24 +709,17 @@ static void test_large_file_is_read_in_parts(void **state)
     assert_null(t.path);
     assert_memory_equal(t.bytes, values, t.size);
     onnx_file_close(f);
-    unlink(path);
-    free(path);
-    free(values);
-    wire_free(&bytes);
+    drop_large_model(path, &bytes, values);
 }
 
 /* What is left of a file that becomes shorter while it is open: an error, where a mapping would be a signal. */
 static void test_large_file_is_truncated(void **state)
 {
     fixture *x = *state;
-    enum { N = 1 << 20, LEFT = 1 << 16 };
-    float *values = calloc(N, sizeof *values);
-    assert_non_null(values);
-    wire w = tensor_head(ONNX_float32, N), graph = {0};
-    wire_bytes(&w, FLOATS, values, N * sizeof *values);
-    wire_message(&graph, GRAPH_INITIALIZER, &w);
-    wire bytes = model_of(&graph);
-    char *path = temporary_file(bytes.bytes, bytes.size);
+    enum { LEFT = 1 << 16 };
+    float *values;
+    wire bytes;
+    char *path = large_model(&bytes, &values);
     onnx_file *f;
     onnx_tensor t;
     if (setjmp(x->guard)) fail_msg("out of memory");
@@ -722,10 +732,7 @@ static void test_large_file_is_truncated(void **state)
     diag_clear(x->d);
     assert_int_equal(onnx_bytes_need(&f->bytes, f->bytes.data + LEFT, 1, x->d), AMPC_IO);
     onnx_file_close(f);
-    unlink(path);
-    free(path);
-    free(values);
-    wire_free(&bytes);
+    drop_large_model(path, &bytes, values);
 }
 
 static fixture *walking;
