@@ -1,4 +1,4 @@
-# The CUDA backend: its kernels as embedded fatbins, its host code as one more room.
+# The CUDA backend: its kernels as embedded fatbins, its host code as one more module.
 #
 # No CUDA language and no CUDA library: nvcc makes a fatbin of each kernels/cuda/FAMILY.cu, a generated C file
 # includes its bytes as cuda_fatbin_FAMILY, and <kernels/cuda/fatbins.h> lists the families. The libraries are opened
@@ -96,10 +96,10 @@ const char cuda_driver_embedded[] = \"yes\";
 set_source_files_properties(${cuda_folder}/driver_image.c PROPERTIES OBJECT_DEPENDS ${cuda_driver})
 
 file(GLOB cuda_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/kernels/cuda/*.c)
-add_library(room_kernels_cuda OBJECT ${cuda_sources} ${cuda_folder}/fatbins.c ${cuda_folder}/headers.c
+add_library(module_kernels_cuda OBJECT ${cuda_sources} ${cuda_folder}/fatbins.c ${cuda_folder}/headers.c
     ${cuda_folder}/driver_image.c)
-add_dependencies(room_kernels_cuda cuda_driver)
-target_link_libraries(room_kernels_cuda PRIVATE ampc_flags)
-target_include_directories(room_kernels_cuda SYSTEM PRIVATE ${cuda_include_dirs})
-list(APPEND objects $<TARGET_OBJECTS:room_kernels_cuda>)
+add_dependencies(module_kernels_cuda cuda_driver)
+target_link_libraries(module_kernels_cuda PRIVATE ampc_flags)
+target_include_directories(module_kernels_cuda SYSTEM PRIVATE ${cuda_include_dirs})
+list(APPEND objects $<TARGET_OBJECTS:module_kernels_cuda>)
 message(STATUS "CUDA: toolkit ${CUDAToolkit_VERSION}, code for ${AMPC_CUDA_ARCHITECTURES}")

@@ -22,7 +22,7 @@ install(EXPORT ampc_targets NAMESPACE ampc:: FILE ampc-targets.cmake DESTINATION
 install(FILES ${CMAKE_BINARY_DIR}/ampc-config.cmake ${CMAKE_BINARY_DIR}/ampc-config-version.cmake
         DESTINATION ${ampc_package})
 install(FILES ${CMAKE_BINARY_DIR}/ampc.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
-install(FILES runtime/ampc.h ir/ampc_status.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(FILES runtime/api/ampc.h ir/ampc_status.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 foreach(chapter 1 5)
     file(GLOB man_pages CONFIGURE_DEPENDS docs/*.${chapter})
     install(FILES ${man_pages} DESTINATION ${CMAKE_INSTALL_MANDIR}/man${chapter})
@@ -32,7 +32,7 @@ install(FILES README.md CHANGES.md LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(FILES ${documents} DESTINATION ${CMAKE_INSTALL_DOCDIR}/docs)
 
 # The program that opens ampc.h is the first example; it stands there alone.
-file(READ runtime/ampc.h header)
+file(READ runtime/api/ampc.h header)
 string(REGEX MATCH "#include <ampc.h>.*\n \\*     }\n" train "${header}")
 string(REPLACE "\n *     " "\n" train "${train}")
 file(CONFIGURE OUTPUT examples/train.c CONTENT "${train}" @ONLY)

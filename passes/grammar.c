@@ -2,7 +2,7 @@
  * leads to itself, so a match costs a bounded number of steps. */
 #include "passes/grammar.h"
 
-#include "passes/range.h"
+#include "passes/amp/range.h"
 
 #include <math.h>
 #include <string.h>

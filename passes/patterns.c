@@ -14,7 +14,7 @@
  *           %y = mul %n, @w                : f32[N,4] !Mul "ln"
  *   after   %y = layer_norm %x, @w {axis=1} : f32[N,4] !LayerNormalization "ln" (ReduceMean "ln/mean", ..) */
 #include "passes/grammar.h"
-#include "passes/list.h"
+#include "passes/amp/list.h"
 
 #include <string.h>
 

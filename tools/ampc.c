@@ -1,9 +1,9 @@
 /* ampc.c - the compiler: MODEL.onnx -> a module with entry graphs in mixed precision. */
 #include "frontend/onnx.h"
-#include "runtime/atomic_file.h"
-#include "runtime/export.h"
-#include "runtime/module_file.h"
-#include "runtime/session.h"
+#include "runtime/files/atomic_file.h"
+#include "runtime/api/export.h"
+#include "runtime/files/module_file.h"
+#include "runtime/session/session.h"
 #include "tools/drawing.h"
 #include "tools/tool.h"
 

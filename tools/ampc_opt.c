@@ -2,7 +2,7 @@
  *
  * FILE is parsed and verified, each pass runs through the runner of the compiler (which verifies after it), and what
  * results is printed canonically. Nothing is written unless everything succeeded. */
-#include "runtime/atomic_file.h"
+#include "runtime/files/atomic_file.h"
 #include "tools/tool.h"
 
 #include <stdio.h>

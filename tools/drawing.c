@@ -3,7 +3,7 @@
  * block, and so that the picture appears under its name only when it is complete. */
 #include "tools/drawing.h"
 
-#include "runtime/atomic_file.h"
+#include "runtime/files/atomic_file.h"
 
 #include <errno.h>
 #include <spawn.h>

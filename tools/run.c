@@ -1,10 +1,10 @@
 /* run.c - what the verbs of ampc-run share: entry graphs, the batch, weights, data, planned memory. */
 #include "tools/run.h"
 
-#include "runtime/checkpoint.h"
-#include "runtime/feed.h"
-#include "runtime/sizing.h"
-#include "runtime/stepper.h"
+#include "runtime/files/checkpoint.h"
+#include "runtime/data/feed.h"
+#include "runtime/session/sizing.h"
+#include "runtime/train/stepper.h"
 
 #include <stdlib.h>
 #include <string.h>

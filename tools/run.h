@@ -2,9 +2,9 @@
 #ifndef AMPC_TOOLS_RUN_H
 #define AMPC_TOOLS_RUN_H
 
-#include "runtime/array.h"
-#include "runtime/data.h"
-#include "runtime/session.h"
+#include "runtime/data/array.h"
+#include "runtime/data/data.h"
+#include "runtime/session/session.h"
 #include "tools/tool.h"
 
 typedef struct run_context {

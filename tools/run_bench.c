@@ -2,9 +2,9 @@
  *
  * Two times are measured. Resident: the inputs are on the device already, and runs follow each other without the host.
  * With input: a loop like that of training, which copies the inputs of the next run while the device computes. */
-#include "runtime/atomic_file.h"
-#include "runtime/feed.h"
-#include "runtime/json.h"
+#include "runtime/files/atomic_file.h"
+#include "runtime/data/feed.h"
+#include "runtime/files/json.h"
 #include "tools/run.h"
 
 #include <inttypes.h>

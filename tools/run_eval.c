@@ -1,7 +1,7 @@
 /* run_eval.c - eval: loss and accuracy over every sample. */
 #include "tools/run.h"
 
-#include "runtime/trainer.h"
+#include "runtime/train/trainer.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -1,7 +1,7 @@
 /* run_export.c - the verb export: a checkpoint's weights in the model that they were trained from. */
 #include "tools/run.h"
 
-#include "runtime/export.h"
+#include "runtime/api/export.h"
 
 #include <string.h>
 

@@ -1,8 +1,8 @@
 /* run_inputs.c - values of an entry graph's inputs: --input NAME=FILE and --inputs FILE -> tensors. */
-#include "frontend/tensor.h"
-#include "runtime/npy.h"
-#include "runtime/npz.h"
-#include "runtime/safetensors.h"
+#include "frontend/read/tensor.h"
+#include "runtime/data/npy.h"
+#include "runtime/data/npz.h"
+#include "runtime/files/safetensors.h"
 #include "tools/run.h"
 
 #include <stdlib.h>

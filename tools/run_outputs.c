@@ -1,6 +1,6 @@
 /* run_outputs.c - named results of a run to .npz, .safetensors or a table. */
-#include "runtime/npz.h"
-#include "runtime/safetensors.h"
+#include "runtime/data/npz.h"
+#include "runtime/files/safetensors.h"
 #include "tools/run.h"
 
 #include <inttypes.h>

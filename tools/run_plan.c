@@ -1,6 +1,6 @@
 /* run_plan.c - plan: prints what a run of an entry graph would do, without running it. */
-#include "runtime/json.h"
-#include "runtime/plan.h"
+#include "runtime/files/json.h"
+#include "runtime/plan/plan.h"
 #include "tools/run.h"
 
 #include <inttypes.h>

@@ -3,10 +3,10 @@
  * SIGINT and SIGTERM let the step finish, save a checkpoint and end with 128 + signal; a second one kills. */
 #include "tools/run.h"
 
-#include "runtime/feed.h"
-#include "runtime/stepper.h"
-#include "runtime/svg_plot.h"
-#include "runtime/trainer.h"
+#include "runtime/data/feed.h"
+#include "runtime/train/stepper.h"
+#include "tools/svg_plot.h"
+#include "runtime/train/trainer.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -2,8 +2,8 @@
 #include "tools/tool.h"
 
 #include "frontend/onnx.h"
-#include "runtime/session.h"
-#include "runtime/weights.h"
+#include "runtime/session/session.h"
+#include "runtime/files/weights.h"
 
 #include <signal.h>
 #include <stdio.h>

@@ -2,7 +2,7 @@
  *
  * Prints one row of a Markdown table a graph and device: the least of ROUNDS runs. Part of tools/bench. */
 #include "ir/philox.h"
-#include "passes/placement.h"
+#include "passes/amp/placement.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -8,8 +8,8 @@
  * that passes is an error. Each case runs in a process of its own. A line a case, then one line
  * of counts, then "N passed, N failed, N skipped" (skipped: expected failures). */
 #include "frontend/onnx.h"
-#include "frontend/tensor.h"
-#include "runtime/session.h"
+#include "frontend/read/tensor.h"
+#include "runtime/session/session.h"
 
 #include <dirent.h>
 #include <math.h>

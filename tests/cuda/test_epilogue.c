@@ -3,8 +3,8 @@
 #include "tests/unit/plan_text.h"
 
 #include "ir/philox.h"
-#include "runtime/alloc.h"
-#include "runtime/session.h"
+#include "runtime/backend/alloc.h"
+#include "runtime/session/session.h"
 #include "tests/cuda/double/double.h"
 
 #include <math.h>

@@ -1,7 +1,7 @@
 /* test_faults.c - what a kernel finds while it runs on the device: the run is refused with node and sentence, no
  * parameter has moved, and the next run is like any other. */
 #include "ir/ir.h"
-#include "runtime/session.h"
+#include "runtime/session/session.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -5,7 +5,7 @@
  * of the precision itself, whichever is more. Then six training steps, on the CUDA side submitted without waiting:
  * the first run of a plan is walked, the later ones are replays of recordings. Their losses agree within four times
  * that bound. Cases that the importer refuses are the business of train_golden. */
-#include "runtime/stepper.h"
+#include "runtime/train/stepper.h"
 #include "tests/train/golden.h"
 
 #include <math.h>

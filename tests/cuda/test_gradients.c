@@ -3,7 +3,7 @@
 #include "tests/unit/plan_text.h"
 
 #include "ir/philox.h"
-#include "runtime/session.h"
+#include "runtime/session/session.h"
 
 #include <math.h>
 

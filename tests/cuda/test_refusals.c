@@ -3,7 +3,7 @@
  * launches. */
 #include "kernels/cuda/dnn.h"
 #include "kernels/cuda/generate.h"
-#include "runtime/session.h"
+#include "runtime/session/session.h"
 #include "tests/cuda/double/double.h"
 
 #include <setjmp.h>

@@ -1,7 +1,7 @@
 /* test_session.c - the host side of the CUDA backend on the double: a training session gives the same bits however late
  * the device is, a step is one launch, and after any failing call there is an error or the right result, and nothing is
  * left behind. */
-#include "runtime/stepper.h"
+#include "runtime/train/stepper.h"
 #include "tests/cuda/trained.h"
 
 #include <math.h>

@@ -8,9 +8,9 @@
 #include "ir/philox.h"
 #include "kernels/cuda/cuda.h"
 #include "kernels/update.h"
-#include "runtime/backend.h"
-#include "runtime/plan.h"
-#include "runtime/session.h"
+#include "runtime/backend/backend.h"
+#include "runtime/plan/plan.h"
+#include "runtime/session/session.h"
 #include "tests/cuda/double/double.h"
 
 #include <math.h>

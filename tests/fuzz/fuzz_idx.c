@@ -1,5 +1,5 @@
 /* fuzz_idx.c - arbitrary bytes as an IDX file, plain or gzipped. */
-#include "runtime/idx.h"
+#include "runtime/data/idx.h"
 #include "tests/fuzz/memory_file.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

@@ -1,5 +1,5 @@
 /* fuzz_npy.c - arbitrary bytes as a .npy file. What is read must come back the same from its own bytes. */
-#include "runtime/npy.h"
+#include "runtime/data/npy.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* fuzz_npz.c - arbitrary bytes as a .npz file. */
-#include "runtime/npz.h"
+#include "runtime/data/npz.h"
 #include "tests/fuzz/memory_file.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

@@ -1,6 +1,6 @@
 /* fuzz_prescan.c - arbitrary bytes as a model, and as a bare tensor, up to the description of every
  * tensor. */
-#include "frontend/tensor.h"
+#include "frontend/read/tensor.h"
 
 #include <setjmp.h>
 

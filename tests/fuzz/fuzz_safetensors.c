@@ -1,5 +1,5 @@
 /* fuzz_safetensors.c - arbitrary bytes as a .safetensors file, read in full without and with its hashes. */
-#include "runtime/safetensors.h"
+#include "runtime/files/safetensors.h"
 #include "tests/fuzz/memory_file.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

@@ -2,8 +2,8 @@
 #include "tests/fuzz/pipeline.h"
 
 #include "passes/passes.h"
-#include "runtime/plan.h"
-#include "runtime/session.h"
+#include "runtime/plan/plan.h"
+#include "runtime/session/session.h"
 
 #include <stdarg.h>
 #include <stdio.h>

@@ -9,7 +9,7 @@
 #ifndef TESTS_OPS_H
 #define TESTS_OPS_H
 
-#include "runtime/backend.h"
+#include "runtime/backend/backend.h"
 
 enum { CASE_MAX = 10, CASE_THREADS = 3 };
 /* Sizes around which vectors, warps, blocks and the elements of a block end. */

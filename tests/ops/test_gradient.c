@@ -7,7 +7,7 @@
  * because the
  * rows draw from intervals that avoid them. The last test fails for an op with a gradient and no row. */
 #include "passes/pass.h"
-#include "runtime/session.h"
+#include "runtime/session/session.h"
 
 #include <math.h>
 #include <setjmp.h>

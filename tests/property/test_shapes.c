@@ -9,7 +9,7 @@
  * fourth model is written as ONNX again first, and read back; every fourth goes through IR text. */
 #include "frontend/onnx.h"
 #include "passes/passes.h"
-#include "runtime/session.h"
+#include "runtime/session/session.h"
 #include "tests/property/random.h"
 
 #include <inttypes.h>

@@ -3,8 +3,8 @@
 #define TESTS_GOLDEN_H
 
 #include "passes/passes.h"
-#include "runtime/npz.h"
-#include "runtime/session.h"
+#include "runtime/data/npz.h"
+#include "runtime/session/session.h"
 
 #include <jansson.h>
 

@@ -7,7 +7,7 @@
  * drawn by name and number, so two compilations of one text start alike. */
 #include "ir/philox.h"
 #include "passes/passes.h"
-#include "runtime/stepper.h"
+#include "runtime/train/stepper.h"
 #include "tests/unit/scratch.h"
 
 #include <math.h>

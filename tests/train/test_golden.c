@@ -6,7 +6,7 @@
  * gradients as one vector within 4 x the error of rounding matmul operands alone, at least 0.02 (fp16), 0.05 (bf16),
  * and visibly not fp32. A step trains the same bits whichever outputs it computes. A model with operators that are
  * not supported must be refused with exactly those. */
-#include "runtime/stepper.h"
+#include "runtime/train/stepper.h"
 #include "tests/train/golden.h"
 
 #include <math.h>

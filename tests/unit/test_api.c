@@ -1,5 +1,5 @@
 /* test_api.c - ampc.h as its users meet it: the whole way, names, misuse, versions of structs. */
-#include "runtime/ampc.h"
+#include "runtime/api/ampc.h"
 #include "tests/unit/scratch.h"
 
 #include <math.h>

@@ -2,7 +2,7 @@
  *
  * A row is a call with one bad argument, named like the parameter. The header itself is read for the functions, their
  * parameters and the members of the structs of options: what has no row fails. */
-#include "runtime/ampc.h"
+#include "runtime/api/ampc.h"
 #include "tests/unit/scratch.h"
 
 #include <ctype.h>

@@ -1,6 +1,6 @@
 /* test_atomic_file.c - the write protocol under every single failing call, once and for good. */
-#include "runtime/atomic_file.h"
-#include "runtime/io.h"
+#include "runtime/files/atomic_file.h"
+#include "runtime/files/io.h"
 #include "tests/unit/scratch.h"
 
 #include <fcntl.h>

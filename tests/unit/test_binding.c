@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "runtime/plan.h"
+#include "runtime/plan/plan.h"
 
 /* A graph of one node `NODE` that reads @x (and @dy), under N. `words` NULL: it can be planned. */
 typedef struct row {

@@ -1,7 +1,7 @@
 /* test_checkpoint.c - what is in a checkpoint, what a damaged or foreign one says, and what failures leave behind. */
-#include "runtime/alloc.h"
-#include "runtime/io.h"
-#include "runtime/safetensors.h"
+#include "runtime/backend/alloc.h"
+#include "runtime/files/io.h"
+#include "runtime/files/safetensors.h"
 #include "tests/unit/training.h"
 
 #include <errno.h>

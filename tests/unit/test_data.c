@@ -1,8 +1,8 @@
 /* test_data.c - SPECs, the order of epochs, batches in every dtype, and the generator under them. */
 #include "ir/philox.h"
-#include "runtime/data.h"
-#include "runtime/npy.h"
-#include "runtime/npz.h"
+#include "runtime/data/data.h"
+#include "runtime/data/npy.h"
+#include "runtime/data/npz.h"
 #include "tests/unit/scratch.h"
 
 enum { ROWS = 50, PIXELS = 6 };

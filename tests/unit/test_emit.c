@@ -1,11 +1,11 @@
 /* test_emit.c - a graph of the IR as an ONNX model: what is read back computes the same, and names,
  * types and weights are what they should be. */
 #include "frontend/onnx.h"
-#include "frontend/tensor.h"
+#include "frontend/read/tensor.h"
 #include "passes/passes.h"
-#include "runtime/export.h"
-#include "runtime/npz.h"
-#include "runtime/session.h"
+#include "runtime/api/export.h"
+#include "runtime/data/npz.h"
+#include "runtime/session/session.h"
 #include "tests/unit/model_writer.h"
 #include "tests/unit/scratch.h"
 

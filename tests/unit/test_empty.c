@@ -5,7 +5,7 @@
 #include "tests/unit/scratch.h"
 
 #include "ir/text.h"
-#include "runtime/session.h"
+#include "runtime/session/session.h"
 
 /* ---- every op ---- */
 

@@ -1,8 +1,8 @@
 /* test_export.c - trained values back into the model file: what changes, and that nothing else
  * does. */
 #include "frontend/onnx.h"
-#include "frontend/tensor.h"
-#include "runtime/ampc.h"
+#include "frontend/read/tensor.h"
+#include "runtime/api/ampc.h"
 #include "tests/unit/model_writer.h"
 #include "tests/unit/scratch.h"
 

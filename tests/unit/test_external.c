@@ -3,8 +3,8 @@
  *
  * Each test works in a folder of its own:   FOLDER/secret   FOLDER/m/model.onnx   FOLDER/m/w.bin
  * FOLDER/m/sub/w.bin */
-#include "frontend/external.h"
-#include "frontend/tensor.h"
+#include "frontend/read/external.h"
+#include "frontend/read/tensor.h"
 #include "ir/beneath.h"
 
 #include "wire_writer.h"

@@ -1,8 +1,8 @@
 /* test_feed.c - how the samples of a data set fill the inputs of a graph: shapes, symbols, partial batches, errors; and
  * evaluation over labels of tokens. */
 #include "ir/philox.h"
-#include "runtime/feed.h"
-#include "runtime/trainer.h"
+#include "runtime/data/feed.h"
+#include "runtime/train/trainer.h"
 #include "tests/unit/scratch.h"
 
 #include <math.h>

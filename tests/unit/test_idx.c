@@ -1,5 +1,5 @@
 /* test_idx.c - IDX files plain and gzipped, in the standard folder, malformed, and Fashion-MNIST. */
-#include "runtime/idx.h"
+#include "runtime/data/idx.h"
 #include "tests/unit/scratch.h"
 
 #include <zlib.h>

@@ -3,7 +3,7 @@
  *
  * Most cases are one row: a node, and the line of IR that must come out of it. */
 #include "frontend/onnx.h"
-#include "frontend/tensor.h"
+#include "frontend/read/tensor.h"
 #include "tests/unit/model_writer.h"
 #include "tests/unit/scratch.h"
 

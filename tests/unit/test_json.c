@@ -1,8 +1,8 @@
 /* test_json.c - every allocation of jansson failing once while files are written and read: a good file
  * is neither replaced by a bad one nor called damaged, and the status is that of memory. */
-#include "runtime/json.h"
-#include "runtime/log.h"
-#include "runtime/safetensors.h"
+#include "runtime/files/json.h"
+#include "runtime/train/log.h"
+#include "runtime/files/safetensors.h"
 #include "tests/unit/scratch.h"
 
 static uint64_t calls, fail_at;

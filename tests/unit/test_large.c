@@ -2,7 +2,7 @@
  * number would take minutes and hit the time limit of this program. tools/bench --only growth measures more shapes. */
 #include "frontend/onnx.h"
 #include "passes/passes.h"
-#include "runtime/plan.h"
+#include "runtime/plan/plan.h"
 #include "tests/unit/model_writer.h"
 #include "tests/unit/scratch.h"
 

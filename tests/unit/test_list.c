@@ -1,5 +1,5 @@
 /* test_list.c - list files: what is refused and how, what wins, the effective list. */
-#include "passes/list.h"
+#include "passes/amp/list.h"
 #include "tests/unit/scratch.h"
 
 typedef struct row {

@@ -1,6 +1,6 @@
 /* test_log.c - a step log over killed and resumed runs, and the lock of their folder. */
-#include "runtime/folder_lock.h"
-#include "runtime/log.h"
+#include "runtime/files/folder_lock.h"
+#include "runtime/train/log.h"
 #include "tests/unit/scratch.h"
 
 #include <signal.h>

@@ -1,7 +1,7 @@
 /* test_maxflow.c - minimum cuts against all cuts of small networks, and against their own certificate on big ones: the
  * capacity of the cut that is found equals the flow, so neither can be wrong. */
 #include "ir/philox.h"
-#include "passes/maxflow.h"
+#include "passes/amp/maxflow.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,7 +1,7 @@
 /* test_npy.c - .npy and .npz round trips, files as NumPy and zip tools write them, malformed ones. */
-#include "runtime/io.h"
-#include "runtime/npy.h"
-#include "runtime/npz.h"
+#include "runtime/files/io.h"
+#include "runtime/data/npy.h"
+#include "runtime/data/npz.h"
 #include "tests/unit/scratch.h"
 
 #include <zip.h>

@@ -1,4 +1,4 @@
-/* test_operand_gradients.c - every form of every operator in frontend/onnx_ops.def: a trainable initializer as any operand
+/* test_operand_gradients.c - every form of every operator in frontend/lower/onnx_ops.def: a trainable initializer as any operand
  * that a derivative goes through gets that derivative.
  *
  * All float operands of a node are initializers at once, so that whatever folds or reads them while compiling is seen:
@@ -6,9 +6,9 @@
  * operands have no derivative is as in ONNX (Operators.md), except that a training-form running statistic has none.
  * A form without a row here fails the first test, so does one whose rows leave an operand out. */
 #include "frontend/onnx.h"
-#include "frontend/tensor.h"
+#include "frontend/read/tensor.h"
 #include "passes/passes.h"
-#include "runtime/session.h"
+#include "runtime/session/session.h"
 #include "tests/unit/model_writer.h"
 #include "tests/unit/scratch.h"
 
@@ -124,7 +124,7 @@ static const struct {
     int since, most;
 } forms[] = {
 #define ROW(op, since, min_in, max_in, max_out, handler, arg) {#op, since, (max_in) == ONNX_ANY ? 2 : (int)(max_in)},
-#include "frontend/onnx_ops.def"
+#include "frontend/lower/onnx_ops.def"
 };
 
 enum { FORMS = sizeof forms / sizeof *forms, ROWS = sizeof rows / sizeof *rows };

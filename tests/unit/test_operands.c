@@ -5,7 +5,7 @@
  * All nodes of an operator stand in one model: lowering goes on behind a node that fails. Those that no message names
  * make a second model, which must import. */
 #include "frontend/onnx.h"
-#include "frontend/tensor.h"
+#include "frontend/read/tensor.h"
 #include "tests/unit/model_writer.h"
 #include "tests/unit/scratch.h"
 
@@ -299,7 +299,7 @@ typedef struct row {
 
 static const row rows[] = {
 #define ROW(op, since, least, most, results, handler, argument) {#op, since, least, most, results},
-#include "frontend/onnx_ops.def"
+#include "frontend/lower/onnx_ops.def"
 };
 enum { ROWS = sizeof rows / sizeof *rows };
 

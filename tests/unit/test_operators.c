@@ -1,7 +1,7 @@
 /* test_operators.c - every operator of ONNX has a colour in the default profile, and it is the one of the merged table below:
  * what the mixed-precision converters in use agree on. A row: operators, colour for fp16, colour for bf16. */
 #include "frontend/onnx.h"
-#include "passes/list.h"
+#include "passes/amp/list.h"
 #include "tests/unit/scratch.h"
 
 #include <string.h>

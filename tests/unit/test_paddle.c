@@ -6,7 +6,7 @@
  * Casts that the model brings along are not counted here; its graph outputs are not restored to f32. */
 #include "tests/unit/scratch.h"
 
-#include "passes/list.h"
+#include "passes/amp/list.h"
 
 typedef struct program {
     const char *params, *inputs, *body;

@@ -1,10 +1,10 @@
 /* test_params.c - which initializers training moves: names that exporters generate, their metadata, masks of a softmax,
  * --train and --freeze over these, and what a training step does to a mask. */
 #include "frontend/onnx.h"
-#include "frontend/tensor.h"
+#include "frontend/read/tensor.h"
 #include "passes/passes.h"
-#include "runtime/session.h"
-#include "runtime/weights.h"
+#include "runtime/session/session.h"
+#include "runtime/files/weights.h"
 #include "tests/unit/model_writer.h"
 #include "tests/unit/scratch.h"
 

@@ -5,7 +5,7 @@
 
 #include "ir/ir.h"
 #include "passes/passes.h"
-#include "runtime/session.h"
+#include "runtime/session/session.h"
 
 #include <math.h>
 

@@ -4,11 +4,11 @@
  * and the
  * model that is written, read back and run as it says. */
 #include "frontend/onnx.h"
-#include "frontend/tensor.h"
+#include "frontend/read/tensor.h"
 #include "passes/passes.h"
-#include "runtime/export.h"
-#include "runtime/session.h"
-#include "runtime/weights.h"
+#include "runtime/api/export.h"
+#include "runtime/session/session.h"
+#include "runtime/files/weights.h"
 #include "tests/unit/model_writer.h"
 #include "tests/unit/scratch.h"
 

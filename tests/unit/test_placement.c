@@ -6,8 +6,8 @@
  * the tree, in every mode: never above greedy, in prediction and in cast bytes after all passes. */
 #include "frontend/onnx.h"
 #include "ir/philox.h"
-#include "passes/cost.h"
-#include "passes/placement.h"
+#include "passes/amp/cost.h"
+#include "passes/amp/placement.h"
 
 #include <dirent.h>
 #include <setjmp.h>

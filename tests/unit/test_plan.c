@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "runtime/plan.h"
+#include "runtime/plan/plan.h"
 
 typedef struct fixture {
     diag *d;

@@ -2,7 +2,7 @@
  * that only plan. */
 #include "tests/unit/plan_text.h"
 
-#include "runtime/session.h"
+#include "runtime/session/session.h"
 
 static const rt_step *step_of(const plan_text *t, ir_op op)
 {

@@ -1,6 +1,6 @@
 /* test_prescan.c - model bytes, good and bad, through pre-scan, parser and tensor description. */
-#include "frontend/prescan.h"
-#include "frontend/tensor.h"
+#include "frontend/read/prescan.h"
+#include "frontend/read/tensor.h"
 
 #include "wire_writer.h"
 

@@ -1,7 +1,7 @@
 /* test_safetensors.c - round trips, the layout of what we write, every kind of malformed file by its
  * own message, and one flipped bit anywhere. */
-#include "runtime/io.h"
-#include "runtime/safetensors.h"
+#include "runtime/files/io.h"
+#include "runtime/files/safetensors.h"
 #include "tests/unit/scratch.h"
 
 static ampc_status count_up(void *user, uint64_t offset, void *dst, size_t n)

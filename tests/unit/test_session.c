@@ -4,8 +4,8 @@
 #include <sched.h>
 
 #include "ir/ir.h"
-#include "runtime/alloc.h"
-#include "runtime/session.h"
+#include "runtime/backend/alloc.h"
+#include "runtime/session/session.h"
 
 static ir_module *module;
 static rt_session *session;

@@ -1,6 +1,6 @@
 /* test_svg.c - plots are well-formed XML whatever the data, and the step log survives torn lines. */
-#include "runtime/log.h"
-#include "runtime/svg_plot.h"
+#include "runtime/train/log.h"
+#include "tools/svg_plot.h"
 #include "tests/unit/scratch.h"
 
 #include <math.h>

@@ -1,10 +1,10 @@
 /* test_ties.c - tensors that an exporter merged: what TorchScript and dynamo write for two fresh BatchNormalizations,
  * what each becomes a parameter or a statistic of its own, its gradients, a step, and the exported file. */
 #include "frontend/onnx.h"
-#include "frontend/tensor.h"
+#include "frontend/read/tensor.h"
 #include "passes/passes.h"
-#include "runtime/export.h"
-#include "runtime/session.h"
+#include "runtime/api/export.h"
+#include "runtime/session/session.h"
 #include "tests/unit/model_writer.h"
 #include "tests/unit/scratch.h"
 

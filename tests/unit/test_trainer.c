@@ -1,7 +1,7 @@
 /* test_trainer.c - schedules, feeding, the training loop, its failures, resuming, evaluation. */
-#include "runtime/feed.h"
-#include "runtime/gradient_fault.h"
-#include "runtime/stepper.h"
+#include "runtime/data/feed.h"
+#include "runtime/train/gradient_fault.h"
+#include "runtime/train/stepper.h"
 #include "tests/unit/training.h"
 
 #include <math.h>

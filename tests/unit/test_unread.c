@@ -1,7 +1,7 @@
 /* test_unread.c - results that nothing reads: an op of several results gives each of them alone as it gives it beside
  * all others, the first one, too. */
 #include "ir/ir.h"
-#include "runtime/session.h"
+#include "runtime/session/session.h"
 #include "tests/unit/scratch.h"
 
 enum { MOST_BYTES = 1024 };

@@ -2,10 +2,10 @@
 #include "scratch.h"
 
 #include "ir/ir.h"
-#include "runtime/alloc.h"
-#include "runtime/io.h"
-#include "runtime/module_file.h"
-#include "runtime/session.h"
+#include "runtime/backend/alloc.h"
+#include "runtime/files/io.h"
+#include "runtime/files/module_file.h"
+#include "runtime/session/session.h"
 
 #include <sys/stat.h>
 

@@ -1,5 +1,5 @@
 /* test_write_guard.c - the signals of a write that fails are taken back, and those of others left alone. */
-#include "runtime/io.h"
+#include "runtime/files/io.h"
 #include "tests/unit/scratch.h"
 
 #include <errno.h>

@@ -8,8 +8,8 @@
 #include "frontend/onnx.h"
 #include "ir/philox.h"
 #include "passes/passes.h"
-#include "runtime/npy.h"
-#include "runtime/trainer.h"
+#include "runtime/data/npy.h"
+#include "runtime/train/trainer.h"
 #include "tests/unit/scratch.h"
 
 #define MLP AMPC_SOURCE_DIR "/tests/models/mlp.onnx"

@@ -1,0 +1,27 @@
+/* emit_constant.c - values that come from sizes alone: Range, and shapes as data. */
+#include "frontend/emit/emit.h"
+
+/* Range has no narrow integers. */
+void emit_iota(emitter *e, const ir_node *n)
+{
+    ir_dtype type = n->out[0]->type.dtype == IR_i32 ? IR_i32 : IR_i64;
+    ir_type scalar = ir_type_scalar(type);
+    const char *limit = emit_dim_scalar(e, n, n->attr[IR_ATTR(iota, size)].list.items[0]);
+    if (!limit) return;
+    if (type != IR_i64) limit = emit_cast_of(e, n, limit, type);
+    const int64_t zero = 0, one = 1; /* little-endian: their first bytes are the i32 */
+    const char *from = emit_constant(e, &scalar, &zero), *step = emit_constant(e, &scalar, &one);
+    emit_op op = emit_begin(e, n, "Range");
+    emit_in(&op, from);
+    emit_in(&op, limit);
+    emit_in(&op, step);
+    emit_result(&op, 0, type);
+    emit_end(&op);
+}
+
+void emit_dims_value(emitter *e, const ir_node *n)
+{
+    const ir_attr *value = &n->attr[IR_ATTR(dims, value)];
+    const char *name = emit_dims(e, n, value->list.items, value->list.count);
+    if (name) emit_define(e, n, 0, name, IR_i64);
+}

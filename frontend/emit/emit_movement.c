@@ -1,0 +1,172 @@
+/* emit_movement.c - values that move: Reshape and what became one, Transpose, Concat, Split, Slice,
+ * Pad, Expand, Trilu, Gather. */
+#include "frontend/emit/emit.h"
+
+#include <string.h>
+
+/* ---- Reshape, Expand ------------------------------------------------------------------------- */
+
+/* The shape as ONNX writes it, with 0 for "as in x" and one -1 for "the rest". False: a size of 0
+ * or a second unknown makes that ambiguous. */
+static bool with_wildcards(const ir_type *x, const ir_attr *shape, int64_t *out)
+{
+    bool rest = false;
+    for (int i = 0; i < shape->list.count; i++) {
+        ir_dim d = shape->list.items[i];
+        bool same = i < x->rank && x->dims[i] == d;
+        if (d == 0) return false;
+        out[i] = !ir_dim_is_symbolic(d) ? d : same ? 0 : -1;
+        if (out[i] == -1 && rest) return false;
+        rest |= out[i] == -1;
+    }
+    return true;
+}
+
+void emit_reshape(emitter *e, const ir_node *n)
+{
+    const ir_attr *shape = &n->attr[IR_ATTR(reshape, shape)];
+    const ir_value *x = ir_in(n, 0);
+    int64_t wildcards[IR_MAX_RANK];
+    bool short_form = with_wildcards(&x->type, shape, wildcards);
+    const char *name = short_form ? emit_i64s(e, wildcards, shape->list.count)
+                                  : emit_dims(e, n, shape->list.items, shape->list.count);
+    emit_op op = emit_begin(e, n, "Reshape");
+    emit_operand(&op, 0);
+    emit_in(&op, name);
+    if (!short_form) emit_int(&op, "allowzero", 1);
+    emit_results(&op);
+    emit_end(&op);
+}
+
+/* A dimension that stays is 1 in the shape, so that only new symbolic ones are computed. */
+void emit_expand(emitter *e, const ir_node *n)
+{
+    const ir_attr *shape = &n->attr[IR_ATTR(expand, shape)];
+    const ir_type *x = &ir_in(n, 0)->type;
+    ir_dim wanted[IR_MAX_RANK];
+    int before = shape->list.count - x->rank;
+    for (int i = 0; i < shape->list.count; i++) {
+        ir_dim d = shape->list.items[i];
+        bool stays = i >= before && x->dims[i - before] == d;
+        wanted[i] = stays && ir_dim_is_symbolic(d) ? 1 : d;
+    }
+    const char *name = emit_dims(e, n, wanted, shape->list.count);
+    emit_op op = emit_begin(e, n, "Expand");
+    emit_operand(&op, 0);
+    emit_in(&op, name);
+    emit_results(&op);
+    emit_end(&op);
+}
+
+/* ---- Transpose, Concat, Split, Gather, Trilu ------------------------------------------------- */
+
+void emit_transpose(emitter *e, const ir_node *n)
+{
+    emit_op op = emit_begin(e, n, "Transpose");
+    emit_operands(&op);
+    emit_list(&op, "perm", IR_ATTR(transpose, perm));
+    emit_results(&op);
+    emit_end(&op);
+}
+
+void emit_concat(emitter *e, const ir_node *n)
+{
+    emit_op op = emit_begin(e, n, "Concat");
+    emit_operands(&op);
+    emit_int(&op, "axis", n->attr[IR_ATTR(concat, axis)].i);
+    emit_results(&op);
+    emit_end(&op);
+}
+
+void emit_split(emitter *e, const ir_node *n)
+{
+    const ir_attr *sizes = &n->attr[IR_ATTR(split, sizes)];
+    const char *name = emit_dims(e, n, sizes->list.items, sizes->list.count);
+    emit_op op = emit_begin(e, n, "Split");
+    emit_operand(&op, 0);
+    emit_in(&op, name);
+    emit_int(&op, "axis", n->attr[IR_ATTR(split, axis)].i);
+    emit_results(&op);
+    emit_end(&op);
+}
+
+/* Indices are i32 or i64. */
+void emit_gather(emitter *e, const ir_node *n)
+{
+    const ir_value *indices = ir_in(n, IR_IN(gather, indices));
+    ir_dtype type = indices->type.dtype == IR_i32 ? IR_i32 : IR_i64;
+    emit_op op = emit_begin(e, n, "Gather");
+    emit_operand(&op, 0);
+    emit_in(&op, emit_value_as(e, indices, type));
+    emit_int(&op, "axis", n->attr[IR_ATTR(gather, axis)].i);
+    emit_results(&op);
+    emit_end(&op);
+}
+
+void emit_trilu(emitter *e, const ir_node *n)
+{
+    const char *k = emit_i64(e, n->attr[IR_ATTR(trilu, k)].i);
+    emit_op op = emit_begin(e, n, "Trilu");
+    emit_operand(&op, 0);
+    emit_in(&op, k);
+    emit_int(&op, "upper", n->attr[IR_ATTR(trilu, upper)].i);
+    emit_results(&op);
+    emit_end(&op);
+}
+
+/* ---- Slice, Pad ------------------------------------------------------------------------------ */
+
+/* Where a slice ends; ONNX clamps an end past the last element. Going down, the end may lie before
+ * the first element, but a negative number would count from the back: so does this one. */
+static ir_dim end_of(ir_dim_table *t, ir_dim start, ir_dim size, int64_t step, ir_dim whole)
+{
+    ir_dim end = ir_dim_add(t, start, ir_dim_mul(t, size, step));
+    if (step > 0 || (!ir_dim_is_symbolic(end) && end >= 0)) return end;
+    return ir_dim_is_symbolic(end) ? ir_dim_sub(t, end, whole) : IR_DIM_LOWEST;
+}
+
+void emit_slice(emitter *e, const ir_node *n)
+{
+    ir_dim_table *dims = e->module->dims;
+    const int64_t *start = n->attr[IR_ATTR(slice, start)].list.items,
+                  *size = n->attr[IR_ATTR(slice, size)].list.items,
+                  *step = n->attr[IR_ATTR(slice, step)].list.items;
+    const ir_type *x = &ir_in(n, 0)->type;
+    int64_t starts[IR_MAX_RANK], ends[IR_MAX_RANK], axes[IR_MAX_RANK], steps[IR_MAX_RANK];
+    int count = 0;
+    for (int i = 0; i < x->rank; i++) {
+        if (size[i] == x->dims[i] && start[i] == 0 && step[i] == 1) continue;
+        axes[count] = i;
+        steps[count] = size[i] == 0 ? 1 : step[i];
+        starts[count] = start[i];
+        ends[count] = end_of(dims, start[i], size[i], steps[count], x->dims[i]);
+        count++;
+    }
+    const char *lists[] = {emit_dims(e, n, starts, count), emit_dims(e, n, ends, count),
+                           emit_i64s(e, axes, count), emit_i64s(e, steps, count)};
+    emit_op op = emit_begin(e, n, "Slice");
+    emit_operand(&op, 0);
+    for (int i = 0; i < 4; i++) emit_in(&op, lists[i]);
+    emit_results(&op);
+    emit_end(&op);
+}
+
+void emit_pad(emitter *e, const ir_node *n)
+{
+    enum { WITH_WRAP = 19 };
+    const ir_attr *before = &n->attr[IR_ATTR(pad, before)], *after = &n->attr[IR_ATTR(pad, after)];
+    const char *mode = n->attr[IR_ATTR(pad, mode)].s;
+    int rank = before->list.count;
+    int64_t amounts[2 * IR_MAX_RANK];
+    memcpy(amounts, before->list.items, (size_t)rank * sizeof *amounts);
+    memcpy(amounts + rank, after->list.items, (size_t)rank * sizeof *amounts);
+    if (strcmp(mode, "wrap") == 0) emit_need(e, WITH_WRAP);
+    const char *pads = emit_i64s(e, amounts, 2 * rank);
+    emit_op op = emit_begin(e, n, "Pad");
+    emit_operand(&op, 0);
+    emit_in(&op, pads);
+    if (ir_in(n, IR_IN(pad, value))) emit_operand(&op, IR_IN(pad, value));
+    emit_text(&op, "mode", mode);
+    emit_results(&op);
+    emit_end(&op);
+}

@@ -1,0 +1,232 @@
+/* emit_node.c - one NodeProto: operands, attributes, results, and the casts that make its results
+ * what the IR says. */
+#include "frontend/emit/emit.h"
+
+#include <assert.h>
+#include <string.h>
+
+enum {
+    GRAPH_NODE = 1,
+    NODE_INPUT = 1,
+    NODE_OUTPUT = 2,
+    NODE_NAME = 3,
+    NODE_OP_TYPE = 4,
+    NODE_ATTRIBUTE = 5,
+    NODE_DOMAIN = 7,
+    ATTRIBUTE_NAME = 1,
+    ATTRIBUTE_F = 2,
+    ATTRIBUTE_I = 3,
+    ATTRIBUTE_S = 4,
+    ATTRIBUTE_INTS = 8,
+    ATTRIBUTE_TYPE = 20
+};
+
+/* ---- names ----------------------------------------------------------------------------------- */
+
+static const char *unique_name(emitter *e, const char *wanted)
+{
+    const char *name = wanted;
+    for (int k = 1; strmap_get(e->node_names, name); k++) name = arena_printf(e->arena, "%s_%d", wanted, k);
+    strmap_put(e->node_names, name, e);
+    return name;
+}
+
+/* A node that was recognised and is written out again: the name of its part of that type. */
+static const char *name_of_part(const emitter *e, const ir_node *n, const char *type)
+{
+    for (const ir_part *p = n->loc.parts; p && p->op; p++)
+        if (strcmp(p->op, type) == 0 && strcmp(p->node, n->loc.node) != 0 && !strmap_get(e->node_names, p->node))
+            return p->node;
+    return NULL;
+}
+
+static const char *name_beside(emitter *e, const ir_node *n, const char *type)
+{
+    const char *part = n ? name_of_part(e, n, type) : NULL;
+    if (part) return unique_name(e, part);
+    const char *base = "";
+    if (n && n->loc.op)
+        base = n->loc.node;
+    else if (n && n->n_out)
+        base = n->out[0]->name;
+    return unique_name(e, arena_printf(e->arena, "%s/%s", base, type));
+}
+
+emit_op emit_begin(emitter *e, const ir_node *n, const char *type)
+{
+    bool keeps = e->scope->keeps_name[n->id] && !strmap_get(e->node_names, n->loc.node);
+    const char *name = keeps ? unique_name(e, n->loc.node) : name_beside(e, n, type);
+    return (emit_op){.e = e, .n = n, .type = type, .domain = "", .name = name};
+}
+
+emit_op emit_beside(emitter *e, const ir_node *n, const char *type)
+{
+    return (emit_op){.e = e, .n = n, .type = type, .domain = "", .name = name_beside(e, n, type)};
+}
+
+/* ---- operands -------------------------------------------------------------------------------- */
+
+void emit_in(emit_op *op, const char *name)
+{
+    splice_add_text(op->e->arena, &op->in, NODE_INPUT, name ? name : "");
+}
+
+void emit_operand(emit_op *op, int i)
+{
+    const ir_value *v = ir_in(op->n, i);
+    emit_in(op, v ? emit_value(op->e, v) : NULL);
+}
+
+void emit_operands(emit_op *op)
+{
+    int count = op->n->n_in;
+    while (count && !ir_in(op->n, count - 1)) count--;
+    for (int i = 0; i < count; i++) emit_operand(op, i);
+}
+
+/* ---- attributes ------------------------------------------------------------------------------ */
+
+static splice begin_attribute(emit_op *op, const char *name)
+{
+    splice attribute = {0};
+    splice_add_text(op->e->arena, &attribute, ATTRIBUTE_NAME, name);
+    return attribute;
+}
+
+static void end_attribute(emit_op *op, splice *attribute, int type)
+{
+    splice_add_int(op->e->arena, attribute, ATTRIBUTE_TYPE, (uint64_t)type);
+    splice_add_message(op->e->arena, &op->attributes, NODE_ATTRIBUTE, attribute);
+}
+
+void emit_int(emit_op *op, const char *name, int64_t v)
+{
+    splice a = begin_attribute(op, name);
+    splice_add_int(op->e->arena, &a, ATTRIBUTE_I, (uint64_t)v);
+    end_attribute(op, &a, ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__INT);
+}
+
+void emit_float(emit_op *op, const char *name, double v)
+{
+    splice a = begin_attribute(op, name);
+    splice_add_float(op->e->arena, &a, ATTRIBUTE_F, (float)v);
+    end_attribute(op, &a, ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__FLOAT);
+}
+
+void emit_text(emit_op *op, const char *name, const char *v)
+{
+    splice a = begin_attribute(op, name);
+    splice_add_text(op->e->arena, &a, ATTRIBUTE_S, v);
+    end_attribute(op, &a, ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__STRING);
+}
+
+void emit_ints(emit_op *op, const char *name, const int64_t *items, int count)
+{
+    splice a = begin_attribute(op, name);
+    for (int i = 0; i < count; i++) splice_add_int(op->e->arena, &a, ATTRIBUTE_INTS, (uint64_t)items[i]);
+    end_attribute(op, &a, ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__INTS);
+}
+
+void emit_list(emit_op *op, const char *name, int attr)
+{
+    const ir_attr *list = &op->n->attr[attr];
+    emit_ints(op, name, list->list.items, list->list.count);
+}
+
+/* ---- results --------------------------------------------------------------------------------- */
+
+void emit_out(emit_op *op, const char *name)
+{
+    splice_add_text(op->e->arena, &op->out, NODE_OUTPUT, name);
+}
+
+static bool is_wanted(const ir_node *n, int i)
+{
+    const ir_slot *slot = ir_op_out_slot(n->op, i, n->n_out);
+    return i == 0 || slot->kind == IR_SLOT_OUTS || ir_value_used(n->out[i]);
+}
+
+void emit_result(emit_op *op, int i, ir_dtype is)
+{
+    emitter *e = op->e;
+    const ir_value *v = op->n->out[i];
+    if (!is_wanted(op->n, i)) {
+        emit_out(op, "");
+        return;
+    }
+    const char *claimed = e->scope->output_of[v->id], *name = claimed ? claimed : emit_name(e, v->name);
+    e->scope->value[v->id] = name;
+    if (is == v->type.dtype) {
+        emit_out(op, name);
+        return;
+    }
+    assert(op->n_casts < (int)(sizeof op->casts / sizeof *op->casts));
+    const char *raw = emit_name(e, arena_printf(e->arena, "%s.%s", name, ir_dtype_name(is)));
+    emit_out(op, raw);
+    op->casts[op->n_casts].result = i;
+    op->casts[op->n_casts].name = raw;
+    op->casts[op->n_casts++].is = is;
+}
+
+void emit_results(emit_op *op)
+{
+    int count = op->n->n_out;
+    while (count && !is_wanted(op->n, count - 1)) count--;
+    for (int i = 0; i < count; i++) emit_result(op, i, op->n->out[i]->type.dtype);
+}
+
+/* ---- the node -------------------------------------------------------------------------------- */
+
+static void put_node(emit_op *op)
+{
+    arena *a = op->e->arena;
+    splice node = {0};
+    splice_add_pieces(a, &node, &op->in);
+    splice_add_pieces(a, &node, &op->out);
+    splice_add_text(a, &node, NODE_NAME, op->name);
+    splice_add_text(a, &node, NODE_OP_TYPE, op->type);
+    splice_add_pieces(a, &node, &op->attributes);
+    if (*op->domain) splice_add_text(a, &node, NODE_DOMAIN, op->domain);
+    splice_add_message(a, &op->e->scope->nodes, GRAPH_NODE, &node);
+}
+
+void emit_end(emit_op *op)
+{
+    put_node(op);
+    for (int i = 0; i < op->n_casts; i++) {
+        const ir_value *v = op->n->out[op->casts[i].result];
+        emit_op cast = emit_beside(op->e, op->n, "Cast");
+        emit_in(&cast, op->casts[i].name);
+        emit_int(&cast, "to", onnx_type_of(v->type.dtype));
+        emit_out(&cast, op->e->scope->value[v->id]);
+        put_node(&cast);
+    }
+}
+
+const char *emit_call(emitter *e, const ir_node *n, const char *type, const char *a, const char *b)
+{
+    const char *base = n && n->n_out ? n->out[0]->name : "value";
+    const char *name = emit_name(e, arena_printf(e->arena, "%s.%s", base, type));
+    emit_op op = emit_beside(e, n, type);
+    emit_in(&op, a);
+    if (b) emit_in(&op, b);
+    emit_out(&op, name);
+    emit_end(&op);
+    return name;
+}
+
+const char *emit_cast_of(emitter *e, const ir_node *n, const char *name, ir_dtype to)
+{
+    const char *key = arena_printf(e->arena, "cast %d %s", to, name);
+    const char *known = emit_made(e, key);
+    if (known) return known;
+    known = emit_name(e, arena_printf(e->arena, "%s.%s", name, ir_dtype_name(to)));
+    emit_op op = emit_beside(e, n, "Cast");
+    if (!n) op.name = unique_name(e, arena_printf(e->arena, "%s/Cast", known));
+    emit_in(&op, name);
+    emit_int(&op, "to", onnx_type_of(to));
+    emit_out(&op, known);
+    emit_end(&op);
+    emit_make(e, key, known);
+    return known;
+}

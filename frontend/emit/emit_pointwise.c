@@ -1,0 +1,97 @@
+/* emit_pointwise.c - element by element, where a node is more than its operator: Gelu, Clip, Mod,
+ * Cast. */
+#include "frontend/emit/emit.h"
+
+enum { GELU_SINCE = 20 };
+
+static const char *number(emitter *e, ir_dtype t, double v)
+{
+    char bytes[8];
+    ir_type scalar = ir_type_scalar(t);
+    ir_store_f64(t, bytes, v);
+    return emit_constant(e, &scalar, bytes);
+}
+
+/* erf(x / sqrt(2)), or tanh(x * sqrt(2/pi) * (1 + 0.044715 x^2)). */
+static const char *gelu_sign(emitter *e, const ir_node *n, const char *x, ir_dtype t)
+{
+    if (!n->attr[IR_ATTR(gelu, tanh)].i)
+        return emit_call(e, n, "Erf", emit_call(e, n, "Div", x, number(e, t, 1.4142135623730951)), NULL);
+    const char *square = emit_call(e, n, "Mul", emit_call(e, n, "Mul", x, x), number(e, t, 0.044715));
+    const char *slope = emit_call(e, n, "Add", square, number(e, t, 1));
+    const char *line = emit_call(e, n, "Mul", x, number(e, t, 0.7978845608028654));
+    return emit_call(e, n, "Tanh", emit_call(e, n, "Mul", line, slope), NULL);
+}
+
+/* Written out where the opset has no Gelu. Nothing here overflows that reaches the result: x is halved first, and what
+ * goes to infinity goes through tanh. */
+static void gelu_parts(emitter *e, const ir_node *n)
+{
+    const char *x = emit_value(e, ir_in(n, 0));
+    ir_dtype t = ir_in(n, 0)->type.dtype;
+    const char *share = emit_call(e, n, "Add", gelu_sign(e, n, x, t), number(e, t, 1)),
+               *half = emit_call(e, n, "Mul", x, number(e, t, 0.5));
+    emit_op op = emit_begin(e, n, "Mul");
+    emit_in(&op, half);
+    emit_in(&op, share);
+    emit_results(&op);
+    emit_end(&op);
+}
+
+void emit_gelu(emitter *e, const ir_node *n)
+{
+    if (e->opset < GELU_SINCE) {
+        gelu_parts(e, n);
+        return;
+    }
+    emit_op op = emit_begin(e, n, "Gelu");
+    emit_operands(&op);
+    if (n->attr[IR_ATTR(gelu, tanh)].i) emit_text(&op, "approximate", "tanh");
+    emit_results(&op);
+    emit_end(&op);
+}
+
+/* Bounds of one element are scalars in ONNX. */
+static const char *bound(emitter *e, const ir_node *n, int i)
+{
+    const ir_value *v = ir_in(n, i);
+    if (!v) return NULL;
+    const char *name = emit_value(e, v);
+    return v->type.rank ? emit_call(e, n, "Reshape", name, emit_i64s(e, NULL, 0)) : name;
+}
+
+void emit_clip(emitter *e, const ir_node *n)
+{
+    const char *lo = bound(e, n, IR_IN(clip, lo)), *hi = bound(e, n, IR_IN(clip, hi));
+    emit_op op = emit_begin(e, n, "Clip");
+    emit_operand(&op, 0);
+    if (lo || hi) emit_in(&op, lo);
+    if (hi) emit_in(&op, hi);
+    emit_results(&op);
+    emit_end(&op);
+}
+
+void emit_mod(emitter *e, const ir_node *n)
+{
+    emit_op op = emit_begin(e, n, "Mod");
+    emit_operands(&op);
+    emit_int(&op, "fmod", n->attr[IR_ATTR(mod, fmod)].i);
+    emit_results(&op);
+    emit_end(&op);
+}
+
+/* A weight that the passes cast is read in that type; a cast of the model's own stays. */
+void emit_cast(emitter *e, const ir_node *n)
+{
+    const ir_value *v = ir_in(n, 0);
+    ir_dtype to = n->out[0]->type.dtype;
+    if (!n->loc.op && v->kind == IR_VALUE_STORAGE) {
+        emit_define(e, n, 0, emit_value_as(e, v, to), to);
+        return;
+    }
+    emit_op op = emit_begin(e, n, "Cast");
+    emit_operand(&op, 0);
+    emit_int(&op, "to", onnx_type_of(to));
+    emit_results(&op);
+    emit_end(&op);
+}

@@ -1,0 +1,44 @@
+/* emit_reduce.c - ReduceSum, ReduceMean, GlobalAveragePool. */
+#include "frontend/emit/emit.h"
+
+#include <string.h>
+
+enum { SUM_AXES_OPERAND = 13, MEAN_AXES_OPERAND = 18 };
+
+/* `operand_since`: the opset in which the axes became an operand. */
+static void reduce(emitter *e, const ir_node *n, const ir_attr *axes, bool keepdims, int operand_since)
+{
+    ir_dtype type = ir_in(n, 0)->type.dtype;
+    if (!axes->list.count) { /* ONNX would reduce all */
+        emit_define(e, n, 0, emit_value(e, ir_in(n, 0)), type);
+        return;
+    }
+    emit_op op = emit_begin(e, n, emit_rows[n->op].type);
+    emit_operand(&op, 0);
+    if (e->opset >= operand_since)
+        emit_in(&op, emit_i64s(e, axes->list.items, axes->list.count));
+    else
+        emit_ints(&op, "axes", axes->list.items, axes->list.count);
+    emit_int(&op, "keepdims", keepdims);
+    emit_result(&op, 0, type);
+    emit_end(&op);
+}
+
+void emit_reduce_sum(emitter *e, const ir_node *n)
+{
+    reduce(e, n, &n->attr[IR_ATTR(reduce_sum, axes)], n->attr[IR_ATTR(reduce_sum, keepdims)].i,
+           SUM_AXES_OPERAND);
+}
+
+void emit_reduce_mean(emitter *e, const ir_node *n)
+{
+    if (n->loc.op && strcmp(n->loc.op, "GlobalAveragePool") == 0) {
+        emit_op op = emit_begin(e, n, "GlobalAveragePool");
+        emit_operand(&op, 0);
+        emit_result(&op, 0, ir_in(n, 0)->type.dtype);
+        emit_end(&op);
+        return;
+    }
+    reduce(e, n, &n->attr[IR_ATTR(reduce_mean, axes)], n->attr[IR_ATTR(reduce_mean, keepdims)].i,
+           MEAN_AXES_OPERAND);
+}

@@ -1,0 +1,198 @@
+/* emit_tensor.c - initializers: the values of storage, inline or in the data part, converted while
+ * they are copied; and the types of graph inputs and outputs. */
+#include "frontend/emit/emit.h"
+#include "frontend/read/prescan.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+enum {
+    GRAPH_INITIALIZER = 5,
+    TENSOR_DIMS = 1,
+    TENSOR_DATA_TYPE = 2,
+    TENSOR_NAME = 8,
+    TENSOR_RAW_DATA = 9,
+    TENSOR_EXTERNAL_DATA = 13,
+    TENSOR_DATA_LOCATION = 14,
+    ENTRY_KEY = 1,
+    ENTRY_VALUE = 2,
+    INFO_NAME = 1,
+    INFO_TYPE = 2,
+    TYPE_TENSOR = 1,
+    TENSOR_TYPE_ELEM = 1,
+    TENSOR_TYPE_SHAPE = 2,
+    SHAPE_DIM = 1,
+    DIM_VALUE = 1,
+    DIM_PARAM = 2
+};
+
+enum { DATA_ALIGNMENT = 64, INLINE_MAX = 1024 }; /* bytes; smaller values are never external */
+
+/* ---- where values come from ------------------------------------------------------------------ */
+
+void emit_add_storage(emitter *e, const ir_storage *s, const char *name, ir_dtype as)
+{
+    emit_tensor t = {.name = name, .type = s->type, .storage = s};
+    t.type.dtype = as;
+    t.size = (size_t)ir_storage_bytes(s) / ir_dtype_size(s->type.dtype) * ir_dtype_size(as);
+    vec_push(e->arena, &e->tensors, t);
+}
+
+static ampc_status open_file(emitter *e, const char *path, int *fd)
+{
+    for (size_t i = 0; i < e->files.count; i++)
+        if (strcmp(e->files.items[i].path, path) == 0) {
+            *fd = fileno(e->files.items[i].stream);
+            return AMPC_OK;
+        }
+    FILE *stream = fopen(path, "rbe");
+    if (!stream) return diag_errno(e->diag, DIAG_FILE(path), "cannot open");
+    vec_push(e->arena, &e->files, ((emit_file){path, stream}));
+    *fd = fileno(stream);
+    return AMPC_OK;
+}
+
+static ampc_status open_source(emitter *e, emit_tensor *t)
+{
+    const ir_data *data = &t->storage->data;
+    switch (data->kind) {
+    case IR_DATA_ZERO: t->bytes = arena_alloc(e->arena, (size_t)ir_storage_bytes(t->storage) + 1);
+    /* fallthrough */
+    case IR_DATA_INLINE: return AMPC_OK;
+    case IR_DATA_FILE:
+        t->source = arena_alloc(e->arena, sizeof *t->source);
+        t->source->offset = data->offset;
+        return open_file(e, data->path, &t->source->fd);
+    case IR_DATA_SIDECAR: break;
+    }
+    return diag_error(e->diag, AMPC_UNSUPPORTED, DIAG_FILE(ir_module_source(e->module)),
+                      "the values of @%s are in a weights file, not in the model", t->storage->name);
+}
+
+ampc_status emit_open_sources(emitter *e)
+{
+    for (size_t i = 0; i < e->tensors.count; i++)
+        if (e->tensors.items[i].storage) TRY(open_source(e, &e->tensors.items[i]));
+    return AMPC_OK;
+}
+
+void emit_close_files(emitter *e)
+{
+    for (size_t i = 0; i < e->files.count; i++) fclose(e->files.items[i].stream);
+}
+
+static void put_values(emitter *e, splice *out, emit_tensor *t)
+{
+    ir_dtype to = t->type.dtype, from = t->storage ? t->storage->type.dtype : to;
+    size_t count = t->size / ir_dtype_size(to);
+    bool in_place = t->storage && t->storage->data.kind == IR_DATA_INLINE;
+    if (t->source)
+        splice_add_source(e->arena, out, to, from, t->source, count);
+    else
+        splice_add_elements(e->arena, out, to, from, in_place ? t->storage->data.bytes : t->bytes, count);
+    if (t->storage) splice_count_infinities(out, &t->infinities);
+}
+
+/* ---- TensorProto ----------------------------------------------------------------------------- */
+
+static void put_entry(emitter *e, splice *tensor, const char *key, const char *value)
+{
+    splice entry = {0};
+    splice_add_text(e->arena, &entry, ENTRY_KEY, key);
+    splice_add_text(e->arena, &entry, ENTRY_VALUE, value);
+    splice_add_message(e->arena, tensor, TENSOR_EXTERNAL_DATA, &entry);
+}
+
+static void put_reference(emitter *e, splice *tensor, const emit_tensor *t)
+{
+    put_entry(e, tensor, "location", e->options->data_name);
+    put_entry(e, tensor, "offset", arena_printf(e->arena, "%zu", t->offset));
+    put_entry(e, tensor, "length", arena_printf(e->arena, "%zu", t->size));
+    splice_add_int(e->arena, tensor, TENSOR_DATA_LOCATION, ONNX__TENSOR_PROTO__DATA_LOCATION__EXTERNAL);
+}
+
+static void put_tensor(emitter *e, splice *graph, emit_tensor *t, bool external)
+{
+    splice tensor = {0};
+    for (int i = 0; i < t->type.rank; i++)
+        splice_add_int(e->arena, &tensor, TENSOR_DIMS, (uint64_t)t->type.dims[i]);
+    splice_add_int(e->arena, &tensor, TENSOR_DATA_TYPE, onnx_type_of(t->type.dtype));
+    splice_add_text(e->arena, &tensor, TENSOR_NAME, t->name);
+    if (external && t->size > INLINE_MAX) {
+        put_reference(e, &tensor, t);
+    } else {
+        splice_add_header(e->arena, &tensor, TENSOR_RAW_DATA, t->size);
+        put_values(e, &tensor, t);
+    }
+    splice_add_message(e->arena, graph, GRAPH_INITIALIZER, &tensor);
+}
+
+void emit_put_tensors(emitter *e, splice *graph, bool external)
+{
+    size_t offset = 0;
+    for (size_t i = 0; i < e->tensors.count; i++) {
+        emit_tensor *t = &e->tensors.items[i];
+        if (external && t->size > INLINE_MAX) {
+            t->offset = (offset + DATA_ALIGNMENT - 1) / DATA_ALIGNMENT * DATA_ALIGNMENT;
+            offset = t->offset + t->size;
+        }
+        put_tensor(e, graph, t, external);
+    }
+}
+
+ampc_status emit_write_data(emitter *e, splice_write_fn *write, void *user)
+{
+    static const char zeros[DATA_ALIGNMENT];
+    size_t written = 0;
+    for (size_t i = 0; i < e->tensors.count; i++) {
+        emit_tensor *t = &e->tensors.items[i];
+        if (t->size <= INLINE_MAX) continue;
+        splice values = {0};
+        put_values(e, &values, t);
+        TRY(write(user, zeros, t->offset - written));
+        TRY(splice_write(&values, write, user));
+        written = t->offset + t->size;
+    }
+    return AMPC_OK;
+}
+
+ampc_status emit_report_overflow(emitter *e)
+{
+    for (size_t i = 0; i < e->tensors.count; i++) {
+        const emit_tensor *t = &e->tensors.items[i];
+        if (t->infinities)
+            TRY(diag_warning(e->diag, DIAG_FILE(ir_module_source(e->module)),
+                             "initializer '%s': %zu of %zu values are too large for %s and became "
+                             "infinite",
+                             t->name, t->infinities, t->size / ir_dtype_size(t->type.dtype),
+                             ir_dtype_name(t->type.dtype)));
+    }
+    return AMPC_OK;
+}
+
+/* ---- ValueInfoProto -------------------------------------------------------------------------- */
+
+/* A size whose text is too long for a name is left open. */
+static void put_dim(emitter *e, splice *shape, ir_dim d)
+{
+    splice dim = {0};
+    const char *text = emit_dim_text(e, d);
+    if (!ir_dim_is_symbolic(d))
+        splice_add_int(e->arena, &dim, DIM_VALUE, (uint64_t)d);
+    else if (strlen(text) <= ONNX_MAX_NAME)
+        splice_add_text(e->arena, &dim, DIM_PARAM, text);
+    splice_add_message(e->arena, shape, SHAPE_DIM, &dim);
+}
+
+void emit_put_value_info(emitter *e, splice *out, uint32_t number, const char *name, const ir_type *t)
+{
+    splice info = {0}, type = {0}, tensor = {0}, shape = {0};
+    for (int i = 0; i < t->rank; i++) put_dim(e, &shape, t->dims[i]);
+    splice_add_int(e->arena, &tensor, TENSOR_TYPE_ELEM, onnx_type_of(t->dtype));
+    splice_add_message(e->arena, &tensor, TENSOR_TYPE_SHAPE, &shape);
+    splice_add_message(e->arena, &type, TYPE_TENSOR, &tensor);
+    splice_add_text(e->arena, &info, INFO_NAME, name);
+    splice_add_message(e->arena, &info, INFO_TYPE, &type);
+    splice_add_message(e->arena, out, number, &info);
+}

@@ -1,0 +1,117 @@
+/* emit_value.c - what a node reads, by name: values of the graph, initializers, constants. */
+#include "frontend/emit/emit.h"
+
+#include <stdio.h>
+#include <string.h>
+
+const char *emit_name(emitter *e, const char *wanted)
+{
+    const char *name = wanted;
+    for (int k = 1; strmap_get(e->names, name); k++) name = arena_printf(e->arena, "%s.%d", wanted, k);
+    strmap_put(e->names, name, e);
+    return name;
+}
+
+/* ---- storage --------------------------------------------------------------------------------- */
+
+/* A weight that is read in one type is stored in it. */
+static ir_dtype stored_type(const emit_storage *s, ir_dtype own)
+{
+    bool one = (s->asked & (s->asked - 1)) == 0;
+    return one ? (ir_dtype)__builtin_ctz(s->asked) : own;
+}
+
+static const emit_storage *read_storage(emitter *e, const ir_storage *s, ir_dtype as)
+{
+    emit_storage *read = &e->storage[s->id];
+    if (!(read->asked >> as & 1)) {
+        read->asked |= 1u << as;
+        e->learnt = true;
+    }
+    if (read->name) return read;
+    read->name = emit_name(e, s->name);
+    read->dtype = stored_type(read, s->type.dtype);
+    emit_add_storage(e, s, read->name, read->dtype);
+    return read;
+}
+
+/* ---- values ---------------------------------------------------------------------------------- */
+
+const char *emit_value(emitter *e, const ir_value *v)
+{
+    return emit_value_as(e, v, v->type.dtype);
+}
+
+const char *emit_value_as(emitter *e, const ir_value *v, ir_dtype as)
+{
+    if (v->kind == IR_VALUE_STORAGE) {
+        const emit_storage *s = read_storage(e, v->storage, as);
+        return s->dtype == as ? s->name : emit_cast_of(e, NULL, s->name, as);
+    }
+    const char *name = e->scope->value[v->id] ? e->scope->value[v->id] : v->name; /* of a refused node: no name */
+    return v->type.dtype == as ? name : emit_cast_of(e, v->def, name, as);
+}
+
+void emit_define(emitter *e, const ir_node *n, int i, const char *name, ir_dtype is)
+{
+    const ir_value *v = n->out[i];
+    if (is == v->type.dtype && !e->scope->output_of[v->id]) {
+        e->scope->value[v->id] = name;
+        return;
+    }
+    emit_op op = emit_begin(e, n, is == v->type.dtype ? "Identity" : "Cast");
+    emit_in(&op, name);
+    if (is != v->type.dtype) emit_int(&op, "to", onnx_type_of(v->type.dtype));
+    emit_result(&op, i, v->type.dtype);
+    emit_end(&op);
+}
+
+/* ---- constants ------------------------------------------------------------------------------- */
+
+static int64_t count_of(const ir_type *t)
+{
+    int64_t count = 1;
+    for (int i = 0; i < t->rank; i++) count *= t->dims[i];
+    return count;
+}
+
+/* Type and bytes as text. */
+static const char *constant_key(emitter *e, const ir_type *type, const void *bytes, size_t size)
+{
+    const unsigned char *b = bytes;
+    char *key = arena_alloc(e->arena, 2 * size + 32 + 24 * (size_t)type->rank);
+    int n = sprintf(key, "constant %s", ir_dtype_name(type->dtype));
+    for (int i = 0; i < type->rank; i++) n += sprintf(key + n, " %lld", (long long)type->dims[i]);
+    key[n++] = ':';
+    for (size_t i = 0; i < size; i++) n += sprintf(key + n, "%02x", b[i]);
+    return key;
+}
+
+const char *emit_constant(emitter *e, const ir_type *type, const void *bytes)
+{
+    size_t size = (size_t)count_of(type) * ir_dtype_size(type->dtype);
+    const char *key = constant_key(e, type, bytes, size), *known = emit_made(e, key);
+    if (known) return known;
+    const char *wanted = arena_printf(e->arena, "constant_%lld", (long long)e->made_count++);
+    emit_tensor t = {.name = emit_name(e, wanted), .type = *type, .size = size};
+    void *copy = arena_alloc(e->arena, size + 1);
+    if (size) memcpy(copy, bytes, size);
+    t.bytes = copy;
+    vec_push(e->arena, &e->tensors, t);
+    const emit_scope *model = e->scope;
+    while (model->outer) model = model->outer;
+    strmap_put(model->made, key, (void *)(uintptr_t)t.name);
+    return t.name;
+}
+
+const char *emit_i64s(emitter *e, const int64_t *items, int count)
+{
+    ir_type type = ir_type_make(IR_i64, 1, (const int64_t[]){count});
+    return emit_constant(e, &type, items);
+}
+
+const char *emit_i64(emitter *e, int64_t v)
+{
+    ir_type type = ir_type_scalar(IR_i64);
+    return emit_constant(e, &type, &v);
+}

@@ -1,0 +1,538 @@
+/* export.c - a trained model: the file that was imported, written anew.
+ *
+ *     decode -> count who reads each name -> splice (splice.h) -> data part, model part
+ *
+ * Everything stays as it stood except
+ *   values of trained initializers      new ones, as raw data whatever field they were in
+ *   tensors that an exporter merged     initializers of their own (ties.c) in the place of Identity nodes
+ *   values in other files               in the data part, one behind the other
+ *   operators in training form          inference form, by the table below
+ *   training information                gone
+ *   what only training form read        gone: constants and inputs that said "training" and the
+ *                                       declared types of results that are no more */
+#include "frontend/read/external.h"
+#include "frontend/lower/lower.h"
+#include "frontend/read/splice.h"
+
+#include <limits.h>
+#include <string.h>
+
+/* Numbers of the fields that are looked at. */
+enum {
+    MODEL_GRAPH = 7,
+    MODEL_TRAINING_INFO = 20,
+    GRAPH_NODE = 1,
+    GRAPH_INITIALIZER = 5,
+    GRAPH_INPUT = 11,
+    GRAPH_VALUE_INFO = 13,
+    NODE_INPUT = 1,
+    NODE_OUTPUT = 2,
+    NODE_NAME = 3,
+    NODE_OP_TYPE = 4,
+    NODE_ATTRIBUTE = 5,
+    ATTRIBUTE_T = 5,
+    ATTRIBUTE_G = 6,
+    ATTRIBUTE_TENSORS = 10,
+    ATTRIBUTE_GRAPHS = 11,
+    TENSOR_NAME = 8,
+    TENSOR_RAW_DATA = 9,
+    TENSOR_EXTERNAL_DATA = 13,
+    TENSOR_DATA_LOCATION = 14,
+    MAX_COUNTED = 16
+};
+
+/* Fields of a tensor that say what its values are, or where. */
+#define TENSOR_VALUE_FIELDS                                                                        \
+    (1u << 3 | 1u << 4 | 1u << 5 | 1u << 6 | 1u << 7 | 1u << TENSOR_RAW_DATA | 1u << 10 |          \
+     1u << 11 | 1u << TENSOR_EXTERNAL_DATA | 1u << TENSOR_DATA_LOCATION)
+
+enum { DATA_ALIGNMENT = 64 };
+
+/* What inference leaves of an operator that can train. A result beyond `results` that something
+ * still reads equals operand same_as[its position - results]; -1: it has no meaning any more. */
+typedef struct inference_form {
+    const char *op;
+    size_t operands, results;
+    const char *attribute; /* dropped; NULL: none */
+    int same_as[4];
+} inference_form;
+
+static const inference_form forms[] = {
+    {"BatchNormalization", 5, 1, "training_mode", {3, 4, -1, -1}}, /* running, saved mean and var */
+    {"Dropout", 2, 2, NULL, {-1, -1, -1, -1}},                     /* operand 2: training_mode */
+};
+
+typedef struct name_state {
+    size_t readers;
+    bool lost; /* a reader, or the node that made it */
+} name_state;
+
+typedef struct data_item {       /* values of one tensor in the data part */
+    const onnx_trained *trained; /* NULL: unchanged, from `range` */
+    onnx_range range;
+    ir_dtype dtype;
+    size_t count, size, offset;
+} data_item;
+
+typedef struct exporter {
+    onnx_file *file;
+    const onnx_export_options *o;
+    diag *d;
+    arena *a;
+    strmap *trained; /* name -> onnx_trained */
+    bool *found;     /* by position in o->trained */
+    strmap *names;   /* name -> name_state */
+    const onnx_ties *ties;
+    VEC(data_item) data;
+    size_t data_size;
+} exporter;
+
+typedef struct span {
+    const uint8_t *p, *end;
+} span;
+
+static span span_of(const wire_field *f) { return (span){f->value, f->end}; }
+
+/* The next field of a message, which the pre-scan has seen. */
+static bool next(span *in, wire_field *f) { return in->p < in->end && wire_read_field(&in->p, in->end, f); }
+
+/* ---- names ----------------------------------------------------------------------------------- */
+
+static const inference_form *form_of(const Onnx__NodeProto *n)
+{
+    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++)
+        if (onnx_is_default_domain(n->domain) && strcmp(forms[i].op, n->op_type) == 0)
+            return &forms[i];
+    return NULL;
+}
+
+static name_state *state_of(exporter *e, const char *name)
+{
+    name_state *s = strmap_get(e->names, name);
+    if (s) return s;
+    s = arena_alloc(e->a, sizeof *s);
+    strmap_put(e->names, name, s);
+    return s;
+}
+
+static bool is_gone(exporter *e, const char *name)
+{
+    const name_state *s = strmap_get(e->names, name);
+    return s && s->lost && !s->readers;
+}
+
+/* Whether the module has a tensor that the file has merged. */
+static bool is_separate(exporter *e, const onnx_tie *tie)
+{
+    return tie && (e->o->untied || strmap_get(e->trained, tie->name));
+}
+
+/* The tensor that stands in the place of an operand; NULL: what the file has there. */
+static const onnx_tie *tie_at(exporter *e, const Onnx__GraphProto *g, size_t node, size_t operand)
+{
+    bool own = g == e->file->model->graph && operand <= INT_MAX;
+    const onnx_tie *tie = own ? onnx_tie_at(e->ties, node, (int)operand) : NULL;
+    return is_separate(e, tie) ? tie : NULL;
+}
+
+static const char *operand_name(exporter *e, const Onnx__GraphProto *g, size_t node, size_t operand)
+{
+    const onnx_tie *tie = tie_at(e, g, node, operand);
+    return tie ? tie->name : g->node[node]->input[operand];
+}
+
+/* Operands that inference keeps of a node: an absent one at the end is none. */
+static size_t operands_kept(const Onnx__NodeProto *n, const inference_form *form)
+{
+    size_t kept = n->n_input;
+    if (!form || kept <= form->operands) return kept;
+    kept = form->operands;
+    while (kept && !*n->input[kept - 1]) kept--;
+    return kept;
+}
+
+/* Counts what will still be read. Names count in all graphs alike: an inner graph reads the names
+ * of the outer ones. */
+static void count_readers(exporter *e, const Onnx__GraphProto *g)
+{
+    for (size_t i = 0; i < g->n_output; i++) state_of(e, g->output[i]->name)->readers++;
+    for (size_t i = 0; i < g->n_node; i++) {
+        const Onnx__NodeProto *n = g->node[i];
+        const inference_form *form = form_of(n);
+        size_t kept = operands_kept(n, form);
+        for (size_t k = 0; k < n->n_input; k++)
+            if (k < kept && !tie_at(e, g, i, k))
+                state_of(e, n->input[k])->readers++;
+            else
+                state_of(e, n->input[k])->lost = true;
+        for (size_t k = form ? form->results : n->n_output; k < n->n_output; k++)
+            state_of(e, n->output[k])->lost = true;
+        for (size_t k = 0; k < n->n_attribute; k++) {
+            const Onnx__AttributeProto *a = n->attribute[k];
+            if (a->g) count_readers(e, a->g);
+            for (size_t j = 0; j < a->n_graphs; j++) count_readers(e, a->graphs[j]);
+        }
+    }
+}
+
+/* ---- tensors --------------------------------------------------------------------------------- */
+
+static bool is_external(const Onnx__TensorProto *t)
+{
+    return t->data_location == ONNX__TENSOR_PROTO__DATA_LOCATION__EXTERNAL;
+}
+
+/* The new values fit the tensor, and no other tensor got them. */
+static ampc_status check_trained(exporter *e, const onnx_trained *v, const char *name,
+                                 const Onnx__TensorProto *t)
+{
+    diag_loc loc = {.file = e->file->path};
+    bool same = (int)t->n_dims == v->type.rank && onnx_type_dtype(t->data_type) != IR_NO_DTYPE;
+    for (int i = 0; same && i < v->type.rank; i++) same = t->dims[i] == v->type.dims[i];
+    if (!same)
+        return diag_error(e->d, AMPC_REJECTED, loc,
+                          "initializer '%s' has another shape than what was trained: this is not "
+                          "the model that was compiled",
+                          name);
+    bool *found = &e->found[v - e->o->trained];
+    if (*found)
+        return diag_error(e->d, AMPC_UNSUPPORTED, loc,
+                          "'%s' is the name of several tensors: which one was trained is not known",
+                          name);
+    *found = true;
+    return AMPC_OK;
+}
+
+static size_t count_of(const onnx_trained *v)
+{
+    size_t count = 1;
+    for (int i = 0; i < v->type.rank; i++) count *= (size_t)v->type.dims[i];
+    return count;
+}
+
+static void put_entry(exporter *e, splice *s, const char *key, const char *value)
+{
+    splice entry = {0};
+    splice_add_text(e->a, &entry, 1, key);
+    splice_add_text(e->a, &entry, 2, value);
+    splice_add_message(e->a, s, TENSOR_EXTERNAL_DATA, &entry);
+}
+
+/* Gives the values a place in the data part and the tensor a reference to it. */
+static ampc_status put_external(exporter *e, const Onnx__TensorProto *t, const onnx_trained *v,
+                                splice *s)
+{
+    onnx_tensor described;
+    TRY(onnx_tensor_describe(e->a, e->file, t, e->d, &described));
+    size_t size = described.size;
+    e->data_size = (e->data_size + DATA_ALIGNMENT - 1) / DATA_ALIGNMENT * DATA_ALIGNMENT;
+    data_item item = {.trained = v, .size = size, .offset = e->data_size};
+    item.dtype = described.dtype;
+    item.count = (size_t)described.count;
+    if (!v && size) TRY(onnx_external_locate(e->file, t, (int64_t)size, e->d, &item.range));
+    vec_push(e->a, &e->data, item);
+    e->data_size += size;
+    put_entry(e, s, "location", e->o->data_name);
+    put_entry(e, s, "offset", arena_printf(e->a, "%zu", item.offset));
+    put_entry(e, s, "length", arena_printf(e->a, "%zu", size));
+    splice_add_int(e->a, s, TENSOR_DATA_LOCATION, ONNX__TENSOR_PROTO__DATA_LOCATION__EXTERNAL);
+    return AMPC_OK;
+}
+
+/* `name` is what the values are known by: the tensor's, or the result of its Constant. `rename`: its new name too. */
+static ampc_status put_tensor(exporter *e, const wire_field *field, const Onnx__TensorProto *t,
+                              const char *name, bool rename, splice *out)
+{
+    const onnx_trained *v = strmap_get(e->trained, name);
+    bool anew = v || is_external(t);
+    if (!anew && !rename) {
+        splice_add_field(e->a, out, field);
+        return AMPC_OK;
+    }
+    if (v) TRY(check_trained(e, v, name, t));
+    splice tensor = {0};
+    span in = span_of(field);
+    unsigned dropped = (anew ? TENSOR_VALUE_FIELDS : 0) | (rename ? 1u << TENSOR_NAME : 0);
+    for (wire_field f; next(&in, &f);)
+        if (f.number >= 32 || !(dropped >> f.number & 1)) splice_add_field(e->a, &tensor, &f);
+    if (rename) splice_add_text(e->a, &tensor, TENSOR_NAME, name);
+    if (is_external(t)) {
+        TRY(put_external(e, t, v, &tensor));
+    } else if (v) {
+        size_t count = count_of(v);
+        splice_add_header(e->a, &tensor, TENSOR_RAW_DATA, count * onnx_type_size(t->data_type));
+        splice_add_elements(e->a, &tensor, onnx_type_dtype(t->data_type), v->type.dtype, v->data,
+                            count);
+    }
+    splice_add_message(e->a, out, (uint32_t)field->number, &tensor);
+    return AMPC_OK;
+}
+
+/* ---- nodes and graphs ------------------------------------------------------------------------ */
+
+static ampc_status put_graph(exporter *e, const wire_field *field, const Onnx__GraphProto *g,
+                             splice *out);
+
+/* Nothing in the attribute needs to be written anew. */
+static bool is_verbatim(exporter *e, const Onnx__AttributeProto *a, const char *result)
+{
+    bool external = a->t && is_external(a->t);
+    for (size_t i = 0; i < a->n_tensors; i++) external |= is_external(a->tensors[i]);
+    return !a->g && !a->n_graphs && !external && !(a->t && strmap_get(e->trained, result));
+}
+
+/* `result` is the first one of the node. */
+static ampc_status put_attribute(exporter *e, const wire_field *field,
+                                 const Onnx__AttributeProto *a, const char *result, splice *out)
+{
+    if (is_verbatim(e, a, result)) {
+        splice_add_field(e->a, out, field);
+        return AMPC_OK;
+    }
+    splice attribute = {0};
+    span in = span_of(field);
+    size_t tensors = 0, graphs = 0;
+    for (wire_field f; next(&in, &f);) {
+        if (f.number == ATTRIBUTE_T && a->t)
+            TRY(put_tensor(e, &f, a->t, result, false, &attribute));
+        else if (f.number == ATTRIBUTE_TENSORS && tensors < a->n_tensors)
+            TRY(put_tensor(e, &f, a->tensors[tensors++], "", false, &attribute));
+        else if (f.number == ATTRIBUTE_G && a->g)
+            TRY(put_graph(e, &f, a->g, &attribute));
+        else if (f.number == ATTRIBUTE_GRAPHS && graphs < a->n_graphs)
+            TRY(put_graph(e, &f, a->graphs[graphs++], &attribute));
+        else
+            splice_add_field(e->a, &attribute, &f);
+    }
+    splice_add_message(e->a, out, NODE_ATTRIBUTE, &attribute);
+    return AMPC_OK;
+}
+
+/* Whether result k of a node in another form needs a node of its own; AMPC_UNSUPPORTED when
+ * nothing equals it. */
+static ampc_status put_alias(exporter *e, const Onnx__GraphProto *g, size_t index, const inference_form *form,
+                             size_t k, splice *out)
+{
+    const Onnx__NodeProto *n = g->node[index];
+    const char *name = n->output[k];
+    if (!*name || !state_of(e, name)->readers) return AMPC_OK;
+    size_t i = k - form->results;
+    int operand = i < sizeof form->same_as / sizeof *form->same_as ? form->same_as[i] : -1;
+    if (operand < 0 || (size_t)operand >= n->n_input)
+        return diag_error(e->d, AMPC_UNSUPPORTED,
+                          (diag_loc){.file = e->file->path, .node = n->name, .op = n->op_type},
+                          "its result '%s' is read, but exists in training only", name);
+    splice node = {0};
+    splice_add_text(e->a, &node, NODE_INPUT, operand_name(e, g, index, (size_t)operand));
+    splice_add_text(e->a, &node, NODE_OUTPUT, name);
+    splice_add_text(e->a, &node, NODE_NAME, arena_printf(e->a, "%s/%s", n->name, name));
+    splice_add_text(e->a, &node, NODE_OP_TYPE, "Identity");
+    splice_add_message(e->a, out, GRAPH_NODE, &node);
+    return AMPC_OK;
+}
+
+static ampc_status put_node(exporter *e, const wire_field *field, const Onnx__GraphProto *g, size_t index,
+                            splice *out)
+{
+    const Onnx__NodeProto *n = g->node[index];
+    const inference_form *form = form_of(n);
+    const char *result = n->n_output ? n->output[0] : "";
+    if (!n->n_input && n->n_output == 1 && is_gone(e, result)) return AMPC_OK;
+    if (n->n_input && tie_at(e, g, index, 0)) return AMPC_OK; /* an Identity: its result is an initializer */
+    size_t operands = operands_kept(n, form), inputs = 0, outputs = 0, attributes = 0;
+    size_t results = form && form->results < n->n_output ? form->results : n->n_output;
+    splice node = {0};
+    span in = span_of(field);
+    for (wire_field f; next(&in, &f);) {
+        const Onnx__AttributeProto *a = NULL;
+        if (f.number == NODE_INPUT && inputs++ >= operands) continue;
+        if (f.number == NODE_INPUT && tie_at(e, g, index, inputs - 1)) {
+            splice_add_text(e->a, &node, NODE_INPUT, operand_name(e, g, index, inputs - 1));
+            continue;
+        }
+        if (f.number == NODE_OUTPUT && outputs++ >= results) continue;
+        if (f.number == NODE_ATTRIBUTE && attributes < n->n_attribute)
+            a = n->attribute[attributes++];
+        if (!a)
+            splice_add_field(e->a, &node, &f);
+        else if (!form || !form->attribute || strcmp(form->attribute, a->name) != 0)
+            TRY(put_attribute(e, &f, a, result, &node));
+    }
+    const splice_piece *whole = node.pieces.items;
+    if (node.pieces.count == 1 && whole->bytes == field->value &&
+        whole->bytes + whole->size == field->end)
+        splice_add_field(e->a, out, field); /* nothing changed */
+    else
+        splice_add_message(e->a, out, GRAPH_NODE, &node);
+    for (size_t k = results; k < n->n_output; k++) TRY(put_alias(e, g, index, form, k, out));
+    return AMPC_OK;
+}
+
+/* The name that field `number`, the i-th of its kind, gives to a value; NULL: none. */
+static const char *name_given(const Onnx__GraphProto *g, uint64_t number, size_t i)
+{
+    if (number == GRAPH_INITIALIZER && i < g->n_initializer) return g->initializer[i]->name;
+    if (number == GRAPH_INPUT && i < g->n_input) return g->input[i]->name;
+    if (number == GRAPH_VALUE_INFO && i < g->n_value_info) return g->value_info[i]->name;
+    return NULL;
+}
+
+/* Of an initializer, number `i`: the tensors that an exporter merged into it. */
+static ampc_status put_separate(exporter *e, const wire_field *field, const Onnx__GraphProto *g, size_t i, splice *out)
+{
+    if (field->number != GRAPH_INITIALIZER || g != e->file->model->graph || i >= g->n_initializer) return AMPC_OK;
+    for (const onnx_tie *tie = onnx_ties_of(e->ties, i); tie; tie = tie->next)
+        if (is_separate(e, tie)) TRY(put_tensor(e, field, g->initializer[i], tie->name, true, out));
+    return AMPC_OK;
+}
+
+static ampc_status put_graph(exporter *e, const wire_field *field, const Onnx__GraphProto *g,
+                             splice *out)
+{
+    splice graph = {0};
+    span in = span_of(field);
+    size_t seen[MAX_COUNTED] = {0}; /* by field number: position in the decoded list */
+    for (wire_field f; next(&in, &f);) {
+        size_t i = f.number < MAX_COUNTED ? seen[f.number]++ : 0;
+        const char *name = name_given(g, f.number, i);
+        TRY(put_separate(e, &f, g, i, &graph));
+        if (name && is_gone(e, name)) continue;
+        if (f.number == GRAPH_NODE && i < g->n_node)
+            TRY(put_node(e, &f, g, i, &graph));
+        else if (f.number == GRAPH_INITIALIZER && name)
+            TRY(put_tensor(e, &f, g->initializer[i], name, false, &graph));
+        else
+            splice_add_field(e->a, &graph, &f);
+    }
+    splice_add_message(e->a, out, (uint32_t)field->number, &graph);
+    return AMPC_OK;
+}
+
+static ampc_status put_model(exporter *e, splice *out)
+{
+    const Onnx__ModelProto *m = e->file->model;
+    span in = {e->file->bytes.data, e->file->bytes.data + e->file->bytes.size};
+    for (wire_field f; next(&in, &f);) {
+        if (f.number == MODEL_TRAINING_INFO) continue;
+        if (f.number == MODEL_GRAPH && m->graph)
+            TRY(put_graph(e, &f, m->graph, out));
+        else
+            splice_add_field(e->a, out, &f);
+    }
+    return AMPC_OK;
+}
+
+/* ---- writing --------------------------------------------------------------------------------- */
+
+typedef struct sink {
+    const onnx_export_options *o;
+    onnx_part part;
+    const onnx_file *old;
+    diag *d;
+} sink;
+
+/* A range of the old model, most of which nobody has looked at yet. */
+static ampc_status copy_old(const sink *s, size_t offset, size_t n)
+{
+    char buffer[1 << 16];
+    for (size_t done = 0, piece; done < n; done += piece) {
+        piece = n - done < sizeof buffer ? n - done : sizeof buffer;
+        TRY(onnx_bytes_copy(&s->old->bytes, offset + done, piece, s->d, buffer));
+        TRY(s->o->write(s->o->user, s->part, buffer, piece));
+    }
+    return AMPC_OK;
+}
+
+static ampc_status sink_write(void *user, const void *bytes, size_t n)
+{
+    const sink *s = user;
+    const onnx_bytes *old = &s->old->bytes;
+    if (old->image && onnx_bytes_hold(old, bytes)) return copy_old(s, (size_t)((const uint8_t *)bytes - old->data), n);
+    return s->o->write(s->o->user, s->part, bytes, n);
+}
+
+/* Copies a range of a file that the old model refers to. */
+static ampc_status copy_range(exporter *e, const data_item *item, sink *to)
+{
+    enum { CHUNK = 1 << 16 };
+    void *buffer = arena_alloc(e->a, CHUNK);
+    for (size_t done = 0, n; done < item->size; done += n) {
+        n = item->size - done < CHUNK ? item->size - done : CHUNK;
+        onnx_range range = {item->range.path, item->range.offset + (int64_t)done};
+        TRY(onnx_external_read(e->file, range, n, e->d, buffer));
+        TRY(sink_write(to, buffer, n));
+    }
+    return AMPC_OK;
+}
+
+static ampc_status write_data(exporter *e)
+{
+    static const char zeros[DATA_ALIGNMENT];
+    sink to = {e->o, ONNX_PART_DATA, e->file, e->d};
+    size_t written = 0;
+    for (size_t i = 0; i < e->data.count; i++) {
+        const data_item *item = &e->data.items[i];
+        const onnx_trained *v = item->trained;
+        splice values = {0};
+        TRY(sink_write(&to, zeros, item->offset - written));
+        if (v) splice_add_elements(e->a, &values, item->dtype, v->type.dtype, v->data, item->count);
+        TRY(v ? splice_write(&values, sink_write, &to) : copy_range(e, item, &to));
+        written = item->offset + item->size;
+    }
+    return AMPC_OK;
+}
+
+/* ---- the front door -------------------------------------------------------------------------- */
+
+/* Every trained value has its initializer; those that have none are all reported. */
+static ampc_status check_found(exporter *e)
+{
+    for (int i = 0; i < e->o->n_trained; i++)
+        if (!e->found[i])
+            diag_error(e->d, AMPC_REJECTED, DIAG_FILE(e->file->path),
+                       "there is no initializer '%s': this is not the model that was compiled",
+                       e->o->trained[i].name);
+    return diag_status(e->d);
+}
+
+static ampc_status export_model(exporter *e)
+{
+    splice model = {0};
+    if (!e->file->model->graph)
+        return diag_error(e->d, AMPC_REJECTED, DIAG_FILE(e->file->path), "the model has no graph");
+    e->trained = strmap_new(e->a);
+    e->names = strmap_new(e->a);
+    e->found = arena_array(e->a, (size_t)e->o->n_trained + 1, sizeof *e->found);
+    const Onnx__GraphProto *g = e->file->model->graph;
+    e->ties = onnx_ties_find(g, e->o->untied, onnx_declarations(g, e->a), e->a);
+    for (int i = 0; i < e->o->n_trained; i++)
+        strmap_put(e->trained, e->o->trained[i].name, (void *)(uintptr_t)&e->o->trained[i]);
+    count_readers(e, g);
+    TRY(put_model(e, &model));
+    TRY(check_found(e));
+    if (model.size > ONNX_FILE_MAX)
+        return diag_error(e->d, AMPC_UNSUPPORTED, DIAG_FILE(e->file->path),
+                          "its trained form is larger than 2 GiB");
+    sink to = {e->o, ONNX_PART_MODEL, e->file, e->d};
+    TRY(write_data(e));
+    return splice_write(&model, sink_write, &to);
+}
+
+ampc_status onnx_export_trained(const char *model, const onnx_export_options *o, diag *d)
+{
+    exporter e = {.o = o, .d = d};
+    TRY(onnx_file_open(model, d, &e.file));
+    jmp_buf guard;
+    ampc_status status;
+    arena *a = arena_new(0);
+    if (!a || setjmp(guard)) {
+        status = diag_error(d, AMPC_NO_MEMORY, DIAG_FILE(model), "out of memory while exporting it");
+    } else {
+        arena_set_guard(a, &guard);
+        e.a = a;
+        status = export_model(&e);
+    }
+    arena_free(a);
+    onnx_file_close(e.file);
+    return status;
+}

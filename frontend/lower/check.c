@@ -1,0 +1,220 @@
+/* check.c - what can be said about a graph before any node is lowered: names, order, operators.
+ *
+ * Names are single assignment, also against the graphs outside. Nodes must be sorted; when one is
+ * not, a depth-first walk over the producers tells a cycle from mere disorder. Unsupported
+ * operators are counted and listed all at once. */
+#include "frontend/lower/lower.h"
+
+#include <assert.h>
+#include <string.h>
+
+static const onnx_row row_table[] = {
+#define ROW(op, since, min_in, max_in, max_out, handler, arg)                                      \
+    {#op, since, min_in, max_in, max_out, onnx_lower_##handler, arg},
+#include "frontend/lower/onnx_ops.def"
+    {0},
+};
+
+strmap *onnx_rows(arena *a)
+{
+    strmap *rows = strmap_new(a);
+    for (const onnx_row *r = row_table; r->op; r++)
+        if (!strmap_get(rows, r->op)) strmap_put(rows, r->op, (void *)(uintptr_t)r);
+    return rows;
+}
+
+bool onnx_is_default_domain(const char *domain)
+{
+    return !*domain || strcmp(domain, "ai.onnx") == 0;
+}
+
+const onnx_row *onnx_find_row(const onnx_importer *im, const Onnx__NodeProto *p)
+{
+    if (!onnx_is_default_domain(p->domain)) return NULL;
+    const onnx_row *found = NULL, *row = strmap_get(im->rows, p->op_type);
+    for (; row && row->op && strcmp(row->op, p->op_type) == 0; row++)
+        if (row->since <= im->opset) found = row;
+    return found;
+}
+
+const char *onnx_node_name(onnx_importer *im, const Onnx__NodeProto *p, int index)
+{
+    if (*p->name) return arena_strdup(im->arena, p->name);
+    return arena_printf(im->arena, "%s_%d", p->op_type, index);
+}
+
+/* ---- names ----------------------------------------------------------------------------------- */
+
+typedef struct checker {
+    onnx_importer *im;
+    const onnx_scope *scope;
+    strmap *producers; /* name -> index of its node + 1, OUTSIDE or INPUT */
+    size_t problems;
+} checker;
+
+#define OUTSIDE UINTPTR_MAX     /* graph input or initializer */
+#define INPUT (UINTPTR_MAX - 1) /* graph input, so far without an initializer */
+
+static void report(checker *c, const Onnx__NodeProto *p, size_t index, const char *text,
+                   const char *name)
+{
+    diag_loc loc = DIAG_FILE(c->im->path);
+    if (p) loc.node = onnx_node_name(c->im, p, (int)index), loc.op = p->op_type;
+    diag_error(c->im->diag, AMPC_REJECTED, loc, text, name);
+    c->problems++;
+}
+
+static bool known_outside(const checker *c, const char *name)
+{
+    return c->scope->outer && onnx_find(c->scope->outer, name);
+}
+
+static void define_inputs(checker *c)
+{
+    const Onnx__GraphProto *g = c->scope->graph;
+    for (size_t i = 0; i < g->n_input; i++) {
+        const char *name = g->input[i]->name;
+        if (!*name)
+            report(c, NULL, 0, "a graph input has no name%s", "");
+        else if (strmap_get(c->producers, name))
+            report(c, NULL, 0, "graph input '%s' is given twice", name);
+        strmap_put(c->producers, name, (void *)INPUT);
+    }
+    strmap_reserve(c->producers, g->n_input + g->n_initializer + g->n_node);
+    for (size_t i = 0; i < g->n_initializer; i++) {
+        const char *name = g->initializer[i]->name;
+        bool input = strmap_get(c->producers, name) == (void *)INPUT; /* whose default value it is */
+        if (!*name)
+            report(c, NULL, 0, "an initializer has no name%s", "");
+        else if (!input && !strmap_enter(c->producers, name, (void *)OUTSIDE))
+            report(c, NULL, 0, "initializer '%s' is given twice", name);
+        else if (known_outside(c, name))
+            report(c, NULL, 0, "initializer '%s' hides a value outside", name);
+        if (input) strmap_put(c->producers, name, (void *)OUTSIDE);
+    }
+}
+
+static void define_results(checker *c)
+{
+    const Onnx__GraphProto *g = c->scope->graph;
+    for (size_t i = 0; i < g->n_node; i++)
+        for (size_t k = 0; k < g->node[i]->n_output; k++) {
+            const char *name = g->node[i]->output[k];
+            if (!*name) continue;
+            if (!strmap_enter(c->producers, name, (void *)(i + 1)))
+                report(c, g->node[i], i, "output '%s' is already the name of another value", name);
+            else if (known_outside(c, name))
+                report(c, g->node[i], i, "output '%s' hides a value outside this graph", name);
+        }
+}
+
+/* ---- order ----------------------------------------------------------------------------------- */
+
+/* Whether node `from` depends on itself. */
+static bool on_cycle(const checker *c, size_t from)
+{
+    const Onnx__GraphProto *g = c->scope->graph;
+    bool *seen = arena_array(c->im->scratch, g->n_node, sizeof *seen);
+    VEC(size_t) work = {0};
+    vec_push(c->im->scratch, &work, from);
+    while (work.count) {
+        const Onnx__NodeProto *p = g->node[work.items[--work.count]];
+        for (size_t k = 0; k < p->n_input; k++) {
+            uintptr_t producer = (uintptr_t)strmap_get(c->producers, p->input[k]);
+            if (!producer || producer >= INPUT) continue;
+            if (producer - 1 == from) return true;
+            if (seen[producer - 1]) continue;
+            seen[producer - 1] = true;
+            vec_push(c->im->scratch, &work, producer - 1);
+        }
+    }
+    return false;
+}
+
+static void check_uses(checker *c)
+{
+    const Onnx__GraphProto *g = c->scope->graph;
+    bool unsorted = false;
+    for (size_t i = 0; i < g->n_node; i++)
+        for (size_t k = 0; k < g->node[i]->n_input; k++) {
+            const char *name = g->node[i]->input[k];
+            uintptr_t producer = (uintptr_t)strmap_get(c->producers, name);
+            if (!*name || (producer && (producer >= INPUT || producer - 1 < i))) continue;
+            if (!producer && known_outside(c, name)) continue;
+            if (!producer) {
+                report(c, g->node[i], i, "reads '%s', which nothing produces", name);
+            } else if (!unsorted) {
+                unsorted = true; /* one is enough: the rest mostly follows from it */
+                report(c, g->node[i], i,
+                       on_cycle(c, i) ? "lies on a cycle through '%s'"
+                                      : "reads '%s' before it is produced: nodes are not sorted",
+                       name);
+            }
+        }
+    for (size_t i = 0; i < g->n_output; i++) {
+        const char *name = g->output[i]->name;
+        if (!strmap_get(c->producers, name) && !known_outside(c, name))
+            report(c, NULL, 0, "graph output '%s' is not produced by any node", name);
+    }
+}
+
+/* ---- operators ------------------------------------------------------------------------------- */
+
+typedef struct unsupported {
+    const Onnx__NodeProto *first;
+    size_t index;
+    int count;
+} unsupported;
+
+static void list_unsupported(checker *c)
+{
+    const Onnx__GraphProto *g = c->scope->graph;
+    onnx_importer *im = c->im;
+    strmap *by_op = strmap_new(im->scratch);
+    VEC(unsupported *) ops = {0};
+    for (size_t i = 0; i < g->n_node; i++) {
+        const Onnx__NodeProto *p = g->node[i];
+        if (onnx_find_row(im, p)) continue;
+        const char *key = arena_printf(im->scratch, "%s\x1f%s", p->domain, p->op_type);
+        unsupported *u = strmap_get(by_op, key);
+        if (!u) {
+            u = arena_alloc(im->scratch, sizeof *u);
+            *u = (unsupported){p, i, 0};
+            strmap_put(by_op, key, u);
+            vec_push(im->scratch, &ops, u);
+        }
+        u->count++;
+    }
+    for (size_t i = 0; i < ops.count; i++) {
+        const unsupported *u = ops.items[i];
+        const Onnx__NodeProto *p = u->first;
+        const char *domain = onnx_is_default_domain(p->domain) ? "" : p->domain;
+        diag_loc loc = {
+            .file = im->path, .node = onnx_node_name(im, p, (int)u->index), .op = p->op_type};
+        const onnx_row *oldest = *domain ? NULL : strmap_get(im->rows, p->op_type);
+        if (oldest)
+            diag_error(im->diag, AMPC_UNSUPPORTED, loc,
+                       "operator %s needs opset %d or later, the model has %d", p->op_type,
+                       oldest->since, im->opset);
+        else
+            diag_error(im->diag, AMPC_UNSUPPORTED, loc,
+                       "operator %s%s%s is not supported (%d node%s)", domain, *domain ? "." : "",
+                       p->op_type, u->count, u->count == 1 ? "" : "s");
+        c->problems++;
+    }
+}
+
+ampc_status onnx_check_graph(onnx_importer *im, const onnx_scope *scope)
+{
+    checker c = {im, scope, strmap_new_borrowing(im->scratch), 0};
+    if (scope->graph->n_sparse_initializer) {
+        diag_error(im->diag, AMPC_UNSUPPORTED, DIAG_FILE(im->path),
+                   "sparse initializers are not supported");
+        c.problems++;
+    }
+    define_inputs(&c);
+    define_results(&c);
+    check_uses(&c);
+    if (!c.problems && !im->options->foreign) list_unsupported(&c);
+    return c.problems ? diag_status(im->diag) : AMPC_OK;
+}

@@ -1,0 +1,153 @@
+/* initializer.c - tensors of the model -> storage of the module.
+ *
+ * Which float initializers are parameters? ONNX does not say. The rule: those that a graph output
+ * depends on as values of its operators. Left out are operands that tell an operator how to work (bounds of
+ * Clip, class weights ...), what was read while lowering (the ratio of a Dropout), and single elements that torch.onnx
+ * named by a number; those are constants.
+ * What no derivative reaches, because a cast to integers or a comparison lies in between, is held apart.
+ * Running statistics have become states while BatchNormalization was lowered.
+ *
+ * Which of them training holds is decided by pass params, which knows whether there is a training
+ * step and can read values. It relies on the marks that are set here (ir_held). Storage kinds do
+ * not depend on these marks, so that a conversion for inference does not depend on names. */
+#include "frontend/lower/lower.h"
+
+#include <assert.h>
+#include <ctype.h>
+#include <string.h>
+
+enum {
+    LOADED_CONSTANT = 1 << 20
+}; /* constants up to this many bytes are read, so that they fold */
+
+ir_value *onnx_tensor_value(onnx_importer *im, ir_storage_kind kind, const char *name,
+                            onnx_tensor *t, diag_loc loc)
+{
+    if (t->dtype == IR_NO_DTYPE) {
+        diag_error(im->diag, AMPC_UNSUPPORTED, loc,
+                   "tensor '%s' has element type %s, which is not supported", name,
+                   onnx_type_name(t->type));
+        return NULL;
+    }
+    if (kind == IR_CONST && t->size <= LOADED_CONSTANT &&
+        onnx_tensor_load(im->arena, im->file, t, im->diag) != AMPC_OK)
+        return NULL;
+    ir_type type = ir_type_make(t->dtype, t->rank, t->dims);
+    ir_storage *s = ir_storage_new(im->module, kind, name, &type);
+    if (t->path)
+        s->data = (ir_data){
+            .kind = IR_DATA_FILE, .path = t->path, .offset = t->offset, .length = (int64_t)t->size};
+    else
+        s->data = (ir_data){.kind = IR_DATA_INLINE, .bytes = t->bytes};
+    return ir_graph_storage(im->graph, s);
+}
+
+ampc_status onnx_initializers_bind(onnx_importer *im, onnx_scope *scope)
+{
+    const Onnx__GraphProto *g = scope->graph;
+    for (size_t i = 0; i < g->n_initializer; i++) {
+        onnx_binding *b = arena_alloc(im->scratch, sizeof *b);
+        b->initializer = arena_alloc(im->scratch, sizeof *b->initializer);
+        TRY(onnx_tensor_describe(im->arena, im->file, g->initializer[i], im->diag, b->initializer));
+        strmap_put(scope->bindings, g->initializer[i]->name, b);
+    }
+    return AMPC_OK;
+}
+
+ir_value *onnx_separate(onnx_node *n, int i)
+{
+    onnx_importer *im = n->importer;
+    onnx_tie *tie = n->scope->outer ? NULL : onnx_tie_at(im->ties, n->index, i);
+    if (!tie) return n->in[i];
+    const char *merged = n->scope->graph->initializer[tie->initializer]->name;
+    const onnx_binding *b = onnx_find(n->scope, merged);
+    if (!tie->value && b->initializer) {
+        tie->value = onnx_tensor_value(im, IR_PARAM, tie->name, b->initializer, onnx_loc(n));
+        if (tie->value) tie->value->storage->merged = arena_strdup(im->arena, merged);
+        if (!im->options->tied) ir_meta_set(im->module, "untied", "on");
+    }
+    return tie->value ? tie->value : n->in[i];
+}
+
+/* ---- parameters and constants ---------------------------------------------------------------- */
+
+static bool is_single(const ir_type *t)
+{
+    for (int i = 0; i < t->rank; i++)
+        if (t->dims[i] != 1) return false;
+    return true;
+}
+
+/* How the outputs of a graph depend on a value: by a derivative, or else through integers. */
+typedef enum reach { REACH_NONE, REACH_VALUE, REACH_DERIVATIVE } reach;
+
+static bool carries(const ir_value *v, reach how)
+{
+    return how == REACH_VALUE || ir_dtype_is_float(v->type.dtype);
+}
+
+/* Marks, by value id, what the graph's outputs depend on in this way or a stricter one. */
+static void mark_reached(const ir_graph *g, reach how, reach *reached)
+{
+    for (const ir_node *n = g->last; n; n = n->prev) {
+        bool wanted = n->op == IR_OP_output;
+        for (int i = 0; i < n->n_out; i++) wanted |= reached[n->out[i]->id] >= how && carries(n->out[i], how);
+        for (int i = 0; i < n->n_in && wanted; i++) {
+            const ir_value *v = n->in[i].value;
+            if (v && carries(v, how) && !ir_op_stops(n->op, i) && reached[v->id] < how) reached[v->id] = how;
+        }
+    }
+}
+
+/* "onnx::Mul_123", "217" */
+static bool is_numbered(const char *name)
+{
+    if (strncmp(name, "onnx::", 6) == 0) return true;
+    while (isdigit((unsigned char)*name)) name++;
+    return !*name;
+}
+
+/* Marks, by storage id, how some graph's outputs depend on it. */
+static void mark_storage(onnx_importer *im, const ir_graph *g, reach *reached)
+{
+    reach *values = arena_array(im->scratch, g->value_ids + 1, sizeof *values);
+    mark_reached(g, REACH_DERIVATIVE, values);
+    mark_reached(g, REACH_VALUE, values);
+    for (const ir_node *n = g->first; n; n = n->next)
+        for (int i = 0; i < n->n_in; i++) {
+            const ir_value *v = n->in[i].value;
+            if (v && v->kind == IR_VALUE_STORAGE && values[v->id] > reached[v->storage->id] && !ir_is_scalar(v))
+                reached[v->storage->id] = values[v->id];
+        }
+}
+
+ir_held onnx_held(const onnx_importer *im, const ir_storage *s)
+{
+    const onnx_declared *d = strmap_get(im->declarations, s->name);
+    if (d) return *d == ONNX_DECLARED_CONSTANT ? IR_HELD_DECLARED : IR_NOT_HELD;
+    return is_single(&s->type) && onnx_is_generated(s->name) ? IR_HELD_NAME : IR_NOT_HELD;
+}
+
+/* The importer made only parameters of the float initializers; a float constant is a value of the graph. */
+static void classify(const onnx_importer *im, ir_storage *s, reach reached)
+{
+    bool trainable = reached == REACH_DERIVATIVE;
+    if (s->kind == IR_CONST) {
+        s->held = trainable ? IR_HELD_NODE : IR_NOT_HELD;
+        return;
+    }
+    bool read = s->held == IR_HELD_READ;
+    if (!read) s->held = trainable ? onnx_held(im, s) : IR_HELD_APART;
+    if (read || !reached || (s->held && is_single(&s->type) && is_numbered(s->name))) s->kind = IR_CONST;
+}
+
+void onnx_classify_parameters(onnx_importer *im)
+{
+    ir_module *m = im->module;
+    reach *reached = arena_array(im->scratch, m->storage.count + 1, sizeof *reached);
+    for (size_t i = 0; i < m->graphs.count; i++) mark_storage(im, m->graphs.items[i], reached);
+    for (size_t i = 0; i < m->storage.count; i++) {
+        ir_storage *s = m->storage.items[i];
+        if (s->kind != IR_STATE && ir_dtype_is_float(s->type.dtype)) classify(im, s, reached[s->id]);
+    }
+}

@@ -1,0 +1,161 @@
+/* operand.c - operands that must be known while compiling: shapes, axes, amounts, switches. */
+#include "frontend/lower/lower.h"
+
+#include <string.h>
+
+static const char *operand_name(const onnx_node *n, int i) { return n->proto->input[i]; }
+
+/* A float initializer may be trained, so it is known only where the operator cannot be compiled otherwise: the ratio of
+ * a Dropout. That decides that it is a constant. */
+static const ir_known *known_initializer(onnx_node *n, const ir_value *v)
+{
+    if (v->kind != IR_VALUE_STORAGE || v->storage->data.kind != IR_DATA_INLINE) return NULL;
+    ir_storage *s = v->storage;
+    if (!ir_dtype_is_float(s->type.dtype)) return NULL;
+    s->held = IR_HELD_READ;
+    ir_known *known = arena_alloc(n->importer->scratch, sizeof *known);
+    known->type = s->type;
+    known->count = ir_storage_bytes(s) / (int64_t)ir_dtype_size(s->type.dtype);
+    double *floats = arena_array(n->importer->scratch, (size_t)known->count + 1, sizeof *floats);
+    const unsigned char *bytes = s->data.bytes;
+    for (int64_t i = 0; i < known->count; i++)
+        floats[i] = ir_load_f64(s->type.dtype, bytes + (size_t)i * ir_dtype_size(s->type.dtype));
+    known->floats = floats;
+    return known;
+}
+
+static const ir_known *known_or_refuse(onnx_node *n, int i, const ir_known *known)
+{
+    if (!known)
+        onnx_refuse(
+            n,
+            "input %d ('%s') is computed at run time, but must be known while compiling: bind it",
+            i, operand_name(n, i));
+    return known;
+}
+
+const ir_known *onnx_known(onnx_node *n, int i)
+{
+    const ir_value *v = onnx_in(n, i);
+    return v ? known_or_refuse(n, i, ir_known_get(n->importer->knowledge, v)) : NULL;
+}
+
+const ir_known *onnx_known_amounts(onnx_node *n, int i)
+{
+    const ir_value *v = onnx_in(n, i);
+    if (!v) return NULL;
+    const ir_known *known = ir_known_get(n->importer->knowledge, v);
+    return known_or_refuse(n, i, known ? known : known_initializer(n, v));
+}
+
+onnx_list onnx_known_list(onnx_node *n, int i)
+{
+    if (!onnx_in(n, i)) return (onnx_list){0};
+    const ir_known *known = onnx_known(n, i);
+    if (known && (!known->ints || known->type.rank > 1 || known->count > (1 << 20))) {
+        onnx_reject(n, "input %d ('%s') must be a list of integers", i, operand_name(n, i));
+        known = NULL;
+    }
+    if (!known) return (onnx_list){.present = true};
+    return (onnx_list){known->ints, (int)known->count, true};
+}
+
+onnx_list onnx_known_shape(onnx_node *n, int i)
+{
+    onnx_list shape = onnx_known_list(n, i);
+    if (shape.count > ONNX_MAX_RANK) onnx_refuse(n, "rank %d", shape.count);
+    for (int k = 0; k < shape.count; k++)
+        if (shape.items[k] < 0 && !ir_dim_is_symbolic(shape.items[k]))
+            onnx_reject(n, "dimension %d is %lld", k, (long long)shape.items[k]);
+    return shape;
+}
+
+static const ir_known *known_single(onnx_node *n, int i)
+{
+    const ir_known *known = onnx_known_amounts(n, i);
+    if (!known || known->count == 1) return known;
+    onnx_reject(n, "input %d ('%s') must have one element, not %lld", i, operand_name(n, i),
+                (long long)known->count);
+    return NULL;
+}
+
+double onnx_known_float(onnx_node *n, int i, double otherwise)
+{
+    const ir_known *known = onnx_in(n, i) ? known_single(n, i) : NULL;
+    if (!known) return otherwise;
+    if (known->floats) return known->floats[0];
+    return (double)onnx_size(n, known->ints[0], operand_name(n, i));
+}
+
+int64_t onnx_known_int(onnx_node *n, int i, int64_t otherwise)
+{
+    const ir_known *known = onnx_in(n, i) ? known_single(n, i) : NULL;
+    if (!known) return otherwise;
+    if (known->ints) return onnx_size(n, known->ints[0], operand_name(n, i));
+    onnx_reject(n, "input %d ('%s') must be an integer", i, operand_name(n, i));
+    return otherwise;
+}
+
+onnx_list onnx_list_since(onnx_node *n, const char *attribute, int i, int since)
+{
+    if (n->opset < since) return onnx_ints(n, attribute);
+    return onnx_known_list(n, i);
+}
+
+int64_t onnx_size(onnx_node *n, ir_dim d, const char *what)
+{
+    if (d >= IR_DIM_LOWEST) return d;
+    onnx_refuse(n, "%s is %s, but must be a number: bind the dimension", what,
+                d == IR_DIM_NONE ? "not computable"
+                                 : ir_dim_print(n->dims, d, n->importer->scratch));
+    return 1;
+}
+
+bool onnx_numeric(onnx_node *n, onnx_list list, const char *what)
+{
+    for (int i = 0; i < list.count; i++)
+        if (list.items[i] < IR_DIM_LOWEST) {
+            onnx_size(n, list.items[i], what);
+            return false;
+        }
+    return true;
+}
+
+int onnx_axis(onnx_node *n, ir_dim axis, int rank)
+{
+    if (axis >= -rank && axis < rank) return (int)(axis < 0 ? axis + rank : axis);
+    if (ir_dim_is_symbolic(axis))
+        onnx_size(n, axis, "an axis");
+    else
+        onnx_reject(n, "axis %lld is out of range for rank %d", (long long)axis, rank);
+    return 0;
+}
+
+void onnx_axes(onnx_node *n, onnx_list axes, int rank, bool *set)
+{
+    memset(set, 0, (size_t)rank * sizeof *set);
+    for (int i = 0; i < axes.count && !n->failed; i++) {
+        int axis = onnx_axis(n, axes.items[i], rank);
+        if (n->failed) return;
+        if (set[axis]) onnx_reject(n, "axis %d is given twice", axis);
+        set[axis] = true;
+    }
+}
+
+ir_value *onnx_dims_value(onnx_node *n, const ir_dim *items, int count)
+{
+    ir_node *node = ir_new(n->b, IR_OP_dims, 0);
+    ir_set_list(node, IR_ATTR(dims, value), items, count);
+    return ir_done(n->b, node);
+}
+
+ir_value *onnx_scalar_of(onnx_node *n, ir_value *v)
+{
+    if (!v || v->type.rank == 0) return v;
+    for (int i = 0; i < v->type.rank; i++)
+        if (v->type.dims[i] != 1) {
+            onnx_reject(n, "'%s' must be a scalar", v->name);
+            return NULL;
+        }
+    return ir_reshape(n->b, v, NULL, 0);
+}

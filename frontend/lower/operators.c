@@ -1,0 +1,90 @@
+/* operators.c - the table of all operators, and what it says of one that is only carried along. */
+#include "frontend/lower/lower.h"
+
+#include <string.h>
+
+const onnx_operator onnx_operators[] = {
+#define OPERATOR(name, since, bf16, types) {#name, since, bf16, types},
+#include "frontend/lower/operators.def"
+    {0},
+};
+
+const onnx_operator *onnx_operator_find(const char *name)
+{
+    size_t low = 0, high = sizeof onnx_operators / sizeof *onnx_operators - 1;
+    while (low < high) {
+        size_t middle = (low + high) / 2;
+        int order = strcmp(name, onnx_operators[middle].name);
+        if (order == 0) return &onnx_operators[middle];
+        if (order < 0) high = middle;
+        else low = middle + 1;
+    }
+    return NULL;
+}
+
+/* What may stand behind a letter, and whether it is there. */
+static bool is_suffix(char c) { return c == '?' || c == '*' || c == '+'; }
+static bool is_any(char c) { return c == '*' || c == '+'; }
+
+/* The letter of the i-th operand or result, whose letters begin at `at`; x: it has none. */
+static char letter(const char *at, int i)
+{
+    for (; *at && *at != '>'; at += 1 + is_suffix(at[1])) {
+        if (i == 0 || is_any(at[1])) return *at;
+        i--;
+    }
+    return 'x';
+}
+
+/* ---- how many ---------------------------------------------------------------------------------- */
+
+static int most(const char *at)
+{
+    int count = 0;
+    for (; *at && *at != '>'; at += 1 + is_suffix(at[1])) {
+        if (is_any(at[1])) return ONNX_ANY;
+        count++;
+    }
+    return count;
+}
+
+onnx_arity onnx_schema_arity(const onnx_operator *op)
+{
+    onnx_arity a = {.most = most(op->types), .results = most(strchr(op->types, '>') + 1)};
+    for (const char *at = op->types; *at != '>'; at += 1 + is_suffix(at[1])) {
+        if (!is_any(at[1])) a.single++;
+        if (!is_suffix(at[1]) || at[1] == '+') a.required++;
+    }
+    return a;
+}
+
+onnx_arity onnx_arity_of(const onnx_node *n)
+{
+    const onnx_row *row = n->row;
+    if (*row->op)
+        return (onnx_arity){row->min_in, row->max_in == ONNX_ANY ? 0 : row->max_in, row->max_in, row->max_out};
+    const onnx_operator *op = onnx_is_default_domain(n->proto->domain) ? onnx_operator_find(n->proto->op_type) : NULL;
+    return op ? onnx_schema_arity(op) : (onnx_arity){0, ONNX_ANY, ONNX_ANY, ONNX_ANY};
+}
+
+/* ---- element types ----------------------------------------------------------------------------- */
+
+enum { OPSET_BF16 = 22 }; /* a model with bfloat16 is written at this opset at least */
+
+onnx_types onnx_types_of(const onnx_node *n)
+{
+    const onnx_operator *op = onnx_is_default_domain(n->proto->domain) ? onnx_operator_find(n->proto->op_type) : NULL;
+    if (!op) return (onnx_types){">", 'x'};
+    int written = n->opset > OPSET_BF16 ? n->opset : OPSET_BF16;
+    return (onnx_types){op->types, op->bf16 && op->bf16 <= written ? 't' : 'h'};
+}
+
+char onnx_operand_mark(const onnx_types *t, int i)
+{
+    return letter(t->letters, i) == 't' ? t->mark : 'x';
+}
+
+char onnx_result_mark(const onnx_types *t, int i)
+{
+    return letter(strchr(t->letters, '>') + 1, i) == 't' ? t->mark : 'x';
+}

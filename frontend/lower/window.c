@@ -1,0 +1,79 @@
+/* window.c - the sliding window that Conv and the pools share: kernel, strides, dilations,
+ * padding.
+ *
+ * auto_pad is resolved here. SAME: ceil(in / stride) positions, so the padding of an axis is (out
+ * - 1) * stride + (kernel - 1) * dilation + 1 - in, the odd one at the end (SAME_UPPER) or start
+ * (SAME_LOWER). */
+#include "frontend/lower/lower.h"
+
+#include <string.h>
+
+/* `count` numbers in [least, 2^31); `otherwise` where the attribute is absent. */
+static void read_numbers(onnx_node *n, const char *name, int count, int64_t least,
+                         int64_t otherwise, int64_t *out)
+{
+    onnx_list list = onnx_ints(n, name);
+    for (int i = 0; i < count; i++) out[i] = otherwise;
+    if (!list.present) return;
+    if (list.count != count) {
+        onnx_reject(n, "%s has %d elements, not %d", name, list.count, count);
+        return;
+    }
+    for (int i = 0; i < count; i++) {
+        if (list.items[i] < least || list.items[i] > INT32_MAX)
+            onnx_reject(n, "%s[%d] = %lld is out of range", name, i, (long long)list.items[i]);
+        else
+            out[i] = list.items[i];
+    }
+}
+
+static void read_kernel(onnx_node *n, onnx_window *w, const ir_dim *kernel)
+{
+    if (!kernel && !onnx_has(n, "kernel_shape"))
+        onnx_reject(n, "attribute 'kernel_shape' is missing");
+    bool given = onnx_has(n, "kernel_shape");
+    read_numbers(n, "kernel_shape", w->n, 1, 1, w->kernel);
+    for (int i = 0; i < w->n && kernel && !n->failed; i++) {
+        int64_t size = onnx_size(n, kernel[i], "a kernel dimension");
+        if (given && size != w->kernel[i])
+            onnx_reject(n, "kernel_shape[%d] is %lld, but the weight has %lld", i,
+                        (long long)w->kernel[i], (long long)size);
+        w->kernel[i] = size;
+    }
+}
+
+static void pad_same(onnx_node *n, onnx_window *w, int axis, ir_dim size, bool upper)
+{
+    int64_t reach = (w->kernel[axis] - 1) * w->dilations[axis] + 1, total = reach - 1;
+    if (w->strides[axis] > 1) {
+        int64_t in = onnx_size(n, size, "auto_pad needs static spatial dimensions: one");
+        int64_t out = in / w->strides[axis] + (in % w->strides[axis] != 0);
+        total = (out - 1) * w->strides[axis] + reach - in;
+    }
+    if (total < 0) total = 0;
+    w->pads[axis] = upper ? total / 2 : total - total / 2;
+    w->pads[axis + w->n] = total - w->pads[axis];
+}
+
+onnx_window onnx_window_of(onnx_node *n, const ir_value *x, const ir_dim *kernel)
+{
+    onnx_window w = {.n = x->type.rank - 2};
+    if (w.n < 1 || x->type.rank > ONNX_MAX_RANK) {
+        onnx_reject(n, "the input has rank %d, but needs N, C and spatial dimensions",
+                    x->type.rank);
+        w.n = 0;
+        return w;
+    }
+    read_kernel(n, &w, kernel);
+    read_numbers(n, "strides", w.n, 1, 1, w.strides);
+    read_numbers(n, "dilations", w.n, 1, 1, w.dilations);
+    read_numbers(n, "pads", 2 * w.n, 0, 0, w.pads);
+    const char *mode = onnx_text(n, "auto_pad", "NOTSET");
+    bool upper = strcmp(mode, "SAME_UPPER") == 0, lower = strcmp(mode, "SAME_LOWER") == 0;
+    if (strcmp(mode, "NOTSET") == 0 || n->failed) return w;
+    memset(w.pads, 0, sizeof w.pads);
+    if (!upper && !lower && strcmp(mode, "VALID") != 0) onnx_reject(n, "auto_pad is '%s'", mode);
+    for (int i = 0; i < w.n && (upper || lower); i++)
+        pad_same(n, &w, i, x->type.dims[i + 2], upper);
+    return w;
+}

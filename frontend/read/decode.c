@@ -1,0 +1,182 @@
+/* decode.c - opens, reads, pre-scans and parses a model file.
+ *
+ * The skinny copy lives in a scratch arena that is gone when the parser is done. The parser's
+ * allocator hands out zeroed arena memory with one byte to spare, which terminates every string and
+ * bytes field; freeing is dropping the arena, so nothing ever walks the message again to free it.
+ * */
+#include "frontend/read/decode.h"
+
+#include "frontend/read/external.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { READ_AT_ONCE = 1 << 20 };      /* files up to this size are read whole, larger ones where they are looked at */
+#define ARENA_LIMIT ((size_t)2 << 30) /* decoded bytes of one model, whatever its size */
+
+/* ---- bytes -> message ------------------------------------------------------------------------ */
+
+static void *parser_alloc(void *a, size_t size)
+{
+    return size < SIZE_MAX ? arena_alloc(a, size + 1) : NULL;
+}
+
+static void parser_free(void *a, void *p)
+{
+    (void)a;
+    (void)p;
+}
+
+static ampc_status check_size(size_t size, const char *what, diag *d)
+{
+    if (size <= ONNX_FILE_MAX) return AMPC_OK;
+    return diag_error(d, AMPC_REJECTED, DIAG_FILE(what),
+                      "a model file is at most 2 GiB (weights can lie in external data files)");
+}
+
+static ampc_status prescan_and_parse(arena *scratch, arena *a,
+                                     const ProtobufCMessageDescriptor *root, onnx_bytes in,
+                                     const char *what, diag *d, ProtobufCMessage **out)
+{
+    onnx_skinny skinny;
+    TRY(check_size(in.size, what, d));
+    TRY(onnx_prescan(scratch, root, in, what, d, &skinny));
+    ProtobufCAllocator allocator = {parser_alloc, parser_free, a};
+    *out = protobuf_c_message_unpack(root, &allocator, skinny.size, skinny.bytes);
+    if (!*out)
+        return diag_error(d, AMPC_REJECTED, DIAG_FILE(what), "not a valid %s", root->short_name);
+    return AMPC_OK;
+}
+
+ampc_status onnx_decode(arena *a, const ProtobufCMessageDescriptor *root, onnx_bytes in,
+                        const char *what, diag *d, ProtobufCMessage **out)
+{
+    jmp_buf guard;
+    arena *scratch = arena_new(0);
+    jmp_buf *before = arena_set_guard(a, &guard);
+    ampc_status status;
+    if (!scratch || setjmp(guard)) {
+        status = diag_error(d, AMPC_NO_MEMORY, DIAG_FILE(what), "out of memory while decoding it");
+    } else {
+        arena_set_guard(scratch, &guard);
+        status = prescan_and_parse(scratch, a, root, in, what, d, out);
+    }
+    arena_set_guard(a, before);
+    arena_free(scratch);
+    return status;
+}
+
+const char *onnx_bytes_text(ProtobufCBinaryData b)
+{
+    if (!b.len) return "";
+    return memchr(b.data, 0, b.len) ? NULL : (const char *)b.data;
+}
+
+/* ---- file -> bytes --------------------------------------------------------------------------- */
+
+static ampc_status check_file(int fd, const char *path, diag *d, size_t *size)
+{
+    struct stat st;
+    if (fstat(fd, &st))
+        return diag_errno(d, DIAG_FILE(path), "cannot be examined");
+    if (!S_ISREG(st.st_mode)) return diag_error(d, AMPC_IO, DIAG_FILE(path), "not a regular file");
+    if (st.st_size == 0) return diag_error(d, AMPC_REJECTED, DIAG_FILE(path), "the file is empty");
+    TRY(check_size((size_t)st.st_size, path, d));
+    *size = (size_t)st.st_size;
+    return AMPC_OK;
+}
+
+static ampc_status read_all(arena *a, int fd, const char *path, diag *d, onnx_bytes *out)
+{
+    void *buffer = arena_alloc(a, out->size);
+    out->data = buffer;
+    return onnx_read(fd, path, 0, out->size, d, buffer);
+}
+
+ampc_status onnx_bytes_load(arena *a, const char *path, bool in_parts, diag *d, onnx_bytes *out)
+{
+    *out = (onnx_bytes){0};
+    int fd;
+    do fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    while (fd < 0 && errno == EINTR);
+    if (fd < 0) return diag_errno(d, DIAG_FILE(path), "cannot be opened");
+    ampc_status status = check_file(fd, path, d, &out->size);
+    if (status == AMPC_OK && in_parts && out->size > READ_AT_ONCE)
+        return onnx_image_open(fd, path, out->size, d, out);
+    jmp_buf guard;
+    jmp_buf *before = arena_set_guard(a, &guard);
+    if (setjmp(guard))
+        status = diag_error(d, AMPC_NO_MEMORY, DIAG_FILE(path), "out of memory while reading it");
+    else if (status == AMPC_OK)
+        status = read_all(a, fd, path, d, out);
+    arena_set_guard(a, before);
+    close(fd);
+    return status;
+}
+
+/* ---- the model file -------------------------------------------------------------------------- */
+
+/* An empty file struct in an arena of its own, or NULL. */
+static onnx_file *file_new(const char *path)
+{
+    arena *a = arena_new(ARENA_LIMIT);
+    if (!a) return NULL;
+    jmp_buf guard;
+    if (setjmp(guard)) {
+        arena_free(a);
+        return NULL;
+    }
+    arena_set_guard(a, &guard);
+    onnx_file *f = arena_alloc(a, sizeof *f);
+    f->path = arena_strdup(a, path);
+    f->arena = a;
+    arena_set_guard(a, NULL);
+    return f;
+}
+
+/* Decodes the bytes that `f` holds and hands it out, or closes it. */
+static ampc_status file_finish(onnx_file *f, ampc_status status, diag *d, onnx_file **out)
+{
+    ProtobufCMessage *model = NULL;
+    if (status == AMPC_OK)
+        status = onnx_decode(f->arena, &onnx__model_proto__descriptor, f->bytes, f->path, d,
+                             &model);
+    if (status != AMPC_OK) {
+        onnx_file_close(f);
+        return status;
+    }
+    f->model = (const Onnx__ModelProto *)model;
+    *out = f;
+    return AMPC_OK;
+}
+
+ampc_status onnx_file_open(const char *path, diag *d, onnx_file **out)
+{
+    *out = NULL;
+    onnx_file *f = file_new(path);
+    if (!f) return diag_error(d, AMPC_NO_MEMORY, DIAG_FILE(path), "out of memory while opening it");
+    ampc_status status = onnx_bytes_load(f->arena, path, true, d, &f->bytes);
+    return file_finish(f, status, d, out);
+}
+
+ampc_status onnx_file_wrap(const void *data, size_t size, const char *name, diag *d,
+                           onnx_file **out)
+{
+    *out = NULL;
+    onnx_file *f = file_new(name);
+    if (!f) return diag_error(d, AMPC_NO_MEMORY, DIAG_FILE(name), "out of memory while opening it");
+    f->bytes = (onnx_bytes){.data = data, .size = size};
+    f->in_memory = true;
+    return file_finish(f, AMPC_OK, d, out);
+}
+
+void onnx_file_close(onnx_file *f)
+{
+    if (!f) return;
+    onnx_external_close(f);
+    onnx_image_close(&f->bytes);
+    arena_free(f->arena);
+}

@@ -1,0 +1,176 @@
+/* splice.c - lists of pieces; ranges that lie one behind the other in memory become one piece, and what is brief
+ * is copied, because a piece takes more memory than it. */
+#include "frontend/read/splice.h"
+
+#include <errno.h>
+#include <math.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { BRIEF = 256, FIRST_ROOM = 64, MOST_ROOM = 1 << 16 }; /* bytes */
+
+static void add(arena *a, splice *s, splice_piece p)
+{
+    if (!p.size) return;
+    s->size += p.size;
+    splice_piece *last = s->pieces.count ? &s->pieces.items[s->pieces.count - 1] : NULL;
+    if (last && !last->source && !p.source && last->from == last->to && p.from == p.to &&
+        last->bytes + last->size == p.bytes)
+        last->size += p.size;
+    else
+        vec_push(a, &s->pieces, p);
+}
+
+/* n more bytes of our own; the room for them grows with the message. */
+static uint8_t *make_room(arena *a, splice *s, size_t n)
+{
+    if (n > s->room) {
+        s->room = s->size < FIRST_ROOM ? FIRST_ROOM : s->size < MOST_ROOM ? s->size : MOST_ROOM;
+        if (s->room < n) s->room = n;
+        s->free = arena_alloc(a, s->room);
+    }
+    uint8_t *bytes = s->free;
+    s->free += n;
+    s->room -= n;
+    add(a, s, (splice_piece){.bytes = bytes, .size = n});
+    return bytes;
+}
+
+void splice_add(arena *a, splice *s, const void *bytes, size_t n)
+{
+    if (n > BRIEF) add(a, s, (splice_piece){.bytes = bytes, .size = n});
+    else if (n) memcpy(make_room(a, s, n), bytes, n);
+}
+
+void splice_add_elements(arena *a, splice *s, ir_dtype to, ir_dtype from, const void *bytes, size_t count)
+{
+    add(a, s, (splice_piece){.bytes = bytes, .size = count * ir_dtype_size(to), .from = from, .to = to});
+}
+
+void splice_add_source(arena *a, splice *s, ir_dtype to, ir_dtype from, const splice_source *source,
+                       size_t count)
+{
+    add(a, s, (splice_piece){.size = count * ir_dtype_size(to), .from = from, .to = to, .source = source});
+}
+
+void splice_count_infinities(splice *s, size_t *count)
+{
+    splice_piece *last = s->pieces.count ? &s->pieces.items[s->pieces.count - 1] : NULL;
+    if (last && last->from != last->to) last->infinities = count;
+}
+
+void splice_add_field(arena *a, splice *s, const wire_field *f)
+{
+    add(a, s, (splice_piece){.bytes = f->start, .size = (size_t)(f->end - f->start)});
+}
+
+static void add_pair(arena *a, splice *s, uint64_t tag, uint64_t value)
+{
+    uint8_t bytes[2 * WIRE_VARINT_MAX];
+    size_t n = wire_write_varint(bytes, tag);
+    splice_add(a, s, bytes, n + wire_write_varint(bytes + n, value));
+}
+
+void splice_add_int(arena *a, splice *s, uint32_t number, uint64_t value)
+{
+    add_pair(a, s, (uint64_t)number << 3 | WIRE_VARINT, value);
+}
+
+void splice_add_float(arena *a, splice *s, uint32_t number, float value)
+{
+    uint8_t bytes[WIRE_VARINT_MAX + sizeof value];
+    size_t n = wire_write_varint(bytes, (uint64_t)number << 3 | WIRE_FIXED32);
+    memcpy(bytes + n, &value, sizeof value);
+    splice_add(a, s, bytes, n + sizeof value);
+}
+
+void splice_add_header(arena *a, splice *s, uint32_t number, size_t size)
+{
+    add_pair(a, s, (uint64_t)number << 3 | WIRE_BYTES, size);
+}
+
+void splice_add_text(arena *a, splice *s, uint32_t number, const char *text)
+{
+    size_t n = strlen(text);
+    splice_add_header(a, s, number, n);
+    memcpy(make_room(a, s, n), text, n);
+}
+
+void splice_add_message(arena *a, splice *s, uint32_t number, const splice *message)
+{
+    splice_add_header(a, s, number, message->size);
+    splice_add_pieces(a, s, message);
+}
+
+void splice_add_pieces(arena *a, splice *s, const splice *pieces)
+{
+    for (size_t i = 0; i < pieces->pieces.count; i++) {
+        const splice_piece *p = &pieces->pieces.items[i];
+        if (p->source || p->from != p->to) add(a, s, *p);
+        else splice_add(a, s, p->bytes, p->size);
+    }
+}
+
+/* ---- writing --------------------------------------------------------------------------------- */
+
+enum { CHUNK = 1 << 13, WIDEST = 8 }; /* elements at a time, bytes of one */
+
+static bool read_whole(const splice_source *from, size_t done, void *out, size_t n)
+{
+    for (size_t got = 0; got < n;) {
+        ssize_t r = pread(from->fd, (char *)out + got, n - got, from->offset + (off_t)(done + got));
+        if (r <= 0 && !(r < 0 && errno == EINTR)) return false;
+        if (r > 0) got += (size_t)r;
+    }
+    return true;
+}
+
+/* Numbers that became infinite. */
+static size_t count_infinities(ir_dtype to, const uint8_t *converted, ir_dtype from, const uint8_t *original,
+                               size_t n)
+{
+    size_t count = 0, to_size = ir_dtype_size(to), from_size = ir_dtype_size(from);
+    for (size_t i = 0; i < n; i++)
+        count += isinf(ir_load_f64(to, converted + i * to_size)) &&
+                 !isinf(ir_load_f64(from, original + i * from_size));
+    return count;
+}
+
+static bool holds_infinity(const uint8_t *elements, size_t n, ir_dtype t)
+{
+    uint16_t infinity = t == IR_f16 ? 0x7c00 : 0x7f80, found = 0, element;
+    for (size_t i = 0; i < n; i++) {
+        memcpy(&element, elements + 2 * i, 2);
+        found |= (element & 0x7fff) == infinity;
+    }
+    return found;
+}
+
+/* Elements in pieces: read if they are in a file, converted if they change their type. */
+static ampc_status write_elements(const splice_piece *p, splice_write_fn *write, void *user)
+{
+    uint8_t read[CHUNK * WIDEST], converted[CHUNK * WIDEST];
+    bool same = p->from == p->to;
+    size_t from = same ? 1 : ir_dtype_size(p->from), to = same ? 1 : ir_dtype_size(p->to);
+    for (size_t done = 0, count = p->size / to, n; done < count; done += n) {
+        n = same ? sizeof read : CHUNK;
+        if (n > count - done) n = count - done;
+        const uint8_t *elements = p->source ? read : p->bytes + done * from;
+        if (p->source && !read_whole(p->source, done * from, read, n * from)) return AMPC_IO;
+        if (!same) ir_convert(p->to, converted, p->from, elements, n);
+        if (p->infinities && ir_dtype_is_low(p->to) && holds_infinity(converted, n, p->to))
+            *p->infinities += count_infinities(p->to, converted, p->from, elements, n);
+        TRY(write(user, same ? elements : converted, n * to));
+    }
+    return AMPC_OK;
+}
+
+ampc_status splice_write(const splice *s, splice_write_fn *write, void *user)
+{
+    for (size_t i = 0; i < s->pieces.count; i++) {
+        const splice_piece *p = &s->pieces.items[i];
+        bool plain = p->from == p->to && !p->source;
+        TRY(plain ? write(user, p->bytes, p->size) : write_elements(p, write, user));
+    }
+    return AMPC_OK;
+}

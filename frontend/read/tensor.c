@@ -1,0 +1,318 @@
+/* tensor.c - checks one TensorProto and finds, or decodes, its values.
+ *
+ * Three steps: type and shape give the number of bytes; exactly one place may hold values; that
+ * place must hold exactly so many. Values that the wire has as little-endian elements (raw_data,
+ * float_data, double_data) are "plain": they can stay where they are. The integer fields hold
+ * varints, which are checked and narrowed. */
+#include "frontend/read/tensor.h"
+
+#include "frontend/read/external.h"
+#include "frontend/read/wire.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
+               "elements are copied as they are in the file");
+
+/* Numbers of the value fields of TensorProto; the last is no field of its own. */
+typedef enum value_field {
+    NO_VALUES = 0,
+    float_data = 4,
+    int32_data = 5,
+    string_data = 6,
+    int64_data = 7,
+    raw_data = 9,
+    double_data = 10,
+    uint64_data = 11,
+    external_data = 13
+} value_field;
+
+typedef struct type_row {
+    const char *name;
+    size_t size;
+    ir_dtype dtype;
+    value_field field;
+    int64_t least, greatest;
+} type_row;
+
+static const type_row types[ONNX_TYPE_COUNT] = {{"undefined", 0, IR_NO_DTYPE, NO_VALUES, 0, 0},
+#define TYPE_ROW(code, name, bytes, dtype, field, least, greatest)                                 \
+    [code] = {#name, bytes, dtype, field, least, greatest},
+                                                ONNX_TYPE_MAP(TYPE_ROW)
+#undef TYPE_ROW
+};
+
+/* One description in progress. */
+typedef struct work {
+    arena *a;
+    onnx_file *f;
+    const Onnx__TensorProto *t;
+    diag *d;
+    onnx_tensor *out;
+} work;
+
+static bool is_known(int64_t code) { return code > ONNX_UNDEFINED && code < ONNX_TYPE_COUNT; }
+
+ir_dtype onnx_type_dtype(int64_t code) { return is_known(code) ? types[code].dtype : IR_NO_DTYPE; }
+
+size_t onnx_type_size(int64_t code) { return is_known(code) ? types[code].size : 0; }
+
+const char *onnx_type_name(int64_t code) { return is_known(code) ? types[code].name : "unknown"; }
+
+onnx_type onnx_type_of(ir_dtype t)
+{
+    assert(t != IR_NO_DTYPE);
+    int code = ONNX_UNDEFINED + 1;
+    while (types[code].dtype != t) code++;
+    return (onnx_type)code;
+}
+
+static __attribute__((format(printf, 3, 4))) ampc_status refuse(const work *w, ampc_status code,
+                                                                const char *format, ...)
+{
+    char message[256];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(message, sizeof message, format, args);
+    va_end(args);
+    return diag_error(w->d, code, DIAG_FILE(w->f->path), "tensor '%.128s': %s", w->t->name,
+                      message);
+}
+
+/* ---- type and shape -------------------------------------------------------------------------- */
+
+static ampc_status read_shape(const work *w)
+{
+    const Onnx__TensorProto *t = w->t;
+    onnx_tensor *out = w->out;
+    if (t->n_dims > ONNX_MAX_RANK)
+        return refuse(w, AMPC_UNSUPPORTED, "rank %zu is not supported (at most %d)", t->n_dims,
+                      ONNX_MAX_RANK);
+    out->rank = (int)t->n_dims;
+    out->count = 1;
+    int64_t bytes = (int64_t)types[out->type].size;
+    bool empty = false, fits = true;
+    for (int i = 0; i < out->rank; i++) {
+        out->dims[i] = t->dims[i];
+        if (t->dims[i] < 0)
+            return refuse(w, AMPC_REJECTED, "dimension %d is negative (%lld)", i,
+                          (long long)t->dims[i]);
+        empty |= t->dims[i] == 0;
+        if (t->dims[i]) fits = fits && checked_mul(out->count, t->dims[i], &out->count);
+        if (t->dims[i]) fits = fits && checked_mul(bytes, t->dims[i], &bytes);
+    }
+    if (!fits)
+        return refuse(w, AMPC_REJECTED, "its shape has more elements than 64 bits can count");
+    out->count = empty ? 0 : out->count;
+    out->size = empty ? 0 : (size_t)bytes;
+    return AMPC_OK;
+}
+
+static ampc_status read_header(const work *w)
+{
+    const Onnx__TensorProto *t = w->t;
+    if (!t->has_data_type || !is_known(t->data_type))
+        return refuse(w, AMPC_REJECTED, "data type %d is unknown", t->data_type);
+    if (t->segment) return refuse(w, AMPC_UNSUPPORTED, "tensors in segments are not supported");
+    w->out->name = arena_strdup(w->a, t->name);
+    w->out->type = (onnx_type)t->data_type;
+    w->out->dtype = types[t->data_type].dtype;
+    return read_shape(w);
+}
+
+/* The one place that holds values. */
+static ampc_status find_values(const work *w, value_field *field)
+{
+    const Onnx__TensorProto *t = w->t;
+    const struct {
+        value_field field;
+        bool used;
+    } places[] = {
+        {float_data, t->n_float_data},
+        {int32_data, t->n_int32_data},
+        {string_data, t->n_string_data},
+        {int64_data, t->n_int64_data},
+        {raw_data, t->raw_data.len},
+        {double_data, t->n_double_data},
+        {uint64_data, t->n_uint64_data},
+        {(value_field)t->lifted_field, t->has_lifted_field},
+        {external_data, t->data_location == ONNX__TENSOR_PROTO__DATA_LOCATION__EXTERNAL},
+    };
+    *field = NO_VALUES;
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+        if (!places[i].used) continue;
+        if (*field) return refuse(w, AMPC_REJECTED, "more than one field holds values");
+        *field = places[i].field;
+    }
+    value_field typed = types[w->out->type].field;
+    if (*field && *field != raw_data && *field != external_data && *field != typed)
+        return refuse(w, AMPC_REJECTED, "%s values are in a field of another type",
+                      types[w->out->type].name);
+    return AMPC_OK;
+}
+
+/* ---- values ---------------------------------------------------------------------------------- */
+
+static ampc_status refuse_count(const work *w, size_t found, const char *unit)
+{
+    bool elements = !strcmp(unit, "values");
+    unsigned long long wanted = elements ? (unsigned long long)w->out->count
+                                         : (unsigned long long)w->out->size;
+    return refuse(w, AMPC_REJECTED, "%zu %s, but its type and shape take %llu", found, unit,
+                  wanted);
+}
+
+/* Values that are elements already: `n` bytes at `p`, or a lifted payload. */
+static ampc_status take_plain(const work *w, const void *p, size_t n)
+{
+    onnx_tensor *out = w->out;
+    bool lifted = w->t->has_lifted_field;
+    if (n != out->size) return refuse_count(w, n, "bytes");
+    if (lifted && !w->f->in_memory && out->dtype != IR_bool) {
+        out->path = arena_strdup(w->a, w->f->path);
+        out->offset = (int64_t)w->t->lifted_offset;
+        return AMPC_OK;
+    }
+    void *copy = arena_alloc(w->a, n);
+    if (lifted)
+        TRY(onnx_bytes_copy(&w->f->bytes, w->t->lifted_offset, n, w->d, copy));
+    else if (n)
+        memcpy(copy, p, n);
+    out->bytes = copy;
+    return AMPC_OK;
+}
+
+/* Element i of the output from one value of an integer field. */
+static ampc_status store_integer(const work *w, void *elements, size_t i, uint64_t value)
+{
+    const type_row *type = &types[w->out->type];
+    int64_t v = (int64_t)value;
+    if (v < type->least || v > type->greatest)
+        return refuse(w, AMPC_REJECTED, "value %lld at element %zu is no %s", (long long)v, i,
+                      type->name);
+    memcpy((char *)elements + i * type->size, &value, type->size);
+    return AMPC_OK;
+}
+
+/* Value i of an integer field that stayed in the message. */
+static uint64_t inline_integer(const Onnx__TensorProto *t, value_field field, size_t i)
+{
+    if (field == int32_data) return (uint64_t)(int64_t)t->int32_data[i];
+    if (field == int64_data) return (uint64_t)t->int64_data[i];
+    return t->uint64_data[i];
+}
+
+static ampc_status take_inline_integers(const work *w, value_field field)
+{
+    const Onnx__TensorProto *t = w->t;
+    size_t n = field == int32_data   ? t->n_int32_data
+               : field == int64_data ? t->n_int64_data
+                                     : t->n_uint64_data;
+    if (n != (size_t)w->out->count) return refuse_count(w, n, "values");
+    void *elements = arena_alloc(w->a, w->out->size);
+    for (size_t i = 0; i < n; i++) TRY(store_integer(w, elements, i, inline_integer(t, field, i)));
+    w->out->bytes = elements;
+    return AMPC_OK;
+}
+
+static ampc_status take_lifted_integers(const work *w)
+{
+    const uint8_t *p = w->f->bytes.data + w->t->lifted_offset, *end = p + w->t->lifted_length;
+    size_t n = 0;
+    TRY(onnx_bytes_need(&w->f->bytes, p, w->t->lifted_length, w->d));
+    for (const uint8_t *at = p; at < end; at++) n += *at < 0x80; /* one last byte a varint */
+    if (n != (size_t)w->out->count) return refuse_count(w, n, "values");
+    void *elements = arena_alloc(w->a, w->out->size);
+    for (size_t i = 0; p < end; i++) {
+        uint64_t value;
+        if (!wire_read_varint(&p, end, &value))
+            return refuse(w, AMPC_REJECTED, "element %zu is no varint of 64 bits", i);
+        TRY(store_integer(w, elements, i, value));
+    }
+    w->out->bytes = elements;
+    return AMPC_OK;
+}
+
+static ampc_status take_external(const work *w)
+{
+    onnx_range range;
+    TRY(onnx_external_locate(w->f, w->t, (int64_t)w->out->size, w->d, &range));
+    w->out->path = arena_strdup(w->a, range.path);
+    w->out->offset = range.offset;
+    return w->out->dtype == IR_bool || !w->out->size ? onnx_tensor_load(w->a, w->f, w->out, w->d)
+                                                     : AMPC_OK;
+}
+
+/* Bools from bytes may hold anything; those from int32_data were checked. */
+static ampc_status check_bools(const work *w)
+{
+    const uint8_t *p = w->out->bytes;
+    for (size_t i = 0; i < w->out->size; i++)
+        if (p[i] > 1)
+            return refuse(w, AMPC_REJECTED, "value %d at element %zu is no bool", p[i], i);
+    return AMPC_OK;
+}
+
+static ampc_status take_values(const work *w, value_field field)
+{
+    const Onnx__TensorProto *t = w->t;
+    bool lifted = t->has_lifted_field;
+    switch (field) {
+    case external_data: return take_external(w);
+    case raw_data:
+        return take_plain(w, t->raw_data.data, lifted ? t->lifted_length : t->raw_data.len);
+    case float_data:
+        return take_plain(w, t->float_data, lifted ? t->lifted_length : t->n_float_data * 4);
+    case double_data:
+        return take_plain(w, t->double_data, lifted ? t->lifted_length : t->n_double_data * 8);
+    case int32_data:
+    case int64_data:
+    case uint64_data: return lifted ? take_lifted_integers(w) : take_inline_integers(w, field);
+    case string_data:
+    case NO_VALUES: break;
+    }
+    return take_plain(w, NULL, 0);
+}
+
+ampc_status onnx_tensor_describe(arena *a, onnx_file *f, const Onnx__TensorProto *t, diag *d,
+                                 onnx_tensor *out)
+{
+    memset(out, 0, sizeof *out);
+    const work w = {a, f, t, d, out};
+    value_field field;
+    TRY(read_header(&w));
+    TRY(find_values(&w, &field));
+    if (out->type == ONNX_string && t->n_string_data != (size_t)out->count)
+        return refuse_count(&w, t->n_string_data, "values");
+    if (!onnx_type_size(out->type)) return AMPC_OK;
+    TRY(take_values(&w, field));
+    return out->dtype == IR_bool ? check_bools(&w) : AMPC_OK;
+}
+
+/* ---- into memory ----------------------------------------------------------------------------- */
+
+ampc_status onnx_tensor_load(arena *a, onnx_file *f, onnx_tensor *t, diag *d)
+{
+    if (!t->path) return AMPC_OK;
+    void *bytes = arena_alloc(a, t->size);
+    if (!strcmp(t->path, f->path)) {
+        TRY(onnx_bytes_copy(&f->bytes, (size_t)t->offset, t->size, d, bytes));
+    } else {
+        TRY(onnx_external_read(f, (onnx_range){t->path, t->offset}, t->size, d, bytes));
+    }
+    t->bytes = bytes;
+    t->path = NULL;
+    t->offset = 0;
+    return AMPC_OK;
+}
+
+ampc_status onnx_tensor_read_file(arena *a, const char *path, diag *d, onnx_tensor *out)
+{
+    onnx_file f = {.path = path, .in_memory = true};
+    ProtobufCMessage *t;
+    TRY(onnx_bytes_load(a, path, false, d, &f.bytes));
+    TRY(onnx_decode(a, &onnx__tensor_proto__descriptor, f.bytes, path, d, &t));
+    return onnx_tensor_describe(a, &f, (const Onnx__TensorProto *)t, d, out);
+}

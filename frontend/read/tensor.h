@@ -1,0 +1,96 @@
+/* tensor.h - TensorProto -> a checked tensor: name, type, shape, and where its values are.
+ *
+ * ONNX stores values in one of seven fields or in another file. Here they end up in one of two
+ * forms: little-endian elements in memory, or a range of a file that holds exactly those bytes.
+ * Every number of the TensorProto is checked against every other one first. */
+#ifndef AMPC_FRONTEND_TENSOR_H
+#define AMPC_FRONTEND_TENSOR_H
+
+#include "frontend/read/decode.h"
+#include "ir/dtype.h"
+
+/* The element types of ONNX: TensorProto.data_type, TypeProto.Tensor.elem_type, the `to` of a Cast.
+ *   code, name, bytes, type in the IR, typed field, least and greatest element of that field
+ * bytes 0: no whole number of bytes per element; such values are not read. */
+// clang-format off
+#define ONNX_TYPE_MAP(X)                                                                           \
+    X(1, float32, 4, IR_f32, float_data, 0, 0)                                                     \
+    X(2, uint8, 1, IR_u8, int32_data, 0, UINT8_MAX)                                                \
+    X(3, int8, 1, IR_i8, int32_data, INT8_MIN, INT8_MAX)                                           \
+    X(4, uint16, 2, IR_NO_DTYPE, int32_data, 0, UINT16_MAX)                                        \
+    X(5, int16, 2, IR_i16, int32_data, INT16_MIN, INT16_MAX)                                       \
+    X(6, int32, 4, IR_i32, int32_data, INT32_MIN, INT32_MAX)                                       \
+    X(7, int64, 8, IR_i64, int64_data, INT64_MIN, INT64_MAX)                                       \
+    X(8, string, 0, IR_NO_DTYPE, string_data, 0, 0)                                                \
+    X(9, bool, 1, IR_bool, int32_data, 0, 1)                                                       \
+    X(10, float16, 2, IR_f16, int32_data, 0, UINT16_MAX)                                           \
+    X(11, float64, 8, IR_f64, double_data, 0, 0)                                                   \
+    X(12, uint32, 4, IR_NO_DTYPE, uint64_data, 0, UINT32_MAX)                                      \
+    X(13, uint64, 8, IR_NO_DTYPE, uint64_data, INT64_MIN, INT64_MAX)                               \
+    X(14, complex64, 8, IR_NO_DTYPE, float_data, 0, 0)                                             \
+    X(15, complex128, 16, IR_NO_DTYPE, double_data, 0, 0)                                          \
+    X(16, bfloat16, 2, IR_bf16, int32_data, 0, UINT16_MAX)                                         \
+    X(17, float8e4m3fn, 1, IR_NO_DTYPE, int32_data, 0, UINT8_MAX)                                  \
+    X(18, float8e4m3fnuz, 1, IR_NO_DTYPE, int32_data, 0, UINT8_MAX)                                \
+    X(19, float8e5m2, 1, IR_NO_DTYPE, int32_data, 0, UINT8_MAX)                                    \
+    X(20, float8e5m2fnuz, 1, IR_NO_DTYPE, int32_data, 0, UINT8_MAX)                                \
+    X(21, uint4, 0, IR_NO_DTYPE, int32_data, 0, UINT8_MAX)                                         \
+    X(22, int4, 0, IR_NO_DTYPE, int32_data, 0, UINT8_MAX)                                          \
+    X(23, float4e2m1, 0, IR_NO_DTYPE, int32_data, 0, UINT8_MAX)                                    \
+    X(24, float8e8m0, 1, IR_NO_DTYPE, int32_data, 0, UINT8_MAX)                                    \
+    X(25, uint2, 0, IR_NO_DTYPE, int32_data, 0, UINT8_MAX)                                         \
+    X(26, int2, 0, IR_NO_DTYPE, int32_data, 0, UINT8_MAX)
+// clang-format on
+
+typedef enum onnx_type {
+    ONNX_UNDEFINED,
+#define ONNX_TYPE_ENUM(code, name, bytes, dtype, field, least, greatest) ONNX_##name = code,
+    ONNX_TYPE_MAP(ONNX_TYPE_ENUM)
+#undef ONNX_TYPE_ENUM
+        ONNX_TYPE_COUNT
+} onnx_type;
+
+/* All three accept any code; unknown ones give IR_NO_DTYPE, 0 and "unknown". */
+ir_dtype onnx_type_dtype(int64_t code);
+size_t onnx_type_size(int64_t code);
+const char *onnx_type_name(int64_t code);
+/* The ONNX code of an IR type (never 0; the argument is not IR_NO_DTYPE). */
+onnx_type onnx_type_of(ir_dtype t);
+
+#define ONNX_MAX_RANK 8
+
+/* Exactly one of `bytes` and `path` is set, except for strings and 2- and 4-bit elements, where
+ * both are NULL. */
+typedef struct onnx_tensor {
+    const char *name;
+    onnx_type type;
+    ir_dtype dtype; /* IR_NO_DTYPE: the IR has no such type; the values are still there */
+    int rank;
+    int64_t dims[ONNX_MAX_RANK];
+    int64_t count;     /* elements: the product of dims, 1 for a scalar */
+    size_t size;       /* bytes: count * onnx_type_size(type) */
+    const void *bytes; /* `size` bytes of little-endian elements, 16-byte aligned */
+    const char *path;  /* the file that holds them, at any alignment: `size` bytes at `offset` */
+    int64_t offset;
+} onnx_tensor;
+
+/* Checks and describes one TensorProto of `f`. What `out` points to lives in `a` and survives
+ * onnx_file_close. A value payload above 256 bytes is left in its file when the file has its
+ * elements one after the other as the type says (raw_data, float_data, double_data, external data);
+ * everything else is decoded into `a`. Bool values are always decoded, so they are 0 or 1.
+ * AMPC_REJECTED: contradictions (negative dims, overflow, two value fields, too few or too many
+ * values, values that do not fit, unknown type, external data out of bounds or not beside the
+ * model); AMPC_UNSUPPORTED: rank above 8, segments; AMPC_IO: external file unreadable. */
+ampc_status onnx_tensor_describe(arena *a, onnx_file *f, const Onnx__TensorProto *t, diag *d,
+                                 onnx_tensor *out);
+
+/* Brings the values of a described tensor into memory (sets `bytes`, clears `path`); nothing to do
+ * if they are. `f` is the file that it came from. */
+ampc_status onnx_tensor_load(arena *a, onnx_file *f, onnx_tensor *t, diag *d);
+
+/* Reads a file that holds one bare TensorProto (inputs and outputs of ONNX's own test cases). The
+ * values are in memory. The type is what the file says: the corpus stores some bfloat16 tensors as
+ * uint16. */
+ampc_status onnx_tensor_read_file(arena *a, const char *path, diag *d, onnx_tensor *out);
+
+#endif

@@ -1,0 +1,84 @@
+/* attention.c - finds attentions that are written out; nothing is rewritten, the marks are for colouring.
+ *
+ *   product -> { * / one number, + - mask, where, movement } -> softmax over the last axis -> { movement } -> product
+ *
+ * Both products are of computed values: what has a weight for a factor is a layer. One walk in execution order: by
+ * value, whether it is such scores, and the softmax that it is the weights of. At a product whose first operand is
+ * weights the way back is marked. */
+#include "passes/amp/attention.h"
+
+static bool is_single(const ir_value *v)
+{
+    for (int i = 0; i < v->type.rank; i++)
+        if (v->type.dims[i] != 1) return false;
+    return true;
+}
+
+static bool only_moves(const ir_node *n)
+{
+    return ir_op_get(n->op)->colour == IR_CLEAR && n->n_out == 1;
+}
+
+/* The operand by which scores pass through n, or -1. */
+static int passing_operand(const ir_node *n, const bool *scores)
+{
+    int at = 0;
+    while (at < n->n_in && !(ir_in(n, at) && scores[ir_in(n, at)->id])) at++;
+    if (at == n->n_in) return -1;
+    switch (n->op) {
+    case IR_OP_add: return at;
+    case IR_OP_sub: return at == 0 ? at : -1;
+    case IR_OP_mul: return is_single(ir_in(n, 1 - at)) ? at : -1;
+    case IR_OP_div: return at == 0 && is_single(ir_in(n, 1)) ? at : -1;
+    default: return only_moves(n) ? at : -1;
+    }
+}
+
+static bool is_last_softmax(const ir_node *n)
+{
+    if (n->op != IR_OP_softmax) return false;
+    int64_t axis = n->attr[IR_ATTR(softmax, axis)].i;
+    return axis == -1 || axis == ir_in(n, 0)->type.rank - 1;
+}
+
+static bool is_computed(const ir_node *n, int i, const bool *computed)
+{
+    const ir_value *v = ir_in(n, i);
+    return v && (v->kind == IR_VALUE_INPUT || computed[v->id]);
+}
+
+static bool is_product(const ir_node *n, const bool *computed)
+{
+    return n->op == IR_OP_matmul && is_computed(n, 0, computed) && is_computed(n, 1, computed);
+}
+
+/* From the softmax back to the product; what is marked already leads there too. */
+static void mark_way(const ir_node *softmax, const bool *scores, attention_mark *marks)
+{
+    for (const ir_node *n = ir_in(softmax, 0)->def; n->op != IR_OP_matmul && !marks[n->id].scores;) {
+        const ir_value *from = ir_in(n, passing_operand(n, scores));
+        marks[n->id] = (attention_mark){from, softmax};
+        n = from->def;
+    }
+}
+
+const attention_mark *attention_find(const ir_graph *g, arena *a)
+{
+    attention_mark *marks = arena_array(a, g->node_ids + 1, sizeof *marks);
+    bool *scores = arena_array(a, g->value_ids + 1, sizeof *scores);
+    bool *computed = arena_array(a, g->value_ids + 1, sizeof *computed);
+    const ir_node **weights = arena_array(a, g->value_ids + 1, sizeof *weights);
+    for (const ir_node *n = g->first; n && n->phase == IR_FORWARD; n = n->next) {
+        if (!n->n_out || !n->n_in) continue;
+        const ir_value *first = ir_in(n, 0);
+        const ir_node *softmax = first ? weights[first->id] : NULL;
+        bool product = is_product(n, computed);
+        if (product && softmax) mark_way(softmax, scores, marks);
+        scores[n->out[0]->id] = n->op == IR_OP_matmul ? product : passing_operand(n, scores) >= 0;
+        for (int i = 0; i < n->n_in; i++)
+            for (int k = 0; k < n->n_out; k++) computed[n->out[k]->id] |= is_computed(n, i, computed);
+        if (is_last_softmax(n) && scores[first->id]) weights[n->out[0]->id] = n;
+        else if (softmax && (only_moves(n) || n->op == IR_OP_dropout)) weights[n->out[0]->id] = softmax;
+    }
+    return marks;
+}

@@ -1,0 +1,571 @@
+/* colour.c - which type every node computes in.
+ *
+ * First each node gets its colour from the lists. Then one walk in execution order decides types (profile `ampc`):
+ *   white            low
+ *   black            f32; "b" if the op computes in f32 inside: it takes what arrives, and what it writes is
+ * low when its
+ *                    operand is low or a white op reads it; it neither is tainted nor taints
+ *   gray             f32 if a counted producer is f32, else low if one is low, else what arrives; parameters,
+ * constants,
+ *                    graph inputs and casts of the model never count, the order of operands plays no part
+ *   clear            the type of its float operands, f32 when they differ; passes on what its producers count as
+ * The loss is an f32 terminal: from it back to the last white or b op everything is f32, so that the seed of the
+ * backward, which is the scale itself, is f32. A b op that writes what it reads (no attribute `out`) is no end. */
+#include "passes/amp/attention.h"
+#include "passes/amp/range.h"
+
+#include <string.h>
+
+typedef enum count { COUNT_NOT, COUNT_F32, COUNT_LOW } count;
+
+typedef struct colouring {
+    ir_graph *graph;
+    const amp_list *list;
+    const pass_options *options;
+    diag *diag;
+    amp_entry *entries; /* by node id */
+    ir_dtype *type;     /* by value id: the dtype after casting */
+    count *counts;      /* by value id: what the value counts as at a gray consumer */
+    bool *terminal;     /* by node id: forced to f32 by the loss */
+    const range_mark *ranges; /* by node id, or NULL */
+    const attention_mark *attentions; /* by node id, or NULL */
+    bool names_tensors; /* some list does */
+} colouring;
+
+const char *amp_rule_sentence(amp_rule r)
+{
+    static const char *const sentences[] = {
+#define AMP_RULE_TEXT(name, text) text,
+        AMP_RULE_MAP(AMP_RULE_TEXT)
+#undef AMP_RULE_TEXT
+    };
+    return sentences[r];
+}
+
+bool amp_takes_part(const ir_node *n, int i)
+{
+    const ir_value *v = ir_in(n, i);
+    const ir_slot *slot = ir_op_in_slot(n->op, i, n->n_in);
+    if (!v || !slot || !ir_dtype_is_float(v->type.dtype)) return false;
+    if (n->op == IR_OP_foreign) return ir_foreign_reads(n, i);
+    return slot->group == IR_GROUP_F || slot->group == IR_GROUP_N || slot->group == IR_GROUP_T;
+}
+
+/* It is only carried along, and its schema has no other type than the model's. */
+static bool is_fixed(const colouring *c, const ir_node *n)
+{
+    if (amp_is_listed_control(c->list, c->options, n)) return false;
+    for (int i = 0; i < n->n_in; i++)
+        if (amp_takes_part(n, i)) return false;
+    return n->op == IR_OP_foreign;
+}
+
+/* A float operand or, where there are no operands, a float result. */
+static bool touches_float(const ir_node *n)
+{
+    bool reads = false;
+    for (int i = 0; i < n->n_in; i++) {
+        if (ir_in(n, i) && ir_dtype_is_float(ir_in(n, i)->type.dtype)) return true;
+        reads |= ir_in(n, i) && !ir_body_count(n);
+    }
+    for (int i = 0; i < n->n_out && !reads; i++)
+        if (ir_dtype_is_float(n->out[i]->type.dtype)) return true;
+    return false;
+}
+
+static bool touches_f64(const ir_node *n)
+{
+    for (int i = 0; i < n->n_in; i++)
+        if (ir_in(n, i) && ir_in(n, i)->type.dtype == IR_f64) return true;
+    return n->n_out > 0 && n->out[0]->type.dtype == IR_f64;
+}
+
+static bool is_inside(const colouring *c, const ir_node *n)
+{
+    return amp_list_inside(c->list, n);
+}
+
+/* ---- colours from the lists ------------------------------------------------------------------ */
+
+/* All nodes that one operator of the model became are named when one is: the first and the next of them. */
+static bool is_same_operator(const ir_node *a, const ir_node *b)
+{
+    if (a == b) return true;
+    bool model = a->loc.op && b->loc.op;
+    return model && strcmp(a->loc.node, b->loc.node) == 0 && strcmp(a->loc.op, b->loc.op) == 0;
+}
+
+static const ir_node *first_part(const ir_node *n)
+{
+    while (n->prev && is_same_operator(n->prev, n)) n = n->prev;
+    return n;
+}
+
+static const ir_node *next_part(const ir_node *n)
+{
+    return n->next && is_same_operator(n->next, n) ? n->next : NULL;
+}
+
+static const list_pattern *find_tensor(const colouring *c, const ir_node *n)
+{
+    const list_pattern *p = NULL;
+    if (!c->names_tensors) return NULL;
+    for (n = first_part(n); n && !p; n = next_part(n)) {
+        for (int i = 0; i < n->n_in && !p; i++)
+            if (ir_in(n, i)) p = amp_list_find_tensor(c->list, ir_in(n, i)->name);
+        for (int i = 0; i < n->n_out && !p; i++) p = amp_list_find_tensor(c->list, n->out[i]->name);
+    }
+    return p;
+}
+
+static bool has_word(const char *name, const char *words)
+{
+    for (const char *end; *words; words = end) {
+        words += strspn(words, ", ");
+        end = words + strcspn(words, ", ");
+        if (end > words && memmem(name, strlen(name), words, (size_t)(end - words))) return true;
+    }
+    return false;
+}
+
+/* fp32_names = WORD, ...: an operand or result whose name contains the word. */
+static bool has_f32_name(const colouring *c, const ir_node *n)
+{
+    const char *words = amp_list_rule(c->list, "fp32_names");
+    if (!*words) return false;
+    for (n = first_part(n); n; n = next_part(n)) {
+        for (int i = 0; i < n->n_in; i++)
+            if (ir_in(n, i) && has_word(ir_in(n, i)->name, words)) return true;
+        for (int i = 0; i < n->n_out; i++)
+            if (has_word(n->out[i]->name, words)) return true;
+    }
+    return false;
+}
+
+static void colour_by_lists(colouring *c, ir_node *n, amp_entry *e)
+{
+    if (!n->loc.op) {
+        e->colour = ir_op_get(n->op)->colour;
+        return;
+    }
+    const list_entry *line = amp_list_find_at(c->list, n, c->options->low);
+    e->colour = line ? line->colour : IR_BLACK;
+    e->line = line ? &line->place : NULL;
+    if (line) return;
+    e->rule = AMP_UNLISTED;
+    if (c->list->rule.unlisted)
+        diag_error(c->diag, AMPC_REJECTED, ir_diag_loc(n), "operator %s is on no list", n->loc.op);
+}
+
+/* Whether the op can write another type than it reads, here and by its own choice. */
+static bool has_own_result(const colouring *c, const ir_node *n)
+{
+    return ir_op_out_attr(n->op) >= 0 && !c->options->plain_runtime;
+}
+
+/* Patterns hold where the lists do not insist on low precision; a tensor or a result that fp16 cannot hold is f32
+ * everywhere. */
+static void colour_by_range(const colouring *c, const ir_node *n, amp_entry *e)
+{
+    const range_mark *m = c->ranges && n->loc.op ? &c->ranges[n->id] : &(range_mark){0};
+    if (m->tensor) *e = (amp_entry){.colour = IR_BLACK, .rule = AMP_INITIALIZER, .cause = m->tensor};
+    else if (m->pattern && e->colour != IR_WHITE)
+        *e = (amp_entry){.colour = IR_BLACK, .rule = AMP_RANGE, .line = m->pattern};
+    else if (m->wide && !has_own_result(c, n))
+        *e = (amp_entry){.colour = IR_BLACK, .rule = AMP_RANGE, .line = m->wide};
+}
+
+/* What outranks the operator lists, in this order. */
+static void colour_by_name(colouring *c, const ir_node *n, amp_entry *e)
+{
+    const list_pattern *tensor = find_tensor(c, n),
+                       *node = n->loc.op ? amp_list_find_node(c->list, &n->loc) : NULL;
+    if (n->loc.op && amp_list_unsupported(c->list, n->loc.op))
+        *e = (amp_entry){.colour = IR_BLACK, .rule = AMP_UNSUPPORTED};
+    else if (node || tensor)
+        *e = (amp_entry){.colour = (node ? node : tensor)->dtype == IR_f32 ? IR_BLACK : IR_WHITE,
+                         .rule = node ? AMP_NODE : AMP_TENSOR,
+                         .line = node ? &node->place : &tensor->place};
+    else if (has_f32_name(c, n)) *e = (amp_entry){.colour = IR_BLACK, .rule = AMP_NAMED};
+}
+
+/* Casts of the model take part where a name says so, or the list: then those of operators that it has gray. */
+static bool is_honoured_cast(const colouring *c, const ir_node *n)
+{
+    if (n->op != IR_OP_cast || has_f32_name(c, n) || find_tensor(c, n)) return false;
+    if (c->options->level == PASS_OD && c->list->rule.od) return false;
+    const list_entry *line =
+        c->list->rule.user_cast && n->loc.op ? amp_list_find(c->list, n->loc.op, n, c->options->low) : NULL;
+    return !line || line->colour != IR_GRAY;
+}
+
+/* Nodes without colour: they compute in the types that the model gives them, and count as no producer. */
+static bool is_untouched(const colouring *c, const ir_node *n, amp_rule *why)
+{
+    const amp_rules *rule = &c->list->rule;
+    bool listed = rule->integer_ops && n->loc.op;
+    *why = ir_op_get(n->op)->traits & IR_EFFECT ? AMP_STATEMENT
+           : !touches_float(n) && !listed       ? AMP_NO_FLOAT
+           : is_honoured_cast(c, n)             ? AMP_USER_CAST
+           : is_fixed(c, n)                     ? AMP_FOREIGN
+           : touches_f64(n)                     ? AMP_F64
+                                                : AMP_FIXED;
+    if (*why != AMP_FIXED) return true;
+    return !rule->fixed_dtype_ops && n->loc.op && amp_list_rule_names(c->list, "dtype_attribute", n->loc.op);
+}
+
+static void colour_node(colouring *c, ir_node *n)
+{
+    amp_entry *e = &c->entries[n->id];
+    *e = (amp_entry){.colour = IR_KEEP};
+    if (is_untouched(c, n, &e->rule)) return;
+    e->rule = AMP_LISTED_WHITE; /* a colour: the walk decides the rule */
+    colour_by_lists(c, n, e);
+    colour_by_range(c, n, e);
+    colour_by_name(c, n, e);
+}
+
+/* ---- the loss as f32 terminal ---------------------------------------------------------------- */
+
+/* Computes in f32 inside, and writes f32 whatever it reads. */
+static bool is_boundary(const colouring *c, const ir_node *n)
+{
+    return c->entries[n->id].colour == IR_BLACK && is_inside(c, n) &&
+           (ir_op_out_attr(n->op) >= 0 || ir_op_out_slot(n->op, 0, n->n_out)->group == IR_GROUP_F32);
+}
+
+static bool is_ours(const ir_node *n)
+{
+    return !n->loc.op;
+}
+
+/* Marks the loss and, backwards, what it is computed from: up to white ops, and not past an op that computes in f32
+ * inside, which reads the model's output as it is. A loss of our own making (no ONNX origin) is f32 as a whole. */
+static void mark_terminal(colouring *c, const ir_value *loss)
+{
+    bool ours_only = c->list->rule.loss;
+    if (loss->kind != IR_VALUE_RESULT || (ours_only && !is_ours(loss->def))) return;
+    c->terminal[loss->def->id] = c->entries[loss->def->id].colour != IR_WHITE;
+    for (const ir_node *n = loss->def; n; n = n->prev) {
+        if (!c->terminal[n->id]) continue;
+        bool boundary = is_boundary(c, n);
+        for (int i = 0; i < n->n_in; i++) {
+            const ir_value *x = ir_in(n, i);
+            if (!x || x->kind != IR_VALUE_RESULT || !(amp_takes_part(n, i) || n->op == IR_OP_cast)) continue;
+            if ((boundary || ours_only) && !(is_ours(n) && is_ours(x->def))) continue;
+            c->terminal[x->def->id] = c->entries[x->def->id].colour != IR_WHITE;
+        }
+    }
+}
+
+/* ---- the walk -------------------------------------------------------------------------------- */
+
+/* What arrives at a node: types of its float operands after casting. Storage counts only when nothing else is
+ * there. */
+typedef struct arrival {
+    bool f32, low;
+    ir_dtype type;          /* of the operands, when they agree */
+    const ir_value *f32_cause, *low_cause; /* first producer that counts as such */
+} arrival;
+
+static arrival look_at_operands(const colouring *c, const ir_node *n)
+{
+    arrival a = {.type = IR_NO_DTYPE};
+    for (int storage = 0; storage <= 1 && !a.f32 && !a.low; storage++)
+        for (int i = 0; i < n->n_in; i++) {
+            const ir_value *v = ir_in(n, i);
+            if (!amp_takes_part(n, i) || (v->kind == IR_VALUE_STORAGE) != storage) continue;
+            ir_dtype t = c->type[v->id];
+            (ir_dtype_is_low(t) ? &a.low : &a.f32)[0] = true;
+            a.type = t;
+            if (c->counts[v->id] == COUNT_F32 && !a.f32_cause) a.f32_cause = v;
+            if (c->counts[v->id] == COUNT_LOW && !a.low_cause) a.low_cause = v;
+        }
+    return a;
+}
+
+static void set(amp_entry *e, amp_rule rule, ir_dtype want, const ir_value *cause)
+{
+    e->rule = rule;
+    e->want = e->result = want;
+    e->cause = cause;
+}
+
+static bool read_by_white(const colouring *c, const ir_node *n)
+{
+    for (int i = 0; i < n->n_out; i++)
+        for (const ir_use *u = n->out[i]->first_use; u; u = u->next)
+            if (c->entries[u->user->id].colour == IR_WHITE && amp_takes_part(u->user, u->index)) return true;
+    return false;
+}
+
+static count decide_inside(const colouring *c, const ir_node *n, amp_entry *e, const arrival *a)
+{
+    bool mixed = a->f32 && a->low;
+    ir_dtype low = c->options->low;
+    set(e, mixed ? AMP_INSIDE_MIXED : AMP_INSIDE, mixed ? IR_f32 : a->type, NULL);
+    if (!has_own_result(c, n)) return ir_dtype_is_low(e->result) ? COUNT_LOW : COUNT_NOT;
+    if (c->terminal[n->id]) e->result = IR_f32;
+    else if (e->want == IR_f32 && read_by_white(c, n)) e->result = low;
+    return ir_dtype_is_low(e->result) ? COUNT_LOW : COUNT_NOT;
+}
+
+/* The counted producers at a gray node: of the first f32 one, the first low one, the last. Operands that the
+ * op moves or
+ * combines come after those that only steer it, which is PaddlePaddle's order of slots. */
+typedef struct producers {
+    const ir_value *f32, *low, *last;
+} producers;
+
+static producers look_at_producers(const colouring *c, const ir_node *n)
+{
+    producers p = {0};
+    for (int part = 0; part <= 1; part++)
+        for (int i = 0; i < n->n_in; i++) {
+            const ir_value *v = ir_in(n, i);
+            if (!v || amp_takes_part(n, i) != part || c->counts[v->id] == COUNT_NOT) continue;
+            const ir_value **first = c->counts[v->id] == COUNT_F32 ? &p.f32 : &p.low;
+            if (!*first) *first = v;
+            p.last = v;
+        }
+    if (c->list->rule.gray == GRAY_LAST_PRODUCER && p.last)
+        *(c->counts[p.last->id] == COUNT_F32 ? &p.low : &p.f32) = NULL;
+    return p;
+}
+
+static count decide_gray(const colouring *c, const ir_node *n, amp_entry *e, const arrival *a)
+{
+    producers p = look_at_producers(c, n);
+    bool last = c->list->rule.gray == GRAY_LAST_PRODUCER;
+    ir_dtype low = c->options->low;
+    if (p.f32) return set(e, AMP_GRAY_F32, IR_f32, last ? p.last : p.f32), COUNT_F32;
+    if (p.low) return set(e, AMP_GRAY_LOW, low, last ? p.last : p.low), COUNT_LOW;
+    if (c->list->rule.orphan == ORPHAN_LOW) return set(e, AMP_ORPHAN_LOW, low, NULL), COUNT_LOW;
+    set(e, AMP_GRAY_KEEP, a->f32 && a->low ? IR_f32 : a->type, NULL);
+    return COUNT_NOT;
+}
+
+/* f32 if an operand is f32 that would have to be cast, else low. */
+static count decide_promoted(const colouring *c, const ir_node *n, amp_entry *e)
+{
+    bool pinned = n->loc.op && amp_list_pins(c->list, n->loc.op);
+    for (int i = 0; i < n->n_in; i++) {
+        const ir_value *v = ir_in(n, i);
+        if (!v || c->type[v->id] != IR_f32 || amp_list_is_attribute(c->list, n, i)) continue;
+        if (pinned && (!amp_takes_part(n, i) || (i && n->op == IR_OP_foreign))) continue;
+        return set(e, AMP_PROMOTE_F32, IR_f32, v), COUNT_F32;
+    }
+    return set(e, AMP_PROMOTE_LOW, c->options->low, NULL), COUNT_LOW;
+}
+
+static count decide_clear(const colouring *c, amp_entry *e, const arrival *a)
+{
+    bool mixed = a->f32 && a->low;
+    const ir_value *cause = a->f32_cause ? a->f32_cause : mixed ? NULL : a->low_cause;
+    if (mixed && c->options->level == PASS_O2) return set(e, AMP_O2, c->options->low, NULL), COUNT_LOW;
+    set(e, mixed ? AMP_CLEAR_MIXED : AMP_CLEAR, mixed ? IR_f32 : a->type, cause);
+    if (ir_dtype_is_low(e->want)) return a->low_cause ? COUNT_LOW : COUNT_NOT;
+    return a->f32_cause ? COUNT_F32 : COUNT_NOT;
+}
+
+/* A node that a [nodes] or [tensors] line names has its rule already. */
+static count decide_named(amp_entry *e, ir_dtype low)
+{
+    e->want = e->result = e->colour == IR_WHITE ? low : IR_f32;
+    return e->colour == IR_WHITE ? COUNT_LOW : COUNT_F32;
+}
+
+static bool is_named(const amp_entry *e)
+{
+    return e->rule == AMP_NODE || e->rule == AMP_TENSOR || e->rule == AMP_UNSUPPORTED || e->rule == AMP_NAMED ||
+           e->rule == AMP_RANGE || e->rule == AMP_INITIALIZER;
+}
+
+/* Scores that are low stay it up to a softmax that computes in f32 inside, whatever the mask is. */
+static bool is_in_attention(const colouring *c, const ir_node *n)
+{
+    const attention_mark *m = c->attentions ? &c->attentions[n->id] : &(attention_mark){0};
+    return m->scores && ir_dtype_is_low(c->type[m->scores->id]) && amp_list_inside(c->list, m->softmax) &&
+           !is_named(&c->entries[m->softmax->id]);
+}
+
+/* Gray, clear and unlisted nodes: where levels and profiles differ. */
+static count decide_by_rules(const colouring *c, const ir_node *n, amp_entry *e, const arrival *a)
+{
+    if (c->list->rule.promote) return decide_promoted(c, n, e);
+    if ((e->colour == IR_CLEAR || e->colour == IR_GRAY) && is_in_attention(c, n))
+        return set(e, AMP_ATTENTION, c->options->low, c->attentions[n->id].scores), COUNT_LOW;
+    if (e->colour == IR_CLEAR) return decide_clear(c, e, a);
+    if (c->options->level == PASS_O2) return set(e, AMP_O2, c->options->low, NULL), COUNT_LOW;
+    if (e->colour == IR_GRAY) return decide_gray(c, n, e, a);
+    return set(e, AMP_UNLISTED, IR_f32, NULL), COUNT_F32;
+}
+
+static count decide(const colouring *c, const ir_node *n, amp_entry *e)
+{
+    ir_dtype low = c->options->low;
+    arrival a = look_at_operands(c, n);
+    if (is_named(e)) return decide_named(e, low);
+    bool listed = e->rule != AMP_UNLISTED, black = e->colour == IR_BLACK && listed;
+    if (c->options->level == PASS_OD && e->colour != IR_WHITE) return set(e, AMP_OD, IR_f32, NULL), COUNT_F32;
+    bool inside = black && is_inside(c, n), terminal = c->terminal[n->id];
+    if (inside && (!terminal || is_boundary(c, n))) return decide_inside(c, n, e, &a);
+    if (terminal && (inside || e->colour != IR_BLACK)) return set(e, AMP_LOSS, IR_f32, NULL), COUNT_F32;
+    if (e->colour == IR_WHITE) return set(e, AMP_LISTED_WHITE, low, NULL), COUNT_LOW;
+    if (black) return set(e, AMP_LISTED_BLACK, IR_f32, NULL), COUNT_F32;
+    return decide_by_rules(c, n, e, &a);
+}
+
+bool amp_follows_result(const ir_node *n, int i)
+{
+    ir_group group = ir_op_out_slot(n->op, i, n->n_out)->group;
+    if (n->op == IR_OP_foreign) return ir_foreign_gives(n, i) || ir_body_count(n);
+    return group == IR_GROUP_F || group == IR_GROUP_N || group == IR_GROUP_T;
+}
+
+bool amp_narrows_result(const ir_node *n, int i, const amp_entry *e, const amp_list *l)
+{
+    return ir_dtype_is_low(e->result) && e->rule != AMP_INSIDE && n->loc.op && n->out[i]->type.dtype == IR_f32 &&
+           ir_op_out_slot(n->op, i, n->n_out)->group == IR_GROUP_F32 && !amp_list_pins(l, n->loc.op);
+}
+
+/* What a cast of the model writes when it has a colour: a float result of the colour's type, where that narrows; at
+ * level OD also where it widens. */
+static ir_dtype cast_writes(const colouring *c, const ir_node *n, const amp_entry *e)
+{
+    ir_dtype to = n->out[0]->type.dtype;
+    bool retyped = to == IR_f32 || (ir_dtype_is_float(to) && c->options->level == PASS_OD);
+    return retyped && e->want != IR_NO_DTYPE ? e->want : to;
+}
+
+static void note_results(colouring *c, const ir_node *n, amp_entry *e, count counts, bool coloured)
+{
+    if (n->op == IR_OP_cast && coloured) e->result = cast_writes(c, n, e);
+    for (int i = 0; i < n->n_out; i++) {
+        ir_value *v = n->out[i];
+        bool follows = amp_follows_result(n, i) || n->op == IR_OP_cast;
+        c->type[v->id] = v->type.dtype;
+        if (!coloured) continue;
+        if (ir_dtype_is_float(v->type.dtype)) {
+            if (!follows && e->rule == AMP_INSIDE) continue;
+            if (follows && e->result != IR_NO_DTYPE) c->type[v->id] = e->result;
+            if (amp_narrows_result(n, i, e, c->list)) c->type[v->id] = e->result;
+        }
+        c->counts[v->id] = counts;
+    }
+}
+
+/* A sum that does not fit leaves its op in f32, and so taints what follows. */
+static count widen_result(const colouring *c, const ir_node *n, amp_entry *e, count counts)
+{
+    const range_mark *m = c->ranges && n->loc.op ? &c->ranges[n->id] : &(range_mark){0};
+    if (!m->wide || !has_own_result(c, n) || !ir_dtype_is_low(e->result)) return counts;
+    e->result = IR_f32;
+    e->line = m->wide;
+    e->wide = true;
+    return COUNT_F32;
+}
+
+static void walk(colouring *c)
+{
+    for (ir_node *n = c->graph->first; n && n->phase == IR_FORWARD; n = n->next) {
+        amp_entry *e = &c->entries[n->id];
+        bool coloured = e->rule >= AMP_UNSUPPORTED && e->colour != IR_KEEP;
+        count counts = coloured ? decide(c, n, e) : COUNT_NOT;
+        if (coloured) counts = widen_result(c, n, e, counts);
+        e->counts = counts != COUNT_NOT;
+        if (n->op == IR_OP_cast && !coloured) e->want = c->type[ir_in(n, 0)->id];
+        note_results(c, n, e, counts, coloured);
+    }
+}
+
+/* ---- parameters at level O2 ------------------------------------------------------------------ */
+
+/* Whether operand i stays in f32 although the level makes parameters low. */
+static bool keeps_operand(const ir_node *n, int i, const amp_entry *e, const amp_list *l, ir_dtype low)
+{
+    if (n->op == IR_OP_foreign && !amp_takes_part(n, i)) return true;
+    if (amp_list_is_attribute(l, n, i)) return true;
+    if (e->colour == IR_KEEP || !n->loc.op) return false;
+    const list_entry *line = amp_list_find_at(l, n, low);
+    bool black = line && line->colour == IR_BLACK;
+    if (black && l->rule.black_params && !amp_list_spared(l, n->loc.op)) return false;
+    if (black || (is_named(e) && e->rule != AMP_TENSOR && e->colour == IR_BLACK)) return true;
+    bool same = amp_takes_part(n, i) && (!i || n->op != IR_OP_foreign || ir_dtype_is_low(e->want));
+    return !same && (amp_list_inside(l, n) || amp_list_pins(l, n->loc.op));
+}
+
+bool *amp_low_params(const ir_graph *g, const amp_list *l, const pass_options *o, const amp_entry *entries, arena *a)
+{
+    bool *low = arena_array(a, g->value_ids + 1, sizeof *low), *kept = arena_array(a, g->value_ids + 1, sizeof *kept);
+    for (const ir_node *n = g->first; n && o->level == PASS_O2 && n->phase == IR_FORWARD; n = n->next)
+        for (int i = 0; i < n->n_in; i++) {
+            const ir_value *v = ir_in(n, i);
+            if (!v || v->kind != IR_VALUE_STORAGE || v->storage->kind != IR_PARAM || v->type.dtype != IR_f32) continue;
+            kept[v->id] |= keeps_operand(n, i, &entries[n->id], l, o->low);
+            low[v->id] = !kept[v->id];
+        }
+    return low;
+}
+
+/* ---- bodies ---------------------------------------------------------------------------------- */
+
+bool amp_lowers_bodies(const amp_list *l, const pass_options *o)
+{
+    return o->level != PASS_O0 && (!l->rule.subgraphs || (l->rule.subgraphs == SUBGRAPHS_O2 && o->level == PASS_O2));
+}
+
+bool amp_is_listed_control(const amp_list *l, const pass_options *o, const ir_node *n)
+{
+    if (!l->rule.control || !ir_body_count(n) || !amp_lowers_bodies(l, o)) return false;
+    for (int i = 0; i < ir_own_operands(n); i++)
+        if (ir_in(n, i) && ir_dtype_is_float(ir_in(n, i)->type.dtype)) return false;
+    return true;
+}
+
+bool amp_is_free_capture(const amp_list *l, const pass_options *o, const ir_node *n, int i)
+{
+    return ir_body_count(n) && i >= ir_own_operands(n) && amp_lowers_bodies(l, o);
+}
+
+static void note_input(colouring *c, size_t i)
+{
+    const ir_value *v = c->graph->inputs.items[i];
+    const amp_outside *outside = c->options->outside;
+    c->type[v->id] = v->type.dtype;
+    if (!outside || !outside->counts[i]) return;
+    c->counts[v->id] = ir_dtype_is_low(v->type.dtype) ? COUNT_LOW : COUNT_F32;
+}
+
+/* ---- the graph ------------------------------------------------------------------------------- */
+
+amp_entry *amp_colour(ir_graph *g, const amp_list *l, const pass_options *o, arena *a, diag *d)
+{
+    ir_graph_renumber(g);
+    colouring c = {.graph = g, .list = l, .options = o, .diag = d};
+    for (size_t i = 0; i < l->layers.count; i++) c.names_tensors |= l->layers.items[i].tensors.count > 0;
+    c.entries = arena_array(a, g->node_ids + 1, sizeof *c.entries);
+    c.type = arena_array(a, g->value_ids + 1, sizeof *c.type);
+    c.counts = arena_array(a, g->value_ids + 1, sizeof *c.counts);
+    c.terminal = arena_array(a, g->node_ids + 1, sizeof *c.terminal);
+    for (uint32_t i = 0; i < g->node_ids; i++) c.entries[i].colour = IR_KEEP;
+    if (o->level == PASS_O0) return c.entries;
+    c.ranges = range_find(g, l, o, a);
+    if (!l->rule.attention) c.attentions = attention_find(g, a);
+    for (size_t i = 0; i < g->inputs.count; i++) note_input(&c, i);
+    for (ir_node *n = g->first; n; n = n->next) {
+        if (n->op == IR_OP_foreign) ir_foreign_settle(n, o->low == IR_f16);
+        for (int i = 0; i < n->n_in; i++)
+            if (ir_in(n, i) && ir_in(n, i)->kind == IR_VALUE_STORAGE)
+                c.type[ir_in(n, i)->id] = ir_in(n, i)->type.dtype;
+        colour_node(&c, n);
+    }
+    const bool *low_params = amp_low_params(g, l, o, c.entries, a);
+    for (uint32_t i = 0; i < g->value_ids; i++)
+        if (low_params[i]) c.type[i] = o->low;
+    const char *loss = ir_meta_get(g->module, "loss");
+    ir_node *terminal = loss && !g->body ? ir_graph_find_output(g, loss) : NULL;
+    if (terminal) mark_terminal(&c, ir_in(terminal, 0));
+    walk(&c);
+    return c.entries;
+}

@@ -1,0 +1,198 @@
+/* draw.c - the forward graph for Graphviz: boxes in the colour of the lists, casts as small diamonds, inputs and
+ * outputs as ellipses, weights as cylinders, bodies of If, Loop, Scan in frames. Drawn is what the passes have left of
+ * it, one statement a line. */
+#include "passes/amp/draw.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+typedef struct drawing {
+    const ir_module *module;
+    const strmap *colours; /* node name -> attributes; NULL: nothing was coloured */
+    arena *arena;
+    VEC(char) text;
+    int graphs; /* begun so far */
+} drawing;
+
+/* One graph: the primary one, or a body inside the box of its node. Its number keeps the ids of bodies apart. */
+typedef struct picture {
+    drawing *d;
+    const ir_graph *graph;
+    const char *prefix;
+    bool *drawn; /* by value id: storage that has its cylinder */
+} picture;
+
+/* Attributes of Graphviz by colour. */
+static const char *const looks[] = {
+    [IR_WHITE] = "fillcolor=white",
+    [IR_BLACK] = "fillcolor=gray15, fontcolor=white",
+    [IR_GRAY] = "fillcolor=gray75",
+    [IR_CLEAR] = "fillcolor=white, style=\"filled,dashed\", color=gray50",
+    [IR_KEEP] = "style=dotted",
+};
+
+/* Nodes of different bodies may have the same name. */
+static const char *colour_key(const ir_node *n, arena *a)
+{
+    return n->graph->body ? arena_printf(a, "%s\x1f%s", n->graph->name, n->loc.node) : n->loc.node;
+}
+
+void draw_keep_colours(const ir_graph *g, const amp_entry *entries, const pass_options *o)
+{
+    if (!o->stats || !o->draws) return;
+    arena *a = g->module->arena;
+    if (!g->body) o->stats->colours = strmap_new(a);
+    for (const ir_node *n = g->first; n && n->phase == IR_FORWARD; n = n->next) {
+        const amp_entry *e = &entries[n->id];
+        const char *key = n->loc.op ? colour_key(n, a) : NULL;
+        if (key && (e->colour != IR_KEEP || !strmap_get(o->stats->colours, key)))
+            strmap_put(o->stats->colours, key, (void *)(uintptr_t)looks[e->colour]);
+    }
+}
+
+/* ---- text ------------------------------------------------------------------------------------ */
+
+static void add(drawing *d, const char *s)
+{
+    for (; *s; s++) vec_push(d->arena, &d->text, *s);
+}
+
+__attribute__((format(printf, 2, 3))) static void addf(drawing *d, const char *format, ...)
+{
+    char text[96];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    add(d, text);
+}
+
+/* Inside quotes: a backslash begins an escape of Graphviz and '&' an entity; control bytes are blanks. */
+static void add_escaped(drawing *d, const char *s)
+{
+    for (; *s; s++) {
+        if (*s == '"' || *s == '\\') vec_push(d->arena, &d->text, '\\');
+        if (*s == '&') add(d, "&amp;");
+        else vec_push(d->arena, &d->text, (unsigned char)*s < 0x20 || *s == 0x7f ? ' ' : *s);
+    }
+}
+
+static void add_label(drawing *d, const char *const *lines, int count)
+{
+    add(d, "label=\"");
+    for (int i = 0; i < count; i++) {
+        if (i) add(d, "\\n");
+        add_escaped(d, lines[i]);
+    }
+    add(d, "\"");
+}
+
+/* ---- the graph ------------------------------------------------------------------------------- */
+
+static bool is_inserted_cast(const ir_node *n)
+{
+    return n->op == IR_OP_cast && !n->loc.op;
+}
+
+static void draw_node(const picture *p, const ir_node *n)
+{
+    drawing *d = p->d;
+    addf(d, "  %sn%u [", p->prefix, n->id);
+    if (is_inserted_cast(n)) {
+        const char *type = ir_dtype_name(n->out[0]->type.dtype);
+        add_label(d, &type, 1);
+        add(d, ", shape=diamond, width=0.3, height=0.3, margin=0, fontsize=8, fillcolor=khaki];\n");
+        return;
+    }
+    const char *op = n->loc.op ? n->loc.op : ir_op_get(n->op)->name;
+    const char *type = n->n_out > 0 ? ir_type_print(d->module, &n->out[0]->type, d->arena) : "";
+    const char *lines[] = {op, type, n->loc.op ? n->loc.node : ""};
+    add_label(d, lines, n->loc.op && *n->loc.node ? 3 : 2);
+    const char *look = n->loc.op && d->colours ? strmap_get(d->colours, colour_key(n, d->arena)) : NULL;
+    add(d, ", ");
+    add(d, look ? look : looks[ir_op_get(n->op)->colour]);
+    add(d, "];\n");
+}
+
+static void draw_leaf(const picture *p, const ir_value *v, char letter, const char *shape)
+{
+    const char *lines[] = {v->name, ir_type_print(p->d->module, &v->type, p->d->arena)};
+    addf(p->d, "  %s%c%u [", p->prefix, letter, v->id);
+    add_label(p->d, lines, 2);
+    addf(p->d, ", shape=%s, fillcolor=aliceblue];\n", shape);
+}
+
+static void draw_edges(const picture *p, const ir_node *n)
+{
+    for (int i = 0; i < n->n_in; i++) {
+        const ir_value *v = ir_in(n, i);
+        if (!v) continue;
+        bool storage = v->kind == IR_VALUE_STORAGE;
+        if (storage && !p->drawn[v->id]) draw_leaf(p, v, 's', "cylinder");
+        p->drawn[v->id] = true;
+        addf(p->d, "  %s%c%u -> %sn%u;\n", p->prefix, v->kind == IR_VALUE_RESULT ? 'n' : storage ? 's' : 'i',
+             v->kind == IR_VALUE_RESULT ? v->def->id : v->id, p->prefix, n->id);
+    }
+}
+
+static void draw_output(const picture *p, const ir_node *n)
+{
+    const char *type = ir_type_print(p->d->module, &ir_in(n, 0)->type, p->d->arena);
+    const char *lines[] = {n->attr[IR_ATTR(output, name)].s, type};
+    addf(p->d, "  %sn%u [", p->prefix, n->id);
+    add_label(p->d, lines, 2);
+    add(p->d, ", shape=ellipse, fillcolor=aliceblue];\n");
+}
+
+static void draw_graph(drawing *d, const ir_graph *g, const char *prefix);
+
+/* In a box; dashed lines lead from what it gives to the node. */
+static void draw_body(const picture *p, const ir_node *n, const ir_body *body)
+{
+    drawing *d = p->d;
+    const char *prefix = arena_printf(d->arena, "b%d", ++d->graphs);
+    addf(d, "  subgraph cluster_%s {\n  ", prefix);
+    add_label(d, &body->graph->name, 1);
+    add(d, ";\n");
+    draw_graph(d, body->graph, prefix);
+    add(d, "  }\n");
+    for (const ir_node *out = body->graph->first; out; out = out->next)
+        if (out->op == IR_OP_output)
+            addf(d, "  %sn%u -> %sn%u [style=dashed];\n", prefix, out->id, p->prefix, n->id);
+}
+
+static void draw_statement(const picture *p, const ir_node *n)
+{
+    if (n->op == IR_OP_output) draw_output(p, n);
+    else draw_node(p, n);
+    draw_edges(p, n);
+    for (int i = 0; i < ir_body_count(n); i++) {
+        const ir_body body = ir_body_get(n, i);
+        draw_body(p, n, &body);
+    }
+}
+
+static void draw_graph(drawing *d, const ir_graph *g, const char *prefix)
+{
+    picture p = {d, g, prefix, arena_array(d->arena, g->value_ids + 1, sizeof *p.drawn)};
+    for (size_t i = 0; i < g->inputs.count; i++)
+        if (ir_value_used(g->inputs.items[i])) draw_leaf(&p, g->inputs.items[i], 'i', "ellipse");
+    for (const ir_node *n = g->first; n; n = n->next)
+        if (n->phase == IR_FORWARD && n->op != IR_OP_store) draw_statement(&p, n);
+}
+
+const char *pass_draw(const ir_module *m, const pass_options *o, arena *a)
+{
+    const ir_graph *g = pass_primary(m);
+    if (!g) return "digraph {}\n";
+    drawing d = {.module = m, .colours = o->stats ? o->stats->colours : NULL, .arena = a};
+    add(&d, "digraph \"");
+    add_escaped(&d, g->name);
+    add(&d, "\" {\n  node [shape=box, style=filled, fillcolor=white, fontname=\"sans-serif\", fontsize=10];\n"
+            "  edge [arrowsize=0.6];\n");
+    draw_graph(&d, g, "");
+    add(&d, "}\n");
+    vec_push(a, &d.text, '\0');
+    return d.text.items;
+}

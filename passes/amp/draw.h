@@ -1,0 +1,10 @@
+/* draw.h - the forward graph with its colours as text for Graphviz. */
+#ifndef AMPC_DRAW_H
+#define AMPC_DRAW_H
+
+#include "passes/amp/colour.h"
+
+/* Keeps the colours of the model's nodes in o->stats, by node name, until the graph is drawn. */
+void draw_keep_colours(const ir_graph *g, const amp_entry *entries, const pass_options *o);
+
+#endif

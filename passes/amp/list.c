@@ -1,0 +1,466 @@
+/* list.c - what an effective list says about a node, and its printed form. The reader is list_read.c. */
+#include "passes/amp/list.h"
+
+#include <fnmatch.h>
+#include <ctype.h>
+#include <stdlib.h>
+#include <string.h>
+
+const char *ir_colour_name(ir_colour c)
+{
+    static const char *const names[] = {"white", "black", "gray", "clear", "keep"};
+    return names[c];
+}
+
+/* ---- conditions ------------------------------------------------------------------------------ */
+
+/* Depthwise convolution as PaddlePaddle has it: one group a channel, more than one channel. */
+static bool is_depthwise(const ir_node *n)
+{
+    if (n->op != IR_OP_conv) return false;
+    int64_t group = n->attr[IR_ATTR(conv, group)].i;
+    return group > 1 && ir_in(n, 0)->type.dims[1] == group && ir_in(n, 1)->type.dims[0] % group == 0;
+}
+
+static bool is_single(const ir_type *t)
+{
+    for (int i = 0; i < t->rank; i++)
+        if (t->dims[i] != 1) return false;
+    return true;
+}
+
+/* The element of a constant that is at hand. */
+static bool is_number(const ir_value *v, double number)
+{
+    if (!v || v->kind != IR_VALUE_STORAGE || !is_single(&v->type)) return false;
+    const ir_data *data = &v->storage->data;
+    if (data->kind == IR_DATA_ZERO) return !(number < 0 || number > 0);
+    if (data->kind != IR_DATA_INLINE || !ir_dtype_is_float(v->type.dtype)) return false;
+    double x = ir_load_f64(v->type.dtype, data->bytes);
+    return !(x < number || x > number);
+}
+
+static bool is_strided(const ir_node *n)
+{
+    if (n->op != IR_OP_slice) return false;
+    const ir_attr *step = &n->attr[IR_ATTR(slice, step)];
+    for (int i = 0; i < step->list.count; i++)
+        if (step->list.items[i] != 1) return true;
+    return false;
+}
+
+static bool compares(double x, list_comparison how, double y)
+{
+    bool less = x < y, more = x > y;
+    switch (how) {
+    case LIST_EQ: return !less && !more;
+    case LIST_NE: return less || more;
+    case LIST_LE: return !more;
+    case LIST_GE: return !less;
+    case LIST_LT: return less;
+    case LIST_GT: return more;
+    }
+    return false;
+}
+
+/* Position of the attribute, or -1. */
+static int find_attribute(const ir_node *n, const char *name)
+{
+    const ir_op_info *info = ir_op_get(n->op);
+    for (int i = 0; i < info->n_attr; i++)
+        if (strcmp(info->attr[i].name, name) == 0) return i;
+    return -1;
+}
+
+/* Of an operator that is only carried along: its attributes are text, "NAME=VALUE" a line. */
+static bool has_value(const ir_node *n, const list_condition *c)
+{
+    const char *at = n->attr[IR_ATTR(foreign, values)].s;
+    size_t name = strlen(c->attribute), length = 0;
+    while (*at && !(strncmp(at, c->attribute, name) == 0 && at[name] == '=')) {
+        at += strcspn(at, "\n");
+        at += *at == '\n';
+    }
+    if (!*at) return false;
+    at += name + 1;
+    length = strcspn(at, "\n");
+    if (c->word) return (strlen(c->word) == length && memcmp(at, c->word, length) == 0) == (c->comparison == LIST_EQ);
+    for (const char *end = at + length; at < end; at += strcspn(at, ",\n") + 1)
+        if (!compares(strtod(at, NULL), c->comparison, c->number)) return false;
+    return length > 0;
+}
+
+/* Of a list all elements. */
+static bool has_attribute(const ir_node *n, const list_condition *c)
+{
+    if (n->op == IR_OP_foreign) return has_value(n, c);
+    int i = find_attribute(n, c->attribute);
+    if (i < 0) return false;
+    const ir_attr *attr = &n->attr[i];
+    ir_slot_kind kind = ir_op_get(n->op)->attr[i].kind;
+    if ((kind == IR_SLOT_STR) != (c->word != NULL) || kind == IR_SLOT_DTYPE) return false;
+    if (c->word) return (strcmp(attr->s, c->word) == 0) == (c->comparison == LIST_EQ);
+    if (kind == IR_SLOT_FLOAT) return compares(attr->f, c->comparison, c->number);
+    if (kind != IR_SLOT_INTS && kind != IR_SLOT_DIMS) return compares((double)attr->i, c->comparison, c->number);
+    for (int k = 0; k < attr->list.count; k++)
+        if (!compares((double)attr->list.items[k], c->comparison, c->number)) return false;
+    return attr->list.count > 0;
+}
+
+static bool holds(const list_condition *c, const ir_node *n, const amp_list *l, ir_dtype low)
+{
+    bool of_node = c->test != LIST_DTYPE && c->test != LIST_LEVEL;
+    if (of_node && !n) return false;
+    const ir_value *v = of_node && c->argument < n->n_in ? ir_in(n, (int)c->argument) : NULL;
+    switch (c->test) {
+    case LIST_DEPTHWISE: return is_depthwise(n);
+    case LIST_STRIDED: return is_strided(n);
+    case LIST_DTYPE: return (ir_dtype)c->value == low;
+    case LIST_LEVEL: return (pass_level)c->value == l->level;
+    case LIST_OUTPUTS: {
+        int64_t used = 0;
+        for (int i = 0; i < n->n_out; i++) used += ir_value_used(n->out[i]);
+        return used == c->value;
+    }
+    case LIST_RANK: return v && v->type.rank == c->value;
+    case LIST_SCALAR: return v && v->kind == IR_VALUE_STORAGE && is_single(&v->type);
+    case LIST_PARAM: return v && v->kind == IR_VALUE_STORAGE && v->storage->kind == IR_PARAM;
+    case LIST_SAME: return v && v == ir_in(n, (int)c->value);
+    case LIST_VALUE: return is_number(v, c->number);
+    case LIST_ATTRIBUTE: return has_attribute(n, c);
+    }
+    return false;
+}
+
+static bool matches(const list_entry *e, const ir_node *n, const amp_list *l, ir_dtype low)
+{
+    for (size_t i = 0; i < e->conditions.count; i++)
+        if (holds(&e->conditions.items[i], n, l, low) == e->conditions.items[i].negated) return false;
+    return true;
+}
+
+/* ---- look-up --------------------------------------------------------------------------------- */
+
+/* Later layers first; a removal hides the colour's lines for the operator in the layers below. */
+const list_entry *amp_list_find(const amp_list *l, const char *op, const ir_node *n, ir_dtype low)
+{
+    unsigned removed = 0;
+    for (size_t i = l->layers.count; i-- > 0;) {
+        const list_layer *layer = &l->layers.items[i];
+        unsigned hides = 0;
+        for (int conditional = 1; conditional >= 0; conditional--)
+            for (size_t k = 0; k < layer->entries.count; k++) {
+                const list_entry *e = &layer->entries.items[k];
+                if (*e->op != *op || strcmp(e->op, op) != 0) continue; /* most differ at once */
+                if ((e->conditions.count > 0) != conditional) continue;
+                if (e->remove) hides |= 1u << e->colour;
+                else if (!(removed & 1u << e->colour) && matches(e, n, l, low)) return e;
+            }
+        removed |= hides;
+    }
+    return NULL;
+}
+
+/* Whether the line stands in a later layer than `than`. */
+static bool is_later(const amp_list *l, const list_entry *e, const list_entry *than)
+{
+    for (size_t i = l->layers.count; i-- > 0;) {
+        const list_entry *items = l->layers.items[i].entries.items;
+        const list_entry *end = items + l->layers.items[i].entries.count;
+        if (than >= items && than < end) return false;
+        if (e >= items && e < end) return true;
+    }
+    return false;
+}
+
+const list_entry *amp_list_find_at(const amp_list *l, const ir_node *n, ir_dtype low)
+{
+    const list_entry *line = amp_list_find(l, n->loc.op, n, low);
+    for (const ir_part *p = n->loc.parts; p && p->op; p++) {
+        const list_entry *part = amp_list_find(l, p->op, n, low);
+        bool black = part && part->colour == IR_BLACK && !part->conditions.count;
+        if (black && line && is_later(l, part, line)) line = part;
+    }
+    return line;
+}
+
+/* Whether the glob matches the name of the node or of a part. */
+static bool names_node(const char *glob, const ir_loc *loc)
+{
+    bool found = fnmatch(glob, loc->node, 0) == 0;
+    for (const ir_part *p = loc->parts; p && p->op && !found; p++) found = fnmatch(glob, p->node, 0) == 0;
+    return found;
+}
+
+const list_pattern *amp_list_find_node(const amp_list *l, const ir_loc *loc)
+{
+    for (size_t i = l->layers.count; i-- > 0;)
+        for (size_t k = 0; k < l->layers.items[i].nodes.count; k++)
+            if (names_node(l->layers.items[i].nodes.items[k].glob, loc)) return &l->layers.items[i].nodes.items[k];
+    return NULL;
+}
+
+const list_pattern *amp_list_find_tensor(const amp_list *l, const char *name)
+{
+    for (size_t i = l->layers.count; i-- > 0;)
+        for (size_t k = 0; k < l->layers.items[i].tensors.count; k++)
+            if (strcmp(l->layers.items[i].tensors.items[k].glob, name) == 0)
+                return &l->layers.items[i].tensors.items[k];
+    return NULL;
+}
+
+/* pins = Op(slot,...), ... : naming the operator pins its second float group, which is what the slots name. */
+bool amp_list_pins(const amp_list *l, const char *op)
+{
+    return amp_list_rule_names(l, "pins", op);
+}
+
+bool amp_list_unsupported(const amp_list *l, const char *op)
+{
+    if (l->rule.unsupported_at == UNSUPPORTED_NEVER) return false;
+    if (l->rule.unsupported_at == UNSUPPORTED_AT_O2 && l->level != PASS_O2) return false;
+    return strmap_get(l->unsupported, op) != NULL;
+}
+
+bool amp_list_spared(const amp_list *l, const char *op)
+{
+    const list_layer *profile = &l->layers.items[0];
+    for (size_t i = 0; i < profile->entries.count; i++) {
+        const list_entry *e = &profile->entries.items[i];
+        if (e->colour != IR_BLACK || e->remove || strcmp(e->op, op) != 0) continue;
+        for (size_t k = 0; k < e->conditions.count; k++) {
+            const list_condition *c = &e->conditions.items[k];
+            if (c->test == LIST_LEVEL && c->negated == ((pass_level)c->value == l->level)) return true;
+        }
+    }
+    return false;
+}
+
+bool amp_list_is_attribute(const amp_list *l, const ir_node *n, int i)
+{
+    const ir_value *v = ir_in(n, i);
+    if (!v || v->kind != IR_VALUE_STORAGE || !is_single(&v->type)) return false;
+    if (ir_is_scalar(v)) return true;
+    bool constant = v->storage->kind == IR_CONST || v->type.rank == 0;
+    return constant && n->loc.op && amp_list_rule_names(l, "attributes", n->loc.op);
+}
+
+/* ---- lines that match nothing ---------------------------------------------------------------- */
+
+static bool is_op(const ir_loc *loc, const char *op)
+{
+    bool found = loc->op && strcmp(loc->op, op) == 0;
+    for (const ir_part *p = loc->parts; p && p->op && !found; p++) found = strcmp(p->op, op) == 0;
+    return found;
+}
+
+static bool op_occurs(const ir_module *m, const char *op)
+{
+    for (size_t i = 0; i < m->graphs.count; i++)
+        for (const ir_node *n = m->graphs.items[i]->first; n; n = n->next)
+            if (is_op(&n->loc, op)) return true;
+    return false;
+}
+
+/* Whether some node of the operator has what the condition asks for; true when there is no such node. */
+static bool attribute_occurs(const ir_module *m, const char *op, const list_condition *c)
+{
+    bool any = false;
+    for (size_t i = 0; i < m->graphs.count; i++)
+        for (const ir_node *n = m->graphs.items[i]->first; n; n = n->next) {
+            if (!is_op(&n->loc, op)) continue;
+            if (n->op == IR_OP_foreign || find_attribute(n, c->attribute) >= 0) return true;
+            any = true;
+        }
+    return !any;
+}
+
+static bool node_occurs(const ir_module *m, const char *glob)
+{
+    for (size_t i = 0; i < m->graphs.count; i++)
+        for (const ir_node *n = m->graphs.items[i]->first; n; n = n->next)
+            if (n->loc.op && names_node(glob, &n->loc)) return true;
+    return false;
+}
+
+static bool tensor_occurs(const ir_module *m, const char *name)
+{
+    if (ir_storage_find(m, name)) return true;
+    for (size_t i = 0; i < m->graphs.count; i++) {
+        if (ir_graph_find_input(m->graphs.items[i], name)) return true;
+        for (const ir_node *n = m->graphs.items[i]->first; n; n = n->next)
+            for (int k = 0; k < n->n_out; k++)
+                if (strcmp(n->out[k]->name, name) == 0) return true;
+    }
+    return false;
+}
+
+static ampc_status warn(diag *d, const list_place *p, const char *what, const char *name)
+{
+    diag_loc loc = {.file = p->file, .line = p->line, .column = p->line ? 1 : 0};
+    return diag_warning(d, loc, what, name);
+}
+
+static ampc_status check_layer(const amp_list *l, const list_layer *layer, const ir_module *m, diag *d)
+{
+    static const char unknown[] = "unknown operator '%s'", node[] = "node glob '%s' matches nothing in the model",
+                      tensor[] = "tensor '%s' is not in the model",
+                      attribute[] = "attribute '%s' is not kept for this operator, so the line never holds";
+    ampc_status worst = AMPC_OK;
+    for (size_t k = 0; k < layer->entries.count; k++) {
+        const list_entry *e = &layer->entries.items[k];
+        bool known = strmap_get(l->known, e->op) || op_occurs(m, e->op);
+        if (!known && warn(d, &e->place, unknown, e->op) != AMPC_OK) worst = AMPC_REJECTED;
+        for (size_t j = 0; j < e->conditions.count; j++) {
+            const list_condition *c = &e->conditions.items[j];
+            if (c->test != LIST_ATTRIBUTE || attribute_occurs(m, e->op, c)) continue;
+            if (warn(d, &e->place, attribute, c->attribute) != AMPC_OK) worst = AMPC_REJECTED;
+        }
+    }
+    for (size_t k = 0; k < layer->nodes.count; k++) {
+        const list_pattern *p = &layer->nodes.items[k];
+        if (!node_occurs(m, p->glob) && warn(d, &p->place, node, p->glob) != AMPC_OK) worst = AMPC_REJECTED;
+    }
+    for (size_t k = 0; k < layer->tensors.count; k++) {
+        const list_pattern *p = &layer->tensors.items[k];
+        if (!tensor_occurs(m, p->glob) && warn(d, &p->place, tensor, p->glob) != AMPC_OK) worst = AMPC_REJECTED;
+    }
+    return worst;
+}
+
+ampc_status amp_list_check_used(const amp_list *l, const ir_module *m, diag *d)
+{
+    ampc_status worst = AMPC_OK;
+    for (size_t i = 1; i < l->layers.count; i++)
+        if (check_layer(l, &l->layers.items[i], m, d) != AMPC_OK) worst = AMPC_REJECTED;
+    return worst;
+}
+
+/* ---- --emit-list ----------------------------------------------------------------------------- */
+
+typedef struct list_text {
+    arena *arena;
+    VEC(char) bytes;
+} list_text;
+
+static void add(list_text *t, const char *s)
+{
+    for (; *s; s++) vec_push(t->arena, &t->bytes, *s);
+}
+
+static void add_line(list_text *t, const char *a, const char *b, const char *c)
+{
+    add(t, a);
+    add(t, b);
+    add(t, c);
+    add(t, "\n");
+}
+
+/* A line is effective when no later layer has an unconditional line or a removal for the same operator. */
+static bool overridden(const amp_list *l, size_t layer, const list_entry *e)
+{
+    for (size_t i = layer + 1; i < l->layers.count; i++) {
+        if (strmap_get(l->layers.items[i].unconditional, e->op)) return true;
+        for (size_t k = 0; k < l->layers.items[i].entries.count; k++) {
+            const list_entry *later = &l->layers.items[i].entries.items[k];
+            if (later->remove && later->colour == e->colour && strcmp(later->op, e->op) == 0) return true;
+        }
+    }
+    return false;
+}
+
+/* Conditional lines stand in the order in which they are tried, whatever their colour. */
+static void print_conditional(const amp_list *l, list_text *t)
+{
+    const list_entry *last = NULL;
+    for (size_t i = l->layers.count; i-- > 0;)
+        for (size_t k = 0; k < l->layers.items[i].entries.count; k++) {
+            const list_entry *e = &l->layers.items[i].entries.items[k];
+            if (e->remove || !e->conditions.count || overridden(l, i, e)) continue;
+            if (!last || last->colour != e->colour) add_line(t, "\n[", ir_colour_name(e->colour), "]");
+            add_line(t, e->text, "", "");
+            last = e;
+        }
+}
+
+static void print_section(const amp_list *l, ir_colour colour, list_text *t)
+{
+    add_line(t, "\n[", ir_colour_name(colour), "]");
+    for (size_t i = l->layers.count; i-- > 0;)
+        for (size_t k = 0; k < l->layers.items[i].entries.count; k++) {
+            const list_entry *e = &l->layers.items[i].entries.items[k];
+            if (e->remove || e->colour != colour || e->conditions.count || overridden(l, i, e)) continue;
+            add_line(t, e->text, "", "");
+        }
+}
+
+/* In quotes if it would not be read as it is. */
+static const char *spell_name(const char *name, arena *a)
+{
+    size_t n = strlen(name);
+    bool blank_end = n && (isspace((unsigned char)name[0]) || isspace((unsigned char)name[n - 1]));
+    if (n && *name != '[' && !blank_end && !strpbrk(name, "#\"")) return name;
+    char *text = arena_alloc(a, 2 * n + 3), *to = text;
+    *to++ = '"';
+    for (; *name; name++) {
+        if (*name == '"' || *name == '\\') *to++ = '\\';
+        *to++ = *name;
+    }
+    *to = '"';
+    return text;
+}
+
+static void print_patterns(const amp_list *l, list_text *t)
+{
+    add(t, "\n[nodes]\n");
+    for (size_t i = l->layers.count; i-- > 0;)
+        for (size_t k = 0; k < l->layers.items[i].nodes.count; k++) {
+            const list_pattern *p = &l->layers.items[i].nodes.items[k];
+            const char *dtype = p->dtype == IR_f32 ? "fp32" : p->dtype == IR_f16 ? "fp16" : "bf16";
+            add_line(t, spell_name(p->glob, t->arena), " = ", dtype);
+        }
+    add(t, "\n[tensors]\n");
+    for (size_t i = l->layers.count; i-- > 0;)
+        for (size_t k = 0; k < l->layers.items[i].tensors.count; k++)
+            add_line(t, spell_name(l->layers.items[i].tensors.items[k].glob, t->arena), "", "");
+}
+
+const char *pass_print_list(const pass_options *o, diag *d, arena *a)
+{
+    static const ir_colour colours[] = {IR_WHITE, IR_BLACK, IR_GRAY, IR_CLEAR};
+    amp_list *l;
+    if (amp_list_load(o, a, d, &l) != AMPC_OK) return NULL;
+    list_text t = {.arena = a};
+    add(&t, "[meta]\nversion = 1\nbase    = empty\n");
+    print_conditional(l, &t);
+    for (int i = 0; i < 4; i++) print_section(l, colours[i], &t);
+    print_patterns(l, &t);
+    add(&t, "\n[rules]\n");
+    for (int i = 0; amp_rule_key(i); i++) add_line(&t, amp_rule_key(i), " = ", amp_rule_print(l, i));
+    vec_push(a, &t.bytes, '\0');
+    return t.bytes.items;
+}
+
+/* ---- a table of operators -------------------------------------------------------------------- */
+
+ampc_status pass_operator_colours(const pass_options *o, const char *const *operators, size_t count, diag *d,
+                                  const char *(*out)[2])
+{
+    static const ir_dtype types[2] = {IR_f16, IR_bf16};
+    jmp_buf guard;
+    amp_list *l = NULL;
+    arena *a = arena_new(0);
+    if (!a || setjmp(guard)) {
+        arena_free(a);
+        return diag_error(d, AMPC_NO_MEMORY, DIAG_NOWHERE, "out of memory");
+    }
+    arena_set_guard(a, &guard);
+    ampc_status status = amp_list_load(o, a, d, &l);
+    for (size_t i = 0; i < count && status == AMPC_OK; i++)
+        for (int k = 0; k < 2; k++) {
+            const list_entry *line = amp_list_find(l, operators[i], NULL, types[k]);
+            out[i][k] = line ? ir_colour_name(line->colour) : "-";
+        }
+    arena_free(a);
+    return status;
+}

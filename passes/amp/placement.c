@@ -1,0 +1,435 @@
+/* placement.c - from a coloured graph to a problem of labels (cut.h), and its solution back into the table.
+ *
+ * Every float node has a vertex for the type that it reads, and a second one for the type that it writes if the op has
+ * the attribute `out`. What the profile demands is pinned:
+ *   white            low, unless --white-soft
+ *   black            f32; "b" has the type of what it reads: one vertex with the producer
+ *   gray             f32 if it follows an f32 producer, else free; clear: free
+ *   named, loss      as decided; inputs, storage, outputs: their own type
+ * A value that must not be rounded (black, and what gray and clear nodes make of it) is low only where all its
+ * readers are. A value's casts are paid once in each direction; a constant that is written while compiling costs its
+ * storage. In a training step a node that carries a gradient runs three times (forward and two products, or one pass
+ * over twice the data), a cast of an activation twice (its gradient is cast back); the gradient of a parameter leaves
+ * its op in f32. Of plans that cost the same, the one with the fewest low vertices is taken.
+ * The profile's own plan satisfies all this, so the cut never costs more. docs/placement.md has the reasons. */
+#include "passes/amp/placement.h"
+
+#include "passes/amp/cost.h"
+#include "passes/amp/cut.h"
+
+#include <assert.h>
+#include <string.h>
+
+#define NONE UINT32_MAX
+
+typedef struct placing {
+    const ir_graph *graph;
+    amp_entry *entries;
+    const amp_list *list;
+    const pass_options *options;
+    cost_model cost;
+    arena *arena;
+    cut *cut;
+    uint32_t high, low; /* vertices of what has its type for good */
+    uint32_t *computes; /* by node id: the type that it reads; NONE: not ours to decide */
+    uint32_t *writes;   /* by node id: the type of results that follow */
+    uint32_t *produced; /* by value id: the vertex of its type; NONE: a type that takes no part */
+    bool *tainted;      /* by value id: must not be rounded */
+    bool *carries;      /* by value id: has a gradient */
+    bool trains;
+    VEC(cut_label) greedy; /* by vertex */
+} placing;
+
+/* ---- small questions ------------------------------------------------------------------------- */
+
+static const amp_entry *entry_of(const placing *p, const ir_node *n)
+{
+    return &p->entries[n->id];
+}
+
+static uint32_t vertex_of_type(const placing *p, ir_dtype t)
+{
+    return t == IR_f32 ? p->high : t == p->options->low ? p->low : NONE;
+}
+
+static cut_label label_of_type(ir_dtype t)
+{
+    return ir_dtype_is_low(t) ? CUT_LOW : CUT_HIGH;
+}
+
+static bool is_second_group(const ir_node *n, int i)
+{
+    const ir_slot *slot = ir_op_in_slot(n->op, i, n->n_in);
+    return slot && slot->group == IR_GROUP_G;
+}
+
+/* Whether operand i of a modelled node is read in the node's type. */
+static bool reads_in_type(const placing *p, const ir_node *n, int i)
+{
+    return amp_takes_part(n, i) || (is_second_group(n, i) && amp_second_follows(n, entry_of(p, n), p->list));
+}
+
+/* An operand that is no value of the model: whatever type it is wanted in is written or made beside. */
+static bool is_attribute(const placing *p, const ir_node *n, int i)
+{
+    return !(ir_op_get(n->op)->traits & IR_EFFECT) && amp_list_is_attribute(p->list, n, i);
+}
+
+/* Has a result that the op computes in f32 and the lists want low: what it reads stays as decided. */
+static bool narrows_behind(const placing *p, const ir_node *n)
+{
+    for (int i = 0; i < n->n_out; i++)
+        if (amp_narrows_result(n, i, entry_of(p, n), p->list)) return true;
+    return false;
+}
+
+static bool is_inside(const amp_entry *e)
+{
+    return e->rule == AMP_INSIDE || e->rule == AMP_INSIDE_MIXED;
+}
+
+static bool is_free(const placing *p, const amp_entry *e)
+{
+    switch (e->rule) {
+    case AMP_GRAY_LOW:
+    case AMP_GRAY_KEEP:
+    case AMP_ORPHAN_LOW:
+    case AMP_CLEAR:
+    case AMP_CLEAR_MIXED:
+    case AMP_ATTENTION:
+    case AMP_INSIDE:
+    case AMP_INSIDE_MIXED: return true;
+    case AMP_O2: return e->colour == IR_GRAY || e->colour == IR_CLEAR;
+    case AMP_LISTED_WHITE: return p->options->white_soft;
+    default: return false;
+    }
+}
+
+/* f32 because the profile demands it: low precision is dangerous there. */
+static bool is_dangerous(const placing *p, const amp_entry *e)
+{
+    return e->want == IR_f32 && e->colour != IR_WHITE && !is_free(p, e);
+}
+
+static bool carries_gradient(const placing *p, const ir_node *n)
+{
+    for (int i = 0; i < n->n_in; i++)
+        if (ir_in(n, i) && p->carries[ir_in(n, i)->id]) return true;
+    return false;
+}
+
+/* ---- vertices -------------------------------------------------------------------------------- */
+
+static uint32_t new_vertex(placing *p, int64_t high, int64_t low, ir_dtype greedy)
+{
+    cut_label label = label_of_type(greedy);
+    vec_push(p->arena, &p->greedy, label);
+    return cut_vertex(p->cut, high, low);
+}
+
+/* Float operands and results in f32 or in the low type, all of them known to the problem. */
+static bool is_modelled(const placing *p, const ir_node *n)
+{
+    const amp_entry *e = entry_of(p, n);
+    if (n->op == IR_OP_cast || e->colour == IR_KEEP || (e->want != IR_f32 && e->want != p->options->low))
+        return false;
+    for (int i = 0; i < n->n_in; i++)
+        if (amp_takes_part(n, i) && p->produced[ir_in(n, i)->id] == NONE) return false;
+    return true;
+}
+
+/* The only operand of a "b" node that it takes its type from, or NULL: then it is a reader like any other. */
+static const ir_value *only_operand(const ir_node *n)
+{
+    const ir_value *only = NULL;
+    for (int storage = 0; storage <= 1 && !only; storage++)
+        for (int i = 0; i < n->n_in; i++) {
+            const ir_value *v = ir_in(n, i);
+            if (!amp_takes_part(n, i) || (v->kind == IR_VALUE_STORAGE) != storage) continue;
+            if (only && only != v) return NULL;
+            only = v;
+        }
+    return only;
+}
+
+/* Whether the type that n writes is a choice of its own. */
+static bool has_own_result(const placing *p, const ir_node *n)
+{
+    return ir_op_out_attr(n->op) >= 0 && !p->options->plain_runtime;
+}
+
+static void add_node(placing *p, const ir_node *n)
+{
+    const amp_entry *e = entry_of(p, n);
+    int64_t runs = p->trains && carries_gradient(p, n) ? 3 : 1;
+    ir_dtype low = p->options->low;
+    uint32_t reads = new_vertex(p, runs * cost_of_node(&p->cost, n, IR_f32),
+                                runs * cost_of_node(&p->cost, n, low), e->want);
+    uint32_t writes = reads;
+    const ir_value *only = is_inside(e) ? only_operand(n) : NULL;
+    bool pinned = !is_free(p, e) || narrows_behind(p, n);
+    if (only)
+        cut_merge(p->cut, p->produced[only->id], reads);
+    else if (pinned)
+        cut_pin(p->cut, reads, label_of_type(e->want));
+    if (has_own_result(p, n)) {
+        writes = new_vertex(p, 0, 0, e->result);
+        cut_pair(p->cut, writes, reads, runs * cost_of_results(&p->cost, n, low, IR_f32));
+        if (e->rule == AMP_LOSS || e->wide || narrows_behind(p, n)) cut_pin(p->cut, writes, label_of_type(e->result));
+    }
+    p->computes[n->id] = reads;
+    p->writes[n->id] = writes;
+}
+
+/* The vertex of the type that result i has. */
+static uint32_t result_vertex(const placing *p, const ir_node *n, int i)
+{
+    const amp_entry *e = entry_of(p, n);
+    bool modelled = p->computes[n->id] != NONE, follows = amp_follows_result(n, i) || n->op == IR_OP_cast;
+    bool second = ir_op_out_slot(n->op, i, n->n_out)->group == IR_GROUP_G;
+    if (modelled && follows) return p->writes[n->id];
+    if (modelled && second && amp_second_follows(n, e, p->list)) return p->computes[n->id];
+    if (!modelled && follows && e->colour != IR_KEEP && e->result != IR_NO_DTYPE)
+        return vertex_of_type(p, e->result);
+    return vertex_of_type(p, amp_narrows_result(n, i, e, p->list) ? e->result : n->out[i]->type.dtype);
+}
+
+static void add_results(placing *p, const ir_node *n)
+{
+    const amp_entry *e = entry_of(p, n);
+    bool modelled = p->computes[n->id] != NONE, carries = carries_gradient(p, n),
+         tainted = modelled && (is_dangerous(p, e) || e->wide);
+    if (modelled && e->colour == IR_CLEAR && e->want == IR_f32)
+        for (int i = 0; i < n->n_in; i++) tainted |= amp_takes_part(n, i) && p->tainted[ir_in(n, i)->id];
+    for (int i = 0; i < n->n_out; i++) {
+        const ir_value *v = n->out[i];
+        if (!ir_dtype_is_float(v->type.dtype)) continue;
+        p->produced[v->id] = result_vertex(p, n, i);
+        p->tainted[v->id] = tainted && amp_follows_result(n, i);
+        p->carries[v->id] = carries;
+    }
+}
+
+static void add_vertices(placing *p)
+{
+    const bool *low_params = amp_low_params(p->graph, p->list, p->options, p->entries, p->arena);
+    p->high = new_vertex(p, 0, 0, IR_f32);
+    p->low = new_vertex(p, 0, 0, p->options->low);
+    cut_pin(p->cut, p->high, CUT_HIGH);
+    cut_pin(p->cut, p->low, CUT_LOW);
+    for (size_t i = 0; i < p->graph->inputs.count; i++) {
+        const ir_value *v = p->graph->inputs.items[i];
+        p->produced[v->id] = vertex_of_type(p, v->type.dtype);
+    }
+    for (const ir_node *n = p->graph->first; n && n->phase == IR_FORWARD; n = n->next) {
+        for (int i = 0; i < n->n_in; i++) {
+            const ir_value *v = ir_in(n, i);
+            if (!v || v->kind != IR_VALUE_STORAGE) continue;
+            p->produced[v->id] = low_params[v->id] ? p->low : vertex_of_type(p, v->type.dtype);
+            p->carries[v->id] = v->storage->kind == IR_PARAM && !v->storage->frozen;
+        }
+        if (is_modelled(p, n)) add_node(p, n);
+        add_results(p, n);
+    }
+}
+
+/* ---- readers --------------------------------------------------------------------------------- */
+
+/* Its type stays as the profile decided it: a reader is not ours to change. */
+static void pin_as_decided(placing *p, const ir_value *v)
+{
+    uint32_t vertex = p->produced[v->id];
+    cut_label label = p->greedy.items[vertex];
+    if (!cut_is_pinned(p->cut, vertex, !label)) cut_pin(p->cut, vertex, label);
+}
+
+static bool is_loss(const placing *p, const ir_node *n)
+{
+    const char *loss = ir_meta_get(p->graph->module, "loss");
+    return n->op == IR_OP_output && loss && strcmp(loss, n->attr[IR_ATTR(output, name)].s) == 0;
+}
+
+/* The vertex that asks for the value's type at this use, or NONE: any type will do. */
+static uint32_t reader_at(placing *p, const ir_value *v, const ir_use *u)
+{
+    const ir_node *n = u->user;
+    if (n->op == IR_OP_store) return u->index == 1 ? vertex_of_type(p, ir_in(n, 0)->type.dtype) : NONE;
+    if (n->op == IR_OP_output)
+        return p->options->keep_io_types || p->graph->body || is_loss(p, n) ? vertex_of_type(p, v->type.dtype) : NONE;
+    if (n->op == IR_OP_foreign && !amp_takes_part(n, u->index))
+        return amp_is_free_capture(p->list, p->options, n, u->index) ? NONE : vertex_of_type(p, v->type.dtype);
+    if ((n->op == IR_OP_cast && entry_of(p, n)->colour == IR_KEEP) || is_attribute(p, n, u->index))
+        return NONE;
+    if (p->computes[n->id] != NONE && reads_in_type(p, n, u->index)) return p->computes[n->id];
+    pin_as_decided(p, v);
+    return NONE;
+}
+
+/* What follows the loss back to this op: it writes f32 there. */
+static bool is_read_by_loss(const placing *p, const ir_use *u)
+{
+    return is_loss(p, u->user) || entry_of(p, u->user)->rule == AMP_LOSS;
+}
+
+static void add_readers(placing *p, const ir_value *v)
+{
+    for (const ir_use *u = v->first_use; u; u = u->next) {
+        uint32_t reader = reader_at(p, v, u);
+        bool inside = reader != NONE && is_inside(entry_of(p, u->user));
+        if (reader != NONE) cut_reader(p->cut, reader);
+        if (p->tainted[v->id] && (reader == NONE || inside)) pin_as_decided(p, v);
+        if (v->kind == IR_VALUE_RESULT && is_inside(entry_of(p, v->def)) && is_read_by_loss(p, u))
+            pin_as_decided(p, v);
+    }
+}
+
+/* A cast of the model that widens: narrowing its result again is narrowing, or taking, what it reads. */
+static const ir_value *widened(const placing *p, const ir_value *v)
+{
+    if (v->kind != IR_VALUE_RESULT || v->def->op != IR_OP_cast || v->type.dtype != IR_f32) return NULL;
+    if (entry_of(p, v->def)->colour != IR_KEEP) return NULL;
+    const ir_value *from = ir_in(v->def, 0);
+    return p->produced[from->id] != NONE ? from : NULL;
+}
+
+/* At level O2 the low copy of a parameter counts as the parameter (pass_count_casts). */
+static bool counts_as_param(const placing *p, const ir_value *v)
+{
+    return p->options->level == PASS_O2 && p->cost.device->measure == DEVICE_CAST_BYTES &&
+           v->kind == IR_VALUE_STORAGE && v->storage->kind == IR_PARAM;
+}
+
+/* Whether the low copy is made while compiling: of constants, and of weights in a file for another runtime. */
+static bool is_written_low(const placing *p, const ir_value *v)
+{
+    bool weight = v->kind == IR_VALUE_STORAGE && v->storage->kind == IR_PARAM && p->options->plain_runtime;
+    if (weight && p->cost.device->measure == DEVICE_TIME) return true;
+    return !p->list->rule.constants && amp_converts(v);
+}
+
+static void add_value(placing *p, const ir_value *v)
+{
+    if (p->produced[v->id] == NONE || !v->first_use) return;
+    bool twice = p->trains && p->carries[v->id] && v->kind == IR_VALUE_RESULT &&
+                 p->cost.device->measure == DEVICE_TIME;
+    ir_dtype low = p->options->low;
+    int64_t runs = twice ? 2 : 1, down = runs * cost_of_cast(&p->cost, &v->type, IR_f32, low);
+    if (counts_as_param(p, v)) down = 0;
+    const ir_value *from = widened(p, v);
+    if (is_written_low(p, v))
+        cut_constant(p->cut, cost_of_copy(&p->cost, &v->type, low));
+    else if (from)
+        cut_value(p->cut, p->produced[from->id], down, 0);
+    else
+        cut_value(p->cut, p->produced[v->id], down,
+                  p->tainted[v->id] ? CUT_FORBIDDEN : runs * cost_of_cast(&p->cost, &v->type, low, IR_f32));
+    add_readers(p, v);
+}
+
+static void add_values(placing *p)
+{
+    bool *seen = arena_array(p->arena, p->graph->value_ids + 1, sizeof *seen);
+    for (size_t i = 0; i < p->graph->inputs.count; i++) add_value(p, p->graph->inputs.items[i]);
+    for (const ir_node *n = p->graph->first; n && n->phase == IR_FORWARD; n = n->next) {
+        for (int i = 0; i < n->n_in; i++) {
+            const ir_value *v = ir_in(n, i);
+            if (!v || v->kind != IR_VALUE_STORAGE || seen[v->id]) continue;
+            seen[v->id] = true;
+            add_value(p, v);
+        }
+        for (int i = 0; i < n->n_out; i++) add_value(p, n->out[i]);
+    }
+}
+
+/* ---- the profile's own plan ------------------------------------------------------------------ */
+
+/* What fold_casts will do: an op whose results are read in the other type alone writes that type. */
+static void fold_greedy(placing *p, const ir_node *n)
+{
+    uint32_t writes = p->writes[n->id];
+    cut_label other = !p->greedy.items[writes];
+    int readers = 0;
+    if (cut_is_pinned(p->cut, writes, !other)) return;
+    for (int i = 0; i < n->n_out; i++)
+        for (const ir_use *u = n->out[i]->first_use; u && p->produced[n->out[i]->id] == writes;
+             u = u->next, readers++) {
+            uint32_t reader = reader_at(p, n->out[i], u);
+            if (reader == NONE || p->greedy.items[reader] != other) return;
+        }
+    if (readers) p->greedy.items[writes] = other;
+}
+
+static int64_t greedy_cost(placing *p)
+{
+    for (const ir_node *n = p->graph->first; n && n->phase == IR_FORWARD; n = n->next)
+        if (p->computes[n->id] != NONE && p->writes[n->id] != p->computes[n->id]) fold_greedy(p, n);
+    return cut_cost(p->cut, p->greedy.items);
+}
+
+static int64_t f32_cost(const placing *p)
+{
+    cut_label *labels = arena_array(p->arena, p->greedy.count, sizeof *labels);
+    labels[p->low] = CUT_LOW;
+    return cut_cost(p->cut, labels);
+}
+
+/* ---- the solution ---------------------------------------------------------------------------- */
+
+static ir_dtype type_of_label(const placing *p, cut_label label)
+{
+    return label == CUT_LOW ? p->options->low : IR_f32;
+}
+
+static void take_labels(placing *p, const cut_label *labels)
+{
+    for (const ir_node *n = p->graph->first; n && n->phase == IR_FORWARD; n = n->next) {
+        amp_entry *e = &p->entries[n->id];
+        if (p->computes[n->id] == NONE) continue;
+        e->want = type_of_label(p, labels[p->computes[n->id]]);
+        e->result = type_of_label(p, labels[p->writes[n->id]]);
+        if (!is_free(p, e) || is_inside(e) || (e->rule == AMP_ATTENTION && ir_dtype_is_low(e->want))) continue;
+        e->rule = AMP_CUT;
+        e->cause = NULL;
+    }
+}
+
+static void explain_flips(placing *p, const cut_label *labels)
+{
+    int64_t *flips = arena_array(p->arena, p->greedy.count, sizeof *flips);
+    cut_flips(p->cut, labels, flips);
+    for (const ir_node *n = p->graph->first; n && n->phase == IR_FORWARD; n = n->next) {
+        amp_entry *e = &p->entries[n->id];
+        if (e->rule != AMP_CUT) continue;
+        int64_t flip = flips[p->computes[n->id]];
+        const char *other = labels[p->computes[n->id]] == CUT_HIGH ? ir_dtype_name(p->options->low) : "f32";
+        e->flip = flip == CUT_FORBIDDEN ? arena_printf(p->arena, "%s: not allowed alone", other)
+                                        : arena_printf(p->arena, "%s: %s more", other,
+                                                       cost_print(p->cost.device, flip, p->arena));
+    }
+}
+
+placement_costs amp_place(ir_graph *g, amp_entry *entries, const amp_list *l, const pass_options *o,
+                          const ir_device *device, bool explain, arena *a)
+{
+    size_t items = 16 * ((size_t)g->node_ids + g->value_ids + 4);
+    placing p = {.graph = g, .entries = entries, .list = l, .options = o, .arena = a, .cut = cut_new(a)};
+    p.cost = cost_model_new(device, g->module, items, a);
+    p.computes = arena_array(a, g->node_ids + 1, sizeof *p.computes);
+    p.writes = arena_array(a, g->node_ids + 1, sizeof *p.writes);
+    p.produced = arena_array(a, g->value_ids + 1, sizeof *p.produced);
+    p.tainted = arena_array(a, g->value_ids + 1, sizeof *p.tainted);
+    p.carries = arena_array(a, g->value_ids + 1, sizeof *p.carries);
+    for (uint32_t i = 0; i < g->node_ids; i++) p.computes[i] = p.writes[i] = NONE;
+    for (uint32_t i = 0; i < g->value_ids; i++) p.produced[i] = NONE;
+    p.trains = strcmp(g->name, "train") == 0 && ir_meta_get(g->module, "loss");
+    add_vertices(&p);
+    add_values(&p);
+    placement_costs costs = {.greedy = greedy_cost(&p), .f32 = f32_cost(&p)};
+    cut_label *labels = arena_array(a, p.greedy.count, sizeof *labels);
+    cut_solve(p.cut, labels);
+    costs.cut = cut_cost(p.cut, labels);
+    assert(costs.cut <= costs.greedy && costs.greedy != CUT_FORBIDDEN);
+    take_labels(&p, labels);
+    if (explain) explain_flips(&p, labels);
+    return costs;
+}

@@ -1,0 +1,21 @@
+/* placement.h - the types of gray and clear nodes, and so all casts, chosen by one minimum cut (--placement=mincut). */
+#ifndef AMPC_PLACEMENT_H
+#define AMPC_PLACEMENT_H
+
+#include "passes/amp/colour.h"
+#include "passes/amp/device.h"
+
+/* Predicted costs of three plans, in units of the device's measure (cost.h). */
+typedef struct placement_costs {
+    int64_t cut;
+    int64_t
+        greedy; /* as amp_colour left the entries, casts folded where an op can write the other type itself */
+    int64_t f32; /* everything in f32 */
+} placement_costs;
+
+/* Rewrites want and result of the entries that amp_colour made for g, within what the lists and rules demand. Requires
+ * level O1 or O2. `explain` fills in entries[].flip. */
+placement_costs amp_place(ir_graph *g, amp_entry *entries, const amp_list *l, const pass_options *o,
+                          const ir_device *device, bool explain, arena *a);
+
+#endif

@@ -1,0 +1,325 @@
+/* range.c - range rules: patterns of the graph that leave the range of fp16, and a census of the weights.
+ *
+ * A pattern is a row of steps that lead from a node to its producers: x/sqrt(y+eps) is quotient, root, guard.
+ * Between two
+ * steps any operators may stand that only move or select values. All nodes of a match stay f32. A tensor that
+ * fp16 would
+ * lose keeps those in f32 that read it, also behind operators that only move it; a bound of an operator that
+ * selects and
+ * the additive mask of a softmax saturate instead, because there the lowest number means the same. */
+#include "passes/amp/range.h"
+
+#include <math.h>
+#include <string.h>
+
+#define FP16_LARGEST 65504.0
+#define FP16_NORMAL 0x1p-14
+#define LOST_SHARE 0.01
+
+enum { MOST_STEPS = 3, PIECE = 1 << 17 };
+
+struct range_census {
+    size_t count;
+    const bool *lost; /* by storage id */
+    const range_count *counts;
+};
+
+/* ---- values of storage ----------------------------------------------------------------------- */
+
+bool range_read_part(const ir_storage *s, const pass_options *o, uint64_t from, void *to, size_t n)
+{
+    switch (s->data.kind) {
+    case IR_DATA_ZERO: memset(to, 0, n); return true;
+    case IR_DATA_INLINE: memcpy(to, (const char *)s->data.bytes + from, n); return true;
+    case IR_DATA_FILE: return o->read && o->read(o->read_user, s, from, to, n) == AMPC_OK;
+    case IR_DATA_SIDECAR: break;
+    }
+    return false;
+}
+
+const void *range_read(const ir_storage *s, const pass_options *o, arena *a)
+{
+    size_t n = (size_t)ir_storage_bytes(s);
+    void *bytes = arena_alloc(a, n + 8);
+    return range_read_part(s, o, 0, bytes, n) ? bytes : NULL;
+}
+
+/* The bits of a float without its sign are ordered like its size. These are the largest number of fp16, its smallest
+ * normal one, the largest that becomes zero in it. */
+enum { LARGEST = 0x477fe000, NORMAL = 0x38800000, ZERO = 0x33000000, INFINITE = 0x7f800000 };
+
+/* What is too large for fp16: rare, so it is looked for where the largest element says so. */
+static void count_large(const uint32_t *bits, size_t n, range_count *c)
+{
+    size_t above = 0, below = 0, infinite = 0;
+    for (size_t i = 0; i < n; i++) {
+        uint32_t size = bits[i] & 0x7fffffff, over = size > LARGEST && size <= INFINITE, negative = bits[i] >> 31;
+        above += over & !negative;
+        below += over & negative;
+        infinite += size == INFINITE;
+    }
+    c->overflow += (int64_t)(above + below - infinite);
+    c->infinite |= infinite > 0;
+    c->lowest |= below > 0;
+    c->highest |= above > 0;
+}
+
+IR_CLONES static void count_piece(const uint32_t *bits, size_t n, range_count *c)
+{
+    uint32_t none = 0, zero = 0, small = 0, largest = 0; /* each counts the one before, too */
+    for (size_t i = 0; i < n; i++) {
+        uint32_t size = bits[i] & 0x7fffffff;
+        none += size == 0;
+        zero += size <= ZERO;
+        small += size < NORMAL;
+        largest = size > largest ? size : largest;
+    }
+    c->nonzero += (int64_t)n - none;
+    c->zeroed += zero - none;
+    c->subnormal += small - zero;
+    if (largest > LARGEST) count_large(bits, n, c);
+}
+
+bool range_count_storage(const ir_storage *s, const pass_options *o, range_count *out)
+{
+    uint32_t piece[PIECE / sizeof(uint32_t)];
+    uint64_t bytes = (uint64_t)ir_storage_bytes(s);
+    *out = (range_count){.elements = (int64_t)(bytes / sizeof *piece)};
+    for (uint64_t at = 0; at < bytes; at += PIECE) {
+        size_t n = bytes - at < PIECE ? (size_t)(bytes - at) : PIECE;
+        if (!range_read_part(s, o, at, piece, n)) return false;
+        count_piece(piece, n / sizeof *piece, out);
+    }
+    out->lowest &= !out->highest;
+    return true;
+}
+
+bool range_is_lost(const range_count *c)
+{
+    return c->overflow > 0 || (double)c->zeroed > LOST_SHARE * (double)c->nonzero;
+}
+
+/* ---- the census ------------------------------------------------------------------------------ */
+
+static double share(int64_t part, const range_count *c)
+{
+    return c->elements ? 100.0 * (double)part / (double)c->elements : 0;
+}
+
+const range_census *range_take_census(const ir_module *m, const pass_options *o, arena *a, diag *d)
+{
+    size_t n = m->storage.count;
+    range_census *census = arena_alloc(a, sizeof *census);
+    bool *lost = arena_array(a, n + 1, sizeof *lost);
+    range_count *counts = arena_array(a, n + 1, sizeof *counts);
+    for (size_t i = 0; i < n; i++) {
+        const ir_storage *s = m->storage.items[i];
+        range_count *c = &counts[i];
+        if (s->type.dtype != IR_f32 || s->kind == IR_STATE || !range_count_storage(s, o, c)) continue;
+        lost[i] = range_is_lost(c);
+        if (lost[i])
+            diag_remark(d, (diag_loc){.file = ir_module_source(m), .node = s->name},
+                        "fp16 would lose it: %.3g %% of %lld values overflow, %.3g %% become zero, %.3g %% subnormal",
+                        share(c->overflow, c), (long long)c->elements, share(c->zeroed, c), share(c->subnormal, c));
+    }
+    *census = (range_census){n, lost, counts};
+    return census;
+}
+
+static const range_count *count_of(const range_census *census, const ir_value *v)
+{
+    return v->kind == IR_VALUE_STORAGE && v->storage->id < census->count ? &census->counts[v->storage->id] : NULL;
+}
+
+static bool is_lost(const range_census *census, const ir_value *v)
+{
+    return v->kind == IR_VALUE_STORAGE && v->storage->id < census->count && census->lost[v->storage->id];
+}
+
+/* ---- questions about one node ---------------------------------------------------------------- */
+
+bool range_get_number(const ir_value *v, const pass_options *o, double *x)
+{
+    char bytes[8];
+    if (!v || v->kind != IR_VALUE_STORAGE || !ir_dtype_is_float(v->type.dtype)) return false;
+    for (int i = 0; i < v->type.rank; i++)
+        if (v->type.dims[i] != 1) return false;
+    if (!range_read_part(v->storage, o, 0, bytes, ir_dtype_size(v->type.dtype))) return false;
+    *x = ir_load_f64(v->type.dtype, bytes);
+    return true;
+}
+
+/* The operand of a step that leads on; 0 also where none does. -1: the node is no such step. */
+typedef int range_step(const ir_node *n, const pass_options *o);
+
+static bool has_exponent(const ir_node *n, const pass_options *o, double least, double most)
+{
+    double x;
+    return n->op == IR_OP_pow && range_get_number(ir_in(n, IR_IN(pow, b)), o, &x) && x >= least && x <= most;
+}
+
+static int quotient(const ir_node *n, const pass_options *o)
+{
+    if (n->op == IR_OP_div) return IR_IN(div, b);
+    return n->op == IR_OP_reciprocal || n->op == IR_OP_log || has_exponent(n, o, -INFINITY, -0x1p-24) ? 0 : -1;
+}
+
+static int root(const ir_node *n, const pass_options *o)
+{
+    return n->op == IR_OP_sqrt || has_exponent(n, o, 0.5, 0.5) ? 0 : -1;
+}
+
+/* y+eps, max(y, eps), clip(y, eps) with an eps that fp16 has no normal number for. */
+static int guard(const ir_node *n, const pass_options *o)
+{
+    if (n->op != IR_OP_add && n->op != IR_OP_max && n->op != IR_OP_clip) return -1;
+    for (int i = 0; i < n->n_in && i < 2; i++) {
+        double x;
+        if (range_get_number(ir_in(n, i), o, &x) && x > 0 && x < FP16_NORMAL) return 0;
+    }
+    return -1;
+}
+
+static int reduction(const ir_node *n, const pass_options *o)
+{
+    (void)o;
+    return n->op == IR_OP_reduce_sum || n->op == IR_OP_reduce_mean ? 0 : -1;
+}
+
+static int square(const ir_node *n, const pass_options *o)
+{
+    return (n->op == IR_OP_mul && ir_in(n, 0) == ir_in(n, 1)) || has_exponent(n, o, 2, INFINITY) ? 0 : -1;
+}
+
+static int exponential(const ir_node *n, const pass_options *o)
+{
+    (void)o;
+    return n->op == IR_OP_exp ? 0 : -1;
+}
+
+/* ---- the table ------------------------------------------------------------------------------- */
+
+static const struct range_row {
+    list_place place; /* what --explain gives as the cause */
+    range_step *steps[MOST_STEPS];
+} rows[] = {
+    {{"pattern x/(y+eps), eps below the normal numbers of fp16", 0}, {quotient, guard}},
+    {{"pattern x/sqrt(y+eps), eps below the normal numbers of fp16", 0}, {quotient, root, guard}},
+    {{"pattern sum or mean of squares", 0}, {reduction, square}},
+    {{"pattern sum or mean of exponentials", 0}, {reduction, exponential}},
+};
+
+/* Moves or selects values of its one operand that is no storage. */
+static const ir_node *producer(const ir_node *n, int operand)
+{
+    const ir_value *v = ir_in(n, operand);
+    return v && v->kind == IR_VALUE_RESULT ? v->def : NULL;
+}
+
+bool range_only_moves(const ir_node *n)
+{
+    return ir_op_get(n->op)->colour == IR_CLEAR && n->n_in > 0;
+}
+
+static const ir_node *take_step(range_step *step, const ir_node *n, const pass_options *o, int *operand)
+{
+    while (n && (*operand = step(n, o)) < 0) n = range_only_moves(n) ? producer(n, 0) : NULL;
+    return n;
+}
+
+static void match(const struct range_row *row, const ir_node *n, const pass_options *o, range_mark *marks)
+{
+    const ir_node *found[MOST_STEPS];
+    int count = 0, operand = row->steps[0](n, o);
+    if (operand < 0) return;
+    for (found[count++] = n; count < MOST_STEPS && row->steps[count]; found[count++] = n) {
+        n = take_step(row->steps[count], producer(n, operand), o, &operand);
+        if (!n) return;
+    }
+    for (int i = 0; i < count; i++)
+        if (!marks[found[i]->id].pattern) marks[found[i]->id].pattern = &row->place;
+}
+
+/* ---- masks ----------------------------------------------------------------------------------- */
+
+static bool is_off(const amp_list *l, const pass_options *o)
+{
+    return o->low != IR_f16 || l->rule.range == RANGE_OFF || o->level == PASS_O0;
+}
+
+static bool trains(const ir_graph *g)
+{
+    return ir_meta_get(g->module, "loss") != NULL;
+}
+
+/* Whether a softmax makes zeros of what v holds: weights of a network that trains stay what they are. */
+static bool saturates(const ir_value *v, const range_census *census)
+{
+    const range_count *c = census ? count_of(census, v) : NULL;
+    bool constant = v->kind == IR_VALUE_STORAGE && (v->storage->kind == IR_CONST || !trains(v->graph));
+    return c && constant && c->lowest;
+}
+
+static bool passes_mask(const ir_node *n)
+{
+    return n->op == IR_OP_add || n->op == IR_OP_sub || n->op == IR_OP_mul || range_only_moves(n);
+}
+
+const bool *range_find_masks(const ir_graph *g, const amp_list *l, const pass_options *o, arena *a)
+{
+    if (is_off(l, o)) return NULL;
+    bool *reached = arena_array(a, g->value_ids + 1, sizeof *reached);
+    bool *masks = arena_array(a, g->value_ids + 1, sizeof *masks), any = false;
+    for (const ir_node *n = g->last; n; n = n->prev) {
+        bool softmax = n->op == IR_OP_softmax || n->op == IR_OP_log_softmax;
+        bool on = softmax || (n->n_out == 1 && reached[n->out[0]->id] && passes_mask(n));
+        for (int i = 0; on && i < n->n_in; i++) {
+            const ir_value *v = ir_in(n, i);
+            if (!v) continue;
+            reached[v->id] = true;
+            masks[v->id] |= saturates(v, o->census);
+            any |= masks[v->id];
+        }
+    }
+    for (const ir_node *n = g->first; n && any; n = n->next)
+        for (int i = 0; i < n->n_in && n->n_out == 1 && reached[n->out[0]->id]; i++)
+            masks[n->out[0]->id] |= ir_in(n, i) && masks[ir_in(n, i)->id] && passes_mask(n);
+    return masks;
+}
+
+/* A constant that an operator selects from, or a lowest number that is added: it saturates. */
+static bool is_bound(const ir_node *n, const ir_value *v, const range_census *census)
+{
+    return v->storage->kind == IR_CONST && (range_only_moves(n) || (n->op == IR_OP_add && count_of(census, v)->lowest));
+}
+
+/* ---- marks ----------------------------------------------------------------------------------- */
+
+/* The first tensor that the node reads and that is lost, also behind nodes that only move it. */
+static const ir_value *lost_operand(const ir_node *n, const ir_value *const *behind, const bool *masks,
+                                    const pass_options *o)
+{
+    for (int i = 0; i < n->n_in; i++) {
+        const ir_value *v = ir_in(n, i);
+        if (!v || !amp_takes_part(n, i) || masks[v->id]) continue;
+        if (behind[v->id]) return behind[v->id];
+        if (is_lost(o->census, v) && !is_bound(n, v, o->census)) return v;
+    }
+    return NULL;
+}
+
+const range_mark *range_find(const ir_graph *g, const amp_list *l, const pass_options *o, arena *a)
+{
+    if (is_off(l, o)) return NULL;
+    range_mark *marks = arena_array(a, g->node_ids + 1, sizeof *marks);
+    const ir_value **behind = arena_array(a, g->value_ids + 1, sizeof *behind);
+    const bool *masks = range_find_masks(g, l, o, a);
+    for (const ir_node *n = g->first; n && n->phase == IR_FORWARD; n = n->next) {
+        for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) match(&rows[i], n, o, marks);
+        if (!o->census) continue;
+        marks[n->id].tensor = lost_operand(n, behind, masks, o);
+        for (int i = 0; i < n->n_out && range_only_moves(n); i++) behind[n->out[i]->id] = marks[n->id].tensor;
+    }
+    range_mark_sums(g, l, marks, a);
+    return marks;
+}

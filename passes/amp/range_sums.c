@@ -1,0 +1,92 @@
+/* range_sums.c - range rules about growth: what many terms add up to in fp16, although none of them is large.
+ *
+ * depth     a sum of more terms than the rule says, in a product, a convolution or a reduction: kernels add in f32, so
+ *           it is what they write that does not fit. An op that can write another type than it reads writes f32.
+ * residual  x + f(x) + g(..) + ..: no layer between takes the size out of the stream, so it grows with every addition.
+ *           The additions behind the number that the rule says stay f32. */
+#include "passes/amp/range.h"
+
+#include <string.h>
+
+/* ---- depth ----------------------------------------------------------------------------------- */
+
+/* Terms of one element of the result; symbols count as 1. */
+typedef double count_terms(const ir_node *n, const int64_t *sizes);
+
+static double elements(const ir_node *n, const ir_type *type, const int64_t *sizes)
+{
+    return pass_elements(n->graph->module, type, sizes);
+}
+
+static double product_terms(const ir_node *n, const int64_t *sizes)
+{
+    const ir_type *a = &ir_in(n, IR_IN(matmul, a))->type;
+    int inner = a->rank - (n->attr[IR_ATTR(matmul, trans_a)].i ? 2 : 1);
+    ir_type axis = ir_type_make(a->dtype, 1, &a->dims[inner]);
+    return elements(n, &axis, sizes);
+}
+
+static double filter_terms(const ir_node *n, const int64_t *sizes)
+{
+    ir_type filter = ir_in(n, IR_IN(conv, w))->type;
+    filter.dims[0] = 1;
+    return elements(n, &filter, sizes);
+}
+
+static double reduced_terms(const ir_node *n, const int64_t *sizes)
+{
+    double kept = elements(n, &ir_out(n, 0)->type, sizes);
+    return kept > 0 ? elements(n, &ir_in(n, 0)->type, sizes) / kept : 0;
+}
+
+static const struct {
+    ir_op op;
+    count_terms *terms;
+} sums[] = {
+    {IR_OP_matmul, product_terms},
+    {IR_OP_conv, filter_terms},
+    {IR_OP_reduce_sum, reduced_terms},
+};
+
+static void mark_depth(const ir_node *n, int64_t most, const int64_t *sizes, range_mark *mark, arena *a)
+{
+    for (size_t i = 0; i < sizeof sums / sizeof *sums; i++) {
+        double terms = sums[i].op == n->op ? sums[i].terms(n, sizes) : 0;
+        if (terms <= (double)most) continue;
+        list_place *place = arena_alloc(a, sizeof *place);
+        *place = (list_place){arena_printf(a, "pattern sum of %.0f terms: its result is fp32", terms), 0};
+        mark->wide = place;
+    }
+}
+
+/* ---- residual additions ---------------------------------------------------------------------- */
+
+static const list_place residual = {"pattern chain of residual additions", 0};
+
+/* Additions in a row that v ends: through what moves it, and what adds a weight to it. */
+static int64_t count_additions(const ir_node *n, const int64_t *chain)
+{
+    int64_t longest = 0, computed = 0;
+    for (int i = 0; i < n->n_in && (n->op == IR_OP_add || range_only_moves(n)); i++) {
+        const ir_value *v = ir_in(n, i);
+        if (!v || v->kind == IR_VALUE_STORAGE || !ir_dtype_is_float(v->type.dtype)) continue;
+        computed++;
+        if (chain[v->id] > longest) longest = chain[v->id];
+    }
+    return longest + (n->op == IR_OP_add && computed == 2);
+}
+
+/* ---- both ------------------------------------------------------------------------------------ */
+
+void range_mark_sums(const ir_graph *g, const amp_list *l, range_mark *marks, arena *a)
+{
+    const int64_t *sizes = pass_symbol_sizes(g->module, 1, a);
+    int64_t *chain = arena_array(a, g->value_ids + 1, sizeof *chain), most = l->rule.residual;
+    for (const ir_node *n = g->first; n && n->phase == IR_FORWARD; n = n->next) {
+        if (l->rule.depth) mark_depth(n, l->rule.depth, sizes, &marks[n->id], a);
+        if (!most || n->n_out != 1) continue;
+        chain[n->out[0]->id] = count_additions(n, chain);
+        if (n->op == IR_OP_add && chain[n->out[0]->id] > most && !marks[n->id].pattern)
+            marks[n->id].pattern = &residual;
+    }
+}

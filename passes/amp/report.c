@@ -1,0 +1,381 @@
+/* report.c - what the compiler tells about its work: explanation, statistics, summary line, op table. */
+#include "passes/amp/colour.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* ---- model nodes: the IR nodes that share an ONNX name count as one -------------------------- */
+
+typedef struct model_node {
+    const char *op, *name;
+    const ir_node *first;
+    bool low;      /* some part computes in low precision */
+    bool floats;   /* has a float result */
+    amp_rule rule; /* of the first f32 part that has a colour */
+} model_node;
+
+typedef struct model_nodes {
+    VEC(model_node *) items;
+    strmap *by_name;
+} model_nodes;
+
+static model_node *model_node_of(model_nodes *list, const ir_node *n, arena *a)
+{
+    model_node *m = strmap_get(list->by_name, n->loc.node);
+    if (m) return m;
+    m = arena_alloc(a, sizeof *m);
+    *m = (model_node){.op = n->loc.op, .name = n->loc.node, .first = n};
+    strmap_put(list->by_name, n->loc.node, m);
+    vec_push(a, &list->items, m);
+    return m;
+}
+
+static bool is_f32_black(amp_rule r)
+{
+    return r == AMP_LISTED_BLACK || r == AMP_INSIDE || r == AMP_INSIDE_MIXED || r == AMP_NODE || r == AMP_TENSOR ||
+           r == AMP_UNLISTED || r == AMP_UNSUPPORTED || r == AMP_NAMED || r == AMP_OD ||
+           r == AMP_RANGE || r == AMP_INITIALIZER;
+}
+
+void amp_count(const ir_graph *g, const amp_entry *entries, const pass_options *o, arena *a)
+{
+    if (!o->stats) return;
+    model_nodes list = {.by_name = strmap_new(a)};
+    for (const ir_node *n = g->first; n && n->phase == IR_FORWARD; n = n->next) {
+        if (!n->loc.op || n->op == IR_OP_cast) continue;
+        model_node *m = model_node_of(&list, n, a);
+        const amp_entry *e = &entries[n->id];
+        for (int i = 0; i < n->n_out; i++) m->floats |= ir_dtype_is_float(n->out[i]->type.dtype);
+        m->low |= ir_dtype_is_low(e->want);
+        if (m->rule <= AMP_F64 && !ir_dtype_is_low(e->want)) m->rule = e->rule;
+    }
+    for (size_t i = 0; i < list.items.count; i++) {
+        const model_node *m = list.items.items[i];
+        if (!m->floats) continue;
+        o->stats->float_ops++;
+        if (m->low) o->stats->low_ops++;
+        else if (o->level == PASS_O0 || m->rule <= AMP_FOREIGN) o->stats->f32_other++;
+        else if (is_f32_black(m->rule)) o->stats->f32_black++;
+        else o->stats->f32_gray++;
+    }
+}
+
+/* ---- summary --------------------------------------------------------------------------------- */
+
+static const char *low_name(const pass_options *o)
+{
+    return o->low == IR_bf16 ? "bf16" : "fp16";
+}
+
+const char *pass_summary(const pass_options *o, arena *a)
+{
+    const pass_stats *s = o->stats;
+    int f32 = s->f32_black + s->f32_gray + s->f32_other;
+    const char *reasons = "";
+    if (f32) {
+        const struct {
+            int count;
+            const char *text;
+        } parts[] = {{s->f32_black, "black"}, {s->f32_gray, "gray"}, {s->f32_other, "as written"}};
+        for (int i = 0; i < 3; i++)
+            if (parts[i].count)
+                reasons = arena_printf(a, "%s%s%d %s", reasons, *reasons ? ", " : " (", parts[i].count, parts[i].text);
+        reasons = arena_printf(a, "%s)", reasons);
+    }
+    return arena_printf(a, "%d/%d float ops in %s, %d fp32%s, %d casts inserted (%.1f MB/step%s), %d removed",
+                        s->low_ops, s->float_ops, o->level == PASS_O0 ? "low precision" : low_name(o), f32,
+                        reasons, s->casts_inserted, (double)s->cast_bytes / 1e6,
+                        s->cast_symbolic ? " with symbols as 1" : "", s->casts_removed);
+}
+
+/* ---- explanation ----------------------------------------------------------------------------- */
+
+static const char *precision_name(ir_dtype t)
+{
+    return t == IR_f32 ? "fp32" : t == IR_f16 ? "fp16" : ir_dtype_name(t);
+}
+
+static const char *cause_text(const amp_entry *e, arena *a)
+{
+    if (e->cause) {
+        const ir_node *def = e->cause->kind == IR_VALUE_RESULT ? e->cause->def : NULL;
+        return def && def->loc.op ? arena_printf(a, "%s (%s)", def->loc.node, def->loc.op) : e->cause->name;
+    }
+    if (!e->line) return "";
+    return e->line->line ? arena_printf(a, "%s:%d", e->line->file, e->line->line) : e->line->file;
+}
+
+const char *pass_json_string(const char *s, arena *a)
+{
+    char *text = arena_alloc(a, strlen(s) * 6 + 3), *end = text;
+    *end++ = '"';
+    for (; *s; s++) {
+        unsigned char ch = (unsigned char)*s;
+        if (ch == '"' || ch == '\\') end += sprintf(end, "\\%c", ch);
+        else if (ch < 0x20) end += sprintf(end, "\\u%04x", ch);
+        else *end++ = (char)ch;
+    }
+    *end++ = '"';
+    return text;
+}
+
+static ir_dtype computes_in(const ir_node *n, const amp_entry *e)
+{
+    if (e->want != IR_NO_DTYPE) return e->want;
+    for (int i = 0; i < ir_own_operands(n); i++)
+        if (ir_in(n, i) && ir_dtype_is_float(ir_in(n, i)->type.dtype)) return ir_in(n, i)->type.dtype;
+    return n->n_out > 0 ? n->out[0]->type.dtype : IR_NO_DTYPE;
+}
+
+/* `part`: under its name and operator, or NULL: under those of the node. */
+static const char *explain_node(const ir_node *n, const ir_part *part, const amp_entry *e, const pass_options *o,
+                                arena *a)
+{
+    const char *name = part ? part->node : n->loc.node, *op = part ? part->op : n->loc.op;
+    const char *colour = ir_colour_name(e->colour), *type = precision_name(computes_in(n, e));
+    ir_dtype result = e->rule == AMP_USER_CAST ? n->out[0]->type.dtype : e->result;
+    bool other = result != e->want && result != IR_NO_DTYPE;
+    const char *writes = other ? arena_printf(a, ", writes %s", precision_name(result)) : "";
+    const char *rule = amp_rule_sentence(e->rule), *cause = cause_text(e, a);
+    if (part) rule = arena_printf(a, "part of %s (%s): %s", n->loc.node, n->loc.op, rule);
+    if (o->json)
+        return arena_printf(a,
+                            "{\"name\": %s, \"op\": %s, \"colour\": \"%s\", \"dtype\": \"%s\", \"rule\": %s, "
+                            "\"cause\": %s%s%s}\n",
+                            pass_json_string(name, a), pass_json_string(op, a), colour, type,
+                            pass_json_string(rule, a), pass_json_string(cause, a), e->flip ? ", \"alone_in\": " : "",
+                            e->flip ? pass_json_string(e->flip, a) : "");
+    return arena_printf(a, "%s (%s): %s, %s%s\n    rule: %s\n%s%s%s%s%s%s", name, op, colour, type,
+                        writes, rule, *cause ? "    cause: " : "", cause, *cause ? "\n" : "",
+                        e->flip ? "    alone in " : "", e->flip ? e->flip : "", e->flip ? "\n" : "");
+}
+
+typedef VEC(char) char_list;
+
+static void add_text(char_list *text, const char *s, arena *a)
+{
+    for (; *s; s++) vec_push(a, text, *s);
+}
+
+static bool is_asked(const char *name, const pass_options *o)
+{
+    return strcmp(o->explain, "all") == 0 || strcmp(o->explain, name) == 0;
+}
+
+static bool is_any_asked(const ir_loc *loc, const pass_options *o)
+{
+    bool asked = loc->op && is_asked(loc->node, o);
+    for (const ir_part *p = loc->parts; p && p->op && !asked; p++) asked = is_asked(p->node, o);
+    return asked;
+}
+
+/* The part of a decomposed operator that shows what was decided: the last one that has a colour. */
+const char *amp_explain(const ir_graph *g, const amp_entry *entries, const pass_options *o, arena *a)
+{
+    model_nodes list = {.by_name = strmap_new(a)};
+    for (const ir_node *n = g->first; n && n->phase == IR_FORWARD; n = n->next) {
+        if (!is_any_asked(&n->loc, o)) continue;
+        model_node *m = model_node_of(&list, n, a);
+        if (entries[n->id].colour != IR_KEEP) m->first = n;
+    }
+    if (!list.items.count) return strcmp(o->explain, "all") == 0 ? "" : NULL;
+    char_list text = {0};
+    for (size_t i = 0; i < list.items.count; i++) {
+        const ir_node *n = list.items.items[i]->first;
+        if (is_asked(n->loc.node, o)) add_text(&text, explain_node(n, NULL, &entries[n->id], o, a), a);
+        for (const ir_part *p = n->loc.parts; p && p->op; p++)
+            if (is_asked(p->node, o) && strcmp(p->node, n->loc.node) != 0)
+                add_text(&text, explain_node(n, p, &entries[n->id], o, a), a);
+    }
+    vec_push(a, &text, '\0');
+    return text.items;
+}
+
+/* ---- operator statistics --------------------------------------------------------------------- */
+
+typedef struct op_calls {
+    const char *op;
+    int f16, bf16, f32, other;
+} op_calls;
+
+ir_graph *pass_primary(const ir_module *m)
+{
+    static const char *const names[] = {"train_step", "train"};
+    for (int i = 0; i < 2; i++)
+        if (ir_graph_find(m, names[i])) return ir_graph_find(m, names[i]);
+    for (size_t i = 0; i < m->graphs.count; i++)
+        if (!m->graphs.items[i]->body) return m->graphs.items[i];
+    return NULL;
+}
+
+static bool reads_param(const ir_node *n)
+{
+    const ir_value *v = ir_in(n, 0);
+    return v->kind == IR_VALUE_STORAGE && v->storage->kind == IR_PARAM;
+}
+
+/* At level O2 the low copy of a parameter is the parameter. */
+static void count_casts(const ir_graph *g, const int64_t *sizes, pass_casts *casts)
+{
+    const char *level = ir_meta_get(g->module, "amp");
+    bool low_params = level && strncmp(level, "O2", 2) == 0;
+    for (const ir_node *n = g->first; n && n->phase == IR_FORWARD; n = n->next) {
+        if (n->op != IR_OP_cast || n->loc.op || (low_params && reads_param(n))) continue;
+        const ir_type *t = &ir_out(n, 0)->type;
+        casts->symbolic |= !ir_type_is_static(t);
+        casts->count++;
+        casts->bytes += (int64_t)pass_elements(g->module, t, sizes) * (int64_t)ir_dtype_size(t->dtype);
+    }
+}
+
+pass_casts pass_count_casts(const ir_graph *g)
+{
+    pass_casts casts = {0};
+    ir_graph_list graphs = {0};
+    const int64_t *sizes = pass_symbol_sizes(g->module, 1, g->module->arena);
+    ir_graph_family(g, g->module->arena, &graphs);
+    for (size_t i = 0; i < graphs.count; i++) count_casts(graphs.items[i], sizes, &casts);
+    return casts;
+}
+
+/* What a model node reads: the first float operand of its parts; NO_DTYPE when none has one. */
+static ir_dtype precision_of(const ir_node *n)
+{
+    for (int i = 0; i < ir_own_operands(n); i++)
+        if (ir_in(n, i) && ir_dtype_is_float(ir_in(n, i)->type.dtype)) return ir_in(n, i)->type.dtype;
+    return n->n_out > 0 && ir_dtype_is_float(n->out[0]->type.dtype) ? n->out[0]->type.dtype : IR_NO_DTYPE;
+}
+
+typedef struct pass_calls {
+    VEC(op_calls) items;
+    pass_casts casts;
+} pass_calls;
+
+static op_calls *calls_of(pass_calls *calls, const char *op, arena *a)
+{
+    size_t at = 0; /* few operators: sorted by insertion */
+    while (at < calls->items.count && strcmp(calls->items.items[at].op, op) < 0) at++;
+    if (at < calls->items.count && strcmp(calls->items.items[at].op, op) == 0) return &calls->items.items[at];
+    op_calls fresh = {.op = op};
+    vec_push(a, &calls->items, fresh);
+    op_calls *items = calls->items.items;
+    for (size_t i = calls->items.count - 1; i > at; i--) items[i] = items[i - 1];
+    items[at] = fresh;
+    return &items[at];
+}
+
+typedef struct seen_node { /* the parts of a decomposed operator are one call */
+    const char *op;
+    ir_dtype type;
+} seen_node;
+
+static void count_calls(const ir_graph *g, pass_calls *calls, arena *a)
+{
+    VEC(seen_node *) nodes = {0};
+    strmap *seen = strmap_new(a);
+    for (const ir_node *n = g->first; n && n->phase == IR_FORWARD; n = n->next) {
+        if (!n->loc.op) continue;
+        seen_node *s = strmap_get(seen, n->loc.node);
+        if (!s) {
+            s = arena_alloc(a, sizeof *s);
+            *s = (seen_node){n->loc.op, IR_NO_DTYPE};
+            strmap_put(seen, n->loc.node, s);
+            vec_push(a, &nodes, s);
+        }
+        if (s->type == IR_NO_DTYPE) s->type = precision_of(n);
+    }
+    for (size_t i = 0; i < nodes.count; i++) {
+        op_calls *c = calls_of(calls, nodes.items[i]->op, a);
+        ir_dtype t = nodes.items[i]->type;
+        (*(t == IR_f16 ? &c->f16 : t == IR_bf16 ? &c->bf16 : t == IR_f32 ? &c->f32 : &c->other))++;
+    }
+}
+
+/* Calls by operator, sorted by name, in the graph and its bodies. */
+const pass_calls *pass_count_calls(const ir_graph *g, arena *a)
+{
+    ir_graph_list graphs = {0};
+    pass_calls *calls = arena_alloc(a, sizeof *calls);
+    *calls = (pass_calls){.casts = pass_count_casts(g)};
+    ir_graph_family(g, a, &graphs);
+    for (size_t i = 0; i < graphs.count; i++) count_calls(graphs.items[i], calls, a);
+    return calls;
+}
+
+static const char *stats_json(const pass_calls *calls, arena *a)
+{
+    const char *text = arena_printf(a, "{\"casts\": %d, \"cast_bytes\": %lld, \"ops\": {", calls->casts.count,
+                                    (long long)calls->casts.bytes);
+    for (size_t i = 0; i < calls->items.count; i++) {
+        const op_calls *c = &calls->items.items[i];
+        text = arena_printf(a, "%s%s%s: {\"fp16\": %d, \"bf16\": %d, \"fp32\": %d, \"other\": %d}", text,
+                            i ? ", " : "", pass_json_string(c->op, a), c->f16, c->bf16, c->f32, c->other);
+    }
+    return arena_printf(a, "%s}}\n", text);
+}
+
+/* The text in the middle of a bar. */
+static const char *centred(const char *text, int width, arena *a)
+{
+    static const char bar[] = "------------------------------------------------------------";
+    int rest = width - (int)strlen(text), left = rest / 2;
+    return arena_printf(a, "%.*s%s%.*s", left, bar, text, rest - left, bar);
+}
+
+/* The table in the form of PaddlePaddle's operator statistics. */
+const char *pass_print_stats(const ir_module *m, const pass_options *o, arena *a)
+{
+    const ir_graph *g = pass_primary(m);
+    if (!g) return "";
+    const pass_calls *calls = o->stats && o->stats->inserted ? o->stats->inserted : pass_count_calls(g, a);
+    if (o->json) return stats_json(calls, a);
+    const char *text = arena_printf(a, "<%s>\n<%s>\n<%s | %s | %s | %s | %s>\n",
+                                    centred(" op list of all blocks ", 120, a), centred(" op list ", 120, a),
+                                    centred(" Op Name ", 40, a), centred(" FP16 Calls ", 17, a),
+                                    centred(" BF16 Calls ", 17, a), centred(" FP32 Calls", 17, a),
+                                    centred(" Other Calls ", 17, a));
+    for (size_t i = 0; i < calls->items.count; i++) {
+        const op_calls *c = &calls->items.items[i];
+        text = arena_printf(a, "%s  %-40s|  %-17d|  %-17d|  %-17d|  %d\n", text, c->op, c->f16, c->bf16, c->f32,
+                            c->other);
+    }
+    const char *count = arena_printf(a, " op count: %zu ", calls->items.count);
+    return arena_printf(a, "%s<%s>\n\n", text, centred(count, 120, a));
+}
+
+/* ---- the op table ---------------------------------------------------------------------------- */
+
+static const char *slot_list(const ir_slot *slots, int n, arena *a)
+{
+    const char *text = "";
+    for (int i = 0; i < n; i++) {
+        const char *mark = slots[i].kind == IR_SLOT_OPT                                       ? "?"
+                           : slots[i].kind == IR_SLOT_INS || slots[i].kind == IR_SLOT_OUTS ? "..."
+                                                                                             : "";
+        text = arena_printf(a, "%s%s%s%s", text, i ? ", " : "", slots[i].name, mark);
+    }
+    return text;
+}
+
+const char *pass_print_ops(bool json, arena *a)
+{
+    const char *text = json ? "["
+                            : arena_printf(a, "%-28s %-6s %-8s %-6s %s\n", "op", "colour", "gradient",
+                                           "inside", "slots");
+    for (int i = 0; i < IR_OP_COUNT; i++) {
+        const ir_op_info *op = ir_op_get((ir_op)i);
+        const char *in = slot_list(op->in, op->n_in, a), *out = slot_list(op->out, op->n_out, a);
+        const char *attrs = slot_list(op->attr, op->n_attr, a);
+        bool gradient = pass_has_gradient((ir_op)i), inside = op->traits & IR_F32_INSIDE;
+        text = json ? arena_printf(
+                          a,
+                          "%s%s\n {\"op\": \"%s\", \"colour\": \"%s\", \"gradient\": %s, \"f32_inside\": %s, "
+                          "\"in\": \"%s\", \"out\": \"%s\", \"attributes\": \"%s\"}",
+                          text, i ? "," : "", op->name, ir_colour_name(op->colour),
+                          gradient ? "true" : "false", inside ? "true" : "false", in, out, attrs)
+                    : arena_printf(a, "%s%-28s %-6s %-8s %-6s %s -> %s {%s}\n", text, op->name,
+                                   ir_colour_name(op->colour), gradient ? "yes" : "no", inside ? "f32" : "",
+                                   in, out, attrs);
+    }
+    return json ? arena_printf(a, "%s\n]\n", text) : text;
+}

@@ -1,0 +1,202 @@
+/* autodiff.c - the backward graph.
+ *
+ * What: for graph @train, whose loss is the output statement named by meta "loss", appends the nodes that compute the
+ * derivative of (loss * scale) with respect to every trained parameter and every float input, and names the results by
+ * output statements "grad/PARAM" and "gradin/INPUT".
+ * How: one walk over the forward nodes in reverse order. A side table holds the gradient of each value so far; a node
+ * with a gradient at some result is handed to the rule that the table names for its op; what the rule returns is summed
+ * over broadcast axes, cast to the operand's type and added to the table. Nodes that no trained value flows
+ * through are never looked at, so integer and shape work needs no rule.
+ * The seed is the loss scale itself (1 without scaling): it is f32, because 65536 is infinite in f16.
+ * Requires: forward phase only.
+ *
+ *   before  %y = mul @w, %x : f32[3]             after  %d.y = ...
+ *           output "loss" = %l                          %d.w = mul %d.y, %x : f32[3]
+ *                                                       output "grad/w" = %d.w                                   */
+#include "passes/train/grad.h"
+#include "passes/pass.h"
+
+#include <string.h>
+
+static grad_rule *const rules[IR_OP_COUNT] = {
+#define OP(name, amp, traits, infer, word, kernel) [IR_OP_##name] = grad_##word,
+#include "ir/ops.def"
+};
+
+bool pass_has_gradient(ir_op op)
+{
+    return rules[op] != grad_none;
+}
+
+typedef struct autodiff {
+    ir_graph *graph;
+    diag *diag;
+    bool *flows;        /* by value id: a trained value flows into it */
+    ir_value **grads;   /* by value id: its gradient so far */
+    uint32_t count;     /* value ids of the forward graph */
+    ir_builder end;     /* behind the last backward node, before the update phase */
+} autodiff;
+
+static bool is_float_value(const ir_value *v)
+{
+    return ir_dtype_is_float(v->type.dtype);
+}
+
+/* Running statistics move without a derivative by their definition. */
+static void warn_stopped(autodiff *a, const ir_node *n, const ir_value *v)
+{
+    if (v->kind == IR_VALUE_RESULT && v->def->op == IR_OP_batch_norm) return;
+    diag_warning(a->diag, ir_diag_loc(n), "no derivative goes through '%s': what it is computed from trains without it",
+                 v->name);
+}
+
+/* Marks every float value that depends on a trained parameter or a float input. */
+static void mark_flow(autodiff *a, const char *label)
+{
+    for (size_t i = 0; i < a->graph->inputs.count; i++) {
+        const ir_value *v = a->graph->inputs.items[i];
+        a->flows[v->id] = is_float_value(v) && !(label && strcmp(v->name, label) == 0);
+    }
+    for (ir_node *n = a->graph->first; n; n = n->next) {
+        bool any = false;
+        for (int i = 0; i < n->n_in; i++) {
+            const ir_value *v = ir_in(n, i);
+            if (!v) continue;
+            if (v->kind == IR_VALUE_STORAGE)
+                a->flows[v->id] = v->storage->kind == IR_PARAM && !v->storage->frozen && is_float_value(v);
+            any |= a->flows[v->id] && !ir_op_stops(n->op, i);
+            if (a->flows[v->id] && ir_op_stops(n->op, i)) warn_stopped(a, n, v);
+        }
+        /* Rounding to integers and comparing ends the flow: results that are no floats carry nothing. */
+        for (int i = 0; any && i < n->n_out; i++) a->flows[n->out[i]->id] = is_float_value(n->out[i]);
+    }
+}
+
+/* Sums dx over the axes that broadcasting added or stretched, back to the operand's shape. */
+static ir_value *reduce_to(ir_builder *b, ir_value *dx, const ir_value *operand)
+{
+    const ir_type *from = &dx->type, *to = &operand->type;
+    if (ir_type_same_shape(from, to)) return dx;
+    int64_t axes[IR_MAX_RANK];
+    int n = 0, lead = from->rank - to->rank;
+    for (int i = 0; i < from->rank; i++)
+        if (i < lead || from->dims[i] != to->dims[i - lead]) axes[n++] = i;
+    return ir_reshape_like(b, ir_reduce_sum(b, dx, axes, n, false), to);
+}
+
+/* The gradient of a low copy of a parameter is that of the parameter: its parts are summed in f32, not in low. */
+static const ir_value *master_of(const ir_value *v)
+{
+    if (v->kind != IR_VALUE_RESULT || v->def->op != IR_OP_cast || !ir_dtype_is_low(v->type.dtype)) return v;
+    const ir_value *x = ir_in(v->def, 0);
+    return x->kind == IR_VALUE_STORAGE && x->storage->kind == IR_PARAM && x->type.dtype == IR_f32 ? x : v;
+}
+
+static void accumulate(autodiff *a, ir_builder *b, const ir_value *operand, ir_value *dx)
+{
+    operand = master_of(operand);
+    dx = ir_cast(b, reduce_to(b, dx, operand), operand->type.dtype);
+    ir_value **sum = &a->grads[operand->id];
+    if (*sum) dx = ir_binary(b, IR_OP_add, *sum, dx);
+    if (!dx) return;
+    if (dx->kind == IR_VALUE_RESULT && dx->def->phase == IR_BACKWARD)
+        ir_value_rename(dx, arena_printf(a->graph->module->arena, "d.%s", operand->name));
+    *sum = dx;
+}
+
+/* A rule that forgets an operand would train it with half a gradient. */
+static void report_missing(autodiff *a, const ir_node *n, const ir_value *operand)
+{
+    if (diag_status(a->diag) != AMPC_OK) return; /* of what the rule reported */
+    diag_error(a->diag, AMPC_UNSUPPORTED, ir_diag_loc(n), "operator %s has no gradient for its operand '%s'",
+               n->loc.op ? n->loc.op : ir_op_get(n->op)->name, operand->name);
+}
+
+static void differentiate(autodiff *a, ir_node *n, arena *scratch)
+{
+    bool reached = false, wanted = false;
+    ir_value **dy = arena_array(scratch, (size_t)n->n_out + 1, sizeof *dy);
+    for (int i = 0; i < n->n_out; i++) reached |= (dy[i] = a->grads[n->out[i]->id]) != NULL;
+    bool *want = arena_array(scratch, (size_t)n->n_in + 1, sizeof *want);
+    for (int i = 0; i < n->n_in; i++)
+        wanted |= want[i] = ir_in(n, i) && a->flows[ir_in(n, i)->id] && !ir_op_stops(n->op, i);
+    if (!reached || !wanted) return;
+
+    ir_builder b = a->end;
+    b.loc = n->loc;
+    b.nameless = true; /* most results are gradients, which get their own */
+    ir_node *before = b.before ? b.before->prev : a->graph->last;
+    grad g = {.b = &b, .n = n, .dy = dy, .want = want};
+    g.dx = arena_array(scratch, (size_t)n->n_in + 1, sizeof *g.dx);
+    bool ok = rules[n->op](&g);
+    for (int i = 0; i < n->n_in; i++) {
+        /* A failure has been reported; the walk goes on with zeros, so that every other one is reported too. */
+        if (want[i] && !ok) g.dx[i] = grad_zeros(&g, ir_in(n, i));
+        if (want[i] && ok && !g.dx[i] && !g.zero) report_missing(a, n, ir_in(n, i));
+        if (want[i] && g.dx[i]) accumulate(a, &b, ir_in(n, i), g.dx[i]);
+    }
+    for (ir_node *made = before->next; made != b.before; made = made->next) ir_name_results(made);
+}
+
+/* Names the gradients of trained parameters and float inputs by output statements. */
+static void emit_outputs(autodiff *a)
+{
+    ir_module *m = a->graph->module;
+    ir_builder b = a->end;
+    grad g = {.b = &b};
+    for (size_t i = 0; i < m->storage.count; i++) {
+        ir_storage *s = m->storage.items[i];
+        if (s->kind != IR_PARAM || s->frozen) continue;
+        ir_value *v = ir_graph_storage(a->graph, s);
+        if (v->id >= a->count || !v->first_use) continue;
+        ir_value *d = a->grads[v->id];
+        ir_output(&b, arena_printf(m->arena, "grad/%s", s->name), d ? d : grad_zeros(&g, v));
+    }
+    for (size_t i = 0; i < a->graph->inputs.count; i++) {
+        ir_value *v = a->graph->inputs.items[i];
+        if (!a->flows[v->id]) continue;
+        ir_value *d = a->grads[v->id];
+        ir_output(&b, arena_printf(m->arena, "gradin/%s", v->name), d ? d : grad_zeros(&g, v));
+    }
+}
+
+static ampc_status differentiate_graph(ir_graph *graph, diag *d, arena *scratch)
+{
+    ir_module *m = graph->module;
+    const char *loss_name = ir_meta_get(m, "loss");
+    ir_node *loss = loss_name ? ir_graph_find_output(graph, loss_name) : NULL;
+    if (!loss)
+        return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "graph @%s has no loss to differentiate", graph->name);
+
+    ir_graph_renumber(graph);
+    autodiff a = {.graph = graph, .diag = d, .count = graph->value_ids};
+    a.flows = arena_array(scratch, graph->value_ids + 1, sizeof *a.flows);
+    a.grads = arena_array(scratch, graph->value_ids + 1, sizeof *a.grads);
+    mark_flow(&a, ir_meta_get(m, "label"));
+    ir_value *l = ir_in(loss, 0);
+    if (l->id >= a.count || !a.flows[l->id])
+        return diag_error(d, AMPC_REJECTED, DIAG_NOWHERE, "the loss depends on no trained parameter");
+
+    ir_node *last = graph->last;
+    a.end = pass_builder(graph, IR_BACKWARD, d);
+    ir_storage *scale = ir_storage_find(m, "loss_scale");
+    a.grads[l->id] = scale ? ir_graph_storage(graph, scale) : ir_scalar(&a.end, l->type.dtype, 1.0);
+    if (l->type.dtype == IR_f64) a.grads[l->id] = ir_cast(&a.end, a.grads[l->id], IR_f64);
+    for (ir_node *n = last; n; n = n->prev)
+        if (n->phase == IR_FORWARD) differentiate(&a, n, scratch);
+    TRY(diag_status(d));
+    emit_outputs(&a);
+    return diag_status(d);
+}
+
+ampc_status pass_autodiff(ir_module *m, const pass_options *o, diag *d)
+{
+    (void)o;
+    ir_graph *graph = ir_graph_find(m, "train");
+    if (!graph) return AMPC_OK;
+    arena *scratch = pass_scratch_new(m);
+    if (!scratch) return AMPC_NO_MEMORY;
+    ampc_status status = differentiate_graph(graph, d, scratch);
+    arena_free(scratch);
+    return status;
+}

@@ -1,0 +1,72 @@
+/* grad_matmul.c - gradients of matmul, convolution and pooling. */
+#include "passes/train/grad.h"
+
+#define D g->dy[0]
+#define X ir_in(g->n, 0)
+#define W ir_in(g->n, 1)
+
+/* Sum over all axes but `axis`. */
+static ir_value *sum_to_axis(grad *g, ir_value *d, int axis)
+{
+    int64_t axes[IR_MAX_RANK];
+    int n = 0;
+    for (int i = 0; i < d->type.rank; i++)
+        if (i != axis) axes[n++] = i;
+    return ir_reduce_sum(g->b, d, axes, n, false);
+}
+
+/* v [..., m, n] as [rest, n]. */
+static ir_value *flatten_rows(grad *g, ir_value *v)
+{
+    if (!v) return NULL;
+    ir_dim dims[2] = {ir_dim_product(g->b->graph->module->dims, v->type.dims, v->type.rank - 1),
+                      v->type.dims[v->type.rank - 1]};
+    return ir_reshape(g->b, v, dims, 2);
+}
+
+/* y = op(a) op(b): the transposes follow from (AB)' = B'A'. A shared 2-D b (a weight) gets one GEMM over all rows
+ * instead of a batch of products that would be summed. */
+bool grad_matmul(grad *g)
+{
+    ir_value *a = X, *b = W, *d = grad_cast_like(g, D, X);
+    bool ta = g->n->attr[IR_ATTR(matmul, trans_a)].i, tb = g->n->attr[IR_ATTR(matmul, trans_b)].i;
+    if (g->want[0])
+        g->dx[0] = ta ? ir_matmul(g->b, b, d, NULL, tb, true) : ir_matmul(g->b, d, b, NULL, false, !tb);
+    if (g->want[1]) {
+        bool shared = b->type.rank == 2 && a->type.rank > 2 && !ta;
+        ir_value *a2 = shared ? flatten_rows(g, a) : a, *d2 = shared ? flatten_rows(g, d) : d;
+        g->dx[1] = tb ? ir_matmul(g->b, d2, a2, NULL, true, ta) : ir_matmul(g->b, a2, d2, NULL, !ta, false);
+    }
+    if (g->want[2]) g->dx[2] = sum_to_axis(g, D, D->type.rank - 1);
+    return true;
+}
+
+bool grad_conv(grad *g)
+{
+    ir_value *d = grad_cast_like(g, D, X);
+    if (g->want[0]) {
+        ir_node *n = grad_node(g, IR_OP_conv_grad_input, 2, (ir_value *[]){d, W});
+        g->dx[0] = ir_done(g->b, grad_shaped(n, IR_ATTR(conv_grad_input, shape), X));
+    }
+    if (g->want[1] || g->want[2]) {
+        ir_node *n = grad_node(g, IR_OP_conv_grad_weight, 2, (ir_value *[]){d, X});
+        if (!ir_done_all(g->b, grad_shaped(n, IR_ATTR(conv_grad_weight, shape), W))) return false;
+        g->dx[1] = ir_out(n, IR_OUT(conv_grad_weight, dw));
+        g->dx[2] = ir_out(n, IR_OUT(conv_grad_weight, dbias));
+    }
+    return true;
+}
+
+bool grad_max_pool(grad *g)
+{
+    if (g->n->attr[IR_ATTR(max_pool, column_major)].i) return grad_none(g);
+    ir_value *indices = ir_out(g->n, IR_OUT(max_pool, indices));
+    ir_node *n = ir_new(g->b, IR_OP_max_pool_grad, 2, D, indices);
+    return (g->dx[0] = ir_done(g->b, grad_shaped(n, IR_ATTR(max_pool_grad, shape), X))) != NULL;
+}
+
+bool grad_avg_pool(grad *g)
+{
+    ir_node *n = grad_node(g, IR_OP_avg_pool_grad, 1, &D);
+    return (g->dx[0] = ir_done(g->b, grad_shaped(n, IR_ATTR(avg_pool_grad, shape), X))) != NULL;
+}

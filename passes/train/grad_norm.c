@@ -1,0 +1,101 @@
+/* grad_norm.c - gradients of normalisation, softmax, reductions and losses. */
+#include "passes/train/grad.h"
+
+#include <string.h>
+
+#define D g->dy[0]
+#define X ir_in(g->n, 0)
+#define Y ir_out(g->n, 0)
+
+/* The gradient must arrive at the first result alone; the others are statistics. */
+static bool only_first(grad *g)
+{
+    for (int i = 1; i < g->n->n_out; i++)
+        if (g->dy[i]) {
+            diag_error(g->b->diag, AMPC_UNSUPPORTED, ir_diag_loc(g->n), "no gradient through result %d (%s)", i,
+                       ir_op_out_slot(g->n->op, i, g->n->n_out)->name);
+            return false;
+        }
+    return true;
+}
+
+static bool take_three(grad *g, ir_node *n)
+{
+    if (!ir_done_all(g->b, n)) return false;
+    for (int i = 0; i < 3 && i < g->n->n_in; i++) g->dx[i] = n->out[i];
+    return true;
+}
+
+bool grad_batch_norm(grad *g)
+{
+    if (!only_first(g)) return false;
+    ir_value *in[] = {D, X, ir_in(g->n, IR_IN(batch_norm, scale)), ir_out(g->n, IR_OUT(batch_norm, saved_mean)),
+                      ir_out(g->n, IR_OUT(batch_norm, saved_rstd))};
+    return take_three(g, grad_node(g, IR_OP_batch_norm_grad, 5, in));
+}
+
+bool grad_layer_norm(grad *g)
+{
+    if (!only_first(g)) return false;
+    ir_value *in[] = {grad_cast_like(g, D, X), X, ir_in(g->n, IR_IN(layer_norm, scale)),
+                      ir_out(g->n, IR_OUT(layer_norm, mean)), ir_out(g->n, IR_OUT(layer_norm, rstd))};
+    return take_three(g, grad_node(g, IR_OP_layer_norm_grad, 5, in));
+}
+
+bool grad_softmax(grad *g)
+{
+    return (g->dx[0] = ir_done(g->b, grad_node(g, IR_OP_softmax_grad, 2, (ir_value *[]){D, Y}))) != NULL;
+}
+
+bool grad_log_softmax(grad *g)
+{
+    return (g->dx[0] = ir_done(g->b, grad_node(g, IR_OP_log_softmax_grad, 2, (ir_value *[]){D, Y}))) != NULL;
+}
+
+/* d spread over the axes that the reduction of x removed. */
+static ir_value *spread(grad *g, const ir_attr *axes)
+{
+    ir_type kept = X->type;
+    for (int i = 0; i < axes->list.count; i++) {
+        int64_t axis = axes->list.items[i];
+        kept.dims[axis < 0 ? axis + kept.rank : axis] = 1;
+    }
+    return ir_expand(g->b, ir_reshape_like(g->b, D, &kept), X->type.dims, X->type.rank);
+}
+
+bool grad_reduce_sum(grad *g)
+{
+    return (g->dx[0] = spread(g, &g->n->attr[IR_ATTR(reduce_sum, axes)])) != NULL;
+}
+
+/* Divided before it is spread: fewer elements, and the count may be symbolic. */
+bool grad_reduce_mean(grad *g)
+{
+    const ir_attr *axes = &g->n->attr[IR_ATTR(reduce_mean, axes)];
+    ir_dim count[IR_MAX_RANK];
+    for (int i = 0; i < axes->list.count; i++) {
+        int64_t axis = axes->list.items[i];
+        count[i] = X->type.dims[axis < 0 ? axis + X->type.rank : axis];
+    }
+    ir_node *share = ir_new(g->b, IR_OP_div_count, 1, D);
+    ir_set_list(share, IR_ATTR(div_count, count), count, axes->list.count);
+    ir_value *d = ir_done(g->b, share);
+    if (!d) return false;
+    ir_value *const dy[] = {d};
+    grad inner = *g;
+    inner.dy = dy;
+    return (g->dx[0] = spread(&inner, axes)) != NULL;
+}
+
+bool grad_softmax_cross_entropy(grad *g)
+{
+    if (!only_first(g)) return false;
+    ir_value *in[] = {D, X, ir_out(g->n, IR_OUT(softmax_cross_entropy, lse)), ir_in(g->n, 1), ir_in(g->n, 2)};
+    return (g->dx[0] = ir_done(g->b, grad_node(g, IR_OP_softmax_cross_entropy_grad, 5, in))) != NULL;
+}
+
+bool grad_nll_loss(grad *g)
+{
+    ir_value *in[] = {D, X, ir_in(g->n, 1), ir_in(g->n, 2)};
+    return (g->dx[0] = ir_done(g->b, grad_node(g, IR_OP_nll_loss_grad, 4, in))) != NULL;
+}

@@ -1,0 +1,91 @@
+/* grad_pointwise.c - gradients of the pointwise ops. x, a, b are operands, y is the result, d its gradient. */
+#include "passes/train/grad.h"
+
+#define D g->dy[0]
+#define X ir_in(g->n, 0)
+#define A ir_in(g->n, 0)
+#define B ir_in(g->n, 1)
+#define Y ir_out(g->n, 0)
+#define UNARY(op, x) ir_unary(g->b, IR_OP_##op, x)
+#define BINARY(op, x, y) ir_binary(g->b, IR_OP_##op, x, y)
+#define NUMBER(v) ir_scalar_like(g->b, X, v)
+
+static bool done(grad *g)
+{
+    for (int i = 0; i < g->n->n_in; i++)
+        if (g->dx[i]) return true;
+    return diag_status(g->b->diag) == AMPC_OK;
+}
+
+#define RULE1(name, formula)                                                                       \
+    bool grad_##name(grad *g)                                                                      \
+    {                                                                                              \
+        g->dx[0] = formula;                                                                        \
+        return done(g);                                                                            \
+    }
+
+RULE1(neg, UNARY(neg, D))
+RULE1(abs, BINARY(mul, D, UNARY(sign, X)))
+RULE1(relu, BINARY(relu_grad, D, Y))
+RULE1(sqrt, BINARY(div, D, BINARY(add, Y, Y)))
+RULE1(reciprocal, UNARY(neg, BINARY(mul, D, BINARY(mul, Y, Y))))
+RULE1(exp, BINARY(mul, D, Y))
+RULE1(log, BINARY(div, D, X))
+RULE1(sin, BINARY(mul, D, UNARY(cos, X)))
+RULE1(cos, UNARY(neg, BINARY(mul, D, UNARY(sin, X))))
+RULE1(tanh, BINARY(tanh_grad, D, Y))
+RULE1(sigmoid, BINARY(sigmoid_grad, D, Y))
+RULE1(erf, BINARY(erf_grad, D, X))
+RULE1(softplus, BINARY(mul, D, UNARY(sigmoid, X)))
+RULE1(gelu, ir_done(g->b, grad_node(g, IR_OP_gelu_grad, 2, (ir_value *[]){D, X})))
+RULE1(clip, ir_done(g->b, grad_node(g, IR_OP_clip_grad, 4, (ir_value *[]){D, X, ir_in(g->n, 1), ir_in(g->n, 2)})))
+RULE1(div_count, ir_done(g->b, grad_node(g, IR_OP_div_count, 1, (ir_value *[]){D})))
+
+#define RULE2(name, formula_a, formula_b)                                                          \
+    bool grad_##name(grad *g)                                                                      \
+    {                                                                                              \
+        if (g->want[0]) g->dx[0] = formula_a;                                                      \
+        if (g->want[1]) g->dx[1] = formula_b;                                                      \
+        return done(g);                                                                            \
+    }
+
+RULE2(add, D, D)
+RULE2(sub, D, UNARY(neg, D))
+RULE2(mul, BINARY(mul, D, B), BINARY(mul, D, A))
+RULE2(div, BINARY(div, D, B), UNARY(neg, BINARY(div, BINARY(mul, D, Y), B)))
+
+/* d(a^b)/db = y log(a), taken as 0 where a <= 0 (PyTorch's rule at 0). */
+static ir_value *pow_exponent(grad *g)
+{
+    ir_value *positive = BINARY(greater, A, NUMBER(0.0));
+    ir_value *base = ir_done(g->b, ir_new(g->b, IR_OP_where, 3, positive, A, NUMBER(1.0)));
+    return BINARY(mul, D, BINARY(mul, Y, UNARY(log, base)));
+}
+
+/* d(a^b)/da = b a^(b-1); where b is 0 the power is constant, also at a = 0. */
+static ir_value *pow_base(grad *g)
+{
+    ir_value *slope = BINARY(mul, B, BINARY(pow, A, BINARY(sub, B, NUMBER(1.0))));
+    ir_value *constant = BINARY(equal, B, NUMBER(0.0));
+    return BINARY(mul, D, ir_done(g->b, ir_new(g->b, IR_OP_where, 3, constant, NUMBER(0.0), slope)));
+}
+
+RULE2(pow, pow_base(g), pow_exponent(g))
+
+/* The operand that was chosen gets the gradient; a tie is shared equally, as PyTorch does. */
+static ir_value *chosen(grad *g, ir_op beats, ir_value *x, ir_value *other)
+{
+    ir_value *tie = ir_done(g->b, ir_new(g->b, IR_OP_where, 3, BINARY(equal, x, other),
+                                         BINARY(mul, D, NUMBER(0.5)), NUMBER(0.0)));
+    return ir_done(g->b, ir_new(g->b, IR_OP_where, 3, ir_binary(g->b, beats, x, other), D, tie));
+}
+
+RULE2(min, chosen(g, IR_OP_less, A, B), chosen(g, IR_OP_less, B, A))
+RULE2(max, chosen(g, IR_OP_greater, A, B), chosen(g, IR_OP_greater, B, A))
+
+bool grad_dropout(grad *g)
+{
+    ir_value *mask = ir_out(g->n, IR_OUT(dropout, mask));
+    g->dx[0] = ir_done(g->b, grad_node(g, IR_OP_dropout_grad, 2, (ir_value *[]){D, mask}));
+    return done(g);
+}

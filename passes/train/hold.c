@@ -1,0 +1,141 @@
+/* hold.c - masks among the parameters, and folding of what is held constant.
+ *
+ * A model file does not tell a causal mask from a learned bias: both are float tensors that are added to the operand of
+ * a softmax. Their values differ. A mask of factors has zeros and ones; an additive mask has numbers at or below -1e4,
+ * perhaps infinite, and zeros; one that is subtracted has zeros and numbers at or above 1e4. A learned tensor may start
+ * with zeros alone or with ones alone, so neither makes a mask. */
+#include "passes/train/params.h"
+
+#include "passes/amp/range.h"
+
+#define MASKED_OUT 1e4
+
+enum { PIECE = 1 << 16, MASK_BYTES = 1 << 26, FOLD_BYTES = 1 << 24, FOLD_ELEMENTS = 1 << 20 };
+
+/* ---- where a mask is used --------------------------------------------------------------------- */
+
+/* Ops between a mask and the softmax: they move, select, convert, or combine element by element. */
+static bool is_on_path(ir_op op)
+{
+    static const bool listed[IR_OP_COUNT] = {
+        [IR_OP_reshape] = true, [IR_OP_transpose] = true, [IR_OP_expand] = true, [IR_OP_concat] = true,
+        [IR_OP_split] = true,   [IR_OP_slice] = true,     [IR_OP_pad] = true,    [IR_OP_gather] = true,
+        [IR_OP_trilu] = true,   [IR_OP_where] = true,     [IR_OP_select] = true, [IR_OP_cast] = true,
+        [IR_OP_neg] = true,     [IR_OP_add] = true,       [IR_OP_sub] = true,    [IR_OP_mul] = true,
+        [IR_OP_div] = true,     [IR_OP_min] = true,       [IR_OP_max] = true,    [IR_OP_clip] = true,
+    };
+    return listed[op];
+}
+
+/* Marks, by storage id, the float storage that the operand of a softmax depends on element by element. */
+static void mark_softmax_operands(const ir_graph *g, bool *marked, arena *a)
+{
+    bool *reached = arena_array(a, g->value_ids + 1, sizeof *reached);
+    for (const ir_node *n = g->last; n; n = n->prev) {
+        bool on = n->op == IR_OP_softmax || n->op == IR_OP_log_softmax;
+        for (int i = 0; i < n->n_out && !on; i++) on = is_on_path(n->op) && reached[n->out[i]->id];
+        for (int i = 0; i < n->n_in && on; i++) {
+            const ir_value *v = ir_in(n, i);
+            if (!v || !ir_dtype_is_float(v->type.dtype)) continue;
+            reached[v->id] = true;
+            if (v->kind == IR_VALUE_STORAGE) marked[v->storage->id] = true;
+        }
+    }
+}
+
+/* ---- what its values are ---------------------------------------------------------------------- */
+
+typedef struct value_kinds {
+    bool zero, one, low, high, other;
+} value_kinds;
+
+static void add_kinds(ir_dtype t, const unsigned char *bytes, size_t n, value_kinds *k)
+{
+    size_t size = ir_dtype_size(t);
+    for (size_t i = 0; i + size <= n && !k->other; i += size) {
+        double x = ir_load_f64(t, bytes + i);
+        if (x == 0) k->zero = true;
+        else if (x == 1) k->one = true;
+        else if (x <= -MASKED_OUT) k->low = true;
+        else if (x >= MASKED_OUT) k->high = true;
+        else k->other = true;
+    }
+}
+
+static bool are_of_mask(const value_kinds *k)
+{
+    if (k->other || (k->one && (k->low || k->high))) return false;
+    return k->low ? !k->high : k->zero && (k->one || k->high);
+}
+
+/* Reads a learned tensor only as far as its first element that no mask has. */
+static bool has_mask_values(const ir_storage *s, const pass_options *o)
+{
+    unsigned char piece[PIECE];
+    uint64_t bytes = (uint64_t)ir_storage_bytes(s);
+    value_kinds k = {0};
+    if (bytes > MASK_BYTES) return false;
+    for (uint64_t at = 0; at < bytes && !k.other; at += PIECE) {
+        size_t n = bytes - at < PIECE ? (size_t)(bytes - at) : PIECE;
+        if (!range_read_part(s, o, at, piece, n)) return false;
+        add_kinds(s->type.dtype, piece, n, &k);
+    }
+    return are_of_mask(&k);
+}
+
+void params_mark_masks(const ir_module *m, const pass_options *o, arena *a)
+{
+    bool *marked = arena_array(a, m->storage.count + 1, sizeof *marked);
+    for (size_t i = 0; i < m->graphs.count; i++) mark_softmax_operands(m->graphs.items[i], marked, a);
+    for (size_t i = 0; i < m->storage.count; i++) {
+        ir_storage *s = m->storage.items[i];
+        bool candidate = marked[s->id] && s->kind == IR_PARAM && !s->frozen && !s->held;
+        if (candidate && has_mask_values(s, o)) s->held = IR_HELD_MASK;
+    }
+}
+
+/* ---- folding ---------------------------------------------------------------------------------- */
+
+/* A constant whose bytes folding would have to read first. */
+static bool is_unread(ir_knowledge *k, const ir_value *v)
+{
+    return v->kind == IR_VALUE_STORAGE && v->storage->kind == IR_CONST && v->storage->data.kind == IR_DATA_FILE &&
+           ir_storage_bytes(v->storage) <= FOLD_BYTES && !ir_known_get(k, v);
+}
+
+static bool has_constant_operands(ir_knowledge *k, const ir_node *n)
+{
+    for (int i = 0; i < n->n_in; i++) {
+        const ir_value *v = ir_in(n, i);
+        if (v && !is_unread(k, v) && !ir_known_get(k, v)) return false;
+    }
+    return n->n_in > 0 && n->n_out > 0;
+}
+
+static bool load_operands(ir_knowledge *k, const ir_node *n, const pass_options *o, arena *a)
+{
+    for (int i = 0; i < n->n_in; i++) {
+        const ir_value *v = ir_in(n, i);
+        if (!v || !is_unread(k, v)) continue;
+        const void *bytes = range_read(v->storage, o, a);
+        if (!bytes) return false;
+        v->storage->data = (ir_data){.kind = IR_DATA_INLINE, .bytes = bytes};
+    }
+    return true;
+}
+
+static void fold_graph(ir_graph *g, const pass_options *o, diag *d, arena *a)
+{
+    ir_knowledge *k = ir_knowledge_new(a, g);
+    for (const ir_node *n = g->first; n; n = n->next)
+        if (has_constant_operands(k, n) && load_operands(k, n, o, g->module->arena)) ir_fold(k, n, FOLD_ELEMENTS);
+    ir_fold_commit(k, g, d);
+    pass_sweep(g);
+}
+
+void params_fold(ir_module *m, const pass_options *o, diag *d, arena *a)
+{
+    for (size_t i = 0; i < m->graphs.count; i++)
+        if (!m->graphs.items[i]->body) fold_graph(m->graphs.items[i], o, d, a);
+    ir_module_sweep(m);
+}

@@ -1,0 +1,69 @@
+/* masters.c - parameters of a low type are trained as f32.
+ *
+ * A weight that is stored in f16 would lose most updates: they are smaller than half of its last bit. It becomes an f32
+ * parameter with the same values, and every graph reads it through a cast to the type of the model. Gradients,
+ * optimizer slots and checkpoints are those of the f32 parameter; export writes the type of the model's tensor.
+ *   param @w : f16[4]       param @w : f32[4]
+ *   %y = exp @w             %w.low = cast @w {to=f16}
+ *                           %y = exp %w.low */
+#include "passes/amp/range.h"
+
+static bool needs_master(const ir_storage *s)
+{
+    return s->kind == IR_PARAM && !s->frozen && ir_dtype_is_low(s->type.dtype);
+}
+
+/* Its values as f32; false: they are out of reach. */
+static bool widen(ir_module *m, ir_storage *s, const pass_options *o, arena *scratch)
+{
+    const ir_dtype low = s->type.dtype;
+    const size_t count = (size_t)ir_storage_bytes(s) / ir_dtype_size(low);
+    const void *bytes = s->data.kind == IR_DATA_ZERO ? NULL : range_read(s, o, scratch);
+    if (!bytes && s->data.kind != IR_DATA_ZERO) return false;
+    s->type.dtype = IR_f32;
+    if (!bytes) return true;
+    void *wide = arena_array(m->arena, count + 1, ir_dtype_size(IR_f32));
+    ir_convert(IR_f32, wide, low, bytes, count);
+    s->data = (ir_data){.kind = IR_DATA_INLINE, .bytes = wide};
+    return true;
+}
+
+/* Where the graph reads the parameter, it reads a cast of it before its first node. */
+static void read_through_cast(ir_graph *g, ir_storage *s, ir_dtype low, diag *d)
+{
+    ir_value *v = ir_graph_storage(g, s);
+    v->type.dtype = IR_f32;
+    if (!ir_value_used(v)) return;
+    ir_builder b = {.graph = g, .before = g->first, .phase = IR_FORWARD, .diag = d};
+    ir_value *cast = ir_cast(&b, v, low);
+    if (!cast) return;
+    ir_value_rename(cast, arena_printf(g->module->arena, "%s.low", s->name));
+    ir_value_replace(v, cast);
+    ir_node_set_input(cast->def, 0, v);
+    cast->def->note = "the parameter as the model stores it";
+}
+
+static ampc_status make_masters(ir_module *m, const pass_options *o, diag *d, arena *scratch)
+{
+    for (size_t i = m->storage.count; i-- > 0;) { /* casts stand in the order of the parameters */
+        ir_storage *s = m->storage.items[i];
+        const ir_dtype low = s->type.dtype;
+        if (!needs_master(s)) continue;
+        if (!widen(m, s, o, scratch))
+            return diag_error(d, AMPC_UNSUPPORTED, DIAG_NOWHERE,
+                              "parameter '%s' is %s, and its values, which training needs as f32, are out of reach",
+                              s->name, ir_dtype_name(low));
+        for (size_t k = 0; k < m->graphs.count; k++) read_through_cast(m->graphs.items[k], s, low, d);
+    }
+    return diag_status(d);
+}
+
+ampc_status pass_masters(ir_module *m, const pass_options *o, diag *d)
+{
+    if (!ir_graph_find(m, "train")) return AMPC_OK;
+    arena *scratch = pass_scratch_new(m);
+    if (!scratch) return AMPC_NO_MEMORY;
+    ampc_status status = make_masters(m, o, d, scratch);
+    arena_free(scratch);
+    return status;
+}

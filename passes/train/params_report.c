@@ -1,0 +1,130 @@
+/* params_report.c - what is trained and what is not, as a note and as a list. */
+#include "passes/train/params.h"
+
+#include <string.h>
+
+enum { NAMES_SHOWN = 4 };
+
+bool pass_explains_params(const pass_options *o)
+{
+    return o->explain && strcmp(o->explain, "params") == 0;
+}
+
+static const char *const held_reasons[] = {
+    [IR_HELD_NODE] = "value of a Constant node",
+    [IR_HELD_NAME] = "one element with a name that an exporter generated",
+    [IR_HELD_DECLARED] = "the exporter declares it a buffer or a constant",
+    [IR_HELD_MASK] = "a mask: it is combined with the operand of a Softmax and holds only values of a mask",
+    [IR_HELD_READ] = "its value decides what an operator does",
+    [IR_HELD_APART] = "no output depends on it by a derivative",
+};
+
+typedef struct description {
+    const char *state, *reason;
+} description;
+
+static description describe(const ir_storage *s, const pass_options *o)
+{
+    bool chosen = o->train.count && !pass_match(&o->train, s->name);
+    if (s->kind == IR_STATE)
+        return (description){"buffer", s->merged ? "the graph updates it; the exporter had merged it with others"
+                                                 : "the graph updates it"};
+    if (s->held == IR_HELD_APART) return (description){"constant", held_reasons[s->held]};
+    if (s->held) return (description){"held constant", held_reasons[s->held]};
+    if (!s->frozen) return (description){"trained", s->merged ? "the exporter had merged it with others" : ""};
+    return (description){"frozen", chosen ? "--train does not match it" : "--freeze matches it"};
+}
+
+static long long count_elements(const ir_storage *s)
+{
+    return (long long)(ir_storage_bytes(s) / (int64_t)ir_dtype_size(s->type.dtype));
+}
+
+/* Float initializers. The numbers among the Constant nodes are left out: there are hundreds of them. */
+static bool is_listed(const ir_storage *s)
+{
+    if (!ir_dtype_is_float(s->type.dtype)) return false;
+    return s->kind != IR_CONST || (s->held && (s->held != IR_HELD_NODE || count_elements(s) != 1));
+}
+
+/* ---- the note --------------------------------------------------------------------------------- */
+
+typedef struct totals {
+    int trained, frozen, held, separate, statistics;
+    long long elements;
+    const char *names; /* of the first held ones */
+} totals;
+
+static totals count_params(const ir_module *m, arena *a)
+{
+    totals t = {.names = ""};
+    for (size_t i = 0; i < m->storage.count; i++) {
+        const ir_storage *s = m->storage.items[i];
+        bool held = s->held && s->held != IR_HELD_NODE && s->held != IR_HELD_APART;
+        bool trained = s->kind == IR_PARAM && !s->held && !s->frozen;
+        t.trained += trained;
+        t.separate += s->merged && s->kind == IR_PARAM;
+        t.statistics += s->merged && s->kind == IR_STATE;
+        t.frozen += s->kind == IR_PARAM && !s->held && s->frozen;
+        if (trained) t.elements += count_elements(s);
+        if (held && t.held < NAMES_SHOWN) t.names = arena_printf(a, "%s%s%s", t.names, t.held ? ", " : "", s->name);
+        t.held += held;
+    }
+    return t;
+}
+
+/* What the importer did to tensors that an exporter had merged; nothing if there are none. */
+static void note_separate(const ir_module *m, const totals *t, diag *d, arena *a)
+{
+    const char *parameters = "", *statistics = "";
+    if (t->separate)
+        parameters = arena_printf(a, "%d parameter%s (--no-untie keeps them shared)", t->separate,
+                                  t->separate == 1 ? "" : "s");
+    if (t->statistics)
+        statistics = arena_printf(a, "%d running statistic%s", t->statistics, t->statistics == 1 ? "" : "s");
+    int count = t->separate + t->statistics;
+    if (count)
+        diag_note(d, DIAG_FILE(ir_module_source(m)),
+                  "%d initializer%s that the exporter had merged %s separate: %s%s%s", count, count == 1 ? "" : "s",
+                  count == 1 ? "is" : "are", parameters, t->separate && t->statistics ? ", " : "", statistics);
+}
+
+void params_note(const ir_module *m, diag *d, arena *a)
+{
+    totals t = count_params(m, a);
+    const char *text = arena_printf(a, "%d initializer%s trained (%lld elements)", t.trained, t.trained == 1 ? "" : "s",
+                                    t.elements);
+    if (t.frozen) text = arena_printf(a, "%s, %d frozen", text, t.frozen);
+    if (t.held) text = arena_printf(a, "%s, %d held constant: %s", text, t.held, t.names);
+    if (t.held > NAMES_SHOWN) text = arena_printf(a, "%s and %d more", text, t.held - NAMES_SHOWN);
+    diag_note(d, DIAG_FILE(ir_module_source(m)), "%s%s", text, t.held ? " (--explain=params gives the reasons)" : "");
+    note_separate(m, &t, d, a);
+}
+
+/* ---- the list --------------------------------------------------------------------------------- */
+
+static const char *json_line(const ir_storage *s, const description *is, arena *a)
+{
+    const char *shape = "";
+    for (int i = 0; i < s->type.rank; i++)
+        shape = arena_printf(a, "%s%s%lld", shape, i ? ", " : "", (long long)s->type.dims[i]);
+    return arena_printf(a, "{\"name\": %s, \"dtype\": \"%s\", \"shape\": [%s], \"elements\": %lld, "
+                           "\"state\": \"%s\", \"reason\": %s}\n",
+                        pass_json_string(s->name, a), ir_dtype_name(s->type.dtype), shape, count_elements(s), is->state,
+                        pass_json_string(is->reason, a));
+}
+
+void params_explain(const ir_module *m, const pass_options *o, arena *a)
+{
+    for (size_t i = 0; i < m->storage.count && o->text_out; i++) {
+        const ir_storage *s = m->storage.items[i];
+        if (!is_listed(s)) continue;
+        description is = describe(s, o);
+        const char *text =
+            o->json ? json_line(s, &is, a)
+                    : arena_printf(a, "%s: %s, %lld element%s, %s%s%s\n", s->name, ir_type_print(m, &s->type, a),
+                                   count_elements(s), count_elements(s) == 1 ? "" : "s", is.state,
+                                   *is.reason ? ": " : "", is.reason);
+        o->text_out(o->text_user, text);
+    }
+}

@@ -1,0 +1,378 @@
+/* api.c - the public API, compile side: contexts, modules. The one file of this room that opens all front doors. */
+#include "runtime/api/api.h"
+
+#include "frontend/onnx.h"
+#include "passes/passes.h"
+#include "runtime/backend/memory.h"
+#include "runtime/files/module_file.h"
+#include "runtime/files/weights.h"
+
+#include <libgen.h>
+#include <stdlib.h>
+#include <string.h>
+
+const char *ampc_version(void) { return AMPC_VERSION; }
+
+/* ---- context ---- */
+
+static void receive(void *user, diag_level level, const char *message)
+{
+    ampc_context *c = user;
+    static const ampc_log_level levels[] = {[DIAG_ERROR] = AMPC_LOG_ERROR,
+                                            [DIAG_WARNING] = AMPC_LOG_WARNING,
+                                            [DIAG_REMARK] = AMPC_LOG_REMARK,
+                                            [DIAG_NOTE] = AMPC_LOG_NOTE};
+    if (!c->log) return;
+    c->reports = true;
+    c->log(c->user, levels[level], message);
+    c->reports = false;
+}
+
+ampc_status ampc_context_create(const ampc_context_options *options, ampc_context **context)
+{
+    ampc_context_options o;
+    if (!context) return AMPC_USAGE;
+    ampc_context *c = calloc(1, sizeof *c);
+    if (!c) return AMPC_NO_MEMORY;
+    c->d = diag_new(receive, c);
+    c->holders = 1;
+    ampc_status s = c->d ? api_options(options, &o, sizeof o, c->d) : AMPC_NO_MEMORY;
+    if (s != AMPC_OK) {
+        api_context_release(c);
+        return s;
+    }
+    c->log = o.log;
+    c->user = o.user;
+    diag_set_strict(c->d, o.strict != 0);
+    *context = c;
+    return AMPC_OK;
+}
+
+void api_context_release(ampc_context *c)
+{
+    if (!c || --c->holders > 0) return;
+    diag_free(c->d);
+    free(c);
+}
+
+void ampc_context_free(ampc_context *context)
+{
+    if (context && !context->reports) api_context_release(context);
+}
+
+const char *ampc_context_message(const ampc_context *context)
+{
+    return context ? diag_first_error(context->d) : "there is no context";
+}
+
+/* ---- modules ---- */
+
+static ampc_status module_new(ampc_context *c, ir_module *ir, const char *path,
+                              ampc_module **module)
+{
+    ampc_module *m = calloc(1, sizeof *m);
+    char *copy = path ? strdup(path) : NULL;
+    char *folder = copy ? strdup(dirname(copy)) : NULL;
+    free(copy);
+    if (!m || (path && !folder)) {
+        free(m);
+        free(folder);
+        ir_module_free(ir);
+        return rt_no_memory(c->d);
+    }
+    *m = (ampc_module){.context = c, .ir = ir, .folder = folder, .holders = 1};
+    m->stage = ir_graph_find(ir, "forward") ? API_IMPORTED : API_COMPILED;
+    c->holders++;
+    *module = m;
+    return AMPC_OK;
+}
+
+void api_module_release(ampc_module *m)
+{
+    if (!m || --m->holders > 0) return;
+    ir_module_free(m->ir);
+    api_context_release(m->context);
+    free(m->folder);
+    free(m->summary);
+    free(m);
+}
+
+void ampc_module_free(ampc_module *module)
+{
+    if (module && !module->context->reports) api_module_release(module);
+}
+
+ampc_status ampc_module_import(ampc_context *context, const char *path, const ampc_dim *dims,
+                               size_t n_dims, ampc_module **module)
+{
+    ir_module *ir;
+    diag *d;
+    TRY(api_enter(context, &d));
+    NEED(path);
+    NEED(module);
+    TRY(api_dims(d, __func__, dims, n_dims));
+    onnx_dim_binding *bindings = calloc(n_dims + 1, sizeof *bindings);
+    if (!bindings) return rt_no_memory(d);
+    for (size_t i = 0; i < n_dims; i++)
+        bindings[i] = (onnx_dim_binding){dims[i].name, dims[i].size};
+    const onnx_import_options o = {.dims = bindings, .n_dims = (int)n_dims};
+    ampc_status s = onnx_import(path, &o, d, &ir);
+    free(bindings);
+    return s == AMPC_OK ? module_new(context, ir, NULL, module) : s;
+}
+
+ampc_status ampc_module_load(ampc_context *context, const char *path, ampc_module **module)
+{
+    ir_module *ir;
+    diag *d;
+    TRY(api_enter(context, &d));
+    NEED(path);
+    NEED(module);
+    TRY(ir_parse_file(path, d, &ir));
+    ampc_status s = ir_verify(ir, d);
+    if (s == AMPC_OK) return module_new(context, ir, path, module);
+    ir_module_free(ir);
+    return s;
+}
+
+/* ---- saving ---- */
+
+/* The weights go to `weights`; from then on the module finds them there. */
+static ampc_status write_module(ampc_module *m, const char *path, const char *weights, diag *d)
+{
+    char *copy = strdup(path), *folder = copy ? strdup(dirname(copy)) : NULL;
+    free(copy);
+    if (!folder) return rt_no_memory(d);
+    ampc_status s = rt_module_save(m->ir, m->folder, path, weights, d);
+    free(s == AMPC_OK ? m->folder : folder);
+    if (s == AMPC_OK) m->folder = folder;
+    return s;
+}
+
+ampc_status ampc_module_save(ampc_module *module, const char *path)
+{
+    static const char ending[] = ".ir", weights_ending[] = ".safetensors";
+    diag *d;
+    TRY(api_enter_module(module, &d));
+    NEED(path);
+    size_t n = strlen(path), stem = n - (sizeof ending - 1);
+    if (n < sizeof ending || strcmp(path + stem, ending) != 0)
+        return diag_error(d, AMPC_USAGE, DIAG_FILE(path), "the name of a saved module ends in .ir");
+    if (module->holders > 1)
+        return diag_error(d, AMPC_USAGE, DIAG_FILE(path),
+                          "a module cannot be saved while sessions of it are open");
+    char *weights = malloc(stem + sizeof weights_ending);
+    if (!weights) return rt_no_memory(d);
+    memcpy(weights, path, stem);
+    memcpy(weights + stem, weights_ending, sizeof weights_ending);
+    ampc_status s = write_module(module, path, weights, d);
+    free(weights);
+    return s;
+}
+
+/* ---- compiling ---- */
+
+/* Comma-separated words; `text` and `items` are freed by clear_words. */
+typedef struct words {
+    char *text;
+    const char **items;
+    int count;
+} words;
+
+static bool split(const char *list, words *out)
+{
+    *out = (words){0};
+    if (!list) return true;
+    size_t most = strlen(list) / 2 + 1;
+    char *rest = NULL;
+    out->text = strdup(list);
+    out->items = calloc(most + 1, sizeof *out->items);
+    if (!out->text || !out->items) return false;
+    for (char *w = strtok_r(out->text, ",", &rest); w; w = strtok_r(NULL, ",", &rest))
+        out->items[out->count++] = w;
+    return true;
+}
+
+enum { WHITE, BLACK, GRAY, BLACK_VARS, FP32_NODES, TRAIN, FREEZE, WORD_LISTS };
+
+static bool split_all(const ampc_compile_options *o, words *w, pass_options *p)
+{
+    const char *const lists[] = {o->white,      o->black, o->gray,  o->black_vars,
+                                 o->fp32_nodes, o->train, o->freeze};
+    pass_strings *const to[] = {&p->white,      &p->black, &p->gray,  &p->black_vars,
+                                &p->fp32_nodes, &p->train, &p->freeze};
+    bool good = true;
+    for (int i = 0; i < WORD_LISTS; i++) {
+        good = split(lists[i], &w[i]) && good;
+        *to[i] = (pass_strings){w[i].items, w[i].count};
+    }
+    return good;
+}
+
+static void clear_words(words *w)
+{
+    for (int i = 0; i < WORD_LISTS; i++) {
+        free(w[i].text);
+        free(w[i].items);
+    }
+}
+
+static const api_range compile_ranges[] = {
+    API_RANGE(ampc_compile_options, init_loss_scaling, LIMITS_LOSS_SCALE),
+    API_RANGE(ampc_compile_options, min_loss_scaling, LIMITS_LOSS_SCALE),
+    API_RANGE(ampc_compile_options, incr_ratio, LIMITS_INCR_RATIO),
+    API_RANGE(ampc_compile_options, decr_ratio, LIMITS_DECR_RATIO),
+    API_RANGE(ampc_compile_options, incr_every_n_steps, LIMITS_EVERY_N),
+    API_RANGE(ampc_compile_options, decr_every_n_nan_or_inf, LIMITS_EVERY_N),
+    {NULL, 0, API_REAL, 0, 0},
+};
+
+/* The value of a word; NULL: that of the default. */
+static ampc_status choose(const char *what, const char *word, const pass_word *table, int absent, diag *d, int *out)
+{
+    *out = absent;
+    if (!word || pass_find_word(table, word, out)) return AMPC_OK;
+    return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "%s '%s' is not known", what, word);
+}
+
+static ampc_status set_options(const ampc_compile_options *o, diag *d, pass_options *p)
+{
+    int level, low, scaling, mode, placement;
+    TRY(choose("amp", o->amp, pass_levels, (int)p->level, d, &level));
+    TRY(choose("dtype", o->dtype, pass_low_types, (int)p->low, d, &low));
+    TRY(choose("loss_scale", o->loss_scale, pass_scalings, (int)p->scaling, d, &scaling));
+    TRY(choose("mode", o->mode, pass_modes, (int)p->mode, d, &mode));
+    TRY(choose("placement", o->placement, pass_placements, (int)p->placement, d, &placement));
+    p->level = (pass_level)level;
+    p->low = (ir_dtype)low;
+    p->scaling = (pass_scaling)scaling;
+    p->mode = (pass_mode)mode;
+    p->placement = (pass_placement)placement;
+    p->white_soft = o->white_soft != 0;
+    p->target = o->target;
+    if (o->profile) p->profile = o->profile;
+    if (o->init) p->init = o->init;
+    p->lists = (pass_strings){o->lists, (int)o->n_lists};
+    p->keep_io_types = !o->change_io_types;
+    p->fuse = !o->no_fuse;
+    p->loss = o->loss;
+    p->loss_output = o->loss_output;
+    p->optimizer = o->optimizer;
+    p->init_scale = o->init_loss_scaling;
+    p->incr_ratio = o->incr_ratio;
+    p->decr_ratio = o->decr_ratio;
+    p->min_scale = o->min_loss_scaling;
+    p->incr_every = o->incr_every_n_steps;
+    p->decr_every = o->decr_every_n_nan_or_inf;
+    p->seed = o->seed;
+    return AMPC_OK;
+}
+
+static ampc_status set_summary(ampc_module *m, const pass_options *p, diag *d)
+{
+    jmp_buf guard;
+    arena *a = arena_new(0);
+    if (!a || setjmp(guard)) {
+        arena_free(a);
+        return rt_no_memory(d);
+    }
+    arena_set_guard(a, &guard);
+    m->summary = strdup(pass_summary(p, a));
+    arena_free(a);
+    return m->summary ? AMPC_OK : rt_no_memory(d);
+}
+
+/* What lies in files is read where it was when the model was imported. */
+static ampc_status compile_passes(ampc_module *m, pass_options *p, diag *d)
+{
+    rt_weights *weights;
+    TRY(rt_weights_open(m->ir, NULL, d, &weights));
+    p->read = rt_weights_read_part;
+    p->read_user = weights;
+    ampc_status status = pass_compile(m->ir, p, d);
+    rt_weights_close(weights);
+    return status;
+}
+
+static ampc_status compile(ampc_module *m, const ampc_compile_options *o, diag *d)
+{
+    words w[WORD_LISTS];
+    pass_stats stats = {0};
+    pass_options p = pass_options_default();
+    p.stats = &stats;
+    ampc_status s = split_all(o, w, &p) ? set_options(o, d, &p) : rt_no_memory(d);
+    if (s == AMPC_OK) {
+        m->stage = API_BROKEN;
+        s = compile_passes(m, &p, d);
+    }
+    if (s == AMPC_OK) s = set_summary(m, &p, d);
+    if (s == AMPC_OK) m->stage = API_COMPILED;
+    clear_words(w);
+    return s;
+}
+
+ampc_status ampc_module_compile(ampc_module *module, const ampc_compile_options *options)
+{
+    ampc_compile_options o;
+    diag *d;
+    TRY(api_enter_module(module, &d));
+    TRY(api_options(options, &o, sizeof o, d));
+    NEED_ITEMS(o.lists, o.n_lists);
+    TRY(api_ranges(d, &o, compile_ranges));
+    if (module->stage != API_IMPORTED)
+        return diag_error(d, AMPC_USAGE, DIAG_NOWHERE,
+                          module->stage == API_COMPILED ? "the module is compiled already"
+                                                        : "compiling the module has failed before");
+    if (module->holders > 1)
+        return diag_error(d, AMPC_USAGE, DIAG_NOWHERE,
+                          "a module cannot be compiled while sessions of it are open");
+    return compile(module, &o, d);
+}
+
+const char *ampc_module_summary(const ampc_module *module)
+{
+    return module && module->summary ? module->summary : "";
+}
+
+/* ---- looking at a module ---- */
+
+static ampc_status find_graph(const ampc_module *m, const char *name, diag *d, const ir_graph **out)
+{
+    *out = ir_graph_find(m->ir, name);
+    if (*out) return AMPC_OK;
+    return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "the module has no entry graph '%s'", name);
+}
+
+ampc_status ampc_module_input_count(ampc_module *module, const char *graph, size_t *count)
+{
+    const ir_graph *g;
+    diag *d;
+    TRY(api_enter_module(module, &d));
+    NEED(graph);
+    NEED(count);
+    TRY(find_graph(module, graph, d, &g));
+    *count = g->inputs.count;
+    return AMPC_OK;
+}
+
+ampc_status ampc_module_input(ampc_module *module, const char *graph, size_t index,
+                              ampc_input_info *info)
+{
+    const ir_graph *g;
+    diag *d;
+    TRY(api_enter_module(module, &d));
+    NEED(graph);
+    NEED(info);
+    TRY(api_result_check(info, d));
+    TRY(find_graph(module, graph, d, &g));
+    if (index >= g->inputs.count)
+        return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "graph '%s' has %zu inputs", graph,
+                          g->inputs.count);
+    const ir_value *v = g->inputs.items[index];
+    ampc_input_info out = {
+        .name = v->name, .dtype = (ampc_dtype)v->type.dtype, .rank = v->type.rank};
+    for (int i = 0; i < v->type.rank; i++)
+        out.dims[i] = ir_dim_is_symbolic(v->type.dims[i]) ? -1 : v->type.dims[i];
+    api_result(&out, info, sizeof out);
+    return AMPC_OK;
+}

@@ -1,0 +1,138 @@
+/* api_check.c - what a call of the public API is refused for before it does anything. */
+#include "runtime/api/api.h"
+
+#include "ir/limits.h"
+
+#include <limits.h>
+#include <string.h>
+
+/* ---- handles ---- */
+
+ampc_status api_enter(ampc_context *c, diag **d)
+{
+    if (!c || c->reports) return AMPC_USAGE;
+    diag_clear(c->d);
+    *d = c->d;
+    return AMPC_OK;
+}
+
+ampc_status api_enter_module(const ampc_module *m, diag **d) { return m ? api_enter(m->context, d) : AMPC_USAGE; }
+
+ampc_status api_enter_session(const ampc_session *s, diag **d)
+{
+    return s ? api_enter(s->module->context, d) : AMPC_USAGE;
+}
+
+ampc_status api_enter_idle(const ampc_session *s, diag **d)
+{
+    TRY(api_enter_session(s, d));
+    return s->trains ? diag_error(*d, AMPC_USAGE, DIAG_NOWHERE, "not possible while ampc_train runs on this session")
+                     : AMPC_OK;
+}
+
+/* ---- arguments ---- */
+
+ampc_status api_null(diag *d, const char *function, const char *argument)
+{
+    return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "%s: %s is NULL", function, argument);
+}
+
+ampc_status api_items(diag *d, const char *function, const char *argument, const void *const *items, size_t n)
+{
+    if (n > INT_MAX) return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "%s: too many %s", function, argument);
+    if (n && !items) return api_null(d, function, argument);
+    for (size_t i = 0; i < n; i++)
+        if (!items[i]) return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "%s: %s[%zu] is NULL", function, argument, i);
+    return AMPC_OK;
+}
+
+ampc_status api_dims(diag *d, const char *function, const ampc_dim *dims, size_t n)
+{
+    if (n > INT_MAX) return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "%s: too many dims", function);
+    if (n && !dims) return api_null(d, function, "dims");
+    for (size_t i = 0; i < n; i++) {
+        if (!dims[i].name) return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "%s: dims[%zu] has no name", function, i);
+        if (dims[i].size < 0)
+            return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "dimension '%s' cannot be negative", dims[i].name);
+    }
+    return AMPC_OK;
+}
+
+ampc_status api_number(diag *d, const char *what, double v, double low, double high)
+{
+    if (is_within(v, low, high)) return AMPC_OK;
+    return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "%s: %.17g is not within %g and %g", what, v, low, high);
+}
+
+/* ---- options ---- */
+
+ampc_status api_ranges(diag *d, const void *options, const api_range *ranges)
+{
+    for (const api_range *r = ranges; r->name; r++) {
+        const char *at = (const char *)options + r->offset;
+        double v = r->kind == API_REAL    ? *(const double *)at
+                   : r->kind == API_WHOLE ? (double)*(const int64_t *)at
+                                          : *(const int *)at;
+        if (v != 0) TRY(api_number(d, r->name, v, r->low, r->high));
+    }
+    return AMPC_OK;
+}
+
+/* No struct of any version is longer; what says so was not set. */
+enum { STRUCT_LIMIT = 1 << 12 };
+
+static ampc_status check_size(size_t given, const char *what, diag *d)
+{
+    if (given >= sizeof given && given <= STRUCT_LIMIT) return AMPC_OK;
+    return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "struct_size of the %s is not set", what);
+}
+
+ampc_status api_options(const void *from, void *to, size_t size, diag *d)
+{
+    size_t given = 0;
+    memset(to, 0, size);
+    if (!from) return AMPC_OK;
+    memcpy(&given, from, sizeof given);
+    TRY(check_size(given, "options", d));
+    for (size_t i = size; i < given; i++)
+        if (((const char *)from)[i])
+            return diag_error(d, AMPC_USAGE, DIAG_NOWHERE,
+                              "options of a newer version than this library (%s)", AMPC_VERSION);
+    memcpy(to, from, given < size ? given : size);
+    return AMPC_OK;
+}
+
+ampc_status api_result_check(const void *to, diag *d)
+{
+    size_t room = sizeof room;
+    if (to) memcpy(&room, to, sizeof room);
+    return check_size(room, "result", d);
+}
+
+void api_result(const void *from, void *to, size_t size)
+{
+    size_t room = 0;
+    if (!to) return;
+    memcpy(&room, to, sizeof room);
+    size_t n = room < size ? room : size;
+    memcpy((char *)to + sizeof room, (const char *)from + sizeof room, n - sizeof room);
+}
+
+/* ---- state ---- */
+
+/* What a training run could go on from. Weights may be anything. */
+static const struct {
+    const char *key;
+    double low, high;
+} state_limits[] = {
+    {"state/lr", LIMITS_RATE},       {"state/loss_scale", LIMITS_LOSS_SCALE}, {"state/step", 0, 1e15},
+    {"state/good_steps", 0, 1e9},    {"state/bad_steps", 0, 1e9},
+};
+
+ampc_status api_state(diag *d, const char *key, double v)
+{
+    for (size_t i = 0; i < sizeof state_limits / sizeof *state_limits; i++)
+        if (strcmp(key, state_limits[i].key) == 0)
+            return api_number(d, key, v, state_limits[i].low, state_limits[i].high);
+    return AMPC_OK;
+}

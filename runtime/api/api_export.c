@@ -1,0 +1,164 @@
+/* api_export.c - ONNX files: a session's weights and the model file they belong to, brought together; a graph of a
+ * module as a model. */
+#include "runtime/api/export.h"
+
+#include "frontend/onnx.h"
+#include "ir/utf8.h"
+#include "runtime/files/atomic_file.h"
+#include "runtime/files/checkpoint.h"
+#include "runtime/backend/memory.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define DATA_ENDING ".data"
+
+/* ---- the two files ---- */
+
+typedef struct export_files {
+    const char *path[2]; /* by onnx_part */
+    rt_atomic_file *file[2];
+    diag *d;
+} export_files;
+
+/* Only the model's name is the user's own: what stands at the other is replaced, never followed. */
+static ampc_status write_part(void *user, onnx_part part, const void *bytes, size_t n)
+{
+    export_files *f = user;
+    if (!f->file[part])
+        TRY((part == ONNX_PART_MODEL ? rt_atomic_open : rt_atomic_open_new)(f->path[part], f->d,
+                                                                            &f->file[part]));
+    return rt_atomic_write(f->file[part], bytes, n);
+}
+
+static ampc_status commit(export_files *f)
+{
+    rt_atomic_file *data = f->file[ONNX_PART_DATA], *model = f->file[ONNX_PART_MODEL];
+    f->file[ONNX_PART_DATA] = f->file[ONNX_PART_MODEL] = NULL;
+    return rt_atomic_commit_both(data, model);
+}
+
+/* ---- the weights ---- */
+
+/* Fills out[rt_session_storage_count(s)] with what belongs to the model. */
+static ampc_status list_weights(rt_session *s, diag *d, onnx_trained *out, int *n)
+{
+    *n = 0;
+    for (int i = 0; i < rt_session_storage_count(s); i++) {
+        rt_tensor t;
+        ir_storage_kind kind;
+        rt_session_storage_at(s, i, &t, &kind);
+        if (kind == IR_CONST) continue;
+        char *key = rt_checkpoint_key(t.name, kind);
+        if (!key) return rt_no_memory(d);
+        bool is_weight = rt_checkpoint_is_weight(key);
+        free(key);
+        if (!is_weight) continue;
+        TRY(rt_session_read(s, i, d, &t));
+        out[(*n)++] = (onnx_trained){t.name, ir_type_make(t.dtype, t.rank, t.dims), t.data};
+    }
+    return AMPC_OK;
+}
+
+/* ---- names ---- */
+
+/* malloced, "" when the module names no model that can be read; NULL: no memory. */
+static char *find_source(const ir_module *m, const char *folder)
+{
+    const char *source = ir_module_source(m);
+    char *beside = NULL;
+    if (!source || access(source, R_OK) == 0 || source[0] == '/' || !folder)
+        return strdup(source ? source : "");
+    if (asprintf(&beside, "%s/%s", folder, source) < 0) return NULL;
+    if (access(beside, R_OK) == 0) return beside;
+    free(beside);
+    return strdup(source);
+}
+
+static const char *base_name(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+static bool is_plain_text(const char *s)
+{
+    uint32_t code;
+    for (size_t n; *s; s += n)
+        if (!(n = utf8_decode(s, strlen(s), &code)) || code < ' ' || code == 0x7f) return false;
+    return true;
+}
+
+static ampc_status check_name(const char *path, diag *d)
+{
+    if (is_plain_text(base_name(path))) return AMPC_OK;
+    return diag_error(d, AMPC_USAGE, DIAG_FILE(path),
+                      "a model refers to its data by name: the name must be UTF-8");
+}
+
+static ampc_status check_names(const char *source, const char *path, diag *d)
+{
+    if (!*source)
+        return diag_error(d, AMPC_REJECTED, DIAG_FILE(path),
+                          "the module does not say which model it was compiled from");
+    if (access(source, R_OK) != 0)
+        return diag_error(
+            d, AMPC_IO, DIAG_FILE(source),
+            "%s: an export rewrites the model that was compiled, so it must still be there",
+            strerrordesc_np(errno));
+    return check_name(path, d);
+}
+
+/* ---- all of it ---- */
+
+static ampc_status export_to(rt_session *s, const ir_module *m, const char *source, export_files *files,
+                             onnx_trained *trained)
+{
+    int n;
+    TRY(list_weights(s, files->d, trained, &n));
+    const onnx_export_options o = {.trained = trained,
+                                   .n_trained = n,
+                                   .untied = ir_meta_get(m, "untied") != NULL,
+                                   .data_name = base_name(files->path[ONNX_PART_DATA]),
+                                   .write = write_part,
+                                   .user = files};
+    TRY(check_names(source, files->path[ONNX_PART_MODEL], files->d));
+    TRY(onnx_export_trained(source, &o, files->d));
+    return commit(files);
+}
+
+ampc_status rt_export_onnx(rt_session *s, const ir_module *m, const char *folder, const char *path,
+                           diag *d)
+{
+    char *data = NULL, *source = find_source(m, folder);
+    onnx_trained *trained = calloc((size_t)rt_session_storage_count(s) + 1, sizeof *trained);
+    if (asprintf(&data, "%s" DATA_ENDING, path) < 0) data = NULL;
+    export_files files = {.path = {[ONNX_PART_DATA] = data, [ONNX_PART_MODEL] = path}, .d = d};
+    ampc_status status = source && trained && data ? export_to(s, m, source, &files, trained)
+                                                   : rt_no_memory(d);
+    for (int part = ONNX_PART_DATA; part <= ONNX_PART_MODEL; part++)
+        rt_atomic_abort(files.file[part]);
+    free(trained);
+    free(source);
+    free(data);
+    return status;
+}
+
+ampc_status rt_emit_onnx(const ir_module *m, const char *graph, const char *path, diag *d)
+{
+    char *data = NULL;
+    if (asprintf(&data, "%s" DATA_ENDING, path) < 0) return rt_no_memory(d);
+    export_files files = {.path = {[ONNX_PART_DATA] = data, [ONNX_PART_MODEL] = path}, .d = d};
+    const onnx_emit_options o = {
+        .data_name = base_name(data), .write = write_part, .user = &files};
+    ampc_status status = check_name(path, d);
+    if (status == AMPC_OK) status = onnx_emit(m, graph, &o, d);
+    if (status == AMPC_OK) status = commit(&files);
+    for (int part = ONNX_PART_DATA; part <= ONNX_PART_MODEL; part++)
+        rt_atomic_abort(files.file[part]);
+    free(data);
+    return status;
+}

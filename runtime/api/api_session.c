@@ -1,0 +1,471 @@
+/* api_session.c - the public API, run side: tensors, sessions, steps, checkpoints. */
+#include "runtime/api/api.h"
+
+#include "runtime/backend/alloc.h"
+#include "ir/limits.h"
+#include "runtime/api/export.h"
+#include "runtime/backend/memory.h"
+#include "runtime/train/schedule.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SAME_DTYPE(name, upper)                                                                    \
+    static_assert((int)IR_##name == (int)AMPC_##upper, "ampc_dtype is ir_dtype")
+SAME_DTYPE(f64, F64);
+SAME_DTYPE(f32, F32);
+SAME_DTYPE(f16, F16);
+SAME_DTYPE(bf16, BF16);
+SAME_DTYPE(i64, I64);
+SAME_DTYPE(i32, I32);
+SAME_DTYPE(i16, I16);
+SAME_DTYPE(i8, I8);
+SAME_DTYPE(u8, U8);
+SAME_DTYPE(bool, BOOL);
+static_assert(AMPC_MAX_RANK == IR_MAX_RANK, "a tensor of the API holds any tensor of a session");
+
+/* ---- tensors ---- */
+
+static ampc_status tensor_new(ampc_context *c, const char *name, ir_dtype dtype, int rank,
+                              const int64_t *dims, const void *data, ampc_tensor **tensor)
+{
+    int64_t bytes = (int64_t)ir_dtype_size(dtype);
+    for (int i = 0; i < rank; i++)
+        if (dims[i] < 0 || !checked_mul(bytes, dims[i], &bytes))
+            return diag_error(c->d, AMPC_USAGE, (diag_loc){.node = name},
+                              "impossible size in dimension %d", i);
+    ampc_tensor *t = calloc(1, sizeof *t);
+    char *copy = strdup(name);
+    void *memory = calloc(1, bytes ? (size_t)bytes : 1);
+    if (!t || !copy || !memory) {
+        free(t);
+        free(copy);
+        free(memory);
+        return rt_no_memory(c->d);
+    }
+    *t = (ampc_tensor){.view = {.name = copy, .dtype = dtype, .rank = rank, .data = memory},
+                       .bytes = (size_t)bytes};
+    if (rank) memcpy(t->view.dims, dims, (size_t)rank * sizeof *dims);
+    if (data && bytes) memcpy(memory, data, (size_t)bytes);
+    *tensor = t;
+    return AMPC_OK;
+}
+
+ampc_status ampc_tensor_create(ampc_context *context, const char *name, ampc_dtype dtype, int rank,
+                               const int64_t *dims, const void *data, ampc_tensor **tensor)
+{
+    diag *d;
+    TRY(api_enter(context, &d));
+    NEED(name);
+    NEED(tensor);
+    if ((int)dtype <= IR_NO_DTYPE || (int)dtype >= IR_DTYPE_COUNT)
+        return diag_error(d, AMPC_USAGE, (diag_loc){.node = name}, "no such element type: %d",
+                          (int)dtype);
+    if (rank < 0 || rank > AMPC_MAX_RANK)
+        return diag_error(d, AMPC_USAGE, (diag_loc){.node = name}, "rank %d is not in 0 .. %d",
+                          rank, AMPC_MAX_RANK);
+    if (rank) NEED(dims);
+    return tensor_new(context, name, (ir_dtype)dtype, rank, dims, data, tensor);
+}
+
+void ampc_tensor_free(ampc_tensor *tensor)
+{
+    if (!tensor) return;
+    free((char *)(uintptr_t)tensor->view.name);
+    free(tensor->view.data);
+    free(tensor);
+}
+
+const char *ampc_tensor_name(const ampc_tensor *tensor) { return tensor ? tensor->view.name : ""; }
+ampc_dtype ampc_tensor_dtype(const ampc_tensor *tensor) { return (ampc_dtype)(tensor ? tensor->view.dtype : 0); }
+int ampc_tensor_rank(const ampc_tensor *tensor) { return tensor ? tensor->view.rank : 0; }
+const int64_t *ampc_tensor_dims(const ampc_tensor *tensor) { return tensor ? tensor->view.dims : NULL; }
+size_t ampc_tensor_bytes(const ampc_tensor *tensor) { return tensor ? tensor->bytes : 0; }
+void *ampc_tensor_data(ampc_tensor *tensor) { return tensor ? tensor->view.data : NULL; }
+
+/* ---- opening a session ---- */
+
+/* sizes[i] of symbol i, -1 where the options say nothing. */
+static ampc_status bind_dims(const ir_module *m, const ampc_session_options *o, int64_t *sizes,
+                             diag *d)
+{
+    size_t symbols = ir_dim_symbol_count(m->dims);
+    for (size_t i = 0; i < symbols; i++) sizes[i] = -1;
+    for (size_t k = 0; k < o->n_dims; k++) {
+        size_t i = 0;
+        while (i < symbols && strcmp(ir_dim_symbol_name(m->dims, i), o->dims[k].name) != 0) i++;
+        if (i == symbols)
+            return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "the model has no dimension '%s'",
+                              o->dims[k].name);
+        sizes[i] = o->dims[k].size;
+    }
+    return AMPC_OK;
+}
+
+static ampc_status make_keys(ampc_session *s, diag *d)
+{
+    s->n_keys = rt_session_storage_count(s->rt);
+    s->keys = calloc((size_t)s->n_keys + 1, sizeof *s->keys);
+    for (int i = 0; s->keys && i < s->n_keys; i++) {
+        rt_tensor t;
+        ir_storage_kind kind;
+        rt_session_storage_at(s->rt, i, &t, &kind);
+        if (kind != IR_CONST && !(s->keys[i] = rt_checkpoint_key(t.name, kind)))
+            return rt_no_memory(d);
+    }
+    return s->keys ? AMPC_OK : rt_no_memory(d);
+}
+
+static ampc_status open_session(ampc_session *s, const ampc_session_options *o, int64_t *sizes,
+                                diag *d)
+{
+    const ir_module *ir = s->module->ir;
+    const rt_stepper_options watch = {0};
+    TRY(bind_dims(ir, o, sizes, d));
+    const rt_session_options options = {.device = o->device ? o->device : "cpu",
+                                        .threads = o->threads,
+                                        .deterministic = o->deterministic,
+                                        .sync_launch = o->sync_launch != 0,
+                                        .no_tune = o->no_tune != 0,
+                                        .symbol_sizes = sizes,
+                                        .weights_dir = s->module->folder};
+    TRY(rt_session_open(ir, &options, d, &s->rt));
+    TRY(make_keys(s, d));
+    TRY(rt_stepper_select(s->rt, ir, NULL, 0, d));
+    return ir_graph_find(ir, "train_step") ? rt_stepper_open(s->rt, ir, &watch, d, &s->stepper)
+                                           : AMPC_OK;
+}
+
+static void session_close(ampc_session *s)
+{
+    for (int i = 0; s->keys && i < s->n_keys; i++) free(s->keys[i]);
+    free(s->keys);
+    rt_session_close(s->rt);
+    api_module_release(s->module);
+    free(s);
+}
+
+ampc_status ampc_session_open(ampc_module *module, const ampc_session_options *options,
+                              ampc_session **session)
+{
+    static const api_range ranges[] = {
+        API_RANGE(ampc_session_options, threads, LIMITS_THREADS),
+        API_RANGE(ampc_session_options, deterministic, LIMITS_THREADS),
+        {NULL, 0, API_REAL, 0, 0},
+    };
+    ampc_session_options o;
+    diag *d;
+    TRY(api_enter_module(module, &d));
+    NEED(session);
+    TRY(api_options(options, &o, sizeof o, d));
+    TRY(api_dims(d, __func__, o.dims, o.n_dims));
+    TRY(api_ranges(d, &o, ranges));
+    if (module->stage != API_COMPILED)
+        return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "the module is not compiled");
+    ampc_session *s = calloc(1, sizeof *s);
+    int64_t *sizes = calloc(ir_dim_symbol_count(module->ir->dims) + 1, sizeof *sizes);
+    if (!s || !sizes) {
+        free(s);
+        free(sizes);
+        return rt_no_memory(d);
+    }
+    s->module = module;
+    module->holders++;
+    ampc_status status = open_session(s, &o, sizes, d);
+    free(sizes);
+    if (status == AMPC_OK)
+        *session = s;
+    else
+        session_close(s);
+    return status;
+}
+
+void ampc_session_free(ampc_session *session)
+{
+    if (!session || session->module->context->reports) return;
+    if (session->trains)
+        diag_error(session->module->context->d, AMPC_USAGE, DIAG_NOWHERE,
+                   "a session cannot be freed while ampc_train runs on it");
+    else
+        session_close(session);
+}
+
+/* ---- running ---- */
+
+/* The output statement that the key of a result names. */
+static const char *result_name(const ampc_session *s, const char *key)
+{
+    static const char prefix[] = "output/";
+    const char *loss = ir_meta_get(s->module->ir, "loss");
+    if (strcmp(key, "loss") == 0 && loss) return loss;
+    return strncmp(key, prefix, sizeof prefix - 1) == 0 ? key + sizeof prefix - 1 : key;
+}
+
+static ampc_status check_graph(const ampc_session *s, const char *graph, diag *d)
+{
+    if (ir_graph_find(s->module->ir, graph)) return AMPC_OK;
+    return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "the module has no entry graph '%s'", graph);
+}
+
+ampc_status ampc_select(ampc_session *session, const char *graph, const char *const *results,
+                        size_t n_results)
+{
+    diag *d;
+    TRY(api_enter_idle(session, &d));
+    NEED(graph);
+    if (results) NEED_ITEMS(results, n_results);
+    TRY(check_graph(session, graph, d));
+    if (!results) return rt_session_select(session->rt, graph, NULL, 0, d);
+    const char **names = rt_alloc(n_results + 1, sizeof *names);
+    if (!names) return rt_no_memory(d);
+    for (size_t i = 0; i < n_results; i++) names[i] = result_name(session, results[i]);
+    const bool trains = strcmp(graph, "train_step") == 0;
+    ampc_status status = trains
+                             ? rt_stepper_select(session->rt, session->module->ir, names, (int)n_results, d)
+                             : rt_session_select(session->rt, graph, names, (int)n_results, d);
+    rt_free(names);
+    return status;
+}
+
+static rt_tensor *views_of(ampc_tensor *const *inputs, size_t n)
+{
+    rt_tensor *views = calloc(n + 1, sizeof *views);
+    for (size_t i = 0; views && i < n; i++) views[i] = inputs[i]->view;
+    return views;
+}
+
+ampc_status ampc_session_run(ampc_session *session, const char *graph, ampc_tensor *const *inputs,
+                             size_t n_inputs)
+{
+    diag *d;
+    const bool trains = graph && strcmp(graph, "train_step") == 0;
+    TRY(trains ? api_enter_idle(session, &d) : api_enter_session(session, &d));
+    NEED(graph);
+    NEED_ITEMS(inputs, n_inputs);
+    TRY(check_graph(session, graph, d));
+    rt_tensor *views = views_of(inputs, n_inputs);
+    if (!views) return rt_no_memory(d);
+    ampc_status s = rt_session_run(session->rt, graph, views, (int)n_inputs, d);
+    free(views);
+    return s;
+}
+
+ampc_status ampc_train_step(ampc_session *session, ampc_tensor *const *inputs, size_t n_inputs,
+                            ampc_step_result *result)
+{
+    rt_step_result r;
+    const rt_stepper_options watch = {0};
+    diag *d;
+    TRY(api_enter_idle(session, &d));
+    NEED_ITEMS(inputs, n_inputs);
+    TRY(api_result_check(result, d));
+    rt_stepper *t = &session->stepper;
+    if (!t->session) return rt_stepper_open(session->rt, session->module->ir, &watch, d, t);
+    rt_tensor *views = views_of(inputs, n_inputs);
+    if (!views) return rt_no_memory(d);
+    ampc_status s = rt_stepper_run(t, views, (int)n_inputs, d, &r);
+    free(views);
+    if (s != AMPC_OK && s != AMPC_NUMERIC) return s;
+    const ampc_step_result out = {.step = (int64_t)t->state.step,
+                                  .skipped = (int64_t)t->state.skipped,
+                                  .loss = r.loss,
+                                  .lr = r.lr,
+                                  .loss_scale = r.scale,
+                                  .grad_norm = r.grad_norm,
+                                  .was_skipped = r.skipped};
+    api_result(&out, result, sizeof out);
+    return s;
+}
+
+ampc_status ampc_eval_step(ampc_session *session, ampc_tensor *const *inputs, size_t n_inputs,
+                           double *loss)
+{
+    diag *d;
+    TRY(api_enter_session(session, &d));
+    NEED(loss);
+    TRY(ampc_session_run(session, "eval", inputs, n_inputs));
+    return ampc_session_get_number(session, "loss", loss);
+}
+
+/* ---- tensors by key ---- */
+
+/* Index of the storage with this key, or -1. */
+static int find_storage(const ampc_session *s, const char *key)
+{
+    for (int i = 0; i < s->n_keys; i++)
+        if (s->keys[i] && strcmp(s->keys[i], key) == 0) return i;
+    return -1;
+}
+
+static ampc_status find(const ampc_session *s, const char *key, diag *d, rt_tensor *t)
+{
+    int storage = find_storage(s, key);
+    if (storage >= 0) return rt_session_read(s->rt, storage, d, t);
+    const char *name = result_name(s, key);
+    const rt_tensor *result = rt_session_output(s->rt, name);
+    TRY(rt_session_fetched(s->rt, d));
+    if (result) {
+        *t = *result;
+        return AMPC_OK;
+    }
+    const char *graph = rt_session_not_selected(s->rt, name);
+    if (graph)
+        return diag_error(
+            d, AMPC_USAGE, DIAG_NOWHERE,
+            "the last run of '%s' did not compute '%s'; select it with ampc_select before the run", graph,
+            key);
+    return diag_error(d, AMPC_USAGE, DIAG_NOWHERE,
+                      "the session has no '%s': neither state nor a result of the last run", key);
+}
+
+ampc_status ampc_session_get(ampc_session *session, const char *key, ampc_tensor **tensor)
+{
+    rt_tensor t;
+    diag *d;
+    TRY(api_enter_session(session, &d));
+    NEED(key);
+    NEED(tensor);
+    TRY(find(session, key, d, &t));
+    return tensor_new(session->module->context, key, t.dtype, t.rank, t.dims, t.data, tensor);
+}
+
+static ampc_status find_writable(const ampc_session *s, const char *key, diag *d, int *storage,
+                                 rt_tensor *t)
+{
+    *storage = find_storage(s, key);
+    if (*storage >= 0) {
+        rt_session_storage_at(s->rt, *storage, t, NULL);
+        return AMPC_OK;
+    }
+    return diag_error(d, AMPC_USAGE, DIAG_NOWHERE,
+                      "the session has no state '%s' that could be set", key);
+}
+
+ampc_status ampc_session_set(ampc_session *session, const char *key, const ampc_tensor *tensor)
+{
+    int storage;
+    rt_tensor t;
+    diag *d;
+    TRY(api_enter_session(session, &d));
+    NEED(key);
+    NEED(tensor);
+    const rt_tensor *from = &tensor->view;
+    TRY(find_writable(session, key, d, &storage, &t));
+    bool same = t.rank == from->rank &&
+                memcmp(t.dims, from->dims, (size_t)t.rank * sizeof *t.dims) == 0;
+    if (!same)
+        return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "the tensor has another shape than '%s'",
+                          key);
+    if (t.rank == 0) TRY(api_state(d, key, ir_load_f64(from->dtype, from->data)));
+    size_t n = tensor->bytes / ir_dtype_size(from->dtype);
+    void *bytes = rt_alloc_block(n * ir_dtype_size(t.dtype));
+    if (!bytes) return rt_no_memory(d);
+    ir_convert(t.dtype, bytes, from->dtype, from->data, n);
+    ampc_status status = rt_session_write(session->rt, storage, bytes, d);
+    rt_free(bytes);
+    return status;
+}
+
+static ampc_status check_scalar(const rt_tensor *t, const char *key, diag *d)
+{
+    int64_t n = 1;
+    for (int i = 0; i < t->rank; i++) n *= t->dims[i];
+    return n == 1 ? AMPC_OK
+                  : diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "'%s' is not a single number", key);
+}
+
+ampc_status ampc_session_get_number(ampc_session *session, const char *key, double *value)
+{
+    rt_tensor t;
+    diag *d;
+    TRY(api_enter_session(session, &d));
+    NEED(key);
+    NEED(value);
+    TRY(find(session, key, d, &t));
+    TRY(check_scalar(&t, key, d));
+    *value = ir_load_f64(t.dtype, t.data);
+    return AMPC_OK;
+}
+
+ampc_status ampc_session_set_number(ampc_session *session, const char *key, double value)
+{
+    int storage;
+    rt_tensor t;
+    char bytes[8];
+    diag *d;
+    TRY(api_enter_session(session, &d));
+    NEED(key);
+    TRY(find_writable(session, key, d, &storage, &t));
+    TRY(check_scalar(&t, key, d));
+    TRY(api_state(d, key, value));
+    ir_store_f64(t.dtype, bytes, value);
+    return rt_session_write(session->rt, storage, bytes, d);
+}
+
+const char *ampc_session_key(const ampc_session *session, size_t index)
+{
+    for (int i = 0; session && i < session->n_keys; i++)
+        if (session->keys[i] && index-- == 0) return session->keys[i];
+    return NULL;
+}
+
+/* ---- checkpoints ---- */
+
+ampc_status ampc_checkpoint_save(ampc_session *session, const char *path,
+                                 const ampc_position *position)
+{
+    diag *d;
+    TRY(api_enter_session(session, &d));
+    NEED(path);
+    rt_run_state run = session->stepper.state;
+    if (position) run.position = (rt_position){position->seed, position->epoch, position->batch};
+    return rt_checkpoint_write(session->rt, session->module->ir, &run, path, d);
+}
+
+ampc_status ampc_checkpoint_load(ampc_session *session, const char *path, ampc_position *position)
+{
+    rt_run_state run;
+    diag *d;
+    TRY(api_enter_idle(session, &d));
+    NEED(path);
+    TRY(rt_checkpoint_read(session->rt, session->module->ir, path, RT_CHECKPOINT_ALL, d, &run));
+    session->stepper.state = run;
+    if (position)
+        *position = (ampc_position){run.position.seed, run.position.epoch, run.position.batch};
+    return AMPC_OK;
+}
+
+ampc_status ampc_checkpoint_load_weights(ampc_session *session, const char *path)
+{
+    diag *d;
+    TRY(api_enter_idle(session, &d));
+    NEED(path);
+    return rt_checkpoint_read(session->rt, session->module->ir, path, RT_CHECKPOINT_WEIGHTS, d, NULL);
+}
+
+ampc_status ampc_export_onnx(ampc_session *session, const char *path)
+{
+    diag *d;
+    TRY(api_enter_session(session, &d));
+    NEED(path);
+    return rt_export_onnx(session->rt, session->module->ir, session->module->folder, path, d);
+}
+
+/* ---- schedules ---- */
+
+ampc_status ampc_schedule_rate(ampc_context *context, const char *schedule, double lr,
+                               int64_t steps, int64_t accepted, double *rate)
+{
+    rt_schedule s;
+    diag *d;
+    TRY(api_enter(context, &d));
+    NEED(schedule);
+    NEED(rate);
+    TRY(api_number(d, "lr", lr, LIMITS_RATE));
+    TRY(api_number(d, "steps", (double)steps, LIMITS_STEPS));
+    TRY(api_number(d, "accepted", (double)accepted, 0, 1e15));
+    TRY(rt_schedule_parse(schedule, lr, steps, d, &s));
+    *rate = rt_schedule_rate(&s, accepted);
+    return AMPC_OK;
+}

@@ -1,0 +1,56 @@
+/* backend_cpu.c - the processor as a device: the reference, and the default. */
+#include "runtime/backend/alloc.h"
+#include "runtime/backend/backend.h"
+
+#include <string.h>
+
+static ampc_status open_cpu(k_context *ctx, int index)
+{
+    (void)index;
+    ampc_status status = cpu_open(ctx->error, ctx->error_size);
+    return status == AMPC_OK ? cpu_crowd_open(ctx) : status;
+}
+
+static ampc_status alloc(const k_context *ctx, size_t bytes, void **out)
+{
+    (void)ctx;
+    *out = rt_alloc_block(bytes);
+    return *out ? AMPC_OK : AMPC_NO_MEMORY;
+}
+
+static void release(const k_context *ctx, void *memory)
+{
+    (void)ctx;
+    rt_free(memory);
+}
+
+static ampc_status copy(const k_context *ctx, void *dst, const void *src, size_t bytes)
+{
+    (void)ctx;
+    if (bytes) memcpy(dst, src, bytes);
+    return AMPC_OK;
+}
+
+static bool channels_last(ir_dtype t)
+{
+    (void)t;
+    return true;
+}
+
+const rt_backend rt_backend_cpu = {
+    .name = "cpu",
+    .alignment = 64,
+    .open = open_cpu,
+    .close = cpu_crowd_close,
+    .before_run = cpu_crowd_look,
+    .kernel = cpu_kernel,
+    .program = &cpu_program,
+    .absorbs = cpu_absorbs,
+    .computes = cpu_computes,
+    .rounds = cpu_rounds,
+    .channels_last = channels_last,
+    .alloc = alloc,
+    .free = release,
+    .copy = copy,
+    .commit = copy,
+};

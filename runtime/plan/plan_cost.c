@@ -1,0 +1,91 @@
+/* plan_cost.c - the bytes that a run of a plan moves and the operations that it computes. */
+#include "kernels/convolution.h"
+#include "kernels/product.h"
+#include "runtime/backend/alloc.h"
+#include "runtime/plan/plan.h"
+
+#include <stdlib.h>
+
+/* An operand by the value whose memory it reads: a view shares the memory of its root. */
+typedef struct operand {
+    uint32_t root;
+    int i;
+} operand;
+
+static int compare(const void *a, const void *b)
+{
+    const operand *x = a, *y = b;
+    if (x->root != y->root) return x->root < y->root ? -1 : 1;
+    return x->i < y->i ? -1 : x->i > y->i;
+}
+
+/* Memory that several operands share is read once. Without memory to sort them, each counts. */
+static int64_t bytes_read(const rt_plan *p, const rt_step *s)
+{
+    operand few[16], *all = s->n_in <= 16 ? few : rt_alloc((size_t)s->n_in, sizeof *all);
+    int64_t bytes = 0;
+    int n = 0;
+    for (int i = 0; i < s->n_in && all; i++)
+        if (s->in_value[i] != RT_NO_VALUE) all[n++] = (operand){p->values[s->in_value[i]].root, i};
+    if (n > 1) qsort(all, (size_t)n, sizeof *all, compare);
+    for (int i = 0; i < n; i++)
+        if (i == 0 || all[i].root != all[i - 1].root) bytes += (int64_t)k_bytes(&s->in[all[i].i]);
+    for (int i = 0; i < s->n_in && !all; i++)
+        if (s->in_value[i] != RT_NO_VALUE) bytes += (int64_t)k_bytes(&s->in[i]);
+    if (all != few) rt_free(all);
+    return bytes;
+}
+
+static int64_t bytes_of(const rt_plan *p, const rt_step *s)
+{
+    int64_t bytes = bytes_read(p, s);
+    for (int i = 0; i < s->n_out; i++)
+        if (s->out_value[i] != RT_NO_VALUE && s->out_buffer[i] != RT_NO_BUFFER) bytes += (int64_t)k_bytes(&s->out[i]);
+    return bytes;
+}
+
+/* Of a convolution and of both its gradients: each element of y meets each element of one kernel. */
+static int64_t convolution_flops(const rt_step *s, const k_args *args)
+{
+    const conv c = conv_of(args);
+    if (s->out_buffer[0] == RT_NO_BUFFER) return 0; /* the gradient of the bias alone */
+    return 2 * k_count(c.y) * c.g.c * c.g.k[0] * c.g.k[1] * c.g.k[2];
+}
+
+static int64_t flops_of(const rt_plan *p, const rt_step *s)
+{
+    const k_args args = rt_step_args(p, s);
+    switch (s->op) {
+    case IR_OP_matmul: return 2 * k_count(&s->out[0]) * product_of(&args).k;
+    case IR_OP_conv:
+    case IR_OP_conv_grad_input:
+    case IR_OP_conv_grad_weight: return convolution_flops(s, &args);
+    default: return 0;
+    }
+}
+
+rt_cost rt_step_cost(const rt_plan *p, const rt_step *s)
+{
+    if (s->kept) return (rt_cost){0, 0};
+    return (rt_cost){bytes_of(p, s), flops_of(p, s)};
+}
+
+static void add_copies(rt_plan_totals *sum, const rt_plan *p, const rt_copy *copies, int n)
+{
+    for (int i = 0; i < n; i++) sum->copy_bytes += 2 * p->buffers[copies[i].to].bytes;
+    sum->copies += n;
+}
+
+rt_plan_totals rt_plan_sum(const rt_plan *p)
+{
+    rt_plan_totals sum = {0};
+    for (int i = p->n_kept; i < p->n_steps; i += p->steps[i].together) sum.launches++;
+    for (int i = 0; i < p->n_steps; i++) {
+        const rt_cost cost = rt_step_cost(p, &p->steps[i]);
+        sum.bytes += cost.bytes;
+        sum.flops += cost.flops;
+    }
+    add_copies(&sum, p, p->before, p->n_before);
+    add_copies(&sum, p, p->after, p->n_after);
+    return sum;
+}

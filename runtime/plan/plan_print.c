@@ -1,0 +1,162 @@
+/* plan_print.c - a plan as a table for people and expect tests. A star marks a step whose result is kept.
+ *
+ * A plan that is still being made may have no buffers yet, or no offsets: what is not known is left out. */
+#include "runtime/plan/plan.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static void print_view(FILE *f, const k_view *v)
+{
+    fprintf(f, "%s[", ir_dtype_name(v->dtype));
+    for (int i = 0; i < v->rank; i++) fprintf(f, "%s%" PRId64, i ? "," : "", v->dims[i]);
+    fputc(']', f);
+}
+
+/* %x, @w; a value that the plan made for another has a prime. */
+static void print_value(FILE *f, const rt_plan *p, uint32_t id)
+{
+    if (id == RT_NO_VALUE) {
+        fputc('_', f);
+        return;
+    }
+    const rt_value *v = &p->values[id];
+    bool outside = !v->derived && v->value->kind != IR_VALUE_RESULT;
+    fprintf(f, "%c%s%s", outside ? '@' : '%', v->value->name, v->derived ? "'" : "");
+}
+
+static void print_buffer(FILE *f, const rt_plan *p, int buffer)
+{
+    if (buffer == RT_NO_BUFFER) {
+        fputs("dropped", f);
+        return;
+    }
+    const rt_buffer *b = &p->buffers[buffer];
+    if (b->home == RT_ARENA && !p->has_offsets)
+        fprintf(f, "?+%" PRId64, b->bytes);
+    else if (b->home == RT_ARENA || b->home == RT_KEPT)
+        fprintf(f, "%s%" PRId64 "+%" PRId64, b->home == RT_KEPT ? "kept " : "", b->offset, b->bytes);
+    else if (b->home == RT_STORAGE)
+        fprintf(f, "@%s", p->graph->module->storage.items[b->index]->name);
+    else
+        fprintf(f, "@%s", p->graph->inputs.items[b->index]->name);
+}
+
+/* The operand whose buffer the result took over, or RT_NO_VALUE. */
+static uint32_t taken_over(const rt_step *s, int k)
+{
+    for (int j = 0; j < s->n_in; j++)
+        if (s->in_buffer[j] != RT_NO_BUFFER && s->in_buffer[j] == s->out_buffer[k]) return s->in_value[j];
+    return RT_NO_VALUE;
+}
+
+/* An instruction reads operands as they are named and earlier instructions by their number; a tail reads the op. */
+static void print_program(FILE *f, const rt_plan *p, const rt_step *s)
+{
+    for (int i = 0; i < s->program->n_code; i++) {
+        const k_instruction *c = &s->program->code[i];
+        fprintf(f, "        .%d = %s", i, ir_op_get(c->op)->name);
+        for (int j = 0; j < c->n_arg; j++) {
+            fputs(j ? ", " : " ", f);
+            if (c->arg[j] == K_NO_ARG)
+                fputc('_', f);
+            else if (c->arg[j] == K_OWN_RESULT)
+                fputs(rt_step_name(s), f);
+            else if (c->arg[j] >= 0)
+                fprintf(f, ".%d", c->arg[j]);
+            else
+                print_value(f, p, s->in_value[s->program->operands[~c->arg[j]].in]);
+        }
+        fprintf(f, " : %s\n", ir_dtype_name(c->type));
+    }
+}
+
+static void print_place(FILE *f, const rt_plan *p, const rt_step *s, int k)
+{
+    const uint32_t over = taken_over(s, k);
+    fputs(" at ", f);
+    print_buffer(f, p, s->out_buffer[k]);
+    if (over == RT_NO_VALUE) return;
+    fputs(" over ", f);
+    print_value(f, p, over);
+}
+
+static void print_result(FILE *f, const rt_plan *p, const rt_step *s, int k)
+{
+    static const char *const folds[] = {"", " = row sum", " = row mean"};
+    fputs("        ", f);
+    print_value(f, p, s->out_value[k]);
+    if (s->program && k < s->program->n_results)
+        fprintf(f, "%s of .%d", folds[s->program->results[k].fold], s->program->results[k].from);
+    fputs(" : ", f);
+    print_view(f, &s->out[k]);
+    if (p->buffers) print_place(f, p, s, k);
+    fputc('\n', f);
+}
+
+static void print_step(FILE *f, const rt_plan *p, int i)
+{
+    const rt_step *s = &p->steps[i];
+    fprintf(f, "%4d%s%-20s", i, s->kept ? "* " : "  ", rt_step_name(s));
+    for (int j = 0; j < s->n_in; j++) {
+        fputs(j ? ", " : " ", f);
+        print_value(f, p, s->in_value[j]);
+        if (s->in[j].as != IR_NO_DTYPE) fprintf(f, " as %s", ir_dtype_name(s->in[j].as));
+    }
+    if (s->workspace != RT_NO_BUFFER) {
+        fputs("  workspace ", f);
+        print_buffer(f, p, s->workspace);
+    }
+    if (p->buffers && !s->kept) fprintf(f, "  bytes %" PRId64, rt_step_cost(p, s).bytes);
+    fputc('\n', f);
+    if (s->program) print_program(f, p, s);
+    for (int k = 0; k < s->n_out; k++)
+        if (s->out_value[k] != RT_NO_VALUE) print_result(f, p, s, k);
+}
+
+static void print_copies(FILE *f, const rt_plan *p, const char *word, const rt_copy *copies, int n)
+{
+    for (int i = 0; i < n; i++) {
+        fprintf(f, "%s ", word);
+        print_buffer(f, p, copies[i].to);
+        fputs(" = ", f);
+        print_buffer(f, p, copies[i].from);
+        fputc('\n', f);
+    }
+}
+
+static void print_plan(FILE *f, const rt_plan *p)
+{
+    fprintf(f, "plan @%s", p->graph->name);
+    for (size_t i = 0; i < p->n_symbols; i++)
+        if (p->sizes[i] >= 0)
+            fprintf(f, " %s=%" PRId64, ir_dim_symbol_name(p->graph->module->dims, i), p->sizes[i]);
+    fprintf(f, ": %d steps", p->n_steps);
+    if (p->has_offsets) fprintf(f, ", arena %" PRId64 " bytes", p->arena_bytes);
+    if (p->has_offsets && p->n_kept) fprintf(f, ", kept %" PRId64 " bytes", p->kept_bytes);
+    fputc('\n', f);
+    print_copies(f, p, "keep", p->before, p->n_before);
+    for (int i = 0; i < p->n_steps; i++) print_step(f, p, i);
+    for (int i = 0; i < p->n_outputs; i++) {
+        fprintf(f, "output \"%s\" at ", p->outputs[i].name);
+        print_buffer(f, p, p->outputs[i].buffer);
+        fputc('\n', f);
+    }
+    print_copies(f, p, "commit", p->after, p->n_after);
+}
+
+char *rt_plan_print(const rt_plan *p)
+{
+    char *text = NULL;
+    size_t size = 0;
+    FILE *f = open_memstream(&text, &size);
+    if (!f) return NULL;
+    print_plan(f, p);
+    bool failed = ferror(f) != 0;
+    if (fclose(f) != 0 || failed) {
+        free(text);
+        return NULL;
+    }
+    return text;
+}

@@ -1,0 +1,103 @@
+/* session_device.c - opens the device of a session: one of this machine, or one that a file describes. */
+#include "runtime/backend/device_file.h"
+#include "runtime/session/session_state.h"
+
+#include <omp.h>
+#include <string.h>
+#include <unistd.h>
+
+/* A device that only a file describes can be planned for and nothing else. */
+static ampc_status open_described(rt_session *s, const char *path, diag *d)
+{
+    const bool exists = access(path, F_OK) == 0;
+    rt_device_file file;
+    if (!s->plan_only && !exists)
+        return diag_error(d, AMPC_DEVICE, DIAG_NOWHERE, "device '%s' is not available in this build", path);
+    if (!s->plan_only)
+        return diag_error(d, AMPC_USAGE, DIAG_FILE(path),
+                          "the description of a device can only be planned for, not run on");
+    if (!exists)
+        return diag_error(d, AMPC_IO, DIAG_FILE(path),
+                          "neither a device of this build (%s) nor a file that describes one", rt_devices());
+    ampc_status status = rt_device_file_read(path, d, &file);
+    s->backend = rt_backend_describable();
+    if (status == AMPC_OK && !s->backend)
+        status = diag_error(d, AMPC_DEVICE, DIAG_FILE(path),
+                            "this build has no CUDA backend to plan for the device with");
+    if (status == AMPC_OK) {
+        status = s->backend->describe(&s->ctx, file.text, file.multiprocessors);
+        if (status != AMPC_OK) rt_device_error(s, status, d);
+    }
+    rt_device_file_clear(&file);
+    return status;
+}
+
+/* Fewer threads only make a session slower, unless it was to split its work for so many. */
+static ampc_status limit_threads(rt_session *s, bool exactly, diag *d)
+{
+    const int wanted = s->ctx.threads, n = cpu_threads_available(wanted);
+    if (n == wanted) return AMPC_OK;
+    if (exactly)
+        return diag_error(d, AMPC_DEVICE, DIAG_NOWHERE,
+                          "the system gives %d of %d threads, and fewer would change the results", n, wanted);
+    s->ctx.threads = n;
+    return diag_warning(d, DIAG_NOWHERE, "the system gives only %d of %d threads", n, wanted);
+}
+
+ampc_status rt_device_enter(const rt_session *s, const rt_plan *p, diag *d)
+{
+    const int n = cpu_threads_available(s->ctx.threads);
+    /* The first run of a plan allocates what the later ones use again. */
+    if (!s->backend->away && !p->warm && !cpu_has_reserve())
+        return diag_error(d, AMPC_NO_MEMORY, DIAG_NOWHERE, "out of memory: too little is left to run anything");
+    if (n == s->ctx.threads) return AMPC_OK;
+    return diag_error(d, AMPC_DEVICE, DIAG_NOWHERE,
+                      "the session has %d threads, of which the system gives %d to the thread that calls now",
+                      s->ctx.threads, n);
+}
+
+/* The low type of a product that the device does not compute in that type; IR_NO_DTYPE: there is none. */
+static ir_dtype foreign_type(const rt_session *s)
+{
+    for (size_t i = 0; s->backend->computes && i < s->module->graphs.count; i++)
+        for (const ir_node *n = s->module->graphs.items[i]->first; n; n = n->next) {
+            const ir_value *a = ir_op_get(n->op)->colour == IR_WHITE && n->n_in ? n->in[0].value : NULL;
+            if (a && ir_dtype_is_low(a->type.dtype) && !s->backend->computes(a->type.dtype)) return a->type.dtype;
+        }
+    return IR_NO_DTYPE;
+}
+
+static void remark_types(const rt_session *s, diag *d)
+{
+    const ir_dtype t = foreign_type(s);
+    if (t != IR_NO_DTYPE)
+        diag_remark(d, DIAG_FILE(ir_module_source(s->module)),
+                    "this processor has no instructions for %s: products are computed in f32, so that %s saves memory, "
+                    "not time",
+                    ir_dtype_name(t), ir_dtype_name(t));
+}
+
+ampc_status rt_device_open(rt_session *s, const rt_session_options *o, diag *d)
+{
+    const char *device = o->device ? o->device : "cpu";
+    int index;
+    s->ctx = (k_context){.error = s->error, .error_size = sizeof s->error};
+    s->ctx.threads = o->deterministic > 0 ? o->deterministic
+                     : o->threads > 0     ? o->threads
+                                          : omp_get_num_procs();
+    s->sync_launch = o->sync_launch;
+    s->plan_only = s->ctx.plan_only = o->plan_only;
+    s->ctx.tune = !o->no_tune && !o->plan_only;
+    if (!o->plan_only) TRY(limit_threads(s, o->deterministic > 0, d));
+    const char *fuse = ir_meta_get(s->module, "fuse");
+    s->fuse = !o->no_fuse && !(fuse && strcmp(fuse, "off") == 0);
+    s->backend = rt_backend_find(device, &index);
+    if (s->backend)
+        RT_DEVICE(s, d, s->backend->open(&s->ctx, index));
+    else
+        TRY(open_described(s, device, d));
+    s->is_open = true;
+    remark_types(s, d);
+    if (s->backend->away && !s->plan_only) s->room = s->backend->away->room(&s->ctx);
+    return AMPC_OK;
+}

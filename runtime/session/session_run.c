@@ -1,0 +1,166 @@
+/* session_run.c - a planned run as work for the device: snapshots, steps, commits.
+ *
+ * Where the host's memory is the device's, the steps are walked each time. On an away device the first run of a plan is
+ * walked too, which loads everything that loads lazily; the second is recorded, once for each set of input addresses,
+ * and from then on a run is one replay. In synchronous mode every run is walked. */
+#include "runtime/session/session_state.h"
+
+#include <assert.h>
+
+static void *address(const rt_session *s, const rt_plan *p, int buffer)
+{
+    return rt_plan_address(p, buffer, s->arena, s->storage, s->inputs);
+}
+
+typedef ampc_status copy_fn(const k_context *ctx, void *dst, const void *src, size_t bytes);
+
+/* Copies before step `at`. */
+static ampc_status copy_buffers(rt_session *s, const rt_plan *p, const rt_copy *copies, int n, copy_fn *copy, int at,
+                                diag *d)
+{
+    for (int i = 0; i < n; i++)
+        RT_DEVICE(s, d,
+                  copy(&s->ctx, address(s, p, copies[i].to), address(s, p, copies[i].from),
+                       (size_t)p->buffers[copies[i].to].bytes));
+    return n ? rt_note_point(s, p, at, 0, d) : AMPC_OK;
+}
+
+/* ---- steps ----------------------------------------------------------------------------------- */
+
+/* The call of step i, with addresses. */
+static k_args call_of(const rt_session *s, const rt_plan *p, int i)
+{
+    const rt_step *step = &p->steps[i];
+    for (int j = 0; j < step->n_in; j++) step->in[j].data = address(s, p, step->in_buffer[j]);
+    for (int j = 0; j < step->n_out; j++) step->out[j].data = address(s, p, step->out_buffer[j]);
+    k_args args = rt_step_args(p, step);
+    args.workspace = step->workspace == RT_NO_BUFFER ? rt_nothing : address(s, p, step->workspace);
+    return args;
+}
+
+static ampc_status run_step(rt_session *s, const rt_plan *p, int i)
+{
+    const rt_away *away = s->backend->away;
+    const k_args args = call_of(s, p, i);
+    ampc_status status = p->steps[i].kernel->run(&args);
+    return status == AMPC_OK && away && s->sync_launch ? away->wait(&s->ctx, NULL) : status;
+}
+
+static ampc_status run_group(const rt_session *s, const rt_plan *p, int first, int n)
+{
+    for (int i = 0; i < n; i++) p->calls[i] = call_of(s, p, first + i);
+    return s->backend->away->run_together(p->calls, n);
+}
+
+/* n steps in one call, under the name of their first node. */
+static ampc_status launch(rt_session *s, const rt_plan *p, int i, int n)
+{
+    const rt_away *away = s->backend->away;
+    const rt_step *step = &p->steps[i];
+    s->error[0] = '\0';
+    if (away) away->begin_range(&s->ctx, step->node->loc.node ? step->node->loc.node : rt_step_name(step));
+    ampc_status status = n > 1 ? run_group(s, p, i, n) : run_step(s, p, i);
+    if (away) away->end_range(&s->ctx);
+    return status;
+}
+
+static ampc_status run_steps(rt_session *s, const rt_plan *p, int first, int end, diag *d)
+{
+    for (int i = first, n; i < end; i += n) {
+        n = s->sync_launch ? 1 : p->steps[i].together;
+        ampc_status status = launch(s, p, i, n);
+        if (status == AMPC_OK) {
+            TRY(rt_note_point(s, p, i, n, d));
+            continue;
+        }
+        /* from there on storage may have been written */
+        assert(i < p->safe_from || s->backend->away); /* the plan puts what may fail before what writes storage */
+        return diag_error(d, status, ir_diag_loc(p->steps[i].node), "%s: %s",
+                          rt_step_name(&p->steps[i]), s->error[0] ? s->error : ampc_status_sentence(status));
+    }
+    return AMPC_OK;
+}
+
+static ampc_status walk(rt_session *s, const rt_plan *p, diag *d)
+{
+    if (s->backend->before_run) s->backend->before_run(&s->ctx);
+    TRY(rt_note_point(s, p, p->n_kept, 0, d));
+    TRY(copy_buffers(s, p, p->before, p->n_before, s->backend->copy, p->n_kept, d));
+    TRY(run_steps(s, p, p->n_kept, p->n_steps, d));
+    return copy_buffers(s, p, p->after, p->n_after, s->backend->commit, p->n_steps, d);
+}
+
+ampc_status rt_run_fault(const rt_plan *p, int fault, diag *d)
+{
+    static const char *const sentences[] = {
+#define SENTENCE(name, sentence) sentence,
+        K_FAULT_MAP(SENTENCE)
+#undef SENTENCE
+    };
+    const rt_step *step = &p->steps[fault >> K_FAULT_BITS];
+    return diag_error(d, AMPC_REJECTED, ir_diag_loc(step->node), "%s: %s", rt_step_name(step),
+                      sentences[fault & ((1 << K_FAULT_BITS) - 1)]);
+}
+
+/* ---- recordings ------------------------------------------------------------------------------ */
+
+bool rt_run_records(const rt_session *s, const rt_plan *p) { return s->backend->away && p->warm && !s->sync_launch; }
+
+ampc_status rt_run_record(rt_session *s, rt_plan *p, void **recording, diag *d)
+{
+    const rt_away *away = s->backend->away;
+    RT_DEVICE(s, d, away->record(&s->ctx));
+    ampc_status walked = walk(s, p, d), finished = away->finish(&s->ctx, recording);
+    if (walked != AMPC_OK) return walked;
+    return finished == AMPC_OK ? AMPC_OK : rt_device_error(s, finished, d);
+}
+
+/* ---- what is kept -------------------------------------------------------------------------- */
+
+static bool is_stale(const rt_session *s, const rt_plan *p)
+{
+    for (int i = 0; i < p->n_kept; i++)
+        for (int j = 0; j < p->steps[i].n_in; j++) {
+            const int buffer = p->steps[i].in_buffer[j];
+            if (buffer == RT_NO_BUFFER || p->buffers[buffer].home != RT_STORAGE) continue;
+            if (s->changed[p->buffers[buffer].index] > p->kept_at) return true;
+        }
+    return false;
+}
+
+/* By its own stores a plan keeps true what it keeps. */
+static void note_stores(rt_session *s, rt_plan *p)
+{
+    for (int i = 0; i < p->n_effects; i++) {
+        const ir_node *n = p->effects[i].node;
+        if (n->op == IR_OP_store) s->changed[n->in[IR_IN(store, state)].value->storage->id] = ++s->changes;
+    }
+    p->kept_at = s->changes;
+}
+
+ampc_status rt_run_refresh(rt_session *s, rt_plan *p, diag *d)
+{
+    if (!is_stale(s, p)) return AMPC_OK;
+    TRY(run_steps(s, p, 0, p->n_kept, d));
+    p->kept_at = s->changes;
+    return AMPC_OK;
+}
+
+ampc_status rt_run_once(rt_session *s, rt_plan *p, void *recording, diag *d)
+{
+    TRY(rt_run_refresh(s, p, d));
+    if (recording)
+        RT_DEVICE(s, d, s->backend->away->replay(&s->ctx, recording));
+    else
+        TRY(walk(s, p, d));
+    p->warm = true;
+    note_stores(s, p);
+    return AMPC_OK;
+}
+
+ampc_status rt_run_enqueue(rt_session *s, rt_plan *p, int slot, diag *d)
+{
+    void **recording = &p->recordings[slot];
+    if (!*recording && rt_run_records(s, p)) TRY(rt_run_record(s, p, recording, d));
+    return rt_run_once(s, p, *recording, d);
+}

@@ -1,0 +1,127 @@
+/* session_select.c - which output statements the runs of a graph compute.
+ *
+ * Selections are interned: one object for each set of statements that was ever selected. A plan is made for one of
+ * them, so selecting a set again finds the plans that were made for it. */
+#include "runtime/backend/alloc.h"
+#include "runtime/session/session_state.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const char *output_name(const ir_node *n)
+{
+    return n->attr[IR_ATTR(output, name)].s;
+}
+
+/* NULL: no more. */
+static const ir_node *next_output(const ir_node *n)
+{
+    while (n && n->op != IR_OP_output) n = n->next;
+    return n;
+}
+
+static int count_outputs(const ir_graph *g)
+{
+    int count = 0;
+    for (const ir_node *n = next_output(g->first); n; n = next_output(n->next)) count++;
+    return count;
+}
+
+/* Position in the module, or -1. */
+static int find_graph(const rt_session *s, const char *name)
+{
+    for (size_t i = 0; i < s->module->graphs.count; i++)
+        if (strcmp(s->module->graphs.items[i]->name, name) == 0) return (int)i;
+    return -1;
+}
+
+/* ---- making selections ---- */
+
+static ampc_status reject_name(const ir_graph *g, const char *name, diag *d)
+{
+    char text[512] = "";
+    size_t used = 0;
+    for (const ir_node *n = next_output(g->first); n && used < sizeof text; n = next_output(n->next))
+        used += (size_t)snprintf(text + used, sizeof text - used, "%s%s", used ? ", " : "", output_name(n));
+    return diag_error(d, AMPC_REJECTED, DIAG_NOWHERE, "graph @%s has no output '%s'; its outputs are: %s",
+                      g->name, name, text);
+}
+
+static bool is_among(const char *name, const char *const *names, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (strcmp(names[i], name) == 0) return true;
+    return false;
+}
+
+/* In the order of the graph, each once. NULL: out of memory. */
+static rt_selection *make_selection(const ir_graph *g, const char *const *names, int n)
+{
+    rt_selection *made = rt_alloc(1, sizeof *made + (size_t)count_outputs(g) * sizeof *made->names);
+    if (!made) return NULL;
+    made->graph = g;
+    for (const ir_node *node = next_output(g->first); node; node = next_output(node->next))
+        if (is_among(output_name(node), names, n)) made->names[made->n++] = output_name(node);
+    return made;
+}
+
+static bool is_same(const rt_selection *a, const rt_selection *b)
+{
+    return a->graph == b->graph && a->n == b->n &&
+           memcmp(a->names, b->names, (size_t)a->n * sizeof *a->names) == 0;
+}
+
+/* The one object for this set; takes ownership. */
+static const rt_selection *intern(rt_session *s, rt_selection *made)
+{
+    for (const rt_selection *known = s->selections; known; known = known->next)
+        if (is_same(known, made)) {
+            rt_free(made);
+            return known;
+        }
+    made->next = s->selections;
+    s->selections = made;
+    return made;
+}
+
+ampc_status rt_session_select(rt_session *s, const char *graph, const char *const *names, int n, diag *d)
+{
+    const int at = find_graph(s, graph);
+    if (at < 0) return diag_error(d, AMPC_REJECTED, DIAG_NOWHERE, "the module has no graph @%s", graph);
+    const ir_graph *g = s->module->graphs.items[at];
+    if (!names) {
+        s->selected[at] = NULL;
+        return AMPC_OK;
+    }
+    for (int i = 0; i < n; i++)
+        if (!ir_graph_find_output(g, names[i])) return reject_name(g, names[i], d);
+    rt_selection *made = make_selection(g, names, n);
+    if (!made) return diag_error(d, AMPC_NO_MEMORY, DIAG_NOWHERE, "out of memory");
+    const rt_selection *known = intern(s, made);
+    s->selected[at] = known->n == count_outputs(g) ? NULL : known;
+    return AMPC_OK;
+}
+
+/* ---- reading them ---- */
+
+const rt_selection *rt_session_selection(const rt_session *s, const ir_graph *g)
+{
+    const int at = find_graph(s, g->name);
+    return at < 0 ? NULL : s->selected[at];
+}
+
+const char *rt_session_not_selected(const rt_session *s, const char *name)
+{
+    const rt_plan *p = s->last;
+    if (!p || !p->selection || !ir_graph_find_output(p->graph, name)) return NULL;
+    return is_among(name, p->selection->names, p->selection->n) ? NULL : p->graph->name;
+}
+
+void rt_session_free_selections(rt_session *s)
+{
+    for (rt_selection *at = s->selections, *next; at; at = next) {
+        next = at->next;
+        rt_free(at);
+    }
+    rt_free(s->selected);
+}

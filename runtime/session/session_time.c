@@ -1,0 +1,235 @@
+/* session_time.c - repetitions of the last run, timed run by run or launch by launch.
+ *
+ * On an away device times are differences of timed marks. Between runs the marks are enqueued with the runs, so that
+ * the device never waits for the host. Between launches they are part of a recording: if the host enqueued launch by
+ * launch, short kernels would end before the next one arrives, and the marks would measure the host. */
+#include "runtime/backend/alloc.h"
+#include "runtime/session/session_state.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <time.h>
+
+enum { RUNS_AHEAD = 64 }; /* that are enqueued before the host reads the time of the first */
+
+static int64_t now_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+bool rt_session_has_clock(const rt_session *s) { return s->backend->away != NULL; }
+
+/* ---- repetitions ----------------------------------------------------------------------------- */
+
+/* The slot whose inputs the last run read. */
+static int last_slot(const rt_session *s) { return s->backend->away ? (int)((s->runs - 1) % RT_SLOTS) : 0; }
+
+static ampc_status begin_repetitions(rt_session *s, diag *d)
+{
+    const rt_away *away = s->backend->away;
+    assert(s->last && s->runs > 0); /* the callers run the graph first */
+    s->n_outputs = 0;
+    s->error[0] = '\0';
+    if (away) RT_DEVICE(s, d, away->clear_fault(&s->ctx));
+    return AMPC_OK;
+}
+
+/* Waits for what was enqueued; the status is `status` or, if that is good, what the repetitions met on the device. */
+static ampc_status end_repetitions(rt_session *s, ampc_status status, diag *d)
+{
+    const rt_away *away = s->backend->away;
+    int *fault = &s->reports[RT_KEPT_RUNS].fault;
+    if (status != AMPC_OK) {
+        if (away) away->wait(&s->ctx, NULL);
+        return status;
+    }
+    if (away) {
+        RT_DEVICE(s, d, away->download_fault(&s->ctx, fault));
+        RT_DEVICE(s, d, away->wait(&s->ctx, NULL));
+    }
+    if (*fault != K_NO_FAULT) return rt_run_fault(s->last, *fault, d);
+    rt_outputs_collect(s, s->last);
+    return AMPC_OK;
+}
+
+static ampc_status repeat(rt_session *s, diag *d) { return rt_run_enqueue(s, s->last, last_slot(s), d); }
+
+/* ---- run by run ------------------------------------------------------------------------------ */
+
+/* Mark i of a row of any length; they are reused. */
+typedef struct mark_ring {
+    void *marks[RUNS_AHEAD + 1];
+} mark_ring;
+
+static void **mark_at(mark_ring *r, int64_t i) { return &r->marks[i % (RUNS_AHEAD + 1)]; }
+
+static ampc_status read_run(rt_session *s, mark_ring *r, int64_t i, diag *d, double *ms)
+{
+    const rt_away *away = s->backend->away;
+    RT_DEVICE(s, d, away->wait(&s->ctx, *mark_at(r, i + 1)));
+    RT_DEVICE(s, d, away->elapsed(&s->ctx, *mark_at(r, i), *mark_at(r, i + 1), &ms[i]));
+    return AMPC_OK;
+}
+
+static ampc_status time_away(rt_session *s, mark_ring *r, int64_t warmup, int64_t n, diag *d, double *ms)
+{
+    const rt_away *away = s->backend->away;
+    for (int64_t i = 0; i < warmup; i++) TRY(repeat(s, d));
+    RT_DEVICE(s, d, away->mark_time(&s->ctx, mark_at(r, 0)));
+    for (int64_t i = 0; i < n; i++) {
+        TRY(repeat(s, d));
+        if (i >= RUNS_AHEAD) TRY(read_run(s, r, i - RUNS_AHEAD, d, ms));
+        RT_DEVICE(s, d, away->mark_time(&s->ctx, mark_at(r, i + 1)));
+    }
+    for (int64_t i = n > RUNS_AHEAD ? n - RUNS_AHEAD : 0; i < n; i++) TRY(read_run(s, r, i, d, ms));
+    return AMPC_OK;
+}
+
+static ampc_status time_host(rt_session *s, int64_t warmup, int64_t n, diag *d, double *ms)
+{
+    for (int64_t i = -warmup; i < n; i++) {
+        const int64_t start = now_ns();
+        TRY(repeat(s, d));
+        if (i >= 0) ms[i] = (double)(now_ns() - start) * 1e-6;
+    }
+    return AMPC_OK;
+}
+
+/* What the first repetition needs and the others do not: it should not count as time. */
+static ampc_status prepare_repetitions(rt_session *s, diag *d)
+{
+    void **recording = &s->last->recordings[last_slot(s)];
+    TRY(rt_run_refresh(s, s->last, d));
+    return *recording || !rt_run_records(s, s->last) ? AMPC_OK : rt_run_record(s, s->last, recording, d);
+}
+
+ampc_status rt_session_time(rt_session *s, int64_t warmup, int64_t n, diag *d, double *ms)
+{
+    const rt_away *away = s->backend->away;
+    mark_ring ring = {.marks = {NULL}};
+    TRY(begin_repetitions(s, d));
+    ampc_status status = prepare_repetitions(s, d);
+    if (status == AMPC_OK)
+        status = away ? time_away(s, &ring, warmup, n, d, ms) : time_host(s, warmup, n, d, ms);
+    status = end_repetitions(s, status, d);
+    for (int i = 0; away && i <= RUNS_AHEAD; i++) away->unmark(&s->ctx, ring.marks[i]);
+    return status;
+}
+
+/* ---- launch by launch ------------------------------------------------------------------------ */
+
+/* Points of one run: launch i is between points i and i + 1. */
+struct rt_points {
+    int n, room;
+    rt_launch *launches;
+    void **marks;   /* of an away device */
+    int64_t *ns;    /* of the host */
+    double *times;  /* [launch][run] */
+};
+
+ampc_status rt_note_point(rt_session *s, const rt_plan *p, int first, int steps, diag *d)
+{
+    struct rt_points *points = s->points;
+    if (!points) return AMPC_OK;
+    const int i = points->n++;
+    const rt_step *step = steps ? &p->steps[first] : NULL;
+    assert(i < points->room); /* points_open counts the steps of the plan */
+    if (i > 0)
+        points->launches[i - 1] = (rt_launch){.step = first,
+                                              .steps = steps,
+                                              .op = step ? rt_step_name(step) : "copy",
+                                              .node = step ? step->node : NULL};
+    points->ns[i] = now_ns();
+    if (s->backend->away) RT_DEVICE(s, d, s->backend->away->mark_time(&s->ctx, &points->marks[i]));
+    return AMPC_OK;
+}
+
+static ampc_status points_open(struct rt_points *points, const rt_plan *p, int runs, diag *d)
+{
+    points->room = p->n_steps - p->n_kept + 3; /* the start, copies before and after */
+    const size_t room = (size_t)points->room;
+    points->launches = rt_alloc(room, sizeof *points->launches);
+    points->marks = rt_alloc(room, sizeof *points->marks);
+    points->ns = rt_alloc(room, sizeof *points->ns);
+    points->times = rt_alloc(room * (size_t)runs, sizeof *points->times);
+    if (points->launches && points->marks && points->ns && points->times) return AMPC_OK;
+    return diag_error(d, AMPC_NO_MEMORY, DIAG_NOWHERE, "out of memory for the profile");
+}
+
+static void points_close(rt_session *s, struct rt_points *points)
+{
+    for (int i = 0; s->backend->away && points->marks && i < points->room; i++)
+        s->backend->away->unmark(&s->ctx, points->marks[i]);
+    void *owned[] = {points->launches, points->marks, points->ns, points->times};
+    for (size_t i = 0; i < sizeof owned / sizeof *owned; i++) rt_free(owned[i]);
+}
+
+static ampc_status read_points(rt_session *s, const struct rt_points *points, int run, int runs, diag *d)
+{
+    const rt_away *away = s->backend->away;
+    for (int i = 0; i + 1 < points->n; i++) {
+        double *to = &points->times[i * runs + run];
+        *to = (double)(points->ns[i + 1] - points->ns[i]) * 1e-6;
+        if (away) RT_DEVICE(s, d, away->elapsed(&s->ctx, points->marks[i], points->marks[i + 1], to));
+    }
+    return AMPC_OK;
+}
+
+static ampc_status profile_run(rt_session *s, void *recording, diag *d)
+{
+    TRY(begin_repetitions(s, d));
+    if (!recording) s->points->n = 0;
+    return end_repetitions(s, rt_run_once(s, s->last, recording, d), d);
+}
+
+static ampc_status profile_runs(rt_session *s, int runs, diag *d)
+{
+    void *recording = NULL;
+    ampc_status status = AMPC_OK;
+    if (rt_run_records(s, s->last)) status = rt_run_record(s, s->last, &recording, d);
+    for (int i = 0; i < runs && status == AMPC_OK; i++) {
+        status = profile_run(s, recording, d);
+        if (status == AMPC_OK) status = read_points(s, s->points, i, runs, d);
+    }
+    if (recording) s->backend->away->forget(&s->ctx, recording);
+    return status;
+}
+
+static int compare_times(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static void report_launches(const struct rt_points *points, int runs, rt_launch_fn *each, void *user)
+{
+    double start = 0;
+    for (int i = 0; i + 1 < points->n; i++) {
+        double *times = &points->times[i * runs];
+        rt_launch *launch = &points->launches[i];
+        qsort(times, (size_t)runs, sizeof *times, compare_times);
+        launch->start_ms = start;
+        launch->ms = times[runs / 2];
+        start += launch->ms;
+        each(user, launch);
+    }
+}
+
+ampc_status rt_session_profile(rt_session *s, int runs, diag *d, rt_launch_fn *each, void *user)
+{
+    struct rt_points points = {.n = 0};
+    assert(runs > 0); /* the option has its least value */
+    TRY(begin_repetitions(s, d));
+    ampc_status status = end_repetitions(s, rt_run_refresh(s, s->last, d), d);
+    if (status == AMPC_OK) status = points_open(&points, s->last, runs, d);
+    if (status == AMPC_OK) {
+        s->points = &points;
+        status = profile_runs(s, runs, d);
+        s->points = NULL;
+    }
+    if (status == AMPC_OK) report_launches(&points, runs, each, user);
+    points_close(s, &points);
+    return status;
+}

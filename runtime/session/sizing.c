@@ -1,0 +1,221 @@
+/* sizing.c - see the header. */
+#include "runtime/session/sizing.h"
+
+#include "runtime/backend/alloc.h"
+#include "runtime/backend/memory.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { SHAPE_TEXT = 256 };
+
+/* ---- text ---- */
+
+const char *rt_dim_text(const ir_dim_table *t, ir_dim dim, char text[RT_DIM_TEXT])
+{
+    snprintf(text, RT_DIM_TEXT, "?");
+    jmp_buf guard;
+    arena *a = arena_new(0);
+    if (!a) return text;
+    arena_set_guard(a, &guard);
+    if (!setjmp(guard)) snprintf(text, RT_DIM_TEXT, "%s", ir_dim_print(t, dim, a));
+    arena_free(a);
+    return text;
+}
+
+/* "i64[8*N,4]"; `t` NULL: the dimensions are numbers. */
+static const char *shape_text(const ir_dim_table *t, ir_dtype dtype, const int64_t *dims, int rank,
+                              char text[SHAPE_TEXT])
+{
+    char dim[RT_DIM_TEXT];
+    size_t at = (size_t)snprintf(text, SHAPE_TEXT, "%s[", ir_dtype_name(dtype));
+    for (int i = 0; i < rank && at < SHAPE_TEXT; i++) {
+        if (t) rt_dim_text(t, dims[i], dim);
+        else snprintf(dim, sizeof dim, "%" PRId64, dims[i]);
+        at += (size_t)snprintf(text + at, SHAPE_TEXT - at, "%s%s", i ? "," : "", dim);
+    }
+    if (at < SHAPE_TEXT) snprintf(text + at, SHAPE_TEXT - at, "]");
+    return text;
+}
+
+/* ---- the batch ---- */
+
+size_t rt_batch_symbol(const ir_graph *g, const int64_t *sizes, int64_t *fixed)
+{
+    size_t symbol = RT_NO_SYMBOL;
+    *fixed = 0;
+    if (!g->inputs.count || !g->inputs.items[0]->type.rank) return RT_NO_SYMBOL;
+    ir_dim first = g->inputs.items[0]->type.dims[0];
+    if (ir_dim_eval(g->module->dims, first, sizes, fixed, &symbol)) return RT_NO_SYMBOL;
+    *fixed = 0;
+    return symbol;
+}
+
+static ampc_status check_batch(const rt_sizing *z, int64_t fixed, diag *d)
+{
+    char text[RT_DIM_TEXT];
+    const ir_dim_table *t = z->graph->module->dims;
+    size_t other;
+    int64_t rows;
+    if (z->batch <= 0)
+        return diag_error(d, AMPC_USAGE, DIAG_NOWHERE,
+                          "the model takes any number of samples: give the batch size");
+    if (!z->graph->inputs.count) return AMPC_OK;
+    const ir_value *v = z->graph->inputs.items[0];
+    if (fixed && fixed != z->batch)
+        return diag_error(d, AMPC_USAGE, DIAG_NOWHERE,
+                          "a batch of %" PRId64 " does not fit input '%s', which takes %" PRId64
+                          " samples",
+                          z->batch, v->name, fixed);
+    if (!v->type.rank || ir_dim_eval(t, v->type.dims[0], z->sizes, &rows, &other)) return AMPC_OK;
+    return diag_error(d, AMPC_REJECTED, DIAG_NOWHERE,
+                      "input '%s': the first dimension %s has more than one symbol, so it does not "
+                      "say which counts samples; bind the others with --dim %s=SIZE",
+                      v->name, rt_dim_text(t, v->type.dims[0], text),
+                      other == SIZE_MAX ? "NAME" : ir_dim_symbol_name(t, other));
+}
+
+static ampc_status start(rt_sizing *z, const ir_graph *g, const int64_t *sizes, int64_t *fixed, diag *d)
+{
+    size_t n = ir_dim_symbol_count(g->module->dims);
+    *z = (rt_sizing){.graph = g,
+                     .sizes = rt_alloc(n + 1, sizeof *z->sizes),
+                     .trial = rt_alloc(n + 1, sizeof *z->trial)};
+    if (!z->sizes || !z->trial) return rt_no_memory(d);
+    for (size_t i = 0; i < n; i++) z->sizes[i] = sizes ? sizes[i] : -1;
+    z->symbol = rt_batch_symbol(g, z->sizes, fixed);
+    return AMPC_OK;
+}
+
+ampc_status rt_sizing_open(rt_sizing *z, const ir_graph *g, const int64_t *sizes, int64_t batch, diag *d)
+{
+    int64_t fixed;
+    TRY(start(z, g, sizes, &fixed, d));
+    z->batch = batch ? batch : fixed;
+    if (z->symbol != RT_NO_SYMBOL) z->sizes[z->symbol] = z->batch;
+    return check_batch(z, fixed, d);
+}
+
+ampc_status rt_sizing_open_smallest(rt_sizing *z, const ir_graph *g, const int64_t *sizes, diag *d)
+{
+    int64_t fixed;
+    TRY(start(z, g, sizes, &fixed, d));
+    z->batch = fixed > 0 ? fixed : 1;
+    for (size_t i = 0; i < ir_dim_symbol_count(g->module->dims); i++)
+        if (z->sizes[i] < 0) z->sizes[i] = 1;
+    return AMPC_OK;
+}
+
+void rt_sizing_close(rt_sizing *z)
+{
+    rt_free(z->sizes);
+    rt_free(z->trial);
+    z->sizes = z->trial = NULL;
+}
+
+/* Whether the value of the dimension depends on the number of samples. */
+static bool depends_on_batch(const rt_sizing *z, ir_dim dim)
+{
+    const ir_dim_table *t = z->graph->module->dims;
+    int64_t value;
+    if (z->symbol == RT_NO_SYMBOL) return false;
+    for (size_t i = 0; i < ir_dim_symbol_count(t); i++) z->trial[i] = z->sizes[i] < 0 ? 1 : z->sizes[i];
+    z->trial[z->symbol] = -1;
+    return !ir_dim_eval(t, dim, z->trial, &value, NULL);
+}
+
+bool rt_sizing_varies(const rt_sizing *z, const ir_value *v)
+{
+    bool varies = false;
+    for (int i = 0; i < v->type.rank; i++) varies |= depends_on_batch(z, v->type.dims[i]);
+    return varies;
+}
+
+/* ---- shapes ---- */
+
+bool rt_sizing_shape(const rt_sizing *z, const ir_value *v, int64_t *dims)
+{
+    const ir_dim_table *t = z->graph->module->dims;
+    for (int i = 0; i < v->type.rank; i++)
+        if (!ir_dim_eval(t, v->type.dims[i], z->sizes, &dims[i], NULL) || dims[i] < 0) return false;
+    return true;
+}
+
+/* An input [N,..] and a sample with as many further dimensions: axis by axis. */
+static bool learn_by_axis(rt_sizing *z, const ir_value *v, const rt_field *f)
+{
+    const ir_dim_table *t = z->graph->module->dims;
+    int64_t rows;
+    bool learnt = false;
+    if (v->type.rank != f->rank + 1 || !ir_dim_eval(t, v->type.dims[0], z->sizes, &rows, NULL) ||
+        rows != z->batch)
+        return false;
+    for (int i = 0; i < f->rank; i++)
+        learnt |= ir_dim_solve(t, v->type.dims[i + 1], f->dims[i], z->sizes);
+    return learnt;
+}
+
+/* The one axis without a size, from the number of elements. Only the batch symbol counts samples: a first dimension
+ * in another symbol is not solved. */
+static bool learn_by_count(rt_sizing *z, const ir_value *v, const rt_field *f)
+{
+    const ir_dim_table *t = z->graph->module->dims;
+    int64_t size, known = 1, total;
+    int open = -1;
+    for (int i = 0; i < v->type.rank; i++) {
+        bool has_size = ir_dim_eval(t, v->type.dims[i], z->sizes, &size, NULL);
+        if ((!has_size && open >= 0) || (has_size && !checked_mul(known, size, &known))) return false;
+        if (!has_size) open = i;
+    }
+    if (open < 0 || known <= 0 || !checked_mul(z->batch, rt_field_elements(f), &total)) return false;
+    if (open == 0 && z->symbol != RT_NO_SYMBOL && !depends_on_batch(z, v->type.dims[0])) return false;
+    return total % known == 0 && ir_dim_solve(t, v->type.dims[open], total / known, z->sizes);
+}
+
+bool rt_sizing_learn(rt_sizing *z, const ir_value *v, const rt_field *f)
+{
+    return learn_by_axis(z, v, f) || learn_by_count(z, v, f);
+}
+
+/* A symbol of the input without a size, or RT_NO_SYMBOL. */
+static size_t open_symbol(const rt_sizing *z, const ir_value *v)
+{
+    size_t symbol = RT_NO_SYMBOL;
+    int64_t size;
+    for (int i = 0; i < v->type.rank && symbol == RT_NO_SYMBOL; i++)
+        ir_dim_eval(z->graph->module->dims, v->type.dims[i], z->sizes, &size, &symbol);
+    return symbol;
+}
+
+static ampc_status report_open_symbol(const rt_sizing *z, const ir_value *v, size_t symbol, diag *d)
+{
+    char shape[SHAPE_TEXT];
+    const ir_dim_table *t = z->graph->module->dims;
+    const char *name = ir_dim_symbol_name(t, symbol);
+    shape_text(t, v->type.dtype, v->type.dims, v->type.rank, shape);
+    if (z->symbol == RT_NO_SYMBOL)
+        return diag_error(d, AMPC_REJECTED, DIAG_NOWHERE,
+                          "input '%s' is %s, and the data do not determine %s; bind it with --dim %s=SIZE", v->name,
+                          shape, name, name);
+    return diag_error(d, AMPC_REJECTED, DIAG_NOWHERE,
+                      "input '%s' is %s, and neither the batch (%s, the first dimension of input '%s') nor the data "
+                      "determine %s; bind it with --dim %s=SIZE",
+                      v->name, shape, ir_dim_symbol_name(t, z->symbol), z->graph->inputs.items[0]->name, name, name);
+}
+
+ampc_status rt_sizing_check(const rt_sizing *z, const ir_value *v, const rt_field *f, diag *d)
+{
+    char sample[SHAPE_TEXT], shape[SHAPE_TEXT];
+    int64_t dims[IR_MAX_RANK], n = 1, wanted;
+    size_t symbol = open_symbol(z, v);
+    bool known = rt_sizing_shape(z, v, dims) && v->type.rank > 0;
+    for (int i = 0; i < v->type.rank && known; i++) known = checked_mul(n, dims[i], &n);
+    if (known && checked_mul(z->batch, rt_field_elements(f), &wanted) && n == wanted) return AMPC_OK;
+    if (symbol != RT_NO_SYMBOL) return report_open_symbol(z, v, symbol, d);
+    shape_text(NULL, f->dtype, f->dims, f->rank, sample);
+    shape_text(z->graph->module->dims, v->type.dtype, v->type.dims, v->type.rank, shape);
+    return diag_error(d, AMPC_REJECTED, DIAG_NOWHERE,
+                      "one sample of '%s' is %s, which does not fit input '%s' of type %s in a batch of %" PRId64 "%s",
+                      f->name, sample, v->name, shape, z->batch, v->type.rank ? "" : ": a scalar has no samples");
+}

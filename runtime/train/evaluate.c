@@ -1,0 +1,209 @@
+/* evaluate.c - loss and accuracy over every sample of a data set. */
+#include "runtime/train/trainer.h"
+
+#include "runtime/backend/alloc.h"
+#include "runtime/data/feed.h"
+#include "runtime/backend/memory.h"
+
+#include <math.h>
+
+enum { DEFAULT_BATCH = 256 };
+
+typedef struct evaluation {
+    rt_session *session;
+    const ir_module *module;
+    const char *graph;
+    rt_dataset *data;
+    rt_feed *feed;
+    const char *loss;   /* output statement, NULL: none */
+    int label_field;    /* -1: no class labels */
+    int64_t per_sample; /* labels */
+    int64_t *labels;    /* [batch, per_sample]: of the samples at hand */
+    int64_t ignored;    /* the label that the loss leaves out; INT64_MIN: none */
+    bool weighted;      /* the loss is a mean over the labels that it does not leave out */
+    double loss_sum, weight;
+    int64_t correct, counted;
+} evaluation;
+
+/* ---- accuracy ---- */
+
+static int64_t count_elements(const rt_tensor *t)
+{
+    int64_t n = 1;
+    for (int i = 0; i < t->rank; i++) n *= t->dims[i];
+    return n;
+}
+
+/* Scores [N,C,...] for labels [N,...]; N may count tokens. */
+static bool are_scores(const rt_tensor *t, int64_t labels)
+{
+    return t && ir_dtype_is_float(t->dtype) && t->rank >= 2 && t->dims[1] > 1 &&
+           count_elements(t) == labels * t->dims[1];
+}
+
+static const rt_tensor *find_scores(const evaluation *e)
+{
+    int64_t labels = e->per_sample * rt_feed_samples(e->feed);
+    const char *name = ir_meta_get(e->module, "logits");
+    const rt_tensor *t = name ? rt_session_output(e->session, name) : NULL;
+    for (int i = 0; !t && i < rt_session_output_count(e->session); i++)
+        if (are_scores(rt_session_output_at(e->session, i), labels))
+            t = rt_session_output_at(e->session, i);
+    return are_scores(t, labels) ? t : NULL;
+}
+
+/* The class with the highest score at inner position j of sample i; -1 when there is only NaN. */
+static int64_t argmax(const rt_tensor *t, int64_t i, int64_t j, int64_t inner)
+{
+    size_t size = ir_dtype_size(t->dtype);
+    const char *at = (const char *)t->data + (size_t)(i * t->dims[1] * inner + j) * size;
+    double best = -INFINITY;
+    int64_t found = -1;
+    for (int64_t c = 0; c < t->dims[1]; c++) {
+        double x = ir_load_f64(t->dtype, at + (size_t)(c * inner) * size);
+        if (x > best || (found < 0 && x == best)) {
+            best = x;
+            found = c;
+        }
+    }
+    return found;
+}
+
+/* A negative label belongs to no class. */
+static bool counts(const evaluation *e, int64_t label) { return label >= 0 && label != e->ignored; }
+
+static void count_correct(evaluation *e, int64_t count)
+{
+    const rt_tensor *t = e->labels ? find_scores(e) : NULL;
+    if (!t) return;
+    int64_t inner = count_elements(t) / (t->dims[0] * t->dims[1]);
+    for (int64_t i = 0; i < count * e->per_sample; i++) {
+        if (!counts(e, e->labels[i])) continue;
+        e->counted++;
+        e->correct += e->labels[i] == argmax(t, i / inner, i % inner, inner);
+    }
+}
+
+/* ---- loss ---- */
+
+static ampc_status run(evaluation *e, diag *d, double *loss)
+{
+    TRY(rt_session_run(e->session, e->graph, rt_feed_inputs(e->feed), rt_feed_count(e->feed), d));
+    const rt_tensor *t = e->loss ? rt_session_output(e->session, e->loss) : NULL;
+    *loss = t ? ir_load_f64(t->dtype, t->data) : NAN;
+    return rt_session_fetched(e->session, d);
+}
+
+/* The weight of samples [first, first + count) of the batch at hand in a mean over all samples. */
+static double weigh(const evaluation *e, int64_t first, int64_t count)
+{
+    int64_t n = 0;
+    if (!e->weighted) return (double)count;
+    for (int64_t i = first * e->per_sample; i < (first + count) * e->per_sample; i++)
+        n += e->labels[i] != e->ignored;
+    return (double)n;
+}
+
+/* A loss without weight is 0/0. */
+static void add_loss(evaluation *e, double loss, double weight)
+{
+    if (weight != 0) e->loss_sum += loss * weight;
+    e->weight += weight;
+}
+
+/* Samples first .. first+count-1. */
+static ampc_status add_batch(evaluation *e, int64_t first, int64_t count, diag *d)
+{
+    double loss;
+    TRY(rt_feed_slice(e->feed, first, count, d));
+    TRY(run(e, d, &loss));
+    if (e->labels)
+        rt_dataset_slice(e->data, first, count, (size_t)e->label_field, e->labels, IR_i64);
+    count_correct(e, count);
+    TRY(rt_session_fetched(e->session, d));
+    double copies = (double)(rt_feed_samples(e->feed) - count) * weigh(e, count - 1, 1);
+    add_loss(e, loss, weigh(e, 0, count) + copies);
+    if (copies == 0) return AMPC_OK;
+    TRY(rt_feed_slice(e->feed, first + count - 1, 1, d));
+    TRY(run(e, d, &loss));
+    add_loss(e, loss, -copies);
+    return AMPC_OK;
+}
+
+/* ---- */
+
+/* What the loss leaves out. A mean over other labels than those of the data (shifted by one token ..) is weighted by
+ * samples. */
+static void find_ignored(evaluation *e, const ir_graph *g)
+{
+    const char *name = ir_meta_get(e->module, "label");
+    const ir_value *input = name ? ir_graph_find_input(g, name) : NULL;
+    e->ignored = INT64_MIN;
+    for (const ir_node *n = g->first; n; n = n->next) {
+        if (n->op != IR_OP_softmax_cross_entropy && n->op != IR_OP_nll_loss) continue;
+        bool cross_entropy = n->op == IR_OP_softmax_cross_entropy;
+        const ir_value *label = ir_in(n, cross_entropy ? IR_IN(softmax_cross_entropy, label)
+                                                       : IR_IN(nll_loss, label));
+        e->ignored = n->attr[cross_entropy ? IR_ATTR(softmax_cross_entropy, ignore_index)
+                                           : IR_ATTR(nll_loss, ignore_index)]
+                         .i;
+        e->weighted = e->ignored != INT64_MIN && e->labels && input &&
+                      ir_type_count(g->module->dims, &label->type) ==
+                          ir_type_count(g->module->dims, &input->type);
+    }
+}
+
+/* Labels are class numbers when they are integers that the loss reads as such, or where there is no loss, integers. */
+static bool has_classes(const evaluation *e)
+{
+    if (e->label_field < 0) return false;
+    const rt_field *field = rt_dataset_field(e->data, (size_t)e->label_field);
+    return ir_dtype_is_int(field->dtype) && (!e->loss || rt_feed_reads_integers(e->feed, e->label_field));
+}
+
+static ampc_status set_labels(evaluation *e, diag *d)
+{
+    e->label_field = rt_feed_label_field(e->module, e->data);
+    if (!has_classes(e)) {
+        e->label_field = -1;
+        return AMPC_OK;
+    }
+    const rt_field *field = rt_dataset_field(e->data, (size_t)e->label_field);
+    e->per_sample = rt_field_elements(field);
+    e->labels = rt_alloc((size_t)(e->per_sample * rt_feed_batch(e->feed)) + 1, sizeof *e->labels);
+    return e->labels ? AMPC_OK : rt_no_memory(d);
+}
+
+static ampc_status evaluate(evaluation *e, const ir_graph *g, int64_t batch, diag *d)
+{
+    const int64_t *sizes = rt_session_sizes(e->session);
+    int64_t fixed = rt_feed_fixed_batch(g, sizes);
+    int64_t rows = rt_dataset_rows(e->data);
+    if (!batch) batch = fixed ? fixed : DEFAULT_BATCH;
+    TRY(rt_feed_open(e->module, g, e->data, sizes, batch, d, &e->feed));
+    TRY(set_labels(e, d));
+    find_ignored(e, g);
+    for (int64_t first = 0; first < rows; first += batch)
+        TRY(add_batch(e, first, rows - first < batch ? rows - first : batch, d));
+    return AMPC_OK;
+}
+
+ampc_status rt_evaluate(rt_session *s, const ir_module *m, rt_dataset *data, int64_t batch, diag *d,
+                        rt_eval *out)
+{
+    const ir_graph *g = ir_graph_find(m, "eval");
+    if (!g) g = ir_graph_find(m, "infer");
+    if (!g)
+        return diag_error(d, AMPC_UNSUPPORTED, DIAG_NOWHERE,
+                          "the module has no entry @eval or @infer");
+    evaluation e = {
+        .session = s, .module = m, .graph = g->name, .data = data, .loss = ir_meta_get(m, "loss")};
+    ampc_status status = evaluate(&e, g, batch, d);
+    if (status == AMPC_OK)
+        *out = (rt_eval){.loss = e.weight > 0 ? e.loss_sum / e.weight : NAN,
+                         .accuracy = e.counted ? (double)e.correct / (double)e.counted : NAN,
+                         .samples = rt_dataset_rows(data)};
+    rt_free(e.labels);
+    rt_feed_close(e.feed);
+    return status;
+}

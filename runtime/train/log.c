@@ -1,0 +1,319 @@
+/* log.c - the JSONL step log: cut back to a checkpoint, written and read by one table of fields. */
+#include "runtime/train/log.h"
+#include "runtime/files/io.h"
+#include "runtime/files/json.h"
+#include "runtime/backend/memory.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { LINE_MAX_BYTES = 512 };
+#define FOLDER_KEY "checkpoints"
+
+struct rt_log {
+    char *path;
+    diag *d;
+    int fd;
+};
+
+static const struct step_field {
+    const char *key;
+    size_t offset;
+    const char *format; /* NULL: a count */
+} step_fields[] = {
+    {"step", offsetof(rt_step, step), NULL},
+    {"epoch", offsetof(rt_step, epoch), "%.6g"},
+    {"loss", offsetof(rt_step, loss), "%.9g"},
+    {"lr", offsetof(rt_step, lr), "%.9g"},
+    {"scale", offsetof(rt_step, scale), "%.17g"},
+    {"skipped", offsetof(rt_step, skipped), NULL},
+    {"grad_norm", offsetof(rt_step, grad_norm), "%.9g"},
+    {"samples_s", offsetof(rt_step, samples_s), "%.6g"},
+    {"t", offsetof(rt_step, t), "%.3f"},
+};
+enum { STEP_FIELDS = sizeof step_fields / sizeof *step_fields };
+
+static ampc_status fail(const rt_log *log, const char *what)
+{
+    return diag_errno(log->d, DIAG_FILE(log->path), what);
+}
+
+/* ---- cutting back ---- */
+
+/* The file up to the line at hand: `cut` is where lines of later steps begin that reach up to here, NOWHERE if the
+ * last line stays. */
+typedef struct log_cut {
+    const rt_log_resume *resume;
+    bool ours;            /* the run that the lines belong to */
+    int64_t header, cut; /* header: of a run that has no line yet, NOWHERE if it has */
+} log_cut;
+enum { NOWHERE = -1 };
+
+static bool is_ours(const json_t *run, const rt_log_resume *resume)
+{
+    const char *folder = json_string_value(json_object_get(run, FOLDER_KEY));
+    return folder && strcmp(folder, resume->folder) == 0;
+}
+
+static void pass_line(log_cut *c, const json_t *line, int64_t at)
+{
+    const json_t *run = json_object_get(line, "run"), *step = json_object_get(line, "step");
+    if (run) {
+        c->ours = is_ours(run, c->resume);
+        c->header = at;
+        if (!c->ours) c->cut = NOWHERE;
+        return;
+    }
+    bool later = !json_is_integer(step) || (uint64_t)json_integer_value(step) > c->resume->step;
+    if (!c->ours || !later) c->cut = NOWHERE;
+    else if (c->cut == NOWHERE) c->cut = c->header != NOWHERE ? c->header : at;
+    c->header = NOWHERE;
+}
+
+static ampc_status find_cut(rt_log *log, FILE *f, log_cut *c)
+{
+    char *text = NULL;
+    size_t room = 0;
+    ssize_t n;
+    ampc_status s = AMPC_OK;
+    for (int64_t at = 0; s == AMPC_OK && (errno = 0, n = getline(&text, &room, f)) > 0; at += n) {
+        json_error_t e;
+        json_t *line;
+        s = rt_json_parse(text, (size_t)n, false, &e, &line);
+        if (s == AMPC_REJECTED) s = AMPC_OK; /* an unfinished line: line is NULL */
+        if (s == AMPC_OK) pass_line(c, line, at);
+        json_decref(line);
+    }
+    if (s == AMPC_NO_MEMORY || errno == ENOMEM) s = rt_no_memory(log->d);
+    else if (ferror(f)) s = fail(log, "cannot read");
+    if (c->cut == NOWHERE && c->ours) c->cut = c->header; /* a run that wrote nothing else */
+    free(text);
+    return s;
+}
+
+/* Removes the lines at the end that are about steps after the checkpoint. */
+static ampc_status cut_back(rt_log *log, const rt_log_resume *resume)
+{
+    uint64_t size;
+    log_cut c = {.resume = resume, .header = NOWHERE, .cut = NOWHERE};
+    if (!rt_io_size(log->fd, &size)) return errno == ESPIPE ? AMPC_OK : fail(log, "cannot read");
+    FILE *f = fopen(log->path, "re");
+    if (!f) return fail(log, "cannot read");
+    ampc_status s = find_cut(log, f, &c);
+    fclose(f);
+    if (s != AMPC_OK || c.cut == NOWHERE || rt_io_truncate(log->fd, (uint64_t)c.cut)) return s;
+    return fail(log, "cannot cut it back to the checkpoint");
+}
+
+/* ---- writing ---- */
+
+static ampc_status put_line(rt_log *log, const char *line, size_t n)
+{
+    return rt_io_write(log->fd, line, n) ? AMPC_OK : fail(log, "cannot write");
+}
+
+static json_t *header_value(const rt_log_field *f)
+{
+    if (f->text) return json_string(f->text);
+    if (!isfinite(f->number)) return json_null();
+    if (fabs(f->number) < 0x1p53 && f->number == floor(f->number))
+        return json_integer((json_int_t)f->number);
+    return json_real(f->number);
+}
+
+static bool put_field(json_t *run, const rt_log_field *f)
+{
+    return json_object_set_new(run, f->key, header_value(f)) == 0;
+}
+
+/* {"run":{..}}; NULL when memory is exhausted. */
+static json_t *header_of(const rt_log_field *fields, size_t n, const rt_log_resume *resume)
+{
+    json_t *line = json_object(), *run = json_object();
+    bool made = run != NULL;
+    for (size_t i = 0; made && i < n; i++) made = put_field(run, &fields[i]);
+    if (made && resume) made = put_field(run, &(rt_log_field){FOLDER_KEY, resume->folder, 0});
+    made = json_object_set_new(line, "run", run) == 0 && made; /* takes run in any case */
+    if (made) return line;
+    json_decref(line);
+    return NULL;
+}
+
+static ampc_status put_header(rt_log *log, const rt_log_field *fields, size_t n, const rt_log_resume *resume)
+{
+    size_t length = 0;
+    json_t *line = header_of(fields, n, resume);
+    char *text = line ? rt_json_text(line, 1, &length) : NULL;
+    json_decref(line);
+    if (!text) return rt_no_memory(log->d);
+    text[length] = '\n';
+    ampc_status s = put_line(log, text, length + 1);
+    free(text);
+    return s;
+}
+
+/* A line that a killed run left unfinished must not run into ours. */
+static ampc_status end_torn_line(rt_log *log)
+{
+    uint64_t size;
+    char last;
+    if (!rt_io_size(log->fd, &size)) return errno == ESPIPE || errno == EISDIR ? AMPC_OK
+                                                                              : fail(log, "cannot read");
+    if (size == 0) return AMPC_OK;
+    if (!rt_io_pread(log->fd, &last, 1, size - 1)) return fail(log, "cannot read");
+    return last == '\n' ? AMPC_OK : put_line(log, "\n", 1);
+}
+
+static ampc_status open_file(rt_log *log, const rt_log_resume *resume)
+{
+    if (!log->path) return rt_no_memory(log->d);
+    log->fd = rt_io_open(log->path, O_RDWR | O_APPEND | O_CREAT, 0666);
+    if (log->fd < 0) log->fd = rt_io_open(log->path, O_WRONLY | O_APPEND, 0666); /* a pipe */
+    if (log->fd < 0) return fail(log, "cannot open");
+    if (resume && resume->step != RT_LOG_NOT_RESUMED) TRY(cut_back(log, resume));
+    return end_torn_line(log);
+}
+
+ampc_status rt_log_open(const char *path, const rt_log_field *fields, size_t n, const rt_log_resume *resume, diag *d,
+                        rt_log **out)
+{
+    rt_log *log = malloc(sizeof *log);
+    if (!log) return rt_no_memory(d);
+    *log = (rt_log){.path = strdup(path), .d = d, .fd = -1};
+    ampc_status s = open_file(log, resume);
+    if (s == AMPC_OK) s = put_header(log, fields, n, resume);
+    if (s == AMPC_OK)
+        *out = log;
+    else
+        rt_log_close(log);
+    return s;
+}
+
+ampc_status rt_log_sync(rt_log *log)
+{
+    /* EINVAL, EROFS: a pipe, a terminal */
+    return rt_io_fsync(log->fd) || errno == EINVAL || errno == EROFS
+               ? AMPC_OK : fail(log, "cannot bring it to the disk");
+}
+
+static size_t format_field(char *dst, size_t room, const struct step_field *f, const rt_step *s)
+{
+    const char *at = (const char *)s + f->offset;
+    if (!f->format)
+        return (size_t)snprintf(dst, room, "\"%s\":%" PRIu64, f->key, *(const uint64_t *)at);
+    double v = *(const double *)at;
+    size_t n = (size_t)snprintf(dst, room, "\"%s\":", f->key);
+    return n + (size_t)snprintf(dst + n, room - n, isfinite(v) ? f->format : "null", v);
+}
+
+ampc_status rt_log_step(rt_log *log, const rt_step *s)
+{
+    char line[LINE_MAX_BYTES];
+    size_t n = 0;
+    for (size_t i = 0; i < STEP_FIELDS; i++) {
+        line[n++] = i ? ',' : '{';
+        n += format_field(line + n, sizeof line - n, &step_fields[i], s);
+    }
+    memcpy(line + n, "}\n", 2);
+    return put_line(log, line, n + 2);
+}
+
+ampc_status rt_log_close(rt_log *log)
+{
+    if (!log) return AMPC_OK;
+    ampc_status s = log->fd < 0 || rt_io_close(log->fd) ? AMPC_OK
+                                                        : fail(log, "cannot close");
+    free(log->path);
+    free(log);
+    return s;
+}
+
+/* ---- reading ---- */
+
+typedef struct log_reader {
+    const char *path;
+    diag *d;
+    int line, torn; /* torn: a malformed line, fine if the log ends or a new run begins after it */
+    rt_step *steps;
+    size_t count, capacity;
+} log_reader;
+
+static rt_step step_of(const json_t *object)
+{
+    rt_step s;
+    for (size_t i = 0; i < STEP_FIELDS; i++) {
+        const json_t *value = json_object_get(object, step_fields[i].key);
+        char *at = (char *)&s + step_fields[i].offset;
+        double real = json_is_number(value) ? json_number_value(value) : NAN;
+        uint64_t whole = (uint64_t)(json_is_integer(value) ? json_integer_value(value) : 0);
+        if (step_fields[i].format)
+            memcpy(at, &real, sizeof real);
+        else
+            memcpy(at, &whole, sizeof whole);
+    }
+    return s;
+}
+
+static ampc_status keep_step(log_reader *r, const rt_step *s)
+{
+    while (r->count && r->steps[r->count - 1].step >= s->step) r->count--;
+    if (r->count == r->capacity) {
+        size_t capacity = r->capacity ? 2 * r->capacity : 1024;
+        rt_step *steps = realloc(r->steps, capacity * sizeof *steps);
+        if (!steps) return rt_no_memory(r->d);
+        r->steps = steps;
+        r->capacity = capacity;
+    }
+    r->steps[r->count++] = *s;
+    return AMPC_OK;
+}
+
+static ampc_status read_line(log_reader *r, const char *text, size_t n)
+{
+    json_error_t e;
+    json_t *object;
+    if (rt_json_parse(text, n, false, &e, &object) == AMPC_NO_MEMORY) return rt_no_memory(r->d);
+    bool header = json_object_get(object, "run") != NULL;
+    bool good = header || json_is_integer(json_object_get(object, "step"));
+    ampc_status s = AMPC_OK;
+    r->line++;
+    if (r->torn && !header)
+        s = diag_error(r->d, AMPC_REJECTED, (diag_loc){.file = r->path, .line = r->torn},
+                       "not a line of a step log");
+    else if (good && !header) {
+        rt_step step = step_of(object);
+        s = keep_step(r, &step);
+    }
+    r->torn = good ? 0 : r->line;
+    json_decref(object);
+    return s;
+}
+
+ampc_status rt_log_read(const char *path, diag *d, rt_step **steps, size_t *count)
+{
+    log_reader r = {.path = path, .d = d};
+    char *text = NULL;
+    size_t room = 0;
+    ssize_t n;
+    ampc_status s = AMPC_OK;
+    FILE *f = fopen(path, "re");
+    if (!f) return diag_errno(d, DIAG_FILE(path), "cannot open");
+    while (s == AMPC_OK && (errno = 0, n = getline(&text, &room, f)) > 0) s = read_line(&r, text, (size_t)n);
+    if (s == AMPC_OK && errno == ENOMEM) s = rt_no_memory(d);
+    if (s == AMPC_OK && ferror(f)) s = diag_errno(d, DIAG_FILE(path), "cannot read");
+    if (s == AMPC_OK && r.torn && !r.count)
+        s = diag_error(d, AMPC_REJECTED, DIAG_FILE(path), "not a step log");
+    fclose(f);
+    free(text);
+    if (s == AMPC_OK) {
+        *steps = r.steps;
+        *count = r.count;
+    } else
+        free(r.steps);
+    return s;
+}

@@ -1,0 +1,118 @@
+/* stepper.c - see the header. */
+#include "runtime/train/stepper.h"
+
+#include "runtime/backend/alloc.h"
+#include "runtime/train/gradient_fault.h"
+#include "runtime/backend/memory.h"
+
+#include <inttypes.h>
+#include <math.h>
+
+enum { FLOOR_SKIPS = 50 };
+
+/* Where update_loss_scaling stops; a scale that nothing moves is always at its floor. */
+static double model_floor(const ir_graph *g)
+{
+    for (const ir_node *n = g->first; n; n = n->next)
+        if (n->op == IR_OP_update_loss_scaling) return n->attr[IR_ATTR(update_loss_scaling, min)].f;
+    return INFINITY;
+}
+
+ampc_status rt_stepper_open(rt_session *s, const ir_module *m, const rt_stepper_options *o, diag *d,
+                            rt_stepper *out)
+{
+    const ir_graph *g = ir_graph_find(m, "train_step");
+    *out = (rt_stepper){.session = s, .module = m, .loss = ir_meta_get(m, "loss")};
+    if (!g || !out->loss)
+        return diag_error(d, AMPC_UNSUPPORTED, DIAG_NOWHERE,
+                          "the module has no training step: compile it with a loss (--loss)");
+    out->floor = fmax(o->scale_floor > 0 ? o->scale_floor : 1, model_floor(g));
+    out->floor_skips = o->floor_skips > 0 ? (uint64_t)o->floor_skips : FLOOR_SKIPS;
+    return AMPC_OK;
+}
+
+ampc_status rt_stepper_select(rt_session *s, const ir_module *m, const char *const *names, int n, diag *d)
+{
+    const ir_graph *g = ir_graph_find(m, "train_step");
+    const char *const needed[] = {ir_meta_get(m, "loss"), "found_inf"};
+    const char **all = rt_alloc((size_t)n + 2, sizeof *all);
+    if (!all) return rt_no_memory(d);
+    int count = 0;
+    for (int i = 0; i < 2 && g; i++)
+        if (needed[i] && ir_graph_find_output(g, needed[i])) all[count++] = needed[i];
+    for (int i = 0; i < n; i++) all[count++] = names[i];
+    ampc_status status = g ? rt_session_select(s, g->name, all, count, d) : AMPC_OK;
+    rt_free(all);
+    return status;
+}
+
+/* What is kept of each step, in this order. */
+enum { LOSS, GRAD_NORM, FOUND_INF, RATE, SCALE_BEFORE, SCALE_AFTER, KEPT };
+
+ampc_status rt_stepper_submit(rt_stepper *t, const rt_tensor *inputs, int n, diag *d)
+{
+    const rt_keep kept[KEPT] = {
+        [LOSS] = {t->loss, RT_KEEP_OUTPUT},
+        [GRAD_NORM] = {"grad_norm", RT_KEEP_OUTPUT},
+        [FOUND_INF] = {"found_inf", RT_KEEP_OUTPUT},
+        [RATE] = {"lr", RT_KEEP_BEFORE},
+        [SCALE_BEFORE] = {"loss_scale", RT_KEEP_BEFORE},
+        [SCALE_AFTER] = {"loss_scale", RT_KEEP_AFTER},
+    };
+    if (!t->submitted) TRY(rt_session_keep(t->session, "train_step", kept, KEPT, d));
+    TRY(rt_session_submit(t->session, "train_step", inputs, n, d, &t->submitted));
+    t->pending++;
+    return AMPC_OK;
+}
+
+bool rt_stepper_ready(const rt_stepper *t)
+{
+    return t->pending && rt_session_done(t->session, t->submitted - t->pending + 1);
+}
+
+static void count_step(rt_stepper *t, bool skipped, double scale)
+{
+    bool at_floor = scale <= t->floor;
+    t->state.step++;
+    t->state.skipped += skipped;
+    t->state.stuck = skipped && at_floor ? t->state.stuck + 1 : 0;
+}
+
+static ampc_status check(rt_stepper *t, const rt_tensor *inputs, int n, double loss, double scale,
+                         diag *d)
+{
+    if (!isfinite(loss))
+        return diag_error(d, AMPC_NUMERIC, DIAG_NOWHERE,
+                          "step %" PRIu64
+                          ": the loss is %g before scaling, which no smaller loss scale can mend",
+                          t->state.step, loss);
+    if (t->state.stuck < t->floor_skips) return AMPC_OK;
+    return rt_gradient_fault(t->session, t->module, inputs, n, d,
+                             "step %" PRIu64 ": %" PRIu64
+                             " steps in a row were skipped with the loss scale at %g",
+                             t->state.step, t->state.stuck, scale);
+}
+
+ampc_status rt_stepper_collect(rt_stepper *t, const rt_tensor *inputs, int n, diag *d,
+                               rt_step_result *out)
+{
+    double kept[KEPT];
+    int64_t run = t->submitted - --t->pending;
+    *out = (rt_step_result){.loss = NAN, .lr = NAN, .scale = 1, .grad_norm = NAN};
+    TRY(rt_session_collect(t->session, run, d, kept));
+    double scale = isnan(kept[SCALE_AFTER]) ? 1 : kept[SCALE_AFTER];
+    *out = (rt_step_result){.loss = kept[LOSS],
+                            .lr = kept[RATE],
+                            .scale = isnan(kept[SCALE_BEFORE]) ? 1 : kept[SCALE_BEFORE],
+                            .grad_norm = kept[GRAD_NORM],
+                            .skipped = kept[FOUND_INF] > 0};
+    count_step(t, out->skipped, scale);
+    return check(t, inputs, n, out->loss, scale, d);
+}
+
+ampc_status rt_stepper_run(rt_stepper *t, const rt_tensor *inputs, int n, diag *d,
+                           rt_step_result *out)
+{
+    TRY(rt_stepper_submit(t, inputs, n, d));
+    return rt_stepper_collect(t, inputs, n, d, out);
+}

@@ -1,0 +1,333 @@
+/* trainer.c - the training loop; see the header for what a step is and what ends a run. */
+#include "runtime/train/trainer.h"
+
+#include "runtime/backend/alloc.h"
+#include "runtime/data/feed.h"
+#include "runtime/files/folder_lock.h"
+#include "runtime/backend/memory.h"
+#include "runtime/train/stepper.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+/* What is known of a step when it is submitted. */
+typedef struct submission {
+    rt_position after; /* where the data stand then */
+    double began;
+} submission;
+
+struct rt_trainer {
+    rt_stepper stepper;
+    rt_dataset *data;
+    rt_feed *feed;
+    rt_schedule schedule;
+    int64_t steps; /* of the whole run */
+    double began;
+    double rate;   /* that @lr has; NAN: not known */
+    rt_position position;                  /* of the next batch */
+    submission submissions[RT_KEPT_RUNS];  /* of the pending steps, by number */
+    double collected;                      /* when the last result came */
+};
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* ---- opening ---- */
+
+static ampc_status set_seed(rt_trainer *t, uint64_t seed, diag *d)
+{
+    t->stepper.state.position.seed = seed;
+    t->position = t->stepper.state.position;
+    return rt_session_seed(t->stepper.session, seed, d);
+}
+
+static ampc_status set_length(rt_trainer *t, const rt_trainer_options *o, diag *d)
+{
+    int64_t batch = rt_feed_batch(t->feed), rows = rt_dataset_rows(t->data);
+    int64_t batches = rt_dataset_batches(t->data, batch);
+    t->stepper.state.batch = batch;
+    t->stepper.state.rows = rows;
+    if (!batches)
+        return diag_error(d, AMPC_REJECTED, DIAG_NOWHERE,
+                          "the data has %" PRId64 " samples, fewer than one batch of %" PRId64,
+                          rows, batch);
+    t->steps = o->steps;
+    if (o->epochs && !checked_mul(o->epochs, batches, &t->steps))
+        return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "too many epochs");
+    return AMPC_OK;
+}
+
+static ampc_status set_up(rt_trainer *t, rt_session *s, const ir_module *m,
+                          const rt_trainer_options *o, diag *d)
+{
+    const rt_stepper_options watch = {o->scale_floor, o->floor_skips};
+    TRY(rt_stepper_open(s, m, &watch, d, &t->stepper));
+    TRY(rt_feed_open(m, ir_graph_find(m, "train_step"), t->data, rt_session_sizes(s), o->batch, d,
+                     &t->feed));
+    TRY(set_length(t, o, d));
+    TRY(set_seed(t, o->seed, d));
+    double lr = o->lr;
+    if (lr < 0) TRY(rt_session_get_number(s, "lr", d, &lr));
+    TRY(rt_schedule_parse(o->schedule, lr, t->steps, d, &t->schedule));
+    rt_schedule_print(&t->schedule, t->stepper.state.schedule);
+    t->began = now();
+    t->rate = NAN;
+    return AMPC_OK;
+}
+
+ampc_status rt_trainer_open(rt_session *s, const ir_module *m, rt_dataset *data,
+                            const rt_trainer_options *o, diag *d, rt_trainer **out)
+{
+    assert((o->steps > 0) != (o->epochs > 0)); /* the callers have refused both and none */
+    rt_trainer *t = rt_alloc(1, sizeof *t);
+    if (!t) return rt_no_memory(d);
+    t->data = data;
+    ampc_status status = set_up(t, s, m, o, d);
+    if (status == AMPC_OK)
+        *out = t;
+    else
+        rt_trainer_close(t);
+    return status;
+}
+
+void rt_trainer_close(rt_trainer *t)
+{
+    if (!t) return;
+    rt_feed_close(t->feed);
+    rt_free(t);
+}
+
+static uint64_t steps_submitted(const rt_trainer *t)
+{
+    return t->stepper.state.step + (uint64_t)t->stepper.pending;
+}
+
+bool rt_trainer_done(const rt_trainer *t) { return steps_submitted(t) >= (uint64_t)t->steps; }
+int64_t rt_trainer_steps(const rt_trainer *t) { return t->steps; }
+const rt_run_state *rt_trainer_state(const rt_trainer *t) { return &t->stepper.state; }
+
+/* ---- one step ---- */
+
+static double epochs_done(const rt_trainer *t)
+{
+    const rt_run_state *state = &t->stepper.state;
+    int64_t batches = rt_dataset_batches(t->data, state->batch);
+    return (double)state->position.epoch + (double)state->position.batch / (double)batches;
+}
+
+static void record(const rt_trainer *t, double began, const rt_step_result *r, rt_step *out)
+{
+    double end = now();
+    *out = (rt_step){
+        .step = t->stepper.state.step,
+        .epoch = epochs_done(t),
+        .loss = r->loss,
+        .lr = r->lr,
+        .scale = r->scale,
+        .skipped = t->stepper.state.skipped,
+        .grad_norm = r->grad_norm,
+        .samples_s = (double)t->stepper.state.batch / fmax(end - began, 1e-9),
+        .t = end - t->began,
+    };
+}
+
+/* @lr for the next step, which is known only when the pending steps cannot change it. */
+static ampc_status set_rate(rt_trainer *t, diag *d)
+{
+    double accepted = 0;
+    rt_session *s = t->stepper.session;
+    if (!isnan(t->rate) && rt_schedule_is_constant(&t->schedule)) return AMPC_OK;
+    assert(!t->stepper.pending); /* set between steps alone */
+    TRY(rt_session_get_number(s, "step", d, &accepted));
+    double rate = rt_schedule_rate(&t->schedule, (int64_t)accepted);
+    if (rate != t->rate) TRY(rt_session_set_number(s, "lr", rate, d));
+    t->rate = rate;
+    return AMPC_OK;
+}
+
+static ampc_status submit(rt_trainer *t, diag *d)
+{
+    submission *next = &t->submissions[steps_submitted(t) % RT_KEPT_RUNS];
+    next->began = now();
+    TRY(rt_feed_take(t->feed, &t->position, d));
+    rt_position_advance(&t->position, t->data, t->stepper.state.batch);
+    next->after = t->position;
+    TRY(set_rate(t, d));
+    return rt_stepper_submit(&t->stepper, rt_feed_inputs(t->feed), rt_feed_count(t->feed), d);
+}
+
+static ampc_status collect(rt_trainer *t, diag *d, rt_step *out)
+{
+    rt_step_result result;
+    rt_run_state *state = &t->stepper.state;
+    const submission *oldest = &t->submissions[state->step % RT_KEPT_RUNS];
+    double began = fmax(oldest->began, t->collected);
+    state->position = oldest->after;
+    ampc_status status = rt_stepper_collect(&t->stepper, rt_feed_inputs(t->feed),
+                                            rt_feed_count(t->feed), d, &result);
+    t->collected = now();
+    if (out) record(t, began, &result, out);
+    return status;
+}
+
+ampc_status rt_trainer_step(rt_trainer *t, diag *d, rt_step *out)
+{
+    TRY(submit(t, d));
+    return collect(t, d, out);
+}
+
+/* ---- checkpoints ---- */
+
+ampc_status rt_trainer_save(rt_trainer *t, const char *folder, int keep, diag *d)
+{
+    return rt_checkpoint_put(t->stepper.session, t->stepper.module, &t->stepper.state, folder, keep,
+                             d);
+}
+
+static ampc_status check_resumed(const rt_trainer *t, const rt_run_state *from, const char *path,
+                                 diag *d)
+{
+    if (from->batch != t->stepper.state.batch)
+        return diag_error(d, AMPC_USAGE, DIAG_FILE(path),
+                          "the run used batches of %" PRId64 ", not %" PRId64
+                          "; go on with the same",
+                          from->batch, t->stepper.state.batch);
+    if (from->rows != t->stepper.state.rows)
+        return diag_error(d, AMPC_USAGE, DIAG_FILE(path),
+                          "the run used data of %" PRId64 " samples, not %" PRId64, from->rows,
+                          t->stepper.state.rows);
+    if (from->position.batch >= (uint64_t)rt_dataset_batches(t->data, from->batch))
+        return diag_error(d, AMPC_REJECTED, DIAG_FILE(path),
+                          "the run stood at batch %" PRIu64 ", but an epoch has %" PRId64, from->position.batch,
+                          rt_dataset_batches(t->data, from->batch));
+    if (strcmp(from->schedule, t->stepper.state.schedule) == 0) return AMPC_OK;
+    return diag_warning(d, DIAG_FILE(path), "the schedule was %s; going on with %s", from->schedule,
+                        t->stepper.state.schedule);
+}
+
+ampc_status rt_trainer_resume(rt_trainer *t, const char *folder, bool allow_fallback, diag *d,
+                              char **path)
+{
+    rt_run_state from;
+    TRY(rt_checkpoint_resume(t->stepper.session, t->stepper.module, folder, allow_fallback, d,
+                             &from, path));
+    if (!*path) return AMPC_OK;
+    ampc_status s = check_resumed(t, &from, *path, d);
+    if (s != AMPC_OK) {
+        free(*path);
+        *path = NULL;
+        return s;
+    }
+    memcpy(from.schedule, t->stepper.state.schedule, sizeof from.schedule);
+    t->stepper.state = from;
+    t->position = from.position;
+    t->rate = NAN;
+    return AMPC_OK;
+}
+
+/* ---- the whole loop ---- */
+
+static ampc_status begin_in_folder(rt_trainer *t, const rt_train_plan *plan, diag *d)
+{
+    char *path = NULL;
+    if (plan->resume) {
+        TRY(rt_trainer_resume(t, plan->folder, plan->allow_fallback, d, &path));
+        if (path)
+            diag_remark(d, DIAG_FILE(path), "resumed at step %" PRIu64, t->stepper.state.step);
+        else
+            diag_remark(d, DIAG_FILE(plan->folder),
+                        "no checkpoint yet: starting from the beginning");
+        free(path);
+        return AMPC_OK;
+    }
+    TRY(rt_checkpoint_newest(plan->folder, d, &path));
+    if (!path) return AMPC_OK;
+    ampc_status s = diag_error(
+        d, AMPC_USAGE, DIAG_FILE(path),
+        "a checkpoint of an earlier run: resume it (--resume), or name another folder");
+    free(path);
+    return s;
+}
+
+static ampc_status begin(rt_trainer *t, const rt_train_plan *plan, diag *d, rt_folder_lock *lock)
+{
+    if (plan->folder) {
+        TRY(rt_checkpoint_folder(plan->folder, d));
+        TRY(rt_folder_lock_take(plan->folder, d, lock));
+        TRY(begin_in_folder(t, plan, d));
+    }
+    return plan->on_begin ? plan->on_begin(plan->user, t->stepper.state.step) : AMPC_OK;
+}
+
+static ampc_status save_if_due(rt_trainer *t, const rt_train_plan *plan, uint64_t *saved, bool due,
+                               diag *d)
+{
+    if (!plan->folder || !due || *saved == t->stepper.state.step) return AMPC_OK;
+    if (plan->on_save) TRY(plan->on_save(plan->user));
+    TRY(rt_trainer_save(t, plan->folder, plan->keep, d));
+    *saved = t->stepper.state.step;
+    return AMPC_OK;
+}
+
+static ampc_status report(rt_trainer *t, const rt_train_plan *plan, uint64_t *saved, diag *d,
+                          bool *stop)
+{
+    rt_step step;
+    const rt_run_state *state = &t->stepper.state;
+    uint64_t epoch = state->position.epoch;
+    TRY(collect(t, d, &step));
+    bool due = plan->save_every > 0 && state->step % (uint64_t)plan->save_every == 0;
+    if (plan->on_step && plan->on_step(plan->user, &step)) *stop = true;
+    TRY(save_if_due(t, plan, saved, due, d));
+    if (plan->on_epoch && state->position.epoch != epoch)
+        TRY(plan->on_epoch(plan->user, state->position.epoch));
+    return AMPC_OK;
+}
+
+/* The session must not be ahead of the step that is reported when somebody is going to look at it, or when the next
+ * step's rate depends on it. */
+static bool must_wait(const rt_trainer *t, const rt_train_plan *plan)
+{
+    uint64_t next = steps_submitted(t);
+    bool save_due = plan->save_every > 0 && next % (uint64_t)plan->save_every == 0;
+    bool epoch_ends = t->position.epoch != t->stepper.state.position.epoch;
+    return save_due || epoch_ends || rt_trainer_done(t) || !rt_schedule_is_constant(&t->schedule) ||
+           t->stepper.pending == RT_KEPT_RUNS - 1;
+}
+
+static ampc_status one_round(rt_trainer *t, const rt_train_plan *plan, uint64_t *saved, diag *d,
+                             bool *stop)
+{
+    TRY(submit(t, d));
+    bool wait = must_wait(t, plan);
+    while (t->stepper.pending && (wait || rt_stepper_ready(&t->stepper)))
+        TRY(report(t, plan, saved, d, stop));
+    return AMPC_OK;
+}
+
+static ampc_status run_steps(rt_trainer *t, const rt_train_plan *plan, diag *d)
+{
+    bool stop = false;
+    uint64_t saved = t->stepper.state.step;
+    while (!stop && !rt_trainer_done(t) && !(plan->stop && *plan->stop))
+        TRY(one_round(t, plan, &saved, d, &stop));
+    while (t->stepper.pending) TRY(report(t, plan, &saved, d, &stop));
+    return save_if_due(t, plan, &saved, true, d);
+}
+
+ampc_status rt_trainer_run(rt_trainer *t, const rt_train_plan *plan, diag *d)
+{
+    rt_folder_lock lock = RT_NO_FOLDER_LOCK;
+    ampc_status status = begin(t, plan, d, &lock);
+    if (status == AMPC_OK) status = run_steps(t, plan, d);
+    rt_folder_lock_drop(&lock);
+    return status;
+}

@@ -1,0 +1,382 @@
+/* svg_plot.c - two panels over one step axis: loss (linear) and loss scale (log2).
+ *
+ * A long run is drawn as its exponential moving average over a faint band of what the steps were
+ * (smallest to largest in each pixel column); a short one as it is. The scale is a staircase, with a
+ * dot where a step was skipped. Everything is placed in pixels; the file needs no script and no font. */
+#include "tools/svg_plot.h"
+#include "runtime/files/atomic_file.h"
+#include "runtime/backend/memory.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { WIDTH = 860, LEFT = 64, RIGHT = 24, TOP = 76, LOSS_HEIGHT = 300, SCALE_HEIGHT = 130 };
+enum {
+    GAP = 44,
+    BOTTOM = 52,
+    COLUMNS = WIDTH - LEFT - RIGHT,
+    SMOOTH_FROM = 200,
+    LEGEND_STEP = 190
+};
+
+/* Okabe and Ito's palette, told apart by everybody. */
+static const char *const colours[] = {"#0072b2", "#d55e00", "#009e73",
+                                      "#cc79a7", "#e69f00", "#56b4e9"};
+enum { COLOURS = sizeof colours / sizeof *colours };
+
+/* ---- text ---- */
+
+typedef struct text {
+    char *bytes;
+    size_t n, room;
+    bool failed;
+} text;
+
+__attribute__((format(printf, 2, 3))) static void add(text *t, const char *format, ...)
+{
+    va_list args, again;
+    va_start(args, format);
+    va_copy(again, args);
+    size_t n = (size_t)vsnprintf(NULL, 0, format, args);
+    if (!t->failed && t->n + n + 1 > t->room) {
+        size_t room = 2 * t->room + n + 4096;
+        char *bytes = realloc(t->bytes, room);
+        t->failed = !bytes;
+        if (bytes) t->bytes = bytes, t->room = room;
+    }
+    if (!t->failed) t->n += (size_t)vsnprintf(t->bytes + t->n, n + 1, format, again);
+    va_end(again);
+    va_end(args);
+}
+
+/* XML text; what XML cannot hold becomes '?', a cut or wrong UTF-8 sequence too. */
+static void add_escaped(text *t, const char *s)
+{
+    while (*s) {
+        unsigned char c = (unsigned char)*s;
+        size_t n = c < 0x80 ? 1 : c >= 0xf0 && c < 0xf5 ? 4 : c >= 0xe0 ? 3 : c >= 0xc2 ? 2 : 0;
+        for (size_t i = 1; i < n; i++)
+            if (((unsigned char)s[i] & 0xc0) != 0x80) n = 0;
+        if (c == '&')
+            add(t, "&amp;");
+        else if (c == '<')
+            add(t, "&lt;");
+        else if (c == '>')
+            add(t, "&gt;");
+        else if (c == '"')
+            add(t, "&quot;");
+        else if (n == 0 || c >= 0xf5 || c < 0x20 || c == 0x7f)
+            add(t, "?");
+        else
+            add(t, "%.*s", (int)n, s);
+        s += n && c < 0xf5 ? n : 1;
+    }
+}
+
+/* ---- series ---- */
+
+typedef struct panel {
+    double top, height;
+    double low, high; /* of the values */
+    double first_step, last_step;
+} panel;
+
+static double x_of(const panel *p, double step)
+{
+    double span = p->last_step - p->first_step;
+    return LEFT + (span > 0 ? (step - p->first_step) / span : 0.5) * COLUMNS;
+}
+
+static double y_of(const panel *p, double v)
+{
+    double y = p->top + p->height * (1 - (v - p->low) / (p->high - p->low));
+    return fmin(fmax(y, p->top - 9999), p->top + 9999);
+}
+
+/* A diverged loss would leave no room for the rest. */
+static double loss_of(const rt_step *s) { return fabs(s->loss) < 1e30 ? s->loss : NAN; }
+static double scale_of(const rt_step *s) { return s->scale > 0 ? log2(s->scale) : NAN; }
+
+/* The running average over about a hundredth of the run, begun without bias. Steps without a finite loss
+ * leave it as it is. */
+typedef struct average {
+    double keep, sum, weight;
+} average;
+
+static average average_over(size_t count)
+{
+    return (average){.keep = count < SMOOTH_FROM ? 0 : 1 - 2 / ((double)count / 100 + 1)};
+}
+
+static double average_next(average *a, double v)
+{
+    if (!isfinite(v)) return NAN;
+    a->sum = a->keep * a->sum + (1 - a->keep) * v;
+    a->weight = a->keep * a->weight + (1 - a->keep);
+    return a->sum / a->weight;
+}
+
+/* ---- ranges and ticks ---- */
+
+static void widen(panel *p, double v)
+{
+    if (!isfinite(v)) return;
+    p->low = fmin(p->low, v);
+    p->high = fmax(p->high, v);
+}
+
+static void settle(panel *p, double margin)
+{
+    if (p->low > p->high) p->low = 0, p->high = 1; /* no finite value at all */
+    double pad = p->high > p->low ? (p->high - p->low) * margin : fmax(fabs(p->low) * 0.1, 0.5);
+    p->low -= pad;
+    p->high += pad;
+}
+
+/* 1, 2 or 5 times a power of ten, so that about `wanted` ticks fit. */
+static double nice_step(double span, int wanted)
+{
+    double raw = span / wanted, power = pow(10, floor(log10(raw))), lead = raw / power;
+    return power * (lead <= 1 ? 1 : lead <= 2 ? 2 : lead <= 5 ? 5 : 10);
+}
+
+/* Tick number k, or NAN behind the last. */
+static double tick(double low, double high, double step, int k)
+{
+    double v = (ceil(low / step) + k) * step;
+    return k < 24 && v <= high ? v : NAN;
+}
+
+/* ---- drawing ---- */
+
+static void draw_frame(text *t, const panel *p, const char *label)
+{
+    add(t, "<rect class=\"frame\" x=\"%d\" y=\"%g\" width=\"%d\" height=\"%g\"/>\n", LEFT, p->top,
+        COLUMNS, p->height);
+    add(t, "<text class=\"label\" x=\"%d\" y=\"%g\">%s</text>\n", LEFT, p->top - 9, label);
+}
+
+static void draw_y_tick(text *t, const panel *p, double v)
+{
+    add(t, "<path class=\"grid\" d=\"M%d %.1fh%d\"/><text class=\"y\" x=\"%d\" y=\"%.1f\">", LEFT,
+        y_of(p, v), COLUMNS, LEFT - 8, y_of(p, v) + 4);
+}
+
+static void draw_loss_ticks(text *t, const panel *p)
+{
+    double step = nice_step(p->high - p->low, 6);
+    double v;
+    for (int k = 0; isfinite(v = tick(p->low, p->high, step, k)); k++) {
+        draw_y_tick(t, p, v);
+        add(t, "%.6g</text>\n", fabs(v) < step / 2 ? 0 : v);
+    }
+}
+
+static void draw_scale_ticks(text *t, const panel *p)
+{
+    double step = fmax(1, ceil((p->high - p->low) / 5));
+    double v;
+    for (int k = 0; isfinite(v = tick(p->low, p->high, step, k)); k++) {
+        draw_y_tick(t, p, v);
+        add(t, "2<tspan dy=\"-5\" font-size=\"9\">%g</tspan></text>\n", v);
+    }
+}
+
+static void draw_x_ticks(text *t, const panel *p)
+{
+    double bottom = p->top + p->height, span = p->last_step - p->first_step;
+    double step = span > 0 ? fmax(1, nice_step(span, 8)) : 1;
+    double v;
+    for (int k = 0; isfinite(v = tick(p->first_step, p->last_step, step, k)); k++)
+        add(t,
+            "<path class=\"frame\" d=\"M%.1f %gv5\"/><text class=\"x\" x=\"%.1f\" "
+            "y=\"%g\">%.10g</text>\n",
+            x_of(p, v), bottom, x_of(p, v), bottom + 19, v);
+    add(t, "<text class=\"x\" x=\"%d\" y=\"%g\">step</text>\n", LEFT + COLUMNS / 2, bottom + 38);
+}
+
+/* Smallest to largest in each pixel column, as one shape of vertical strokes. */
+static void draw_band(text *t, const panel *p, const rt_plot_run *run, const char *colour)
+{
+    add(t, "<path fill=\"none\" stroke=\"%s\" stroke-opacity=\".22\" d=\"", colour);
+    for (size_t i = 0; i < run->count;) {
+        double column = floor(x_of(p, (double)run->steps[i].step)), low = INFINITY,
+               high = -INFINITY;
+        for (; i < run->count && floor(x_of(p, (double)run->steps[i].step)) <= column; i++) {
+            low = fmin(low, loss_of(&run->steps[i])); /* fmin and fmax pass NAN over */
+            high = fmax(high, loss_of(&run->steps[i]));
+        }
+        if (low <= high) add(t, "M%.1f %.1fV%.1f", column + 0.5, y_of(p, low), y_of(p, high) - 0.5);
+    }
+    add(t, "\"/>\n");
+}
+
+/* One point a pixel column at most; a value that is not finite interrupts the line. */
+static void draw_loss(text *t, const panel *p, const rt_plot_run *run, const char *colour)
+{
+    average a = average_over(run->count);
+    bool down = false;
+    double last_x = -1;
+    add(t, "<path class=\"line\" stroke=\"%s\" d=\"", colour);
+    for (size_t i = 0; i < run->count; i++) {
+        double v = average_next(&a, loss_of(&run->steps[i])),
+               x = x_of(p, (double)run->steps[i].step);
+        if (isfinite(v) && down && x - last_x < 1 && i + 1 < run->count) continue;
+        if (isfinite(v)) add(t, "%c%.1f %.1f", down ? 'L' : 'M', x, y_of(p, v)), last_x = x;
+        down = isfinite(v);
+    }
+    add(t, "\"/>\n");
+}
+
+static void draw_scale(text *t, const panel *p, const rt_plot_run *run, const char *colour)
+{
+    double last = NAN;
+    add(t, "<path class=\"line\" stroke=\"%s\" d=\"", colour);
+    for (size_t i = 0; i < run->count; i++) {
+        double v = scale_of(&run->steps[i]), x = x_of(p, (double)run->steps[i].step);
+        bool jump = v != last; /* also true for NAN */
+        if (isfinite(v) && !isfinite(last))
+            add(t, "M%.1f %.1f", x, y_of(p, v));
+        else if (isfinite(v) && (jump || i + 1 == run->count))
+            add(t, "H%.1fV%.1f", x, y_of(p, v));
+        last = v;
+    }
+    add(t, "\"/>\n");
+    for (size_t i = 0; i < run->count; i++) {
+        uint64_t before = i ? run->steps[i - 1].skipped : 0;
+        double v = scale_of(&run->steps[i]), x = x_of(p, (double)run->steps[i].step);
+        if (run->steps[i].skipped > before && isfinite(v))
+            add(t, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"2.6\" fill=\"%s\"/>\n", x, y_of(p, v),
+                colour);
+    }
+}
+
+static void draw_legend(text *t, const rt_plot_run *runs, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        average a = average_over(runs[i].count);
+        double last = NAN;
+        int x = LEFT + (int)i * LEGEND_STEP;
+        for (size_t k = 0; k < runs[i].count; k++) {
+            double v = average_next(&a, loss_of(&runs[i].steps[k]));
+            if (isfinite(v)) last = v;
+        }
+        add(t,
+            "<path class=\"line\" stroke=\"%s\" d=\"M%d 47h18\"/><text class=\"legend\" x=\"%d\" "
+            "y=\"51\">",
+            colours[i % COLOURS], x, x + 24);
+        add_escaped(t, runs[i].name);
+        if (isfinite(last)) add(t, "<tspan class=\"value\" dx=\"8\">%.4g</tspan>", last);
+        add(t, "</text>\n");
+    }
+}
+
+/* ---- the picture ---- */
+
+static bool scales(const rt_plot_run *run)
+{
+    for (size_t k = 0; k < run->count; k++)
+        if (run->steps[k].scale != 1 && isfinite(run->steps[k].scale)) return true;
+    return false;
+}
+
+/* Both panels share the steps. The loss range is that of the averages, so that one bad step does not
+ * flatten the rest; the band is clipped to it. */
+static void measure(const rt_plot_run *runs, size_t count, panel *loss, panel *scale)
+{
+    double first = INFINITY, last = -INFINITY;
+    for (size_t i = 0; i < count; i++) {
+        average a = average_over(runs[i].count);
+        bool scaled = scales(&runs[i]);
+        for (size_t k = 0; k < runs[i].count; k++) {
+            const rt_step *s = &runs[i].steps[k];
+            first = fmin(first, (double)s->step);
+            last = fmax(last, (double)s->step);
+            widen(loss, average_next(&a, loss_of(s)));
+            if (scaled) widen(scale, scale_of(s));
+        }
+    }
+    if (first > last) first = 0, last = 1;
+    loss->first_step = scale->first_step = first;
+    loss->last_step = scale->last_step = last;
+    settle(loss, 0.06);
+    settle(scale, 0.12);
+}
+
+static void draw_head(text *t, const char *title, double height, const panel *loss)
+{
+    add(t,
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %g\" width=\"%d\" "
+        "height=\"%g\" "
+        "role=\"img\">\n<title>",
+        WIDTH, height, WIDTH, height);
+    add_escaped(t, title);
+    add(t, "</title>\n<style>\n"
+           "text{font:12px system-ui,-apple-system,'Segoe UI',sans-serif;fill:#444}\n"
+           ".title{font-size:16px;font-weight:600;fill:#111}.label{font-weight:600}\n"
+           ".y{text-anchor:end}.x{text-anchor:middle}.legend{fill:#111}.value{fill:#777}\n"
+           ".frame{fill:none;stroke:#999}.grid{fill:none;stroke:#e6e6e6}\n"
+           ".line{fill:none;stroke-width:1.8;stroke-linejoin:round}\n</style>\n");
+    add(t,
+        "<clipPath id=\"loss\"><rect x=\"%d\" y=\"%g\" width=\"%d\" height=\"%g\"/></clipPath>\n",
+        LEFT, loss->top, COLUMNS, loss->height);
+    add(t,
+        "<rect width=\"%d\" height=\"%g\" fill=\"#fff\"/>\n<text class=\"title\" x=\"%d\" "
+        "y=\"28\">",
+        WIDTH, height, LEFT);
+    add_escaped(t, title);
+    add(t, "</text>\n");
+}
+
+static void draw_loss_panel(text *t, const panel *p, const rt_plot_run *runs, size_t count)
+{
+    draw_loss_ticks(t, p);
+    add(t, "<g clip-path=\"url(#loss)\">\n");
+    for (size_t i = 0; i < count; i++)
+        if (runs[i].count >= SMOOTH_FROM) draw_band(t, p, &runs[i], colours[i % COLOURS]);
+    for (size_t i = 0; i < count; i++) draw_loss(t, p, &runs[i], colours[i % COLOURS]);
+    add(t, "</g>\n");
+    draw_frame(t, p, "loss");
+}
+
+static void draw_scale_panel(text *t, const panel *p, const rt_plot_run *runs, size_t count)
+{
+    draw_scale_ticks(t, p);
+    for (size_t i = 0; i < count; i++)
+        if (scales(&runs[i])) draw_scale(t, p, &runs[i], colours[i % COLOURS]);
+    draw_frame(t, p, "loss scale (dots: skipped steps)");
+}
+
+char *rt_plot_render(const char *title, const rt_plot_run *runs, size_t count)
+{
+    text t = {0};
+    panel loss = {.top = TOP, .height = LOSS_HEIGHT, .low = INFINITY, .high = -INFINITY};
+    panel scale = {
+        .top = TOP + LOSS_HEIGHT + GAP, .height = SCALE_HEIGHT, .low = INFINITY, .high = -INFINITY};
+    bool both = false;
+    for (size_t i = 0; i < count; i++) both |= scales(&runs[i]);
+    const panel *lowest = both ? &scale : &loss;
+    measure(runs, count, &loss, &scale);
+    draw_head(&t, title, lowest->top + lowest->height + BOTTOM, &loss);
+    draw_legend(&t, runs, count);
+    draw_loss_panel(&t, &loss, runs, count);
+    if (both) draw_scale_panel(&t, &scale, runs, count);
+    draw_x_ticks(&t, lowest);
+    add(&t, "</svg>\n");
+    if (!t.failed) return t.bytes;
+    free(t.bytes);
+    return NULL;
+}
+
+ampc_status rt_plot_write(const char *path, const char *title, const rt_plot_run *runs,
+                          size_t count, diag *d)
+{
+    char *svg = rt_plot_render(title, runs, count);
+    if (!svg) return rt_no_memory(d);
+    ampc_status s = rt_atomic_save(path, svg, strlen(svg), d);
+    free(svg);
+    return s;
+}
