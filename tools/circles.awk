@@ -1,0 +1,48 @@
+# circles.awk - circles of files: strongly connected components of the source files by the symbols they use.
+#
+# usage: nm -A OBJECT.. | awk -f tools/circles.awk
+#
+# An object NAME.dir/FILE.c.o that refers to a symbol which another one defines is an edge between their files. Prints
+# a line for each circle, "N FILES: FILE FILE ..", largest first, and "N circles" at the end. Exit 1 when there are
+# more than two circles, or one of more than three files.
+BEGIN { max_circles = 2; max_files = 3 }
+{
+    file = $1
+    sub(/^.*\.dir\//, "", file)
+    sub(/\.o:.*$/, "", file)
+    if ($(NF - 1) ~ /U$/) { user[++uses] = file; used[uses] = $NF }
+    else if ($(NF - 1) ~ /[BDRTVW]$/) owner[$NF] = file
+}
+# Tarjan's algorithm.
+function visit(file,    i, next_file, members, names) {
+    order[file] = low[file] = ++visited
+    stack[++depth] = file
+    on_stack[file] = 1
+    for (i = 1; i <= degree[file]; i++) {
+        next_file = target[file, i]
+        if (!(next_file in order)) visit(next_file)
+        if (on_stack[next_file] && low[next_file] < low[file]) low[file] = low[next_file]
+    }
+    if (low[file] < order[file]) return
+    do {
+        names = names " " stack[depth]
+        members++
+        on_stack[stack[depth]] = 0
+    } while (stack[depth--] != file)
+    if (members == 1) return
+    circles++
+    if (members > max_files) too_large = 1
+    print members " files:" names | "sort -rn"
+}
+END {
+    for (i = 1; i <= uses; i++) {
+        from = user[i]
+        to = owner[used[i]]
+        if (to == "" || to == from || seen[from, to]++) continue
+        target[from, ++degree[from]] = to
+    }
+    for (file in degree) if (!(file in order)) visit(file)
+    close("sort -rn")
+    print circles + 0 " circles"
+    exit circles > max_circles || too_large
+}
