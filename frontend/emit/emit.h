@@ -73,6 +73,7 @@ typedef struct emit_scope {
 } emit_scope;
 
 struct emitter {
+    const emit_row *rows; /* by op */
     const ir_module *module;
     const ir_graph *graph; /* the model's own */
     const onnx_emit_options *options;
@@ -91,7 +92,7 @@ struct emitter {
     VEC(emit_tensor) tensors;
 };
 
-extern const emit_row emit_rows[IR_OP_COUNT];
+/* ---- emit_graph.c: one graph ------------------------------------------------------------------ */
 
 /* Writes all nodes of a graph into a new scope, which becomes the current one until emit_leave. `inputs`, by position,
  * are the names that its inputs have outside, NULL where they are its own. */
@@ -99,38 +100,26 @@ emit_scope *emit_enter(emitter *e, const ir_graph *g, const char *const *inputs)
 void emit_leave(emitter *e);
 /* The GraphProto of a scope without initializers; with those inputs that are its own. */
 splice emit_graph(emitter *e, const emit_scope *s, const char *const *inputs);
-/* The name that was made for the key and is visible here, or NULL; makes one known in the current graph. */
-const char *emit_made(const emitter *e, const char *key);
-void emit_make(emitter *e, const char *key, const char *name);
 
-/* The rule of ops that do not occur in inference. Reports the node (AMPC_UNSUPPORTED). */
-void emit_none(emitter *e, const ir_node *n);
-void emit_refuse(emitter *e, const ir_node *n, const char *format, ...) __attribute__((format(printf, 3, 4)));
-/* The form needs this opset: it is what the model gets. */
-void emit_need(emitter *e, int opset);
-
-/* ---- emit_value.c: names of what a node reads ------------------------------------------------ */
+/* ---- emit_name.c ----------------------------------------------------------------------------- */
 
 /* A name that no other value has: `wanted`, or that with a number. */
 const char *emit_name(emitter *e, const char *wanted);
-/* The value in its own type; in type `as`, by a cast unless it is an initializer in that type. */
-const char *emit_value(emitter *e, const ir_value *v);
-const char *emit_value_as(emitter *e, const ir_value *v, ir_dtype as);
-/* An initializer with these values (copied). Equal ones are one. */
-const char *emit_constant(emitter *e, const ir_type *type, const void *bytes);
-const char *emit_i64s(emitter *e, const int64_t *items, int count); /* i64[count] */
-const char *emit_i64(emitter *e, int64_t v);                        /* i64[] */
-/* Result i of n has the value called `name` of type `is`: a Cast, an Identity, or only the name. */
-void emit_define(emitter *e, const ir_node *n, int i, const char *name, ir_dtype is);
+/* The name that was made for the key and is visible here, or NULL; makes one known in the current graph. */
+const char *emit_made(const emitter *e, const char *key);
+void emit_make(emitter *e, const char *key, const char *name);
+/* Reports the node (AMPC_UNSUPPORTED). */
+void emit_refuse(emitter *e, const ir_node *n, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
-/* ---- emit_dims.c: sizes known at run time ---------------------------------------------------- */
+/* ---- emit_opset.c ---------------------------------------------------------------------------- */
 
-/* i64[count] with these values; computed from the shapes of graph inputs where they are
- * symbolic. NULL after reporting a symbol that is in no input. */
-const char *emit_dims(emitter *e, const ir_node *n, const ir_dim *items, int count);
-const char *emit_dim_scalar(emitter *e, const ir_node *n, ir_dim d); /* i64[] */
-/* The text of a dimension. */
-const char *emit_dim_text(emitter *e, ir_dim d);
+int emit_first_opset(const emitter *e); /* before anything is written */
+/* The form needs this opset: it is what the model gets. */
+void emit_need(emitter *e, int opset);
+/* The node's types are in the schema of its operator: in that of this opset, or in a later one, which it needs. */
+void emit_check_schema(emitter *e, const ir_node *n);
+/* The version of the file format that came with an opset. */
+int emit_ir_version(int opset);
 
 /* ---- emit_node.c: one NodeProto -------------------------------------------------------------- */
 
@@ -151,8 +140,6 @@ typedef struct emit_op {
 emit_op emit_begin(emitter *e, const ir_node *n, const char *type);
 emit_op emit_beside(emitter *e, const ir_node *n, const char *type);
 void emit_in(emit_op *op, const char *name); /* NULL: absent */
-void emit_operand(emit_op *op, int i);       /* ir_in(n, i), or absent */
-void emit_operands(emit_op *op);             /* all */
 void emit_int(emit_op *op, const char *name, int64_t v);
 void emit_float(emit_op *op, const char *name, double v);
 void emit_text(emit_op *op, const char *name, const char *v);
@@ -170,9 +157,33 @@ const char *emit_call(emitter *e, const ir_node *n, const char *type, const char
 /* `name` cast to another type; shared. */
 const char *emit_cast_of(emitter *e, const ir_node *n, const char *name, ir_dtype to);
 
-/* ---- emit_foreign.c: names that the graphs of a foreign node define are taken ------------------ */
+/* ---- emit_value.c: names of what a node reads ------------------------------------------------ */
 
-void emit_reserve_foreign(emitter *e, const ir_node *n);
+/* The value in its own type; in type `as`, by a cast unless it is an initializer in that type. */
+const char *emit_value(emitter *e, const ir_value *v);
+const char *emit_value_as(emitter *e, const ir_value *v, ir_dtype as);
+/* An initializer with these values (copied). Equal ones are one. */
+const char *emit_constant(emitter *e, const ir_type *type, const void *bytes);
+const char *emit_i64s(emitter *e, const int64_t *items, int count); /* i64[count] */
+const char *emit_i64(emitter *e, int64_t v);                        /* i64[] */
+/* Result i of n has the value called `name` of type `is`: a Cast, an Identity, or only the name. */
+void emit_define(emitter *e, const ir_node *n, int i, const char *name, ir_dtype is);
+void emit_operand(emit_op *op, int i); /* ir_in(n, i), or absent */
+void emit_operands(emit_op *op);       /* all */
+
+/* ---- emit_dims.c: sizes known at run time ---------------------------------------------------- */
+
+/* i64[count] with these values; computed from the shapes of graph inputs where they are
+ * symbolic. NULL after reporting a symbol that is in no input. */
+const char *emit_dims(emitter *e, const ir_node *n, const ir_dim *items, int count);
+const char *emit_dim_scalar(emitter *e, const ir_node *n, ir_dim d); /* i64[] */
+
+/* ---- emit_foreign_bytes.c: the attributes of a foreign node that were carried along as bytes ---- */
+
+/* The attributes as a node of their own, decoded; NULL after reporting that they are malformed. */
+const Onnx__NodeProto *emit_decode_foreign(emitter *e, const ir_node *n, onnx_bytes *bytes);
+/* Names that the graphs inside of foreign nodes define are taken: graph g must not define them. */
+void emit_reserve_foreign(emitter *e, const ir_graph *g);
 
 /* ---- emit_tensor.c --------------------------------------------------------------------------- */
 

@@ -8,7 +8,7 @@
 #include "frontend/emit/emit.h"
 #include "ir/dim_table.h"
 
-const char *emit_dim_text(emitter *e, ir_dim d)
+static const char *dim_text(emitter *e, ir_dim d)
 {
     return ir_dim_print(e->module->dims, d, e->arena);
 }
@@ -92,7 +92,7 @@ static const char *polynomial(emitter *e, const ir_node *n, ir_dim d)
 static const char *dimension(emitter *e, const ir_node *n, ir_dim d)
 {
     if (!ir_dim_is_symbolic(d)) return emit_i64s(e, &d, 1);
-    const char *key = arena_printf(e->arena, "dim %s", emit_dim_text(e, d));
+    const char *key = arena_printf(e->arena, "dim %s", dim_text(e, d));
     const char *value = emit_made(e, key);
     if (value) return value;
     int k;
@@ -102,7 +102,7 @@ static const char *dimension(emitter *e, const ir_node *n, ir_dim d)
     else if (!is_symbol(e, d))
         value = polynomial(e, n, d);
     else
-        emit_refuse(e, n, "the size %s is that of no graph input", emit_dim_text(e, d));
+        emit_refuse(e, n, "the size %s is that of no graph input", dim_text(e, d));
     if (value) emit_make(e, key, value);
     return value;
 }

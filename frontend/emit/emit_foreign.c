@@ -81,19 +81,7 @@ static void rename_graph(renaming *r, const wire_field *field, splice *out)
     splice_add_message(r->arena, out, (uint32_t)field->number, &graph);
 }
 
-/* ---- looking into the bytes ------------------------------------------------------------------ */
-
-/* The attributes as a node of their own, decoded; NULL after reporting that they are malformed. */
-static const Onnx__NodeProto *decode(emitter *e, const ir_node *n, onnx_bytes *bytes)
-{
-    const char *text = n->attr[IR_ATTR(foreign, attributes)].s;
-    ProtobufCMessage *node = NULL;
-    *bytes = foreign_from_text(e->arena, text);
-    if ((!bytes->data && *text) ||
-        onnx_decode(e->arena, &onnx__node_proto__descriptor, *bytes, n->loc.node, e->diag, &node) != AMPC_OK)
-        diag_error(e->diag, AMPC_REJECTED, ir_diag_loc(n), "its attributes are malformed");
-    return (const Onnx__NodeProto *)node;
-}
+/* ---- its form ------------------------------------------------------------------ */
 
 static int own_opset(const emitter *e)
 {
@@ -133,23 +121,6 @@ static void check_graphs(emitter *e, const ir_node *n, const Onnx__NodeProto *p)
         for (size_t k = 0; k < a->n_graphs; k++) check_graph(e, n, a->graphs[k]);
     }
 }
-
-/* Names inside are taken: the graphs outside must not define them. */
-void emit_reserve_foreign(emitter *e, const ir_node *n)
-{
-    onnx_bytes bytes;
-    const Onnx__NodeProto *p = decode(e, n, &bytes);
-    foreign_names names = foreign_names_new(e->arena);
-    if (!p) return;
-    for (size_t i = 0; i < p->n_attribute; i++) {
-        const Onnx__AttributeProto *a = p->attribute[i];
-        if (a->g) foreign_define(&names, a->g);
-        for (size_t k = 0; k < a->n_graphs; k++) foreign_define(&names, a->graphs[k]);
-    }
-    for (size_t i = 0; i < names.own.count; i++) strmap_put(e->names, names.own.items[i], e);
-}
-
-/* ---- the node -------------------------------------------------------------------------------- */
 
 /* ---- what changed -------------------------------------------------------------------------------- */
 
@@ -248,7 +219,7 @@ void emit_foreign(emitter *e, const ir_node *n)
     const char *layout = n->attr[IR_ATTR(foreign, layout)].s, *results = strchr(layout, '>');
     const char *domain = n->attr[IR_ATTR(foreign, domain)].s;
     onnx_bytes bytes;
-    const Onnx__NodeProto *p = decode(e, n, &bytes);
+    const Onnx__NodeProto *p = emit_decode_foreign(e, n, &bytes);
     if (!p) return;
     int n_in = count_present(layout, '>');
     if (!n->loc.op || !results || n_in != ir_own_operands(n) || count_present(results + 1, 0) != n->n_out) {

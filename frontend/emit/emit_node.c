@@ -71,19 +71,6 @@ void emit_in(emit_op *op, const char *name)
     splice_add_text(op->e->arena, &op->in, NODE_INPUT, name ? name : "");
 }
 
-void emit_operand(emit_op *op, int i)
-{
-    const ir_value *v = ir_in(op->n, i);
-    emit_in(op, v ? emit_value(op->e, v) : NULL);
-}
-
-void emit_operands(emit_op *op)
-{
-    int count = op->n->n_in;
-    while (count && !ir_in(op->n, count - 1)) count--;
-    for (int i = 0; i < count; i++) emit_operand(op, i);
-}
-
 /* ---- attributes ------------------------------------------------------------------------------ */
 
 static splice begin_attribute(emit_op *op, const char *name)

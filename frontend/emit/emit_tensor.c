@@ -177,7 +177,7 @@ ampc_status emit_report_overflow(emitter *e)
 static void put_dim(emitter *e, splice *shape, ir_dim d)
 {
     splice dim = {0};
-    const char *text = emit_dim_text(e, d);
+    const char *text = ir_dim_print(e->module->dims, d, e->arena);
     if (!ir_dim_is_symbolic(d))
         splice_add_int(e->arena, &dim, DIM_VALUE, (uint64_t)d);
     else if (strlen(text) <= ONNX_MAX_NAME)

@@ -4,14 +4,6 @@
 #include <stdio.h>
 #include <string.h>
 
-const char *emit_name(emitter *e, const char *wanted)
-{
-    const char *name = wanted;
-    for (int k = 1; strmap_get(e->names, name); k++) name = arena_printf(e->arena, "%s.%d", wanted, k);
-    strmap_put(e->names, name, e);
-    return name;
-}
-
 /* ---- storage --------------------------------------------------------------------------------- */
 
 /* A weight that is read in one type is stored in it. */
@@ -50,6 +42,19 @@ const char *emit_value_as(emitter *e, const ir_value *v, ir_dtype as)
     }
     const char *name = e->scope->value[v->id] ? e->scope->value[v->id] : v->name; /* of a refused node: no name */
     return v->type.dtype == as ? name : emit_cast_of(e, v->def, name, as);
+}
+
+void emit_operand(emit_op *op, int i)
+{
+    const ir_value *v = ir_in(op->n, i);
+    emit_in(op, v ? emit_value(op->e, v) : NULL);
+}
+
+void emit_operands(emit_op *op)
+{
+    int count = op->n->n_in;
+    while (count && !ir_in(op->n, count - 1)) count--;
+    for (int i = 0; i < count; i++) emit_operand(op, i);
 }
 
 void emit_define(emitter *e, const ir_node *n, int i, const char *name, ir_dtype is)

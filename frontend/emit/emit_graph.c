@@ -1,0 +1,103 @@
+/* emit_graph.c - one graph, the model's own or a body: the names that its nodes and outputs keep, the nodes by the
+ * rules of emit.def, the GraphProto. */
+#include "frontend/emit/emit.h"
+
+#include <string.h>
+
+/* Numbers of the fields that are written. */
+enum { GRAPH_NAME = 2, GRAPH_INPUT = 11, GRAPH_OUTPUT = 12 };
+
+/* ---- names ----------------------------------------------------------------------------------- */
+
+/* Of the nodes that one model node became, the first that still is that operator keeps its name,
+ * or else the last. */
+static void choose_main_nodes(emitter *e, emit_scope *s)
+{
+    strmap *chosen = strmap_new(e->arena);
+    for (const ir_node *n = s->graph->first; n; n = n->next) {
+        if (!n->loc.op) continue;
+        const char *key = arena_printf(e->arena, "%s\x1f%s", n->loc.op, n->loc.node);
+        const ir_node *before = strmap_get(chosen, key);
+        if (before && strcmp(e->rows[before->op].type, n->loc.op) == 0) continue;
+        if (before) s->keeps_name[before->id] = false;
+        s->keeps_name[n->id] = true;
+        strmap_put(chosen, key, (void *)(uintptr_t)n);
+    }
+}
+
+/* A result that is an output has the output's name; the first one, if it is several. */
+static void claim_output_names(emitter *e, emit_scope *s)
+{
+    for (const ir_node *n = s->graph->first; n; n = n->next) {
+        if (n->op != IR_OP_output) continue;
+        const char *own = n->attr[IR_ATTR(output, name)].s;
+        const ir_value *v = ir_in(n, 0);
+        s->output[n->id] = s->outer ? emit_name(e, own) : own; /* of the model: as it is, even that of an input */
+        strmap_put(e->names, own, e);
+        if (v->kind == IR_VALUE_RESULT && !s->output_of[v->id]) s->output_of[v->id] = s->output[n->id];
+    }
+}
+
+/* ---- nodes ----------------------------------------------------------------------------------- */
+
+static emit_scope *new_scope(emitter *e, const ir_graph *g)
+{
+    emit_scope *s = arena_alloc(e->arena, sizeof *s);
+    *s = (emit_scope){.outer = e->scope, .graph = g, .made = strmap_new(e->arena)};
+    s->keeps_name = arena_array(e->arena, g->node_ids + 1, sizeof *s->keeps_name);
+    s->output = arena_array(e->arena, g->node_ids + 1, sizeof *s->output);
+    s->output_of = arena_array(e->arena, g->value_ids + 1, sizeof *s->output_of);
+    s->value = arena_array(e->arena, g->value_ids + 1, sizeof *s->value);
+    return s;
+}
+
+emit_scope *emit_enter(emitter *e, const ir_graph *g, const char *const *inputs)
+{
+    emit_scope *s = e->scope = new_scope(e, g);
+    for (size_t i = 0; i < g->inputs.count; i++) {
+        const ir_value *v = g->inputs.items[i];
+        s->value[v->id] = inputs && inputs[i] ? inputs[i] : emit_name(e, v->name);
+    }
+    choose_main_nodes(e, s);
+    claim_output_names(e, s);
+    emit_reserve_foreign(e, g);
+    for (const ir_node *n = g->first; n; n = n->next) {
+        emit_check_schema(e, n);
+        e->rows[n->op].rule(e, n);
+    }
+    return s;
+}
+
+void emit_leave(emitter *e)
+{
+    e->scope = e->scope->outer;
+}
+
+void emit_output(emitter *e, const ir_node *n)
+{
+    const char *name = e->scope->output[n->id], *value = emit_value(e, ir_in(n, 0));
+    if (strcmp(name, value) == 0) return;
+    emit_op op = emit_begin(e, n, "Identity");
+    emit_in(&op, value);
+    emit_out(&op, name);
+    emit_end(&op);
+}
+
+/* ---- the GraphProto -------------------------------------------------------------------------- */
+
+splice emit_graph(emitter *e, const emit_scope *s, const char *const *inputs)
+{
+    splice graph = {0};
+    arena *a = e->arena;
+    splice_add_pieces(a, &graph, &s->nodes);
+    splice_add_text(a, &graph, GRAPH_NAME, s->graph->name);
+    for (size_t i = 0; i < s->graph->inputs.count; i++) {
+        const ir_value *v = s->graph->inputs.items[i];
+        if (!inputs || !inputs[i]) emit_put_value_info(e, &graph, GRAPH_INPUT, s->value[v->id], &v->type);
+    }
+    for (const ir_node *n = s->graph->first; n; n = n->next)
+        if (s->output[n->id])
+            emit_put_value_info(e, &graph, GRAPH_OUTPUT, s->output[n->id], &ir_in(n, 0)->type);
+    splice_add_pieces(a, &graph, &s->infos);
+    return graph;
+}

@@ -1,0 +1,32 @@
+/* emit_name.c - names of values: those that are taken, those that several nodes share; and messages about a node. */
+#include "frontend/emit/emit.h"
+
+#include <stdarg.h>
+
+void emit_refuse(emitter *e, const ir_node *n, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    diag_verror(e->diag, AMPC_UNSUPPORTED, ir_diag_loc(n), format, args);
+    va_end(args);
+}
+
+const char *emit_made(const emitter *e, const char *key)
+{
+    const char *name = NULL;
+    for (const emit_scope *s = e->scope; s && !name; s = s->outer) name = strmap_get(s->made, key);
+    return name;
+}
+
+void emit_make(emitter *e, const char *key, const char *name)
+{
+    strmap_put(e->scope->made, key, (void *)(uintptr_t)name);
+}
+
+const char *emit_name(emitter *e, const char *wanted)
+{
+    const char *name = wanted;
+    for (int k = 1; strmap_get(e->names, name); k++) name = arena_printf(e->arena, "%s.%d", wanted, k);
+    strmap_put(e->names, name, e);
+    return name;
+}

@@ -1,0 +1,56 @@
+/* emit_opset.c - the opset of the model: its own, at least 17, at least 22 when something is bfloat16, and more where
+ * a form needs it. */
+#include "frontend/emit/emit.h"
+
+#include <stdlib.h>
+
+enum { OPSET_LEAST = 17, OPSET_BF16 = 22 };
+
+static bool touches(const ir_node *n, ir_dtype t)
+{
+    for (int i = 0; i < n->n_in; i++)
+        if (ir_in(n, i) && ir_in(n, i)->type.dtype == t) return true;
+    for (int i = 0; i < n->n_out; i++)
+        if (n->out[i]->type.dtype == t) return true;
+    return false;
+}
+
+int emit_first_opset(const emitter *e)
+{
+    const char *own = ir_meta_get(e->module, "opset");
+    int opset = own ? atoi(own) : OPSET_LEAST;
+    ir_graph_list graphs = {0};
+    if (opset < OPSET_LEAST) opset = OPSET_LEAST;
+    ir_graph_family(e->graph, e->arena, &graphs);
+    for (size_t i = 0; i < graphs.count; i++)
+        for (const ir_node *n = graphs.items[i]->first; n && opset < OPSET_BF16; n = n->next)
+            if (touches(n, IR_bf16)) opset = OPSET_BF16;
+    return opset;
+}
+
+void emit_need(emitter *e, int opset)
+{
+    if (opset <= e->opset) return;
+    e->opset = opset;
+    e->learnt = true;
+}
+
+void emit_check_schema(emitter *e, const ir_node *n)
+{
+    const emit_row *row = &e->rows[n->op];
+    if (row->bf16_since <= e->opset || !touches(n, IR_bf16)) return;
+    if (row->bf16_since <= ONNX_OPSET_LAST)
+        emit_need(e, row->bf16_since);
+    else
+        emit_refuse(e, n, "no opset up to %d has %s for bfloat16", ONNX_OPSET_LAST, row->type);
+}
+
+int emit_ir_version(int opset)
+{
+    static const struct {
+        int opset, version;
+    } table[] = {{18, 8}, {20, 9}, {22, 10}, {23, 11}, {24, 12}};
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++)
+        if (opset <= table[i].opset) return table[i].version;
+    return ONNX_IR_VERSION_LAST;
+}

@@ -1,0 +1,15 @@
+/* emit_simple.c - rules that several ops share: the operator as it is, and none. */
+#include "frontend/emit/emit.h"
+
+void emit_none(emitter *e, const ir_node *n)
+{
+    emit_refuse(e, n, "'%s' is a part of training: an ONNX model cannot hold it", ir_op_get(n->op)->name);
+}
+
+void emit_simple(emitter *e, const ir_node *n)
+{
+    emit_op op = emit_begin(e, n, e->rows[n->op].type);
+    emit_operands(&op);
+    emit_results(&op);
+    emit_end(&op);
+}
