@@ -1,8 +1,5 @@
 /* body.c - the graphs of If, Loop and Scan: lowered like the model's own graph, each into a graph of the module.
  *
- * What a body reads from outside becomes one of its inputs the first time that it is read, in every graph between;
- * storage is the module's and read in place. A value that is known while compiling stays known inside.
- *
  * Sizes of what a Loop or Scan carries from run to run: the first guess is that of the values that come in. Where the
  * body gives another, the size is a symbol of its own, and the body is lowered again, until nothing changes. Sizes that
  * the body computes from such symbols are unknown outside, so they are new symbols there. */
@@ -11,48 +8,6 @@
 #include "ir/dim_table.h"
 
 #include <string.h>
-
-/* ---- values from outside ----------------------------------------------------------------------- */
-
-static ir_value *find_capture(const onnx_body *b, const ir_value *outside)
-{
-    for (size_t i = 0; i < b->captures.count; i++)
-        if (b->captures.items[i].outside == outside) return b->captures.items[i].inside;
-    return NULL;
-}
-
-/* A view of the input that folding replaces by what is known. */
-static ir_value *make_known(onnx_importer *im, const onnx_body *b, ir_value *input, const ir_known *known)
-{
-    ir_builder at = ir_builder_at_end(b->graph, im->diag);
-    at.before = b->graph->first;
-    at.nameless = true;
-    ir_node *view = ir_new(&at, IR_OP_reshape, 1, input);
-    ir_set_list(view, IR_ATTR(reshape, shape), input->type.dims, input->type.rank);
-    ir_value *v = ir_done(&at, view);
-    if (!v) return NULL;
-    ir_value_rename(v, input->name);
-    ir_known_set(b->knowledge, v, known);
-    return v;
-}
-
-static ir_value *capture(onnx_importer *im, onnx_body *b, ir_value *v)
-{
-    if (v->graph == b->graph) return v;
-    ir_value *outside = capture(im, b->outer, v), *inside = outside ? find_capture(b, outside) : NULL;
-    if (inside || !outside) return inside;
-    const ir_known *known = ir_known_get(b->outer->knowledge, outside);
-    ir_value *input = ir_graph_input(b->graph, outside->name, &outside->type);
-    inside = known ? make_known(im, b, input, known) : input;
-    vec_push(im->scratch, &b->captures, ((onnx_capture){outside, input, inside}));
-    return inside;
-}
-
-ir_value *onnx_inside(onnx_importer *im, ir_value *v)
-{
-    if (v->graph == im->graph) return v;
-    return v->kind == IR_VALUE_STORAGE ? ir_graph_storage(im->graph, v->storage) : capture(im, im->body, v);
-}
 
 /* ---- one graph --------------------------------------------------------------------------------- */
 
@@ -201,8 +156,7 @@ static bool declared_size(const Onnx__TypeProto__Tensor *t, int axis, ir_dim *ou
 /* The given type with the sizes that the graph declares for its input. */
 static ir_type input_type(const Onnx__ValueInfoProto *info, ir_type given)
 {
-    bool tensor = info->type && info->type->value_case == ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE;
-    const Onnx__TypeProto__Tensor *t = tensor ? info->type->tensor_type : NULL;
+    const Onnx__TypeProto__Tensor *t = onnx_tensor_type(info);
     if (!t || !t->shape || (int)t->shape->n_dim != given.rank) return given;
     for (int i = 0; i < given.rank; i++) declared_size(t, i, &given.dims[i]);
     return given;
@@ -211,11 +165,11 @@ static ir_type input_type(const Onnx__ValueInfoProto *info, ir_type given)
 /* A result of the node: a size that has no name outside is the declared one, or unknown. */
 static void set_result(onnx_node *n, onnx_bodies *out, int i, ir_type type)
 {
-    const Onnx__TypeProto__Tensor *declared = foreign_declared(n, n->proto->output[i]);
+    const Onnx__TypeProto__Tensor *declared = onnx_tensor_type(onnx_find_declared(n, n->proto->output[i]));
     bool shaped = declared && declared->shape && (int)declared->shape->n_dim == type.rank;
     for (int k = 0; k < type.rank; k++)
         if (type.dims[k] == IR_DIM_NONE && !(shaped && declared_size(declared, k, &type.dims[k])))
-            type.dims[k] = foreign_unknown_dim(n, i, k);
+            type.dims[k] = onnx_unknown_dim(n, i, k);
     out->types[i] = type;
 }
 

@@ -5,28 +5,7 @@
  * operators are counted and listed all at once. */
 #include "frontend/lower/lower.h"
 
-#include <assert.h>
 #include <string.h>
-
-static const onnx_row row_table[] = {
-#define ROW(op, since, min_in, max_in, max_out, handler, arg)                                      \
-    {#op, since, min_in, max_in, max_out, onnx_lower_##handler, arg},
-#include "frontend/lower/onnx_ops.def"
-    {0},
-};
-
-strmap *onnx_rows(arena *a)
-{
-    strmap *rows = strmap_new(a);
-    for (const onnx_row *r = row_table; r->op; r++)
-        if (!strmap_get(rows, r->op)) strmap_put(rows, r->op, (void *)(uintptr_t)r);
-    return rows;
-}
-
-bool onnx_is_default_domain(const char *domain)
-{
-    return !*domain || strcmp(domain, "ai.onnx") == 0;
-}
 
 const onnx_row *onnx_find_row(const onnx_importer *im, const Onnx__NodeProto *p)
 {

@@ -54,21 +54,6 @@ ampc_status onnx_initializers_bind(onnx_importer *im, onnx_scope *scope)
     return AMPC_OK;
 }
 
-ir_value *onnx_separate(onnx_node *n, int i)
-{
-    onnx_importer *im = n->importer;
-    onnx_tie *tie = n->scope->outer ? NULL : onnx_tie_at(im->ties, n->index, i);
-    if (!tie) return n->in[i];
-    const char *merged = n->scope->graph->initializer[tie->initializer]->name;
-    const onnx_binding *b = onnx_find(n->scope, merged);
-    if (!tie->value && b->initializer) {
-        tie->value = onnx_tensor_value(im, IR_PARAM, tie->name, b->initializer, onnx_loc(n));
-        if (tie->value) tie->value->storage->merged = arena_strdup(im->arena, merged);
-        if (!im->options->tied) ir_meta_set(im->module, "untied", "on");
-    }
-    return tie->value ? tie->value : n->in[i];
-}
-
 /* ---- parameters and constants ---------------------------------------------------------------- */
 
 static bool is_single(const ir_type *t)

@@ -70,6 +70,7 @@ typedef struct onnx_importer {
     int opset;
     int64_t max_bytes;
     strmap *rows;    /* operator -> its first onnx_row */
+    const onnx_row *foreign; /* of operators that have none */
     ir_storage *rng; /* made by the first Dropout that drops */
     int streams;     /* Dropout nodes so far */
     int node_index;  /* nodes so far, for the names of nodes without one */
@@ -77,7 +78,6 @@ typedef struct onnx_importer {
     const strmap *declarations; /* of initializers, by the exporter's metadata (exporter.c) */
     onnx_ties *ties;            /* tensors that the exporter merged (ties.c) */
     VEC(onnx_store) stores;
-    /* foreign.c */
     const Onnx__GraphProto *fields_of;    /* whose nodes lie at `node_fields` in the file */
     const struct wire_field *node_fields;
     const Onnx__GraphProto *declared_of;  /* whose declared types `declared` has by name */
@@ -107,6 +107,8 @@ static inline bool onnx_wants(const onnx_node *n, int i)
 {
     return i < n->n_out && *n->proto->output[i];
 }
+
+/* ---- node.c ---------------------------------------------------------------------------------- */
 
 diag_loc onnx_loc(const onnx_node *n);
 /* Malformed (AMPC_REJECTED); something we do not have (AMPC_UNSUPPORTED). Both mark the node
@@ -182,8 +184,6 @@ ir_value *onnx_tensor_value(onnx_importer *im, ir_storage_kind kind, const char 
                             onnx_tensor *t, diag_loc loc);
 /* Describes a tensor of the file into `out`, its lists in the module's arena. */
 ampc_status onnx_initializers_bind(onnx_importer *im, onnx_scope *scope);
-/* Operand i of an Identity or BatchNormalization: the tensor of its own that it stands for, or n->in[i]. */
-ir_value *onnx_separate(onnx_node *n, int i);
 /* Whether training holds a float initializer that a derivative reaches, as far as its exporter tells. */
 ir_held onnx_held(const onnx_importer *im, const ir_storage *s);
 /* After lowering: parameters that no output depends on by a derivative become constants; what training should hold is
@@ -223,22 +223,37 @@ const onnx_tie *onnx_ties_of(const onnx_ties *t, size_t initializer); /* the fir
 ampc_status onnx_check_graph(onnx_importer *im, const onnx_scope *scope);
 /* The row for a node, or NULL. */
 const onnx_row *onnx_find_row(const onnx_importer *im, const Onnx__NodeProto *p);
-strmap *onnx_rows(arena *a);
 const char *onnx_node_name(onnx_importer *im, const Onnx__NodeProto *p, int index);
-bool onnx_is_default_domain(const char *domain);
 
-/* ---- import.c -------------------------------------------------------------------------------- */
+/* ---- declared.c: types that the model declares ------------------------------------------------- */
 
-/* The type that the model declares; `used` (by dimension binding) may be NULL. `what` is for messages:
- * "graph input". */
+const Onnx__TypeProto__Tensor *onnx_tensor_type(const Onnx__ValueInfoProto *info); /* NULL: of no tensor */
+/* What the model declares for a value of the node's graph, whole or in part; NULL: nothing. */
+const Onnx__ValueInfoProto *onnx_find_declared(const onnx_node *n, const char *name);
+/* The type of a declaration; `used` (by dimension binding) may be NULL. `what` is for messages: "graph input". */
 ampc_status onnx_declared_type(onnx_importer *im, const char *what,
                                const Onnx__ValueInfoProto *info, bool *used, ir_type *out);
-/* Lowers all nodes of a graph into the current one. False when any failed (reported). */
-bool onnx_lower_graph(onnx_importer *im, onnx_scope *scope);
+/* Reports a declaration that contradicts the computed type. */
+void onnx_check_declared(onnx_importer *im, const onnx_scope *scope, const Onnx__ValueInfoProto *info);
+/* A size that nothing tells: a symbol of its own. */
+ir_dim onnx_unknown_dim(onnx_node *n, int i, int axis);
+
+/* ---- scope.c --------------------------------------------------------------------------------- */
+
 onnx_binding *onnx_find(const onnx_scope *scope, const char *name);
-/* The value of a name, or NULL (unknown names have been refused before; a failed one is silent). */
+/* The value of a name as the current graph has it, or NULL (unknown names have been refused before; a failed one is
+ * silent). */
 ir_value *onnx_value(onnx_importer *im, const onnx_scope *scope, const char *name);
 void onnx_bind(onnx_importer *im, onnx_scope *scope, const char *name, ir_value *v);
+/* Operand i of an Identity or BatchNormalization: the tensor of its own that it stands for, or n->in[i]. */
+ir_value *onnx_separate(onnx_node *n, int i);
+
+/* ---- graph.c --------------------------------------------------------------------------------- */
+
+/* Lowers all nodes of a graph into the current one. False when any failed (reported). */
+bool onnx_lower_graph(onnx_importer *im, onnx_scope *scope);
+/* Removes nodes whose results nothing reads. */
+void onnx_remove_unread(ir_graph *g);
 
 /* ---- window.c: what Conv and the pools have in common ---------------------------------------- */
 
@@ -257,16 +272,6 @@ onnx_window onnx_window_of(onnx_node *n, const ir_value *x, const ir_dim *kernel
      ir_set_list((node), IR_ATTR(op, pads), (w)->pads, 2 * (w)->n),                                \
      ir_set_list((node), IR_ATTR(op, dilations), (w)->dilations, (w)->n))
 
-/* ---- foreign.c: operators that are only carried along ---------------------------------------- */
-
-void onnx_lower_foreign(onnx_node *n);
-/* foreign_types.c: the type of result i by the rules of common operators; false: not known. */
-bool foreign_type(onnx_node *n, int i, ir_type *out);
-/* A size that no rule gives: a symbol of its own. */
-ir_dim foreign_unknown_dim(onnx_node *n, int i, int axis);
-/* The type that the model declares for a value of the node's graph, whole or in part; NULL: none. */
-const Onnx__TypeProto__Tensor *foreign_declared(const onnx_node *n, const char *name);
-
 /* ---- operators.c: what the table of operators says of a node ---------------------------------- */
 
 /* By the node's row; of a foreign node by the schemas, where the operator is ONNX's own. */
@@ -280,6 +285,7 @@ typedef struct onnx_types {
 onnx_types onnx_types_of(const onnx_node *n);
 char onnx_operand_mark(const onnx_types *t, int i);
 char onnx_result_mark(const onnx_types *t, int i);
+bool onnx_is_default_domain(const char *domain);
 
 /* ---- body.c: graphs inside them --------------------------------------------------------------- */
 
@@ -293,10 +299,6 @@ typedef struct onnx_bodies {
 
 /* Lowers the graphs of an If, Loop or Scan. False: they stay as they are; a remark says why, if there are any. */
 bool onnx_lower_bodies(onnx_node *n, onnx_bodies *out);
-/* The value as the current graph has it. */
-ir_value *onnx_inside(onnx_importer *im, ir_value *v);
-/* import.c: nodes whose results nothing reads. */
-void onnx_remove_unread(ir_graph *g);
 
 /* Handlers, one declaration for each that the table names. */
 #define ROW(op, since, min_in, max_in, max_out, handler, arg)                                      \

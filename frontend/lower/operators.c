@@ -88,3 +88,8 @@ char onnx_result_mark(const onnx_types *t, int i)
 {
     return letter(strchr(t->letters, '>') + 1, i) == 't' ? t->mark : 'x';
 }
+
+bool onnx_is_default_domain(const char *domain)
+{
+    return !*domain || strcmp(domain, "ai.onnx") == 0;
+}

@@ -5,7 +5,6 @@
  * Scan) become graphs of the module (body.c); those that cannot are kept as bytes, too. Values that
  * its graphs read from outside become operands, so that they stay alive. */
 #include "frontend/opaque/foreign.h"
-#include "frontend/lower/lower.h"
 #include "frontend/read/wire.h"
 
 #include <string.h>
@@ -243,35 +242,10 @@ static bool is_function(const onnx_node *n)
 
 /* ---- the node ---------------------------------------------------------------------------------- */
 
-static void declare(strmap *map, Onnx__ValueInfoProto *const *infos, size_t n)
-{
-    for (size_t i = 0; i < n; i++) strmap_put(map, infos[i]->name, infos[i]);
-}
-
-static const Onnx__ValueInfoProto *find_declared(const onnx_node *n, const char *name)
-{
-    onnx_importer *im = n->importer;
-    const Onnx__GraphProto *g = n->scope->graph;
-    if (im->declared_of != g) {
-        im->declared = strmap_new(im->scratch);
-        declare(im->declared, g->output, g->n_output);
-        declare(im->declared, g->value_info, g->n_value_info);
-        im->declared_of = g;
-    }
-    return strmap_get(im->declared, name);
-}
-
-const Onnx__TypeProto__Tensor *foreign_declared(const onnx_node *n, const char *name)
-{
-    const Onnx__ValueInfoProto *info = find_declared(n, name);
-    bool tensor = info && info->type && info->type->value_case == ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE;
-    return tensor ? info->type->tensor_type : NULL;
-}
-
 static void find_result_type(onnx_node *n, int i, ir_type *out)
 {
     const char *name = n->proto->output[i];
-    const Onnx__ValueInfoProto *info = find_declared(n, name);
+    const Onnx__ValueInfoProto *info = onnx_find_declared(n, name);
     if (foreign_type(n, i, out)) return;
     if (info && info->type)
         n->failed = onnx_declared_type(n->importer, "result", info, NULL, out) != AMPC_OK;

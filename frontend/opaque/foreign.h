@@ -1,10 +1,15 @@
-/* foreign.h - an operator that is only carried along: the text form of its bytes, names that its graphs read. */
+/* foreign.h - an operator that is only carried along: lowering it, the text form of its bytes, names that its graphs
+ * read. */
 #ifndef AMPC_FRONTEND_FOREIGN_H
 #define AMPC_FRONTEND_FOREIGN_H
 
-#include "frontend/read/onnx_schema.pb-c.h"
+#include "frontend/lower/lower.h"
 #include "frontend/read/prescan.h"
-#include "ir/arena.h"
+
+/* The row of any operator that the table lacks. Its operands are those of the schema, if it has one. */
+void onnx_lower_foreign(onnx_node *n);
+/* foreign_types.c: the type of result i by the rules of common operators; false: not known. */
+bool foreign_type(onnx_node *n, int i, ir_type *out);
 
 /* Base64 without line breaks, and back; malformed text gives {NULL, 0}. */
 char *foreign_to_text(arena *a, const uint8_t *bytes, size_t n);

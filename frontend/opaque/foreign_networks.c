@@ -83,7 +83,7 @@ static ir_dim scaled(onnx_node *n, int i, int axis, double scale)
 {
     ir_dim size = n->in[0]->type.dims[axis];
     if (scale == 1) return size;
-    if (ir_dim_is_symbolic(size)) return foreign_unknown_dim(n, i, axis);
+    if (ir_dim_is_symbolic(size)) return onnx_unknown_dim(n, i, axis);
     double floored = floor((double)size * scale);
     return floored >= 0 && floored < 0x1p53 ? (ir_dim)floored : IR_DIM_NONE;
 }
@@ -231,7 +231,7 @@ bool foreign_attention(onnx_node *n, int i, ir_type *out)
         out->dims[q->rank - 1] = flat ? ir_dim_mul(n->dims, size, q_heads) : size;
     } else {
         ir_dim length = flat ? side->dims[1] : side->dims[2];
-        if (onnx_in(n, 4)) length = foreign_unknown_dim(n, i, 2);
+        if (onnx_in(n, 4)) length = onnx_unknown_dim(n, i, 2);
         *out = ir_type_make(side->dtype, 4,
                             (const int64_t[]){side->dims[0], flat ? kv_heads : side->dims[1], length, size});
     }
@@ -263,7 +263,7 @@ bool foreign_affine_grid(onnx_node *n, int i, ir_type *out)
     out->dims[0] = theta->dims[0];
     for (int k = 0; k < d; k++)
         out->dims[1 + k] = size && size->ints && size->count == d + 2 ? size->ints[2 + k]
-                                                                      : foreign_unknown_dim(n, i, 1 + k);
+                                                                      : onnx_unknown_dim(n, i, 1 + k);
     out->dims[d + 1] = d;
     return true;
 }

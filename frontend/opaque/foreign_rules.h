@@ -7,7 +7,6 @@
 #define AMPC_FRONTEND_FOREIGN_RULES_H
 
 #include "frontend/opaque/foreign.h"
-#include "frontend/lower/lower.h"
 
 #define LIKE(op, shape_of, dtype_of)
 #define IS(op, shape_of, dtype)

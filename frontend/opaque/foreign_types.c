@@ -4,11 +4,6 @@
 
 #include <string.h>
 
-ir_dim foreign_unknown_dim(onnx_node *n, int i, int axis)
-{
-    return ir_dim_symbol(n->dims, arena_printf(n->importer->scratch, "%s_dim%d", n->proto->output[i], axis));
-}
-
 /* ---- reductions ------------------------------------------------------------------------------ */
 
 static bool reduced(onnx_node *n, const bool *set, bool keepdims, ir_type *out)
@@ -62,13 +57,13 @@ bool foreign_top(onnx_node *n, int i, ir_type *out)
 
 bool foreign_selection(onnx_node *n, int i, ir_type *out)
 {
-    *out = ir_type_make(IR_i64, 2, (const int64_t[]){foreign_unknown_dim(n, i, 0), 3});
+    *out = ir_type_make(IR_i64, 2, (const int64_t[]){onnx_unknown_dim(n, i, 0), 3});
     return true;
 }
 
 bool foreign_positions(onnx_node *n, int i, ir_type *out)
 {
-    *out = ir_type_make(IR_i64, 2, (const int64_t[]){n->in[0]->type.rank, foreign_unknown_dim(n, i, 1)});
+    *out = ir_type_make(IR_i64, 2, (const int64_t[]){n->in[0]->type.rank, onnx_unknown_dim(n, i, 1)});
     return true;
 }
 
@@ -79,7 +74,7 @@ bool foreign_compress(onnx_node *n, int i, ir_type *out)
     if (!onnx_has(n, "axis")) *out = ir_type_make(out->dtype, 1, out->dims);
     int axis = out->rank && onnx_has(n, "axis") ? onnx_axis(n, onnx_int(n, "axis", 0), out->rank) : 0;
     if (!out->rank) *out = ir_type_make(out->dtype, 1, (const int64_t[]){0});
-    out->dims[axis] = foreign_unknown_dim(n, i, axis);
+    out->dims[axis] = onnx_unknown_dim(n, i, axis);
     return i == 0 && !n->failed;
 }
 
@@ -87,13 +82,13 @@ bool foreign_compress(onnx_node *n, int i, ir_type *out)
 bool foreign_unique(onnx_node *n, int i, ir_type *out)
 {
     if (i == 0) return foreign_compress(n, i, out);
-    *out = ir_type_make(IR_i64, 1, (const int64_t[]){foreign_unknown_dim(n, i, 0)});
+    *out = ir_type_make(IR_i64, 1, (const int64_t[]){onnx_unknown_dim(n, i, 0)});
     return true;
 }
 
 bool foreign_range(onnx_node *n, int i, ir_type *out)
 {
-    *out = ir_type_make(n->in[0]->type.dtype, 1, (const int64_t[]){foreign_unknown_dim(n, i, 0)});
+    *out = ir_type_make(n->in[0]->type.dtype, 1, (const int64_t[]){onnx_unknown_dim(n, i, 0)});
     return true;
 }
 
@@ -123,7 +118,7 @@ bool foreign_one_hot(onnx_node *n, int i, ir_type *out)
     for (int k = 0, from = 0; k < out->rank; k++)
         out->dims[k] = k != axis                            ? x->dims[from++]
                        : depth && depth->count && depth->ints ? depth->ints[0]
-                                                              : foreign_unknown_dim(n, i, k);
+                                                              : onnx_unknown_dim(n, i, k);
     return !n->failed;
 }
 
@@ -144,7 +139,7 @@ bool foreign_broadcast(onnx_node *n, int i, ir_type *out)
 bool foreign_resized(onnx_node *n, int i, ir_type *out)
 {
     *out = n->in[0]->type;
-    for (int k = 0; k < out->rank; k++) out->dims[k] = foreign_unknown_dim(n, i, k);
+    for (int k = 0; k < out->rank; k++) out->dims[k] = onnx_unknown_dim(n, i, k);
     return i == 0;
 }
 
@@ -218,7 +213,7 @@ bool foreign_multinomial(onnx_node *n, int i, ir_type *out)
 bool foreign_signal_window(onnx_node *n, int i, ir_type *out)
 {
     const ir_known *size = ir_known_get(n->importer->knowledge, n->in[0]);
-    ir_dim count = size && size->ints ? size->ints[0] : foreign_unknown_dim(n, i, 0);
+    ir_dim count = size && size->ints ? size->ints[0] : onnx_unknown_dim(n, i, 0);
     *out = ir_type_make(IR_f32, 1, &count);
     return i == 0 && attribute_type(n, "output_datatype", IR_f32, out);
 }

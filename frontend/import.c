@@ -1,0 +1,230 @@
+/* import.c - the model as a whole: versions, inputs, the pass over the nodes (lower/graph.c), outputs. */
+#include "frontend/opaque/foreign.h"
+
+#include <string.h>
+#include <unistd.h>
+
+/* ---- the table ------------------------------------------------------------------------------- */
+
+static const onnx_row row_table[] = {
+#define ROW(op, since, min_in, max_in, max_out, handler, arg) \
+    {#op, since, min_in, max_in, max_out, onnx_lower_##handler, arg},
+#include "frontend/lower/onnx_ops.def"
+    {0},
+};
+
+static strmap *rows_by_operator(arena *a)
+{
+    strmap *rows = strmap_new(a);
+    for (const onnx_row *r = row_table; r->op; r++)
+        if (!strmap_get(rows, r->op)) strmap_put(rows, r->op, (void *)(uintptr_t)r);
+    return rows;
+}
+
+static const onnx_row foreign_row = {.op = "", .lower = onnx_lower_foreign};
+
+/* ---- inputs ---------------------------------------------------------------------------------- */
+
+/* The value that the caller gives to an input while compiling, or NULL. */
+static ir_value *bound_constant(onnx_importer *im, const char *name, bool *used)
+{
+    for (int i = 0; i < im->options->n_constants; i++) {
+        const onnx_constant *c = &im->options->constants[i];
+        if (strcmp(c->name, name) != 0) continue;
+        used[i] = true;
+        return ir_constant(&im->builder, name, &c->type, c->bytes);
+    }
+    return NULL;
+}
+
+/* An initializer wins over an input of its name: it is the input's default, and in old files
+ * every weight is one. */
+static ampc_status bind_inputs(onnx_importer *im, onnx_scope *scope)
+{
+    const onnx_import_options *o = im->options;
+    bool *dims_used = arena_array(im->scratch, (size_t)o->n_dims + 1, sizeof *dims_used);
+    bool *constants_used = arena_array(im->scratch, (size_t)o->n_constants + 1,
+                                       sizeof *constants_used);
+    for (size_t i = 0; i < scope->graph->n_input; i++) {
+        const Onnx__ValueInfoProto *info = scope->graph->input[i];
+        ir_value *v = bound_constant(im, info->name, constants_used);
+        if (!v && strmap_get(scope->bindings, info->name)) continue;
+        if (!v) {
+            ir_type type;
+            TRY(onnx_declared_type(im, "graph input", info, dims_used, &type));
+            v = ir_graph_input(im->graph, info->name, &type);
+        }
+        onnx_bind(im, scope, info->name, v);
+    }
+    for (int i = 0; i < o->n_dims; i++)
+        if (!dims_used[i])
+            return diag_error(im->diag, AMPC_USAGE, DIAG_FILE(im->path),
+                              "no input has a dimension '%s'", o->dims[i].name);
+    for (int i = 0; i < o->n_constants; i++)
+        if (!constants_used[i])
+            return diag_error(im->diag, AMPC_USAGE, DIAG_FILE(im->path), "there is no input '%s'",
+                              o->constants[i].name);
+    return AMPC_OK;
+}
+
+/* ---- the model ------------------------------------------------------------------------------- */
+
+static ampc_status check_versions(onnx_importer *im, const Onnx__ModelProto *m)
+{
+    diag_loc loc = DIAG_FILE(im->path);
+    if (!m->graph) return diag_error(im->diag, AMPC_REJECTED, loc, "the model has no graph");
+    if (m->ir_version <= 0)
+        return diag_error(im->diag, AMPC_REJECTED, loc, "ir_version is %lld",
+                          (long long)m->ir_version);
+    if (m->ir_version > ONNX_IR_VERSION_LAST)
+        TRY(diag_warning(im->diag, loc, "IR version %lld is newer than this importer (%d)",
+                         (long long)m->ir_version, ONNX_IR_VERSION_LAST));
+    int64_t opset = 0;
+    for (size_t i = 0; i < m->n_opset_import; i++) {
+        const Onnx__OperatorSetIdProto *import = m->opset_import[i];
+        if (import->version <= 0)
+            return diag_error(im->diag, AMPC_REJECTED, loc, "opset version %lld",
+                              (long long)import->version);
+        if (!onnx_is_default_domain(import->domain)) continue;
+        if (opset)
+            return diag_error(im->diag, AMPC_REJECTED, loc,
+                              "two opset imports of the default domain");
+        opset = import->version;
+    }
+    if (!opset)
+        return diag_error(im->diag, AMPC_REJECTED, loc, "no opset import of the default domain");
+    if (opset < ONNX_OPSET_FIRST || opset > ONNX_OPSET_LAST)
+        return diag_error(im->diag, AMPC_UNSUPPORTED, loc, "opset %lld is not supported (%d to %d)",
+                          (long long)opset, ONNX_OPSET_FIRST, ONNX_OPSET_LAST);
+    if (m->n_training_info)
+        diag_remark(im->diag, loc, "the training information of the model is not used");
+    im->opset = (int)opset;
+    ir_meta_set(im->module, "opset", arena_printf(im->scratch, "%d", im->opset));
+    return AMPC_OK;
+}
+
+static ampc_status emit_outputs(onnx_importer *im, const onnx_scope *scope)
+{
+    const Onnx__GraphProto *g = scope->graph;
+    strmap *seen = strmap_new(im->scratch);
+    im->builder.loc = (ir_loc){.file = im->path};
+    if (!g->n_output)
+        return diag_error(im->diag, AMPC_REJECTED, DIAG_FILE(im->path), "the graph has no output");
+    for (size_t i = 0; i < g->n_output; i++) {
+        const char *name = g->output[i]->name;
+        if (strmap_get(seen, name))
+            return diag_error(im->diag, AMPC_REJECTED, DIAG_FILE(im->path),
+                              "graph output '%s' is given twice", name);
+        strmap_put(seen, name, im);
+        ir_value *v = onnx_value(im, scope, name);
+        if (!v) return diag_status(im->diag);
+        ir_output(&im->builder, name, v);
+    }
+    im->builder.phase = IR_UPDATE;
+    for (size_t i = 0; i < im->stores.count; i++)
+        ir_store(&im->builder, im->stores.items[i].state, im->stores.items[i].value);
+    return AMPC_OK;
+}
+
+static ampc_status import_model(onnx_importer *im)
+{
+    const Onnx__ModelProto *m = im->file->model;
+    TRY(check_versions(im, m));
+    onnx_scope scope = {.graph = m->graph, .bindings = strmap_new_borrowing(im->scratch)};
+    strmap_reserve(scope.bindings, m->graph->n_initializer + m->graph->n_node);
+    size_t errors = diag_count(im->diag, DIAG_ERROR);
+    TRY(onnx_check_graph(im, &scope));
+    TRY(onnx_initializers_bind(im, &scope));
+    im->declarations = onnx_declarations(m->graph, im->scratch);
+    im->ties = onnx_ties_find(m->graph, !im->options->tied, im->declarations, im->scratch);
+    TRY(bind_inputs(im, &scope));
+    bool lowered = onnx_lower_graph(im, &scope);
+    if (lowered) TRY(emit_outputs(im, &scope));
+    if (diag_count(im->diag, DIAG_ERROR) != errors) return diag_status(im->diag);
+    if (!lowered) return diag_error(im->diag, AMPC_UNSUPPORTED, DIAG_FILE(im->path), "the graph cannot be lowered");
+    onnx_remove_unread(im->graph); /* first, so that only what is really read becomes a constant */
+    ir_fold_commit(im->knowledge, im->graph, im->diag);
+    onnx_remove_unread(im->graph);
+    onnx_classify_parameters(im);
+    ir_module_sweep(im->module);
+    return AMPC_OK;
+}
+
+static int64_t half_of_memory(void)
+{
+    int64_t pages = sysconf(_SC_PHYS_PAGES), size = sysconf(_SC_PAGESIZE), bytes;
+    return pages > 0 && checked_mul(pages, size, &bytes) ? bytes / 2 : INT64_MAX;
+}
+
+/* The importer's parts, in their two arenas; runs under the guard of import_file. */
+static ampc_status import_guarded(onnx_file *f, const onnx_import_options *o, diag *d, diag *trial, diag *inner,
+                                  ir_module *m, arena *scratch)
+{
+    static const onnx_import_options defaults = {0};
+    onnx_importer im = {.file = f,
+                        .options = o ? o : &defaults,
+                        .module = m,
+                        .arena = m->arena,
+                        .scratch = scratch,
+                        .diag = d,
+                        .trial = trial,
+                        .inner = inner};
+    im.path = arena_strdup(im.arena, f->path);
+    im.max_bytes = im.options->max_tensor_bytes ? im.options->max_tensor_bytes : half_of_memory();
+    im.graph = ir_graph_new(m, "forward");
+    im.builder = ir_builder_at_end(im.graph, d);
+    im.builder.nameless = true;
+    im.knowledge = ir_knowledge_new(scratch, im.graph);
+    onnx_body own = {.graph = im.graph, .knowledge = im.knowledge};
+    im.body = &own;
+    im.rows = rows_by_operator(scratch);
+    im.foreign = &foreign_row;
+    return import_model(&im);
+}
+
+static ampc_status import_file(onnx_file *f, const onnx_import_options *o, diag *d, ir_module **out)
+{
+    ir_module *m = ir_module_new();
+    arena *scratch = arena_new(0);
+    bool foreign = o && o->foreign;
+    diag *trial = foreign ? diag_new(NULL, NULL) : NULL, *inner = foreign ? diag_new(NULL, NULL) : NULL;
+    ampc_status status = AMPC_NO_MEMORY;
+    jmp_buf guard;
+    if (m && scratch && ((trial && inner) || !foreign) && !setjmp(guard)) {
+        arena_set_guard(m->arena, &guard);
+        arena_set_guard(scratch, &guard);
+        status = import_guarded(f, o, d, trial, inner, m, scratch);
+        arena_set_guard(m->arena, NULL);
+    } else {
+        diag_error(d, status, DIAG_FILE(f->path), "out of memory");
+    }
+    arena_free(scratch);
+    diag_free(trial);
+    diag_free(inner);
+    if (status == AMPC_OK)
+        *out = m;
+    else
+        ir_module_free(m);
+    return status;
+}
+
+ampc_status onnx_import(const char *path, const onnx_import_options *o, diag *d, ir_module **out)
+{
+    *out = NULL;
+    onnx_file *f;
+    TRY(onnx_file_open(path, d, &f));
+    ampc_status status = import_file(f, o, d, out);
+    onnx_file_close(f);
+    return status;
+}
+
+ampc_status onnx_import_memory(const void *data, size_t size, const char *name,
+                               const onnx_import_options *o, diag *d, ir_module **out)
+{
+    *out = NULL;
+    onnx_file *f;
+    TRY(onnx_file_wrap(data, size, name, d, &f));
+    ampc_status status = import_file(f, o, d, out);
+    onnx_file_close(f);
+    return status;
+}

@@ -1,0 +1,205 @@
+/* graph.c - the one pass over the nodes of a graph, the model's own or one inside a node.
+ *
+ * Each node is lowered to IR nodes, whose types are inferred and whose values are folded at once, so that the next
+ * node finds the shapes that it needs. */
+#include "frontend/lower/lower.h"
+
+#include <string.h>
+
+enum { FOLD_LIMIT = 1 << 18 }; /* elements of a folded value */
+
+static bool read_operands(onnx_node *n, onnx_scope *scope)
+{
+    const Onnx__NodeProto *p = n->proto;
+    const onnx_arity a = onnx_arity_of(n);
+    if (n->n_in < a.required)
+        onnx_reject(n, "has %d inputs, not %d%s", n->n_in, a.required, a.most == a.required ? "" : " or more");
+    if (n->n_in > a.most)
+        onnx_reject(n, "has %d inputs, not %d%s", n->n_in, a.most, a.most == a.required ? "" : " at most");
+    if (n->n_out < 1 || n->n_out > a.results) onnx_reject(n, "has %d outputs", n->n_out);
+    for (int i = 0; i < n->n_in && !n->failed; i++) {
+        bool absent = !*p->input[i];
+        if (absent && (i < a.required || i >= a.single)) onnx_reject(n, "input %d is missing", i);
+        n->in[i] = absent ? NULL : onnx_value(n->importer, scope, p->input[i]);
+        if (!absent && !n->in[i]) return false; /* reported where it failed */
+    }
+    return !n->failed;
+}
+
+static void check_sizes(onnx_node *n, const ir_node *node)
+{
+    for (int i = 0; i < node->n_out && !n->failed; i++) {
+        const ir_type *t = &node->out[i]->type;
+        if (t->dtype == IR_NO_DTYPE) continue;
+        ir_dim count = ir_type_count(n->dims, t);
+        int64_t bytes = 0;
+        if (ir_dim_is_symbolic(count)) continue;
+        if (count == IR_DIM_NONE || !checked_mul(count, (int64_t)ir_dtype_size(t->dtype), &bytes) ||
+            bytes > n->importer->max_bytes)
+            onnx_reject(n, "the result %s is too large%s",
+                        ir_type_print(n->importer->module, t, n->importer->scratch),
+                        count == IR_DIM_NONE ? " or too complex" : "");
+    }
+}
+
+/* Checks and folds the IR nodes that the handler made. */
+static void finish_nodes(onnx_node *n, const ir_node *before)
+{
+    onnx_importer *im = n->importer;
+    for (const ir_node *node = before ? before->next : im->graph->first; node; node = node->next) {
+        check_sizes(n, node);
+        if (!n->failed) ir_fold(im->knowledge, node, FOLD_LIMIT);
+    }
+}
+
+static bool is_operand(const onnx_node *n, const ir_value *v)
+{
+    for (int i = 0; i < n->n_in; i++)
+        if (n->in[i] == v) return true;
+    return false;
+}
+
+/* A node that changes nothing (Identity, a Reshape to the same shape, Dropout outside training) stays in the graph as
+ * a view, so that mixed precision sees the model as it was written; the clean-ups drop it. */
+static void keep_identity(onnx_node *n)
+{
+    for (int i = 0; i < n->n_out && !n->failed; i++) {
+        ir_value *v = n->out[i];
+        if (!onnx_wants(n, i) || v->kind == IR_VALUE_STORAGE || !ir_dtype_is_float(v->type.dtype) ||
+            !is_operand(n, v))
+            continue;
+        ir_node *view = ir_new(n->b, IR_OP_reshape, 1, v);
+        ir_set_list(view, IR_ATTR(reshape, shape), v->type.dims, v->type.rank);
+        n->out[i] = ir_done(n->b, view);
+        n->failed |= !n->out[i];
+    }
+}
+
+static void bind_results(onnx_node *n, onnx_scope *scope, uint32_t first_id)
+{
+    for (int i = n->n_out; i-- > 0;) { /* of several names that a value has, the first one stays */
+        ir_value *v = n->failed ? NULL : n->out[i];
+        if (!onnx_wants(n, i)) continue;
+        if (v && v->kind == IR_VALUE_RESULT && v->def->id >= first_id) ir_value_rename(v, n->proto->output[i]);
+        onnx_bind(n->importer, scope, n->proto->output[i], v);
+    }
+}
+
+static void run_handler(onnx_node *n)
+{
+    size_t errors = diag_count(n->importer->diag, DIAG_ERROR);
+    n->row->lower(n);
+    if (n->row != n->importer->foreign) onnx_check_attributes(n);
+    for (int i = 0; i < n->n_out && !n->failed; i++) {
+        bool missing = onnx_wants(n, i) && !n->out[i];
+        if (missing && diag_count(n->importer->diag, DIAG_ERROR) == errors)
+            onnx_refuse(n, "output %d", i);
+        n->failed |= missing;
+    }
+}
+
+static void undo(onnx_node *n, const ir_node *before)
+{
+    ir_graph *g = n->importer->graph;
+    while (g->last != before) {
+        for (int i = 0; i < ir_body_count(g->last); i++)
+            ir_graph_remove(n->importer->module, ir_body_get(g->last, i).graph);
+        ir_node_remove(g->last);
+    }
+    memset(n->out, 0, (size_t)n->n_out * sizeof *n->out);
+    memset(n->attr_read, 0, n->proto->n_attribute * sizeof *n->attr_read);
+    n->failed = false;
+}
+
+/* Sizes that are known at run time only may be why a node seems malformed. */
+static bool reads_symbols(const onnx_node *n)
+{
+    bool symbolic = false;
+    for (int i = 0; i < n->n_in; i++)
+        symbolic |= n->in[i] && !ir_type_is_static(&n->in[i]->type);
+    return symbolic;
+}
+
+/* With foreign nodes allowed: a first attempt, whose messages nobody sees, tells whether the node
+ * can be lowered. Within the attempt on an If, its nodes are lowered or the If is carried. */
+static void lower_or_carry(onnx_node *n, ir_node *before)
+{
+    onnx_importer *im = n->importer;
+    diag *own = im->diag, *trial = im->trial;
+    if (own == trial || n->row == im->foreign) {
+        run_handler(n);
+        return;
+    }
+    diag_clear(trial);
+    im->diag = im->builder.diag = trial;
+    run_handler(n);
+    im->diag = im->builder.diag = own;
+    bool told = n->failed || diag_count(trial, DIAG_WARNING) || diag_count(trial, DIAG_REMARK);
+    if (!told) return;
+    bool unsupported = diag_status(trial) == AMPC_UNSUPPORTED || reads_symbols(n);
+    if (n->failed && unsupported) n->row = im->foreign;
+    undo(n, before);
+    run_handler(n);
+}
+
+static bool lower_node(onnx_importer *im, onnx_scope *scope, size_t index)
+{
+    const Onnx__NodeProto *p = scope->graph->node[index];
+    const onnx_row *row = onnx_find_row(im, p);
+    onnx_node n = {.importer = im,
+                   .b = &im->builder,
+                   .dims = im->module->dims,
+                   .scope = scope,
+                   .proto = p,
+                   .row = row ? row : im->foreign,
+                   .index = index,
+                   .opset = im->opset,
+                   .n_in = (int)p->n_input,
+                   .n_out = (int)p->n_output};
+    n.arg = n.row->arg;
+    while (n.n_in && !*p->input[n.n_in - 1]) n.n_in--;
+    while (n.n_out && !*p->output[n.n_out - 1]) n.n_out--;
+    n.in = arena_array(im->scratch, (size_t)n.n_in + 1, sizeof *n.in);
+    n.out = arena_array(im->scratch, (size_t)n.n_out + 1, sizeof *n.out);
+    n.attr_read = arena_array(im->scratch, p->n_attribute + 1, sizeof *n.attr_read);
+    im->builder.loc = (ir_loc){.file = im->path,
+                               .op = arena_intern(im->arena, p->op_type),
+                               .node = onnx_node_name(im, p, im->node_index++)};
+
+    ir_node *before = im->graph->last;
+    uint32_t first_id = im->graph->node_ids;
+    onnx_check_attribute_names(&n);
+    bool ready = read_operands(&n, scope);
+    if (ready && im->trial)
+        lower_or_carry(&n, before);
+    else if (ready)
+        run_handler(&n);
+    if (ready) keep_identity(&n);
+    if (ready) finish_nodes(&n, before);
+    n.failed |= !ready;
+    bind_results(&n, scope, first_id);
+    ir_node *made = before ? before->next : im->graph->first;
+    for (; made; made = made->next) ir_name_results(made);
+    return !n.failed;
+}
+
+bool onnx_lower_graph(onnx_importer *im, onnx_scope *scope)
+{
+    const Onnx__GraphProto *g = scope->graph;
+    size_t errors = diag_count(im->diag, DIAG_ERROR);
+    bool ok = true;
+    for (size_t i = 0; i < g->n_node; i++) ok &= lower_node(im, scope, i);
+    for (size_t i = 0; i < g->n_value_info; i++) onnx_check_declared(im, scope, g->value_info[i]);
+    for (size_t i = 0; i < g->n_output; i++) onnx_check_declared(im, scope, g->output[i]);
+    return ok && diag_count(im->diag, DIAG_ERROR) == errors;
+}
+
+void onnx_remove_unread(ir_graph *g)
+{
+    for (ir_node *n = g->last, *before; n; n = before) {
+        before = n->prev;
+        bool read = !(ir_op_get(n->op)->traits & IR_PURE);
+        for (int i = 0; i < n->n_out; i++) read |= ir_value_used(n->out[i]);
+        if (!read) ir_node_remove(n);
+    }
+}

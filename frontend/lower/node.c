@@ -1,0 +1,27 @@
+/* node.c - messages about the node that is being lowered. */
+#include "frontend/lower/lower.h"
+
+#include <stdarg.h>
+
+diag_loc onnx_loc(const onnx_node *n)
+{
+    return (diag_loc){.file = n->b->loc.file, .node = n->b->loc.node, .op = n->b->loc.op};
+}
+
+void onnx_reject(onnx_node *n, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    if (!n->failed) diag_verror(n->importer->diag, AMPC_REJECTED, onnx_loc(n), format, args);
+    va_end(args);
+    n->failed = true;
+}
+
+void onnx_refuse(onnx_node *n, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    if (!n->failed) diag_verror(n->importer->diag, AMPC_UNSUPPORTED, onnx_loc(n), format, args);
+    va_end(args);
+    n->failed = true;
+}

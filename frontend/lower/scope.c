@@ -1,0 +1,92 @@
+/* scope.c - names of the model and the values that they stand for in the current graph.
+ *
+ * What a body reads from outside becomes one of its inputs the first time that it is read, in every graph between;
+ * storage is the module's and read in place. A value that is known while compiling stays known inside. */
+#include "frontend/lower/lower.h"
+
+/* ---- values from outside ----------------------------------------------------------------------- */
+
+static ir_value *find_capture(const onnx_body *b, const ir_value *outside)
+{
+    for (size_t i = 0; i < b->captures.count; i++)
+        if (b->captures.items[i].outside == outside) return b->captures.items[i].inside;
+    return NULL;
+}
+
+/* A view of the input that folding replaces by what is known. */
+static ir_value *make_known(onnx_importer *im, const onnx_body *b, ir_value *input, const ir_known *known)
+{
+    ir_builder at = ir_builder_at_end(b->graph, im->diag);
+    at.before = b->graph->first;
+    at.nameless = true;
+    ir_node *view = ir_new(&at, IR_OP_reshape, 1, input);
+    ir_set_list(view, IR_ATTR(reshape, shape), input->type.dims, input->type.rank);
+    ir_value *v = ir_done(&at, view);
+    if (!v) return NULL;
+    ir_value_rename(v, input->name);
+    ir_known_set(b->knowledge, v, known);
+    return v;
+}
+
+static ir_value *capture(onnx_importer *im, onnx_body *b, ir_value *v)
+{
+    if (v->graph == b->graph) return v;
+    ir_value *outside = capture(im, b->outer, v), *inside = outside ? find_capture(b, outside) : NULL;
+    if (inside || !outside) return inside;
+    const ir_known *known = ir_known_get(b->outer->knowledge, outside);
+    ir_value *input = ir_graph_input(b->graph, outside->name, &outside->type);
+    inside = known ? make_known(im, b, input, known) : input;
+    vec_push(im->scratch, &b->captures, ((onnx_capture){outside, input, inside}));
+    return inside;
+}
+
+/* The value as the current graph has it. */
+static ir_value *inside(onnx_importer *im, ir_value *v)
+{
+    if (v->graph == im->graph) return v;
+    return v->kind == IR_VALUE_STORAGE ? ir_graph_storage(im->graph, v->storage) : capture(im, im->body, v);
+}
+
+/* ---- names ----------------------------------------------------------------------------------- */
+
+onnx_binding *onnx_find(const onnx_scope *scope, const char *name)
+{
+    for (; scope; scope = scope->outer) {
+        onnx_binding *b = strmap_get(scope->bindings, name);
+        if (b) return b;
+    }
+    return NULL;
+}
+
+ir_value *onnx_value(onnx_importer *im, const onnx_scope *scope, const char *name)
+{
+    onnx_binding *b = onnx_find(scope, name);
+    if (!b || b->value || b->failed) return b && b->value ? inside(im, b->value) : NULL;
+    ir_storage_kind kind = ir_dtype_is_float(b->initializer->dtype) ? IR_PARAM : IR_CONST;
+    b->value = onnx_tensor_value(im, kind, name, b->initializer, DIAG_FILE(im->path));
+    b->failed = !b->value;
+    return b->value;
+}
+
+void onnx_bind(onnx_importer *im, onnx_scope *scope, const char *name, ir_value *v)
+{
+    onnx_binding *b = arena_alloc(im->scratch, sizeof *b);
+    b->value = v;
+    b->failed = !v;
+    strmap_put(scope->bindings, name, b);
+}
+
+ir_value *onnx_separate(onnx_node *n, int i)
+{
+    onnx_importer *im = n->importer;
+    onnx_tie *tie = n->scope->outer ? NULL : onnx_tie_at(im->ties, n->index, i);
+    if (!tie) return n->in[i];
+    const char *merged = n->scope->graph->initializer[tie->initializer]->name;
+    const onnx_binding *b = onnx_find(n->scope, merged);
+    if (!tie->value && b->initializer) {
+        tie->value = onnx_tensor_value(im, IR_PARAM, tie->name, b->initializer, onnx_loc(n));
+        if (tie->value) tie->value->storage->merged = arena_strdup(im->arena, merged);
+        if (!im->options->tied) ir_meta_set(im->module, "untied", "on");
+    }
+    return tie->value ? tie->value : n->in[i];
+}
