@@ -1,4 +1,4 @@
-/* dim_table.h - the inside of a dimension table, for dim.c, dim_text.c and what computes dimensions at run time. */
+/* dim_table.h - the inside of a dimension table, for dim*.c and what computes dimensions at run time. */
 #ifndef AMPC_DIM_TABLE_H
 #define AMPC_DIM_TABLE_H
 
