@@ -168,23 +168,6 @@ bool ir_fold(ir_knowledge *k, const ir_node *n, int64_t limit)
     return true;
 }
 
-double fold_round(ir_dtype t, double v)
-{
-    unsigned char bytes[8];
-    if (t == IR_f64) return v;
-    ir_store_f64(t, bytes, (double)(float)v);
-    return ir_load_f64(t, bytes);
-}
-
-ir_dim fold_wrap(ir_dtype t, ir_dim v)
-{
-    unsigned char bytes[8];
-    if (v == IR_DIM_NONE) return v;
-    if (ir_dim_is_symbolic(v)) return t == IR_i64 || t == IR_i32 ? v : IR_DIM_NONE;
-    ir_store_i64(t, bytes, v);
-    return ir_dim_number(ir_load_i64(t, bytes));
-}
-
 /* ---- commit ---------------------------------------------------------------------------------- */
 
 static bool is_symbolic(const ir_known *known)

@@ -6,30 +6,6 @@
 
 /* ---- views ----------------------------------------------------------------------------------- */
 
-fold_view fold_view_dense(const ir_type *type)
-{
-    fold_view v = {0};
-    int64_t stride = 1;
-    for (int i = type->rank; i-- > 0; stride *= type->dims[i]) v.stride[i] = stride;
-    return v;
-}
-
-fold_view fold_view_broadcast(const ir_type *from, const ir_type *to)
-{
-    fold_view dense = fold_view_dense(from), v = {0};
-    int shift = to->rank - from->rank;
-    for (int i = 0; i < from->rank; i++)
-        if (from->dims[i] != 1) v.stride[shift + i] = dense.stride[i];
-    return v;
-}
-
-int64_t fold_view_at(const fold_view *v, const ir_type *shape, int64_t index)
-{
-    int64_t at = v->offset;
-    for (int i = shape->rank; i-- > 0; index /= shape->dims[i]) at += index % shape->dims[i] * v->stride[i];
-    return at;
-}
-
 static void copy_one(const cells *to, int64_t i, const ir_known *from, int64_t k)
 {
     if (to->floats) to->floats[i] = from->floats[k];
