@@ -1,4 +1,5 @@
-/* infer.h - inside of inference: what the rules (infer_*.c, one function a word of the infer column) work with.
+/* infer.h - inside of inference: what the rules (infer_*.c, one function a word of the infer column) work with, which
+ * is in infer_rule.c.
  *
  * When a rule runs, arity, mandatory operands, dtypes and attribute ranges have been checked. It checks shapes and
  * sets its results. Every function that returns a status has reported what it refuses. */
@@ -26,6 +27,10 @@ const char *infer_show_dim(const inference *x, ir_dim d);
 
 /* Operands. `infer_in` is NULL for an absent one; `infer_operand` gives the type of the operand in that slot. */
 const ir_type *infer_in(const inference *x, int i);
+static inline const ir_slot *infer_slot(const inference *x, int i)
+{
+    return ir_op_in_slot(x->node->op, i, x->node->n_in);
+}
 const ir_type *infer_operand(const inference *x, const char *slot);
 /* The operand (or its slot) is absent or has the shape (one element) wanted; "bias must be f32[10], is f32[11]". */
 ampc_status infer_expect(const inference *x, int i, const ir_type *shape);
