@@ -1,4 +1,5 @@
-/* body.c - graphs that a foreign node reads: the bodies of If, Loop, Scan.
+/* body.c - graphs that a foreign node reads: the bodies of If, Loop, Scan; and what happens to a graph with all of its
+ * bodies: it is removed, swept, cloned.
  *
  * The node names them in its attribute `bodies`, one line "ATTRIBUTE=GRAPH" each, and its captures in `captures`, one
  * name a line, in the order of its last operands. */
@@ -113,4 +114,109 @@ ir_value *ir_capture_add(ir_node *n, ir_graph *body, ir_value *v)
     ir_set_str(n, IR_ATTR(foreign, captures), arena_printf(a, "%s%s%s", before, *before ? "\n" : "", input->name));
     ir_node_add_input(n, v);
     return input;
+}
+
+/* ---- graphs with their bodies ---------------------------------------------------------------- */
+
+/* Bodies that no entry graph reaches. */
+static void sweep_bodies(ir_module *m)
+{
+    ir_graph_list reached = {0};
+    strmap *names = strmap_new_borrowing(m->arena);
+    for (size_t i = 0; i < m->graphs.count; i++)
+        if (!m->graphs.items[i]->body) ir_graph_family(m->graphs.items[i], m->arena, &reached);
+    if (reached.count == m->graphs.count) return;
+    for (size_t i = 0; i < reached.count; i++) strmap_put(names, reached.items[i]->name, m);
+    size_t kept = 0;
+    for (size_t i = 0; i < m->graphs.count; i++)
+        if (strmap_get(names, m->graphs.items[i]->name)) m->graphs.items[kept++] = m->graphs.items[i];
+    m->graphs.count = kept;
+}
+
+void ir_module_sweep(ir_module *m)
+{
+    sweep_bodies(m);
+    bool *read = arena_array(m->arena, m->storage.count + 1, sizeof *read);
+    for (size_t g = 0; g < m->graphs.count; g++)
+        for (const ir_node *n = m->graphs.items[g]->first; n; n = n->next)
+            for (int i = 0; i < n->n_in; i++)
+                if (n->in[i].value && n->in[i].value->storage) read[n->in[i].value->storage->id] = true;
+    size_t kept = 0;
+    for (size_t i = 0; i < m->storage.count; i++) {
+        ir_storage *s = m->storage.items[i];
+        if (!read[s->id]) {
+            strmap_put(m->storage_names, s->name, NULL);
+            continue;
+        }
+        s->id = (uint32_t)kept;
+        m->storage.items[kept++] = s;
+    }
+    m->storage.count = kept;
+}
+
+void ir_graph_remove(ir_module *m, ir_graph *g)
+{
+    for (const ir_node *n = g->first; n; n = n->next)
+        for (int i = 0; i < ir_body_count(n); i++) {
+            ir_graph *body = ir_body_get(n, i).graph;
+            if (body) ir_graph_remove(m, body);
+        }
+    size_t kept = 0;
+    for (size_t i = 0; i < m->graphs.count; i++)
+        if (m->graphs.items[i] != g) m->graphs.items[kept++] = m->graphs.items[i];
+    m->graphs.count = kept;
+}
+
+/* ---- clone ----------------------------------------------------------------------------------- */
+
+static void clone_bodies(const ir_node *n, ir_node *copy)
+{
+    int count = ir_body_count(n);
+    if (!count) return;
+    ir_module *m = copy->graph->module;
+    ir_set_str(copy, IR_ATTR(foreign, bodies), "");
+    for (int i = 0; i < count; i++) {
+        ir_body body = ir_body_get(n, i);
+        if (!body.graph) continue;
+        const char *name = arena_printf(m->arena, "%s/%s", copy->graph->name, body.graph->name);
+        ir_body_add(copy, body.attribute, ir_graph_clone(m, body.graph, name, NULL));
+    }
+}
+
+static ir_node *node_clone(const ir_node *n, ir_graph *into, ir_value **map)
+{
+    ir_value **in = arena_array(into->module->arena, (size_t)n->n_in + 1, sizeof *in);
+    for (int i = 0; i < n->n_in; i++) {
+        ir_value *v = n->in[i].value;
+        if (v && v->kind == IR_VALUE_STORAGE && !map[v->id]) map[v->id] = ir_graph_storage(into, v->storage);
+        in[i] = v ? map[v->id] : NULL;
+    }
+    ir_builder b = ir_builder_at_end(into, NULL);
+    b.phase = n->phase;
+    ir_node *copy = ir_new_array(&b, n->op, n->n_in, in, n->n_out);
+    copy->loc = n->loc;
+    copy->note = n->note;
+    for (int i = 0; i < ir_op_get(n->op)->n_attr; i++) copy->attr[i] = n->attr[i];
+    for (int i = 0; i < n->n_out; i++) {
+        copy->out[i]->type = n->out[i]->type;
+        ir_value_rename(copy->out[i], n->out[i]->name);
+        map[n->out[i]->id] = copy->out[i];
+    }
+    ir_node_insert(&b, copy);
+    clone_bodies(n, copy);
+    return copy;
+}
+
+ir_graph *ir_graph_clone(ir_module *m, const ir_graph *g, const char *name, ir_value **map)
+{
+    ir_graph *copy = ir_graph_new(m, name);
+    strmap_reserve(copy->names, g->value_ids);
+    if (!map) map = arena_array(m->arena, (size_t)g->value_ids + 1, sizeof *map);
+    else memset(map, 0, g->value_ids * sizeof *map);
+    for (size_t i = 0; i < g->inputs.count; i++) {
+        const ir_value *v = g->inputs.items[i];
+        map[v->id] = ir_graph_input(copy, v->name, &v->type);
+    }
+    for (const ir_node *n = g->first; n; n = n->next) node_clone(n, copy, map);
+    return copy;
 }

@@ -1,143 +1,10 @@
-/* build.c - making nodes through a cursor, and shorthands for the usual formulas. */
+/* build.c - nodes with inferred types, and shorthands for the usual formulas. */
 #include "ir/ir.h"
 
-#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
-ir_builder ir_builder_at_end(ir_graph *g, diag *d)
-{
-    ir_phase phase = g->last ? g->last->phase : IR_FORWARD;
-    return (ir_builder){.graph = g, .phase = phase, .diag = d};
-}
-
-ir_builder ir_builder_before(ir_node *n, diag *d)
-{
-    return (ir_builder){.graph = n->graph, .before = n, .phase = n->phase, .loc = n->loc, .diag = d};
-}
-
-ir_builder ir_builder_after(ir_node *n, diag *d)
-{
-    return (ir_builder){.graph = n->graph, .before = n->next, .phase = n->phase, .loc = n->loc, .diag = d};
-}
-
 /* ---- nodes ----------------------------------------------------------------------------------- */
-
-static bool operands_complete(ir_op op, int n_in, ir_value *const *in)
-{
-    const ir_op_info *info = ir_op_get(op);
-    int mandatory = info->variadic_in >= 0 ? info->n_in - 1 : 0;
-    if (n_in < mandatory) return false;
-    for (int i = 0; i < n_in; i++) {
-        const ir_slot *slot = ir_op_in_slot(op, i, n_in);
-        if (slot && slot->kind != IR_SLOT_OPT && !in[i]) return false;
-    }
-    for (int i = n_in; i < info->n_in && info->variadic_in < 0; i++)
-        if (info->in[i].kind != IR_SLOT_OPT) return false;
-    return true;
-}
-
-static ir_value *result_new(ir_node *n, ir_graph *g, int i)
-{
-    ir_value *v = arena_alloc(g->module->arena, sizeof *v);
-    v->id = g->value_ids++;
-    v->kind = IR_VALUE_RESULT;
-    v->graph = g;
-    v->def = n;
-    v->def_index = i;
-    return v;
-}
-
-ir_node *ir_new_array(ir_builder *b, ir_op op, int n_in, ir_value *const *in, int n_out)
-{
-    if (!operands_complete(op, n_in, in)) return NULL;
-    const ir_op_info *info = ir_op_get(op);
-    arena *a = b->graph->module->arena;
-    ir_node *n = arena_alloc(a, sizeof *n);
-    b->graph->edited = true;
-    n->id = b->graph->node_ids++;
-    n->op = op;
-    n->phase = b->phase;
-    n->loc = b->loc;
-    n->loc.parts = NULL;
-    /* Optional operands at the end may be left out by the caller; the node has every slot. */
-    n->n_in = info->variadic_in < 0 && n_in < info->n_in ? info->n_in : n_in;
-    n->n_out = n_out ? n_out : info->n_out;
-    n->in = arena_array(a, (size_t)n->n_in, sizeof *n->in);
-    n->out = arena_array(a, (size_t)n->n_out, sizeof *n->out);
-    n->attr = arena_array(a, (size_t)info->n_attr, sizeof *n->attr);
-    for (int i = 0; i < n->n_in; i++) {
-        n->in[i].user = n;
-        n->in[i].index = i;
-        if (i < n_in) ir_node_set_input(n, i, in[i]);
-    }
-    for (int i = 0; i < n->n_out; i++) n->out[i] = result_new(n, b->graph, i);
-    for (int i = 0; i < info->n_attr; i++) n->attr[i] = info->attr[i].initial;
-    return n;
-}
-
-ir_node *ir_new(ir_builder *b, ir_op op, int n_in, ...)
-{
-    ir_value *in[16];
-    assert(n_in <= 16); /* the call says how many */
-    va_list args;
-    va_start(args, n_in);
-    for (int i = 0; i < n_in; i++) in[i] = va_arg(args, ir_value *);
-    va_end(args);
-    return ir_new_array(b, op, n_in, in, 0);
-}
-
-static arena *node_arena(const ir_node *n)
-{
-    const ir_value *v = n->n_out > 0 ? n->out[0] : n->in[0].value;
-    return v->graph->module->arena;
-}
-
-void ir_set_int(ir_node *n, int attr, int64_t v)
-{
-    if (n) n->attr[attr].i = v;
-}
-
-void ir_set_bool(ir_node *n, int attr, bool v)
-{
-    if (n) n->attr[attr].i = v;
-}
-
-void ir_set_float(ir_node *n, int attr, double v)
-{
-    if (n) n->attr[attr].f = v;
-}
-
-void ir_set_dtype(ir_node *n, int attr, ir_dtype t)
-{
-    if (n) n->attr[attr].dtype = t;
-}
-
-void ir_set_str(ir_node *n, int attr, const char *s)
-{
-    if (n) n->attr[attr].s = arena_strdup(node_arena(n), s);
-}
-
-void ir_set_list(ir_node *n, int attr, const int64_t *items, int count)
-{
-    if (!n) return;
-    int64_t *copy = arena_array(node_arena(n), (size_t)count + 1, sizeof *copy);
-    for (int i = 0; i < count; i++) copy[i] = items[i];
-    n->attr[attr].list.items = copy;
-    n->attr[attr].list.count = count;
-}
-
-static void node_insert(ir_builder *b, ir_node *n)
-{
-    ir_graph *g = b->graph;
-    n->graph = g;
-    n->next = b->before;
-    n->prev = b->before ? b->before->prev : g->last;
-    if (n->prev) n->prev->next = n;
-    else g->first = n;
-    if (n->next) n->next->prev = n;
-    else g->last = n;
-}
 
 void ir_name_results(ir_node *n)
 {
@@ -158,7 +25,7 @@ bool ir_done_all(ir_builder *b, ir_node *n)
         ir_node_remove(n);
         return false;
     }
-    node_insert(b, n);
+    ir_node_insert(b, n);
     return true;
 }
 

@@ -151,7 +151,7 @@ struct ir_module {
     VEC(ir_meta) meta;         /* `meta "key" "value"` lines: loss output, label input, ... */
 };
 
-/* ---- module.c -------------------------------------------------------------------------------------------------- */
+/* ---- module.c, node.c; with bodies: body.c --------------------------------------------------------------------- */
 
 /* NULL when memory is exhausted. The module's arena has no guard until the caller sets one. */
 ir_module *ir_module_new(void);
@@ -248,8 +248,7 @@ ir_dim ir_type_count(ir_dim_table *t, const ir_type *type); /* number of element
 bool ir_type_is_static(const ir_type *type);
 const char *ir_type_print(const ir_module *m, const ir_type *type, arena *a); /* "f32[N,784]" */
 
-/* ---- build.c: making nodes
- * ------------------------------------------------------------------------------------------
+/* ---- node.c, build.c: making nodes --------------------------------------------------------------------------------
  * A builder is a cursor: new nodes go before `before` (NULL: at the end of the graph), with its phase and location.
  *
  *     ir_node *n = ir_new(b, IR_OP_matmul, 3, x, w, bias);
@@ -282,6 +281,7 @@ void ir_set_str(ir_node *n, int attr, const char *s);                    /* copi
 void ir_set_list(ir_node *n, int attr, const int64_t *items, int count); /* INTS and DIMS, copied */
 ir_value *ir_done(ir_builder *b, ir_node *n);                            /* result 0; NULL on failure */
 bool ir_done_all(ir_builder *b, ir_node *n);                             /* for nodes without results, or several */
+void ir_node_insert(const ir_builder *b, ir_node *n);                    /* with the types that it has */
 void ir_name_results(ir_node *n);                                        /* those without a name: after op and slot */
 
 /* Shorthands: one node (or few) each; they propagate NULL like ir_done. */

@@ -1,4 +1,4 @@
-/* module.c - the module and its parts: storage, graphs, values, use lists, cloning. */
+/* module.c - the module and its parts: storage, graphs, values. */
 #include "ir/ir.h"
 
 #include <assert.h>
@@ -84,42 +84,6 @@ ir_storage *ir_random_state(const ir_module *m)
     return s && s->kind == IR_STATE && ir_type_equal(&s->type, &pair) ? s : NULL;
 }
 
-/* Bodies that no entry graph reaches. */
-static void sweep_bodies(ir_module *m)
-{
-    ir_graph_list reached = {0};
-    strmap *names = strmap_new_borrowing(m->arena);
-    for (size_t i = 0; i < m->graphs.count; i++)
-        if (!m->graphs.items[i]->body) ir_graph_family(m->graphs.items[i], m->arena, &reached);
-    if (reached.count == m->graphs.count) return;
-    for (size_t i = 0; i < reached.count; i++) strmap_put(names, reached.items[i]->name, m);
-    size_t kept = 0;
-    for (size_t i = 0; i < m->graphs.count; i++)
-        if (strmap_get(names, m->graphs.items[i]->name)) m->graphs.items[kept++] = m->graphs.items[i];
-    m->graphs.count = kept;
-}
-
-void ir_module_sweep(ir_module *m)
-{
-    sweep_bodies(m);
-    bool *read = arena_array(m->arena, m->storage.count + 1, sizeof *read);
-    for (size_t g = 0; g < m->graphs.count; g++)
-        for (const ir_node *n = m->graphs.items[g]->first; n; n = n->next)
-            for (int i = 0; i < n->n_in; i++)
-                if (n->in[i].value && n->in[i].value->storage) read[n->in[i].value->storage->id] = true;
-    size_t kept = 0;
-    for (size_t i = 0; i < m->storage.count; i++) {
-        ir_storage *s = m->storage.items[i];
-        if (!read[s->id]) {
-            strmap_put(m->storage_names, s->name, NULL);
-            continue;
-        }
-        s->id = (uint32_t)kept;
-        m->storage.items[kept++] = s;
-    }
-    m->storage.count = kept;
-}
-
 const char *ir_module_source(const ir_module *m)
 {
     for (size_t i = 0; i < m->graphs.count; i++)
@@ -164,19 +128,6 @@ ir_graph *ir_graph_find(const ir_module *m, const char *name)
     for (size_t i = 0; i < m->graphs.count; i++)
         if (strcmp(m->graphs.items[i]->name, name) == 0) return m->graphs.items[i];
     return NULL;
-}
-
-void ir_graph_remove(ir_module *m, ir_graph *g)
-{
-    for (const ir_node *n = g->first; n; n = n->next)
-        for (int i = 0; i < ir_body_count(n); i++) {
-            ir_graph *body = ir_body_get(n, i).graph;
-            if (body) ir_graph_remove(m, body);
-        }
-    size_t kept = 0;
-    for (size_t i = 0; i < m->graphs.count; i++)
-        if (m->graphs.items[i] != g) m->graphs.items[kept++] = m->graphs.items[i];
-    m->graphs.count = kept;
 }
 
 static ir_value *value_new(ir_graph *g, ir_value_kind kind, const ir_type *type)
@@ -254,147 +205,7 @@ ir_node *ir_graph_find_output(const ir_graph *g, const char *name)
     return NULL;
 }
 
-/* ---- uses ------------------------------------------------------------------------------------ */
-
-static void use_link(ir_use *u, ir_value *v)
-{
-    u->value = v;
-    u->prev = NULL;
-    u->next = NULL;
-    if (!v) return;
-    u->next = v->first_use;
-    if (u->next) u->next->prev = u;
-    v->first_use = u;
-}
-
-static void use_unlink(ir_use *u)
-{
-    if (!u->value) return;
-    if (u->prev) u->prev->next = u->next;
-    else u->value->first_use = u->next;
-    if (u->next) u->next->prev = u->prev;
-    u->value = NULL;
-}
-
-void ir_node_set_input(ir_node *n, int i, ir_value *v)
-{
-    assert(i >= 0 && i < n->n_in); /* the callers count the operands */
-    use_unlink(&n->in[i]);
-    use_link(&n->in[i], v);
-}
-
-void ir_node_add_input(ir_node *n, ir_value *v)
-{
-    ir_use *in = arena_array(n->graph->module->arena, (size_t)n->n_in + 1, sizeof *in);
-    for (int i = 0; i <= n->n_in; i++) {
-        in[i] = (ir_use){.user = n, .index = i};
-        ir_value *read = i < n->n_in ? n->in[i].value : v;
-        if (i < n->n_in) use_unlink(&n->in[i]);
-        use_link(&in[i], read);
-    }
-    n->in = in;
-    n->n_in++;
-}
-
-void ir_value_replace(ir_value *from, ir_value *to)
-{
-    assert(from != to); /* the callers compare first */
-    while (from->first_use) ir_node_set_input(from->first_use->user, from->first_use->index, to);
-}
-
-static void unlink_node(ir_node *n)
-{
-    n->graph->edited = true;
-    if (n->prev) n->prev->next = n->next;
-    else n->graph->first = n->next;
-    if (n->next) n->next->prev = n->prev;
-    else n->graph->last = n->prev;
-}
-
-void ir_node_remove(ir_node *n)
-{
-    for (int i = 0; i < n->n_out; i++) assert(!ir_value_used(n->out[i])); /* the callers replaced its results */
-    for (int i = 0; i < n->n_in; i++) use_unlink(&n->in[i]);
-    if (!n->graph) return;
-    unlink_node(n);
-    n->graph = NULL;
-}
-
-void ir_node_move_before(ir_node *n, ir_node *at)
-{
-    assert(n != at && n->graph == at->graph); /* the callers stay in the graph */
-    unlink_node(n);
-    n->prev = at->prev;
-    n->next = at;
-    if (at->prev) at->prev->next = n;
-    else at->graph->first = n;
-    at->prev = n;
-}
-
-diag_loc ir_diag_loc(const ir_node *n)
-{
-    if (n->loc.op) return (diag_loc){.file = n->loc.file, .node = n->loc.node, .op = n->loc.op};
-    const char *name = n->n_out > 0 && n->out[0]->name ? n->out[0]->name : NULL;
-    return (diag_loc){.file = n->loc.file, .node = name, .op = ir_op_get(n->op)->name};
-}
-
-/* ---- clone ----------------------------------------------------------------------------------- */
-
-static void clone_bodies(const ir_node *n, ir_node *copy)
-{
-    int count = ir_body_count(n);
-    if (!count) return;
-    ir_module *m = copy->graph->module;
-    ir_set_str(copy, IR_ATTR(foreign, bodies), "");
-    for (int i = 0; i < count; i++) {
-        ir_body body = ir_body_get(n, i);
-        if (!body.graph) continue;
-        const char *name = arena_printf(m->arena, "%s/%s", copy->graph->name, body.graph->name);
-        ir_body_add(copy, body.attribute, ir_graph_clone(m, body.graph, name, NULL));
-    }
-}
-
-static ir_node *node_clone(const ir_node *n, ir_graph *into, ir_value **map)
-{
-    ir_value **in = arena_array(into->module->arena, (size_t)n->n_in + 1, sizeof *in);
-    for (int i = 0; i < n->n_in; i++) {
-        ir_value *v = n->in[i].value;
-        if (v && v->kind == IR_VALUE_STORAGE && !map[v->id]) map[v->id] = ir_graph_storage(into, v->storage);
-        in[i] = v ? map[v->id] : NULL;
-    }
-    ir_builder b = ir_builder_at_end(into, NULL);
-    b.phase = n->phase;
-    ir_node *copy = ir_new_array(&b, n->op, n->n_in, in, n->n_out);
-    copy->loc = n->loc;
-    copy->note = n->note;
-    for (int i = 0; i < ir_op_get(n->op)->n_attr; i++) copy->attr[i] = n->attr[i];
-    for (int i = 0; i < n->n_out; i++) {
-        copy->out[i]->type = n->out[i]->type;
-        value_name(copy->out[i], n->out[i]->name);
-        map[n->out[i]->id] = copy->out[i];
-    }
-    copy->graph = into;
-    copy->prev = into->last;
-    if (into->last) into->last->next = copy;
-    else into->first = copy;
-    into->last = copy;
-    clone_bodies(n, copy);
-    return copy;
-}
-
-ir_graph *ir_graph_clone(ir_module *m, const ir_graph *g, const char *name, ir_value **map)
-{
-    ir_graph *copy = ir_graph_new(m, name);
-    strmap_reserve(copy->names, g->value_ids);
-    if (!map) map = arena_array(m->arena, (size_t)g->value_ids + 1, sizeof *map);
-    else memset(map, 0, g->value_ids * sizeof *map);
-    for (size_t i = 0; i < g->inputs.count; i++) {
-        const ir_value *v = g->inputs.items[i];
-        map[v->id] = ir_graph_input(copy, v->name, &v->type);
-    }
-    for (const ir_node *n = g->first; n; n = n->next) node_clone(n, copy, map);
-    return copy;
-}
+/* ---- ids ------------------------------------------------------------------------------------- */
 
 void ir_graph_renumber(ir_graph *g)
 {
