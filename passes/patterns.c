@@ -141,7 +141,7 @@ static void search_graph(const search *s, ir_graph *g)
 /* patterns = Operator(op), ...: the operator that an op of the table counts as. */
 static const char *find_operator(const amp_list *l, ir_op op, arena *a)
 {
-    const char *text = amp_list_rule(l, "patterns");
+    const char *text = l->rule.patterns;
     const char *end = strstr(text, arena_printf(a, "(%s)", ir_op_get(op)->name)), *start = end;
     while (end && start > text && !strchr(" ,", start[-1])) start--;
     return end ? arena_strndup(a, start, (size_t)(end - start)) : NULL;

@@ -103,7 +103,7 @@ static ir_value *convert_constant(caster *c, ir_builder *b, const ir_value *v, i
 /* rule cast_names = LOW, WIDE: what is appended to the name of the value, "h, s" without the rule. */
 static const char *cast_name(const caster *c, const ir_value *v, ir_dtype to)
 {
-    const char *rule = amp_list_rule(c->list, "cast_names"), *comma = strchr(rule, ',');
+    const char *rule = c->list->rule.cast_names, *comma = strchr(rule, ',');
     if (!comma) return arena_printf(c->arena, "%s.%s", v->name, ir_dtype_is_low(to) ? "h" : "s");
     const char *wide = comma + 1 + strspn(comma + 1, " ");
     return ir_dtype_is_low(to) ? arena_printf(c->arena, "%s.%.*s", v->name, (int)(comma - rule), rule)
@@ -162,7 +162,7 @@ static ir_value *bound_mask(ir_builder *b, ir_value *v, ir_dtype to, bool mask, 
 
 static ir_value *share_outside(caster *c, const ir_value *v, ir_dtype to)
 {
-    bool shares = !c->list->rule.outer_casts;
+    bool shares = c->list->rule.outer_casts == OUTER_CASTS_SHARED;
     ir_value *cast = shares ? share_cast(c->options->outside, c->graph, v, to, c->arena) : NULL;
     if (cast) strmap_put(c->casts, cast_key(c->arena, v, to, false, false), cast);
     return cast;
@@ -177,7 +177,7 @@ static ir_value *cast_for(caster *c, ir_node *user, ir_value *v, ir_dtype to, co
     const char *key = cast_key(c->arena, v, to, attribute, wide);
     ir_value *cast = strmap_get(c->casts, key);
     if (cast) return cast;
-    bool convert = !c->list->rule.constants || attribute;
+    bool convert = c->list->rule.constants == CONSTANTS_CONVERT || attribute;
     if (convert && (cast = convert_constant(c, &b, v, to))) {
         strmap_put(c->casts, key, cast);
         return cast;
@@ -384,7 +384,7 @@ static const char *level_name(const pass_options *o)
 /* rule levels = O1, ...: those that the profile has; without the rule all of them. */
 static ampc_status check_level(const amp_list *l, const pass_options *o, diag *d)
 {
-    bool has = !*amp_list_rule(l, "levels") || amp_list_rule_names(l, "levels", level_name(o));
+    bool has = !*l->rule.levels || rules_text_has(l->rule.levels, level_name(o));
     if (o->level == PASS_O0 || has) return AMPC_OK;
     return diag_error(d, AMPC_UNSUPPORTED, DIAG_NOWHERE, "profile %s has no level %s", l->base ? l->base : "ampc",
                       level_name(o));
@@ -512,7 +512,7 @@ static ampc_status run(ir_module *m, const pass_options *o, diag *d, arena *a)
         pass_casts casts = pass_count_casts(g);
         o->stats->cast_bytes = casts.bytes;
         o->stats->cast_symbolic = casts.symbolic;
-        if (l->rule.stats) o->stats->inserted = pass_count_calls(g, m->arena);
+        if (l->rule.stats == STATS_INSERTED) o->stats->inserted = pass_count_calls(g, m->arena);
     }
     if (o->explain && !r.explained && !pass_explains_params(o))
         return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "--explain: no node is named '%s'", o->explain);

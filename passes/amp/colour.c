@@ -131,7 +131,7 @@ static bool has_word(const char *name, const char *words)
 /* fp32_names = WORD, ...: an operand or result whose name contains the word. */
 static bool has_f32_name(const colouring *c, const ir_node *n)
 {
-    const char *words = amp_list_rule(c->list, "fp32_names");
+    const char *words = c->list->rule.fp32_names;
     if (!*words) return false;
     for (n = first_part(n); n; n = next_part(n)) {
         for (int i = 0; i < n->n_in; i++)
@@ -153,7 +153,7 @@ static void colour_by_lists(colouring *c, ir_node *n, amp_entry *e)
     e->line = line ? &line->place : NULL;
     if (line) return;
     e->rule = AMP_UNLISTED;
-    if (c->list->rule.unlisted)
+    if (c->list->rule.unlisted == UNLISTED_ERROR)
         diag_error(c->diag, AMPC_REJECTED, ir_diag_loc(n), "operator %s is on no list", n->loc.op);
 }
 
@@ -193,9 +193,9 @@ static void colour_by_name(colouring *c, const ir_node *n, amp_entry *e)
 static bool is_honoured_cast(const colouring *c, const ir_node *n)
 {
     if (n->op != IR_OP_cast || has_f32_name(c, n) || find_tensor(c, n)) return false;
-    if (c->options->level == PASS_OD && c->list->rule.od) return false;
-    const list_entry *line =
-        c->list->rule.user_cast && n->loc.op ? amp_list_find(c->list, n->loc.op, n, c->options->low) : NULL;
+    if (c->options->level == PASS_OD && c->list->rule.od == OD_STRICT) return false;
+    bool listed = c->list->rule.user_cast == USER_CAST_GRAY && n->loc.op;
+    const list_entry *line = listed ? amp_list_find(c->list, n->loc.op, n, c->options->low) : NULL;
     return !line || line->colour != IR_GRAY;
 }
 
@@ -203,7 +203,7 @@ static bool is_honoured_cast(const colouring *c, const ir_node *n)
 static bool is_untouched(const colouring *c, const ir_node *n, amp_rule *why)
 {
     const amp_rules *rule = &c->list->rule;
-    bool listed = rule->integer_ops && n->loc.op;
+    bool listed = rule->integer_ops == INTEGER_LISTED && n->loc.op;
     *why = ir_op_get(n->op)->traits & IR_EFFECT ? AMP_STATEMENT
            : !touches_float(n) && !listed       ? AMP_NO_FLOAT
            : is_honoured_cast(c, n)             ? AMP_USER_CAST
@@ -211,7 +211,8 @@ static bool is_untouched(const colouring *c, const ir_node *n, amp_rule *why)
            : touches_f64(n)                     ? AMP_F64
                                                 : AMP_FIXED;
     if (*why != AMP_FIXED) return true;
-    return !rule->fixed_dtype_ops && n->loc.op && amp_list_rule_names(c->list, "dtype_attribute", n->loc.op);
+    bool fixed = rule->fixed_dtype_ops == FIXED_DTYPE_UNTOUCHED && n->loc.op;
+    return fixed && rules_text_has(rule->dtype_attribute, n->loc.op);
 }
 
 static void colour_node(colouring *c, ir_node *n)
@@ -243,7 +244,7 @@ static bool is_ours(const ir_node *n)
  * inside, which reads the model's output as it is. A loss of our own making (no ONNX origin) is f32 as a whole. */
 static void mark_terminal(colouring *c, const ir_value *loss)
 {
-    bool ours_only = c->list->rule.loss;
+    bool ours_only = c->list->rule.loss == LOSS_AS_COLOURED;
     if (loss->kind != IR_VALUE_RESULT || (ours_only && !is_ours(loss->def))) return;
     c->terminal[loss->def->id] = c->entries[loss->def->id].colour != IR_WHITE;
     for (const ir_node *n = loss->def; n; n = n->prev) {
@@ -392,7 +393,7 @@ static bool is_in_attention(const colouring *c, const ir_node *n)
 /* Gray, clear and unlisted nodes: where levels and profiles differ. */
 static count decide_by_rules(const colouring *c, const ir_node *n, amp_entry *e, const arrival *a)
 {
-    if (c->list->rule.promote) return decide_promoted(c, n, e);
+    if (c->list->rule.promote == PROMOTE_ON) return decide_promoted(c, n, e);
     if ((e->colour == IR_CLEAR || e->colour == IR_GRAY) && is_in_attention(c, n))
         return set(e, AMP_ATTENTION, c->options->low, c->attentions[n->id].scores), COUNT_LOW;
     if (e->colour == IR_CLEAR) return decide_clear(c, e, a);
@@ -489,7 +490,7 @@ static bool keeps_operand(const ir_node *n, int i, const amp_entry *e, const amp
     if (e->colour == IR_KEEP || !n->loc.op) return false;
     const list_entry *line = amp_list_find_at(l, n, low);
     bool black = line && line->colour == IR_BLACK;
-    if (black && l->rule.black_params && !amp_list_spared(l, n->loc.op)) return false;
+    if (black && l->rule.black_params == BLACK_PARAMS_LOW && !amp_list_spared(l, n->loc.op)) return false;
     if (black || (is_named(e) && e->rule != AMP_TENSOR && e->colour == IR_BLACK)) return true;
     bool same = amp_takes_part(n, i) && (!i || n->op != IR_OP_foreign || ir_dtype_is_low(e->want));
     return !same && (amp_list_inside(l, n) || amp_list_pins(l, n->loc.op));
@@ -512,12 +513,13 @@ bool *amp_low_params(const ir_graph *g, const amp_list *l, const pass_options *o
 
 bool amp_lowers_bodies(const amp_list *l, const pass_options *o)
 {
-    return o->level != PASS_O0 && (!l->rule.subgraphs || (l->rule.subgraphs == SUBGRAPHS_O2 && o->level == PASS_O2));
+    bool o2_only = l->rule.subgraphs == SUBGRAPHS_O2;
+    return o->level != PASS_O0 && l->rule.subgraphs != SUBGRAPHS_NO && (!o2_only || o->level == PASS_O2);
 }
 
 bool amp_is_listed_control(const amp_list *l, const pass_options *o, const ir_node *n)
 {
-    if (!l->rule.control || !ir_body_count(n) || !amp_lowers_bodies(l, o)) return false;
+    if (l->rule.control == CONTROL_MODEL || !ir_body_count(n) || !amp_lowers_bodies(l, o)) return false;
     for (int i = 0; i < ir_own_operands(n); i++)
         if (ir_in(n, i) && ir_dtype_is_float(ir_in(n, i)->type.dtype)) return false;
     return true;
@@ -551,7 +553,7 @@ amp_entry *amp_colour(ir_graph *g, const amp_list *l, const pass_options *o, are
     for (uint32_t i = 0; i < g->node_ids; i++) c.entries[i].colour = IR_KEEP;
     if (o->level == PASS_O0) return c.entries;
     c.ranges = range_find(g, l, o, a);
-    if (!l->rule.attention) c.attentions = attention_find(g, a);
+    if (l->rule.attention == ATTENTION_WHOLE) c.attentions = attention_find(g, a);
     for (size_t i = 0; i < g->inputs.count; i++) note_input(&c, i);
     for (ir_node *n = g->first; n; n = n->next) {
         if (n->op == IR_OP_foreign) ir_foreign_settle(n, o->low == IR_f16);

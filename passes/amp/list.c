@@ -212,14 +212,21 @@ const list_pattern *amp_list_find_tensor(const amp_list *l, const char *name)
 /* pins = Op(slot,...), ... : naming the operator pins its second float group, which is what the slots name. */
 bool amp_list_pins(const amp_list *l, const char *op)
 {
-    return amp_list_rule_names(l, "pins", op);
+    return rules_text_has(l->rule.pins, op);
 }
 
 bool amp_list_unsupported(const amp_list *l, const char *op)
 {
-    if (l->rule.unsupported_at == UNSUPPORTED_NEVER) return false;
+    if (l->rule.unsupported_at == UNSUPPORTED_AT_NEVER) return false;
     if (l->rule.unsupported_at == UNSUPPORTED_AT_O2 && l->level != PASS_O2) return false;
     return strmap_get(l->unsupported, op) != NULL;
+}
+
+bool amp_list_inside(const amp_list *l, const ir_node *n)
+{
+    if (!(ir_op_get(n->op)->traits & IR_F32_INSIDE) || l->rule.f32_inside == INSIDE_IGNORE) return false;
+    bool all = l->rule.f32_inside == INSIDE_HONOUR && !l->plain_runtime;
+    return all || (n->loc.op && rules_text_has(l->rule.promises, n->loc.op));
 }
 
 bool amp_list_spared(const amp_list *l, const char *op)
@@ -242,7 +249,7 @@ bool amp_list_is_attribute(const amp_list *l, const ir_node *n, int i)
     if (!v || v->kind != IR_VALUE_STORAGE || !is_single(&v->type)) return false;
     if (ir_is_scalar(v)) return true;
     bool constant = v->storage->kind == IR_CONST || v->type.rank == 0;
-    return constant && n->loc.op && amp_list_rule_names(l, "attributes", n->loc.op);
+    return constant && n->loc.op && rules_text_has(l->rule.attributes, n->loc.op);
 }
 
 /* ---- lines that match nothing ---------------------------------------------------------------- */
@@ -436,7 +443,7 @@ const char *pass_print_list(const pass_options *o, diag *d, arena *a)
     for (int i = 0; i < 4; i++) print_section(l, colours[i], &t);
     print_patterns(l, &t);
     add(&t, "\n[rules]\n");
-    for (int i = 0; amp_rule_key(i); i++) add_line(&t, amp_rule_key(i), " = ", amp_rule_print(l, i));
+    for (rule_id i = 0; i < RULE_COUNT; i++) add_line(&t, rules_key(i), " = ", rules_print(&l->rule, i, a));
     vec_push(a, &t.bytes, '\0');
     return t.bytes.items;
 }

@@ -5,6 +5,7 @@
 #ifndef AMPC_LIST_H
 #define AMPC_LIST_H
 
+#include "passes/amp/rules.h"
 #include "passes/pass.h"
 
 /* Where a line stands: the file as the user named it ("profile ampc", "command line") and the line, 0: none. */
@@ -59,55 +60,16 @@ typedef struct list_layer {
     VEC(list_pattern) nodes, tensors;
 } list_layer;
 
-/* The rules that are a choice of words: the position of the word in the table of list_rules.c. 0 is what profile ampc
- * does. */
-typedef struct amp_rules {
-    int gray;            /* any f32 producer wins | the last counted one does */
-    /* gray without counted producer keeps what arrives | is neutral, which is the same | is low */
-    int orphan;
-    int unlisted;        /* f32 | an error */
-    int f32_inside;      /* ops that compute in f32 inside take any type | are black like others | those that the rule
-                            `promises` names do */
-    int user_cast;       /* casts of the model are honoured, without colour | take part as listed */
-    int fixed_dtype_ops; /* operators with a type as attribute are untouched | coloured as listed */
-    int integer_ops;     /* nodes without float operand are untouched | coloured, so that they count as producers */
-    int unsupported_at;  /* operators without low kernel are f32 at any level | at O2 | nowhere */
-    int subgraphs;
-    int control;         /* nodes that choose between bodies keep the types of the model | are coloured as listed */
-    int outer_casts;     /* a body reads the casts of the graphs around it | makes its own */
-    int promote;     /* off | gray and unlisted nodes are f32 if an operand is, else low */
-    int loss;        /* the loss is an f32 terminal | only what we append to the model is */
-    int constants;   /* written in the other type while compiling | cast like any value */
-    int black_params; /* O2: parameters of black nodes stay f32 | are low */
-    int od;          /* OD: lists of the user count | the white list of the profile alone does, for casts too */
-    int stats;       /* statistics count what the clean-ups leave | what the pass inserts */
-    int counters;    /* of loss scaling fire at n | n+1 steps */
-    int attention;   /* between the products of an attention: low like them | as coloured */
-    int range;       /* fp16: patterns and weights that leave its range stay f32 | count as listed */
-    /* rules that are a number, 0: off */
-    int64_t depth;    /* fp16: terms of a sum, more leave its range */
-    int64_t residual; /* fp16: additions in a chain, those behind stay f32 */
-} amp_rules;
-
-enum {
-    INSIDE_PROMISED = 2,
-    GRAY_LAST_PRODUCER = 1,
-    ORPHAN_LOW = 2,
-    UNSUPPORTED_AT_O2 = 1,
-    UNSUPPORTED_NEVER = 2,
-    RANGE_OFF = 1,
-    SUBGRAPHS_O2 = 2
-};
-
 typedef struct amp_list {
     arena *arena;
     VEC(list_layer) layers; /* the profile, list files, command line */
     const char *base;     /* name of the profile; NULL while nobody has named one */
     strmap *known;        /* operator names that the profile ampc knows */
-    strmap *rules;        /* [rules] key -> text */
     amp_rules rule;
+    bool set[RULE_COUNT]; /* by a list file */
     strmap *unsupported;  /* operators of the file that the rule names */
     pass_level level;     /* for conditions */
+    bool plain_runtime;   /* ops compute in the type that they read */
     pass_scaling_rules scaling;
 } amp_list;
 
@@ -126,17 +88,6 @@ const list_pattern *amp_list_find_node(const amp_list *l, const ir_loc *loc);
 const list_pattern *amp_list_find_tensor(const amp_list *l, const char *name);
 /* Whether operand group G of this operator stays f32 (the rule `pins`). */
 bool amp_list_pins(const amp_list *l, const char *op);
-/* Key number i of [rules], NULL behind the last. */
-const char *amp_rule_key(int i);
-bool amp_rule_known(const char *key);
-/* Its value in this list as a list file has it; "" for a text that nothing has set. */
-const char *amp_rule_print(const amp_list *l, int i);
-/* False when the rule is a choice and `value` none of its words. */
-bool amp_rule_set(amp_list *l, const char *key, const char *value);
-/* The text of a rule, "" when nothing has set it. */
-const char *amp_list_rule(const amp_list *l, const char *key);
-/* Whether the text of a rule, "Word, Word(..), ...", has the word. */
-bool amp_list_rule_names(const amp_list *l, const char *key, const char *word);
 /* Whether operator `op` has no low-precision kernel on the target and the level asks for one. */
 bool amp_list_unsupported(const amp_list *l, const char *op);
 /* Whether the profile has the operator black at other levels, but not at this one. */

@@ -305,14 +305,27 @@ static bool parse_scaling(arena *a, const char *text, pass_scaling_rules *s)
                               .decr_every = (int64_t)v[2],
                               .incr_ratio = v[3],
                               .decr_ratio = v[4],
-                              .min = 1,
-                              .late = s->late};
+                              .min = 1};
     return true;
+}
+
+static ampc_status check_scaling(reader *r, const char **value)
+{
+    if (parse_scaling(r->list->arena, *value, &r->list->scaling)) return AMPC_OK;
+    return complain(r, AMPC_REJECTED, strstr(r->text, *value),
+                    "scaling = '%s': expected init > 0, incr_every >= 1, decr_every >= 1, incr_ratio > 1, "
+                    "0 < decr_ratio < 1", *value);
+}
+
+static ampc_status check_text(reader *r, const char **value)
+{
+    (void)r, (void)value;
+    return AMPC_OK;
 }
 
 /* unsupported = FILE: one operator a line, comments as in a list; a relative path starts at the list's folder. *value
  * becomes the whole path. */
-static ampc_status read_unsupported(reader *r, const char **value)
+static ampc_status check_operator_file(reader *r, const char **value)
 {
     enum { LIMIT = 1 << 16 };
     arena *a = r->list->arena;
@@ -348,30 +361,50 @@ static ampc_status read_unsupported(reader *r, const char **value)
     return AMPC_OK;
 }
 
+/* By rule: replaces *value where the effective list has to say more than the file. */
+typedef ampc_status rule_check(reader *r, const char **value);
+static rule_check *const checks[RULE_COUNT] = {
+#define TEXT(key, check, values, meaning) [RULE_##key] = check_##check,
+#include "passes/amp/rules.def"
+};
+
+/* A profile is read last and gives what the files leave open. */
 static ampc_status read_rule(reader *r, const char *key, const char *value)
 {
-    if (!amp_rule_known(key)) return complain(r, AMPC_REJECTED, NULL, "unknown rule '%s'", key);
-    if (r->builtin && strmap_get(r->list->rules, key)) return AMPC_OK; /* a file has set it */
-    if (strcmp(key, "scaling") == 0) {
-        if (!parse_scaling(r->list->arena, value, &r->list->scaling))
-            return complain(r, AMPC_REJECTED, strstr(r->text, value),
-                            "scaling = '%s': expected init > 0, incr_every >= 1, decr_every >= 1, incr_ratio > 1, "
-                            "0 < decr_ratio < 1", value);
-    }
-    if (strcmp(key, "unsupported") == 0) TRY(read_unsupported(r, &value));
-    if (!amp_rule_set(r->list, key, value))
-        return complain(r, AMPC_REJECTED, strstr(r->text, value), "'%s' is not a value of this rule", value);
-    if (strcmp(key, "counters") == 0) r->list->scaling.late = strcmp(value, "n+1") == 0;
+    amp_list *l = r->list;
+    rule_id id = rules_find(key);
+    if (id == RULE_COUNT) return complain(r, AMPC_REJECTED, NULL, "unknown rule '%s'", key);
+    if (r->builtin && l->set[id]) return AMPC_OK;
+    if (checks[id]) TRY(checks[id](r, &value));
+    if (!rules_set(&l->rule, id, arena_strdup(l->arena, value)))
+        return diag_error(r->diag, AMPC_REJECTED, here(r, strstr(r->text, value)),
+                          "'%s' is not a value of this rule: expected %s", value, rules_values(id, l->arena));
+    l->set[id] = true;
     return AMPC_OK;
+}
+
+typedef struct profile {
+    const char *name, *text, *end;
+} profile;
+
+/* NULL: no profile has that name. */
+static const profile *find_profile(const char *name)
+{
+    static const profile profiles[] = {
+        {"empty", pass_profile_ampc, pass_profile_ampc_end}, /* its rules without its operators */
+#define PROFILE(name, id) {name, pass_profile_##id, pass_profile_##id##_end},
+        PASS_BUILTIN_PROFILE_MAP(PROFILE)
+#undef PROFILE
+    };
+    for (size_t i = 0; i < sizeof profiles / sizeof *profiles; i++)
+        if (strcmp(profiles[i].name, name) == 0) return &profiles[i];
+    return NULL;
 }
 
 /* The profile that the deltas of a file apply to: one for all files and --profile. */
 static ampc_status read_base(reader *r, const char *value)
 {
-    static const char *const profiles[] = {"ampc", "paddle-3", "paddle-2.4", "paddle-1.8", "empty"};
-    bool known = false;
-    for (size_t i = 0; i < sizeof profiles / sizeof *profiles; i++) known |= strcmp(profiles[i], value) == 0;
-    if (!known) return complain(r, AMPC_REJECTED, strstr(r->text, value), "unknown base '%s'", value);
+    if (!find_profile(value)) return complain(r, AMPC_REJECTED, strstr(r->text, value), "unknown base '%s'", value);
     if (!r->list->base) r->list->base = arena_strdup(r->list->arena, value);
     if (strcmp(r->list->base, value) == 0) return AMPC_OK;
     return diag_error(r->diag, AMPC_USAGE, here(r, strstr(r->text, value)),
@@ -452,28 +485,17 @@ static ampc_status read_text(reader *r, const char *text, size_t length)
 
 /* ---- sources --------------------------------------------------------------------------------- */
 
-/* Read after the files: they may name it, and it gives what they leave open. The rules of `empty` are those of
- * ampc. */
+/* Read after the files: they may name it, and it gives what they leave open. */
 static ampc_status read_profile(reader *r, const char *name)
 {
-    static const struct {
-        const char *name, *text, *end;
-    } profiles[] = {
-#define PROFILE(name_, id) {name_, pass_profile_##id, pass_profile_##id##_end},
-        PASS_BUILTIN_PROFILE_MAP(PROFILE)
-#undef PROFILE
-    };
-    bool empty = strcmp(name, "empty") == 0;
+    const profile *p = find_profile(name);
+    if (!p) return diag_error(r->diag, AMPC_USAGE, DIAG_NOWHERE, "unknown profile '%s'", name);
     r->builtin = true;
     r->file = arena_printf(r->list->arena, "profile %s", name);
     r->layer = &r->list->layers.items[0];
-    for (size_t i = 0; i < sizeof profiles / sizeof *profiles; i++)
-        if (strcmp(profiles[i].name, empty ? "ampc" : name) == 0) {
-            ampc_status status = read_text(r, profiles[i].text, (size_t)(profiles[i].end - profiles[i].text));
-            if (empty) r->layer->entries.count = 0;
-            return status;
-        }
-    return diag_error(r->diag, AMPC_USAGE, DIAG_NOWHERE, "unknown profile '%s'", name);
+    ampc_status status = read_text(r, p->text, (size_t)(p->end - p->text));
+    if (strcmp(name, "empty") == 0) r->layer->entries.count = 0;
+    return status;
 }
 
 static ampc_status read_file(reader *r, const char *path)
@@ -524,9 +546,10 @@ ampc_status amp_list_load(const pass_options *o, arena *a, diag *d, amp_list **o
     amp_list *l = arena_alloc(a, sizeof *l);
     l->arena = a;
     l->known = strmap_new(a);
-    l->rules = strmap_new(a);
     l->unsupported = strmap_new(a);
+    l->rule = rules_default;
     l->level = o->level;
+    l->plain_runtime = o->plain_runtime;
     l->base = o->profile;
     reader r = {.list = l, .options = o, .diag = d, .text = ""};
     ampc_status first = AMPC_OK;
@@ -538,9 +561,9 @@ ampc_status amp_list_load(const pass_options *o, arena *a, diag *d, amp_list **o
     ampc_status status = read_command_line(&r, o);
     if (first == AMPC_OK) first = status;
     if (first == AMPC_OK) first = read_profile(&r, l->base ? l->base : "ampc");
-    for (size_t i = 1; i < l->layers.count && l->rule.od && o->level == PASS_OD; i++)
+    for (size_t i = 1; i < l->layers.count && l->rule.od == OD_STRICT && o->level == PASS_OD; i++)
         l->layers.items[i].entries.count = l->layers.items[i].tensors.count = 0;
-    if (o->plain_runtime && !l->rule.f32_inside) l->rule.f32_inside = INSIDE_PROMISED;
+    l->scaling.late = l->rule.counters == COUNTERS_N_PLUS_1;
     *out = l;
     return first;
 }

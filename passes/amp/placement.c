@@ -304,7 +304,7 @@ static bool is_written_low(const placing *p, const ir_value *v)
 {
     bool weight = v->kind == IR_VALUE_STORAGE && v->storage->kind == IR_PARAM && p->options->plain_runtime;
     if (weight && p->cost.device->measure == DEVICE_TIME) return true;
-    return !p->list->rule.constants && amp_converts(v);
+    return p->list->rule.constants == CONSTANTS_CONVERT && amp_converts(v);
 }
 
 static void add_value(placing *p, const ir_value *v)

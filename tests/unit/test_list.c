@@ -54,8 +54,8 @@ static const row rows[] = {
     {"[meta]\nbase = ampc\nbase = empty\n", "base 'empty' differs from the profile 'ampc' in use", AMPC_USAGE, 3, 8},
     {"[rules]\ncolour = red\n", "unknown rule 'colour'", AMPC_REJECTED, 2, 1},
     {"[rules]\ngray\n", "expected 'key = value', found 'gray'", AMPC_REJECTED, 2, 1},
-    {"[rules]\norphan = high\n", "'high' is not a value of this rule", AMPC_REJECTED, 2, 10},
-    {"[rules]\nuser_cast = grey\n", "'grey' is not a value of this rule", AMPC_REJECTED, 2, 13},
+    {"[rules]\norphan = high\n", "'high' is not a value of this rule: expected keep, neutral or low", AMPC_REJECTED, 2, 10},
+    {"[rules]\nuser_cast = grey\n", "'grey' is not a value of this rule: expected honoured or gray", AMPC_REJECTED, 2, 13},
     {"[rules]\nunsupported = t4.txt\n", "t4.txt': No such file or directory", AMPC_IO, 2, 15},
     {"[rules]\nscaling = 1,2,3,4\n", "expected init > 0", AMPC_REJECTED, 2, 11},
     {"[rules]\nscaling = 1,1,1,2,0.5,6\n", "expected init > 0", AMPC_REJECTED, 2, 11},
@@ -187,6 +187,62 @@ static void test_effective_list_reads_back(void **state)
     arena_free(a);
 }
 
+/* ---- the reference ---- */
+
+static char *read_page(const char *name, arena *a)
+{
+    FILE *f = fopen(arena_printf(a, AMPC_SOURCE_DIR "/docs/%s", name), "re");
+    assert_non_null(f);
+    char *text = arena_alloc(a, 1 << 17);
+    assert_in_range(fread(text, 1, 1 << 17, f), 1, (1 << 17) - 1);
+    fclose(f);
+    return text;
+}
+
+static void test_the_reference_has_the_rules(void **state)
+{
+    static const struct {
+        const char *key, *meaning, *values; /* each value with ", " behind it */
+    } rules[] = {
+#define CHOICE(key, meaning) {#key, meaning, ""
+#define WORD(name, word) "`" word "`, "
+#define END },
+#define NUMBER(key, meaning) {#key, meaning, "`off`, a number above 0, "},
+#define TEXT(key, check, values, meaning) {#key, meaning, values ", "},
+#include "passes/amp/rules.def"
+    };
+    static const char heading[] = "\n| rule | values | meaning |\n|---|---|---|\n";
+    (void)state;
+    arena *a = arena_new(0);
+    const char *text = strstr(read_page("lists.md", a), heading);
+    assert_non_null(text);
+    text += strlen(heading);
+    for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
+        const char *values = arena_strndup(a, rules[i].values, strlen(rules[i].values) - 2);
+        const char *line = arena_printf(a, "| `%s` | %s | %s |\n", rules[i].key, values, rules[i].meaning);
+        if (strncmp(text, line, strlen(line)) != 0) fail_msg("docs/lists.md: the next row of the table has to be\n%s", line);
+        text += strlen(line);
+    }
+    assert_int_equal(*text, '\n');
+    arena_free(a);
+}
+
+static void test_the_manual_page_has_the_rules(void **state)
+{
+    (void)state;
+    arena *a = arena_new(0);
+    const char *text = strstr(read_page("ampc.amplist.5", a), "\n.It Ic [rules]\n");
+    assert_non_null(text);
+    for (rule_id i = 0; i < RULE_COUNT; i++) {
+        const char *key = arena_printf(a, "%s ,", rules_key(i));
+        text = strstr(text, key);
+        if (!text) fail_msg("docs/ampc.amplist.5: '%s' is not in the list of rules, or out of order", key);
+        text += strlen(key);
+    }
+    assert_ptr_equal(strstr(text, "\neach as\n"), text);
+    arena_free(a);
+}
+
 #define TEST(f) cmocka_unit_test_setup_teardown(f, scratch_setup, scratch_teardown)
 
 int main(void)
@@ -197,6 +253,8 @@ int main(void)
         TEST(test_globs_and_pins),
         TEST(test_scaling_comes_from_the_command_line_then_files_then_the_profile),
         TEST(test_effective_list_reads_back),
+        TEST(test_the_reference_has_the_rules),
+        TEST(test_the_manual_page_has_the_rules),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

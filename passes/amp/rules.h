@@ -1,0 +1,43 @@
+/* rules.h - the rules of a list file as a struct: what rules.def expands to. */
+#ifndef AMPC_RULES_H
+#define AMPC_RULES_H
+
+#include "ir/arena.h"
+
+/* enum rule_gray { GRAY_ANY_F32, GRAY_LAST_PRODUCER }; ... */
+#define CHOICE(key, meaning) enum rule_##key {
+#define WORD(name, word) name,
+#define END };
+#include "passes/amp/rules.def"
+
+typedef struct amp_rules {
+#define CHOICE(key, meaning) enum rule_##key key;
+#define NUMBER(key, meaning) int64_t key;
+#define TEXT(key, check, values, meaning) const char *key;
+#include "passes/amp/rules.def"
+} amp_rules;
+
+typedef enum rule_id {
+#define CHOICE(key, meaning) RULE_##key,
+#define NUMBER(key, meaning) RULE_##key,
+#define TEXT(key, check, values, meaning) RULE_##key,
+#include "passes/amp/rules.def"
+    RULE_COUNT
+} rule_id;
+
+extern const amp_rules rules_default;
+
+/* RULE_COUNT: no rule has that key. */
+rule_id rules_find(const char *key);
+const char *rules_key(rule_id id);
+/* Sets the rule; false when it does not have that value. A text is not copied. */
+bool rules_set(amp_rules *r, rule_id id, const char *value);
+/* The value as a list file has it. In the arena. */
+const char *rules_print(const amp_rules *r, rule_id id, arena *a);
+/* The values of a choice or number for a message: "keep, neutral or low". In the arena. */
+const char *rules_values(rule_id id, arena *a);
+
+/* Whether a text "Word, Word(..), ..." contains the word. */
+bool rules_text_has(const char *text, const char *word);
+
+#endif
