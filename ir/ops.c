@@ -113,6 +113,20 @@ int ir_op_out_attr(ir_op op)
     return -1;
 }
 
+bool ir_attr_equal(ir_slot_kind kind, const ir_attr *a, const ir_attr *b)
+{
+    switch (kind) {
+    case IR_SLOT_FLOAT: return memcmp(&a->f, &b->f, sizeof a->f) == 0;
+    case IR_SLOT_DTYPE: return a->dtype == b->dtype;
+    case IR_SLOT_STR: return strcmp(a->s, b->s) == 0;
+    case IR_SLOT_INTS:
+    case IR_SLOT_DIMS:
+        return a->list.count == b->list.count &&
+               (!a->list.count || memcmp(a->list.items, b->list.items, (size_t)a->list.count * sizeof(int64_t)) == 0);
+    default: return a->i == b->i;
+    }
+}
+
 bool ir_op_stops(ir_op op, int i)
 {
     static const struct {

@@ -100,6 +100,8 @@ const ir_slot *ir_op_out_slot(ir_op op, int i, int n);
 /* Whether no derivative goes through operand slot i, although its type is a float: bounds of clip, statistics of
  * batch_norm, class weights. Every other float operand of an op with a gradient has one. */
 bool ir_op_stops(ir_op op, int i);
+/* Whether two attributes of that kind have the same value, floats bit by bit. */
+bool ir_attr_equal(ir_slot_kind kind, const ir_attr *a, const ir_attr *b);
 /* Position of the attribute `out` (the type that the op writes), or -1. */
 int ir_op_out_attr(ir_op op);
 

@@ -128,18 +128,6 @@ static void put_type(writer *w, const ir_type *type)
     put_dims(w, type->dims, type->rank);
 }
 
-static bool is_initial(const ir_slot *slot, const ir_attr *attr)
-{
-    switch (slot->kind) {
-    case IR_SLOT_FLOAT: return memcmp(&attr->f, &slot->initial.f, sizeof attr->f) == 0;
-    case IR_SLOT_DTYPE: return attr->dtype == slot->initial.dtype;
-    case IR_SLOT_STR: return attr->s && strcmp(attr->s, slot->initial.s) == 0;
-    case IR_SLOT_INTS:
-    case IR_SLOT_DIMS: return attr->list.count == 0;
-    default: return attr->i == slot->initial.i;
-    }
-}
-
 static void put_attr(writer *w, const ir_slot *slot, const ir_attr *attr)
 {
     char number[IR_NUMBER_SIZE];
@@ -164,7 +152,7 @@ static void put_attrs(writer *w, const ir_node *n)
     const ir_op_info *info = ir_op_get(n->op);
     const char *before = " {";
     for (int i = 0; i < info->n_attr; i++) {
-        if (is_initial(&info->attr[i], &n->attr[i])) continue;
+        if (ir_attr_equal(info->attr[i].kind, &n->attr[i], &info->attr[i].initial)) continue;
         put(w, before);
         put_attr(w, &info->attr[i], &n->attr[i]);
         before = ", ";

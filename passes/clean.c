@@ -1,8 +1,6 @@
 /* clean.c - dce and cse: nodes that nothing reads go, equal nodes become one. */
 #include "passes/pass.h"
 
-#include <string.h>
-
 ir_builder pass_builder(ir_graph *g, ir_phase phase, diag *d)
 {
     ir_node *before = NULL;
@@ -46,67 +44,81 @@ ampc_status pass_dce(ir_module *m, const pass_options *o, diag *d)
     return AMPC_OK;
 }
 
-/* Appends "NUMBER," and returns its length: parts of a key. */
-static int append_number(char *end, int64_t v)
-{
-    char digits[20], *start = end;
-    uint64_t rest = v < 0 ? -(uint64_t)v : (uint64_t)v;
-    int n = 0;
-    do digits[n++] = (char)('0' + rest % 10);
-    while (rest /= 10);
-    if (v < 0) *end++ = '-';
-    while (n) *end++ = digits[--n];
-    *end++ = ',';
-    return (int)(end - start);
-}
-
 /* ---- cse ------------------------------------------------------------------------------------- */
 
-static const char *attr_key(const ir_node *n, int i, arena *a)
+/* A hash table of nodes; no two of them compute the same. */
+typedef struct node_set {
+    struct {
+        uint64_t hash;
+        ir_node *node; /* NULL: free */
+    } *slots;
+    size_t mask;
+} node_set;
+
+static uint64_t mix(uint64_t hash, uint64_t word)
 {
-    const ir_slot *slot = &ir_op_get(n->op)->attr[i];
-    const ir_attr *v = &n->attr[i];
-    if (slot->kind == IR_SLOT_STR) return v->s;
-    if (slot->kind == IR_SLOT_FLOAT) return arena_printf(a, "%a", v->f);
-    if (slot->kind == IR_SLOT_DTYPE) return ir_dtype_name(v->dtype);
-    if (slot->kind == IR_SLOT_INT || slot->kind == IR_SLOT_BOOL) {
-        char *number = arena_alloc(a, 22);
-        append_number(number, v->i);
-        return number;
-    }
-    char *text = arena_alloc(a, (size_t)v->list.count * 21 + 1), *end = text;
-    for (int k = 0; k < v->list.count; k++) end += append_number(end, v->list.items[k]);
-    return text;
+    hash = (hash ^ word) * 0xff51afd7ed558ccdu;
+    return hash ^ hash >> 32;
 }
 
-/* Two nodes with the same key compute the same. The phase is no part of it: the first of them is the earlier one, and
- * a later phase may read it. */
-static const char *node_key(const ir_node *n, arena *a)
+static uint64_t hash_attr(uint64_t hash, ir_slot_kind kind, const ir_attr *attr)
 {
-    size_t size = 64 + (size_t)n->n_in * 12;
+    if (kind == IR_SLOT_STR)
+        for (const char *s = attr->s; *s; s++) hash = mix(hash, (unsigned char)*s);
+    else if (kind == IR_SLOT_INTS || kind == IR_SLOT_DIMS)
+        for (int i = 0; i < attr->list.count; i++) hash = mix(hash, (uint64_t)attr->list.items[i]);
+    else hash = mix(hash, kind == IR_SLOT_DTYPE ? (uint64_t)attr->dtype : (uint64_t)attr->i);
+    return hash;
+}
+
+static uint64_t hash_node(const ir_node *n)
+{
     const ir_op_info *info = ir_op_get(n->op);
-    const char **attrs = arena_array(a, (size_t)info->n_attr + 1, sizeof *attrs);
-    for (int i = 0; i < info->n_attr; i++) size += strlen(attrs[i] = attr_key(n, i, a)) + 1;
-    char *key = arena_alloc(a, size), *end = key;
-    end += append_number(end, (int64_t)n->op);
-    end += append_number(end, (int64_t)n->n_out);
-    for (int i = 0; i < n->n_in; i++) end += append_number(end, ir_in(n, i) ? (int64_t)ir_in(n, i)->id : -1);
-    for (int i = 0; i < info->n_attr; i++) {
-        end = stpcpy(end, attrs[i]);
-        *end++ = ';';
-    }
-    return key;
+    uint64_t hash = mix(n->op, (uint64_t)n->n_out);
+    for (int i = 0; i < n->n_in; i++) hash = mix(hash, ir_in(n, i) ? ir_in(n, i)->id : UINT64_MAX);
+    for (int i = 0; i < info->n_attr; i++) hash = hash_attr(hash, info->attr[i].kind, &n->attr[i]);
+    return hash;
+}
+
+/* The phase does not matter: the first node is in the earlier one, and a later phase may read it. */
+static bool computes_same(const ir_node *a, const ir_node *b)
+{
+    const ir_op_info *info = ir_op_get(a->op);
+    if (a->op != b->op || a->n_in != b->n_in || a->n_out != b->n_out) return false;
+    for (int i = 0; i < a->n_in; i++)
+        if (ir_in(a, i) != ir_in(b, i)) return false;
+    for (int i = 0; i < info->n_attr; i++)
+        if (!ir_attr_equal(info->attr[i].kind, &a->attr[i], &b->attr[i])) return false;
+    return true;
+}
+
+static node_set new_set(size_t count, arena *a)
+{
+    node_set set = {.mask = 15};
+    while (set.mask < 2 * count) set.mask = 2 * set.mask + 1;
+    set.slots = arena_array(a, set.mask + 1, sizeof *set.slots);
+    return set;
+}
+
+/* The node of the set that computes the same, or n itself, which is now in the set. */
+static ir_node *enter(node_set *set, ir_node *n)
+{
+    uint64_t hash = hash_node(n);
+    size_t at = hash & set->mask;
+    while (set->slots[at].node && !(set->slots[at].hash == hash && computes_same(set->slots[at].node, n)))
+        at = (at + 1) & set->mask;
+    if (set->slots[at].node) return set->slots[at].node;
+    set->slots[at].hash = hash;
+    return set->slots[at].node = n;
 }
 
 static void merge_equal(ir_graph *g, arena *a)
 {
-    strmap *seen = strmap_new(a);
+    node_set seen = new_set(g->node_ids, a);
     for (ir_node *n = g->first, *next; n; n = next) {
         next = n->next;
-        if (!(ir_op_get(n->op)->traits & IR_PURE)) continue;
-        const char *key = node_key(n, a);
-        if (strmap_enter(seen, key, n)) continue;
-        ir_node *first = strmap_get(seen, key);
+        ir_node *first = ir_op_get(n->op)->traits & IR_PURE ? enter(&seen, n) : n;
+        if (first == n) continue;
         for (int i = 0; i < n->n_out; i++)
             if (ir_value_used(n->out[i])) ir_value_replace(n->out[i], first->out[i]);
         ir_node_remove(n);
