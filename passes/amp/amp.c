@@ -22,17 +22,12 @@ typedef struct caster {
     const pass_options *options;
     arena *arena;
     diag *diag;
-    strmap *casts;         /* "value id, dtype" -> ir_value of its cast */
+    cast_table *casts;
     const ir_dtype *asked; /* by value id: dtype before casting, for statements */
     uint32_t values, nodes; /* ids that existed before */
     pass_stats *stats;
     const bool *masks;     /* by value id: saturates, infinities too; or NULL */
 } caster;
-
-static const char *cast_key(arena *a, const ir_value *v, ir_dtype to, bool attribute, bool wide)
-{
-    return arena_printf(a, "%p %d %d %d", (const void *)v, to, attribute, wide);
-}
 
 static double largest_finite(ir_dtype t)
 {
@@ -136,13 +131,13 @@ static ir_value *find_outside(const amp_outside *outside, const ir_value *v)
 }
 
 /* What a body reads in the other type, where a graph around it does too: that cast, then before the node. */
-static ir_value *share_cast(const amp_outside *outside, ir_graph *body, const ir_value *v, ir_dtype to, arena *a)
+static ir_value *share_cast(const amp_outside *outside, ir_graph *body, const ir_value *v, ir_dtype to)
 {
     ir_value *source = outside ? find_outside(outside, v) : NULL;
     if (!source) return NULL;
-    ir_value *cast = strmap_get(outside->casts, cast_key(a, source, to, false, false));
+    ir_value *cast = casts_find(outside->casts, source, (cast_kind){.to = to});
     ir_graph *around = outside->node->graph;
-    if (!cast) cast = share_cast(outside->outside, around, source, to, a);
+    if (!cast) cast = share_cast(outside->outside, around, source, to);
     if (!cast || cast->kind == IR_VALUE_STORAGE) return NULL;
     bool made = cast->kind == IR_VALUE_RESULT;
     if (made && ir_in(cast->def, 0) != source) return NULL; /* bounded */
@@ -163,8 +158,8 @@ static ir_value *bound_mask(ir_builder *b, ir_value *v, ir_dtype to, bool mask, 
 static ir_value *share_outside(caster *c, const ir_value *v, ir_dtype to)
 {
     bool shares = c->list->rule.outer_casts == OUTER_CASTS_SHARED;
-    ir_value *cast = shares ? share_cast(c->options->outside, c->graph, v, to, c->arena) : NULL;
-    if (cast) strmap_put(c->casts, cast_key(c->arena, v, to, false, false), cast);
+    ir_value *cast = shares ? share_cast(c->options->outside, c->graph, v, to) : NULL;
+    if (cast) casts_add(c->casts, v, (cast_kind){.to = to}, cast);
     return cast;
 }
 
@@ -174,12 +169,12 @@ static ir_value *cast_for(caster *c, ir_node *user, ir_value *v, ir_dtype to, co
     if (v->type.dtype == to) return v;
     ir_builder b = ir_builder_before(user, c->diag);
     bool wide = is_wide_mask(c, user, v, to);
-    const char *key = cast_key(c->arena, v, to, attribute, wide);
-    ir_value *cast = strmap_get(c->casts, key);
+    cast_kind kind = {to, attribute, wide};
+    ir_value *cast = casts_find(c->casts, v, kind);
     if (cast) return cast;
     bool convert = c->list->rule.constants == CONSTANTS_CONVERT || attribute;
     if (convert && (cast = convert_constant(c, &b, v, to))) {
-        strmap_put(c->casts, key, cast);
+        casts_add(c->casts, v, kind, cast);
         return cast;
     }
     bool mask = is_mask(c, v, to);
@@ -190,7 +185,7 @@ static ir_value *cast_for(caster *c, ir_node *user, ir_value *v, ir_dtype to, co
     if (!cast) return NULL;
     ir_value_rename(cast, cast_name(c, v, to));
     cast->def->note = arena_printf(c->graph->module->arena, "for %s", why);
-    strmap_put(c->casts, key, cast);
+    casts_add(c->casts, v, kind, cast);
     if (c->stats && !attribute) c->stats->casts_inserted++;
     return cast;
 }
@@ -269,7 +264,7 @@ static void copy_params(caster *c)
                 copies[v->id] = ir_cast(&b, v, c->options->low);
                 ir_value_rename(copies[v->id], arena_printf(c->arena, "%s.h", v->name));
                 copies[v->id]->def->note = "low copy of the parameter";
-                strmap_put(c->casts, cast_key(c->arena, v, c->options->low, false, false), copies[v->id]);
+                casts_add(c->casts, v, (cast_kind){.to = c->options->low}, copies[v->id]);
             }
             ir_node_set_input(n, i, copies[v->id]);
         }
@@ -345,7 +340,7 @@ const ir_dtype *amp_asked(const ir_graph *g, arena *a)
     return asked;
 }
 
-ampc_status amp_cast(ir_graph *g, const amp_entry *entries, const amp_list *l, const pass_options *o, strmap *casts,
+ampc_status amp_cast(ir_graph *g, const amp_entry *entries, const amp_list *l, const pass_options *o, cast_table *casts,
                      arena *a, diag *d)
 {
     caster c = {.graph = g, .entries = entries, .list = l, .options = o, .arena = a, .diag = d, .stats = o->stats};
@@ -432,7 +427,7 @@ static bool counts_outside(const ir_graph *g, const ir_value *v, const amp_entry
 typedef struct lowered {
     const amp_entry *entries;
     uint32_t nodes; /* ids that existed before */
-    const strmap *casts;
+    const cast_table *casts;
 } lowered;
 
 static ampc_status lower_body(amp_run *r, ir_node *n, ir_graph *body, const lowered *around, const pass_options *o)
@@ -477,7 +472,7 @@ static void explain(amp_run *r, const ir_graph *g, const amp_entry *entries, con
 static ampc_status lower_graph(amp_run *r, ir_graph *g, const pass_options *o)
 {
     amp_entry *entries = amp_colour(g, r->list, o, r->arena, r->diag);
-    strmap *casts = strmap_new(r->arena);
+    cast_table *casts = casts_new(r->arena);
     const lowered around = {.entries = entries, .nodes = g->node_ids, .casts = casts};
     TRY(diag_status(r->diag));
     if (r->device && o->level != PASS_O0) TRY(place(g, entries, r->list, o, r->device, r->arena, r->diag));

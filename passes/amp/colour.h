@@ -3,6 +3,7 @@
 #ifndef AMPC_COLOUR_H
 #define AMPC_COLOUR_H
 
+#include "passes/amp/casts.h"
 #include "passes/amp/list.h"
 
 /*        name            sentence; %s is the cause */
@@ -63,7 +64,7 @@ typedef struct amp_outside {
     const ir_dtype *asked; /* by value id: types in the model, which the results of the body keep */
     ir_dtype result;       /* that its f32 results have instead, or IR_NO_DTYPE */
     ir_node *node;         /* whose body it is */
-    const strmap *casts;   /* of the node's graph: amp_cast */
+    const cast_table *casts; /* of the node's graph: amp_cast */
     const struct amp_outside *outside; /* of that graph, when it is a body too */
 } amp_outside;
 
@@ -96,7 +97,7 @@ bool *amp_low_params(const ir_graph *g, const amp_list *l, const pass_options *o
 
 /* Inserts casts so that every node gets the types of its entry, and infers types anew. One cast per (value, type);
  * `casts` takes them, for the bodies of the nodes read them too. */
-ampc_status amp_cast(ir_graph *g, const amp_entry *entries, const amp_list *l, const pass_options *o, strmap *casts,
+ampc_status amp_cast(ir_graph *g, const amp_entry *entries, const amp_list *l, const pass_options *o, cast_table *casts,
                      arena *a, diag *d);
 
 /* Adds the model nodes of g with float results to o->stats: low or f32, and why f32. */

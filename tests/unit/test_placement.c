@@ -358,7 +358,7 @@ static void check_trial(trial *t, amp_entry *entries)
         assert_int_equal(t->want[id], t->low_in_all[2 * id]);
         assert_int_equal(t->result[id], t->low_in_all[2 * id + 1]);
     }
-    assert_int_equal(amp_cast(t->graph, entries, t->list, &t->options, strmap_new(t->arena), t->arena,
+    assert_int_equal(amp_cast(t->graph, entries, t->list, &t->options, casts_new(t->arena), t->arena,
                               t->diag),
                      AMPC_OK);
     assert_int_equal(pass_fold_casts(t->module, &t->options, t->diag), AMPC_OK);
