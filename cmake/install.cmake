@@ -27,6 +27,21 @@ foreach(chapter 1 5)
     file(GLOB man_pages CONFIGURE_DEPENDS docs/*.${chapter})
     install(FILES ${man_pages} DESTINATION ${CMAKE_INSTALL_MANDIR}/man${chapter})
 endforeach()
+# Completion for each program, by the program itself.
+set(completions ${CMAKE_BINARY_DIR}/completions)
+set(without_leak_check ${CMAKE_COMMAND} -E env ASAN_OPTIONS=detect_leaks=0)
+file(MAKE_DIRECTORY ${completions})
+foreach(program ${programs})
+    add_custom_command(OUTPUT ${completions}/${program} ${completions}/_${program}
+        COMMAND ${without_leak_check} $<TARGET_FILE:${program}> --help=bash > ${completions}/${program}
+        COMMAND ${without_leak_check} $<TARGET_FILE:${program}> --help=zsh > ${completions}/_${program}
+        DEPENDS ${program} ${program_library} VERBATIM)
+    list(APPEND completion_files ${completions}/${program} ${completions}/_${program})
+    install(FILES ${completions}/${program} DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions)
+    install(FILES ${completions}/_${program} DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions)
+endforeach()
+add_custom_target(completions ALL DEPENDS ${completion_files})
+
 file(GLOB documents CONFIGURE_DEPENDS docs/*.md)
 install(FILES README.md CHANGES.md LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(FILES ${documents} DESTINATION ${CMAKE_INSTALL_DOCDIR}/docs)

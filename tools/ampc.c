@@ -5,81 +5,53 @@
 #include "runtime/files/module_file.h"
 #include "runtime/session/session.h"
 #include "tools/drawing.h"
-#include "tools/tool.h"
+#include "tools/run.h"
 
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const examples[] = {
-    "ampc model.onnx -o model.amp.ir                                    # inference in fp16",
-    "ampc model.onnx -o model.amp.ir --dtype=bf16 --loss=ce --optimizer=adamw,lr=1e-3",
-    "ampc model.onnx -o model.amp.onnx                                  # for another runtime",
-    "ampc model.onnx --explain all                                      # why which node has its "
-    "precision",
-    NULL};
+/* ---- the output format ----------------------------------------------------------------------- */
 
-static const option_program program = {
-    .name = "ampc",
-    .bit = FOR_AMPC,
-    .usage = "ampc MODEL.onnx -o MODEL.amp.ir [OPTION]..",
-    .purpose = "Compiles a network to mixed precision, with a training step when there is a loss.",
-    .examples = examples,
-    .operands_min = 1,
-    .operands_max = 1,
-};
-
-/* ---- the kind of output ---------------------------------------------------------------------- */
-
-static const char *kind_of(const tool_options *o)
+/* FORMAT_BY_SUFFIX: the suffix is not known. */
+static int format_of(const tool_options *o)
 {
+    int format = FORMAT_BY_SUFFIX;
     if (o->emit) return o->emit;
+    if (strcmp(o->output, "-") == 0) return FORMAT_IR;
     const char *dot = strrchr(o->output, '.');
-    return strcmp(o->output, "-") == 0 ? "ir" : dot ? dot + 1 : "";
+    if (dot) pass_find_word(output_formats, dot + 1, &format);
+    return format;
 }
 
-static bool writes_onnx(const tool_options *o)
-{
-    return o->output && strcmp(kind_of(o), "onnx") == 0;
-}
+static bool writes_onnx(const tool_options *o) { return o->output && format_of(o) == FORMAT_ONNX; }
 
 static bool is_drawing(const tool_options *o)
 {
-    return o->output && (strcmp(kind_of(o), "dot") == 0 || strcmp(kind_of(o), "svg") == 0);
-}
-
-static ampc_status check_kind(const tool_options *o, diag *d)
-{
-    static const char *const later[] = {"onnx-train", "html", "json"};
-    if (!o->output) return AMPC_OK;
-    const char *kind = kind_of(o);
-    if (strcmp(kind, "ir") == 0) return AMPC_OK;
-    if ((writes_onnx(o) || is_drawing(o)) && strcmp(o->output, "-") != 0) return AMPC_OK;
-    for (size_t i = 0; i < sizeof later / sizeof *later; i++)
-        if (strcmp(later[i], kind) == 0)
-            return diag_error(d, AMPC_UNSUPPORTED, DIAG_FILE(o->output),
-                              "output of kind '%s' is not supported yet", kind);
-    return diag_error(d, AMPC_USAGE, DIAG_FILE(o->output),
-                      "no kind of output is called '%s': expected .ir or a file .onnx, .dot, .svg", kind);
+    return o->output && (format_of(o) == FORMAT_DOT || format_of(o) == FORMAT_SVG);
 }
 
 static ampc_status check_output(const tool_options *o, diag *d)
 {
-    bool to_stdout = o->output && strcmp(o->output, "-") == 0, reference = o->weights == 2;
-    bool looks = o->pass.explain || o->pass.print_stats || o->pass.dump_after ||
-                 o->pass.dump_changed || o->pass.timing || o->emit_list;
-    if (!o->output && !looks)
-        return diag_error(d, AMPC_USAGE, DIAG_FILE("ampc"), "no output: name one with -o FILE");
+    const bool to_stdout = o->output && strcmp(o->output, "-") == 0, reference = o->weights == WEIGHTS_REFERENCE;
+    const bool inspects = o->pass.explain || o->pass.print_stats || o->dump_after || o->pass.dump_changed ||
+                          o->pass.timing || o->emit_list;
+    if (!o->output && !inspects)
+        return diag_error(d, AMPC_USAGE, DIAG_FILE("ampc"), "no output; use -o FILE");
     if (to_stdout && !reference)
-        return diag_error(d, AMPC_USAGE, DIAG_FILE("ampc"), "-o - needs --weights=reference");
+        return diag_error(d, AMPC_USAGE, DIAG_FILE("ampc"), "-o - requires --weights=reference");
     if (reference && o->pass.init && strcmp(o->pass.init, "file") != 0)
         return diag_error(d, AMPC_USAGE, DIAG_FILE("ampc"),
-                          "--init draws new weights, --weights=reference keeps none");
-    return check_kind(o, d);
+                          "--init makes new weights, which --weights=reference does not write");
+    if (!o->output || format_of(o) == FORMAT_IR) return AMPC_OK;
+    if (format_of(o) != FORMAT_BY_SUFFIX && !to_stdout) return AMPC_OK;
+    return diag_error(d, AMPC_USAGE, DIAG_FILE(o->output),
+                      to_stdout ? "only a module can be written to standard output"
+                                : "unknown output format: use the suffix .ir, .onnx, .svg or .dot, or --emit");
 }
 
-/* ---- weights by reference: paths as seen from the folder of the output ------------------------ */
+/* ---- weights by reference: paths relative to the directory of the output ----------------------- */
 
 static const char *real(const char *path, arena *a)
 {
@@ -89,8 +61,8 @@ static const char *real(const char *path, arena *a)
     return kept;
 }
 
-/* What is left of the path below the folder; NULL: it leads elsewhere. */
-static const char *seen_from(const char *path, const char *folder, arena *a)
+/* The path relative to the directory; NULL: it is not below it. */
+static const char *relative_to(const char *path, const char *folder, arena *a)
 {
     const char *whole = real(path, a), *base = real(folder, a);
     size_t n = base ? strlen(base) : 0;
@@ -105,11 +77,11 @@ static ampc_status refer_to_weights(tool *t)
     for (size_t i = 0; i < t->module->storage.count; i++) {
         ir_storage *s = t->module->storage.items[i];
         if (s->data.kind != IR_DATA_FILE) continue;
-        const char *seen = seen_from(s->data.path, folder, t->arena);
+        const char *seen = relative_to(s->data.path, folder, t->arena);
         if (!seen)
             return diag_error(t->diag, AMPC_USAGE, DIAG_FILE(t->o.output),
-                              "--weights=reference: '%s' lies outside the folder '%s'; leave the option out to copy "
-                              "the weights, or name their folder here and to ampc-run with --weights-dir",
+                              "--weights=reference: '%s' is outside the directory '%s'; copy the weights with "
+                              "--weights=sidecar, or pass their directory to ampc and ampc-run with --weights-dir",
                               s->data.path, folder);
         s->data.path = seen;
     }
@@ -118,7 +90,6 @@ static ampc_status refer_to_weights(tool *t)
 
 /* ---- writing --------------------------------------------------------------------------------- */
 
-/* For a person to read: the weights are where the model says. */
 static ampc_status write_stdout(tool *t)
 {
     if (fputs(ir_print(t->module, t->arena), stdout) >= 0 && fflush(stdout) == 0) return AMPC_OK;
@@ -129,7 +100,7 @@ static ampc_status write_files(tool *t)
 {
     const char *output = t->o.output, *weights = NULL;
     size_t stem = strlen(output) - (tool_ends_with(output, ".ir") ? 3 : 0);
-    if (t->o.weights == 2)
+    if (t->o.weights == WEIGHTS_REFERENCE)
         TRY(refer_to_weights(t));
     else
         weights = arena_printf(t->arena, "%.*s.safetensors", (int)stem, output);
@@ -140,7 +111,7 @@ static ampc_status write_module(tool *t)
 {
     if (!t->o.output) return AMPC_OK;
     if (strcmp(t->o.output, "-") == 0) return write_stdout(t);
-    if (is_drawing(&t->o)) return drawing_write(t, strcmp(kind_of(&t->o), "svg") == 0);
+    if (is_drawing(&t->o)) return drawing_write(t, format_of(&t->o) == FORMAT_SVG);
     if (writes_onnx(&t->o)) return rt_emit_onnx(t->module, "infer", t->o.output, t->diag);
     return write_files(t);
 }
@@ -153,9 +124,9 @@ static ampc_status write_list(tool *t)
     return rt_atomic_save(t->o.emit_list, text, strlen(text), t->diag);
 }
 
-/* ---- the program ----------------------------------------------------------------------------- */
+/* ---- the command ----------------------------------------------------------------------------- */
 
-/* All operators of ONNX with the colours that the lists give them. */
+/* Every ONNX operator with its colours in the lists. */
 static ampc_status print_operators(tool *t)
 {
     size_t count = 0;
@@ -175,10 +146,7 @@ static ampc_status print_tables(tool *t)
     if (t->o.list_passes)
         for (const pass_info *p = pass_table; p->name; p++) printf("%-12s %s\n", p->name, p->text);
     if (!t->o.print_ops) return AMPC_OK;
-    bool json = t->o.pass.json || strcmp(t->o.print_ops, "json") == 0;
-    if (!json && strcmp(t->o.print_ops, "text") != 0)
-        return diag_error(t->diag, AMPC_USAGE, DIAG_FILE("ampc"), "--print-ops: '%s' is not 'json'",
-                          t->o.print_ops);
+    const bool json = t->o.pass.json || t->o.print_ops == OPS_JSON;
     fputs(pass_print_ops(json, t->arena), stdout);
     return json ? AMPC_OK : print_operators(t);
 }
@@ -193,8 +161,8 @@ static ampc_status compile(tool *t)
     TRY(tool_compile(t, model));
     if (!ir_graph_find(t->module, "train_step") && !writes_onnx(&t->o) && !is_drawing(&t->o))
         diag_note(t->diag, DIAG_FILE(model),
-                  "no loss, so no training step: add one with --loss (for example --loss=ce) "
-                  "or name an output with --loss-output");
+                  "no loss, so no training step: add a loss with --loss (for example --loss=ce) "
+                  "or select an output with --loss-output");
     TRY(write_list(t));
     TRY(write_module(t));
     FILE *out = t->o.output && strcmp(t->o.output, "-") == 0 ? stderr : stdout;
@@ -204,13 +172,7 @@ static ampc_status compile(tool *t)
     return AMPC_OK;
 }
 
-static ampc_status run(tool *t, int argc, char **argv)
+ampc_status run_ampc(tool *t)
 {
-    bool done = false;
-    TRY(tool_parse(t, &program, argc - 1, argv + 1, &done));
-    if (done) return AMPC_OK;
-    if (t->o.list_passes || t->o.print_ops) return print_tables(t);
-    return compile(t);
+    return t->o.list_passes || t->o.print_ops ? print_tables(t) : compile(t);
 }
-
-int program_ampc(int argc, char **argv) { return tool_main(argc, argv, run); }

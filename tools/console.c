@@ -10,14 +10,14 @@
 console console_open(void)
 {
     console c = {.terminal = isatty(STDERR_FILENO) == 1};
-    console_set_colour(&c, 0);
+    console_set_colour(&c, CONSOLE_AUTO);
     return c;
 }
 
 void console_set_colour(console *c, int choice)
 {
     const char *no = getenv("NO_COLOR");
-    c->colour = choice == 1 || (choice == 0 && c->terminal && !(no && *no));
+    c->colour = choice == CONSOLE_ALWAYS || (choice == CONSOLE_AUTO && c->terminal && !(no && *no));
 }
 
 static void print_coloured(const char *message, const char *word, const char *code)

@@ -4,16 +4,18 @@
 
 #include "ir/diag.h"
 
+typedef enum console_colour { CONSOLE_AUTO, CONSOLE_ALWAYS, CONSOLE_NEVER } console_colour;
+
 typedef struct console {
     bool quiet;   /* errors only */
     bool verbose; /* remarks too */
     bool colour;
     bool terminal; /* standard error is one */
-    bool live;     /* a live line stands on it */
+    bool live;     /* its last line is a live line */
 } console;
 
-/* Whether to colour when nobody said: a terminal, NO_COLOR not set. `choice`: 0 auto, 1 always, 2 never. */
 console console_open(void);
+/* CONSOLE_AUTO: on a terminal, unless NO_COLOR is set. A console_colour. */
 void console_set_colour(console *c, int choice);
 /* The sink of a diag; `user` is a console. */
 void console_message(void *user, diag_level level, const char *message);

@@ -1,22 +1,26 @@
-/* options.c - reads a command line by the rows of option_table.c.
+/* options.c - parses a command line by the rows of option_table.c.
  *
- * Every argument that begins with a dash is looked up by name among the rows that the program has; its value is
- * checked by the row's kind and stored at the row's offset. A name that no row has, or a word that an option does not
- * know, is answered with the nearest one. */
+ * Every argument that begins with a dash is looked up by name or alias among the rows of the command; the row's kind
+ * says how its value is checked, the row's field where it is stored. An unknown name or word is answered with the
+ * closest known one. */
 #include "tools/options.h"
 
+#include "runtime/plan/plan.h"
+#include "tools/suggest.h"
+
+#include <ctype.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct reader {
+typedef struct parser {
     tool_options *o;
-    const option_program *program;
+    const command *command;
     diag *diag;
     int argc, at; /* the next argument */
     char **argv;
-} reader;
+} parser;
 
 tool_options options_default(arena *a)
 {
@@ -30,74 +34,100 @@ tool_options options_default(arena *a)
                           .warmup = 5};
 }
 
-/* ---- looking up ------------------------------------------------------------------------------ */
+/* ---- rows ------------------------------------------------------------------------------------ */
 
-static const option *find_option(const char *name, unsigned where)
+bool option_applies(const option *row, unsigned commands) { return !row->commands || (row->commands & commands); }
+
+/* A name of one letter is an alias. */
+static const option *find_option(const char *name, unsigned commands)
 {
-    for (const option *row = option_table; row->name; row++)
-        if ((row->where & where) && strcmp(row->name, name) == 0) return row;
+    for (const option *row = option_table; row->name; row++) {
+        const bool named = name[0] && !name[1] ? row->alias == name[0] : strcmp(row->name, name) == 0;
+        if (named && option_applies(row, commands)) return row;
+    }
     return NULL;
 }
 
-static size_t least(size_t a, size_t b) { return a < b ? a : b; }
-
-/* Levenshtein distance; what does not fit counts as far. */
-static size_t edit_distance(const char *a, const char *b)
+/* The first spelling of its value, and not what the bare option means. */
+static bool is_shown(const option *row, const pass_word *word)
 {
-    enum { LONGEST = 64 };
-    size_t n = strlen(a), m = strlen(b), row[LONGEST + 1];
-    if (n > LONGEST || m > LONGEST) return LONGEST;
-    for (size_t j = 0; j <= m; j++) row[j] = j;
-    for (size_t i = 1; i <= n; i++) {
-        size_t diagonal = row[0];
-        row[0] = i;
-        for (size_t j = 1; j <= m; j++) {
-            size_t changed = diagonal + (a[i - 1] != b[j - 1]);
-            diagonal = row[j];
-            row[j] = least(changed, least(row[j], row[j - 1]) + 1);
-        }
+    for (const pass_word *w = row->words; w < word; w++)
+        if (w->value == word->value) return false;
+    return !row->implied || strcmp(row->implied, word->word) != 0;
+}
+
+const char *option_value(const option *row, arena *a)
+{
+    const char *text = NULL;
+    if (row->kind != OPTION_WORD) return row->value;
+    for (const pass_word *w = row->words; w->word; w++)
+        if (is_shown(row, w)) text = text ? arena_printf(a, "%s|%s", text, w->word) : w->word;
+    return text;
+}
+
+typedef VEC(const char *) word_list;
+
+/* One alternative of a placeholder: a literal word, or all passes or stages. */
+static void add_words(word_list *words, const option *row, const char *text, arena *a)
+{
+    if (row->kind == OPTION_WORD || islower((unsigned char)*text))
+        vec_push(a, words, arena_strndup(a, text, strcspn(text, "|[")));
+    for (const pass_info *p = pass_table; strncmp(text, "PASS", 4) == 0 && p->name; p++) vec_push(a, words, p->name);
+    for (int i = 0; strncmp(text, "STAGE", 5) == 0 && rt_plan_stage(i); i++) vec_push(a, words, rt_plan_stage(i));
+}
+
+const char **option_words(const option *row, arena *a)
+{
+    word_list words = {0};
+    const char *text = option_value(row, a);
+    while (text && *text) {
+        const size_t length = strcspn(text, "|");
+        add_words(&words, row, text, a);
+        text += length + (text[length] == '|');
     }
-    return row[m];
+    vec_push(a, &words, NULL);
+    return words.items;
 }
 
-nearest_word nearest_to(const char *word)
-{
-    const size_t farthest = least(3, strlen(word) / 2); /* what is farther is another word */
-    return (nearest_word){.word = word, .limit = farthest + 1};
-}
-
-void nearest_offer(nearest_word *n, const char *name)
-{
-    size_t distance = edit_distance(n->word, name);
-    if (distance >= n->limit) return;
-    n->best = name;
-    n->limit = distance;
-}
-
-static const char *nearest_option(const char *name, unsigned where)
-{
-    nearest_word n = nearest_to(name);
-    for (const option *row = option_table; row->name; row++)
-        if (row->where & where && row->name[1]) nearest_offer(&n, row->name);
-    return n.best;
-}
+/* ---- messages -------------------------------------------------------------------------------- */
 
 static const char *dashes(const char *name) { return name[1] ? "--" : "-"; }
 
-static diag_loc here(const reader *r) { return DIAG_FILE(r->program->name); }
+static diag_loc here(const parser *p) { return DIAG_FILE(p->command->name); }
 
-static ampc_status unknown_option(const reader *r, const char *name)
+static ampc_status unknown_option(const parser *p, const char *name)
 {
-    const char *near = nearest_option(name, r->program->bit);
-    if (find_option(name, FOR_ALL))
-        return diag_error(r->diag, AMPC_USAGE, here(r), "%s%s is not an option of %s", dashes(name),
-                          name, r->program->name);
-    if (near)
-        return diag_error(r->diag, AMPC_USAGE, here(r), "unknown option %s%s; did you mean %s%s?",
-                          dashes(name), name, dashes(near), near);
-    return diag_error(r->diag, AMPC_USAGE, here(r),
-                      "unknown option %s%s; '%s --help=all' lists them", dashes(name), name,
-                      r->program->name);
+    suggestion near = suggest_for(name);
+    for (const option *row = option_table; row->name; row++)
+        if (option_applies(row, p->command->bit)) suggest_candidate(&near, row->name);
+    if (find_option(name, ~0u))
+        return diag_error(p->diag, AMPC_USAGE, here(p), "%s%s is not an option of %s", dashes(name), name,
+                          p->command->name);
+    if (near.best)
+        return diag_error(p->diag, AMPC_USAGE, here(p), "unknown option %s%s; did you mean --%s?", dashes(name), name,
+                          near.best);
+    return diag_error(p->diag, AMPC_USAGE, here(p), "unknown option %s%s; '%s --help=all' lists all options",
+                      dashes(name), name, p->command->name);
+}
+
+static ampc_status unknown_word(const parser *p, const option *row, const char *value)
+{
+    suggestion near = suggest_for(value);
+    for (const pass_word *w = row->words; w->word; w++) suggest_candidate(&near, w->word);
+    return diag_error(p->diag, AMPC_USAGE, here(p), "--%s: unknown value '%s' (expected %s)%s%s%s", row->name, value,
+                      option_value(row, p->o->arena), near.best ? "; did you mean " : "", near.best ? near.best : "",
+                      near.best ? "?" : "");
+}
+
+static bool has_limits(const option *row) { return row->limits[0] < row->limits[1]; }
+
+static ampc_status bad_number(const parser *p, const option *row, const char *value)
+{
+    const char *kind = row->kind == OPTION_INT ? "an integer" : "a number";
+    if (!has_limits(row))
+        return diag_error(p->diag, AMPC_USAGE, here(p), "--%s: '%s' is not %s", row->name, value, kind);
+    return diag_error(p->diag, AMPC_USAGE, here(p), "--%s: '%s' is not %s from %g to %g", row->name, value, kind,
+                      row->limits[0], row->limits[1]);
 }
 
 /* ---- values ---------------------------------------------------------------------------------- */
@@ -136,115 +166,94 @@ static void add_parts(tool_options *o, pass_strings *list, const char *text)
     }
 }
 
-static ampc_status bad_value(const reader *r, const option *row, const char *value)
-{
-    bool limited = row->low < row->high;
-    if (row->kind == OPTION_WORD) {
-        nearest_word n = nearest_to(value);
-        for (const option_word *w = row->words; w->word; w++) nearest_offer(&n, w->word);
-        return diag_error(r->diag, AMPC_USAGE, here(r), "%s%s: '%s' is none of %s%s%s%s", dashes(row->name), row->name,
-                          value, row->value, n.best ? "; did you mean " : "", n.best ? n.best : "", n.best ? "?" : "");
-    }
-    return diag_error(r->diag, AMPC_USAGE, here(r),
-                      limited ? "%s%s: '%s' is no %s from %g to %g" : "%s%s: '%s' is no %s",
-                      dashes(row->name), row->name, value,
-                      row->kind == OPTION_INT ? "whole number" : "number", row->low, row->high);
-}
-
 static bool in_limits(const option *row, double v)
 {
-    return row->low >= row->high || (v >= row->low && v <= row->high);
+    return !has_limits(row) || (v >= row->limits[0] && v <= row->limits[1]);
 }
 
-static ampc_status store_number(const reader *r, const option *row, const char *value, void *at)
+static ampc_status store_int(const parser *p, const option *row, const char *value, int64_t *field)
 {
-    int64_t whole;
-    double real;
-    if (row->kind == OPTION_INT) {
-        if (!options_int(value, &whole) || !in_limits(row, (double)whole))
-            return bad_value(r, row, value);
-        memcpy(at, &whole, sizeof whole);
-        return AMPC_OK;
-    }
-    if (!parse_real(value, &real) || !in_limits(row, real)) return bad_value(r, row, value);
-    memcpy(at, &real, sizeof real);
+    int64_t v;
+    if (!options_int(value, &v) || !in_limits(row, (double)v)) return bad_number(p, row, value);
+    *field = v;
     return AMPC_OK;
 }
 
-static ampc_status store_word(const reader *r, const option *row, const char *value, void *at)
+static ampc_status store_real(const parser *p, const option *row, const char *value, double *field)
 {
-    for (const option_word *w = row->words; w->word; w++)
-        if (strcmp(w->word, value) == 0) {
-            memcpy(at, &w->value, sizeof w->value);
-            return AMPC_OK;
-        }
-    return bad_value(r, row, value);
-}
-
-static ampc_status store_once(const reader *r, const option *row, const char *value,
-                              const char **at)
-{
-    const char *initial = row->initial; /* what the defaults hold counts as not said */
-    if (*at && strcmp(*at, initial) != 0 && strcmp(*at, value) != 0)
-        return diag_error(r->diag, AMPC_USAGE, here(r), "--%s is given twice: '%s' and '%s'",
-                          row->name, *at, value);
-    *at = value;
+    double v;
+    if (!parse_real(value, &v) || !in_limits(row, v)) return bad_number(p, row, value);
+    *field = v;
     return AMPC_OK;
 }
 
-/* What only the importer or the passes read; the general options are everybody's. */
-static bool compiles(const option *row)
+static ampc_status store_word(const parser *p, const option *row, const char *value, void *field)
+{
+    int v;
+    if (!pass_find_word(row->words, value, &v)) return unknown_word(p, row, value);
+    memcpy(field, &v, sizeof v); /* an int or an enum */
+    return AMPC_OK;
+}
+
+static ampc_status store_once(const parser *p, const option *row, const char *value, const char **field)
+{
+    if (*field && strcmp(*field, row->initial) != 0 && strcmp(*field, value) != 0)
+        return diag_error(p->diag, AMPC_USAGE, here(p), "--%s: conflicting values '%s' and '%s'", row->name, *field,
+                          value);
+    *field = value;
+    return AMPC_OK;
+}
+
+/* Whether only the importer or the passes read the option. General options concern every command. */
+static bool is_compile_option(const option *row)
 {
     const size_t first = offsetof(tool_options, pass), end = first + sizeof(pass_options);
-    const bool passes_read = row->offset >= first && row->offset < end;
-    return row->group == GROUP_PRECISION || row->group == GROUP_TRAINING ||
-           (row->group != GROUP_GENERAL && passes_read);
+    const bool is_pass_option = row->field >= first && row->field < end && row->group != GROUP_GENERAL;
+    return row->group == GROUP_PRECISION || row->group == GROUP_TRAINING || is_pass_option;
 }
 
-static ampc_status store(const reader *r, const option *row, const char *value)
+static ampc_status store(const parser *p, const option *row, const char *value)
 {
-    void *at = (char *)r->o + row->offset;
-    if (compiles(row) && !r->o->compile_option) r->o->compile_option = row->name;
+    void *field = (char *)p->o + row->field;
+    if (is_compile_option(row) && !p->o->compile_option) p->o->compile_option = row->name;
     switch (row->kind) {
-    case OPTION_SET: *(bool *)at = true; return AMPC_OK;
-    case OPTION_CLEAR: *(bool *)at = false; return AMPC_OK;
-    case OPTION_TEXT: *(const char **)at = value; return AMPC_OK;
-    case OPTION_ONCE: return store_once(r, row, value, at);
-    case OPTION_WORD: return store_word(r, row, value, at);
-    case OPTION_INT:
-    case OPTION_REAL: return store_number(r, row, value, at);
-    case OPTION_TEXTS: add_text(r->o, at, value); return AMPC_OK;
-    case OPTION_LIST: add_parts(r->o, at, value); return AMPC_OK;
-    case OPTION_LATER: break;
+    case OPTION_SET: *(bool *)field = true; break;
+    case OPTION_CLEAR: *(bool *)field = false; break;
+    case OPTION_TEXT: *(const char **)field = value; break;
+    case OPTION_ONCE: return store_once(p, row, value, field);
+    case OPTION_WORD: return store_word(p, row, value, field);
+    case OPTION_INT: return store_int(p, row, value, field);
+    case OPTION_REAL: return store_real(p, row, value, field);
+    case OPTION_TEXTS: add_text(p->o, field, value); break;
+    case OPTION_LIST: add_parts(p->o, field, value); break;
     }
-    if (row->initial && strcmp(row->initial, value) == 0) return AMPC_OK;
-    return diag_error(r->diag, AMPC_UNSUPPORTED, here(r), "--%s=%s is not supported yet", row->name,
-                      value);
+    return AMPC_OK;
 }
 
 /* ---- arguments ------------------------------------------------------------------------------- */
 
-/* `attached` is what follows the name in the same argument, NULL for nothing. */
-static ampc_status read_option(reader *r, const char *name, const char *attached)
+static bool has_value(const option *row) { return row->kind != OPTION_SET && row->kind != OPTION_CLEAR; }
+
+/* `attached` is what follows the name in the same argument; NULL: nothing. */
+static ampc_status parse_option(parser *p, const char *name, const char *attached)
 {
-    const option *row = find_option(name, r->program->bit);
-    if (!row) return unknown_option(r, name);
-    bool takes = row->value != NULL;
-    if (!takes && attached)
-        return diag_error(r->diag, AMPC_USAGE, here(r), "%s%s takes no value", dashes(name), name);
-    if (attached) return store(r, row, attached);
-    if (row->implied || !takes) return store(r, row, row->implied);
-    if (r->at == r->argc)
-        return diag_error(r->diag, AMPC_USAGE, here(r), "%s%s needs a value: %s", dashes(name),
-                          name, row->value);
-    return store(r, row, r->argv[r->at++]);
+    const option *row = find_option(name, p->command->bit);
+    if (!row) return unknown_option(p, name);
+    if (!has_value(row) && attached)
+        return diag_error(p->diag, AMPC_USAGE, here(p), "%s%s does not take a value", dashes(name), name);
+    if (attached) return store(p, row, attached);
+    if (row->implied || !has_value(row)) return store(p, row, row->implied);
+    if (p->at == p->argc)
+        return diag_error(p->diag, AMPC_USAGE, here(p), "%s%s needs a value: %s", dashes(name), name,
+                          option_value(row, p->o->arena));
+    return store(p, row, p->argv[p->at++]);
 }
 
-static ampc_status read_argument(reader *r, bool *operands_only)
+static ampc_status parse_argument(parser *p, bool *operands_only)
 {
-    char *text = r->argv[r->at++];
+    char *text = p->argv[p->at++];
     if (*operands_only || text[0] != '-' || !text[1]) {
-        add_text(r->o, &r->o->operands, text);
+        add_text(p->o, &p->o->operands, text);
         return AMPC_OK;
     }
     if (strcmp(text, "--") == 0) {
@@ -253,42 +262,40 @@ static ampc_status read_argument(reader *r, bool *operands_only)
     }
     if (text[1] == '-') {
         size_t length = strcspn(text + 2, "=");
-        return read_option(r, arena_strndup(r->o->arena, text + 2, length),
-                           text[2 + length] ? text + 2 + length + 1 : NULL);
+        return parse_option(p, arena_strndup(p->o->arena, text + 2, length),
+                            text[2 + length] ? text + 2 + length + 1 : NULL);
     }
-    return read_option(r, arena_strndup(r->o->arena, text + 1, 1), text[2] ? text + 2 : NULL);
+    return parse_option(p, arena_strndup(p->o->arena, text + 1, 1), text[2] ? text + 2 : NULL);
 }
 
-int options_first_operand(unsigned where, int argc, char **argv)
+int options_first_operand(unsigned commands, int argc, char **argv)
 {
     int at = 0;
     for (; at < argc && argv[at][0] == '-' && argv[at][1]; at++) {
         const char *name = argv[at] + 1 + (argv[at][1] == '-');
         char plain[64];
         snprintf(plain, sizeof plain, "%.*s", (int)strcspn(name, "="), name);
-        const option *row = find_option(plain, where);
-        at += row && row->value && !row->implied && !strchr(name, '=');
+        const option *row = find_option(plain, commands);
+        at += row && has_value(row) && !row->implied && !strchr(name, '=');
     }
     return at;
 }
 
-ampc_status options_parse(tool_options *o, const option_program *p, int argc, char **argv, diag *d)
+ampc_status options_parse(tool_options *o, const command *c, int argc, char **argv, diag *d)
 {
-    reader r = {.o = o, .program = p, .diag = d, .argc = argc, .argv = argv};
+    parser p = {.o = o, .command = c, .diag = d, .argc = argc, .argv = argv};
+    const int expected = c->operands != NULL;
     bool operands_only = false;
-    while (r.at < argc) TRY(read_argument(&r, &operands_only));
+    while (p.at < argc) TRY(parse_argument(&p, &operands_only));
     if (o->help || o->version || o->list_passes || o->print_ops) return AMPC_OK;
-    if (o->operands.count < p->operands_min)
-        return diag_error(d, AMPC_USAGE, here(&r), "no model is named; '%s --help' shows how",
-                          p->name);
-    if (o->operands.count > p->operands_max)
-        return diag_error(d, AMPC_USAGE, here(&r), "one operand too many: '%s'",
-                          o->operands.items[p->operands_max]);
+    if (o->operands.count < expected)
+        return diag_error(d, AMPC_USAGE, here(&p), "no model given; see '%s --help'", c->name);
+    if (o->operands.count > expected)
+        return diag_error(d, AMPC_USAGE, here(&p), "unexpected operand '%s'", o->operands.items[expected]);
     return AMPC_OK;
 }
 
-ampc_status options_split(const char *text, const char *what, arena *a, diag *d, const char **name,
-                          const char **value)
+ampc_status options_split(const char *text, const char *what, arena *a, diag *d, const char **name, const char **value)
 {
     const char *equals = strchr(text, '=');
     if (!equals || equals == text || !equals[1])

@@ -1,150 +1,112 @@
-/* options.h - the command lines of the three programs, from one table (option_table.c).
+/* options.h - the options of the three programs, from one table (option_table.c).
  *
- * A row says everything about an option: its name, what kind of value it takes, where that goes in tool_options, which
- * programs and verbs have it, and what the help says. Parsing, checking, suggestions and both forms of --help come
- * from the rows. Long options take `=VALUE` or the next argument; options may stand before and after the operands. */
+ * A row holds everything about an option: its name and short alias, the kind of its value, the field of tool_options
+ * that it sets, the commands that accept it, and its help. The parser, the suggestions, --help, the manual pages and
+ * the shell completion are all generated from the rows. A value follows as `--name=VALUE` or as the next argument;
+ * options may come before and after the operands. */
 #ifndef AMPC_TOOLS_OPTIONS_H
 #define AMPC_TOOLS_OPTIONS_H
 
 #include "passes/passes.h"
-
-/* Who has an option. The verbs are those of ampc-run. */
-enum {
-    FOR_AMPC = 1 << 0,
-    FOR_OPT = 1 << 1,
-    FOR_INFER = 1 << 2,
-    FOR_TRAIN = 1 << 3,
-    FOR_EVAL = 1 << 4,
-    FOR_GRAD = 1 << 5,
-    FOR_BENCH = 1 << 6,
-    FOR_EXPORT = 1 << 7,
-    FOR_COMPARE = 1 << 8,
-    FOR_CHECK = 1 << 9,
-    FOR_PLAN = 1 << 10,
-    FOR_RUN = FOR_INFER | FOR_TRAIN | FOR_EVAL | FOR_GRAD | FOR_BENCH | FOR_EXPORT | FOR_COMPARE |
-              FOR_CHECK | FOR_PLAN,
-    FOR_COMPILE = FOR_AMPC | FOR_OPT |
-                  FOR_RUN, /* ampc, the passes of ampc-opt, ampc-run on a .onnx */
-    FOR_ALL = FOR_COMPILE
-};
+#include "tools/commands.h"
 
 typedef enum option_group {
     GROUP_FILES,
     GROUP_PRECISION,
     GROUP_TRAINING,
     GROUP_SHAPES,
-    GROUP_RUN,
-    GROUP_LOOKING,
+    GROUP_EXECUTION,
+    GROUP_INSPECT,
     GROUP_GENERAL,
     GROUP_COUNT
 } option_group;
+extern const char *const option_group_names[GROUP_COUNT];
 
-/* Everything that a command line can say. Strings live in `arena` or in argv. */
+typedef enum output_format { FORMAT_BY_SUFFIX, FORMAT_IR, FORMAT_ONNX, FORMAT_SVG, FORMAT_DOT } output_format;
+typedef enum weights_mode { WEIGHTS_SIDECAR, WEIGHTS_REFERENCE } weights_mode;
+typedef enum ops_format { OPS_NOT_PRINTED, OPS_TEXT, OPS_JSON } ops_format;
+typedef enum help_form { HELP_NONE, HELP_SHORT, HELP_ALL, HELP_MAN, HELP_BASH, HELP_ZSH } help_form;
+
+/* Everything a command line can say. Strings are in `arena` or in argv. */
 typedef struct tool_options {
     arena *arena;
     pass_options pass;
-    /* operands: the model; ampc-run reads its verb itself */
-    pass_strings operands;
+    pass_strings operands; /* the model; the verb of ampc-run is not among them */
     /* files */
-    const char *output, *emit, *emit_list;
-    const char *weights_dir; /* NULL: the folder of the .ir */
-    int weights;       /* 0: not said, 1: sidecar, 2: reference */
-    pass_strings dims; /* "NAME=SIZE" */
-    /* ampc-opt */
-    pass_strings passes;
-    /* looking */
-    const char *print_ops; /* "text", "json"; NULL */
-    bool list_passes;
-    /* importing */
-    bool untie;
-    /* ampc-run */
+    const char *output, *emit_list;
+    int emit, weights;       /* output_format, weights_mode */
+    const char *weights_dir; /* NULL: the directory of the .ir */
     pass_strings inputs;     /* "NAME=FILE" */
-    pass_strings plot_with;  /* logs of other runs */
     const char *inputs_file; /* .npz, .safetensors */
-    const char *checkpoint, *checkpoint_dir, *data, *eval_data, *log, *plot, *schedule, *profile,
-        *entry;
-    const char *device, *dump_stage;
+    const char *checkpoint, *checkpoint_dir, *data, *eval_data, *log, *plot, *trace;
+    pass_strings plot_with; /* logs of other runs */
+    /* import */
+    bool untie;
+    pass_strings dims; /* "NAME=SIZE" */
+    /* execution */
+    const char *schedule, *entry, *device;
     double lr; /* negative: the module's */
     int64_t epochs, steps, batch, save_every, keep, threads, deterministic, iterations, warmup;
     bool resume, fallback, sync_launch, no_tune;
+    /* inspection */
+    int print_ops; /* ops_format */
+    bool list_passes, no_verify;
+    pass_strings passes;
+    const char *dump_after; /* a pass, a stage of the plan, or "all" */
     /* general */
-    const char *help; /* "short", "all", "man"; NULL */
+    int help; /* help_form */
     bool version, quiet, verbose, strict;
-    int colour; /* 0 auto, 1 always, 2 never */
-    /* the first option given that only a compilation understands; NULL: none */
-    const char *compile_option;
+    int colour; /* console_colour */
+    const char *compile_option; /* the first option given that only a compilation understands; NULL: none */
 } tool_options;
 
 typedef enum option_kind {
     OPTION_SET,   /* bool: true */
     OPTION_CLEAR, /* bool: false */
     OPTION_TEXT,  /* const char * */
-    OPTION_ONCE,  /* const char *, never two different ones */
+    OPTION_ONCE,  /* const char *; two different values are an error */
     OPTION_WORD,  /* int: `value` of one of the words */
-    OPTION_INT,   /* int64_t, low .. high */
-    OPTION_REAL,  /* double, low .. high */
+    OPTION_INT,   /* int64_t within the limits */
+    OPTION_REAL,  /* double within the limits */
     OPTION_TEXTS, /* pass_strings: one more each time */
-    OPTION_LIST,  /* pass_strings: comma-separated, appended */
-    OPTION_LATER  /* not supported yet: exit 3, unless the value is `initial` */
+    OPTION_LIST   /* pass_strings: comma-separated, appended */
 } option_kind;
 
-typedef pass_word option_word;
-
 typedef struct option {
-    const char *name; /* without dashes; one letter: a short option */
+    const char *name; /* without dashes */
+    char alias;       /* the short option; 0: none */
     option_kind kind;
-    unsigned where; /* FOR_... */
     option_group group;
-    size_t offset;       /* in tool_options */
-    const char *value;   /* what help calls the value; NULL: takes none */
-    const char *initial; /* what help calls the default; NULL: none */
-    const char *text;    /* one sentence */
-    const char *implied; /* value when there is no `=VALUE`; NULL: the next argument */
-    const option_word *words;
-    double low, high; /* both 0: no limits */
+    unsigned commands;      /* COMMAND_...; 0: all */
+    size_t field;           /* in tool_options */
+    const char *value;      /* placeholder; its lower-case alternatives are literal words. OPTION_WORD: from `words` */
+    const char *implied;    /* value of the bare option, whose value is then optional */
+    const char *initial;    /* the default as help prints it; NULL: none */
+    const pass_word *words; /* OPTION_WORD: the first spelling of a value is the one that help prints */
+    double limits[2];       /* both 0: none */
+    const char *help;
 } option;
 
+extern const pass_word output_formats[];
 extern const option option_table[]; /* ends with name NULL */
-
-/* A program, or a verb of one: what heads its help. */
-typedef struct option_program {
-    const char *name; /* "ampc-run train" */
-    unsigned bit;     /* FOR_... */
-    const char *usage, *purpose;
-    const char *const *examples; /* NULL ends */
-    int operands_min, operands_max;
-} option_program;
 
 /* The defaults; everything read later is kept in `a`. */
 tool_options options_default(arena *a);
-/* Position of the first argument that is neither an option of `where` nor its value; argc when there is none. */
-int options_first_operand(unsigned where, int argc, char **argv);
-/* AMPC_USAGE, or AMPC_UNSUPPORTED for OPTION_LATER; reported. Help and version may come without operands. */
-ampc_status options_parse(tool_options *o, const option_program *p, int argc, char **argv, diag *d);
+bool option_applies(const option *row, unsigned commands);
+/* Position of the first argument that is neither an option of `commands` nor its value; argc when there is none. */
+int options_first_operand(unsigned commands, int argc, char **argv);
+/* AMPC_USAGE, reported. A command without operands (commands.h) accepts none; other commands require one, unless
+ * help, the version or a table is asked for. */
+ampc_status options_parse(tool_options *o, const command *c, int argc, char **argv, diag *d);
 
-/* --help (about 20 lines) and --help=all (every option with its sentence), to standard output. */
-void options_help(const option_program *p, bool all);
-void options_print_exit_codes(void);
-/* --help=man: the manual page of a program with one or more verbs. */
-void options_man(const char *name, const char *purpose, const option_program *programs, int count);
+/* "fp16|bf16": the placeholder of a value, NULL for an option without one. */
+const char *option_value(const option *row, arena *a);
+/* Words that complete a value, ending with NULL: those of the table, or the literal alternatives of the placeholder. */
+const char **option_words(const option *row, arena *a);
 
-/* "--amp=O0|O1", "-o FILE", "--deterministic[=T]"; without the value when `value` is false. */
-enum { OPTION_TEXT_SIZE = 96 };
-void options_spell(const option *row, bool value, char *text, size_t size);
-const char *options_group_name(int group);
-
-/* What somebody may have meant by a word that is unknown: of the names offered the one with the least edit distance. */
-typedef struct nearest_word {
-    const char *word, *best; /* best: NULL while none is near */
-    size_t limit;            /* distance that the next one must beat */
-} nearest_word;
-nearest_word nearest_to(const char *word);
-void nearest_offer(nearest_word *n, const char *name);
-
-/* "NAME=VALUE" taken apart; AMPC_USAGE for anything else. `what` names the option in the message. */
-ampc_status options_split(const char *text, const char *what, arena *a, diag *d, const char **name,
-                          const char **value);
-/* A whole number of text, all of it; false otherwise. */
+/* "NAME=VALUE" split; AMPC_USAGE for anything else. `what` names the option in the message. */
+ampc_status options_split(const char *text, const char *what, arena *a, diag *d, const char **name, const char **value);
+/* An integer that is all of text; false otherwise. */
 bool options_int(const char *text, int64_t *out);
 
 #endif

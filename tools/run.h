@@ -1,4 +1,4 @@
-/* run.h - the verbs of ampc-run and what they share. */
+/* run.h - the commands, and what the verbs of ampc-run share. */
 #ifndef AMPC_TOOLS_RUN_H
 #define AMPC_TOOLS_RUN_H
 
@@ -13,14 +13,14 @@ typedef struct run_context {
     int64_t *sizes; /* by symbol of the module, -1: not bound by --dim */
 } run_context;
 
-/* A verb runs after its command line was read, its model opened and its session made. */
-typedef ampc_status run_verb_fn(run_context *c);
-run_verb_fn run_infer, run_grad, run_train, run_eval, run_bench, run_plan, run_export;
+/* Commands without a session. */
+ampc_status run_ampc(tool *t);
+ampc_status run_ampc_opt(tool *t);
 
-typedef struct run_verb {
-    option_program program; /* its name ends with the verb */
-    run_verb_fn *run;       /* NULL: not supported yet */
-} run_verb;
+/* Opens the model and a session on it, loads the weights, and runs the command's `run_session`. */
+ampc_status run_in_session(tool *t);
+typedef ampc_status run_verb(run_context *c);
+run_verb run_infer, run_grad, run_train, run_eval, run_bench, run_plan, run_export;
 
 /* AMPC_REJECTED, naming what there is, when the module has no such entry graph. */
 ampc_status run_need_entry(run_context *c, const char *entry, const ir_graph **out);

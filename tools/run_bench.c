@@ -77,7 +77,7 @@ static ampc_status save_trace(bench *b, const char *path)
 
 static ampc_status trace(bench *b)
 {
-    const char *path = b->c->tool->o.profile;
+    const char *path = b->c->tool->o.trace;
     if (!path) return AMPC_OK;
     b->events = json_array();
     ampc_status status = rt_session_profile(b->c->session, PROFILED_RUNS, b->c->tool->diag, add_event, b);

@@ -191,7 +191,7 @@ static ampc_status plot(training *t)
     tool *base = t->c->tool;
     const tool_options *o = &base->o;
     int count = 0, logs = o->plot_with.count + (o->log != NULL);
-    rt_plot_run *runs = arena_array(base->arena, (size_t)logs + 1, sizeof *runs);
+    plot_run *runs = arena_array(base->arena, (size_t)logs + 1, sizeof *runs);
     ampc_status status = AMPC_OK;
     if (!o->plot) return AMPC_OK;
     for (; count < logs && status == AMPC_OK; count++) {
@@ -202,9 +202,9 @@ static ampc_status plot(training *t)
         runs[count].name = run_name(log, base->arena);
     }
     int last = count;
-    if (!o->log) runs[last++] = (rt_plot_run){"this run", t->steps.items, t->steps.count};
+    if (!o->log) runs[last++] = (plot_run){"this run", t->steps.items, t->steps.count};
     if (status == AMPC_OK)
-        status = rt_plot_write(o->plot, o->operands.items[0], runs, (size_t)last, base->diag);
+        status = plot_write(o->plot, o->operands.items[0], runs, (size_t)last, base->diag);
     for (int i = 0; i < count; i++) free((void *)(uintptr_t)runs[i].steps);
     return status;
 }

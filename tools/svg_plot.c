@@ -199,7 +199,7 @@ static void draw_x_ticks(text *t, const panel *p)
 }
 
 /* Smallest to largest in each pixel column, as one shape of vertical strokes. */
-static void draw_band(text *t, const panel *p, const rt_plot_run *run, const char *colour)
+static void draw_band(text *t, const panel *p, const plot_run *run, const char *colour)
 {
     add(t, "<path fill=\"none\" stroke=\"%s\" stroke-opacity=\".22\" d=\"", colour);
     for (size_t i = 0; i < run->count;) {
@@ -215,7 +215,7 @@ static void draw_band(text *t, const panel *p, const rt_plot_run *run, const cha
 }
 
 /* One point a pixel column at most; a value that is not finite interrupts the line. */
-static void draw_loss(text *t, const panel *p, const rt_plot_run *run, const char *colour)
+static void draw_loss(text *t, const panel *p, const plot_run *run, const char *colour)
 {
     average a = average_over(run->count);
     bool down = false;
@@ -231,7 +231,7 @@ static void draw_loss(text *t, const panel *p, const rt_plot_run *run, const cha
     add(t, "\"/>\n");
 }
 
-static void draw_scale(text *t, const panel *p, const rt_plot_run *run, const char *colour)
+static void draw_scale(text *t, const panel *p, const plot_run *run, const char *colour)
 {
     double last = NAN;
     add(t, "<path class=\"line\" stroke=\"%s\" d=\"", colour);
@@ -254,7 +254,7 @@ static void draw_scale(text *t, const panel *p, const rt_plot_run *run, const ch
     }
 }
 
-static void draw_legend(text *t, const rt_plot_run *runs, size_t count)
+static void draw_legend(text *t, const plot_run *runs, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
         average a = average_over(runs[i].count);
@@ -276,7 +276,7 @@ static void draw_legend(text *t, const rt_plot_run *runs, size_t count)
 
 /* ---- the picture ---- */
 
-static bool scales(const rt_plot_run *run)
+static bool scales(const plot_run *run)
 {
     for (size_t k = 0; k < run->count; k++)
         if (run->steps[k].scale != 1 && isfinite(run->steps[k].scale)) return true;
@@ -285,7 +285,7 @@ static bool scales(const rt_plot_run *run)
 
 /* Both panels share the steps. The loss range is that of the averages, so that one bad step does not
  * flatten the rest; the band is clipped to it. */
-static void measure(const rt_plot_run *runs, size_t count, panel *loss, panel *scale)
+static void measure(const plot_run *runs, size_t count, panel *loss, panel *scale)
 {
     double first = INFINITY, last = -INFINITY;
     for (size_t i = 0; i < count; i++) {
@@ -331,7 +331,7 @@ static void draw_head(text *t, const char *title, double height, const panel *lo
     add(t, "</text>\n");
 }
 
-static void draw_loss_panel(text *t, const panel *p, const rt_plot_run *runs, size_t count)
+static void draw_loss_panel(text *t, const panel *p, const plot_run *runs, size_t count)
 {
     draw_loss_ticks(t, p);
     add(t, "<g clip-path=\"url(#loss)\">\n");
@@ -342,7 +342,7 @@ static void draw_loss_panel(text *t, const panel *p, const rt_plot_run *runs, si
     draw_frame(t, p, "loss");
 }
 
-static void draw_scale_panel(text *t, const panel *p, const rt_plot_run *runs, size_t count)
+static void draw_scale_panel(text *t, const panel *p, const plot_run *runs, size_t count)
 {
     draw_scale_ticks(t, p);
     for (size_t i = 0; i < count; i++)
@@ -350,7 +350,7 @@ static void draw_scale_panel(text *t, const panel *p, const rt_plot_run *runs, s
     draw_frame(t, p, "loss scale (dots: skipped steps)");
 }
 
-char *rt_plot_render(const char *title, const rt_plot_run *runs, size_t count)
+char *plot_render(const char *title, const plot_run *runs, size_t count)
 {
     text t = {0};
     panel loss = {.top = TOP, .height = LOSS_HEIGHT, .low = INFINITY, .high = -INFINITY};
@@ -371,10 +371,10 @@ char *rt_plot_render(const char *title, const rt_plot_run *runs, size_t count)
     return NULL;
 }
 
-ampc_status rt_plot_write(const char *path, const char *title, const rt_plot_run *runs,
+ampc_status plot_write(const char *path, const char *title, const plot_run *runs,
                           size_t count, diag *d)
 {
-    char *svg = rt_plot_render(title, runs, count);
+    char *svg = plot_render(title, runs, count);
     if (!svg) return rt_no_memory(d);
     ampc_status s = rt_atomic_save(path, svg, strlen(svg), d);
     free(svg);

@@ -406,7 +406,7 @@ static void bench_prints_times_of_the_device(void **state)
     char command[1024];
     const char *path = scratch_path(t, "trace.json");
     int steps;
-    snprintf(command, sizeof command, BENCH " --iterations=5 --json --profile=%s", path);
+    snprintf(command, sizeof command, BENCH " --iterations=5 --json --trace=%s", path);
     char *text = output_of(command);
     json_t *line = json_loads(text, 0, NULL);
     assert_non_null(line);

@@ -118,7 +118,7 @@ def bench(run, model, precision, module, trace):
     """One run of `ampc-run bench`; its answer, or None."""
     name = f"bench.{model.name}.{precision}"
     known = entry(run, model, precision)
-    profile = [f"--profile={trace}"] if not trace.exists() else []
+    profile = [f"--trace={trace}"] if not trace.exists() else []
     done = run.run(
         f"{name}.{len(known.get('runs', [])) + 1}",
         [

@@ -46,9 +46,9 @@ static rt_step *make_run(size_t n, double noise)
     return s;
 }
 
-static void render(const char *title, const rt_plot_run *runs, size_t count)
+static void render(const char *title, const plot_run *runs, size_t count)
 {
-    char *svg = rt_plot_render(title, runs, count);
+    char *svg = plot_render(title, runs, count);
     assert_non_null(svg);
     expect_well_formed(svg);
     free(svg);
@@ -63,18 +63,18 @@ static void test_degenerate_data(void **state)
                       {.step = 6, .loss = 1e300, .scale = 65536},
                       {.step = UINT64_MAX, .loss = 0, .scale = NAN}};
     render("no runs", NULL, 0);
-    render("empty run", &(rt_plot_run){"r", NULL, 0}, 1);
-    for (size_t n = 1; n <= 5; n++) render("odd", &(rt_plot_run){"r", odd, n}, 1);
-    for (size_t n = 0; n < 5; n++) render("one", &(rt_plot_run){"r", odd + n, 1}, 1);
+    render("empty run", &(plot_run){"r", NULL, 0}, 1);
+    for (size_t n = 1; n <= 5; n++) render("odd", &(plot_run){"r", odd, n}, 1);
+    for (size_t n = 0; n < 5; n++) render("one", &(plot_run){"r", odd + n, 1}, 1);
 }
 
 static void test_names_are_escaped(void **state)
 {
     (void)state;
     rt_step *s = make_run(3, 0);
-    rt_plot_run run = {"<a href=\"x\">&\x01\xff\xc3\xa4\xe2\x82", s, 3};
+    plot_run run = {"<a href=\"x\">&\x01\xff\xc3\xa4\xe2\x82", s, 3};
     render("</title><script>", &run, 1);
-    char *svg = rt_plot_render("t", &run, 1);
+    char *svg = plot_render("t", &run, 1);
     assert_non_null(strstr(svg, "&lt;a href=&quot;x&quot;&gt;&amp;??\xc3\xa4??"));
     free(svg);
     free(s);
@@ -84,9 +84,9 @@ static void test_long_runs_stay_small(void **state)
 {
     scratch *t = *state;
     size_t n, counts[3] = {200000, 4690, 60};
-    rt_plot_run runs[3];
-    for (int i = 0; i < 3; i++) runs[i] = (rt_plot_run){"run", make_run(counts[i], 0.3), counts[i]};
-    assert_int_equal(rt_plot_write(scratch_path(t, "p.svg"), "three runs", runs, 3, t->d), AMPC_OK);
+    plot_run runs[3];
+    for (int i = 0; i < 3; i++) runs[i] = (plot_run){"run", make_run(counts[i], 0.3), counts[i]};
+    assert_int_equal(plot_write(scratch_path(t, "p.svg"), "three runs", runs, 3, t->d), AMPC_OK);
     char *svg = scratch_read(t, "p.svg", &n);
     expect_well_formed(svg);
     assert_true(n < 200000);
@@ -98,7 +98,7 @@ static void test_no_scale_panel_without_scaling(void **state)
 {
     (void)state;
     rt_step s[2] = {{.step = 1, .loss = 2, .scale = 1}, {.step = 2, .loss = 1, .scale = 1}};
-    char *svg = rt_plot_render("fp32", &(rt_plot_run){"fp32", s, 2}, 1);
+    char *svg = plot_render("fp32", &(plot_run){"fp32", s, 2}, 1);
     assert_null(strstr(svg, "loss scale"));
     free(svg);
 }

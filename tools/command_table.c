@@ -1,0 +1,130 @@
+/* command_table.c - the programs, the verbs of ampc-run, and what the manual pages say about them. */
+#include "tools/commands.h"
+#include "tools/run.h"
+
+#include <string.h>
+
+// clang-format off
+static const command compile_commands[] = {
+    {.name = "ampc", .bit = COMMAND_AMPC, .operands = "MODEL.onnx -o OUTPUT [OPTION]...", .run = run_ampc,
+     .purpose = "Compile an ONNX model to mixed precision, with a training step if it has a loss.",
+     .examples = {{"ampc model.onnx -o model.amp.ir", "inference in fp16"},
+                  {"ampc model.onnx -o model.amp.ir --dtype=bf16 --loss=ce", "training in bf16"},
+                  {"ampc model.onnx -o model.amp.onnx", "fp16 for another runtime"},
+                  {"ampc model.onnx --explain all", "explain each node's precision"}}},
+};
+
+static const command opt_commands[] = {
+    {.name = "ampc-opt", .bit = COMMAND_OPT, .operands = "FILE.ir [OPTION]...", .run = run_ampc_opt,
+     .purpose = "Run compiler passes on the text form of a module ('-': standard input) and print the result.",
+     .examples = {{"ampc-opt model.ir", "parse, verify, print"},
+                  {"ampc-opt model.ir --pass=cse,dce -o out.ir", "run two passes"},
+                  {"ampc-opt model.ir --pass=amp --dump-after=all", "print after each pass"}}},
+};
+
+static const command run_commands[] = {
+    {.name = "ampc-run infer", .bit = COMMAND_INFER, .run_session = run_infer,
+     .operands = "MODEL --input=NAME=FILE... [OPTION]...",
+     .purpose = "Run the network on inputs from files.",
+     .details = "Without -o the outputs are printed as a table; -o writes them by name to a .npz or .safetensors file."
+                " Outputs that depend on an input of the loss are left out if that input has no value.",
+     .examples = {{"ampc-run infer model.amp.ir --input x=x.npy", "print the outputs"},
+                  {"ampc-run infer model.amp.ir --inputs batch.npz -o out.npz", "write them to a file"},
+                  {"ampc-run infer model.amp.ir --checkpoint ckpt --input x=x.npy", "with trained weights"}}},
+    {.name = "ampc-run train", .bit = COMMAND_TRAIN, .run_session = run_train,
+     .operands = "MODEL --data=SPEC {--epochs=N | --steps=N} [OPTION]...",
+     .purpose = "Train the network.",
+     .details = "On SIGINT or SIGTERM the step is finished and a checkpoint saved before the program ends.",
+     .examples = {{"ampc-run train model.amp.ir --data idx:mnist --epochs 5", "five epochs"},
+                  {"ampc-run train model.amp.ir --data npz:train.npz --steps 1000 --checkpoint-dir ckpt --resume",
+                   "continue after an interruption"},
+                  {"ampc-run train model.onnx --loss=ce --data synthetic --steps 100", "compile and train"}}},
+    {.name = "ampc-run eval", .bit = COMMAND_EVAL, .run_session = run_eval,
+     .operands = "MODEL --data=SPEC [OPTION]...",
+     .purpose = "Measure loss and accuracy over all samples.",
+     .examples = {{"ampc-run eval model.amp.ir --checkpoint ckpt --data idx:mnist", "the newest checkpoint"},
+                  {"ampc-run eval model.amp.ir --data npz:test.npz --json", "for a script"}}},
+    {.name = "ampc-run grad", .bit = COMMAND_GRAD, .run_session = run_grad,
+     .operands = "MODEL --inputs=FILE [OPTION]...",
+     .purpose = "Run forward and backward once and report the unscaled fp32 gradients.",
+     .details = "The loss scale is halved until all gradients are finite. Without -o the results are printed as a"
+                " table; -o writes them by name to a .npz or .safetensors file.",
+     .examples = {{"ampc-run grad model.amp.ir --inputs batch.npz -o grads.npz", "write all gradients"},
+                  {"ampc-run grad model.onnx --amp=O0 --loss-output loss --inputs batch.npz", "in fp32"}}},
+    {.name = "ampc-run bench", .bit = COMMAND_BENCH, .run_session = run_bench, .operands = "MODEL [OPTION]...",
+     .purpose = "Time an entry graph on synthetic inputs, with and without copying them to the device.",
+     .examples = {{"ampc-run bench model.amp.ir --batch 32", "time a training step"},
+                  {"ampc-run bench model.onnx --dtype=bf16 --dim N=1 --json", "time inference"},
+                  {"ampc-run bench model.amp.ir --trace=trace.json", "time each kernel"}}},
+    {.name = "ampc-run plan", .bit = COMMAND_PLAN, .run_session = run_plan, .plan_only = true,
+     .operands = "MODEL [OPTION]...", .purpose = "Print the steps of an entry graph without running it.",
+     .details = "The plan lists kernels, fused operators, layouts and memory. A device need not be present: a JSON file"
+                " can describe it.",
+     .examples = {{"ampc-run plan model.amp.ir --batch 32", "print the plan"},
+                  {"ampc-run plan model.amp.ir --device=h200.json --json", "for a GPU, as JSON"},
+                  {"ampc-run plan model.onnx --loss=ce --dump-after=layout", "after one stage"}}},
+    {.name = "ampc-run export", .bit = COMMAND_EXPORT, .run_session = run_export,
+     .operands = "MODEL --checkpoint=FILE -o FILE.onnx", .purpose = "Write the trained network as an ONNX model.",
+     .details = "The result is the imported ONNX model with the weights of the checkpoint.",
+     .examples = {{"ampc-run export model.amp.ir --checkpoint ckpt -o trained.onnx", "export trained weights"}}},
+};
+
+#define COMMANDS(table) .commands = (table), .count = sizeof(table) / sizeof *(table)
+
+const program program_table[] = {
+    {.name = "ampc", .purpose = "compile an ONNX model to mixed precision", COMMANDS(compile_commands),
+     .details =
+         "ampc reads an ONNX model, decides for every node whether it computes in low precision or in fp32, inserts"
+         " the casts, and writes the result. With a loss it adds the backward pass, dynamic loss scaling and the"
+         " optimizer as nodes of the same graph.\n"
+         "The suffix of the output file selects the format: a module for ampc-run (.ir), an ONNX model for another"
+         " runtime (.onnx), or a drawing of the graph (.svg, .dot). '-o -' prints the module; it needs"
+         " --weights=reference. Without -o nothing is written, which is useful with --explain, --stats and"
+         " --dump-after."},
+    {.name = "ampc-opt", .purpose = "run compiler passes on the text form of a module", COMMANDS(opt_commands),
+     .details =
+         "ampc-opt parses and verifies a module, runs the named passes in the given order, verifies the module after"
+         " each, and prints the result in canonical form, or writes it to the file given with -o. If anything fails,"
+         " nothing is written. FILE.ir may be '-', which is standard input."},
+    {.name = "ampc-run", .purpose = "run, train and inspect a compiled network", COMMANDS(run_commands),
+     .details =
+         "ampc-run executes a module that ampc compiled. MODEL is a .ir file, or a .onnx file that is compiled in"
+         " memory first; options for the compiler are accepted only with a .onnx file."},
+    {.name = NULL},
+};
+
+const command_fact command_files[] = {
+    {"MODEL.onnx", COMMAND_AMPC | COMMAND_RUN,
+     "An ONNX model. Its external data must be in its directory or below."},
+    {"MODEL.ir", COMMAND_AMPC | COMMAND_OPT | COMMAND_RUN,
+     "A module in text form, sealed with a checksum. To edit it, delete its last line and the word 'sealed'."},
+    {"MODEL.safetensors", COMMAND_AMPC | COMMAND_RUN, "The weights of MODEL.ir."},
+    {"*.amplist", COMMAND_AMPC | COMMAND_OPT | COMMAND_RUN, "Operator lists; see ampc.amplist(5)."},
+    {"DIR/ckpt-STEP.safetensors", COMMAND_RUN, "A checkpoint in the directory given with --checkpoint-dir."},
+    {"$XDG_CACHE_HOME/ampc/", COMMAND_RUN,
+     "Compiled CUDA kernels and tuned algorithms (default: ~/.cache/ampc/). It may be deleted at any time."},
+    {NULL, 0, NULL},
+};
+
+const command_fact command_environment[] = {
+    {"NO_COLOR", COMMAND_AMPC | COMMAND_OPT | COMMAND_RUN,
+     "If set and not empty, messages are not coloured unless --color=always is given."},
+    {"AMPC_CUDA_PATH", COMMAND_RUN, "Directories to search first for the CUDA libraries, separated by colons."},
+    {"XDG_CACHE_HOME", COMMAND_RUN, "The cache directory; see FILES."},
+    {"OMP_STACKSIZE", COMMAND_RUN, "Stack size of the worker threads."},
+    {NULL, 0, NULL},
+};
+// clang-format on
+
+const char *command_verb(const command *c)
+{
+    const char *space = strchr(c->name, ' ');
+    return space ? space + 1 : NULL;
+}
+
+unsigned program_commands(const program *p)
+{
+    unsigned bits = 0;
+    for (int i = 0; i < p->count; i++) bits |= p->commands[i].bit;
+    return bits;
+}

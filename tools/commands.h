@@ -1,0 +1,68 @@
+/* commands.h - the three programs and their commands, from one table (command_table.c).
+ *
+ * A command is a program without verbs, or one verb of ampc-run. Dispatch, help, manual pages and shell completion are
+ * generated from the rows. */
+#ifndef AMPC_TOOLS_COMMANDS_H
+#define AMPC_TOOLS_COMMANDS_H
+
+#include "ir/diag.h"
+
+#include <stdbool.h>
+
+/* Which commands accept an option. */
+enum {
+    COMMAND_AMPC = 1 << 0,
+    COMMAND_OPT = 1 << 1,
+    COMMAND_INFER = 1 << 2,
+    COMMAND_TRAIN = 1 << 3,
+    COMMAND_EVAL = 1 << 4,
+    COMMAND_GRAD = 1 << 5,
+    COMMAND_BENCH = 1 << 6,
+    COMMAND_PLAN = 1 << 7,
+    COMMAND_EXPORT = 1 << 8,
+    COMMAND_RUN = COMMAND_INFER | COMMAND_TRAIN | COMMAND_EVAL | COMMAND_GRAD | COMMAND_BENCH | COMMAND_PLAN |
+                  COMMAND_EXPORT
+};
+
+struct tool;
+struct run_context;
+
+typedef struct command_example {
+    const char *line, *purpose; /* line NULL ends */
+} command_example;
+
+typedef struct command {
+    const char *name;     /* "ampc", "ampc-run train" */
+    unsigned bit;         /* COMMAND_... */
+    const char *operands; /* what follows the name in the synopsis; NULL: no operands */
+    const char *purpose;  /* one sentence */
+    const char *details;  /* further sentences for the manual page; NULL: none */
+    command_example examples[5]; /* the last one is empty */
+    ampc_status (*run)(struct tool *t);                /* either this one, */
+    ampc_status (*run_session)(struct run_context *c); /* or this one, with a session open on the model */
+    bool plan_only;                                    /* the session plans only: no weights, no device */
+} command;
+
+typedef struct program {
+    const char *name;
+    const char *purpose; /* after the name, without a capital */
+    const char *details; /* for the manual page */
+    const command *commands;
+    int count; /* more than one: commands are verbs */
+} program;
+
+extern const program program_table[]; /* ends with name NULL */
+
+/* What the manual pages say about files and the environment. */
+typedef struct command_fact {
+    const char *name; /* NULL ends */
+    unsigned commands;
+    const char *text;
+} command_fact;
+extern const command_fact command_files[], command_environment[];
+
+/* "train" of "ampc-run train"; NULL for a program without verbs. */
+const char *command_verb(const command *c);
+unsigned program_commands(const program *p);
+
+#endif

@@ -1,0 +1,115 @@
+/* program.c - what main.c calls: the frame of every program, and the dispatch to the command that argv names. */
+#include "tools/help.h"
+#include "tools/run.h"
+#include "tools/suggest.h"
+
+#include "frontend/onnx.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+/* ---- dispatch -------------------------------------------------------------------------------- */
+
+static const command *find_verb(const program *p, const char *verb)
+{
+    for (int i = 0; i < p->count; i++)
+        if (strcmp(command_verb(&p->commands[i]), verb) == 0) return &p->commands[i];
+    return NULL;
+}
+
+static ampc_status unknown_verb(const tool *t, const program *p, const char *verb)
+{
+    suggestion near = suggest_for(verb);
+    for (int i = 0; i < p->count; i++) suggest_candidate(&near, command_verb(&p->commands[i]));
+    if (near.best)
+        return diag_error(t->diag, AMPC_USAGE, DIAG_FILE(p->name), "unknown verb '%s'; did you mean %s?", verb,
+                          near.best);
+    return diag_error(t->diag, AMPC_USAGE, DIAG_FILE(p->name), "unknown verb '%s'; '%s --help' lists all verbs", verb,
+                      p->name);
+}
+
+/* Removes the verb from the arguments; options may precede it. Without one, *out stays as it is. */
+static ampc_status take_verb(tool *t, const program *p, int *argc, char **argv, const command **out)
+{
+    const int at = options_first_operand(program_commands(p), *argc, argv);
+    if (at == *argc) return AMPC_OK;
+    *out = find_verb(p, argv[at]);
+    if (!*out) return unknown_verb(t, p, argv[at]);
+    memmove(argv + at, argv + at + 1, (size_t)(--*argc - at) * sizeof *argv);
+    return AMPC_OK;
+}
+
+static ampc_status print_version(const program *p)
+{
+    printf("%s " AMPC_VERSION "\nONNX opsets %d to %d, IR text version 1, devices: %s\n", p->name, ONNX_OPSET_FIRST,
+           ONNX_OPSET_LAST, rt_devices());
+    return AMPC_OK;
+}
+
+/* `argv` does not hold the name of the program. */
+static ampc_status dispatch(tool *t, const program *p, int argc, char **argv)
+{
+    command *whole = arena_alloc(t->arena, sizeof *whole); /* without a verb there is only --help and --version */
+    *whole = (command){.name = p->name, .bit = program_commands(p)};
+    t->command = p->count == 1 ? p->commands : whole;
+    if (p->count > 1) TRY(take_verb(t, p, &argc, argv, &t->command));
+    TRY(options_parse(&t->o, t->command, argc, argv, t->diag));
+    console_set_colour(&t->console, t->o.colour);
+    t->console.quiet = t->o.quiet;
+    t->console.verbose = t->o.verbose;
+    diag_set_strict(t->diag, t->o.strict);
+    if (t->o.version) return print_version(p);
+    if (t->o.help) return print_help(p, t->command, (help_form)t->o.help, t->arena);
+    if (t->command == whole)
+        return diag_error(t->diag, AMPC_USAGE, DIAG_FILE(p->name), "no verb; '%s --help' lists all verbs", p->name);
+    TRY(tool_check_dump(t));
+    return t->command->run ? t->command->run(t) : run_in_session(t);
+}
+
+/* ---- the frame ------------------------------------------------------------------------------- */
+
+static ampc_status run_guarded(tool *t, const program *p, int argc, char **argv)
+{
+    jmp_buf guard;
+    if (setjmp(guard)) return diag_error(t->diag, AMPC_NO_MEMORY, DIAG_NOWHERE, "out of memory");
+    arena_set_guard(t->arena, &guard);
+    t->o = options_default(t->arena);
+    t->o.pass.stats = &t->stats;
+    return dispatch(t, p, argc - 1, argv + 1);
+}
+
+/* A failed write is an error (exit status 4), also beyond the file size limit and into a closed pipe; by default both
+ * are signals that end the program. */
+static void ignore_signals_of_writes(void)
+{
+    signal(SIGXFSZ, SIG_IGN);
+    signal(SIGPIPE, SIG_IGN);
+}
+
+static const program *find_program(const char *name)
+{
+    const program *p = program_table;
+    while (strcmp(p->name, name) != 0) p++;
+    return p;
+}
+
+int program_main(const char *name, int argc, char **argv)
+{
+    ignore_signals_of_writes();
+    tool t = {.console = console_open(), .weights_dir = "."};
+    t.diag = diag_new(console_message, &t.console);
+    t.arena = arena_new(0);
+    ampc_status status = t.diag && t.arena ? run_guarded(&t, find_program(name), argc, argv) : AMPC_NO_MEMORY;
+    console_end_live(&t.console);
+    /* No failure is silent, not even when there was no memory for a message. */
+    if (!t.diag) fputs("error: out of memory\n", stderr);
+    else if (status == AMPC_NO_MEMORY && diag_status(t.diag) == AMPC_OK)
+        diag_error(t.diag, status, DIAG_NOWHERE, "out of memory");
+    if (status == AMPC_OK && (fflush(stdout) != 0 || ferror(stdout)))
+        status = diag_error(t.diag, AMPC_IO, DIAG_NOWHERE, "cannot write to standard output");
+    ir_module_free(t.module);
+    arena_free(t.arena);
+    diag_free(t.diag);
+    return (int)status;
+}
