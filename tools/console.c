@@ -1,4 +1,4 @@
-/* console.c - messages and the live line on standard error. */
+/* console.c - messages and the progress line on standard error. */
 #include "tools/console.h"
 
 #include <stdio.h>

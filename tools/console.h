@@ -1,4 +1,4 @@
-/* console.h - what the programs write to standard error: messages, coloured on a terminal, and one live line. */
+/* console.h - messages on standard error, coloured on a terminal, and a progress line that is redrawn in place. */
 #ifndef AMPC_TOOLS_CONSOLE_H
 #define AMPC_TOOLS_CONSOLE_H
 
@@ -10,8 +10,8 @@ typedef struct console {
     bool quiet;   /* errors only */
     bool verbose; /* remarks too */
     bool colour;
-    bool terminal; /* standard error is one */
-    bool live;     /* its last line is a live line */
+    bool terminal; /* standard error is a terminal */
+    bool live;     /* its last line is the progress line */
 } console;
 
 console console_open(void);
@@ -19,7 +19,7 @@ console console_open(void);
 void console_set_colour(console *c, int choice);
 /* The sink of a diag; `user` is a console. */
 void console_message(void *user, diag_level level, const char *message);
-/* Replaces the live line (terminal), or writes a line. */
+/* On a terminal redraws the progress line, otherwise writes a line. */
 void console_live(console *c, const char *text);
 void console_end_live(console *c);
 /* Columns of the terminal; 80 when unknown. */

@@ -1,6 +1,5 @@
-/* drawing.c - -o model.dot and -o model.svg. Graphviz reads and writes temporary files without a name, so that
- * it cannot
- * block, and so that the picture appears under its name only when it is complete. */
+/* drawing.c - -o model.dot and -o model.svg. Graphviz reads and writes unnamed temporary files: no pipe can block, and
+ * the drawing appears under its name only when it is complete. */
 #include "tools/drawing.h"
 
 #include "runtime/files/atomic_file.h"
@@ -34,8 +33,7 @@ static ampc_status run_graphviz(tool *t, FILE *in, FILE *out)
     errno = failed;
     if (failed == ENOENT)
         return diag_error(t->diag, AMPC_IO, DIAG_FILE(t->o.output),
-                          "a .svg is drawn by the program 'dot' of Graphviz, which is not installed; "
-                          "a .dot needs no program");
+                          "writing .svg requires Graphviz' program 'dot', which is not installed; write .dot instead");
     if (failed) return io_error(t, "cannot run 'dot'");
     while (waitpid(child, &status, 0) < 0)
         if (errno != EINTR) return io_error(t, "cannot wait for 'dot'");
@@ -45,12 +43,12 @@ static ampc_status run_graphviz(tool *t, FILE *in, FILE *out)
 
 static ampc_status save_all(tool *t, FILE *f)
 {
-    if (fseek(f, 0, SEEK_END) != 0) return io_error(t, "cannot read the picture");
+    if (fseek(f, 0, SEEK_END) != 0) return io_error(t, "cannot read the drawing");
     long size = ftell(f);
-    if (size < 0) return io_error(t, "cannot read the picture");
+    if (size < 0) return io_error(t, "cannot read the drawing");
     char *bytes = arena_alloc(t->arena, (size_t)size + 1);
     rewind(f);
-    if (fread(bytes, 1, (size_t)size, f) != (size_t)size) return io_error(t, "cannot read the picture");
+    if (fread(bytes, 1, (size_t)size, f) != (size_t)size) return io_error(t, "cannot read the drawing");
     return rt_atomic_save(t->o.output, bytes, (size_t)size, t->diag);
 }
 

@@ -20,7 +20,7 @@ ampc_status run_need_entry(run_context *c, const char *entry, const ir_graph **o
         names = arena_printf(c->tool->arena, "%s%s@%s", i ? names : "", i ? ", " : "",
                              m->graphs.items[i]->name);
     return diag_error(c->tool->diag, AMPC_UNSUPPORTED, DIAG_FILE(c->tool->o.operands.items[0]),
-                      "the module has no entry graph @%s (it has %s); a training step needs a "
+                      "no entry graph @%s in the module (it has %s); a training step needs a "
                       "loss: compile with --loss",
                       entry, names);
 }
@@ -75,7 +75,7 @@ ampc_status run_load_weights(run_context *c)
     if (is_folder(path)) {
         TRY(rt_checkpoint_newest(path, d, &newest));
         if (!newest)
-            return diag_error(d, AMPC_IO, DIAG_FILE(path), "the folder holds no checkpoint");
+            return diag_error(d, AMPC_IO, DIAG_FILE(path), "no checkpoint in this directory");
     }
     ampc_status status = rt_checkpoint_read(c->session, c->tool->module, newest ? newest : path,
                                             RT_CHECKPOINT_WEIGHTS, d, NULL);
@@ -90,7 +90,7 @@ ampc_status run_open_data(run_context *c, const char *spec, rt_split split, cons
     rt_dataset_options o = {.split = split, .seed = c->tool->o.pass.seed};
     if (!spec)
         return diag_error(c->tool->diag, AMPC_USAGE, DIAG_FILE("ampc-run"),
-                          "no data: name them with --data SPEC");
+                          "no samples; use --data=SPEC");
     TRY(rt_feed_fields(entry, c->sizes, c->tool->diag, &fields, &o.n_fields));
     o.fields = fields;
     ampc_status status = rt_dataset_open(spec, &o, c->tool->diag, out);

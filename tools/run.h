@@ -10,7 +10,7 @@
 typedef struct run_context {
     tool *tool;
     rt_session *session;
-    int64_t *sizes; /* by symbol of the module, -1: not bound by --dim */
+    int64_t *sizes; /* by symbol of the module; -1: not given with --dim */
 } run_context;
 
 /* Commands without a session. */
@@ -22,23 +22,23 @@ ampc_status run_in_session(tool *t);
 typedef ampc_status run_verb(run_context *c);
 run_verb run_infer, run_grad, run_train, run_eval, run_bench, run_plan, run_export;
 
-/* AMPC_REJECTED, naming what there is, when the module has no such entry graph. */
+/* AMPC_UNSUPPORTED, listing the entry graphs, if the module has no such graph. */
 ampc_status run_need_entry(run_context *c, const char *entry, const ir_graph **out);
-/* The graph that bench and plan look at: --entry, or train_step, or infer. */
+/* The graph of bench and plan: --entry, else train_step, else infer. */
 ampc_status run_chosen_entry(run_context *c, const ir_graph **out);
-/* Runs and plans of @train_step compute from now on what training needs: the loss and found_inf. */
+/* Makes runs and plans of @train_step compute only what training needs: the loss and found_inf. */
 ampc_status run_select_outputs(run_context *c, const ir_graph *g);
-/* Their batch: --batch, or the size that the model or --dim fixes, or 1. */
+/* The batch of bench and plan: --batch, else the size fixed by the model or --dim, else 1. */
 int64_t run_choose_batch(const run_context *c, const ir_graph *g);
-/* Binds the symbol of the batch, for a verb without inputs. Symbols of other dimensions stay as --dim has them. */
+/* Binds the batch symbol for a verb without inputs; other symbols keep the sizes given with --dim. */
 ampc_status run_bind_batch(run_context *c);
-/* Loads --checkpoint (of a folder the newest), if one is given. */
+/* Loads the checkpoint given with --checkpoint, the newest one of a directory. */
 ampc_status run_load_weights(run_context *c);
-/* --data or another SPEC; synthetic data fit the entry graph. AMPC_USAGE without a SPEC. */
+/* Opens samples by a SPEC as of --data; synthetic samples have the types of the entry graph. AMPC_USAGE if NULL. */
 ampc_status run_open_data(run_context *c, const char *spec, rt_split split, const ir_graph *entry,
                           rt_dataset **out);
 
-/* What a run of the graph needs, under a batch that data fill. */
+/* Memory that a run of the graph needs with this batch. */
 ampc_status run_planned_memory(run_context *c, const ir_graph *g, rt_dataset *data, int64_t batch,
                                rt_memory *out);
 

@@ -1,7 +1,7 @@
-/* run_bench.c - bench: times of an entry graph on seeded inputs, and a trace of its launches.
+/* run_bench.c - bench: times an entry graph on synthetic inputs and traces its launches.
  *
- * Two times are measured. Resident: the inputs are on the device already, and runs follow each other without the host.
- * With input: a loop like that of training, which copies the inputs of the next run while the device computes. */
+ * Two times are measured. Resident: the inputs are already on the device, and the host does not take part between
+ * runs. With input: a loop as in training, which copies the inputs of the next run while the device computes. */
 #include "runtime/files/atomic_file.h"
 #include "runtime/data/feed.h"
 #include "runtime/files/json.h"
@@ -13,8 +13,8 @@
 #include <string.h>
 
 enum {
-    LEAD = 3,         /* submits until every set of inputs on a device has its recording */
-    PROFILED_RUNS = 5 /* of which a profile shows the medians */
+    LEAD = 3,         /* submits until every set of device inputs has its recorded graph */
+    PROFILED_RUNS = 5 /* the trace shows their medians */
 };
 
 /* Milliseconds of each run, sorted. */
@@ -59,7 +59,7 @@ static void add_event(void *user, const rt_launch *launch)
                               node ? (int)node->phase : 0, "args", "step", launch->step, "steps", launch->steps,
                               "onnx", or_empty(loc.node), "operator", or_empty(loc.op), "ir", line);
     free(line);
-    if (event) json_array_append_new(b->events, event); /* NULL: a name that is no UTF-8 */
+    if (event) json_array_append_new(b->events, event); /* NULL: a name is not valid UTF-8 */
 }
 
 static ampc_status save_trace(bench *b, const char *path)
@@ -113,7 +113,7 @@ static ampc_status collect(bench *b, int64_t run)
     return rt_session_collect(b->c->session, run, b->c->tool->diag, NULL);
 }
 
-/* From the submission of one run to that of the next. */
+/* The time from one submit to the next. */
 static ampc_status time_submits(bench *b, times *t)
 {
     const int64_t warmup = b->c->tool->o.warmup, lead = warmup > LEAD ? warmup : LEAD;
@@ -147,7 +147,6 @@ static ampc_status measure(bench *b)
                              b->c->tool->diag, &b->memory);
 }
 
-/* The time that a share p of the runs does not exceed. */
 static double percentile(const times *t, double p) { return t->ms[(int64_t)(p * (double)(t->n - 1) + 0.5)]; }
 
 static double median(const times *t) { return (t->ms[(t->n - 1) / 2] + t->ms[t->n / 2]) / 2; }
@@ -195,7 +194,7 @@ static void print_text(const bench *b)
     print_row("p99", percentile(r, 0.99), percentile(w, 0.99));
     printf("%-10s %14.6g %14.6g\n", "samples/s", batch / median(r) * 1e3, batch / median(w) * 1e3);
     printf("%" PRId64 " bytes planned", b->memory.arena + b->memory.storage);
-    if (b->memory.used) printf(", %" PRId64 " bytes of the device in use", b->memory.used);
+    if (b->memory.used) printf(", %" PRId64 " bytes in use on the device", b->memory.used);
     putchar('\n');
 }
 

@@ -1,4 +1,4 @@
-/* run_eval.c - eval: loss and accuracy over every sample. */
+/* run_eval.c - eval: loss and accuracy over all samples. */
 #include "tools/run.h"
 
 #include "runtime/train/trainer.h"

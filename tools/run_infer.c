@@ -1,4 +1,4 @@
-/* run_infer.c - infer and grad: one run of an entry graph on inputs from files. */
+/* run_infer.c - infer and grad: run an entry graph once on inputs from files. */
 #include "tools/run.h"
 
 #include <inttypes.h>
@@ -52,7 +52,7 @@ static bool is_finite(const rt_tensor *t)
     return true;
 }
 
-/* Name of the first gradient of the last run that is not finite, or NULL. */
+/* The first gradient of the last run that is not finite, or NULL. */
 static const char *bad_gradient(rt_session *s)
 {
     for (int i = 0; i < rt_session_output_count(s); i++) {
@@ -63,7 +63,7 @@ static const char *bad_gradient(rt_session *s)
     return NULL;
 }
 
-/* Runs @grad with ever smaller loss scales until all gradients are finite. *scale: the one that did it. */
+/* Runs @grad, halving the loss scale until all gradients are finite. *scale: the last loss scale. */
 static ampc_status run_until_finite(run_context *c, const ir_graph *g, const run_inputs *in,
                                     double *scale)
 {

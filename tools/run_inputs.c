@@ -157,14 +157,14 @@ static ampc_status select_without(run_context *c, const ir_graph *g, bool *missi
         else others = arena_printf(c->tool->arena, "%s%s'%s'", others, *others ? ", " : "", name);
     }
     if (!count) return AMPC_REJECTED;
-    diag_note(c->tool->diag, DIAG_NOWHERE, "without the inputs of the loss: %s left out", others);
+    diag_note(c->tool->diag, DIAG_NOWHERE, "outputs %s are left out: an input of the loss has no value", others);
     return rt_session_select(c->session, g->name, kept, count, c->tool->diag);
 }
 
 static ampc_status missing_input(run_context *c, const ir_value *v)
 {
     return diag_error(c->tool->diag, AMPC_USAGE, DIAG_NOWHERE,
-                      "input '%s' (%s) has no value: give one with --input %s=FILE or --inputs FILE", v->name,
+                      "input '%s' (%s) has no value; use --input %s=FILE or --inputs FILE", v->name,
                       ir_type_print(c->tool->module, &v->type, c->tool->arena), v->name);
 }
 
@@ -178,7 +178,7 @@ static ampc_status bind(run_context *c, const ir_graph *g, run_inputs *in)
         missing[v->id] = !a;
         if (!a) continue;
         if (a->rank > IR_MAX_RANK)
-            return diag_error(c->tool->diag, AMPC_REJECTED, DIAG_NOWHERE, "input '%s': rank %d",
+            return diag_error(c->tool->diag, AMPC_REJECTED, DIAG_NOWHERE, "input '%s': rank %d is not supported",
                               v->name, a->rank);
         rt_tensor t = {.name = v->name, .dtype = a->dtype, .rank = a->rank, .data = a->data};
         memcpy(t.dims, a->dims, (size_t)a->rank * sizeof *t.dims);

@@ -71,7 +71,7 @@ static ampc_status write_npz(const run_results *r, const char *path, diag *d)
                         .data = t->data};
         memcpy(a->dims, t->dims, (size_t)t->rank * sizeof *t->dims);
         if (!rt_array_bytes(t->dtype, t->rank, t->dims, &a->bytes))
-            return diag_error(d, AMPC_REJECTED, DIAG_FILE(path), "'%s' is too big", a->name);
+            return diag_error(d, AMPC_REJECTED, DIAG_FILE(path), "'%s' is too large", a->name);
     }
     return rt_npz_write(path, arrays, r->items.count, d);
 }

@@ -1,6 +1,7 @@
-/* run_train.c - train: the runtime's loop with a log, a progress line, evaluation between epochs and a plot.
+/* run_train.c - train: the trainer with a log, a progress line, evaluation after each epoch and a plot.
  *
- * SIGINT and SIGTERM let the step finish, save a checkpoint and end with 128 + signal; a second one kills. */
+ * After SIGINT or SIGTERM the step is finished, a checkpoint saved and the exit status 128 + signal; a second signal
+ * kills the process. */
 #include "tools/run.h"
 
 #include "runtime/data/feed.h"
@@ -22,16 +23,16 @@ typedef struct training {
     rt_dataset *data, *eval_data;
     rt_trainer *trainer;
     rt_log *log;
-    VEC(rt_step) steps; /* for the plot, when there is no log */
+    VEC(rt_step) steps; /* for the plot if there is no log */
     rt_step last;
-    rt_eval eval;                  /* the latest; NaN before the first */
-    int64_t evaluated;             /* steps run when it was made */
+    rt_eval eval;                  /* the latest evaluation; NaN before the first */
+    int64_t evaluated;             /* steps run before it */
     double busy;                   /* seconds in steps */
-    double epoch_busy, epoch_loss; /* since the epoch began */
+    double epoch_busy, epoch_loss; /* sums since the start of the epoch */
     int64_t run, epoch_steps, epochs;
-    double shown, rate_from, rate_busy; /* progress: when last shown */
+    double shown, rate_from, rate_busy; /* since the last progress line */
     int64_t rate_steps;
-    ampc_status status; /* what a callback ran into */
+    ampc_status status; /* error of a callback */
 } training;
 
 static volatile sig_atomic_t stop_signal;
@@ -95,7 +96,7 @@ static bool on_step(void *user, const rt_step *step)
     return t->status != AMPC_OK;
 }
 
-/* Lines of text about epochs and the end of the run. */
+/* Whether epochs and the result are printed as text. */
 static bool prints_text(const training *t) { return !t->c->tool->o.pass.json && !t->c->tool->o.quiet; }
 
 /* ---- between epochs -------------------------------------------------------------------------- */
@@ -140,14 +141,14 @@ static ampc_status check_options(run_context *c)
     diag_loc loc = DIAG_FILE("ampc-run train");
     if (!o->epochs == !o->steps)
         return diag_error(c->tool->diag, AMPC_USAGE, loc,
-                          "give the length of the run: either --epochs or --steps");
+                          "set the training length: either --epochs or --steps");
     if (!o->checkpoint_dir && (o->save_every || o->resume || o->fallback))
         return diag_error(c->tool->diag, AMPC_USAGE, loc,
-                          "--save-every and --resume need --checkpoint-dir");
+                          "--save-every and --resume require --checkpoint-dir");
     return AMPC_OK;
 }
 
-/* on_begin: how far the run had come is known only now. */
+/* Called by the trainer once it knows from which step it continues. */
 static ampc_status open_log(void *user, uint64_t first)
 {
     training *t = user;
@@ -155,7 +156,7 @@ static ampc_status open_log(void *user, uint64_t first)
     if (!o->log) return AMPC_OK;
     char *folder = o->checkpoint_dir ? realpath(o->checkpoint_dir, NULL) : NULL;
     if (o->checkpoint_dir && !folder)
-        return diag_errno(t->c->tool->diag, DIAG_FILE(o->checkpoint_dir), "cannot open the folder");
+        return diag_errno(t->c->tool->diag, DIAG_FILE(o->checkpoint_dir), "cannot open the directory");
     const rt_log_resume resume = {folder, o->resume ? first : RT_LOG_NOT_RESUMED};
     const char *amp = ir_meta_get(t->c->tool->module, "amp");
     const rt_log_field fields[] = {
@@ -179,7 +180,7 @@ static ampc_status sync_log(void *user)
     return t->log ? rt_log_sync(t->log) : AMPC_OK;
 }
 
-/* "runs/fp16.jsonl" is called fp16. */
+/* "runs/fp16.jsonl" -> "fp16" */
 static const char *run_name(const char *log, arena *a)
 {
     const char *slash = strrchr(log, '/'), *name = slash ? slash + 1 : log;
@@ -247,7 +248,7 @@ static ampc_status print_result(training *t)
     return AMPC_OK;
 }
 
-/* A run that ends inside an epoch is evaluated where it ends; one that a signal stops is not. */
+/* A run that ends within an epoch is evaluated at its end, unless a signal stopped it. */
 static ampc_status evaluate_end(training *t)
 {
     if (!t->eval_data || stop_signal || t->evaluated == t->run) return AMPC_OK;
@@ -288,13 +289,12 @@ static ampc_status train(training *t)
     TRY(print_result(t));
     if (!stop_signal) return AMPC_OK;
     diag_note(base->diag, DIAG_FILE("ampc-run train"),
-              "stopped by signal %d after step %" PRIu64 "%s%s", (int)stop_signal,
-              rt_trainer_state(t->trainer)->step, o->checkpoint_dir ? "; go on with --resume" : "",
-              "");
+              "stopped by signal %d after step %" PRIu64 "%s", (int)stop_signal, rt_trainer_state(t->trainer)->step,
+              o->checkpoint_dir ? "; continue with --resume" : "");
     return (ampc_status)(128 + stop_signal);
 }
 
-/* The norm of the gradients costs a pass over them: it is measured only where something shows it. */
+/* The gradient norm costs a pass over all gradients, so it is computed only for the log. */
 static ampc_status select_outputs(run_context *c, const ir_graph *g)
 {
     const char *const norm[] = {"grad_norm"};

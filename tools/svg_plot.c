@@ -1,8 +1,8 @@
 /* svg_plot.c - two panels over one step axis: loss (linear) and loss scale (log2).
  *
- * A long run is drawn as its exponential moving average over a faint band of what the steps were
- * (smallest to largest in each pixel column); a short one as it is. The scale is a staircase, with a
- * dot where a step was skipped. Everything is placed in pixels; the file needs no script and no font. */
+ * A long run is drawn as its exponential moving average over a faint band (minimum to maximum in each pixel column);
+ * a short one as it is. The scale is a staircase, with a dot for each skipped step. All coordinates are pixels; the
+ * file needs neither script nor font. */
 #include "tools/svg_plot.h"
 #include "runtime/files/atomic_file.h"
 #include "runtime/backend/memory.h"
@@ -22,7 +22,7 @@ enum {
     LEGEND_STEP = 190
 };
 
-/* Okabe and Ito's palette, told apart by everybody. */
+/* Okabe and Ito's palette, which colour-blind readers can tell apart. */
 static const char *const colours[] = {"#0072b2", "#d55e00", "#009e73",
                                       "#cc79a7", "#e69f00", "#56b4e9"};
 enum { COLOURS = sizeof colours / sizeof *colours };
@@ -52,7 +52,7 @@ __attribute__((format(printf, 2, 3))) static void add(text *t, const char *forma
     va_end(args);
 }
 
-/* XML text; what XML cannot hold becomes '?', a cut or wrong UTF-8 sequence too. */
+/* XML text; invalid UTF-8 and characters that XML does not allow become '?'. */
 static void add_escaped(text *t, const char *s)
 {
     while (*s) {
@@ -143,7 +143,7 @@ static double nice_step(double span, int wanted)
     return power * (lead <= 1 ? 1 : lead <= 2 ? 2 : lead <= 5 ? 5 : 10);
 }
 
-/* Tick number k, or NAN behind the last. */
+/* Tick number k, NAN after the last. */
 static double tick(double low, double high, double step, int k)
 {
     double v = (ceil(low / step) + k) * step;
@@ -198,7 +198,7 @@ static void draw_x_ticks(text *t, const panel *p)
     add(t, "<text class=\"x\" x=\"%d\" y=\"%g\">step</text>\n", LEFT + COLUMNS / 2, bottom + 38);
 }
 
-/* Smallest to largest in each pixel column, as one shape of vertical strokes. */
+/* Minimum to maximum in each pixel column, as one path of vertical strokes. */
 static void draw_band(text *t, const panel *p, const plot_run *run, const char *colour)
 {
     add(t, "<path fill=\"none\" stroke=\"%s\" stroke-opacity=\".22\" d=\"", colour);
@@ -206,7 +206,7 @@ static void draw_band(text *t, const panel *p, const plot_run *run, const char *
         double column = floor(x_of(p, (double)run->steps[i].step)), low = INFINITY,
                high = -INFINITY;
         for (; i < run->count && floor(x_of(p, (double)run->steps[i].step)) <= column; i++) {
-            low = fmin(low, loss_of(&run->steps[i])); /* fmin and fmax pass NAN over */
+            low = fmin(low, loss_of(&run->steps[i])); /* fmin and fmax ignore NAN */
             high = fmax(high, loss_of(&run->steps[i]));
         }
         if (low <= high) add(t, "M%.1f %.1fV%.1f", column + 0.5, y_of(p, low), y_of(p, high) - 0.5);
@@ -214,7 +214,7 @@ static void draw_band(text *t, const panel *p, const plot_run *run, const char *
     add(t, "\"/>\n");
 }
 
-/* One point a pixel column at most; a value that is not finite interrupts the line. */
+/* At most one point per pixel column; a value that is not finite interrupts the line. */
 static void draw_loss(text *t, const panel *p, const plot_run *run, const char *colour)
 {
     average a = average_over(run->count);
@@ -274,7 +274,7 @@ static void draw_legend(text *t, const plot_run *runs, size_t count)
     }
 }
 
-/* ---- the picture ---- */
+/* ---- the plot ---- */
 
 static bool scales(const plot_run *run)
 {

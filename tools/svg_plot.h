@@ -11,12 +11,12 @@ typedef struct plot_run {
     size_t count;
 } plot_run;
 
-/* Any number of runs and steps, also none; values that are not finite leave gaps. The panel of the loss
- * scale is left out when no run has a scale other than 1. Written atomically. */
+/* Any number of runs and steps, including none; values that are not finite leave gaps. The loss scale panel is left
+ * out if no run has a scale other than 1. Written atomically. */
 ampc_status plot_write(const char *path, const char *title, const plot_run *runs,
                           size_t count, diag *d);
 
-/* The same into memory (malloc, terminated); NULL when memory is exhausted. */
+/* The same as a string (malloc); NULL if out of memory. */
 char *plot_render(const char *title, const plot_run *runs, size_t count);
 
 #endif
