@@ -62,8 +62,8 @@ set_source_files_properties(${cuda_folder}/fatbins.c PROPERTIES OBJECT_DEPENDS "
 
 # The headers of kernels that are compiled at run time: their texts, embedded.
 set(header_names kernels/cuda/program.cuh kernels/cuda/program.h kernels/cuda/device.cuh kernels/cuda/element.cuh
-    kernels/cuda/fold.cuh kernels/cuda/dropout.cuh kernels/cuda/math.cuh kernels/fault.h kernels/formulas.h kernels/real.h
-    ir/philox.h)
+    kernels/cuda/fold.cuh kernels/cuda/dropout.cuh kernels/cuda/math.cuh kernels/fault.h ir/formulas_body.h ir/formulas.def
+    ir/real.h ir/philox.h)
 set(source "/* Generated from the headers that it names. */\n#include \"kernels/cuda/generate.h\"\n")
 set(table)
 set(number 0)

@@ -5,6 +5,7 @@
 #ifndef AMPC_FOLD_H
 #define AMPC_FOLD_H
 
+#include "ir/formulas.h"
 #include "ir/ir.h"
 
 typedef struct cells { /* an ir_known being made */
@@ -23,10 +24,9 @@ typedef struct folding {
 
 typedef bool fold_function(const folding *f);
 
-fold_function fold_reshape, fold_transpose, fold_expand, fold_concat, fold_split, fold_slice, fold_slice_grad,
-    fold_pad, fold_gather, fold_trilu, fold_where, fold_iota, fold_dims;
-fold_function fold_unary, fold_binary, fold_gelu, fold_mod, fold_clip, fold_div_count, fold_cast;
-fold_function fold_reduce_sum, fold_reduce_mean;
+/* One per word of the fold column of ops.def. */
+#define OP(name, amp, traits, infer, word, grad, kernel) fold_function fold_##word;
+#include "ir/ops.def"
 
 /* Addressing of a tensor along the axes of another. */
 typedef struct fold_view {
@@ -43,5 +43,10 @@ int64_t fold_view_at(const fold_view *v, const ir_type *shape, int64_t index);
  * integers wrapped. IR_DIM_NONE: a symbolic integer in a type that it may not fit. */
 double fold_round(ir_dtype t, double v);
 ir_dim fold_wrap(ir_dtype t, ir_dim v);
+
+/* A formula on integers; IR_DIM_NONE: the result is not known. */
+ir_dim fold_integer(const folding *f, ir_formula formula, ir_dim a, ir_dim b);
+/* With bounds; IR_DIM_NONE: there is none. */
+ir_dim fold_bounded(const folding *f, ir_formula formula, ir_dim a, ir_dim b, ir_dim lo, ir_dim hi);
 
 #endif

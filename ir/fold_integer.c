@@ -1,18 +1,25 @@
-/* fold_integer.c - integer arithmetic on numbers and on symbolic dimensions.
+/* fold_integer.c - integer formulas on numbers and on symbolic dimensions.
  *
- * Two numbers: as the kernels do it, in 64 bits, wrapping, defined everywhere. With a symbol: the expression where
- * there is one, a truth value where it is the same for all sizes, else IR_DIM_NONE. */
-#include "ir/fold_formulas.h"
+ * Numbers alone: as the kernels compute it. With a symbol: the expression where there is one, a truth value where it is
+ * the same for all sizes, else IR_DIM_NONE. */
+#include "ir/fold.h"
 
-static bool plain(ir_dim a, ir_dim b)
+#define K_FORMULA static inline
+#define REAL int64_t
+#include "ir/formulas_body.h"
+#undef REAL
+
+static int64_t number_of(ir_formula formula, int64_t a, int64_t b, int64_t lo, int64_t hi)
 {
-    return !ir_dim_is_symbolic(a) && !ir_dim_is_symbolic(b);
+    switch (formula) {
+#define WHOLE_FORMULA(name, ...)                                                                                       \
+    case IR_FORMULA_##name: return f_##name##_int64_t(a, b, lo, hi);
+#include "ir/formulas.def"
+    default: return IR_DIM_NONE;
+    }
 }
 
-static ir_dim number(uint64_t bits)
-{
-    return ir_dim_number((int64_t)bits);
-}
+/* ---- symbols --------------------------------------------------------------------------------- */
 
 /* a - b is never negative. */
 static bool never_less(ir_dim_table *t, ir_dim a, ir_dim b)
@@ -20,27 +27,11 @@ static bool never_less(ir_dim_table *t, ir_dim a, ir_dim b)
     return ir_dim_least(t, ir_dim_sub(t, a, b)) >= 0;
 }
 
-ir_dim fold_int_add(ir_dim_table *t, ir_dim a, ir_dim b)
-{
-    return plain(a, b) ? number((uint64_t)a + (uint64_t)b) : ir_dim_add(t, a, b);
-}
-
-ir_dim fold_int_sub(ir_dim_table *t, ir_dim a, ir_dim b)
-{
-    return plain(a, b) ? number((uint64_t)a - (uint64_t)b) : ir_dim_sub(t, a, b);
-}
-
-ir_dim fold_int_mul(ir_dim_table *t, ir_dim a, ir_dim b)
-{
-    return plain(a, b) ? number((uint64_t)a * (uint64_t)b) : ir_dim_mul(t, a, b);
-}
-
 /* Toward zero, so a symbolic dividend must divide exactly or be no less than 0. */
-ir_dim fold_int_div(ir_dim_table *t, ir_dim a, ir_dim b)
+static ir_dim divide(ir_dim_table *t, ir_dim a, ir_dim b)
 {
     if (b == 0) return 0;
-    if (b == -1) return fold_int_sub(t, 0, a);
-    if (plain(a, b)) return a / b;
+    if (b == -1) return ir_dim_sub(t, 0, a);
     if (ir_dim_is_symbolic(b)) return IR_DIM_NONE;
     ir_dim exact = ir_dim_div(t, a, b);
     if (exact != IR_DIM_NONE || b < 0 || !never_less(t, a, 0)) return exact;
@@ -48,80 +39,87 @@ ir_dim fold_int_div(ir_dim_table *t, ir_dim a, ir_dim b)
 }
 
 /* Sign of the dividend. */
-ir_dim fold_int_fmod(ir_dim_table *t, ir_dim a, ir_dim b)
+static ir_dim remainder_of(ir_dim_table *t, ir_dim a, ir_dim b)
 {
-    if (b == 0 || b == -1) return 0;
-    if (plain(a, b)) return a % b;
-    return ir_dim_sub(t, a, ir_dim_mul(t, fold_int_div(t, a, b), b));
+    return b == 0 || b == -1 ? 0 : ir_dim_sub(t, a, ir_dim_mul(t, divide(t, a, b), b));
 }
 
 /* Sign of the divisor. */
-ir_dim fold_int_mod(ir_dim_table *t, ir_dim a, ir_dim b)
+static ir_dim modulo(ir_dim_table *t, ir_dim a, ir_dim b)
 {
-    if (!plain(a, b)) {
-        if (ir_dim_is_symbolic(b) || b <= 0) return IR_DIM_NONE;
-        return ir_dim_sub(t, a, ir_dim_mul(t, ir_dim_floordiv(t, a, b), b));
-    }
-    ir_dim r = fold_int_fmod(t, a, b);
-    return r && (r < 0) != (b < 0) ? r + b : r;
+    if (ir_dim_is_symbolic(b) || b <= 0) return IR_DIM_NONE;
+    return ir_dim_sub(t, a, ir_dim_mul(t, ir_dim_floordiv(t, a, b), b));
 }
 
-/* A negative exponent gives the truncated fraction: 0 unless |a| is 1. */
-ir_dim fold_int_pow(ir_dim_table *t, ir_dim a, ir_dim b)
+static ir_dim is_less(ir_dim_table *t, ir_dim a, ir_dim b)
 {
-    (void)t;
-    if (!plain(a, b)) return IR_DIM_NONE;
-    if (b < 0) return a == 1 ? 1 : a == -1 ? (b % 2 ? -1 : 1) : 0;
-    uint64_t result = 1, square = (uint64_t)a;
-    for (; b; b >>= 1, square *= square)
-        if (b & 1) result *= square;
-    return number(result);
-}
-
-ir_dim fold_int_min(ir_dim_table *t, ir_dim a, ir_dim b)
-{
-    return plain(a, b) ? (a < b ? a : b) : ir_dim_min(t, a, b);
-}
-
-ir_dim fold_int_max(ir_dim_table *t, ir_dim a, ir_dim b)
-{
-    return plain(a, b) ? (a > b ? a : b) : ir_dim_max(t, a, b);
-}
-
-ir_dim fold_int_less(ir_dim_table *t, ir_dim a, ir_dim b)
-{
-    if (plain(a, b)) return a < b;
     return ir_dim_least(t, ir_dim_sub(t, b, a)) >= 1 ? 1 : never_less(t, a, b) ? 0 : IR_DIM_NONE;
 }
 
-static ir_dim negate(ir_dim truth)
+static ir_dim is_equal(ir_dim_table *t, ir_dim a, ir_dim b)
 {
-    return truth == IR_DIM_NONE ? truth : !truth;
+    if (a == b) return 1;
+    return is_less(t, a, b) == 1 || is_less(t, b, a) == 1 ? 0 : IR_DIM_NONE;
 }
 
-ir_dim fold_int_greater(ir_dim_table *t, ir_dim a, ir_dim b) { return fold_int_less(t, b, a); }
-ir_dim fold_int_less_or_equal(ir_dim_table *t, ir_dim a, ir_dim b) { return negate(fold_int_less(t, b, a)); }
-ir_dim fold_int_greater_or_equal(ir_dim_table *t, ir_dim a, ir_dim b) { return negate(fold_int_less(t, a, b)); }
+static ir_dim negate(ir_dim truth) { return truth == IR_DIM_NONE ? truth : !truth; }
 
-ir_dim fold_int_equal(ir_dim_table *t, ir_dim a, ir_dim b)
+static ir_dim sign(ir_dim_table *t, ir_dim a)
 {
-    if (a == b || plain(a, b)) return a == b;
-    return fold_int_less(t, a, b) == 1 || fold_int_less(t, b, a) == 1 ? 0 : IR_DIM_NONE;
+    return is_less(t, 0, a) == 1 ? 1 : is_less(t, a, 0) == 1 ? -1 : IR_DIM_NONE;
 }
 
-/* Truth values are never symbolic. */
-ir_dim fold_int_and(ir_dim_table *t, ir_dim a, ir_dim b) { return (void)t, a && b; }
-ir_dim fold_int_or(ir_dim_table *t, ir_dim a, ir_dim b) { return (void)t, a || b; }
-ir_dim fold_int_xor(ir_dim_table *t, ir_dim a, ir_dim b) { return (void)t, !a != !b; }
-ir_dim fold_int_not(ir_dim_table *t, ir_dim a) { return (void)t, !a; }
-
-ir_dim fold_int_neg(ir_dim_table *t, ir_dim a) { return fold_int_sub(t, 0, a); }
-ir_dim fold_int_relu(ir_dim_table *t, ir_dim a) { return fold_int_max(t, a, 0); }
-
-ir_dim fold_int_abs(ir_dim_table *t, ir_dim a) { return fold_int_max(t, a, fold_int_neg(t, a)); }
-
-ir_dim fold_int_sign(ir_dim_table *t, ir_dim a)
+/* An absent bound is IR_DIM_NONE. */
+static ir_dim clip(ir_dim_table *t, ir_dim a, ir_dim lo, ir_dim hi)
 {
-    if (plain(a, 0)) return (a > 0) - (a < 0);
-    return fold_int_less(t, 0, a) == 1 ? 1 : fold_int_less(t, a, 0) == 1 ? -1 : IR_DIM_NONE;
+    if (lo != IR_DIM_NONE) a = ir_dim_max(t, a, lo);
+    return hi == IR_DIM_NONE ? a : ir_dim_min(t, a, hi);
+}
+
+/* The rule of each integer formula; truth values are never symbolic. */
+#define RULE(name, value)                                                                                              \
+    static ir_dim symbolic_##name(ir_dim_table *t, ir_dim a, ir_dim b, ir_dim lo, ir_dim hi)                           \
+    {                                                                                                                  \
+        (void)t, (void)a, (void)b, (void)lo, (void)hi;                                                                 \
+        return value;                                                                                                  \
+    }
+RULE(neg, ir_dim_sub(t, 0, a))
+RULE(abs, ir_dim_max(t, a, ir_dim_sub(t, 0, a)))
+RULE(sign, sign(t, a))
+RULE(relu, ir_dim_max(t, a, 0))
+RULE(not, IR_DIM_NONE)
+RULE(clip, clip(t, a, lo, hi))
+RULE(add, ir_dim_add(t, a, b))
+RULE(sub, ir_dim_sub(t, a, b))
+RULE(mul, ir_dim_mul(t, a, b))
+RULE(div, divide(t, a, b))
+RULE(pow, IR_DIM_NONE)
+RULE(min, ir_dim_min(t, a, b))
+RULE(max, ir_dim_max(t, a, b))
+RULE(mod, modulo(t, a, b))
+RULE(fmod, remainder_of(t, a, b))
+RULE(equal, is_equal(t, a, b))
+RULE(less, is_less(t, a, b))
+RULE(less_or_equal, negate(is_less(t, b, a)))
+RULE(greater, is_less(t, b, a))
+RULE(greater_or_equal, negate(is_less(t, a, b)))
+RULE(and, IR_DIM_NONE)
+RULE(or, IR_DIM_NONE)
+RULE(xor, IR_DIM_NONE)
+
+ir_dim fold_bounded(const folding *f, ir_formula formula, ir_dim a, ir_dim b, ir_dim lo, ir_dim hi)
+{
+    if (!ir_dim_is_symbolic(a) && !ir_dim_is_symbolic(b) && !ir_dim_is_symbolic(lo) && !ir_dim_is_symbolic(hi))
+        return ir_dim_number(number_of(formula, a, b, lo, hi == IR_DIM_NONE ? INT64_MAX : hi));
+    switch (formula) {
+#define WHOLE_FORMULA(name, ...)                                                                                       \
+    case IR_FORMULA_##name: return symbolic_##name(f->dims, a, b, lo, hi);
+#include "ir/formulas.def"
+    default: return IR_DIM_NONE;
+    }
+}
+
+ir_dim fold_integer(const folding *f, ir_formula formula, ir_dim a, ir_dim b)
+{
+    return fold_bounded(f, formula, a, b, IR_DIM_NONE, IR_DIM_NONE);
 }

@@ -1,5 +1,5 @@
 /* fold_reduce.c - sums and means of known elements. Floats accumulate in f32 (f64 for f64), integers wrap. */
-#include "ir/fold_formulas.h"
+#include "ir/fold.h"
 
 /* The result seen along the axes of the operand: reduced axes do not move. */
 static fold_view view_reduced(const folding *f, const ir_attr *axes)
@@ -24,7 +24,7 @@ static bool sum(const folding *f, const ir_attr *axes)
         if (out->floats) {
             out->floats[at] = fold_round(carrier, out->floats[at] + x->floats[i]);
         } else {
-            out->ints[at] = fold_int_add(f->dims, out->ints[at], x->ints[i]);
+            out->ints[at] = fold_integer(f, IR_FORMULA_add, out->ints[at], x->ints[i]);
             if (out->ints[at] == IR_DIM_NONE) return false;
         }
     }
@@ -41,7 +41,7 @@ static bool finish(const folding *f, int64_t n)
             double mean = n == 1 ? out->floats[i] : fold_round(carrier, out->floats[i] / (double)n);
             out->floats[i] = fold_round(out->type.dtype, mean);
         } else {
-            out->ints[i] = fold_wrap(out->type.dtype, fold_int_div(f->dims, out->ints[i], n));
+            out->ints[i] = fold_wrap(out->type.dtype, fold_integer(f, IR_FORMULA_div, out->ints[i], n));
             if (out->ints[i] == IR_DIM_NONE) return false;
         }
     }

@@ -13,7 +13,7 @@
 typedef ampc_status infer_rule(const inference *x);
 
 static infer_rule *const rules[IR_OP_COUNT] = {
-#define OP(name, amp, traits, word, grad, kernel) [IR_OP_##name] = infer_##word,
+#define OP(name, amp, traits, word, fold, grad, kernel) [IR_OP_##name] = infer_##word,
 #include "ir/ops.def"
 };
 

@@ -17,7 +17,7 @@ typedef struct inference {
 } inference;
 
 /* The rules. */
-#define OP(name, amp, traits, word, grad, kernel) ampc_status infer_##word(const inference *x);
+#define OP(name, amp, traits, word, fold, grad, kernel) ampc_status infer_##word(const inference *x);
 #include "ir/ops.def"
 
 ampc_status infer_reject(const inference *x, const char *format, ...) __attribute__((format(printf, 2, 3)));

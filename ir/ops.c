@@ -13,7 +13,7 @@
 #define SLOT(slot_name, slot_kind, slot_group) {.name = #slot_name, .kind = slot_kind, .group = slot_group},
 #define ATTR(slot_name, slot_kind, ...) {.name = #slot_name, .kind = slot_kind, .initial = __VA_ARGS__},
 
-#define OP(name, amp, traits, infer, grad, kernel) static const ir_slot slots_##name[] = {
+#define OP(name, amp, traits, infer, fold, grad, kernel) static const ir_slot slots_##name[] = {
 #define END {.name = NULL}};
 #define IN(name, type) SLOT(name, IR_SLOT_IN, IR_GROUP_##type)
 #define OPT(name, type) SLOT(name, IR_SLOT_OPT, IR_GROUP_##type)
@@ -55,7 +55,7 @@ static int find_variadic(const ir_slot *slots, int n, ir_slot_kind kind)
 #define COUNT_ATTR(name) ((int)sizeof(struct ir_attr_##name) - 1)
 
 static ir_op_info infos[IR_OP_COUNT] = {
-#define OP(op_name, amp, op_traits, infer, grad, kernel)                                           \
+#define OP(op_name, amp, op_traits, infer, fold, grad, kernel)                                           \
     {.name = #op_name, .colour = amp, .traits = op_traits,                                         \
      .n_in = COUNT_IN(op_name), .n_out = COUNT_OUT(op_name), .n_attr = COUNT_ATTR(op_name),        \
      .in = slots_##op_name, .out = slots_##op_name + COUNT_IN(op_name),                            \

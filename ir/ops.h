@@ -11,26 +11,26 @@
 #define IR_MAX_RANK 12 /* of a value inside the IR; models are limited to 8 */
 
 typedef enum ir_op {
-#define OP(name, amp, traits, infer, grad, kernel) IR_OP_##name,
+#define OP(name, amp, traits, infer, fold, grad, kernel) IR_OP_##name,
 #include "ir/ops.def"
     IR_OP_COUNT
 } ir_op;
 
 /* Slot positions, as offsets in structs that are never instantiated (member 0 is a dummy). */
-#define OP(name, amp, traits, infer, grad, kernel) struct ir_in_##name { char op_;
+#define OP(name, amp, traits, infer, fold, grad, kernel) struct ir_in_##name { char op_;
 #define END };
 #define IN(name, type) char name;
 #define OPT(name, type) char name;
 #define INS(name, type) char name;
 #include "ir/ops.def"
 
-#define OP(name, amp, traits, infer, grad, kernel) struct ir_out_##name { char op_;
+#define OP(name, amp, traits, infer, fold, grad, kernel) struct ir_out_##name { char op_;
 #define END };
 #define OUT(name, type) char name;
 #define OUTS(name, type) char name;
 #include "ir/ops.def"
 
-#define OP(name, amp, traits, infer, grad, kernel) struct ir_attr_##name { char op_;
+#define OP(name, amp, traits, infer, fold, grad, kernel) struct ir_attr_##name { char op_;
 #define END };
 #define INT(name, value) char name;
 #define INTS(name) char name;

@@ -55,12 +55,12 @@ static inline k_tail k_tail_of(const k_args *args)
     if (!args->program) return K_TAIL_NONE;
     if (!k_tail_is_single(args)) return K_TAIL_OTHER;
     const k_instruction *c = &args->program->code[0];
-    switch (c->op) {
-    case IR_OP_relu: return K_TAIL_RELU;
-    case IR_OP_gelu: return c->attr[IR_ATTR(gelu, tanh)].i ? K_TAIL_GELU_TANH : K_TAIL_GELU;
-    case IR_OP_gelu_grad:
-        if (!k_tail_reads_x(args)) return K_TAIL_OTHER;
-        return c->attr[IR_ATTR(gelu_grad, tanh)].i ? K_TAIL_GELU_TANH_GRAD : K_TAIL_GELU_GRAD;
+    switch (ir_formula_of(c->op, c->attr)) {
+    case IR_FORMULA_relu: return K_TAIL_RELU;
+    case IR_FORMULA_gelu: return K_TAIL_GELU;
+    case IR_FORMULA_gelu_tanh: return K_TAIL_GELU_TANH;
+    case IR_FORMULA_gelu_grad: return k_tail_reads_x(args) ? K_TAIL_GELU_GRAD : K_TAIL_OTHER;
+    case IR_FORMULA_gelu_tanh_grad: return k_tail_reads_x(args) ? K_TAIL_GELU_TANH_GRAD : K_TAIL_OTHER;
     default: return K_TAIL_OTHER;
     }
 }

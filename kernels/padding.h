@@ -1,4 +1,5 @@
-/* padding.h - where the elements of a padded axis come from, once for all devices. Needs K_FORMULA (formulas.h). */
+/* padding.h - where the elements of a padded axis come from, once for all devices. Needs
+ * K_FORMULA (ir/formulas_body.h). */
 #ifndef AMPC_PADDING_H
 #define AMPC_PADDING_H
 

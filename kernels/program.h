@@ -10,7 +10,7 @@
  *                                                         code      0: add ~0 ~1 : f16      1: relu 0 : f16
  *                                                         results   0: from 1
  *
- * Ops: those of kernels/pointwise.h, cast, where, select, dropout_grad (operands as the op table has them) and dropout
+ * Ops: those of ir/formulas.def, cast, where, select, dropout_grad (operands as the op table has them) and dropout
  * with one operand, rng, which gives the mask; what the op dropout computes is that and dropout_grad(x, mask). The
  * bounds of clip, the exponent of pow and rng may be looked at once; where they have one element they are operands. */
 #ifndef AMPC_PROGRAM_H
@@ -18,11 +18,6 @@
 
 #include "kernels/pointwise.h"
 #include "kernels/walk.h"
-
-/* Ops that are one instruction of the same op and operands. */
-#define K_INSTRUCTION_MAP(X)                                                                                           \
-    POINTWISE_MAP(X)                                                                                                   \
-    SAME_NAME(X, cast, 1) SAME_NAME(X, where, 3) SAME_NAME(X, select, 3) SAME_NAME(X, dropout_grad, 2)
 
 enum {
     K_MOST_CODE = 48,
@@ -47,6 +42,32 @@ typedef struct k_instruction {
     int n_arg;
     int arg[K_MOST_ARGS];     /* i: what instruction i gave; ~i: operand i; K_NO_ARG, K_OWN_RESULT */
 } k_instruction;
+
+/* What an instruction does: computes a formula; the others as their ops say. */
+typedef enum k_instruction_kind {
+    K_COMPUTE,
+    K_CAST,
+    K_WHERE,
+    K_SELECT,
+    K_DRAW, /* the mask of dropout */
+    K_MASK, /* dropout_grad */
+    K_KIND_COUNT
+} k_instruction_kind;
+
+static inline k_instruction_kind k_kind_of(const k_instruction *c)
+{
+    static const struct {
+        ir_op op;
+        k_instruction_kind kind;
+    } rows[] = {{IR_OP_cast, K_CAST},
+                {IR_OP_where, K_WHERE},
+                {IR_OP_select, K_SELECT},
+                {IR_OP_dropout, K_DRAW},
+                {IR_OP_dropout_grad, K_MASK}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (rows[i].op == c->op) return rows[i].kind;
+    return K_COMPUTE;
+}
 
 /* Each element, or one number a row of `row` of them: their sum (in f32, as reduce_sum) or mean. */
 typedef enum k_fold { K_EACH, K_ROW_SUM, K_ROW_MEAN } k_fold;

@@ -25,7 +25,7 @@ enum {
 #include "frontend/emit/emit.def"
 };
 enum {
-#define OP(name, amp, traits, infer, grad, kernel) EMIT_CHECK_##name = EMIT_LINE_OF_##name,
+#define OP(name, amp, traits, infer, fold, grad, kernel) EMIT_CHECK_##name = EMIT_LINE_OF_##name,
 #include "ir/ops.def"
 };
 

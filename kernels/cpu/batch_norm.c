@@ -10,7 +10,7 @@
  * tiles; a band is measured strip by strip as above, all its columns at once, and then the bands are
  * joined. Short rows are taken several at a time, as one long row. */
 #include "kernels/cpu/cpu.h"
-#include "kernels/real.h"
+#include "ir/real.h"
 
 #include <math.h>
 

@@ -11,11 +11,12 @@
 #include "kernels/walk.h"
 
 /* cpu_WORD for each word of the kernel column; table.c refers to all of them. */
-#define OP(name, amp, traits, infer, grad, kernel) extern const k_kernel cpu_##kernel;
+#define OP(name, amp, traits, infer, fold, grad, kernel) extern const k_kernel cpu_##kernel;
 #include "ir/ops.def"
 
 #define CPU_CLONES IR_CLONES
 #define CPU_INLINE static inline __attribute__((always_inline))
+#define K_FORMULA CPU_INLINE
 
 /* Iterations are independent, also when the result is written over an operand at the same
  * position. */

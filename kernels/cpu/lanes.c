@@ -1,7 +1,7 @@
 /* lanes.c - vector loops over contiguous carriers (see cpu.h). */
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/math.h"
-#include "kernels/real.h"
+#include "ir/real.h"
 
 #define REAL float
 #include "kernels/cpu/lanes_body.h"

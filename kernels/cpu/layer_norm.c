@@ -4,7 +4,7 @@
  * gradients of scale and bias are sums over rows: rows form groups whose number depends on shapes
  * alone; each group adds in f64. */
 #include "kernels/cpu/cpu.h"
-#include "kernels/real.h"
+#include "ir/real.h"
 
 #include <math.h>
 #include <omp.h>

@@ -6,7 +6,7 @@
  * shapes alone. An ignored item has weight 0. */
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/math.h"
-#include "kernels/real.h"
+#include "ir/real.h"
 
 #include <omp.h>
 

@@ -1,6 +1,6 @@
 /* math.h - elementary functions that the compiler can vectorise: m_NAME_float within about 2
  * units in the last place without branches, tables, library calls or fused multiply-add, so that
- * every instruction set gives the same bits; m_NAME_double from the C library.
+ * every instruction set gives the same bits; m_NAME_double from the C library (ir/libm.h).
  *
  * exp    x = n ln 2 + r, Taylor polynomial in r, scaled by 2^n in two exact-enough halves
  *        (subnormal results round once)
@@ -12,8 +12,7 @@
 #define AMPC_CPU_MATH_H
 
 #include "kernels/cpu/cpu.h"
-
-#include <math.h>
+#include "ir/libm.h"
 
 CPU_INLINE float m_scale_float(float x, int32_t n) /* x 2^n, -252 <= n <= 254 */
 {
@@ -113,20 +112,5 @@ CPU_INLINE float m_sin_float(float x) { return sinf(x); }
 CPU_INLINE float m_cos_float(float x) { return cosf(x); }
 CPU_INLINE float m_pow_float(float x, float y) { return powf(x, y); }
 CPU_INLINE float m_fmod_float(float x, float y) { return fmodf(x, y); }
-
-CPU_INLINE double m_exp_double(double x) { return exp(x); }
-CPU_INLINE double m_log_double(double x) { return log(x); }
-CPU_INLINE double m_log1p_double(double x) { return log1p(x); }
-CPU_INLINE double m_tanh_double(double x) { return tanh(x); }
-CPU_INLINE double m_erf_double(double x) { return erf(x); }
-CPU_INLINE double m_sqrt_double(double x) { return sqrt(x); }
-CPU_INLINE double m_floor_double(double x) { return floor(x); }
-CPU_INLINE double m_ceil_double(double x) { return ceil(x); }
-CPU_INLINE double m_round_double(double x) { return rint(x); }
-CPU_INLINE double m_abs_double(double x) { return fabs(x); }
-CPU_INLINE double m_sin_double(double x) { return sin(x); }
-CPU_INLINE double m_cos_double(double x) { return cos(x); }
-CPU_INLINE double m_pow_double(double x, double y) { return pow(x, y); }
-CPU_INLINE double m_fmod_double(double x, double y) { return fmod(x, y); }
 
 #endif

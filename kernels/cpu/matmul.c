@@ -175,7 +175,7 @@ bool cpu_rounds(const k_args *args, int operand)
 static ampc_status run_panels(const k_args *args, const product *p)
 {
     const k_tail tail = k_tail_of(args);
-    const k_formula formula = tail == K_TAIL_GELU ? FORMULA_gelu : FORMULA_gelu_tanh;
+    const ir_formula formula = tail == K_TAIL_GELU ? IR_FORMULA_gelu : IR_FORMULA_gelu_tanh;
     return cpu_panels_run(args, p, tail == K_TAIL_NONE ? NULL : cpu_formula_tile(formula, IR_f32));
 }
 

@@ -5,7 +5,6 @@
  * of each result index. */
 #include "kernels/cpu/tiles.h"
 
-#define K_FORMULA CPU_INLINE
 #include "kernels/padding.h"
 
 #include <assert.h>

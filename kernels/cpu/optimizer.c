@@ -5,7 +5,7 @@
  * tensor. */
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/math.h"
-#include "kernels/real.h"
+#include "ir/real.h"
 #include "kernels/update.h"
 
 /* The numbers of one update, in f64. */

@@ -7,24 +7,22 @@
 #include "kernels/cpu/math.h"
 #include "kernels/cpu/tiles.h"
 
-#define K_FORMULA CPU_INLINE
-
 #define REAL_IS_FLOAT
 #define REAL float
-#include "kernels/formulas.h"
+#include "ir/formulas_body.h"
 #include "kernels/cpu/pointwise_tiles.h"
 #undef REAL
 #define REAL double
-#include "kernels/formulas.h"
+#include "ir/formulas_body.h"
 #include "kernels/cpu/pointwise_tiles.h"
 #undef REAL
 #undef REAL_IS_FLOAT
-#include "kernels/formulas.h"
 #define REAL int64_t
+#include "ir/formulas_body.h"
 #include "kernels/cpu/pointwise_tiles.h"
 #undef REAL
 
-cpu_tile_fn *cpu_formula_tile(k_formula formula, ir_dtype dtype)
+cpu_tile_fn *cpu_formula_tile(ir_formula formula, ir_dtype dtype)
 {
     switch (cpu_carrier(dtype)) {
     case IR_f32: return tiles_float[formula];
@@ -33,13 +31,12 @@ cpu_tile_fn *cpu_formula_tile(k_formula formula, ir_dtype dtype)
     }
 }
 
-static k_pointwise pointwise_of(const k_args *args)
+static ir_formula formula_of(const k_args *args)
 {
-    k_pointwise p = k_pointwise_of(args);
-    if (p.formula == FORMULA_pow && ir_dtype_is_float(args->in[1].dtype) &&
-        k_count(&args->in[1]) == 1 && cpu_scalar(&args->in[1], 0) == 2)
-        p.formula = FORMULA_square;
-    return p;
+    const ir_formula formula = ir_formula_of(args->op, args->attr);
+    bool square = formula == IR_FORMULA_pow && ir_dtype_is_float(args->in[1].dtype) &&
+                  k_count(&args->in[1]) == 1 && cpu_scalar(&args->in[1], 0) == 2;
+    return square ? IR_FORMULA_square : formula;
 }
 
 static int64_t integer_scalar(const k_view *v, int64_t absent)
@@ -47,11 +44,13 @@ static int64_t integer_scalar(const k_view *v, int64_t absent)
     return k_present(v) ? ir_load_i64(v->dtype, v->data) : absent;
 }
 
-cpu_numbers cpu_numbers_of(const k_args *args, int operands)
+cpu_numbers cpu_numbers_of(const k_args *args)
 {
+    const ir_formula_info *formula = ir_formula_get(ir_formula_of(args->op, args->attr));
+    const int operands = formula->operands;
     cpu_numbers p = {0};
-    if (args->op == IR_OP_div_count) {
-        p.lo_double = k_pointwise_count(args);
+    if (formula->numbers == IR_NUMBERS_COUNT) {
+        p.lo_double = k_pointwise_count(args->attr);
     } else if (args->n_in > operands) { /* bounds follow the operands */
         const k_view none = {.dtype = IR_NO_DTYPE}, *bounds = args->in + operands;
         const k_view *hi = args->n_in > operands + 1 ? &bounds[1] : &none;
@@ -86,15 +85,14 @@ static ampc_status pointwise_run(const k_args *args)
 {
     const k_view *y = &args->out[0];
     ir_dtype carrier = cpu_carrier(args->in[0].dtype);
-    bool predicate = y->dtype == IR_bool && args->op != IR_OP_not; /* the loop writes bool itself */
-    ir_dtype made = predicate ? IR_bool : carrier;
-    const k_pointwise form = pointwise_of(args);
-    cpu_tile_fn *tile = cpu_formula_tile(form.formula, args->in[0].dtype);
+    ir_dtype made = y->dtype == IR_bool ? IR_bool : carrier;
+    const ir_formula formula = formula_of(args);
+    cpu_tile_fn *tile = cpu_formula_tile(formula, args->in[0].dtype);
     if (!tile)
         return cpu_fail(args->ctx, AMPC_UNSUPPORTED, "%s is not defined for %s",
                         ir_op_get(args->op)->name, ir_dtype_name(args->in[0].dtype));
-    int operands = form.operands;
-    const cpu_numbers p = cpu_numbers_of(args, operands);
+    const int operands = ir_formula_get(formula)->operands;
+    const cpu_numbers p = cpu_numbers_of(args);
     const k_view *a = &args->in[0], *b = &args->in[operands - 1];
     const k_walk walk_a = k_walk_broadcast(a, y), walk_b = k_walk_broadcast(b, y);
     int64_t n = k_count(y), count = cpu_ceil_div(n, CPU_TILE);
@@ -112,6 +110,5 @@ static ampc_status pointwise_run(const k_args *args)
     return AMPC_OK;
 }
 
-#define KERNEL(op, operands, formula, flagged)                                                     \
-    const k_kernel cpu_##op = {#op, NULL, pointwise_run, NULL};
-POINTWISE_MAP(KERNEL)
+#define FORMULA_OP(op) const k_kernel cpu_##op = {#op, NULL, pointwise_run, NULL};
+#include "ir/formulas.def"

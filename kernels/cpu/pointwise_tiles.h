@@ -1,50 +1,39 @@
-/* pointwise_tiles.h - one vector loop per formula. A template over REAL, included by pointwise.c;
- * the maps there say which formulas exist in which form. */
+/* pointwise_tiles.h - one vector loop per formula of a carrier. A template over REAL, included by pointwise.c. */
 
-/* clang-format off */
-#define TILE(name, result, expression)                                                             \
+#define OPERAND_1 s[i]
+#define OPERAND_2 t[i]
+#define MADE_SAME REAL
+#define MADE_TRUTH uint8_t
+#define TILE(name, size, result, operands, numbers, ...)                                           \
     CPU_CLONES static void R(tile_##name)(const void *a, const void *b, void *y, int64_t n,        \
                                           const cpu_numbers *p)                                    \
     {                                                                                              \
         const REAL *s = a, *t = b, lo = p->R(lo), hi = p->R(hi);                                   \
-        result *d = y;                                                                             \
-        (void)s, (void)t, (void)lo, (void)hi;                                                      \
-        CPU_SIMD for (int64_t i = 0; i < n; i++) d[i] = expression;                                \
+        MADE_##result *d = y;                                                                      \
+        (void)t;                                                                                   \
+        CPU_SIMD for (int64_t i = 0; i < n; i++) d[i] = R(f_##name)(s[i], OPERAND_##operands, lo, hi); \
     }
-#define UNARY(name)   TILE(name, REAL, R(f_##name)(s[i]))
-#define BINARY(name)  TILE(name, REAL, R(f_##name)(s[i], t[i]))
-#define COMPARE(name) TILE(name, uint8_t, R(f_##name)(s[i], t[i]))
-#define BOUNDED(name) TILE(name, REAL, R(f_##name)(s[i], lo, hi))
-#define BOUNDED_GRAD(name) TILE(name, REAL, R(f_##name)(s[i], t[i], lo, hi))
-#define BY_NUMBER(name, formula) TILE(name, REAL, R(f_##formula)(s[i], lo))
+#define ENTRY(name, ...) [IR_FORMULA_##name] = R(tile_##name),
 
-FORMULAS_ALL(UNARY, BINARY, COMPARE, BOUNDED)
 #ifdef REAL_IS_FLOAT
-FORMULAS_FLOAT(UNARY, BINARY, BOUNDED_GRAD)
-BY_NUMBER(div_count, div)
-TILE(square, REAL, s[i] * s[i])
+#define FLOAT_FORMULA TILE
 #else
-FORMULAS_BOOL(UNARY, COMPARE)
+#define WHOLE_FORMULA TILE
 #endif
+#include "ir/formulas.def"
 
-#define ENTRY(name) [FORMULA_##name] = R(tile_##name),
-static cpu_tile_fn *const R(tiles)[FORMULA_COUNT] = {
-    FORMULAS_ALL(ENTRY, ENTRY, ENTRY, ENTRY)
+static cpu_tile_fn *const R(tiles)[IR_FORMULA_COUNT] = {
 #ifdef REAL_IS_FLOAT
-    FORMULAS_FLOAT(ENTRY, ENTRY, ENTRY)
-    ENTRY(div_count)
-    ENTRY(square)
+#define FLOAT_FORMULA ENTRY
 #else
-    FORMULAS_BOOL(ENTRY, ENTRY)
+#define WHOLE_FORMULA ENTRY
 #endif
+#include "ir/formulas.def"
 };
 
-/* clang-format on */
+#undef OPERAND_1
+#undef OPERAND_2
+#undef MADE_SAME
+#undef MADE_TRUTH
 #undef TILE
-#undef UNARY
-#undef BINARY
-#undef COMPARE
-#undef BOUNDED
-#undef BOUNDED_GRAD
-#undef BY_NUMBER
 #undef ENTRY

@@ -10,7 +10,7 @@
  * be anywhere in a plane, works on a block of channels of one image. */
 #include "kernels/cpu/cpu.h"
 #include "kernels/pooling.h"
-#include "kernels/real.h"
+#include "ir/real.h"
 
 #include <math.h>
 #include <omp.h>

@@ -166,14 +166,14 @@ static bool is_one_element(const k_args *args, int arg)
 
 static ampc_status make_pointwise(const k_args *args, const k_instruction *c, step *s)
 {
-    const k_pointwise form = k_pointwise_of(&(k_args){.op = c->op, .attr = c->attr});
+    const ir_formula formula = ir_formula_of(c->op, c->attr);
     const ir_dtype t = type_of(args, c->arg[0]);
-    s->run = run_pointwise;
-    s->operands = s->n_arg = form.operands;
+    s->operands = s->n_arg = ir_formula_get(formula)->operands;
     s->carrier = cpu_carrier(t);
-    s->made = c->type == IR_bool && c->op != IR_OP_not ? IR_bool : s->carrier;
-    s->loop = cpu_formula_tile(form.formula, t);
-    if (form.formula == FORMULA_pow && is_one_element(args, c->arg[1])) s->square = cpu_formula_tile(FORMULA_square, t);
+    s->made = c->type == IR_bool ? IR_bool : s->carrier;
+    s->loop = cpu_formula_tile(formula, t);
+    if (formula == IR_FORMULA_pow && is_one_element(args, c->arg[1]))
+        s->square = cpu_formula_tile(IR_FORMULA_square, t);
     return s->loop ? AMPC_OK
                    : cpu_fail(args->ctx, AMPC_UNSUPPORTED, "%s is not defined for %s", ir_op_get(c->op)->name,
                               ir_dtype_name(t));
@@ -183,36 +183,35 @@ static ampc_status make_pointwise(const k_args *args, const k_instruction *c, st
 static void make_cast(const value *from, step *s)
 {
     if (s->from != s->form) {
-        s->run = run_cast;
         s->rounds = false;
     } else {
         s->run = s->rounds || from->place == IN_MEMORY ? run_copy : NULL;
     }
 }
 
-/* An argument decides how the values of an instruction lie: that of its data. */
-static int data_arg(ir_op op) { return op == IR_OP_where || op == IR_OP_select ? 1 : 0; }
+static const struct {
+    run_fn *run;
+    int data; /* the argument whose type decides the form of what is read */
+} kinds[K_KIND_COUNT] = {
+    [K_COMPUTE] = {run_pointwise, 0}, [K_CAST] = {run_cast, 0},    [K_WHERE] = {run_where, 1},
+    [K_SELECT] = {run_select, 1},        [K_DRAW] = {run_dropout, 0}, [K_MASK] = {run_dropout_grad, 0},
+};
 
 static ampc_status make_step(const k_args *args, state *st, int i)
 {
-    static run_fn *const runs[IR_OP_COUNT] = {[IR_OP_where] = run_where,
-                                              [IR_OP_select] = run_select,
-                                              [IR_OP_dropout] = run_dropout,
-                                              [IR_OP_dropout_grad] = run_dropout_grad};
     const k_instruction *c = &args->program->code[i];
+    const k_instruction_kind kind = k_kind_of(c);
     step *s = &st->steps[i];
     s->attr = c->attr;
     s->type = c->type;
     s->form = form_of(c->type);
-    s->from = form_of(type_of(args, c->arg[data_arg(c->op)]));
+    s->from = form_of(type_of(args, c->arg[kinds[kind].data]));
     s->to = K_MOST_OPERANDS + i;
-    s->run = runs[c->op];
-    s->n_arg = c->op == IR_OP_dropout ? 0 : c->n_arg;
+    s->run = kinds[kind].run;
+    s->n_arg = kind == K_DRAW ? 0 : c->n_arg; /* the seed is read once a run */
     ampc_status status = AMPC_OK;
-    if (c->op == IR_OP_cast)
-        make_cast(&st->values[value_number(st, c->arg[0])], s);
-    else if (!s->run)
-        status = make_pointwise(args, c, s);
+    if (kind == K_CAST) make_cast(&st->values[value_number(st, c->arg[0])], s);
+    if (kind == K_COMPUTE) status = make_pointwise(args, c, s);
     st->value_of[i] = s->run ? s->to : value_number(st, c->arg[0]);
     st->values[s->to] = (value){c->type, s->form, IN_REGISTER, 0, i};
     for (int k = 0; k < s->n_arg; k++) s->arg[k] = value_number(st, c->arg[k]);
@@ -363,7 +362,7 @@ typedef struct running {
 static once look(const k_args *args, const k_instruction *c, const step *s)
 {
     const k_program *p = args->program;
-    if (c->op == IR_OP_dropout)
+    if (k_kind_of(c) == K_DRAW)
         return (once){.draw = cpu_draw_of(&args->in[p->operands[~c->arg[0]].in], c->attr[IR_ATTR(dropout, ratio)].f,
                                           c->attr[IR_ATTR(dropout, stream)].i)};
     if (!s->loop) return (once){.numbers = {0}};
@@ -371,7 +370,7 @@ static once look(const k_args *args, const k_instruction *c, const step *s)
     for (int k = s->operands; k < c->n_arg; k++)
         in[k] = c->arg[k] == K_NO_ARG ? (k_view){.dtype = IR_NO_DTYPE} : args->in[p->operands[~c->arg[k]].in];
     const k_args call = {.op = c->op, .attr = c->attr, .in = in, .n_in = c->n_arg};
-    return (once){.numbers = cpu_numbers_of(&call, s->operands)};
+    return (once){.numbers = cpu_numbers_of(&call)};
 }
 
 /* Result i may be computed where it is wanted: nothing that is read lies there. */

@@ -6,7 +6,7 @@
  * many terms, the terms are cut into groups whose number depends on shapes alone; partial sums
  * are added in order. */
 #include "kernels/cpu/cpu.h"
-#include "kernels/real.h"
+#include "ir/real.h"
 #include "kernels/reduction.h"
 #include "kernels/update.h"
 

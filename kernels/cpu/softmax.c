@@ -4,7 +4,7 @@
  * in cache. A row of -infinity gives NaN, as the formula says. */
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/math.h"
-#include "kernels/real.h"
+#include "ir/real.h"
 
 #include <omp.h>
 

@@ -7,7 +7,7 @@ const k_kernel cpu_none = {.name = "none"};
 const k_kernel cpu_view = {.name = "view"};
 
 static const k_kernel *const kernels[IR_OP_COUNT] = {
-#define OP(name, amp, traits, infer, grad, kernel) [IR_OP_##name] = &cpu_##kernel,
+#define OP(name, amp, traits, infer, fold, grad, kernel) [IR_OP_##name] = &cpu_##kernel,
 #include "ir/ops.def"
 };
 

@@ -20,10 +20,10 @@ typedef struct cpu_numbers {
 /* y = formula(a), formula(a, b), or either with numbers. */
 typedef void cpu_tile_fn(const void *a, const void *b, void *y, int64_t n, const cpu_numbers *p);
 /* The loop of a formula on operands of type `dtype`, bool among them as i64; NULL: it is not defined for them. A
- * comparison, `and`, `or` and `xor` give bool, all others the carrier. */
-cpu_tile_fn *cpu_formula_tile(k_formula formula, ir_dtype dtype);
-/* Those of an op with that many operands; its bounds follow them. */
-cpu_numbers cpu_numbers_of(const k_args *args, int operands);
+ * formula with result TRUTH gives bool, all others the carrier. */
+cpu_tile_fn *cpu_formula_tile(ir_formula formula, ir_dtype dtype);
+/* Those of a pointwise op. */
+cpu_numbers cpu_numbers_of(const k_args *args);
 /* Positions [first, first + n) of an operand in its own type or its carrier, along `walk` or as it lies (NULL):
  * `scratch` filled, or v itself where it has that type. */
 const void *cpu_operand_tile(const k_view *v, const k_walk *walk, int64_t first, int64_t n, ir_dtype type,

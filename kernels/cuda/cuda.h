@@ -13,7 +13,7 @@
 #include <kernels/cuda/fatbins.h> /* generated: CUDA_FAMILY_MAP, a row X(family) for each .cu file */
 
 /* cuda_WORD for each word of the kernel column; table.c refers to all of them. */
-#define OP(name, amp, traits, infer, grad, kernel) extern const k_kernel cuda_##kernel;
+#define OP(name, amp, traits, infer, fold, grad, kernel) extern const k_kernel cuda_##kernel;
 #include "ir/ops.def"
 
 typedef enum cuda_family {

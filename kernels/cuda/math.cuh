@@ -1,4 +1,4 @@
-/* math.cuh - the elementary functions of formulas.h on the device, in f32 within a few units in the last place.
+/* math.cuh - the elementary functions of formulas.def on the device, in f32 within a few units in the last place.
  *
  * CUDA's own, but for sine and cosine: theirs keep a table in local memory for large operands. Here the operand is
  * reduced in f64 by pi/2 in three parts up to 2^25; above, m 2^e (24 bits of m) is multiplied by the 96 bits of 2/pi

@@ -7,22 +7,17 @@
 #define CARRIER(dtype) (ir_dtype_is_float(dtype) ? CARRIER_FLOAT : CARRIER_WHOLE)
 enum { CARRIER_FLOAT, CARRIER_WHOLE, CARRIERS };
 
-static const char *const names[FORMULA_COUNT][CARRIERS] = {
-#define BOTH(name) [FORMULA_##name] = {"pointwise_" #name "_float", "pointwise_" #name "_int64_t"},
-#define FLOAT(name) [FORMULA_##name] = {"pointwise_" #name "_float", NULL},
-#define WHOLE(name) [FORMULA_##name] = {NULL, "pointwise_" #name "_int64_t"},
-    FORMULAS_ALL(BOTH, BOTH, BOTH, BOTH) FORMULAS_FLOAT(FLOAT, FLOAT, FLOAT) FORMULAS_BOOL(WHOLE, WHOLE)
-        FLOAT(div_count)
-#undef BOTH
-#undef FLOAT
-#undef WHOLE
+static const char *const names[IR_FORMULA_COUNT][CARRIERS] = {
+#define FLOAT_FORMULA(name, ...) [IR_FORMULA_##name][CARRIER_FLOAT] = "pointwise_" #name "_float",
+#define WHOLE_FORMULA(name, ...) [IR_FORMULA_##name][CARRIER_WHOLE] = "pointwise_" #name "_int64_t",
+#include "ir/formulas.def"
 };
 
 static ampc_status pointwise_prepare(const k_args *args, void **state, size_t *workspace)
 {
     (void)workspace;
     const ir_dtype dtype = args->in[0].dtype;
-    const char *name = names[k_pointwise_of(args).formula][CARRIER(dtype)];
+    const char *name = names[ir_formula_of(args->op, args->attr)][CARRIER(dtype)];
     if (!name)
         return cuda_fail(args->ctx, AMPC_UNSUPPORTED, "%s is not defined for %s", ir_op_get(args->op)->name,
                          ir_dtype_name(dtype));
@@ -33,7 +28,8 @@ static ampc_status pointwise_run(const k_args *args)
 {
     const cuda_one *state = args->state;
     const k_view *y = &args->out[0];
-    const int operands = k_pointwise_of(args).operands;
+    const ir_formula_info *formula = ir_formula_get(ir_formula_of(args->op, args->attr));
+    const int operands = formula->operands;
     cuda_pointwise p = {.a = cuda_operand_of(&args->in[0], y),
                         .b = cuda_operand_of(&args->in[operands - 1], y),
                         .y = y->data,
@@ -41,14 +37,13 @@ static ampc_status pointwise_run(const k_args *args)
                         .count = k_count(y),
                         .low = cuda_data(args->in, operands, args->n_in),
                         .high = cuda_data(args->in, operands + 1, args->n_in)};
-    if (args->op == IR_OP_div_count) p.number = (float)k_pointwise_count(args);
+    if (formula->numbers == IR_NUMBERS_COUNT) p.number = (float)k_pointwise_count(args->attr);
     return cuda_launch(args, state->kernel, cuda_grid(args, p.count, POINTWISE_BLOCK * CUDA_TILE), POINTWISE_BLOCK, 0,
                        (void *[]){&p});
 }
 
-#define KERNEL(op, operands, formula, flagged)                                                                         \
-    const k_kernel cuda_##op = {#op, pointwise_prepare, pointwise_run, cuda_release};
-POINTWISE_MAP(KERNEL)
+#define FORMULA_OP(op) const k_kernel cuda_##op = {#op, pointwise_prepare, pointwise_run, cuda_release};
+#include "ir/formulas.def"
 
 /* ---- cast ---- */
 

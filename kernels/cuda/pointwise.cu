@@ -1,31 +1,23 @@
-/* pointwise.cu - every op that works element by element: pointwise_FORMULA_CARRIER for each formula of formulas.h and
- * carrier that it has, cast_FROM_TO for the carriers of a cast.
+/* pointwise.cu - every op that works element by element: pointwise_FORMULA_CARRIER for each formula of
+ * ir/formulas.def and  * carrier that it has, cast_FROM_TO for the carriers of a cast.
  *
  * A thread takes a tile of the result: it loads the operands, broadcast as they are, computes in the carrier and stores
  * once. Results may lie over operands of the same position. */
 #include "kernels/cuda/math.cuh"
 #include "kernels/cuda/operand.cuh"
 #include "kernels/cuda/pointwise.h"
-#include "kernels/formula_map.h"
 
+#define REAL_IS_FLOAT
 #define REAL float
-#include "kernels/formulas.h"
+#include "ir/formulas_body.h"
 #undef REAL
-#include "kernels/formulas.h"
+#undef REAL_IS_FLOAT
+#define REAL int64_t
+#include "ir/formulas_body.h"
+#undef REAL
 
-/* Formulas with so much code that eight copies of it do not pay. */
-enum formula {
-#define FORMULA_ENUM(name) FORMULA_##name,
-    FORMULAS_ALL(FORMULA_ENUM, FORMULA_ENUM, FORMULA_ENUM, FORMULA_ENUM)
-    FORMULAS_FLOAT(FORMULA_ENUM, FORMULA_ENUM, FORMULA_ENUM)
-    FORMULAS_BOOL(FORMULA_ENUM, FORMULA_ENUM)
-#undef FORMULA_ENUM
-    FORMULA_div_count
-};
-constexpr bool is_long(int f)
-{
-    return f == FORMULA_pow || f == FORMULA_mod || f == FORMULA_fmod || f == FORMULA_sin || f == FORMULA_cos;
-}
+enum formula_size { SHORT, LONG };
+enum formula_numbers { NONE, BOUNDS, COUNT };
 
 /* y = formula(a, b, low, high): a tile for each thread and turn. */
 template <int operands, typename R, typename C, typename F>
@@ -63,49 +55,38 @@ __device__ __forceinline__ void bounds_none(float *low, float *high) { *low = -I
 __device__ __forceinline__ void bounds_none(long long *low, long long *high) { *low = INT64_MIN, *high = INT64_MAX; }
 
 /* Tiles are for floats: integers and bool are few. */
-template <typename C, typename R, int operands, bool bounded, bool tiles, typename F>
+template <typename C, typename R, int operands, formula_numbers numbers, bool tiles, typename F>
 __device__ __forceinline__ void pointwise(const cuda_pointwise &p, F formula)
 {
     C low, high;
     if (grid_first() >= p.count) return; /* a result of one element may lie over a bound */
     bounds_none(&low, &high);
-    if (bounded && p.low) low = element_load<C>(p.low, p.a.dtype, 0);
-    if (bounded && p.high) high = element_load<C>(p.high, p.a.dtype, 0);
+    if (numbers == BOUNDS && p.low) low = element_load<C>(p.low, p.a.dtype, 0);
+    if (numbers == BOUNDS && p.high) high = element_load<C>(p.high, p.a.dtype, 0);
+    if (numbers == COUNT) low = p.number;
     if constexpr (tiles)
         by_tile<operands, R>(p, low, high, formula);
     else
         by_element<operands, R>(p, low, high, formula);
 }
 
-#define KERNEL(name, carrier, C, R, operands, bounded, tiles, expression)                                             \
+#define KERNEL(name, carrier, C, R, operands, numbers, tiles)                                                          \
     extern "C" __global__ void __launch_bounds__(POINTWISE_BLOCK) pointwise_##name##_##carrier(cuda_pointwise p)      \
     {                                                                                                                 \
-        pointwise<C, R, operands, bounded, tiles>(p, [=](C a, C b, C low, C high) -> R {                              \
-            (void)b, (void)low, (void)high;                                                                           \
-            return expression;                                                                                        \
-        });                                                                                                           \
+        pointwise<C, R, operands, numbers, tiles>(                                                                    \
+            p, [](C a, C b, C low, C high) -> R { return f_##name##_##carrier(a, b, low, high); });                   \
     }                                                                                                                 \
     AMPC_KERNEL(pointwise_##name##_##carrier)
 
 /* clang-format off */
-#define FLOAT(name, R, operands, bounded, expression)                                                                 \
-    KERNEL(name, float, float, R, operands, bounded, !is_long(FORMULA_##name), expression)
-#define FLOAT_UNARY(name)        FLOAT(name, float, 1, false, f_##name##_float(a))
-#define FLOAT_BINARY(name)       FLOAT(name, float, 2, false, f_##name##_float(a, b))
-#define FLOAT_COMPARE(name)      FLOAT(name, long long, 2, false, f_##name##_float(a, b))
-#define FLOAT_BOUNDED(name)      FLOAT(name, float, 1, true, f_##name##_float(a, low, high))
-#define FLOAT_BOUNDED_GRAD(name) FLOAT(name, float, 2, true, f_##name##_float(a, b, low, high))
-FORMULAS_ALL(FLOAT_UNARY, FLOAT_BINARY, FLOAT_COMPARE, FLOAT_BOUNDED)
-FORMULAS_FLOAT(FLOAT_UNARY, FLOAT_BINARY, FLOAT_BOUNDED_GRAD)
-FLOAT(div_count, float, 1, false, a / p.number)
-
-#define WHOLE(name, operands, bounded, expression)                                                                    \
-    KERNEL(name, int64_t, long long, long long, operands, bounded, false, expression)
-#define WHOLE_UNARY(name)   WHOLE(name, 1, false, f_##name##_int64_t(a))
-#define WHOLE_BINARY(name)  WHOLE(name, 2, false, f_##name##_int64_t(a, b))
-#define WHOLE_BOUNDED(name) WHOLE(name, 1, true, f_##name##_int64_t(a, low, high))
-FORMULAS_ALL(WHOLE_UNARY, WHOLE_BINARY, WHOLE_BINARY, WHOLE_BOUNDED)
-FORMULAS_BOOL(WHOLE_UNARY, WHOLE_BINARY)
+#define STORED_SAME float
+#define STORED_TRUTH long long
+#define FLOAT_FORMULA(name, size, result, operands, numbers, ...)                                                     \
+    KERNEL(name, float, float, STORED_##result, operands, numbers, size == SHORT)
+#define WHOLE_FORMULA(name, size, result, operands, numbers, ...)                                                     \
+    KERNEL(name, int64_t, long long, long long, operands, numbers, false)
+#define SPECIAL(...)
+#include "ir/formulas.def"
 /* clang-format on */
 
 /* ---- cast ---- */

@@ -12,7 +12,7 @@ typedef struct cuda_pointwise {
     int y_dtype;
     long long count;
     const void *low, *high; /* bounds, of the operands' dtype; NULL: none */
-    float number;           /* div_count: the divisor */
+    float number;           /* of IR_NUMBERS_COUNT */
 } cuda_pointwise;
 
 #endif

@@ -10,10 +10,14 @@
 #include "kernels/cuda/math.cuh"
 #include "kernels/cuda/program.h"
 
+#define REAL_IS_FLOAT
 #define REAL float
-#include "kernels/formulas.h"
+#include "ir/formulas_body.h"
 #undef REAL
-#include "kernels/formulas.h"
+#undef REAL_IS_FLOAT
+#define REAL int64_t
+#include "ir/formulas_body.h"
+#undef REAL
 
 /* ---- one element ---- */
 

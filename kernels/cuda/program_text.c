@@ -42,12 +42,6 @@ static const char *const stored_types[IR_DTYPE_COUNT] = {
     [IR_f32] = "float",   [IR_f16] = "__half", [IR_bf16] = "__nv_bfloat16", [IR_i64] = "long long", [IR_i32] = "int",
     [IR_i16] = "short",   [IR_i8] = "signed char", [IR_u8] = "unsigned char", [IR_bool] = "flag"};
 
-static const char *const formulas[FORMULA_COUNT] = {
-#define NAMED(name) [FORMULA_##name] = #name,
-    FORMULAS_ALL(NAMED, NAMED, NAMED, NAMED) FORMULAS_FLOAT(NAMED, NAMED, NAMED) FORMULAS_BOOL(NAMED, NAMED)
-#undef NAMED
-    [FORMULA_div_count] = "div"};
-
 static void say(const writer *w, const char *format, ...) __attribute__((format(printf, 2, 3)));
 static void say(const writer *w, const char *format, ...)
 {
@@ -60,7 +54,8 @@ static void say(const writer *w, const char *format, ...)
 /* ---- what the program says ---- */
 
 static bool is_operand(int arg) { return arg < 0 && arg != K_OWN_RESULT; }
-static bool is_rng(const k_instruction *c, int i) { return c->op == IR_OP_dropout && i == 0; }
+static bool is_draw(const k_instruction *c) { return k_kind_of(c) == K_DRAW; }
+static bool is_rng(const k_instruction *c, int i) { return is_draw(c) && i == 0; }
 
 static ir_dtype operand_type(const writer *w, int i) { return w->types->in[i]; }
 
@@ -69,23 +64,9 @@ static ir_dtype arg_type(const writer *w, int arg)
     return is_operand(arg) ? operand_type(w, ~arg) : w->program->code[arg].type;
 }
 
-static k_pointwise pointwise_of(const k_instruction *c)
+static const ir_formula_info *formula_of(const k_instruction *c)
 {
-    return k_pointwise_of(&(k_args){.op = c->op, .attr = c->attr});
-}
-
-static bool is_pointwise(ir_op op)
-{
-    return op != IR_OP_cast && op != IR_OP_where && op != IR_OP_select && op != IR_OP_dropout &&
-           op != IR_OP_dropout_grad;
-}
-
-/* So much code that eight copies of it do not pay. */
-static bool is_long(const k_instruction *c)
-{
-    if (!is_pointwise(c->op)) return false;
-    const k_formula f = pointwise_of(c).formula;
-    return f == FORMULA_pow || f == FORMULA_mod || f == FORMULA_fmod || f == FORMULA_sin || f == FORMULA_cos;
+    return ir_formula_get(ir_formula_of(c->op, c->attr));
 }
 
 /* ---- what is needed, and how it is loaded ---- */
@@ -136,7 +117,7 @@ static int position_registers(const writer *w)
     int registers = 0;
     for (int i = 0; i < p->n_operands; i++)
         if (w->form[i] >= RUN) registers += registers_of(operand_type(w, i));
-    for (int i = 0; i < p->n_code; i++) registers += w->live[i] && p->code[i].op == IR_OP_dropout;
+    for (int i = 0; i < p->n_code; i++) registers += w->live[i] && is_draw(&p->code[i]);
     for (int i = 0; i < p->n_results; i++) registers += registers_of(p->code[p->results[i].from].type);
     return registers;
 }
@@ -153,7 +134,7 @@ static void choose(writer *w)
     find_live(w);
     for (int i = 0; i < p->n_code; i++) {
         live += w->live[i];
-        w->queue |= w->live[i] && is_long(&p->code[i]);
+        w->queue |= w->live[i] && formula_of(&p->code[i])->is_long;
     }
     w->queue |= live > MOST_UNROLLED;
     w->narrow = p->count < INT32_MAX;
@@ -227,7 +208,7 @@ static void say_once(const writer *w)
             say(w, "    const %s x%d = *p%d;\n", stored_types[operand_type(w, i)], i, i);
     for (int i = 0; i < p->n_code; i++) {
         const k_instruction *c = &p->code[i];
-        if (!w->live[i] || c->op != IR_OP_dropout) continue;
+        if (!w->live[i] || !is_draw(c)) continue;
         const int rng = ~c->arg[0];
         say(w, "    const dropout_source d%d = dropout_source_of(value(p%d[0]), value(p%d[1]), %" PRIu64 "ull);\n", i,
             rng, rng, (uint64_t)c->attr[IR_ATTR(dropout, stream)].i + 1);
@@ -268,7 +249,7 @@ static void say_loads(const writer *w)
                 w->narrow ? "unsigned" : "unsigned long long");
     for (int i = 0; i < p->n_operands; i++) say_load(w, i);
     for (int i = 0; i < p->n_code; i++)
-        if (w->live[i] && p->code[i].op == IR_OP_dropout)
+        if (w->live[i] && is_draw(&p->code[i]))
             say(w, "        %selements<flag, %d> m%d = draw<%d>(d%d, %" PRIu64 "ull, first);\n",
                 w->queue ? "" : "const ", w->tile, i, w->tile, i,
                 (uint64_t)(p->code[i].attr[IR_ATTR(dropout, ratio)].f * 0x1p32));
@@ -281,7 +262,7 @@ static void say_stored(const writer *w, int arg)
 {
     const char *element = w->queue ? "[0]" : "[i]";
     if (!is_operand(arg))
-        say(w, w->program->code[arg].op == IR_OP_dropout ? "m%d.v%s" : "s%d", arg, element);
+        say(w, is_draw(&w->program->code[arg]) ? "m%d.v%s" : "s%d", arg, element);
     else if (w->form[~arg] == ONCE || w->form[~arg] == SAME)
         say(w, "x%d", ~arg);
     else
@@ -306,24 +287,32 @@ static void say_bound(const writer *w, const k_instruction *c, int i, bool is_fl
         say(w, low ? "-0x7fffffffffffffffll - 1" : "0x7fffffffffffffffll");
 }
 
-static void say_pointwise(const writer *w, const k_instruction *c)
+/* The numbers of a formula; 0 where it has none. */
+static void say_numbers(const writer *w, const k_instruction *c, const ir_formula_info *formula, bool is_float)
 {
-    const k_pointwise p = pointwise_of(c);
-    const bool is_float = ir_dtype_is_float(arg_type(w, c->arg[0]));
-    say(w, "f_%s_%s(", formulas[p.formula], is_float ? "float" : "int64_t");
-    for (int i = 0; i < p.operands; i++) {
-        say(w, i ? ", " : "");
-        say_value(w, c->arg[i]);
-    }
-    if (p.formula == FORMULA_clip || p.formula == FORMULA_clip_grad)
-        for (int i = 0; i < 2; i++) {
-            say(w, ", ");
-            say_bound(w, c, p.operands + i, is_float, i == 0);
-        }
-    if (p.formula == FORMULA_div_count) {
+    for (int i = 0; i < 2; i++) {
         say(w, ", ");
-        say_float(w, k_pointwise_count(&(k_args){.op = c->op, .attr = c->attr}));
+        if (formula->numbers == IR_NUMBERS_BOUNDS)
+            say_bound(w, c, formula->operands + i, is_float, i == 0);
+        else if (formula->numbers == IR_NUMBERS_COUNT && i == 0)
+            say_float(w, k_pointwise_count(c->attr));
+        else
+            say(w, "0");
     }
+}
+
+static void say_formula(const writer *w, const k_instruction *c)
+{
+    const ir_formula_info *formula = formula_of(c);
+    const bool is_float = ir_dtype_is_float(arg_type(w, c->arg[0]));
+    say(w, "f_%s_%s(", formula->name, is_float ? "float" : "int64_t");
+    say_value(w, c->arg[0]);
+    say(w, ", ");
+    if (formula->operands > 1)
+        say_value(w, c->arg[1]);
+    else
+        say(w, "0");
+    say_numbers(w, c, formula, is_float);
     say(w, ")");
 }
 
@@ -357,32 +346,36 @@ static void say_choice(const writer *w, const k_instruction *c)
     say_stored(w, c->arg[2]);
 }
 
+static void say_masked(const writer *w, const k_instruction *c)
+{
+    say(w, "dropped(");
+    say_value(w, c->arg[IR_IN(dropout_grad, dy)]);
+    say(w, ", ");
+    say_value(w, c->arg[IR_IN(dropout_grad, mask)]);
+    say(w, ", ");
+    say_float(w, 1 / (1 - c->attr[IR_ATTR(dropout_grad, ratio)].f));
+    say(w, ")");
+}
+
+/* What an instruction gives, and whether it is stored already. A draw is made with the loads. */
+static const struct {
+    void (*say)(const writer *w, const k_instruction *c);
+    bool stored;
+} kinds[K_KIND_COUNT] = {
+    [K_COMPUTE] = {say_formula, false}, [K_CAST] = {say_cast, false},   [K_WHERE] = {say_choice, true},
+    [K_SELECT] = {say_choice, true},       [K_MASK] = {say_masked, false},
+};
+
 static void say_instruction(const writer *w, int k)
 {
     const k_instruction *c = &w->program->code[k];
+    const k_instruction_kind kind = k_kind_of(c);
     const char *type = stored_types[c->type];
-    if (!w->live[k] || c->op == IR_OP_dropout) return;
+    if (!w->live[k] || !kinds[kind].say) return;
     say(w, "            const %s s%d = ", type, k);
-    if (c->op == IR_OP_where || c->op == IR_OP_select) {
-        say_choice(w, c);
-        say(w, ";\n");
-        return;
-    }
-    say(w, "as<%s>(", type);
-    if (c->op == IR_OP_cast) {
-        say_cast(w, c);
-    } else if (c->op == IR_OP_dropout_grad) {
-        say(w, "dropped(");
-        say_value(w, c->arg[IR_IN(dropout_grad, dy)]);
-        say(w, ", ");
-        say_value(w, c->arg[IR_IN(dropout_grad, mask)]);
-        say(w, ", ");
-        say_float(w, 1 / (1 - c->attr[IR_ATTR(dropout_grad, ratio)].f));
-        say(w, ")");
-    } else {
-        say_pointwise(w, c);
-    }
-    say(w, ");\n");
+    if (!kinds[kind].stored) say(w, "as<%s>(", type);
+    kinds[kind].say(w, c);
+    say(w, kinds[kind].stored ? ";\n" : ");\n");
 }
 
 /* ---- tiles ---- */
@@ -406,7 +399,7 @@ static void say_elements(const writer *w)
     for (int i = 0; w->queue && i < p->n_operands; i++)
         if (w->form[i] >= RUN) say(w, "            turn(x%d);\n", i);
     for (int k = 0; w->queue && k < p->n_code; k++)
-        if (w->live[k] && p->code[k].op == IR_OP_dropout) say(w, "            turn(m%d);\n", k);
+        if (w->live[k] && is_draw(&p->code[k])) say(w, "            turn(m%d);\n", k);
     say(w, "        }\n");
 }
 

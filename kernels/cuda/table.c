@@ -6,7 +6,7 @@ const k_kernel cuda_none = {.name = "none"};
 const k_kernel cuda_view = {.name = "view"};
 
 static const k_kernel *const kernels[IR_OP_COUNT] = {
-#define OP(name, amp, traits, infer, grad, kernel) [IR_OP_##name] = &cuda_##kernel,
+#define OP(name, amp, traits, infer, fold, grad, kernel) [IR_OP_##name] = &cuda_##kernel,
 #include "ir/ops.def"
 };
 

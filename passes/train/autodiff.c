@@ -19,7 +19,7 @@
 #include <string.h>
 
 static grad_rule *const rules[IR_OP_COUNT] = {
-#define OP(name, amp, traits, infer, word, kernel) [IR_OP_##name] = grad_##word,
+#define OP(name, amp, traits, infer, fold, word, kernel) [IR_OP_##name] = grad_##word,
 #include "ir/ops.def"
 };
 

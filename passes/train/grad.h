@@ -21,7 +21,7 @@ typedef struct grad {
 typedef bool grad_rule(grad *g); /* false: failed, reported */
 
 /* One per word of the grad column of ops.def; a missing one is a link error that names it. */
-#define OP(name, amp, traits, infer, word, kernel) grad_rule grad_##word;
+#define OP(name, amp, traits, infer, fold, word, kernel) grad_rule grad_##word;
 #include "ir/ops.def"
 
 /* ---- shorthands of the rules ----------------------------------------------------------------- */

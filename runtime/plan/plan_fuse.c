@@ -33,9 +33,12 @@ typedef enum op_form {
 } op_form;
 
 static const op_form forms[IR_OP_COUNT] = {
-#define ROW(op, operands, formula, flagged) [IR_OP_##op] = FORM_OP,
-    K_INSTRUCTION_MAP(ROW)
-#undef ROW
+#define FORMULA_OP(op) [IR_OP_##op] = FORM_OP,
+#include "ir/formulas.def"
+    [IR_OP_cast] = FORM_OP,
+    [IR_OP_where] = FORM_OP,
+    [IR_OP_select] = FORM_OP,
+    [IR_OP_dropout_grad] = FORM_OP,
     [IR_OP_dropout] = FORM_DROPOUT,
     [IR_OP_expand] = FORM_COPY,
     [IR_OP_reduce_sum] = FORM_FOLD,

@@ -26,9 +26,12 @@ typedef enum layout_rule {
 } layout_rule;
 
 static const layout_rule rules[IR_OP_COUNT] = {
-#define ROW(op, operands, formula, flagged) [IR_OP_##op] = BY_ELEMENT,
-    K_INSTRUCTION_MAP(ROW)
-#undef ROW
+#define FORMULA_OP(op) [IR_OP_##op] = BY_ELEMENT,
+#include "ir/formulas.def"
+    [IR_OP_cast] = BY_ELEMENT,
+    [IR_OP_where] = BY_ELEMENT,
+    [IR_OP_select] = BY_ELEMENT,
+    [IR_OP_dropout_grad] = BY_ELEMENT,
     [IR_OP_expand] = BY_ELEMENT,
     [IR_OP_reduce_sum] = BY_AXES,
     [IR_OP_reduce_mean] = BY_AXES,

@@ -11,9 +11,8 @@
 #include "runtime/plan/plan.h"
 
 static const bool by_element[IR_OP_COUNT] = {
-#define ROW(op, operands, formula, flagged) [IR_OP_##op] = true,
-    POINTWISE_MAP(ROW)
-#undef ROW
+#define FORMULA_OP(op) [IR_OP_##op] = true,
+#include "ir/formulas.def"
     [IR_OP_cast] = true,
 };
 

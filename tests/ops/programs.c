@@ -239,11 +239,11 @@ static bool fits(ir_dtype t, ir_group group)
 
 static void add_instruction(ops_program *p)
 {
-#define OP_ENTRY(op, operands, formula, flagged) IR_OP_##op,
-    static const ir_op ops[] = {POINTWISE_MAP(OP_ENTRY) IR_OP_add,    IR_OP_mul,    IR_OP_cast,    IR_OP_cast,
-                                IR_OP_cast,             IR_OP_cast,   IR_OP_where,  IR_OP_where,   IR_OP_select,
-                                IR_OP_dropout,          IR_OP_dropout, IR_OP_dropout_grad, IR_OP_dropout_grad};
-#undef OP_ENTRY
+    static const ir_op ops[] = {
+#define FORMULA_OP(op) IR_OP_##op,
+#include "ir/formulas.def"
+        IR_OP_add,   IR_OP_mul,    IR_OP_cast,    IR_OP_cast,    IR_OP_cast,         IR_OP_cast,        IR_OP_where,
+        IR_OP_where, IR_OP_select, IR_OP_dropout, IR_OP_dropout, IR_OP_dropout_grad, IR_OP_dropout_grad};
     k_program *g = &p->program;
     int i = g->n_code;
     k_instruction c = {.op = ops[below(p, COUNT_OF(ops))], .attr = p->attr[i]};

@@ -1,0 +1,34 @@
+/* formulas.c - the rows of formulas.def by formula, and the formulas by op. */
+#include "ir/formulas.h"
+
+enum { SHORT, LONG };
+
+static const ir_formula_info infos[IR_FORMULA_COUNT] = {
+#define FORMULA(name, size, result, operands, numbers, ...)                                                            \
+    [IR_FORMULA_##name] = {#name, operands, IR_NUMBERS_##numbers, size == LONG},
+#include "ir/formulas.def"
+};
+
+static const ir_formula plain[IR_OP_COUNT] = {
+#define FORMULA_OP(op) [IR_OP_##op] = IR_FORMULA_##op,
+#include "ir/formulas.def"
+};
+
+/* Ops that have another formula when their first attribute is set. */
+static const ir_formula flagged[IR_OP_COUNT] = {
+#define FORMULA_FLAG(op, flag, name) [IR_OP_##op] = IR_FORMULA_##name,
+#include "ir/formulas.def"
+};
+
+#define FORMULA_FLAG(op, flag, name) _Static_assert(IR_ATTR(op, flag) == 0, "the flag is the first attribute");
+#include "ir/formulas.def"
+
+ir_formula ir_formula_of(ir_op op, const ir_attr *attr)
+{
+    return flagged[op] && attr[0].i ? flagged[op] : plain[op];
+}
+
+const ir_formula_info *ir_formula_get(ir_formula formula)
+{
+    return &infos[formula];
+}
