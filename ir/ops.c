@@ -74,6 +74,12 @@ __attribute__((constructor)) static void find_variadic_slots(void)
 
 const ir_op_info *const ir_op_infos = infos;
 
+const char *ir_colour_name(ir_colour c)
+{
+    static const char *const names[] = {"white", "black", "gray", "clear", "keep"};
+    return names[c];
+}
+
 bool ir_op_find(const char *name, ir_op *out)
 {
     for (int i = 0; i < IR_OP_COUNT; i++)

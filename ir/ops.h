@@ -46,6 +46,7 @@ typedef enum ir_op {
 #define IR_ATTR(op, slot) ((int)offsetof(struct ir_attr_##op, slot) - 1)
 
 typedef enum ir_colour { IR_WHITE, IR_BLACK, IR_GRAY, IR_CLEAR, IR_KEEP } ir_colour;
+const char *ir_colour_name(ir_colour c);
 
 enum ir_trait {
     IR_PURE = 1, IR_EFFECT = 2, IR_INPLACE = 4, IR_VIEW = 8, IR_F32_INSIDE = 16, IR_SPATIAL = 32, IR_COMMITS = 64,

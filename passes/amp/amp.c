@@ -45,12 +45,6 @@ static double saturate(double x, ir_dtype to, bool mask)
     return (isfinite(x) || (mask && isinf(x))) && ir_dtype_is_low(to) ? fmax(-most, fmin(most, x)) : x;
 }
 
-bool amp_converts(const ir_value *v)
-{
-    if (v->kind != IR_VALUE_STORAGE || v->storage->kind != IR_CONST) return false;
-    return v->storage->data.kind == IR_DATA_INLINE || v->storage->data.kind == IR_DATA_ZERO;
-}
-
 static void report_saturated(caster *c, const ir_value *v, ir_dtype to, size_t saturated, size_t count)
 {
     if (!saturated || c->graph != pass_primary(c->graph->module)) return;
@@ -201,12 +195,6 @@ static void set_operand(caster *c, ir_node *n, int i, ir_dtype to, const char *w
     bool attribute = !(ir_op_get(n->op)->traits & IR_EFFECT) && amp_list_is_attribute(c->list, n, i);
     ir_value *v = cast_for(c, n, ir_in(n, i), to, why, attribute);
     if (v && v != ir_in(n, i)) ir_node_set_input(n, i, v);
-}
-
-/* The second float group (scale and bias of a norm, class weights): pinned operators keep it, else it goes along. */
-bool amp_second_follows(const ir_node *n, const amp_entry *e, const amp_list *l)
-{
-    return e->rule != AMP_INSIDE && n->loc.op && !amp_list_pins(l, n->loc.op);
 }
 
 static void cast_operands(caster *c, ir_node *n, const amp_entry *e)

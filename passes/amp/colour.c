@@ -11,6 +11,7 @@
  *   clear            the type of its float operands, f32 when they differ; passes on what its producers count as
  * The loss is an f32 terminal: from it back to the last white or b op everything is f32, so that the seed of the
  * backward, which is the scale itself, is f32. A b op that writes what it reads (no attribute `out`) is no end. */
+#include "passes/amp/colour.h"
 #include "passes/amp/attention.h"
 #include "passes/amp/range.h"
 
@@ -31,25 +32,6 @@ typedef struct colouring {
     const attention_mark *attentions; /* by node id, or NULL */
     bool names_tensors; /* some list does */
 } colouring;
-
-const char *amp_rule_sentence(amp_rule r)
-{
-    static const char *const sentences[] = {
-#define AMP_RULE_TEXT(name, text) text,
-        AMP_RULE_MAP(AMP_RULE_TEXT)
-#undef AMP_RULE_TEXT
-    };
-    return sentences[r];
-}
-
-bool amp_takes_part(const ir_node *n, int i)
-{
-    const ir_value *v = ir_in(n, i);
-    const ir_slot *slot = ir_op_in_slot(n->op, i, n->n_in);
-    if (!v || !slot || !ir_dtype_is_float(v->type.dtype)) return false;
-    if (n->op == IR_OP_foreign) return ir_foreign_reads(n, i);
-    return slot->group == IR_GROUP_F || slot->group == IR_GROUP_N || slot->group == IR_GROUP_T;
-}
 
 /* It is only carried along, and its schema has no other type than the model's. */
 static bool is_fixed(const colouring *c, const ir_node *n)
@@ -415,19 +397,6 @@ static count decide(const colouring *c, const ir_node *n, amp_entry *e)
     if (e->colour == IR_WHITE) return set(e, AMP_LISTED_WHITE, low, NULL), COUNT_LOW;
     if (black) return set(e, AMP_LISTED_BLACK, IR_f32, NULL), COUNT_F32;
     return decide_by_rules(c, n, e, &a);
-}
-
-bool amp_follows_result(const ir_node *n, int i)
-{
-    ir_group group = ir_op_out_slot(n->op, i, n->n_out)->group;
-    if (n->op == IR_OP_foreign) return ir_foreign_gives(n, i) || ir_body_count(n);
-    return group == IR_GROUP_F || group == IR_GROUP_N || group == IR_GROUP_T;
-}
-
-bool amp_narrows_result(const ir_node *n, int i, const amp_entry *e, const amp_list *l)
-{
-    return ir_dtype_is_low(e->result) && e->rule != AMP_INSIDE && n->loc.op && n->out[i]->type.dtype == IR_f32 &&
-           ir_op_out_slot(n->op, i, n->n_out)->group == IR_GROUP_F32 && !amp_list_pins(l, n->loc.op);
 }
 
 /* What a cast of the model writes when it has a colour: a float result of the colour's type, where that narrows; at

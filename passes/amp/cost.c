@@ -5,7 +5,7 @@
  *   cast   launch + (bytes read + bytes written) / bandwidth
  * Measured by cast bytes: what casts write, and nothing else. A symbol counts as the device says. */
 #include "passes/amp/cost.h"
-#include "passes/amp/colour.h"
+#include "passes/amp/entry.h"
 
 #include <math.h>
 

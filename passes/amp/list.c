@@ -6,12 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-const char *ir_colour_name(ir_colour c)
-{
-    static const char *const names[] = {"white", "black", "gray", "clear", "keep"};
-    return names[c];
-}
-
 /* ---- conditions ------------------------------------------------------------------------------ */
 
 /* Depthwise convolution as PaddlePaddle has it: one group a channel, more than one channel. */

@@ -100,6 +100,4 @@ bool amp_list_inside(const amp_list *l, const ir_node *n);
 /* Warns of operators, globs and tensors that match nothing in the module. */
 ampc_status amp_list_check_used(const amp_list *l, const ir_module *m, diag *d);
 
-const char *ir_colour_name(ir_colour c);
-
 #endif

@@ -209,21 +209,16 @@ static const struct range_row {
     {{"pattern sum or mean of exponentials", 0}, {reduction, exponential}},
 };
 
-/* Moves or selects values of its one operand that is no storage. */
+/* The node that computes the operand, or NULL. */
 static const ir_node *producer(const ir_node *n, int operand)
 {
     const ir_value *v = ir_in(n, operand);
     return v && v->kind == IR_VALUE_RESULT ? v->def : NULL;
 }
 
-bool range_only_moves(const ir_node *n)
-{
-    return ir_op_get(n->op)->colour == IR_CLEAR && n->n_in > 0;
-}
-
 static const ir_node *take_step(range_step *step, const ir_node *n, const pass_options *o, int *operand)
 {
-    while (n && (*operand = step(n, o)) < 0) n = range_only_moves(n) ? producer(n, 0) : NULL;
+    while (n && (*operand = step(n, o)) < 0) n = amp_only_moves(n) ? producer(n, 0) : NULL;
     return n;
 }
 
@@ -262,7 +257,7 @@ static bool saturates(const ir_value *v, const range_census *census)
 
 static bool passes_mask(const ir_node *n)
 {
-    return n->op == IR_OP_add || n->op == IR_OP_sub || n->op == IR_OP_mul || range_only_moves(n);
+    return n->op == IR_OP_add || n->op == IR_OP_sub || n->op == IR_OP_mul || amp_only_moves(n);
 }
 
 const bool *range_find_masks(const ir_graph *g, const amp_list *l, const pass_options *o, arena *a)
@@ -290,7 +285,7 @@ const bool *range_find_masks(const ir_graph *g, const amp_list *l, const pass_op
 /* A constant that an operator selects from, or a lowest number that is added: it saturates. */
 static bool is_bound(const ir_node *n, const ir_value *v, const range_census *census)
 {
-    return v->storage->kind == IR_CONST && (range_only_moves(n) || (n->op == IR_OP_add && count_of(census, v)->lowest));
+    return v->storage->kind == IR_CONST && (amp_only_moves(n) || (n->op == IR_OP_add && count_of(census, v)->lowest));
 }
 
 /* ---- marks ----------------------------------------------------------------------------------- */
@@ -318,7 +313,7 @@ const range_mark *range_find(const ir_graph *g, const amp_list *l, const pass_op
         for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) match(&rows[i], n, o, marks);
         if (!o->census) continue;
         marks[n->id].tensor = lost_operand(n, behind, masks, o);
-        for (int i = 0; i < n->n_out && range_only_moves(n); i++) behind[n->out[i]->id] = marks[n->id].tensor;
+        for (int i = 0; i < n->n_out && amp_only_moves(n); i++) behind[n->out[i]->id] = marks[n->id].tensor;
     }
     range_mark_sums(g, l, marks, a);
     return marks;

@@ -6,7 +6,7 @@
 #ifndef AMPC_RANGE_H
 #define AMPC_RANGE_H
 
-#include "passes/amp/colour.h"
+#include "passes/amp/entry.h"
 
 /* What becomes of the elements of a tensor in fp16. */
 typedef struct range_count {
@@ -43,9 +43,6 @@ const bool *range_find_masks(const ir_graph *g, const amp_list *l, const pass_op
 
 /* Adds the marks of the rules `depth` and `residual` (range_sums.c). */
 void range_mark_sums(const ir_graph *g, const amp_list *l, range_mark *marks, arena *a);
-
-/* Moves values or selects from them. */
-bool range_only_moves(const ir_node *n);
 
 /* The one element of float storage; false: it is none, or its bytes are out of reach. v may be NULL. */
 bool range_get_number(const ir_value *v, const pass_options *o, double *x);

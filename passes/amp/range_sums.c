@@ -67,7 +67,7 @@ static const list_place residual = {"pattern chain of residual additions", 0};
 static int64_t count_additions(const ir_node *n, const int64_t *chain)
 {
     int64_t longest = 0, computed = 0;
-    for (int i = 0; i < n->n_in && (n->op == IR_OP_add || range_only_moves(n)); i++) {
+    for (int i = 0; i < n->n_in && (n->op == IR_OP_add || amp_only_moves(n)); i++) {
         const ir_value *v = ir_in(n, i);
         if (!v || v->kind == IR_VALUE_STORAGE || !ir_dtype_is_float(v->type.dtype)) continue;
         computed++;

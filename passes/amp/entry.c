@@ -1,0 +1,51 @@
+/* entry.c - how operands and results of a node follow its entry: what colouring, cost model, placement and cast insertion
+ * have to agree on. */
+#include "passes/amp/entry.h"
+
+const char *amp_rule_sentence(amp_rule r)
+{
+    static const char *const sentences[] = {
+#define AMP_RULE_TEXT(name, text) text,
+        AMP_RULE_MAP(AMP_RULE_TEXT)
+#undef AMP_RULE_TEXT
+    };
+    return sentences[r];
+}
+
+bool amp_takes_part(const ir_node *n, int i)
+{
+    const ir_value *v = ir_in(n, i);
+    const ir_slot *slot = ir_op_in_slot(n->op, i, n->n_in);
+    if (!v || !slot || !ir_dtype_is_float(v->type.dtype)) return false;
+    if (n->op == IR_OP_foreign) return ir_foreign_reads(n, i);
+    return slot->group == IR_GROUP_F || slot->group == IR_GROUP_N || slot->group == IR_GROUP_T;
+}
+
+bool amp_follows_result(const ir_node *n, int i)
+{
+    ir_group group = ir_op_out_slot(n->op, i, n->n_out)->group;
+    if (n->op == IR_OP_foreign) return ir_foreign_gives(n, i) || ir_body_count(n);
+    return group == IR_GROUP_F || group == IR_GROUP_N || group == IR_GROUP_T;
+}
+
+bool amp_narrows_result(const ir_node *n, int i, const amp_entry *e, const amp_list *l)
+{
+    return ir_dtype_is_low(e->result) && e->rule != AMP_INSIDE && n->loc.op && n->out[i]->type.dtype == IR_f32 &&
+           ir_op_out_slot(n->op, i, n->n_out)->group == IR_GROUP_F32 && !amp_list_pins(l, n->loc.op);
+}
+
+bool amp_second_follows(const ir_node *n, const amp_entry *e, const amp_list *l)
+{
+    return e->rule != AMP_INSIDE && n->loc.op && !amp_list_pins(l, n->loc.op);
+}
+
+bool amp_converts(const ir_value *v)
+{
+    if (v->kind != IR_VALUE_STORAGE || v->storage->kind != IR_CONST) return false;
+    return v->storage->data.kind == IR_DATA_INLINE || v->storage->data.kind == IR_DATA_ZERO;
+}
+
+bool amp_only_moves(const ir_node *n)
+{
+    return ir_op_get(n->op)->colour == IR_CLEAR && n->n_in > 0;
+}
