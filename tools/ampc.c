@@ -90,12 +90,6 @@ static ampc_status refer_to_weights(tool *t)
 
 /* ---- writing --------------------------------------------------------------------------------- */
 
-static ampc_status write_stdout(tool *t)
-{
-    if (fputs(ir_print(t->module, t->arena), stdout) >= 0 && fflush(stdout) == 0) return AMPC_OK;
-    return diag_error(t->diag, AMPC_IO, DIAG_NOWHERE, "cannot write to standard output");
-}
-
 static ampc_status write_files(tool *t)
 {
     const char *output = t->o.output, *weights = NULL;
@@ -110,7 +104,7 @@ static ampc_status write_files(tool *t)
 static ampc_status write_module(tool *t)
 {
     if (!t->o.output) return AMPC_OK;
-    if (strcmp(t->o.output, "-") == 0) return write_stdout(t);
+    if (strcmp(t->o.output, "-") == 0) return tool_print_module(t);
     if (is_drawing(&t->o)) return drawing_write(t, format_of(&t->o) == FORMAT_SVG);
     if (writes_onnx(&t->o)) return rt_emit_onnx(t->module, "infer", t->o.output, t->diag);
     return write_files(t);
@@ -141,11 +135,8 @@ static ampc_status print_operators(tool *t)
     return AMPC_OK;
 }
 
-static ampc_status print_tables(tool *t)
+static ampc_status print_ops(tool *t)
 {
-    if (t->o.list_passes)
-        for (const pass_info *p = pass_table; p->name; p++) printf("%-12s %s\n", p->name, p->text);
-    if (!t->o.print_ops) return AMPC_OK;
     const bool json = t->o.pass.json || t->o.print_ops == OPS_JSON;
     fputs(pass_print_ops(json, t->arena), stdout);
     return json ? AMPC_OK : print_operators(t);
@@ -172,7 +163,4 @@ static ampc_status compile(tool *t)
     return AMPC_OK;
 }
 
-ampc_status run_ampc(tool *t)
-{
-    return t->o.list_passes || t->o.print_ops ? print_tables(t) : compile(t);
-}
+ampc_status run_ampc(tool *t) { return t->o.print_ops ? print_ops(t) : compile(t); }

@@ -21,11 +21,10 @@ static ampc_status write_module(tool *t)
         const char *text = ir_print_sealed(t->module, t->arena);
         return rt_atomic_save(path, text, strlen(text), t->diag);
     }
-    if (fputs(ir_print(t->module, t->arena), stdout) >= 0 && fflush(stdout) == 0) return AMPC_OK;
-    return diag_error(t->diag, AMPC_IO, DIAG_NOWHERE, "cannot write to standard output");
+    return tool_print_module(t);
 }
 
-static ampc_status process(tool *t)
+ampc_status run_ampc_opt(tool *t)
 {
     pass_options *o = &t->o.pass;
     o->verify_each = !t->o.no_verify;
@@ -36,11 +35,4 @@ static ampc_status process(tool *t)
     for (int i = 0; i < t->o.passes.count; i++)
         TRY(pass_run(t->module, t->o.passes.items[i], o, t->diag));
     return write_module(t);
-}
-
-ampc_status run_ampc_opt(tool *t)
-{
-    if (!t->o.list_passes) return process(t);
-    for (const pass_info *p = pass_table; p->name; p++) printf("%-12s %s\n", p->name, p->text);
-    return AMPC_OK;
 }

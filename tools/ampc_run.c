@@ -12,15 +12,14 @@ static ampc_status symbol_sizes(tool *t, int64_t **out)
     for (size_t i = 0; i < count; i++) (*out)[i] = -1;
     if (tool_ends_with(t->o.operands.items[0], ".onnx")) return AMPC_OK;
     for (int i = 0; i < t->o.dims.count; i++) {
-        const char *name, *size;
+        const char *name;
+        int64_t size;
         size_t at = 0;
-        TRY(options_split(t->o.dims.items[i], "--dim", t->arena, t->diag, &name, &size));
+        TRY(tool_parse_dim(t, t->o.dims.items[i], &name, &size));
         while (at < count && strcmp(ir_dim_symbol_name(dims, at), name) != 0) at++;
         if (at == count)
-            return diag_error(t->diag, AMPC_USAGE, DIAG_NOWHERE,
-                              "--dim: no dimension '%s' in the module", name);
-        if (!options_int(size, &(*out)[at]) || (*out)[at] < 0)
-            return diag_error(t->diag, AMPC_USAGE, DIAG_NOWHERE, "--dim: '%s' is not a size", size);
+            return diag_error(t->diag, AMPC_USAGE, DIAG_NOWHERE, "--dim: no dimension '%s' in the module", name);
+        (*out)[at] = size;
     }
     return AMPC_OK;
 }

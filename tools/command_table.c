@@ -10,7 +10,7 @@ static const command compile_commands[] = {
      .purpose = "Compile an ONNX model to mixed precision, with a training step if it has a loss.",
      .examples = {{"ampc model.onnx -o model.amp.ir", "inference in fp16"},
                   {"ampc model.onnx -o model.amp.ir --dtype=bf16 --loss=ce", "training in bf16"},
-                  {"ampc model.onnx -o model.amp.onnx", "fp16 for another runtime"},
+                  {"ampc model.onnx -o model.amp.onnx", "conversion for another runtime"},
                   {"ampc model.onnx --explain all", "explain each node's precision"}}},
 };
 
@@ -97,7 +97,8 @@ const command_fact command_files[] = {
     {"MODEL.onnx", COMMAND_AMPC | COMMAND_RUN,
      "An ONNX model. Its external data must be in its directory or below."},
     {"MODEL.ir", COMMAND_AMPC | COMMAND_OPT | COMMAND_RUN,
-     "A module in text form, sealed with a checksum. To edit it, delete its last line and the word 'sealed'."},
+     "A module in text form, sealed with a checksum. To edit it, delete its last line, and the word 'sealed' in the"
+     " first."},
     {"MODEL.safetensors", COMMAND_AMPC | COMMAND_RUN, "The weights of MODEL.ir."},
     {"*.amplist", COMMAND_AMPC | COMMAND_OPT | COMMAND_RUN, "Operator lists; see ampc.amplist(5)."},
     {"DIR/ckpt-STEP.safetensors", COMMAND_RUN, "A checkpoint in the directory given with --checkpoint-dir."},

@@ -69,6 +69,12 @@ static void put_term(const char *term, const char *text, arena *a)
     put_prose(text, a);
 }
 
+/* "the text" -> "The text." */
+static const char *sentence(const char *text, arena *a)
+{
+    return arena_printf(a, "%c%s.", toupper((unsigned char)*text), text + 1);
+}
+
 static bool has_verbs(const program *p) { return p->count > 1; }
 
 /* "Verbs: train, eval." unless every verb has the option. */
@@ -88,7 +94,7 @@ static void put_option(const option *row, const program *p, arena *a)
     const char *verbs = has_verbs(p) ? verbs_of(row, p, a) : "";
     puts(".TP");
     put_synopsis(option_synopsis(row, true, a), a);
-    put_prose(arena_printf(a, "%c%s%s.%s", toupper((unsigned char)*row->help), row->help + 1, initial, verbs), a);
+    put_prose(arena_printf(a, "%s%s", sentence(arena_printf(a, "%s%s", row->help, initial), a), verbs), a);
 }
 
 static void put_options(const program *p, arena *a)
@@ -126,10 +132,10 @@ static void put_facts(const char *title, const command_fact *facts, const progra
 static void put_exit_statuses(arena *a)
 {
     puts(".SH EXIT STATUS");
-#define PUT_STATUS(name, code, sentence) put_term(#code, sentence, a);
+#define PUT_STATUS(name, code, text) put_term(#code, sentence(text, a), a);
     AMPC_STATUS_MAP(PUT_STATUS)
 #undef PUT_STATUS
-    put_term("128+N", "ended by signal N, after a checkpoint if the verb is train", a);
+    put_term("128+N", "Ended by signal N; ampc-run train saves a checkpoint first.", a);
 }
 
 static void put_examples(const program *p, arena *a)
@@ -137,7 +143,7 @@ static void put_examples(const program *p, arena *a)
     puts(".SH EXAMPLES");
     for (int i = 0; i < p->count; i++)
         for (const command_example *e = p->commands[i].examples; e->line; e++)
-            printf("%s%c%s:\n.PP\n.nf\n.RS\n%s\n.RE\n.fi\n", i || e != p->commands->examples ? ".PP\n" : "",
+            printf("%s%c%s:\n.PP\n.nf\n.RS\n%s\n.RE\n.fi\n", e == p->commands->examples ? "" : ".PP\n",
                    toupper((unsigned char)*e->purpose), e->purpose + 1, literal(e->line, a));
 }
 

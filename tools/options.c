@@ -103,20 +103,17 @@ static ampc_status unknown_option(const parser *p, const char *name)
     if (find_option(name, ~0u))
         return diag_error(p->diag, AMPC_USAGE, here(p), "%s%s is not an option of %s", dashes(name), name,
                           p->command->name);
-    if (near.best)
-        return diag_error(p->diag, AMPC_USAGE, here(p), "unknown option %s%s; did you mean --%s?", dashes(name), name,
-                          near.best);
-    return diag_error(p->diag, AMPC_USAGE, here(p), "unknown option %s%s; '%s --help=all' lists all options",
-                      dashes(name), name, p->command->name);
+    const char *hint = near.best ? suggestion_hint(&near, "--", p->o->arena)
+                                 : arena_printf(p->o->arena, "; '%s --help=all' lists all options", p->command->name);
+    return diag_error(p->diag, AMPC_USAGE, here(p), "unknown option %s%s%s", dashes(name), name, hint);
 }
 
 static ampc_status unknown_word(const parser *p, const option *row, const char *value)
 {
     suggestion near = suggest_for(value);
     for (const pass_word *w = row->words; w->word; w++) suggest_candidate(&near, w->word);
-    return diag_error(p->diag, AMPC_USAGE, here(p), "--%s: unknown value '%s' (expected %s)%s%s%s", row->name, value,
-                      option_value(row, p->o->arena), near.best ? "; did you mean " : "", near.best ? near.best : "",
-                      near.best ? "?" : "");
+    return diag_error(p->diag, AMPC_USAGE, here(p), "--%s: unknown value '%s' (expected %s)%s", row->name, value,
+                      option_value(row, p->o->arena), suggestion_hint(&near, "", p->o->arena));
 }
 
 static bool has_limits(const option *row) { return row->limits[0] < row->limits[1]; }

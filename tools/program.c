@@ -22,11 +22,9 @@ static ampc_status unknown_verb(const tool *t, const program *p, const char *ver
 {
     suggestion near = suggest_for(verb);
     for (int i = 0; i < p->count; i++) suggest_candidate(&near, command_verb(&p->commands[i]));
-    if (near.best)
-        return diag_error(t->diag, AMPC_USAGE, DIAG_FILE(p->name), "unknown verb '%s'; did you mean %s?", verb,
-                          near.best);
-    return diag_error(t->diag, AMPC_USAGE, DIAG_FILE(p->name), "unknown verb '%s'; '%s --help' lists all verbs", verb,
-                      p->name);
+    const char *hint = near.best ? suggestion_hint(&near, "", t->arena)
+                                 : arena_printf(t->arena, "; '%s --help' lists all verbs", p->name);
+    return diag_error(t->diag, AMPC_USAGE, DIAG_FILE(p->name), "unknown verb '%s'%s", verb, hint);
 }
 
 /* Removes the verb from the arguments; options may precede it. Without one, *out stays as it is. */
@@ -47,6 +45,12 @@ static ampc_status print_version(const program *p)
     return AMPC_OK;
 }
 
+static ampc_status print_passes(void)
+{
+    for (const pass_info *p = pass_table; p->name; p++) printf("%-12s %s\n", p->name, p->text);
+    return AMPC_OK;
+}
+
 /* `argv` does not hold the name of the program. */
 static ampc_status dispatch(tool *t, const program *p, int argc, char **argv)
 {
@@ -63,6 +67,7 @@ static ampc_status dispatch(tool *t, const program *p, int argc, char **argv)
     if (t->o.help) return print_help(p, t->command, (help_form)t->o.help, t->arena);
     if (t->command == whole)
         return diag_error(t->diag, AMPC_USAGE, DIAG_FILE(p->name), "no verb; '%s --help' lists all verbs", p->name);
+    if (t->o.list_passes) return print_passes();
     TRY(tool_check_dump(t));
     return t->command->run ? t->command->run(t) : run_in_session(t);
 }

@@ -36,3 +36,8 @@ void suggest_candidate(suggestion *s, const char *candidate)
     s->best = candidate;
     s->limit = distance;
 }
+
+const char *suggestion_hint(const suggestion *s, const char *dashes, arena *a)
+{
+    return s->best ? arena_printf(a, "; did you mean %s%s?", dashes, s->best) : "";
+}

@@ -2,7 +2,7 @@
 #ifndef AMPC_TOOLS_SUGGEST_H
 #define AMPC_TOOLS_SUGGEST_H
 
-#include <stddef.h>
+#include "ir/arena.h"
 
 typedef struct suggestion {
     const char *word; /* as the user wrote it */
@@ -12,5 +12,7 @@ typedef struct suggestion {
 
 suggestion suggest_for(const char *word);
 void suggest_candidate(suggestion *s, const char *candidate);
+/* "; did you mean WORD?", or "" if no candidate is close. */
+const char *suggestion_hint(const suggestion *s, const char *dashes, arena *a);
 
 #endif

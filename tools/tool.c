@@ -32,18 +32,28 @@ double tool_seconds(void)
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
+ampc_status tool_parse_dim(tool *t, const char *text, const char **name, int64_t *size)
+{
+    const char *digits;
+    TRY(options_split(text, "--dim", t->arena, t->diag, name, &digits));
+    if (options_int(digits, size) && *size >= 0) return AMPC_OK;
+    return diag_error(t->diag, AMPC_USAGE, DIAG_NOWHERE, "--dim: '%s' is not a size", digits);
+}
+
+ampc_status tool_print_module(tool *t)
+{
+    if (fputs(ir_print(t->module, t->arena), stdout) >= 0 && fflush(stdout) == 0) return AMPC_OK;
+    return diag_error(t->diag, AMPC_IO, DIAG_NOWHERE, "cannot write to standard output");
+}
+
 static void print_text(void *user, const char *text) { fputs(text, user); }
 
 static ampc_status read_dims(tool *t, onnx_dim_binding **dims)
 {
     const pass_strings *given = &t->o.dims;
     *dims = arena_array(t->arena, (size_t)given->count + 1, sizeof **dims);
-    for (int i = 0; i < given->count; i++) {
-        const char *size;
-        TRY(options_split(given->items[i], "--dim", t->arena, t->diag, &(*dims)[i].name, &size));
-        if (!options_int(size, &(*dims)[i].size) || (*dims)[i].size < 0)
-            return diag_error(t->diag, AMPC_USAGE, DIAG_NOWHERE, "--dim: '%s' is not a size", size);
-    }
+    for (int i = 0; i < given->count; i++)
+        TRY(tool_parse_dim(t, given->items[i], &(*dims)[i].name, &(*dims)[i].size));
     return AMPC_OK;
 }
 
@@ -117,9 +127,8 @@ ampc_status tool_check_dump(tool *t)
     suggestion near = suggest_for(name);
     for (const pass_info *p = pass_table; p->name; p++) suggest_candidate(&near, p->name);
     for (int i = 0; stages && rt_plan_stage(i); i++) suggest_candidate(&near, rt_plan_stage(i));
-    return diag_error(t->diag, AMPC_USAGE, DIAG_FILE(t->command->name), "--dump-after: unknown %s '%s'%s%s%s",
-                      stages ? "pass or stage" : "pass", name, near.best ? "; did you mean " : "",
-                      near.best ? near.best : "", near.best ? "?" : "");
+    return diag_error(t->diag, AMPC_USAGE, DIAG_FILE(t->command->name), "--dump-after: unknown %s '%s'%s",
+                      stages ? "pass or stage" : "pass", name, suggestion_hint(&near, "", t->arena));
 }
 
 ampc_status tool_open_model(tool *t, const char *path)

@@ -28,6 +28,11 @@ ampc_status tool_open_model(tool *t, const char *path);
 /* AMPC_USAGE unless --dump-after names a pass, or a stage of the plan if the command is plan. */
 ampc_status tool_check_dump(tool *t);
 
+/* "NAME=SIZE" of --dim. */
+ampc_status tool_parse_dim(tool *t, const char *text, const char **name, int64_t *size);
+/* The module as text, without a seal, to standard output. */
+ampc_status tool_print_module(tool *t);
+
 bool tool_ends_with(const char *text, const char *ending);
 /* The directory part of a path, "." when it has none. */
 const char *tool_folder(const char *path, arena *a);
