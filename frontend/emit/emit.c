@@ -14,14 +14,21 @@
 
 /* ---- the table ------------------------------------------------------------------------------- */
 
+/* Rows of operators.def; an operator that it lacks does not compile below. */
+enum {
+#define OPERATOR(name, since, bf16, types) OPERATOR_##name,
+#include "frontend/lower/operators.def"
+    OPERATOR_ /* none */
+};
+
 static const emit_row rows[IR_OP_COUNT] = {
-#define EMIT(op, rule, type, bf16) [IR_OP_##op] = {emit_##rule, #type, bf16},
+#define EMIT(op, rule, type) [IR_OP_##op] = {emit_##rule, &onnx_operators[OPERATOR_##type]},
 #include "frontend/emit/emit.def"
 };
 
 /* An op of the IR that has no line in emit.def does not compile here. */
 enum {
-#define EMIT(op, rule, type, bf16) EMIT_LINE_OF_##op,
+#define EMIT(op, rule, type) EMIT_LINE_OF_##op,
 #include "frontend/emit/emit.def"
 };
 enum {

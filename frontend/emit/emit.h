@@ -22,7 +22,6 @@
 #include "frontend/read/splice.h"
 #include "frontend/read/tensor.h"
 
-#include <limits.h>
 #include <stdio.h>
 
 typedef struct emitter emitter;
@@ -31,11 +30,8 @@ typedef void emit_rule(emitter *e, const ir_node *n);
 /* One line of emit.def. */
 typedef struct emit_row {
     emit_rule *rule;
-    const char *type; /* ONNX operator that an IR op becomes, or mostly becomes; "": none */
-    int bf16_since;   /* first opset whose schema of that operator has bfloat16 */
+    const onnx_operator *onnx; /* that an IR op becomes, or mostly becomes; its name is NULL: none */
 } emit_row;
-
-#define EMIT_NEVER INT_MAX /* bf16_since */
 
 /* An initializer of the new model: values of a storage, or bytes of our own. */
 typedef struct emit_tensor {
@@ -200,7 +196,7 @@ void emit_close_files(emitter *e);
 /* ValueInfoProto as field `number`. */
 void emit_put_value_info(emitter *e, splice *out, uint32_t number, const char *name, const ir_type *type);
 
-#define EMIT(op, rule, type, bf16) void emit_##rule(emitter *e, const ir_node *n);
+#define EMIT(op, rule, type) void emit_##rule(emitter *e, const ir_node *n);
 #include "frontend/emit/emit.def"
 
 #endif

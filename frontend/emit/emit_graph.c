@@ -18,7 +18,8 @@ static void choose_main_nodes(emitter *e, emit_scope *s)
         if (!n->loc.op) continue;
         const char *key = arena_printf(e->arena, "%s\x1f%s", n->loc.op, n->loc.node);
         const ir_node *before = strmap_get(chosen, key);
-        if (before && strcmp(e->rows[before->op].type, n->loc.op) == 0) continue;
+        const char *kept = before ? e->rows[before->op].onnx->name : NULL;
+        if (kept && strcmp(kept, n->loc.op) == 0) continue;
         if (before) s->keeps_name[before->id] = false;
         s->keeps_name[n->id] = true;
         strmap_put(chosen, key, (void *)(uintptr_t)n);

@@ -5,7 +5,7 @@ static emit_op begin(emitter *e, const ir_node *n, int64_t ignore_index, const c
 {
     const ir_value *weight = ir_in(n, 2), *label = ir_in(n, 1);
     ir_dtype type = ir_in(n, 0)->type.dtype;
-    emit_op op = emit_begin(e, n, e->rows[n->op].type);
+    emit_op op = emit_begin(e, n, e->rows[n->op].onnx->name);
     emit_operand(&op, 0);
     emit_in(&op, emit_value_as(e, label, label->type.dtype == IR_i32 ? IR_i32 : IR_i64));
     if (weight) emit_in(&op, emit_value_as(e, weight, type));

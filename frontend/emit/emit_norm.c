@@ -39,7 +39,7 @@ void emit_layer_norm(emitter *e, const ir_node *n)
 
 static void along_axis(emitter *e, const ir_node *n, int axis)
 {
-    emit_op op = emit_begin(e, n, e->rows[n->op].type);
+    emit_op op = emit_begin(e, n, e->rows[n->op].onnx->name);
     emit_operands(&op);
     emit_int(&op, "axis", n->attr[axis].i);
     emit_result(&op, 0, ir_in(n, 0)->type.dtype);

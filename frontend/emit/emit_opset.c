@@ -37,12 +37,12 @@ void emit_need(emitter *e, int opset)
 
 void emit_check_schema(emitter *e, const ir_node *n)
 {
-    const emit_row *row = &e->rows[n->op];
-    if (row->bf16_since <= e->opset || !touches(n, IR_bf16)) return;
-    if (row->bf16_since <= ONNX_OPSET_LAST)
-        emit_need(e, row->bf16_since);
+    const onnx_operator *schema = e->rows[n->op].onnx;
+    if (!schema->name || !touches(n, IR_bf16)) return;
+    if (schema->bf16)
+        emit_need(e, schema->bf16);
     else
-        emit_refuse(e, n, "no opset up to %d has %s for bfloat16", ONNX_OPSET_LAST, row->type);
+        emit_refuse(e, n, "no opset up to %d has %s for bfloat16", ONNX_OPSET_LAST, schema->name);
 }
 
 int emit_ir_version(int opset)

@@ -13,7 +13,7 @@ static void reduce(emitter *e, const ir_node *n, const ir_attr *axes, bool keepd
         emit_define(e, n, 0, emit_value(e, ir_in(n, 0)), type);
         return;
     }
-    emit_op op = emit_begin(e, n, e->rows[n->op].type);
+    emit_op op = emit_begin(e, n, e->rows[n->op].onnx->name);
     emit_operand(&op, 0);
     if (e->opset >= operand_since)
         emit_in(&op, emit_i64s(e, axes->list.items, axes->list.count));

@@ -8,7 +8,7 @@ void emit_none(emitter *e, const ir_node *n)
 
 void emit_simple(emitter *e, const ir_node *n)
 {
-    emit_op op = emit_begin(e, n, e->rows[n->op].type);
+    emit_op op = emit_begin(e, n, e->rows[n->op].onnx->name);
     emit_operands(&op);
     emit_results(&op);
     emit_end(&op);
