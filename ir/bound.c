@@ -190,7 +190,7 @@ static ampc_status check(ir_binding *b, const ir_node *n, diag *d)
 ampc_status ir_binding_check(ir_binding *b, const ir_node *n, diag *d)
 {
     jmp_buf guard;
-    if (n->op == IR_OP_foreign || !has_symbols(n)) return AMPC_OK; /* the sizes of a foreign node are what it says */
+    if (ir_op_has(n->op, IR_DECLARED) || !has_symbols(n)) return AMPC_OK;
     arena_clear(b->scratch);
     diag_clear(b->inner);
     b->message = NULL;

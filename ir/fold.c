@@ -156,7 +156,7 @@ static ir_value *make_dims(ir_builder *b, const char *name, const ir_known *know
 /* All that the node gives is known. */
 static bool is_answered(ir_knowledge *k, const ir_node *n)
 {
-    if (!(ir_op_get(n->op)->traits & IR_PURE)) return false;
+    if (!ir_op_has(n->op, IR_PURE)) return false;
     for (int i = 0; i < n->n_out; i++)
         if (!ir_known_get(k, n->out[i])) return false;
     return true;
@@ -170,7 +170,7 @@ static bool is_wanted(ir_knowledge *k, const ir_value *v)
     return u != NULL;
 }
 
-/* A symbolic value that a dims node gives already stays. */
+/* A symbolic value of a node without operands is as simple as it gets. */
 static void commit_value(ir_knowledge *k, ir_node *n, ir_value *v, diag *d)
 {
     const ir_known *known = ir_known_get(k, v);
@@ -178,7 +178,7 @@ static void commit_value(ir_knowledge *k, ir_node *n, ir_value *v, diag *d)
     ir_builder b = ir_builder_before(n, d);
     ir_value *instead = v;
     if (!is_symbolic(known)) instead = make_constant(&b, v->name, known);
-    else if (n->op != IR_OP_dims) instead = make_dims(&b, v->name, known);
+    else if (n->n_in > 0) instead = make_dims(&b, v->name, known);
     if (instead && instead != v) ir_value_replace(v, instead);
 }
 

@@ -201,7 +201,7 @@ ir_value *ir_graph_storage(ir_graph *g, ir_storage *s)
 ir_node *ir_graph_find_output(const ir_graph *g, const char *name)
 {
     for (ir_node *n = g->last; n; n = n->prev)
-        if (n->op == IR_OP_output && strcmp(n->attr[IR_ATTR(output, name)].s, name) == 0) return n;
+        if (ir_op_has(n->op, IR_NAMED) && strcmp(n->attr[IR_ATTR(output, name)].s, name) == 0) return n;
     return NULL;
 }
 

@@ -18,6 +18,8 @@
 #define IN(name, type) SLOT(name, IR_SLOT_IN, IR_GROUP_##type)
 #define OPT(name, type) SLOT(name, IR_SLOT_OPT, IR_GROUP_##type)
 #define INS(name, type) SLOT(name, IR_SLOT_INS, IR_GROUP_##type)
+#define STOPS(slot_kind, slot_name, type)                                                          \
+    {.name = #slot_name, .kind = IR_SLOT_##slot_kind, .group = IR_GROUP_##type, .stops = true},
 #define OUT(name, type) SLOT(name, IR_SLOT_OUT, IR_GROUP_##type)
 #define OUTS(name, type) SLOT(name, IR_SLOT_OUTS, IR_GROUP_##type)
 #define INT(name, value) ATTR(name, IR_SLOT_INT, {.i = value})
@@ -50,6 +52,12 @@ static int find_variadic(const ir_slot *slots, int n, ir_slot_kind kind)
 #define SPATIAL IR_SPATIAL
 #define COMMITS IR_COMMITS
 #define DROPS IR_DROPS
+#define EXACT IR_EXACT
+#define MASKS IR_MASKS
+#define EPILOGUE IR_EPILOGUE
+#define DECLARED IR_DECLARED
+#define STORES IR_STORES
+#define NAMED IR_NAMED
 #define COUNT_IN(name) ((int)sizeof(struct ir_in_##name) - 1)
 #define COUNT_OUT(name) ((int)sizeof(struct ir_out_##name) - 1)
 #define COUNT_ATTR(name) ((int)sizeof(struct ir_attr_##name) - 1)
@@ -135,19 +143,5 @@ bool ir_attr_equal(ir_slot_kind kind, const ir_attr *a, const ir_attr *b)
 
 bool ir_op_stops(ir_op op, int i)
 {
-    static const struct {
-        ir_op op;
-        int slot;
-    } stops[] = {
-        {IR_OP_clip, IR_IN(clip, lo)},
-        {IR_OP_clip, IR_IN(clip, hi)},
-        {IR_OP_pad, IR_IN(pad, value)},
-        {IR_OP_batch_norm, IR_IN(batch_norm, mean)},
-        {IR_OP_batch_norm, IR_IN(batch_norm, var)},
-        {IR_OP_softmax_cross_entropy, IR_IN(softmax_cross_entropy, weight)},
-        {IR_OP_nll_loss, IR_IN(nll_loss, weight)},
-    };
-    for (size_t k = 0; k < sizeof stops / sizeof *stops; k++)
-        if (stops[k].op == op && stops[k].slot == i) return true;
-    return false;
+    return i < infos[op].n_in && infos[op].in[i].stops;
 }

@@ -50,7 +50,8 @@ const char *ir_colour_name(ir_colour c);
 
 enum ir_trait {
     IR_PURE = 1, IR_EFFECT = 2, IR_INPLACE = 4, IR_VIEW = 8, IR_F32_INSIDE = 16, IR_SPATIAL = 32, IR_COMMITS = 64,
-    IR_DROPS = 128
+    IR_DROPS = 128, IR_EXACT = 256, IR_MASKS = 512, IR_EPILOGUE = 1024, IR_DECLARED = 2048, IR_STORES = 4096,
+    IR_NAMED = 8192
 };
 
 /* Slot kinds and the dtype groups of ops.def. */
@@ -79,6 +80,7 @@ typedef struct ir_slot {
     const char *name;
     ir_slot_kind kind;
     ir_group group;   /* operands and results */
+    bool stops;       /* operands: no derivative goes through, although the type is a float */
     ir_attr initial;  /* attributes: the value when not written */
 } ir_slot;
 
@@ -98,8 +100,9 @@ bool ir_op_find(const char *name, ir_op *out);
 /* The slot of operand (result) number i when the node has n of them; NULL when the arity is wrong. */
 const ir_slot *ir_op_in_slot(ir_op op, int i, int n);
 const ir_slot *ir_op_out_slot(ir_op op, int i, int n);
-/* Whether no derivative goes through operand slot i, although its type is a float: bounds of clip, statistics of
- * batch_norm, class weights. Every other float operand of an op with a gradient has one. */
+static inline bool ir_op_has(ir_op op, enum ir_trait trait) { return (ir_op_get(op)->traits & trait) != 0; }
+/* Whether no derivative goes through operand i: bounds of clip, statistics of batch_norm, class weights. Every other
+ * float operand of an op with a gradient has one. */
 bool ir_op_stops(ir_op op, int i);
 /* Whether two attributes of that kind have the same value, floats bit by bit. */
 bool ir_attr_equal(ir_slot_kind kind, const ir_attr *a, const ir_attr *b);

@@ -330,7 +330,7 @@ ampc_status ir_parse_statement(ir_parser *p)
     ir_op op;
     ir_node *n;
     TRY(parse_op(p, &op));
-    if (op == IR_OP_output) return parse_output(p);
+    if (ir_op_has(op, IR_NAMED)) return parse_output(p);
     TRY(parse_operation(p, op, 0, &n));
     TRY(parse_location(p, n));
     return finish_node(p, n);

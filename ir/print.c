@@ -187,11 +187,11 @@ static void put_results(writer *w, const ir_node *n)
     }
 }
 
-/* Operation, operands, attributes; `output` has its own form. */
+/* Operation, operands, attributes; what names its operand has its own form. */
 static void put_operation(writer *w, const ir_node *n)
 {
     put(w, ir_op_get(n->op)->name);
-    if (n->op == IR_OP_output) {
+    if (ir_op_has(n->op, IR_NAMED)) {
         put(w, " ");
         put_string(w, n->attr[IR_ATTR(output, name)].s);
         put(w, " =");

@@ -225,7 +225,7 @@ static void check_node(verifier *v, const ir_node *n)
     for (int i = 0; i < n->n_in; i++) good &= check_operand(v, n, i);
     good = good && check_types(v, n);
     for (int i = 0; i < n->n_out; i++) check_result(v, n, i);
-    if (good && n->op == IR_OP_output) enter_name(v, v->outputs, n->attr[IR_ATTR(output, name)].s, n, "output");
+    if (good && ir_op_has(n->op, IR_NAMED)) enter_name(v, v->outputs, n->attr[IR_ATTR(output, name)].s, n, "output");
     const ir_value *skip = skip_of(n);
     if (!skip || !was_met(v, skip)) return;
     v->skips[skip->id] = true;
@@ -331,7 +331,7 @@ static void check_graph(verifier *v, const ir_graph *g)
     for (size_t i = 0; i < g->inputs.count; i++) check_input(v, g->inputs.items[i]);
     for (const ir_node *n = g->first; n; n = n->next) check_node(v, n);
     for (const ir_node *n = g->first; n; n = n->next)
-        if (n->op == IR_OP_store) check_store(v, n);
+        if (ir_op_has(n->op, IR_STORES)) check_store(v, n);
     for (uint32_t i = 0; i < g->value_ids; i++)
         if (v->values[i]) check_uses(v, v->values[i]);
     check_shadows(v, g);

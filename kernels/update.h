@@ -69,14 +69,31 @@ static inline const k_view *k_check_squares_before(const k_args *args)
     return at < args->n_in && k_present(&args->in[at]) ? &args->in[at] : NULL;
 }
 
-/* Ops of optimizers: operand 0 is the parameter, result 0 what it becomes. */
-static inline bool k_updates(ir_op op) { return op == IR_OP_sgd || op == IR_OP_momentum || op == IR_OP_adamw; }
-/* The operand of such an op that is the gradient. */
-static inline int k_update_gradient(ir_op op)
+/* The slots of an optimizer: operands and results begin with the parameter and its states. -1: it has no such slot. */
+typedef struct k_update_slots {
+    ir_op op;
+    int states, grad, step, lr, skip;                 /* operands */
+    int weight_decay, mu, beta1, beta2, eps, variant; /* attributes; variant: nesterov, decoupled */
+} k_update_slots;
+
+/* NULL: the op is no optimizer. */
+static inline const k_update_slots *k_update_slots_of(ir_op op)
 {
-    if (op == IR_OP_sgd) return IR_IN(sgd, grad);
-    return op == IR_OP_momentum ? IR_IN(momentum, grad) : IR_IN(adamw, grad);
+    static const k_update_slots rows[] = {
+        {IR_OP_sgd, 1, IR_IN(sgd, grad), -1, IR_IN(sgd, lr), IR_IN(sgd, skip),
+         IR_ATTR(sgd, weight_decay), -1, -1, -1, -1, -1},
+        {IR_OP_momentum, 2, IR_IN(momentum, grad), -1, IR_IN(momentum, lr), IR_IN(momentum, skip),
+         IR_ATTR(momentum, weight_decay), IR_ATTR(momentum, mu), -1, -1, -1, IR_ATTR(momentum, nesterov)},
+        {IR_OP_adamw, 3, IR_IN(adamw, grad), IR_IN(adamw, step), IR_IN(adamw, lr), IR_IN(adamw, skip),
+         IR_ATTR(adamw, weight_decay), -1, IR_ATTR(adamw, beta1), IR_ATTR(adamw, beta2), IR_ATTR(adamw, eps),
+         IR_ATTR(adamw, decoupled)},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (rows[i].op == op) return &rows[i];
+    return NULL;
 }
+static inline bool k_updates(ir_op op) { return k_update_slots_of(op) != NULL; }
+static inline int k_update_gradient(ir_op op) { return k_update_slots_of(op)->grad; }
 
 /* Of a call of global_norm: how many gradients there are; the scale, and sums of squares, or NULL. */
 static inline int k_norm_gradients(const k_args *args)

@@ -218,15 +218,9 @@ static ampc_status make_step(const k_args *args, state *st, int i)
     return status;
 }
 
-/* Who looks at an instruction's value otherwise than by storing it sees it rounded. Ops that give an operand, or a
- * number that its float type has, need not be. */
+/* Who looks at an instruction's value otherwise than by storing it sees it rounded. */
 static void find_rounding(const k_program *p, state *st)
 {
-    static const bool exact[IR_OP_COUNT] = {
-        [IR_OP_neg] = true,       [IR_OP_abs] = true,      [IR_OP_sign] = true,  [IR_OP_floor] = true,
-        [IR_OP_ceil] = true,      [IR_OP_round] = true,    [IR_OP_relu] = true,  [IR_OP_clip] = true,
-        [IR_OP_min] = true,       [IR_OP_max] = true,      [IR_OP_where] = true, [IR_OP_select] = true,
-        [IR_OP_relu_grad] = true, [IR_OP_clip_grad] = true};
     for (int i = 0; i < p->n_code; i++)
         for (int k = 0; k < p->code[i].n_arg; k++) {
             int arg = p->code[i].arg[k];
@@ -235,7 +229,7 @@ static void find_rounding(const k_program *p, state *st)
     for (int i = 0; i < p->n_results; i++)
         if (p->results[i].fold != K_EACH) st->steps[p->results[i].from].rounds = true;
     for (int i = 0; i < p->n_code; i++)
-        if (exact[p->code[i].op] && ir_dtype_is_float(p->code[i].type)) st->steps[i].rounds = false;
+        if (ir_op_has(p->code[i].op, IR_EXACT) && ir_dtype_is_float(p->code[i].type)) st->steps[i].rounds = false;
 }
 
 static bool is_same_everywhere(const k_operand *o)

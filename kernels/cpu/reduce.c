@@ -25,6 +25,7 @@ typedef struct plan {
     int64_t
         column_tiles; /* units per outer kept index; of all outputs if the innermost is reduced */
     int64_t units, groups;
+    bool mean;
 } plan;
 
 static plan plan_of(k_reduction shape)
@@ -86,9 +87,10 @@ static ampc_status reduce_prepare(const k_args *args, void **state, size_t *work
     return AMPC_OK;
 }
 
-static ampc_status reduce_run(const k_args *args)
+static ampc_status reduce_run(const k_args *args, bool mean)
 {
-    const plan p = plan_of_args(args);
+    plan p = plan_of_args(args);
+    p.mean = mean;
     if (p.shape.outputs == 0) return AMPC_OK;
     switch (cpu_carrier(args->in[0].dtype)) {
     case IR_f32: reduce_float(args, &p); break;
@@ -97,6 +99,9 @@ static ampc_status reduce_run(const k_args *args)
     }
     return AMPC_OK;
 }
+
+static ampc_status reduce_sum_run(const k_args *args) { return reduce_run(args, false); }
+static ampc_status reduce_mean_run(const k_args *args) { return reduce_run(args, true); }
 
 _Static_assert(IR_ATTR(reduce_sum, axes) == IR_ATTR(reduce_mean, axes), "one driver");
 
@@ -164,6 +169,6 @@ static ampc_status global_norm_run(const k_args *args)
     return AMPC_OK;
 }
 
-const k_kernel cpu_reduce_sum = {"reduce_sum", reduce_prepare, reduce_run, NULL};
-const k_kernel cpu_reduce_mean = {"reduce_mean", reduce_prepare, reduce_run, NULL};
+const k_kernel cpu_reduce_sum = {"reduce_sum", reduce_prepare, reduce_sum_run, NULL};
+const k_kernel cpu_reduce_mean = {"reduce_mean", reduce_prepare, reduce_mean_run, NULL};
 const k_kernel cpu_global_norm = {"global_norm", global_norm_prepare, global_norm_run, NULL};

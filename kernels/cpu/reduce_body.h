@@ -68,9 +68,8 @@ static int64_t R(unit)(const k_view *x, const plan *p, int64_t u, int64_t g, TOT
 static void R(finish)(const k_args *args, const plan *p, int64_t first, int64_t n,
                       const TOTAL *total)
 {
-    bool mean = args->op == IR_OP_reduce_mean;
     REAL values[CPU_TILE];
-    for (int64_t j = 0; j < n; j++) values[j] = (REAL)(mean ? MEAN(total[j], p->shape.terms) : total[j]);
+    for (int64_t j = 0; j < n; j++) values[j] = (REAL)(p->mean ? MEAN(total[j], p->shape.terms) : total[j]);
     cpu_tile_store(&args->out[0], first, n, cpu_carrier(args->in[0].dtype), values);
 }
 

@@ -18,15 +18,6 @@
 /* a, b: rows of the operands (b: of the second one); y: the row of the result */
 typedef void row_fn(const void *a, const void *b, void *y, int64_t n);
 
-static const struct {
-    row_fn *f32, *f64;
-} rows[IR_OP_COUNT] = {
-    [IR_OP_softmax] = {softmax_float, softmax_double},
-    [IR_OP_softmax_grad] = {softmax_grad_float, softmax_grad_double},
-    [IR_OP_log_softmax] = {log_softmax_float, log_softmax_double},
-    [IR_OP_log_softmax_grad] = {log_softmax_grad_float, log_softmax_grad_double},
-};
-
 _Static_assert(IR_ATTR(softmax, axis) == 0 && IR_ATTR(softmax_grad, axis) == 0 &&
                    IR_ATTR(log_softmax, axis) == 0 && IR_ATTR(log_softmax_grad, axis) == 0,
                "one driver");
@@ -46,12 +37,12 @@ static ampc_status softmax_prepare(const k_args *args, void **state, size_t *wor
     return AMPC_OK;
 }
 
-static ampc_status softmax_run(const k_args *args)
+static ampc_status run_rows(const k_args *args, row_fn *f32, row_fn *f64)
 {
     const k_view *x = args->in, *y = &args->out[0];
     const cpu_rows s = cpu_rows_of(x, args->attr[0].i);
     ir_dtype carrier = cpu_carrier(x->dtype);
-    row_fn *row = carrier == IR_f64 ? rows[args->op].f64 : rows[args->op].f32;
+    row_fn *row = carrier == IR_f64 ? f64 : f32;
     size_t bytes = buffer_bytes(args, &s);
     int64_t stride = s.length * (int64_t)ir_dtype_size(carrier);
     if (k_count(y) == 0) return AMPC_OK;
@@ -70,7 +61,12 @@ static ampc_status softmax_run(const k_args *args)
     return AMPC_OK;
 }
 
-#define KERNEL(op) const k_kernel cpu_##op = {#op, softmax_prepare, softmax_run, NULL};
+#define KERNEL(op)                                                                                 \
+    static ampc_status op##_run(const k_args *args)                                                \
+    {                                                                                              \
+        return run_rows(args, op##_float, op##_double);                                            \
+    }                                                                                              \
+    const k_kernel cpu_##op = {#op, softmax_prepare, op##_run, NULL};
 KERNEL(softmax)
 KERNEL(softmax_grad)
 KERNEL(log_softmax)

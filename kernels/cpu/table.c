@@ -15,5 +15,5 @@ const k_kernel *cpu_kernel(ir_op op) { return kernels[op]->run ? kernels[op] : N
 
 ampc_status cpu_absorbs(const k_args *args)
 {
-    return args->op == IR_OP_matmul ? k_prepares(kernels[args->op], args) : AMPC_UNSUPPORTED;
+    return ir_op_has(args->op, IR_EPILOGUE) ? k_prepares(kernels[args->op], args) : AMPC_UNSUPPORTED;
 }

@@ -19,42 +19,22 @@ static int64_t select_units(const k_view *v)
 
 /* ---- updates ---- */
 
-/* Where an optimizer has its scalars; its results are the new states in order. -1: it has no such operand. */
-typedef struct update_slots {
-    int states, step, lr, skip;
-} update_slots;
+static double number_of(const ir_attr *attr, int slot) { return slot < 0 ? 0 : attr[slot].f; }
 
-static update_slots slots_of(ir_op op)
+static void take_attributes(const k_update_slots *at, const ir_attr *attr, update_table *t)
 {
-    switch (op) {
-    case IR_OP_sgd: return (update_slots){1, -1, IR_IN(sgd, lr), IR_IN(sgd, skip)};
-    case IR_OP_momentum: return (update_slots){2, -1, IR_IN(momentum, lr), IR_IN(momentum, skip)};
-    default: return (update_slots){3, IR_IN(adamw, step), IR_IN(adamw, lr), IR_IN(adamw, skip)};
-    }
+    t->decay = number_of(attr, at->weight_decay);
+    t->mu = (float)number_of(attr, at->mu);
+    t->beta1 = number_of(attr, at->beta1);
+    t->beta2 = number_of(attr, at->beta2);
+    t->eps = (float)number_of(attr, at->eps);
+    t->variant = at->variant >= 0 && attr[at->variant].i != 0;
 }
 
-static void take_attributes(ir_op op, const ir_attr *attr, update_table *t)
-{
-    switch (op) {
-    case IR_OP_sgd: t->decay = attr[IR_ATTR(sgd, weight_decay)].f; return;
-    case IR_OP_momentum:
-        t->decay = attr[IR_ATTR(momentum, weight_decay)].f;
-        t->mu = (float)attr[IR_ATTR(momentum, mu)].f;
-        t->variant = attr[IR_ATTR(momentum, nesterov)].i != 0;
-        return;
-    default:
-        t->decay = attr[IR_ATTR(adamw, weight_decay)].f;
-        t->beta1 = attr[IR_ATTR(adamw, beta1)].f;
-        t->beta2 = attr[IR_ATTR(adamw, beta2)].f;
-        t->eps = (float)attr[IR_ATTR(adamw, eps)].f;
-        t->variant = attr[IR_ATTR(adamw, decoupled)].i != 0;
-    }
-}
-
-static update_span span_of(const k_args *args, const update_slots *at, int first)
+static update_span span_of(const k_args *args, const k_update_slots *at, int first)
 {
     const k_view *low = k_extra_out(args, K_UPDATE_LOW);
-    update_span s = {.grad = args->in[k_update_gradient(args->op)].data,
+    update_span s = {.grad = args->in[at->grad].data,
                      .low = low ? low->data : NULL,
                      .count = k_count(&args->in[0]),
                      .first = first};
@@ -68,22 +48,22 @@ static update_span span_of(const k_args *args, const update_slots *at, int first
 static ampc_status update_all(const k_args *args, int n)
 {
     const cuda_one *state = args->state;
-    const update_slots at = slots_of(args->op);
+    const k_update_slots *at = k_update_slots_of(args->op);
     const k_view *scale = k_extra_in(args, K_UPDATE_SCALE), *low = k_extra_out(args, K_UPDATE_LOW);
     update_table t = {.spans = n,
-                      .grad_dtype = (int)args->in[k_update_gradient(args->op)].dtype,
+                      .grad_dtype = (int)args->in[at->grad].dtype,
                       .low_dtype = low ? (int)low->dtype : 0,
-                      .lr = args->in[at.lr].data,
+                      .lr = args->in[at->lr].data,
                       .scale = scale ? scale->data : NULL,
-                      .skip = cuda_data(args->in, at.skip, args->n_in),
+                      .skip = cuda_data(args->in, at->skip, args->n_in),
                       .fault = cuda_of(args->ctx)->fault};
-    if (at.step >= 0) {
-        t.step = args->in[at.step].data;
-        t.step_dtype = (int)args->in[at.step].dtype;
+    if (at->step >= 0) {
+        t.step = args->in[at->step].data;
+        t.step_dtype = (int)args->in[at->step].dtype;
     }
-    take_attributes(args->op, args->attr, &t);
+    take_attributes(at, args->attr, &t);
     for (int i = 0; i < n; i++) {
-        t.span[i] = span_of(&args[i], &at, t.units);
+        t.span[i] = span_of(&args[i], at, t.units);
         t.units += (int)units_of(&args[i].in[0]);
     }
     return cuda_launch(args, state->kernel, cuda_blocks(t.units, 1), OPTIMIZER_BLOCK, 0, (void *[]){&t});
@@ -133,12 +113,12 @@ static ampc_status select_run(const k_args *args) { return select_all(args, 1); 
 int cuda_together(ir_op op)
 {
     if (k_updates(op)) return UPDATE_SPANS;
-    return op == IR_OP_select ? SELECT_SPANS : 1;
+    return cuda_kernel(op) == &cuda_select ? SELECT_SPANS : 1;
 }
 
 ampc_status cuda_run_together(const k_args *args, int n)
 {
-    return args->op == IR_OP_select ? select_all(args, n) : update_all(args, n);
+    return k_updates(args->op) ? update_all(args, n) : select_all(args, n);
 }
 
 /* ---- check_finite_and_unscale: as many launches as tables that hold all gradients: nearly always one. found_inf is

@@ -129,7 +129,7 @@ static ampc_status launch(const k_args *args, const cuda_reduce_kernels *kernels
     return cuda_launch(args, kernels->by_form[p->form], p->blocks, REDUCE_BLOCK, 0, (void *[]){&r});
 }
 
-static ampc_status reduce_run(const k_args *args)
+static ampc_status reduce_run(const k_args *args, bool mean)
 {
     const k_view *x = &args->in[0], *y = &args->out[0];
     const plan p = plan_of(args);
@@ -137,7 +137,7 @@ static ampc_status reduce_run(const k_args *args)
                       .y = y->data,
                       .x_dtype = (int)x->dtype,
                       .y_dtype = (int)y->dtype,
-                      .mean = args->op == IR_OP_reduce_mean,
+                      .mean = mean,
                       .terms = p.shape.terms};
     if (p.shape.outputs == 0) return AMPC_OK;
     if (p.groups == 1) return launch(args, args->state, &p, r);
@@ -162,6 +162,9 @@ ampc_status cuda_join_rows(const k_args *args, const cuda_reduce_kernels *kernel
                                  .mean = terms > 0,
                                  .terms = terms});
 }
+
+static ampc_status reduce_sum_run(const k_args *args) { return reduce_run(args, false); }
+static ampc_status reduce_mean_run(const k_args *args) { return reduce_run(args, true); }
 
 _Static_assert(IR_ATTR(reduce_sum, axes) == IR_ATTR(reduce_mean, axes), "one driver");
 
@@ -223,6 +226,6 @@ static ampc_status global_norm_run(const k_args *args)
     return launch_root(args, partial, n);
 }
 
-const k_kernel cuda_reduce_sum = {"reduce_sum", reduce_prepare, reduce_run, cuda_release};
-const k_kernel cuda_reduce_mean = {"reduce_mean", reduce_prepare, reduce_run, cuda_release};
+const k_kernel cuda_reduce_sum = {"reduce_sum", reduce_prepare, reduce_sum_run, cuda_release};
+const k_kernel cuda_reduce_mean = {"reduce_mean", reduce_prepare, reduce_mean_run, cuda_release};
 const k_kernel cuda_global_norm = {"global_norm", global_norm_prepare, global_norm_run, cuda_release};

@@ -14,26 +14,13 @@ enum { PIECE = 1 << 16, MASK_BYTES = 1 << 26, FOLD_BYTES = 1 << 24, FOLD_ELEMENT
 
 /* ---- where a mask is used --------------------------------------------------------------------- */
 
-/* Ops between a mask and the softmax: they move, select, convert, or combine element by element. */
-static bool is_on_path(ir_op op)
-{
-    static const bool listed[IR_OP_COUNT] = {
-        [IR_OP_reshape] = true, [IR_OP_transpose] = true, [IR_OP_expand] = true, [IR_OP_concat] = true,
-        [IR_OP_split] = true,   [IR_OP_slice] = true,     [IR_OP_pad] = true,    [IR_OP_gather] = true,
-        [IR_OP_trilu] = true,   [IR_OP_where] = true,     [IR_OP_select] = true, [IR_OP_cast] = true,
-        [IR_OP_neg] = true,     [IR_OP_add] = true,       [IR_OP_sub] = true,    [IR_OP_mul] = true,
-        [IR_OP_div] = true,     [IR_OP_min] = true,       [IR_OP_max] = true,    [IR_OP_clip] = true,
-    };
-    return listed[op];
-}
-
 /* Marks, by storage id, the float storage that the operand of a softmax depends on element by element. */
 static void mark_softmax_operands(const ir_graph *g, bool *marked, arena *a)
 {
     bool *reached = arena_array(a, g->value_ids + 1, sizeof *reached);
     for (const ir_node *n = g->last; n; n = n->prev) {
         bool on = n->op == IR_OP_softmax || n->op == IR_OP_log_softmax;
-        for (int i = 0; i < n->n_out && !on; i++) on = is_on_path(n->op) && reached[n->out[i]->id];
+        for (int i = 0; i < n->n_out && !on; i++) on = ir_op_has(n->op, IR_MASKS) && reached[n->out[i]->id];
         for (int i = 0; i < n->n_in && on; i++) {
             const ir_value *v = ir_in(n, i);
             if (!v || !ir_dtype_is_float(v->type.dtype)) continue;
