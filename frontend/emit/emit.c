@@ -26,7 +26,13 @@ static const emit_row rows[IR_OP_COUNT] = {
 #include "frontend/emit/emit.def"
 };
 
-/* An op of the IR that has no line in emit.def does not compile here. */
+/* What is written can be read: an operator that onnx_ops.def lacks does not compile here, nor does an op of the IR that
+ * has no line in emit.def. */
+typedef char imported_; /* no operator */
+#define ROW(op, since, min_in, max_in, max_out, handler, arg) typedef char imported_##op;
+#include "frontend/lower/onnx_ops.def"
+#define EMIT(op, rule, type) _Static_assert(sizeof(imported_##type) > 0, "");
+#include "frontend/emit/emit.def"
 enum {
 #define EMIT(op, rule, type) EMIT_LINE_OF_##op,
 #include "frontend/emit/emit.def"
