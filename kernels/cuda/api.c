@@ -39,11 +39,11 @@ static int version_RTC(void)
 }
 
 static const struct library_info {
-    const char *name, *title;
+    const char *title;
     int major;            /* of the headers */
     int (*version)(void); /* of the library */
 } libraries[] = {
-#define CUDA_LIBRARY(id, name, major, title) {name, title, major, version_##id},
+#define CUDA_LIBRARY(id, name, major, title) {title, major, version_##id},
 #include "kernels/cuda/api.def"
 };
 
@@ -59,11 +59,6 @@ static const struct function_info {
 static const cuda_provider *provider = &cuda_system;
 static bool is_open[CUDA_LIBRARIES];
 static pthread_mutex_t open_lock = PTHREAD_MUTEX_INITIALIZER;
-
-void cuda_library_file(cuda_library library, char *out, size_t size)
-{
-    snprintf(out, size, "%s.%d", libraries[library].name, libraries[library].major);
-}
 
 bool cuda_error_is_absence(cudaError_t e)
 {

@@ -108,6 +108,19 @@ static bool try_wheels(search *s)
     return n > 0 && (size_t)n < sizeof own && try_python(s, own);
 }
 
+static const struct {
+    const char *name;
+    int major; /* of the headers */
+} files[] = {
+#define CUDA_LIBRARY(id, name, major, title) {name, major},
+#include "kernels/cuda/api.def"
+};
+
+void cuda_library_file(cuda_library library, char *out, size_t size)
+{
+    snprintf(out, size, "%s.%d", files[library].name, files[library].major);
+}
+
 static void *open_system(cuda_library library, char *error, size_t error_size)
 {
     search s = {.handle = NULL};

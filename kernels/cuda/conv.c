@@ -165,7 +165,8 @@ static ampc_status prepare_turn(const k_args *args, const k_view *v, bool result
     k_view first = *v, last = cuda_dense(v);
     if (!v->channels_last) return AMPC_OK;
     first.channels_last = false;
-    *turn = (cuda_inner){.op = IR_OP_transpose, .in = result ? first : last, .out = result ? last : first};
+    *turn = (cuda_inner){.op = IR_OP_transpose, .kernel = &cuda_transpose,
+                         .in = result ? first : last, .out = result ? last : first};
     turn->attr[IR_ATTR(transpose, perm)].list.items = result ? to_last[v->rank - 3] : to_first[v->rank - 3];
     turn->attr[IR_ATTR(transpose, perm)].list.count = v->rank;
     return cuda_inner_prepare(args, turn);
@@ -226,7 +227,8 @@ static ampc_status prepare_plan(const k_args *args, conv_state *s, const conv *c
 static ampc_status prepare_bias_sum(const k_args *args, conv_state *s, const conv *c, size_t *rest)
 {
     static const int64_t axes[2][DNN_MOST_AXES - 1] = {{0, 2, 3, 4}, {0, 1, 2, 3}}; /* all but the channels */
-    s->bias_sum = (cuda_inner){.op = IR_OP_reduce_sum, .in = cuda_dense(c->y), .out = *c->bias};
+    s->bias_sum = (cuda_inner){.op = IR_OP_reduce_sum, .kernel = &cuda_reduce_sum,
+                               .in = cuda_dense(c->y), .out = *c->bias};
     s->bias_sum.attr[IR_ATTR(reduce_sum, axes)].list.items = axes[c->y->channels_last];
     s->bias_sum.attr[IR_ATTR(reduce_sum, axes)].list.count = c->y->rank - 1;
     s->bias_sum.attr[IR_ATTR(reduce_sum, out)].dtype = c->bias->dtype;

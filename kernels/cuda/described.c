@@ -11,25 +11,10 @@
 
 #include <dlfcn.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 extern const unsigned char cuda_driver_image[], cuda_driver_image_end[];
-
-ampc_status cuda_context_describe(k_context *ctx, const char *text, int multiprocessors)
-{
-    cuda_context *c = calloc(1, sizeof *c);
-    ctx->device = c;
-    if (c) c->described = strdup(text);
-    if (!c || !c->described) {
-        cuda_context_close(ctx);
-        return cuda_fail(ctx, AMPC_NO_MEMORY, "out of memory for the device's state");
-    }
-    c->multiprocessors = multiprocessors;
-    return AMPC_OK;
-}
 
 static bool write_image(int file)
 {

@@ -1,10 +1,8 @@
-/* device.c - the open device: streams, library handles, the embedded kernels, launches, errors.
+/* device.c - the open device: library handles, the embedded kernels, launches, errors.
  *
  * Libraries are opened when a kernel is prepared that needs them, so that a transformer never loads cuDNN and a
  * program that only looks for a device loads cudart alone. */
 #include "kernels/cuda/dnn.h"
-#include "kernels/cuda/generate.h"
-#include "kernels/cuda/tune.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -62,57 +60,7 @@ ampc_status cuda_dnn_status(const k_context *ctx, cudnnStatus_t error, const cha
     return cuda_fail(ctx, memory ? AMPC_NO_MEMORY : AMPC_DEVICE, "%.*s: %s", name_length(call), call, reason);
 }
 
-/* ---- opening --------------------------------------------------------------------------------- */
-
-static ampc_status open_device(const k_context *ctx, cuda_context *c)
-{
-    int count = 0;
-    CUDA_FORWARD(cuda_api_open(CUDA_RT, ctx->error, ctx->error_size));
-    CUDA_CALL(ctx, cudaGetDeviceCount(&count));
-    if (c->device >= count)
-        return cuda_fail(ctx, AMPC_DEVICE, "there is no CUDA device %d: %d visible", c->device, count);
-    CUDA_CALL(ctx, cudaSetDevice(c->device));
-    CUDA_CALL(ctx, cudaDeviceGetAttribute(&c->multiprocessors, cudaDevAttrMultiProcessorCount, c->device));
-    CUDA_CALL(ctx, cudaStreamCreateWithFlags(&c->stream, cudaStreamNonBlocking));
-    CUDA_CALL(ctx, cudaStreamCreateWithFlags(&c->copies, cudaStreamNonBlocking));
-    CUDA_CALL(ctx, cudaEventCreateWithFlags(&c->copied, cudaEventDisableTiming));
-    CUDA_CALL(ctx, cudaMalloc((void **)&c->fault, sizeof *c->fault));
-    return cuda_find(ctx, CUDA_FAMILY_commit, "commit", &c->commit);
-}
-
-ampc_status cuda_context_open(k_context *ctx, int index)
-{
-    cuda_context *c = calloc(1, sizeof *c);
-    if (!c) return cuda_fail(ctx, AMPC_NO_MEMORY, "out of memory for the device's state");
-    c->device = index;
-    ctx->device = c;
-    ampc_status status = open_device(ctx, c);
-    if (status != AMPC_OK) cuda_context_close(ctx);
-    return status;
-}
-
-/* The first error of closing is of no use to anyone: the session is gone. */
-void cuda_context_close(k_context *ctx)
-{
-    cuda_context *c = cuda_of(ctx);
-    if (!c) return;
-    if (c->stream) cuda.cudaStreamSynchronize(c->stream);
-    cuda_tune_close(c);
-    dnn_close(c);
-    cuda_generate_close(c);
-    if (c->dnn) cuda.cudnnDestroy(c->dnn);
-    if (c->lt) cuda.cublasLtDestroy(c->lt);
-    for (int i = 0; i < CUDA_FAMILY_COUNT; i++)
-        if (c->families[i]) cuda.cudaLibraryUnload(c->families[i]);
-    if (c->lt_workspace) cuda.cudaFree(c->lt_workspace);
-    if (c->fault) cuda.cudaFree(c->fault);
-    if (c->copied) cuda.cudaEventDestroy(c->copied);
-    if (c->copies) cuda.cudaStreamDestroy(c->copies);
-    if (c->stream) cuda.cudaStreamDestroy(c->stream);
-    free(c->described);
-    free(c);
-    ctx->device = NULL;
-}
+/* ---- libraries ------------------------------------------------------------------------------- */
 
 ampc_status cuda_open_lt(const k_context *ctx)
 {

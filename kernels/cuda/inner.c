@@ -27,11 +27,7 @@ k_view cuda_dense(const k_view *v)
 ampc_status cuda_inner_prepare(const k_args *outer, cuda_inner *part)
 {
     k_view in, out;
-    part->kernel = cuda_kernel(part->op);
     assert(ir_op_get(part->op)->n_attr <= CUDA_INNER_ATTRS); /* the op table decides, not the model */
-    if (!part->kernel)
-        return cuda_fail(outer->ctx, AMPC_UNSUPPORTED, "%s needs %s, which this device does not have",
-                         ir_op_get(outer->op)->name, ir_op_get(part->op)->name);
     k_args args = inner_args(outer, part, &in, &out);
     in.data = out.data = somewhere;
     return part->kernel->prepare ? part->kernel->prepare(&args, &part->state, &part->workspace) : AMPC_OK;
@@ -59,6 +55,7 @@ ampc_status cuda_inner_cast(const k_args *outer, int64_t count, ir_dtype from, i
 {
     if (from == to) return AMPC_OK;
     *part = (cuda_inner){.op = IR_OP_cast,
+                         .kernel = &cuda_cast,
                          .in = {.dtype = from, .rank = 1, .dims = {count}},
                          .out = {.dtype = to, .rank = 1, .dims = {count}},
                          .attr = {[IR_ATTR(cast, to)] = {.dtype = to}}};
@@ -74,7 +71,7 @@ ampc_status cuda_fill_prepare(const k_args *outer, const k_view *bias, int trail
     if (!bias || k_count(y) == 0) return AMPC_OK;
     CUDA_FORWARD(cuda_inner_cast(outer, k_count(bias), bias->dtype, y->dtype, &fill->cast));
     for (int i = 0; i < y->rank; i++) fill->dims[i] = y->dims[i];
-    fill->spread = (cuda_inner){.op = IR_OP_expand, .in = *bias, .out = *y};
+    fill->spread = (cuda_inner){.op = IR_OP_expand, .kernel = &cuda_expand, .in = *bias, .out = *y};
     fill->spread.in.dtype = y->dtype;
     for (int i = 0; i < trailing; i++) fill->spread.in.dims[fill->spread.in.rank++] = 1;
     ir_attr *shape = &fill->spread.attr[IR_ATTR(expand, shape)];

@@ -9,8 +9,8 @@ enum { CUDA_INNER_ATTRS = 4 };
 
 /* All zero: no part; running it does nothing, and it may be released. */
 typedef struct cuda_inner {
-    const k_kernel *kernel;
     ir_op op;
+    const k_kernel *kernel; /* of that op */
     k_view in, out;
     ir_attr attr[CUDA_INNER_ATTRS];
     void *state;
@@ -20,7 +20,7 @@ typedef struct cuda_inner {
 /* v as ops see it that know no channels last: the same memory as [N, spatial, C]. */
 k_view cuda_dense(const k_view *v);
 
-/* The caller has set op, dtypes and shapes of in and out, and attributes (lists must stay). */
+/* The caller has set op and kernel, dtypes and shapes of in and out, and attributes (lists must stay). */
 ampc_status cuda_inner_prepare(const k_args *outer, cuda_inner *part);
 /* Enqueues it on these addresses. */
 ampc_status cuda_inner_run(const k_args *outer, const cuda_inner *part, void *in, void *out, void *workspace);

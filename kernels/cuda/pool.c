@@ -161,7 +161,8 @@ static ampc_status prepare_mean(const k_args *args, cuda_inner *mean)
 {
     static const int64_t axes[2][POOL_AXES] = {{2, 3, 4}, {1, 2, 3}};
     const k_view *x = &args->in[0];
-    *mean = (cuda_inner){.op = IR_OP_reduce_mean, .in = cuda_dense(x), .out = cuda_dense(&args->out[0])};
+    *mean = (cuda_inner){.op = IR_OP_reduce_mean, .kernel = &cuda_reduce_mean,
+                          .in = cuda_dense(x), .out = cuda_dense(&args->out[0])};
     mean->attr[IR_ATTR(reduce_mean, axes)].list.items = axes[x->channels_last];
     mean->attr[IR_ATTR(reduce_mean, axes)].list.count = x->rank - 2;
     mean->attr[IR_ATTR(reduce_mean, keepdims)].i = 1;
