@@ -1,9 +1,9 @@
 /* run.c - what the verbs of ampc-run share: entry graphs, the batch, weights, data, planned memory. */
 #include "tools/run.h"
 
-#include "runtime/files/checkpoint.h"
+#include "runtime/train/checkpoint.h"
 #include "runtime/data/feed.h"
-#include "runtime/session/sizing.h"
+#include "runtime/data/sizing.h"
 #include "runtime/train/stepper.h"
 
 #include <stdlib.h>

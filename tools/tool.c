@@ -3,6 +3,7 @@
 #include "tools/tool.h"
 
 #include "frontend/onnx.h"
+#include "runtime/backend/backend.h"
 #include "runtime/files/weights.h"
 #include "runtime/plan/plan.h"
 

@@ -5,7 +5,7 @@
 #include "frontend/onnx.h"
 #include "ir/utf8.h"
 #include "runtime/files/atomic_file.h"
-#include "runtime/files/checkpoint.h"
+#include "runtime/train/checkpoint.h"
 #include "runtime/backend/memory.h"
 
 #include <errno.h>

@@ -1,6 +1,5 @@
 /* backend.c - devices by name. */
 #include "runtime/backend/backend.h"
-#include "runtime/session/session.h"
 
 #include <limits.h>
 #include <stdlib.h>

@@ -90,6 +90,8 @@ struct rt_away {
 RT_BACKEND_MAP(RT_BACKEND_EXTERN)
 #undef RT_BACKEND_EXTERN
 
+/* The devices of this build: "cpu, cuda". */
+const char *rt_devices(void);
 /* The backend whose devices may be described; NULL: this build has none. */
 const rt_backend *rt_backend_describable(void);
 /* The backend of "NAME" or "NAME:INDEX"; NULL: no such device, or a malformed index. */

@@ -3,7 +3,7 @@
 
 #include "runtime/backend/alloc.h"
 #include "runtime/backend/memory.h"
-#include "runtime/session/sizing.h"
+#include "runtime/data/sizing.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -6,7 +6,6 @@
 #include "runtime/backend/alloc.h"
 #include "runtime/files/io.h"
 #include "runtime/files/safetensors.h"
-#include "runtime/session/session.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -206,16 +205,6 @@ ampc_status rt_weights_read(rt_weights *w, const ir_storage *s, void *dst)
     }
     assert(!"no such data"); /* the parser and the importer make these kinds alone */
     return AMPC_OK;
-}
-
-ampc_status rt_weights_load(const ir_module *m, const ir_storage *s, const char *dir, diag *d,
-                            void *dst)
-{
-    rt_weights *w = NULL;
-    TRY(rt_weights_open(m, dir, d, &w));
-    ampc_status status = rt_weights_read(w, s, dst);
-    rt_weights_close(w);
-    return status;
 }
 
 /* ---- writing --------------------------------------------------------------------------------- */

@@ -2,7 +2,7 @@
 #include "runtime/session/session.h"
 #include "runtime/backend/alloc.h"
 #include "runtime/session/session_state.h"
-#include "runtime/session/sizing.h"
+#include "runtime/session/batch.h"
 #include "runtime/files/weights.h"
 
 #include <assert.h>

@@ -28,9 +28,6 @@ typedef struct rt_session_options {
     bool no_fuse;            /* every op is a step of its own; also where the module says so (meta "fuse" = "off") */
 } rt_session_options;
 
-/* The devices of this build: "cpu, cuda". */
-const char *rt_devices(void);
-
 /* The module must outlive the session and not change. Loads all storage. */
 ampc_status rt_session_open(const ir_module *m, const rt_session_options *o, diag *d,
                             rt_session **out);
@@ -153,9 +150,5 @@ ampc_status rt_session_plan(rt_session *s, const char *graph, const rt_tensor *i
 /* The plan as text: steps, offsets, in-place marks (expect tests; malloc'ed, freed by the caller). */
 ampc_status rt_session_print_plan(rt_session *s, const char *graph, const rt_tensor *inputs, int n,
                                   diag *d, char **out);
-
-/* weights.c: initial bytes of a storage into dst (ir_storage_bytes of them), whatever kind its data has. */
-ampc_status rt_weights_load(const ir_module *m, const ir_storage *s, const char *dir, diag *d,
-                            void *dst);
 
 #endif

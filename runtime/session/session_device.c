@@ -1,5 +1,5 @@
 /* session_device.c - opens the device of a session: one of this machine, or one that a file describes. */
-#include "runtime/backend/device_file.h"
+#include "runtime/session/device_file.h"
 #include "runtime/session/session_state.h"
 
 #include <omp.h>

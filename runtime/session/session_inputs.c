@@ -4,7 +4,7 @@
  * input until nothing new is learnt; afterwards every dimension must have the size given. */
 #include "runtime/backend/alloc.h"
 #include "runtime/session/session_state.h"
-#include "runtime/session/sizing.h"
+#include "runtime/session/batch.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -6,7 +6,7 @@
 #ifndef RT_STEPPER_H
 #define RT_STEPPER_H
 
-#include "runtime/files/checkpoint.h"
+#include "runtime/train/checkpoint.h"
 
 typedef struct rt_stepper_options {
     double scale_floor; /* 0: 1, or the floor of the model's own scaling if that is higher */

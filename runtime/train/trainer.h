@@ -8,7 +8,7 @@
 #ifndef RT_TRAINER_H
 #define RT_TRAINER_H
 
-#include "runtime/files/checkpoint.h"
+#include "runtime/train/checkpoint.h"
 #include "runtime/train/log.h"
 
 #include <signal.h>

@@ -1,5 +1,5 @@
 /* fuzz_checkpoint.c - any bytes as a checkpoint: refused, or loaded whole; never half. */
-#include "runtime/files/checkpoint.h"
+#include "runtime/train/checkpoint.h"
 
 #include <stdio.h>
 #include <stdlib.h>

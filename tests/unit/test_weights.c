@@ -5,7 +5,7 @@
 #include "runtime/backend/alloc.h"
 #include "runtime/files/io.h"
 #include "runtime/files/module_file.h"
-#include "runtime/session/session.h"
+#include "runtime/files/weights.h"
 
 #include <sys/stat.h>
 
@@ -30,7 +30,11 @@ static int finish(void **state)
 
 static ampc_status read_one(scratch *t, const char *name, void *dst)
 {
-    return rt_weights_load(module, ir_storage_find(module, name), t->folder, t->d, dst);
+    rt_weights *w;
+    ampc_status status = rt_weights_open(module, t->folder, t->d, &w);
+    if (status == AMPC_OK) status = rt_weights_read(w, ir_storage_find(module, name), dst);
+    rt_weights_close(w);
+    return status;
 }
 
 static void expect_bytes(scratch *t, const char *name, const void *bytes, size_t n)

@@ -1,8 +1,8 @@
 /* checkpoint_folder.c - generations of checkpoints: which is newest, which may go, which to fall back to. */
-#include "runtime/files/checkpoint.h"
+#include "runtime/train/checkpoint.h"
 
 #include "runtime/files/atomic_file.h"
-#include "runtime/files/checkpoint_file.h"
+#include "runtime/train/checkpoint_file.h"
 #include "runtime/files/io.h"
 #include "runtime/backend/memory.h"
 

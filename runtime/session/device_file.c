@@ -1,5 +1,5 @@
 /* device_file.c - reads and checks the description of a device (see device_file.h). */
-#include "runtime/backend/device_file.h"
+#include "runtime/session/device_file.h"
 #include "runtime/backend/alloc.h"
 #include "runtime/files/json.h"
 #include "runtime/backend/memory.h"

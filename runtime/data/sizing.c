@@ -1,5 +1,5 @@
 /* sizing.c - see the header. */
-#include "runtime/session/sizing.h"
+#include "runtime/data/sizing.h"
 
 #include "runtime/backend/alloc.h"
 #include "runtime/backend/memory.h"
@@ -11,18 +11,6 @@
 enum { SHAPE_TEXT = 256 };
 
 /* ---- text ---- */
-
-const char *rt_dim_text(const ir_dim_table *t, ir_dim dim, char text[RT_DIM_TEXT])
-{
-    snprintf(text, RT_DIM_TEXT, "?");
-    jmp_buf guard;
-    arena *a = arena_new(0);
-    if (!a) return text;
-    arena_set_guard(a, &guard);
-    if (!setjmp(guard)) snprintf(text, RT_DIM_TEXT, "%s", ir_dim_print(t, dim, a));
-    arena_free(a);
-    return text;
-}
 
 /* "i64[8*N,4]"; `t` NULL: the dimensions are numbers. */
 static const char *shape_text(const ir_dim_table *t, ir_dtype dtype, const int64_t *dims, int rank,
@@ -40,17 +28,6 @@ static const char *shape_text(const ir_dim_table *t, ir_dtype dtype, const int64
 }
 
 /* ---- the batch ---- */
-
-size_t rt_batch_symbol(const ir_graph *g, const int64_t *sizes, int64_t *fixed)
-{
-    size_t symbol = RT_NO_SYMBOL;
-    *fixed = 0;
-    if (!g->inputs.count || !g->inputs.items[0]->type.rank) return RT_NO_SYMBOL;
-    ir_dim first = g->inputs.items[0]->type.dims[0];
-    if (ir_dim_eval(g->module->dims, first, sizes, fixed, &symbol)) return RT_NO_SYMBOL;
-    *fixed = 0;
-    return symbol;
-}
 
 static ampc_status check_batch(const rt_sizing *z, int64_t fixed, diag *d)
 {

@@ -3,10 +3,10 @@
  * Reading has three stages: every tensor of the file is read into memory of its own (which verifies its hash), the
  * tensors are matched with the session, and only when all fit are the bytes copied. So a damaged file (stage one) is
  * told from one of another model (stage two), and neither leaves a session half loaded. */
-#include "runtime/files/checkpoint.h"
+#include "runtime/train/checkpoint.h"
 
 #include "runtime/backend/alloc.h"
-#include "runtime/files/checkpoint_file.h"
+#include "runtime/train/checkpoint_file.h"
 #include "runtime/backend/memory.h"
 #include "runtime/files/safetensors.h"
 

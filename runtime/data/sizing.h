@@ -6,17 +6,8 @@
 #ifndef RT_SIZING_H
 #define RT_SIZING_H
 
-#include "ir/ir.h"
 #include "runtime/data/data.h"
-
-enum { RT_DIM_TEXT = 96 };
-/* The dimension as the IR writes it, truncated to the buffer, which is returned. */
-const char *rt_dim_text(const ir_dim_table *t, ir_dim dim, char text[RT_DIM_TEXT]);
-
-#define RT_NO_SYMBOL SIZE_MAX
-/* The symbol that counts samples, given the sizes of symbols by index (-1: open). RT_NO_SYMBOL when that dimension has
- * a size; *fixed is then this size, which is the only batch that the graph accepts (0: the graph has no such input). */
-size_t rt_batch_symbol(const ir_graph *g, const int64_t *sizes, int64_t *fixed);
+#include "runtime/session/batch.h"
 
 typedef struct rt_sizing {
     const ir_graph *graph;

@@ -2,7 +2,7 @@
 #ifndef RT_CHECKPOINT_FILE_H
 #define RT_CHECKPOINT_FILE_H
 
-#include "runtime/files/checkpoint.h"
+#include "runtime/train/checkpoint.h"
 
 typedef struct rt_checkpoint_file rt_checkpoint_file;
 
