@@ -58,6 +58,8 @@ static int find_variadic(const ir_slot *slots, int n, ir_slot_kind kind)
 #define DECLARED IR_DECLARED
 #define STORES IR_STORES
 #define NAMED IR_NAMED
+#define CONVERTS IR_CONVERTS
+#define COMMUTES IR_COMMUTES
 #define COUNT_IN(name) ((int)sizeof(struct ir_in_##name) - 1)
 #define COUNT_OUT(name) ((int)sizeof(struct ir_out_##name) - 1)
 #define COUNT_ATTR(name) ((int)sizeof(struct ir_attr_##name) - 1)

@@ -51,7 +51,7 @@ const char *ir_colour_name(ir_colour c);
 enum ir_trait {
     IR_PURE = 1, IR_EFFECT = 2, IR_INPLACE = 4, IR_VIEW = 8, IR_F32_INSIDE = 16, IR_SPATIAL = 32, IR_COMMITS = 64,
     IR_DROPS = 128, IR_EXACT = 256, IR_MASKS = 512, IR_EPILOGUE = 1024, IR_DECLARED = 2048, IR_STORES = 4096,
-    IR_NAMED = 8192
+    IR_NAMED = 8192, IR_CONVERTS = 16384, IR_COMMUTES = 32768
 };
 
 /* Slot kinds and the dtype groups of ops.def. */
@@ -96,11 +96,11 @@ typedef struct ir_op_info {
 
 extern const ir_op_info *const ir_op_infos; /* [IR_OP_COUNT] */
 static inline const ir_op_info *ir_op_get(ir_op op) { return &ir_op_infos[op]; }
+static inline bool ir_op_has(ir_op op, enum ir_trait trait) { return (ir_op_get(op)->traits & trait) != 0; }
 bool ir_op_find(const char *name, ir_op *out);
 /* The slot of operand (result) number i when the node has n of them; NULL when the arity is wrong. */
 const ir_slot *ir_op_in_slot(ir_op op, int i, int n);
 const ir_slot *ir_op_out_slot(ir_op op, int i, int n);
-static inline bool ir_op_has(ir_op op, enum ir_trait trait) { return (ir_op_get(op)->traits & trait) != 0; }
 /* Whether no derivative goes through operand i: bounds of clip, statistics of batch_norm, class weights. Every other
  * float operand of an op with a gradient has one. */
 bool ir_op_stops(ir_op op, int i);

@@ -197,7 +197,7 @@ static bool fits(grammar_match *m, const struct row *row, ir_value *v)
 {
     if (row->op == SAME) return derive(m, row->operand[0], v);
     if (v->def->op != row->op) return false;
-    bool commutes = row->op == IR_OP_add || row->op == IR_OP_mul;
+    bool commutes = ir_op_has(row->op, IR_COMMUTES);
     for (int swapped = 0; swapped <= commutes; swapped++) {
         grammar_match trial = *m;
         if (!fits_in_order(&trial, row, v->def, swapped)) continue;

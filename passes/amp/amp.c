@@ -206,7 +206,7 @@ static void cast_operands(caster *c, ir_node *n, const amp_entry *e)
         if (!ir_in(n, i) || !ir_dtype_is_float(ir_in(n, i)->type.dtype)) continue;
         bool first = amp_takes_part(n, i);
         bool second = slot->group == IR_GROUP_G && (along || (e->want == IR_f32 && e->rule != AMP_INSIDE));
-        if (first || second || n->op == IR_OP_cast) set_operand(c, n, i, e->want, why);
+        if (first || second || ir_op_has(n->op, IR_CONVERTS)) set_operand(c, n, i, e->want, why);
     }
 }
 
@@ -215,7 +215,7 @@ static void set_result(ir_node *n, const amp_entry *e)
     if (ir_body_count(n)) ir_foreign_retype(n, e->result);
     int attr = ir_op_out_attr(n->op);
     if (attr >= 0 && e->result != e->want) ir_set_dtype(n, attr, e->result);
-    if (n->op == IR_OP_cast) ir_set_dtype(n, IR_ATTR(cast, to), e->result);
+    if (ir_op_has(n->op, IR_CONVERTS)) ir_set_dtype(n, IR_ATTR(cast, to), e->result);
 }
 
 /* The narrowing is part of the node: its location says so. */
@@ -292,7 +292,7 @@ static bool is_loss(const ir_node *output)
 /* Outputs keep the type of the model, the loss and results of a body do in any case; a state keeps its own. */
 static void cast_statement(caster *c, ir_node *n)
 {
-    if (n->op == IR_OP_store) {
+    if (ir_op_has(n->op, IR_STORES)) {
         set_operand(c, n, 1, ir_in(n, 0)->type.dtype, "state");
         return;
     }
@@ -344,7 +344,7 @@ ampc_status amp_cast(ir_graph *g, const amp_entry *entries, const amp_list *l, c
         const amp_entry *e = &entries[n->id];
         bool coloured = e->colour != IR_KEEP && e->want != IR_NO_DTYPE;
         if (ir_op_get(n->op)->traits & IR_EFFECT) cast_statement(&c, n);
-        if (n->op == IR_OP_foreign) keep_operands(&c, n, e, coloured);
+        if (ir_op_has(n->op, IR_DECLARED)) keep_operands(&c, n, e, coloured);
         if (coloured) {
             cast_operands(&c, n, e);
             set_result(n, e);

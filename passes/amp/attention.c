@@ -14,9 +14,21 @@ static bool is_single(const ir_value *v)
     return true;
 }
 
-static bool only_moves(const ir_node *n)
+typedef enum role { OTHER, PRODUCT, MASK, DIFFERENCE, SCALE, QUOTIENT, MOVEMENT, SOFTMAX, DROPOUT } role;
+
+/* What a node is in an attention. */
+static role role_of(const ir_node *n)
 {
-    return ir_op_get(n->op)->colour == IR_CLEAR && n->n_out == 1;
+    static const struct {
+        ir_op op;
+        role role;
+    } roles[] = {
+        {IR_OP_matmul, PRODUCT}, {IR_OP_add, MASK},        {IR_OP_sub, DIFFERENCE},  {IR_OP_mul, SCALE},
+        {IR_OP_div, QUOTIENT},   {IR_OP_softmax, SOFTMAX}, {IR_OP_dropout, DROPOUT},
+    };
+    for (size_t i = 0; i < sizeof roles / sizeof *roles; i++)
+        if (roles[i].op == n->op) return roles[i].role;
+    return ir_op_get(n->op)->colour == IR_CLEAR && n->n_out == 1 ? MOVEMENT : OTHER;
 }
 
 /* The operand by which scores pass through n, or -1. */
@@ -25,18 +37,19 @@ static int passing_operand(const ir_node *n, const bool *scores)
     int at = 0;
     while (at < n->n_in && !(ir_in(n, at) && scores[ir_in(n, at)->id])) at++;
     if (at == n->n_in) return -1;
-    switch (n->op) {
-    case IR_OP_add: return at;
-    case IR_OP_sub: return at == 0 ? at : -1;
-    case IR_OP_mul: return is_single(ir_in(n, 1 - at)) ? at : -1;
-    case IR_OP_div: return at == 0 && is_single(ir_in(n, 1)) ? at : -1;
-    default: return only_moves(n) ? at : -1;
+    switch (role_of(n)) {
+    case MASK:
+    case MOVEMENT: return at;
+    case DIFFERENCE: return at == 0 ? at : -1;
+    case SCALE: return is_single(ir_in(n, 1 - at)) ? at : -1;
+    case QUOTIENT: return at == 0 && is_single(ir_in(n, 1)) ? at : -1;
+    default: return -1;
     }
 }
 
 static bool is_last_softmax(const ir_node *n)
 {
-    if (n->op != IR_OP_softmax) return false;
+    if (role_of(n) != SOFTMAX) return false;
     int64_t axis = n->attr[IR_ATTR(softmax, axis)].i;
     return axis == -1 || axis == ir_in(n, 0)->type.rank - 1;
 }
@@ -49,13 +62,13 @@ static bool is_computed(const ir_node *n, int i, const bool *computed)
 
 static bool is_product(const ir_node *n, const bool *computed)
 {
-    return n->op == IR_OP_matmul && is_computed(n, 0, computed) && is_computed(n, 1, computed);
+    return role_of(n) == PRODUCT && is_computed(n, 0, computed) && is_computed(n, 1, computed);
 }
 
 /* From the softmax back to the product; what is marked already leads there too. */
 static void mark_way(const ir_node *softmax, const bool *scores, attention_mark *marks)
 {
-    for (const ir_node *n = ir_in(softmax, 0)->def; n->op != IR_OP_matmul && !marks[n->id].scores;) {
+    for (const ir_node *n = ir_in(softmax, 0)->def; role_of(n) != PRODUCT && !marks[n->id].scores;) {
         const ir_value *from = ir_in(n, passing_operand(n, scores));
         marks[n->id] = (attention_mark){from, softmax};
         n = from->def;
@@ -74,11 +87,12 @@ const attention_mark *attention_find(const ir_graph *g, arena *a)
         const ir_node *softmax = first ? weights[first->id] : NULL;
         bool product = is_product(n, computed);
         if (product && softmax) mark_way(softmax, scores, marks);
-        scores[n->out[0]->id] = n->op == IR_OP_matmul ? product : passing_operand(n, scores) >= 0;
+        role is = role_of(n);
+        scores[n->out[0]->id] = is == PRODUCT ? product : passing_operand(n, scores) >= 0;
         for (int i = 0; i < n->n_in; i++)
             for (int k = 0; k < n->n_out; k++) computed[n->out[k]->id] |= is_computed(n, i, computed);
         if (is_last_softmax(n) && scores[first->id]) weights[n->out[0]->id] = n;
-        else if (softmax && (only_moves(n) || n->op == IR_OP_dropout)) weights[n->out[0]->id] = softmax;
+        else if (softmax && (is == MOVEMENT || is == DROPOUT)) weights[n->out[0]->id] = softmax;
     }
     return marks;
 }

@@ -39,7 +39,7 @@ static bool is_fixed(const colouring *c, const ir_node *n)
     if (amp_is_listed_control(c->list, c->options, n)) return false;
     for (int i = 0; i < n->n_in; i++)
         if (amp_takes_part(n, i)) return false;
-    return n->op == IR_OP_foreign;
+    return ir_op_has(n->op, IR_DECLARED);
 }
 
 /* A float operand or, where there are no operands, a float result. */
@@ -174,7 +174,7 @@ static void colour_by_name(colouring *c, const ir_node *n, amp_entry *e)
 /* Casts of the model take part where a name says so, or the list: then those of operators that it has gray. */
 static bool is_honoured_cast(const colouring *c, const ir_node *n)
 {
-    if (n->op != IR_OP_cast || has_f32_name(c, n) || find_tensor(c, n)) return false;
+    if (!ir_op_has(n->op, IR_CONVERTS) || has_f32_name(c, n) || find_tensor(c, n)) return false;
     if (c->options->level == PASS_OD && c->list->rule.od == OD_STRICT) return false;
     bool listed = c->list->rule.user_cast == USER_CAST_GRAY && n->loc.op;
     const list_entry *line = listed ? amp_list_find(c->list, n->loc.op, n, c->options->low) : NULL;
@@ -234,7 +234,7 @@ static void mark_terminal(colouring *c, const ir_value *loss)
         bool boundary = is_boundary(c, n);
         for (int i = 0; i < n->n_in; i++) {
             const ir_value *x = ir_in(n, i);
-            if (!x || x->kind != IR_VALUE_RESULT || !(amp_takes_part(n, i) || n->op == IR_OP_cast)) continue;
+            if (!x || x->kind != IR_VALUE_RESULT || !(amp_takes_part(n, i) || ir_op_has(n->op, IR_CONVERTS))) continue;
             if ((boundary || ours_only) && !(is_ours(n) && is_ours(x->def))) continue;
             c->terminal[x->def->id] = c->entries[x->def->id].colour != IR_WHITE;
         }
@@ -335,7 +335,7 @@ static count decide_promoted(const colouring *c, const ir_node *n, amp_entry *e)
     for (int i = 0; i < n->n_in; i++) {
         const ir_value *v = ir_in(n, i);
         if (!v || c->type[v->id] != IR_f32 || amp_list_is_attribute(c->list, n, i)) continue;
-        if (pinned && (!amp_takes_part(n, i) || (i && n->op == IR_OP_foreign))) continue;
+        if (pinned && (!amp_takes_part(n, i) || (i && ir_op_has(n->op, IR_DECLARED)))) continue;
         return set(e, AMP_PROMOTE_F32, IR_f32, v), COUNT_F32;
     }
     return set(e, AMP_PROMOTE_LOW, c->options->low, NULL), COUNT_LOW;
@@ -410,10 +410,10 @@ static ir_dtype cast_writes(const colouring *c, const ir_node *n, const amp_entr
 
 static void note_results(colouring *c, const ir_node *n, amp_entry *e, count counts, bool coloured)
 {
-    if (n->op == IR_OP_cast && coloured) e->result = cast_writes(c, n, e);
+    if (ir_op_has(n->op, IR_CONVERTS) && coloured) e->result = cast_writes(c, n, e);
     for (int i = 0; i < n->n_out; i++) {
         ir_value *v = n->out[i];
-        bool follows = amp_follows_result(n, i) || n->op == IR_OP_cast;
+        bool follows = amp_follows_result(n, i) || ir_op_has(n->op, IR_CONVERTS);
         c->type[v->id] = v->type.dtype;
         if (!coloured) continue;
         if (ir_dtype_is_float(v->type.dtype)) {
@@ -444,7 +444,7 @@ static void walk(colouring *c)
         count counts = coloured ? decide(c, n, e) : COUNT_NOT;
         if (coloured) counts = widen_result(c, n, e, counts);
         e->counts = counts != COUNT_NOT;
-        if (n->op == IR_OP_cast && !coloured) e->want = c->type[ir_in(n, 0)->id];
+        if (ir_op_has(n->op, IR_CONVERTS) && !coloured) e->want = c->type[ir_in(n, 0)->id];
         note_results(c, n, e, counts, coloured);
     }
 }
@@ -454,14 +454,14 @@ static void walk(colouring *c)
 /* Whether operand i stays in f32 although the level makes parameters low. */
 static bool keeps_operand(const ir_node *n, int i, const amp_entry *e, const amp_list *l, ir_dtype low)
 {
-    if (n->op == IR_OP_foreign && !amp_takes_part(n, i)) return true;
+    if (ir_op_has(n->op, IR_DECLARED) && !amp_takes_part(n, i)) return true;
     if (amp_list_is_attribute(l, n, i)) return true;
     if (e->colour == IR_KEEP || !n->loc.op) return false;
     const list_entry *line = amp_list_find_at(l, n, low);
     bool black = line && line->colour == IR_BLACK;
     if (black && l->rule.black_params == BLACK_PARAMS_LOW && !amp_list_spared(l, n->loc.op)) return false;
     if (black || (is_named(e) && e->rule != AMP_TENSOR && e->colour == IR_BLACK)) return true;
-    bool same = amp_takes_part(n, i) && (!i || n->op != IR_OP_foreign || ir_dtype_is_low(e->want));
+    bool same = amp_takes_part(n, i) && (!i || !ir_op_has(n->op, IR_DECLARED) || ir_dtype_is_low(e->want));
     return !same && (amp_list_inside(l, n) || amp_list_pins(l, n->loc.op));
 }
 
@@ -525,7 +525,7 @@ amp_entry *amp_colour(ir_graph *g, const amp_list *l, const pass_options *o, are
     if (l->rule.attention == ATTENTION_WHOLE) c.attentions = attention_find(g, a);
     for (size_t i = 0; i < g->inputs.count; i++) note_input(&c, i);
     for (ir_node *n = g->first; n; n = n->next) {
-        if (n->op == IR_OP_foreign) ir_foreign_settle(n, o->low == IR_f16);
+        if (ir_op_has(n->op, IR_DECLARED)) ir_foreign_settle(n, o->low == IR_f16);
         for (int i = 0; i < n->n_in; i++)
             if (ir_in(n, i) && ir_in(n, i)->kind == IR_VALUE_STORAGE)
                 c.type[ir_in(n, i)->id] = ir_in(n, i)->type.dtype;

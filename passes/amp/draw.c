@@ -92,7 +92,7 @@ static void add_label(drawing *d, const char *const *lines, int count)
 
 static bool is_inserted_cast(const ir_node *n)
 {
-    return n->op == IR_OP_cast && !n->loc.op;
+    return ir_op_has(n->op, IR_CONVERTS) && !n->loc.op;
 }
 
 static void draw_node(const picture *p, const ir_node *n)
@@ -158,13 +158,13 @@ static void draw_body(const picture *p, const ir_node *n, const ir_body *body)
     draw_graph(d, body->graph, prefix);
     add(d, "  }\n");
     for (const ir_node *out = body->graph->first; out; out = out->next)
-        if (out->op == IR_OP_output)
+        if (ir_op_has(out->op, IR_NAMED))
             addf(d, "  %sn%u -> %sn%u [style=dashed];\n", prefix, out->id, p->prefix, n->id);
 }
 
 static void draw_statement(const picture *p, const ir_node *n)
 {
-    if (n->op == IR_OP_output) draw_output(p, n);
+    if (ir_op_has(n->op, IR_NAMED)) draw_output(p, n);
     else draw_node(p, n);
     draw_edges(p, n);
     for (int i = 0; i < ir_body_count(n); i++) {
@@ -179,7 +179,7 @@ static void draw_graph(drawing *d, const ir_graph *g, const char *prefix)
     for (size_t i = 0; i < g->inputs.count; i++)
         if (ir_value_used(g->inputs.items[i])) draw_leaf(&p, g->inputs.items[i], 'i', "ellipse");
     for (const ir_node *n = g->first; n; n = n->next)
-        if (n->phase == IR_FORWARD && n->op != IR_OP_store) draw_statement(&p, n);
+        if (n->phase == IR_FORWARD && !ir_op_has(n->op, IR_STORES)) draw_statement(&p, n);
 }
 
 const char *pass_draw(const ir_module *m, const pass_options *o, arena *a)

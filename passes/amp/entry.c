@@ -1,5 +1,5 @@
-/* entry.c - how operands and results of a node follow its entry: what colouring, cost model, placement and cast insertion
- * have to agree on. */
+/* entry.c - how operands and results of a node follow its entry: what colouring, the cost model, placement and cast
+ * insertion have to agree on. */
 #include "passes/amp/entry.h"
 
 const char *amp_rule_sentence(amp_rule r)
@@ -17,14 +17,14 @@ bool amp_takes_part(const ir_node *n, int i)
     const ir_value *v = ir_in(n, i);
     const ir_slot *slot = ir_op_in_slot(n->op, i, n->n_in);
     if (!v || !slot || !ir_dtype_is_float(v->type.dtype)) return false;
-    if (n->op == IR_OP_foreign) return ir_foreign_reads(n, i);
+    if (ir_op_has(n->op, IR_DECLARED)) return ir_foreign_reads(n, i);
     return slot->group == IR_GROUP_F || slot->group == IR_GROUP_N || slot->group == IR_GROUP_T;
 }
 
 bool amp_follows_result(const ir_node *n, int i)
 {
     ir_group group = ir_op_out_slot(n->op, i, n->n_out)->group;
-    if (n->op == IR_OP_foreign) return ir_foreign_gives(n, i) || ir_body_count(n);
+    if (ir_op_has(n->op, IR_DECLARED)) return ir_foreign_gives(n, i) || ir_body_count(n);
     return group == IR_GROUP_F || group == IR_GROUP_N || group == IR_GROUP_T;
 }
 

@@ -8,11 +8,20 @@
 
 /* ---- conditions ------------------------------------------------------------------------------ */
 
+/* Position of the attribute, or -1. */
+static int find_attribute(const ir_node *n, const char *name)
+{
+    const ir_op_info *info = ir_op_get(n->op);
+    for (int i = 0; i < info->n_attr; i++)
+        if (strcmp(info->attr[i].name, name) == 0) return i;
+    return -1;
+}
+
 /* Depthwise convolution as PaddlePaddle has it: one group a channel, more than one channel. */
 static bool is_depthwise(const ir_node *n)
 {
-    if (n->op != IR_OP_conv) return false;
-    int64_t group = n->attr[IR_ATTR(conv, group)].i;
+    int at = find_attribute(n, "group");
+    int64_t group = at < 0 ? 0 : n->attr[at].i;
     return group > 1 && ir_in(n, 0)->type.dims[1] == group && ir_in(n, 1)->type.dims[0] % group == 0;
 }
 
@@ -36,10 +45,9 @@ static bool is_number(const ir_value *v, double number)
 
 static bool is_strided(const ir_node *n)
 {
-    if (n->op != IR_OP_slice) return false;
-    const ir_attr *step = &n->attr[IR_ATTR(slice, step)];
-    for (int i = 0; i < step->list.count; i++)
-        if (step->list.items[i] != 1) return true;
+    int at = find_attribute(n, "step");
+    for (int i = 0; at >= 0 && i < n->attr[at].list.count; i++)
+        if (n->attr[at].list.items[i] != 1) return true;
     return false;
 }
 
@@ -55,15 +63,6 @@ static bool compares(double x, list_comparison how, double y)
     case LIST_GT: return more;
     }
     return false;
-}
-
-/* Position of the attribute, or -1. */
-static int find_attribute(const ir_node *n, const char *name)
-{
-    const ir_op_info *info = ir_op_get(n->op);
-    for (int i = 0; i < info->n_attr; i++)
-        if (strcmp(info->attr[i].name, name) == 0) return i;
-    return -1;
 }
 
 /* Of an operator that is only carried along: its attributes are text, "NAME=VALUE" a line. */
@@ -87,7 +86,7 @@ static bool has_value(const ir_node *n, const list_condition *c)
 /* Of a list all elements. */
 static bool has_attribute(const ir_node *n, const list_condition *c)
 {
-    if (n->op == IR_OP_foreign) return has_value(n, c);
+    if (ir_op_has(n->op, IR_DECLARED)) return has_value(n, c);
     int i = find_attribute(n, c->attribute);
     if (i < 0) return false;
     const ir_attr *attr = &n->attr[i];
@@ -270,7 +269,7 @@ static bool attribute_occurs(const ir_module *m, const char *op, const list_cond
     for (size_t i = 0; i < m->graphs.count; i++)
         for (const ir_node *n = m->graphs.items[i]->first; n; n = n->next) {
             if (!is_op(&n->loc, op)) continue;
-            if (n->op == IR_OP_foreign || find_attribute(n, c->attribute) >= 0) return true;
+            if (ir_op_has(n->op, IR_DECLARED) || find_attribute(n, c->attribute) >= 0) return true;
             any = true;
         }
     return !any;

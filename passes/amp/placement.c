@@ -131,7 +131,7 @@ static uint32_t new_vertex(placing *p, int64_t high, int64_t low, ir_dtype greed
 static bool is_modelled(const placing *p, const ir_node *n)
 {
     const amp_entry *e = entry_of(p, n);
-    if (n->op == IR_OP_cast || e->colour == IR_KEEP || (e->want != IR_f32 && e->want != p->options->low))
+    if (ir_op_has(n->op, IR_CONVERTS) || e->colour == IR_KEEP || (e->want != IR_f32 && e->want != p->options->low))
         return false;
     for (int i = 0; i < n->n_in; i++)
         if (amp_takes_part(n, i) && p->produced[ir_in(n, i)->id] == NONE) return false;
@@ -185,7 +185,7 @@ static void add_node(placing *p, const ir_node *n)
 static uint32_t result_vertex(const placing *p, const ir_node *n, int i)
 {
     const amp_entry *e = entry_of(p, n);
-    bool modelled = p->computes[n->id] != NONE, follows = amp_follows_result(n, i) || n->op == IR_OP_cast;
+    bool modelled = p->computes[n->id] != NONE, follows = amp_follows_result(n, i) || ir_op_has(n->op, IR_CONVERTS);
     bool second = ir_op_out_slot(n->op, i, n->n_out)->group == IR_GROUP_G;
     if (modelled && follows) return p->writes[n->id];
     if (modelled && second && amp_second_follows(n, e, p->list)) return p->computes[n->id];
@@ -246,19 +246,19 @@ static void pin_as_decided(placing *p, const ir_value *v)
 static bool is_loss(const placing *p, const ir_node *n)
 {
     const char *loss = ir_meta_get(p->graph->module, "loss");
-    return n->op == IR_OP_output && loss && strcmp(loss, n->attr[IR_ATTR(output, name)].s) == 0;
+    return ir_op_has(n->op, IR_NAMED) && loss && strcmp(loss, n->attr[IR_ATTR(output, name)].s) == 0;
 }
 
 /* The vertex that asks for the value's type at this use, or NONE: any type will do. */
 static uint32_t reader_at(placing *p, const ir_value *v, const ir_use *u)
 {
     const ir_node *n = u->user;
-    if (n->op == IR_OP_store) return u->index == 1 ? vertex_of_type(p, ir_in(n, 0)->type.dtype) : NONE;
-    if (n->op == IR_OP_output)
+    if (ir_op_has(n->op, IR_STORES)) return u->index == 1 ? vertex_of_type(p, ir_in(n, 0)->type.dtype) : NONE;
+    if (ir_op_has(n->op, IR_NAMED))
         return p->options->keep_io_types || p->graph->body || is_loss(p, n) ? vertex_of_type(p, v->type.dtype) : NONE;
-    if (n->op == IR_OP_foreign && !amp_takes_part(n, u->index))
+    if (ir_op_has(n->op, IR_DECLARED) && !amp_takes_part(n, u->index))
         return amp_is_free_capture(p->list, p->options, n, u->index) ? NONE : vertex_of_type(p, v->type.dtype);
-    if ((n->op == IR_OP_cast && entry_of(p, n)->colour == IR_KEEP) || is_attribute(p, n, u->index))
+    if ((ir_op_has(n->op, IR_CONVERTS) && entry_of(p, n)->colour == IR_KEEP) || is_attribute(p, n, u->index))
         return NONE;
     if (p->computes[n->id] != NONE && reads_in_type(p, n, u->index)) return p->computes[n->id];
     pin_as_decided(p, v);
@@ -286,7 +286,7 @@ static void add_readers(placing *p, const ir_value *v)
 /* A cast of the model that widens: narrowing its result again is narrowing, or taking, what it reads. */
 static const ir_value *widened(const placing *p, const ir_value *v)
 {
-    if (v->kind != IR_VALUE_RESULT || v->def->op != IR_OP_cast || v->type.dtype != IR_f32) return NULL;
+    if (v->kind != IR_VALUE_RESULT || !ir_op_has(v->def->op, IR_CONVERTS) || v->type.dtype != IR_f32) return NULL;
     if (entry_of(p, v->def)->colour != IR_KEEP) return NULL;
     const ir_value *from = ir_in(v->def, 0);
     return p->produced[from->id] != NONE ? from : NULL;

@@ -149,64 +149,86 @@ bool range_get_number(const ir_value *v, const pass_options *o, double *x)
     return true;
 }
 
-/* The operand of a step that leads on; 0 also where none does. -1: the node is no such step. */
-typedef int range_step(const ir_node *n, const pass_options *o);
+/* ---- steps of patterns ----------------------------------------------------------------------- */
 
-static bool has_exponent(const ir_node *n, const pass_options *o, double least, double most)
+typedef enum range_step {
+    NO_STEP, QUOTIENT, ROOT, GUARD, REDUCTION, SQUARE, EXPONENTIAL, ADDITION, MASKING, SOFTMAX
+} range_step;
+
+typedef struct step_row {
+    range_step is;
+    ir_op op;
+    int next; /* the operand whose producer is the next step */
+    bool (*holds)(const ir_node *n, const struct step_row *row, const pass_options *o); /* NULL: always */
+    double min, max; /* of the exponent */
+} step_row;
+
+static bool has_exponent(const ir_node *n, const step_row *row, const pass_options *o)
 {
     double x;
-    return n->op == IR_OP_pow && range_get_number(ir_in(n, IR_IN(pow, b)), o, &x) && x >= least && x <= most;
-}
-
-static int quotient(const ir_node *n, const pass_options *o)
-{
-    if (n->op == IR_OP_div) return IR_IN(div, b);
-    return n->op == IR_OP_reciprocal || n->op == IR_OP_log || has_exponent(n, o, -INFINITY, -0x1p-24) ? 0 : -1;
-}
-
-static int root(const ir_node *n, const pass_options *o)
-{
-    return n->op == IR_OP_sqrt || has_exponent(n, o, 0.5, 0.5) ? 0 : -1;
+    return range_get_number(ir_in(n, IR_IN(pow, b)), o, &x) && x >= row->min && x <= row->max;
 }
 
 /* y+eps, max(y, eps), clip(y, eps) with an eps that fp16 has no normal number for. */
-static int guard(const ir_node *n, const pass_options *o)
+static bool has_tiny_bound(const ir_node *n, const step_row *row, const pass_options *o)
 {
-    if (n->op != IR_OP_add && n->op != IR_OP_max && n->op != IR_OP_clip) return -1;
+    (void)row;
     for (int i = 0; i < n->n_in && i < 2; i++) {
         double x;
-        if (range_get_number(ir_in(n, i), o, &x) && x > 0 && x < FP16_NORMAL) return 0;
+        if (range_get_number(ir_in(n, i), o, &x) && x > 0 && x < FP16_NORMAL) return true;
     }
-    return -1;
+    return false;
 }
 
-static int reduction(const ir_node *n, const pass_options *o)
+static bool has_equal_operands(const ir_node *n, const step_row *row, const pass_options *o)
 {
-    (void)o;
-    return n->op == IR_OP_reduce_sum || n->op == IR_OP_reduce_mean ? 0 : -1;
+    (void)row, (void)o;
+    return ir_in(n, 0) == ir_in(n, 1);
 }
 
-static int square(const ir_node *n, const pass_options *o)
+static const step_row step_rows[] = {
+    {QUOTIENT, IR_OP_div, IR_IN(div, b), NULL, 0, 0},
+    {QUOTIENT, IR_OP_reciprocal, 0, NULL, 0, 0},
+    {QUOTIENT, IR_OP_log, 0, NULL, 0, 0},
+    {QUOTIENT, IR_OP_pow, 0, has_exponent, -INFINITY, -0x1p-24},
+    {ROOT, IR_OP_sqrt, 0, NULL, 0, 0},
+    {ROOT, IR_OP_pow, 0, has_exponent, 0.5, 0.5},
+    {GUARD, IR_OP_add, 0, has_tiny_bound, 0, 0},
+    {GUARD, IR_OP_max, 0, has_tiny_bound, 0, 0},
+    {GUARD, IR_OP_clip, 0, has_tiny_bound, 0, 0},
+    {REDUCTION, IR_OP_reduce_sum, 0, NULL, 0, 0},
+    {REDUCTION, IR_OP_reduce_mean, 0, NULL, 0, 0},
+    {SQUARE, IR_OP_mul, 0, has_equal_operands, 0, 0},
+    {SQUARE, IR_OP_pow, 0, has_exponent, 2, INFINITY},
+    {EXPONENTIAL, IR_OP_exp, 0, NULL, 0, 0},
+    {ADDITION, IR_OP_add, 0, NULL, 0, 0},
+    {MASKING, IR_OP_add, 0, NULL, 0, 0},
+    {MASKING, IR_OP_sub, 0, NULL, 0, 0},
+    {MASKING, IR_OP_mul, 0, NULL, 0, 0},
+    {SOFTMAX, IR_OP_softmax, 0, NULL, 0, 0},
+    {SOFTMAX, IR_OP_log_softmax, 0, NULL, 0, 0},
+};
+
+/* The row by which the node is such a step, or NULL. */
+static const step_row *find_step(range_step step, const ir_node *n, const pass_options *o)
 {
-    return (n->op == IR_OP_mul && ir_in(n, 0) == ir_in(n, 1)) || has_exponent(n, o, 2, INFINITY) ? 0 : -1;
+    for (size_t i = 0; i < sizeof step_rows / sizeof *step_rows; i++) {
+        const step_row *row = &step_rows[i];
+        if (row->is == step && row->op == n->op && (!row->holds || row->holds(n, row, o))) return row;
+    }
+    return NULL;
 }
 
-static int exponential(const ir_node *n, const pass_options *o)
-{
-    (void)o;
-    return n->op == IR_OP_exp ? 0 : -1;
-}
-
-/* ---- the table ------------------------------------------------------------------------------- */
+/* ---- patterns -------------------------------------------------------------------------------- */
 
 static const struct range_row {
     list_place place; /* what --explain gives as the cause */
-    range_step *steps[MOST_STEPS];
+    range_step steps[MOST_STEPS];
 } rows[] = {
-    {{"pattern x/(y+eps), eps below the normal numbers of fp16", 0}, {quotient, guard}},
-    {{"pattern x/sqrt(y+eps), eps below the normal numbers of fp16", 0}, {quotient, root, guard}},
-    {{"pattern sum or mean of squares", 0}, {reduction, square}},
-    {{"pattern sum or mean of exponentials", 0}, {reduction, exponential}},
+    {{"pattern x/(y+eps), eps below the normal numbers of fp16", 0}, {QUOTIENT, GUARD}},
+    {{"pattern x/sqrt(y+eps), eps below the normal numbers of fp16", 0}, {QUOTIENT, ROOT, GUARD}},
+    {{"pattern sum or mean of squares", 0}, {REDUCTION, SQUARE}},
+    {{"pattern sum or mean of exponentials", 0}, {REDUCTION, EXPONENTIAL}},
 };
 
 /* The node that computes the operand, or NULL. */
@@ -216,19 +238,21 @@ static const ir_node *producer(const ir_node *n, int operand)
     return v && v->kind == IR_VALUE_RESULT ? v->def : NULL;
 }
 
-static const ir_node *take_step(range_step *step, const ir_node *n, const pass_options *o, int *operand)
+/* The first node from n on that is such a step, past nodes that only move values, or NULL; *row: by which row. */
+static const ir_node *take_step(range_step step, const ir_node *n, const pass_options *o, const step_row **row)
 {
-    while (n && (*operand = step(n, o)) < 0) n = amp_only_moves(n) ? producer(n, 0) : NULL;
+    while (n && !(*row = find_step(step, n, o))) n = amp_only_moves(n) ? producer(n, 0) : NULL;
     return n;
 }
 
 static void match(const struct range_row *row, const ir_node *n, const pass_options *o, range_mark *marks)
 {
     const ir_node *found[MOST_STEPS];
-    int count = 0, operand = row->steps[0](n, o);
-    if (operand < 0) return;
+    const step_row *step = find_step(row->steps[0], n, o);
+    int count = 0;
+    if (!step) return;
     for (found[count++] = n; count < MOST_STEPS && row->steps[count]; found[count++] = n) {
-        n = take_step(row->steps[count], producer(n, operand), o, &operand);
+        n = take_step(row->steps[count], producer(n, step->next), o, &step);
         if (!n) return;
     }
     for (int i = 0; i < count; i++)
@@ -255,9 +279,9 @@ static bool saturates(const ir_value *v, const range_census *census)
     return c && constant && c->lowest;
 }
 
-static bool passes_mask(const ir_node *n)
+static bool passes_mask(const ir_node *n, const pass_options *o)
 {
-    return n->op == IR_OP_add || n->op == IR_OP_sub || n->op == IR_OP_mul || amp_only_moves(n);
+    return find_step(MASKING, n, o) || amp_only_moves(n);
 }
 
 const bool *range_find_masks(const ir_graph *g, const amp_list *l, const pass_options *o, arena *a)
@@ -266,8 +290,8 @@ const bool *range_find_masks(const ir_graph *g, const amp_list *l, const pass_op
     bool *reached = arena_array(a, g->value_ids + 1, sizeof *reached);
     bool *masks = arena_array(a, g->value_ids + 1, sizeof *masks), any = false;
     for (const ir_node *n = g->last; n; n = n->prev) {
-        bool softmax = n->op == IR_OP_softmax || n->op == IR_OP_log_softmax;
-        bool on = softmax || (n->n_out == 1 && reached[n->out[0]->id] && passes_mask(n));
+        bool passes = n->n_out == 1 && reached[n->out[0]->id] && passes_mask(n, o);
+        bool on = passes || find_step(SOFTMAX, n, o);
         for (int i = 0; on && i < n->n_in; i++) {
             const ir_value *v = ir_in(n, i);
             if (!v) continue;
@@ -278,14 +302,15 @@ const bool *range_find_masks(const ir_graph *g, const amp_list *l, const pass_op
     }
     for (const ir_node *n = g->first; n && any; n = n->next)
         for (int i = 0; i < n->n_in && n->n_out == 1 && reached[n->out[0]->id]; i++)
-            masks[n->out[0]->id] |= ir_in(n, i) && masks[ir_in(n, i)->id] && passes_mask(n);
+            masks[n->out[0]->id] |= ir_in(n, i) && masks[ir_in(n, i)->id] && passes_mask(n, o);
     return masks;
 }
 
 /* A constant that an operator selects from, or a lowest number that is added: it saturates. */
-static bool is_bound(const ir_node *n, const ir_value *v, const range_census *census)
+static bool is_bound(const ir_node *n, const ir_value *v, const pass_options *o)
 {
-    return v->storage->kind == IR_CONST && (amp_only_moves(n) || (n->op == IR_OP_add && count_of(census, v)->lowest));
+    bool lowest = find_step(ADDITION, n, o) && count_of(o->census, v)->lowest;
+    return v->storage->kind == IR_CONST && (amp_only_moves(n) || lowest);
 }
 
 /* ---- marks ----------------------------------------------------------------------------------- */
@@ -298,7 +323,7 @@ static const ir_value *lost_operand(const ir_node *n, const ir_value *const *beh
         const ir_value *v = ir_in(n, i);
         if (!v || !amp_takes_part(n, i) || masks[v->id]) continue;
         if (behind[v->id]) return behind[v->id];
-        if (is_lost(o->census, v) && !is_bound(n, v, o->census)) return v;
+        if (is_lost(o->census, v) && !is_bound(n, v, o)) return v;
     }
     return NULL;
 }

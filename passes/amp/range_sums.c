@@ -64,16 +64,16 @@ static void mark_depth(const ir_node *n, int64_t most, const int64_t *sizes, ran
 static const list_place residual = {"pattern chain of residual additions", 0};
 
 /* Additions in a row that v ends: through what moves it, and what adds a weight to it. */
-static int64_t count_additions(const ir_node *n, const int64_t *chain)
+static int64_t count_additions(const ir_node *n, bool adds, const int64_t *chain)
 {
     int64_t longest = 0, computed = 0;
-    for (int i = 0; i < n->n_in && (n->op == IR_OP_add || amp_only_moves(n)); i++) {
+    for (int i = 0; i < n->n_in && (adds || amp_only_moves(n)); i++) {
         const ir_value *v = ir_in(n, i);
         if (!v || v->kind == IR_VALUE_STORAGE || !ir_dtype_is_float(v->type.dtype)) continue;
         computed++;
         if (chain[v->id] > longest) longest = chain[v->id];
     }
-    return longest + (n->op == IR_OP_add && computed == 2);
+    return longest + (adds && computed == 2);
 }
 
 /* ---- both ------------------------------------------------------------------------------------ */
@@ -85,8 +85,9 @@ void range_mark_sums(const ir_graph *g, const amp_list *l, range_mark *marks, ar
     for (const ir_node *n = g->first; n && n->phase == IR_FORWARD; n = n->next) {
         if (l->rule.depth) mark_depth(n, l->rule.depth, sizes, &marks[n->id], a);
         if (!most || n->n_out != 1) continue;
-        chain[n->out[0]->id] = count_additions(n, chain);
-        if (n->op == IR_OP_add && chain[n->out[0]->id] > most && !marks[n->id].pattern)
+        bool adds = n->op == IR_OP_add;
+        chain[n->out[0]->id] = count_additions(n, adds, chain);
+        if (adds && chain[n->out[0]->id] > most && !marks[n->id].pattern)
             marks[n->id].pattern = &residual;
     }
 }

@@ -42,7 +42,7 @@ void amp_count(const ir_graph *g, const amp_entry *entries, const pass_options *
     if (!o->stats) return;
     model_nodes list = {.by_name = strmap_new(a)};
     for (const ir_node *n = g->first; n && n->phase == IR_FORWARD; n = n->next) {
-        if (!n->loc.op || n->op == IR_OP_cast) continue;
+        if (!n->loc.op || ir_op_has(n->op, IR_CONVERTS)) continue;
         model_node *m = model_node_of(&list, n, a);
         const amp_entry *e = &entries[n->id];
         for (int i = 0; i < n->n_out; i++) m->floats |= ir_dtype_is_float(n->out[i]->type.dtype);
@@ -220,7 +220,7 @@ static void count_casts(const ir_graph *g, const int64_t *sizes, pass_casts *cas
     const char *level = ir_meta_get(g->module, "amp");
     bool low_params = level && strncmp(level, "O2", 2) == 0;
     for (const ir_node *n = g->first; n && n->phase == IR_FORWARD; n = n->next) {
-        if (n->op != IR_OP_cast || n->loc.op || (low_params && reads_param(n))) continue;
+        if (!ir_op_has(n->op, IR_CONVERTS) || n->loc.op || (low_params && reads_param(n))) continue;
         const ir_type *t = &ir_out(n, 0)->type;
         casts->symbolic |= !ir_type_is_static(t);
         casts->count++;
