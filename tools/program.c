@@ -4,6 +4,8 @@
 #include "tools/suggest.h"
 
 #include "frontend/onnx.h"
+#include "runtime/backend/backend.h"
+#include "runtime/backend/backend.h"
 
 #include <signal.h>
 #include <stdio.h>
