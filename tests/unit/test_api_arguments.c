@@ -517,7 +517,7 @@ static void test_log_callback(void **state)
 /* ampc.h without comments; NULL when it cannot be read. */
 static char *read_header(void)
 {
-    FILE *file = fopen(AMPC_SOURCE_DIR "/runtime/ampc.h", "re");
+    FILE *file = fopen(AMPC_SOURCE_DIR "/runtime/api/ampc.h", "re");
     char *text = calloc(1, 1 << 17);
     size_t n = file && text ? fread(text, 1, (1 << 17) - 1, file) : 0;
     if (file) fclose(file);
