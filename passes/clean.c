@@ -1,46 +1,17 @@
 /* clean.c - dce and cse: nodes that nothing reads go, equal nodes become one. */
 #include "passes/pass.h"
 
-ir_builder pass_builder(ir_graph *g, ir_phase phase, diag *d)
-{
-    ir_node *before = NULL;
-    for (ir_node *n = g->last; n && n->phase > phase; n = n->prev) before = n;
-    return (ir_builder){.graph = g, .before = before, .phase = phase, .diag = d};
-}
-
-static bool is_dead(const ir_node *n)
-{
-    if (ir_op_get(n->op)->traits & IR_EFFECT) return false;
-    for (int i = 0; i < n->n_out; i++)
-        if (ir_value_used(n->out[i])) return false;
-    return true;
-}
-
-/* From the end: a node's readers have been judged before it. */
-int pass_sweep(ir_graph *g)
-{
-    int removed = 0;
-    for (ir_node *n = g->last, *prev; n; n = prev) {
-        prev = n->prev;
-        if (!is_dead(n)) continue;
-        ir_node_remove(n);
-        removed++;
-    }
-    return removed;
-}
-
 /* Also storage that nothing reads any more: constants that were written in another type. */
-ampc_status pass_dce(ir_module *m, const pass_options *o, diag *d)
+ampc_status pass_dce(ir_module *m, compile *c)
 {
-    (void)d;
     for (size_t i = 0; i < m->graphs.count; i++) pass_sweep(m->graphs.items[i]);
     ir_module_sweep(m);
-    if (!o->stats || !m->graphs.count) return AMPC_OK;
+    if (!m->graphs.count) return AMPC_OK;
     pass_casts left = pass_count_casts(pass_primary(m));
-    int removed = o->stats->casts_inserted - left.count;
-    o->stats->casts_removed = removed > 0 ? removed : 0;
-    o->stats->cast_bytes = left.bytes;
-    o->stats->cast_symbolic = left.symbolic;
+    int removed = c->report.casts_inserted - left.count;
+    c->report.casts_removed = removed > 0 ? removed : 0;
+    c->report.cast_bytes = left.bytes;
+    c->report.cast_symbolic = left.symbolic;
     return AMPC_OK;
 }
 
@@ -125,9 +96,9 @@ static void merge_equal(ir_graph *g, arena *a)
     }
 }
 
-ampc_status pass_cse(ir_module *m, const pass_options *o, diag *d)
+ampc_status pass_cse(ir_module *m, compile *c)
 {
-    (void)o, (void)d;
+    (void)c;
     arena *scratch = pass_scratch_new(m);
     if (!scratch) return AMPC_NO_MEMORY;
     for (size_t i = 0; i < m->graphs.count; i++) merge_equal(m->graphs.items[i], scratch);

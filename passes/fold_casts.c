@@ -110,8 +110,9 @@ static void fold_graph(ir_graph *g, bool own_types, diag *d)
     for (ir_node *n = g->first; n && own_types; n = n->next) fold_into(n, d);
 }
 
-ampc_status pass_fold_casts(ir_module *m, const pass_options *o, diag *d)
+ampc_status pass_fold_casts(ir_module *m, compile *c)
 {
-    for (size_t i = 0; i < m->graphs.count; i++) fold_graph(m->graphs.items[i], !o->plain_runtime, d);
-    return diag_status(d);
+    for (size_t i = 0; i < m->graphs.count; i++)
+        fold_graph(m->graphs.items[i], !c->options->plain_runtime, c->diag);
+    return diag_status(c->diag);
 }

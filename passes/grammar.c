@@ -12,7 +12,7 @@ static bool get_number(const grammar_match *m, const ir_value *v, double *x)
 {
     if (v->kind != IR_VALUE_STORAGE || v->storage->kind == IR_STATE) return false;
     bool trained = v->storage->kind == IR_PARAM && !v->storage->frozen && ir_meta_get(v->graph->module, "loss");
-    return !trained && range_get_number(v, m->options, x);
+    return !trained && range_get_number(v, m->compile, x);
 }
 
 /* ---- conditions of rows ---------------------------------------------------------------------- */
@@ -223,8 +223,8 @@ static bool derive(grammar_match *m, grammar_symbol s, ir_value *v)
     return false;
 }
 
-bool grammar_derive(grammar_symbol s, ir_value *v, const pass_options *o, grammar_match *out)
+bool grammar_derive(grammar_symbol s, ir_value *v, const compile *c, grammar_match *out)
 {
-    *out = (grammar_match){.options = o, .axis = -1};
+    *out = (grammar_match){.compile = c, .axis = -1};
     return derive(out, s, v);
 }

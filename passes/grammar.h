@@ -66,7 +66,7 @@ typedef enum grammar_symbol {
 enum { GRAMMAR_MOST = 48 }; /* nodes of a match */
 
 typedef struct grammar_match {
-    const pass_options *options;
+    const compile *compile;
     ir_value *bound[SYMBOLS]; /* captures */
     bool used[SYMBOLS];       /* derived symbols */
     ir_node *nodes[GRAMMAR_MOST];
@@ -75,7 +75,7 @@ typedef struct grammar_match {
     double eps;
 } grammar_match;
 
-/* Whether v is the derived symbol; the graph's ids are in order. Constants are read by o->read, if in a file. */
-bool grammar_derive(grammar_symbol s, ir_value *v, const pass_options *o, grammar_match *out);
+/* Whether v is the derived symbol; the graph's ids are in order. Constants are read by c->read, if in a file. */
+bool grammar_derive(grammar_symbol s, ir_value *v, const compile *c, grammar_match *out);
 
 #endif

@@ -4,19 +4,18 @@
 
 #include "passes/passes.h"
 
-/* One sentence each stands in passes.h and in the table of runner.c. */
-typedef ampc_status pass_fn(ir_module *m, const pass_options *o, diag *d);
-pass_fn pass_params, pass_mode_graphs, pass_loss, pass_patterns, pass_amp, pass_masters, pass_scale_loss, pass_autodiff,
-    pass_entries, pass_unscale, pass_optimizer, pass_fold_casts, pass_cse, pass_dce;
+#define PASS(name, function, part, needs, sentence) pass_fn function;
+#include "passes/passes.def"
+#undef PASS
 
 /* A scratch arena with the guard of the module's arena, for side tables; the caller frees it. NULL: no memory. */
 arena *pass_scratch_new(ir_module *m);
 
 /* Whether the options ask for a training step, or the graph has a loss of its own: then *found is that output. */
-bool pass_wants_training(const ir_module *m, const pass_options *o, const char **found);
+bool pass_wants_training(const ir_module *m, const compile_options *o, const char **found);
 
 /* --explain=params lists the parameters; other arguments name nodes. */
-bool pass_explains_params(const pass_options *o);
+bool pass_explains_params(const compile_options *o);
 
 /* The text as a string of JSON. */
 const char *pass_json_string(const char *s, arena *a);
@@ -56,16 +55,7 @@ const struct pass_calls *pass_count_calls(const ir_graph *g, arena *a);
  * that has the name is an error: NULL. */
 ir_storage *pass_state(ir_module *m, const char *name, const ir_type *type, double v, diag *d);
 
-/* Loss-scale parameters: the command line over the list files over the profile. */
-typedef struct pass_scaling_rules {
-    double init, incr_ratio, decr_ratio, min;
-    int64_t incr_every, decr_every;
-    bool late; /* counters fire at n+1 steps */
-} pass_scaling_rules;
-ampc_status pass_get_scaling(const pass_options *o, diag *d, pass_scaling_rules *out);
-
-/* Whether check_finite_and_unscale stands between gradients and optimizer: with low precision, unless scaling
- * is off. */
-bool pass_scales(const pass_options *o);
+/* The rules that the lists give, with what the options say instead. */
+scaling_rules scaling_resolve(const compile_options *o, scaling_rules of_lists);
 
 #endif

@@ -56,11 +56,9 @@ enum { PATTERNS = sizeof patterns / sizeof *patterns };
 /* ---- may it be replaced? --------------------------------------------------------------------- */
 
 typedef struct search {
-    const amp_list *list;
-    const pass_options *options;
+    const compile *compile;
     arena *arena; /* the module's */
     const char *operators[PATTERNS]; /* NULL: not recognised */
-    diag *diag;
 } search;
 
 static bool is_part(const grammar_match *m, const ir_node *n)
@@ -74,7 +72,7 @@ static bool is_private(const search *s, const grammar_match *m, const ir_value *
 {
     for (const ir_use *u = v->first_use; u; u = u->next)
         if (!is_part(m, u->user)) return false;
-    return !amp_list_find_tensor(s->list, v->name);
+    return !amp_list_find_tensor(s->compile->list, v->name);
 }
 
 /* The last part gives the result; of all others nothing is known outside. */
@@ -112,9 +110,9 @@ static ir_node *replace(const search *s, int pattern, ir_node *last)
 {
     grammar_match m;
     ir_value *old = last->out[0];
-    if (!grammar_derive(patterns[pattern].symbol, old, s->options, &m)) return NULL;
+    if (!grammar_derive(patterns[pattern].symbol, old, s->compile, &m)) return NULL;
     if (!ir_type_equal(&old->type, &m.bound[X]->type) || !is_closed(s, &m, last)) return NULL;
-    ir_builder b = ir_builder_before(last, s->diag);
+    ir_builder b = ir_builder_before(last, s->compile->diag);
     const ir_part *parts = list_parts(&m, s->arena);
     if (parts && b.loc.op) b.loc.op = s->operators[pattern];
     ir_value *value = patterns[pattern].make(&m, &b);
@@ -147,16 +145,10 @@ static const char *find_operator(const amp_list *l, ir_op op, arena *a)
     return end ? arena_strndup(a, start, (size_t)(end - start)) : NULL;
 }
 
-ampc_status pass_patterns(ir_module *m, const pass_options *o, diag *d)
+ampc_status pass_patterns(ir_module *m, compile *c)
 {
-    arena *a = pass_scratch_new(m);
-    if (!a) return AMPC_NO_MEMORY;
-    amp_list *list;
-    ampc_status status = amp_list_load(o, a, d, &list);
-    search s = {.list = list, .options = o, .arena = m->arena, .diag = d};
-    for (int i = 0; i < PATTERNS && status == AMPC_OK; i++)
-        s.operators[i] = find_operator(list, patterns[i].op, m->arena);
-    for (size_t i = 0; i < m->graphs.count && status == AMPC_OK; i++) search_graph(&s, m->graphs.items[i]);
-    arena_free(a);
-    return status == AMPC_OK ? diag_status(d) : status;
+    search s = {.compile = c, .arena = m->arena};
+    for (int i = 0; i < PATTERNS; i++) s.operators[i] = find_operator(c->list, patterns[i].op, m->arena);
+    for (size_t i = 0; i < m->graphs.count; i++) search_graph(&s, m->graphs.items[i]);
+    return diag_status(c->diag);
 }

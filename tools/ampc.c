@@ -113,8 +113,7 @@ static ampc_status write_module(tool *t)
 static ampc_status write_list(tool *t)
 {
     if (!t->o.emit_list) return AMPC_OK;
-    const char *text = pass_print_list(&t->o.pass, t->diag, t->arena);
-    if (!text) return diag_status(t->diag);
+    const char *text = pass_print_list(t->compile, t->arena);
     return rt_atomic_save(t->o.emit_list, text, strlen(text), t->diag);
 }
 
@@ -128,7 +127,8 @@ static ampc_status print_operators(tool *t)
     const char **names = arena_array(t->arena, count, sizeof *names);
     const char *(*colours)[2] = arena_array(t->arena, count, sizeof *colours);
     for (size_t i = 0; i < count; i++) names[i] = onnx_operators[i].name;
-    TRY(pass_operator_colours(&t->o.pass, names, count, t->diag, colours));
+    TRY(compile_load(&t->o.pass, t->arena, t->diag, &t->compile));
+    pass_operator_colours(t->compile, names, count, colours);
     printf("\n%-28s %-6s %-6s %s\n", "operator", "fp16", "bf16", "since opset");
     for (size_t i = 0; i < count; i++)
         printf("%-28s %-6s %-6s %d\n", names[i], colours[i][0], colours[i][1], onnx_operators[i].since);
@@ -142,25 +142,30 @@ static ampc_status print_ops(tool *t)
     return json ? AMPC_OK : print_operators(t);
 }
 
-static ampc_status compile(tool *t)
+static ampc_status compile_model(tool *t)
 {
     const char *model = t->o.operands.items[0];
+    const compile_options *o = &t->o.pass;
     TRY(check_output(&t->o, t->diag));
-    t->foreign = !t->o.output || writes_onnx(&t->o) || is_drawing(&t->o);
-    t->o.pass.plain_runtime = writes_onnx(&t->o);
-    t->o.pass.draws = is_drawing(&t->o);
+    t->foreign = !t->o.output || o->plain_runtime || o->draws;
     TRY(tool_compile(t, model));
-    if (!ir_graph_find(t->module, "train_step") && !writes_onnx(&t->o) && !is_drawing(&t->o))
+    if (!ir_graph_find(t->module, "train_step") && !o->plain_runtime && !o->draws)
         diag_note(t->diag, DIAG_FILE(model),
                   "no loss, so no training step: add a loss with --loss (for example --loss=ce) "
                   "or select an output with --loss-output");
     TRY(write_list(t));
     TRY(write_module(t));
     FILE *out = t->o.output && strcmp(t->o.output, "-") == 0 ? stderr : stdout;
-    if (t->o.pass.print_stats) fputs(pass_print_stats(t->module, &t->o.pass, t->arena), out);
+    if (o->print_stats) fputs(pass_print_stats(t->module, t->compile, t->arena), out);
     fflush(stdout);
-    if (!t->o.quiet) fprintf(stderr, "%s\n", pass_summary(&t->o.pass, t->arena));
+    if (!t->o.quiet) fprintf(stderr, "%s\n", pass_summary(t->compile, t->arena));
     return AMPC_OK;
 }
 
-ampc_status run_ampc(tool *t) { return t->o.print_ops ? print_ops(t) : compile(t); }
+/* What is written decides how the model is compiled. */
+ampc_status run_ampc(tool *t)
+{
+    t->o.pass.plain_runtime = writes_onnx(&t->o);
+    t->o.pass.draws = is_drawing(&t->o);
+    return t->o.print_ops ? print_ops(t) : compile_model(t);
+}

@@ -8,12 +8,6 @@
 #include <stdio.h>
 #include <string.h>
 
-static void print_text(void *user, const char *text)
-{
-    (void)user;
-    fputs(text, stderr);
-}
-
 static ampc_status write_module(tool *t)
 {
     const char *path = t->o.output;
@@ -26,13 +20,12 @@ static ampc_status write_module(tool *t)
 
 ampc_status run_ampc_opt(tool *t)
 {
-    pass_options *o = &t->o.pass;
-    o->verify_each = !t->o.no_verify;
-    o->dump_after = t->o.dump_after;
-    o->text_out = print_text;
+    t->o.pass.verify_each = !t->o.no_verify;
+    t->o.pass.dump_after = t->o.dump_after;
     TRY(ir_parse_file(t->o.operands.items[0], t->diag, &t->module));
-    if (o->verify_each) TRY(ir_verify(t->module, t->diag));
-    for (int i = 0; i < t->o.passes.count; i++)
-        TRY(pass_run(t->module, t->o.passes.items[i], o, t->diag));
+    if (t->o.pass.verify_each) TRY(ir_verify(t->module, t->diag));
+    TRY(compile_load(&t->o.pass, t->arena, t->diag, &t->compile));
+    t->compile->report.text = stderr;
+    for (int i = 0; i < t->o.passes.count; i++) TRY(pass_run(t->module, t->o.passes.items[i], t->compile));
     return write_module(t);
 }

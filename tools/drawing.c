@@ -62,7 +62,7 @@ static ampc_status write_svg(tool *t, const char *text, FILE *in, FILE *out)
 
 ampc_status drawing_write(tool *t, bool svg)
 {
-    const char *text = pass_draw(t->module, &t->o.pass, t->arena);
+    const char *text = pass_draw(t->module, t->compile, t->arena);
     if (!svg) return rt_atomic_save(t->o.output, text, strlen(text), t->diag);
     FILE *in = tmpfile(), *out = tmpfile();
     ampc_status status = write_svg(t, text, in, out);

@@ -25,7 +25,7 @@ typedef struct parser {
 tool_options options_default(arena *a)
 {
     return (tool_options){.arena = a,
-                          .pass = pass_options_default(),
+                          .pass = compile_options_default(),
                           .untie = true,
                           .device = "cpu",
                           .lr = -1,
@@ -204,7 +204,7 @@ static ampc_status store_once(const parser *p, const option *row, const char *va
 /* Whether only the importer or the passes read the option. General options concern every command. */
 static bool is_compile_option(const option *row)
 {
-    const size_t first = offsetof(tool_options, pass), end = first + sizeof(pass_options);
+    const size_t first = offsetof(tool_options, pass), end = first + sizeof(compile_options);
     const bool is_pass_option = row->field >= first && row->field < end && row->group != GROUP_GENERAL;
     return row->group == GROUP_PRECISION || row->group == GROUP_TRAINING || is_pass_option;
 }

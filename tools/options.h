@@ -30,7 +30,7 @@ typedef enum help_form { HELP_NONE, HELP_SHORT, HELP_ALL, HELP_MAN, HELP_BASH, H
 /* Everything a command line can say. Strings are in `arena` or in argv. */
 typedef struct tool_options {
     arena *arena;
-    pass_options pass;
+    compile_options pass;
     pass_strings operands; /* the model; the verb of ampc-run is not among them */
     /* files */
     const char *output, *emit_list;

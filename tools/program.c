@@ -82,7 +82,6 @@ static ampc_status run_guarded(tool *t, const program *p, int argc, char **argv)
     if (setjmp(guard)) return diag_error(t->diag, AMPC_NO_MEMORY, DIAG_NOWHERE, "out of memory");
     arena_set_guard(t->arena, &guard);
     t->o = options_default(t->arena);
-    t->o.pass.stats = &t->stats;
     return dispatch(t, p, argc - 1, argv + 1);
 }
 

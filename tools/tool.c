@@ -47,8 +47,6 @@ ampc_status tool_print_module(tool *t)
     return diag_error(t->diag, AMPC_IO, DIAG_NOWHERE, "cannot write to standard output");
 }
 
-static void print_text(void *user, const char *text) { fputs(text, user); }
-
 static ampc_status read_dims(tool *t, onnx_dim_binding **dims)
 {
     const pass_strings *given = &t->o.dims;
@@ -66,11 +64,14 @@ static long peak_kib(void)
 
 static ampc_status compile_passes(tool *t)
 {
+    bool answers = t->o.pass.explain && !(t->o.output && strcmp(t->o.output, "-") == 0);
     rt_weights *weights;
+    TRY(compile_load(&t->o.pass, t->arena, t->diag, &t->compile));
     TRY(rt_weights_open(t->module, NULL, t->diag, &weights));
-    t->o.pass.read = rt_weights_read_part;
-    t->o.pass.read_user = weights;
-    ampc_status status = pass_compile(t->module, &t->o.pass, t->diag);
+    t->compile->report.text = answers ? stdout : stderr;
+    t->compile->read = rt_weights_read_part;
+    t->compile->read_user = weights;
+    ampc_status status = compile_module(t->module, t->compile);
     rt_weights_close(weights);
     return status;
 }
@@ -84,9 +85,6 @@ ampc_status tool_compile(tool *t, const char *path)
     TRY(read_dims(t, &dims));
     import.dims = dims;
     t->o.pass.dump_after = t->o.dump_after;
-    bool answers = t->o.pass.explain && !(t->o.output && strcmp(t->o.output, "-") == 0);
-    t->o.pass.text_out = print_text;
-    t->o.pass.text_user = answers ? stdout : stderr;
     double start = tool_seconds();
     TRY(onnx_import(path, &import, t->diag, &t->module));
     double imported = tool_seconds();

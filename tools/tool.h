@@ -11,7 +11,7 @@ typedef struct tool {
     arena *arena;           /* until the program ends; a failed allocation ends it with AMPC_NO_MEMORY */
     const command *command; /* the one that runs */
     tool_options o;
-    pass_stats stats;
+    compile *compile;        /* NULL until a model is compiled, or passes run */
     bool foreign;            /* carry along operators that are not supported: to convert or explain */
     ir_module *module;       /* freed at the end */
     const char *weights_dir; /* directory against which the module's weight files are opened */

@@ -18,14 +18,14 @@
 typedef struct caster {
     ir_graph *graph;
     const amp_entry *entries;
+    const amp_scope *scope;
     const amp_list *list;
-    const pass_options *options;
+    const compile_options *options;
     arena *arena;
     diag *diag;
     cast_table *casts;
     const ir_dtype *asked; /* by value id: dtype before casting, for statements */
     uint32_t values, nodes; /* ids that existed before */
-    pass_stats *stats;
     const bool *masks;     /* by value id: saturates, infinities too; or NULL */
 } caster;
 
@@ -62,7 +62,7 @@ static ir_value *convert_constant(caster *c, ir_builder *b, const ir_value *v, i
     const ir_storage *s = v->storage;
     bool mask = is_mask(c, v, to);
     bool stored = v->kind == IR_VALUE_STORAGE && (amp_converts(v) || mask);
-    const char *source = stored ? range_read(s, c->options, c->arena) : NULL;
+    const char *source = stored ? range_read(s, c->scope->compile, c->arena) : NULL;
     if (!source) return NULL;
     ir_dtype from = v->type.dtype;
     size_t size = ir_dtype_size(to), count = (size_t)ir_storage_bytes(s) / ir_dtype_size(from), saturated = 0;
@@ -117,26 +117,25 @@ static bool is_behind(const ir_node *n, const ir_node *at)
 }
 
 /* The value of the graph around the body that v of the body stands for, or NULL. */
-static ir_value *find_outside(const amp_outside *outside, const ir_value *v)
+static ir_value *find_outside(ir_node *node, const ir_value *v)
 {
-    if (v->kind == IR_VALUE_STORAGE) return ir_graph_storage(outside->node->graph, v->storage);
-    int operand = v->kind == IR_VALUE_INPUT ? ir_capture_find(outside->node, v) : -1;
-    return operand < 0 ? NULL : ir_in(outside->node, operand);
+    if (v->kind == IR_VALUE_STORAGE) return ir_graph_storage(node->graph, v->storage);
+    int operand = v->kind == IR_VALUE_INPUT ? ir_capture_find(node, v) : -1;
+    return operand < 0 ? NULL : ir_in(node, operand);
 }
 
 /* What a body reads in the other type, where a graph around it does too: that cast, then before the node. */
-static ir_value *share_cast(const amp_outside *outside, ir_graph *body, const ir_value *v, ir_dtype to)
+static ir_value *share_cast(const amp_scope *s, ir_graph *body, const ir_value *v, ir_dtype to)
 {
-    ir_value *source = outside ? find_outside(outside, v) : NULL;
+    ir_value *source = s->enclosing ? find_outside(s->node, v) : NULL;
     if (!source) return NULL;
-    ir_value *cast = casts_find(outside->casts, source, (cast_kind){.to = to});
-    ir_graph *around = outside->node->graph;
-    if (!cast) cast = share_cast(outside->outside, around, source, to);
+    ir_value *cast = casts_find(s->enclosing->casts, source, (cast_kind){.to = to});
+    if (!cast) cast = share_cast(s->enclosing, s->node->graph, source, to);
     if (!cast || cast->kind == IR_VALUE_STORAGE) return NULL;
     bool made = cast->kind == IR_VALUE_RESULT;
     if (made && ir_in(cast->def, 0) != source) return NULL; /* bounded */
-    if (made && is_behind(cast->def, outside->node)) ir_node_move_before(cast->def, outside->node);
-    return ir_capture_add(outside->node, body, cast);
+    if (made && is_behind(cast->def, s->node)) ir_node_move_before(cast->def, s->node);
+    return ir_capture_add(s->node, body, cast);
 }
 
 /* ---- casts ------------------------------------------------------------------------------------ */
@@ -152,7 +151,7 @@ static ir_value *bound_mask(ir_builder *b, ir_value *v, ir_dtype to, bool mask, 
 static ir_value *share_outside(caster *c, const ir_value *v, ir_dtype to)
 {
     bool shares = c->list->rule.outer_casts == OUTER_CASTS_SHARED;
-    ir_value *cast = shares ? share_cast(c->options->outside, c->graph, v, to) : NULL;
+    ir_value *cast = shares ? share_cast(c->scope, c->graph, v, to) : NULL;
     if (cast) casts_add(c->casts, v, (cast_kind){.to = to}, cast);
     return cast;
 }
@@ -180,7 +179,7 @@ static ir_value *cast_for(caster *c, ir_node *user, ir_value *v, ir_dtype to, co
     ir_value_rename(cast, cast_name(c, v, to));
     cast->def->note = arena_printf(c->graph->module->arena, "for %s", why);
     casts_add(c->casts, v, kind, cast);
-    if (c->stats && !attribute) c->stats->casts_inserted++;
+    if (c->scope->report && !attribute) c->scope->report->casts_inserted++;
     return cast;
 }
 
@@ -239,7 +238,7 @@ static void narrow_results(caster *c, ir_node *n, const amp_entry *e)
 static void copy_params(caster *c)
 {
     ir_graph *g = c->graph;
-    const bool *low = amp_low_params(g, c->list, c->options, c->entries, c->arena);
+    const bool *low = amp_low_params(g, c->scope);
     ir_value **copies = arena_array(c->arena, c->values + 1, sizeof(ir_value *));
     for (ir_node *n = g->first; n && n->phase == IR_FORWARD; n = n->next)
         for (int i = 0; i < n->n_in; i++) {
@@ -299,7 +298,8 @@ static void cast_statement(caster *c, ir_node *n)
     ir_value *v = ir_in(n, 0);
     bool kept = c->options->keep_io_types || n->graph->body || is_loss(n);
     if (!kept || v->id >= c->values || !ir_dtype_is_float(v->type.dtype)) return;
-    ir_dtype asked = c->asked[v->id], result = c->options->outside ? c->options->outside->result : IR_NO_DTYPE;
+    const amp_scope *s = c->scope;
+    ir_dtype asked = c->asked[v->id], result = s->enclosing ? s->enclosing->entries[s->node->id].result : IR_NO_DTYPE;
     set_operand(c, n, 0, asked == IR_f32 && result != IR_NO_DTYPE ? result : asked, "output");
 }
 
@@ -309,7 +309,7 @@ static void keep_operands(caster *c, ir_node *n, const amp_entry *e, bool colour
 {
     for (int i = 0; i < n->n_in; i++) {
         ir_value *v = ir_in(n, i);
-        bool capture = amp_is_free_capture(c->list, c->options, n, i);
+        bool capture = amp_is_free_capture(c->scope, n, i);
         if (capture && coloured && ir_dtype_is_float(v->type.dtype))
             cast_for(c, n, v, e->want, describe(c, n, e), false);
         if (capture) continue;
@@ -328,15 +328,17 @@ const ir_dtype *amp_asked(const ir_graph *g, arena *a)
     return asked;
 }
 
-ampc_status amp_cast(ir_graph *g, const amp_entry *entries, const amp_list *l, const pass_options *o, cast_table *casts,
-                     arena *a, diag *d)
+ampc_status amp_cast(ir_graph *g, const amp_scope *s)
 {
-    caster c = {.graph = g, .entries = entries, .list = l, .options = o, .arena = a, .diag = d, .stats = o->stats};
+    diag *d = s->compile->diag;
+    const amp_entry *entries = s->entries;
+    caster c = {.graph = g, .entries = entries, .scope = s, .arena = s->arena, .diag = d, .casts = s->casts};
+    c.list = s->compile->list;
+    c.options = s->compile->options;
     c.nodes = g->node_ids;
-    c.casts = casts;
     c.values = g->value_ids;
-    c.asked = o->outside ? o->outside->asked : amp_asked(g, a);
-    c.masks = range_find_masks(g, l, o, a);
+    c.asked = s->enclosing ? s->asked : amp_asked(g, s->arena);
+    c.masks = range_find_masks(g, s);
     copy_params(&c);
     for (ir_node *n = g->first, *next; n; n = next) {
         next = n->next;
@@ -358,31 +360,34 @@ ampc_status amp_cast(ir_graph *g, const amp_entry *entries, const amp_list *l, c
 
 /* ---- the pass -------------------------------------------------------------------------------- */
 
-static const char *level_name(const pass_options *o)
+static const char *level_name(const compile *c)
 {
     static const char *const levels[] = {"O0", "O1", "O2", "OD"};
-    return levels[o->level];
+    return levels[c->options->level];
 }
 
 /* rule levels = O1, ...: those that the profile has; without the rule all of them. */
-static ampc_status check_level(const amp_list *l, const pass_options *o, diag *d)
+static ampc_status check_level(const compile *c)
 {
-    bool has = !*l->rule.levels || rules_text_has(l->rule.levels, level_name(o));
-    if (o->level == PASS_O0 || has) return AMPC_OK;
-    return diag_error(d, AMPC_UNSUPPORTED, DIAG_NOWHERE, "profile %s has no level %s", l->base ? l->base : "ampc",
-                      level_name(o));
+    const amp_list *l = c->list;
+    bool has = !*l->rule.levels || rules_text_has(l->rule.levels, level_name(c));
+    if (c->options->level == PASS_O0 || has) return AMPC_OK;
+    return diag_error(c->diag, AMPC_UNSUPPORTED, DIAG_NOWHERE, "profile %s has no level %s",
+                      l->base ? l->base : "ampc", level_name(c));
 }
 
 /* The minimum cut decides; says what it predicts for the graph that counts, and warns when f32 would cost less. */
-static ampc_status place(ir_graph *g, amp_entry *entries, const amp_list *l, const pass_options *o,
-                         const ir_device *device, arena *a, diag *d)
+static ampc_status place(ir_graph *g, const amp_scope *s)
 {
+    const compile_options *o = s->compile->options;
+    const ir_device *device = s->compile->device;
+    diag *d = s->compile->diag;
     bool primary = g == pass_primary(g->module);
-    placement_costs costs = amp_place(g, entries, l, o, device, primary && o->explain, a);
+    placement_costs costs = amp_place(g, s, primary && o->explain);
     if (!primary) return AMPC_OK;
-    const char *cut = cost_print(device, costs.cut, a), *f32 = cost_print(device, costs.f32, a);
+    const char *cut = cost_print(device, costs.cut, s->arena), *f32 = cost_print(device, costs.f32, s->arena);
     diag_remark(d, DIAG_NOWHERE, "predicted on %s: %s, %s with --placement=greedy, %s in f32", device->name, cut,
-                cost_print(device, costs.greedy, a), f32);
+                cost_print(device, costs.greedy, s->arena), f32);
     if (device->measure != DEVICE_TIME || costs.cut <= costs.f32) return AMPC_OK;
     return diag_warning(d, DIAG_NOWHERE, "mixed precision is predicted to lose on %s: %s instead of %s in f32%s",
                         device->name, cut, f32, o->white_soft ? "" : " (--white-soft keeps in f32 what does not pay)");
@@ -390,124 +395,105 @@ static ampc_status place(ir_graph *g, amp_entry *entries, const amp_list *l, con
 
 /* ---- graph by graph -------------------------------------------------------------------------- */
 
-typedef struct amp_run {
-    const amp_list *list;
-    const ir_device *device; /* NULL: no minimum cut */
-    arena *arena;
-    diag *diag;
-    bool primary, explained; /* the graph that counts, or a body of it; --explain had something to say */
-} amp_run;
-
-static ampc_status lower_graph(amp_run *r, ir_graph *g, const pass_options *o);
+static ampc_status lower_graph(ir_graph *g, amp_scope *s);
 
 /* Whether the value, as a body captures it, counts as a producer there: as what it was cast from. */
-static bool counts_outside(const ir_graph *g, const ir_value *v, const amp_entry *entries, uint32_t nodes,
-                           const amp_outside *outside)
+static bool counts_outside(const amp_scope *s, const ir_graph *g, const ir_value *v)
 {
-    while (v->kind == IR_VALUE_RESULT && v->def->id >= nodes) v = ir_in(v->def, 0);
-    if (v->kind == IR_VALUE_RESULT) return entries[v->def->id].counts;
-    for (size_t i = 0; outside && i < g->inputs.count; i++)
-        if (g->inputs.items[i] == v) return outside->counts[i];
+    while (v->kind == IR_VALUE_RESULT && v->def->id >= s->nodes) v = ir_in(v->def, 0);
+    if (v->kind == IR_VALUE_RESULT) return s->entries[v->def->id].counts;
+    for (size_t i = 0; s->enclosing && i < g->inputs.count; i++)
+        if (g->inputs.items[i] == v) return s->counts[i];
     return false;
 }
 
-/* A graph whose casts are made: what its bodies have to know of it. */
-typedef struct lowered {
-    const amp_entry *entries;
-    uint32_t nodes; /* ids that existed before */
-    const cast_table *casts;
-} lowered;
-
-static ampc_status lower_body(amp_run *r, ir_node *n, ir_graph *body, const lowered *around, const pass_options *o)
+static ampc_status lower_body(const amp_scope *around, ir_node *n, ir_graph *body)
 {
     ir_graph_renumber(body);
-    bool *counts = arena_array(r->arena, body->inputs.count + 1, sizeof *counts);
-    amp_outside inside = {.counts = counts,
-                          .asked = amp_asked(body, r->arena),
-                          .result = around->entries[n->id].result,
-                          .node = n,
-                          .casts = around->casts,
-                          .outside = o->outside};
+    bool *counts = arena_array(around->arena, body->inputs.count + 1, sizeof *counts);
+    amp_scope s = {.enclosing = around,
+                   .compile = around->compile,
+                   .arena = around->arena,
+                   .report = around->report,
+                   .off = !amp_lowers_bodies(around),
+                   .node = n,
+                   .counts = counts,
+                   .asked = amp_asked(body, around->arena)};
     for (size_t i = 0; i < body->inputs.count; i++) {
         int operand = ir_capture_find(n, body->inputs.items[i]);
         if (operand < 0) continue;
         body->inputs.items[i]->type = ir_in(n, operand)->type;
-        counts[i] = counts_outside(n->graph, ir_in(n, operand), around->entries, around->nodes, o->outside);
+        counts[i] = counts_outside(around, n->graph, ir_in(n, operand));
     }
-    pass_options own = *o;
-    own.outside = &inside;
-    if (!amp_lowers_bodies(r->list, o)) own.level = PASS_O0;
-    return lower_graph(r, body, &own);
+    return lower_graph(body, &s);
 }
 
-static ampc_status lower_bodies(amp_run *r, ir_graph *g, const lowered *around, const pass_options *o)
+static ampc_status lower_bodies(const ir_graph *g, const amp_scope *s)
 {
     for (ir_node *n = g->first; n; n = n->next)
-        for (int i = 0; i < ir_body_count(n); i++)
-            TRY(lower_body(r, n, ir_body_get(n, i).graph, around, o));
+        for (int i = 0; i < ir_body_count(n); i++) TRY(lower_body(s, n, ir_body_get(n, i).graph));
     return AMPC_OK;
 }
 
-static void explain(amp_run *r, const ir_graph *g, const amp_entry *entries, const pass_options *o)
+static void explain(const ir_graph *g, const amp_scope *s)
 {
-    bool asked = r->primary && o->explain && !pass_explains_params(o);
-    const char *text = asked ? amp_explain(g, entries, o, r->arena) : NULL;
+    const compile *c = s->compile;
+    bool asked = s->report && c->options->explain && !pass_explains_params(c->options);
+    const char *text = asked ? amp_explain(g, s) : NULL;
     if (!text) return;
-    r->explained = true;
-    if (o->text_out) o->text_out(o->text_user, text);
+    s->report->explained = true;
+    if (s->report->text) fputs(text, s->report->text);
 }
 
-static ampc_status lower_graph(amp_run *r, ir_graph *g, const pass_options *o)
+static ampc_status lower_graph(ir_graph *g, amp_scope *s)
 {
-    amp_entry *entries = amp_colour(g, r->list, o, r->arena, r->diag);
-    cast_table *casts = casts_new(r->arena);
-    const lowered around = {.entries = entries, .nodes = g->node_ids, .casts = casts};
-    TRY(diag_status(r->diag));
-    if (r->device && o->level != PASS_O0) TRY(place(g, entries, r->list, o, r->device, r->arena, r->diag));
-    explain(r, g, entries, o);
-    amp_count(g, entries, o, r->arena);
-    draw_keep_colours(g, entries, o);
-    if (o->level != PASS_O0) TRY(amp_cast(g, entries, r->list, o, casts, r->arena, r->diag));
-    return lower_bodies(r, g, &around, o);
+    amp_colour(g, s);
+    s->nodes = g->node_ids;
+    s->casts = casts_new(s->arena);
+    TRY(diag_status(s->compile->diag));
+    if (s->compile->device && !s->off) TRY(place(g, s));
+    explain(g, s);
+    amp_count(g, s);
+    draw_keep_colours(g, s);
+    if (!s->off) TRY(amp_cast(g, s));
+    return lower_bodies(g, s);
 }
 
-static ampc_status run(ir_module *m, const pass_options *o, diag *d, arena *a)
+static void report_casts(const ir_graph *g, compile *c)
 {
-    amp_list *l;
-    TRY(amp_list_load(o, a, d, &l));
-    TRY(check_level(l, o, d));
-    TRY(amp_list_check_used(l, m, d));
-    amp_run r = {.list = l, .arena = a, .diag = d};
-    if (o->placement == PASS_MINCUT && (o->level == PASS_O1 || o->level == PASS_O2))
-        TRY(device_load(o->target, a, d, &r.device));
+    pass_casts casts = pass_count_casts(g);
+    c->report.cast_bytes = casts.bytes;
+    c->report.cast_symbolic = casts.symbolic;
+    if (c->list->rule.stats == STATS_INSERTED) c->report.inserted = pass_count_calls(g, g->module->arena);
+}
+
+static ampc_status run(ir_module *m, compile *c, arena *a)
+{
+    const compile_options *o = c->options;
+    const bool off = o->level == PASS_O0;
+    TRY(check_level(c));
+    TRY(amp_list_check_used(c->list, m, c->diag));
     const char *low = o->low == IR_bf16 ? " bf16" : " f16";
-    ir_meta_set(m, "amp", arena_printf(a, "%s%s", level_name(o), o->level == PASS_O0 ? "" : low));
-    bool looks = o->low == IR_f16 && o->level != PASS_O0 && l->rule.range != RANGE_OFF;
-    const range_census *census = looks ? range_take_census(m, o, a, d) : NULL;
+    ir_meta_set(m, "amp", arena_printf(a, "%s%s", level_name(c), off ? "" : low));
+    if (o->low == IR_f16 && !off && c->list->rule.range != RANGE_OFF) c->weights = range_take_census(m, c);
     for (size_t i = 0; i < m->graphs.count; i++) {
         ir_graph *g = m->graphs.items[i];
-        pass_options own = *o;
-        own.census = census;
-        r.primary = g == pass_primary(m);
-        if (!r.primary) own.stats = NULL;
-        if (!g->body) TRY(lower_graph(&r, g, &own));
-        if (!r.primary || !o->stats) continue;
-        pass_casts casts = pass_count_casts(g);
-        o->stats->cast_bytes = casts.bytes;
-        o->stats->cast_symbolic = casts.symbolic;
-        if (l->rule.stats == STATS_INSERTED) o->stats->inserted = pass_count_calls(g, m->arena);
+        bool primary = g == pass_primary(m);
+        amp_scope s = {.compile = c, .arena = a, .report = primary ? &c->report : NULL, .off = off};
+        if (!g->body) TRY(lower_graph(g, &s));
+        if (primary) report_casts(g, c);
     }
-    if (o->explain && !r.explained && !pass_explains_params(o))
-        return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "--explain: no node is named '%s'", o->explain);
+    if (o->explain && !c->report.explained && !pass_explains_params(o))
+        return diag_error(c->diag, AMPC_USAGE, DIAG_NOWHERE, "--explain: no node is named '%s'", o->explain);
     return AMPC_OK;
 }
 
-ampc_status pass_amp(ir_module *m, const pass_options *o, diag *d)
+ampc_status pass_amp(ir_module *m, compile *c)
 {
     if (!m->graphs.count) return AMPC_OK;
     arena *a = pass_scratch_new(m);
     if (!a) return AMPC_NO_MEMORY;
-    ampc_status status = run(m, o, d, a);
+    ampc_status status = run(m, c, a);
     arena_free(a);
     return status;
 }

@@ -21,8 +21,9 @@ typedef enum count { COUNT_NOT, COUNT_F32, COUNT_LOW } count;
 
 typedef struct colouring {
     ir_graph *graph;
+    const amp_scope *scope;
     const amp_list *list;
-    const pass_options *options;
+    const compile_options *options;
     diag *diag;
     amp_entry *entries; /* by node id */
     ir_dtype *type;     /* by value id: the dtype after casting */
@@ -36,7 +37,7 @@ typedef struct colouring {
 /* It is only carried along, and its schema has no other type than the model's. */
 static bool is_fixed(const colouring *c, const ir_node *n)
 {
-    if (amp_is_listed_control(c->list, c->options, n)) return false;
+    if (amp_is_listed_control(c->scope, n)) return false;
     for (int i = 0; i < n->n_in; i++)
         if (amp_takes_part(n, i)) return false;
     return ir_op_has(n->op, IR_DECLARED);
@@ -465,14 +466,16 @@ static bool keeps_operand(const ir_node *n, int i, const amp_entry *e, const amp
     return !same && (amp_list_inside(l, n) || amp_list_pins(l, n->loc.op));
 }
 
-bool *amp_low_params(const ir_graph *g, const amp_list *l, const pass_options *o, const amp_entry *entries, arena *a)
+bool *amp_low_params(const ir_graph *g, const amp_scope *s)
 {
-    bool *low = arena_array(a, g->value_ids + 1, sizeof *low), *kept = arena_array(a, g->value_ids + 1, sizeof *kept);
+    const compile_options *o = s->compile->options;
+    bool *low = arena_array(s->arena, g->value_ids + 1, sizeof *low);
+    bool *kept = arena_array(s->arena, g->value_ids + 1, sizeof *kept);
     for (const ir_node *n = g->first; n && o->level == PASS_O2 && n->phase == IR_FORWARD; n = n->next)
         for (int i = 0; i < n->n_in; i++) {
             const ir_value *v = ir_in(n, i);
             if (!v || v->kind != IR_VALUE_STORAGE || v->storage->kind != IR_PARAM || v->type.dtype != IR_f32) continue;
-            kept[v->id] |= keeps_operand(n, i, &entries[n->id], l, o->low);
+            kept[v->id] |= keeps_operand(n, i, &s->entries[n->id], s->compile->list, o->low);
             low[v->id] = !kept[v->id];
         }
     return low;
@@ -480,49 +483,53 @@ bool *amp_low_params(const ir_graph *g, const amp_list *l, const pass_options *o
 
 /* ---- bodies ---------------------------------------------------------------------------------- */
 
-bool amp_lowers_bodies(const amp_list *l, const pass_options *o)
+bool amp_lowers_bodies(const amp_scope *s)
 {
-    bool o2_only = l->rule.subgraphs == SUBGRAPHS_O2;
-    return o->level != PASS_O0 && l->rule.subgraphs != SUBGRAPHS_NO && (!o2_only || o->level == PASS_O2);
+    const int subgraphs = s->compile->list->rule.subgraphs;
+    if (s->off || subgraphs == SUBGRAPHS_NO) return false;
+    return subgraphs != SUBGRAPHS_O2 || s->compile->options->level == PASS_O2;
 }
 
-bool amp_is_listed_control(const amp_list *l, const pass_options *o, const ir_node *n)
+bool amp_is_listed_control(const amp_scope *s, const ir_node *n)
 {
-    if (l->rule.control == CONTROL_MODEL || !ir_body_count(n) || !amp_lowers_bodies(l, o)) return false;
+    const bool as_model = s->compile->list->rule.control == CONTROL_MODEL;
+    if (as_model || !ir_body_count(n) || !amp_lowers_bodies(s)) return false;
     for (int i = 0; i < ir_own_operands(n); i++)
         if (ir_in(n, i) && ir_dtype_is_float(ir_in(n, i)->type.dtype)) return false;
     return true;
 }
 
-bool amp_is_free_capture(const amp_list *l, const pass_options *o, const ir_node *n, int i)
+bool amp_is_free_capture(const amp_scope *s, const ir_node *n, int i)
 {
-    return ir_body_count(n) && i >= ir_own_operands(n) && amp_lowers_bodies(l, o);
+    return ir_body_count(n) && i >= ir_own_operands(n) && amp_lowers_bodies(s);
 }
 
 static void note_input(colouring *c, size_t i)
 {
     const ir_value *v = c->graph->inputs.items[i];
-    const amp_outside *outside = c->options->outside;
     c->type[v->id] = v->type.dtype;
-    if (!outside || !outside->counts[i]) return;
+    if (!c->scope->enclosing || !c->scope->counts[i]) return;
     c->counts[v->id] = ir_dtype_is_low(v->type.dtype) ? COUNT_LOW : COUNT_F32;
 }
 
 /* ---- the graph ------------------------------------------------------------------------------- */
 
-amp_entry *amp_colour(ir_graph *g, const amp_list *l, const pass_options *o, arena *a, diag *d)
+void amp_colour(ir_graph *g, amp_scope *s)
 {
+    const amp_list *l = s->compile->list;
+    const compile_options *o = s->compile->options;
+    arena *a = s->arena;
     ir_graph_renumber(g);
-    colouring c = {.graph = g, .list = l, .options = o, .diag = d};
+    colouring c = {.graph = g, .scope = s, .list = l, .options = o, .diag = s->compile->diag};
     for (size_t i = 0; i < l->layers.count; i++) c.names_tensors |= l->layers.items[i].tensors.count > 0;
-    c.entries = arena_array(a, g->node_ids + 1, sizeof *c.entries);
+    c.entries = s->entries = arena_array(a, g->node_ids + 1, sizeof *c.entries);
     c.type = arena_array(a, g->value_ids + 1, sizeof *c.type);
     c.counts = arena_array(a, g->value_ids + 1, sizeof *c.counts);
     c.terminal = arena_array(a, g->node_ids + 1, sizeof *c.terminal);
     for (uint32_t i = 0; i < g->node_ids; i++) c.entries[i].colour = IR_KEEP;
-    if (o->level == PASS_O0) return c.entries;
-    c.ranges = range_find(g, l, o, a);
-    if (l->rule.attention == ATTENTION_WHOLE) c.attentions = attention_find(g, a);
+    if (s->off) return;
+    c.ranges = range_find(g, s);
+    if (c.list->rule.attention == ATTENTION_WHOLE) c.attentions = attention_find(g, a);
     for (size_t i = 0; i < g->inputs.count; i++) note_input(&c, i);
     for (ir_node *n = g->first; n; n = n->next) {
         if (ir_op_has(n->op, IR_DECLARED)) ir_foreign_settle(n, o->low == IR_f16);
@@ -531,12 +538,11 @@ amp_entry *amp_colour(ir_graph *g, const amp_list *l, const pass_options *o, are
                 c.type[ir_in(n, i)->id] = ir_in(n, i)->type.dtype;
         colour_node(&c, n);
     }
-    const bool *low_params = amp_low_params(g, l, o, c.entries, a);
+    const bool *low_params = amp_low_params(g, s);
     for (uint32_t i = 0; i < g->value_ids; i++)
         if (low_params[i]) c.type[i] = o->low;
     const char *loss = ir_meta_get(g->module, "loss");
     ir_node *terminal = loss && !g->body ? ir_graph_find_output(g, loss) : NULL;
     if (terminal) mark_terminal(&c, ir_in(terminal, 0));
     walk(&c);
-    return c.entries;
 }

@@ -38,16 +38,17 @@ static const char *colour_key(const ir_node *n, arena *a)
     return n->graph->body ? arena_printf(a, "%s\x1f%s", n->graph->name, n->loc.node) : n->loc.node;
 }
 
-void draw_keep_colours(const ir_graph *g, const amp_entry *entries, const pass_options *o)
+void draw_keep_colours(const ir_graph *g, const amp_scope *s)
 {
-    if (!o->stats || !o->draws) return;
+    compile_report *report = s->report;
+    if (!report || !s->compile->options->draws) return;
     arena *a = g->module->arena;
-    if (!g->body) o->stats->colours = strmap_new(a);
+    if (!g->body) report->colours = strmap_new(a);
     for (const ir_node *n = g->first; n && n->phase == IR_FORWARD; n = n->next) {
-        const amp_entry *e = &entries[n->id];
+        const amp_entry *e = &s->entries[n->id];
         const char *key = n->loc.op ? colour_key(n, a) : NULL;
-        if (key && (e->colour != IR_KEEP || !strmap_get(o->stats->colours, key)))
-            strmap_put(o->stats->colours, key, (void *)(uintptr_t)looks[e->colour]);
+        if (key && (e->colour != IR_KEEP || !strmap_get(report->colours, key)))
+            strmap_put(report->colours, key, (void *)(uintptr_t)looks[e->colour]);
     }
 }
 
@@ -182,11 +183,11 @@ static void draw_graph(drawing *d, const ir_graph *g, const char *prefix)
         if (n->phase == IR_FORWARD && !ir_op_has(n->op, IR_STORES)) draw_statement(&p, n);
 }
 
-const char *pass_draw(const ir_module *m, const pass_options *o, arena *a)
+const char *pass_draw(const ir_module *m, const compile *c, arena *a)
 {
     const ir_graph *g = pass_primary(m);
     if (!g) return "digraph {}\n";
-    drawing d = {.module = m, .colours = o->stats ? o->stats->colours : NULL, .arena = a};
+    drawing d = {.module = m, .colours = c->report.colours, .arena = a};
     add(&d, "digraph \"");
     add_escaped(&d, g->name);
     add(&d, "\" {\n  node [shape=box, style=filled, fillcolor=white, fontname=\"sans-serif\", fontsize=10];\n"

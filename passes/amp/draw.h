@@ -4,7 +4,7 @@
 
 #include "passes/amp/colour.h"
 
-/* Keeps the colours of the model's nodes in o->stats, by node name, until the graph is drawn. */
-void draw_keep_colours(const ir_graph *g, const amp_entry *entries, const pass_options *o);
+/* Keeps the colours of the model's nodes in the report, by node name, until the graph is drawn. */
+void draw_keep_colours(const ir_graph *g, const amp_scope *s);
 
 #endif

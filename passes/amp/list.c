@@ -425,11 +425,10 @@ static void print_patterns(const amp_list *l, list_text *t)
             add_line(t, spell_name(l->layers.items[i].tensors.items[k].glob, t->arena), "", "");
 }
 
-const char *pass_print_list(const pass_options *o, diag *d, arena *a)
+const char *pass_print_list(const compile *c, arena *a)
 {
     static const ir_colour colours[] = {IR_WHITE, IR_BLACK, IR_GRAY, IR_CLEAR};
-    amp_list *l;
-    if (amp_list_load(o, a, d, &l) != AMPC_OK) return NULL;
+    const amp_list *l = c->list;
     list_text t = {.arena = a};
     add(&t, "[meta]\nversion = 1\nbase    = empty\n");
     print_conditional(l, &t);
@@ -443,24 +442,12 @@ const char *pass_print_list(const pass_options *o, diag *d, arena *a)
 
 /* ---- a table of operators -------------------------------------------------------------------- */
 
-ampc_status pass_operator_colours(const pass_options *o, const char *const *operators, size_t count, diag *d,
-                                  const char *(*out)[2])
+void pass_operator_colours(const compile *c, const char *const *operators, size_t count, const char *(*out)[2])
 {
     static const ir_dtype types[2] = {IR_f16, IR_bf16};
-    jmp_buf guard;
-    amp_list *l = NULL;
-    arena *a = arena_new(0);
-    if (!a || setjmp(guard)) {
-        arena_free(a);
-        return diag_error(d, AMPC_NO_MEMORY, DIAG_NOWHERE, "out of memory");
-    }
-    arena_set_guard(a, &guard);
-    ampc_status status = amp_list_load(o, a, d, &l);
-    for (size_t i = 0; i < count && status == AMPC_OK; i++)
+    for (size_t i = 0; i < count; i++)
         for (int k = 0; k < 2; k++) {
-            const list_entry *line = amp_list_find(l, operators[i], NULL, types[k]);
+            const list_entry *line = amp_list_find(c->list, operators[i], NULL, types[k]);
             out[i][k] = line ? ir_colour_name(line->colour) : "-";
         }
-    arena_free(a);
-    return status;
 }

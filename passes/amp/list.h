@@ -70,11 +70,11 @@ typedef struct amp_list {
     strmap *unsupported;  /* operators of the file that the rule names */
     pass_level level;     /* for conditions */
     bool plain_runtime;   /* ops compute in the type that they read */
-    pass_scaling_rules scaling;
+    scaling_rules scaling;
 } amp_list;
 
 /* Reads profile, files and command-line lists. All syntax errors are reported with line numbers, together. */
-ampc_status amp_list_load(const pass_options *o, arena *a, diag *d, amp_list **out);
+ampc_status amp_list_load(const compile_options *o, arena *a, diag *d, amp_list **out);
 
 /* The line that colours operator `op` as it stands at node n, or NULL when none does. Without a node: as far as that
  * can be told. */

@@ -21,7 +21,7 @@ static const char *const section_names[] = {"meta", "white", "black", "gray", "c
 typedef struct reader {
     amp_list *list;
     list_layer *layer;
-    const pass_options *options;
+    const compile_options *options;
     diag *diag;
     const char *file; /* for messages */
     bool builtin;
@@ -289,7 +289,7 @@ static ampc_status read_tensor(reader *r, char *s)
 }
 
 /* init, incr_every, decr_every, incr_ratio, decr_ratio */
-static bool parse_scaling(arena *a, const char *text, pass_scaling_rules *s)
+static bool parse_scaling(arena *a, const char *text, scaling_rules *s)
 {
     double v[5];
     char *next = arena_strdup(a, text);
@@ -300,7 +300,7 @@ static bool parse_scaling(arena *a, const char *text, pass_scaling_rules *s)
     bool finite = true, counts = v[1] >= 1 && v[1] <= 1e9 && v[2] >= 1 && v[2] <= 1e9;
     for (int i = 0; i < 5; i++) finite &= isfinite(v[i]) != 0;
     if (next || !finite || v[0] <= 0 || !counts || v[3] <= 1 || v[4] <= 0 || v[4] >= 1) return false;
-    *s = (pass_scaling_rules){.init = v[0],
+    *s = (scaling_rules){.init = v[0],
                               .incr_every = (int64_t)v[1],
                               .decr_every = (int64_t)v[2],
                               .incr_ratio = v[3],
@@ -515,7 +515,7 @@ static ampc_status read_file(reader *r, const char *path)
     return read_text(r, text, n);
 }
 
-static ampc_status read_command_line(reader *r, const pass_options *o)
+static ampc_status read_command_line(reader *r, const compile_options *o)
 {
     const struct {
         const pass_strings *names;
@@ -541,7 +541,7 @@ static ampc_status read_command_line(reader *r, const pass_options *o)
     return first;
 }
 
-ampc_status amp_list_load(const pass_options *o, arena *a, diag *d, amp_list **out)
+ampc_status amp_list_load(const compile_options *o, arena *a, diag *d, amp_list **out)
 {
     amp_list *l = arena_alloc(a, sizeof *l);
     l->arena = a;
@@ -566,29 +566,4 @@ ampc_status amp_list_load(const pass_options *o, arena *a, diag *d, amp_list **o
     l->scaling.late = l->rule.counters == COUNTERS_N_PLUS_1;
     *out = l;
     return first;
-}
-
-ampc_status pass_get_scaling(const pass_options *o, diag *d, pass_scaling_rules *out)
-{
-    arena *a = arena_new(0);
-    if (!a) return AMPC_NO_MEMORY;
-    jmp_buf guard;
-    if (setjmp(guard)) {
-        arena_free(a);
-        return diag_error(d, AMPC_NO_MEMORY, DIAG_NOWHERE, "out of memory");
-    }
-    arena_set_guard(a, &guard);
-    amp_list *l;
-    ampc_status status = amp_list_load(o, a, d, &l);
-    if (status == AMPC_OK) {
-        *out = l->scaling;
-        if (o->init_scale > 0) out->init = o->init_scale;
-        if (o->incr_every > 0) out->incr_every = o->incr_every;
-        if (o->decr_every > 0) out->decr_every = o->decr_every;
-        if (o->incr_ratio > 0) out->incr_ratio = o->incr_ratio;
-        if (o->decr_ratio > 0) out->decr_ratio = o->decr_ratio;
-        if (o->min_scale > 0) out->min = o->min_scale;
-    }
-    arena_free(a);
-    return status;
 }

@@ -25,8 +25,9 @@
 typedef struct placing {
     const ir_graph *graph;
     amp_entry *entries;
+    const amp_scope *scope;
     const amp_list *list;
-    const pass_options *options;
+    const compile_options *options;
     cost_model cost;
     arena *arena;
     cut *cut;
@@ -212,7 +213,7 @@ static void add_results(placing *p, const ir_node *n)
 
 static void add_vertices(placing *p)
 {
-    const bool *low_params = amp_low_params(p->graph, p->list, p->options, p->entries, p->arena);
+    const bool *low_params = amp_low_params(p->graph, p->scope);
     p->high = new_vertex(p, 0, 0, IR_f32);
     p->low = new_vertex(p, 0, 0, p->options->low);
     cut_pin(p->cut, p->high, CUT_HIGH);
@@ -257,7 +258,7 @@ static uint32_t reader_at(placing *p, const ir_value *v, const ir_use *u)
     if (ir_op_has(n->op, IR_NAMED))
         return p->options->keep_io_types || p->graph->body || is_loss(p, n) ? vertex_of_type(p, v->type.dtype) : NONE;
     if (ir_op_has(n->op, IR_DECLARED) && !amp_takes_part(n, u->index))
-        return amp_is_free_capture(p->list, p->options, n, u->index) ? NONE : vertex_of_type(p, v->type.dtype);
+        return amp_is_free_capture(p->scope, n, u->index) ? NONE : vertex_of_type(p, v->type.dtype);
     if ((ir_op_has(n->op, IR_CONVERTS) && entry_of(p, n)->colour == IR_KEEP) || is_attribute(p, n, u->index))
         return NONE;
     if (p->computes[n->id] != NONE && reads_in_type(p, n, u->index)) return p->computes[n->id];
@@ -408,12 +409,15 @@ static void explain_flips(placing *p, const cut_label *labels)
     }
 }
 
-placement_costs amp_place(ir_graph *g, amp_entry *entries, const amp_list *l, const pass_options *o,
-                          const ir_device *device, bool explain, arena *a)
+placement_costs amp_place(ir_graph *g, const amp_scope *s, bool explain)
 {
+    const compile *c = s->compile;
+    arena *a = s->arena;
     size_t items = 16 * ((size_t)g->node_ids + g->value_ids + 4);
-    placing p = {.graph = g, .entries = entries, .list = l, .options = o, .arena = a, .cut = cut_new(a)};
-    p.cost = cost_model_new(device, g->module, items, a);
+    placing p = {.graph = g, .entries = s->entries, .scope = s, .arena = a, .cut = cut_new(a)};
+    p.list = c->list;
+    p.options = c->options;
+    p.cost = cost_model_new(c->device, g->module, items, a);
     p.computes = arena_array(a, g->node_ids + 1, sizeof *p.computes);
     p.writes = arena_array(a, g->node_ids + 1, sizeof *p.writes);
     p.produced = arena_array(a, g->value_ids + 1, sizeof *p.produced);

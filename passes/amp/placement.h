@@ -13,9 +13,8 @@ typedef struct placement_costs {
     int64_t f32; /* everything in f32 */
 } placement_costs;
 
-/* Rewrites want and result of the entries that amp_colour made for g, within what the lists and rules demand. Requires
- * level O1 or O2. `explain` fills in entries[].flip. */
-placement_costs amp_place(ir_graph *g, amp_entry *entries, const amp_list *l, const pass_options *o,
-                          const ir_device *device, bool explain, arena *a);
+/* Rewrites want and result of the entries that amp_colour made for g, within what the lists and rules demand, for the
+ * device of the compile. Requires level O1 or O2. `explain` fills in entries[].flip. */
+placement_costs amp_place(ir_graph *g, const amp_scope *s, bool explain);
 
 #endif

@@ -26,22 +26,22 @@ struct range_census {
 
 /* ---- values of storage ----------------------------------------------------------------------- */
 
-bool range_read_part(const ir_storage *s, const pass_options *o, uint64_t from, void *to, size_t n)
+bool range_read_part(const ir_storage *s, const compile *c, uint64_t from, void *to, size_t n)
 {
     switch (s->data.kind) {
     case IR_DATA_ZERO: memset(to, 0, n); return true;
     case IR_DATA_INLINE: memcpy(to, (const char *)s->data.bytes + from, n); return true;
-    case IR_DATA_FILE: return o->read && o->read(o->read_user, s, from, to, n) == AMPC_OK;
+    case IR_DATA_FILE: return c->read && c->read(c->read_user, s, from, to, n) == AMPC_OK;
     case IR_DATA_SIDECAR: break;
     }
     return false;
 }
 
-const void *range_read(const ir_storage *s, const pass_options *o, arena *a)
+const void *range_read(const ir_storage *s, const compile *c, arena *a)
 {
     size_t n = (size_t)ir_storage_bytes(s);
     void *bytes = arena_alloc(a, n + 8);
-    return range_read_part(s, o, 0, bytes, n) ? bytes : NULL;
+    return range_read_part(s, c, 0, bytes, n) ? bytes : NULL;
 }
 
 /* The bits of a float without its sign are ordered like its size. These are the largest number of fp16, its smallest
@@ -80,14 +80,14 @@ IR_CLONES static void count_piece(const uint32_t *bits, size_t n, range_count *c
     if (largest > LARGEST) count_large(bits, n, c);
 }
 
-bool range_count_storage(const ir_storage *s, const pass_options *o, range_count *out)
+bool range_count_storage(const ir_storage *s, const compile *c, range_count *out)
 {
     uint32_t piece[PIECE / sizeof(uint32_t)];
     uint64_t bytes = (uint64_t)ir_storage_bytes(s);
     *out = (range_count){.elements = (int64_t)(bytes / sizeof *piece)};
     for (uint64_t at = 0; at < bytes; at += PIECE) {
         size_t n = bytes - at < PIECE ? (size_t)(bytes - at) : PIECE;
-        if (!range_read_part(s, o, at, piece, n)) return false;
+        if (!range_read_part(s, c, at, piece, n)) return false;
         count_piece(piece, n / sizeof *piece, out);
     }
     out->lowest &= !out->highest;
@@ -106,21 +106,23 @@ static double share(int64_t part, const range_count *c)
     return c->elements ? 100.0 * (double)part / (double)c->elements : 0;
 }
 
-const range_census *range_take_census(const ir_module *m, const pass_options *o, arena *a, diag *d)
+const range_census *range_take_census(const ir_module *m, const compile *c)
 {
+    arena *a = c->arena;
     size_t n = m->storage.count;
     range_census *census = arena_alloc(a, sizeof *census);
     bool *lost = arena_array(a, n + 1, sizeof *lost);
     range_count *counts = arena_array(a, n + 1, sizeof *counts);
     for (size_t i = 0; i < n; i++) {
         const ir_storage *s = m->storage.items[i];
-        range_count *c = &counts[i];
-        if (s->type.dtype != IR_f32 || s->kind == IR_STATE || !range_count_storage(s, o, c)) continue;
-        lost[i] = range_is_lost(c);
+        range_count *count = &counts[i];
+        if (s->type.dtype != IR_f32 || s->kind == IR_STATE || !range_count_storage(s, c, count)) continue;
+        lost[i] = range_is_lost(count);
         if (lost[i])
-            diag_remark(d, (diag_loc){.file = ir_module_source(m), .node = s->name},
+            diag_remark(c->diag, (diag_loc){.file = ir_module_source(m), .node = s->name},
                         "fp16 would lose it: %.3g %% of %lld values overflow, %.3g %% become zero, %.3g %% subnormal",
-                        share(c->overflow, c), (long long)c->elements, share(c->zeroed, c), share(c->subnormal, c));
+                        share(count->overflow, count), (long long)count->elements, share(count->zeroed, count),
+                        share(count->subnormal, count));
     }
     *census = (range_census){n, lost, counts};
     return census;
@@ -138,13 +140,13 @@ static bool is_lost(const range_census *census, const ir_value *v)
 
 /* ---- questions about one node ---------------------------------------------------------------- */
 
-bool range_get_number(const ir_value *v, const pass_options *o, double *x)
+bool range_get_number(const ir_value *v, const compile *c, double *x)
 {
     char bytes[8];
     if (!v || v->kind != IR_VALUE_STORAGE || !ir_dtype_is_float(v->type.dtype)) return false;
     for (int i = 0; i < v->type.rank; i++)
         if (v->type.dims[i] != 1) return false;
-    if (!range_read_part(v->storage, o, 0, bytes, ir_dtype_size(v->type.dtype))) return false;
+    if (!range_read_part(v->storage, c, 0, bytes, ir_dtype_size(v->type.dtype))) return false;
     *x = ir_load_f64(v->type.dtype, bytes);
     return true;
 }
@@ -159,30 +161,30 @@ typedef struct step_row {
     range_step is;
     ir_op op;
     int next; /* the operand whose producer is the next step */
-    bool (*holds)(const ir_node *n, const struct step_row *row, const pass_options *o); /* NULL: always */
+    bool (*holds)(const ir_node *n, const struct step_row *row, const compile *c); /* NULL: always */
     double min, max; /* of the exponent */
 } step_row;
 
-static bool has_exponent(const ir_node *n, const step_row *row, const pass_options *o)
+static bool has_exponent(const ir_node *n, const step_row *row, const compile *c)
 {
     double x;
-    return range_get_number(ir_in(n, IR_IN(pow, b)), o, &x) && x >= row->min && x <= row->max;
+    return range_get_number(ir_in(n, IR_IN(pow, b)), c, &x) && x >= row->min && x <= row->max;
 }
 
 /* y+eps, max(y, eps), clip(y, eps) with an eps that fp16 has no normal number for. */
-static bool has_tiny_bound(const ir_node *n, const step_row *row, const pass_options *o)
+static bool has_tiny_bound(const ir_node *n, const step_row *row, const compile *c)
 {
     (void)row;
     for (int i = 0; i < n->n_in && i < 2; i++) {
         double x;
-        if (range_get_number(ir_in(n, i), o, &x) && x > 0 && x < FP16_NORMAL) return true;
+        if (range_get_number(ir_in(n, i), c, &x) && x > 0 && x < FP16_NORMAL) return true;
     }
     return false;
 }
 
-static bool has_equal_operands(const ir_node *n, const step_row *row, const pass_options *o)
+static bool has_equal_operands(const ir_node *n, const step_row *row, const compile *c)
 {
-    (void)row, (void)o;
+    (void)row, (void)c;
     return ir_in(n, 0) == ir_in(n, 1);
 }
 
@@ -210,11 +212,11 @@ static const step_row step_rows[] = {
 };
 
 /* The row by which the node is such a step, or NULL. */
-static const step_row *find_step(range_step step, const ir_node *n, const pass_options *o)
+static const step_row *find_step(range_step step, const ir_node *n, const compile *c)
 {
     for (size_t i = 0; i < sizeof step_rows / sizeof *step_rows; i++) {
         const step_row *row = &step_rows[i];
-        if (row->is == step && row->op == n->op && (!row->holds || row->holds(n, row, o))) return row;
+        if (row->is == step && row->op == n->op && (!row->holds || row->holds(n, row, c))) return row;
     }
     return NULL;
 }
@@ -239,20 +241,20 @@ static const ir_node *producer(const ir_node *n, int operand)
 }
 
 /* The first node from n on that is such a step, past nodes that only move values, or NULL; *row: by which row. */
-static const ir_node *take_step(range_step step, const ir_node *n, const pass_options *o, const step_row **row)
+static const ir_node *take_step(range_step step, const ir_node *n, const compile *c, const step_row **row)
 {
-    while (n && !(*row = find_step(step, n, o))) n = amp_only_moves(n) ? producer(n, 0) : NULL;
+    while (n && !(*row = find_step(step, n, c))) n = amp_only_moves(n) ? producer(n, 0) : NULL;
     return n;
 }
 
-static void match(const struct range_row *row, const ir_node *n, const pass_options *o, range_mark *marks)
+static void match(const struct range_row *row, const ir_node *n, const compile *c, range_mark *marks)
 {
     const ir_node *found[MOST_STEPS];
-    const step_row *step = find_step(row->steps[0], n, o);
+    const step_row *step = find_step(row->steps[0], n, c);
     int count = 0;
     if (!step) return;
     for (found[count++] = n; count < MOST_STEPS && row->steps[count]; found[count++] = n) {
-        n = take_step(row->steps[count], producer(n, step->next), o, &step);
+        n = take_step(row->steps[count], producer(n, step->next), c, &step);
         if (!n) return;
     }
     for (int i = 0; i < count; i++)
@@ -261,9 +263,9 @@ static void match(const struct range_row *row, const ir_node *n, const pass_opti
 
 /* ---- masks ----------------------------------------------------------------------------------- */
 
-static bool is_off(const amp_list *l, const pass_options *o)
+static bool is_off(const amp_scope *s)
 {
-    return o->low != IR_f16 || l->rule.range == RANGE_OFF || o->level == PASS_O0;
+    return s->off || s->compile->options->low != IR_f16 || s->compile->list->rule.range == RANGE_OFF;
 }
 
 static bool trains(const ir_graph *g)
@@ -279,37 +281,37 @@ static bool saturates(const ir_value *v, const range_census *census)
     return c && constant && c->lowest;
 }
 
-static bool passes_mask(const ir_node *n, const pass_options *o)
+static bool passes_mask(const ir_node *n, const compile *c)
 {
-    return find_step(MASKING, n, o) || amp_only_moves(n);
+    return find_step(MASKING, n, c) || amp_only_moves(n);
 }
 
-const bool *range_find_masks(const ir_graph *g, const amp_list *l, const pass_options *o, arena *a)
+const bool *range_find_masks(const ir_graph *g, const amp_scope *s)
 {
-    if (is_off(l, o)) return NULL;
-    bool *reached = arena_array(a, g->value_ids + 1, sizeof *reached);
-    bool *masks = arena_array(a, g->value_ids + 1, sizeof *masks), any = false;
+    if (is_off(s)) return NULL;
+    bool *reached = arena_array(s->arena, g->value_ids + 1, sizeof *reached);
+    bool *masks = arena_array(s->arena, g->value_ids + 1, sizeof *masks), any = false;
     for (const ir_node *n = g->last; n; n = n->prev) {
-        bool passes = n->n_out == 1 && reached[n->out[0]->id] && passes_mask(n, o);
-        bool on = passes || find_step(SOFTMAX, n, o);
+        bool passes = n->n_out == 1 && reached[n->out[0]->id] && passes_mask(n, s->compile);
+        bool on = passes || find_step(SOFTMAX, n, s->compile);
         for (int i = 0; on && i < n->n_in; i++) {
             const ir_value *v = ir_in(n, i);
             if (!v) continue;
             reached[v->id] = true;
-            masks[v->id] |= saturates(v, o->census);
+            masks[v->id] |= saturates(v, s->compile->weights);
             any |= masks[v->id];
         }
     }
     for (const ir_node *n = g->first; n && any; n = n->next)
         for (int i = 0; i < n->n_in && n->n_out == 1 && reached[n->out[0]->id]; i++)
-            masks[n->out[0]->id] |= ir_in(n, i) && masks[ir_in(n, i)->id] && passes_mask(n, o);
+            masks[n->out[0]->id] |= ir_in(n, i) && masks[ir_in(n, i)->id] && passes_mask(n, s->compile);
     return masks;
 }
 
 /* A constant that an operator selects from, or a lowest number that is added: it saturates. */
-static bool is_bound(const ir_node *n, const ir_value *v, const pass_options *o)
+static bool is_bound(const ir_node *n, const ir_value *v, const compile *c)
 {
-    bool lowest = find_step(ADDITION, n, o) && count_of(o->census, v)->lowest;
+    bool lowest = find_step(ADDITION, n, c) && count_of(c->weights, v)->lowest;
     return v->storage->kind == IR_CONST && (amp_only_moves(n) || lowest);
 }
 
@@ -317,29 +319,30 @@ static bool is_bound(const ir_node *n, const ir_value *v, const pass_options *o)
 
 /* The first tensor that the node reads and that is lost, also behind nodes that only move it. */
 static const ir_value *lost_operand(const ir_node *n, const ir_value *const *behind, const bool *masks,
-                                    const pass_options *o)
+                                    const compile *c)
 {
     for (int i = 0; i < n->n_in; i++) {
         const ir_value *v = ir_in(n, i);
         if (!v || !amp_takes_part(n, i) || masks[v->id]) continue;
         if (behind[v->id]) return behind[v->id];
-        if (is_lost(o->census, v) && !is_bound(n, v, o)) return v;
+        if (is_lost(c->weights, v) && !is_bound(n, v, c)) return v;
     }
     return NULL;
 }
 
-const range_mark *range_find(const ir_graph *g, const amp_list *l, const pass_options *o, arena *a)
+const range_mark *range_find(const ir_graph *g, const amp_scope *s)
 {
-    if (is_off(l, o)) return NULL;
-    range_mark *marks = arena_array(a, g->node_ids + 1, sizeof *marks);
-    const ir_value **behind = arena_array(a, g->value_ids + 1, sizeof *behind);
-    const bool *masks = range_find_masks(g, l, o, a);
+    if (is_off(s)) return NULL;
+    const compile *c = s->compile;
+    range_mark *marks = arena_array(s->arena, g->node_ids + 1, sizeof *marks);
+    const ir_value **behind = arena_array(s->arena, g->value_ids + 1, sizeof *behind);
+    const bool *masks = range_find_masks(g, s);
     for (const ir_node *n = g->first; n && n->phase == IR_FORWARD; n = n->next) {
-        for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) match(&rows[i], n, o, marks);
-        if (!o->census) continue;
-        marks[n->id].tensor = lost_operand(n, behind, masks, o);
+        for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) match(&rows[i], n, c, marks);
+        if (!c->weights) continue;
+        marks[n->id].tensor = lost_operand(n, behind, masks, c);
         for (int i = 0; i < n->n_out && amp_only_moves(n); i++) behind[n->out[i]->id] = marks[n->id].tensor;
     }
-    range_mark_sums(g, l, marks, a);
+    range_mark_sums(g, c->list, marks, s->arena);
     return marks;
 }

@@ -37,14 +37,15 @@ static bool is_f32_black(amp_rule r)
            r == AMP_RANGE || r == AMP_INITIALIZER;
 }
 
-void amp_count(const ir_graph *g, const amp_entry *entries, const pass_options *o, arena *a)
+void amp_count(const ir_graph *g, const amp_scope *s)
 {
-    if (!o->stats) return;
-    model_nodes list = {.by_name = strmap_new(a)};
+    compile_report *report = s->report;
+    if (!report) return;
+    model_nodes list = {.by_name = strmap_new(s->arena)};
     for (const ir_node *n = g->first; n && n->phase == IR_FORWARD; n = n->next) {
         if (!n->loc.op || ir_op_has(n->op, IR_CONVERTS)) continue;
-        model_node *m = model_node_of(&list, n, a);
-        const amp_entry *e = &entries[n->id];
+        model_node *m = model_node_of(&list, n, s->arena);
+        const amp_entry *e = &s->entries[n->id];
         for (int i = 0; i < n->n_out; i++) m->floats |= ir_dtype_is_float(n->out[i]->type.dtype);
         m->low |= ir_dtype_is_low(e->want);
         if (m->rule <= AMP_F64 && !ir_dtype_is_low(e->want)) m->rule = e->rule;
@@ -52,24 +53,25 @@ void amp_count(const ir_graph *g, const amp_entry *entries, const pass_options *
     for (size_t i = 0; i < list.items.count; i++) {
         const model_node *m = list.items.items[i];
         if (!m->floats) continue;
-        o->stats->float_ops++;
-        if (m->low) o->stats->low_ops++;
-        else if (o->level == PASS_O0 || m->rule <= AMP_FOREIGN) o->stats->f32_other++;
-        else if (is_f32_black(m->rule)) o->stats->f32_black++;
-        else o->stats->f32_gray++;
+        report->float_ops++;
+        if (m->low) report->low_ops++;
+        else if (s->off || m->rule <= AMP_FOREIGN) report->f32_other++;
+        else if (is_f32_black(m->rule)) report->f32_black++;
+        else report->f32_gray++;
     }
 }
 
 /* ---- summary --------------------------------------------------------------------------------- */
 
-static const char *low_name(const pass_options *o)
+static const char *low_name(const compile_options *o)
 {
     return o->low == IR_bf16 ? "bf16" : "fp16";
 }
 
-const char *pass_summary(const pass_options *o, arena *a)
+const char *pass_summary(const compile *c, arena *a)
 {
-    const pass_stats *s = o->stats;
+    const compile_options *o = c->options;
+    const compile_report *s = &c->report;
     int f32 = s->f32_black + s->f32_gray + s->f32_other;
     const char *reasons = "";
     if (f32) {
@@ -128,7 +130,7 @@ static ir_dtype computes_in(const ir_node *n, const amp_entry *e)
 }
 
 /* `part`: under its name and operator, or NULL: under those of the node. */
-static const char *explain_node(const ir_node *n, const ir_part *part, const amp_entry *e, const pass_options *o,
+static const char *explain_node(const ir_node *n, const ir_part *part, const amp_entry *e, const compile_options *o,
                                 arena *a)
 {
     const char *name = part ? part->node : n->loc.node, *op = part ? part->op : n->loc.op;
@@ -157,12 +159,12 @@ static void add_text(char_list *text, const char *s, arena *a)
     for (; *s; s++) vec_push(a, text, *s);
 }
 
-static bool is_asked(const char *name, const pass_options *o)
+static bool is_asked(const char *name, const compile_options *o)
 {
     return strcmp(o->explain, "all") == 0 || strcmp(o->explain, name) == 0;
 }
 
-static bool is_any_asked(const ir_loc *loc, const pass_options *o)
+static bool is_any_asked(const ir_loc *loc, const compile_options *o)
 {
     bool asked = loc->op && is_asked(loc->node, o);
     for (const ir_part *p = loc->parts; p && p->op && !asked; p++) asked = is_asked(p->node, o);
@@ -170,22 +172,24 @@ static bool is_any_asked(const ir_loc *loc, const pass_options *o)
 }
 
 /* The part of a decomposed operator that shows what was decided: the last one that has a colour. */
-const char *amp_explain(const ir_graph *g, const amp_entry *entries, const pass_options *o, arena *a)
+const char *amp_explain(const ir_graph *g, const amp_scope *s)
 {
+    const compile_options *o = s->compile->options;
+    arena *a = s->arena;
     model_nodes list = {.by_name = strmap_new(a)};
     for (const ir_node *n = g->first; n && n->phase == IR_FORWARD; n = n->next) {
         if (!is_any_asked(&n->loc, o)) continue;
         model_node *m = model_node_of(&list, n, a);
-        if (entries[n->id].colour != IR_KEEP) m->first = n;
+        if (s->entries[n->id].colour != IR_KEEP) m->first = n;
     }
     if (!list.items.count) return strcmp(o->explain, "all") == 0 ? "" : NULL;
     char_list text = {0};
     for (size_t i = 0; i < list.items.count; i++) {
         const ir_node *n = list.items.items[i]->first;
-        if (is_asked(n->loc.node, o)) add_text(&text, explain_node(n, NULL, &entries[n->id], o, a), a);
+        if (is_asked(n->loc.node, o)) add_text(&text, explain_node(n, NULL, &s->entries[n->id], o, a), a);
         for (const ir_part *p = n->loc.parts; p && p->op; p++)
             if (is_asked(p->node, o) && strcmp(p->node, n->loc.node) != 0)
-                add_text(&text, explain_node(n, p, &entries[n->id], o, a), a);
+                add_text(&text, explain_node(n, p, &s->entries[n->id], o, a), a);
     }
     vec_push(a, &text, '\0');
     return text.items;
@@ -323,21 +327,21 @@ static const char *centred(const char *text, int width, arena *a)
 }
 
 /* The table in the form of PaddlePaddle's operator statistics. */
-const char *pass_print_stats(const ir_module *m, const pass_options *o, arena *a)
+const char *pass_print_stats(const ir_module *m, const compile *c, arena *a)
 {
     const ir_graph *g = pass_primary(m);
     if (!g) return "";
-    const pass_calls *calls = o->stats && o->stats->inserted ? o->stats->inserted : pass_count_calls(g, a);
-    if (o->json) return stats_json(calls, a);
+    const pass_calls *calls = c->report.inserted ? c->report.inserted : pass_count_calls(g, a);
+    if (c->options->json) return stats_json(calls, a);
     const char *text = arena_printf(a, "<%s>\n<%s>\n<%s | %s | %s | %s | %s>\n",
                                     centred(" op list of all blocks ", 120, a), centred(" op list ", 120, a),
                                     centred(" Op Name ", 40, a), centred(" FP16 Calls ", 17, a),
                                     centred(" BF16 Calls ", 17, a), centred(" FP32 Calls", 17, a),
                                     centred(" Other Calls ", 17, a));
     for (size_t i = 0; i < calls->items.count; i++) {
-        const op_calls *c = &calls->items.items[i];
-        text = arena_printf(a, "%s  %-40s|  %-17d|  %-17d|  %-17d|  %d\n", text, c->op, c->f16, c->bf16, c->f32,
-                            c->other);
+        const op_calls *row = &calls->items.items[i];
+        text = arena_printf(a, "%s  %-40s|  %-17d|  %-17d|  %-17d|  %d\n", text, row->op, row->f16, row->bf16,
+                            row->f32, row->other);
     }
     const char *count = arena_printf(a, " op count: %zu ", calls->items.count);
     return arena_printf(a, "%s<%s>\n\n", text, centred(count, 120, a));

@@ -189,14 +189,13 @@ static ampc_status differentiate_graph(ir_graph *graph, diag *d, arena *scratch)
     return diag_status(d);
 }
 
-ampc_status pass_autodiff(ir_module *m, const pass_options *o, diag *d)
+ampc_status pass_autodiff(ir_module *m, compile *c)
 {
-    (void)o;
     ir_graph *graph = ir_graph_find(m, "train");
     if (!graph) return AMPC_OK;
     arena *scratch = pass_scratch_new(m);
     if (!scratch) return AMPC_NO_MEMORY;
-    ampc_status status = differentiate_graph(graph, d, scratch);
+    ampc_status status = differentiate_graph(graph, c->diag, scratch);
     arena_free(scratch);
     return status;
 }

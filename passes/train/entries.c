@@ -22,9 +22,8 @@ static void stores_to_outputs(ir_graph *g, diag *d)
     }
 }
 
-ampc_status pass_entries(ir_module *m, const pass_options *o, diag *d)
+ampc_status pass_entries(ir_module *m, compile *c)
 {
-    (void)o;
     ir_graph *train = ir_graph_find(m, "train");
     if (!train) return AMPC_OK;
     ir_graph *step = ir_graph_clone(m, train, "train_step", NULL);
@@ -33,6 +32,6 @@ ampc_status pass_entries(ir_module *m, const pass_options *o, diag *d)
         if (named(n, "gradin/")) ir_node_remove(n);
     }
     train->name = "grad";
-    stores_to_outputs(train, d);
-    return diag_status(d);
+    stores_to_outputs(train, c->diag);
+    return diag_status(c->diag);
 }

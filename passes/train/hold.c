@@ -56,7 +56,7 @@ static bool are_of_mask(const value_kinds *k)
 }
 
 /* Reads a learned tensor only as far as its first element that no mask has. */
-static bool has_mask_values(const ir_storage *s, const pass_options *o)
+static bool has_mask_values(const ir_storage *s, const compile *c)
 {
     unsigned char piece[PIECE];
     uint64_t bytes = (uint64_t)ir_storage_bytes(s);
@@ -64,20 +64,20 @@ static bool has_mask_values(const ir_storage *s, const pass_options *o)
     if (bytes > MASK_BYTES) return false;
     for (uint64_t at = 0; at < bytes && !k.other; at += PIECE) {
         size_t n = bytes - at < PIECE ? (size_t)(bytes - at) : PIECE;
-        if (!range_read_part(s, o, at, piece, n)) return false;
+        if (!range_read_part(s, c, at, piece, n)) return false;
         add_kinds(s->type.dtype, piece, n, &k);
     }
     return are_of_mask(&k);
 }
 
-void params_mark_masks(const ir_module *m, const pass_options *o, arena *a)
+void params_mark_masks(const ir_module *m, const compile *c, arena *a)
 {
     bool *marked = arena_array(a, m->storage.count + 1, sizeof *marked);
     for (size_t i = 0; i < m->graphs.count; i++) mark_softmax_operands(m->graphs.items[i], marked, a);
     for (size_t i = 0; i < m->storage.count; i++) {
         ir_storage *s = m->storage.items[i];
         bool candidate = marked[s->id] && s->kind == IR_PARAM && !s->frozen && !s->held;
-        if (candidate && has_mask_values(s, o)) s->held = IR_HELD_MASK;
+        if (candidate && has_mask_values(s, c)) s->held = IR_HELD_MASK;
     }
 }
 
@@ -99,30 +99,30 @@ static bool has_constant_operands(ir_knowledge *k, const ir_node *n)
     return n->n_in > 0 && n->n_out > 0;
 }
 
-static bool load_operands(ir_knowledge *k, const ir_node *n, const pass_options *o, arena *a)
+static bool load_operands(ir_knowledge *k, const ir_node *n, const compile *c, arena *a)
 {
     for (int i = 0; i < n->n_in; i++) {
         const ir_value *v = ir_in(n, i);
         if (!v || !is_unread(k, v)) continue;
-        const void *bytes = range_read(v->storage, o, a);
+        const void *bytes = range_read(v->storage, c, a);
         if (!bytes) return false;
         v->storage->data = (ir_data){.kind = IR_DATA_INLINE, .bytes = bytes};
     }
     return true;
 }
 
-static void fold_graph(ir_graph *g, const pass_options *o, diag *d, arena *a)
+static void fold_graph(ir_graph *g, const compile *c, arena *a)
 {
     ir_knowledge *k = ir_knowledge_new(a, g);
     for (const ir_node *n = g->first; n; n = n->next)
-        if (has_constant_operands(k, n) && load_operands(k, n, o, g->module->arena)) ir_fold(k, n, FOLD_ELEMENTS);
-    ir_fold_commit(k, g, d);
+        if (has_constant_operands(k, n) && load_operands(k, n, c, g->module->arena)) ir_fold(k, n, FOLD_ELEMENTS);
+    ir_fold_commit(k, g, c->diag);
     pass_sweep(g);
 }
 
-void params_fold(ir_module *m, const pass_options *o, diag *d, arena *a)
+void params_fold(ir_module *m, const compile *c, arena *a)
 {
     for (size_t i = 0; i < m->graphs.count; i++)
-        if (!m->graphs.items[i]->body) fold_graph(m->graphs.items[i], o, d, a);
+        if (!m->graphs.items[i]->body) fold_graph(m->graphs.items[i], c, a);
     ir_module_sweep(m);
 }

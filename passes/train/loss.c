@@ -236,8 +236,10 @@ static const char *find_label(const ir_graph *g)
     return NULL;
 }
 
-ampc_status pass_loss(ir_module *m, const pass_options *o, diag *d)
+ampc_status pass_loss(ir_module *m, compile *c)
 {
+    const compile_options *o = c->options;
+    diag *d = c->diag;
     ir_graph *eval = ir_graph_find(m, "eval"), *train = ir_graph_find(m, "train");
     if (!eval || !train) return AMPC_OK;
     if (o->loss && o->loss_output)

@@ -14,11 +14,11 @@ static bool needs_master(const ir_storage *s)
 }
 
 /* Its values as f32; false: they are out of reach. */
-static bool widen(ir_module *m, ir_storage *s, const pass_options *o, arena *scratch)
+static bool widen(ir_module *m, ir_storage *s, const compile *c, arena *scratch)
 {
     const ir_dtype low = s->type.dtype;
     const size_t count = (size_t)ir_storage_bytes(s) / ir_dtype_size(low);
-    const void *bytes = s->data.kind == IR_DATA_ZERO ? NULL : range_read(s, o, scratch);
+    const void *bytes = s->data.kind == IR_DATA_ZERO ? NULL : range_read(s, c, scratch);
     if (!bytes && s->data.kind != IR_DATA_ZERO) return false;
     s->type.dtype = IR_f32;
     if (!bytes) return true;
@@ -43,13 +43,14 @@ static void read_through_cast(ir_graph *g, ir_storage *s, ir_dtype low, diag *d)
     cast->def->note = "the parameter as the model stores it";
 }
 
-static ampc_status make_masters(ir_module *m, const pass_options *o, diag *d, arena *scratch)
+static ampc_status make_masters(ir_module *m, const compile *c, arena *scratch)
 {
+    diag *d = c->diag;
     for (size_t i = m->storage.count; i-- > 0;) { /* casts stand in the order of the parameters */
         ir_storage *s = m->storage.items[i];
         const ir_dtype low = s->type.dtype;
         if (!needs_master(s)) continue;
-        if (!widen(m, s, o, scratch))
+        if (!widen(m, s, c, scratch))
             return diag_error(d, AMPC_UNSUPPORTED, DIAG_NOWHERE,
                               "parameter '%s' is %s, and its values, which training needs as f32, are out of reach",
                               s->name, ir_dtype_name(low));
@@ -58,12 +59,12 @@ static ampc_status make_masters(ir_module *m, const pass_options *o, diag *d, ar
     return diag_status(d);
 }
 
-ampc_status pass_masters(ir_module *m, const pass_options *o, diag *d)
+ampc_status pass_masters(ir_module *m, compile *c)
 {
     if (!ir_graph_find(m, "train")) return AMPC_OK;
     arena *scratch = pass_scratch_new(m);
     if (!scratch) return AMPC_NO_MEMORY;
-    ampc_status status = make_masters(m, o, d, scratch);
+    ampc_status status = make_masters(m, c, scratch);
     arena_free(scratch);
     return status;
 }

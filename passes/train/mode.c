@@ -58,7 +58,7 @@ static ampc_status make_eval(ir_graph *g, diag *d)
     return AMPC_OK;
 }
 
-static bool has_frozen_statistics(const ir_node *n, const pass_options *o)
+static bool has_frozen_statistics(const ir_node *n, const compile_options *o)
 {
     return pass_match(&o->freeze, ir_in(n, IR_IN(batch_norm, mean))->name) ||
            pass_match(&o->freeze, ir_in(n, IR_IN(batch_norm, var))->name);
@@ -73,7 +73,7 @@ static void remove_store(ir_graph *g, const ir_value *fresh)
 }
 
 /* A BatchNormalization whose running statistics --freeze names uses them and leaves them as they are. */
-static void freeze_statistics(ir_graph *g, const pass_options *o)
+static void freeze_statistics(ir_graph *g, const compile_options *o)
 {
     for (ir_node *n = g->first; n; n = n->next) {
         if (n->op != IR_OP_batch_norm || !has_frozen_statistics(n, o)) continue;
@@ -115,7 +115,7 @@ static void move_statistic(ir_graph *g, ir_node *n, int slot, int fresh, diag *d
 }
 
 /* --mode=train: every BatchNormalization uses batch statistics and moves its running ones, frozen states aside. */
-static void make_train(ir_graph *g, const pass_options *o, diag *d)
+static void make_train(ir_graph *g, const compile_options *o, diag *d)
 {
     for (ir_node *n = g->first; n; n = n->next) {
         if (n->op != IR_OP_batch_norm || n->attr[IR_ATTR(batch_norm, training)].i) continue;
@@ -128,7 +128,7 @@ static void make_train(ir_graph *g, const pass_options *o, diag *d)
 }
 
 /* A file exported for evaluation trains differently from what its network did: said once, unless it was asked for. */
-static void note_fixed_statistics(const ir_graph *g, const pass_options *o, diag *d)
+static void note_fixed_statistics(const ir_graph *g, const compile_options *o, diag *d)
 {
     int fixed = 0, all = 0;
     for (const ir_node *n = g->first; n && o->mode == PASS_MODE_DEFAULT; n = n->next) {
@@ -145,7 +145,7 @@ static void note_fixed_statistics(const ir_graph *g, const pass_options *o, diag
 
 /* @infer runs in evaluation mode unless --mode asks for another: file for the network as written, train for that of
  * training where no training step takes it. */
-static ampc_status make_infer(ir_graph *g, const pass_options *o, bool training, diag *d)
+static ampc_status make_infer(ir_graph *g, const compile_options *o, bool training, diag *d)
 {
     if (o->mode == PASS_MODE_FILE) return AMPC_OK;
     if (o->mode != PASS_MODE_TRAIN || training) return make_eval(g, d);
@@ -174,7 +174,7 @@ static const char *find_loss(const ir_graph *g)
     return found;
 }
 
-bool pass_wants_training(const ir_module *m, const pass_options *o, const char **found)
+bool pass_wants_training(const ir_module *m, const compile_options *o, const char **found)
 {
     const ir_graph *forward = ir_graph_find(m, "forward");
     bool given = o->loss || o->loss_output;
@@ -182,8 +182,10 @@ bool pass_wants_training(const ir_module *m, const pass_options *o, const char *
     return given || *found || ir_meta_get(m, "loss");
 }
 
-ampc_status pass_mode_graphs(ir_module *m, const pass_options *o, diag *d)
+ampc_status pass_mode_graphs(ir_module *m, compile *c)
 {
+    const compile_options *o = c->options;
+    diag *d = c->diag;
     ir_graph *forward = ir_graph_find(m, "forward");
     if (!forward) return AMPC_OK;
     const char *found;

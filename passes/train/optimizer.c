@@ -234,12 +234,13 @@ static int take_gradients(ir_graph *g, ir_value ***gradients, ir_storage ***para
     return (int)values.count;
 }
 
-ampc_status pass_optimizer(ir_module *m, const pass_options *o, diag *d)
+ampc_status pass_optimizer(ir_module *m, compile *c)
 {
+    diag *d = c->diag;
     ir_graph *g = ir_graph_find(m, "train_step");
     if (!g) return AMPC_OK;
     optimizer opt = {0};
-    TRY(parse_optimizer(m, o->optimizer, d, &opt));
+    TRY(parse_optimizer(m, c->options->optimizer, d, &opt));
     ir_value **gradients;
     ir_storage **params;
     int n = take_gradients(g, &gradients, &params);

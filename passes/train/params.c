@@ -37,7 +37,7 @@ static void check_globs(const ir_module *m, const pass_strings *globs, const cha
 }
 
 /* --train with the whole name of something that no gradient can move. */
-static void check_trainable(const ir_module *m, const pass_options *o, diag *d)
+static void check_trainable(const ir_module *m, const compile_options *o, diag *d)
 {
     for (int i = 0; i < o->train.count; i++) {
         const ir_storage *s = ir_storage_find(m, o->train.items[i]);
@@ -58,7 +58,7 @@ static bool is_named(const pass_strings *names, const char *name)
     return false;
 }
 
-static void release_named(ir_module *m, const pass_options *o)
+static void release_named(ir_module *m, const compile_options *o)
 {
     for (size_t i = 0; i < m->storage.count; i++) {
         ir_storage *s = m->storage.items[i];
@@ -68,7 +68,7 @@ static void release_named(ir_module *m, const pass_options *o)
     }
 }
 
-static void select_trained(ir_module *m, const pass_options *o, diag *d)
+static void select_trained(ir_module *m, const compile_options *o, diag *d)
 {
     for (size_t i = 0; i < m->storage.count; i++) {
         ir_storage *s = m->storage.items[i];
@@ -138,7 +138,7 @@ static void draw(ir_module *m, ir_storage *s, double bound, uint64_t seed)
     s->data = (ir_data){.kind = IR_DATA_INLINE, .bytes = bytes};
 }
 
-static ampc_status initialise(ir_module *m, const pass_options *o, diag *d)
+static ampc_status initialise(ir_module *m, const compile_options *o, diag *d)
 {
     if (!o->init || strcmp(o->init, "file") == 0) return AMPC_OK;
     bool kaiming = strcmp(o->init, "kaiming") == 0;
@@ -155,39 +155,41 @@ static ampc_status initialise(ir_module *m, const pass_options *o, diag *d)
 }
 
 /* Dropout draws by the key of the options; without one by that of the importer. */
-static void seed_dropout(ir_module *m, const pass_options *o)
+static void seed_dropout(ir_module *m, const compile_options *o)
 {
     ir_storage *rng = ir_random_state(m);
     if (rng && o->seed) ir_storage_set(m, rng, (int64_t[]){(int64_t)o->seed, 0});
 }
 
-static ampc_status choose_params(ir_module *m, const pass_options *o, diag *d, arena *scratch)
+static ampc_status choose_params(ir_module *m, const compile *c, arena *scratch)
 {
+    const compile_options *o = c->options;
+    diag *d = c->diag;
     const char *found;
     bool training = pass_wants_training(m, o, &found) && !o->plain_runtime;
     check_globs(m, &o->train, "--train", d);
     check_globs(m, &o->freeze, "--freeze", d);
     check_trainable(m, o, d);
     if (training || pass_explains_params(o)) {
-        params_mark_masks(m, o, scratch);
+        params_mark_masks(m, c, scratch);
         release_named(m, o);
     }
     select_trained(m, o, d);
     TRY(diag_status(d));
-    if (pass_explains_params(o)) params_explain(m, o, scratch);
+    if (pass_explains_params(o)) params_explain(m, c, scratch);
     if (training) params_note(m, d, scratch);
     bool held = hold_constant(m, training);
     if (m->graphs.count) TRY(initialise(m, o, d));
     seed_dropout(m, o);
-    if (held) params_fold(m, o, d, scratch);
+    if (held) params_fold(m, c, scratch);
     return diag_status(d);
 }
 
-ampc_status pass_params(ir_module *m, const pass_options *o, diag *d)
+ampc_status pass_params(ir_module *m, compile *c)
 {
     arena *scratch = pass_scratch_new(m);
     if (!scratch) return AMPC_NO_MEMORY;
-    ampc_status status = choose_params(m, o, d, scratch);
+    ampc_status status = choose_params(m, c, scratch);
     arena_free(scratch);
     return status;
 }

@@ -7,9 +7,9 @@
 /* hold.c */
 
 /* Marks parameters that mask the operand of a softmax (IR_HELD_MASK). */
-void params_mark_masks(const ir_module *m, const pass_options *o, arena *a);
+void params_mark_masks(const ir_module *m, const compile *c, arena *a);
 /* Evaluates what the graphs compute from constants only. */
-void params_fold(ir_module *m, const pass_options *o, diag *d, arena *a);
+void params_fold(ir_module *m, const compile *c, arena *a);
 
 /* Held, but --train may name it. */
 static inline bool params_releases(const ir_storage *s)
@@ -22,6 +22,6 @@ static inline bool params_releases(const ir_storage *s)
 /* One note: how many initializers are trained, and which are held. */
 void params_note(const ir_module *m, diag *d, arena *a);
 /* --explain=params: one line, or one JSON object, for each float initializer. */
-void params_explain(const ir_module *m, const pass_options *o, arena *a);
+void params_explain(const ir_module *m, const compile *c, arena *a);
 
 #endif

@@ -5,7 +5,7 @@
 
 enum { NAMES_SHOWN = 4 };
 
-bool pass_explains_params(const pass_options *o)
+bool pass_explains_params(const compile_options *o)
 {
     return o->explain && strcmp(o->explain, "params") == 0;
 }
@@ -23,7 +23,7 @@ typedef struct description {
     const char *state, *reason;
 } description;
 
-static description describe(const ir_storage *s, const pass_options *o)
+static description describe(const ir_storage *s, const compile_options *o)
 {
     bool chosen = o->train.count && !pass_match(&o->train, s->name);
     if (s->kind == IR_STATE)
@@ -114,9 +114,10 @@ static const char *json_line(const ir_storage *s, const description *is, arena *
                         pass_json_string(is->reason, a));
 }
 
-void params_explain(const ir_module *m, const pass_options *o, arena *a)
+void params_explain(const ir_module *m, const compile *c, arena *a)
 {
-    for (size_t i = 0; i < m->storage.count && o->text_out; i++) {
+    const compile_options *o = c->options;
+    for (size_t i = 0; i < m->storage.count && c->report.text; i++) {
         const ir_storage *s = m->storage.items[i];
         if (!is_listed(s)) continue;
         description is = describe(s, o);
@@ -125,6 +126,6 @@ void params_explain(const ir_module *m, const pass_options *o, arena *a)
                     : arena_printf(a, "%s: %s, %lld element%s, %s%s%s\n", s->name, ir_type_print(m, &s->type, a),
                                    count_elements(s), count_elements(s) == 1 ? "" : "s", is.state,
                                    *is.reason ? ": " : "", is.reason);
-        o->text_out(o->text_user, text);
+        fputs(text, c->report.text);
     }
 }

@@ -11,30 +11,35 @@
 
 #include <string.h>
 
-bool pass_scales(const pass_options *o)
-{
-    if (o->scaling == PASS_SCALE_DEFAULT) return o->level != PASS_O0;
-    return o->scaling != PASS_SCALE_OFF;
-}
-
-static bool is_dynamic(const pass_options *o)
+static bool is_dynamic(const compile_options *o)
 {
     return o->scaling == PASS_SCALE_DYNAMIC || (o->scaling == PASS_SCALE_DEFAULT && o->low == IR_f16);
 }
 
-ampc_status pass_scale_loss(ir_module *m, const pass_options *o, diag *d)
+scaling_rules scaling_resolve(const compile_options *o, scaling_rules r)
 {
-    if (!ir_graph_find(m, "train") || !pass_scales(o)) return AMPC_OK;
-    pass_scaling_rules rules;
-    TRY(pass_get_scaling(o, d, &rules));
-    bool fixed_one = o->scaling == PASS_SCALE_DEFAULT && !is_dynamic(o);
+    if (o->init_scale > 0) r.init = o->init_scale;
+    if (o->incr_every > 0) r.incr_every = o->incr_every;
+    if (o->decr_every > 0) r.decr_every = o->decr_every;
+    if (o->incr_ratio > 0) r.incr_ratio = o->incr_ratio;
+    if (o->decr_ratio > 0) r.decr_ratio = o->decr_ratio;
+    if (o->min_scale > 0) r.min = o->min_scale;
+    r.on = o->scaling == PASS_SCALE_DEFAULT ? o->level != PASS_O0 : o->scaling != PASS_SCALE_OFF;
+    r.dynamic = is_dynamic(o);
+    if (o->scaling == PASS_SCALE_DEFAULT && !r.dynamic) r.init = 1;
+    return r;
+}
+
+ampc_status pass_scale_loss(ir_module *m, compile *c)
+{
+    if (!ir_graph_find(m, "train") || !c->scaling.on) return AMPC_OK;
     const ir_type f32 = ir_type_scalar(IR_f32), i32 = ir_type_scalar(IR_i32);
-    pass_state(m, "loss_scale", &f32, fixed_one ? 1.0 : rules.init, d);
-    if (is_dynamic(o)) {
-        pass_state(m, "good_steps", &i32, 0, d);
-        pass_state(m, "bad_steps", &i32, 0, d);
+    pass_state(m, "loss_scale", &f32, c->scaling.init, c->diag);
+    if (c->scaling.dynamic) {
+        pass_state(m, "good_steps", &i32, 0, c->diag);
+        pass_state(m, "bad_steps", &i32, 0, c->diag);
     }
-    return diag_status(d);
+    return diag_status(c->diag);
 }
 
 /* ---- after the backward ---------------------------------------------------------------------- */
@@ -75,13 +80,13 @@ static ir_value *check_gradients(ir_graph *g, const node_list *outputs, ir_value
     return check->out[n];
 }
 
-static void update_scale(ir_graph *g, const pass_options *o, const pass_scaling_rules *r, ir_value *found, diag *d)
+static void update_scale(ir_graph *g, const scaling_rules *r, ir_value *found, diag *d)
 {
     ir_module *m = g->module;
     ir_builder b = pass_builder(g, IR_UPDATE, d);
     ir_storage *state[] = {ir_storage_find(m, "loss_scale"), ir_storage_find(m, "good_steps"),
                            ir_storage_find(m, "bad_steps")};
-    if (!is_dynamic(o) || !state[1] || !state[2]) return;
+    if (!r->dynamic || !state[1] || !state[2]) return;
     ir_node *n = ir_new(&b, IR_OP_update_loss_scaling, 4, found, ir_graph_storage(g, state[0]),
                         ir_graph_storage(g, state[1]), ir_graph_storage(g, state[2]));
     ir_set_int(n, IR_ATTR(update_loss_scaling, incr_every), r->incr_every);
@@ -97,13 +102,12 @@ static void update_scale(ir_graph *g, const pass_options *o, const pass_scaling_
     }
 }
 
-static ampc_status unscale_graph(ir_graph *g, const pass_options *o, bool update, diag *d)
+/* `update`: how the scale moves; NULL: it stays. */
+static ampc_status unscale_graph(ir_graph *g, const scaling_rules *update, diag *d)
 {
     static const ir_dtype types[] = {IR_f32, IR_f64, IR_f16, IR_bf16};
     ir_storage *scale = ir_storage_find(g->module, "loss_scale");
     if (!scale) return AMPC_OK;
-    pass_scaling_rules rules;
-    TRY(pass_get_scaling(o, d, &rules));
     ir_value *found = NULL;
     ir_builder b = pass_builder(g, IR_UPDATE, d);
     node_list outputs[IR_DTYPE_COUNT] = {0};
@@ -117,13 +121,13 @@ static ampc_status unscale_graph(ir_graph *g, const pass_options *o, bool update
     if (!found) return diag_status(d);
     ir_value_rename(found, "found_inf");
     ir_output(&b, "found_inf", found);
-    if (update) update_scale(g, o, &rules, found, d);
+    if (update) update_scale(g, update, found, d);
     return diag_status(d);
 }
 
-ampc_status pass_unscale(ir_module *m, const pass_options *o, diag *d)
+ampc_status pass_unscale(ir_module *m, compile *c)
 {
     ir_graph *grad = ir_graph_find(m, "grad"), *step = ir_graph_find(m, "train_step");
-    if (grad) TRY(unscale_graph(grad, o, false, d));
-    return step ? unscale_graph(step, o, true, d) : AMPC_OK;
+    if (grad) TRY(unscale_graph(grad, NULL, c->diag));
+    return step ? unscale_graph(step, &c->scaling, c->diag) : AMPC_OK;
 }

@@ -172,49 +172,15 @@ ampc_status ampc_module_save(ampc_module *module, const char *path)
 
 /* ---- compiling ---- */
 
-/* Comma-separated words; `text` and `items` are freed by clear_words. */
-typedef struct words {
-    char *text;
-    const char **items;
-    int count;
-} words;
-
-static bool split(const char *list, words *out)
+/* Comma-separated words. */
+static pass_strings split(const char *list, arena *a)
 {
-    *out = (words){0};
-    if (!list) return true;
-    size_t most = strlen(list) / 2 + 1;
+    if (!list) return (pass_strings){0};
+    const char **items = arena_array(a, strlen(list) / 2 + 1, sizeof *items);
+    int count = 0;
     char *rest = NULL;
-    out->text = strdup(list);
-    out->items = calloc(most + 1, sizeof *out->items);
-    if (!out->text || !out->items) return false;
-    for (char *w = strtok_r(out->text, ",", &rest); w; w = strtok_r(NULL, ",", &rest))
-        out->items[out->count++] = w;
-    return true;
-}
-
-enum { WHITE, BLACK, GRAY, BLACK_VARS, FP32_NODES, TRAIN, FREEZE, WORD_LISTS };
-
-static bool split_all(const ampc_compile_options *o, words *w, pass_options *p)
-{
-    const char *const lists[] = {o->white,      o->black, o->gray,  o->black_vars,
-                                 o->fp32_nodes, o->train, o->freeze};
-    pass_strings *const to[] = {&p->white,      &p->black, &p->gray,  &p->black_vars,
-                                &p->fp32_nodes, &p->train, &p->freeze};
-    bool good = true;
-    for (int i = 0; i < WORD_LISTS; i++) {
-        good = split(lists[i], &w[i]) && good;
-        *to[i] = (pass_strings){w[i].items, w[i].count};
-    }
-    return good;
-}
-
-static void clear_words(words *w)
-{
-    for (int i = 0; i < WORD_LISTS; i++) {
-        free(w[i].text);
-        free(w[i].items);
-    }
+    for (char *w = strtok_r(arena_strdup(a, list), ",", &rest); w; w = strtok_r(NULL, ",", &rest)) items[count++] = w;
+    return (pass_strings){items, count};
 }
 
 static const api_range compile_ranges[] = {
@@ -235,7 +201,7 @@ static ampc_status choose(const char *what, const char *word, const pass_word *t
     return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "%s '%s' is not known", what, word);
 }
 
-static ampc_status set_options(const ampc_compile_options *o, diag *d, pass_options *p)
+static ampc_status set_options(const ampc_compile_options *o, arena *a, diag *d, compile_options *p)
 {
     int level, low, scaling, mode, placement;
     TRY(choose("amp", o->amp, pass_levels, (int)p->level, d, &level));
@@ -253,6 +219,13 @@ static ampc_status set_options(const ampc_compile_options *o, diag *d, pass_opti
     if (o->profile) p->profile = o->profile;
     if (o->init) p->init = o->init;
     p->lists = (pass_strings){o->lists, (int)o->n_lists};
+    p->white = split(o->white, a);
+    p->black = split(o->black, a);
+    p->gray = split(o->gray, a);
+    p->black_vars = split(o->black_vars, a);
+    p->fp32_nodes = split(o->fp32_nodes, a);
+    p->train = split(o->train, a);
+    p->freeze = split(o->freeze, a);
     p->keep_io_types = !o->change_io_types;
     p->fuse = !o->no_fuse;
     p->loss = o->loss;
@@ -268,7 +241,33 @@ static ampc_status set_options(const ampc_compile_options *o, diag *d, pass_opti
     return AMPC_OK;
 }
 
-static ampc_status set_summary(ampc_module *m, const pass_options *p, diag *d)
+/* What lies in files is read where it was when the model was imported. */
+static ampc_status run_passes(ir_module *m, compile *c)
+{
+    rt_weights *weights;
+    TRY(rt_weights_open(m, NULL, c->diag, &weights));
+    c->read = rt_weights_read_part;
+    c->read_user = weights;
+    ampc_status status = compile_module(m, c);
+    rt_weights_close(weights);
+    return status;
+}
+
+static ampc_status compile_with(ampc_module *m, const ampc_compile_options *o, arena *a, diag *d)
+{
+    compile_options p = compile_options_default();
+    compile *c;
+    TRY(set_options(o, a, d, &p));
+    m->stage = API_BROKEN;
+    TRY(compile_load(&p, a, d, &c));
+    TRY(run_passes(m->ir, c));
+    m->summary = strdup(pass_summary(c, a));
+    if (!m->summary) return rt_no_memory(d);
+    m->stage = API_COMPILED;
+    return AMPC_OK;
+}
+
+static ampc_status compile_guarded(ampc_module *m, const ampc_compile_options *o, diag *d)
 {
     jmp_buf guard;
     arena *a = arena_new(0);
@@ -277,37 +276,8 @@ static ampc_status set_summary(ampc_module *m, const pass_options *p, diag *d)
         return rt_no_memory(d);
     }
     arena_set_guard(a, &guard);
-    m->summary = strdup(pass_summary(p, a));
+    ampc_status s = compile_with(m, o, a, d);
     arena_free(a);
-    return m->summary ? AMPC_OK : rt_no_memory(d);
-}
-
-/* What lies in files is read where it was when the model was imported. */
-static ampc_status compile_passes(ampc_module *m, pass_options *p, diag *d)
-{
-    rt_weights *weights;
-    TRY(rt_weights_open(m->ir, NULL, d, &weights));
-    p->read = rt_weights_read_part;
-    p->read_user = weights;
-    ampc_status status = pass_compile(m->ir, p, d);
-    rt_weights_close(weights);
-    return status;
-}
-
-static ampc_status compile(ampc_module *m, const ampc_compile_options *o, diag *d)
-{
-    words w[WORD_LISTS];
-    pass_stats stats = {0};
-    pass_options p = pass_options_default();
-    p.stats = &stats;
-    ampc_status s = split_all(o, w, &p) ? set_options(o, d, &p) : rt_no_memory(d);
-    if (s == AMPC_OK) {
-        m->stage = API_BROKEN;
-        s = compile_passes(m, &p, d);
-    }
-    if (s == AMPC_OK) s = set_summary(m, &p, d);
-    if (s == AMPC_OK) m->stage = API_COMPILED;
-    clear_words(w);
     return s;
 }
 
@@ -326,7 +296,7 @@ ampc_status ampc_module_compile(ampc_module *module, const ampc_compile_options 
     if (module->holders > 1)
         return diag_error(d, AMPC_USAGE, DIAG_NOWHERE,
                           "a module cannot be compiled while sessions of it are open");
-    return compile(module, &o, d);
+    return compile_guarded(module, &o, d);
 }
 
 const char *ampc_module_summary(const ampc_module *module)

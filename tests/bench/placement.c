@@ -110,13 +110,15 @@ static void measure(const char *name, void (*make)(making *, ir_value *), const 
     placement_costs costs = {0};
     for (int i = 0; i < ROUNDS && diag_status(d) == AMPC_OK; i++) {
         arena *a = arena_new(0);
-        pass_options o = pass_options_default();
-        amp_list *list;
-        if (amp_list_load(&o, a, d, &list) != AMPC_OK) break;
+        compile_options o = compile_options_default();
+        compile *c;
+        if (compile_load(&o, a, d, &c) != AMPC_OK) break;
+        c->device = device;
+        amp_scope scope = {.compile = c, .arena = a};
         double start = seconds();
-        amp_entry *entries = amp_colour(g, list, &o, a, d);
+        amp_colour(g, &scope);
         double coloured = seconds();
-        costs = amp_place(g, entries, list, &o, device, false, a);
+        costs = amp_place(g, &scope, false);
         double placed = seconds();
         if (coloured - start < colouring) colouring = coloured - start;
         if (placed - coloured < placing) placing = placed - coloured;

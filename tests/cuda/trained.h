@@ -42,7 +42,7 @@ static inline void expect_nothing_left(const char *when)
 static inline int group_setup(void **state)
 {
     scratch *t;
-    const pass_options o = training_options(IR_f16);
+    const compile_options o = training_options(IR_f16);
     (void)state;
     double_install();
     if (scratch_setup((void **)&t)) return -1;

@@ -11,10 +11,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 static const char *effective(const char *text, size_t size, diag *d, arena *a)
 {
     memory_file file = memory_file_open((const uint8_t *)text, size);
-    pass_options o = pass_options_default();
+    compile_options o = compile_options_default();
     const char *path = file.path;
     o.lists = (pass_strings){&path, 1};
-    const char *printed = pass_print_list(&o, d, a);
+    compile *c;
+    const char *printed = compile_load(&o, a, d, &c) == AMPC_OK ? pass_print_list(c, a) : NULL;
     memory_file_close(&file);
     return printed;
 }

@@ -1,4 +1,5 @@
 /* pipeline.c - see pipeline.h. */
+#include "tests/compile.h"
 #include "tests/fuzz/pipeline.h"
 
 #include "passes/passes.h"
@@ -64,7 +65,7 @@ static int64_t storage_bytes(const ir_module *m)
     return sum;
 }
 
-static pass_options draw_options(choices *c)
+static compile_options draw_options(choices *c)
 {
     static const char *const losses[] = {NULL, "ce", "mse", "l1", "bce_logits", "nll", "mse"};
     static const char *const optimizers[] = {NULL,
@@ -76,7 +77,7 @@ static pass_options draw_options(choices *c)
                                              "adam,lr=0.01"};
     static const char *const profiles[] = {NULL, "paddle-3", "paddle-2.4", "paddle-1.8", "empty", "ampc"};
     static const pass_level levels[] = {PASS_O0, PASS_O1, PASS_O2, PASS_OD};
-    pass_options o = pass_options_default();
+    compile_options o = compile_options_default();
     o.level = CHOOSE(c, levels);
     o.low = choose(c, 2) ? IR_bf16 : IR_f16;
     o.loss = CHOOSE(c, losses);
@@ -100,9 +101,9 @@ static pass_options draw_options(choices *c)
 
 bool pipeline_compile(ir_module *m, choices *c, diag *d)
 {
-    const pass_options o = draw_options(c);
+    const compile_options o = draw_options(c);
     if (storage_bytes(m) > MOST_BYTES) return false;
-    const bool accepted = pipeline_accepts(pass_compile(m, &o, d), d);
+    const bool accepted = pipeline_accepts(test_compile(m, &o, d), d);
     if (is_about_pass(diag_first_error(d))) fail("a pass made what is refused", d);
     return accepted;
 }

@@ -7,6 +7,7 @@
  * because the
  * rows draw from intervals that avoid them. The last test fails for an op with a gradient and no row. */
 #include "passes/pass.h"
+#include "tests/compile.h"
 #include "runtime/session/session.h"
 
 #include <math.h>
@@ -582,8 +583,8 @@ static void test_set(const row *r, int set)
     p.module = ir_module_new();
     random_state = (uint64_t)(set + 1) * 77777u;
     bool built = build_graph(&p);
-    pass_options o = pass_options_default();
-    ampc_status status = built ? pass_run(p.module, "autodiff", &o, p.diag) : AMPC_REJECTED;
+    compile_options o = compile_options_default();
+    ampc_status status = built ? test_pass(p.module, "autodiff", &o, p.diag) : AMPC_REJECTED;
     if (status == AMPC_OK) {
         rt_session_options options = {.device = "cpu", .threads = 1};
         status = rt_session_open(p.module, &options, p.diag, &p.session);

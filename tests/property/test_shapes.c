@@ -10,6 +10,7 @@
 #include "frontend/onnx.h"
 #include "passes/passes.h"
 #include "runtime/session/session.h"
+#include "tests/compile.h"
 #include "tests/property/random.h"
 
 #include <inttypes.h>
@@ -181,10 +182,10 @@ static ir_module *import(trial *t, bool with_sizes)
 
 static bool differentiate(trial *t, ir_module *m)
 {
-    pass_options o = pass_options_default();
+    compile_options o = compile_options_default();
     ir_meta_set(m, "loss", "loss");
     m->graphs.items[0]->name = "train";
-    if (pass_run(m, "autodiff", &o, t->d) == AMPC_OK) return true;
+    if (test_pass(m, "autodiff", &o, t->d) == AMPC_OK) return true;
     fail(t, "no gradient: %s", diag_first_error(t->d));
     return false;
 }

@@ -1,4 +1,5 @@
 /* golden.c - see the header, and tests/goldens/README.md for the files. */
+#include "tests/compile.h"
 #include "tests/train/golden.h"
 
 #include "frontend/onnx.h"
@@ -91,7 +92,7 @@ ampc_status golden_compile(golden *g)
     snprintf(path, sizeof path, "%s/model.onnx", g->folder);
     ampc_status status = onnx_import(path, NULL, g->diag, &g->module);
     if (status != AMPC_OK) return status;
-    pass_options o = pass_options_default();
+    compile_options o = compile_options_default();
     o.level = g->precision->level;
     o.low = g->precision->low;
     o.loss = loss_option(g, loss, sizeof loss);
@@ -103,7 +104,7 @@ ampc_status golden_compile(golden *g)
     json_t *names = json_object_get(g->meta, "trainable");
     for (size_t i = 0; i < json_array_size(names); i++) train[i] = json_string_value(json_array_get(names, i));
     o.train = (pass_strings){train, (int)json_array_size(names)};
-    return pass_compile(g->module, &o, g->diag);
+    return test_compile(g->module, &o, g->diag);
 }
 
 int golden_inputs(const golden *g, const char *graph, rt_tensor inputs[GOLDEN_INPUTS])

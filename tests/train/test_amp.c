@@ -8,6 +8,7 @@
 #include "ir/philox.h"
 #include "passes/passes.h"
 #include "runtime/train/stepper.h"
+#include "tests/compile.h"
 #include "tests/unit/scratch.h"
 
 #include <math.h>
@@ -123,12 +124,12 @@ static void draw_batch(net *n, uint64_t number)
         for (size_t k = 0; k < OUT; k++) n->label[i][k] = 0.5f * n->x[i][k] - 0.25f * n->x[i][3];
 }
 
-static net open_net(scratch *t, const char *text, const pass_options *o)
+static net open_net(scratch *t, const char *text, const compile_options *o)
 {
     net n = {.t = t};
     const rt_session_options session = {.device = "cpu", .threads = 1, .deterministic = 1};
     must(t, ir_parse(text, strlen(text), "net.ir", t->d, &n.m));
-    must(t, pass_compile(n.m, o, t->d));
+    must(t, test_compile(n.m, o, t->d));
     must(t, rt_session_open(n.m, &session, t->d, &n.s));
     draw_parameters(&n);
     draw_batch(&n, 0);
@@ -141,9 +142,9 @@ static void close_net(net *n)
     ir_module_free(n->m);
 }
 
-static pass_options options(const char *loss, const char *optimizer)
+static compile_options options(const char *loss, const char *optimizer)
 {
-    pass_options o = pass_options_default();
+    compile_options o = compile_options_default();
     o.loss = loss;
     o.loss_output = loss ? NULL : "l";
     o.optimizer = optimizer;
@@ -232,7 +233,7 @@ static void test_1_always_overflows(void **state)
     scratch *t = *state;
     char text[1024];
     snprintf(text, sizeof text, scaled, "1e9");
-    pass_options o = options(NULL, "sgd");
+    compile_options o = options(NULL, "sgd");
     net n = open_net(t, text, &o);
     const rt_stepper_options defaults = {0};
     rt_stepper stepper;
@@ -266,7 +267,7 @@ static void test_3_nothing_of_an_infinite_step_stays(void **state)
 {
     static const char *const optimizers[] = {"sgd", "momentum", "nesterov", "adam", "adamw"};
     for (size_t i = 0; i < sizeof optimizers / sizeof *optimizers; i++) {
-        pass_options o = options("mse", optimizers[i]);
+        compile_options o = options("mse", optimizers[i]);
         o.decr_every = 1000; /* the scale stays, so that nothing but the injected step differs */
         o.init_scale = 1024;
         net clean = open_net(*state, mlp, &o), hit = open_net(*state, mlp, &o);
@@ -295,7 +296,7 @@ static void test_3_nothing_of_an_infinite_step_stays(void **state)
 
 static void test_4_growth_every_step(void **state)
 {
-    pass_options o = options(NULL, "sgd,lr=1");
+    compile_options o = options(NULL, "sgd,lr=1");
     o.incr_every = 1;
     o.init_scale = 16;
     net amp = open_net(*state, linear, &o);
@@ -334,7 +335,7 @@ static void load(const net *n, const char *name)
     must(n->t, rt_checkpoint_read(n->s, n->m, scratch_path(n->t, name), RT_CHECKPOINT_ALL, n->t->d, NULL));
 }
 
-static double fresh_loss(scratch *t, const pass_options *o, const char *name)
+static double fresh_loss(scratch *t, const compile_options *o, const char *name)
 {
     net n = open_net(t, mlp, o);
     load(&n, name);
@@ -346,7 +347,7 @@ static double fresh_loss(scratch *t, const pass_options *o, const char *name)
 static void test_8_no_stale_casts(void **state)
 {
     scratch *t = *state;
-    pass_options o = options("mse", "momentum,lr=0.05");
+    compile_options o = options("mse", "momentum,lr=0.05");
     o.init_scale = 1024;
     net n = open_net(t, mlp, &o);
     for (int k = 0; k < 3; k++) step(&n);
@@ -375,7 +376,7 @@ static void test_9_skipped_steps_move_no_state(void **state)
     static const char *const optimizers[] = {"sgd,weight_decay=0.1", "momentum,weight_decay=0.1", "nesterov", "adam",
                                              "adamw,weight_decay=0.1"};
     for (size_t i = 0; i < sizeof optimizers / sizeof *optimizers; i++) {
-        pass_options o = options("mse", optimizers[i]);
+        compile_options o = options("mse", optimizers[i]);
         net n = open_net(*state, stateful, &o);
         assert_false(step(&n)); /* the moments are not zero any more */
         picture before = picture_of(&n, scaler);
@@ -400,7 +401,7 @@ static void test_9_skipped_steps_move_no_state(void **state)
 /* The statistics are poisoned by the batch itself. */
 static void test_9_infinite_batch_and_statistics(void **state)
 {
-    pass_options o = options("mse", "sgd");
+    compile_options o = options("mse", "sgd");
     net n = open_net(*state, stateful, &o);
     assert_false(step(&n));
     picture before = picture_of(&n, scaler);
@@ -435,7 +436,7 @@ static void assert_f32_seed(const ir_module *m)
 
 static void assert_first_step_counts(scratch *t, const char *text, const char *loss)
 {
-    pass_options o = options(loss, "sgd");
+    compile_options o = options(loss, "sgd");
     net n = open_net(t, text, &o);
     assert_true(state_of(&n, "loss_scale") == 65536);
     assert_f32_seed(n.m);
@@ -481,7 +482,7 @@ static void assert_update_is_f32(const ir_graph *g)
 static void test_16_optimizer_is_f32_under_any_list(void **state)
 {
     static const char *const all[] = {"Gemm", "MatMul", "Relu", "BatchNormalization", "Dropout", "Adam", "Momentum"};
-    pass_options o = options("mse", "adam,lr=0.125");
+    compile_options o = options("mse", "adam,lr=0.125");
     o.white = (pass_strings){all, 7};
     net n = open_net(*state, stateful, &o);
     assert_update_is_f32(ir_graph_find(n.m, "train_step"));
@@ -490,7 +491,7 @@ static void test_16_optimizer_is_f32_under_any_list(void **state)
 
     /* A gradient of zero: 0 / (sqrt(0) + eps) is 0 as long as eps is not. */
     n = open_net(*state, linear,
-                 &(pass_options){.level = PASS_O1,
+                 &(compile_options){.level = PASS_O1,
                                  .low = IR_f16,
                                  .loss_output = "l",
                                  .keep_io_types = true,
@@ -513,7 +514,7 @@ typedef struct outcome {
     double first, last;
 } outcome;
 
-static outcome learn(scratch *t, const pass_options *o)
+static outcome learn(scratch *t, const compile_options *o)
 {
     char text[1024];
     snprintf(text, sizeof text, scaled, "1e-6");
@@ -531,7 +532,7 @@ static outcome learn(scratch *t, const pass_options *o)
 
 static void test_t9_learns_only_with_scaling(void **state)
 {
-    pass_options o = options(NULL, "sgd,lr=1e6");
+    compile_options o = options(NULL, "sgd,lr=1e6");
     outcome with = learn(*state, &o);
     o.scaling = PASS_SCALE_OFF;
     outcome without = learn(*state, &o);
@@ -551,7 +552,7 @@ typedef struct trace_row {
 static void follow(scratch *t, const char *list, const trace_row *rows)
 {
     static const char flags[] = "FFFTTTFTFF";
-    pass_options o = options(NULL, "sgd");
+    compile_options o = options(NULL, "sgd");
     const char *path = scratch_path(t, "trace.amplist");
     scratch_write(t, "trace.amplist", list, strlen(list));
     o.lists = (pass_strings){&path, 1};
@@ -584,7 +585,7 @@ static void test_scaling_by_a_power_of_two_changes_no_gradient(void **state)
     static const char *const names[] = {"grad/w1", "grad/b1", "grad/w2", "gradin/x"};
     float first[4][256];
     for (int k = 8; k <= 12; k += 2) {
-        pass_options o = options("mse", "sgd");
+        compile_options o = options("mse", "sgd");
         o.scaling = PASS_SCALE_STATIC;
         o.init_scale = ldexp(1, k);
         net n = open_net(*state, mlp, &o);
@@ -603,7 +604,7 @@ static void test_scaling_by_a_power_of_two_changes_no_gradient(void **state)
 static void test_all_black_is_fp32_bit_for_bit(void **state)
 {
     static const char *const all[] = {"Gemm", "MatMul", "Relu", "BatchNormalization", "Dropout"};
-    pass_options o = options("mse", "adamw");
+    compile_options o = options("mse", "adamw");
     o.scaling = PASS_SCALE_OFF;
     o.black = (pass_strings){all, 5};
     net black = open_net(*state, stateful, &o);
@@ -628,7 +629,7 @@ static void test_all_black_is_fp32_bit_for_bit(void **state)
 /* bf16: the scale is 1 and stays; the check is on. */
 static void test_18_bf16_has_no_scale_but_a_check(void **state)
 {
-    pass_options o = options("mse", "sgd");
+    compile_options o = options("mse", "sgd");
     o.low = IR_bf16;
     net n = open_net(*state, stateful, &o);
     assert_true(state_of(&n, "loss_scale") == 1);

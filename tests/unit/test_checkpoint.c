@@ -17,7 +17,7 @@ static const rt_run_state some_state = {.position = {7, 2, 3},
 
 static ir_module *module_of(scratch *t)
 {
-    pass_options o = training_options(IR_f16);
+    compile_options o = training_options(IR_f16);
     return training_module(t, &o, 0);
 }
 
@@ -163,7 +163,7 @@ static void test_other_model(void **state)
     rt_session *s = training_session(t, m);
     const char *path = scratch_path(t, "a.safetensors");
     assert_ok(t, rt_checkpoint_write(s, m, &some_state, path, t->d));
-    pass_options o = training_options(IR_bf16);
+    compile_options o = training_options(IR_bf16);
     o.optimizer = "momentum,lr=0.1";
     ir_module *other = training_module(t, &o, 0);
     rt_session *session = training_session(t, other);

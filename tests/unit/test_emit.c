@@ -6,6 +6,7 @@
 #include "runtime/api/export.h"
 #include "runtime/data/npz.h"
 #include "runtime/session/session.h"
+#include "tests/compile.h"
 #include "tests/unit/model_writer.h"
 #include "tests/unit/scratch.h"
 
@@ -16,7 +17,7 @@
 /* ---- compiling, emitting --------------------------------------------------------------------- */
 
 /* NULL: an operator is not supported. */
-static ir_module *compile(scratch *t, const char *path, bool foreign, pass_level level, ir_dtype low)
+static ir_module *compile_model(scratch *t, const char *path, bool foreign, pass_level level, ir_dtype low)
 {
     ir_module *m;
     const onnx_import_options import = {.foreign = foreign};
@@ -26,11 +27,11 @@ static ir_module *compile(scratch *t, const char *path, bool foreign, pass_level
         return NULL;
     }
     if (status != AMPC_OK) fail_msg("%s", diag_first_error(t->d));
-    pass_options o = pass_options_default();
+    compile_options o = compile_options_default();
     o.level = level;
     o.low = low;
     o.plain_runtime = true;
-    if (pass_compile(m, &o, t->d) != AMPC_OK) fail_msg("%s", diag_first_error(t->d));
+    if (test_compile(m, &o, t->d) != AMPC_OK) fail_msg("%s", diag_first_error(t->d));
     return m;
 }
 
@@ -53,7 +54,7 @@ static onnx_file *emitted(scratch *t, wire file, pass_level level, ir_dtype low)
 {
     scratch_write(t, "m.onnx", file.bytes, file.size);
     wire_free(&file);
-    ir_module *m = compile(t, scratch_path(t, "m.onnx"), true, level, low);
+    ir_module *m = compile_model(t, scratch_path(t, "m.onnx"), true, level, low);
     assert_non_null(m);
     emit_to(t, m, "new.onnx");
     ir_module_free(m);
@@ -160,7 +161,7 @@ static void check_round_trip(scratch *t, const char *name, pass_level level, ir_
     char path[512];
     rt_arrays arrays;
     snprintf(path, sizeof path, GOLDENS "/%s/model.onnx", name);
-    ir_module *m = compile(t, path, false, level, low);
+    ir_module *m = compile_model(t, path, false, level, low);
     if (!m) return;
     emit_to(t, m, "new.onnx");
     ir_module *back = read_back(t);
@@ -334,7 +335,7 @@ static void test_loss_stays(void **state)
 {
     scratch *t = *state;
     onnx_file *f;
-    ir_module *m = compile(t, GOLDENS "/bert_mlm/model.onnx", true, PASS_O1, IR_f16);
+    ir_module *m = compile_model(t, GOLDENS "/bert_mlm/model.onnx", true, PASS_O1, IR_f16);
     assert_int_equal(m->graphs.count, 1);
     emit_to(t, m, "new.onnx");
     ir_module_free(m);
@@ -401,12 +402,12 @@ static void test_overflow_is_told(void **state)
     wire file = model_finish(&m);
     scratch_write(t, "m.onnx", file.bytes, file.size);
     wire_free(&file);
-    pass_options o = pass_options_default();
+    compile_options o = compile_options_default();
     o.lists = (pass_strings){&path, 1};
     o.plain_runtime = true;
     ir_module *module;
     assert_int_equal(onnx_import(scratch_path(t, "m.onnx"), NULL, t->d, &module), AMPC_OK);
-    assert_int_equal(pass_compile(module, &o, t->d), AMPC_OK);
+    assert_int_equal(test_compile(module, &o, t->d), AMPC_OK);
     emit_to(t, module, "new.onnx");
     assert_int_equal(diag_count(t->d, DIAG_WARNING), 1);
     ir_module_free(module);
@@ -429,7 +430,7 @@ static void test_external_data(void **state)
     scratch *t = *state;
     parts out = {0};
     rt_arrays arrays;
-    ir_module *m = compile(t, GOLDENS "/lenet_bn/model.onnx", true, PASS_O1, IR_f16);
+    ir_module *m = compile_model(t, GOLDENS "/lenet_bn/model.onnx", true, PASS_O1, IR_f16);
     const onnx_emit_options o = {"new.data", 20000, collect, &out};
     assert_int_equal(onnx_emit(m, "infer", &o, t->d), AMPC_OK);
     assert_true(out.part[ONNX_PART_MODEL].size < 20000);
@@ -678,7 +679,7 @@ static void check_changed_inside(scratch *t, const char *other, bool lowered)
     wire file = model_finish(&m);
     scratch_write(t, "m.onnx", file.bytes, file.size);
     wire_free(&file);
-    ir_module *module = compile(t, scratch_path(t, "m.onnx"), true, PASS_O1, IR_f16);
+    ir_module *module = compile_model(t, scratch_path(t, "m.onnx"), true, PASS_O1, IR_f16);
     assert_int_equal(onnx_emit(module, "infer", &o, t->d), lowered ? AMPC_OK : AMPC_UNSUPPORTED);
     ir_module_free(module);
     for (int i = 0; i < 2; i++) free(out.part[i].bytes);
@@ -699,10 +700,10 @@ static void test_training_is_refused(void **state)
     parts out = {0};
     ir_module *m;
     const onnx_emit_options o = {"new.data", 0, collect, &out};
-    pass_options p = pass_options_default();
+    compile_options p = compile_options_default();
     p.loss = "ce:logits,label";
     assert_int_equal(onnx_import(GOLDENS "/lenet_bn/model.onnx", NULL, t->d, &m), AMPC_OK);
-    assert_int_equal(pass_compile(m, &p, t->d), AMPC_OK);
+    assert_int_equal(test_compile(m, &p, t->d), AMPC_OK);
     assert_int_equal(onnx_emit(m, "train_step", &o, t->d), AMPC_UNSUPPORTED);
     assert_int_equal(out.part[0].size + out.part[1].size, 0);
     scratch_expect(t, "in training form");
@@ -723,7 +724,7 @@ static void test_weights_that_are_gone(void **state)
     model_output(&file, "y", ONNX_float32, NULL);
     wire bytes = model_finish(&file);
     scratch_write(t, "m.onnx", bytes.bytes, bytes.size);
-    ir_module *m = compile(t, scratch_path(t, "m.onnx"), true, PASS_O1, IR_f16);
+    ir_module *m = compile_model(t, scratch_path(t, "m.onnx"), true, PASS_O1, IR_f16);
     scratch_write(t, "m.onnx", bytes.bytes, bytes.size / 2);
     assert_int_equal(onnx_emit(m, "infer", &o, t->d), AMPC_IO);
     scratch_expect(t, "the file changed");

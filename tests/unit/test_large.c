@@ -3,6 +3,7 @@
 #include "frontend/onnx.h"
 #include "passes/passes.h"
 #include "runtime/plan/plan.h"
+#include "tests/compile.h"
 #include "tests/unit/model_writer.h"
 #include "tests/unit/scratch.h"
 
@@ -54,9 +55,9 @@ static void a_split_of_many_parts(void **state)
     scratch *t = *state;
     ir_module *m = NULL;
     wire file = draw_model();
-    const pass_options o = pass_options_default();
+    const compile_options o = compile_options_default();
     assert_int_equal(onnx_import_memory(file.bytes, file.size, "large.onnx", NULL, t->d, &m), AMPC_OK);
-    assert_int_equal(pass_compile(m, &o, t->d), AMPC_OK);
+    assert_int_equal(test_compile(m, &o, t->d), AMPC_OK);
     check_plan(t, m);
     ir_module_free(m);
     wire_free(&file);

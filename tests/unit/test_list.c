@@ -70,7 +70,7 @@ static ampc_status load(scratch *t, const char *text, arena *a, diag *d, amp_lis
 {
     scratch_write(t, "x.amplist", text, strlen(text));
     const char *path = scratch_path(t, "x.amplist");
-    pass_options o = pass_options_default();
+    compile_options o = compile_options_default();
     o.lists = (pass_strings){&path, 1};
     return amp_list_load(&o, a, d, out);
 }
@@ -132,12 +132,19 @@ static void test_globs_and_pins(void **state)
     arena_free(a);
 }
 
+static scaling_rules load_scaling(const compile_options *o, arena *a, diag *d)
+{
+    compile *c;
+    assert_int_equal(compile_load(o, a, d, &c), AMPC_OK);
+    return c->scaling;
+}
+
 static void test_scaling_comes_from_the_command_line_then_files_then_the_profile(void **state)
 {
     scratch *t = *state;
-    pass_options o = pass_options_default();
-    pass_scaling_rules r;
-    assert_int_equal(pass_get_scaling(&o, t->d, &r), AMPC_OK);
+    arena *a = arena_new(0);
+    compile_options o = compile_options_default();
+    scaling_rules r = load_scaling(&o, a, t->d);
     assert_true(r.init == 65536 && r.incr_every == 2000 && r.decr_every == 1);
     assert_true(r.incr_ratio == 2 && r.decr_ratio == 0.5 && r.min == 1 && !r.late);
     static const char text[] = "[rules]\nscaling = 32768, 1000, 2, 2, 0.8\ncounters = n+1\n";
@@ -146,27 +153,29 @@ static void test_scaling_comes_from_the_command_line_then_files_then_the_profile
     o.lists = (pass_strings){&path, 1};
     o.init_scale = 16;
     o.min_scale = 0.25;
-    assert_int_equal(pass_get_scaling(&o, t->d, &r), AMPC_OK);
+    r = load_scaling(&o, a, t->d);
     assert_true(r.init == 16 && r.incr_every == 1000 && r.decr_every == 2 && r.decr_ratio == 0.8);
     assert_true(r.min == 0.25 && r.late);
+    arena_free(a);
 }
 
 /* ---- the effective list ---- */
 
-static const char *printed(scratch *t, const char *name, const char *text, const pass_options *with, arena *a)
+static const char *printed(scratch *t, const char *name, const char *text, const compile_options *with, arena *a)
 {
     scratch_write(t, name, text, strlen(text));
     const char *path = scratch_path(t, name);
-    pass_options o = *with;
+    compile_options o = *with;
     o.lists = (pass_strings){&path, 1};
-    return pass_print_list(&o, t->d, a);
+    compile *c;
+    return compile_load(&o, a, t->d, &c) == AMPC_OK ? pass_print_list(c, a) : NULL;
 }
 
 static void test_effective_list_reads_back(void **state)
 {
     scratch *t = *state;
     arena *a = arena_new(0);
-    pass_options o = pass_options_default();
+    compile_options o = compile_options_default();
     const char *black[] = {"Conv"}, *nodes[] = {"/head/*"};
     o.black = (pass_strings){black, 1};
     o.fp32_nodes = (pass_strings){nodes, 1};
@@ -180,7 +189,7 @@ static void test_effective_list_reads_back(void **state)
     assert_non_null(strstr(first, "\nConv\n"));
     assert_true(strstr(first, "\nConv\n") > strstr(strstr(first, "[white]"), "[black]"));
     assert_null(strstr(first, "\nTanh\n"));
-    const pass_options plain = pass_options_default();
+    const compile_options plain = compile_options_default();
     const char *second = printed(t, "b", first, &plain, a);
     assert_non_null(second);
     assert_string_equal(first, second);

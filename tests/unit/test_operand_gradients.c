@@ -9,6 +9,7 @@
 #include "frontend/read/tensor.h"
 #include "passes/passes.h"
 #include "runtime/session/session.h"
+#include "tests/compile.h"
 #include "tests/unit/model_writer.h"
 #include "tests/unit/scratch.h"
 
@@ -256,11 +257,11 @@ static void fail_row(const row *r, const char *what, const char *why)
     fail_msg("%s of opset %d, row %d: %s: %s", r->op, r->opset, (int)(r - rows), what, why);
 }
 
-static void compile(problem *p)
+static void compile_problem(problem *p)
 {
     model m = model_of(p->row);
     wire file = model_finish(&m);
-    pass_options o = pass_options_default();
+    compile_options o = compile_options_default();
     bool has_loss = strstr(p->row->op, "Loss") != NULL;
     o.level = PASS_O0;
     o.mode = PASS_MODE_FILE;
@@ -268,7 +269,7 @@ static void compile(problem *p)
     const rt_session_options device = {.device = "cpu", .threads = 1};
     ampc_status status = onnx_import_memory(file.bytes, file.size, "m.onnx", NULL, p->t->d, &p->module);
     wire_free(&file);
-    if (status == AMPC_OK) status = pass_compile(p->module, &o, p->t->d);
+    if (status == AMPC_OK) status = test_compile(p->module, &o, p->t->d);
     if (status == AMPC_OK) status = rt_session_open(p->module, &device, p->t->d, &p->session);
     if (status != AMPC_OK) FAIL(p, "not compiled", diag_first_error(p->t->d));
     const ir_value *label = ir_graph_find_input(ir_graph_find(p->module, "grad"), "label");
@@ -333,7 +334,7 @@ static void operands_get_their_gradients(void **state)
 {
     for (int i = 0; i < ROWS; i++) {
         problem p = {.t = *state, .row = &rows[i]};
-        compile(&p);
+        compile_problem(&p);
         for (int k = 0; k < count_operands(p.row); k++) check_operand(&p, &p.row->in[k], k);
         if (strcmp(p.row->op, "If") == 0) check_operand(&p, &outside, 1);
         rt_session_close(p.session);

@@ -62,7 +62,7 @@ static ir_colour colour_of(scratch *t, const char *op, const char *values, ir_dt
     char text[512];
     ir_module *m;
     amp_list *l;
-    pass_options o = pass_options_default();
+    compile_options o = compile_options_default();
     o.low = low;
     int n = snprintf(text, sizeof text,
                      "ampc-ir 1\ngraph @infer(@x : f32[4]) {\n  %%y = foreign @x {types=\"f32[4]\", layout=\"t>t\", "

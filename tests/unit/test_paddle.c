@@ -4,6 +4,7 @@
  * through its pass; tests/paddle/compare.py does the same with random ones.
  *
  * Casts that the model brings along are not counted here; its graph outputs are not restored to f32. */
+#include "tests/compile.h"
 #include "tests/unit/scratch.h"
 
 #include "passes/amp/list.h"
@@ -406,8 +407,9 @@ static void run(scratch *t, const row *r, ir_dtype low)
     messages[0] = '\0';
     diag *d = diag_new(collect, NULL);
     ir_module *m = parse(r->program, d);
-    pass_stats stats = {0};
-    pass_options o = pass_options_default();
+    arena *a = arena_new(0);
+    compile *c;
+    compile_options o = compile_options_default();
     const char *list = scratch_path(t, "row.amplist");
     if (r->list) {
         FILE *f = fopen(list, "w");
@@ -420,18 +422,19 @@ static void run(scratch *t, const row *r, ir_dtype low)
     o.level = r->level;
     o.low = low;
     o.keep_io_types = false;
-    o.stats = &stats;
     o.verify_each = true;
-    if (pass_run(m, "amp", &o, d) != AMPC_OK) fail_msg("%s, %s: %s", r->id, r->profile, messages);
+    if (compile_load(&o, a, d, &c) != AMPC_OK || pass_run(m, "amp", c) != AMPC_OK)
+        fail_msg("%s, %s: %s", r->id, r->profile, messages);
     check_types(r, m, low);
-    if (stats.casts_inserted != r->casts)
-        fail_msg("%s, %s, O%d: %d casts, not %d", r->id, r->profile, (int)r->level, stats.casts_inserted, r->casts);
+    if (c->report.casts_inserted != r->casts)
+        fail_msg("%s, %s, O%d: %d casts, not %d", r->id, r->profile, (int)r->level, c->report.casts_inserted, r->casts);
     /* and the clean-ups leave something sound */
     static const char *const clean[] = {"fold_casts", "cse", "dce"};
     for (int i = 0; i < 3; i++)
-        if (pass_run(m, clean[i], &o, d) != AMPC_OK) fail_msg("%s: %s", r->id, messages);
+        if (pass_run(m, clean[i], c) != AMPC_OK) fail_msg("%s: %s", r->id, messages);
     ir_module_free(m);
     diag_free(d);
+    arena_free(a);
 }
 
 static void test_rows(void **state)
@@ -453,10 +456,10 @@ static void test_cast_names(void **state)
     for (int i = 0; i < 2; i++) {
         diag *d = diag_new(collect, NULL);
         ir_module *m = parse(&white_first, d);
-        pass_options o = pass_options_default();
+        compile_options o = compile_options_default();
         o.profile = "paddle-3";
         o.low = i ? IR_bf16 : IR_f16; /* the name is the same for both */
-        assert_int_equal(pass_run(m, "amp", &o, d), AMPC_OK);
+        assert_int_equal(test_pass(m, "amp", &o, d), AMPC_OK);
         int found = 0;
         for (const ir_node *n = m->graphs.items[0]->first; n; n = n->next)
             if (n->n_out)
@@ -473,7 +476,7 @@ static void expect_listed(const char *profile, const char *white, const char *bl
 {
     arena *a = arena_new(0);
     diag *d = diag_new(collect, NULL);
-    pass_options o = pass_options_default();
+    compile_options o = compile_options_default();
     o.profile = profile;
     if (white) o.white = (pass_strings){&white, 1};
     if (black) o.black = (pass_strings){&black, 1};
@@ -515,12 +518,12 @@ static void test_lists(void **state)
     expect_listed("paddle-2.4", NULL, NULL, "Concat", IR_GRAY);
 }
 
-static ampc_status run_with(const program *p, const pass_options *o)
+static ampc_status run_with(const program *p, const compile_options *o)
 {
     messages[0] = '\0';
     diag *d = diag_new(collect, NULL);
     ir_module *m = parse(p, d);
-    ampc_status status = pass_run(m, "amp", o, d);
+    ampc_status status = test_pass(m, "amp", o, d);
     ir_module_free(m);
     diag_free(d);
     return status;
@@ -529,13 +532,13 @@ static ampc_status run_with(const program *p, const pass_options *o)
 static void test_refused(void **state)
 {
     (void)state;
-    pass_options o = pass_options_default();
+    compile_options o = compile_options_default();
     const char *exp = "Exp";
     o.profile = "paddle-3";
     o.white = o.black = (pass_strings){&exp, 1};
     assert_int_equal(run_with(&white_first, &o), AMPC_USAGE);
     assert_non_null(strstr(messages, "Exp"));
-    o = pass_options_default();
+    o = compile_options_default();
     o.profile = "paddle-1.8";
     o.level = PASS_O2;
     assert_int_equal(run_with(&white_first, &o), AMPC_UNSUPPORTED);
@@ -550,25 +553,29 @@ static void test_scaling(void **state)
     (void)state;
     static const struct {
         const char *profile;
-        pass_scaling_rules rules;
+        scaling_rules rules;
     } eras[] = {
-        {"paddle-3", {65536, 2, 0.5, 1, 2000, 1, false}},
-        {"paddle-2.4", {32768, 2, 0.8, 1, 1000, 2, false}},
-        {"paddle-1.8", {32768, 2, 0.8, 1, 1000, 2, true}},
+        {"paddle-3", {65536, 2, 0.5, 1, 2000, 1, false, true, true}},
+        {"paddle-2.4", {32768, 2, 0.8, 1, 1000, 2, false, true, true}},
+        {"paddle-1.8", {32768, 2, 0.8, 1, 1000, 2, true, true, true}},
     };
     for (int i = 0; i < 3; i++) {
-        pass_options o = pass_options_default();
-        pass_scaling_rules r;
+        compile_options o = compile_options_default();
         o.profile = eras[i].profile;
         diag *d = diag_new(collect, NULL);
-        assert_int_equal(pass_get_scaling(&o, d, &r), AMPC_OK);
+        arena *a = arena_new(0);
+        compile *c;
+        assert_int_equal(compile_load(&o, a, d, &c), AMPC_OK);
+        const scaling_rules r = c->scaling;
         diag_free(d);
+        arena_free(a);
         assert_float_equal(r.init, eras[i].rules.init, 0);
         assert_float_equal(r.incr_ratio, eras[i].rules.incr_ratio, 0);
         assert_float_equal(r.decr_ratio, eras[i].rules.decr_ratio, 0);
         assert_int_equal(r.incr_every, eras[i].rules.incr_every);
         assert_int_equal(r.decr_every, eras[i].rules.decr_every);
         assert_int_equal(r.late, eras[i].rules.late);
+        assert_int_equal(r.on && r.dynamic, eras[i].rules.on && eras[i].rules.dynamic);
     }
 }
 

@@ -46,12 +46,30 @@ static pass_strings strings_of(const char *const *names)
     return (pass_strings){names, n};
 }
 
+static ampc_status run_passes(ir_module *m, const compile_options *o, const char *pass, text_log *log, diag *d)
+{
+    arena *a = arena_new(0);
+    size_t used = strlen(log->text);
+    FILE *text = fmemopen(log->text + used, sizeof log->text - used, "w");
+    rt_weights *weights;
+    compile *c;
+    assert_int_equal(rt_weights_open(m, NULL, d, &weights), AMPC_OK);
+    assert_int_equal(compile_load(o, a, d, &c), AMPC_OK);
+    c->read = rt_weights_read_part;
+    c->read_user = weights;
+    c->report.text = text;
+    ampc_status status = pass ? pass_run(m, pass, c) : compile_module(m, c);
+    fclose(text);
+    rt_weights_close(weights);
+    arena_free(a);
+    return status;
+}
+
 /* NULL: refused; the diag has the message. */
 static ir_module *compile_file(scratch *t, const char *path, const choice *c, text_log *log)
 {
     ir_module *m = NULL;
-    rt_weights *weights;
-    pass_options o = pass_options_default();
+    compile_options o = compile_options_default();
     o.level = PASS_O0;
     o.loss = c->loss;
     o.loss_output = c->loss_output;
@@ -60,22 +78,16 @@ static ir_module *compile_file(scratch *t, const char *path, const choice *c, te
     o.freeze = strings_of(c->freeze);
     o.explain = c->explain ? "params" : NULL;
     o.json = c->json;
-    o.text_out = add_text;
-    o.text_user = log;
     o.roundtrip_each = true;
-    o.read = rt_weights_read_part;
     if (onnx_import(path, NULL, t->d, &m) != AMPC_OK) fail_msg("%s", diag_first_error(t->d));
     assert_int_equal(ir_verify(m, t->d), AMPC_OK);
-    assert_int_equal(rt_weights_open(m, NULL, t->d, &weights), AMPC_OK);
-    o.read_user = weights;
-    ampc_status status = c->pass ? pass_run(m, c->pass, &o, t->d) : pass_compile(m, &o, t->d);
-    rt_weights_close(weights);
-    if (status == AMPC_OK) return m;
+    text_log none = {""};
+    if (run_passes(m, &o, c->pass, log ? log : &none, t->d) == AMPC_OK) return m;
     ir_module_free(m);
     return NULL;
 }
 
-static ir_module *compile(scratch *t, model *m, const choice *c, text_log *log)
+static ir_module *compile_net(scratch *t, model *m, const choice *c, text_log *log)
 {
     wire file = model_finish(m);
     scratch_write(t, "m.onnx", file.bytes, file.size);
@@ -180,7 +192,7 @@ static void names_of_single_elements(void **state)
         for (int form = 0; form < 3; form++) {
             static const char *const dims[] = {"", "1", "1,1"};
             model m = scale_model(names[i].name, dims[form]);
-            ir_module *out = compile(*state, &m, &only_params, NULL);
+            ir_module *out = compile_net(*state, &m, &only_params, NULL);
             assert_non_null(out);
             expect_state(out, names[i].name, names[i].held ? "constant" : "trained");
             expect_state(out, "w", "trained");
@@ -193,7 +205,7 @@ static void several_elements_are_not_judged_by_name(void **state)
 {
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         model m = scale_model(names[i].name, "2");
-        ir_module *out = compile(*state, &m, &only_params, NULL);
+        ir_module *out = compile_net(*state, &m, &only_params, NULL);
         expect_state(out, names[i].name, "trained");
         ir_module_free(out);
     }
@@ -205,12 +217,12 @@ static void inference_holds_nothing(void **state)
     static const choice inference = {.pass = "params"};
     text_log log = {""};
     model m = scale_model("val_12", "");
-    ir_module *out = compile(*state, &m, &inference, &log);
+    ir_module *out = compile_net(*state, &m, &inference, &log);
     expect_state(out, "val_12", "trained");
     assert_string_equal(log.text, "");
     ir_module_free(out);
     m = scale_model("onnx::Mul_3", "");
-    out = compile(*state, &m, &inference, &log);
+    out = compile_net(*state, &m, &inference, &log);
     expect_state(out, "onnx::Mul_3", "constant");
     ir_module_free(out);
 }
@@ -266,7 +278,7 @@ static void metadata_decides(void **state)
                                               "b_scale: BUFFER target='scale'\n");
         wire_message(&m.graph, 16, &signature);
         declare(&m, rows[i].name, rows[i].key, rows[i].value);
-        ir_module *out = compile(*state, &m, &only_params, NULL);
+        ir_module *out = compile_net(*state, &m, &only_params, NULL);
         assert_non_null(out);
         expect_state(out, rows[i].name, rows[i].state);
         ir_module_free(out);
@@ -355,7 +367,7 @@ static void fill(float *cells, float low, float high)
 static const char *masked(scratch *t, mask_form *form, const float *values, const char *dims)
 {
     model m = mask_model(form, values, dims);
-    ir_module *out = compile(t, &m, &only_params, NULL);
+    ir_module *out = compile_net(t, &m, &only_params, NULL);
     assert_non_null(out);
     const char *state = state_of(out, "m");
     expect_state(out, "w", "trained");
@@ -451,7 +463,7 @@ static void large_masks_stay_in_their_file(void **state)
         model_node(&m, "Softmax", "s", "p");
         model_node(&m, "Mul", "p,scale", "y");
         model_output(&m, "y", 0, NULL);
-        ir_module *out = compile(*state, &m, &only_params, NULL);
+        ir_module *out = compile_net(*state, &m, &only_params, NULL);
         expect_state(out, "m", last ? "trained" : "constant");
         assert_int_equal(ir_storage_find(out, "m")->data.kind, IR_DATA_FILE);
         expect_state(out, "scale", "trained"); /* it has the values of a mask, but no softmax reads it */
@@ -478,7 +490,7 @@ static void constants_of_the_graph(void **state)
     model_node(&m, "Clip", "d,,bound", "e");
     model_node(&m, "Mul", "e,c", "y");
     model_output(&m, "y", 0, NULL);
-    ir_module *out = compile(*state, &m, &only_params, NULL);
+    ir_module *out = compile_net(*state, &m, &only_params, NULL);
     assert_non_null(out);
     expect_state(out, "w", "trained");
     expect_state(out, "logit_scale", "trained");
@@ -524,7 +536,7 @@ static void train_releases_what_it_names(void **state)
         c.loss = "mse";
         c.pass = "params";
         model m = attention_model();
-        ir_module *out = compile(*state, &m, &c, NULL);
+        ir_module *out = compile_net(*state, &m, &c, NULL);
         if (!out) fail_msg("row %zu: %s", i, diag_first_error(((scratch *)*state)->d));
         expect_state(out, "w", rows[i].w);
         expect_state(out, "m", rows[i].m);
@@ -555,7 +567,7 @@ static void train_refuses_what_cannot_be(void **state)
         model_tensor(&m, TENSOR_FLOATS("bound", "", 6));
         model_node(&m, "Clip", "y,,bound", "z");
         model_output(&m, "z", 0, NULL);
-        assert_null(compile(t, &m, &c, NULL));
+        assert_null(compile_net(t, &m, &c, NULL));
         assert_int_equal(diag_status(t->d), AMPC_USAGE);
         scratch_expect(t, rows[i].message);
     }
@@ -568,7 +580,7 @@ static const char *note_of(scratch *t, model *m, choice c, text_log *log)
     diag *own = t->d;
     *log = (text_log){""};
     t->d = diag_new(add_message, log);
-    ir_module_free(compile(t, m, &c, NULL));
+    ir_module_free(compile_net(t, m, &c, NULL));
     diag_free(t->d);
     t->d = own;
     return log->text;
@@ -606,7 +618,7 @@ static void the_list_gives_reasons(void **state)
     static text_log log;
     choice c = {.explain = true, .pass = "params", .freeze = {"w"}};
     model m = attention_model();
-    ir_module_free(compile(*state, &m, &c, &log));
+    ir_module_free(compile_net(*state, &m, &c, &log));
     expect_in(log.text, "w: f32[4,1], 4 elements, frozen: --freeze matches it\n");
     expect_in(log.text, "m: f32[4,4], 16 elements, held constant: a mask");
     expect_in(log.text, "val_7: f32[], 1 element, held constant: one element with a name that an exporter generated\n");
@@ -614,7 +626,7 @@ static void the_list_gives_reasons(void **state)
     c = (choice){.explain = true, .json = true, .pass = "params", .train = {"m"}};
     log = (text_log){""};
     m = attention_model();
-    ir_module_free(compile(*state, &m, &c, &log));
+    ir_module_free(compile_net(*state, &m, &c, &log));
     expect_in(log.text, "{\"name\": \"m\", \"dtype\": \"f32\", \"shape\": [4, 4], \"elements\": 16, \"state\": \"trained\", "
                         "\"reason\": \"\"}\n");
     expect_in(log.text, "\"state\": \"frozen\", \"reason\": \"--train does not match it\"");
@@ -654,7 +666,7 @@ static void a_mask_does_not_move(void **state)
     for (int released = 0; released < 2; released++) {
         choice c = {.loss = "mse", .train = {released ? "m" : NULL, "w"}};
         model m = mask_model(add_form, cells, "4,4");
-        ir_module *out = compile(*state, &m, &c, NULL);
+        ir_module *out = compile_net(*state, &m, &c, NULL);
         if (!out) fail_msg("%s", diag_first_error(((scratch *)*state)->d));
         expect_state(out, "m", released ? "trained" : "constant");
         train_steps(*state, out, 5);
@@ -692,7 +704,7 @@ static void gelu_is_recognised_in_training(void **state)
         model_node(&m, "Mul", "d,c", "y");
         model_output(&m, "y", 0, NULL);
         const choice c = {.loss = "mse"};
-        ir_module *out = compile(*state, &m, &c, NULL);
+        ir_module *out = compile_net(*state, &m, &c, NULL);
         assert_non_null(out);
         assert_int_equal(count_op(out, "train_step", IR_OP_gelu), generated);
         assert_int_equal(count_op(out, "train_step", IR_OP_erf) > 0, !generated);

@@ -5,6 +5,7 @@
 
 #include "ir/ir.h"
 #include "passes/passes.h"
+#include "tests/compile.h"
 #include "runtime/session/session.h"
 
 #include <math.h>
@@ -300,13 +301,13 @@ static void expect_equal(rt_session *a, rt_session *b, unsigned seed)
 /* Whether something was recognised; the outputs are the same in any case. */
 static bool recognises(scratch *t, ir_module *m, unsigned seed)
 {
-    pass_options o = pass_options_default();
+    compile_options o = compile_options_default();
     arena *a = arena_new(0);
     ir_module *copy;
     const char *text = ir_print(m, a);
     assert_int_equal(ir_parse(text, strlen(text), "copy.ir", t->d, &copy), AMPC_OK);
     o.verify_each = o.roundtrip_each = true;
-    if (pass_run(m, "patterns", &o, t->d) != AMPC_OK) fail_msg("seed %u: %s", seed, diag_first_error(t->d));
+    if (test_pass(m, "patterns", &o, t->d) != AMPC_OK) fail_msg("seed %u: %s", seed, diag_first_error(t->d));
     bool recognised = count_nodes(m) < count_nodes(copy);
     if (recognised) {
         rt_session *before = run(t, copy), *after = run(t, m);

@@ -8,6 +8,7 @@
 #include "ir/philox.h"
 #include "passes/amp/cost.h"
 #include "passes/amp/placement.h"
+#include "tests/compile.h"
 
 #include <dirent.h>
 #include <setjmp.h>
@@ -27,7 +28,9 @@ typedef struct trial {
     diag *diag;
     ir_module *module;
     ir_graph *graph;
-    pass_options options;
+    compile_options options;
+    compile compile;
+    amp_scope scope;
     amp_list *list;
     ir_device device;
     cost_model cost;
@@ -317,15 +320,17 @@ static bool setup_trial(trial *t, uint64_t seed, amp_list *list)
 {
     *t = (trial){
         .seed = seed, .arena = arena_new(0), .diag = diag_new(NULL, NULL), .list = list, .best = INT64_MAX};
-    t->options = pass_options_default();
+    t->options = compile_options_default();
     t->options.placement = PASS_MINCUT;
     t->options.white_soft = draw(t, 3) == 0;
     t->options.keep_io_types = draw(t, 5) > 0;
     make_graph(t, (int)(draw(t, 10) ? 2 + draw(t, 9) : 8 + draw(t, 14)));
     make_device(t);
-    amp_entry *entries = amp_colour(t->graph, list, &t->options, t->arena, t->diag);
+    t->compile = (compile){.options = &t->options, .list = list, .device = &t->device, .arena = t->arena, .diag = t->diag};
+    t->scope = (amp_scope){.compile = &t->compile, .arena = t->arena, .casts = strmap_new(t->arena)};
+    amp_colour(t->graph, &t->scope);
     t->greedy = arena_array(t->arena, t->graph->node_ids + 1, sizeof *t->greedy);
-    memcpy(t->greedy, entries, t->graph->node_ids * sizeof *t->greedy);
+    memcpy(t->greedy, t->scope.entries, t->graph->node_ids * sizeof *t->greedy);
     assert_true(t->graph->node_ids < MOST_NODES && t->graph->value_ids < MOST_VALUES);
     for (ir_node *n = t->graph->first; n; n = n->next) t->nodes[t->count++] = n;
     t->cost = cost_model_new(&t->device, t->module,
@@ -340,12 +345,13 @@ static void close_trial(trial *t)
     arena_free(t->arena);
 }
 
-static void check_trial(trial *t, amp_entry *entries)
+static void check_trial(trial *t)
 {
+    amp_entry *entries = t->scope.entries;
     take_entries(t, t->greedy);
     int64_t greedy = plan_cost(t);
     try_all(t, 0);
-    placement_costs costs = amp_place(t->graph, entries, t->list, &t->options, &t->device, true, t->arena);
+    placement_costs costs = amp_place(t->graph, &t->scope, true);
     take_entries(t, entries);
     int64_t taken = plan_cost(t);
     if (costs.cut != t->best || taken != t->best || costs.greedy > greedy)
@@ -358,10 +364,8 @@ static void check_trial(trial *t, amp_entry *entries)
         assert_int_equal(t->want[id], t->low_in_all[2 * id]);
         assert_int_equal(t->result[id], t->low_in_all[2 * id + 1]);
     }
-    assert_int_equal(amp_cast(t->graph, entries, t->list, &t->options, casts_new(t->arena), t->arena,
-                              t->diag),
-                     AMPC_OK);
-    assert_int_equal(pass_fold_casts(t->module, &t->options, t->diag), AMPC_OK);
+    assert_int_equal(amp_cast(t->graph, &t->scope), AMPC_OK);
+    assert_int_equal(pass_fold_casts(t->module, &t->compile), AMPC_OK);
     assert_int_equal(ir_verify(t->module, t->diag), AMPC_OK);
     int64_t bytes = pass_count_casts(t->graph).bytes;
     if (t->device.measure == DEVICE_CAST_BYTES && bytes != t->best)
@@ -374,17 +378,15 @@ static void equals_brute_force(void **state)
     (void)state;
     arena *a = arena_new(0);
     diag *d = diag_new(NULL, NULL);
-    pass_options o = pass_options_default();
+    compile_options o = compile_options_default();
     amp_list *list;
     int largest = 0;
     assert_int_equal(amp_list_load(&o, a, d, &list), AMPC_OK);
     for (uint64_t seed = 0, done = 0; done < GRAPHS; seed++) {
         trial t;
         if (setup_trial(&t, seed, list)) {
-            amp_entry *entries = arena_array(t.arena, t.graph->node_ids + 1, sizeof *entries);
-            memcpy(entries, t.greedy, t.graph->node_ids * sizeof *entries);
             if (count_free(&t) > largest) largest = count_free(&t);
-            check_trial(&t, entries);
+            check_trial(&t);
             done++;
         }
         close_trial(&t);
@@ -421,9 +423,9 @@ static const variant variants[] = {
 };
 // clang-format on
 
-static pass_options options_of(const variant *v, const ir_module *m)
+static compile_options options_of(const variant *v, const ir_module *m)
 {
-    pass_options o = pass_options_default();
+    compile_options o = compile_options_default();
     o.low = v->low;
     o.level = v->level;
     o.white_soft = v->soft;
@@ -451,9 +453,9 @@ static ir_module *import_model(const char *path, diag *d)
 static int64_t compiled_bytes(const char *path, const variant *v, pass_placement placement, diag *d)
 {
     ir_module *m = import_model(path, d);
-    pass_options o = options_of(v, m);
+    compile_options o = options_of(v, m);
     o.placement = placement;
-    ampc_status status = pass_compile(m, &o, d);
+    ampc_status status = test_compile(m, &o, d);
     int64_t bytes = status == AMPC_OK ? pass_count_casts(pass_primary(m)).bytes : -1;
     if (status != AMPC_OK && placement == PASS_MINCUT) fail_msg("%s: %s", path, diag_first_error(d));
     ir_module_free(m);
@@ -464,15 +466,16 @@ static void check_prediction(const char *path, const variant *v, arena *a, diag 
 {
     static const char *const passes[] = {"params", "mode", "loss"};
     ir_module *m = import_model(path, d);
-    pass_options o = options_of(v, m);
-    const ir_device *device;
-    amp_list *list;
-    assert_int_equal(device_load(v->target, a, d, &device), AMPC_OK);
-    assert_int_equal(amp_list_load(&o, a, d, &list), AMPC_OK);
-    for (int i = 0; i < 3; i++) assert_int_equal(pass_run(m, passes[i], &o, d), AMPC_OK);
+    compile_options o = options_of(v, m);
+    compile *c;
+    assert_int_equal(compile_load(&o, a, d, &c), AMPC_OK);
+    assert_int_equal(device_load(v->target, a, d, &c->device), AMPC_OK);
+    for (int i = 0; i < 3; i++) assert_int_equal(pass_run(m, passes[i], c), AMPC_OK);
     for (size_t i = 0; i < m->graphs.count; i++) {
         ir_graph *g = m->graphs.items[i];
-        placement_costs costs = amp_place(g, amp_colour(g, list, &o, a, d), list, &o, device, false, a);
+        amp_scope scope = {.compile = c, .arena = a};
+        amp_colour(g, &scope);
+        placement_costs costs = amp_place(g, &scope, false);
         if (costs.cut > costs.greedy) fail_msg("%s @%s: predicted more than greedy", path, g->name);
         if (v->soft && costs.cut > costs.f32) fail_msg("%s @%s: predicted more than f32", path, g->name);
     }

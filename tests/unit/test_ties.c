@@ -5,6 +5,7 @@
 #include "passes/passes.h"
 #include "runtime/api/export.h"
 #include "runtime/session/session.h"
+#include "tests/compile.h"
 #include "tests/unit/model_writer.h"
 #include "tests/unit/scratch.h"
 
@@ -134,12 +135,12 @@ static void note(void *user, diag_level level, const char *message)
     if (level == DIAG_NOTE) snprintf(n->text + strlen(n->text), sizeof n->text - strlen(n->text), "%s\n", message);
 }
 
-static ir_module *compile(const char *path, bool tied, const char *loss, notes *n)
+static ir_module *compile_model(const char *path, bool tied, const char *loss, notes *n)
 {
     *n = (notes){.warnings = 0};
     diag *d = diag_new(note, n);
     const onnx_import_options import = {.tied = tied};
-    pass_options o = pass_options_default();
+    compile_options o = compile_options_default();
     o.level = PASS_O0;
     o.loss = loss;
     o.optimizer = "sgd,lr=0.5";
@@ -147,7 +148,7 @@ static ir_module *compile(const char *path, bool tied, const char *loss, notes *
     o.roundtrip_each = true;
     ir_module *m = NULL;
     ampc_status status = onnx_import(path, &import, d, &m);
-    if (status == AMPC_OK) status = pass_compile(m, &o, d);
+    if (status == AMPC_OK) status = test_compile(m, &o, d);
     if (status != AMPC_OK) fail_msg("%s", diag_first_error(d));
     diag_free(d);
     assert_int_equal(n->warnings, 0);
@@ -208,7 +209,7 @@ static void each_has_its_kind(void **state)
                                             NULL};
     for (form f = 0; f < FORMS; f++) {
         notes n;
-        ir_module *m = compile(write_model(*state, f), false, "mse", &n);
+        ir_module *m = compile_model(write_model(*state, f), false, "mse", &n);
         for (int i = 0; i < 8; i++) {
             const char *name = tensors[f][i / 4][i % 4];
             const ir_storage *s = ir_storage_find(m, name);
@@ -217,7 +218,7 @@ static void each_has_its_kind(void **state)
         }
         if (said[f] ? !strstr(n.text, said[f]) : strstr(n.text, "merged") != NULL) fail_msg("%s", n.text);
         ir_module_free(m);
-        ir_module_free(compile(scratch_path(*state, "m.onnx"), false, NULL, &n));
+        ir_module_free(compile_model(scratch_path(*state, "m.onnx"), false, NULL, &n));
         assert_null(strstr(n.text, "merged"));
     }
 }
@@ -226,7 +227,7 @@ static void gradients_are_those_of_the_network(void **state)
 {
     for (form f = 0; f < FORMS; f++) {
         notes n;
-        ir_module *m = compile(write_model(*state, f), false, "mse", &n);
+        ir_module *m = compile_model(write_model(*state, f), false, "mse", &n);
         rt_session *s = run(*state, m, "grad");
         for (int i = 0; i < 4; i++) {
             char name[64];
@@ -252,11 +253,11 @@ static void a_step_is_exported(void **state)
         double means[2][CHANNELS];
         initial(w);
         reference(w, means);
-        ir_module *m = compile(write_model(t, f), false, "mse", &n);
+        ir_module *m = compile_model(write_model(t, f), false, "mse", &n);
         rt_session *s = run(t, m, "train_step");
         const char *path = scratch_path(t, "trained.onnx");
         if (rt_export_onnx(s, m, NULL, path, t->d) != AMPC_OK) fail_msg("%s", diag_first_error(t->d));
-        ir_module *again = compile(path, false, "mse", &n);
+        ir_module *again = compile_model(path, false, "mse", &n);
         assert_null(strstr(n.text, "merged"));
         const rt_session_options o = {.device = "cpu", .threads = 1};
         rt_session *fresh;
@@ -284,7 +285,7 @@ static void parameters_can_stay_tied(void **state)
 {
     scratch *t = *state;
     notes n;
-    ir_module *m = compile(write_model(t, TORCHSCRIPT), true, "mse", &n);
+    ir_module *m = compile_model(write_model(t, TORCHSCRIPT), true, "mse", &n);
     assert_non_null(strstr(n.text, "4 initializers that the exporter had merged are separate: 4 running statistics"));
     assert_null(ir_storage_find(m, "bn2.weight"));
     assert_int_equal(ir_storage_find(m, "bn1.weight")->kind, IR_PARAM);
@@ -294,7 +295,7 @@ static void parameters_can_stay_tied(void **state)
         expect_near("bn1.weight", c, storage(t, s, "bn1.weight")[c], 1 - RATE * (slope(0, false, c) + slope(1, false, c)));
     const char *path = scratch_path(t, "tied.onnx");
     if (rt_export_onnx(s, m, NULL, path, t->d) != AMPC_OK) fail_msg("%s", diag_first_error(t->d));
-    ir_module *again = compile(path, true, "mse", &n);
+    ir_module *again = compile_model(path, true, "mse", &n);
     assert_null(ir_storage_find(again, "bn2.weight"));
     assert_non_null(ir_storage_find(again, "bn2.running_var"));
     rt_session_close(s);
@@ -322,7 +323,7 @@ static void other_identities_stay(void **state)
         wire file = model_finish(&m);
         scratch_write(*state, "m.onnx", file.bytes, file.size);
         wire_free(&file);
-        ir_module *out = compile(scratch_path(*state, "m.onnx"), false, "mse:y", &n);
+        ir_module *out = compile_model(scratch_path(*state, "m.onnx"), false, "mse:y", &n);
         assert_null(strstr(n.text, "merged"));
         assert_null(ir_storage_find(out, rows[i].result));
         ir_module_free(out);

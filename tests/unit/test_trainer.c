@@ -81,7 +81,7 @@ static void test_learns(void **state)
     static const ir_dtype low[] = {IR_NO_DTYPE, IR_f16, IR_bf16};
     scratch *t = *state;
     for (size_t i = 0; i < 3; i++) {
-        pass_options o = training_options(low[i] ? low[i] : IR_f16);
+        compile_options o = training_options(low[i] ? low[i] : IR_f16);
         if (!low[i]) o.level = PASS_O0;
         training r = training_open(t, &o, 512);
         const rt_trainer_options long_run = {
@@ -106,7 +106,7 @@ static void test_learns(void **state)
 static void test_skipped_steps_move_nothing(void **state)
 {
     scratch *t = *state;
-    pass_options o = training_options(IR_f16);
+    compile_options o = training_options(IR_f16);
     o.init_scale = 0x1p40;
     training r = training_open(t, &o, ROWS);
     rt_trainer_options options = few_steps;
@@ -143,7 +143,7 @@ static void test_skipped_steps_move_nothing(void **state)
 static void test_scale_stuck_at_floor(void **state)
 {
     scratch *t = *state;
-    pass_options o = training_options(IR_f16);
+    compile_options o = training_options(IR_f16);
     o.init_scale = o.min_scale = 0x1p40;
     training r = training_open(t, &o, ROWS);
     rt_trainer_options options = few_steps;
@@ -166,7 +166,7 @@ static void test_scale_stuck_at_floor(void **state)
 static void test_loss_not_finite(void **state)
 {
     scratch *t = *state;
-    pass_options o = training_options(IR_f16);
+    compile_options o = training_options(IR_f16);
     training r = training_open(t, &o, ROWS);
     const rt_train_plan plan = {.folder = t->folder, .save_every = 1};
     rt_trainer *trainer = open_trainer(t, &r, &few_steps);
@@ -228,7 +228,7 @@ static void test_fusing_keeps_the_bits(void **state)
     scratch *t = *state;
     for (int i = 0; i < 6; i++) {
         size_t n, again;
-        pass_options o = training_options(i < 3 ? IR_f16 : IR_bf16);
+        compile_options o = training_options(i < 3 ? IR_f16 : IR_bf16);
         o.optimizer = optimizers[i % 3];
         o.scaling = PASS_SCALE_DYNAMIC;
         ir_module *m = training_module(t, &o, 0);
@@ -247,7 +247,7 @@ static void test_selecting_keeps_the_bits(void **state)
     scratch *t = *state;
     for (int i = 0; i < 4; i++) {
         size_t n, again, norms = BITS_STEPS * 3 * sizeof(uint32_t);
-        pass_options o = training_options(i & 1 ? IR_bf16 : IR_f16);
+        compile_options o = training_options(i & 1 ? IR_bf16 : IR_f16);
         o.optimizer = "adamw,lr=0.02";
         o.scaling = PASS_SCALE_DYNAMIC;
         ir_module *m = training_module(t, &o, 0);
@@ -293,7 +293,7 @@ static char *train_until(scratch *t, const ir_module *m, rt_dataset *data, const
 static void test_resume_is_bitwise(void **state)
 {
     scratch *t = *state;
-    pass_options o = training_options(IR_f16);
+    compile_options o = training_options(IR_f16);
     ir_module *m = training_module(t, &o, 0);
     rt_dataset *data = training_data(t, ROWS);
     size_t n, half, resumed;
@@ -327,7 +327,7 @@ static void expect_resume(scratch *t, const ir_module *m, const training *r,
 static void test_resume_refused(void **state)
 {
     scratch *t = *state;
-    pass_options o = training_options(IR_f16);
+    compile_options o = training_options(IR_f16);
     training r = training_open(t, &o, ROWS);
     const rt_train_plan plan = {.folder = t->folder};
     rt_trainer_options other = few_steps;
@@ -350,7 +350,7 @@ static void test_resume_refused(void **state)
 static void test_stop_flag(void **state)
 {
     scratch *t = *state;
-    pass_options o = training_options(IR_f16);
+    compile_options o = training_options(IR_f16);
     training r = training_open(t, &o, ROWS);
     volatile sig_atomic_t stop = 1;
     const rt_train_plan plan = {.folder = t->folder, .stop = &stop};
@@ -370,7 +370,7 @@ static void expect_feed(scratch *t, const char *spec, int64_t batch, ampc_status
     rt_dataset *data;
     rt_feed *feed = NULL;
     const rt_dataset_options none = {0};
-    pass_options o = training_options(IR_f16);
+    compile_options o = training_options(IR_f16);
     ir_module *m = training_module(t, &o, 16);
     assert_ok(t, rt_dataset_open(spec, &none, t->d, &data));
     assert_int_equal(rt_feed_open(m, ir_graph_find(m, "train_step"), data, NULL, batch, t->d, &feed),
@@ -408,7 +408,7 @@ static void test_feed_refuses(void **state)
 static void test_synthetic_fields(void **state)
 {
     scratch *t = *state;
-    pass_options o = training_options(IR_f16);
+    compile_options o = training_options(IR_f16);
     ir_module *m = training_module(t, &o, 0);
     rt_field *fields;
     size_t n;
@@ -429,7 +429,7 @@ static void test_evaluation_counts_every_sample(void **state)
 {
     static const int64_t batches[] = {1, 7, 40, 64, 0};
     scratch *t = *state;
-    pass_options o = training_options(IR_f16);
+    compile_options o = training_options(IR_f16);
     o.level = PASS_O0;
     training r = training_open(t, &o, 40);
     rt_eval whole, part;
@@ -457,7 +457,7 @@ static void test_evaluation_counts_every_sample(void **state)
 static void test_no_training_step(void **state)
 {
     scratch *t = *state;
-    pass_options o = pass_options_default();
+    compile_options o = compile_options_default();
     training r = training_open(t, &o, ROWS);
     rt_trainer *trainer;
     rt_eval eval;

@@ -10,6 +10,7 @@
 #include "passes/passes.h"
 #include "runtime/data/npy.h"
 #include "runtime/train/trainer.h"
+#include "tests/compile.h"
 #include "tests/unit/scratch.h"
 
 #define MLP AMPC_SOURCE_DIR "/tests/models/mlp.onnx"
@@ -20,9 +21,9 @@ typedef struct training {
     rt_dataset *data;
 } training;
 
-static inline pass_options training_options(ir_dtype low)
+static inline compile_options training_options(ir_dtype low)
 {
-    pass_options o = pass_options_default();
+    compile_options o = compile_options_default();
     o.low = low;
     o.loss = "ce";
     o.optimizer = "adamw,lr=0.02";
@@ -36,13 +37,13 @@ static inline pass_options training_options(ir_dtype low)
     } while (0)
 
 /* `batch` 0: the symbol N stays. */
-static inline ir_module *training_module(scratch *t, const pass_options *o, int64_t batch)
+static inline ir_module *training_module(scratch *t, const compile_options *o, int64_t batch)
 {
     ir_module *m = NULL;
     const onnx_dim_binding dim = {"N", batch};
     const onnx_import_options import = {.dims = &dim, .n_dims = batch ? 1 : 0};
     assert_ok(t, onnx_import(MLP, &import, t->d, &m));
-    assert_ok(t, pass_compile(m, o, t->d));
+    assert_ok(t, test_compile(m, o, t->d));
     return m;
 }
 
@@ -81,7 +82,7 @@ static inline rt_dataset *training_data(scratch *t, int64_t rows)
     return data;
 }
 
-static inline training training_open(scratch *t, const pass_options *o, int64_t rows)
+static inline training training_open(scratch *t, const compile_options *o, int64_t rows)
 {
     training r = {.m = training_module(t, o, 0), .data = training_data(t, rows)};
     r.s = training_session(t, r.m);

@@ -1,5 +1,5 @@
-/* words.c - what the values of the options that take a word are called. */
-#include "passes/passes.h"
+/* options.c - the defaults, and what the values of the options that take a word are called. */
+#include "passes/options.h"
 
 #include <string.h>
 
@@ -21,4 +21,20 @@ bool pass_find_word(const pass_word *words, const char *word, int *value)
             return true;
         }
     return false;
+}
+
+#ifdef NDEBUG
+enum { VERIFY_EACH = false };
+#else
+enum { VERIFY_EACH = true };
+#endif
+
+compile_options compile_options_default(void)
+{
+    return (compile_options){.level = PASS_O1,
+                             .low = IR_f16,
+                             .keep_io_types = true,
+                             .init = "file",
+                             .fuse = true,
+                             .verify_each = VERIFY_EACH};
 }

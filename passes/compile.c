@@ -1,0 +1,20 @@
+/* compile.c - what the options of a compilation name, loaded before its first pass. */
+#include "passes/amp/device.h"
+#include "passes/amp/list.h"
+
+static bool places(const compile_options *o)
+{
+    return o->placement == PASS_MINCUT && (o->level == PASS_O1 || o->level == PASS_O2);
+}
+
+ampc_status compile_load(const compile_options *o, arena *a, diag *d, compile **out)
+{
+    compile *c = arena_alloc(a, sizeof *c);
+    amp_list *list;
+    *c = (compile){.options = o, .arena = a, .diag = d};
+    *out = c;
+    TRY(amp_list_load(o, a, d, &list));
+    c->list = list;
+    c->scaling = scaling_resolve(o, list->scaling);
+    return places(o) ? device_load(o->target, a, d, &c->device) : AMPC_OK;
+}

@@ -1,0 +1,63 @@
+/* pass.c - what passes share: side arenas, names, options in one string, builders, removal of dead nodes. */
+#include "passes/pass.h"
+
+#include <fnmatch.h>
+#include <string.h>
+
+arena *pass_scratch_new(ir_module *m)
+{
+    arena *a = arena_new(0);
+    if (!a) return NULL;
+    jmp_buf *guard = arena_set_guard(m->arena, NULL);
+    arena_set_guard(m->arena, guard);
+    arena_set_guard(a, guard);
+    return a;
+}
+
+bool pass_match(const pass_strings *globs, const char *name)
+{
+    for (int i = 0; i < globs->count; i++)
+        if (fnmatch(globs->items[i], name, 0) == 0) return true;
+    return false;
+}
+
+bool pass_next_option(const char **text, arena *a, const char **key, const char **value)
+{
+    if (!*text || !**text) return false;
+    size_t length = strcspn(*text, ",");
+    char *part = arena_strndup(a, *text, length);
+    *text += length + ((*text)[length] == ',');
+    char *equals = strchr(part, '=');
+    if (equals) *equals = '\0';
+    *key = part;
+    *value = equals ? equals + 1 : NULL;
+    return true;
+}
+
+ir_builder pass_builder(ir_graph *g, ir_phase phase, diag *d)
+{
+    ir_node *before = NULL;
+    for (ir_node *n = g->last; n && n->phase > phase; n = n->prev) before = n;
+    return (ir_builder){.graph = g, .before = before, .phase = phase, .diag = d};
+}
+
+static bool is_dead(const ir_node *n)
+{
+    if (ir_op_get(n->op)->traits & IR_EFFECT) return false;
+    for (int i = 0; i < n->n_out; i++)
+        if (ir_value_used(n->out[i])) return false;
+    return true;
+}
+
+/* From the end: a node's readers have been judged before it. */
+int pass_sweep(ir_graph *g)
+{
+    int removed = 0;
+    for (ir_node *n = g->last, *prev; n; n = prev) {
+        prev = n->prev;
+        if (!is_dead(n)) continue;
+        ir_node_remove(n);
+        removed++;
+    }
+    return removed;
+}
