@@ -1,5 +1,5 @@
-/* options.h - what the user asks of a compilation. Nothing writes the options after parsing; their strings belong to the
- * caller and outlive the compilation. */
+/* options.h - what the user asks of a compilation. Nothing writes the options after parsing; their strings belong to
+ * the caller and outlive the compilation. */
 #ifndef AMPC_OPTIONS_H
 #define AMPC_OPTIONS_H
 
