@@ -6,7 +6,7 @@
 #ifndef AMPC_RANGE_H
 #define AMPC_RANGE_H
 
-#include "passes/amp/entry.h"
+#include "passes/amp/scope.h"
 
 /* What becomes of the elements of a tensor in fp16. */
 typedef struct range_count {

@@ -6,6 +6,7 @@
  * the tree, in every mode: never above greedy, in prediction and in cast bytes after all passes. */
 #include "frontend/onnx.h"
 #include "ir/philox.h"
+#include "passes/amp/cast.h"
 #include "passes/amp/cost.h"
 #include "passes/amp/placement.h"
 #include "tests/compile.h"
@@ -327,7 +328,7 @@ static bool setup_trial(trial *t, uint64_t seed, amp_list *list)
     make_graph(t, (int)(draw(t, 10) ? 2 + draw(t, 9) : 8 + draw(t, 14)));
     make_device(t);
     t->compile = (compile){.options = &t->options, .list = list, .device = &t->device, .arena = t->arena, .diag = t->diag};
-    t->scope = (amp_scope){.compile = &t->compile, .arena = t->arena, .casts = strmap_new(t->arena)};
+    t->scope = (amp_scope){.compile = &t->compile, .arena = t->arena, .casts = casts_new(t->arena)};
     amp_colour(t->graph, &t->scope);
     t->greedy = arena_array(t->arena, t->graph->node_ids + 1, sizeof *t->greedy);
     memcpy(t->greedy, t->scope.entries, t->graph->node_ids * sizeof *t->greedy);

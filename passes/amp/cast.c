@@ -1,0 +1,366 @@
+/* cast.c - cast insertion: the graph made to agree with the table of colour.c.
+ *
+ * Every node's float operands are read in the type of its entry; one cast per (value, type) serves all consumers and
+ * stands before the first. Results follow by inference. Graph outputs and states get their own type back.
+ * Types are edges keyed by (node, slot), so x*x is no special case. Requires: forward phase, no inserted casts.
+ *
+ *   before  %mm = matmul @x, @w : f32[N,10]      after  %x.h = cast @x {to=f16} : f16[N,784]     # for white matmul
+ *                                                       %w.h = cast @w {to=f16} : f16[784,10]    # for white matmul
+ *                                                       %mm  = matmul %x.h, %w.h : f16[N,10]     # white           */
+#include "passes/amp/cast.h"
+#include "passes/amp/colour.h"
+#include "passes/amp/range.h"
+
+#include <math.h>
+#include <string.h>
+
+typedef struct caster {
+    ir_graph *graph;
+    const amp_entry *entries;
+    const amp_scope *scope;
+    const amp_list *list;
+    const compile_options *options;
+    arena *arena;
+    diag *diag;
+    cast_table *casts;
+    const ir_dtype *asked; /* by value id: dtype before casting, for statements */
+    uint32_t values, nodes; /* ids that existed before */
+    const bool *masks;     /* by value id: saturates, infinities too; or NULL */
+} caster;
+
+static double largest_finite(ir_dtype t)
+{
+    return t == IR_f16 ? 65504.0 : 0x1.fep127;
+}
+
+static bool is_mask(const caster *c, const ir_value *v, ir_dtype to)
+{
+    return c->masks && v->id < c->values && c->masks[v->id] && ir_dtype_is_low(to);
+}
+
+static double saturate(double x, ir_dtype to, bool mask)
+{
+    double most = largest_finite(to);
+    return (isfinite(x) || (mask && isinf(x))) && ir_dtype_is_low(to) ? fmax(-most, fmin(most, x)) : x;
+}
+
+static void report_saturated(caster *c, const ir_value *v, ir_dtype to, size_t saturated, size_t count)
+{
+    if (!saturated || c->graph != pass_primary(c->graph->module)) return;
+    diag_loc loc = {.file = ir_module_source(c->graph->module), .node = v->name};
+    diag_remark(c->diag, loc, "%zu of %zu elements are beyond %s and became %.8g or the opposite", saturated, count,
+                ir_dtype_name(to), largest_finite(to));
+}
+
+/* A constant whose elements are at hand is written in the other type; what is finite stays finite, and in the
+ * mask of a
+ * softmax all is. NULL: its bytes are in a file, so it is cast like any other value. */
+static ir_value *convert_constant(caster *c, ir_builder *b, const ir_value *v, ir_dtype to)
+{
+    ir_module *m = c->graph->module;
+    const ir_storage *s = v->storage;
+    bool mask = is_mask(c, v, to);
+    bool stored = v->kind == IR_VALUE_STORAGE && (amp_converts(v) || mask);
+    const char *source = stored ? range_read(s, c->scope->compile, c->arena) : NULL;
+    if (!source) return NULL;
+    ir_dtype from = v->type.dtype;
+    size_t size = ir_dtype_size(to), count = (size_t)ir_storage_bytes(s) / ir_dtype_size(from), saturated = 0;
+    char *bytes = arena_alloc(c->arena, count * size + 8);
+    for (size_t i = 0; i < count; i++) {
+        double x = ir_load_f64(from, source + i * ir_dtype_size(from)), y = saturate(x, to, mask);
+        ir_store_f64(to, bytes + i * size, y);
+        saturated += x < y || x > y;
+    }
+    /* A weight of another runtime keeps its name: it is stored in the type that it is read in. */
+    if (c->options->plain_runtime && !saturated && !ir_is_scalar(v)) return NULL;
+    report_saturated(c, v, to, saturated, count);
+    if (v->type.rank == 0) return ir_scalar(b, to, ir_load_f64(to, bytes));
+    ir_type type = v->type;
+    type.dtype = to;
+    const char *name = arena_printf(c->arena, "%s.%s", s->name, ir_dtype_is_low(to) ? "h" : "s");
+    ir_storage *known = ir_storage_find(m, name); /* made for another graph */
+    if (known && known->kind == IR_CONST && known->data.kind == IR_DATA_INLINE && ir_type_equal(&known->type, &type) &&
+        memcmp(known->data.bytes, bytes, count * size) == 0)
+        return ir_graph_storage(c->graph, known);
+    ir_value *converted = ir_constant(b, name, &type, bytes);
+    if (saturated)
+        converted->storage->note = arena_printf(m->arena, "%zu of %zu elements saturate", saturated, count);
+    return converted;
+}
+
+/* rule cast_names = LOW, WIDE: what is appended to the name of the value, "h, s" without the rule. */
+static const char *cast_name(const caster *c, const ir_value *v, ir_dtype to)
+{
+    const char *rule = c->list->rule.cast_names, *comma = strchr(rule, ',');
+    if (!comma) return arena_printf(c->arena, "%s.%s", v->name, ir_dtype_is_low(to) ? "h" : "s");
+    const char *wide = comma + 1 + strspn(comma + 1, " ");
+    return ir_dtype_is_low(to) ? arena_printf(c->arena, "%s.%.*s", v->name, (int)(comma - rule), rule)
+                               : arena_printf(c->arena, "%s.%s", v->name, wide);
+}
+
+/* What an attention adds or selects, when it comes out of f32 that counts: only there its size is anybody's guess. */
+static bool is_wide_mask(const caster *c, const ir_node *user, const ir_value *v, ir_dtype to)
+{
+    if (user->id >= c->nodes || c->entries[user->id].rule != AMP_ATTENTION || !ir_dtype_is_low(to)) return false;
+    if (v->kind != IR_VALUE_RESULT || v->def->id >= c->nodes) return false;
+    const amp_entry *from = &c->entries[v->def->id];
+    return from->colour == IR_BLACK || from->counts;
+}
+
+/* ---- casts of the graphs around a body -------------------------------------------------------- */
+
+static bool is_behind(const ir_node *n, const ir_node *at)
+{
+    while (at && at != n) at = at->next;
+    return at != NULL;
+}
+
+/* The value of the graph around the body that v of the body stands for, or NULL. */
+static ir_value *find_outside(ir_node *node, const ir_value *v)
+{
+    if (v->kind == IR_VALUE_STORAGE) return ir_graph_storage(node->graph, v->storage);
+    int operand = v->kind == IR_VALUE_INPUT ? ir_capture_find(node, v) : -1;
+    return operand < 0 ? NULL : ir_in(node, operand);
+}
+
+/* What a body reads in the other type, where a graph around it does too: that cast, then before the node. */
+static ir_value *share_cast(const amp_scope *s, ir_graph *body, const ir_value *v, ir_dtype to)
+{
+    ir_value *source = s->enclosing ? find_outside(s->node, v) : NULL;
+    if (!source) return NULL;
+    ir_value *cast = casts_find(s->enclosing->casts, source, (cast_kind){.to = to});
+    if (!cast) cast = share_cast(s->enclosing, s->node->graph, source, to);
+    if (!cast || cast->kind == IR_VALUE_STORAGE) return NULL;
+    bool made = cast->kind == IR_VALUE_RESULT;
+    if (made && ir_in(cast->def, 0) != source) return NULL; /* bounded */
+    if (made && is_behind(cast->def, s->node)) ir_node_move_before(cast->def, s->node);
+    return ir_capture_add(s->node, body, cast);
+}
+
+/* ---- casts ------------------------------------------------------------------------------------ */
+
+/* v as it fits `to`: masks saturate. */
+static ir_value *bound_mask(ir_builder *b, ir_value *v, ir_dtype to, bool mask, bool wide)
+{
+    ir_value *least = mask || wide ? ir_scalar_like(b, v, -largest_finite(to)) : NULL;
+    if (wide) return ir_done(b, ir_new(b, IR_OP_clip, 3, v, least, ir_scalar_like(b, v, largest_finite(to))));
+    return mask ? ir_binary(b, IR_OP_max, v, least) : v;
+}
+
+static ir_value *share_outside(caster *c, const ir_value *v, ir_dtype to)
+{
+    bool shares = c->list->rule.outer_casts == OUTER_CASTS_SHARED;
+    ir_value *cast = shares ? share_cast(c->scope, c->graph, v, to) : NULL;
+    if (cast) casts_add(c->casts, v, (cast_kind){.to = to}, cast);
+    return cast;
+}
+
+/* An attribute of its operator is no value that a cast is inserted for: what has to run belongs to the operator. */
+static ir_value *cast_for(caster *c, ir_node *user, ir_value *v, ir_dtype to, const char *why, bool attribute)
+{
+    if (v->type.dtype == to) return v;
+    ir_builder b = ir_builder_before(user, c->diag);
+    bool wide = is_wide_mask(c, user, v, to);
+    cast_kind kind = {to, attribute, wide};
+    ir_value *cast = casts_find(c->casts, v, kind);
+    if (cast) return cast;
+    bool convert = c->list->rule.constants == CONSTANTS_CONVERT || attribute;
+    if (convert && (cast = convert_constant(c, &b, v, to))) {
+        casts_add(c->casts, v, kind, cast);
+        return cast;
+    }
+    bool mask = is_mask(c, v, to);
+    if (!attribute && !mask && !wide && (cast = share_outside(c, v, to))) return cast;
+    if (!attribute) b.loc.op = b.loc.node = NULL;
+    b.nameless = !mask && !wide;
+    cast = ir_cast(&b, bound_mask(&b, v, to, mask, wide), to);
+    if (!cast) return NULL;
+    ir_value_rename(cast, cast_name(c, v, to));
+    cast->def->note = arena_printf(c->graph->module->arena, "for %s", why);
+    casts_add(c->casts, v, kind, cast);
+    if (c->scope->report && !attribute) c->scope->report->casts_inserted++;
+    return cast;
+}
+
+static const char *describe(caster *c, const ir_node *n, const amp_entry *e)
+{
+    const char *op = ir_op_get(n->op)->name;
+    return arena_printf(c->arena, "%s %s", ir_colour_name(e->colour), op);
+}
+
+static void set_operand(caster *c, ir_node *n, int i, ir_dtype to, const char *why)
+{
+    bool attribute = !(ir_op_get(n->op)->traits & IR_EFFECT) && amp_list_is_attribute(c->list, n, i);
+    ir_value *v = cast_for(c, n, ir_in(n, i), to, why, attribute);
+    if (v && v != ir_in(n, i)) ir_node_set_input(n, i, v);
+}
+
+static void cast_operands(caster *c, ir_node *n, const amp_entry *e)
+{
+    const char *why = describe(c, n, e);
+    bool along = ir_dtype_is_low(e->want) && amp_second_follows(n, e, c->list);
+    for (int i = 0; i < n->n_in; i++) {
+        const ir_slot *slot = ir_op_in_slot(n->op, i, n->n_in);
+        if (!ir_in(n, i) || !ir_dtype_is_float(ir_in(n, i)->type.dtype)) continue;
+        bool first = amp_takes_part(n, i);
+        bool second = slot->group == IR_GROUP_G && (along || (e->want == IR_f32 && e->rule != AMP_INSIDE));
+        if (first || second || ir_op_has(n->op, IR_CONVERTS)) set_operand(c, n, i, e->want, why);
+    }
+}
+
+static void set_result(ir_node *n, const amp_entry *e)
+{
+    if (ir_body_count(n)) ir_foreign_retype(n, e->result);
+    int attr = ir_op_out_attr(n->op);
+    if (attr >= 0 && e->result != e->want) ir_set_dtype(n, attr, e->result);
+    if (ir_op_has(n->op, IR_CONVERTS)) ir_set_dtype(n, IR_ATTR(cast, to), e->result);
+}
+
+/* The narrowing is part of the node: its location says so. */
+static void narrow_results(caster *c, ir_node *n, const amp_entry *e)
+{
+    for (int i = 0; i < n->n_out; i++) {
+        ir_value *wide = n->out[i];
+        if (!ir_value_used(wide) || !amp_narrows_result(n, i, e, c->list)) continue;
+        ir_builder b = ir_builder_after(n, c->diag);
+        ir_node *cast = ir_new(&b, IR_OP_cast, 1, wide);
+        ir_set_dtype(cast, IR_ATTR(cast, to), e->result);
+        ir_value *narrow = ir_done(&b, cast);
+        if (!narrow) return;
+        ir_value_replace(wide, narrow);
+        ir_node_set_input(cast, 0, wide);
+        ir_value_rename(narrow, arena_printf(c->arena, "%s.h", wide->name));
+    }
+}
+
+/* Level O2: the forward reads the low copy of a parameter; what leaves the graph is the master. */
+static void copy_params(caster *c)
+{
+    ir_graph *g = c->graph;
+    const bool *low = amp_low_params(g, c->scope);
+    ir_value **copies = arena_array(c->arena, c->values + 1, sizeof(ir_value *));
+    for (ir_node *n = g->first; n && n->phase == IR_FORWARD; n = n->next)
+        for (int i = 0; i < n->n_in; i++) {
+            ir_value *v = ir_in(n, i);
+            if (!v || v->id >= c->values || !low[v->id] || ir_op_get(n->op)->traits & IR_EFFECT) continue;
+            if (!copies[v->id]) copies[v->id] = share_outside(c, v, c->options->low);
+            if (!copies[v->id]) {
+                ir_builder b = ir_builder_before(n, c->diag);
+                b.loc.op = b.loc.node = NULL;
+                copies[v->id] = ir_cast(&b, v, c->options->low);
+                ir_value_rename(copies[v->id], arena_printf(c->arena, "%s.h", v->name));
+                copies[v->id]->def->note = "low copy of the parameter";
+                casts_add(c->casts, v, (cast_kind){.to = c->options->low}, copies[v->id]);
+            }
+            ir_node_set_input(n, i, copies[v->id]);
+        }
+}
+
+static const char *decision(const amp_entry *e, arena *a)
+{
+    const char *colour = ir_colour_name(e->colour);
+    if (e->rule == AMP_LOSS) return arena_printf(a, "%s, f32 for the loss", colour);
+    if (e->rule == AMP_CLEAR_MIXED || e->rule == AMP_INSIDE_MIXED)
+        return arena_printf(a, "%s, operands of both types", colour);
+    if (e->rule == AMP_UNLISTED) return "on no list";
+    if (e->rule == AMP_UNSUPPORTED) return "no low-precision kernel";
+    if (e->rule == AMP_RANGE) return arena_printf(a, "%s, %s", colour, e->line->file);
+    if (e->rule == AMP_INITIALIZER) return "beyond fp16";
+    if (e->rule != AMP_NODE && e->rule != AMP_TENSOR) return colour;
+    return e->line->line ? arena_printf(a, "named in %s:%d", e->line->file, e->line->line)
+                         : arena_printf(a, "named on the %s", e->line->file);
+}
+
+static void note_colour(caster *c, ir_node *n, const amp_entry *e)
+{
+    if (n->note) return;
+    arena *a = c->graph->module->arena;
+    const char *text = decision(e, a);
+    n->note = e->cause ? arena_printf(a, "%s, follows %s%s", text, e->cause->kind == IR_VALUE_RESULT ? "%" : "@",
+                                      e->cause->name)
+                       : text;
+}
+
+static bool is_loss(const ir_node *output)
+{
+    const char *loss = ir_meta_get(output->graph->module, "loss");
+    return loss && !output->graph->body && strcmp(loss, output->attr[IR_ATTR(output, name)].s) == 0;
+}
+
+/* Outputs keep the type of the model, the loss and results of a body do in any case; a state keeps its own. */
+static void cast_statement(caster *c, ir_node *n)
+{
+    if (ir_op_has(n->op, IR_STORES)) {
+        set_operand(c, n, 1, ir_in(n, 0)->type.dtype, "state");
+        return;
+    }
+    ir_value *v = ir_in(n, 0);
+    bool kept = c->options->keep_io_types || n->graph->body || is_loss(n);
+    if (!kept || v->id >= c->values || !ir_dtype_is_float(v->type.dtype)) return;
+    const amp_scope *s = c->scope;
+    ir_dtype asked = c->asked[v->id], result = s->enclosing ? s->enclosing->entries[s->node->id].result : IR_NO_DTYPE;
+    set_operand(c, n, 0, asked == IR_f32 && result != IR_NO_DTYPE ? result : asked, "output");
+}
+
+/* What is carried along has the types of the model; a body takes what it captures as it is, and where the node has a
+ * colour also as that wants it. */
+static void keep_operands(caster *c, ir_node *n, const amp_entry *e, bool coloured)
+{
+    for (int i = 0; i < n->n_in; i++) {
+        ir_value *v = ir_in(n, i);
+        bool capture = amp_is_free_capture(c->scope, n, i);
+        if (capture && coloured && ir_dtype_is_float(v->type.dtype))
+            cast_for(c, n, v, e->want, describe(c, n, e), false);
+        if (capture) continue;
+        if (coloured && amp_takes_part(n, i)) continue;
+        if (v && v->id < c->values && ir_dtype_is_float(v->type.dtype))
+            set_operand(c, n, i, c->asked[v->id], "foreign");
+    }
+}
+
+const ir_dtype *amp_asked(const ir_graph *g, arena *a)
+{
+    ir_dtype *asked = arena_array(a, g->value_ids + 1, sizeof *asked);
+    for (const ir_node *n = g->first; n; n = n->next)
+        for (int i = 0; i < n->n_in; i++)
+            if (ir_in(n, i)) asked[ir_in(n, i)->id] = ir_in(n, i)->type.dtype;
+    return asked;
+}
+
+static ampc_status cast_node(caster *c, ir_node *n)
+{
+    const amp_entry *e = &c->entries[n->id];
+    bool coloured = e->colour != IR_KEEP && e->want != IR_NO_DTYPE;
+    if (ir_op_get(n->op)->traits & IR_EFFECT) cast_statement(c, n);
+    if (ir_op_has(n->op, IR_DECLARED)) keep_operands(c, n, e, coloured);
+    if (coloured) {
+        cast_operands(c, n, e);
+        set_result(n, e);
+        note_colour(c, n, e);
+    }
+    TRY(ir_infer(n, c->diag));
+    if (coloured) narrow_results(c, n, e);
+    return AMPC_OK;
+}
+
+ampc_status amp_cast(ir_graph *g, const amp_scope *s)
+{
+    caster c = {.graph = g,
+                .entries = s->entries,
+                .scope = s,
+                .list = s->compile->list,
+                .options = s->compile->options,
+                .arena = s->arena,
+                .diag = s->compile->diag,
+                .casts = s->casts,
+                .asked = s->enclosing ? s->asked : amp_asked(g, s->arena),
+                .values = g->value_ids,
+                .nodes = g->node_ids,
+                .masks = range_find_masks(g, s)};
+    copy_params(&c);
+    for (ir_node *n = g->first, *next; n; n = next) {
+        next = n->next;
+        if (n->id < c.nodes) TRY(cast_node(&c, n)); /* else a cast of ours */
+    }
+    return diag_status(c.diag);
+}
