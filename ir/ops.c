@@ -60,6 +60,17 @@ static int find_variadic(const ir_slot *slots, int n, ir_slot_kind kind)
 #define NAMED IR_NAMED
 #define CONVERTS IR_CONVERTS
 #define COMMUTES IR_COMMUTES
+#define ELEMENTWISE IR_ELEMENTWISE
+#define EXPANDS IR_EXPANDS
+#define DRAWS IR_DRAWS
+#define SUMS IR_SUMS
+#define MEANS IR_MEANS
+#define BY_AXIS IR_BY_AXIS
+#define PER_AXIS IR_PER_AXIS
+#define UPDATES IR_UPDATES
+#define UNSCALES IR_UNSCALES
+#define CHECKS IR_CHECKS
+#define ONCE(operand) (IR_ONCE << (operand))
 #define COUNT_IN(name) ((int)sizeof(struct ir_in_##name) - 1)
 #define COUNT_OUT(name) ((int)sizeof(struct ir_out_##name) - 1)
 #define COUNT_ATTR(name) ((int)sizeof(struct ir_attr_##name) - 1)

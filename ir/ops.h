@@ -51,7 +51,10 @@ const char *ir_colour_name(ir_colour c);
 enum ir_trait {
     IR_PURE = 1, IR_EFFECT = 2, IR_INPLACE = 4, IR_VIEW = 8, IR_F32_INSIDE = 16, IR_SPATIAL = 32, IR_COMMITS = 64,
     IR_DROPS = 128, IR_EXACT = 256, IR_MASKS = 512, IR_EPILOGUE = 1024, IR_DECLARED = 2048, IR_STORES = 4096,
-    IR_NAMED = 8192, IR_CONVERTS = 16384, IR_COMMUTES = 32768
+    IR_NAMED = 8192, IR_CONVERTS = 16384, IR_COMMUTES = 32768, IR_ELEMENTWISE = 1 << 16, IR_EXPANDS = 1 << 17,
+    IR_SUMS = 1 << 18, IR_BY_AXIS = 1 << 19, IR_PER_AXIS = 1 << 20, IR_UPDATES = 1 << 21, IR_UNSCALES = 1 << 22,
+    IR_CHECKS = 1 << 23, IR_MEANS = 1 << 24, IR_DRAWS = 1 << 25,
+    IR_ONCE = 1 << 26 /* of operand 0; IR_ONCE << i: of operand i < 5 */
 };
 
 /* Slot kinds and the dtype groups of ops.def. */

@@ -92,7 +92,7 @@ static inline const k_update_slots *k_update_slots_of(ir_op op)
         if (rows[i].op == op) return &rows[i];
     return NULL;
 }
-static inline bool k_updates(ir_op op) { return k_update_slots_of(op) != NULL; }
+static inline bool k_updates(ir_op op) { return ir_op_has(op, IR_UPDATES); }
 static inline int k_update_gradient(ir_op op) { return k_update_slots_of(op)->grad; }
 
 /* Of a call of global_norm: how many gradients there are; the scale, and sums of squares, or NULL. */

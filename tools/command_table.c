@@ -62,7 +62,7 @@ static const command run_commands[] = {
                 " can describe it.",
      .examples = {{"ampc-run plan model.amp.ir --batch 32", "print the plan"},
                   {"ampc-run plan model.amp.ir --device=h200.json --json", "for a GPU, as JSON"},
-                  {"ampc-run plan model.onnx --loss=ce --dump-after=layout", "after one stage"}}},
+                  {"ampc-run plan model.onnx --loss=ce --dump-after=assign_layouts", "after one stage"}}},
     {.name = "ampc-run export", .bit = COMMAND_EXPORT, .run_session = run_export,
      .operands = "MODEL --checkpoint=FILE -o FILE.onnx", .purpose = "Write the trained network as an ONNX model.",
      .details = "The result is the imported ONNX model with the weights of the checkpoint.",

@@ -73,7 +73,7 @@ static void add_words(word_list *words, const option *row, const char *text, are
     if (row->kind == OPTION_WORD || islower((unsigned char)*text))
         vec_push(a, words, arena_strndup(a, text, strcspn(text, "|[")));
     for (const pass_info *p = pass_table; strncmp(text, "PASS", 4) == 0 && p->name; p++) vec_push(a, words, p->name);
-    for (int i = 0; strncmp(text, "STAGE", 5) == 0 && rt_plan_stage(i); i++) vec_push(a, words, rt_plan_stage(i));
+    for (const rt_stage *s = rt_stages; strncmp(text, "STAGE", 5) == 0 && s->name; s++) vec_push(a, words, s->name);
 }
 
 const char **option_words(const option *row, arena *a)
@@ -202,8 +202,9 @@ static ampc_status store_once(const parser *p, const option *row, const char *va
 }
 
 /* Whether only the importer or the passes read the option. General options concern every command. */
-static bool is_compile_option(const option *row)
+static bool is_compile_option(const parser *p, const option *row)
 {
+    if (row->in_plan && p->command->plan_only) return false;
     const size_t first = offsetof(tool_options, pass), end = first + sizeof(compile_options);
     const bool is_pass_option = row->field >= first && row->field < end && row->group != GROUP_GENERAL;
     return row->group == GROUP_PRECISION || row->group == GROUP_TRAINING || is_pass_option;
@@ -212,7 +213,7 @@ static bool is_compile_option(const option *row)
 static ampc_status store(const parser *p, const option *row, const char *value)
 {
     void *field = (char *)p->o + row->field;
-    if (is_compile_option(row) && !p->o->compile_option) p->o->compile_option = row->name;
+    if (is_compile_option(p, row) && !p->o->compile_option) p->o->compile_option = row->name;
     switch (row->kind) {
     case OPTION_SET: *(bool *)field = true; break;
     case OPTION_CLEAR: *(bool *)field = false; break;

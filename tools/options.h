@@ -78,6 +78,7 @@ typedef struct option {
     option_kind kind;
     option_group group;
     unsigned commands;      /* COMMAND_...; 0: all */
+    bool in_plan;           /* a compiler option that also concerns the stages of ampc-run plan */
     size_t field;           /* in tool_options */
     const char *value;      /* placeholder; its lower-case alternatives are literal words. OPTION_WORD: from `words` */
     const char *implied;    /* value of the bare option, whose value is then optional */

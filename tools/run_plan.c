@@ -1,4 +1,5 @@
 /* run_plan.c - plan: prints what a run of an entry graph would do, without running it. */
+#include "runtime/files/atomic_file.h"
 #include "runtime/files/json.h"
 #include "runtime/plan/plan.h"
 #include "tools/run.h"
@@ -10,23 +11,51 @@
 
 /* ---- stages ---------------------------------------------------------------------------------- */
 
+static ampc_status no_text(diag *d)
+{
+    return diag_error(d, AMPC_NO_MEMORY, DIAG_NOWHERE, "out of memory for the text of the plan");
+}
+
 static ampc_status print_text(const rt_plan *p, diag *d)
 {
     char *text = rt_plan_print(p);
-    if (!text) return diag_error(d, AMPC_NO_MEMORY, DIAG_NOWHERE, "out of memory for the text of the plan");
+    if (!text) return no_text(d);
     fputs(text, stdout);
     free(text);
     return AMPC_OK;
 }
 
-static ampc_status after_stage(void *user, const char *stage, const rt_plan *p)
+/* What the stages are watched with. */
+typedef struct watcher {
+    tool *tool;
+    char *before; /* the text after the stage before, for --dump-changed */
+} watcher;
+
+static ampc_status write_dump(const tool *t, const rt_stage *stage, const char *text)
 {
-    const tool *t = user;
-    if (strcmp(t->o.dump_after, "all") != 0 && strcmp(t->o.dump_after, stage) != 0) return AMPC_OK;
-    printf("after %s: ", stage);
-    TRY(print_text(p, t->diag));
-    putchar('\n');
-    return AMPC_OK;
+    if (!t->o.pass.dump_dir) {
+        printf("after %s: %s\n", stage->name, text);
+        return AMPC_OK;
+    }
+    const int number = (int)(stage - rt_stages) + 1;
+    const char *path = arena_printf(t->arena, "%s/%02d-%s.plan", t->o.pass.dump_dir, number, stage->name);
+    return rt_atomic_save(path, text, strlen(text), t->diag);
+}
+
+static ampc_status after_stage(void *user, const rt_stage *stage, double seconds, const rt_plan *p)
+{
+    watcher *w = user;
+    const tool_options *o = &w->tool->o;
+    const bool named = o->dump_after && (strcmp(o->dump_after, "all") == 0 || strcmp(o->dump_after, stage->name) == 0);
+    if (o->pass.timing) fprintf(stderr, "%-17s %8.3f ms\n", stage->name, seconds * 1e3);
+    if (!named && !o->pass.dump_changed) return AMPC_OK;
+    char *text = rt_plan_print(p);
+    if (!text) return no_text(w->tool->diag);
+    const bool changed = !w->before || strcmp(w->before, text) != 0;
+    const ampc_status status = named || changed ? write_dump(w->tool, stage, text) : AMPC_OK;
+    free(w->before);
+    w->before = text;
+    return status;
 }
 
 /* ---- results --------------------------------------------------------------------------------- */
@@ -38,7 +67,7 @@ typedef struct result {
     int64_t storage;
 } result;
 
-static int64_t planned_bytes(const result *r) { return r->plan->arena_bytes + r->plan->kept_bytes + r->storage; }
+static int64_t planned_bytes(const result *r) { return r->plan->arena_bytes + r->plan->persistent_bytes + r->storage; }
 
 static ampc_status print_table(const result *r, diag *d)
 {
@@ -49,7 +78,7 @@ static ampc_status print_table(const result *r, diag *d)
            sum->flops);
     if (sum->copies) printf(", %d copies of %" PRId64 " bytes", sum->copies, sum->copy_bytes);
     printf("\narena %" PRId64 ", kept %" PRId64 ", storage %" PRId64 ": %" PRId64 " bytes planned\n", p->arena_bytes,
-           p->kept_bytes, r->storage, planned_bytes(r));
+           p->persistent_bytes, r->storage, planned_bytes(r));
     return AMPC_OK;
 }
 
@@ -63,18 +92,18 @@ static json_t *name_json(const char *name)
 static json_t *steps_json(const rt_plan *p)
 {
     json_t *steps = json_array();
-    for (int i = 0, launch = -1, next = p->n_kept; i < p->n_steps; i++) {
-        const rt_step *s = &p->steps[i];
+    for (int i = 0, launch = -1, next = p->n_hoisted; i < p->n_steps; i++) {
+        const rt_step *s = p->steps[i];
         const rt_cost cost = rt_step_cost(p, s);
         if (i == next) {
             launch++;
-            next += s->together;
+            next += s->batch;
         }
         json_array_append_new(
             steps,
             json_pack("{s:i, s:s, s:o, s:I, s:I, s:I, s:i, s:b}", "step", i, "op", rt_step_name(s), "onnx",
                       name_json(s->node->loc.node), "bytes", (json_int_t)cost.bytes, "flops", (json_int_t)cost.flops,
-                      "workspace", (json_int_t)s->workspace_bytes, "launch", launch, "kept", s->kept));
+                      "workspace", (json_int_t)s->workspace_bytes, "launch", launch, "kept", s->hoisted));
     }
     return steps;
 }
@@ -97,12 +126,12 @@ static ampc_status print_json(const result *r, diag *d)
         r->device, "sizes", sizes_json(p), "steps", steps_json(p), "launches", sum->launches, "bytes",
         (json_int_t)sum->bytes, "flops", (json_int_t)sum->flops, "copies", sum->copies, "copy_bytes",
         (json_int_t)sum->copy_bytes, "arena_bytes", (json_int_t)p->arena_bytes, "kept_bytes",
-        (json_int_t)p->kept_bytes, "storage_bytes", (json_int_t)r->storage, "planned_bytes",
+        (json_int_t)p->persistent_bytes, "storage_bytes", (json_int_t)r->storage, "planned_bytes",
         (json_int_t)planned_bytes(r));
     size_t n = 0;
     char *text = root ? rt_json_text(root, 1, &n) : NULL;
     json_decref(root);
-    if (!text) return diag_error(d, AMPC_NO_MEMORY, DIAG_NOWHERE, "out of memory for the text of the plan");
+    if (!text) return no_text(d);
     text[n] = '\n';
     fwrite(text, 1, n + 1, stdout);
     free(text);
@@ -113,15 +142,20 @@ ampc_status run_plan(run_context *c)
 {
     tool *t = c->tool;
     const ir_graph *g;
-    const rt_plan_watch watch = {after_stage, t};
+    const bool dumps = t->o.dump_after || t->o.pass.dump_changed;
+    watcher w = {.tool = t};
+    const rt_plan_watch watch = {after_stage, &w};
     result r = {.device = t->o.device ? t->o.device : "cpu"};
     rt_memory memory;
-    if (t->o.dump_after && t->o.pass.json)
+    if (dumps && !t->o.pass.dump_dir && t->o.pass.json)
         return diag_error(t->diag, AMPC_USAGE, DIAG_FILE("ampc-run plan"),
-                          "--dump-after prints text: leave out --json");
+                          t->o.dump_after ? "--dump-after prints text: leave out --json"
+                                          : "--dump-changed prints text: leave out --json");
     TRY(run_chosen_entry(c, &g));
     TRY(run_select_outputs(c, g));
-    TRY(rt_session_plan(c->session, g->name, NULL, 0, t->o.dump_after ? &watch : NULL, t->diag, &r.plan));
+    const ampc_status status = rt_session_plan(c->session, g->name, NULL, 0, &watch, t->diag, &r.plan);
+    free(w.before);
+    TRY(status);
     TRY(rt_session_memory(c->session, g->name, NULL, 0, t->diag, &memory));
     r.totals = rt_plan_sum(r.plan);
     r.storage = memory.storage;

@@ -107,9 +107,9 @@ static bool is_pass(const char *name)
 
 static bool is_stage(const char *name)
 {
-    int i = 0;
-    while (rt_plan_stage(i) && strcmp(rt_plan_stage(i), name) != 0) i++;
-    return rt_plan_stage(i) != NULL;
+    const rt_stage *s = rt_stages;
+    while (s->name && strcmp(s->name, name) != 0) s++;
+    return s->name != NULL;
 }
 
 static bool dumps_passes(const tool *t)
@@ -125,7 +125,7 @@ ampc_status tool_check_dump(tool *t)
     if (!name || strcmp(name, "all") == 0 || is_pass(name) || (stages && is_stage(name))) return AMPC_OK;
     suggestion near = suggest_for(name);
     for (const pass_info *p = pass_table; p->name; p++) suggest_candidate(&near, p->name);
-    for (int i = 0; stages && rt_plan_stage(i); i++) suggest_candidate(&near, rt_plan_stage(i));
+    for (const rt_stage *s = rt_stages; stages && s->name; s++) suggest_candidate(&near, s->name);
     return diag_error(t->diag, AMPC_USAGE, DIAG_FILE(t->command->name), "--dump-after: unknown %s '%s'%s",
                       stages ? "pass or stage" : "pass", name, suggestion_hint(&near, "", t->arena));
 }

@@ -149,7 +149,7 @@ static ir_dtype form_of(ir_dtype t) { return t == IR_bool ? IR_bool : cpu_carrie
 
 static int value_number(const state *st, int arg)
 {
-    assert(arg != K_OWN_RESULT); /* plan_fuse.c has replaced them all */
+    assert(arg != K_OWN_RESULT); /* fuse_pointwise.c has replaced them all */
     return arg == K_NO_ARG ? NO_VALUE : arg < 0 ? ~arg : st->value_of[arg];
 }
 

@@ -42,7 +42,7 @@ static ampc_status check_code(const k_args *args)
     const k_program *p = args->program;
     for (int k = 0; k < p->n_code; k++) {
         if (p->code[k].type == IR_f64) return cuda_fail(args->ctx, AMPC_UNSUPPORTED, "f64 is not for this device");
-        /* plan_fuse.c has replaced them all */
+        /* fuse_pointwise.c has replaced them all */
         for (int i = 0; i < p->code[k].n_arg; i++) assert(p->code[k].arg[i] != K_OWN_RESULT);
     }
     for (int r = 0; r < p->n_results; r++)
@@ -57,7 +57,7 @@ static ampc_status make_kernel(const k_args *args, state *s)
     ir_dtype in[K_MOST_OPERANDS], out[K_MOST_RESULTS];
     const int64_t rows = program_rows(p);
     int tile = 0;
-    assert(args->n_out == p->n_results); /* plan_fuse.c makes the step and its program together */
+    assert(args->n_out == p->n_results); /* fuse_pointwise.c makes the step and its program together */
     for (int i = 0; i < p->n_operands; i++) in[i] = args->in[p->operands[i].in].dtype;
     for (int r = 0; r < p->n_results; r++) out[r] = args->out[r].dtype;
     if (rows) s->cut = cuda_cut_rows(rows, p->row);

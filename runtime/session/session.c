@@ -277,9 +277,10 @@ static ampc_status grow_arena(rt_session *s, const rt_plan *p, diag *d)
 
 static ampc_status give_kept(rt_session *s, rt_plan *p, diag *d)
 {
-    if (p->kept_block || p->kept_bytes == 0) return AMPC_OK;
-    ampc_status status = s->backend->alloc(&s->ctx, (size_t)p->kept_bytes, &p->kept_block);
-    return status == AMPC_OK ? AMPC_OK : rt_memory_error(s, status, d, "what is kept of parameters", p->kept_bytes);
+    if (p->persistent_block || p->persistent_bytes == 0) return AMPC_OK;
+    ampc_status status = s->backend->alloc(&s->ctx, (size_t)p->persistent_bytes, &p->persistent_block);
+    if (status == AMPC_OK) return AMPC_OK;
+    return rt_memory_error(s, status, d, "what is kept of parameters", p->persistent_bytes);
 }
 
 /* ---- running --------------------------------------------------------------------------------- */
@@ -496,7 +497,7 @@ ampc_status rt_session_memory(rt_session *s, const char *graph, const rt_tensor 
 {
     rt_plan *p;
     TRY(find_plan(s, graph, inputs, n, NULL, d, &p));
-    *out = (rt_memory){.arena = p->arena_bytes + p->kept_bytes, .storage = s->storage_bytes};
+    *out = (rt_memory){.arena = p->arena_bytes + p->persistent_bytes, .storage = s->storage_bytes};
     const int64_t room = s->room ? s->backend->away->room(&s->ctx) : 0;
     if (room && room < s->room) out->used = s->room - room;
     return AMPC_OK;

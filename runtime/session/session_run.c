@@ -30,7 +30,7 @@ static ampc_status copy_buffers(rt_session *s, const rt_plan *p, const rt_copy *
 /* The call of step i, with addresses. */
 static k_args call_of(const rt_session *s, const rt_plan *p, int i)
 {
-    const rt_step *step = &p->steps[i];
+    const rt_step *step = p->steps[i];
     for (int j = 0; j < step->n_in; j++) step->in[j].data = address(s, p, step->in_buffer[j]);
     for (int j = 0; j < step->n_out; j++) step->out[j].data = address(s, p, step->out_buffer[j]);
     k_args args = rt_step_args(p, step);
@@ -42,7 +42,7 @@ static ampc_status run_step(rt_session *s, const rt_plan *p, int i)
 {
     const rt_away *away = s->backend->away;
     const k_args args = call_of(s, p, i);
-    ampc_status status = p->steps[i].kernel->run(&args);
+    ampc_status status = p->steps[i]->kernel->run(&args);
     return status == AMPC_OK && away && s->sync_launch ? away->wait(&s->ctx, NULL) : status;
 }
 
@@ -56,7 +56,7 @@ static ampc_status run_group(const rt_session *s, const rt_plan *p, int first, i
 static ampc_status launch(rt_session *s, const rt_plan *p, int i, int n)
 {
     const rt_away *away = s->backend->away;
-    const rt_step *step = &p->steps[i];
+    const rt_step *step = p->steps[i];
     s->error[0] = '\0';
     if (away) away->begin_range(&s->ctx, step->node->loc.node ? step->node->loc.node : rt_step_name(step));
     ampc_status status = n > 1 ? run_group(s, p, i, n) : run_step(s, p, i);
@@ -67,7 +67,7 @@ static ampc_status launch(rt_session *s, const rt_plan *p, int i, int n)
 static ampc_status run_steps(rt_session *s, const rt_plan *p, int first, int end, diag *d)
 {
     for (int i = first, n; i < end; i += n) {
-        n = s->sync_launch ? 1 : p->steps[i].together;
+        n = s->sync_launch ? 1 : p->steps[i]->batch;
         ampc_status status = launch(s, p, i, n);
         if (status == AMPC_OK) {
             TRY(rt_note_point(s, p, i, n, d));
@@ -75,8 +75,8 @@ static ampc_status run_steps(rt_session *s, const rt_plan *p, int first, int end
         }
         /* from there on storage may have been written */
         assert(i < p->safe_from || s->backend->away); /* the plan puts what may fail before what writes storage */
-        return diag_error(d, status, ir_diag_loc(p->steps[i].node), "%s: %s",
-                          rt_step_name(&p->steps[i]), s->error[0] ? s->error : ampc_status_sentence(status));
+        return diag_error(d, status, ir_diag_loc(p->steps[i]->node), "%s: %s",
+                          rt_step_name(p->steps[i]), s->error[0] ? s->error : ampc_status_sentence(status));
     }
     return AMPC_OK;
 }
@@ -84,9 +84,9 @@ static ampc_status run_steps(rt_session *s, const rt_plan *p, int first, int end
 static ampc_status walk(rt_session *s, const rt_plan *p, diag *d)
 {
     if (s->backend->before_run) s->backend->before_run(&s->ctx);
-    TRY(rt_note_point(s, p, p->n_kept, 0, d));
-    TRY(copy_buffers(s, p, p->before, p->n_before, s->backend->copy, p->n_kept, d));
-    TRY(run_steps(s, p, p->n_kept, p->n_steps, d));
+    TRY(rt_note_point(s, p, p->n_hoisted, 0, d));
+    TRY(copy_buffers(s, p, p->before, p->n_before, s->backend->copy, p->n_hoisted, d));
+    TRY(run_steps(s, p, p->n_hoisted, p->n_steps, d));
     return copy_buffers(s, p, p->after, p->n_after, s->backend->commit, p->n_steps, d);
 }
 
@@ -97,7 +97,7 @@ ampc_status rt_run_fault(const rt_plan *p, int fault, diag *d)
         K_FAULT_MAP(SENTENCE)
 #undef SENTENCE
     };
-    const rt_step *step = &p->steps[fault >> K_FAULT_BITS];
+    const rt_step *step = p->steps[fault >> K_FAULT_BITS];
     return diag_error(d, AMPC_REJECTED, ir_diag_loc(step->node), "%s: %s", rt_step_name(step),
                       sentences[fault & ((1 << K_FAULT_BITS) - 1)]);
 }
@@ -119,11 +119,11 @@ ampc_status rt_run_record(rt_session *s, rt_plan *p, void **recording, diag *d)
 
 static bool is_stale(const rt_session *s, const rt_plan *p)
 {
-    for (int i = 0; i < p->n_kept; i++)
-        for (int j = 0; j < p->steps[i].n_in; j++) {
-            const int buffer = p->steps[i].in_buffer[j];
+    for (int i = 0; i < p->n_hoisted; i++)
+        for (int j = 0; j < p->steps[i]->n_in; j++) {
+            const int buffer = p->steps[i]->in_buffer[j];
             if (buffer == RT_NO_BUFFER || p->buffers[buffer].home != RT_STORAGE) continue;
-            if (s->changed[p->buffers[buffer].index] > p->kept_at) return true;
+            if (s->changed[p->buffers[buffer].index] > p->persistent_at) return true;
         }
     return false;
 }
@@ -132,17 +132,17 @@ static bool is_stale(const rt_session *s, const rt_plan *p)
 static void note_stores(rt_session *s, rt_plan *p)
 {
     for (int i = 0; i < p->n_effects; i++) {
-        const ir_node *n = p->effects[i].node;
-        if (n->op == IR_OP_store) s->changed[n->in[IR_IN(store, state)].value->storage->id] = ++s->changes;
+        const uint32_t state = p->effects[i].state;
+        if (state != RT_NO_VALUE) s->changed[p->values[state].value->storage->id] = ++s->changes;
     }
-    p->kept_at = s->changes;
+    p->persistent_at = s->changes;
 }
 
 ampc_status rt_run_refresh(rt_session *s, rt_plan *p, diag *d)
 {
     if (!is_stale(s, p)) return AMPC_OK;
-    TRY(run_steps(s, p, 0, p->n_kept, d));
-    p->kept_at = s->changes;
+    TRY(run_steps(s, p, 0, p->n_hoisted, d));
+    p->persistent_at = s->changes;
     return AMPC_OK;
 }
 

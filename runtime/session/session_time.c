@@ -134,7 +134,7 @@ ampc_status rt_note_point(rt_session *s, const rt_plan *p, int first, int steps,
     struct rt_points *points = s->points;
     if (!points) return AMPC_OK;
     const int i = points->n++;
-    const rt_step *step = steps ? &p->steps[first] : NULL;
+    const rt_step *step = steps ? p->steps[first] : NULL;
     assert(i < points->room); /* points_open counts the steps of the plan */
     if (i > 0)
         points->launches[i - 1] = (rt_launch){.step = first,
@@ -148,7 +148,7 @@ ampc_status rt_note_point(rt_session *s, const rt_plan *p, int first, int steps,
 
 static ampc_status points_open(struct rt_points *points, const rt_plan *p, int runs, diag *d)
 {
-    points->room = p->n_steps - p->n_kept + 3; /* the start, copies before and after */
+    points->room = p->n_steps - p->n_hoisted + 3; /* the start, copies before and after */
     const size_t room = (size_t)points->room;
     points->launches = rt_alloc(room, sizeof *points->launches);
     points->marks = rt_alloc(room, sizeof *points->marks);

@@ -231,7 +231,7 @@ static void channels_last_widens_the_result(void **state)
     close_context();
 }
 
-/* Why plans make weight gradients in the type of their operands (runtime/plan/plan_update.c). */
+/* Why plans make weight gradients in the type of their operands (runtime/plan/fuse_unscaling.c). */
 static void low_gradients_have_more_engines(void **state)
 {
     (void)state;

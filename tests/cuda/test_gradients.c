@@ -81,8 +81,8 @@ static void expect_types(const char *text, ir_dtype dw, ir_dtype db)
     plan_text_open(&t, "cuda", text);
     if (plan_text_make(&t, true) != AMPC_OK) fail_msg("%s", diag_first_error(t.d));
     for (int i = 0; i < t.plan->n_steps; i++)
-        for (int k = 0; k < t.plan->steps[i].n_out; k++) {
-            const rt_step *s = &t.plan->steps[i];
+        for (int k = 0; k < t.plan->steps[i]->n_out; k++) {
+            const rt_step *s = t.plan->steps[i];
             const uint32_t value = s->out_value[k];
             if (value == RT_NO_VALUE || t.plan->values[value].derived) continue;
             const char *name = t.plan->values[value].value->name;

@@ -43,7 +43,7 @@ static int products(const char *text)
     int n = 0;
     plan_text_open(&t, "cuda", text);
     if (plan_text_make(&t, true) != AMPC_OK) fail_msg("%s", diag_first_error(t.d));
-    for (int i = 0; i < t.plan->n_steps; i++) n += t.plan->steps[i].op == IR_OP_matmul;
+    for (int i = 0; i < t.plan->n_steps; i++) n += t.plan->steps[i]->op == IR_OP_matmul;
     plan_text_close(&t);
     return n;
 }

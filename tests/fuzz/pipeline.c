@@ -163,7 +163,7 @@ static bool is_small(rt_session *s, const ir_graph *g, const rt_tensor *inputs, 
     const rt_plan *p = NULL;
     if (!pipeline_accepts(rt_session_plan(s, g->name, inputs, n, NULL, d, &p), d)) return false;
     const rt_plan_totals t = rt_plan_sum(p);
-    return p->arena_bytes + p->kept_bytes <= MOST_BYTES && t.bytes + t.copy_bytes <= MOST_WORK && t.flops <= MOST_WORK;
+    return p->arena_bytes + p->persistent_bytes <= MOST_BYTES && t.bytes + t.copy_bytes <= MOST_WORK && t.flops <= MOST_WORK;
 }
 
 /* Everything that the run left is read, so that memory that was not written is seen by tools that look for it. */

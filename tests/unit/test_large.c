@@ -3,6 +3,7 @@
 #include "frontend/onnx.h"
 #include "passes/passes.h"
 #include "runtime/plan/plan.h"
+#include "runtime/session/session.h"
 #include "tests/compile.h"
 #include "tests/unit/model_writer.h"
 #include "tests/unit/scratch.h"

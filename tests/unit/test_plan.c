@@ -266,7 +266,7 @@ static void unwanted_results_and_nodes_take_nothing(void **state)
            "  output \"y\" = %y\n}\n");
     assert_int_equal(f->plan->n_steps, 1);
     assert_int_equal(value(f, "i")->buffer, RT_NO_BUFFER);
-    assert_int_equal(f->plan->steps[0].out_buffer[1], RT_NO_BUFFER);
+    assert_int_equal(f->plan->steps[0]->out_buffer[1], RT_NO_BUFFER);
 }
 
 static void symbolic_attributes_become_numbers(void **state)
@@ -276,7 +276,7 @@ static void symbolic_attributes_become_numbers(void **state)
                "  %e = expand @x {shape=[2,N,T]} : f32[2,N,T]\n"
                "  %y = div_count %e {count=[N*T]} : f32[2,N,T]\n"
                "  output \"y\" = %y\n}\n");
-    const rt_step *s = &f->plan->steps[1];
+    const rt_step *s = f->plan->steps[1];
     assert_int_equal(s->attr[IR_ATTR(div_count, count)].list.items[0], 12);
     assert_int_equal(s->in[0].rank, 3);
     assert_int_equal(k_count(&s->in[0]), 24);

@@ -6,6 +6,19 @@ static void expect(const char *text, const char *expected) { plan_text_expect("c
 
 /* ---- programs ---------------------------------------------------------------------------------------- */
 
+/* Programs consist of ops with a formula, and of some that are instructions of their own. */
+static void ops_of_programs_are_elementwise(void **state)
+{
+    static const bool expected[IR_OP_COUNT] = {
+#define FORMULA_OP(op) [IR_OP_##op] = true,
+#include "ir/formulas.def"
+        [IR_OP_cast] = true, [IR_OP_where] = true, [IR_OP_select] = true, [IR_OP_dropout_grad] = true,
+    };
+    (void)state;
+    for (int op = 0; op < IR_OP_COUNT; op++)
+        if (ir_op_has((ir_op)op, IR_ELEMENTWISE) != expected[op]) fail_msg("%s", ir_op_get((ir_op)op)->name);
+}
+
 static void a_chain_is_one_step(void **state)
 {
     (void)state;
@@ -486,6 +499,7 @@ static void a_product_has_one_tail(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ops_of_programs_are_elementwise),
         cmocka_unit_test(a_chain_is_one_step),
         cmocka_unit_test(what_is_read_outside_is_a_result),
         cmocka_unit_test(rows_fold_at_the_end),

@@ -1,69 +1,32 @@
-/* plan_memory.c - which buffer each value of a plan lives in.
+/* assign_buffers.c - assigns the values of a plan to buffers.
  *
- * Placing walks the steps once, when the last use of every value is known: a result goes into the storage that it
- * will be committed to, else over an operand that dies here, else into a new buffer. */
+ * The steps are walked once, when the last use of every value is known: a result goes into the storage that it will be
+ * committed to, else over an operand that dies here, else into a new buffer. */
 #include "kernels/update.h"
-#include "runtime/backend/alloc.h"
-#include "runtime/plan/plan.h"
+#include "runtime/plan/stages.h"
 
-#include <assert.h>
-#include <string.h>
-
-static rt_value *root_of(const rt_plan *p, uint32_t value) { return &p->values[p->values[value].root]; }
+static rt_value *root_value(const rt_plan *p, uint32_t value) { return &p->values[rt_root(p, value)]; }
 
 static bool is_result(const rt_value *v) { return v->derived || v->value->kind == IR_VALUE_RESULT; }
 
 /* ---- uses ------------------------------------------------------------------------------------ */
 
-/* The storage that a store statement commits to. */
-static rt_value *target_of(const rt_plan *p, const rt_effect *e)
-{
-    return &p->values[e->node->in[IR_IN(store, state)].value->id];
-}
-
 /* Outputs and commits keep results until the end. Of storage and inputs they see the value before the first step. */
-static void use_by_effect(rt_plan *p, const rt_effect *e)
+static void find_last_use(rt_plan *p, rt_value *v)
 {
-    rt_value *root = root_of(p, e->value);
-    if (is_result(root)) root->last_use = p->n_steps;
-    if (e->node->op == IR_OP_output) {
-        root->is_output = true;
-        return;
+    for (const rt_use *u = v->uses; u; u = u->next) {
+        const rt_effect *e = u->step ? NULL : &p->effects[u->slot];
+        if (u->step) v->last_use = u->step->index;
+        if (e && e->state == RT_NO_VALUE) v->is_output = true;
+        if (!e || !is_result(v)) continue;
+        v->last_use = p->n_steps;
+        if (e->state != RT_NO_VALUE && !v->store) v->store = e;
     }
-    target_of(p, e)->store = e;
-    if (is_result(root) && !root->store) root->store = e;
 }
 
-static void find_uses(rt_plan *p)
-{
-    for (int i = 0; i < p->n_steps; i++)
-        for (int j = 0; j < p->steps[i].n_in; j++)
-            if (p->steps[i].in_value[j] != RT_NO_VALUE) root_of(p, p->steps[i].in_value[j])->last_use = i;
-    for (int i = 0; i < p->n_effects; i++) use_by_effect(p, &p->effects[i]);
-}
+/* ---- assigning ------------------------------------------------------------------------------- */
 
-/* ---- placing --------------------------------------------------------------------------------- */
-
-static bool cannot_fail(const rt_step *s)
-{
-    return s->node->phase == IR_UPDATE &&
-           (rt_step_has(s, IR_INPLACE) || ir_op_get(s->op)->colour == IR_KEEP);
-}
-
-int rt_plan_safe_from(const rt_plan *p)
-{
-    int from = p->n_steps;
-    while (from > 0 && cannot_fail(&p->steps[from - 1])) from--;
-    return from;
-}
-
-int rt_plan_add_buffer(rt_plan *p, rt_buffer b)
-{
-    p->buffers[p->n_buffers] = b;
-    return p->n_buffers++;
-}
-
-static void place_outside(rt_plan *p)
+static void assign_outside(rt_plan *p)
 {
     for (uint32_t i = 0; i < p->n_values; i++) {
         rt_value *v = &p->values[i];
@@ -80,12 +43,6 @@ static void place_outside(rt_plan *p)
     }
 }
 
-static bool same_type(const k_view *a, const k_view *b)
-{
-    return a->dtype == b->dtype && a->rank == b->rank &&
-           memcmp(a->dims, b->dims, (size_t)a->rank * sizeof a->dims[0]) == 0;
-}
-
 /* A program reads view j at the positions that it computes, and nowhere else. */
 static bool reads_in_place(const k_program *program, int j)
 {
@@ -98,13 +55,12 @@ static bool reads_in_place(const k_program *program, int j)
  * what a check hands on). */
 static bool overwrites(const rt_step *s, int j, int k)
 {
-    if (s->op == IR_OP_check_finite_and_unscale &&
-        j > k_check_gradients(&(k_args){.out = s->out, .n_out = s->n_out}))
+    if (rt_step_has(s, IR_CHECKS) && j > k_check_gradients(&(k_args){.out = s->out, .n_out = s->n_out}))
         return k == j - 1;
-    if (s->op == IR_OP_COUNT)
+    if (s->kind == RT_STEP_FUSED)
         return s->program->results[k].fold == K_EACH && reads_in_place(s->program, j) &&
                s->in[j].dtype == s->out[k].dtype && k_count(&s->in[j]) == k_count(&s->out[k]);
-    return same_type(&s->in[j], &s->out[k]) && (s->n_out == 1 || j == k);
+    return rt_same_view(&s->in[j], &s->out[k]) && (s->n_out == 1 || j == k);
 }
 
 /* Over everything that the step reads in the buffer. */
@@ -119,11 +75,11 @@ static bool may_overwrite(const rt_step *s, int k, int buffer)
 /* The storage that the result is committed to, if it may be computed there. */
 static int storage_for(const rt_plan *p, int step, int k)
 {
-    const rt_step *s = &p->steps[step];
+    const rt_step *s = p->steps[step];
     const rt_value *result = &p->values[s->out_value[k]];
     if (!result->store || result->is_output || step < p->safe_from) return RT_NO_BUFFER;
     if (p->backend->away && !rt_step_has(s, IR_COMMITS)) return RT_NO_BUFFER;
-    const rt_value *old = target_of(p, result->store);
+    const rt_value *old = &p->values[result->store->state];
     bool free = old->last_use < step || (old->last_use == step && may_overwrite(s, k, old->buffer));
     return free ? old->buffer : RT_NO_BUFFER;
 }
@@ -131,7 +87,7 @@ static int storage_for(const rt_plan *p, int step, int k)
 /* The buffer of an operand that nobody reads after this step, if the result may take it. */
 static int operand_for(const rt_plan *p, int step, int k)
 {
-    const rt_step *s = &p->steps[step];
+    const rt_step *s = p->steps[step];
     for (int j = 0; j < s->n_in; j++) {
         int buffer = s->in_buffer[j];
         if (buffer == RT_NO_BUFFER || p->buffers[buffer].home != RT_ARENA ||
@@ -142,11 +98,11 @@ static int operand_for(const rt_plan *p, int step, int k)
     return RT_NO_BUFFER;
 }
 
-static int add_kept(rt_plan *p, const rt_value *v)
+static int add_persistent(rt_plan *p, const rt_value *v)
 {
-    int64_t bytes = (int64_t)k_bytes(&v->view), at = p->kept_bytes;
-    p->kept_bytes += rt_plan_rounded(p, bytes);
-    return rt_plan_add_buffer(p, (rt_buffer){.home = RT_KEPT, .bytes = bytes, .offset = at});
+    int64_t bytes = (int64_t)k_bytes(&v->view), at = p->persistent_bytes;
+    p->persistent_bytes += rt_plan_align(p, bytes);
+    return rt_plan_add_buffer(p, (rt_buffer){.home = RT_PERSISTENT, .bytes = bytes, .offset = at});
 }
 
 /* Kernels may leave out results that nobody reads, but the first only where the op says so (ir/ops.def). */
@@ -155,15 +111,15 @@ static bool is_written_unread(const rt_plan *p, const rt_step *s, int k)
     return k == 0 && p->values[s->out_value[k]].root == s->out_value[k] && !rt_step_has(s, IR_DROPS);
 }
 
-static void place_result(rt_plan *p, int step, int k)
+static void assign_result(rt_plan *p, int step, int k)
 {
-    rt_step *s = &p->steps[step];
+    rt_step *s = p->steps[step];
     if (s->out_value[k] == RT_NO_VALUE) return;
     rt_value *v = &p->values[s->out_value[k]];
-    if (v->root != s->out_value[k]) s->out_buffer[k] = root_of(p, v->root)->buffer; /* written anew */
+    if (v->root != s->out_value[k]) s->out_buffer[k] = root_value(p, v->root)->buffer; /* written anew */
     if (v->last_use < 0 && !is_written_unread(p, s, k)) return;
-    if (s->kept && v->last_use >= p->n_kept) {
-        v->buffer = s->out_buffer[k] = add_kept(p, v);
+    if (s->hoisted && v->last_use >= p->n_hoisted) {
+        v->buffer = s->out_buffer[k] = add_persistent(p, v);
         return;
     }
     v->buffer = storage_for(p, step, k);
@@ -175,12 +131,12 @@ static void place_result(rt_plan *p, int step, int k)
     s->out_buffer[k] = v->buffer;
 }
 
-static void place_step(rt_plan *p, int step)
+static void assign_step(rt_plan *p, int step)
 {
-    rt_step *s = &p->steps[step];
+    rt_step *s = p->steps[step];
     for (int j = 0; j < s->n_in; j++)
-        if (s->in_value[j] != RT_NO_VALUE) s->in_buffer[j] = root_of(p, s->in_value[j])->buffer;
-    for (int k = 0; k < s->n_out; k++) place_result(p, step, k);
+        if (s->in_value[j] != RT_NO_VALUE) s->in_buffer[j] = root_value(p, s->in_value[j])->buffer;
+    for (int k = 0; k < s->n_out; k++) assign_result(p, step, k);
 }
 
 /* A copy of the value as it is before the first step, kept to the end. */
@@ -194,19 +150,19 @@ static int snapshot(rt_plan *p, const rt_value *v)
     return to;
 }
 
-static void place_output(rt_plan *p, const rt_effect *e)
+static void assign_output(rt_plan *p, const rt_effect *e)
 {
-    const rt_value *root = root_of(p, e->value);
+    const rt_value *root = root_value(p, e->value);
     p->outputs[p->n_outputs++] = (rt_output){.name = e->node->attr[IR_ATTR(output, name)].s,
                                              .value = e->value,
                                              .buffer = is_result(root) ? root->buffer
                                                                        : snapshot(p, root)};
 }
 
-static void place_store(rt_plan *p, const rt_effect *e)
+static void commit(rt_plan *p, const rt_effect *e)
 {
-    const rt_value *root = root_of(p, e->value);
-    int to = target_of(p, e)->buffer;
+    const rt_value *root = root_value(p, e->value);
+    const int to = p->values[e->state].buffer;
     if (root->buffer == to) return;
     bool changes = !is_result(root) && root->store;
     p->after[p->n_after++] = (rt_copy){changes ? snapshot(p, root) : root->buffer, to};
@@ -216,24 +172,25 @@ static void place_store(rt_plan *p, const rt_effect *e)
 static bool make_room(rt_plan *p)
 {
     const size_t effects = (size_t)p->n_effects;
-    p->buffers = rt_plan_take(p, p->n_values + p->graph->inputs.count + (size_t)p->n_steps + effects,
+    p->buffers = rt_plan_alloc(p, p->n_values + p->graph->inputs.count + (size_t)p->n_steps + effects,
                               sizeof *p->buffers);
-    p->before = rt_plan_take(p, effects, sizeof *p->before);
-    p->after = rt_plan_take(p, effects, sizeof *p->after);
-    p->outputs = rt_plan_take(p, effects, sizeof *p->outputs);
+    p->before = rt_plan_alloc(p, effects, sizeof *p->before);
+    p->after = rt_plan_alloc(p, effects, sizeof *p->after);
+    p->outputs = rt_plan_alloc(p, effects, sizeof *p->outputs);
     return p->buffers && p->before && p->after && p->outputs;
 }
 
-bool rt_plan_place(rt_plan *p)
+ampc_status rt_stage_assign_buffers(rt_plan *p, diag *d)
 {
-    if (!make_room(p)) return false;
-    find_uses(p);
+    (void)d;
+    if (!make_room(p)) return AMPC_NO_MEMORY;
+    for (uint32_t i = 0; i < p->n_values; i++) find_last_use(p, &p->values[i]);
     p->safe_from = rt_plan_safe_from(p);
-    place_outside(p);
-    for (int i = 0; i < p->n_steps; i++) place_step(p, i);
+    assign_outside(p);
+    for (int i = 0; i < p->n_steps; i++) assign_step(p, i);
     for (int i = 0; i < p->n_effects; i++) {
         const rt_effect *e = &p->effects[i];
-        e->node->op == IR_OP_output ? place_output(p, e) : place_store(p, e);
+        e->state == RT_NO_VALUE ? assign_output(p, e) : commit(p, e);
     }
-    return true;
+    return AMPC_OK;
 }

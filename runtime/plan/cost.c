@@ -1,8 +1,8 @@
-/* plan_cost.c - the bytes that a run of a plan moves and the operations that it computes. */
+/* cost.c - the bytes that a run of a plan moves and the operations that it computes. */
 #include "kernels/convolution.h"
 #include "kernels/product.h"
 #include "runtime/backend/alloc.h"
-#include "runtime/plan/plan.h"
+#include "runtime/plan/plan_edit.h"
 
 #include <stdlib.h>
 
@@ -26,7 +26,7 @@ static int64_t bytes_read(const rt_plan *p, const rt_step *s)
     int64_t bytes = 0;
     int n = 0;
     for (int i = 0; i < s->n_in && all; i++)
-        if (s->in_value[i] != RT_NO_VALUE) all[n++] = (operand){p->values[s->in_value[i]].root, i};
+        if (s->in_value[i] != RT_NO_VALUE) all[n++] = (operand){rt_root(p, s->in_value[i]), i};
     if (n > 1) qsort(all, (size_t)n, sizeof *all, compare);
     for (int i = 0; i < n; i++)
         if (i == 0 || all[i].root != all[i - 1].root) bytes += (int64_t)k_bytes(&s->in[all[i].i]);
@@ -55,18 +55,14 @@ static int64_t convolution_flops(const rt_step *s, const k_args *args)
 static int64_t flops_of(const rt_plan *p, const rt_step *s)
 {
     const k_args args = rt_step_args(p, s);
-    switch (s->op) {
-    case IR_OP_matmul: return 2 * k_count(&s->out[0]) * product_of(&args).k;
-    case IR_OP_conv:
-    case IR_OP_conv_grad_input:
-    case IR_OP_conv_grad_weight: return convolution_flops(s, &args);
-    default: return 0;
-    }
+    if (s->kind != RT_STEP_OP || ir_op_get(s->op)->colour != IR_WHITE) return 0;
+    if (rt_step_has(s, IR_SPATIAL)) return convolution_flops(s, &args);
+    return 2 * k_count(&s->out[0]) * product_of(&args).k;
 }
 
 rt_cost rt_step_cost(const rt_plan *p, const rt_step *s)
 {
-    if (s->kept) return (rt_cost){0, 0};
+    if (s->hoisted) return (rt_cost){0, 0};
     return (rt_cost){bytes_of(p, s), flops_of(p, s)};
 }
 
@@ -79,9 +75,9 @@ static void add_copies(rt_plan_totals *sum, const rt_plan *p, const rt_copy *cop
 rt_plan_totals rt_plan_sum(const rt_plan *p)
 {
     rt_plan_totals sum = {0};
-    for (int i = p->n_kept; i < p->n_steps; i += p->steps[i].together) sum.launches++;
+    for (int i = p->n_hoisted; i < p->n_steps; i += p->steps[i]->batch) sum.launches++;
     for (int i = 0; i < p->n_steps; i++) {
-        const rt_cost cost = rt_step_cost(p, &p->steps[i]);
+        const rt_cost cost = rt_step_cost(p, p->steps[i]);
         sum.bytes += cost.bytes;
         sum.flops += cost.flops;
     }

@@ -1,4 +1,4 @@
-/* plan_print.c - a plan as a table for people and expect tests. A star marks a step whose result is kept.
+/* print.c - a plan as a table for people and expect tests. A star marks a hoisted step.
  *
  * A plan that is still being made may have no buffers yet, or no offsets: what is not known is left out. */
 #include "runtime/plan/plan.h"
@@ -35,8 +35,8 @@ static void print_buffer(FILE *f, const rt_plan *p, int buffer)
     const rt_buffer *b = &p->buffers[buffer];
     if (b->home == RT_ARENA && !p->has_offsets)
         fprintf(f, "?+%" PRId64, b->bytes);
-    else if (b->home == RT_ARENA || b->home == RT_KEPT)
-        fprintf(f, "%s%" PRId64 "+%" PRId64, b->home == RT_KEPT ? "kept " : "", b->offset, b->bytes);
+    else if (b->home == RT_ARENA || b->home == RT_PERSISTENT)
+        fprintf(f, "%s%" PRId64 "+%" PRId64, b->home == RT_PERSISTENT ? "kept " : "", b->offset, b->bytes);
     else if (b->home == RT_STORAGE)
         fprintf(f, "@%s", p->graph->module->storage.items[b->index]->name);
     else
@@ -97,8 +97,8 @@ static void print_result(FILE *f, const rt_plan *p, const rt_step *s, int k)
 
 static void print_step(FILE *f, const rt_plan *p, int i)
 {
-    const rt_step *s = &p->steps[i];
-    fprintf(f, "%4d%s%-20s", i, s->kept ? "* " : "  ", rt_step_name(s));
+    const rt_step *s = p->steps[i];
+    fprintf(f, "%4d%s%-20s", i, s->hoisted ? "* " : "  ", rt_step_name(s));
     for (int j = 0; j < s->n_in; j++) {
         fputs(j ? ", " : " ", f);
         print_value(f, p, s->in_value[j]);
@@ -108,7 +108,7 @@ static void print_step(FILE *f, const rt_plan *p, int i)
         fputs("  workspace ", f);
         print_buffer(f, p, s->workspace);
     }
-    if (p->buffers && !s->kept) fprintf(f, "  bytes %" PRId64, rt_step_cost(p, s).bytes);
+    if (p->buffers && !s->hoisted) fprintf(f, "  bytes %" PRId64, rt_step_cost(p, s).bytes);
     fputc('\n', f);
     if (s->program) print_program(f, p, s);
     for (int k = 0; k < s->n_out; k++)
@@ -134,7 +134,7 @@ static void print_plan(FILE *f, const rt_plan *p)
             fprintf(f, " %s=%" PRId64, ir_dim_symbol_name(p->graph->module->dims, i), p->sizes[i]);
     fprintf(f, ": %d steps", p->n_steps);
     if (p->has_offsets) fprintf(f, ", arena %" PRId64 " bytes", p->arena_bytes);
-    if (p->has_offsets && p->n_kept) fprintf(f, ", kept %" PRId64 " bytes", p->kept_bytes);
+    if (p->has_offsets && p->n_hoisted) fprintf(f, ", kept %" PRId64 " bytes", p->persistent_bytes);
     fputc('\n', f);
     print_copies(f, p, "keep", p->before, p->n_before);
     for (int i = 0; i < p->n_steps; i++) print_step(f, p, i);

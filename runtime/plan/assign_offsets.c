@@ -1,11 +1,11 @@
-/* plan_pack.c - where the buffers of a plan lie in the arena.
+/* assign_offsets.c - gives the buffers of a plan their offsets in the arena.
  *
  * The buffers are taken by falling size; each goes into the smallest gap between those already placed that live at
  * the same time, which are looked at in order of their offsets. They stand in rows, and a row knows enough of its
  * buffers to be passed in one step where none of them lives with the new one, or all do and leave no gap for it:
  * n buffers take about n * sqrt(n) steps, whether they live side by side or one after the other. */
 #include "runtime/backend/alloc.h"
-#include "runtime/plan/plan.h"
+#include "runtime/plan/stages.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -43,7 +43,7 @@ static void pass(search *s, int64_t offset, int64_t end)
     if (end > s->end) s->end = end;
 }
 
-static int64_t end_of(const packing *k, const rt_buffer *b) { return b->offset + rt_plan_rounded(k->plan, b->bytes); }
+static int64_t end_of(const packing *k, const rt_buffer *b) { return b->offset + rt_plan_align(k->plan, b->bytes); }
 
 static void pass_row(const packing *k, const row *r, const rt_buffer *b, search *s)
 {
@@ -62,7 +62,7 @@ static void pass_row(const packing *k, const row *r, const rt_buffer *b, search 
 
 static int64_t find_gap(const packing *k, const rt_buffer *b)
 {
-    search s = {.size = rt_plan_rounded(k->plan, b->bytes), .best = -1, .best_size = INT64_MAX};
+    search s = {.size = rt_plan_align(k->plan, b->bytes), .best = -1, .best_size = INT64_MAX};
     for (int i = 0; i < k->n_rows; i++) pass_row(k, k->rows[i], b, &s);
     return s.best >= 0 ? s.best : s.end;
 }
@@ -145,8 +145,9 @@ static bool pack(rt_plan *p, packing *k, rt_buffer **order, int n)
     return true;
 }
 
-bool rt_plan_pack(rt_plan *p)
+ampc_status rt_stage_assign_offsets(rt_plan *p, diag *d)
 {
+    (void)d;
     rt_buffer **order = rt_alloc((size_t)p->n_buffers + 1, sizeof(rt_buffer *));
     packing k = {.plan = p, .rows = rt_alloc((size_t)p->n_buffers * 2 / ROW + 2, sizeof(row *))};
     int n = 0;
@@ -159,5 +160,5 @@ bool rt_plan_pack(rt_plan *p)
     rt_free(k.rows);
     rt_free(order);
     p->has_offsets = done;
-    return done;
+    return done ? AMPC_OK : AMPC_NO_MEMORY;
 }

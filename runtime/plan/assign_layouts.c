@@ -1,0 +1,308 @@
+/* assign_layouts.c - runs convolution chains in NHWC.
+ *
+ *     conv %x, %w            transpose %x -> %x' [N,H,W,C]        conv reads and writes NHWC;
+ *     add %c, %b [C,1,1]     transpose %w -> %w'                  the rest sees dense views whose dimensions are
+ *     relu                   conv %x', %w'                        in the order of memory: [N,H,W,C], [1,1,1,C]
+ *     reduce_mean (2,3)      add, relu, reduce_mean (1,2)
+ *
+ * Layouts flow forward. A convolution is NHWC where the backend prefers that for its type, pooling and normalisation
+ * where an image that they read is. Ops that work element by element, or along axes that can be renumbered, take over
+ * the layout of their operands. All others read plain tensors, and so do outputs and stores. A tensor is converted at
+ * most once per direction: right behind the step that makes it, or before the first reader where it comes from outside.
+ * Memory order is the same in both layouts where there is one channel, or one position: such a tensor is never
+ * converted. */
+#include "runtime/plan/stages.h"
+
+_Static_assert(IR_ATTR(reduce_sum, axes) == 0 && IR_ATTR(reduce_mean, axes) == 0 && IR_ATTR(concat, axis) == 0,
+               "the attribute with axes is the first");
+
+/* Marks of the transpositions that the stage adds, by where they are. The mark of a root value is the same image in the
+ * other layout; 0: not made. */
+enum { BEFORE_READER = 1, BEHIND_DEF };
+
+/* ---- views ---------------------------------------------------------------------------------------- */
+
+/* Dimension i of an image in memory order is this one of [N,C,spatial]. */
+static int dim_at(int i, int rank) { return i == 0 ? 0 : i == rank - 1 ? 1 : i + 1; }
+
+/* Where dimension i of [N,C,spatial] is in memory order. */
+static int dim_to(int i, int rank) { return i == 0 ? 0 : i == 1 ? rank - 1 : i - 1; }
+
+/* v with dimensions of one element in front, as many as make it an image of that rank. */
+static k_view padded(const k_view *v, int rank)
+{
+    k_view image = {.dtype = v->dtype, .rank = rank};
+    for (int i = 0; i < rank; i++) image.dims[i] = i < rank - v->rank ? 1 : v->dims[i - (rank - v->rank)];
+    return image;
+}
+
+/* An image in NHWC as a dense view. */
+static k_view in_memory_order(const k_view *image)
+{
+    k_view v = *image;
+    for (int i = 0; i < v.rank; i++) v.dims[i] = image->dims[dim_at(i, v.rank)];
+    return v;
+}
+
+static bool same_either_way(const k_view *image)
+{
+    int64_t positions = 1;
+    for (int i = 2; i < image->rank; i++) positions *= image->dims[i];
+    return image->rank < 3 || positions == 1 || image->dims[1] == 1;
+}
+
+/* ---- layouts ------------------------------------------------------------------------------------------- */
+
+static bool is_nhwc(const rt_plan *p, uint32_t value)
+{
+    return value != RT_NO_VALUE && p->values[rt_root(p, value)].channels_last;
+}
+
+/* Operand j is an image in NHWC, and is read as the image that it is. */
+static bool reads_nhwc(const rt_plan *p, const rt_step *s, int j)
+{
+    return is_nhwc(p, s->in_value[j]) && rt_same_dims(&s->in[j], &p->values[rt_root(p, s->in_value[j])].view);
+}
+
+/* ---- conversions ------------------------------------------------------------------------------------- */
+
+/* The transposition of the image `from`, to a value that is new. */
+static rt_step *make_conversion(rt_plan *p, const ir_node *node, uint32_t from, uint32_t to)
+{
+    const k_view image = p->values[to].view;
+    const bool nhwc = p->values[from].channels_last;
+    int64_t *perm = rt_plan_alloc(p, (size_t)image.rank, sizeof *perm);
+    rt_step *s = rt_step_new(p, node, IR_OP_transpose, 1, 1);
+    if (!perm || !s) return NULL;
+    for (int i = 0; i < image.rank; i++) perm[i] = nhwc ? dim_to(i, image.rank) : dim_at(i, image.rank);
+    s->attr[IR_ATTR(transpose, perm)].list.items = perm;
+    s->attr[IR_ATTR(transpose, perm)].list.count = image.rank;
+    rt_step_read(p, s, 0, from);
+    rt_step_write(p, s, 0, to);
+    *(nhwc ? &s->in[0] : &s->out[0]) = in_memory_order(&image);
+    *(nhwc ? &s->out[0] : &s->in[0]) = image;
+    p->values[to].channels_last = !nhwc;
+    return s;
+}
+
+/* Behind the step that makes the image, and what was added there before; before the reader where no step of the graph
+ * makes it. */
+static void insert_conversion(rt_plan *p, rt_step *s, rt_step *def, rt_step *reader)
+{
+    s->mark = def && !def->mark ? BEHIND_DEF : BEFORE_READER;
+    if (s->mark == BEFORE_READER) {
+        rt_step_insert_before(p, s, reader);
+        return;
+    }
+    while (def->next && def->next->mark == BEHIND_DEF) def = def->next;
+    rt_step_insert_after(p, s, def);
+}
+
+/* The value whose root is `root`, an image of that shape, in the other layout; made for `reader` if there is none. */
+static uint32_t convert(rt_plan *p, uint32_t root, const k_view *image, rt_step *reader)
+{
+    const uint32_t known = (uint32_t)p->values[root].mark;
+    if (known && rt_same_dims(&p->values[known].view, image)) return known;
+    rt_step *def = p->values[root].def;
+    const uint32_t to = rt_plan_new_value(p, root, image);
+    if (to == RT_NO_VALUE) return RT_NO_VALUE;
+    rt_step *s = make_conversion(p, (def && !def->mark ? def : reader)->node, root, to);
+    if (!s) return RT_NO_VALUE;
+    insert_conversion(p, s, def, reader);
+    p->values[root].mark = (int)to;
+    return to;
+}
+
+/* ---- steps --------------------------------------------------------------------------------------------- */
+
+/* Operand j as the plain tensor that the op expects. */
+static bool read_plain(rt_plan *p, rt_step *s, int j)
+{
+    if (!is_nhwc(p, s->in_value[j])) return true;
+    const uint32_t root = rt_root(p, s->in_value[j]);
+    const k_view image = p->values[root].view;
+    const uint32_t plain = convert(p, root, &image, s);
+    if (plain != RT_NO_VALUE) rt_step_redirect(p, s, j, plain);
+    return plain != RT_NO_VALUE;
+}
+
+static bool read_all_plain(rt_plan *p, rt_step *s)
+{
+    for (int j = 0; j < s->n_in; j++)
+        if (!read_plain(p, s, j)) return false;
+    return true;
+}
+
+/* Operand j as an image of that rank in NHWC; s->in[j] keeps the dimensions of the image. */
+static bool read_image(rt_plan *p, rt_step *s, int j, int rank)
+{
+    const k_view image = padded(&s->in[j], rank);
+    if (!reads_nhwc(p, s, j) || s->in[j].rank != rank) {
+        if (!read_plain(p, s, j)) return false;
+        if (!same_either_way(&image)) {
+            const uint32_t nhwc = convert(p, rt_root(p, s->in_value[j]), &image, s);
+            if (nhwc == RT_NO_VALUE) return false;
+            rt_step_redirect(p, s, j, nhwc);
+        }
+    }
+    s->in[j] = image;
+    return true;
+}
+
+static void write_image(rt_plan *p, const rt_step *s, int k)
+{
+    if (s->out_value[k] != RT_NO_VALUE) p->values[s->out_value[k]].channels_last = !same_either_way(&s->out[k]);
+}
+
+static bool assign_spatial(rt_plan *p, rt_step *s)
+{
+    for (int j = 0; j < s->n_in; j++) {
+        if (s->in_value[j] == RT_NO_VALUE || s->in[j].rank < 3) continue;
+        if (!read_image(p, s, j, s->in[j].rank)) return false;
+        s->in[j].channels_last = true;
+    }
+    for (int k = 0; k < s->n_out; k++) {
+        if (s->out[k].rank < 3) continue;
+        write_image(p, s, k);
+        s->out[k].channels_last = true;
+    }
+    return true;
+}
+
+/* Operands of at least `least` dimensions, and the result, as dense images of `rank`. */
+static bool assign_dense(rt_plan *p, rt_step *s, int least, int rank)
+{
+    for (int j = 0; j < s->n_in; j++) {
+        if (s->in_value[j] == RT_NO_VALUE || s->in[j].rank < least) continue;
+        if (!read_image(p, s, j, rank)) return false;
+        s->in[j] = in_memory_order(&s->in[j]);
+    }
+    if (s->out[0].rank != rank) return true;
+    write_image(p, s, 0);
+    s->out[0] = in_memory_order(&s->out[0]);
+    return true;
+}
+
+static bool assign_pointwise(rt_plan *p, rt_step *s) { return assign_dense(p, s, 1, s->out[0].rank); }
+
+/* Item i of a list attribute in memory order, of an image of that rank. */
+static int64_t permuted_item(const rt_step *s, const ir_attr *list, int i, int rank)
+{
+    if (rt_step_has(s, IR_SUMS | IR_MEANS)) return dim_to(k_axis_number(list->list.items[i], rank), rank);
+    return list->list.items[dim_at(i, rank)];
+}
+
+/* The attributes for dimensions in memory order. */
+static bool permute_attrs(rt_plan *p, rt_step *s, int rank)
+{
+    const ir_op_info *info = ir_op_get(s->op);
+    if (rt_step_has(s, IR_BY_AXIS)) s->attr[0].i = dim_to(k_axis_number(s->attr[0].i, rank), rank);
+    for (int i = 0; i < info->n_attr && !rt_step_has(s, IR_BY_AXIS); i++) {
+        const bool lists = info->attr[i].kind == IR_SLOT_INTS || info->attr[i].kind == IR_SLOT_DIMS;
+        const int count = lists ? s->attr[i].list.count : 0;
+        int64_t *items = count ? rt_plan_alloc(p, (size_t)count, sizeof *items) : NULL;
+        if (!count) continue;
+        if (!items) return false;
+        for (int j = 0; j < count; j++) items[j] = permuted_item(s, &s->attr[i], j, rank);
+        s->attr[i].list.items = items;
+    }
+    return true;
+}
+
+/* concat, pad, slice, reductions: images in, images out. */
+static bool assign_along_axes(rt_plan *p, rt_step *s)
+{
+    const int rank = s->in[0].rank;
+    return assign_dense(p, s, rank, rank) && permute_attrs(p, s, rank);
+}
+
+/* The result of a reduction without keepdims is in the order of the plain tensor. */
+static bool keeps_order(const rt_step *s)
+{
+    bool folded[IR_MAX_RANK] = {false};
+    bool channels = false, positions = false;
+    if (s->out[0].rank == s->in[0].rank) return true;
+    for (int i = 0; i < s->attr[0].list.count; i++)
+        folded[k_axis_number(s->attr[0].list.items[i], s->in[0].rank)] = true;
+    for (int i = 1; i < s->in[0].rank; i++)
+        if (!folded[i] && s->in[0].dims[i] > 1) *(i == 1 ? &channels : &positions) = true;
+    return !(channels && positions);
+}
+
+/* ---- which steps -------------------------------------------------------------------------------------- */
+
+/* A convolution of a type for which the backend prefers NHWC. */
+static bool prefers_nhwc(const rt_plan *p, const rt_step *s)
+{
+    const bool convolution = rt_step_has(s, IR_SPATIAL) && ir_op_get(s->op)->colour == IR_WHITE;
+    return convolution && p->backend->channels_last(s->in[0].dtype);
+}
+
+static bool broadcasts(const rt_step *s) { return rt_step_has(s, IR_ELEMENTWISE | IR_EXPANDS); }
+
+/* It reads an image in NHWC, and its results have that rank. */
+static bool any_reads_nhwc(const rt_plan *p, const rt_step *s)
+{
+    for (int j = 0; j < s->n_in; j++)
+        if (reads_nhwc(p, s, j) && (!broadcasts(s) || s->in[j].rank == s->out[0].rank)) return true;
+    return false;
+}
+
+/* A broadcast whose operand is the same either way gets the layout of what else its readers read. */
+static bool is_wanted_nhwc(const rt_plan *p, const rt_step *s, int depth)
+{
+    for (const rt_use *u = rt_uses(p, s->out_value[0]); u; u = u->next) {
+        const rt_step *reader = u->step;
+        if (!reader || reader->in_value[u->slot] != s->out_value[0]) continue;
+        if (rt_step_has(reader, IR_SPATIAL) || any_reads_nhwc(p, reader)) return true;
+        if (broadcasts(reader) && reader->n_in == 1 && depth > 0) return is_wanted_nhwc(p, reader, depth - 1);
+    }
+    return false;
+}
+
+static bool assign_step(rt_plan *p, rt_step *s)
+{
+    const bool reads = any_reads_nhwc(p, s);
+    if (rt_step_has(s, IR_SPATIAL))
+        return s->in[0].rank >= 3 && (reads || prefers_nhwc(p, s)) ? assign_spatial(p, s) : read_all_plain(p, s);
+    if (rt_step_has(s, IR_EXPANDS) && s->out[0].rank >= 3 && s->in[0].rank > 0) {
+        const k_view image = padded(&s->in[0], s->out[0].rank);
+        if (same_either_way(&image) && is_wanted_nhwc(p, s, 4)) return assign_pointwise(p, s);
+    }
+    if (reads && broadcasts(s)) return assign_pointwise(p, s);
+    if (reads && rt_step_has(s, IR_SUMS | IR_MEANS) && keeps_order(s)) return assign_along_axes(p, s);
+    if (reads && rt_step_has(s, IR_BY_AXIS | IR_PER_AXIS)) return assign_along_axes(p, s);
+    return read_all_plain(p, s);
+}
+
+/* Outputs and stores read plain tensors. */
+static bool read_plain_effect(rt_plan *p, rt_effect *e)
+{
+    const uint32_t root = rt_root(p, e->value);
+    const k_view image = p->values[root].view, seen = p->values[e->value].view;
+    if (!p->values[root].channels_last) return true;
+    const uint32_t plain = convert(p, root, &image, p->steps[0]);
+    if (plain == RT_NO_VALUE) return false;
+    const bool whole = rt_same_dims(&image, &seen);
+    const uint32_t view = whole ? plain : rt_plan_new_view(p, e->value, plain, &seen);
+    if (view != RT_NO_VALUE) rt_effect_read(p, e, view);
+    return view != RT_NO_VALUE;
+}
+
+static bool any_prefers_nhwc(const rt_plan *p)
+{
+    for (int i = 0; i < p->n_steps; i++)
+        if (prefers_nhwc(p, p->steps[i])) return true;
+    return false;
+}
+
+ampc_status rt_stage_assign_layouts(rt_plan *p, diag *d)
+{
+    (void)d;
+    if (!any_prefers_nhwc(p)) return AMPC_OK;
+    for (int i = 0; i < p->n_steps; i++)
+        if (!assign_step(p, p->steps[i])) return AMPC_NO_MEMORY;
+    for (int i = 0; i < p->n_effects; i++)
+        if (!read_plain_effect(p, &p->effects[i])) return AMPC_NO_MEMORY;
+    return AMPC_OK;
+}

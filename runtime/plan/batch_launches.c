@@ -1,0 +1,168 @@
+/* batch_launches.c - which steps a discrete device runs in one launch, such as the updates of all parameters.
+ *
+ * Before values have buffers, neighbouring steps of ops that may share a launch, none of which depends on another, are
+ * ordered by what agrees: parameters with a low copy and those without alternate in a graph.
+ *
+ * Afterwards neighbours become batches. Steps of a batch have no order among themselves: what one of them writes, no
+ * other may read or write. That depends on the offsets of their buffers, since a step may reuse the memory that another
+ * one frees. */
+#include "runtime/plan/stages.h"
+
+#include <string.h>
+
+/* ---- what may share a launch ---------------------------------------------------------------------- */
+
+static int max_batch(const rt_plan *p, const rt_step *s)
+{
+    return p->backend->away && !s->program ? p->backend->away->together(s->op) : 1;
+}
+
+static bool same_attr(ir_slot_kind kind, const ir_attr *a, const ir_attr *b)
+{
+    switch (kind) {
+    case IR_SLOT_INT:
+    case IR_SLOT_BOOL: return a->i == b->i;
+    case IR_SLOT_FLOAT: return a->f == b->f;
+    case IR_SLOT_DTYPE: return a->dtype == b->dtype;
+    case IR_SLOT_STR: return strcmp(a->s, b->s) == 0;
+    default:
+        return a->list.count == b->list.count &&
+               (a->list.count == 0 ||
+                memcmp(a->list.items, b->list.items, (size_t)a->list.count * sizeof *a->list.items) == 0);
+    }
+}
+
+/* Operand i is the same for both, if it is a number. */
+static bool same_number(const rt_plan *p, const rt_step *a, const rt_step *b, int i)
+{
+    const uint32_t x = a->in_value[i], y = b->in_value[i];
+    if (x == RT_NO_VALUE || y == RT_NO_VALUE) return x == y;
+    return (a->in[i].rank > 0 && b->in[i].rank > 0) || rt_root(p, x) == rt_root(p, y);
+}
+
+/* The same op with the same attributes, types and operands without dimensions, beyond the slots of the op, too. */
+static bool agree(const rt_plan *p, const rt_step *a, const rt_step *b)
+{
+    if (a->op != b->op || a->n_in != b->n_in || a->n_out != b->n_out || a->program || b->program) return false;
+    if (a->kernel != b->kernel || a->kernel == &rt_idle_kernel) return false;
+    const ir_op_info *info = ir_op_get(a->op);
+    if (a->workspace != RT_NO_BUFFER || b->workspace != RT_NO_BUFFER) return false;
+    for (int i = 0; i < info->n_attr; i++)
+        if (!same_attr(info->attr[i].kind, &a->attr[i], &b->attr[i])) return false;
+    for (int i = 0; i < a->n_in; i++)
+        if (a->in[i].dtype != b->in[i].dtype || !same_number(p, a, b, i)) return false;
+    for (int i = 0; i < a->n_out; i++)
+        if (a->out[i].dtype != b->out[i].dtype) return false;
+    return true;
+}
+
+/* ---- neighbours in order ----------------------------------------------------------------------------- */
+
+/* The step is one of [first, end) of the order at the start of the stage. */
+static bool is_between(const rt_step *s, int first, int end) { return s && s->index >= first && s->index < end; }
+
+static bool is_read_between(const rt_plan *p, uint32_t value, int first, int end)
+{
+    for (const rt_use *u = rt_uses(p, value); u; u = u->next)
+        if (is_between(u->step, first, end)) return true;
+    return false;
+}
+
+/* What the value is, or what is committed to it, is computed there. */
+static bool is_made_between(const rt_plan *p, uint32_t value, int first, int end)
+{
+    const rt_effect *store = rt_is_storage(p, value) ? p->values[rt_root(p, value)].store : NULL;
+    return is_between(rt_def(p, value), first, end) || (store && is_between(rt_def(p, store->value), first, end));
+}
+
+/* A storage that the value is committed to is read there. */
+static bool replaces_between(const rt_plan *p, uint32_t value, int first, int end)
+{
+    for (const rt_use *u = rt_uses(p, value); u; u = u->next) {
+        const uint32_t state = u->step ? RT_NO_VALUE : p->effects[u->slot].state;
+        if (state != RT_NO_VALUE && is_read_between(p, state, first, end)) return true;
+    }
+    return false;
+}
+
+/* The step neither reads what the steps of [first, its own position) compute nor replaces what they read. */
+static bool is_independent(const rt_plan *p, const rt_step *s, int first)
+{
+    for (int j = 0; j < s->n_in; j++)
+        if (rt_step_reads(s, j) && is_made_between(p, s->in_value[j], first, s->index)) return false;
+    for (int k = 0; k < s->n_out; k++)
+        if (rt_step_writes(s, k) && replaces_between(p, s->out_value[k], first, s->index)) return false;
+    return true;
+}
+
+/* Each step of [first, end) goes behind the last one before it that it agrees with. */
+static void order(rt_plan *p, int first, int end)
+{
+    const rt_step *before = p->steps[first]->prev;
+    for (int i = first + 1; i < end; i++) {
+        rt_step *s = p->steps[i], *to = s->prev;
+        while (to != before && !agree(p, to, s)) to = to->prev;
+        if (to != before && to != s->prev) rt_step_move_after(p, s, to);
+    }
+}
+
+ampc_status rt_stage_cluster_batchable(rt_plan *p, diag *d)
+{
+    (void)d;
+    for (int first = 0, end; first < p->n_steps && p->backend->away; first = end) {
+        const rt_step *s = p->steps[first];
+        end = first + 1;
+        while (end < p->n_steps && max_batch(p, s) > 1 && max_batch(p, p->steps[end]) > 1 &&
+               p->steps[end]->node->phase == s->node->phase && is_independent(p, p->steps[end], first))
+            end++;
+        order(p, first, end);
+    }
+    return AMPC_OK;
+}
+
+/* ---- batches ------------------------------------------------------------------------------------------- */
+
+static bool overlap(const rt_plan *p, int i, int j)
+{
+    if (i == RT_NO_BUFFER || j == RT_NO_BUFFER) return false;
+    const rt_buffer *a = &p->buffers[i], *b = &p->buffers[j];
+    if (a->home != b->home) return false;
+    if (a->home == RT_STORAGE || a->home == RT_INPUT) return a->index == b->index;
+    return a->offset < b->offset + b->bytes && b->offset < a->offset + a->bytes;
+}
+
+/* A result of `writer` shares memory with what `other` reads or writes. */
+static bool disturbs(const rt_plan *p, const rt_step *writer, const rt_step *other)
+{
+    for (int k = 0; k < writer->n_out; k++) {
+        for (int j = 0; j < other->n_in; j++)
+            if (overlap(p, writer->out_buffer[k], other->in_buffer[j])) return true;
+        for (int j = 0; j < other->n_out; j++)
+            if (overlap(p, writer->out_buffer[k], other->out_buffer[j])) return true;
+    }
+    return false;
+}
+
+/* Step `next` may run in one launch with those from `first` up to it. */
+static bool joins(const rt_plan *p, int first, int next)
+{
+    if (!agree(p, p->steps[first], p->steps[next])) return false;
+    for (int i = first; i < next; i++)
+        if (disturbs(p, p->steps[i], p->steps[next]) || disturbs(p, p->steps[next], p->steps[i])) return false;
+    return true;
+}
+
+ampc_status rt_stage_batch_launches(rt_plan *p, diag *d)
+{
+    int largest = 1;
+    (void)d;
+    for (int i = 0; i < p->n_steps; i += p->steps[i]->batch) {
+        const int most = max_batch(p, p->steps[i]);
+        int n = 1;
+        while (n < most && i + n < p->n_steps && joins(p, i, i + n)) n++;
+        p->steps[i]->batch = n;
+        if (n > largest) largest = n;
+    }
+    p->calls = rt_plan_alloc(p, (size_t)largest, sizeof *p->calls);
+    return p->calls ? AMPC_OK : AMPC_NO_MEMORY;
+}

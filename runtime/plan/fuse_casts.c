@@ -1,0 +1,55 @@
+/* fuse_casts.c - fuses casts of weights and inputs into the matmuls that read them, where the device computes those in
+ * another type anyway.
+ *
+ *     %h = cast @w : f16          matmul %x, @w as f16
+ *     %y = matmul %x, %h
+ *
+ * A kernel that converts its operands to f32 (cpu_rounds) may as well start from f32 and round. The result of the cast
+ * needs no memory then. That pays where the operand of the cast is in memory anyway, as storage and inputs are, and
+ * nobody else reads its result; the numbers are the same. */
+#include "runtime/plan/stages.h"
+
+static bool is_in_memory(const rt_plan *p, uint32_t value)
+{
+    const rt_value *root = &p->values[rt_root(p, value)];
+    return !root->derived && root->value && root->value->kind != IR_VALUE_RESULT;
+}
+
+static bool is_rounding(const rt_plan *p, const rt_step *s)
+{
+    return rt_step_is_cast(s) && s->in[0].dtype == IR_f32 && ir_dtype_is_low(s->out[0].dtype) &&
+           is_in_memory(p, s->in_value[0]);
+}
+
+/* Every reader is a kernel that could do it. */
+static bool all_round(const rt_plan *p, uint32_t value)
+{
+    for (const rt_use *u = rt_uses(p, value); u; u = u->next) {
+        if (!u->step || u->step->in_value[u->slot] != value) return false;
+        const k_args args = rt_step_args(p, u->step);
+        if (!p->backend->rounds(&args, u->slot)) return false;
+    }
+    return rt_uses(p, value) != NULL;
+}
+
+static void round_while_reading(rt_plan *p, const rt_step *cast)
+{
+    for (const rt_use *u; (u = rt_uses(p, cast->out_value[0])) != NULL;) {
+        rt_step *reader = u->step;
+        const int slot = u->slot;
+        rt_step_read(p, reader, slot, cast->in_value[0]);
+        reader->in[slot].as = cast->out[0].dtype;
+    }
+}
+
+ampc_status rt_stage_fuse_casts(rt_plan *p, diag *d)
+{
+    (void)d;
+    for (int i = 0; i < p->n_steps && p->backend->rounds; i++) {
+        rt_step *s = p->steps[i];
+        if (!is_rounding(p, s) || !all_round(p, s->out_value[0])) continue;
+        round_while_reading(p, s);
+        rt_step_remove(p, s);
+    }
+    return AMPC_OK;
+}

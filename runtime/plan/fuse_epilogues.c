@@ -1,0 +1,296 @@
+/* fuse_epilogues.c - matmuls compute what follows them in the epilogue of their library (kernels/epilogue.h).
+ *
+ *     %m = matmul %x, @w          %h = add %m, @b           matmul with bias, where nobody else reads %m
+ *     %h = matmul %x, @w, @b      %g = gelu %h              matmul that writes %g, and %h where others read it, too
+ *     %dg = matmul %dy, @v        %dh = gelu_grad %dg, %h   matmul that reads %h as well and writes %dh
+ *     %dw = matmul %x, %dh        %db = reduce_sum %dh      matmul that writes both: it sums what both read
+ *
+ * Everything moves to the place of the matmul. The backend says which epilogues it supports; it is asked once for each
+ * form: types, shapes and what there is besides the product. Other ops stay as they are, for fused kernels. */
+#include "kernels/epilogue.h"
+#include "runtime/plan/stages.h"
+
+#include <string.h>
+
+enum {
+    SLOTS_IN = IR_IN(matmul, bias) + 1,
+    SLOTS_OUT = IR_OUT(matmul, y) + 1,
+    MAX_IN = SLOTS_IN + K_EPILOGUE_EXTRA_IN,
+    MAX_OUT = SLOTS_OUT + K_EPILOGUE_EXTRA_OUT
+};
+
+/* A matmul as the backend is asked about it, and the answer. */
+typedef struct form {
+    k_view in[MAX_IN], out[MAX_OUT];
+    int n_in, n_out;
+    const ir_attr *attr;
+    const rt_step *activation; /* that moves into the epilogue; NULL: none */
+    k_program *program;        /* the same for the kernel */
+    bool supported;
+    struct form *next;
+} form;
+
+typedef struct epilogue_state {
+    rt_plan *p;
+    form *known;
+} epilogue_state;
+
+/* ---- asking ------------------------------------------------------------------------------------ */
+
+static form form_of(const rt_step *matmul)
+{
+    form f = {.n_in = SLOTS_IN, .n_out = SLOTS_OUT, .attr = matmul->attr};
+    for (int i = 0; i < MAX_IN; i++) f.in[i].dtype = IR_NO_DTYPE;
+    for (int i = 0; i < MAX_OUT; i++) f.out[i].dtype = IR_NO_DTYPE;
+    memcpy(f.in, matmul->in, (size_t)matmul->n_in * sizeof *f.in);
+    memcpy(f.out, matmul->out, (size_t)matmul->n_out * sizeof *f.out);
+    return f;
+}
+
+static bool same_views(const k_view *a, const k_view *b, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (!rt_same_view(&a[i], &b[i])) return false;
+    return true;
+}
+
+_Static_assert(IR_ATTR(gelu, tanh) == 0 && IR_ATTR(gelu_grad, tanh) == 0, "one attribute, of the same meaning");
+
+static bool same_form(const form *a, const form *b)
+{
+    const rt_step *x = a->activation, *y = b->activation;
+    if (!x != !y || a->n_in != b->n_in || a->n_out != b->n_out) return false;
+    if (x && (x->op != y->op || x->attr[0].i != y->attr[0].i)) return false;
+    return a->attr[IR_ATTR(matmul, trans_a)].i == b->attr[IR_ATTR(matmul, trans_a)].i &&
+           a->attr[IR_ATTR(matmul, trans_b)].i == b->attr[IR_ATTR(matmul, trans_b)].i &&
+           same_views(a->in, b->in, a->n_in) && same_views(a->out, b->out, a->n_out);
+}
+
+/* The activation on result 0, its second operand at K_EPILOGUE_X. NULL: out of memory. */
+static k_program *make_program(rt_plan *p, const form *f)
+{
+    const rt_step *s = f->activation;
+    k_program *program = rt_plan_alloc(p, 1, sizeof *program);
+    if (!program) return NULL;
+    program->count = k_count(&f->out[0]);
+    program->n_code = program->n_results = 1;
+    program->n_operands = s->n_in - 1;
+    program->operands[0] = (k_operand){.in = SLOTS_IN + K_EPILOGUE_X, .dense = true};
+    program->code[0] = (k_instruction){
+        .op = s->op, .type = s->out[0].dtype, .attr = s->attr, .n_arg = s->n_in, .arg = {K_OWN_RESULT, ~0}};
+    return program;
+}
+
+static ampc_status ask_backend(const rt_plan *p, form *f)
+{
+    static _Alignas(256) char somewhere[256]; /* stands for addresses that are not known yet */
+    for (int j = 0; j < f->n_in; j++) f->in[j].data = k_present(&f->in[j]) ? somewhere : NULL;
+    for (int k = 0; k < f->n_out; k++) f->out[k].data = k_present(&f->out[k]) ? somewhere : NULL;
+    const k_args args = {.op = IR_OP_matmul, .in = f->in, .out = f->out, .n_in = f->n_in, .n_out = f->n_out,
+                         .attr = f->attr, .program = f->program, .ctx = p->ctx};
+    const ampc_status status = p->backend->absorbs(&args);
+    f->supported = status == AMPC_OK;
+    return status == AMPC_UNSUPPORTED ? AMPC_OK : status;
+}
+
+/* Completes the form with what the backend says of it. */
+static ampc_status find_support(epilogue_state *e, form *f)
+{
+    form *known = e->known;
+    while (known && !same_form(known, f)) known = known->next;
+    if (!known) {
+        known = rt_plan_alloc(e->p, 1, sizeof *known);
+        f->program = f->activation ? make_program(e->p, f) : NULL;
+        if (!known || (f->activation && !f->program)) return AMPC_NO_MEMORY;
+        TRY(ask_backend(e->p, f));
+        f->next = e->known;
+        *known = *f;
+        e->known = known;
+    }
+    f->program = known->program;
+    f->supported = known->supported;
+    return AMPC_OK;
+}
+
+/* ---- what may be fused ------------------------------------------------------------------------- */
+
+/* The matmul has at most a bias, and runs as often as the step. */
+static bool is_plain(const rt_step *m, const rt_step *s)
+{
+    return m && m->kind == RT_STEP_OP && rt_step_has(m, IR_EPILOGUE) && !m->program && m->n_out == SLOTS_OUT &&
+           m->hoisted == s->hoisted;
+}
+
+static bool is_alike(const k_view *a, const k_view *b) { return a->dtype == b->dtype && k_count(a) == k_count(b); }
+
+/* The value is there before the step runs. */
+static bool is_ready(const rt_plan *p, uint32_t value, const rt_step *s)
+{
+    const rt_step *def = rt_def(p, value);
+    return !def || def->index < s->index;
+}
+
+/* The matmul computes the result of the step, seen in the shape of its own. */
+static void replace_result(rt_plan *p, rt_step *matmul, rt_step *s)
+{
+    const uint32_t value = s->out_value[0];
+    const k_view seen = matmul->out[0];
+    rt_step_remove(p, s);
+    rt_step_write(p, matmul, 0, value);
+    matmul->out[0] = seen;
+}
+
+/* ---- activations --------------------------------------------------------------------------------- */
+
+/* The plain matmul of whose result y the step computes as many elements of the same type, or NULL. */
+static rt_step *find_source(const rt_plan *p, const rt_step *s)
+{
+    rt_step *m = rt_def(p, s->in_value[0]);
+    if (!is_plain(m, s)) return NULL;
+    for (int j = 0; j < s->n_in; j++)
+        if (!is_alike(&s->in[j], &m->out[0]) || (j > 0 && !is_ready(p, s->in_value[j], m))) return NULL;
+    return is_alike(&s->out[0], &m->out[0]) ? m : NULL;
+}
+
+/* With y as a result where others read it. */
+static ampc_status fuse_activation(epilogue_state *e, rt_step *s)
+{
+    const int x = SLOTS_IN + K_EPILOGUE_X, start = SLOTS_OUT + K_EPILOGUE_START;
+    rt_plan *p = e->p;
+    rt_step *m = find_source(p, s);
+    if (!m) return AMPC_OK;
+    const uint32_t y = m->out_value[0], operand = s->n_in > 1 ? s->in_value[1] : RT_NO_VALUE;
+    const bool others = !rt_has_one_use(p, y);
+    form f = form_of(m);
+    f.activation = s;
+    if (operand != RT_NO_VALUE) f.in[x] = m->out[0];
+    if (others) f.out[start] = p->values[y].view;
+    f.n_in += s->n_in - 1;
+    f.n_out += others;
+    TRY(find_support(e, &f));
+    if (!f.supported) return AMPC_OK;
+    if (!rt_step_widen(p, m, s->n_in - 1, others)) return AMPC_NO_MEMORY;
+    m->program = f.program;
+    replace_result(p, m, s);
+    if (others) rt_step_write(p, m, start, y);
+    if (operand == RT_NO_VALUE) return AMPC_OK;
+    rt_step_read(p, m, x, operand);
+    m->in[x] = m->out[0];
+    return AMPC_OK;
+}
+
+/* ---- bias ---------------------------------------------------------------------------------------- */
+
+/* The step adds one number per column to what it reads in the slot, the result of a product without bias and without
+ * other readers. */
+static bool adds_bias(const rt_plan *p, const rt_step *s, int slot, const rt_step *m)
+{
+    const k_view *y = &m->out[0], *seen = &s->in[slot], *bias = &s->in[1 - slot];
+    const int64_t n = y->dims[y->rank - 1];
+    return !rt_step_reads(m, IR_IN(matmul, bias)) && rt_has_one_use(p, m->out_value[0]) && is_alike(seen, y) &&
+           is_alike(&s->out[0], y) && bias->rank > 0 && bias->dtype == y->dtype && k_count(bias) == n &&
+           bias->dims[bias->rank - 1] == n && seen->dims[seen->rank - 1] == n && is_ready(p, s->in_value[1 - slot], m);
+}
+
+static ampc_status fuse_bias(epilogue_state *e, rt_step *s)
+{
+    const int at = IR_IN(matmul, bias);
+    rt_plan *p = e->p;
+    for (int slot = 0; slot < 2; slot++) {
+        rt_step *m = rt_def(p, s->in_value[slot]);
+        if (!is_plain(m, s) || !adds_bias(p, s, slot, m)) continue;
+        const uint32_t bias = s->in_value[1 - slot];
+        form f = form_of(m);
+        f.in[at] = (k_view){.dtype = s->out[0].dtype, .rank = 1, .dims = {m->out[0].dims[m->out[0].rank - 1]}};
+        TRY(find_support(e, &f));
+        if (!f.supported) return AMPC_OK;
+        if (!rt_step_widen(p, m, 0, 0)) return AMPC_NO_MEMORY;
+        replace_result(p, m, s);
+        rt_step_read(p, m, at, bias);
+        m->in[at] = f.in[at];
+        return AMPC_OK;
+    }
+    return AMPC_OK;
+}
+
+/* ---- sums ---------------------------------------------------------------------------------------- */
+
+/* The step sums all rows, of n elements each. */
+static bool sums_rows(const rt_step *s, int64_t n)
+{
+    const ir_attr *axes = &s->attr[IR_ATTR(reduce_sum, axes)];
+    const k_view *x = &s->in[0];
+    bool summed[IR_MAX_RANK] = {false};
+    int64_t columns = 1;
+    for (int i = 0; i < axes->list.count; i++) summed[k_axis_number(axes->list.items[i], x->rank)] = true;
+    for (int i = x->rank - 1; i >= 0 && (!summed[i] || x->dims[i] == 1); i--) columns *= x->dims[i];
+    return columns == n && k_count(&s->out[0]) == n;
+}
+
+/* Operand `slot` of the matmul, in memory the rows of k that the product runs along, is what the step sums. */
+static bool reads_rows(const rt_plan *p, const rt_step *matmul, int slot, const rt_step *s)
+{
+    const k_view *v = &matmul->in[slot];
+    const bool along = slot == IR_IN(matmul, a) ? matmul->attr[IR_ATTR(matmul, trans_a)].i
+                                                : !matmul->attr[IR_ATTR(matmul, trans_b)].i;
+    return along && rt_root(p, matmul->in_value[slot]) == rt_root(p, s->in_value[0]) && is_alike(v, &s->in[0]) &&
+           sums_rows(s, v->dims[v->rank - 1]);
+}
+
+/* Some step up to `end` reads what the step computes. */
+static bool is_read_until(const rt_plan *p, const rt_step *s, const rt_step *end)
+{
+    for (const rt_use *u = rt_uses(p, s->out_value[0]); u; u = u->next)
+        if (u->step && u->step->index <= end->index) return true;
+    return false;
+}
+
+static ampc_status fuse_sum_at(epilogue_state *e, rt_step *s, rt_step *m, int slot)
+{
+    const int extra = slot == IR_IN(matmul, a) ? K_EPILOGUE_SUM_A : K_EPILOGUE_SUM_B;
+    const uint32_t sum = s->out_value[0];
+    form f = form_of(m);
+    f.out[SLOTS_OUT + extra] = e->p->values[sum].view;
+    f.n_out += extra + 1;
+    TRY(find_support(e, &f));
+    if (!f.supported) return AMPC_OK;
+    if (!rt_step_widen(e->p, m, 0, extra + 1)) return AMPC_NO_MEMORY;
+    rt_step_remove(e->p, s);
+    rt_step_write(e->p, m, SLOTS_OUT + extra, sum);
+    return AMPC_OK;
+}
+
+static ampc_status fuse_sum(epilogue_state *e, rt_step *s)
+{
+    static const int slots[] = {IR_IN(matmul, b), IR_IN(matmul, a)};
+    const rt_plan *p = e->p;
+    for (int i = 0; i < 2 * p->n_steps && s->index >= 0; i++) {
+        rt_step *m = p->steps[i / 2];
+        if (m->index < 0 || !is_plain(m, s) || m->out[0].dtype != s->out[0].dtype) continue;
+        if (reads_rows(p, m, slots[i % 2], s) && !is_read_until(p, s, m)) TRY(fuse_sum_at(e, s, m, slots[i % 2]));
+    }
+    return AMPC_OK;
+}
+
+/* ---- the stage ------------------------------------------------------------------------------------- */
+
+static const struct rule {
+    ir_op op;
+    ampc_status (*fuse)(epilogue_state *e, rt_step *s);
+} rules[] = {
+    {IR_OP_add, fuse_bias},
+    {IR_OP_gelu, fuse_activation},
+    {IR_OP_gelu_grad, fuse_activation},
+};
+
+ampc_status rt_stage_fuse_epilogues(rt_plan *p, diag *d)
+{
+    epilogue_state e = {.p = p};
+    (void)d;
+    for (int i = 0; i < p->n_steps; i++)
+        for (size_t j = 0; j < sizeof rules / sizeof *rules; j++)
+            if (rules[j].op == p->steps[i]->op) TRY(rules[j].fuse(&e, p->steps[i]));
+    for (int i = 0; i < p->n_steps; i++)
+        if (rt_step_has(p->steps[i], IR_SUMS)) TRY(fuse_sum(&e, p->steps[i]));
+    return AMPC_OK;
+}

@@ -1,0 +1,335 @@
+/* fuse_unscaling.c - gradients of a training step are unscaled where they are read.
+ *
+ *     %h = conv_grad_weight ... : f16             %h = conv_grad_weight ... : f16
+ *     %d = cast %h : f32                          _, %f1 = check_finite_and_unscale %h, @scale
+ *     %b = reduce_sum ... : f32              ->   %b = reduce_sum ... : f32
+ *     %u, %v, %f = check_finite_and_unscale       _, %f = check_finite_and_unscale %b, @scale, %f1
+ *                        %d, %b, @scale
+ *     %w1 = sgd @w, %u, @lr, %f                   %w1 = sgd @w, %h, @lr, %f, @scale
+ *
+ * Where only optimizers, as their gradient, and norms read the results of the check, they read the raw gradient and the
+ * scale instead (kernels/update.h), and the check computes nothing but its flag. A gradient that was cast for the check
+ * alone is read before the cast. The check becomes one for each type of gradient, and on a discrete device one for
+ * each gradient that its cache still holds right behind the step that makes it. They hand on what they find.
+ *
+ * Where a norm of all these gradients is wanted, too, the checks also add up their squares, and the norm reads
+ * the sums instead of the gradients.
+ *
+ *     %d = conv_grad_weight %dy, %x : f32         %d = conv_grad_weight %dy, %x : f16
+ *
+ * Where the backend prefers low gradients (low_gradients), a product of low operands whose f32 results are read by the
+ * check alone writes them in the type of its operands. That rounds an f32 sum once, and the check reads the rounded
+ * value, so it finds what overflows.
+ *
+ * Runs before layouts, so that what is converted is the gradient as it is made. */
+#include "kernels/update.h"
+#include "runtime/backend/alloc.h"
+#include "runtime/plan/stages.h"
+
+/* Bytes of a gradient that is checked where it is made: more than a launch costs to read from memory (4 MiB are a
+ * microsecond or two), less than the cache of such a device (50 MB on an H100), which holds other things, too. */
+enum { CHECK_EARLY_FROM = 4 << 20, CHECK_EARLY_TO = 40 << 20 };
+
+/* Marks of steps: their results were narrowed; they can unscale what check i gives (CAN_UNSCALE + i). The mark of a
+ * result of the check is 1 + its position. */
+enum { NARROWED = 1, CAN_UNSCALE };
+
+/* One check of some gradients, all of a type. */
+typedef struct part {
+    rt_step *at;   /* the step that it is inserted behind, or the check that it replaces */
+    ir_dtype type;
+    int n;         /* gradients */
+    rt_step *step;
+} part;
+
+/* What a part leaves to those behind it; RT_NO_VALUE: nothing. */
+typedef struct handed {
+    uint32_t found, squares;
+} handed;
+
+/* ---- who reads the results of a check ------------------------------------------------------------ */
+
+static int count_gradients(const rt_step *check) { return check->n_out - 1; }
+
+static uint32_t scale_of(const rt_step *check) { return check->in_value[count_gradients(check)]; }
+
+/* Which result of the check the step reads in the slot, as it is; -1: none. */
+static int result_read(const rt_plan *p, const rt_step *check, const rt_step *s, int slot)
+{
+    if (!rt_step_reads(s, slot)) return -1;
+    const int k = p->values[rt_root(p, s->in_value[slot])].mark - 1;
+    return k >= 0 && check->out_value[k] == s->in_value[slot] ? k : -1;
+}
+
+/* The step may read the raw gradients and the scale instead. */
+static bool can_unscale(const rt_plan *p, const rt_step *check, rt_step *s)
+{
+    int read = 0, as_they_are = 0;
+    if (s->mark == CAN_UNSCALE + check->index) return true;
+    for (int j = 0; j < s->n_in; j++) {
+        read += rt_step_reads(s, j) && p->values[rt_root(p, s->in_value[j])].mark > 0;
+        as_they_are += result_read(p, check, s, j) >= 0;
+    }
+    const bool can = rt_step_has(s, IR_UPDATES) ? read == 1 && result_read(p, check, s, k_update_gradient(s->op)) >= 0
+                                                : rt_step_has(s, IR_UNSCALES) && as_they_are == s->n_in;
+    if (can) s->mark = CAN_UNSCALE + check->index;
+    return can;
+}
+
+static bool all_can_unscale(const rt_plan *p, const rt_step *check)
+{
+    for (int k = 0; k < count_gradients(check); k++)
+        for (const rt_use *u = rt_step_writes(check, k) ? rt_uses(p, check->out_value[k]) : NULL; u; u = u->next)
+            if (!u->step || !can_unscale(p, check, u->step)) return false;
+    return true;
+}
+
+static void mark_results(rt_plan *p, const rt_step *check, bool mark)
+{
+    for (int k = 0; k < count_gradients(check); k++)
+        if (rt_step_writes(check, k)) p->values[check->out_value[k]].mark = mark ? k + 1 : 0;
+}
+
+/* ---- reading raw gradients ------------------------------------------------------------------------ */
+
+/* Gradients that were cast for the check alone are read before the cast. */
+static void drop_casts(rt_plan *p, rt_step *check)
+{
+    for (int k = 0; k < count_gradients(check); k++) {
+        const uint32_t value = check->in_value[k];
+        rt_step *cast = rt_def(p, value);
+        if (!cast || !rt_has_one_use(p, value) || check->in[k].dtype != IR_f32) continue;
+        if (!rt_step_is_cast(cast) || !ir_dtype_is_low(cast->in[0].dtype) || cast->out_value[0] != value) continue;
+        rt_step_read(p, check, k, cast->in_value[0]);
+        rt_step_remove(p, cast);
+    }
+}
+
+/* ---- gradients in the type of their operands ------------------------------------------------------- */
+
+/* Nothing reads the value but the check, as a gradient. */
+static bool is_only_checked(const rt_plan *p, const rt_step *check, uint32_t value)
+{
+    return rt_has_one_use(p, value) && rt_uses(p, value)->step == check &&
+           rt_uses(p, value)->slot < count_gradients(check);
+}
+
+static bool is_product(const rt_step *s) { return ir_op_get(s->op)->colour == IR_WHITE && ir_op_out_attr(s->op) >= 0; }
+
+/* A sum of an operand of a narrowed product, which may become a part of that product: its library writes both in one
+ * type (fuse_epilogues.c). */
+static bool sums_factor(const rt_plan *p, const rt_step *s)
+{
+    if (!rt_step_has(s, IR_SUMS)) return false;
+    for (const rt_use *u = rt_uses(p, s->in_value[0]); u; u = u->next)
+        if (u->step && u->step->mark == NARROWED && is_product(u->step)) return true;
+    return false;
+}
+
+/* All operands are low, and all results that are read are f32 gradients for the check alone. */
+static bool can_narrow(const rt_plan *p, const rt_step *check, const rt_step *s)
+{
+    for (int j = 0; j < s->n_in; j++)
+        if (k_present(&s->in[j]) && !ir_dtype_is_low(s->in[j].dtype)) return false;
+    for (int k = 0; k < s->n_out; k++) {
+        if (!rt_step_writes(s, k) || !rt_uses(p, s->out_value[k])) continue;
+        if (s->out[k].dtype != IR_f32 || !is_only_checked(p, check, s->out_value[k])) return false;
+    }
+    return true;
+}
+
+static void narrow(rt_plan *p, rt_step *s)
+{
+    const ir_dtype type = s->in[0].dtype;
+    s->attr[ir_op_out_attr(s->op)].dtype = type;
+    s->mark = NARROWED;
+    for (int k = 0; k < s->n_out; k++)
+        if (rt_step_writes(s, k)) rt_plan_retype(p, s->out_value[k], type);
+}
+
+/* Products first, because they decide on the sums. */
+static void narrow_gradients(rt_plan *p, const rt_step *check)
+{
+    for (int sums = 0; sums < 2; sums++)
+        for (int k = 0; k < count_gradients(check); k++) {
+            rt_step *s = rt_def(p, check->in_value[k]);
+            if (!s || check->in[k].dtype != IR_f32 || !(sums ? sums_factor(p, s) : is_product(s))) continue;
+            if (can_narrow(p, check, s)) narrow(p, s);
+        }
+}
+
+/* ---- unscaling where gradients are read ------------------------------------------------------------- */
+
+static bool unscale_in_update(rt_plan *p, const rt_step *check, rt_step *s)
+{
+    const int slot = k_update_gradient(s->op), k = result_read(p, check, s, slot);
+    if (!rt_step_widen(p, s, K_UPDATE_EXTRA_IN, 0)) return false;
+    rt_step_read(p, s, slot, check->in_value[k]);
+    rt_step_read(p, s, ir_op_get(s->op)->n_in + K_UPDATE_SCALE, scale_of(check));
+    return true;
+}
+
+/* The norm is one of all gradients of the check, in their order. */
+static bool is_norm_of_all(const rt_plan *p, const rt_step *check, const rt_step *s)
+{
+    if (!rt_step_has(s, IR_UNSCALES) || rt_step_has(s, IR_UPDATES) || s->n_in != count_gradients(check)) return false;
+    for (int j = 0; j < s->n_in; j++)
+        if (result_read(p, check, s, j) != j) return false;
+    return true;
+}
+
+/* A norm in place of s, with operands that are still absent. */
+static rt_step *replace_norm(rt_plan *p, const rt_step *s, int n_in)
+{
+    rt_step *norm = rt_step_new(p, s->node, s->op, n_in, s->n_out);
+    for (int k = 0; norm && k < s->n_out; k++) rt_step_write(p, norm, k, s->out_value[k]);
+    return norm;
+}
+
+/* squares: the sums of all gradients, or RT_NO_VALUE. */
+static bool unscale_in_norm(rt_plan *p, const rt_step *check, rt_step *s, uint32_t squares)
+{
+    const bool joined = squares != RT_NO_VALUE && is_norm_of_all(p, check, s);
+    rt_step *norm = replace_norm(p, s, joined ? K_NORM_JOINED_IN : s->n_in + K_NORM_EXTRA_IN);
+    if (!norm) return false;
+    if (joined) {
+        rt_step_read(p, norm, K_NORM_SQUARES, squares);
+    } else {
+        for (int j = 0; j < s->n_in; j++) rt_step_read(p, norm, j, check->in_value[result_read(p, check, s, j)]);
+        rt_step_read(p, norm, s->n_in + K_NORM_SCALE, scale_of(check));
+    }
+    rt_step_insert_before(p, norm, s);
+    rt_step_remove(p, s);
+    return true;
+}
+
+static bool unscale_in_readers(rt_plan *p, const rt_step *check, uint32_t squares)
+{
+    for (int k = 0; k < count_gradients(check); k++)
+        for (const rt_use *u; rt_step_writes(check, k) && (u = rt_uses(p, check->out_value[k])) != NULL;) {
+            rt_step *s = u->step;
+            if (!(rt_step_has(s, IR_UPDATES) ? unscale_in_update(p, check, s) : unscale_in_norm(p, check, s, squares)))
+                return false;
+        }
+    return true;
+}
+
+/* The sums of squares that the last part of the check leaves; RT_NO_VALUE where no norm could read them. */
+static bool make_squares(rt_plan *p, const rt_step *check, uint32_t *squares)
+{
+    const k_view view = {.dtype = IR_f64, .rank = 1, .dims = {p->backend->away ? K_SQUARE_SUMS : 1}};
+    *squares = RT_NO_VALUE;
+    if (!rt_step_writes(check, 0) || !rt_step_writes(check, count_gradients(check))) return true;
+    const rt_use *u = rt_uses(p, check->out_value[0]);
+    while (u && !is_norm_of_all(p, check, u->step)) u = u->next;
+    if (!u) return true;
+    *squares = rt_plan_new_value(p, u->step->out_value[0], &view);
+    return *squares != RT_NO_VALUE;
+}
+
+/* ---- the check in parts ----------------------------------------------------------------------------- */
+
+/* The step behind which gradient k is checked: that which makes it, or the check itself. */
+static rt_step *place_of(const rt_plan *p, rt_step *check, int k)
+{
+    rt_step *def = rt_def(p, check->in_value[k]);
+    const rt_step *scale = rt_def(p, scale_of(check));
+    const size_t bytes = k_bytes(&check->in[k]);
+    const bool cached = bytes >= CHECK_EARLY_FROM && bytes < CHECK_EARLY_TO;
+    const bool early = p->backend->away && cached && def && (!scale || scale->index < def->index);
+    return early ? def : check;
+}
+
+/* The part for gradients of this type at this place, in the order of places. */
+static part *find_part(part *parts, int *n, rt_step *at, ir_dtype type)
+{
+    int i = *n;
+    for (int j = 0; j < *n; j++)
+        if (parts[j].at == at && parts[j].type == type) return &parts[j];
+    for (; i > 0 && parts[i - 1].at->index > at->index; i--) parts[i] = parts[i - 1];
+    ++*n;
+    parts[i] = (part){.at = at, .type = type};
+    return &parts[i];
+}
+
+/* The part's step: its gradients, the scale, and what the part before it left. */
+static bool write_part(rt_plan *p, rt_step *check, part *t, handed before, handed made)
+{
+    const int n_in = t->n + 1 + (before.found != RT_NO_VALUE) + (before.squares != RT_NO_VALUE);
+    rt_step *s = rt_step_new(p, check->node, check->op, n_in, t->n + 1 + (made.squares != RT_NO_VALUE));
+    int n = 0;
+    if (!s) return false;
+    for (int k = 0; k < count_gradients(check); k++)
+        if (place_of(p, check, k) == t->at && check->in[k].dtype == t->type)
+            rt_step_read(p, s, n++, check->in_value[k]);
+    rt_step_read(p, s, n, scale_of(check));
+    if (before.found != RT_NO_VALUE) rt_step_read(p, s, n + 1, before.found);
+    if (before.squares != RT_NO_VALUE) rt_step_read(p, s, n + 2, before.squares);
+    rt_step_write(p, s, n, made.found);
+    if (made.squares != RT_NO_VALUE) rt_step_write(p, s, n + 1, made.squares);
+    t->step = s;
+    return true;
+}
+
+/* A value like this one; none for none. */
+static bool new_value_like(rt_plan *p, uint32_t of, uint32_t *like)
+{
+    *like = of == RT_NO_VALUE ? RT_NO_VALUE : rt_plan_new_value(p, of, &p->values[of].view);
+    return of == RT_NO_VALUE || *like != RT_NO_VALUE;
+}
+
+static bool write_parts(rt_plan *p, rt_step *check, part *parts, int n, uint32_t squares)
+{
+    const handed all = {check->out_value[count_gradients(check)], squares};
+    handed before = {RT_NO_VALUE, RT_NO_VALUE};
+    for (int i = 0; i < n; i++) {
+        handed made = all;
+        if (i + 1 < n && !(new_value_like(p, all.found, &made.found) && new_value_like(p, all.squares, &made.squares)))
+            return false;
+        if (!write_part(p, check, &parts[i], before, made)) return false;
+        before = made;
+    }
+    for (int i = n - 1; i >= 0; i--) rt_step_insert_after(p, parts[i].step, parts[i].at);
+    return true;
+}
+
+/* squares: as unscale_in_norm. */
+static bool divide(rt_plan *p, rt_step *check, uint32_t squares)
+{
+    int n = 0;
+    if (!rt_step_writes(check, count_gradients(check))) return true;
+    part *parts = rt_alloc((size_t)count_gradients(check), sizeof *parts);
+    if (!parts) return false;
+    for (int k = 0; k < count_gradients(check); k++)
+        find_part(parts, &n, place_of(p, check, k), check->in[k].dtype)->n++;
+    const bool done = write_parts(p, check, parts, n, squares);
+    rt_free(parts);
+    return done;
+}
+
+static bool rewrite(rt_plan *p, rt_step *check)
+{
+    uint32_t squares;
+    drop_casts(p, check);
+    if (p->backend->low_gradients) narrow_gradients(p, check);
+    if (!make_squares(p, check, &squares) || !unscale_in_readers(p, check, squares)) return false;
+    if (!divide(p, check, squares)) return false;
+    mark_results(p, check, false);
+    rt_step_remove(p, check);
+    return true;
+}
+
+ampc_status rt_stage_fuse_unscaling(rt_plan *p, diag *d)
+{
+    (void)d;
+    for (int i = 0; i < p->n_steps; i++) {
+        rt_step *s = p->steps[i];
+        if (!rt_step_has(s, IR_CHECKS) || count_gradients(s) == 0) continue;
+        mark_results(p, s, true);
+        if (!all_can_unscale(p, s))
+            mark_results(p, s, false);
+        else if (!rewrite(p, s))
+            return AMPC_NO_MEMORY;
+    }
+    return AMPC_OK;
+}

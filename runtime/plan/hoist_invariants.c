@@ -1,0 +1,85 @@
+/* hoist_invariants.c - computes once what depends on parameters alone.
+ *
+ * Casts of weights, and what else only storage goes into, become the first steps of the plan; those run only when
+ * storage has changed since. In a graph that trains, the f32 master weights change with every step: there the kernel
+ * that updates a parameter writes the low copy too (kernels/update.h), so that the cast runs when weights are loaded
+ * and not again.
+ *
+ *     @w1 = sgd @w, ...  store @w        sgd writes @w and %w.h, which the next step reads
+ *     %w.h = cast @w {to=f16}            first, hoisted
+ *
+ * A value that is larger than its operands is not hoisted: reading it would cost more than computing it. */
+#include "kernels/update.h"
+#include "runtime/plan/stages.h"
+
+enum { INVARIANT = 1 }; /* mark of a value that does not change from run to run, unless storage is written */
+
+/* Read in the update, or by an effect. */
+static bool is_read_late(const rt_plan *p, uint32_t value)
+{
+    for (const rt_use *u = rt_uses(p, value); u; u = u->next)
+        if (!u->step || u->step->node->phase == IR_UPDATE) return true;
+    return false;
+}
+
+static bool is_invariant(const rt_plan *p, uint32_t value)
+{
+    const rt_value *root = &p->values[rt_root(p, value)];
+    return root->mark == INVARIANT || (rt_is_storage(p, value) && !root->store);
+}
+
+static bool can_hoist(const rt_plan *p, const rt_step *s)
+{
+    size_t read = 0, written = 0;
+    if (!rt_step_has(s, IR_PURE) || s->node->phase == IR_UPDATE) return false;
+    for (int j = 0; j < s->n_in; j++) {
+        if (!rt_step_reads(s, j)) continue;
+        if (!is_invariant(p, s->in_value[j])) return false;
+        read += k_bytes(&s->in[j]);
+    }
+    for (int j = 0; j < s->n_out; j++) written += k_bytes(&s->out[j]);
+    return written > 0 && written <= read;
+}
+
+/* The step that updates the storage which this cast reads, if it can write the low copy too; NULL: none. */
+static rt_step *find_updater(const rt_plan *p, const rt_step *cast, int safe_from)
+{
+    if (!rt_step_is_cast(cast) || !ir_dtype_is_float(cast->out[0].dtype)) return NULL;
+    const rt_value *param = &p->values[rt_root(p, cast->in_value[0])];
+    const rt_effect *store = rt_is_storage(p, cast->in_value[0]) ? param->store : NULL;
+    if (!store || cast->in[0].dtype != IR_f32 || is_read_late(p, cast->out_value[0])) return NULL;
+    rt_step *s = rt_def(p, store->value);
+    if (!s || s->index < safe_from || !rt_step_has(s, IR_UPDATES)) return NULL;
+    const bool whole = s->in_value[0] == param->root && s->out_value[0] == store->value;
+    return whole && s->n_out <= ir_op_get(s->op)->n_out ? s : NULL;
+}
+
+static bool write_low_copy(rt_plan *p, rt_step *updater, const rt_step *cast)
+{
+    const uint32_t low = cast->out_value[0], again = rt_plan_new_view(p, low, low, &cast->out[0]);
+    if (again == RT_NO_VALUE || !rt_step_widen(p, updater, 0, K_UPDATE_EXTRA_OUT)) return false;
+    rt_step_write(p, updater, ir_op_get(updater->op)->n_out + K_UPDATE_LOW, again);
+    return true;
+}
+
+ampc_status rt_stage_hoist_invariants(rt_plan *p, diag *d)
+{
+    const int safe_from = rt_plan_safe_from(p);
+    rt_step *last = NULL; /* that was hoisted */
+    (void)d;
+    for (int i = 0; i < p->n_steps; i++) {
+        rt_step *s = p->steps[i], *updater = NULL;
+        if (can_hoist(p, s)) {
+            for (int j = 0; j < s->n_out; j++)
+                if (rt_step_writes(s, j)) p->values[s->out_value[j]].mark = INVARIANT;
+        } else {
+            updater = find_updater(p, s, safe_from);
+            if (!updater) continue;
+            if (!write_low_copy(p, updater, s)) return AMPC_NO_MEMORY;
+        }
+        s->hoisted = true;
+        rt_step_move_after(p, s, last);
+        last = s;
+    }
+    return AMPC_OK;
+}

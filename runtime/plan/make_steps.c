@@ -1,0 +1,228 @@
+/* make_steps.c - evaluates shapes under the binding and turns the nodes that run into steps. */
+#include "runtime/backend/alloc.h"
+#include "runtime/plan/stages.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+static bool has_trait(const ir_node *n, unsigned trait)
+{
+    return (ir_op_get(n->op)->traits & trait) != 0;
+}
+
+/* ---- which nodes run ------------------------------------------------------------------------- */
+
+static bool is_store(const ir_node *n) { return n->op == IR_OP_store; }
+
+/* A store, or an output statement that is selected. */
+static bool is_effect(const rt_plan *p, const ir_node *n)
+{
+    if (!has_trait(n, IR_EFFECT)) return false;
+    if (is_store(n) || !p->selection) return true;
+    for (int i = 0; i < p->selection->n; i++)
+        if (p->selection->names[i] == n->attr[IR_ATTR(output, name)].s) return true;
+    return false;
+}
+
+static bool is_needed(const rt_plan *p, const ir_node *n, const bool *needed)
+{
+    if (is_effect(p, n)) return true;
+    for (int i = 0; i < n->n_out; i++)
+        if (needed[n->out[i]->id]) return true;
+    return false;
+}
+
+/* needed[value id]: some node that runs reads it. */
+static void find_needed(const rt_plan *p, bool *needed)
+{
+    for (const ir_node *n = p->graph->last; n; n = n->prev) {
+        if (!is_needed(p, n, needed)) continue;
+        for (int i = 0; i < n->n_in; i++)
+            if (n->in[i].value) needed[n->in[i].value->id] = true;
+    }
+}
+
+/* ---- shapes under the binding ---------------------------------------------------------------- */
+
+static ampc_status evaluate(const rt_plan *p, ir_dim dim, diag_loc loc, diag *d, int64_t *out)
+{
+    return ir_binding_dim(p->graph, p->sizes, dim, loc, d, out);
+}
+
+static ampc_status shape_value(rt_plan *p, const ir_value *v, diag *d)
+{
+    diag_loc loc = v->def ? ir_diag_loc(v->def) : DIAG_NOWHERE;
+    rt_value *value = &p->values[v->id];
+    value->value = v;
+    k_view view = {.dtype = v->type.dtype, .rank = v->type.rank};
+    int64_t bytes = (int64_t)ir_dtype_size(v->type.dtype);
+    for (int i = 0; i < view.rank; i++) {
+        TRY(evaluate(p, v->type.dims[i], loc, d, &view.dims[i]));
+        if (view.dims[i] < 0)
+            return diag_error(d, AMPC_REJECTED, loc,
+                              "dimension %d of '%s' would be %" PRId64 " under these sizes", i,
+                              v->name, view.dims[i]);
+        if (!checked_mul(bytes, view.dims[i], &bytes))
+            return diag_error(d, AMPC_REJECTED, loc, "'%s' is too large under these sizes",
+                              v->name);
+    }
+    value->view = view;
+    return AMPC_OK;
+}
+
+static ampc_status shape_node(rt_plan *p, ir_binding *sizes, const ir_node *n, diag *d)
+{
+    for (int i = 0; i < n->n_in; i++) {
+        const ir_value *v = n->in[i].value;
+        if (v && p->values[v->id].view.dtype == IR_NO_DTYPE) TRY(shape_value(p, v, d));
+    }
+    TRY(ir_binding_check(sizes, n, d));
+    for (int i = 0; i < n->n_out; i++)
+        if (n->out[i]->type.dtype != IR_NO_DTYPE) TRY(shape_value(p, n->out[i], d));
+    return AMPC_OK;
+}
+
+static void find_roots(rt_plan *p)
+{
+    for (uint32_t i = 0; i < p->n_values; i++) {
+        p->values[i].root = i;
+        p->values[i].buffer = RT_NO_BUFFER;
+        p->values[i].last_use = -1;
+    }
+    for (const ir_node *n = p->graph->first; n; n = n->next)
+        if (has_trait(n, IR_VIEW)) p->values[n->out[0]->id].root = p->values[n->in[0].value->id].root;
+}
+
+/* What inference has concluded from symbols holds up to this size. */
+static ampc_status check_symbols(const rt_plan *p, diag *d)
+{
+    for (size_t i = 0; i < p->n_symbols; i++)
+        if (p->sizes[i] > IR_DIM_MOST_SIZE)
+            return diag_error(d, AMPC_REJECTED, DIAG_NOWHERE,
+                              "graph @%s: %" PRId64 " is too large a size for symbol '%s': %d at most", p->graph->name,
+                              p->sizes[i], ir_dim_symbol_name(p->graph->module->dims, i), IR_DIM_MOST_SIZE);
+    return AMPC_OK;
+}
+
+static ampc_status shape_values(rt_plan *p, ir_binding *sizes, const bool *needed, diag *d)
+{
+    find_roots(p);
+    TRY(check_symbols(p, d));
+    for (size_t i = 0; i < p->graph->inputs.count; i++)
+        TRY(shape_value(p, p->graph->inputs.items[i], d));
+    for (const ir_node *n = p->graph->first; n; n = n->next)
+        if (is_needed(p, n, needed)) TRY(shape_node(p, sizes, n, d));
+    return AMPC_OK;
+}
+
+/* ---- steps ----------------------------------------------------------------------------------- */
+
+static bool runs(const ir_node *n) { return !has_trait(n, IR_EFFECT | IR_VIEW); }
+
+static ampc_status copy_attrs(rt_plan *p, const ir_node *n, rt_step *step, diag *d)
+{
+    const ir_op_info *info = ir_op_get(n->op);
+    for (int i = 0; i < info->n_attr; i++) {
+        const size_t count = (size_t)n->attr[i].list.count;
+        step->attr[i] = n->attr[i];
+        if (info->attr[i].kind != IR_SLOT_DIMS) continue;
+        int64_t *numbers = rt_plan_alloc(p, count, sizeof *numbers);
+        if (!numbers) return AMPC_NO_MEMORY;
+        for (size_t j = 0; j < count; j++)
+            TRY(evaluate(p, n->attr[i].list.items[j], ir_diag_loc(n), d, &numbers[j]));
+        step->attr[i].list.items = numbers;
+    }
+    return AMPC_OK;
+}
+
+static ampc_status make_step(rt_plan *p, const ir_node *n, diag *d)
+{
+    rt_step *step = rt_step_new(p, n, n->op, n->n_in, n->n_out);
+    if (!step) return AMPC_NO_MEMORY;
+    for (int i = 0; i < n->n_in; i++)
+        if (n->in[i].value) rt_step_read(p, step, i, n->in[i].value->id);
+    for (int i = 0; i < n->n_out; i++)
+        if (n->out[i]->type.dtype != IR_NO_DTYPE) rt_step_write(p, step, i, n->out[i]->id);
+    rt_step_insert_before(p, step, NULL);
+    return copy_attrs(p, n, step, d);
+}
+
+static bool lacks_kernel(const rt_plan *p, const ir_node *n, const bool *needed)
+{
+    return runs(n) && is_needed(p, n, needed) && !p->backend->kernel(n->op);
+}
+
+static const char *operator_of(const ir_node *n)
+{
+    return n->loc.op ? n->loc.op : ir_op_get(n->op)->name;
+}
+
+/* Names of all operators without a kernel, each once, as many as there is room for. */
+static void list_lacking(const rt_plan *p, const bool *needed, char *text, size_t size)
+{
+    size_t used = 0;
+    text[0] = '\0';
+    for (const ir_node *n = p->graph->first; n && used < size; n = n->next) {
+        if (!lacks_kernel(p, n, needed)) continue;
+        int count = 1;
+        const ir_node *same = n->prev;
+        while (same && !(lacks_kernel(p, same, needed) && strcmp(operator_of(same), operator_of(n)) == 0))
+            same = same->prev;
+        if (same) continue;
+        for (const ir_node *k = n->next; k; k = k->next)
+            count += lacks_kernel(p, k, needed) && strcmp(operator_of(k), operator_of(n)) == 0;
+        used += (size_t)snprintf(text + used, size - used, "%s%s (%d node%s)", used ? ", " : "", operator_of(n), count,
+                                 count == 1 ? "" : "s");
+    }
+}
+
+/* All of them in one error, at the first. */
+static ampc_status check_kernels(const rt_plan *p, const bool *needed, diag *d)
+{
+    char text[1024];
+    const ir_node *n = p->graph->first;
+    while (n && !lacks_kernel(p, n, needed)) n = n->next;
+    if (!n) return AMPC_OK;
+    list_lacking(p, needed, text, sizeof text);
+    return diag_error(d, AMPC_UNSUPPORTED, ir_diag_loc(n), "no kernel on device %s for: %s", p->backend->name, text);
+}
+
+static void make_effect(rt_plan *p, const ir_node *n)
+{
+    rt_effect *e = &p->effects[p->n_effects++];
+    const ir_value *state = is_store(n) ? n->in[IR_IN(store, state)].value : NULL;
+    const ir_value *value = n->in[state ? IR_IN(store, value) : IR_IN(output, x)].value;
+    *e = (rt_effect){.node = n, .value = RT_NO_VALUE, .state = state ? state->id : RT_NO_VALUE};
+    rt_effect_read(p, e, value->id);
+    if (state) p->values[state->id].store = e;
+}
+
+static ampc_status make_list(rt_plan *p, const bool *needed, diag *d)
+{
+    size_t effects = 0;
+    TRY(check_kernels(p, needed, d));
+    for (const ir_node *n = p->graph->first; n; n = n->next) effects += is_effect(p, n);
+    p->effects = rt_plan_alloc(p, effects, sizeof *p->effects);
+    if (!p->effects) return AMPC_NO_MEMORY;
+    for (const ir_node *n = p->graph->first; n; n = n->next) {
+        if (is_effect(p, n)) make_effect(p, n);
+        if (runs(n) && is_needed(p, n, needed)) TRY(make_step(p, n, d));
+    }
+    return AMPC_OK;
+}
+
+ampc_status rt_stage_make_steps(rt_plan *p, diag *d)
+{
+    bool *needed = rt_alloc((size_t)p->graph->value_ids + 1, sizeof *needed);
+    ir_binding *sizes = ir_binding_new(p->graph, p->sizes);
+    ampc_status status = AMPC_NO_MEMORY;
+    if (needed && sizes) {
+        find_needed(p, needed);
+        status = shape_values(p, sizes, needed, d);
+        if (status == AMPC_OK) status = make_list(p, needed, d);
+    }
+    ir_binding_free(sizes);
+    rt_free(needed);
+    return status;
+}

@@ -1,0 +1,49 @@
+/* plan_read.c - what a session reads from a plan: calls, addresses. */
+#include "runtime/plan/plan.h"
+
+#include <assert.h>
+
+const char *rt_step_name(const rt_step *s)
+{
+    return s->kind == RT_STEP_FUSED ? "program" : ir_op_get(s->op)->name;
+}
+
+k_args rt_step_args(const rt_plan *p, const rt_step *s)
+{
+    return (k_args){.op = s->op,
+                    .in = s->in,
+                    .out = s->out,
+                    .n_in = s->n_in,
+                    .n_out = s->n_out,
+                    .attr = s->attr,
+                    .program = s->program,
+                    .state = s->state,
+                    .step = s->index,
+                    .ctx = p->ctx};
+}
+
+static ampc_status do_nothing(const k_args *args)
+{
+    (void)args;
+    return AMPC_OK;
+}
+
+const k_kernel rt_idle_kernel = {.name = "idle", .run = do_nothing};
+
+_Alignas(256) char rt_nothing[256];
+
+void *rt_plan_address(const rt_plan *p, int buffer, char *base, void *const *storage,
+                      void *const *inputs)
+{
+    if (buffer == RT_NO_BUFFER) return NULL;
+    const rt_buffer *b = &p->buffers[buffer];
+    if (b->bytes == 0) return rt_nothing;
+    switch (b->home) {
+    case RT_ARENA: return base + b->offset;
+    case RT_PERSISTENT: return (char *)p->persistent_block + b->offset;
+    case RT_STORAGE: return storage[b->index];
+    case RT_INPUT: return inputs[b->index];
+    }
+    assert(!"no such home"); /* the plan gives the homes */
+    return NULL;
+}

@@ -1,0 +1,51 @@
+/* prepare_kernels.c - kernels choose algorithms and say how much workspace they need. */
+#include "runtime/plan/stages.h"
+
+static bool writes_elements(const rt_step *s)
+{
+    for (int i = 0; i < s->n_out; i++)
+        if (s->out_buffer[i] != RT_NO_BUFFER && k_count(&s->out[i]) > 0) return true;
+    return false;
+}
+
+static ampc_status prepare_step(rt_plan *p, rt_step *s, diag *d)
+{
+    static _Alignas(256) char somewhere[256]; /* stands for addresses that are not known yet */
+    for (int i = 0; i < s->n_in; i++) s->in[i].data = k_present(&s->in[i]) ? somewhere : NULL;
+    for (int i = 0; i < s->n_out; i++)
+        s->out[i].data = s->out_buffer[i] != RT_NO_BUFFER ? somewhere : NULL;
+    if (!writes_elements(s)) s->kernel = &rt_idle_kernel;
+    if (!s->kernel->prepare) return AMPC_OK;
+    k_args args = rt_step_args(p, s);
+    if (p->ctx->error_size) p->ctx->error[0] = '\0';
+    ampc_status status = s->kernel->prepare(&args, &s->state, &s->workspace_bytes);
+    if (status == AMPC_OK) return AMPC_OK;
+    const char *reason = p->ctx->error[0] ? p->ctx->error : ampc_status_sentence(status);
+    return diag_error(d, status, ir_diag_loc(s->node), "%s: %s", rt_step_name(s), reason);
+}
+
+/* All refusals are reported, not only the first. */
+static ampc_status prepare_steps(rt_plan *p, diag *d)
+{
+    ampc_status first = AMPC_OK;
+    for (int i = 0; i < p->n_steps; i++) {
+        rt_step *s = p->steps[i];
+        ampc_status status = prepare_step(p, s, d);
+        if (first == AMPC_OK) first = status;
+        if (status == AMPC_NO_MEMORY) break;
+        if (s->workspace_bytes)
+            s->workspace = rt_plan_add_buffer(p, (rt_buffer){.home = RT_ARENA,
+                                                             .bytes = (int64_t)s->workspace_bytes,
+                                                             .first = i,
+                                                             .last = i});
+    }
+    return first;
+}
+
+ampc_status rt_stage_prepare_kernels(rt_plan *p, diag *d)
+{
+    TRY(prepare_steps(p, d));
+    if (!p->backend->away || p->ctx->plan_only) return AMPC_OK;
+    if (p->ctx->error_size) p->ctx->error[0] = '\0';
+    return p->backend->away->prepared(p->ctx);
+}

@@ -1,0 +1,11 @@
+/* stages.h - the functions of the stages. A stage reports its failure, but for AMPC_NO_MEMORY, which the runner reports
+ * where the stage has not. */
+#ifndef RT_STAGES_H
+#define RT_STAGES_H
+
+#include "runtime/plan/plan_edit.h"
+
+#define STAGE(name, when, text, after) ampc_status rt_stage_##name(rt_plan *p, diag *d);
+#include "runtime/plan/stages.def"
+
+#endif
