@@ -171,7 +171,8 @@ static ampc_status import_guarded(onnx_file *f, const onnx_import_options *o, di
                         .inner = inner};
     im.path = arena_strdup(im.arena, f->path);
     im.max_bytes = im.options->max_tensor_bytes ? im.options->max_tensor_bytes : half_of_memory();
-    im.graph = ir_graph_new(m, "forward");
+    im.graph = ir_graph_new(m, ir_graph_words[IR_GRAPH_forward]);
+    im.graph->role = IR_GRAPH_forward;
     im.builder = ir_builder_at_end(im.graph, d);
     im.builder.nameless = true;
     im.knowledge = ir_knowledge_new(scratch, im.graph);

@@ -133,14 +133,20 @@ static void sweep_bodies(ir_module *m)
     m->graphs.count = kept;
 }
 
+static void mark_storage(const ir_node *n, bool *read)
+{
+    for (int i = 0; i < n->n_in; i++)
+        if (n->in[i].value && n->in[i].value->storage) read[n->in[i].value->storage->id] = true;
+    if (n->of && n->of->storage) read[n->of->storage->id] = true;
+}
+
 void ir_module_sweep(ir_module *m)
 {
     sweep_bodies(m);
     bool *read = arena_array(m->arena, m->storage.count + 1, sizeof *read);
     for (size_t g = 0; g < m->graphs.count; g++)
         for (const ir_node *n = m->graphs.items[g]->first; n; n = n->next)
-            for (int i = 0; i < n->n_in; i++)
-                if (n->in[i].value && n->in[i].value->storage) read[n->in[i].value->storage->id] = true;
+            mark_storage(n, read);
     size_t kept = 0;
     for (size_t i = 0; i < m->storage.count; i++) {
         ir_storage *s = m->storage.items[i];
@@ -183,19 +189,24 @@ static void clone_bodies(const ir_node *n, ir_node *copy)
     }
 }
 
+static ir_value *value_clone(const ir_value *v, ir_graph *into, ir_value **map)
+{
+    if (!v) return NULL;
+    if (v->kind == IR_VALUE_STORAGE && !map[v->id]) map[v->id] = ir_graph_storage(into, v->storage);
+    return map[v->id];
+}
+
 static ir_node *node_clone(const ir_node *n, ir_graph *into, ir_value **map)
 {
     ir_value **in = arena_array(into->module->arena, (size_t)n->n_in + 1, sizeof *in);
-    for (int i = 0; i < n->n_in; i++) {
-        ir_value *v = n->in[i].value;
-        if (v && v->kind == IR_VALUE_STORAGE && !map[v->id]) map[v->id] = ir_graph_storage(into, v->storage);
-        in[i] = v ? map[v->id] : NULL;
-    }
+    for (int i = 0; i < n->n_in; i++) in[i] = value_clone(n->in[i].value, into, map);
     ir_builder b = ir_builder_at_end(into, NULL);
     b.phase = n->phase;
     ir_node *copy = ir_new_array(&b, n->op, n->n_in, in, n->n_out);
     copy->loc = n->loc;
     copy->note = n->note;
+    copy->role = n->role;
+    copy->of = value_clone(n->of, into, map);
     for (int i = 0; i < ir_op_get(n->op)->n_attr; i++) copy->attr[i] = n->attr[i];
     for (int i = 0; i < n->n_out; i++) {
         copy->out[i]->type = n->out[i]->type;
@@ -216,6 +227,7 @@ ir_graph *ir_graph_clone(ir_module *m, const ir_graph *g, const char *name, ir_v
     for (size_t i = 0; i < g->inputs.count; i++) {
         const ir_value *v = g->inputs.items[i];
         map[v->id] = ir_graph_input(copy, v->name, &v->type);
+        map[v->id]->role = v->role;
     }
     for (const ir_node *n = g->first; n; n = n->next) node_clone(n, copy, map);
     return copy;

@@ -153,11 +153,31 @@ ir_value *ir_scalar_like(ir_builder *b, const ir_value *like, double v)
     return like ? ir_scalar(b, like->type.dtype, v) : NULL;
 }
 
-void ir_output(ir_builder *b, const char *name, ir_value *v)
+ir_node *ir_output(ir_builder *b, const char *name, ir_value *v)
 {
     ir_node *n = ir_new(b, IR_OP_output, 1, v);
     ir_set_str(n, IR_ATTR(output, name), name);
     ir_done_all(b, n);
+    return n;
+}
+
+ir_node *ir_output_as(ir_builder *b, ir_output_role role, ir_value *of, ir_value *v)
+{
+    arena *a = b->graph->module->arena;
+    const char *usual = arena_printf(a, "%s%s", ir_output_roles[role].name, of ? of->name : ""), *name = usual;
+    for (int i = 1; ir_graph_find_output(b->graph, name); i++) name = arena_printf(a, "%s.%d", usual, i);
+    ir_node *n = ir_output(b, name, v);
+    n->role = role;
+    n->of = of;
+    return n;
+}
+
+void ir_output_again(ir_builder *b, ir_node *n, ir_value *v)
+{
+    ir_node *again = ir_output(b, ir_output_name(n), v);
+    again->role = n->role;
+    again->of = n->of;
+    ir_node_remove(n);
 }
 
 void ir_store(ir_builder *b, ir_storage *s, ir_value *v)

@@ -16,6 +16,7 @@
 
 #include "ir/diag.h"
 #include "ir/ops.h"
+#include "ir/roles.h"
 
 typedef struct ir_type {
     ir_dtype dtype; /* IR_NO_DTYPE: not inferred yet, or an unused result */
@@ -60,6 +61,9 @@ typedef struct ir_storage {
     const char *name;    /* without '@'; unique among all storage of the module */
     ir_type type;        /* never symbolic */
     ir_data data;
+    ir_state_role role;  /* IR_STATE */
+    const char *slot;    /* IR_STATE_slot: which of the optimizer's ("velocity") */
+    struct ir_storage *of; /* IR_STATE_slot: the parameter */
     bool frozen;         /* IR_PARAM: not trained */
     ir_held held;        /* a float parameter or constant */
     const char *merged;  /* the initializer as which an exporter wrote it, with others; NULL: it is one itself */
@@ -103,6 +107,7 @@ struct ir_value {
     const char *name;      /* without '%' or '@'; unique in the graph among values (storage: its name) */
     ir_type type;
     ir_graph *graph;
+    ir_input_role role;    /* IR_VALUE_INPUT */
     ir_node *def;          /* IR_VALUE_RESULT */
     int def_index;         /* IR_VALUE_RESULT: which result of def */
     ir_storage *storage;   /* IR_VALUE_STORAGE */
@@ -113,6 +118,8 @@ struct ir_value {
 struct ir_node {
     uint32_t id;           /* dense in the graph */
     ir_op op;
+    ir_output_role role;   /* of an output statement */
+    ir_value *of;          /* what it is the gradient or new value of; no use of it */
     ir_phase phase;
     ir_loc loc;
     const char *note;      /* printed after '#', never interpreted */
@@ -127,6 +134,7 @@ struct ir_node {
 struct ir_graph {
     ir_module *module;
     const char *name;      /* without '@' */
+    ir_graph_role role;
     bool body;             /* read by a foreign node of another graph: no entry (body.c) */
     VEC(ir_value *) inputs;
     ir_node *first, *last;
@@ -148,7 +156,7 @@ struct ir_module {
     const char *weights_path;  /* the sidecar as written in the IR, NULL: none */
     const char *weights_hash;  /* 32 hex digits, XXH3-128 of the file, NULL: none */
     strmap *storage_names;     /* private to module.c */
-    VEC(ir_meta) meta;         /* `meta "key" "value"` lines: loss output, label input, ... */
+    VEC(ir_meta) meta;         /* `meta "key" "value"` lines */
 };
 
 /* ---- module.c, node.c; with bodies: body.c --------------------------------------------------------------------- */
@@ -163,8 +171,6 @@ ir_storage *ir_storage_find(const ir_module *m, const char *name);
 /* Copies the bytes of `type` into the arena as inline data. */
 void ir_storage_set(ir_module *m, ir_storage *s, const void *bytes);
 int64_t ir_storage_bytes(const ir_storage *s);
-/* The state that dropout draws by, key and counter (@rng, i64[2]); NULL: nothing is drawn. */
-ir_storage *ir_random_state(const ir_module *m);
 /* Removes bodies of nodes that are gone and storage that no node reads or stores; ids are dense again. */
 void ir_module_sweep(ir_module *m);
 
@@ -191,6 +197,13 @@ ir_value *ir_graph_storage(ir_graph *g, ir_storage *s);
 /* The output statement of that name, or NULL. */
 ir_node *ir_graph_find_output(const ir_graph *g, const char *name);
 
+/* The statements of a graph in list order; NULL at the end. */
+ir_node *ir_first_output(const ir_graph *g);
+ir_node *ir_next_output(const ir_node *n);
+ir_node *ir_first_store(const ir_graph *g);
+ir_node *ir_next_store(const ir_node *n);
+static inline const char *ir_output_name(const ir_node *n) { return n ? n->attr[IR_ATTR(output, name)].s : NULL; }
+
 void ir_value_rename(ir_value *v, const char *name); /* made unique */
 /* All uses of `from` read `to` instead. */
 void ir_value_replace(ir_value *from, ir_value *to);
@@ -206,6 +219,28 @@ void ir_node_remove(ir_node *n);
 static inline ir_value *ir_in(const ir_node *n, int i) { return i < n->n_in ? n->in[i].value : NULL; }
 static inline ir_value *ir_out(const ir_node *n, int i) { return i < n->n_out ? n->out[i] : NULL; }
 diag_loc ir_diag_loc(const ir_node *n);
+/* The operand of the slot of that name (ops.def); NULL when there is none. */
+static inline ir_value *ir_in_named(const ir_node *n, const char *slot)
+{
+    int i = ir_op_find_in(n->op, slot);
+    return i < 0 ? NULL : ir_in(n, i);
+}
+/* The node that makes v, or NULL. */
+static inline ir_node *ir_def(const ir_value *v) { return v->kind == IR_VALUE_RESULT ? v->def : NULL; }
+
+/* ---- roles.c: what has a role; NULL when there is none ----------------------------------------------------------- */
+
+ir_graph *ir_graph_by_role(const ir_module *m, ir_graph_role role);
+ir_graph *ir_graph_by_key(const ir_module *m, const char *key); /* a role's word, or the name of another graph */
+void ir_graph_set_role(ir_graph *g, ir_graph_role role);        /* and its usual name */
+ir_graph *ir_graph_derive(ir_module *m, const ir_graph *g, ir_graph_role role); /* a copy with that role and name */
+ir_storage *ir_state_by_role(const ir_module *m, ir_state_role role);
+ir_storage *ir_state_new(ir_module *m, ir_state_role role);     /* zero, under its usual name made unique */
+const char *ir_state_name(const ir_module *m, ir_state_role role); /* "" when there is none */
+ir_type ir_state_role_type(ir_state_role role);                 /* without dtype: any type will do */
+bool ir_state_role_allows(ir_state_role role, const ir_type *type);
+ir_value *ir_input_by_role(const ir_graph *g, ir_input_role role);
+ir_node *ir_output_by_role(const ir_graph *g, ir_output_role role);
 
 /* ---- infer_foreign.c: the float type of a foreign node, whose operands and results its `layout` marks with t ----- */
 
@@ -298,7 +333,11 @@ ir_value *ir_scalar(ir_builder *b, ir_dtype t, double v);                /* inli
 ir_value *ir_scalar_like(ir_builder *b, const ir_value *like, double v);
 bool ir_is_scalar(const ir_value *v); /* a constant that ir_scalar made, not one of the model */
 ir_value *ir_constant(ir_builder *b, const char *name, const ir_type *type, const void *bytes);
-void ir_output(ir_builder *b, const char *name, ir_value *v);
+ir_node *ir_output(ir_builder *b, const char *name, ir_value *v);
+/* An output of that role under its usual name, made unique; `of` is NULL for one that stands alone. */
+ir_node *ir_output_as(ir_builder *b, ir_output_role role, ir_value *of, ir_value *v);
+/* The output statement `n` again, at the builder's place and of another value. */
+void ir_output_again(ir_builder *b, ir_node *n, ir_value *v);
 void ir_store(ir_builder *b, ir_storage *s, ir_value *v);
 
 /* ---- infer.c --------------------------------------------------------------------------------- */

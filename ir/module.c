@@ -77,13 +77,6 @@ void ir_storage_set(ir_module *m, ir_storage *s, const void *bytes)
     s->data = (ir_data){.kind = IR_DATA_INLINE, .bytes = copy};
 }
 
-ir_storage *ir_random_state(const ir_module *m)
-{
-    ir_storage *s = ir_storage_find(m, "rng");
-    const ir_type pair = ir_type_make(IR_i64, 1, (ir_dim[]){2});
-    return s && s->kind == IR_STATE && ir_type_equal(&s->type, &pair) ? s : NULL;
-}
-
 const char *ir_module_source(const ir_module *m)
 {
     for (size_t i = 0; i < m->graphs.count; i++)
@@ -201,9 +194,21 @@ ir_value *ir_graph_storage(ir_graph *g, ir_storage *s)
 ir_node *ir_graph_find_output(const ir_graph *g, const char *name)
 {
     for (ir_node *n = g->last; n; n = n->prev)
-        if (ir_op_has(n->op, IR_NAMED) && strcmp(n->attr[IR_ATTR(output, name)].s, name) == 0) return n;
+        if (ir_op_has(n->op, IR_NAMED) && strcmp(ir_output_name(n), name) == 0) return n;
     return NULL;
 }
+
+/* n or the first node after it with that trait. */
+static ir_node *skip_to(ir_node *n, enum ir_trait trait)
+{
+    while (n && !ir_op_has(n->op, trait)) n = n->next;
+    return n;
+}
+
+ir_node *ir_first_output(const ir_graph *g) { return skip_to(g->first, IR_NAMED); }
+ir_node *ir_next_output(const ir_node *n) { return skip_to(n->next, IR_NAMED); }
+ir_node *ir_first_store(const ir_graph *g) { return skip_to(g->first, IR_STORES); }
+ir_node *ir_next_store(const ir_node *n) { return skip_to(n->next, IR_STORES); }
 
 /* ---- ids ------------------------------------------------------------------------------------- */
 

@@ -132,6 +132,16 @@ const ir_slot *ir_op_out_slot(ir_op op, int i, int n)
     return slot_at(infos[op].out, infos[op].n_out, infos[op].variadic_out, i, n);
 }
 
+static int find_slot(const ir_slot *slots, int count, const char *name)
+{
+    for (int i = 0; i < count; i++)
+        if (strcmp(slots[i].name, name) == 0) return i;
+    return -1;
+}
+
+int ir_op_find_in(ir_op op, const char *name) { return find_slot(infos[op].in, infos[op].n_in, name); }
+int ir_op_find_attr(ir_op op, const char *name) { return find_slot(infos[op].attr, infos[op].n_attr, name); }
+
 int ir_op_out_attr(ir_op op)
 {
     const ir_op_info *info = &infos[op];

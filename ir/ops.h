@@ -109,6 +109,9 @@ const ir_slot *ir_op_out_slot(ir_op op, int i, int n);
 bool ir_op_stops(ir_op op, int i);
 /* Whether two attributes of that kind have the same value, floats bit by bit. */
 bool ir_attr_equal(ir_slot_kind kind, const ir_attr *a, const ir_attr *b);
+/* Position of the operand or attribute slot of that name, or -1. */
+int ir_op_find_in(ir_op op, const char *name);
+int ir_op_find_attr(ir_op op, const char *name);
 /* Position of the attribute `out` (the type that the op writes), or -1. */
 int ir_op_out_attr(ir_op op);
 

@@ -124,6 +124,24 @@ static ampc_status parse_held(ir_parser *p, ir_storage *s)
     return ir_fail_expected(p, "node, name, declared, mask, read or apart");
 }
 
+/* "as lr", "as slot velocity @w" */
+static ampc_status parse_state_role(ir_parser *p, ir_storage *s)
+{
+    int role;
+    const char *of;
+    if (s->kind != IR_STATE) return AMPC_OK;
+    TRY(ir_parse_role(p, ir_state_words, IR_STATE_ROLE_COUNT, &role));
+    s->role = (ir_state_role)role;
+    if (s->role != IR_STATE_slot) return AMPC_OK;
+    const bool string = p->lex.token.kind == IR_TOKEN_STRING;
+    TRY(ir_need(p, string ? IR_TOKEN_STRING : IR_TOKEN_WORD, "the name of a slot", &s->slot));
+    s->slot = ir_keep(p, s->slot);
+    const ir_token at = p->lex.token;
+    TRY(ir_need(p, IR_TOKEN_GLOBAL, "@NAME", &of));
+    s->of = ir_storage_find(p->module, of);
+    return s->of ? AMPC_OK : FAIL_AT(p, &at, "there is no parameter '@%s' above this line", of);
+}
+
 static ampc_status parse_storage(ir_parser *p, ir_storage_kind kind)
 {
     const ir_token at = p->lex.token;
@@ -143,6 +161,7 @@ static ampc_status parse_storage(ir_parser *p, ir_storage_kind kind)
         return FAIL_AT(p, &at, "'@%s' has no value (= zero, for example), and no line 'weights' says where it is",
                        name);
     }
+    TRY(parse_state_role(p, s));
     s->frozen = ir_take_word(p, "frozen");
     TRY(parse_held(p, s));
     s->note = ir_take_note(p);
@@ -159,7 +178,11 @@ static ampc_status parse_input(ir_parser *p)
     TRY(ir_need(p, IR_TOKEN_GLOBAL, "@NAME", &name));
     TRY(parse_declared_type(p, true, &type));
     if (strmap_get(p->inputs, name)) return FAIL_AT(p, &at, "input '@%s' is declared twice", name);
-    strmap_put(p->inputs, name, ir_graph_input(p->graph, name, &type));
+    ir_value *v = ir_graph_input(p->graph, name, &type);
+    strmap_put(p->inputs, name, v);
+    int role;
+    TRY(ir_parse_role(p, ir_input_words, IR_INPUT_ROLE_COUNT, &role));
+    v->role = (ir_input_role)role;
     return AMPC_OK;
 }
 
@@ -183,7 +206,10 @@ static ampc_status parse_graph(ir_parser *p)
     p->builder = ir_builder_at_end(p->graph, p->inner);
     p->results = strmap_new(p->scratch);
     p->inputs = strmap_new(p->scratch);
+    int role;
     TRY(parse_inputs(p));
+    TRY(ir_parse_role(p, ir_graph_words, IR_GRAPH_ROLE_COUNT, &role));
+    p->graph->role = (ir_graph_role)role;
     TRY(ir_need_mark(p, "{"));
     while (!ir_is_mark(p, "}")) {
         ir_token_kind kind = p->lex.token.kind;
@@ -243,13 +269,12 @@ static ampc_status parse_source(ir_parser *p)
 
 static ampc_status parse_version(ir_parser *p)
 {
-    int64_t version = 0;
     if (!ir_take_word(p, IR_TEXT_HEAD))
-        return FAIL(p, "not the text of a module: it begins with '" IR_TEXT_HEAD " 1'");
+        return FAIL(p, "not the text of a module: it begins with '" IR_TEXT_HEAD " %d'", IR_TEXT_VERSION);
     p->sealed = ir_take_word(p, IR_TEXT_SEALED);
-    if (p->lex.token.kind != IR_TOKEN_NUMBER || !ir_int_parse(p->lex.token.text, &version) ||
-        version != IR_TEXT_VERSION)
-        return FAIL(p, "unknown version %s; this program reads version %d", ir_describe(p, &p->lex.token),
+    if (p->lex.token.kind != IR_TOKEN_NUMBER || !ir_int_parse(p->lex.token.text, &p->version) ||
+        p->version < 1 || p->version > IR_TEXT_VERSION)
+        return FAIL(p, "unknown version %s; this program reads versions 1 to %d", ir_describe(p, &p->lex.token),
                     IR_TEXT_VERSION);
     ir_lexer_next(&p->lex);
     return AMPC_OK;
@@ -302,6 +327,7 @@ __attribute__((noinline)) static ampc_status parse_module(ir_parser *p, const ch
     TRY(parse_version(p));
     while (p->lex.token.kind != IR_TOKEN_END) TRY(parse_item(p));
     if (p->sealed && !p->ended) return FAIL(p, "the text is cut short: its last line, 'end xxh3=..', is missing");
+    if (p->version == 1) ir_assign_roles(p->module);
     return AMPC_OK;
 }
 

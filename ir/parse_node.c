@@ -75,13 +75,6 @@ static ampc_status parse_attr(ir_parser *p, ir_node *n, int index)
     }
 }
 
-static int find_attr(const ir_op_info *info, const char *name)
-{
-    int i = 0;
-    while (i < info->n_attr && strcmp(info->attr[i].name, name) != 0) i++;
-    return i;
-}
-
 /* "{axis=1, perm=[0,2,1]}", or nothing. */
 static ampc_status parse_attrs(ir_parser *p, ir_node *n)
 {
@@ -92,8 +85,8 @@ static ampc_status parse_attrs(ir_parser *p, ir_node *n)
         const ir_token t = p->lex.token;
         const char *name;
         TRY(ir_need(p, IR_TOKEN_WORD, "an attribute", &name));
-        int index = find_attr(info, name);
-        if (index == info->n_attr) return FAIL_AT(p, &t, "%s has no attribute '%s'", info->name, name);
+        int index = ir_op_find_attr(n->op, name);
+        if (index < 0) return FAIL_AT(p, &t, "%s has no attribute '%s'", info->name, name);
         if (seen >> index & 1) return FAIL_AT(p, &t, "attribute '%s' is given twice", name);
         seen |= (uint64_t)1 << index;
         TRY(ir_need_mark(p, "="));
@@ -303,18 +296,35 @@ ampc_status ir_parse_node(ir_parser *p)
     return check_types(p, n, &types);
 }
 
-/* `"logits" = %z`, after the word output. */
+/* What "gradient @w" names. */
+static ampc_status parse_of(ir_parser *p, ir_output_of of, ir_value **out)
+{
+    const ir_token at = p->lex.token;
+    const char *name;
+    if (of == IR_OF_ALONE) return AMPC_OK;
+    TRY(ir_need(p, IR_TOKEN_GLOBAL, "@NAME", &name));
+    ir_storage *s = of == IR_OF_INPUT ? NULL : ir_storage_find(p->module, name);
+    *out = of == IR_OF_INPUT ? strmap_get(p->inputs, name) : s ? ir_graph_storage(p->graph, s) : NULL;
+    return *out ? AMPC_OK : FAIL_AT(p, &at, "there is no %s '@%s'", of == IR_OF_INPUT ? "input" : "storage", name);
+}
+
+/* `"fc" = %z as logits`, after the word output. */
 static ampc_status parse_output(ir_parser *p)
 {
     const char *name;
-    ir_value *v;
+    ir_value *v, *of = NULL;
+    int role;
     TRY(ir_need(p, IR_TOKEN_STRING, "the name of the output", &name));
     TRY(ir_need_mark(p, "="));
     const ir_token at = p->lex.token;
     TRY(parse_operand(p, &v));
     if (!v) return FAIL_AT(p, &at, "an output needs a value");
+    TRY(ir_parse_role(p, ir_output_words, IR_OUTPUT_ROLE_COUNT, &role));
+    TRY(parse_of(p, ir_output_roles[role].of, &of));
     ir_node *n = ir_new(&p->builder, IR_OP_output, 1, v);
     n->attr[IR_ATTR(output, name)].s = ir_keep(p, name);
+    n->role = (ir_output_role)role;
+    n->of = of;
     TRY(parse_location(p, n));
     return finish_node(p, n);
 }

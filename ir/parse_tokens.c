@@ -137,3 +137,15 @@ ampc_status ir_parse_type(ir_parser *p, ir_type *out)
     *out = ir_type_make(out->dtype, (int)dims.count, dims.items);
     return AMPC_OK;
 }
+
+ampc_status ir_parse_role(ir_parser *p, const char *const *words, int count, int *role)
+{
+    const char *expected = "";
+    *role = 0;
+    if (p->version == 1 || !ir_take_word(p, "as")) return AMPC_OK;
+    for (int i = 1; i < count; i++) {
+        if (ir_take_word(p, words[*role = i])) return AMPC_OK;
+        expected = arena_printf(p->scratch, "%s%s%s", expected, i == 1 ? "" : i + 1 < count ? ", " : " or ", words[i]);
+    }
+    return ir_fail_expected(p, expected);
+}

@@ -1,4 +1,4 @@
-/* parser.h - the inside of the parser, for parse.c, parse_tokens.c and parse_node.c only. */
+/* parser.h - the inside of the parser, for parse.c, parse_tokens.c, parse_node.c and parse_v1.c only. */
 #ifndef AMPC_PARSER_H
 #define AMPC_PARSER_H
 
@@ -12,6 +12,7 @@ typedef struct ir_parser {
     diag *inner;       /* infer's: repeated at the node's place in the text */
     const char *file;  /* for messages */
     const char *source;
+    int64_t version;
     bool sealed, ended;
     ir_graph *graph;
     ir_builder builder;
@@ -40,6 +41,14 @@ const char *ir_keep(ir_parser *p, const char *s);                   /* a copy th
 const char *ir_take_note(ir_parser *p);                             /* comment behind what was just read, or NULL */
 ampc_status ir_parse_dims(ir_parser *p, ir_int_list *out, size_t most); /* "[N,784]" */
 ampc_status ir_parse_type(ir_parser *p, ir_type *out);              /* "f32[N,784]", or "_": no type */
+
+/* "as WORD", or nothing: role 0. */
+ampc_status ir_parse_role(ir_parser *p, const char *const *words, int count, int *role);
+
+/* ---- parse_v1.c ------------------------------------------------------------------------------------------ */
+
+/* Gives the names of version 1 the roles that they stood for. */
+void ir_assign_roles(ir_module *m);
 
 /* ---- parse_node.c ---------------------------------------------------------------------------------------- */
 

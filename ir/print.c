@@ -21,6 +21,7 @@ typedef struct writer {
     size_t length, capacity, line_start;
     int line;      /* lines finished so far */
     ir_dump *dump; /* NULL: lines are not recorded */
+    bool roles;    /* of outputs are shown */
 } writer;
 
 static void put_bytes(writer *w, const char *s, size_t n)
@@ -209,9 +210,19 @@ static void put_origin(writer *w, const char *mark, const char *op, const char *
     put_string(w, node ? node : "");
 }
 
-/* Result types, location, note. */
+/* " as gradient @w", or nothing for the first role of a kind. */
+static void put_role(writer *w, int role, const char *word, const char *of)
+{
+    if (!role) return;
+    put(w, " as ");
+    put(w, word);
+    if (of) put_name(w, " @", of);
+}
+
+/* Result types, role, location, note. */
 static void put_tail(writer *w, const ir_node *n)
 {
+    if (w->roles) put_role(w, n->role, ir_output_words[n->role], n->of ? n->of->name : NULL);
     for (int i = 0; i < n->n_out; i++) {
         put(w, i ? ", " : " : ");
         put_type(w, &n->out[i]->type);
@@ -293,8 +304,11 @@ static void put_graph(writer *w, const ir_graph *g)
         put_name(w, i ? ", @" : "@", v->name);
         put(w, " : ");
         put_type(w, &v->type);
+        put_role(w, v->role, ir_input_words[v->role], NULL);
     }
-    put(w, ") {");
+    put(w, ")");
+    put_role(w, g->role, ir_graph_words[g->role], NULL);
+    put(w, " {");
     end_line(w, g);
     for (const ir_node *n = g->first; n;) n = put_phase(w, n);
     put(w, "}");
@@ -359,6 +373,14 @@ static void put_storage_head(writer *w, const ir_storage *s)
     put_name(w, " @", s->name);
 }
 
+/* " as lr", " as slot velocity @w" */
+static void put_state_role(writer *w, const ir_storage *s)
+{
+    put_role(w, s->role, ir_state_words[s->role], NULL);
+    if (s->slot) put_name(w, " ", s->slot);
+    if (s->of) put_name(w, " @", s->of->name);
+}
+
 static void put_storage(writer *w)
 {
     writer cells = {.arena = w->arena};
@@ -374,6 +396,7 @@ static void put_storage(writer *w)
         put(w, " : ");
         put_type(w, &s->type);
         put_data(w, s);
+        put_state_role(w, s);
         if (s->frozen) put(w, " frozen");
         if (s->held) {
             put(w, " held ");
@@ -419,7 +442,7 @@ static void put_head(writer *w, bool sealed)
 
 static writer print_module(const ir_module *m, arena *a, ir_dump *dump, bool sealed)
 {
-    writer w = {.arena = a, .module = m, .dump = dump};
+    writer w = {.arena = a, .module = m, .dump = dump, .roles = true};
     put_head(&w, sealed);
     put_storage(&w);
     for (size_t i = 0; i < m->graphs.count; i++) put_graph(&w, m->graphs.items[i]);

@@ -22,6 +22,7 @@ typedef struct verifier {
     bool *skips;             /* by id: the value is read as `skip` */
     const ir_node **nodes;   /* by id */
     strmap *names, *outputs, *stored;
+    strmap *roles;           /* of outputs of the graph, with what they belong to */
     strmap *bodies;          /* graphs that a foreign node reads */
     bool has_skip;
 } verifier;
@@ -202,19 +203,28 @@ static void check_place(verifier *v, const ir_node *n)
             ir_phase_names[n->prev->phase]);
 }
 
-static int skip_slot(ir_op op)
+/* The value that makes the node keep its state, or NULL. */
+static const ir_value *skip_of(const ir_node *n) { return ir_in_named(n, "skip"); }
+
+/* The kind of value that an output of a role belongs to. */
+static bool is_of(const ir_value *of, ir_output_of kind)
 {
-    const ir_op_info *info = ir_op_get(op);
-    for (int i = 0; i < info->n_in; i++)
-        if (strcmp(info->in[i].name, "skip") == 0) return i;
-    return -1;
+    if (!of || kind == IR_OF_ALONE) return !of && kind == IR_OF_ALONE;
+    if (kind == IR_OF_INPUT) return of->kind == IR_VALUE_INPUT;
+    return of->kind == IR_VALUE_STORAGE && of->storage->kind == (kind == IR_OF_PARAM ? IR_PARAM : IR_STATE);
 }
 
-/* The value that makes the node keep its state, or NULL. */
-static const ir_value *skip_of(const ir_node *n)
+static void check_output(verifier *v, const ir_node *n)
 {
-    int slot = skip_slot(n->op);
-    return slot < 0 ? NULL : ir_in(n, slot);
+    static const char *const kinds[] = {"nothing", "a parameter", "a state", "an input"};
+    const char *word = ir_output_words[n->role];
+    const ir_output_of kind = ir_output_roles[n->role].of;
+    enter_name(v, v->outputs, ir_output_name(n), n, "output");
+    if (!is_of(n->of, kind)) bad(v, n, "an output as %s belongs to %s", word, kinds[kind]);
+    else if (n->of && n->of->graph != v->graph) bad(v, n, "'@%s' belongs to another graph", spell(n->of->name));
+    else if (n->role != IR_OUTPUT_result)
+        enter_name(v, v->roles, n->of ? arena_printf(v->scratch, "%s @%s", word, spell(n->of->name)) : word, n,
+                   "output as");
 }
 
 static void check_node(verifier *v, const ir_node *n)
@@ -225,7 +235,7 @@ static void check_node(verifier *v, const ir_node *n)
     for (int i = 0; i < n->n_in; i++) good &= check_operand(v, n, i);
     good = good && check_types(v, n);
     for (int i = 0; i < n->n_out; i++) check_result(v, n, i);
-    if (good && ir_op_has(n->op, IR_NAMED)) enter_name(v, v->outputs, n->attr[IR_ATTR(output, name)].s, n, "output");
+    if (good && ir_op_has(n->op, IR_NAMED)) check_output(v, n);
     const ir_value *skip = skip_of(n);
     if (!skip || !was_met(v, skip)) return;
     v->skips[skip->id] = true;
@@ -233,15 +243,6 @@ static void check_node(verifier *v, const ir_node *n)
 }
 
 /* ---- stores ---------------------------------------------------------------------------------------------- */
-
-/* State that advances although a step is skipped (the names are conventions of passes/passes.h). */
-static bool always_advances(const ir_storage *s)
-{
-    static const char *const names[] = {"loss_scale", "good_steps", "bad_steps", "rng", "data_position", "lr"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (strcmp(s->name, names[i]) == 0) return true;
-    return false;
-}
 
 /* Whether the value is the storage's own when the step is skipped. */
 static bool keeps_old(const verifier *v, const ir_storage *s, const ir_value *value)
@@ -263,7 +264,7 @@ static void check_store(verifier *v, const ir_node *n)
     const ir_storage *s = state->storage;
     if (s->frozen) bad(v, n, "'@%s' is frozen", s->name);
     enter_name(v, v->stored, s->name, n, "store to");
-    if (v->has_skip && !always_advances(s) && !keeps_old(v, s, value))
+    if (v->has_skip && !ir_state_roles[s->role].moves && !keeps_old(v, s, value))
         bad(v, n, "a skipped step would change '@%s': store a select between its old value and the new one", s->name);
 }
 
@@ -304,6 +305,7 @@ static void check_input(verifier *v, const ir_value *value)
     if (enter_name(v, v->names, value->name, g, "input") && !g->body && ir_storage_find(v->module, value->name))
         bad(v, g, "input '%s' has the name of a storage", value->name);
     enter_value(v, value, g);
+    if (value->role != IR_INPUT_data) enter_name(v, v->roles, ir_input_words[value->role], g, "input as");
 }
 
 /* In text both are @NAME. An input of a body may have the name of a storage that only other graphs read. */
@@ -326,6 +328,7 @@ static void check_graph(verifier *v, const ir_graph *g)
     v->names = strmap_new_borrowing(v->scratch);
     v->outputs = strmap_new_borrowing(v->scratch);
     v->stored = strmap_new_borrowing(v->scratch);
+    v->roles = strmap_new_borrowing(v->scratch);
     strmap_reserve(v->names, g->value_ids);
     v->has_skip = false;
     for (size_t i = 0; i < g->inputs.count; i++) check_input(v, g->inputs.items[i]);
@@ -405,6 +408,22 @@ static bool size_fits(const ir_type *t)
     return true;
 }
 
+static void check_state_role(verifier *v, const ir_storage *s)
+{
+    const char *word = ir_state_words[s->role];
+    if (s->role == IR_STATE_buffer) return;
+    if (s->kind != IR_STATE) bad(v, s, "only a state can be a %s", word);
+    if (!ir_state_role_allows(s->role, &s->type)) {
+        const ir_type expected = ir_state_role_type(s->role);
+        bad(v, s, "a state as %s is %s, not %s", word, ir_type_print(v->module, &expected, v->scratch),
+            ir_type_print(v->module, &s->type, v->scratch));
+    }
+    if (s->role != IR_STATE_slot) enter_name(v, v->roles, word, s, "state as");
+    else if (!s->slot || !s->of || s->of->kind != IR_PARAM || s->of->id >= s->id)
+        bad(v, s, "a slot belongs to a parameter that comes before it");
+    else enter_name(v, v->roles, arena_printf(v->scratch, "%s %s @%s", word, s->slot, s->of->name), s, "state as");
+}
+
 static void check_storage(verifier *v, const ir_storage *s, size_t index)
 {
     if (s->id != index) bad(v, s, "id of '@%s' is not its position", spell(s->name));
@@ -416,6 +435,7 @@ static void check_storage(verifier *v, const ir_storage *s, size_t index)
         bad(v, s, "storage has no valid type");
         return;
     }
+    check_state_role(v, s);
     const char *problem = data_problem(v, s);
     if (problem) bad(v, s, "'@%s' %s", spell(s->name), problem);
 }
@@ -424,12 +444,14 @@ static void check_module(verifier *v)
 {
     const ir_module *m = v->module;
     v->names = strmap_new_borrowing(v->scratch);
-    strmap *graphs = strmap_new_borrowing(v->scratch);
+    v->roles = strmap_new_borrowing(v->scratch);
+    strmap *graphs = strmap_new_borrowing(v->scratch), *graph_roles = strmap_new_borrowing(v->scratch);
     strmap_reserve(v->names, m->storage.count);
     for (size_t i = 0; i < m->storage.count; i++) check_storage(v, m->storage.items[i], i);
     for (size_t i = 0; i < m->graphs.count; i++) {
         const ir_graph *g = m->graphs.items[i];
         enter_name(v, graphs, g->name, g, "graph");
+        if (g->role != IR_GRAPH_other) enter_name(v, graph_roles, ir_graph_words[g->role], g, "graph as");
         if (!list_is_linked(g)) { /* the dump could not be made either */
             diag_error(v->diag, AMPC_REJECTED, DIAG_FILE("dump"), "the node list of '@%s' is broken", g->name);
             v->violations++;

@@ -11,7 +11,8 @@
 static bool get_number(const grammar_match *m, const ir_value *v, double *x)
 {
     if (v->kind != IR_VALUE_STORAGE || v->storage->kind == IR_STATE) return false;
-    bool trained = v->storage->kind == IR_PARAM && !v->storage->frozen && ir_meta_get(v->graph->module, "loss");
+    bool trained = v->storage->kind == IR_PARAM && !v->storage->frozen &&
+                   ir_graph_by_role(v->graph->module, IR_GRAPH_train);
     return !trained && range_get_number(v, m->compile, x);
 }
 

@@ -12,7 +12,7 @@
 arena *pass_scratch_new(ir_module *m);
 
 /* Whether the options ask for a training step, or the graph has a loss of its own: then *found is that output. */
-bool pass_wants_training(const ir_module *m, const compile_options *o, const char **found);
+bool pass_wants_training(const ir_module *m, const compile_options *o, ir_node **found);
 
 /* --explain=params lists the parameters; other arguments name nodes. */
 bool pass_explains_params(const compile_options *o);
@@ -51,9 +51,8 @@ const int64_t *pass_symbol_sizes(const ir_module *m, int64_t size, arena *a);
 /* Operator statistics of the forward graph as it is; in the arena. */
 const struct pass_calls *pass_count_calls(const ir_graph *g, arena *a);
 
-/* The state of that name, made on first use with v as its scalar value (zeros for a tensor). A storage of the model
- * that has the name is an error: NULL. */
-ir_storage *pass_state(ir_module *m, const char *name, const ir_type *type, double v, diag *d);
+/* The scalar state of that role, made on first use with the value v. */
+ir_storage *pass_state(ir_module *m, ir_state_role role, double v);
 
 /* The rules that the lists give, with what the options say instead. */
 scaling_rules scaling_resolve(const compile_options *o, scaling_rules of_lists);

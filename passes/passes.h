@@ -90,18 +90,11 @@ const char *pass_draw(const ir_module *m, const compile *c, arena *a);
 /* The effective merged list file (--emit-list). */
 const char *pass_print_list(const compile *c, arena *a);
 
-/* Conventions between passes, session and tools, kept as `meta` lines of the module:
- *   "loss"       name of the output statement that is the loss in @eval, @grad, @train_step
- *   "label"      graph input that carries the label
- *   "logits"     output that the loss reads (accuracy is argmax over axis 1 of it), absent for an in-graph loss
+/* What graphs, states, inputs and outputs are for, passes, session and tools read from their roles (ir/roles.def).
+ * `meta` lines of the module are facts besides:
  *   "loss_kind"  ce, nll, mse, l1, bce, bce_logits, graph
  *   "amp"        "O0", "O1 f16", "O1 bf16"
  *   "untied"     "on": the importer separated tensors that an exporter had merged; absent otherwise
- *   "fuse"       "off": a session makes every op a step of its own; absent otherwise
- * and as names of storage:
- *   @lr f32[] learning rate, @step i64[] accepted steps, @loss_scale f32[], @good_steps @bad_steps i32[],
- *   @rng i64[2]; optimizer slots "opt.SLOT.PARAM" (velocity; m, v); BatchNormalization statistics are states
- * and outputs: @train_step has "loss", "found_inf" (bool[]), "grad_norm" (f32[], unscaled) and every model output;
- *   @grad has every model output, "loss", "found_inf", "grad/PARAM", "gradin/INPUT" (unscaled f32), "buf/STATE". */
+ *   "fuse"       "off": a session makes every op a step of its own; absent otherwise */
 
 #endif

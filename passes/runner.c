@@ -121,7 +121,7 @@ ampc_status pass_run(ir_module *m, const char *name, compile *c)
 /* The passes that make a training step cannot tell updates that a graph brings along from their own. */
 static ampc_status check_network(const ir_module *m, diag *d)
 {
-    const ir_graph *g = ir_graph_find(m, "forward");
+    const ir_graph *g = ir_graph_by_role(m, IR_GRAPH_forward);
     for (const ir_node *n = g ? g->first : NULL; n; n = n->next)
         if (ir_op_get(n->op)->traits & IR_COMMITS)
             return diag_error(d, AMPC_REJECTED, ir_diag_loc(n),

@@ -149,7 +149,7 @@ static ampc_status compile_model(tool *t)
     TRY(check_output(&t->o, t->diag));
     t->foreign = !t->o.output || o->plain_runtime || o->draws;
     TRY(tool_compile(t, model));
-    if (!ir_graph_find(t->module, "train_step") && !o->plain_runtime && !o->draws)
+    if (!ir_graph_by_role(t->module, IR_GRAPH_train_step) && !o->plain_runtime && !o->draws)
         diag_note(t->diag, DIAG_FILE(model),
                   "no loss, so no training step: add a loss with --loss (for example --loss=ce) "
                   "or select an output with --loss-output");

@@ -4,7 +4,7 @@
 #include "tools/suggest.h"
 
 #include "frontend/onnx.h"
-#include "runtime/backend/backend.h"
+#include "ir/text.h"
 #include "runtime/backend/backend.h"
 
 #include <signal.h>
@@ -42,8 +42,8 @@ static ampc_status take_verb(tool *t, const program *p, int *argc, char **argv, 
 
 static ampc_status print_version(const program *p)
 {
-    printf("%s " AMPC_VERSION "\nONNX opsets %d to %d, IR text version 1, devices: %s\n", p->name, ONNX_OPSET_FIRST,
-           ONNX_OPSET_LAST, rt_devices());
+    printf("%s " AMPC_VERSION "\nONNX opsets %d to %d, IR text version %d, devices: %s\n", p->name, ONNX_OPSET_FIRST,
+           ONNX_OPSET_LAST, IR_TEXT_VERSION, rt_devices());
     return AMPC_OK;
 }
 

@@ -13,7 +13,7 @@
 ampc_status run_need_entry(run_context *c, const char *entry, const ir_graph **out)
 {
     ir_module *m = c->tool->module;
-    *out = ir_graph_find(m, entry);
+    *out = ir_graph_by_key(m, entry);
     if (*out) return AMPC_OK;
     const char *names = "none";
     for (size_t i = 0; i < m->graphs.count; i++)
@@ -27,14 +27,14 @@ ampc_status run_need_entry(run_context *c, const char *entry, const ir_graph **o
 
 ampc_status run_chosen_entry(run_context *c, const ir_graph **out)
 {
-    const char *entry = c->tool->o.entry;
-    if (!entry) entry = ir_graph_find(c->tool->module, "train_step") ? "train_step" : "infer";
-    return run_need_entry(c, entry, out);
+    const bool trains = ir_graph_by_role(c->tool->module, IR_GRAPH_train_step);
+    const char *usual = ir_graph_words[trains ? IR_GRAPH_train_step : IR_GRAPH_infer];
+    return run_need_entry(c, c->tool->o.entry ? c->tool->o.entry : usual, out);
 }
 
 ampc_status run_select_outputs(run_context *c, const ir_graph *g)
 {
-    if (strcmp(g->name, "train_step") != 0) return AMPC_OK;
+    if (g->role != IR_GRAPH_train_step) return AMPC_OK;
     return rt_stepper_select(c->session, c->tool->module, NULL, 0, c->tool->diag);
 }
 
@@ -102,7 +102,7 @@ ampc_status run_planned_memory(run_context *c, const ir_graph *g, rt_dataset *da
                                rt_memory *out)
 {
     rt_feed *feed;
-    TRY(rt_feed_open(c->tool->module, g, data, c->sizes, batch, c->tool->diag, &feed));
+    TRY(rt_feed_open(g, data, c->sizes, batch, c->tool->diag, &feed));
     ampc_status status = rt_feed_slice(feed, 0, rt_feed_batch(feed), c->tool->diag);
     if (status == AMPC_OK)
         status = rt_session_memory(c->session, g->name, rt_feed_inputs(feed), rt_feed_count(feed),

@@ -39,7 +39,7 @@ static ampc_status open_inputs(bench *b)
     int64_t batch = run_choose_batch(c, b->graph);
     TRY(run_open_data(c,
                       arena_printf(c->tool->arena, "synthetic,rows=%" PRId64, batch), RT_TRAIN, b->graph, &b->data));
-    TRY(rt_feed_open(c->tool->module, b->graph, b->data, c->sizes, batch, c->tool->diag, &b->feed));
+    TRY(rt_feed_open(b->graph, b->data, c->sizes, batch, c->tool->diag, &b->feed));
     return rt_feed_slice(b->feed, 0, rt_feed_batch(b->feed), c->tool->diag);
 }
 

@@ -29,18 +29,13 @@ ampc_status run_infer(run_context *c)
     const ir_graph *g;
     run_inputs in = {.partial = true};
     TRY(check_output_name(c));
-    TRY(run_need_entry(c, "infer", &g));
+    TRY(run_need_entry(c, ir_graph_words[IR_GRAPH_infer], &g));
     ampc_status status = infer_on(c, g, &in);
     run_inputs_clear(&in);
     return status;
 }
 
 /* ---- grad ------------------------------------------------------------------------------------ */
-
-static bool has_prefix(const char *name, const char *prefix)
-{
-    return strncmp(name, prefix, strlen(prefix)) == 0;
-}
 
 static bool is_finite(const rt_tensor *t)
 {
@@ -53,12 +48,12 @@ static bool is_finite(const rt_tensor *t)
 }
 
 /* The first gradient of the last run that is not finite, or NULL. */
-static const char *bad_gradient(rt_session *s)
+static const char *bad_gradient(rt_session *s, const ir_graph *g)
 {
-    for (int i = 0; i < rt_session_output_count(s); i++) {
-        const rt_tensor *t = rt_session_output_at(s, i);
-        if (t && (has_prefix(t->name, "grad/") || has_prefix(t->name, "gradin/")) && !is_finite(t))
-            return t->name;
+    for (const ir_node *n = ir_first_output(g); n; n = ir_next_output(n)) {
+        if (n->role != IR_OUTPUT_gradient && n->role != IR_OUTPUT_input_gradient) continue;
+        const rt_tensor *t = rt_session_output(s, ir_output_name(n));
+        if (t && !is_finite(t)) return t->name;
     }
     return NULL;
 }
@@ -68,15 +63,15 @@ static ampc_status run_until_finite(run_context *c, const ir_graph *g, const run
                                     double *scale)
 {
     diag *d = c->tool->diag;
-    bool scales = ir_storage_find(c->tool->module, "loss_scale") != NULL;
+    const ir_storage *state = ir_state_by_role(c->tool->module, IR_STATE_loss_scale);
     *scale = 1;
-    if (scales) TRY(rt_session_get_number(c->session, "loss_scale", d, scale));
+    if (state) TRY(rt_session_get_number(c->session, state->name, d, scale));
     for (;;) {
-        if (scales) TRY(rt_session_set_number(c->session, "loss_scale", *scale, d));
+        if (state) TRY(rt_session_set_number(c->session, state->name, *scale, d));
         TRY(rt_session_run(c->session, g->name, in->tensors, in->count, c->tool->diag));
-        const char *bad = bad_gradient(c->session);
+        const char *bad = bad_gradient(c->session, g);
         if (!bad) return AMPC_OK;
-        if (!scales || *scale <= 1)
+        if (!state || *scale <= 1)
             return diag_error(c->tool->diag, AMPC_NUMERIC, DIAG_NOWHERE,
                               "%s is not finite at loss scale %g", bad, *scale);
         *scale = fmax(*scale / 2, 1);
@@ -85,18 +80,14 @@ static ampc_status run_until_finite(run_context *c, const ir_graph *g, const run
 
 static void collect_gradients(run_context *c, const ir_graph *g, double *scale, run_results *r)
 {
-    const char *loss = ir_meta_get(c->tool->module, "loss");
-    const rt_tensor *value = loss ? rt_session_output(c->session, loss) : NULL;
+    const char *scale_key = ir_state_words[IR_STATE_loss_scale];
     run_add_model_outputs(c, g, r);
-    if (value) run_results_add(r, "loss", value);
-    for (int i = 0; i < rt_session_output_count(c->session); i++) {
-        const rt_tensor *t = rt_session_output_at(c->session, i);
-        if (t && (has_prefix(t->name, "grad/") || has_prefix(t->name, "gradin/") ||
-                  has_prefix(t->name, "buf/")))
-            run_results_add(r, t->name, t);
+    for (const ir_node *n = ir_first_output(g); n; n = ir_next_output(n)) {
+        const rt_tensor *t = rt_session_output(c->session, ir_output_name(n));
+        if (t && n->role == IR_OUTPUT_loss) run_results_add(r, ir_output_words[n->role], t);
+        else if (t && n->of) run_results_add(r, t->name, t);
     }
-    run_results_add(r, "loss_scale",
-                    &(rt_tensor){.name = "loss_scale", .dtype = IR_f64, .data = scale});
+    run_results_add(r, scale_key, &(rt_tensor){.name = scale_key, .dtype = IR_f64, .data = scale});
 }
 
 static ampc_status grad_on(run_context *c, const ir_graph *g, run_inputs *in)
@@ -114,7 +105,7 @@ ampc_status run_grad(run_context *c)
     const ir_graph *g;
     run_inputs in = {0};
     TRY(check_output_name(c));
-    TRY(run_need_entry(c, "grad", &g));
+    TRY(run_need_entry(c, ir_graph_words[IR_GRAPH_grad], &g));
     ampc_status status = grad_on(c, g, &in);
     run_inputs_clear(&in);
     return status;

@@ -135,24 +135,18 @@ static void spread(const ir_graph *g, bool *from)
             for (int k = 0; k < n->n_out && ir_in(n, i) && from[ir_in(n, i)->id]; k++) from[n->out[k]->id] = true;
 }
 
-static const ir_node *next_output(const ir_node *n)
-{
-    while (n && n->op != IR_OP_output) n = n->next;
-    return n;
-}
-
 /* Selects the outputs that need no missing input. AMPC_REJECTED, not reported: there is none, or the missing inputs are
  * not those of the loss. */
 static ampc_status select_without(run_context *c, const ir_graph *g, bool *missing)
 {
-    const char *loss = ir_meta_get(c->tool->module, "loss"), *others = "";
-    const ir_node *loss_node = loss ? ir_graph_find_output(g, loss) : NULL;
+    const char *others = "";
+    const ir_node *loss = ir_output_by_role(g, IR_OUTPUT_loss);
     const char **kept = arena_array(c->tool->arena, g->value_ids + 1, sizeof *kept);
     int count = 0;
     spread(g, missing);
-    if (!loss_node || !missing[ir_in(loss_node, 0)->id]) return AMPC_REJECTED;
-    for (const ir_node *n = next_output(g->first); n; n = next_output(n->next)) {
-        const char *name = n->attr[IR_ATTR(output, name)].s;
+    if (!loss || !missing[ir_in(loss, 0)->id]) return AMPC_REJECTED;
+    for (const ir_node *n = ir_first_output(g); n; n = ir_next_output(n)) {
+        const char *name = ir_output_name(n);
         if (!missing[ir_in(n, 0)->id]) kept[count++] = name;
         else others = arena_printf(c->tool->arena, "%s%s'%s'", others, *others ? ", " : "", name);
     }

@@ -32,22 +32,20 @@ void run_results_add(run_results *r, const char *key, const rt_tensor *t)
     vec_push(r->arena, &r->items, item);
 }
 
-static bool is_own_output(const ir_module *m, const char *name)
+/* Whether the model has the output, rather than the compiler. */
+static bool is_of_model(const ir_module *m, const ir_node *n)
 {
-    const char *loss = ir_meta_get(m, "loss"), *kind = ir_meta_get(m, "loss_kind");
-    bool in_graph = kind && strcmp(kind, "graph") == 0;
-    return (loss && strcmp(name, loss) == 0 && !in_graph) || strcmp(name, "found_inf") == 0 ||
-           strncmp(name, "grad/", 5) == 0 || strncmp(name, "gradin/", 7) == 0 ||
-           strncmp(name, "buf/", 4) == 0;
+    const char *kind = ir_meta_get(m, "loss_kind");
+    if (n->role == IR_OUTPUT_loss) return kind && strcmp(kind, "graph") == 0;
+    return !ir_output_roles[n->role].name;
 }
 
 void run_add_model_outputs(run_context *c, const ir_graph *g, run_results *r)
 {
-    for (const ir_node *n = g->first; n; n = n->next) {
-        if (n->op != IR_OP_output) continue;
-        const char *name = n->attr[IR_ATTR(output, name)].s;
+    for (const ir_node *n = ir_first_output(g); n; n = ir_next_output(n)) {
+        const char *name = ir_output_name(n);
         const rt_tensor *t = rt_session_output(c->session, name);
-        if (t && !is_own_output(c->tool->module, name))
+        if (t && is_of_model(c->tool->module, n))
             run_results_add(r, arena_printf(c->tool->arena, "output/%s", name), t);
     }
 }

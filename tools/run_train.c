@@ -213,8 +213,9 @@ static ampc_status plot(training *t)
 static double loss_scale(run_context *c)
 {
     double scale;
-    if (!ir_storage_find(c->tool->module, "loss_scale")) return 1;
-    if (rt_session_get_number(c->session, "loss_scale", c->tool->diag, &scale) != AMPC_OK) return NAN;
+    const ir_storage *state = ir_state_by_role(c->tool->module, IR_STATE_loss_scale);
+    if (!state) return 1;
+    if (rt_session_get_number(c->session, state->name, c->tool->diag, &scale) != AMPC_OK) return NAN;
     return scale;
 }
 
@@ -225,7 +226,7 @@ static ampc_status print_result(training *t)
     const rt_run_state *state = rt_trainer_state(t->trainer);
     rt_memory memory;
     if (!prints_text(t) && !c->tool->o.pass.json) return AMPC_OK;
-    TRY(run_planned_memory(c, ir_graph_find(c->tool->module, "train_step"), t->data, state->batch,
+    TRY(run_planned_memory(c, ir_graph_by_role(c->tool->module, IR_GRAPH_train_step), t->data, state->batch,
                            &memory));
     double samples_s = t->busy > 0 ? (double)(t->run * state->batch) / t->busy : NAN;
     if (!c->tool->o.pass.json) {
@@ -297,9 +298,8 @@ static ampc_status train(training *t)
 /* The gradient norm costs a pass over all gradients, so it is computed only for the log. */
 static ampc_status select_outputs(run_context *c, const ir_graph *g)
 {
-    const char *const norm[] = {"grad_norm"};
-    const bool measured = c->tool->o.log && ir_graph_find_output(g, norm[0]);
-    return rt_stepper_select(c->session, c->tool->module, norm, measured, c->tool->diag);
+    const char *const norm = ir_output_name(ir_output_by_role(g, IR_OUTPUT_grad_norm));
+    return rt_stepper_select(c->session, c->tool->module, &norm, c->tool->o.log && norm, c->tool->diag);
 }
 
 static ampc_status open_all(training *t)
@@ -308,11 +308,11 @@ static ampc_status open_all(training *t)
     const tool_options *o = &c->tool->o;
     const ir_graph *g;
     TRY(check_options(c));
-    TRY(run_need_entry(c, "train_step", &g));
+    TRY(run_need_entry(c, ir_graph_words[IR_GRAPH_train_step], &g));
     TRY(select_outputs(c, g));
     TRY(run_open_data(c, o->data, RT_TRAIN, g, &t->data));
     if (o->eval_data)
-        TRY(run_open_data(c, o->eval_data, RT_TEST, ir_graph_find(c->tool->module, "eval"),
+        TRY(run_open_data(c, o->eval_data, RT_TEST, ir_graph_by_role(c->tool->module, IR_GRAPH_eval),
                           &t->eval_data));
     int64_t batch = o->batch || rt_feed_fixed_batch(g, c->sizes) ? o->batch : DEFAULT_BATCH;
     const rt_trainer_options options = {.batch = batch,

@@ -151,7 +151,7 @@ static ampc_status emit_guarded(emitter *e)
 
 ampc_status onnx_emit(const ir_module *m, const char *graph, const onnx_emit_options *o, diag *d)
 {
-    emitter e = {.rows = rows, .module = m, .graph = ir_graph_find(m, graph), .options = o, .diag = d};
+    emitter e = {.rows = rows, .module = m, .graph = ir_graph_by_key(m, graph), .options = o, .diag = d};
     const char *source = ir_module_source(m);
     if (!e.graph) return diag_error(d, AMPC_USAGE, DIAG_FILE(source), "the module has no graph @%s", graph);
     jmp_buf guard;

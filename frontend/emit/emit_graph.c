@@ -29,9 +29,8 @@ static void choose_main_nodes(emitter *e, emit_scope *s)
 /* A result that is an output has the output's name; the first one, if it is several. */
 static void claim_output_names(emitter *e, emit_scope *s)
 {
-    for (const ir_node *n = s->graph->first; n; n = n->next) {
-        if (n->op != IR_OP_output) continue;
-        const char *own = n->attr[IR_ATTR(output, name)].s;
+    for (const ir_node *n = ir_first_output(s->graph); n; n = ir_next_output(n)) {
+        const char *own = ir_output_name(n);
         const ir_value *v = ir_in(n, 0);
         s->output[n->id] = s->outer ? emit_name(e, own) : own; /* of the model: as it is, even that of an input */
         strmap_put(e->names, own, e);

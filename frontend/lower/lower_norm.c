@@ -132,9 +132,7 @@ void onnx_lower_softmax_flat(onnx_node *n)
 
 static ir_value *random_state(onnx_importer *im)
 {
-    if (!im->rng)
-        im->rng = ir_storage_new(im->module, IR_STATE, "rng",
-                                 &(ir_type){.dtype = IR_i64, .rank = 1, .dims = {2}});
+    if (!im->rng) im->rng = ir_state_new(im->module, IR_STATE_rng);
     return ir_graph_storage(im->graph, im->rng);
 }
 

@@ -283,8 +283,7 @@ static void note_colour(caster *c, ir_node *n, const amp_entry *e)
 
 static bool is_loss(const ir_node *output)
 {
-    const char *loss = ir_meta_get(output->graph->module, "loss");
-    return loss && !output->graph->body && strcmp(loss, output->attr[IR_ATTR(output, name)].s) == 0;
+    return output->role == IR_OUTPUT_loss;
 }
 
 /* Outputs keep the type of the model, the loss and results of a body do in any case; a state keeps its own. */

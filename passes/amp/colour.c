@@ -541,8 +541,7 @@ void amp_colour(ir_graph *g, amp_scope *s)
     const bool *low_params = amp_low_params(g, s);
     for (uint32_t i = 0; i < g->value_ids; i++)
         if (low_params[i]) c.type[i] = o->low;
-    const char *loss = ir_meta_get(g->module, "loss");
-    ir_node *terminal = loss && !g->body ? ir_graph_find_output(g, loss) : NULL;
+    const ir_node *terminal = ir_output_by_role(g, IR_OUTPUT_loss);
     if (terminal) mark_terminal(&c, ir_in(terminal, 0));
     walk(&c);
 }

@@ -244,19 +244,15 @@ static void pin_as_decided(placing *p, const ir_value *v)
     if (!cut_is_pinned(p->cut, vertex, !label)) cut_pin(p->cut, vertex, label);
 }
 
-static bool is_loss(const placing *p, const ir_node *n)
-{
-    const char *loss = ir_meta_get(p->graph->module, "loss");
-    return ir_op_has(n->op, IR_NAMED) && loss && strcmp(loss, n->attr[IR_ATTR(output, name)].s) == 0;
-}
-
 /* The vertex that asks for the value's type at this use, or NONE: any type will do. */
 static uint32_t reader_at(placing *p, const ir_value *v, const ir_use *u)
 {
     const ir_node *n = u->user;
     if (ir_op_has(n->op, IR_STORES)) return u->index == 1 ? vertex_of_type(p, ir_in(n, 0)->type.dtype) : NONE;
-    if (ir_op_has(n->op, IR_NAMED))
-        return p->options->keep_io_types || p->graph->body || is_loss(p, n) ? vertex_of_type(p, v->type.dtype) : NONE;
+    if (ir_op_has(n->op, IR_NAMED)) {
+        bool kept = p->options->keep_io_types || p->graph->body || n->role == IR_OUTPUT_loss;
+        return kept ? vertex_of_type(p, v->type.dtype) : NONE;
+    }
     if (ir_op_has(n->op, IR_DECLARED) && !amp_takes_part(n, u->index))
         return amp_is_free_capture(p->scope, n, u->index) ? NONE : vertex_of_type(p, v->type.dtype);
     if ((ir_op_has(n->op, IR_CONVERTS) && entry_of(p, n)->colour == IR_KEEP) || is_attribute(p, n, u->index))
@@ -269,7 +265,7 @@ static uint32_t reader_at(placing *p, const ir_value *v, const ir_use *u)
 /* What follows the loss back to this op: it writes f32 there. */
 static bool is_read_by_loss(const placing *p, const ir_use *u)
 {
-    return is_loss(p, u->user) || entry_of(p, u->user)->rule == AMP_LOSS;
+    return u->user->role == IR_OUTPUT_loss || entry_of(p, u->user)->rule == AMP_LOSS;
 }
 
 static void add_readers(placing *p, const ir_value *v)
@@ -425,7 +421,7 @@ placement_costs amp_place(ir_graph *g, const amp_scope *s, bool explain)
     p.carries = arena_array(a, g->value_ids + 1, sizeof *p.carries);
     for (uint32_t i = 0; i < g->node_ids; i++) p.computes[i] = p.writes[i] = NONE;
     for (uint32_t i = 0; i < g->value_ids; i++) p.produced[i] = NONE;
-    p.trains = strcmp(g->name, "train") == 0 && ir_meta_get(g->module, "loss");
+    p.trains = g->role == IR_GRAPH_train && ir_output_by_role(g, IR_OUTPUT_loss);
     add_vertices(&p);
     add_values(&p);
     placement_costs costs = {.greedy = greedy_cost(&p), .f32 = f32_cost(&p)};

@@ -270,7 +270,7 @@ static bool is_off(const amp_scope *s)
 
 static bool trains(const ir_graph *g)
 {
-    return ir_meta_get(g->module, "loss") != NULL;
+    return ir_graph_by_role(g->module, IR_GRAPH_train) != NULL;
 }
 
 /* Whether a softmax makes zeros of what v holds: weights of a network that trains stay what they are. */

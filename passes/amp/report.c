@@ -204,9 +204,9 @@ typedef struct op_calls {
 
 ir_graph *pass_primary(const ir_module *m)
 {
-    static const char *const names[] = {"train_step", "train"};
-    for (int i = 0; i < 2; i++)
-        if (ir_graph_find(m, names[i])) return ir_graph_find(m, names[i]);
+    static const ir_graph_role roles[] = {IR_GRAPH_train_step, IR_GRAPH_train};
+    for (size_t i = 0; i < sizeof roles / sizeof *roles; i++)
+        if (ir_graph_by_role(m, roles[i])) return ir_graph_by_role(m, roles[i]);
     for (size_t i = 0; i < m->graphs.count; i++)
         if (!m->graphs.items[i]->body) return m->graphs.items[i];
     return NULL;

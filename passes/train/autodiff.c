@@ -1,8 +1,8 @@
 /* autodiff.c - the backward graph.
  *
- * What: for graph @train, whose loss is the output statement named by meta "loss", appends the nodes that compute the
- * derivative of (loss * scale) with respect to every trained parameter and every float input, and names the results by
- * output statements "grad/PARAM" and "gradin/INPUT".
+ * What: for graph @train, whose loss is the output of that role, appends the nodes that compute the
+ * derivative of (loss * scale) with respect to every trained parameter and every float input, and gives the results
+ * as outputs with the roles gradient and input_gradient.
  * How: one walk over the forward nodes in reverse order. A side table holds the gradient of each value so far; a node
  * with a gradient at some result is handed to the rule that the table names for its op; what the rule returns is summed
  * over broadcast axes, cast to the operand's type and added to the table. Nodes that no trained value flows
@@ -11,8 +11,8 @@
  * Requires: forward phase only.
  *
  *   before  %y = mul @w, %x : f32[3]             after  %d.y = ...
- *           output "loss" = %l                          %d.w = mul %d.y, %x : f32[3]
- *                                                       output "grad/w" = %d.w                                   */
+ *           output "loss" = %l as loss                  %d.w = mul %d.y, %x : f32[3]
+ *                                                       output "grad/w" = %d.w as gradient @w                    */
 #include "passes/train/grad.h"
 #include "passes/pass.h"
 
@@ -51,11 +51,11 @@ static void warn_stopped(autodiff *a, const ir_node *n, const ir_value *v)
 }
 
 /* Marks every float value that depends on a trained parameter or a float input. */
-static void mark_flow(autodiff *a, const char *label)
+static void mark_flow(autodiff *a)
 {
     for (size_t i = 0; i < a->graph->inputs.count; i++) {
         const ir_value *v = a->graph->inputs.items[i];
-        a->flows[v->id] = is_float_value(v) && !(label && strcmp(v->name, label) == 0);
+        a->flows[v->id] = is_float_value(v) && v->role != IR_INPUT_label;
     }
     for (ir_node *n = a->graph->first; n; n = n->next) {
         bool any = false;
@@ -138,33 +138,32 @@ static void differentiate(autodiff *a, ir_node *n, arena *scratch)
     for (ir_node *made = before->next; made != b.before; made = made->next) ir_name_results(made);
 }
 
-/* Names the gradients of trained parameters and float inputs by output statements. */
+static void emit_gradient(autodiff *a, ir_output_role role, ir_value *of)
+{
+    ir_value *d = a->grads[of->id];
+    ir_output_as(&a->end, role, of, d ? d : grad_zeros(&(grad){.b = &a->end}, of));
+}
+
+/* Gives the gradients of trained parameters and float inputs as outputs. */
 static void emit_outputs(autodiff *a)
 {
-    ir_module *m = a->graph->module;
-    ir_builder b = a->end;
-    grad g = {.b = &b};
+    const ir_module *m = a->graph->module;
     for (size_t i = 0; i < m->storage.count; i++) {
         ir_storage *s = m->storage.items[i];
         if (s->kind != IR_PARAM || s->frozen) continue;
         ir_value *v = ir_graph_storage(a->graph, s);
-        if (v->id >= a->count || !v->first_use) continue;
-        ir_value *d = a->grads[v->id];
-        ir_output(&b, arena_printf(m->arena, "grad/%s", s->name), d ? d : grad_zeros(&g, v));
+        if (v->id < a->count && v->first_use) emit_gradient(a, IR_OUTPUT_gradient, v);
     }
     for (size_t i = 0; i < a->graph->inputs.count; i++) {
         ir_value *v = a->graph->inputs.items[i];
-        if (!a->flows[v->id]) continue;
-        ir_value *d = a->grads[v->id];
-        ir_output(&b, arena_printf(m->arena, "gradin/%s", v->name), d ? d : grad_zeros(&g, v));
+        if (a->flows[v->id]) emit_gradient(a, IR_OUTPUT_input_gradient, v);
     }
 }
 
 static ampc_status differentiate_graph(ir_graph *graph, diag *d, arena *scratch)
 {
     ir_module *m = graph->module;
-    const char *loss_name = ir_meta_get(m, "loss");
-    ir_node *loss = loss_name ? ir_graph_find_output(graph, loss_name) : NULL;
+    const ir_node *loss = ir_output_by_role(graph, IR_OUTPUT_loss);
     if (!loss)
         return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "graph @%s has no loss to differentiate", graph->name);
 
@@ -172,14 +171,14 @@ static ampc_status differentiate_graph(ir_graph *graph, diag *d, arena *scratch)
     autodiff a = {.graph = graph, .diag = d, .count = graph->value_ids};
     a.flows = arena_array(scratch, graph->value_ids + 1, sizeof *a.flows);
     a.grads = arena_array(scratch, graph->value_ids + 1, sizeof *a.grads);
-    mark_flow(&a, ir_meta_get(m, "label"));
+    mark_flow(&a);
     ir_value *l = ir_in(loss, 0);
     if (l->id >= a.count || !a.flows[l->id])
         return diag_error(d, AMPC_REJECTED, DIAG_NOWHERE, "the loss depends on no trained parameter");
 
     ir_node *last = graph->last;
     a.end = pass_builder(graph, IR_BACKWARD, d);
-    ir_storage *scale = ir_storage_find(m, "loss_scale");
+    ir_storage *scale = ir_state_by_role(m, IR_STATE_loss_scale);
     a.grads[l->id] = scale ? ir_graph_storage(graph, scale) : ir_scalar(&a.end, l->type.dtype, 1.0);
     if (l->type.dtype == IR_f64) a.grads[l->id] = ir_cast(&a.end, a.grads[l->id], IR_f64);
     for (ir_node *n = last; n; n = n->prev)
@@ -191,7 +190,7 @@ static ampc_status differentiate_graph(ir_graph *graph, diag *d, arena *scratch)
 
 ampc_status pass_autodiff(ir_module *m, compile *c)
 {
-    ir_graph *graph = ir_graph_find(m, "train");
+    ir_graph *graph = ir_graph_by_role(m, IR_GRAPH_train);
     if (!graph) return AMPC_OK;
     arena *scratch = pass_scratch_new(m);
     if (!scratch) return AMPC_NO_MEMORY;

@@ -11,8 +11,8 @@
  * A loss with a normalisation in it (softmax, sigmoid) that is asked for on an output which the model has normalised
  * already reads what the model normalises: the output keeps its value, and the loss its stable form.
  *
- * The loss becomes output statement "loss"; meta lines say what it reads. @infer keeps every output of the model, a
- * loss among them: a run that has no labels selects the others. */
+ * The output of the loss, the output that it reads and its labels get these roles. @infer keeps every output of the
+ * model, a loss among them: a run that has no labels selects the others. */
 #include "passes/pass.h"
 
 #include <string.h>
@@ -99,7 +99,8 @@ static ampc_status parse_spec(ir_module *m, const char *text, diag *d, loss_spec
     char *kind = arena_strdup(m->arena, text), *output = strchr(kind, ':'), *label = NULL;
     if (output) *output++ = '\0';
     if (output && (label = strrchr(output, ','))) *label++ = '\0';
-    *spec = (loss_spec){.output = output && *output ? output : NULL, .label = label && *label ? label : "label"};
+    *spec = (loss_spec){.output = output && *output ? output : NULL,
+                        .label = label && *label ? label : ir_input_words[IR_INPUT_label]};
     for (size_t i = 0; i < sizeof loss_kinds / sizeof *loss_kinds; i++)
         if (strcmp(loss_kinds[i].name, kind) == 0) spec->kind = &loss_kinds[i];
     if (spec->kind) return AMPC_OK;
@@ -111,9 +112,9 @@ static ampc_status parse_spec(ir_module *m, const char *text, diag *d, loss_spec
 
 static ir_node *first_float_output(const ir_graph *g)
 {
-    for (ir_node *n = g->first; n; n = n->next)
-        if (n->op == IR_OP_output && ir_dtype_is_float(ir_in(n, 0)->type.dtype)) return n;
-    return NULL;
+    ir_node *n = ir_first_output(g);
+    while (n && !ir_dtype_is_float(ir_in(n, 0)->type.dtype)) n = ir_next_output(n);
+    return n;
 }
 
 static ir_type label_type(const loss_kind *kind, const ir_type *x)
@@ -148,7 +149,7 @@ static const ir_node *normalised_by(const ir_value *x, ir_op op)
 static void say_what_is_read(const ir_graph *g, const loss_spec *spec, const ir_node *n, const char *output, diag *d)
 {
     static const char text[] = "the loss %s normalises itself: it reads the input of this node instead of output '%s'";
-    if (strcmp(g->name, "train") != 0) return;
+    if (g->role != IR_GRAPH_train) return;
     if (spec->kind->make == spec->kind->of_scores) diag_note(d, ir_diag_loc(n), text, spec->kind->name, output);
     else diag_remark(d, ir_diag_loc(n), text, spec->kind->name, output);
 }
@@ -158,7 +159,7 @@ static ampc_status check_logarithms(const ir_graph *g, const loss_spec *spec, co
                                     diag *d)
 {
     const ir_node *n = spec->kind->make == loss_nll ? normalised_by(x, IR_OP_softmax) : NULL;
-    if (!n || strcmp(g->name, "train") != 0) return AMPC_OK;
+    if (!n || g->role != IR_GRAPH_train) return AMPC_OK;
     return diag_warning(d, ir_diag_loc(n),
                         "makes output '%s' of probabilities, but the loss nll takes their logarithms: use ce", output);
 }
@@ -174,7 +175,7 @@ static loss_rule *choose_rule(const ir_graph *g, const loss_spec *spec, const ch
     return kind->of_scores;
 }
 
-static ampc_status append(ir_graph *g, const loss_spec *spec, const char *name, diag *d)
+static ampc_status append(ir_graph *g, const loss_spec *spec, diag *d)
 {
     ir_node *out = spec->output ? ir_graph_find_output(g, spec->output) : first_float_output(g);
     if (!out)
@@ -182,7 +183,7 @@ static ampc_status append(ir_graph *g, const loss_spec *spec, const char *name, 
                             : diag_error(d, AMPC_REJECTED, DIAG_NOWHERE, "the model has no float output for the loss");
     ir_builder b = pass_builder(g, IR_FORWARD, d);
     ir_value *x = ir_in(out, 0);
-    const char *output = out->attr[IR_ATTR(output, name)].s;
+    const char *output = ir_output_name(out);
     if (spec->kind->classes && x->type.rank < 2)
         return diag_error(d, AMPC_REJECTED, DIAG_NOWHERE, "loss %s needs a class axis 1, output '%s' has rank %d",
                           spec->kind->name, output, x->type.rank);
@@ -199,65 +200,75 @@ static ampc_status append(ir_graph *g, const loss_spec *spec, const char *name, 
                           ir_type_print(g->module, &type, g->module->arena));
     ir_value *loss = make(&b, x, label);
     if (!loss) return diag_status(d);
-    ir_value_rename(loss, name);
-    ir_output(&b, name, loss);
-    ir_meta_set(g->module, "loss", name);
+    const ir_node *made = ir_output_as(&b, IR_OUTPUT_loss, NULL, loss);
+    ir_value_rename(loss, ir_output_name(made));
+    label->role = IR_INPUT_label;
+    out->role = IR_OUTPUT_logits;
     ir_meta_set(g->module, "loss_kind", spec->kind->name);
-    ir_meta_set(g->module, "logits", output);
-    ir_meta_set(g->module, "label", spec->label);
     return diag_status(d);
 }
 
 /* ---- a loss that the model brings along ------------------------------------------------------ */
 
-static ampc_status take_output(ir_graph *g, const char *name, diag *d)
+static ampc_status make_scalar(ir_node *n, diag *d)
 {
-    ir_node *n = ir_graph_find_output(g, name);
-    if (!n) return diag_error(d, AMPC_REJECTED, DIAG_NOWHERE, "the model has no output '%s'", name);
     ir_value *x = ir_in(n, 0);
-    if (!ir_dtype_is_float(x->type.dtype) || ir_type_count(g->module->dims, &x->type) != 1)
-        return diag_error(d, AMPC_REJECTED, DIAG_NOWHERE, "output '%s' is %s, a loss is one float", name,
-                          ir_type_print(g->module, &x->type, g->module->arena));
+    const ir_module *m = n->graph->module;
+    if (!ir_dtype_is_float(x->type.dtype) || ir_type_count(m->dims, &x->type) != 1)
+        return diag_error(d, AMPC_REJECTED, DIAG_NOWHERE, "output '%s' is %s, a loss is one float", ir_output_name(n),
+                          ir_type_print(m, &x->type, m->arena));
     if (x->type.rank == 0) return AMPC_OK;
     ir_builder b = ir_builder_before(n, d);
     ir_node_set_input(n, 0, ir_reshape(&b, x, NULL, 0));
     return diag_status(d);
 }
 
-/* The integer input that a loss op reads as labels. */
-static const char *find_label(const ir_graph *g)
+/* The input that a loss op reads as labels. */
+static void mark_label(const ir_graph *g)
 {
-    for (ir_node *n = g->first; n; n = n->next)
-        if (n->op == IR_OP_softmax_cross_entropy || n->op == IR_OP_nll_loss) {
-            const ir_value *v = ir_in(n, 1);
-            while (v->kind == IR_VALUE_RESULT && v->def->n_in > 0 && ir_in(v->def, 0)) v = ir_in(v->def, 0);
-            if (v->kind == IR_VALUE_INPUT) return v->name;
-        }
-    return NULL;
+    for (const ir_node *n = g->first; n; n = n->next) {
+        ir_value *v = ir_in_named(n, "label");
+        while (v && v->kind == IR_VALUE_RESULT && v->def->n_in > 0 && ir_in(v->def, 0)) v = ir_in(v->def, 0);
+        if (!v || v->kind != IR_VALUE_INPUT) continue;
+        v->role = IR_INPUT_label;
+        return;
+    }
+}
+
+/* Marks the output that is the loss, by its name or by the role that it has, and its labels. */
+static ir_node *mark_loss(const ir_graph *g, const char *name)
+{
+    ir_node *n = name ? ir_graph_find_output(g, name) : ir_output_by_role(g, IR_OUTPUT_loss);
+    if (n) n->role = IR_OUTPUT_loss;
+    mark_label(g);
+    return n;
+}
+
+static ampc_status take_loss(ir_graph *g, const char *name, diag *d)
+{
+    ir_node *n = mark_loss(g, name);
+    if (n) return make_scalar(n, d);
+    return diag_error(d, AMPC_REJECTED, DIAG_NOWHERE, "the model has no output '%s'", name);
 }
 
 ampc_status pass_loss(ir_module *m, compile *c)
 {
     const compile_options *o = c->options;
     diag *d = c->diag;
-    ir_graph *eval = ir_graph_find(m, "eval"), *train = ir_graph_find(m, "train");
+    ir_graph *eval = ir_graph_by_role(m, IR_GRAPH_eval), *train = ir_graph_by_role(m, IR_GRAPH_train);
+    const ir_graph *infer = ir_graph_by_role(m, IR_GRAPH_infer);
     if (!eval || !train) return AMPC_OK;
     if (o->loss && o->loss_output)
         return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "--loss and --loss-output exclude each other");
     if (o->loss) {
         loss_spec spec;
         TRY(parse_spec(m, o->loss, d, &spec));
-        const char *name = "loss";
-        for (int i = 1; ir_graph_find_output(eval, name); i++) name = arena_printf(m->arena, "loss.%d", i);
-        TRY(append(eval, &spec, name, d));
-        return append(train, &spec, name, d);
+        TRY(append(eval, &spec, d));
+        return append(train, &spec, d);
     }
-    const char *name = o->loss_output ? o->loss_output : ir_meta_get(m, "loss");
-    TRY(take_output(eval, name, d));
-    TRY(take_output(train, name, d));
-    ir_meta_set(m, "loss", name);
+    TRY(take_loss(eval, o->loss_output, d));
+    TRY(take_loss(train, o->loss_output, d));
+    if (infer) mark_loss(infer, o->loss_output);
     ir_meta_set(m, "loss_kind", "graph");
-    const char *label = find_label(train);
-    if (label) ir_meta_set(m, "label", label);
     return AMPC_OK;
 }

@@ -41,9 +41,9 @@ static bool drop_dropout(ir_node *n, diag *d)
 
 static void remove_stores(ir_graph *g)
 {
-    for (ir_node *n = g->first, *next; n; n = next) {
-        next = n->next;
-        if (n->op == IR_OP_store) ir_node_remove(n);
+    for (ir_node *n = ir_first_store(g), *next; n; n = next) {
+        next = ir_next_store(n);
+        ir_node_remove(n);
     }
 }
 
@@ -66,9 +66,9 @@ static bool has_frozen_statistics(const ir_node *n, const compile_options *o)
 
 static void remove_store(ir_graph *g, const ir_value *fresh)
 {
-    for (ir_node *n = g->first, *next; n; n = next) {
-        next = n->next;
-        if (n->op == IR_OP_store && ir_in(n, 1) == fresh) ir_node_remove(n);
+    for (ir_node *n = ir_first_store(g), *next; n; n = next) {
+        next = ir_next_store(n);
+        if (ir_in(n, 1) == fresh) ir_node_remove(n);
     }
 }
 
@@ -159,48 +159,47 @@ static bool is_loss_op(ir_op op)
 }
 
 /* A model whose only scalar float output comes from a loss op is meant to be trained on it. */
-static const char *find_loss(const ir_graph *g)
+static ir_node *find_loss(const ir_graph *g)
 {
-    const char *found = NULL;
-    for (const ir_node *n = g->first; n; n = n->next) {
-        if (n->op != IR_OP_output) continue;
+    ir_node *found = NULL;
+    for (ir_node *n = ir_first_output(g); n; n = ir_next_output(n)) {
         const ir_value *v = ir_in(n, 0);
         if (!ir_dtype_is_float(v->type.dtype) || v->type.rank != 0) continue;
         while (v->kind == IR_VALUE_RESULT && (v->def->op == IR_OP_cast || v->def->op == IR_OP_reshape))
             v = ir_in(v->def, 0);
         if (found || v->kind != IR_VALUE_RESULT || !is_loss_op(v->def->op)) return NULL;
-        found = n->attr[IR_ATTR(output, name)].s;
+        found = n;
     }
     return found;
 }
 
-bool pass_wants_training(const ir_module *m, const compile_options *o, const char **found)
+bool pass_wants_training(const ir_module *m, const compile_options *o, ir_node **found)
 {
-    const ir_graph *forward = ir_graph_find(m, "forward");
+    const ir_graph *forward = ir_graph_by_role(m, IR_GRAPH_forward);
     bool given = o->loss || o->loss_output;
     *found = forward && !given && !o->plain_runtime ? find_loss(forward) : NULL;
-    return given || *found || ir_meta_get(m, "loss");
+    return given || *found || (forward && ir_output_by_role(forward, IR_OUTPUT_loss));
 }
 
 ampc_status pass_mode_graphs(ir_module *m, compile *c)
 {
     const compile_options *o = c->options;
     diag *d = c->diag;
-    ir_graph *forward = ir_graph_find(m, "forward");
+    ir_graph *forward = ir_graph_by_role(m, IR_GRAPH_forward);
     if (!forward) return AMPC_OK;
-    const char *found;
+    ir_node *found;
     bool training = pass_wants_training(m, o, &found);
-    if (found) ir_meta_set(m, "loss", found);
+    if (found) found->role = IR_OUTPUT_loss;
     if (training) {
-        ir_graph *eval = ir_graph_clone(m, forward, "eval", NULL);
+        ir_graph *eval = ir_graph_derive(m, forward, IR_GRAPH_eval);
         TRY(make_eval(eval, d));
-        ir_graph *train = ir_graph_clone(m, forward, "train", NULL);
+        ir_graph *train = ir_graph_derive(m, forward, IR_GRAPH_train);
         note_fixed_statistics(train, o, d);
         if (o->mode == PASS_MODE_EVAL) TRY(make_eval(train, d));
         if (o->mode == PASS_MODE_TRAIN) make_train(train, o, d);
         freeze_statistics(train, o);
     }
-    forward->name = "infer";
+    ir_graph_set_role(forward, IR_GRAPH_infer);
     TRY(make_infer(forward, o, training, d));
     remove_stores(forward);
     for (size_t i = 0; i < m->graphs.count; i++)

@@ -1,8 +1,8 @@
 /* optimizer.c - the update phase of @train_step.
  *
- * Every output "grad/PARAM" is consumed by one optimizer node that reads the f32 master, writes the new one and, when
- * @found_inf is set, returns the old values: skipping is data, not control flow. Every other state that was stored so
- * far (BatchNormalization statistics) and the count of accepted steps move through select %found_inf; the random
+ * The gradient of every parameter is consumed by one optimizer node that reads the f32 master, writes the new one and,
+ * when @found_inf is set, returns the old values: skipping is data, not control flow. Every other state that was stored
+ * so far (BatchNormalization statistics) and the count of accepted steps move through select %found_inf; the random
  * counter always advances. The masters are f32 at every level. */
 #include "ir/text.h"
 #include "passes/pass.h"
@@ -122,21 +122,12 @@ typedef struct update {
     ir_value *lr, *step, *skip; /* skip NULL: every step is accepted */
 } update;
 
-ir_storage *pass_state(ir_module *m, const char *name, const ir_type *type, double v, diag *d)
+static ir_storage *make_slot(ir_module *m, ir_storage *param, const char *slot)
 {
-    ir_storage *s = ir_storage_find(m, name);
-    if (s && s->kind == IR_STATE && ir_type_equal(&s->type, type)) return s;
-    if (s) {
-        diag_error(d, AMPC_REJECTED, DIAG_NOWHERE,
-                   "the model has a tensor '%s', which is the name of a state of the training step: rename it", name);
-        return NULL;
-    }
-    s = ir_storage_new(m, IR_STATE, name, type);
-    if (type->rank == 0) {
-        unsigned char bytes[8] = {0};
-        ir_store_f64(type->dtype, bytes, v);
-        ir_storage_set(m, s, bytes);
-    }
+    ir_storage *s = ir_storage_new(m, IR_STATE, arena_printf(m->arena, "opt.%s.%s", slot, param->name), &param->type);
+    s->role = IR_STATE_slot;
+    s->slot = slot;
+    s->of = param;
     return s;
 }
 
@@ -150,9 +141,7 @@ static bool update_parameter(update *u, ir_storage *param, ir_value *gradient)
     int n = 0;
     in[n++] = ir_graph_storage(u->graph, param);
     for (int i = 0; i < kind->slots; i++) {
-        const char *name = arena_printf(m->arena, "opt.%s.%s", kind->slot[i], param->name);
-        state[i + 1] = pass_state(m, name, &param->type, 0, u->b.diag);
-        if (!state[i + 1]) return false;
+        state[i + 1] = make_slot(m, param, kind->slot[i]);
         in[n++] = ir_graph_storage(u->graph, state[i + 1]);
     }
     in[n++] = ir_cast(&u->b, gradient, type);
@@ -176,13 +165,11 @@ static bool update_parameter(update *u, ir_storage *param, ir_value *gradient)
 static void guard_stores(update *u)
 {
     if (!u->skip) return;
-    ir_node *last = u->graph->last;
-    for (ir_node *n = u->graph->first, *next; n; n = next) {
-        next = n == last ? NULL : n->next;
-        if (n->op != IR_OP_store || strcmp(ir_in(n, 0)->name, "loss_scale") == 0 ||
-            strcmp(ir_in(n, 0)->name, "good_steps") == 0 || strcmp(ir_in(n, 0)->name, "bad_steps") == 0)
-            continue;
+    const uint32_t old = u->graph->node_ids;
+    for (ir_node *n = ir_first_store(u->graph), *next; n && n->id < old; n = next) {
+        next = ir_next_store(n);
         ir_storage *s = ir_in(n, 0)->storage;
+        if (ir_state_roles[s->role].moves) continue;
         ir_value *fresh = ir_in(n, 1);
         ir_value *kept = ir_done(&u->b, ir_new(&u->b, IR_OP_select, 3, u->skip, ir_in(n, 0), fresh));
         if (kept) {
@@ -195,15 +182,16 @@ static void guard_stores(update *u)
 
 static void advance_counters(update *u, ir_storage *step)
 {
+    ir_module *m = u->graph->module;
     ir_value *next = ir_binary(&u->b, IR_OP_add, u->step, ir_scalar(&u->b, IR_i64, 1));
     if (u->skip) next = ir_done(&u->b, ir_new(&u->b, IR_OP_select, 3, u->skip, u->step, next));
-    if (next) ir_value_rename(next, "step.new");
+    if (next) ir_value_rename(next, arena_printf(m->arena, "%s.new", step->name));
     if (next) ir_store(&u->b, step, next);
-    ir_storage *rng = ir_random_state(u->graph->module);
+    ir_storage *rng = ir_state_by_role(m, IR_STATE_rng);
     if (!rng) return;
-    ir_value *one = ir_constant(&u->b, "rng.advance", &rng->type, (int64_t[]){0, 1});
+    ir_value *one = ir_constant(&u->b, arena_printf(m->arena, "%s.advance", rng->name), &rng->type, (int64_t[]){0, 1});
     ir_value *advanced = ir_binary(&u->b, IR_OP_add, ir_graph_storage(u->graph, rng), one);
-    if (advanced) ir_value_rename(advanced, "rng.new");
+    if (advanced) ir_value_rename(advanced, arena_printf(m->arena, "%s.new", rng->name));
     if (advanced) ir_store(&u->b, rng, advanced);
 }
 
@@ -214,19 +202,17 @@ static ir_value *gradient_norm(update *u, ir_value **gradients, int n)
     return ir_done(&u->b, ir_new_array(&u->b, IR_OP_global_norm, n, all, 0));
 }
 
-/* Takes the output statements "grad/..." out of the graph; returns what they named. */
+/* Takes the outputs that are gradients out of the graph; returns what they were of. */
 static int take_gradients(ir_graph *g, ir_value ***gradients, ir_storage ***params)
 {
-    ir_module *m = g->module;
+    arena *a = g->module->arena;
     VEC(ir_value *) values = {0};
     VEC(ir_storage *) owners = {0};
-    for (ir_node *n = g->first, *next; n; n = next) {
-        next = n->next;
-        if (n->op != IR_OP_output || strncmp(n->attr[IR_ATTR(output, name)].s, "grad/", 5) != 0) continue;
-        ir_storage *s = ir_storage_find(m, n->attr[IR_ATTR(output, name)].s + 5);
-        if (!s) continue;
-        vec_push(m->arena, &values, ir_in(n, 0));
-        vec_push(m->arena, &owners, s);
+    for (ir_node *n = ir_first_output(g), *next; n; n = next) {
+        next = ir_next_output(n);
+        if (n->role != IR_OUTPUT_gradient) continue;
+        vec_push(a, &values, ir_in(n, 0));
+        vec_push(a, &owners, n->of->storage);
         ir_node_remove(n);
     }
     *gradients = values.items;
@@ -237,23 +223,21 @@ static int take_gradients(ir_graph *g, ir_value ***gradients, ir_storage ***para
 ampc_status pass_optimizer(ir_module *m, compile *c)
 {
     diag *d = c->diag;
-    ir_graph *g = ir_graph_find(m, "train_step");
+    ir_graph *g = ir_graph_by_role(m, IR_GRAPH_train_step);
     if (!g) return AMPC_OK;
     optimizer opt = {0};
     TRY(parse_optimizer(m, c->options->optimizer, d, &opt));
     ir_value **gradients;
     ir_storage **params;
     int n = take_gradients(g, &gradients, &params);
-    ir_type f32 = ir_type_scalar(IR_f32), i64 = ir_type_scalar(IR_i64);
-    ir_storage *step = pass_state(m, "step", &i64, 0, d), *lr = pass_state(m, "lr", &f32, opt.lr, d);
-    if (!step || !lr) return diag_status(d);
-    ir_node *flag = ir_graph_find_output(g, "found_inf");
+    ir_storage *step = pass_state(m, IR_STATE_step, 0), *lr = pass_state(m, IR_STATE_lr, opt.lr);
+    const ir_node *flag = ir_output_by_role(g, IR_OUTPUT_found_inf);
     update u = {.graph = g, .b = pass_builder(g, IR_UPDATE, d), .opt = &opt};
     u.lr = ir_graph_storage(g, lr);
     u.step = ir_graph_storage(g, step);
     u.skip = flag ? ir_in(flag, 0) : NULL;
     guard_stores(&u);
-    if (n) ir_output(&u.b, "grad_norm", gradient_norm(&u, gradients, n));
+    if (n) ir_output_as(&u.b, IR_OUTPUT_grad_norm, NULL, gradient_norm(&u, gradients, n));
     for (int i = 0; i < n; i++)
         if (!update_parameter(&u, params[i], gradients[i])) return diag_status(d);
     advance_counters(&u, step);

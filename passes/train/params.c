@@ -157,7 +157,7 @@ static ampc_status initialise(ir_module *m, const compile_options *o, diag *d)
 /* Dropout draws by the key of the options; without one by that of the importer. */
 static void seed_dropout(ir_module *m, const compile_options *o)
 {
-    ir_storage *rng = ir_random_state(m);
+    ir_storage *rng = ir_state_by_role(m, IR_STATE_rng);
     if (rng && o->seed) ir_storage_set(m, rng, (int64_t[]){(int64_t)o->seed, 0});
 }
 
@@ -165,7 +165,7 @@ static ampc_status choose_params(ir_module *m, const compile *c, arena *scratch)
 {
     const compile_options *o = c->options;
     diag *d = c->diag;
-    const char *found;
+    ir_node *found;
     bool training = pass_wants_training(m, o, &found) && !o->plain_runtime;
     check_globs(m, &o->train, "--train", d);
     check_globs(m, &o->freeze, "--freeze", d);

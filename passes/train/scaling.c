@@ -2,7 +2,7 @@
  *
  * scale_loss makes the state @loss_scale, which autodiff takes as the seed of the backward: the derivative of
  * (loss * scale) by the loss. unscale puts one check_finite_and_unscale per gradient type behind the backward; its
- * flag goes to output "found_inf", the unscaled f32 gradients to the outputs "grad/..." that the optimizer reads.
+ * flag becomes the output found_inf, the unscaled f32 gradients replace the scaled ones in their outputs.
  * update_loss_scaling moves the scale from the same flag; all of it reads the scale of the step's start, so a step
  * in which the scale grows is unscaled with the scale that it was scaled with.
  *
@@ -10,6 +10,17 @@
 #include "passes/pass.h"
 
 #include <string.h>
+
+ir_storage *pass_state(ir_module *m, ir_state_role role, double v)
+{
+    ir_storage *s = ir_state_by_role(m, role);
+    if (s) return s;
+    unsigned char bytes[8] = {0};
+    s = ir_state_new(m, role);
+    ir_store_f64(s->type.dtype, bytes, v);
+    ir_storage_set(m, s, bytes);
+    return s;
+}
 
 static bool is_dynamic(const compile_options *o)
 {
@@ -32,14 +43,13 @@ scaling_rules scaling_resolve(const compile_options *o, scaling_rules r)
 
 ampc_status pass_scale_loss(ir_module *m, compile *c)
 {
-    if (!ir_graph_find(m, "train") || !c->scaling.on) return AMPC_OK;
-    const ir_type f32 = ir_type_scalar(IR_f32), i32 = ir_type_scalar(IR_i32);
-    pass_state(m, "loss_scale", &f32, c->scaling.init, c->diag);
+    if (!ir_graph_by_role(m, IR_GRAPH_train) || !c->scaling.on) return AMPC_OK;
+    pass_state(m, IR_STATE_loss_scale, c->scaling.init);
     if (c->scaling.dynamic) {
-        pass_state(m, "good_steps", &i32, 0, c->diag);
-        pass_state(m, "bad_steps", &i32, 0, c->diag);
+        pass_state(m, IR_STATE_good_steps, 0);
+        pass_state(m, IR_STATE_bad_steps, 0);
     }
-    return diag_status(c->diag);
+    return AMPC_OK;
 }
 
 /* ---- after the backward ---------------------------------------------------------------------- */
@@ -49,9 +59,8 @@ typedef VEC(ir_node *) node_list;
 /* By dtype. */
 static void gradient_outputs(ir_graph *g, node_list *lists)
 {
-    for (ir_node *n = g->first; n; n = n->next)
-        if (n->op == IR_OP_output && (strncmp(n->attr[IR_ATTR(output, name)].s, "grad/", 5) == 0 ||
-                                      strncmp(n->attr[IR_ATTR(output, name)].s, "gradin/", 7) == 0))
+    for (ir_node *n = ir_first_output(g); n; n = ir_next_output(n))
+        if (n->role == IR_OUTPUT_gradient || n->role == IR_OUTPUT_input_gradient)
             vec_push(g->module->arena, &lists[ir_in(n, 0)->type.dtype], n);
 }
 
@@ -74,8 +83,7 @@ static ir_value *check_gradients(ir_graph *g, const node_list *outputs, ir_value
     if (!ir_done_all(&b, check)) return NULL;
     for (int i = 0; i < n; i++) {
         name_unscaled(check->out[i], in[i]);
-        ir_output(&b, outputs->items[i]->attr[IR_ATTR(output, name)].s, check->out[i]);
-        ir_node_remove(outputs->items[i]);
+        ir_output_again(&b, outputs->items[i], check->out[i]);
     }
     return check->out[n];
 }
@@ -84,8 +92,8 @@ static void update_scale(ir_graph *g, const scaling_rules *r, ir_value *found, d
 {
     ir_module *m = g->module;
     ir_builder b = pass_builder(g, IR_UPDATE, d);
-    ir_storage *state[] = {ir_storage_find(m, "loss_scale"), ir_storage_find(m, "good_steps"),
-                           ir_storage_find(m, "bad_steps")};
+    ir_storage *state[] = {ir_state_by_role(m, IR_STATE_loss_scale), ir_state_by_role(m, IR_STATE_good_steps),
+                           ir_state_by_role(m, IR_STATE_bad_steps)};
     if (!r->dynamic || !state[1] || !state[2]) return;
     ir_node *n = ir_new(&b, IR_OP_update_loss_scaling, 4, found, ir_graph_storage(g, state[0]),
                         ir_graph_storage(g, state[1]), ir_graph_storage(g, state[2]));
@@ -106,7 +114,7 @@ static void update_scale(ir_graph *g, const scaling_rules *r, ir_value *found, d
 static ampc_status unscale_graph(ir_graph *g, const scaling_rules *update, diag *d)
 {
     static const ir_dtype types[] = {IR_f32, IR_f64, IR_f16, IR_bf16};
-    ir_storage *scale = ir_storage_find(g->module, "loss_scale");
+    ir_storage *scale = ir_state_by_role(g->module, IR_STATE_loss_scale);
     if (!scale) return AMPC_OK;
     ir_value *found = NULL;
     ir_builder b = pass_builder(g, IR_UPDATE, d);
@@ -119,15 +127,15 @@ static ampc_status unscale_graph(ir_graph *g, const scaling_rules *update, diag 
         found = found ? ir_binary(&b, IR_OP_or, found, flag) : flag;
     }
     if (!found) return diag_status(d);
-    ir_value_rename(found, "found_inf");
-    ir_output(&b, "found_inf", found);
+    ir_value_rename(found, ir_output_words[IR_OUTPUT_found_inf]);
+    ir_output_as(&b, IR_OUTPUT_found_inf, NULL, found);
     if (update) update_scale(g, update, found, d);
     return diag_status(d);
 }
 
 ampc_status pass_unscale(ir_module *m, compile *c)
 {
-    ir_graph *grad = ir_graph_find(m, "grad"), *step = ir_graph_find(m, "train_step");
+    ir_graph *grad = ir_graph_by_role(m, IR_GRAPH_grad), *step = ir_graph_by_role(m, IR_GRAPH_train_step);
     if (grad) TRY(unscale_graph(grad, NULL, c->diag));
     return step ? unscale_graph(step, &c->scaling, c->diag) : AMPC_OK;
 }

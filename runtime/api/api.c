@@ -81,7 +81,7 @@ static ampc_status module_new(ampc_context *c, ir_module *ir, const char *path,
         return rt_no_memory(c->d);
     }
     *m = (ampc_module){.context = c, .ir = ir, .folder = folder, .holders = 1};
-    m->stage = ir_graph_find(ir, "forward") ? API_IMPORTED : API_COMPILED;
+    m->stage = ir_graph_by_role(ir, IR_GRAPH_forward) ? API_IMPORTED : API_COMPILED;
     c->holders++;
     *module = m;
     return AMPC_OK;
@@ -306,11 +306,11 @@ const char *ampc_module_summary(const ampc_module *module)
 
 /* ---- looking at a module ---- */
 
-static ampc_status find_graph(const ampc_module *m, const char *name, diag *d, const ir_graph **out)
+ampc_status api_graph(const ampc_module *m, const char *key, diag *d, const ir_graph **out)
 {
-    *out = ir_graph_find(m->ir, name);
+    *out = ir_graph_by_key(m->ir, key);
     if (*out) return AMPC_OK;
-    return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "the module has no entry graph '%s'", name);
+    return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "the module has no entry graph '%s'", key);
 }
 
 ampc_status ampc_module_input_count(ampc_module *module, const char *graph, size_t *count)
@@ -320,7 +320,7 @@ ampc_status ampc_module_input_count(ampc_module *module, const char *graph, size
     TRY(api_enter_module(module, &d));
     NEED(graph);
     NEED(count);
-    TRY(find_graph(module, graph, d, &g));
+    TRY(api_graph(module, graph, d, &g));
     *count = g->inputs.count;
     return AMPC_OK;
 }
@@ -334,7 +334,7 @@ ampc_status ampc_module_input(ampc_module *module, const char *graph, size_t ind
     NEED(graph);
     NEED(info);
     TRY(api_result_check(info, d));
-    TRY(find_graph(module, graph, d, &g));
+    TRY(api_graph(module, graph, d, &g));
     if (index >= g->inputs.count)
         return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "graph '%s' has %zu inputs", graph,
                           g->inputs.count);

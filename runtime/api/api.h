@@ -33,12 +33,15 @@ struct ampc_session {
     rt_session *rt;
     rt_stepper stepper; /* session NULL: the module has no training step */
     bool trains;        /* within ampc_train */
+    const char *loss;   /* the output that is the loss; NULL: none */
     char **keys;        /* [n_keys]; NULL for constants */
     int n_keys;         /* storage of rt */
 };
 
 void api_context_release(ampc_context *c);
 void api_module_release(ampc_module *m);
+/* The entry graph with that key. */
+ampc_status api_graph(const ampc_module *m, const char *key, diag *d, const ir_graph **out);
 
 /* ---- api_check.c: AMPC_USAGE, with a message where there is a context to tell ---- */
 
@@ -86,6 +89,6 @@ ampc_status api_result_check(const void *to, diag *d);
 void api_result(const void *from, void *to, size_t size);
 
 /* A value for the storage of this key. */
-ampc_status api_state(diag *d, const char *key, double v);
+ampc_status api_state(diag *d, const ir_storage *s, const char *key, double v);
 
 #endif

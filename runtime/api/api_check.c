@@ -122,17 +122,14 @@ void api_result(const void *from, void *to, size_t size)
 
 /* What a training run could go on from. Weights may be anything. */
 static const struct {
-    const char *key;
     double low, high;
-} state_limits[] = {
-    {"state/lr", LIMITS_RATE},       {"state/loss_scale", LIMITS_LOSS_SCALE}, {"state/step", 0, 1e15},
-    {"state/good_steps", 0, 1e9},    {"state/bad_steps", 0, 1e9},
+} state_limits[IR_STATE_ROLE_COUNT] = {
+    [IR_STATE_lr] = {LIMITS_RATE}, [IR_STATE_loss_scale] = {LIMITS_LOSS_SCALE}, [IR_STATE_step] = {0, 1e15},
+    [IR_STATE_good_steps] = {0, 1e9}, [IR_STATE_bad_steps] = {0, 1e9},
 };
 
-ampc_status api_state(diag *d, const char *key, double v)
+ampc_status api_state(diag *d, const ir_storage *s, const char *key, double v)
 {
-    for (size_t i = 0; i < sizeof state_limits / sizeof *state_limits; i++)
-        if (strcmp(key, state_limits[i].key) == 0)
-            return api_number(d, key, v, state_limits[i].low, state_limits[i].high);
-    return AMPC_OK;
+    const bool limited = s->kind == IR_STATE && state_limits[s->role].high > 0;
+    return limited ? api_number(d, key, v, state_limits[s->role].low, state_limits[s->role].high) : AMPC_OK;
 }

@@ -44,20 +44,13 @@ static ampc_status commit(export_files *f)
 /* ---- the weights ---- */
 
 /* Fills out[rt_session_storage_count(s)] with what belongs to the model. */
-static ampc_status list_weights(rt_session *s, diag *d, onnx_trained *out, int *n)
+static ampc_status list_weights(rt_session *s, const ir_module *m, diag *d, onnx_trained *out, int *n)
 {
     *n = 0;
-    for (int i = 0; i < rt_session_storage_count(s); i++) {
+    for (size_t i = 0; i < m->storage.count; i++) {
         rt_tensor t;
-        ir_storage_kind kind;
-        rt_session_storage_at(s, i, &t, &kind);
-        if (kind == IR_CONST) continue;
-        char *key = rt_checkpoint_key(t.name, kind);
-        if (!key) return rt_no_memory(d);
-        bool is_weight = rt_checkpoint_is_weight(key);
-        free(key);
-        if (!is_weight) continue;
-        TRY(rt_session_read(s, i, d, &t));
+        if (!rt_checkpoint_is_weight(m->storage.items[i])) continue;
+        TRY(rt_session_read(s, (int)i, d, &t));
         out[(*n)++] = (onnx_trained){t.name, ir_type_make(t.dtype, t.rank, t.dims), t.data};
     }
     return AMPC_OK;
@@ -118,7 +111,7 @@ static ampc_status export_to(rt_session *s, const ir_module *m, const char *sour
                              onnx_trained *trained)
 {
     int n;
-    TRY(list_weights(s, files->d, trained, &n));
+    TRY(list_weights(s, m, files->d, trained, &n));
     const onnx_export_options o = {.trained = trained,
                                    .n_trained = n,
                                    .untied = ir_meta_get(m, "untied") != NULL,

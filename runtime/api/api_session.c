@@ -108,11 +108,8 @@ static ampc_status make_keys(ampc_session *s, diag *d)
     s->n_keys = rt_session_storage_count(s->rt);
     s->keys = calloc((size_t)s->n_keys + 1, sizeof *s->keys);
     for (int i = 0; s->keys && i < s->n_keys; i++) {
-        rt_tensor t;
-        ir_storage_kind kind;
-        rt_session_storage_at(s->rt, i, &t, &kind);
-        if (kind != IR_CONST && !(s->keys[i] = rt_checkpoint_key(t.name, kind)))
-            return rt_no_memory(d);
+        const ir_storage *storage = s->module->ir->storage.items[i];
+        if (storage->kind != IR_CONST && !(s->keys[i] = rt_checkpoint_key(storage))) return rt_no_memory(d);
     }
     return s->keys ? AMPC_OK : rt_no_memory(d);
 }
@@ -133,8 +130,9 @@ static ampc_status open_session(ampc_session *s, const ampc_session_options *o, 
     TRY(rt_session_open(ir, &options, d, &s->rt));
     TRY(make_keys(s, d));
     TRY(rt_stepper_select(s->rt, ir, NULL, 0, d));
-    return ir_graph_find(ir, "train_step") ? rt_stepper_open(s->rt, ir, &watch, d, &s->stepper)
-                                           : AMPC_OK;
+    for (size_t i = 0; i < ir->graphs.count && !s->loss; i++)
+        s->loss = ir_output_name(ir_output_by_role(ir->graphs.items[i], IR_OUTPUT_loss));
+    return ir_graph_by_role(ir, IR_GRAPH_train_step) ? rt_stepper_open(s->rt, ir, &watch, d, &s->stepper) : AMPC_OK;
 }
 
 static void session_close(ampc_session *s)
@@ -197,15 +195,8 @@ void ampc_session_free(ampc_session *session)
 static const char *result_name(const ampc_session *s, const char *key)
 {
     static const char prefix[] = "output/";
-    const char *loss = ir_meta_get(s->module->ir, "loss");
-    if (strcmp(key, "loss") == 0 && loss) return loss;
+    if (s->loss && strcmp(key, ir_output_words[IR_OUTPUT_loss]) == 0) return s->loss;
     return strncmp(key, prefix, sizeof prefix - 1) == 0 ? key + sizeof prefix - 1 : key;
-}
-
-static ampc_status check_graph(const ampc_session *s, const char *graph, diag *d)
-{
-    if (ir_graph_find(s->module->ir, graph)) return AMPC_OK;
-    return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "the module has no entry graph '%s'", graph);
 }
 
 ampc_status ampc_select(ampc_session *session, const char *graph, const char *const *results,
@@ -215,15 +206,15 @@ ampc_status ampc_select(ampc_session *session, const char *graph, const char *co
     TRY(api_enter_idle(session, &d));
     NEED(graph);
     if (results) NEED_ITEMS(results, n_results);
-    TRY(check_graph(session, graph, d));
-    if (!results) return rt_session_select(session->rt, graph, NULL, 0, d);
+    const ir_graph *g;
+    TRY(api_graph(session->module, graph, d, &g));
+    if (!results) return rt_session_select(session->rt, g->name, NULL, 0, d);
     const char **names = rt_alloc(n_results + 1, sizeof *names);
     if (!names) return rt_no_memory(d);
     for (size_t i = 0; i < n_results; i++) names[i] = result_name(session, results[i]);
-    const bool trains = strcmp(graph, "train_step") == 0;
-    ampc_status status = trains
+    ampc_status status = g->role == IR_GRAPH_train_step
                              ? rt_stepper_select(session->rt, session->module->ir, names, (int)n_results, d)
-                             : rt_session_select(session->rt, graph, names, (int)n_results, d);
+                             : rt_session_select(session->rt, g->name, names, (int)n_results, d);
     rt_free(names);
     return status;
 }
@@ -239,14 +230,15 @@ ampc_status ampc_session_run(ampc_session *session, const char *graph, ampc_tens
                              size_t n_inputs)
 {
     diag *d;
-    const bool trains = graph && strcmp(graph, "train_step") == 0;
-    TRY(trains ? api_enter_idle(session, &d) : api_enter_session(session, &d));
+    const ir_graph *g;
+    TRY(api_enter_session(session, &d));
     NEED(graph);
     NEED_ITEMS(inputs, n_inputs);
-    TRY(check_graph(session, graph, d));
+    TRY(api_graph(session->module, graph, d, &g));
+    if (g->role == IR_GRAPH_train_step) TRY(api_enter_idle(session, &d));
     rt_tensor *views = views_of(inputs, n_inputs);
     if (!views) return rt_no_memory(d);
-    ampc_status s = rt_session_run(session->rt, graph, views, (int)n_inputs, d);
+    ampc_status s = rt_session_run(session->rt, g->name, views, (int)n_inputs, d);
     free(views);
     return s;
 }
@@ -284,8 +276,8 @@ ampc_status ampc_eval_step(ampc_session *session, ampc_tensor *const *inputs, si
     diag *d;
     TRY(api_enter_session(session, &d));
     NEED(loss);
-    TRY(ampc_session_run(session, "eval", inputs, n_inputs));
-    return ampc_session_get_number(session, "loss", loss);
+    TRY(ampc_session_run(session, ir_graph_words[IR_GRAPH_eval], inputs, n_inputs));
+    return ampc_session_get_number(session, ir_output_words[IR_OUTPUT_loss], loss);
 }
 
 /* ---- tensors by key ---- */
@@ -357,7 +349,8 @@ ampc_status ampc_session_set(ampc_session *session, const char *key, const ampc_
     if (!same)
         return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "the tensor has another shape than '%s'",
                           key);
-    if (t.rank == 0) TRY(api_state(d, key, ir_load_f64(from->dtype, from->data)));
+    const ir_storage *state = session->module->ir->storage.items[storage];
+    if (t.rank == 0) TRY(api_state(d, state, key, ir_load_f64(from->dtype, from->data)));
     size_t n = tensor->bytes / ir_dtype_size(from->dtype);
     void *bytes = rt_alloc_block(n * ir_dtype_size(t.dtype));
     if (!bytes) return rt_no_memory(d);
@@ -398,7 +391,7 @@ ampc_status ampc_session_set_number(ampc_session *session, const char *key, doub
     NEED(key);
     TRY(find_writable(session, key, d, &storage, &t));
     TRY(check_scalar(&t, key, d));
-    TRY(api_state(d, key, value));
+    TRY(api_state(d, session->module->ir->storage.items[storage], key, value));
     ir_store_f64(t.dtype, bytes, value);
     return rt_session_write(session->rt, storage, bytes, d);
 }

@@ -8,12 +8,11 @@
 #include <stdlib.h>
 
 /* The data set of the caller's text; synthetic data are made for the inputs of `graph`. */
-static ampc_status open_data(const ampc_session *s, const char *graph, const char *spec,
+static ampc_status open_data(const ampc_session *s, const ir_graph *g, const char *spec,
                              rt_split split, uint64_t seed, diag *d, rt_dataset **data)
 {
     rt_dataset_options o = {.split = split, .seed = seed};
     rt_field *fields = NULL;
-    const ir_graph *g = ir_graph_find(s->module->ir, graph);
     if (!spec) return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "no data given");
     if (g) TRY(rt_feed_fields(g, rt_session_sizes(s->rt), d, &fields, &o.n_fields));
     o.fields = fields;
@@ -88,7 +87,8 @@ ampc_status ampc_train(ampc_session *session, const ampc_train_options *options)
     TRY(api_ranges(d, &o, ranges));
     if ((o.steps > 0) == (o.epochs > 0))
         return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "give the number of steps or of epochs");
-    TRY(open_data(session, "train_step", o.data, RT_TRAIN, o.seed, d, &data));
+    const ir_graph *step = ir_graph_by_role(session->module->ir, IR_GRAPH_train_step);
+    TRY(open_data(session, step, o.data, RT_TRAIN, o.seed, d, &data));
     session->trains = true;
     ampc_status status = run(session, &o, data, d);
     session->trains = false;
@@ -110,8 +110,7 @@ ampc_status ampc_evaluate(ampc_session *session, const char *data, int64_t batch
     NEED(result);
     TRY(api_result_check(result, d));
     if (batch) TRY(api_number(d, "batch", (double)batch, LIMITS_BATCH));
-    const char *graph = ir_graph_find(session->module->ir, "eval") ? "eval" : "infer";
-    TRY(open_data(session, graph, data, RT_TEST, 0, d, &set));
+    TRY(open_data(session, rt_evaluated_graph(session->module->ir), data, RT_TEST, 0, d, &set));
     ampc_status status = rt_evaluate(session->rt, session->module->ir, set, batch, d, &eval);
     rt_dataset_close(set);
     if (status != AMPC_OK) return status;

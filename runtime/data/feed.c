@@ -40,18 +40,11 @@ static int find_any(const rt_dataset *data, const char *const *names)
     return -1;
 }
 
-int rt_feed_label_field(const ir_module *m, const rt_dataset *data)
+int rt_feed_label_field(const ir_graph *g, const rt_dataset *data)
 {
-    const char *label = ir_meta_get(m, "label");
-    int field = label ? rt_dataset_find(data, label) : -1;
+    const ir_value *label = ir_input_by_role(g, IR_INPUT_label);
+    int field = label ? rt_dataset_find(data, label->name) : -1;
     return field >= 0 ? field : find_any(data, label_names);
-}
-
-/* The input that carries the labels: the one that the loss reads. */
-static const ir_value *label_input(const ir_module *m, const ir_graph *g)
-{
-    const char *label = ir_meta_get(m, "label");
-    return label ? ir_graph_find_input(g, label) : NULL;
 }
 
 static const ir_value *first_float_input(const ir_graph *g, const ir_value *other_than)
@@ -62,10 +55,10 @@ static const ir_value *first_float_input(const ir_graph *g, const ir_value *othe
     return NULL;
 }
 
-static int match(const ir_module *m, const ir_graph *g, const ir_value *v, const rt_dataset *data)
+static int match(const ir_graph *g, const ir_value *v, const rt_dataset *data)
 {
     int field = rt_dataset_find(data, v->name);
-    const ir_value *label = label_input(m, g);
+    const ir_value *label = ir_input_by_role(g, IR_INPUT_label);
     if (field >= 0) return field;
     if (v == label) return find_any(data, label_names);
     return v == first_float_input(g, label) ? find_any(data, image_names) : -1;
@@ -92,12 +85,12 @@ int64_t rt_feed_fixed_batch(const ir_graph *g, const int64_t *sizes)
     return fixed;
 }
 
-static ampc_status match_all(rt_feed *f, const ir_module *m, const ir_graph *g, diag *d)
+static ampc_status match_all(rt_feed *f, const ir_graph *g, diag *d)
 {
     ampc_status status = AMPC_OK;
     for (int i = 0; i < f->count; i++) {
         const ir_value *v = g->inputs.items[i];
-        int field = match(m, g, v, f->data);
+        int field = match(g, v, f->data);
         f->sources[i] = (source){.input = v, .field = (size_t)field};
         f->inputs[i] = (rt_tensor){.name = v->name, .dtype = v->type.dtype, .rank = v->type.rank};
         if (field < 0) status = report_unmatched(v, f->data, d);
@@ -149,27 +142,27 @@ static ampc_status set_buffers(rt_feed *f, diag *d)
     return AMPC_OK;
 }
 
-static ampc_status open_feed(rt_feed *f, const ir_module *m, const ir_graph *g, const int64_t *sizes,
+static ampc_status open_feed(rt_feed *f, const ir_graph *g, const int64_t *sizes,
                              int64_t batch, diag *d)
 {
     f->inputs = rt_alloc(g->inputs.count + 1, sizeof *f->inputs);
     f->sources = rt_alloc(g->inputs.count + 1, sizeof *f->sources);
     if (!f->inputs || !f->sources) return rt_no_memory(d);
     f->count = (int)g->inputs.count;
-    TRY(match_all(f, m, g, d));
+    TRY(match_all(f, g, d));
     TRY(rt_sizing_open(&f->sizing, g, sizes, batch, d));
     TRY(learn_sizes(f, d));
     find_fixed(f);
     return set_buffers(f, d);
 }
 
-ampc_status rt_feed_open(const ir_module *m, const ir_graph *g, rt_dataset *data, const int64_t *sizes,
+ampc_status rt_feed_open(const ir_graph *g, rt_dataset *data, const int64_t *sizes,
                          int64_t batch, diag *d, rt_feed **out)
 {
     rt_feed *f = rt_alloc(1, sizeof *f);
     if (!f) return rt_no_memory(d);
     f->data = data;
-    ampc_status s = open_feed(f, m, g, sizes, batch, d);
+    ampc_status s = open_feed(f, g, sizes, batch, d);
     if (s == AMPC_OK)
         *out = f;
     else

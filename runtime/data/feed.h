@@ -17,7 +17,7 @@ int64_t rt_feed_fixed_batch(const ir_graph *g, const int64_t *sizes);
 /* `sizes`: those that the session has (rt_session_sizes), NULL: none. `batch` 0: the fixed batch of the graph
  * (AMPC_USAGE when it has none). AMPC_REJECTED when an input finds no field, or one of another shape (all of them are
  * reported), AMPC_USAGE when `batch` is not the graph's fixed one. */
-ampc_status rt_feed_open(const ir_module *m, const ir_graph *g, rt_dataset *data, const int64_t *sizes,
+ampc_status rt_feed_open(const ir_graph *g, rt_dataset *data, const int64_t *sizes,
                          int64_t batch, diag *d, rt_feed **out);
 void rt_feed_close(rt_feed *f); /* NULL allowed */
 
@@ -38,7 +38,7 @@ ampc_status rt_feed_slice(rt_feed *f, int64_t first, int64_t count, diag *d);
 int64_t rt_feed_samples(const rt_feed *f);
 
 /* The field with the labels, or -1. */
-int rt_feed_label_field(const ir_module *m, const rt_dataset *data);
+int rt_feed_label_field(const ir_graph *g, const rt_dataset *data);
 
 /* One more than the largest index that integer input `v` may hold: the smallest table that it indexes, or the number
  * of classes of the loss that it labels. 0: it indexes nothing. */

@@ -114,7 +114,7 @@ static ampc_status make_room(rt_session *s, diag *d)
     for (size_t i = 0; i < s->module->graphs.count; i++) {
         const ir_graph *g = s->module->graphs.items[i];
         int outputs = 0;
-        for (const ir_node *n = g->first; n; n = n->next) outputs += n->op == IR_OP_output;
+        for (const ir_node *n = ir_first_output(g); n; n = ir_next_output(n)) outputs++;
         if (outputs > s->output_room) s->output_room = outputs;
         if (g->inputs.count > s->n_inputs) s->n_inputs = g->inputs.count;
     }
@@ -482,7 +482,7 @@ ampc_status rt_session_seed(rt_session *s, uint64_t seed, diag *d)
 {
     rt_tensor rng;
     int64_t key[2];
-    const ir_storage *storage = ir_random_state(s->module);
+    const ir_storage *storage = ir_state_by_role(s->module, IR_STATE_rng);
     if (!seed || !storage) return AMPC_OK;
     TRY(rt_session_read(s, (int)storage->id, d, &rng));
     memcpy(key, rng.data, sizeof key);

@@ -8,22 +8,10 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char *output_name(const ir_node *n)
-{
-    return n->attr[IR_ATTR(output, name)].s;
-}
-
-/* NULL: no more. */
-static const ir_node *next_output(const ir_node *n)
-{
-    while (n && n->op != IR_OP_output) n = n->next;
-    return n;
-}
-
 static int count_outputs(const ir_graph *g)
 {
     int count = 0;
-    for (const ir_node *n = next_output(g->first); n; n = next_output(n->next)) count++;
+    for (const ir_node *n = ir_first_output(g); n; n = ir_next_output(n)) count++;
     return count;
 }
 
@@ -41,8 +29,8 @@ static ampc_status reject_name(const ir_graph *g, const char *name, diag *d)
 {
     char text[512] = "";
     size_t used = 0;
-    for (const ir_node *n = next_output(g->first); n && used < sizeof text; n = next_output(n->next))
-        used += (size_t)snprintf(text + used, sizeof text - used, "%s%s", used ? ", " : "", output_name(n));
+    for (const ir_node *n = ir_first_output(g); n && used < sizeof text; n = ir_next_output(n))
+        used += (size_t)snprintf(text + used, sizeof text - used, "%s%s", used ? ", " : "", ir_output_name(n));
     return diag_error(d, AMPC_REJECTED, DIAG_NOWHERE, "graph @%s has no output '%s'; its outputs are: %s",
                       g->name, name, text);
 }
@@ -60,8 +48,8 @@ static rt_selection *make_selection(const ir_graph *g, const char *const *names,
     rt_selection *made = rt_alloc(1, sizeof *made + (size_t)count_outputs(g) * sizeof *made->names);
     if (!made) return NULL;
     made->graph = g;
-    for (const ir_node *node = next_output(g->first); node; node = next_output(node->next))
-        if (is_among(output_name(node), names, n)) made->names[made->n++] = output_name(node);
+    for (const ir_node *node = ir_first_output(g); node; node = ir_next_output(node))
+        if (is_among(ir_output_name(node), names, n)) made->names[made->n++] = ir_output_name(node);
     return made;
 }
 

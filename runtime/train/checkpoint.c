@@ -18,6 +18,7 @@
 
 #define FORMAT_VERSION "1"
 #define POSITION_KEY "data/position"
+#define PARAM_PREFIX "param/"
 static const int64_t position_dims[] = {3};
 
 /* ---- identity of a model ---- */
@@ -74,41 +75,18 @@ ampc_status rt_model_hash(const ir_module *m, diag *d, char hash[33])
 
 /* ---- keys ---- */
 
-static const struct {
-    const char *storage, *key;
-} training_states[] = {
-    {"rng", "rng/state"},
-    {"lr", "state/lr"},
-    {"step", "state/step"},
-    {"loss_scale", "state/loss_scale"},
-    {"good_steps", "state/good_steps"},
-    {"bad_steps", "state/bad_steps"},
-};
-
-static char *join(const char *prefix, const char *name)
+char *rt_checkpoint_key(const ir_storage *s)
 {
-    char *key = malloc(strlen(prefix) + strlen(name) + 1);
-    if (key) strcpy(stpcpy(key, prefix), name);
-    return key;
+    const char *key = s->kind == IR_PARAM ? PARAM_PREFIX : ir_state_roles[s->role].key, *slash = strrchr(key, '/');
+    const char *name = s->of ? s->of->name : slash[1] ? "" : s->name;
+    const bool slot = s->kind == IR_STATE && s->slot;
+    char *text;
+    return asprintf(&text, "%s%s%s%s", key, slot ? s->slot : "", slot ? "/" : "", name) < 0 ? NULL : text;
 }
 
-char *rt_checkpoint_key(const char *storage, ir_storage_kind kind)
+bool rt_checkpoint_is_weight(const ir_storage *s)
 {
-    static const char slots[] = "opt.";
-    if (kind == IR_PARAM) return join("param/", storage);
-    for (size_t i = 0; i < sizeof training_states / sizeof *training_states; i++)
-        if (strcmp(training_states[i].storage, storage) == 0) return strdup(training_states[i].key);
-    const char *slot = storage + sizeof slots - 1;
-    if (strncmp(storage, slots, sizeof slots - 1) != 0 || !strchr(slot, '.'))
-        return join("buf/", storage);
-    char *key = join("opt/", slot);
-    if (key) *strchr(key, '.') = '/';
-    return key;
-}
-
-bool rt_checkpoint_is_weight(const char *key)
-{
-    return strncmp(key, "param/", 6) == 0 || strncmp(key, "buf/", 4) == 0;
+    return s->kind == IR_PARAM || (s->kind == IR_STATE && s->role == IR_STATE_buffer);
 }
 
 /* ---- writing ---- */
@@ -120,28 +98,25 @@ static ampc_status put_number(rt_safetensors_writer *w, const char *key, uint64_
     return rt_safetensors_put_metadata(w, key, text);
 }
 
-/* A scalar of the session in readable form, if there is one. */
-static ampc_status put_scalar(rt_safetensors_writer *w, rt_session *s, const char *name, diag *d)
+/* A scalar state in readable form, if there is one. */
+static ampc_status put_scalar(rt_safetensors_writer *w, rt_session *s, const ir_module *m, ir_state_role role, diag *d)
 {
     char text[40];
     rt_tensor t;
-    ir_storage_kind kind;
-    int i = rt_session_storage_find(s, name);
-    if (i < 0) return AMPC_OK;
-    rt_session_storage_at(s, i, &t, &kind);
-    if (kind == IR_CONST || t.rank != 0) return AMPC_OK;
-    TRY(rt_session_read(s, i, d, &t));
+    const ir_storage *state = ir_state_by_role(m, role);
+    if (!state) return AMPC_OK;
+    TRY(rt_session_read(s, (int)state->id, d, &t));
     if (ir_dtype_is_float(t.dtype))
         snprintf(text, sizeof text, "%a", ir_load_f64(t.dtype, t.data));
     else
         snprintf(text, sizeof text, "%" PRId64, ir_load_i64(t.dtype, t.data));
-    return rt_safetensors_put_metadata(w, name, text);
+    return rt_safetensors_put_metadata(w, ir_state_words[role], text);
 }
 
 static ampc_status put_metadata(rt_safetensors_writer *w, rt_session *s, const ir_module *m,
                                 const rt_run_state *run, diag *d)
 {
-    static const char *const counters[] = {"loss_scale", "good_steps", "bad_steps"};
+    static const ir_state_role counters[] = {IR_STATE_loss_scale, IR_STATE_good_steps, IR_STATE_bad_steps};
     char hash[33];
     TRY(rt_model_hash(m, d, hash));
     TRY(rt_safetensors_put_metadata(w, "version", FORMAT_VERSION));
@@ -154,22 +129,20 @@ static ampc_status put_metadata(rt_safetensors_writer *w, rt_session *s, const i
     TRY(put_number(w, "batch", (uint64_t)run->batch));
     TRY(put_number(w, "rows", (uint64_t)run->rows));
     for (size_t i = 0; i < sizeof counters / sizeof *counters; i++)
-        TRY(put_scalar(w, s, counters[i], d));
+        TRY(put_scalar(w, s, m, counters[i], d));
     const char *amp = ir_meta_get(m, "amp"), *list = ir_meta_get(m, "list");
     if (amp) TRY(rt_safetensors_put_metadata(w, "amp", amp));
     return list ? rt_safetensors_put_metadata(w, "list", list) : AMPC_OK;
 }
 
-static ampc_status put_tensors(rt_safetensors_writer *w, rt_session *s, const int64_t *position,
-                               diag *d)
+static ampc_status put_tensors(rt_safetensors_writer *w, rt_session *s, const ir_module *m,
+                               const int64_t *position, diag *d)
 {
     rt_tensor t;
-    ir_storage_kind kind;
-    for (int i = 0; i < rt_session_storage_count(s); i++) {
-        rt_session_storage_at(s, i, &t, &kind);
-        if (kind == IR_CONST) continue;
-        TRY(rt_session_read(s, i, d, &t));
-        char *key = rt_checkpoint_key(t.name, kind);
+    for (size_t i = 0; i < m->storage.count; i++) {
+        if (m->storage.items[i]->kind == IR_CONST) continue;
+        TRY(rt_session_read(s, (int)i, d, &t));
+        char *key = rt_checkpoint_key(m->storage.items[i]);
         if (!key) return rt_no_memory(d);
         ampc_status status = rt_safetensors_add(w, key, t.dtype, t.rank, t.dims, t.data);
         free(key);
@@ -187,7 +160,7 @@ ampc_status rt_checkpoint_write(rt_session *s, const ir_module *m, const rt_run_
     ampc_status status = rt_safetensors_create(d, &w);
     if (status != AMPC_OK) return rt_no_memory(d);
     status = put_metadata(w, s, m, run, d);
-    if (status == AMPC_OK) status = put_tensors(w, s, position, d);
+    if (status == AMPC_OK) status = put_tensors(w, s, m, position, d);
     if (status == AMPC_OK) return rt_safetensors_commit(w, path, NULL);
     rt_safetensors_discard(w);
     return status;
@@ -294,18 +267,17 @@ static ampc_status match_storage(rt_checkpoint_file *f, int storage, const rt_te
 }
 
 /* Finds the bytes of each storage that the part covers; the first failure is returned, after all were visited. */
-static ampc_status match_session(rt_checkpoint_file *f, rt_session *s, rt_checkpoint_part part)
+static ampc_status match_session(rt_checkpoint_file *f, rt_session *s, const ir_module *m, rt_checkpoint_part part)
 {
     ampc_status first = AMPC_OK;
-    for (int i = 0; i < rt_session_storage_count(s); i++) {
+    for (size_t i = 0; i < m->storage.count; i++) {
         rt_tensor t;
-        ir_storage_kind kind;
-        rt_session_storage_at(s, i, &t, &kind);
-        if (kind == IR_CONST) continue;
-        char *key = rt_checkpoint_key(t.name, kind);
+        const ir_storage *storage = m->storage.items[i];
+        if (storage->kind == IR_CONST || (part == RT_CHECKPOINT_WEIGHTS && !rt_checkpoint_is_weight(storage))) continue;
+        rt_session_storage_at(s, (int)i, &t, NULL);
+        char *key = rt_checkpoint_key(storage);
         if (!key) return rt_no_memory(f->d);
-        bool covered = part == RT_CHECKPOINT_ALL || rt_checkpoint_is_weight(key);
-        ampc_status status = covered ? match_storage(f, i, &t, key) : AMPC_OK;
+        ampc_status status = match_storage(f, (int)i, &t, key);
         free(key);
         if (first == AMPC_OK) first = status;
     }
@@ -396,7 +368,7 @@ ampc_status rt_checkpoint_file_load(rt_checkpoint_file *f, rt_session *s, const 
     rt_run_state state;
     TRY(check_version(f));
     if (part == RT_CHECKPOINT_ALL) TRY(check_model(f, m));
-    TRY(match_session(f, s, part));
+    TRY(match_session(f, s, m, part));
     if (part == RT_CHECKPOINT_ALL) TRY(check_all_used(f));
     TRY(read_run(f, &state));
     TRY(copy_all(f, s));

@@ -1,10 +1,10 @@
 /* checkpoint.h - the whole state of a training run in one safetensors file, and folders of such files.
  *
- *   key               storage of the session
+ *   key               storage of the session, by its role (ir/roles.def)
  *   param/NAME        parameter NAME (the f32 master)
- *   opt/SLOT/NAME     state opt.SLOT.NAME
- *   rng/state         state rng
- *   state/NAME        states of training: lr, step, loss_scale, good_steps, bad_steps
+ *   opt/SLOT/NAME     slot of an optimizer for parameter NAME
+ *   rng/state         what dropout draws by
+ *   state/ROLE        states of training: lr, step, loss_scale, good_steps, bad_steps
  *   buf/NAME          every other state (BatchNormalization statistics)
  *   data/position     no storage: seed, epoch, batch of the data (i64[3])
  *
@@ -33,9 +33,9 @@ typedef struct rt_run_state {
  * they lie do not count. */
 ampc_status rt_model_hash(const ir_module *m, diag *d, char hash[33]);
 /* The key of a parameter or state, malloced; NULL when memory is exhausted. */
-char *rt_checkpoint_key(const char *storage, ir_storage_kind kind);
-/* Whether a key is that of a parameter or buffer of the model. */
-bool rt_checkpoint_is_weight(const char *key);
+char *rt_checkpoint_key(const ir_storage *s);
+/* Whether it is a parameter or buffer of the model. */
+bool rt_checkpoint_is_weight(const ir_storage *s);
 
 ampc_status rt_checkpoint_write(rt_session *s, const ir_module *m, const rt_run_state *run,
                                 const char *path, diag *d);

@@ -11,8 +11,7 @@ enum { DEFAULT_BATCH = 256 };
 
 typedef struct evaluation {
     rt_session *session;
-    const ir_module *module;
-    const char *graph;
+    const ir_graph *graph;
     rt_dataset *data;
     rt_feed *feed;
     const char *loss;   /* output statement, NULL: none */
@@ -44,7 +43,7 @@ static bool are_scores(const rt_tensor *t, int64_t labels)
 static const rt_tensor *find_scores(const evaluation *e)
 {
     int64_t labels = e->per_sample * rt_feed_samples(e->feed);
-    const char *name = ir_meta_get(e->module, "logits");
+    const char *name = ir_output_name(ir_output_by_role(e->graph, IR_OUTPUT_logits));
     const rt_tensor *t = name ? rt_session_output(e->session, name) : NULL;
     for (int i = 0; !t && i < rt_session_output_count(e->session); i++)
         if (are_scores(rt_session_output_at(e->session, i), labels))
@@ -88,7 +87,7 @@ static void count_correct(evaluation *e, int64_t count)
 
 static ampc_status run(evaluation *e, diag *d, double *loss)
 {
-    TRY(rt_session_run(e->session, e->graph, rt_feed_inputs(e->feed), rt_feed_count(e->feed), d));
+    TRY(rt_session_run(e->session, e->graph->name, rt_feed_inputs(e->feed), rt_feed_count(e->feed), d));
     const rt_tensor *t = e->loss ? rt_session_output(e->session, e->loss) : NULL;
     *loss = t ? ir_load_f64(t->dtype, t->data) : NAN;
     return rt_session_fetched(e->session, d);
@@ -134,22 +133,17 @@ static ampc_status add_batch(evaluation *e, int64_t first, int64_t count, diag *
 
 /* What the loss leaves out. A mean over other labels than those of the data (shifted by one token ..) is weighted by
  * samples. */
-static void find_ignored(evaluation *e, const ir_graph *g)
+static void find_ignored(evaluation *e)
 {
-    const char *name = ir_meta_get(e->module, "label");
-    const ir_value *input = name ? ir_graph_find_input(g, name) : NULL;
+    const ir_value *input = ir_input_by_role(e->graph, IR_INPUT_label);
+    ir_dim_table *dims = e->graph->module->dims;
     e->ignored = INT64_MIN;
-    for (const ir_node *n = g->first; n; n = n->next) {
-        if (n->op != IR_OP_softmax_cross_entropy && n->op != IR_OP_nll_loss) continue;
-        bool cross_entropy = n->op == IR_OP_softmax_cross_entropy;
-        const ir_value *label = ir_in(n, cross_entropy ? IR_IN(softmax_cross_entropy, label)
-                                                       : IR_IN(nll_loss, label));
-        e->ignored = n->attr[cross_entropy ? IR_ATTR(softmax_cross_entropy, ignore_index)
-                                           : IR_ATTR(nll_loss, ignore_index)]
-                         .i;
+    for (const ir_node *n = e->graph->first; n; n = n->next) {
+        const ir_value *labels = ir_in_named(n, "label");
+        if (!labels) continue;
+        e->ignored = n->attr[ir_op_find_attr(n->op, "ignore_index")].i;
         e->weighted = e->ignored != INT64_MIN && e->labels && input &&
-                      ir_type_count(g->module->dims, &label->type) ==
-                          ir_type_count(g->module->dims, &input->type);
+                      ir_type_count(dims, &labels->type) == ir_type_count(dims, &input->type);
     }
 }
 
@@ -163,7 +157,7 @@ static bool has_classes(const evaluation *e)
 
 static ampc_status set_labels(evaluation *e, diag *d)
 {
-    e->label_field = rt_feed_label_field(e->module, e->data);
+    e->label_field = rt_feed_label_field(e->graph, e->data);
     if (!has_classes(e)) {
         e->label_field = -1;
         return AMPC_OK;
@@ -174,31 +168,38 @@ static ampc_status set_labels(evaluation *e, diag *d)
     return e->labels ? AMPC_OK : rt_no_memory(d);
 }
 
-static ampc_status evaluate(evaluation *e, const ir_graph *g, int64_t batch, diag *d)
+static ampc_status evaluate(evaluation *e, int64_t batch, diag *d)
 {
     const int64_t *sizes = rt_session_sizes(e->session);
-    int64_t fixed = rt_feed_fixed_batch(g, sizes);
+    int64_t fixed = rt_feed_fixed_batch(e->graph, sizes);
     int64_t rows = rt_dataset_rows(e->data);
     if (!batch) batch = fixed ? fixed : DEFAULT_BATCH;
-    TRY(rt_feed_open(e->module, g, e->data, sizes, batch, d, &e->feed));
+    TRY(rt_feed_open(e->graph, e->data, sizes, batch, d, &e->feed));
     TRY(set_labels(e, d));
-    find_ignored(e, g);
+    find_ignored(e);
     for (int64_t first = 0; first < rows; first += batch)
         TRY(add_batch(e, first, rows - first < batch ? rows - first : batch, d));
     return AMPC_OK;
 }
 
+const ir_graph *rt_evaluated_graph(const ir_module *m)
+{
+    const ir_graph *g = ir_graph_by_role(m, IR_GRAPH_eval);
+    return g ? g : ir_graph_by_role(m, IR_GRAPH_infer);
+}
+
 ampc_status rt_evaluate(rt_session *s, const ir_module *m, rt_dataset *data, int64_t batch, diag *d,
                         rt_eval *out)
 {
-    const ir_graph *g = ir_graph_find(m, "eval");
-    if (!g) g = ir_graph_find(m, "infer");
+    const ir_graph *g = rt_evaluated_graph(m);
     if (!g)
         return diag_error(d, AMPC_UNSUPPORTED, DIAG_NOWHERE,
                           "the module has no entry @eval or @infer");
-    evaluation e = {
-        .session = s, .module = m, .graph = g->name, .data = data, .loss = ir_meta_get(m, "loss")};
-    ampc_status status = evaluate(&e, g, batch, d);
+    evaluation e = {.session = s,
+                    .graph = g,
+                    .data = data,
+                    .loss = ir_output_name(ir_output_by_role(g, IR_OUTPUT_loss))};
+    ampc_status status = evaluate(&e, batch, d);
     if (status == AMPC_OK)
         *out = (rt_eval){.loss = e.weight > 0 ? e.loss_sum / e.weight : NAN,
                          .accuracy = e.counted ? (double)e.correct / (double)e.counted : NAN,

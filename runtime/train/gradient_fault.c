@@ -24,13 +24,11 @@ static int64_t count_not_finite(const rt_tensor *t)
     return bad;
 }
 
-static const rt_tensor *gradient_of(rt_session *s, const char *param)
+static const rt_tensor *gradient_of(rt_session *s, const ir_value *param)
 {
-    char *name;
-    if (asprintf(&name, "grad/%s", param) < 0) return NULL;
-    const rt_tensor *t = rt_session_output(s, name);
-    free(name);
-    return t;
+    const ir_node *n = ir_first_output(param->graph);
+    while (n && !(n->role == IR_OUTPUT_gradient && n->of == param)) n = ir_next_output(n);
+    return n ? rt_session_output(s, ir_output_name(n)) : NULL;
 }
 
 /* The model node that a node of our own making (a cast of a weight) works for. */
@@ -56,7 +54,7 @@ static void find_fault(rt_session *s, const ir_graph *g, fault *f)
         for (int i = 0; i < n->n_in; i++) {
             const ir_value *v = ir_in(n, i);
             if (!v || v->kind != IR_VALUE_STORAGE || v->storage->kind != IR_PARAM) continue;
-            const rt_tensor *t = gradient_of(s, v->storage->name);
+            const rt_tensor *t = gradient_of(s, v);
             int64_t bad = t ? count_not_finite(t) : 0;
             if (bad) *f = (fault){model_node(n, 3), v->storage->name, bad, count_elements(t)};
         }
@@ -64,9 +62,9 @@ static void find_fault(rt_session *s, const ir_graph *g, fault *f)
 
 static void look(rt_session *s, const ir_module *m, const rt_tensor *inputs, int n, fault *f)
 {
-    const ir_graph *g = ir_graph_find(m, "grad");
+    const ir_graph *g = ir_graph_by_role(m, IR_GRAPH_grad);
     diag *quiet = diag_new(NULL, NULL);
-    if (g && quiet && rt_session_run(s, "grad", inputs, n, quiet) == AMPC_OK) find_fault(s, g, f);
+    if (g && quiet && rt_session_run(s, g->name, inputs, n, quiet) == AMPC_OK) find_fault(s, g, f);
     diag_free(quiet);
 }
 

@@ -13,17 +13,21 @@ enum { FLOOR_SKIPS = 50 };
 /* Where update_loss_scaling stops; a scale that nothing moves is always at its floor. */
 static double model_floor(const ir_graph *g)
 {
-    for (const ir_node *n = g->first; n; n = n->next)
-        if (n->op == IR_OP_update_loss_scaling) return n->attr[IR_ATTR(update_loss_scaling, min)].f;
+    const ir_storage *scale = ir_state_by_role(g->module, IR_STATE_loss_scale);
+    for (const ir_node *n = ir_first_store(g); n; n = ir_next_store(n)) {
+        const ir_node *update = ir_def(ir_in(n, 1));
+        const int floor = ir_in(n, 0)->storage == scale && update ? ir_op_find_attr(update->op, "min") : -1;
+        if (floor >= 0) return update->attr[floor].f;
+    }
     return INFINITY;
 }
 
 ampc_status rt_stepper_open(rt_session *s, const ir_module *m, const rt_stepper_options *o, diag *d,
                             rt_stepper *out)
 {
-    const ir_graph *g = ir_graph_find(m, "train_step");
-    *out = (rt_stepper){.session = s, .module = m, .loss = ir_meta_get(m, "loss")};
-    if (!g || !out->loss)
+    const ir_graph *g = ir_graph_by_role(m, IR_GRAPH_train_step);
+    *out = (rt_stepper){.session = s, .graph = g};
+    if (!g || !ir_output_by_role(g, IR_OUTPUT_loss))
         return diag_error(d, AMPC_UNSUPPORTED, DIAG_NOWHERE,
                           "the module has no training step: compile it with a loss (--loss)");
     out->floor = fmax(o->scale_floor > 0 ? o->scale_floor : 1, model_floor(g));
@@ -33,13 +37,13 @@ ampc_status rt_stepper_open(rt_session *s, const ir_module *m, const rt_stepper_
 
 ampc_status rt_stepper_select(rt_session *s, const ir_module *m, const char *const *names, int n, diag *d)
 {
-    const ir_graph *g = ir_graph_find(m, "train_step");
-    const char *const needed[] = {ir_meta_get(m, "loss"), "found_inf"};
+    static const ir_output_role needed[] = {IR_OUTPUT_loss, IR_OUTPUT_found_inf};
+    const ir_graph *g = ir_graph_by_role(m, IR_GRAPH_train_step);
     const char **all = rt_alloc((size_t)n + 2, sizeof *all);
     if (!all) return rt_no_memory(d);
     int count = 0;
     for (int i = 0; i < 2 && g; i++)
-        if (needed[i] && ir_graph_find_output(g, needed[i])) all[count++] = needed[i];
+        if ((all[count] = ir_output_name(ir_output_by_role(g, needed[i])))) count++;
     for (int i = 0; i < n; i++) all[count++] = names[i];
     ampc_status status = g ? rt_session_select(s, g->name, all, count, d) : AMPC_OK;
     rt_free(all);
@@ -49,18 +53,31 @@ ampc_status rt_stepper_select(rt_session *s, const ir_module *m, const char *con
 /* What is kept of each step, in this order. */
 enum { LOSS, GRAD_NORM, FOUND_INF, RATE, SCALE_BEFORE, SCALE_AFTER, KEPT };
 
+static rt_keep keep_output(const rt_stepper *t, ir_output_role role)
+{
+    const char *name = ir_output_name(ir_output_by_role(t->graph, role));
+    return (rt_keep){name ? name : "", RT_KEEP_OUTPUT};
+}
+
+static ampc_status keep(rt_stepper *t, diag *d)
+{
+    const char *rate = ir_state_name(t->graph->module, IR_STATE_lr);
+    const char *scale = ir_state_name(t->graph->module, IR_STATE_loss_scale);
+    const rt_keep kept[KEPT] = {
+        [LOSS] = keep_output(t, IR_OUTPUT_loss),
+        [GRAD_NORM] = keep_output(t, IR_OUTPUT_grad_norm),
+        [FOUND_INF] = keep_output(t, IR_OUTPUT_found_inf),
+        [RATE] = {rate, RT_KEEP_BEFORE},
+        [SCALE_BEFORE] = {scale, RT_KEEP_BEFORE},
+        [SCALE_AFTER] = {scale, RT_KEEP_AFTER},
+    };
+    return rt_session_keep(t->session, t->graph->name, kept, KEPT, d);
+}
+
 ampc_status rt_stepper_submit(rt_stepper *t, const rt_tensor *inputs, int n, diag *d)
 {
-    const rt_keep kept[KEPT] = {
-        [LOSS] = {t->loss, RT_KEEP_OUTPUT},
-        [GRAD_NORM] = {"grad_norm", RT_KEEP_OUTPUT},
-        [FOUND_INF] = {"found_inf", RT_KEEP_OUTPUT},
-        [RATE] = {"lr", RT_KEEP_BEFORE},
-        [SCALE_BEFORE] = {"loss_scale", RT_KEEP_BEFORE},
-        [SCALE_AFTER] = {"loss_scale", RT_KEEP_AFTER},
-    };
-    if (!t->submitted) TRY(rt_session_keep(t->session, "train_step", kept, KEPT, d));
-    TRY(rt_session_submit(t->session, "train_step", inputs, n, d, &t->submitted));
+    if (!t->submitted) TRY(keep(t, d));
+    TRY(rt_session_submit(t->session, t->graph->name, inputs, n, d, &t->submitted));
     t->pending++;
     return AMPC_OK;
 }
@@ -87,7 +104,7 @@ static ampc_status check(rt_stepper *t, const rt_tensor *inputs, int n, double l
                           ": the loss is %g before scaling, which no smaller loss scale can mend",
                           t->state.step, loss);
     if (t->state.stuck < t->floor_skips) return AMPC_OK;
-    return rt_gradient_fault(t->session, t->module, inputs, n, d,
+    return rt_gradient_fault(t->session, t->graph->module, inputs, n, d,
                              "step %" PRIu64 ": %" PRIu64
                              " steps in a row were skipped with the loss scale at %g",
                              t->state.step, t->state.stuck, scale);

@@ -15,9 +15,8 @@ typedef struct rt_stepper_options {
 
 typedef struct rt_stepper {
     rt_session *session;
-    const ir_module *module;
+    const ir_graph *graph; /* the training step */
     rt_run_state state;
-    const char *loss;   /* output statement */
     int64_t submitted;  /* number of the session's last run that is ours */
     int pending;        /* steps submitted and not collected */
     double floor;

@@ -70,12 +70,12 @@ static ampc_status set_up(rt_trainer *t, rt_session *s, const ir_module *m,
 {
     const rt_stepper_options watch = {o->scale_floor, o->floor_skips};
     TRY(rt_stepper_open(s, m, &watch, d, &t->stepper));
-    TRY(rt_feed_open(m, ir_graph_find(m, "train_step"), t->data, rt_session_sizes(s), o->batch, d,
+    TRY(rt_feed_open(t->stepper.graph, t->data, rt_session_sizes(s), o->batch, d,
                      &t->feed));
     TRY(set_length(t, o, d));
     TRY(set_seed(t, o->seed, d));
     double lr = o->lr;
-    if (lr < 0) TRY(rt_session_get_number(s, "lr", d, &lr));
+    if (lr < 0) TRY(rt_session_get_number(s, ir_state_name(m, IR_STATE_lr), d, &lr));
     TRY(rt_schedule_parse(o->schedule, lr, t->steps, d, &t->schedule));
     rt_schedule_print(&t->schedule, t->stepper.state.schedule);
     t->began = now();
@@ -144,11 +144,12 @@ static ampc_status set_rate(rt_trainer *t, diag *d)
 {
     double accepted = 0;
     rt_session *s = t->stepper.session;
+    const ir_module *m = t->stepper.graph->module;
     if (!isnan(t->rate) && rt_schedule_is_constant(&t->schedule)) return AMPC_OK;
     assert(!t->stepper.pending); /* set between steps alone */
-    TRY(rt_session_get_number(s, "step", d, &accepted));
+    TRY(rt_session_get_number(s, ir_state_name(m, IR_STATE_step), d, &accepted));
     double rate = rt_schedule_rate(&t->schedule, (int64_t)accepted);
-    if (rate != t->rate) TRY(rt_session_set_number(s, "lr", rate, d));
+    if (rate != t->rate) TRY(rt_session_set_number(s, ir_state_name(m, IR_STATE_lr), rate, d));
     t->rate = rate;
     return AMPC_OK;
 }
@@ -188,7 +189,7 @@ ampc_status rt_trainer_step(rt_trainer *t, diag *d, rt_step *out)
 
 ampc_status rt_trainer_save(rt_trainer *t, const char *folder, int keep, diag *d)
 {
-    return rt_checkpoint_put(t->stepper.session, t->stepper.module, &t->stepper.state, folder, keep,
+    return rt_checkpoint_put(t->stepper.session, t->stepper.graph->module, &t->stepper.state, folder, keep,
                              d);
 }
 
@@ -217,7 +218,7 @@ ampc_status rt_trainer_resume(rt_trainer *t, const char *folder, bool allow_fall
                               char **path)
 {
     rt_run_state from;
-    TRY(rt_checkpoint_resume(t->stepper.session, t->stepper.module, folder, allow_fallback, d,
+    TRY(rt_checkpoint_resume(t->stepper.session, t->stepper.graph->module, folder, allow_fallback, d,
                              &from, path));
     if (!*path) return AMPC_OK;
     ampc_status s = check_resumed(t, &from, *path, d);

@@ -79,6 +79,7 @@ typedef struct rt_eval {
 /* @eval (or @infer when there is none) over every sample in stored order. A last partial batch is a second binding of
  * the batch symbol. A fixed batch is filled up with copies of one sample, whose loss is measured in a run of its own
  * and taken off again (the loss is a mean over samples). `batch` 0: the fixed batch, or 256. */
+const ir_graph *rt_evaluated_graph(const ir_module *m); /* eval, or infer without a loss; NULL: neither */
 ampc_status rt_evaluate(rt_session *s, const ir_module *m, rt_dataset *data, int64_t batch, diag *d,
                         rt_eval *out);
 

@@ -69,7 +69,8 @@ static void check_gradients(const golden *g, rt_session *cuda, rt_session *cpu)
 
 static void check_losses(const golden *g, rt_session *cuda, rt_session *cpu)
 {
-    const char *name = ir_meta_get(g->module, "loss");
+    const ir_graph *step = ir_graph_by_role(g->module, IR_GRAPH_train_step);
+    const char *name = ir_output_name(ir_output_by_role(step, IR_OUTPUT_loss));
     const rt_keep loss = {name, RT_KEEP_OUTPUT};
     int64_t runs[GOLDEN_STEPS];
     rt_tensor inputs[GOLDEN_INPUTS];

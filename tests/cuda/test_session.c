@@ -23,7 +23,8 @@ typedef struct outcome {
  * soon as a run is submitted. */
 static ampc_status steps(rt_session *s, diag *d, double *loss)
 {
-    const rt_keep keep = {ir_meta_get(module, "loss"), RT_KEEP_OUTPUT};
+    const ir_graph *step = ir_graph_by_role(module, IR_GRAPH_train_step);
+    const rt_keep keep = {ir_output_name(ir_output_by_role(step, IR_OUTPUT_loss)), RT_KEEP_OUTPUT};
     int64_t runs[STEPS];
     rt_tensor inputs[2];
     make_inputs(inputs);

@@ -388,6 +388,7 @@ static ir_module *draw(choices *c, ir_op op)
     if (m && d && !setjmp(guard)) {
         arena_set_guard(m->arena, &guard);
         drawing w = {.c = c, .m = m, .g = ir_graph_new(m, "forward"), .empty = op != IR_OP_COUNT};
+        w.g->role = IR_GRAPH_forward;
         w.b = ir_builder_at_end(w.g, d);
         good = op == IR_OP_COUNT ? draw_graph(&w) : draw_one(&w, op);
         ir_module_sweep(m);

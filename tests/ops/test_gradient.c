@@ -508,6 +508,7 @@ static bool build_graph(probe *p)
 {
     static const char *const names[] = {"a", "b", "c", "d", "e"};
     ir_graph *g = ir_graph_new(p->module, "train");
+    g->role = IR_GRAPH_train;
     ir_value *in[MAX_IN];
     for (int i = 0; i < p->row->n_in; i++) {
         const shape *s = &p->row->sets[p->set][i];
@@ -526,9 +527,8 @@ static bool build_graph(probe *p)
     int64_t axes[IR_MAX_RANK];
     for (int i = 0; i < y->type.rank; i++) axes[i] = i;
     ir_value *loss = ir_reduce_sum(&b, ir_binary(&b, IR_OP_mul, y, r), axes, y->type.rank, false);
-    ir_output(&b, "loss", loss);
-    ir_meta_set(p->module, "loss", "loss");
-    ir_meta_set(p->module, "label", "r");
+    ir_output_as(&b, IR_OUTPUT_loss, NULL, loss);
+    r->role = IR_INPUT_label;
     p->n = p->row->n_in + 1;
     rt_tensor *w = &p->inputs[p->n - 1];
     *w = (rt_tensor){.name = "r", .dtype = IR_f64, .rank = weights.rank};

@@ -183,8 +183,9 @@ static ir_module *import(trial *t, bool with_sizes)
 static bool differentiate(trial *t, ir_module *m)
 {
     compile_options o = compile_options_default();
-    ir_meta_set(m, "loss", "loss");
-    m->graphs.items[0]->name = "train";
+    ir_graph *g = m->graphs.items[0];
+    ir_graph_set_role(g, IR_GRAPH_train);
+    ir_graph_find_output(g, "loss")->role = IR_OUTPUT_loss;
     if (test_pass(m, "autodiff", &o, t->d) == AMPC_OK) return true;
     fail(t, "no gradient: %s", diag_first_error(t->d));
     return false;

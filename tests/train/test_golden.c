@@ -138,7 +138,8 @@ static void check_sgd(golden *g)
     double bound = fmax(1e-5, 4 * golden_reference_error(g, "sgd_loss"));
     for (int i = 0; i < GOLDEN_STEPS; i++) {
         golden_run(g, g->session, "train_step");
-        const rt_tensor *loss = rt_session_output(g->session, ir_meta_get(g->module, "loss"));
+        const ir_graph *step = ir_graph_by_role(g->module, IR_GRAPH_train_step);
+        const rt_tensor *loss = rt_session_output(g->session, ir_output_name(ir_output_by_role(step, IR_OUTPUT_loss)));
         assert_non_null(loss);
         double expected = reference(losses, (size_t)i), error = fabs(element(loss, 0) - expected) / fabs(expected);
         if (!(error <= bound)) print_error("step %d: loss %.9g, expected %.9g\n", i, element(loss, 0), expected);

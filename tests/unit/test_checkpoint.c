@@ -35,27 +35,27 @@ static void expect_bytes(rt_session *s, const char *bytes, size_t n)
 
 static void test_keys(void **state)
 {
+    static ir_storage weight = {.name = "fc.weight", .kind = IR_PARAM}, odd = {.name = "/enc/w:0", .kind = IR_PARAM};
     (void)state;
     static const struct {
-        const char *storage;
-        ir_storage_kind kind;
+        ir_storage storage;
         const char *key;
     } rows[] = {
-        {"fc.weight", IR_PARAM, "param/fc.weight"},
-        {"lr", IR_PARAM, "param/lr"},
-        {"opt.m.fc.weight", IR_STATE, "opt/m/fc.weight"},
-        {"opt.velocity./enc/w:0", IR_STATE, "opt/velocity//enc/w:0"},
-        {"opt.lonely", IR_STATE, "buf/opt.lonely"},
-        {"rng", IR_STATE, "rng/state"},
-        {"lr", IR_STATE, "state/lr"},
-        {"step", IR_STATE, "state/step"},
-        {"loss_scale", IR_STATE, "state/loss_scale"},
-        {"good_steps", IR_STATE, "state/good_steps"},
-        {"bad_steps", IR_STATE, "state/bad_steps"},
-        {"bn.mean", IR_STATE, "buf/bn.mean"},
+        {{.name = "fc.weight", .kind = IR_PARAM}, "param/fc.weight"},
+        {{.name = "lr", .kind = IR_PARAM}, "param/lr"},
+        {{.name = "a", .kind = IR_STATE, .role = IR_STATE_slot, .slot = "m", .of = &weight}, "opt/m/fc.weight"},
+        {{.name = "b", .kind = IR_STATE, .role = IR_STATE_slot, .slot = "velocity", .of = &odd}, "opt/velocity//enc/w:0"},
+        {{.name = "opt.m.fc.weight", .kind = IR_STATE}, "buf/opt.m.fc.weight"},
+        {{.name = "r", .kind = IR_STATE, .role = IR_STATE_rng}, "rng/state"},
+        {{.name = "l", .kind = IR_STATE, .role = IR_STATE_lr}, "state/lr"},
+        {{.name = "n", .kind = IR_STATE, .role = IR_STATE_step}, "state/step"},
+        {{.name = "s", .kind = IR_STATE, .role = IR_STATE_loss_scale}, "state/loss_scale"},
+        {{.name = "g", .kind = IR_STATE, .role = IR_STATE_good_steps}, "state/good_steps"},
+        {{.name = "b", .kind = IR_STATE, .role = IR_STATE_bad_steps}, "state/bad_steps"},
+        {{.name = "bn.mean", .kind = IR_STATE}, "buf/bn.mean"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        char *key = rt_checkpoint_key(rows[i].storage, rows[i].kind);
+        char *key = rt_checkpoint_key(&rows[i].storage);
         assert_string_equal(key, rows[i].key);
         free(key);
     }

@@ -120,7 +120,7 @@ static void test_rows(void **state)
         int64_t sizes[8] = {-1, -1, -1, -1, -1, -1, -1, -1};
         rt_feed *feed = NULL;
         if (rows[i].n) sizes[0] = rows[i].n;
-        ampc_status s = rt_feed_open(m, ir_graph_find(m, "g"), data, sizes, rows[i].batch, t->d, &feed);
+        ampc_status s = rt_feed_open(ir_graph_find(m, "g"), data, sizes, rows[i].batch, t->d, &feed);
         if (s == AMPC_OK) s = rt_feed_take(feed, &(rt_position){0}, t->d);
         if (rows[i].error) {
             if (s == AMPC_OK) fail_msg("accepted: %s", rows[i].inputs);
@@ -209,7 +209,7 @@ static void test_random_shapes(void **state)
         ir_module *m = load_inputs(t, inputs);
         rt_dataset *data = make_data(t, fields, (size_t)n, ROWS);
         rt_feed *feed = NULL;
-        if (rt_feed_open(m, ir_graph_find(m, "g"), data, NULL, batch, t->d, &feed) != AMPC_OK)
+        if (rt_feed_open(ir_graph_find(m, "g"), data, NULL, batch, t->d, &feed) != AMPC_OK)
             fail_msg("%s: %s", inputs, diag_first_error(t->d));
         for (int64_t first = 0; first < ROWS; first += batch)
             expect_slice(t, feed, data, shapes, n, first, ROWS - first < batch ? ROWS - first : batch);
@@ -246,7 +246,7 @@ static void test_synthetic_fits(void **state)
         const ir_graph *g = ir_graph_find(m, "g");
         assert_int_equal(rt_feed_fields(g, sizes, t->d, &fields, &n), AMPC_OK);
         rt_dataset *data = make_data(t, fields, n, ROWS);
-        if (rt_feed_open(m, g, data, sizes, models[i].batch, t->d, &feed) != AMPC_OK)
+        if (rt_feed_open(g, data, sizes, models[i].batch, t->d, &feed) != AMPC_OK)
             fail_msg("%s: %s", models[i].inputs, diag_first_error(t->d));
         assert_int_equal(rt_feed_take(feed, &(rt_position){0}, t->d), AMPC_OK);
         assert_string_equal(print_shapes(feed, shapes, sizeof shapes), models[i].shapes);
@@ -289,7 +289,7 @@ static void test_partial_batch_does_not_fit(void **state)
     const rt_field field = {.name = "x", .dtype = IR_f32, .rank = 1, .dims = {5}};
     ir_module *m = load_inputs(t, "@x : f32[N,N]");
     rt_dataset *data = make_data(t, &field, 1, ROWS);
-    assert_int_equal(rt_feed_open(m, ir_graph_find(m, "g"), data, NULL, 5, t->d, &feed), AMPC_OK);
+    assert_int_equal(rt_feed_open(ir_graph_find(m, "g"), data, NULL, 5, t->d, &feed), AMPC_OK);
     assert_int_equal(rt_feed_slice(feed, 0, 5, t->d), AMPC_OK);
     assert_int_equal(rt_feed_slice(feed, 20, 3, t->d), AMPC_REJECTED);
     scratch_expect(t, "of type f32[N,N] in a batch of 3");

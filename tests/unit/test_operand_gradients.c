@@ -283,8 +283,8 @@ static double loss_of(problem *p)
 {
     if (rt_session_run(p->session, "grad", &p->label, p->label.data ? 1 : 0, p->t->d) != AMPC_OK)
         FAIL(p, "does not run", diag_first_error(p->t->d));
-    const rt_tensor *loss = rt_session_output(p->session, "loss");
-    if (!loss) loss = rt_session_output(p->session, ir_meta_get(p->module, "loss"));
+    const ir_node *output = ir_output_by_role(ir_graph_by_role(p->module, IR_GRAPH_grad), IR_OUTPUT_loss);
+    const rt_tensor *loss = rt_session_output(p->session, ir_output_name(output));
     return ir_load_f64(loss->dtype, loss->data);
 }
 

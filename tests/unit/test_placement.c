@@ -93,7 +93,8 @@ static void make_graph(trial *t, int nodes)
 {
     bool trains = draw(t, 4) == 0;
     t->module = ir_module_new();
-    t->graph = ir_graph_new(t->module, trains ? "train" : "infer");
+    t->graph = ir_graph_new(t->module, "g");
+    ir_graph_set_role(t->graph, trains ? IR_GRAPH_train : IR_GRAPH_infer);
     ir_builder b = ir_builder_at_end(t->graph, t->diag);
     int64_t n = 1 + (int64_t)draw(t, 40);
     ir_type full = ir_type_make(IR_f32, 2, (int64_t[]){n, n}),
@@ -112,10 +113,8 @@ static void make_graph(trial *t, int nodes)
     for (int i = 5, outputs = 0; i < count; i++)
         if (!values[i]->first_use || draw(t, 10) == 0)
             ir_output(&b, arena_printf(t->arena, "out%d", outputs++), values[i]);
-    if (trains || draw(t, 8) == 0) {
-        ir_output(&b, "loss", ir_reduce_sum(&b, values[count - 1], (int64_t[]){0, 1}, 2, false));
-        ir_meta_set(t->module, "loss", "loss");
-    }
+    if (trains || draw(t, 8) == 0)
+        ir_output_as(&b, IR_OUTPUT_loss, NULL, ir_reduce_sum(&b, values[count - 1], (int64_t[]){0, 1}, 2, false));
     assert_int_equal(diag_status(t->diag), AMPC_OK);
 }
 
@@ -176,10 +175,7 @@ static demand demand_of(const trial *t, const ir_use *u)
 {
     const ir_node *n = u->user;
     if (n->op == IR_OP_cast) return ANY;
-    if (n->op == IR_OP_output) {
-        bool loss = strcmp(n->attr[IR_ATTR(output, name)].s, "loss") == 0;
-        return t->options.keep_io_types || loss ? HIGH : ANY;
-    }
+    if (n->op == IR_OP_output) return t->options.keep_io_types || n->role == IR_OUTPUT_loss ? HIGH : ANY;
     return t->want[n->id] ? LOW : HIGH;
 }
 
@@ -187,8 +183,7 @@ static bool is_legal_value(const trial *t, const ir_value *v)
 {
     bool low = is_low(t, v), dangerous = is_dangerous(t, v);
     for (const ir_use *u = v->first_use; u && low && v->kind == IR_VALUE_RESULT; u = u->next) {
-        bool loss = u->user->op == IR_OP_output ? strcmp(u->user->attr[IR_ATTR(output, name)].s, "loss") == 0
-                                                : t->greedy[u->user->id].rule == AMP_LOSS;
+        bool loss = u->user->role == IR_OUTPUT_loss || t->greedy[u->user->id].rule == AMP_LOSS;
         if (dangerous && (demand_of(t, u) != LOW || is_inside(&t->greedy[u->user->id]))) return false;
         if (loss && is_inside(&t->greedy[v->def->id]) && t->greedy[v->def->id].result == IR_f32) return false;
     }
@@ -215,7 +210,7 @@ static int64_t value_cost(const trial *t, const ir_value *v, bool carries)
 static int all_values(const trial *t, const ir_value **values, bool *carries)
 {
     int count = 0;
-    bool trains = strcmp(t->graph->name, "train") == 0, carried[MOST_VALUES] = {false};
+    bool trains = t->graph->role == IR_GRAPH_train, carried[MOST_VALUES] = {false};
     for (size_t i = 0; i < t->graph->inputs.count; i++) values[count++] = t->graph->inputs.items[i];
     for (int k = 0; k < t->count; k++) {
         const ir_node *n = t->nodes[k];

@@ -373,7 +373,7 @@ static void expect_feed(scratch *t, const char *spec, int64_t batch, ampc_status
     compile_options o = training_options(IR_f16);
     ir_module *m = training_module(t, &o, 16);
     assert_ok(t, rt_dataset_open(spec, &none, t->d, &data));
-    assert_int_equal(rt_feed_open(m, ir_graph_find(m, "train_step"), data, NULL, batch, t->d, &feed),
+    assert_int_equal(rt_feed_open(ir_graph_find(m, "train_step"), data, NULL, batch, t->d, &feed),
                      status);
     scratch_expect(t, text);
     rt_feed_close(feed);

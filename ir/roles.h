@@ -1,0 +1,54 @@
+/* roles.h - what graphs, states, inputs and outputs are for, as roles.def lists it. */
+#ifndef AMPC_ROLES_H
+#define AMPC_ROLES_H
+
+#include "ir/dtype.h"
+
+typedef enum ir_graph_role {
+#define GRAPH(word) IR_GRAPH_##word,
+#include "ir/roles.def"
+    IR_GRAPH_ROLE_COUNT
+} ir_graph_role;
+
+typedef enum ir_state_role {
+#define STATE(word, dtype, elements, skipping, key) IR_STATE_##word,
+#include "ir/roles.def"
+    IR_STATE_ROLE_COUNT
+} ir_state_role;
+
+typedef enum ir_input_role {
+#define INPUT(word) IR_INPUT_##word,
+#include "ir/roles.def"
+    IR_INPUT_ROLE_COUNT
+} ir_input_role;
+
+typedef enum ir_output_role {
+#define OUTPUT(word, of, name) IR_OUTPUT_##word,
+#include "ir/roles.def"
+    IR_OUTPUT_ROLE_COUNT
+} ir_output_role;
+
+typedef enum ir_output_of { IR_OF_ALONE, IR_OF_PARAM, IR_OF_STATE, IR_OF_INPUT } ir_output_of;
+
+typedef struct ir_state_role_info {
+    ir_dtype dtype; /* IR_NO_DTYPE: any type */
+    int elements;   /* 0: a scalar */
+    bool moves;     /* although a step is skipped */
+    const char *key;
+} ir_state_role_info;
+
+typedef struct ir_output_role_info {
+    ir_output_of of;
+    const char *name; /* usual one, a prefix if it ends in '/'; NULL: the model names it */
+} ir_output_role_info;
+
+/* As the text of a module writes them. */
+extern const char *const ir_graph_words[IR_GRAPH_ROLE_COUNT];
+extern const char *const ir_state_words[IR_STATE_ROLE_COUNT];
+extern const char *const ir_input_words[IR_INPUT_ROLE_COUNT];
+extern const char *const ir_output_words[IR_OUTPUT_ROLE_COUNT];
+
+extern const ir_state_role_info ir_state_roles[IR_STATE_ROLE_COUNT];
+extern const ir_output_role_info ir_output_roles[IR_OUTPUT_ROLE_COUNT];
+
+#endif
