@@ -1,4 +1,4 @@
-/* import.c - the model as a whole: versions, inputs, the pass over the nodes (lower/graph.c), outputs. */
+/* import.c - imports the model as a whole: versions, inputs, nodes (lower/graph.c), outputs. */
 #include "frontend/opaque/foreign.h"
 
 #include <string.h>
@@ -25,7 +25,7 @@ static const onnx_row foreign_row = {.op = "", .lower = onnx_lower_foreign};
 
 /* ---- inputs ---------------------------------------------------------------------------------- */
 
-/* The value that the caller gives to an input while compiling, or NULL. */
+/* The constant that the caller has bound to an input, or NULL. */
 static ir_value *bound_constant(onnx_importer *im, const char *name, bool *used)
 {
     for (int i = 0; i < im->options->n_constants; i++) {
@@ -37,8 +37,8 @@ static ir_value *bound_constant(onnx_importer *im, const char *name, bool *used)
     return NULL;
 }
 
-/* An initializer wins over an input of its name: it is the input's default, and in old files
- * every weight is one. */
+/* An initializer takes precedence over an input of the same name: it is the input's default value, and before IR
+ * version 4 every initializer had to be listed as an input. */
 static ampc_status bind_inputs(onnx_importer *im, onnx_scope *scope)
 {
     const onnx_import_options *o = im->options;
@@ -142,7 +142,7 @@ static ampc_status import_model(onnx_importer *im)
     if (lowered) TRY(emit_outputs(im, &scope));
     if (diag_count(im->diag, DIAG_ERROR) != errors) return diag_status(im->diag);
     if (!lowered) return diag_error(im->diag, AMPC_UNSUPPORTED, DIAG_FILE(im->path), "the graph cannot be lowered");
-    onnx_remove_unread(im->graph); /* first, so that only what is really read becomes a constant */
+    onnx_remove_unread(im->graph); /* first, so that only values that are read become constants */
     ir_fold_commit(im->knowledge, im->graph, im->diag);
     onnx_remove_unread(im->graph);
     onnx_classify_parameters(im);
@@ -156,7 +156,7 @@ static int64_t half_of_memory(void)
     return pages > 0 && checked_mul(pages, size, &bytes) ? bytes / 2 : INT64_MAX;
 }
 
-/* The importer's parts, in their two arenas; runs under the guard of import_file. */
+/* Sets up the importer with its two arenas and runs it. Runs under the guard of import_file. */
 static ampc_status import_guarded(onnx_file *f, const onnx_import_options *o, diag *d, diag *trial, diag *inner,
                                   ir_module *m, arena *scratch)
 {

@@ -1,23 +1,24 @@
-/* onnx.h - the front door of the ONNX room: a model file -> a module with one graph, @forward;
- * trained values -> the same model file with these values; a graph -> a model file.
+/* onnx.h - the public header of the ONNX importer and exporter. Imports a model file as a module with one graph,
+ * @forward; exports trained values into a copy of the model file; emits a graph as a new model file.
  *
  *     open, check, decode (decode.h) -> names, order, operators -> node by node: lower, infer, fold
  *
- * What is what after an import:
- *   graph input of the model     input of @forward, same name
- *   float initializer            parameter, if a graph output depends on it by a derivative; running
- *                                statistics of BatchNormalization are states; the rest constants.
- *                                `held` marks those that training should leave alone
- *   other initializer, Constant  constant; gone when only shape arithmetic reads it
- *   dim_param                    symbol; an unknown dimension K of input X is the symbol X_dimK
- *   graph output                 output statement, same name
- * Big initializers stay in their file: the module refers to them by path, offset and length.
+ * The importer maps
+ *   graph input of the model     to an input of @forward with the same name
+ *   float initializer            to a parameter if a graph output depends on it as an operand value (initializer.c);
+ *                                to a state if it is a running statistic of BatchNormalization; otherwise to a
+ *                                constant. `held` marks the initializers that training should leave alone
+ *   other initializer, Constant  to a constant, which is removed if only shape arithmetic reads it
+ *   dim_param                    to a symbol; an unknown dimension K of input X becomes the symbol X_dimK
+ *   graph output                 to an output statement with the same name
+ * Large initializers stay in their file: the module refers to them by path, offset and length.
  *
- * Tensors that an exporter merged because their values were equal are parameters and states of their own (ties.c),
- * under the names of the Identity nodes that stand for them; the module has the meta "untied" then.
+ * Some exporters merge tensors whose values are equal. The importer separates them again into parameters and states
+ * (ties.c), named after the results of the Identity nodes that replaced them or after their BatchNormalization nodes,
+ * and sets the module's meta entry "untied".
  *
- * BatchNormalization in training form stores its new statistics in the update phase. Dropout that
- * drops reads the state @rng (i64[2]); its `stream` numbers the Dropout nodes of the model. */
+ * BatchNormalization in training form stores its new statistics in the update phase. Dropout in training mode reads
+ * the state @rng (i64[2]); its `stream` numbers the Dropout nodes of the model. */
 #ifndef AMPC_FRONTEND_ONNX_H
 #define AMPC_FRONTEND_ONNX_H
 
@@ -30,10 +31,10 @@ typedef struct onnx_dim_binding {
     int64_t size;
 } onnx_dim_binding;
 
-/* A graph input that gets its value while compiling. Little-endian, row major; copied. */
+/* Binds a graph input to a value at compile time. Little-endian, row-major; the importer copies the bytes. */
 typedef struct onnx_constant {
     const char *name;
-    ir_type type; /* static */
+    ir_type type; /* must be static */
     const void *bytes;
 } onnx_constant;
 
@@ -42,19 +43,19 @@ typedef struct onnx_import_options {
     int n_dims;
     const onnx_constant *constants;
     int n_constants;
-    int64_t max_tensor_bytes; /* of one value of known shape; 0: half of the machine's memory */
-    bool tied;    /* parameters that an exporter merged through Identity stay one; else each is one of its own */
-    bool foreign; /* what cannot be lowered is carried along, as `foreign` nodes */
+    int64_t max_tensor_bytes; /* limit for one value of known shape; 0: half of the machine's memory */
+    bool tied;    /* keep parameters tied that an exporter merged through Identity; otherwise separate them */
+    bool foreign; /* import operators without an IR op as opaque nodes (op `foreign`) */
 } onnx_import_options;
 
-/* Imports the model of a file; `o` NULL: defaults. On failure *out is NULL and every problem of
- * the same kind has been reported: AMPC_IO, AMPC_REJECTED (malformed), AMPC_UNSUPPORTED
- * (operator, form of it, or type that this importer does not have), AMPC_USAGE (a binding that
- * fits nothing), AMPC_NO_MEMORY. Weights are opened again from `path` when a session loads them. */
+/* Imports the model in a file into a new module, which the caller owns and frees with ir_module_free. `o` may be NULL
+ * for the defaults. On failure *out is NULL and all problems of the same kind have been reported: AMPC_IO,
+ * AMPC_REJECTED (malformed), AMPC_UNSUPPORTED (an operator, a form of it or a type that this importer does not
+ * support), AMPC_USAGE (a binding that matches no input or dimension), AMPC_NO_MEMORY. A session opens `path` again
+ * to load the weights. */
 ampc_status onnx_import(const char *path, const onnx_import_options *o, diag *d, ir_module **out);
 
-/* The same for a model in memory, for tests: tensors that are not inline cannot be loaded
- * afterwards. */
+/* Imports a model from memory, for tests: tensors that are not inline cannot be loaded afterwards. */
 ampc_status onnx_import_memory(const void *data, size_t size, const char *name,
                                const onnx_import_options *o, diag *d, ir_module **out);
 
@@ -62,19 +63,19 @@ ampc_status onnx_import_memory(const void *data, size_t size, const char *name,
 
 typedef struct onnx_operator {
     const char *name;
-    int since; /* first opset that has it */
-    int bf16;  /* first opset whose schema has bfloat16, 0: none */
-    const char *types; /* its operands and results (operators.def) */
+    int since; /* first opset that defines it */
+    int bf16;  /* first opset whose schema allows bfloat16; 0: none */
+    const char *types; /* operand and result types, encoded as in operators.def */
 } onnx_operator;
 
-/* All operators of ONNX's own domain, by name; the last row has none. */
+/* All operators of ONNX's default domain, sorted by name; the name of the last row is NULL. */
 extern const onnx_operator onnx_operators[];
-const onnx_operator *onnx_operator_find(const char *name); /* NULL: ONNX has none of that name */
+const onnx_operator *onnx_operator_find(const char *name); /* NULL: not an ONNX operator */
 
 #define ONNX_ANY 0x7fffffff
 
-/* Operands [0, required) are there, those up to `single` may be absent (""), later ones may not. `most` operands and
- * results at most; ONNX_ANY: no limit. */
+/* Operands [0, required) must be present, operands [required, single) may be absent (""), later ones must be present.
+ * `most` and `results` limit the number of operands and results; ONNX_ANY: no limit. */
 typedef struct onnx_arity {
     int required, single, most, results;
 } onnx_arity;
@@ -83,54 +84,53 @@ onnx_arity onnx_schema_arity(const onnx_operator *op);
 
 /* ---- export.c -------------------------------------------------------------------------------- */
 
-/* The new values of an initializer (or of the result of a Constant). */
+/* The new values of an initializer or of the result of a Constant. */
 typedef struct onnx_trained {
     const char *name;
-    ir_type type;     /* static; values are converted to the initializer's element type */
-    const void *data; /* read during the export */
+    ir_type type;     /* must be static; values are converted to the initializer's element type */
+    const void *data; /* must stay valid during the export */
 } onnx_trained;
 
 typedef enum onnx_part {
-    ONNX_PART_DATA, /* the values of tensors whose values lie in other files; first, if any */
+    ONNX_PART_DATA, /* the values of external tensors; written first, if there are any */
     ONNX_PART_MODEL
 } onnx_part;
 
 typedef struct onnx_export_options {
     const onnx_trained *trained;
     int n_trained;
-    bool untied; /* what the importer separates is written as tensors of their own (meta "untied" of the module) */
-    const char *data_name; /* of the file beside the new model that the data part will be; UTF-8 */
-    /* Appends to a part; n may be 0. A failure ends the export. */
+    bool untied; /* write separated tensors as initializers of their own (module meta "untied") */
+    const char *data_name; /* UTF-8 name of the data part's file, in the folder of the new model */
+    /* Appends `n` bytes, possibly none, to a part. A failure ends the export. */
     ampc_status (*write)(void *user, onnx_part part, const void *bytes, size_t n);
     void *user;
 } onnx_export_options;
 
-/* Writes the model of a file anew for inference, with trained values. Names, opsets, order and all
- * that is not touched stay as they are. BatchNormalization and Dropout lose their training form,
- * the model its training information. Values are copied from file to file, never gathered in
- * memory. Nothing is written before everything has been checked. AMPC_REJECTED: a trained value
- * without an initializer of its name and shape; AMPC_UNSUPPORTED: statistics of a batch that
- * something reads, a name that several tensors have, a result above 2 GiB; otherwise as
- * onnx_import. */
+/* Writes a copy of a model file for inference, with trained values. Names, opsets, order and all untouched fields are
+ * preserved. BatchNormalization and Dropout change to their inference form, and the training information is removed.
+ * Values are copied from file to file without being collected in memory, and nothing is written before everything has
+ * been checked. AMPC_REJECTED: no initializer has the name and shape of a trained value. AMPC_UNSUPPORTED: the
+ * statistics of a batch are read, several tensors share a name, or the result exceeds 2 GiB. Other errors are those
+ * of onnx_import. */
 ampc_status onnx_export_trained(const char *model, const onnx_export_options *o, diag *d);
 
 /* ---- emit.c ---------------------------------------------------------------------------------- */
 
 typedef struct onnx_emit_options {
-    const char *data_name; /* of the file beside the new model that the data part will be; UTF-8 */
-    size_t max_model_bytes; /* a larger model has its values in the data part; 0: 2 GiB */
-    /* Appends to a part; n may be 0. A failure ends the emission. */
+    const char *data_name; /* UTF-8 name of the data part's file, in the folder of the new model */
+    size_t max_model_bytes; /* values of a larger model go to the data part; 0: 2 GiB */
+    /* Appends `n` bytes, possibly none, to a part. A failure ends the emission. */
     ampc_status (*write)(void *user, onnx_part part, const void *bytes, size_t n);
     void *user;
 } onnx_emit_options;
 
-/* Writes a graph of a module as an ONNX model: graph inputs and outputs, initializers and nodes
- * keep the names of the model that was imported, what the passes made is named after them. Opset:
- * the model's own, at least 17, for bfloat16 at least 22, more where a form needs it. Weights are
- * copied from their files, converted on the way when they are only read in another type; values
- * that become infinite by that are counted in a warning. The data part is written first, if the
- * model is too large for one file. AMPC_UNSUPPORTED: ops of a training step, types that no schema
- * has, sizes that follow from no input; all of them are reported and nothing is written. */
+/* Writes a graph of a module as an ONNX model. Graph inputs and outputs, initializers and nodes keep the names of the
+ * imported model; nodes that passes created get names derived from these. The opset is that of the imported model,
+ * but at least 17, at least 22 with bfloat16, and higher where an operator form requires it. Weights are copied from
+ * their files and converted if they are only used in another type; a warning counts the values that overflow to
+ * infinity. If the model is too large for one file, the data part is written first. AMPC_UNSUPPORTED: ops of a
+ * training step, types that no schema allows, or sizes that cannot be derived from an input; all of them are reported
+ * and nothing is written. */
 ampc_status onnx_emit(const ir_module *m, const char *graph, const onnx_emit_options *o, diag *d);
 
 #endif

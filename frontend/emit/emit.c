@@ -1,12 +1,12 @@
 /* emit.c - a graph of the IR -> an ONNX model.
  *
  *     opset, names of outputs and nodes
- *       -> rounds over the nodes, until nothing new is learnt (emit.h)
+ *       -> rounds over the nodes, until a fixed point is reached (emit.h)
  *       -> graph, model (splice.h) -> data part, model part
  *
- * Inputs, outputs, initializers and nodes keep the names that they came with; what the IR made on
- * the way is named after them. Weights are never in memory: the model is a list of pieces, and
- * pieces of the source file are converted while they are copied. */
+ * Inputs, outputs, initializers and nodes keep their original names; nodes that the compiler created get names
+ * derived from these. Weights are never loaded as a whole: the model is a list of pieces, and ranges of the source
+ * file are converted while they are copied. */
 #include "frontend/emit/emit.h"
 
 #include <stdlib.h>
@@ -14,7 +14,7 @@
 
 /* ---- the table ------------------------------------------------------------------------------- */
 
-/* Rows of operators.def; an operator that it lacks does not compile below. */
+/* Rows of operators.def, used below: an operator missing there is a compile error. */
 enum {
 #define OPERATOR(name, since, bf16, types) OPERATOR_##name,
 #include "frontend/lower/operators.def"
@@ -26,8 +26,8 @@ static const emit_row rows[IR_OP_COUNT] = {
 #include "frontend/emit/emit.def"
 };
 
-/* What is written can be read: an operator that onnx_ops.def lacks does not compile here, nor does an op of the IR that
- * has no line in emit.def. */
+/* Everything that is emitted can be imported again: an operator of emit.def without a row in onnx_ops.def is a
+ * compile error, and so is an IR op without a row in emit.def. */
 typedef char imported_; /* no operator */
 #define ROW(op, since, min_in, max_in, max_out, handler, arg) typedef char imported_##op;
 #include "frontend/lower/onnx_ops.def"
@@ -42,7 +42,7 @@ enum {
 #include "ir/ops.def"
 };
 
-/* Numbers of the fields that are written. */
+/* Field numbers used for writing. */
 enum {
     MODEL_IR_VERSION = 1,
     MODEL_PRODUCER_NAME = 2,
@@ -65,7 +65,7 @@ static void begin_round(emitter *e)
     for (size_t i = 0; i < e->module->storage.count; i++) e->storage[i].name = NULL;
 }
 
-/* The scope stays open: it is the model's graph. */
+/* Leaves the scope of the main graph open, because put_graph needs it. */
 static void emit_round(emitter *e)
 {
     begin_round(e);
@@ -98,7 +98,7 @@ static splice put_model(emitter *e, bool external)
     splice_add_text(e->arena, &model, MODEL_PRODUCER_VERSION, AMPC_VERSION);
     put_graph(e, &model, external);
     put_opset(e, &model, "", e->opset);
-    for (size_t i = 0; i < e->module->meta.count; i++) { /* other domains, of foreign nodes */
+    for (size_t i = 0; i < e->module->meta.count; i++) { /* other domains, used by opaque nodes */
         const ir_meta *meta = &e->module->meta.items[i];
         if (strncmp(meta->key, "opset.", 6) == 0) put_opset(e, &model, meta->key + 6, atoi(meta->value));
     }
@@ -162,7 +162,7 @@ ampc_status onnx_emit(const ir_module *m, const char *graph, const onnx_emit_opt
         status = diag_error(d, AMPC_NO_MEMORY, DIAG_FILE(source), "out of memory");
     } else {
         arena_set_guard(a, &guard);
-        arena_set_guard(m->arena, &guard); /* new dimensions go there */
+        arena_set_guard(m->arena, &guard); /* new dimensions are allocated there */
         e.arena = a;
         status = emit_guarded(&e);
     }

@@ -1,7 +1,7 @@
-/* emit.h - what the emission families (emit_*.c) share: the writer's state, one ONNX node at a
- * time. The mirror image of lower.h.
+/* emit.h - shared by the emission rules (emit_*.c): the emitter's state and the API that writes one ONNX node. The
+ * counterpart of lower.h.
  *
- * A rule turns one IR node into one ONNX node, sometimes with a few others around it:
+ * A rule turns one IR node into one ONNX node, sometimes with a few helper nodes:
  *
  *     emit_op op = emit_begin(e, n, "Concat");
  *     emit_operands(&op);
@@ -9,12 +9,12 @@
  *     emit_results(&op);
  *     emit_end(&op);
  *
- * Whatever a node reads (casts, constants, shapes that are computed) is written when it is asked
- * for, so before the node itself: ask before emit_end.
+ * Everything an operand needs (casts, constants, computed shapes) is written when the rule asks for the operand. To
+ * keep the nodes sorted, a rule must therefore ask for all operands before it calls emit_end.
  *
- * The graph is written in rounds until nothing new is learnt: which opset the forms need, and in
- * which types each initializer is read. A weight that is only read as fp16 is stored as fp16, one
- * that is read in several types is stored once and cast. */
+ * The graph is emitted repeatedly until a fixed point is reached: which opset the forms require, and in which types
+ * each initializer is read. A weight that is only read as fp16 is stored as fp16; a weight that is read in several
+ * types is stored once and cast. */
 #ifndef AMPC_FRONTEND_EMIT_H
 #define AMPC_FRONTEND_EMIT_H
 
@@ -27,27 +27,27 @@
 typedef struct emitter emitter;
 typedef void emit_rule(emitter *e, const ir_node *n);
 
-/* One line of emit.def. */
+/* A row of emit.def. */
 typedef struct emit_row {
     emit_rule *rule;
-    const onnx_operator *onnx; /* that an IR op becomes, or mostly becomes; its name is NULL: none */
+    const onnx_operator *onnx; /* the usual operator for the IR op; its name is NULL if there is none */
 } emit_row;
 
-/* An initializer of the new model: values of a storage, or bytes of our own. */
+/* An initializer of the new model, with values from a storage or from the emitter itself. */
 typedef struct emit_tensor {
     const char *name;
     ir_type type;
-    const ir_storage *storage; /* NULL: `bytes` */
+    const ir_storage *storage; /* NULL: the values are in `bytes` */
     const void *bytes;
-    splice_source *source; /* when the storage lies in a file */
-    size_t size, offset;   /* in bytes; offset in the data part */
-    size_t infinities;     /* made by the conversion */
+    splice_source *source; /* set if the storage is in a file */
+    size_t size, offset;   /* in bytes; `offset` is relative to the data part */
+    size_t infinities;     /* number of values that overflowed in the conversion */
 } emit_tensor;
 
 typedef struct emit_storage {
-    unsigned asked;   /* learnt: bit mask of the types that it is read in */
+    unsigned asked;   /* bit mask of the types in which it is read; grows over the rounds */
     const char *name; /* in this round; NULL: not read yet */
-    ir_dtype dtype;   /* as written */
+    ir_dtype dtype;   /* in the file written */
 } emit_storage;
 
 typedef struct emit_file { /* an open weights file */
@@ -55,84 +55,85 @@ typedef struct emit_file { /* an open weights file */
     FILE *stream;
 } emit_file;
 
-/* One graph while its nodes are written: the model's own, or a body inside one of its nodes, which sees the names of
- * the graphs around it. */
+/* A graph while its nodes are written: the model's main graph, or a subgraph, which sees the names of the enclosing
+ * graphs. */
 typedef struct emit_scope {
     struct emit_scope *outer;
     const ir_graph *graph;
-    bool *keeps_name;        /* by node id: it has the name of its location */
-    const char **output_of;  /* by value id: the graph output that it is, or NULL */
-    const char **output;     /* by node id: the name that an output statement gives */
+    bool *keeps_name;        /* by node id: whether the node keeps the name in its location */
+    const char **output_of;  /* by value id: name of the graph output that the value is, or NULL */
+    const char **output;     /* by node id: name that an output statement assigns */
     const char **value;      /* by value id: name; NULL: not defined yet */
-    strmap *made;            /* what several nodes share: key -> name of the value */
+    strmap *made;            /* values that several nodes share: key -> value name */
     splice nodes, infos;
 } emit_scope;
 
 struct emitter {
     const emit_row *rows; /* by op */
     const ir_module *module;
-    const ir_graph *graph; /* the model's own */
+    const ir_graph *graph; /* the main graph */
     const onnx_emit_options *options;
     diag *diag;
     arena *arena;
-    /* kept from round to round */
-    int opset;             /* written */
+    /* kept across rounds */
+    int opset;             /* of the model written */
     emit_storage *storage; /* by storage id */
-    bool learnt;           /* something new in this round */
+    bool learnt;           /* this round found new requirements; another round is needed */
     VEC(emit_file) files;
-    /* one round */
-    strmap *names;      /* of values: taken */
-    strmap *node_names; /* taken */
+    /* reset in each round */
+    strmap *names;      /* value names in use */
+    strmap *node_names; /* node names in use */
     emit_scope *scope;
     int64_t made_count;
     VEC(emit_tensor) tensors;
 };
 
-/* ---- emit_graph.c: one graph ------------------------------------------------------------------ */
+/* ---- emit_graph.c: a graph or subgraph -------------------------------------------------------- */
 
-/* Writes all nodes of a graph into a new scope, which becomes the current one until emit_leave. `inputs`, by position,
- * are the names that its inputs have outside, NULL where they are its own. */
+/* Writes all nodes of a graph into a new scope, which becomes the current one until emit_leave. inputs[i] is the name
+ * of the value that input i captures from an enclosing graph, or NULL if it is an input in ONNX too. */
 emit_scope *emit_enter(emitter *e, const ir_graph *g, const char *const *inputs);
 void emit_leave(emitter *e);
-/* The GraphProto of a scope without initializers; with those inputs that are its own. */
+/* The GraphProto of a scope, without initializers. Captured inputs are left out. */
 splice emit_graph(emitter *e, const emit_scope *s, const char *const *inputs);
 
 /* ---- emit_name.c ----------------------------------------------------------------------------- */
 
-/* A name that no other value has: `wanted`, or that with a number. */
+/* Reserves a unique value name: `wanted`, with a numeric suffix if that is in use. */
 const char *emit_name(emitter *e, const char *wanted);
-/* The name that was made for the key and is visible here, or NULL; makes one known in the current graph. */
+/* emit_made returns the name of the shared value with this key if one is visible in the current graph, or NULL;
+ * emit_make registers one in the current graph. */
 const char *emit_made(const emitter *e, const char *key);
 void emit_make(emitter *e, const char *key, const char *name);
-/* Reports the node (AMPC_UNSUPPORTED). */
+/* Reports that the node cannot be emitted (AMPC_UNSUPPORTED). */
 void emit_refuse(emitter *e, const ir_node *n, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
 /* ---- emit_opset.c ---------------------------------------------------------------------------- */
 
-int emit_first_opset(const emitter *e); /* before anything is written */
-/* The form needs this opset: it is what the model gets. */
+int emit_first_opset(const emitter *e); /* before the first round */
+/* Raises the opset of the model to at least `opset`. */
 void emit_need(emitter *e, int opset);
-/* The node's types are in the schema of its operator: in that of this opset, or in a later one, which it needs. */
+/* Checks that the operator's schema allows the node's types; raises the opset if only a later schema does. */
 void emit_check_schema(emitter *e, const ir_node *n);
-/* The version of the file format that came with an opset. */
+/* The version of the file format that was introduced with an opset. */
 int emit_ir_version(int opset);
 
-/* ---- emit_node.c: one NodeProto -------------------------------------------------------------- */
+/* ---- emit_node.c: a NodeProto ---------------------------------------------------------------- */
 
 typedef struct emit_op {
     emitter *e;
-    const ir_node *n; /* NULL: of no node */
+    const ir_node *n; /* NULL: not made for a node */
     const char *type, *domain, *name;
     splice in, out, attributes;
     struct {
         int result;
-        const char *name; /* what it is called before the cast */
+        const char *name; /* name before the cast */
         ir_dtype is;
     } casts[4];
     int n_casts;
 } emit_op;
 
-/* The main node of n, which may carry n's name; a node beside it. */
+/* emit_begin starts the main ONNX node of n, which may keep n's name; emit_beside starts a helper node. */
 emit_op emit_begin(emitter *e, const ir_node *n, const char *type);
 emit_op emit_beside(emitter *e, const ir_node *n, const char *type);
 void emit_in(emit_op *op, const char *name); /* NULL: absent */
@@ -140,60 +141,62 @@ void emit_int(emit_op *op, const char *name, int64_t v);
 void emit_float(emit_op *op, const char *name, double v);
 void emit_text(emit_op *op, const char *name, const char *v);
 void emit_ints(emit_op *op, const char *name, const int64_t *items, int count);
-/* The attribute of n at this position, an INTS list. */
+/* Writes attribute `attr` of n as an INTS attribute. */
 void emit_list(emit_op *op, const char *name, int attr);
 void emit_out(emit_op *op, const char *name);
-/* Result i of n, which ONNX gives in type `is`: a cast follows when the IR's is another. A result
- * that nothing reads is left out. */
+/* Writes result i of n, which the ONNX operator produces in type `is`. Adds a cast if the IR type differs. An unused
+ * result is left out. */
 void emit_result(emit_op *op, int i, ir_dtype is);
-void emit_results(emit_op *op); /* all, in the IR's types */
+void emit_results(emit_op *op); /* all, in the types of the IR */
 void emit_end(emit_op *op);
-/* A node without attributes that n needs; the name of its one result. */
+/* Writes a helper node without attributes for n and returns the name of its only result. */
 const char *emit_call(emitter *e, const ir_node *n, const char *type, const char *a, const char *b);
-/* `name` cast to another type; shared. */
+/* `name` cast to another type. Equal casts share one node. */
 const char *emit_cast_of(emitter *e, const ir_node *n, const char *name, ir_dtype to);
 
-/* ---- emit_value.c: names of what a node reads ------------------------------------------------ */
+/* ---- emit_value.c: names of operands --------------------------------------------------------- */
 
-/* The value in its own type; in type `as`, by a cast unless it is an initializer in that type. */
+/* The name of a value in its own type, or in type `as`: cast unless it is an initializer stored in that type. */
 const char *emit_value(emitter *e, const ir_value *v);
 const char *emit_value_as(emitter *e, const ir_value *v, ir_dtype as);
-/* An initializer with these values (copied). Equal ones are one. */
+/* The name of an initializer with these values, which are copied. Equal constants share one initializer. */
 const char *emit_constant(emitter *e, const ir_type *type, const void *bytes);
 const char *emit_i64s(emitter *e, const int64_t *items, int count); /* i64[count] */
 const char *emit_i64(emitter *e, int64_t v);                        /* i64[] */
-/* Result i of n has the value called `name` of type `is`: a Cast, an Identity, or only the name. */
+/* Defines result i of n as the value `name`, which has type `is`: by a Cast, by an Identity, or as an alias. */
 void emit_define(emitter *e, const ir_node *n, int i, const char *name, ir_dtype is);
 void emit_operand(emit_op *op, int i); /* ir_in(n, i), or absent */
 void emit_operands(emit_op *op);       /* all */
 
 /* ---- emit_dims.c: sizes known at run time ---------------------------------------------------- */
 
-/* i64[count] with these values; computed from the shapes of graph inputs where they are
- * symbolic. NULL after reporting a symbol that is in no input. */
+/* An i64[count] value with these dimensions; symbolic ones are computed at run time from the shapes of graph inputs.
+ * NULL after reporting a symbol that no input has. */
 const char *emit_dims(emitter *e, const ir_node *n, const ir_dim *items, int count);
 const char *emit_dim_scalar(emitter *e, const ir_node *n, ir_dim d); /* i64[] */
 
-/* ---- emit_foreign_bytes.c: the attributes of a foreign node that were carried along as bytes ---- */
+/* ---- emit_foreign_bytes.c: attributes of opaque nodes, which are stored as bytes ---------------- */
 
-/* The attributes as a node of their own, decoded; NULL after reporting that they are malformed. */
+/* Decodes the attributes of an opaque node into a NodeProto in the emitter's arena. NULL after reporting that they
+ * are malformed. */
 const Onnx__NodeProto *emit_decode_foreign(emitter *e, const ir_node *n, onnx_bytes *bytes);
-/* Names that the graphs inside of foreign nodes define are taken: graph g must not define them. */
+/* Reserves the names that subgraphs stored as bytes in opaque nodes define, so that graph g does not define them
+ * again. */
 void emit_reserve_foreign(emitter *e, const ir_graph *g);
 
 /* ---- emit_tensor.c --------------------------------------------------------------------------- */
 
-/* Adds a storage in that type to the initializers of this round. */
+/* Adds a storage, converted to type `as`, to the initializers of this round. */
 void emit_add_storage(emitter *e, const ir_storage *s, const char *name, ir_dtype as);
-/* The TensorProtos of all initializers; external: their values are in the data part. */
+/* Writes the TensorProtos of all initializers. `external`: large values go to the data part. */
 void emit_put_tensors(emitter *e, splice *graph, bool external);
 ampc_status emit_write_data(emitter *e, splice_write_fn *write, void *user);
-/* After the rounds: opens the files that initializers lie in. */
+/* Opens the files that contain initializers; called after the last round. */
 ampc_status emit_open_sources(emitter *e);
-/* Warns of values that became infinite on the way. */
+/* Warns of values that overflowed to infinity in a conversion. */
 ampc_status emit_report_overflow(emitter *e);
 void emit_close_files(emitter *e);
-/* ValueInfoProto as field `number`. */
+/* Writes a ValueInfoProto as field `number`. */
 void emit_put_value_info(emitter *e, splice *out, uint32_t number, const char *name, const ir_type *type);
 
 #define EMIT(op, rule, type) void emit_##rule(emitter *e, const ir_node *n);

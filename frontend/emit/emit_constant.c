@@ -1,7 +1,7 @@
-/* emit_constant.c - values that come from sizes alone: Range, and shapes as data. */
+/* emit_constant.c - values computed from sizes alone: Range, and shapes as data. */
 #include "frontend/emit/emit.h"
 
-/* Range has no narrow integers. */
+/* Range does not support narrow integers. */
 void emit_iota(emitter *e, const ir_node *n)
 {
     ir_dtype type = n->out[0]->type.dtype == IR_i32 ? IR_i32 : IR_i64;
@@ -9,7 +9,7 @@ void emit_iota(emitter *e, const ir_node *n)
     const char *limit = emit_dim_scalar(e, n, n->attr[IR_ATTR(iota, size)].list.items[0]);
     if (!limit) return;
     if (type != IR_i64) limit = emit_cast_of(e, n, limit, type);
-    const int64_t zero = 0, one = 1; /* little-endian: their first bytes are the i32 */
+    const int64_t zero = 0, one = 1; /* little-endian: their first 4 bytes are the i32 */
     const char *from = emit_constant(e, &scalar, &zero), *step = emit_constant(e, &scalar, &one);
     emit_op op = emit_begin(e, n, "Range");
     emit_in(&op, from);

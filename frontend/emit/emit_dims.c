@@ -1,10 +1,9 @@
-/* emit_dims.c - sizes that are known at run time only.
+/* emit_dims.c - sizes that are only known at run time.
  *
- * A symbol is a dimension of some graph input (or of what an operator gave that is only carried along):
- * Shape(input, start=k, end=k+1). A polynomial in
- * symbols is computed in i64[1] from these, floor divisions by Div (what is divided is never negative), maxima by Max;
- * several dimensions are concatenated, numbers between them are constants. Whatever was computed
- * once is shared. */
+ * A symbol is a dimension of a graph input, or of the result of an opaque operator: Shape(input, start=k, end=k+1).
+ * Polynomials in symbols are computed from these in i64[1]: floor divisions by Div, since dividends are never
+ * negative, and maxima by Max. A list of dimensions is a Concat, in which consecutive numbers are one constant.
+ * Computed dimensions are shared. */
 #include "frontend/emit/emit.h"
 #include "ir/dim_table.h"
 
@@ -20,8 +19,8 @@ static bool carries(const emit_scope *s, const ir_value *v, ir_dim d, int *k)
     return false;
 }
 
-/* The name of an input, of this graph or one around it, or else of a result of a foreign node before, which has the
- * dimension as its k-th. */
+/* The name of a value whose k-th dimension is d: an input of this or an enclosing graph, or a result of an earlier
+ * opaque node. */
 static const char *find_carrier(const emitter *e, ir_dim d, int *k)
 {
     for (const emit_scope *s = e->scope; s; s = s->outer) {

@@ -1,8 +1,9 @@
-/* emit_foreign.c - an operator that was carried along: its own bytes again, and its bodies as graphs.
+/* emit_foreign.c - emits opaque operators: their original bytes, and their subgraphs.
  *
- * Values that a body reads from outside are no inputs of it in ONNX: it sees their names. In graphs that are still
- * bytes they may have another name now (a cast stands before them): these are written anew with that name. Their form,
- * like the operator's, is that of the model's opset, so it must not have changed up to the opset written. */
+ * In ONNX, captured values are not inputs of a subgraph, which refers to their names instead. A captured value may
+ * have got a new name, for example when it is cast first; subgraphs still stored as bytes are then rewritten with the
+ * new name. These subgraphs, like the operator itself, have the form of the model's opset, so their operators must
+ * not have changed up to the opset that is written. */
 #include "frontend/emit/emit.h"
 #include "frontend/opaque/foreign.h"
 #include "frontend/lower/lower.h"
@@ -23,7 +24,7 @@ enum {
 
 typedef struct renaming {
     arena *arena;
-    strmap *to; /* name in the graphs -> name now */
+    strmap *to; /* name in the subgraphs -> new name */
 } renaming;
 
 typedef struct span {
@@ -35,7 +36,7 @@ static bool next(span *in, wire_field *f)
     return in->p < in->end && wire_read_field(&in->p, in->end, f);
 }
 
-/* ---- writing graphs anew --------------------------------------------------------------------- */
+/* ---- renaming captured values in subgraphs --------------------------------------------------- */
 
 static void rename_graph(renaming *r, const wire_field *field, splice *out);
 
@@ -81,7 +82,7 @@ static void rename_graph(renaming *r, const wire_field *field, splice *out)
     splice_add_message(r->arena, out, (uint32_t)field->number, &graph);
 }
 
-/* ---- its form ------------------------------------------------------------------ */
+/* ---- the form of the operator -------------------------------------------------- */
 
 static int own_opset(const emitter *e)
 {
@@ -102,7 +103,7 @@ static void refuse_change(emitter *e, const ir_node *n, const char *op, const fo
 
 static void check_graphs(emitter *e, const ir_node *n, const Onnx__NodeProto *p);
 
-/* Nodes in graphs that are bytes cannot be changed at all. */
+/* Nodes of subgraphs stored as bytes cannot be adapted to another opset. */
 static void check_graph(emitter *e, const ir_node *n, const Onnx__GraphProto *g)
 {
     for (size_t i = 0; i < g->n_node; i++) {
@@ -122,14 +123,14 @@ static void check_graphs(emitter *e, const ir_node *n, const Onnx__NodeProto *p)
     }
 }
 
-/* ---- what changed -------------------------------------------------------------------------------- */
+/* ---- changed attributes -------------------------------------------------------------------------- */
 
 static bool has_word(const Onnx__AttributeProto *a, const char *word)
 {
     return a->s.len == strlen(word) && memcmp(a->s.data, word, a->s.len) == 0;
 }
 
-/* What happens to the attribute on the way to the opset written, or NULL. */
+/* The change of the attribute between the model's opset and the one written, or NULL. */
 static const foreign_change *find_change(const emitter *e, const emit_op *op, const Onnx__AttributeProto *a)
 {
     const foreign_change *c = *op->domain ? NULL : next_change(e, op->type, NULL);
@@ -138,7 +139,7 @@ static const foreign_change *find_change(const emitter *e, const emit_op *op, co
     return c;
 }
 
-/* Attributes that are operands now, behind those that the node has. */
+/* Appends the attributes that have become operands to the operands of the node. */
 static void put_moved(emitter *e, const ir_node *n, const Onnx__NodeProto *p, emit_op *op)
 {
     int count = (int)strcspn(n->attr[IR_ATTR(foreign, layout)].s, ">");
@@ -161,7 +162,7 @@ static bool check_form(emitter *e, const ir_node *n, const Onnx__NodeProto *p, b
     return !c;
 }
 
-/* What was kept as bytes, but for what became an operand or has another word. */
+/* Copies the stored attributes, except those that have become operands, and renames values that changed. */
 static void put_attributes(emitter *e, const ir_node *n, const Onnx__NodeProto *p, onnx_bytes bytes, emit_op *op)
 {
     renaming r = {e->arena, strmap_new(e->arena)};
@@ -198,7 +199,7 @@ static void put_body(emitter *e, const ir_node *n, const ir_body *body, splice *
     splice_add_message(e->arena, out, NODE_ATTRIBUTE, &attribute);
 }
 
-/* Operands or results by the layout: _ is absent, any other mark takes the next one. */
+/* The number of operands or results in a layout: '_' marks an absent one. */
 static int count_present(const char *layout, char end)
 {
     int n = 0;
@@ -206,7 +207,7 @@ static int count_present(const char *layout, char end)
     return n;
 }
 
-/* The opset whose schema has the operator for bfloat16. */
+/* Requires the opset whose schema allows bfloat16 for the operator. */
 static void need_bf16(emitter *e, const ir_node *n)
 {
     for (int i = 0; i < n->n_in; i++)

@@ -1,5 +1,5 @@
-/* emit_foreign_bytes.c - what the bytes of an operator that was carried along say: its attributes, the names in its
- * graphs. */
+/* emit_foreign_bytes.c - decodes the stored bytes of opaque operators: their attributes, and the names in their
+ * subgraphs. */
 #include "frontend/emit/emit.h"
 #include "frontend/opaque/foreign.h"
 

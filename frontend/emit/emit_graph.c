@@ -1,16 +1,16 @@
-/* emit_graph.c - one graph, the model's own or a body: the names that its nodes and outputs keep, the nodes by the
- * rules of emit.def, the GraphProto. */
+/* emit_graph.c - emits a graph or subgraph: chooses the names that nodes and outputs keep, applies the rules of
+ * emit.def to the nodes, and writes the GraphProto. */
 #include "frontend/emit/emit.h"
 
 #include <string.h>
 
-/* Numbers of the fields that are written. */
+/* Field numbers used for writing. */
 enum { GRAPH_NAME = 2, GRAPH_INPUT = 11, GRAPH_OUTPUT = 12 };
 
 /* ---- names ----------------------------------------------------------------------------------- */
 
-/* Of the nodes that one model node became, the first that still is that operator keeps its name,
- * or else the last. */
+/* If a model node became several IR nodes, the first one that is still the same operator keeps its name; if there is
+ * none, the last one does. */
 static void choose_main_nodes(emitter *e, emit_scope *s)
 {
     strmap *chosen = strmap_new(e->arena);
@@ -26,13 +26,13 @@ static void choose_main_nodes(emitter *e, emit_scope *s)
     }
 }
 
-/* A result that is an output has the output's name; the first one, if it is several. */
+/* Names a result that is an output after that output; after the first one, if it is several outputs. */
 static void claim_output_names(emitter *e, emit_scope *s)
 {
     for (const ir_node *n = ir_first_output(s->graph); n; n = ir_next_output(n)) {
         const char *own = ir_output_name(n);
         const ir_value *v = ir_in(n, 0);
-        s->output[n->id] = s->outer ? emit_name(e, own) : own; /* of the model: as it is, even that of an input */
+        s->output[n->id] = s->outer ? emit_name(e, own) : own; /* main graph: keep even an input's name */
         strmap_put(e->names, own, e);
         if (v->kind == IR_VALUE_RESULT && !s->output_of[v->id]) s->output_of[v->id] = s->output[n->id];
     }

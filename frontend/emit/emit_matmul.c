@@ -1,5 +1,5 @@
-/* emit_matmul.c - matmul: Gemm for matrices that are transposed or get a bias, else MatMul with
- * Transpose and Add around it. */
+/* emit_matmul.c - matmul: Gemm for transposed matrices or with a bias, otherwise MatMul with Transpose and Add nodes
+ * as needed. */
 #include "frontend/emit/emit.h"
 
 #include <string.h>
@@ -14,7 +14,7 @@ static void gemm(emitter *e, const ir_node *n)
     emit_end(&op);
 }
 
-/* Operand i with its last two axes swapped if `swap`. */
+/* Operand i, with its last two axes swapped if `swap`. */
 static const char *factor(emitter *e, const ir_node *n, int i, bool swap)
 {
     const ir_value *v = ir_in(n, i);

@@ -1,13 +1,13 @@
-/* emit_movement.c - values that move: Reshape and what became one, Transpose, Concat, Split, Slice,
- * Pad, Expand, Trilu, Gather. */
+/* emit_movement.c - data movement: Reshape and the operators lowered to it, Transpose, Concat, Split, Slice, Pad,
+ * Expand, Trilu, Gather. */
 #include "frontend/emit/emit.h"
 
 #include <string.h>
 
 /* ---- Reshape, Expand ------------------------------------------------------------------------- */
 
-/* The shape as ONNX writes it, with 0 for "as in x" and one -1 for "the rest". False: a size of 0
- * or a second unknown makes that ambiguous. */
+/* Encodes a shape with ONNX's wildcards: 0 for "same as in x" and a single -1 for "the rest". False: a size of 0 or a
+ * second unknown size makes that ambiguous. */
 static bool with_wildcards(const ir_type *x, const ir_attr *shape, int64_t *out)
 {
     bool rest = false;
@@ -38,7 +38,7 @@ void emit_reshape(emitter *e, const ir_node *n)
     emit_end(&op);
 }
 
-/* A dimension that stays is 1 in the shape, so that only new symbolic ones are computed. */
+/* Dimensions that do not change are written as 1, so only new symbolic ones must be computed. */
 void emit_expand(emitter *e, const ir_node *n)
 {
     const ir_attr *shape = &n->attr[IR_ATTR(expand, shape)];
@@ -90,7 +90,7 @@ void emit_split(emitter *e, const ir_node *n)
     emit_end(&op);
 }
 
-/* Indices are i32 or i64. */
+/* Indices must be i32 or i64. */
 void emit_gather(emitter *e, const ir_node *n)
 {
     const ir_value *indices = ir_in(n, IR_IN(gather, indices));
@@ -116,8 +116,9 @@ void emit_trilu(emitter *e, const ir_node *n)
 
 /* ---- Slice, Pad ------------------------------------------------------------------------------ */
 
-/* Where a slice ends; ONNX clamps an end past the last element. Going down, the end may lie before
- * the first element, but a negative number would count from the back: so does this one. */
+/* The end of a slice in ONNX's encoding. ONNX clamps an end beyond the last element. With a negative step, the end
+ * may be before the first element, which a plain negative number cannot express because it counts from the back; it
+ * is encoded relative to the back, or as the lowest number. */
 static ir_dim end_of(ir_dim_table *t, ir_dim start, ir_dim size, int64_t step, ir_dim whole)
 {
     ir_dim end = ir_dim_add(t, start, ir_dim_mul(t, size, step));

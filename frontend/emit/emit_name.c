@@ -1,4 +1,4 @@
-/* emit_name.c - names of values: those that are taken, those that several nodes share; and messages about a node. */
+/* emit_name.c - names of values: names in use and names of shared values; also messages about a node. */
 #include "frontend/emit/emit.h"
 
 #include <stdarg.h>

@@ -1,5 +1,4 @@
-/* emit_node.c - one NodeProto: operands, attributes, results, and the casts that make its results
- * what the IR says. */
+/* emit_node.c - writes a NodeProto: operands, attributes, results, and casts of results to the types of the IR. */
 #include "frontend/emit/emit.h"
 
 #include <assert.h>
@@ -31,7 +30,8 @@ static const char *unique_name(emitter *e, const char *wanted)
     return name;
 }
 
-/* A node that was recognised and is written out again: the name of its part of that type. */
+/* If a fused node is expanded again, its original nodes lend their names: returns the unused name of one with this
+ * operator, or NULL. */
 static const char *name_of_part(const emitter *e, const ir_node *n, const char *type)
 {
     for (const ir_part *p = n->loc.parts; p && p->op; p++)

@@ -17,8 +17,8 @@ void emit_batch_norm(emitter *e, const ir_node *n)
     emit_end(&op);
 }
 
-/* The schema has scale and bias in the type of the input; statistics are f32 inside and outside
- * (stash_type). */
+/* The schema requires scale and bias in the type of the input; statistics are f32 in both ONNX (stash_type) and the
+ * IR. */
 void emit_layer_norm(emitter *e, const ir_node *n)
 {
     ir_dtype type = ir_in(n, 0)->type.dtype;

@@ -1,5 +1,5 @@
-/* emit_opset.c - the opset of the model: its own, at least 17, at least 22 when something is bfloat16, and more where
- * a form needs it. */
+/* emit_opset.c - chooses the opset of the model: the imported one, at least 17, at least 22 with bfloat16, and higher
+ * where an operator form requires it. */
 #include "frontend/emit/emit.h"
 
 #include <stdlib.h>

@@ -1,5 +1,4 @@
-/* emit_pointwise.c - element by element, where a node is more than its operator: Gelu, Clip, Mod,
- * Cast. */
+/* emit_pointwise.c - elementwise ops that need more than their operator: Gelu, Clip, Mod, Cast. */
 #include "frontend/emit/emit.h"
 
 enum { GELU_SINCE = 20 };
@@ -23,8 +22,8 @@ static const char *gelu_sign(emitter *e, const ir_node *n, const char *x, ir_dty
     return emit_call(e, n, "Tanh", emit_call(e, n, "Mul", line, slope), NULL);
 }
 
-/* Written out where the opset has no Gelu. Nothing here overflows that reaches the result: x is halved first, and what
- * goes to infinity goes through tanh. */
+/* Expands Gelu for opsets without it. Overflow cannot reach the result: x is halved first, and tanh maps an infinite
+ * argument to 1 or -1. */
 static void gelu_parts(emitter *e, const ir_node *n)
 {
     const char *x = emit_value(e, ir_in(n, 0));
@@ -51,7 +50,7 @@ void emit_gelu(emitter *e, const ir_node *n)
     emit_end(&op);
 }
 
-/* Bounds of one element are scalars in ONNX. */
+/* ONNX requires scalar bounds; the IR also allows other tensors with one element. */
 static const char *bound(emitter *e, const ir_node *n, int i)
 {
     const ir_value *v = ir_in(n, i);
@@ -80,7 +79,7 @@ void emit_mod(emitter *e, const ir_node *n)
     emit_end(&op);
 }
 
-/* A weight that the passes cast is read in that type; a cast of the model's own stays. */
+/* A cast of a weight that a pass inserted is merged into the initializer; casts from the model are kept. */
 void emit_cast(emitter *e, const ir_node *n)
 {
     const ir_value *v = ir_in(n, 0);

@@ -5,11 +5,11 @@
 
 enum { SUM_AXES_OPERAND = 13, MEAN_AXES_OPERAND = 18 };
 
-/* `operand_since`: the opset in which the axes became an operand. */
+/* `operand_since`: the first opset in which the axes are an operand. */
 static void reduce(emitter *e, const ir_node *n, const ir_attr *axes, bool keepdims, int operand_since)
 {
     ir_dtype type = ir_in(n, 0)->type.dtype;
-    if (!axes->list.count) { /* ONNX would reduce all */
+    if (!axes->list.count) { /* without axes, ONNX would reduce all of them */
         emit_define(e, n, 0, emit_value(e, ir_in(n, 0)), type);
         return;
     }

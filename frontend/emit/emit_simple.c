@@ -1,4 +1,4 @@
-/* emit_simple.c - rules that several ops share: the operator as it is, and none. */
+/* emit_simple.c - rules shared by several ops: `simple` and `none`. */
 #include "frontend/emit/emit.h"
 
 void emit_none(emitter *e, const ir_node *n)

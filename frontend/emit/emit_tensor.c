@@ -1,5 +1,5 @@
-/* emit_tensor.c - initializers: the values of storage, inline or in the data part, converted while
- * they are copied; and the types of graph inputs and outputs. */
+/* emit_tensor.c - initializers: values of storage, inline or in the data part, converted while they are copied; also
+ * the types of graph inputs and outputs. */
 #include "frontend/emit/emit.h"
 #include "frontend/read/prescan.h"
 
@@ -27,9 +27,9 @@ enum {
     DIM_PARAM = 2
 };
 
-enum { DATA_ALIGNMENT = 64, INLINE_MAX = 1024 }; /* bytes; smaller values are never external */
+enum { DATA_ALIGNMENT = 64, INLINE_MAX = 1024 }; /* bytes; tensors up to INLINE_MAX are never external */
 
-/* ---- where values come from ------------------------------------------------------------------ */
+/* ---- sources of values ----------------------------------------------------------------------- */
 
 void emit_add_storage(emitter *e, const ir_storage *s, const char *name, ir_dtype as)
 {
@@ -173,7 +173,7 @@ ampc_status emit_report_overflow(emitter *e)
 
 /* ---- ValueInfoProto -------------------------------------------------------------------------- */
 
-/* A size whose text is too long for a name is left open. */
+/* A dimension whose text is too long for a name is left unspecified. */
 static void put_dim(emitter *e, splice *shape, ir_dim d)
 {
     splice dim = {0};

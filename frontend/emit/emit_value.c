@@ -1,4 +1,4 @@
-/* emit_value.c - what a node reads, by name: values of the graph, initializers, constants. */
+/* emit_value.c - names of operands: values of the graph, initializers, constants. */
 #include "frontend/emit/emit.h"
 
 #include <stdio.h>
@@ -6,7 +6,7 @@
 
 /* ---- storage --------------------------------------------------------------------------------- */
 
-/* A weight that is read in one type is stored in it. */
+/* A weight that is only read in one type is stored in that type. */
 static ir_dtype stored_type(const emit_storage *s, ir_dtype own)
 {
     bool one = (s->asked & (s->asked - 1)) == 0;
@@ -40,7 +40,7 @@ const char *emit_value_as(emitter *e, const ir_value *v, ir_dtype as)
         const emit_storage *s = read_storage(e, v->storage, as);
         return s->dtype == as ? s->name : emit_cast_of(e, NULL, s->name, as);
     }
-    const char *name = e->scope->value[v->id] ? e->scope->value[v->id] : v->name; /* of a refused node: no name */
+    const char *name = e->scope->value[v->id] ? e->scope->value[v->id] : v->name; /* rejected node: no name */
     return v->type.dtype == as ? name : emit_cast_of(e, v->def, name, as);
 }
 
@@ -80,7 +80,7 @@ static int64_t count_of(const ir_type *t)
     return count;
 }
 
-/* Type and bytes as text. */
+/* Encodes type and bytes as text. */
 static const char *constant_key(emitter *e, const ir_type *type, const void *bytes, size_t size)
 {
     const unsigned char *b = bytes;

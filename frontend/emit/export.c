@@ -1,15 +1,15 @@
-/* export.c - a trained model: the file that was imported, written anew.
+/* export.c - writes a trained copy of the imported model file.
  *
- *     decode -> count who reads each name -> splice (splice.h) -> data part, model part
+ *     decode -> count the readers of each name -> splice (splice.h) -> data part, model part
  *
- * Everything stays as it stood except
- *   values of trained initializers      new ones, as raw data whatever field they were in
- *   tensors that an exporter merged     initializers of their own (ties.c) in the place of Identity nodes
- *   values in other files               in the data part, one behind the other
- *   operators in training form          inference form, by the table below
- *   training information                gone
- *   what only training form read        gone: constants and inputs that said "training" and the
- *                                       declared types of results that are no more */
+ * The copy differs from the original in
+ *   values of trained initializers      replaced, as raw data in place of the original field
+ *   tensors that an exporter merged     become initializers of their own (ties.c) and replace the Identity nodes
+ *   values in other files               are moved to the data part, one after the other
+ *   operators in training form          are changed to inference form according to the table below
+ *   training information                is removed
+ *   values only the training form used  are removed: constants and inputs for the training mode, and the declared
+ *                                       types of results that no longer exist */
 #include "frontend/read/external.h"
 #include "frontend/lower/lower.h"
 #include "frontend/read/splice.h"
@@ -17,7 +17,7 @@
 #include <limits.h>
 #include <string.h>
 
-/* Numbers of the fields that are looked at. */
+/* Field numbers used for reading and writing. */
 enum {
     MODEL_GRAPH = 7,
     MODEL_TRAINING_INFO = 20,
@@ -41,19 +41,19 @@ enum {
     MAX_COUNTED = 16
 };
 
-/* Fields of a tensor that say what its values are, or where. */
+/* Fields of a TensorProto that contain or locate its values. */
 #define TENSOR_VALUE_FIELDS                                                                        \
     (1u << 3 | 1u << 4 | 1u << 5 | 1u << 6 | 1u << 7 | 1u << TENSOR_RAW_DATA | 1u << 10 |          \
      1u << 11 | 1u << TENSOR_EXTERNAL_DATA | 1u << TENSOR_DATA_LOCATION)
 
 enum { DATA_ALIGNMENT = 64 };
 
-/* What inference leaves of an operator that can train. A result beyond `results` that something
- * still reads equals operand same_as[its position - results]; -1: it has no meaning any more. */
+/* The inference form of an operator with a training form. If a result beyond `results` is still read, it is replaced
+ * by operand same_as[its position - results]; -1: it does not exist in inference. */
 typedef struct inference_form {
     const char *op;
     size_t operands, results;
-    const char *attribute; /* dropped; NULL: none */
+    const char *attribute; /* removed; NULL: none */
     int same_as[4];
 } inference_form;
 
@@ -64,10 +64,10 @@ static const inference_form forms[] = {
 
 typedef struct name_state {
     size_t readers;
-    bool lost; /* a reader, or the node that made it */
+    bool lost; /* lost a reader or the node that defines it */
 } name_state;
 
-typedef struct data_item {       /* values of one tensor in the data part */
+typedef struct data_item {       /* values of a tensor in the data part */
     const onnx_trained *trained; /* NULL: unchanged, from `range` */
     onnx_range range;
     ir_dtype dtype;
@@ -93,7 +93,7 @@ typedef struct span {
 
 static span span_of(const wire_field *f) { return (span){f->value, f->end}; }
 
-/* The next field of a message, which the pre-scan has seen. */
+/* Reads the next field of a message. The pre-scan has checked the message, so false means its end. */
 static bool next(span *in, wire_field *f) { return in->p < in->end && wire_read_field(&in->p, in->end, f); }
 
 /* ---- names ----------------------------------------------------------------------------------- */
@@ -121,13 +121,13 @@ static bool is_gone(exporter *e, const char *name)
     return s && s->lost && !s->readers;
 }
 
-/* Whether the module has a tensor that the file has merged. */
+/* Whether the module has a separate tensor for one that is merged in the file. */
 static bool is_separate(exporter *e, const onnx_tie *tie)
 {
     return tie && (e->o->untied || strmap_get(e->trained, tie->name));
 }
 
-/* The tensor that stands in the place of an operand; NULL: what the file has there. */
+/* The separated tensor that replaces an operand; NULL: the operand in the file is right. */
 static const onnx_tie *tie_at(exporter *e, const Onnx__GraphProto *g, size_t node, size_t operand)
 {
     bool own = g == e->file->model->graph && operand <= INT_MAX;
@@ -141,7 +141,7 @@ static const char *operand_name(exporter *e, const Onnx__GraphProto *g, size_t n
     return tie ? tie->name : g->node[node]->input[operand];
 }
 
-/* Operands that inference keeps of a node: an absent one at the end is none. */
+/* The number of operands in the inference form, without absent ones at the end. */
 static size_t operands_kept(const Onnx__NodeProto *n, const inference_form *form)
 {
     size_t kept = n->n_input;
@@ -151,8 +151,8 @@ static size_t operands_kept(const Onnx__NodeProto *n, const inference_form *form
     return kept;
 }
 
-/* Counts what will still be read. Names count in all graphs alike: an inner graph reads the names
- * of the outer ones. */
+/* Counts the remaining readers of each name. Names are counted across all graphs because subgraphs read the names of
+ * enclosing graphs. */
 static void count_readers(exporter *e, const Onnx__GraphProto *g)
 {
     for (size_t i = 0; i < g->n_output; i++) state_of(e, g->output[i]->name)->readers++;
@@ -182,7 +182,7 @@ static bool is_external(const Onnx__TensorProto *t)
     return t->data_location == ONNX__TENSOR_PROTO__DATA_LOCATION__EXTERNAL;
 }
 
-/* The new values fit the tensor, and no other tensor got them. */
+/* Checks that the new values fit the tensor and that no other tensor has received them. */
 static ampc_status check_trained(exporter *e, const onnx_trained *v, const char *name,
                                  const Onnx__TensorProto *t)
 {
@@ -218,7 +218,7 @@ static void put_entry(exporter *e, splice *s, const char *key, const char *value
     splice_add_message(e->a, s, TENSOR_EXTERNAL_DATA, &entry);
 }
 
-/* Gives the values a place in the data part and the tensor a reference to it. */
+/* Reserves a range of the data part for the values and writes a reference to it into the tensor. */
 static ampc_status put_external(exporter *e, const Onnx__TensorProto *t, const onnx_trained *v,
                                 splice *s)
 {
@@ -239,7 +239,8 @@ static ampc_status put_external(exporter *e, const Onnx__TensorProto *t, const o
     return AMPC_OK;
 }
 
-/* `name` is what the values are known by: the tensor's, or the result of its Constant. `rename`: its new name too. */
+/* `name` identifies the values: the name of the tensor, or of the result of its Constant. `rename`: it also becomes
+ * the name of the tensor. */
 static ampc_status put_tensor(exporter *e, const wire_field *field, const Onnx__TensorProto *t,
                               const char *name, bool rename, splice *out)
 {
@@ -273,7 +274,7 @@ static ampc_status put_tensor(exporter *e, const wire_field *field, const Onnx__
 static ampc_status put_graph(exporter *e, const wire_field *field, const Onnx__GraphProto *g,
                              splice *out);
 
-/* Nothing in the attribute needs to be written anew. */
+/* Whether the attribute can be copied unchanged. */
 static bool is_verbatim(exporter *e, const Onnx__AttributeProto *a, const char *result)
 {
     bool external = a->t && is_external(a->t);
@@ -281,7 +282,7 @@ static bool is_verbatim(exporter *e, const Onnx__AttributeProto *a, const char *
     return !a->g && !a->n_graphs && !external && !(a->t && strmap_get(e->trained, result));
 }
 
-/* `result` is the first one of the node. */
+/* `result` is the first result of the node. */
 static ampc_status put_attribute(exporter *e, const wire_field *field,
                                  const Onnx__AttributeProto *a, const char *result, splice *out)
 {
@@ -308,8 +309,8 @@ static ampc_status put_attribute(exporter *e, const wire_field *field,
     return AMPC_OK;
 }
 
-/* Whether result k of a node in another form needs a node of its own; AMPC_UNSUPPORTED when
- * nothing equals it. */
+/* Adds an Identity for result k if the inference form lacks it but something still reads it. AMPC_UNSUPPORTED: no
+ * operand has its value. */
 static ampc_status put_alias(exporter *e, const Onnx__GraphProto *g, size_t index, const inference_form *form,
                              size_t k, splice *out)
 {
@@ -338,7 +339,7 @@ static ampc_status put_node(exporter *e, const wire_field *field, const Onnx__Gr
     const inference_form *form = form_of(n);
     const char *result = n->n_output ? n->output[0] : "";
     if (!n->n_input && n->n_output == 1 && is_gone(e, result)) return AMPC_OK;
-    if (n->n_input && tie_at(e, g, index, 0)) return AMPC_OK; /* an Identity: its result is an initializer */
+    if (n->n_input && tie_at(e, g, index, 0)) return AMPC_OK; /* an Identity: replaced by an initializer */
     size_t operands = operands_kept(n, form), inputs = 0, outputs = 0, attributes = 0;
     size_t results = form && form->results < n->n_output ? form->results : n->n_output;
     splice node = {0};
@@ -361,14 +362,14 @@ static ampc_status put_node(exporter *e, const wire_field *field, const Onnx__Gr
     const splice_piece *whole = node.pieces.items;
     if (node.pieces.count == 1 && whole->bytes == field->value &&
         whole->bytes + whole->size == field->end)
-        splice_add_field(e->a, out, field); /* nothing changed */
+        splice_add_field(e->a, out, field); /* unchanged */
     else
         splice_add_message(e->a, out, GRAPH_NODE, &node);
     for (size_t k = results; k < n->n_output; k++) TRY(put_alias(e, g, index, form, k, out));
     return AMPC_OK;
 }
 
-/* The name that field `number`, the i-th of its kind, gives to a value; NULL: none. */
+/* The value name in the i-th field with this number; NULL: none. */
 static const char *name_given(const Onnx__GraphProto *g, uint64_t number, size_t i)
 {
     if (number == GRAPH_INITIALIZER && i < g->n_initializer) return g->initializer[i]->name;
@@ -377,7 +378,7 @@ static const char *name_given(const Onnx__GraphProto *g, uint64_t number, size_t
     return NULL;
 }
 
-/* Of an initializer, number `i`: the tensors that an exporter merged into it. */
+/* Writes the tensors that an exporter merged into initializer `i`. */
 static ampc_status put_separate(exporter *e, const wire_field *field, const Onnx__GraphProto *g, size_t i, splice *out)
 {
     if (field->number != GRAPH_INITIALIZER || g != e->file->model->graph || i >= g->n_initializer) return AMPC_OK;
@@ -431,7 +432,7 @@ typedef struct sink {
     diag *d;
 } sink;
 
-/* A range of the old model, most of which nobody has looked at yet. */
+/* Copies a range of the old model, most of which has not been loaded into its image. */
 static ampc_status copy_old(const sink *s, size_t offset, size_t n)
 {
     char buffer[1 << 16];
@@ -451,7 +452,7 @@ static ampc_status sink_write(void *user, const void *bytes, size_t n)
     return s->o->write(s->o->user, s->part, bytes, n);
 }
 
-/* Copies a range of a file that the old model refers to. */
+/* Copies a range of an external data file of the old model. */
 static ampc_status copy_range(exporter *e, const data_item *item, sink *to)
 {
     enum { CHUNK = 1 << 16 };
@@ -482,9 +483,9 @@ static ampc_status write_data(exporter *e)
     return AMPC_OK;
 }
 
-/* ---- the front door -------------------------------------------------------------------------- */
+/* ---- entry point ----------------------------------------------------------------------------- */
 
-/* Every trained value has its initializer; those that have none are all reported. */
+/* Checks that every trained value has an initializer; reports all that do not. */
 static ampc_status check_found(exporter *e)
 {
     for (int i = 0; i < e->o->n_trained; i++)

@@ -1,8 +1,7 @@
-/* attribute.c - typed reading of node attributes.
+/* attribute.c - typed access to node attributes.
  *
- * Every attribute that a handler asks for is marked as read; what is left afterwards is not an
- * attribute of the operator in this version, and that is refused: it would change a meaning that
- * we do not know. */
+ * Attributes that a handler asks for are marked as read. The rest are not attributes of the operator in this version
+ * and are rejected, because ignoring them could change the meaning of the node. */
 #include "frontend/lower/lower.h"
 
 #include <string.h>

@@ -1,25 +1,26 @@
-/* body.c - the graphs of If, Loop and Scan: lowered like the model's own graph, each into a graph of the module.
+/* body.c - lowers the subgraphs of If, Loop and Scan like the main graph, each into a graph of the module.
  *
- * Sizes of what a Loop or Scan carries from run to run: the first guess is that of the values that come in. Where the
- * body gives another, the size is a symbol of its own, and the body is lowered again, until nothing changes. Sizes that
- * the body computes from such symbols are unknown outside, so they are new symbols there. */
+ * The sizes of loop-carried values are found by iteration. The first guess is the size of the initial value; if the
+ * subgraph returns another size, it becomes a new symbol and the subgraph is lowered again, until nothing changes.
+ * Sizes that the subgraph computes from such symbols are unknown in the enclosing graph, which gets new symbols for
+ * them. */
 #include "frontend/lower/lower.h"
 
 #include "ir/dim_table.h"
 
 #include <string.h>
 
-/* ---- one graph --------------------------------------------------------------------------------- */
+/* ---- a subgraph -------------------------------------------------------------------------------- */
 
-/* A graph of the node and what its inputs are, which is known of Loop and Scan only by trying. */
+/* A subgraph of the node and the types of its inputs, which for Loop and Scan are found by iteration. */
 typedef struct source {
     onnx_node *node;
     const Onnx__GraphProto *graph;
     size_t attribute;
-    strmap *initializers; /* their bindings, made once */
+    strmap *initializers; /* their bindings, created once */
     ir_type *inputs;      /* [graph->n_input] */
-    size_t symbols;       /* atoms of dimensions that are older than the body */
-    onnx_body body;       /* the result */
+    size_t symbols;       /* number of dimension atoms that existed before the subgraph */
+    onnx_body body;       /* the lowered graph */
 } source;
 
 static const char *graph_name(const source *s)
@@ -96,7 +97,7 @@ static bool fill_graph(source *s)
     return made && diag_count(im->diag, DIAG_ERROR) == errors;
 }
 
-/* Makes s->body; on failure the importer is as before, and im->inner has been told why. */
+/* Lowers a subgraph into s->body. On failure the importer is restored and im->inner has the reason. */
 static bool lower_graph(source *s)
 {
     onnx_node *n = s->node;
@@ -132,7 +133,8 @@ static const ir_type *output_type(const source *s, size_t i)
     return &ir_in(n, 0)->type;
 }
 
-/* The dimension of a body as it is outside: what was computed from sizes within has no name there. */
+/* Whether a dimension of a subgraph can be expressed in the enclosing graph; atoms created in the subgraph have no
+ * meaning there. */
 static bool is_known_outside(const onnx_node *n, size_t symbols, ir_dim d)
 {
     if (!ir_dim_is_symbolic(d)) return true;
@@ -143,7 +145,7 @@ static bool is_known_outside(const onnx_node *n, size_t symbols, ir_dim d)
     return true;
 }
 
-/* ---- types that the model declares --------------------------------------------------------------- */
+/* ---- declared types ------------------------------------------------------------------------------ */
 
 static bool declared_size(const Onnx__TypeProto__Tensor *t, int axis, ir_dim *out)
 {
@@ -153,7 +155,7 @@ static bool declared_size(const Onnx__TypeProto__Tensor *t, int axis, ir_dim *ou
     return true;
 }
 
-/* The given type with the sizes that the graph declares for its input. */
+/* The given type, refined by the sizes that the subgraph declares for its input. */
 static ir_type input_type(const Onnx__ValueInfoProto *info, ir_type given)
 {
     const Onnx__TypeProto__Tensor *t = onnx_tensor_type(info);
@@ -162,7 +164,7 @@ static ir_type input_type(const Onnx__ValueInfoProto *info, ir_type given)
     return given;
 }
 
-/* A result of the node: a size that has no name outside is the declared one, or unknown. */
+/* Sets the type of a result of the node. Sizes unknown in the enclosing graph are the declared ones, or new symbols. */
 static void set_result(onnx_node *n, onnx_bodies *out, int i, ir_type type)
 {
     const Onnx__TypeProto__Tensor *declared = onnx_tensor_type(onnx_find_declared(n, n->proto->output[i]));
@@ -190,7 +192,7 @@ static bool refuse(onnx_node *n, const char *why)
     return false;
 }
 
-/* The branches give the same results. */
+/* Both branches must return the same types. */
 static bool lower_branches(onnx_node *n, source *graphs, size_t count, onnx_bodies *out)
 {
     for (size_t i = 0; i < count; i++) {
@@ -210,10 +212,10 @@ static bool lower_branches(onnx_node *n, source *graphs, size_t count, onnx_bodi
 
 typedef struct iteration {
     source *source;
-    int first_state; /* operand and, but for `given`, input of the body: what is carried from run to run */
-    int given;       /* inputs and outputs of the body before these: input count and condition */
+    int first_state; /* first loop-carried operand; its subgraph input is at `given` */
+    int given;       /* leading inputs of the subgraph: iteration count and condition */
     int given_out;
-    int states, slices; /* Scan: operands that are taken apart */
+    int states, slices; /* number of loop-carried operands and, for Scan, of sliced ones */
 } iteration;
 
 static int64_t axis_of(onnx_node *n, const char *attribute, int i, int rank)
@@ -251,7 +253,7 @@ static bool set_inputs(onnx_node *n, const iteration *it)
     return true;
 }
 
-/* A size that the body changes is a symbol from now on. True: some were not. */
+/* Turns sizes that the subgraph changes into symbols. True: there were some. */
 static bool free_sizes(onnx_node *n, const iteration *it, bool (*is_free)[IR_MAX_RANK], bool *fits)
 {
     source *s = it->source;
@@ -284,7 +286,7 @@ static bool lower_until_stable(onnx_node *n, const iteration *it)
     }
 }
 
-/* The state after the last run: it came in, if there was none. */
+/* The type of a loop-carried value after the loop. It is the initial value if there was no iteration. */
 static ir_type state_type(onnx_node *n, const iteration *it, int i)
 {
     ir_type type = n->in[it->first_state + i]->type;
@@ -295,7 +297,7 @@ static ir_type state_type(onnx_node *n, const iteration *it, int i)
     return type;
 }
 
-/* What each run gives, stacked. */
+/* The type of a per-iteration result, stacked over all iterations. */
 static bool stacked_type(onnx_node *n, const iteration *it, int i, ir_type *out)
 {
     const ir_type *one = output_type(it->source, (size_t)(it->given_out + it->states + i));
@@ -354,7 +356,8 @@ static const struct {
     bool (*lower)(onnx_node *n, source *graphs, size_t count, onnx_bodies *out);
 } rows[] = {{"If", 1, 2, lower_branches}, {"Loop", 1, 1, lower_loop}, {"Scan", 9, 1, lower_scan}};
 
-/* The bodies' names for what they read, which are those of the node for its captures: one name, one value. */
+/* Collects captured values under the names that the subgraphs use. The node's captures share these names, so each
+ * name must denote one value; conflicting inputs are renamed. */
 static void name_captures(onnx_importer *im, onnx_bodies *out, const onnx_body *b)
 {
     for (size_t i = 0; i < b->captures.count; i++) {

@@ -1,8 +1,8 @@
-/* check.c - what can be said about a graph before any node is lowered: names, order, operators.
+/* check.c - checks of a graph before any node is lowered: names, order, operators.
  *
- * Names are single assignment, also against the graphs outside. Nodes must be sorted; when one is
- * not, a depth-first walk over the producers tells a cycle from mere disorder. Unsupported
- * operators are counted and listed all at once. */
+ * Names are assigned once, also with respect to enclosing graphs. Nodes must be sorted; if one is not, a depth-first
+ * walk over its producers distinguishes a cycle from a wrong order. Unsupported operators are counted and reported
+ * together. */
 #include "frontend/lower/lower.h"
 
 #include <string.h>
@@ -32,7 +32,7 @@ typedef struct checker {
 } checker;
 
 #define OUTSIDE UINTPTR_MAX     /* graph input or initializer */
-#define INPUT (UINTPTR_MAX - 1) /* graph input, so far without an initializer */
+#define INPUT (UINTPTR_MAX - 1) /* graph input that has no initializer so far */
 
 static void report(checker *c, const Onnx__NodeProto *p, size_t index, const char *text,
                    const char *name)
@@ -62,7 +62,7 @@ static void define_inputs(checker *c)
     strmap_reserve(c->producers, g->n_input + g->n_initializer + g->n_node);
     for (size_t i = 0; i < g->n_initializer; i++) {
         const char *name = g->initializer[i]->name;
-        bool input = strmap_get(c->producers, name) == (void *)INPUT; /* whose default value it is */
+        bool input = strmap_get(c->producers, name) == (void *)INPUT; /* an input's default value */
         if (!*name)
             report(c, NULL, 0, "an initializer has no name%s", "");
         else if (!input && !strmap_enter(c->producers, name, (void *)OUTSIDE))
@@ -123,7 +123,7 @@ static void check_uses(checker *c)
             if (!producer) {
                 report(c, g->node[i], i, "reads '%s', which nothing produces", name);
             } else if (!unsorted) {
-                unsorted = true; /* one is enough: the rest mostly follows from it */
+                unsorted = true; /* report one only: the others are usually consequences */
                 report(c, g->node[i], i,
                        on_cycle(c, i) ? "lies on a cycle through '%s'"
                                       : "reads '%s' before it is produced: nodes are not sorted",

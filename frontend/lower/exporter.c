@@ -1,8 +1,8 @@
-/* exporter.c - what exporters tell about an initializer: metadata of torch.onnx, and names that nobody chose.
+/* exporter.c - what exporters reveal about an initializer: metadata of torch.onnx, and generated names.
  *
- * torch.onnx (dynamo) writes for each value what torch.export knew: whether it is a parameter, a buffer or a constant,
- * or from which values it was folded. Where that is absent, one element under a name that an exporter generated is a
- * number of the source code: sqrt(d), a coefficient of GELU, an epsilon. */
+ * torch.onnx (dynamo) records what torch.export knew about each value: whether it is a parameter, a buffer or a
+ * constant, or which values it was folded from. Without this metadata, a tensor with one element and a generated name
+ * is assumed to be a number from the source code, such as sqrt(d), a coefficient of GELU, or an epsilon. */
 #include "frontend/lower/lower.h"
 
 #include <ctype.h>
@@ -10,28 +10,29 @@
 
 /* ---- generated names ------------------------------------------------------------------------- */
 
-/* '*' is any text, '#' one or more digits. Variables of a model keep their own names in all of these exporters. */
+/* '*' matches any text, '#' one or more digits, '?' one character. In all of these exporters, the variables of a
+ * model keep their own names. */
 static const char *const generated[] = {
     "onnx::*",                 /* torch.onnx, TorchScript: onnx::Mul_123 */
-    "#",                       /* older versions of it: 217 */
-    "/*_output_#",             /* its value names, when ONNX Runtime or onnxsim folded a node: /attn/Sqrt_output_0 */
+    "#",                       /* older versions of torch.onnx: 217 */
+    "/*_output_#",             /* torch.onnx value names, folded by other tools: /attn/Sqrt_output_0 */
     "val_#",                   /* torch.onnx, dynamo: val_12 */
-    "scalar_tensor_default",   /* the same: scalar_tensor_default_3 */
+    "scalar_tensor_default",   /* torch.onnx, dynamo: scalar_tensor_default_3 */
     "scalar_tensor_default_#",
-    "lifted_tensor_#",         /* the same: torch.tensor(0.5) in forward() */
+    "lifted_tensor_#",         /* torch.onnx, dynamo: torch.tensor(0.5) in forward() */
     "const_*__#",              /* tf2onnx: const_fold_opt__389 */
     "*_const__#",              /* tf2onnx: axes_const__9894 */
     "Const__#",                /* tf2onnx: Const__523 */
-    "*Const:0",                /* TensorFlow's tf.constant, by tf2onnx: model/Const:0, model/Const_1:0 */
+    "*Const:0",                /* tf2onnx, from TensorFlow's tf.constant: model/Const:0, model/Const_1:0 */
     "*Const_#:0",
-    "*/x:0",                   /* number in an expression of TensorFlow: layer/batchnorm/add/y:0 */
+    "*/x:0",                   /* a number in a TensorFlow expression: layer/batchnorm/add/y:0 */
     "*/y:0",
     "p2o.*",                   /* Paddle2ONNX: p2o.helper.constant.14, p2o.pd_op.full.0.0 */
     "??_*cst",                 /* skl2onnx: Ad_Addcst */
     "??_*cst#",                /* skl2onnx: Ad_Addcst1 */
 };
 
-/* Backtracks over '*' and '#' only: names and patterns are short. */
+/* Exponential backtracking is acceptable because names and patterns are short. */
 static bool matches(const char *pattern, const char *name)
 {
     if (!*pattern) return !*name;
@@ -58,7 +59,7 @@ static const char *find_entry(Onnx__StringStringEntryProto *const *entries, size
     return NULL;
 }
 
-/* The signature of the exported program has a line "p_fc_weight: PARAMETER target='fc.weight'" for each input. */
+/* The signature of the exported program has a line "p_fc_weight: PARAMETER target='fc.weight'" for each parameter. */
 static bool is_parameter_of(const char *signature, const char *name, size_t length)
 {
     static const char before[] = "PARAMETER target='";
@@ -69,7 +70,7 @@ static bool is_parameter_of(const char *signature, const char *name, size_t leng
     return false;
 }
 
-/* `sources` is a list in Python's notation: ['fc.weight', 'val_3']. */
+/* `sources` is a list in Python syntax: ['fc.weight', 'val_3']. */
 static bool lists_parameter(const char *signature, const char *sources)
 {
     for (const char *at = sources; (at = strchr(at, '\''));) {

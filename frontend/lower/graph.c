@@ -1,7 +1,7 @@
-/* graph.c - the one pass over the nodes of a graph, the model's own or one inside a node.
+/* graph.c - the pass over the nodes of a graph or subgraph.
  *
- * Each node is lowered to IR nodes, whose types are inferred and whose values are folded at once, so that the next
- * node finds the shapes that it needs. */
+ * Each node is lowered to IR nodes, whose types are inferred and whose values are folded immediately, because the
+ * next node may need a shape that they compute. */
 #include "frontend/lower/lower.h"
 
 #include <string.h>
@@ -21,7 +21,7 @@ static bool read_operands(onnx_node *n, onnx_scope *scope)
         bool absent = !*p->input[i];
         if (absent && (i < a.required || i >= a.single)) onnx_reject(n, "input %d is missing", i);
         n->in[i] = absent ? NULL : onnx_value(n->importer, scope, p->input[i]);
-        if (!absent && !n->in[i]) return false; /* reported where it failed */
+        if (!absent && !n->in[i]) return false; /* reported by the node that failed */
     }
     return !n->failed;
 }
@@ -42,7 +42,7 @@ static void check_sizes(onnx_node *n, const ir_node *node)
     }
 }
 
-/* Checks and folds the IR nodes that the handler made. */
+/* Checks and folds the IR nodes that the handler created. */
 static void finish_nodes(onnx_node *n, const ir_node *before)
 {
     onnx_importer *im = n->importer;
@@ -59,8 +59,8 @@ static bool is_operand(const onnx_node *n, const ir_value *v)
     return false;
 }
 
-/* A node that changes nothing (Identity, a Reshape to the same shape, Dropout outside training) stays in the graph as
- * a view, so that mixed precision sees the model as it was written; the clean-ups drop it. */
+/* A node without effect (Identity, a Reshape to the same shape, Dropout outside training) stays in the graph as a
+ * view, so that mixed precision sees the model as written; the cleanup passes remove it. */
 static void keep_identity(onnx_node *n)
 {
     for (int i = 0; i < n->n_out && !n->failed; i++) {
@@ -77,7 +77,7 @@ static void keep_identity(onnx_node *n)
 
 static void bind_results(onnx_node *n, onnx_scope *scope, uint32_t first_id)
 {
-    for (int i = n->n_out; i-- > 0;) { /* of several names that a value has, the first one stays */
+    for (int i = n->n_out; i-- > 0;) { /* of several names of a value, the first one remains */
         ir_value *v = n->failed ? NULL : n->out[i];
         if (!onnx_wants(n, i)) continue;
         if (v && v->kind == IR_VALUE_RESULT && v->def->id >= first_id) ir_value_rename(v, n->proto->output[i]);
@@ -111,7 +111,7 @@ static void undo(onnx_node *n, const ir_node *before)
     n->failed = false;
 }
 
-/* Sizes that are known at run time only may be why a node seems malformed. */
+/* A node may only seem malformed because sizes are unknown until run time. */
 static bool reads_symbols(const onnx_node *n)
 {
     bool symbolic = false;
@@ -120,8 +120,9 @@ static bool reads_symbols(const onnx_node *n)
     return symbolic;
 }
 
-/* With foreign nodes allowed: a first attempt, whose messages nobody sees, tells whether the node
- * can be lowered. Within the attempt on an If, its nodes are lowered or the If is carried. */
+/* If opaque nodes are allowed, a trial run with discarded messages finds out whether the node can be lowered. During
+ * the trial of an If with a known condition, the nodes of its branch are not tried separately: either all of them are
+ * lowered or the If becomes opaque. */
 static void lower_or_carry(onnx_node *n, ir_node *before)
 {
     onnx_importer *im = n->importer;

@@ -1,15 +1,15 @@
 /* initializer.c - tensors of the model -> storage of the module.
  *
- * Which float initializers are parameters? ONNX does not say. The rule: those that a graph output
- * depends on as values of its operators. Left out are operands that tell an operator how to work (bounds of
- * Clip, class weights ...), what was read while lowering (the ratio of a Dropout), and single elements that torch.onnx
- * named by a number; those are constants.
- * What no derivative reaches, because a cast to integers or a comparison lies in between, is held apart.
- * Running statistics have become states while BatchNormalization was lowered.
+ * ONNX does not say which float initializers are parameters. Here, a parameter is an initializer that a graph output
+ * depends on as an operand value. Exceptions are operands that control an operator (bounds of Clip, class weights
+ * ...), values read during lowering (the ratio of a Dropout), and single elements with a numbered name from
+ * torch.onnx; these are constants. An initializer that no derivative reaches, because a cast to integers or a
+ * comparison is in between, is marked IR_HELD_APART. Running statistics have already become states when
+ * BatchNormalization was lowered.
  *
- * Which of them training holds is decided by pass params, which knows whether there is a training
- * step and can read values. It relies on the marks that are set here (ir_held). Storage kinds do
- * not depend on these marks, so that a conversion for inference does not depend on names. */
+ * Pass params decides which parameters training leaves alone, because it knows whether there is a training step and
+ * can read values. It relies on the marks set here (ir_held). Storage kinds do not depend on these marks, so a
+ * conversion for inference does not depend on names. */
 #include "frontend/lower/lower.h"
 
 #include <assert.h>
@@ -18,7 +18,7 @@
 
 enum {
     LOADED_CONSTANT = 1 << 20
-}; /* constants up to this many bytes are read, so that they fold */
+}; /* bytes; smaller constants are loaded so that they fold */
 
 ir_value *onnx_tensor_value(onnx_importer *im, ir_storage_kind kind, const char *name,
                             onnx_tensor *t, diag_loc loc)
@@ -63,7 +63,7 @@ static bool is_single(const ir_type *t)
     return true;
 }
 
-/* How the outputs of a graph depend on a value: by a derivative, or else through integers. */
+/* How graph outputs depend on a value: through a derivative, or only through integers. */
 typedef enum reach { REACH_NONE, REACH_VALUE, REACH_DERIVATIVE } reach;
 
 static bool carries(const ir_value *v, reach how)
@@ -71,7 +71,7 @@ static bool carries(const ir_value *v, reach how)
     return how == REACH_VALUE || ir_dtype_is_float(v->type.dtype);
 }
 
-/* Marks, by value id, what the graph's outputs depend on in this way or a stricter one. */
+/* Marks, by value id, the values that the graph's outputs depend on in way `how` or a stricter one. */
 static void mark_reached(const ir_graph *g, reach how, reach *reached)
 {
     for (const ir_node *n = g->last; n; n = n->prev) {
@@ -92,7 +92,7 @@ static bool is_numbered(const char *name)
     return !*name;
 }
 
-/* Marks, by storage id, how some graph's outputs depend on it. */
+/* Marks, by storage id, how the outputs of any graph depend on a storage. */
 static void mark_storage(onnx_importer *im, const ir_graph *g, reach *reached)
 {
     reach *values = arena_array(im->scratch, g->value_ids + 1, sizeof *values);
@@ -113,7 +113,7 @@ ir_held onnx_held(const onnx_importer *im, const ir_storage *s)
     return is_single(&s->type) && onnx_is_generated(s->name) ? IR_HELD_NAME : IR_NOT_HELD;
 }
 
-/* The importer made only parameters of the float initializers; a float constant is a value of the graph. */
+/* Initializers reach this function as parameters; a float constant comes from a node of the graph. */
 static void classify(const onnx_importer *im, ir_storage *s, reach reached)
 {
     bool trainable = reached == REACH_DERIVATIVE;

@@ -1,4 +1,4 @@
-/* lower_constant.c - values that the model states: Constant, ConstantOfShape, Range. */
+/* lower_constant.c - constant values: Constant, ConstantOfShape, Range. */
 #include "frontend/lower/lower.h"
 
 #include <math.h>

@@ -1,8 +1,6 @@
-/* lower_control.c - If whose condition is known while compiling: the chosen branch takes the
- * node's place.
+/* lower_control.c - If with a condition known at compile time: the chosen branch replaces the node.
  *
- * A branch reads the names outside it and adds its own; its nodes are lowered into the same
- * graph. */
+ * A branch sees the names of the enclosing graph and adds its own; its nodes are lowered into the same graph. */
 #include "frontend/lower/lower.h"
 
 static bool check_branch(onnx_node *n, const Onnx__GraphProto *g, onnx_scope *scope)

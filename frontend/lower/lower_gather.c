@@ -1,4 +1,4 @@
-/* lower_gather.c - Gather; ScatterND whose indices are known. */
+/* lower_gather.c - Gather; ScatterND with known indices. */
 #include "frontend/lower/lower.h"
 
 #include <limits.h>
@@ -15,11 +15,11 @@ void onnx_lower_gather(onnx_node *n)
 }
 
 /* ---- ScatterND -------------------------------------------------------------------------------
- * The rows of data, then those of updates, gathered by a list that says for each row of the result which of them it is.
- * The list is made here, so indices must be known while compiling; data and updates may be anything, and a derivative
- * reaches both. */
+ * Becomes a gather: the rows of data and of updates are concatenated, and a list selects one of them for each row of
+ * the result. The list is computed here, so indices must be known at compile time. data and updates may be any values,
+ * and both are differentiable. */
 
-/* Where row `row` of the indices points: the number of a row of data, whose first `depth` axes are indexed. */
+/* The data row that index row `row` addresses. A data row is what remains after indexing the first `depth` axes. */
 static int64_t row_number(onnx_node *n, const ir_known *indices, int64_t row, int depth)
 {
     int64_t number = 0;
@@ -33,7 +33,7 @@ static int64_t row_number(onnx_node *n, const ir_known *indices, int64_t row, in
     return number;
 }
 
-/* The shapes of indices [..., depth] and updates [..., rest of data] must fit. */
+/* Checks the shapes of indices [..., depth] and updates [..., remaining axes of data]. */
 static bool shapes_fit(const ir_type *data, const ir_known *indices, const ir_type *updates)
 {
     int q = indices->type.rank;
@@ -47,7 +47,7 @@ static bool shapes_fit(const ir_type *data, const ir_known *indices, const ir_ty
     return updates->dtype == data->dtype;
 }
 
-/* Elements of `type`'s first axes; refused beyond what one list can say. */
+/* The product of the first `axes` sizes of `type`; counts beyond the limit of a list are refused. */
 static int64_t count_rows(onnx_node *n, const ir_type *type, int axes)
 {
     int64_t rows = 1;
@@ -57,7 +57,7 @@ static int64_t count_rows(onnx_node *n, const ir_type *type, int axes)
     return rows;
 }
 
-/* The value as a list of `rows` rows, each of the shape of its axes from `axis` on. */
+/* Reshapes a value to `rows` rows, each with the shape of the axes from `axis` on. */
 static ir_value *as_rows(onnx_node *n, ir_value *v, int64_t rows, int axis)
 {
     ir_dim dims[IR_MAX_RANK] = {rows};
@@ -84,7 +84,7 @@ void onnx_lower_scatter_nd(onnx_node *n)
     for (int64_t i = 0; i < rows; i++) from[i] = i;
     for (int64_t i = 0; i < changes && !n->failed; i++) {
         int64_t to = row_number(n, indices, i, depth);
-        if (!n->failed) from[to] = rows + i; /* the last one stays, as ONNX has no order */
+        if (!n->failed) from[to] = rows + i; /* the last duplicate wins: ONNX defines no order */
     }
     if (n->failed) return;
     ir_type list = ir_type_make(IR_i64, 1, &rows);

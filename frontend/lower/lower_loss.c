@@ -1,7 +1,6 @@
 /* lower_loss.c - SoftmaxCrossEntropyLoss, NegativeLogLikelihoodLoss.
  *
- * Our losses are f32 whatever they read; ONNX gives them the type of the scores, so a low one is
- * cast. */
+ * Losses of the IR are always f32, those of ONNX have the type of the scores, so a low-precision result is cast. */
 #include "frontend/lower/lower.h"
 
 #include <string.h>

@@ -1,8 +1,8 @@
 /* lower_matmul.c - MatMul, Gemm. */
 #include "frontend/lower/lower.h"
 
-/* MatMul follows NumPy: a vector on the left is a row, on the right a column, and that axis of
- * the result goes. */
+/* MatMul follows NumPy: a vector is a row on the left and a column on the right, and the added axis is removed from
+ * the result. */
 void onnx_lower_matmul(onnx_node *n)
 {
     ir_value *x = n->in[0], *y = n->in[1];
@@ -24,7 +24,7 @@ void onnx_lower_matmul(onnx_node *n)
     n->out[0] = ir_reshape(n->b, z, dims, rank);
 }
 
-/* C as the bias operand of matmul: a row of N elements; NULL when it is anything else. */
+/* C as the bias operand of matmul: a row of N elements. NULL if C has any other form. */
 static ir_value *bias_row(onnx_node *n, ir_value *c, ir_dim columns)
 {
     int rank = c->type.rank;

@@ -1,17 +1,17 @@
-/* lower_movement.c - operators that move values about: Reshape and its relatives, Transpose,
- * Concat, Split, Pad, Expand, Tile, Trilu, Shape, Size. (Slice has a file of its own.) */
+/* lower_movement.c - data movement: Reshape and related operators, Transpose, Concat, Split, Pad, Expand, Tile,
+ * Trilu, Shape, Size. (Slice is in lower_slice.c.) */
 #include "frontend/lower/lower.h"
 
 #include <string.h>
 
-/* Two list items or elements of an error message */
+/* A dimension as text, for messages. */
 #define DIM_TEXT(n, d) ir_dim_print((n)->dims, (d), (n)->importer->scratch)
 
 void onnx_lower_identity(onnx_node *n) { n->out[0] = onnx_separate(n, 0); }
 
 /* ---- Reshape, Flatten, Squeeze, Unsqueeze ---------------------------------------------------- */
 
-/* Fills in the dimension that was given as -1. */
+/* Computes the dimension that was specified as -1. */
 static void solve_unknown(onnx_node *n, ir_dim *dims, int rank, int unknown)
 {
     dims[unknown] = 1;
@@ -129,8 +129,7 @@ void onnx_lower_concat(onnx_node *n)
     n->out[0] = ir_done(n->b, node);
 }
 
-/* The sizes of the pieces: given, or equal ones, or `num_outputs` of which the last may be
- * smaller. */
+/* The sizes of the pieces: as specified, equal, or `num_outputs` pieces, the last of which may be smaller. */
 static void split_sizes(onnx_node *n, ir_dim whole, ir_dim *sizes)
 {
     onnx_list given = onnx_list_since(n, "split", 1, 13);
@@ -169,7 +168,7 @@ void onnx_lower_split(onnx_node *n)
 
 /* ---- Pad ------------------------------------------------------------------------------------- */
 
-/* Amounts of the axes that `axes` lists (default: all), begins before ends, for all axes. */
+/* Pads the axes in `axes` (default: all); `pads` has all begins, then all ends. */
 static void pad(onnx_node *n, onnx_list pads, onnx_list axes, ir_value *value)
 {
     static const char *const modes[] = {"constant", "reflect", "edge", "wrap"};
@@ -228,7 +227,7 @@ void onnx_lower_expand(onnx_node *n)
     if (!n->failed) n->out[0] = ir_expand(n->b, n->in[0], both.dims, both.rank);
 }
 
-/* One axis at a time, as [before, 1, rest] -> [before, times, rest]. */
+/* Tiles one axis: [before, 1, rest] -> [before, times, rest]. */
 static ir_value *tile_axis(onnx_node *n, ir_value *x, int axis, ir_dim times)
 {
     ir_type y = x->type;

@@ -4,12 +4,10 @@
 #include <string.h>
 
 /* ---- BatchNormalization ----------------------------------------------------------------------
- * Training form: training_mode = 1 from opset 14 on; before, more results than one. Its second and
- * third result are the new running statistics; they are stored into the storage that operands 3 and
- * 4 read. */
+ * Training form: training_mode = 1 from opset 14 on, more than one result in earlier opsets. Results 1 and 2 are the
+ * new running statistics, which are stored into the storage that operands 3 and 4 read. */
 
-/* What the running statistic is at this node: the storage, or what an earlier use of the same module
- * made of it. */
+/* The running statistic at this node: the storage, or the value that an earlier use of the same module computed. */
 static ir_value *statistic(onnx_node *n, ir_value *v)
 {
     if (v->kind != IR_VALUE_STORAGE) return v;
@@ -32,7 +30,7 @@ static void store_statistic(onnx_node *n, const ir_value *operand, ir_value *v)
     vec_push(im->scratch, &im->stores, ((onnx_store){operand->storage, v}));
 }
 
-/* The variance of the batch, from the reciprocal of sqrt(var + eps) that the op gives. */
+/* The variance of the batch, computed from the op's result 1 / sqrt(var + eps). */
 static ir_value *saved_variance(onnx_node *n, ir_value *rstd, double eps)
 {
     ir_value *square = ir_unary(n->b, IR_OP_reciprocal, ir_binary(n->b, IR_OP_mul, rstd, rstd));
@@ -67,7 +65,7 @@ void onnx_lower_batch_norm(onnx_node *n)
 
 /* ---- LayerNormalization ---------------------------------------------------------------------- */
 
-/* scale or bias with exactly the normalised dimensions; ONNX lets it broadcast to them. */
+/* Scale or bias with exactly the normalised dimensions; ONNX allows it to broadcast to them. */
 static ir_value *affine(onnx_node *n, ir_value *v, int axis)
 {
     const ir_type *x = &n->in[0]->type;
@@ -110,7 +108,7 @@ void onnx_lower_softmax(onnx_node *n)
     if (!n->failed) n->out[0] = softmax(n, n->in[0], axis);
 }
 
-/* Before opset 13 all axes from `axis` on are normalised together, as one axis of a matrix. */
+/* Before opset 13, all axes from `axis` on are normalised together, as one axis of a matrix. */
 void onnx_lower_softmax_flat(onnx_node *n)
 {
     ir_value *x = n->in[0];
@@ -127,8 +125,7 @@ void onnx_lower_softmax_flat(onnx_node *n)
 }
 
 /* ---- Dropout ---------------------------------------------------------------------------------
- * A Dropout that the file runs in training mode becomes a `dropout` node; every other one is the
- * identity, and its mask is all true. */
+ * A Dropout in training mode becomes a `dropout` node; any other one is the identity, with a mask of all true. */
 
 static ir_value *random_state(onnx_importer *im)
 {
@@ -164,8 +161,7 @@ static void dropout(onnx_node *n, double ratio, bool training)
         keep_all(n);
 }
 
-/* Before opset 12 the file does not say whether it trains: the mode is chosen later, for the
- * whole graph. */
+/* Before opset 12, the file does not specify the mode: it is chosen later, for the whole graph. */
 void onnx_lower_dropout_attribute(onnx_node *n)
 {
     dropout(n, onnx_float(n, "ratio", 0.5), true);

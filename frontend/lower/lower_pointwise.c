@@ -1,4 +1,4 @@
-/* lower_pointwise.c - element by element: arithmetic, comparison, logic, Clip, Where, casts. */
+/* lower_pointwise.c - elementwise operators: arithmetic, comparison, logic, Clip, Where, casts. */
 #include "frontend/lower/lower.h"
 
 #include <string.h>
@@ -38,8 +38,7 @@ void onnx_lower_mod(onnx_node *n)
     n->out[0] = ir_done(n->b, node);
 }
 
-/* The result has the base's type. An integer base with a float exponent is raised in f64, which
- * holds its value. */
+/* The result has the type of the base. An integer base with a float exponent is computed in f64. */
 void onnx_lower_pow(onnx_node *n)
 {
     ir_dtype base = n->in[0]->type.dtype, exponent = n->in[1]->type.dtype;
@@ -72,7 +71,7 @@ void onnx_lower_where(onnx_node *n)
 
 /* ---- casts ----------------------------------------------------------------------------------- */
 
-/* A cast to the type that a value has says which type mixed precision shall give it: it stays. */
+/* A cast to the type that its operand already has tells mixed precision which type to use, so it is kept. */
 static ir_value *user_cast(onnx_node *n, ir_dtype to)
 {
     ir_value *x = n->in[0];
@@ -86,8 +85,8 @@ void onnx_lower_cast(onnx_node *n)
 {
     if (!onnx_has(n, "to")) onnx_reject(n, "attribute 'to' is missing");
     int64_t to = onnx_int(n, "to", ONNX_float32);
-    onnx_ignore(n, "saturate");   /* these two are about 8-bit floats, */
-    onnx_ignore(n, "round_mode"); /* which are refused anyway */
+    onnx_ignore(n, "saturate");   /* both attributes concern 8-bit floats, */
+    onnx_ignore(n, "round_mode"); /* which are not supported anyway */
     if (onnx_type_dtype(to) == IR_NO_DTYPE)
         onnx_refuse(n, "cast to %s", onnx_type_name(to));
     else

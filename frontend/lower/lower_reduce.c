@@ -1,7 +1,7 @@
 /* lower_reduce.c - ReduceMean, ReduceSum. */
 #include "frontend/lower/lower.h"
 
-/* The axes to reduce, ascending; their number. */
+/* Reads the axes to reduce in ascending order and returns their number. */
 static int read_axes(onnx_node *n, int64_t *axes)
 {
     int rank = n->in[0]->type.rank, count = 0;

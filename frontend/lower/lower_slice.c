@@ -1,7 +1,8 @@
 /* lower_slice.c - Slice: ONNX's clamped ranges -> exact start, size and step of every axis.
  *
- * The formulas are those of the ONNX operator, for numbers and for symbols: what a symbol leaves open is a maximum in
- * the dimension (ir/dim.h), so that a slice of an axis that turns out short is as small as ONNX says, or empty. */
+ * Numbers and symbols use the same formulas, those of the ONNX operator. A bound that depends on a symbol becomes a
+ * maximum in the dimension (ir/dim.h), so the slice of an axis that turns out to be short has the size that ONNX
+ * specifies, or is empty. */
 #include "frontend/lower/lower.h"
 
 typedef struct range {
@@ -9,10 +10,11 @@ typedef struct range {
     int64_t step;
 } range;
 
-#define FAR (INT64_C(1) << 46) /* no axis is longer */
+#define FAR (INT64_C(1) << 46) /* larger than any axis */
 
-/* A bound counted from the start: a negative one counts from the end. With symbols, max(0,-bound)-max(0,-bound-1) is 1
- * where the bound is negative and 0 elsewhere; that is not needed where no element is left for it to count. */
+/* Converts a bound that may count from the end (negative) to one that counts from the start. With symbols,
+ * max(0,-bound)-max(0,-bound-1) is 1 if the bound is negative and 0 otherwise; it is omitted if the bound can only be
+ * negative when the axis is empty. */
 static ir_dim counted(ir_dim_table *t, ir_dim bound, ir_dim dim)
 {
     if (bound >= FAR) return dim;
@@ -24,8 +26,8 @@ static ir_dim counted(ir_dim_table *t, ir_dim bound, ir_dim dim)
     return ir_dim_add(t, bound, ir_dim_mul(t, negative, dim));
 }
 
-/* Up: [max(start,0), min(end,dim)); down: from min(start,dim-1) to above max(end,-1). The other clamps of ONNX change
- * ranges that are empty, only. */
+/* Step > 0: [max(start,0), min(end,dim)); step < 0: from min(start,dim-1) down to, but excluding, max(end,-1). The
+ * other clamps of ONNX only change empty ranges. */
 static range resolve(ir_dim_table *t, ir_dim dim, ir_dim start, ir_dim end, int64_t step)
 {
     const bool up = step > 0;

@@ -1,4 +1,4 @@
-/* node.c - messages about the node that is being lowered. */
+/* node.c - messages about the current node. */
 #include "frontend/lower/lower.h"
 
 #include <stdarg.h>

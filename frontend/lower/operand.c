@@ -1,12 +1,12 @@
-/* operand.c - operands that must be known while compiling: shapes, axes, amounts, switches. */
+/* operand.c - operands that must be known at compile time: shapes, axes, amounts, switches. */
 #include "frontend/lower/lower.h"
 
 #include <string.h>
 
 static const char *operand_name(const onnx_node *n, int i) { return n->proto->input[i]; }
 
-/* A float initializer may be trained, so it is known only where the operator cannot be compiled otherwise: the ratio of
- * a Dropout. That decides that it is a constant. */
+/* A float initializer may be trained, so it only counts as known where the operator cannot be compiled otherwise, for
+ * example the ratio of a Dropout. Reading it makes it a constant. */
 static const ir_known *known_initializer(onnx_node *n, const ir_value *v)
 {
     if (v->kind != IR_VALUE_STORAGE || v->storage->data.kind != IR_DATA_INLINE) return NULL;

@@ -1,4 +1,4 @@
-/* operators.c - the table of all operators, and what it says of one that is only carried along. */
+/* operators.c - the table of all operators and its queries. */
 #include "frontend/lower/lower.h"
 
 #include <string.h>
@@ -22,11 +22,11 @@ const onnx_operator *onnx_operator_find(const char *name)
     return NULL;
 }
 
-/* What may stand behind a letter, and whether it is there. */
+/* is_suffix: characters that may follow a letter. is_any: suffixes that allow repetition. */
 static bool is_suffix(char c) { return c == '?' || c == '*' || c == '+'; }
 static bool is_any(char c) { return c == '*' || c == '+'; }
 
-/* The letter of the i-th operand or result, whose letters begin at `at`; x: it has none. */
+/* The letter of the i-th operand or result in the list that starts at `at`; x: none. */
 static char letter(const char *at, int i)
 {
     for (; *at && *at != '>'; at += 1 + is_suffix(at[1])) {
@@ -36,7 +36,7 @@ static char letter(const char *at, int i)
     return 'x';
 }
 
-/* ---- how many ---------------------------------------------------------------------------------- */
+/* ---- numbers of operands and results ----------------------------------------------------------- */
 
 static int most(const char *at)
 {
@@ -69,7 +69,7 @@ onnx_arity onnx_arity_of(const onnx_node *n)
 
 /* ---- element types ----------------------------------------------------------------------------- */
 
-enum { OPSET_BF16 = 22 }; /* a model with bfloat16 is written at this opset at least */
+enum { OPSET_BF16 = 22 }; /* minimum opset of an emitted model with bfloat16 */
 
 onnx_types onnx_types_of(const onnx_node *n)
 {

@@ -1,10 +1,10 @@
-/* scope.c - names of the model and the values that they stand for in the current graph.
+/* scope.c - names of the model and the values they refer to in the current graph.
  *
- * What a body reads from outside becomes one of its inputs the first time that it is read, in every graph between;
- * storage is the module's and read in place. A value that is known while compiling stays known inside. */
+ * A captured value becomes an input of the subgraph, and of every graph in between, when it is first read. Storage
+ * belongs to the module and is read directly. A value known at compile time is also known in subgraphs. */
 #include "frontend/lower/lower.h"
 
-/* ---- values from outside ----------------------------------------------------------------------- */
+/* ---- captured values --------------------------------------------------------------------------- */
 
 static ir_value *find_capture(const onnx_body *b, const ir_value *outside)
 {
@@ -13,7 +13,7 @@ static ir_value *find_capture(const onnx_body *b, const ir_value *outside)
     return NULL;
 }
 
-/* A view of the input that folding replaces by what is known. */
+/* A view of the input, which folding replaces by the known value. */
 static ir_value *make_known(onnx_importer *im, const onnx_body *b, ir_value *input, const ir_known *known)
 {
     ir_builder at = ir_builder_at_end(b->graph, im->diag);
@@ -40,7 +40,7 @@ static ir_value *capture(onnx_importer *im, onnx_body *b, ir_value *v)
     return inside;
 }
 
-/* The value as the current graph has it. */
+/* The value in the current graph, captured if necessary. */
 static ir_value *inside(onnx_importer *im, ir_value *v)
 {
     if (v->graph == im->graph) return v;

@@ -1,14 +1,16 @@
-/* ties.c - tensors that an exporter merged because their values were equal.
+/* ties.c - separates tensors that an exporter merged because their values were equal.
  *
- * TorchScript's exporter keeps one initializer and gives the names of the others to Identity nodes that read it; the
- * optimizer of torch.onnx (dynamo) lets all nodes read it directly. In a network with fresh weights the scale and the
- * running variance of every BatchNormalization of one size become one tensor. Separate again are
- *   results of an Identity        of a float initializer of which several names are read. An Identity that the network
- *                                 itself has shows in a generated name, or in metadata that declare the initializer.
- *   running statistics            whose tensor is read as something else too, or by several modules. Modules are told
- *                                 apart by the four tensors that they read; one module may be used several times.
- * Other initializers that several nodes read directly are shared weights. The importer and the export of trained values
- * go by the same table, so that a tensor has the same name in both. */
+ * The TorchScript exporter keeps one of the equal initializers and turns the others into Identity nodes that read it;
+ * the optimizer of torch.onnx (dynamo) makes all nodes read the same initializer. In a network with fresh weights,
+ * the scales and running variances of all BatchNormalizations of the same size become one tensor.
+ *
+ * The tensors that are separated again are
+ *   results of an Identity        that reads a float initializer of which several names are read. An Identity of the
+ *                                 network itself has a generated name, or metadata declares the initializer.
+ *   running statistics            that something else or several modules read too. Modules are identified by the four
+ *                                 tensors that they read; one module may be used several times.
+ * Other initializers that several nodes read directly are shared weights. The importer and the exporter of trained
+ * values use the same table, so a tensor has the same name in both. */
 #include "frontend/lower/lower.h"
 
 #include <string.h>
@@ -16,8 +18,8 @@
 enum { MEAN = 3, VARIANCE = 4 }; /* operands of BatchNormalization */
 
 typedef struct tensor { /* of the network */
-    bool elsewhere;     /* read as something else than a statistic */
-    const char *owner;  /* the module whose statistic it is itself; NULL: none so far */
+    bool elsewhere;     /* read as anything but a running statistic */
+    const char *owner;  /* module that keeps the original as its statistic; NULL: none so far */
 } tensor;
 
 typedef struct alias { /* a name of a float initializer: its own, or that of an Identity */
@@ -32,10 +34,10 @@ struct onnx_ties {
     const strmap *declarations;
     arena *arena;
     VEC(alias *) aliases;
-    strmap *by_name;    /* alias * */
-    size_t *names_read; /* by initializer: how many of its names are read */
-    strmap *modules;    /* onnx_tie * of a statistic, by its module */
-    strmap *taken;      /* names of the graph; NULL: not asked for so far */
+    strmap *by_name;    /* name -> alias * */
+    size_t *names_read; /* by initializer: number of its names that are read */
+    strmap *modules;    /* module -> onnx_tie * of its statistic */
+    strmap *taken;      /* names in the graph; NULL: not collected yet */
     onnx_tie *(*at)[3]; /* by node: of an Identity, a mean, a variance */
     onnx_tie **first;   /* by initializer */
 };
@@ -60,7 +62,7 @@ static void add_alias(onnx_ties *t, const char *name, size_t initializer, tensor
     vec_push(t->arena, &t->aliases, a);
 }
 
-/* What an Identity that an exporter made gives a name to; NULL: it is another node. */
+/* The initializer's name that an Identity created by an exporter reads; NULL: any other node. */
 static const alias *merged(const onnx_ties *t, const Onnx__NodeProto *n)
 {
     if (!is_operator(n, "Identity") || n->n_input != 1 || n->n_output != 1) return NULL;
@@ -91,7 +93,7 @@ static void read_name(onnx_ties *t, const char *name, bool elsewhere)
     a->elsewhere |= elsewhere;
 }
 
-/* A graph output shows the tensor, it is no reader that needs one of its own. */
+/* Graph outputs do not count as readers: they show the tensor but do not need one of their own. */
 static void read_graph(onnx_ties *t, const Onnx__GraphProto *g)
 {
     for (size_t i = 0; i < g->n_node; i++) {
@@ -105,7 +107,7 @@ static void read_graph(onnx_ties *t, const Onnx__GraphProto *g)
     }
 }
 
-/* ---- tensors of their own ---------------------------------------------------------------------- */
+/* ---- separation -------------------------------------------------------------------------------- */
 
 static onnx_tie *new_tie(onnx_ties *t, const char *name, size_t initializer)
 {
@@ -115,7 +117,7 @@ static onnx_tie *new_tie(onnx_ties *t, const char *name, size_t initializer)
     return tie;
 }
 
-/* Statistics are separate in any case. */
+/* Statistics are separated even without `untie`. */
 static void separate_aliases(onnx_ties *t, bool untie)
 {
     for (size_t i = 0; i < t->graph->n_node; i++) {
@@ -139,7 +141,7 @@ static strmap *names_of(const Onnx__GraphProto *g, arena *a)
     return names;
 }
 
-/* After the node: the initializer has the name of something else. */
+/* Named after the node, because the initializer is named after something else. */
 static const char *statistic_name(onnx_ties *t, size_t node, int operand)
 {
     const char *own = t->graph->node[node]->name, *kind = operand == MEAN ? "running_mean" : "running_var";
@@ -152,7 +154,7 @@ static const char *statistic_name(onnx_ties *t, size_t node, int operand)
     return name;
 }
 
-/* The same text for nodes that are uses of one module. */
+/* Text that identifies a module: equal for nodes that use the same module. */
 static const char *module_of(onnx_ties *t, size_t node, int operand, bool merged_with_parameter)
 {
     const char *text = arena_printf(t->arena, "%d", operand);

@@ -1,14 +1,13 @@
-/* window.c - the sliding window that Conv and the pools share: kernel, strides, dilations,
- * padding.
+/* window.c - the sliding window of Conv and the pools: kernel, strides, dilations, padding.
  *
- * auto_pad is resolved here. SAME: ceil(in / stride) positions, so the padding of an axis is (out
- * - 1) * stride + (kernel - 1) * dilation + 1 - in, the odd one at the end (SAME_UPPER) or start
- * (SAME_LOWER). */
+ * Resolves auto_pad. SAME has ceil(in / stride) positions, so the padding of an axis is
+ *   (out - 1) * stride + (kernel - 1) * dilation + 1 - in
+ * with the odd element at the end (SAME_UPPER) or start (SAME_LOWER). */
 #include "frontend/lower/lower.h"
 
 #include <string.h>
 
-/* `count` numbers in [least, 2^31); `otherwise` where the attribute is absent. */
+/* Reads `count` numbers in [least, 2^31); `otherwise` if the attribute is absent. */
 static void read_numbers(onnx_node *n, const char *name, int count, int64_t least,
                          int64_t otherwise, int64_t *out)
 {

@@ -1,9 +1,8 @@
-/* foreign.c - operators that are only carried along.
+/* foreign.c - lowers opaque operators.
  *
- * A node that we do not lower keeps its attributes as the bytes that the file has for them. The
- * types of its results are those that a rule gives or the model declares. Its graphs (of If, Loop,
- * Scan) become graphs of the module (body.c); those that cannot are kept as bytes, too. Values that
- * its graphs read from outside become operands, so that they stay alive. */
+ * An opaque node stores its attributes as the bytes in the file. Its result types are inferred by a rule or declared
+ * by the model. Subgraphs (of If, Loop, Scan) become graphs of the module (body.c); those that cannot be lowered are
+ * stored as bytes too. Values that its subgraphs capture become operands, which keeps them alive. */
 #include "frontend/opaque/foreign.h"
 #include "frontend/read/wire.h"
 
@@ -44,7 +43,7 @@ onnx_bytes foreign_from_text(arena *a, const char *text)
     return (onnx_bytes){.data = bytes, .size = n - padding};
 }
 
-/* ---- names of graphs within -------------------------------------------------------------------- */
+/* ---- names in subgraphs ------------------------------------------------------------------------ */
 
 foreign_names foreign_names_new(arena *a)
 {
@@ -114,7 +113,7 @@ const foreign_change *foreign_changed(const char *op, int from, int to, const fo
 
 enum { MODEL_GRAPH = 7, GRAPH_NODE = 1, NODE_ATTRIBUTE = 5, ATTRIBUTE_G = 6 };
 
-/* The field of that number within another, the index-th of its kind. The pre-scan has seen the file. */
+/* Finds the index-th field with this number within another field. The pre-scan has checked the file. */
 static bool find_field(const wire_field *in, uint64_t number, size_t index, wire_field *out)
 {
     for (const uint8_t *p = in->value; p < in->end && wire_read_field(&p, in->end, out);)
@@ -122,7 +121,7 @@ static bool find_field(const wire_field *in, uint64_t number, size_t index, wire
     return false;
 }
 
-/* Where a graph lies in the file. */
+/* Finds a graph in the file. */
 static bool find_graph(const onnx_importer *im, const onnx_scope *scope, wire_field *out)
 {
     const onnx_bytes *file = &im->file->bytes;
@@ -133,7 +132,7 @@ static bool find_graph(const onnx_importer *im, const onnx_scope *scope, wire_fi
            find_field(&attribute, ATTRIBUTE_G, 0, out);
 }
 
-/* Where the nodes of the graph lie in the file. */
+/* Finds the nodes of a graph in the file. */
 static const wire_field *node_fields(onnx_importer *im, const onnx_scope *scope)
 {
     const Onnx__GraphProto *g = scope->graph;
@@ -150,7 +149,7 @@ static const wire_field *node_fields(onnx_importer *im, const onnx_scope *scope)
     return im->node_fields = fields;
 }
 
-/* All attributes, or those that are no graphs. */
+/* Encodes all attributes, or those that are not graphs. */
 static const char *attribute_text(onnx_node *n, bool graphs)
 {
     if (!n->proto->n_attribute) return "";
@@ -179,7 +178,7 @@ static const char *one_line(const char *text)
     return text && !strchr(text, '\n') ? text : NULL;
 }
 
-/* Numbers, words and lists of numbers, one "NAME=VALUE" a line. */
+/* Lists numbers, strings and lists of numbers, one "NAME=VALUE" per line. */
 static const char *attribute_values(onnx_node *n)
 {
     arena *a = n->importer->scratch;
@@ -201,7 +200,7 @@ static const char *attribute_values(onnx_node *n)
     return all;
 }
 
-/* ---- what cannot be carried -------------------------------------------------------------------- */
+/* ---- unsupported forms ------------------------------------------------------------------------- */
 
 static bool graph_is_external(const Onnx__GraphProto *g);
 
@@ -256,7 +255,7 @@ static void find_result_type(onnx_node *n, int i, ir_type *out)
                     name);
 }
 
-/* Types of the results that have a name, separated by commas; how many they are. */
+/* Prints the types of the named results, separated by commas, and returns their number. */
 static int result_types(onnx_node *n, const onnx_bodies *bodies, const char **text)
 {
     onnx_importer *im = n->importer;
@@ -289,19 +288,19 @@ static void add_domain(onnx_node *n)
 
 typedef struct operand_list {
     VEC(ir_value *) values;
-    const char *captures; /* names of the last ones */
+    const char *captures; /* names of the captured values, which are the last ones */
 } operand_list;
 
 static void add_capture(onnx_node *n, operand_list *list, const char *name, ir_value *v)
 {
     if (!onnx_find(n->scope, name)) onnx_reject(n, "its graphs read '%s', which nothing produces", name);
-    if (!v) n->failed = true; /* reported above, or where it failed */
+    if (!v) n->failed = true; /* reported above, or by the node that failed */
     if (strchr(name, '\n')) onnx_refuse(n, "its graphs read a value whose name has a line break");
     list->captures = arena_printf(n->importer->scratch, "%s%s%s", list->captures, *list->captures ? "\n" : "", name);
     vec_push(n->importer->scratch, &list->values, v);
 }
 
-/* Those of the node that are there, then the values that its graphs read. */
+/* The operands that are present, then the captured values of its subgraphs. */
 static operand_list operands(onnx_node *n, const onnx_bodies *bodies, char *layout)
 {
     arena *a = n->importer->scratch;

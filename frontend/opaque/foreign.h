@@ -1,4 +1,4 @@
-/* foreign.h - an operator that is only carried along: lowering it, the text form of its bytes, names that its graphs
+/* foreign.h - opaque operators: lowering, the text encoding of their attributes, and the names that their subgraphs
  * read. */
 #ifndef AMPC_FRONTEND_FOREIGN_H
 #define AMPC_FRONTEND_FOREIGN_H
@@ -6,38 +6,39 @@
 #include "frontend/lower/lower.h"
 #include "frontend/read/prescan.h"
 
-/* The row of any operator that the table lacks. Its operands are those of the schema, if it has one. */
+/* Handler of operators without an IR op. Operand types follow the schema if there is one. */
 void onnx_lower_foreign(onnx_node *n);
-/* foreign_types.c: the type of result i by the rules of common operators; false: not known. */
+/* Infers the type of result i for common operators (foreign_types.c); false: unknown. */
 bool foreign_type(onnx_node *n, int i, ir_type *out);
 
-/* Base64 without line breaks, and back; malformed text gives {NULL, 0}. */
+/* Base64 without line breaks: encodes bytes and decodes text. Malformed text decodes to {NULL, 0}. */
 char *foreign_to_text(arena *a, const uint8_t *bytes, size_t n);
 onnx_bytes foreign_from_text(arena *a, const char *text);
 
-/* One pass over a graph and the graphs in it. */
+/* Names defined and read by a graph and its subgraphs. */
 typedef struct foreign_names {
     arena *arena;
     strmap *defined;       /* by the graphs themselves */
     VEC(const char *) own; /* the same as a list */
     strmap *read;
-    VEC(const char *) free; /* read, but not defined: values of the graph outside, in order */
+    VEC(const char *) free; /* read but not defined: captured values, in order */
 } foreign_names;
 
 foreign_names foreign_names_new(arena *a);
 void foreign_define(foreign_names *f, const Onnx__GraphProto *g);
 void foreign_read(foreign_names *f, const Onnx__GraphProto *g);
 
-/* A line of foreign.def. */
+/* A row of foreign.def. */
 typedef struct foreign_change {
     const char *op;
     int opset;
-    const char *attribute;      /* NULL: its form is another */
-    int operand;                /* the attribute became this operand (0: none) ... */
-    const char *before, *after; /* ... or its value is another word */
+    const char *attribute;      /* NULL: the form changed in another way */
+    int operand;                /* operand that replaces the attribute (0: none) */
+    const char *before, *after; /* or the value that was renamed, and its new name */
 } foreign_change;
 
-/* What changed after opset `from`, up to `to`, of the operator; the next one behind `after`. NULL: nothing more. */
+/* The changes of operator `op` after opset `from` and up to `to`: the first one, or the one following `after`. NULL:
+ * no more. */
 const foreign_change *foreign_changed(const char *op, int from, int to, const foreign_change *after);
 
 #endif

@@ -1,11 +1,11 @@
-/* foreign_networks.c - results of operators that are only carried along: recurrent, windows, products, images. */
+/* foreign_networks.c - result types of opaque operators: recurrent networks, windows, matrix products, images. */
 #include "frontend/opaque/foreign_rules.h"
 
 #include <ctype.h>
 #include <math.h>
 #include <string.h>
 
-/* X [steps, batch, ...] -> Y [steps, directions, batch, hidden], states without the steps. */
+/* X [steps, batch, ...] -> Y [steps, directions, batch, hidden]; the final states lack the first axis. */
 bool foreign_recurrent(onnx_node *n, int i, ir_type *out)
 {
     const ir_type *x = &n->in[0]->type, *r = &n->in[2]->type;
@@ -45,7 +45,8 @@ bool foreign_conv_transpose(onnx_node *n, int i, ir_type *out)
     return !n->failed;
 }
 
-/* Gives each letter of an operand's term the size that it has there. NULL: the term is none of so many letters. */
+/* Assigns the operand's sizes to the letters of its term and returns the end of the term. NULL: the number of letters
+ * is not the rank. */
 static const char *name_sizes(const char *term, const ir_type *x, ir_dim *size)
 {
     int axis = 0;
@@ -57,8 +58,7 @@ static const char *name_sizes(const char *term, const ir_type *x, ir_dim *size)
     return axis == x->rank ? term : NULL;
 }
 
-/* "bij,bjk->bik": each letter has the size that it has in an operand. Without "->" or with "..." not
- * known. */
+/* "bij,bjk->bik": each letter has the size of an operand's axis. Unknown without "->" or with "...". */
 bool foreign_einsum(onnx_node *n, int i, ir_type *out)
 {
     ir_dim size[128];
@@ -88,7 +88,7 @@ static ir_dim scaled(onnx_node *n, int i, int axis, double scale)
     return floored >= 0 && floored < 0x1p53 ? (ir_dim)floored : IR_DIM_NONE;
 }
 
-/* By sizes or by scales, of all axes. */
+/* Supports sizes or scales of all axes. */
 bool foreign_resize(onnx_node *n, int i, ir_type *out)
 {
     const ir_type *x = &n->in[0]->type;
@@ -106,7 +106,7 @@ bool foreign_resize(onnx_node *n, int i, ir_type *out)
 
 /* ---- windows ----------------------------------------------------------------------------------- */
 
-/* (in + pads - reach) / stride + 1, or up where the attribute says so. */
+/* The number of window positions, (in + pads - reach) / stride + 1, rounded down or, with ceil_mode, up. */
 static bool slide(onnx_node *n, const onnx_window *w, bool ceil_mode, ir_type *out)
 {
     ir_dim_table *t = n->dims;
@@ -165,9 +165,9 @@ bool foreign_global_pool(onnx_node *n, int i, ir_type *out)
     return i == 0;
 }
 
-/* ---- products ---------------------------------------------------------------------------------- */
+/* ---- matrix products --------------------------------------------------------------------------- */
 
-/* As MatMul: a vector stands for a row on the left, a column on the right. */
+/* Like MatMul: a vector is a row on the left and a column on the right. */
 static bool multiplied(onnx_node *n, int right, ir_dtype dtype, ir_type *out)
 {
     ir_type a = n->in[0]->type, b = n->in[right]->type;
@@ -194,7 +194,7 @@ bool foreign_qlinear_matmul(onnx_node *n, int i, ir_type *out)
     return i == 0 && multiplied(n, 3, type_of(n, 7), out);
 }
 
-/* The quantised tensor, its scale and its zero point. */
+/* Results: the quantised tensor, its scale, and its zero point. */
 bool foreign_dynamic_quantize(onnx_node *n, int i, ir_type *out)
 {
     *out = i ? ir_type_scalar(i == 1 ? IR_f32 : IR_u8) : n->in[0]->type;
@@ -202,7 +202,7 @@ bool foreign_dynamic_quantize(onnx_node *n, int i, ir_type *out)
     return true;
 }
 
-/* The result type of QuantizeLinear is that of its zero point, else what an attribute says, else u8. */
+/* The result type is that of the zero point, otherwise that of the attribute, otherwise u8. */
 bool foreign_quantize(onnx_node *n, int i, ir_type *out)
 {
     *out = n->in[0]->type;
@@ -215,7 +215,7 @@ bool foreign_quantize(onnx_node *n, int i, ir_type *out)
 
 /* ---- attention --------------------------------------------------------------------------------- */
 
-/* Y has the shape of Q with V's head size; the present key and value are 4-D, longer by what is past. */
+/* Y has the shape of Q with the head size of V; the present key and value are 4-D and extended by the past ones. */
 bool foreign_attention(onnx_node *n, int i, ir_type *out)
 {
     if (i > 2) return false;

@@ -1,8 +1,8 @@
-/* foreign_rules.h - the rules of foreign_types.def: the type of result i of an operator that is only carried along.
+/* foreign_rules.h - the rules of foreign_types.def, which infer the type of result i of an opaque operator.
  *
- * A rule is called with `out` as the shape and element type of operand 0, if there is one. The operands that the schema
- * requires (operators.def) are there; others it asks for by onnx_in. False: not known; a message that it gave is
- * dropped. */
+ * Before the call, `out` is the type of operand 0, if there is one. The operands that the schema requires
+ * (operators.def) are present; a rule gets optional ones with onnx_in. A rule returns false if the type is unknown;
+ * messages it reported are then dropped. */
 #ifndef AMPC_FRONTEND_FOREIGN_RULES_H
 #define AMPC_FRONTEND_FOREIGN_RULES_H
 

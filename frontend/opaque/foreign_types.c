@@ -1,5 +1,5 @@
-/* foreign_types.c - the results of common operators that are only carried along, for models that
- * do not declare them. A size that no rule gives is a symbol of its own. */
+/* foreign_types.c - infers the result types of common opaque operators for models that do not declare them. A size
+ * that no rule can infer is a new symbol. */
 #include "frontend/opaque/foreign_rules.h"
 
 #include <string.h>
@@ -67,7 +67,7 @@ bool foreign_positions(onnx_node *n, int i, ir_type *out)
     return true;
 }
 
-/* With an axis, slices of the operand; without, elements of all of it. */
+/* With an axis, slices of the operand; without one, elements of the flattened operand. */
 bool foreign_compress(onnx_node *n, int i, ir_type *out)
 {
     *out = n->in[0]->type;
@@ -78,7 +78,7 @@ bool foreign_compress(onnx_node *n, int i, ir_type *out)
     return i == 0 && !n->failed;
 }
 
-/* Values, then where they were first, where each is now, how often it is there. */
+/* Values, then first positions, then inverse indices, then counts. */
 bool foreign_unique(onnx_node *n, int i, ir_type *out)
 {
     if (i == 0) return foreign_compress(n, i, out);
@@ -92,7 +92,7 @@ bool foreign_range(onnx_node *n, int i, ir_type *out)
     return true;
 }
 
-/* indices [b1 .. bn, .., k]: batch axes, then their own but the last, then what is left of the data. */
+/* indices [b1 .. bn, .., k]: batch axes, the other axes of indices except the last, then the remaining axes of data. */
 bool foreign_gather_nd(onnx_node *n, int i, ir_type *out)
 {
     const ir_type *data = &n->in[0]->type, *indices = &n->in[1]->type;
@@ -124,7 +124,7 @@ bool foreign_one_hot(onnx_node *n, int i, ir_type *out)
 
 /* ---- shapes ------------------------------------------------------------------------------------ */
 
-/* All operands broadcast together. */
+/* The type that all operands broadcast to. */
 bool foreign_broadcast(onnx_node *n, int i, ir_type *out)
 {
     ir_type all = n->in[0]->type;
@@ -135,7 +135,7 @@ bool foreign_broadcast(onnx_node *n, int i, ir_type *out)
     return i == 0;
 }
 
-/* The rank of the operand; sizes that cannot be told. */
+/* Same rank as the operand; the sizes are unknown. */
 bool foreign_resized(onnx_node *n, int i, ir_type *out)
 {
     *out = n->in[0]->type;
@@ -176,7 +176,7 @@ bool foreign_det(onnx_node *n, int i, ir_type *out)
     return i == 0;
 }
 
-/* ---- element types in attributes --------------------------------------------------------------- */
+/* ---- types specified by attributes ------------------------------------------------------------- */
 
 static bool attribute_type(onnx_node *n, const char *name, ir_dtype otherwise, ir_type *out)
 {
@@ -184,14 +184,14 @@ static bool attribute_type(onnx_node *n, const char *name, ir_dtype otherwise, i
     return out->dtype != IR_NO_DTYPE && !n->failed;
 }
 
-/* Of the operand's shape. */
+/* The shape of the operand. */
 bool foreign_like(onnx_node *n, int i, ir_type *out)
 {
     *out = n->in[0]->type;
     return i == 0 && attribute_type(n, "dtype", out->dtype, out);
 }
 
-/* Of the shape in the attribute. */
+/* The shape in the attribute. */
 bool foreign_random(onnx_node *n, int i, ir_type *out)
 {
     onnx_list shape = onnx_ints(n, "shape");
@@ -209,7 +209,7 @@ bool foreign_multinomial(onnx_node *n, int i, ir_type *out)
     return attribute_type(n, "dtype", IR_i32, out);
 }
 
-/* As many elements as the operand says. */
+/* One axis with as many elements as the operand's value. */
 bool foreign_signal_window(onnx_node *n, int i, ir_type *out)
 {
     const ir_known *size = ir_known_get(n->importer->knowledge, n->in[0]);
@@ -224,9 +224,9 @@ typedef bool type_rule(onnx_node *n, int i, ir_type *out);
 
 typedef struct type_row {
     const char *op;
-    type_rule *rule; /* NULL: as below */
+    type_rule *rule; /* NULL: use the columns below */
     int shape_of, dtype_of;
-    ir_dtype dtype; /* whatever the operands have */
+    ir_dtype dtype; /* the type, regardless of the operands */
 } type_row;
 
 static const type_row rows[] = {
@@ -246,7 +246,7 @@ bool foreign_type(onnx_node *n, int i, ir_type *out)
         const ir_value *shape = onnx_in(n, row->shape_of), *type = onnx_in(n, row->dtype_of);
         if (n->n_in && (!shape || !type)) return false;
         diag *own = im->diag;
-        im->diag = im->builder.diag = im->trial; /* a rule that fails says nothing */
+        im->diag = im->builder.diag = im->trial; /* messages of a rule that fails are dropped */
         *out = shape ? shape->type : (ir_type){0};
         if (type) out->dtype = row->dtype != IR_NO_DTYPE ? row->dtype : type->type.dtype;
         bool known = !row->rule || row->rule(n, i, out);

@@ -1,9 +1,8 @@
 /* decode.c - opens, reads, pre-scans and parses a model file.
  *
- * The skinny copy lives in a scratch arena that is gone when the parser is done. The parser's
- * allocator hands out zeroed arena memory with one byte to spare, which terminates every string and
- * bytes field; freeing is dropping the arena, so nothing ever walks the message again to free it.
- * */
+ * The stripped copy is allocated in a scratch arena that is freed after parsing. The parser's allocator returns
+ * zeroed arena memory with one spare byte, which terminates every string and bytes field. Freeing the arena frees the
+ * message, so it is never traversed again. */
 #include "frontend/read/decode.h"
 
 #include "frontend/read/external.h"
@@ -14,8 +13,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { READ_AT_ONCE = 1 << 20 };      /* files up to this size are read whole, larger ones where they are looked at */
-#define ARENA_LIMIT ((size_t)2 << 30) /* decoded bytes of one model, whatever its size */
+enum { READ_AT_ONCE = 1 << 20 };      /* bytes; smaller files are read as a whole, larger ones on demand */
+#define ARENA_LIMIT ((size_t)2 << 30) /* decoded bytes of a model, regardless of its size */
 
 /* ---- bytes -> message ------------------------------------------------------------------------ */
 
@@ -119,7 +118,7 @@ ampc_status onnx_bytes_load(arena *a, const char *path, bool in_parts, diag *d, 
 
 /* ---- the model file -------------------------------------------------------------------------- */
 
-/* An empty file struct in an arena of its own, or NULL. */
+/* Allocates an empty file struct in an arena of its own; NULL on failure. */
 static onnx_file *file_new(const char *path)
 {
     arena *a = arena_new(ARENA_LIMIT);
@@ -137,7 +136,7 @@ static onnx_file *file_new(const char *path)
     return f;
 }
 
-/* Decodes the bytes that `f` holds and hands it out, or closes it. */
+/* Decodes the bytes of `f`; on success returns it in *out, on failure closes it. */
 static ampc_status file_finish(onnx_file *f, ampc_status status, diag *d, onnx_file **out)
 {
     ProtobufCMessage *model = NULL;

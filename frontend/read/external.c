@@ -1,4 +1,4 @@
-/* external.c - finds and checks external data files; one descriptor per location. */
+/* external.c - finds and checks external data files; keeps one descriptor per location. */
 #include "frontend/read/external.h"
 
 #include "ir/beneath.h"
@@ -15,7 +15,7 @@ typedef struct onnx_external {
     int64_t size;
 } onnx_external;
 
-/* What the entries of one tensor say. */
+/* The external data entries of a tensor. */
 typedef struct claim {
     const char *location, *offset, *length;
 } claim;
@@ -34,7 +34,7 @@ refuse(const onnx_file *f, const char *tensor, diag *d, ampc_status code, const 
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
-/* The model's folder with its '/', as far as `path` names one. */
+/* Length of the folder in `path`, including the final '/'; 0 if there is none. */
 static size_t folder_length(const char *path)
 {
     const char *slash = strrchr(path, '/');
@@ -50,7 +50,7 @@ static ampc_status open_data(onnx_file *f, onnx_external *e, const char *tensor,
     return s == AMPC_OK ? s : refuse(f, tensor, d, s, "'%.128s' %s", e->location, why);
 }
 
-/* Allocates the record and its strings; NULL when memory is exhausted. */
+/* Allocates the record and its strings; NULL if out of memory. */
 static onnx_external *external_new(onnx_file *f, const char *location)
 {
     jmp_buf guard;
@@ -85,7 +85,7 @@ static ampc_status find_data(onnx_file *f, const char *location, const char *ten
 
 /* ---- the entries of a tensor ----------------------------------------------------------------- */
 
-/* Where the value of a key goes; NULL for a key that means nothing to us. */
+/* The place for the value of a key; NULL for an unknown key. */
 static const char **claim_slot(claim *c, const char *key)
 {
     if (!strcmp(key, "location")) return &c->location;
@@ -113,7 +113,7 @@ static ampc_status read_claim(onnx_file *f, const Onnx__TensorProto *t, diag *d,
     return AMPC_OK;
 }
 
-/* Decimal digits only: no sign, no blanks. */
+/* Accepts decimal digits only: no sign, no blanks. */
 static bool parse_size(const char *text, int64_t *out)
 {
     int64_t value = 0;

@@ -1,4 +1,4 @@
-/* image.c - blocks of a file, read once each into address space that is otherwise empty. */
+/* image.c - reads each block of a file at most once, into reserved address space. */
 #include "frontend/read/image.h"
 
 #include <errno.h>
@@ -7,7 +7,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { BLOCK = 4 << 10 }; /* a page: headers lie between weights, and a small block keeps these out */
+enum { BLOCK = 4 << 10 }; /* a page: small blocks avoid reading the weights between headers */
 
 struct onnx_image {
     int fd;
@@ -47,7 +47,7 @@ void onnx_image_close(onnx_bytes *bytes)
     *bytes = (onnx_bytes){0};
 }
 
-/* Blocks [first, end), of which none was read before. */
+/* Reads blocks [first, end), none of which is loaded yet. */
 static ampc_status load(onnx_image *m, size_t first, size_t end, diag *d)
 {
     size_t from = first * BLOCK, to = end * BLOCK < m->size ? end * BLOCK : m->size;

@@ -1,13 +1,12 @@
-/* prescan.c - an iterative walk over a message, guided by the generated descriptors.
+/* prescan.c - an iterative walk over a message, driven by the generated descriptors.
  *
- * A stack of at most ONNX_MAX_DEPTH frames stands for the messages that enclose the current byte.
- * Each field is checked and copied to the output; a message is copied by opening a frame, with a
- * length of five bytes that is filled in when the frame closes. A frame counts its fields by
- * number, which finds singular fields given twice and yields the indices of error paths.
+ * A stack of at most ONNX_MAX_DEPTH frames represents the messages that enclose the current byte. Each field is
+ * checked and copied to the output. Copying a message opens a frame and reserves five bytes for its length, which is
+ * filled in when the frame closes. A frame counts its fields by number, to detect duplicate singular fields and to
+ * provide the indices in error paths.
  *
- * `cost` adds up what the generated parser will allocate for what was copied (see protobuf-c.c: one
- * block per message, string and array, 32 bytes of bookkeeping per field), so that the total can be
- * refused up front. */
+ * `cost` is what the generated parser will allocate for the copied fields (see protobuf-c.c: one block per message,
+ * string and array, 32 bytes of bookkeeping per field), so an excessive total is rejected before parsing. */
 #include "frontend/read/prescan.h"
 
 #include "frontend/read/onnx_schema.pb-c.h"
@@ -19,20 +18,20 @@
 
 enum {
     MAX_FIELDS = 24,        /* of one message type of the schema */
-    MAX_ONNX_FIELD = 10000, /* numbers above are our own and never come from a file */
+    MAX_ONNX_FIELD = 10000, /* larger numbers are private and never come from a file */
     LENGTH_BYTES = 5,
-    PARSER_RECORD = 32 * 2, /* bookkeeping per field; its blocks double */
+    PARSER_RECORD = 32 * 2, /* bookkeeping per field; its arrays grow by doubling */
     PARSER_FREE_RECORDS = 32,
-    BLOCK = 16              /* rounding of an allocation */
+    BLOCK = 16              /* allocations are rounded up to this */
 };
 
 typedef struct frame {
     const ProtobufCMessageDescriptor *type;
-    const ProtobufCFieldDescriptor *field; /* through which the enclosing message holds this one */
-    uint32_t index;                        /* among the fields of that number */
+    const ProtobufCFieldDescriptor *field; /* the field of the enclosing message that contains this one */
+    uint32_t index;                        /* among the fields with that number */
     const uint8_t *end;
     size_t length_at; /* in the output */
-    const char *name; /* the message's own name, once seen; not terminated */
+    const char *name; /* name of the message, once seen; not terminated */
     int name_length;
     bool oneof_seen, lifted;
     uint32_t fields;
@@ -55,7 +54,7 @@ typedef struct scan {
 
 /* ---- messages -------------------------------------------------------------------------------- */
 
-/* "graph.node[12].attribute[3]"; cut where the buffer ends. */
+/* Prints a path such as "graph.node[12].attribute[3]", truncated to the buffer. */
 static void print_path(const scan *s, char *text, size_t capacity)
 {
     size_t used = 0;
@@ -163,7 +162,7 @@ static void close_message(scan *s)
 
 /* ---- values ---------------------------------------------------------------------------------- */
 
-/* The wire type of one value of a field. */
+/* The wire type of a single value of a field. */
 static unsigned wire_of(ProtobufCType type)
 {
     switch (type) {
@@ -191,8 +190,7 @@ static ampc_status check_varint(const scan *s, const ProtobufCFieldDescriptor *f
     return AMPC_OK;
 }
 
-/* Bytes of the UTF-8 sequence beyond ASCII that starts at p, 0 when it is none; its code point in
- * *code. */
+/* Decodes a UTF-8 sequence beyond ASCII at p into *code and returns its length; 0: invalid. */
 static size_t utf8_decode(const uint8_t *p, size_t n, uint32_t *code)
 {
     static const uint32_t least[5] = {0, 0, 0x80, 0x800, 0x10000};
@@ -228,7 +226,7 @@ static ampc_status check_text(const scan *s, const ProtobufCFieldDescriptor *fie
     return AMPC_OK;
 }
 
-/* Packed scalars that stay in the message. */
+/* Checks packed scalars that stay in the message. */
 static ampc_status check_packed(scan *s, const ProtobufCFieldDescriptor *field, const uint8_t *p,
                                 size_t n)
 {
@@ -256,7 +254,7 @@ static bool is_payload(const ProtobufCMessageDescriptor *type,
            (field->id == 9 || (field->flags & PROTOBUF_C_FIELD_FLAG_PACKED)); /* 9: raw_data */
 }
 
-/* Leaves a reference in place of a payload. */
+/* Replaces a payload by a reference to its range of the input. */
 static ampc_status lift(scan *s, frame *f, const ProtobufCFieldDescriptor *field, size_t length)
 {
     if (f->lifted) return refuse(s, "%s is a second value field of one tensor", field->name);
@@ -277,7 +275,7 @@ static void note_name(frame *f, const ProtobufCFieldDescriptor *field, const uin
     f->name_length = (int)n;
 }
 
-/* A field whose value is a length and so many bytes. */
+/* Scans a length-delimited field. */
 static ampc_status scan_bytes(scan *s, frame *f, const ProtobufCFieldDescriptor *field,
                               uint32_t index)
 {
@@ -324,7 +322,7 @@ static ampc_status scan_scalar(scan *s, frame *f, const ProtobufCFieldDescriptor
     return AMPC_OK;
 }
 
-/* Steps over a field that the schema does not list. */
+/* Skips a field that the schema does not list. */
 static ampc_status skip_field(scan *s, const frame *f, uint64_t number, unsigned wire)
 {
     const uint8_t *start = s->p;
@@ -340,7 +338,7 @@ static ampc_status skip_field(scan *s, const frame *f, uint64_t number, unsigned
     return AMPC_OK;
 }
 
-/* Counts a field of the schema and refuses too many of it; its position in *index. */
+/* Counts a field of the schema, checks the limits, and returns its position in *index. */
 static ampc_status count_field(scan *s, frame *f, const ProtobufCFieldDescriptor *field,
                                uint32_t *index)
 {

@@ -1,5 +1,5 @@
-/* splice.c - lists of pieces; ranges that lie one behind the other in memory become one piece, and what is brief
- * is copied, because a piece takes more memory than it. */
+/* splice.c - lists of pieces. Ranges that are adjacent in memory become one piece. Short ranges are copied, because a
+ * piece needs more memory than they do. */
 #include "frontend/read/splice.h"
 
 #include <errno.h>
@@ -21,7 +21,7 @@ static void add(arena *a, splice *s, splice_piece p)
         vec_push(a, &s->pieces, p);
 }
 
-/* n more bytes of our own; the room for them grows with the message. */
+/* Appends n uninitialized bytes and returns them; the capacity grows with the message. */
 static uint8_t *make_room(arena *a, splice *s, size_t n)
 {
     if (n > s->room) {
@@ -113,7 +113,7 @@ void splice_add_pieces(arena *a, splice *s, const splice *pieces)
 
 /* ---- writing --------------------------------------------------------------------------------- */
 
-enum { CHUNK = 1 << 13, WIDEST = 8 }; /* elements at a time, bytes of one */
+enum { CHUNK = 1 << 13, WIDEST = 8 }; /* elements per chunk, bytes of the widest */
 
 static bool read_whole(const splice_source *from, size_t done, void *out, size_t n)
 {
@@ -125,7 +125,7 @@ static bool read_whole(const splice_source *from, size_t done, void *out, size_t
     return true;
 }
 
-/* Numbers that became infinite. */
+/* Counts the numbers that the conversion turned into infinity. */
 static size_t count_infinities(ir_dtype to, const uint8_t *converted, ir_dtype from, const uint8_t *original,
                                size_t n)
 {
@@ -146,7 +146,7 @@ static bool holds_infinity(const uint8_t *elements, size_t n, ir_dtype t)
     return found;
 }
 
-/* Elements in pieces: read if they are in a file, converted if they change their type. */
+/* Writes elements in chunks: reads them if they are in a file and converts them if their type changes. */
 static ampc_status write_elements(const splice_piece *p, splice_write_fn *write, void *user)
 {
     uint8_t read[CHUNK * WIDEST], converted[CHUNK * WIDEST];

@@ -1,9 +1,8 @@
-/* tensor.c - checks one TensorProto and finds, or decodes, its values.
+/* tensor.c - checks a TensorProto and finds or decodes its values.
  *
- * Three steps: type and shape give the number of bytes; exactly one place may hold values; that
- * place must hold exactly so many. Values that the wire has as little-endian elements (raw_data,
- * float_data, double_data) are "plain": they can stay where they are. The integer fields hold
- * varints, which are checked and narrowed. */
+ * Type and shape determine the number of bytes; exactly one field may contain values; that field must have exactly
+ * that many. Values encoded as little-endian elements (raw_data, float_data, double_data) are "plain": they can stay
+ * in the file. The integer fields contain varints, which are checked and narrowed. */
 #include "frontend/read/tensor.h"
 
 #include "frontend/read/external.h"
@@ -16,7 +15,7 @@
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
                "elements are copied as they are in the file");
 
-/* Numbers of the value fields of TensorProto; the last is no field of its own. */
+/* Field numbers of the values in TensorProto. external_data is not a field with values. */
 typedef enum value_field {
     NO_VALUES = 0,
     float_data = 4,
@@ -44,7 +43,7 @@ static const type_row types[ONNX_TYPE_COUNT] = {{"undefined", 0, IR_NO_DTYPE, NO
 #undef TYPE_ROW
 };
 
-/* One description in progress. */
+/* The state of one call of onnx_tensor_describe. */
 typedef struct work {
     arena *a;
     onnx_file *f;
@@ -122,7 +121,7 @@ static ampc_status read_header(const work *w)
     return read_shape(w);
 }
 
-/* The one place that holds values. */
+/* Finds the only field with values. */
 static ampc_status find_values(const work *w, value_field *field)
 {
     const Onnx__TensorProto *t = w->t;
@@ -164,7 +163,7 @@ static ampc_status refuse_count(const work *w, size_t found, const char *unit)
                   wanted);
 }
 
-/* Values that are elements already: `n` bytes at `p`, or a lifted payload. */
+/* Uses values that are elements already: `n` bytes at `p`, or a lifted payload. */
 static ampc_status take_plain(const work *w, const void *p, size_t n)
 {
     onnx_tensor *out = w->out;
@@ -184,7 +183,7 @@ static ampc_status take_plain(const work *w, const void *p, size_t n)
     return AMPC_OK;
 }
 
-/* Element i of the output from one value of an integer field. */
+/* Stores a value of an integer field as element i of the output. */
 static ampc_status store_integer(const work *w, void *elements, size_t i, uint64_t value)
 {
     const type_row *type = &types[w->out->type];
@@ -222,7 +221,7 @@ static ampc_status take_lifted_integers(const work *w)
     const uint8_t *p = w->f->bytes.data + w->t->lifted_offset, *end = p + w->t->lifted_length;
     size_t n = 0;
     TRY(onnx_bytes_need(&w->f->bytes, p, w->t->lifted_length, w->d));
-    for (const uint8_t *at = p; at < end; at++) n += *at < 0x80; /* one last byte a varint */
+    for (const uint8_t *at = p; at < end; at++) n += *at < 0x80; /* the last byte of each varint */
     if (n != (size_t)w->out->count) return refuse_count(w, n, "values");
     void *elements = arena_alloc(w->a, w->out->size);
     for (size_t i = 0; p < end; i++) {
@@ -245,7 +244,7 @@ static ampc_status take_external(const work *w)
                                                      : AMPC_OK;
 }
 
-/* Bools from bytes may hold anything; those from int32_data were checked. */
+/* Bools from bytes may have any value; those from int32_data have been checked. */
 static ampc_status check_bools(const work *w)
 {
     const uint8_t *p = w->out->bytes;
@@ -291,7 +290,7 @@ ampc_status onnx_tensor_describe(arena *a, onnx_file *f, const Onnx__TensorProto
     return out->dtype == IR_bool ? check_bools(&w) : AMPC_OK;
 }
 
-/* ---- into memory ----------------------------------------------------------------------------- */
+/* ---- loading --------------------------------------------------------------------------------- */
 
 ampc_status onnx_tensor_load(arena *a, onnx_file *f, onnx_tensor *t, diag *d)
 {

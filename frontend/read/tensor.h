@@ -1,8 +1,8 @@
-/* tensor.h - TensorProto -> a checked tensor: name, type, shape, and where its values are.
+/* tensor.h - TensorProto -> a checked tensor: name, type, shape, and the location of its values.
  *
- * ONNX stores values in one of seven fields or in another file. Here they end up in one of two
- * forms: little-endian elements in memory, or a range of a file that holds exactly those bytes.
- * Every number of the TensorProto is checked against every other one first. */
+ * ONNX stores values in one of seven fields or in another file. This module reduces them to two forms: little-endian
+ * elements in memory, or a range of a file with exactly those bytes. All numbers of the TensorProto are checked for
+ * consistency first. */
 #ifndef AMPC_FRONTEND_TENSOR_H
 #define AMPC_FRONTEND_TENSOR_H
 
@@ -11,7 +11,7 @@
 
 /* The element types of ONNX: TensorProto.data_type, TypeProto.Tensor.elem_type, the `to` of a Cast.
  *   code, name, bytes, type in the IR, typed field, least and greatest element of that field
- * bytes 0: no whole number of bytes per element; such values are not read. */
+ * bytes 0: an element is not a whole number of bytes; such values are not read. */
 // clang-format off
 #define ONNX_TYPE_MAP(X)                                                                           \
     X(1, float32, 4, IR_f32, float_data, 0, 0)                                                     \
@@ -50,47 +50,44 @@ typedef enum onnx_type {
         ONNX_TYPE_COUNT
 } onnx_type;
 
-/* All three accept any code; unknown ones give IR_NO_DTYPE, 0 and "unknown". */
+/* These three accept any code and return IR_NO_DTYPE, 0 and "unknown" for unknown ones. */
 ir_dtype onnx_type_dtype(int64_t code);
 size_t onnx_type_size(int64_t code);
 const char *onnx_type_name(int64_t code);
-/* The ONNX code of an IR type (never 0; the argument is not IR_NO_DTYPE). */
+/* The ONNX code of an IR type other than IR_NO_DTYPE; never 0. */
 onnx_type onnx_type_of(ir_dtype t);
 
 #define ONNX_MAX_RANK 8
 
-/* Exactly one of `bytes` and `path` is set, except for strings and 2- and 4-bit elements, where
- * both are NULL. */
+/* Exactly one of `bytes` and `path` is set, except for strings and 2- and 4-bit elements, where both are NULL. */
 typedef struct onnx_tensor {
     const char *name;
     onnx_type type;
-    ir_dtype dtype; /* IR_NO_DTYPE: the IR has no such type; the values are still there */
+    ir_dtype dtype; /* IR_NO_DTYPE: the IR lacks the type; the values are still present */
     int rank;
     int64_t dims[ONNX_MAX_RANK];
-    int64_t count;     /* elements: the product of dims, 1 for a scalar */
-    size_t size;       /* bytes: count * onnx_type_size(type) */
+    int64_t count;     /* number of elements: the product of dims, 1 for a scalar */
+    size_t size;       /* in bytes: count * onnx_type_size(type) */
     const void *bytes; /* `size` bytes of little-endian elements, 16-byte aligned */
-    const char *path;  /* the file that holds them, at any alignment: `size` bytes at `offset` */
+    const char *path;  /* the file with the values: `size` bytes at `offset`, not aligned */
     int64_t offset;
 } onnx_tensor;
 
-/* Checks and describes one TensorProto of `f`. What `out` points to lives in `a` and survives
- * onnx_file_close. A value payload above 256 bytes is left in its file when the file has its
- * elements one after the other as the type says (raw_data, float_data, double_data, external data);
- * everything else is decoded into `a`. Bool values are always decoded, so they are 0 or 1.
- * AMPC_REJECTED: contradictions (negative dims, overflow, two value fields, too few or too many
- * values, values that do not fit, unknown type, external data out of bounds or not beside the
- * model); AMPC_UNSUPPORTED: rank above 8, segments; AMPC_IO: external file unreadable. */
+/* Checks and describes a TensorProto of `f`. All pointers in `out` refer to memory in `a`, which survives
+ * onnx_file_close. A payload above 256 bytes stays in its file if the file has the elements in their in-memory form
+ * (raw_data, float_data, double_data, external data); all other values are decoded into `a`. Bool values are always
+ * decoded, so they are 0 or 1. AMPC_REJECTED: contradictions (negative dims, overflow, two value fields, too few or
+ * too many values, values out of range, unknown type, external data out of bounds or outside the model's folder);
+ * AMPC_UNSUPPORTED: rank above 8, segments; AMPC_IO: external file unreadable. */
 ampc_status onnx_tensor_describe(arena *a, onnx_file *f, const Onnx__TensorProto *t, diag *d,
                                  onnx_tensor *out);
 
-/* Brings the values of a described tensor into memory (sets `bytes`, clears `path`); nothing to do
- * if they are. `f` is the file that it came from. */
+/* Loads the values of a described tensor into `a` (sets `bytes`, clears `path`) unless they are in memory already.
+ * `f` is the file that the tensor was described from. */
 ampc_status onnx_tensor_load(arena *a, onnx_file *f, onnx_tensor *t, diag *d);
 
-/* Reads a file that holds one bare TensorProto (inputs and outputs of ONNX's own test cases). The
- * values are in memory. The type is what the file says: the corpus stores some bfloat16 tensors as
- * uint16. */
+/* Reads a file with one bare TensorProto (inputs and outputs of ONNX's own test cases) and loads its values. The type
+ * is the one in the file: the corpus stores some bfloat16 tensors as uint16. */
 ampc_status onnx_tensor_read_file(arena *a, const char *path, diag *d, onnx_tensor *out);
 
 #endif

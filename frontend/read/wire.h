@@ -1,4 +1,4 @@
-/* wire.h - the few primitives of the protobuf wire format that several places need. */
+/* wire.h - primitives of the protobuf wire format. */
 #ifndef AMPC_FRONTEND_WIRE_H
 #define AMPC_FRONTEND_WIRE_H
 
@@ -7,9 +7,9 @@
 #include <stdint.h>
 
 enum { WIRE_VARINT = 0, WIRE_FIXED64 = 1, WIRE_BYTES = 2, WIRE_FIXED32 = 5 };
-enum { WIRE_VARINT_MAX = 10, WIRE_HEADER_MAX = 2 * WIRE_VARINT_MAX }; /* bytes; tag, and length or number */
+enum { WIRE_VARINT_MAX = 10, WIRE_HEADER_MAX = 2 * WIRE_VARINT_MAX }; /* bytes; header: tag and length */
 
-/* Reads a varint from [*p, end) and steps over it. False: cut short, or more than 64 bits. */
+/* Reads a varint from [*p, end) and advances *p. False: truncated, or more than 64 bits. */
 static inline bool wire_read_varint(const uint8_t **p, const uint8_t *end, uint64_t *out)
 {
     uint64_t value = 0;
@@ -26,7 +26,7 @@ static inline bool wire_read_varint(const uint8_t **p, const uint8_t *end, uint6
     return false;
 }
 
-/* Writes a varint, at most WIRE_VARINT_MAX bytes; how many. */
+/* Writes a varint of at most WIRE_VARINT_MAX bytes and returns its size. */
 static inline size_t wire_write_varint(uint8_t *at, uint64_t value)
 {
     size_t n = 0;
@@ -35,14 +35,13 @@ static inline size_t wire_write_varint(uint8_t *at, uint64_t value)
     return n;
 }
 
-/* One field as it lies in a message: [start, end), of which [value, end) is its value without tag
- * and length. */
+/* A field of a message: [start, end) is the whole field, [value, end) its value without tag and length. */
 typedef struct wire_field {
     uint64_t number;
     const uint8_t *start, *value, *end;
 } wire_field;
 
-/* Reads the field at *p and steps over it. False: not a field, or cut short. */
+/* Reads the field at *p and advances *p. False: not a field, or truncated. */
 static inline bool wire_read_field(const uint8_t **p, const uint8_t *end, wire_field *f)
 {
     uint64_t tag, size = 0;
