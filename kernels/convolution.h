@@ -1,4 +1,5 @@
-/* convolution.h - convolution and its two gradients as their kernels see them: views by their part, one geometry.
+/* convolution.h - convolution and its two gradients in one form: operands and results named by role, and their
+ * geometry.
  *
  * x [N, G*C, spatial], w [G*M, C, kernel], y [N, G*M, spatial], where C and M count channels per group. */
 #ifndef AMPC_CONVOLUTION_H
@@ -14,14 +15,14 @@ typedef struct conv_geometry {
     int64_t x[3], y[3], k[3], stride[3], dilation[3], before[3], after[3];
 } conv_geometry;
 
-/* The views of one of the three ops, by their part in the geometry. */
+/* One of the three ops, with its views named as in the forward convolution. */
 typedef struct conv {
     conv_kind kind;
-    const k_view *x, *w, *bias, *y; /* of GRAD_...: dx, dw, dbias, dy where they apply; bias may be NULL */
+    const k_view *x, *w, *bias, *y; /* gradients: dx, dw, dbias or dy in their place; bias may be NULL */
     conv_geometry g;
 } conv;
 
-/* Attribute slots differ in position, not in meaning. */
+/* The slots of attributes, which differ between the three ops. */
 typedef struct conv_attrs {
     int strides, pads, dilations, group;
 } conv_attrs;
@@ -36,8 +37,7 @@ static inline int64_t conv_item(const k_args *args, int slot, int i, int64_t abs
     return i < a->list.count ? a->list.items[i] : absent;
 }
 
-/* y decides how far the last window reaches: what x lacks is padding (more than the attribute says where a
- * transposed convolution has output padding). */
+/* Computes the padding from y, because with output padding a transposed convolution reads further than `pads` says. */
 static inline void conv_axis(conv_geometry *g, const k_args *args, conv_attrs at, int i)
 {
     g->stride[i] = conv_item(args, at.strides, i, 1);

@@ -1,16 +1,17 @@
-/* epilogue.h - what a matmul may do besides its product, in the same kernel, for all devices.
+/* epilogue.h - matmul epilogues, for all devices.
  *
- * The tail (k_args.program) is computed from result 0 before that is rounded, and becomes result 0: one rounding
- * instead of two is all that may differ from the ops one by one. Beside it there may be
+ * The activation (k_args.program) is applied to result 0 before it is rounded and replaces it. The results equal those
+ * of the separate ops except that they are rounded once instead of twice. An epilogue may also have
  *
- *     operands  K_EPILOGUE_X      what gelu was computed from, for gelu_grad as the tail
- *     results   K_EPILOGUE_START  what the tail starts from, rounded
- *               K_EPILOGUE_SUM_A  [m]: the sum of op(a) along k
- *               K_EPILOGUE_SUM_B  [n]: the sum of op(b) along k
+ *     operands  K_EPILOGUE_X      input of the gelu whose gradient (gelu_grad) is the activation
+ *     results   K_EPILOGUE_START  the pre-activation, rounded (AUX)
+ *               K_EPILOGUE_SUM_A  [m]: op(a) summed over k
+ *               K_EPILOGUE_SUM_B  [n]: op(b) summed over k
  *
- * all of result 0's type; the first two have its dimensions. A sum is f32 until it is stored; where that operand is the
- * gradient of a layer's result and the product that of its weight, it is the gradient of its bias. No result lies over
- * an operand. What a device takes of this says cpu_absorbs or cuda_absorbs; its kernel refuses the rest. */
+ * All of them have the type of result 0; the first two also have its shape. Sums are accumulated in f32. If the operand
+ * is the gradient of a layer's output and the product is its weight gradient, the sum is its bias gradient. No result
+ * may alias an operand. cpu_absorbs and cuda_absorbs tell which epilogues a device supports; its kernel rejects all
+ * others. */
 #ifndef AMPC_EPILOGUE_H
 #define AMPC_EPILOGUE_H
 
@@ -22,17 +23,17 @@ enum { K_EPILOGUE_START = 0, K_EPILOGUE_SUM_A = 1, K_EPILOGUE_SUM_B = 2, K_EPILO
 typedef enum k_tail {
     K_TAIL_NONE,
     K_TAIL_RELU,
-    K_TAIL_GELU,           /* the form with erf */
+    K_TAIL_GELU,           /* exact, with erf */
     K_TAIL_GELU_TANH,
-    K_TAIL_GELU_GRAD,      /* of the tail's start, at K_EPILOGUE_X */
+    K_TAIL_GELU_GRAD,      /* at K_EPILOGUE_X, times the product */
     K_TAIL_GELU_TANH_GRAD,
     K_TAIL_OTHER
 } k_tail;
 
-/* The parts of a step beyond a, b and y, one bit each. */
+/* What a step has in addition to a, b and y, one bit each. */
 enum { K_PART_BIAS = 1, K_PART_X = 2, K_PART_START = 4, K_PART_SUM_A = 8, K_PART_SUM_B = 16, K_PART_OTHER = 32 };
 
-/* The program is one instruction, which makes result 0 from its start, and nothing else. */
+/* Whether the activation is a single instruction that reads the pre-activation and writes result 0. */
 static inline bool k_tail_is_single(const k_args *args)
 {
     const k_program *p = args->program;
@@ -71,7 +72,7 @@ static inline unsigned k_part_of(const k_view *v, ir_dtype t, int64_t count, uns
     return v->dtype == t && k_count(v) == count ? part : K_PART_OTHER;
 }
 
-/* The parts of a matmul; K_PART_OTHER: one that is not as said above. */
+/* The parts of a matmul; K_PART_OTHER is set if any of them is not as described above. */
 static inline unsigned k_parts_of(const k_args *args)
 {
     const k_view *y = &args->out[0];

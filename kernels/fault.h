@@ -1,7 +1,7 @@
-/* fault.h - what a kernel can find only while it runs on a device, for host and device code.
+/* fault.h - faults: errors that a kernel can detect only while it runs on a device. For host and device code.
  *
- * The fault word is K_NO_FAULT or the smallest step << K_FAULT_BITS | fault, where `step` is the position in the plan;
- * once set, nothing is committed to storage. */
+ * The fault word is K_NO_FAULT or the smallest `step << K_FAULT_BITS | fault` that occurred, where `step` is the
+ * position in the plan. Once it is set, nothing is committed to storage. */
 #ifndef AMPC_FAULT_H
 #define AMPC_FAULT_H
 
@@ -13,6 +13,6 @@ typedef enum k_fault {
     K_FAULT_MAP(K_FAULT_ENUM)
 #undef K_FAULT_ENUM
 } k_fault;
-enum { K_NO_FAULT = 0x7f7f7f7f /* one byte four times */, K_FAULT_BITS = 4 };
+enum { K_NO_FAULT = 0x7f7f7f7f /* four equal bytes, for memset */, K_FAULT_BITS = 4 };
 
 #endif

@@ -1,14 +1,16 @@
-/* kernel.h - one signature for every kernel on every device.
+/* kernel.h - the interface between the runtime and the kernels of all devices.
  *
- * A kernel reads dense row-major views and writes dense row-major views. Arithmetic is in f32 (f64 for f64 views,
- * integers in their own type), storage in each view's dtype; a low-precision result is rounded once. Kernels never
- * allocate while running: what they need beyond their operands is workspace, sized when the plan is made, and state
- * (library primitives, packed tables), made by `prepare` once per plan step and shapes.
+ * A kernel reads and writes dense row-major views. Arithmetic is in f32 (f64 for f64 views; integers in their own type)
+ * and each result is stored in its view's dtype; a low-precision result is rounded once. Kernels never allocate while
+ * they run: `prepare`, called once per plan step and set of shapes, sizes their workspace and builds their state
+ * (library primitives, packed tables).
  *
- * Order of work is a function of shapes and of ctx->threads only, so equal threads give equal bits.
+ * The order of additions depends only on shapes and ctx->threads, so runs with the same number of
+ * threads have the same bits.
  *
- * On a device of its own memory `data` is an address there, `run` only enqueues, and a fault that shows while it runs
- * (kernels/fault.h) is left in the device's fault word, which the session reads together with the outputs. */
+ * On a discrete device `data` is a device address and `run` only enqueues work. A fault that is detected while the
+ * kernel runs (kernels/fault.h) is recorded in the device's fault word, which the session reads together with the
+ * outputs. */
 #ifndef AMPC_KERNEL_H
 #define AMPC_KERNEL_H
 
@@ -17,13 +19,15 @@
 #include "kernels/fault.h"
 
 typedef struct k_view {
-    void *data;      /* 64-byte aligned when the planner placed it; NULL: absent operand or unwanted result
-                      * (the first only of ops with the trait DROPS) */
-    ir_dtype dtype;  /* IR_NO_DTYPE when absent */
+    void *data;      /* 64-byte aligned if the planner placed it. NULL: absent operand or unwanted result (only ops with
+                      * the trait DROPS may have an unwanted result 0) */
+    ir_dtype dtype;  /* IR_NO_DTYPE: absent */
     int rank;
     int64_t dims[IR_MAX_RANK];
-    ir_dtype as; /* the low type that an f32 operand is rounded to as it is read (cpu_rounds); IR_NO_DTYPE: none */
-    bool channels_last; /* [N,C,spatial] lies in memory as [N,spatial,C]; only for ops with the trait SPATIAL */
+    /* An f32 operand is rounded to this low type when it is read (see cpu_rounds); IR_NO_DTYPE: it is not. */
+    ir_dtype as;
+    /* [N,C,spatial] is stored as [N,spatial,C]; only for ops with the trait SPATIAL. */
+    bool channels_last;
 } k_view;
 
 static inline int64_t k_count(const k_view *v)
@@ -33,39 +37,41 @@ static inline int64_t k_count(const k_view *v)
     return n;
 }
 static inline size_t k_bytes(const k_view *v) { return (size_t)k_count(v) * ir_dtype_size(v->dtype); }
-/* The type of the numbers that are read. */
+/* The type of the numbers that the kernel computes with. */
 static inline ir_dtype k_read_type(const k_view *v) { return v->as == IR_NO_DTYPE ? v->dtype : v->as; }
 static inline bool k_present(const k_view *v) { return v->dtype != IR_NO_DTYPE; }
 
 typedef struct k_context {
-    int threads;          /* OpenMP threads of every parallel loop and library call */
-    char *error;          /* a kernel that fails writes its reason here (at most error_size bytes) */
+    int threads;          /* for every parallel loop and library call */
+    char *error;          /* receives the reason of a failure, at most error_size bytes */
     size_t error_size;
-    bool tune;            /* a library's algorithms are chosen by time, not as it proposes */
-    bool plan_only;       /* nothing will run: no code is compiled and no device memory is needed */
-    bool crowded;         /* other programs keep the processors busy (cpu_crowd_look): no result depends on it */
-    void *device;         /* the state of the open device; NULL where it has none */
+    bool tune;            /* choose library algorithms by timing them, not by heuristics */
+    bool plan_only;       /* nothing will run: compile no code, allocate no device memory */
+    bool crowded;         /* other processes compete for the processors (cpu_crowd_look); never affects results */
+    void *device;         /* state of the open device, or NULL */
 } k_context;
 
 typedef struct k_program k_program; /* program.h */
 
 typedef struct k_args {
     ir_op op;
-    int step;             /* position in the plan, for fault words */
+    int step;             /* position in the plan, recorded in fault words */
     const k_view *in;     /* by operand position */
     k_view *out;          /* by result position */
     int n_in, n_out;
-    const ir_attr *attr;  /* by slot; DIMS are plain numbers */
-    const k_program *program; /* of the kernel `program`: what it computes; else what becomes of result 0; or NULL */
-    void *workspace;      /* the size that `prepare` asked for; 64-byte aligned; contents undefined */
-    void *state;          /* what `prepare` made */
+    const ir_attr *attr;  /* by slot; dimensions have been evaluated */
+    /* For cpu_program and cuda_program, what to compute; for other kernels, the activation applied to result 0, or
+     * NULL. */
+    const k_program *program;
+    void *workspace;      /* of the size `prepare` returned, 64-byte aligned, uninitialized */
+    void *state;          /* created by `prepare` */
     const k_context *ctx;
 } k_args;
 
-/* A kernel of the table. `prepare` sees shapes, dtypes, attributes and which operands and results are present
- * (their data is not NULL, but not valid yet); it may set *state (freed by `release`) and *workspace bytes.
- * NULL where not
- * needed. Status: AMPC_UNSUPPORTED for a dtype or shape that the kernel refuses, with the reason in ctx->error. */
+/* A kernel. `prepare` sees shapes, dtypes, attributes, and which operands and results are present: their data is not
+ * NULL but not valid yet. It may set *state, which `release` frees, and *workspace to a size in bytes. It returns
+ * AMPC_UNSUPPORTED, with the reason in ctx->error, if the kernel does not support a dtype or shape. `prepare` and
+ * `release` may be NULL. */
 typedef struct k_kernel {
     const char *name;
     ampc_status (*prepare)(const k_args *args, void **state, size_t *workspace);
@@ -73,7 +79,7 @@ typedef struct k_kernel {
     void (*release)(void *state);
 } k_kernel;
 
-/* Operand or result `i` beyond the slots of the op (kernels/update.h), or NULL. */
+/* Operand or result number i after those of the op table (kernels/update.h), or NULL if absent. */
 static inline const k_view *k_extra_in(const k_args *args, int i)
 {
     int at = ir_op_get(args->op)->n_in + i;
@@ -85,7 +91,8 @@ static inline k_view *k_extra_out(const k_args *args, int i)
     return at < args->n_out && k_present(&args->out[at]) && args->out[at].data ? &args->out[at] : NULL;
 }
 
-/* Whether the kernel would take the step: by preparing it, without measuring anything, and forgetting it again. */
+/* Prepares the kernel without timing anything and releases its state again. Returns the status of `prepare`; for
+ * AMPC_UNSUPPORTED, ctx->error is empty. */
 static inline ampc_status k_prepares(const k_kernel *kernel, const k_args *args)
 {
     k_context ctx = *args->ctx;
@@ -100,33 +107,35 @@ static inline ampc_status k_prepares(const k_kernel *kernel, const k_args *args)
     return status;
 }
 
-/* kernels/cpu, kernels/cuda: the kernel of each op (the `kernel` column); NULL entries only for `none` and `view`. */
+/* The kernel of an op, from the `kernel` column of ir/ops.def; NULL for `none` and `view`. */
 const k_kernel *cpu_kernel(ir_op op);
 const k_kernel *cuda_kernel(ir_op op);
-/* The kernel of programs. */
+/* The kernels that run fused kernels (program.h). */
 extern const k_kernel cpu_program, cuda_program;
-/* Whether the kernel of args->op takes the step as it stands, with its tail and what it has beyond the slots of the op
- * (kernels/epilogue.h). It looks at what `prepare` sees, on the open device, and `prepare` succeeds where it says so.
- * AMPC_UNSUPPORTED: it does not, ctx->error is empty; so for ops without tails. Another failure: it is not known. */
+/* Whether the kernel of args->op supports the step with its epilogue: activation and extra operands and results
+ * (kernels/epilogue.h). Needs what `prepare` sees and an open device. AMPC_OK: `prepare` will succeed.
+ * AMPC_UNSUPPORTED, with an empty ctx->error: the kernel, or the op, has no such epilogue. Any other failure leaves the
+ * question open. */
 ampc_status cpu_absorbs(const k_args *args);
 ampc_status cuda_absorbs(const k_args *args);
-/* Opens oneDNN (once per process). AMPC_DEVICE with the reason when it cannot be had. */
+/* Opens oneDNN, once per process. AMPC_DEVICE, with the reason in `error`, if it cannot be opened. */
 ampc_status cpu_open(char *error, size_t error_size);
-/* Whether so much memory can be allocated now. */
+/* Whether `bytes` of memory can be allocated now. */
 bool cpu_has_room(size_t bytes);
-/* Whether there is as much memory left as a call into oneDNN may take: it does not survive the lack of it. */
+/* Whether enough memory is left for any call into oneDNN, which crashes when an allocation fails. */
 bool cpu_has_reserve(void);
-/* How many of `wanted` threads, the calling one included, a parallel region of the calling thread can have, 1 ..
- * wanted: libgomp ends the process when it cannot make one. Free of cost once all of them were there. */
+/* The size of the largest team, up to `wanted` and including the calling thread, that a parallel region of the calling
+ * thread can have. Must be called before the region because libgomp terminates the process if it cannot create a
+ * thread. Costs nothing once the thread has had a team of that size. */
 int cpu_threads_available(int wanted);
-/* Whether the processor multiplies operands of float type t as they are; otherwise they become f32 first. As oneDNN
- * sees it, which the user may limit (ONEDNN_MAX_CPU_ISA). After cpu_open. */
+/* Whether the processor multiplies operands of float type t natively; otherwise they are converted to f32 first. This
+ * is oneDNN's view, which the user can restrict (ONEDNN_MAX_CPU_ISA). Requires cpu_open. */
 bool cpu_computes(ir_dtype t);
-/* Whether the kernel of args->op would round operand `operand`, of a low type, as it reads it, were it given in f32
- * with that type as `as`. It says so where that costs nothing. After cpu_open. */
+/* Whether the kernel of args->op can read low-precision operand `operand` from an f32 view at no cost, rounding the
+ * elements to the type in `as`. Requires cpu_open. */
 bool cpu_rounds(const k_args *args, int operand);
-/* Watches over ctx->crowded, as ctx->device. Looking is for the time between runs, on the thread that runs them; most
- * calls only read the clock. AMPC_NO_MEMORY. */
+/* Maintains ctx->crowded; its state is ctx->device. Call cpu_crowd_look between runs, on the thread that runs them;
+ * most calls only read the clock. cpu_crowd_open fails with AMPC_NO_MEMORY. */
 ampc_status cpu_crowd_open(k_context *ctx);
 void cpu_crowd_look(k_context *ctx);
 void cpu_crowd_close(k_context *ctx);

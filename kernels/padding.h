@@ -1,10 +1,9 @@
-/* padding.h - where the elements of a padded axis come from, once for all devices. Needs
- * K_FORMULA (ir/formulas_body.h). */
+/* padding.h - the index arithmetic of pad, for all devices. The includer defines K_FORMULA (ir/formulas_body.h). */
 #ifndef AMPC_PADDING_H
 #define AMPC_PADDING_H
 
-/* The source of position i (before the axis: negative) in an axis of d elements; -1: the constant. `mode`: the first
- * letter of pad's mode. */
+/* The index in an axis of d elements that supplies position i, which is negative before the start of the axis; -1: the
+ * padding constant. `mode` is the first letter of pad's mode. */
 K_FORMULA int64_t k_pad_source(int64_t i, int64_t d, char mode)
 {
     if (i >= 0 && i < d) return i;

@@ -1,11 +1,11 @@
-/* pointwise.h - what a call of a pointwise op computes, for all devices. */
+/* pointwise.h - what pointwise kernels of all devices share. */
 #ifndef AMPC_POINTWISE_H
 #define AMPC_POINTWISE_H
 
 #include "ir/formulas.h"
 #include "kernels/kernel.h"
 
-/* The number that a formula of IR_NUMBERS_COUNT divides by. */
+/* The divisor of a formula of IR_NUMBERS_COUNT. */
 static inline double k_pointwise_count(const ir_attr *attr)
 {
     double count = 1;

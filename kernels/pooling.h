@@ -1,6 +1,6 @@
-/* pooling.h - pooling and its gradients as their kernels see them: three spatial axes, the missing ones of one element.
+/* pooling.h - pooling and its gradients in one form, with three spatial axes; missing ones have one element.
  *
- * x [N, C, spatial] with 1 to 3 spatial axes is planes of one image and one channel. */
+ * x [N, C, spatial] has 1 to 3 spatial axes. A plane is one channel of one image. */
 #ifndef AMPC_POOLING_H
 #define AMPC_POOLING_H
 
@@ -14,7 +14,7 @@ typedef struct pool_axis {
     int64_t in, out, kernel, stride, dilation, before, after;
 } pool_axis;
 
-/* The pooling ops share names and order of these attributes. */
+/* The pooling ops have these attributes in the same order. */
 #define POOL_SAME_ATTRIBUTES(op)                                                                             \
     _Static_assert(IR_ATTR(op, strides) == IR_ATTR(op, kernel) + 1 &&                                        \
                        IR_ATTR(op, pads) == IR_ATTR(op, kernel) + 2 &&                                       \
@@ -29,12 +29,12 @@ static inline int64_t pool_item(const ir_attr *attr, int i, int64_t absent)
     return i < attr->list.count ? attr->list.items[i] : absent;
 }
 
-/* `wide` is the larger side, `narrow` the pooled one; attr points at the `kernel` attribute. */
+/* Fills `axes`. `wide` is the unpooled view, `narrow` the pooled one; attr points at the `kernel` attribute. */
 static inline void pool_axes_of(const k_view *wide, const k_view *narrow, const ir_attr *attr,
                                 pool_axis axes[POOL_AXES])
 {
     int spatial = wide->rank - 2;
-    assert(spatial >= 1 && spatial <= POOL_AXES); /* infer_conv.c refuses any other number of spatial axes */
+    assert(spatial >= 1 && spatial <= POOL_AXES); /* infer_conv.c rejects other numbers of spatial axes */
     for (int i = 0; i < POOL_AXES; i++) {
         int k = i - (POOL_AXES - spatial);
         axes[i] = (pool_axis){1, 1, 1, 1, 1, 0, 0};
@@ -46,7 +46,7 @@ static inline void pool_axes_of(const k_view *wide, const k_view *narrow, const 
     }
 }
 
-/* Elements of an image of one channel. */
+/* The number of elements per plane. */
 static inline int64_t pool_plane(const k_view *v)
 {
     int64_t n = 1;

@@ -1,7 +1,7 @@
-/* product.h - matmul as its kernels see it: one matrix product over the fewest batch dimensions that say the same.
+/* product.h - matmul as one matrix product with as few batch dimensions as possible.
  *
- * Leading dimensions join the rows of `a` when all of them share one `b`, and neighbours that both broadcast alike
- * are merged. */
+ * Batch dimensions become rows of `a` if they all share one `b`; adjacent dimensions that broadcast alike are
+ * merged. */
 #ifndef AMPC_PRODUCT_H
 #define AMPC_PRODUCT_H
 
@@ -9,13 +9,13 @@
 
 typedef struct product {
     int rank;                                          /* batch dimensions */
-    int64_t batch[IR_MAX_RANK];                        /* of y */
-    bool a_shared[IR_MAX_RANK], b_shared[IR_MAX_RANK]; /* the operand has 1 there */
+    int64_t batch[IR_MAX_RANK];                        /* sizes, in y */
+    bool a_shared[IR_MAX_RANK], b_shared[IR_MAX_RANK]; /* the operand is broadcast along this dimension */
     int64_t m, n, k;
     bool trans_a, trans_b;
 } product;
 
-/* Size of dimension i of y's batch in an operand with fewer dimensions. */
+/* The size of y's batch dimension i in an operand, which may have fewer dimensions. */
 static inline int64_t product_batch_dim(const k_view *v, int i, int y_rank)
 {
     int at = i - (y_rank - v->rank);
@@ -53,7 +53,7 @@ static inline product product_of(const k_args *args)
     return p;
 }
 
-/* Elements from the start of an operand, whose matrices have `size` elements, to that of batch item `item`. */
+/* The offset of batch item `item` in an operand whose matrices have `size` elements. */
 static inline int64_t product_offset(const product *p, const bool *shared, int64_t item, int64_t size)
 {
     int64_t offset = 0;

@@ -1,18 +1,18 @@
-/* program.h - several ops that work element by element as one step, for all devices.
+/* program.h - fused kernels: several elementwise ops as one step, for all devices.
  *
- * A program computes `count` elements at a time that lie one after the other: a straight line of instructions, each of
- * which gives one element from elements of operands and of earlier instructions at the same position. What an
- * instruction gives is rounded to its type as if it had been stored, and arithmetic is that of the op alone, so that a
- * program gives the bits that its ops give one by one. Within a tile everything is read before anything is written:
- * a result may lie over an operand that is dense, of its type and count.
+ * A fused kernel computes `count` consecutive elements. It is straight-line code: each instruction computes one element
+ * from elements of operands and of earlier instructions at the same position. An instruction's result is rounded to its
+ * type as if it had been stored, and its arithmetic is that of the op, so a fused kernel produces the same bits as its
+ * ops run one by one. Each tile is read completely before any of it is written, so a result may alias a dense operand
+ * of the same type and count.
  *
  *     relu(conv + bias) in f16, where bias is [C,1,1]:    operands  0: in 0, dense   1: in 1, walk {C, H*W} over N
  *                                                         code      0: add ~0 ~1 : f16      1: relu 0 : f16
  *                                                         results   0: from 1
  *
- * Ops: those of ir/formulas.def, cast, where, select, dropout_grad (operands as the op table has them) and dropout
- * with one operand, rng, which gives the mask; what the op dropout computes is that and dropout_grad(x, mask). The
- * bounds of clip, the exponent of pow and rng may be looked at once; where they have one element they are operands. */
+ * Supported ops are those of ir/formulas.def, cast, where, select, and dropout_grad, with the operands of the op table.
+ * dropout has one operand, rng, and produces only the mask; dropout_grad(x, mask) computes its other result. The bounds
+ * of clip, the exponent of pow, and rng have one element and may be read once per run. */
 #ifndef AMPC_PROGRAM_H
 #define AMPC_PROGRAM_H
 
@@ -24,32 +24,32 @@ enum {
     K_MOST_OPERANDS = 24,
     K_MOST_RESULTS = 8,
     K_MOST_ARGS = 4,
-    K_NO_ARG = INT16_MAX,     /* an optional operand that is absent */
-    K_OWN_RESULT = INT16_MIN, /* in the tail of another op: its result 0, not yet rounded */
+    K_NO_ARG = INT16_MAX,     /* absent optional operand */
+    K_OWN_RESULT = INT16_MIN, /* in an epilogue: result 0 of the op, not yet rounded */
 };
 
-/* An operand as one of the views that the step reads. */
+/* An operand, backed by one of the views that the step reads. */
 typedef struct k_operand {
-    int in;      /* of k_args.in, which has the dtype */
-    bool dense;  /* position i is element i */
-    k_walk walk; /* else: positions (dst, dense row major) and elements of the view (src) */
+    int in;      /* index into k_args.in, which has the dtype */
+    bool dense;  /* element i belongs to position i */
+    k_walk walk; /* if not dense: maps positions (dst, dense row major) to elements of the view (src) */
 } k_operand;
 
 typedef struct k_instruction {
     ir_op op;
-    ir_dtype type;            /* of what it gives */
+    ir_dtype type;            /* of the result */
     const ir_attr *attr;      /* by slot of the op */
     int n_arg;
-    int arg[K_MOST_ARGS];     /* i: what instruction i gave; ~i: operand i; K_NO_ARG, K_OWN_RESULT */
+    int arg[K_MOST_ARGS];     /* i: result of instruction i; ~i: operand i; or K_NO_ARG, K_OWN_RESULT */
 } k_instruction;
 
-/* What an instruction does: computes a formula; the others as their ops say. */
+/* How an instruction is executed: K_COMPUTE evaluates a formula, each other kind is one op. */
 typedef enum k_instruction_kind {
     K_COMPUTE,
     K_CAST,
     K_WHERE,
     K_SELECT,
-    K_DRAW, /* the mask of dropout */
+    K_DRAW, /* dropout: draws the mask */
     K_MASK, /* dropout_grad */
     K_KIND_COUNT
 } k_instruction_kind;
@@ -69,18 +69,19 @@ static inline k_instruction_kind k_kind_of(const k_instruction *c)
     return K_COMPUTE;
 }
 
-/* Each element, or one number a row of `row` of them: their sum (in f32, as reduce_sum) or mean. */
+/* What is stored: each element, or per row of `row` elements their sum (in f32, as reduce_sum) or mean. */
 typedef enum k_fold { K_EACH, K_ROW_SUM, K_ROW_MEAN } k_fold;
 
 typedef struct k_result {
-    int from;    /* an instruction */
+    int from;    /* index of an instruction */
     k_fold fold;
-} k_result;      /* k_args.out in order: of the instruction's type; a folded one may be of another float type */
+} k_result;      /* the views are k_args.out, in order, of the instruction's type; folded ones of any float type */
 
 struct k_program {
     int64_t count;
-    int64_t row;  /* divides count; 0: no result is folded */
-    bool commits; /* does nothing once the device has a fault (kernels/kernel.h): a result may be storage */
+    int64_t row;  /* elements per row, divides count; 0: no result is folded */
+    /* Writes nothing after a device fault (kernels/kernel.h), so a result may be storage. */
+    bool commits;
     int n_operands, n_code, n_results;
     k_operand operands[K_MOST_OPERANDS];
     k_instruction code[K_MOST_CODE];

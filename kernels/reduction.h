@@ -1,17 +1,17 @@
-/* reduction.h - the dimensions of a reduction, kept and reduced apart, on every device.
+/* reduction.h - splits the dimensions of a reduction into kept and reduced ones, for all devices.
  *
- * Neighbours of one kind are merged. The innermost run of dimensions stands apart: it is contiguous. */
+ * Adjacent dimensions of the same kind are merged. The innermost run of them is separate because it is contiguous. */
 #ifndef AMPC_REDUCTION_H
 #define AMPC_REDUCTION_H
 
 #include "kernels/walk.h"
 
 typedef struct k_reduction {
-    k_walk kept, reduced;       /* the outer dimensions of each kind; src: strides in the operand */
-    int64_t n_kept, n_reduced;  /* how many positions these have */
-    bool inner_kept;            /* the innermost run is kept, else reduced */
-    int64_t length;             /* of that run */
-    int64_t outputs, terms;     /* results; elements of each */
+    k_walk kept, reduced;       /* outer dimensions of each kind; src: strides in the operand */
+    int64_t n_kept, n_reduced;  /* numbers of their positions */
+    bool inner_kept;            /* the innermost run is kept, not reduced */
+    int64_t length;             /* of the innermost run */
+    int64_t outputs, terms;     /* number of results; elements summed per result */
 } k_reduction;
 
 static inline bool k_is_reduced(const ir_attr *axes, int rank, int i)

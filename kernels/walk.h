@@ -1,8 +1,8 @@
-/* walk.h - shapes as kernels see them, on every device: strides, walks over an index space, the parts of an axis.
+/* walk.h - shapes and strides for kernels of all devices: walks over an index space, and views split at an axis.
  *
- * A walk visits an index space row major; each side has a stride (in elements) per dimension: 0 where it is broadcast,
- * negative where it is reversed. Dimensions of one element are left out and neighbours are merged where the strides of
- * both sides allow it, so that most walks have one or two dimensions. */
+ * A walk visits an index space in row-major order. Each side has a stride (in elements) per dimension: 0 where it is
+ * broadcast, negative where it is reversed. Dimensions of one element are dropped, and adjacent dimensions are merged
+ * where the strides of both sides allow it; most walks have one or two dimensions. */
 #ifndef AMPC_WALK_H
 #define AMPC_WALK_H
 
@@ -46,12 +46,12 @@ static inline k_walk k_walk_make(int rank, const int64_t *dims, const int64_t *d
     return w;
 }
 
-/* The walk that reads v broadcast to the shape of `to` (NumPy rules). */
+/* The walk that broadcasts v to the shape of `to` by NumPy's rules. */
 static inline k_walk k_walk_broadcast(const k_view *v, const k_view *to)
 {
     int64_t own[IR_MAX_RANK], src[IR_MAX_RANK] = {0}, dst[IR_MAX_RANK];
     int missing = to->rank - v->rank;
-    /* what inference broadcasts has the larger rank, and scalars have none (infer_expect_scalar) */
+    /* by inference the result has the larger rank, and scalars have rank 0 (infer_expect_scalar) */
     assert(missing >= 0);
     k_dense_strides(v->rank, v->dims, own);
     k_dense_strides(to->rank, to->dims, dst);
@@ -59,7 +59,7 @@ static inline k_walk k_walk_broadcast(const k_view *v, const k_view *to)
     return k_walk_make(to->rank, to->dims, dst, src);
 }
 
-/* A transposition by `perm` (empty: reversal) into the dense y. */
+/* The walk that transposes x into the dense view y; an empty `perm` reverses the dimensions. */
 static inline k_walk k_walk_transpose(const k_view *x, const k_view *y, const ir_attr *perm)
 {
     int64_t own[IR_MAX_RANK], src[IR_MAX_RANK], dst[IR_MAX_RANK];
@@ -69,8 +69,8 @@ static inline k_walk k_walk_transpose(const k_view *x, const k_view *y, const ir
     return k_walk_make(y->rank, y->dims, dst, src);
 }
 
-/* Between the dense view `part` (dst) and the positions start + i * step of `whole` (src), the first of which is at
- * *offset. start NULL: zeros, step NULL: ones. */
+/* The walk between the dense view `part` (dst) and positions start + i * step of `whole` (src), of which the first has
+ * the offset *offset. NULL for `start` means zeros, for `step` ones. */
 static inline k_walk k_walk_slice(const k_view *whole, const k_view *part, const int64_t *start, const int64_t *step,
                                   int64_t *offset)
 {
@@ -80,12 +80,12 @@ static inline k_walk k_walk_slice(const k_view *whole, const k_view *part, const
     *offset = 0;
     for (int i = 0; i < whole->rank; i++) {
         *offset += start ? start[i] * wide[i] : 0;
-        wide[i] *= step && part->dims[i] > 1 ? step[i] : 1; /* a step of any size leads nowhere from one element */
+        wide[i] *= step && part->dims[i] > 1 ? step[i] : 1; /* the step over one element is irrelevant */
     }
     return k_walk_make(part->rank, part->dims, narrow, wide);
 }
 
-/* The same walk with its sides exchanged. */
+/* The walk with source and destination swapped. */
 static inline k_walk k_walk_back(k_walk w)
 {
     k_walk back = w;
@@ -94,7 +94,7 @@ static inline k_walk k_walk_back(k_walk w)
     return back;
 }
 
-/* The dimension that is contiguous in src while the innermost one is so in dst; -1: none. */
+/* The dimension that is contiguous in src while the innermost one is contiguous only in dst; -1: none. */
 static inline int k_walk_transposed(const k_walk *w)
 {
     int inner = w->rank - 1;
@@ -104,7 +104,7 @@ static inline int k_walk_transposed(const k_walk *w)
     return -1;
 }
 
-/* A view as [outer, length, inner] around an axis. */
+/* A view reshaped to [outer, length, inner] around an axis. */
 typedef struct k_axis {
     int64_t outer, length, inner;
 } k_axis;

@@ -1,14 +1,14 @@
 /* batch_norm.c - normalisation per channel, and its gradient.
  *
- * x is [N, C, S]. A channel is visited in pieces of about a tile; where S is small, 64 channels
- * are visited together and separated while loading, so that memory is still read in whole cache
- * lines. Statistics: mean and squared deviations of each piece in the carrier's type, pieces
- * joined in f64 (Chan, Golub, LeVeque 1979): one pass over memory, no cancellation. A thread owns
- * whole channels, so the order of sums depends on shapes alone.
+ * x is [N, C, S]. A channel is processed in pieces of about one tile. If S is small, 64 channels are processed together
+ * and separated while loading, so that whole cache lines are still read. Statistics need one pass over memory and do
+ * not suffer from cancellation: the mean and squared deviations of each piece are computed in the carrier's type and
+ * combined in f64 (Chan, Golub, LeVeque 1979). A thread processes whole channels, so the order of additions depends
+ * only on shapes.
  *
- * Channels last, x is rows of C. Rows form bands, whose number depends on shapes alone, and columns
- * tiles; a band is measured strip by strip as above, all its columns at once, and then the bands are
- * joined. Short rows are taken several at a time, as one long row. */
+ * In NHWC, x has rows of C elements. Rows are divided into bands, whose number depends only on shapes, and columns into
+ * tiles. The statistics of a band are computed strip by strip as above, for all columns of a tile at once; then those
+ * of the bands are combined. Several short rows are processed as one long row. */
 #include "kernels/cpu/cpu.h"
 #include "ir/real.h"
 
@@ -19,8 +19,8 @@ enum { TOGETHER = 64, SMALL = 16, PANEL = 16 * CPU_TILE };
 typedef struct layout {
     int64_t batch, channels, size; /* N, C, S */
     int64_t count;                 /* elements per channel */
-    int64_t together, groups;      /* channels visited together, groups of such channels */
-    int64_t rows, per_row, pieces; /* rows of S per piece, pieces per row, pieces per group */
+    int64_t together, groups;      /* channels processed together; number of such groups */
+    int64_t rows, per_row, pieces; /* rows of S per piece; pieces per row and per group */
 } layout;
 
 static layout layout_of(const k_view *x)
@@ -57,7 +57,7 @@ static int64_t element(const layout *l, const piece *p, int64_t row, int64_t cha
     return ((p->row + row) * l->channels + channel) * l->size + p->column;
 }
 
-/* A piece is part of one row: it needs no copy. */
+/* Whether a piece is part of one row and needs no copy. */
 static bool direct(const layout *l) { return l->together == 1 && l->rows == 1; }
 
 static const k_view *result(const k_args *args, int i)
@@ -73,20 +73,20 @@ static void store_number(const k_view *v, int64_t i, double value)
     if (cpu_wanted(v)) cpu_tile_store(v, i, 1, IR_f64, &value);
 }
 
-/* ---- channels last ---- */
+/* ---- NHWC ---- */
 
 enum { BANDS = 32, HEIGHT = 16, STRIP = PANEL / 4, VECTORS = 4 };
 
 typedef struct columns {
     int64_t rows, channels; /* N S, C */
-    int64_t fold;           /* rows that are taken as one */
-    int64_t tiles, bands, height; /* height: rows of a strip */
-    double *sums;           /* two of each channel for each band: [bands, 2, C] */
-    void *vectors[VECTORS]; /* a carrier for each channel, `fold` times */
+    int64_t fold;           /* rows processed as one */
+    int64_t tiles, bands, height; /* height: rows per strip */
+    double *sums;           /* [bands, 2, C]: two sums per band and channel */
+    void *vectors[VECTORS]; /* one carrier per channel, repeated `fold` times */
 } columns;
 
-/* Rows [row, row + rows), columns [column, column + columns): `full` rows of `wide` elements and one of `tail`.
- * `together` rows lie side by side. */
+/* Rows [row, row + rows), columns [column, column + columns): `full` long rows of `wide` elements and one of `tail`.
+ * `together` rows are adjacent in memory. */
 typedef struct strip {
     int64_t row, end, rows, column, columns, together, full, wide, tail;
 } strip;
@@ -112,7 +112,7 @@ static double *tile_sums(const columns *l, int64_t band, int64_t tile)
     return l->sums + 2 * band * l->channels + tile * CPU_TILE;
 }
 
-/* The strip that begins at s->row; without rows at the end of the band. */
+/* The strip that starts at s->row; at the end of the band it has no rows. */
 static strip strip_of(const columns *l, strip s)
 {
     s.rows = k_min(l->height, s.end - s.row);
@@ -138,7 +138,7 @@ static strip strip_next(const columns *l, const strip *s)
     return strip_of(l, next);
 }
 
-/* Joins the statistics of `count` more elements of each of n columns to those of the `seen`. */
+/* Combines the statistics of `count` more elements of each of n columns with those of the `seen` ones. */
 CPU_CLONES static void join(double seen, double count, const double *own, const double *squares, double *mean,
                             double *deviations, int64_t n)
 {

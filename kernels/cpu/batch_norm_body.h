@@ -2,7 +2,7 @@
 
 typedef REAL R(panel)[PANEL];
 
-/* The piece's elements of channels [first, first + channels), channel after channel. */
+/* Loads the piece's elements of channels [first, first + channels), channel by channel. */
 static const REAL *R(load)(const k_view *v, const layout *l, const piece *p, int64_t first,
                            int64_t channels, REAL *panel)
 {
@@ -45,7 +45,7 @@ static void R(store)(const k_view *v, const layout *l, const piece *p, int64_t f
     }
 }
 
-/* Mean and population variance of each channel. */
+/* Computes mean and population variance of each channel. */
 static void R(statistics)(const k_view *x, const layout *l, int64_t first, int64_t channels,
                           double *mean, double *variance)
 {
@@ -59,7 +59,7 @@ static void R(statistics)(const k_view *x, const layout *l, int64_t first, int64
         for (int64_t c = 0; c < channels; c++) {
             const REAL *v = values + c * p.count;
             double own = R(lanes_sum)(v, p.count) / n, delta = own - mean[c];
-            double off = own - (double)(REAL)own; /* the squares are about the rounded mean */
+            double off = own - (double)(REAL)own; /* corrects for the rounded mean */
             mean[c] += delta * n / (seen + n);
             deviations[c] += R(lanes_squares)(v, (REAL)own, p.count) - off * off * n +
                              delta * delta * seen * n / (seen + n);
@@ -76,8 +76,8 @@ CPU_CLONES static void R(affine)(const REAL *x, REAL mean, REAL factor, REAL bia
     CPU_SIMD for (int64_t i = 0; i < n; i++) y[i] = (x[i] - mean) * factor + bias;
 }
 
-/* From the statistics of channels [first, first + channels) to the small results, and to y = (x - mean) factor + bias;
- * outside of training the mean is the one that was handed in. */
+/* Computes factor and bias of y = (x - mean) factor + bias, and stores the small results, from the statistics of
+ * channels [first, first + channels). Outside of training, the running statistics replace mean and variance. */
 static void R(settle)(const k_args *args, int64_t first, int64_t channels, double *mean, double *variance, REAL *factor,
                       REAL *bias)
 {
@@ -126,8 +126,8 @@ CPU_CLONES static void R(combine)(const REAL *dy, const REAL *x, REAL mean, REAL
     CPU_SIMD for (int64_t i = 0; i < n; i++) dx[i] = a * dy[i] - (b + d * (x[i] - mean));
 }
 
-/* With h the normalised x: dscale = sum(dy h), dbias = sum(dy), and in training
- * dx = scale rstd (dy - dbias / n - h dscale / n); else scale rstd dy. Stores the sums over `count` elements a channel;
+/* With h the normalised x, dscale = sum(dy h) and dbias = sum(dy). In training, with n elements per channel, dx = scale
+ * rstd (dy - dbias / n - h dscale / n); otherwise dx = scale rstd dy. Stores the sums, and computes the coefficients of
  * dx = a dy - (b + d (x - mean)). */
 static void R(settle_slopes)(const k_args *args, int64_t first, int64_t channels, int64_t count, const double *rstd,
                              const double *dscale, const double *dbias, REAL *a, REAL *b, REAL *d)

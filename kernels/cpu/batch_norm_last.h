@@ -1,6 +1,7 @@
-/* batch_norm_last.h - template over REAL, included by batch_norm.c: a band of rows of channels. */
+/* batch_norm_last.h - template over REAL, included by batch_norm.c: NHWC, one band of rows. */
 
-/* A strip in the carrier, `panel` filled or v itself; *step: from one row to the next. */
+/* The buffer for a strip in the carrier: `panel`, or v's own data if it has that type. *step is the stride of its
+ * rows. */
 static REAL *R(strip_target)(const k_view *v, const columns *l, const strip *s, REAL *panel, int64_t *step)
 {
     bool itself = v->dtype == cpu_carrier(v->dtype);
@@ -49,7 +50,7 @@ CPU_CLONES static void R(add_squares)(const REAL *x, int64_t step, int64_t rows,
     }
 }
 
-/* Sums of dy and of dy (x - mean). */
+/* Adds dy to sum and dy (x - mean) to dot. */
 CPU_CLONES static void R(add_slopes)(const REAL *dy, int64_t dy_step, const REAL *x, int64_t x_step, int64_t rows,
                                      int64_t n, int64_t tail, const REAL *mean, REAL *sum, REAL *dot)
 {
@@ -81,7 +82,7 @@ CPU_CLONES static void R(combine_row)(const REAL *dy, const REAL *x, const REAL 
     CPU_SIMD for (int64_t j = 0; j < n; j++) dx[j] = a[j] * dy[j] - (b[j] + d[j] * (x[j] - mean[j]));
 }
 
-/* ---- rows that lie side by side in one long row ---- */
+/* ---- several rows in one long row ---- */
 
 static void R(fold)(const columns *l, REAL *sum)
 {
@@ -95,7 +96,7 @@ static void R(repeat)(const columns *l, REAL *values)
 
 /* ---- bands and tiles ---- */
 
-/* Mean and squared deviations of the columns of a tile over the rows of a band. */
+/* Computes mean and squared deviations of the columns of a tile over the rows of a band. */
 static void R(measure)(const k_args *args, const columns *l, int64_t band, int64_t tile)
 {
     double *mean = tile_sums(l, band, tile), *deviations = mean + l->channels;
@@ -118,14 +119,14 @@ static void R(measure)(const k_args *args, const columns *l, int64_t band, int64
         R(add_squares)(x, step, s.full, s.wide, s.tail, own, squares);
         R(fold)(l, squares);
         for (int64_t j = 0; j < s.columns; j++) {
-            double off = exact[j] - (double)own[j]; /* the squares are about the rounded mean */
+            double off = exact[j] - (double)own[j]; /* corrects for the rounded mean */
             about[j] = (double)squares[j] - off * off * n;
         }
         join(seen, n, exact, about, mean, deviations, s.columns);
     }
 }
 
-/* From the bands' statistics to what becomes of the elements of a tile. */
+/* Combines the statistics of the bands, and derives the coefficients of the columns of a tile. */
 static void R(settle_tile)(const k_args *args, const columns *l, int64_t tile)
 {
     int64_t first = tile * CPU_TILE, n = k_min(CPU_TILE, l->channels - first);
@@ -159,7 +160,7 @@ static void R(normalise_rows)(const k_args *args, const columns *l, int64_t band
     }
 }
 
-/* The vectors that the gradient reads; sums are of dy and of dy (x - mean). */
+/* Loads the mean, which the sums of dy and of dy (x - mean) need. */
 static void R(read_mean)(const k_args *args, const columns *l)
 {
     REAL *mean = l->vectors[0];

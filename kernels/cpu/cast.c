@@ -1,9 +1,8 @@
-/* cast.c - fast conversions between element types and the loads and stores of tiles built on
- * them.
+/* cast.c - fast conversions between element types, and the tile loads and stores built on them.
  *
- * A table holds a loop for each pair that training meets; f32 to 16 bits is ir_narrow, the remaining pairs use
- * ir_convert. f16 is widened by the F16C and AVX-512 instructions where the processor has them. All results equal
- * ir_convert bit for bit. */
+ * A table has a loop for each pair of types that occurs in training; f32 to 16 bits is ir_narrow, and the remaining
+ * pairs use ir_convert. f16 is widened by F16C or AVX-512 instructions if the processor has them. All results equal
+ * ir_convert's bit for bit. */
 #include "kernels/cpu/cpu.h"
 
 #include <math.h>
@@ -103,7 +102,7 @@ static void convert_f32_bf16(void *dst, const void *src, int64_t n)
     ir_narrow(IR_bf16, dst, src, (size_t)n);
 }
 
-/* Through f32, which holds both types. */
+/* Via f32, which represents both types exactly. */
 static void convert_f16_bf16(void *dst, const void *src, int64_t n)
 {
     float scratch[CPU_TILE];
@@ -146,7 +145,7 @@ void cpu_convert(ir_dtype to, void *dst, ir_dtype from, const void *src, int64_t
     }
 }
 
-/* As ir_f32_to_bf16, without leaving 32 bits. */
+/* Same results as ir_f32_to_bf16, but keeps the 32-bit format. */
 CPU_CLONES static void round_bf16(float *x, int64_t n)
 {
     CPU_SIMD for (int64_t i = 0; i < n; i++) {

@@ -1,9 +1,9 @@
-/* conv.c - convolution and its two gradients, 1 to 3 spatial axes, groups, strides, dilations, any pads.
+/* conv.c - convolution and its two gradients: 1 to 3 spatial axes, groups, strides, dilations, any pads.
  *
- * oneDNN runs on the layouts that it prefers (blocks of 16 channels); the reorders from and to our plain ones cost 2 to
- * 15 % and win back a factor of 1.6 to 3. The gradient of an x with few channels is the exception and stays plain.
- * Channels last, images are used as they lie wherever there is optimised code for that, and only w is reordered. f64
- * has loops of its own: one row of y against one row of x for each tap of w. */
+ * oneDNN runs on the layouts it prefers, blocks of 16 channels: reorders between these and NCHW cost 2 to 15 % of the
+ * time, but the primitive is 1.6 to 3 times faster. Only the gradient of an x with few channels stays plain. In NHWC,
+ * images are used without a reorder wherever there is optimised code for that, and only w is reordered. f64 has its own
+ * loops: one row of y with one row of x for each tap of w. */
 #include "kernels/convolution.h"
 #include "kernels/cpu/onednn.h"
 
@@ -13,7 +13,7 @@
 
 static int64_t volume(const int64_t *v) { return v[0] * v[1] * v[2]; }
 
-/* The positions [first, end) of y along an axis whose window has x at tap k. */
+/* The positions [first, end) of y along an axis for which tap k is inside x. */
 static void valid_range(const conv_geometry *g, int axis, int64_t k, int64_t *first, int64_t *end)
 {
     int64_t shift = k * g->dilation[axis] - g->before[axis], stride = g->stride[axis];
@@ -22,7 +22,7 @@ static void valid_range(const conv_geometry *g, int axis, int64_t k, int64_t *fi
                                    : k_min(g->y[axis], cpu_ceil_div(g->x[axis] - shift, stride));
 }
 
-/* A view [outer, channels, points] in f64, and how far the elements lie apart. */
+/* A view [outer, channels, points] in f64, and the strides of its dimensions. */
 typedef struct planes {
     double *data;
     int64_t outer, channel, point;
@@ -40,7 +40,7 @@ static double *plane_at(const planes *p, int64_t outer, int64_t channel)
     return p->data + outer * p->outer + channel * p->channel;
 }
 
-/* One row of y, one row of x, one tap; the elements of y lie `step` apart, those of x `stride`. */
+/* Processes one row of y, one row of x and one tap. The strides are `step` in y and `stride` in x. */
 static void tap_row(conv_kind kind, double *y, int64_t step, double *x, int64_t stride, double *w, int64_t count)
 {
     double sum = 0;
@@ -63,14 +63,14 @@ typedef struct sums {
     planes x, w, y;
 } sums;
 
-/* One channel image of y, one of x, one kernel image of w, of which the first elements are given. */
+/* Processes one channel image each of y and x, and one kernel image of w; y, x and w are their first elements. */
 static void tap_image(const conv_geometry *g, conv_kind kind, const sums *s, double *y, double *x, double *w)
 {
     int64_t k[3], first[3], end[3];
     for (int64_t tap = 0; tap < volume(g->k); tap++) {
         k[0] = tap / (g->k[1] * g->k[2]), k[1] = tap / g->k[2] % g->k[1], k[2] = tap % g->k[2];
         for (int i = 0; i < 3; i++) valid_range(g, i, k[i], &first[i], &end[i]);
-        int64_t from[3]; /* position of x under the first of y */
+        int64_t from[3]; /* position of x at this tap for the first position of y */
         for (int i = 0; i < 3; i++)
             from[i] = first[i] * g->stride[i] + k[i] * g->dilation[i] - g->before[i];
         for (int64_t d = first[0]; d < end[0]; d++)
@@ -86,8 +86,8 @@ static void tap_image(const conv_geometry *g, conv_kind kind, const sums *s, dou
     }
 }
 
-/* Task `task` of [0, a * b) is result image (a, b); the loop `inner` sums into it. Each kind names the three loops
- * by what its result is indexed with, so no two tasks write the same image. */
+/* Computes result image `task`, summing over `inner`. Each kind derives the indices of its operands from those of its
+ * result, so no two tasks write the same image. */
 static void convolve_task(const conv *c, int64_t task, const sums *s)
 {
     const conv_geometry *g = &c->g;
@@ -119,10 +119,10 @@ static void sum_bias_f64(const conv *c)
     }
 }
 
-/* Elements of the result between two of different channels. */
+/* The number of consecutive elements of the result that belong to the same channel. */
 static int64_t channel_inner(const conv *c)
 {
-    return c->kind != CONV_FORWARD || c->y->channels_last ? 1 : volume(c->g.y); /* gradients have no bias to add */
+    return c->kind != CONV_FORWARD || c->y->channels_last ? 1 : volume(c->g.y); /* gradients add no bias */
 }
 
 static void run_f64(const conv *c, void *workspace, const k_context *ctx)
@@ -147,7 +147,7 @@ static void run_f64(const conv *c, void *workspace, const k_context *ctx)
 
 /* ---- oneDNN ---------------------------------------------------------------------------------- */
 
-/* What the operands are called in each of the three primitives. */
+/* The argument numbers of the operands in each of the three primitives. */
 static const struct {
     int x, w, bias, y;
 } names[] = {
@@ -156,7 +156,7 @@ static const struct {
     [CONV_GRAD_WEIGHT] = {DNNL_ARG_SRC, DNNL_ARG_DIFF_WEIGHTS, DNNL_ARG_DIFF_BIAS, DNNL_ARG_DIFF_DST},
 };
 
-/* `channel`: the axis that lies last where the view is channels last. */
+/* `channel` is the axis of the channels, which has stride 1 in NHWC. */
 static dnnl_status_t describe_view(cpu_operand *o, const k_view *v, int channel, int arg, bool result,
                                    dnnl_data_type_t type)
 {
@@ -176,7 +176,7 @@ static dnnl_status_t describe_view(cpu_operand *o, const k_view *v, int channel,
     return cpu_dnnl.memory_desc_init_by_strides(&o->desc, v->rank, dims, type, strides);
 }
 
-/* w as oneDNN wants it: [groups, M, C, kernel] where there are groups. */
+/* w as oneDNN expects it: [groups, M, C, kernel] if there is more than one group. */
 static k_view grouped(const conv *c)
 {
     k_view w = *c->w;
@@ -207,19 +207,19 @@ static dnnl_status_t describe_operands(const conv *c, bool low, cpu_operand *o, 
     return status;
 }
 
-/* ---- oneDNN's faults ------------------------------------------------------------------------- */
+/* ---- bugs of oneDNN -------------------------------------------------------------------------- */
 
 static int64_t window(const conv_geometry *g, int axis) { return (g->k[axis] - 1) * g->dilation[axis] + 1; }
 
-/* How far the last window reaches beyond the end of x. */
+/* The number of positions by which the last window extends beyond the end of x. */
 static int64_t beyond(const conv_geometry *g, int axis)
 {
     return (g->y[axis] - 1) * g->stride[axis] - g->before[axis] + window(g, axis) - g->x[axis];
 }
 
-/* A window larger than x, and a step over the end of the depth, lead the rows of the sum astray: they are written in
- * front of the scratchpad and left unwritten in dw, which bf16 does for more shapes than f32. A row that is shorter
- * than the stride is multiplied by what the scratchpad held. */
+/* If a window is larger than x, or a strided window extends beyond the end of the depth, the code misplaces rows of the
+ * sum: they are written before the scratchpad and missing in dw. The bf16 code does so for more shapes than the f32
+ * code. If a row of x is shorter than the stride, it is multiplied by stale contents of the scratchpad. */
 static bool overruns(const conv_geometry *g)
 {
     int width = g->spatial - 1;
@@ -228,23 +228,24 @@ static bool overruns(const conv_geometry *g)
     return window(g, 0) > g->x[0] || window(g, 1) > g->x[1] || (g->stride[0] > 1 && beyond(g, 0) > 0);
 }
 
-/* The copy of the points that a strided window sees is larger than the scratchpad where it is made of channels that
- * lie last and fill no vector. */
+/* The code copies the points that a strided window reads, and in NHWC this copy overflows the scratchpad if the
+ * channels do not fill whole vectors. */
 static bool copies_too_much(const conv_geometry *g)
 {
     bool strided = g->stride[0] > 1 || g->stride[1] > 1 || g->stride[2] > 1;
     return strided && g->c % 16 != 0;
 }
 
-/* Channels that lie last are taken in pairs; the last of an odd number pairs up with the next point. */
+/* In NHWC channels are processed in pairs; the last of an odd number is paired with the next point. */
 static bool is_odd(const conv_geometry *g) { return g->m % 2 != 0; }
 
-/* Code of oneDNN 2.6 that writes outside of its buffers or gives wrong numbers for shapes that `hits` names, by the
- * beginning of its name. The rules cover all that random shapes between guard zones have shown, and some more. */
+/* Code of oneDNN 2.6 that accesses memory outside of its buffers or computes wrong numbers for shapes for which `hits`
+ * returns true; `code` is a prefix of its name. The rules cover all failures found with random shapes between guard
+ * zones, and some more. */
 static const struct fault {
     const char *code;
     conv_kind kind;
-    bool last; /* only where the channels lie last */
+    bool last; /* only in NHWC */
     bool (*hits)(const conv_geometry *g);
 } faults[] = {
     {"jit_bf16:", CONV_GRAD_WEIGHT, false, overruns},
@@ -268,18 +269,18 @@ static bool is_faulty(const char *code, const void *what)
 
 /* ---- oneDNN's descriptors -------------------------------------------------------------------- */
 
-/* In which types a convolution is computed, and on which layouts. */
+/* In which type a convolution is computed, and in which layouts. */
 typedef struct way {
-    bool low;  /* in bf16 */
+    bool low;  /* in bf16, else f32 */
     bool fast; /* no reference code */
     enum {
-        KEPT,  /* x and y as they lie, w as oneDNN prefers it */
+        KEPT,  /* x and y in their own layout, w as oneDNN prefers it */
         OPEN,  /* all as oneDNN prefers them */
-        PLAIN, /* all as they lie when channels are not last */
+        PLAIN, /* all in NCHW order */
     } layout;
 } way;
 
-/* The descriptors of the operands, of which oneDNN may choose the layout of some, and the numbers of the windows. */
+/* The descriptors of the operands, some in a layout that oneDNN may choose, and the geometry of the windows. */
 typedef struct description {
     dnnl_memory_desc_t x, w, bias, y;
     dnnl_dims_t stride, dilation, before, after;
@@ -324,7 +325,7 @@ static dnnl_status_t describe_forward(const conv *c, const description *d, bool 
 static dnnl_status_t describe_backward(const conv *c, const description *d, way w, const k_context *ctx,
                                        dnnl_primitive_desc_t *pd)
 {
-    description forward = *d; /* the hint: the same types on all sides */
+    description forward = *d; /* the hint: the same type everywhere */
     dnnl_data_type_t type = w.low ? dnnl_bf16 : dnnl_f32;
     forward.x.data_type = forward.w.data_type = forward.y.data_type = type;
     forward.has_bias = false;
@@ -363,7 +364,7 @@ static bool is_way(const conv *c, way w)
     return w.layout == PLAIN ? few : w.layout == OPEN ? !few : c->x->channels_last && (w.low || !few);
 }
 
-/* The first way that oneDNN has code for. */
+/* Selects the first way for which oneDNN has code. */
 static dnnl_status_t describe_conv(const conv *c, bool low, const k_context *ctx, cpu_operand *operands, int *n,
                                    dnnl_primitive_desc_t *pd)
 {
@@ -378,7 +379,7 @@ static dnnl_status_t describe_conv(const conv *c, bool low, const k_context *ctx
 
 /* ---- the kernels ----------------------------------------------------------------------------- */
 
-/* A weight gradient of which only the bias is wanted goes to the front of the workspace. */
+/* The size of the weight gradient at the start of the workspace, if only the bias gradient is wanted; else 0. */
 static size_t spare_bytes(const conv *c)
 {
     if (c->kind != CONV_GRAD_WEIGHT || cpu_wanted(c->w)) return 0;

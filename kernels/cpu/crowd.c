@@ -1,15 +1,15 @@
-/* crowd.c - threads that wait for each other while other programs keep the processors busy.
+/* crowd.c - avoids spinning while other processes compete for the processors.
  *
- * A thread that has done its part of a parallel loop spins until the others are done: 300,000 turns of libgomp, some
- * milliseconds, because waking a thread that sleeps costs more than most loops take. Where the others wait for a
- * processor, spinning takes that very processor from them, and a run takes ten times as long. What libgomp does about
- * it is documented (GOMP_SPINCOUNT in its manual): while it manages more threads than there are processors, threads
- * spin 100 turns. It counts its own threads only. So while the machine is crowded a team of idle threads stands for
- * those of the other programs, and loops of our own, whose results do not depend on it, run on one thread. Nothing of
- * the host is touched: neither its environment nor its threads.
+ * A thread that has finished its share of a parallel loop spins until the others have finished: libgomp spins 300,000
+ * iterations, a few milliseconds, because waking a sleeping thread costs more than most loops. If the others are
+ * waiting for a processor, spinning keeps it from them and a run can become ten times slower. libgomp's manual
+ * documents a remedy (GOMP_SPINCOUNT): while it manages more threads than there are processors, threads spin only 100
+ * iterations. It counts only its own threads, however. So while the machine is crowded, a team of idle threads
+ * represents the threads of other processes, and loops of ours whose results do not depend on the number of threads run
+ * on one thread. The environment and the threads of the host program are not changed.
  *
- * The machine is crowded when the thread that runs a session waits for a processor during a large part of the time that
- * it could use one. Linux counts both; where it does not, nothing happens. */
+ * The machine is crowded if the thread that runs a session spends a large part of its runnable time waiting for a
+ * processor. Linux reports both times; on other systems nothing is detected. */
 #include "kernels/cpu/cpu.h"
 
 #include <omp.h>
@@ -19,30 +19,30 @@
 #include <time.h>
 
 enum {
-    LOOK_MS = 20,         /* between two looks */
-    CALM_LOOKS = 10,      /* in a row, until the machine counts as calm again */
-    CROWDED_PART = 8,     /* a look that has seen 1/8 of the time lost is one of a crowded machine */
-    THREAD_ROOM_MIB = 160 /* address space of a thread: its stack, and what malloc reserves for it */
+    LOOK_MS = 20,         /* minimum time between two measurements */
+    CALM_LOOKS = 10,      /* consecutive calm measurements that end a crowded period */
+    CROWDED_PART = 8,     /* crowded: at least 1/8 of the runnable time is lost */
+    THREAD_ROOM_MIB = 160 /* address space per thread: its stack and its malloc arena */
 };
 
 typedef struct cpu_crowd {
-    int64_t at_ms, ran_ns, waited_ns; /* as of the last look */
+    int64_t at_ms, ran_ns, waited_ns; /* of the last measurement */
     int calm_looks;
     bool has_team;
     pthread_t leader; /* of the team */
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    bool complete, ends; /* the team has all its threads; it is to end */
-    int size;            /* members beside the leader */
+    bool complete, ends; /* the team has all its threads; the team must exit */
+    int size;            /* members in addition to the leader */
 } cpu_crowd;
 
 /* ---- the team ---------------------------------------------------------------------------------------- */
 
-/* The team lives as long as the thread that made it; its members sleep. */
+/* The team exists as long as the thread that created it; its members sleep. */
 static void *lead_team(void *user)
 {
     cpu_crowd *c = user;
-    (void)cpu_threads_available(c->size + 1); /* makes them, as many as there can be */
+    (void)cpu_threads_available(c->size + 1); /* creates as many of them as possible */
     pthread_mutex_lock(&c->lock);
     c->complete = true;
     pthread_cond_signal(&c->changed);
@@ -51,9 +51,9 @@ static void *lead_team(void *user)
     return NULL;
 }
 
-/* With the `threads` of a session there are more than processors. A team only saves time, so none is made where memory
- * is short: it would use what cpu_has_reserve has promised to others. For the same reason this function waits until the
- * team is complete and uses no more memory. */
+/* Together with the `threads` of the session, the team exceeds the number of processors. It only saves time, so it is
+ * not created if memory is short, because it would use memory that cpu_has_reserve has promised to others. For the same
+ * reason this function waits until the team is complete and will not allocate any more. */
 static void send_for_team(cpu_crowd *c, int threads)
 {
     c->complete = c->ends = false;
@@ -76,7 +76,7 @@ static void dismiss_team(cpu_crowd *c)
     c->has_team = false;
 }
 
-/* ---- looking ----------------------------------------------------------------------------------------- */
+/* ---- measuring ------------------------------------------------------------------------------------------- */
 
 static int64_t now_ms(void)
 {
@@ -85,7 +85,7 @@ static int64_t now_ms(void)
     return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
 }
 
-/* How long the calling thread has run, and has waited for a processor. */
+/* How long the calling thread has run and has waited for a processor. False if this is unknown. */
 static bool read_times(int64_t *ran_ns, int64_t *waited_ns)
 {
     FILE *f = fopen("/proc/thread-self/schedstat", "r");
@@ -98,7 +98,8 @@ static bool read_times(int64_t *ran_ns, int64_t *waited_ns)
     return known;
 }
 
-/* What the time since the last look says; another thread may have called then. */
+/* Evaluates the time since the last measurement. The times can decrease because another thread may have made that
+ * one. */
 static bool was_crowded(cpu_crowd *c, int64_t ran_ns, int64_t waited_ns)
 {
     const int64_t ran = k_max(0, ran_ns - c->ran_ns), waited = k_max(0, waited_ns - c->waited_ns);

@@ -1,9 +1,8 @@
-/* dropout.c - Philox decides, as integers: an element stays when its 32 random bits are not below
+/* dropout.c - dropout with masks from Philox. An element is kept if its 32 random bits, as an integer, are not below
  * ratio * 2^32.
  *
- * Element i of stream s at step c under seed k takes word i of the Philox stream (s + 1, c) with
- * key k, so the mask depends on neither threads nor shapes of other tensors, and the same step
- * always draws the same. */
+ * Element i of stream s at step c with seed k uses word i of the Philox stream (s + 1, c) with key k. So the mask does
+ * not depend on threads or on the shapes of other tensors, and the same step always draws the same mask. */
 #include "kernels/cpu/tiles.h"
 
 #include "ir/philox.h"
@@ -36,7 +35,7 @@ void cpu_draw_tile(const cpu_draw *d, int64_t first, int64_t n, uint8_t *keep)
         return;
     }
     uint8_t blocks[CPU_TILE + 2 * WORDS];
-    assert(n <= CPU_TILE); /* callers cut into tiles */
+    assert(n <= CPU_TILE); /* callers pass at most one tile */
     draw_blocks(d, first - before, whole, blocks);
     memcpy(keep, blocks + before, (size_t)n);
 }

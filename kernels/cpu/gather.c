@@ -1,8 +1,8 @@
-/* gather.c - rows of a table by index, and the sum of gradients back into the rows.
+/* gather.c - rows of a table by index, and the sum of gradients into the rows.
  *
- * x is [outer, length, inner] around the axis. Indices are checked before any element moves. The gradient gives
- * each thread a range of table rows; every thread scans all indices in order, so the sums have
- * one order whatever the threads. */
+ * x is [outer, length, inner] around the axis. Indices are checked before any element is moved. In the gradient, each
+ * thread owns a range of table rows and scans all indices in order, so the order of additions does not depend on the
+ * number of threads. */
 #include "kernels/cpu/cpu.h"
 
 static int64_t index_at(const k_view *indices, int64_t i, int64_t entries)
@@ -27,7 +27,7 @@ static ampc_status check_indices(const k_args *args, const k_view *indices, int6
 
 static void copy_row(char *to, const char *from, size_t bytes)
 {
-    switch (bytes) { /* constant sizes become single moves */
+    switch (bytes) { /* constant sizes compile to single moves */
     case 2: memcpy(to, from, 2); break;
     case 4: memcpy(to, from, 4); break;
     case 8: memcpy(to, from, 8); break;

@@ -12,13 +12,12 @@ CPU_INLINE REAL R(combine)(const REAL *lane)
     return half[0];
 }
 
-/* `term` is written in x and y, which are vectors in the main loop and numbers in the rest of a
- * tile. */
+/* `term` is an expression in x and y, which are vectors in the main loop and scalars in the rest of a tile. */
 #define SUM(name, second, arguments, term)                                                         \
     CPU_CLONES double R(name) arguments                                                            \
     {                                                                                              \
         double total = 0;                                                                          \
-        REAL few = 0; /* short rows: no lanes */                                                   \
+        REAL few = 0; /* short rows do not use lanes */                                                   \
         for (int64_t i = 0; n < R(LANES) && i < n; i++) {                                          \
             REAL x = px[i], y = second[i];                                                         \
             (void)y;                                                                               \

@@ -1,8 +1,8 @@
 /* layer_norm.c - normalisation over the last axes, and its gradient.
  *
- * x is rows of `length` elements. Mean and variance come from two passes over a row in cache. The
- * gradients of scale and bias are sums over rows: rows form groups whose number depends on shapes
- * alone; each group adds in f64. */
+ * x has rows of `length` elements. Mean and variance are computed in two passes over a row in cache. The gradients of
+ * scale and bias are sums over rows: rows are divided into groups whose number depends only on shapes, and each group
+ * adds in f64. */
 #include "kernels/cpu/cpu.h"
 #include "ir/real.h"
 
@@ -27,7 +27,7 @@ static shape shape_of(const k_view *x, int64_t axis)
     return s;
 }
 
-/* A vector of the last axes in the carrier, converted to `buffer` when needed; NULL when absent. */
+/* A vector of the last axes in the carrier, converted into `buffer` if necessary; NULL if absent. */
 static const void *vector(const k_view *v, const shape *s, void *buffer)
 {
     return k_present(v) ? cpu_tile_load(v, 0, s->length, s->carrier, buffer) : NULL;
@@ -93,7 +93,7 @@ static ampc_status layer_norm_grad_prepare(const k_args *args, void **state, siz
     return AMPC_OK;
 }
 
-/* Sum over groups of the vectors at `sums`, [groups, 2, length], into v. */
+/* Adds the vectors of all groups at `sums`, [groups, 2, length], and stores the result in v. */
 static void store_sums(const k_view *v, const shape *s, double *sums)
 {
     if (!cpu_wanted(v)) return;

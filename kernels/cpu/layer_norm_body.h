@@ -17,7 +17,7 @@ static void R(normalise)(const void *x, const void *scale, const void *bias, dou
     R(affine)(x, (REAL)*mean, (REAL)*rstd, scale, bias, y, n);
 }
 
-/* h = the normalised x, g = dy * scale; sums gain dy * h and dy */
+/* Adds dy * h to dscale and dy to dbias, where h is the normalised x. */
 CPU_CLONES static void R(sums)(const REAL *dy, const REAL *x, REAL mean, REAL rstd, double *dscale,
                                double *dbias, int64_t n)
 {
@@ -33,7 +33,7 @@ CPU_CLONES static void R(scaled)(const REAL *dy, const REAL *scale, REAL *g, int
     CPU_SIMD for (int64_t i = 0; i < n; i++) g[i] = dy[i] * scale[i];
 }
 
-/* dx = rstd (g - a - h b), over g */
+/* dx = rstd (g - a - h b), where g = dy * scale; overwrites g */
 CPU_CLONES static void R(combine)(REAL *g, const REAL *x, REAL mean, REAL rstd, REAL a, REAL b,
                                   int64_t n)
 {

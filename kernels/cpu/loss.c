@@ -1,9 +1,8 @@
-/* loss.c - softmax cross entropy and negative log likelihood on class labels, and their
- * gradients.
+/* loss.c - softmax cross entropy and negative log likelihood on class labels, and their gradients.
  *
- * x [N,C,...] has one row of C classes per item; the row's label picks the class. Item losses and
- * weights are kept in f64 in workspace and added pairwise in order, so the result depends on
- * shapes alone. An ignored item has weight 0. */
+ * x [N,C,...] has one row of C classes per item, and the label selects a class. Item losses and weights are f64, in the
+ * workspace, and are added pairwise in a fixed order, so the result depends only on shapes. An ignored item has weight
+ * 0. */
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/math.h"
 #include "ir/real.h"
@@ -13,14 +12,14 @@
 typedef enum reduction { NONE, SUM, MEAN } reduction;
 
 typedef struct problem {
-    const k_view *label, *weight; /* weight: NULL when absent */
+    const k_view *label, *weight; /* weight: NULL if absent */
     cpu_rows rows;
     int64_t items, ignore;
     reduction reduction;
     ir_dtype carrier;
 } problem;
 
-/* The ops share their attributes; x and the weight are at different places. */
+/* The ops share their attributes; the positions of x and weight differ. */
 _Static_assert(IR_ATTR(softmax_cross_entropy, ignore_index) == 0 &&
                    IR_ATTR(nll_loss, ignore_index) == 0 &&
                    IR_ATTR(softmax_cross_entropy_grad, ignore_index) == 0 &&
@@ -45,7 +44,7 @@ static int64_t label_of(const problem *p, int64_t item)
                                      : ir_load_i64(p->label->dtype, cpu_at(p->label, item));
 }
 
-/* INT64_MIN as the index to ignore says that none is: as a label it is as wrong as any other. */
+/* If the index to ignore is INT64_MIN, no label is ignored, not even INT64_MIN, which is then out of range. */
 static bool is_ignored(const problem *p, int64_t label)
 {
     return label == p->ignore && label != INT64_MIN;
@@ -63,7 +62,7 @@ static ampc_status check_labels(const k_args *args, const problem *p)
     return AMPC_OK;
 }
 
-/* 0 for an ignored item. */
+/* The weight of a class, 0 for an ignored item. */
 static double weight_of(const problem *p, int64_t label)
 {
     if (is_ignored(p, label)) return 0;
@@ -101,7 +100,7 @@ static double total_weight(const problem *p)
     return sum;
 }
 
-/* Item losses (weighted) to the result. */
+/* Reduces the weighted item losses to the result. */
 static void reduce_items(const problem *p, const double *losses, const k_view *loss)
 {
     if (!cpu_wanted(loss)) return;
@@ -114,7 +113,7 @@ static void reduce_items(const problem *p, const double *losses, const k_view *l
     cpu_tile_store(loss, 0, 1, IR_f64, &sum);
 }
 
-/* The factor of item i's gradient. */
+/* The factor by which item i's gradient is multiplied. */
 static double item_slope(const problem *p, const k_view *dloss, double scale, int64_t i)
 {
     double w = weight_of(p, label_of(p, i));
@@ -122,7 +121,7 @@ static double item_slope(const problem *p, const k_view *dloss, double scale, in
     return w * (p->reduction == NONE ? ir_load_f64(dloss->dtype, cpu_at(dloss, i)) : scale);
 }
 
-/* dloss, divided by the total weight for a mean; unused for `none`. */
+/* dloss, divided by the total weight for reduction `mean`; unused for `none`. */
 static double common_slope(const problem *p, const k_view *dloss)
 {
     if (p->reduction == NONE) return 0;

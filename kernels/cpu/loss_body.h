@@ -5,8 +5,8 @@ CPU_CLONES static void R(scaled_softmax)(const REAL *x, REAL lse, REAL scale, RE
     CPU_SIMD for (int64_t i = 0; i < n; i++) dx[i] = R(m_exp)(x[i] - lse) * scale;
 }
 
-/* log_prob = x - lse; the result is lse. *at_label is log_prob[label], if there is a label,
- * before rounding to a narrow sum max + log. */
+/* Computes log_prob = x - lse and returns lse. If label >= 0, *at_label is log_prob[label] before it is rounded to
+ * REAL. */
 static double R(log_prob_row)(const REAL *x, REAL *log_prob, int64_t n, int64_t label,
                               double *at_label)
 {

@@ -1,13 +1,11 @@
-/* math.h - elementary functions that the compiler can vectorise: m_NAME_float within about 2
- * units in the last place without branches, tables, library calls or fused multiply-add, so that
- * every instruction set gives the same bits; m_NAME_double from the C library (ir/libm.h).
+/* math.h - elementary functions that the compiler can vectorise. m_NAME_float is accurate to about 2 units in the last
+ * place and has no branches, tables, library calls or fused multiply-adds, so every instruction set produces the same
+ * bits. m_NAME_double is from the C library (ir/libm.h).
  *
- * exp    x = n ln 2 + r, Taylor polynomial in r, scaled by 2^n in two exact-enough halves
- *        (subnormal results round once)
- * log    x = 2^e (1 + f), series in s = f / (2 + f)
- * tanh   small: Pade approximant [7/6], as x minus a correction; large: 1 - 2 / (exp(2x) + 1)
- * erf    below 1: Taylor series; above: 1 - exp(p(x)), p = polynomial interpolating log(erfc) on
- *        [1, 4] */
+ *     exp    x = n ln 2 + r, Taylor polynomial in r, scaled by 2^n in two factors (subnormal results are rounded once)
+ *     log    x = 2^e (1 + f), series in s = f / (2 + f)
+ *     tanh   small: Pade approximant [7/6], as x minus a correction; large: 1 - 2 / (exp(2x) + 1)
+ *     erf    below 1: Taylor series; above: 1 - exp(p(x)), p = polynomial interpolating log(erfc) on [1, 4] */
 #ifndef AMPC_CPU_MATH_H
 #define AMPC_CPU_MATH_H
 
@@ -45,7 +43,7 @@ CPU_INLINE float m_log_float(float x)
 {
     bool tiny = x < 0x1p-126f;
     float y = tiny ? x * 0x1p25f : x;
-    uint32_t u = ir_bits_f32(y) - 0x3f3504f3u; /* so that 1 + f is in [sqrt(1/2), sqrt(2)) */
+    uint32_t u = ir_bits_f32(y) - 0x3f3504f3u; /* 1 + f in [sqrt(1/2), sqrt(2)) */
     float e = (float)((int32_t)u >> 23) - (tiny ? 25 : 0);
     float f = ir_f32_bits((u & 0x7fffffu) + 0x3f3504f3u) - 1;
     float s = f / (2 + f), z = s * s, half = 0.5f * f * f;

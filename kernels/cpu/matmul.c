@@ -1,13 +1,13 @@
 /* matmul.c - y = op(a) op(b) + bias on batches of matrices.
  *
- * Transposed operands are strides. oneDNN's matmul reads plain row-major weights within 5 % of its speed on blocked
- * ones, so nothing is reordered. f64 has a blocked loop of its own.
+ * Transposed operands are expressed by strides. oneDNN's matmul is within 5 % of its best speed on plain row-major
+ * weights, so nothing is reordered. f64 is computed by a blocked loop here.
  *
- * Where the processor does not multiply operands of a low type as they are, a product without batch dimensions is
- * computed panel by panel (panels.h); oneDNN sees the operands of a batched one as f32.
+ * If the processor cannot multiply operands of a low type natively, a product without batch dimensions is computed
+ * panel by panel (panels.h), and a batched one by oneDNN on operands converted to f32.
  *
- * As a tail it takes gelu alone (kernels/epilogue.h), on f32 sums of any storage. relu it leaves to the op's own
- * kernel: the library makes 0 of NaN, which should pass. */
+ * The only activation supported in the epilogue (kernels/epilogue.h) is gelu, on f32 sums of any storage type. relu is
+ * not fused because oneDNN's maps NaN to 0, whereas the op propagates it. */
 #include "kernels/cpu/onednn.h"
 #include "kernels/cpu/panels.h"
 #include "kernels/epilogue.h"
@@ -32,7 +32,7 @@ static void pack_block(double *packed, matrix b, int64_t k, int64_t n, int64_t r
             packed[i * BLOCK_N + j] = b.at[(k + i) * b.row + (n + j) * b.column];
 }
 
-/* Columns [n, n + columns) of y (leading dimension ld). */
+/* Computes columns [n, n + columns) of y, whose leading dimension is ld. */
 static void multiply_columns(double *y, int64_t ld, matrix a, matrix b, const product *p, int64_t n,
                              int64_t columns)
 {
@@ -82,7 +82,7 @@ static void run_f64(const k_args *args, const product *p)
 
 /* ---- oneDNN ---------------------------------------------------------------------------------- */
 
-/* The descriptor of an operand: batch dimensions, then rows and columns; `trans` swaps how these two lie. */
+/* Initializes the descriptor of an operand: batch dimensions, then rows and columns; `trans` swaps their strides. */
 static dnnl_status_t describe_operand(cpu_operand *o, const product *p, const bool *shared,
                                       int64_t rows, int64_t columns, bool trans)
 {
@@ -116,7 +116,7 @@ static dnnl_alg_kind_t tail_of(const k_args *args)
     }
 }
 
-/* `native`: bf16 operands stay bf16. Operands in the order a, b, y, bias; *n of them. */
+/* `native`: bf16 operands stay bf16. The *n operands are in the order a, b, y, bias. */
 static dnnl_status_t describe_product(const k_args *args, const product *p, bool native,
                                       cpu_operand *o, int *n, dnnl_primitive_desc_t *pd)
 {
@@ -144,7 +144,7 @@ static dnnl_status_t describe_product(const k_args *args, const product *p, bool
     return cpu_dnnl_describe_tail(&desc, tail_of(args), low, args->ctx, pd);
 }
 
-/* Whether there is nothing beyond the product, or what oneDNN does together with it. */
+/* Whether the epilogue, if any, is one that oneDNN supports. */
 static bool is_known(const k_args *args, const product *p)
 {
     if (k_parts_of(args) & ~(unsigned)K_PART_BIAS) return false;

@@ -1,8 +1,7 @@
-/* movement.c - ops that move elements without looking at them.
+/* movement.c - ops that only move elements.
  *
- * All but the last few are one strided copy (walk.c): an index space with a stride per dimension
- * on each side. pad and pad_grad keep, per axis, a table in workspace that gives the source index
- * of each result index. */
+ * All but the last few are one strided copy (walk.c): an index space with a stride per dimension on each side. pad and
+ * pad_grad have a table per axis in the workspace, with the source index of each result index. */
 #include "kernels/cpu/tiles.h"
 
 #include "kernels/padding.h"
@@ -40,8 +39,8 @@ static void copy_slice(const k_view *whole, const k_view *part, const int64_t *s
     cpu_walk_copy(&w, element_size(part), into ? part->data : at, into ? at : part->data, ctx);
 }
 
-/* The part `part` of the larger view `whole`, from position `first` of the axis on: copied into
- * or out of it. */
+/* Copies between `part` and the positions of the larger view `whole` from `first` on along `axis`, into or out of
+ * `whole`. */
 static void copy_part(const k_view *whole, const k_view *part, int axis, int64_t first, bool into,
                       const k_context *ctx)
 {
@@ -97,7 +96,7 @@ static ampc_status slice_grad_run(const k_args *args)
 
 /* ---- padding ---- */
 
-/* One source index for each position of each axis of the padded shape, axis after axis. */
+/* Fills the table with one source index for each position of each axis of the padded shape, axis by axis. */
 static void pad_tables(const k_view *padded, const k_view *plain, const int64_t *before, char mode,
                        int64_t *table)
 {
@@ -113,7 +112,7 @@ static size_t pad_table_bytes(const k_view *padded)
     return (size_t)(n + 8) / 8 * 8 * sizeof(int64_t); /* whole cache lines */
 }
 
-/* The offset in `plain` of the padded row number `row`, all axes but the last; -1: constant. */
+/* The offset in `plain` of padded row `row`, counted over all axes but the last; -1: padding constant. */
 static int64_t pad_row(const k_view *padded, const k_view *plain, const int64_t *table, int64_t row)
 {
     int64_t offset = 0, stride = plain->dims[plain->rank - 1];
@@ -199,7 +198,7 @@ static void pad_row_add(ir_dtype carrier, void *sums, int64_t offset, const int6
     }
 }
 
-/* One thread: several padded elements may add to one. */
+/* Runs on one thread because several padded elements may add to the same one. */
 static ampc_status pad_grad_run(const k_args *args)
 {
     const k_view *dy = &args->in[0], *dx = &args->out[0];
@@ -230,7 +229,7 @@ static ampc_status pad_grad_run(const k_args *args)
     return AMPC_OK;
 }
 
-/* ---- the others ---- */
+/* ---- other ops ---- */
 
 static ampc_status trilu_run(const k_args *args)
 {
@@ -311,14 +310,14 @@ static ampc_status dims_run(const k_args *args)
 {
     const k_view *y = &args->out[0];
     const ir_attr *value = &args->attr[IR_ATTR(dims, value)];
-    assert(k_count(y) == value->list.count); /* infer_dims makes the size of the list */
+    assert(k_count(y) == value->list.count); /* infer_dims derives the size from the list */
     for (int64_t i = 0; i < value->list.count; i++)
         ir_store_i64(y->dtype, cpu_at(y, i), value->list.items[i]);
     return AMPC_OK;
 }
 
-/* The planner commits states and delivers outputs; as kernels they are the copy into the state
- * and nothing. */
+/* The planner commits states and delivers outputs. As kernels, store copies the value into the state and output does
+ * nothing. */
 static ampc_status store_run(const k_args *args)
 {
     const k_view *state = &args->in[0], *value = &args->in[1];

@@ -1,7 +1,7 @@
-/* onednn.c - opening oneDNN, and running one primitive on operands of any float type and plain layout.
+/* onednn.c - loads oneDNN, and runs a primitive on operands of any float type and plain layout.
  *
- * Thread counts are part of a primitive: it is created and run while OpenMP is set to ctx->threads, so the split of
- * the work, and with it every bit of the result, depends on that number alone. */
+ * The number of threads is part of a primitive: it is created and run while OpenMP is set to ctx->threads, so the
+ * division of work, and with it every bit of the result, depends on that number alone. */
 #include "kernels/cpu/onednn.h"
 
 #include <dlfcn.h>
@@ -15,7 +15,7 @@
 #error "kernels/cpu/onednn.c is written for the operation descriptors of oneDNN 2"
 #endif
 
-enum { ALIGNMENT = 64, PIECE = 1 << 16 /* elements of a conversion that one thread takes */ };
+enum { ALIGNMENT = 64, PIECE = 1 << 16 /* elements that a thread converts at a time */ };
 
 cpu_dnnl_table cpu_dnnl;
 static dnnl_engine_t engine;
@@ -67,7 +67,7 @@ ampc_status cpu_open(char *error, size_t error_size)
 
 /* ---- descriptors ----------------------------------------------------------------------------- */
 
-/* Sets the threads of OpenMP for a call into oneDNN; give the result to leave_threads. */
+/* Sets the number of OpenMP threads for a call into oneDNN. Pass the result to leave_threads. */
 static int enter_threads(const k_context *ctx)
 {
     int before = omp_get_max_threads();
@@ -172,10 +172,10 @@ ampc_status cpu_dnnl_fail(const k_context *ctx, dnnl_status_t status, const char
 
 /* ---- calls ----------------------------------------------------------------------------------- */
 
-/* A buffer that oneDNN sees; `at` is its place in the workspace, or NOWHERE when it is the view itself. */
+/* A buffer that oneDNN accesses; `at` is its offset in the workspace, or NOWHERE if it is the view itself. */
 typedef struct buffer {
     dnnl_memory_t memory;
-    void *data; /* as last told to oneDNN */
+    void *data; /* the address oneDNN knows */
     size_t at;
 } buffer;
 
@@ -185,7 +185,7 @@ typedef struct stage {
     cpu_operand operand;
     int64_t count;
     buffer plain;             /* dense, in the primitive's type */
-    buffer inner;             /* in the primitive's layout; memory NULL when that is plain */
+    buffer inner;             /* in the primitive's layout; its memory is NULL if that is plain */
     dnnl_primitive_t reorder; /* between the two */
 } stage;
 
@@ -217,7 +217,7 @@ static dnnl_status_t buffer_make(buffer *b, const dnnl_memory_desc_t *desc, bool
     return cpu_dnnl.memory_create(&b->memory, desc, engine, DNNL_MEMORY_NONE);
 }
 
-/* oneDNN clears the padding of blocked layouts whenever it is told an address, so it is told only news. */
+/* oneDNN clears the padding of blocked layouts whenever an address is set, so only changed ones are. */
 static dnnl_status_t buffer_bind(buffer *b, void *view, void *workspace)
 {
     void *data = b->at == NOWHERE ? view : (char *)workspace + b->at;
@@ -384,9 +384,9 @@ ampc_status cpu_call_run(cpu_call *call, void *const *data, void *workspace, con
     return status == dnnl_success ? AMPC_OK : cpu_dnnl_fail(ctx, status, "running a primitive");
 }
 
-/* oneDNN compiles all kernels of sgemm during the first product, in whichever of its threads comes first. A thread
- * without a malloc arena of its own needs far more memory for that than cpu_has_reserve looks for. So a small product
- * on the calling thread comes first. */
+/* oneDNN compiles all sgemm kernels during the first product, in whichever of its threads comes first. In a thread
+ * without a malloc arena, this needs far more memory than cpu_has_reserve checks for. So run a small product on the
+ * calling thread first. */
 static dnnl_status_t compile_sgemm(void)
 {
     enum { SIDE = 16 };

@@ -1,13 +1,13 @@
-/* onednn.h - oneDNN 2.x behind one door.
+/* onednn.h - the interface to oneDNN 2.x.
  *
- * The library is opened when the first CPU session is (cpu_open), into one table of typed function pointers; nothing
- * of ours links to it. A cpu_call is a primitive together with what brings our operands into the form that it wants:
+ * The library is loaded by cpu_open, into a table of typed function pointers, so that nothing has to be linked against
+ * it. A cpu_call is a primitive together with the conversions between our operands and the form it expects:
  *
  *     view --convert--> plain, in the primitive's type --reorder--> its layout --primitive--> ... and back
  *
- * where a step that changes nothing is left out. f16 always takes the conversion to f32, because oneDNN computes no
- * f16 on CPUs, and so does bf16 where the processor has no instructions for it: what oneDNN does instead is two to four
- * times slower. Layouts differ for convolutions, which run best on blocked ones. */
+ * Steps that change nothing are omitted. f16 is always converted to f32 because oneDNN has no f16 arithmetic on CPUs,
+ * and so is bf16 on processors without bf16 instructions, where oneDNN's emulation is two to four times slower. Only
+ * convolutions need layouts other than ours; they run best on blocked ones. */
 #ifndef AMPC_ONEDNN_H
 #define AMPC_ONEDNN_H
 
@@ -59,23 +59,24 @@ typedef struct cpu_dnnl_table {
 
 extern cpu_dnnl_table cpu_dnnl; /* valid after cpu_open */
 
-/* The type that oneDNN computes in for operands of dtype t: bf16 where `native` and the processor has it, else f32. */
+/* The type in which oneDNN computes on operands of dtype t: bf16 if `native` and supported by the processor, else
+ * f32. */
 dnnl_data_type_t cpu_dnnl_type(ir_dtype t, bool native);
 
-/* Whether oneDNN's code of this name must not compute `what`. */
+/* Whether the oneDNN implementation named `code` must not be used to compute `what`. */
 typedef bool cpu_dnnl_faulty(const char *code, const void *what);
 
-/* A primitive descriptor under ctx->threads with scratchpad in our workspace. `hint`: the forward primitive that a
- * backward one belongs to, or NULL. It is the first of oneDNN's codes for desc that is not faulty for `what`; faulty
- * may be NULL. dnnl_unimplemented also for reference code when `fast`. */
+/* Creates a primitive descriptor for ctx->threads threads, with the scratchpad in our workspace: the first of oneDNN's
+ * implementations of `desc` that is not faulty for `what`. `hint` is the forward primitive of a backward one, or NULL;
+ * `faulty` may be NULL. Returns dnnl_unimplemented if there is none, or if `fast` and it is reference code. */
 dnnl_status_t cpu_dnnl_describe(const_dnnl_op_desc_t desc, const_dnnl_primitive_desc_t hint, bool fast,
                                 cpu_dnnl_faulty *faulty, const void *what, const k_context *ctx,
                                 dnnl_primitive_desc_t *out);
-/* The first of all codes; `tail` is computed from the result before that is rounded (dnnl_eltwise_...;
- * dnnl_alg_kind_undef: none). */
+/* Likewise, with the first implementation. The activation `tail` (dnnl_eltwise_...; dnnl_alg_kind_undef: none) is
+ * applied to the result before it is rounded. */
 dnnl_status_t cpu_dnnl_describe_tail(const_dnnl_op_desc_t desc, dnnl_alg_kind_t tail, bool fast, const k_context *ctx,
                                      dnnl_primitive_desc_t *out);
-/* Reports what oneDNN refused. */
+/* Turns a oneDNN error in `what` into a status and a message in ctx->error. */
 ampc_status cpu_dnnl_fail(const k_context *ctx, dnnl_status_t status, const char *what);
 
 typedef struct cpu_operand {
@@ -88,19 +89,20 @@ typedef struct cpu_operand {
 enum { CPU_CALL_OPERANDS = 4 };
 
 typedef struct cpu_call cpu_call;
-/* Takes pd over (it is destroyed, also on failure). *workspace: the bytes that cpu_call_run needs. */
+/* Creates a call from pd, which it destroys, also on failure. *workspace is the size that cpu_call_run needs, in
+ * bytes. */
 ampc_status cpu_call_make(dnnl_primitive_desc_t pd, const cpu_operand *operands, int n,
                           const k_context *ctx, cpu_call **out, size_t *workspace);
-/* data[i] belongs to operand i. */
+/* data[i] is the data of operand i. */
 ampc_status cpu_call_run(cpu_call *call, void *const *data, void *workspace, const k_context *ctx);
-void cpu_call_free(void *call); /* NULL allowed */
+void cpu_call_free(void *call); /* may be NULL */
 
-/* c[m,n] = op(a) op(b), added to what is there when `add`; row-major, ld elements from row to row. */
+/* c[m,n] = op(a) op(b), plus c if `add`. Row-major; ld.. is the distance between rows in elements. */
 ampc_status cpu_sgemm(const k_context *ctx, bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, const float *a,
                       int64_t lda, const float *b, int64_t ldb, bool add, float *c, int64_t ldc);
 
-/* What a sum over nothing gives: each element of y is the bias of its channel, or 0. Element i belongs to channel
- * (i / inner) % channels. */
+/* The result of a matmul or convolution without terms: each element of y is the bias of its channel, or 0 without bias.
+ * Element i belongs to channel (i / inner) % channels. */
 void cpu_fill_bias(const k_view *y, const k_view *bias, int64_t inner);
 
 #endif

@@ -1,14 +1,14 @@
-/* optimizer.c - the update steps and the loss scaler.
+/* optimizer.c - the optimizer steps and the loss scaler.
  *
- * All are single passes over memory, safe in place, with what kernels/update.h adds to them. A set `skip` flag gives
- * the old values bit for bit. Order of operations as in PyTorch; bias corrections and step sizes in f64, once per
- * tensor. */
+ * Each is a single pass over memory that may run in place, with the extra operands and results of kernels/update.h. If
+ * `skip` is set, the results are the old values bit for bit. The order of operations is PyTorch's; bias corrections and
+ * step sizes are computed in f64, once per tensor. */
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/math.h"
 #include "ir/real.h"
 #include "kernels/update.h"
 
-/* The numbers of one update, in f64. */
+/* The hyperparameters of an update. */
 typedef struct settings {
     double lr, decay, mu, beta1, beta2, eps;
     double step_size; /* adamw: lr / (1 - beta1^t) */
@@ -23,16 +23,15 @@ typedef struct settings {
 #include "kernels/cpu/optimizer_body.h"
 #undef REAL
 
-/* Tiles of the parameter p, the gradient g and two states, updated in place. */
+/* Updates tiles of the parameter p and two states in place; g is the gradient. */
 typedef void update_fn(const settings *s, void *p, const void *g, void *a, void *b, int64_t n);
 
-/* Old value views and result views of the parameter and its states; the gradient, and what is beside the slots of the
- * op. */
+/* Old and new views of the parameter and its states, the gradient, and the extra operand and result. */
 typedef struct update {
     const k_view *old[3], *grad, *scale;
     k_view *made[3], *low;
     int n;
-    double inverse; /* of the scale */
+    double inverse; /* of the loss scale */
 } update;
 
 static bool skipped(const k_args *args, int skip)
@@ -51,7 +50,7 @@ static void keep_old(const update *u)
         cpu_convert(u->low->dtype, u->low->data, u->old[0]->dtype, u->old[0]->data, k_count(u->low));
 }
 
-/* The gradient as the update takes it; `scratch` may be used. */
+/* The gradient as the update uses it, unscaled if there is a scale; may fill `scratch`. */
 static const void *gradient_tile(const update *u, int64_t first, int64_t n, ir_dtype carrier, cpu_tile *scratch)
 {
     const void *g = cpu_tile_load(u->grad, first, n, carrier, scratch);
@@ -75,7 +74,7 @@ static void update_tile(const update *u, const settings *s, update_fn *fn, int64
     if (u->low) cpu_tile_store(u->low, first, n, carrier, &values[0]);
 }
 
-/* `u` has the slots of the op; `skip` is the position of that operand. */
+/* `u` has the views of the op's slots; `skip` is an operand position. */
 static ampc_status run_update(const k_args *args, update *u, const settings *s, int skip, update_fn *f32,
                               update_fn *f64)
 {
@@ -140,7 +139,7 @@ static ampc_status adamw_run(const k_args *args)
 
 /* ---- the loss scaler ---- */
 
-/* result (where it is wanted) = gradient * inverse; true when an element of either is not finite */
+/* to = grad * inverse, if `to` is wanted; true if an element of either is not finite. */
 static bool unscale(const k_view *grad, const k_view *to, double inverse, const k_context *ctx)
 {
     int64_t n = k_count(grad), tiles = cpu_ceil_div(n, CPU_TILE);
@@ -160,7 +159,7 @@ static bool unscale(const k_view *grad, const k_view *to, double inverse, const 
     return found;
 }
 
-/* Nothing but what is found, and to *total, in this order, the squares of the unscaled gradient by groups. */
+/* Like unscale, without storing the result; adds the squares of the unscaled gradient to *total, group by group. */
 static bool unscale_and_square(const k_view *grad, double inverse, const k_context *ctx, double *partial,
                                double *total)
 {
@@ -191,7 +190,7 @@ static ampc_status unscale_prepare(const k_args *args, void **state, size_t *wor
     return AMPC_OK;
 }
 
-/* The sums of calls before this one, or zeros; this one adds to the first. */
+/* Initializes the sums with those of earlier calls or 0. This call adds to the first of them. */
 static double *begin_squares(const k_args *args)
 {
     const k_view *before = k_check_squares_before(args), *squares = k_check_squares(args);
@@ -216,7 +215,7 @@ static ampc_status unscale_run(const k_args *args)
     return AMPC_OK;
 }
 
-/* Counts one more of its kind; true when the counter fires, which resets it. */
+/* Increments the counter. If it fires, resets it and returns true. */
 static bool count_up(int64_t *counter, int64_t every, bool late)
 {
     *counter += 1;
@@ -225,7 +224,7 @@ static bool count_up(int64_t *counter, int64_t every, bool late)
     return true;
 }
 
-/* PaddlePaddle 3 (and 1.8 when `late`): a step of one kind resets the counter of the other. */
+/* The rule of PaddlePaddle 3, or 1.8 if `late`: a good step resets the counter of bad steps and vice versa. */
 static ampc_status update_loss_scaling_run(const k_args *args)
 {
     const k_view *in = args->in;

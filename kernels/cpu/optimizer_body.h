@@ -1,4 +1,4 @@
-/* optimizer_body.h - template over REAL, included by optimizer.c: one tile. */
+/* optimizer_body.h - template over REAL, included by optimizer.c: the update of one tile. */
 
 CPU_CLONES static void R(sgd)(const settings *s, void *param, const void *grad, void *unused,
                               void *unused2, int64_t n)

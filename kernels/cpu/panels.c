@@ -1,7 +1,7 @@
-/* panels.c - products of operands that the processor does not multiply as they are.
+/* panels.c - products of operands of types that the processor cannot multiply natively.
  *
- * A block of y is computed from panels of a and b in f32, which are small enough to stay in a cache, so that neither
- * operand ever lies in memory twice. Sums are f32; a block is rounded once, together with what follows the product. */
+ * A block of y is computed from panels of a and b in f32 that are small enough to stay in a cache, so that no f32 copy
+ * of an operand is ever stored in memory. Sums are f32; a block is rounded once, after the epilogue. */
 #include "kernels/cpu/panels.h"
 #include "kernels/cpu/onednn.h"
 #include "kernels/cpu/tiles.h"
@@ -9,14 +9,14 @@
 enum { ROWS = 512, COLUMNS = 256, DEPTH = 1024, ALIGNMENT = 64 };
 enum { IN_A = IR_IN(matmul, a), IN_B = IR_IN(matmul, b), IN_BIAS = IR_IN(matmul, bias) };
 
-/* A matrix as it lies in memory, and what is f32 of it now. */
+/* An operand in memory and its current f32 panel. */
 typedef struct source {
     const k_view *view;
     int64_t ld;
     float *panel;
 } source;
 
-/* What a call of sgemm reads or writes. */
+/* An operand or result of sgemm. */
 typedef struct matrix {
     float *data;
     int64_t ld;
@@ -26,8 +26,8 @@ typedef struct panels {
     const k_args *args;
     const product *p;
     source a, b;
-    float *sums, *bias; /* a block of y, NULL where y is f32; its part of the bias, NULL without */
-    cpu_tile_fn *tail;  /* NULL: none */
+    float *sums, *bias; /* a block of y, NULL if y is f32; its part of the bias, or NULL */
+    cpu_tile_fn *tail;  /* activation, or NULL */
     cpu_numbers numbers;
 } panels;
 
@@ -36,7 +36,7 @@ static size_t bytes_of(int64_t rows, int64_t columns)
     return (size_t)cpu_ceil_div(rows * columns * (int64_t)sizeof(float), ALIGNMENT) * ALIGNMENT;
 }
 
-/* A buffer at `at`, which moves on. */
+/* Allocates a buffer at *at in the workspace and advances *at. NULL if `workspace` is. */
 static float *take(char *workspace, size_t *at, int64_t rows, int64_t columns)
 {
     float *taken = workspace ? (float *)(workspace + *at) : NULL;
@@ -44,7 +44,7 @@ static float *take(char *workspace, size_t *at, int64_t rows, int64_t columns)
     return taken;
 }
 
-/* Lays the buffers out in the workspace, which may be NULL; how many bytes they take. */
+/* Allocates the buffers in the workspace, which may be NULL. Returns the size needed, in bytes. */
 static size_t place(panels *s, char *workspace)
 {
     const int64_t m = k_min(s->p->m, ROWS), n = k_min(s->p->n, COLUMNS), k = k_min(s->p->k, DEPTH);
@@ -62,7 +62,7 @@ size_t cpu_panels_workspace(const k_args *args, const product *p)
     return place(&s, NULL);
 }
 
-/* rows x columns from (row, column) on, in f32 and rounded to what the operand is read as. */
+/* Loads rows x columns elements from (row, column) on as f32, rounded to the type that the operand is read as. */
 static matrix fill(const source *s, int64_t row, int64_t column, int64_t rows, int64_t columns, const k_context *ctx)
 {
     const k_view *v = s->view;
@@ -76,7 +76,7 @@ static matrix fill(const source *s, int64_t row, int64_t column, int64_t rows, i
     return (matrix){s->panel, columns};
 }
 
-/* Columns of row i of a block are complete: bias, tail, rounding. */
+/* Finishes the columns of row i of a block: bias, activation, rounding. */
 static void finish_row(const panels *s, float *row, int64_t i, int64_t column, int64_t columns)
 {
     const k_view *y = &s->args->out[0];
@@ -97,7 +97,7 @@ static void finish(const panels *s, matrix sums, int64_t row, int64_t column, in
     for (int64_t i = 0; i < rows; i++) finish_row(s, sums.data + i * sums.ld, row + i, column, columns);
 }
 
-/* The block of y at (row, column), by one k after the other. */
+/* Computes the block of y at (row, column), panel by panel along k. */
 static ampc_status multiply_block(const panels *s, int64_t row, int64_t column)
 {
     const product *p = s->p;

@@ -1,9 +1,8 @@
-/* pointwise.c - every op that works element by element: one driver, one table of formulas.
+/* pointwise.c - all elementwise ops: one driver and a table of formulas.
  *
- * The flat result is cut into tiles. For each tile the operands are brought into the carrier type
- * (directly, when they have that type and shape; else broadcast and converted into scratch), the
- * formula's loop runs over contiguous memory, and the result is stored. So no loop knows
- * broadcasting or storage types. */
+ * The result is divided into tiles. For each tile the operands are loaded in the carrier type (in place if they have
+ * that type and shape, otherwise broadcast and converted into scratch), the formula's loop runs over contiguous memory,
+ * and the result is stored. Thus the loops are independent of broadcasting and storage types. */
 #include "kernels/cpu/math.h"
 #include "kernels/cpu/tiles.h"
 
@@ -51,7 +50,7 @@ cpu_numbers cpu_numbers_of(const k_args *args)
     cpu_numbers p = {0};
     if (formula->numbers == IR_NUMBERS_COUNT) {
         p.lo_double = k_pointwise_count(args->attr);
-    } else if (args->n_in > operands) { /* bounds follow the operands */
+    } else if (args->n_in > operands) { /* scalar parameters follow the operands */
         const k_view none = {.dtype = IR_NO_DTYPE}, *bounds = args->in + operands;
         const k_view *hi = args->n_in > operands + 1 ? &bounds[1] : &none;
         bool whole = cpu_carrier(args->in[0].dtype) == IR_i64;

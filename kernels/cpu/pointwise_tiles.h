@@ -1,4 +1,4 @@
-/* pointwise_tiles.h - one vector loop per formula of a carrier. A template over REAL, included by pointwise.c. */
+/* pointwise_tiles.h - template over REAL, included by pointwise.c: one vector loop per formula of a carrier. */
 
 #define OPERAND_1 s[i]
 #define OPERAND_2 t[i]

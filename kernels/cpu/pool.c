@@ -1,13 +1,12 @@
 /* pool.c - maximum and average pooling over 1 to 3 spatial axes, and their gradients.
  *
- * Every case is brought to three spatial axes, and works plane by plane (one image, one channel). A
- * table in workspace says for each kernel tap of the last two axes which input position each output
- * sees, whatever the strides, dilations and padding: a tap is one loop over all outputs of a slice,
- * long also where rows are short.
+ * Every case is reduced to three spatial axes and processed plane by plane (one channel of one image). A table in the
+ * workspace has, for each kernel tap of the last two axes and each output, the input position, whatever the strides,
+ * dilations and padding. So each tap is one loop over all outputs of a slice, which is long even if rows are short.
  *
- * Channels last, it works row by row (the points of one image that differ in the last axis alone), with
- * vectors along the channels; sums have the same order. The gradient of the maximum, whose positions may
- * be anywhere in a plane, works on a block of channels of one image. */
+ * NHWC views are processed row by row (the points of an image that differ only in the last axis), with vectors along
+ * the channels; sums have the same order. The gradient of the maximum, whose indices may point anywhere in a plane, is
+ * computed for a block of channels of one image at a time. */
 #include "kernels/cpu/cpu.h"
 #include "kernels/pooling.h"
 #include "ir/real.h"
@@ -17,15 +16,17 @@
 
 typedef struct geometry {
     pool_axis a[POOL_AXES];
-    bool last;               /* channels last */
-    int64_t wide, narrow;    /* elements that are at work at a time: of planes, or of rows of all channels */
+    bool last;               /* NHWC */
+    /* Elements processed at a time: of planes, or in NHWC of rows with all channels. */
+    int64_t wide, narrow;
     int64_t planes, channels, in_plane, out_plane;
     int64_t in_slice, out_slice, slice_taps; /* a slice: the last two axes */
-    int32_t *taps;   /* [slice_taps][out_slice]: position in the slice of x, -1: in the padding */
-    int32_t *counts; /* average, [out_slice]: elements of the window in a slice */
+    /* [slice_taps][out_slice]: position in the slice of x, or -1 in the padding. */
+    int32_t *taps;
+    int32_t *counts; /* average, [out_slice]: elements of each window in a slice */
 } geometry;
 
-/* `wide` is the larger side, `narrow` the pooled one; attr points at the `kernel` attribute. */
+/* `wide` is the unpooled view, `narrow` the pooled one; attr points at the `kernel` attribute. */
 static geometry geometry_of(const k_view *wide, const k_view *narrow, const ir_attr *attr)
 {
     geometry g = {.planes = wide->dims[0] * wide->dims[1], .channels = wide->dims[1], .last = wide->channels_last};
@@ -40,21 +41,21 @@ static geometry geometry_of(const k_view *wide, const k_view *narrow, const ir_a
     return g;
 }
 
-/* The input position of tap k of output o along an axis; -1: in the padding. */
+/* The input position of tap k of output o along an axis, or -1 in the padding. */
 static int64_t position_of(const pool_axis *a, int64_t o, int64_t k)
 {
     int64_t i = o * a->stride - a->before + k * a->dilation;
     return i >= 0 && i < a->in ? i : -1;
 }
 
-/* The output position whose tap k is input i along an axis; -1: none. */
+/* The output position whose tap k is input i along an axis, or -1 if there is none. */
 static int64_t output_of(const pool_axis *a, int64_t i, int64_t k)
 {
     int64_t at = i + a->before - k * a->dilation;
     return at >= 0 && at % a->stride == 0 && at / a->stride < a->out ? at / a->stride : -1;
 }
 
-/* Taps of output position o along an axis: those inside the input, or inside the padded input. */
+/* The number of taps of output position o along an axis that are inside the input, or inside the padded input. */
 static int64_t tap_count(const pool_axis *a, int64_t o, bool padded)
 {
     int64_t low = padded ? -a->before : 0, high = a->in + (padded ? a->after : 0), n = 0;
@@ -65,7 +66,7 @@ static int64_t tap_count(const pool_axis *a, int64_t o, bool padded)
     return n;
 }
 
-/* ---- workspace: taps, window counts; per thread a plane (row) of x, one of y, one more of those ---- */
+/* ---- workspace: taps and window counts; per thread a plane (row) of x and two of the size of y's ---- */
 
 static size_t lines(int64_t count, size_t size)
 {
@@ -131,7 +132,7 @@ static buffers thread_buffers(const geometry *g, const k_args *args)
     return b;
 }
 
-/* Runs `plane` for each plane, or channels last `row` for each of `rows` rows. */
+/* Runs `plane` for each plane, or in NHWC `row` for each of `rows` rows. */
 typedef void pool_fn(const k_args *args, const geometry *g, int64_t i);
 
 static void run_all(const k_args *args, const geometry *g, int64_t elements, pool_fn *plane, pool_fn *row, int64_t rows)
@@ -176,7 +177,7 @@ static ampc_status max_pool_prepare(const k_args *args, void **state, size_t *wo
     return ask_workspace(&g, args->ctx, workspace);
 }
 
-/* Position in the plane (row major) to position in the tensor. */
+/* Converts a position in a plane (row major) to one in the tensor. */
 static int64_t tensor_position(const geometry *g, int64_t plane, int32_t at, bool column_major)
 {
     if (at < 0) return -1;
@@ -185,13 +186,13 @@ static int64_t tensor_position(const geometry *g, int64_t plane, int32_t at, boo
     return plane * g->in_plane + (w * g->a[1].in + h) * g->a[0].in + d;
 }
 
-/* The positions of plane (row) i. Indices are i64: inference gives them no other type. */
+/* Stores the indices of plane (row) i. Inference makes them i64. */
 static void store_indices(const k_args *args, const geometry *g, int64_t i, const int32_t *position)
 {
     if (args->n_out < 2 || !cpu_wanted(&args->out[1])) return;
     const bool column_major = args->attr[IR_ATTR(max_pool, column_major)].i;
     int64_t *to = (int64_t *)args->out[1].data + i * g->narrow;
-    int64_t each = g->last ? g->channels : 1; /* planes side by side */
+    int64_t each = g->last ? g->channels : 1; /* interleaved planes */
     int64_t plane = g->last ? i / (g->a[0].out * g->a[1].out) * g->channels : i;
     for (int64_t k = 0; k < g->narrow; k += each)
         for (int64_t c = 0; c < each; c++) to[k + c] = tensor_position(g, plane + c, position[k + c], column_major);
@@ -240,7 +241,7 @@ static ampc_status max_pool_run(const k_args *args)
     return AMPC_OK;
 }
 
-/* Per thread: sums of a plane (of a block of planes), and a plane of dy. */
+/* The buffer size per thread: sums of a plane (or of a block of planes) and a plane of dy. */
 static size_t max_grad_bytes(const k_view *dy, const k_view *dx)
 {
     int64_t block = dx->channels_last ? k_min(POOL_BLOCK, dx->dims[1]) : 1;
@@ -271,7 +272,7 @@ static void max_pool_grad_plane(const k_args *args, int64_t plane, char *buffer)
     cpu_tile_store(dx, plane * wide, wide, carrier, sums);
 }
 
-/* Channels last: block `block` of the channels of image n. */
+/* NHWC: computes block `block` of the channels of image n. */
 static void max_pool_grad_block(const k_args *args, int64_t n, int64_t block, char *buffer)
 {
     const k_view *dy = &args->in[0], *dx = &args->out[0];
@@ -279,8 +280,8 @@ static void max_pool_grad_block(const k_args *args, int64_t n, int64_t block, ch
     int64_t count = k_min(POOL_BLOCK, channels - first), start = n * wide * channels + first;
     ir_dtype carrier = cpu_carrier(dy->dtype);
     char *sums = cpu_tile_target(dx, start, carrier, buffer);
-    int64_t step = sums == buffer ? count : channels; /* between points of sums */
-    int64_t together = count == channels ? wide : 1;  /* points that lie side by side */
+    int64_t step = sums == buffer ? count : channels; /* from point to point in `sums` */
+    int64_t together = count == channels ? wide : 1;  /* adjacent points */
     size_t size = ir_dtype_size(carrier);
     for (int64_t p = 0; p < wide; p += together)
         memset(sums + (size_t)(p * step) * size, 0, (size_t)(count * together) * size);

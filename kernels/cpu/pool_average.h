@@ -1,5 +1,5 @@
-/* pool_average.h - template over REAL, included by pool.c: the average over the windows, and back; the
- * maximum back. */
+/* pool_average.h - template over REAL, included by pool.c: average pooling, its gradient, and the gradient of maximum
+ * pooling. */
 
 /* Sums over the taps of a slice. */
 CPU_CLONES static void R(sum_slice)(const REAL *x, const int32_t *taps, int64_t count, REAL *sum, int64_t n)
@@ -11,7 +11,7 @@ CPU_CLONES static void R(sum_slice)(const REAL *x, const int32_t *taps, int64_t 
         }
 }
 
-/* Shares added to all taps of a slice. */
+/* Adds the share of each output to all of its taps in a slice. */
 static void R(spread_slice)(const REAL *share, const int32_t *taps, int64_t count, REAL *x, int64_t n)
 {
     for (int64_t k = 0; k < count; k++, taps += n)
@@ -19,7 +19,7 @@ static void R(spread_slice)(const REAL *share, const int32_t *taps, int64_t coun
             if (taps[i] >= 0) x[taps[i]] += share[i];
 }
 
-/* to = from / elements of the window, over the plane */
+/* to = from / elements of the window, for a plane */
 static void R(divide_by_counts)(const geometry *g, const REAL *from, REAL *to, bool padded)
 {
     for (int64_t o = 0; o < g->a[0].out; o++) {
@@ -51,8 +51,8 @@ static void R(spread_plane)(const geometry *g, const REAL *dy, REAL *dx, REAL *s
         }
 }
 
-/* Each of the n gradients goes to the position that its window took, an index into the tensor, of
- * which the plane starts at `first`. A window wholly in the padding took none. */
+/* Adds each of the n gradients to the position of its maximum, an index into the tensor whose current plane starts at
+ * `first`. A window that is entirely in the padding has no maximum. */
 static void R(scatter)(const REAL *dy, const int64_t *index, int64_t n, int64_t first, REAL *dx, int64_t size)
 {
     for (int64_t i = 0; i < n; i++) {
@@ -60,9 +60,9 @@ static void R(scatter)(const REAL *dy, const int64_t *index, int64_t n, int64_t 
     }
 }
 
-/* ---- channels last ---- */
+/* ---- NHWC ---- */
 
-/* y += the taps of a row of outputs in one row of x */
+/* Adds the taps in one row of x to a row of outputs. */
 CPU_CLONES static void R(sum_points)(const REAL *x, const pool_axis *a, int64_t channels, REAL *y)
 {
     for (int64_t k = 0; k < a->kernel; k++)
@@ -75,7 +75,7 @@ CPU_CLONES static void R(sum_points)(const REAL *x, const pool_axis *a, int64_t 
         }
 }
 
-/* x += what the taps of a row of outputs give back */
+/* Adds the shares of a row of outputs to their taps in one row of x. */
 CPU_CLONES static void R(spread_points)(const REAL *share, const pool_axis *a, int64_t channels, REAL *x)
 {
     for (int64_t k = 0; k < a->kernel; k++)
@@ -88,7 +88,7 @@ CPU_CLONES static void R(spread_points)(const REAL *share, const pool_axis *a, i
         }
 }
 
-/* to = from / elements of the window, over row (d, h) of the outputs */
+/* to = from / elements of the window, for row (d, h) of the outputs */
 CPU_CLONES static void R(divide_points)(const geometry *g, int64_t d, int64_t h, const REAL *from, REAL *to,
                                         bool padded)
 {
@@ -113,7 +113,7 @@ static void R(average_row)(const geometry *g, const k_view *x, int64_t row, REAL
     R(divide_points)(g, d, h, y, y, padded);
 }
 
-/* Row `row` of dx; `scratch` and `share` take rows of dy. */
+/* Computes row `row` of dx; `scratch` and `share` are buffers for rows of dy. */
 static void R(spread_row)(const geometry *g, const k_view *dy, int64_t row, REAL *scratch, REAL *share, REAL *dx,
                           bool padded)
 {
@@ -130,7 +130,7 @@ static void R(spread_row)(const geometry *g, const k_view *dy, int64_t row, REAL
     }
 }
 
-/* The gradients of `count` channels from `first` on of image n; dx has its points `step` apart. */
+/* Scatters the gradients of `count` channels from `first` on of image n; the points of dx have stride `step`. */
 static void R(scatter_points)(const k_view *dy, const int64_t *index, int64_t n, int64_t first, int64_t count,
                               int64_t size, REAL *dx, int64_t step)
 {

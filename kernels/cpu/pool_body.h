@@ -1,5 +1,5 @@
-/* pool_body.h - template over REAL, included by pool.c: the maximum over the windows of a plane or, channels
- * last, of a row of points. */
+/* pool_body.h - template over REAL, included by pool.c: the maximum over the windows of a plane or, in NHWC, of a
+ * row. */
 
 static void R(max_begin)(REAL *y, int32_t *position, int64_t n)
 {
@@ -9,8 +9,8 @@ static void R(max_begin)(REAL *y, int32_t *position, int64_t n)
     }
 }
 
-/* The maximum over the taps of a slice of x, which starts at position `base` of the plane; the first
- * of equal maxima wins, NaN is a maximum. An output without a tap stays as it is. */
+/* The maximum over the taps of a slice of x, which starts at position `base` of the plane. The first of equal maxima
+ * wins and NaN counts as a maximum. An output without taps keeps its value. */
 CPU_CLONES static void R(max_slice)(const REAL *x, const int32_t *taps, int64_t count, int32_t base,
                                     REAL *best, int32_t *position, int64_t n)
 {
@@ -36,7 +36,7 @@ static void R(max_plane)(const geometry *g, const REAL *x, REAL *y, int32_t *pos
         }
 }
 
-/* Channels last: the taps of a row of outputs in one row of x, which starts at position `base` of the plane. */
+/* NHWC: the same for a row of outputs and the taps in one row of x, which starts at position `base` of the plane. */
 CPU_CLONES static void R(max_points)(const REAL *x, const pool_axis *a, int64_t channels, int32_t base, REAL *y,
                                      int32_t *position)
 {

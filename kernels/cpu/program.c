@@ -1,14 +1,14 @@
-/* program.c - programs (kernels/program.h) tile by tile, in registers that are tiles.
+/* program.c - runs fused kernels (kernels/program.h) tile by tile, with registers of one tile each.
  *
- * A value is an operand or what an instruction gives. It lies in its form: numbers in their carrier, truth values as
- * bytes. An operand that already has its form is read where it lies; one that is the same everywhere is brought once a
- * run; others are brought into a register before the instruction that reads them first. `prepare` gives every other
- * value a register from there to its last use, so that few of them do for a long program and all stay in the nearest
- * caches. What an instruction gives is rounded to its type where anything but a store looks at it. Results are stored
- * last, or computed in place where no operand lies.
+ * A value is an operand or the result of an instruction. Its form is its carrier, or bytes for booleans. An operand
+ * that already has its form is read in place; one that is a broadcast scalar is loaded once per run; any other is
+ * loaded into a register before the first instruction that reads it. `prepare` allocates registers for all other
+ * values, up to their last use, so that a long kernel needs few of them and all stay in the nearest caches. An
+ * instruction's result is rounded to its type if anything but a store reads it. Results are stored last, or computed in
+ * place if no operand aliases them.
  *
- * A folded result is summed as reduce.c sums: rows that fit a tile are computed several at a time; longer ones are cut
- * into its groups, and these into tiles from their first element on. */
+ * A folded result is summed as in reduce.c: rows that fit into a tile are computed several at a time; longer ones are
+ * divided into the same groups as there, and these into tiles from their first element on. */
 #include "kernels/cpu/tiles.h"
 #include "kernels/program.h"
 
@@ -18,22 +18,22 @@
 enum {
     NO_VALUE = -1,
     MOST_VALUES = K_MOST_OPERANDS + K_MOST_CODE, /* operands, then instructions */
-    LINE = 64,                                   /* bytes: workspace and registers are aligned to it */
+    LINE = 64,                                   /* bytes; alignment of workspace and registers */
 };
 
-/* Where a value lies. */
+/* Where a value is stored. */
 typedef enum place { UNREAD, IN_MEMORY, EVERYWHERE_SAME, IN_REGISTER } place;
 
 typedef struct value {
     ir_dtype type, form;
     place place;
-    int slot;  /* of a register, or of what is brought once */
-    int until; /* the instruction that reads it last; n_code: a result */
+    int slot;  /* index of its register, or among the values loaded once */
+    int until; /* the instruction that reads it last; n_code: a result of the kernel */
 } value;
 
 typedef struct step step;
 
-/* What a run knows of an instruction. */
+/* The scalar operands of an instruction, read once per run. */
 typedef union once {
     cpu_numbers numbers;
     cpu_draw draw;
@@ -41,35 +41,35 @@ typedef union once {
 
 typedef struct tile {
     int64_t first, n;
-    void **value; /* where each of the MOST_VALUES is */
+    void **value; /* addresses of the MOST_VALUES values */
 } tile;
 
 typedef void run_fn(const step *s, const once *o, const tile *t);
 
 struct step {
-    run_fn *run; /* NULL: what it gives is one of the values before it */
+    run_fn *run; /* NULL: its result is an earlier value */
     const ir_attr *attr;
-    int arg[K_MOST_ARGS], to; /* values; those that are looked at once aside */
+    int arg[K_MOST_ARGS], to; /* values; without operands that are read once per run */
     int n_arg, n_load;
-    int load[K_MOST_ARGS]; /* operands that it reads first */
+    int load[K_MOST_ARGS]; /* operands to load before it runs */
     ir_dtype from, type, form;
-    cpu_tile_fn *loop, *square; /* of pointwise ops; square: where pow has one exponent, which may be 2 */
+    cpu_tile_fn *loop, *square; /* of pointwise ops; square: for pow with one exponent, used if that is 2 */
     int operands;               /* of the op */
-    ir_dtype carrier, made;     /* what the loop reads and gives */
+    ir_dtype carrier, made;     /* types that the loop reads and writes */
     bool rounds;
 };
 
-/* Pieces are what runs in parallel, and what a partial sum is of. */
+/* Pieces run in parallel. If rows are divided, each piece has one partial sum per folded result. */
 typedef struct cut {
-    int64_t pieces, length; /* elements of a piece where rows are not cut */
-    int64_t groups;         /* pieces of a row; 0: rows are not cut */
+    int64_t pieces, length; /* length: elements per piece if rows are not divided */
+    int64_t groups;         /* pieces per row; 0: rows are not divided */
 } cut;
 
 typedef struct state {
     int n_registers, n_same, threads;
     size_t register_bytes;
     value values[MOST_VALUES];
-    int value_of[K_MOST_CODE]; /* that an instruction gives */
+    int value_of[K_MOST_CODE]; /* the value of each instruction's result */
     step steps[K_MOST_CODE];
     cut cut;
 } state;
@@ -143,7 +143,7 @@ static void run_dropout_grad(const step *s, const once *o, const tile *t)
                   t->value[s->to], t->n);
 }
 
-/* ---- prepare: what runs ---------------------------------------------------------------------- */
+/* ---- prepare: instructions ------------------------------------------------------------------- */
 
 static ir_dtype form_of(ir_dtype t) { return t == IR_bool ? IR_bool : cpu_carrier(t); }
 
@@ -179,7 +179,7 @@ static ampc_status make_pointwise(const k_args *args, const k_instruction *c, st
                               ir_dtype_name(t));
 }
 
-/* A cast within a form is nothing but the rounding. */
+/* A cast that does not change the form only rounds. */
 static void make_cast(const value *from, step *s)
 {
     if (s->from != s->form) {
@@ -191,7 +191,7 @@ static void make_cast(const value *from, step *s)
 
 static const struct {
     run_fn *run;
-    int data; /* the argument whose type decides the form of what is read */
+    int data; /* the argument whose type determines `from` */
 } kinds[K_KIND_COUNT] = {
     [K_COMPUTE] = {run_pointwise, 0}, [K_CAST] = {run_cast, 0},    [K_WHERE] = {run_where, 1},
     [K_SELECT] = {run_select, 1},        [K_DRAW] = {run_dropout, 0}, [K_MASK] = {run_dropout_grad, 0},
@@ -208,7 +208,7 @@ static ampc_status make_step(const k_args *args, state *st, int i)
     s->from = form_of(type_of(args, c->arg[kinds[kind].data]));
     s->to = K_MOST_OPERANDS + i;
     s->run = kinds[kind].run;
-    s->n_arg = kind == K_DRAW ? 0 : c->n_arg; /* the seed is read once a run */
+    s->n_arg = kind == K_DRAW ? 0 : c->n_arg; /* the seed is read once per run */
     ampc_status status = AMPC_OK;
     if (kind == K_CAST) make_cast(&st->values[value_number(st, c->arg[0])], s);
     if (kind == K_COMPUTE) status = make_pointwise(args, c, s);
@@ -218,7 +218,7 @@ static ampc_status make_step(const k_args *args, state *st, int i)
     return status;
 }
 
-/* Who looks at an instruction's value otherwise than by storing it sees it rounded. */
+/* The result of an instruction has to be rounded unless it is only stored, which rounds it anyway. */
 static void find_rounding(const k_program *p, state *st)
 {
     for (int i = 0; i < p->n_code; i++)
@@ -265,7 +265,8 @@ static void find_last_uses(const k_program *p, state *st)
     for (int i = 0; i < p->n_results; i++) st->values[st->value_of[p->results[i].from]].until = p->n_code;
 }
 
-/* Registers are given to what a step brings and gives, then taken back from what nobody reads any more. */
+/* Allocates registers for the operands that a step loads and for its result, and frees those of values without further
+ * uses. */
 static void give_registers(const k_program *p, state *st)
 {
     bool taken[MOST_VALUES] = {false}, brought[K_MOST_OPERANDS] = {false};
@@ -298,7 +299,7 @@ static void give_places(const k_program *p, state *st)
         if (x->place == EVERYWHERE_SAME) x->slot = st->n_same++;
         if (x->place != UNREAD && ir_dtype_size(x->form) > widest) widest = ir_dtype_size(x->form);
     }
-    st->register_bytes = (size_t)CPU_TILE * widest + LINE; /* not all at one distance from a page's begin */
+    st->register_bytes = (size_t)CPU_TILE * widest + LINE; /* avoids the same page offset for all */
 }
 
 static cut cut_of(const k_program *p)
@@ -349,10 +350,10 @@ typedef struct running {
     once once[K_MOST_CODE];
     char *same, *registers;
     double *partial;             /* [result][piece] */
-    bool direct[K_MOST_RESULTS]; /* computed where it is wanted */
+    bool direct[K_MOST_RESULTS]; /* computed in the result's memory */
 } running;
 
-/* A step's own view of what it looks at once. */
+/* Reads the scalar operands of an instruction. */
 static once look(const k_args *args, const k_instruction *c, const step *s)
 {
     const k_program *p = args->program;
@@ -367,7 +368,7 @@ static once look(const k_args *args, const k_instruction *c, const step *s)
     return (once){.numbers = cpu_numbers_of(&call)};
 }
 
-/* Result i may be computed where it is wanted: nothing that is read lies there. */
+/* Whether result i can be computed in its own memory: no operand aliases it and no earlier result has the same value. */
 static bool is_apart(const k_args *args, const state *st, int i)
 {
     const k_result *r = &args->program->results[i];
@@ -404,7 +405,7 @@ static void begin(running *r, const k_args *args)
             bring(r, v, 0, k_min(CPU_TILE, p->count), r->same + st->register_bytes * (size_t)st->values[v].slot);
 }
 
-/* Where the values of a thread are, as far as that is the same for all tiles. */
+/* The addresses of a thread's values that are the same for all tiles. */
 static void place_values(const running *r, int thread, void **at)
 {
     const state *st = r->st;
@@ -415,7 +416,7 @@ static void place_values(const running *r, int thread, void **at)
     }
 }
 
-/* The operands of the next tile come from memory while this one is computed. */
+/* Prefetches the operands of the next tile while this one is computed. */
 static void fetch_next(const running *r, int64_t first)
 {
     const k_program *p = r->args->program;
@@ -467,7 +468,7 @@ static double sum(ir_dtype form, const void *x, int64_t first, int64_t n)
                           : lanes_sum_float((const float *)x + first, n);
 }
 
-/* Rows [first, first + n) of result i from their sums. */
+/* Stores rows [first, first + n) of result i, given their sums. */
 static void store_rows(const running *r, int i, int64_t first, int64_t n, const double *total)
 {
     const k_program *p = r->args->program;
@@ -483,7 +484,7 @@ static void store_rows(const running *r, int i, int64_t first, int64_t n, const 
     cpu_tile_store(&r->args->out[i], first, n, form, &values);
 }
 
-/* A tile of whole rows. */
+/* Folds a tile of whole rows. */
 static void fold_rows(const running *r, const tile *t)
 {
     const k_program *p = r->args->program;
@@ -497,7 +498,7 @@ static void fold_rows(const running *r, const tile *t)
     }
 }
 
-/* A tile of one row: its part of each sum. */
+/* Adds a tile, which is part of one row, to the row's sums. */
 static void add_tile(const running *r, const tile *t, double *total)
 {
     const k_program *p = r->args->program;
@@ -519,7 +520,7 @@ static void end_piece(const running *r, int64_t piece, const double *total)
     }
 }
 
-/* The sums of rows that were cut into groups. */
+/* Adds the partial sums of rows that were divided into groups. */
 static void end_rows(const running *r)
 {
     const k_program *p = r->args->program;

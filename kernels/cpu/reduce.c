@@ -1,10 +1,9 @@
 /* reduce.c - sums, means and the global norm.
  *
- * Merged dimensions are either kept or reduced. If the innermost is reduced, an output is a sum
- * over contiguous pieces (lanes.c); if it is kept, a tile of outputs is a sum of contiguous rows:
- * 32 rows at a time in the carrier's type, these blocks in f64. Where there are few outputs and
- * many terms, the terms are cut into groups whose number depends on shapes alone; partial sums
- * are added in order. */
+ * Merged dimensions are either kept or reduced. If the innermost is reduced, an output is a sum over contiguous pieces
+ * (lanes.c). If it is kept, a tile of outputs is a sum of contiguous rows: 32 rows at a time in the carrier's type, and
+ * these blocks in f64. If there are few outputs with many terms, the terms are divided into groups whose number depends
+ * only on shapes, and the partial sums are added in order. */
 #include "kernels/cpu/cpu.h"
 #include "ir/real.h"
 #include "kernels/reduction.h"
@@ -13,17 +12,17 @@
 #include <math.h>
 
 enum {
-    UNITS = 64,          /* enough independent units of work: no groups needed */
-    UNIT_TERMS = 4096,   /* short sums share a unit up to this many */
+    UNITS = 64,          /* enough units of work without groups */
+    UNIT_TERMS = 4096,   /* maximum terms of a unit that combines short sums */
     BLOCK_ROWS = 32
 };
 
-/* What is to be done (shape), and how it is cut. */
+/* What to reduce (shape), and how the work is divided. */
 typedef struct plan {
     k_reduction shape;
     int64_t columns; /* outputs per unit */
     int64_t
-        column_tiles; /* units per outer kept index; of all outputs if the innermost is reduced */
+        column_tiles; /* units per outer kept index; if the innermost run is reduced, in total */
     int64_t units, groups;
     bool mean;
 } plan;
@@ -32,7 +31,7 @@ static plan plan_of(k_reduction shape)
 {
     plan p = {.shape = shape};
     const k_reduction *r = &p.shape;
-    int64_t outputs = r->inner_kept ? r->length : r->n_kept; /* that a unit may be cut from */
+    int64_t outputs = r->inner_kept ? r->length : r->n_kept; /* to divide into units */
     int64_t most = r->inner_kept ? CPU_TILE : k_min(CPU_TILE, UNIT_TERMS / k_max(1, r->terms));
     p.columns = k_max(1, k_min(most, outputs));
     p.column_tiles = cpu_ceil_div(outputs, p.columns);
@@ -126,7 +125,7 @@ static ampc_status global_norm_prepare(const k_args *args, void **state, size_t 
     return AMPC_OK;
 }
 
-/* Rounded as the unscaled gradient is. */
+/* Unscales into `to`, rounding like check_finite_and_unscale. */
 static const void *unscaled(const void *x, double inverse, ir_dtype carrier, int64_t n, cpu_tile *to)
 {
     if (carrier == IR_f64)
@@ -136,7 +135,7 @@ static const void *unscaled(const void *x, double inverse, ir_dtype carrier, int
     return to;
 }
 
-/* scale NULL: of 1. */
+/* The sum of squares of elements [first, first + n), unscaled unless `scale` is NULL. */
 static double squares(const k_view *x, const k_view *scale, int64_t first, int64_t n)
 {
     ir_dtype carrier = cpu_carrier(x->dtype);

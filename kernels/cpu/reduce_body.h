@@ -1,4 +1,4 @@
-/* reduce_body.h - template over REAL (carrier) and TOTAL (of the sums), included by reduce.c. */
+/* reduce_body.h - template over REAL (carrier) and TOTAL (type of sums), included by reduce.c. */
 
 #ifndef MEAN
 #define MEAN(sum, n) ((sum) / (double)(n))
@@ -15,7 +15,7 @@ static const REAL *R(tile)(const k_view *x, int64_t first, int64_t n, cpu_tile *
     return cpu_tile_load(x, first, n, cpu_carrier(x->dtype), scratch);
 }
 
-/* Terms [low, high) of the one output at offset `base`; rows of p->shape.length are contiguous. */
+/* Sums terms [low, high) of the output at offset `base`; rows of p->shape.length are contiguous. */
 static TOTAL R(sum_inner)(const k_view *x, const plan *p, int64_t base, int64_t low, int64_t high)
 {
     TOTAL total = 0;
@@ -29,7 +29,7 @@ static TOTAL R(sum_inner)(const k_view *x, const plan *p, int64_t base, int64_t 
     return total;
 }
 
-/* Terms [low, high) of `columns` outputs that lie side by side at offset `base`. */
+/* Sums terms [low, high) of `columns` adjacent outputs at offset `base`. */
 static void R(sum_outer)(const k_view *x, const plan *p, int64_t base, int64_t columns, int64_t low,
                          int64_t high, TOTAL *total)
 {
@@ -45,8 +45,8 @@ static void R(sum_outer)(const k_view *x, const plan *p, int64_t base, int64_t c
     }
 }
 
-/* Group g of the outputs of unit u into total; the number of outputs is the result, *first the
- * first of them. */
+/* Computes group g of the outputs of unit u into `total`. Returns the number of outputs and stores the first one in
+ * *first. */
 static int64_t R(unit)(const k_view *x, const plan *p, int64_t u, int64_t g, TOTAL *total,
                        int64_t *first)
 {

@@ -1,9 +1,9 @@
-/* reserve.c - memory that oneDNN is sure to find.
+/* reserve.c - ensures that oneDNN's allocations succeed.
  *
- * oneDNN 2 checks its large allocations and trusts the small ones: where one of these fails it reads through a null
- * pointer, or throws a C++ exception, which ends a C program. So before it is called there must be room for all that
- * the call can need. The first product needs the most: it compiles 16 kernels of 320 KiB each, and a thread that found
- * no room for a malloc arena needs 2 MiB more for each, because every small allocation becomes a page. */
+ * oneDNN 2 checks its large allocations but not the small ones: if one fails, it dereferences a null pointer or throws
+ * a C++ exception, which terminates a C program. So before it is called there must be enough memory for all that the
+ * call can need. The first product needs most: it compiles 16 kernels of 320 KiB each, and a thread without a malloc
+ * arena needs 2 MiB more for each, because every small allocation becomes a page. */
 #include "kernels/cpu/cpu.h"
 
 #include <sys/mman.h>

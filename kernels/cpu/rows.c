@@ -1,4 +1,4 @@
-/* rows.c - rows along any axis as contiguous carriers: read, and written back. */
+/* rows.c - loads and stores rows along any axis as contiguous carriers. */
 #include "kernels/cpu/cpu.h"
 
 cpu_rows cpu_rows_of(const k_view *v, int64_t axis)
@@ -26,7 +26,7 @@ static bool direct(const k_view *v, const cpu_rows *s, ir_dtype carrier)
     return v->dtype == carrier && s->inner == 1;
 }
 
-/* Element a of the first row. */
+/* The position of element a of row `first`. */
 static int64_t element(const cpu_rows *s, int64_t first, int64_t a)
 {
     return (first / s->inner * s->length + a) * s->inner + first % s->inner;

@@ -1,7 +1,7 @@
 /* softmax.c - softmax and log_softmax along one axis, and their gradients.
  *
- * Each row is brought into the carrier whole, in a buffer per thread; three passes over it stay
- * in cache. A row of -infinity gives NaN, as the formula says. */
+ * Each row is loaded into a per-thread buffer in the carrier, so that three passes over it stay in cache. A row of
+ * -infinity results in NaN, following the formula. */
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/math.h"
 #include "ir/real.h"
@@ -15,14 +15,14 @@
 #include "kernels/cpu/softmax_body.h"
 #undef REAL
 
-/* a, b: rows of the operands (b: of the second one); y: the row of the result */
+/* a, b: rows of the operands, a = b if there is one; y: row of the result */
 typedef void row_fn(const void *a, const void *b, void *y, int64_t n);
 
 _Static_assert(IR_ATTR(softmax, axis) == 0 && IR_ATTR(softmax_grad, axis) == 0 &&
                    IR_ATTR(log_softmax, axis) == 0 && IR_ATTR(log_softmax_grad, axis) == 0,
                "one driver");
 
-/* Bytes of one buffer: a block of rows. */
+/* The size in bytes of a buffer for one block of rows. */
 static size_t buffer_bytes(const k_args *args, const cpu_rows *s)
 {
     size_t carrier = ir_dtype_size(cpu_carrier(args->in[0].dtype));

@@ -1,8 +1,8 @@
-/* table.c - the kernel of each op: the kernel column of ir/ops.def. A missing kernel is a link
- * error that names it. */
+/* table.c - the kernel of each op, from the kernel column of ir/ops.def. A missing kernel is a link error that names
+ * it. */
 #include "kernels/cpu/cpu.h"
 
-/* Ops that no kernel runs. */
+/* Ops without a kernel. */
 const k_kernel cpu_none = {.name = "none"};
 const k_kernel cpu_view = {.name = "view"};
 

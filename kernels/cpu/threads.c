@@ -1,10 +1,9 @@
-/* threads.c - threads made for trial.
+/* threads.c - makes sure that libgomp can create its threads.
  *
- * libgomp ends the process when it cannot make a thread (ulimit -u, a cgroup's pids.max, no address space for the
- * stack). So the threads are made once for trial, with the stacks that libgomp's would have. If they can be had,
- * libgomp makes its own at once: from then on this host thread has them. What nobody can rule out is that libgomp
- * gives some of them back in a region of fewer threads, and that the system is at its limit when it wants them
- * again. */
+ * libgomp terminates the process if it cannot create a thread (ulimit -u, a cgroup's pids.max, no address space for the
+ * stack). So we first create the threads ourselves, with the stack size that libgomp would use. If that succeeds,
+ * libgomp creates its own immediately, and the calling thread keeps them. One failure cannot be excluded: libgomp may
+ * release some of them for a region with fewer threads and hit the limit when it needs them again. */
 #include "kernels/kernel.h"
 
 #include <ctype.h>
@@ -17,15 +16,16 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Trials of several host threads would take each other for a limit, and their teams what the other has tried. */
+/* Host threads that tried concurrently would mistake each other's threads for a limit, and their teams could use up
+ * what the other has just tried. */
 static pthread_mutex_t one_at_a_time = PTHREAD_MUTEX_INITIALIZER;
 
 typedef struct trial {
-    pthread_mutex_t hold; /* locked until all trials are made */
+    pthread_mutex_t hold; /* locked until all threads have been created */
     struct trial_thread {
         struct trial *trial;
         pthread_t thread;
-        pid_t id; /* of the kernel */
+        pid_t id; /* kernel thread id */
     } threads[];
 } trial;
 
@@ -38,7 +38,7 @@ static void *wait_for_the_others(void *argument)
     return NULL;
 }
 
-/* As libgomp reads it: a number with B, K (if nothing is said), M or G; 0: the default. */
+/* Parses a stack size as libgomp does: a number with unit B, K (the default), M or G. 0: use the default size. */
 static size_t stack_size_of(const char *text)
 {
     static const char units[] = "bkmg";
@@ -61,14 +61,14 @@ static void set_stack(pthread_attr_t *attributes)
     if (size) pthread_attr_setstacksize(attributes, size);
 }
 
-/* A thread that was joined counts against the limit until the kernel has forgotten it, a moment later. */
+/* A joined thread counts against the limit until the kernel has released it, a moment later. */
 static void wait_until_gone(pid_t id)
 {
     const struct timespec moment = {0, 20000};
     for (int i = 0; i < 5000 && syscall(SYS_tgkill, getpid(), id, 0) == 0; i++) nanosleep(&moment, NULL);
 }
 
-/* How many of n threads can be there at the same time. */
+/* How many of n threads can exist at the same time. */
 static int make_threads(int n)
 {
     int made = 0;
@@ -94,8 +94,9 @@ static int make_threads(int n)
     return made;
 }
 
-/* Makes the team, which stays with the calling thread. The first allocation of a thread reserves 64 MiB of address
- * space for those that follow; it must not come between a look at what is left (cpu_has_reserve) and its use. */
+/* Creates the team, which stays with the calling thread. The first allocation of a thread reserves 64 MiB of address
+ * space for its malloc arena; this must not happen between a check of the available memory (cpu_has_reserve) and its
+ * use. */
 static void start_team(int n)
 {
 #pragma omp parallel num_threads(n)
@@ -105,8 +106,8 @@ static void start_team(int n)
     }
 }
 
-/* Threads of libgomp end by pthread_exit, for which glibc opens libgcc_s.so.1; it ends the process when it cannot.
- * backtrace needs the same library, and its caller learns that it is missing. glibc keeps it open from then on. */
+/* libgomp ends threads by pthread_exit, for which glibc loads libgcc_s.so.1; it terminates the process if it cannot.
+ * backtrace loads the same library but reports a failure. glibc keeps the library loaded. */
 static bool can_end_threads(void)
 {
     void *frame;
@@ -115,7 +116,7 @@ static bool can_end_threads(void)
 
 int cpu_threads_available(int wanted)
 {
-    static _Thread_local int there = 1; /* the largest team that this thread had */
+    static _Thread_local int there = 1; /* the largest team that this thread has had */
     if (wanted <= there) return wanted;
     if (!can_end_threads()) return there;
     pthread_mutex_lock(&one_at_a_time);

@@ -1,10 +1,8 @@
-/* walk.c - strided copies: the engine of broadcasting, transposition, slicing, joining and
- * splitting.
+/* walk.c - strided copies, the basis of broadcasting, transposition, slicing, concat and split.
  *
- * Coordinates are computed by division once per range; then an odometer adds strides, and the
- * innermost dimension is one loop. Where the innermost dimension is contiguous on the one side
- * and another dimension on the other (a transposition), the copy goes in square panels, so that
- * every cache line is used whole. */
+ * Coordinates are computed by division once per range; from there an odometer adds strides, and the innermost dimension
+ * is one loop. If the innermost dimension is contiguous on one side and another dimension on the other (a
+ * transposition), the copy proceeds in square panels to use whole cache lines. */
 #include "kernels/cpu/cpu.h"
 
 #define SEGMENT(type)                                                                              \
@@ -17,7 +15,7 @@
             for (int64_t i = 0; i < n; i++) d[i * ds] = s[i * ss];                                 \
     } while (0)
 
-/* n elements of `size` bytes at distances ss and ds (in elements). */
+/* Copies n elements of `size` bytes with strides ss and ds, in elements. */
 static void copy_segment(size_t size, void *dst, int64_t ds, const void *src, int64_t ss, int64_t n)
 {
     if (ds == 1 && ss == 1 && n > 4) {
@@ -49,7 +47,7 @@ static position position_of(const k_walk *w, int rank, int64_t index)
     return p;
 }
 
-/* One step in the first `rank` dimensions. */
+/* Advances to the next position of the first `rank` dimensions. */
 static void advance(const k_walk *w, int rank, position *p)
 {
     for (int i = rank - 1; i >= 0; i--) {
@@ -110,7 +108,7 @@ enum { PANEL = 16 };
             for (int64_t j = 0; j < columns; j++) d[i * ds + j] = s[i + j * ss];                   \
     } while (0)
 
-/* dst[i, j] = src[j, i], rows and columns of dst */
+/* dst[i, j] = src[j, i]; rows and columns are those of dst */
 static void copy_panel(size_t size, void *dst, int64_t ds, const void *src, int64_t ss,
                        int64_t rows, int64_t columns)
 {
