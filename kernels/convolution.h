@@ -1,5 +1,4 @@
-/* convolution.h - convolution and its two gradients in one form: operands and results named by role, and their
- * geometry.
+/* convolution.h - a common form of convolution and its two gradients: views named by role, and their geometry.
  *
  * x [N, G*C, spatial], w [G*M, C, kernel], y [N, G*M, spatial], where C and M count channels per group. */
 #ifndef AMPC_CONVOLUTION_H
@@ -9,6 +8,7 @@
 
 typedef enum conv_kind { CONV_FORWARD, CONV_GRAD_INPUT, CONV_GRAD_WEIGHT } conv_kind;
 
+/* Sizes and windows per spatial axis; axes from `spatial` on have size and stride 1. Pads are `before` and `after`. */
 typedef struct conv_geometry {
     int spatial;
     int64_t n, groups, c, m;
@@ -37,7 +37,7 @@ static inline int64_t conv_item(const k_args *args, int slot, int i, int64_t abs
     return i < a->list.count ? a->list.items[i] : absent;
 }
 
-/* Computes the padding from y, because with output padding a transposed convolution reads further than `pads` says. */
+/* Fills axis i. The padding follows from y because with output padding a transposed convolution reads beyond `pads`. */
 static inline void conv_axis(conv_geometry *g, const k_args *args, conv_attrs at, int i)
 {
     g->stride[i] = conv_item(args, at.strides, i, 1);
@@ -69,6 +69,7 @@ static inline conv conv_make(const k_args *args, conv_kind kind, const k_view *x
     return c;
 }
 
+/* The common form of args->op: conv, conv_grad_input or conv_grad_weight. */
 static inline conv conv_of(const k_args *args)
 {
     const k_view *in = args->in, *out = args->out;

@@ -10,8 +10,7 @@
  *
  * All of them have the type of result 0; the first two also have its shape. Sums are accumulated in f32. If the operand
  * is the gradient of a layer's output and the product is its weight gradient, the sum is its bias gradient. No result
- * may alias an operand. cpu_absorbs and cuda_absorbs tell which epilogues a device supports; its kernel rejects all
- * others. */
+ * may alias an operand. cpu_absorbs and cuda_absorbs tell which epilogues a device supports. */
 #ifndef AMPC_EPILOGUE_H
 #define AMPC_EPILOGUE_H
 
@@ -51,6 +50,7 @@ static inline bool k_tail_reads_x(const k_args *args)
            p->operands[~arg].in == ir_op_get(args->op)->n_in + K_EPILOGUE_X;
 }
 
+/* The activation of a step; K_TAIL_OTHER if it has no other name here. */
 static inline k_tail k_tail_of(const k_args *args)
 {
     if (!args->program) return K_TAIL_NONE;

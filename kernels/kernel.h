@@ -30,6 +30,7 @@ typedef struct k_view {
     bool channels_last;
 } k_view;
 
+/* The number of elements. */
 static inline int64_t k_count(const k_view *v)
 {
     int64_t n = 1;

@@ -10,6 +10,7 @@
 
 enum { POOL_AXES = 3 };
 
+/* Sizes, window and pads along one axis. */
 typedef struct pool_axis {
     int64_t in, out, kernel, stride, dilation, before, after;
 } pool_axis;

@@ -1,7 +1,7 @@
 /* product.h - matmul as one matrix product with as few batch dimensions as possible.
  *
- * Batch dimensions become rows of `a` if they all share one `b`; adjacent dimensions that broadcast alike are
- * merged. */
+ * Batch dimensions become rows of `a` if they all share one `b`; others are merged if they are adjacent and
+ * broadcast alike. */
 #ifndef AMPC_PRODUCT_H
 #define AMPC_PRODUCT_H
 
@@ -35,6 +35,7 @@ static inline void product_add(product *p, int64_t size, bool a_shared, bool b_s
     p->b_shared[p->rank++] = b_shared;
 }
 
+/* The product of a matmul; its bias and epilogue are not part of it. */
 static inline product product_of(const k_args *args)
 {
     const k_view *a = &args->in[IR_IN(matmul, a)], *b = &args->in[IR_IN(matmul, b)], *y = &args->out[0];

@@ -34,6 +34,7 @@ static inline void k_reduction_append(k_walk *w, int64_t *count, int64_t dim, in
     w->src[w->rank++] = stride;
 }
 
+/* The reduction of x over `axes`, which may be negative. */
 static inline k_reduction k_reduction_of(const k_view *x, const ir_attr *axes)
 {
     k_reduction r = {.n_kept = 1, .n_reduced = 1, .inner_kept = true, .length = 1};

@@ -17,6 +17,7 @@ typedef struct k_walk {
 
 static inline int k_axis_number(int64_t axis, int rank) { return (int)(axis < 0 ? axis + rank : axis); }
 
+/* The strides, in elements, of a dense row-major view. */
 static inline void k_dense_strides(int rank, const int64_t *dims, int64_t *strides)
 {
     int64_t stride = 1;
@@ -26,6 +27,7 @@ static inline void k_dense_strides(int rank, const int64_t *dims, int64_t *strid
     }
 }
 
+/* The walk over `dims` with the given strides, in its shortest form. */
 static inline k_walk k_walk_make(int rank, const int64_t *dims, const int64_t *dst, const int64_t *src)
 {
     k_walk w = {.rank = 0};

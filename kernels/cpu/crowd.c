@@ -5,7 +5,7 @@
  * waiting for a processor, spinning keeps it from them and a run can become ten times slower. libgomp's manual
  * documents a remedy (GOMP_SPINCOUNT): while it manages more threads than there are processors, threads spin only 100
  * iterations. It counts only its own threads, however. So while the machine is crowded, a team of idle threads
- * represents the threads of other processes, and loops of ours whose results do not depend on the number of threads run
+ * represents the threads of other processes, and our loops whose results do not depend on the number of threads run
  * on one thread. The environment and the threads of the host program are not changed.
  *
  * The machine is crowded if the thread that runs a session spends a large part of its runnable time waiting for a

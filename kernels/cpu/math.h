@@ -88,7 +88,7 @@ CPU_INLINE float m_erf_float(float x)
     p = p * z + 0.1f * 1.1283792f;
     p = p * z - 0.33333333f * 1.1283792f;
     float small = x + x * (p * z + 0.12837917f);
-    float t = a < 4 ? a - 1 : 3, q = 1.61406161e-6f; /* in a - 1: exact where erfc is largest */
+    float t = a < 4 ? a - 1 : 3, q = 1.61406161e-6f; /* polynomial in a - 1, exact where erfc is largest */
     q = q * t - 3.26781297e-5f;
     q = q * t + 3.18828906e-4f;
     q = q * t - 2.05062074e-3f;

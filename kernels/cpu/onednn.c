@@ -175,7 +175,7 @@ ampc_status cpu_dnnl_fail(const k_context *ctx, dnnl_status_t status, const char
 /* A buffer that oneDNN accesses; `at` is its offset in the workspace, or NOWHERE if it is the view itself. */
 typedef struct buffer {
     dnnl_memory_t memory;
-    void *data; /* the address oneDNN knows */
+    void *data; /* the address last set in oneDNN */
     size_t at;
 } buffer;
 

@@ -1,7 +1,7 @@
 /* onednn.h - the interface to oneDNN 2.x.
  *
- * The library is loaded by cpu_open, into a table of typed function pointers, so that nothing has to be linked against
- * it. A cpu_call is a primitive together with the conversions between our operands and the form it expects:
+ * The library is loaded by cpu_open, into a table of typed function pointers, so we do not link against it. A
+ * cpu_call is a primitive together with the conversions between our operands and the form it expects:
  *
  *     view --convert--> plain, in the primitive's type --reorder--> its layout --primitive--> ... and back
  *

@@ -368,7 +368,7 @@ static once look(const k_args *args, const k_instruction *c, const step *s)
     return (once){.numbers = cpu_numbers_of(&call)};
 }
 
-/* Whether result i can be computed in its own memory: no operand aliases it and no earlier result has the same value. */
+/* Whether result i can be computed in its own memory: no operand aliases it, no earlier result has the same value. */
 static bool is_apart(const k_args *args, const state *st, int i)
 {
     const k_result *r = &args->program->results[i];
