@@ -1,5 +1,5 @@
-/* ampc_status.h - the status codes of every ampc call, which are also the exit codes of its programs.
- * Installed beside ampc.h; the ground floor uses the same type so that a code never needs translating. */
+/* ampc_status.h - the status codes of all ampc calls, which are also the exit codes of its programs. Installed with
+ * ampc.h; all layers use this type, so codes are never translated. */
 #ifndef AMPC_STATUS_H
 #define AMPC_STATUS_H
 
@@ -20,7 +20,7 @@ typedef enum ampc_status {
 #undef AMPC_STATUS_ENUM
 } ampc_status;
 
-/* Marks what the shared library exports; everything else is hidden. */
+/* Marks symbols exported by the shared library; all others are hidden. */
 #define AMPC_API __attribute__((visibility("default")))
 
 #endif

@@ -1,10 +1,10 @@
 /* arena.c - bump allocation from a list of chunks, growable arrays, string map, checked arithmetic.
  *
- * Chunks come zeroed and double from 64 KiB up to 4 MiB; a request that is larger than half a chunk gets one of
- * its own, put behind the current one so that the space left there stays in use. Large chunks are mapped, in huge
- * pages where the system has them: half of a big compilation would go into page faults otherwise. The map
- * is an open-addressing table with linear probing, at most half full. Under AddressSanitizer what has not
- * been handed out is poisoned, with a gap between neighbours, so that an overrun inside an arena is found. */
+ * Chunks are zeroed; their size doubles from 64 KiB to 4 MiB. A request larger than half a chunk gets a chunk of its
+ * own, linked after the current one so that the free space there stays in use. Large chunks are mapped, in huge pages
+ * if the system has them, because page faults would otherwise account for half the time of a big compilation. The map
+ * uses open addressing with linear probing and is at most half full. Under AddressSanitizer, unallocated memory is
+ * poisoned and allocations are separated by a gap, which detects overruns inside an arena. */
 #include "ir/arena.h"
 
 #include <assert.h>
@@ -24,17 +24,17 @@ enum { GAP = 0 };
 #endif
 
 enum { ALIGNMENT = 16, FIRST_CHUNK = 64 << 10, LARGEST_CHUNK = 4 << 20, HUGE_PAGE = 2 << 20 };
-enum { FIRST_ITEMS = 64 }; /* bytes of a growable array at first */
+enum { FIRST_ITEMS = 64 }; /* initial size of a growable array in bytes */
 
 typedef struct chunk {
     struct chunk *next;
     size_t size, used; /* bytes of data */
-    size_t mapped;     /* bytes of the mapping, 0: from calloc */
+    size_t mapped;     /* bytes of the mapping; 0: from calloc */
     _Alignas(ALIGNMENT) unsigned char data[];
 } chunk;
 
 struct arena {
-    chunk *chunks; /* the first is the one being filled */
+    chunk *chunks; /* allocations come from the first */
     size_t chunk_size, used, limit;
     jmp_buf *guard;
     uint64_t fail_after;
@@ -50,7 +50,6 @@ arena *arena_new(size_t limit)
     return a;
 }
 
-/* Frees a list of chunks. */
 static void chunks_free(chunk *c)
 {
     for (chunk *next; c; c = next) {
@@ -84,13 +83,13 @@ void arena_clear(arena *a)
 
 static _Noreturn void arena_out_of_memory(arena *a)
 {
-    /* the callers set a guard before they allocate */
+    /* callers set a guard before they allocate */
     assert(a->guard && "an arena ran out of memory and has no guard");
     if (!a->guard) __builtin_trap();
     longjmp(*a->guard, 1);
 }
 
-/* Zeroed memory that starts at a huge page, for which the mapping is trimmed at both ends. NULL: none is left. */
+/* Maps zeroed memory aligned to a huge page, trimming the mapping at both ends. Returns NULL if out of memory. */
 static chunk *chunk_map(size_t bytes)
 {
     bytes = (bytes + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
@@ -99,7 +98,7 @@ static chunk *chunk_map(size_t bytes)
     size_t before = (HUGE_PAGE - (uintptr_t)start % HUGE_PAGE) % HUGE_PAGE;
     if (before) munmap(start, before);
     if (before < HUGE_PAGE) munmap(start + before + bytes, HUGE_PAGE - before);
-    madvise(start + before, bytes, MADV_HUGEPAGE); /* a wish: it may fail */
+    madvise(start + before, bytes, MADV_HUGEPAGE); /* a hint that may fail */
     chunk *c = (chunk *)(void *)(start + before);
     c->mapped = bytes;
     c->size = bytes - sizeof *c;
@@ -115,7 +114,7 @@ static chunk *chunk_new(size_t capacity)
     return c;
 }
 
-/* A chunk with room for `size` bytes, linked in. */
+/* Adds a chunk with at least `size` free bytes. */
 static chunk *chunk_add(arena *a, size_t size)
 {
     bool own = size > a->chunk_size / 2;
@@ -166,7 +165,7 @@ char *arena_strdup(arena *a, const char *s)
 
 char *arena_printf(arena *a, const char *format, ...)
 {
-    char brief[256]; /* most texts fit, and are formatted once */
+    char brief[256]; /* long enough for most texts, which are then formatted once */
     va_list args, again;
     va_start(args, format);
     va_copy(again, args);
@@ -220,10 +219,10 @@ struct strmap {
     arena *owner;
     map_entry *entries;
     size_t count, capacity; /* capacity is a power of two */
-    bool borrows;           /* keys are the caller's */
+    bool borrows;           /* keys belong to the caller */
 };
 
-/* Eight bytes at a time; the shift brings the well-mixed high bits down to where the next word is added. */
+/* Hashes eight bytes at a time; the shift moves the well-mixed high bits to where the next word is added. */
 static uint64_t hash_string(const char *s)
 {
     uint64_t hash = 0x9e3779b97f4a7c15u, word;
@@ -255,7 +254,7 @@ strmap *strmap_new_borrowing(arena *a)
     return m;
 }
 
-/* The entry that holds the key, or the free one where it belongs. */
+/* The entry with that key, or the free entry where it would be inserted. */
 static map_entry *map_find(const strmap *m, const char *key, uint64_t hash)
 {
     size_t i = (size_t)(hash ^ (hash >> 32)) & (m->capacity - 1);
@@ -282,7 +281,7 @@ static void map_grow(strmap *m, size_t capacity)
     *m = larger;
 }
 
-/* The entry of the key, made when there is none. */
+/* The entry with that key, added if absent. */
 static map_entry *map_entry_of(strmap *m, const char *key)
 {
     uint64_t hash = hash_string(key);

@@ -1,9 +1,8 @@
-/* arena.h - memory that lives and dies together.
+/* arena.h - memory that is freed as a whole.
  *
- * The compile side (frontend, ir, passes) allocates from arenas only. A failed allocation does not
- * return: it jumps to the guard that the outermost call has set (ARENA_GUARD), because everything that
- * would have to be undone is in the arena anyway. The run side (kernels, runtime) uses plain allocation
- * and statuses instead. */
+ * The compiler (frontend, ir, passes) allocates only from arenas. A failed allocation does not return: it jumps to the
+ * guard set by the outermost call (ARENA_GUARD), because everything that would have to be undone is in the arena
+ * anyway. The runtime side (kernels, runtime) uses plain allocation and status codes instead. */
 #ifndef AMPC_ARENA_H
 #define AMPC_ARENA_H
 
@@ -14,32 +13,32 @@
 
 typedef struct arena arena;
 
-/* A new empty arena, or NULL when memory is exhausted. `limit` bytes at most (0: no limit). */
+/* Creates an empty arena of at most `limit` bytes (0: no limit). Returns NULL if out of memory. */
 arena *arena_new(size_t limit);
 void arena_free(arena *a); /* NULL allowed */
-/* Empty again; a part of the memory is kept for what comes next. The guard stays. */
+/* Empties the arena but keeps part of its memory for reuse. The guard stays set. */
 void arena_clear(arena *a);
 
-/* 16-byte aligned, zeroed. Never returns NULL: see ARENA_GUARD. */
+/* Returns zeroed memory, 16-byte aligned; never NULL: see ARENA_GUARD. */
 void *arena_alloc(arena *a, size_t size);
-/* count * size with overflow check (an overflow counts as out of memory). */
+/* Allocates count * size bytes; an overflow counts as out of memory. */
 void *arena_array(arena *a, size_t count, size_t size);
 char *arena_strdup(arena *a, const char *s);
 char *arena_strndup(arena *a, const char *s, size_t n);
 char *arena_printf(arena *a, const char *format, ...) __attribute__((format(printf, 2, 3)));
-size_t arena_used(const arena *a); /* bytes handed out */
+size_t arena_used(const arena *a); /* bytes allocated */
 
-/* The jump target for a failed allocation. Use:
+/* Sets the jump target for failed allocations and returns the previous one. Use:
  *     jmp_buf guard;
  *     if (setjmp(guard)) { clean up; return AMPC_NO_MEMORY; }
  *     arena_set_guard(a, &guard);
- * An arena without a guard aborts: that is a bug of the caller. Returns the guard set before. */
+ * An allocation that fails without a guard aborts the process, as that is a bug of the caller. */
 jmp_buf *arena_set_guard(arena *a, jmp_buf *guard);
-/* Tests: the n-th allocation from now on fails (0: none does). Counts arena_alloc calls. */
+/* For tests: makes the n-th allocation from now on fail (0: none). Counts calls of arena_alloc. */
 void arena_fail_after(arena *a, uint64_t n);
 
-/* Growable array of T owned by an arena:
- *     VEC(ir_node *) work = {0};   vec_push(a, &work, node);   work.items[i], work.count          */
+/* A growable array of T in an arena:
+ *     VEC(ir_node *) work = {0};   vec_push(a, &work, node);   work.items[i], work.count */
 #define VEC(T)                                                                                     \
     struct {                                                                                       \
         T *items;                                                                                  \
@@ -52,18 +51,18 @@ void arena_fail_after(arena *a, uint64_t n);
      (void)((v)->items[(v)->count++] = (item)))
 void *arena_grow(arena *a, void *items, size_t *capacity, size_t size);
 
-/* String -> void* map and string interning, both in an arena. */
+/* A map from strings to void *, and string interning, both in an arena. */
 typedef struct strmap strmap;
 strmap *strmap_new(arena *a);
-strmap *strmap_new_borrowing(arena *a); /* keys are not copied: they live as long as the map */
-void *strmap_get(const strmap *m, const char *key);              /* NULL when absent */
-void strmap_put(strmap *m, const char *key, void *value);        /* replaces */
-void strmap_reserve(strmap *m, size_t count); /* room for `count` keys in all */
-/* Enters a key that is absent and returns the map's own; NULL when it is there already. */
+strmap *strmap_new_borrowing(arena *a); /* keys are not copied and must outlive the map */
+void *strmap_get(const strmap *m, const char *key);              /* NULL if absent */
+void strmap_put(strmap *m, const char *key, void *value);        /* replaces an existing entry */
+void strmap_reserve(strmap *m, size_t count); /* capacity for `count` keys in total */
+/* Adds an absent key and returns the map's copy of it; returns NULL if the key exists. */
 const char *strmap_enter(strmap *m, const char *key, void *value);
-const char *arena_intern(arena *a, const char *s);               /* equal strings, equal pointers */
+const char *arena_intern(arena *a, const char *s);               /* equal strings yield equal pointers */
 
-/* Checked arithmetic on sizes from a file: false on overflow (or negative input). */
+/* Checked arithmetic for sizes from files. Returns false on overflow or negative input. */
 bool checked_mul(int64_t a, int64_t b, int64_t *out);
 bool checked_add(int64_t a, int64_t b, int64_t *out);
 

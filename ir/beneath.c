@@ -1,4 +1,4 @@
-/* beneath.c - opens what a file names, in its own folder only. */
+/* beneath.c - opens files that a model or module names, restricted to its folder. */
 #include "ir/beneath.h"
 
 #include <errno.h>
@@ -10,7 +10,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* O_NONBLOCK: opening a FIFO must not wait; it is refused afterwards. */
+/* O_NONBLOCK: opening a FIFO must not block; it is rejected afterwards. */
 enum { OPEN_FLAGS = O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY };
 
 const char *beneath_name_fault(const char *name)
@@ -28,7 +28,7 @@ const char *beneath_name_fault(const char *name)
     return NULL;
 }
 
-/* One step of the fallback. A link to a folder is ELOOP, as a link to a file is, not ENOTDIR. */
+/* Opens one path component in the fallback. A link to a folder yields ELOOP like a link to a file, not ENOTDIR. */
 static int open_component(int dir_fd, const char *name, bool last)
 {
     int fd;
@@ -75,14 +75,14 @@ static int open_in(int dir_fd, const char *path)
     for (int attempt = 0;; attempt++) {
         long fd = syscall(SYS_openat2, dir_fd, path, &how, sizeof how);
         if (fd >= 0) return (int)fd;
-        if (errno == EAGAIN && attempt < 8) continue; /* a rename raced with the lookup */
+        if (errno == EAGAIN && attempt < 8) continue; /* the lookup raced with a rename */
         if (errno == EINTR) continue;
         if (errno != ENOSYS && errno != EPERM) return -1;
         return beneath_open_by_components(dir_fd, path);
     }
 }
 
-/* The descriptor, or -1 with errno. */
+/* Returns the descriptor, or -1 with errno. */
 static int open_name(const char *folder, const char *name)
 {
     int dir_fd;
@@ -95,7 +95,7 @@ static int open_name(const char *folder, const char *name)
     return fd;
 }
 
-/* What errno says; it is still there afterwards. */
+/* Describes errno, which is preserved. */
 static ampc_status cannot_open(int fd, const char **why)
 {
     const int error = errno;

@@ -1,8 +1,8 @@
-/* body.c - graphs that a foreign node reads: the bodies of If, Loop, Scan; and what happens to a graph with all of its
- * bodies: it is removed, swept, cloned.
+/* body.c - the subgraphs of opaque nodes (If, Loop, Scan), and operations on graphs that include subgraphs: remove,
+ * sweep, clone.
  *
- * The node names them in its attribute `bodies`, one line "ATTRIBUTE=GRAPH" each, and its captures in `captures`, one
- * name a line, in the order of its last operands. */
+ * The attribute `bodies` of a node has one line "ATTRIBUTE=GRAPH" per subgraph; `captures` has one name per line, in
+ * the order of the last operands. */
 #include "ir/ir.h"
 
 #include <string.h>
@@ -25,7 +25,7 @@ int ir_body_count(const ir_node *n)
     return count_lines(text_of(n, IR_ATTR(foreign, bodies)));
 }
 
-/* ---- bodies ---------------------------------------------------------------------------------------------- */
+/* ---- subgraphs ------------------------------------------------------------------------------------------- */
 
 ir_body ir_body_get(const ir_node *n, int i)
 {
@@ -58,7 +58,7 @@ static bool has_bodies(const ir_module *m)
 void ir_graph_family(const ir_graph *g, arena *a, ir_graph_list *out)
 {
     vec_push(a, out, g);
-    if (!has_bodies(g->module)) return; /* most modules: no walk */
+    if (!has_bodies(g->module)) return; /* most modules have none */
     for (const ir_node *n = g->first; n; n = n->next)
         for (int i = 0; i < ir_body_count(n); i++) {
             const ir_graph *body = ir_body_get(n, i).graph;
@@ -85,7 +85,7 @@ int ir_capture_find(const ir_node *n, const ir_value *v)
     return -1;
 }
 
-/* The operator gives another body of n something of that name. */
+/* Whether the operator passes a value of that name to another subgraph of n. */
 static bool is_given(const ir_node *n, const ir_graph *body, const char *name)
 {
     for (int i = 0; i < ir_body_count(n); i++) {
@@ -116,9 +116,9 @@ ir_value *ir_capture_add(ir_node *n, ir_graph *body, ir_value *v)
     return input;
 }
 
-/* ---- graphs with their bodies ---------------------------------------------------------------- */
+/* ---- graphs with their subgraphs ------------------------------------------------------------- */
 
-/* Bodies that no entry graph reaches. */
+/* Removes subgraphs that no entry graph reaches. */
 static void sweep_bodies(ir_module *m)
 {
     ir_graph_list reached = {0};

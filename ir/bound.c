@@ -1,8 +1,9 @@
-/* bound.c - nodes under sizes of their symbols.
+/* bound.c - checks nodes with the sizes of their symbols known.
  *
- * With symbols, inference accepts what it cannot decide: whether an index lies inside, a window fits, a crop leaves
- * anything. Under a binding the same rule decides it: it sees a stand-in of the node whose types and attributes have
- * numbers where the node has symbols. So a kernel may assume of sizes what inference checks, and nothing else. */
+ * With symbols, inference accepts what it cannot decide: whether an index is in range, a window fits, or a crop leaves
+ * any elements. A binding makes it decidable: the same inference rule checks a copy of the node whose types and
+ * attributes have sizes in place of symbols. Kernels can therefore rely on everything that inference checks, and on
+ * nothing else. */
 #include "ir/infer.h"
 #include "ir/text.h"
 
@@ -15,7 +16,7 @@ struct ir_binding {
     const int64_t *sizes;
     arena *scratch; /* for one node */
     diag *inner;
-    char *message;  /* of the rule, in scratch */
+    char *message;  /* of the inference rule, in scratch */
 };
 
 static void keep_message(void *user, diag_level level, const char *message)
@@ -55,7 +56,7 @@ ampc_status ir_binding_dim(const ir_graph *g, const int64_t *sizes, ir_dim dim, 
     return diag_error(d, AMPC_REJECTED, loc, "graph @%s: a dimension is too large under these sizes", g->name);
 }
 
-/* ---- the stand-in -------------------------------------------------------------------------------------------- */
+/* ---- the bound copy of a node -------------------------------------------------------------------------------- */
 
 static bool any_symbolic(const ir_dim *dims, int count)
 {
@@ -104,8 +105,8 @@ static ampc_status bind_attributes(ir_binding *b, const ir_node *n, diag *d, ir_
     return AMPC_OK;
 }
 
-/* In a module and a graph of its own, so that inference writes nothing that is shared: numbers make no new dimensions,
- * and the texts of messages are scratch. */
+/* The copy has its own module and graph, so that inference writes nothing shared: numbers add no dimensions to the
+ * table, and message texts are in scratch. */
 static ampc_status stand_in(ir_binding *b, const ir_node *n, diag *d, ir_node *to)
 {
     ir_module *m = arena_alloc(b->scratch, sizeof *m);
@@ -142,7 +143,7 @@ static bool depends_on(const ir_binding *b, const ir_node *n, int64_t *sizes, si
     return depends;
 }
 
-/* "N=3, T=5": the symbols of the node. */
+/* "N=3, T=5": the symbols that the node depends on. */
 static const char *show_sizes(const ir_binding *b, const ir_node *n)
 {
     const ir_dim_table *t = b->graph->module->dims;
@@ -162,7 +163,8 @@ static ampc_status refuse(ir_binding *b, const ir_node *n, ampc_status status, c
     return diag_error(d, status, ir_diag_loc(n), "%s (%s)", message, show_sizes(b, n));
 }
 
-/* What the rule gives is what the types say, or a formula of a type does not hold for all sizes. */
+/* Checks that the rule yields the shapes of the inferred types; if not, a formula for a dimension does not hold for all
+ * sizes. */
 static ampc_status check_results(ir_binding *b, const ir_node *n, const ir_node *bound, const ir_type *wanted, diag *d)
 {
     for (int i = 0; i < n->n_out; i++) {

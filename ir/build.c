@@ -1,4 +1,4 @@
-/* build.c - nodes with inferred types, and shorthands for the usual formulas. */
+/* build.c - nodes with inferred types, and shorthands for common formulas. */
 #include "ir/ir.h"
 
 #include <stdio.h>
@@ -116,7 +116,7 @@ ir_value *ir_constant(ir_builder *b, const char *name, const ir_type *type, cons
     return ir_graph_storage(b->graph, s);
 }
 
-/* The bits are the identity: equal constants share one storage. */
+/* Equal constants share one storage, which is named by their bits. */
 static void name_scalar(char name[64], ir_dtype t, const void *bytes)
 {
     uint64_t bits = 0;

@@ -1,9 +1,8 @@
-/* diag.c - builds one message, hands it to the sink, remembers the first error and the counts.
+/* diag.c - formats messages, passes them to the sink, and remembers the first error and the counts.
  *
- * Messages are built in a growing buffer. What comes from files (names, source lines, and whatever a message
- * quotes) is made printable on the way: control bytes and bytes that are no UTF-8 become \xNN, so that a
- * hostile model cannot write to the terminal. When even the message cannot be allocated a fixed text stands
- * in; the code returned is always right. */
+ * Text that comes from files (names, source lines, quotations) is escaped: control bytes and bytes that are not valid
+ * UTF-8 become \xNN, so a malicious model cannot send control sequences to the terminal. If memory for a message cannot
+ * be allocated, a fixed text replaces it; the returned code is always correct. */
 #include "ir/diag.h"
 
 #include "ir/utf8.h"
@@ -24,7 +23,7 @@ struct diag {
     bool strict;
     ampc_status status;
     size_t counts[DIAG_NOTE + 1];
-    char *first_error; /* NULL while there is none, or when it could not be kept */
+    char *first_error; /* NULL if none, or if it could not be copied */
 };
 
 typedef struct text {
@@ -76,14 +75,14 @@ static void text_put(text *t, const char *s)
     text_add(t, s, strlen(s));
 }
 
-/* C0, DEL, or C1, which some terminals obey too. */
+/* C0, DEL or C1; some terminals interpret C1 too. */
 static bool is_control(uint32_t code)
 {
     return code < 0x20 || (code >= 0x7f && code < 0xa0);
 }
 
-/* Adds n bytes printably, `limit` characters at most (then "..."); bytes in `keep` go through as they are.
- * Returns the number of columns written. */
+/* Appends n bytes with unprintable ones escaped, at most `limit` characters and then "..."; bytes in `keep` are not
+ * escaped. Returns the number of columns written. */
 static size_t text_escape(text *t, const char *bytes, size_t n, size_t limit, const char *keep)
 {
     size_t columns = 0, characters = 0;
@@ -116,7 +115,7 @@ static void text_number(text *t, int number)
     text_put(t, digits);
 }
 
-/* "FILE:LINE:COL: node 'NAME' (OP): ", of which every part may be absent. */
+/* "FILE:LINE:COL: node 'NAME' (OP): "; every part is optional. */
 static void put_location(text *t, diag_loc loc)
 {
     if (loc.file) {
@@ -142,7 +141,7 @@ static void put_location(text *t, diag_loc loc)
     text_put(t, ": ");
 }
 
-/* The source line and a caret under the column; of a long line the part around the column. */
+/* Appends the source line and a caret under the column; of a long line only the part around the column. */
 static void put_caret(text *t, diag_loc loc)
 {
     size_t length = strlen(loc.text), column = loc.column > 0 ? (size_t)loc.column - 1 : 0;

@@ -1,7 +1,7 @@
-/* diag.h - how ampc speaks to its user: errors, warnings, remarks and notes with a location.
+/* diag.h - errors, warnings, remarks and notes with a location.
  *
- * Libraries never print; a diag hands each finished message to its sink. Reporting an error returns its
- * code, so `return diag_error(d, AMPC_REJECTED, loc, "...")` is the idiom. */
+ * Libraries never print; a diag passes each finished message to its sink. Reporting an error returns its code, so the
+ * idiom is `return diag_error(d, AMPC_REJECTED, loc, "...")`. */
 #ifndef AMPC_DIAG_H
 #define AMPC_DIAG_H
 
@@ -13,12 +13,12 @@
 
 typedef enum diag_level { DIAG_ERROR, DIAG_WARNING, DIAG_REMARK, DIAG_NOTE } diag_level;
 
-/* Where a message points. Either a model node (`file`, `node`, `op`), or a text position (`file`, `line`,
- * `column`, 1-based, with the source line for the caret), or just a file. All may be absent (NULL, 0). */
+/* A location: a model node (`file`, `node`, `op`), a text position (`file`, `line`, `column`, 1-based, with the source
+ * line for the caret), or just a file. Any part may be absent (NULL, 0). */
 typedef struct diag_loc {
     const char *file;
     const char *node; /* ONNX node name, or tensor name */
-    const char *op;   /* ONNX operator type as the user knows it */
+    const char *op;   /* ONNX operator type as in the model */
     int line, column;
     const char *text; /* the source line, without its newline; NULL: no caret */
 } diag_loc;
@@ -27,28 +27,28 @@ typedef struct diag_loc {
 #define DIAG_FILE(path) ((diag_loc){.file = (path)})
 
 typedef struct diag diag;
-/* Receives each message, formatted without trailing newline (a caret message holds inner newlines). */
+/* Receives each message without a trailing newline; messages with a caret contain newlines. */
 typedef void diag_sink(void *user, diag_level level, const char *message);
 
-diag *diag_new(diag_sink *sink, void *user); /* NULL sink: messages are kept only; NULL when no memory */
+diag *diag_new(diag_sink *sink, void *user); /* NULL sink: no output; returns NULL if out of memory */
 void diag_free(diag *d);
 void diag_set_strict(diag *d, bool strict); /* warnings become errors (AMPC_REJECTED) */
 
-/* Text: "FILE: node 'NAME' (OP): error: MESSAGE" or "FILE:LINE:COL: error: MESSAGE\n  LINE\n     ^".
- * Names are escaped (control bytes, invalid UTF-8) and cut at 128 characters. */
+/* Text: "FILE: node 'NAME' (OP): error: MESSAGE" or "FILE:LINE:COL: error: MESSAGE\n LINE\n ^". Names are escaped
+ * (control bytes, invalid UTF-8) and truncated to 128 characters. */
 ampc_status diag_error(diag *d, ampc_status code, diag_loc loc, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
-/* A system call that left errno: "WHAT: REASON" and AMPC_IO, or "WHAT: out of memory" and AMPC_NO_MEMORY. */
+/* Reports a failed system call by errno: "WHAT: REASON" and AMPC_IO, or "WHAT: out of memory" and AMPC_NO_MEMORY. */
 ampc_status diag_errno(diag *d, diag_loc loc, const char *what);
 ampc_status diag_verror(diag *d, ampc_status code, diag_loc loc, const char *format, va_list args);
-/* AMPC_OK, or AMPC_REJECTED under strict. */
+/* Returns AMPC_OK, or AMPC_REJECTED if strict. */
 ampc_status diag_warning(diag *d, diag_loc loc, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 void diag_remark(diag *d, diag_loc loc, const char *format, ...) __attribute__((format(printf, 3, 4)));
 void diag_note(diag *d, diag_loc loc, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
-/* What has been reported so far: the code of the first error (AMPC_OK: none), counts, and the text of
- * the first error (never NULL). A pass that lists all failures reports each and returns diag_status. */
+/* What was reported so far: the code of the first error (AMPC_OK: none), the counts, and the text of the first error
+ * (never NULL). A pass that lists all failures reports each and returns diag_status. */
 ampc_status diag_status(const diag *d);
 size_t diag_count(const diag *d, diag_level level);
 const char *diag_first_error(const diag *d);

@@ -1,12 +1,11 @@
 /* dim.c - dimension expressions in canonical form.
  *
- * An expression is a polynomial: terms sorted by degree (highest first), then by their atoms; each term a non-zero
- * factor and a sorted list of atoms. Atoms are ordered by name and structure, never by when they were made, so that
- * the same text gives the same order in every table. Every expression and every atom is interned, so equality is
- * equality of numbers.
+ * An expression is a polynomial: terms sorted by descending degree, then by their atoms; each term has a non-zero
+ * factor and a sorted list of atoms. Atoms are ordered by name and structure rather than by creation, so the same text
+ * yields the same order in every table. Expressions and atoms are interned, so equal expressions are equal numbers.
  *
- * Floor divisions and maxima are atoms that dim_floor.c and dim_range.c make. Size is bounded (terms, degree, depth,
- * weight): beyond the bounds there is "no such dimension". */
+ * Floor divisions and maxima are atoms created by dim_floor.c and dim_range.c. The size of an expression is bounded
+ * (terms, degree, depth, weight); beyond the bounds the result is IR_DIM_NONE. */
 #include "ir/dim_table.h"
 
 #include <assert.h>
@@ -14,7 +13,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MAX_DEPTH = 6, MAX_WEIGHT = 256 }; /* the text of the heaviest fits into IR text */
+enum { MAX_DEPTH = 6, MAX_WEIGHT = 256 }; /* the longest text fits into IR text */
 
 ir_dim_table *ir_dim_table_new(arena *a)
 {
@@ -35,7 +34,7 @@ ir_dim ir_dim_number(int64_t n)
 const expression *ir_dim_expression(const ir_dim_table *t, ir_dim d)
 {
     size_t index = (size_t)(d - (INT64_MIN + 1));
-    assert(ir_dim_is_symbolic(d) && index < t->expressions.count); /* only this table makes symbolic dimensions */
+    assert(ir_dim_is_symbolic(d) && index < t->expressions.count); /* only this table creates symbolic dimensions */
     return &t->expressions.items[index];
 }
 
@@ -59,7 +58,7 @@ static int compare_atoms(const ir_dim_table *t, uint32_t i, uint32_t j)
     return compare_dims(t, a->inner, b->inner);
 }
 
-/* Graded lexicographic order of the atoms: also a monomial order, which exact division needs. */
+/* Graded lexicographic order of the atoms. It is a monomial order, which exact division requires. */
 static int compare_terms(const ir_dim_table *t, const term *a, const term *b)
 {
     if (a->degree != b->degree) return a->degree > b->degree ? -1 : 1;
@@ -97,7 +96,7 @@ void dim_load(const ir_dim_table *t, ir_dim d, poly *p)
     }
 }
 
-/* Factors stay in the range of plain numbers, so that they can be negated and divided. */
+/* Factors stay in the range of plain numbers, so they can be negated and divided. */
 static bool factor_add(int64_t a, int64_t b, int64_t *out)
 {
     return !__builtin_add_overflow(a, b, out) && *out >= IR_DIM_LOWEST;
@@ -108,7 +107,7 @@ static bool factor_mul(int64_t a, int64_t b, int64_t *out)
     return !__builtin_mul_overflow(a, b, out) && *out >= IR_DIM_LOWEST;
 }
 
-/* p += x. False on overflow or too many terms. */
+/* p += x. Returns false on overflow or if there are too many terms. */
 static bool poly_add(const ir_dim_table *t, poly *p, const term *x)
 {
     int at = 0, order = 1;
@@ -144,7 +143,7 @@ static bool term_mul(const ir_dim_table *t, const term *a, const term *b, term *
     return true;
 }
 
-/* a / b when every atom of b is in a and the factors divide. */
+/* a / b if a has every atom of b and the factor of b divides that of a. */
 static bool term_div(const term *a, const term *b, term *out)
 {
     if (a->factor % b->factor) return false;
@@ -208,7 +207,7 @@ ir_dim dim_intern(ir_dim_table *t, const poly *p)
     if (p->count == 1 && p->terms[0].degree == 0) return ir_dim_number(p->terms[0].factor);
     uint32_t *slot = find_slot(t, p->terms, p->count);
     if (!*slot) {
-        assert(t->expressions.count < UINT32_MAX - 1); /* memory is exhausted before */
+        assert(t->expressions.count < UINT32_MAX - 1); /* memory runs out earlier */
         expression e = measure(t, p);
         if (e.weight > MAX_WEIGHT) return IR_DIM_NONE;
         term *terms = arena_array(t->arena, (size_t)p->count, sizeof *terms);
@@ -344,7 +343,7 @@ ir_dim ir_dim_div(ir_dim_table *t, ir_dim a, ir_dim b)
     quotient.count = 0;
     dim_load(t, a, &p);
     dim_load(t, b, &q);
-    while (p.count) { /* the leading term falls in each round */
+    while (p.count) { /* each round lowers the leading term */
         term x, y;
         if (!term_div(&p.terms[0], &q.terms[0], &x) || !poly_add(t, &quotient, &x)) return IR_DIM_NONE;
         term minus = x;

@@ -1,8 +1,8 @@
 /* dim_floor.c - floor divisions in canonical form.
  *
- * floor(e/k) is made canonical by pulling out whole multiples of k (so factors and constant lie in [0,k)), dividing
- * by common factors, and merging floor(floor(e/a)/b) into floor(e/(a*b)); thereby a chain of strided layers stays
- * one atom; and by moving it into max(0,e), which dim_range.c makes. */
+ * The canonical form of floor(e/k) is obtained by moving whole multiples of k outside (leaving factors and constant in
+ * [0,k)), cancelling common factors, merging floor(floor(e/a)/b) into floor(e/(a*b)), which keeps a chain of strided
+ * layers a single atom, and moving the division into max(0,e), which dim_range.c creates. */
 #include "ir/dim_table.h"
 
 #include <assert.h>
@@ -19,7 +19,7 @@ static ir_dim floor_atom(ir_dim_table *t, ir_dim inner, int64_t divisor)
     return dim_atom(t, &a);
 }
 
-/* p, whose factors lie in [0,k), and *k without their common factor; the constant is rounded down. */
+/* Cancels the common factor of p, whose factors are in [0,k), and *k; the constant is rounded down. */
 static void cancel_common_factor(poly *p, int64_t *k)
 {
     int64_t common = *k;
@@ -36,7 +36,7 @@ static const atom *lone_atom(const ir_dim_table *t, const term *x, atom_kind kin
     return a && a->kind == kind ? a : NULL;
 }
 
-/* floor((floor(e/a)+c)/k) is floor((e+a*c)/(a*k)). False: p is not of this form. */
+/* Rewrites floor((floor(e/a)+c)/k) to floor((e+a*c)/(a*k)). Returns false if p does not have this form. */
 static bool merge_floors(ir_dim_table *t, const poly *p, int64_t k, ir_dim *out)
 {
     const atom *found = lone_atom(t, &p->terms[0], ATOM_FLOOR);
@@ -53,8 +53,8 @@ static bool merge_floors(ir_dim_table *t, const poly *p, int64_t k, ir_dim *out)
     return true;
 }
 
-/* floor((m*max(0,e)+r)/k), m > 0, is the larger of floor(r/k) and floor((m*e+r)/k). False: there is no such term, or
- * several: each would double the size. */
+/* Rewrites floor((m*max(0,e)+r)/k), m > 0, to the maximum of floor(r/k) and floor((m*e+r)/k). Returns false if there is
+ * no such term, or if there are several, as each would double the size. */
 static bool move_into_max(ir_dim_table *t, const poly *p, int64_t k, ir_dim *out)
 {
     int at = -1;
@@ -73,7 +73,7 @@ static bool move_into_max(ir_dim_table *t, const poly *p, int64_t k, ir_dim *out
     return true;
 }
 
-/* The remaining p over k. */
+/* floor(p/k) for p without whole multiples of k. */
 static ir_dim floor_of_rest(ir_dim_table *t, const poly *p, int64_t k)
 {
     ir_dim simpler;
@@ -83,7 +83,7 @@ static ir_dim floor_of_rest(ir_dim_table *t, const poly *p, int64_t k)
 
 ir_dim ir_dim_floordiv(ir_dim_table *t, ir_dim a, int64_t k)
 {
-    assert(k > 0); /* dim_text.c, infer and the folds refuse other divisors */
+    assert(k > 0); /* dim_text.c, infer and folding reject other divisors */
     if (a == IR_DIM_NONE) return IR_DIM_NONE;
     if (!ir_dim_is_symbolic(a)) return dim_floor_quotient(a, k);
     poly p, whole, rest;

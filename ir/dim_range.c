@@ -1,23 +1,23 @@
-/* dim_range.c - what a dimension can be for any sizes, and the larger and the smaller of two.
+/* dim_range.c - ranges of dimensions over all sizes of their symbols; maximum and minimum.
  *
- * A range is found by interval arithmetic over the terms. Where that forgets what terms have in common, as in
- * N-max(0,N-5), a term is resolved: max(0,e) is 0 or e, and never less than either; floor(e/k) lies between (e-k+1)/k
- * and e/k. Each resolution leaves a simpler expression; their number is bounded.
+ * A range is computed by interval arithmetic over the terms. This is imprecise if terms are correlated, as in
+ * N-max(0,N-5). To improve it, a term is resolved, that is, replaced by simpler expressions: max(0,e) is 0 or e, and at
+ * least each of them; floor(e/k) is between (e-k+1)/k and e/k. The number of resolutions is bounded.
  *
- * max(0,e) is made canonical: a factor that all terms share stands outside; a maximum inside e is resolved where the
- * ranges say which of its cases matters; and of max(0,e) and max(0,-e), which is max(0,e)-e, that one is an atom whose
- * leading factor is positive. */
+ * The canonical form of max(0,e): a factor common to all terms is moved outside; an inner maximum is resolved if the
+ * ranges show which of its cases matters; and since max(0,-e) equals max(0,e)-e, only the one whose argument has a
+ * positive leading factor is used as an atom. */
 #include "ir/dim_table.h"
 
 #include <string.h>
 
-enum { EFFORT = 48 }; /* resolutions in one search */
+enum { EFFORT = 48 }; /* maximum number of resolutions in a search */
 
-#define OPEN INT64_MIN /* a least value that is not known */
+#define OPEN INT64_MIN /* an unknown minimum */
 
 /* ---- ranges -------------------------------------------------------------------------------------------------- */
 
-/* Both at least 0; INT64_MAX: not known. */
+/* Multiplies non-negative numbers; INT64_MAX: unknown. */
 static int64_t multiply(int64_t a, int64_t b)
 {
     int64_t product;
@@ -63,7 +63,7 @@ static poly without(const poly *p, int at)
 
 static int64_t least_of(const ir_dim_table *t, const poly *p, int *effort);
 
-/* Of scale * (p without term `at`) + factor * inner + constant. */
+/* The minimum of scale * (p without term `at`) + factor * inner + constant. */
 static int64_t least_of_case(const ir_dim_table *t, const poly *p, int at, int64_t scale, int64_t factor, ir_dim inner,
                              int64_t constant, int *effort)
 {
@@ -76,7 +76,7 @@ static int64_t least_of_case(const ir_dim_table *t, const poly *p, int at, int64
     return dim_accumulate(t, &sum, 1, &with) ? least_of(t, &sum, effort) : OPEN;
 }
 
-/* p with term `at`, an atom that has an inside, resolved. */
+/* The minimum of p with term `at`, an atom that has an inner expression, resolved. */
 static int64_t least_resolved(const ir_dim_table *t, const poly *p, int at, int *effort)
 {
     const atom *a = &t->atoms.items[p->terms[at].atoms[0]];
@@ -156,7 +156,7 @@ static bool has_atom(const term *x, uint32_t index)
     return false;
 }
 
-/* What divides all terms: a number and atoms. */
+/* The number and the atoms that divide all terms. */
 static ir_dim shared_factor(ir_dim_table *t, const poly *p)
 {
     poly shared = {.count = 1};
@@ -167,14 +167,15 @@ static ir_dim shared_factor(ir_dim_table *t, const poly *p)
     }
     const term *first = &p->terms[0];
     for (uint32_t j = 0; j < first->degree; j++) {
-        bool everywhere = j == 0 || first->atoms[j] != first->atoms[j - 1]; /* each atom once at a time */
+        bool everywhere = j == 0 || first->atoms[j] != first->atoms[j - 1]; /* counts a repeated atom once */
         for (int i = 1; i < p->count && everywhere; i++) everywhere = has_atom(&p->terms[i], first->atoms[j]);
         if (everywhere) out->atoms[out->degree++] = first->atoms[j];
     }
     return dim_intern(t, &shared);
 }
 
-/* e = m*max(0,f)+r is r or s = m*f+r. False: no such term has a case that matters for all sizes. */
+/* Computes max(0,e) for e = m*max(0,f)+r, which equals r or s = m*f+r. Returns false if no term of e is a maximum of
+ * which only one case matters for all sizes. */
 static bool without_inner_max(ir_dim_table *t, ir_dim e, const poly *p, ir_dim *out)
 {
     for (int i = 0; i < p->count; i++) {
@@ -207,11 +208,11 @@ static ir_dim positive(ir_dim_table *t, ir_dim e)
     return p.terms[0].factor > 0 ? max_atom(t, e) : ir_dim_add(t, e, max_atom(t, ir_dim_sub(t, 0, e)));
 }
 
-/* ---- of two -------------------------------------------------------------------------------------------------- */
+/* ---- max and min --------------------------------------------------------------------------------------------- */
 
 ir_dim ir_dim_max(ir_dim_table *t, ir_dim a, ir_dim b)
 {
-    if (a == 0) return positive(t, b); /* without sums that might not fit: so is an atom read */
+    if (a == 0) return positive(t, b); /* no subtraction, which might overflow: this is how an atom is read back */
     const ir_dim difference = ir_dim_sub(t, a, b);
     if (never_negative(t, difference)) return a;
     return never_positive(t, difference) ? b : ir_dim_add(t, b, positive(t, difference));

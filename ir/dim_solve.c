@@ -1,7 +1,8 @@
-/* dim_solve.c - the size of a symbol from the value of a dimension. */
+/* dim_solve.c - computes the size of a symbol from the value of a dimension. */
 #include "ir/dim_table.h"
 
-/* No symbol without a size lies inside a floor division or a maximum, where several sizes may give one value. */
+/* Whether no unbound symbol is inside a floor division or a maximum, for which several sizes may yield the same
+ * value. */
 static bool is_plain(const ir_dim_table *t, ir_dim d, const int64_t *sizes)
 {
     const expression *e = ir_dim_expression(t, d);
@@ -14,7 +15,7 @@ static bool is_plain(const ir_dim_table *t, ir_dim d, const int64_t *sizes)
     return true;
 }
 
-/* The only candidate when d is linear in the symbol; -1: there is none. */
+/* The only possible size if d is linear in the symbol, or -1 if there is none. */
 static int64_t candidate(const ir_dim_table *t, ir_dim d, int64_t value, int64_t *sizes, size_t symbol)
 {
     int64_t at0, at1, slope, rest;

@@ -1,37 +1,37 @@
-/* dim_table.h - the inside of a dimension table, for dim*.c and what computes dimensions at run time. */
+/* dim_table.h - internals of a dimension table, for dim*.c and for code that evaluates dimensions at run time. */
 #ifndef AMPC_DIM_TABLE_H
 #define AMPC_DIM_TABLE_H
 
 #include "ir/dim.h"
 
 enum {
-    MAX_DEGREE = 9, /* of one term; the product of 8 symbols must fit */
+    MAX_DEGREE = 9, /* of one term; must fit the product of 8 symbols */
     MAX_TERMS = 32
 };
 
 typedef struct term {
     int64_t factor;
-    uint32_t degree, atoms[MAX_DEGREE]; /* the rest zero: terms are compared as bytes */
+    uint32_t degree, atoms[MAX_DEGREE]; /* unused entries are zero: terms are compared as bytes */
 } term;
 _Static_assert(sizeof(term) == 8 + 4 * (1 + MAX_DEGREE), "a term has no padding");
 
 typedef struct expression {
     const term *terms;
-    int count, depth, weight; /* depth: levels of atoms that have an inside; weight: terms and atoms, inside too */
+    int count, depth, weight; /* depth: nesting of atoms; weight: terms and atoms, nested ones too */
 } expression;
 
 typedef enum atom_kind { ATOM_SYMBOL, ATOM_FLOOR, ATOM_MAX } atom_kind;
 
 typedef struct atom { /* never negative */
     atom_kind kind;
-    const char *name; /* symbol */
-    size_t symbol;    /* its index */
-    ir_dim inner;     /* floor(inner/divisor), max(0,inner) */
+    const char *name; /* for symbols */
+    size_t symbol;    /* for symbols: their index */
+    ir_dim inner;     /* of floor(inner/divisor) and max(0,inner) */
     int64_t divisor;
-    int64_t least, most; /* of its values for any sizes; most INT64_MAX: not known */
+    int64_t least, most; /* bounds over all sizes; most INT64_MAX: unknown */
 } atom;
 
-typedef struct poly { /* work space; the terms are canonical */
+typedef struct poly { /* work space; terms are in canonical form */
     int count;
     term terms[MAX_TERMS];
 } poly;
@@ -44,20 +44,20 @@ struct ir_dim_table {
     strmap *symbol_dims, *atom_dims; /* name, "inner/divisor", "max inner" -> boxed ir_dim of the atom alone */
     struct {
         ir_dim a, b, product;
-    } products[64]; /* the last ones, by a hash of a and b */
+    } products[64]; /* recent ones, by a hash of a and b */
     uint32_t *slots; /* hash table of expression index + 1 */
     size_t slot_count;
 };
 
-const expression *ir_dim_expression(const ir_dim_table *t, ir_dim d); /* d is symbolic */
+const expression *ir_dim_expression(const ir_dim_table *t, ir_dim d); /* d must be symbolic */
 
-/* ---- between the files ---- */
+/* ---- internal functions ---- */
 
 void dim_load(const ir_dim_table *t, ir_dim d, poly *p);
-/* p += factor * terms. False on overflow or too many terms. */
+/* p += factor * terms. Returns false on overflow or if there are too many terms. */
 bool dim_accumulate(const ir_dim_table *t, poly *p, int64_t factor, const poly *terms);
 ir_dim dim_intern(ir_dim_table *t, const poly *p);
-/* The atom alone, which has an inside; IR_DIM_NONE: nested too deep. */
+/* The dimension of an atom that has an inner expression; IR_DIM_NONE if nested too deeply. */
 ir_dim dim_atom(ir_dim_table *t, const atom *a);
 int64_t dim_gcd(int64_t a, int64_t b);
 int64_t dim_floor_quotient(int64_t a, int64_t k);

@@ -1,6 +1,6 @@
-/* dim_text.c - dimensions as text: printing, and a recursive-descent reader.
+/* dim_text.c - printing dimensions, and a recursive-descent parser for them.
  *
- * Both are written so that parse(print(d)) == d in any table. */
+ * Both ensure that parse(print(d)) == d in any table. */
 #include "ir/dim_table.h"
 
 #include <inttypes.h>
@@ -19,7 +19,7 @@ static bool name_part(char c)
     return name_start(c) || (c >= '0' && c <= '9') || c == '.';
 }
 
-/* A symbol as it is written: quoted unless it is a word, and "floor" and "max" too, which are taken. */
+/* The text of a symbol. Names that are not words are quoted, as are the reserved words "floor" and "max". */
 static const char *print_name(const char *name, arena *a)
 {
     size_t n = 0;
@@ -103,7 +103,7 @@ static ir_dim read_number(reader *r)
     return n;
 }
 
-/* One character of a quoted name after its backslash, as UTF-8; false when malformed. */
+/* Decodes one character after a backslash in a quoted name as UTF-8; false if malformed. */
 static bool read_escape(reader *r, char **out)
 {
     static const char from[] = "\"\\/bfnrt", to[] = "\"\\/\b\f\n\r\t";

@@ -1,10 +1,10 @@
 /* dtype.c - the reference conversions between element types.
  *
- * Every conversion goes through one of two carriers that hold its source exactly: double for floats,
- * int64_t for integers and bool; so each element is rounded once, when it is stored. Storing a carrier in a
- * type of fewer bits than f32 passes through f32 rounded to odd: with at least two bits more than the final
- * type that keeps the final rounding correct (Boldo and Melquiond, "When double rounding is odd", 2005).
- * Blocks keep the choice of the type outside the inner loops. */
+ * Every conversion goes through a carrier that represents its source exactly: double for floats, int64_t for integers
+ * and bool. Each element is therefore rounded once, when it is stored. A store to a float type narrower than f32 first
+ * rounds the carrier to f32 with round-to-odd; because f32 has at least two bits more than the final type, the second
+ * rounding is still correct (Boldo and Melquiond, "When double rounding is odd", 2005). Elements are converted in
+ * blocks to keep the switch on the type out of the inner loops. */
 #include "ir/dtype.h"
 
 #include <assert.h>
@@ -55,7 +55,7 @@ bool ir_dtype_is_int(ir_dtype t)
     return dtypes[t].kind == KIND_I;
 }
 
-/* The f32 nearest to v, but of the two neighbours of an inexact v the one with an odd last bit. */
+/* Rounds v to f32; if inexact, chooses the neighbour whose last bit is odd. */
 static float f64_to_f32_odd(double v)
 {
     float f = (float)v;
@@ -64,8 +64,8 @@ static float f64_to_f32_odd(double v)
     return ir_f32_bits(fabs(v) > fabs((double)f) ? u + 1 : u - 1);
 }
 
-/* An integer that f64 holds exactly and that rounds like v to any type of at most 40 bits: beyond 2^53 the
- * last 10 bits are folded into the one above them. */
+/* Rounds v to an integer that f64 represents exactly and that rounds like v to any type of at most 40 bits: beyond
+ * 2^53, the last 10 bits are ORed into the bit above them. */
 static double i64_to_f64_odd(int64_t v)
 {
     const int64_t exact = INT64_C(1) << 53;
@@ -81,7 +81,7 @@ static int64_t f64_to_int(double v, int64_t low, int64_t high)
     return (int64_t)v;
 }
 
-/* A carrier v to each type. i64 stores of an integer carrier wrap by the cast. */
+/* Store a carrier v as each type. Stores of integers to narrower integers wrap by the cast. */
 static float put_f32(double v) { return (float)v; }
 static uint16_t put_f16(double v) { return ir_f32_to_f16(f64_to_f32_odd(v)); }
 static uint16_t put_bf16(double v) { return ir_f32_to_bf16(f64_to_f32_odd(v)); }
@@ -106,7 +106,7 @@ static void load_f64(double *out, ir_dtype t, const void *p, size_t n)
     case IR_i8: EACH(const int8_t, p, out[i] = each[i]);
     case IR_u8: EACH(const uint8_t, p, out[i] = each[i]);
     case IR_bool: EACH(const uint8_t, p, out[i] = each[i] != 0);
-    default: assert(!"no such dtype"); /* every value has one: infer refuses IR_NO_DTYPE */
+    default: assert(!"no such dtype"); /* every value has a dtype: infer rejects IR_NO_DTYPE */
     }
 }
 
@@ -119,7 +119,7 @@ static void load_i64(int64_t *out, ir_dtype t, const void *p, size_t n)
     case IR_i8: EACH(const int8_t, p, out[i] = each[i]);
     case IR_u8: EACH(const uint8_t, p, out[i] = each[i]);
     case IR_bool: EACH(const uint8_t, p, out[i] = each[i] != 0);
-    default: assert(!"not an integer type"); /* the callers ask ir_dtype_is_int */
+    default: assert(!"not an integer type"); /* callers check ir_dtype_is_int */
     }
 }
 
@@ -136,7 +136,7 @@ static void store_f64(ir_dtype t, void *p, const double *v, size_t n)
     case IR_i8: EACH(int8_t, p, each[i] = (int8_t)f64_to_int(v[i], INT8_MIN, INT8_MAX));
     case IR_u8: EACH(uint8_t, p, each[i] = (uint8_t)f64_to_int(v[i], 0, UINT8_MAX));
     case IR_bool: EACH(uint8_t, p, each[i] = v[i] != 0);
-    default: assert(!"no such dtype"); /* every value has one: infer refuses IR_NO_DTYPE */
+    default: assert(!"no such dtype"); /* every value has a dtype: infer rejects IR_NO_DTYPE */
     }
 }
 
@@ -153,7 +153,7 @@ static void store_i64(ir_dtype t, void *p, const int64_t *v, size_t n)
     case IR_i8: EACH(int8_t, p, each[i] = (int8_t)v[i]);
     case IR_u8: EACH(uint8_t, p, each[i] = (uint8_t)v[i]);
     case IR_bool: EACH(uint8_t, p, each[i] = v[i] != 0);
-    default: assert(!"no such dtype"); /* every value has one: infer refuses IR_NO_DTYPE */
+    default: assert(!"no such dtype"); /* every value has a dtype: infer rejects IR_NO_DTYPE */
     }
 }
 

@@ -1,8 +1,8 @@
 /* dtype.h - element types and exact conversions between them.
  *
- * Rules (they hold for constants, kernels and checkpoints alike): float -> narrower float rounds once to
- * nearest even, keeps subnormals, overflows to infinity, keeps NaN a NaN; float -> integer truncates and
- * saturates (NaN -> 0); integer -> narrower integer wraps; anything -> bool is (x != 0). */
+ * Rules, the same for constants, kernels and checkpoints: float -> narrower float rounds once to nearest even, keeps
+ * subnormals and NaN, and overflows to infinity; float -> integer truncates and saturates (NaN -> 0); integer ->
+ * narrower integer wraps; anything -> bool is (x != 0). */
 #ifndef AMPC_DTYPE_H
 #define AMPC_DTYPE_H
 
@@ -11,8 +11,8 @@
 #include <stdint.h>
 #include <string.h>
 
-/* Leaf loops are compiled for several instruction sets and chosen when the program is loaded. All clones give the
- * same bits: they contain no reductions that the compiler may reorder and no contraction. */
+/* Leaf loops are compiled for several instruction sets, one of which is chosen at load time. All clones compute the
+ * same bits: they have no reductions that the compiler may reorder and no contraction. */
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
 #define IR_CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
 #else
@@ -33,7 +33,7 @@
     X(bool, 1, B)
 
 typedef enum ir_dtype {
-    IR_NO_DTYPE, /* absent; as DTYPE attribute: the same type as the input (SAME) */
+    IR_NO_DTYPE, /* absent; as a DTYPE attribute: the type of the input (SAME) */
 #define IR_DTYPE_ENUM(name, bytes, kind) IR_##name,
     IR_DTYPE_MAP(IR_DTYPE_ENUM)
 #undef IR_DTYPE_ENUM
@@ -41,23 +41,23 @@ typedef enum ir_dtype {
 } ir_dtype;
 
 const char *ir_dtype_name(ir_dtype t);          /* "f32"; IR_NO_DTYPE: "same" */
-ir_dtype ir_dtype_parse(const char *name);      /* IR_NO_DTYPE when unknown */
+ir_dtype ir_dtype_parse(const char *name);      /* IR_NO_DTYPE if unknown */
 size_t ir_dtype_size(ir_dtype t);               /* bytes of one element */
 bool ir_dtype_is_float(ir_dtype t);
-bool ir_dtype_is_low(ir_dtype t);               /* f16, bf16 */
-bool ir_dtype_is_int(ir_dtype t);               /* bool is not an integer */
+bool ir_dtype_is_low(ir_dtype t);               /* f16 or bf16 */
+bool ir_dtype_is_int(ir_dtype t);               /* false for bool */
 
-/* n elements from one type to another by the rules above; src and dst do not overlap. Reference code, f32 to f16
- * and bf16 aside: the kernels have fast versions with the same results. */
+/* Converts n elements by the rules above; src and dst must not overlap. Except for f32 to f16 and bf16 this is slow
+ * reference code; kernels have fast versions with the same results. */
 void ir_convert(ir_dtype to, void *dst, ir_dtype from, const void *src, size_t n);
-/* narrow.c: to f16 or bf16, fast. */
+/* Fast conversion of n elements to f16 or bf16 (narrow.c). */
 void ir_narrow(ir_dtype to, uint16_t *dst, const float *src, size_t n);
-double ir_load_f64(ir_dtype t, const void *p);  /* one element as double (i64 may round) */
-int64_t ir_load_i64(ir_dtype t, const void *p); /* one element as integer, floats truncated */
+double ir_load_f64(ir_dtype t, const void *p);  /* one element as double; i64 may round */
+int64_t ir_load_i64(ir_dtype t, const void *p); /* one element as integer; floats are truncated */
 void ir_store_f64(ir_dtype t, void *p, double v);
 void ir_store_i64(ir_dtype t, void *p, int64_t v);
 
-/* Scalar conversions, inline because every portable kernel loop uses them. */
+/* Scalar conversions are inline because every portable kernel loop uses them. */
 static inline float ir_f32_bits(uint32_t u) { float f; memcpy(&f, &u, 4); return f; }
 static inline uint32_t ir_bits_f32(float f) { uint32_t u; memcpy(&u, &f, 4); return u; }
 

@@ -1,16 +1,16 @@
-/* fold.c - what is known about values while compiling, and putting it into the graph.
+/* fold.c - the side table of values known at compile time, and their insertion into the graph.
  *
- * ir_fold evaluates one node by the table below. Integers are dimensions (ir/dim.h), so shape arithmetic on unknown
- * sizes folds as well; floats are doubles that hold a value of their dtype exactly. */
+ * ir_fold evaluates one node with the function in the table below. Integers are dimensions (ir/dim.h), so shape
+ * arithmetic on unknown sizes can be folded as well; floats are doubles that hold a value of their dtype exactly. */
 #include "ir/fold.h"
 
 #include <string.h>
 
-enum { MAX_ZEROS = 4096 }; /* elements of a zero storage that are written out */
+enum { MAX_ZEROS = 4096 }; /* zero constants with more elements are not folded */
 
 struct ir_knowledge {
     arena *arena;
-    const ir_known **known; /* by value id */
+    const ir_known **known; /* indexed by value id */
     size_t capacity;
 };
 
@@ -42,7 +42,7 @@ static void remember(ir_knowledge *k, const ir_value *v, const ir_known *known)
     k->known[v->id] = known;
 }
 
-/* Elements of `type`, or -1: symbolic, or more than `limit`. */
+/* The number of elements of `type`, or -1 if it is symbolic or more than `limit`. */
 static int64_t count_static(const ir_type *type, int64_t limit)
 {
     int64_t count = 1;
@@ -153,7 +153,7 @@ static ir_value *make_dims(ir_builder *b, const char *name, const ir_known *know
     return v;
 }
 
-/* All that the node gives is known. */
+/* Whether all results of the node are known. */
 static bool is_answered(ir_knowledge *k, const ir_node *n)
 {
     if (!ir_op_has(n->op, IR_PURE)) return false;
@@ -162,7 +162,7 @@ static bool is_answered(ir_knowledge *k, const ir_node *n)
     return true;
 }
 
-/* Read by a node that will stay. */
+/* Whether a node that will not be folded reads the value. */
 static bool is_wanted(ir_knowledge *k, const ir_value *v)
 {
     const ir_use *u = v->first_use;
@@ -170,7 +170,7 @@ static bool is_wanted(ir_knowledge *k, const ir_value *v)
     return u != NULL;
 }
 
-/* A symbolic value of a node without operands is as simple as it gets. */
+/* A symbolic value defined by a node without operands is not replaced: it could not become simpler. */
 static void commit_value(ir_knowledge *k, ir_node *n, ir_value *v, diag *d)
 {
     const ir_known *known = ir_known_get(k, v);

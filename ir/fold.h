@@ -1,14 +1,14 @@
-/* fold.h - inside of constant folding: what the evaluations (fold_*.c, one function a family) work with.
+/* fold.h - internals of constant folding: what the evaluations use (fold_*.c, one function per family of ops).
  *
- * When one runs, all present operands are known and every result has a static shape within the limit. It fills the
- * results and returns true, or returns false when it cannot tell. */
+ * When an evaluation runs, all present operands are known and every result has a static shape within the limit. It
+ * fills the results and returns true, or returns false if it cannot determine them. */
 #ifndef AMPC_FOLD_H
 #define AMPC_FOLD_H
 
 #include "ir/formulas.h"
 #include "ir/ir.h"
 
-typedef struct cells { /* an ir_known being made */
+typedef struct cells { /* an ir_known under construction */
     ir_type type;
     int64_t count;
     ir_dim *ints;
@@ -24,29 +24,29 @@ typedef struct folding {
 
 typedef bool fold_function(const folding *f);
 
-/* One per word of the fold column of ops.def. */
+/* One function per word of the fold column of ops.def. */
 #define OP(name, amp, traits, infer, word, grad, kernel) fold_function fold_##word;
 #include "ir/ops.def"
 
-/* Addressing of a tensor along the axes of another. */
+/* Addresses a tensor along the axes of another one. */
 typedef struct fold_view {
     int64_t offset, stride[IR_MAX_RANK];
 } fold_view;
 
 fold_view fold_view_dense(const ir_type *type);
-/* `from` seen with the shape `to` that it broadcasts to. */
+/* `from` broadcast to shape `to`. */
 fold_view fold_view_broadcast(const ir_type *from, const ir_type *to);
-/* Element `index` (row major) of `shape`, in the view. */
+/* The position in the view of element `index` (row major) of `shape`. */
 int64_t fold_view_at(const fold_view *v, const ir_type *shape, int64_t index);
 
-/* What a kernel of that dtype would store: floats computed in f32 (f64 for f64) and rounded once more if narrower;
- * integers wrapped. IR_DIM_NONE: a symbolic integer in a type that it may not fit. */
+/* The value that a kernel of that dtype would store: floats are computed in f32 (f64 for f64) and rounded once more if
+ * narrower; integers wrap. IR_DIM_NONE: a symbolic integer that the type might not hold. */
 double fold_round(ir_dtype t, double v);
 ir_dim fold_wrap(ir_dtype t, ir_dim v);
 
-/* A formula on integers; IR_DIM_NONE: the result is not known. */
+/* Evaluates a formula on integers; IR_DIM_NONE if the result is not known. */
 ir_dim fold_integer(const folding *f, ir_formula formula, ir_dim a, ir_dim b);
-/* With bounds; IR_DIM_NONE: there is none. */
+/* The same with bounds; IR_DIM_NONE for an absent bound. */
 ir_dim fold_bounded(const folding *f, ir_formula formula, ir_dim a, ir_dim b, ir_dim lo, ir_dim hi);
 
 #endif

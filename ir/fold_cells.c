@@ -1,4 +1,4 @@
-/* fold_cells.c - elements that are known: addressing along the axes of another tensor, rounding to a dtype. */
+/* fold_cells.c - elements of known values: addressing along the axes of another tensor, rounding to a dtype. */
 #include "ir/fold.h"
 
 fold_view fold_view_dense(const ir_type *type)

@@ -1,7 +1,7 @@
-/* fold_integer.c - integer formulas on numbers and on symbolic dimensions.
+/* fold_integer.c - integer formulas on numbers and symbolic dimensions.
  *
- * Numbers alone: as the kernels compute it. With a symbol: the expression where there is one, a truth value where it is
- * the same for all sizes, else IR_DIM_NONE. */
+ * Formulas on numbers compute what the kernels compute. With a symbol, the result is an expression if there is one, a
+ * truth value if it is the same for all sizes, and otherwise IR_DIM_NONE. */
 #include "ir/fold.h"
 
 #define K_FORMULA static inline
@@ -21,13 +21,13 @@ static int64_t number_of(ir_formula formula, int64_t a, int64_t b, int64_t lo, i
 
 /* ---- symbols --------------------------------------------------------------------------------- */
 
-/* a - b is never negative. */
+/* Whether a - b is never negative. */
 static bool never_less(ir_dim_table *t, ir_dim a, ir_dim b)
 {
     return ir_dim_least(t, ir_dim_sub(t, a, b)) >= 0;
 }
 
-/* Toward zero, so a symbolic dividend must divide exactly or be no less than 0. */
+/* Division truncates toward zero, so a symbolic dividend must be divisible or never negative. */
 static ir_dim divide(ir_dim_table *t, ir_dim a, ir_dim b)
 {
     if (b == 0) return 0;
@@ -38,13 +38,13 @@ static ir_dim divide(ir_dim_table *t, ir_dim a, ir_dim b)
     return ir_dim_floordiv(t, a, b);
 }
 
-/* Sign of the dividend. */
+/* The result has the sign of the dividend. */
 static ir_dim remainder_of(ir_dim_table *t, ir_dim a, ir_dim b)
 {
     return b == 0 || b == -1 ? 0 : ir_dim_sub(t, a, ir_dim_mul(t, divide(t, a, b), b));
 }
 
-/* Sign of the divisor. */
+/* The result has the sign of the divisor. */
 static ir_dim modulo(ir_dim_table *t, ir_dim a, ir_dim b)
 {
     if (ir_dim_is_symbolic(b) || b <= 0) return IR_DIM_NONE;
@@ -76,7 +76,7 @@ static ir_dim clip(ir_dim_table *t, ir_dim a, ir_dim lo, ir_dim hi)
     return hi == IR_DIM_NONE ? a : ir_dim_min(t, a, hi);
 }
 
-/* The rule of each integer formula; truth values are never symbolic. */
+/* The symbolic rule of each integer formula. Truth values are never symbolic. */
 #define RULE(name, value)                                                                                              \
     static ir_dim symbolic_##name(ir_dim_table *t, ir_dim a, ir_dim b, ir_dim lo, ir_dim hi)                           \
     {                                                                                                                  \

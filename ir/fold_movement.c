@@ -1,5 +1,5 @@
-/* fold_movement.c - moving known elements: each op copies through two views, one of the result and one of an operand.
- * Indices and bounds were checked by inference; symbolic ones cannot be followed and do not fold. */
+/* fold_movement.c - movement of known elements: each op copies through two views, one of the result and one of an
+ * operand. Inference has checked indices and bounds; ops with symbolic ones are not folded. */
 #include "ir/fold.h"
 
 #include <string.h>
@@ -85,13 +85,13 @@ bool fold_split(const folding *f)
 
 /* ---- parts of tensors ------------------------------------------------------------------------ */
 
-/* The part start, start + step, ... of a dense tensor. False when a start is not a number. */
+/* A view of the part start, start + step, ... of a dense tensor. Returns false if a start is symbolic. */
 static bool view_part(const ir_type *whole, const ir_attr *start, const ir_attr *step, fold_view *v)
 {
     *v = fold_view_dense(whole);
     for (int i = 0; i < whole->rank; i++) {
         if (ir_dim_is_symbolic(start->list.items[i])) return false;
-        uint64_t stride = (uint64_t)v->stride[i]; /* may wrap where there is nothing to read */
+        uint64_t stride = (uint64_t)v->stride[i]; /* may wrap if no elements are read */
         v->offset = (int64_t)((uint64_t)v->offset + (uint64_t)start->list.items[i] * stride);
         v->stride[i] = (int64_t)((uint64_t)step->list.items[i] * stride);
     }
@@ -114,7 +114,7 @@ bool fold_slice_grad(const folding *f)
     return copy_all(&f->out[0], v, f->in[0], fold_view_dense(part), part);
 }
 
-/* Where position i of a padded axis reads, -1: the padding itself. */
+/* The source position of position i on a padded axis, or -1 for constant padding. */
 static int64_t pad_source(int64_t i, int64_t size, char mode)
 {
     if (i >= 0 && i < size) return i;
@@ -171,7 +171,7 @@ bool fold_trilu(const folding *f)
     return true;
 }
 
-/* Also select, whose cond is a scalar. */
+/* Also used for select, whose cond is a scalar. */
 bool fold_where(const folding *f)
 {
     const ir_type *shape = &f->out[0].type;
@@ -184,7 +184,7 @@ bool fold_where(const folding *f)
     return true;
 }
 
-/* ---- integers from nothing ------------------------------------------------------------------- */
+/* ---- integer generators ---------------------------------------------------------------------- */
 
 bool fold_iota(const folding *f)
 {

@@ -1,7 +1,7 @@
 /* fold_pointwise.c - the formulas of formulas.def on known elements, and casts.
  *
- * Floats are computed in double and rounded to f32, then to the dtype: for + - * / and sqrt this is exactly what
- * f32 arithmetic gives, since a double has more than twice the bits. */
+ * Floats are computed in double and rounded to f32, then to the dtype. For + - * / and sqrt the result equals that of
+ * f32 arithmetic, because a double has more than twice as many significand bits. */
 #include "ir/fold.h"
 
 #define K_FORMULA static inline
@@ -12,7 +12,7 @@
 #undef REAL
 #undef REAL_IS_FLOAT
 
-/* The numbers of a formula beside its operands; IR_DIM_NONE: no bound. */
+/* The scalars of a formula besides its operands; IR_DIM_NONE: no bound. */
 typedef struct numbers {
     double lo, hi;
     ir_dim low, high;
@@ -35,7 +35,7 @@ static void read_bound(const folding *f, int i, double *real, ir_dim *integer)
     else if (bound) *integer = bound->ints[0];
 }
 
-/* The divisor as a kernel has it; false: it is not known. */
+/* The divisor as a kernel computes it; false if it is not known. */
 static bool read_count(const folding *f, double *divisor)
 {
     const ir_attr *count = &f->node->attr[0];
@@ -55,8 +55,8 @@ static bool read_numbers(const folding *f, const ir_formula_info *formula, numbe
     return true;
 }
 
-/* Float operands and a float or bool result, or integers all along; an integer that is not known or might not fit ends
- * it. */
+/* Folds formulas on floats with a float or bool result, and formulas on integers unless a result is unknown or might
+ * not fit. */
 bool fold_pointwise(const folding *f)
 {
     const ir_formula formula = ir_formula_of(f->node->op, f->node->attr);
@@ -83,7 +83,8 @@ bool fold_pointwise(const folding *f)
 
 /* ---- cast ------------------------------------------------------------------------------------ */
 
-/* A symbolic integer stays one in types that hold sizes, is true where it is never 0, and else does not fold. */
+/* A symbolic integer is kept if the type can hold sizes; cast to bool it is true if it is never 0; otherwise it is not
+ * folded. */
 static ir_dim cast_symbolic(const folding *f, ir_dtype to, ir_dim v)
 {
     if (to == IR_bool) return fold_integer(f, IR_FORMULA_greater, v, 0) == 1 ? 1 : IR_DIM_NONE;

@@ -1,7 +1,7 @@
-/* fold_reduce.c - sums and means of known elements. Floats accumulate in f32 (f64 for f64), integers wrap. */
+/* fold_reduce.c - sums and means of known elements. Floats accumulate in f32 (f64 for f64); integers wrap. */
 #include "ir/fold.h"
 
-/* The result seen along the axes of the operand: reduced axes do not move. */
+/* A view of the result along the axes of the operand, with stride 0 for reduced axes. */
 static fold_view view_reduced(const folding *f, const ir_attr *axes)
 {
     const ir_type *from = &f->in[0]->type;
@@ -31,7 +31,7 @@ static bool sum(const folding *f, const ir_attr *axes)
     return true;
 }
 
-/* Divides by `n` (1: a sum) and gives each element the dtype of the result. */
+/* Divides by `n` (1 for a sum) and rounds each element to the dtype of the result. */
 static bool finish(const folding *f, int64_t n)
 {
     const cells *out = &f->out[0];

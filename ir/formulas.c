@@ -1,4 +1,4 @@
-/* formulas.c - the rows of formulas.def by formula, and the formulas by op. */
+/* formulas.c - tables from formulas.def: the formulas, and the formula of each op. */
 #include "ir/formulas.h"
 
 enum { SHORT, LONG };
@@ -14,7 +14,7 @@ static const ir_formula plain[IR_OP_COUNT] = {
 #include "ir/formulas.def"
 };
 
-/* Ops that have another formula when their first attribute is set. */
+/* Ops that compute another formula if their first attribute is set. */
 static const ir_formula flagged[IR_OP_COUNT] = {
 #define FORMULA_FLAG(op, flag, name) [IR_OP_##op] = IR_FORMULA_##name,
 #include "ir/formulas.def"

@@ -1,9 +1,9 @@
-/* formulas_body.h - the rows of formulas.def as functions f_NAME_REAL(a, b, lo, hi); a formula ignores what it does not
- * use.
+/* formulas_body.h - the rows of formulas.def as functions f_NAME_REAL(a, b, lo, hi); a formula ignores the arguments
+ * that it does not need.
  *
- * A template over REAL: float, double (with REAL_IS_FLOAT defined) or int64_t. The includer provides K_FORMULA, the
- * qualifiers of a small inline function, and for floats R(m_exp), R(m_log) ... Integer arithmetic is our own: 64 bits,
- * wrapping, defined everywhere. */
+ * A template over REAL: float, double (both with REAL_IS_FLOAT defined) or int64_t. The includer provides K_FORMULA,
+ * the qualifiers of a small inline function, and for floats R(m_exp), R(m_log) ... Integer arithmetic is 64-bit, wraps,
+ * and is defined for all operands. */
 #include "ir/real.h"
 
 #define ABS R(m_abs)
@@ -39,7 +39,7 @@
 K_FORMULA int64_t m_abs_int64_t(int64_t a) { return a < 0 ? NEG(a) : a; }
 K_FORMULA int64_t m_div_int64_t(int64_t a, int64_t b) { return b == 0 ? 0 : b == -1 ? NEG(a) : a / b; }
 K_FORMULA int64_t m_fmod_int64_t(int64_t a, int64_t b) { return b == 0 || b == -1 ? 0 : a % b; }
-K_FORMULA int64_t m_pow_int64_t(int64_t a, int64_t b) /* a fraction is truncated: 0 unless |a| is 1 */
+K_FORMULA int64_t m_pow_int64_t(int64_t a, int64_t b) /* fractions are truncated: 0 unless |a| is 1 */
 {
     if (b < 0) return a == 1 ? 1 : a == -1 ? (b % 2 ? -1 : 1) : 0;
     uint64_t result = 1, square = (uint64_t)a;

@@ -1,8 +1,8 @@
-/* infer.c - result types of a node, and the checks that make it safe to run.
+/* infer.c - infers the result types of a node and checks that it is safe to run.
  *
- * First the part that the op table alone drives: arity, mandatory operands, dtype groups, ranges of attributes by
- * name. Then the rule of the op's `infer` column (infer_*.c) checks shapes and sets the results. Nothing that a
- * model or an IR file says is used before it has been checked here. */
+ * Checks driven by the op table come first: arity, mandatory operands, dtype groups, ranges of attributes by name. Then
+ * the rule of the op's `infer` column (infer_*.c) checks shapes and sets the results. Nothing from a model or an IR
+ * file is used before it has been checked here. */
 #include "ir/infer.h"
 
 #include <assert.h>
@@ -27,7 +27,7 @@ static bool is_wide(ir_dtype t) { return t == IR_f32 || t == IR_f64; }
 static const struct {
     bool (*legal)(ir_dtype t);
     const char *what;
-    bool agree; /* all operands of the group have one dtype */
+    bool agree; /* whether all operands of the group must have one dtype */
 } groups[] = {
     [IR_GROUP_F] = {ir_dtype_is_float, "a float type", true},
     [IR_GROUP_G] = {ir_dtype_is_float, "a float type", true},
@@ -60,7 +60,7 @@ static ampc_status check_operand_dtype(inference *x, int i)
     return AMPC_OK;
 }
 
-/* F32 is f64 exactly when F is; in an op without F it is whatever its own operands are. */
+/* F32 is f64 if and only if F is; in an op without F, its own operands decide. */
 static ampc_status check_wide_group(inference *x)
 {
     ir_dtype *wide = &x->group[IR_GROUP_F32], f = x->group[IR_GROUP_F];
@@ -92,8 +92,8 @@ static ampc_status check_operands(inference *x)
 
 /* ---- attributes ------------------------------------------------------------------------------ */
 
-/* Ranges by attribute name, for numbers and for each item of a list. What has no row may be anything finite;
- * dimensions without a row are never negative. */
+/* Ranges by attribute name, for numbers and for each item of a list. Numbers without a row may have any finite value;
+ * dimensions without a row must not be negative. */
 static const struct {
     const char *name;
     double low, high;
@@ -114,8 +114,8 @@ static const struct {
     {"incr_ratio", 1, HUGE_VAL},
     {"decr_ratio", 0, 1},
     {"min", 0, HUGE_VAL},
-    {"value", -HUGE_VAL, HUGE_VAL}, /* of dims: any integers */
-    {"start", -HUGE_VAL, HUGE_VAL}, /* of slices: inside where there is something to read */
+    {"value", -HUGE_VAL, HUGE_VAL}, /* of `dims`, any integers */
+    {"start", -HUGE_VAL, HUGE_VAL}, /* of slices: checked only if elements are read */
 };
 
 static const struct {
@@ -163,7 +163,7 @@ static ampc_status check_word(const inference *x, const ir_slot *slot, const cha
     return AMPC_OK;
 }
 
-/* DTYPE(out) chooses the float type of result 0 and its group; any other dtype attribute must name a type. */
+/* DTYPE(out) selects the float type of result 0 and its group; all other dtype attributes must name a type. */
 static ampc_status check_dtype(const inference *x, const ir_slot *slot, ir_dtype t)
 {
     if (strcmp(slot->name, "out"))
@@ -186,7 +186,7 @@ static ampc_status check_attributes(const inference *x)
         case IR_SLOT_STR: TRY(check_word(x, slot, a->s)); break;
         case IR_SLOT_INTS:
         case IR_SLOT_DIMS: TRY(check_items(x, slot, a)); break;
-        /* the parser reads true or false alone */
+        /* the parser accepts only true and false */
         default: assert(slot->kind == IR_SLOT_BOOL && (a->i == 0 || a->i == 1));
         }
     }

@@ -1,6 +1,6 @@
-/* infer_conv.c - matmul, and what slides a window: convolution and pooling with their gradients.
+/* infer_conv.c - matmul and ops with a sliding window: convolution and pooling with their gradients.
  *
- * A gradient is checked by the rule of its forward op, applied to the shape that it is the gradient of. */
+ * A gradient is checked by the rule of its forward op, applied to the shape of the forward operand. */
 #include "ir/infer.h"
 
 #include <inttypes.h>
@@ -53,8 +53,8 @@ static ampc_status window_read(const inference *x, int axes, window *w)
     return AMPC_OK;
 }
 
-/* Places where the window fits on `size` elements. In ceil mode one more if elements are left over, unless it would
- * begin in the padding behind, which is smaller than the window. */
+/* The number of window positions on `size` elements. Ceil mode adds one if elements are left over, unless that window
+ * would begin in the end padding, which is smaller than the window. */
 static ampc_status window_count(const inference *x, int axis, const window *w, ir_dim size, ir_dim *count)
 {
     ir_dim_table *t = x->dims;
@@ -82,7 +82,7 @@ static ampc_status conv_check_channels(const inference *x, const ir_type *in, co
     return AMPC_OK;
 }
 
-/* The shape of the convolution of `in` with `w`. */
+/* The result shape of the convolution of `in` with `w`. */
 static ampc_status conv_shape(const inference *x, const ir_type *in, const ir_type *w, ir_type *y)
 {
     int axes = in->rank - 2;
@@ -135,7 +135,7 @@ ampc_status infer_conv_grad_weight(const inference *x)
 
 /* ---- pooling --------------------------------------------------------------------------------- */
 
-/* Every window must touch an element, so the padding is smaller than the window. */
+/* The padding must be smaller than the window, so that every window has at least one element. */
 static ampc_status pool_shape(const inference *x, const ir_type *in, ir_type *y)
 {
     int axes = in->rank - 2;
@@ -166,7 +166,8 @@ ampc_status infer_pool(const inference *x)
     return infer_result(x, IR_OUT(max_pool, indices), y);
 }
 
-/* The windows are no attribute here: the indices, which a run checks, say where each gradient goes. */
+/* The window attributes are not needed here: the indices, which are checked at run time, determine where gradients are
+ * added. */
 ampc_status infer_max_pool_grad(const inference *x)
 {
     const ir_type *dy = infer_in(x, IR_IN(max_pool_grad, dy));

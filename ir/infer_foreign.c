@@ -1,12 +1,12 @@
-/* infer_foreign.c - results of an operator that is only carried along: the types that are written with it; those that
- * the layout marks have the element type of the operands that it marks. */
+/* infer_foreign.c - results of an opaque operator have the types written with it, except that those marked in the
+ * layout have the element type of the marked operands. */
 #include "ir/infer.h"
 
 #include <string.h>
 
 /* ---- the layout: "x_t>tx" ------------------------------------------------------------------------------- */
 
-/* The mark of the i-th operand or result that is there; 0: the layout has none. */
+/* The mark of operand or result i, not counting absent ones, or 0 if the layout has none. */
 static char mark_of(const char *at, int i)
 {
     for (; *at && *at != '>'; at++)
@@ -37,7 +37,7 @@ void ir_foreign_settle(ir_node *n, bool low)
 
 /* ---- types ----------------------------------------------------------------------------------------------- */
 
-/* "f32[N,3]" at *at; steps over it. */
+/* Parses "f32[N,3]" at *at and moves *at past it. */
 static bool read_type(ir_dim_table *dims, const char **at, ir_type *out)
 {
     const char *p = *at;
@@ -57,7 +57,7 @@ static bool read_type(ir_dim_table *dims, const char **at, ir_type *out)
     return true;
 }
 
-/* The type that the marked operands share, or NO_DTYPE. */
+/* The type of all marked operands, or NO_DTYPE if there are none. */
 static ampc_status float_type(const inference *x, ir_dtype *out)
 {
     *out = IR_NO_DTYPE;

@@ -1,4 +1,4 @@
-/* infer_movement.c - ops that move elements about, and the two that make integers (iota, dims). */
+/* infer_movement.c - ops that move elements, and two that generate integers (iota, dims). */
 #include "ir/infer.h"
 
 #include <inttypes.h>
@@ -6,8 +6,8 @@
 
 /* ---- reshape, transpose, expand -------------------------------------------------------------- */
 
-/* Multiplies the dimensions of `a` that `b` does not have too: shared factors need no arithmetic, so counts
- * compare even where their product has no canonical form. */
+/* Multiplies the dimensions of `a` that `b` does not also have. Cancelling shared factors makes element counts
+ * comparable even if their products have no canonical form. */
 static ir_dim own_product(ir_dim_table *t, const ir_type *a, const ir_type *b)
 {
     bool taken[IR_MAX_RANK] = {false};
@@ -112,7 +112,7 @@ ampc_status infer_split(const inference *x)
 
 /* ---- slice, pad, gather ---------------------------------------------------------------------- */
 
-/* Refuses an index that is known to be outside; with symbols that is not known before they are bound. */
+/* Rejects an index known to be out of range. A symbolic index is checked when its symbols are bound. */
 static ampc_status check_index(const inference *x, int axis, ir_dim index, ir_dim size)
 {
     ir_dim room = ir_dim_sub(x->dims, size, index);
@@ -123,7 +123,7 @@ static ampc_status check_index(const inference *x, int axis, ir_dim index, ir_di
                         infer_show_dim(x, size));
 }
 
-/* part[i] = whole[start + i*step] stays inside on every axis. */
+/* Checks that part[i] = whole[start + i*step] is in range on every axis. */
 static ampc_status check_slice(const inference *x, const ir_type *whole, const ir_type *part)
 {
     const int64_t *start, *step;
@@ -131,7 +131,7 @@ static ampc_status check_slice(const inference *x, const ir_type *whole, const i
     TRY(infer_list(x, "step", whole->rank, &step));
     for (int i = 0; i < whole->rank; i++) {
         if (step[i] == 0) return infer_reject(x, "axis %d: step is 0", i);
-        if (ir_dim_least(x->dims, part->dims[i]) < 1) continue; /* may be empty: known when symbols are bound */
+        if (ir_dim_least(x->dims, part->dims[i]) < 1) continue; /* may be empty; checked when symbols are bound */
         ir_dim last = ir_dim_mul(x->dims, ir_dim_add(x->dims, part->dims[i], -1), ir_dim_number(step[i]));
         TRY(check_index(x, i, start[i], whole->dims[i]));
         TRY(check_index(x, i, ir_dim_add(x->dims, start[i], last), whole->dims[i]));
@@ -158,7 +158,7 @@ ampc_status infer_slice_grad(const inference *x)
     return infer_result(x, 0, whole);
 }
 
-/* The padded shape. Modes that repeat elements need one to repeat. */
+/* Computes the padded shape. Modes that repeat elements need at least one element. */
 static ampc_status pad_shape(const inference *x, const ir_type *from, ir_type *to)
 {
     const int64_t *before, *after;
@@ -224,7 +224,7 @@ ampc_status infer_gather_grad(const inference *x)
     return infer_result(x, 0, table);
 }
 
-/* ---- integers from nothing ------------------------------------------------------------------- */
+/* ---- integer generators ---------------------------------------------------------------------- */
 
 ampc_status infer_iota(const inference *x)
 {

@@ -10,7 +10,7 @@ static ampc_status expect_channels(const inference *x, const char *const *slots,
     return AMPC_OK;
 }
 
-/* Result 0 is like x, all others are like `rest`. */
+/* Result 0 has the shape of x, all others have shape `rest`. */
 static ampc_status set_results(const inference *x, ir_type rest)
 {
     ir_type first = *infer_operand(x, "x");
@@ -37,7 +37,7 @@ ampc_status infer_batch_norm_grad(const inference *x)
     return set_results(x, channels);
 }
 
-/* Splits the shape of x at the axis: `normalised` are the dimensions behind, `kept` those before and ones. */
+/* Splits the shape of x at `axis`: `normalised` has the dimensions from the axis on, `kept` has 1 in their place. */
 static ampc_status split_shape(const inference *x, ir_type *normalised, ir_type *kept)
 {
     const ir_type *in = infer_operand(x, "x");

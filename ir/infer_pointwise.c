@@ -1,9 +1,9 @@
-/* infer_pointwise.c - element by element: one shape for all, or NumPy broadcasting. */
+/* infer_pointwise.c - elementwise ops: all operands have one shape, or NumPy broadcasting. */
 #include "ir/infer.h"
 
 #include <string.h>
 
-/* Operands of one element, in ops whose other operands have one shape. */
+/* Whether the operand must be a scalar, in ops whose other operands all have the same shape. */
 static bool is_scalar_slot(const ir_slot *slot)
 {
     static const char *const names[] = {"lo", "hi", "lr", "skip", "step", "cond"};
@@ -17,7 +17,7 @@ static const ir_slot *slot_of(const inference *x, int i)
     return ir_op_in_slot(x->node->op, i, x->node->n_in);
 }
 
-/* All results have the shape that all operands, but for scalars, share. */
+/* All operands but the scalars have the same shape, which is also that of the results. */
 ampc_status infer_same(const inference *x)
 {
     int first = 0, axis;

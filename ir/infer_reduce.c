@@ -28,7 +28,8 @@ ampc_status infer_global_norm(const inference *x)
     return infer_result(x, 0, (ir_type){0});
 }
 
-/* x [N,C,...] goes with label [N,...], a weight [C], and a loss that is a scalar unless reduction is none. */
+/* Checks that for x [N,C,...] the label is [N,...] and a weight is [C]. The loss is a scalar unless reduction is
+ * none. */
 static ampc_status loss_shapes(const inference *x, ir_type *items, ir_type *loss)
 {
     const ir_type *in = infer_operand(x, "x");

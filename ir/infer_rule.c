@@ -1,11 +1,11 @@
-/* infer_rule.c - what the rules of inference work with: operands, attributes, results, messages. */
+/* infer_rule.c - helpers of the inference rules: operands, attributes, results, messages. */
 #include "ir/infer.h"
 
 #include <assert.h>
 #include <inttypes.h>
 #include <string.h>
 
-#define MAX_BYTES (INT64_C(1) << 46) /* of one value */
+#define MAX_BYTES (INT64_C(1) << 46) /* maximum size of a value */
 
 ampc_status infer_reject(const inference *x, const char *format, ...)
 {
@@ -43,7 +43,7 @@ static int operand_position(const inference *x, const char *slot)
 const ir_type *infer_operand(const inference *x, const char *slot)
 {
     int i = operand_position(x, slot);
-    assert(i >= 0); /* the op table has the slot, or the rule would not be the op's */
+    assert(i >= 0); /* the op table has the slot, since the rule is the op's */
     return infer_in(x, i);
 }
 
@@ -145,8 +145,8 @@ static ir_dtype default_dtype(const inference *x, int i)
     }
 }
 
-/* Symbols count as 1: what they make of it is checked when they are bound. Zeros too, so that no product of
- * some of the dimensions can overflow. */
+/* Whether the value is not too large. Symbols count as 1, since sizes are checked when they are bound. Zeros also count
+ * as 1, so that no product of a subset of the dimensions can overflow. */
 static bool fits(const ir_type *type)
 {
     int64_t bytes = (int64_t)ir_dtype_size(type->dtype);

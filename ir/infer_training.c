@@ -1,4 +1,4 @@
-/* infer_training.c - randomness, loss scaling, and the edges of a graph. */
+/* infer_training.c - random ops, loss scaling, stores and outputs. */
 #include "ir/infer.h"
 
 ampc_status infer_dropout(const inference *x)
@@ -12,7 +12,7 @@ ampc_status infer_dropout(const inference *x)
     return infer_result(x, IR_OUT(dropout, mask), y);
 }
 
-/* One result for each gradient, then found_inf. */
+/* One result per gradient, then found_inf. */
 ampc_status infer_unscale(const inference *x)
 {
     int n = x->node->n_in - 1;
@@ -27,7 +27,7 @@ ampc_status infer_unscale(const inference *x)
     return infer_result(x, n, (ir_type){0});
 }
 
-/* Each result replaces one of the operands behind found_inf. */
+/* Each result replaces one of the operands after found_inf. */
 ampc_status infer_update_loss_scaling(const inference *x)
 {
     for (int i = 0; i < x->node->n_in; i++) TRY(infer_expect_scalar(x, i));

@@ -1,8 +1,8 @@
-/* lex.c - text of the IR -> tokens, one at a time.
+/* lex.c - splits IR text into tokens, one at a time.
  *
- * Blanks, line ends and comments separate tokens and mean nothing, except that the comment behind the last token of a
- * line is kept as the note of what ends there. Strings are JSON strings; what they decode to is valid UTF-8
- * without NUL, so that names are C strings. The source is untrusted: nothing is read past its length. */
+ * Blanks, line ends and comments only separate tokens, except that a comment after the last token of a line is kept as
+ * the note of the statement that ends there. Strings are JSON strings whose decoded value is valid UTF-8 without NUL,
+ * so names are C strings. The source is untrusted: nothing is read beyond its length. */
 #include "ir/text.h"
 #include "ir/utf8.h"
 
@@ -34,7 +34,7 @@ static void newline(ir_lexer *l)
     l->line_start = ++l->at;
 }
 
-/* The text from `start` to the end of the line, without blanks at its ends. */
+/* The text from `start` to the end of the line, trimmed. */
 static const char *comment_text(const ir_lexer *l, size_t start, size_t end)
 {
     while (start < end && is_blank(l->text[start])) start++;
@@ -77,7 +77,7 @@ static int hex_digit(char c)
     return -1;
 }
 
-/* Four hexadecimal digits; -1 if they are none. */
+/* Reads four hexadecimal digits; -1 if malformed. */
 static int32_t hex4(ir_lexer *l)
 {
     int32_t code = 0;
@@ -98,7 +98,7 @@ static char *put_utf8(char *out, uint32_t code)
     return out + length;
 }
 
-/* After "\u"; a pair of surrogates is one character. NULL: malformed. */
+/* Decodes an escape after "\u"; a surrogate pair is one character. Returns NULL if malformed. */
 static char *unicode_escape(ir_lexer *l, char *out)
 {
     int32_t code = hex4(l);
@@ -127,7 +127,7 @@ static char *escape(ir_lexer *l, char *out)
     return out + 1;
 }
 
-/* The string that begins at the cursor, decoded into the token's text. Decoding never makes it longer. */
+/* Decodes the string at the cursor into the token's text. The decoded string is never longer than its source. */
 static void lex_string(ir_lexer *l)
 {
     size_t end = ++l->at;
@@ -169,7 +169,7 @@ static const char *cut(const ir_lexer *l, size_t start)
     return arena_strndup(l->arena, l->text + start, l->at - start);
 }
 
-/* The name after '%' or '@'. */
+/* Reads the name after '%' or '@'. */
 static void lex_name(ir_lexer *l)
 {
     size_t start = ++l->at;
@@ -244,7 +244,7 @@ ir_lexer ir_lexer_start(const char *text, size_t length, arena *a)
     return l;
 }
 
-/* Whether the cursor stands on the end of a dimension, `depth` parentheses deep. */
+/* Whether the cursor is at the end of a dimension, inside `depth` parentheses. */
 static bool dim_ends(const ir_lexer *l, int depth, bool quoted)
 {
     if (at_end(l) || here(l) == '#') return !quoted || at_end(l);

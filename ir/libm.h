@@ -1,4 +1,5 @@
-/* libm.h - the functions of formulas.def on double, from the C library. Needs K_FORMULA (ir/formulas_body.h). */
+/* libm.h - the functions of formulas.def on double, implemented by the C library. Needs K_FORMULA
+ * (ir/formulas_body.h). */
 #ifndef AMPC_LIBM_H
 #define AMPC_LIBM_H
 

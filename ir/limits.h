@@ -1,5 +1,5 @@
-/* limits.h - least and greatest value of every number that a user can set, for the command line and the C API alike.
- * Pairs: they stand in initializers and calls as they are. */
+/* limits.h - minimum and maximum of every number that users can set, for the command line and the C API. Each is a pair
+ * for use in initializers and calls. */
 #ifndef AMPC_LIMITS_H
 #define AMPC_LIMITS_H
 
@@ -7,10 +7,10 @@
 #define LIMITS_LOSS_SCALE 1e-30, 1e38
 #define LIMITS_INCR_RATIO 1, 1e6
 #define LIMITS_DECR_RATIO 1e-6, 1
-#define LIMITS_EVERY_N 1, 1e9 /* steps until the loss scale changes */
+#define LIMITS_EVERY_N 1, 1e9 /* steps before the loss scale changes */
 #define LIMITS_WEIGHT_DECAY 0, 1e6
 #define LIMITS_MOMENTUM 0, 1
-#define LIMITS_BETA 0, 0.9999999999 /* of Adam: below 1, by which it divides */
+#define LIMITS_BETA 0, 0.9999999999 /* less than 1 because Adam divides by 1 - beta^t */
 #define LIMITS_EPS 0, 1
 /* running */
 #define LIMITS_RATE 0, 1e6

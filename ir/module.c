@@ -27,16 +27,16 @@ void ir_module_free(ir_module *m)
     if (m) arena_free(m->arena);
 }
 
-enum { COUNTER = 0x1e }; /* starts a key that is no name */
+enum { COUNTER = 0x1e }; /* first character of keys that are not names */
 
 /* ---- unique names ---------------------------------------------------------------------------- */
 
-/* `name`, or `name.N` with the first free N, entered into `names`. */
+/* Adds `name`, or `name.N` with the first free N, to `names`. */
 static const char *name_unique(ir_module *m, strmap *names, const char *name, void *owner)
 {
     const char *plain = name && *name ? name : "v", *kept = strmap_enter(names, plain, owner);
     if (kept) return kept;
-    /* The next number to try is kept under a key of its own, so that many equal names cost no search. */
+    /* A separate key holds the next number to try, to avoid a search if many names are equal. */
     const char *counter = arena_printf(m->arena, "%c%s", COUNTER, plain);
     uintptr_t number = (uintptr_t)strmap_get(names, counter);
     while (!kept) kept = strmap_enter(names, arena_printf(m->arena, "%s.%zu", plain, (size_t)++number), owner);
@@ -134,7 +134,7 @@ static ir_value *value_new(ir_graph *g, ir_value_kind kind, const ir_type *type)
     return v;
 }
 
-/* Results and inputs of a graph share one name space. */
+/* Results and inputs of a graph share one namespace. */
 static void value_name(ir_value *v, const char *name)
 {
     v->name = name_unique(v->graph->module, v->graph->names, name, v);
@@ -142,7 +142,7 @@ static void value_name(ir_value *v, const char *name)
 
 void ir_value_rename(ir_value *v, const char *name)
 {
-    assert(v->kind != IR_VALUE_STORAGE); /* the callers rename results and inputs */
+    assert(v->kind != IR_VALUE_STORAGE); /* callers rename only results and inputs */
     if (v->name && strcmp(v->name, name) == 0) return;
     value_name(v, name);
 }
@@ -164,7 +164,7 @@ ir_value *ir_graph_find_input(const ir_graph *g, const char *name)
 
 void ir_graph_drop_input(ir_graph *g, ir_value *v)
 {
-    assert(!ir_value_used(v)); /* the callers asked */
+    assert(!ir_value_used(v)); /* callers checked it */
     size_t kept = 0;
     for (size_t i = 0; i < g->inputs.count; i++)
         if (g->inputs.items[i] != v) g->inputs.items[kept++] = g->inputs.items[i];
@@ -198,7 +198,7 @@ ir_node *ir_graph_find_output(const ir_graph *g, const char *name)
     return NULL;
 }
 
-/* n or the first node after it with that trait. */
+/* n, or the first node after it, with that trait. */
 static ir_node *skip_to(ir_node *n, enum ir_trait trait)
 {
     while (n && !ir_op_has(n->op, trait)) n = n->next;
@@ -229,7 +229,7 @@ void ir_graph_renumber(ir_graph *g)
             if (n->in[i].value && n->in[i].value->id == UINT32_MAX) n->in[i].value->id = g->value_ids++;
         for (int i = 0; i < n->n_out; i++) n->out[i]->id = g->value_ids++;
     }
-    /* Storage values that nothing reads now still exist and need an id of their own. */
+    /* Storage values without uses still exist and need ids too. */
     for (size_t i = 0; i < m->storage.count; i++) {
         ir_value *v = find_read(g, m->storage.items[i]);
         if (v && v->id == UINT32_MAX) v->id = g->value_ids++;

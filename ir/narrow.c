@@ -1,7 +1,7 @@
-/* narrow.c - f32 to the two 16-bit types at the speed of memory, bit for bit as ir_f32_to_f16 and ir_f32_to_bf16.
+/* narrow.c - f32 to f16 and bf16 at memory speed, with the same bits as ir_f32_to_f16 and ir_f32_to_bf16.
  *
- * f16 by the instructions of F16C and AVX-512 where the processor has them; bf16 by integer arithmetic that compilers
- * vectorise (the instructions of AVX512_BF16 flush subnormal numbers). */
+ * f16 uses the F16C and AVX-512 instructions if the processor has them. bf16 uses integer arithmetic that compilers
+ * vectorise, because the AVX512_BF16 instructions flush subnormals. */
 #include "ir/dtype.h"
 
 #include <assert.h>
@@ -9,7 +9,7 @@
 #if defined(__x86_64__)
 #include <immintrin.h>
 
-/* Without optimisation the intrinsic is a macro of the compiler that converts a -1 to a mask. */
+/* Without optimisation the intrinsic is a compiler macro that converts -1 to a mask. */
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wsign-conversion"
 __attribute__((target("avx512f"))) static size_t narrow_avx512(uint16_t *d, const float *s, size_t n)
@@ -30,7 +30,7 @@ __attribute__((target("avx,f16c"))) static size_t narrow_f16c(uint16_t *d, const
     return i;
 }
 
-/* How many elements are done; every processor with AVX2 has F16C. */
+/* Returns the number of elements converted. Every processor with AVX2 has F16C. */
 static size_t narrow_vector(uint16_t *d, const float *s, size_t n)
 {
     if (__builtin_cpu_supports("avx512f")) return narrow_avx512(d, s, n);
@@ -51,7 +51,7 @@ IR_CLONES static void narrow_bf16(uint16_t *restrict d, const float *restrict s,
 
 void ir_narrow(ir_dtype to, uint16_t *dst, const float *src, size_t n)
 {
-    assert(ir_dtype_is_low(to)); /* the callers ask */
+    assert(ir_dtype_is_low(to)); /* callers check it */
     if (to == IR_bf16) {
         narrow_bf16(dst, src, n);
         return;

@@ -1,4 +1,4 @@
-/* node.c - one node: made through a cursor, its operands and attributes, its place in the graph. */
+/* node.c - a node: creation through a builder, operands and attributes, position in the graph. */
 #include "ir/ir.h"
 
 #include <assert.h>
@@ -43,7 +43,7 @@ static void use_unlink(ir_use *u)
 
 void ir_node_set_input(ir_node *n, int i, ir_value *v)
 {
-    assert(i >= 0 && i < n->n_in); /* the callers count the operands */
+    assert(i >= 0 && i < n->n_in); /* callers check the operand count */
     use_unlink(&n->in[i]);
     use_link(&n->in[i], v);
 }
@@ -63,7 +63,7 @@ void ir_node_add_input(ir_node *n, ir_value *v)
 
 void ir_value_replace(ir_value *from, ir_value *to)
 {
-    assert(from != to); /* the callers compare first */
+    assert(from != to); /* callers compare first */
     while (from->first_use) ir_node_set_input(from->first_use->user, from->first_use->index, to);
 }
 
@@ -106,7 +106,7 @@ ir_node *ir_new_array(ir_builder *b, ir_op op, int n_in, ir_value *const *in, in
     n->phase = b->phase;
     n->loc = b->loc;
     n->loc.parts = NULL;
-    /* Optional operands at the end may be left out by the caller; the node has every slot. */
+    /* The caller may omit optional operands at the end; the node has every slot. */
     n->n_in = info->variadic_in < 0 && n_in < info->n_in ? info->n_in : n_in;
     n->n_out = n_out ? n_out : info->n_out;
     n->in = arena_array(a, (size_t)n->n_in, sizeof *n->in);
@@ -125,7 +125,7 @@ ir_node *ir_new_array(ir_builder *b, ir_op op, int n_in, ir_value *const *in, in
 ir_node *ir_new(ir_builder *b, ir_op op, int n_in, ...)
 {
     ir_value *in[16];
-    assert(n_in <= 16); /* the call says how many */
+    assert(n_in <= 16); /* the call states the count */
     va_list args;
     va_start(args, n_in);
     for (int i = 0; i < n_in; i++) in[i] = va_arg(args, ir_value *);
@@ -156,7 +156,7 @@ static void unlink_node(ir_node *n)
 
 void ir_node_remove(ir_node *n)
 {
-    for (int i = 0; i < n->n_out; i++) assert(!ir_value_used(n->out[i])); /* the callers replaced its results */
+    for (int i = 0; i < n->n_out; i++) assert(!ir_value_used(n->out[i])); /* callers have replaced its results */
     for (int i = 0; i < n->n_in; i++) use_unlink(&n->in[i]);
     if (!n->graph) return;
     unlink_node(n);
@@ -165,7 +165,7 @@ void ir_node_remove(ir_node *n)
 
 void ir_node_move_before(ir_node *n, ir_node *at)
 {
-    assert(n != at && n->graph == at->graph); /* the callers stay in the graph */
+    assert(n != at && n->graph == at->graph); /* callers stay within the graph */
     unlink_node(n);
     n->prev = at->prev;
     n->next = at;

@@ -1,7 +1,7 @@
-/* number.c - numbers of the textual form: shortest text that reads back as the same bits.
+/* number.c - numbers in IR text, printed as the shortest text that reads back as the same bits.
  *
- * Printing tries 1, 2, 3 ... significant digits until reading gives the value back; 17 always do. The C locale is
- * set around each conversion, because the host program may run under one with another decimal point. */
+ * Printing tries 1, 2, 3 ... significant digits until the text reads back as the same value; 17 are always enough. The
+ * C locale is set around each conversion because the host program may use another decimal point. */
 #include "ir/text.h"
 
 #include <errno.h>
@@ -14,7 +14,7 @@
 
 static locale_t enter_c_locale(void)
 {
-    locale_t c = newlocale(LC_ALL_MASK, "C", (locale_t)0); /* a static object, never freed */
+    locale_t c = newlocale(LC_ALL_MASK, "C", (locale_t)0); /* a static object that need not be freed */
     return c ? uselocale(c) : (locale_t)0;
 }
 
@@ -50,7 +50,7 @@ void ir_float_print(char out[IR_NUMBER_SIZE], ir_dtype t, double v)
         return;
     }
     locale_t before = enter_c_locale();
-    if (fabs(v) < 1e15 && v == floor(v)) { /* 2000 rather than 2e3 */
+    if (fabs(v) < 1e15 && v == floor(v)) { /* prints 2000 rather than 2e3 */
         snprintf(out, IR_NUMBER_SIZE, "%.0f", v);
     } else {
         int digits = 1;
@@ -70,7 +70,8 @@ bool ir_element_print(char out[IR_NUMBER_SIZE], ir_dtype t, const void *p)
     return ir_element_parse(out, t, again) && memcmp(again, p, ir_dtype_size(t)) == 0;
 }
 
-/* strtod also takes blanks, hexadecimal, infinity and nan(...): only the characters of a decimal number pass. */
+/* Accepts only the characters of decimal numbers, because strtod also parses blanks, hexadecimal, infinity and
+ * nan(...). */
 static bool is_decimal(const char *text)
 {
     size_t n = strspn(text, "+-0123456789.eE");

@@ -1,12 +1,12 @@
-/* ops.c - ops.def expanded into the table that ir_op_get reads.
+/* ops.c - expands ops.def into the table that ir_op_get reads.
  *
- * Each op becomes an array of slots in the order inputs, outputs, attributes; the counts come from the slot structs
- * of ops.h, so they cannot disagree. */
+ * Each op has an array of slots in the order inputs, outputs, attributes. The counts are computed from the slot structs
+ * of ops.h, so they always agree with IR_IN, IR_OUT and IR_ATTR. */
 #include "ir/ops.h"
 
 #include <string.h>
 
-/* The array of slots of each op. */
+/* The slot array of each op. */
 #define SAME IR_NO_DTYPE
 #define f32 IR_f32
 #define i64 IR_i64
@@ -31,7 +31,7 @@
 #define DIMS(name) ATTR(name, IR_SLOT_DIMS, {.list = {0}})
 #include "ir/ops.def"
 
-/* The position of the variadic slot, as a struct member that exists for every op: built by counting. */
+/* The preprocessor cannot compute the position of a variadic slot, so it is searched for at startup. */
 static int find_variadic(const ir_slot *slots, int n, ir_slot_kind kind)
 {
     for (int i = 0; i < n; i++)
@@ -84,7 +84,7 @@ static ir_op_info infos[IR_OP_COUNT] = {
 #include "ir/ops.def"
 };
 
-/* Completed before main: the two positions that the preprocessor cannot count. */
+/* Fills in the two positions that are not known at compile time, before main. */
 __attribute__((constructor)) static void find_variadic_slots(void)
 {
     for (int i = 0; i < IR_OP_COUNT; i++) {
@@ -111,12 +111,12 @@ bool ir_op_find(const char *name, ir_op *out)
     return false;
 }
 
-/* Number i of n in `count` slots of which `variadic` may stand for any number. */
+/* The slot of element i of n, given `count` slots of which slot `variadic` (if not -1) may be repeated or absent. */
 static const ir_slot *slot_at(const ir_slot *slots, int count, int variadic, int i, int n)
 {
     if (i < 0 || i >= n) return NULL;
     if (variadic < 0) return n <= count ? &slots[i] : NULL;
-    int repeated = n - (count - 1); /* how often the variadic slot stands */
+    int repeated = n - (count - 1); /* number of operands in the variadic slot */
     if (repeated < 0) return NULL;
     if (i < variadic) return &slots[i];
     return i < variadic + repeated ? &slots[variadic] : &slots[i - repeated + 1];

@@ -1,14 +1,14 @@
-/* ops.h - what the op table says, for every room: op numbers, slots, attributes.
+/* ops.h - the op table in C: op numbers, slots, attributes.
  *
- * IR_IN(matmul, bias), IR_OUT(layer_norm, rstd), IR_ATTR(conv, pads) give the position of a slot; a name that
- * ops.def does not have is a compile error. */
+ * IR_IN(matmul, bias), IR_OUT(layer_norm, rstd) and IR_ATTR(conv, pads) are the positions of slots; a name that is not
+ * in ops.def is a compile error. */
 #ifndef AMPC_OPS_H
 #define AMPC_OPS_H
 
 #include "ir/dim.h"
 #include "ir/dtype.h"
 
-#define IR_MAX_RANK 12 /* of a value inside the IR; models are limited to 8 */
+#define IR_MAX_RANK 12 /* of values in the IR; models are limited to 8 */
 
 typedef enum ir_op {
 #define OP(name, amp, traits, infer, fold, grad, kernel) IR_OP_##name,
@@ -16,7 +16,7 @@ typedef enum ir_op {
     IR_OP_COUNT
 } ir_op;
 
-/* Slot positions, as offsets in structs that are never instantiated (member 0 is a dummy). */
+/* Slot positions are offsets in structs that are never instantiated; member 0 is a dummy. */
 #define OP(name, amp, traits, infer, fold, grad, kernel) struct ir_in_##name { char op_;
 #define END };
 #define IN(name, type) char name;
@@ -54,7 +54,7 @@ enum ir_trait {
     IR_NAMED = 8192, IR_CONVERTS = 16384, IR_COMMUTES = 32768, IR_ELEMENTWISE = 1 << 16, IR_EXPANDS = 1 << 17,
     IR_SUMS = 1 << 18, IR_BY_AXIS = 1 << 19, IR_PER_AXIS = 1 << 20, IR_UPDATES = 1 << 21, IR_UNSCALES = 1 << 22,
     IR_CHECKS = 1 << 23, IR_MEANS = 1 << 24, IR_DRAWS = 1 << 25,
-    IR_ONCE = 1 << 26 /* of operand 0; IR_ONCE << i: of operand i < 5 */
+    IR_ONCE = 1 << 26 /* for operand 0; IR_ONCE << i for operand i < 5 */
 };
 
 /* Slot kinds and the dtype groups of ops.def. */
@@ -65,7 +65,7 @@ typedef enum ir_slot_kind {
 typedef enum ir_group { IR_GROUP_NONE, IR_GROUP_F, IR_GROUP_G, IR_GROUP_F32, IR_GROUP_N, IR_GROUP_I,
                         IR_GROUP_B, IR_GROUP_T, IR_GROUP_U } ir_group;
 
-/* An attribute's value; which member is meant says the slot. Lists of a node live in its arena. */
+/* The value of an attribute. The kind of its slot tells which member is valid. Lists are in the module's arena. */
 typedef struct ir_attr {
     union {
         int64_t i;      /* INT, BOOL (0 or 1) */
@@ -82,18 +82,18 @@ typedef struct ir_attr {
 typedef struct ir_slot {
     const char *name;
     ir_slot_kind kind;
-    ir_group group;   /* operands and results */
-    bool stops;       /* operands: no derivative goes through, although the type is a float */
-    ir_attr initial;  /* attributes: the value when not written */
+    ir_group group;   /* of operands and results */
+    bool stops;       /* operands: has no gradient although it is a float */
+    ir_attr initial;  /* attributes: default value */
 } ir_slot;
 
 typedef struct ir_op_info {
     const char *name;
     ir_colour colour;
     unsigned traits;
-    int n_in, n_out, n_attr;  /* slots, a variadic one counted once */
-    int variadic_in;          /* position of the INS slot, or -1 */
-    int variadic_out;         /* position of the OUTS slot, or -1 */
+    int n_in, n_out, n_attr;  /* number of slots; a variadic slot counts as one */
+    int variadic_in;          /* index of the INS slot, or -1 */
+    int variadic_out;         /* index of the OUTS slot, or -1 */
     const ir_slot *in, *out, *attr;
 } ir_op_info;
 
@@ -101,18 +101,18 @@ extern const ir_op_info *const ir_op_infos; /* [IR_OP_COUNT] */
 static inline const ir_op_info *ir_op_get(ir_op op) { return &ir_op_infos[op]; }
 static inline bool ir_op_has(ir_op op, enum ir_trait trait) { return (ir_op_get(op)->traits & trait) != 0; }
 bool ir_op_find(const char *name, ir_op *out);
-/* The slot of operand (result) number i when the node has n of them; NULL when the arity is wrong. */
+/* The slot of operand (result) i of a node that has n of them; NULL if the op cannot have n. */
 const ir_slot *ir_op_in_slot(ir_op op, int i, int n);
 const ir_slot *ir_op_out_slot(ir_op op, int i, int n);
-/* Whether no derivative goes through operand i: bounds of clip, statistics of batch_norm, class weights. Every other
- * float operand of an op with a gradient has one. */
+/* Whether operand i has no gradient although it is a float: bounds of clip, statistics of batch_norm, class weights.
+ * All other float operands of an op with a gradient have one. */
 bool ir_op_stops(ir_op op, int i);
-/* Whether two attributes of that kind have the same value, floats bit by bit. */
+/* Whether two attributes of that kind are equal; floats are compared bitwise. */
 bool ir_attr_equal(ir_slot_kind kind, const ir_attr *a, const ir_attr *b);
-/* Position of the operand or attribute slot of that name, or -1. */
+/* The index of the operand or attribute slot with that name, or -1. */
 int ir_op_find_in(ir_op op, const char *name);
 int ir_op_find_attr(ir_op op, const char *name);
-/* Position of the attribute `out` (the type that the op writes), or -1. */
+/* The index of the attribute `out` (the type of result 0), or -1. */
 int ir_op_out_attr(ir_op op);
 
 #endif

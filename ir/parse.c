@@ -1,8 +1,8 @@
-/* parse.c - text -> module: recursive descent over the tokens of lex.c (grammar: docs/ir.md).
+/* parse.c - parses IR text into a module by recursive descent over the tokens of lex.c (grammar: docs/ir.md).
  *
- * Nodes are made through the builder; each is inferred at once and what it infers is compared with the types that
- * are written. The first error ends parsing. The text is untrusted: sizes are checked before they are used, nothing
- * recurses (dimensions excepted, whose nesting dim_text.c limits), and memory grows with the text alone. */
+ * Nodes are created through the builder. Each is inferred immediately, and the result is compared with the types in the
+ * text. Parsing stops at the first error. The text is untrusted: sizes are checked before use, nothing recurses except
+ * dimensions, whose nesting dim_text.c limits, and memory use depends only on the length of the text. */
 #include "ir/parser.h"
 
 #include <errno.h>
@@ -15,7 +15,7 @@ static const size_t longest_text = (size_t)1 << 30;
 
 /* ---- storage --------------------------------------------------------------------------------------------- */
 
-/* The type of a storage or graph input. */
+/* Parses the type of a storage or graph input. */
 static ampc_status parse_declared_type(ir_parser *p, bool symbols, ir_type *out)
 {
     TRY(ir_need_mark(p, ":"));
@@ -33,7 +33,7 @@ static ampc_status parse_declared_type(ir_parser *p, bool symbols, ir_type *out)
 static ampc_status size_of(ir_parser *p, const ir_type *type, const ir_token *at, int64_t *bytes)
 {
     *bytes = (int64_t)ir_dtype_size(type->dtype);
-    int64_t whole = *bytes; /* zero dimensions do not excuse others that overflow */
+    int64_t whole = *bytes; /* detects an overflow even if another dimension is zero */
     for (int i = 0; i < type->rank; i++) {
         int64_t d = type->dims[i];
         if (!checked_mul(whole, d ? d : 1, &whole)) return FAIL_AT(p, at, "the storage is too large");
@@ -94,7 +94,7 @@ static ampc_status parse_file(ir_parser *p, ir_storage *s)
     return ir_need_mark(p, ")");
 }
 
-/* What stands after '='. */
+/* Parses the data after '='. */
 static ampc_status parse_data(ir_parser *p, ir_storage *s, int64_t bytes)
 {
     const ir_token t = p->lex.token;
@@ -107,12 +107,12 @@ static ampc_status parse_data(ir_parser *p, ir_storage *s, int64_t bytes)
     if ((int64_t)data.count != bytes)
         return FAIL_AT(p, &t, "the type has %lld elements, the value %lld%s", (long long)(bytes / size),
                        (long long)((int64_t)data.count / size), (int64_t)data.count % size ? " and a part" : "");
-    vec_push(p->scratch, &data, 0); /* never NULL */
+    vec_push(p->scratch, &data, 0); /* ensures that items is not NULL */
     ir_storage_set(p->module, s, data.items);
     return AMPC_OK;
 }
 
-/* "held mask" */
+/* Parses "held mask". */
 static ampc_status parse_held(ir_parser *p, ir_storage *s)
 {
     if (!ir_take_word(p, "held")) return AMPC_OK;
@@ -124,7 +124,7 @@ static ampc_status parse_held(ir_parser *p, ir_storage *s)
     return ir_fail_expected(p, "node, name, declared, mask, read or apart");
 }
 
-/* "as lr", "as slot velocity @w" */
+/* Parses "as lr" or "as slot velocity @w". */
 static ampc_status parse_state_role(ir_parser *p, ir_storage *s)
 {
     int role;
@@ -280,7 +280,7 @@ static ampc_status parse_version(ir_parser *p)
     return AMPC_OK;
 }
 
-/* The last line: the checksum of all before it. */
+/* Parses the last line, which holds the checksum of all text before it. */
 static ampc_status parse_end(ir_parser *p)
 {
     const ir_token at = p->item;
@@ -331,9 +331,9 @@ __attribute__((noinline)) static ampc_status parse_module(ir_parser *p, const ch
     return AMPC_OK;
 }
 
-/* ---- front door ------------------------------------------------------------------------------------------ */
+/* ---- entry points ---------------------------------------------------------------------------------------- */
 
-/* parse_module under a guard for both arenas. */
+/* Calls parse_module with a guard for both arenas. */
 static ampc_status parse_guarded(ir_parser *p, const char *text, size_t length)
 {
     jmp_buf guard;
@@ -362,7 +362,7 @@ ampc_status ir_parse(const char *text, size_t length, const char *file, diag *d,
     return status;
 }
 
-/* The rest of a stream, malloc'ed; NULL with errno set. */
+/* Reads the rest of a stream. The caller frees the result; NULL with errno on failure. */
 static char *read_all(FILE *f, size_t *length)
 {
     size_t capacity = 1 << 16, n;
@@ -370,7 +370,7 @@ static char *read_all(FILE *f, size_t *length)
     *length = 0;
     while (data && (n = fread(data + *length, 1, capacity - *length, f)) > 0) {
         *length += n;
-        if (*length > longest_text) break; /* parse_module says so */
+        if (*length > longest_text) break; /* parse_module reports it */
         if (*length < capacity) continue;
         char *larger = realloc(data, capacity *= 2);
         if (!larger) free(data);

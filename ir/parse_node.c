@@ -1,13 +1,13 @@
-/* parse_node.c - the lines of a graph: nodes, statements, labels.
+/* parse_node.c - parses the lines of a graph: nodes, statements, labels.
  *
- * A node is made through the builder as soon as its operands are read, and inferred when its line ends; what infer
- * gives is compared with the types that are written, and what infer reports is repeated at the op's place. */
+ * A node is created through the builder after its operands are parsed, and inferred at the end of its line. Inferred
+ * types are compared with the types in the text, and errors of inference are reported at the position of the op. */
 #include "ir/parser.h"
 
 #include <assert.h>
 #include <string.h>
 
-/* What infer says about the node becomes an error at its place in the text. */
+/* Repeats a message of ir_infer as an error at the node's position in the text. */
 void ir_repeat_message(void *user, diag_level level, const char *message)
 {
     ir_parser *p = user;
@@ -39,7 +39,7 @@ static ampc_status parse_list(ir_parser *p, ir_node *n, int index, bool dims)
     return AMPC_OK;
 }
 
-/* One word or number that names the value. */
+/* Parses an attribute value that is one word or number. */
 static ampc_status parse_simple(ir_parser *p, ir_node *n, int index, ir_slot_kind kind)
 {
     const char *text = p->lex.token.text;
@@ -75,7 +75,7 @@ static ampc_status parse_attr(ir_parser *p, ir_node *n, int index)
     }
 }
 
-/* "{axis=1, perm=[0,2,1]}", or nothing. */
+/* Parses "{axis=1, perm=[0,2,1]}", or nothing. */
 static ampc_status parse_attrs(ir_parser *p, ir_node *n)
 {
     const ir_op_info *info = ir_op_get(n->op);
@@ -99,7 +99,7 @@ typedef VEC(ir_value *) value_list;
 
 /* ---- nodes ----------------------------------------------------------------------------------------------- */
 
-/* The value that a token names; *out is NULL for "_". */
+/* The value named by a token; *out is NULL for "_". */
 static ampc_status parse_operand(ir_parser *p, ir_value **out)
 {
     const ir_token t = p->lex.token;
@@ -135,7 +135,7 @@ static ampc_status parse_operands(ir_parser *p, value_list *out)
     return AMPC_OK;
 }
 
-/* Counts by the op's slots, and that nothing mandatory is absent. */
+/* Checks that the op accepts the number of operands and that no mandatory one is absent. */
 static ampc_status check_operands(ir_parser *p, ir_op op, const value_list *in)
 {
     const ir_op_info *info = ir_op_get(op);
@@ -162,7 +162,7 @@ static ampc_status check_result_count(ir_parser *p, ir_op op, size_t count)
                    count);
 }
 
-/* `MatMul "fc/MatMul"` */
+/* Parses `MatMul "fc/MatMul"`. */
 static ampc_status parse_origin(ir_parser *p, const char **op, const char **node)
 {
     ir_token_kind kind = p->lex.token.kind;
@@ -175,7 +175,7 @@ static ampc_status parse_origin(ir_parser *p, const char **op, const char **node
     return AMPC_OK;
 }
 
-/* ` !MatMul "fc/MatMul"`, with the parts of what was recognised in brackets, or nothing. */
+/* Parses ` !MatMul "fc/MatMul"`, with the matched nodes of a pattern in brackets, or nothing. */
 static ampc_status parse_location(ir_parser *p, ir_node *n)
 {
     n->loc.file = p->source;
@@ -202,7 +202,7 @@ static ampc_status parse_op(ir_parser *p, ir_op *op)
     return AMPC_OK;
 }
 
-/* Operands and attributes of an op; the node is not yet in the graph. */
+/* Parses operands and attributes of an op into a node that is not yet in the graph. */
 static ampc_status parse_operation(ir_parser *p, ir_op op, size_t n_out, ir_node **out)
 {
     value_list in = {0};
@@ -210,11 +210,11 @@ static ampc_status parse_operation(ir_parser *p, ir_op op, size_t n_out, ir_node
     TRY(check_operands(p, op, &in));
     TRY(check_result_count(p, op, n_out));
     *out = ir_new_array(&p->builder, op, (int)in.count, in.items, (int)n_out);
-    assert(*out); /* check_operands has refused absent ones */
+    assert(*out); /* check_operands rejected absent ones */
     return parse_attrs(p, *out);
 }
 
-/* Infers, inserts, keeps the note. */
+/* Infers and inserts the node and sets its note. */
 static ampc_status finish_node(ir_parser *p, ir_node *n)
 {
     n->note = ir_take_note(p);
@@ -279,7 +279,7 @@ static ampc_status name_results(ir_parser *p, ir_node *n, const token_list *name
     return AMPC_OK;
 }
 
-/* "%y = op %a, %b {attributes} : types !Op "node"  # note" */
+/* Parses "%y = op %a, %b {attributes} : types !Op "node" # note". */
 ampc_status ir_parse_node(ir_parser *p)
 {
     token_list names = {0};
@@ -296,7 +296,7 @@ ampc_status ir_parse_node(ir_parser *p)
     return check_types(p, n, &types);
 }
 
-/* What "gradient @w" names. */
+/* Parses the value in "gradient @w". */
 static ampc_status parse_of(ir_parser *p, ir_output_of of, ir_value **out)
 {
     const ir_token at = p->lex.token;
@@ -308,7 +308,7 @@ static ampc_status parse_of(ir_parser *p, ir_output_of of, ir_value **out)
     return *out ? AMPC_OK : FAIL_AT(p, &at, "there is no %s '@%s'", of == IR_OF_INPUT ? "input" : "storage", name);
 }
 
-/* `"fc" = %z as logits`, after the word output. */
+/* Parses `"fc" = %z as logits` after the word output. */
 static ampc_status parse_output(ir_parser *p)
 {
     const char *name;
@@ -329,7 +329,7 @@ static ampc_status parse_output(ir_parser *p)
     return finish_node(p, n);
 }
 
-/* A label of a phase, or an op without results. */
+/* Parses the label of a phase, or an op without results. */
 ampc_status ir_parse_statement(ir_parser *p)
 {
     for (int i = 0; i < IR_PHASE_COUNT; i++)

@@ -1,4 +1,4 @@
-/* parse_tokens.c - what every part of the parser stands on: errors with their place, single tokens, types. */
+/* parse_tokens.c - shared by all parts of the parser: errors with positions, single tokens, types. */
 #include "ir/parser.h"
 
 #include <string.h>
@@ -93,7 +93,7 @@ const char *ir_keep(ir_parser *p, const char *s)
     return arena_intern(p->module->arena, s);
 }
 
-/* The comment behind what was just read. */
+/* A copy of the comment after the last token, or NULL. */
 const char *ir_take_note(ir_parser *p)
 {
     return p->lex.note ? arena_strdup(p->module->arena, p->lex.note) : NULL;
@@ -101,7 +101,7 @@ const char *ir_take_note(ir_parser *p)
 
 /* ---- types ----------------------------------------------------------------------------------------------- */
 
-/* "[N,784]": the current token is '['. */
+/* Parses "[N,784]"; the current token is '['. */
 ampc_status ir_parse_dims(ir_parser *p, ir_int_list *out, size_t most)
 {
     ir_lexer_next_dim(&p->lex);
@@ -122,7 +122,7 @@ ampc_status ir_parse_dims(ir_parser *p, ir_int_list *out, size_t most)
     return ir_need_mark(p, "]");
 }
 
-/* "f32[N,784]", or "_" for the type of a result that has none. */
+/* Parses "f32[N,784]", or "_" for the type of an unused result. */
 ampc_status ir_parse_type(ir_parser *p, ir_type *out)
 {
     *out = (ir_type){0};

@@ -1,4 +1,4 @@
-/* parse_v1.c - texts of version 1 (ampc 0.1), in which names and meta lines stood for roles. */
+/* parse_v1.c - IR text version 1 (ampc 0.1), in which names and meta lines implied roles. */
 #include "ir/parser.h"
 
 /* "opt.SLOT.PARAM" */
@@ -23,7 +23,7 @@ static void assign_state(const ir_module *m, ir_storage *s)
             s->role = (ir_state_role)role;
 }
 
-/* What "grad/w" belongs to; NULL: nothing of the graph. */
+/* What "grad/w" belongs to, or NULL if the graph has no such value. */
 static ir_value *find_of(ir_graph *g, ir_output_of of, const char *name)
 {
     if (of == IR_OF_INPUT) return ir_graph_find_input(g, name);
@@ -54,7 +54,7 @@ static void assign_graph(ir_graph *g, const char *loss, const char *logits, cons
     if (input) input->role = IR_INPUT_label;
 }
 
-/* The value of a meta line that is one no more. */
+/* Removes a meta line that version 2 does not have and returns its value. */
 static const char *take_meta(ir_module *m, const char *key)
 {
     size_t kept = 0;

@@ -1,14 +1,14 @@
-/* philox.h - Philox4x32-10, the one source of randomness: shuffles, initialisation, dropout, noise.
+/* philox.h - Philox4x32-10, the only source of randomness: shuffles, initialisation, dropout, noise.
  *
- * Counter based: the words depend on (key, counter) alone, so any point of any stream is reached at
- * once, a state is two numbers, and every machine draws the same. Algorithm and constants: Salmon,
+ * The generator is counter based: its output depends only on key and counter. Any position of a stream can be computed
+ * directly, the state is two numbers, and results are the same on all machines. Algorithm and constants: Salmon,
  * Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011. */
 #ifndef AMPC_PHILOX_H
 #define AMPC_PHILOX_H
 
 #include <stdint.h>
 
-/* Device code defines it with its own qualifiers before it includes this file. */
+/* Device code defines its own qualifiers before including this file. */
 #ifndef PHILOX_FUNCTION
 #define PHILOX_FUNCTION static inline
 #endif
@@ -42,17 +42,17 @@ PHILOX_FUNCTION uint32_t philox_word(uint64_t key, uint64_t stream, uint64_t ind
     return philox_block(key, stream, index / 4).v[index % 4];
 }
 
-/* [0, 1), a multiple of 2^-24: exact in f32. */
+/* Maps a word to [0, 1), a multiple of 2^-24 and therefore exact in f32. */
 PHILOX_FUNCTION float philox_unit(uint32_t word) { return (float)(word >> 8) * 0x1p-24f; }
 
-/* 0 .. bound-1 from 64 random bits, 0 < bound < 2^32; the bias is below bound / 2^64. */
+/* Maps 64 random bits to 0 .. bound-1, for 0 < bound < 2^32; the bias is less than bound / 2^64. */
 PHILOX_FUNCTION uint64_t philox_below(uint64_t bits, uint64_t bound)
 {
     uint64_t high = (bits >> 32) * bound, low = (bits & 0xffffffffu) * bound; /* bound < 2^32 */
     return (high + (low >> 32)) >> 32;
 }
 
-/* The 64 random bits number `index` of a stream. */
+/* The `index`-th 64 random bits of a stream. */
 PHILOX_FUNCTION uint64_t philox_bits(uint64_t key, uint64_t stream, uint64_t index)
 {
     philox_words w = philox_block(key, stream, index / 2);

@@ -1,4 +1,4 @@
-/* pipeline.c - one step of a pipeline, and what is asked for around it. */
+/* pipeline.c - one step of a pipeline with the requested timing, checks and dumps. */
 #include "ir/pipeline.h"
 
 #include "ir/write_guard.h"
@@ -18,7 +18,7 @@ static ampc_status write_dump(const pipeline *p, int step, const char *name, con
     return ok ? AMPC_OK : diag_error(p->diag, AMPC_IO, DIAG_FILE(path), "write failed");
 }
 
-/* `before`: the text before the step, where changes are asked for. */
+/* `before`: the text before the step, if changes are dumped. */
 static ampc_status dump(const pipeline *p, int step, const char *name, const char *before, arena *scratch)
 {
     bool named = p->dump_after && (strcmp(p->dump_after, "all") == 0 || strcmp(p->dump_after, name) == 0);

@@ -1,8 +1,8 @@
-/* pipeline.h - the one way to run a step of a pipeline: time, run, verify, dump, round-trip.
+/* pipeline.h - runs one step of a pipeline with timing, verification, dumps and round-trip checks.
  *
- * A pipeline is an ordered table of named steps over one subject. The passes over a module are one (passes/runner.c).
- * What differs between pipelines is in four functions: how a step runs and how its subject is verified, printed and
- * read back. */
+ * A pipeline is an ordered table of named steps that work on one subject, such as the passes over a module
+ * (passes/runner.c). Pipelines differ only in four functions: how to run a step, and how to verify, print and read back
+ * the subject. */
 #ifndef AMPC_PIPELINE_H
 #define AMPC_PIPELINE_H
 
@@ -12,21 +12,21 @@
 #include <stdio.h>
 
 typedef struct pipeline {
-    void *subject; /* what the functions get */
+    void *subject; /* passed to the functions */
     ampc_status (*run)(void *subject, int step);
     ampc_status (*verify)(void *subject);
     const char *(*print)(void *subject, arena *a);                /* canonical text */
-    ampc_status (*round_trip)(void *subject, const char *step, arena *a); /* prints, reads back, compares */
-    /* what is asked for */
-    const char *dump_after; /* name of a step or "all"; NULL: none */
-    const char *dump_dir;   /* a file per dump; NULL: to `text` */
+    ampc_status (*round_trip)(void *subject, const char *step, arena *a); /* prints, parses, compares */
+    /* options */
+    const char *dump_after; /* name of a step, or "all"; NULL: none */
+    const char *dump_dir;   /* one file per dump; NULL: dumps go to `text` */
     bool dump_changed;      /* dump each step that changes the text */
     bool verify_each, roundtrip_each, timing;
-    FILE *text; /* of timings and dumps; NULL: nowhere */
+    FILE *text; /* for timings and dumps; NULL: none */
     diag *diag;
 } pipeline;
 
-/* Step number `step` of its table, counted from 0. The arena is for texts, which are not kept. */
+/* Runs step `step` (from 0) of the table. `scratch` holds texts, which are freed before returning. */
 ampc_status pipeline_run_step(const pipeline *p, int step, const char *name, arena *scratch);
 
 #endif

@@ -1,14 +1,14 @@
-/* print.c - module -> canonical text (docs/ir.md).
+/* print.c - prints a module as canonical text (docs/ir.md).
  *
- * Text grows in one buffer. The nodes of a phase are printed in two steps, because their columns are aligned: first
- * the cells (results, operation) of all of them, then the lines, padded to the widest cell; a cell wider than its
- * limit does not count, so that one long name does not push everything else away. */
+ * All text goes to one buffer. The nodes of a phase are printed in two steps because their columns are aligned: first
+ * the cells (results, operation) of all nodes, then the lines, padded to the widest cell. Cells wider than a limit do
+ * not widen the column, so a single long name does not shift all lines. */
 #include "ir/text.h"
 
 #include <stdio.h>
 #include <string.h>
 
-enum { NAME_COLUMN = 24, RESULT_COLUMN = 20, OPERATION_COLUMN = 44 }; /* widest cells that others are padded to */
+enum { NAME_COLUMN = 24, RESULT_COLUMN = 20, OPERATION_COLUMN = 44 }; /* wider cells do not widen a column */
 
 const char *const ir_phase_names[IR_PHASE_COUNT] = {"forward", "backward", "update"};
 const char *const ir_storage_kind_names[] = {"param", "state", "const"};
@@ -19,9 +19,9 @@ typedef struct writer {
     const ir_module *module;
     char *data;
     size_t length, capacity, line_start;
-    int line;      /* lines finished so far */
+    int line;      /* number of completed lines */
     ir_dump *dump; /* NULL: lines are not recorded */
-    bool roles;    /* of outputs are shown */
+    bool roles;    /* whether roles of outputs are printed */
 } writer;
 
 static void put_bytes(writer *w, const char *s, size_t n)
@@ -84,7 +84,7 @@ static void put_name(writer *w, const char *sigil, const char *name)
     else put_string(w, name);
 }
 
-/* A note is one line without blanks at its ends. */
+/* Prints a note on one line, trimmed. */
 static void put_note(writer *w, const char *note)
 {
     if (!note) return;
@@ -169,7 +169,7 @@ static void put_operand(writer *w, const ir_value *v)
     else put_name(w, v->kind == IR_VALUE_RESULT ? "%" : "@", v->name);
 }
 
-/* Absent operands at the end are left out. */
+/* Omits absent operands at the end. */
 static void put_operands(writer *w, const ir_node *n)
 {
     int count = n->n_in;
@@ -188,7 +188,7 @@ static void put_results(writer *w, const ir_node *n)
     }
 }
 
-/* Operation, operands, attributes; what names its operand has its own form. */
+/* Prints operation, operands and attributes; ops with the trait NAMED have their own form. */
 static void put_operation(writer *w, const ir_node *n)
 {
     put(w, ir_op_get(n->op)->name);
@@ -210,7 +210,7 @@ static void put_origin(writer *w, const char *mark, const char *op, const char *
     put_string(w, node ? node : "");
 }
 
-/* " as gradient @w", or nothing for the first role of a kind. */
+/* Prints " as gradient @w", or nothing for the first role of a kind. */
 static void put_role(writer *w, int role, const char *word, const char *of)
 {
     if (!role) return;
@@ -219,7 +219,7 @@ static void put_role(writer *w, int role, const char *word, const char *of)
     if (of) put_name(w, " @", of);
 }
 
-/* Result types, role, location, note. */
+/* Prints result types, role, location and note. */
 static void put_tail(writer *w, const ir_node *n)
 {
     if (w->roles) put_role(w, n->role, ir_output_words[n->role], n->of ? n->of->name : NULL);
@@ -236,7 +236,7 @@ static void put_tail(writer *w, const ir_node *n)
     put_note(w, n->note);
 }
 
-typedef struct row { /* cells of one node, in the buffer of cells */
+typedef struct row { /* cells of a node, in the buffer of cells */
     const ir_node *node;
     size_t start, results, operation; /* offset, lengths */
 } row;
@@ -269,7 +269,7 @@ static size_t widest(size_t so_far, size_t width, size_t limit)
     return width > so_far && width <= limit ? width : so_far;
 }
 
-/* The nodes from `first` that share its phase; returns the one after them. */
+/* Prints the nodes from `first` that have its phase; returns the node after them. */
 static const ir_node *put_phase(writer *w, const ir_node *first)
 {
     writer cells = {.arena = w->arena, .module = w->module};
@@ -328,8 +328,8 @@ static void put_hex(writer *w, const unsigned char *bytes, size_t n)
     put(w, "\"");
 }
 
-/* A few elements in words; false (nothing written) when they are many or would not survive, or (in a damaged
- * module, which the verifier still wants to show) are not there. */
+/* Prints a few elements as numbers. Returns false and prints nothing if there are many, if they would not read back as
+ * the same bytes, or if there is no data (in a damaged module, which the verifier must still be able to print). */
 static bool put_elements(writer *w, const ir_storage *s)
 {
     char number[IR_NUMBER_SIZE];
@@ -373,7 +373,7 @@ static void put_storage_head(writer *w, const ir_storage *s)
     put_name(w, " @", s->name);
 }
 
-/* " as lr", " as slot velocity @w" */
+/* Prints " as lr" or " as slot velocity @w". */
 static void put_state_role(writer *w, const ir_storage *s)
 {
     put_role(w, s->role, ir_state_words[s->role], NULL);

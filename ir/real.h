@@ -1,5 +1,5 @@
-/* real.h - templates over the carrier type in C: a body file is included once per type after
- * `#define REAL float`; R(name) is then name_float. */
+/* real.h - templates over the carrier type: a body file is included once per type after `#define REAL float`; R(name)
+ * is then name_float. */
 #ifndef AMPC_REAL_H
 #define AMPC_REAL_H
 

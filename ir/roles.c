@@ -1,4 +1,4 @@
-/* roles.c - the table of roles.def, and what is found by its role. */
+/* roles.c - the table of roles.def, and lookup by role. */
 #include "ir/ir.h"
 
 #include <string.h>

@@ -1,4 +1,4 @@
-/* roles.h - what graphs, states, inputs and outputs are for, as roles.def lists it. */
+/* roles.h - the roles of graphs, states, inputs and outputs, listed in roles.def. */
 #ifndef AMPC_ROLES_H
 #define AMPC_ROLES_H
 
@@ -33,16 +33,16 @@ typedef enum ir_output_of { IR_OF_ALONE, IR_OF_PARAM, IR_OF_STATE, IR_OF_INPUT }
 typedef struct ir_state_role_info {
     ir_dtype dtype; /* IR_NO_DTYPE: any type */
     int elements;   /* 0: a scalar */
-    bool moves;     /* although a step is skipped */
+    bool moves;     /* changes even in a skipped step */
     const char *key;
 } ir_state_role_info;
 
 typedef struct ir_output_role_info {
     ir_output_of of;
-    const char *name; /* usual one, a prefix if it ends in '/'; NULL: the model names it */
+    const char *name; /* usual name, a prefix if it ends in '/'; NULL: from the model */
 } ir_output_role_info;
 
-/* As the text of a module writes them. */
+/* The words used in IR text. */
 extern const char *const ir_graph_words[IR_GRAPH_ROLE_COUNT];
 extern const char *const ir_state_words[IR_STATE_ROLE_COUNT];
 extern const char *const ir_input_words[IR_INPUT_ROLE_COUNT];

@@ -23,7 +23,7 @@ ir_type ir_type_scalar(ir_dtype t)
 
 ir_type ir_type_make(ir_dtype t, int rank, const int64_t *dims)
 {
-    assert(rank >= 0 && rank <= IR_MAX_RANK); /* the parser and infer refuse more dimensions */
+    assert(rank >= 0 && rank <= IR_MAX_RANK); /* the parser and infer reject more dimensions */
     ir_type type = {.dtype = t, .rank = rank};
     for (int i = 0; i < rank; i++) type.dims[i] = dims[i];
     return type;

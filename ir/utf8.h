@@ -1,12 +1,12 @@
-/* utf8.h - one character of UTF-8 at a time. */
+/* utf8.h - decodes UTF-8. */
 #ifndef AMPC_UTF8_H
 #define AMPC_UTF8_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-/* Bytes (1 to 4) of the sequence that begins the n bytes at s, its code point in *code; 0 when there is
- * none. Overlong forms, surrogates and values beyond U+10FFFF are none (RFC 3629). */
+/* Decodes the first character of the n bytes at s. Returns its length, 1 to 4 bytes, with the code point in *code, or 0
+ * if malformed. Overlong forms, surrogates and values beyond U+10FFFF are malformed (RFC 3629). */
 static inline size_t utf8_decode(const void *s, size_t n, uint32_t *code)
 {
     static const uint32_t least[5] = {0, 0, 0x80, 0x800, 0x10000};

@@ -1,9 +1,9 @@
-/* verify.c - the rules of the IR (docs/ir.md lists them): each pass runs, then this.
+/* verify.c - checks the rules of the IR (listed in docs/ir.md); runs after every pass.
  *
- * One walk over every graph in list order checks ids, names, phases, arity, attributes, operands, and infers the types
- * anew (which includes the dtypes that slots allow); what it counts is then compared with the use lists. Stores are
- * checked last, because the skip rule needs all `skip` operands of the graph. Every violation is reported, under its
- * line of the dump. */
+ * One walk over each graph in list order checks ids, names, phases, arity, attributes and operands, and infers the
+ * types again, which includes the dtypes that slots allow. The uses counted on this walk are compared with the use
+ * lists. Stores are checked last because the skip rule needs all `skip` operands of the graph. Every violation is
+ * reported under its line of the dump. */
 #include "ir/text.h"
 
 #include <stdarg.h>
@@ -12,18 +12,18 @@ typedef struct verifier {
     const ir_module *module;
     arena *scratch;
     diag *diag;
-    diag *inner;        /* infer's messages become violations of `current` */
-    ir_dump dump;       /* made at the first violation */
+    diag *inner;        /* turns messages of ir_infer into violations of `current` */
+    ir_dump dump;       /* created at the first violation */
     size_t violations;
     const ir_graph *graph;
     const ir_node *current;
-    const ir_value **values; /* by id: those met so far; results are met where they are defined */
-    uint32_t *reads;         /* by id: operands that read the value */
-    bool *skips;             /* by id: the value is read as `skip` */
+    const ir_value **values; /* by id: values seen so far; results are added at their definition */
+    uint32_t *reads;         /* by id: number of operands that read the value */
+    bool *skips;             /* by id: whether the value is a `skip` operand */
     const ir_node **nodes;   /* by id */
     strmap *names, *outputs, *stored;
-    strmap *roles;           /* of outputs of the graph, with what they belong to */
-    strmap *bodies;          /* graphs that a foreign node reads */
+    strmap *roles;           /* of the graph's outputs, with what they belong to */
+    strmap *bodies;          /* graphs that an opaque node reads */
     bool has_skip;
 } verifier;
 
@@ -41,7 +41,7 @@ static diag_loc place(verifier *v, const void *what)
     return DIAG_FILE("dump");
 }
 
-/* `what`: a node, storage or graph. Returns false. */
+/* Reports a violation of a node, storage or graph. Returns false. */
 __attribute__((format(printf, 3, 4))) static bool bad(verifier *v, const void *what, const char *format, ...)
 {
     va_list args;
@@ -65,14 +65,14 @@ static const char *spell(const char *name)
     return name ? name : "";
 }
 
-/* Enters a name into a set that must not have it. */
+/* Adds a name to a set; reports a duplicate. */
 static bool enter_name(verifier *v, strmap *names, const char *name, const void *what, const char *kind)
 {
     if (!name || !*name) return bad(v, what, "%s without a name", kind);
     return strmap_enter(names, name, v) || bad(v, what, "%s '%s' is not unique", kind, name);
 }
 
-/* Enters a value under its id. */
+/* Adds a value under its id. */
 static bool enter_value(verifier *v, const ir_value *value, const void *what)
 {
     if (value->graph != v->graph) return bad(v, what, "'%s' belongs to another graph", spell(value->name));
@@ -97,7 +97,7 @@ static bool type_is_valid(const ir_type *t, bool symbols)
     return true;
 }
 
-/* Infers the node again, which also checks the dtypes of operands by slot; its types stay as they are. */
+/* Infers the node again, which also checks the dtypes of its operands by slot, and restores its types. */
 static bool check_types(verifier *v, const ir_node *n)
 {
     ir_type *types = arena_array(v->scratch, (size_t)n->n_out + 1, sizeof *types);
@@ -134,7 +134,7 @@ static bool check_attr(verifier *v, const ir_slot *slot, const ir_attr *attr)
     return good || bad(v, v->current, "attribute '%s' has no valid value", slot->name);
 }
 
-/* Every operand and result has a slot, nothing mandatory is absent. */
+/* Checks that every operand and result has a slot and that no mandatory one is absent. */
 static bool check_arity(verifier *v, const ir_node *n)
 {
     const ir_op_info *info = ir_op_get(n->op);
@@ -203,10 +203,10 @@ static void check_place(verifier *v, const ir_node *n)
             ir_phase_names[n->prev->phase]);
 }
 
-/* The value that makes the node keep its state, or NULL. */
+/* The value that makes the node keep its state if true, or NULL. */
 static const ir_value *skip_of(const ir_node *n) { return ir_in_named(n, "skip"); }
 
-/* The kind of value that an output of a role belongs to. */
+/* Whether `of` is the kind of value that an output of a role belongs to. */
 static bool is_of(const ir_value *of, ir_output_of kind)
 {
     if (!of || kind == IR_OF_ALONE) return !of && kind == IR_OF_ALONE;
@@ -244,7 +244,7 @@ static void check_node(verifier *v, const ir_node *n)
 
 /* ---- stores ---------------------------------------------------------------------------------------------- */
 
-/* Whether the value is the storage's own when the step is skipped. */
+/* Whether the storage keeps its value in a skipped step if `value` is stored to it. */
 static bool keeps_old(const verifier *v, const ir_storage *s, const ir_value *value)
 {
     if (value->kind == IR_VALUE_STORAGE) return value->storage == s;
@@ -260,7 +260,7 @@ static bool keeps_old(const verifier *v, const ir_storage *s, const ir_value *va
 static void check_store(verifier *v, const ir_node *n)
 {
     const ir_value *state = ir_in(n, IR_IN(store, state)), *value = ir_in(n, IR_IN(store, value));
-    if (!state || !value || state->kind != IR_VALUE_STORAGE) return; /* reported by inference */
+    if (!state || !value || state->kind != IR_VALUE_STORAGE) return; /* inference reports it */
     const ir_storage *s = state->storage;
     if (s->frozen) bad(v, n, "'@%s' is frozen", s->name);
     enter_name(v, v->stored, s->name, n, "store to");
@@ -308,7 +308,8 @@ static void check_input(verifier *v, const ir_value *value)
     if (value->role != IR_INPUT_data) enter_name(v, v->roles, ir_input_words[value->role], g, "input as");
 }
 
-/* In text both are @NAME. An input of a body may have the name of a storage that only other graphs read. */
+/* Inputs and storage are both printed as @NAME. An input of a subgraph may share its name with storage that only other
+ * graphs read. */
 static void check_shadows(verifier *v, const ir_graph *g)
 {
     for (uint32_t i = 0; g->body && i < g->value_ids; i++) {
@@ -340,9 +341,9 @@ static void check_graph(verifier *v, const ir_graph *g)
     check_shadows(v, g);
 }
 
-/* ---- bodies ---------------------------------------------------------------------------------------------- */
+/* ---- subgraphs ------------------------------------------------------------------------------------------- */
 
-/* A capture has the type of the operand that it stands for. */
+/* A capture must have the type of the operand that it refers to. */
 static void check_captures(verifier *v, const ir_node *n, const ir_graph *body)
 {
     for (size_t i = 0; i < body->inputs.count; i++) {
@@ -355,7 +356,7 @@ static void check_captures(verifier *v, const ir_node *n, const ir_graph *body)
     }
 }
 
-/* Every body belongs to one node, so from the entry graphs each is reached once. */
+/* Checks that every subgraph belongs to one node, so that each is reached once from the entry graphs. */
 static void reach_bodies(verifier *v, const ir_graph *g)
 {
     v->graph = g;
@@ -452,7 +453,7 @@ static void check_module(verifier *v)
         const ir_graph *g = m->graphs.items[i];
         enter_name(v, graphs, g->name, g, "graph");
         if (g->role != IR_GRAPH_other) enter_name(v, graph_roles, ir_graph_words[g->role], g, "graph as");
-        if (!list_is_linked(g)) { /* the dump could not be made either */
+        if (!list_is_linked(g)) { /* it could not be dumped either */
             diag_error(v->diag, AMPC_REJECTED, DIAG_FILE("dump"), "the node list of '@%s' is broken", g->name);
             v->violations++;
             return;
@@ -462,7 +463,7 @@ static void check_module(verifier *v)
     if (!v->violations) check_bodies(v);
 }
 
-/* ---- front door ------------------------------------------------------------------------------------------ */
+/* ---- entry point ----------------------------------------------------------------------------------------- */
 
 __attribute__((noinline)) static ampc_status run(verifier *v)
 {
@@ -470,7 +471,7 @@ __attribute__((noinline)) static ampc_status run(verifier *v)
     return v->violations ? AMPC_REJECTED : AMPC_OK;
 }
 
-/* Inference allocates from the module's arena, which gets our guard for the time. */
+/* Inference allocates from the module's arena, so it gets our guard during the call. */
 static ampc_status run_guarded(verifier *v)
 {
     jmp_buf guard;

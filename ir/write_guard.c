@@ -1,4 +1,4 @@
-/* write_guard.c - SIGXFSZ and SIGPIPE, blocked and taken back. Both are sent to the thread that writes. */
+/* write_guard.c - blocks and discards SIGXFSZ and SIGPIPE, which the kernel sends to the writing thread. */
 #include "ir/write_guard.h"
 
 #include <errno.h>

@@ -1,22 +1,20 @@
-/* write_guard.h - a write that fails is an error of the call, never the end of the process.
+/* write_guard.h - makes a failed write return an error instead of ending the process.
  *
- * Past the limit of file sizes (ulimit -f) the kernel answers a write with SIGXFSZ, into a pipe that nobody reads with
- * SIGPIPE, and both end a process that says nothing about them. What a process does with its signals is not a
- * library's to decide, so they are blocked in the writing thread for the length of the write, and the one that this
- * write has caused is taken back:
+ * When a file would exceed the size limit (ulimit -f) the kernel sends SIGXFSZ, and when a pipe has no reader SIGPIPE;
+ * both end the process by default. A library must not change the process's signal handlers, so the guard blocks both
+ * signals in the writing thread during the write and then discards those that the write caused:
  *
  *     write_guard guard = write_guard_begin();
  *     ssize_t n = write(fd, bytes, size);
- *     write_guard_end(&guard);                    errno is kept: EFBIG or EPIPE
- */
+ *     write_guard_end(&guard);                    errno is kept: EFBIG or EPIPE */
 #ifndef AMPC_WRITE_GUARD_H
 #define AMPC_WRITE_GUARD_H
 
 #include <signal.h>
 
 typedef struct write_guard {
-    sigset_t before;  /* the thread's mask */
-    sigset_t pending; /* signals that were waiting before: somebody else's, they stay */
+    sigset_t before;  /* the thread's previous mask */
+    sigset_t pending; /* signals that were pending before; they remain pending */
 } write_guard;
 
 write_guard write_guard_begin(void);
