@@ -1,7 +1,7 @@
-/* clean.c - dce and cse: nodes that nothing reads go, equal nodes become one. */
+/* clean.c - dead code elimination and common subexpression elimination. */
 #include "passes/pass.h"
 
-/* Also storage that nothing reads any more: constants that were written in another type. */
+/* Also removes unused storage, such as constants that were replaced by converted copies. */
 ampc_status pass_dce(ir_module *m, compile *c)
 {
     for (size_t i = 0; i < m->graphs.count; i++) pass_sweep(m->graphs.items[i]);
@@ -15,13 +15,13 @@ ampc_status pass_dce(ir_module *m, compile *c)
     return AMPC_OK;
 }
 
-/* ---- cse ------------------------------------------------------------------------------------- */
+/* ---- common subexpression elimination -------------------------------------------------------- */
 
-/* A hash table of nodes; no two of them compute the same. */
+/* A hash table of nodes, no two of which compute the same. */
 typedef struct node_set {
     struct {
         uint64_t hash;
-        ir_node *node; /* NULL: free */
+        ir_node *node; /* NULL: empty */
     } *slots;
     size_t mask;
 } node_set;
@@ -51,7 +51,7 @@ static uint64_t hash_node(const ir_node *n)
     return hash;
 }
 
-/* The phase does not matter: the first node is in the earlier one, and a later phase may read it. */
+/* Ignores the phase: the first node is in the earlier phase, whose values later phases may read. */
 static bool computes_same(const ir_node *a, const ir_node *b)
 {
     const ir_op_info *info = ir_op_get(a->op);
@@ -71,7 +71,7 @@ static node_set new_set(size_t count, arena *a)
     return set;
 }
 
-/* The node of the set that computes the same, or n itself, which is now in the set. */
+/* Returns the node of the set that computes the same as n; adds n and returns it if there is none. */
 static ir_node *enter(node_set *set, ir_node *n)
 {
     uint64_t hash = hash_node(n);

@@ -1,4 +1,4 @@
-/* compile.c - what the options of a compilation name, loaded before its first pass. */
+/* compile.c - loads what the options name, before the first pass runs. */
 #include "passes/amp/device.h"
 #include "passes/amp/list.h"
 

@@ -1,16 +1,14 @@
-/* fold_casts.c - casts that need not run.
+/* fold_casts.c - removes casts that need not run.
  *
- * - a view of x with the shape of x: x.
- * - cast(x) to the type x has: x.
- * - cast(cast(x)) where the inner cast loses nothing: cast(x). A narrowing cast is never dropped.
- * - cast(op(...)) where op can write the other type (attribute `out`) and nothing else reads its result:
- * op{out=...}. A
- *   weight gradient leaves its GEMM in f32 this way. Widening saves a rounding; narrowing an f32 result is the
- * same single
- *   rounding. Between the two low types nothing is folded.
+ * - A view of x with the shape of x becomes x.
+ * - A cast of x to its own type becomes x.
+ * - cast(cast(x)) becomes cast(x) if the inner cast is exact. A narrowing cast is never dropped.
+ * - cast(op(..)) becomes op{out=..} if the op has the attribute `out` and its result has no other use. A weight
+ *   gradient leaves its GEMM in f32 this way. Folding a widening cast saves a rounding; folding a narrowing cast of an
+ *   f32 result rounds once either way. Casts between the two low types are not folded.
  *
  *   before  %d.w.h = matmul %d.y, %x.h : f16[4,3]           after  %d.w = matmul %d.y, %x.h {out=f32} : f32[4,3]
- *           %d.w   = cast %d.w.h       : f32[4,3]                                                                  */
+ *           %d.w   = cast %d.w.h       : f32[4,3] */
 #include "passes/pass.h"
 
 static bool is_widening(ir_dtype from, ir_dtype to)
@@ -20,7 +18,7 @@ static bool is_widening(ir_dtype from, ir_dtype to)
     return to == IR_f64 || (to == IR_f32 && ir_dtype_is_low(from));
 }
 
-/* The only reader of v, when that is a cast to `to` in the same phase. */
+/* The only user of v, if that is a cast to `to` in the same phase. */
 static ir_node *only_cast(const ir_value *v, ir_dtype to)
 {
     const ir_use *u = v->first_use;
@@ -28,7 +26,7 @@ static ir_node *only_cast(const ir_value *v, ir_dtype to)
     return only && ir_out(u->user, 0)->type.dtype == to ? u->user : NULL;
 }
 
-/* `out` changes the type of every result in the group of the first one. */
+/* Whether result i is in the group of result 0, whose types all follow `out`. */
 static bool follows_first(const ir_node *n, int i)
 {
     return ir_op_out_slot(n->op, i, n->n_out)->group == ir_op_out_slot(n->op, 0, n->n_out)->group;
@@ -46,10 +44,10 @@ static void take_over(ir_value *x, ir_node *cast)
     ir_value *y = ir_out(cast, 0);
     ir_value_replace(y, x);
     ir_node_remove(cast);
-    x->name = y->name; /* y is gone; names tell the story: what was d.w.h is d.w now */
+    x->name = y->name; /* y is gone: the value named d.w.h becomes d.w */
 }
 
-/* The op writes the type itself that all its readers cast to. */
+/* If all users of an op's results cast them to one type, lets the op write that type itself. */
 static void fold_into(ir_node *op, diag *d)
 {
     int attr = ir_op_out_attr(op->op);
@@ -73,7 +71,7 @@ static void fold_into(ir_node *op, diag *d)
         if (follows_first(op, i) && ir_value_used(op->out[i])) take_over(op->out[i], op->out[i]->first_use->user);
 }
 
-/* Whether the cast has become superfluous and is gone. */
+/* Removes the cast if it converts nothing. Returns whether it did. */
 static bool fold_chain(ir_node *cast)
 {
     ir_value *x = ir_in(cast, 0), *y = ir_out(cast, 0);
@@ -94,7 +92,7 @@ static bool is_identity_view(const ir_node *n)
     return n->op == IR_OP_reshape && ir_type_equal(&ir_in(n, 0)->type, &ir_out(n, 0)->type);
 }
 
-/* `own_types`: ops can write another type than they read. */
+/* `own_types`: ops may write a type other than that of their operands. */
 static void fold_graph(ir_graph *g, bool own_types, diag *d)
 {
     for (ir_node *n = g->first, *next; n; n = next) {

@@ -1,5 +1,5 @@
-/* grammar.c - the rows, and the matcher: recursive descent over a table, both orders of a sum or product. No symbol
- * leads to itself, so a match costs a bounded number of steps. */
+/* grammar.c - the rows of the grammar, and the matcher: recursive descent that tries both operand orders of commutative
+ * ops. No symbol derives itself, so the recursion is bounded. */
 #include "passes/grammar.h"
 
 #include "passes/amp/range.h"
@@ -7,7 +7,7 @@
 #include <math.h>
 #include <string.h>
 
-/* The value of a constant of one element; what is trained is none. */
+/* Gets the value of a constant with one element. Trained parameters are not constants. */
 static bool get_number(const grammar_match *m, const ir_value *v, double *x)
 {
     if (v->kind != IR_VALUE_STORAGE || v->storage->kind == IR_STATE) return false;
@@ -16,11 +16,11 @@ static bool get_number(const grammar_match *m, const ir_value *v, double *x)
     return !trained && range_get_number(v, m->compile, x);
 }
 
-/* ---- conditions of rows ---------------------------------------------------------------------- */
+/* ---- row conditions -------------------------------------------------------------------------- */
 
 typedef bool grammar_check(grammar_match *m, const ir_node *n);
 
-/* A mean over the last axes, the same ones as any other mean of the match. */
+/* A mean over the last axes; all means of a match must have the same axes. */
 static bool is_last_mean(grammar_match *m, const ir_node *n)
 {
     const ir_attr *axes = &n->attr[IR_ATTR(reduce_mean, axes)];
@@ -41,7 +41,7 @@ static bool is_guard(grammar_match *m, const ir_node *n)
     return get_number(m, m->bound[EPS], &m->eps) && m->eps >= 0 && isfinite(m->eps);
 }
 
-/* The normalised dimensions, perhaps behind ones: then each element belongs to one place of them. */
+/* Whether v has the normalised dimensions, possibly after leading ones, so that it varies only along those. */
 static bool is_affine(const grammar_match *m, const ir_value *v)
 {
     const ir_type *x = &m->bound[X]->type;
@@ -77,7 +77,7 @@ static const double numbers[] = {
     [CUBIC] = 0.044715,
 };
 
-#define SAME IR_OP_COUNT /* no node of its own: the symbol is also the other one */
+#define SAME IR_OP_COUNT /* no node: the symbol is another name for its operand */
 
 static const struct row {
     grammar_symbol is;
@@ -121,7 +121,7 @@ static const struct row {
     {ARGUMENT, IR_OP_div, {X, ROOT_2}, NULL},
     {ARGUMENT, IR_OP_mul, {X, ROOT_HALF}, NULL},
     {ERF, IR_OP_erf, {ARGUMENT}, NULL},
-    /* the same with tanh(sqrt(2/pi) * (x + 0.044715 x^3)), the polynomial multiplied out in several ways */
+    /* the same with tanh(sqrt(2/pi) * (x + 0.044715 x^3)), where the polynomial can be expanded in several ways */
     {X_SQUARED, IR_OP_mul, {X, X}, NULL},
     {X_SQUARED, IR_OP_pow, {X, TWO}, NULL},
     {X_CUBED, IR_OP_pow, {X, THREE}, NULL},
@@ -157,7 +157,8 @@ static const struct row {
 
 /* ---- the matcher ----------------------------------------------------------------------------- */
 
-/* What the dtype can hold exactly is that; else the nearest to it, or six digits of it. */
+/* Whether v is the wanted number: exactly, if its dtype can represent it; else the nearest one, or equal to six
+ * digits. */
 static bool is_number(const grammar_match *m, const ir_value *v, double wanted)
 {
     double x;
@@ -170,7 +171,7 @@ static bool is_number(const grammar_match *m, const ir_value *v, double wanted)
 
 static bool derive(grammar_match *m, grammar_symbol s, ir_value *v);
 
-/* The nodes of a match in the order of the graph; false: too many. */
+/* Adds n to the nodes of the match, which are in graph order; false: too many nodes. */
 static bool add_node(grammar_match *m, ir_node *n)
 {
     int at = m->count;

@@ -1,8 +1,8 @@
-/* grammar.h - operators that models write out in smaller ones, as a grammar of graphs.
+/* grammar.h - a graph grammar for operators that models spell out as several smaller ones.
  *
- * A symbol is a number, a capture (any value, the same wherever the symbol stands), or derived: a row of the grammar
- * says by which op from which symbols. A value is a symbol if one of its rows fits the node that gives it. Equal parts
- * may be one node or several. */
+ * A symbol is a number, a capture or derived. A capture matches any value, but the same one wherever the symbol occurs.
+ * A derived symbol is defined by rows of the grammar: an op and the symbols of its operands. A value matches a derived
+ * symbol if its defining node fits one of the rows. Equal subexpressions may be one node or several. */
 #ifndef AMPC_GRAMMAR_H
 #define AMPC_GRAMMAR_H
 
@@ -63,19 +63,20 @@ typedef enum grammar_symbol {
     SYMBOLS
 } grammar_symbol;
 
-enum { GRAMMAR_MOST = 48 }; /* nodes of a match */
+enum { GRAMMAR_MOST = 48 }; /* maximum number of nodes in a match */
 
 typedef struct grammar_match {
     const compile *compile;
     ir_value *bound[SYMBOLS]; /* captures */
     bool used[SYMBOLS];       /* derived symbols */
     ir_node *nodes[GRAMMAR_MOST];
-    int count;                /* by id, ascending */
-    int axis;                 /* the first that means are taken over; -1: none */
+    int count;                /* in ascending order of ids */
+    int axis;                 /* first axis of all the means, which extend to the last axis; -1: no mean yet */
     double eps;
 } grammar_match;
 
-/* Whether v is the derived symbol; the graph's ids are in order. Constants are read by c->read, if in a file. */
+/* Whether v matches the derived symbol s; fills in *out. Node ids must be in graph order. Constants in files are read
+ * with c->read. */
 bool grammar_derive(grammar_symbol s, ir_value *v, const compile *c, grammar_match *out);
 
 #endif

@@ -1,4 +1,4 @@
-/* options.c - the defaults, and what the values of the options that take a word are called. */
+/* options.c - default options, and the spellings of option values. */
 #include "passes/options.h"
 
 #include <string.h>

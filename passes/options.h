@@ -1,5 +1,5 @@
-/* options.h - what the user asks of a compilation. Nothing writes the options after parsing; their strings belong to
- * the caller and outlive the compilation. */
+/* options.h - what the user requests from a compilation. Options are read-only after parsing; the caller owns their
+ * strings, which must outlive the compilation. */
 #ifndef AMPC_OPTIONS_H
 #define AMPC_OPTIONS_H
 
@@ -11,7 +11,7 @@ typedef enum pass_mode { PASS_MODE_DEFAULT, PASS_MODE_FILE, PASS_MODE_TRAIN, PAS
 
 typedef enum pass_placement { PASS_GREEDY, PASS_MINCUT } pass_placement;
 
-/* The words for these on the command line and in the C API, the usual one first; a row without a word ends a table. */
+/* Spellings of these values on the command line and in the C API, the default first; a NULL word terminates a table. */
 typedef struct pass_word {
     const char *word;
     int value;
@@ -28,34 +28,34 @@ typedef struct compile_options {
     /* precision */
     pass_level level;
     ir_dtype low;                /* IR_f16 or IR_bf16 */
-    const char *profile;         /* a built-in list or "empty"; NULL: the base of the list files, else ampc */
-    pass_strings lists;          /* list files, a later one beats an earlier one */
-    pass_strings white, black, gray; /* operators of --white ... */
+    const char *profile;         /* a built-in list or "empty"; NULL: the base that the list files name, else ampc */
+    pass_strings lists;          /* list files; later ones override earlier ones */
+    pass_strings white, black, gray; /* operators of --white, --black, --gray */
     pass_strings black_vars, fp32_nodes;
     bool keep_io_types;
-    bool draws;                  /* for pass_draw: colours are kept, and a graph that trains gets no backward */
-    bool plain_runtime;          /* @infer alone, for a runtime whose ops compute in the type that they read */
-    pass_placement placement;    /* who decides where types change: the profile's order, or a minimum cut */
-    bool white_soft;             /* minimum cut: white nodes may stay f32 where low precision does not pay */
+    bool draws;                  /* for pass_draw: keep the colours and skip the backward */
+    bool plain_runtime;          /* only @infer, for a runtime whose ops compute in the type of their operands */
+    pass_placement placement;    /* how to place casts: the profile's order, or a minimum cut */
+    bool white_soft;             /* minimum cut: white nodes may stay f32 where low precision does not pay off */
     const char *target;          /* minimum cut: device description (device.h); NULL: the default */
     /* training */
-    const char *loss;            /* "ce[:OUTPUT[,LABEL]]" ... ; NULL: none */
-    const char *loss_output;     /* name of a scalar graph output that is the loss; NULL */
-    const char *optimizer;       /* "sgd,lr=0.1,momentum=0.9"; NULL: sgd when there is a loss */
-    pass_strings train, freeze;  /* globs over parameter names; what is held constant is trained by its whole name */
+    const char *loss;            /* such as "ce[:OUTPUT[,LABEL]]"; NULL: none */
+    const char *loss_output;     /* name of a scalar graph output that is the loss; NULL: none */
+    const char *optimizer;       /* such as "sgd,lr=0.1,momentum=0.9"; NULL: sgd if there is a loss */
+    pass_strings train, freeze;  /* globs over parameter names; held constants train only if given by full name */
     pass_scaling scaling;
-    double init_scale, incr_ratio, decr_ratio, min_scale; /* 0: from the profile */
-    int64_t incr_every, decr_every;                       /* 0: from the profile */
+    double init_scale, incr_ratio, decr_ratio, min_scale; /* 0: as in the profile */
+    int64_t incr_every, decr_every;                       /* 0: as in the profile */
     pass_mode mode;
     const char *init;            /* "file", "kaiming", "xavier" */
     uint64_t seed;
     bool fuse;
-    /* looking */
+    /* output */
     const char *explain;         /* node name, "all" or "params"; printed to the report's text */
     bool json;
     const char *dump_after, *dump_dir; /* pass name or "all" */
     bool dump_changed, roundtrip_each, timing, print_stats;
-    bool verify_each;            /* after each pass (builds with assertions, ampc-opt), else after the last */
+    bool verify_each;            /* after each pass (assertion builds, ampc-opt), else after the last */
 } compile_options;
 
 compile_options compile_options_default(void);

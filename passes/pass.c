@@ -1,4 +1,4 @@
-/* pass.c - what passes share: side arenas, names, options in one string, builders, removal of dead nodes. */
+/* pass.c - helpers shared by the passes: scratch arenas, names, option strings, builders, dead node removal. */
 #include "passes/pass.h"
 
 #include <fnmatch.h>
@@ -49,7 +49,7 @@ static bool is_dead(const ir_node *n)
     return true;
 }
 
-/* From the end: a node's readers have been judged before it. */
+/* Goes backwards, so that the users of a node are removed before the node is checked. */
 int pass_sweep(ir_graph *g)
 {
     int removed = 0;

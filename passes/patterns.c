@@ -1,8 +1,8 @@
-/* patterns.c - operators that the model writes out in smaller ones become one node again, before anything is coloured.
+/* patterns.c - fuses operators that the model spells out as several smaller ones, before any node is coloured.
  *
- * The rule `patterns` of the list says what is recognised and which operator it counts as. From the end of a graph to
- * its start, so that the largest match is tried first; a match counts only if nothing else reads a value inside it and
- * no list names one. The node that takes its place has the name of the last part and all parts in its location.
+ * The list rule `patterns` selects the patterns and the operator that each is treated as. Graphs are scanned from the
+ * end, so the largest match is tried first. A match is used only if its intermediate values have no other uses and no
+ * list names one of them. The new node has the name of the last matched node and all matched nodes in its location.
  *
  *   before  %m = reduce_mean %x {axes=[1]} : f32[N,1] !ReduceMean "ln/mean"
  *           %d = sub %x, %m                : f32[N,4] !Sub "ln/centre"
@@ -18,7 +18,7 @@
 
 #include <string.h>
 
-/* ---- what takes the place of a match --------------------------------------------------------- */
+/* ---- replacements of matches ----------------------------------------------------------------- */
 
 typedef ir_value *make_node(const grammar_match *m, ir_builder *b);
 
@@ -43,7 +43,7 @@ static ir_value *make_gelu(const grammar_match *m, ir_builder *b)
 }
 
 static const struct pattern {
-    ir_op op; /* as the rule `patterns` has it: Operator(op) */
+    ir_op op; /* the OP of `patterns = OPERATOR(OP)` */
     grammar_symbol symbol;
     make_node *make;
 } patterns[] = {
@@ -53,12 +53,12 @@ static const struct pattern {
 
 enum { PATTERNS = sizeof patterns / sizeof *patterns };
 
-/* ---- may it be replaced? --------------------------------------------------------------------- */
+/* ---- conditions of a replacement ------------------------------------------------------------- */
 
 typedef struct search {
     const compile *compile;
-    arena *arena; /* the module's */
-    const char *operators[PATTERNS]; /* NULL: not recognised */
+    arena *arena; /* of the module */
+    const char *operators[PATTERNS]; /* the operator each pattern is treated as; NULL: not recognised */
 } search;
 
 static bool is_part(const grammar_match *m, const ir_node *n)
@@ -75,7 +75,7 @@ static bool is_private(const search *s, const grammar_match *m, const ir_value *
     return !amp_list_find_tensor(s->compile->list, v->name);
 }
 
-/* The last part gives the result; of all others nothing is known outside. */
+/* Whether the results of all matched nodes but the last are used only inside the match and are not named by a list. */
 static bool is_closed(const search *s, const grammar_match *m, const ir_node *last)
 {
     for (int i = 0; i < m->count; i++)
@@ -85,7 +85,7 @@ static bool is_closed(const search *s, const grammar_match *m, const ir_node *la
 
 /* ---- the replacement ------------------------------------------------------------------------- */
 
-/* One entry a node of the model; NULL when all of them are one. */
+/* One entry per matched ONNX node; NULL if they all come from the same one. */
 static const ir_part *list_parts(const grammar_match *m, arena *a)
 {
     VEC(ir_part) parts = {0};
@@ -99,13 +99,13 @@ static const ir_part *list_parts(const grammar_match *m, arena *a)
     return parts.count > 2 ? parts.items : NULL;
 }
 
-/* Readers come after what they read: from the end. */
+/* Goes backwards, because a node can be removed only after its users. */
 static void remove_parts(const grammar_match *m)
 {
     for (int i = m->count; i-- > 0;) ir_node_remove(m->nodes[i]);
 }
 
-/* The new node, or NULL: `last` ends no such pattern. */
+/* Replaces a match that ends at `last` and returns the new node; NULL if the pattern does not match there. */
 static ir_node *replace(const search *s, int pattern, ir_node *last)
 {
     grammar_match m;
@@ -120,7 +120,7 @@ static ir_node *replace(const search *s, int pattern, ir_node *last)
     value->def->loc.parts = b.loc.op ? parts : NULL;
     ir_value_replace(old, value);
     remove_parts(&m);
-    value->name = old->name; /* the old one is gone */
+    value->name = old->name; /* the old value is gone */
     return value->def;
 }
 
@@ -136,7 +136,7 @@ static void search_graph(const search *s, ir_graph *g)
 
 /* ---- the pass -------------------------------------------------------------------------------- */
 
-/* patterns = Operator(op), ...: the operator that an op of the table counts as. */
+/* The OPERATOR in `patterns = OPERATOR(OP), ...` for an op of the table. */
 static const char *find_operator(const amp_list *l, ir_op op, arena *a)
 {
     const char *text = l->rule.patterns;

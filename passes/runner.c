@@ -1,4 +1,4 @@
-/* runner.c - the table of passes and the pipeline that runs them over a module. */
+/* runner.c - the pass table, and the pipeline that runs the passes over a module. */
 #include "ir/pipeline.h"
 #include "passes/pass.h"
 
@@ -13,7 +13,7 @@ const pass_info pass_table[] = {
     {NULL, NULL, NULL, false},
 };
 
-/* ---- the order: what a pass needs has a lower number ------------------------------------------- */
+/* ---- pass order: a pass has a higher number than the passes it needs --------------------------- */
 
 enum {
 #define PASS(name, function, part, needs, sentence) NUMBER_##name,
@@ -92,7 +92,7 @@ static ampc_status run_step(ir_module *m, int number, compile *c, arena *scratch
     return pipeline_run_step(&p, number, pass_table[number].name, scratch);
 }
 
-/* The arenas get a guard for the time of the pass: a failed allocation lands here. */
+/* Sets the arena guards for the duration of the pass: a failed allocation returns here. */
 static ampc_status run_guarded(ir_module *m, int number, compile *c)
 {
     jmp_buf guard, *outer = arena_set_guard(c->arena, &guard);
@@ -118,7 +118,7 @@ ampc_status pass_run(ir_module *m, const char *name, compile *c)
     return diag_error(c->diag, AMPC_USAGE, DIAG_NOWHERE, "unknown pass '%s'", name);
 }
 
-/* The passes that make a training step cannot tell updates that a graph brings along from their own. */
+/* A model with updates of its own is rejected: the training passes could not tell them from theirs. */
 static ampc_status check_network(const ir_module *m, diag *d)
 {
     const ir_graph *g = ir_graph_by_role(m, IR_GRAPH_forward);

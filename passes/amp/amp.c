@@ -1,4 +1,4 @@
-/* amp.c - pass amp: each graph and then the bodies of its nodes are coloured, placed, explained, counted, cast. */
+/* amp.c - pass amp: colours, places, explains, counts and casts each graph, then the subgraphs of its nodes. */
 #include "passes/amp/cast.h"
 #include "passes/amp/cost.h"
 #include "passes/amp/draw.h"
@@ -11,7 +11,7 @@ static const char *level_name(const compile *c)
     return levels[c->options->level];
 }
 
-/* rule levels = O1, ...: those that the profile has; without the rule all of them. */
+/* `levels = O1, ...`: the levels of the profile; without this rule, all of them. */
 static ampc_status check_level(const compile *c)
 {
     const amp_list *l = c->list;
@@ -21,7 +21,7 @@ static ampc_status check_level(const compile *c)
                       l->base ? l->base : "ampc", level_name(c));
 }
 
-/* The minimum cut decides; says what it predicts for the graph that counts, and warns when f32 would cost less. */
+/* Places casts by minimum cut. For the primary graph, reports the predicted costs and warns if f32 would cost less. */
 static ampc_status place(ir_graph *g, const amp_scope *s)
 {
     const compile_options *o = s->compile->options;
@@ -42,7 +42,7 @@ static ampc_status place(ir_graph *g, const amp_scope *s)
 
 static ampc_status lower_graph(ir_graph *g, amp_scope *s);
 
-/* Whether the value, as a body captures it, counts as a producer there: as what it was cast from. */
+/* Whether a captured value counts as a producer inside the subgraph: it does if the value it was cast from does. */
 static bool counts_outside(const amp_scope *s, const ir_graph *g, const ir_value *v)
 {
     while (v->kind == IR_VALUE_RESULT && v->def->id >= s->nodes) v = ir_in(v->def, 0);

@@ -1,10 +1,10 @@
-/* attention.c - finds attentions that are written out; nothing is rewritten, the marks are for colouring.
+/* attention.c - finds attentions that are spelled out. It rewrites nothing; the marks are for colouring.
  *
  *   product -> { * / one number, + - mask, where, movement } -> softmax over the last axis -> { movement } -> product
  *
- * Both products are of computed values: what has a weight for a factor is a layer. One walk in execution order: by
- * value, whether it is such scores, and the softmax that it is the weights of. At a product whose first operand is
- * weights the way back is marked. */
+ * The operands of both products have to be computed: a product with a weight is a layer. One walk in execution order
+ * records for each value whether it holds scores, and of which softmax it is the attention weights. At a product whose
+ * first operand is attention weights, the nodes between the first product and the softmax are marked. */
 #include "passes/amp/attention.h"
 
 static bool is_single(const ir_value *v)
@@ -16,7 +16,7 @@ static bool is_single(const ir_value *v)
 
 typedef enum role { OTHER, PRODUCT, MASK, DIFFERENCE, SCALE, QUOTIENT, MOVEMENT, SOFTMAX, DROPOUT } role;
 
-/* What a node is in an attention. */
+/* The role of a node in an attention. */
 static role role_of(const ir_node *n)
 {
     static const struct {
@@ -31,7 +31,7 @@ static role role_of(const ir_node *n)
     return ir_op_get(n->op)->colour == IR_CLEAR && n->n_out == 1 ? MOVEMENT : OTHER;
 }
 
-/* The operand by which scores pass through n, or -1. */
+/* The operand whose scores n passes on, or -1. */
 static int passing_operand(const ir_node *n, const bool *scores)
 {
     int at = 0;
@@ -65,7 +65,7 @@ static bool is_product(const ir_node *n, const bool *computed)
     return role_of(n) == PRODUCT && is_computed(n, 0, computed) && is_computed(n, 1, computed);
 }
 
-/* From the softmax back to the product; what is marked already leads there too. */
+/* Marks backwards from the softmax to the product; stops at a marked node, since the rest is marked too. */
 static void mark_way(const ir_node *softmax, const bool *scores, attention_mark *marks)
 {
     for (const ir_node *n = ir_in(softmax, 0)->def; role_of(n) != PRODUCT && !marks[n->id].scores;) {

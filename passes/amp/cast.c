@@ -1,12 +1,12 @@
-/* cast.c - cast insertion: the graph made to agree with the table of colour.c.
+/* cast.c - cast insertion: makes the graph agree with the table of colour.c.
  *
- * Every node's float operands are read in the type of its entry; one cast per (value, type) serves all consumers and
- * stands before the first. Results follow by inference. Graph outputs and states get their own type back.
- * Types are edges keyed by (node, slot), so x*x is no special case. Requires: forward phase, no inserted casts.
+ * Every node reads its float operands in the type of its entry. One cast per (value, type) serves all users and is
+ * placed before the first. Types of results are inferred. Graph outputs and states keep their own type. Types belong to
+ * edges (node, slot), so x*x is not a special case. Requires: forward phase, no inserted casts.
  *
  *   before  %mm = matmul @x, @w : f32[N,10]      after  %x.h = cast @x {to=f16} : f16[N,784]     # for white matmul
  *                                                       %w.h = cast @w {to=f16} : f16[784,10]    # for white matmul
- *                                                       %mm  = matmul %x.h, %w.h : f16[N,10]     # white           */
+ *                                                       %mm  = matmul %x.h, %w.h : f16[N,10]     # white */
 #include "passes/amp/cast.h"
 #include "passes/amp/colour.h"
 #include "passes/amp/range.h"
@@ -24,8 +24,8 @@ typedef struct caster {
     diag *diag;
     cast_table *casts;
     const ir_dtype *asked; /* by value id: dtype before casting, for statements */
-    uint32_t values, nodes; /* ids that existed before */
-    const bool *masks;     /* by value id: saturates, infinities too; or NULL */
+    uint32_t values, nodes; /* number of ids before casts are inserted */
+    const bool *masks;     /* by value id: values that saturate, including infinities; or NULL */
 } caster;
 
 static double largest_finite(ir_dtype t)
@@ -52,9 +52,8 @@ static void report_saturated(caster *c, const ir_value *v, ir_dtype to, size_t s
                 ir_dtype_name(to), largest_finite(to));
 }
 
-/* A constant whose elements are at hand is written in the other type; what is finite stays finite, and in the
- * mask of a
- * softmax all is. NULL: its bytes are in a file, so it is cast like any other value. */
+/* Converts a constant in memory at compile time. Finite elements stay finite, and in a softmax mask infinite ones
+ * become finite too. Returns NULL if the bytes are in a file: the value is then cast like any other. */
 static ir_value *convert_constant(caster *c, ir_builder *b, const ir_value *v, ir_dtype to)
 {
     ir_module *m = c->graph->module;
@@ -71,14 +70,14 @@ static ir_value *convert_constant(caster *c, ir_builder *b, const ir_value *v, i
         ir_store_f64(to, bytes + i * size, y);
         saturated += x < y || x > y;
     }
-    /* A weight of another runtime keeps its name: it is stored in the type that it is read in. */
+    /* A weight for another runtime keeps its name and is stored in the type that its users read. */
     if (c->options->plain_runtime && !saturated && !ir_is_scalar(v)) return NULL;
     report_saturated(c, v, to, saturated, count);
     if (v->type.rank == 0) return ir_scalar(b, to, ir_load_f64(to, bytes));
     ir_type type = v->type;
     type.dtype = to;
     const char *name = arena_printf(c->arena, "%s.%s", s->name, ir_dtype_is_low(to) ? "h" : "s");
-    ir_storage *known = ir_storage_find(m, name); /* made for another graph */
+    ir_storage *known = ir_storage_find(m, name); /* converted for another graph */
     if (known && known->kind == IR_CONST && known->data.kind == IR_DATA_INLINE && ir_type_equal(&known->type, &type) &&
         memcmp(known->data.bytes, bytes, count * size) == 0)
         return ir_graph_storage(c->graph, known);
@@ -88,7 +87,7 @@ static ir_value *convert_constant(caster *c, ir_builder *b, const ir_value *v, i
     return converted;
 }
 
-/* rule cast_names = LOW, WIDE: what is appended to the name of the value, "h, s" without the rule. */
+/* `cast_names = LOW, WIDE`: suffixes of names of casts; "h" and "s" without this rule. */
 static const char *cast_name(const caster *c, const ir_value *v, ir_dtype to)
 {
     const char *rule = c->list->rule.cast_names, *comma = strchr(rule, ',');
@@ -98,7 +97,7 @@ static const char *cast_name(const caster *c, const ir_value *v, ir_dtype to)
                                : arena_printf(c->arena, "%s.%s", v->name, wide);
 }
 
-/* What an attention adds or selects, when it comes out of f32 that counts: only there its size is anybody's guess. */
+/* A mask of an attention that a black node or a counted f32 producer computed: only there its range is unknown. */
 static bool is_wide_mask(const caster *c, const ir_node *user, const ir_value *v, ir_dtype to)
 {
     if (user->id >= c->nodes || c->entries[user->id].rule != AMP_ATTENTION || !ir_dtype_is_low(to)) return false;
@@ -107,7 +106,7 @@ static bool is_wide_mask(const caster *c, const ir_node *user, const ir_value *v
     return from->colour == IR_BLACK || from->counts;
 }
 
-/* ---- casts of the graphs around a body -------------------------------------------------------- */
+/* ---- casts of enclosing graphs ---------------------------------------------------------------- */
 
 static bool is_behind(const ir_node *n, const ir_node *at)
 {
@@ -115,7 +114,7 @@ static bool is_behind(const ir_node *n, const ir_node *at)
     return at != NULL;
 }
 
-/* The value of the graph around the body that v of the body stands for, or NULL. */
+/* The value of the enclosing graph that v of a subgraph refers to, or NULL. */
 static ir_value *find_outside(ir_node *node, const ir_value *v)
 {
     if (v->kind == IR_VALUE_STORAGE) return ir_graph_storage(node->graph, v->storage);
@@ -123,7 +122,7 @@ static ir_value *find_outside(ir_node *node, const ir_value *v)
     return operand < 0 ? NULL : ir_in(node, operand);
 }
 
-/* What a body reads in the other type, where a graph around it does too: that cast, then before the node. */
+/* Reuses the cast of an enclosing graph to the same type, which is moved before the node if it comes later. */
 static ir_value *share_cast(const amp_scope *s, ir_graph *body, const ir_value *v, ir_dtype to)
 {
     ir_value *source = s->enclosing ? find_outside(s->node, v) : NULL;
@@ -132,14 +131,14 @@ static ir_value *share_cast(const amp_scope *s, ir_graph *body, const ir_value *
     if (!cast) cast = share_cast(s->enclosing, s->node->graph, source, to);
     if (!cast || cast->kind == IR_VALUE_STORAGE) return NULL;
     bool made = cast->kind == IR_VALUE_RESULT;
-    if (made && ir_in(cast->def, 0) != source) return NULL; /* bounded */
+    if (made && ir_in(cast->def, 0) != source) return NULL; /* its operand is clamped */
     if (made && is_behind(cast->def, s->node)) ir_node_move_before(cast->def, s->node);
     return ir_capture_add(s->node, body, cast);
 }
 
 /* ---- casts ------------------------------------------------------------------------------------ */
 
-/* v as it fits `to`: masks saturate. */
+/* Clamps v to the range of `to`: masks only from below, `wide` values from both sides. */
 static ir_value *bound_mask(ir_builder *b, ir_value *v, ir_dtype to, bool mask, bool wide)
 {
     ir_value *least = mask || wide ? ir_scalar_like(b, v, -largest_finite(to)) : NULL;
@@ -155,7 +154,7 @@ static ir_value *share_outside(caster *c, const ir_value *v, ir_dtype to)
     return cast;
 }
 
-/* An attribute of its operator is no value that a cast is inserted for: what has to run belongs to the operator. */
+/* No cast is inserted for an attribute of the operator: if it needs a conversion, that is part of the operator. */
 static ir_value *cast_for(caster *c, ir_node *user, ir_value *v, ir_dtype to, const char *why, bool attribute)
 {
     if (v->type.dtype == to) return v;
@@ -216,7 +215,7 @@ static void set_result(ir_node *n, const amp_entry *e)
     if (ir_op_has(n->op, IR_CONVERTS)) ir_set_dtype(n, IR_ATTR(cast, to), e->result);
 }
 
-/* The narrowing is part of the node: its location says so. */
+/* The narrowing casts are part of the node, so they have its location. */
 static void narrow_results(caster *c, ir_node *n, const amp_entry *e)
 {
     for (int i = 0; i < n->n_out; i++) {
@@ -233,7 +232,7 @@ static void narrow_results(caster *c, ir_node *n, const amp_entry *e)
     }
 }
 
-/* Level O2: the forward reads the low copy of a parameter; what leaves the graph is the master. */
+/* Level O2: the forward reads the low copy of a parameter; graph outputs and stores read the master. */
 static void copy_params(caster *c)
 {
     ir_graph *g = c->graph;
@@ -286,7 +285,8 @@ static bool is_loss(const ir_node *output)
     return output->role == IR_OUTPUT_loss;
 }
 
-/* Outputs keep the type of the model, the loss and results of a body do in any case; a state keeps its own. */
+/* Outputs keep the type of the model if --keep-io-types is set; the loss and subgraph results always do. States keep
+ * their own type. */
 static void cast_statement(caster *c, ir_node *n)
 {
     if (ir_op_has(n->op, IR_STORES)) {
@@ -301,8 +301,8 @@ static void cast_statement(caster *c, ir_node *n)
     set_operand(c, n, 0, asked == IR_f32 && result != IR_NO_DTYPE ? result : asked, "output");
 }
 
-/* What is carried along has the types of the model; a body takes what it captures as it is, and where the node has a
- * colour also as that wants it. */
+/* Operands of opaque operators keep the model's types. Subgraphs read captures as they are, and in the type of the
+ * node's colour if it has one. */
 static void keep_operands(caster *c, ir_node *n, const amp_entry *e, bool coloured)
 {
     for (int i = 0; i < n->n_in; i++) {
@@ -359,7 +359,7 @@ ampc_status amp_cast(ir_graph *g, const amp_scope *s)
     copy_params(&c);
     for (ir_node *n = g->first, *next; n; n = next) {
         next = n->next;
-        if (n->id < c.nodes) TRY(cast_node(&c, n)); /* else a cast of ours */
+        if (n->id < c.nodes) TRY(cast_node(&c, n)); /* otherwise an inserted cast */
     }
     return diag_status(c.diag);
 }

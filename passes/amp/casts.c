@@ -1,4 +1,4 @@
-/* casts.c - a list of casts for each value id. */
+/* casts.c - for each value id, a list of its casts. */
 #include "passes/amp/casts.h"
 
 typedef struct cast_entry {

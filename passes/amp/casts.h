@@ -1,4 +1,4 @@
-/* casts.h - side table of one graph: which values were converted to which type, and to what. */
+/* casts.h - a side table of one graph that maps values and types to the existing casts. */
 #ifndef AMPC_CASTS_H
 #define AMPC_CASTS_H
 
@@ -6,13 +6,13 @@
 
 typedef struct cast_kind {
     ir_dtype to;
-    bool attribute; /* of an operator: amp_list_is_attribute */
-    bool bounded;   /* clipped to the finite range of `to` */
+    bool attribute; /* for an attribute of an operator: amp_list_is_attribute */
+    bool bounded;   /* clamped to the finite range of `to` */
 } cast_kind;
 
 typedef struct cast_table cast_table;
 cast_table *casts_new(arena *a);
-/* NULL: there is none yet. */
+/* Returns NULL if there is no such cast. */
 ir_value *casts_find(const cast_table *t, const ir_value *v, cast_kind kind);
 void casts_add(cast_table *t, const ir_value *v, cast_kind kind, ir_value *cast);
 

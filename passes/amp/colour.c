@@ -1,16 +1,15 @@
-/* colour.c - which type every node computes in.
+/* colour.c - decides in which type every node computes.
  *
- * First each node gets its colour from the lists. Then one walk in execution order decides types (profile `ampc`):
+ * The lists determine the colour of each node. Then one walk in execution order decides types (profile `ampc`):
  *   white            low
- *   black            f32; "b" if the op computes in f32 inside: it takes what arrives, and what it writes is
- * low when its
- *                    operand is low or a white op reads it; it neither is tainted nor taints
- *   gray             f32 if a counted producer is f32, else low if one is low, else what arrives; parameters,
- * constants,
- *                    graph inputs and casts of the model never count, the order of operands plays no part
- *   clear            the type of its float operands, f32 when they differ; passes on what its producers count as
- * The loss is an f32 terminal: from it back to the last white or b op everything is f32, so that the seed of the
- * backward, which is the scale itself, is f32. A b op that writes what it reads (no attribute `out`) is no end. */
+ *   black            f32; "b" if the op computes in f32 internally: its operands keep their types, its result is low if
+ *                    its operand is low or a white op reads it, and it does not make gray users f32
+ *   gray             f32 if a counted producer is f32, else low if one is low, else the type of the operands;
+ *                    parameters, constants, graph inputs and casts of the model never count, in any operand order
+ *   clear            the type of its float operands, f32 if they differ; counts as its producers do
+ * The loss is an f32 terminal: everything on the path from the last white or b op to the loss is f32, because the
+ * backward is seeded with the loss scale, which needs f32. A b op without the attribute `out`, whose result has the
+ * type of its operand, does not end that path. */
 #include "passes/amp/colour.h"
 #include "passes/amp/attention.h"
 #include "passes/amp/range.h"
@@ -26,15 +25,15 @@ typedef struct colouring {
     const compile_options *options;
     diag *diag;
     amp_entry *entries; /* by node id */
-    ir_dtype *type;     /* by value id: the dtype after casting */
-    count *counts;      /* by value id: what the value counts as at a gray consumer */
-    bool *terminal;     /* by node id: forced to f32 by the loss */
+    ir_dtype *type;     /* by value id: dtype after casting */
+    count *counts;      /* by value id: what the value counts as for a gray user */
+    bool *terminal;     /* by node id: f32 because of the loss */
     const range_mark *ranges; /* by node id, or NULL */
     const attention_mark *attentions; /* by node id, or NULL */
-    bool names_tensors; /* some list does */
+    bool names_tensors; /* some list names tensors */
 } colouring;
 
-/* It is only carried along, and its schema has no other type than the model's. */
+/* An opaque operator whose schema allows only the model's types. */
 static bool is_fixed(const colouring *c, const ir_node *n)
 {
     if (amp_is_listed_control(c->scope, n)) return false;
@@ -43,7 +42,7 @@ static bool is_fixed(const colouring *c, const ir_node *n)
     return ir_op_has(n->op, IR_DECLARED);
 }
 
-/* A float operand or, where there are no operands, a float result. */
+/* Whether n has a float operand or, if it has no operands, a float result. */
 static bool touches_float(const ir_node *n)
 {
     bool reads = false;
@@ -70,7 +69,7 @@ static bool is_inside(const colouring *c, const ir_node *n)
 
 /* ---- colours from the lists ------------------------------------------------------------------ */
 
-/* All nodes that one operator of the model became are named when one is: the first and the next of them. */
+/* A list that names one of the nodes that an operator was lowered to names all of them; they are adjacent. */
 static bool is_same_operator(const ir_node *a, const ir_node *b)
 {
     if (a == b) return true;
@@ -111,7 +110,7 @@ static bool has_word(const char *name, const char *words)
     return false;
 }
 
-/* fp32_names = WORD, ...: an operand or result whose name contains the word. */
+/* `fp32_names = WORD, ...`: an operand or result whose name contains the word. */
 static bool has_f32_name(const colouring *c, const ir_node *n)
 {
     const char *words = c->list->rule.fp32_names;
@@ -140,14 +139,14 @@ static void colour_by_lists(colouring *c, ir_node *n, amp_entry *e)
         diag_error(c->diag, AMPC_REJECTED, ir_diag_loc(n), "operator %s is on no list", n->loc.op);
 }
 
-/* Whether the op can write another type than it reads, here and by its own choice. */
+/* Whether the op can write a type other than that of its operands, and the runtime allows it. */
 static bool has_own_result(const colouring *c, const ir_node *n)
 {
     return ir_op_out_attr(n->op) >= 0 && !c->options->plain_runtime;
 }
 
-/* Patterns hold where the lists do not insist on low precision; a tensor or a result that fp16 cannot hold is f32
- * everywhere. */
+/* A pattern makes the node f32 unless it is white. A tensor or result that fp16 cannot represent makes it f32 in any
+ * case. */
 static void colour_by_range(const colouring *c, const ir_node *n, amp_entry *e)
 {
     const range_mark *m = c->ranges && n->loc.op ? &c->ranges[n->id] : &(range_mark){0};
@@ -158,7 +157,7 @@ static void colour_by_range(const colouring *c, const ir_node *n, amp_entry *e)
         *e = (amp_entry){.colour = IR_BLACK, .rule = AMP_RANGE, .line = m->wide};
 }
 
-/* What outranks the operator lists, in this order. */
+/* Applies what overrides the operator lists, in order of precedence. */
 static void colour_by_name(colouring *c, const ir_node *n, amp_entry *e)
 {
     const list_pattern *tensor = find_tensor(c, n),
@@ -172,7 +171,8 @@ static void colour_by_name(colouring *c, const ir_node *n, amp_entry *e)
     else if (has_f32_name(c, n)) *e = (amp_entry){.colour = IR_BLACK, .rule = AMP_NAMED};
 }
 
-/* Casts of the model take part where a name says so, or the list: then those of operators that it has gray. */
+/* Whether a cast of the model keeps its type. It does not if a name applies to it, or if the rule `user_cast` is gray
+ * and the list has its operator gray. */
 static bool is_honoured_cast(const colouring *c, const ir_node *n)
 {
     if (!ir_op_has(n->op, IR_CONVERTS) || has_f32_name(c, n) || find_tensor(c, n)) return false;
@@ -182,7 +182,7 @@ static bool is_honoured_cast(const colouring *c, const ir_node *n)
     return !line || line->colour != IR_GRAY;
 }
 
-/* Nodes without colour: they compute in the types that the model gives them, and count as no producer. */
+/* Uncoloured nodes compute in the types of the model and do not count as producers. */
 static bool is_untouched(const colouring *c, const ir_node *n, amp_rule *why)
 {
     const amp_rules *rule = &c->list->rule;
@@ -203,7 +203,7 @@ static void colour_node(colouring *c, ir_node *n)
     amp_entry *e = &c->entries[n->id];
     *e = (amp_entry){.colour = IR_KEEP};
     if (is_untouched(c, n, &e->rule)) return;
-    e->rule = AMP_LISTED_WHITE; /* a colour: the walk decides the rule */
+    e->rule = AMP_LISTED_WHITE; /* coloured: the walk decides the rule */
     colour_by_lists(c, n, e);
     colour_by_range(c, n, e);
     colour_by_name(c, n, e);
@@ -211,7 +211,7 @@ static void colour_node(colouring *c, ir_node *n)
 
 /* ---- the loss as f32 terminal ---------------------------------------------------------------- */
 
-/* Computes in f32 inside, and writes f32 whatever it reads. */
+/* Whether n computes in f32 internally and writes f32 whatever the types of its operands. */
 static bool is_boundary(const colouring *c, const ir_node *n)
 {
     return c->entries[n->id].colour == IR_BLACK && is_inside(c, n) &&
@@ -223,8 +223,8 @@ static bool is_ours(const ir_node *n)
     return !n->loc.op;
 }
 
-/* Marks the loss and, backwards, what it is computed from: up to white ops, and not past an op that computes in f32
- * inside, which reads the model's output as it is. A loss of our own making (no ONNX origin) is f32 as a whole. */
+/* Marks the nodes the loss is computed from, back to white ops and to ops that compute in f32 internally, which read
+ * the model's output in its own type. A loss that a pass has appended (no ONNX origin) is f32 as a whole. */
 static void mark_terminal(colouring *c, const ir_value *loss)
 {
     bool ours_only = c->list->rule.loss == LOSS_AS_COLOURED;
@@ -244,11 +244,10 @@ static void mark_terminal(colouring *c, const ir_value *loss)
 
 /* ---- the walk -------------------------------------------------------------------------------- */
 
-/* What arrives at a node: types of its float operands after casting. Storage counts only when nothing else is
- * there. */
+/* Types of a node's float operands after casting. Storage is considered only if there are no other operands. */
 typedef struct arrival {
     bool f32, low;
-    ir_dtype type;          /* of the operands, when they agree */
+    ir_dtype type;          /* common type of the operands */
     const ir_value *f32_cause, *low_cause; /* first producer that counts as such */
 } arrival;
 
@@ -294,9 +293,8 @@ static count decide_inside(const colouring *c, const ir_node *n, amp_entry *e, c
     return ir_dtype_is_low(e->result) ? COUNT_LOW : COUNT_NOT;
 }
 
-/* The counted producers at a gray node: of the first f32 one, the first low one, the last. Operands that the
- * op moves or
- * combines come after those that only steer it, which is PaddlePaddle's order of slots. */
+/* The counted producers of a gray node: the first f32 one, the first low one and the last. Operands that are moved or
+ * combined come after those that only control the op, as in PaddlePaddle's slot order. */
 typedef struct producers {
     const ir_value *f32, *low, *last;
 } producers;
@@ -329,7 +327,7 @@ static count decide_gray(const colouring *c, const ir_node *n, amp_entry *e, con
     return COUNT_NOT;
 }
 
-/* f32 if an operand is f32 that would have to be cast, else low. */
+/* f32 if an f32 operand would have to be cast, else low. */
 static count decide_promoted(const colouring *c, const ir_node *n, amp_entry *e)
 {
     bool pinned = n->loc.op && amp_list_pins(c->list, n->loc.op);
@@ -352,7 +350,7 @@ static count decide_clear(const colouring *c, amp_entry *e, const arrival *a)
     return a->f32_cause ? COUNT_F32 : COUNT_NOT;
 }
 
-/* A node that a [nodes] or [tensors] line names has its rule already. */
+/* For a node named in [nodes] or [tensors], whose rule is already set. */
 static count decide_named(amp_entry *e, ir_dtype low)
 {
     e->want = e->result = e->colour == IR_WHITE ? low : IR_f32;
@@ -365,7 +363,7 @@ static bool is_named(const amp_entry *e)
            e->rule == AMP_RANGE || e->rule == AMP_INITIALIZER;
 }
 
-/* Scores that are low stay it up to a softmax that computes in f32 inside, whatever the mask is. */
+/* Low scores stay low up to a softmax that computes in f32 internally, whatever the type of the mask. */
 static bool is_in_attention(const colouring *c, const ir_node *n)
 {
     const attention_mark *m = c->attentions ? &c->attentions[n->id] : &(attention_mark){0};
@@ -373,7 +371,7 @@ static bool is_in_attention(const colouring *c, const ir_node *n)
            !is_named(&c->entries[m->softmax->id]);
 }
 
-/* Gray, clear and unlisted nodes: where levels and profiles differ. */
+/* Gray, clear and unlisted nodes, for which levels and profiles differ. */
 static count decide_by_rules(const colouring *c, const ir_node *n, amp_entry *e, const arrival *a)
 {
     if (c->list->rule.promote == PROMOTE_ON) return decide_promoted(c, n, e);
@@ -400,8 +398,8 @@ static count decide(const colouring *c, const ir_node *n, amp_entry *e)
     return decide_by_rules(c, n, e, &a);
 }
 
-/* What a cast of the model writes when it has a colour: a float result of the colour's type, where that narrows; at
- * level OD also where it widens. */
+/* The type that a coloured cast of the model writes: that of its colour if the model casts to f32, or at level OD to
+ * any float type. */
 static ir_dtype cast_writes(const colouring *c, const ir_node *n, const amp_entry *e)
 {
     ir_dtype to = n->out[0]->type.dtype;
@@ -426,7 +424,7 @@ static void note_results(colouring *c, const ir_node *n, amp_entry *e, count cou
     }
 }
 
-/* A sum that does not fit leaves its op in f32, and so taints what follows. */
+/* A sum that may not fit into the low type is written in f32, and its users follow it. */
 static count widen_result(const colouring *c, const ir_node *n, amp_entry *e, count counts)
 {
     const range_mark *m = c->ranges && n->loc.op ? &c->ranges[n->id] : &(range_mark){0};
@@ -452,7 +450,7 @@ static void walk(colouring *c)
 
 /* ---- parameters at level O2 ------------------------------------------------------------------ */
 
-/* Whether operand i stays in f32 although the level makes parameters low. */
+/* Whether operand i stays f32 although the level makes parameters low. */
 static bool keeps_operand(const ir_node *n, int i, const amp_entry *e, const amp_list *l, ir_dtype low)
 {
     if (ir_op_has(n->op, IR_DECLARED) && !amp_takes_part(n, i)) return true;
@@ -481,7 +479,7 @@ bool *amp_low_params(const ir_graph *g, const amp_scope *s)
     return low;
 }
 
-/* ---- bodies ---------------------------------------------------------------------------------- */
+/* ---- subgraphs ------------------------------------------------------------------------------- */
 
 bool amp_lowers_bodies(const amp_scope *s)
 {

@@ -1,28 +1,29 @@
-/* colour.h - the side table between colouring and cast insertion: for every node of a graph its colour, the type that
- * it computes in, the rule that decided and what caused it. That table is also what --explain prints. */
+/* colour.h - the side table between colouring and cast insertion: for every node of a graph its colour, the type it
+ * computes in, the rule that decided, and the cause. --explain prints this table. */
 #ifndef AMPC_COLOUR_H
 #define AMPC_COLOUR_H
 
 #include "passes/amp/scope.h"
 
-/* Fills in s->entries, one a node id (the graph is renumbered). Requires types inferred, no inserted casts yet. The low
- * type is IR_f16 or IR_bf16; where mixed precision is off every node gets the neutral entry of AMP_OFF. */
+/* Fills in s->entries, one entry per node id (the graph is renumbered). Requires inferred types and no inserted casts.
+ * The low type is IR_f16 or IR_bf16. If mixed precision is off, every node gets the neutral entry with AMP_OFF. */
 void amp_colour(ir_graph *g, amp_scope *s);
 
-/* Whether the profile looks into bodies at this level. Then captures arrive in the type that they have. */
+/* Whether the profile colours subgraphs at this level. Captures then have whatever type casting has given them. */
 bool amp_lowers_bodies(const amp_scope *s);
-/* Whether the node only chooses between bodies and is coloured like any operator, its captures as operands. */
+/* Whether the node only selects between subgraphs and is coloured like any operator, with its captures as operands. */
 bool amp_is_listed_control(const amp_scope *s, const ir_node *n);
+/* Whether operand i is a capture of a coloured subgraph, which accepts it in any type. */
 bool amp_is_free_capture(const amp_scope *s, const ir_node *n, int i);
 
-/* Level O2: by value id, the parameters that are low; their f32 storage is the master, of which one cast makes the low
- * copy. All but those that a protected slot reads, or a node that stays f32 for another reason than its list. */
+/* Level O2: by value id, which parameters are low. Their f32 storage is the master, of which one cast makes the low
+ * copy. Parameters stay f32 if a protected slot reads them, or a node that is f32 for a reason other than its list. */
 bool *amp_low_params(const ir_graph *g, const amp_scope *s);
 
-/* Adds the model nodes of g with float results to the report: low or f32, and why f32. */
+/* Adds the model nodes of g with float results to the report: low or f32, and the reason for f32. */
 void amp_count(const ir_graph *g, const amp_scope *s);
 
-/* The answer to --explain: one block (text) or object (JSON) a model node; NULL when the name matches none. */
+/* The answer to --explain: one block of text or JSON object per model node; NULL if no node has that name. */
 const char *amp_explain(const ir_graph *g, const amp_scope *s);
 
 #endif

@@ -1,9 +1,10 @@
-/* cost.c - the cost model: a roofline.
+/* cost.c - the cost model, a roofline.
  *
- *   node   launch + max(bytes / bandwidth, 2 * products / flops[type it reads]); bytes are those of every operand and
- *          result once. A view (reshape) costs nothing.
+ *   node   launch + max(bytes / bandwidth, 2 * products / flops[type of the operands]), where every operand and result
+ *          contributes to bytes once. A view (reshape) costs nothing.
  *   cast   launch + (bytes read + bytes written) / bandwidth
- * Measured by cast bytes: what casts write, and nothing else. A symbol counts as the device says. */
+ * If the measure is cast bytes, the only cost is the number of bytes that casts write. The device sets the size of
+ * symbols. */
 #include "passes/amp/cost.h"
 #include "passes/amp/entry.h"
 
@@ -50,7 +51,7 @@ static int64_t whole(const cost_model *c, double cost)
 
 /* ---- products -------------------------------------------------------------------------------- */
 
-/* Multiplications of a node: elements of result 0 times how many products each sums up. */
+/* Multiplications of a node: elements of result 0 times the number of products summed for each. */
 typedef double products_fn(const cost_model *c, const ir_node *n);
 
 static double matmul_products(const cost_model *c, const ir_node *n)

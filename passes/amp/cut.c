@@ -1,15 +1,13 @@
-/* cut.c - from costs of labels to a network, and back.
+/* cut.c - translates the costs of labels to a network, and its minimum cut back to labels.
  *
- * HIGH is the source's side, LOW the sink's. An arc a -> b of capacity c costs c when a is HIGH and b is LOW;
- * every cost
- * of the problem is of this form:
- *   vertex v          v -> sink: what HIGH costs; source -> v: what LOW costs (the smaller one is paid in any case)
+ * HIGH is the source's side, LOW the sink's. An arc a -> b of capacity c costs c if a is HIGH and b is LOW. All costs
+ * of the problem have this form:
+ *   vertex v          v -> sink: the cost of HIGH; source -> v: the cost of LOW (the smaller of both is always paid)
  *   value             producer -> d (down), d -> each reader (never): d is LOW as soon as a reader is LOW
  *                     u -> producer (up), each reader -> u (never): u is HIGH as soon as a reader is HIGH
  *   constant          u -> d (both)
- * With one reader the arcs go straight to it. Pinned vertices are the source or the sink themselves, merged
- * vertices are
- * one. "Never" is one more than all other costs together. */
+ * A single reader replaces d and u. Pinned vertices are the source or the sink themselves, and merged vertices are one
+ * vertex. "Never" is one more than the sum of all other costs. */
 #include "passes/amp/cut.h"
 #include "passes/amp/maxflow.h"
 
@@ -18,9 +16,9 @@
 enum { NOT_PINNED = -1, NO_PRODUCER = UINT32_MAX };
 
 typedef struct vertex {
-    uint32_t parent; /* union-find; a root is its own */
-    int64_t cost[2]; /* by label, of the vertex alone */
-    int pin;         /* of the root: NOT_PINNED or a label */
+    uint32_t parent; /* union-find; a root is its own parent */
+    int64_t cost[2]; /* by label, of this vertex without those merged with it */
+    int pin;         /* valid for roots: NOT_PINNED or a label */
 } vertex;
 
 typedef struct pair {
@@ -30,8 +28,8 @@ typedef struct pair {
 
 typedef struct value {
     uint32_t producer;   /* NO_PRODUCER: a constant */
-    int64_t cost[2];     /* by label of the reader that needs a conversion; of a constant, [0] is `both` */
-    size_t first, count; /* its readers */
+    int64_t cost[2];     /* by label of the reader that needs a conversion; for a constant, [0] is `both` */
+    size_t first, count; /* range in `readers` */
 } value;
 
 struct cut {
@@ -116,14 +114,14 @@ void cut_reader(cut *c, uint32_t v)
     c->values.items[c->values.count - 1].count++;
 }
 
-/* ---- what a labelling costs ------------------------------------------------------------------ */
+/* ---- cost of a labelling --------------------------------------------------------------------- */
 
 static int64_t sum(int64_t a, int64_t b)
 {
     return a == CUT_FORBIDDEN || b == CUT_FORBIDDEN ? CUT_FORBIDDEN : a + b;
 }
 
-/* `reads[label]`: whether the value has a reader of that label. */
+/* `reads[label]`: whether the value has a reader with that label. */
 static int64_t value_cost(const value *x, cut_label producer, const bool *reads)
 {
     if (x->producer == NO_PRODUCER) return reads[CUT_HIGH] && reads[CUT_LOW] ? x->cost[0] : 0;
@@ -161,14 +159,14 @@ int64_t cut_cost(const cut *c, const cut_label *labels)
     return cost;
 }
 
-/* ---- what changing one label costs ----------------------------------------------------------- */
+/* ---- cost of changing one label -------------------------------------------------------------- */
 
 static void change(int64_t *flip, int64_t after, int64_t before)
 {
     *flip = *flip == CUT_FORBIDDEN || after == CUT_FORBIDDEN ? CUT_FORBIDDEN : *flip + after - before;
 }
 
-/* `times[v]`: how often root v reads the value; zero before and after. */
+/* `times[v]`: number of times root v reads the value; all zero before and after the call. */
 static void flip_value(const cut *c, const value *x, const cut_label *labels, size_t *times, int64_t *flips)
 {
     const uint32_t *readers = c->readers.items + x->first;
@@ -224,7 +222,7 @@ typedef struct network {
     const cut *problem;
     maxflow *flow;
     uint32_t *place; /* by root: its vertex in the network */
-    uint32_t next;   /* the next vertex for a conversion */
+    uint32_t next;   /* next free vertex */
     int64_t never;
 } network;
 
@@ -273,7 +271,7 @@ static int64_t finite(int64_t cost)
     return cost == CUT_FORBIDDEN ? 0 : cost;
 }
 
-/* One more than all finite costs together. */
+/* One more than the sum of all finite costs. */
 static int64_t price_of_never(const cut *c)
 {
     int64_t all = 1;
@@ -286,8 +284,8 @@ static int64_t price_of_never(const cut *c)
     return all;
 }
 
-/* What a pinned reader forces is pinned too, readers before their producers: so no arc of capacity "never" leaves the
- * source, and excesses stay below 2^63. */
+/* Pins vertices that pinned readers force, readers before their producers. Otherwise an arc of capacity "never" could
+ * leave the source, and excesses could exceed 2^63. */
 static void pin_forced(cut *c)
 {
     for (size_t i = c->values.count; i-- > 0;) {

@@ -1,7 +1,7 @@
 /* device.c - the built-in device descriptions, and the reader of description files.
  *
- * A file is lines "KEY = VALUE", '#' begins a comment. Keys are the rows of `keys`; what a file does not say is as in
- * the default description. */
+ * A file consists of lines "KEY = VALUE" and comments that start with '#'. Keys are the rows of `keys`; the default
+ * description supplies those that are missing. */
 #include "passes/amp/device.h"
 
 #include "ir/text.h"
@@ -27,7 +27,7 @@ const ir_device device_table[] = {
 static const struct {
     const char *key;
     size_t offset;
-    bool positive; /* else zero will do */
+    bool positive; /* whether 0 is invalid */
 } keys[] = {
     {"bandwidth", AT(bandwidth), true}, {"launch", AT(launch), false},         {"storage", AT(storage), false},
     {"flops.f64", AT(flops[IR_f64]), true}, {"flops.f32", AT(flops[IR_f32]), true},
@@ -52,7 +52,7 @@ static bool set_measure(ir_device *device, const char *value)
     return time || strcmp(value, "cast-bytes") == 0;
 }
 
-/* False: no such key, or a value that it does not have. */
+/* Returns false if the key is unknown or the value is invalid. */
 static bool set_key(ir_device *device, const char *key, const char *value)
 {
     double number;

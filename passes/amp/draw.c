@@ -1,6 +1,6 @@
-/* draw.c - the forward graph for Graphviz: boxes in the colour of the lists, casts as small diamonds, inputs and
- * outputs as ellipses, weights as cylinders, bodies of If, Loop, Scan in frames. Drawn is what the passes have left of
- * it, one statement a line. */
+/* draw.c - prints the forward graph for Graphviz: boxes in the colour of the lists, casts as small diamonds, inputs and
+ * outputs as ellipses, weights as cylinders, subgraphs of If, Loop and Scan in frames. It shows the graph after all
+ * passes, one statement per line. */
 #include "passes/amp/draw.h"
 
 #include <stdarg.h>
@@ -9,21 +9,21 @@
 
 typedef struct drawing {
     const ir_module *module;
-    const strmap *colours; /* node name -> attributes; NULL: nothing was coloured */
+    const strmap *colours; /* by node name: attributes; NULL: the graph is not coloured */
     arena *arena;
     VEC(char) text;
-    int graphs; /* begun so far */
+    int graphs; /* number of graphs begun so far */
 } drawing;
 
-/* One graph: the primary one, or a body inside the box of its node. Its number keeps the ids of bodies apart. */
+/* A graph: the primary one, or a subgraph in the frame of its node. Its number makes the ids of its nodes unique. */
 typedef struct picture {
     drawing *d;
     const ir_graph *graph;
     const char *prefix;
-    bool *drawn; /* by value id: storage that has its cylinder */
+    bool *drawn; /* by value id: storage whose cylinder is drawn */
 } picture;
 
-/* Attributes of Graphviz by colour. */
+/* Graphviz attributes by colour. */
 static const char *const looks[] = {
     [IR_WHITE] = "fillcolor=white",
     [IR_BLACK] = "fillcolor=gray15, fontcolor=white",
@@ -32,7 +32,7 @@ static const char *const looks[] = {
     [IR_KEEP] = "style=dotted",
 };
 
-/* Nodes of different bodies may have the same name. */
+/* The node name; in a subgraph also the name of the graph, because node names are unique per graph only. */
 static const char *colour_key(const ir_node *n, arena *a)
 {
     return n->graph->body ? arena_printf(a, "%s\x1f%s", n->graph->name, n->loc.node) : n->loc.node;
@@ -69,7 +69,7 @@ __attribute__((format(printf, 2, 3))) static void addf(drawing *d, const char *f
     add(d, text);
 }
 
-/* Inside quotes: a backslash begins an escape of Graphviz and '&' an entity; control bytes are blanks. */
+/* In a quoted string, a backslash starts an escape and '&' an entity. Control bytes become blanks. */
 static void add_escaped(drawing *d, const char *s)
 {
     for (; *s; s++) {
@@ -148,7 +148,7 @@ static void draw_output(const picture *p, const ir_node *n)
 
 static void draw_graph(drawing *d, const ir_graph *g, const char *prefix);
 
-/* In a box; dashed lines lead from what it gives to the node. */
+/* Draws a subgraph in a frame, with dashed lines from its results to the node. */
 static void draw_body(const picture *p, const ir_node *n, const ir_body *body)
 {
     drawing *d = p->d;

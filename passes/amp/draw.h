@@ -1,10 +1,10 @@
-/* draw.h - the forward graph with its colours as text for Graphviz. */
+/* draw.h - collects the colours for drawing the forward graph with Graphviz. */
 #ifndef AMPC_DRAW_H
 #define AMPC_DRAW_H
 
 #include "passes/amp/colour.h"
 
-/* Keeps the colours of the model's nodes in the report, by node name, until the graph is drawn. */
+/* Records the colours of the model's nodes in the report, by node name, until the graph is drawn. */
 void draw_keep_colours(const ir_graph *g, const amp_scope *s);
 
 #endif

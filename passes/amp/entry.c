@@ -1,5 +1,5 @@
-/* entry.c - how operands and results of a node follow its entry: what colouring, the cost model, placement and cast
- * insertion have to agree on. */
+/* entry.c - how the types of operands and results follow from a node's entry. Colouring, cost model, placement and cast
+ * insertion have to agree on this. */
 #include "passes/amp/entry.h"
 
 const char *amp_rule_sentence(amp_rule r)

@@ -1,4 +1,4 @@
-/* entry.h - what mixed precision decides about one node, and how its operands and results follow that. */
+/* entry.h - the mixed-precision decision for one node, and how the types of its operands and results follow from it. */
 #ifndef AMPC_ENTRY_H
 #define AMPC_ENTRY_H
 
@@ -47,26 +47,26 @@ typedef enum amp_rule {
 typedef struct amp_entry {
     ir_colour colour;
     amp_rule rule;
-    ir_dtype want;          /* type of its float operands; IR_NO_DTYPE: not touched */
+    ir_dtype want;          /* type of its float operands; IR_NO_DTYPE: left unchanged */
     ir_dtype result;        /* type of its first float result */
     const list_place *line; /* the list line that decided, or NULL */
     const ir_value *cause;  /* the producer that decided, or NULL */
-    bool wide;              /* result is f32 because it does not fit the low type */
-    const char *flip;       /* what the other type would cost here alone, for --explain, or NULL */
-    bool counts;            /* a gray consumer counts it as a producer */
+    bool wide;              /* result is f32 because it may overflow the low type */
+    const char *flip;       /* cost of the other type at this node alone, for --explain, or NULL */
+    bool counts;            /* counts as a producer for gray users */
 } amp_entry;
 
-/* Whether operand i is a float of the groups that the node unifies: it is read in the type of the entry. */
+/* Whether operand i is a float of the groups that the node unifies, so that it is read in the type of the entry. */
 bool amp_takes_part(const ir_node *n, int i);
-/* Whether result i has the type `result` of the entry (if it is a float). */
+/* Whether result i, if it is a float, has the type `result` of the entry. */
 bool amp_follows_result(const ir_node *n, int i);
-/* Whether result i, which the op computes in f32 whatever it reads, is narrowed behind it: the lists want it low. */
+/* Whether result i, which the op computes in f32 regardless of its operands, is cast to low because of the lists. */
 bool amp_narrows_result(const ir_node *n, int i, const amp_entry *e, const amp_list *l);
-/* Whether operands of the second float group go low with the first one: not where the list pins them. */
+/* Whether operands of the second float group become low with the first group; the lists can pin them to f32. */
 bool amp_second_follows(const ir_node *n, const amp_entry *e, const amp_list *l);
-/* Whether v is a constant that is written in the other type while compiling, so that no cast runs. */
+/* Whether v is a constant that is converted at compile time, without a cast. */
 bool amp_converts(const ir_value *v);
-/* Whether n moves or selects values of its operands and computes no new ones. */
+/* Whether n only moves or selects values of its operands. */
 bool amp_only_moves(const ir_node *n);
 
 const char *amp_rule_sentence(amp_rule r);

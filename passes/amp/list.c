@@ -1,4 +1,4 @@
-/* list.c - what an effective list says about a node, and its printed form. The reader is list_read.c. */
+/* list.c - queries of the effective list, and its printed form. list_read.c reads it. */
 #include "passes/amp/list.h"
 
 #include <fnmatch.h>
@@ -8,7 +8,7 @@
 
 /* ---- conditions ------------------------------------------------------------------------------ */
 
-/* Position of the attribute, or -1. */
+/* Index of the attribute, or -1. */
 static int find_attribute(const ir_node *n, const char *name)
 {
     const ir_op_info *info = ir_op_get(n->op);
@@ -17,7 +17,7 @@ static int find_attribute(const ir_node *n, const char *name)
     return -1;
 }
 
-/* Depthwise convolution as PaddlePaddle has it: one group a channel, more than one channel. */
+/* Depthwise convolution as defined by PaddlePaddle: one group per channel, more than one channel. */
 static bool is_depthwise(const ir_node *n)
 {
     int at = find_attribute(n, "group");
@@ -32,7 +32,7 @@ static bool is_single(const ir_type *t)
     return true;
 }
 
-/* The element of a constant that is at hand. */
+/* Whether v is a constant in memory whose only element equals `number`. */
 static bool is_number(const ir_value *v, double number)
 {
     if (!v || v->kind != IR_VALUE_STORAGE || !is_single(&v->type)) return false;
@@ -65,7 +65,7 @@ static bool compares(double x, list_comparison how, double y)
     return false;
 }
 
-/* Of an operator that is only carried along: its attributes are text, "NAME=VALUE" a line. */
+/* has_attribute for opaque operators, whose attributes are text: lines "NAME=VALUE". */
 static bool has_value(const ir_node *n, const list_condition *c)
 {
     const char *at = n->attr[IR_ATTR(foreign, values)].s;
@@ -83,7 +83,7 @@ static bool has_value(const ir_node *n, const list_condition *c)
     return length > 0;
 }
 
-/* Of a list all elements. */
+/* A condition on a list attribute has to hold for all elements. */
 static bool has_attribute(const ir_node *n, const list_condition *c)
 {
     if (ir_op_has(n->op, IR_DECLARED)) return has_value(n, c);
@@ -132,9 +132,9 @@ static bool matches(const list_entry *e, const ir_node *n, const amp_list *l, ir
     return true;
 }
 
-/* ---- look-up --------------------------------------------------------------------------------- */
+/* ---- lookup ---------------------------------------------------------------------------------- */
 
-/* Later layers first; a removal hides the colour's lines for the operator in the layers below. */
+/* Later layers come first; a removal hides the lines of that colour for the operator in lower layers. */
 const list_entry *amp_list_find(const amp_list *l, const char *op, const ir_node *n, ir_dtype low)
 {
     unsigned removed = 0;
@@ -144,7 +144,7 @@ const list_entry *amp_list_find(const amp_list *l, const char *op, const ir_node
         for (int conditional = 1; conditional >= 0; conditional--)
             for (size_t k = 0; k < layer->entries.count; k++) {
                 const list_entry *e = &layer->entries.items[k];
-                if (*e->op != *op || strcmp(e->op, op) != 0) continue; /* most differ at once */
+                if (*e->op != *op || strcmp(e->op, op) != 0) continue; /* cheap test first */
                 if ((e->conditions.count > 0) != conditional) continue;
                 if (e->remove) hides |= 1u << e->colour;
                 else if (!(removed & 1u << e->colour) && matches(e, n, l, low)) return e;
@@ -154,7 +154,7 @@ const list_entry *amp_list_find(const amp_list *l, const char *op, const ir_node
     return NULL;
 }
 
-/* Whether the line stands in a later layer than `than`. */
+/* Whether line e is in a later layer than line `than`. */
 static bool is_later(const amp_list *l, const list_entry *e, const list_entry *than)
 {
     for (size_t i = l->layers.count; i-- > 0;) {
@@ -177,7 +177,7 @@ const list_entry *amp_list_find_at(const amp_list *l, const ir_node *n, ir_dtype
     return line;
 }
 
-/* Whether the glob matches the name of the node or of a part. */
+/* Whether the glob matches the name of the node or of a node it was fused from. */
 static bool names_node(const char *glob, const ir_loc *loc)
 {
     bool found = fnmatch(glob, loc->node, 0) == 0;
@@ -202,7 +202,7 @@ const list_pattern *amp_list_find_tensor(const amp_list *l, const char *name)
     return NULL;
 }
 
-/* pins = Op(slot,...), ... : naming the operator pins its second float group, which is what the slots name. */
+/* `pins = Op(slot,...), ...`: naming the operator pins its second float group, which contains the slots. */
 bool amp_list_pins(const amp_list *l, const char *op)
 {
     return rules_text_has(l->rule.pins, op);
@@ -262,7 +262,7 @@ static bool op_occurs(const ir_module *m, const char *op)
     return false;
 }
 
-/* Whether some node of the operator has what the condition asks for; true when there is no such node. */
+/* Whether any node of the operator has the attribute of the condition; true if there is no such node. */
 static bool attribute_occurs(const ir_module *m, const char *op, const list_condition *c)
 {
     bool any = false;
@@ -356,7 +356,7 @@ static void add_line(list_text *t, const char *a, const char *b, const char *c)
     add(t, "\n");
 }
 
-/* A line is effective when no later layer has an unconditional line or a removal for the same operator. */
+/* Whether a later layer has an unconditional line or a removal for the operator, so that the line has no effect. */
 static bool overridden(const amp_list *l, size_t layer, const list_entry *e)
 {
     for (size_t i = layer + 1; i < l->layers.count; i++) {
@@ -369,7 +369,7 @@ static bool overridden(const amp_list *l, size_t layer, const list_entry *e)
     return false;
 }
 
-/* Conditional lines stand in the order in which they are tried, whatever their colour. */
+/* Conditional lines are printed in the order in which they are tried, regardless of their colour. */
 static void print_conditional(const amp_list *l, list_text *t)
 {
     const list_entry *last = NULL;
@@ -394,7 +394,7 @@ static void print_section(const amp_list *l, ir_colour colour, list_text *t)
         }
 }
 
-/* In quotes if it would not be read as it is. */
+/* Quotes the name if it would be parsed differently otherwise. */
 static const char *spell_name(const char *name, arena *a)
 {
     size_t n = strlen(name);

@@ -1,45 +1,45 @@
 /* list.h - white, black, gray and clear lists: profiles, list files, command line.
  *
- * The effective list is a stack of layers: the profile, each list file, the command line. A later layer beats an
- * earlier one; inside a layer conditional lines come before unconditional ones; the first that matches wins. */
+ * The effective list is a stack of layers: the profile, the list files in order, the command line. Later layers
+ * override earlier ones. Within a layer conditional lines precede unconditional ones, and the first match decides. */
 #ifndef AMPC_LIST_H
 #define AMPC_LIST_H
 
 #include "passes/amp/rules.h"
 #include "passes/pass.h"
 
-/* Where a line stands: the file as the user named it ("profile ampc", "command line") and the line, 0: none. */
+/* Location of a line: the file as the user named it ("profile ampc", "command line") and the line; 0: none. */
 typedef struct list_place {
     const char *file;
     int line;
 } list_place;
 
-/* One test of a conditional line, on the IR node that the operator became. */
+/* A test in a condition. It applies to the IR node that the operator was lowered to. */
 typedef enum list_test {
-    LIST_DEPTHWISE, /* one group a channel */
-    LIST_STRIDED,   /* a slice that leaves elements out */
+    LIST_DEPTHWISE, /* one group per channel */
+    LIST_STRIDED,   /* a slice with steps */
     LIST_DTYPE,
     LIST_LEVEL,
     LIST_OUTPUTS,
     LIST_RANK,
     LIST_SCALAR,
     LIST_PARAM,
-    LIST_SAME,     /* operands `argument` and `value` are one */
-    LIST_VALUE,    /* the one element of operand `argument` is `number` */
-    LIST_ATTRIBUTE /* `attribute` of the node compares with `number`, or with `word` */
+    LIST_SAME,     /* operands `argument` and `value` are the same value */
+    LIST_VALUE,    /* operand `argument` has one element, which equals `number` */
+    LIST_ATTRIBUTE /* `attribute` of the node compares with `number` or `word` */
 } list_test;
 typedef enum list_comparison { LIST_EQ, LIST_NE, LIST_LE, LIST_GE, LIST_LT, LIST_GT } list_comparison;
 typedef struct list_condition {
     list_test test;
     bool negated;
-    int64_t argument; /* operand position, dtype, or count */
-    int64_t value;    /* rank(A)==value */
+    int64_t argument; /* operand position */
+    int64_t value;    /* rank, level, dtype, count or second operand */
     list_comparison comparison;
     double number;
-    const char *attribute, *word; /* word: NULL, a number */
+    const char *attribute, *word; /* word NULL: compares with `number` */
 } list_condition;
 
-typedef struct list_entry { /* "Op if COND and COND" under a colour, or "-Op": removed from that colour below */
+typedef struct list_entry { /* "Op if COND and COND" under a colour, or "-Op": hides lower layers */
     const char *op;
     ir_colour colour;
     bool remove;
@@ -50,54 +50,53 @@ typedef struct list_entry { /* "Op if COND and COND" under a colour, or "-Op": r
 
 typedef struct list_pattern { /* [nodes] glob = dtype, [tensors] name */
     const char *glob;
-    ir_dtype dtype; /* of [nodes]; IR_f32 for [tensors] */
+    ir_dtype dtype; /* IR_f32 for [tensors] */
     list_place place;
 } list_pattern;
 
 typedef struct list_layer {
     VEC(list_entry) entries;
-    strmap *unconditional; /* operator -> its first line without condition */
+    strmap *unconditional; /* by operator: its first unconditional line */
     VEC(list_pattern) nodes, tensors;
 } list_layer;
 
 typedef struct amp_list {
     arena *arena;
     VEC(list_layer) layers; /* the profile, list files, command line */
-    const char *base;     /* name of the profile; NULL while nobody has named one */
-    strmap *known;        /* operator names that the profile ampc knows */
+    const char *base;     /* name of the profile; NULL: not named yet */
+    strmap *known;        /* operator names in profile ampc */
     amp_rules rule;
-    bool set[RULE_COUNT]; /* by a list file */
-    strmap *unsupported;  /* operators of the file that the rule names */
+    bool set[RULE_COUNT]; /* whether a list file sets the rule */
+    strmap *unsupported;  /* operators in the file that the rule `unsupported` names */
     pass_level level;     /* for conditions */
-    bool plain_runtime;   /* ops compute in the type that they read */
+    bool plain_runtime;   /* ops compute in the type of their operands */
     scaling_rules scaling;
 } amp_list;
 
-/* Reads profile, files and command-line lists. All syntax errors are reported with line numbers, together. */
+/* Reads the profile, the list files and the lists of the command line. Reports all syntax errors with line numbers. */
 ampc_status amp_list_load(const compile_options *o, arena *a, diag *d, amp_list **out);
 
-/* The line that colours operator `op` as it stands at node n, or NULL when none does. Without a node: as far as that
- * can be told. */
+/* The line that colours operator `op` at node n, or NULL. If n is NULL, tests of the node fail. */
 const list_entry *amp_list_find(const amp_list *l, const char *op, const ir_node *n, ir_dtype low);
-/* The line that colours node n, or NULL. Of an operator that was recognised: its own line, unless a later layer has the
- * operator of one of its parts black; conditional lines speak of operators that stand alone. */
+/* The line that colours node n, or NULL. A fused node is coloured by the line of its operator, unless a later layer has
+ * an unconditional black line for an operator that it was fused from. */
 const list_entry *amp_list_find_at(const amp_list *l, const ir_node *n, ir_dtype low);
-/* The [nodes] line whose glob matches the ONNX node name, or that of a part, or NULL. */
+/* The [nodes] line whose glob matches the name of the ONNX node, or of one it was fused from, or NULL. */
 const list_pattern *amp_list_find_node(const amp_list *l, const ir_loc *loc);
 /* The [tensors] line for a value name, or NULL. */
 const list_pattern *amp_list_find_tensor(const amp_list *l, const char *name);
-/* Whether operand group G of this operator stays f32 (the rule `pins`). */
+/* Whether the second float group of this operator stays f32 (rule `pins`). */
 bool amp_list_pins(const amp_list *l, const char *op);
-/* Whether operator `op` has no low-precision kernel on the target and the level asks for one. */
+/* Whether the target has no low-precision kernel for `op` and the rules apply that at this level. */
 bool amp_list_unsupported(const amp_list *l, const char *op);
 /* Whether the profile has the operator black at other levels, but not at this one. */
 bool amp_list_spared(const amp_list *l, const char *op);
-/* Whether operand i of n is no value of the model but an attribute of its operator: a scalar that lowering made, or
- * one at an operator that the rule `attributes` names. */
+/* Whether operand i of n is an attribute of its operator instead of a value of the model: a scalar that lowering
+ * created, or a constant of an operator that the rule `attributes` names. */
 bool amp_list_is_attribute(const amp_list *l, const ir_node *n, int i);
-/* Whether n computes in f32 inside, so that it may read and write low values although it is black. */
+/* Whether n computes in f32 internally, so that its operands and results may be low even if it is black. */
 bool amp_list_inside(const amp_list *l, const ir_node *n);
-/* Warns of operators, globs and tensors that match nothing in the module. */
+/* Warns about operators, globs and tensors that do not occur in the module. */
 ampc_status amp_list_check_used(const amp_list *l, const ir_module *m, diag *d);
 
 #endif

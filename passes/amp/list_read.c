@@ -1,8 +1,7 @@
-/* list_read.c - reading list files (interfaces: NAME.amplist) and the lists of the command line into layers.
+/* list_read.c - reads list files (.amplist) and the lists of the command line into layers.
  *
- * Own reader and not an INI library, because a line is more than key = value: "+Op", "-Op", "Op if COND and
- * COND", and
- * every complaint must name its line. */
+ * An INI library would not do: lines such as "+Op", "-Op" and "Op if COND and COND" are not key = value, and every
+ * error message has to include the line. */
 #include "passes/amp/list.h"
 
 #include "ir/text.h"
@@ -26,11 +25,11 @@ typedef struct reader {
     const char *file; /* for messages */
     bool builtin;
     int line;
-    const char *text; /* of the line, for the caret */
+    const char *text; /* the line, for the caret */
     section section;
 } reader;
 
-/* The present line, with the caret at `at` (in r->text; else at its begin). */
+/* The location of the current line, with the caret at `at` if that is in r->text, else at the start. */
 static diag_loc here(const reader *r, const char *at)
 {
     int column = at && at >= r->text && at <= r->text + strlen(r->text) ? (int)(at - r->text) + 1 : 1;
@@ -45,7 +44,7 @@ static ampc_status complain(const reader *r, ampc_status code, const char *at, c
     return diag_error(r->diag, code, here(r, at), "%s", message);
 }
 
-/* Cuts blanks at both ends, in place. */
+/* Removes blanks at both ends, in place. */
 static char *trim(char *s)
 {
     while (isspace((unsigned char)*s)) s++;
@@ -54,8 +53,8 @@ static char *trim(char *s)
     return s;
 }
 
-/* A name may stand in quotes, with \" and \\ inside: then it may hold anything. NULL: the end is missing, or something
- * follows. In place. */
+/* Removes the quotes around a name, in which \" and \\ are escapes. In place. Returns NULL if the closing quote is
+ * missing or is followed by text. */
 static char *unquote(char *s)
 {
     if (*s != '"') return s;
@@ -70,7 +69,7 @@ static char *unquote(char *s)
     return whole ? s : NULL;
 }
 
-/* The '#' that begins a comment: outside quotes, first in the line or behind a blank. */
+/* A comment starts with a '#' outside quotes, at the start of the line or after a blank. */
 static char *find_comment(char *s)
 {
     bool quoted = false;
@@ -84,7 +83,7 @@ static char *find_comment(char *s)
 
 /* ---- conditions ------------------------------------------------------------------------------ */
 
-/* "A".."H" name operands by position. */
+/* Operands are named by position: "A".."H". */
 static bool parse_operand(const char *s, size_t n, int64_t *position)
 {
     if (n != 1 || *s < 'A' || *s > 'H') return false;
@@ -131,7 +130,7 @@ static size_t word_length(const char *s)
     return n;
 }
 
-/* transB -> trans_b: attributes have the names of the op table. */
+/* transB -> trans_b: the op table uses snake case. */
 static const char *snake_case(arena *a, const char *name, size_t n)
 {
     char *text = arena_alloc(a, 2 * n + 1), *to = text;
@@ -142,7 +141,7 @@ static const char *snake_case(arena *a, const char *name, size_t n)
     return text;
 }
 
-/* ATTRIBUTE==NUMBER, != < <= > >= likewise; a word is the same or not. */
+/* ATTRIBUTE==NUMBER or with != < <= > >=; a word supports only == and !=. */
 static bool parse_attribute(arena *a, const char *s, list_condition *c)
 {
     static const char *const signs[] = {"==", "!=", "<=", ">=", "<", ">"}; /* by list_comparison */
@@ -213,7 +212,7 @@ static bool is_operator_name(const char *s)
     return *s == '\0';
 }
 
-/* The same operator in two lists of one layer, both without condition. */
+/* Rejects an operator that is in two lists of one layer, both times without conditions. */
 static ampc_status check_twice(reader *r, const list_entry *e)
 {
     if (e->remove || e->conditions.count) return AMPC_OK;
@@ -323,8 +322,8 @@ static ampc_status check_text(reader *r, const char **value)
     return AMPC_OK;
 }
 
-/* unsupported = FILE: one operator a line, comments as in a list; a relative path starts at the list's folder. *value
- * becomes the whole path. */
+/* `unsupported = FILE`: one operator per line, with comments as in a list. A relative path starts at the folder of the
+ * list. *value becomes the absolute path. */
 static ampc_status check_operator_file(reader *r, const char **value)
 {
     enum { LIMIT = 1 << 16 };
@@ -334,7 +333,7 @@ static ampc_status check_operator_file(reader *r, const char **value)
     if (strcmp(name, "none") == 0) return AMPC_OK;
     const char *slash = *name == '/' || r->builtin ? NULL : strrchr(r->file, '/');
     const char *path = slash ? arena_printf(a, "%.*s%s", (int)(slash + 1 - r->file), r->file, name) : name;
-    char *whole = realpath(path, NULL); /* an emitted list may lie elsewhere */
+    char *whole = realpath(path, NULL); /* because an emitted list may be in another folder */
     if (whole) *value = arena_strdup(a, whole);
     free(whole);
     FILE *f = fopen(path, "rb");
@@ -361,14 +360,14 @@ static ampc_status check_operator_file(reader *r, const char **value)
     return AMPC_OK;
 }
 
-/* By rule: replaces *value where the effective list has to say more than the file. */
+/* By rule; may replace *value for the effective list. */
 typedef ampc_status rule_check(reader *r, const char **value);
 static rule_check *const checks[RULE_COUNT] = {
 #define TEXT(key, check, values, meaning) [RULE_##key] = check_##check,
 #include "passes/amp/rules.def"
 };
 
-/* A profile is read last and gives what the files leave open. */
+/* The profile is read last and sets only the rules that the files have not set. */
 static ampc_status read_rule(reader *r, const char *key, const char *value)
 {
     amp_list *l = r->list;
@@ -387,11 +386,11 @@ typedef struct profile {
     const char *name, *text, *end;
 } profile;
 
-/* NULL: no profile has that name. */
+/* Returns NULL if there is no such profile. */
 static const profile *find_profile(const char *name)
 {
     static const profile profiles[] = {
-        {"empty", pass_profile_ampc, pass_profile_ampc_end}, /* its rules without its operators */
+        {"empty", pass_profile_ampc, pass_profile_ampc_end}, /* the rules of ampc without its operators */
 #define PROFILE(name, id) {name, pass_profile_##id, pass_profile_##id##_end},
         PASS_BUILTIN_PROFILE_MAP(PROFILE)
 #undef PROFILE
@@ -401,7 +400,7 @@ static const profile *find_profile(const char *name)
     return NULL;
 }
 
-/* The profile that the deltas of a file apply to: one for all files and --profile. */
+/* Sets the profile that a file modifies; all files and --profile have to agree. */
 static ampc_status read_base(reader *r, const char *value)
 {
     if (!find_profile(value)) return complain(r, AMPC_REJECTED, strstr(r->text, value), "unknown base '%s'", value);
@@ -450,7 +449,7 @@ static ampc_status read_line(reader *r, char *s)
     if (comment) *comment = '\0';
     s = trim(s);
     if (!*s) return AMPC_OK;
-    if (*s == '[' && !(r->section == NODES && strchr(s, '='))) return read_section(r, s); /* a glob may begin so */
+    if (*s == '[' && !(r->section == NODES && strchr(s, '='))) return read_section(r, s); /* else it is a glob */
     switch (r->section) {
     case NO_SECTION: return complain(r, AMPC_REJECTED, NULL, "'%s' stands before the first section", s);
     case TENSORS: return read_tensor(r, s);
@@ -466,7 +465,7 @@ static void add_layer(reader *r)
     r->layer = &r->list->layers.items[r->list->layers.count - 1];
 }
 
-/* All lines are read; the first error's code is returned, every error has been reported. */
+/* Reads all lines and reports every error; returns the code of the first. */
 static ampc_status read_text(reader *r, const char *text, size_t length)
 {
     ampc_status first = AMPC_OK;
@@ -485,7 +484,7 @@ static ampc_status read_text(reader *r, const char *text, size_t length)
 
 /* ---- sources --------------------------------------------------------------------------------- */
 
-/* Read after the files: they may name it, and it gives what they leave open. */
+/* Has to run after the files, which may name the profile and override its rules. */
 static ampc_status read_profile(reader *r, const char *name)
 {
     const profile *p = find_profile(name);

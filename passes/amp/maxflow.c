@@ -1,11 +1,12 @@
 /* maxflow.c - minimum cut by push-relabel (Goldberg and Tarjan 1988), first phase only.
  *
- * A preflow pushes what it can from the source; every vertex with excess pushes on along arcs that lead one step down
- * to the sink (height[from] == height[to] + 1) and is lifted when there is none. Vertices wait in a queue (first in,
- * first out), each keeps the arc where it stopped. After as much work as the network is long, heights are set to the
- * exact distances from the sink, which also retires what cannot reach it any more (Cherkassky and Goldberg 1997).
- * The excess that is left lies on the source's side; to know the cut it need not flow back. Arcs are stored by vertex
- * (compressed rows). Worst case O(V^3); on the networks of placement.c the work is a small multiple of V + E. */
+ * A preflow pushes as much as possible from the source. Every vertex with excess pushes along arcs that go one step
+ * down to the sink (height[from] == height[to] + 1), and is relabelled when there are none. Active vertices wait in
+ * a FIFO queue; each remembers its current arc. After work proportional to the size of the network, heights are set
+ * to exact distances from the sink, which also retires vertices that cannot reach it any more (Cherkassky and
+ * Goldberg 1997). Excess that remains is on the source's side; the cut is known without returning it. Arcs are
+ * stored by vertex in compressed rows. The worst case is O(V^3); on the networks of placement.c the work is a small
+ * multiple of V + E. */
 #include "passes/amp/maxflow.h"
 
 #include <assert.h>
@@ -16,7 +17,7 @@ typedef struct input_arc {
 } input_arc;
 
 typedef struct arc {
-    uint32_t to, twin; /* the arc the other way */
+    uint32_t to, twin; /* twin: the reverse arc */
     int64_t residual;
 } arc;
 
@@ -26,13 +27,13 @@ struct maxflow {
     VEC(input_arc) input;
     arc *arcs;
     uint32_t *first;   /* [vertices + 1]: arcs of v are first[v] .. first[v+1]-1 */
-    uint32_t *current; /* the arc at which v goes on */
-    uint32_t *height;  /* a lower bound of the distance to the sink; `vertices`: cannot reach it */
+    uint32_t *current; /* by vertex: current arc */
+    uint32_t *height;  /* lower bound of the distance to the sink; `vertices`: cannot reach it */
     int64_t *excess;
-    uint32_t *queue; /* ring of `vertices` places; a vertex is in it at most once */
+    uint32_t *queue; /* ring buffer with `vertices` entries; each vertex occurs at most once */
     bool *waiting;
     uint32_t head, waits;
-    size_t work; /* since heights were exact */
+    size_t work; /* since heights were last exact */
 };
 
 maxflow *maxflow_new(uint32_t vertices, arena *a)
@@ -50,12 +51,12 @@ void maxflow_arc(maxflow *m, uint32_t from, uint32_t to, int64_t capacity, int64
     vec_push(m->arena, &m->input, added);
 }
 
-/* Sorts both directions of every arc by the vertex where they begin. */
+/* Sorts both directions of all arcs by the vertex they leave. */
 static void build_rows(maxflow *m)
 {
     size_t n = m->input.count;
     m->first = arena_array(m->arena, (size_t)m->vertices + 2, sizeof *m->first);
-    uint32_t *end = m->first + 1; /* of the row while it is filled */
+    uint32_t *end = m->first + 1; /* end of the filled part of each row */
     for (size_t i = 0; i < n; i++) {
         if (m->input.items[i].from + 1 < m->vertices) end[m->input.items[i].from + 1]++;
         if (m->input.items[i].to + 1 < m->vertices) end[m->input.items[i].to + 1]++;
@@ -96,7 +97,7 @@ static void push(maxflow *m, uint32_t from, arc *a, int64_t amount)
     enqueue(m, a->to);
 }
 
-/* Heights become distances from the sink over arcs that can still take flow. `order` is scratch for the walk. */
+/* Sets heights to distances from the sink over arcs with residual capacity. `order` is scratch. */
 static void measure_heights(maxflow *m, uint32_t *order)
 {
     for (uint32_t v = 0; v < m->vertices; v++) {
@@ -118,7 +119,7 @@ static void measure_heights(maxflow *m, uint32_t *order)
     m->work = 0;
 }
 
-/* The height from which v can push again; `vertices` when it never can. */
+/* Relabels v to the lowest height from which it can push; `vertices` if there is none. */
 static void lift(maxflow *m, uint32_t v)
 {
     uint32_t height = m->vertices;
@@ -128,7 +129,7 @@ static void lift(maxflow *m, uint32_t v)
         m->current[v] = k;
     }
     m->height[v] = height;
-    m->work += m->first[v + 1] - m->first[v] + 12; /* that a lift costs more than its arcs is experience */
+    m->work += m->first[v + 1] - m->first[v] + 12; /* constant measured: a relabel costs more than its arcs */
 }
 
 static void discharge(maxflow *m, uint32_t v)

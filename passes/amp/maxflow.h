@@ -6,17 +6,17 @@
 
 typedef struct maxflow maxflow;
 
-/* A network of `vertices` vertices 0 .. vertices-1 and no arcs. Lives in the arena. */
+/* A network with vertices 0 .. vertices-1 and no arcs, allocated in the arena. */
 maxflow *maxflow_new(uint32_t vertices, arena *a);
 
-/* An arc with its capacity, and the capacity of the way back (0: none). Both >= 0; twice the sum of all
+/* Adds an arc with its capacity and that of the reverse arc (0: none). Both must be >= 0, and twice the sum of all
  * capacities must fit in int64_t. */
 void maxflow_arc(maxflow *m, uint32_t from, uint32_t to, int64_t capacity, int64_t back);
 
-/* The value of a minimum cut. Once for each network. */
+/* Returns the capacity of a minimum cut. May be called once per network. */
 int64_t maxflow_solve(maxflow *m, uint32_t source, uint32_t sink);
 
-/* After solving: whether v is on the sink's side of the minimum cut whose sink's side is smallest. That cut does not
+/* After solving: whether v is on the sink's side of the minimum cut with the smallest sink's side. That cut does not
  * depend on the order of arcs. */
 bool maxflow_on_sink_side(const maxflow *m, uint32_t v);
 

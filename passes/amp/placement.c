@@ -1,17 +1,20 @@
-/* placement.c - from a coloured graph to a problem of labels (cut.h), and its solution back into the table.
+/* placement.c - placement by minimum cut: builds a labelling problem (cut.h) from a coloured graph and writes its
+ * solution back to the entries.
  *
- * Every float node has a vertex for the type that it reads, and a second one for the type that it writes if the op has
- * the attribute `out`. What the profile demands is pinned:
+ * Every float node has a vertex for the type of its operands, and a second one for the type of its results if the op
+ * has the attribute `out`. Requirements of the profile are pinned:
  *   white            low, unless --white-soft
- *   black            f32; "b" has the type of what it reads: one vertex with the producer
+ *   black            f32; "b" has the type of its operand: it shares the vertex of the producer
  *   gray             f32 if it follows an f32 producer, else free; clear: free
  *   named, loss      as decided; inputs, storage, outputs: their own type
- * A value that must not be rounded (black, and what gray and clear nodes make of it) is low only where all its
- * readers are. A value's casts are paid once in each direction; a constant that is written while compiling costs its
- * storage. In a training step a node that carries a gradient runs three times (forward and two products, or one pass
- * over twice the data), a cast of an activation twice (its gradient is cast back); the gradient of a parameter leaves
- * its op in f32. Of plans that cost the same, the one with the fewest low vertices is taken.
- * The profile's own plan satisfies all this, so the cut never costs more. docs/placement.md has the reasons. */
+ * Rounding constraint: a value derived from a black node (by gray and clear nodes) may be low only if all its readers
+ * are low.
+ *
+ * Casts of a value are paid once per direction; a constant that is converted at compile time costs its storage. In
+ * training, a node with a gradient runs three times (forward and two products, or one pass over twice the data), and a
+ * cast of an activation runs twice, because its gradient is cast back. The gradient of a parameter leaves its op in
+ * f32. Among plans of equal cost, the one with the fewest low vertices is chosen. The profile's own plan satisfies all
+ * constraints, so the cut never costs more. docs/placement.md explains the reasons. */
 #include "passes/amp/placement.h"
 
 #include "passes/amp/cost.h"
@@ -31,17 +34,17 @@ typedef struct placing {
     cost_model cost;
     arena *arena;
     cut *cut;
-    uint32_t high, low; /* vertices of what has its type for good */
-    uint32_t *computes; /* by node id: the type that it reads; NONE: not ours to decide */
-    uint32_t *writes;   /* by node id: the type of results that follow */
-    uint32_t *produced; /* by value id: the vertex of its type; NONE: a type that takes no part */
+    uint32_t high, low; /* vertices of values with a fixed type */
+    uint32_t *computes; /* by node id: the vertex for the operands' type; NONE: not modelled */
+    uint32_t *writes;   /* by node id: the vertex for the type of results that follow it */
+    uint32_t *produced; /* by value id: the vertex for its type; NONE: neither f32 nor the low type */
     bool *tainted;      /* by value id: must not be rounded */
     bool *carries;      /* by value id: has a gradient */
     bool trains;
-    VEC(cut_label) greedy; /* by vertex */
+    VEC(cut_label) greedy; /* by vertex: the profile's own plan */
 } placing;
 
-/* ---- small questions ------------------------------------------------------------------------- */
+/* ---- predicates ------------------------------------------------------------------------------ */
 
 static const amp_entry *entry_of(const placing *p, const ir_node *n)
 {
@@ -70,13 +73,13 @@ static bool reads_in_type(const placing *p, const ir_node *n, int i)
     return amp_takes_part(n, i) || (is_second_group(n, i) && amp_second_follows(n, entry_of(p, n), p->list));
 }
 
-/* An operand that is no value of the model: whatever type it is wanted in is written or made beside. */
+/* Whether the operand is an attribute of the operator, which is converted or cast as part of the node. */
 static bool is_attribute(const placing *p, const ir_node *n, int i)
 {
     return !(ir_op_get(n->op)->traits & IR_EFFECT) && amp_list_is_attribute(p->list, n, i);
 }
 
-/* Has a result that the op computes in f32 and the lists want low: what it reads stays as decided. */
+/* Whether a result that the op computes in f32 is cast to low. The types of such a node are not changed. */
 static bool narrows_behind(const placing *p, const ir_node *n)
 {
     for (int i = 0; i < n->n_out; i++)
@@ -106,7 +109,7 @@ static bool is_free(const placing *p, const amp_entry *e)
     }
 }
 
-/* f32 because the profile demands it: low precision is dangerous there. */
+/* Whether the profile demands f32, because low precision is dangerous there. */
 static bool is_dangerous(const placing *p, const amp_entry *e)
 {
     return e->want == IR_f32 && e->colour != IR_WHITE && !is_free(p, e);
@@ -128,7 +131,7 @@ static uint32_t new_vertex(placing *p, int64_t high, int64_t low, ir_dtype greed
     return cut_vertex(p->cut, high, low);
 }
 
-/* Float operands and results in f32 or in the low type, all of them known to the problem. */
+/* Whether all float operands and results are f32 or low and have vertices. */
 static bool is_modelled(const placing *p, const ir_node *n)
 {
     const amp_entry *e = entry_of(p, n);
@@ -139,7 +142,7 @@ static bool is_modelled(const placing *p, const ir_node *n)
     return true;
 }
 
-/* The only operand of a "b" node that it takes its type from, or NULL: then it is a reader like any other. */
+/* The only operand that a "b" node gets its type from; NULL if there are several: it is then an ordinary reader. */
 static const ir_value *only_operand(const ir_node *n)
 {
     const ir_value *only = NULL;
@@ -153,7 +156,7 @@ static const ir_value *only_operand(const ir_node *n)
     return only;
 }
 
-/* Whether the type that n writes is a choice of its own. */
+/* Whether n can write a type other than that of its operands. */
 static bool has_own_result(const placing *p, const ir_node *n)
 {
     return ir_op_out_attr(n->op) >= 0 && !p->options->plain_runtime;
@@ -182,7 +185,7 @@ static void add_node(placing *p, const ir_node *n)
     p->writes[n->id] = writes;
 }
 
-/* The vertex of the type that result i has. */
+/* The vertex for the type of result i. */
 static uint32_t result_vertex(const placing *p, const ir_node *n, int i)
 {
     const amp_entry *e = entry_of(p, n);
@@ -236,7 +239,7 @@ static void add_vertices(placing *p)
 
 /* ---- readers --------------------------------------------------------------------------------- */
 
-/* Its type stays as the profile decided it: a reader is not ours to change. */
+/* Pins the value to the profile's choice, because it has a user whose type is fixed. */
 static void pin_as_decided(placing *p, const ir_value *v)
 {
     uint32_t vertex = p->produced[v->id];
@@ -244,7 +247,7 @@ static void pin_as_decided(placing *p, const ir_value *v)
     if (!cut_is_pinned(p->cut, vertex, !label)) cut_pin(p->cut, vertex, label);
 }
 
-/* The vertex that asks for the value's type at this use, or NONE: any type will do. */
+/* The vertex for the type that this use requires, or NONE if it accepts any. */
 static uint32_t reader_at(placing *p, const ir_value *v, const ir_use *u)
 {
     const ir_node *n = u->user;
@@ -262,7 +265,7 @@ static uint32_t reader_at(placing *p, const ir_value *v, const ir_use *u)
     return NONE;
 }
 
-/* What follows the loss back to this op: it writes f32 there. */
+/* Whether the use is on the path to the loss, which keeps the result f32. */
 static bool is_read_by_loss(const placing *p, const ir_use *u)
 {
     return u->user->role == IR_OUTPUT_loss || entry_of(p, u->user)->rule == AMP_LOSS;
@@ -280,7 +283,8 @@ static void add_readers(placing *p, const ir_value *v)
     }
 }
 
-/* A cast of the model that widens: narrowing its result again is narrowing, or taking, what it reads. */
+/* The operand of a widening cast of the model, or NULL. Narrowing the result again means narrowing or using the
+ * operand. */
 static const ir_value *widened(const placing *p, const ir_value *v)
 {
     if (v->kind != IR_VALUE_RESULT || !ir_op_has(v->def->op, IR_CONVERTS) || v->type.dtype != IR_f32) return NULL;
@@ -289,14 +293,14 @@ static const ir_value *widened(const placing *p, const ir_value *v)
     return p->produced[from->id] != NONE ? from : NULL;
 }
 
-/* At level O2 the low copy of a parameter counts as the parameter (pass_count_casts). */
+/* At level O2 the low copy of a parameter is not counted as a cast (pass_count_casts). */
 static bool counts_as_param(const placing *p, const ir_value *v)
 {
     return p->options->level == PASS_O2 && p->cost.device->measure == DEVICE_CAST_BYTES &&
            v->kind == IR_VALUE_STORAGE && v->storage->kind == IR_PARAM;
 }
 
-/* Whether the low copy is made while compiling: of constants, and of weights in a file for another runtime. */
+/* Whether the low copy is made at compile time: of constants, and of weights in a file for another runtime. */
 static bool is_written_low(const placing *p, const ir_value *v)
 {
     bool weight = v->kind == IR_VALUE_STORAGE && v->storage->kind == IR_PARAM && p->options->plain_runtime;
@@ -340,7 +344,7 @@ static void add_values(placing *p)
 
 /* ---- the profile's own plan ------------------------------------------------------------------ */
 
-/* What fold_casts will do: an op whose results are read in the other type alone writes that type. */
+/* Anticipates fold_casts: an op whose results are only read in the other type writes that type. */
 static void fold_greedy(placing *p, const ir_node *n)
 {
     uint32_t writes = p->writes[n->id];

@@ -1,12 +1,9 @@
-/* range.c - range rules: patterns of the graph that leave the range of fp16, and a census of the weights.
+/* range.c - range rules: finds patterns of nodes and weights that exceed the range of fp16.
  *
- * A pattern is a row of steps that lead from a node to its producers: x/sqrt(y+eps) is quotient, root, guard.
- * Between two
- * steps any operators may stand that only move or select values. All nodes of a match stay f32. A tensor that
- * fp16 would
- * lose keeps those in f32 that read it, also behind operators that only move it; a bound of an operator that
- * selects and
- * the additive mask of a softmax saturate instead, because there the lowest number means the same. */
+ * A pattern is a row of steps from a node to its producers: x/sqrt(y+eps) is quotient, root, guard. Operators that only
+ * move or select values may occur between the steps. All nodes of a match stay f32. If fp16 would lose a tensor, its
+ * readers stay f32, even across operators that only move it. Bounds of operators that select, and additive masks of a
+ * softmax, saturate instead, because the lowest finite number has the same effect there. */
 #include "passes/amp/range.h"
 
 #include <math.h>
@@ -44,11 +41,11 @@ const void *range_read(const ir_storage *s, const compile *c, arena *a)
     return range_read_part(s, c, 0, bytes, n) ? bytes : NULL;
 }
 
-/* The bits of a float without its sign are ordered like its size. These are the largest number of fp16, its smallest
- * normal one, the largest that becomes zero in it. */
+/* Without its sign, the bit pattern of a float is ordered like its magnitude. These are the largest number of fp16, its
+ * smallest normal one, and the largest that becomes zero. */
 enum { LARGEST = 0x477fe000, NORMAL = 0x38800000, ZERO = 0x33000000, INFINITE = 0x7f800000 };
 
-/* What is too large for fp16: rare, so it is looked for where the largest element says so. */
+/* Counts numbers too large for fp16. They are rare, so this runs only if the largest element is one. */
 static void count_large(const uint32_t *bits, size_t n, range_count *c)
 {
     size_t above = 0, below = 0, infinite = 0;
@@ -66,7 +63,7 @@ static void count_large(const uint32_t *bits, size_t n, range_count *c)
 
 IR_CLONES static void count_piece(const uint32_t *bits, size_t n, range_count *c)
 {
-    uint32_t none = 0, zero = 0, small = 0, largest = 0; /* each counts the one before, too */
+    uint32_t none = 0, zero = 0, small = 0, largest = 0; /* each count includes the previous one */
     for (size_t i = 0; i < n; i++) {
         uint32_t size = bits[i] & 0x7fffffff;
         none += size == 0;
@@ -99,7 +96,7 @@ bool range_is_lost(const range_count *c)
     return c->overflow > 0 || (double)c->zeroed > LOST_SHARE * (double)c->nonzero;
 }
 
-/* ---- the census ------------------------------------------------------------------------------ */
+/* ---- weight statistics ----------------------------------------------------------------------- */
 
 static double share(int64_t part, const range_count *c)
 {
@@ -138,7 +135,7 @@ static bool is_lost(const range_census *census, const ir_value *v)
     return v->kind == IR_VALUE_STORAGE && v->storage->id < census->count && census->lost[v->storage->id];
 }
 
-/* ---- questions about one node ---------------------------------------------------------------- */
+/* ---- queries of one node --------------------------------------------------------------------- */
 
 bool range_get_number(const ir_value *v, const compile *c, double *x)
 {
@@ -162,7 +159,7 @@ typedef struct step_row {
     ir_op op;
     int next; /* the operand whose producer is the next step */
     bool (*holds)(const ir_node *n, const struct step_row *row, const compile *c); /* NULL: always */
-    double min, max; /* of the exponent */
+    double min, max; /* limits of the exponent */
 } step_row;
 
 static bool has_exponent(const ir_node *n, const step_row *row, const compile *c)
@@ -171,7 +168,7 @@ static bool has_exponent(const ir_node *n, const step_row *row, const compile *c
     return range_get_number(ir_in(n, IR_IN(pow, b)), c, &x) && x >= row->min && x <= row->max;
 }
 
-/* y+eps, max(y, eps), clip(y, eps) with an eps that fp16 has no normal number for. */
+/* y+eps, max(y, eps), clip(y, eps) with an eps that is not a normal number of fp16. */
 static bool has_tiny_bound(const ir_node *n, const step_row *row, const compile *c)
 {
     (void)row;
@@ -211,7 +208,7 @@ static const step_row step_rows[] = {
     {SOFTMAX, IR_OP_log_softmax, 0, NULL, 0, 0},
 };
 
-/* The row by which the node is such a step, or NULL. */
+/* The row by which node n is such a step, or NULL. */
 static const step_row *find_step(range_step step, const ir_node *n, const compile *c)
 {
     for (size_t i = 0; i < sizeof step_rows / sizeof *step_rows; i++) {
@@ -224,7 +221,7 @@ static const step_row *find_step(range_step step, const ir_node *n, const compil
 /* ---- patterns -------------------------------------------------------------------------------- */
 
 static const struct range_row {
-    list_place place; /* what --explain gives as the cause */
+    list_place place; /* what --explain prints as the cause */
     range_step steps[MOST_STEPS];
 } rows[] = {
     {{"pattern x/(y+eps), eps below the normal numbers of fp16", 0}, {QUOTIENT, GUARD}},
@@ -240,7 +237,8 @@ static const ir_node *producer(const ir_node *n, int operand)
     return v && v->kind == IR_VALUE_RESULT ? v->def : NULL;
 }
 
-/* The first node from n on that is such a step, past nodes that only move values, or NULL; *row: by which row. */
+/* Finds the first node that is such a step, from n on, across nodes that only move values; sets *row to its row.
+ * Returns NULL if there is none. */
 static const ir_node *take_step(range_step step, const ir_node *n, const compile *c, const step_row **row)
 {
     while (n && !(*row = find_step(step, n, c))) n = amp_only_moves(n) ? producer(n, 0) : NULL;
@@ -273,7 +271,7 @@ static bool trains(const ir_graph *g)
     return ir_graph_by_role(g->module, IR_GRAPH_train) != NULL;
 }
 
-/* Whether a softmax makes zeros of what v holds: weights of a network that trains stay what they are. */
+/* Whether v has values so low that a softmax maps them to zero. Weights that train are not changed. */
 static bool saturates(const ir_value *v, const range_census *census)
 {
     const range_count *c = census ? count_of(census, v) : NULL;
@@ -308,7 +306,7 @@ const bool *range_find_masks(const ir_graph *g, const amp_scope *s)
     return masks;
 }
 
-/* A constant that an operator selects from, or a lowest number that is added: it saturates. */
+/* Whether v is a constant that n selects from, or whose lowest numbers n adds: it saturates. */
 static bool is_bound(const ir_node *n, const ir_value *v, const compile *c)
 {
     bool lowest = find_step(ADDITION, n, c) && count_of(c->weights, v)->lowest;
@@ -317,7 +315,7 @@ static bool is_bound(const ir_node *n, const ir_value *v, const compile *c)
 
 /* ---- marks ----------------------------------------------------------------------------------- */
 
-/* The first tensor that the node reads and that is lost, also behind nodes that only move it. */
+/* The first operand that fp16 would lose, also across nodes that only move it. */
 static const ir_value *lost_operand(const ir_node *n, const ir_value *const *behind, const bool *masks,
                                     const compile *c)
 {

@@ -1,16 +1,16 @@
-/* range_sums.c - range rules about growth: what many terms add up to in fp16, although none of them is large.
+/* range_sums.c - range rules about sums that overflow in fp16 although none of their terms is large.
  *
- * depth     a sum of more terms than the rule says, in a product, a convolution or a reduction: kernels add in f32, so
- *           it is what they write that does not fit. An op that can write another type than it reads writes f32.
- * residual  x + f(x) + g(..) + ..: no layer between takes the size out of the stream, so it grows with every addition.
- *           The additions behind the number that the rule says stay f32. */
+ * depth     A sum of more terms than the rule allows, in a product, a convolution or a reduction. Kernels add in f32,
+ *           so only the result may overflow; an op that can choose the type of its result writes f32.
+ * residual  x + f(x) + g(..) + ..: no layer in between normalises the stream, so it grows with every addition.
+ *           Additions after the number that the rule allows stay f32. */
 #include "passes/amp/range.h"
 
 #include <string.h>
 
 /* ---- depth ----------------------------------------------------------------------------------- */
 
-/* Terms of one element of the result; symbols count as 1. */
+/* Number of terms in one element of the result; symbols count as 1. */
 typedef double count_terms(const ir_node *n, const int64_t *sizes);
 
 static double elements(const ir_node *n, const ir_type *type, const int64_t *sizes)
@@ -63,7 +63,7 @@ static void mark_depth(const ir_node *n, int64_t most, const int64_t *sizes, ran
 
 static const list_place residual = {"pattern chain of residual additions", 0};
 
-/* Additions in a row that v ends: through what moves it, and what adds a weight to it. */
+/* Length of the chain of additions that ends at n. Movements and additions of weights do not interrupt it. */
 static int64_t count_additions(const ir_node *n, bool adds, const int64_t *chain)
 {
     int64_t longest = 0, computed = 0;

@@ -1,17 +1,17 @@
-/* report.c - what the compiler tells about its work: explanation, statistics, summary line, op table. */
+/* report.c - what the compiler reports: explanations, statistics, the summary line and the op table. */
 #include "passes/amp/colour.h"
 
 #include <stdio.h>
 #include <string.h>
 
-/* ---- model nodes: the IR nodes that share an ONNX name count as one -------------------------- */
+/* ---- model nodes: all IR nodes with the same ONNX name --------------------------------------- */
 
 typedef struct model_node {
     const char *op, *name;
     const ir_node *first;
-    bool low;      /* some part computes in low precision */
+    bool low;      /* some node computes in low precision */
     bool floats;   /* has a float result */
-    amp_rule rule; /* of the first f32 part that has a colour */
+    amp_rule rule; /* of the first coloured f32 node */
 } model_node;
 
 typedef struct model_nodes {
@@ -129,7 +129,7 @@ static ir_dtype computes_in(const ir_node *n, const amp_entry *e)
     return n->n_out > 0 ? n->out[0]->type.dtype : IR_NO_DTYPE;
 }
 
-/* `part`: under its name and operator, or NULL: under those of the node. */
+/* `part`: prints its name and operator; NULL: those of the node. */
 static const char *explain_node(const ir_node *n, const ir_part *part, const amp_entry *e, const compile_options *o,
                                 arena *a)
 {
@@ -171,7 +171,7 @@ static bool is_any_asked(const ir_loc *loc, const compile_options *o)
     return asked;
 }
 
-/* The part of a decomposed operator that shows what was decided: the last one that has a colour. */
+/* Of the nodes that an operator was lowered to, the last coloured one is explained. */
 const char *amp_explain(const ir_graph *g, const amp_scope *s)
 {
     const compile_options *o = s->compile->options;
@@ -218,7 +218,7 @@ static bool reads_param(const ir_node *n)
     return v->kind == IR_VALUE_STORAGE && v->storage->kind == IR_PARAM;
 }
 
-/* At level O2 the low copy of a parameter is the parameter. */
+/* At level O2 the low copy of a parameter is not counted as a cast. */
 static void count_casts(const ir_graph *g, const int64_t *sizes, pass_casts *casts)
 {
     const char *level = ir_meta_get(g->module, "amp");
@@ -242,7 +242,7 @@ pass_casts pass_count_casts(const ir_graph *g)
     return casts;
 }
 
-/* What a model node reads: the first float operand of its parts; NO_DTYPE when none has one. */
+/* The precision of a model node is that of the first float operand of its IR nodes; NO_DTYPE if there is none. */
 static ir_dtype precision_of(const ir_node *n)
 {
     for (int i = 0; i < ir_own_operands(n); i++)
@@ -257,7 +257,7 @@ typedef struct pass_calls {
 
 static op_calls *calls_of(pass_calls *calls, const char *op, arena *a)
 {
-    size_t at = 0; /* few operators: sorted by insertion */
+    size_t at = 0; /* few operators: insertion sort */
     while (at < calls->items.count && strcmp(calls->items.items[at].op, op) < 0) at++;
     if (at < calls->items.count && strcmp(calls->items.items[at].op, op) == 0) return &calls->items.items[at];
     op_calls fresh = {.op = op};
@@ -268,7 +268,7 @@ static op_calls *calls_of(pass_calls *calls, const char *op, arena *a)
     return &items[at];
 }
 
-typedef struct seen_node { /* the parts of a decomposed operator are one call */
+typedef struct seen_node { /* an operator that was lowered to several nodes is one call */
     const char *op;
     ir_dtype type;
 } seen_node;
@@ -295,7 +295,7 @@ static void count_calls(const ir_graph *g, pass_calls *calls, arena *a)
     }
 }
 
-/* Calls by operator, sorted by name, in the graph and its bodies. */
+/* Calls by operator, sorted by name, in the graph and its subgraphs. */
 const pass_calls *pass_count_calls(const ir_graph *g, arena *a)
 {
     ir_graph_list graphs = {0};
@@ -318,7 +318,6 @@ static const char *stats_json(const pass_calls *calls, arena *a)
     return arena_printf(a, "%s}}\n", text);
 }
 
-/* The text in the middle of a bar. */
 static const char *centred(const char *text, int width, arena *a)
 {
     static const char bar[] = "------------------------------------------------------------";
@@ -326,7 +325,7 @@ static const char *centred(const char *text, int width, arena *a)
     return arena_printf(a, "%.*s%s%.*s", left, bar, text, rest - left, bar);
 }
 
-/* The table in the form of PaddlePaddle's operator statistics. */
+/* Prints a table in the format of PaddlePaddle's operator statistics. */
 const char *pass_print_stats(const ir_module *m, const compile *c, arena *a)
 {
     const ir_graph *g = pass_primary(m);

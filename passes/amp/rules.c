@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The words of each choice, NULL at the end. */
+/* The words of each choice, terminated by NULL. */
 #define CHOICE(key, meaning) static const char *const words_##key[] = {
 #define WORD(name, word) word,
 #define END NULL};
@@ -34,7 +34,7 @@ rule_id rules_find(const char *key)
     return id;
 }
 
-/* The position of the word, or -1. */
+/* The index of the word, or -1. */
 static int find_word(const char *const *words, const char *word)
 {
     for (int i = 0; words[i]; i++)
@@ -42,7 +42,7 @@ static int find_word(const char *const *words, const char *word)
     return -1;
 }
 
-/* -1: not a number above 0. */
+/* Returns -1 unless the value is a number above 0. */
 static int64_t read_number(const char *value)
 {
     char *end;

@@ -1,4 +1,4 @@
-/* rules.h - the rules of a list file as a struct: what rules.def expands to. */
+/* rules.h - the rules of a list file as a struct, expanded from rules.def. */
 #ifndef AMPC_RULES_H
 #define AMPC_RULES_H
 
@@ -27,17 +27,17 @@ typedef enum rule_id {
 
 extern const amp_rules rules_default;
 
-/* RULE_COUNT: no rule has that key. */
+/* Returns RULE_COUNT if the key is unknown. */
 rule_id rules_find(const char *key);
 const char *rules_key(rule_id id);
-/* Sets the rule; false when it does not have that value. A text is not copied. */
+/* Sets the rule; returns false if the value is invalid. A text is not copied. */
 bool rules_set(amp_rules *r, rule_id id, const char *value);
-/* The value as a list file has it. In the arena. */
+/* The value as written in a list file; allocated in the arena. */
 const char *rules_print(const amp_rules *r, rule_id id, arena *a);
-/* The values of a choice or number for a message: "keep, neutral or low". In the arena. */
+/* The values of a choice or number for a message, such as "keep, neutral or low"; allocated in the arena. */
 const char *rules_values(rule_id id, arena *a);
 
-/* Whether a text "Word, Word(..), ..." contains the word. */
+/* Whether a text of the form "Word, Word(..), ..." contains the word. */
 bool rules_text_has(const char *text, const char *word);
 
 #endif

@@ -1,25 +1,25 @@
-/* scope.h - a graph during the pass: what its steps hand to each other. */
+/* scope.h - the state of a graph during pass amp, shared by colouring, placement and cast insertion. */
 #ifndef AMPC_SCOPE_H
 #define AMPC_SCOPE_H
 
 #include "passes/amp/casts.h"
 #include "passes/amp/entry.h"
 
-/* A body has a scope of its own; its captures have the types that casting outside gave them. */
+/* A subgraph has its own scope; its captures have the types that casting in the enclosing graph produced. */
 typedef struct amp_scope {
-    const struct amp_scope *enclosing; /* of the graph around a body; NULL: it is no body */
+    const struct amp_scope *enclosing; /* NULL: the graph is not a subgraph */
     compile *compile;
     arena *arena;           /* of the pass */
-    compile_report *report; /* NULL: the graph is not the one that statistics and explanations speak of */
-    bool off;               /* mixed precision is off: level O0, or a body that the profile leaves as it is */
-    /* the table, and what casting adds to it */
+    compile_report *report; /* NULL: statistics and explanations do not describe this graph */
+    bool off;               /* mixed precision is off: level O0, or a subgraph that the profile leaves unchanged */
+    /* the table, and the casts that are added */
     amp_entry *entries; /* by node id */
-    uint32_t nodes;     /* ids that existed before */
+    uint32_t nodes;     /* number of ids before casts are inserted */
     cast_table *casts;
-    /* of a body */
-    ir_node *node;         /* whose body it is */
-    const bool *counts;    /* by position of the input: its producer counts as one */
-    const ir_dtype *asked; /* by value id: types in the model, which the results of the body keep */
+    /* subgraphs only */
+    ir_node *node;         /* the node whose subgraph this is */
+    const bool *counts;    /* by input position: it counts as a producer */
+    const ir_dtype *asked; /* by value id: types in the model, which the subgraph's results keep */
 } amp_scope;
 
 #endif

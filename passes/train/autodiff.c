@@ -1,18 +1,20 @@
-/* autodiff.c - the backward graph.
+/* autodiff.c - appends the backward graph to @train.
  *
- * What: for graph @train, whose loss is the output of that role, appends the nodes that compute the
- * derivative of (loss * scale) with respect to every trained parameter and every float input, and gives the results
- * as outputs with the roles gradient and input_gradient.
- * How: one walk over the forward nodes in reverse order. A side table holds the gradient of each value so far; a node
- * with a gradient at some result is handed to the rule that the table names for its op; what the rule returns is summed
- * over broadcast axes, cast to the operand's type and added to the table. Nodes that no trained value flows
- * through are never looked at, so integer and shape work needs no rule.
- * The seed is the loss scale itself (1 without scaling): it is f32, because 65536 is infinite in f16.
+ * The pass emits nodes that compute the derivative of (loss * scale) with respect to every trained parameter and every
+ * float input. The results become outputs with the roles gradient and input_gradient.
+ *
+ * It walks the forward nodes once, in reverse order. A side table holds the accumulated gradient of each value. For a
+ * node with a gradient at some result, it calls the gradient rule of the op, reduces what the rule returns over
+ * broadcast axes, casts it to the operand's type and adds it to the table. Nodes that no trained value flows through
+ * are skipped, so integer and shape ops need no rule.
+ *
+ * The seed is the loss scale itself (1 without scaling). It is f32, because 65536 is infinite in f16.
+ *
  * Requires: forward phase only.
  *
  *   before  %y = mul @w, %x : f32[3]             after  %d.y = ...
  *           output "loss" = %l as loss                  %d.w = mul %d.y, %x : f32[3]
- *                                                       output "grad/w" = %d.w as gradient @w                    */
+ *                                                       output "grad/w" = %d.w as gradient @w */
 #include "passes/train/grad.h"
 #include "passes/pass.h"
 
@@ -31,10 +33,10 @@ bool pass_has_gradient(ir_op op)
 typedef struct autodiff {
     ir_graph *graph;
     diag *diag;
-    bool *flows;        /* by value id: a trained value flows into it */
-    ir_value **grads;   /* by value id: its gradient so far */
-    uint32_t count;     /* value ids of the forward graph */
-    ir_builder end;     /* behind the last backward node, before the update phase */
+    bool *flows;        /* by value id: depends on a trained value */
+    ir_value **grads;   /* by value id: its accumulated gradient */
+    uint32_t count;     /* number of value ids in the forward graph */
+    ir_builder end;     /* after the last backward node, before the update phase */
 } autodiff;
 
 static bool is_float_value(const ir_value *v)
@@ -42,7 +44,7 @@ static bool is_float_value(const ir_value *v)
     return ir_dtype_is_float(v->type.dtype);
 }
 
-/* Running statistics move without a derivative by their definition. */
+/* Running statistics are updated without a derivative by definition, so they cause no warning. */
 static void warn_stopped(autodiff *a, const ir_node *n, const ir_value *v)
 {
     if (v->kind == IR_VALUE_RESULT && v->def->op == IR_OP_batch_norm) return;
@@ -67,12 +69,12 @@ static void mark_flow(autodiff *a)
             any |= a->flows[v->id] && !ir_op_stops(n->op, i);
             if (a->flows[v->id] && ir_op_stops(n->op, i)) warn_stopped(a, n, v);
         }
-        /* Rounding to integers and comparing ends the flow: results that are no floats carry nothing. */
+        /* Rounding to integers and comparing end the flow: only float results have gradients. */
         for (int i = 0; any && i < n->n_out; i++) a->flows[n->out[i]->id] = is_float_value(n->out[i]);
     }
 }
 
-/* Sums dx over the axes that broadcasting added or stretched, back to the operand's shape. */
+/* Sums dx over the axes that broadcasting added or stretched, which restores the operand's shape. */
 static ir_value *reduce_to(ir_builder *b, ir_value *dx, const ir_value *operand)
 {
     const ir_type *from = &dx->type, *to = &operand->type;
@@ -84,7 +86,7 @@ static ir_value *reduce_to(ir_builder *b, ir_value *dx, const ir_value *operand)
     return ir_reshape_like(b, ir_reduce_sum(b, dx, axes, n, false), to);
 }
 
-/* The gradient of a low copy of a parameter is that of the parameter: its parts are summed in f32, not in low. */
+/* The gradient of a low copy of a parameter belongs to the parameter, so that its terms are summed in f32. */
 static const ir_value *master_of(const ir_value *v)
 {
     if (v->kind != IR_VALUE_RESULT || v->def->op != IR_OP_cast || !ir_dtype_is_low(v->type.dtype)) return v;
@@ -104,10 +106,10 @@ static void accumulate(autodiff *a, ir_builder *b, const ir_value *operand, ir_v
     *sum = dx;
 }
 
-/* A rule that forgets an operand would train it with half a gradient. */
+/* Without this check, an operand that a rule forgets would train with part of its gradient. */
 static void report_missing(autodiff *a, const ir_node *n, const ir_value *operand)
 {
-    if (diag_status(a->diag) != AMPC_OK) return; /* of what the rule reported */
+    if (diag_status(a->diag) != AMPC_OK) return; /* reported by the rule */
     diag_error(a->diag, AMPC_UNSUPPORTED, ir_diag_loc(n), "operator %s has no gradient for its operand '%s'",
                n->loc.op ? n->loc.op : ir_op_get(n->op)->name, operand->name);
 }
@@ -124,13 +126,13 @@ static void differentiate(autodiff *a, ir_node *n, arena *scratch)
 
     ir_builder b = a->end;
     b.loc = n->loc;
-    b.nameless = true; /* most results are gradients, which get their own */
+    b.nameless = true; /* most results are gradients, named in accumulate() */
     ir_node *before = b.before ? b.before->prev : a->graph->last;
     grad g = {.b = &b, .n = n, .dy = dy, .want = want};
     g.dx = arena_array(scratch, (size_t)n->n_in + 1, sizeof *g.dx);
     bool ok = rules[n->op](&g);
     for (int i = 0; i < n->n_in; i++) {
-        /* A failure has been reported; the walk goes on with zeros, so that every other one is reported too. */
+        /* After a failure, which has been reported, the walk continues with zeros in order to report further ones. */
         if (want[i] && !ok) g.dx[i] = grad_zeros(&g, ir_in(n, i));
         if (want[i] && ok && !g.dx[i] && !g.zero) report_missing(a, n, ir_in(n, i));
         if (want[i] && g.dx[i]) accumulate(a, &b, ir_in(n, i), g.dx[i]);
@@ -144,7 +146,7 @@ static void emit_gradient(autodiff *a, ir_output_role role, ir_value *of)
     ir_output_as(&a->end, role, of, d ? d : grad_zeros(&(grad){.b = &a->end}, of));
 }
 
-/* Gives the gradients of trained parameters and float inputs as outputs. */
+/* Makes the gradients of trained parameters and float inputs outputs of the graph. */
 static void emit_outputs(autodiff *a)
 {
     const ir_module *m = a->graph->module;

@@ -1,7 +1,7 @@
-/* entries.c - @train, with its gradients as outputs, becomes two entry graphs.
+/* entries.c - splits @train, which has its gradients as outputs, into two entry graphs.
  *
- * @grad gives the gradients to the caller and moves nothing: what would be stored becomes an output. @train_step
- * keeps the stores and the gradients of parameters, which the optimizer will consume. */
+ * @grad returns the gradients to the caller and changes no storage: its stores become outputs. @train_step keeps the
+ * stores, and the gradients of parameters for the optimizer to consume. */
 #include "passes/pass.h"
 
 static void stores_to_outputs(ir_graph *g, diag *d)

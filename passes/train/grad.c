@@ -1,4 +1,4 @@
-/* grad.c - what gradient rules share, and the two rules that make nothing. */
+/* grad.c - helpers of the gradient rules, and the two rules that emit no nodes. */
 #include "passes/train/grad.h"
 
 #include <string.h>
@@ -39,7 +39,7 @@ bool grad_none(grad *g)
     return false;
 }
 
-/* Piecewise constant: the gradient is zero wherever it exists. */
+/* The gradient of a piecewise constant op is zero wherever it exists. */
 bool grad_zero(grad *g)
 {
     return g->zero = true;

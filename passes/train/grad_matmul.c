@@ -15,7 +15,7 @@ static ir_value *sum_to_axis(grad *g, ir_value *d, int axis)
     return ir_reduce_sum(g->b, d, axes, n, false);
 }
 
-/* v [..., m, n] as [rest, n]. */
+/* Reshapes v from [.., m, n] to [rows, n]. */
 static ir_value *flatten_rows(grad *g, ir_value *v)
 {
     if (!v) return NULL;
@@ -24,8 +24,8 @@ static ir_value *flatten_rows(grad *g, ir_value *v)
     return ir_reshape(g->b, v, dims, 2);
 }
 
-/* y = op(a) op(b): the transposes follow from (AB)' = B'A'. A shared 2-D b (a weight) gets one GEMM over all rows
- * instead of a batch of products that would be summed. */
+/* y = op(a) op(b); the transposes follow from (AB)' = B'A'. For a shared 2-D b (a weight) one GEMM over all rows
+ * replaces a batch of products that would have to be summed. */
 bool grad_matmul(grad *g)
 {
     ir_value *a = X, *b = W, *d = grad_cast_like(g, D, X);

@@ -1,4 +1,4 @@
-/* grad_movement.c - gradients of ops that move values: the moves undone, sums where one value went to many places. */
+/* grad_movement.c - gradients of ops that move values: the inverse movement, with sums where a value was copied. */
 #include "passes/train/grad.h"
 
 #include <string.h>
@@ -19,7 +19,7 @@ bool grad_transpose(grad *g)
     return (g->dx[0] = ir_transpose(g->b, D, inverse)) != NULL;
 }
 
-/* The walk sums over what was stretched. */
+/* The walk sums over the expanded axes. */
 bool grad_expand(grad *g)
 {
     return (g->dx[0] = D) != NULL;
@@ -61,7 +61,7 @@ bool grad_slice_grad(grad *g)
     return (g->dx[0] = ir_done(g->b, grad_shaped(n, IR_ATTR(slice, size), X))) != NULL;
 }
 
-/* A constant border is cut off again; a copied one is added to where it came from. */
+/* The gradient of a constant border is dropped; that of a copied border is added where the copy came from. */
 bool grad_pad(grad *g)
 {
     if (strcmp(g->n->attr[IR_ATTR(pad, mode)].s, "constant") != 0) {

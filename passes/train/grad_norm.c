@@ -7,7 +7,7 @@
 #define X ir_in(g->n, 0)
 #define Y ir_out(g->n, 0)
 
-/* The gradient must arrive at the first result alone; the others are statistics. */
+/* The gradient must arrive only at the first result; the others are statistics. */
 static bool only_first(grad *g)
 {
     for (int i = 1; i < g->n->n_out; i++)
@@ -52,7 +52,7 @@ bool grad_log_softmax(grad *g)
     return (g->dx[0] = ir_done(g->b, grad_node(g, IR_OP_log_softmax_grad, 2, (ir_value *[]){D, Y}))) != NULL;
 }
 
-/* d spread over the axes that the reduction of x removed. */
+/* Broadcasts d over the axes that the reduction of x removed. */
 static ir_value *spread(grad *g, const ir_attr *axes)
 {
     ir_type kept = X->type;
@@ -68,7 +68,7 @@ bool grad_reduce_sum(grad *g)
     return (g->dx[0] = spread(g, &g->n->attr[IR_ATTR(reduce_sum, axes)])) != NULL;
 }
 
-/* Divided before it is spread: fewer elements, and the count may be symbolic. */
+/* Divides before broadcasting: there are fewer elements, and the count may be symbolic. */
 bool grad_reduce_mean(grad *g)
 {
     const ir_attr *axes = &g->n->attr[IR_ATTR(reduce_mean, axes)];

@@ -1,4 +1,4 @@
-/* grad_pointwise.c - gradients of the pointwise ops. x, a, b are operands, y is the result, d its gradient. */
+/* grad_pointwise.c - gradients of the pointwise ops. x, a, b are operands, y is the result and d its gradient. */
 #include "passes/train/grad.h"
 
 #define D g->dy[0]
@@ -54,7 +54,7 @@ RULE2(sub, D, UNARY(neg, D))
 RULE2(mul, BINARY(mul, D, B), BINARY(mul, D, A))
 RULE2(div, BINARY(div, D, B), UNARY(neg, BINARY(div, BINARY(mul, D, Y), B)))
 
-/* d(a^b)/db = y log(a), taken as 0 where a <= 0 (PyTorch's rule at 0). */
+/* d(a^b)/db = y log(a), defined as 0 where a <= 0 (PyTorch's rule at 0). */
 static ir_value *pow_exponent(grad *g)
 {
     ir_value *positive = BINARY(greater, A, NUMBER(0.0));
@@ -62,7 +62,7 @@ static ir_value *pow_exponent(grad *g)
     return BINARY(mul, D, BINARY(mul, Y, UNARY(log, base)));
 }
 
-/* d(a^b)/da = b a^(b-1); where b is 0 the power is constant, also at a = 0. */
+/* d(a^b)/da = b a^(b-1); where b is 0 the power is constant, even at a = 0. */
 static ir_value *pow_base(grad *g)
 {
     ir_value *slope = BINARY(mul, B, BINARY(pow, A, BINARY(sub, B, NUMBER(1.0))));
@@ -72,7 +72,7 @@ static ir_value *pow_base(grad *g)
 
 RULE2(pow, pow_base(g), pow_exponent(g))
 
-/* The operand that was chosen gets the gradient; a tie is shared equally, as PyTorch does. */
+/* The selected operand gets the gradient; a tie is split equally, as in PyTorch. */
 static ir_value *chosen(grad *g, ir_op beats, ir_value *x, ir_value *other)
 {
     ir_value *tie = ir_done(g->b, ir_new(g->b, IR_OP_where, 3, BINARY(equal, x, other),

@@ -1,9 +1,9 @@
-/* hold.c - masks among the parameters, and folding of what is held constant.
+/* hold.c - detects masks among the parameters, and folds nodes that depend only on held constants.
  *
- * A model file does not tell a causal mask from a learned bias: both are float tensors that are added to the operand of
- * a softmax. Their values differ. A mask of factors has zeros and ones; an additive mask has numbers at or below -1e4,
- * perhaps infinite, and zeros; one that is subtracted has zeros and numbers at or above 1e4. A learned tensor may start
- * with zeros alone or with ones alone, so neither makes a mask. */
+ * A model file does not distinguish a causal mask from a learned bias: both are float tensors added to the operand of a
+ * softmax. Only their values differ. A multiplicative mask has zeros and ones; an additive mask has zeros and numbers
+ * at or below -1e4, possibly infinite; a subtracted mask has zeros and numbers at or above 1e4. A learned tensor may
+ * start as all zeros or all ones, so these do not count as masks. */
 #include "passes/train/params.h"
 
 #include "passes/amp/range.h"
@@ -12,9 +12,9 @@
 
 enum { PIECE = 1 << 16, MASK_BYTES = 1 << 26, FOLD_BYTES = 1 << 24, FOLD_ELEMENTS = 1 << 20 };
 
-/* ---- where a mask is used --------------------------------------------------------------------- */
+/* ---- uses of masks ---------------------------------------------------------------------------- */
 
-/* Marks, by storage id, the float storage that the operand of a softmax depends on element by element. */
+/* Marks, by storage id, the float storage that the operand of a softmax depends on elementwise. */
 static void mark_softmax_operands(const ir_graph *g, bool *marked, arena *a)
 {
     bool *reached = arena_array(a, g->value_ids + 1, sizeof *reached);
@@ -30,7 +30,7 @@ static void mark_softmax_operands(const ir_graph *g, bool *marked, arena *a)
     }
 }
 
-/* ---- what its values are ---------------------------------------------------------------------- */
+/* ---- values of masks -------------------------------------------------------------------------- */
 
 typedef struct value_kinds {
     bool zero, one, low, high, other;
@@ -55,7 +55,7 @@ static bool are_of_mask(const value_kinds *k)
     return k->low ? !k->high : k->zero && (k->one || k->high);
 }
 
-/* Reads a learned tensor only as far as its first element that no mask has. */
+/* Stops reading at the first value that cannot occur in a mask, so learned tensors are cheap to reject. */
 static bool has_mask_values(const ir_storage *s, const compile *c)
 {
     unsigned char piece[PIECE];
@@ -83,7 +83,7 @@ void params_mark_masks(const ir_module *m, const compile *c, arena *a)
 
 /* ---- folding ---------------------------------------------------------------------------------- */
 
-/* A constant whose bytes folding would have to read first. */
+/* A constant in a file that has to be read before it can be folded. */
 static bool is_unread(ir_knowledge *k, const ir_value *v)
 {
     return v->kind == IR_VALUE_STORAGE && v->storage->kind == IR_CONST && v->storage->data.kind == IR_DATA_FILE &&

@@ -1,18 +1,17 @@
-/* loss.c - the loss of @eval and @train: one of the built-in ones on an output of the model, or a scalar output that
- * the model has already.
+/* loss.c - adds the loss to @eval and @train: a built-in one on a model output, or a scalar output of the model.
  *
- *   --loss ce[:OUTPUT[,LABEL]]   softmax cross entropy over axis 1, labels i64 without that axis, mean over
- * all labels
+ *   --loss ce[:OUTPUT[,LABEL]]   softmax cross entropy over axis 1, averaged over all labels, which are i64 without
+ *                                that axis
  *          nll                   the same for log-probabilities
- *          mse, l1               mean of (x - y)^2, of |x - y|; labels like the output
+ *          mse, l1               mean of (x - y)^2, of |x - y|; labels have the type of the output
  *          bce_logits            mean of softplus(x) - x*y, which is max(x,0) - x*y + log(1 + exp(-|x|))
  *          bce                   the same for probabilities: mean of -y*log(p) - (1-y)*log(1-p)
  *
- * A loss with a normalisation in it (softmax, sigmoid) that is asked for on an output which the model has normalised
- * already reads what the model normalises: the output keeps its value, and the loss its stable form.
+ * If the loss includes a normalisation (softmax, sigmoid) that the model has already applied to the output, the loss
+ * reads the operand of the model's normalisation instead. The output is unchanged and the loss keeps its stable form.
  *
- * The output of the loss, the output that it reads and its labels get these roles. @infer keeps every output of the
- * model, a loss among them: a run that has no labels selects the others. */
+ * The output for the loss, the output it is computed from, and the labels get these roles. @infer keeps all outputs of
+ * the model, including a loss: a run without labels selects the others. */
 #include "passes/pass.h"
 
 #include <string.h>
@@ -56,7 +55,7 @@ static ir_value *loss_bce_logits(ir_builder *b, ir_value *x, ir_value *label)
     return mean_all(b, ir_binary(b, IR_OP_sub, ir_unary(b, IR_OP_softplus, x), ir_binary(b, IR_OP_mul, x, label)));
 }
 
-/* Of zero that of the least normal number, so that the gradient stays finite. */
+/* Clamps the operand of log to the smallest normal number, which keeps the gradient at zero finite. */
 static ir_value *bounded_log(ir_builder *b, ir_value *x)
 {
     return ir_unary(b, IR_OP_log, ir_done(b, ir_new(b, IR_OP_clip, 2, x, ir_scalar(b, x->type.dtype, 0x1p-126))));
@@ -73,10 +72,10 @@ static ir_value *loss_bce(ir_builder *b, ir_value *p, ir_value *label)
 
 typedef struct loss_kind {
     const char *name;
-    bool classes; /* labels are class numbers along axis 1 */
+    bool classes; /* labels are class indices along axis 1 */
     loss_rule *make;
-    ir_op normalisation; /* of an output on which the loss is the other rule, of what the model normalises */
-    loss_rule *of_scores; /* NULL: there is none */
+    ir_op normalisation; /* if it produces the output, of_scores on its operand replaces `make` */
+    loss_rule *of_scores; /* NULL: no replacement */
 } loss_kind;
 
 static const loss_kind loss_kinds[] = {
@@ -88,7 +87,7 @@ static const loss_kind loss_kinds[] = {
     {"bce", false, loss_bce, IR_OP_sigmoid, loss_bce_logits},
 };
 
-/* "KIND[:OUTPUT[,LABEL]]" taken apart. */
+/* A parsed "KIND[:OUTPUT[,LABEL]]". */
 typedef struct loss_spec {
     const loss_kind *kind;
     const char *output, *label;
@@ -129,7 +128,7 @@ static ir_type label_type(const loss_kind *kind, const ir_type *x)
 
 /* ---- outputs that the model has normalised ----------------------------------------------------- */
 
-/* Whether the node normalises along the class axis of its result, or element by element. */
+/* Whether the node normalises along the class axis of its result, or elementwise. */
 static bool fits_classes(const ir_node *n)
 {
     if (n->op == IR_OP_sigmoid) return true;
@@ -137,7 +136,7 @@ static bool fits_classes(const ir_node *n)
     return (axis < 0 ? axis + ir_in(n, 0)->type.rank : axis) == 1;
 }
 
-/* The node that makes the value, conversions aside, when it is of that op and normalises what the loss would. */
+/* The node with that op that defines the value, looking through casts, if it normalises along the class axis. */
 static const ir_node *normalised_by(const ir_value *x, ir_op op)
 {
     while (x->kind == IR_VALUE_RESULT && x->def->op == IR_OP_cast && ir_dtype_is_float(ir_in(x->def, 0)->type.dtype))
@@ -145,7 +144,8 @@ static const ir_node *normalised_by(const ir_value *x, ir_op op)
     return x->kind == IR_VALUE_RESULT && x->def->op == op && fits_classes(x->def) ? x->def : NULL;
 }
 
-/* Said once, for @train. To normalise once instead of twice is more than a stable form of the same. */
+/* Reported once, for @train. It is a note if the loss changes (one normalisation instead of two), and a remark if only
+ * its form does. */
 static void say_what_is_read(const ir_graph *g, const loss_spec *spec, const ir_node *n, const char *output, diag *d)
 {
     static const char text[] = "the loss %s normalises itself: it reads the input of this node instead of output '%s'";
@@ -154,7 +154,7 @@ static void say_what_is_read(const ir_graph *g, const loss_spec *spec, const ir_
     else diag_remark(d, ir_diag_loc(n), text, spec->kind->name, output);
 }
 
-/* Probabilities where the loss takes their logarithms. */
+/* Warns if the loss takes logarithms of probabilities. */
 static ampc_status check_logarithms(const ir_graph *g, const loss_spec *spec, const ir_value *x, const char *output,
                                     diag *d)
 {
@@ -164,7 +164,7 @@ static ampc_status check_logarithms(const ir_graph *g, const loss_spec *spec, co
                         "makes output '%s' of probabilities, but the loss nll takes their logarithms: use ce", output);
 }
 
-/* What makes the loss, and of which value instead of the output's where the model has normalised that. */
+/* Selects the loss rule. If the model has normalised the output, *x becomes the operand of that normalisation. */
 static loss_rule *choose_rule(const ir_graph *g, const loss_spec *spec, const char *output, ir_value **x, diag *d)
 {
     const loss_kind *kind = spec->kind;
@@ -208,7 +208,7 @@ static ampc_status append(ir_graph *g, const loss_spec *spec, diag *d)
     return diag_status(d);
 }
 
-/* ---- a loss that the model brings along ------------------------------------------------------ */
+/* ---- a loss that is part of the model -------------------------------------------------------- */
 
 static ampc_status make_scalar(ir_node *n, diag *d)
 {
@@ -223,7 +223,7 @@ static ampc_status make_scalar(ir_node *n, diag *d)
     return diag_status(d);
 }
 
-/* The input that a loss op reads as labels. */
+/* Marks the input that a loss op reads as labels. */
 static void mark_label(const ir_graph *g)
 {
     for (const ir_node *n = g->first; n; n = n->next) {
@@ -235,7 +235,7 @@ static void mark_label(const ir_graph *g)
     }
 }
 
-/* Marks the output that is the loss, by its name or by the role that it has, and its labels. */
+/* Marks the loss output, which is found by name or else by role, and its labels. */
 static ir_node *mark_loss(const ir_graph *g, const char *name)
 {
     ir_node *n = name ? ir_graph_find_output(g, name) : ir_output_by_role(g, IR_OUTPUT_loss);

@@ -1,8 +1,8 @@
-/* masters.c - parameters of a low type are trained as f32.
+/* masters.c - makes f32 master weights of parameters that the model stores in a low type.
  *
- * A weight that is stored in f16 would lose most updates: they are smaller than half of its last bit. It becomes an f32
- * parameter with the same values, and every graph reads it through a cast to the type of the model. Gradients,
- * optimizer slots and checkpoints are those of the f32 parameter; export writes the type of the model's tensor.
+ * In f16 most updates would be lost, because they are smaller than half a unit in the last place. The parameter becomes
+ * f32 with the same values, and every graph reads it through a cast to the model's type. Gradients, optimizer slots and
+ * checkpoints belong to the f32 parameter; export writes the type of the model's tensor.
  *   param @w : f16[4]       param @w : f32[4]
  *   %y = exp @w             %w.low = cast @w {to=f16}
  *                           %y = exp %w.low */
@@ -13,7 +13,7 @@ static bool needs_master(const ir_storage *s)
     return s->kind == IR_PARAM && !s->frozen && ir_dtype_is_low(s->type.dtype);
 }
 
-/* Its values as f32; false: they are out of reach. */
+/* Converts the storage and its values to f32; false: its bytes are unavailable. */
 static bool widen(ir_module *m, ir_storage *s, const compile *c, arena *scratch)
 {
     const ir_dtype low = s->type.dtype;
@@ -28,7 +28,7 @@ static bool widen(ir_module *m, ir_storage *s, const compile *c, arena *scratch)
     return true;
 }
 
-/* Where the graph reads the parameter, it reads a cast of it before its first node. */
+/* Inserts a cast before the first node of the graph and lets all users of the parameter read that. */
 static void read_through_cast(ir_graph *g, ir_storage *s, ir_dtype low, diag *d)
 {
     ir_value *v = ir_graph_storage(g, s);
@@ -46,7 +46,7 @@ static void read_through_cast(ir_graph *g, ir_storage *s, ir_dtype low, diag *d)
 static ampc_status make_masters(ir_module *m, const compile *c, arena *scratch)
 {
     diag *d = c->diag;
-    for (size_t i = m->storage.count; i-- > 0;) { /* casts stand in the order of the parameters */
+    for (size_t i = m->storage.count; i-- > 0;) { /* each cast is inserted first, so the casts are in parameter order */
         ir_storage *s = m->storage.items[i];
         const ir_dtype low = s->type.dtype;
         if (!needs_master(s)) continue;

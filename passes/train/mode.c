@@ -1,14 +1,14 @@
-/* mode.c - from the one imported graph to the graphs that run.
+/* mode.c - derives the graphs that run from the one imported graph.
  *
- * @forward is the network as the file has it. It becomes @infer, with running statistics and without dropout unless
- * --mode asks for another; its copies are @eval, always so, for the loss to be appended, and @train, which has the mode
- * that the options ask for and keeps the stores of states.
+ * @forward is the imported network. It becomes @infer, which uses running statistics and no dropout unless --mode asks
+ * for something else. Its copies are @eval, which is always in evaluation mode and gets the loss, and @train, which is
+ * in the mode that --mode selects and keeps the stores of states.
  *   --mode     @infer                              @eval       @train
  *   (none)     evaluation                          evaluation  as written
  *   file       as written                          evaluation  as written
- *   train      evaluation; alone: training         evaluation  training
+ *   train      evaluation; no loss: training       evaluation  training
  *   eval       evaluation                          evaluation  evaluation
- *   before  graph @forward                      after  graph @infer [, graph @eval, graph @train]                */
+ *   before  graph @forward                      after  graph @infer [, graph @eval, graph @train] */
 #include "passes/pass.h"
 
 #include <string.h>
@@ -18,7 +18,7 @@ static void set_batch_norm(ir_node *n, bool training)
     ir_set_bool(n, IR_ATTR(batch_norm, training), training);
 }
 
-/* y = x, a view that the clean-ups drop; the mask, if something reads it, is all true. */
+/* Replaces y by a view of x, which the cleanup passes drop, and the mask, if it is used, by all true. */
 static bool drop_dropout(ir_node *n, diag *d)
 {
     ir_builder b = ir_builder_before(n, d);
@@ -72,7 +72,7 @@ static void remove_store(ir_graph *g, const ir_value *fresh)
     }
 }
 
-/* A BatchNormalization whose running statistics --freeze names uses them and leaves them as they are. */
+/* A BatchNormalization whose running statistics match --freeze uses them and does not update them. */
 static void freeze_statistics(ir_graph *g, const compile_options *o)
 {
     for (ir_node *n = g->first; n; n = n->next) {
@@ -97,7 +97,8 @@ static ir_node *find_store(const ir_value *state)
     return NULL;
 }
 
-/* The statistic's new value is stored. A module that is used several times goes on from what its use before made. */
+/* Stores the new value of a statistic. If the model uses a module several times, each use continues from the statistics
+ * of the previous one. */
 static void move_statistic(ir_graph *g, ir_node *n, int slot, int fresh, diag *d)
 {
     ir_storage *s = ir_in(n, slot)->storage;
@@ -114,7 +115,7 @@ static void move_statistic(ir_graph *g, ir_node *n, int slot, int fresh, diag *d
     ir_store(&b, s, ir_out(n, fresh));
 }
 
-/* --mode=train: every BatchNormalization uses batch statistics and moves its running ones, frozen states aside. */
+/* --mode=train: every BatchNormalization uses batch statistics and updates its running ones, unless they are frozen. */
 static void make_train(ir_graph *g, const compile_options *o, diag *d)
 {
     for (ir_node *n = g->first; n; n = n->next) {
@@ -127,7 +128,7 @@ static void make_train(ir_graph *g, const compile_options *o, diag *d)
     }
 }
 
-/* A file exported for evaluation trains differently from what its network did: said once, unless it was asked for. */
+/* Tells, unless --mode is given, that a model exported for evaluation does not train as its network originally did. */
 static void note_fixed_statistics(const ir_graph *g, const compile_options *o, diag *d)
 {
     int fixed = 0, all = 0;
@@ -143,8 +144,7 @@ static void note_fixed_statistics(const ir_graph *g, const compile_options *o, d
                   fixed, all);
 }
 
-/* @infer runs in evaluation mode unless --mode asks for another: file for the network as written, train for that of
- * training where no training step takes it. */
+/* Puts @infer into the mode of the table above; `training`: there is a training step. */
 static ampc_status make_infer(ir_graph *g, const compile_options *o, bool training, diag *d)
 {
     if (o->mode == PASS_MODE_FILE) return AMPC_OK;
@@ -158,7 +158,7 @@ static bool is_loss_op(ir_op op)
     return op == IR_OP_softmax_cross_entropy || op == IR_OP_nll_loss;
 }
 
-/* A model whose only scalar float output comes from a loss op is meant to be trained on it. */
+/* A model whose only scalar float output comes from a loss op is to be trained on that output. */
 static ir_node *find_loss(const ir_graph *g)
 {
     ir_node *found = NULL;

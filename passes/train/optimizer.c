@@ -1,27 +1,27 @@
-/* optimizer.c - the update phase of @train_step.
+/* optimizer.c - appends the update phase to @train_step.
  *
- * The gradient of every parameter is consumed by one optimizer node that reads the f32 master, writes the new one and,
- * when @found_inf is set, returns the old values: skipping is data, not control flow. Every other state that was stored
- * so far (BatchNormalization statistics) and the count of accepted steps move through select %found_inf; the random
- * counter always advances. The masters are f32 at every level. */
+ * One optimizer node per parameter consumes its gradient, reads the f32 master and writes the new one. If @found_inf is
+ * set it returns the old values, so skipping a step needs no control flow. Other states stored so far
+ * (BatchNormalization statistics) and the count of good steps are updated through select %found_inf; the random counter
+ * always advances. Masters are f32 at every level. */
 #include "ir/text.h"
 #include "passes/pass.h"
 
 #include <math.h>
 #include <string.h>
 
-/* The optimizers, and what their options are called on the command line. */
+/* The optimizers and the names of their options on the command line. */
 typedef struct optimizer_kind {
     const char *name;
     ir_op op;
     double lr;
-    int slots;              /* f32 state tensors a parameter */
+    int slots;              /* f32 state tensors per parameter */
     const char *slot[2];
-    const char *option[6];  /* by attribute slot, of option_limits; NULL: not for the user */
+    const char *option[6];  /* by attribute slot, a key of option_limits; NULL: not settable */
     struct {
         int attr;
         double value;
-    } set[2]; /* what the name implies; attr -1 ends */
+    } set[2]; /* attributes that the name implies; terminated by attr -1 */
 } optimizer_kind;
 
 static const optimizer_kind optimizer_kinds[] = {
@@ -119,7 +119,7 @@ typedef struct update {
     ir_graph *graph;
     ir_builder b;
     const optimizer *opt;
-    ir_value *lr, *step, *skip; /* skip NULL: every step is accepted */
+    ir_value *lr, *step, *skip; /* skip is NULL if every step is accepted */
 } update;
 
 static ir_storage *make_slot(ir_module *m, ir_storage *param, const char *slot)
@@ -161,7 +161,7 @@ static bool update_parameter(update *u, ir_storage *param, ir_value *gradient)
     return true;
 }
 
-/* store @s, %v becomes store @s, select(%skip, @s, %v), at the end of the graph. */
+/* Replaces store @s, %v by store @s, select(%skip, @s, %v) at the end of the graph. */
 static void guard_stores(update *u)
 {
     if (!u->skip) return;
@@ -202,7 +202,7 @@ static ir_value *gradient_norm(update *u, ir_value **gradients, int n)
     return ir_done(&u->b, ir_new_array(&u->b, IR_OP_global_norm, n, all, 0));
 }
 
-/* Takes the outputs that are gradients out of the graph; returns what they were of. */
+/* Removes the gradient outputs from the graph. Returns their number, the gradients and their parameters. */
 static int take_gradients(ir_graph *g, ir_value ***gradients, ir_storage ***params)
 {
     arena *a = g->module->arena;

@@ -1,12 +1,12 @@
-/* params.c - which parameters train, and what they start from.
+/* params.c - selects the parameters to train and their initial values.
  *
- * --train GLOB trains only what matches, --freeze GLOB excludes; a name matched by both is an error. What the importer
- * or params_mark_masks marked as held becomes a constant of the graphs that train. A glob does not release it, or
- * --train='*' would train causal masks: --train has to give its whole name.
+ * --train GLOB trains only the matches, --freeze GLOB excludes them; a name that matches both is an error. Parameters
+ * that the importer or params_mark_masks marked as held become constants in graphs that train. A glob does not release
+ * them, or --train='*' would train causal masks: --train has to give the full name.
  *
  * --init=kaiming draws every weight (rank 2 and more) uniformly from +-sqrt(6 / fan_in) (He et al. 2015, for ReLU),
- * xavier from +-sqrt(6 / (fan_in + fan_out)) (Glorot and Bengio 2010); vectors keep the values of the file. --seed is
- * the key of these draws and of Dropout's. */
+ * xavier from +-sqrt(6 / (fan_in + fan_out)) (Glorot and Bengio 2010); vectors keep their values from the file. --seed
+ * is the key of these draws and of those of Dropout. */
 #include "passes/train/params.h"
 
 #include "ir/philox.h"
@@ -36,7 +36,7 @@ static void check_globs(const ir_module *m, const pass_strings *globs, const cha
             diag_warning(d, DIAG_NOWHERE, "%s '%s' matches no parameter", option, globs->items[i]);
 }
 
-/* --train with the whole name of something that no gradient can move. */
+/* Reports names given to --train that no gradient can update. */
 static void check_trainable(const ir_module *m, const compile_options *o, diag *d)
 {
     for (int i = 0; i < o->train.count; i++) {
@@ -81,9 +81,9 @@ static void select_trained(ir_module *m, const compile_options *o, diag *d)
     }
 }
 
-/* ---- what is held ------------------------------------------------------------------------------ */
+/* ---- held parameters --------------------------------------------------------------------------- */
 
-/* In graphs that train, held parameters become constants. Returns whether there were any. */
+/* Makes held parameters constants if the module trains. Returns whether there were any. */
 static bool hold_constant(ir_module *m, bool training)
 {
     bool any = false;
@@ -99,12 +99,12 @@ static bool hold_constant(ir_module *m, bool training)
     return any;
 }
 
-/* ---- first weights ----------------------------------------------------------------------------- */
+/* ---- initial weights --------------------------------------------------------------------------- */
 
-/* Streams of the generator from here on belong to initialisation, one a parameter. */
+/* Random streams from this number on are used for initialisation, one for each parameter. */
 #define INIT_STREAM ((uint64_t)1 << 40)
 
-/* How many products a result element sums, and to how many results a weight element contributes. */
+/* The number of products summed per result element, and the number of results that a weight element contributes to. */
 typedef struct fan {
     double in, out;
 } fan;
@@ -154,7 +154,7 @@ static ampc_status initialise(ir_module *m, const compile_options *o, diag *d)
     return AMPC_OK;
 }
 
-/* Dropout draws by the key of the options; without one by that of the importer. */
+/* Dropout uses the seed of the options as its key; without one, the key from the importer. */
 static void seed_dropout(ir_module *m, const compile_options *o)
 {
     ir_storage *rng = ir_state_by_role(m, IR_STATE_rng);

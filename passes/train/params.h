@@ -1,4 +1,4 @@
-/* params.h - the parts of pass params: what training holds constant, and what it tells about that. */
+/* params.h - the parts of pass params: held constants and reports on them. */
 #ifndef AMPC_PARAMS_H
 #define AMPC_PARAMS_H
 
@@ -6,22 +6,22 @@
 
 /* hold.c */
 
-/* Marks parameters that mask the operand of a softmax (IR_HELD_MASK). */
+/* Marks parameters that are masks in the operand of a softmax (IR_HELD_MASK). */
 void params_mark_masks(const ir_module *m, const compile *c, arena *a);
-/* Evaluates what the graphs compute from constants only. */
+/* Folds nodes that the graphs compute from constants only. */
 void params_fold(ir_module *m, const compile *c, arena *a);
 
-/* Held, but --train may name it. */
+/* Whether the parameter is held, but may be trained by giving its name to --train. */
 static inline bool params_releases(const ir_storage *s)
 {
     return s->held && s->held != IR_HELD_APART && s->held != IR_HELD_READ;
 }
 
-/* params_report.c; both before the held ones become constants. */
+/* params_report.c; both run before the held parameters become constants. */
 
-/* One note: how many initializers are trained, and which are held. */
+/* Reports in one note how many initializers are trained, and which are held. */
 void params_note(const ir_module *m, diag *d, arena *a);
-/* --explain=params: one line, or one JSON object, for each float initializer. */
+/* --explain=params: prints one line, or one JSON object, for each float initializer. */
 void params_explain(const ir_module *m, const compile *c, arena *a);
 
 #endif

@@ -1,4 +1,4 @@
-/* params_report.c - what is trained and what is not, as a note and as a list. */
+/* params_report.c - reports what is trained and what is not, as a note and as a list. */
 #include "passes/train/params.h"
 
 #include <string.h>
@@ -40,7 +40,7 @@ static long long count_elements(const ir_storage *s)
     return (long long)(ir_storage_bytes(s) / (int64_t)ir_dtype_size(s->type.dtype));
 }
 
-/* Float initializers. The numbers among the Constant nodes are left out: there are hundreds of them. */
+/* Whether to list the initializer. Scalars in Constant nodes are left out: a model has hundreds of them. */
 static bool is_listed(const ir_storage *s)
 {
     if (!ir_dtype_is_float(s->type.dtype)) return false;
@@ -52,7 +52,7 @@ static bool is_listed(const ir_storage *s)
 typedef struct totals {
     int trained, frozen, held, separate, statistics;
     long long elements;
-    const char *names; /* of the first held ones */
+    const char *names; /* names of the first held ones */
 } totals;
 
 static totals count_params(const ir_module *m, arena *a)
@@ -73,7 +73,7 @@ static totals count_params(const ir_module *m, arena *a)
     return t;
 }
 
-/* What the importer did to tensors that an exporter had merged; nothing if there are none. */
+/* Notes what the importer did to tensors that an exporter had merged, if there are any. */
 static void note_separate(const ir_module *m, const totals *t, diag *d, arena *a)
 {
     const char *parameters = "", *statistics = "";

@@ -1,12 +1,12 @@
-/* scaling.c - dynamic loss scaling, in two halves around autodiff.
+/* scaling.c - dynamic loss scaling, in one pass before and one after autodiff.
  *
- * scale_loss makes the state @loss_scale, which autodiff takes as the seed of the backward: the derivative of
- * (loss * scale) by the loss. unscale puts one check_finite_and_unscale per gradient type behind the backward; its
- * flag becomes the output found_inf, the unscaled f32 gradients replace the scaled ones in their outputs.
- * update_loss_scaling moves the scale from the same flag; all of it reads the scale of the step's start, so a step
- * in which the scale grows is unscaled with the scale that it was scaled with.
+ * scale_loss creates the state @loss_scale. autodiff seeds the backward with it, since it is the derivative of the
+ * scaled loss with respect to the loss. unscale appends one check_finite_and_unscale per gradient type to the backward.
+ * Its flag becomes the output found_inf, and its unscaled f32 gradients replace the scaled ones in the outputs.
+ * update_loss_scaling updates the scale from the same flag. All of them read the scale as it was at the start of the
+ * step, so a step that grows the scale still unscales by the old one.
  *
- * bf16 keeps the scale at 1, the check stays (a bf16 gradient overflows like an f32 one: rarely, but it does). */
+ * For bf16 the scale is constantly 1, but the check remains: bf16 gradients can overflow, as rarely as f32 ones. */
 #include "passes/pass.h"
 
 #include <string.h>
@@ -56,7 +56,7 @@ ampc_status pass_scale_loss(ir_module *m, compile *c)
 
 typedef VEC(ir_node *) node_list;
 
-/* By dtype. */
+/* Collects the gradient outputs by dtype. */
 static void gradient_outputs(ir_graph *g, node_list *lists)
 {
     for (ir_node *n = ir_first_output(g); n; n = ir_next_output(n))
@@ -64,14 +64,14 @@ static void gradient_outputs(ir_graph *g, node_list *lists)
             vec_push(g->module->arena, &lists[ir_in(n, 0)->type.dtype], n);
 }
 
-/* "d.NAME" becomes "u.NAME". */
+/* Renames "d.NAME" to "u.NAME". */
 static void name_unscaled(ir_value *v, const ir_value *from)
 {
     const char *base = strncmp(from->name, "d.", 2) == 0 ? from->name + 2 : from->name;
     ir_value_rename(v, arena_printf(v->graph->module->arena, "u.%s", base));
 }
 
-/* One check over all gradients of a type; the output statements move behind it. Returns its flag. */
+/* Appends one check over all gradients of a type and moves their outputs after it. Returns its flag. */
 static ir_value *check_gradients(ir_graph *g, const node_list *outputs, ir_value *scale, diag *d)
 {
     ir_builder b = pass_builder(g, IR_UPDATE, d);
@@ -110,7 +110,7 @@ static void update_scale(ir_graph *g, const scaling_rules *r, ir_value *found, d
     }
 }
 
-/* `update`: how the scale moves; NULL: it stays. */
+/* `update`: update rule of the scale; NULL: the graph does not change it. */
 static ampc_status unscale_graph(ir_graph *g, const scaling_rules *update, diag *d)
 {
     static const ir_dtype types[] = {IR_f32, IR_f64, IR_f16, IR_bf16};
