@@ -25,24 +25,24 @@
  *     }
  *
  * Rules that hold for every function:
- *   - It returns a status (ampc_status.h); after a failure ampc_context_message says what, where and why. The library
- *     never prints, and a failed call changes nothing unless its text says so. It never ends the process, and leaves
- *     environment and signal handlers of the process alone; docs/reliability.md says what is done for that, and what
- *     is left: lack of memory so sudden that a library below this one (oneDNN, libgomp, CUDA) does not survive it.
- *   - AMPC_USAGE is the answer to NULL where the text does not allow it, and to numbers, sizes and words outside of
- *     their ranges, which are those of the programs' options (ampc-run(1)). A handle must be NULL or alive. A function
- *     that returns no status answers NULL with "", 0 or NULL.
- *   - Results come out of the last parameters, which are left alone on failure. Handles are freed by the caller, in
- *     any order: what a session needs of its module, and a module of its context, lives as long as the session.
- *     Every *_free allows NULL. Strings and structs handed in are copied or not needed after the call.
- *   - Options may be NULL: all defaults. Otherwise struct_size is sizeof the struct, and a member that is 0 or NULL
- *     has its default, so set everything to zero first ({.struct_size = ...} does).
- *   - Threads: one context and everything made from it belong to one thread at a time; different contexts are
- *     independent. Functions without a handle may be called from anywhere.
- *   - Names of tensors in a session ("keys"): param/NAME, buf/NAME (BatchNormalization statistics), opt/SLOT/NAME,
- *     state/lr, state/step, state/loss_scale, state/good_steps, state/bad_steps, rng/state; they are also the names in
- *     a checkpoint. Results of the last run: output/NAME, loss, grad/PARAMETER, gradin/INPUT, found_inf, grad_norm, as
- *     far as they are selected (ampc_select). */
+ *   - A function returns a status (ampc_status.h). After a failure, ampc_context_message says what failed, where and
+ *     why. A failed call changes nothing unless its comment says so. The library never prints, never ends the process,
+ *     and does not change its environment or signal handlers. docs/reliability.md describes how memory exhaustion is
+ *     handled; the remaining case is exhaustion inside a library that does not survive it (oneDNN, libgomp, CUDA).
+ *   - AMPC_USAGE is returned for NULL where the comment does not allow it, and for option values outside their ranges,
+ *     which are those of the command-line options (ampc-run(1)). A handle must be NULL or valid. For a NULL handle, a
+ *     function that does not return a status returns "", 0 or NULL.
+ *   - Results are stored through the last parameters, which are unchanged on failure. The caller frees handles, in any
+ *     order: a session keeps its module alive, and a module its context. Every *_free accepts NULL. Strings and
+ *     structs passed as arguments are copied, or not used after the call.
+ *   - Options may be NULL, which means all defaults. Otherwise struct_size is the sizeof of the struct, and a member
+ *     that is 0 or NULL has its default. Initialize all members to zero ({.struct_size = ...} does).
+ *   - Threads: a context and everything created from it may be used by one thread at a time; different contexts are
+ *     independent. Functions without a handle may be called from any thread.
+ *   - Tensors of a session are named by keys: param/NAME, buf/NAME (BatchNormalization statistics), opt/SLOT/NAME,
+ *     state/lr, state/step, state/loss_scale, state/good_steps, state/bad_steps, rng/state. Checkpoints use the same
+ *     names. The results of the last run have the keys output/NAME, loss, grad/PARAMETER, gradin/INPUT, found_inf and
+ *     grad_norm, if they are selected (ampc_select). */
 #ifndef AMPC_H
 #define AMPC_H
 
@@ -60,9 +60,9 @@ typedef struct ampc_module ampc_module;
 typedef struct ampc_session ampc_session;
 typedef struct ampc_tensor ampc_tensor;
 
-/* "0.1.0" of the library that runs. */
+/* Version of the library that is loaded, such as "0.1.0". */
 AMPC_API const char *ampc_version(void);
-/* "AMPC_REJECTED", and the sentence of the status. Never NULL. */
+/* The name of a status, such as "AMPC_REJECTED", and a sentence that describes it. Never NULL. */
 AMPC_API const char *ampc_status_name(ampc_status status);
 AMPC_API const char *ampc_status_sentence(ampc_status status);
 
@@ -72,78 +72,81 @@ typedef enum ampc_log_level { AMPC_LOG_ERROR, AMPC_LOG_WARNING, AMPC_LOG_REMARK,
 
 typedef struct ampc_context_options {
     size_t struct_size;
-    /* Each message as it is made, on the calling thread. Within it, calls on this context and what was made from it
-     * are refused (AMPC_USAGE; nothing is freed). */
+    /* Called for each message as it is produced, on the calling thread. During this callback, calls on the context
+     * and on objects created from it fail with AMPC_USAGE, and context, modules and sessions are not freed. */
     void (*log)(void *user, ampc_log_level level, const char *message);
     void *user;
-    int strict; /* warnings are errors (AMPC_REJECTED) */
+    int strict; /* treat warnings as errors (AMPC_REJECTED) */
 } ampc_context_options;
 
-/* AMPC_NO_MEMORY, AMPC_USAGE (a struct_size that cannot be). */
+/* Fails with AMPC_NO_MEMORY or AMPC_USAGE (struct_size is not set, or too new an options struct). */
 AMPC_API ampc_status ampc_context_create(const ampc_context_options *options, ampc_context **context);
 AMPC_API void ampc_context_free(ampc_context *context);
-/* The first error of the last call on this context or anything made from it; "" after a success. Valid until the next
- * such call. NULL: a sentence saying that there is no context. */
+/* The first error message of the last call on this context or on any object created from it; "" if that call
+ * succeeded. Valid until the next such call. For NULL, returns a sentence saying that there is no context. */
 AMPC_API const char *ampc_context_message(const ampc_context *context);
 
 /* ---- module: a model, imported and compiled -------------------------------------------------------------------- */
 
 typedef struct ampc_dim {
-    const char *name; /* of a symbolic dimension: a dim_param of the model, or INPUT_dimK */
+    const char *name; /* name of a symbolic dimension: a dim_param of the model, or INPUT_dimK */
     int64_t size;
 } ampc_dim;
 
-/* Reads an ONNX file; n_dims symbolic dimensions get fixed sizes (more can be left to ampc_session_open, or to the
- * inputs of each run). AMPC_REJECTED (malformed), AMPC_UNSUPPORTED (operators that are not known, all of them named),
- * AMPC_USAGE (a dimension that the model does not have), AMPC_IO, AMPC_NO_MEMORY. The file must stay in place until a
- * session was opened. */
+/* Reads an ONNX file and fixes the sizes of n_dims symbolic dimensions. Other symbolic dimensions can be fixed in
+ * ampc_session_open or by the inputs of each run. The file must remain in place until a session has been opened.
+ * Fails with AMPC_REJECTED (malformed file), AMPC_UNSUPPORTED (unsupported operators; the message lists all of them),
+ * AMPC_USAGE (no such dimension in the model), AMPC_IO or AMPC_NO_MEMORY. */
 AMPC_API ampc_status ampc_module_import(ampc_context *context, const char *path, const ampc_dim *dims, size_t n_dims,
                                         ampc_module **module);
 
-typedef struct ampc_compile_options { /* the options of the program `ampc`, with the same words */
+typedef struct ampc_compile_options { /* the options of the `ampc` command, with the same values */
     size_t struct_size;
     /* precision */
     const char *amp;             /* "O0" (all f32), "O1" (default) */
     const char *dtype;           /* "fp16" (default), "bf16" */
     const char *profile;         /* "ampc" (default) */
-    const char *const *lists;    /* n_lists list files; a later one beats an earlier one */
+    const char *const *lists;    /* n_lists list files; later files override earlier ones */
     size_t n_lists;
     const char *white, *black, *gray;   /* operator types, separated by commas */
     const char *black_vars, *fp32_nodes; /* tensor names; globs over node names; separated by commas */
-    int change_io_types;         /* not 0: graph inputs and outputs may become low precision */
-    int no_fuse;                 /* not 0: round at every value */
-    /* training; with neither loss nor loss_output the model's own loss is taken, or there is only @infer */
+    int change_io_types;         /* nonzero: graph inputs and outputs may become low precision */
+    int no_fuse;                 /* nonzero: round every intermediate value */
+    /* training; without loss and loss_output, the model's own loss is used; if it has none, only @infer is built */
     const char *loss;            /* "ce", "nll", "mse", "l1", "bce", "bce_logits", each with [:OUTPUT[,LABEL]] */
-    const char *loss_output;     /* a scalar output that is the loss */
-    const char *optimizer;       /* "sgd" (default), "momentum", "nesterov", "adam", "adamw", with ,key=value.. */
+    const char *loss_output;     /* name of a scalar output that is the loss */
+    const char *optimizer;       /* "sgd" (default), "momentum", "nesterov", "adam", "adamw", plus ,key=value.. */
     const char *train, *freeze;  /* globs over parameter names, separated by commas; see docs/training.md */
     const char *loss_scale;      /* "dynamic" (default for fp16), "static", "off" */
     double init_loss_scaling, incr_ratio, decr_ratio, min_loss_scaling;
     int64_t incr_every_n_steps, decr_every_n_nan_or_inf;
-    const char *mode;            /* of BatchNormalization and Dropout: "file", "train", "eval"; see docs/training.md */
+    const char *mode;            /* BatchNormalization and Dropout: "file", "train" or "eval"; see docs/training.md */
     const char *init;            /* "file" (default), "kaiming", "xavier" */
-    uint64_t seed;               /* of init and dropout */
-    /* who decides where types change */
-    const char *placement;       /* "greedy" (default: the profile's own order), "mincut": least predicted cost */
-    int white_soft;              /* mincut; not 0: white operators may stay f32 where low precision does not pay */
-    const char *target;          /* mincut: device description: "gpu" (default), "cpu", "bytes", or a file */
+    uint64_t seed;               /* for init and dropout */
+    /* placement of casts */
+    const char *placement;       /* "greedy" (default: in the profile's order), "mincut" (minimum predicted cost) */
+    int white_soft;              /* mincut, nonzero: white operators may stay f32 if low precision is slower */
+    const char *target;          /* mincut: device description: "gpu" (default), "cpu", "bytes" or a file */
 } ampc_compile_options;
 
-/* Makes the entry graphs of an imported module: infer, and with a loss eval, grad and train_step. AMPC_USAGE (an option
- * that is not known; a module that is compiled already), AMPC_REJECTED, AMPC_UNSUPPORTED, AMPC_IO, AMPC_NO_MEMORY.
- * After a failure the module can only be freed. */
+/* Creates the entry graphs of an imported module: infer and, if there is a loss, eval, grad and train_step. Fails
+ * with AMPC_USAGE (unknown option value, or the module is already compiled), AMPC_REJECTED, AMPC_UNSUPPORTED, AMPC_IO
+ * or AMPC_NO_MEMORY. After a failure the module can only be freed. */
 AMPC_API ampc_status ampc_module_compile(ampc_module *module, const ampc_compile_options *options);
-/* The summary line of the compilation ("412/437 float ops in fp16, ..."); "" before. Belongs to the module. */
+/* The summary line of the compilation, such as "412/437 float ops in fp16, ..."; "" before compilation. Owned by the
+ * module. */
 AMPC_API const char *ampc_module_summary(const ampc_module *module);
 
-/* Writes the module as text (a path ending in ".ir") with its weights beside it, in a .safetensors file of the same
- * name; both atomically. AMPC_USAGE (another ending, or sessions are open), AMPC_IO, AMPC_NO_MEMORY. */
+/* Writes the module as text to `path`, which must end in ".ir", and its weights to a .safetensors file with the same
+ * stem in the same folder. Both files are written atomically. Fails with AMPC_USAGE (wrong suffix, or sessions of the
+ * module are open), AMPC_IO or AMPC_NO_MEMORY. */
 AMPC_API ampc_status ampc_module_save(ampc_module *module, const char *path);
-/* Reads such a text; weights are read when a session is opened. AMPC_REJECTED, AMPC_IO, AMPC_NO_MEMORY. */
+/* Reads a module written by ampc_module_save. The weights are read when a session is opened. Fails with
+ * AMPC_REJECTED, AMPC_IO or AMPC_NO_MEMORY. */
 AMPC_API ampc_status ampc_module_load(ampc_context *context, const char *path, ampc_module **module);
 AMPC_API void ampc_module_free(ampc_module *module);
 
-/* Element types. f16 and bf16 are two bytes each, bool is one byte, 0 or 1. */
+/* Element types. f16 and bf16 have two bytes; bool has one byte, which is 0 or 1. */
 typedef enum ampc_dtype {
     AMPC_F64 = 1,
     AMPC_F32,
@@ -160,22 +163,22 @@ typedef enum ampc_dtype {
 enum { AMPC_MAX_RANK = 12 };
 
 typedef struct ampc_input_info {
-    size_t struct_size;          /* set it before the call */
-    const char *name;            /* belongs to the module */
+    size_t struct_size;          /* set before the call */
+    const char *name;            /* owned by the module */
     ampc_dtype dtype;
     int rank;
-    int64_t dims[AMPC_MAX_RANK]; /* -1: symbolic */
+    int64_t dims[AMPC_MAX_RANK]; /* -1: symbolic dimension */
 } ampc_input_info;
 
-/* The inputs of an entry graph ("forward" before compiling): how many, and number `index` of them. AMPC_USAGE when
- * there is no such graph or input. */
+/* The number of inputs of an entry graph, and the description of input `index`. Before compilation the only graph is
+ * "forward". Fails with AMPC_USAGE if there is no such graph or input. */
 AMPC_API ampc_status ampc_module_input_count(ampc_module *module, const char *graph, size_t *count);
 AMPC_API ampc_status ampc_module_input(ampc_module *module, const char *graph, size_t index, ampc_input_info *info);
 
-/* ---- tensors: dense, row major, little-endian, in host memory -------------------------------------------------- */
+/* ---- tensors: dense, row-major, little-endian, in host memory -------------------------------------------------- */
 
-/* A tensor of this name with a copy of `data`, or of zeros when that is NULL. AMPC_USAGE (rank, size, type),
- * AMPC_NO_MEMORY. */
+/* Creates a tensor with a copy of `data`, or with zeros if `data` is NULL. Fails with AMPC_USAGE (bad rank, size or
+ * type) or AMPC_NO_MEMORY. */
 AMPC_API ampc_status ampc_tensor_create(ampc_context *context, const char *name, ampc_dtype dtype, int rank,
                                         const int64_t *dims, const void *data, ampc_tensor **tensor);
 AMPC_API void ampc_tensor_free(ampc_tensor *tensor);
@@ -184,135 +187,139 @@ AMPC_API ampc_dtype ampc_tensor_dtype(const ampc_tensor *tensor);
 AMPC_API int ampc_tensor_rank(const ampc_tensor *tensor);
 AMPC_API const int64_t *ampc_tensor_dims(const ampc_tensor *tensor); /* [rank] */
 AMPC_API size_t ampc_tensor_bytes(const ampc_tensor *tensor);
-/* May be written between calls; lives as long as the tensor. */
+/* The elements, which the caller may write between calls. Valid as long as the tensor. */
 AMPC_API void *ampc_tensor_data(ampc_tensor *tensor);
 
 /* ---- session: a compiled module with its storage in memory ----------------------------------------------------- */
 
 typedef struct ampc_session_options {
     size_t struct_size;
-    const char *device;   /* "cpu" (default), "cuda", "cuda:N" */
-    const ampc_dim *dims; /* n_dims symbolic dimensions; the others come from the inputs of each run */
+    const char *device;   /* "cpu" (default), "cuda" or "cuda:N" */
+    const ampc_dim *dims; /* sizes for n_dims symbolic dimensions; the inputs of each run determine the others */
     size_t n_dims;
-    int threads;          /* 0: all cores of the process; fewer, with a warning, when the system gives no more */
-    int deterministic;    /* T > 0: work is split for T threads whatever the cores, so results are bitwise equal;
-                           * AMPC_DEVICE when the system does not give T threads */
-    int sync_launch;      /* not 0: wait after every step, so that an error of the device names its node */
-    int no_tune;          /* not 0: take the algorithms that the device's libraries propose, without timing them */
+    int threads;          /* 0: all cores available to the process; fewer, with a warning, if the system cannot start
+                           * as many */
+    int deterministic;    /* T > 0: splits work for T threads regardless of the number of cores, so results are
+                           * bitwise reproducible; AMPC_DEVICE if the system cannot start T threads */
+    int sync_launch;      /* nonzero: wait after every step, so that a device error names the node that caused it */
+    int no_tune;          /* nonzero: use the algorithms that the device's libraries suggest, without timing them */
 } ampc_session_options;
 
-/* Loads all weights. The module must be compiled. AMPC_USAGE, AMPC_DEVICE, AMPC_UNSUPPORTED (an op without a kernel),
- * AMPC_REJECTED (damaged weights), AMPC_IO, AMPC_NO_MEMORY. */
+/* Opens a compiled module on a device and loads all weights. Fails with AMPC_USAGE, AMPC_DEVICE, AMPC_UNSUPPORTED (an
+ * op without a kernel), AMPC_REJECTED (corrupt weights), AMPC_IO or AMPC_NO_MEMORY. */
 AMPC_API ampc_status ampc_session_open(ampc_module *module, const ampc_session_options *options,
                                        ampc_session **session);
 AMPC_API void ampc_session_free(ampc_session *session);
 
-/* From now on runs of the entry graph compute only the results with these keys; results NULL: all that the graph has.
- * Before the first call this is everything, except for "train_step": a training step, also one of ampc_train, computes
- * loss and found_inf, and otherwise only what is selected here. "grad_norm" selected: the norm of the gradients is
- * measured. Selecting changes what a run does to the state of the session by roundings at most, and only where a result
- * that is left out is computed between two steps that can then be fused. AMPC_USAGE (no such graph), AMPC_REJECTED (a
- * result that the graph does not have), AMPC_NO_MEMORY; the selection is then as it was. */
+/* Restricts subsequent runs of an entry graph to the results with these keys; `results` NULL selects all results of
+ * the graph. Initially every result is selected, except in "train_step", which computes only loss and found_inf.
+ * Training steps, also those of ampc_train, always compute these two. The norm of the gradients is computed only if
+ * "grad_norm" is selected. Selection can change the new state of the session only by rounding, where two steps can be
+ * fused because a result between them is not selected. Fails with AMPC_USAGE (no such graph), AMPC_REJECTED (the
+ * graph has no such result) or AMPC_NO_MEMORY; the selection is then unchanged. */
 AMPC_API ampc_status ampc_select(ampc_session *session, const char *graph, const char *const *results,
                                  size_t n_results);
-/* Runs an entry graph ("infer", "eval", "grad", "train_step"). Inputs go by the names of the tensors; float and integer
- * types are converted. Results: ampc_session_get. AMPC_USAGE (no such graph), AMPC_REJECTED (an input that is missing
- * or does not fit), AMPC_NO_MEMORY; nothing in the session has changed then. */
+/* Runs the entry graph "infer", "eval", "grad" or "train_step". Tensors are matched to inputs by name; float and
+ * integer types are converted. Results are read with ampc_session_get. Fails with AMPC_USAGE (no such graph),
+ * AMPC_REJECTED (an input is missing or does not fit) or AMPC_NO_MEMORY; the session is then unchanged. */
 AMPC_API ampc_status ampc_session_run(ampc_session *session, const char *graph, ampc_tensor *const *inputs,
                                       size_t n_inputs);
 
-/* A copy of the tensor with this key (see the top), which the caller frees. Gradients are unscaled f32 and there
- * after a run of "grad". AMPC_USAGE when there is no such key, or a result that the last run did not compute because it
- * is not selected; AMPC_NO_MEMORY. */
+/* Returns a copy of the tensor with this key (see the head of this file), which the caller frees. Gradients are f32
+ * and unscaled, and exist after a run of "grad". Fails with AMPC_USAGE if there is no such key or the last run did
+ * not compute this result because it is not selected, or with AMPC_NO_MEMORY. */
 AMPC_API ampc_status ampc_session_get(ampc_session *session, const char *key, ampc_tensor **tensor);
-/* Copies the tensor's elements over param/, buf/, opt/, state/ or rng/ `key`, converted to its type. AMPC_USAGE for
- * another shape, no such key, or a state/ that training could not go on from (a negative rate, a loss scale of 0). */
+/* Overwrites the tensor with key param/, buf/, opt/, state/ or rng/ with the elements of `tensor`, converted to its
+ * type. Fails with AMPC_USAGE if the shapes differ, there is no such key, or training could not continue from the new
+ * state/ value (a negative learning rate, a loss scale of 0). */
 AMPC_API ampc_status ampc_session_set(ampc_session *session, const char *key, const ampc_tensor *tensor);
-/* The same for scalars: "state/lr", "state/loss_scale", "loss" ... */
+/* Like ampc_session_get and ampc_session_set for scalars: "state/lr", "state/loss_scale", "loss" ... */
 AMPC_API ampc_status ampc_session_get_number(ampc_session *session, const char *key, double *value);
 AMPC_API ampc_status ampc_session_set_number(ampc_session *session, const char *key, double value);
-/* The keys that ampc_session_set takes, one by one; NULL when index is past the last. Belongs to the session. */
+/* Key `index` of those that ampc_session_set accepts; NULL if index is past the last. Owned by the session. */
 AMPC_API const char *ampc_session_key(const ampc_session *session, size_t index);
 
 /* ---- training -------------------------------------------------------------------------------------------------- */
 
 typedef struct ampc_step_result {
-    size_t struct_size; /* set it before the call */
-    int64_t step;       /* steps run in this session or, after loading a checkpoint, in this run; from 1 */
-    int64_t skipped;    /* of them, because a gradient was not finite */
-    double epoch;       /* epochs done, with fraction; 0 in ampc_train_step, which knows no data */
+    size_t struct_size; /* set before the call */
+    int64_t step;       /* number of this step, from 1; continues from a loaded checkpoint */
+    int64_t skipped;    /* how many of these steps were skipped because of a non-finite gradient */
+    double epoch;       /* epochs completed, including the fraction; 0 in ampc_train_step, which has no data set */
     double loss;        /* unscaled */
     double lr;
     double loss_scale;
-    double grad_norm;   /* unscaled, over all parameters; NaN when not measured: "grad_norm" is not selected */
-    int was_skipped;    /* this step moved nothing but the loss scale */
+    double grad_norm;   /* unscaled norm over all parameters; NaN if "grad_norm" is not selected */
+    int was_skipped;    /* this step was skipped: it updated nothing but the loss scale */
 } ampc_step_result;
 
-/* Forward, backward and update on one batch: the model's inputs and the label. `result` may be NULL. Outputs of the
- * model are computed only where ampc_select names them. AMPC_NUMERIC when the loss is not finite, or when 50 steps in
- * a row were skipped with the loss scale at its floor (the message names the first gradient that is not finite); the
- * session is then as the step left it. Otherwise as ampc_session_run. */
+/* Runs forward, backward and update on one batch. `inputs` are the model's inputs and the label; `result` may be
+ * NULL. Model outputs are computed only if ampc_select selected them. Fails with AMPC_NUMERIC if the loss is not
+ * finite, or if 50 steps in a row were skipped with the loss scale at its floor (the message names the first
+ * non-finite gradient); the session then has the state after the step. Otherwise fails like ampc_session_run. */
 AMPC_API ampc_status ampc_train_step(ampc_session *session, ampc_tensor *const *inputs, size_t n_inputs,
                                      ampc_step_result *result);
-/* Forward and loss in inference form; changes nothing. Scores: ampc_session_get(session, "output/NAME", ..). */
+/* Runs forward and loss in inference form; changes no state. Read scores with ampc_session_get(session,
+ * "output/NAME", ..). */
 AMPC_API ampc_status ampc_eval_step(ampc_session *session, ampc_tensor *const *inputs, size_t n_inputs, double *loss);
 
-/* The learning rate after `accepted` accepted steps of `steps`: schedule "constant", "linear", "cosine" or "step", with
- * ",warmup=N" and the like (see ampc-run(1)). */
+/* The learning rate after `accepted` of `steps` steps were accepted. `schedule` is "constant", "linear", "cosine" or
+ * "step", plus parameters such as ",warmup=N" (see ampc-run(1)). */
 AMPC_API ampc_status ampc_schedule_rate(ampc_context *context, const char *schedule, double lr, int64_t steps,
                                         int64_t accepted, double *rate);
 
-typedef struct ampc_train_options { /* the options of `ampc-run train`, with the same words */
+typedef struct ampc_train_options { /* the options of `ampc-run train`, with the same values */
     size_t struct_size;
-    const char *data;           /* "idx:DIR", "npz:FILE", "npy:NAME=FILE,..", "synthetic" */
-    int64_t steps, epochs;      /* exactly one of the two */
-    int64_t batch;              /* 0: the model's fixed batch */
-    double lr;                  /* 0: the optimizer's */
+    const char *data;           /* "idx:DIR", "npz:FILE", "npy:NAME=FILE,.." or "synthetic" */
+    int64_t steps, epochs;      /* exactly one of the two must be nonzero */
+    int64_t batch;              /* 0: the fixed batch of the model */
+    double lr;                  /* 0: the optimizer's default */
     const char *lr_schedule;
     uint64_t seed;
-    const char *checkpoint_dir; /* NULL: nothing is saved; AMPC_USAGE when another training writes there */
-    int64_t save_every;         /* steps; the end is always saved */
-    int keep;                   /* files; at least 2 */
+    const char *checkpoint_dir; /* NULL: save nothing; AMPC_USAGE if another training uses the folder */
+    int64_t save_every;         /* in steps; the final state is always saved */
+    int keep;                   /* number of checkpoint files to keep; at least 2 */
     int resume, allow_fallback;
-    /* After each step; not 0 ends the run, which is saved and counts as success. It may look at the session, evaluate
-     * it, save checkpoints and set weights; freeing it, selecting, loading and training on it are refused. */
+    /* Called after each step. A nonzero return value ends the run, which is saved and reported as success. The
+     * callback may inspect and evaluate the session, save checkpoints and set weights; freeing the session, selecting
+     * results, loading a checkpoint and training on it are refused. */
     int (*progress)(void *user, const ampc_step_result *step);
     void *user;
 } ampc_train_options;
 
-/* The whole training loop; a resumed run is bitwise the uninterrupted one. Statuses as ampc_train_step, and those of
- * reading the data and of checkpoints. */
+/* Runs a whole training. A resumed run is bitwise identical to an uninterrupted one. Fails like ampc_train_step, and
+ * with the errors of reading data and checkpoints. */
 AMPC_API ampc_status ampc_train(ampc_session *session, const ampc_train_options *options);
 
 typedef struct ampc_evaluation {
-    size_t struct_size; /* set it before the call */
+    size_t struct_size; /* set before the call */
     double loss;        /* mean over all samples; NaN without a loss */
-    double accuracy;    /* share of labels that have the highest score; NaN without class labels */
+    double accuracy;    /* fraction of labels whose class has the highest score; NaN without class labels */
     int64_t samples;
 } ampc_evaluation;
 
-/* Every sample of a data set (its test half, if it has two) through "eval", or "infer" without a loss. `batch` 0:
- * chosen. */
+/* Runs every sample of a data set (of its test split, if it has one) through "eval", or through "infer" if there is
+ * no loss. `batch` 0 selects a batch size automatically. */
 AMPC_API ampc_status ampc_evaluate(ampc_session *session, const char *data, int64_t batch, ampc_evaluation *result);
 
 /* ---- checkpoints ----------------------------------------------------------------------------------------------- */
 
-typedef struct ampc_position { /* where the caller's data stand; any three numbers */
+typedef struct ampc_position { /* position in the caller's data, stored but not interpreted */
     uint64_t seed, epoch, batch;
 } ampc_position;
 
-/* Everything that training needs to go on, in one safetensors file, written atomically. `position` may be NULL. */
+/* Writes the complete training state atomically to one safetensors file. `position` may be NULL. */
 AMPC_API ampc_status ampc_checkpoint_save(ampc_session *session, const char *path, const ampc_position *position);
-/* Verifies all of the file, then loads it. AMPC_REJECTED for a damaged file or one of another model, AMPC_IO;
- * nothing has changed then. `position` may be NULL. */
+/* Verifies the whole file, then loads it. Fails with AMPC_REJECTED (corrupt file, or a checkpoint of another model),
+ * AMPC_IO or AMPC_NO_MEMORY; the session is then unchanged. `position` may be NULL. */
 AMPC_API ampc_status ampc_checkpoint_load(ampc_session *session, const char *path, ampc_position *position);
-/* Parameters and buffers alone, into any model that has all of these names and types. */
+/* Loads only parameters and buffers, into any model that has all of them with these types. */
 AMPC_API ampc_status ampc_checkpoint_load_weights(ampc_session *session, const char *path);
 
-/* The trained model as plain inference ONNX: the file that was imported, with its names and opset, its weights replaced
- * (those that lay in other files go to PATH.data) and BatchNormalization and Dropout in inference form. Existing files
- * are replaced only by complete ones. AMPC_IO (also: the imported file is gone), AMPC_REJECTED (it is another one),
- * AMPC_UNSUPPORTED (something reads statistics of a batch), AMPC_NO_MEMORY. */
+/* Writes the trained model for inference as ONNX: the imported file with its names and opset, with the trained
+ * weights (external data goes to PATH.data) and with BatchNormalization and Dropout in inference form. Existing files
+ * are replaced atomically. Fails with AMPC_IO (also if the imported file no longer exists), AMPC_REJECTED (the
+ * imported file has changed), AMPC_UNSUPPORTED (a node reads batch statistics) or AMPC_NO_MEMORY. */
 AMPC_API ampc_status ampc_export_onnx(ampc_session *session, const char *path);
 
 #ifdef __cplusplus

@@ -1,4 +1,5 @@
-/* api.c - the public API, compile side: contexts, modules. The one file of this room that opens all front doors. */
+/* api.c - the compile side of the public API: contexts and modules. The only runtime file besides api_export.c that
+ * includes headers of the frontend, and that of the passes. */
 #include "runtime/api/api.h"
 
 #include "frontend/onnx.h"
@@ -137,7 +138,7 @@ ampc_status ampc_module_load(ampc_context *context, const char *path, ampc_modul
 
 /* ---- saving ---- */
 
-/* The weights go to `weights`; from then on the module finds them there. */
+/* Writes the weights to `weights`, from which the module reads them afterwards. */
 static ampc_status write_module(ampc_module *m, const char *path, const char *weights, diag *d)
 {
     char *copy = strdup(path), *folder = copy ? strdup(dirname(copy)) : NULL;
@@ -172,7 +173,7 @@ ampc_status ampc_module_save(ampc_module *module, const char *path)
 
 /* ---- compiling ---- */
 
-/* Comma-separated words. */
+/* Splits a comma-separated list. */
 static pass_strings split(const char *list, arena *a)
 {
     if (!list) return (pass_strings){0};
@@ -193,7 +194,7 @@ static const api_range compile_ranges[] = {
     {NULL, 0, API_REAL, 0, 0},
 };
 
-/* The value of a word; NULL: that of the default. */
+/* Looks up the value of a word; a NULL word has the value `absent`. */
 static ampc_status choose(const char *what, const char *word, const pass_word *table, int absent, diag *d, int *out)
 {
     *out = absent;
@@ -241,7 +242,7 @@ static ampc_status set_options(const ampc_compile_options *o, arena *a, diag *d,
     return AMPC_OK;
 }
 
-/* What lies in files is read where it was when the model was imported. */
+/* External data are read from their original files, relative to the current folder. */
 static ampc_status run_passes(ir_module *m, compile *c)
 {
     rt_weights *weights;
@@ -304,7 +305,7 @@ const char *ampc_module_summary(const ampc_module *module)
     return module && module->summary ? module->summary : "";
 }
 
-/* ---- looking at a module ---- */
+/* ---- inspecting a module ---- */
 
 ampc_status api_graph(const ampc_module *m, const char *key, diag *d, const ir_graph **out)
 {

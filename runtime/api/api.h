@@ -1,4 +1,4 @@
-/* api.h - what stands behind the handles of ampc.h; private to api*.c. */
+/* api.h - the definitions of the handles in ampc.h; private to api*.c. */
 #ifndef RT_API_H
 #define RT_API_H
 
@@ -10,21 +10,21 @@ struct ampc_context {
     diag *d;
     void (*log)(void *user, ampc_log_level level, const char *message);
     void *user;
-    bool reports; /* the caller's log function runs */
-    int holders;  /* the caller and every module */
+    bool reports; /* the caller's log function is running */
+    int holders;  /* references: the caller and every module */
 };
 
 struct ampc_module {
     ampc_context *context;
     ir_module *ir;
-    char *folder;  /* of its weight files; NULL: the current one */
-    char *summary; /* NULL: not compiled here */
+    char *folder;  /* of the weight files; NULL: the current folder */
+    char *summary; /* NULL: not compiled in this process */
     enum { API_IMPORTED, API_COMPILED, API_BROKEN } stage;
-    int holders; /* the caller and every session */
+    int holders; /* references: the caller and every session */
 };
 
 struct ampc_tensor {
-    rt_tensor view; /* owns name and data */
+    rt_tensor view; /* owns its name and data */
     size_t bytes;
 };
 
@@ -32,40 +32,41 @@ struct ampc_session {
     ampc_module *module;
     rt_session *rt;
     rt_stepper stepper; /* session NULL: the module has no training step */
-    bool trains;        /* within ampc_train */
-    const char *loss;   /* the output that is the loss; NULL: none */
+    bool trains;        /* ampc_train is running */
+    const char *loss;   /* name of the output that is the loss; NULL: none */
     char **keys;        /* [n_keys]; NULL for constants */
-    int n_keys;         /* storage of rt */
+    int n_keys;         /* number of storages of rt */
 };
 
 void api_context_release(ampc_context *c);
 void api_module_release(ampc_module *m);
-/* The entry graph with that key. */
+/* Finds the entry graph with this key. AMPC_USAGE, reported, if there is none. */
 ampc_status api_graph(const ampc_module *m, const char *key, diag *d, const ir_graph **out);
 
-/* ---- api_check.c: AMPC_USAGE, with a message where there is a context to tell ---- */
+/* ---- api_check.c: AMPC_USAGE, with a message if there is a context to report to ---- */
 
-/* Begins a call: forgets the messages of the one before; *d is where new ones go. Refused without a handle and while
- * the context's log function runs. */
+/* Begins a call: discards the messages of the previous call and returns the diag for new ones. AMPC_USAGE if the
+ * handle is NULL or the context's log function is running. */
 ampc_status api_enter(ampc_context *c, diag **d);
 ampc_status api_enter_module(const ampc_module *m, diag **d);
 ampc_status api_enter_session(const ampc_session *s, diag **d);
-/* Also refused within ampc_train on this session: for calls that would pull the ground from under it. */
+/* Like api_enter_session, but also refused during ampc_train on this session. For calls that would free or change
+ * state that the training loop uses. */
 ampc_status api_enter_idle(const ampc_session *s, diag **d);
 
-/* For an argument that may not be NULL; `d` is in scope. */
+/* Fails unless `argument` is non-NULL; `d` must be in scope. */
 #define NEED(argument)                                                                             \
     do {                                                                                           \
         if (!(argument)) return api_null(d, __func__, #argument);                                  \
     } while (0)
 ampc_status api_null(diag *d, const char *function, const char *argument);
-/* n pointers, none of them NULL, as many as an int can count. */
+/* Fails unless the array holds n non-NULL pointers and n fits in an int. */
 #define NEED_ITEMS(argument, n) TRY(api_items(d, __func__, #argument, (const void *const *)(argument), n))
 ampc_status api_items(diag *d, const char *function, const char *argument, const void *const *items, size_t n);
 ampc_status api_dims(diag *d, const char *function, const ampc_dim *dims, size_t n);
 ampc_status api_number(diag *d, const char *what, double v, double low, double high);
 
-/* The numbers of a struct of options: 0, which is the default, or within limits. A row without a name ends a table. */
+/* The range of a numeric option. 0, the default, is always valid. A row with name NULL ends a table. */
 typedef struct api_range {
     const char *name;
     size_t offset;
@@ -80,15 +81,15 @@ typedef struct api_range {
     }
 ampc_status api_ranges(diag *d, const void *options, const api_range *ranges);
 
-/* The caller's struct as this version of the library knows it: what the caller's lacks is 0. Refused when struct_size
- * is not set, or members that this version does not have are not 0. */
+/* Copies an options struct of the caller to this version's layout, with 0 for members that the caller's version
+ * lacks. AMPC_USAGE if struct_size is not set, or if a member unknown to this version is not 0. */
 ampc_status api_options(const void *from, void *to, size_t size, diag *d);
-/* The other way round, for structs that are filled: as much as the caller's has room for, which is checked before the
- * call does anything. Nothing for NULL. */
+/* The opposite direction, for result structs: api_result_check validates struct_size before the call does anything;
+ * api_result copies as much as fits into the caller's struct. `to` may be NULL. */
 ampc_status api_result_check(const void *to, diag *d);
 void api_result(const void *from, void *to, size_t size);
 
-/* A value for the storage of this key. */
+/* Checks that `v` is a valid value for the state `s`. */
 ampc_status api_state(diag *d, const ir_storage *s, const char *key, double v);
 
 #endif

@@ -1,4 +1,4 @@
-/* api_check.c - what a call of the public API is refused for before it does anything. */
+/* api_check.c - argument checks that every call of the public API makes before doing anything. */
 #include "runtime/api/api.h"
 
 #include "ir/limits.h"
@@ -78,7 +78,7 @@ ampc_status api_ranges(diag *d, const void *options, const api_range *ranges)
     return AMPC_OK;
 }
 
-/* No struct of any version is longer; what says so was not set. */
+/* No version of any struct is larger; a larger size means that struct_size was not set. */
 enum { STRUCT_LIMIT = 1 << 12 };
 
 static ampc_status check_size(size_t given, const char *what, diag *d)

@@ -1,5 +1,5 @@
-/* api_export.c - ONNX files: a session's weights and the model file they belong to, brought together; a graph of a
- * module as a model. */
+/* api_export.c - export to ONNX: a session's weights merged into the imported model file, or a graph of a module as a
+ * new model. */
 #include "runtime/api/export.h"
 
 #include "frontend/onnx.h"
@@ -19,12 +19,13 @@
 /* ---- the two files ---- */
 
 typedef struct export_files {
-    const char *path[2]; /* by onnx_part */
+    const char *path[2]; /* indexed by onnx_part */
     rt_atomic_file *file[2];
     diag *d;
 } export_files;
 
-/* Only the model's name is the user's own: what stands at the other is replaced, never followed. */
+/* The user chose only the model's path. An existing file at the data path is replaced, and a symbolic link there is
+ * not followed. */
 static ampc_status write_part(void *user, onnx_part part, const void *bytes, size_t n)
 {
     export_files *f = user;
@@ -43,7 +44,7 @@ static ampc_status commit(export_files *f)
 
 /* ---- the weights ---- */
 
-/* Fills out[rt_session_storage_count(s)] with what belongs to the model. */
+/* Fills out[rt_session_storage_count(s)] with the parameters and buffers of the model. */
 static ampc_status list_weights(rt_session *s, const ir_module *m, diag *d, onnx_trained *out, int *n)
 {
     *n = 0;
@@ -56,9 +57,9 @@ static ampc_status list_weights(rt_session *s, const ir_module *m, diag *d, onnx
     return AMPC_OK;
 }
 
-/* ---- names ---- */
+/* ---- paths ---- */
 
-/* malloced, "" when the module names no model that can be read; NULL: no memory. */
+/* Path of the imported model, malloced: "" if the module names none, NULL if memory is exhausted. */
 static char *find_source(const ir_module *m, const char *folder)
 {
     const char *source = ir_module_source(m);
@@ -105,7 +106,7 @@ static ampc_status check_names(const char *source, const char *path, diag *d)
     return check_name(path, d);
 }
 
-/* ---- all of it ---- */
+/* ---- export ---- */
 
 static ampc_status export_to(rt_session *s, const ir_module *m, const char *source, export_files *files,
                              onnx_trained *trained)

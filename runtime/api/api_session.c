@@ -1,4 +1,4 @@
-/* api_session.c - the public API, run side: tensors, sessions, steps, checkpoints. */
+/* api_session.c - the run side of the public API: tensors, sessions, steps, checkpoints. */
 #include "runtime/api/api.h"
 
 #include "runtime/backend/alloc.h"
@@ -86,7 +86,7 @@ void *ampc_tensor_data(ampc_tensor *tensor) { return tensor ? tensor->view.data 
 
 /* ---- opening a session ---- */
 
-/* sizes[i] of symbol i, -1 where the options say nothing. */
+/* Sets sizes[i] for symbol i; -1 if the options do not fix it. */
 static ampc_status bind_dims(const ir_module *m, const ampc_session_options *o, int64_t *sizes,
                              diag *d)
 {
@@ -191,7 +191,7 @@ void ampc_session_free(ampc_session *session)
 
 /* ---- running ---- */
 
-/* The output statement that the key of a result names. */
+/* The graph output that a result key refers to. */
 static const char *result_name(const ampc_session *s, const char *key)
 {
     static const char prefix[] = "output/";

@@ -1,4 +1,4 @@
-/* api_train.c - the public API: the whole training loop and evaluation on a data set. */
+/* api_train.c - the training loop and the evaluation of a data set in the public API. */
 #include "runtime/api/api.h"
 
 #include "ir/limits.h"
@@ -7,7 +7,7 @@
 
 #include <stdlib.h>
 
-/* The data set of the caller's text; synthetic data are made for the inputs of `graph`. */
+/* Opens the data set described by `spec`; synthetic data have the types of the inputs of `graph`. */
 static ampc_status open_data(const ampc_session *s, const ir_graph *g, const char *spec,
                              rt_split split, uint64_t seed, diag *d, rt_dataset **data)
 {
@@ -25,7 +25,7 @@ static ampc_status open_data(const ampc_session *s, const ir_graph *g, const cha
 
 typedef struct loop {
     const ampc_train_options *options;
-    uint64_t skipped; /* before the step */
+    uint64_t skipped; /* skipped steps before the current one */
 } loop;
 
 static bool report(void *user, const rt_step *step)
@@ -92,7 +92,7 @@ ampc_status ampc_train(ampc_session *session, const ampc_train_options *options)
     session->trains = true;
     ampc_status status = run(session, &o, data, d);
     session->trains = false;
-    if (status == AMPC_OK) diag_clear(d); /* what calls from `progress` said */
+    if (status == AMPC_OK) diag_clear(d); /* discard messages of calls made in `progress` */
     rt_dataset_close(data);
     return status;
 }

@@ -1,7 +1,7 @@
-/* atomic_file.c - temporary file, fsync, check, rename, fsync of the folder; see the header for the protocol.
+/* atomic_file.c - temporary file, fsync, check, rename, fsync of the folder; the header describes the protocol.
  *
- * A temporary file is named ".NAME.PID-NUMBER.ampc-tmp" beside its target and locked (flock) by its
- * writer; the sweep removes those whose lock it can take. */
+ * A temporary file is named ".NAME.PID-NUMBER.ampc-tmp", is in the folder of its target and is locked (flock) by its
+ * writer. The sweep removes those that it can lock. */
 #include "runtime/files/atomic_file.h"
 #include "runtime/files/io.h"
 #include "runtime/backend/memory.h"
@@ -24,17 +24,17 @@
 enum { BUFFER_SIZE = 1 << 16, SYNC_SIZE = 8 << 20 };
 
 struct rt_atomic_file {
-    const char *path; /* as the user gave it, for messages */
+    const char *path; /* as the user wrote it, for messages */
     diag *d;
-    char *target; /* links followed */
+    char *target; /* `path` with links resolved */
     char *temp;   /* NULL: `target` is written directly */
     int fd;
     uint64_t length; /* bytes written, buffered ones included */
-    uint64_t begun;  /* bytes that the disk was told of */
-    size_t held;     /* bytes in the buffer */
-    rt_atomic_check *check; /* NULL: all bytes, by `hash` */
+    uint64_t begun;  /* bytes passed to rt_io_begin_sync */
+    size_t held;     /* bytes in `buffer` */
+    rt_atomic_check *check; /* NULL: compare all bytes by `hash` */
     void *check_user;
-    XXH3_state_t *hash; /* of the bytes that left the buffer; NULL: `target` is written directly */
+    XXH3_state_t *hash; /* of the bytes flushed from the buffer; NULL: `target` is written directly */
     unsigned char buffer[BUFFER_SIZE];
 };
 
@@ -59,7 +59,7 @@ static ampc_status fail(const rt_atomic_file *f, const char *what)
     return diag_errno(f->d, DIAG_FILE(f->path), what);
 }
 
-/* Where the bytes shall end up: follows a link that leads somewhere. NULL when memory is exhausted. */
+/* The path that is finally written: follows existing links. NULL if memory is exhausted. */
 static char *resolve(const char *path, bool *direct)
 {
     struct stat st;
@@ -86,7 +86,7 @@ static ampc_status open_temp(rt_atomic_file *f)
     f->hash = XXH3_createState();
     if (!f->hash) return rt_no_memory(f->d);
     XXH3_64bits_reset(f->hash);
-    /* A name left by a dead process with our number is skipped, not reused. */
+    /* The name may exist if a dead process had our PID; try the next number instead of reusing it. */
     for (int attempt = 0; attempt < 100; attempt++) {
         free(f->temp);
         f->temp = temp_name(f->target);
@@ -96,13 +96,13 @@ static ampc_status open_temp(rt_atomic_file *f)
     }
     if (f->fd < 0) {
         int error = errno;
-        free(f->temp); /* not ours to remove */
+        free(f->temp); /* another process owns it */
         f->temp = NULL;
         errno = error;
         return fail(f, "cannot create a file beside it");
     }
-    flock(f->fd,
-          LOCK_EX | LOCK_NB); /* where locks are missing the sweep finds none to take either */
+    /* Failure is harmless: without lock support the sweep cannot lock the file either and leaves it alone. */
+    flock(f->fd, LOCK_EX | LOCK_NB);
     return AMPC_OK;
 }
 
@@ -151,7 +151,7 @@ static ampc_status flush(rt_atomic_file *f)
     return put(f, f->buffer, held);
 }
 
-/* What is in the file goes to the disk while the rest is made. */
+/* Starts writing flushed bytes to the disk while the caller produces the rest. */
 static void begin_sync(rt_atomic_file *f)
 {
     uint64_t written = f->length - f->held;
@@ -184,7 +184,7 @@ ampc_status rt_atomic_write(rt_atomic_file *f, const void *src, size_t n)
 
 ampc_status rt_atomic_rewrite(rt_atomic_file *f, uint64_t offset, const void *src, size_t n)
 {
-    assert(f->check); /* the writers' order of calls, whatever is written */
+    assert(f->check); /* a fixed call order in the writers, independent of the data */
     TRY(flush(f));
     return rt_io_pwrite(f->fd, src, n, offset) ? AMPC_OK : fail(f, "cannot write");
 }
@@ -198,7 +198,7 @@ void rt_atomic_check_with(rt_atomic_file *f, rt_atomic_check *check, void *user)
     f->check_user = user;
 }
 
-/* The default check. `user`: the file. */
+/* The default check; `user` is the file. */
 static ampc_status check_bytes(void *user, int fd, const char *path, diag *d)
 {
     rt_atomic_file *f = user;
@@ -214,7 +214,7 @@ static ampc_status check_bytes(void *user, int fd, const char *path, diag *d)
     return same ? AMPC_OK : diag_error(d, AMPC_REJECTED, DIAG_FILE(path), "other bytes than were written");
 }
 
-/* Reads back what stands in the temporary file. */
+/* Reads the temporary file back. */
 static ampc_status check(rt_atomic_file *f)
 {
     diag *quiet = diag_new(NULL, NULL);
@@ -230,7 +230,7 @@ static ampc_status check(rt_atomic_file *f)
 
 ampc_status rt_atomic_prepare(rt_atomic_file *f)
 {
-    if (f->fd < 0) return AMPC_OK; /* done before */
+    if (f->fd < 0) return AMPC_OK; /* already prepared */
     TRY(flush(f));
     if (f->temp && !rt_io_fsync(f->fd)) return fail(f, "cannot bring it to the disk");
     if (f->temp) TRY(check(f));
@@ -265,7 +265,7 @@ ampc_status rt_atomic_commit(rt_atomic_file *f)
 
 /* ---- two files ---- */
 
-/* What stands at the target, under a second name: "" when nothing does, NULL when the file system has no links. */
+/* Links the existing target to a second name, *old: "" if there is no target, NULL if the file system has no links. */
 static ampc_status keep_old(const rt_atomic_file *f, char **old)
 {
     *old = temp_name(f->target);
@@ -333,7 +333,7 @@ static bool is_temp_of(const char *name, const char *prefix)
            strcmp(name + n - suffix, TEMP_SUFFIX) == 0;
 }
 
-/* True when the file had no living writer and is gone. */
+/* Returns true if the file had no living writer and was removed. */
 static bool sweep_file(int folder, const char *name)
 {
     int fd = openat(folder, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);

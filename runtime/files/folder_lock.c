@@ -1,4 +1,4 @@
-/* folder_lock.c - taking, naming and dropping the lock of a folder. */
+/* folder_lock.c - acquiring and releasing the lock of a folder, and recording its owner. */
 #include "runtime/files/folder_lock.h"
 
 #include "runtime/files/io.h"
@@ -15,7 +15,7 @@
 
 enum { OWNER_BYTES = 128 };
 
-/* False when the owner before removed the file between our open and our lock: what we hold is nobody's then. */
+/* False if the previous owner removed the file between our open and our lock: then we locked a deleted file. */
 static bool is_still_there(const rt_folder_lock *l)
 {
     struct stat ours, named;
@@ -32,7 +32,7 @@ static ampc_status refuse(const rt_folder_lock *l, const char *folder, diag *d)
                       *owner ? owner : "process unknown");
 }
 
-/* For the message above alone, so that a failure does not matter. */
+/* The name is used only for the message above, so failures are ignored. */
 static void name_owner(const rt_folder_lock *l)
 {
     char owner[OWNER_BYTES], host[64] = "";
@@ -57,7 +57,7 @@ static ampc_status take(const char *folder, diag *d, rt_folder_lock *l)
     return AMPC_OK;
 }
 
-/* The file stays. */
+/* Leaves the file in place. */
 static void let_go(rt_folder_lock *l)
 {
     if (l->fd >= 0) rt_io_close(l->fd);
@@ -82,6 +82,6 @@ ampc_status rt_folder_lock_take(const char *folder, diag *d, rt_folder_lock *out
 
 void rt_folder_lock_drop(rt_folder_lock *l)
 {
-    if (l->fd >= 0) unlink(l->path); /* before the lock goes: afterwards it might be the next owner's */
+    if (l->fd >= 0) unlink(l->path); /* before unlocking: afterwards the file might belong to the next owner */
     let_go(l);
 }

@@ -1,8 +1,8 @@
-/* folder_lock.h - one writer a folder.
+/* folder_lock.h - lock that allows one writer per folder.
  *
- * The lock (flock) is on the file ".ampc-lock" in the folder, which holds the owner's process number and host. It
- * vanishes with the process however that ends; the file itself goes when the lock is dropped, or is taken over by the
- * next owner. On NFS the lock holds between hosts where the server has its lock service. */
+ * The lock (flock) is on the file ".ampc-lock" in the folder, which contains the owner's PID and host name. The
+ * kernel releases the lock when the process ends for any reason; the file is removed when the lock is dropped, or
+ * reused by the next owner. On NFS the lock works across hosts if the server runs a lock service. */
 #ifndef RT_FOLDER_LOCK_H
 #define RT_FOLDER_LOCK_H
 
@@ -15,9 +15,10 @@ typedef struct rt_folder_lock {
 
 #define RT_NO_FOLDER_LOCK ((rt_folder_lock){.fd = -1})
 
-/* AMPC_USAGE, naming the owner, when another process (or another lock of this one) holds it; AMPC_IO when no file can
- * be made in the folder; AMPC_NO_MEMORY. A file system without locks is a warning, and nothing is held. */
+/* Locks `folder` without waiting. Fails with AMPC_USAGE, naming the owner, if another process (or another lock of
+ * this process) holds the lock; with AMPC_IO if no file can be created in the folder; with AMPC_NO_MEMORY. On a file
+ * system without locks it only warns, and nothing is held. */
 ampc_status rt_folder_lock_take(const char *folder, diag *d, rt_folder_lock *out);
-void rt_folder_lock_drop(rt_folder_lock *l); /* one that is not held allowed */
+void rt_folder_lock_drop(rt_folder_lock *l); /* allowed if not held */
 
 #endif

@@ -1,6 +1,6 @@
-/* io.c - full transfers over POSIX calls, with a switch that makes the n-th call fail.
+/* io.c - complete transfers over POSIX calls, with fault injection.
  *
- * Every call passes fault(): it counts, and in a test says "fail now". */
+ * Every system call is preceded by fault(), which counts it and, in a test, decides whether it fails. */
 #include "runtime/files/io.h"
 #include "ir/beneath.h"
 
@@ -78,7 +78,7 @@ bool rt_io_size(int fd, uint64_t *size)
     return true;
 }
 
-/* The kernel moves at most 2 GiB - 4 KiB a call and some systems refuse more. */
+/* Linux transfers at most 2 GiB - 4 KiB per call; some other systems reject larger requests. */
 static size_t piece(size_t n) { return n < (1u << 30) ? n : (1u << 30); }
 
 bool rt_io_pread(int fd, void *dst, size_t n, uint64_t offset)
@@ -97,7 +97,7 @@ bool rt_io_pread(int fd, void *dst, size_t n, uint64_t offset)
     return true;
 }
 
-/* offset < 0: at the descriptor's position. */
+/* offset < 0: write at the current position. */
 static bool write_pieces(int fd, const void *src, size_t n, int64_t offset)
 {
     const char *at = src;
@@ -168,7 +168,7 @@ bool rt_io_fsync_folder(const char *path)
     snprintf(folder, sizeof folder, "%.*s", n ? n : 1, slash ? path : ".");
     int fd = rt_io_open(folder, O_RDONLY | O_DIRECTORY, 0);
     if (fd < 0) return false;
-    /* Some file systems cannot sync a folder and say EINVAL; then there is nothing more to do. */
+    /* EINVAL: the file system cannot sync a folder, so there is nothing to do. */
     bool done = rt_io_fsync(fd) || errno == EINVAL;
     int error = errno;
     bool closed = rt_io_close(fd);

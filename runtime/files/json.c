@@ -1,5 +1,5 @@
-/* json.c - jansson with its losses found: text is made in memory of its full size, and parsed behind a string that
- * takes the losses. */
+/* json.c - works around jansson's silent errors on memory exhaustion: text is written into a buffer of its full size,
+ * and parsed after a string that makes the lexer's buffer large enough. */
 #include "runtime/files/json.h"
 
 #include <stdlib.h>
@@ -7,7 +7,7 @@
 
 char *rt_json_text(const json_t *value, size_t spare, size_t *n)
 {
-    *n = json_dumpb(value, NULL, 0, JSON_COMPACT); /* into memory of ours nothing has to grow */
+    *n = json_dumpb(value, NULL, 0, JSON_COMPACT); /* jansson never has to grow a buffer that the caller provides */
     char *text = *n ? malloc(*n + spare) : NULL;
     if (text && json_dumpb(value, text, *n, JSON_COMPACT) == *n) return text;
     free(text);
@@ -16,12 +16,12 @@ char *rt_json_text(const json_t *value, size_t spare, size_t *n)
 
 /* ---- reading ---- */
 
-/* Jansson's lexer keeps its buffer from token to token and forgets bytes when it cannot grow. So the text is parsed as
- * element 1 of an array whose element 0 is a string longer than any token of the text: whatever is lost is missing
- * there, where it does no harm. */
+/* Jansson's lexer reuses one buffer for all tokens and loses bytes if the buffer cannot grow. Therefore the text is
+ * parsed as element 1 of an array whose element 0 is a string longer than any token of the text. Bytes can be lost
+ * only from that string, which is discarded. */
 enum { MARGIN = 16 };
 
-/* No token is longer than what lies between two quotation marks. */
+/* An upper bound: no token is longer than the text between two quotation marks. */
 static size_t longest_token(const char *text, size_t n)
 {
     size_t longest = 0, from = 0;
@@ -34,15 +34,15 @@ static size_t longest_token(const char *text, size_t n)
     return n - from > longest ? n - from : longest;
 }
 
-/* Of the token with its quotation marks; no power of two, where the buffer grows: the closing mark must not be what is
- * lost, as the lexer looks for it in the buffer. */
+/* Length of the token including its quotation marks. Not a power of two, where the buffer grows: the byte lost must
+ * not be the closing quotation mark, which the lexer looks for in the buffer. */
 static size_t primer_length(const char *text, size_t n)
 {
     size_t length = longest_token(text, n) + MARGIN;
     return length + ((length & (length - 1)) == 0);
 }
 
-/* ["xxx",text]; NULL when memory is exhausted. */
+/* Builds ["xxx",text]; NULL if memory is exhausted. */
 static char *primed_text(const char *text, size_t n, size_t primer, size_t *length)
 {
     *length = primer + n + 3;
@@ -58,7 +58,7 @@ static char *primed_text(const char *text, size_t n, size_t primer, size_t *leng
     return primed;
 }
 
-/* The value, or NULL when the text is malformed or something was lost. */
+/* The parsed value; NULL if the text is malformed or bytes were lost. */
 static json_t *parse_primed(const char *text, size_t n)
 {
     size_t length, primer = primer_length(text, n);
@@ -73,11 +73,11 @@ static json_t *parse_primed(const char *text, size_t n)
 
 ampc_status rt_json_parse(const char *text, size_t n, bool ours, json_error_t *e, json_t **out)
 {
-    *e = (json_error_t){0}; /* jansson leaves the code as it was when it sets none */
+    *e = (json_error_t){0}; /* jansson does not always set the code */
     *out = parse_primed(text, n);
     if (*out) return AMPC_OK;
     if (ours) return AMPC_NO_MEMORY;
-    /* Malformed text is so a second time; its error is about the text alone. */
+    /* Malformed text fails again, now with an error that refers to the text alone. */
     json_t *again = json_loadb(text, n, JSON_REJECT_DUPLICATES, e);
     const bool wrong = !again && *e->text && json_error_code(e) != json_error_out_of_memory;
     json_decref(again);

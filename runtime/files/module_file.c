@@ -1,4 +1,4 @@
-/* module_file.c - text and weights of a module, written as one. */
+/* module_file.c - writes the text and the weights of a module as one transaction. */
 #include "runtime/files/module_file.h"
 
 #include "runtime/backend/alloc.h"
@@ -8,10 +8,10 @@
 
 #include <string.h>
 
-/* Where the module found its weights before. */
+/* The previous location of the module's weights. */
 typedef struct origin {
     const char *path, *hash;
-    ir_data *data; /* by storage */
+    ir_data *data; /* indexed by storage */
 } origin;
 
 static bool origin_keep(const ir_module *m, origin *o)
@@ -58,7 +58,7 @@ ampc_status rt_module_save(ir_module *m, const char *dir, const char *path, cons
 {
     origin before;
     rt_atomic_file *text;
-    TRY(rt_atomic_open(path, d, &text)); /* first of all: a bad path is found before the work */
+    TRY(rt_atomic_open(path, d, &text)); /* first, so that a bad path is reported before any work */
     if (!origin_keep(m, &before)) {
         rt_atomic_abort(text);
         return rt_no_memory(d);

@@ -1,13 +1,13 @@
-/* module_file.h - a compiled module as two files: its text, and its weights in a sidecar. */
+/* module_file.h - saving a compiled module as two files: its text, and its weights in a sidecar. */
 #ifndef RT_MODULE_FILE_H
 #define RT_MODULE_FILE_H
 
 #include "ir/ir.h"
 
-/* Writes the text to `path`, and unless `weights` is NULL every storage that is neither brief nor zero to a sidecar of
- * that name, where the module finds them from then on (`dir`: where its weights are relative to now). Both files
- * appear or neither, and after a failure the module is as it was. AMPC_IO, AMPC_REJECTED (weights that cannot be
- * read), AMPC_NO_MEMORY. */
+/* Writes the module's text to `path`. Unless `weights` is NULL, also writes every storage that is neither small nor
+ * zero to a sidecar of that name, from which the module reads them afterwards. `dir` is the folder of the module's
+ * current weight files. Either both files are replaced or neither; on failure the module is unchanged. Fails with
+ * AMPC_IO, AMPC_REJECTED (unreadable weights) or AMPC_NO_MEMORY. */
 ampc_status rt_module_save(ir_module *m, const char *dir, const char *path, const char *weights, diag *d);
 
 #endif

@@ -1,9 +1,9 @@
-/* safetensors.c - reading .safetensors: the whole table is checked before any tensor can be asked for.
+/* safetensors.c - reading .safetensors: the whole table is checked before any tensor can be read.
  *
- * Order of checks: length of the header, JSON without duplicate keys, each entry on its own, then the
- * entries by offset (first at 0, each where the one before ends, last at the end of the file), then the
- * hash of the header. That hash is computed first: text that it proves to be ours cannot be malformed, so that a
- * failure to read it is one of memory. The JSON value stays alive and owns all names. */
+ * Order of checks: length of the header; JSON without duplicate keys; each entry separately; the entries by offset
+ * (the first starts at 0, each starts where the previous one ends, the last ends at the end of the file); the hash of
+ * the header. That hash is computed first: if it matches, the text is ours and cannot be malformed, so a failure to
+ * parse it is one of memory. The JSON value stays alive and owns all names. */
 #include "runtime/files/safetensors.h"
 #include "runtime/files/io.h"
 #include "runtime/files/json.h"
@@ -20,14 +20,14 @@ struct rt_safetensors {
     char *path;
     diag *d;
     int fd;
-    bool borrowed; /* the descriptor stays open */
+    bool borrowed; /* do not close the descriptor */
     rt_verify verify;
     uint64_t file_bytes, data_start;
-    json_t *root, *metadata; /* metadata: borrowed from root, NULL when absent */
+    json_t *root, *metadata; /* metadata: borrowed from root, NULL if absent */
     rt_tensor_entry *entries;
     size_t *by_name;     /* indices of entries, sorted by name */
     int64_t *dims;       /* of all entries */
-    const char **hashes; /* recorded ones by entry, NULL where none is */
+    const char **hashes; /* recorded hash of each entry, NULL if there is none */
     size_t count;
     char hash[33];
 };
@@ -122,7 +122,7 @@ static int compare_name(const void *a, const void *b, void *entries)
     return strcmp(e[*(const size_t *)a].name, e[*(const size_t *)b].name);
 }
 
-/* Offsets become absolute on the way. */
+/* Also makes the offsets absolute. */
 static ampc_status check_layout(rt_safetensors *f)
 {
     uint64_t at = 0;
@@ -133,7 +133,7 @@ static ampc_status check_layout(rt_safetensors *f)
                           i ? "a hole in the data before this tensor"
                             : "the data of the first tensor do not begin at 0");
         if (e->offset < at) return refuse(f, e->name, "the data overlap those of another tensor");
-        at += e->bytes; /* offsets are below 2^63 */
+        at += e->bytes; /* cannot overflow: offsets are below 2^63 */
         e->offset += f->data_start;
     }
     if (at > f->file_bytes - f->data_start)
@@ -206,7 +206,7 @@ static void collect_hashes(rt_safetensors *f)
 
 typedef enum header_hash { NOT_RECORDED, WRONG, RIGHT } header_hash;
 
-/* Leaves the text as it was. */
+/* Leaves the text unchanged. */
 static header_hash compare_header_hash(char *text, size_t n)
 {
     char recorded[17] = "", actual[17];
@@ -277,7 +277,7 @@ static ampc_status load_header(rt_safetensors *f)
     return s;
 }
 
-/* fd -1, with errno: opening it has failed. */
+/* fd -1, with errno set: opening failed. */
 static ampc_status open_reader(int fd, bool borrowed, const char *path, rt_verify verify, diag *d, rt_safetensors **out)
 {
     const int error = errno;
@@ -303,13 +303,13 @@ ampc_status rt_safetensors_adopt(int fd, const char *path, rt_verify verify, dia
     return open_reader(fd, false, path, verify, d, out);
 }
 
-/* O_NONBLOCK: a FIFO is refused, not waited for. */
+/* O_NONBLOCK: opening a FIFO must fail instead of waiting. */
 ampc_status rt_safetensors_open(const char *path, rt_verify verify, diag *d, rt_safetensors **out)
 {
     return rt_safetensors_adopt(rt_io_open(path, O_RDONLY | O_NONBLOCK, 0), path, verify, d, out);
 }
 
-/* ---- asking ---- */
+/* ---- access ---- */
 
 size_t rt_safetensors_count(const rt_safetensors *f) { return f->count; }
 
@@ -353,7 +353,7 @@ ampc_status rt_safetensors_read(const rt_safetensors *f, const rt_tensor_entry *
                : refuse(f, e->name, "damaged: the tensor's hash is wrong");
 }
 
-/* ---- what was written ---- */
+/* ---- checking a written file ---- */
 
 static ampc_status check_tensor(const rt_safetensors *f, const rt_tensor_entry *e, void *piece, size_t room,
                                 XXH3_state_t *state)

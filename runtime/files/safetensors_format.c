@@ -1,4 +1,4 @@
-/* safetensors_format.c - type words and hash digits of .safetensors files. */
+/* safetensors_format.c - type names and hash digits of .safetensors files. */
 #include "runtime/files/safetensors_format.h"
 
 #include <stdio.h>
@@ -37,7 +37,7 @@ const rt_st_type *rt_st_type_by_dtype(ir_dtype dtype)
 
 char *rt_st_header_hash(char *header, size_t n)
 {
-    /* Inside a JSON string these quotes would be escaped, so only the member itself matches. */
+    /* Quotes inside a JSON string would be escaped, so only the member itself matches. */
     static const char mark[] = "\"" RT_ST_HASH_KEY "\":\"";
     char *at = memmem(header, n, mark, sizeof mark - 1);
     if (!at) return NULL;

@@ -1,8 +1,8 @@
 /* safetensors_writer.c - writing .safetensors in one pass over the data.
  *
- * The header stands before the data but holds their hashes. All hashes have 16 digits, so it is written
- * with zeros first and once more, at the same length, when the data have gone by. Before the file replaces
- * anything the reader goes through all of it and compares its table with the one in memory. */
+ * The header precedes the data but contains their hashes. All hashes have 16 digits, so the header is first written
+ * with zeros and rewritten with the same length after the data. Before the file replaces anything, it is read back
+ * completely, and its table is compared with the one in memory. */
 #include "ir/utf8.h"
 #include "runtime/files/atomic_file.h"
 #include "runtime/files/json.h"
@@ -21,7 +21,7 @@ typedef struct pending {
     const char *name; /* owned by `seen` */
     ir_dtype dtype;
     uint64_t bytes;
-    const void *data; /* NULL: from the source */
+    const void *data; /* NULL: read from `source` */
     rt_tensor_source *source;
     void *user;
     json_t *info; /* borrowed from `seen` */
@@ -33,7 +33,7 @@ struct rt_safetensors_writer {
     pending *items;
     size_t count, capacity;
     json_t *metadata;
-    json_t *seen; /* name -> info; the table is made from it in sorted order */
+    json_t *seen; /* name -> info, in the order added; the source of the sorted table */
 };
 
 void rt_safetensors_discard(rt_safetensors_writer *w)
@@ -67,7 +67,7 @@ static ampc_status refuse(const rt_safetensors_writer *w, const char *name, cons
     return diag_error(w->d, AMPC_REJECTED, (diag_loc){.node = name}, "%s", what);
 }
 
-/* Why jansson made no string of it. */
+/* Reports why jansson could not make a string of `text`. */
 static ampc_status no_string(const rt_safetensors_writer *w, const char *name, const char *text, const char *what)
 {
     uint32_t code;
@@ -79,8 +79,8 @@ static ampc_status no_string(const rt_safetensors_writer *w, const char *name, c
 ampc_status rt_safetensors_put_metadata(rt_safetensors_writer *w, const char *key,
                                         const char *value)
 {
-    assert(strncmp(key, RT_ST_HASH_KEY, sizeof RT_ST_HASH_KEY - 1) != 0); /* keys are words of the source */
-    assert(!json_object_get(w->metadata, key)); /* keys are words of the source */
+    assert(strncmp(key, RT_ST_HASH_KEY, sizeof RT_ST_HASH_KEY - 1) != 0); /* keys are constants in the source */
+    assert(!json_object_get(w->metadata, key)); /* keys are constants in the source */
     if (json_object_set_new(w->metadata, key, json_string(value)) == 0) return AMPC_OK;
     return no_string(w, key, value, "metadata that is not UTF-8");
 }
@@ -128,7 +128,7 @@ static bool grow(rt_safetensors_writer *w)
     return true;
 }
 
-/* The name as the writer's own table keeps it. */
+/* Returns the name as stored in the writer's own table. */
 static const char *add_info(rt_safetensors_writer *w, const char *name, ir_dtype dtype, int rank,
                             const int64_t *dims)
 {
@@ -188,7 +188,7 @@ static bool set_hash(rt_safetensors_writer *w, const char *key, const char *digi
     return json_object_set_new(w->metadata, key, json_string(digits)) == 0;
 }
 
-/* Orders the tensors, gives each its place, and returns the table. NULL when memory is exhausted. */
+/* Sorts the tensors, assigns their offsets and returns the table. NULL if memory is exhausted. */
 static json_t *make_table(rt_safetensors_writer *w)
 {
     int64_t at = 0;
@@ -209,7 +209,7 @@ static json_t *make_table(rt_safetensors_writer *w)
     return NULL;
 }
 
-/* The header's text, padded; NULL when memory is exhausted. */
+/* The header's text with padding; NULL if memory is exhausted. */
 static char *make_text(const json_t *table, size_t *n)
 {
     size_t length;
@@ -235,7 +235,7 @@ static ampc_status write_header(rt_safetensors_writer *w, rt_atomic_file *f, con
     return s;
 }
 
-/* Its hash is put into the text and into the table. */
+/* Computes the header's hash and stores it in the text and the table. */
 static ampc_status complete_header(rt_safetensors_writer *w, rt_atomic_file *f, const json_t *table, char *hash)
 {
     char digits[17];

@@ -1,7 +1,8 @@
-/* weights.c - initial bytes of storage: out of the module, a range of a file, or its safetensors sidecar.
+/* weights.c - initial values of storage: from the module, a range of a file, or the safetensors sidecar.
  *
- * A file is opened when the first storage needs it and stays open while its neighbours are read. The sidecar must be
- * the one that was written with the module (its recorded hash), and each of its tensors is checked as it is read. */
+ * A file is opened when a storage first needs it and stays open while consecutive storages are in it. The sidecar
+ * must be the one that was written with the module (by its recorded hash), and each of its tensors is verified when
+ * read. */
 #include "runtime/files/weights.h"
 #include "runtime/backend/alloc.h"
 #include "runtime/files/io.h"
@@ -20,12 +21,12 @@ struct rt_weights {
     diag *diag;
     rt_safetensors *sidecar;
     char *sidecar_path;
-    char *path; /* of the file that is open */
+    char *path; /* of the open file */
     int fd;     /* -1: none */
     uint64_t size;
 };
 
-/* Allocated; NULL when memory is exhausted. */
+/* Allocated with rt_alloc; NULL if memory is exhausted. */
 static char *resolve(const char *dir, const char *path)
 {
     size_t n = strlen(path) + (dir ? strlen(dir) : 0) + 2;
@@ -58,8 +59,8 @@ static ampc_status io_error(const rt_weights *w, const char *what)
     return diag_errno(w->diag, DIAG_FILE(w->path), what);
 }
 
-/* Opens what the module names. What a text names lies in its folder; the paths of an imported model were checked by the
- * import. */
+/* Opens a file that the module names. A file named by a module text must be in the text's folder; the import has
+ * already checked the paths of an imported model. */
 static ampc_status open_named(const rt_weights *w, const char *name, const char *path, int *fd)
 {
     const char *why;
@@ -203,13 +204,13 @@ ampc_status rt_weights_read(rt_weights *w, const ir_storage *s, void *dst)
     case IR_DATA_FILE: return read_file(w, s, dst);
     case IR_DATA_SIDECAR: return read_sidecar(w, s, dst);
     }
-    assert(!"no such data"); /* the parser and the importer make these kinds alone */
+    assert(!"no such data"); /* the parser and the importer create only these kinds */
     return AMPC_OK;
 }
 
 /* ---- writing --------------------------------------------------------------------------------- */
 
-/* The text keeps what a person reads: a few elements. */
+/* Small tensors stay in the text, where they can be read. */
 enum { INLINE_ELEMENTS = 16 };
 
 static bool goes_to_sidecar(const ir_storage *s)
@@ -220,7 +221,7 @@ static bool goes_to_sidecar(const ir_storage *s)
            (kind == IR_DATA_INLINE && elements > INLINE_ELEMENTS);
 }
 
-/* One storage that is copied from its file piece by piece. */
+/* A storage that is copied from its file in pieces. */
 typedef struct source {
     rt_weights *weights;
     const ir_storage *storage;
@@ -232,7 +233,7 @@ static ampc_status read_piece(void *user, uint64_t offset, void *dst, size_t n)
     return read_range(s->weights, s->storage, offset, dst, n);
 }
 
-/* `buffer`: the bytes of a tensor of the old sidecar, which can be read only as a whole. */
+/* `buffer`: receives the bytes of a tensor of the old sidecar, which can only be read as a whole. */
 static ampc_status add_storage(rt_safetensors_writer *writer, source *s, void **buffer)
 {
     const ir_storage *storage = s->storage;
@@ -271,7 +272,7 @@ static ampc_status write_file(const ir_module *m, const char *path, rt_weights *
     return status;
 }
 
-/* The module's data are in the new sidecar from now on. False: out of memory, nothing has changed. */
+/* Makes the module refer to the new sidecar. False: out of memory, nothing has changed. */
 static bool adopt_sidecar(ir_module *m, const char *path, const char *hash)
 {
     jmp_buf guard;
