@@ -13,7 +13,7 @@ void rt_array_clear(rt_array *a)
 
 bool rt_array_bytes(ir_dtype dtype, int rank, const int64_t *dims, size_t *bytes)
 {
-    /* A zero dimension makes the array empty, yet the others must still be sane. */
+    /* A zero dimension makes the array empty, but the other dimensions must still be valid. */
     bool empty = false;
     size_t total = ir_dtype_size(dtype);
     for (int i = 0; i < rank; i++) {

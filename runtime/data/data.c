@@ -1,7 +1,7 @@
-/* data.c - datasets in memory and the batches taken from them.
+/* data.c - data sets in memory, and reading batches from them.
  *
- * A column is one array, or the recipe of one that is made up on the way (synthetic). The order of an
- * epoch is drawn when its first batch is asked for and kept until another epoch is. */
+ * A column is one array, or the description of a synthetic one, whose elements are generated when read. The order of
+ * an epoch is computed for its first batch and cached until another epoch is used. */
 #include "runtime/data/data.h"
 #include "ir/philox.h"
 #include "runtime/data/data_spec.h"
@@ -17,8 +17,8 @@ enum { LEVELS = 256, CHUNK = 256 };
 
 typedef struct column {
     rt_field field;
-    rt_array array;  /* no data: synthetic */
-    bool normalised; /* u8 pixels that stand for table[pixel] */
+    rt_array array;  /* data NULL: synthetic */
+    bool normalised; /* u8 pixels; pixel p has the value table[p] */
     float table[LEVELS];
 } column;
 
@@ -26,7 +26,7 @@ struct rt_dataset {
     column *columns;
     size_t count;
     int64_t rows;
-    uint64_t seed; /* of synthetic data */
+    uint64_t seed; /* for synthetic data */
     uint32_t *order;
     uint64_t order_seed, order_epoch;
 };
@@ -69,7 +69,7 @@ static ampc_status order_prepare(rt_dataset *ds, const rt_position *p)
 
 /* ---- opening ---- */
 
-/* The column takes over the array; its name goes to the field. */
+/* Moves the array into a new column; its name becomes that of the field. */
 static void add_column(rt_dataset *ds, rt_array *a)
 {
     column *c = &ds->columns[ds->count++];
@@ -79,7 +79,7 @@ static void add_column(rt_dataset *ds, rt_array *a)
     *a = (rt_array){0};
 }
 
-/* Arrays of several dimensions count samples by their first one; only where there are none do flat arrays. */
+/* The array that determines the number of samples: the first one with several dimensions, else the first one. */
 static const rt_array *counting_array(const rt_arrays *all)
 {
     for (size_t i = 0; i < all->count; i++)
@@ -87,7 +87,7 @@ static const rt_array *counting_array(const rt_arrays *all)
     return &all->items[0];
 }
 
-/* A flat array that holds several elements of each sample (the labels of all tokens) gets a second dimension. */
+/* Adds a second dimension to a one-dimensional array with several elements per sample (such as labels of tokens). */
 static void split_flat(rt_array *a, int64_t samples)
 {
     if (a->rank != 1 || a->dims[0] == samples || samples < 1 || a->dims[0] % samples) return;
@@ -96,7 +96,7 @@ static void split_flat(rt_array *a, int64_t samples)
     a->dims[0] = samples;
 }
 
-/* Every array must have the same number of samples. */
+/* Checks that all arrays have the same number of samples. */
 static ampc_status check_arrays(const rt_arrays *all, const char *file, diag *d)
 {
     if (!all->count) return diag_error(d, AMPC_REJECTED, DIAG_FILE(file), "no arrays in it");
@@ -270,14 +270,14 @@ ampc_status rt_dataset_open(const char *spec, const rt_dataset_options *o, diag 
     return s;
 }
 
-/* ---- asking ---- */
+/* ---- access ---- */
 
 int64_t rt_dataset_rows(const rt_dataset *ds) { return ds->rows; }
 size_t rt_dataset_field_count(const rt_dataset *ds) { return ds->count; }
 
 const rt_field *rt_dataset_field(const rt_dataset *ds, size_t index)
 {
-    assert(index < ds->count); /* the feed looks fields up by name */
+    assert(index < ds->count); /* callers find fields by name */
     return &ds->columns[index].field;
 }
 
@@ -323,7 +323,7 @@ void rt_position_advance(rt_position *p, const rt_dataset *ds, int64_t batch_siz
 
 /* ---- copying samples ---- */
 
-/* Some rows on their way out: those of `order` when there is one, else first, first + 1, ... */
+/* Samples to copy: those listed in `order`, or first, first + 1, ... if `order` is NULL. */
 typedef struct transfer {
     const rt_dataset *ds;
     size_t index; /* of the column */
@@ -347,7 +347,7 @@ static void copy_stored(const transfer *t, const column *c, size_t n)
     }
 }
 
-/* Constant sizes make these copies single moves. */
+/* With constant sizes these copies become single moves. */
 #define LOOK_UP(size)                                                                              \
     for (size_t k = 0; k < n; k++) memcpy(dst + k * (size), table + pixels[k] * (size), size)
 
@@ -361,7 +361,7 @@ static void look_up(char *dst, const char *table, size_t size, const uint8_t *pi
         LOOK_UP((size_t)8);
 }
 
-/* The 256 possible values are converted once, the pixels only select. */
+/* Only the 256 possible values are converted; the pixels are indices. */
 static void copy_normalised(const transfer *t, const column *c, size_t n)
 {
     char table[LEVELS * sizeof(double)];
@@ -373,7 +373,7 @@ static void copy_normalised(const transfer *t, const column *c, size_t n)
     }
 }
 
-/* Floats are uniform with mean 0 and variance 1, integers uniform below the bound. */
+/* Generates floats uniformly with mean 0 and variance 1, integers uniformly below the bound. */
 static void make_up(const transfer *t, const column *c, uint64_t at, void *dst, size_t n)
 {
     float reals[CHUNK];
@@ -418,7 +418,7 @@ static void copy_rows(const transfer *t)
 ampc_status rt_dataset_batch(rt_dataset *ds, const rt_position *p, int64_t batch_size, size_t index,
                              void *dst, ir_dtype dtype)
 {
-    /* positions advance within an epoch; resume refuses others */
+    /* positions advance within an epoch; resuming rejects others */
     assert(index < ds->count && p->batch < (uint64_t)rt_dataset_batches(ds, batch_size));
     TRY(order_prepare(ds, p));
     copy_rows(
@@ -429,7 +429,7 @@ ampc_status rt_dataset_batch(rt_dataset *ds, const rt_position *p, int64_t batch
 void rt_dataset_slice(const rt_dataset *ds, int64_t first, int64_t count, size_t index, void *dst,
                       ir_dtype dtype)
 {
-    /* callers cut at the number of rows */
+    /* callers limit the range to the number of rows */
     assert(index < ds->count && first >= 0 && count >= 0 && first + count <= ds->rows);
     copy_rows(&(transfer){ds, index, NULL, first, count, dst, dtype});
 }

@@ -1,4 +1,4 @@
-/* data_spec.c - parsing KIND[:ITEM],KEY=VALUE,... by two tables: kinds and options. */
+/* data_spec.c - parses KIND[:ITEM],KEY=VALUE,... by two tables: kinds and options. */
 #include "runtime/data/data_spec.h"
 #include "runtime/backend/memory.h"
 
@@ -53,7 +53,7 @@ static bool set_permute(rt_data_spec *s, const char *v)
 
 static const struct {
     const char *key;
-    unsigned kinds; /* that know it */
+    unsigned kinds; /* that accept it */
     bool (*set)(rt_data_spec *s, const char *value);
     const char *wanted;
 } options[] = {
@@ -81,7 +81,7 @@ static ampc_status add_file(rt_data_spec *s, const char *name, const char *file,
     return AMPC_OK;
 }
 
-/* KEY=VALUE; for npy every other key names an array. Cuts the item at '='. */
+/* Parses KEY=VALUE; for npy, an unknown key is the name of an array. Modifies `item`. */
 static ampc_status parse_item(rt_data_spec *s, char *item, const char *spec, diag *d)
 {
     char *value = strchr(item, '=');

@@ -1,4 +1,4 @@
-/* data_spec.h - the text after --data, taken apart; private to the data layer. */
+/* data_spec.h - parser for the value of --data; private to the data layer. */
 #ifndef RT_DATA_SPEC_H
 #define RT_DATA_SPEC_H
 
@@ -8,7 +8,7 @@
 
 typedef enum rt_data_kind { RT_DATA_IDX, RT_DATA_NPZ, RT_DATA_NPY, RT_DATA_SYNTHETIC } rt_data_kind;
 
-/* `path` (idx, npz) and the names and files (npy) point into `text`. */
+/* `path` (idx, npz) and the names and files (npy) are pointers into `text`. */
 typedef struct rt_data_spec {
     rt_data_kind kind;
     char *text;
@@ -24,7 +24,7 @@ typedef struct rt_data_spec {
     uint64_t permute_seed;
 } rt_data_spec;
 
-/* AMPC_USAGE with the reason, AMPC_NO_MEMORY. Clear `out` in any case. */
+/* Fails with AMPC_USAGE, with the reason, or AMPC_NO_MEMORY. The caller clears `out` also on failure. */
 ampc_status rt_data_spec_parse(const char *spec, diag *d, rt_data_spec *out);
 void rt_data_spec_clear(rt_data_spec *s);
 

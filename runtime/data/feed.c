@@ -1,4 +1,4 @@
-/* feed.c - matching the fields of a data set with the inputs of an entry graph, and filling the inputs. */
+/* feed.c - maps the fields of a data set to the inputs of an entry graph, and fills the inputs. */
 #include "runtime/data/feed.h"
 
 #include "runtime/backend/alloc.h"
@@ -103,7 +103,7 @@ static const rt_field *field_of(const rt_feed *f, int i)
     return rt_dataset_field(f->data, f->sources[i].field);
 }
 
-/* Sizes of all symbols, from the inputs whose shapes determine them. */
+/* Determines the sizes of all symbols, starting from the inputs whose shapes determine them. */
 static ampc_status learn_sizes(rt_feed *f, diag *d)
 {
     bool learnt = true;
@@ -120,7 +120,7 @@ static ampc_status learn_sizes(rt_feed *f, diag *d)
     return status;
 }
 
-/* An input that does not grow with the batch makes the batch a fixed one. */
+/* The batch is fixed if an input does not grow with it. */
 static void find_fixed(rt_feed *f)
 {
     f->batch = f->sizing.batch;
@@ -194,7 +194,7 @@ bool rt_feed_reads_integers(const rt_feed *f, int field)
 
 /* ---- filling ---- */
 
-/* Shapes of all inputs for `count` samples; the sizes other than the batch are known. */
+/* Sets the shapes of all inputs for `count` samples; all other symbols are bound. */
 static ampc_status set_count(rt_feed *f, int64_t count, diag *d)
 {
     f->sizing.batch = count;
@@ -236,7 +236,7 @@ int64_t rt_feed_samples(const rt_feed *f) { return f->sizing.batch; }
 
 /* ---- synthetic data ---- */
 
-/* Ops whose integer operand addresses an axis of a table operand; axis -1: the attribute `axis`. */
+/* Ops with an integer operand that indexes an axis of a table operand; axis -1: given by the attribute `axis`. */
 static const struct {
     ir_op op;
     int index, table, axis;
@@ -267,7 +267,7 @@ static int64_t table_size(const ir_use *use)
     return 0;
 }
 
-/* Follows the integers that are made from v; `depth` keeps a web of them from being walked on every path. */
+/* Follows all integers computed from v. `depth` bounds the search, which visits shared values once per path. */
 static int64_t bound_below(const ir_value *v, int depth)
 {
     int64_t bound = 0;
@@ -282,8 +282,8 @@ static int64_t bound_below(const ir_value *v, int depth)
 
 int64_t rt_feed_bound(const ir_value *v) { return bound_below(v, 6); }
 
-/* The dimensions of one sample: those after the first, and before them how many rows of the input a sample has,
- * unless it is one. */
+/* Sets the dimensions of one sample: the number of rows of the input per sample, unless it is 1, and all dimensions
+ * of the input but the first. */
 static void describe_sample(const rt_sizing *z, const ir_value *v, rt_field *f)
 {
     int64_t dims[IR_MAX_RANK], each = 1;

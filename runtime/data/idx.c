@@ -1,4 +1,4 @@
-/* idx.c - IDX files through zlib, which passes plain files on unchanged. */
+/* idx.c - reads IDX files with zlib, which also reads uncompressed files. */
 #include "runtime/data/idx.h"
 #include "runtime/files/io.h"
 #include "runtime/backend/memory.h"
@@ -13,7 +13,7 @@
 #include <zlib.h>
 
 enum { MAX_RANK = 4, READ_PIECE = 1 << 24 };
-/* No deflate stream expands further; a header that promises more is lying. */
+/* Maximum expansion of deflate; a header that claims more is wrong. */
 enum { MAX_EXPANSION = 1032 };
 
 typedef struct idx_reader {
@@ -28,7 +28,7 @@ static ampc_status refuse(const idx_reader *r, const char *what)
     return diag_error(r->d, AMPC_REJECTED, DIAG_FILE(r->path), "%s", what);
 }
 
-/* Exactly n bytes; `what` is said when the file ends before. */
+/* Reads exactly n bytes; reports `what` if the file ends earlier. */
 static ampc_status read_bytes(const idx_reader *r, void *dst, size_t n, const char *what)
 {
     for (char *at = dst; n > 0;) {
@@ -78,7 +78,7 @@ static ampc_status read_body(const idx_reader *r, rt_array *a)
     TRY(read_bytes(r, a->data, a->bytes, "shorter than its IDX header says"));
     int got = gzread(r->gz, &more, 1), code;
     if (got > 0) return refuse(r, "longer than its IDX header says");
-    gzerror(r->gz, &code); /* the end is where zlib compares length and checksum */
+    gzerror(r->gz, &code); /* zlib verifies length and checksum at the end of the stream */
     if (code == Z_ERRNO) return diag_errno(r->d, DIAG_FILE(r->path), "cannot read");
     if (got < 0 || code != Z_OK) return refuse(r, "the compressed data are damaged or cut");
     return AMPC_OK;

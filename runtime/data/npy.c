@@ -1,7 +1,7 @@
 /* npy.c - .npy: magic, version, header length, a Python dict literal, data.
  *
- * The header is read by a scanner for exactly the literals that NumPy writes (strings, True, False,
- * tuples of integers); nothing is evaluated. Sizes are checked before memory is taken. */
+ * A scanner parses only the literals that NumPy writes in headers (strings, True, False, tuples of integers); nothing
+ * is evaluated. Sizes are checked before memory is allocated. */
 #include "runtime/data/npy.h"
 #include "runtime/files/atomic_file.h"
 #include "runtime/files/io.h"
@@ -29,7 +29,7 @@ typedef struct scanner {
     const rt_npy_source *source;
     diag *d;
     ir_dtype u2_as;
-    unsigned seen; /* bit per key of npy_keys */
+    unsigned seen; /* a bit for each key of npy_keys */
     rt_array *out;
 } scanner;
 
@@ -60,7 +60,7 @@ static bool take_word(scanner *s, const char *word)
     return true;
 }
 
-/* A quoted string without escapes, copied into dst (cut to fit: no valid one is that long). */
+/* Parses a quoted string without escapes into dst, truncated if necessary: no valid string is that long. */
 static bool take_string(scanner *s, char *dst, size_t n)
 {
     skip_blanks(s);
@@ -107,7 +107,7 @@ static bool take_dim(scanner *s, int64_t *dim)
             __builtin_add_overflow(*dim, *s->at - '0', dim))
             return false;
     bool any = s->at > start;
-    if (any && s->at < s->end && *s->at == 'L') s->at++; /* as Python 2 wrote them */
+    if (any && s->at < s->end && *s->at == 'L') s->at++; /* written by Python 2 */
     return any;
 }
 
@@ -167,7 +167,7 @@ static ampc_status reject(const rt_npy_source *src, diag *d, const char *what)
     return diag_error(d, AMPC_REJECTED, DIAG_FILE(src->name), "%s", what);
 }
 
-/* Reads what stands before the header; sets its length and the bytes used so far. */
+/* Reads the bytes before the header; sets the header's length and the number of bytes read. */
 static ampc_status load_prefix(const rt_npy_source *src, diag *d, uint32_t *length, size_t *used)
 {
     unsigned char b[PREFIX_MAX];
@@ -201,7 +201,7 @@ static ampc_status load_header(const rt_npy_source *src, ir_dtype u2_as, diag *d
     return status;
 }
 
-/* Any byte but 0 is true; as C's bool only 0 and 1 may be. */
+/* Any nonzero byte is true in the file, but a C bool must be 0 or 1. */
 static void normalise_bools(rt_array *a)
 {
     unsigned char *b = a->data;

@@ -1,19 +1,19 @@
-/* npy.h - NumPy's .npy files, format versions 1.0, 2.0 and 3.0, C order and little-endian only.
+/* npy.h - NumPy's .npy files, format versions 1.0, 2.0 and 3.0, row-major and little-endian only.
  *
- * dtypes: f8 f4 f2 i8 i4 i2 i1 u1 b1. NumPy has no bf16: bf16 is written as <u2 (the bit patterns:
- * `a.view(np.uint16)`, or `(a.astype(np.uint32) << 16).view(np.float32)`), and <u2 is read only where
- * the caller expects bf16. Format: numpy.lib.format. */
+ * dtypes: f8 f4 f2 i8 i4 i2 i1 u1 b1. NumPy has no bf16, so bf16 is written as its bit patterns in <u2
+ * (`(a.astype(np.uint32) << 16).view(np.float32)` decodes them), and <u2 is read only if the caller expects bf16.
+ * Format: numpy.lib.format. */
 #ifndef RT_NPY_H
 #define RT_NPY_H
 
 #include "ir/diag.h"
 #include "runtime/data/array.h"
 
-/* `u2_as`: IR_bf16 to read <u2 as bf16 bit patterns, IR_NO_DTYPE to refuse it.
- * AMPC_REJECTED for malformed, short or long files, AMPC_IO, AMPC_NO_MEMORY. *out is untouched then. */
+/* `u2_as`: IR_bf16 to read <u2 as bf16 bit patterns, IR_NO_DTYPE to reject it. Fails with AMPC_REJECTED for a
+ * malformed, short or long file, AMPC_IO or AMPC_NO_MEMORY; *out is then unchanged. */
 ampc_status rt_npy_read(const char *path, ir_dtype u2_as, diag *d, rt_array *out);
-/* The same from `size` bytes that arrive in order. `read` delivers exactly n of them or reports why not;
- * no more than `size` are asked for. `name` stands in messages. */
+/* The same from a stream of `size` bytes. `read` delivers exactly n bytes or reports an error; it is never called for
+ * more than `size` bytes in total. `name` is used in messages. */
 typedef struct rt_npy_source {
     const char *name;
     uint64_t size;
@@ -25,10 +25,10 @@ ampc_status rt_npy_load(const rt_npy_source *source, ir_dtype u2_as, diag *d, rt
 /* The same from memory. */
 ampc_status rt_npy_parse(const char *name, const void *bytes, size_t n, ir_dtype u2_as, diag *d,
                          rt_array *out);
-/* Atomic. Version 1.0; data begin at a multiple of 64. */
+/* Written atomically, as version 1.0; the data begin at a multiple of 64. */
 ampc_status rt_npy_write(const char *path, const rt_array *a, diag *d);
 
-/* The bytes before the data; `dst` holds RT_NPY_HEADER_MAX. Returns their number. */
+/* Stores the bytes before the data at dst, which holds RT_NPY_HEADER_MAX bytes, and returns their number. */
 enum { RT_NPY_HEADER_MAX = 1024 };
 size_t rt_npy_header(const rt_array *a, unsigned char *dst);
 

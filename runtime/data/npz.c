@@ -1,7 +1,7 @@
-/* npz.c - .npz: reading through libzip, writing stored members with our own 100 lines.
+/* npz.c - .npz: reading with libzip, writing stored members with a minimal writer.
  *
- * The writer emits a local header and the .npy bytes a member, then the central directory and its end
- * records; ZIP64 fields (APPNOTE 4.3.9 - 4.3.16) are written where a size or offset needs them. */
+ * The writer emits a local header and the .npy bytes of each member, then the central directory and its end records.
+ * ZIP64 fields (APPNOTE 4.3.9 - 4.3.16) are written if a size or offset needs them. */
 #include "runtime/data/npz.h"
 #include "runtime/files/atomic_file.h"
 #include "runtime/backend/memory.h"
@@ -22,7 +22,7 @@ typedef struct npz_reader {
     ir_dtype u2_as;
     zip_t *zip;
     zip_file_t *member;
-    const char *name; /* of the member */
+    const char *name; /* of the current member */
 } npz_reader;
 
 static ampc_status refuse(const npz_reader *r, const char *what)
@@ -31,10 +31,10 @@ static ampc_status refuse(const npz_reader *r, const char *what)
                       what);
 }
 
-/* Memory, the system, or what the file holds: `content` says what of it is wrong. */
+/* Reports memory exhaustion, a system error, or invalid content; `content` describes the latter. */
 static ampc_status zip_failed(const npz_reader *r, zip_error_t *e, const char *content)
 {
-    /* Where libzip takes a failed allocation for a malformed archive, errno still knows. */
+    /* Where libzip reports a failed allocation as a malformed archive, errno is still ENOMEM. */
     if (errno == ENOMEM) return rt_no_memory(r->d);
     switch (zip_error_code_zip(e)) {
     case ZIP_ER_MEMORY: return rt_no_memory(r->d);
@@ -43,7 +43,7 @@ static ampc_status zip_failed(const npz_reader *r, zip_error_t *e, const char *c
     case ZIP_ER_READ:
     case ZIP_ER_SEEK:
     case ZIP_ER_TELL:
-    case ZIP_ER_EOF: /* the directory says that more is there; libzip forgets why a read gave less */
+    case ZIP_ER_EOF: /* shorter than the directory says; libzip does not record why a read was short */
         return diag_error(r->d, AMPC_IO, DIAG_FILE(r->path), "cannot read: %s", zip_error_strerror(e));
     default: return refuse(r, content ? content : zip_error_strerror(e));
     }
@@ -62,7 +62,7 @@ static ampc_status read_member(void *user, void *dst, size_t n)
     return AMPC_OK;
 }
 
-/* libzip compares the CRC when the end of a member is met: ask for one byte more. */
+/* libzip checks the CRC at the end of a member, so read one more byte. */
 static ampc_status check_end(npz_reader *r)
 {
     char more;
@@ -148,7 +148,7 @@ typedef struct zip_entry {
     uint32_t crc;
 } zip_entry;
 
-/* A record under construction: little-endian numbers appended to a small buffer. */
+/* A record being built: little-endian numbers appended to a small buffer. */
 typedef struct record {
     unsigned char bytes[128];
     size_t n;
@@ -156,7 +156,7 @@ typedef struct record {
 
 static void put(record *r, uint64_t value, size_t bytes)
 {
-    assert(r->n + bytes <= sizeof r->bytes); /* a record has a fixed form, names are not in it */
+    assert(r->n + bytes <= sizeof r->bytes); /* records have a fixed size and contain no names */
     for (size_t i = 0; i < bytes; i++) r->bytes[r->n++] = (unsigned char)(value >> 8 * i);
 }
 
@@ -164,7 +164,7 @@ static uint64_t cap(uint64_t v, uint64_t max) { return v < max ? v : max; }
 
 static bool needs_64(const zip_entry *e) { return e->size >= MAX32; }
 
-/* The fields that local and central headers share: version needed ... length of the name. */
+/* The fields common to local and central headers: from version needed to length of the name. */
 static void put_common(record *r, const zip_entry *e, bool wide, size_t name)
 {
     put(r, wide ? VERSION64 : VERSION, 2);
@@ -191,7 +191,7 @@ static ampc_status put_name(rt_atomic_file *f, const char *name)
 
 static uint32_t crc_of(uint32_t crc, const void *data, size_t n)
 {
-    return n ? (uint32_t)crc32_z(crc, data, n) : crc; /* zlib resets on a NULL */
+    return n ? (uint32_t)crc32_z(crc, data, n) : crc; /* zlib returns the initial value for NULL */
 }
 
 static ampc_status write_member(rt_atomic_file *f, const rt_array *a, zip_entry *e)

@@ -1,4 +1,4 @@
-/* sizing.c - see the header. */
+/* sizing.c - symbol sizes and input shapes for a batch; see the header. */
 #include "runtime/data/sizing.h"
 
 #include "runtime/backend/alloc.h"
@@ -12,7 +12,7 @@ enum { SHAPE_TEXT = 256 };
 
 /* ---- text ---- */
 
-/* "i64[8*N,4]"; `t` NULL: the dimensions are numbers. */
+/* "i64[8*N,4]"; `t` NULL: all dimensions are numbers. */
 static const char *shape_text(const ir_dim_table *t, ir_dtype dtype, const int64_t *dims, int rank,
                               char text[SHAPE_TEXT])
 {
@@ -91,7 +91,7 @@ void rt_sizing_close(rt_sizing *z)
     z->sizes = z->trial = NULL;
 }
 
-/* Whether the value of the dimension depends on the number of samples. */
+/* True if the dimension depends on the number of samples. */
 static bool depends_on_batch(const rt_sizing *z, ir_dim dim)
 {
     const ir_dim_table *t = z->graph->module->dims;
@@ -119,7 +119,7 @@ bool rt_sizing_shape(const rt_sizing *z, const ir_value *v, int64_t *dims)
     return true;
 }
 
-/* An input [N,..] and a sample with as many further dimensions: axis by axis. */
+/* For an input [N,..] and a sample with the same number of further dimensions: compares axis by axis. */
 static bool learn_by_axis(rt_sizing *z, const ir_value *v, const rt_field *f)
 {
     const ir_dim_table *t = z->graph->module->dims;
@@ -133,8 +133,8 @@ static bool learn_by_axis(rt_sizing *z, const ir_value *v, const rt_field *f)
     return learnt;
 }
 
-/* The one axis without a size, from the number of elements. Only the batch symbol counts samples: a first dimension
- * in another symbol is not solved. */
+/* Computes the only unknown axis from the number of elements. Does not solve a first dimension in another symbol,
+ * because only the batch symbol counts samples. */
 static bool learn_by_count(rt_sizing *z, const ir_value *v, const rt_field *f)
 {
     const ir_dim_table *t = z->graph->module->dims;
@@ -155,7 +155,7 @@ bool rt_sizing_learn(rt_sizing *z, const ir_value *v, const rt_field *f)
     return learn_by_axis(z, v, f) || learn_by_count(z, v, f);
 }
 
-/* A symbol of the input without a size, or RT_NO_SYMBOL. */
+/* An unbound symbol of the input, or RT_NO_SYMBOL. */
 static size_t open_symbol(const rt_sizing *z, const ir_value *v)
 {
     size_t symbol = RT_NO_SYMBOL;

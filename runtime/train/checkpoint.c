@@ -1,8 +1,8 @@
 /* checkpoint.c - one checkpoint file: keys, writing, verified reading.
  *
- * Reading has three stages: every tensor of the file is read into memory of its own (which verifies its hash), the
- * tensors are matched with the session, and only when all fit are the bytes copied. So a damaged file (stage one) is
- * told from one of another model (stage two), and neither leaves a session half loaded. */
+ * Reading has three stages: read every tensor of the file into separate memory, which verifies its hash; match the
+ * tensors with the session; and if all fit, copy them. This distinguishes a damaged file (stage one) from a
+ * checkpoint of another model (stage two), and neither leaves a partially loaded session. */
 #include "runtime/train/checkpoint.h"
 
 #include "runtime/backend/alloc.h"
@@ -98,7 +98,7 @@ static ampc_status put_number(rt_safetensors_writer *w, const char *key, uint64_
     return rt_safetensors_put_metadata(w, key, text);
 }
 
-/* A scalar state in readable form, if there is one. */
+/* Writes a scalar state to the metadata, if the module has it. */
 static ampc_status put_scalar(rt_safetensors_writer *w, rt_session *s, const ir_module *m, ir_state_role role, diag *d)
 {
     char text[40];
@@ -174,8 +174,8 @@ struct rt_checkpoint_file {
     char *path;
     rt_safetensors *file;
     size_t count;
-    void **bytes;  /* [count]: verified */
-    int *target;   /* [count]: the session's storage that they go to, or NOWHERE */
+    void **bytes;  /* [count], verified */
+    int *target;   /* [count]: index of the destination storage, or NOWHERE */
     diag *d;
 };
 
@@ -266,7 +266,7 @@ static ampc_status match_storage(rt_checkpoint_file *f, int storage, const rt_te
     return check_shape(f, e, t);
 }
 
-/* Finds the bytes of each storage that the part covers; the first failure is returned, after all were visited. */
+/* Finds the bytes of each storage that `part` covers; reports all mismatches and returns the first status. */
 static ampc_status match_session(rt_checkpoint_file *f, rt_session *s, const ir_module *m, rt_checkpoint_part part)
 {
     ampc_status first = AMPC_OK;
@@ -307,7 +307,7 @@ static ampc_status check_version(const rt_checkpoint_file *f)
                       version ? version : "");
 }
 
-/* Every tensor of a checkpoint to resume from must have its place. */
+/* A checkpoint to resume from may not contain tensors that the session lacks. */
 static ampc_status check_all_used(const rt_checkpoint_file *f)
 {
     ampc_status first = AMPC_OK;

@@ -1,4 +1,5 @@
-/* checkpoint_folder.c - generations of checkpoints: which is newest, which may go, which to fall back to. */
+/* checkpoint_folder.c - generations of checkpoints: finding the newest, removing old ones, falling back to older
+ * ones. */
 #include "runtime/train/checkpoint.h"
 
 #include "runtime/files/atomic_file.h"
@@ -108,7 +109,7 @@ ampc_status rt_checkpoint_put(rt_session *s, const ir_module *m, const rt_run_st
 
 /* ---- resuming ---- */
 
-/* Moves a damaged file out of the way, so that neither the next resume nor pruning counts it. */
+/* Renames a damaged file, so that later resumes and pruning ignore it. */
 static ampc_status set_aside(const char *path, diag *d)
 {
     char *aside;
@@ -119,8 +120,8 @@ static ampc_status set_aside(const char *path, diag *d)
     return s;
 }
 
-/* What becomes of the generation that could not be opened for `reason`. Only wrong content (AMPC_REJECTED) is
- * damage; a file that cannot be read now may be read tomorrow. AMPC_OK: go on with the one before. */
+/* Handles a generation that could not be opened for `reason`. Only invalid content (AMPC_REJECTED) is damage; a file
+ * that cannot be read now may be readable later. AMPC_OK: try the previous generation. */
 static ampc_status give_up(const char *path, const char *older, bool allow_fallback,
                            ampc_status code, const char *reason, diag *d)
 {
@@ -135,7 +136,7 @@ static ampc_status give_up(const char *path, const char *older, bool allow_fallb
     return diag_warning(d, DIAG_NOWHERE, "%s; resuming from '%s' instead", reason, older);
 }
 
-/* The newest generation that can be read, opened. `quiet` collects the messages of those that cannot. */
+/* Opens the newest readable generation. `quiet` collects the messages about unreadable ones. */
 static ampc_status open_newest(const char *folder, const generations *g, bool allow_fallback,
                                diag *quiet, diag *d, rt_checkpoint_file **file, char **path)
 {

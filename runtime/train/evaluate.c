@@ -14,12 +14,12 @@ typedef struct evaluation {
     const ir_graph *graph;
     rt_dataset *data;
     rt_feed *feed;
-    const char *loss;   /* output statement, NULL: none */
+    const char *loss;   /* name of the loss output; NULL: none */
     int label_field;    /* -1: no class labels */
-    int64_t per_sample; /* labels */
-    int64_t *labels;    /* [batch, per_sample]: of the samples at hand */
-    int64_t ignored;    /* the label that the loss leaves out; INT64_MIN: none */
-    bool weighted;      /* the loss is a mean over the labels that it does not leave out */
+    int64_t per_sample; /* labels per sample */
+    int64_t *labels;    /* [batch, per_sample], of the current samples */
+    int64_t ignored;    /* the label that the loss ignores; INT64_MIN: none */
+    bool weighted;      /* the loss is a mean over the labels that are not ignored */
     double loss_sum, weight;
     int64_t correct, counted;
 } evaluation;
@@ -33,7 +33,7 @@ static int64_t count_elements(const rt_tensor *t)
     return n;
 }
 
-/* Scores [N,C,...] for labels [N,...]; N may count tokens. */
+/* Whether t contains scores [N,C,...] for labels [N,...]; N may count tokens. */
 static bool are_scores(const rt_tensor *t, int64_t labels)
 {
     return t && ir_dtype_is_float(t->dtype) && t->rank >= 2 && t->dims[1] > 1 &&
@@ -51,7 +51,7 @@ static const rt_tensor *find_scores(const evaluation *e)
     return are_scores(t, labels) ? t : NULL;
 }
 
-/* The class with the highest score at inner position j of sample i; -1 when there is only NaN. */
+/* The class with the highest score at inner position j of sample i; -1 if all scores are NaN. */
 static int64_t argmax(const rt_tensor *t, int64_t i, int64_t j, int64_t inner)
 {
     size_t size = ir_dtype_size(t->dtype);
@@ -68,7 +68,7 @@ static int64_t argmax(const rt_tensor *t, int64_t i, int64_t j, int64_t inner)
     return found;
 }
 
-/* A negative label belongs to no class. */
+/* Negative labels belong to no class. */
 static bool counts(const evaluation *e, int64_t label) { return label >= 0 && label != e->ignored; }
 
 static void count_correct(evaluation *e, int64_t count)
@@ -93,7 +93,7 @@ static ampc_status run(evaluation *e, diag *d, double *loss)
     return rt_session_fetched(e->session, d);
 }
 
-/* The weight of samples [first, first + count) of the batch at hand in a mean over all samples. */
+/* The weight of samples [first, first + count) of the current batch in the mean over all samples. */
 static double weigh(const evaluation *e, int64_t first, int64_t count)
 {
     int64_t n = 0;
@@ -103,14 +103,14 @@ static double weigh(const evaluation *e, int64_t first, int64_t count)
     return (double)n;
 }
 
-/* A loss without weight is 0/0. */
+/* Without weight the loss is 0/0, so it is not added. */
 static void add_loss(evaluation *e, double loss, double weight)
 {
     if (weight != 0) e->loss_sum += loss * weight;
     e->weight += weight;
 }
 
-/* Samples first .. first+count-1. */
+/* Evaluates samples first .. first+count-1. */
 static ampc_status add_batch(evaluation *e, int64_t first, int64_t count, diag *d)
 {
     double loss;
@@ -129,10 +129,10 @@ static ampc_status add_batch(evaluation *e, int64_t first, int64_t count, diag *
     return AMPC_OK;
 }
 
-/* ---- */
+/* ---- the loop ---- */
 
-/* What the loss leaves out. A mean over other labels than those of the data (shifted by one token ..) is weighted by
- * samples. */
+/* Finds the label that the loss ignores. If the loss is a mean over labels other than those of the data (such as
+ * labels shifted by one token), samples are weighted equally. */
 static void find_ignored(evaluation *e)
 {
     const ir_value *input = ir_input_by_role(e->graph, IR_INPUT_label);
@@ -147,7 +147,8 @@ static void find_ignored(evaluation *e)
     }
 }
 
-/* Labels are class numbers when they are integers that the loss reads as such, or where there is no loss, integers. */
+/* Labels are class numbers if they are integers that the loss reads as integers, or any integers if there is no loss.
+ */
 static bool has_classes(const evaluation *e)
 {
     if (e->label_field < 0) return false;

@@ -1,7 +1,7 @@
-/* gradient_fault.c - naming the first gradient that is not finite.
+/* gradient_fault.c - finds and names the first non-finite gradient.
  *
- * The backward runs from the loss to the inputs, so among the parameters with a bad gradient the one that the forward
- * uses last is where it began. */
+ * The backward proceeds from the loss to the inputs, so of the parameters with a non-finite gradient, the one that
+ * the forward uses last is the origin. */
 #include "runtime/train/gradient_fault.h"
 
 #include <math.h>
@@ -31,7 +31,7 @@ static const rt_tensor *gradient_of(rt_session *s, const ir_value *param)
     return n ? rt_session_output(s, ir_output_name(n)) : NULL;
 }
 
-/* The model node that a node of our own making (a cast of a weight) works for. */
+/* The model node that uses the result of a node that the compiler inserted, such as a cast of a weight. */
 static const ir_node *model_node(const ir_node *n, int depth)
 {
     if (n->loc.op || !depth || !n->n_out) return n;

@@ -1,4 +1,4 @@
-/* log.c - the JSONL step log: cut back to a checkpoint, written and read by one table of fields. */
+/* log.c - the JSONL step log: truncation to a checkpoint, writing and reading by one table of fields. */
 #include "runtime/train/log.h"
 #include "runtime/files/io.h"
 #include "runtime/files/json.h"
@@ -24,7 +24,7 @@ struct rt_log {
 static const struct step_field {
     const char *key;
     size_t offset;
-    const char *format; /* NULL: a count */
+    const char *format; /* NULL: an integer */
 } step_fields[] = {
     {"step", offsetof(rt_step, step), NULL},
     {"epoch", offsetof(rt_step, epoch), "%.6g"},
@@ -43,14 +43,14 @@ static ampc_status fail(const rt_log *log, const char *what)
     return diag_errno(log->d, DIAG_FILE(log->path), what);
 }
 
-/* ---- cutting back ---- */
+/* ---- truncation ---- */
 
-/* The file up to the line at hand: `cut` is where lines of later steps begin that reach up to here, NOWHERE if the
- * last line stays. */
+/* State after scanning the file up to some line. `cut` is the start of the trailing lines of later steps of this run;
+ * NOWHERE if the last line must stay. */
 typedef struct log_cut {
     const rt_log_resume *resume;
-    bool ours;            /* the run that the lines belong to */
-    int64_t header, cut; /* header: of a run that has no line yet, NOWHERE if it has */
+    bool ours;            /* the last header belongs to this run */
+    int64_t header, cut; /* header: offset of the last header if no line follows it, else NOWHERE */
 } log_cut;
 enum { NOWHERE = -1 };
 
@@ -91,12 +91,12 @@ static ampc_status find_cut(rt_log *log, FILE *f, log_cut *c)
     }
     if (s == AMPC_NO_MEMORY || errno == ENOMEM) s = rt_no_memory(log->d);
     else if (ferror(f)) s = fail(log, "cannot read");
-    if (c->cut == NOWHERE && c->ours) c->cut = c->header; /* a run that wrote nothing else */
+    if (c->cut == NOWHERE && c->ours) c->cut = c->header; /* a header of this run without any step */
     free(text);
     return s;
 }
 
-/* Removes the lines at the end that are about steps after the checkpoint. */
+/* Removes the lines at the end that describe steps after the checkpoint. */
 static ampc_status cut_back(rt_log *log, const rt_log_resume *resume)
 {
     uint64_t size;
@@ -131,14 +131,14 @@ static bool put_field(json_t *run, const rt_log_field *f)
     return json_object_set_new(run, f->key, header_value(f)) == 0;
 }
 
-/* {"run":{..}}; NULL when memory is exhausted. */
+/* {"run":{..}}; NULL if memory is exhausted. */
 static json_t *header_of(const rt_log_field *fields, size_t n, const rt_log_resume *resume)
 {
     json_t *line = json_object(), *run = json_object();
     bool made = run != NULL;
     for (size_t i = 0; made && i < n; i++) made = put_field(run, &fields[i]);
     if (made && resume) made = put_field(run, &(rt_log_field){FOLDER_KEY, resume->folder, 0});
-    made = json_object_set_new(line, "run", run) == 0 && made; /* takes run in any case */
+    made = json_object_set_new(line, "run", run) == 0 && made; /* releases `run` even on failure */
     if (made) return line;
     json_decref(line);
     return NULL;
@@ -157,7 +157,7 @@ static ampc_status put_header(rt_log *log, const rt_log_field *fields, size_t n,
     return s;
 }
 
-/* A line that a killed run left unfinished must not run into ours. */
+/* Terminates an unfinished line of a killed run, so that it is not merged with ours. */
 static ampc_status end_torn_line(rt_log *log)
 {
     uint64_t size;
@@ -196,7 +196,7 @@ ampc_status rt_log_open(const char *path, const rt_log_field *fields, size_t n, 
 
 ampc_status rt_log_sync(rt_log *log)
 {
-    /* EINVAL, EROFS: a pipe, a terminal */
+    /* EINVAL, EROFS: a pipe or a terminal */
     return rt_io_fsync(log->fd) || errno == EINVAL || errno == EROFS
                ? AMPC_OK : fail(log, "cannot bring it to the disk");
 }
@@ -238,7 +238,7 @@ ampc_status rt_log_close(rt_log *log)
 typedef struct log_reader {
     const char *path;
     diag *d;
-    int line, torn; /* torn: a malformed line, fine if the log ends or a new run begins after it */
+    int line, torn; /* torn: number of a malformed line, which is valid if the log ends or a new run begins after it */
     rt_step *steps;
     size_t count, capacity;
 } log_reader;

@@ -1,4 +1,4 @@
-/* log.h - what a run leaves behind and shows: JSONL step log, progress line. */
+/* log.h - the JSONL step log and the progress line of a run. */
 #ifndef RT_LOG_H
 #define RT_LOG_H
 
@@ -8,21 +8,22 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* One step. Written as {"step":..,"epoch":..,"loss":..,"lr":..,"scale":..,"skipped":..,"grad_norm":..,
- * "samples_s":..,"t":..}; numbers that are not finite become null, as JSON has none. */
+/* One step. Written as
+ * {"step":..,"epoch":..,"loss":..,"lr":..,"scale":..,"skipped":..,"grad_norm":..,"samples_s":..,"t":..}; non-finite
+ * numbers become null, because JSON cannot represent them. */
 typedef struct rt_step {
     uint64_t step; /* 1-based */
-    double epoch;  /* epochs done, with fraction */
+    double epoch;  /* epochs completed, including the fraction */
     double loss;   /* unscaled */
     double lr;
     double scale;     /* loss scale; 1 without scaling */
     uint64_t skipped; /* skipped steps so far */
-    double grad_norm; /* NAN when not measured */
+    double grad_norm; /* NAN if not measured */
     double samples_s;
     double t; /* seconds since the run began */
 } rt_step;
 
-/* A field of the header line: text, or a number when text is NULL. */
+/* A field of the header line: text, or a number if text is NULL. */
 typedef struct rt_log_field {
     const char *key;
     const char *text;
@@ -31,28 +32,27 @@ typedef struct rt_log_field {
 
 typedef struct rt_log rt_log;
 
-/* Where a run with checkpoints goes on. */
+/* Position at which a run with checkpoints resumes. */
 typedef struct rt_log_resume {
-    const char *folder; /* of the checkpoints: recorded in the header, and says which lines are of this run */
-    uint64_t step;      /* the last one that the checkpoint has; RT_LOG_NOT_RESUMED: the run begins */
+    const char *folder; /* checkpoint folder: recorded in the header, identifies the lines of this run */
+    uint64_t step;      /* last step in the checkpoint; RT_LOG_NOT_RESUMED: a new run */
 } rt_log_resume;
 #define RT_LOG_NOT_RESUMED UINT64_MAX
 
-/* Appends to `path` (made when absent), one whole line a write, so that a killed process loses at most the last
- * line; an unfinished last line is ended first. Writes {"run":{fields}}. A run that goes on from a checkpoint first
- * cuts off what runs with the same folder wrote at the end about later steps, so that each step stands there once;
- * what others wrote stays (readers take a step that comes again as a rewind to it). `resume` may be NULL: no
- * checkpoints. AMPC_IO, AMPC_NO_MEMORY. `d` must outlive the log. */
+/* Opens `path` for appending (creates it if necessary) and writes {"run":{fields}}. Each line is written with one
+ * call, so a killed process loses at most the last line; an unfinished last line is terminated first. A resumed run
+ * first removes, from the end of the file, the lines of runs with the same folder about later steps, so that each
+ * step is logged once. Lines of other runs stay; readers treat a repeated step as a rewind to it. `resume` may be
+ * NULL: no checkpoints. `d` must outlive the log. Fails with AMPC_IO or AMPC_NO_MEMORY. */
 ampc_status rt_log_open(const char *path, const rt_log_field *fields, size_t n, const rt_log_resume *resume, diag *d,
                         rt_log **out);
 ampc_status rt_log_step(rt_log *log, const rt_step *s);
-/* Brings all lines to the disk, as far as the file has one. AMPC_IO. */
+/* Flushes all lines to the disk, if the file is on one. Fails with AMPC_IO. */
 ampc_status rt_log_sync(rt_log *log);
 ampc_status rt_log_close(rt_log *log); /* NULL allowed */
 
-/* The steps of a log, in order, rewinds applied; header lines are skipped, a null becomes NAN, an
- * unfinished last line is ignored, any other malformed line is refused with its number. *steps is
- * malloced. */
+/* Reads the steps of a log in order and applies rewinds. Header lines are skipped, null becomes NAN, and an
+ * unfinished last line is ignored; any other malformed line is rejected with its number. *steps is malloced. */
 ampc_status rt_log_read(const char *path, diag *d, rt_step **steps, size_t *count);
 
 /* ---- progress ---- */
@@ -66,13 +66,13 @@ typedef struct rt_progress {
 
 typedef enum rt_progress_style {
     RT_PROGRESS_LINE, /* one plain line, for logs */
-    RT_PROGRESS_BAR,  /* fits `columns`; ASCII */
+    RT_PROGRESS_BAR,  /* `columns` wide at most; ASCII */
     RT_PROGRESS_FINE  /* the same with UTF-8 bar characters */
 } rt_progress_style;
 
-/* Writes the line into dst (n bytes, terminated), without newline or cursor motion; returns its length
- * in bytes. Example: "epoch 3/10 [=====>    ] 412/4680  loss 0.2417  scale 65536  skipped 0  18.4k/s
- * 0:03 left". The bar shrinks first, then parts are left out from the right. */
+/* Formats the line into dst (n bytes, NUL-terminated), without newline or cursor motion; returns its length in bytes.
+ * Example: "epoch 3/10 [=====>    ] 412/4680  loss 0.2417  scale 65536  skipped 0  18.4k/s  0:03 left". To fit, the
+ * bar shrinks first, then parts are dropped from the right. */
 size_t rt_progress_format(char *dst, size_t n, const rt_progress *p, rt_progress_style style,
                           size_t columns);
 

@@ -1,4 +1,4 @@
-/* progress.c - the progress line: parts are formatted one by one and joined as far as they fit. */
+/* progress.c - the progress line: parts are formatted separately and joined as far as they fit. */
 #include "runtime/train/log.h"
 
 #include <math.h>
@@ -35,7 +35,7 @@ static void add_time_left(line *l, double seconds)
         ADD(l, "%lu:%02lu left", s / 60, s % 60);
 }
 
-/* The fraction of `epoch` counts finished ones; the running one is the next. */
+/* `epoch` counts completed epochs, so the current one is the next integer. */
 static void add_epoch(line *l, const rt_progress *p)
 {
     if (!p->epochs) return;
@@ -59,7 +59,7 @@ static void collect(line *l, const rt_progress *p)
     add_time_left(l, p->seconds_left);
 }
 
-/* Columns of the line without a bar. */
+/* Width of the line without a bar. */
 static size_t width(const line *l)
 {
     size_t n = 0;
@@ -69,10 +69,10 @@ static size_t width(const line *l)
 
 typedef struct output {
     char *at;
-    size_t room; /* without the terminator */
+    size_t room; /* excluding the terminator */
 } output;
 
-/* Whole or not at all, so that no character is cut in two. */
+/* Writes all of `text` or nothing, so that no UTF-8 character is cut. */
 static void put(output *o, const char *text)
 {
     size_t n = strlen(text);
@@ -105,7 +105,7 @@ static double fraction(const rt_progress *p)
     return p->now.step >= p->steps ? 1 : (double)p->now.step / (double)p->steps;
 }
 
-/* What is left for the bar; 0 when it is too little. */
+/* Columns left for the bar; 0 if there are too few. */
 static size_t bar_columns(const line *l, const rt_progress *p, rt_progress_style style,
                           size_t columns)
 {

@@ -1,4 +1,4 @@
-/* schedule.c - learning-rate schedules; see the header for the formulas. */
+/* schedule.c - learning-rate schedules; the header has the formulas. */
 #include "runtime/train/schedule.h"
 
 #include <math.h>
@@ -61,7 +61,7 @@ static bool parse_count(const char *text, int64_t *v)
     return end != text && !*end && *v >= 0;
 }
 
-/* "key=value"; false: unknown key or bad number. */
+/* Parses "key=value"; false for an unknown key or bad number. */
 static bool set_option(rt_schedule *s, const char *key, const char *value)
 {
     if (!value) return false;

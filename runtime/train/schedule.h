@@ -1,12 +1,12 @@
-/* schedule.h - the learning rate as a function of the accepted steps, so that a skipped step moves nothing.
+/* schedule.h - the learning rate as a function of the accepted steps, so skipped steps do not change it.
  *
  *   constant                          lr
- *   linear[,end=E]                    straight from lr to E (default 0)
+ *   linear[,end=E]                    linear from lr to E (default 0)
  *   cosine[,end=E]                    E + (lr - E) * (1 + cos(pi * u)) / 2
  *   step[,every=N][,factor=F]         lr * F^floor(t / N); default F 0.1, N a third of the steps
  *
- * Any of them takes `warmup=W`: the first W steps rise in equal parts, lr/W, 2*lr/W, .. lr, and the curve
- * begins after them; t counts from there, and u is t over the steps that are left. */
+ * All of them accept `warmup=W`: the rate of the first W steps rises linearly, lr/W, 2*lr/W, .. lr, and the curve
+ * begins after them; t counts from there, and u is t divided by the number of remaining steps. */
 #ifndef RT_SCHEDULE_H
 #define RT_SCHEDULE_H
 
@@ -34,14 +34,15 @@ typedef struct rt_schedule {
 
 enum { RT_SCHEDULE_TEXT = 256 };
 
-/* `text` NULL: constant. AMPC_USAGE for an unknown name, key or number. */
+/* `text` NULL: constant. Fails with AMPC_USAGE for an unknown name, key or number. */
 ampc_status rt_schedule_parse(const char *text, double lr, int64_t steps, diag *d,
                               rt_schedule *out);
-/* The rate of the step that follows `accepted` accepted ones. */
+/* The rate of the step after `accepted` accepted ones. */
 double rt_schedule_rate(const rt_schedule *s, int64_t accepted);
-/* The rate never changes, whatever is accepted. */
+/* True if the rate is the same for all steps. */
 bool rt_schedule_is_constant(const rt_schedule *s);
-/* Everything in one line: "cosine,lr=0.1,end=0,warmup=100,steps=4680"; equal text, equal schedule. Terminated. */
+/* Prints all parameters in one line: "cosine,lr=0.1,end=0,warmup=100,steps=4680". Equal schedules have equal text.
+ * NUL-terminated. */
 void rt_schedule_print(const rt_schedule *s, char text[RT_SCHEDULE_TEXT]);
 
 #endif

@@ -1,4 +1,4 @@
-/* stepper.c - see the header. */
+/* stepper.c - submitting and collecting training steps; see the header. */
 #include "runtime/train/stepper.h"
 
 #include "runtime/backend/alloc.h"
@@ -10,7 +10,7 @@
 
 enum { FLOOR_SKIPS = 50 };
 
-/* Where update_loss_scaling stops; a scale that nothing moves is always at its floor. */
+/* The lowest scale that update_loss_scaling sets; a constant scale is always at its floor. */
 static double model_floor(const ir_graph *g)
 {
     const ir_storage *scale = ir_state_by_role(g->module, IR_STATE_loss_scale);
@@ -50,7 +50,7 @@ ampc_status rt_stepper_select(rt_session *s, const ir_module *m, const char *con
     return status;
 }
 
-/* What is kept of each step, in this order. */
+/* The scalars read back from each step, in this order. */
 enum { LOSS, GRAD_NORM, FOUND_INF, RATE, SCALE_BEFORE, SCALE_AFTER, KEPT };
 
 static rt_keep keep_output(const rt_stepper *t, ir_output_role role)

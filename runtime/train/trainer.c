@@ -1,4 +1,4 @@
-/* trainer.c - the training loop; see the header for what a step is and what ends a run. */
+/* trainer.c - the training loop; the header describes a step and the conditions that end a run. */
 #include "runtime/train/trainer.h"
 
 #include "runtime/backend/alloc.h"
@@ -14,9 +14,9 @@
 #include <string.h>
 #include <time.h>
 
-/* What is known of a step when it is submitted. */
+/* Data recorded when a step is submitted. */
 typedef struct submission {
-    rt_position after; /* where the data stand then */
+    rt_position after; /* data position after the step */
     double began;
 } submission;
 
@@ -27,10 +27,10 @@ struct rt_trainer {
     rt_schedule schedule;
     int64_t steps; /* of the whole run */
     double began;
-    double rate;   /* that @lr has; NAN: not known */
-    rt_position position;                  /* of the next batch */
+    double rate;   /* value of @lr; NAN: unknown */
+    rt_position position;                  /* of the next batch to submit */
     submission submissions[RT_KEPT_RUNS];  /* of the pending steps, by number */
-    double collected;                      /* when the last result came */
+    double collected;                      /* time of the last collected result */
 };
 
 static double now(void)
@@ -86,7 +86,7 @@ static ampc_status set_up(rt_trainer *t, rt_session *s, const ir_module *m,
 ampc_status rt_trainer_open(rt_session *s, const ir_module *m, rt_dataset *data,
                             const rt_trainer_options *o, diag *d, rt_trainer **out)
 {
-    assert((o->steps > 0) != (o->epochs > 0)); /* the callers have refused both and none */
+    assert((o->steps > 0) != (o->epochs > 0)); /* callers reject both and neither */
     rt_trainer *t = rt_alloc(1, sizeof *t);
     if (!t) return rt_no_memory(d);
     t->data = data;
@@ -139,14 +139,15 @@ static void record(const rt_trainer *t, double began, const rt_step_result *r, r
     };
 }
 
-/* @lr for the next step, which is known only when the pending steps cannot change it. */
+/* Sets @lr for the next step. A rate that varies is known only if no step is pending, since the rate depends on the
+ * number of accepted steps. */
 static ampc_status set_rate(rt_trainer *t, diag *d)
 {
     double accepted = 0;
     rt_session *s = t->stepper.session;
     const ir_module *m = t->stepper.graph->module;
     if (!isnan(t->rate) && rt_schedule_is_constant(&t->schedule)) return AMPC_OK;
-    assert(!t->stepper.pending); /* set between steps alone */
+    assert(!t->stepper.pending); /* a varying rate is set only between steps */
     TRY(rt_session_get_number(s, ir_state_name(m, IR_STATE_step), d, &accepted));
     double rate = rt_schedule_rate(&t->schedule, (int64_t)accepted);
     if (rate != t->rate) TRY(rt_session_set_number(s, ir_state_name(m, IR_STATE_lr), rate, d));
@@ -234,7 +235,7 @@ ampc_status rt_trainer_resume(rt_trainer *t, const char *folder, bool allow_fall
     return AMPC_OK;
 }
 
-/* ---- the whole loop ---- */
+/* ---- the loop ---- */
 
 static ampc_status begin_in_folder(rt_trainer *t, const rt_train_plan *plan, diag *d)
 {
@@ -293,8 +294,8 @@ static ampc_status report(rt_trainer *t, const rt_train_plan *plan, uint64_t *sa
     return AMPC_OK;
 }
 
-/* The session must not be ahead of the step that is reported when somebody is going to look at it, or when the next
- * step's rate depends on it. */
+/* True if pending steps must be collected now: when the session is about to be inspected, it may not be ahead of the
+ * reported step, and the rate of the next step may depend on their results. */
 static bool must_wait(const rt_trainer *t, const rt_train_plan *plan)
 {
     uint64_t next = steps_submitted(t);
