@@ -1,9 +1,9 @@
-# The CUDA backend: its kernels as embedded fatbins, its host code as one more module.
+# The CUDA backend: kernels as embedded fatbins, and host code as another module.
 #
-# No CUDA language and no CUDA library: nvcc makes a fatbin of each kernels/cuda/FAMILY.cu, a generated C file
-# includes its bytes as cuda_fatbin_FAMILY, and <kernels/cuda/fatbins.h> lists the families. The libraries are opened
-# at run time (kernels/cuda/api.c). What ptxas said of each kernel is kept in FAMILY.ptxas beside the fatbin, and the PTX
-# in FAMILY.ptx: tests/cuda/check-fatbins reads both.
+# CMake's CUDA language is not used and no CUDA library is linked: nvcc compiles each kernels/cuda/FAMILY.cu to a fatbin,
+# a generated C file embeds it as cuda_fatbin_FAMILY, and <kernels/cuda/fatbins.h> lists the families. The libraries are
+# opened at run time (kernels/cuda/api.c). tests/cuda/check-fatbins reads the output of ptxas, FAMILY.ptxas, and the PTX,
+# FAMILY.ptx, both in the folder of the fatbin.
 set(AMPC_CUDA_ARCHITECTURES "90" CACHE STRING "Devices with code of their own (90;100); PTX of the last for newer ones")
 find_path(CUDNN_INCLUDE_DIR cudnn_graph.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
 find_path(NVTX_INCLUDE_DIR nvtx3/nvToolsExt.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
@@ -29,7 +29,7 @@ list(APPEND cuda_codes -gencode arch=compute_${newest},code=compute_${newest})
 set(cuda_flags -O3 -std=c++17 -lineinfo -I${PROJECT_SOURCE_DIR} -I${CUDNN_INCLUDE_DIR} --expt-relaxed-constexpr
     -Werror all-warnings -Xcompiler -Wno-pedantic -Xptxas -v,-warn-spills,-warn-lmem-usage,-Werror)
 
-# What may also be computed within a program gives the bits that it gives there (kernels/program.h).
+# Kernels whose ops can also be part of a fused kernel must compute bitwise the same there (kernels/program.h).
 set(cuda_flags_pointwise -fmad=false)
 set(cuda_flags_dropout -fmad=false)
 
@@ -60,7 +60,7 @@ file(CONFIGURE OUTPUT ${cuda_folder}/fatbins.h CONTENT "${header}\n" @ONLY)
 file(CONFIGURE OUTPUT ${cuda_folder}/fatbins.c CONTENT "${source}" @ONLY)
 set_source_files_properties(${cuda_folder}/fatbins.c PROPERTIES OBJECT_DEPENDS "${cuda_fatbins}")
 
-# The headers of kernels that are compiled at run time: their texts, embedded.
+# Embed the text of the headers that kernels compiled at run time include.
 set(header_names kernels/cuda/program.cuh kernels/cuda/program.h kernels/cuda/device.cuh kernels/cuda/element.cuh
     kernels/cuda/fold.cuh kernels/cuda/dropout.cuh kernels/cuda/math.cuh kernels/fault.h ir/formulas_body.h ir/formulas.def
     ir/real.h ir/philox.h)
@@ -80,7 +80,7 @@ file(CONFIGURE OUTPUT ${cuda_folder}/headers.c CONTENT "${source}" @ONLY)
 list(TRANSFORM header_names PREPEND ${PROJECT_SOURCE_DIR}/)
 set_source_files_properties(${cuda_folder}/headers.c PROPERTIES OBJECT_DEPENDS "${header_names}")
 
-# The driver that cuDNN finds where one plans for a device that is only described: a library of its own, embedded.
+# Embed a substitute libcuda.so.1, which cuDNN loads when planning for a device from its description alone.
 set(cuda_driver ${cuda_folder}/driver/libcuda.so.1)
 add_library(cuda_driver SHARED ${PROJECT_SOURCE_DIR}/kernels/cuda/driver/libcuda.c)
 set_target_properties(cuda_driver PROPERTIES OUTPUT_NAME cuda SOVERSION 1 LIBRARY_OUTPUT_DIRECTORY ${cuda_folder}/driver

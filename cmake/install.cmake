@@ -1,5 +1,5 @@
-# What is installed: programs, library, headers, pages, documents, examples. No file knows the prefix, so that
-# `cmake --install --prefix`, DESTDIR and moving the tree all leave it working.
+# Installs programs, library, headers, manual pages, documents and examples. No installed file contains the prefix, so
+# `cmake --install --prefix`, DESTDIR and moving the installed tree all work.
 set(ampc_package ${CMAKE_INSTALL_LIBDIR}/cmake/ampc)
 file(RELATIVE_PATH pc_prefix ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig ${CMAKE_INSTALL_PREFIX})
 foreach(dir LIBDIR INCLUDEDIR)
@@ -13,7 +13,7 @@ configure_package_config_file(cmake/ampc-config.cmake.in ampc-config.cmake
                               INSTALL_DESTINATION ${ampc_package})
 write_basic_package_version_file(ampc-config-version.cmake COMPATIBILITY SameMajorVersion)
 
-# The programs find the library where it lies beside them.
+# The programs find the library by its path relative to them.
 file(RELATIVE_PATH to_library ${CMAKE_INSTALL_FULL_BINDIR} ${CMAKE_INSTALL_FULL_LIBDIR})
 set_target_properties(${programs} PROPERTIES INSTALL_RPATH "\$ORIGIN/${to_library}")
 install(TARGETS ampc_shared EXPORT ampc_targets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
@@ -27,7 +27,7 @@ foreach(chapter 1 5)
     file(GLOB man_pages CONFIGURE_DEPENDS docs/*.${chapter})
     install(FILES ${man_pages} DESTINATION ${CMAKE_INSTALL_MANDIR}/man${chapter})
 endforeach()
-# Completion for each program, by the program itself.
+# Each program prints its own completion scripts.
 set(completions ${CMAKE_BINARY_DIR}/completions)
 set(without_leak_check ${CMAKE_COMMAND} -E env ASAN_OPTIONS=detect_leaks=0)
 file(MAKE_DIRECTORY ${completions})
@@ -46,7 +46,7 @@ file(GLOB documents CONFIGURE_DEPENDS docs/*.md)
 install(FILES README.md CHANGES.md LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(FILES ${documents} DESTINATION ${CMAKE_INSTALL_DOCDIR}/docs)
 
-# The program that opens ampc.h is the first example; it stands there alone.
+# The first example is extracted from the comment at the top of ampc.h, its only source.
 file(READ runtime/api/ampc.h header)
 string(REGEX MATCH "#include <ampc.h>.*\n \\*     }\n" train "${header}")
 string(REPLACE "\n *     " "\n" train "${train}")

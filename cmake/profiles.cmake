@@ -1,7 +1,7 @@
-# The built-in list files passes/profiles/NAME.amplist, embedded in the library byte for byte.
+# Embeds the built-in list files passes/profiles/NAME.amplist in the library, byte for byte.
 #
-# For each, the symbols pass_profile_ID and pass_profile_ID_end (ID: NAME with '-' and '.' as '_'); the text
-# between them is followed by a NUL. <passes/builtin_profiles.h> declares them and lists them as rows
+# The text of each file is between the symbols pass_profile_ID and pass_profile_ID_end (ID is NAME with '-' and '.'
+# replaced by '_') and is followed by a NUL. <passes/builtin_profiles.h> declares the symbols and lists them as rows
 # X("NAME", ID) of PASS_BUILTIN_PROFILE_MAP.
 file(GLOB profiles CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/passes/profiles/*.amplist)
 set(header "/* Generated from passes/profiles/. */\n#pragma once\n")

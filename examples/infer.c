@@ -1,5 +1,5 @@
-/* infer.c - runs the ONNX model argv[1] once, in fp16 where that is safe, on inputs of zeros; open dimensions are 1.
- * Prints the inputs, and in which precision the model was computed. */
+/* infer.c - runs the ONNX model argv[1] once, in fp16 where that is safe, on zeros; symbolic dimensions are 1. Prints
+ * the inputs and the precision in which the model was computed. */
 #include <ampc.h>
 
 #include <stdio.h>

@@ -14,7 +14,7 @@
 
 /* ---- the output format ----------------------------------------------------------------------- */
 
-/* FORMAT_BY_SUFFIX: the suffix is not known. */
+/* FORMAT_BY_SUFFIX: the suffix is unknown. */
 static int format_of(const tool_options *o)
 {
     int format = FORMAT_BY_SUFFIX;
@@ -61,13 +61,13 @@ static const char *real(const char *path, arena *a)
     return kept;
 }
 
-/* The path relative to the directory; NULL: it is not below it. */
+/* The path relative to the folder; NULL if it is not inside it. */
 static const char *relative_to(const char *path, const char *folder, arena *a)
 {
     const char *whole = real(path, a), *base = real(folder, a);
     size_t n = base ? strlen(base) : 0;
     if (!whole || !base || strncmp(whole, base, n) != 0) return NULL;
-    if (n == 1) return whole + 1; /* the root */
+    if (n == 1) return whole + 1; /* the root directory */
     return whole[n] == '/' ? whole + n + 1 : NULL;
 }
 
@@ -119,7 +119,7 @@ static ampc_status write_list(tool *t)
 
 /* ---- the command ----------------------------------------------------------------------------- */
 
-/* Every ONNX operator with its colours in the lists. */
+/* Prints every ONNX operator with its colours in the lists. */
 static ampc_status print_operators(tool *t)
 {
     size_t count = 0;
@@ -162,7 +162,7 @@ static ampc_status compile_model(tool *t)
     return AMPC_OK;
 }
 
-/* What is written decides how the model is compiled. */
+/* The output format affects how the model is compiled. */
 ampc_status run_ampc(tool *t)
 {
     t->o.pass.plain_runtime = writes_onnx(&t->o);

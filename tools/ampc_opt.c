@@ -1,7 +1,7 @@
-/* ampc_opt.c - named passes over the text of a module: the test and debug tool of the compiler.
+/* ampc_opt.c - runs named passes on the text of a module: the test and debug tool of the compiler.
  *
- * FILE is parsed and verified, each pass runs through the compiler's runner, which verifies the module after it, and
- * the result is printed in canonical form. Nothing is written unless everything succeeded. */
+ * FILE is parsed and verified, the passes run with verification of the module after each, and the result is printed
+ * in canonical form. Nothing is written unless everything succeeds. */
 #include "runtime/files/atomic_file.h"
 #include "tools/run.h"
 

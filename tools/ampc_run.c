@@ -1,9 +1,9 @@
-/* ampc_run.c - opens the model and a session for a verb of ampc-run. */
+/* ampc_run.c - opens the model and a session for the verbs of ampc-run. */
 #include "tools/run.h"
 
 #include <string.h>
 
-/* The sizes given with --dim, by symbol; those of a .onnx were bound by the importer. */
+/* The sizes of --dim by symbol, for a module; for a .onnx file the importer has bound them. */
 static ampc_status symbol_sizes(tool *t, int64_t **out)
 {
     const ir_dim_table *dims = t->module->dims;

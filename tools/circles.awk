@@ -1,10 +1,10 @@
-# circles.awk - circles of files: strongly connected components of the source files by the symbols they use.
+# circles.awk - dependency cycles: strongly connected components of the source files by the symbols they use.
 #
 # usage: nm -A OBJECT.. | awk -f tools/circles.awk
 #
-# An object NAME.dir/FILE.c.o that refers to a symbol which another one defines is an edge between their files. Prints
-# a line for each circle, "N FILES: FILE FILE ..", largest first, and "N circles" at the end. Exit 1 when there are
-# more than two circles, or one of more than three files.
+# There is an edge from one file to another if object NAME.dir/FILE.c.o of the first uses a symbol that the second
+# defines. Prints a line for each cycle, "N FILES: FILE FILE ..", largest first, and "N circles" at the end. Exit
+# status 1 if there are more than two cycles, or one of more than three files.
 BEGIN { max_circles = 2; max_files = 3 }
 {
     file = $1

@@ -1,4 +1,4 @@
-/* command_table.c - the programs, the verbs of ampc-run, and what the manual pages say about them. */
+/* command_table.c - the programs, the verbs of ampc-run, and their texts in the manual pages. */
 #include "tools/commands.h"
 #include "tools/run.h"
 

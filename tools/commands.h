@@ -28,24 +28,24 @@ struct tool;
 struct run_context;
 
 typedef struct command_example {
-    const char *line, *purpose; /* line NULL ends */
+    const char *line, *purpose; /* line NULL ends the list */
 } command_example;
 
 typedef struct command {
     const char *name;     /* "ampc", "ampc-run train" */
     unsigned bit;         /* COMMAND_... */
-    const char *operands; /* what follows the name in the synopsis; NULL: no operands */
+    const char *operands; /* the part of the synopsis after the name; NULL: no operands */
     const char *purpose;  /* one sentence */
     const char *details;  /* further sentences for the manual page; NULL: none */
-    command_example examples[5]; /* the last one is empty */
-    ampc_status (*run)(struct tool *t);                /* either this one, */
-    ampc_status (*run_session)(struct run_context *c); /* or this one, with a session open on the model */
-    bool plan_only;                                    /* the session plans only: no weights, no device */
+    command_example examples[5]; /* ends with an empty one */
+    ampc_status (*run)(struct tool *t);                /* exactly one of the two is set: without a session */
+    ampc_status (*run_session)(struct run_context *c); /* with a session open on the model */
+    bool plan_only;                                    /* the session only plans: no weights, no device */
 } command;
 
 typedef struct program {
     const char *name;
-    const char *purpose; /* after the name, without a capital */
+    const char *purpose; /* starts in lower case, follows the name */
     const char *details; /* for the manual page */
     const command *commands;
     int count; /* more than one: commands are verbs */
@@ -53,9 +53,9 @@ typedef struct program {
 
 extern const program program_table[]; /* ends with name NULL */
 
-/* What the manual pages say about files and the environment. */
+/* Entries of the FILES and ENVIRONMENT sections of the manual pages. */
 typedef struct command_fact {
-    const char *name; /* NULL ends */
+    const char *name; /* NULL ends the list */
     unsigned commands;
     const char *text;
 } command_fact;

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Whether an alternative of the row's placeholder is `kind`: "FILE" or "DIR". */
+/* Whether the row's placeholder has the alternative `kind`: "FILE" or "DIR". */
 static bool accepts(const option *row, const char *kind)
 {
     const char *at = row->value;
@@ -28,7 +28,8 @@ static bool has_value(const option *row, arena *a) { return option_value(row, a)
 
 /* ---- bash ------------------------------------------------------------------------------------ */
 
-/* The case that completes the option's value: "--name" as the argument before it, "--name=" in the same one. */
+/* Prints the case that completes the option's value: after the argument "--name", or after "--name=" in the same one.
+ */
 static void bash_value(const option *row, arena *a)
 {
     const char **words = option_words(row, a);
@@ -97,7 +98,7 @@ void print_bash_completion(const program *p, arena *a)
 
 /* ---- zsh ------------------------------------------------------------------------------------- */
 
-/* Inside single quotes and brackets. */
+/* Escapes text inside single quotes and brackets. */
 static void put_quoted(const char *text)
 {
     for (; *text; text++) {

@@ -8,21 +8,21 @@ typedef enum console_colour { CONSOLE_AUTO, CONSOLE_ALWAYS, CONSOLE_NEVER } cons
 
 typedef struct console {
     bool quiet;   /* errors only */
-    bool verbose; /* remarks too */
+    bool verbose; /* also remarks */
     bool colour;
     bool terminal; /* standard error is a terminal */
-    bool live;     /* its last line is the progress line */
+    bool live;     /* the last line on the terminal is the progress line */
 } console;
 
 console console_open(void);
-/* CONSOLE_AUTO: on a terminal, unless NO_COLOR is set. A console_colour. */
+/* `choice` is a console_colour. CONSOLE_AUTO: colours on a terminal, unless NO_COLOR is set. */
 void console_set_colour(console *c, int choice);
-/* The sink of a diag; `user` is a console. */
+/* The message callback of a diag; `user` is a console. */
 void console_message(void *user, diag_level level, const char *message);
-/* On a terminal redraws the progress line, otherwise writes a line. */
+/* Redraws the progress line on a terminal; otherwise writes a new line. */
 void console_live(console *c, const char *text);
 void console_end_live(console *c);
-/* Columns of the terminal; 80 when unknown. */
+/* Width of the terminal; 80 if unknown. */
 size_t console_columns(void);
 
 #endif

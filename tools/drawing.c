@@ -1,5 +1,5 @@
-/* drawing.c - -o model.dot and -o model.svg. Graphviz reads and writes unnamed temporary files: no pipe can block, and
- * the drawing appears under its name only when it is complete. */
+/* drawing.c - -o model.dot and -o model.svg. Graphviz reads and writes unnamed temporary files, so no pipe can block
+ * and the output file is created only when the drawing is complete. */
 #include "tools/drawing.h"
 
 #include "runtime/files/atomic_file.h"

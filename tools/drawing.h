@@ -4,8 +4,8 @@
 
 #include "tools/tool.h"
 
-/* Writes t->module to t->o.output as Graphviz text or, with `svg`, as SVG made by Graphviz' program `dot`; AMPC_IO if
- * that is missing or fails. */
+/* Writes t->module to t->o.output as Graphviz text or, with `svg`, as SVG produced by Graphviz' program `dot`. Fails
+ * with AMPC_IO if `dot` is missing or fails. */
 ampc_status drawing_write(tool *t, bool svg);
 
 #endif

@@ -30,7 +30,7 @@ static bool has_group(const command *c, int group)
     return false;
 }
 
-/* The options of a group in as few lines as they need. */
+/* Prints the names of a group's options, wrapped to the line width. */
 static void print_names(const command *c, int group, arena *a)
 {
     const char *title = option_group_names[group];

@@ -1,10 +1,10 @@
-/* help.h - what the programs print about themselves, generated from the tables of commands and options. */
+/* help.h - help texts, manual pages and completion scripts, generated from the tables of commands and options. */
 #ifndef AMPC_TOOLS_HELP_H
 #define AMPC_TOOLS_HELP_H
 
 #include "tools/options.h"
 
-/* --help=FORM to standard output, for a command or, if `c` is not among the program's commands, all of them. */
+/* Prints --help=FORM to standard output for a command, or for all commands of the program if `c` is not one of them. */
 ampc_status print_help(const program *p, const command *c, help_form form, arena *a);
 
 /* "--amp=O0|O1|O2|OD", "-o, --output=FILE", "--deterministic[=N]"; without alias and value when `full` is false. */

@@ -1,7 +1,7 @@
 /* main.c - the main function of all three programs; the build defines which one (AMPC_PROGRAM).
  *
- * Everything else is in the library, so that its code is on disk once. The symbol is not part of the API: its version
- * is that of one release, and a program refuses to start with the library of another. */
+ * All other code is in the library, so it is installed only once. program_main is not part of the API: its symbol
+ * version is specific to a release, so a program refuses to start with the library of another release. */
 #include "tools/tool.h"
 
 int main(int argc, char **argv) { return program_main(AMPC_PROGRAM, argc, argv); }

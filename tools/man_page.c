@@ -5,11 +5,11 @@
 #include <stdio.h>
 #include <string.h>
 
-#define REVISED "2026-11-22" /* the last change to these pages */
+#define REVISED "2026-11-22" /* date of the last change to the pages */
 
 enum { LINE = 78 };
 
-/* Literal text: every hyphen is one that the user types. */
+/* Literal text: every hyphen is one that the user types, so it is escaped. */
 static const char *literal(const char *text, arena *a)
 {
     char *out = arena_alloc(a, 2 * strlen(text) + 1), *at = out;
@@ -34,7 +34,7 @@ static void put_synopsis(const char *text, arena *a)
     putchar('\n');
 }
 
-/* In prose only the hyphens at the start of an option are typed. */
+/* In prose, only hyphens at the start of an option are literal. */
 static const char *prose(const char *word, size_t length, arena *a)
 {
     const char *text = arena_strndup(a, word, length);
@@ -77,7 +77,7 @@ static const char *sentence(const char *text, arena *a)
 
 static bool has_verbs(const program *p) { return p->count > 1; }
 
-/* "Verbs: train, eval." unless every verb has the option. */
+/* "Verbs: train, eval."; "" if every verb has the option. */
 static const char *verbs_of(const option *row, const program *p, arena *a)
 {
     const char *text = "";

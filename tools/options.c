@@ -1,8 +1,8 @@
 /* options.c - parses a command line by the rows of option_table.c.
  *
- * Every argument that begins with a dash is looked up by name or alias among the rows of the command; the row's kind
- * says how its value is checked, the row's field where it is stored. An unknown name or word is answered with the
- * closest known one. */
+ * Every argument that begins with a dash is looked up by name or alias among the rows of the command. The kind of the
+ * row determines how its value is checked, and its field where the value is stored. For an unknown name or word, the
+ * message suggests the closest known one. */
 #include "tools/options.h"
 
 #include "runtime/plan/plan.h"
@@ -18,7 +18,7 @@ typedef struct parser {
     tool_options *o;
     const command *command;
     diag *diag;
-    int argc, at; /* the next argument */
+    int argc, at; /* at: index of the next argument */
     char **argv;
 } parser;
 
@@ -48,7 +48,7 @@ static const option *find_option(const char *name, unsigned commands)
     return NULL;
 }
 
-/* The first spelling of its value, and not what the bare option means. */
+/* Whether help shows the word: the first spelling of its value, unless it is the value of the bare option. */
 static bool is_shown(const option *row, const pass_word *word)
 {
     for (const pass_word *w = row->words; w < word; w++)
@@ -67,7 +67,7 @@ const char *option_value(const option *row, arena *a)
 
 typedef VEC(const char *) word_list;
 
-/* One alternative of a placeholder: a literal word, or all passes or stages. */
+/* Adds one alternative of a placeholder: a literal word, or the names of all passes or stages. */
 static void add_words(word_list *words, const option *row, const char *text, arena *a)
 {
     if (row->kind == OPTION_WORD || islower((unsigned char)*text))
@@ -201,7 +201,7 @@ static ampc_status store_once(const parser *p, const option *row, const char *va
     return AMPC_OK;
 }
 
-/* Whether only the importer or the passes read the option. General options concern every command. */
+/* Whether only the importer or the passes read the option. General options apply to every command. */
 static bool is_compile_option(const parser *p, const option *row)
 {
     if (row->in_plan && p->command->plan_only) return false;
@@ -232,7 +232,7 @@ static ampc_status store(const parser *p, const option *row, const char *value)
 
 static bool has_value(const option *row) { return row->kind != OPTION_SET && row->kind != OPTION_CLEAR; }
 
-/* `attached` is what follows the name in the same argument; NULL: nothing. */
+/* `attached`: the text after the name in the same argument; NULL: none. */
 static ampc_status parse_option(parser *p, const char *name, const char *attached)
 {
     const option *row = find_option(name, p->command->bit);

@@ -27,11 +27,11 @@ typedef enum weights_mode { WEIGHTS_SIDECAR, WEIGHTS_REFERENCE } weights_mode;
 typedef enum ops_format { OPS_NOT_PRINTED, OPS_TEXT, OPS_JSON } ops_format;
 typedef enum help_form { HELP_NONE, HELP_SHORT, HELP_ALL, HELP_MAN, HELP_BASH, HELP_ZSH } help_form;
 
-/* Everything a command line can say. Strings are in `arena` or in argv. */
+/* The contents of a command line. Strings are in `arena` or in argv. */
 typedef struct tool_options {
     arena *arena;
     compile_options pass;
-    pass_strings operands; /* the model; the verb of ampc-run is not among them */
+    pass_strings operands; /* the model; the verb of ampc-run is not included */
     /* files */
     const char *output, *emit_list;
     int emit, weights;       /* output_format, weights_mode */
@@ -45,7 +45,7 @@ typedef struct tool_options {
     pass_strings dims; /* "NAME=SIZE" */
     /* execution */
     const char *schedule, *entry, *device;
-    double lr; /* negative: the module's */
+    double lr; /* negative: the module's initial rate */
     int64_t epochs, steps, batch, save_every, keep, threads, deterministic, iterations, warmup;
     bool resume, fallback, sync_launch, no_tune;
     /* inspection */
@@ -57,7 +57,7 @@ typedef struct tool_options {
     int help; /* help_form */
     bool version, quiet, verbose, strict;
     int colour; /* console_colour */
-    const char *compile_option; /* the first option given that only a compilation understands; NULL: none */
+    const char *compile_option; /* the first option that only a compilation uses; NULL: none */
 } tool_options;
 
 typedef enum option_kind {
@@ -68,7 +68,7 @@ typedef enum option_kind {
     OPTION_WORD,  /* int: `value` of one of the words */
     OPTION_INT,   /* int64_t within the limits */
     OPTION_REAL,  /* double within the limits */
-    OPTION_TEXTS, /* pass_strings: one more each time */
+    OPTION_TEXTS, /* pass_strings: each use appends one */
     OPTION_LIST   /* pass_strings: comma-separated, appended */
 } option_kind;
 
@@ -78,36 +78,37 @@ typedef struct option {
     option_kind kind;
     option_group group;
     unsigned commands;      /* COMMAND_...; 0: all */
-    bool in_plan;           /* a compiler option that also concerns the stages of ampc-run plan */
+    bool in_plan;           /* a compiler option that also affects the stages of ampc-run plan */
     size_t field;           /* in tool_options */
-    const char *value;      /* placeholder; its lower-case alternatives are literal words. OPTION_WORD: from `words` */
-    const char *implied;    /* value of the bare option, whose value is then optional */
-    const char *initial;    /* the default as help prints it; NULL: none */
-    const pass_word *words; /* OPTION_WORD: the first spelling of a value is the one that help prints */
-    double limits[2];       /* both 0: none */
+    const char *value;      /* placeholder; lower-case alternatives are literal words. OPTION_WORD: from `words` */
+    const char *implied;    /* value if the option is written without one; NULL: a value is required */
+    const char *initial;    /* the default as printed by help; NULL: none */
+    const pass_word *words; /* OPTION_WORD: help prints the first spelling of each value */
+    double limits[2];       /* both 0: no limits */
     const char *help;
 } option;
 
 extern const pass_word output_formats[];
 extern const option option_table[]; /* ends with name NULL */
 
-/* The defaults; everything read later is kept in `a`. */
+/* Sets the defaults. Everything parsed later is allocated in `a`. */
 tool_options options_default(arena *a);
 bool option_applies(const option *row, unsigned commands);
-/* Position of the first argument that is neither an option of `commands` nor its value; argc when there is none. */
+/* Index of the first argument that is neither an option of `commands` nor its value; argc if there is none. */
 int options_first_operand(unsigned commands, int argc, char **argv);
-/* AMPC_USAGE, reported. A command without operands (commands.h) accepts none; other commands require one, unless
- * help, the version or a table is asked for. */
+/* Fails with AMPC_USAGE, reported. A command without operands (commands.h) accepts none; the other commands require
+ * one, unless help, the version or a table is requested. */
 ampc_status options_parse(tool_options *o, const command *c, int argc, char **argv, diag *d);
 
-/* "fp16|bf16": the placeholder of a value, NULL for an option without one. */
+/* The placeholder of a value, such as "fp16|bf16"; NULL for an option without a value. */
 const char *option_value(const option *row, arena *a);
-/* Words that complete a value, ending with NULL: those of the table, or the literal alternatives of the placeholder. */
+/* The completions of a value, terminated by NULL: the words of the table, or the literal alternatives of the
+ * placeholder. */
 const char **option_words(const option *row, arena *a);
 
-/* "NAME=VALUE" split; AMPC_USAGE for anything else. `what` names the option in the message. */
+/* Splits "NAME=VALUE"; AMPC_USAGE for anything else. `what` is the option named in the message. */
 ampc_status options_split(const char *text, const char *what, arena *a, diag *d, const char **name, const char **value);
-/* An integer that is all of text; false otherwise. */
+/* Parses an integer; false unless it is all of `text`. */
 bool options_int(const char *text, int64_t *out);
 
 #endif

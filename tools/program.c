@@ -1,4 +1,4 @@
-/* program.c - what main.c calls: the frame of every program, and the dispatch to the command that argv names. */
+/* program.c - program_main: setup and teardown common to all programs, and dispatch to the command that argv names. */
 #include "tools/help.h"
 #include "tools/run.h"
 #include "tools/suggest.h"
@@ -29,7 +29,7 @@ static ampc_status unknown_verb(const tool *t, const program *p, const char *ver
     return diag_error(t->diag, AMPC_USAGE, DIAG_FILE(p->name), "unknown verb '%s'%s", verb, hint);
 }
 
-/* Removes the verb from the arguments; options may precede it. Without one, *out stays as it is. */
+/* Removes the verb from the arguments; options may precede it. Without a verb *out is unchanged. */
 static ampc_status take_verb(tool *t, const program *p, int *argc, char **argv, const command **out)
 {
     const int at = options_first_operand(program_commands(p), *argc, argv);
@@ -53,10 +53,10 @@ static ampc_status print_passes(void)
     return AMPC_OK;
 }
 
-/* `argv` does not hold the name of the program. */
+/* `argv` excludes the name of the program. */
 static ampc_status dispatch(tool *t, const program *p, int argc, char **argv)
 {
-    command *whole = arena_alloc(t->arena, sizeof *whole); /* without a verb there is only --help and --version */
+    command *whole = arena_alloc(t->arena, sizeof *whole); /* without a verb, only --help and --version are accepted */
     *whole = (command){.name = p->name, .bit = program_commands(p)};
     t->command = p->count == 1 ? p->commands : whole;
     if (p->count > 1) TRY(take_verb(t, p, &argc, argv, &t->command));
@@ -74,7 +74,7 @@ static ampc_status dispatch(tool *t, const program *p, int argc, char **argv)
     return t->command->run ? t->command->run(t) : run_in_session(t);
 }
 
-/* ---- the frame ------------------------------------------------------------------------------- */
+/* ---- program_main ------------------------------------------------------------------------------ */
 
 static ampc_status run_guarded(tool *t, const program *p, int argc, char **argv)
 {
@@ -85,8 +85,8 @@ static ampc_status run_guarded(tool *t, const program *p, int argc, char **argv)
     return dispatch(t, p, argc - 1, argv + 1);
 }
 
-/* A failed write is an error (exit status 4), also beyond the file size limit and into a closed pipe; by default both
- * are signals that end the program. */
+/* A failed write must be an error (exit status 4), also past the file size limit or into a closed pipe, where the
+ * default signal action would end the program. */
 static void ignore_signals_of_writes(void)
 {
     signal(SIGXFSZ, SIG_IGN);
@@ -108,7 +108,7 @@ int program_main(const char *name, int argc, char **argv)
     t.arena = arena_new(0);
     ampc_status status = t.diag && t.arena ? run_guarded(&t, find_program(name), argc, argv) : AMPC_NO_MEMORY;
     console_end_live(&t.console);
-    /* No failure is silent, not even when there was no memory for a message. */
+    /* No failure is silent, not even one that had no memory for a message. */
     if (!t.diag) fputs("error: out of memory\n", stderr);
     else if (status == AMPC_NO_MEMORY && diag_status(t.diag) == AMPC_OK)
         diag_error(t.diag, status, DIAG_NOWHERE, "out of memory");

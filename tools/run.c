@@ -1,4 +1,4 @@
-/* run.c - what the verbs of ampc-run share: entry graphs, the batch, weights, data, planned memory. */
+/* run.c - functions common to the verbs of ampc-run: entry graphs, the batch, weights, data, planned memory. */
 #include "tools/run.h"
 
 #include "runtime/train/checkpoint.h"

@@ -1,4 +1,4 @@
-/* run.h - the commands, and what the verbs of ampc-run share. */
+/* run.h - the commands, and functions that several verbs of ampc-run use. */
 #ifndef AMPC_TOOLS_RUN_H
 #define AMPC_TOOLS_RUN_H
 
@@ -10,7 +10,7 @@
 typedef struct run_context {
     tool *tool;
     rt_session *session;
-    int64_t *sizes; /* by symbol of the module; -1: not given with --dim */
+    int64_t *sizes; /* by symbol of the module; -1: not set by --dim */
 } run_context;
 
 /* Commands without a session. */
@@ -22,19 +22,20 @@ ampc_status run_in_session(tool *t);
 typedef ampc_status run_verb(run_context *c);
 run_verb run_infer, run_grad, run_train, run_eval, run_bench, run_plan, run_export;
 
-/* AMPC_UNSUPPORTED, listing the entry graphs, if the module has no such graph. */
+/* Fails with AMPC_UNSUPPORTED, listing the entry graphs, if the module has no such graph. */
 ampc_status run_need_entry(run_context *c, const char *entry, const ir_graph **out);
 /* The graph of bench and plan: --entry, else train_step, else infer. */
 ampc_status run_chosen_entry(run_context *c, const ir_graph **out);
-/* Makes runs and plans of @train_step compute only what training needs: the loss and found_inf. */
+/* Restricts runs and plans of @train_step to the results that training needs: the loss and found_inf. */
 ampc_status run_select_outputs(run_context *c, const ir_graph *g);
 /* The batch of bench and plan: --batch, else the size fixed by the model or --dim, else 1. */
 int64_t run_choose_batch(const run_context *c, const ir_graph *g);
 /* Binds the batch symbol for a verb without inputs; other symbols keep the sizes given with --dim. */
 ampc_status run_bind_batch(run_context *c);
-/* Loads the checkpoint given with --checkpoint, the newest one of a directory. */
+/* Loads the checkpoint of --checkpoint; for a directory, the newest one in it. */
 ampc_status run_load_weights(run_context *c);
-/* Opens samples by a SPEC as of --data; synthetic samples have the types of the entry graph. AMPC_USAGE if NULL. */
+/* Opens the data set that a SPEC of --data describes; synthetic data have the types of the entry graph. Fails with
+ * AMPC_USAGE if `spec` is NULL. */
 ampc_status run_open_data(run_context *c, const char *spec, rt_split split, const ir_graph *entry,
                           rt_dataset **out);
 
@@ -44,16 +45,16 @@ ampc_status run_planned_memory(run_context *c, const ir_graph *g, rt_dataset *da
 
 /* ---- run_inputs.c: values of inputs from files ---- */
 
-/* Arrays by input name for an entry graph, from --input and --inputs. */
+/* Tensors for the inputs of an entry graph, from --input and --inputs. */
 typedef struct run_inputs {
-    bool partial;       /* set by the caller: inputs may be missing that the loss reads and another output does not */
+    bool partial;       /* set by the caller: allow missing inputs that only the loss reads */
     rt_tensor *tensors; /* [count], in the order of the graph's inputs, in the arena */
     int count;
-    rt_arrays arrays; /* what they point into */
+    rt_arrays arrays; /* owns the data of `tensors` */
 } run_inputs;
 
-/* All missing and unknown inputs are reported together (AMPC_USAGE). Where inputs may be missing, the runs of the graph
- * compute from now on what needs none of them; a note names the other outputs. Clear in any case. */
+/* Reports all missing and unknown inputs together (AMPC_USAGE). If inputs of the loss are missing and `partial` is
+ * set, selects the outputs that do not need them; a note names the others. Call run_inputs_clear also on failure. */
 ampc_status run_inputs_read(run_context *c, const ir_graph *g, run_inputs *in);
 void run_inputs_clear(run_inputs *in);
 
@@ -61,14 +62,15 @@ void run_inputs_clear(run_inputs *in);
 
 typedef struct run_results run_results;
 run_results *run_results_new(arena *a);
-/* The tensor's data must stay valid until it is written. */
+/* Adds a tensor, whose data must stay valid until the results are written. */
 void run_results_add(run_results *r, const char *key, const rt_tensor *t);
-/* -o FILE (.npz, .safetensors), or a table on standard output. */
+/* Writes to -o FILE (.npz, .safetensors), or as a table to standard output. */
 ampc_status run_results_write(const run_results *r, run_context *c);
-/* Adds output/NAME for every model output of the last run: not the loss of our own making, nor flags and gradients. */
+/* Adds output/NAME for every model output of the last run, but not a loss that the compiler added, flags or
+ * gradients. */
 void run_add_model_outputs(run_context *c, const ir_graph *g, run_results *r);
 
-/* A double as JSON: null when it is not finite. In the arena. */
+/* A double as JSON, allocated in the arena; null if it is not finite. */
 const char *run_json_number(double v, arena *a);
 
 #endif

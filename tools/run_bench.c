@@ -1,7 +1,7 @@
 /* run_bench.c - bench: times an entry graph on synthetic inputs and traces its launches.
  *
- * Two times are measured. Resident: the inputs are already on the device, and the host does not take part between
- * runs. With input: a loop as in training, which copies the inputs of the next run while the device computes. */
+ * It measures two times. Resident: the inputs are already on the device, and the host does nothing between runs. With
+ * input: a loop as in training, which copies the inputs of the next run while the device computes. */
 #include "runtime/files/atomic_file.h"
 #include "runtime/data/feed.h"
 #include "runtime/files/json.h"
@@ -13,8 +13,8 @@
 #include <string.h>
 
 enum {
-    LEAD = 3,         /* submits until every set of device inputs has its recorded graph */
-    PROFILED_RUNS = 5 /* the trace shows their medians */
+    LEAD = 3,         /* number of runs after which every set of device inputs has its captured graph */
+    PROFILED_RUNS = 5 /* the trace shows medians over these */
 };
 
 /* Milliseconds of each run, sorted. */
@@ -113,7 +113,7 @@ static ampc_status collect(bench *b, int64_t run)
     return rt_session_collect(b->c->session, run, b->c->tool->diag, NULL);
 }
 
-/* The time from one submit to the next. */
+/* Measures the time from one submit to the next. */
 static ampc_status time_submits(bench *b, times *t)
 {
     const int64_t warmup = b->c->tool->o.warmup, lead = warmup > LEAD ? warmup : LEAD;

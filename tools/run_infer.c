@@ -47,7 +47,7 @@ static bool is_finite(const rt_tensor *t)
     return true;
 }
 
-/* The first gradient of the last run that is not finite, or NULL. */
+/* The first non-finite gradient of the last run, or NULL. */
 static const char *bad_gradient(rt_session *s, const ir_graph *g)
 {
     for (const ir_node *n = ir_first_output(g); n; n = ir_next_output(n)) {

@@ -19,7 +19,7 @@ static bool append(run_inputs *in, rt_array *a)
     return true;
 }
 
-/* Takes the array over, under the name of the input that it is for. */
+/* Moves the array into `in`, renamed to the input that it is for. */
 static ampc_status add(run_context *c, run_inputs *in, rt_array *a, const char *name)
 {
     char *copy = strdup(name);
@@ -32,7 +32,7 @@ static ampc_status add(run_context *c, run_inputs *in, rt_array *a, const char *
 
 /* ---- the formats ----------------------------------------------------------------------------- */
 
-/* The corpus of ONNX stores bfloat16 as uint16. */
+/* The ONNX test data store bfloat16 as uint16. */
 static ampc_status read_pb(run_context *c, const char *path, ir_dtype u2_as, rt_array *out)
 {
     onnx_tensor t;
@@ -116,7 +116,7 @@ static ampc_status read_all(run_context *c, const ir_graph *g, const char *path,
                       "--inputs: expected a .npz or .safetensors file");
 }
 
-/* By the input's name, or under "input/" as test cases have it; what came last beats what came first. */
+/* Finds an array by the input's name, or by "input/NAME" as in test cases; later arrays win over earlier ones. */
 static const rt_array *find(run_context *c, const run_inputs *in, const char *name)
 {
     const char *prefixed = arena_printf(c->tool->arena, "input/%s", name);
@@ -127,7 +127,7 @@ static const rt_array *find(run_context *c, const run_inputs *in, const char *na
     return NULL;
 }
 
-/* The values of g, by id, that are computed from `from` values. */
+/* Extends `from` to all values of g, by id, that are computed from its values. */
 static void spread(const ir_graph *g, bool *from)
 {
     for (const ir_node *n = g->first; n; n = n->next)
@@ -135,8 +135,8 @@ static void spread(const ir_graph *g, bool *from)
             for (int k = 0; k < n->n_out && ir_in(n, i) && from[ir_in(n, i)->id]; k++) from[n->out[k]->id] = true;
 }
 
-/* Selects the outputs that need no missing input. AMPC_REJECTED, not reported: there is none, or the missing inputs are
- * not those of the loss. */
+/* Selects the outputs that need no missing input. AMPC_REJECTED, not reported: there is no such output, or an input
+ * other than those of the loss is missing. */
 static ampc_status select_without(run_context *c, const ir_graph *g, bool *missing)
 {
     const char *others = "";

@@ -32,7 +32,7 @@ void run_results_add(run_results *r, const char *key, const rt_tensor *t)
     vec_push(r->arena, &r->items, item);
 }
 
-/* Whether the model has the output, rather than the compiler. */
+/* Whether the output exists in the model, rather than added by the compiler. */
 static bool is_of_model(const ir_module *m, const ir_node *n)
 {
     const char *kind = ir_meta_get(m, "loss_kind");

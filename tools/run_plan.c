@@ -1,4 +1,4 @@
-/* run_plan.c - plan: prints what a run of an entry graph would do, without running it. */
+/* run_plan.c - plan: prints the plan of an entry graph without running it. */
 #include "runtime/files/atomic_file.h"
 #include "runtime/files/json.h"
 #include "runtime/plan/plan.h"
@@ -25,10 +25,10 @@ static ampc_status print_text(const rt_plan *p, diag *d)
     return AMPC_OK;
 }
 
-/* What the stages are watched with. */
+/* State of the callback that observes the stages. */
 typedef struct watcher {
     tool *tool;
-    char *before; /* the text after the stage before, for --dump-changed */
+    char *before; /* text after the previous stage, for --dump-changed */
 } watcher;
 
 static ampc_status write_dump(const tool *t, const rt_stage *stage, const char *text)
@@ -82,7 +82,7 @@ static ampc_status print_table(const result *r, diag *d)
     return AMPC_OK;
 }
 
-/* "" for a name that is not UTF-8. */
+/* "" if the name is not UTF-8. */
 static json_t *name_json(const char *name)
 {
     json_t *text = name ? json_string(name) : NULL;

@@ -1,7 +1,7 @@
 /* run_train.c - train: the trainer with a log, a progress line, evaluation after each epoch and a plot.
  *
- * After SIGINT or SIGTERM the step is finished, a checkpoint saved and the exit status 128 + signal; a second signal
- * kills the process. */
+ * SIGINT or SIGTERM lets the current step finish and saves a checkpoint; the exit status is 128 + signal. A second
+ * signal kills the process. */
 #include "tools/run.h"
 
 #include "runtime/data/feed.h"
@@ -26,13 +26,13 @@ typedef struct training {
     VEC(rt_step) steps; /* for the plot if there is no log */
     rt_step last;
     rt_eval eval;                  /* the latest evaluation; NaN before the first */
-    int64_t evaluated;             /* steps run before it */
+    int64_t evaluated;             /* steps run when it was made */
     double busy;                   /* seconds in steps */
     double epoch_busy, epoch_loss; /* sums since the start of the epoch */
     int64_t run, epoch_steps, epochs;
     double shown, rate_from, rate_busy; /* since the last progress line */
     int64_t rate_steps;
-    ampc_status status; /* error of a callback */
+    ampc_status status; /* error status of a callback */
 } training;
 
 static volatile sig_atomic_t stop_signal;
@@ -249,7 +249,7 @@ static ampc_status print_result(training *t)
     return AMPC_OK;
 }
 
-/* A run that ends within an epoch is evaluated at its end, unless a signal stopped it. */
+/* Evaluates a run that ends within an epoch, unless a signal stopped it. */
 static ampc_status evaluate_end(training *t)
 {
     if (!t->eval_data || stop_signal || t->evaluated == t->run) return AMPC_OK;
@@ -295,7 +295,7 @@ static ampc_status train(training *t)
     return (ampc_status)(128 + stop_signal);
 }
 
-/* The gradient norm costs a pass over all gradients, so it is computed only for the log. */
+/* Computing the gradient norm reads all gradients, so it is computed only for the log. */
 static ampc_status select_outputs(run_context *c, const ir_graph *g)
 {
     const char *const norm = ir_output_name(ir_output_by_role(g, IR_OUTPUT_grad_norm));

@@ -5,7 +5,7 @@
 
 static size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
 
-/* Levenshtein distance; words longer than the row count as far apart. */
+/* Levenshtein distance; words longer than MAX_LENGTH count as far apart. */
 static size_t edit_distance(const char *a, const char *b)
 {
     enum { MAX_LENGTH = 64 };

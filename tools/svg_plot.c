@@ -1,8 +1,8 @@
-/* svg_plot.c - two panels over one step axis: loss (linear) and loss scale (log2).
+/* svg_plot.c - two panels over a common step axis: loss (linear) and loss scale (log2).
  *
- * A long run is drawn as its exponential moving average over a faint band (minimum to maximum in each pixel column);
- * a short one as it is. The scale is a staircase, with a dot for each skipped step. All coordinates are pixels; the
- * file needs neither script nor font. */
+ * The loss of a long run is drawn as an exponential moving average over a faint band (minimum to maximum of each
+ * pixel column), that of a short run directly. The scale is a staircase with a dot for each skipped step. All
+ * coordinates are in pixels; the file needs neither scripts nor fonts. */
 #include "tools/svg_plot.h"
 #include "runtime/files/atomic_file.h"
 #include "runtime/backend/memory.h"
@@ -22,7 +22,7 @@ enum {
     LEGEND_STEP = 190
 };
 
-/* Okabe and Ito's palette, which colour-blind readers can tell apart. */
+/* The palette of Okabe and Ito, which is safe for colour-blind readers. */
 static const char *const colours[] = {"#0072b2", "#d55e00", "#009e73",
                                       "#cc79a7", "#e69f00", "#56b4e9"};
 enum { COLOURS = sizeof colours / sizeof *colours };
@@ -52,7 +52,7 @@ __attribute__((format(printf, 2, 3))) static void add(text *t, const char *forma
     va_end(args);
 }
 
-/* XML text; invalid UTF-8 and characters that XML does not allow become '?'. */
+/* Appends XML text; invalid UTF-8 and characters that XML does not allow become '?'. */
 static void add_escaped(text *t, const char *s)
 {
     while (*s) {
@@ -80,7 +80,7 @@ static void add_escaped(text *t, const char *s)
 
 typedef struct panel {
     double top, height;
-    double low, high; /* of the values */
+    double low, high; /* range of the values */
     double first_step, last_step;
 } panel;
 
@@ -96,12 +96,12 @@ static double y_of(const panel *p, double v)
     return fmin(fmax(y, p->top - 9999), p->top + 9999);
 }
 
-/* A diverged loss would leave no room for the rest. */
+/* Values of a diverged loss are dropped, because they would flatten the rest of the curve. */
 static double loss_of(const rt_step *s) { return fabs(s->loss) < 1e30 ? s->loss : NAN; }
 static double scale_of(const rt_step *s) { return s->scale > 0 ? log2(s->scale) : NAN; }
 
-/* The running average over about a hundredth of the run, begun without bias. Steps without a finite loss
- * leave it as it is. */
+/* Moving average over about a hundredth of the run, with bias correction at the start. Steps without a finite loss do
+ * not change it. */
 typedef struct average {
     double keep, sum, weight;
 } average;
@@ -130,20 +130,20 @@ static void widen(panel *p, double v)
 
 static void settle(panel *p, double margin)
 {
-    if (p->low > p->high) p->low = 0, p->high = 1; /* no finite value at all */
+    if (p->low > p->high) p->low = 0, p->high = 1; /* no finite value */
     double pad = p->high > p->low ? (p->high - p->low) * margin : fmax(fabs(p->low) * 0.1, 0.5);
     p->low -= pad;
     p->high += pad;
 }
 
-/* 1, 2 or 5 times a power of ten, so that about `wanted` ticks fit. */
+/* 1, 2 or 5 times a power of ten, such that about `wanted` ticks fit. */
 static double nice_step(double span, int wanted)
 {
     double raw = span / wanted, power = pow(10, floor(log10(raw))), lead = raw / power;
     return power * (lead <= 1 ? 1 : lead <= 2 ? 2 : lead <= 5 ? 5 : 10);
 }
 
-/* Tick number k, NAN after the last. */
+/* Tick number k; NAN after the last one. */
 static double tick(double low, double high, double step, int k)
 {
     double v = (ceil(low / step) + k) * step;
@@ -198,7 +198,7 @@ static void draw_x_ticks(text *t, const panel *p)
     add(t, "<text class=\"x\" x=\"%d\" y=\"%g\">step</text>\n", LEFT + COLUMNS / 2, bottom + 38);
 }
 
-/* Minimum to maximum in each pixel column, as one path of vertical strokes. */
+/* Draws minimum to maximum of each pixel column, as one path of vertical strokes. */
 static void draw_band(text *t, const panel *p, const plot_run *run, const char *colour)
 {
     add(t, "<path fill=\"none\" stroke=\"%s\" stroke-opacity=\".22\" d=\"", colour);
@@ -214,7 +214,7 @@ static void draw_band(text *t, const panel *p, const plot_run *run, const char *
     add(t, "\"/>\n");
 }
 
-/* At most one point per pixel column; a value that is not finite interrupts the line. */
+/* Draws at most one point per pixel column; a non-finite value interrupts the line. */
 static void draw_loss(text *t, const panel *p, const plot_run *run, const char *colour)
 {
     average a = average_over(run->count);
@@ -283,8 +283,8 @@ static bool scales(const plot_run *run)
     return false;
 }
 
-/* Both panels share the steps. The loss range is that of the averages, so that one bad step does not
- * flatten the rest; the band is clipped to it. */
+/* Both panels have the same step axis. The loss range is that of the averages, so that a single bad step does not
+ * flatten the curve; the band is clipped to it. */
 static void measure(const plot_run *runs, size_t count, panel *loss, panel *scale)
 {
     double first = INFINITY, last = -INFINITY;

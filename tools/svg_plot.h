@@ -6,17 +6,17 @@
 #include "runtime/train/log.h"
 
 typedef struct plot_run {
-    const char *name; /* legend; any text, escaped */
+    const char *name; /* for the legend; any text */
     const rt_step *steps;
     size_t count;
 } plot_run;
 
-/* Any number of runs and steps, including none; values that are not finite leave gaps. The loss scale panel is left
- * out if no run has a scale other than 1. Written atomically. */
+/* Draws any number of runs and steps, including none; non-finite values leave gaps. The loss scale panel is omitted
+ * if every scale is 1. The file is written atomically. */
 ampc_status plot_write(const char *path, const char *title, const plot_run *runs,
                           size_t count, diag *d);
 
-/* The same as a string (malloc); NULL if out of memory. */
+/* The same as a malloced string; NULL if memory is exhausted. */
 char *plot_render(const char *title, const plot_run *runs, size_t count);
 
 #endif

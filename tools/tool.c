@@ -1,4 +1,4 @@
-/* tool.c - MODEL -> module. */
+/* tool.c - importing, compiling and parsing models for the commands. */
 #include "tools/suggest.h"
 #include "tools/tool.h"
 
