@@ -28,8 +28,7 @@ static bool has_value(const option *row, arena *a) { return option_value(row, a)
 
 /* ---- bash ------------------------------------------------------------------------------------ */
 
-/* Prints the case that completes the option's value: after the argument "--name", or after "--name=" in the same one.
- */
+/* Prints the case that completes the option's value, after the argument "--name" or after "--name=" in the same one. */
 static void bash_value(const option *row, arena *a)
 {
     const char **words = option_words(row, a);

@@ -79,7 +79,7 @@ typedef struct ampc_context_options {
     int strict; /* treat warnings as errors (AMPC_REJECTED) */
 } ampc_context_options;
 
-/* Fails with AMPC_NO_MEMORY or AMPC_USAGE (struct_size is not set, or too new an options struct). */
+/* Fails with AMPC_NO_MEMORY or AMPC_USAGE (invalid struct_size, or options of a newer version). */
 AMPC_API ampc_status ampc_context_create(const ampc_context_options *options, ampc_context **context);
 AMPC_API void ampc_context_free(ampc_context *context);
 /* The first error message of the last call on this context or on any object created from it; "" if that call
@@ -89,7 +89,7 @@ AMPC_API const char *ampc_context_message(const ampc_context *context);
 /* ---- module: a model, imported and compiled -------------------------------------------------------------------- */
 
 typedef struct ampc_dim {
-    const char *name; /* name of a symbolic dimension: a dim_param of the model, or INPUT_dimK */
+    const char *name; /* a dim_param of the model, or INPUT_dimK */
     int64_t size;
 } ampc_dim;
 
@@ -112,7 +112,7 @@ typedef struct ampc_compile_options { /* the options of the `ampc` command, with
     const char *black_vars, *fp32_nodes; /* tensor names; globs over node names; separated by commas */
     int change_io_types;         /* nonzero: graph inputs and outputs may become low precision */
     int no_fuse;                 /* nonzero: round every intermediate value */
-    /* training; without loss and loss_output, the model's own loss is used; if it has none, only @infer is built */
+    /* training; without loss and loss_output, the model's own loss is used; if it has none, only "infer" is created */
     const char *loss;            /* "ce", "nll", "mse", "l1", "bce", "bce_logits", each with [:OUTPUT[,LABEL]] */
     const char *loss_output;     /* name of a scalar output that is the loss */
     const char *optimizer;       /* "sgd" (default), "momentum", "nesterov", "adam", "adamw", plus ,key=value.. */
@@ -197,8 +197,7 @@ typedef struct ampc_session_options {
     const char *device;   /* "cpu" (default), "cuda" or "cuda:N" */
     const ampc_dim *dims; /* sizes for n_dims symbolic dimensions; the inputs of each run determine the others */
     size_t n_dims;
-    int threads;          /* 0: all cores available to the process; fewer, with a warning, if the system cannot start
-                           * as many */
+    int threads;          /* 0: all available cores, or fewer with a warning if the system cannot start as many */
     int deterministic;    /* T > 0: splits work for T threads regardless of the number of cores, so results are
                            * bitwise reproducible; AMPC_DEVICE if the system cannot start T threads */
     int sync_launch;      /* nonzero: wait after every step, so that a device error names the node that caused it */
@@ -236,7 +235,7 @@ AMPC_API ampc_status ampc_session_set(ampc_session *session, const char *key, co
 /* Like ampc_session_get and ampc_session_set for scalars: "state/lr", "state/loss_scale", "loss" ... */
 AMPC_API ampc_status ampc_session_get_number(ampc_session *session, const char *key, double *value);
 AMPC_API ampc_status ampc_session_set_number(ampc_session *session, const char *key, double value);
-/* Key `index` of those that ampc_session_set accepts; NULL if index is past the last. Owned by the session. */
+/* The keys that ampc_session_set accepts, by index; NULL if index is past the last. Owned by the session. */
 AMPC_API const char *ampc_session_key(const ampc_session *session, size_t index);
 
 /* ---- training -------------------------------------------------------------------------------------------------- */
@@ -259,12 +258,13 @@ typedef struct ampc_step_result {
  * non-finite gradient); the session then has the state after the step. Otherwise fails like ampc_session_run. */
 AMPC_API ampc_status ampc_train_step(ampc_session *session, ampc_tensor *const *inputs, size_t n_inputs,
                                      ampc_step_result *result);
-/* Runs forward and loss in inference form; changes no state. Read scores with ampc_session_get(session,
- * "output/NAME", ..). */
+/* Runs forward and loss in inference form; changes no state. Scores can be read with ampc_session_get and the key
+ * "output/NAME". Fails like ampc_session_run. */
 AMPC_API ampc_status ampc_eval_step(ampc_session *session, ampc_tensor *const *inputs, size_t n_inputs, double *loss);
 
 /* The learning rate after `accepted` of `steps` steps were accepted. `schedule` is "constant", "linear", "cosine" or
- * "step", plus parameters such as ",warmup=N" (see ampc-run(1)). */
+ * "step", plus parameters such as ",warmup=N" (see ampc-run(1)). Fails with AMPC_USAGE for an unknown schedule or a
+ * value out of range. */
 AMPC_API ampc_status ampc_schedule_rate(ampc_context *context, const char *schedule, double lr, int64_t steps,
                                         int64_t accepted, double *rate);
 
@@ -273,7 +273,7 @@ typedef struct ampc_train_options { /* the options of `ampc-run train`, with the
     const char *data;           /* "idx:DIR", "npz:FILE", "npy:NAME=FILE,.." or "synthetic" */
     int64_t steps, epochs;      /* exactly one of the two must be nonzero */
     int64_t batch;              /* 0: the fixed batch of the model */
-    double lr;                  /* 0: the optimizer's default */
+    double lr;                  /* 0: the initial rate of the optimizer */
     const char *lr_schedule;
     uint64_t seed;
     const char *checkpoint_dir; /* NULL: save nothing; AMPC_USAGE if another training uses the folder */
@@ -299,7 +299,8 @@ typedef struct ampc_evaluation {
 } ampc_evaluation;
 
 /* Runs every sample of a data set (of its test split, if it has one) through "eval", or through "infer" if there is
- * no loss. `batch` 0 selects a batch size automatically. */
+ * no loss. `batch` 0 selects a batch size automatically. Fails like ampc_session_run, and with the errors of reading
+ * data. */
 AMPC_API ampc_status ampc_evaluate(ampc_session *session, const char *data, int64_t batch, ampc_evaluation *result);
 
 /* ---- checkpoints ----------------------------------------------------------------------------------------------- */
@@ -313,7 +314,8 @@ AMPC_API ampc_status ampc_checkpoint_save(ampc_session *session, const char *pat
 /* Verifies the whole file, then loads it. Fails with AMPC_REJECTED (corrupt file, or a checkpoint of another model),
  * AMPC_IO or AMPC_NO_MEMORY; the session is then unchanged. `position` may be NULL. */
 AMPC_API ampc_status ampc_checkpoint_load(ampc_session *session, const char *path, ampc_position *position);
-/* Loads only parameters and buffers, into any model that has all of them with these types. */
+/* Loads only parameters and buffers, into any model that has all of them with these types. Fails like
+ * ampc_checkpoint_load. */
 AMPC_API ampc_status ampc_checkpoint_load_weights(ampc_session *session, const char *path);
 
 /* Writes the trained model for inference as ONNX: the imported file with its names and opset, with the trained

@@ -1,5 +1,4 @@
-/* api.c - the compile side of the public API: contexts and modules. The only runtime file besides api_export.c that
- * includes headers of the frontend, and that of the passes. */
+/* api.c - the compile side of the public API: contexts and modules, joining frontend, passes and runtime. */
 #include "runtime/api/api.h"
 
 #include "frontend/onnx.h"

@@ -120,7 +120,7 @@ void api_result(const void *from, void *to, size_t size)
 
 /* ---- state ---- */
 
-/* What a training run could go on from. Weights may be anything. */
+/* State values with which training can continue. Weights may have any value. */
 static const struct {
     double low, high;
 } state_limits[IR_STATE_ROLE_COUNT] = {

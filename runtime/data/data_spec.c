@@ -53,7 +53,7 @@ static bool set_permute(rt_data_spec *s, const char *v)
 
 static const struct {
     const char *key;
-    unsigned kinds; /* that accept it */
+    unsigned kinds; /* set of the kinds that accept it */
     bool (*set)(rt_data_spec *s, const char *value);
     const char *wanted;
 } options[] = {

@@ -32,8 +32,8 @@ bool rt_io_rename(const char *from, const char *to);
 bool rt_io_fsync_folder(const char *path);
 
 /* Tests only, per thread: the n-th system call from now on (1: the next) fails with `error`, and all later ones too
- * if `persistent`; a failing write first writes half of its bytes. n = 0 disables this. Removing a temporary file
- * never fails. */
+ * if `persistent`; a failing write first writes half of its bytes. n = 0 disables this. The removal of temporary
+ * files is never made to fail. */
 void rt_io_fail(uint64_t n, int error, bool persistent);
 /* Number of system calls since the last rt_io_fail. */
 uint64_t rt_io_calls(void);

@@ -37,6 +37,7 @@ char *rt_checkpoint_key(const ir_storage *s);
 /* True for a parameter or buffer of the model. */
 bool rt_checkpoint_is_weight(const ir_storage *s);
 
+/* Writes a checkpoint atomically. Fails with AMPC_IO or AMPC_NO_MEMORY. */
 ampc_status rt_checkpoint_write(rt_session *s, const ir_module *m, const rt_run_state *run,
                                 const char *path, diag *d);
 

@@ -147,8 +147,7 @@ static void find_ignored(evaluation *e)
     }
 }
 
-/* Labels are class numbers if they are integers that the loss reads as integers, or any integers if there is no loss.
- */
+/* Labels are class numbers if they are integers that the loss reads as integers, or integers without a loss. */
 static bool has_classes(const evaluation *e)
 {
     if (e->label_field < 0) return false;

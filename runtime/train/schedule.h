@@ -41,8 +41,8 @@ ampc_status rt_schedule_parse(const char *text, double lr, int64_t steps, diag *
 double rt_schedule_rate(const rt_schedule *s, int64_t accepted);
 /* True if the rate is the same for all steps. */
 bool rt_schedule_is_constant(const rt_schedule *s);
-/* Prints all parameters in one line: "cosine,lr=0.1,end=0,warmup=100,steps=4680". Equal schedules have equal text.
- * NUL-terminated. */
+/* Prints all parameters in one line: "cosine,lr=0.1,end=0,warmup=100,steps=4680". Schedules with equal text are
+ * equal. NUL-terminated. */
 void rt_schedule_print(const rt_schedule *s, char text[RT_SCHEDULE_TEXT]);
 
 #endif

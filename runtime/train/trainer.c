@@ -294,8 +294,9 @@ static ampc_status report(rt_trainer *t, const rt_train_plan *plan, uint64_t *sa
     return AMPC_OK;
 }
 
-/* True if pending steps must be collected now: when the session is about to be inspected, it may not be ahead of the
- * reported step, and the rate of the next step may depend on their results. */
+/* True if all pending steps must be collected before the next one is submitted: because the session will be inspected
+ * and may not be ahead of the reported step, because the next learning rate depends on their results, or because no
+ * more steps can be pending. */
 static bool must_wait(const rt_trainer *t, const rt_train_plan *plan)
 {
     uint64_t next = steps_submitted(t);
