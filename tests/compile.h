@@ -1,4 +1,4 @@
-/* compile.h - compilations of one call, for tests that have options and want a module. Header only. */
+/* compile.h - one-call compilation, for tests that pass options and need a module. Header only. */
 #ifndef TESTS_COMPILE_H
 #define TESTS_COMPILE_H
 
@@ -6,7 +6,7 @@
 
 #include <setjmp.h>
 
-/* The pass of that name; NULL: all of them. */
+/* Runs the pass of that name, or all passes if `pass` is NULL. */
 static inline ampc_status test_pass(ir_module *m, const char *pass, const compile_options *o, diag *d)
 {
     jmp_buf guard;

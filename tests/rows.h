@@ -1,5 +1,5 @@
-/* rows.h - runs the tests of a program, all of them or a selection, so that a runner of many programs (tests/gpu) can
- * list their rows and run one row in a process of its own. The environment selects:
+/* rows.h - runs all or selected tests of a program; a runner of many programs (tests/gpu) can thereby list
+ * their rows and run a row in a separate process. The environment selects:
  *   OPS_LIST=1              print the names of the selected rows, one per line, and run none
  *   OPS_ONLY=PATTERN[,..]   rows whose name matches one of these shell patterns
  *   OPS_SHARD=I/N           of those, every N-th row, starting with row I (from 0) */
@@ -30,7 +30,7 @@ static inline bool row_matches(const char *name, const char *patterns)
     return false;
 }
 
-/* How many rows failed. Each line of the output is written at once: it survives a program that dies. */
+/* Returns the number of failed rows. Output is flushed line by line, so it survives a crash of the program. */
 static inline int rows_run(const char *group, const struct CMUnitTest *tests, size_t n)
 {
     const char *only = getenv("OPS_ONLY"), *shard = getenv("OPS_SHARD");

@@ -20,7 +20,7 @@ models = sorted([*tests.glob("goldens/*/model.onnx"), *tests.glob("models/*.onnx
 def compile_model(model, *more):
     command = [build / "ampc", model, "--stats", "--json", "-v", *options, *more]
     run = subprocess.run(command, capture_output=True, text=True)
-    if run.returncode == 3:  # a training step of what has no gradient
+    if run.returncode == 3:  # a training step of a model without gradients
         return None
     run.check_returncode()
     stats = json.loads(run.stdout)

@@ -302,7 +302,7 @@ def gpt2(folder):
 
 MODELS = {"resnet50": resnet50, "chain": chain, "mlp": mlp, "decoder": decoder, "weights": weights}
 LARGE = {"bert": bert, "gpt2": gpt2}
-# Trained elements of the full models, as the libraries count them.
+# Trainable elements of the full models, as the original libraries count them.
 PARAMETERS = {"resnet50": 25_557_032, "bert": 109_514_298, "gpt2": 124_439_808}
 ZEROS, TINY = "--zeros" in sys.argv, "--tiny" in sys.argv
 arguments = [a for a in sys.argv[1:] if not a.startswith("--")]

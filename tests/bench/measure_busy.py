@@ -16,7 +16,7 @@ from statistics import median
 build, threads, rounds = Path(sys.argv[1]), sys.argv[3], int(sys.argv[4])
 MNIST = Path(__file__).resolve().parent.parent / "models" / "mnist.onnx"
 OPTIONS = ["--loss=ce", "--optimizer=momentum,lr=0.001", "--batch=64", "--warmup=1", "--json"]
-# entry, iterations; bench does them twice
+# entry graph: iterations; bench runs twice as many
 ENTRIES = {"train_step": 40, "infer": 120}
 SPINNERS = 4
 

@@ -1,6 +1,7 @@
-/* placement.c - how long placement by minimum cut takes on graphs of 100,000 nodes, building its network included.
+/* placement.c - measures minimum-cut placement, including network construction, on graphs of 100,000 nodes.
  *
- * Prints one row of a Markdown table a graph and device: the least of ROUNDS runs. Part of tools/bench. */
+ * Prints one row of a Markdown table per graph and device with the minimum of ROUNDS runs. Part of
+ * tools/bench. */
 #include "ir/philox.h"
 #include "passes/amp/placement.h"
 
@@ -27,7 +28,7 @@ static ir_value *binary(making *k, ir_op op, ir_value *x, ir_value *y)
     return ir_binary(&k->b, op, x, y);
 }
 
-/* Blocks of a transformer: norm, products, softmax, residual sums. */
+/* Transformer blocks: normalization, matmuls, softmax and residual additions. */
 static void make_decoder(making *k, ir_value *x)
 {
     for (int i = 0; i < NODES; i += 20) {
@@ -48,7 +49,7 @@ static void make_decoder(making *k, ir_value *x)
     ir_output(&k->b, "y", x);
 }
 
-/* One chain of free nodes between two products; now and then a black one. */
+/* One chain of unconstrained nodes between two matmuls, with an occasional black node. */
 static void make_chain(making *k, ir_value *x)
 {
     static const ir_op ops[] = {IR_OP_relu, IR_OP_tanh, IR_OP_neg, IR_OP_sigmoid};
@@ -63,7 +64,7 @@ static void make_chain(making *k, ir_value *x)
     ir_output(&k->b, "y", x);
 }
 
-/* Any node reads any of the last thousand. */
+/* Each node reads any of the last thousand values. */
 static void make_random(making *k, ir_value *x)
 {
     ir_value **values = calloc(NODES + 1, sizeof *values);

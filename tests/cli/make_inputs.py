@@ -41,24 +41,24 @@ def field(number, length):
     return varint(number << 3 | 2) + varint(length)
 
 
-# Good ones -----------------------------------------------------------------------------------------------------
+# Valid models --------------------------------------------------------------------------------------------------
 w1, w2 = random.normal(0, 0.5, (4, 32)), random.normal(0, 0.3, (32, 3))
 tiny = write("tiny", [helper.make_node("MatMul", ["x", "w1"], ["h"], name="fc1/MatMul"),
                       helper.make_node("Relu", ["h"], ["r"], name="relu"),
                       helper.make_node("MatMul", ["r", "w2"], ["s"], name="fc2/MatMul"),
                       helper.make_node("Softmax", ["s"], ["p"], name="softmax", axis=1)],
              [info("x", ["N", 4])], [info("s", ["N", 3]), info("p", ["N", 3])], [("w1", w1), ("w2", w2)])
-# Its loss is finite, its gradient overflows fp16 at every loss scale.
+# The loss is finite, but a gradient overflows fp16 at every loss scale.
 big = helper.make_node("Constant", [], ["big"], name="big", value=numpy_helper.from_array(np.float32(1e30)))
 write("hot", [big, helper.make_node("MatMul", ["x", "w"], ["s"], name="fc/MatMul"),
               helper.make_node("Mul", ["s", "big"], ["y"], name="up")],
       [info("x", ["N", 4])], [info("y", ["N", 3])], [("w", w1[:, :3])])
-# It trains, but one of its operators has no gradient.
+# Trainable, except that one operator has no gradient.
 write("loss", [big, helper.make_node("MatMul", ["x", "w"], ["s"], name="fc/MatMul"),
                helper.make_node("Mod", ["s", "big"], ["m"], name="mod", fmod=1),
                helper.make_node("SoftmaxCrossEntropyLoss", ["m", "label"], ["l"], name="loss")],
       [info("x", ["N", 4]), info("label", ["N"], TensorProto.INT64)], [info("l", [])], [("w", w1[:, :3])])
-# An attention with a causal mask, sqrt(d) under a generated name, a learned temperature, and a bound.
+# Attention with a causal mask, sqrt(d) under a generated name, a learned temperature and a bound.
 write("masked", [helper.make_node("Div", ["x", "onnx::Div_9"], ["a"], name="div"),
                  helper.make_node("Mul", ["a", "temperature"], ["b"], name="scale"),
                  helper.make_node("Add", ["b", "mask"], ["c"], name="mask/Add"),
@@ -68,18 +68,18 @@ write("masked", [helper.make_node("Div", ["x", "onnx::Div_9"], ["a"], name="div"
       [info("x", ["N", 4, 4])], [info("y", ["N", 4, 3])],
       [("onnx::Div_9", 2.0), ("temperature", 1.5), ("mask", np.triu(np.full((4, 4), -1e9), 1)), ("w", w1[:, :3]),
        ("bound", 6.0)])
-# An autoencoder with its loss.
+# An autoencoder that computes its own loss.
 write("auto", [helper.make_node("MatMul", ["x", "w"], ["y"], name="fc"),
                helper.make_node("Sub", ["y", "x"], ["d"], name="difference"),
                helper.make_node("Mul", ["d", "d"], ["q"], name="square"),
                helper.make_node("ReduceMean", ["q"], ["l"], name="mean", keepdims=0)],
       [info("x", ["N", 4])], [info("y", ["N", 4]), info("l", [])], [("w", w1[:, :4])])
-# Scores, what a sigmoid makes of them, and the same numbers where nobody knows that they come from one.
+# Scores, their sigmoid, and the same probabilities as an input, whose origin the compiler cannot see.
 write("sigmoid", [helper.make_node("MatMul", ["x", "w"], ["s"], name="fc"),
                   helper.make_node("Sigmoid", ["s"], ["p"], name="sigmoid"),
                   helper.make_node("Abs", ["p"], ["r"], name="abs")],
       [info("x", ["N", 4])], [info("s", ["N", 3]), info("p", ["N", 3]), info("r", ["N", 3])], [("w", 4 * w1[:, :3])])
-# Parameters that are read on the way to integers, and by a comparison.
+# Parameters read on the path to integers, and by a comparison.
 write("apart", [helper.make_node("Exp", ["p"], ["e"], name="exp"),
                 helper.make_node("Transpose", ["e"], ["t"], name="transpose", perm=[1, 0]),
                 helper.make_node("Cast", ["t"], ["i"], name="whole", to=TensorProto.INT64),
@@ -88,7 +88,7 @@ write("apart", [helper.make_node("Exp", ["p"], ["e"], name="exp"),
                 helper.make_node("Less", ["m", "r"], ["c"], name="less"),
                 helper.make_node("Where", ["c", "m", "x"], ["z"], name="where")],
       [info("x", ["N", 4])], [info("y", [4, 4]), info("z", ["N", 4])], [("p", w1[:, :4]), ("q", w1[:, :4]), ("r", w1[0, :4])])
-# All of it in fp16, as it is stored.
+# A model stored entirely in fp16.
 half = helper.make_graph([helper.make_node("MatMul", ["x", "w"], ["h"], name="fc"),
                           helper.make_node("Add", ["h", "b"], ["s"], name="bias")], "half",
                          [info("x", ["N", 4], TensorProto.FLOAT16)], [info("s", ["N", 3], TensorProto.FLOAT16)],
@@ -97,7 +97,7 @@ half = helper.make_graph([helper.make_node("MatMul", ["x", "w"], ["h"], name="fc
 half = helper.make_model(half, opset_imports=[helper.make_opsetid("", 17)])
 half.ir_version = 8
 (folder / "half.onnx").write_bytes(half.SerializeToString())
-# Dropout, a BatchNormalization that trains, one that does not, and a loss beside other outputs.
+# Dropout, a BatchNormalization in training or inference form, and a loss besides other outputs.
 for name, training in (("modes", 1), ("frozen", 0)):
     statistics = ["bn", "mo", "vo"] if training else ["bn"]
     write(name, [helper.make_node("MatMul", ["x", "w"], ["h"], name="fc"),
@@ -108,7 +108,8 @@ for name, training in (("modes", 1), ("frozen", 0)):
           [info("bn", ["N", 3]), info("l", []), info("p", ["N", 3]), info("s", ["N", 3])],
           [("w", w1[:, :3]), ("g", [1, 2, 3]), ("b", [0, 1, 0]), ("m", [0.5, 0, 1]), ("v", [1, 4, 2]), ("ratio", 0.5)],
           [numpy_helper.from_array(np.array(True), "yes")])
-# A fresh BatchNormalization as TorchScript's exporter writes it: equal tensors are one, under the names of Identities.
+# A fresh BatchNormalization as TorchScript exports it: equal tensors are merged, and Identity nodes have the
+# other names.
 write("merged", [helper.make_node("Identity", ["bn.weight"], ["bn.running_var"]),
                  helper.make_node("Identity", ["bn.bias"], ["fc.bias"]),
                  helper.make_node("Identity", ["bn.bias"], ["bn.running_mean"]),
@@ -116,17 +117,17 @@ write("merged", [helper.make_node("Identity", ["bn.weight"], ["bn.running_var"])
                                                          "bn.running_var"], ["n"], name="bn"),
                  helper.make_node("Add", ["n", "fc.bias"], ["y"], name="fc")],
       [info("x", ["N", 4])], [info("y", ["N", 4])], [("bn.weight", np.ones(4)), ("bn.bias", np.zeros(4))])
-# A ratio that is an initializer, which something else reads too.
+# A dropout ratio that is an initializer with a second use.
 write("ratio", [helper.make_node("Dropout", ["x", "half", "on"], ["d"], name="drop"),
                 helper.make_node("Mul", ["d", "half"], ["s"], name="scale"),
                 helper.make_node("MatMul", ["s", "w"], ["y"], name="fc")],
       [info("x", ["N", 4])], [info("y", ["N", 3])], [("half", 0.5), ("w", w1[:, :3])], [numpy_helper.from_array(np.array(True), "on")])
-# A bound that is computed from a parameter: ONNX has no derivative there.
+# A clip bound computed from a parameter, for which ONNX defines no derivative.
 write("limit", [helper.make_node("Exp", ["alpha"], ["top"], name="exp"),
                 helper.make_node("Clip", ["x", "", "top"], ["c"], name="clip"),
                 helper.make_node("Mul", ["c", "alpha"], ["y"], name="scale")],
       [info("x", ["N", 4])], [info("y", ["N", 4])], [("alpha", 0.5)])
-# Bad ones -----------------------------------------------------------------------------------------------------
+# Invalid models -----------------------------------------------------------------------------------------------
 (folder / "truncated.onnx").write_bytes(tiny[:len(tiny) // 2])
 (folder / "text.onnx").write_text("this is no model\n")
 (folder / "empty.onnx").write_bytes(b"")
@@ -142,7 +143,7 @@ write("hostile", [helper.make_node("Relu", ["x"], ["a"], name="\x1b[31mred\x07")
                   helper.make_node("Frobnicate", ["a"], ["y"], name="\x1b]0;title\x07")], [info("x", [4])],
       [info("y", [4])])
 
-wrappers, length = [], 0  # graph in attribute in node in graph .., built from the inside
+wrappers, length = [], 0  # graph in attribute in node in graph.., built from the inside out
 for _ in range(30000):
     for number in (6, 5, 1):
         wrappers.append(field(number, length))

@@ -1,12 +1,12 @@
-/* node_tests.c - runs ONNX's own node tests: import, run, compare with the stored outputs.
+/* node_tests.c - runs the ONNX backend node tests: import, run, compare with the stored outputs.
  *
  * usage: node_tests CORPUS XFAIL [NAME..]
  *
- * A case passes `run` when all its inputs are given at run time; else `bound` when it passes with
- * the inputs that are like a shape (list below) given while compiling, because a static graph
- * needs them; else it fails. XFAIL lists the cases that must fail, "NAME reason"; one of them
- * that passes is an error. Each case runs in a process of its own. A line a case, then one line
- * of counts, then "N passed, N failed, N skipped" (skipped: expected failures). */
+ * A case passes as `run` if it passes with all inputs given at run time. Otherwise it passes as `bound` if it
+ * passes with its shape-like inputs (listed below) fixed at compile time, which a static graph requires.
+ * XFAIL lists the cases that must fail, "NAME reason"; a listed case that passes is an error. Each case runs
+ * in its own process. Prints one line per case, then a line of counts, then "N passed, N failed, N skipped"
+ * (skipped: expected failures). */
 #include "frontend/onnx.h"
 #include "frontend/read/tensor.h"
 #include "runtime/session/session.h"
@@ -22,8 +22,8 @@
 
 enum { MAX_TENSORS = 64, PATH_SIZE = 512, REASON_SIZE = 1024 };
 
-/* Operands that a static graph must know: every operand of op from `first` to `last`. Shapes, axes
- * and amounts; and the switches of Dropout. */
+/* Operands that must be constant in a static graph: operands `first` to `last` of op. These are shapes, axes
+ * and amounts, and the switches of Dropout. */
 static const struct {
     const char *op;
     size_t first, last;
@@ -69,7 +69,7 @@ static bool read_tensor(test_case *t, const char *kind, int i, const Onnx__Value
     if (!declared_type(info)) return FAIL(t, "sequences and optionals");
     if (onnx_tensor_read_file(t->arena, path, t->diag, out) != AMPC_OK)
         return FAIL(t, "%s", diag_first_error(t->diag));
-    /* Some files of the corpus hold the bits of bfloat16 as uint16. */
+    /* Some files of the corpus store bfloat16 as uint16 bit patterns. */
     if (out->type == ONNX_uint16 && declared_type(info) == ONNX_bfloat16) out->dtype = IR_bf16;
     if (out->dtype == IR_NO_DTYPE) return FAIL(t, "element type %s", onnx_type_name(out->type));
     return true;
@@ -101,7 +101,7 @@ static bool read_case(test_case *t)
     return true;
 }
 
-/* Marks the inputs that some node uses like a shape; false when there is none. */
+/* Marks the inputs that some node uses as a shape-like operand. Returns false if there are none. */
 static bool mark_shape_like(test_case *t)
 {
     const Onnx__GraphProto *g = t->file->model->graph;
@@ -246,7 +246,7 @@ static int by_name(const struct dirent **a, const struct dirent **b)
 }
 static int is_test(const struct dirent *e) { return strncmp(e->d_name, "test_", 5) == 0; }
 
-/* The reason for which a case must fail, or NULL. Lines: "NAME reason"; '#' begins a comment. */
+/* Returns the reason why a case must fail, or NULL. Lines have the form "NAME reason"; '#' starts a comment. */
 static const char *expected_failure(const char *list, const char *name)
 {
     size_t n = strlen(name);

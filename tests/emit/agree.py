@@ -34,7 +34,7 @@ def valid(model, out, low):
     try:
         check.check(onnx.load(model), onnx.load(out), onnx.TensorProto.DataType.Value(low))
         return "yes"
-    except Exception as error:  # the checker's own kinds
+    except Exception as error:  # the checker raises exceptions of its own types
         return f"no: {str(error)[:80]}"
 
 

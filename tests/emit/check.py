@@ -54,7 +54,7 @@ def check_bodies(old, new):
     before = {(n.name, a.name): a.g for n in walk(old.graph) for a in n.attribute if a.HasField("g")}
     after = {(n.name, a.name): a.g for n in walk(new.graph) for a in n.attribute if a.HasField("g")}
     for key, body in before.items():
-        if "" in key or key not in after:  # an If that is decided is one no more
+        if "" in key or key not in after:  # an If with a constant condition has been removed
             continue
         for field in ("input", "output"):
             pairs = list(zip(getattr(body, field), getattr(after[key], field), strict=True))
@@ -62,7 +62,7 @@ def check_bodies(old, new):
 
 
 def check(old, new, low):
-    onnx.checker.check_model(new, full_check=True)  # given a path, it would write shapes into the file
+    onnx.checker.check_model(new, full_check=True)  # given a path, the checker would write inferred shapes into the file
     weights = {t.name for t in old.graph.initializer}
     for field in ("input", "output"):
         before = [(i.name, element_type(i)) for i in getattr(old.graph, field) if i.name not in weights]
@@ -87,7 +87,7 @@ def is_valid(path):
     try:
         onnx.checker.check_model(onnx.load(path), full_check=True)
         return True
-    except Exception as error:  # the checker's own kinds
+    except Exception as error:  # the checker raises exceptions of its own types
         return str(error).split("\n")[0]
 
 

@@ -98,7 +98,7 @@ def nested():
                  [drawn("w", 8, 8), constant("two", 2, np.int64), constant("trips", 3, np.int64), constant("zero", 0)])
 
 
-# ---- quantised models ------------------------------------------------------------------------------
+# ---- quantized models ------------------------------------------------------------------------------
 
 def quantised(name, *shape):
     return numpy_helper.from_array(random.integers(-100, 100, shape).astype(np.int8), name)

@@ -1,13 +1,14 @@
-/* inject.c - preloaded into a program: counts its calls that can fail, or makes one of them fail.
+/* inject.c - preloaded into a program; counts the program's calls that can fail, or makes one of them fail.
  *
- * Counted are calls on behalf of the programs and of the small libraries that they are made of (`ours`), also when the
- * C library makes them in turn (an allocation inside fopen); what oneDNN, libgomp and the dynamic linker do for
- * themselves is not. Environment:
- *   AMPC_FAULT=count     nothing fails; a letter for each call goes to the record: m for memory, f for files
- *   AMPC_FAULT=N         the N-th call fails, once;  N+: that one and all later ones
- *   AMPC_FAULT=disturb   every call is interrupted once, and reads and writes move half of what they could
- *   AMPC_FAULT_RECORD    file that gets the letters, or what failed: the function and the frames above it
- * The programs must run with one thread, so that the N-th call is the same each time. */
+ * Counts calls made by the programs and the small libraries they consist of (`ours`), including calls that
+ * the C library makes for them (an allocation inside fopen). Calls that oneDNN, libgomp and the dynamic
+ * linker make for their own purposes are not counted. Environment:
+ *   AMPC_FAULT=count     nothing fails; records one letter per call: m for memory, f for files
+ *   AMPC_FAULT=N         the N-th call fails, once;  N+: that call and all later ones
+ *   AMPC_FAULT=disturb   every call is interrupted once, and reads and writes transfer half of what they could
+ *   AMPC_FAULT_RECORD    file for the letters, or for the function that failed and its callers
+ *
+ * The programs must be single-threaded for the N-th call to be the same in every run. */
 #include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
@@ -40,7 +41,7 @@ static struct {
     uint64_t calls, fail_at;
     const char *record;
 } state;
-static char kinds[1 << 20]; /* of the calls so far */
+static char kinds[1 << 20]; /* one per call so far */
 static __thread int busy __attribute__((tls_model("initial-exec")));
 static __thread bool interrupted __attribute__((tls_model("initial-exec")));
 
@@ -88,7 +89,7 @@ static bool is_one_of(const char *object, const char *const *names, size_t n)
     return false;
 }
 
-/* Whether the call is ours: the first frame that is not the C library's says so. */
+/* Returns whether the call is ours, which the first frame outside the C library determines. */
 static bool is_counted(const void *caller)
 {
     Dl_info info;
@@ -118,7 +119,7 @@ static void record_frames(const char *function)
     record("\n");
 }
 
-/* Counts a call; true when it is to fail. */
+/* Counts a call and returns whether it has to fail. */
 static bool fails(const char *function, const void *caller, bool allocation)
 {
     if (!state.on || busy) return false;
@@ -181,7 +182,7 @@ int posix_memalign(void **out, size_t a, size_t n)
         errno = state.disturb ? EINTR : (code);                                                                    \
         return value;                                                                                              \
     }
-/* The same for those that are not documented to be interrupted, or whose callers are the C library's. */
+/* The same for calls that are not documented to be interruptible, or that the C library makes. */
 #define LASTING(type, name, parameters, arguments, value, code)                                                    \
     type name parameters                                                                                           \
     {                                                                                                              \
@@ -210,7 +211,7 @@ LASTING(FILE *, fopen, (const char *path, const char *mode), (path, mode), NULL,
 LASTING(FILE *, fopen64, (const char *path, const char *mode), (path, mode), NULL, EMFILE)
 LASTING(int, fflush, (FILE *f), (f), EOF, EIO)
 
-/* ---- opening: the mode is there only with O_CREAT ---- */
+/* ---- opening: the mode argument exists only with O_CREAT ---- */
 
 #define MODE(flags)                                                                                                \
     va_list args;                                                                                                  \
@@ -246,7 +247,7 @@ long syscall(long number, ...)
     return -1;
 }
 
-/* A failed close has closed. */
+/* A failed close still closes the descriptor. */
 int close(int fd)
 {
     static __typeof__(&close) next;
@@ -269,7 +270,7 @@ int fclose(FILE *f)
     return EOF;
 }
 
-/* ---- moving bytes: a failing write leaves half of them ---- */
+/* ---- data transfer: a failing write writes half of the bytes ---- */
 
 #define MOVING(name, parameters, n, whole, half, code, spoils)                                                     \
     ssize_t name parameters                                                                                        \
@@ -287,10 +288,10 @@ MOVING(pread64, (int fd, void *p, size_t n, off_t at), n, (fd, p, n, at), (fd, p
 MOVING(write, (int fd, const void *p, size_t n), n, (fd, p, n), (fd, p, n / 2), ENOSPC, true)
 MOVING(pwrite, (int fd, const void *p, size_t n, off_t at), n, (fd, p, n, at), (fd, p, n / 2, at), ENOSPC, true)
 
-/* The C library reads and writes for streams where it cannot be seen, so their own calls fail. */
+/* stdio's internal reads and writes cannot be interposed, so the stdio functions themselves fail. */
 static void spoil(FILE *f)
 {
-    f->_flags |= 0x20; /* what ferror looks at */
+    f->_flags |= 0x20; /* the error flag that ferror tests */
     errno = EIO;
 }
 

@@ -1,7 +1,8 @@
-/* choices.h - a fuzzer's bytes as a stream of decisions.
+/* choices.h - turns a fuzzer's input into a stream of decisions.
  *
- * Each decision takes one byte, so that a mutation of the input changes one decision. When the bytes are used up, the
- * decisions go on from a fixed generator seeded by the first ones: eight bytes are enough for a whole graph. */
+ * Each decision consumes one byte, so a mutation of the input changes one decision. After the last byte,
+ * decisions come from a deterministic generator seeded by the first bytes: eight bytes are enough to generate
+ * a whole graph. */
 #ifndef TESTS_FUZZ_CHOICES_H
 #define TESTS_FUZZ_CHOICES_H
 
@@ -31,14 +32,14 @@ static inline uint32_t choices_word(choices *c) /* xorshift64* */
     return (uint32_t)((c->random * 0x2545f4914f6cdd1du) >> 32);
 }
 
-/* 0 .. n-1; n is 1 to 256 (larger ranges: several bytes' worth of decisions). */
+/* Returns a number in [0, n), n in [1, 256]. Larger ranges need several decisions. */
 static inline int choose(choices *c, int n)
 {
     const uint32_t word = c->at < c->size ? c->data[c->at++] : choices_word(c) >> 8;
     return n > 1 ? (int)(word % (uint32_t)n) : 0;
 }
 
-/* True once in n. */
+/* Returns true with probability 1/n. */
 static inline bool rarely(choices *c, int n) { return choose(c, n) == n - 1; }
 
 #define CHOOSE(c, list) ((list)[choose((c), (int)(sizeof(list) / sizeof *(list)))])

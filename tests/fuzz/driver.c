@@ -1,10 +1,10 @@
-/* driver.c - runs a libFuzzer target as a plain test: every file of its corpus as it is, then changed.
+/* driver.c - runs a libFuzzer target as a plain test, on every file of its corpus and on mutations of it.
  *
  * usage: fuzz_NAME [-v] [-mutations=N] [-random=N] [-first=I] FILE_OR_FOLDER..
  *
- * The changes are drawn from a fixed generator seeded by the file's content, so a failure repeats; -v names
- * each input before it runs. -random: also inputs of random bytes, number I to I+N-1. A target fails by crashing, as
- * under libFuzzer. */
+ * The mutations come from a deterministic generator seeded by the file's content, which makes failures
+ * reproducible; -v names each input before it runs. -random adds the inputs of random bytes with numbers I to
+ * I+N-1. As with libFuzzer, a target fails by crashing. */
 #include <dirent.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -29,7 +29,7 @@ static size_t draw(size_t below) /* xorshift64* */
     return below ? (size_t)((driver.random * 0x2545f4914f6cdd1du) >> 32) % below : 0;
 }
 
-/* The target gets a copy of the exact size, so that reading past its end is seen. */
+/* Passes a heap copy of the exact size, which lets sanitizers detect reads past its end. */
 static void run(const uint8_t *data, size_t size)
 {
     uint8_t *copy = calloc(size ? size : 1, 1);
@@ -40,7 +40,7 @@ static void run(const uint8_t *data, size_t size)
     driver.runs++;
 }
 
-/* Changes `size` bytes in place in one of five ways; returns the new size, at most 2 * size. */
+/* Mutates `size` bytes in place in one of five ways. Returns the new size, at most 2 * size. */
 static size_t mutate(uint8_t *data, size_t size)
 {
     static const uint8_t edges[] = {0, 1, 0x7f, 0x80, 0xff, '\n', '"', '{', '%', '-'};
@@ -96,7 +96,7 @@ static bool run_file(const char *path, size_t size)
     return read;
 }
 
-/* The bytes of a random input depend on its number alone. */
+/* The bytes of a random input depend only on its number. */
 static void run_random(void)
 {
     uint8_t data[64];

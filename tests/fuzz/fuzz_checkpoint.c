@@ -1,4 +1,4 @@
-/* fuzz_checkpoint.c - any bytes as a checkpoint: refused, or loaded whole; never half. */
+/* fuzz_checkpoint.c - arbitrary bytes as a checkpoint, which must be rejected or loaded completely. */
 #include "runtime/train/checkpoint.h"
 
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* fuzz_export.c - arbitrary bytes as a model to export; the result exported again is itself. */
+/* fuzz_export.c - arbitrary bytes as a model to export. Exporting the result again must not change it. */
 #include "frontend/onnx.h"
 #include "tests/fuzz/memory_file.h"
 #include "tests/unit/wire_writer.h"

@@ -1,5 +1,5 @@
-/* fuzz_import.c - arbitrary bytes as a model, through the whole importer, with and without foreign nodes; what
- * comes out must verify and print. */
+/* fuzz_import.c - arbitrary bytes as a model, through the complete importer, with and without opaque
+ * operators. A module that results must verify and print. */
 #include "frontend/onnx.h"
 
 #include <setjmp.h>

@@ -1,5 +1,5 @@
-/* fuzz_ir.c - arbitrary bytes as the text of a module. What parses must print to text that parses to the same
- * text, and the verifier must come to an answer. */
+/* fuzz_ir.c - arbitrary bytes as the text of a module. Whatever parses must print to text that parses and
+ * prints identically, and the verifier must terminate. */
 #include "ir/ir.h"
 
 #include <setjmp.h>

@@ -1,5 +1,5 @@
-/* fuzz_ir_graph.c - a random graph of the op table as text, some of it changed byte by byte: parsed, verified, compiled,
- * planned, run. The bytes of the fuzzer decide on everything (choices.h). */
+/* fuzz_ir_graph.c - a random graph built from the op table, as text and sometimes with mutated bytes: parsed,
+ * verified, compiled, planned, run. The fuzzer's bytes make all decisions (choices.h). */
 #include "tests/fuzz/graph.h"
 #include "tests/fuzz/pipeline.h"
 
@@ -8,7 +8,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* The text of a fresh graph (malloced), or NULL. */
+/* Returns the text of a new graph (malloced), or NULL. */
 static char *draw_text(choices *c)
 {
     ir_module *m = graph_draw(c);
@@ -26,7 +26,7 @@ static char *draw_text(choices *c)
 
 static size_t below(choices *c, size_t n) { return n ? choices_word(c) % n : 0; }
 
-/* A byte, or a number or word of the text, becomes another one. */
+/* Replaces a byte, or a number or word of the text. */
 static void change_text(choices *c, char *text)
 {
     static const char bytes[] = "0123456789-[]{}(),:=%@#\"_NMxf \n";

@@ -1,5 +1,5 @@
-/* fuzz_list.c - arbitrary bytes as a list file. What loads is written as an effective list, and that loads again and
- * says the same. */
+/* fuzz_list.c - arbitrary bytes as a list file. If it loads, the effective list written from it must load
+ * again and have the same effect. */
 #include "passes/passes.h"
 #include "tests/fuzz/memory_file.h"
 
@@ -24,7 +24,7 @@ static void round_trip(const uint8_t *data, size_t size, diag *d, arena *a)
 {
     const char *first = effective((const char *)data, size, d, a);
     if (!first) {
-        if (diag_status(d) == AMPC_OK) abort(); /* refused without a word */
+        if (diag_status(d) == AMPC_OK) abort(); /* rejected without a message */
         return;
     }
     const char *second = effective(first, strlen(first), d, a);

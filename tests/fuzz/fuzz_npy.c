@@ -1,4 +1,5 @@
-/* fuzz_npy.c - arbitrary bytes as a .npy file. What is read must come back the same from its own bytes. */
+/* fuzz_npy.c - arbitrary bytes as a .npy file. Writing what was read and reading it again must yield the same
+ * array. */
 #include "runtime/data/npy.h"
 
 #include <stdlib.h>

@@ -1,8 +1,8 @@
-/* fuzz_onnx_graph.c - a random model as ONNX bytes, some of them changed: imported, compiled, emitted, planned, run. The
- * bytes of the fuzzer decide on everything (choices.h).
+/* fuzz_onnx_graph.c - a random model as ONNX bytes, some of them mutated: imported, compiled, emitted,
+ * planned, run. The fuzzer's bytes make all decisions (choices.h).
  *
- * A tensor is tracked with its type and shape, so that most operands fit; where a shape is only guessed, the importer
- * has the last word. */
+ * The type and shape of each tensor are tracked to make most operands valid. Some shapes are only guesses;
+ * the importer decides whether they are right. */
 #include "frontend/onnx.h"
 #include "tests/fuzz/pipeline.h"
 #include "tests/unit/model_writer.h"
@@ -13,7 +13,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-enum { FLOAT = 1, INT32 = 6, INT64 = 7, BOOL = 9, HALF = 10, DOUBLE = 11, BFLOAT = 16 }; /* codes of ONNX */
+enum { FLOAT = 1, INT32 = 6, INT64 = 7, BOOL = 9, HALF = 10, DOUBLE = 11, BFLOAT = 16 }; /* ONNX type codes */
 enum { MOST_POOL = 48, MOST_NODES = 16, MOST_RANK = 6, SYMBOL_N = -1, SYMBOL_M = -2, UNKNOWN = -3 };
 
 typedef struct tensor {
@@ -73,7 +73,7 @@ static void add_initializer(drawing *w, const tensor *t)
     const size_t size = sizes[t->type];
     size_t n = 1;
     for (int i = 0; i < t->rank; i++) n *= (size_t)t->dims[i];
-    if (n * size > sizeof bytes) n = sizeof bytes / size; /* too few bytes: refused */
+    if (n * size > sizeof bytes) n = sizeof bytes / size; /* too few bytes, which the importer must reject */
     for (size_t i = 0; i < n; i++) {
         const int small = (int)(choices_word(w->c) % 5) - 1;
         const int64_t whole = t->type == BOOL ? small & 1 : small;
@@ -86,7 +86,7 @@ static void add_initializer(drawing *w, const tensor *t)
     model_tensor(&w->m, tensor_new(t->name, t->type, dims_text(t, text), bytes, n * size));
 }
 
-/* A tensor of that type and shape from nothing. */
+/* Creates a tensor of that type and shape without operands. */
 static tensor source(drawing *w, int type, int rank, const int64_t *dims)
 {
     char text[128];
@@ -124,7 +124,7 @@ static tensor new_float(drawing *w, int rank)
     return source(w, float_type(w->c), rank, dims);
 }
 
-/* A float tensor with at least that many dimensions, mostly one that there is. */
+/* Returns a float tensor of at least that rank, usually an existing one. */
 static tensor pick_float(drawing *w, int rank)
 {
     static const int8_t ranks[] = {2, 4, 3, 2, 4, 1, 5, 0};
@@ -136,7 +136,7 @@ static tensor pick_float(drawing *w, int rank)
     return new_float(w, drawn > rank ? drawn : rank);
 }
 
-/* A second operand that broadcasts against x. */
+/* Returns a second operand that broadcasts with x. */
 static tensor pick_like(drawing *w, const tensor *x)
 {
     int64_t dims[MOST_RANK];
@@ -149,7 +149,7 @@ static tensor pick_like(drawing *w, const tensor *x)
     return source(w, x->type, x->rank - drop, dims);
 }
 
-/* Numbers as an initializer or a Constant node; "" for none. */
+/* Writes numbers as an initializer or a Constant node; the name is "" for none. */
 static const char *numbers(drawing *w, const int64_t *items, int n, bool scalar, char name[12])
 {
     const int64_t count = n;
@@ -175,7 +175,7 @@ static const char *list_text(const int64_t *items, int n, char text[128])
     return text;
 }
 
-/* A list that is an attribute before opset `since` and an operand from then on: behind `operands`, which grows. */
+/* Adds a list that is an attribute before opset `since` and an operand from then on, appended to `operands`. */
 static void add_list(drawing *w, int since, const char *attribute, const int64_t *items, int n, char operands[128],
                      wire *attributes)
 {
@@ -192,7 +192,7 @@ static void add_list(drawing *w, int since, const char *attribute, const int64_t
 
 /* ---- nodes ----------------------------------------------------------------------------------------------------- */
 
-/* A node with one result, which joins the pool. `attributes` is used up. */
+/* Adds a node with one result to the pool. Consumes `attributes`. */
 static tensor emit(drawing *w, const char *op, const char *operands, wire *attributes, int type, int rank, const int64_t *dims)
 {
     tensor y = fresh(w, type, rank, dims);
@@ -205,7 +205,7 @@ static tensor emit(drawing *w, const char *op, const char *operands, wire *attri
 
 static int draw_axis(drawing *w, const tensor *x) { return x->rank ? choose(w->c, x->rank) : 0; }
 
-/* The same axis, sometimes counted from the end. */
+/* Returns the same axis, sometimes counted from the end. */
 static int64_t spelled(drawing *w, const tensor *x, int axis) { return choose(w->c, 2) ? axis : axis - x->rank; }
 
 static void draw_unary(drawing *w)
@@ -264,7 +264,7 @@ static void draw_matmul(drawing *w)
     emit(w, is_gemm ? "Gemm" : "MatMul", operands, &a, x.type, x.rank, dims);
 }
 
-/* The size of a window's result; UNKNOWN where that is a symbol's. */
+/* Returns the result size of a window; UNKNOWN if the input size is a symbol. */
 static int64_t window(int64_t size, int64_t kernel, int64_t stride, int64_t pads)
 {
     return size < 0 ? UNKNOWN : size + pads < kernel ? 0 : (size + pads - kernel) / stride + 1;
@@ -358,7 +358,7 @@ static void draw_movement(drawing *w)
     memcpy(dims, x.dims, sizeof x.dims);
     snprintf(operands, sizeof operands, "%s", x.name);
     switch (choose(w->c, 9)) {
-    case 0: /* rotated axes */
+    case 0: /* rotate the axes */
         for (int i = 0; i < x.rank; i++) {
             list[i] = (i + axis) % x.rank;
             dims[i] = x.dims[list[i]];
@@ -366,7 +366,7 @@ static void draw_movement(drawing *w)
         node_ints(&a, "perm", list_text(list, x.rank, text));
         emit(w, "Transpose", operands, &a, x.type, x.rank, dims);
         return;
-    case 1: /* two axes become one */
+    case 1: /* merge two axes */
         for (int i = 0; i < x.rank; i++) list[i] = i == axis ? -1 : 0;
         if (axis + 1 < x.rank) {
             memmove(&list[axis + 1], &list[axis + 2], sizeof *list * (size_t)(x.rank - axis - 2));
@@ -476,7 +476,7 @@ static void draw_gather(drawing *w)
     emit(w, "Gather", operands, &a, x.type, x.rank, dims);
 }
 
-/* The shape of x, changed and applied to x again. */
+/* Modifies the shape of x and reshapes x with it. */
 static void draw_shape(drawing *w)
 {
     const tensor x = pick_float(w, 1);
@@ -550,7 +550,7 @@ static wire draw_model(choices *c)
     return model_finish(&w.m);
 }
 
-/* ---- what is done with it -------------------------------------------------------------------------------------- */
+/* ---- uses of the model ----------------------------------------------------------------------------------------- */
 
 static ampc_status collect(void *user, onnx_part part, const void *bytes, size_t n)
 {
@@ -558,7 +558,7 @@ static ampc_status collect(void *user, onnx_part part, const void *bytes, size_t
     return AMPC_OK;
 }
 
-/* The graph that runs as a model again, which imports. */
+/* Emits a runnable graph as a model, which must import again. */
 static void emit_again(const ir_module *m, const onnx_import_options *import)
 {
     diag *d = diag_new(NULL, NULL);

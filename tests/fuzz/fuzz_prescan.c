@@ -1,5 +1,4 @@
-/* fuzz_prescan.c - arbitrary bytes as a model, and as a bare tensor, up to the description of every
- * tensor. */
+/* fuzz_prescan.c - arbitrary bytes as a model and as a bare tensor, up to the description of every tensor. */
 #include "frontend/read/tensor.h"
 
 #include <setjmp.h>

@@ -1,10 +1,10 @@
-/* fuzz_safetensors.c - arbitrary bytes as a .safetensors file, read in full without and with its hashes. */
+/* fuzz_safetensors.c - arbitrary bytes as a .safetensors file, read completely without and with its hashes. */
 #include "runtime/files/safetensors.h"
 #include "tests/fuzz/memory_file.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* Every tensor fits into the file, whose size is known. */
+/* Every tensor must fit into the file of that size. */
 static void read_all(const rt_safetensors *f, size_t size)
 {
     unsigned char *bytes = malloc(size + 1);

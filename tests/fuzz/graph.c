@@ -1,5 +1,6 @@
-/* graph.c - see graph.h. Slots say what an op takes; what they cannot say, that a convolution's weights have the
- * channels of its operand, stands in two tables by op: shapes of operands, and lists that are attributes. */
+/* graph.c - implements graph.h. The slots of an op define what it accepts. Two tables by op add constraints
+ * that slots cannot express, such as convolution weights having the channels of the input: shapes of operands
+ * and list attributes. */
 #include "tests/fuzz/graph.h"
 
 #include <stdio.h>
@@ -14,7 +15,7 @@ typedef struct drawing {
     ir_builder b;
     ir_value *pool[MOST_POOL];
     int n_pool, made;
-    bool empty; /* sizes of 0 are frequent */
+    bool empty; /* makes sizes of 0 frequent */
 } drawing;
 
 static const ir_dtype floats[] = {IR_f32, IR_f32, IR_f32, IR_f32, IR_f16, IR_bf16, IR_f64};
@@ -96,7 +97,7 @@ static ir_value *draw_storage(drawing *w, const ir_type *type)
     return keep(w, ir_graph_storage(w->g, s));
 }
 
-/* A value of that type from nothing: an input or, where the shape is known, a storage. */
+/* Creates a value of that type without operands: an input or, if the shape is static, a storage. */
 static ir_value *draw_source(drawing *w, const ir_type *type)
 {
     char name[16];
@@ -105,7 +106,7 @@ static ir_value *draw_source(drawing *w, const ir_type *type)
     return keep(w, ir_graph_input(w->g, name, type));
 }
 
-/* A value of the pool, of type t unless that is IR_NO_DTYPE; NULL: the first that are tried are none. */
+/* Picks a value of the pool, of dtype t unless that is IR_NO_DTYPE. NULL if the first candidates do not fit. */
 static ir_value *pick(drawing *w, ir_dtype t, ir_group group)
 {
     for (int attempt = 0; attempt < 6 && w->n_pool; attempt++) {
@@ -127,7 +128,8 @@ static ir_value *pick(drawing *w, ir_dtype t, ir_group group)
 
 static int axis_of(drawing *w, const ir_type *x) { return x->rank ? choose(w->c, x->rank) : 0; }
 
-/* The shape of operand i of op, where x is the shape of operand 0. False: any, the first one's more often. */
+/* Computes the shape of operand i of op from the shape x of operand 0. False: any shape is valid, preferably
+ * that of operand 0. */
 static bool related_shape(drawing *w, ir_op op, int i, const ir_type *x, ir_type *out)
 {
     const ir_dim m = draw_number(w);
@@ -169,7 +171,7 @@ static bool related_shape(drawing *w, ir_op op, int i, const ir_type *x, ir_type
 
 static bool is_mandatory(const ir_slot *slot) { return slot->kind != IR_SLOT_OPT; }
 
-/* The type that the group has in this node so far. */
+/* Returns the dtype already bound to the group in this node. */
 static ir_dtype group_type(const ir_op_info *info, ir_value *const *in, int n, ir_group group)
 {
     for (int i = 0; i < n; i++) {
@@ -221,7 +223,7 @@ static int draw_operands(drawing *w, ir_op op, ir_value **in)
 
 static bool is_named(const ir_slot *slot, const char *name) { return strcmp(slot->name, name) == 0; }
 
-/* The shape of x with elements regrouped or one dimension stretched. */
+/* Draws a shape for x with regrouped elements or one expanded dimension. */
 static int draw_shape(drawing *w, ir_op op, const ir_type *x, int64_t *list)
 {
     int n = 0;
@@ -269,7 +271,7 @@ static int draw_axes(drawing *w, const ir_type *x, int64_t *list)
     return n;
 }
 
-/* Parts of a dimension, the last of them the rest. */
+/* Splits a dimension into parts; the last part is the remainder. */
 static int draw_parts(drawing *w, int axis, const ir_type *x, int n, int64_t *list)
 {
     ir_dim rest = axis >= 0 && axis < x->rank ? x->dims[axis] : 0;
@@ -282,7 +284,7 @@ static int draw_parts(drawing *w, int axis, const ir_type *x, int n, int64_t *li
     return n;
 }
 
-/* `n` small numbers, mostly `usual`. */
+/* Draws `n` small numbers, mostly `usual`. */
 static int draw_small(drawing *w, int n, int64_t usual, int64_t *list)
 {
     for (int i = 0; i < n; i++) list[i] = rarely(w->c, 4) ? choose(w->c, 8) / 2 - rarely(w->c, 8) : usual;
@@ -319,7 +321,7 @@ static void draw_attribute(drawing *w, ir_node *n, int i)
     static const int64_t integers_[] = {0, 1, -1, 2, 3, -2, 1, 100, INT64_MIN, INT64_MAX};
     const ir_slot *slot = &ir_op_get(n->op)->attr[i];
     int64_t list[MOST_LIST];
-    const bool has_length = slot->kind == IR_SLOT_INTS || slot->kind == IR_SLOT_DIMS; /* empty is mostly wrong */
+    const bool has_length = slot->kind == IR_SLOT_INTS || slot->kind == IR_SLOT_DIMS; /* empty is mostly invalid */
     if (!has_length && choose(w->c, 2)) return;
     switch (slot->kind) {
     case IR_SLOT_INT: ir_set_int(n, i, is_named(slot, "axis") ? choose(w->c, 4) - 1 : CHOOSE(w->c, integers_)); return;
@@ -378,7 +380,7 @@ static bool draw_one(drawing *w, ir_op op)
     return n;
 }
 
-/* IR_OP_COUNT: a whole graph. */
+/* Draws a graph of one op, or a whole graph for IR_OP_COUNT. */
 static ir_module *draw(choices *c, ir_op op)
 {
     ir_module *m = ir_module_new();

@@ -1,4 +1,4 @@
-/* memory_file.h - a fuzzer's bytes as a file with a path, without touching the disk. */
+/* memory_file.h - presents a fuzzer's bytes as a file with a path, without disk access. */
 #ifndef TESTS_MEMORY_FILE_H
 #define TESTS_MEMORY_FILE_H
 

@@ -1,4 +1,4 @@
-/* pipeline.c - see pipeline.h. */
+/* pipeline.c - implements pipeline.h. */
 #include "tests/compile.h"
 #include "tests/fuzz/pipeline.h"
 
@@ -12,8 +12,8 @@
 #include <string.h>
 
 enum {
-    MOST_BYTES = 1 << 18, /* of storage, of a plan's arena, of one input */
-    MOST_WORK = 1 << 22,  /* bytes and operations of one run */
+    MOST_BYTES = 1 << 18, /* per storage, plan arena or input */
+    MOST_WORK = 1 << 22,  /* bytes and operations per run */
     MOST_SYMBOLS = 32,
     MOST_INPUTS = 32
 };
@@ -46,7 +46,7 @@ bool pipeline_accepts(ampc_status status, const diag *d)
 
 /* ---- passes ------------------------------------------------------------------------------------------------------ */
 
-/* An error that the verifier or the parser reports about what a pass made. */
+/* Returns whether the error is one that the verifier or the parser reports about the output of a pass. */
 static bool is_about_pass(const char *error)
 {
     if (strncmp(error, "dump:", 5) == 0 || strstr(error, "does not round-trip")) return true;
@@ -143,7 +143,7 @@ static void fill(choices *c, ir_dtype t, void *data, int64_t count)
     for (int64_t i = 0; i < count; i++) fill_element(c, t, (char *)data + (size_t)i * size);
 }
 
-/* False: the input has no size, or one that is too large here. */
+/* Returns false if the input has no size, or one that is too large for this test. */
 static bool make_input(const ir_module *m, const ir_value *v, const int64_t *sizes, choices *c, rt_tensor *out)
 {
     int64_t count = 1;
@@ -166,7 +166,7 @@ static bool is_small(rt_session *s, const ir_graph *g, const rt_tensor *inputs, 
     return p->arena_bytes + p->persistent_bytes <= MOST_BYTES && t.bytes + t.copy_bytes <= MOST_WORK && t.flops <= MOST_WORK;
 }
 
-/* Everything that the run left is read, so that memory that was not written is seen by tools that look for it. */
+/* Reads all results, which lets memory checkers detect uninitialized memory. */
 static void read_results(rt_session *s)
 {
     volatile char sum = 0;

@@ -1,23 +1,25 @@
-/* pipeline.h - a module of unknown origin through everything that may be done with it: passes, text, plan, run.
+/* pipeline.h - runs a module of unknown origin through everything the library offers: passes, text, plan,
+ * run.
  *
- * What must hold on the way, or the process aborts: a failure leaves an error and a success leaves none; no error is
- * one of the verifier about what a pass made; the printed module parses to the same text. Sizes are kept so small that
- * an execution takes about a millisecond; what would take longer is left alone. */
+ * The process aborts if an invariant is violated: failures report an error and successes do not; the verifier
+ * never rejects the output of a pass; the printed module parses to the same text. Small sizes limit a run to
+ * about a millisecond; larger ones are skipped. */
 #ifndef TESTS_FUZZ_PIPELINE_H
 #define TESTS_FUZZ_PIPELINE_H
 
 #include "ir/ir.h"
 #include "tests/fuzz/choices.h"
 
-/* To standard error, where FUZZ_SHOW is in the environment: what a target makes of its bytes. */
+/* Prints to standard error what a target makes of its bytes, if FUZZ_SHOW is set in the environment. */
 void pipeline_show(const char *format, ...) __attribute__((format(printf, 1, 2)));
-/* Whether the call succeeded; what it reported has to agree. */
+/* Returns whether the call succeeded. Aborts if the diagnostics contradict the status. */
 bool pipeline_accepts(ampc_status status, const diag *d);
-/* Through the passes with options drawn from `c`; m has the graph @forward. False: refused. */
+/* Runs the passes with options drawn from `c`; m has the graph @forward. Returns false if the module was
+ * rejected. */
 bool pipeline_compile(ir_module *m, choices *c, diag *d);
-/* Prints, parses, prints. */
+/* Prints, parses and prints again; aborts if the texts differ. */
 void pipeline_round_trip(const ir_module *m, diag *d);
-/* Plans and runs every entry graph under sizes and data drawn from `c`, twice. */
+/* Plans every entry graph and runs it twice, with sizes and data drawn from `c`. */
 void pipeline_run(const ir_module *m, choices *c);
 
 #endif

@@ -1,14 +1,14 @@
-/* arguments.c - see record.h. */
+/* arguments.c - implements record_arguments (see record.h). */
 #include "tests/gpu/record.h"
 
 #include "kernels/cuda/optimizer.h"
 #include "kernels/fault.h"
 
-enum { COUNT = 1000, REPLAYS = 2, RUNS = 1 + REPLAYS }; /* elements of a tensor; runs of each launch */
+enum { COUNT = 1000, REPLAYS = 2, RUNS = 1 + REPLAYS }; /* elements per tensor; runs per launch */
 
 static const float RATE = 0.5f, SCALE = 4;
 
-/* What both launches work on: tensor i of `values` is i + RUNS before, all gradients are SCALE. */
+/* Operands of both launches: tensor i of `values` initially holds i + RUNS; all gradients are SCALE. */
 typedef struct tensors {
     float *values, *gradients, *rate, *scale; /* device memory */
     unsigned char *found;
@@ -59,8 +59,8 @@ static void free_tensors(const tensors *t)
 
 /* ---- one launch, captured and replayed ------------------------------------------------------- */
 
-/* Launches once as it is, as a session walks a step before it records it; then captures. The argument is overwritten
- * once the launch is captured: a graph must have kept its own copy. */
+/* Launches once directly, as a session runs a step before recording it, then captures. Overwrites the
+ * argument after the capture to verify that the graph has its own copy. */
 static ampc_status capture(const k_context *ctx, const char *kernel, void *argument, size_t bytes, int units,
                            cudaGraph_t *graph)
 {
@@ -99,7 +99,7 @@ static ampc_status run_captured(const k_context *ctx, const char *kernel, void *
     return status;
 }
 
-/* Counts the elements of the first `spans` tensors that are not first + step * (index of the tensor). */
+/* Counts the elements of the first `spans` tensors that differ from first + step * (index of the tensor). */
 static ampc_status count_wrong(const k_context *ctx, const tensors *t, const float *memory, int spans, float first,
                                float step, int *wrong)
 {
@@ -128,7 +128,7 @@ static ampc_status run_unscale(const k_context *ctx, const tensors *t, int *wron
     return count_wrong(ctx, t, t->gradients, UNSCALE_SPANS, SCALE / (SCALE * SCALE * SCALE), 0, wrong);
 }
 
-/* Each run moves all values by the rate: the gradients are SCALE. */
+/* Each run changes all values by the learning rate, since the gradients are SCALE. */
 static ampc_status run_sgd(const k_context *ctx, const tensors *t, int *wrong)
 {
     static update_table table;

@@ -12,10 +12,10 @@ import statistics
 import steps as slow_steps
 from session import complaint, last_json
 
-# A row of the table: `name` of the row, `model` (file and argument of torch_bench.py), batch, what it is trained with,
-# and the precisions in which 80 GB may not suffice.
+# One row of the table: `name` of the row, `model` (file and argument of torch_bench.py), batch size,
+# training options, and the precisions for which 80 GB may be too little.
 Model = collections.namedtuple("Model", "name model batch loss optimizer may_not_fit", defaults=((),))
-MODELS = [  # in the order of what is learnt from them
+MODELS = [  # most informative first
     Model("mlp-b512", "mlp", 512, "mse", "sgd"),
     Model("resnet50-b256", "resnet50", 256, "ce", "momentum"),
     Model("bert-b32", "bert", 32, "ce", "adamw"),
@@ -26,7 +26,7 @@ MODELS = [  # in the order of what is learnt from them
 PRECISIONS = {"fp16": ["--amp=O1", "--dtype=fp16"], "bf16": ["--amp=O1", "--dtype=bf16"], "fp32": ["--amp=O0"]}
 QUICK_MODES, SLOW_MODES = ["eager", "graph"], ["default", "default-graph", "max-autotune"]
 NO_MEMORY = 7  # AMPC_NO_MEMORY
-FREE_DISK = 4 << 30  # bytes that a compiled model may need
+FREE_DISK = 4 << 30  # bytes that compiling a model may need
 
 
 def cases(run):
@@ -55,7 +55,7 @@ def verdict_of(model, precision, done):
     return "fail", complaint(done)
 
 
-# ---- ours ----
+# ---- AMPC ----
 
 
 def compile_module(run, model, precision):
@@ -65,7 +65,7 @@ def compile_module(run, model, precision):
         return module
     name = f"bench.{model.model}.{precision}.compile"
     for other in run.work.glob("*.ir"):
-        if not other.name.endswith(f".{precision}.ir"):  # of the precision before
+        if not other.name.endswith(f".{precision}.ir"):  # left from the previous precision
             remove_module(other)
     free = shutil.disk_usage(run.work).free
     if free < FREE_DISK:
@@ -170,7 +170,7 @@ def ours_and_theirs(run, model, precision):
         known["slowest"] = slow_steps.slowest(run, f"profile.{model.name}.{precision}", planned, trace)
 
 
-# ---- PyTorch's ----
+# ---- PyTorch ----
 
 
 def best_torch(known):
@@ -202,7 +202,7 @@ def torch_modes(run, model, precision, modes, budget):
     if measured:
         times = {mode: round(known[mode]["median_ms"], 3) for mode in measured}
         run.note(name, "pass", done.seconds, ms=times, problems="; ".join(problems)[:300])
-    else:  # PyTorch is not what is tested here
+    else:  # PyTorch is not under test
         run.note(name, "skip", done.seconds, reason="; ".join(problems)[:300] or "no answer")
 
 
@@ -261,7 +261,7 @@ def steps(run):
 def torch_part(run):
     chosen = cases(run)
     for at, (model, precision) in enumerate(chosen):
-        share = run.left() / min(len(chosen) - at, 3)  # the first ones get what they need
+        share = run.left() / min(len(chosen) - at, 3)  # the first ones are not limited
         torch_modes(run, model, precision, SLOW_MODES, max(60, share))
 
 

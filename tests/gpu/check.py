@@ -15,17 +15,17 @@ import report
 import session
 
 NO_DEVICE = 6  # AMPC_DEVICE, also the exit code of this program
-# What each part runs, and the names of its steps for a machine where nothing can run.
+# The function of each part, and the step names to report on a machine without a device.
 PARTS = {
     "check": (checks.part, checks.steps),
     "sanitize": (checks.sanitizers, checks.sanitizer_steps),
     "bench": (bench.part, bench.steps),
     "torch": (bench.torch_part, bench.torch_steps),
 }
-ALL = ("check", "bench", "torch")  # "sanitize" is the end of "check", with the time of a part of its own
+ALL = ("check", "bench", "torch")  # "sanitize" is the end of "check", but has its own time limit
 
-# What the interpreter that has PyTorch says of itself; PyTorch is not imported, which takes seconds. Libraries of CUDA
-# are in its wheels, nvidia/*/lib below a folder of packages.
+# Queries the Python interpreter that has PyTorch, without importing PyTorch, which needs seconds. CUDA
+# libraries are in its wheels, in nvidia/*/lib of a package folder.
 PROBE = """
 import importlib.util, json, os, sys
 def folders(name):
@@ -66,7 +66,7 @@ def arguments(argv):
     )
     options = parser.parse_args(argv)
     options.out, options.bundle = options.out.resolve(), options.bundle.resolve()
-    for name in ("tree", "programs", "plan_only"):  # commands run in a folder of their own
+    for name in ("tree", "programs", "plan_only"):  # commands run in a separate folder
         path = getattr(options, name)
         setattr(options, name, path.resolve() if path else None)
     options.programs = options.programs or options.bundle / "bin"
@@ -143,7 +143,7 @@ def run_part(name, options):
     except session.Stopped as stopped:
         run.facts["stopped"] = f"by signal {stopped}"
         return 128 + int(str(stopped))
-    except Exception as error:  # a fault of the suite itself must not cost the verdicts so far
+    except Exception as error:  # an error of the suite must not discard the results so far
         run.note("suite", "fail", says=f"{type(error).__name__}: {error}")
         raise
     finally:

@@ -17,9 +17,9 @@ VERDICT = {"OK": "pass", "FAILED": "fail", "SKIPPED": "skip"}
 DEVICE_ERROR = re.compile(r"\bcuda:|CUDA error|CUBLAS_STATUS|cuBLASLt status|CUDNN_STATUS|launch failure", re.I)
 NOISE = re.compile(r"^(=========|\[|-+$)|Failure!$|^$")
 SANITIZERS = ("memcheck", "racecheck")
-SHARDS = 8  # of a table under a sanitizer: what fits into the budget is a sample that is spread over all rows
-STALL = 120  # seconds without output after which a row is taken to hang
-MOST_REPEATED = 3  # rows of a program that run again under compute-sanitizer
+SHARDS = 8  # of a table under a sanitizer: the time budget covers a sample spread over all rows
+STALL = 120  # seconds without output until a row is considered hung
+MOST_REPEATED = 3  # rows per program to repeat under compute-sanitizer
 
 
 # ---- the output of CMocka ----
@@ -103,7 +103,7 @@ class Table:
         bad = [
             row for row in rows if row in finished and finished[row][0] == "fail" and is_device_error(finished[row][1])
         ]
-        if not bad and running and not done.stopped.startswith("no end"):  # died, or hangs
+        if not bad and running and not done.stopped.startswith("no end"):  # crashed or hung
             self.session.note(f"{self.name}.{running}", "fail", says=message(lines) or complaint(done))
             bad = [running]
         if bad:

@@ -1,9 +1,9 @@
-/* record.c - what a device and its libraries say, for the doubles that stand in for them where there is none.
+/* record.c - records the behaviour of a device and its libraries, for test doubles on machines without one.
  *
  * usage: gpu-record FOLDER
- *   FOLDER/arguments.json  launches with large arguments from a CUDA graph, before anything else (record.h)
- *   FOLDER/device.json   the device's properties, as cuDNN describes it for planning without a device
- *   FOLDER/lt.json       for products of many types, shapes and epilogues: cuBLASLt's status and its first algorithm */
+ *   FOLDER/arguments.json  launches with large arguments in a CUDA graph, before anything else (record.h)
+ *   FOLDER/device.json     the device properties, as cuDNN describes them for planning without a device
+ *   FOLDER/lt.json         for matmuls of many types, shapes and epilogues: cuBLASLt's status and first algorithm */
 #include "tests/gpu/record.h"
 
 #include <stdlib.h>

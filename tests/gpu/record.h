@@ -7,8 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Captures launches with the largest arguments that we have (update tables, 16 and 20 KiB) into CUDA graphs, replays
- * them and checks what they computed. */
+/* Captures launches with our largest arguments (update tables, 16 and 20 KiB) into CUDA graphs, replays them
+ * and checks the results. Writes them to f. */
 ampc_status record_arguments(const k_context *ctx, FILE *f);
 
 #endif

@@ -64,7 +64,7 @@ def ratio(case, theirs):
     return cell(theirs["median_ms"] / case["median_ms"]) if theirs and case.get("median_ms") else "-"
 
 
-COLUMNS = {  # head: cell of a case `c`, where `t` is PyTorch's fastest mode and `mode` its name
+COLUMNS = {  # head: cell of case `c`; `t` is PyTorch's fastest mode and `mode` its name
     "model": lambda c, t, mode: c["model"],
     "batch": lambda c, t, mode: c["batch"],
     "precision": lambda c, t, mode: c["precision"],

@@ -21,14 +21,14 @@ from pathlib import Path
 
 import report
 
-LIMIT = 525  # seconds of a part: a call on the machine with the GPU may take ten minutes
+LIMIT = 525  # seconds per part: the machine with the GPU limits a call to ten minutes
 LARGEST = 15 << 20  # bytes of results.tar.gz
-LONGEST_LOG = 2 << 20  # bytes of a log that are kept
-ENDLESS_LOG = 64 << 20  # bytes of a log after which a program is stopped
+LONGEST_LOG = 2 << 20  # bytes kept per log
+ENDLESS_LOG = 64 << 20  # log size in bytes at which a program is stopped
 VERDICTS = ("pass", "fail", "skip")
 
-# How a command ended: its exit status (None: it was stopped, or not started), its output, its seconds, and why it was
-# stopped ("" when it ended by itself).
+# Result of a command: its exit status (None: stopped or not started), output, seconds, and the reason it was
+# stopped ("" if it ended by itself).
 Outcome = collections.namedtuple("Outcome", "status text seconds stopped")
 
 
@@ -53,7 +53,7 @@ def last_json(text):
 
 
 def die_with_parent(libc=ctypes.CDLL(None)):
-    libc.prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: a suite that is killed leaves no program behind
+    libc.prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: child processes end if the suite is killed
 
 
 def kill_group(process):
@@ -62,7 +62,7 @@ def kill_group(process):
     except ProcessLookupError:
         pass
     try:
-        process.wait(30)  # a process in an uninterruptible call of the driver may never end
+        process.wait(30)  # a process in an uninterruptible driver call may never end
     except subprocess.TimeoutExpired:
         pass
 
@@ -84,7 +84,7 @@ class Session:
         self.out = options.out
         self.out.mkdir(parents=True, exist_ok=True)
         self.work = Path(tempfile.mkdtemp(prefix="gpu-check-"))  # modules and checkpoints, deleted at the end
-        self.files = self.work / "files"  # what results.tar.gz holds
+        self.files = self.work / "files"  # the content of results.tar.gz
         (self.files / part).mkdir(parents=True)
         self.results = self.read_former()
         self.facts = {"version": options.version, "checks": {}}
@@ -208,7 +208,7 @@ class Session:
                 if reason or time.monotonic() >= deadline:
                     return reason or "time"
         finally:
-            kill_group(process)  # what it started ends with it
+            kill_group(process)  # its child processes end with it
 
     def check(self, name, command, budget, **more):
         """A step that passes when its command exits with 0; returns the outcome."""

@@ -8,7 +8,7 @@ import shutil
 
 from session import complaint
 
-SHOWN = 10  # slowest steps
+SHOWN = 10  # number of slowest steps to show
 
 
 def roofline(plan, precision, ceilings):

@@ -21,7 +21,7 @@ import sys
 import time
 import types
 
-sys.path.pop(0)  # the folder of this program has modules with names of their own
+sys.path.pop(0)  # modules in this program's folder would shadow others
 
 import torch
 from torch import nn
@@ -188,7 +188,7 @@ def measure(options, mode, tf32):
         answer.update(median_ms=statistics.median(times), p90_ms=times[int(0.9 * (len(times) - 1) + 0.5)])
         if is_cuda:
             answer.update(peak_bytes=torch.cuda.max_memory_allocated(), reserved_bytes=torch.cuda.max_memory_reserved())
-    except Exception as error:  # what one mode cannot do, the next may
+    except Exception as error:  # another mode may support it
         answer["error"] = (f"{type(error).__name__}: {error}".splitlines() or [""])[0][:300]
     return answer
 

@@ -1,8 +1,8 @@
-/* host.c - a program that uses the library while the system gives it too little, for tests/limits/run-limits.
+/* host.c - a program that uses the library under tight system limits, for tests/limits/run-limits.
  *
- *   host threads MODEL         opens a session of four threads, and one that must have four
- *   host files MODEL FOLDER    saves past the limit of file sizes, and looks at what that left behind
- *   host broken-pipe CMD..     runs a program whose standard output nobody reads */
+ *   host threads MODEL         opens a session of four threads, and one that requires four
+ *   host files MODEL FOLDER    saves beyond the file size limit and checks the files that remain
+ *   host broken-pipe CMD..     runs a program whose standard output has no reader */
 #include <ampc.h>
 
 #include <signal.h>
@@ -60,7 +60,7 @@ static void with_few_threads(const char *model)
     ampc_context_free(c);
 }
 
-/* The bytes of a file; NULL: there is none. */
+/* Returns the bytes of a file in a new buffer; *n is 0 if the file cannot be read. */
 static char *content(const char *path, size_t *n)
 {
     char *bytes = calloc(1, 1 << 22);
@@ -70,7 +70,7 @@ static char *content(const char *path, size_t *n)
     return bytes;
 }
 
-/* The host's own write still ends a process of its kind, so the library left the signal as it was. */
+/* The host's own write still raises the fatal signal, so the library restored the signal disposition. */
 static int dies_of_its_own_write(const char *path)
 {
     int status;

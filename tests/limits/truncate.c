@@ -1,4 +1,5 @@
-/* truncate.c - preloaded: the model file that AMPC_TRUNCATE names becomes shorter as soon as its size was asked for. */
+/* truncate.c - preloaded; truncates the model file named by AMPC_TRUNCATE as soon as its size has been
+ * queried. */
 #include <dlfcn.h>
 #include <stdlib.h>
 #include <sys/stat.h>

@@ -1,4 +1,4 @@
-/* device.c - runs one kernel on the device that the tests are for (see ops.h). */
+/* device.c - runs one kernel on the device under test (see ops.h). */
 #include "tests/ops/ops.h"
 
 #include "kernels/program.h"
@@ -23,20 +23,20 @@
 #endif
 
 enum {
-    FENCE = 4096, /* bytes on either side, a multiple of every alignment */
-    MOST_VIEWS = K_MOST_OPERANDS + K_MOST_RESULTS /* of a call */
+    FENCE = 4096, /* bytes on each side, a multiple of every alignment */
+    MOST_VIEWS = K_MOST_OPERANDS + K_MOST_RESULTS /* per call */
 };
 _Static_assert(MOST_VIEWS >= 2 * CASE_MAX, "programs have the most");
 
 extern const rt_backend rt_backend_cpu;
 const rt_backend *ops_on = &rt_backend_cpu;
 bool ops_brief, ops_channels_last;
-static void *opened; /* the device's state */
+static void *opened; /* device state */
 static bool is_open;
 
 bool ops_takes(ir_dtype t)
 {
-    if (ops_brief && t == IR_bf16) return false; /* to a watcher it is f16 */
+    if (ops_brief && t == IR_bf16) return false; /* race detectors learn nothing from it that f16 does not show */
     return t != IR_f64 || !ops_on->away;
 }
 
@@ -92,8 +92,8 @@ static void fetch(const k_context *ctx, void *to, const void *memory, size_t byt
     ops_on->away->free_host(ctx, host);
 }
 
-/* The bytes of a fence around a view: code that is not ours runs on the processor, and no sanitizer sees what that
- * writes. Away, the device's own checker knows where a view ends. */
+/* Returns the size in bytes of the fence around a view. CPU kernels include library code that sanitizers
+ * cannot check. On a discrete device, the device's own checker knows the bounds of each view. */
 static size_t view_fence(void) { return ops_on->away ? 0 : FENCE; }
 
 /* Our own code may not even read a fence. */
@@ -104,7 +104,8 @@ static void close_fences(char *memory, size_t bytes)
     ASAN_POISON_MEMORY_REGION(memory + bytes, FENCE);
 }
 
-/* Memory on the device with `from` in it (NULL: 0xff), between two fences of 0xff. Give it to free_fenced. */
+/* Returns device memory initialized from `from` (NULL: 0xff bytes) between two fences of 0xff. The caller
+ * releases it with free_fenced. */
 static void *make_fenced(const k_context *ctx, const void *from, size_t bytes, size_t fence)
 {
     char *whole = malloc(bytes + 2 * fence + 1);
@@ -117,7 +118,7 @@ static void *make_fenced(const k_context *ctx, const void *from, size_t bytes, s
     return memory;
 }
 
-/* Checks that the fences still stand, and says in the name of `who` when they do not. */
+/* Verifies that the fences are unchanged; a failure is reported in the name of `who`. */
 static void free_fenced(const k_context *ctx, void *memory, size_t bytes, size_t fence, const char *who)
 {
     char *start = (char *)memory - fence;
@@ -133,14 +134,14 @@ static void free_fenced(const k_context *ctx, void *memory, size_t bytes, size_t
     ops_on->free(ctx, start);
 }
 
-/* The views of a call on the device, in the order of operands and results. */
+/* The views of a call on the device: operands, then results. */
 typedef struct run_views {
     const k_context *ctx;
     k_view host[MOST_VIEWS], device[MOST_VIEWS];
     int n;
 } run_views;
 
-/* Copies the elements of v from the order [N,C,spatial] to [N,spatial,C], or back. */
+/* Permutes the elements of v from [N,C,spatial] to [N,spatial,C], or the reverse if `back`. */
 static void permute(char *to, const char *from, const k_view *v, bool back)
 {
     size_t size = ir_dtype_size(v->dtype);
@@ -153,7 +154,7 @@ static void permute(char *to, const char *from, const k_view *v, bool back)
     }
 }
 
-/* As v lies on the device. */
+/* Copies v to the device in the device's layout. */
 static void *send(const k_context *ctx, const k_view *v, bool channels_last)
 {
     if (!channels_last) return make_fenced(ctx, v->data, k_bytes(v), view_fence());

@@ -145,7 +145,7 @@ static void describe(const ops_case *c, char *text, size_t size)
     }
 }
 
-/* Half a unit in the last place of a number of size 1. */
+/* Returns half a unit in the last place of a number of magnitude 1. */
 static double half_ulp(ir_dtype t)
 {
     return t == IR_f64    ? 0x1p-53
@@ -155,7 +155,7 @@ static double half_ulp(ir_dtype t)
                           : 0;
 }
 
-/* f64 only where all floats are f64: otherwise arithmetic may be in f32. */
+/* Uses f64 only if all floats are f64, since arithmetic may otherwise be in f32. */
 static double epsilon(const ops_case *c)
 {
     for (int i = 0; i < c->n_in; i++)
@@ -189,7 +189,7 @@ static void compare(const ops_case *c, int i)
             if (fabs(want) < 9e18)
                 ir_store_i64(v->dtype, &raw, (int64_t)want);
             else
-                ir_store_f64(v->dtype, &raw, want); /* saturated */
+                ir_store_f64(v->dtype, &raw, want); /* saturates */
             want = ir_load_f64(v->dtype, &raw);
         }
         double size = fmax(fabs(want), fmax(c->floor * largest, c->size));
@@ -219,7 +219,7 @@ static bool same_type(const k_view *a, const k_view *b)
     return true;
 }
 
-/* Runs with result `o` lying over operand i. */
+/* Runs with result `o` in place of operand i. */
 static void check_in_place(ops_case *c, int i, int o)
 {
     k_view out[CASE_MAX], saved = {.data = NULL};

@@ -1,4 +1,4 @@
-/* programs.c - random programs, and what their ops give one by one (see programs.h). */
+/* programs.c - random fused kernels and their op-by-op results (see programs.h). */
 #include "tests/ops/programs.h"
 
 #include "ir/philox.h"
@@ -15,7 +15,7 @@
 enum { MOST_INSTRUCTIONS = 24 };
 #define COUNT_OF(array) ((int64_t)(sizeof(array) / sizeof *(array)))
 
-/* ---- draws ----------------------------------------------------------------------------------- */
+/* ---- random draws ---------------------------------------------------------------------------- */
 
 static int64_t below(ops_program *p, int64_t bound)
 {
@@ -95,7 +95,7 @@ static void make_shape(ops_program *p, int64_t most)
     for (int i = (int)below(p, s->rank); i < s->rank; i++) p->program.row *= s->dims[i];
 }
 
-/* A view that broadcasts to the shape. */
+/* Returns a view that broadcasts to the shape. */
 static k_view broadcast(ops_program *p, ir_dtype t)
 {
     int64_t dims[IR_MAX_RANK];
@@ -104,7 +104,7 @@ static k_view broadcast(ops_program *p, ir_dtype t)
     return view_of(t, rank, dims);
 }
 
-/* A view that has the dimensions of the shape in another order. */
+/* Returns a view with the dimensions of the shape in another order. */
 static k_view transposed(ops_program *p, ir_dtype t, k_walk *walk)
 {
     int64_t perm[IR_MAX_RANK], dims[IR_MAX_RANK];
@@ -128,7 +128,7 @@ static int add_operand(ops_program *p, k_operand operand, bool value)
     return ~i;
 }
 
-/* Another operand that reads a tensor in the order in which it lies; K_NO_ARG: there is none. */
+/* Adds another operand that reads an existing tensor in memory order. K_NO_ARG: no tensor fits. */
 static int again(ops_program *p, ir_dtype t)
 {
     for (int i = 0; i < p->n_in; i++)
@@ -137,7 +137,7 @@ static int again(ops_program *p, ir_dtype t)
     return K_NO_ARG;
 }
 
-/* A new operand; K_NO_ARG: there are enough. */
+/* Adds an operand. K_NO_ARG: the limit is reached. */
 static int new_operand(ops_program *p, ir_dtype t, bool single)
 {
     if (p->program.n_operands == K_MOST_OPERANDS) return K_NO_ARG;
@@ -172,7 +172,7 @@ static int new_rng(ops_program *p)
 
 /* ---- instructions ---------------------------------------------------------------------------- */
 
-/* Something of type t, of many that there are; K_NO_ARG: nothing. */
+/* Picks a random operand or instruction of type t. K_NO_ARG: none. */
 static int known(ops_program *p, ir_dtype t, bool operands)
 {
     int found = K_NO_ARG, n = 0;
@@ -192,7 +192,7 @@ static int draw_arg(ops_program *p, ir_dtype t)
     return arg == K_NO_ARG ? known(p, t, false) : arg;
 }
 
-/* Bounds and the condition of select are one element. */
+/* Clip bounds and the condition of select have one element. */
 static bool is_single(ir_op op, int slot)
 {
     return ir_op_get(op)->in[slot].kind == IR_SLOT_OPT || (op == IR_OP_select && slot == IR_IN(select, cond));
@@ -248,7 +248,7 @@ static void add_instruction(ops_program *p)
     int i = g->n_code;
     k_instruction c = {.op = ops[below(p, COUNT_OF(ops))], .attr = p->attr[i]};
     const ir_op_info *op = ir_op_get(c.op);
-    bool mask = c.op == IR_OP_dropout; /* its operand x is not one here */
+    bool mask = c.op == IR_OP_dropout; /* its operand x is not an argument here */
     ir_group group = op->in[c.op == IR_OP_where || c.op == IR_OP_select ? 1 : 0].group;
     bool follow = i > 0 && fits(g->code[i - 1].type, group) && !one_in(p, 4);
     ir_dtype shared = follow ? g->code[i - 1].type : draw_type(p, group);
@@ -264,7 +264,7 @@ static void add_instruction(ops_program *p)
 
 /* ---- results --------------------------------------------------------------------------------- */
 
-/* A tensor that a result of type t may lie over: all its readers read it in its order. */
+/* Returns an input that a result of type t may overwrite: all its readers read it in memory order. */
 static int place(const ops_program *p, ir_dtype t)
 {
     for (int i = 0; i < p->n_in; i++) {
@@ -318,7 +318,7 @@ void ops_program_free(ops_program *p)
     for (int i = 0; i < p->program.n_results; i++) free(p->want[i].data);
 }
 
-/* ---- what is expected ------------------------------------------------------------------------ */
+/* ---- expected results ------------------------------------------------------------------------ */
 
 static void run_op(ir_op op, const ir_attr *attr, const k_view *in, int n_in, k_view *out, int n_out)
 {
@@ -328,7 +328,7 @@ static void run_op(ir_op op, const ir_attr *attr, const k_view *in, int n_in, k_
     if (ops_run(&args, false, 1)) fail_msg("%s: %s", ir_op_get(op)->name, error);
 }
 
-/* An operand with an element for each position. */
+/* Returns an operand expanded to one element per position. */
 static k_view spread(const ops_program *p, const k_operand *o)
 {
     const k_view *v = &p->in[o->in];
@@ -345,7 +345,7 @@ static k_view spread(const ops_program *p, const k_operand *o)
     return all;
 }
 
-/* Argument number k as the op takes it; *own: its data is to be freed. */
+/* Returns argument k in the form that the op expects; *own: the caller must free its data. */
 static k_view argument(const ops_program *p, const k_instruction *c, int k, const k_view *given, bool *own)
 {
     *own = false;
@@ -441,7 +441,7 @@ static void print(const ops_program *p, int threads)
     print_error("\n");
 }
 
-/* NaNs are all alike. */
+/* All NaNs are equal. */
 static bool equal(const k_view *a, const k_view *b, int64_t i)
 {
     size_t size = ir_dtype_size(a->dtype);

@@ -30,7 +30,7 @@ static int64_t inner(const k_view *x)
 
 typedef struct item {
     int64_t start, stride, classes, label; /* label -1: ignored */
-    double weight, total;                  /* total: what dloss is divided by */
+    double weight, total;                  /* total: divisor of dloss */
 } item;
 
 static double weight(const ops_case *c, int label, int weights, int64_t i)
@@ -98,7 +98,7 @@ static void loss_grad_reference(ops_case *c)
     }
 }
 
-/* Labels, some ignored when `ignore` is among the variant's bits, and weights. */
+/* Adds labels and weights; some labels are ignored if the variant has the `ignore` bit. */
 static void labels_in(ops_case *c, ir_dtype group, int s, int variant)
 {
     int64_t dims[3] = {shapes[s].dims[0], shapes[s].dims[2], shapes[s].dims[3]};
@@ -159,7 +159,7 @@ static void loss_grad(const ops_row *row, ir_dtype t)
     }
 }
 
-/* A label outside of the classes, also the one that means "none" as the index to ignore. */
+/* A label outside the classes, including the value that as the ignore index means "none". */
 static void outside(const ops_row *row, ir_dtype t)
 {
     static const double bad[] = {3, -1, -0x1p63};

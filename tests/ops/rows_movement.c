@@ -1,4 +1,4 @@
-/* rows_movement.c - ops that move elements: each result element is looked up by coordinates. */
+/* rows_movement.c - ops that move elements; the reference finds each result element by its coordinates. */
 #include "tests/ops/ops.h"
 
 #include <math.h>
@@ -327,11 +327,11 @@ static double *indices_in(ops_case *c, ir_dtype t, int rank, const int64_t *dims
     double *x = case_in(c, t, rank, dims, 0, (double)entries - 1);
     int64_t n = k_count(&c->in[c->n_in - 1]);
     for (int64_t i = 0; i < n; i += 3)
-        x[i] -= (double)entries; /* negative ones count from the end */
+        x[i] -= (double)entries; /* negative indices count from the end */
     return x;
 }
 
-/* Offset in the table of element i of the gathered view. */
+/* Returns the offset in the table of element i of the gathered view. */
 static int64_t gather_offset(const ops_case *c, const k_view *table, const k_view *gathered,
                              int axis, int64_t i)
 {
@@ -378,13 +378,13 @@ static void gather(const ops_row *row, ir_dtype t)
         c.attr[0].i = axis;
         case_out(&c, t, back ? 3 : rank, back ? gathers[s / 2].x : y);
         c.floor = 1;
-        if (back) c.units = 100; /* hundreds of terms of both signs */
+        if (back) c.units = 100; /* hundreds of terms with both signs */
         case_check(&c, back ? gather_grad_reference : gather_reference);
         case_end(&c);
     }
 }
 
-/* An index outside of its axis, among good ones, on either side. */
+/* An out-of-range index on either side, among valid ones. */
 static void outside(const ops_row *row, ir_dtype t)
 {
     static const double bad[] = {5, -6, 1e9, -1e9};
@@ -545,7 +545,7 @@ static void numbers(const ops_row *row, ir_dtype t)
 
 static void nothing(ops_case *c) { (void)c; }
 
-/* The state takes the value; output has no result. */
+/* The state receives the value; output has no result. */
 static void edge(const ops_row *row, ir_dtype t)
 {
     int64_t dims[] = {3};

@@ -1,4 +1,4 @@
-/* rows_norm.c - softmax, layer and batch normalisation, with their gradients by the textbook formulas. */
+/* rows_norm.c - softmax, layer and batch normalization, with gradients from the textbook formulas. */
 #include "tests/ops/ops.h"
 
 #include <math.h>
@@ -25,7 +25,7 @@ typedef struct line {
     int64_t start, stride, length;
 } line;
 
-/* Line i along the axis. */
+/* Returns line i along the axis. */
 static line line_of(const ops_case *c, int64_t i)
 {
     const k_view *v = &c->in[0];
@@ -81,7 +81,7 @@ static void softmax(const ops_row *row, ir_dtype t)
         ops_case c;
         case_begin(&c, row->op);
         double *x = case_in(&c, t, rows[s].rank, rows[s].dims, -8, 8);
-        if (s == 1 && !back) x[3] = -INFINITY; /* one masked */
+        if (s == 1 && !back) x[3] = -INFINITY; /* one masked element */
         for (int i = 0; s == 3 && !back && i < 1029; i++)
             x[1029 + i] = -INFINITY; /* all masked: NaN */
         if (back) case_in(&c, t, rows[s].rank, rows[s].dims, logarithm ? -6 : 0, logarithm ? 0 : 1);

@@ -1,9 +1,9 @@
-/* rows_pointwise.c - ops that work element by element, over shapes and broadcasts. */
+/* rows_pointwise.c - elementwise ops over shapes and broadcasts. */
 #include "tests/ops/ops.h"
 
 #include <math.h>
 
-/* Shapes of the two operands; the second is ignored by ops of one. */
+/* Shapes of the two operands; unary ops ignore the second. */
 static const struct {
     int rank_a, rank_b, rank_y;
     int64_t a[4], b[4], y[4];
@@ -45,7 +45,7 @@ static void reference(ops_case *c)
     }
 }
 
-static void salt(double *x, int64_t n, ir_dtype t) /* special values among the random ones */
+static void salt(double *x, int64_t n, ir_dtype t) /* adds special values to the random ones */
 {
     static const double special[] = {NAN,  INFINITY, -INFINITY, 0,   -0.0, 1,   -1,
                                      1e-7, 88,       -88,       0.5, 1.5,  -2.5};
@@ -91,7 +91,7 @@ static void two(const ops_row *row, ir_dtype t)
     }
 }
 
-/* Ops whose operands have one shape. */
+/* Ops whose operands have equal shapes. */
 static void pair(const ops_row *row, ir_dtype t)
 {
     for (int s = 0; s < SHAPES; s++) {
@@ -124,7 +124,7 @@ static void flagged_one(const ops_row *row, ir_dtype t)
     case_end(&c);
 }
 
-/* ---- with numbers ---- */
+/* ---- with numeric attributes ---- */
 
 static double bound_low, bound_high;
 

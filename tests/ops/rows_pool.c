@@ -1,4 +1,4 @@
-/* rows_pool.c - pooling: every window is visited tap by tap. */
+/* rows_pool.c - pooling; the reference visits every tap of every window. */
 #include "tests/ops/ops.h"
 
 #include <math.h>
@@ -29,7 +29,7 @@ static const struct {
 };
 enum { SHAPES = sizeof shapes / sizeof *shapes };
 
-static int shape; /* of the case at work: the references read the table */
+static int shape; /* of the current case; the references index the table with it */
 
 static int64_t pooled(int s, int d)
 {
@@ -41,7 +41,7 @@ static int64_t pooled(int s, int d)
     return n;
 }
 
-/* Visits the taps of window `at` [n, c, spatial]; position -1: in the padding, -2: beyond it. */
+/* Visits the taps of window `at` [n, c, spatial]. Position -1: in the padding, -2: beyond it. */
 typedef struct window {
     int64_t tap, taps, position;
 } window;
@@ -188,7 +188,7 @@ static void max_pool(const ops_row *row, ir_dtype t)
     }
 }
 
-/* Positions at random: many share one, and those of a plane that is cut in pieces go to all of them. */
+/* Random positions: many coincide, and those of a split plane belong to all of its pieces. */
 static void max_pool_grad(const ops_row *row, ir_dtype t)
 {
     static const struct {
@@ -205,7 +205,7 @@ static void max_pool_grad(const ops_row *row, ir_dtype t)
         int64_t wide_area = 1, narrow_area = 1;
         int rank = sizes[s].rank;
         ops_case c;
-        if ((s == 1 || s == 2) && t != IR_f32) continue; /* large: once */
+        if ((s == 1 || s == 2) && t != IR_f32) continue; /* large: only once */
         for (int d = 2; d < rank; d++) wide_area *= wide[d], narrow_area *= narrow[d];
         case_begin(&c, row->op);
         case_in(&c, t, rank, narrow, -9, 9);

@@ -46,7 +46,7 @@ static bool is_axis(int s, int d)
 
 static void reference(ops_case *c)
 {
-    const k_view *x = &c->in[0], *y = &c->out[0]; /* y keeps the reduced dimensions as 1 */
+    const k_view *x = &c->in[0], *y = &c->out[0]; /* y keeps reduced dimensions as 1 */
     double terms = 1;
     for (int d = 0; d < x->rank; d++)
         if (y->dims[d] != x->dims[d]) terms *= (double)x->dims[d];
@@ -64,7 +64,7 @@ static void reduce(const ops_row *row, ir_dtype t)
         ops_case c;
         int k = s / 2, rank = shapes[k].rank;
         int64_t y[4];
-        if (k == LARGE && t != IR_f16 && t != IR_i32) continue; /* it costs time */
+        if (k == LARGE && t != IR_f16 && t != IR_i32) continue; /* expensive */
         for (int d = 0; d < rank; d++) y[d] = is_axis(k, d) ? 1 : shapes[k].dims[d];
         case_begin(&c, row->op);
         case_in(&c, t, rank, shapes[k].dims, s & 1 ? -100 : 0, s & 1 ? 100 : 3);

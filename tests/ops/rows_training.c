@@ -76,7 +76,7 @@ static void dropout_grad(const ops_row *row, ir_dtype t)
 }
 
 /* ---- optimizers: bit 0 of a variant is nesterov or decoupled, then weight decay, skip present, skip set. In low types
- * the gradient is one of a scaled loss, and there is a low copy of the parameter (kernels/update.h) ---- */
+ * the gradient belongs to a scaled loss, and there is a low copy of the parameter (kernels/update.h) ---- */
 
 static bool skipped(const ops_case *c, int skip)
 {
@@ -155,7 +155,7 @@ static void optimizer(const ops_row *row, ir_dtype t)
     ir_dtype master = low ? IR_f32 : t;
     double scale = low ? 1000 : 1;
     for (int s = 0; s < 16 * SIZES; s++) {
-        if (low && (s / 16 + s) % 4) continue; /* each size has some of the variants */
+        if (low && (s / 16 + s) % 4) continue; /* each size covers some of the variants */
         ops_case c;
         const int64_t *size = &sizes[s / 16];
         bool skip = (s & 12) == 12;
@@ -173,9 +173,9 @@ static void optimizer(const ops_row *row, ir_dtype t)
         if (states == 3) c.attr[IR_ATTR(adamw, decoupled)].i = s & 1;
         c.attr[weight_decay_of(row->op)].f = s & 2 ? 0.1 : 0;
         for (int k = 0; k < states; k++) case_out(&c, master, 1, size);
-        if (low && !skip) case_out(&c, t, 1, size); /* what is skipped depends on where it lies: test_ops_update.c */
+        if (low && !skip) case_out(&c, t, 1, size); /* skipping depends on the memory layout: test_ops_update.c */
         c.size = 1;                                 /* a step may cancel the value */
-        c.units = skip ? -1 : 8;                    /* skipped: the old bits */
+        c.units = skip ? -1 : 8;                    /* skipped: unchanged bits */
         case_check(&c, optimizer_reference);
         case_end(&c);
     }
@@ -190,7 +190,8 @@ static double as_stored(ir_dtype t, double value)
     return ir_load_f64(t, &raw);
 }
 
-/* Operands: three gradients, the scale, and possibly what calls before have left: a flag, and sums of squares. */
+/* Operands: three gradients, the scale, and optionally the results of earlier calls: a flag and sums of
+ * squares. */
 static void unscale_reference(ops_case *c)
 {
     enum { N = 3 };
@@ -209,12 +210,13 @@ static void unscale_reference(ops_case *c)
     if (c->n_out > N + 1) c->want[N + 1][0] = (double)squares + (c->n_in > N + 2 ? c->x[N + 2][0] : 0);
 }
 
-/* With results, then with found_inf alone, then with the sum of squares beside it, then added to one. */
+/* With results, then with found_inf alone, then also with the sum of squares, then accumulating into an
+ * existing one. */
 static void unscale(const ops_row *row, ir_dtype t)
 {
     static const struct {
         double scale, bad;
-        int where; /* tensor of the bad value, -1: none */
+        int where; /* tensor with the bad value, -1: none */
     } cases[] = {{65536, 0, -1}, {1024, INFINITY, 0}, {3, NAN, 2},        {0, 0, -1},
                  {1e-30, 1e20, 1}, {2, -INFINITY, 2}, {1e-36, -2000, 2}, {1e-36, 8, 2}};
     enum { CASES = sizeof cases / sizeof *cases, FORMS = 4 };
@@ -262,7 +264,7 @@ static void one_step(bool late, const int *every, bool found, double *state, dou
     case_end(&c);
 }
 
-/* The traces of PaddlePaddle 3 and 1.8 for the same flags: scale, good, bad after each step. */
+/* State traces of PaddlePaddle 3 and 1.8 for the same flags: scale, good steps, bad steps after each step. */
 static void loss_scaling(const ops_row *row, ir_dtype t)
 {
     (void)row, (void)t;
@@ -302,11 +304,11 @@ static void loss_scaling(const ops_row *row, ir_dtype t)
            past[3] = {4, 7, 0};
     one_step(false, one, true, low, 1);
     assert_true(low[0] == 1);
-    one_step(false, one, true, below, 1); /* a scale below the floor jumps up to it */
+    one_step(false, one, true, below, 1); /* a scale below the floor is raised to it */
     assert_true(below[0] == 1);
     one_step(false, one, false, high, 1); /* never grows to infinity */
     assert_true(high[0] == 0x1p127 && high[1] == 0);
-    one_step(false, every, false, past, 1); /* a counter beyond its limit never fires */
+    one_step(false, every, false, past, 1); /* a counter beyond its limit never triggers */
     assert_true(past[0] == 4 && past[1] == 8);
 }
 

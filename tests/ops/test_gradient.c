@@ -1,11 +1,9 @@
-/* test_gradient.c - every gradient rule against central differences, in f64.
+/* test_gradient.c - checks every gradient rule against central differences, in f64.
  *
- * A row builds y = op(x, ...) over one set of shapes; the loss is sum(y * r) with random r, so every element of y
- * matters. The walk of autodiff gives d(loss)/dx; the reference is (loss(x+h) - loss(x-h)) / 2h with h = 6e-6
- * max(1,|x|).
- * They agree when |a-n| <= 1e-7 + 1e-6 max(|a|,|n|). Values stay away from kinks (0 for relu, ties of max)
- * because the
- * rows draw from intervals that avoid them. The last test fails for an op with a gradient and no row. */
+ * A row builds y = op(x, ...) for a set of shapes. The loss is sum(y * r) with random r, which makes every
+ * element of y significant. Autodiff computes d(loss)/dx; the reference is (loss(x+h) - loss(x-h)) / 2h with
+ * h = 6e-6 max(1,|x|). They agree if |a-n| <= 1e-7 + 1e-6 max(|a|,|n|). The rows draw values from intervals
+ * without kinks (0 for relu, ties of max). The last test fails if an op has a gradient but no row. */
 #include "passes/pass.h"
 #include "tests/compile.h"
 #include "runtime/session/session.h"
@@ -27,11 +25,11 @@ typedef struct shape {
     int64_t dims[5];
 } shape;
 
-/* How the elements of an operand are drawn. */
+/* The distribution of an operand's elements. */
 typedef enum draw {
     ANY,      /* +-[0.2, 2]: never near 0 */
     POSITIVE, /* [0.3, 2] */
-    DISTINCT, /* a permutation of well separated values: no ties for max */
+    DISTINCT, /* a permutation of well separated values, without ties for max */
     INDEX,    /* i64 in [0, limit) */
     TRUTH     /* bool */
 } draw;
@@ -46,9 +44,9 @@ struct row {
     int n_in;
     draw draws[MAX_IN];
     int64_t limit;                       /* of INDEX */
-    int64_t p[4];                        /* what the builder wants to know */
+    int64_t p[4];                        /* parameters of the builder */
     const char *text;
-    shape sets[MAX_SHAPES][MAX_IN];      /* rank -1 ends */
+    shape sets[MAX_SHAPES][MAX_IN];      /* rank -1 ends the list */
 };
 
 /* ---- builders -------------------------------------------------------------------------------- */
@@ -116,7 +114,7 @@ static ir_value *build_concat(ir_builder *b, const row *r, ir_value **in, int se
     return ir_done(b, n);
 }
 
-/* Only two of three parts are read, so that the gradient has a hole. */
+/* Only two of three parts are read, which leaves a hole in the gradient. */
 static ir_value *build_split(ir_builder *b, const row *r, ir_value **in, int set)
 {
     (void)r;
@@ -192,7 +190,7 @@ static ir_value *build_gather(ir_builder *b, const row *r, ir_value **in, int se
     return ir_done(b, n);
 }
 
-/* dy has the indices' shape in place of axis 0 of a [limit, rest] table. */
+/* dy has the shape of the indices in place of axis 0 of a [limit, rest] table. */
 static ir_value *build_gather_grad(ir_builder *b, const row *r, ir_value **in, int set)
 {
     (void)set;
@@ -216,7 +214,7 @@ static ir_value *build_matmul(ir_builder *b, const row *r, ir_value **in, int se
     return ir_matmul(b, in[0], in[1], r->n_in > 2 ? in[2] : NULL, r->p[0], r->p[1]);
 }
 
-/* p: stride, pad begin, pad end, dilation; groups from the shapes. */
+/* p: stride, pad begin, pad end, dilation; the shapes determine the groups. */
 static ir_value *build_conv(ir_builder *b, const row *r, ir_value **in, int set)
 {
     (void)set;

@@ -1,5 +1,5 @@
-/* test_ops.c - runs the numeric table and checks that it is complete: every op that has a kernel has a row. The rows of
- * spatial ops run a second time, channels last. */
+/* test_ops.c - runs the numeric table and checks that every op with a kernel has a row. The rows of spatial
+ * ops run a second time, channels last. */
 #include "tests/ops/ops.h"
 #include "tests/rows.h"
 

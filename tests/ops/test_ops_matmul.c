@@ -1,8 +1,9 @@
-/* test_ops_matmul.c - matmul and the three convolutions against sums in f64 over the operands as rounded.
+/* test_ops_matmul.c - matmul and the three convolutions against f64 sums over the rounded operands.
  *
- * A row is a shape; each runs in every float type, with and without bias, and with f32 results of low-precision
- * operands. Results start as NaN. Convolutions run a second time, channels last. What a matmul does besides its product
- * is asked for in many forms: the device says of each whether it takes it, as is expected of it, and does or refuses it. */
+ * A row is a shape. It runs in every float type, with and without bias, and with f32 results of low-precision
+ * operands. Results are initialized to NaN. Convolutions run a second time, channels last. Matmul epilogues
+ * are tested in many forms: for each one the device must report the expected support, and must then run or
+ * reject it. */
 #include "kernels/epilogue.h"
 #include "tests/ops/ops.h"
 #include "tests/rows.h"
@@ -52,7 +53,7 @@ static double *view_values(const k_view *v)
     return values;
 }
 
-/* Rounding of the result and, over `depth` products of magnitude at most 1, of each partial sum. */
+/* Tolerance for rounding the result and, over `depth` products of magnitude at most 1, each partial sum. */
 static double tolerance(ir_dtype in, ir_dtype out, double depth)
 {
     double low = out == IR_bf16  ? 0x1p-8
@@ -83,7 +84,7 @@ static void run_kernel(ir_op op, k_view *in, int n_in, k_view *out, int n_out, c
     k_context ctx = {.threads = THREADS, .error = error, .error_size = sizeof error};
     k_args args = {
         .op = op, .in = in, .out = out, .n_in = n_in, .n_out = n_out, .attr = attr, .ctx = &ctx};
-    /* twice: a primitive is used again with what the first run left */
+    /* twice, which tests that a primitive can be reused after a run */
     if (ops_run(&args, false, 2) != AMPC_OK) fail_msg("%s: %s", ir_op_get(op)->name, error);
 }
 
@@ -94,7 +95,7 @@ static const struct {
              {IR_f64, IR_f32}, {IR_f32, IR_f64}};
 enum { N_TYPES = sizeof types / sizeof *types };
 
-/* The next row that the device takes. */
+/* Returns the next row of types that the device supports. */
 static int next_types(int t)
 {
     do t++;
@@ -114,7 +115,7 @@ static const product_row products[] = {
     {2, 2, {3, 5}, {5, 7}},
     {2, 2, {64, 33}, {33, 10}},
     {2, 2, {130, 70}, {70, 129}},
-    {2, 2, {2, 2060}, {2060, 259}}, /* more than one panel of each (kernels/cpu/panels.c) */
+    {2, 2, {2, 2060}, {2060, 259}}, /* more than one panel each (kernels/cpu/panels.c) */
     {2, 2, {515, 3}, {3, 5}},
     {2, 2, {0, 5}, {5, 7}},
     {2, 2, {3, 0}, {0, 7}},
@@ -143,7 +144,7 @@ static void swap_last(k_view *v)
     v->dims[v->rank - 1] = rows;
 }
 
-/* Offset of batch item `item` of y in an operand, and its matrix strides. */
+/* Returns the offset in an operand of batch item `item` of y, and the operand's matrix strides. */
 static int64_t batch_offset(const k_view *v, const k_view *y, int64_t item)
 {
     int64_t offset = 0, size = v->dims[v->rank - 2] * v->dims[v->rank - 1];
@@ -221,7 +222,7 @@ static void matmul_rows(void **state)
                               flags & 4);
 }
 
-/* ---- what a matmul does besides -------------------------------------------------------------- */
+/* ---- matmul epilogues ------------------------------------------------------------------------ */
 
 typedef struct epilogue_row {
     ir_op tail; /* IR_OP_COUNT: none */
@@ -258,7 +259,7 @@ static const struct {
              {128, 9, 33, 1}, {33, 8, 128, 1}, {8, 16, 4, 3}, {5, 8, 0, 1},  {0, 8, 5, 1}};
 enum { N_SIZES = sizeof sizes / sizeof *sizes, N_EPILOGUES = sizeof epilogues / sizeof *epilogues };
 
-/* Whether the device should take it. */
+/* Returns whether the device is expected to support the epilogue. */
 static bool is_absorbed(const epilogue_row *e, int size, int t)
 {
     const unsigned beside = K_PART_X | K_PART_START, sums = K_PART_SUM_A | K_PART_SUM_B;
@@ -274,7 +275,7 @@ static bool is_absorbed(const epilogue_row *e, int size, int t)
     return e->tanh && !(e->parts & sums);
 }
 
-/* A step with everything that a row asks for. */
+/* A call with everything that a row requests. */
 typedef struct epilogue_case {
     const epilogue_row *row;
     ir_dtype type; /* of the operands */
@@ -349,7 +350,7 @@ static double gelu(double x, bool by_tanh)
 
 static double gelu_slope(double x) { return (gelu(x + 1e-6, true) - gelu(x - 1e-6, true)) / 2e-6; }
 
-/* The sum of op(v) along k, which is its first dimension as it lies or the second. */
+/* Checks the sum of op(v) along k, which in memory is its first dimension or its second. */
 static void sum_check(const epilogue_case *c, const k_view *v, bool k_first, const k_view *sum)
 {
     int64_t rows = v->dims[0], columns = v->dims[1];
@@ -395,7 +396,7 @@ static void epilogue_rows(void **state)
         }
 }
 
-/* What is said of parts and tails is looked at. */
+/* The device validates the description of operands, results and activations. */
 static void epilogues_are_judged(void **state)
 {
     enum { ROW = 8, SIZE = 2, F32 = 1 }; /* gelu_grad with tanh */
@@ -423,7 +424,7 @@ static void epilogues_are_judged(void **state)
 #undef JUDGED
 }
 
-/* One NaN among the operands makes a row of them. */
+/* A NaN in an operand makes a row of the result NaN. */
 static void nan_passes(void **state)
 {
     enum { SIZE = 5 };
@@ -446,7 +447,7 @@ static void nan_passes(void **state)
 
 typedef struct conv_row {
     int spatial;
-    int64_t n, c, m, group; /* all channels */
+    int64_t n, c, m, group; /* c: all channels */
     int64_t x[3], k[3], strides[3], dilations[3], pads[6];
 } conv_row;
 
@@ -458,7 +459,7 @@ static const conv_row convs[] = {
     {2, 2, 4, 8, 4, {5, 5}, {3, 3}, {1, 1}, {1, 1}, {1, 1, 1, 1}},  /* depthwise, multiplier 2 */
     {2, 2, 6, 4, 2, {5, 7}, {3, 3}, {1, 2}, {1, 1}, {0}},           /* groups */
     {2, 2, 3, 4, 1, {9, 11}, {3, 3}, {1, 1}, {2, 3}, {2, 3, 2, 3}}, /* dilation */
-    {2, 2, 3, 4, 1, {8, 8}, {3, 3}, {3, 3}, {1, 1}, {0}},           /* a remainder at the end */
+    {2, 2, 3, 4, 1, {8, 8}, {3, 3}, {3, 3}, {1, 1}, {0}},           /* with a remainder at the end */
     {2, 1, 1, 1, 1, {1, 1}, {1, 1}, {1, 1}, {1, 1}, {0}},
     {2, 2, 17, 19, 1, {4, 4}, {1, 1}, {1, 1}, {1, 1}, {0}},
     {2, 0, 3, 4, 1, {5, 5}, {3, 3}, {1, 1}, {1, 1}, {0}}, /* empty batch */
@@ -466,19 +467,19 @@ static const conv_row convs[] = {
     {1, 1, 4, 4, 2, {6}, {4}, {1}, {1}, {3, 0}},
     {3, 2, 2, 3, 1, {4, 5, 6}, {2, 3, 2}, {1, 2, 1}, {1, 1, 2}, {0, 1, 0, 1, 1, 2}},
     {3, 1, 4, 4, 4, {3, 3, 3}, {3, 3, 3}, {1, 1, 1}, {1, 1, 1}, {1, 1, 1, 1, 1, 1}},
-    {2, 1, 2, 3, 1, {3, 3}, {2, 2}, {1, 1}, {1, 1}, {2, 2, 3, 3}}, /* windows wholly in the padding */
-    {2, 2, 3, 16, 1, {15, 14}, {7, 7}, {2, 2}, {1, 1}, {3, 3, 3, 3}},  /* the first of a network */
-    {2, 2, 32, 16, 1, {6, 5}, {1, 1}, {2, 2}, {1, 1}, {0}},            /* a shortcut */
-    {2, 2, 40, 40, 40, {7, 6}, {3, 3}, {2, 2}, {1, 1}, {0, 0, 1, 1}},  /* depthwise, more than a vector */
+    {2, 1, 2, 3, 1, {3, 3}, {2, 2}, {1, 1}, {1, 1}, {2, 2, 3, 3}}, /* windows entirely in the padding */
+    {2, 2, 3, 16, 1, {15, 14}, {7, 7}, {2, 2}, {1, 1}, {3, 3, 3, 3}},  /* first layer of a network */
+    {2, 2, 32, 16, 1, {6, 5}, {1, 1}, {2, 2}, {1, 1}, {0}},            /* shortcut */
+    {2, 2, 40, 40, 40, {7, 6}, {3, 3}, {2, 2}, {1, 1}, {0, 0, 1, 1}},  /* depthwise, more than one vector */
     {2, 1, 32, 64, 2, {5, 5}, {3, 3}, {1, 1}, {2, 2}, {2, 2, 2, 2}},   /* groups of whole vectors */
     {1, 3, 1, 12, 1, {20}, {5}, {1}, {2}, {4, 4}},
     {1, 2, 24, 24, 24, {9}, {3}, {1}, {1}, {1, 1}},
     {3, 1, 17, 20, 1, {3, 4, 3}, {2, 2, 2}, {1, 1, 1}, {1, 1, 1}, {0}},
     {3, 1, 1, 16, 1, {4, 4, 5}, {3, 3, 3}, {2, 2, 2}, {1, 1, 1}, {1, 1, 1, 1, 1, 1}},
-    /* what oneDNN has faulty code for (kernels/cpu/conv.c) */
+    /* shapes for which oneDNN has faulty code (kernels/cpu/conv.c) */
     {3, 6, 3, 6, 1, {5, 1, 3}, {2, 3, 3}, {1, 2, 2}, {1, 1, 1}, {1, 1, 0, 1, 1, 0}}, /* a window higher than x */
     {3, 2, 2, 2, 1, {5, 7, 14}, {3, 3, 3}, {4, 1, 1}, {1, 1, 1}, {1, 1, 1, 1, 1, 1}},
-    {2, 2, 16, 16, 1, {3, 1}, {1, 2}, {1, 4}, {1, 1}, {0, 1, 0, 0}}, /* a step longer than a row */
+    {2, 2, 16, 16, 1, {3, 1}, {1, 2}, {1, 4}, {1, 1}, {0, 1, 0, 0}}, /* a stride longer than a row */
     {2, 1, 5, 6, 1, {4, 14}, {1, 1}, {1, 2}, {1, 1}, {0}},
     {2, 1, 11, 14, 1, {6, 30}, {1, 1}, {1, 2}, {1, 1}, {0}},
     {2, 1, 24, 9, 1, {4, 15}, {1, 1}, {1, 1}, {1, 1}, {0}}, /* an odd number of filters */
@@ -709,13 +710,13 @@ static void conv_grad_weight_rows(void **state)
     EACH_CONV(for (int wanted = 1; wanted < 4; wanted++) grad_weight_check(row, in, out, wanted))
 }
 
-/* A choice of the shape numbered `shape`; each choice has a number of its own. */
+/* Returns a random number in [low, high] that depends only on `shape` and `choice`. */
 static int64_t choose(uint64_t shape, uint64_t choice, int64_t low, int64_t high)
 {
     return low + (int64_t)(philox_unit(philox_word(11, shape, choice)) * (float)(high - low + 1));
 }
 
-/* Small images under windows of any size; false: no window fits. */
+/* Draws small images with windows of any size. False: no window fits. */
 static bool random_row(conv_row *r, uint64_t shape)
 {
     *r = (conv_row){.spatial = (int)choose(shape, 0, 1, 3), .n = choose(shape, 1, 1, 3), .group = 1};
@@ -736,7 +737,7 @@ static bool random_row(conv_row *r, uint64_t shape)
     return fits;
 }
 
-/* On the processor only, whose library has faults in code that few shapes reach. */
+/* CPU only: its library has faults in code that few shapes reach. */
 static void random_convs(void **state)
 {
     (void)state;
@@ -752,7 +753,7 @@ static void random_convs(void **state)
     }
 }
 
-/* A transposed convolution with output padding asks for more of x than the attributes cover. */
+/* A transposed convolution with output padding reads more of x than the attributes cover. */
 static void conv_grad_input_output_padding(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* test_ops_programs.c - random programs give the bits that their ops give one by one. OPS_PROGRAMS in the environment:
- * how many; OPS_PROGRAM: the seed of the only one. */
+/* test_ops_programs.c - random fused kernels must produce the same bits as their ops run one by one. In the
+ * environment, OPS_PROGRAMS sets their number and OPS_PROGRAM the seed of a single one. */
 #include "tests/ops/programs.h"
 #include "tests/rows.h"
 
@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-/* How many, and how large: an away device may be one that is imitated. */
+/* Their number and size limits; a discrete device may be emulated. */
 enum { PROGRAMS = 2000, PROGRAMS_AWAY = 200, PROGRAMS_BRIEF = 20, MOST = 6000, MOST_AWAY = 3000, MOST_RARELY = 150000 };
 
 static int64_t number(const char *name, int64_t otherwise)
@@ -37,7 +37,7 @@ static void programs_give_the_bits_of_their_ops(void **state)
     if (only >= 0) check_one((uint64_t)only);
 }
 
-/* The op on eight elements, folded in pairs. */
+/* Runs the op on eight elements, reduced in pairs. */
 static ampc_status run_folded(ir_op op, ir_dtype t, char *error, size_t size)
 {
     int64_t memory[2][8] = {{0}};

@@ -1,9 +1,10 @@
-/* test_ops_update.c - what kernels/update.h adds to the ops of a step's end: the bits are those of the ops one by one, on
- * the same device.
+/* test_ops_update.c - the fused update kernels (kernels/update.h) must produce the same bits as separate ops
+ * on the same device.
  *
- * An update of a raw gradient with a low copy against unscale (or cast), update, cast; the check alone against the check
- * with results; a chain of checks against one; the norm of raw gradients against that of unscaled ones, and against that
- * of the sums of squares that checks make, which may add up in another order. */
+ * Compares an update from a raw gradient with a low copy with unscale (or cast), update and cast; a check
+ * alone with a check that has results; a chain of checks with a single one; the norm of raw gradients with
+ * that of unscaled ones, and with the norm from the sums of squares that checks compute, which may be added
+ * in another order. */
 #include "ir/philox.h"
 #include "kernels/update.h"
 #include "tests/ops/ops.h"
@@ -19,7 +20,7 @@
 
 enum { STATES = 3, UNTOUCHED = 0x5a, GRADIENTS = 3, PAIRS = 400 };
 
-/* Around vectors, tiles and units of both devices, and several of them. */
+/* Near the vector, tile and unit sizes of both devices, and multiples of them. */
 static const int64_t sizes[] = {0, 1, 31, 33, 511, 512, 513, 2047, 2048, 2049, 40003};
 enum { SIZES = sizeof sizes / sizeof *sizes };
 
@@ -158,7 +159,7 @@ static void forget(problem *p)
     free(p->scale.data);
 }
 
-/* Operands: states, gradient, the scalars of the op. */
+/* Builds the operands: states, gradient, the scalars of the op. */
 static int operands(const problem *p, k_view *in, const k_view *states, const k_view *gradient)
 {
     int n = 0;
@@ -171,7 +172,7 @@ static int operands(const problem *p, k_view *in, const k_view *states, const k_
     return n;
 }
 
-/* One op after the other; `want`: the new states, then the low copy. */
+/* Runs the ops separately; `want`: the new states, then the low copy. */
 static void run_apart(const problem *p, k_view *want)
 {
     k_view in[CASE_MAX], gradient = vector(p->master, p->n);
@@ -278,7 +279,7 @@ static void check_places(ir_dtype t)
         }
 }
 
-/* Numbers around the largest that stays finite when it is unscaled. */
+/* Numbers near the largest one that stays finite when unscaled. */
 static void check_limits(ir_dtype t)
 {
     static const double scales[] = {0, -1, INFINITY, NAN, 1, 0x1p-149};
@@ -310,7 +311,7 @@ static void checks(void **state)
     }
 }
 
-/* Each of some gradients by a call of its own, with and without results, found_inf handed on over itself or not. */
+/* Checks each gradient in a separate call, with and without results, passing found_inf on in place or not. */
 static void chain(int form, int bad)
 {
     k_view scale = scalar(IR_f32, 8), gradients[GRADIENTS], outs[GRADIENTS];
@@ -339,7 +340,7 @@ static void chains(void **state)
 
 /* ---- the norm ---- */
 
-/* Gradients of three types, or of f64, one of them empty. */
+/* Gradients of three types, or of f64; one is empty. */
 static void norm(ir_dtype master)
 {
     static const ir_dtype low[] = {IR_f16, IR_bf16, IR_f32};
@@ -367,7 +368,8 @@ static void norm(ir_dtype master)
     free(got.data);
 }
 
-/* The raw gradients are checked by one call each, or by one for all; the last call leaves the sums of squares. */
+/* The raw gradients are checked by one call each or by a single call; the last call returns the sums of
+ * squares. */
 static double joined_norm(const k_view *gradients, const int64_t *first, int calls, const k_view *scale, int64_t sums,
                           bool over, bool *found)
 {
@@ -398,7 +400,7 @@ static double joined_norm(const k_view *gradients, const int64_t *first, int cal
     return value;
 }
 
-/* `bad`: an element that is not finite, at another place each time. form: see joined_norm. */
+/* `bad`: the index of a non-finite element, elsewhere in each call. form: see joined_norm. */
 static void joined(ir_dtype t, int64_t n, int form, int bad)
 {
     static const int64_t one_call[] = {0, GRADIENTS}, calls[] = {0, 1, 2, 3};
@@ -431,7 +433,7 @@ static void joined_norms(void **state)
             for (int form = 0; form < 8; form++) joined(t, sizes[s], form, (s + form) % 3);
 }
 
-/* Sums of squares that overflow say nothing of the gradients. */
+/* An overflow of the sums of squares does not mean that a gradient is infinite. */
 static void finite_gradients_may_have_no_norm(void **state)
 {
     static const int64_t call[] = {0, 1};

@@ -1,5 +1,5 @@
-/* test_precision.c - what the table cannot say: all conversions bit for bit, elementary functions in units in the
- * last place, sums over a million terms, and the words of refusals. */
+/* test_precision.c - properties that the table cannot express: all conversions bit for bit, elementary
+ * functions in units in the last place, sums over a million terms, and the text of refusals. */
 #include "tests/ops/ops.h"
 
 #include "ir/philox.h"
@@ -37,13 +37,13 @@ static void all_16_bit_patterns(void **state)
         expect_same(IR_i16, to, patterns, 65536);
     }
     for (int i = 0; i < 65536;
-         i++) /* a signalling NaN may stay one, so only quiet ones have one answer */
+         i++) /* a signalling NaN may stay signalling, so only quiet NaNs have a unique result */
         if ((i & 0x7fff) > 0x7f80) patterns[i] |= 0x40;
     for (ir_dtype to = IR_NO_DTYPE + 1; to < IR_DTYPE_COUNT; to++)
         expect_same(IR_bf16, to, patterns, 65536);
 }
 
-/* Random bits, and around every 16-bit value its neighbours and the midpoints to the next. */
+/* Random bits, and the neighbours of every 16-bit value and of the midpoint to the next one. */
 static void f32_patterns(void **state)
 {
     enum { RANDOM = 1 << 20, NEAR = 65536 * 6 };
@@ -71,7 +71,7 @@ static void f32_patterns(void **state)
     free(bits);
 }
 
-/* What a store in any type and a load leave of values in its carrier. */
+/* Values of the carrier type that are stored in any type and loaded again. */
 static void stored_in_place(void **state)
 {
     enum { N = 1 << 17 };
@@ -81,7 +81,7 @@ static void stored_in_place(void **state)
     for (ir_dtype t = IR_NO_DTYPE + 1; t < IR_DTYPE_COUNT; t++) {
         ir_dtype carrier = cpu_carrier(t);
         size_t bytes = N * ir_dtype_size(carrier);
-        for (uint64_t i = 0; i < N; i++) /* some f32 among them halfway between two f16, or two bf16 */
+        for (uint64_t i = 0; i < N; i++) /* includes f32 values halfway between two f16 or bf16 values */
             bits[i] = philox_bits(3, 4, i) & ((const uint64_t[]){UINT64_MAX, 0xfffff000fffff000, 0xffff8000ffff8000})[i % 3];
         ir_convert(t, stored, carrier, bits, N);
         ir_convert(carrier, want, t, stored, N);
@@ -110,7 +110,7 @@ static void short_and_unaligned(void **state)
 
 static double log1p_unit(double x) { return log1p(x); }
 
-/* Largest error over [low, high] in units in the last place of the true value (at least `least`). */
+/* Returns the largest error over [low, high] in units in the last place of the true value (at least `least`). */
 static double worst(float (*f)(float), double (*exact)(double), double low, double high,
                     double least)
 {
@@ -203,7 +203,7 @@ static void sum_of_a_million(void **state)
         }
 }
 
-/* Mean 1000, deviation 1: E[x^2] - E[x]^2 in f32 would be noise. */
+/* Mean 1000, deviation 1: E[x^2] - E[x]^2 in f32 would be only rounding noise. */
 static void batch_norm_of_a_million(void **state)
 {
     int64_t dims[] = {64, 1, 128, 128}, channel[] = {1};

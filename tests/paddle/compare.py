@@ -27,7 +27,7 @@ import paddle.nn.functional as F  # noqa: E402
 
 paddle.enable_static()
 
-# IR op and ONNX operator of the unary ops that need no more than their name.
+# IR op and ONNX operator of the unary ops that need only a name.
 UNARY = {
     "Exp": ("exp", paddle.exp), "Log": ("log", paddle.log), "Relu": ("relu", F.relu), "Tanh": ("tanh", paddle.tanh),
     "Sigmoid": ("sigmoid", F.sigmoid), "Sqrt": ("sqrt", paddle.sqrt), "Abs": ("abs", paddle.abs),
@@ -41,7 +41,7 @@ BINARY = {
     "Div": ("div", paddle.divide), "Max": ("max", paddle.maximum), "Min": ("min", paddle.minimum),
     "Pow": ("pow", paddle.pow),
 }
-# Operators that custom lists may name, with the op that the package makes of them.
+# Operators that custom lists may name, with the Paddle op that implements them.
 LISTABLE = {
     "Exp": "exp", "Tanh": "tanh", "Relu": "relu", "Gelu": "gelu", "Softmax": "softmax", "Add": "elementwise_add",
     "MatMul": "matmul_v2", "Transpose": "transpose2", "LayerNormalization": "layer_norm", "Abs": "abs",

@@ -44,7 +44,7 @@ LISTABLE = {
     "BatchNormalization": "batch_norm", "ReduceMean": "reduce_mean", "Flatten": "flatten_contiguous_range",
     "LeakyRelu": "leaky_relu", "HardSwish": "hard_swish", "Elu": "elu", "CumSum": "cumsum", "Sqrt": "sqrt",
 }
-NO_BF16 = ["TopK"]  # in opset 20: what the schema cannot have is fp32 in ours, whatever the level
+NO_BF16 = ["TopK"]  # in opset 20: types missing in the schema are fp32 in ampc at every level
 SIZE = [4, 4]
 
 
@@ -100,7 +100,7 @@ class Model:
         self.count += 1
         results = [name + ".%d" % i for i in range(outputs)]
         self.scope.nodes.append(helper.make_node(op, inputs, results, name=name, **attributes))
-        if op != "Cast":  # --explain tells what it reads
+        if op != "Cast":  # --explain shows its operand
             self.dtypes.append((name, variable))
         if keep:
             self.scope.values.append((results[0], variable))
@@ -185,7 +185,7 @@ class Model:
         self.node("Squeeze", [a, self.ints(1)], paddle.squeeze(v, 1))
 
     def move(self):
-        a, v = self.pick()  # what only gives a parameter another shape is that parameter
+        a, v = self.pick()  # a parameter with only its shape changed is still that parameter
         kind = self.r.randint(0, 2)
         if kind == 0:
             self.node("Transpose", [a], paddle.transpose(v, [1, 0]), perm=[1, 0])
@@ -307,11 +307,11 @@ class Model:
 
     def branch(self):
         outer, flag, branches = self.scope, self.flag, []
-        self.flag = None  # no branch in a branch
+        self.flag = None  # no nested branches
 
         def side():
             self.scope = Scope(outer.values)
-            self.params, params = [], self.params  # what a body reads of its own is its own
+            self.params, params = [], self.params  # a subgraph's own parameters are local to it
             self.params = params
             for _ in range(self.r.randint(1, 3)):
                 self.plain()

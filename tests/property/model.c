@@ -1,4 +1,4 @@
-/* model.c - a graph as an ONNX model, written as exporters write it: sizes that are computed come from Shape. */
+/* model.c - writes a graph as an ONNX model in the way exporters do: computed sizes come from Shape nodes. */
 #include "tests/property/random.h"
 #include "tests/unit/model_writer.h"
 
@@ -43,7 +43,7 @@ static wire real(const writer *w, const char *to, const char *dims, double v)
     return w->g->f64 ? tensor_new(to, 11, dims, &v, sizeof v) : tensor_new(to, 1, dims, &single, sizeof single);
 }
 
-/* A node without attributes, of up to three operands. */
+/* Adds a node without attributes and with up to three operands. */
 static const char *call(writer *w, const char *op, const char *a, const char *b, const char *c)
 {
     char in[128];

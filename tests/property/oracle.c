@@ -1,5 +1,5 @@
-/* oracle.c - the operators of the graphs in plain loops: for each element of a result, where it comes from. Written
- * from the operators' definitions alone, so that it shares no mistake with what it judges. */
+/* oracle.c - the operators of the graphs as plain loops that find the source of each result element. Written
+ * from the operator definitions alone, in order not to share errors with the code under test. */
 #include "tests/property/random.h"
 
 #include <math.h>
@@ -8,7 +8,7 @@
 
 enum { LARGEST = 20000 };
 
-/* Of more than LARGEST elements: count -1, no elements. */
+/* Arrays of more than LARGEST elements have count -1 and no elements. */
 static array make(int rank, const int64_t *dims)
 {
     array t = {.rank = rank, .count = 1};
@@ -74,7 +74,7 @@ static verdict run_slice(const step *s, const array *v, const array *x, array *y
     return DEFINED;
 }
 
-/* The element that stands at p of an axis that goes on as the mode says; -1: the value. */
+/* Returns the source index of position p of a padded axis in the given mode; -1: the pad value. */
 static int64_t reflected(int64_t p, int64_t d, char mode)
 {
     if (mode == 'c') return p >= 0 && p < d ? p : -1;
@@ -181,7 +181,7 @@ static verdict run_reshape(const step *s, const array *x, array *y)
     for (int64_t i = 0; i < y->count; i++) y->data[i] = x->data[i];
     if (s->kind != MERGE || !s->infer) return DEFINED;
     for (int a = 0; a < rank; a++)
-        if (a != s->axis && !dims[a]) return UNDEFINED; /* -1 stands for 0/0 */
+        if (a != s->axis && !dims[a]) return UNDEFINED; /* -1 would mean 0/0 */
     return DEFINED;
 }
 
@@ -215,7 +215,7 @@ static verdict run_gather(const step *s, const array *x, array *y)
     return DEFINED;
 }
 
-/* ---- element by element ---- */
+/* ---- elementwise ---- */
 
 static verdict run_binary(const step *s, const array *x, const array *z, array *y)
 {
@@ -247,7 +247,7 @@ static verdict run_same(const step *s, const array *x, array *y)
         unravel(y, i, at);
         switch (s->kind) {
         case NEG: v = -v; break;
-        case RELU: v = v < 0 ? 0 : v; break; /* NaN stays */
+        case RELU: v = v < 0 ? 0 : v; break; /* keeps NaN */
         case SIN: v = sin(v); break;
         case FILL: v *= 2; break;
         case RANGE: v += (double)at[x->rank - 1]; break;
@@ -345,7 +345,7 @@ static verdict run_pool(const step *s, const array *x, array *y)
             sum += x->data[ravel(x, from)];
             most = larger(most, x->data[ravel(x, from)]);
         }
-        if (!inside) result = UNDEFINED; /* of nothing but padding */
+        if (!inside) result = UNDEFINED; /* only padding */
         y->data[i] = s->kind == MAX_POOL ? most : sum / (double)counted;
     }
     return result;

@@ -1,4 +1,4 @@
-/* random.c - draws the graphs. */
+/* random.c - generates the graphs. */
 #include "tests/property/random.h"
 
 #include <string.h>
@@ -46,7 +46,7 @@ static int like(graph *g, int v)
 
 static bound bound_number(int64_t n) { return (bound){.value = -1, .number = n}; }
 
-/* Counted from either end, or computed from the shape. */
+/* Returns a bound counted from either end, or computed from the shape. */
 static bound any_bound(const graph *g, int v, int axis)
 {
     static const int64_t far[] = {INT64_MAX, INT32_MAX, INT64_MIN, INT32_MIN, 1000};
@@ -241,7 +241,7 @@ static step *add_step(graph *g, kind k, int x)
     return s;
 }
 
-/* x combined with what was made of it, so that shapes often fit: a part of it, its sum, another part. */
+/* Combines x with a result derived from x to obtain matching shapes: a slice of it, its sum, another slice. */
 static void draw_pair(graph *g, kind k, int x)
 {
     if (g->n_steps + 3 > MAX_STEPS || g->n_values + 4 > MAX_VALUES) return;
@@ -251,7 +251,7 @@ static void draw_pair(graph *g, kind k, int x)
     int64_t shift = random_in(1, 3);
     if (reduced) {
         draw_reduction(g, s);
-        if (!s->keep) { /* as if it had been drawn so */
+        if (!s->keep) { /* as if it had been drawn this way */
             s->keep = true;
             g->rank[s->out[0]] = g->rank[x];
             for (int i = 0; i < g->rank[x]; i++) g->one[s->out[0]][i] = g->one[x][i];
@@ -265,7 +265,7 @@ static void draw_pair(graph *g, kind k, int x)
         s->out[s->n_out++] = y;
     }
     int first = s->out[0], second = x;
-    if (!reduced) { /* the other part: [:-shift] has the same size, [:shift] makes it whole */
+    if (!reduced) { /* the other slice: [:-shift] has equal size, [:shift] completes it */
         bool whole = k == CONCAT && chance(60);
         step *t = add_step(g, SLICE, x);
         second = like(g, x);

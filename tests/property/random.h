@@ -1,7 +1,8 @@
-/* random.h - random graphs of movement, pooling, reduction and pointwise operators, as ONNX writes them.
+/* random.h - random graphs of movement, pooling, reduction and pointwise operators in the form exporters
+ * write.
  *
- * A graph is made without knowing the sizes of its symbolic axes: parameters are drawn as exporters draw them, so that
- * for some sizes a slice is cut short or empty, and a window does not fit. */
+ * A graph is generated without knowing the sizes of its symbolic axes. Parameters are drawn as exporters
+ * choose them, so for some sizes a slice is truncated or empty, or a window does not fit. */
 #ifndef AMPC_TESTS_PROPERTY_RANDOM_H
 #define AMPC_TESTS_PROPERTY_RANDOM_H
 
@@ -12,8 +13,8 @@ enum { MAX_RANK = 6, MAX_STEPS = 10, MAX_VALUES = 40, MAX_INPUTS = 2, SYMBOLS = 
 
 typedef enum kind {
     SLICE,   /* a: starts, b: ends; list: steps; axes */
-    PAD,     /* list: before, after of all axes; mode */
-    SPLIT,   /* a[0]: the first size, the second is the rest; axis */
+    PAD,     /* list: before, after for all axes; mode */
+    SPLIT,   /* a[0]: the first size; the second is the remainder; axis */
     CHUNK,   /* into two by num_outputs; axis */
     CONCAT,  /* in[0], in[1]; axis */
     TRANSPOSE, /* list: perm */
@@ -36,9 +37,9 @@ typedef enum kind {
     KINDS
 } kind;
 
-/* A number, or (size of an axis of a value + add) / div, toward zero. */
+/* A number, or (size of an axis of a value + add) / div, rounded toward zero. */
 typedef struct bound {
-    int value, axis; /* value -1: number */
+    int value, axis; /* value -1: use `number` */
     int64_t number, add, div;
 } bound;
 
@@ -57,7 +58,7 @@ typedef struct graph {
     int n_inputs, n_steps, n_values, opset;
     bool f64;
     int rank[MAX_VALUES];
-    bool one[MAX_VALUES][MAX_RANK]; /* the axis has one element whatever the sizes */
+    bool one[MAX_VALUES][MAX_RANK]; /* the axis has one element for all sizes */
     bool read[MAX_VALUES];
     int64_t dims[MAX_INPUTS][MAX_RANK]; /* of inputs; -1-k: symbol k */
     step steps[MAX_STEPS];
@@ -71,7 +72,7 @@ int64_t random_in(int64_t low, int64_t high);
 double random_real(void);              /* in [-2,2], far from 0 */
 void random_graph(graph *g);
 
-/* ---- oracle.c: what ONNX says, in plain loops over doubles ---- */
+/* ---- oracle.c: the ONNX semantics as plain loops over doubles ---- */
 
 typedef struct array {
     int rank;
@@ -82,11 +83,11 @@ typedef struct array {
 typedef enum verdict {
     DEFINED,
     REFUSED,   /* the sizes do not fit: nothing may run */
-    UNDEFINED, /* ONNX does not say what comes out; nothing may crash */
+    UNDEFINED, /* ONNX does not define the result: nothing may crash */
     TOO_LARGE  /* for this test */
 } verdict;
 
-/* values[0..n_inputs) are given; makes the others. */
+/* Computes all values of the graph from the inputs values[0..n_inputs). */
 verdict oracle_run(const graph *g, array *values);
 void oracle_free(const graph *g, array *values); /* all but the inputs */
 
@@ -98,8 +99,8 @@ typedef struct model_bytes {
 } model_bytes;
 
 extern const char *const symbol_names[SYMBOLS];
-/* The model: every value that nothing reads is an output "y<value>"; "loss" is half the sum of their squares. The
- * bytes are the caller's. */
+/* Returns the model as bytes that the caller frees. Every unread value is an output "y<value>"; "loss" is
+ * half the sum of their squares. */
 model_bytes graph_model(const graph *g);
 void graph_print(const graph *g, const int64_t *sizes);
 

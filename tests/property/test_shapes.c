@@ -1,12 +1,13 @@
-/* test_shapes.c - random graphs with symbolic axes, bound to random sizes, beside an oracle.
+/* test_shapes.c - compares random graphs with symbolic axes, bound to random sizes, with an oracle.
  *
  *     property_shapes [--seeds FIRST-LAST] [--verbose]
  *
- * A seed gives one graph. It is imported with symbols, differentiated, and run with several bindings: zeros, ones,
- * sizes below every constant of the graph, larger ones. Each time its outputs are those of the oracle, and its gradient
- * along a random direction is the oracle's difference quotient; where the sizes do not fit, the run is refused. For one
- * binding the model is also imported with these sizes; what the importer refuses with symbols it must accept so. Every
- * fourth model is written as ONNX again first, and read back; every fourth goes through IR text. */
+ * A seed determines a graph. It is imported with symbols, differentiated, and run with several bindings:
+ * zeros, ones, sizes below every constant of the graph, larger ones. Its outputs must equal the oracle's, and
+ * its gradient along a random direction must equal the oracle's difference quotient; where the sizes do not
+ * fit, the run must be rejected. For one binding, the model is also imported with fixed sizes, which the
+ * importer must accept even if it rejects the symbolic model. Every fourth model is first written as ONNX and
+ * read back; every fourth is converted to IR text and back. */
 #include "frontend/onnx.h"
 #include "passes/passes.h"
 #include "runtime/session/session.h"
@@ -49,7 +50,7 @@ __attribute__((format(printf, 2, 3))) static void fail(trial *t, const char *for
     t->failed = true;
 }
 
-/* ---- inputs and what is expected ---- */
+/* ---- inputs and expected results ---- */
 
 static void draw_inputs(trial *t)
 {
@@ -85,7 +86,7 @@ static double oracle_loss(const trial *t, const array *values)
     return loss;
 }
 
-/* ---- comparing ---- */
+/* ---- comparison ---- */
 
 static bool close_to(double is, double wanted, double tolerance)
 {
@@ -120,7 +121,7 @@ static void compare_output(trial *t, rt_session *s, int v)
     }
 }
 
-/* <gradient, v> against (loss(x+hv) - loss(x-hv)) / 2h. */
+/* Compares <gradient, v> with (loss(x+hv) - loss(x-hv)) / 2h. */
 static void compare_gradient(trial *t, rt_session *s)
 {
     const double h = 1e-6, loss = oracle_loss(t, t->values);
@@ -153,7 +154,7 @@ static void compare_gradient(trial *t, rt_session *s)
     }
     quotient = (at[0] - at[1]) / (2 * h);
     for (int i = 0; i < t->g.n_inputs; i++) free(v[i]);
-    /* what the quotient rounds off, and what f32 does */
+    /* rounding errors of the quotient and of f32 */
     const double allowed = 1e-5 * (1 + size) + 1e-9 * fabs(loss) + (t->g.f64 ? 0 : 1e-3 * (1 + size));
     if (!(fabs(direct - quotient) <= allowed)) fail(t, "gradient along a direction: %.9g, not %.9g", direct, quotient);
     t->sums->gradients++;
@@ -201,7 +202,7 @@ static ampc_status append(void *user, onnx_part part, const void *bytes, size_t 
     return AMPC_OK;
 }
 
-/* The model becomes the one that is written from its graph. */
+/* Replaces the model by one that is emitted from its graph. */
 static void write_anew(trial *t)
 {
     model_bytes written = {NULL, 0};
@@ -220,7 +221,7 @@ static void write_anew(trial *t)
     t->sums->emitted++;
 }
 
-/* The module that its text gives. */
+/* Returns the module parsed from the printed module. */
 static ir_module *through_text(trial *t, ir_module *m)
 {
     ir_module *again = NULL;
@@ -274,7 +275,8 @@ static rt_session *open_session(trial *t, ir_module *m)
     return s;
 }
 
-/* Exporters, ours too, write -1 for a dimension beside symbols, which ONNX cannot solve where one of these is 0. */
+/* Exporters, including ours, write -1 for a dimension next to symbols, which ONNX cannot resolve if one of
+ * them is 0. */
 static bool is_ambiguous(const trial *t) { return strstr(diag_first_error(t->d), "cannot divide 0 elements by 0"); }
 
 static void judge_with_sizes(trial *t)

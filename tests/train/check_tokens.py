@@ -37,7 +37,7 @@ def compare_weights(case, trained):
             elements += array.size
         if moved and name in facts["constants"]:
             faults.append(f"constant {name} was changed")
-    # SGD leaves attention key biases as they are: their gradients are zero but for rounding.
+    # SGD does not change attention key biases, whose gradients are zero except for rounding.
     if optimizer.startswith("adamw") and elements != facts["trained elements"]:
         faults.append(f"{elements} elements were trained, PyTorch trains {facts['trained elements']}")
 

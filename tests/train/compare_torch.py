@@ -36,8 +36,8 @@ except ImportError as why:
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get("AMPC_BUILD", ROOT / "build/release"))
-TOLERANCE = 1e-3  # of the norm of a difference, against the norm of the gradient and a floor
-OWN = 2  # and so many times what PyTorch's own f32 result is away from its f64 result, which is the reference
+TOLERANCE = 1e-3  # of the norm of the difference, relative to the norm of the gradient plus a floor
+OWN = 2  # multiple of the distance between PyTorch's own f32 result and its f64 result, the reference
 CLASSES, RATE = 10, 0.1
 
 
@@ -89,7 +89,7 @@ NETWORKS = {
     "bert": lambda: (Bert(), torch.randn(4, 5, 32)),
 }
 
-# name, exporter, torch.onnx.TrainingMode, whether the network trains while it is exported
+# name, exporter, torch.onnx.TrainingMode, whether the network is in training mode during export
 FORMS = [
     ("preserve-train", False, "PRESERVE", True),
     ("preserve-eval", False, "PRESERVE", False),
@@ -161,7 +161,7 @@ def check_step(net, x, label, path):
         "--checkpoint-dir=step.d", "-q")
     run("ampc-run", "export", "step.ir", "--checkpoint=step.d", "-o", "step.onnx")
     exact = gradients_of(copy.deepcopy(net).double(), x.double(), label, True)
-    own = gradients_of(net, x, label, True)  # moves the running statistics as well
+    own = gradients_of(net, x, label, True)  # also updates the running statistics
     after = {name: v.clone() for name, v in net.state_dict().items()}
     net.load_state_dict(before)
     model = onnx.load("step.onnx")
@@ -169,7 +169,7 @@ def check_step(net, x, label, path):
     found = {t.name: onnx.numpy_helper.to_array(t) for t in model.graph.initializer}
     moved = {name: (before[name].numpy().astype(np.float64) - found[name]) / RATE for name in exact}
     text = compare("step", exact, moved, own)
-    # PyTorch's running variance has N - 1 in the denominator, that of ONNX has N: means alone are compared.
+    # PyTorch divides the running variance by N - 1, ONNX by N, so only means are compared.
     means = {name: v.numpy() for name, v in after.items() if name.endswith("running_mean")}
     if means: text += ", " + compare("running means", means, {name: found[name] for name in means})
     run("ampc-run", "grad", "step.onnx", "--amp=O0", "--loss=ce", "--mode=train", "--strict", "--inputs=inputs.npz",
@@ -195,7 +195,7 @@ def check(name, form):
     with torch.no_grad():
         state = {k: v.clone() for k, v in net.state_dict().items()}
     dynamo, training = form[1], form[3]
-    # dynamo writes BatchNormalization in inference form whatever the mode of the network is.
+    # dynamo writes BatchNormalization in inference form in either mode of the network.
     parts.append(check_gradients(net, x, label, path, "file", training and not dynamo))
     net.load_state_dict(state)
     parts.append(check_gradients(net, x, label, path, "train", True))

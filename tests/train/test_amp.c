@@ -1,10 +1,10 @@
-/* test_amp.c - known failures of mixed precision, a named test each, on whole training steps.
+/* test_amp.c - known failures of mixed precision, one named test each, on complete training steps.
  *
- * The numbers in the names are those of the list of known bugs that every trainer in mixed precision has had:
- * a loss scale
- * that collapses, an infinity that stays, a scale that grows too early, stale casts, statistics poisoned by a skipped
- * step, a seed that is infinite in fp16, an epsilon that is zero in it. Networks are text; parameters and data are
- * drawn by name and number, so two compilations of one text start alike. */
+ * The numbers in the names refer to a list of bugs that mixed-precision trainers commonly have: a loss scale
+ * that collapses, an infinity that persists, a scale that grows too early, stale casts, statistics poisoned
+ * by a skipped step, a seed that is infinite in fp16, an epsilon that is zero in fp16. Networks are text;
+ * parameters and data are drawn by name and number, so two compilations of the same text start from equal
+ * values. */
 #include "ir/philox.h"
 #include "passes/passes.h"
 #include "runtime/train/stepper.h"
@@ -28,7 +28,7 @@ static const char mlp[] = "ampc-ir 1\n"
                           "  output \"y\" = %y\n"
                           "}\n";
 
-/* Every kind of state: batch-norm statistics, random counter. */
+/* All kinds of state: batch-norm statistics, random counter. */
 static const char stateful[] =
     "ampc-ir 1\n"
     "param @w1 : f32[4,8] = zero\n"
@@ -51,7 +51,7 @@ static const char stateful[] =
     "  store @var, %v\n"
     "}\n";
 
-/* Mean of x w: its gradient does not depend on w and, all counts being powers of two, is exact in fp16. */
+/* Mean of x w: its gradient is independent of w and exact in fp16, since all counts are powers of two. */
 static const char linear[] = "ampc-ir 1\n"
                              "param @w : f32[4,4] = zero\n"
                              "graph @forward(@x : f32[N,4]) {\n"
@@ -60,7 +60,7 @@ static const char linear[] = "ampc-ir 1\n"
                              "  output \"l\" = %l\n"
                              "}\n";
 
-/* Mean times FACTOR: gradients that fp16 cannot hold. */
+/* The mean times FACTOR: its gradients exceed the fp16 range. */
 static const char scaled[] = "ampc-ir 1\n"
                              "param @w : f32[4,3] = zero\n"
                              "const @factor : f32[] = %s\n"
@@ -185,14 +185,14 @@ static double state_of(const net *n, const char *name)
     return number(&v);
 }
 
-/* A step; whether it was skipped. */
+/* Runs a step and returns whether it was skipped. */
 static bool step(net *n)
 {
     run(n, "train_step");
     return output(n, "found_inf") != 0;
 }
 
-/* Parameters and states but those named by `but` (NULL-terminated), one after the other. */
+/* Concatenates parameters and states except those in `but` (NULL-terminated). */
 typedef struct picture {
     unsigned char bytes[4096];
     size_t size;
@@ -226,7 +226,7 @@ static void assert_same(const picture *a, const picture *b)
 
 static const char *const scaler[] = {"loss_scale", "good_steps", "bad_steps", "rng", NULL};
 
-/* ---- 1 and 2: the scale collapses, or the skips never end ------------------------------------ */
+/* ---- 1 and 2: the scale collapses, or skipping never ends ------------------------------------ */
 
 static void test_1_always_overflows(void **state)
 {
@@ -251,7 +251,7 @@ static void test_1_always_overflows(void **state)
         assert_true(result.scale >= 1);
     }
     assert_int_equal(status, AMPC_NUMERIC);
-    /* 65536 halved down to the floor, then the patience, which begins with the last halving */
+    /* 65536 halved down to the floor, then the patience, which starts with the last halving */
     assert_int_equal(steps, 15 + 50);
     assert_non_null(strstr(diag_first_error(t->d), "'fc'"));
     assert_non_null(strstr(diag_first_error(t->d), "'w'"));
@@ -261,14 +261,14 @@ static void test_1_always_overflows(void **state)
     close_net(&n);
 }
 
-/* ---- 3: an infinity stays in the state ------------------------------------------------------- */
+/* ---- 3: an infinity persists in the state ---------------------------------------------------- */
 
 static void test_3_nothing_of_an_infinite_step_stays(void **state)
 {
     static const char *const optimizers[] = {"sgd", "momentum", "nesterov", "adam", "adamw"};
     for (size_t i = 0; i < sizeof optimizers / sizeof *optimizers; i++) {
         compile_options o = options("mse", optimizers[i]);
-        o.decr_every = 1000; /* the scale stays, so that nothing but the injected step differs */
+        o.decr_every = 1000; /* a constant scale, so only the injected step differs */
         o.init_scale = 1024;
         net clean = open_net(*state, mlp, &o), hit = open_net(*state, mlp, &o);
         assert_false(step(&clean));
@@ -316,7 +316,7 @@ static void test_4_growth_every_step(void **state)
     close_net(&f32);
 }
 
-/* ---- 8: casts of weights that are no longer -------------------------------------------------- */
+/* ---- 8: stale casts of weights --------------------------------------------------------------- */
 
 static double eval_loss(net *n)
 {
@@ -369,7 +369,7 @@ static void test_8_no_stale_casts(void **state)
     close_net(&n);
 }
 
-/* ---- 9 and 19: a skipped step moves nothing -------------------------------------------------- */
+/* ---- 9 and 19: a skipped step updates nothing ------------------------------------------------ */
 
 static void test_9_skipped_steps_move_no_state(void **state)
 {
@@ -382,7 +382,7 @@ static void test_9_skipped_steps_move_no_state(void **state)
         picture before = picture_of(&n, scaler);
         rt_tensor rng = storage(&n, "rng");
         int64_t drawn_before = ((int64_t *)rng.data)[1];
-        *(float *)storage(&n, "loss_scale").data = 0x1p40f; /* gradients overflow, the loss is as finite as ever */
+        *(float *)storage(&n, "loss_scale").data = 0x1p40f; /* gradients overflow, but the loss stays finite */
         for (int k = 0; k < 3; k++) {
             assert_true(step(&n));
             assert_true(isfinite(output(&n, "loss")));
@@ -398,7 +398,7 @@ static void test_9_skipped_steps_move_no_state(void **state)
     }
 }
 
-/* The statistics are poisoned by the batch itself. */
+/* The batch itself poisons the statistics. */
 static void test_9_infinite_batch_and_statistics(void **state)
 {
     compile_options o = options("mse", "sgd");
@@ -423,7 +423,7 @@ static bool reads_scale(const ir_node *n)
     return false;
 }
 
-/* What reads the scale, and everything of one element behind it, is f32. */
+/* The users of the scale and all single-element values after it are f32. */
 static void assert_f32_seed(const ir_module *m)
 {
     for (size_t g = 0; g < m->graphs.count; g++)
@@ -489,7 +489,7 @@ static void test_16_optimizer_is_f32_under_any_list(void **state)
     assert_false(step(&n));
     close_net(&n);
 
-    /* A gradient of zero: 0 / (sqrt(0) + eps) is 0 as long as eps is not. */
+    /* A gradient of zero: 0 / (sqrt(0) + eps) is 0 unless eps is 0. */
     n = open_net(*state, linear,
                  &(compile_options){.level = PASS_O1,
                                  .low = IR_f16,
@@ -501,7 +501,7 @@ static void test_16_optimizer_is_f32_under_any_list(void **state)
     float before = ((float *)storage(&n, "w").data)[2 * 4], other = ((float *)storage(&n, "w").data)[0];
     assert_false(step(&n));
     assert_true(((float *)storage(&n, "w").data)[2 * 4] == before);
-    /* A tiny one is as large as eps: the update is lr g / (g + eps), not lr. */
+    /* A tiny gradient is comparable to eps: the update is lr g / (g + eps), not lr. */
     double g = fabs(((float *)storage(&n, "opt.m.w").data)[0]) / 0.1;
     double moved = fabs((double)((float *)storage(&n, "w").data)[0] - (double)other);
     assert_true(fabs(moved - 0.125 * g / (g + 1e-8)) < 1e-6);
@@ -543,7 +543,7 @@ static void test_t9_learns_only_with_scaling(void **state)
     assert_true(without.last > 0.5 * without.first);
 }
 
-/* ---- the state machine of the loss scale, through whole steps -------------------------------- */
+/* ---- the state machine of the loss scale in complete steps ----------------------------------- */
 
 typedef struct trace_row {
     double scale, good, bad;
@@ -578,7 +578,7 @@ static void test_trace_of_the_loss_scale(void **state)
     follow(*state, "[rules]\nscaling = 8, 2, 2, 2, 0.5\ncounters = n+1\n", later);
 }
 
-/* ---- metamorphic ----------------------------------------------------------------------------- */
+/* ---- metamorphic tests ----------------------------------------------------------------------- */
 
 static void test_scaling_by_a_power_of_two_changes_no_gradient(void **state)
 {
@@ -626,7 +626,7 @@ static void test_all_black_is_fp32_bit_for_bit(void **state)
     close_net(&f32);
 }
 
-/* bf16: the scale is 1 and stays; the check is on. */
+/* bf16: the scale stays 1; the finite check runs. */
 static void test_18_bf16_has_no_scale_but_a_check(void **state)
 {
     compile_options o = options("mse", "sgd");

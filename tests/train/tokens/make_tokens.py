@@ -97,7 +97,8 @@ def export(module, data, path, dynamo):
         program = torch.onnx.export(module, arguments, dynamo=True, optimize=False, verbose=False,
                                     input_names=module.inputs, output_names=["logits"],
                                     dynamic_shapes=tuple({0: batch} for _ in arguments))
-        # Weights of the real models are above the optimizer's limits: it neither folds them nor so unties the head.
+        # Weights of the real models exceed the optimizer's limits, so it neither folds them nor unties the
+        # head that way.
         onnxscript.optimizer.optimize_ir(program.model, input_size_limit=64, output_size_limit=64)
         program.save(str(path))
     else:
@@ -142,7 +143,7 @@ def losses_of(network, variant, data, test, optimizer):
     return {"losses": steps, "eval_loss": final, "accuracy": accuracy}
 
 
-CASES = {  # file: network, variant, by dynamo
+CASES = {  # file: network, variant, exported by dynamo
     "bert-script": (Bert, False, False),
     "bert-dynamo": (Bert, True, True),
     "gpt2-script": (GPT2, False, False),
