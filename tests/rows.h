@@ -1,5 +1,5 @@
-/* rows.h - runs all or selected tests of a program; a runner of many programs (tests/gpu) can thereby list
- * their rows and run a row in a separate process. The environment selects:
+/* rows.h - runs all or selected tests of a program. A runner of many programs (tests/gpu) uses it to list their rows
+ * and to run a row in a separate process. The environment selects:
  *   OPS_LIST=1              print the names of the selected rows, one per line, and run none
  *   OPS_ONLY=PATTERN[,..]   rows whose name matches one of these shell patterns
  *   OPS_SHARD=I/N           of those, every N-th row, starting with row I (from 0) */

@@ -62,7 +62,7 @@ def check_bodies(old, new):
 
 
 def check(old, new, low):
-    onnx.checker.check_model(new, full_check=True)  # given a path, the checker would write inferred shapes into the file
+    onnx.checker.check_model(new, full_check=True)  # given a path, it would write shapes into the file
     weights = {t.name for t in old.graph.initializer}
     for field in ("input", "output"):
         before = [(i.name, element_type(i)) for i in getattr(old.graph, field) if i.name not in weights]

@@ -44,7 +44,7 @@ def weights(graph):
 
 def model(old_path, new_path, checkpoint_path):
     old, new = onnx.load(old_path), onnx.load(new_path)
-    onnx.checker.check_model(new, full_check=True)  # given a path, the checker would write inferred shapes into the file
+    onnx.checker.check_model(new, full_check=True)  # given a path, it would write shapes into the file
     saved = read_safetensors(checkpoint_path)
     saved = {k.split("/", 1)[1]: v for k, v in saved.items() if k.startswith(("param/", "buf/"))}
     assert old.opset_import == new.opset_import and old.ir_version == new.ir_version

@@ -1,5 +1,4 @@
-/* fuzz_npy.c - arbitrary bytes as a .npy file. Writing what was read and reading it again must yield the same
- * array. */
+/* fuzz_npy.c - arbitrary bytes as a .npy file. Writing what was read and reading it again must yield the same array. */
 #include "runtime/data/npy.h"
 
 #include <stdlib.h>

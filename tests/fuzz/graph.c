@@ -321,7 +321,8 @@ static void draw_attribute(drawing *w, ir_node *n, int i)
     static const int64_t integers_[] = {0, 1, -1, 2, 3, -2, 1, 100, INT64_MIN, INT64_MAX};
     const ir_slot *slot = &ir_op_get(n->op)->attr[i];
     int64_t list[MOST_LIST];
-    const bool has_length = slot->kind == IR_SLOT_INTS || slot->kind == IR_SLOT_DIMS; /* empty is mostly invalid */
+    /* Lists are always set, since empty ones are mostly invalid. */
+    const bool has_length = slot->kind == IR_SLOT_INTS || slot->kind == IR_SLOT_DIMS;
     if (!has_length && choose(w->c, 2)) return;
     switch (slot->kind) {
     case IR_SLOT_INT: ir_set_int(n, i, is_named(slot, "axis") ? choose(w->c, 4) - 1 : CHOOSE(w->c, integers_)); return;

@@ -1,5 +1,4 @@
-/* pipeline.h - runs a module of unknown origin through everything the library offers: passes, text, plan,
- * run.
+/* pipeline.h - runs a module of unknown origin through everything the library offers: passes, text, plan, run.
  *
  * The process aborts if an invariant is violated: failures report an error and successes do not; the verifier
  * never rejects the output of a pass; the printed module parses to the same text. Small sizes limit a run to
@@ -14,8 +13,7 @@
 void pipeline_show(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* Returns whether the call succeeded. Aborts if the diagnostics contradict the status. */
 bool pipeline_accepts(ampc_status status, const diag *d);
-/* Runs the passes with options drawn from `c`; m has the graph @forward. Returns false if the module was
- * rejected. */
+/* Runs the passes with options drawn from `c`; m has the graph @forward. Returns false if the module was rejected. */
 bool pipeline_compile(ir_module *m, choices *c, diag *d);
 /* Prints, parses and prints again; aborts if the texts differ. */
 void pipeline_round_trip(const ir_module *m, diag *d);

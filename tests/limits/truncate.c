@@ -1,5 +1,4 @@
-/* truncate.c - preloaded; truncates the model file named by AMPC_TRUNCATE as soon as its size has been
- * queried. */
+/* truncate.c - preloaded; truncates the model file named by AMPC_TRUNCATE as soon as its size has been queried. */
 #include <dlfcn.h>
 #include <stdlib.h>
 #include <sys/stat.h>

@@ -36,7 +36,7 @@ static bool is_open;
 
 bool ops_takes(ir_dtype t)
 {
-    if (ops_brief && t == IR_bf16) return false; /* race detectors learn nothing from it that f16 does not show */
+    if (ops_brief && t == IR_bf16) return false; /* same races as f16 */
     return t != IR_f64 || !ops_on->away;
 }
 

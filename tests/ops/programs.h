@@ -1,5 +1,4 @@
-/* programs.h - random fused kernels (kernels/program.h), compared with their ops run one by one on the same
- * device.
+/* programs.h - random fused kernels (kernels/program.h), compared with their ops run one by one on the same device.
  *
  * A fused kernel is generated from its seed alone: its shape, its operands (dense, broadcast, transposed,
  * single elements, several per tensor), its instructions over all types that the device supports, and its

@@ -159,7 +159,7 @@ static void loss_grad(const ops_row *row, ir_dtype t)
     }
 }
 
-/* A label outside the classes, including the value that as the ignore index means "none". */
+/* A label outside the classes, including the ignore index that means "none". */
 static void outside(const ops_row *row, ir_dtype t)
 {
     static const double bad[] = {3, -1, -0x1p63};

@@ -173,7 +173,7 @@ static void optimizer(const ops_row *row, ir_dtype t)
         if (states == 3) c.attr[IR_ATTR(adamw, decoupled)].i = s & 1;
         c.attr[weight_decay_of(row->op)].f = s & 2 ? 0.1 : 0;
         for (int k = 0; k < states; k++) case_out(&c, master, 1, size);
-        if (low && !skip) case_out(&c, t, 1, size); /* skipping depends on the memory layout: test_ops_update.c */
+        if (low && !skip) case_out(&c, t, 1, size); /* with skip, aliasing matters: test_ops_update.c */
         c.size = 1;                                 /* a step may cancel the value */
         c.units = skip ? -1 : 8;                    /* skipped: unchanged bits */
         case_check(&c, optimizer_reference);
@@ -190,8 +190,7 @@ static double as_stored(ir_dtype t, double value)
     return ir_load_f64(t, &raw);
 }
 
-/* Operands: three gradients, the scale, and optionally the results of earlier calls: a flag and sums of
- * squares. */
+/* Operands: three gradients, the scale, and optionally the results of earlier calls: a flag and sums of squares. */
 static void unscale_reference(ops_case *c)
 {
     enum { N = 3 };

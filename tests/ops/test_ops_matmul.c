@@ -396,7 +396,7 @@ static void epilogue_rows(void **state)
         }
 }
 
-/* The device validates the description of operands, results and activations. */
+/* The device rejects epilogues whose description does not match the operands. */
 static void epilogues_are_judged(void **state)
 {
     enum { ROW = 8, SIZE = 2, F32 = 1 }; /* gelu_grad with tanh */

@@ -368,8 +368,7 @@ static void norm(ir_dtype master)
     free(got.data);
 }
 
-/* The raw gradients are checked by one call each or by a single call; the last call returns the sums of
- * squares. */
+/* The raw gradients are checked by one call each or by a single call; the last call returns the sums of squares. */
 static double joined_norm(const k_view *gradients, const int64_t *first, int calls, const k_view *scale, int64_t sums,
                           bool over, bool *found)
 {

@@ -1,5 +1,4 @@
-/* random.h - random graphs of movement, pooling, reduction and pointwise operators in the form exporters
- * write.
+/* random.h - random graphs of movement, pooling, reduction and pointwise operators in the form exporters write.
  *
  * A graph is generated without knowing the sizes of its symbolic axes. Parameters are drawn as exporters
  * choose them, so for some sizes a slice is truncated or empty, or a window does not fit. */

@@ -3,8 +3,7 @@
  * The numbers in the names refer to a list of bugs that mixed-precision trainers commonly have: a loss scale
  * that collapses, an infinity that persists, a scale that grows too early, stale casts, statistics poisoned
  * by a skipped step, a seed that is infinite in fp16, an epsilon that is zero in fp16. Networks are text;
- * parameters and data are drawn by name and number, so two compilations of the same text start from equal
- * values. */
+ * parameters and data are drawn by name and number, so two compilations of the same text start from equal values. */
 #include "ir/philox.h"
 #include "passes/passes.h"
 #include "runtime/train/stepper.h"

@@ -1,6 +1,6 @@
-/* dims.h - what tests of dimensions have in common: a table for each test, expressions from and to text.
+/* dims.h - shared by the tests of dimensions: a symbol table per test, conversion between expressions and text.
  *
- * Header only, because every unit test is one program. */
+ * Header only, because every unit test is a single program. */
 #ifndef TESTS_DIMS_H
 #define TESTS_DIMS_H
 
@@ -31,7 +31,7 @@ static inline int close_table(void **state)
     return 0;
 }
 
-/* "?" is the unknown dimension. */
+/* Parses an expression. "?" is the unknown dimension. */
 static inline ir_dim dim(const char *text)
 {
     const char *end;

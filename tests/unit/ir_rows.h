@@ -1,6 +1,6 @@
-/* ir_rows.h - what tables of IR rows have in common: a module for each test, types and attributes from text.
+/* ir_rows.h - shared by the tests with tables of IR rows: a module per test, types and attributes parsed from text.
  *
- * Header only, because every unit test is one program. */
+ * Header only, because every unit test is a single program. */
 #ifndef TESTS_IR_ROWS_H
 #define TESTS_IR_ROWS_H
 
@@ -33,7 +33,7 @@ static inline int close_module(void **state)
     return 0;
 }
 
-/* Words end at a blank; `text` moves on. NULL at the end. */
+/* Returns the next blank-separated word and advances `text`. NULL at the end. */
 static inline char *next_word(const char **text)
 {
     *text += strspn(*text, " ");
@@ -44,7 +44,7 @@ static inline char *next_word(const char **text)
     return word;
 }
 
-/* "[1,N]" */
+/* Parses a list such as "[1,N]". */
 static inline int read_list(const char *text, int64_t *items)
 {
     int count = 0;

@@ -1,5 +1,4 @@
-/* model_writer.h - small ONNX models, written in a few lines; also ones that no exporter would
- * write.
+/* model_writer.h - writes small ONNX models in a few lines, including ones that no exporter writes.
  *
  *     model m = model_new(17);
  *     model_input(&m, "x", ONNX_float32, "N,3");
@@ -9,7 +8,7 @@
  *     model_output(&m, "y", 0, NULL);
  *     wire file = model_finish(&m);                        ... wire_free(&file)
  *
- * Lists of names and dimensions are separated by commas; an empty name stays empty. */
+ * Names and dimensions in lists are separated by commas; empty names are kept. */
 #ifndef AMPC_TESTS_MODEL_WRITER_H
 #define AMPC_TESTS_MODEL_WRITER_H
 
@@ -56,7 +55,7 @@ static inline void model_dim(wire *w, const char *part)
     wire_message(w, 1, &d);
 }
 
-/* `dims` NULL: no shape; "?" in it: an unknown dimension. `type` 0: no element type. */
+/* Adds a ValueInfoProto. `dims` NULL: no shape; "?" in it: an unknown dimension. `type` 0: no element type. */
 static inline void model_value(model *m, uint32_t field, const char *name, int type,
                                const char *dims)
 {
@@ -82,7 +81,7 @@ static inline void model_output(model *m, const char *name, int type, const char
 
 static inline void tensor_dim(wire *w, const char *part) { wire_int(w, 1, atoll(part)); }
 
-/* A tensor with raw data. */
+/* Returns a tensor with raw data. */
 static inline wire tensor_new(const char *name, int type, const char *dims, const void *data,
                               size_t size)
 {
@@ -162,7 +161,7 @@ static inline void node_tensor(node *n, const char *name, wire t)
     node_attr(n, name, 4, &w);
 }
 
-/* The graph of another model as an attribute; uses it up. */
+/* Adds the graph of another model as an attribute and frees that model. */
 static inline void node_graph(node *n, const char *name, model *body)
 {
     wire w = {0};
@@ -172,7 +171,7 @@ static inline void node_graph(node *n, const char *name, model *body)
 
 static inline void model_add(model *m, node *n) { wire_message(&m->graph, 1, n); }
 
-/* A node without attributes. */
+/* Adds a node without attributes. */
 static inline void model_node(model *m, const char *op, const char *inputs, const char *outputs)
 {
     node n = node_new(op, inputs, outputs);
@@ -187,7 +186,7 @@ static inline void model_opset(wire *file, const char *domain, int version)
     wire_message(file, 8, &set);
 }
 
-/* The bytes of the file; uses the model up. */
+/* Returns the bytes of the file, which the caller frees with wire_free, and frees the model. */
 static inline wire model_finish(model *m)
 {
     wire file = {0};

@@ -1,4 +1,4 @@
-/* plan_text.h - the plan of a graph as text without sizes and places, for the tests of its stages. */
+/* plan_text.h - prints the plan of a graph without sizes and offsets, for the tests of its stages. */
 #ifndef TESTS_PLAN_TEXT_H
 #define TESTS_PLAN_TEXT_H
 
@@ -14,7 +14,7 @@
 
 #include "runtime/plan/plan.h"
 
-/* The first graph of a module on an open device. */
+/* The first graph of a module, on an open device. */
 typedef struct plan_text {
     const rt_backend *backend;
     char error[256];
@@ -24,7 +24,7 @@ typedef struct plan_text {
     rt_plan *plan;
 } plan_text;
 
-/* `text`: all but the first line. */
+/* Parses the module; `text` omits the first line. */
 static inline void plan_text_open(plan_text *t, const char *device, const char *text)
 {
     char *whole;
@@ -36,7 +36,7 @@ static inline void plan_text_open(plan_text *t, const char *device, const char *
     free(whole);
 }
 
-/* The first symbol is 2, the second 3. */
+/* Plans with 2 as the size of the first symbol and 3 of the second. */
 static inline ampc_status plan_text_watch(plan_text *t, bool fuse, const rt_plan_watch *watch)
 {
     const rt_plan_request request = {.graph = t->module->graphs.items[0],
@@ -58,7 +58,7 @@ static inline void plan_text_close(plan_text *t)
     t->backend->close(&t->ctx);
 }
 
-/* Drops what the tests are not about: "  workspace ...", "  bytes 64", ", arena ...", " at 0+64". */
+/* Removes what the tests do not check: "  workspace ...", "  bytes 64", ", arena ...", " at 0+64". */
 static inline void plan_text_drop_places(char *text)
 {
     char *to = text;

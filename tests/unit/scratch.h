@@ -1,6 +1,6 @@
-/* scratch.h - a fresh folder and a diag for each test that touches files; both gone afterwards.
+/* scratch.h - a new folder and a diag for each test that uses files; the teardown removes both.
  *
- * Header only, because every unit test is one program. */
+ * Header only, because every unit test is a single program. */
 #ifndef TESTS_SCRATCH_H
 #define TESTS_SCRATCH_H
 
@@ -22,7 +22,7 @@
 
 typedef struct scratch {
     char *folder;
-    char **paths; /* all that scratch_path gave out */
+    char **paths; /* all paths returned by scratch_path */
     size_t n_paths;
     diag *d;
 } scratch;
@@ -37,7 +37,7 @@ static inline int scratch_setup(void **state)
     return 0;
 }
 
-/* Valid until the end of the test. */
+/* Returns a path in the folder, valid until the end of the test. */
 static inline const char *scratch_path(scratch *t, const char *name)
 {
     char *path;
@@ -51,7 +51,7 @@ static inline const char *scratch_path(scratch *t, const char *name)
     return t->paths[t->n_paths++] = path;
 }
 
-/* Files in the folder; `remove_them` empties it. */
+/* Counts the files in the folder; `remove_them` also deletes them. */
 static inline size_t scratch_walk(scratch *t, bool remove_them)
 {
     size_t n = 0;
@@ -88,7 +88,7 @@ static inline void scratch_write(scratch *t, const char *name, const void *bytes
     assert_int_equal(fclose(f), 0);
 }
 
-/* The whole file, terminated; free it. */
+/* Returns the whole file with a terminating 0; the caller frees it. */
 static inline char *scratch_read(scratch *t, const char *name, size_t *n)
 {
     FILE *f = fopen(scratch_path(t, name), "rb");
@@ -103,7 +103,7 @@ static inline char *scratch_read(scratch *t, const char *name, size_t *n)
     return bytes;
 }
 
-/* The first error since the last call, or since diag_clear, holds `text`. */
+/* Asserts that the first error since the last call, or since diag_clear, contains `text`. */
 static inline void scratch_expect(scratch *t, const char *text)
 {
     if (!strstr(diag_first_error(t->d), text))

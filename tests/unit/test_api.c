@@ -1,4 +1,4 @@
-/* test_api.c - ampc.h as its users meet it: the whole way, names, misuse, versions of structs. */
+/* test_api.c - ampc.h from a user's perspective: the complete workflow, names, misuse, struct versions. */
 #include "runtime/api/ampc.h"
 #include "tests/unit/scratch.h"
 
@@ -8,7 +8,7 @@
 
 static const ampc_compile_options training = {
     .struct_size = sizeof training, .loss = "ce", .optimizer = "adamw,lr=0.02"};
-/* The leak check of Debian 12 does not survive idle OpenMP threads. */
+/* The leak check of Debian 12 fails with idle OpenMP threads. */
 static const ampc_session_options one_thread = {.struct_size = sizeof one_thread, .threads = 1};
 
 static void expect_ok(ampc_status status, const ampc_context *c, const char *call)
@@ -34,7 +34,7 @@ typedef struct handles {
     ampc_tensor *in[2];
 } handles;
 
-/* 32 points, of which the first coordinate decides the class. */
+/* Makes 32 points whose first coordinate decides the class. */
 static void make_inputs(handles *h)
 {
     float x[32][4];
@@ -83,7 +83,7 @@ static void expect_equal(handles *h, const char *key, const ampc_tensor *want)
     ampc_tensor_free(have);
 }
 
-/* ---- the whole way ---- */
+/* ---- the complete workflow ---- */
 
 static void test_training(void **state)
 {
@@ -118,7 +118,7 @@ static void expect_not_computed(handles *h, const char *key)
     expect_failure(ampc_session_get_number(h->s, key, &value), AMPC_USAGE, h->c, "ampc_select");
 }
 
-/* A training step computes its loss and what is selected, whoever runs it; other graphs compute everything. */
+/* A training step computes its loss and the selected outputs, for every caller; other graphs compute all outputs. */
 static void test_selected_results(void **state)
 {
     static const char *const chosen[] = {"output/scores", "grad_norm"}, *const loss[] = {"loss"},
@@ -245,7 +245,7 @@ static void test_save_and_load(void **state)
     OK(again.c, ampc_session_open(again.m, &one_thread, &again.s));
     make_inputs(&again);
     assert_float_equal(train(&again, 3), first, 0);
-    const char *checkpoint = scratch_path(t, "a.safetensors"); /* the same model by its hash */
+    const char *checkpoint = scratch_path(t, "a.safetensors"); /* the same model, by its hash */
     OK(h.c, ampc_checkpoint_save(h.s, checkpoint, NULL));
     OK(again.c, ampc_checkpoint_load(again.s, checkpoint, NULL));
     assert_int_equal(scratch_count(t), 3);
@@ -295,7 +295,7 @@ static int note_norm(void *user, const ampc_step_result *step)
     return 0;
 }
 
-/* The loop of the library computes what is selected, too. */
+/* The library's training loop also computes selected outputs. */
 static void test_norm_of_a_loop(void **state)
 {
     static const char *const norm[] = {"grad_norm"};
@@ -316,7 +316,7 @@ static void test_norm_of_a_loop(void **state)
     close_all(&h);
 }
 
-/* Labels of all tokens, i64[8*N], by every way in. */
+/* Labels for all tokens, i64[8*N], through every input path. */
 static void test_token_labels(void **state)
 {
     (void)state;
@@ -352,7 +352,7 @@ static void test_token_labels(void **state)
     close_all(&h);
 }
 
-/* What was trained comes back from the exported model. */
+/* Trained weights survive export and import. */
 static void test_export(void **state)
 {
     scratch *t = *state;
@@ -374,7 +374,7 @@ static void test_export(void **state)
 
 /* ---- placement ---- */
 
-/* On a device where only launches cost, a soft white operator is not worth its casts. */
+/* On a device with only launch costs, a soft white operator is not worth its casts. */
 static void test_placement(void **state)
 {
     (void)state;
@@ -459,7 +459,7 @@ static void test_tensors(void **state)
     ampc_context_free(c);
 }
 
-/* Structs of an older program are shorter, those of a newer one longer. */
+/* Structs of older programs are shorter, those of newer programs longer. */
 static void test_struct_sizes(void **state)
 {
     (void)state;

@@ -1,7 +1,8 @@
-/* test_api_arguments.c - every argument of every public function, NULL or out of range, is answered and not followed.
+/* test_api_arguments.c - NULL and out-of-range values of every argument of every public function are reported as
+ * errors and not dereferenced.
  *
- * A row is a call with one bad argument, named like the parameter. The header itself is read for the functions, their
- * parameters and the members of the structs of options: what has no row fails. */
+ * A row is a call with one bad argument and has the name of that parameter. The test reads the functions, their
+ * parameters and the members of option structs from the header itself; anything without a row fails. */
 #include "runtime/api/ampc.h"
 #include "tests/unit/scratch.h"
 
@@ -11,7 +12,7 @@
 
 #define MLP AMPC_SOURCE_DIR "/tests/models/mlp.onnx"
 
-/* ---- what was asked ---- */
+/* ---- tested arguments ---- */
 
 enum { MOST_ROWS = 512, NAME_SIZE = 96 };
 static char asked[MOST_ROWS][NAME_SIZE];
@@ -36,7 +37,7 @@ static bool was_asked(const char *owner, const char *part)
 
 typedef struct fixture {
     ampc_context *c;
-    ampc_module *m, *fresh; /* compiled; imported */
+    ampc_module *m, *fresh; /* compiled; only imported */
     ampc_session *s;
     ampc_tensor *in[2];
     char path[64];
@@ -56,7 +57,7 @@ static void allowed(const fixture *f, const char *function, const char *argument
         fail_msg("%s, %s: %s, %s", function, argument, ampc_status_name(status), ampc_context_message(f->c));
 }
 
-/* With a context that is told why; where there is none; where NULL has a meaning; where no status is returned. */
+/* Four cases: a context records the error; there is no context; NULL is valid; the function returns no status. */
 #define REFUSED(function, argument, ...) refused(f, #function, #argument, function(__VA_ARGS__))
 #define MUTE(function, argument, ...) refused(NULL, #function, #argument, function(__VA_ARGS__))
 #define ALLOWED(function, argument, ...) allowed(f, #function, #argument, function(__VA_ARGS__))
@@ -65,7 +66,7 @@ static void allowed(const fixture *f, const char *function, const char *argument
         note(#function, #argument);                                                                \
         assert_true(check);                                                                        \
     } while (0)
-/* A parameter of which every value is good. */
+/* A parameter for which every value is valid. */
 #define ANY(function, argument) note(#function, #argument)
 
 static int set_up(void **state)
@@ -238,7 +239,7 @@ static void test_sessions(void **state)
     assert_true(!s && !t);
 }
 
-/* What a run could not go on from, by number and by tensor. */
+/* States that a run could not continue from, identified by number and by tensor. */
 static void test_state(void **state)
 {
     static const struct {
@@ -280,7 +281,7 @@ static void test_training(void **state)
     REFUSED(ampc_train_step, n_inputs, f->s, f->in, SIZE_MAX, NULL);
     REFUSED(ampc_train_step, result, f->s, f->in, 2, &no_size);
     assert_int_equal(ampc_session_get_number(f->s, "state/step", &loss), AMPC_OK);
-    assert_float_equal(loss, 0, 0); /* a call that is refused runs nothing */
+    assert_float_equal(loss, 0, 0); /* a rejected call runs nothing */
     ALLOWED(ampc_train_step, result, f->s, f->in, 2, NULL);
     MUTE(ampc_eval_step, session, NULL, f->in, 2, &loss);
     REFUSED(ampc_eval_step, inputs, f->s, NULL, 2, &loss);
@@ -312,7 +313,7 @@ static void test_files(void **state)
     REFUSED(ampc_export_onnx, path, f->s, NULL);
 }
 
-/* ---- members of options ---- */
+/* ---- option members ---- */
 
 #define COMPILE(member, ...)                                                                       \
     do {                                                                                           \
@@ -334,7 +335,7 @@ static void test_files(void **state)
         refused(f, "ampc_train_options", #member, ampc_train(f->s, &o_));                          \
     } while (0)
 
-/* Compiling may fail late, which leaves a module that can only be freed. */
+/* Compilation may fail late and then leaves a module that can only be freed. */
 static void renew(fixture *f)
 {
     ampc_module_free(f->fresh);
@@ -387,7 +388,7 @@ static void test_compile_options(void **state)
     COMPILE(incr_every_n_steps, INT64_MAX);
     COMPILE(decr_every_n_nan_or_inf, -1);
     COMPILE(decr_every_n_nan_or_inf, INT64_MIN);
-    /* names and globs, which the model decides about; switches; NULL for all of them was compiled in set_up */
+    /* names and globs, which the model validates; switches; NULL for all of them was compiled in set_up */
     any("ampc_compile_options", "struct_size white black gray black_vars fp32_nodes change_io_types no_fuse loss_output"
                                 " train freeze seed white_soft target");
 }
@@ -450,7 +451,7 @@ static int call_back(void *user, const ampc_step_result *step)
     double v;
     (void)step;
     k->calls++;
-    ampc_session_free(f->s); /* refused: it is used below */
+    ampc_session_free(f->s); /* rejected, since it is used below */
     assert_non_null(strstr(ampc_context_message(f->c), "cannot be freed"));
     refused(f, "ampc_train", "session", ampc_train(f->s, &again));
     refused(f, "ampc_train_step", "session", ampc_train_step(f->s, f->in, 2, NULL));
@@ -493,7 +494,7 @@ static void call_from_log(void *user, ampc_log_level level, const char *message)
     (void)message;
     l->messages++;
     assert_int_equal(ampc_module_import(l->c, MLP, NULL, 0, &m), AMPC_USAGE);
-    ampc_module_free(l->m); /* refused */
+    ampc_module_free(l->m); /* rejected */
     ampc_context_free(l->c);
     ampc_context_message(l->c);
 }
@@ -514,7 +515,7 @@ static void test_log_callback(void **state)
 
 /* ---- the header ---- */
 
-/* ampc.h without comments; NULL when it cannot be read. */
+/* Returns ampc.h without comments, or NULL if it cannot be read. */
 static char *read_header(void)
 {
     FILE *file = fopen(AMPC_SOURCE_DIR "/runtime/api/ampc.h", "re");
@@ -530,7 +531,7 @@ static char *read_header(void)
     return text;
 }
 
-/* The last name in [from, end): that of a parameter, member or function. False: there is none. */
+/* Finds the last name in [from, end): a parameter, member or function. False: none. */
 static bool last_name(const char *from, const char *end, char name[NAME_SIZE])
 {
     while (end > from && (end[-1] == ']' || isspace((unsigned char)end[-1])))
@@ -544,7 +545,7 @@ static bool last_name(const char *from, const char *end, char name[NAME_SIZE])
     return true;
 }
 
-/* Names separated by `separator` or commas in [from, end). Returns how many have no row. */
+/* Checks the names separated by `separator` or commas in [from, end). Returns the number of names without a row. */
 static int check_parts(const char *owner, const char *from, const char *end, char separator)
 {
     int missing = 0;
@@ -555,7 +556,7 @@ static int check_parts(const char *owner, const char *from, const char *end, cha
             depth += *stop == '(';
             depth -= *stop == ')';
         }
-        const char *function = memchr(at, '(', (size_t)(stop - at)); /* a pointer to one: "(*log)" */
+        const char *function = memchr(at, '(', (size_t)(stop - at)); /* a function pointer: "(*log)" */
         char name[NAME_SIZE];
         const char *name_end = function ? strchr(function, ')') : stop;
         if (last_name(at, name_end, name) && strcmp(name, "void") != 0 && !was_asked(owner, name)) {
@@ -567,7 +568,7 @@ static int check_parts(const char *owner, const char *from, const char *end, cha
     return missing;
 }
 
-/* Runs last: everything that the header declares was asked. */
+/* Runs last: everything that the header declares has been tested. */
 static void test_everything_was_asked(void **state)
 {
     (void)state;

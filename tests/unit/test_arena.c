@@ -1,4 +1,4 @@
-/* test_arena.c - arenas, growable arrays, maps, interning and checked arithmetic, also when memory ends. */
+/* test_arena.c - arenas, growable arrays, maps, interning and checked arithmetic, also when memory runs out. */
 #include "ir/arena.h"
 
 #include <setjmp.h>
@@ -109,7 +109,7 @@ static void test_map_and_interning(void **state)
     arena_free(a);
 }
 
-/* Runs `body` on the arena; true when it ran out of memory. */
+/* Runs `body` on the arena. Returns true if it ran out of memory. */
 static bool runs_out(arena *a, void (*body)(arena *))
 {
     jmp_buf guard;
@@ -202,7 +202,7 @@ static void test_checked_arithmetic(void **state)
 {
     (void)state;
     static const struct {
-        int64_t a, b, product, sum; /* -1: refused */
+        int64_t a, b, product, sum; /* product, sum: -1 for overflow */
     } rows[] = {
         {0, 0, 0, 0},
         {3, 4, 12, 7},

@@ -1,4 +1,4 @@
-/* test_atomic_file.c - the write protocol under every single failing call, once and for good. */
+/* test_atomic_file.c - the write protocol with each system call failing, once and permanently. */
 #include "runtime/files/atomic_file.h"
 #include "runtime/files/io.h"
 #include "tests/unit/scratch.h"
@@ -64,7 +64,7 @@ static void fail_each_call(scratch *t, int error, bool persistent)
         rt_io_fail(k, error, persistent);
         ampc_status s = write_new(t, path);
         rt_io_fail(0, 0, false);
-        /* The last three calls open, sync and close the folder: the file is complete by then. */
+        /* The last three calls open, sync and close the folder, when the file is already complete. */
         expect_old_or_new(t, k <= calls - 3);
         if (s != AMPC_OK)
             scratch_expect(t, strerror(error));
@@ -96,7 +96,7 @@ static void test_abort_leaves_nothing(void **state)
     assert_int_equal(scratch_count(t), 0);
 }
 
-/* Changes the only temporary file in the folder. */
+/* Modifies the only temporary file in the folder. */
 static void damage_temporary(scratch *t, int64_t cut)
 {
     DIR *dir = opendir(t->folder);
@@ -110,7 +110,7 @@ static void damage_temporary(scratch *t, int64_t cut)
     closedir(dir);
 }
 
-/* What a disk, or another process, made of the bytes is found before the good file is gone. */
+/* Damage by a disk or another process is detected before the good file is replaced. */
 static void test_reads_back(void **state)
 {
     scratch *t = *state;
@@ -158,7 +158,7 @@ static rt_atomic_file *begin_new(scratch *t, const char *name)
     return f;
 }
 
-/* Both are old or both are new, whichever call fails. */
+/* Either both are old or both are new, whichever call fails. */
 static void test_two_files(void **state)
 {
     scratch *t = *state;

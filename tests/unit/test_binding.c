@@ -1,5 +1,5 @@
-/* test_binding.c - what inference cannot decide while a size is a symbol is decided when the symbol is bound: before
- * anything runs, by the rule of the op, naming the node and the sizes. */
+/* test_binding.c - checks that inference must defer while a size is symbolic are made when the symbol is bound:
+ * before anything runs, by the rule of the op, with the node and the sizes in the message. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,7 +11,7 @@
 
 #include "runtime/plan/plan.h"
 
-/* A graph of one node `NODE` that reads @x (and @dy), under N. `words` NULL: it can be planned. */
+/* A graph with one node `NODE` that reads @x (and @dy), with symbol N bound. `words` NULL: planning succeeds. */
 typedef struct row {
     const char *inputs, *node;
     int64_t n;
@@ -96,7 +96,7 @@ static void windows(void **state)
     RUN(rows);
 }
 
-/* Sizes that no dimension can have, and dimensions that no size gives. */
+/* Sizes that no dimension can have, and dimensions that no size yields. */
 static void symbols(void **state)
 {
     (void)state;

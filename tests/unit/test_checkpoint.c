@@ -1,4 +1,5 @@
-/* test_checkpoint.c - what is in a checkpoint, what a damaged or foreign one says, and what failures leave behind. */
+/* test_checkpoint.c - contents of a checkpoint, errors for damaged files and those of other models, and the files
+ * left after failures. */
 #include "runtime/backend/alloc.h"
 #include "runtime/files/io.h"
 #include "runtime/files/safetensors.h"
@@ -21,7 +22,7 @@ static ir_module *module_of(scratch *t)
     return training_module(t, &o, 0);
 }
 
-/* The session's bytes are those of `bytes`. */
+/* Asserts that the session's parameters and states equal `bytes`. */
 static void expect_bytes(rt_session *s, const char *bytes, size_t n)
 {
     size_t have;
@@ -119,7 +120,7 @@ static void test_round_trip(void **state)
     ir_module_free(m);
 }
 
-/* ---- damaged and foreign files ---- */
+/* ---- damaged files and checkpoints of other models ---- */
 
 static void test_damage(void **state)
 {
@@ -189,7 +190,7 @@ static void test_other_model(void **state)
     ir_module_free(m);
 }
 
-/* A file whose hashes are right but whose tensors are not the model's. */
+/* A file with valid hashes whose tensors do not match the model. */
 static void test_missing_and_misshapen(void **state)
 {
     scratch *t = *state;
@@ -208,7 +209,7 @@ static void test_missing_and_misshapen(void **state)
     assert_int_equal(rt_checkpoint_read(s, m, path, RT_CHECKPOINT_WEIGHTS, t->d, NULL),
                      AMPC_REJECTED);
     assert_int_equal(diag_count(t->d, DIAG_ERROR),
-                     8); /* seven are missing, one has another shape */
+                     8); /* seven are missing, one has a different shape */
     diag_clear(t->d);
     expect_bytes(s, before, n);
     assert_ok(t, rt_safetensors_create(t->d, &w));
@@ -269,7 +270,7 @@ static void test_io_failures(void **state)
         assert_int_equal(status, AMPC_IO);
         diag_clear(t->d);
         assert_ok(t, rt_checkpoint_read(s, m, old, RT_CHECKPOINT_ALL, t->d, NULL));
-        assert_true(scratch_count(t) <= 2); /* no temporary file stays */
+        assert_true(scratch_count(t) <= 2); /* no temporary file is left */
         remove(scratch_path(t, "ckpt-0000000024.safetensors"));
     }
     rt_session_close(s);
@@ -343,7 +344,7 @@ static void test_fallback(void **state)
     ir_module_free(m);
 }
 
-/* A machine in trouble damages nothing: whatever call fails, both files keep their names, and the next try works. */
+/* System errors damage nothing: whichever call fails, both files keep their names, and the next attempt succeeds. */
 static void test_trouble_is_no_damage(void **state)
 {
     static const int errors[] = {EMFILE, EIO, EACCES};

@@ -1,4 +1,4 @@
-/* Waiting threads on a crowded machine (kernels/cpu/crowd.c): noticed, and no spinning then. */
+/* Waiting threads on a crowded machine (kernels/cpu/crowd.c): the library detects crowding and stops spinning. */
 #include "kernels/kernel.h"
 
 #include <dirent.h>
@@ -36,7 +36,7 @@ static int count_threads(void)
     return n;
 }
 
-/* A loop of which one thread takes WAIT_MS longer than the others, asleep: what the others make of that time. */
+/* Runs a loop in which one thread sleeps for WAIT_MS. Returns the CPU time that the others spend waiting for it. */
 static double spun_ms(int threads)
 {
     const double before = seconds(CLOCK_PROCESS_CPUTIME_ID);
@@ -90,7 +90,7 @@ static void test_crowded(void **state)
         cpu_crowd_look(&ctx);
     }
     double least = WAIT_MS;
-    for (int i = 0; i < 20; i++) { /* the team may still be on its way, and this thread has waits of its own */
+    for (int i = 0; i < 20; i++) { /* the team may still be starting, and this thread has waits of its own */
         const double ms = spun_ms(threads);
         if (ms < least) least = ms;
     }
@@ -106,7 +106,7 @@ static void test_crowded(void **state)
 static void test_calm(void **state)
 {
     (void)state;
-    k_context ctx = {.threads = 1}; /* waits for nobody */
+    k_context ctx = {.threads = 1}; /* has no other thread to wait for */
     assert_int_equal(cpu_crowd_open(&ctx), AMPC_OK);
     for (int i = 0; i < 5; i++) {
         usleep(25000);
@@ -132,7 +132,7 @@ static rlim_t address_space(void)
     return (rlim_t)pages * (rlim_t)sysconf(_SC_PAGESIZE);
 }
 
-/* A thread that had a team ends, with `room` bytes of address space for everything that this needs. */
+/* Ends a thread that had a team, under a limit on the remaining address space in bytes. */
 static int end_leader(rlim_t room)
 {
     const pid_t child = fork();
@@ -151,13 +151,13 @@ static int end_leader(rlim_t room)
     return WEXITSTATUS(status);
 }
 
-/* libgomp ends threads by a call that needs libgcc_s, and the process where it cannot be opened. */
+/* libgomp ends threads with a call that loads libgcc_s, and aborts the process if that fails. */
 static void test_too_little_memory(void **state)
 {
     (void)state;
     int most = 0;
 #ifdef __SANITIZE_ADDRESS__
-    skip(); /* it needs terabytes of address space */
+    skip(); /* needs terabytes of address space */
 #endif
     for (rlim_t room = 0; room < (rlim_t)64 << 20; room += (rlim_t)128 << 10) {
         const int n = end_leader(room);
@@ -171,7 +171,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_too_little_memory), /* before any thread has ended */
                                        cmocka_unit_test(test_crowded), cmocka_unit_test(test_calm)};
     (void)argc;
-    if (getenv("OMP_WAIT_POLICY")) { /* the default is tested; libgomp has read the variable already */
+    if (getenv("OMP_WAIT_POLICY")) { /* tests the default; libgomp has already read the variable */
         unsetenv("OMP_WAIT_POLICY");
         execv("/proc/self/exe", argv);
     }

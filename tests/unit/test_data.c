@@ -1,4 +1,5 @@
-/* test_data.c - SPECs, the order of epochs, batches in every dtype, and the generator under them. */
+/* test_data.c - SPEC strings, the sample order of epochs, batches in every dtype, and the underlying random
+ * generator. */
 #include "ir/philox.h"
 #include "runtime/data/data.h"
 #include "runtime/data/npy.h"
@@ -44,7 +45,7 @@ static void test_shuffle_is_a_permutation(void **state)
     for (uint32_t i = 0; i < 1000; i++) seen[order[i]]++, fixed += order[i] == i;
     for (uint32_t i = 0; i < 1000; i++) assert_int_equal(seen[i], 1);
     assert_true(fixed < 10);
-    /* Where element 0 of four ends up is uniform: chi-square with 3 degrees of freedom. */
+    /* The final position of element 0 of four is uniform: chi-square with 3 degrees of freedom. */
     double counts[4] = {0}, chi = 0;
     for (uint64_t seed = 0; seed < 4000; seed++) {
         rt_shuffle(order, 4, seed, 0);
@@ -54,7 +55,7 @@ static void test_shuffle_is_a_permutation(void **state)
     assert_true(chi < 16.3); /* p = 0.001 */
 }
 
-/* ---- a small IDX folder: image i is filled with i, label i is i % 10 ---- */
+/* ---- a small IDX folder: all pixels of image i are i, label i is i % 10 ---- */
 
 static void write_folder(scratch *t)
 {
@@ -99,7 +100,7 @@ static void test_idx_fields(void **state)
     rt_dataset_close(NULL);
 }
 
-/* Image and label of each sample stay together; an epoch takes each at most once; two epochs differ. */
+/* The image and label of each sample stay together; an epoch uses each sample at most once; two epochs differ. */
 static void test_epochs(void **state)
 {
     scratch *t = *state;
@@ -130,7 +131,7 @@ static void test_epochs(void **state)
     rt_dataset_close(ds);
 }
 
-/* A position alone says what comes, whatever was asked before: that is what resuming needs. */
+/* The position alone determines the next batch, independent of earlier requests. Resuming relies on this. */
 static void test_position_is_everything(void **state)
 {
     scratch *t = *state;
@@ -188,7 +189,7 @@ static void test_limit_and_permuted_labels(void **state)
     for (int i = 0; i < 10; i++) assert_int_equal(counts[i], 0);
     assert_true(moved > 5);
     rt_dataset_slice(mixed, 7, 1, 0, a, IR_u8);
-    assert_int_equal(a[0], 7); /* images stay */
+    assert_int_equal(a[0], 7); /* images are unchanged */
     rt_dataset_close(plain);
     rt_dataset_close(mixed);
 }
@@ -218,7 +219,7 @@ static void save_npz(scratch *t, int64_t rows_x, int64_t rows_y)
     assert_int_equal(rt_npy_write(scratch_path(t, "s.npy"), &a[1], t->d), AMPC_OK);
 }
 
-/* "@" in the pattern stands for the folder. */
+/* "@" in the pattern is replaced by the folder. */
 static ampc_status open_spec(scratch *t, const char *pattern, rt_dataset **ds)
 {
     char spec[512];
@@ -253,7 +254,7 @@ static void test_npz_and_npy(void **state)
     }
 }
 
-/* A flat array beside one of several dimensions holds several elements of each sample. */
+/* If another array has several dimensions, a flat array has several elements per sample. */
 static void test_flat_labels(void **state)
 {
     scratch *t = *state;
@@ -347,7 +348,7 @@ static void test_synthetic(void **state)
     for (int i = 0; i < 63000; i++) sum += x[i], squares += x[i] * x[i];
     assert_true(sum / 63000 < 0.02 && sum / 63000 > -0.02);
     assert_true(squares / 63000 < 1.02 && squares / 63000 > 0.98);
-    rt_dataset_slice(again, 37, 1, 0, part, IR_f32); /* any row on its own is the same */
+    rt_dataset_slice(again, 37, 1, 0, part, IR_f32); /* any single row is the same */
     assert_memory_equal(part, x + 37 * 630, 630 * sizeof *x);
     int64_t y[100];
     int counts[10] = {0};

@@ -1,4 +1,4 @@
-/* test_diag.c - the exact text of messages, their escapes and carets, counts, strictness. */
+/* test_diag.c - the exact text of messages, their escapes and carets, counters, strict mode. */
 #include "ir/diag.h"
 
 #include <setjmp.h>

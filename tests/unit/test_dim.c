@@ -1,7 +1,7 @@
-/* test_dim.c - dimension expressions: canonical form, arithmetic, values, text. */
+/* test_dim.c - dimension expressions: canonical form, arithmetic, evaluation, text. */
 #include "dims.h"
 
-/* Any way of writing an expression gives its one canonical text. */
+/* All spellings of an expression have the same canonical text. */
 static void test_canonical(void **state)
 {
     (void)state;
@@ -56,7 +56,7 @@ static void test_canonical(void **state)
     }
 }
 
-/* The order of terms and atoms does not depend on the order in which symbols were made. */
+/* The order of terms and atoms is independent of the order in which symbols were created. */
 static void test_order_is_stable(void **state)
 {
     (void)state;
@@ -147,7 +147,7 @@ static void test_arithmetic(void **state)
     assert_int_equal(ir_dim_product(table, dims, 0), 1);
 }
 
-/* Too many terms, too high a degree and too deep a nesting end in "no such dimension", never in a crash. */
+/* Too many terms, too high a degree and too deep a nesting yield "no such dimension" instead of a crash. */
 static void test_bounds(void **state)
 {
     (void)state;
@@ -224,7 +224,7 @@ static void test_solve(void **state)
     (void)state;
     static const struct {
         const char *text;
-        int64_t value, want; /* -1: not solved */
+        int64_t value, want; /* -1: no solution */
     } rows[] = {
         {"U", 7, 7},        {"128*U", 384, 3},   {"128*U", 385, -1},  {"3*U+2", 11, 3},
         {"N*U", 20, 4},     {"N*U*T+1", 61, 4},  {"U*U", 9, -1},      {"floor((U+1)/2)", 3, -1},

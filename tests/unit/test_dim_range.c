@@ -1,5 +1,5 @@
-/* test_dim_range.c - maxima, minima and bounds of dimensions: the texts of the usual clamps, and random expressions
- * against their values. */
+/* test_dim_range.c - maxima, minima and bounds of dimensions: the texts of common clamps, and random expressions
+ * compared with their values. */
 #include "dims.h"
 
 static void canonical(void **state)
@@ -78,7 +78,7 @@ static int64_t any(int64_t n) /* in [0,n) */
     return (int64_t)((random_state >> 33) % (uint64_t)n);
 }
 
-typedef struct sample { /* a dimension, and its value for sizes that are fixed for the run */
+typedef struct sample { /* a dimension and its value for the sizes of this run */
     ir_dim d;
     int64_t value;
 } sample;

@@ -1,7 +1,7 @@
-/* test_dtype.c - conversions between element types, against an independent reference.
+/* test_dtype.c - conversions between element types, compared with an independent reference.
  *
- * The reference knows a 16-bit float type by its definition only: it decodes patterns with ldexp and rounds a
- * double by searching the neighbours among all patterns, so it shares nothing with the code under test. */
+ * The reference is written only from the definition of 16-bit float types: it decodes patterns with ldexp and rounds
+ * a double by searching for its neighbours among all patterns, so it shares nothing with the code under test. */
 #include "ir/dtype.h"
 
 #include <float.h>
@@ -20,7 +20,7 @@ typedef struct format {
 
 static const format f16 = {IR_f16, 10, 15, 0x7c00}, bf16 = {IR_bf16, 7, 127, 0x7f80};
 
-/* The value of a positive pattern; the one of infinity counts as the next power of two. */
+/* Returns the value of a positive pattern; that of infinity is the next power of two. */
 static double decode(const format *t, int pattern)
 {
     int exponent = pattern >> t->mantissa, m = pattern & ((1 << t->mantissa) - 1);
@@ -28,8 +28,8 @@ static double decode(const format *t, int pattern)
     return ldexp(m + (1 << t->mantissa), exponent - t->bias - t->mantissa);
 }
 
-/* Nearest pattern, ties to the even one, by bisection over all patterns. Exact: the halfway point of two
- * neighbours has one bit more than they have. */
+/* Returns the nearest pattern, ties to even, by bisection over all patterns. Exact: the midpoint of two neighbours
+ * has one bit more than they have. */
 static int encode(const format *t, double v)
 {
     int sign = signbit(v) ? 0x8000 : 0, low = 0, high = t->patterns;
@@ -96,7 +96,7 @@ static void test_all_patterns_of_bf16(void **state)
     check_patterns(&bf16);
 }
 
-/* At the halfway point after every pattern, and one ulp of f32 and of f64 to both sides of it. */
+/* Tests the midpoint after every pattern, and one ulp of f32 and of f64 on either side of it. */
 static void check_ties(const format *t)
 {
     for (int p = 0; p < t->patterns; p++) {
@@ -108,7 +108,7 @@ static void check_ties(const format *t)
             assert_int_equal(from_f64(t, s * half), bit | even);
             assert_int_equal(from_f64(t, s * nextafter(half, 0)), bit | p);
             assert_int_equal(from_f64(t, s * nextafter(half, DBL_MAX)), bit | (p + 1));
-            if ((double)(float)half != half) continue; /* half a subnormal bf16 step still is an f32 */
+            if ((double)(float)half != half) continue; /* half a subnormal bf16 step is still an f32 */
             float single = (float)(s * half);
             assert_int_equal(from_f32(t, single), bit | even);
             assert_int_equal(from_f32(t, nextafterf(single, 0)), bit | p);
@@ -155,7 +155,7 @@ static void test_random_values_round_once(void **state)
     }
 }
 
-/* Values that a detour over f32 would round to another number. */
+/* Values that rounding via f32 would round differently. */
 static void test_f64_does_not_pass_through_f32(void **state)
 {
     (void)state;
@@ -200,7 +200,7 @@ static void test_nan_stays_nan(void **state)
     assert_true(isnan(ir_bf16_to_f32(from_f64(&bf16, (double)NAN))));
 }
 
-/* f64 -> to, printed as an integer. */
+/* Converts f64 to `to` and returns the result as an integer. */
 static int64_t to_int(ir_dtype to, double v)
 {
     int64_t store = 0;
@@ -268,7 +268,7 @@ static void test_integer_to_integer_wraps(void **state)
     }
 }
 
-/* The reference for large integers: long double holds every int64_t exactly. */
+/* Reference for large integers: long double represents every int64_t exactly. */
 static void test_integer_to_float_rounds_once(void **state)
 {
     (void)state;
@@ -317,7 +317,7 @@ static void test_bool_is_normalised(void **state)
     }
 }
 
-/* Every pair of types on more elements than one block has: the same as element by element. */
+/* Array conversion equals elementwise conversion for every pair of types, with more elements than one block has. */
 static void test_arrays_equal_elements(void **state)
 {
     (void)state;
@@ -338,8 +338,8 @@ static void test_arrays_equal_elements(void **state)
         }
 }
 
-/* Arrays of f32 to 16 bits: vector instructions and the ends of arrays give what one element gives, for every exponent,
- * both signs, halfway cases, infinities and NaNs. */
+/* Arrays of f32 to 16 bits: vector code and array tails equal elementwise conversion for every exponent, both signs,
+ * ties, infinities and NaNs. */
 static void test_narrowing_arrays_equal_elements(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* test_emit.c - a graph of the IR as an ONNX model: what is read back computes the same, and names,
- * types and weights are what they should be. */
+/* test_emit.c - emits an IR graph as an ONNX model: reading it back computes the same, and its names, types and
+ * weights are as expected. */
 #include "frontend/onnx.h"
 #include "frontend/read/tensor.h"
 #include "passes/passes.h"
@@ -14,9 +14,9 @@
 
 #define GOLDENS AMPC_SOURCE_DIR "/tests/goldens"
 
-/* ---- compiling, emitting --------------------------------------------------------------------- */
+/* ---- compiling and emitting ------------------------------------------------------------------ */
 
-/* NULL: an operator is not supported. */
+/* Returns NULL if an operator is not supported. */
 static ir_module *compile_model(scratch *t, const char *path, bool foreign, pass_level level, ir_dtype low)
 {
     ir_module *m;
@@ -49,7 +49,7 @@ static ir_module *read_back(scratch *t)
     return m;
 }
 
-/* A model of the test's own, compiled and emitted; the result decoded: close it. */
+/* Compiles and emits a model written by the test. Returns the decoded result, which the caller closes. */
 static onnx_file *emitted(scratch *t, wire file, pass_level level, ir_dtype low)
 {
     scratch_write(t, "m.onnx", file.bytes, file.size);
@@ -105,7 +105,7 @@ static int64_t opset_of(const onnx_file *f)
     return f->model->opset_import[0]->version;
 }
 
-/* ---- whole networks -------------------------------------------------------------------------- */
+/* ---- complete networks ----------------------------------------------------------------------- */
 
 static int inputs_of(const ir_module *m, const char *graph, const rt_arrays *arrays, rt_tensor *out)
 {
@@ -155,7 +155,7 @@ static double distance(const rt_tensor *a, const rt_tensor *b)
     return difference / fmax(largest, 1e-30);
 }
 
-/* The emitted model, read back, does what the module does. */
+/* The emitted model, read back, computes the same as the module. */
 static void check_round_trip(scratch *t, const char *name, pass_level level, ir_dtype low, double most)
 {
     char path[512];
@@ -265,7 +265,7 @@ static void named(model *m, const char *op, const char *inputs, const char *name
     model_add(m, &n);
 }
 
-/* LayerNorm and GELU as PyTorch writes them; the exponent is an integer. */
+/* LayerNorm and GELU in PyTorch's spelling; the exponent is an integer. */
 static wire written_out(int opset)
 {
     model m = model_new(opset);
@@ -299,7 +299,8 @@ static wire written_out(int opset)
     return model_finish(&m);
 }
 
-/* What is recognised is the operator where the opset has it, else its parts under their names. */
+/* A recognized pattern is emitted as one operator if the opset has it, otherwise as its parts with their original
+ * names. */
 static void test_patterns(void **state)
 {
     scratch *t = *state;
@@ -330,7 +331,7 @@ static void test_patterns(void **state)
     }
 }
 
-/* A loss in the model is an output like others: no training step is made of it. */
+/* A loss in the model is an ordinary output: no training step is generated. */
 static void test_loss_stays(void **state)
 {
     scratch *t = *state;
@@ -345,7 +346,7 @@ static void test_loss_stays(void **state)
     onnx_file_close(f);
 }
 
-/* A result that is several outputs, an input and an initializer that are outputs. */
+/* A result that is several outputs; an input and an initializer that are outputs. */
 static void test_outputs_share_a_value(void **state)
 {
     scratch *t = *state;
@@ -369,7 +370,7 @@ static void test_outputs_share_a_value(void **state)
 
 /* ---- weights --------------------------------------------------------------------------------- */
 
-/* Read by a white and by a black operator: stored once, cast for the one. */
+/* Used by a white and a black operator: stored once and cast for one of them. */
 static void test_shared_weight(void **state)
 {
     scratch *t = *state;
@@ -424,7 +425,7 @@ static ampc_status collect(void *user, onnx_part part, const void *bytes, size_t
     return AMPC_OK;
 }
 
-/* Above the limit the values go into a file of their own; reading both back gives them. */
+/* Above the limit, values are stored in a separate file; reading both files restores them. */
 static void test_external_data(void **state)
 {
     scratch *t = *state;
@@ -452,7 +453,7 @@ static void test_external_data(void **state)
 
 /* ---- sizes ----------------------------------------------------------------------------------- */
 
-/* The emitted model has, read back, the type of the first output that it had. */
+/* Asserts that the first output of the emitted model, read back, still has its type. */
 static void check_type(scratch *t, model *m, const char *want)
 {
     onnx_file_close(emitted(t, model_finish(m), PASS_O0, IR_f16));
@@ -509,7 +510,7 @@ static void test_symbolic_shapes(void **state)
     check_type(t, &m, "f32[N,3]");
 }
 
-/* ---- foreign nodes --------------------------------------------------------------------------- */
+/* ---- opaque operators ------------------------------------------------------------------------ */
 
 static void declare(model *m, const char *name, int type, const char *dims)
 {
@@ -546,7 +547,7 @@ static void test_foreign(void **state)
     assert_string_equal(n->domain, "com.acme");
     assert_string_equal(n->name, "my/foo");
     assert_int_equal(n->n_input, 3);
-    assert_string_not_equal(n->input[0], "h"); /* that is f16: cast back */
+    assert_string_not_equal(n->input[0], "h"); /* which is f16: cast back */
     assert_string_equal(n->input[1], "");
     assert_int_equal(n->n_output, 3);
     assert_string_equal(n->output[0], "f");
@@ -556,11 +557,11 @@ static void test_foreign(void **state)
     assert_memory_equal(n->attribute[0]->s.data, "well", 4);
     assert_int_equal(f->model->n_opset_import, 2);
     assert_int_equal(f->model->opset_import[1]->version, 3);
-    assert_int_equal(find_tensor(f, "w")->data_type, ONNX_float32); /* Foo reads it as it was */
+    assert_int_equal(find_tensor(f, "w")->data_type, ONNX_float32); /* Foo reads it unchanged */
     onnx_file_close(f);
 }
 
-/* In text, and from text, it is the same node. */
+/* Printing and parsing preserve the node. */
 static void test_foreign_in_text(void **state)
 {
     scratch *t = *state;
@@ -594,7 +595,7 @@ static void test_foreign_is_refused(void **state)
     wire_free(&file);
 }
 
-/* No kernel runs one; all of them are named at once. */
+/* Opaque operators have no kernels; the error lists all of them. */
 static void test_foreign_does_not_run(void **state)
 {
     static const char text[] = "ampc-ir 1\ngraph @infer(@x : f32[2,2]) {\n"
@@ -624,7 +625,7 @@ static model branch(const char *op, const char *inputs, const char *result)
     return b;
 }
 
-/* An If whose branches read values outside; one of them is fp16 now. */
+/* An If whose branches capture values, one of which has become fp16. */
 static void test_captures(void **state)
 {
     scratch *t = *state;
@@ -644,9 +645,9 @@ static void test_captures(void **state)
     const Onnx__NodeProto *branches = find_op(f, "If");
     const Onnx__GraphProto *then_graph = graph_of(branches, "then_branch"), *else_graph = graph_of(branches, "else_branch");
     const Onnx__NodeProto *add = find_node(then_graph, "Add"), *mul = find_node(else_graph, "Mul");
-    assert_string_equal(add->input[0], "h"); /* as it is, without a cast to f32 and back */
+    assert_string_equal(add->input[0], "h"); /* unchanged, without a cast to f32 and back */
     assert_string_equal(mul->input[0], "h");
-    const Onnx__NodeProto *cast = find_op(f, "Cast"); /* for the product outside, and the Add whose other operand is low */
+    const Onnx__NodeProto *cast = find_op(f, "Cast"); /* for the outer matmul, and the Add whose other operand is low */
     assert_string_equal(cast->input[0], "x");
     assert_string_equal(add->input[1], cast->output[0]);
     assert_string_equal(mul->input[1], "w");
@@ -656,8 +657,8 @@ static void test_captures(void **state)
     onnx_file_close(f);
 }
 
-/* The axes of Unsqueeze were an attribute before opset 13. In a body they become an operand; where the branches give
- * different shapes, their graphs are only carried along, in the form that they have. */
+/* Before opset 13 the axes of Unsqueeze were an attribute. In a subgraph they become an operand; if the branches have
+ * different shapes, their graphs are passed through in their original form. */
 static void check_changed_inside(scratch *t, const char *other, bool lowered)
 {
     parts out = {0};

@@ -1,5 +1,5 @@
-/* test_empty.c - tensors without elements: every op of the table runs on them, forward and as a gradient, and what is
- * computed of nothing is what PyTorch says. */
+/* test_empty.c - tensors without elements: every op of the table runs on them, forward and backward, and the results
+ * equal PyTorch's. */
 #include "tests/fuzz/graph.h"
 #include "tests/fuzz/pipeline.h"
 #include "tests/unit/scratch.h"
@@ -50,16 +50,17 @@ static void every_op_runs(void **state)
     (void)state;
     for (int op = 0; op < IR_OP_COUNT; op++)
         for (int i = 0; i < DRAWS || (i < 20 * DRAWS && !seen[op]); i++) run_draw((ir_op)op, i, i % 2);
-    for (int op = 0; op < IR_OP_COUNT; op++) /* foreign has no kernel, update_loss_scaling takes only numbers */
+    /* Opaque operators have no kernel; update_loss_scaling reads only scalars. */
+    for (int op = 0; op < IR_OP_COUNT; op++)
         if (!seen[op] && op != IR_OP_foreign && op != IR_OP_update_loss_scaling)
             fail_msg("%s: never drawn with an empty tensor", ir_op_get((ir_op)op)->name);
 }
 
-/* ---- what comes of nothing ---- */
+/* ---- results of empty operands ---- */
 
 #define WINDOW "strides=[1,1], pads=[0,0,0,0], dilations=[1,1]"
 
-/* The node gives %y of @x f32[N,3], @label i64[N], @image f32[N,2,4,4] and @w3 f32[1,3]; N is 0. */
+/* The node computes %y from @x f32[N,3], @label i64[N], @image f32[N,2,4,4] and @w3 f32[1,3]; N is 0. */
 static const struct {
     const char *node, *values;
 } rows[] = {
@@ -106,7 +107,7 @@ static void check_row(scratch *t, const char *node, const char *values)
                          "%s = %s\noutput \"y\" = %%y\n}\n",
                          results, node) > 0);
     if (ir_parse(text, strlen(text), "row.ir", t->d, &m) != AMPC_OK) fail_msg("%s", diag_first_error(t->d));
-    /* the caller has no memory for what has no elements */
+    /* the caller passes no memory for tensors without elements */
     const rt_tensor inputs[] = {{.name = "x", .dtype = IR_f32, .rank = 2, .dims = {0, 3}},
                                 {.name = "label", .dtype = IR_i32, .rank = 1, .dims = {0}},
                                 {.name = "image", .dtype = IR_f16, .rank = 4, .dims = {0, 2, 4, 4}}};

@@ -1,5 +1,4 @@
-/* test_export.c - trained values back into the model file: what changes, and that nothing else
- * does. */
+/* test_export.c - writes trained values back into the model file: what changes, and that nothing else does. */
 #include "frontend/onnx.h"
 #include "frontend/read/tensor.h"
 #include "runtime/api/ampc.h"
@@ -10,7 +9,7 @@
 
 #define MNIST AMPC_SOURCE_DIR "/tests/models/mnist.onnx"
 
-/* ---- running an export: both parts into memory ----------------------------------------------- */
+/* ---- running an export, both files into memory ----------------------------------------------- */
 
 typedef struct parts {
     wire part[2];
@@ -48,7 +47,7 @@ static void expect_failure(scratch *t, wire file, const onnx_trained *trained, i
     scratch_expect(t, text);
 }
 
-/* The exported model, decoded; close it. */
+/* Returns the decoded exported model, which the caller closes. */
 static onnx_file *exported(scratch *t, wire file, const onnx_trained *trained, int n, parts *out)
 {
     onnx_file *f = NULL;
@@ -136,7 +135,7 @@ static void expect_trained(scratch *t, wire tensor, const void *want, size_t siz
     close_export(f, &out);
 }
 
-/* Whatever field the old values were in, the new ones are raw data of the same type. */
+/* Trained values are written as raw data of the same type, whichever field the old values used. */
 static void test_encodings(void **state)
 {
     scratch *t = *state;
@@ -154,7 +153,7 @@ static void test_encodings(void **state)
     expect_trained(t, w, halves, sizeof halves);
 }
 
-/* More values than one buffer holds, converted on the way. */
+/* More values than one buffer holds, converted while writing. */
 static void test_many_values(void **state)
 {
     scratch *t = *state;
@@ -201,7 +200,7 @@ static wire external_tensor(const char *name, const char *offset)
     return t;
 }
 
-/* Trained or not, values of other files go into the one new file, also those of a Constant. */
+/* External values, trained or not, are all written to the one new data file, including those of a Constant. */
 static void test_external(void **state)
 {
     scratch *t = *state;
@@ -253,7 +252,7 @@ static void test_constant(void **state)
 
 /* ---- inference form -------------------------------------------------------------------------- */
 
-/* `extra`: results beside y; `read`: one more node reads this name. */
+/* `extra`: further results; `read`: a name that another node reads. */
 static wire batch_norm(int opset, const char *extra, const char *read)
 {
     model m = model_new(opset);
@@ -294,7 +293,7 @@ static void test_batch_norm(void **state)
     }
 }
 
-/* In inference the new running statistics are the old ones; those of the batch are nothing. */
+/* In inference the updated running statistics equal the old ones; the batch statistics are dropped. */
 static void test_batch_norm_results(void **state)
 {
     scratch *t = *state;
@@ -337,7 +336,7 @@ static void test_dropout(void **state)
     close_export(f, &out);
 }
 
-/* A constant that something else reads too stays. */
+/* A constant with another use is kept. */
 static void test_shared_mode(void **state)
 {
     scratch *t = *state;
@@ -354,7 +353,7 @@ static void test_shared_mode(void **state)
     close_export(f, &out);
 }
 
-/* Branches of an If hold initializers and nodes like any graph. */
+/* Branches of an If have initializers and nodes like any graph. */
 static void test_branch(void **state)
 {
     scratch *t = *state;
@@ -428,7 +427,7 @@ static void test_refusals(void **state)
     assert_int_equal(onnx_export_trained(scratch_path(t, "m.onnx"), &o, t->d), AMPC_IO);
 }
 
-/* ---- the whole way --------------------------------------------------------------------------- */
+/* ---- the complete workflow ------------------------------------------------------------------- */
 
 typedef struct run {
     ampc_context *c;
@@ -474,7 +473,7 @@ static void train_step(const run *r)
     ampc_tensor_free(in[1]);
 }
 
-/* Trains a little, exports, imports: the same weights under the same keys. */
+/* Trains briefly, exports, imports: equal weights under the same keys. */
 static void expect_weights_kept(scratch *t, const char *dtype)
 {
     run trained = open_run(MNIST, dtype, "ce");
@@ -508,7 +507,7 @@ static void test_round_trip(void **state)
     assert_int_equal(scratch_count(t), 1);
 }
 
-/* A failure leaves the old file as it was, and no other one. */
+/* A failure leaves the old file unchanged and no other file. */
 static void test_failed_export(void **state)
 {
     scratch *t = *state;
@@ -537,7 +536,7 @@ static void test_failed_export(void **state)
     close_run(&r);
 }
 
-/* The name of the data file is made up: a link that stands there is replaced, not followed. */
+/* The name of the data file derives from that of the model: an existing link of that name is replaced, not followed. */
 static void test_data_link(void **state)
 {
     scratch *t = *state;

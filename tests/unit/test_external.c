@@ -1,8 +1,8 @@
-/* test_external.c - tensor values beside the model: what is read, and every way out that is
- * refused.
+/* test_external.c - tensor values in files next to the model: what is read, and all ways to leave the folder that are
+ * rejected.
  *
- * Each test works in a folder of its own:   FOLDER/secret   FOLDER/m/model.onnx   FOLDER/m/w.bin
- * FOLDER/m/sub/w.bin */
+ * Each test uses its own folder:
+ *   FOLDER/secret   FOLDER/m/model.onnx   FOLDER/m/w.bin   FOLDER/m/sub/w.bin */
 #include "frontend/read/external.h"
 #include "frontend/read/tensor.h"
 #include "ir/beneath.h"
@@ -84,7 +84,7 @@ static void add_entry(wire *tensor, const char *key, const char *value)
     wire_message(tensor, 13, &entry);
 }
 
-/* An external tensor of four float32; offset and length may be NULL. */
+/* Returns an external tensor of four float32; offset and length may be NULL. */
 static wire tensor_at(const char *location, const char *offset, const char *length)
 {
     wire t = {0};
@@ -98,8 +98,7 @@ static wire tensor_at(const char *location, const char *offset, const char *leng
     return t;
 }
 
-/* Writes m/model.onnx with `t` (freed) as its only initializer, opens it, describes and loads the
- * tensor. */
+/* Writes m/model.onnx with `t` (freed) as its only initializer, opens it, and describes and loads the tensor. */
 static ampc_status describe(fixture *x, wire *t, onnx_tensor *out)
 {
     wire graph = {0}, model = {0};
@@ -184,7 +183,7 @@ static void test_locations_that_lead_elsewhere(void **state)
     assert_refused(x, tensor_at("", NULL, NULL), AMPC_REJECTED, "location '' is empty");
     assert_refused(x, tensor_at(NULL, NULL, NULL), AMPC_REJECTED, "no location is given");
     assert_refused(x, tensor_at("w\n.bin", NULL, NULL), AMPC_REJECTED, "holds a control character");
-    write_file("m/..w", values, sizeof values); /* only looks like it */
+    write_file("m/..w", values, sizeof values); /* only resembles one */
     onnx_tensor t;
     wire w = tensor_at("..w", NULL, NULL);
     assert_int_equal(describe(x, &w, &t), AMPC_OK);

@@ -1,5 +1,5 @@
-/* test_feed.c - how the samples of a data set fill the inputs of a graph: shapes, symbols, partial batches, errors; and
- * evaluation over labels of tokens. */
+/* test_feed.c - mapping data set samples to the inputs of a graph: shapes, symbols, partial batches, errors; and
+ * evaluation with token labels. */
 #include "ir/philox.h"
 #include "runtime/data/feed.h"
 #include "runtime/train/trainer.h"
@@ -20,7 +20,7 @@ static ir_module *load(scratch *t, const char *text)
     return m;
 }
 
-/* A graph with these inputs: "@x : f32[N,T], @label : i64[N*T]". */
+/* Loads a graph with these inputs: "@x : f32[N,T], @label : i64[N*T]". */
 static ir_module *load_inputs(scratch *t, const char *inputs)
 {
     char *text;
@@ -30,7 +30,7 @@ static ir_module *load_inputs(scratch *t, const char *inputs)
     return m;
 }
 
-/* "x 2x3, label" -> f32 x [2,3], i64 label []; names that start with f or x are floats. */
+/* Parses "x 2x3, label" -> f32 x [2,3], i64 label []; names that start with f or x are floats. */
 static size_t read_fields(const char *text, char names[MAX_INPUTS][16], rt_field *fields)
 {
     size_t n = 0;
@@ -74,7 +74,7 @@ static const char *print_shapes(const rt_feed *f, char *text, size_t n)
 /* clang-format off */
 static const struct {
     const char *inputs, *fields;
-    int64_t batch, n; /* n: the size of N from the options, 0: open */
+    int64_t batch, n; /* n: the size of N from the options, 0: not set */
     const char *shapes, *error;
 } rows[] = {
     {"@x : f32[N,4], @label : i64[N]", "x 4, label", 5, 0, "5x4 5", NULL},
@@ -103,7 +103,7 @@ static const struct {
     {"@x : f32[N,4]", "x 4", 0, 0, NULL, "give the batch size"},
     {"@x : f32[]", "x", 1, 0, NULL, "a scalar has no samples"},
     {"@x : f32[N,4], @ids : i64[N]", "x 4, label", 3, 0, NULL, "the data has nothing for input 'ids'; it has: x, label"},
-    {"@x : f32[N,4], @label : i64[N]", "x 4, y", 3, 0, "3x4 3", NULL}, /* "y" may hold labels */
+    {"@x : f32[N,4], @label : i64[N]", "x 4, y", 3, 0, "3x4 3", NULL}, /* "y" may be the labels */
     {"@ids : i64[N,4], @x : f32[N]", "label 4, x", 3, 0, NULL, "the data has nothing for input 'ids'"},
 };
 /* clang-format on */
@@ -143,11 +143,11 @@ static int64_t draw(int64_t below) { return (int64_t)philox_below(philox_bits(11
 typedef struct shape {
     char input[96];        /* "f32[3*N*T,2]" */
     rt_field field;
-    int64_t lead, rest;    /* rows a sample, elements a row */
-    bool tokens;           /* the rows are times T */
+    int64_t lead, rest;    /* rows per sample, elements per row */
+    bool tokens;           /* the row count is a multiple of T */
 } shape;
 
-/* The first input is [N,T]; so T comes from the data. The others are any. */
+/* The first input is [N,T], so T is inferred from the data. The others are arbitrary. */
 static void draw_shape(shape *s, int index, int64_t tokens)
 {
     static const char *const names[] = {"x", "a", "b", "label"};
@@ -221,7 +221,7 @@ static void test_random_shapes(void **state)
     }
 }
 
-/* What synthetic data offer always fits the graph that they are made for. */
+/* Synthetic data always fit the graph that they are generated for. */
 static void test_synthetic_fits(void **state)
 {
     static const struct {
@@ -257,7 +257,7 @@ static void test_synthetic_fits(void **state)
     }
 }
 
-/* Indices that are drawn stay inside what they index, also through casts and reshapes. */
+/* Random indices stay within the indexed axis, even through casts and reshapes. */
 static void test_bounds(void **state)
 {
     scratch *t = *state;
@@ -281,7 +281,7 @@ static void test_bounds(void **state)
     ir_module_free(m);
 }
 
-/* A size that is not proportional to the batch is an error where it stops fitting, not a wrong run. */
+/* A size that is not proportional to the batch is an error where it stops fitting, rather than a wrong run. */
 static void test_partial_batch_does_not_fit(void **state)
 {
     scratch *t = *state;
@@ -302,7 +302,7 @@ static void test_partial_batch_does_not_fit(void **state)
 
 enum { TOKENS = 4, CLASSES = 5 };
 
-/* The logits of a token are a row of a table; some labels are ignored. */
+/* The logits of a token are a table row; some labels are ignored. */
 static const char scored[] =
     "meta \"loss\" \"loss\"\nmeta \"label\" \"label\"\nmeta \"logits\" \"logits\"\n"
     "param @table : f32[6,5] = [0.5, -1, 2, 0.25, 1, 3, 0, -2, 1, 0.5, 0, 0, 1, 2, -1, "
@@ -354,7 +354,7 @@ static void check_evaluation(scratch *t, int64_t ignored)
     ir_module *m = load(t, text);
     rt_dataset *data = make_data(t, fields, 2, ROWS);
     expectation wanted = expect_scores(m, data, ignored);
-    for (int64_t n = 0; n < 20; n++) { /* even: any batch; odd: the options fix it */
+    for (int64_t n = 0; n < 20; n++) { /* even: any batch size; odd: fixed by the options */
         int64_t sizes[2] = {n % 2 ? n : -1, -1};
         const rt_session_options o = {.device = "cpu", .threads = 1, .symbol_sizes = sizes};
         rt_session *s = NULL;

@@ -1,4 +1,4 @@
-/* test_fold.c - values known while compiling: one row an op and case, then commit.
+/* test_fold.c - constant propagation: one row per op and case, then commit.
  *
  * Operands and results: "i64[2]=1,N", "f32[]=0.5"; `_` absent. "?" as result: does not fold. */
 #include "ir_rows.h"
@@ -27,7 +27,7 @@ static void read_values(const char *text, ir_known *known)
     else known->ints = ints;
 }
 
-/* A graph input whose value is known. */
+/* Adds a graph input with a known value. */
 static ir_value *read_known(ir_graph *g, ir_knowledge *k, const char *word)
 {
     if (!strcmp(word, "_")) return NULL;
@@ -189,7 +189,7 @@ static void test_symbols(void **state)
         {"div", "i64[]=4*N i64[]=2", "", "i64[]=2*N"},
         {"div", "i64[]=N+1 i64[]=2", "", "i64[]=floor((N+1)/2)"},
         {"div", "i64[]=4*N i64[]=-2", "", "i64[]=-2*N"},
-        {"div", "i64[]=N-1 i64[]=2", "", "?"}, /* toward zero differs from floor for N = 0 */
+        {"div", "i64[]=N-1 i64[]=2", "", "?"}, /* rounding toward zero differs from floor for N = 0 */
         {"div", "i64[]=N i64[]=-2", "", "?"},
         {"div", "i64[]=N i64[]=-1", "", "i64[]=-N"},
         {"div", "i64[]=N i64[]=0", "", "i64[]=0"},
@@ -285,7 +285,7 @@ static void test_floats(void **state)
         {"softmax", "f32[2]=1,2", "", "?"}, );
 }
 
-/* ---- the side table and commit --------------------------------------------------------------- */
+/* ---- the constant map and commit ------------------------------------------------------------- */
 
 static ir_node *node_of(ir_value *v) { return v->def; }
 
@@ -309,7 +309,7 @@ static void test_constants_are_known(void **state)
     ir_storage *file = ir_storage_new(module, IR_CONST, "f", &type);
     file->data.kind = IR_DATA_FILE;
     assert_null(ir_known_get(k, ir_graph_storage(g, file)));
-    for (int i = 0; i < 300; i++) { /* values made after the table */
+    for (int i = 0; i < 300; i++) { /* values created after the map */
         ir_value *v = ir_scalar(&b, IR_i64, i);
         assert_int_equal(ir_known_get(k, v)->ints[0], i);
     }
@@ -344,7 +344,7 @@ static size_t count_nodes(const ir_graph *g)
     return count;
 }
 
-/* Numbers become a constant; what led to them goes; what is unknown stays. */
+/* Known numbers become constants, the nodes that computed them are removed, unknown values stay. */
 static void test_commit_constant(void **state)
 {
     (void)state;
@@ -367,7 +367,7 @@ static void test_commit_constant(void **state)
     assert_true(ir_load_f64(IR_f32, factor->storage->data.bytes) == -2);
 }
 
-/* Symbols become a dims node, with the type of what it replaces. */
+/* Symbolic values become a dims node with the type of the value it replaces. */
 static void test_commit_symbolic(void **state)
 {
     (void)state;
@@ -386,7 +386,7 @@ static void test_commit_symbolic(void **state)
     assert_int_equal(count_nodes(g), 4); /* dims, cast, reshape, output */
     assert_string_equal(ir_dim_print(module->dims, *g->first->attr[0].list.items, module->arena), "N*N");
     assert_int_equal(ir_graph_infer(g, messages), AMPC_OK);
-    /* a dims node that is read directly stays as it is */
+    /* a dims node with a direct use is kept unchanged */
     k = ir_knowledge_new(module->arena, g);
     ir_node *dims = g->first;
     assert_true(ir_fold(k, dims, 100));

@@ -1,4 +1,4 @@
-/* test_idx.c - IDX files plain and gzipped, in the standard folder, malformed, and Fashion-MNIST. */
+/* test_idx.c - IDX files: plain and gzipped, in the standard folder layout, malformed, and Fashion-MNIST. */
 #include "runtime/data/idx.h"
 #include "tests/unit/scratch.h"
 
@@ -75,8 +75,8 @@ static void test_malformed(void **state)
     assert_int_equal(rt_idx_read(t->folder, 3, t->d, &a), AMPC_IO);
 }
 
-/* Every cut and every flipped bit of a gzip file is refused, or leaves the content as it was (header
- * fields that nobody reads). */
+/* Every truncation and every flipped bit of a gzip file is rejected or leaves the content unchanged (unused header
+ * fields). */
 static void test_damaged_gzip(void **state)
 {
     scratch *t = *state;

@@ -1,7 +1,7 @@
-/* test_import.c - ONNX models into the IR: one case for each form of an operator that changed
- * between opsets, what becomes of initializers, and what is refused, with which code and words.
+/* test_import.c - imports ONNX models: one case for each form of an operator that changed between opsets, the
+ * treatment of initializers, and rejected models with their status and message.
  *
- * Most cases are one row: a node, and the line of IR that must come out of it. */
+ * Most cases are one row: a node and the expected line of IR. */
 #include "frontend/onnx.h"
 #include "frontend/read/tensor.h"
 #include "tests/unit/model_writer.h"
@@ -16,7 +16,7 @@ static ampc_status import_bytes(scratch *t, wire file, const onnx_import_options
     return status;
 }
 
-/* Runs of blanks as one: the printer aligns columns. */
+/* Collapses runs of blanks, since the printer aligns columns. */
 static char *squeezed(arena *a, const char *text)
 {
     char *out = arena_strdup(a, text), *to = out;
@@ -26,7 +26,7 @@ static char *squeezed(arena *a, const char *text)
     return out;
 }
 
-/* The text of the imported model must hold `text`. */
+/* Asserts that the text of the imported model contains `text`. */
 static void expect_text(const ir_module *m, const char *text)
 {
     arena *a = arena_new(0);
@@ -57,7 +57,7 @@ static void expect_refusal(scratch *t, wire file, ampc_status status, const char
     scratch_expect(t, text);
 }
 
-/* x -> node -> y, with the operands of the rows below as initializers. */
+/* Returns the model x -> node -> y, with the operands of the rows below as initializers. */
 static wire one_node(int opset, const char *dims, node *n)
 {
     model m = model_new(opset);
@@ -89,7 +89,7 @@ typedef struct form {
     const char *dims; /* of x */
     const char *op, *inputs;
     const char
-        *attributes; /* "name=1" int, "name=[1,2]" ints, "name='text'", "name=0.5f"; by blanks */
+        *attributes; /* "name=1" int, "name=[1,2]" ints, "name='text'", "name=0.5f"; separated by blanks */
     const char *expect;
 } form;
 
@@ -124,7 +124,7 @@ static node form_node(const form *f)
 
 /* clang-format off */
 static const form forms[] = {
-    /* what changed before 18 */
+    /* changes before opset 18 */
     {11, "2,3,4", "Softmax", "x", "", "softmax %reshape {axis=1} : f32[2,12]"},
     {13, "2,3,4", "Softmax", "x", "", "softmax @x {axis=2} : f32[2,3,4]"},
     {12, "2,3,4", "LogSoftmax", "x", "axis=2", "log_softmax @x {axis=2} : f32[2,3,4]"},
@@ -166,7 +166,7 @@ static const form forms[] = {
     {14, "2,3", "Trilu", "x", "upper=0", "trilu @x {upper=false} : f32[2,3]"},
     {13, "2,3", "Tile", "x,one_one", "", "reshape @x {shape=[2,3]} : f32[2,3]"},
     {11, "2,3", "Concat", "x,x", "axis=-1", "concat @x, @x {axis=1} : f32[2,6]"},
-    /* what changed in 18 to 23 */
+    /* changes in opsets 18 to 23 */
     {18, "2,4", "ReduceMean", "x,one", "keepdims=0", "reduce_mean @x {axes=[1], keepdims=false} : f32[2]"},
     {18, "2,4", "ReduceMean", "x", "noop_with_empty_axes=1", "reshape @x {shape=[2,4]} : f32[2,4]"},
     {18, "2,4", "ReduceMean", "x", "", "reduce_mean @x {axes=[0,1]} : f32[1,1]"},
@@ -211,10 +211,10 @@ static void operator_forms(void **state)
     }
 }
 
-/* ---- refusals of single nodes ---------------------------------------------------------------- */
+/* ---- rejected nodes -------------------------------------------------------------------------- */
 
 typedef struct refusal {
-    form form; /* `expect` is part of the message */
+    form form; /* `expect` is a part of the message */
     ampc_status status;
 } refusal;
 
@@ -267,7 +267,7 @@ static void refused_forms(void **state)
     }
 }
 
-/* ---- refusals of graphs ---------------------------------------------------------------------- */
+/* ---- rejected graphs ------------------------------------------------------------------------- */
 
 static model small_model(int opset)
 {
@@ -396,7 +396,7 @@ static void parameters_and_constants(void **state)
 {
     model m = model_new(11);
     model_input(&m, "x", ONNX_float32, "N,2");
-    model_input(&m, "w", ONNX_float32, "2,2"); /* initializers as inputs, as old files have them */
+    model_input(&m, "w", ONNX_float32, "2,2"); /* initializers listed as inputs, as in old files */
     model_tensor(&m, TENSOR_FLOATS("w", "2,2", 1, 2, 3, 4));
     model_tensor(&m, TENSOR_FLOATS("bound", "", 6));
     model_tensor(&m, TENSOR_FLOATS("exponent", "1", 2));
@@ -421,7 +421,7 @@ static void parameters_and_constants(void **state)
     ir_module_free(out);
 }
 
-/* Big weights are not read: the module knows where they are. */
+/* Large weights are not read: the module stores their location. */
 static void weights_stay_in_their_file(void **state)
 {
     scratch *t = *state;
@@ -523,7 +523,7 @@ static void symbols_and_bindings(void **state)
     scratch_expect(t, "no input has a dimension 'nowhere'");
 }
 
-/* What torch writes for x.view(x.size(0), -1): Shape, Gather, Unsqueeze, Concat, Reshape. */
+/* PyTorch's export of x.view(x.size(0), -1): Shape, Gather, Unsqueeze, Concat, Reshape. */
 static void shape_subgraphs_fold(void **state)
 {
     model m = model_new(13);
@@ -608,7 +608,7 @@ static void losses(void **state)
     }
 }
 
-/* Convolution and the joint forms of the types-only versions. */
+/* Convolution and forms shared by opsets that only added types. */
 static void convolutions(void **state)
 {
     static const struct {
@@ -644,8 +644,8 @@ static void uneven_split(void **state)
                   "split @x {sizes=[3,3,1]} : f32[3,2], f32[3,2], f32[1,2]");
 }
 
-/* Painting a constant mask; with an operand from run time it is refused. */
-/* Duplicates: the last one stays. Among constants the result is one. */
+/* Draws a constant mask; rejected with an operand known only at run time. */
+/* With duplicate indices the last one wins. With constant operands the result is a constant. */
 static void scatter_with_known_indices(void **state)
 {
     for (int known = 0; known < 2; known++) {

@@ -1,14 +1,14 @@
-/* test_infer.c - result types and refusals of every op, one row each: operands, attributes, results or message.
+/* test_infer.c - result types and errors of every op, one row each: operands, attributes, results or message.
  *
  * Operands: types; `_` absent, `@f32[2]` a state, `#f32[2]` a constant. Attributes: name=value. An expectation that
- * begins with `!` is a part of the error message; otherwise the types of the results. */
+ * starts with `!` is a part of the error message; otherwise it lists the result types. */
 #include "ir_rows.h"
 
 typedef struct row {
     const char *op, *operands, *attributes, *want;
 } row;
 
-/* ---- reading rows ---------------------------------------------------------------------------- */
+/* ---- parsing rows ---------------------------------------------------------------------------- */
 
 static ir_value *read_operand(ir_graph *g, const char *word)
 {
@@ -21,7 +21,7 @@ static ir_value *read_operand(ir_graph *g, const char *word)
 
 /* ---- running rows ---------------------------------------------------------------------------- */
 
-/* As many results as types are expected where the op has a variable number of them. */
+/* Returns the number of expected types if the op has a variable number of results. */
 static int count_results(const row *r)
 {
     int n = 0;
@@ -318,7 +318,7 @@ static void test_pool(void **state)
     RUN({"max_pool", "f32[N,3,8,8]", PLAIN2 " kernel=[2,2]", "f32[N,3,7,7] i64[N,3,7,7]"},
         {"max_pool", "u8[1,1,5]", "strides=[2] pads=[0,0] dilations=[1] kernel=[2] ceil=1", "u8[1,1,3] i64[1,1,3]"},
         {"max_pool", "f32[1,1,4]", "strides=[2] pads=[0,0] dilations=[1] kernel=[2] ceil=1", "f32[1,1,2] i64[1,1,2]"},
-        /* the last window would begin in the padding behind */
+        /* the last window would start in the trailing padding */
         {"max_pool", "f32[1,1,2]", "strides=[3] pads=[1,1] dilations=[1] kernel=[2] ceil=1", "f32[1,1,1] i64[1,1,1]"},
         {"max_pool", "f32[1,1,2]", "strides=[2] pads=[1,1] dilations=[1] kernel=[3] ceil=1", "f32[1,1,2] i64[1,1,2]"},
         {"max_pool", "f32[1,1,2*L]", "strides=[2] pads=[0,0] dilations=[1] kernel=[2] ceil=1", "f32[1,1,L] i64[1,1,L]"},
@@ -424,7 +424,7 @@ static void test_broadcast(void **state)
     }
 }
 
-/* The error points at the model's node, or at op and value of a node of our own making. */
+/* The error refers to the model's node, or to the op and value of a node that the compiler created. */
 static void test_location(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* test_json.c - every allocation of jansson failing once while files are written and read: a good file
- * is neither replaced by a bad one nor called damaged, and the status is that of memory. */
+/* test_json.c - each of jansson's allocations fails once while files are written and read: a good file is neither
+ * replaced by a bad one nor reported as damaged, and the status is AMPC_NO_MEMORY. */
 #include "runtime/files/json.h"
 #include "runtime/train/log.h"
 #include "runtime/files/safetensors.h"
@@ -15,7 +15,7 @@ static void fail_call(uint64_t n)
     fail_at = n;
 }
 
-/* Names of many lengths, so that jansson's buffers grow at many places. */
+/* Names of many lengths make jansson's buffers grow at many positions. */
 static ampc_status write_file(scratch *t, const char *path)
 {
     static const float value[4] = {1, 2, 3, 4};
@@ -88,7 +88,7 @@ static void test_reading(void **state)
     }
 }
 
-/* Text that jansson would write in another way, right and wrong. */
+/* Text that jansson would format differently, valid and invalid. */
 static void test_foreign_text(void **state)
 {
     static const char text[] = "{ \"a tensor with a name of some length\" : [1, 2.50, 1e3, \"\\u00e4\"], \"b\": {} }";
@@ -114,7 +114,7 @@ static void test_foreign_text(void **state)
     }
 }
 
-/* The lexer's buffer grows at each power of two: keys, and numbers behind them, that end there. */
+/* The lexer's buffer grows at each power of two: tests keys, and the numbers after them, that end there. */
 static void test_tokens_of_all_lengths(void **state)
 {
     char text[256], key[80];

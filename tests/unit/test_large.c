@@ -1,5 +1,5 @@
-/* test_large.c - a node with very many results, from the file to the plan: work that grows with the square of their
- * number would take minutes and hit the time limit of this program. tools/bench --only growth measures more shapes. */
+/* test_large.c - a node with very many results, from the file to the plan. Work quadratic in their number would need
+ * minutes and exceed this program's time limit. tools/bench --only growth measures more shapes. */
 #include "frontend/onnx.h"
 #include "passes/passes.h"
 #include "runtime/plan/plan.h"
@@ -10,7 +10,7 @@
 
 enum { PARTS = 300000 };
 
-/* x f32[1,PARTS] in columns, and the columns together again, in the other order. */
+/* Splits x f32[1,PARTS] into columns and concatenates them in the reverse order. */
 static wire draw_model(void)
 {
     model m = model_new(18);
@@ -45,7 +45,7 @@ static void check_plan(scratch *t, const ir_module *m)
     assert_int_equal(rt_session_open(m, &o, t->d, &s), AMPC_OK);
     assert_int_equal(rt_session_plan(s, "infer", NULL, 0, NULL, t->d, &p), AMPC_OK);
     assert_int_equal(p->n_steps, 2);
-    /* x and y are read and written once, and so are the parts between them */
+    /* x, y and the parts between them are each read and written once */
     assert_int_equal(rt_plan_sum(p).bytes, 4 * 4 * (int64_t)PARTS);
     assert_int_equal(p->arena_bytes, 64 * (int64_t)PARTS + (4 * PARTS + 63) / 64 * 64);
     rt_session_close(s);

@@ -1,4 +1,4 @@
-/* test_list.c - list files: what is refused and how, what wins, the effective list. */
+/* test_list.c - list files: errors and their messages, precedence, the effective list. */
 #include "passes/amp/list.h"
 #include "tests/unit/scratch.h"
 
@@ -65,7 +65,7 @@ static const row rows[] = {
     {"[rules]\nscaling = 1,1,1,2,1\n", "expected init > 0", AMPC_REJECTED, 2, 11},
 };
 
-/* Loads a list given as text; the arena belongs to the caller. */
+/* Loads a list given as text into the caller's arena. */
 static ampc_status load(scratch *t, const char *text, arena *a, diag *d, amp_list **out)
 {
     scratch_write(t, "x.amplist", text, strlen(text));
@@ -107,7 +107,7 @@ static void test_all_errors_are_listed(void **state)
     arena_free(a);
 }
 
-/* ---- what wins ---- */
+/* ---- precedence ---- */
 
 static void test_globs_and_pins(void **state)
 {
@@ -211,7 +211,7 @@ static char *read_page(const char *name, arena *a)
 static void test_the_reference_has_the_rules(void **state)
 {
     static const struct {
-        const char *key, *meaning, *values; /* each value with ", " behind it */
+        const char *key, *meaning, *values; /* each value followed by ", " */
     } rules[] = {
 #define CHOICE(key, meaning) {#key, meaning, ""
 #define WORD(name, word) "`" word "`, "

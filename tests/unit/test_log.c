@@ -1,4 +1,4 @@
-/* test_log.c - a step log over killed and resumed runs, and the lock of their folder. */
+/* test_log.c - the step log of killed and resumed runs, and the lock of their folder. */
 #include "runtime/files/folder_lock.h"
 #include "runtime/train/log.h"
 #include "tests/unit/scratch.h"
@@ -8,7 +8,7 @@
 
 /* ---- the log ---- */
 
-/* A run with checkpoints in `folder` that goes on after `from` and logs until `to`. */
+/* Runs with checkpoints in `folder`, resuming after step `from` and logging up to step `to`. */
 static void run(scratch *t, const char *folder, uint64_t from, uint64_t to)
 {
     const rt_log_resume resume = {folder, from};
@@ -27,7 +27,7 @@ static void append(scratch *t, const char *text)
     fclose(f);
 }
 
-/* The lines in short: "a" a header of folder a, numbers of steps, "?" anything else. */
+/* Summary of the lines: "a" a header of folder a, step numbers, "?" anything else. */
 static void expect_lines(scratch *t, const char *expected)
 {
     char line[512], text[400] = "";
@@ -57,7 +57,7 @@ static void test_cut_back(void **state)
     append(t, "{\"step\":6,\"epo");
     run(t, "a", 5, 7);
     expect_lines(t, "a 1 2 3 4 a 5 a 6 7 ");
-    run(t, "a", 4, 5); /* fell back to an older checkpoint: runs that had no step before it go as a whole */
+    run(t, "a", 4, 5); /* resumed from an older checkpoint: removes runs without an earlier step */
     expect_lines(t, "a 1 2 3 4 a 5 ");
     run(t, "a", 5, 5); /* killed before a step */
     run(t, "a", 5, 6);
@@ -67,10 +67,10 @@ static void test_cut_back(void **state)
 static void test_cut_to_the_beginning(void **state)
 {
     scratch *t = *state;
-    run(t, "a", 0, 3); /* --resume without a checkpoint yet */
+    run(t, "a", 0, 3); /* --resume, but no checkpoint yet */
     run(t, "a", 0, 2);
     expect_lines(t, "a 1 2 ");
-    run(t, "a", RT_LOG_NOT_RESUMED, 1); /* a run that begins cuts nothing */
+    run(t, "a", RT_LOG_NOT_RESUMED, 1); /* a new run removes nothing */
     expect_lines(t, "a 1 2 a 1 ");
 }
 

@@ -1,5 +1,5 @@
-/* test_maxflow.c - minimum cuts against all cuts of small networks, and against their own certificate on big ones: the
- * capacity of the cut that is found equals the flow, so neither can be wrong. */
+/* test_maxflow.c - minimum cuts, compared with all cuts of small networks and, on large ones, with their certificate:
+ * the capacity of the returned cut equals the flow, which proves both optimal. */
 #include "ir/philox.h"
 #include "passes/amp/maxflow.h"
 
@@ -75,7 +75,7 @@ static void equals_the_best_of_all_cuts(void **state)
             if ((side & 3) == 2 && capacity_of(&n, side) < best) best = capacity_of(&n, side);
         for (uint32_t side = 0; side < 1u << n.vertices; side++)
             if ((side & 3) == 2 && capacity_of(&n, side) == best)
-                smallest &= side; /* best cuts are a lattice */
+                smallest &= side; /* minimum cuts form a lattice */
         const maxflow *m = solve(&n, &value);
         for (uint32_t v = 0; v < n.vertices; v++) found |= (uint32_t)maxflow_on_sink_side(m, v) << v;
         assert_int_equal(value, best);
@@ -103,7 +103,7 @@ static void long_chains(void **state)
     (void)state;
     network n = open_network(60000, 7);
     add(&n, 0, 2, (int64_t)1 << 40, 0);
-    for (uint32_t v = 2; v < n.vertices; v++) { /* every vertex takes a little of what comes down the chain */
+    for (uint32_t v = 2; v < n.vertices; v++) { /* every vertex diverts some of the flow along the chain */
         add(&n, v, 1, 1 + draw(&n, 5), 0);
         if (v + 1 < n.vertices) add(&n, v, v + 1, 100000 + draw(&n, 1000), 100000);
     }

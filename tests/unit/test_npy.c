@@ -1,4 +1,4 @@
-/* test_npy.c - .npy and .npz round trips, files as NumPy and zip tools write them, malformed ones. */
+/* test_npy.c - .npy and .npz round trips, files in the format of NumPy and zip tools, malformed files. */
 #include "runtime/files/io.h"
 #include "runtime/data/npy.h"
 #include "runtime/data/npz.h"
@@ -69,7 +69,7 @@ static void test_bytes_are_numpys(void **state)
     assert_int_equal(rt_npy_header(&a, header) % 64, 0);
 }
 
-/* ---- headers by hand ---- */
+/* ---- hand-written headers ---- */
 
 #define HEAD(descr, order, shape)                                                                  \
     "{'descr': " descr ", 'fortran_order': " order ", 'shape': " shape ", }\n"
@@ -156,7 +156,7 @@ static void test_cut_anywhere(void **state)
     for (int version = 1; version <= 3; version++) {
         size_t n = build(bytes, version, HEAD("'<f4'", "False", "(2, 3)"), 24);
         for (size_t cut = 0; cut < n; cut++) {
-            char *copy = malloc(cut + 1); /* exact size, so that an overrun is seen */
+            char *copy = malloc(cut + 1); /* exact size, which makes an overrun detectable */
             memcpy(copy, bytes, cut);
             assert_int_equal(rt_npy_parse("b", copy, cut, IR_NO_DTYPE, t->d, &a), AMPC_REJECTED);
             free(copy);
@@ -213,7 +213,7 @@ static void test_npz_round_trip(void **state)
     for (int i = 0; i < 3; i++) rt_array_clear(&a[i]);
 }
 
-/* Members as another tool packs them. */
+/* Packs members in the way other tools do. */
 static void pack(scratch *t, const char *name, const void *bytes, size_t n, bool deflate,
                  bool twice)
 {
@@ -273,7 +273,7 @@ static void test_bad_npz(void **state)
     free(zip);
 }
 
-/* Any damage is refused or harmless; the sanitizers watch. */
+/* Damage is either rejected or harmless; sanitizers detect the rest. */
 static void test_damaged_npz(void **state)
 {
     scratch *t = *state;

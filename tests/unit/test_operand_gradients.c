@@ -1,10 +1,10 @@
-/* test_operand_gradients.c - every form of every operator in frontend/lower/onnx_ops.def: a trainable initializer as any operand
- * that a derivative goes through gets that derivative.
+/* test_operand_gradients.c - every form of every operator in frontend/lower/onnx_ops.def: a trainable initializer in
+ * any differentiable operand position receives its gradient.
  *
- * All float operands of a node are initializers at once, so that whatever folds or reads them while compiling is seen:
- * they must be parameters after the compilation, and d(loss)/d(operand) must be that of central differences. Which
- * operands have no derivative is as in ONNX (Operators.md), except that a training-form running statistic has none.
- * A form without a row here fails the first test, so does one whose rows leave an operand out. */
+ * All float operands of a node are initializers at once, to detect compile-time folding and reading of them: they
+ * must still be parameters after compilation, and d(loss)/d(operand) must equal central differences. The
+ * non-differentiable operands are those of ONNX (Operators.md), plus running statistics in training form. A form
+ * without a row fails the first test, as does one whose rows omit an operand. */
 #include "frontend/onnx.h"
 #include "frontend/read/tensor.h"
 #include "passes/passes.h"
@@ -19,9 +19,9 @@ enum { MAX_OPERANDS = 5, MAX_FORMS = 128, MAX_CELLS = 256 };
 
 typedef enum kind {
     ABSENT,
-    PARAM,    /* float, trained: of both signs, no two alike, none near 0 */
-    POSITIVE, /* the same, all above 0 */
-    NUMBERS,  /* float, no derivative goes through it */
+    PARAM,    /* float, trained: of both signs, all distinct, none near 0 */
+    POSITIVE, /* the same, all positive */
+    NUMBERS,  /* float, not differentiable */
     INTS,
     BOOLS
 } kind;
@@ -110,15 +110,16 @@ static const row rows[] = {
     {"ReduceMean", 18, {P("2,3"), I("1", 0)}, NULL, NULL, false},
     {"ReduceSum", 11, {P("2,3")}, "axes=1,", NULL, false},
     {"ReduceSum", 13, {P("2,3"), I("1", 0)}, NULL, NULL, false},
-    {"If", 16, {B("", 1)}, NULL, NULL, false}, /* its branches read a parameter outside */
+    {"If", 16, {B("", 1)}, NULL, NULL, false}, /* its branches capture a parameter */
 };
 
-/* Operators whose results are integers, or whose operands say what to make, not what of (ONNX: non-differentiable). */
+/* Operators with integer results, or whose operands select what to compute rather than provide data (ONNX:
+ * non-differentiable). */
 static const char *const without[] = {
     "Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual", "And", "Or", "Xor", "Not", "Mod", "Shape", "Size",
     "Constant", "ConstantOfShape", "Range", NULL};
 
-/* ---- is everything covered? ----------------------------------------------------------------------- */
+/* ---- coverage ------------------------------------------------------------------------------------- */
 
 static const struct {
     const char *op;
@@ -216,7 +217,7 @@ static void add_branch(node *n, const char *name, const char *op)
     node_graph(n, name, &body);
 }
 
-static const operand outside = P("2,3"); /* what the branches of If read */
+static const operand outside = P("2,3"); /* captured by the branches of If */
 
 static model model_of(const row *r)
 {

@@ -1,9 +1,10 @@
-/* test_operands.c - nodes that no exporter would write: for every operator each operand absent in turn, too few and too
- * many operands and results, operands of any rank and type, attributes missing or out of range. Each node is refused,
- * with a message that names it, or lowered (or carried along) to a graph that verifies; nothing may crash.
+/* test_operands.c - nodes that no exporter writes: for every operator, each operand absent in turn, too few and too
+ * many operands and results, operands of any rank and type, attributes missing or out of range. Each node is either
+ * rejected with a message that names it, or lowered (or imported as opaque) to a graph that verifies; nothing may
+ * crash.
  *
- * All nodes of an operator stand in one model: lowering goes on behind a node that fails. Those that no message names
- * make a second model, which must import. */
+ * All nodes of an operator are in one model, since lowering continues after an error. The nodes that no message names
+ * form a second model, which must import. */
 #include "frontend/onnx.h"
 #include "frontend/read/tensor.h"
 #include "tests/unit/model_writer.h"
@@ -13,7 +14,7 @@
 
 enum { MOST_OPERANDS = 11, MOST_RESULTS = 6, MOST_NODES = 1024 };
 
-static int drawn = 60; /* nodes of an operator with drawn operands and attributes */
+static int drawn = 60; /* nodes per operator with random operands and attributes */
 static uint32_t base_seed = 1, seed;
 static const char *only; /* operator; NULL: all */
 
@@ -41,11 +42,11 @@ static void add_operands(model *m)
     model_tensor(m, TENSOR_FLOATS("scale", "4", 1, 1, 2, -1e30f));
 }
 
-/* ---- attributes that the importer knows -------------------------------------------------------- */
+/* ---- attributes that the importer reads -------------------------------------------------------- */
 
 typedef struct attribute {
     char name[32];
-    char kind; /* int, float, text, list: the first letter */
+    char kind; /* int, float, text or list: the first letter */
 } attribute;
 
 static struct {
@@ -63,7 +64,7 @@ static void know(const char *name, size_t n, char kind)
     known.items[known.count++] = a;
 }
 
-/* Every attribute that a source of the frontend reads by name. */
+/* Collects every attribute that a source file of the frontend reads by name. */
 static void know_attributes(const char *path)
 {
     static const struct {
@@ -132,7 +133,7 @@ static void add_attribute(node *n, const attribute *a)
     }
 }
 
-/* Results that are its inputs, or the number of the run. */
+/* Adds a graph whose results are its inputs, or the iteration number. */
 static void add_graph(node *n, const char *name, const char *prefix)
 {
     model m = model_new(1);
@@ -154,7 +155,7 @@ static void add_graph(node *n, const char *name, const char *prefix)
 typedef struct plan { /* one node */
     const char *in[MOST_OPERANDS];
     int n_in, n_out;
-    uint32_t attributes; /* where their values start in the drawn ones; 0: none */
+    uint32_t attributes; /* start of their values in the random sequence; 0: none */
     bool refused;
 } plan;
 
@@ -177,7 +178,7 @@ static void fill(const char **in, const char *name)
     for (int i = 0; i < MOST_OPERANDS; i++) in[i] = name;
 }
 
-/* The same ones whatever came before. */
+/* Makes the random sequence independent of earlier nodes. */
 static void seed_draw(const char *op, uint32_t number)
 {
     seed = base_seed;
@@ -246,7 +247,7 @@ static wire model_of(const char *op, int opset)
 
 /* ---- running them ------------------------------------------------------------------------------ */
 
-/* Marks the node that an error names, or whose result it names. */
+/* Marks the node that an error names directly or through one of its results. */
 static void mark(void *user, diag_level level, const char *message)
 {
     const char *at = strstr(message, "node 'n"), *result = strstr(message, " 'y");
@@ -295,7 +296,7 @@ static void test_carried(void **state)
         for EACH_OPSET(opset) check_operator(*state, o->name, opset, true);
 }
 
-/* ---- operators that are lowered ---------------------------------------------------------------- */
+/* ---- lowered operators ------------------------------------------------------------------------- */
 
 typedef struct row {
     const char *op;
@@ -316,8 +317,8 @@ static void test_lowered(void **state)
                 check_operator(*state, rows[i].op, opset, false);
 }
 
-/* A node that cannot be lowered is carried without a second look at its operands: what the row demands is at least what
- * the schema does. */
+/* A node that cannot be lowered is imported as opaque without further checks of its operands, so rows must be at
+ * least as strict as the schema. */
 static void test_rows_keep_to_the_schema(void **state)
 {
     (void)state;
@@ -331,7 +332,7 @@ static void test_rows_keep_to_the_schema(void **state)
     }
 }
 
-/* test_operands [SEED [OPERATOR]]: with a seed all opsets and more nodes, drawn from it. */
+/* usage: test_operands [SEED [OPERATOR]]. A seed selects all opsets and more nodes, drawn from it. */
 int main(int argc, char **argv)
 {
     only = argc > 2 ? argv[2] : NULL;

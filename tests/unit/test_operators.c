@@ -1,5 +1,5 @@
-/* test_operators.c - every operator of ONNX has a colour in the default profile, and it is the one of the merged table below:
- * what the mixed-precision converters in use agree on. A row: operators, colour for fp16, colour for bf16. */
+/* test_operators.c - every ONNX operator has a colour in the default profile, which equals that of the table below, a
+ * merge of the lists in common mixed-precision converters. A row: operators, colour for fp16, colour for bf16. */
 #include "frontend/onnx.h"
 #include "passes/amp/list.h"
 #include "tests/unit/scratch.h"
@@ -50,13 +50,13 @@ static const row rows[] = {
     {"ConvInteger MatMulInteger BitShift BitwiseAnd BitwiseOr BitwiseXor", IR_CLEAR, IR_CLEAR, NULL},
     {"BitwiseNot And Or Xor Not Shape Size", IR_CLEAR, IR_CLEAR, NULL},
     {"StringConcat StringSplit StringNormalizer RegexFullMatch ImageDecoder", IR_CLEAR, IR_CLEAR, NULL},
-    {"Cast CastLike If Loop Scan SequenceMap", IR_CLEAR, IR_CLEAR, NULL}, /* by rules of their own */
+    {"Cast CastLike If Loop Scan SequenceMap", IR_CLEAR, IR_CLEAR, NULL}, /* by special rules */
     {"SequenceConstruct SequenceAt SequenceInsert SequenceErase SequenceEmpty SequenceLength", IR_CLEAR, IR_CLEAR, NULL},
     {"SplitToSequence ConcatFromSequence Optional OptionalGetElement OptionalHasElement", IR_CLEAR, IR_CLEAR, NULL},
     {"Adam Adagrad Momentum", IR_BLACK, IR_BLACK, NULL},
 };
 
-/* The colour of operator `op` in a module of its own. */
+/* Returns the colour of operator `op` in a module that contains only this operator. */
 static ir_colour colour_of(scratch *t, const char *op, const char *values, ir_dtype low)
 {
     char text[512];

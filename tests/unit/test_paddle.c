@@ -1,9 +1,8 @@
-/* test_paddle.c - the profiles of PaddlePaddle against what its own pass does: small programs, for each the number of
- * casts inserted and the type of every node's first result. The programs are those of PaddlePaddle's tests or
- * were put
- * through its pass; tests/paddle/compare.py does the same with random ones.
+/* test_paddle.c - the PaddlePaddle profiles compared with PaddlePaddle's own pass: for small programs, the number of
+ * inserted casts and the type of every node's first result. The programs come from PaddlePaddle's tests or were run
+ * through its pass; tests/paddle/compare.py does the same with random programs.
  *
- * Casts that the model brings along are not counted here; its graph outputs are not restored to f32. */
+ * Casts already in the model are not counted; graph outputs are not restored to f32. */
 #include "tests/compile.h"
 #include "tests/unit/scratch.h"
 
@@ -53,7 +52,7 @@ static const program conv_cast_linear = {
     "  %d = add %m, @b2 : f32[2,4] !Add \"bias\"\n"
     "  %s = softmax %d : f32[2,4] !Softmax \"softmax\"\n" MEAN("%s") "  output \"y\" = %mean\n"};
 
-/* A number of the model that scales is an attribute, whatever the level. */
+/* A scalar factor of the model is an attribute at every level. */
 static const program scaled = {
     "param @k : f32[] = 2\n", "@x : f32[4,4]",
     "  %s = mul @x, @k : f32[4,4] !Mul \"s\"\n"
@@ -146,7 +145,7 @@ static const program mlp = {
     "  %dr, %dm = dropout %r1, @rng : f32[8,16], bool[8,16] !Dropout \"dropout\"\n" MEAN("%dr")
     "  output \"y\" = %mean\n"};
 
-/* The guard of PaddlePaddle's test is the nodes that are not called outside/... */
+/* In PaddlePaddle's test, the guard contains the nodes not named outside/... */
 static const program guarded = {
     "param @w : f32[4,1,3,3] = zero\nparam @b : f32[4] = zero\nparam @fw : f32[36,10] = zero\n"
     "param @fb : f32[10] = zero\n" BN_PARAMS("1"),
@@ -200,7 +199,7 @@ static const program tied = {
     "state @rng : i64[2] = [0, 0]\n",
     "@ids : i64[8]", EMBEDDING_BODY(LINEAR("d", "%t", "emb"))};
 
-/* conv with bias, relu, linear with bias, softmax, mean: the example of PaddlePaddle's operator statistics. */
+/* conv with bias, relu, linear with bias, softmax, mean: the example in PaddlePaddle's operator statistics. */
 static const program documented = {
     "param @w : f32[6,1,3,3] = zero\nparam @b : f32[6] = zero\nparam @w2 : f32[4,4] = zero\nparam @b2 : "
     "f32[4] = zero\n",
@@ -215,7 +214,7 @@ static const program documented = {
     "  %mean = reduce_mean %s {axes=[0,1,2,3], keepdims=false} : f32[] !ReduceMean \"mean\"\n"
     "  output \"y\" = %mean\n"};
 
-/* Orphans, constants, names, integers that a f32 op made. */
+/* Gray nodes without low producers, constants, names, integers computed by an f32 op. */
 static const program orphans = {"param @w : f32[4,4] = zero\nconst @limit : f32[4] = zero\n",
                                 "@x : f32[4,4], @y : f32[4,4], @learning_rate_0 : f32[1]",
                                 "  %a = add @x, @y : f32[4,4] !Add \"orphan\"\n"
@@ -227,7 +226,7 @@ static const program orphans = {"param @w : f32[4,4] = zero\nconst @limit : f32[
                                 "  %g = add %m, %k : f32[4,4] !Add \"after\"\n"
                                 "  output \"y\" = %g\n  output \"l\" = %l\n"};
 
-/* White, black and gray by condition. */
+/* Operators that are white, black or gray depending on a condition. */
 static const program conditions = {
     "param @w5 : f32[2,2,3,3,3] = zero\nparam @wd : f32[4,1,3,3] = zero\nparam @wg : f32[4,2,3,3] = zero\n"
     "param @w : f32[4,4,3,3] = zero\nconst @two : f32[] = 2\nconst @three : f32[] = 3\nconst @zero : f32[] = "
@@ -428,7 +427,7 @@ static void run(scratch *t, const row *r, ir_dtype low)
     check_types(r, m, low);
     if (c->report.casts_inserted != r->casts)
         fail_msg("%s, %s, O%d: %d casts, not %d", r->id, r->profile, (int)r->level, c->report.casts_inserted, r->casts);
-    /* and the clean-ups leave something sound */
+    /* and the clean-up passes keep the graph valid */
     static const char *const clean[] = {"fold_casts", "cse", "dce"};
     for (int i = 0; i < 3; i++)
         if (pass_run(m, clean[i], c) != AMPC_OK) fail_msg("%s: %s", r->id, messages);
@@ -471,7 +470,7 @@ static void test_cast_names(void **state)
     }
 }
 
-/* The colour that the effective lists have for an operator: T1. */
+/* Asserts the colour that the effective list has for an operator. T1. */
 static void expect_listed(const char *profile, const char *white, const char *black, const char *op, int colour)
 {
     arena *a = arena_new(0);
@@ -579,7 +578,8 @@ static void test_scaling(void **state)
     }
 }
 
-/* A target without kernels: highest priority, over white lines of the user too; 1.8 never asks. */
+/* A target without kernels has the highest priority, even over white entries of the user; profile 1.8 never checks
+ * it. */
 static void test_unsupported(void **state)
 {
     scratch *t = *state;

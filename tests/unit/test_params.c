@@ -1,5 +1,5 @@
-/* test_params.c - which initializers training moves: names that exporters generate, their metadata, masks of a softmax,
- * --train and --freeze over these, and what a training step does to a mask. */
+/* test_params.c - which initializers are trained: exporter-generated names, their metadata, softmax masks, --train
+ * and --freeze for these, and the effect of a training step on a mask. */
 #include "frontend/onnx.h"
 #include "frontend/read/tensor.h"
 #include "passes/passes.h"
@@ -32,7 +32,7 @@ static void add_message(void *user, diag_level level, const char *message)
     if (level == DIAG_NOTE) add_text(user, message);
 }
 
-/* Names separated by commas; `passes` NULL: all of them. */
+/* Names separated by commas; `passes` NULL: all passes. */
 typedef struct choice {
     const char *train[4], *freeze[4];
     const char *loss, *loss_output, *pass;
@@ -65,7 +65,7 @@ static ampc_status run_passes(ir_module *m, const compile_options *o, const char
     return status;
 }
 
-/* NULL: refused; the diag has the message. */
+/* Returns NULL if the model is rejected; the diag has the message. */
 static ir_module *compile_file(scratch *t, const char *path, const choice *c, text_log *log)
 {
     ir_module *m = NULL;
@@ -97,7 +97,7 @@ static ir_module *compile_net(scratch *t, model *m, const choice *c, text_log *l
 
 static const choice only_params = {.loss = "mse", .pass = "params"};
 
-/* "trained", "frozen", "constant", "buffer", or "gone". */
+/* Returns "trained", "frozen", "constant", "buffer", or "gone". */
 static const char *state_of(const ir_module *m, const char *name)
 {
     const ir_storage *s = ir_storage_find(m, name);
@@ -170,7 +170,7 @@ static const struct {
     {"burst", false},
 };
 
-/* y = x * s, with s of `dims`. */
+/* Returns the model y = x * s with s of `dims`. */
 static model scale_model(const char *name, const char *dims)
 {
     static const float values[2] = {0.5f, 2};
@@ -211,7 +211,7 @@ static void several_elements_are_not_judged_by_name(void **state)
     }
 }
 
-/* Kinds of storage without a loss are those that inference always had: names play no role in a conversion. */
+/* Without a loss, storage has the same kinds as for inference: names do not matter in a conversion. */
 static void inference_holds_nothing(void **state)
 {
     static const choice inference = {.pass = "params"};
@@ -257,18 +257,18 @@ static void metadata_decides(void **state)
         {"val_3", "", KIND, "PARAMETER", "trained"}, /* whatever its name */
         {"clone", "", KIND, "PARAMETER", "trained"},
         {"scale", "", KIND, "BUFFER", "constant"},
-        {"scale", "2", KIND, "BUFFER", "constant"}, /* however many elements */
+        {"scale", "2", KIND, "BUFFER", "constant"}, /* whatever its size */
         {"lifted", "2", KIND, "CONSTANT_TENSOR", "constant"},
-        {"scale", "2", KIND, "USER_INPUT", "trained"}, /* says nothing */
+        {"scale", "2", KIND, "USER_INPUT", "trained"}, /* not a category of storage */
         {"val_9", "", KIND, "USER_INPUT", "constant"},
         {"clone", "", FOLDED, "['lifted_tensor_0']", "constant"},
         {"triu", "2", FOLDED, "['full', 'val_2']", "constant"},
         {"new_full", "", FOLDED, "[]", "constant"},
         {"val_38", "2", FOLDED, "['fc.weight']", "trained"},
         {"exp", "", FOLDED, "['val_1', 'logit_scale']", "trained"},
-        {"exp", "", FOLDED, "['logit_scale_2']", "constant"}, /* only begins like a parameter */
-        {"exp", "", FOLDED, "['scale']", "constant"},         /* only ends like one */
-        {"broken", "", FOLDED, "['fc.weight", "trained"},     /* damaged lists are read to their end */
+        {"exp", "", FOLDED, "['logit_scale_2']", "constant"}, /* a parameter's name is only its prefix */
+        {"exp", "", FOLDED, "['scale']", "constant"},         /* a parameter's name is only its suffix */
+        {"broken", "", FOLDED, "['fc.weight", "trained"},     /* damaged lists are parsed to their end */
         {"broken", "2", FOLDED, "'", "constant"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -287,7 +287,7 @@ static void metadata_decides(void **state)
 
 /* ---- masks ------------------------------------------------------------------------------------- */
 
-/* y = softmax(x combined with the tensor m[4,4] in some way) w; "one", "minus" and "cond" are there to be used. */
+/* y = softmax(x combined with the tensor m[4,4] in some way) w; "one", "minus" and "cond" are for the forms. */
 typedef void mask_form(model *m);
 
 static void add_form(model *m) { model_node(m, "Add", "x,m", "s"); }
@@ -297,7 +297,7 @@ static void subtract_form(model *m) { model_node(m, "Sub", "x,m", "s"); }
 static void select_form(model *m) { model_node(m, "Where", "cond,x,m", "s"); }
 static void max_form(model *m) { model_node(m, "Max", "x,m", "s"); }
 
-/* (1 - m) * -10000 + x, as BERT has it */
+/* (1 - m) * -10000 + x, as in BERT */
 static void extended_form(model *m)
 {
     model_node(m, "Sub", "one,m", "a");
@@ -305,7 +305,7 @@ static void extended_form(model *m)
     model_node(m, "Add", "x,b", "s");
 }
 
-/* x * m - 1e4 * (1 - m), as the first GPT-2 has it */
+/* x * m - 1e4 * (1 - m), as in GPT */
 static void blend_form(model *m)
 {
     model_node(m, "Mul", "x,m", "a");
@@ -384,7 +384,7 @@ static void values_of_masks(void **state)
         {0, -1e9f, true},   {0, -10000, true},      {0, -INFINITY, true}, {0, -3.4028235e38f, true},
         {0, -65504, true},  {-0.0f, -1e9f, true},   {1, 0, true},         {0, 1, true},
         {-1e9f, -1e9f, true},
-        {0, 10000, true}, /* of Sub; no learned tensor looks like that either */
+        {0, 10000, true}, /* of Sub; learned tensors do not look like this either */
         {0, 0, false},      {1, 1, false},          {0, -100, false},     {0, -9999, false},
         {0, 2, false},      {-1, 1, false},         {0.5f, -1e9f, false}, {1, -1e9f, false},
         {1e9f, -1e9f, false}, {NAN, -1e9f, false},  {0, 0.02f, false},    {1e9f, 1e9f, false},
@@ -404,7 +404,7 @@ static void values_of_several_kinds(void **state)
     fill(cells, 0, -1e9f);
     cells[3] = -INFINITY; /* a padding mask added to a causal one */
     assert_string_equal(masked(*state, add_form, cells, "4,4"), "constant");
-    cells[CELLS - 1] = 0.25f; /* the last element counts, too */
+    cells[CELLS - 1] = 0.25f; /* the last element matters too */
     assert_string_equal(masked(*state, add_form, cells, "4,4"), "trained");
 }
 
@@ -413,7 +413,7 @@ static void uses_of_masks(void **state)
     static const struct {
         mask_form *form;
         float low, high;
-        const char *state; /* "gone": folded into what is computed from it */
+        const char *state; /* "gone": folded into a value computed from it */
     } rows[] = {
         {add_first_form, 0, -1e9f, "constant"}, {multiply_form, 1, 0, "constant"}, {subtract_form, 0, 10000, "constant"},
         {select_form, 0, -1e9f, "constant"},    {max_form, 0, -1e9f, "constant"},  {extended_form, 1, 0, "gone"},
@@ -428,7 +428,7 @@ static void uses_of_masks(void **state)
     }
 }
 
-/* GPT-2's buffer masked_bias is one element; a learned temperature before a softmax is, too. */
+/* GPT-2's buffer masked_bias has one element, as does a learned temperature before a softmax. */
 static void single_elements_before_a_softmax(void **state)
 {
     static const struct {
@@ -447,7 +447,7 @@ static void single_elements_before_a_softmax(void **state)
         }
 }
 
-/* Above the size that an import reads: its bytes stay in the file, and pass params reads them there. */
+/* Above the size that the importer reads, the bytes stay in the file, where pass params reads them. */
 static void large_masks_stay_in_their_file(void **state)
 {
     enum { ROWS = 640 };
@@ -471,7 +471,7 @@ static void large_masks_stay_in_their_file(void **state)
     }
 }
 
-/* ---- what is constant anyway ------------------------------------------------------------------- */
+/* ---- always constant --------------------------------------------------------------------------- */
 
 static void constants_of_the_graph(void **state)
 {
@@ -522,9 +522,9 @@ static void train_releases_what_it_names(void **state)
         const char *w, *m, *val;
     } rows[] = {
         {{.train = {NULL}}, "trained", "constant", "constant"},
-        {{.train = {"*"}}, "trained", "constant", "constant"}, /* a glob releases nothing */
+        {{.train = {"*"}}, "trained", "constant", "constant"}, /* globs release nothing */
         {{.train = {"[mw]"}}, "trained", "constant", "constant"},
-        {{.train = {"m"}}, "frozen", "trained", "constant"}, /* trains only what it names */
+        {{.train = {"m"}}, "frozen", "trained", "constant"}, /* trains only the named ones */
         {{.train = {"w", "m"}}, "trained", "trained", "constant"},
         {{.train = {"*", "m", "val_7"}}, "trained", "trained", "trained"},
         {{.freeze = {"*"}}, "frozen", "constant", "constant"},
@@ -658,7 +658,7 @@ static void train_steps(scratch *t, const ir_module *m, int steps)
     rt_session_close(s);
 }
 
-/* AdamW's weight decay moves what it trains even where the gradient is zero. */
+/* The weight decay of AdamW changes trained tensors even if the gradient is zero. */
 static void a_mask_does_not_move(void **state)
 {
     float cells[CELLS];
@@ -681,8 +681,8 @@ static int count_op(const ir_module *m, const char *graph, ir_op op)
     return n;
 }
 
-/* x * 0.5 * (1 + erf(x / sqrt(2))) with initializers for numbers, as optimized exports have it: one gelu, and one
- * gradient of gelu, in a training step. */
+/* x * 0.5 * (1 + erf(x / sqrt(2))) with initializers for scalars, as in optimized exports: a training step has one
+ * gelu and one gelu gradient. */
 static void gelu_is_recognised_in_training(void **state)
 {
     for (int generated = 0; generated < 2; generated++) {
@@ -714,7 +714,7 @@ static void gelu_is_recognised_in_training(void **state)
 
 /* ---- the goldens ------------------------------------------------------------------------------- */
 
-/* What PyTorch trains is trained without any option. */
+/* Whatever PyTorch trains is trained without any option. */
 static void expect_trained(scratch *t, const char *folder)
 {
     char path[1200];

@@ -1,6 +1,5 @@
-/* test_patterns.c - what pass patterns recognises, by random graphs: every way to write LayerNorm and GELU that the
- * generator knows becomes one node, and whatever becomes of one in which something is not as it should be, its outputs
- * are what they were, in f64. */
+/* test_patterns.c - tests pass patterns with random graphs: every spelling of LayerNorm and GELU that the generator
+ * produces becomes one node, and whether or not a defective spelling is recognized, its outputs stay equal, in f64. */
 #include "scratch.h"
 
 #include "ir/ir.h"
@@ -15,11 +14,11 @@ enum { RANK = 3, ROWS = 2, COLUMNS = 3, DEPTH = 4, ELEMENTS = ROWS * COLUMNS * D
 typedef struct generator {
     ir_builder b;
     ir_module *m;
-    ir_value *x, *other; /* inputs of one shape */
+    ir_value *x, *other; /* inputs of equal shape */
     ir_value *centred, *mean; /* that may be shared */
     uint64_t state;
     bool near;   /* something may be wrong */
-    int wrong;   /* how often it is */
+    int wrong;   /* number of defects */
     int outputs;
     int axis;
     bool tanh;
@@ -49,12 +48,12 @@ static ir_value *constant(generator *g, double v)
 {
     if (!goes_wrong(g)) return ir_scalar(&g->b, IR_f64, v);
     if (roll(g, 2)) return ir_scalar(&g->b, IR_f64, v * (roll(g, 2) ? 1.001 : -1));
-    ir_type type = ir_type_make(IR_f64, 1, (int64_t[]){DEPTH}); /* several numbers */
+    ir_type type = ir_type_make(IR_f64, 1, (int64_t[]){DEPTH}); /* several values */
     double many[DEPTH] = {v, v, v * 1.5, v};
     return ir_constant(&g->b, "many", &type, many);
 }
 
-/* Read outside, from time to time. */
+/* Sometimes adds a use outside the pattern. */
 static ir_value *tap(generator *g, ir_value *v)
 {
     char name[16];
@@ -71,7 +70,7 @@ static ir_value *binary(generator *g, ir_op op, ir_value *a, ir_value *b)
     return tap(g, swapped ? ir_binary(&g->b, op, b, a) : ir_binary(&g->b, op, a, b));
 }
 
-/* v by its double, or v as it is: both orders of halving. */
+/* Halves v by a multiplication or a division. */
 static ir_value *halve(generator *g, ir_value *v)
 {
     return roll(g, 2) ? binary(g, IR_OP_mul, v, constant(g, 0.5)) : binary(g, IR_OP_div, v, constant(g, 2));
@@ -125,7 +124,7 @@ static ir_value *inverse(generator *g)
     }
 }
 
-/* A scale or bias: the normalised dimensions, perhaps behind ones; wrong: a shape that only happens to broadcast. */
+/* A scale or bias with the normalized dimensions, possibly after ones. Defect: a shape that merely broadcasts. */
 static ir_value *weight(generator *g, const char *name)
 {
     static const int64_t dims[RANK] = {ROWS, COLUMNS, DEPTH};
@@ -298,7 +297,7 @@ static void expect_equal(rt_session *a, rt_session *b, unsigned seed)
     }
 }
 
-/* Whether something was recognised; the outputs are the same in any case. */
+/* Returns whether a pattern was recognized; in either case asserts that the outputs are equal. */
 static bool recognises(scratch *t, ir_module *m, unsigned seed)
 {
     compile_options o = compile_options_default();

@@ -1,8 +1,7 @@
-/* test_peers.c - what other converters to mixed precision got wrong, a test each. The bug stands above its test.
+/* test_peers.c - bugs of other mixed-precision converters, one test each. The bug is described above its test.
  *
- * check() converts a model, and then holds three things together: the model in f32, our own run of it in fp16,
- * and the
- * model that is written, read back and run as it says. */
+ * check() converts a model and compares three results: the model in f32, our own run in fp16, and the emitted model,
+ * read back and run with the types that it has. */
 #include "frontend/onnx.h"
 #include "frontend/read/tensor.h"
 #include "passes/passes.h"
@@ -37,7 +36,7 @@ static compile_options options_at(pass_level level)
     return o;
 }
 
-/* `text`: what the compiler explains; NULL: nobody asks. */
+/* `text`: receives the compiler's explanations; NULL: none. */
 static ampc_status run_passes(ir_module *m, const compile_options *o, FILE *text, diag *d)
 {
     arena *a = arena_new(0);
@@ -71,7 +70,7 @@ static ir_module *compile_file(scratch *t, const char *name, compile_options o, 
     return compile_told(t, name, o, foreign, NULL);
 }
 
-/* All outputs one behind the other. */
+/* Runs the graph and concatenates all outputs. */
 static void run(scratch *t, const char *name, compile_options o, input in, result *out)
 {
     ir_module *m = compile_file(t, name, o, false);
@@ -104,7 +103,7 @@ static void save(scratch *t, model *m)
     wire_free(&file);
 }
 
-/* m.onnx -> new.onnx in fp16; close what is returned. */
+/* Converts m.onnx to new.onnx in fp16. The caller closes the result. */
 static onnx_file *convert(scratch *t, bool foreign)
 {
     onnx_file *f;
@@ -144,7 +143,7 @@ static onnx_file *check(scratch *t, model *m, input in, double most)
     return f;
 }
 
-/* ---- looking at what was written ------------------------------------------------------------- */
+/* ---- inspecting the emitted model ------------------------------------------------------------ */
 
 static const Onnx__NodeProto *find_op(const onnx_file *f, const char *op)
 {
@@ -161,7 +160,7 @@ static int count_ops(const onnx_file *f, const char *op)
     return n;
 }
 
-/* 0: none of that name. */
+/* Returns 0 if there is no tensor of that name. */
 static int type_of_tensor(const onnx_file *f, const char *name)
 {
     for (size_t i = 0; i < f->model->graph->n_initializer; i++)
@@ -174,7 +173,7 @@ static int type_of_output(const onnx_file *f, size_t i)
     return f->model->graph->output[i]->type->tensor_type->elem_type;
 }
 
-/* A model with the input x[N,columns]. */
+/* Returns a model with the input x[N,columns]. */
 static model new_model(const char *columns)
 {
     char dims[32];
@@ -184,7 +183,7 @@ static model new_model(const char *columns)
     return m;
 }
 
-/* The same with h, a white matrix product of it. */
+/* The same with h, a white matmul of x. */
 static model new_product(void)
 {
     model m = new_model("2");
@@ -202,9 +201,9 @@ static void cast_node(model *m, const char *from, const char *to, int type)
 
 static const input small = {3, 2, 0.5f};
 
-/* ---- A. the output is no valid model --------------------------------------------------------- */
+/* ---- A. invalid output models ---------------------------------------------------------------- */
 
-/* onnxconverter-common 320: a Cast(to=float) of the model before a black operator was left with a low result. */
+/* onnxconverter-common 320: a Cast(to=float) of the model before a black operator kept a low-precision result. */
 static void test_cast_to_float_before_black(void **state)
 {
     model m = new_product();
@@ -216,7 +215,7 @@ static void test_cast_to_float_before_black(void **state)
     onnx_file_close(f);
 }
 
-/* onnxconverter-common 304: an initializer that fp16 and fp32 nodes read made an invalid model. */
+/* onnxconverter-common 304: an initializer used by fp16 and fp32 nodes made the model invalid. */
 static void test_shared_initializer(void **state)
 {
     model m = new_product();
@@ -227,7 +226,7 @@ static void test_shared_initializer(void **state)
     onnx_file_close(check(*state, &m, (input){2, 2, 0.5f}, 5e-3));
 }
 
-/* onnxconverter-common, keep_io_types: a blocked node that makes a graph output changed the output's type. */
+/* onnxconverter-common, keep_io_types: a blocked node that produces a graph output changed the output's type. */
 static void test_blocked_node_is_output(void **state)
 {
     model m = new_product();
@@ -241,7 +240,7 @@ static void test_blocked_node_is_output(void **state)
     onnx_file_close(f);
 }
 
-/* OneFlow 8746: a tensor that is two operands of one node crashed the pass. */
+/* OneFlow 8746: a tensor used as two operands of one node crashed the pass. */
 static void test_same_tensor_twice(void **state)
 {
     model m = model_new(17);
@@ -256,7 +255,7 @@ static void test_same_tensor_twice(void **state)
     onnx_file_close(f);
 }
 
-/* onnxconverter-common 326: blocked nodes with integer operands got casts around those too. */
+/* onnxconverter-common 326: integer operands of blocked nodes were also cast. */
 static void test_integer_operands(void **state)
 {
     model m = new_product();
@@ -273,7 +272,7 @@ static void test_integer_operands(void **state)
     onnx_file_close(f);
 }
 
-/* onnxmltools 446: a Concat of operands of both types. */
+/* onnxmltools 446: a Concat with operands of both types. */
 static void test_concat_of_both_types(void **state)
 {
     model m = new_product();
@@ -285,7 +284,7 @@ static void test_concat_of_both_types(void **state)
     onnx_file_close(check(*state, &m, small, 5e-3));
 }
 
-/* onnxruntime 14827: the scales of Resize went to fp16, which its schema has not. */
+/* onnxruntime 14827: the scales of Resize were converted to fp16, which its schema does not allow. */
 static void test_resize_scales(void **state)
 {
     scratch *t = *state;
@@ -304,7 +303,7 @@ static void test_resize_scales(void **state)
     onnx_file_close(f);
 }
 
-/* Model-Optimizer 1628, onnxruntime 7981: bodies of If and Loop read values of the graph around them in the
+/* Model-Optimizer 1628, onnxruntime 7981: subgraphs of If and Loop captured values of the enclosing graph in the
  * wrong type. */
 static void test_captured_value(void **state)
 {
@@ -329,7 +328,7 @@ static void test_captured_value(void **state)
     const Onnx__NodeProto *branches = find_op(f, "If");
     for (size_t i = 0; i < branches->n_attribute; i++) {
         const Onnx__GraphProto *g = branches->attribute[i]->g;
-        assert_string_equal(g->node[0]->input[0], "h"); /* FLOAT16 there and here */
+        assert_string_equal(g->node[0]->input[0], "h"); /* FLOAT16 in both graphs */
         assert_string_equal(g->node[g->n_node - 1]->op_type, "Cast");
         assert_string_equal(g->node[g->n_node - 1]->output[0], g->output[0]->name);
         assert_int_equal(g->output[0]->type->tensor_type->elem_type, ONNX_float32);
@@ -337,7 +336,7 @@ static void test_captured_value(void **state)
     onnx_file_close(f);
 }
 
-/* onnxconverter-common 208: nodes of the result stood before what they read. */
+/* onnxconverter-common 208: nodes of the result preceded the definitions of their operands. */
 static void test_order_of_nodes(void **state)
 {
     scratch *t = *state;
@@ -358,7 +357,7 @@ static void test_order_of_nodes(void **state)
     onnx_file_close(f);
 }
 
-/* onnxconverter-common 260, 307: what a Loop carries from run to run came out of the body in another type than it went in. */
+/* onnxconverter-common 260, 307: a loop-carried value changed its type in the subgraph. */
 static void test_carried_state(void **state)
 {
     scratch *t = *state;
@@ -383,7 +382,7 @@ static void test_carried_state(void **state)
     save(t, &m);
     onnx_file *f = convert(t, true);
     const Onnx__GraphProto *g = find_op(f, "Loop")->attribute[0]->g;
-    assert_int_equal(g->n_input, 3); /* h is no input: its name is seen */
+    assert_int_equal(g->n_input, 3); /* h is not an input but a capture */
     assert_int_equal(g->input[2]->type->tensor_type->elem_type, ONNX_float32);
     for (size_t i = 1; i < 3; i++) assert_int_equal(g->output[i]->type->tensor_type->elem_type, ONNX_float32);
     bool low = false;
@@ -394,7 +393,7 @@ static void test_carried_state(void **state)
     onnx_file_close(f);
 }
 
-/* onnxconverter-common 268, onnx/ir-py 303: no way to bfloat16, whose operators begin at opset 22. */
+/* onnxconverter-common 268, onnx/ir-py 303: no conversion to bfloat16, whose operators start at opset 22. */
 static void test_bfloat16(void **state)
 {
     scratch *t = *state;
@@ -416,7 +415,7 @@ static void test_bfloat16(void **state)
     onnx_file_close(f);
 }
 
-/* ---- B. too slow or too big ------------------------------------------------------------------ */
+/* ---- B. too slow or too large ---------------------------------------------------------------- */
 
 typedef struct parts {
     size_t model, data;
@@ -430,7 +429,7 @@ static ampc_status count_bytes(void *user, onnx_part part, const void *bytes, si
     return AMPC_OK;
 }
 
-/* onnxconverter-common 215, 308: a model of more than 2 GiB, whose values lie beside it. Here the limit is small. */
+/* onnxconverter-common 215, 308: a model of more than 2 GiB with external values. Here the limit is small. */
 static void test_values_beside_the_model(void **state)
 {
     enum { N = 64 };
@@ -453,11 +452,11 @@ static void test_values_beside_the_model(void **state)
     ir_module_free(module);
 }
 
-/* onnxconverter-common 251, 252, 229; Model-Optimizer 459, 469: minutes of search, temporary models until the disk was full,
- * scans of all nodes for each node. */
+/* onnxconverter-common 251, 252, 229; Model-Optimizer 459, 469: minutes of search, temporary models that fill the
+ * disk, a scan of all nodes per node. */
 static void test_many_nodes(void **state)
 {
-    enum { LAYERS = 500, SECONDS = 20 }; /* 20 ms on a quiet machine */
+    enum { LAYERS = 500, SECONDS = 20 }; /* 20 ms on an idle machine */
     scratch *t = *state;
     model m = new_product();
     char from[16] = "h", to[16], exp_of[16];
@@ -478,13 +477,13 @@ static void test_many_nodes(void **state)
     assert_true((double)(clock() - start) / CLOCKS_PER_SEC < SECONDS);
     assert_int_equal(count_ops(f, "MatMul"), LAYERS + 1);
     assert_int_equal(count_ops(f, "Cast"), 2 * LAYERS + 2);
-    assert_int_equal(scratch_count(t), before + 1); /* the model, nothing else */
+    assert_int_equal(scratch_count(t), before + 1); /* only the model */
     onnx_file_close(f);
 }
 
 /* ---- C. slower after conversion -------------------------------------------------------------- */
 
-/* onnxconverter-common: casts for each node and operand; here one for a value, whoever reads it. */
+/* onnxconverter-common: casts per node and operand; here one per value for all its uses. */
 static void test_one_cast_for_all_readers(void **state)
 {
     model m = new_product();
@@ -507,7 +506,7 @@ static void test_one_cast_for_all_readers(void **state)
     onnx_file_close(f);
 }
 
-/* onnxruntime 11831: casts back to back. onnxruntime 19437: a narrowing cast of the model was dropped with them. */
+/* onnxruntime 11831: casts back to back. onnxruntime 19437: a narrowing cast of the model was removed with them. */
 static void test_casts_of_the_model(void **state)
 {
     model m = new_model("2");
@@ -517,13 +516,12 @@ static void test_casts_of_the_model(void **state)
     cast_node(&m, "d", "f", ONNX_float32);
     model_node(&m, "Exp", "f", "y");
     model_output(&m, "y", ONNX_float32, "N,2");
-    onnx_file *f = check(*state, &m, (input){3, 2, 0.1f}, 0); /* exp of rounded numbers, to the bit */
+    onnx_file *f = check(*state, &m, (input){3, 2, 0.1f}, 0); /* exp of the rounded values, bit for bit */
     assert_int_equal(count_ops(f, "Cast"), 2);
     onnx_file_close(f);
 }
 
-/* tensorflow 28298, onnxruntime 13738: the gradient of a broadcast with a symbolic batch was black, and once
- * invalid. */
+/* tensorflow 28298, onnxruntime 13738: the gradient of a broadcast with a symbolic batch was black, once invalid. */
 static void test_broadcast_gradient(void **state)
 {
     scratch *t = *state;
@@ -546,7 +544,8 @@ static void test_broadcast_gradient(void **state)
     ir_module_free(module);
 }
 
-/* pytorch 188955: a norm on the list of fp32 got casts around it. Here it computes in f32 inside and reads and writes fp16. */
+/* pytorch 188955: a norm listed as fp32 was surrounded by casts. Here it computes in f32 internally with fp16
+ * operands and results. */
 static void test_norm_without_casts(void **state)
 {
     scratch *t = *state;
@@ -567,7 +566,7 @@ static void test_norm_without_casts(void **state)
     ir_module_free(module);
 }
 
-/* onnxruntime 15490, 16778: slower after conversion, without a word. */
+/* onnxruntime 15490, 16778: slower after conversion, without a warning. */
 static void test_loss_of_time_is_told(void **state)
 {
     scratch *t = *state;
@@ -584,10 +583,10 @@ static void test_loss_of_time_is_told(void **state)
     o.white_soft = true;
     diag_clear(t->d);
     ir_module_free(compile_file(t, "m.onnx", o, false));
-    assert_int_equal(diag_count(t->d, DIAG_WARNING), 0); /* products that do not pay stay f32 */
+    assert_int_equal(diag_count(t->d, DIAG_WARNING), 0); /* unprofitable matmuls stay f32 */
 }
 
-/* ---- D. numbers ------------------------------------------------------------------------------ */
+/* ---- D. numerics ----------------------------------------------------------------------------- */
 
 /* onnxruntime 21345: with all nodes blocked the result still differed, because constants had been clamped. */
 static void test_all_black_is_fp32(void **state)
@@ -634,7 +633,7 @@ static void test_tiny_negative_weights(void **state)
     assert_true(fabs(written.items[0] + 5e-4) < 5e-5);
 }
 
-/* pytorch 40497: weights that fp16 flushes to zero; onnxconverter-common clamped large ones to 1e4. */
+/* pytorch 40497: weights flushed to zero in fp16; onnxconverter-common clamped large ones to 1e4. */
 static void test_weights_that_fp16_cannot_hold(void **state)
 {
     model m = new_model("2");
@@ -653,7 +652,7 @@ static void test_weights_that_fp16_cannot_hold(void **state)
     onnx_file_close(f);
 }
 
-/* onnxconverter-common 323: a mean over many elements was 0 or NaN. */
+/* onnxconverter-common 323: a mean over many elements became 0 or NaN. */
 static void test_mean_of_many(void **state)
 {
     model m = new_model("4096");
@@ -675,7 +674,7 @@ static void test_mean_of_many(void **state)
     onnx_file_close(check(*state, &m, (input){4, 4096, 0.5f}, 5e-3));
 }
 
-/* Model-Optimizer's max_depth_of_reduction, off by default: products whose sum is beyond fp16, though no term is large. */
+/* Model-Optimizer's max_depth_of_reduction, off by default: dot products that exceed fp16 although no term is large. */
 static void test_sum_of_many(void **state)
 {
     enum { TERMS = 70000 };
@@ -692,7 +691,7 @@ static void test_sum_of_many(void **state)
     onnx_file_close(f);
 }
 
-/* TensorRT 4493, 2564: the squares and the eps of a LayerNorm that is written out. */
+/* TensorRT 4493, 2564: the squares and the eps of a LayerNorm written as separate operators. */
 static void test_layer_norm_of_large_rows(void **state)
 {
     model m = new_model("2");
@@ -714,7 +713,7 @@ static void test_layer_norm_of_large_rows(void **state)
     onnx_file_close(check(*state, &m, (input){3, 2, 20}, 5e-3));
 }
 
-/* transformers 17306, flax 982: masks of -1e9 and of the lowest f32 became infinite, a masked row NaN. */
+/* transformers 17306, flax 982: masks of -1e9 and of the lowest f32 became infinite, a fully masked row NaN. */
 static void test_masked_row(void **state)
 {
     model m = new_product();
@@ -761,7 +760,7 @@ static void test_deep_residual(void **state)
     onnx_file_close(f);
 }
 
-/* coreai-torch 54: running statistics beyond fp16. */
+/* coreai-torch 54: running statistics beyond the fp16 range. */
 static void test_batch_norm_statistics(void **state)
 {
     model m = model_new(17);
@@ -779,7 +778,7 @@ static void test_batch_norm_statistics(void **state)
     onnx_file_close(f);
 }
 
-/* TensorRT 4540: LayerNorm asked for in fp32, and the block around it went along. */
+/* TensorRT 4540: LayerNorm was requested in fp32, and the surrounding block became fp32 too. */
 static void test_one_node_in_fp32(void **state)
 {
     scratch *t = *state;
@@ -801,7 +800,7 @@ static void test_one_node_in_fp32(void **state)
     ir_module_free(module);
 }
 
-/* TensorRT 4616, 3692: "the first 1301 layers in fp32": an answer that names no node of the model. */
+/* TensorRT 4616, 3692: "the first 1301 layers in fp32": messages that name no node of the model. */
 static void test_answers_name_nodes(void **state)
 {
     scratch *t = *state;
@@ -824,7 +823,7 @@ static void test_answers_name_nodes(void **state)
     assert_non_null(strstr(told, "cause: block/exp (Exp)"));
 }
 
-/* OpenVINO 21238: no way to say which layers stay in fp32. */
+/* OpenVINO 21238: no way to specify which layers stay in fp32. */
 static void test_layers_by_name(void **state)
 {
     static const char list[] = "[nodes]\nencoder/* = fp32\n";

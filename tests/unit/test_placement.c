@@ -1,9 +1,9 @@
-/* test_placement.c - placement by minimum cut against brute force, and against the profile's own plan.
+/* test_placement.c - minimum-cut placement compared with brute force and with the profile's own plan.
  *
- * A random graph is coloured; every plan within the rules is listed and priced by counting casts from their
- * definition (below, knowing nothing of networks), and the best must be what amp_place predicts and what its entries
- * cost. Measured by cast bytes, the casts that amp_cast really inserts must have that many bytes. Then every model of
- * the tree, in every mode: never above greedy, in prediction and in cast bytes after all passes. */
+ * A random graph is coloured; every legal plan is enumerated and priced by counting casts as defined below,
+ * independently of flow networks. The best price must equal the cost that amp_place predicts and that of its entries.
+ * If the measure is cast bytes, the casts inserted by amp_cast must have exactly that many bytes. Then all models of
+ * the repository in all modes: never more expensive than greedy, in prediction and in cast bytes after all passes. */
 #include "frontend/onnx.h"
 #include "ir/philox.h"
 #include "passes/amp/cast.h"
@@ -39,9 +39,9 @@ typedef struct trial {
     ir_node *nodes[MOST_NODES];
     int count;
     /* a plan: by node id */
-    bool want[MOST_NODES], result[MOST_NODES]; /* low */
+    bool want[MOST_NODES], result[MOST_NODES]; /* true: low */
     int64_t best;
-    bool low_in_all[2 * MOST_NODES]; /* in every plan of least cost: want at 2*id, result at 2*id+1 */
+    bool low_in_all[2 * MOST_NODES]; /* in all minimum-cost plans: want at 2*id, result at 2*id+1 */
 } trial;
 
 static uint32_t draw(trial *t, uint32_t below)
@@ -51,7 +51,7 @@ static uint32_t draw(trial *t, uint32_t below)
 
 /* ---- random graphs --------------------------------------------------------------------------- */
 
-/* One value of those so far, the late ones more often. */
+/* Picks one of the values so far, preferring recent ones. */
 static ir_value *pick(trial *t, ir_value **values, int count, bool full)
 {
     for (;;) {
@@ -62,7 +62,7 @@ static ir_value *pick(trial *t, ir_value **values, int count, bool full)
     }
 }
 
-/* Casts of the model. */
+/* Adds casts that belong to the model. */
 static ir_value *round_trip(ir_builder *b, ir_value *x)
 {
     ir_builder model = *b;
@@ -130,7 +130,7 @@ static void make_device(trial *t)
         t->device.flops[i] = flops * (ir_dtype_is_low((ir_dtype)i) ? 1 + draw(t, 8) : 1);
 }
 
-/* ---- the rules, once more -------------------------------------------------------------------- */
+/* ---- an independent version of the rules ----------------------------------------------------- */
 
 static bool is_inside(const amp_entry *e)
 {
@@ -148,14 +148,15 @@ static bool has_out(const ir_node *n)
     return ir_op_out_attr(n->op) >= 0;
 }
 
-/* Whether the value is low in the plan. */
+/* Returns whether the value is low in the plan. */
 static bool is_low(const trial *t, const ir_value *v)
 {
     return v->kind == IR_VALUE_RESULT && v->def->op != IR_OP_cast ? t->result[v->def->id]
                                                                   : ir_dtype_is_low(v->type.dtype);
 }
 
-/* Whether the value goes back to a black or loss node through gray and clear ones that the profile has in f32. */
+/* Returns whether the value derives from a black or loss node through gray and clear nodes that the profile keeps in
+ * f32. */
 static bool is_dangerous(const trial *t, const ir_value *v)
 {
     if (v->kind != IR_VALUE_RESULT || v->def->op == IR_OP_cast) return false;
@@ -168,7 +169,7 @@ static bool is_dangerous(const trial *t, const ir_value *v)
     return any;
 }
 
-/* How a use asks for a type: low, f32, or not at all. */
+/* The type that a use requires: any, low or f32. */
 typedef enum demand { ANY, LOW, HIGH } demand;
 
 static demand demand_of(const trial *t, const ir_use *u)
@@ -206,7 +207,7 @@ static int64_t value_cost(const trial *t, const ir_value *v, bool carries)
     return low && reads_high && !widens ? runs * cost_of_cast(&t->cost, &v->type, IR_f16, IR_f32) : 0;
 }
 
-/* Every value in the order of the list: inputs and storage where they are read first. */
+/* Lists all values in definition order, inputs and storage at their first use. */
 static int all_values(const trial *t, const ir_value **values, bool *carries)
 {
     int count = 0;
@@ -235,7 +236,7 @@ static int all_values(const trial *t, const ir_value **values, bool *carries)
     return count;
 }
 
-/* CUT of the plan in t->want and t->result; INT64_MAX: not allowed. */
+/* Returns the cut cost of the plan in t->want and t->result, or INT64_MAX if it is illegal. */
 static int64_t plan_cost(const trial *t)
 {
     const ir_value *values[MOST_VALUES];
@@ -259,7 +260,7 @@ static int64_t plan_cost(const trial *t)
 
 /* ---- brute force ----------------------------------------------------------------------------- */
 
-/* Free decisions of the graph. */
+/* Counts the free decisions of the graph. */
 static int count_free(const trial *t)
 {
     int count = 0;
@@ -284,7 +285,7 @@ static void note_plan(trial *t)
     t->best = cost;
 }
 
-/* Decides node k and those behind it in every way. */
+/* Tries all decisions for node k and the nodes after it. */
 static void try_all(trial *t, int k)
 {
     while (k < t->count && (t->nodes[k]->op == IR_OP_output || t->nodes[k]->op == IR_OP_cast)) k++;
@@ -392,7 +393,7 @@ static void equals_brute_force(void **state)
     arena_free(a);
 }
 
-/* ---- the models of the tree ------------------------------------------------------------------ */
+/* ---- the models of the repository ------------------------------------------------------------ */
 
 typedef struct variant {
     const char *target, *profile;
@@ -445,7 +446,7 @@ static ir_module *import_model(const char *path, diag *d)
     return m;
 }
 
-/* Bytes of the casts that are left after all passes; -1 when the model cannot be compiled like that. */
+/* Returns the bytes of the casts left after all passes, or -1 if the model cannot be compiled with these options. */
 static int64_t compiled_bytes(const char *path, const variant *v, pass_placement placement, diag *d)
 {
     ir_module *m = import_model(path, d);
@@ -485,7 +486,7 @@ static void check_model(const char *path)
     for (size_t i = 0; i < sizeof variants / sizeof *variants; i++) {
         const variant *v = &variants[i];
         int64_t greedy = compiled_bytes(path, v, PASS_GREEDY, d);
-        if (greedy < 0) continue; /* it does not train */
+        if (greedy < 0) continue; /* not trainable */
         int64_t cut = compiled_bytes(path, v, PASS_MINCUT, d);
         if (strcmp(v->target, "bytes") == 0 && cut > greedy)
             fail_msg("%s, variant %zu: %lld bytes of casts, greedy %lld", path, i, (long long)cut,

@@ -1,5 +1,5 @@
-/* test_plan.c - where a plan puts its values: overlaps, views, in-place results, storage, snapshots; and what a plan
- * refuses. Plans are made from IR text. */
+/* test_plan.c - the buffers of a plan: overlaps, views, in-place results, storage, snapshots; and what planning
+ * rejects. Plans are made from IR text. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -49,7 +49,7 @@ static ampc_status plan_outputs(fixture *f, const rt_selection *selection, const
     return rt_plan_make(&request, f->d, &f->plan);
 }
 
-/* The plan of the only graph; symbols in the order of their first occurrence. */
+/* Plans the only graph; `sizes` are in the order of the symbols' first occurrence. */
 static ampc_status plan_text(fixture *f, const char *text, const int64_t *sizes)
 {
     const char *head = "ampc-ir 1\n";
@@ -89,7 +89,7 @@ static bool same_buffer(const fixture *f, const char *a, const char *b)
     return value(f, a)->buffer == value(f, b)->buffer;
 }
 
-/* No two buffers that live at the same time share a byte, and none leaves the arena. */
+/* Asserts that simultaneously live buffers do not overlap, and that all are inside the arena. */
 static void check_overlaps(const rt_plan *p)
 {
     for (int i = 0; i < p->n_buffers; i++) {
@@ -106,7 +106,7 @@ static void check_overlaps(const rt_plan *p)
     }
 }
 
-/* ---- where values go ------------------------------------------------------------------------- */
+/* ---- buffer assignment ----------------------------------------------------------------------- */
 
 static void chains_reuse_memory(void **state)
 {
@@ -128,13 +128,13 @@ static void pointwise_runs_in_place(void **state)
     fixture *f = *state;
     plan_ok(f, "graph @g(@x : f32[N], @s : f32[]) {\nforward:\n"
                "  %a = exp @x : f32[N]\n"
-               "  %b = neg %a : f32[N]\n"     /* over %a */
-               "  %c = add %b, @s : f32[N]\n" /* over %b */
-               "  %d = mul %c, %c : f32[N]\n" /* over %c, read twice */
-               "  %e = neg %d : f32[N]\n"     /* not over %d, which is an output */
+               "  %b = neg %a : f32[N]\n"     /* in place of %a */
+               "  %c = add %b, @s : f32[N]\n" /* in place of %b */
+               "  %d = mul %c, %c : f32[N]\n" /* in place of %c, read twice */
+               "  %e = neg %d : f32[N]\n"     /* not in place of %d, an output */
                "  output \"d\" = %d\n  output \"e\" = %e\n}\n");
     check_overlaps(f->plan);
-    assert_int_equal(buffer(f, "a").home, RT_ARENA); /* never over an input */
+    assert_int_equal(buffer(f, "a").home, RT_ARENA); /* never overwrites an input */
     assert_true(same_buffer(f, "a", "b") && same_buffer(f, "b", "c") && same_buffer(f, "c", "d"));
     assert_false(same_buffer(f, "d", "e"));
 }
@@ -195,7 +195,7 @@ static void output_of_new_value_is_copied(void **state)
     assert_int_equal(f->plan->n_after, 1);
 }
 
-/* An index out of range is found by a kernel: storage must not have been written by then. */
+/* Only a kernel detects an index out of range, so no earlier step may have written storage. */
 static void fallible_step_forbids_writing_storage(void **state)
 {
     fixture *f = *state;
@@ -231,7 +231,7 @@ static void old_values_are_kept_for_outputs_and_swaps(void **state)
     assert_int_equal(f->plan->n_after, 2);
 }
 
-/* What only unselected outputs read is not there, and what they read dies early. */
+/* Steps used only by unselected outputs are removed, and the live ranges of their operands end earlier. */
 static void unselected_outputs_take_nothing(void **state)
 {
     fixture *f = *state;
@@ -286,7 +286,7 @@ static void many_buffers_do_not_overlap(void **state)
 {
     fixture *f = *state;
     char text[8192] = "graph @g(@x : f32[N,T]) {\nforward:\n", line[200];
-    for (int i = 0; i < 40; i++) { /* sizes and lifetimes of all kinds */
+    for (int i = 0; i < 40; i++) { /* various sizes and live ranges */
         snprintf(line, sizeof line, "  %%e%d = expand @x {shape=[%d,N,T]} : f32[%d,N,T]\n", i,
                  i * 7 % 11 * 20 + 1, i * 7 % 11 * 20 + 1);
         strcat(text, line);
@@ -306,7 +306,7 @@ static void many_buffers_do_not_overlap(void **state)
     assert_true(f->plan->arena_bytes < sum / 2);
 }
 
-/* ---- what is refused ------------------------------------------------------------------------- */
+/* ---- rejected plans -------------------------------------------------------------------------- */
 
 static void expect_refusal(fixture *f, const char *text, const int64_t *sizes, const char *words)
 {

@@ -1,4 +1,4 @@
-/* test_plan_cost.c - what a step moves and computes, counted by hand; the stages of a plan and who watches them; sessions
+/* test_plan_cost.c - bytes and flops of a step, counted by hand; the stages of a plan and their watchers; sessions
  * that only plan. */
 #include "tests/unit/plan_text.h"
 
@@ -35,7 +35,7 @@ static void an_operand_counts_once(void **state)
                   "  %v = reshape @x {shape=[S,N]} : f32[S,N]\n  %m = matmul @x, %v : f32[N,N]\n"
                   "  output \"s\" = %s\n  output \"m\" = %m\n}\n", false);
     expect_cost(&t, IR_OP_mul, 24 + 24, 0);
-    expect_cost(&t, IR_OP_matmul, 24 + 16, 2 * 4 * 3); /* the view is the same memory */
+    expect_cost(&t, IR_OP_matmul, 24 + 16, 2 * 4 * 3); /* the view shares its memory */
     plan_text_close(&t);
 }
 
@@ -56,7 +56,7 @@ static void what_is_absent_or_dropped_does_not_count(void **state)
     plan_text_close(&t);
 }
 
-/* A matmul with its bias and its gelu in the epilogue is one step: a, b, bias and y. */
+/* A matmul with bias and gelu in its epilogue is one step: a, b, bias and y. */
 static void what_is_fused_moves_once(void **state)
 {
     plan_text t;
@@ -68,7 +68,7 @@ static void what_is_fused_moves_once(void **state)
     plan_text_close(&t);
 }
 
-/* ---- operations -------------------------------------------------------------------------------------- */
+/* ---- flops ------------------------------------------------------------------------------------------- */
 
 #define WINDOWS "strides=[1,1], pads=[1,1,1,1], dilations=[1,1]"
 #define CONVOLUTIONS(group, weight)                                                                                    \
@@ -94,7 +94,7 @@ static void a_convolution_and_its_gradients_compute_the_same(void **state)
     expect_cost(&t, IR_OP_conv_grad_weight, y + x + 432, grouped);
     plan_text_close(&t);
     open_plan(&t, CONVOLUTIONS("1", "[6,4,3,3]") "  output \"db\" = %db\n}\n", false);
-    expect_cost(&t, IR_OP_conv_grad_weight, y + x + 24, 0); /* the gradient of the bias alone */
+    expect_cost(&t, IR_OP_conv_grad_weight, y + x + 24, 0); /* only the bias gradient */
     plan_text_close(&t);
 }
 
@@ -108,9 +108,9 @@ static void a_batch_of_matrices(void **state)
     plan_text_close(&t);
 }
 
-/* ---- the whole plan ---------------------------------------------------------------------------------- */
+/* ---- plan totals ------------------------------------------------------------------------------------- */
 
-/* The low copy of a weight is made when weights are loaded: it is no part of a run. */
+/* The low-precision copy of a weight is made when weights are loaded and costs nothing per run. */
 static void what_is_kept_is_free(void **state)
 {
     plan_text t;
@@ -128,7 +128,7 @@ static void what_is_kept_is_free(void **state)
     plan_text_close(&t);
 }
 
-/* An output of what a store replaces needs a copy of it from before. */
+/* An output whose storage is overwritten needs a copy of the old value. */
 static void copies_are_told_apart(void **state)
 {
     plan_text t;
@@ -145,7 +145,7 @@ static void copies_are_told_apart(void **state)
 
 /* ---- stages ------------------------------------------------------------------------------------------ */
 
-/* The table of docs/plan.md has a row for each stage, in their order. */
+/* The table in docs/plan.md has one row per stage, in order. */
 static void stages_are_documented(void **state)
 {
     FILE *f = fopen(AMPC_SOURCE_DIR "/docs/plan.md", "r");
@@ -165,8 +165,8 @@ static void stages_are_documented(void **state)
 }
 
 typedef struct seen {
-    char stages[512], text[4096]; /* text: of the plan after `fuse_pointwise` */
-    const char *stop;             /* the stage to end after */
+    char stages[512], text[4096]; /* the plan after `fuse_pointwise` */
+    const char *stop;             /* the stage to stop after */
     diag *d;
 } seen;
 
@@ -203,7 +203,7 @@ static void stages_are_watched(void **state)
     assert_string_equal(all.stages, "make_steps fuse_unscaling split_norms assign_layouts lower_conv1x1 fuse_casts "
                                     "hoist_invariants fuse_epilogues fuse_pointwise cluster_batchable assign_buffers "
                                     "prepare_kernels assign_offsets batch_launches ");
-    /* No places or bytes before there are buffers. */
+    /* No offsets or bytes before buffers are assigned. */
     assert_string_equal(all.text, "plan @g N=2: 1 steps\n   0  program              @x\n        .0 = exp @x : f32\n"
                                   "        .1 = neg .0 : f32\n        %b of .1 : f32[2,8]\n");
     rt_plan_free(t.plan);
@@ -225,7 +225,7 @@ static const char huge[] = "ampc-ir 1\nparam @w : f32[65536,1048576] = file(\"ab
                            "graph @g(@x : f32[N,65536]) {\nforward:\n"
                            "  %y = matmul @x, @w : f32[N,1048576]\n  output \"y\" = %y\n}\n";
 
-/* 256 GiB of weights in a file that is not there, 4 TiB of results. */
+/* 256 GiB of weights in a file that does not exist, 4 TiB of results. */
 static void a_plan_needs_no_memory_and_no_weights(void **state)
 {
     diag *d = diag_new(NULL, NULL);

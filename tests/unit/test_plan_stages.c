@@ -1,12 +1,12 @@
-/* test_plan_stages.c - what a plan makes of a graph before it places values: layouts, what is kept, programs, updates,
+/* test_plan_stages.c - the plan stages before buffer assignment: layouts, hoisting, fused kernels, updates,
  * epilogues. Text in, text out. */
 #include "tests/unit/plan_text.h"
 
 static void expect(const char *text, const char *expected) { plan_text_expect("cpu", text, expected); }
 
-/* ---- programs ---------------------------------------------------------------------------------------- */
+/* ---- fused kernels ----------------------------------------------------------------------------------- */
 
-/* Programs consist of ops with a formula, and of some that are instructions of their own. */
+/* Fused kernels consist of ops with a formula and some that are separate instructions. */
 static void ops_of_programs_are_elementwise(void **state)
 {
     static const bool expected[IR_OP_COUNT] = {
@@ -35,7 +35,7 @@ static void a_chain_is_one_step(void **state)
            "output \"y\"\n");
 }
 
-/* What others read leaves the region, by itself. */
+/* Values used outside the region are separate results of the fused kernel. */
 static void what_is_read_outside_is_a_result(void **state)
 {
     (void)state;
@@ -125,7 +125,7 @@ static void images_lie_channels_last(void **state)
            "output \"r\"\n");
 }
 
-/* ---- batch normalisation ---- */
+/* ---- batch normalization ---- */
 
 static void a_norm_leaves_the_image_to_a_program(void **state)
 {
@@ -177,7 +177,7 @@ static void running_statistics_are_kept(void **state)
            "output \"r\"\n");
 }
 
-/* A program's op reads both operands in one type. */
+/* An op in a fused kernel has both operands in one type. */
 static void a_norm_of_two_widths_stays_whole(void **state)
 {
     (void)state;
@@ -196,7 +196,7 @@ static void a_norm_of_two_widths_stays_whole(void **state)
            "output \"y\"\n");
 }
 
-/* Nothing to join: the kernel writes what it reads. */
+/* Without an adjacent elementwise op there is nothing to fuse: the kernel runs unchanged. */
 static void a_norm_before_a_product_stays_whole(void **state)
 {
     (void)state;
@@ -217,7 +217,7 @@ static void a_norm_before_a_product_stays_whole(void **state)
            "output \"p\"\n");
 }
 
-/* ---- what is kept --------------------------------------------------------------------------------------- */
+/* ---- hoisted values ------------------------------------------------------------------------------------- */
 
 static void casts_of_weights_come_first(void **state)
 {
@@ -235,7 +235,7 @@ static void casts_of_weights_come_first(void **state)
            "output \"y\"\n");
 }
 
-/* Weights and inputs only, and only where nobody else reads what the cast makes. */
+/* Only casts of weights and inputs, and only if the cast has no other use. */
 static void products_round_what_they_read(void **state)
 {
     (void)state;
@@ -308,7 +308,8 @@ static void optimizers_and_norms_unscale(void **state)
            "output \"norm\"\n");
 }
 
-/* Each part adds to the sums of squares of the one before; a norm of other operands reads the gradients itself. */
+/* Each check adds its sums of squares to those of the previous one; a norm of other operands reads the gradients
+ * directly. */
 static void checks_add_up_squares(void **state)
 {
     (void)state;
@@ -338,7 +339,7 @@ static void checks_add_up_squares(void **state)
            "output \"other\"\n");
 }
 
-/* A check for each type. What is cast for others as well is cast, and what is no gradient stays where it is. */
+/* One check per gradient type. A cast with another use is kept, and its result is checked. */
 static void casts_of_gradients_go(void **state)
 {
     (void)state;
@@ -373,7 +374,7 @@ static void casts_of_gradients_go(void **state)
            "output \"dv\"\n");
 }
 
-/* `use`: what reads an unscaled gradient beside the optimizer. */
+/* `use`: a use of an unscaled gradient other than the optimizer. */
 static void expect_unscaled(const char *use, const char *printed, const char *at_the_end)
 {
     char text[1024], want[1024];
@@ -424,7 +425,8 @@ static void a_product_takes_gelu(void **state)
            "output \"y\"\n");
 }
 
-/* The last also where it is added as a row; not where it is read before, as a column, or when there is one. */
+/* A matmul absorbs an added row as its bias, but not a second one, nor a column, nor a value that is computed after it.
+ * Its result before the addition must have no other use. */
 static void a_product_takes_bias(void **state)
 {
     (void)state;
@@ -453,7 +455,8 @@ static void a_product_takes_bias(void **state)
            "output \"y\"\noutput \"z\"\noutput \"k\"\noutput \"t\"\n");
 }
 
-/* What others read, what has another type, and what a library does otherwise. */
+/* Results with other uses, results of another type, and activations that the library computes differently stay
+ * separate. */
 static void what_is_no_tail_stays(void **state)
 {
     (void)state;
@@ -477,7 +480,7 @@ static void what_is_no_tail_stays(void **state)
            "output \"g\"\n");
 }
 
-/* A second gelu has no product to follow; what is kept is not mixed with what is not. */
+/* A second gelu is not fused, and hoisted steps are not fused with others. */
 static void a_product_has_one_tail(void **state)
 {
     (void)state;

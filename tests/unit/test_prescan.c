@@ -1,4 +1,4 @@
-/* test_prescan.c - model bytes, good and bad, through pre-scan, parser and tensor description. */
+/* test_prescan.c - valid and invalid model bytes through pre-scan, parser and tensor description. */
 #include "frontend/read/prescan.h"
 #include "frontend/read/tensor.h"
 
@@ -67,8 +67,7 @@ static int tear_down(void **state)
     return 0;
 }
 
-/* Decodes, and frees the bytes: from a heap block of exactly their size, so that an overrun is
- * found. */
+/* Decodes and frees the bytes, from a heap block of exactly their size to detect overruns. */
 static ampc_status decode(fixture *x, const ProtobufCMessageDescriptor *root, wire *w,
                           ProtobufCMessage **out)
 {
@@ -111,7 +110,7 @@ static wire model_of_node(wire *node)
     return model_of(&graph);
 }
 
-/* A small model with a bit of everything. */
+/* Returns a small model with one of everything. */
 static wire small_model(void)
 {
     wire attribute = {0}, node = {0}, weight = {0}, graph = {0}, opset = {0};
@@ -165,7 +164,7 @@ static void test_small_model_is_decoded(void **state)
 static void test_unknown_fields_are_dropped(void **state)
 {
     wire graph = {0}, tensor = {0};
-    wire_int(&tensor, 10001, 9); /* our own fields never come from a file */
+    wire_int(&tensor, 10001, 9); /* our own fields are never read from a file */
     wire_int(&tensor, 10002, 1 << 20);
     wire_int(&tensor, 10003, 1 << 20);
     wire_message(&graph, GRAPH_INITIALIZER, &tensor);
@@ -219,7 +218,7 @@ static void test_truncation_at_every_byte(void **state)
         assert_true(status == AMPC_OK || status == AMPC_REJECTED);
         accepted += status == AMPC_OK;
     }
-    assert_int_equal(accepted, 3); /* between the three fields of the model it is whole */
+    assert_int_equal(accepted, 3); /* at the boundaries of the model's three fields it is complete */
     wire_free(&whole);
 }
 
@@ -239,7 +238,7 @@ static void test_every_byte_changed(void **state)
     wire_free(&whole);
 }
 
-/* graph -> node -> attribute -> graph -> ... , `levels` times, built from the inside out. */
+/* Returns graph -> node -> attribute -> graph -> ... , `levels` times, built from the inside out. */
 static wire nested_model(int levels)
 {
     wire reversed = {0};
@@ -279,7 +278,7 @@ static void test_empty_messages_are_bounded(void **state)
     for (int i = 0; i < 1000000; i++) wire_bytes(&node, NODE_ATTRIBUTE, NULL, 0);
     wire bytes = model_of_node(&node);
     assert_refused(x, &bytes, "decoding would take");
-    assert_true(arena_used(x->a) < (1 << 20)); /* refused before anything was decoded */
+    assert_true(arena_used(x->a) < (1 << 20)); /* rejected before anything was decoded */
 }
 
 static void test_a_million_empty_names_fit_the_budget_or_are_refused(void **state)
@@ -368,7 +367,7 @@ static void test_bad_names(void **state)
         {"\xff", 1, "name is not valid UTF-8"},
         {"\xc0\x80", 2, "name is not valid UTF-8"},     /* overlong */
         {"\xed\xa0\x80", 3, "name is not valid UTF-8"}, /* surrogate */
-        {"\xe2\x82", 2, "name is not valid UTF-8"},     /* cut short */
+        {"\xe2\x82", 2, "name is not valid UTF-8"},     /* truncated */
         {"\xf4\x90\x80\x80", 4, "name is not valid UTF-8"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -458,7 +457,7 @@ static wire packed_of(const int64_t *values, size_t n)
     return w;
 }
 
-/* Every integer type from its typed field, inline and lifted. */
+/* Every integer type from its typed field, inline and lifted out by the pre-scan. */
 static void test_typed_integers(void **state)
 {
     static const struct {
@@ -664,9 +663,9 @@ static char *temporary_file(const void *bytes, size_t n)
     return path;
 }
 
-enum { LARGE = 1 << 20 }; /* floats: a file above the threshold of reading at once */
+enum { LARGE = 1 << 20 }; /* floats: a file above the size limit for reading it completely */
 
-/* A model whose one initializer holds 0 .. LARGE - 1; the caller frees both. */
+/* Returns a model with one initializer of values 0 .. LARGE - 1. The caller frees both. */
 static char *large_model(wire *bytes, float **values)
 {
     *values = malloc(LARGE * sizeof **values);
@@ -687,7 +686,7 @@ static void drop_large_model(char *path, wire *bytes, float *values)
     wire_free(bytes);
 }
 
-/* The weights stay in the file, and come out right. */
+/* The weights stay in the file and are read correctly. */
 static void test_large_file_is_read_in_parts(void **state)
 {
     fixture *x = *state;
@@ -712,7 +711,7 @@ static void test_large_file_is_read_in_parts(void **state)
     drop_large_model(path, &bytes, values);
 }
 
-/* What is left of a file that becomes shorter while it is open: an error, where a mapping would be a signal. */
+/* If a file shrinks while it is open, reading fails with an error; a mapping would raise a signal. */
 static void test_large_file_is_truncated(void **state)
 {
     fixture *x = *state;

@@ -1,5 +1,5 @@
-/* test_safetensors.c - round trips, the layout of what we write, every kind of malformed file by its
- * own message, and one flipped bit anywhere. */
+/* test_safetensors.c - round trips, the layout of written files, a specific message for every kind of malformed file,
+ * and detection of every flipped bit. */
 #include "runtime/files/io.h"
 #include "runtime/files/safetensors.h"
 #include "tests/unit/scratch.h"
@@ -93,7 +93,7 @@ static void test_writer_refuses(void **state)
     rt_safetensors_close(NULL);
 }
 
-/* A file from header text and a number of data bytes. */
+/* Writes a file from header text and `data` data bytes. */
 static void write_raw(scratch *t, const char *header, size_t data)
 {
     size_t n = strlen(header);
@@ -206,7 +206,7 @@ static void test_verify_levels(void **state)
     scratch_expect(t, "hash is wrong");
 }
 
-/* True when open or read finds something wrong. */
+/* Returns whether open or read detects an error. */
 static bool detects(scratch *t, const char *path)
 {
     rt_safetensors *f = NULL;

@@ -1,4 +1,5 @@
-/* test_session.c - runs: inputs and symbols, results, storage before and after, failures half way, threads, memory. */
+/* test_session.c - runs: inputs and symbols, results, storage before and after, failures during a run, threads,
+ * memory. */
 #include "scratch.h"
 
 #include <sched.h>
@@ -87,7 +88,7 @@ static void symbols_come_from_inputs(void **state)
     scratch *t = *state;
     start(t, doubled);
     float x[] = {1, 2, 3};
-    for (int64_t n = 3; n >= 0; n--) { /* 0 too */
+    for (int64_t n = 3; n >= 0; n--) { /* including 0 */
         rt_tensor in = vector("x", IR_f32, n, x);
         run_ok(t, "g", &in, 1);
         expect_floats("y", (int)n, (float[]){2, 4, 6});
@@ -284,7 +285,7 @@ static void use_cores(int n, const cpu_set_t *all)
     sched_setaffinity(0, sizeof some, &some);
 }
 
-/* With `deterministic` the split of the work depends neither on the threads given nor on the cores. */
+/* With `deterministic`, work is split independently of the number of threads and cores. */
 static void deterministic_runs_are_equal(void **state)
 {
     scratch *t = *state;
@@ -312,14 +313,14 @@ static void deterministic_runs_are_equal(void **state)
 
 /* ---- repeating the last run ---- */
 
-/* Each run adds a row of the table to a sum and moves on to the next row; after three runs there is none. */
+/* Each run adds a table row to a sum and advances to the next row; after three runs no row is left. */
 static const char indexing[] =
     "state @at : i64[1] = [0]\nstate @sum : f32[1] = [0]\nconst @table : f32[3] = [1, 2, 4]\nconst @one : i64[1] = [1]\n"
     "graph @g(@x : f32[1]) {\nforward:\n  %row = gather @table, @at {axis=0} : f32[1]\n  %y = mul %row, @x : f32[1]\n"
     "  output \"y\" = %y\nupdate:\n  %next = add @at, @one : i64[1]\n  %more = add @sum, %y : f32[1]\n"
     "  store @at, %next\n  store @sum, %more\n}\n";
 
-/* A repetition is a run; inputs are converted once. */
+/* A repetition counts as a run; inputs are converted once. */
 static void repetitions_are_timed(void **state)
 {
     scratch *t = *state;
@@ -328,7 +329,7 @@ static void repetitions_are_timed(void **state)
     rt_tensor in = vector("x", IR_f64, 1, x);
     assert_false(rt_session_has_clock(session));
     run_ok(t, "g", &in, 1);
-    x[0] = 1000; /* f64: the session holds a converted copy */
+    x[0] = 1000; /* f64: the session has a converted copy */
     assert_int_equal(rt_session_time(session, 1, 1, t->d, ms), AMPC_OK);
     assert_true(ms[0] >= 0 && ms[0] < 60e3 && ms[1] == -1);
     expect_floats("y", 1, (float[]){40});
@@ -377,10 +378,10 @@ static void a_profile_has_every_launch(void **state)
     assert_true(storage_floats(t, "sum")[0] == 70);
 }
 
-/* ---- what is kept ---- */
+/* ---- hoisted values ---- */
 
-/* A low copy of a parameter is made again when the parameter has changed: by a write, by another graph, by the graph
- * itself, whose update writes both. */
+/* The low-precision copy of a parameter is recomputed after the parameter changes: by a write, by another graph, or
+ * by the graph itself, whose update writes both. */
 static void what_is_kept_follows_storage(void **state)
 {
     scratch *t = *state;
@@ -424,7 +425,7 @@ static ampc_status pick(scratch *t, const char *graph, int n, const char *first,
     return rt_session_select(session, graph, names, n, t->d);
 }
 
-/* Runs @g; whether that has a step of this op. */
+/* Runs @g and returns whether its plan has a step of this op. */
 static bool computes(scratch *t, const rt_tensor *in, const char *op)
 {
     char *plan, step[32];
@@ -454,11 +455,11 @@ static void only_selected_outputs_are_computed(void **state)
     assert_string_equal(rt_session_not_selected(session, "c"), "g");
     assert_null(rt_session_not_selected(session, "b"));
     assert_null(rt_session_not_selected(session, "none"));
-    assert_int_equal(pick(t, "g", 0, NULL, NULL), AMPC_OK); /* nothing but the store */
+    assert_int_equal(pick(t, "g", 0, NULL, NULL), AMPC_OK); /* only the store */
     assert_false(computes(t, &in, "exp"));
     assert_true(computes(t, &in, "add"));
     assert_int_equal(rt_session_output_count(session), 0);
-    run_ok(t, "h", &in, 1); /* another graph has its own */
+    run_ok(t, "h", &in, 1); /* each graph has its own selection */
     assert_int_equal(rt_session_output_count(session), 1);
     assert_int_equal(rt_session_select(session, "g", NULL, 0, t->d), AMPC_OK);
     run_ok(t, "g", &in, 1);
@@ -466,7 +467,7 @@ static void only_selected_outputs_are_computed(void **state)
     assert_float_equal(storage_floats(t, "s")[1], 2, 0);
 }
 
-/* A selection that was made before finds its plan: nothing is allocated but the list of its names. */
+/* A repeated selection reuses its plan and allocates only the list of its names. */
 static void plans_of_selections_are_kept(void **state)
 {
     scratch *t = *state;
@@ -518,7 +519,7 @@ static ampc_status open_and_run(scratch *t, const rt_tensor *in, int n)
     return status;
 }
 
-/* Every allocation fails once; nothing leaks (under the sanitizers), the next try works. */
+/* Each allocation fails once; nothing leaks (under sanitizers), and the next attempt succeeds. */
 static void each_allocation_may_fail(void **state)
 {
     scratch *t = *state;
@@ -537,7 +538,7 @@ static void each_allocation_may_fail(void **state)
     assert_in_range(n, 20, 100);
 }
 
-/* After the first run under a binding nothing is allocated. */
+/* After the first run with a binding, runs do not allocate. */
 static void runs_do_not_allocate(void **state)
 {
     scratch *t = *state;
@@ -555,7 +556,7 @@ static void runs_do_not_allocate(void **state)
     rt_alloc_fail(0);
 }
 
-/* A failed growth of the arena leaves a session that still runs what fits. */
+/* If the arena cannot grow, the session still runs whatever fits. */
 static void session_survives_lack_of_memory(void **state)
 {
     scratch *t = *state;

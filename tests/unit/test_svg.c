@@ -1,11 +1,11 @@
-/* test_svg.c - plots are well-formed XML whatever the data, and the step log survives torn lines. */
+/* test_svg.c - plots are well-formed XML for all data, and the step log tolerates truncated lines. */
 #include "runtime/train/log.h"
 #include "tools/svg_plot.h"
 #include "tests/unit/scratch.h"
 
 #include <math.h>
 
-/* Tags balance, attributes are quoted, no bare '&' or control byte, no number that is not one. */
+/* Tags balance, attributes are quoted, no bare '&', no control bytes, no malformed numbers. */
 static void expect_well_formed(const char *s)
 {
     int depth = 0;

@@ -1,5 +1,5 @@
-/* test_text.c - numbers as text, printing what only the builder can make, parsing from memory and files. The text
- * forms themselves are tested by tests/expect/ir. */
+/* test_text.c - numbers as text, printing modules that only the builder can make, parsing from memory and files.
+ * tests/expect/ir tests the text forms themselves. */
 #include "ir/text.h"
 
 #include <math.h>
@@ -67,7 +67,7 @@ static void test_float_texts(void **state)
     }
 }
 
-/* Every pattern of both 16-bit types either reads back as itself or says that it would not. */
+/* Every pattern of both 16-bit types either round-trips or is reported as lossy. */
 static void test_16_bit_elements(void **state)
 {
     (void)state;
@@ -118,7 +118,7 @@ static void test_numbers_refused(void **state)
 
 /* ---- printing -------------------------------------------------------------------------------------------- */
 
-/* The module's text, after checking that it parses to itself. */
+/* Returns the module's text after verifying that it parses to the same module. */
 static const char *text_of(fixture *f)
 {
     const char *first = ir_print(f->module, f->arena);
@@ -154,7 +154,7 @@ static void test_built(void **state)
     assert_string_equal(ir_print_node(y->def, f->arena), "%add = add @x, @few : f32[16] !Add \"a\\tb\"  # two lines");
 }
 
-/* Locations, notes and kept names survive; nodes without origin know the file too. */
+/* Locations, notes and preserved names survive; nodes without a location still have the file. */
 static void test_locations(void **state)
 {
     fixture *f = *state;
@@ -195,7 +195,7 @@ static void test_hostile(void **state)
     assert_int_equal(ir_parse("", 0, "t.ir", f->diag, &m), AMPC_REJECTED);
 }
 
-/* A text cut at any byte is refused, or is a shorter module; it never crashes. */
+/* A text truncated at any byte is rejected or is a shorter module; the parser never crashes. */
 static void test_cut(void **state)
 {
     fixture *f = *state;
@@ -213,7 +213,7 @@ static void test_cut(void **state)
     }
 }
 
-/* A sealed text is whole or refused: no part of it parses, no changed byte goes unnoticed. */
+/* A sealed text is either complete or rejected: truncation and changed bytes are detected. */
 static void test_sealed(void **state)
 {
     fixture *f = *state;
@@ -230,7 +230,7 @@ static void test_sealed(void **state)
     assert_string_equal(ir_print(m, f->arena), plain);
     ir_module_free(m);
     for (size_t n = 0; n < length; n++) {
-        char *copy = malloc(n + 1); /* so that nothing can be read behind it */
+        char *copy = malloc(n + 1); /* a heap block of the exact size makes overreads detectable */
         memcpy(copy, sealed, n);
         assert_int_equal(ir_parse(copy, n, "t.ir", f->diag, &m), AMPC_REJECTED);
         free(copy);
@@ -261,7 +261,7 @@ static void test_files(void **state)
     assert_int_equal(ir_parse_file("/tmp", f->diag, &m), AMPC_IO);
 }
 
-/* Parsing a long text takes time and memory in proportion to it. */
+/* Parsing needs time and memory proportional to the length of the text. */
 static void test_long(void **state)
 {
     fixture *f = *state;

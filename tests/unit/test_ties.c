@@ -1,5 +1,5 @@
-/* test_ties.c - tensors that an exporter merged: what TorchScript and dynamo write for two fresh BatchNormalizations,
- * what each becomes a parameter or a statistic of its own, its gradients, a step, and the exported file. */
+/* test_ties.c - tensors that an exporter merged: for the exports of two fresh BatchNormalizations by TorchScript and
+ * dynamo, every tensor becomes a separate parameter or statistic. Tests gradients, a step, and the exported file. */
 #include "frontend/onnx.h"
 #include "frontend/read/tensor.h"
 #include "passes/passes.h"
@@ -22,9 +22,9 @@ static const float label[CELLS] = {0.5f, 1, -1, 0.25f, 2, -0.5f, 0.1f, 1.5f};
 /* ---- models: y = BN2(tanh(BN1(x))) -------------------------------------------------------------- */
 
 typedef enum form {
-    TORCHSCRIPT, /* one initializer; Identity nodes with the names of the others */
+    TORCHSCRIPT, /* one initializer; Identity nodes have the other names */
     DIRECT,      /* one initializer that all nodes read */
-    TWICE,       /* one module that is used two times: nothing was merged */
+    TWICE,       /* one module used twice: nothing was merged */
     FORMS
 } form;
 
@@ -64,7 +64,7 @@ static model model_of(form f)
     return m;
 }
 
-/* Names of what the two nodes have as scale, bias, mean and variance. */
+/* Names of the scale, bias, mean and variance of the two nodes. */
 static const char *const tensors[FORMS][2][4] = {
     {{"bn1.weight", "bn1.bias", "bn1.running_mean", "bn1.running_var"},
      {"bn2.weight", "bn2.bias", "bn2.running_mean", "bn2.running_var"}},
@@ -72,7 +72,7 @@ static const char *const tensors[FORMS][2][4] = {
      {"ones", "zeros", "second.running_mean", "second.running_var"}},
     {{"weight", "bias", "mean", "var"}, {"weight", "bias", "mean", "var"}}};
 
-/* ---- a reference of its own ---------------------------------------------------------------------- */
+/* ---- independent reference ----------------------------------------------------------------------- */
 
 typedef struct affine {
     double scale[CHANNELS], bias[CHANNELS];
@@ -90,7 +90,7 @@ static void normalise(const double *in, const affine *w, double *out, double *me
     }
 }
 
-/* The mean squared error, and the means of both batches by the way. */
+/* Returns the mean squared error, and the means of both batches in `means`. */
 static double reference(const affine w[2], double means[2][CHANNELS])
 {
     double in[CELLS], a[CELLS], y[CELLS], loss = 0;
@@ -108,7 +108,7 @@ static void initial(affine w[2])
         for (int c = 0; c < CHANNELS; c++) w[k].scale[c] = 1, w[k].bias[c] = 0;
 }
 
-/* The derivative by element c of the scale (or bias) of node k, by central differences. */
+/* The derivative with respect to element c of the scale (or bias) of node k, by central differences. */
 static double slope(int k, bool bias, int c)
 {
     double at[2], means[2][CHANNELS];
@@ -181,7 +181,7 @@ static void expect_near(const char *name, int c, float got, double want)
     if (!(fabs((double)got - want) <= 1e-4 * (1 + fabs(want)))) fail_msg("%s[%d] is %g, not %g", name, c, (double)got, want);
 }
 
-/* What a tensor of the module is used as in both nodes: the sum of these slopes is its gradient. */
+/* Returns the gradient of a tensor: the sum of the slopes of all its uses in both nodes. */
 static double gradient_of(form f, const char *name, int c)
 {
     double sum = 0;
@@ -280,7 +280,7 @@ static void a_step_is_exported(void **state)
     }
 }
 
-/* With --no-untie parameters are one; statistics are separate all the same. */
+/* With --no-untie the parameters stay shared; the statistics are separate nevertheless. */
 static void parameters_can_stay_tied(void **state)
 {
     scratch *t = *state;
@@ -303,7 +303,7 @@ static void parameters_can_stay_tied(void **state)
     ir_module_free(m);
 }
 
-/* An Identity that is an operation of the network, and one whose result is shown only, separate nothing. */
+/* An Identity that is part of the network, and one whose result is only an output, separate nothing. */
 static void other_identities_stay(void **state)
 {
     static const struct {

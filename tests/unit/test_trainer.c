@@ -1,4 +1,4 @@
-/* test_trainer.c - schedules, feeding, the training loop, its failures, resuming, evaluation. */
+/* test_trainer.c - schedules, data feeding, the training loop, its failures, resuming, evaluation. */
 #include "runtime/data/feed.h"
 #include "runtime/train/gradient_fault.h"
 #include "runtime/train/stepper.h"
@@ -102,7 +102,7 @@ static void test_learns(void **state)
     }
 }
 
-/* The rate follows the accepted steps: while every step is skipped it stays at the first of the warm-up. */
+/* The learning rate depends on good steps: while all steps are skipped it stays at the start of the warm-up. */
 static void test_skipped_steps_move_nothing(void **state)
 {
     scratch *t = *state;
@@ -173,7 +173,7 @@ static void test_loss_not_finite(void **state)
     ir_store_f64(IR_f32, training_storage(t, r.s, "fc2.bias").data, NAN);
     assert_int_equal(rt_trainer_run(trainer, &plan, t->d), AMPC_NUMERIC);
     scratch_expect(t, "step 1: the loss is");
-    assert_int_equal(scratch_count(t), 2); /* the data: no checkpoint was made of it */
+    assert_int_equal(scratch_count(t), 2); /* only the data, no checkpoint */
     rt_trainer_close(trainer);
     training_close(&r);
 }
@@ -185,7 +185,7 @@ enum { BITS_STEPS = 5, BITS_SKIPPED = 2 };
 /* The outputs that the steps compute. */
 typedef enum computed { ALL_OUTPUTS, NEEDED_AND_NORM, NEEDED } computed;
 
-/* All parameters and states after some steps, one of them skipped, and what each step says of itself. */
+/* Returns all parameters and states after some steps, one of them skipped, and the reported values of each step. */
 static char *bits_after(scratch *t, const ir_module *m, bool no_fuse, computed which, size_t *n)
 {
     static const char *const outputs[] = {"loss", "found_inf", "grad_norm"};
@@ -241,7 +241,7 @@ static void test_fusing_keeps_the_bits(void **state)
     }
 }
 
-/* What is trained does not depend on the outputs that are computed beside it; nor does the norm. */
+/* Training and the norm do not depend on which other outputs are computed. */
 static void test_selecting_keeps_the_bits(void **state)
 {
     scratch *t = *state;
@@ -268,7 +268,7 @@ static void test_selecting_keeps_the_bits(void **state)
 
 static bool stop_at(void *user, const rt_step *step) { return step->step == *(uint64_t *)user; }
 
-/* Trains in a fresh session until `stop` (0: the end) and returns what then is in it. */
+/* Trains in a new session until `stop` (0: the end) and returns its parameters and states. */
 static char *train_until(scratch *t, const ir_module *m, rt_dataset *data, const char *folder,
                          uint64_t stop, bool resume, size_t *n)
 {
@@ -393,7 +393,7 @@ static void test_feed_refuses(void **state)
     expect_feed(t, spec, 8, AMPC_USAGE,
                 "a batch of 8 does not fit input 'x', which takes 16 samples");
     free(spec);
-    assert_true(asprintf(&spec, "npy:x=%s,y=%s", x, label) > 0); /* "y" may carry labels */
+    assert_true(asprintf(&spec, "npy:x=%s,y=%s", x, label) > 0); /* "y" may be the labels */
     expect_feed(t, spec, 0, AMPC_OK, "");
     free(spec);
     assert_true(asprintf(&spec, "npy:points=%s,label=%s", x, label) > 0);
@@ -424,7 +424,7 @@ static void test_synthetic_fields(void **state)
 
 /* ---- evaluation ---- */
 
-/* Every way to cut the samples gives the same loss and accuracy, a fixed batch with padding included. */
+/* Every partition of the samples yields the same loss and accuracy, including a fixed batch with padding. */
 static void test_evaluation_counts_every_sample(void **state)
 {
     static const int64_t batches[] = {1, 7, 40, 64, 0};

@@ -1,12 +1,12 @@
-/* test_unread.c - results that nothing reads: an op of several results gives each of them alone as it gives it beside
- * all others, the first one, too. */
+/* test_unread.c - unused results: each result of an op with several results is the same whether it is computed alone
+ * or with all others, including the first one. */
 #include "ir/ir.h"
 #include "runtime/session/session.h"
 #include "tests/unit/scratch.h"
 
 enum { MOST_BYTES = 1024 };
 
-/* Of @x f32[2,3,4,4], @s f32[3], @t f32[4], @rng i64[2] and @label i64[2,4,4]. */
+/* Operands: @x f32[2,3,4,4], @s f32[3], @t f32[4], @rng i64[2] and @label i64[2,4,4]. */
 static const struct {
     const char *node, *types;
     int results;
@@ -24,7 +24,7 @@ static const struct {
     {"check_finite_and_unscale @x, @s, @lr", "f32[2,3,4,4], f32[3], bool[]", 3},
 };
 
-/* Result i of the row, when those in `read` are outputs: its bytes, how many. */
+/* Copies result i of the row to `bytes`, where those in `read` are outputs, and returns its size. */
 static size_t result_of(scratch *t, int row, unsigned read, int i, char bytes[MOST_BYTES])
 {
     char *text = NULL, name[16];

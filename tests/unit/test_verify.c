@@ -1,5 +1,5 @@
-/* test_verify.c - rules that no text can break, because the parser and the builder keep them: each test damages a
- * sound module in memory and expects the violation. Rules that text can break are in tests/expect/ir. */
+/* test_verify.c - rules that text cannot violate, because the parser and the builder enforce them: each test corrupts
+ * a valid module in memory and expects the violation. Rules that text can violate are in tests/expect/ir. */
 #include "ir/text.h"
 
 #include <setjmp.h>
@@ -89,7 +89,7 @@ static void test_sound(void **state)
     assert_int_equal(ir_verify(s->module, s->diag), AMPC_OK);
 }
 
-/* A violation stands under its line of the dump, with the number of that line. */
+/* A violation is printed below its line of the dump and has the number of that line. */
 static void test_place(void **state)
 {
     sample *s = *state;

@@ -1,4 +1,4 @@
-/* test_weights.c - initial bytes of storage: inline, ranges of files, sidecars; what is refused; writing a sidecar. */
+/* test_weights.c - initial bytes of storage: inline, ranges of files, sidecars; rejected files; writing a sidecar. */
 #include "scratch.h"
 
 #include "ir/ir.h"
@@ -120,7 +120,7 @@ static void damaged_sidecars_are_refused(void **state)
     write_sidecar(t);
     size_t n;
     char *bytes = scratch_read(t, "w.safetensors", &n);
-    for (size_t i = 0; i < n; i++) { /* any flipped bit is found in some storage */
+    for (size_t i = 0; i < n; i++) { /* some storage detects any flipped bit */
         bytes[i] ^= 4;
         scratch_write(t, "w.safetensors", bytes, n);
         ampc_status a = read_one(t, "a", read), b = read_one(t, "b", read);
@@ -190,7 +190,7 @@ static void each_allocation_may_fail(void **state)
     assert_in_range(n, 4, 20);
 }
 
-/* A storage in the file of that name, and one in the weights file of that name. */
+/* Tests a storage in the file of that name, and one in the weights file of that name. */
 static void expect_elsewhere(scratch *t, const char *name, const char *what)
 {
     static const char *const forms[] = {"param @a : u8[4] = file(\"%s\", 0, 4)\n", "weights \"%s\"\nparam @a : u8[4]\n"};
@@ -223,7 +223,7 @@ static void a_text_names_files_in_its_folder_only(void **state)
     expect_elsewhere(t, sideways, "leads out of the model's folder by '..'");
     expect_elsewhere(t, "link", "leads out of the model's folder by a link");
     expect_elsewhere(t, "magic", "leads out of the model's folder by a link");
-    expect_elsewhere(t, "fifo", "is not a regular file"); /* and does not wait for a writer */
+    expect_elsewhere(t, "fifo", "is not a regular file"); /* does not wait for a writer */
     expect_elsewhere(t, ".", "is not a regular file");
 }
 

@@ -1,4 +1,4 @@
-/* test_write_guard.c - the signals of a write that fails are taken back, and those of others left alone. */
+/* test_write_guard.c - the guard consumes the signals of its own failed writes and leaves all others pending. */
 #include "runtime/files/io.h"
 #include "tests/unit/scratch.h"
 
@@ -68,7 +68,7 @@ static void test_past_the_limit(void **state)
     close(fd);
 }
 
-/* A host that blocks the signal, and has one waiting, finds both as they were. */
+/* A host that blocks the signal and has one pending finds both unchanged. */
 static void test_waiting_signal_stays(void **state)
 {
     (void)state;

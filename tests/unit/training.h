@@ -1,7 +1,7 @@
-/* training.h - a compiled training network, its session and data to learn from, for the tests of checkpoints, the
- * training loop and the API.
+/* training.h - a compiled training network, its session and training data, for the tests of checkpoints, the training
+ * loop and the API.
  *
- * The network is tests/models/mlp.onnx; the data are points of which the first coordinate decides the class. */
+ * The network is tests/models/mlp.onnx; the data are points whose first coordinate decides the class. */
 #ifndef TESTS_TRAINING_H
 #define TESTS_TRAINING_H
 
@@ -36,7 +36,7 @@ static inline compile_options training_options(ir_dtype low)
         if ((call) != AMPC_OK) fail_msg("%s: %s", #call, diag_first_error((t)->d));                \
     } while (0)
 
-/* `batch` 0: the symbol N stays. */
+/* Compiles the network. `batch` 0: the symbol N stays. */
 static inline ir_module *training_module(scratch *t, const compile_options *o, int64_t batch)
 {
     ir_module *m = NULL;
@@ -55,7 +55,7 @@ static inline rt_session *training_session(scratch *t, const ir_module *m)
     return s;
 }
 
-/* x f32[rows,4] and label i64[rows] in the scratch folder, opened. */
+/* Writes x f32[rows,4] and label i64[rows] to the scratch folder and opens them. */
 static inline rt_dataset *training_data(scratch *t, int64_t rows)
 {
     float x[512][4];
@@ -96,7 +96,7 @@ static inline void training_close(training *r)
     ir_module_free(r->m);
 }
 
-/* All parameters and states, one after the other; malloced. */
+/* Returns all parameters and states, concatenated; the caller frees them. */
 static inline char *training_bytes(rt_session *s, size_t *n)
 {
     char *bytes = NULL;
@@ -118,7 +118,7 @@ static inline char *training_bytes(rt_session *s, size_t *n)
     return bytes;
 }
 
-/* Sets every byte of parameters and states; `mixed` 0 makes them all different. */
+/* Sets all bytes of parameters and states to `mixed`, or to varying values if that is 0. */
 static inline void training_scramble(rt_session *s, unsigned char mixed)
 {
     for (int i = 0; i < rt_session_storage_count(s); i++) {

@@ -1,7 +1,7 @@
-/* wire_writer.h - writes protobuf messages byte by byte, the malformed ones included.
+/* wire_writer.h - writes protobuf messages byte by byte, including malformed ones.
  *
- * A buffer is a plain struct on the stack; what it allocates is freed by wire_free. A submessage is
- * written into a buffer of its own and then appended with wire_message. */
+ * A buffer is a plain struct on the stack; wire_free frees its allocations. Write a submessage into a buffer of its
+ * own, then append it with wire_message. */
 #ifndef AMPC_TESTS_WIRE_WRITER_H
 #define AMPC_TESTS_WIRE_WRITER_H
 
