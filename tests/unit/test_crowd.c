@@ -132,7 +132,7 @@ static rlim_t address_space(void)
     return (rlim_t)pages * (rlim_t)sysconf(_SC_PAGESIZE);
 }
 
-/* Ends a thread that had a team, under a limit on the remaining address space in bytes. */
+/* Ends a thread that had a team, with a limit in bytes on further address space. Returns the size of the team. */
 static int end_leader(rlim_t room)
 {
     const pid_t child = fork();

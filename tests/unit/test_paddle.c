@@ -470,7 +470,7 @@ static void test_cast_names(void **state)
     }
 }
 
-/* Asserts the colour that the effective list has for an operator. T1. */
+/* Asserts the colour that the effective list has for an operator. */
 static void expect_listed(const char *profile, const char *white, const char *black, const char *op, int colour)
 {
     arena *a = arena_new(0);

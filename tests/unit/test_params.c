@@ -305,7 +305,7 @@ static void extended_form(model *m)
     model_node(m, "Add", "x,b", "s");
 }
 
-/* x * m - 1e4 * (1 - m), as in GPT */
+/* x * m - 1e4 * (1 - m), as in the first version of GPT-2 */
 static void blend_form(model *m)
 {
     model_node(m, "Mul", "x,m", "a");
