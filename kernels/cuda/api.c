@@ -1,7 +1,7 @@
-/* api.c - fills the table of CUDA functions, library by library, and checks what was opened.
+/* api.c - loads CUDA libraries, fills the function table and checks what was loaded.
  *
- * A library counts as open when all its functions are there, its own major version is that of the headers and, for the
- * runtime, a device can be counted. A failure is not remembered: the next call tries again. */
+ * A library is open if it has all functions, its major version equals that of the headers and, for the runtime, there
+ * is a device. Failures are not cached: the next call tries again. */
 #include "kernels/cuda/api.h"
 
 #include <pthread.h>
@@ -10,12 +10,12 @@
 #include <string.h>
 
 #define TEXT(name) #name
-/* Headers map some names to versioned ones by macros: the library knows the latter. */
+/* Expands macros first, because headers map some names to the versioned names that the library exports. */
 #define EXPANDED(name) TEXT(name)
 
 cuda_api cuda;
 
-/* What each library says of its own major version; 0: it does not say. */
+/* The major version that each library reports; 0 if it reports none. */
 static int version_RT(void)
 {
     int version = 0;
@@ -41,7 +41,7 @@ static int version_RTC(void)
 static const struct library_info {
     const char *title;
     int major;            /* of the headers */
-    int (*version)(void); /* of the library */
+    int (*version)(void); /* of the loaded library */
 } libraries[] = {
 #define CUDA_LIBRARY(id, name, major, title) {title, major, version_##id},
 #include "kernels/cuda/api.def"

@@ -1,7 +1,7 @@
-/* api.h - the CUDA libraries behind one door: opened on demand, never linked.
+/* api.h - the CUDA libraries, loaded on demand and never linked.
  *
- * Only their headers are needed to build; a wrong signature cannot compile. Each library is opened by itself, when
- * something first needs it, so that a network without convolutions runs where there is no cuDNN. */
+ * Building needs only their headers, and the compiler checks every signature. Each library is loaded separately on
+ * first use, so a network without convolutions runs on machines without cuDNN. */
 #ifndef AMPC_CUDA_API_H
 #define AMPC_CUDA_API_H
 
@@ -21,8 +21,8 @@ typedef enum cuda_library {
     CUDA_LIBRARIES
 } cuda_library;
 
-/* A field for each function, named like it: cuda.cudaMalloc(...). (Tests see it from C++, which wants to know that the
- * type is that of the function, not of the field.) */
+/* One field per function, with the function's name: cuda.cudaMalloc(...). (Tests include this from C++, where the
+ * function's type has to be named explicitly, because the field hides it.) */
 #ifdef __cplusplus
 #define CUDA_TYPE(function) decltype(&::function)
 #else
@@ -34,33 +34,34 @@ typedef struct cuda_api {
 } cuda_api;
 #undef CUDA_TYPE
 
-extern cuda_api cuda; /* the functions of a library are valid after cuda_api_open(library) */
+extern cuda_api cuda; /* functions of a library are valid after cuda_api_open(library) */
 
-/* Opens a library; any number of times, from any thread. On failure AMPC_DEVICE and one line in `error`: the library
- * is not there, is of another major version or lacks a function; for CUDA_RT also: there is no usable device. */
+/* Loads a library. May be called repeatedly and from any thread. On failure returns AMPC_DEVICE and writes one line to
+ * `error`: the library is missing, has another major version or lacks a function. For CUDA_RT it also fails if there is
+ * no usable device. */
 ampc_status cuda_api_open(cuda_library library, char *error, size_t error_size);
 
-/* Whether an error of the runtime only says that this machine has no CUDA (no driver, no device, the stub of a driver):
- * whoever chooses a device by himself may take another one. Every other error is a fault to report. */
+/* Returns whether a runtime error only means that this machine has no CUDA (no driver, no device, a stub driver).
+ * Automatic device selection may then fall back to another device; all other errors have to be reported. */
 bool cuda_error_is_absence(cudaError_t e);
 
-/* The file name that a library is opened by: with its major version, "libcudart.so.13". */
+/* Writes the file name of a library including its major version, such as "libcudart.so.13". */
 void cuda_library_file(cuda_library library, char *out, size_t size);
 
-/* Where libraries and their functions come from. */
+/* The source of libraries and their functions. */
 typedef struct cuda_provider {
-    /* A handle for `symbol`; NULL with one line in `error`. */
+    /* Returns a handle for `symbol`, or NULL with one line in `error`. */
     void *(*open)(cuda_library library, char *error, size_t error_size);
-    /* NULL: there is no such function. */
+    /* Returns NULL if the function does not exist. */
     void *(*symbol)(void *handle, cuda_library library, const char *name);
 } cuda_provider;
 
-/* The dynamic loader. A library is looked for in the folders of AMPC_CUDA_PATH (separated by colons; also in their
- * lib64, lib and nvidia/NAME/lib), then where the loader looks, in /usr/local/cuda/lib64, and among the nvidia wheels
- * of the active Python (VIRTUAL_ENV, CONDA_PREFIX, the python3 on PATH, the user's own packages). */
+/* The dynamic loader. It searches for a library in the folders of AMPC_CUDA_PATH (separated by colons; also in their
+ * subfolders lib64, lib and nvidia/NAME/lib), on the loader's default path, in /usr/local/cuda/lib64, and in the nvidia
+ * wheels of the active Python (VIRTUAL_ENV, CONDA_PREFIX, the python3 on PATH, the user's site-packages). */
 extern const cuda_provider cuda_system;
 
-/* For tests: takes everything from `provider` from now on (NULL: cuda_system) and forgets what was opened. */
+/* For tests: discards all loaded libraries and uses `provider` (NULL: cuda_system) from now on. */
 void cuda_api_provide(const cuda_provider *provider);
 
 #endif

@@ -1,8 +1,8 @@
-/* api_search.c - where the CUDA libraries are found (cuda_system in api.h).
+/* api_search.c - search for the CUDA libraries (cuda_system in api.h).
  *
- * The places are tried in order and the first file that the loader accepts is taken. When none is, the reason is that
- * of the first file that exists but was not accepted; otherwise, that there is none. Nothing is ever run to find a
- * Python: its folders follow from the environment and from where its program lies. */
+ * Locations are tried in order, and the first file that the loader accepts is used. If there is none, the error is that
+ * of the first file that exists but cannot be loaded, or else "not found". Python is never run to find its folders;
+ * they are derived from environment variables and from the path of python3. */
 #include "kernels/cuda/api.h"
 
 #include <dlfcn.h>
@@ -17,10 +17,10 @@
 typedef struct search {
     char file[64];
     void *handle;
-    char reason[512]; /* of the first file that exists but cannot be loaded */
+    char reason[512]; /* loader error for the first file that exists but cannot be loaded */
 } search;
 
-/* Asks the loader; `path` is a file, or a bare name that the loader looks up itself. */
+/* Tries to load `path`: a file, or a bare name that the loader searches for. */
 static bool try_file(search *s, const char *path)
 {
     s->handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
@@ -31,7 +31,7 @@ static bool try_file(search *s, const char *path)
     return false;
 }
 
-/* A folder, and below it a pattern of folders. */
+/* Tries all matches of a glob pattern below a folder. */
 static bool try_pattern(search *s, const char *folder, const char *pattern)
 {
     char path[PATH_MAX];
@@ -62,13 +62,13 @@ static bool try_own_path(search *s)
     return false;
 }
 
-/* The wheels of the Python that is installed under `prefix`. */
+/* Tries the wheels of the Python installation under `prefix`. */
 static bool try_python(search *s, const char *prefix)
 {
     return prefix && *prefix && try_pattern(s, prefix, "lib/python3*/*-packages/nvidia/*/lib/");
 }
 
-/* PREFIX/bin/python3 -> PREFIX; false when the path has no two parents. */
+/* PREFIX/bin/python3 -> PREFIX. Returns false if the path has fewer than two parents. */
 static bool cut_prefix(char *program)
 {
     for (int i = 0; i < 2; i++) {
@@ -79,7 +79,7 @@ static bool cut_prefix(char *program)
     return true;
 }
 
-/* The first python3 on PATH, as it stands there and where its links lead. */
+/* Tries the first python3 on PATH, both unresolved (virtual environments) and with symbolic links resolved. */
 static bool try_python_on_path(search *s)
 {
     const char *at = getenv("PATH");

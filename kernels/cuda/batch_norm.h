@@ -5,17 +5,17 @@
 #include "kernels/cuda/rows.h"
 
 enum {
-    NORM_SPLITS = 32,       /* most blocks that share a channel, but for strips: one warp joins their sums */
+    NORM_SPLITS = 32,       /* most blocks per channel (except for strips), so that one warp can combine their sums */
     NORM_INTERLEAVED = 32,  /* images smaller than this are read 32 channels at a time */
     NORM_STRIP_BLOCKS = 528 /* blocks that sum strips of a large array */
 };
 
-/* [batch, channels, size]; channels last, or without spatial axes, the size is 1 and the batch counts pixels. */
+/* [batch, channels, size]. In NHWC, or without spatial axes, size is 1 and batch counts pixels. */
 typedef struct norm_shape {
     long long batch, channels, size;
-    int splits; /* sums of a channel, each of a block's */
-    int pack;   /* pixels side by side that are seen as one, so that it is whole tiles */
-    int lanes;  /* threads side by side on such a row */
+    int splits; /* partial sums per channel, one per block */
+    int pack;   /* adjacent pixels treated as one, to make rows whole tiles */
+    int lanes;  /* adjacent threads per such row */
 } norm_shape;
 
 /* Forward: sums of x and of its squares. Backward: sums of dy and of dy (x - mean). */
@@ -39,7 +39,7 @@ typedef struct norm_factors {
 typedef struct norm_forward {
     norm_input in;
     const void *scale, *bias, *mean, *var;
-    void *mean_out, *var_out;       /* results: NULL when not wanted */
+    void *mean_out, *var_out;       /* results; NULL: not wanted */
     float *saved_mean, *saved_rstd;
     int dtype;                      /* of scale, bias and the running statistics */
     int training;

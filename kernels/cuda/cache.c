@@ -16,7 +16,7 @@
 
 /* ---- files ----------------------------------------------------------------------------------- */
 
-/* False when there is no folder to speak of. `make`: it is created. */
+/* Returns false if there is no cache folder or the path is too long. `make`: create the folder. */
 static bool file_path(const char *name, char *out, size_t size, bool make)
 {
     const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
@@ -85,7 +85,7 @@ typedef struct seal {
 } seal;
 static const char magic[16] = "ampc sealed 1\n";
 
-/* FNV-1a, from two starts. */
+/* FNV-1a; the two hashes differ in their start value. */
 static uint64_t hash(uint64_t h, const unsigned char *bytes, size_t n)
 {
     for (size_t i = 0; i < n; i++) h = (h ^ bytes[i]) * 0x100000001b3u;

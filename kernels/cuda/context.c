@@ -1,4 +1,4 @@
-/* context.c - the context of a device: opened, described, closed. */
+/* context.c - opens, describes and closes the context of a device. */
 #include "kernels/cuda/dnn.h"
 #include "kernels/cuda/generate.h"
 #include "kernels/cuda/tune.h"
@@ -46,7 +46,7 @@ ampc_status cuda_context_describe(k_context *ctx, const char *text, int multipro
     return AMPC_OK;
 }
 
-/* The first error of closing is of no use to anyone: the session is gone. */
+/* Ignores errors, because the session no longer exists. */
 void cuda_context_close(k_context *ctx)
 {
     cuda_context *c = cuda_of(ctx);

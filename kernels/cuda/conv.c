@@ -1,9 +1,9 @@
 /* conv.c - convolution and its two gradients as cuDNN graphs.
  *
- * The graph is the convolution alone, or with what follows it in f32 before the one rounding: the bias, or the change
- * to a result of another type. The layout is a matter of strides. Where cuDNN has no engine for that, operands and
- * result change their layout or their type in workspace; f32, channels first, always has one. The bias gradient is a
- * sum of its own. */
+ * The graph consists of the convolution and, if needed, an f32 operation before the single rounding: adding the bias or
+ * converting to a different result type. Strides express the layout. If cuDNN has no engine for the graph, operands and
+ * results are converted to NCHW or to f32 in workspace; cuDNN always has an engine for f32 in NCHW. The bias gradient
+ * is a separate sum. */
 #include "kernels/cuda/dnn.h"
 #include "kernels/cuda/inner.h"
 
@@ -13,22 +13,22 @@
 
 enum { UID_X = 1, UID_W, UID_Y, UID_BIAS, UID_SUM, MOST_PARTS = 4 };
 
-/* An operand or the result. Between the view and the graph: the other layout, then the other type. */
+/* An operand or the result, with the conversions between view and graph: layout first, then type. */
 typedef struct part {
     dnn_layout layout;
     ir_dtype dtype;        /* in the graph */
-    cuda_inner turn, cast; /* towards the graph; of the result: towards the view */
-    size_t turned, casted; /* places in workspace, where there are such steps */
+    cuda_inner turn, cast; /* conversions to the graph or, for the result, from it */
+    size_t turned, casted; /* offsets in workspace, if there are conversions */
 } part;
 
 typedef struct conv_state {
     conv_kind kind;
     int n_parts;
-    part parts[MOST_PARTS]; /* x, w, y and, forward, the bias, in the order of their numbers */
-    const dnn_plan *plan;   /* NULL: there is nothing to sum, or only dbias is wanted */
-    cuda_inner bias_sum;    /* dbias */
-    cuda_fill fill;         /* the result where there is nothing to sum */
-    size_t rest_at;         /* workspace of the plan and, before and after it, of the others */
+    part parts[MOST_PARTS]; /* x, w, y and, in the forward direction, the bias; in the order of their UIDs */
+    const dnn_plan *plan;   /* NULL: nothing to sum, or only dbias is wanted */
+    cuda_inner bias_sum;    /* computes dbias */
+    cuda_fill fill;         /* computes the result if there is nothing to sum */
+    size_t rest_at;         /* offset of the workspace shared by the plan and the conversions */
 } conv_state;
 
 static void release_parts(conv_state *s)
@@ -51,7 +51,7 @@ static void release(void *state)
 
 /* ---- the graph ------------------------------------------------------------------------------- */
 
-/* Where a view's elements lie: the one place that knows. One spatial axis becomes the last of two. */
+/* Returns the layout of a view for cuDNN. For a 1-d convolution, inserts a spatial axis of size 1 before the other. */
 static dnn_layout layout_of(const k_view *v)
 {
     dnn_layout l = {.rank = v->rank < 4 ? 4 : v->rank};
@@ -66,7 +66,7 @@ static dnn_layout layout_of(const k_view *v)
     return l;
 }
 
-/* [1, C, 1, 1]: a bias against a result of `rank` axes. */
+/* [1, C, 1, 1]: a bias that broadcasts to a result of `rank` axes. */
 static dnn_layout bias_layout(int64_t channels, int rank)
 {
     dnn_layout l = {.rank = rank};
@@ -75,7 +75,7 @@ static dnn_layout bias_layout(int64_t channels, int rank)
     return l;
 }
 
-/* Position of the result among x, w, y. */
+/* Index of the result among x, w, y. */
 static int result_of(conv_kind kind)
 {
     return kind == CONV_FORWARD ? UID_Y - 1 : kind == CONV_GRAD_INPUT ? UID_X - 1 : UID_W - 1;
@@ -107,7 +107,7 @@ static void write_list(FILE *out, const char *name, int n, const int64_t *items)
     for (int i = 0; i < n; i++) fprintf(out, "%s%" PRId64, i ? "x" : "", items[i]);
 }
 
-/* Everything that the graph depends on, malloc'ed; NULL: out of memory. */
+/* Returns a text with everything that the graph depends on, malloc'ed; NULL if out of memory. */
 static char *make_key(const k_args *args, const conv_state *s, const conv_geometry *c)
 {
     const struct {
@@ -134,7 +134,7 @@ static char *make_key(const k_args *args, const conv_state *s, const conv_geomet
 
 /* ---- preparing ------------------------------------------------------------------------------- */
 
-/* What is changed on the way to the graph. */
+/* Conversions before the graph: layout, type. */
 typedef struct way {
     bool turns, casts;
 } way;
@@ -149,7 +149,7 @@ static ampc_status find_plan(const k_args *args, conv_state *s, const conv *c)
     return status;
 }
 
-/* A piece of workspace for what a step makes; none where there is no step. */
+/* Reserves workspace for the result of a conversion, if there is one. */
 static void place(conv_state *s, const cuda_inner *step, size_t bytes, size_t *at, size_t *inner)
 {
     if (!step->kernel) return;
@@ -190,7 +190,7 @@ static ampc_status prepare_part(const k_args *args, conv_state *s, const k_view 
     return AMPC_OK;
 }
 
-/* The parts for a way, in place of those for another; *inner: workspace of their steps. */
+/* Prepares the parts with conversions w, replacing earlier ones; *inner: workspace of the conversions. */
 static ampc_status set_parts(const k_args *args, conv_state *s, const conv *c, way w, size_t *inner)
 {
     const k_view *views[MOST_PARTS] = {c->x, c->w, c->y, c->bias};
@@ -202,7 +202,8 @@ static ampc_status set_parts(const k_args *args, conv_state *s, const conv *c, w
     return AMPC_OK;
 }
 
-/* Whether a way differs from the ones before it. Channels first, no engine changes the type. */
+/* Whether conversions w yield a graph that earlier ones do not. In NCHW no engine converts types, so that combination
+ * is skipped. */
 static bool way_serves(const conv *c, way w)
 {
     const bool changes = c->x->dtype != c->w->dtype || c->w->dtype != c->y->dtype;
@@ -267,7 +268,7 @@ static ampc_status prepare(const k_args *args, void **state, size_t *workspace)
 
 /* ---- running --------------------------------------------------------------------------------- */
 
-/* Where a part lies between its steps, and where the graph has it. */
+/* The address of a part after layout conversion, and its address in the graph. */
 static void *turned(const k_args *args, const part *p, const k_view *v)
 {
     return p->turn.kernel ? (char *)args->workspace + p->turned : v->data;

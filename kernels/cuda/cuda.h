@@ -1,8 +1,9 @@
-/* cuda.h - what the host side of the CUDA kernels shares: their table, the context, launches, errors.
+/* cuda.h - declarations shared by the host side of the CUDA kernels: kernel table, context, launches, errors.
  *
- * A family is FAMILY.cu (kernels only), FAMILY.h (their argument structs, for both sides, where there are any) and
- * FAMILY.c (the k_kernel entries). `prepare` looks kernels up, makes descriptors and sizes workspace; `run` enqueues
- * on the context's stream and may be recorded into a graph: it neither allocates, waits, nor reads device memory. */
+ * A kernel family FAMILY consists of FAMILY.cu (device code only), FAMILY.c (its k_kernel entries) and, if its kernels
+ * have argument structs, FAMILY.h, which both sides include. `prepare` looks up kernels, creates descriptors and
+ * computes workspace sizes. `run` enqueues work on the context's stream and may be captured into a CUDA graph, so it
+ * must not allocate, wait or read device memory. */
 #ifndef AMPC_CUDA_H
 #define AMPC_CUDA_H
 
@@ -10,9 +11,9 @@
 #include "kernels/cuda/rows.h"
 #include "kernels/kernel.h"
 
-#include <kernels/cuda/fatbins.h> /* generated: CUDA_FAMILY_MAP, a row X(family) for each .cu file */
+#include <kernels/cuda/fatbins.h> /* generated: CUDA_FAMILY_MAP, one X(family) per .cu file */
 
-/* cuda_WORD for each word of the kernel column; table.c refers to all of them. */
+/* Declares cuda_WORD for each word in the kernel column of ops.def. table.c refers to all of them. */
 #define OP(name, amp, traits, infer, fold, grad, kernel) extern const k_kernel cuda_##kernel;
 #include "ir/ops.def"
 
@@ -24,66 +25,67 @@ typedef enum cuda_family {
 } cuda_family;
 
 enum {
-    CUDA_ALIGNMENT = 256,             /* of arena and storage addresses; libraries prefer it */
-    CUDA_TILE = 8,                    /* elements a thread handles at a time (tile.cuh) */
-    CUDA_BLOCK = 256,                 /* threads of a block where nothing speaks for another size */
-    CUDA_MOST_BLOCKS = 132 * 16,      /* the same on every device, so that sums which blocks share have one order */
-    CUDA_BLOCKS_EACH = 16,            /* of a grid-stride launch, for each multiprocessor of the device */
-    CUDA_LT_WORKSPACE = 32 << 20,     /* bytes, the library's advice for sm_90 */
-    CUDA_MOST_REASON = 512            /* bytes of what cuDNN says of an error */
+    CUDA_ALIGNMENT = 256,             /* of arena and storage addresses, in bytes; libraries prefer it */
+    CUDA_TILE = 8,                    /* elements per thread and iteration (tile.cuh) */
+    CUDA_BLOCK = 256,                 /* default number of threads per block */
+    CUDA_MOST_BLOCKS = 132 * 16,      /* independent of the device, to fix the order of sums across blocks */
+    CUDA_BLOCKS_EACH = 16,            /* per multiprocessor, in grid-stride launches */
+    CUDA_LT_WORKSPACE = 32 << 20,     /* bytes; the library's recommendation for sm_90 */
+    CUDA_MOST_REASON = 512            /* bytes of a cuDNN error message */
 };
 
-/* One device, opened for one session. */
+/* An open device. Owned by one session. */
 typedef struct cuda_context {
     int device;
     int multiprocessors;
-    char *described;             /* the text that describes the device; NULL: it is there */
+    char *described;             /* text of the device description; NULL for a real device */
     cudaStream_t stream;         /* all kernels and copies of a step */
     cudaStream_t copies;         /* uploads that overlap with a step */
-    cudaEvent_t copied;          /* what the uploads so far will have passed */
+    cudaEvent_t copied;          /* recorded after the last upload in `copies` */
     int *fault;                  /* device memory, see kernels/kernel.h */
     cublasLtHandle_t lt;         /* NULL until cuda_open_lt */
-    void *lt_workspace;          /* device memory, CUDA_LT_WORKSPACE bytes; NULL until then */
+    void *lt_workspace;          /* device memory, CUDA_LT_WORKSPACE bytes; NULL until cuda_open_lt */
     cudnnHandle_t dnn;           /* NULL until cuda_open_dnn */
-    cudnnBackendDescriptor_t dnn_device; /* its properties, NULL until the first plan */
-    struct dnn_plan *dnn_plans;  /* dnn.h */
-    struct cuda_tuning *tuning;  /* what was measured before; NULL until first needed */
-    struct cuda_generation *generation; /* generate.h; NULL until first needed */
+    cudnnBackendDescriptor_t dnn_device; /* device properties; NULL until the first plan */
+    struct dnn_plan *dnn_plans;  /* see dnn.h */
+    struct cuda_tuning *tuning;  /* tuning results; NULL until first needed */
+    struct cuda_generation *generation; /* see generate.h; NULL until first needed */
     cudaKernel_t commit;         /* see commit.cu */
     cudaLibrary_t families[CUDA_FAMILY_COUNT]; /* NULL until first needed */
 } cuda_context;
 
 static inline cuda_context *cuda_of(const k_context *ctx) { return (cuda_context *)ctx->device; }
 static inline bool cuda_wanted(const k_view *v) { return k_present(v) && v->data; }
-/* Address of operand (result) i of n; NULL when it is absent (not wanted). */
+/* Returns the address of operand (or result) i of n, or NULL if the operand is absent (or the result not wanted). */
 static inline void *cuda_data(const k_view *views, int i, int n)
 {
     return i < n && k_present(&views[i]) ? views[i].data : NULL;
 }
 
-/* Opens the driver, cudart and device `index` of those visible. AMPC_DEVICE with one line when it is not to be had. */
+/* Opens the driver, cudart and visible device `index`. On failure returns AMPC_DEVICE and sets a one-line error. */
 ampc_status cuda_context_open(k_context *ctx, int index);
-/* A device that is only described: kernels prepare for it and can never run (described.c). */
+/* Opens a described device: kernels can be prepared for it but never run (described.c). */
 ampc_status cuda_context_describe(k_context *ctx, const char *text, int multiprocessors);
-void cuda_context_close(k_context *ctx); /* NULL device allowed */
-/* Open the library's handle on first need. */
+void cuda_context_close(k_context *ctx); /* ctx->device may be NULL */
+/* Open the library's handle if it is not open yet. */
 ampc_status cuda_open_lt(const k_context *ctx);
 ampc_status cuda_open_dnn(const k_context *ctx);
 
 static inline bool cuda_is_described(const k_context *ctx) { return cuda_of(ctx)->described != NULL; }
-/* Makes cuDNN find a driver where the machine has none: it hides the engines that compile their kernel from a process
- * without one. */
+/* Loads a substitute driver library on machines without a driver. Otherwise cuDNN hides the engines that compile their
+ * kernels at run time. */
 void cuda_open_described_driver(void);
 
-/* ---- errors: the reason goes into ctx->error ---- */
+/* ---- errors: the message is written to ctx->error ---- */
 
 ampc_status cuda_fail(const k_context *ctx, ampc_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-/* The status of a cudart call: AMPC_NO_MEMORY for exhausted memory, else AMPC_DEVICE naming the call. */
+/* Convert a library's status: AMPC_NO_MEMORY if memory is exhausted, otherwise AMPC_DEVICE with the call's name in the
+ * message. */
 ampc_status cuda_status(const k_context *ctx, cudaError_t error, const char *call);
 ampc_status cuda_lt_status(const k_context *ctx, cublasStatus_t error, const char *call);
 ampc_status cuda_dnn_status(const k_context *ctx, cudnnStatus_t error, const char *call);
-/* The name of the status, and what the library says of the error that it met last in this thread. */
+/* Writes the name of the status and cuDNN's message for the last error in this thread. */
 void cuda_dnn_reason(cudnnStatus_t error, char out[CUDA_MOST_REASON]);
 #define CUDA_CALL(ctx, call) CUDA_FORWARD(cuda_status(ctx, cuda.call, #call))
 #define CUDA_LT_CALL(ctx, call) CUDA_FORWARD(cuda_lt_status(ctx, cuda.call, #call))
@@ -96,35 +98,38 @@ void cuda_dnn_reason(cudnnStatus_t error, char out[CUDA_MOST_REASON]);
 
 /* ---- commits ---- */
 
-/* Enqueues a copy that does nothing once the fault word is set. */
+/* Enqueues a copy that does nothing if the fault word is set. */
 ampc_status cuda_commit(const k_context *ctx, void *dst, const void *src, size_t bytes);
 
-/* ---- several calls as one ---- */
+/* ---- batched launches ---- */
 
-/* How many calls of the op may run as one launch: 1 where they may not. */
+/* Returns how many calls of the op may share one launch; 1 if it does not support batching. */
 int cuda_together(ir_op op);
-/* n calls of such an op that agree in attributes, types and operands without dimensions, each in memory of its own. */
+/* Runs n calls of such an op in one launch. They must have equal attributes, types and scalar operands, and disjoint
+ * memory. */
 ampc_status cuda_run_together(const k_args *args, int n);
 
-/* ---- programs ---- */
+/* ---- fused kernels ---- */
 
-/* Makes what was prepared ready to run: the kernels of programs are compiled here. AMPC_DEVICE: NVRTC cannot be had. */
+/* Completes preparation by compiling all pending fused kernels. Returns AMPC_DEVICE if NVRTC is not available. */
 ampc_status cuda_prepared(const k_context *ctx);
 
 /* ---- launches ---- */
 
-/* The kernel `name` of a family, from its embedded code. Only in prepare. */
+/* Looks up kernel `name` in the family's embedded code. Call only from prepare. */
 ampc_status cuda_find(const k_context *ctx, cuda_family family, const char *name, cudaKernel_t *out);
-/* Enqueues; `arguments` are copied. blocks 0: nothing to do. AMPC_UNSUPPORTED: more blocks than a grid can have. */
+/* Enqueues the kernel; `arguments` are copied. Does nothing if blocks is 0. Returns AMPC_UNSUPPORTED if blocks exceeds
+ * the grid limit. */
 ampc_status cuda_launch(const k_args *args, cudaKernel_t kernel, int64_t blocks, unsigned threads,
                         size_t shared_bytes, void **arguments);
-/* Blocks of a grid-stride launch over n items, `each` items a block; at most CUDA_MOST_BLOCKS. */
+/* Blocks of a grid-stride launch over n items with `each` items per block; at most CUDA_MOST_BLOCKS. */
 static inline int64_t cuda_blocks(int64_t n, int64_t each)
 {
     int64_t blocks = (n + each - 1) / each;
     return blocks < CUDA_MOST_BLOCKS ? blocks : CUDA_MOST_BLOCKS;
 }
-/* The same, at most as many as fill this device: only where the result does not depend on the number of blocks. */
+/* Like cuda_blocks, but limited by what fills this device. Use only if the result does not depend on the number of
+ * blocks. */
 static inline int64_t cuda_grid(const k_args *args, int64_t n, int64_t each)
 {
     const int64_t blocks = (n + each - 1) / each;
@@ -132,21 +137,21 @@ static inline int64_t cuda_grid(const k_args *args, int64_t n, int64_t each)
     return blocks < most ? blocks : most;
 }
 
-/* rows.c: v as rows along an axis; the threads that take a row, as the last part of a kernel's name ("warp", "block" or
- * "lane"); blocks of ROW_BLOCK threads for all rows. */
+/* rows.c: views v as rows along an axis; the suffix of the kernel name for these rows ("warp", "block" or "lane", after
+ * the threads that process a row); and the number of blocks of ROW_BLOCK threads for all rows. */
 cuda_rows cuda_rows_of(const k_view *v, int64_t axis);
 const char *cuda_rows_kernel(const cuda_rows *r);
 int64_t cuda_rows_blocks(const cuda_rows *r);
 
-/* A state that is one kernel: what most kernels prepare. */
+/* The state of most kernels: a single device function. */
 typedef struct cuda_one {
     cudaKernel_t kernel;
 } cuda_one;
 ampc_status cuda_prepare_one(const k_args *args, cuda_family family, const char *name, void **state);
-/* Where a kernel has nothing but malloc'ed memory to release. */
+/* The release function of kernels whose state is only malloc'ed memory. */
 void cuda_release(void *state);
 
-/* A kernel exists for f32, f16, bf16, integers and bool; f64 is refused, naming the op. */
+/* Returns AMPC_UNSUPPORTED if an operand or result is f64. All other dtypes are supported. */
 ampc_status cuda_check_dtypes(const k_args *args);
 
 #endif

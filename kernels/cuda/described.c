@@ -1,11 +1,11 @@
-/* described.c - a device that is not there, known by a description: what planning for it needs.
+/* described.c - a device known only by a description, with everything that planning for it needs.
  *
- * A context with a description has no stream, no memory and no handles. cuDNN plans for the description. Kernels of our
- * own count as loaded. cuBLASLt answers nothing without a device, so it is assumed to have an algorithm for every
- * product and epilogue of matmul.c. The CUDA runtime is not opened.
+ * The context of a described device has no stream, memory or handles. cuDNN creates plans for the description, and our
+ * own kernels count as loaded. cuBLASLt answers no queries without a device, so matmul.c assumes that it has an
+ * algorithm for every matmul and epilogue. The CUDA runtime is not opened.
  *
- * cuDNN looks for a driver by name. The one embedded here (driver/libcuda.c) reports a device and refuses all work. It
- * is loaded only where the machine has no driver, so that it never replaces a real one. */
+ * cuDNN looks for a driver by name. The driver embedded here (driver/libcuda.c) reports one device and rejects all
+ * work. It is loaded only if the machine has no driver, so it never replaces a real one. */
 #include "ir/write_guard.h"
 #include "kernels/cuda/cuda.h"
 
@@ -29,7 +29,7 @@ static bool write_image(int file)
     return true;
 }
 
-/* Later searches for the driver find the library that is loaded under its name. */
+/* Once loaded, the library is found by later dlopen calls for its name. */
 void cuda_open_described_driver(void)
 {
     char path[64];

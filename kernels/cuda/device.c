@@ -1,7 +1,7 @@
-/* device.c - the open device: library handles, the embedded kernels, launches, errors.
+/* device.c - an open device: errors, library handles, embedded kernels and launches.
  *
- * Libraries are opened when a kernel is prepared that needs them, so that a transformer never loads cuDNN and a
- * program that only looks for a device loads cudart alone. */
+ * Libraries are opened when a kernel that needs them is prepared: a transformer never loads cuDNN, and a program that
+ * only looks for a device loads only cudart. */
 #include "kernels/cuda/dnn.h"
 
 #include <stdarg.h>
@@ -19,7 +19,7 @@ ampc_status cuda_fail(const k_context *ctx, ampc_status status, const char *form
     return status;
 }
 
-/* The function of a call that was written out: what stands before its parenthesis. */
+/* Length of the function name in a stringified call. */
 static int name_length(const char *call)
 {
     int n = 0;
@@ -84,7 +84,7 @@ ampc_status cuda_open_dnn(const k_context *ctx)
     if (cuda.cudnnGetVersion() < oldest)
         return cuda_fail(ctx, AMPC_DEVICE, "cuDNN %zu.%zu is too old: at least 9.8 is needed",
                          cuda.cudnnGetVersion() / 10000, cuda.cudnnGetVersion() / 100 % 100);
-    /* Where there is one cuDNN opens it too, and would do so again for each plan. */
+    /* cuDNN uses NVRTC as well, and would load it again for each plan if it were not loaded here. */
     cuda_api_open(CUDA_RTC, reason, sizeof reason);
     if (cuda_is_described(ctx)) return AMPC_OK;
     CUDA_DNN_CALL(ctx, cudnnCreate(&c->dnn));
@@ -120,7 +120,7 @@ ampc_status cuda_find(const k_context *ctx, cuda_family family, const char *name
 {
     cuda_context *c = cuda_of(ctx);
     if (c->described) {
-        *out = (cudaKernel_t)c; /* never launched */
+        *out = (cudaKernel_t)c; /* a non-NULL placeholder that is never launched */
         return AMPC_OK;
     }
     if (!c->families[family])

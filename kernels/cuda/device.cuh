@@ -1,15 +1,15 @@
-/* device.cuh - what kernels share: the two macros around them, reductions of a warp and a block, the fault word.
+/* device.cuh - common device code: kernel macros, warp and block reductions, the fault word.
  *
- * Kernels hold no host code and compile unchanged for the device and for the execution model on the processor
- * (tests/cuda/sim), which defines the macros itself. Rules: block shapes are multiples of 32 with __launch_bounds__
- * equal to the largest launch; every __syncthreads and warp operation is reached by all threads of the block or
- * warp; shared memory is declared in the kernel itself; no float atomics; 64-bit offsets. */
+ * Kernels contain no host code and compile unchanged for the device and for the CPU simulator (tests/cuda/sim), which
+ * defines the macros itself. Rules: block sizes are multiples of 32 and __launch_bounds__ equals the largest launch;
+ * all threads of the block or warp reach every __syncthreads and warp operation; shared memory is declared in the
+ * kernel itself; no float atomics; 64-bit offsets. */
 #pragma once
 
 #include "kernels/fault.h"
 
 #ifdef __CUDACC_RTC__
-/* What is compiled while the program runs (generate.c) finds no headers but ours: the machine has the library alone. */
+/* NVRTC (generate.c) compiles with our headers only, because the target machine may have no CUDA headers. */
 typedef signed char int8_t;
 typedef int int32_t;
 typedef long int64_t;
@@ -49,9 +49,9 @@ __device__ __forceinline__ __nv_bfloat16 __float2bfloat16_rn(float v)
 #endif
 
 #ifndef CUDASIM_H
-/* After each kernel, with its name. */
+/* Follows each kernel definition, with its name. */
 #define AMPC_KERNEL(name)
-/* Dynamic shared memory as an array, 16-byte aligned. */
+/* Declares dynamic shared memory as a 16-byte aligned array. */
 #define AMPC_DYN_SHARED(type, name)                                                                \
     extern __shared__ __align__(16) unsigned char cuda_dynamic_shared[];                           \
     type *name = reinterpret_cast<type *>(cuda_dynamic_shared)
@@ -62,17 +62,17 @@ __device__ __forceinline__ __nv_bfloat16 __float2bfloat16_rn(float v)
 enum : int { WARP = 32 };
 #define WHOLE_WARP 0xffffffffu
 
-/* First item of this thread and the number of threads of the grid, for grid-stride loops. */
+/* First item of this thread, and number of threads in the grid, for grid-stride loops. */
 __device__ __forceinline__ long long grid_first() { return (long long)blockIdx.x * blockDim.x + threadIdx.x; }
 __device__ __forceinline__ long long grid_step() { return (long long)gridDim.x * blockDim.x; }
 
-/* Sum and maximum over a warp; every lane gets the result, always in the same order. */
+/* Sum and maximum over a warp. Every lane gets the result, always computed in the same order. */
 template <typename T> __device__ __forceinline__ T warp_sum(T v)
 {
     for (int distance = WARP / 2; distance > 0; distance /= 2) v += __shfl_xor_sync(WHOLE_WARP, v, distance);
     return v;
 }
-__device__ __forceinline__ float larger(float a, float b) { return a > b || a != a ? a : b; } /* NaN passes */
+__device__ __forceinline__ float larger(float a, float b) { return a > b || a != a ? a : b; } /* propagates NaN */
 __device__ __forceinline__ float warp_max(float v)
 {
     for (int distance = WARP / 2; distance > 0; distance /= 2)
@@ -80,8 +80,8 @@ __device__ __forceinline__ float warp_max(float v)
     return v;
 }
 
-/* Over a block of up to 1024 threads; every thread gets the result. `slots`: shared, 32 numbers; they may be used
- * again after the call. */
+/* Sum and maximum over a block of up to 1024 threads. Every thread gets the result. `slots`: 32 values in shared
+ * memory, reusable after the call. */
 template <typename T> __device__ __forceinline__ T block_sum(T v, T *slots)
 {
     int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, warps = blockDim.x / WARP;
@@ -103,10 +103,10 @@ __device__ __forceinline__ float block_max(float v, float *slots)
     return total;
 }
 
-/* Leaves a fault of step `step`; the smallest wins, so the report is the same in every run. */
+/* Records a fault of step `step`. The earliest step wins, so that every run reports the same fault. */
 __device__ __forceinline__ void fault_set(int *fault, int step, k_fault kind)
 {
     atomicMin(fault, step << K_FAULT_BITS | kind);
 }
-/* Storage may be written: no fault so far in this step of the session. */
+/* Whether storage may be written: no fault so far in this step of the session. */
 __device__ __forceinline__ bool fault_none(const int *fault) { return *fault == K_NO_FAULT; }

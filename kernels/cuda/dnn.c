@@ -1,15 +1,16 @@
 /* dnn.c - builds cuDNN operation graphs and finds plans for them (see dnn.h).
  *
- * Candidates are the engine configurations of heuristic mode A, then those of the fallback mode, in that order and
- * without the engines whose notes say that they give another result in every run, sum in low precision, or (exact)
- * round f32 operands. Only a few of them race, and many are one engine with other knobs, so the first configuration of
- * each engine moves ahead of all further ones. Engines that compile their kernel come last: a network has many
- * convolutions, and compiling one takes a second. A choice is the position of a candidate, which is the same in every
- * process with the same library and device.
+ * Candidates are the engine configurations of heuristic mode A, followed by those of fallback mode. Engines are
+ * excluded if their notes say that they are nondeterministic, accumulate in low precision or (if exact) round f32
+ * operands. Only a few candidates race and many are variants of one engine, so the first configuration of each engine
+ * is moved ahead of its other ones. Engines that compile their kernel come last, because compiling takes a second per
+ * convolution. A choice is stored as the position of a candidate, which is the same in every process with the same
+ * library and device.
  *
- * An engine may compile its kernel when its plan is made, which takes a second or more. A plan that took long is kept
- * as a sealed file (cache.h) with the text that the library gives of it, kernel included. Its key is the graph, the
- * choice, the device and the versions of the libraries. A text that the library refuses counts as absent. */
+ * Engines that compile their kernel do so when the plan is created, which takes a second or more. Plans that are
+ * slow to create are cached in sealed files (cache.h) in the library's serialised form, which includes the kernel.
+ * The key covers the graph, the choice, the device and the library versions. Text that the library rejects counts
+ * as missing. */
 #include "kernels/cuda/dnn.h"
 
 #include "kernels/cuda/tune.h"
@@ -22,7 +23,7 @@
 enum { MOST_CANDIDATES = 48, MOST_RACED = 12, MOST_NOTES = CUDNN_NUMERICAL_NOTE_TYPE_COUNT,
        MOST_BEHAVIORS = CUDNN_BEHAVIOR_NOTE_TYPE_COUNT };
 enum { MOST_TEXT = 64 << 20, KEPT_FROM = 50 /* ms */ };
-static const size_t most_workspace = (size_t)1 << 30; /* of a plan that is chosen for speed */
+static const size_t most_workspace = (size_t)1 << 30; /* for plans chosen by speed */
 static const char kept_kind[] = "plan";
 
 struct dnn_plan {
@@ -31,7 +32,7 @@ struct dnn_plan {
     dnn_descriptor plan;
     size_t workspace;
     int engines;
-    dnn_descriptor made[DNN_MOST_MADE]; /* what the plan was made from */
+    dnn_descriptor made[DNN_MOST_MADE]; /* descriptors that the plan refers to */
     int n_made;
 };
 
@@ -49,7 +50,7 @@ dnn_graph dnn_begin(const k_context *ctx)
     return g;
 }
 
-/* How a descriptor is named in the graph's contents. */
+/* The number that identifies a descriptor in the hash of the graph. */
 static int number_of(const dnn_graph *g, dnn_descriptor d)
 {
     int i = 0;
@@ -64,7 +65,7 @@ static size_t size_of(cudnnBackendAttributeType_t type)
     case CUDNN_TYPE_DOUBLE: return sizeof(int64_t);
     case CUDNN_TYPE_BOOLEAN: return sizeof(bool);
     case CUDNN_TYPE_CHAR: return 1;
-    default: return sizeof(int32_t); /* an enumeration, int32, float */
+    default: return sizeof(int32_t); /* enumerations, int32, float */
     }
 }
 
@@ -161,18 +162,18 @@ dnn_descriptor dnn_intermediate(dnn_graph *g, int64_t uid, ir_dtype dtype, const
 
 typedef struct candidates {
     dnn_graph *g;
-    cuda_cache_key contents; /* of the graph */
+    cuda_cache_key contents; /* hash of the graph */
     dnn_descriptor device, configs[MOST_CANDIDATES];
-    int64_t engines[MOST_CANDIDATES]; /* of the configurations, by the library's numbers */
-    bool compiles[MOST_CANDIDATES];   /* they compile their kernel */
+    int64_t engines[MOST_CANDIDATES]; /* engine of each configuration, in the library's numbering */
+    bool compiles[MOST_CANDIDATES];   /* whether the engine compiles its kernel */
     int n;
-    cudnnStatus_t refusal;            /* the last one */
-    dnn_descriptor plans[MOST_RACED]; /* those that race, */
-    int which[MOST_RACED];            /* their positions, */
-    size_t workspaces[MOST_RACED];    /* what they need, */
-    long took[MOST_RACED];            /* and the milliseconds that each took to make */
+    cudnnStatus_t refusal;            /* status of the last refusal */
+    dnn_descriptor plans[MOST_RACED]; /* plans that race */
+    int which[MOST_RACED];            /* their positions among the candidates */
+    size_t workspaces[MOST_RACED];    /* their workspace sizes */
+    long took[MOST_RACED];            /* milliseconds needed to create each */
     int n_plans;
-    void *data[DNN_MOST_TENSORS], *workspace; /* of the race */
+    void *data[DNN_MOST_TENSORS], *workspace; /* buffers of the race */
 } candidates;
 
 static void destroy_all(dnn_descriptor *d, int n)
@@ -194,8 +195,8 @@ static bool notes_refuse(const dnn_graph *g, const cudnnBackendNumericalNote_t *
     return false;
 }
 
-/* What the engine of a configuration says of itself: false where it may not be used. *number: the library's;
- * *compiles: it makes its kernel when the plan is made. */
+/* Reads the properties of a configuration's engine. Returns false if the engine must not be used. *number: the
+ * library's number of the engine; *compiles: whether it compiles its kernel when the plan is created. */
 static bool config_serves(const dnn_graph *g, dnn_descriptor config, int64_t *number, bool *compiles)
 {
     dnn_descriptor engine = NULL;
@@ -218,7 +219,7 @@ static bool config_serves(const dnn_graph *g, dnn_descriptor config, int64_t *nu
     return known && !notes_refuse(g, notes, n);
 }
 
-/* The configurations that a heuristic gives, in its order; none where it has nothing to say. */
+/* Appends the configurations that a heuristic proposes, in its order; none if it fails. */
 static void ask_heuristic(candidates *c, dnn_descriptor graph, cudnnBackendHeurMode_t mode)
 {
     dnn_graph *g = c->g;
@@ -240,7 +241,7 @@ static void ask_heuristic(candidates *c, dnn_descriptor graph, cudnnBackendHeurM
             destroy_all(&found[i], 1);
 }
 
-/* In which quarter of the candidates number i belongs: its engine compiles or not, it is the engine's first or not. */
+/* Sort key of candidate i: whether its engine compiles, then whether it is not the engine's first configuration. */
 static int rank_of(const candidates *c, int i)
 {
     int first = 0;
@@ -248,7 +249,7 @@ static int rank_of(const candidates *c, int i)
     return 2 * c->compiles[i] + (first < i);
 }
 
-/* By rank; those of one rank keep their order. */
+/* Sorts candidates by rank; stable. */
 static void order_candidates(candidates *c)
 {
     const candidates old = *c;
@@ -262,7 +263,7 @@ static void order_candidates(candidates *c)
         }
 }
 
-/* A plan made of the value of one attribute; NULL when it cannot be had. */
+/* Creates a plan with one attribute set; NULL if cuDNN rejects it. */
 static dnn_descriptor plan_from(candidates *c, cudnnBackendAttributeName_t name,
                                 cudnnBackendAttributeType_t type, int64_t count, const void *value, size_t *workspace)
 {
@@ -288,7 +289,7 @@ static long milliseconds(void)
     return t.tv_sec * 1000 + t.tv_nsec / 1000000;
 }
 
-/* The properties of the context's device, made once. */
+/* Returns the properties of the context's device, created on first use. */
 static dnn_descriptor device_of(dnn_graph *g)
 {
     cuda_context *c = cuda_of(g->ctx);
@@ -311,7 +312,7 @@ static void find_candidates(candidates *c)
     dnn_descriptor graph = dnn_make(g, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
     dnn_set(g, graph, CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, g->n_ops, g->ops);
     if (g->status != AMPC_OK) return;
-    if ((c->refusal = cuda.cudnnBackendFinalize(graph))) return; /* cuDNN does not know this graph */
+    if ((c->refusal = cuda.cudnnBackendFinalize(graph))) return; /* cuDNN does not support this graph */
     ask_heuristic(c, graph, CUDNN_HEUR_MODE_A);
     ask_heuristic(c, graph, CUDNN_HEUR_MODE_FALLBACK);
     order_candidates(c);
@@ -319,12 +320,13 @@ static void find_candidates(candidates *c)
 
 /* ---- plans on disk --------------------------------------------------------------------------- */
 
-/* False: what is to be the key cannot be found out. `which`: the number that a race gave, or -1 where there is none. */
+/* Computes the cache key; returns false if a part of it is unknown. `which`: the candidate that won a race, or -1 if
+ * there was no race. */
 static bool kept_key(const candidates *c, int which, cuda_cache_key *key)
 {
     struct cudaDeviceProp device;
     int version = 0;
-    if (cuda_is_described(c->g->ctx)) return false; /* nothing that would be worth keeping is made */
+    if (cuda_is_described(c->g->ctx)) return false; /* without a device there are no compiled plans to cache */
     if (cuda.cudaGetDeviceProperties(&device, cuda_of(c->g->ctx)->device) || cuda.cudaRuntimeGetVersion(&version))
         return false;
     const size_t numbers[] = {DNN_RULES, c->g->exact, (size_t)which, cuda.cudnnGetVersion(),
@@ -362,8 +364,8 @@ static void keep_on_disk(const candidates *c, dnn_descriptor plan, int which)
 
 /* ---- choosing -------------------------------------------------------------------------------- */
 
-/* Where nothing will run, an engine that compiles its kernel is spared that: its configuration knows the workspace, and
- * serves as the plan. False: the engine is precompiled, or the workspace is not known. */
+/* If nothing will run, avoids compiling an engine's kernel: its configuration already knows the workspace size and
+ * serves as the plan. Returns false if the engine is precompiled or the workspace size is not known. */
 static bool take_unfinished(candidates *c, int i)
 {
     int64_t bytes = 0, n = 0;
@@ -378,7 +380,7 @@ static bool take_unfinished(candidates *c, int i)
     return true;
 }
 
-/* Plans from position `first` on, at most `wanted` of them. */
+/* Creates plans for the candidates from position `first` on, until there are `wanted` plans. */
 static void plan_candidates(candidates *c, int first, int wanted)
 {
     for (int i = first; i < c->n && c->n_plans < wanted; i++) {
@@ -426,7 +428,7 @@ static ampc_status no_engine(const candidates *c, const char *key)
     return cuda_fail(c->g->ctx, AMPC_UNSUPPORTED, "cuDNN has no engine for %s: %s", key, reason);
 }
 
-/* Leaves one plan in front: that of candidate `known`, or else (-1) the first or the fastest. */
+/* Moves the chosen plan to position 0: that of candidate `known` or, if -1, the first or the fastest. */
 static ampc_status choose(candidates *c, const char *key, int known)
 {
     const bool tune = c->g->ctx->tune;
@@ -434,7 +436,8 @@ static ampc_status choose(candidates *c, const char *key, int known)
     if (known >= 0 && known < c->n) plan_candidates(c, known, 1);
     if (c->n_plans == 0) {
         plan_candidates(c, 0, tune ? MOST_RACED : 1);
-        if (tune && c->n_plans > 0) CUDA_FORWARD(race(c, key, &best)); /* the only one, too: to be known */
+        if (tune && c->n_plans > 0) CUDA_FORWARD(race(c, key, &best)); /* even a single candidate races, to record the
+                                                                          result */
     }
     if (c->n_plans == 0) return no_engine(c, key);
     if (c->took[best] >= KEPT_FROM) keep_on_disk(c, c->plans[best], tune ? c->which[best] : -1);
@@ -445,7 +448,8 @@ static ampc_status choose(candidates *c, const char *key, int known)
     return AMPC_OK;
 }
 
-/* Leaves one plan in front, from disk where it is there. A race that is yet to be held is held. */
+/* Finds a plan and moves it to position 0, from the disk cache if possible. Races the candidates if that was not done
+ * before. */
 static ampc_status find_plan(candidates *c, const char *key)
 {
     const k_context *ctx = c->g->ctx;
@@ -459,7 +463,7 @@ static ampc_status find_plan(candidates *c, const char *key)
     return choose(c, key, known);
 }
 
-/* Hands the first plan and what it was made from to the context. */
+/* Transfers ownership of the first plan and its descriptors to the context. */
 static ampc_status keep(candidates *c, const char *key, const dnn_plan **out)
 {
     cuda_context *context = cuda_of(c->g->ctx);

@@ -1,10 +1,10 @@
 /* dnn.h - plans of small cuDNN operation graphs.
  *
- * A graph is put together from descriptors; the first call that fails is kept in `status` and those after it do
- * nothing, so that building reads straight on. dnn_plan_of finds an engine for it: the first that can be had without
- * trade of precision or repeatability, or the fastest where the context tunes. Plans belong to the context and are
- * shared by everything with the same key; those that took long to make are kept on disk. Nothing here needs a device
- * before dnn_run: plans are made for the properties of one. */
+ * A graph is built from descriptors. The first failing call is recorded in `status` and later calls do nothing, so
+ * callers check errors only once. dnn_plan_of selects an engine: the first that keeps full precision and determinism,
+ * or the fastest of these if the context tunes. Plans belong to the context and are shared by all users of the same
+ * key; plans that are slow to create are cached on disk. No device is needed before dnn_run, because plans are created
+ * for given device properties. */
 #ifndef AMPC_CUDA_DNN_H
 #define AMPC_CUDA_DNN_H
 
@@ -13,11 +13,12 @@
 #include "kernels/cuda/cuda.h"
 
 enum { DNN_MOST_AXES = 5, DNN_MOST_TENSORS = 6, DNN_MOST_MADE = 24, DNN_MOST_OPS = 4 };
-enum { DNN_RULES = 2 }; /* how candidates are ordered: counts up when that changes, because a choice is a position */
+enum { DNN_RULES = 2 }; /* version of the order of candidates; increment when it changes, because tuning results are
+                           positions */
 
 typedef cudnnBackendDescriptor_t dnn_descriptor;
 
-/* A tensor in device memory: dims in the order N, C, spatial; strides in elements say the layout. */
+/* A tensor in device memory: dims in the order N, C, spatial; strides in elements determine the layout. */
 typedef struct dnn_layout {
     int rank;
     int64_t dims[DNN_MOST_AXES], strides[DNN_MOST_AXES];
@@ -26,45 +27,46 @@ typedef struct dnn_layout {
 typedef struct dnn_graph {
     const k_context *ctx;
     ampc_status status;
-    bool exact;                            /* f32 operands: engines that round them to fewer bits are left out */
-    dnn_descriptor made[DNN_MOST_MADE];    /* everything, in the order of making */
+    bool exact;                            /* f32 operands: exclude engines that round them to fewer bits */
+    dnn_descriptor made[DNN_MOST_MADE];    /* all descriptors, in order of creation */
     dnn_descriptor ops[DNN_MOST_OPS];
     int n_made, n_ops;
-    int64_t uids[DNN_MOST_TENSORS];        /* of the tensors that are data */
+    int64_t uids[DNN_MOST_TENSORS];        /* of the tensors in memory */
     size_t bytes[DNN_MOST_TENSORS];
     int n_tensors;
-    cuda_cache_key contents; /* of all that was made and set */
+    cuda_cache_key contents; /* hash of all descriptors and attributes */
 } dnn_graph;
 
 typedef struct dnn_plan dnn_plan;
 
 dnn_graph dnn_begin(const k_context *ctx);
-/* Data with the number `uid`, or an intermediate value that never reaches memory. */
+/* Create a tensor descriptor: data in memory identified by `uid`, or an intermediate that never reaches memory. */
 dnn_descriptor dnn_tensor(dnn_graph *g, int64_t uid, ir_dtype dtype, const dnn_layout *layout);
 dnn_descriptor dnn_intermediate(dnn_graph *g, int64_t uid, ir_dtype dtype, const dnn_layout *layout);
-/* Any other descriptor: made, its attributes set, finished. */
+/* Create any other descriptor, set its attributes, finalise it. */
 dnn_descriptor dnn_make(dnn_graph *g, cudnnBackendDescriptorType_t type);
 void dnn_set(dnn_graph *g, dnn_descriptor d, cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type,
              int64_t count, const void *values);
 void dnn_set_descriptor(dnn_graph *g, dnn_descriptor d, cudnnBackendAttributeName_t name, dnn_descriptor value);
 void dnn_finish(dnn_graph *g, dnn_descriptor d);
-/* Finishes an operation and appends it to the graph. */
+/* Finalises an operation and appends it to the graph. */
 void dnn_append(dnn_graph *g, dnn_descriptor operation);
-/* A convolution or one of its gradients, with f32 sums, among the tensors x, w, y (or their gradients). One spatial
- * axis is the last of two in their layouts. */
+/* Appends a convolution or one of its gradients, accumulating in f32. xwy: descriptors of x, w and y (or of their
+ * gradients). 1-d convolutions use layouts with two spatial axes, of which the first has size 1. */
 void dnn_append_convolution(dnn_graph *g, conv_kind kind, const conv_geometry *c, const dnn_descriptor *xwy);
-/* y = op(x, b) in f32, element by element; b broadcasts; NULL where the mode has one operand. */
+/* Appends y = op(x, b), elementwise in f32. b broadcasts; NULL for modes with one operand. */
 void dnn_append_pointwise(dnn_graph *g, cudnnPointwiseMode_t mode, dnn_descriptor x, dnn_descriptor b,
                           dnn_descriptor y);
 
-/* The plan that was made before under `key`, or NULL. */
+/* Returns the existing plan for `key`, or NULL. */
 const dnn_plan *dnn_plan_find(const k_context *ctx, const char *key);
-/* Plans the graph and frees it, also on failure. AMPC_UNSUPPORTED: cuDNN has no engine for it. */
+/* Plans the graph and frees it, also on failure. Returns AMPC_UNSUPPORTED if cuDNN has no engine for the graph. The
+ * context owns *out. */
 ampc_status dnn_plan_of(dnn_graph *g, const char *key, const dnn_plan **out);
 size_t dnn_plan_workspace(const dnn_plan *plan);
-/* Configurations that the choice was from, this one included; 0: the plan was kept and nothing was asked. */
+/* Number of configurations among which the plan was chosen; 0 if the plan came from the disk cache. */
 int dnn_plan_engines(const dnn_plan *plan);
-/* Enqueues. data[i] is the address of the tensor uids[i]. */
+/* Enqueues the plan. data[i] is the address of the tensor uids[i]. */
 ampc_status dnn_run(const k_context *ctx, const dnn_plan *plan, int n, const int64_t *uids, void *const *data,
                     void *workspace);
 /* Frees all plans of the context. */

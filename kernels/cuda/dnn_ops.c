@@ -1,12 +1,12 @@
-/* dnn_ops.c - the operations that graphs are made of (see dnn.h). */
+/* dnn_ops.c - the operations of cuDNN graphs (see dnn.h). */
 #include "kernels/cuda/dnn.h"
 
 /* ---- convolution ----------------------------------------------------------------------------- */
 
-/* The descriptor of the windows. */
+/* Creates the convolution descriptor: strides, dilations and padding. */
 static dnn_descriptor describe_windows(dnn_graph *g, const conv_geometry *c)
 {
-    const int skip = c->spatial == 1; /* axes of extent 1 that come first */
+    const int skip = c->spatial == 1; /* leading axes of size 1 */
     const int64_t axes = c->spatial + skip;
     int64_t stride[3] = {1, 1, 1}, dilation[3] = {1, 1, 1}, before[3] = {0}, after[3] = {0};
     const cudnnDataType_t type = CUDNN_DATA_FLOAT;
@@ -29,7 +29,7 @@ static dnn_descriptor describe_windows(dnn_graph *g, const conv_geometry *c)
     return d;
 }
 
-/* What the three operations call the same things. */
+/* Attribute names of the three convolution operations. */
 static const struct operation {
     cudnnBackendDescriptorType_t type;
     cudnnBackendAttributeName_t windows, x, w, y, alpha, beta;

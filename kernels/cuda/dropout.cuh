@@ -1,6 +1,6 @@
-/* dropout.cuh - which elements a dropout keeps, and what becomes of them: Philox decides, as integers, with the bits
- * that the processor draws: element i of stream s at step c under seed k takes word i of the Philox stream (s + 1, c)
- * with key k. */
+/* dropout.cuh - selection of the elements that a dropout keeps. Philox uses integers only, so the bits equal those
+ * of the CPU kernel: element i of stream s at step c with seed k uses word i of the Philox stream (s + 1, c) with
+ * key k. */
 #pragma once
 
 #include "kernels/cuda/device.cuh"
@@ -14,15 +14,15 @@ struct dropout_source {
     unsigned long long key, stream;
 };
 
-/* `stream`: of the op, plus one. */
+/* `stream`: the op's stream plus 1. */
 __device__ __forceinline__ dropout_source dropout_source_of(long long seed, long long step, unsigned long long stream)
 {
     const unsigned long long count = (unsigned long long)step;
     return {(unsigned long long)seed ^ count >> 32, stream << 32 | (count & 0xffffffffu)};
 }
 
-/* keep[i] = put(whether element first + i stays): n elements, n and first multiples of PHILOX_WORDS. Words below
- * `threshold` drop. */
+/* keep[i] = put(whether element first + i is kept) for n elements; n and first are multiples of PHILOX_WORDS. Elements
+ * with words below `threshold` are dropped. */
 template <int n, typename T, typename F>
 __device__ __forceinline__ void dropout_blocks(const dropout_source &s, unsigned long long threshold, long long first,
                                                T *keep, F put)

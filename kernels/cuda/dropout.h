@@ -9,8 +9,8 @@ typedef struct dropout_draw {
     void *y, *mask;               /* NULL: not wanted */
     long long count;
     int dtype, rng_dtype;
-    unsigned long long stream;    /* of the op, plus one */
-    unsigned long long threshold; /* ratio * 2^32: words below it drop */
+    unsigned long long stream;    /* the op's stream plus 1 */
+    unsigned long long threshold; /* ratio * 2^32; elements with smaller words are dropped */
     float scale;
 } dropout_draw;
 

@@ -1,10 +1,10 @@
-/* element.cuh - elements of stored types that are known at compile time, and their carriers: float for floats, long
- * long for integers and bool. Conversions follow ir/dtype.h. */
+/* element.cuh - elements of stored types known at compile time, and their carriers: float for floats, long long for
+ * integers and bool. Conversions follow ir/dtype.h. */
 #pragma once
 
 #include "kernels/cuda/device.cuh"
 
-enum : int { TILE = 8 }; /* elements that a thread handles at a time */
+enum : int { TILE = 8 }; /* elements per thread and iteration */
 
 __device__ __forceinline__ void to_carrier(float *c, float v) { *c = v; }
 __device__ __forceinline__ void to_carrier(float *c, __half v) { *c = __half2float(v); }
@@ -15,14 +15,14 @@ __device__ __forceinline__ void from_carrier(__nv_bfloat16 *v, float c) { *v = _
 template <typename T> __device__ __forceinline__ void to_carrier(float *c, T v) { *c = (float)v; }
 template <typename T> __device__ __forceinline__ void to_carrier(long long *c, T v) { *c = (long long)v; }
 template <typename T> __device__ __forceinline__ void from_carrier(T *v, long long c) { *v = (T)c; }
-/* bool as it is stored: any byte but 0 is true. */
+/* A stored bool: any byte but 0 is true. */
 struct flag {
     unsigned char byte;
 };
 __device__ __forceinline__ void to_carrier(long long *c, flag v) { *c = v.byte != 0; }
 __device__ __forceinline__ void from_carrier(flag *v, long long c) { v->byte = c != 0; }
 
-/* What neighbouring elements of so many bytes move in: 16 bytes at a time, or all at once. */
+/* The access type for this many adjacent bytes: at most 16 bytes per access. */
 template <int bytes> struct tile_chunk {
     using type = uint4;
 };
@@ -39,16 +39,16 @@ template <> struct tile_chunk<1> {
     using type = unsigned char;
 };
 
-/* The length of the tile at `first` of n elements. */
+/* Length of the tile at `first` in an array of n elements. */
 __device__ __forceinline__ int tile_length(long long first, long long n)
 {
     return n - first < TILE ? (int)(n - first) : TILE;
 }
 
-/* ---- from one carrier to the other ---- */
+/* ---- conversions between carriers ---- */
 
-/* As a float that is stored as f32 or, `low`, in fewer bits: there whole numbers of more than 24 bits are rounded to
- * odd, so that the store rounds as if only once. */
+/* Converts to a float that will be stored as f32 or, if `low`, in fewer bits. In that case integers of more than 24
+ * bits are rounded to odd, which avoids double rounding. */
 __device__ __forceinline__ float whole_to_float(long long v, bool low)
 {
     unsigned long long size = v < 0 ? 0 - (unsigned long long)v : (unsigned long long)v;
@@ -58,7 +58,7 @@ __device__ __forceinline__ float whole_to_float(long long v, bool low)
     return v < 0 ? -(float)size : (float)size;
 }
 
-/* Truncates and saturates; NaN gives 0. */
+/* Truncates and saturates; NaN becomes 0. */
 __device__ __forceinline__ long long float_to_whole(float v, long long least, long long most)
 {
     constexpr long long longest = 0x7fffffffffffffff;

@@ -1,10 +1,10 @@
-/* exponentials.cuh - maximum and sum of exponentials of a row in one pass: a new maximum rescales the sum. */
+/* exponentials.cuh - maximum and sum of exponentials of a row in one pass; a new maximum rescales the sum. */
 #pragma once
 
 #include "kernels/cuda/math.cuh"
 #include "kernels/cuda/rows.cuh"
 
-/* A sum of exp(a - most) in terms of another maximum; 0 where nothing but -infinity was seen. */
+/* Rescales a sum of exp(a - most) to another maximum; 0 if all elements so far are -infinity. */
 __device__ __forceinline__ float rescale(float sum, float most, float new_most)
 {
     return most == -INFINITY ? 0 : sum * m_exp_float(most - new_most);
@@ -25,13 +25,13 @@ struct exponentials {
         for (int i = 0; i < TILE; i++)
             if (i < n) sum += m_exp_float(a[i] - most);
     }
-    /* With what the other threads of the row collected. */
+    /* Combines the results of all threads of the row. */
     template <typename G> __device__ void join(const G &g)
     {
         const float all = g.max(most);
         sum = g.sum(rescale(sum, most, all));
         most = all;
     }
-    /* The logarithm of the sum; NaN for a row of -infinity. */
+    /* Logarithm of the sum, relative to the maximum; NaN for a row of -infinity. */
     __device__ float log_sum() const { return most == -INFINITY ? NAN : m_log_float(sum); }
 };

@@ -1,7 +1,7 @@
-/* fold.cuh - how the elements of a row become one number, the same wherever rows are summed.
+/* fold.cuh - summation of a row in an order that all kernels share.
  *
- * The threads of a row take tiles that begin at multiples of a tile in memory, whatever the row's start; each adds up
- * its tiles, and what they have is joined pairwise. */
+ * The threads of a row process tiles aligned to multiples of TILE in memory, wherever the row starts. Each thread sums
+ * its tiles, and their sums are added pairwise. */
 #pragma once
 
 #include "kernels/cuda/element.cuh"
@@ -12,7 +12,7 @@ __device__ __forceinline__ long long mean_of(long long sum, long long terms)
     return terms == 0 ? 0 : sum / terms;
 }
 
-/* The tiles of a row of `length` elements, and tile t of the one that begins at `from`; n <= 0: there is none. */
+/* Upper bound of the tiles in a row of `length` elements, and tile t of the row starting at `from`; n <= 0: empty. */
 __device__ __forceinline__ long long row_tiles(long long length)
 {
     return (length + TILE - 1) / TILE + (length % TILE != 0);
@@ -36,7 +36,7 @@ template <typename S, typename C> __device__ __forceinline__ S tile_sum(const C 
     return (half[0] + half[2]) + (half[1] + half[3]);
 }
 
-/* Over `lanes` neighbouring threads of a warp, a power of two. */
+/* Sum over `lanes` adjacent threads of a warp; `lanes` is a power of two. */
 template <typename T> __device__ __forceinline__ T lanes_sum(T v, int lanes)
 {
     for (int distance = lanes / 2; distance > 0; distance /= 2) v += __shfl_xor_sync(WHOLE_WARP, v, distance);

@@ -5,12 +5,12 @@
 enum {
     GATHER_BLOCK = 256,
     GATHER_SIZES = 5,       /* kernels exist for elements of 1, 2, 4, 8 and 16 bytes */
-    SORT_DIGITS = 256,      /* of a key, in a pass */
-    SORT_TURN = GATHER_BLOCK, /* keys that a block places at a time */
-    SORT_TURNS = 4,         /* of a block, at least */
-    SORT_BLOCKS = 256,      /* at most */
-    GATHER_AHEAD = 4,       /* rows that it reads at a time */
-    GATHER_RUN = 32         /* sorted indices whose rows one group of threads adds up */
+    SORT_DIGITS = 256,      /* values of a key digit; one digit per pass */
+    SORT_TURN = GATHER_BLOCK, /* keys that a block places per turn */
+    SORT_TURNS = 4,         /* minimum turns per block */
+    SORT_BLOCKS = 256,      /* maximum */
+    GATHER_AHEAD = 4,       /* rows that a thread reads at a time */
+    GATHER_RUN = 32         /* sorted indices whose rows one group of threads sums */
 };
 
 /* Table [outer, entries, inner], result [outer, indices, inner]. */
@@ -22,29 +22,29 @@ typedef struct gather_rows {
     long long outer, entries, inner, count;
 } gather_rows;
 
-/* One pass of a stable sort: keys (rows of the table) with the positions that they had. */
+/* One pass of a stable radix sort of keys (rows of the table) with their original positions. */
 typedef struct gather_sort {
-    const void *indices;    /* the first pass makes its keys of them; NULL later */
+    const void *indices;    /* the first pass computes its keys from them; NULL in later passes */
     const unsigned *keys, *positions;
     unsigned *sorted_keys, *sorted_positions;
     unsigned *counts;       /* [SORT_DIGITS, blocks] */
     int dtype;
     int step, *fault;
-    int shift;              /* of the pass's digit */
-    long long entries, count, each; /* keys of a block */
+    int shift;              /* bit position of this pass's digit */
+    long long entries, count, each; /* each: keys per block */
     int blocks;
 } gather_sort;
 
-/* dy [outer, count, inner] into dx [outer, entries, inner], which is zero. */
+/* Adds dy [outer, count, inner] into dx [outer, entries, inner], which is zero before. */
 typedef struct gather_sums {
     const void *dy;
     void *dx;
     int dy_dtype, dx_dtype;
     const unsigned *keys, *positions; /* sorted */
-    float *partial;         /* [outer, runs, 2, inner]: the run's sum for a row that it shares with the run before it,
-                               and for one that it shares with the run after it alone */
+    float *partial;         /* [outer, runs, 2, inner]: the run's sum for the row shared with the previous run, and for
+                               the row shared only with the next run */
     long long outer, entries, inner, count, runs;
-    int lanes;              /* neighbouring threads that share a run, each with a tile of columns */
+    int lanes;              /* adjacent threads per run, each with one tile of columns */
 } gather_sums;
 
 #endif

@@ -1,8 +1,8 @@
-/* generate.c - from texts to kernels (see generate.h).
+/* generate.c - compiles generated sources to kernels (see generate.h).
  *
- * A kernel's name is the hash of its text. What is compiled is one unit: the texts that were new since the last one;
- * the headers are read once for all of them. The unit's code is code for the device, or PTX where the device is newer
- * than NVRTC. It is kept as a sealed file (cache.h); code that the device does not load counts as absent. */
+ * Kernels are named by the hash of their source. All sources added since the last compilation form one unit, so that
+ * the headers are parsed once for all of them. The unit is compiled to device code, or to PTX if the device is newer
+ * than NVRTC. The result is cached as a sealed file (cache.h); code that the device fails to load counts as missing. */
 #include "kernels/cuda/generate.h"
 #include "kernels/cuda/cache.h"
 
@@ -13,7 +13,7 @@
 
 enum { MOST_CODE = 256 << 20, MOST_LOG_LINE = 200 };
 
-/* What was loaded; unloaded with the context. */
+/* A loaded unit, unloaded when the context is closed. */
 typedef struct loaded {
     cudaLibrary_t library;
     struct loaded *next;
@@ -87,7 +87,7 @@ void cuda_generate_close(cuda_context *c)
     c->generation = NULL;
 }
 
-/* ---- a unit ---- */
+/* ---- units ---- */
 
 static bool is_pending(const cuda_generated *k) { return !k->kernel; }
 
@@ -103,7 +103,7 @@ static int by_name(const void *a, const void *b)
     return strcmp((*(cuda_generated *const *)a)->name, (*(cuda_generated *const *)b)->name);
 }
 
-/* In the order of their names: whatever the order of plans, the same kernels are the same unit. */
+/* Writes the kernels sorted by name, so that the unit and its cache key do not depend on the order of plans. */
 static void write_unit(FILE *f, cuda_generated *const *kernels, int n)
 {
     fprintf(f, "#include \"kernels/cuda/program.cuh\"\n");
@@ -112,7 +112,7 @@ static void write_unit(FILE *f, cuda_generated *const *kernels, int n)
                 kernels[i]->name, kernels[i]->text, kernels[i]->name);
 }
 
-/* Malloc'ed; NULL: no memory. */
+/* Returns the source of the unit, malloc'ed; NULL if out of memory. */
 static char *unit_text(const struct cuda_generation *g)
 {
     char *text = NULL;
@@ -147,7 +147,7 @@ static ampc_status rtc_status(const k_context *ctx, nvrtcResult result, const ch
 }
 #define RTC_CALL(ctx, function, ...) CUDA_FORWARD(rtc_status(ctx, cuda.function(__VA_ARGS__), #function))
 
-/* The newest architecture that NVRTC makes code for and the device runs; AMPC_DEVICE: none. */
+/* Finds the newest architecture that NVRTC supports and the device can run. Returns AMPC_DEVICE if there is none. */
 static ampc_status choose_architecture(const k_context *ctx, int device, int *out)
 {
     int n = 0;
@@ -165,7 +165,7 @@ static ampc_status choose_architecture(const k_context *ctx, int device, int *ou
     return status;
 }
 
-/* The first line of the log that tells of an error. */
+/* Reports the first line of the log that contains "error". */
 static ampc_status compile_failed(const k_context *ctx, nvrtcProgram program, nvrtcResult result)
 {
     size_t bytes = 0;
@@ -195,7 +195,7 @@ static ampc_status take_code(const k_context *ctx, nvrtcProgram program, bool pt
     return AMPC_OK;
 }
 
-/* No contraction: what is computed within a program is rounded as it is without. */
+/* Disables FMA contraction, so that a fused kernel rounds exactly like separate kernels. */
 static ampc_status compile_for(const k_context *ctx, nvrtcProgram program, int device, char **code, size_t *bytes)
 {
     char architecture[64];
@@ -209,7 +209,7 @@ static ampc_status compile_for(const k_context *ctx, nvrtcProgram program, int d
     return result ? compile_failed(ctx, program, result) : take_code(ctx, program, ptx, code, bytes);
 }
 
-/* *code is malloc'ed, also where it fails. */
+/* *code is malloc'ed, also on failure. */
 static ampc_status compile(const k_context *ctx, const char *text, int device, char **code, size_t *bytes)
 {
     char reason[256];
@@ -233,7 +233,7 @@ static ampc_status compile(const k_context *ctx, const char *text, int device, c
     return status;
 }
 
-/* What the unit's code comes from. */
+/* The cache key of a unit: everything that its code depends on. */
 static cuda_cache_key unit_key(const char *text, int architecture, int version)
 {
     cuda_cache_key key = cuda_cache_start();
@@ -249,7 +249,7 @@ static cuda_cache_key unit_key(const char *text, int architecture, int version)
 
 /* ---- loading ---- */
 
-/* The library stays where a kernel is missing: it goes with the context. */
+/* Loads compiled code and looks up all pending kernels. The context owns the library, even if a kernel is missing. */
 static ampc_status load(const k_context *ctx, struct cuda_generation *g, const char *code)
 {
     loaded *l = calloc(1, sizeof *l);
@@ -285,7 +285,7 @@ static ampc_status build(const k_context *ctx, struct cuda_generation *g, const 
         ampc_status status = load(ctx, g, code);
         free(code);
         if (status == AMPC_OK) return AMPC_OK;
-        cuda.cudaGetLastError(); /* not to be reported by a later call */
+        cuda.cudaGetLastError(); /* clears the error, or a later call would report it */
         code = NULL;
     }
     ampc_status status = compile(ctx, text, device, &code, &bytes);

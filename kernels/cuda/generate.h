@@ -1,7 +1,8 @@
-/* generate.h - kernels whose text is made with a plan: compiled by NVRTC, all that are new at once.
+/* generate.h - kernels whose source is generated during planning and compiled by NVRTC, all new ones in parallel.
  *
- * The code is remembered on disk by the text, the headers, the device's architecture and the version of the runtime,
- * with which NVRTC comes; where it is there, NVRTC is not even opened. Equal texts are one kernel of the device. */
+ * Compiled code is cached on disk. The key covers the source, the embedded headers, the device architecture and the
+ * version of the CUDA runtime, which NVRTC shares. If all kernels are cached, NVRTC is not even loaded. Equal sources
+ * share one kernel. */
 #ifndef AMPC_CUDA_GENERATE_H
 #define AMPC_CUDA_GENERATE_H
 
@@ -9,19 +10,19 @@
 
 typedef struct cuda_generated {
     char name[32];
-    char *text;          /* what stands behind the kernel's name */
+    char *text;          /* source code after the kernel's name */
     cudaKernel_t kernel; /* NULL until cuda_prepared */
     struct cuda_generated *next;
 } cuda_generated;
 
-/* The kernel of this text (malloc'ed; taken over), launched with at most CUDA_BLOCK threads a block; it belongs to the
- * context. Only in prepare. */
+/* Returns the kernel with this source, to be launched with at most CUDA_BLOCK threads per block. Frees `text`
+ * (malloc'ed) or keeps it in the context, which owns *out. Call only from prepare. */
 ampc_status cuda_generate(const k_context *ctx, char *text, const cuda_generated **out);
 
-/* Forgets all kernels. */
+/* Frees all generated kernels. */
 void cuda_generate_close(cuda_context *c);
 
-/* The headers that texts include, by the name that they include them by (generated from the tree). */
+/* Embedded headers, with the names by which generated sources include them (generated from the tree). */
 typedef struct cuda_header {
     const char *name, *text;
 } cuda_header;

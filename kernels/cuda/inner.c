@@ -1,9 +1,9 @@
-/* inner.c - calls the kernel of another op with operands of its own (see inner.h). */
+/* inner.c - calls the kernel of another op with different operands (see inner.h). */
 #include "kernels/cuda/inner.h"
 
 #include <assert.h>
 
-/* Where data is wanted but not yet there: present for `prepare`. */
+/* A placeholder address, so that `prepare` treats views without memory yet as present. */
 static void *const somewhere = (void *)CUDA_ALIGNMENT;
 
 static k_args inner_args(const k_args *outer, const cuda_inner *part, k_view *in, k_view *out)
@@ -27,7 +27,7 @@ k_view cuda_dense(const k_view *v)
 ampc_status cuda_inner_prepare(const k_args *outer, cuda_inner *part)
 {
     k_view in, out;
-    assert(ir_op_get(part->op)->n_attr <= CUDA_INNER_ATTRS); /* the op table decides, not the model */
+    assert(ir_op_get(part->op)->n_attr <= CUDA_INNER_ATTRS); /* depends only on the op table, not on the model */
     k_args args = inner_args(outer, part, &in, &out);
     in.data = out.data = somewhere;
     return part->kernel->prepare ? part->kernel->prepare(&args, &part->state, &part->workspace) : AMPC_OK;

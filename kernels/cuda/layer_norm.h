@@ -5,9 +5,9 @@
 #include "kernels/cuda/rows.h"
 
 enum {
-    COLUMN_TILE = 32 * 8,     /* columns of a block that adds rows: a tile for each lane */
-    COLUMN_GROUP_ROWS = 32,   /* fewest rows of a group */
-    COLUMN_BLOCKS = 264       /* about as many blocks add rows */
+    COLUMN_TILE = 32 * 8,     /* columns per block that adds rows: one tile per lane */
+    COLUMN_GROUP_ROWS = 32,   /* minimum rows per group */
+    COLUMN_BLOCKS = 264       /* approximate number of blocks that add rows */
 };
 
 typedef struct layer_norm_forward {
@@ -25,8 +25,8 @@ typedef struct layer_norm_backward {
     const float *mean, *rstd;
     void *dx, *dscale, *dbias;    /* NULL: not wanted */
     int dtype, scale_dtype;
-    int groups;                   /* of rows */
-    float *sums;                  /* [groups][2][length]: of dy h and of dy */
+    int groups;                   /* number of row groups */
+    float *sums;                  /* [groups][2][length]: sums of dy h and of dy */
 } layer_norm_backward;
 
 #endif

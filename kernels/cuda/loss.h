@@ -4,14 +4,15 @@
 
 #include "kernels/cuda/rows.h"
 
-enum { LOSS_TOTAL_BLOCKS = 64 }; /* of the kernel that adds weights: each block of the gradient reads its sums */
+enum { LOSS_TOTAL_BLOCKS = 64 }; /* blocks of the kernel that sums weights; every block of the gradient reads all
+                                    sums */
 
-/* As the index to ignore: a label like it is as wrong as any other. */
+/* Value of `ignore` if no index is ignored: a label with this value is out of range like any other. */
 #define LOSS_IGNORES_NONE (-0x7fffffffffffffffLL - 1)
 
 typedef enum loss_reduction { LOSS_NONE, LOSS_SUM, LOSS_MEAN } loss_reduction;
 
-/* The labels of the items, one for each row of classes, and the weights of the classes. */
+/* Labels, one per row of classes, and class weights. */
 typedef struct loss_labels {
     const void *label, *weight; /* weight NULL: all 1 */
     int label_dtype, weight_dtype;
@@ -20,7 +21,7 @@ typedef struct loss_labels {
     int *fault;
 } loss_labels;
 
-/* What a block found: its sums of losses and of weights. */
+/* Partial sums of one block: losses and weights. */
 typedef struct loss_sums {
     double loss, weight;
 } loss_sums;
@@ -31,10 +32,10 @@ typedef struct loss_forward {
     const void *x;
     int dtype;                  /* of x and log_prob */
     int reduction;
-    float *loss;                /* reduction none: of each item; NULL: not wanted */
+    float *loss;                /* per row with reduction none; NULL: not wanted */
     float *lse;                 /* NULL: not wanted */
     void *log_prob;             /* NULL: not wanted */
-    loss_sums *sums;            /* one for each block */
+    loss_sums *sums;            /* one per block */
 } loss_forward;
 
 typedef struct loss_backward {
@@ -45,7 +46,7 @@ typedef struct loss_backward {
     void *dx;
     int dtype;                  /* of x and dx */
     int reduction;
-    int blocks;                 /* of sums, which hold the weights; 0: all weights are 1 */
+    int blocks;                 /* entries of `sums`, which hold the weights; 0: all weights are 1 */
     const loss_sums *sums;
 } loss_backward;
 

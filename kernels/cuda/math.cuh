@@ -1,8 +1,8 @@
-/* math.cuh - the elementary functions of formulas.def on the device, in f32 within a few units in the last place.
+/* math.cuh - the elementary functions of formulas.def on the device, in f32, accurate to a few ulp.
  *
- * CUDA's own, but for sine and cosine: theirs keep a table in local memory for large operands. Here the operand is
- * reduced in f64 by pi/2 in three parts up to 2^25; above, m 2^e (24 bits of m) is multiplied by the 96 bits of 2/pi
- * that matter, modulo 4 (M. Payne, R. Hanek, "Radian reduction for trigonometric functions", 1983). */
+ * They are CUDA's own except sine and cosine, because CUDA's keep a table in local memory for large operands. Up to
+ * 2^25, the operand is reduced in f64 by pi/2 in three parts. Above, m 2^e (m has 24 bits) is multiplied by the 96
+ * relevant bits of 2/pi, modulo 4 (M. Payne, R. Hanek, "Radian reduction for trigonometric functions", 1983). */
 #pragma once
 
 #include "kernels/cuda/device.cuh"
@@ -20,7 +20,7 @@ K_FORMULA float m_erf_float(float x) { return erff(x); }
 K_FORMULA float m_fmod_float(float x, float y) { return fmodf(x, y); }
 K_FORMULA float m_pow_float(float x, float y) { return y == 2.0f ? x * x : powf(x, y); }
 
-/* x as r in [-pi/4, pi/4] and the number of quarter turns, modulo 4. */
+/* x as r in [-pi/4, pi/4] plus a number of quarter turns, modulo 4. */
 struct quarter {
     double r;
     int turns;
@@ -39,11 +39,11 @@ static __device__ quarter quarter_large(float x) /* |x| >= 2^25, finite */
 {
     const unsigned bits = __float_as_uint(x);
     const unsigned long long m = (bits & 0x7fffffu) | 0x800000u;
-    const int skipped = (int)(bits >> 23 & 0xff) - 152; /* leading bits of 2/pi: they give whole turns */
+    const int skipped = (int)(bits >> 23 & 0xff) - 152; /* leading bits of 2/pi that only contribute whole turns */
     const int word = skipped / 32, shift = skipped % 32;
     const unsigned two_over_pi[7] = {0xa2f9836e, 0x4e441529, 0xfc2757d1, 0xf534ddc0,
                                      0xdb629599, 0x3c439041, 0xfe5163ab};
-    unsigned long long window[4]; /* words word .. word + 3; no index that is not constant */
+    unsigned long long window[4]; /* words word .. word + 3, without non-constant indices */
 #pragma unroll
     for (int i = 0; i < 4; i++)
         window[i] = word == 0   ? two_over_pi[i]
@@ -55,7 +55,7 @@ static __device__ quarter quarter_large(float x) /* |x| >= 2^25, finite */
     for (int i = 0; i < 3; i++) part[i] = (window[i] << 32 | window[i + 1]) >> (32 - shift) & 0xffffffffu;
     const unsigned long long low = m * part[2], middle = m * part[1] + (low >> 32), high = m * part[0] + (middle >> 32);
     const unsigned long long product =
-        high << 32 | (middle & 0xffffffffu); /* quarter turns: two bits before the point */
+        high << 32 | (middle & 0xffffffffu); /* quarter turns, with two bits before the point */
     const long long fraction = (long long)(product << 2);
     const int turns = (int)(product >> 62) + (fraction < 0);
     const double r = (double)fraction * (1.5707963267948966 * 0x1p-64);
@@ -65,7 +65,7 @@ static __device__ quarter quarter_large(float x) /* |x| >= 2^25, finite */
 /* sin(x + turns pi/2) */
 static __device__ __forceinline__ float sine_of(float x, int turns)
 {
-    if (x - x != 0) return x - x; /* infinity gives NaN */
+    if (x - x != 0) return x - x; /* infinity becomes NaN */
     quarter q = fabsf(x) < 33554432.0f ? quarter_small(x) : quarter_large(x);
     turns += q.turns;
     const double z = q.r * q.r;

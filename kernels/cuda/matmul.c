@@ -1,18 +1,18 @@
 /* matmul.c - y = op(a) op(b) + bias through cuBLASLt.
  *
- * The library thinks in columns: our y [m, n] is its D [n, m], made of b and a in this order, and the bias goes along
- * the rows of D. Sums are f32 whatever is stored, and so are the partial sums of a split k. The last batch dimension
- * is a strided batch, where a shared operand has stride 0; more dimensions than one, which differ in what is shared,
- * are a call each. A result type that the library cannot store goes through f32 in workspace and is cast; a bias of
- * another type than D is cast before.
+ * The library is column-major: our y [m, n] is its D [n, m], computed from b and a in this order, and the bias is added
+ * along the rows of D. Accumulation is in f32 for all types, including the partial sums of split-k. The last batch
+ * dimension is a strided batch, in which shared operands have stride 0. If operands are shared differently in several
+ * batch dimensions, each of the outer positions is a separate call. If the library cannot store the result type, D is
+ * f32 in workspace and cast afterwards; a bias of another type than D is cast first.
  *
- * What it does besides (kernels/epilogue.h) are epilogues of the library: gelu in the form with tanh, with its start
- * kept, or its gradient, and the sums of an operand. Matrices beside D lie like D, and their columns must be a
- * multiple of 8 long. relu is left to the op's own kernel: the library computes max(x, 0), which makes 0 of NaN, and
- * NaN should pass.
+ * Fused operations (kernels/epilogue.h) are epilogues of the library: tanh GELU, optionally storing its pre-activation
+ * (AUX); the gradient of GELU; and sums of an operand. AUX matrices have the layout of D, and their leading dimension
+ * must be a multiple of 8. relu is not fused, because the library's max(x, 0) turns NaN into 0, while our op propagates
+ * NaN.
  *
- * The heuristics may propose an algorithm that the library then refuses to run. Algorithms that pass its own check are
- * tried first, and the first run goes on to the next one when the library refuses. */
+ * The heuristics may propose an algorithm that the library then refuses to run. Algorithms that pass
+ * cublasLtMatmulAlgoCheck are tried first, and the first run moves on to the next one if the library refuses. */
 #include "kernels/cuda/inner.h"
 #include "kernels/cuda/tune.h"
 #include "kernels/epilogue.h"
@@ -24,17 +24,17 @@
 
 enum { IN_A = IR_IN(matmul, a), IN_B = IR_IN(matmul, b), IN_BIAS = IR_IN(matmul, bias) };
 enum { MOST_RACED = 8, MOST_KEY = 512, AUX_STEP = 8 };
-/* Parts that are a matrix beside D, and those that the library writes where a bias would be. */
+/* Epilogue parts stored as AUX matrix, and parts that the library writes through the bias pointer. */
 enum { PARTS_AUX = K_PART_X | K_PART_START, PARTS_SUM = K_PART_SUM_A | K_PART_SUM_B };
 
 typedef struct epilogue {
-    const char *name; /* in keys */
+    const char *name; /* used in tuning keys */
     k_tail tail;
     unsigned parts;
     cublasLtEpilogue_t does;
 } epilogue;
 
-/* To the library our a is B, and b is A. */
+/* The library's B is our a, and its A is our b. */
 static const epilogue epilogues[] = {
     {"", K_TAIL_NONE, 0, CUBLASLT_EPILOGUE_DEFAULT},
     {" bias", K_TAIL_NONE, K_PART_BIAS, CUBLASLT_EPILOGUE_BIAS},
@@ -49,23 +49,24 @@ static const epilogue epilogues[] = {
 
 typedef struct matmul {
     product p;
-    ir_dtype read, stored;         /* the operands; D: the result's type where it is that of the operands, else f32 */
-    int64_t calls, items;          /* of a strided batch each */
+    ir_dtype read, stored;         /* read: type of the operands; stored: type of D, which is the result type if that
+                                      equals the operand type, else f32 */
+    int64_t calls, items;          /* number of calls, and matrices per call (strided batch) */
     const epilogue *epilogue;
-    cublasLtMatmulDesc_t how;      /* NULL: there is nothing to sum */
+    cublasLtMatmulDesc_t how;      /* NULL: nothing to sum */
     cublasLtMatrixLayout_t a, b, d;
     cublasLtMatmulAlgo_t algos[MOST_RACED]; /* in the order in which they are tried */
-    int n_algos, algo;             /* the one that runs */
-    bool has_run;                  /* the library has accepted it */
+    int n_algos, algo;             /* algo: index of the current one */
+    bool has_run;                  /* the library has accepted the current algorithm */
     cuda_inner bias, result;       /* casts */
     cuda_fill fill;
-    size_t bias_at, inner_at;      /* workspace: D where it is cast, the bias where it is cast, what casts want */
+    size_t bias_at, inner_at;      /* offsets in workspace: cast bias, workspace of the casts (D, if cast, is at 0) */
 } matmul;
 
-/* The operands of one run. */
+/* Addresses for one run. */
 typedef struct matmul_data {
     char *a, *b, *d;
-    void *bias, *aux; /* the bias or the sums; the matrix beside D */
+    void *bias, *aux; /* bias or sums; AUX matrix */
 } matmul_data;
 
 static void release(void *state)
@@ -89,7 +90,8 @@ static cudaDataType_t data_type(ir_dtype t)
     return t == IR_f16 ? CUDA_R_16F : t == IR_bf16 ? CUDA_R_16BF : CUDA_R_32F;
 }
 
-/* A matrix of `rows` rows of our `columns` elements, one of a batch; to the library a matrix of so many columns. */
+/* Describes a matrix of `rows` x `columns` elements, row-major, with its batch. For the library it has `columns`
+ * rows. */
 static ampc_status make_layout(const k_args *args, const matmul *m, cublasLtMatrixLayout_t *out, ir_dtype t,
                                int64_t rows, int64_t columns, const bool *shared)
 {
@@ -105,7 +107,7 @@ static ampc_status make_layout(const k_args *args, const matmul *m, cublasLtMatr
     return AMPC_OK;
 }
 
-/* NULL: there is none. */
+/* bias and aux may be NULL: not set. */
 static ampc_status set_pointers(const k_context *ctx, const matmul *m, void *bias, void *aux)
 {
     if (bias)
@@ -117,7 +119,7 @@ static ampc_status set_pointers(const k_context *ctx, const matmul *m, void *bia
     return AMPC_OK;
 }
 
-/* Until there are addresses, their alignment is told. */
+/* Sets dummy aligned addresses, because the heuristics consider alignment before the real addresses are known. */
 static ampc_status describe_epilogue(const k_context *ctx, const matmul *m)
 {
     const unsigned parts = m->epilogue->parts;
@@ -147,20 +149,20 @@ static ampc_status describe(const k_args *args, matmul *m)
 
 /* ---- running --------------------------------------------------------------------------------- */
 
-/* The library refused the call, and has enqueued nothing. Any other status may be a fault of the device. */
+/* Whether the library refused the call without enqueuing anything. Any other error may be a device fault. */
 static bool is_refusal(cublasStatus_t status)
 {
     return status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE ||
            status == CUBLAS_STATUS_ARCH_MISMATCH;
 }
 
-/* Operand of a call: its first matrix of batch item `item`. */
+/* Address of an operand's matrix for batch item `item`. */
 static char *matrix_at(const product *p, char *data, const bool *shared, int64_t item, int64_t size, ir_dtype t)
 {
     return data + product_offset(p, shared, item, size) * (int64_t)ir_dtype_size(t);
 }
 
-/* AMPC_UNSUPPORTED: the library refuses the algorithm. */
+/* Returns AMPC_UNSUPPORTED if the library refuses the algorithm. */
 static ampc_status multiply(const k_context *ctx, const matmul *m, const cublasLtMatmulAlgo_t *algo, matmul_data data)
 {
     const float one = 1, zero = 0;
@@ -181,7 +183,7 @@ static ampc_status multiply(const k_context *ctx, const matmul *m, const cublasL
     return AMPC_OK;
 }
 
-/* Until the library has accepted an algorithm, the next one is tried when it refuses. */
+/* Until an algorithm has been accepted, moves on to the next one if the library refuses. */
 static ampc_status multiply_by_any(const k_context *ctx, matmul *m, matmul_data data)
 {
     char reason[160];
@@ -195,7 +197,7 @@ static ampc_status multiply_by_any(const k_context *ctx, matmul *m, matmul_data 
                      m->n_algos);
 }
 
-/* Of what the epilogue reads or writes beside a, b and y; the bias as it comes. */
+/* Sets the addresses of epilogue operands and results; the bias before a possible cast. */
 static void find_parts(const k_args *args, const matmul *m, matmul_data *data)
 {
     const k_view *bias = &args->in[IN_BIAS];
@@ -255,7 +257,7 @@ static ampc_status contest_open(contest *c)
     return cuda_tune_buffer(ctx, d, (void **)&c->data.d);
 }
 
-/* The fastest of those found; the first where there is no memory to find out. */
+/* Finds the fastest algorithm; the first if there is not enough memory to race. */
 static ampc_status race(contest *c, const char *key, int n, int *best)
 {
     int which[MOST_RACED];
@@ -281,7 +283,7 @@ static void write_key(const matmul *m, char *out, size_t size)
                       p->b_shared[i] ? "b" : "");
 }
 
-/* What is common to the addresses of a matrix in all calls, at most what storage has anyhow. */
+/* Common alignment of a matrix's addresses in all calls, at most that of storage. */
 static uint32_t alignment(int64_t step, ir_dtype t)
 {
     uint64_t bytes = (uint64_t)step * ir_dtype_size(t) | CUDA_ALIGNMENT;
@@ -321,7 +323,7 @@ static ampc_status ask(const k_context *ctx, const matmul *m, cublasLtMatmulHeur
         cublasStatus_t answer = cuda.cublasLtMatmulAlgoGetHeuristic(cuda_of(ctx)->lt, m->how, m->b, m->a, m->d, m->d,
                                                                     preference, MOST_RACED, found, n);
         if (answer == CUBLAS_STATUS_NOT_SUPPORTED || answer == CUBLAS_STATUS_INVALID_VALUE)
-            *n = 0; /* an epilogue that it lacks for these types may be called either */
+            *n = 0; /* both statuses may mean that these types do not support the epilogue */
         else
             status = cuda_lt_status(ctx, answer, "cublasLtMatmulAlgoGetHeuristic");
     }
@@ -339,7 +341,8 @@ static ampc_status check_algorithm(const k_context *ctx, const matmul *m, const 
     return is_refusal(answer) ? AMPC_OK : cuda_lt_status(ctx, answer, "cublasLtMatmulAlgoCheck");
 }
 
-/* All n: `best`, then the others in the order of the library; those that do not pass its check come last. */
+/* Orders all n algorithms: `best` first, then the others in the library's order; those that fail its check come
+ * last. */
 static ampc_status order_algorithms(const contest *c, matmul *m, int n, int best)
 {
     bool passes[MOST_RACED];
@@ -367,7 +370,7 @@ static ampc_status choose(const k_args *args, matmul *m)
 
 /* ---- preparing ------------------------------------------------------------------------------- */
 
-/* Workspace: D where it is cast, the bias where it is cast, then what the casts want. */
+/* Workspace: D if it is cast, the bias if it is cast, workspace of the casts. */
 static ampc_status prepare_casts(const k_args *args, matmul *m, size_t *workspace)
 {
     const k_view *y = &args->out[0], *bias = &args->in[IN_BIAS];
@@ -380,7 +383,7 @@ static ampc_status prepare_casts(const k_args *args, matmul *m, size_t *workspac
     return AMPC_OK;
 }
 
-/* NULL: the library has none for this. */
+/* Returns NULL if the library has no matching epilogue. */
 static const epilogue *epilogue_of(const k_args *args, const product *p)
 {
     const k_tail tail = k_tail_of(args);
@@ -412,7 +415,7 @@ static ampc_status prepare_steps(const k_args *args, matmul *m, size_t *workspac
     if (m->items > INT32_MAX)
         return cuda_fail(args->ctx, AMPC_UNSUPPORTED, "a batch of %" PRId64 " matrices", m->items);
     CUDA_FORWARD(prepare_casts(args, m, workspace));
-    if (cuda_is_described(args->ctx)) return AMPC_OK; /* cuBLASLt answers nothing without a device */
+    if (cuda_is_described(args->ctx)) return AMPC_OK; /* cuBLASLt answers no queries without a device */
     CUDA_FORWARD(cuda_open_lt(args->ctx));
     CUDA_FORWARD(describe(args, m));
     return choose(args, m);

@@ -1,5 +1,5 @@
-/* movement.h - arguments of the kernels in movement.cu. Strides and offsets are in elements of the size that the kernel
- * moves; outer dimensions first. */
+/* movement.h - arguments of the kernels in movement.cu. Strides and offsets count elements of the size that the kernel
+ * moves; dimensions are ordered from outermost to innermost. */
 #ifndef AMPC_CUDA_MOVEMENT_H
 #define AMPC_CUDA_MOVEMENT_H
 
@@ -9,11 +9,11 @@ enum {
     MOVE_BLOCK = 256,
     MOVE_SIZES = 5,     /* kernels exist for elements of 1, 2, 4, 8 and 16 bytes */
     TRANSPOSE_SIZES = 4,
-    TRANSPOSE_LEAST = 8, /* fewer rows or columns than this are not worth a tile */
+    TRANSPOSE_LEAST = 8, /* with fewer rows or columns, tiling does not pay off */
     DIMS_MOST = 32
 };
 
-/* Side of the square that a block transposes, for elements of so many bytes. */
+/* Side of the square tile that a block transposes, for elements of `size` bytes. */
 #define TRANSPOSE_SIDE(size) ((size) < 4 ? 64 : 32)
 
 typedef struct move_copy {
@@ -24,24 +24,25 @@ typedef struct move_copy {
     long long dims[OPERAND_RANK], src_strides[OPERAND_RANK], dst_strides[OPERAND_RANK];
 } move_copy;
 
-/* dst[i, j] = src[j, i] for each position of the outer dimensions, which are those of `outer`. */
+/* dst[i, j] = src[j, i] for each position of the outer dimensions given by `outer`. */
 typedef struct move_transpose {
-    move_copy outer;             /* count: positions */
+    move_copy outer;             /* count: number of outer positions */
     long long rows, columns;     /* of dst */
-    long long src_stride;        /* from column to column of dst in src; rows lie side by side */
-    long long dst_stride;        /* from row to row of dst; columns lie side by side */
+    long long src_stride;        /* between columns of dst, in src; rows are adjacent there */
+    long long dst_stride;        /* between rows of dst; columns are adjacent */
 } move_transpose;
 
 typedef struct move_pad {
-    const void *src, *value;     /* value NULL: zero */
+    const void *src, *value;     /* value NULL: pad with 0 */
     void *dst;
     long long count;             /* of dst */
     int rank;
     char mode;
-    long long padded[OPERAND_RANK], plain[OPERAND_RANK], before[OPERAND_RANK], strides[OPERAND_RANK]; /* of src */
+    long long padded[OPERAND_RANK], plain[OPERAND_RANK], before[OPERAND_RANK], strides[OPERAND_RANK]; /* strides: of
+                                                                                                         src */
 } move_pad;
 
-/* Sums along one axis of what padding had copied; x [outer, padded, inner] to y [outer, plain, inner]. */
+/* Gradient of padding along one axis: sums copies; x [outer, padded, inner] to y [outer, plain, inner]. */
 typedef struct move_unpad {
     const void *x;
     void *y;
@@ -51,9 +52,9 @@ typedef struct move_unpad {
 } move_unpad;
 
 typedef struct move_choice {
-    cuda_operand cond, a, b;     /* expand: a alone */
+    cuda_operand cond, a, b;     /* expand uses only a */
     void *y;
-    int dtype;                   /* an integer type of the elements' size */
+    int dtype;                   /* an integer type of the element size */
     long long count;
 } move_choice;
 

@@ -1,4 +1,4 @@
-/* operand.c - broadcast operands described for kernels. */
+/* operand.c - describes broadcast operands for kernels. */
 #include "kernels/cuda/operand.h"
 
 _Static_assert((int)OPERAND_RANK == (int)IR_MAX_RANK, "one limit");

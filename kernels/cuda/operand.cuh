@@ -1,14 +1,14 @@
 /* operand.cuh - tiles of a broadcast operand.
  *
- * The position of a tile's first element is found by division; where the rest follows in memory (a row of a bias) it is
- * loaded like any tile, where it is the same (a number of a row) once; else each element is divided for. Divisions are
- * in 32 bits where the numbers allow it. */
+ * The offset of a tile's first element is computed by division. If the other elements follow it in memory (a row of a
+ * bias), they are loaded like any tile; if all are the same element (one number per row), it is loaded once; otherwise
+ * each offset needs its own division. Divisions use 32 bits if the numbers fit. */
 #pragma once
 
 #include "kernels/cuda/operand.h"
 #include "kernels/cuda/tile.cuh"
 
-/* index / length and the remainder, both not negative */
+/* Returns index / length and sets *rest to the remainder; neither operand is negative. */
 __device__ __forceinline__ long long divide(long long index, long long length, long long *rest)
 {
     if (((index | length) >> 32) == 0) {
@@ -21,7 +21,7 @@ __device__ __forceinline__ long long divide(long long index, long long length, l
     return quotient;
 }
 
-/* Offset of position `index` of an index space, by the strides of one side; *inner: its innermost coordinate. */
+/* Offset of position `index` of an index space with these strides; *inner: its innermost coordinate. */
 __device__ __forceinline__ long long walk_offset(int rank, const long long *dims, const long long *strides,
                                                  long long index, long long *inner)
 {
@@ -36,7 +36,8 @@ __device__ __forceinline__ long long walk_offset(int rank, const long long *dims
     return offset + index * strides[0];
 }
 
-/* Where the element for position `index` of the result lies; *run: how many from there on have the innermost stride. */
+/* Offset of the operand's element for position `index` of the result; *run: number of elements from there with the
+ * innermost stride. */
 __device__ __forceinline__ long long operand_at(const cuda_operand &o, long long index, long long *run)
 {
     *run = TILE;
@@ -47,7 +48,7 @@ __device__ __forceinline__ long long operand_at(const cuda_operand &o, long long
     return at;
 }
 
-/* Elements [first, first + n) of the result's shape, n <= TILE; the rest of v holds anything. */
+/* Loads elements [first, first + n) in the result's shape, n <= TILE; the rest of v is undefined. */
 template <typename C>
 __device__ __forceinline__ void operand_load(const cuda_operand &o, long long first, int n, C (&v)[TILE])
 {
@@ -59,7 +60,7 @@ __device__ __forceinline__ void operand_load(const cuda_operand &o, long long fi
 #pragma unroll
     for (int i = 0; i < TILE; i++) v[i] = one;
 #pragma unroll 1
-    for (int k = 1; k < TILE && !same; k++) { /* v as a queue: no index that is not constant */
+    for (int k = 1; k < TILE && !same; k++) { /* v is a queue, which avoids non-constant indices */
         one = element_load<C>(o.data, o.dtype, operand_at(o, k < n ? first + k : first, &run));
 #pragma unroll
         for (int i = 1; i < TILE; i++) v[i - 1] = v[i];

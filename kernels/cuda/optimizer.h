@@ -4,43 +4,43 @@
 
 enum {
     OPTIMIZER_BLOCK = 256,
-    OPTIMIZER_UNIT = OPTIMIZER_BLOCK * 8, /* elements that a block handles at a time */
-    UPDATE_STATES = 3,                    /* the parameter and what an optimizer keeps for it, at most */
-    UPDATE_SPANS = 256,                   /* tensors of one launch; they travel as its argument */
+    OPTIMIZER_UNIT = OPTIMIZER_BLOCK * 8, /* elements per block and iteration */
+    UPDATE_STATES = 3,                    /* maximum: the parameter and two optimizer slots */
+    UPDATE_SPANS = 256,                   /* tensors per launch, passed as kernel argument */
     UNSCALE_SPANS = 512,
     SELECT_SPANS = 256,
-    SELECT_CHUNK = 16,                    /* bytes of one access */
-    SELECT_UNIT = OPTIMIZER_BLOCK * SELECT_CHUNK, /* bytes that a block handles at a time */
-    CHECK_CHUNK = 16,                     /* bytes of one access */
-    CHECK_CHUNKS = 4,                     /* that a thread has under way at a time */
-    CHECK_UNIT = OPTIMIZER_BLOCK * CHECK_CHUNK * CHECK_CHUNKS /* bytes that a block handles at a time */
+    SELECT_CHUNK = 16,                    /* bytes per access */
+    SELECT_UNIT = OPTIMIZER_BLOCK * SELECT_CHUNK, /* bytes per block and iteration */
+    CHECK_CHUNK = 16,                     /* bytes per access */
+    CHECK_CHUNKS = 4,                     /* accesses in flight per thread */
+    CHECK_UNIT = OPTIMIZER_BLOCK * CHECK_CHUNK * CHECK_CHUNKS /* bytes per block and iteration */
 };
 
-/* One tensor. States are the parameter, then velocity or m and v. It begins at unit `first` of the launch. */
+/* One tensor. States are the parameter, then velocity or m and v. Starts at unit `first` of the launch. */
 typedef struct update_span {
     const float *old[UPDATE_STATES];
-    float *made[UPDATE_STATES];           /* NULL: not wanted; may be the old one */
+    float *made[UPDATE_STATES];           /* NULL: not wanted; may equal `old` (in place) */
     const void *grad;
-    void *low;                            /* the parameter in another type; NULL: not wanted */
+    void *low;                            /* the parameter cast to low_dtype; NULL: not wanted */
     long long count;
     int first;
 } update_span;
 
 typedef struct update_table {
     int spans, units;
-    int grad_dtype, low_dtype;            /* of all tensors */
-    const float *lr, *scale;              /* of the loss that the gradients are of; NULL: 1 */
-    const void *step;                     /* adamw: accepted steps before this one */
+    int grad_dtype, low_dtype;            /* common to all tensors */
+    const float *lr, *scale;              /* scale: loss scale of the gradients; NULL: 1 */
+    const void *step;                     /* adamw: number of good steps so far */
     int step_dtype;
     int variant;                          /* momentum: nesterov; adamw: decoupled */
-    const unsigned char *skip;            /* NULL: never */
+    const unsigned char *skip;            /* NULL: never skip */
     const int *fault;
     double decay, beta1, beta2;
     float mu, eps;
     update_span span[UPDATE_SPANS];
 } update_table;
 
-/* One gradient; it begins at unit `first` of the launch. */
+/* One gradient; starts at unit `first` of the launch. */
 typedef struct unscale_span {
     const void *grad;
     float *to;                          /* NULL: not wanted */
@@ -49,26 +49,27 @@ typedef struct unscale_span {
 } unscale_span;
 
 typedef struct unscale_table {
-    int spans, units, dtype;            /* of all gradients */
+    int spans, units, dtype;            /* dtype: common to all gradients */
     const float *scale;
-    unsigned char *found;               /* raised when an element is not finite; NULL: not wanted */
-    double *squares;                    /* check_and_square: `sums` of them, no fewer than blocks, added to `before` */
-    const double *before;               /* may be `squares`; NULL: zeros */
+    unsigned char *found;               /* set to 1 if any element is not finite; NULL: not wanted */
+    double *squares;                    /* check_and_square: `sums` partial sums, at least one per block, added to
+                                           `before` */
+    const double *before;               /* may equal `squares`; NULL: zeros */
     int sums;
     unscale_span span[UNSCALE_SPANS];
 } unscale_table;
 
-/* Result y of a choice between a and b. It begins at unit `first` of the launch. */
+/* y = cond ? a : b. Starts at unit `first` of the launch. */
 typedef struct select_span {
     const char *a, *b;
     char *y;
-    long long count;                    /* bytes */
+    long long count;                    /* in bytes */
     int first;
 } select_span;
 
 typedef struct select_table {
     int spans, units;
-    const unsigned char *cond;          /* of all */
+    const unsigned char *cond;          /* common to all */
     const int *fault;
     select_span span[SELECT_SPANS];
 } select_table;
@@ -77,7 +78,7 @@ typedef struct loss_scaling {
     const unsigned char *found;
     const float *scale;
     const void *good, *bad;
-    float *scale_out;                   /* results: NULL when not wanted */
+    float *scale_out;                   /* results; NULL: not wanted */
     void *good_out, *bad_out;
     int good_dtype, bad_dtype;
     long long incr_every, decr_every;

@@ -7,12 +7,12 @@
 enum { POINTWISE_BLOCK = 256 };
 
 typedef struct cuda_pointwise {
-    cuda_operand a, b;    /* b: where there are two */
+    cuda_operand a, b;    /* b: second operand, if any */
     void *y;
     int y_dtype;
     long long count;
-    const void *low, *high; /* bounds, of the operands' dtype; NULL: none */
-    float number;           /* of IR_NUMBERS_COUNT */
+    const void *low, *high; /* bounds, in the operands' dtype; NULL: none */
+    float number;           /* see IR_NUMBERS_COUNT */
 } cuda_pointwise;
 
 #endif

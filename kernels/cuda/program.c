@@ -1,7 +1,7 @@
-/* program.c - launches of programs: a kernel of its own for each (program_text.c, generate.c).
+/* program.c - launches of fused kernels; each has its own source (program_text.c) and is compiled by generate.c.
  *
- * Rows that are cut into groups leave parts, which a second launch adds up, as with reduce_sum; where the program must
- * respect faults, into workspace first. */
+ * If rows are cut into groups, a second launch adds up their partial sums, as in reduce_sum. Its result goes to
+ * workspace and is committed from there if the kernel must not write after a fault. */
 #include "kernels/cuda/program.h"
 #include "kernels/cuda/generate.h"
 #include "kernels/cuda/program_text.h"
@@ -16,10 +16,10 @@ typedef struct state {
     const cuda_generated *generated; /* NULL: nothing to do */
     int64_t blocks;
     cuda_row_cut cut;
-    cuda_reduce_kernels reduce; /* where rows are cut into groups */
+    cuda_reduce_kernels reduce; /* used if rows are cut into groups */
 } state;
 
-/* ---- workspace: by folded result its parts, then, with commits, the result ---- */
+/* ---- workspace: for each folded result its partial sums, followed (if it is committed) by the result ---- */
 
 static size_t up(size_t bytes) { return (bytes + CUDA_ALIGNMENT - 1) / CUDA_ALIGNMENT * CUDA_ALIGNMENT; }
 
@@ -57,7 +57,7 @@ static ampc_status make_kernel(const k_args *args, state *s)
     ir_dtype in[K_MOST_OPERANDS], out[K_MOST_RESULTS];
     const int64_t rows = program_rows(p);
     int tile = 0;
-    assert(args->n_out == p->n_results); /* fuse_pointwise.c makes the step and its program together */
+    assert(args->n_out == p->n_results); /* fuse_pointwise.c creates the step and its fused kernel together */
     for (int i = 0; i < p->n_operands; i++) in[i] = args->in[p->operands[i].in].dtype;
     for (int r = 0; r < p->n_results; r++) out[r] = args->out[r].dtype;
     if (rows) s->cut = cuda_cut_rows(rows, p->row);
@@ -84,7 +84,7 @@ static ampc_status program_prepare(const k_args *args, void **out, size_t *works
 
 /* ---- run ---- */
 
-/* The parts of result r, which lie at `parts`, become the result. */
+/* Adds up the partial sums of result r at `parts`. */
 static ampc_status join(const k_args *args, int r, char *parts)
 {
     const state *s = args->state;

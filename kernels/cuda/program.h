@@ -1,4 +1,4 @@
-/* program.h - arguments of the kernels that are made from programs. */
+/* program.h - arguments of fused kernels. */
 #ifndef AMPC_CUDA_PROGRAM_H
 #define AMPC_CUDA_PROGRAM_H
 
@@ -9,8 +9,9 @@ enum {
 };
 
 typedef struct program_arguments {
-    const void *operand[PROGRAM_OPERANDS]; /* those that are not read may be anything */
-    void *result[PROGRAM_RESULTS];         /* a folded one: where its parts go, f32, if its rows are cut into groups */
+    const void *operand[PROGRAM_OPERANDS]; /* entries that the kernel does not read are undefined */
+    void *result[PROGRAM_RESULTS];         /* for a folded result with rows cut into groups: buffer of f32 partial
+                                              sums */
     const int *fault;
 } program_arguments;
 

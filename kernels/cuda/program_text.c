@@ -1,12 +1,12 @@
-/* program_text.c - writes a program as a kernel, with all its numbers as literals.
+/* program_text.c - writes the source of a fused kernel, with all sizes and attributes as literals.
  *
- *     tiles of a thread:   load what is read of the tile     x0, x1, ...  as stored, by operand
- *                          for each element: instructions    s0, s1, ...  as stored, by instruction
- *                          store the results                 y0, y1, ...  by result
+ *     for each tile of a thread:   load the operands of the tile   x0, x1, ...  as stored, by operand
+ *                                  for each element: instructions  s0, s1, ...  as stored, by instruction
+ *                                  store the results               y0, y1, ...  by result
  *
- * A tile has 8 elements, fewer where they would not fit into registers. Folded rows are cut and summed as reduce.cu
- * does it. Operands of which a tile needs one element are loaded as one, those that follow in memory as tiles; for the
- * others each element's place is computed, by divisions through literals. What no result needs is left out. */
+ * A tile has 8 elements, or fewer if they would not fit into registers. Folded rows are cut and summed as in reduce.cu.
+ * Operands with one element per tile are loaded as one element, contiguous ones as tiles. For all others the offset of
+ * each element is computed, dividing by literals. Instructions that no result depends on are omitted. */
 #include "kernels/cuda/program_text.h"
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/program.h"
@@ -18,12 +18,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Registers of all that is held of a tile: more make it smaller. */
+/* Register limit for the values of a tile; larger fused kernels use smaller tiles. */
 enum { MOST_HELD = 64 };
-/* Instructions whose code is there once for each element of a tile: more take turns. */
+/* Instructions that are unrolled over the elements of a tile; longer fused kernels use a loop. */
 enum { MOST_UNROLLED = 24 };
 
-/* What is read of an operand: nothing, one element in all, one of each tile, neighbours, elements here and there. */
+/* How an operand is loaded: not at all, one element in total, one per tile, adjacent elements, scattered elements. */
 typedef enum load_form { UNREAD, ONCE, SAME, RUN, EACH } load_form;
 
 typedef struct writer {
@@ -32,7 +32,7 @@ typedef struct writer {
     const program_types *types;
     const cuda_row_cut *cut;
     int tile;
-    bool queue;  /* elements take turns */
+    bool queue;  /* loop over elements, rotating the tile (see turn() in program.cuh) */
     bool narrow; /* positions fit into 32 bits */
     bool live[K_MOST_CODE];
     load_form form[K_MOST_OPERANDS];
@@ -51,7 +51,7 @@ static void say(const writer *w, const char *format, ...)
     va_end(list);
 }
 
-/* ---- what the program says ---- */
+/* ---- properties of instructions ---- */
 
 static bool is_operand(int arg) { return arg < 0 && arg != K_OWN_RESULT; }
 static bool is_draw(const k_instruction *c) { return k_kind_of(c) == K_DRAW; }
@@ -69,7 +69,7 @@ static const ir_formula_info *formula_of(const k_instruction *c)
     return ir_formula_get(ir_formula_of(c->op, c->attr));
 }
 
-/* ---- what is needed, and how it is loaded ---- */
+/* ---- liveness and load forms ---- */
 
 static load_form form_of(const writer *w, const k_operand *o)
 {
@@ -83,7 +83,7 @@ static load_form form_of(const writer *w, const k_operand *o)
     return k->src[inner] == 0 ? SAME : k->src[inner] == 1 ? RUN : EACH;
 }
 
-/* Whether a tile that is whole begins where it may be moved in chunks, if the operand does. */
+/* Whether a full tile of the operand starts at a chunk boundary if the operand itself is aligned. */
 static bool in_chunks(const writer *w, const k_operand *o)
 {
     for (int i = 0; !o->dense && i < o->walk.rank - 1; i++)
@@ -102,7 +102,7 @@ static void find_live(writer *w)
             if (!is_operand(arg))
                 w->live[arg] = true;
             else if (is_rng(&p->code[k], i))
-                w->form[~arg] = ONCE; /* its two numbers are read by themselves */
+                w->form[~arg] = ONCE; /* its two numbers are read separately */
             else if (w->form[~arg] == UNREAD)
                 w->form[~arg] = form_of(w, &p->operands[~arg]);
         }
@@ -110,7 +110,7 @@ static void find_live(writer *w)
 
 static int registers_of(ir_dtype t) { return ir_dtype_size(t) > 4 ? 2 : 1; }
 
-/* Registers for all that a position keeps from its loads to its stores. */
+/* Registers per element for all values held between its loads and its stores. */
 static int position_registers(const writer *w)
 {
     const k_program *p = w->program;
@@ -151,7 +151,7 @@ static void say_float(const writer *w, double v)
         say(w, "__int_as_float(0x%08x)", (unsigned)ir_bits_f32(f));
 }
 
-/* Where the element for `position` lies. */
+/* Writes the offset of the operand's element for `position`. */
 static void say_offset(const writer *w, const k_walk *k, const char *position)
 {
     const char *suffix = w->narrow ? "u" : "ull", *plus = "";
@@ -199,7 +199,7 @@ static bool is_element(const writer *w, int operand)
     return false;
 }
 
-/* What is read once. */
+/* Loads that happen once per thread. */
 static void say_once(const writer *w)
 {
     const k_program *p = w->program;
@@ -257,7 +257,7 @@ static void say_loads(const writer *w)
 
 /* ---- instructions ---- */
 
-/* An operand of an instruction as it is stored. */
+/* Writes an argument of an instruction in its stored type. */
 static void say_stored(const writer *w, int arg)
 {
     const char *element = w->queue ? "[0]" : "[i]";
@@ -276,7 +276,7 @@ static void say_value(const writer *w, int arg)
     say(w, ")");
 }
 
-/* A bound of clip: absent, it bounds nothing. */
+/* Writes a bound of clip; an absent bound becomes the extreme value. */
 static void say_bound(const writer *w, const k_instruction *c, int i, bool is_float, bool low)
 {
     if (i < c->n_arg && c->arg[i] != K_NO_ARG)
@@ -287,7 +287,7 @@ static void say_bound(const writer *w, const k_instruction *c, int i, bool is_fl
         say(w, low ? "-0x7fffffffffffffffll - 1" : "0x7fffffffffffffffll");
 }
 
-/* The numbers of a formula; 0 where it has none. */
+/* Writes the constants of a formula; 0 if it has none. */
 static void say_numbers(const writer *w, const k_instruction *c, const ir_formula_info *formula, bool is_float)
 {
     for (int i = 0; i < 2; i++) {
@@ -357,7 +357,8 @@ static void say_masked(const writer *w, const k_instruction *c)
     say(w, ")");
 }
 
-/* What an instruction gives, and whether it is stored already. A draw is made with the loads. */
+/* Writes the expression of an instruction. `stored`: it already has the stored type. Dropout masks are drawn together
+ * with the loads. */
 static const struct {
     void (*say)(const writer *w, const k_instruction *c);
     bool stored;
@@ -387,7 +388,7 @@ static void say_result(const writer *w, int r)
     say(w, w->queue ? ");\n" : ";\n");
 }
 
-/* The elements of a tile, one after the other. */
+/* Writes the loop over the elements of a tile. */
 static void say_elements(const writer *w)
 {
     const k_program *p = w->program;
@@ -403,7 +404,7 @@ static void say_elements(const writer *w)
     say(w, "        }\n");
 }
 
-/* n elements from `first` on. */
+/* Writes the code for n elements starting at `first`. */
 static void say_tile(const writer *w)
 {
     const k_program *p = w->program;
@@ -431,7 +432,7 @@ static void say_each(const writer *w)
 
 /* ---- rows ---- */
 
-/* The text for each folded result, with its number for #. */
+/* Writes the text once for each folded result, replacing # by its number. */
 static void say_folds(const writer *w, const char *format)
 {
     for (int r = 0; r < w->program->n_results; r++) {
@@ -444,7 +445,7 @@ static void say_folds(const writer *w, const char *format)
     }
 }
 
-/* The tiles t of a row, and what they add to its sums. */
+/* Writes the code that adds tile t of a row to the row's sums. */
 static void say_row_tiles(const writer *w)
 {
     const int64_t row = w->program->row;
@@ -465,7 +466,7 @@ static void say_row_tiles(const writer *w)
     say_folds(w, "        sum# += tile_sum<float>(t#);\n");
 }
 
-/* The sums of unit `unit`: a row, or a group of its tiles. */
+/* Writes the store of the sums of unit `unit`: a row, or a group of its tiles. */
 static void say_sums(const writer *w)
 {
     const k_program *p = w->program;

@@ -1,17 +1,17 @@
-/* program_text.h - the text of the kernel that computes a program. */
+/* program_text.h - generates the source of a fused kernel. */
 #ifndef AMPC_CUDA_PROGRAM_TEXT_H
 #define AMPC_CUDA_PROGRAM_TEXT_H
 
 #include "kernels/cuda/reduce.h"
 #include "kernels/program.h"
 
-/* What the kernel reads and writes. */
+/* Types of the kernel's operands and results. */
 typedef struct program_types {
     const ir_dtype *in;  /* by operand */
     const ir_dtype *out; /* by result */
 } program_types;
 
-/* How many rows are summed. */
+/* Number of rows that are summed; 0 without folded results. */
 static inline int64_t program_rows(const k_program *p)
 {
     for (int r = 0; r < p->n_results; r++)
@@ -19,9 +19,9 @@ static inline int64_t program_rows(const k_program *p)
     return 0;
 }
 
-/* Everything behind the kernel's name, from its arguments on (program.cuh has the words); malloc'ed, NULL: no memory.
- * *tile: elements of a thread at a time. `cut`: how the rows are summed, where a result is folded. Equal programs on
- * equal types have equal texts; count > 0, no f64, no own result. */
+/* Returns the source after the kernel's name, starting with its parameters; malloc'ed, NULL if out of memory. It uses
+ * the functions of program.cuh. *tile: elements per thread and iteration. `cut`: how rows are summed if a result is
+ * folded. Equal inputs give equal sources. Requires count > 0, no f64 and no K_OWN_RESULT. */
 char *program_text(const k_program *program, const program_types *types, const cuda_row_cut *cut, int *tile);
 
 #endif

@@ -1,4 +1,4 @@
-/* rows.c - rows along an axis: which threads take them, and how many blocks that makes. */
+/* rows.c - rows along an axis: choice of kernel and number of blocks. */
 #include "kernels/cuda/cuda.h"
 #include "kernels/walk.h"
 

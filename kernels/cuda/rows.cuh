@@ -1,23 +1,24 @@
-/* rows.cuh - the threads of a row: which of its elements each has, and how they join what they found.
+/* rows.cuh - distribution of row elements over threads, and reductions over the threads of a row.
  *
- * Rows of adjacent elements are taken by a warp each (held in registers where they have at most ROW_IN_WARP elements)
- * or by a block each. Interleaved rows are taken 32 by a block: a lane each, their elements dealt to the warps tile by
- * tile, so that memory is read in whole lines. Every thread of a row gets the joined number, always in the
+ * Rows of adjacent elements are processed by a warp (which keeps rows of at most ROW_IN_WARP elements in registers) or
+ * by a block. Interleaved rows are processed 32 per block: each lane has one row, and the warps alternate between its
+ * tiles, so that memory is read in full cache lines. All threads of a row get the reduced value, always computed in the
  * same order. */
 #pragma once
 
 #include "kernels/cuda/rows.h"
 #include "kernels/cuda/tile.cuh"
 
-/* One row as one of its threads sees it: it has the tiles that begin at elements begin, begin + advance, ... */
+/* The part of a row that one thread processes: the tiles at elements begin, begin + advance, ... */
 struct row_part {
-    long long item;        /* number of the row, outer * inner */
-    long long first, step; /* position of element 0, distance of neighbours */
-    long long begin, advance, length; /* length 0: the thread has no row, but joins all the same */
-    bool leads;            /* one thread of each row: it writes what belongs to the row */
+    long long item;        /* row number in outer * inner */
+    long long first, step; /* offset of element 0, distance between elements */
+    long long begin, advance, length; /* length 0: no row, but the thread still joins reductions */
+    bool leads;            /* true in one thread per row, which writes the row's results */
 };
 
-/* Joined by f over the warps of a block, for each lane, in the order of the warps. `slots`: shared, ROW_BLOCK. */
+/* Reduces by f over the warps of a block, separately per lane, in warp order. `slots`: ROW_BLOCK values in shared
+ * memory. */
 template <typename T, typename F> __device__ __forceinline__ T lane_join(T v, T *slots, F f)
 {
     slots[threadIdx.x] = v;
@@ -47,7 +48,7 @@ struct by_warp {
 };
 
 struct by_block {
-    float *slots; /* shared, 32 */
+    float *slots; /* shared, 32 values */
     enum : bool { adjacent = true };
     __device__ static long long begin() { return blockIdx.x; }
     __device__ static long long advance() { return gridDim.x; }
@@ -62,9 +63,9 @@ struct by_block {
 };
 
 struct by_lane {
-    float *slots; /* shared, ROW_BLOCK */
+    float *slots; /* shared, ROW_BLOCK values */
     enum : bool { adjacent = false };
-    __device__ static long long groups(const cuda_rows &r) { return (r.inner + WARP - 1) / WARP; } /* an outer index */
+    __device__ static long long groups(const cuda_rows &r) { return (r.inner + WARP - 1) / WARP; } /* per outer index */
     __device__ static long long begin() { return blockIdx.x; }
     __device__ static long long advance() { return gridDim.x; }
     __device__ static long long end(const cuda_rows &r) { return r.outer * groups(r); }
@@ -83,19 +84,19 @@ struct by_lane {
     __device__ float sum(float v) const { return lane_sum(v, slots); }
 };
 
-/* f(part) for each row of this thread; all threads of a row are in the same call. */
+/* Calls f(part) for each row of this thread; all threads of a row make the call together. */
 template <typename G, typename F> __device__ __forceinline__ void rows_each(const cuda_rows &r, F f)
 {
     for (long long at = G::begin(); at < G::end(r); at += G::advance()) f(G::part(r, at));
 }
 
-/* f(i, n) for each tile of the part: n elements from element i of the row on. */
+/* Calls f(i, n) for each tile of the part: n elements starting at element i of the row. */
 template <typename F> __device__ __forceinline__ void tiles_each(const row_part &p, F f)
 {
     for (long long i = p.begin; i < p.length; i += p.advance) f(i, tile_length(i, p.length));
 }
 
-/* n elements of the row from element i on, and back. */
+/* Load and store n elements of the row, starting at element i. */
 template <typename G>
 __device__ __forceinline__ void part_load(const void *array, int dtype, const row_part &p, long long i, int n,
                                           float (&v)[TILE])
@@ -130,7 +131,7 @@ __device__ __forceinline__ void part_store(void *array, int dtype, const row_par
     });
 }
 
-/* ---- a row of at most ROW_IN_WARP elements in the registers of a warp: tile t of a lane is tile t * 32 + lane ---- */
+/* ---- rows of at most ROW_IN_WARP elements in the registers of a warp: tile t of a lane is tile t * 32 + lane ---- */
 
 enum : int { ROW_TILES = ROW_IN_WARP / (WARP * TILE) };
 

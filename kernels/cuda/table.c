@@ -1,7 +1,7 @@
-/* table.c - the kernel of each op on CUDA: the kernel column of ir/ops.def. */
+/* table.c - the CUDA kernel of each op, from the kernel column of ir/ops.def. */
 #include "kernels/cuda/cuda.h"
 
-/* Ops that no kernel runs. */
+/* Ops without a kernel. */
 const k_kernel cuda_none = {.name = "none"};
 const k_kernel cuda_view = {.name = "view"};
 

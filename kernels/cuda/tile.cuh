@@ -1,9 +1,9 @@
-/* tile.cuh - eight consecutive elements in registers, in the carrier type, whatever they are stored as.
+/* tile.cuh - tiles of eight consecutive elements in registers, converted from any stored type to the carrier type.
  *
- * The dtype is an argument of the kernel: the branch is the same for all threads, and one kernel serves all storage
- * types at full bandwidth. A whole tile of a 16-byte aligned array moves in 128-bit accesses (64-bit for 1-byte
- * types); the last, short tile element by element. The carrier is float for floats, long long for integers and bool;
- * conversions follow ir/dtype.h. */
+ * The dtype is a kernel argument: all threads branch alike, so one kernel serves all stored types at full bandwidth.
+ * Whole tiles of a 16-byte aligned array move in 128-bit accesses (64-bit for 1-byte types); the last, short tile moves
+ * element by element. The carrier is float for floats and long long for integers and bool. Conversions follow
+ * ir/dtype.h. */
 #pragma once
 
 #include "ir/dtype.h"
@@ -17,7 +17,7 @@ template <typename T> __device__ __forceinline__ bool tile_moves_whole(const T *
            reinterpret_cast<unsigned long long>(p) % sizeof(typename tile_chunk<sizeof(T) * TILE>::type) == 0;
 }
 
-/* A whole tile from an address that allows it, and back. */
+/* Load and store a whole tile at an aligned address. */
 template <typename T, typename C> __device__ __forceinline__ void load_whole(const T *p, C (&v)[TILE])
 {
     using chunk = typename tile_chunk<sizeof(T) * TILE>::type;
@@ -61,7 +61,7 @@ template <typename T, typename C> __device__ __forceinline__ void store_typed(T 
         if (i < n) from_carrier(&p[i], v[i]);
 }
 
-/* ---- by dtype: the stored types that a carrier stands for ---- */
+/* ---- dispatch by dtype: the stored types of each carrier ---- */
 
 template <typename T> struct stored {
     using type = T;
@@ -87,7 +87,7 @@ template <typename F> __device__ __forceinline__ void with_stored(long long, int
     }
 }
 
-/* Elements [first, first + n) of an array, n <= TILE, into v (the rest 0), and back. */
+/* Load and store elements [first, first + n) of an array, n <= TILE. Loads set the rest of v to 0. */
 template <typename C>
 __device__ __forceinline__ void tile_load(const void *array, int dtype, long long first, int n, C (&v)[TILE])
 {
@@ -102,7 +102,7 @@ __device__ __forceinline__ void tile_store(void *array, int dtype, long long fir
                 [&](auto s) { store_typed(static_cast<typename decltype(s)::type *>(array) + first, n, v); });
 }
 
-/* One element. */
+/* Load and store one element. */
 template <typename C> __device__ __forceinline__ C element_load(const void *array, int dtype, long long at)
 {
     C c = 0;

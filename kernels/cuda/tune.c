@@ -1,8 +1,8 @@
-/* tune.c - races between algorithms, and the file that remembers who won (see tune.h).
+/* tune.c - algorithm autotuning and its on-disk cache (see tune.h).
  *
- * The file is `tuning` among those of cache.h: a line "NUMBER<tab>DEVICE|LIBRARY VERSION|KEY" for each race. To cuDNN's
- * version is added how its candidates are ordered (DNN_RULES). A line that cannot be read counts as absent, and of two
- * programs that write at once one line may be lost. */
+ * The cache file is `tuning` (cache.h). It has one line per race: "NUMBER<tab>DEVICE|LIBRARY VERSION|KEY". cuDNN's
+ * version includes the order of its candidates (DNN_RULES). Malformed lines are ignored. If two processes write at the
+ * same time, a line may be lost. */
 #include "kernels/cuda/tune.h"
 #include "kernels/cuda/dnn.h"
 
@@ -14,7 +14,7 @@
 enum { REPEATS = 10, MOST_LINE = 1024, MOST_FILE = 64 << 20 };
 
 struct cuda_tuning {
-    char *text; /* whole lines; ends with 0 */
+    char *text; /* complete lines, 0-terminated */
     size_t length;
 };
 
@@ -53,7 +53,7 @@ void cuda_tune_close(cuda_context *c)
 
 /* ---- entries --------------------------------------------------------------------------------- */
 
-/* Device, version and key; false when it does not fit on a line. */
+/* Writes device, version and key. Returns false if they do not fit on a line. */
 static bool entry_name(const k_context *ctx, cuda_library library, const char *key, char *out, size_t size)
 {
     struct cudaDeviceProp device;
@@ -68,7 +68,7 @@ static bool entry_name(const k_context *ctx, cuda_library library, const char *k
     return n > 0 && (size_t)n < size && !strpbrk(out, "\t\n");
 }
 
-/* The number on the last line for `name`: later ones were appended. */
+/* Returns the number in the last line for `name`, because newer lines are appended. */
 static int entry_find(const struct cuda_tuning *t, const char *name)
 {
     int found = -1;
@@ -104,7 +104,7 @@ static void remember(const k_context *ctx, cuda_library library, const char *key
 
 typedef struct clock {
     cudaEvent_t start, stop;
-    void *flush; /* as large as the L2 cache twice: written between two runs */
+    void *flush; /* twice the size of the L2 cache; overwritten between runs to evict it */
     size_t flush_bytes;
 } clock;
 
@@ -131,7 +131,7 @@ static int by_size(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Median milliseconds of one candidate; infinity when it does not run. */
+/* Measures the median milliseconds of one candidate; infinity if it fails to run. */
 static ampc_status lap(const k_context *ctx, const clock *c, ampc_status (*enqueue)(void *user, int i), void *user,
                        int i, float *median)
 {
@@ -174,10 +174,11 @@ ampc_status cuda_tune(const k_context *ctx, cuda_library library, const char *ke
 
 ampc_status cuda_tune_buffer(const k_context *ctx, size_t bytes, void **out)
 {
-    enum { ABOUT_ONE = 0x3c }; /* 1.06 in f16, 0.012 in bf16 and f32 */
+    enum { ABOUT_ONE = 0x3c }; /* repeated byte: 1.06 in f16, 0.012 in bf16 and f32 */
     *out = NULL;
     cudaError_t error = cuda.cudaMalloc(out, bytes);
-    if (error == cudaErrorMemoryAllocation) cuda.cudaGetLastError(); /* known: not to be reported by a later call */
+    if (error == cudaErrorMemoryAllocation) cuda.cudaGetLastError(); /* clears the error, or a later call would report
+                                                                        it */
     CUDA_FORWARD(cuda_status(ctx, error, "cudaMalloc"));
     CUDA_CALL(ctx, cudaMemsetAsync(*out, ABOUT_ONE, bytes, cuda_of(ctx)->stream));
     return AMPC_OK;

@@ -1,9 +1,8 @@
-/* libcuda.c - a driver that is asked and never works: what the engines of cuDNN that are compiled at run time want to
- * find before they let themselves be planned. It says that there is one device and that code can be loaded; every
- * other call is refused. */
+/* libcuda.c - a substitute CUDA driver for machines without one. cuDNN's engines that are compiled at run time need a
+ * driver to be planned. It reports one device and accepts code; all other calls fail. */
 enum { SUCCESS = 0, NOT_SUPPORTED = 801, CUDA_13 = 13000 };
 
-static int something; /* what handles point to */
+static int something; /* target of all handles */
 
 int cuInit(unsigned flags);
 int cuDriverGetVersion(int *version);
@@ -48,7 +47,7 @@ int cuLibraryUnload(void *library)
     return SUCCESS;
 }
 
-/* Looked for, and not to be called. */
+/* Functions that must exist but are never called. */
 #define REFUSED(name)                                                                                        \
     int name(void);                                                                                          \
     int name(void)                                                                                           \
