@@ -8,7 +8,7 @@ typedef struct norm_state {
     cudaKernel_t sums, factors, apply;
 } norm_state;
 
-/* What a block sums: a strip of tiles of channels, 32 channels, or one. */
+/* What a block sums: a strip of tiles of channels, 32 channels, or one channel. */
 typedef enum norm_form { STRIPS, LANES, CHANNEL } norm_form;
 
 static norm_form form_of(const norm_shape *s)
@@ -21,12 +21,12 @@ static int64_t at_most(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-static int64_t pieces(int64_t a, int64_t b) /* of b each */
+static int64_t pieces(int64_t a, int64_t b) /* ceil(a / b) */
 {
     return (a + b - 1) / b;
 }
 
-/* Groups of channels that blocks sum, and what there is of a group in units of what a block takes at once. */
+/* Number of channel groups that blocks sum; rounds() returns the iterations of one block over a group. */
 static int64_t group_count(const norm_shape *s)
 {
     switch (form_of(s)) {
@@ -45,7 +45,7 @@ static int64_t rounds(const norm_shape *s)
     }
 }
 
-/* Enough splits to keep a device busy, with several rounds in each. */
+/* Returns enough splits to keep a device busy, each with several rounds. */
 static int splits_of(const norm_shape *s)
 {
     const bool strips = form_of(s) == STRIPS;
@@ -86,7 +86,7 @@ static norm_factors *factors_of(const k_args *args, const norm_shape *s)
     return (norm_factors *)((uintptr_t)args->workspace + sums_bytes(s));
 }
 
-/* What the kernels of an op are called, by form. */
+/* Kernel names of an op, by form. */
 typedef struct norm_names {
     const char *sums[3], *apply[3], *factors;
 } norm_names;

@@ -1,15 +1,15 @@
 /* batch_norm.cu - normalisation per channel, and its gradient.
  *
- * x is [N, C, S]. Sums over a channel: a tile's sums are f32 (squares about the tile's own mean), tiles are added in
- * f64, where the difference of mean squares loses nothing that matters. Blocks share a channel; a warp joins them and
- * makes the channel's factors; then one pass over the elements applies them. Where S is small, a block reads 32
- * channels together, a lane each. Where it is 1 (channels last), a thread has a tile of channels and walks down the
- * pixels; so many neighbouring pixels are seen as one row that it is whole tiles whatever the number of channels.
- * The order of sums depends on shapes alone. */
+ * x is [N, C, S]. Within a tile, sums are in f32 (squares about the tile's own mean); tiles are added in f64, in which
+ * the variance as a difference of mean squares is accurate enough. Several blocks share a channel. A warp combines
+ * their sums and computes the channel's factors, and a final pass over the elements applies them. If S is small, a
+ * block reads 32 channels together, one per lane. If S is 1 (NHWC), a thread processes a tile of channels and walks
+ * down the pixels; adjacent pixels are packed into one row until it consists of whole tiles for any number of channels.
+ * The order of sums depends only on shapes. */
 #include "kernels/cuda/batch_norm.h"
 #include "kernels/cuda/rows.cuh"
 
-/* a / b, both not negative; most are small enough for the short division. */
+/* a / b for non-negative operands, with a 32-bit division if they fit. */
 static __device__ __forceinline__ long long quotient(long long a, long long b)
 {
     return ((a | b) >> 32) == 0 ? (long long)((unsigned)a / (unsigned)b) : a / b;
@@ -17,7 +17,7 @@ static __device__ __forceinline__ long long quotient(long long a, long long b)
 
 /* ---- sums over a channel ---- */
 
-/* n elements of a tile; mean: of the channel, for the backward. */
+/* Adds n elements of a tile; mean: of the channel, for backward. */
 template <bool backward>
 static __device__ __forceinline__ void take_tile(const float (&x)[TILE], const float (&dy)[TILE], float mean, int n,
                                                  norm_sums *sums)
@@ -34,7 +34,7 @@ static __device__ __forceinline__ void take_tile(const float (&x)[TILE], const f
     sums->second += backward ? (double)second : (double)second + (double)first * (double)first / n;
 }
 
-/* Blocks: channels times splits. */
+/* Sums one channel per block. Blocks: channels times splits. */
 template <bool backward> static __device__ __forceinline__ void sum_channel(const norm_input &in, double *slots)
 {
     const norm_shape &s = in.shape;
@@ -56,7 +56,7 @@ template <bool backward> static __device__ __forceinline__ void sum_channel(cons
     if (threadIdx.x == 0) in.sums[blockIdx.x] = sums;
 }
 
-/* n elements of a channel from number `element` of its N * S on. */
+/* Loads n elements of a channel, starting at element `element` of its N * S. */
 static __device__ __forceinline__ void load_channel(const void *array, int dtype, const norm_shape &s,
                                                     long long channel, long long element, int n, float (&v)[TILE])
 {
@@ -76,7 +76,7 @@ static __device__ __forceinline__ void load_channel(const void *array, int dtype
     });
 }
 
-/* Blocks: groups of 32 channels times splits. */
+/* Sums 32 channels per block, one per lane. Blocks: groups of 32 channels times splits. */
 template <bool backward> static __device__ __forceinline__ void sum_lanes(const norm_input &in, double *slots)
 {
     const norm_shape &s = in.shape;
@@ -99,11 +99,11 @@ template <bool backward> static __device__ __forceinline__ void sum_lanes(const 
 
 /* ---- strips: tiles of channels ---- */
 
-/* The tile that a thread has of the rows first, first + step, ...; `begin`, `advance`: the same in elements. */
+/* A thread's tile in the rows first, first + step, ...; `begin`, `advance`: the same in elements. */
 struct norm_strip {
     long long column, first, step, begin, advance;
-    long long whole; /* rows that are complete; 0: there is no such tile */
-    int rest;        /* elements of the tile in the row after them */
+    long long whole; /* number of complete rows; 0: this thread has no tile */
+    int rest;        /* elements of the tile in the incomplete last row */
 };
 
 static __device__ __forceinline__ norm_strip strip_of(const norm_shape &s)
@@ -122,7 +122,7 @@ static __device__ __forceinline__ norm_strip strip_of(const norm_shape &s)
     return t;
 }
 
-/* Sums of a tile's columns, added up in f32 about a shift before they are added in f64. */
+/* Sums of a tile's columns. They are accumulated in f32 about a shift before being added in f64. */
 struct strip_sums {
     double first[TILE], second[TILE];
 };
@@ -140,7 +140,7 @@ static __device__ __forceinline__ void strip_flush(const float (&first)[TILE], c
     }
 }
 
-/* n <= STRIP_ROWS rows from element `at` on. */
+/* Adds n <= STRIP_ROWS rows, starting at element `at`. */
 template <bool backward, typename T>
 static __device__ __forceinline__ void strip_rows(const T *x, const T *dy, long long at, long long advance, int n,
                                                   float (&shift)[TILE], strip_sums *sums)
@@ -163,7 +163,7 @@ static __device__ __forceinline__ void strip_rows(const T *x, const T *dy, long 
 
 enum : int { STRIP_ROWS = 16 };
 
-/* All of a thread's rows; `shift`: of the backward, the means. */
+/* Adds all rows of a thread; `shift`: the means (backward only). */
 template <bool backward, typename T>
 static __device__ __forceinline__ void strip_sum(const T *x, const T *dy, const norm_strip &t, float (&shift)[TILE],
                                                  strip_sums *sums)
@@ -189,7 +189,8 @@ static __device__ __forceinline__ void strip_sum(const T *x, const T *dy, const 
     }
 }
 
-/* Over the threads of a block that have the same columns; those of the first row get it. `slots`: shared. */
+/* Sums over the threads of a block with the same columns; the threads of the first row get the result. `slots`:
+ * shared. */
 static __device__ __forceinline__ void strip_join(double (&v)[TILE], int lanes, double *slots)
 {
     const int down = threadIdx.x / lanes;
@@ -207,7 +208,7 @@ static __device__ __forceinline__ void strip_join(double (&v)[TILE], int lanes, 
     __syncthreads();
 }
 
-/* Blocks: strips times splits. */
+/* Sums one strip per block. Blocks: strips times splits. */
 template <bool backward> static __device__ __forceinline__ void sum_strips(const norm_input &in, double *slots)
 {
     const norm_shape &s = in.shape;
@@ -244,7 +245,7 @@ NORM_SUMS_KERNEL(batch_norm_grad_sums_strips, sum_strips<true>, ROW_BLOCK *TILE)
 NORM_SUMS_KERNEL(batch_norm_grad_sums_channel, sum_channel<true>, WARP)
 NORM_SUMS_KERNEL(batch_norm_grad_sums_lanes, sum_lanes<true>, ROW_BLOCK)
 
-/* ---- factors of a channel, a warp each ---- */
+/* ---- factors: one warp per channel ---- */
 
 static __device__ __forceinline__ norm_sums joined_sums(const norm_input &in, long long channel)
 {
@@ -259,7 +260,7 @@ static __device__ __forceinline__ norm_sums joined_sums(const norm_input &in, lo
     return {warp_sum(own.first), warp_sum(own.second)};
 }
 
-/* f(channel, sums) in one thread for each channel. */
+/* Calls f(channel, sums) in one thread per channel. */
 template <typename F> static __device__ __forceinline__ void channels_each(const norm_input &in, F f)
 {
     for (long long channel = (long long)blockIdx.x * ROW_WARPS + threadIdx.x / WARP; channel < in.shape.channels;
@@ -297,8 +298,8 @@ extern "C" __global__ void __launch_bounds__(ROW_BLOCK) batch_norm_factors(norm_
 }
 AMPC_KERNEL(batch_norm_factors)
 
-/* With h the normalised x: dscale = sum(dy h), dbias = sum(dy), and in training
- * dx = scale rstd (dy - dbias / n - h dscale / n); else scale rstd dy. */
+/* With h the normalised x: dscale = sum(dy h), dbias = sum(dy). In training, dx = scale rstd (dy - dbias / n - h dscale
+ * / n), else dx = scale rstd dy. */
 extern "C" __global__ void __launch_bounds__(ROW_BLOCK) batch_norm_grad_factors(norm_backward a)
 {
     const double count = (double)a.in.shape.batch * (double)a.in.shape.size;
@@ -316,7 +317,7 @@ extern "C" __global__ void __launch_bounds__(ROW_BLOCK) batch_norm_grad_factors(
 }
 AMPC_KERNEL(batch_norm_grad_factors)
 
-/* ---- the factors applied to all elements ---- */
+/* ---- applying the factors ---- */
 
 template <bool backward>
 static __device__ __forceinline__ float applied(float x, float dy, const norm_factors &f)
@@ -349,7 +350,7 @@ static __device__ __forceinline__ void apply(const norm_input &in, const norm_fa
     }
 }
 
-/* n elements from element `at` on; whole: all of a tile, at an address that allows it. */
+/* Applies the factors to n elements starting at `at`; whole: a full, aligned tile. */
 template <bool backward, bool whole, typename T>
 static __device__ __forceinline__ void apply_tile(const T *x, const T *dy, T *to, long long at, int n,
                                                   const norm_factors (&f)[TILE])

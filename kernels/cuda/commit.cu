@@ -1,7 +1,7 @@
-/* commit.cu - the copy that ends a step: new values into storage, unless a kernel before it left a fault. */
+/* commit.cu - the copy at the end of a step: writes new values to storage unless an earlier kernel set a fault. */
 #include "kernels/cuda/device.cuh"
 
-/* 16 bytes a thread; both addresses are 256-byte aligned. */
+/* 16 bytes per thread; both addresses are 256-byte aligned. */
 extern "C" __global__ void __launch_bounds__(256) commit(char *dst, const char *src, long long n, const int *fault)
 {
     if (!fault_none(fault)) return;

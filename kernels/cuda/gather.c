@@ -11,7 +11,7 @@ _Static_assert((int)GATHER_BLOCK == (int)SORT_DIGITS, "a thread for each digit")
 /* ---- gather ---- */
 
 typedef struct gather_state {
-    cudaKernel_t kernels[GATHER_SIZES]; /* by log2 of the element's bytes */
+    cudaKernel_t kernels[GATHER_SIZES]; /* by log2 of the element size */
 } gather_state;
 
 static ampc_status gather_prepare(const k_args *args, void **out, size_t *workspace)
@@ -34,7 +34,7 @@ static ampc_status gather_run(const k_args *args)
     const k_view *x = &args->in[0], *indices = &args->in[1], *y = &args->out[0];
     const k_axis axis = k_axis_of(x, args->attr[IR_ATTR(gather, axis)].i);
     const size_t size = ir_dtype_size(x->dtype);
-    /* A row in the widest elements, at most 16 bytes, that its length and the addresses allow. */
+    /* copy rows in the widest elements, at most 16 bytes, that length and addresses allow */
     const uint64_t all = (uint64_t)axis.inner * size | (uint64_t)(uintptr_t)x->data | (uint64_t)(uintptr_t)y->data | 16;
     int wide = 0;
     while (!(all >> wide & 1)) wide++;
@@ -52,13 +52,13 @@ static ampc_status gather_run(const k_args *args)
     return cuda_launch(args, s->kernels[wide], blocks, GATHER_BLOCK, 0, (void *[]){&g});
 }
 
-/* ---- its gradient ---- */
+/* ---- gradient ---- */
 
 typedef struct grad_state {
     cudaKernel_t count, places, place, sum, join;
 } grad_state;
 
-/* The parts of the workspace, in bytes from its start, and what they are for. */
+/* Sort and summation parameters, and the offsets of the pieces of workspace in bytes. */
 typedef struct grad_plan {
     k_axis axis; /* of dx */
     int64_t indices, runs;
@@ -118,7 +118,7 @@ static ampc_status gather_grad_prepare(const k_args *args, void **out, size_t *w
     return AMPC_OK;
 }
 
-/* The result is in keys[passes % 2], positions[passes % 2]. */
+/* Sorts the indices into keys[passes % 2] and positions[passes % 2]. */
 static ampc_status sort(const k_args *args, const grad_plan *p)
 {
     const grad_state *s = args->state;
@@ -155,7 +155,7 @@ static ampc_status gather_grad_run(const k_args *args)
     char *base = args->workspace;
     if (k_count(dx)) CUDA_CALL(args->ctx, cudaMemsetAsync(dx->data, 0, k_bytes(dx), cuda_of(args->ctx)->stream));
     if (p.indices == 0) return AMPC_OK;
-    CUDA_FORWARD(sort(args, &p)); /* finds bad indices also where nothing is to be added */
+    CUDA_FORWARD(sort(args, &p)); /* also reports bad indices if there is nothing to add */
     gather_sums g = {.dy = dy->data,
                      .dx = dx->data,
                      .dy_dtype = (int)dy->dtype,

@@ -1,13 +1,13 @@
-/* gather.cu - rows of a table by index, and the sum of gradients back into the rows.
+/* gather.cu - gathers rows of a table by index; the gradient sums rows back into the table.
  *
- * The gradient has one order whatever the timing: the indices are sorted, stably, by radix; the sorted list is cut into
- * runs of equal length, so that an index that is everywhere does not keep one thread busy; a group of threads adds up
- * the rows of a run. A table row that lies in one run is written at once; what several runs share is joined, in order,
- * by the run that it begins in. */
+ * The gradient is deterministic. The indices are sorted by a stable radix sort and the sorted list is cut into runs of
+ * equal length, which balances the load even if one index dominates. A group of threads sums the rows of one run. Table
+ * rows within a single run are written immediately. Sums of a row that spans several runs are combined, in order, by
+ * the run in which it starts. */
 #include "kernels/cuda/gather.h"
 #include "kernels/cuda/operand.cuh"
 
-/* Row of the table that index `i` means; a fault and 0 when there is none. */
+/* Returns the table row of index `i`, or -1 and sets a fault if it is out of range. */
 __device__ __forceinline__ long long row_of(const void *indices, int dtype, long long i, long long entries, int *fault,
                                             int step)
 {
@@ -40,7 +40,7 @@ GATHER(4, unsigned)
 GATHER(8, unsigned long long)
 GATHER(16, uint4)
 
-/* ---- the sort: count digits, make the counts places, place ---- */
+/* ---- radix sort: count digits, convert counts to offsets, scatter ---- */
 
 __device__ __forceinline__ unsigned key_of(const gather_sort &s, long long i)
 {
@@ -67,7 +67,7 @@ extern "C" __global__ void __launch_bounds__(GATHER_BLOCK) gather_count(gather_s
 }
 AMPC_KERNEL(gather_count)
 
-/* One block: the counts become the places where their digits begin. */
+/* Converts the counts to start offsets by a prefix sum. Runs as one block. */
 extern "C" __global__ void __launch_bounds__(GATHER_BLOCK) gather_places(unsigned *counts, int each)
 {
     __shared__ unsigned sums[GATHER_BLOCK];
@@ -102,7 +102,7 @@ extern "C" __global__ void __launch_bounds__(GATHER_BLOCK) gather_place(gather_s
         const int digit = mine ? digit_of(s, key) : -1;
         digits[threadIdx.x] = digit;
         __syncthreads();
-        int before = 0, after = 0; /* threads of the same digit */
+        int before = 0, after = 0; /* threads with the same digit */
         for (int t = 0; t < SORT_TURN; t++) {
             before += digits[t] == digit && t < (int)threadIdx.x;
             after += digits[t] == digit && t > (int)threadIdx.x;
@@ -113,14 +113,14 @@ extern "C" __global__ void __launch_bounds__(GATHER_BLOCK) gather_place(gather_s
             s.sorted_positions[place] = s.indices ? (unsigned)i : s.positions[i];
         }
         __syncthreads();
-        if (mine && after == 0) places[digit] += before + 1; /* read after the next turn's first barrier */
+        if (mine && after == 0) places[digit] += before + 1; /* read only after the next turn's first barrier */
     }
 }
 AMPC_KERNEL(gather_place)
 
-/* ---- the sums ---- */
+/* ---- summation ---- */
 
-/* What a group of threads works on: run `run` of the outer index `outer`, a tile of columns for each thread. */
+/* Work of a group of threads: run `run` of outer index `outer`, with one tile of columns per thread. */
 struct gather_work {
     long long outer, run, column, begin, end;
     int n; /* columns */
@@ -156,7 +156,7 @@ __device__ __forceinline__ void put_row(const gather_sums &g, const gather_work 
     tile_store(g.dx, g.dx_dtype, (w.outer * g.entries + key) * g.inner + w.column, w.n, sum);
 }
 
-/* The sum of sorted indices [from, to), which all are `key`. */
+/* Writes the sum of sorted indices [from, to), all equal to `key`. */
 __device__ __forceinline__ void put_sum(const gather_sums &g, const gather_work &w, unsigned key, long long from,
                                         long long to, const float (&sum)[TILE])
 {
@@ -168,7 +168,7 @@ __device__ __forceinline__ void put_sum(const gather_sums &g, const gather_work 
         put_row(g, w, key, sum);
 }
 
-/* Rows of dy are read GATHER_AHEAD at a time, then added in order. */
+/* Loads GATHER_AHEAD rows of dy at a time to overlap their latency, then adds them in order. */
 template <typename T> __device__ __forceinline__ void sum_run(const gather_sums &g, const gather_work &w)
 {
     const T *column = static_cast<const T *>(g.dy) + w.outer * g.count * g.inner + w.column;
@@ -213,7 +213,7 @@ extern "C" __global__ void __launch_bounds__(GATHER_BLOCK) gather_sum(gather_sum
 }
 AMPC_KERNEL(gather_sum)
 
-/* First of the sorted indices from `from` on that is not `key`. */
+/* Returns the first sorted index at or after `from` that is not `key`. */
 __device__ __forceinline__ long long end_of(const gather_sums &g, unsigned key, long long from)
 {
     long long low = from, high = g.count;
@@ -235,7 +235,7 @@ extern "C" __global__ void __launch_bounds__(GATHER_BLOCK) gather_join(gather_su
         if (w.n == 0 || w.end == g.count) continue;
         const unsigned key = g.keys[w.end - 1];
         if (g.keys[w.end] != key) continue;
-        if (w.begin > 0 && g.keys[w.begin - 1] == key) continue; /* it begins in an earlier run */
+        if (w.begin > 0 && g.keys[w.begin - 1] == key) continue; /* the row starts in an earlier run */
         const long long last = (end_of(g, key, w.end) - 1) / GATHER_RUN;
         float sum[TILE];
         load_typed(partial_of(g, w, w.run, 1), w.n, sum);

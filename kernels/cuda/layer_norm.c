@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* The axes from `axis` on are one row. */
+/* Treats the axes from `axis` on as one row. */
 static cuda_rows rows_of(const k_view *x, int64_t axis)
 {
     cuda_rows r = {1, 1, 1};
@@ -45,7 +45,7 @@ static ampc_status layer_norm_run(const k_args *args)
     return cuda_launch(args, state->kernel, cuda_rows_blocks(&a.rows), ROW_BLOCK, 0, (void *[]){&a});
 }
 
-/* ---- backward: dx by rows; dscale and dbias by groups of rows, then the groups together ---- */
+/* ---- backward: dx per row; dscale and dbias per group of rows, then over groups ---- */
 
 typedef struct gradient_state {
     cudaKernel_t dx, group_sums, sums;
@@ -56,7 +56,7 @@ static int64_t stripes_of(const layer_norm_backward *a)
     return (a->rows.length + COLUMN_TILE - 1) / COLUMN_TILE;
 }
 
-/* Enough groups to keep a device busy, none of them small. */
+/* Returns enough groups to keep a device busy, none of them small. */
 static int groups_of(const layer_norm_backward *a)
 {
     const int64_t stripes = stripes_of(a), most = stripes < COLUMN_BLOCKS ? COLUMN_BLOCKS / (stripes ? stripes : 1) : 1;

@@ -1,8 +1,8 @@
-/* layer_norm.cu - normalisation of rows, and its gradient.
+/* layer_norm.cu - layer normalisation and its gradient.
  *
- * Mean and variance come from two passes over a row, in registers where a warp has it. The gradients of scale and
- * bias are sums over rows: rows form groups, of which a block adds a stripe of columns; a second kernel adds the
- * groups in their order. */
+ * Mean and variance need two passes over a row, which stays in registers if it fits into a warp. The gradients of scale
+ * and bias are sums over rows: each block sums a stripe of columns over a group of rows, then a second kernel adds the
+ * groups in order. */
 #include "kernels/cuda/layer_norm.h"
 #include "kernels/cuda/math.cuh"
 #include "kernels/cuda/rows.cuh"
@@ -25,7 +25,7 @@ static __device__ __forceinline__ float tile_squares(const float (&v)[TILE], flo
     return sum;
 }
 
-/* Columns [i, i + n) of the result over v. */
+/* Computes columns [i, i + n) of the result in place. */
 static __device__ __forceinline__ void affine(const layer_norm_forward &a, float mean, float rstd, long long i, int n,
                                               float (&v)[TILE])
 {
@@ -97,7 +97,7 @@ AMPC_KERNEL(layer_norm_block)
 
 /* ---- gradient of x: with h the normalised x and g = dy scale, dx = rstd (g - mean(g) - h mean(g h)) ---- */
 
-/* dy becomes g, x becomes h; the sums gain theirs. */
+/* Replaces dy by g and x by h, and adds to the sums of g and g h. */
 static __device__ __forceinline__ void take_slope(const layer_norm_backward &a, float mean, float rstd, long long i,
                                                   int n, float (&dy)[TILE], float (&x)[TILE], float &g, float &gh)
 {
@@ -166,7 +166,8 @@ AMPC_KERNEL(layer_norm_grad_block)
 
 /* ---- gradients of scale and bias ---- */
 
-/* Sums over a group of rows; a warp adds every eighth row, a lane a tile of columns. Blocks: groups times stripes. */
+/* Sums over a group of rows. Each warp adds every eighth row, each lane a tile of columns. Blocks: groups times
+ * stripes. */
 extern "C" __global__ void __launch_bounds__(ROW_BLOCK) layer_norm_group_sums(layer_norm_backward a)
 {
     __shared__ float slots[2][ROW_WARPS][COLUMN_TILE];
@@ -189,11 +190,11 @@ extern "C" __global__ void __launch_bounds__(ROW_BLOCK) layer_norm_group_sums(la
     }
 #pragma unroll
     for (int j = 0; j < TILE; j++) {
-        slots[0][warp][lane + j * WARP] = dscale[j]; /* a bank for each lane */
+        slots[0][warp][lane + j * WARP] = dscale[j]; /* one bank per lane */
         slots[1][warp][lane + j * WARP] = dbias[j];
     }
     __syncthreads();
-    const long long own = stripe + threadIdx.x; /* a column for each thread */
+    const long long own = stripe + threadIdx.x; /* one column per thread */
     if (own >= a.rows.length) return;
     const int slot = threadIdx.x / TILE + threadIdx.x % TILE * WARP;
     for (int which = 0; which < 2; which++) {
@@ -204,11 +205,11 @@ extern "C" __global__ void __launch_bounds__(ROW_BLOCK) layer_norm_group_sums(la
 }
 AMPC_KERNEL(layer_norm_group_sums)
 
-/* The groups' sums together: a lane has a column, a warp every eighth group. */
+/* Adds up the sums of all groups: one column per lane, every eighth group per warp. */
 extern "C" __global__ void __launch_bounds__(ROW_BLOCK) layer_norm_sums(layer_norm_backward a)
 {
     __shared__ float slots[ROW_BLOCK];
-    const long long columns = 2 * a.rows.length; /* of scale, then of bias */
+    const long long columns = 2 * a.rows.length; /* scale first, then bias */
     for (long long first = (long long)blockIdx.x * WARP; first < columns; first += (long long)gridDim.x * WARP) {
         const long long column = first + threadIdx.x % WARP;
         float sum = 0;

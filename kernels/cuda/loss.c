@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* The ops share their attributes; operands are at different places. */
+/* The ops share their attributes; only their operands differ in position. */
 #define SAME_ATTRIBUTES(op)                                                                                            \
     _Static_assert(IR_ATTR(op, ignore_index) == 0 && IR_ATTR(op, reduction) == 1, "one driver")
 SAME_ATTRIBUTES(softmax_cross_entropy);
@@ -15,8 +15,8 @@ SAME_ATTRIBUTES(nll_loss_grad);
 _Static_assert((int)LOSS_TOTAL_BLOCKS <= (int)ROW_BLOCK, "a thread reads the sums of a block");
 
 typedef struct loss_state {
-    cudaKernel_t items; /* works on the items or their rows */
-    cudaKernel_t total; /* forward: joins the blocks' sums; backward: adds the weights */
+    cudaKernel_t items; /* processes items or their rows */
+    cudaKernel_t total; /* forward: adds up the blocks' sums; backward: sums the weights */
 } loss_state;
 
 static loss_labels labels_of(const k_args *args, int label, int weight)
@@ -36,7 +36,7 @@ static loss_reduction reduction_of(const k_args *args)
     return strcmp(how, "none") == 0 ? LOSS_NONE : strcmp(how, "sum") == 0 ? LOSS_SUM : LOSS_MEAN;
 }
 
-/* ROWS NULL: the name is that of the kernel. */
+/* Finds the kernels; `rows` NULL: `items` is the full name. */
 static ampc_status find_kernels(const k_args *args, const char *items, const cuda_rows *rows, const char *total,
                                 void **state)
 {
@@ -50,7 +50,7 @@ static ampc_status find_kernels(const k_args *args, const char *items, const cud
     return cuda_find(args->ctx, CUDA_FAMILY_loss, total, &s->total);
 }
 
-/* ---- forward: the items, then one block that joins the blocks' sums ---- */
+/* ---- forward: the items, then one block that adds up the blocks' sums ---- */
 
 static int64_t nll_blocks(const cuda_rows *r)
 {
@@ -107,7 +107,7 @@ static ampc_status nll_run(const k_args *args)
     return launch_forward(args, &a, nll_blocks(&a.rows));
 }
 
-/* ---- backward: the weights, where a mean cannot know their sum from the shapes; then the rows ---- */
+/* ---- backward: the sum of weights, if a mean cannot derive it from the shapes; then the rows ---- */
 
 static bool adds_weights(const loss_backward *a)
 {

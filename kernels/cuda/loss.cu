@@ -1,8 +1,8 @@
 /* loss.cu - softmax cross entropy and negative log likelihood on class labels, and their gradients.
  *
- * x [N,C,...] has one row of C classes per item; the row's label picks the class. An ignored item has weight 0. Losses
- * and weights are added in f64: by each block in the order of its items, then over the blocks in theirs. A label
- * outside of the classes is a fault, and its item is as if ignored. */
+ * x [N,C,...] has one row of C classes per item, and the item's label selects the class. Ignored items have weight 0.
+ * Losses and weights are summed in f64, first by each block over its items, then over the blocks, in a fixed order. A
+ * label out of range is a fault, and its item is treated as ignored. */
 #include "kernels/cuda/exponentials.cuh"
 #include "kernels/cuda/loss.h"
 
@@ -20,7 +20,7 @@ static __device__ __forceinline__ labelled item_of(const loss_labels &l, long lo
     return {label, l.weight ? element_load<float>(l.weight, l.weight_dtype, label) : 1};
 }
 
-/* The block's sums to their place. `slots`: shared, 32. */
+/* Stores the block's sums. `slots`: 32 values in shared memory. */
 static __device__ __forceinline__ void store_sums(loss_sums *to, loss_sums own, double *slots)
 {
     const double loss = block_sum(own.loss, slots), weight = block_sum(own.weight, slots);
@@ -94,7 +94,7 @@ extern "C" __global__ void __launch_bounds__(ROW_BLOCK) cross_entropy_lane(loss_
 }
 AMPC_KERNEL(cross_entropy_lane)
 
-/* A thread has an item. */
+/* One item per thread. */
 extern "C" __global__ void __launch_bounds__(ROW_BLOCK) nll(loss_forward a)
 {
     __shared__ double totals[WARP];
@@ -108,7 +108,7 @@ extern "C" __global__ void __launch_bounds__(ROW_BLOCK) nll(loss_forward a)
 }
 AMPC_KERNEL(nll)
 
-/* The sum over the items of all blocks, or the mean. One block. */
+/* Computes the sum or the mean over the items of all blocks. Runs as one block. */
 extern "C" __global__ void __launch_bounds__(ROW_BLOCK) loss_finish(const loss_sums *sums, int blocks, int reduction,
                                                                     float *loss)
 {
@@ -126,7 +126,7 @@ AMPC_KERNEL(loss_finish)
 
 /* ---- backward ---- */
 
-/* The weights of all items, for a mean. */
+/* Sums the weights of all items, for a mean. */
 extern "C" __global__ void __launch_bounds__(ROW_BLOCK) loss_weights(loss_labels labels, long long items,
                                                                      long long classes, loss_sums *sums)
 {
@@ -138,7 +138,7 @@ extern "C" __global__ void __launch_bounds__(ROW_BLOCK) loss_weights(loss_labels
 }
 AMPC_KERNEL(loss_weights)
 
-/* dloss, divided by the total weight for a mean; unused where each item has its own. */
+/* Returns dloss, divided by the total weight for a mean; unused if each item has its own dloss. */
 static __device__ __forceinline__ float common_slope(const loss_backward &a, double *slots)
 {
     double weight = (double)(a.rows.outer * a.rows.inner);
@@ -147,7 +147,7 @@ static __device__ __forceinline__ float common_slope(const loss_backward &a, dou
     return (float)(a.reduction == LOSS_MEAN ? *a.dloss / weight : *a.dloss);
 }
 
-/* entropy: dx = (exp(x - lse) - [label]) slope, else -[label] slope; 0 where the slope is, whatever x is */
+/* Computes dx = (exp(x - lse) - [label]) slope if entropy, else -[label] slope; 0 if slope is 0, even for NaN x. */
 template <bool entropy, typename G>
 static __device__ __forceinline__ void loss_slope(const loss_backward &a, float common)
 {

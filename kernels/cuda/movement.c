@@ -1,7 +1,7 @@
 /* movement.c - launches of the ops that move elements.
  *
- * Most are one strided copy. Its elements are made as wide as both sides allow: where runs, strides and addresses are
- * multiples of 16 bytes, these are the elements. */
+ * Most of them are one strided copy. It uses the widest elements that runs, strides and addresses allow, up to 16
+ * bytes. */
 #include "kernels/cuda/movement.h"
 #include "kernels/cuda/cuda.h"
 
@@ -9,7 +9,7 @@
 #include <stdlib.h>
 
 typedef struct state {
-    cudaKernel_t copy[MOVE_SIZES], pad[MOVE_SIZES], transpose[TRANSPOSE_SIZES]; /* by log2 of the element's bytes */
+    cudaKernel_t copy[MOVE_SIZES], pad[MOVE_SIZES], transpose[TRANSPOSE_SIZES]; /* by log2 of the element size */
     cudaKernel_t pad_grad;
 } state;
 
@@ -17,7 +17,7 @@ static size_t element_size(const k_view *v) { return ir_dtype_size(v->dtype); }
 
 static int log2_of(size_t size) { return size == 1 ? 0 : 1 + log2_of(size / 2); }
 
-/* The integer type of as many bytes: its carrier keeps every bit. */
+/* Returns the integer type of the element size; its carrier preserves all bits. */
 static int whole_dtype(const k_view *v)
 {
     static const ir_dtype types[] = {IR_u8, IR_i16, IR_i32, IR_i64};
@@ -44,7 +44,7 @@ static ampc_status copy_prepare(const k_args *args, void **out, size_t *workspac
     return find_sizes(args, "copy", s->copy, MOVE_SIZES);
 }
 
-/* ---- one strided copy ---- */
+/* ---- strided copies ---- */
 
 static move_copy copy_of(const k_walk *w, const void *src, void *dst)
 {
@@ -80,14 +80,14 @@ static ampc_status launch_transpose(const k_args *args, const k_walk *w, int row
     return cuda_launch(args, s->transpose[log2_of(size)], squares, MOVE_BLOCK, 0, (void *[]){&t});
 }
 
-/* Bytes of the widest elements, at most 16, that the copy can be made in. */
+/* Returns the size of the widest elements, at most 16 bytes, that the copy can use. */
 static size_t widest(const k_walk *w, size_t size, const void *src, const void *dst)
 {
     const int inner = w->rank - 1;
     if (w->src[inner] != 1 || w->dst[inner] != 1) return size;
     uint64_t all = (uint64_t)(uintptr_t)src | (uint64_t)(uintptr_t)dst | (uint64_t)w->dims[inner] * size | 16;
     for (int i = 0; i < inner; i++) all |= (uint64_t)w->src[i] * size | (uint64_t)w->dst[i] * size;
-    return (size_t)(all & (0 - all)); /* the lowest bit: the largest power of two that divides all */
+    return (size_t)(all & (0 - all)); /* the lowest bit is the largest power of two that divides all */
 }
 
 static void widen(k_walk *w, int64_t times)
@@ -120,7 +120,7 @@ static ampc_status transpose_run(const k_args *args)
                        y->data);
 }
 
-/* Between the dense view `part` and the positions start + i * step of `whole`. */
+/* Copies between the dense view `part` and the positions start + i * step of `whole`. */
 static ampc_status copy_slice(const k_args *args, const k_view *whole, const k_view *part, const int64_t *start,
                               const int64_t *step, bool into)
 {
@@ -197,7 +197,7 @@ static bool padded_axis(const k_view *padded, const k_view *plain, const int64_t
     return before[a] != 0 || padded->dims[a] != plain->dims[a];
 }
 
-/* Axes that stay as they are join the one before them if that does too. */
+/* Merges adjacent axes without padding. */
 static move_pad pad_of(const k_view *padded, const k_view *plain, const int64_t *before, char mode)
 {
     move_pad p = {.mode = mode, .count = k_count(padded)};
@@ -217,7 +217,7 @@ static move_pad pad_of(const k_view *padded, const k_view *plain, const int64_t 
     return p;
 }
 
-/* Wider elements where the last axis stays as it is and nothing but zero is added. */
+/* Uses wider elements if the last axis is not padded and the padding value is zero. */
 static size_t pad_widen(move_pad *p, size_t size)
 {
     const int last = p->rank - 1;
@@ -253,10 +253,10 @@ static ampc_status pad_run(const k_args *args)
     return launch_pad(args, p, x, y, cuda_data(args->in, 1, args->n_in));
 }
 
-/* The axes whose padding is summed up, last first, and the f32 sums between them: two buffers that take turns. */
+/* The axes along which padding is summed, last first. Intermediate f32 sums alternate between two buffers. */
 typedef struct unpad {
     int n, axes[IR_MAX_RANK];
-    int64_t between; /* elements of a buffer */
+    int64_t between; /* elements per buffer */
 } unpad;
 
 static unpad unpad_of(const k_view *dy, const k_view *dx, const int64_t *before)
@@ -286,7 +286,7 @@ static ampc_status launch_unpad(const k_args *args, move_unpad p)
                        (void *[]){&p});
 }
 
-/* Positions of dx that no element was copied from get nothing: zero. */
+/* Positions of dx from which no element was copied become zero. */
 static ampc_status launch_crop(const k_args *args, const k_view *dy, const k_view *dx, const int64_t *before)
 {
     int64_t back[IR_MAX_RANK];
@@ -302,7 +302,7 @@ static ampc_status pad_grad_run(const k_args *args)
     const unpad u = unpad_of(dy, dx, before);
     if (mode == 'c' || u.n == 0 || k_count(dy) == 0) return launch_crop(args, dy, dx, before);
     float *buffers[2] = {args->workspace, (float *)args->workspace + u.between};
-    k_view shape = *dy; /* of what is left to sum */
+    k_view shape = *dy; /* remaining shape */
     move_unpad p = {.x = dy->data, .x_dtype = (int)dy->dtype, .mode = mode};
     for (int i = 0; i < u.n; i++) {
         const bool last = i == u.n - 1;
@@ -318,7 +318,7 @@ static ampc_status pad_grad_run(const k_args *args)
     return AMPC_OK;
 }
 
-/* ---- the others ---- */
+/* ---- other ops ---- */
 
 static ampc_status one_prepare(const k_args *args, const char *name, void **out)
 {
@@ -404,7 +404,7 @@ static ampc_status dims_run(const k_args *args)
     return AMPC_OK;
 }
 
-/* The planner commits states and delivers outputs; as kernels they are the copy into the state and nothing. */
+/* The planner commits states and returns outputs, so `store` is a copy into the state and `output` does nothing. */
 static ampc_status store_run(const k_args *args)
 {
     const k_view *to = &args->in[0], *value = &args->in[1];

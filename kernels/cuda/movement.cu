@@ -1,8 +1,8 @@
-/* movement.cu - ops that move elements without looking at them.
+/* movement.cu - ops that move elements without interpreting them.
  *
- * move_copy_SIZE is the strided copy: a thread finds the place of one element on both sides; the host makes the
- * elements as wide as both sides allow. move_transpose_SIZE goes through squares in shared memory, so that both sides
- * are read and written in whole lines. */
+ * move_copy_SIZE is a strided copy: each thread computes both offsets of one element. The host chooses the widest
+ * element size that both sides allow. move_transpose_SIZE goes through square tiles in shared memory, so that reads and
+ * writes are both coalesced. */
 #include "kernels/cuda/movement.h"
 #include "kernels/cuda/operand.cuh"
 
@@ -10,7 +10,7 @@
 
 /* ---- strided copies ---- */
 
-/* Offsets of position `index` on both sides. */
+/* Computes the offsets of position `index` in source and destination. */
 __device__ __forceinline__ void copy_offsets(const move_copy &c, long long index, long long *src, long long *dst)
 {
     *src = 0, *dst = 0;
@@ -32,7 +32,8 @@ template <typename T> __device__ __forceinline__ void copy_elements(const move_c
     }
 }
 
-/* A square for each block. `square`: shared, side * (side + pad) elements; the pad keeps columns in different banks. */
+/* Each block transposes one square. `square`: shared memory, side * (side + pad) elements; the padding avoids bank
+ * conflicts in columns. */
 template <typename T, int side, int pad>
 __device__ __forceinline__ void transpose_square(const move_transpose &t, T *square)
 {
@@ -61,7 +62,7 @@ __device__ __forceinline__ void transpose_square(const move_transpose &t, T *squ
     }
 }
 
-/* Position by position of the padded shape. */
+/* Each thread processes positions of the padded shape. */
 template <typename T> __device__ __forceinline__ void pad_elements(const move_pad &p, T value)
 {
     if (p.value) value = *static_cast<const T *>(p.value);
@@ -106,7 +107,7 @@ TRANSPOSE(8, unsigned long long)
 
 /* ---- the gradient of padding, one axis at a time ---- */
 
-/* Sum over the positions first, first + step, ... below `end`. */
+/* Returns the sum over positions first, first + step, ... below `end`. */
 __device__ __forceinline__ float sum_positions(const move_unpad &p, long long base, long long first, long long step,
                                                long long end)
 {
@@ -143,7 +144,7 @@ extern "C" __global__ void __launch_bounds__(MOVE_BLOCK) move_pad_grad_axis(move
 }
 AMPC_KERNEL(move_pad_grad_axis)
 
-/* ---- the others ---- */
+/* ---- other ops ---- */
 
 extern "C" __global__ void __launch_bounds__(MOVE_BLOCK) move_expand(move_choice w)
 {

@@ -1,4 +1,4 @@
-/* optimizer.c - launches of the update steps, of what a flag selects, and of the loss scaler. */
+/* optimizer.c - launches of optimizer updates, select and the loss scaler. */
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/optimizer.h"
 #include "kernels/update.h"
@@ -69,7 +69,7 @@ static ampc_status update_all(const k_args *args, int n)
     return cuda_launch(args, state->kernel, cuda_blocks(t.units, 1), OPTIMIZER_BLOCK, 0, (void *[]){&t});
 }
 
-/* The units of a launch are counted in 32 bits. */
+/* Rejects tensors whose units would overflow 32 bits in a launch. */
 static ampc_status update_prepare(const k_args *args, void **state, size_t *workspace)
 {
     (void)workspace;
@@ -108,7 +108,7 @@ static ampc_status select_prepare(const k_args *args, void **state, size_t *work
 
 static ampc_status select_run(const k_args *args) { return select_all(args, 1); }
 
-/* ---- several calls as one ---- */
+/* ---- batched launches ---- */
 
 int cuda_together(ir_op op)
 {
@@ -121,16 +121,16 @@ ampc_status cuda_run_together(const k_args *args, int n)
     return k_updates(args->op) ? update_all(args, n) : select_all(args, n);
 }
 
-/* ---- check_finite_and_unscale: as many launches as tables that hold all gradients: nearly always one. found_inf is
- * set to what was found before, and raised by them ---- */
+/* ---- check_finite_and_unscale: one launch per table of gradients, nearly always one. found_inf is first set to its
+ * previous value (or 0); launches can only set it to 1 ---- */
 
 typedef struct unscale_state {
     cudaKernel_t kernel;
-    int64_t unit; /* elements that a block of it handles at a time */
+    int64_t unit; /* elements per block and iteration */
     unscale_table table;
 } unscale_state;
 
-/* Fills the table with gradients from `first` on; the first one of the next table. */
+/* Fills the table with gradients starting at `first`; returns the first gradient of the next table. */
 static int fill_table(const k_args *args, int first, unscale_state *s)
 {
     unscale_table *t = &s->table;
@@ -150,7 +150,7 @@ static int fill_table(const k_args *args, int first, unscale_state *s)
 static ampc_status unscale_prepare(const k_args *args, void **state, size_t *workspace)
 {
     (void)workspace;
-    k_args floats = *args; /* without sums of squares, which alone are f64 */
+    k_args floats = *args; /* excludes the sums of squares, which are f64 */
     floats.n_in = k_check_gradients(args) + 1;
     floats.n_out = k_check_gradients(args) + 1;
     CUDA_FORWARD(cuda_check_dtypes(&floats));
@@ -180,14 +180,14 @@ static ampc_status set_found(const k_args *args)
     return AMPC_OK;
 }
 
-/* Sums of squares are written by every launch, also by one without units; no more blocks than sums. */
+/* Even a launch without units has to write the sums of squares. There are at most as many blocks as sums. */
 static int64_t check_blocks(const unscale_table *t)
 {
     if (!t->squares) return cuda_blocks(t->units, 1);
     return t->units < 1 ? 1 : t->units < t->sums ? t->units : t->sums;
 }
 
-/* Later launches add to the sums of the first. */
+/* Later launches add to the sums of the first one. */
 static void set_squares(const k_args *args, bool is_first, unscale_table *t)
 {
     const k_view *squares = k_check_squares(args), *before = k_check_squares_before(args);

@@ -1,21 +1,21 @@
-/* optimizer.cu - the update steps, what a flag selects, and the loss scaler: single passes over memory, safe in place,
- * with what kernels/update.h adds to them.
+/* optimizer.cu - optimizer updates, select and the loss scaler, with the fused operations of kernels/update.h. Each
+ * kernel is a single pass over memory and works in place.
  *
- * A launch has a table of tensors, cut into units that blocks take in turn. Rate, step number, scale and the flag that
- * skips the step are read on the device, so that one recorded launch serves all steps. The factors of Adam's bias
- * corrections are made in f64, once for each block. Updates and selects write nothing when a fault was found earlier in
- * the step: results may be storage itself. */
+ * A launch has a table of tensors, divided into units that blocks process in turn. Learning rate, step number, loss
+ * scale and the skip flag are read on the device, so one captured launch serves all steps. Adam's bias corrections are
+ * computed in f64, once per block. Updates and selects write nothing after an earlier fault in the step, because their
+ * results may be storage. */
 #include "kernels/cuda/optimizer.h"
 #include "kernels/cuda/tile.cuh"
 
 #ifndef CUDASIM_H
-/* Sets a flag of a byte that other threads may be setting, too. */
+/* Sets a byte that other threads may also be setting. */
 #define AMPC_RAISE(flag) (*static_cast<volatile unsigned char *>(flag) = 1)
 #endif
 
 /* ---- tables ---- */
 
-/* The span that a unit belongs to: the last one that begins at or before it. */
+/* Returns the span that contains a unit: the last one that starts at or before it. */
 template <typename T> static __device__ __forceinline__ int span_of(const T &table, int unit)
 {
     int low = 0, high = table.spans;
@@ -27,7 +27,7 @@ template <typename T> static __device__ __forceinline__ int span_of(const T &tab
     return low;
 }
 
-/* f(span, first, n): elements [first, first + n) of the span are this thread's. */
+/* Calls f(span, first, n) for the elements [first, first + n) of spans that this thread processes. */
 template <typename T, typename F> static __device__ __forceinline__ void spans_each(const T &table, F f)
 {
     for (int unit = blockIdx.x; unit < table.units; unit += gridDim.x) {
@@ -40,13 +40,13 @@ template <typename T, typename F> static __device__ __forceinline__ void spans_e
 /* ---- gradients ---- */
 
 static __device__ __forceinline__ bool is_finite(float v) { return fabsf(v) < INFINITY; }
-/* The factor of a loss of this scale, and a gradient times it: a product that is rounded whatever it goes into. */
+/* Unscaling: the factor 1 / scale, and the product, rounded explicitly so that it is never contracted to an FMA. */
 static __device__ __forceinline__ float inverse_of(const float *scale) { return scale ? 1 / *scale : 1; }
 static __device__ __forceinline__ float unscaled(float gradient, float inverse) { return __fmul_rn(gradient, inverse); }
 
 /* ---- updates ---- */
 
-/* The states of each element, updated by `formula(states, gradient)`; kept as they are when the step is skipped. */
+/* Updates the states of each element by `formula(states, gradient)`; copies them if the step is skipped. */
 template <int states, typename F>
 static __device__ __forceinline__ void update_tensors(const update_table &table, F formula)
 {
@@ -138,11 +138,12 @@ extern "C" __global__ void __launch_bounds__(OPTIMIZER_BLOCK) unscale(const __gr
 }
 AMPC_KERNEL(unscale)
 
-/* ---- the check alone ----
+/* ---- check_finite ----
  *
- * Numbers without their sign are ordered like the integers that they are stored as. So there is one largest integer
- * that is finite and stays so when it is unscaled, and an element is larger exactly when its sum with the distance of
- * that integer from the largest of all reaches the sign. A word has one element or two: sums do not carry over. */
+ * The bits of floats without their sign are ordered like integers. So there is a largest integer whose float is finite
+ * and stays finite when unscaled. An element is too large if and only if adding the distance between that integer and
+ * the largest positive one carries into the sign bit. A word has one or two elements, and their sums cannot carry into
+ * each other. */
 
 static __device__ __forceinline__ float value_of(int magnitude, int dtype)
 {
@@ -153,7 +154,7 @@ static __device__ __forceinline__ float value_of(int magnitude, int dtype)
     }
 }
 
-/* -1: not even 0 stays finite. */
+/* Returns -1 if not even 0 stays finite. */
 static __device__ int largest_finite(int dtype, float inverse)
 {
     int bad = dtype == IR_f16 ? 0x7c00 : dtype == IR_bf16 ? 0x7f80 : 0x7f800000; /* infinity */
@@ -166,14 +167,14 @@ static __device__ int largest_finite(int dtype, float inverse)
     return good;
 }
 
-/* What a thread knows of elements: the signs of `sums` are of those that are too large. */
+/* State of a thread: a sign bit in `sums` is set if any element was too large. */
 struct magnitudes {
     unsigned mask, distance, sums;
     __device__ void take(unsigned word) { sums |= (word & mask) + distance; }
     __device__ void take(const uint4 &w) { take(w.x), take(w.y), take(w.z), take(w.w); }
 };
 
-/* Of gradients of t's type. */
+/* For gradients of t's type. */
 static __device__ __forceinline__ magnitudes magnitudes_of(const unscale_table &t)
 {
     const unsigned largest = (unsigned)largest_finite(t.dtype, inverse_of(t.scale));
@@ -181,8 +182,8 @@ static __device__ __forceinline__ magnitudes magnitudes_of(const unscale_table &
     return {0x7fff7fff, (0x7fff - largest) * 0x10001, 0};
 }
 
-/* The bytes [begin, end) of a gradient, at most a unit; addresses of gradients and units are multiples of a chunk. What
- * the thread reads also goes to f(data, bytes): chunks, and of what is left less than a chunk single elements. */
+/* Checks bytes [begin, end) of a gradient, at most one unit. Gradients and units are aligned to chunks. Also calls
+ * f(data, bytes) for everything that the thread reads: chunks and, at the end, single elements. */
 template <typename F>
 static __device__ __forceinline__ void check_unit(const char *grad, long long begin, long long end, int size,
                                                   magnitudes &m, F f)
@@ -192,7 +193,7 @@ static __device__ __forceinline__ void check_unit(const char *grad, long long be
 #pragma unroll
     for (int k = 0; k < CHECK_CHUNKS; k++) {
         const long long at = begin + (k * OPTIMIZER_BLOCK + threadIdx.x) * CHECK_CHUNK;
-        chunk[k] = make_uint4(0, 0, 0, 0); /* too large only if all elements are */
+        chunk[k] = make_uint4(0, 0, 0, 0); /* zeros are too large only if all elements are */
         if (at < chunks_end) chunk[k] = *reinterpret_cast<const uint4 *>(grad + at);
     }
 #pragma unroll
@@ -200,7 +201,7 @@ static __device__ __forceinline__ void check_unit(const char *grad, long long be
         m.take(chunk[k]);
         if (begin + (k * OPTIMIZER_BLOCK + threadIdx.x) * CHECK_CHUNK < chunks_end) f(&chunk[k], CHECK_CHUNK);
     }
-    const long long at = chunks_end + threadIdx.x * size; /* of the rest, less than a chunk */
+    const long long at = chunks_end + threadIdx.x * size; /* the remainder, less than a chunk */
     if (at >= end) return;
     const unsigned rest = size == 2 ? *reinterpret_cast<const unsigned short *>(grad + at)
                                     : *reinterpret_cast<const unsigned *>(grad + at);
@@ -208,7 +209,7 @@ static __device__ __forceinline__ void check_unit(const char *grad, long long be
     f(&rest, size);
 }
 
-/* The units of a block. */
+/* Checks the units of a block. */
 template <typename F>
 static __device__ __forceinline__ void check_units(const unscale_table &t, int size, magnitudes &m, F f)
 {
@@ -234,7 +235,7 @@ extern "C" __global__ void __launch_bounds__(OPTIMIZER_BLOCK) check_finite(const
 }
 AMPC_KERNEL(check_finite)
 
-/* ---- the check, and the sums of squares of the unscaled gradients: squares in f32, sums of them in f64 ---- */
+/* ---- check_finite, plus sums of squares of the unscaled gradients: squares in f32, summed in f64 ---- */
 
 template <typename T> static __device__ __forceinline__ float unscaled_square(const void *element, float inverse)
 {
@@ -244,7 +245,7 @@ template <typename T> static __device__ __forceinline__ float unscaled_square(co
     return v * v;
 }
 
-/* Of a chunk, pairwise. */
+/* Returns the sum of squares of a chunk, added pairwise. */
 template <typename T> static __device__ __forceinline__ float chunk_squares(const void *chunk, float inverse)
 {
     constexpr int n = CHECK_CHUNK / sizeof(T);
@@ -258,7 +259,7 @@ template <typename T> static __device__ __forceinline__ float chunk_squares(cons
     return v[0];
 }
 
-/* A sum for each block; those beyond the blocks get nothing added. */
+/* Each block adds to one sum; surplus sums keep their previous value. */
 extern "C" __global__ void __launch_bounds__(OPTIMIZER_BLOCK) check_and_square(const __grid_constant__ unscale_table t)
 {
     __shared__ double slots[WARP];
@@ -280,7 +281,8 @@ AMPC_KERNEL(check_and_square)
 
 /* ---- select ---- */
 
-/* A chunk a thread; addresses are aligned. A result may be any operand (the condition: one byte). */
+/* One chunk per thread; addresses are aligned. A result may alias any operand (the condition: only a one-byte
+ * result). */
 extern "C" __global__ void __launch_bounds__(OPTIMIZER_BLOCK) select_tensors(const __grid_constant__ select_table t)
 {
     if (!fault_none(t.fault)) return;
@@ -299,9 +301,9 @@ extern "C" __global__ void __launch_bounds__(OPTIMIZER_BLOCK) select_tensors(con
 }
 AMPC_KERNEL(select_tensors)
 
-/* ---- the scale ---- */
+/* ---- loss scale ---- */
 
-/* Counts one more of its kind; true when the counter fires, which resets it. */
+/* Increments a counter. Returns true, and resets it, when it reaches its limit. */
 static __device__ bool count_up(long long *counter, long long every, int late)
 {
     *counter += 1;
@@ -310,7 +312,8 @@ static __device__ bool count_up(long long *counter, long long every, int late)
     return true;
 }
 
-/* PaddlePaddle 3 (and 1.8 when `late`): a step of one kind resets the counter of the other. One thread works. */
+/* As in PaddlePaddle 3 (with `late`, 1.8): a good step resets the counter of bad steps and vice versa. Uses one
+ * thread. */
 extern "C" __global__ void __launch_bounds__(WARP) update_loss_scaling(loss_scaling a)
 {
     if (threadIdx.x != 0 || !fault_none(a.fault)) return;

@@ -1,9 +1,9 @@
-/* pointwise.c - launches of the ops that work element by element, cast among them. */
+/* pointwise.c - launches of elementwise ops, including cast. */
 #include "kernels/cuda/pointwise.h"
 #include "kernels/cuda/cuda.h"
 #include "kernels/pointwise.h"
 
-/* Integers and bool share a carrier; the kernel's name ends with it. */
+/* Carrier of a dtype, which is the suffix of kernel names. Integers and bool share one. */
 #define CARRIER(dtype) (ir_dtype_is_float(dtype) ? CARRIER_FLOAT : CARRIER_WHOLE)
 enum { CARRIER_FLOAT, CARRIER_WHOLE, CARRIERS };
 

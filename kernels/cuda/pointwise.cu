@@ -1,8 +1,8 @@
-/* pointwise.cu - every op that works element by element: pointwise_FORMULA_CARRIER for each formula of
- * ir/formulas.def and  * carrier that it has, cast_FROM_TO for the carriers of a cast.
+/* pointwise.cu - all elementwise ops: pointwise_FORMULA_CARRIER for each formula of ir/formulas.def and each of its
+ * carriers, and cast_FROM_TO for each pair of carriers.
  *
- * A thread takes a tile of the result: it loads the operands, broadcast as they are, computes in the carrier and stores
- * once. Results may lie over operands of the same position. */
+ * A thread computes one tile of the result at a time: it loads the operands with broadcasting, computes in the carrier
+ * type and stores once. Results may overwrite operands of the same shape in place. */
 #include "kernels/cuda/math.cuh"
 #include "kernels/cuda/operand.cuh"
 #include "kernels/cuda/pointwise.h"
@@ -19,7 +19,7 @@
 enum formula_size { SHORT, LONG };
 enum formula_numbers { NONE, BOUNDS, COUNT };
 
-/* y = formula(a, b, low, high): a tile for each thread and turn. */
+/* Computes y = formula(a, b, low, high), one tile per thread and iteration. */
 template <int operands, typename R, typename C, typename F>
 __device__ __forceinline__ void by_tile(const cuda_pointwise &p, C low, C high, F formula)
 {
@@ -39,7 +39,7 @@ __device__ __forceinline__ void by_tile(const cuda_pointwise &p, C low, C high, 
     }
 }
 
-/* The same, an element for each thread and turn. */
+/* Likewise, one element per thread and iteration. */
 template <int operands, typename R, typename C, typename F>
 __device__ __forceinline__ void by_element(const cuda_pointwise &p, C low, C high, F formula)
 {
@@ -54,12 +54,13 @@ __device__ __forceinline__ void by_element(const cuda_pointwise &p, C low, C hig
 __device__ __forceinline__ void bounds_none(float *low, float *high) { *low = -INFINITY, *high = INFINITY; }
 __device__ __forceinline__ void bounds_none(long long *low, long long *high) { *low = INT64_MIN, *high = INT64_MAX; }
 
-/* Tiles are for floats: integers and bool are few. */
+/* Only float formulas use tiles; integers and bool are rare. */
 template <typename C, typename R, int operands, formula_numbers numbers, bool tiles, typename F>
 __device__ __forceinline__ void pointwise(const cuda_pointwise &p, F formula)
 {
     C low, high;
-    if (grid_first() >= p.count) return; /* a result of one element may lie over a bound */
+    if (grid_first() >= p.count) return; /* before the bounds are read, because a one-element result may overwrite a
+                                            bound */
     bounds_none(&low, &high);
     if (numbers == BOUNDS && p.low) low = element_load<C>(p.low, p.a.dtype, 0);
     if (numbers == BOUNDS && p.high) high = element_load<C>(p.high, p.a.dtype, 0);
@@ -91,7 +92,7 @@ __device__ __forceinline__ void pointwise(const cuda_pointwise &p, F formula)
 
 /* ---- cast ---- */
 
-/* To the carrier of a stored type. */
+/* Converts to the carrier of a stored type. */
 __device__ __forceinline__ void convert(float *to, long long v, int dtype) { *to = whole_to_float(v, dtype != IR_f32); }
 __device__ __forceinline__ void convert(float *to, float v, int) { *to = v; }
 __device__ __forceinline__ void convert(long long *to, long long v, int) { *to = v; }

@@ -1,4 +1,4 @@
-/* pool.c - launches of maximum and average pooling and of their gradients. */
+/* pool.c - launches of max and average pooling and their gradients. */
 #include "kernels/cuda/inner.h"
 #include "kernels/cuda/pool.h"
 #include "kernels/pooling.h"
@@ -8,7 +8,7 @@
 
 typedef struct pool_state {
     cudaKernel_t kernel;
-    cuda_inner mean; /* in its place, where each window is a whole plane */
+    cuda_inner mean; /* replaces the kernel if each window is a whole plane */
 } pool_state;
 
 static void release(void *state)
@@ -28,7 +28,7 @@ static int64_t planes_of(const k_view *v)
     return v->channels_last ? v->dims[0] : v->dims[0] * v->dims[1];
 }
 
-/* Channels that a thread, or a block of the gradient of the maximum, has. */
+/* Channels per thread, or per block of the max pooling gradient. */
 static int width_of(const k_view *v)
 {
     return v->channels_last ? CUDA_TILE : 1;
@@ -55,7 +55,7 @@ static ampc_status prepare_none(const k_args *args, void **state)
     return *state ? AMPC_OK : cuda_fail(args->ctx, AMPC_NO_MEMORY, "out of memory");
 }
 
-/* The kernel `name` for the layout of the operand. Positions in a plane are 32 bits wide. */
+/* Finds kernel `name` for the layout of the operands. Positions in a plane must fit into 32 bits. */
 static ampc_status prepare_one(const k_args *args, const char *name, void **state)
 {
     const k_view *x = pool_plane(&args->in[0]) > pool_plane(&args->out[0]) ? &args->in[0] : &args->out[0];
@@ -67,7 +67,7 @@ static ampc_status prepare_one(const k_args *args, const char *name, void **stat
     return cuda_find(args->ctx, CUDA_FAMILY_pool, full, &((pool_state *)*state)->kernel);
 }
 
-/* One thread for each element, or tile of channels. */
+/* Launches one thread per element or tile of channels. */
 static ampc_status launch_elements(const k_args *args, pool_args *a, const k_view *to)
 {
     const pool_state *state = args->state;
@@ -104,7 +104,7 @@ static ampc_status max_pool_grad_prepare(const k_args *args, void **state, size_
     return prepare_one(args, "max_pool_scatter", state);
 }
 
-/* As many planes as a block has room for, but so few that all multiprocessors have work. */
+/* Returns the planes per block: as many as fit into shared memory, but few enough to keep all multiprocessors busy. */
 static int block_planes(const pool_scatter *a, int width)
 {
     const int64_t tiles = (a->channels + width - 1) / width;
@@ -136,7 +136,7 @@ static ampc_status max_pool_grad_run(const k_args *args)
 
 /* ---- average ---- */
 
-/* Each window is a whole plane. */
+/* Whether each window is a whole plane. */
 static bool whole_planes(const pool_shape *s)
 {
     bool whole = s->narrow == 1;

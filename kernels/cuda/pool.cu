@@ -1,20 +1,21 @@
-/* pool.cu - maximum and average pooling over 1 to 3 spatial axes, and their gradients.
+/* pool.cu - max and average pooling over 1 to 3 spatial axes, and their gradients.
  *
- * A thread has an element of the result (channels last: a tile of channels): of y it visits the window's taps, of dx
- * all windows that hold it, in their order. The gradient of the maximum knows positions, not windows: a block holds
- * sums of planes in shared memory and takes the gradients in order, as many at a time as it has threads; where several
- * go to one position (or share its slot), the first writes and the others wait for the next round. `width` is 1, or a
- * tile where planes have channels. */
+ * Each thread computes one element (in NHWC, a tile of channels) of the result. For y it visits the taps of the window;
+ * for dx it visits all windows that contain the element, in order. The gradient of max pooling has positions instead of
+ * windows. There, a block keeps sums of planes in shared memory and adds gradients in order, one per thread at a time.
+ * If several threads target one position (or share its slot), the first adds and the others wait for the next round.
+ * `width` is 1, or TILE if planes have channels. */
 #include "kernels/cuda/operand.cuh"
 #include "kernels/cuda/pool.h"
 
-/* `n` channels from `channel` on of position `at` of a plane. */
+/* `n` channels starting at `channel`, at position `at` of a plane. */
 struct pool_place {
     long long plane;
     int at, channel, n;
 };
 
-/* f(place) for each place of planes of `size`; neighbouring threads have neighbouring channels, then positions. */
+/* Calls f(place) for each place of planes with `size` positions. Adjacent threads have adjacent channels, then
+ * positions. */
 template <int width, typename F>
 static __device__ __forceinline__ void places_each(const pool_shape &s, int size, F f)
 {
@@ -40,7 +41,7 @@ static __device__ __forceinline__ void places_each(const pool_shape &s, int size
     }
 }
 
-/* Where position `at` of the place's plane lies, for its first channel. */
+/* Offset of the place's first channel at position `at` of its plane. */
 template <int width>
 static __device__ __forceinline__ long long element_of(const pool_shape &s, const pool_place &p, int size, int at)
 {
@@ -68,7 +69,7 @@ static __device__ __forceinline__ void store_channels(void *to, int dtype, long 
     tile_store(to, dtype, at, n, v);
 }
 
-/* Element `at` of a plane by axis: on the narrow side, or on the wide one. */
+/* Coordinates of an element of a plane, in the input or the output. */
 struct position {
     int d, h, w;
 };
@@ -81,12 +82,13 @@ static __device__ __forceinline__ position position_of(int at, int rows, int col
 
 static __device__ __forceinline__ int ceil_div(int a, int b) { return a > 0 ? (a - 1) / b + 1 : -(-a / b); }
 
-/* Taps [low, high) of output o that are inside the input. */
+/* Taps [low, high) of an output that are inside the input. */
 struct tap_range {
     int low, high, start; /* start: position of tap 0 */
 };
 
-static __device__ __forceinline__ int taps_before(const pool_span &a, int start, int limit) /* first tap at or after */
+static __device__ __forceinline__ int taps_before(const pool_span &a, int start, int limit) /* first tap at or after
+                                                                                               `limit` */
 {
     const int tap = ceil_div(limit - start, a.dilation);
     return tap < 0 ? 0 : tap < a.kernel ? tap : a.kernel;
@@ -98,14 +100,14 @@ static __device__ __forceinline__ tap_range taps_of(const pool_span &a, int o)
     return {taps_before(a, start, 0), taps_before(a, start, a.in), start};
 }
 
-/* Taps of output o that count: those inside the input, or inside the padded input. */
+/* Number of taps of output o inside the input or, if padded, inside the padded input. */
 static __device__ __forceinline__ int tap_count(const pool_span &a, int o, int padded)
 {
     const int start = o * a.stride - a.before;
     return taps_before(a, start, a.in + (padded ? a.after : 0)) - taps_before(a, start, padded ? -a.before : 0);
 }
 
-/* f(position in the plane) for each tap of the output, in row-major order. */
+/* Calls f(position in the plane) for each tap of the output, in row-major order. */
 template <typename F> static __device__ __forceinline__ void taps_each(const pool_shape &s, position o, F f)
 {
     const tap_range d = taps_of(s.axis[0], o.d), h = taps_of(s.axis[1], o.h), w = taps_of(s.axis[2], o.w);
@@ -122,7 +124,7 @@ static __device__ __forceinline__ float window_count(const pool_shape &s, positi
                    tap_count(s.axis[2], o.w, padded));
 }
 
-/* ---- maximum: the first of equal ones wins, NaN is a maximum ---- */
+/* ---- maximum: the first of equal elements wins, NaN is a maximum ---- */
 
 static __device__ __forceinline__ float lowest(float) { return -INFINITY; }
 static __device__ __forceinline__ long long lowest(long long) { return LLONG_MIN; }
@@ -130,7 +132,7 @@ static __device__ __forceinline__ long long lowest(long long) { return LLONG_MIN
 static __device__ __forceinline__ bool is_nan(float v) { return v != v; }
 static __device__ __forceinline__ bool is_nan(long long) { return false; }
 
-/* Position `at` of a channel of an image, `plane`, in an array whose channels come first. */
+/* The index of position `at` of an image channel, `plane`, in an NCHW array. */
 static __device__ __forceinline__ long long index_of(const pool_shape &s, long long plane, int at, int column_major)
 {
     if (at < 0) return -1;
@@ -188,8 +190,8 @@ POOL_KERNEL(max_pool_float_last, max_windows<TILE, float>)
 POOL_KERNEL(max_pool_integer, max_windows<1, long long>)
 POOL_KERNEL(max_pool_integer_last, max_windows<TILE, long long>)
 
-/* One gradient for each thread into the sums, in the order of the threads; target -1: none. All threads call it, and it
- * ends with a barrier. */
+/* Adds one gradient per thread to the sums, in thread order; target -1: none. All threads must call it; it ends with a
+ * barrier. */
 static __device__ __forceinline__ void add_in_order(float *sums, int *next, int target, float value)
 {
     bool waits = target >= 0;
@@ -206,8 +208,8 @@ static __device__ __forceinline__ void add_in_order(float *sums, int *next, int 
     }
 }
 
-/* What a block has at a time: channels from `channel` on of the planes first, first + 1, ...; in them `span` positions
- * from `low` on. Its sums are [planes, span, width]. */
+/* One unit of a block's work: channels starting at `channel` of planes first, first + 1, ..., restricted to `span`
+ * positions starting at `low`. Its sums are [planes, span, width]. */
 struct scatter_work {
     long long first;
     int planes, channel, n, low, span;
@@ -227,7 +229,7 @@ static __device__ __forceinline__ scatter_work work_of(const pool_scatter &a, lo
     return w;
 }
 
-/* The sum that gradient k of the work goes to, -1 for none, and the gradient. */
+/* Returns the sum to which gradient k of the work is added, or -1 for none; *value: the gradient. */
 template <int width>
 static __device__ __forceinline__ int target_of(const pool_scatter &a, const scatter_work &w, long long k, float *value)
 {
@@ -242,7 +244,7 @@ static __device__ __forceinline__ int target_of(const pool_scatter &a, const sca
     return ((int)(plane - w.first) * w.span + (int)(index - base)) * width + lane;
 }
 
-/* Each thread stores what it sets to 0, and may do so again at once. */
+/* Each thread stores the sums that it also resets, so no barrier is needed before the next reset. */
 template <int width>
 static __device__ __forceinline__ void store_sums(const pool_scatter &a, const scatter_work &w, const float *sums)
 {
@@ -323,7 +325,7 @@ template <int width> static __device__ __forceinline__ void average_windows(cons
 POOL_KERNEL(avg_pool_windows, average_windows<1>)
 POOL_KERNEL(avg_pool_windows_last, average_windows<TILE>)
 
-/* Outputs [low, high] whose windows may hold position i of an axis. */
+/* Range [low, high] of outputs whose windows may contain position i of an axis. */
 struct output_range {
     int low, high;
 };
@@ -339,7 +341,7 @@ static __device__ __forceinline__ bool holds(const pool_span &a, int o, int i)
     return (i + a.before - o * a.stride) % a.dilation == 0;
 }
 
-/* f(output) for each whose window holds position i, in row-major order. */
+/* Calls f(output) for each output whose window contains position i, in row-major order. */
 template <typename F> static __device__ __forceinline__ void outputs_each(const pool_shape &s, position i, F f)
 {
     const output_range d = outputs_of(s.axis[0], i.d), h = outputs_of(s.axis[1], i.h), w = outputs_of(s.axis[2], i.w);

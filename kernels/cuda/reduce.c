@@ -7,14 +7,15 @@
 #include <stdlib.h>
 
 enum {
-    GROUP_BLOCKS = 528,     /* fewer are cut into groups; the same on every device, as is the order of sums */
-    LANE_TILES = 512,       /* longer rows take a block */
-    FEW_OUTPUTS = 2048,     /* of which rows of more than a warp's tiles do too */
-    BLOCK_TILES = REDUCE_BLOCK * 4, /* tiles of a group of a row, at least */
-    COLUMN_ROWS = 8         /* rows of a thread, at least */
+    GROUP_BLOCKS = 528,     /* with fewer blocks, rows are cut into groups; fixed, so that the order of sums is the same
+                               on all devices */
+    LANE_TILES = 512,       /* longer rows use a block each */
+    FEW_OUTPUTS = 2048,     /* with fewer outputs, so do all rows with more tiles than lanes */
+    BLOCK_TILES = REDUCE_BLOCK * 4, /* minimum tiles per group of a row */
+    COLUMN_ROWS = 8         /* minimum rows per thread */
 };
 
-/* How a reduction is cut; a function of its shape alone. */
+/* How a reduction is partitioned; depends only on its shape. */
 typedef struct plan {
     k_reduction shape;
     enum { LANES, BLOCK, COLUMNS } form;
@@ -30,7 +31,7 @@ static int64_t groups_of(int64_t units, int64_t most)
     return at_least_one(wanted < most ? wanted : most);
 }
 
-/* The smallest power of two that is not below n, at most a warp. */
+/* Returns the smallest power of two >= n, at most 32. */
 static int lanes_for(int64_t n)
 {
     int lanes = 1;
@@ -68,7 +69,7 @@ static plan plan_of(const k_args *args)
     return shape.inner_kept ? plan_columns(shape) : plan_rows(shape);
 }
 
-/* The groups of each output as rows. */
+/* Treats the partial sums of each output as a row. */
 static plan plan_groups(int64_t outputs, int64_t groups)
 {
     return plan_rows((k_reduction){.kept = {1, {outputs}, {groups}, {0}},
@@ -118,7 +119,7 @@ static reduce_positions positions_of(const k_walk *w, int64_t count)
     return p;
 }
 
-/* r: data and dtypes of x and y, and what a mean is of. */
+/* r: data and dtypes of x and y, and the divisor of a mean; launch() sets the rest. */
 static ampc_status launch(const k_args *args, const cuda_reduce_kernels *kernels, const plan *p, reduce_shape r)
 {
     r.kept = positions_of(&p->shape.kept, p->shape.n_kept);
@@ -168,7 +169,7 @@ static ampc_status reduce_mean_run(const k_args *args) { return reduce_run(args,
 
 _Static_assert(IR_ATTR(reduce_sum, axes) == IR_ATTR(reduce_mean, axes), "one driver");
 
-/* ---- the global norm: as many launches as tables that hold all operands: nearly always one ---- */
+/* ---- the global norm: one launch per table of operands, nearly always one ---- */
 
 typedef struct norm {
     cudaKernel_t squares, root;
@@ -188,7 +189,7 @@ static ampc_status global_norm_prepare(const k_args *args, void **out, size_t *w
     return cuda_find(args->ctx, CUDA_FAMILY_reduce, "norm_root", &s->root);
 }
 
-/* Operands [first, first + n) into one table. */
+/* Puts operands [first, first + n) into the table. */
 static void fill_table(const k_args *args, norm_table *t, int first, int n)
 {
     t->spans = t->units = 0;

@@ -1,14 +1,14 @@
-/* reduce.cu - sums, means and the global norm: f32 sums in an order that depends on shapes alone.
+/* reduce.cu - sums, means and the global norm, in f32, in an order that depends only on shapes.
  *
- * Rows (the innermost run is reduced): neighbouring threads, a whole block for long rows, share an output and read
- * tiles that begin at multiples of a tile in memory, whatever the row's start. Columns (it is kept): a thread sums a
- * tile of columns over every so many rows; the threads of the same columns add up in shared memory. Where there are few
- * outputs the terms are cut into groups, whose sums are reduced as rows once more. */
+ * Rows (the innermost run is reduced): adjacent threads, or a whole block for long rows, share an output and read tiles
+ * aligned to multiples of TILE in memory, wherever the row starts. Columns (the innermost run is kept): a thread sums a
+ * tile of columns over every n-th row, and threads with the same columns combine their sums in shared memory. If there
+ * are few outputs, the terms are cut into groups, whose sums are then reduced as rows. */
 #include "kernels/cuda/fold.cuh"
 #include "kernels/cuda/operand.cuh"
 #include "kernels/cuda/reduce.h"
 
-/* What is summed in, for each carrier: integers wrap. */
+/* The accumulator type of each carrier; integers wrap. */
 template <typename C> struct summed { using type = C; };
 template <> struct summed<long long> { using type = unsigned long long; };
 
@@ -20,7 +20,7 @@ __device__ __forceinline__ long long position(const reduce_positions &p, long lo
 
 /* ---- rows ---- */
 
-/* What thread `lane` of `lanes` adds to part `group` of an output whose run begins at `base`. */
+/* Returns the sum of thread `lane` of `lanes` for part `group` of the output whose run starts at `base`. */
 template <typename C> __device__ __forceinline__ typename summed<C>::type row_sum(const reduce_shape &r, long long base,
                                                                                   long long group, int lane, int lanes)
 {
@@ -44,7 +44,7 @@ __device__ __forceinline__ void put_sum(const reduce_shape &r, long long unit, t
     element_store<C>(r.y, r.y_dtype, unit, r.mean ? mean_of((C)sum, r.terms) : (C)sum);
 }
 
-/* `lanes` threads of a warp for an output. */
+/* Reduces with `lanes` threads of a warp per output. */
 template <typename C> __device__ __forceinline__ void rows_by_lanes(const reduce_shape &r)
 {
     const int lane = threadIdx.x % r.lanes;
@@ -62,7 +62,7 @@ template <typename C> __device__ __forceinline__ void rows_by_lanes(const reduce
     }
 }
 
-/* A block for each output and group. */
+/* Reduces with one block per output and group. */
 template <typename C>
 __device__ __forceinline__ void rows_by_block(const reduce_shape &r, typename summed<C>::type *slots)
 {
@@ -80,8 +80,8 @@ template <typename S, typename C> __device__ __forceinline__ void add_tile(S (&s
     for (int i = 0; i < TILE; i++) sum[i] += (S)v[i];
 }
 
-/* Adds rows low, low + step, ... below high of the n columns at `base`. Where all rows can be read in whole tiles,
- * several are on their way at a time. */
+/* Adds rows low, low + step, ... below high of the n columns at `base`. If all rows allow aligned full tiles, unrolling
+ * keeps several loads in flight. */
 template <typename T, typename C, typename S>
 __device__ __forceinline__ void add_rows(const reduce_shape &r, const T *base, int n, long long low, long long high,
                                          int step, S (&sum)[TILE])
@@ -103,7 +103,7 @@ __device__ __forceinline__ void add_rows(const reduce_shape &r, const T *base, i
     }
 }
 
-/* A block for each strip of columns and group. `slots`: shared, REDUCE_BLOCK * TILE sums. */
+/* Reduces with one block per strip of columns and group. `slots`: shared memory, REDUCE_BLOCK * TILE sums. */
 template <typename C> __device__ __forceinline__ void columns(const reduce_shape &r, typename summed<C>::type *slots)
 {
     const int across = threadIdx.x % r.lanes, down = threadIdx.x / r.lanes, height = REDUCE_BLOCK / r.lanes;
@@ -156,7 +156,7 @@ template <typename C> __device__ __forceinline__ void columns(const reduce_shape
 KERNELS(float, float, float)
 KERNELS(int64_t, long long, unsigned long long)
 
-/* ---- the global norm: squares in f32, their sums in f64, which overflow as late as the result ---- */
+/* ---- the global norm: squares in f32, summed in f64, so that sums overflow no earlier than the result ---- */
 
 extern "C" __global__ void __launch_bounds__(REDUCE_BLOCK) norm_squares(norm_table t)
 {
@@ -173,7 +173,7 @@ extern "C" __global__ void __launch_bounds__(REDUCE_BLOCK) norm_squares(norm_tab
             tile_load(t.span[s].x, t.span[s].dtype, first, tile_length(first, end), v);
 #pragma unroll
             for (int i = 0; i < TILE; i++) {
-                v[i] = __fmul_rn(v[i], inverse); /* as the unscaled gradient is rounded */
+                v[i] = __fmul_rn(v[i], inverse); /* rounds like the unscaled gradient */
                 v[i] *= v[i];
             }
             sum += (double)tile_sum<float>(v);

@@ -1,12 +1,12 @@
 /* softmax.cu - softmax and log_softmax along one axis, and their gradients.
  *
- * A formula first collects numbers of a row, joins them with what the other threads of the row collected, and then
- * makes each result from its operands: a row that a warp holds in registers is read once, others twice. A row of
- * -infinity gives NaN, as the formula says. */
+ * A formula first collects sums over elements of a row, then joins them with those of the row's other threads, and
+ * finally computes each result. Rows held in the registers of a warp are read once, others twice. A row of -infinity
+ * yields NaN, as the formula does. */
 #include "kernels/cuda/exponentials.cuh"
 #include "kernels/cuda/softmax.h"
 
-/* ---- formulas: `two` where b is read ---- */
+/* ---- formulas; `two`: operand b is read ---- */
 
 struct softmax_formula {
     enum : bool { two = false };
@@ -60,7 +60,7 @@ struct log_softmax_grad_formula {
     __device__ float result(float a, float b) const { return a - m_exp_float(b) * sum; }
 };
 
-/* a becomes the results. */
+/* Replaces a by the results. */
 template <typename F>
 static __device__ __forceinline__ void make(const F &f, float (&a)[TILE], const float (&b)[TILE])
 {
