@@ -19,7 +19,7 @@ static inline void make_inputs(rt_tensor *inputs)
     inputs[1] = (rt_tensor){.name = "label", .dtype = IR_i64, .rank = 1, .dims = {ROWS}, .data = labels};
 }
 
-/* The same points as `step` 0 moved a little further each time. */
+/* Moves the points of step 0 a bit further in each step. */
 static inline void move_points(int step)
 {
     for (int i = 0; i < ROWS; i++)

@@ -1,5 +1,5 @@
-/* dnn.cc - the double of cuDNN: the installed library describes, checks and plans, for the device of a recorded file;
- * the double carries out the plans. */
+/* dnn.cc - the double of cuDNN. The installed library describes, checks and plans for the device of a recorded file; the double
+ * executes the plans. */
 #include "tests/cuda/double/dnn.h"
 #include "tests/cuda/double/inner.h"
 #include "tests/cuda/double/rt.h"
@@ -12,7 +12,7 @@
 #include <memory>
 #include <vector>
 
-/* What a handle points to. */
+/* The type behind a handle. */
 struct cudnnContext {
     cudaStream_t stream;
 };
@@ -27,7 +27,7 @@ Status refuse(Status status, const char *why)
     return status;
 }
 
-/* Engines that are compiled at run time look for a driver; this one answers, and is found because it is there first. */
+/* Engines compiled at run time look for a driver. They find this one, because it is already loaded. */
 Status create(cudnnHandle_t *handle)
 {
     static void *driver = dlopen(AMPC_DOUBLE_DRIVER, RTLD_NOW | RTLD_LOCAL);
@@ -54,7 +54,7 @@ Status set_stream(cudnnHandle_t handle, cudaStream_t stream)
 
 /* ---- the device ------------------------------------------------------------------------------ */
 
-/* The recorded properties; empty when they cannot be read. */
+/* Returns the recorded properties; empty if they cannot be read. */
 const std::string &device_json()
 {
     static const std::string text = [] {
@@ -69,7 +69,7 @@ const std::string &device_json()
     return text;
 }
 
-/* The function of the installed library in front of which one of ours stands. */
+/* Returns the function of the installed library that one of ours wraps. */
 template <class F> F real(const char *name)
 {
     char file[64];
@@ -78,7 +78,7 @@ template <class F> F real(const char *name)
     return reinterpret_cast<F>(library ? dlsym(library, name) : nullptr);
 }
 
-/* What a variant pack was given: the library takes it and does not tell. */
+/* The attributes of a variant pack, which the library accepts but cannot return. */
 struct Pack {
     std::vector<int64_t> uids;
     std::vector<void *> data;
@@ -103,8 +103,8 @@ Status destroy_descriptor(cudnnBackendDescriptor_t descriptor)
     return behind(descriptor);
 }
 
-/* Plans are for a device that is described, never for one that is asked. Traces tell plans that an engine has to make
- * from those that are read. */
+/* Plans are always for the described device; device queries are replaced. Traces distinguish plans created by an engine from plans
+ * read from JSON. */
 Status set_attribute(cudnnBackendDescriptor_t descriptor, cudnnBackendAttributeName_t name,
                      cudnnBackendAttributeType_t type, int64_t count, const void *values)
 {
@@ -150,7 +150,7 @@ Status read_plan(cudnnBackendDescriptor_t plan, Execution &e)
     return e.program.parse(json.c_str()) ? CUDNN_STATUS_SUCCESS : CUDNN_STATUS_NOT_SUPPORTED;
 }
 
-/* Every tensor in memory gets its address, which must be good for all of it. */
+/* Assigns an address to a tensor; it must be aligned and cover all of the tensor. */
 Status place_tensor(dnn::Program &program, int64_t uid, void *data)
 {
     auto found = program.tensors.find(std::to_string(uid));
@@ -177,7 +177,7 @@ Status read_pack(const Pack &pack, Execution &e)
     return CUDNN_STATUS_SUCCESS;
 }
 
-/* What is left in workspace is nothing to rely on. */
+/* Overwrites the workspace, because its old content is undefined. */
 cudaError_t run(void *state)
 {
     auto *e = static_cast<Execution *>(state);

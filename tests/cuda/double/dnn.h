@@ -1,6 +1,6 @@
-/* dnn.h - a cuDNN plan as the double of cuDNN carries it out.
+/* dnn.h - a cuDNN plan, as executed by the double of cuDNN.
  *
- * What is computed is what the library understood: the plan's own JSON says dims, strides, pads and operations. */
+ * The double computes what the library understood: dims, strides, paddings and operations come from the plan's own JSON. */
 #ifndef TESTS_CUDA_DOUBLE_DNN_H
 #define TESTS_CUDA_DOUBLE_DNN_H
 
@@ -18,14 +18,14 @@ struct Tensor {
     Type type = Type::f32;
     bool is_virtual = false;
     std::vector<int64_t> dims, strides;
-    void *data = nullptr;      /* on the device; of a virtual tensor NULL */
-    std::vector<float> values; /* while the program runs: in the order of dims */
+    void *data = nullptr;      /* on the device; NULL if virtual */
+    std::vector<float> values; /* while the program runs, in dims order */
 
     size_t count() const;
-    size_t bytes() const; /* from its first element to its last */
+    size_t bytes() const; /* from the first element to the last */
 };
 
-/* One operation; `tensors` by the names that the JSON has for their roles. */
+/* One operation; `tensors` by role, as named in the JSON. */
 struct Node {
     std::string operation, mode;
     std::map<std::string, Tensor *> tensors;
@@ -34,11 +34,11 @@ struct Node {
 };
 
 struct Program {
-    std::map<std::string, Tensor> tensors; /* by the number of the tensor, as text */
+    std::map<std::string, Tensor> tensors; /* by UID, as text */
     std::vector<Node> nodes;
 
-    /* Reads a plan. False, with the reason said to double_refuse: there is something in it that the double does not
-     * know. */
+    /* Reads a plan. Returns false, after double_refuse with the reason, if it contains anything that the double does not
+     * support. */
     bool parse(const char *json);
     void run();
 };

@@ -1,6 +1,6 @@
-/* dnn_run.cc - reads a cuDNN plan's JSON and computes what it says, by plain loops in f32.
+/* dnn_run.cc - reads the JSON of a cuDNN plan and executes it with plain loops in f32.
  *
- * Convolutions with their gradients and pointwise operations, in any layout. Everything else is refused by name. */
+ * Supports convolutions, their gradients and pointwise operations in any layout; rejects everything else by name. */
 #include "tests/cuda/double/dnn.h"
 #include "tests/cuda/double/double.h"
 
@@ -74,7 +74,7 @@ static bool read_tensor(const json_t *from, Program &program)
     return true;
 }
 
-/* The tensors that a node names must be there, and each of `roles` must be named. */
+/* Reads the tensors of a node; each of `roles` must be named, and every named tensor must exist. */
 static bool read_roles(const json_t *from, Program &program, Node &node, std::vector<const char *> roles)
 {
     for (const char *role : roles) {
@@ -175,7 +175,7 @@ bool Program::parse(const char *text)
 
 /* ---- values ---------------------------------------------------------------------------------- */
 
-/* Calls visit(position in the order of dims, offset in elements) for each element. */
+/* Calls visit(position in dims order, offset in elements) for each element. */
 template <class F> static void each_element(const Tensor &t, F visit)
 {
     std::vector<int64_t> at(t.dims.size(), 0);
@@ -200,7 +200,7 @@ static void store(const Tensor &t, int64_t at, float value)
     else static_cast<uint16_t *>(t.data)[at] = t.type == Type::f16 ? ir_f32_to_f16(value) : ir_f32_to_bf16(value);
 }
 
-/* An operand's values; those of an intermediate are there. */
+/* Returns an operand's values; those of an intermediate already exist. */
 static const std::vector<float> &read(Tensor &t)
 {
     if (!t.is_virtual && t.values.empty()) {
@@ -210,7 +210,7 @@ static const std::vector<float> &read(Tensor &t)
     return t.values;
 }
 
-/* Keeps a result; an intermediate is rounded to its type as well. */
+/* Stores a result; intermediates are rounded to their type, too. */
 static void write(Tensor &t, std::vector<float> &&values)
 {
     t.values = std::move(values);
@@ -227,7 +227,7 @@ static void write(Tensor &t, std::vector<float> &&values)
 
 /* ---- convolution ----------------------------------------------------------------------------- */
 
-/* Three spatial axes; those that are not there have extent 1. */
+/* Three spatial axes; missing ones have size 1. */
 struct Geometry {
     int64_t n, channels, filters, per_group, x[3], w[3], y[3], before[3], stride[3], dilation[3];
 };
@@ -257,14 +257,14 @@ static Geometry geometry_of(const Node &node, const Tensor &x, const Tensor &w, 
     return g;
 }
 
-/* Position along an axis of x under output `out` and tap `tap`; false: in the padding. */
+/* Computes the position along an axis of x for output `out` and tap `tap`; false: in the padding. */
 static bool under(const Geometry &g, int axis, int64_t out, int64_t tap, int64_t &at)
 {
     at = out * g.stride[axis] + tap * g.dilation[axis] - g.before[axis];
     return at >= 0 && at < g.x[axis];
 }
 
-/* Calls product(x, w) with positions for all that meet in the output at (image, filter, p). */
+/* Calls product(x, w) with all pairs of positions that contribute to the output at (image, filter, p). */
 template <class F> static void meet(const Geometry &g, int64_t image, int64_t filter, const int64_t *p, F product)
 {
     const int64_t groups = g.channels / g.per_group, first = filter / (g.filters / groups) * g.per_group;
@@ -290,7 +290,7 @@ template <class F> static void each_product(const Geometry &g, F visit)
                         meet(g, image, filter, p, [&](int64_t x, int64_t w) { visit(x, w, y); });
 }
 
-/* A device adds the products of a tile at a time; one running sum in f32 would err more than any engine. */
+/* Sums are in double: a device adds tiles of products, and a single running f32 sum would be less accurate than any engine. */
 static std::vector<float> rounded(const std::vector<double> &sum)
 {
     std::vector<float> out(sum.size());
@@ -326,11 +326,11 @@ static void convolve(Node &node)
 
 /* ---- pointwise ------------------------------------------------------------------------------- */
 
-/* An operand's values, repeated to the shape of `to`. */
+/* Broadcasts an operand's values to the shape of `to`. */
 static std::vector<float> spread(Tensor &from, const Tensor &to)
 {
     const std::vector<float> &values = read(from);
-    Tensor seen = to; /* whose strides say where the operand's elements are in the order of its own dims */
+    Tensor seen = to; /* its strides address the operand's values in their own dims order */
     int64_t stride = 1;
     for (size_t i = to.dims.size(); i-- > 0; stride *= from.dims[i]) seen.strides[i] = from.dims[i] == 1 ? 0 : stride;
     std::vector<float> out(to.count());

@@ -1,5 +1,5 @@
-/* inner.h - what stands behind the doors of the double: its own functions and those of the installed libraries,
- * uncounted and never failing by order. For the doubles of libraries. */
+/* inner.h - direct access to the double's functions and those of the installed libraries, without counting calls or injecting
+ * failures. For the library doubles. */
 #ifndef TESTS_CUDA_DOUBLE_INNER_H
 #define TESTS_CUDA_DOUBLE_INNER_H
 
@@ -15,7 +15,7 @@ extern "C" {
 #include "kernels/cuda/api.h"
 
 extern cuda_api double_inner; /* valid for libraries that were opened */
-extern const cuda_provider double_provider; /* what double_install provides; it reads the environment when first used */
+extern const cuda_provider double_provider; /* installed by double_install; reads the environment on first use */
 
 #ifdef __cplusplus
 }

@@ -1,4 +1,4 @@
-/* install.c - linked into a program, this makes the double its CUDA installation before main begins. */
+/* install.c - linked into a program, installs the double as its CUDA provider before main begins. */
 #include "tests/cuda/double/inner.h"
 
 __attribute__((constructor)) static void install(void)

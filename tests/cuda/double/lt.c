@@ -1,8 +1,8 @@
-/* lt.c - the double of cuBLASLt: its own handle, algorithms and execution over the real library's descriptors.
+/* lt.c - the double of cuBLASLt: its own handle, algorithms and execution, with the real library's descriptors.
  *
- * An algorithm is a mark, a fingerprint of the problem that it was found for, and what it demands of pointers and
- * workspace; a matmul with an algorithm of another problem, or with less than it demands, is refused. Beyond the
- * header's rules it enforces ours: the algorithm is always given, and partial sums are never kept in the result's
+ * An algorithm contains a magic number, a fingerprint of the problem for which it was found, and its requirements on pointers and
+ * workspace. A matmul with an algorithm for another problem, or one that does not meet the requirements, is rejected. Beyond the
+ * header's rules, the double enforces ours: the algorithm is always specified, and partial sums are never stored in the result's
  * type. */
 #include "tests/cuda/double/lt.h"
 
@@ -18,7 +18,7 @@ enum { MOST_ALGORITHMS = 4, ROOM_STEP = 1 << 20, LEAST_ALIGNMENT = 16 };
 typedef struct algorithm {
     uint64_t mark, problem, workspace, number;
     uint32_t alignment[4]; /* of A, B, C, D */
-    uint32_t bias, aux;    /* of their addresses when it was found; 0: there is none */
+    uint32_t bias, aux;    /* alignment of the pointers in the heuristic call; 0: absent */
 } algorithm;
 _Static_assert(sizeof(algorithm) <= sizeof(cublasLtMatmulAlgo_t), "an algorithm fits in the library's");
 
@@ -48,7 +48,7 @@ static cublasStatus_t destroy(cublasLtHandle_t handle)
 
 /* ---- algorithms ------------------------------------------------------------------------------ */
 
-/* Of everything but addresses (FNV-1a). */
+/* Hashes everything but addresses (FNV-1a). */
 static uint64_t fingerprint(const lt_problem *problem)
 {
     const lt_problem *p = problem;
@@ -87,7 +87,7 @@ static cublasStatus_t read_preference(cublasLtMatmulPreference_t preference, uin
     return status;
 }
 
-/* The first wants all alignment and some workspace, like those that split k; the last wants nothing. */
+/* The first algorithm requires full alignment and some workspace, like split-k algorithms; the last one requires nothing. */
 static cublasStatus_t heuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t how, cublasLtMatrixLayout_t a,
                                 cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
                                 cublasLtMatmulPreference_t preference, int most,
@@ -162,7 +162,7 @@ static cublasStatus_t algorithm_check(cublasLtHandle_t handle, cublasLtMatmulDes
     return CUBLAS_STATUS_SUCCESS;
 }
 
-/* What an algorithm is inside is the real library's affair. */
+/* The real library does not expose the contents of an algorithm. */
 static cublasStatus_t algorithm_get(const cublasLtMatmulAlgo_t *algo, cublasLtMatmulAlgoConfigAttributes_t name,
                                     void *value, size_t size, size_t *written)
 {
@@ -261,7 +261,7 @@ static cublasStatus_t matmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t how, 
     return status ? status : enqueue(&call, stream);
 }
 
-/* A function of the double that has the type of the library's. */
+/* A function of the double, checked to have the library function's type. */
 #define OWN(name, function) {#name, (void (*)(void))_Generic(&(function), __typeof__(&(name)): &(function))}
 static const double_function functions[] = {
     OWN(cublasLtCreate, create),

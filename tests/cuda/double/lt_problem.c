@@ -1,7 +1,7 @@
-/* lt_problem.c - what cuBLASLt's own descriptors say, read back and judged (see lt.h).
+/* lt_problem.c - reads back cuBLASLt's own descriptors and checks them (see lt.h).
  *
- * The real library accepts almost any value of an attribute; what the header demands is demanded here. An attribute
- * that the double does not know must have the value that a fresh descriptor has. */
+ * The real library accepts almost any attribute value; this file enforces what the header requires. Attributes that the double does
+ * not support must have the value of a new descriptor. */
 #include "tests/cuda/double/lt.h"
 
 #include <string.h>
@@ -91,7 +91,7 @@ static cublasStatus_t check_shapes(const lt_problem *p)
     return CUBLAS_STATUS_SUCCESS;
 }
 
-/* The table of types for CUBLAS_COMPUTE_32F in the documentation, as far as we use it. */
+/* The documentation's table of types for CUBLAS_COMPUTE_32F, restricted to what we use. */
 static cublasStatus_t check_types(const lt_problem *p)
 {
     if (p->a.type != p->b.type) return unknown("A and B are of different types");
@@ -145,7 +145,7 @@ static cublasStatus_t read_attribute(cublasLtMatmulDesc_t how, cublasLtMatmulDes
     return double_inner.cublasLtMatmulDescGetAttribute(how, name, value, size, &(size_t){0});
 }
 
-/* Attributes that change what is computed or where, and that the double does not carry out. */
+/* Rejects attributes that change what is computed or where, and that the double does not implement. */
 static cublasStatus_t check_others(cublasLtMatmulDesc_t how)
 {
     static const cublasLtMatmulDescAttributes_t others[] = {
@@ -173,7 +173,7 @@ static cublasStatus_t check_others(cublasLtMatmulDesc_t how)
     return status;
 }
 
-/* A type that follows D unless it is set; only D's own is documented for these epilogues. */
+/* Reads a type that defaults to that of D; for these epilogues only D's own type is documented. */
 static cublasStatus_t follow_type(int32_t set, ir_dtype d, ir_dtype *out)
 {
     *out = d;

@@ -1,5 +1,5 @@
-/* lt_run.c - a matmul of cuBLASLt carried out in f32: sums in the order of k, then alpha and beta, bias, activation,
- * one rounding. The workspace that the algorithm uses is overwritten. */
+/* lt_run.c - executes a cuBLASLt matmul in f32: sums in the order of k, then alpha and beta, bias, activation and one rounding.
+ * Overwrites the workspace that the algorithm uses. */
 #include "tests/cuda/double/lt.h"
 
 #include <math.h>
@@ -16,7 +16,7 @@ static void store(ir_dtype t, char *base, int64_t i, float v)
     ir_store_f64(t, base + i * (int64_t)ir_dtype_size(t), v);
 }
 
-/* op(M) of one batch as dense f32, `columns` of `rows` elements each. */
+/* Returns op(M) of one batch as dense f32: `columns` columns of `rows` elements each. */
 static float *bring(const lt_matrix *m, const char *base, bool trans, int64_t batch)
 {
     int64_t rows = trans ? m->columns : m->rows, columns = trans ? m->rows : m->columns;
@@ -27,7 +27,7 @@ static float *bring(const lt_matrix *m, const char *base, bool trans, int64_t ba
     return out;
 }
 
-/* The tanh approximation, which is the library's, and its slope. */
+/* The tanh approximation, which the library uses, and its derivative. */
 static float gelu_inner(float x) { return 0.7978845608f * (x + 0.044715f * x * x * x); }
 static float gelu(float x) { return 0.5f * x * (1 + tanhf(gelu_inner(x))); }
 static float gelu_slope(float x)
@@ -47,7 +47,7 @@ static void set_aux_bit(const lt_problem *p, int64_t at, bool on)
     p->aux[at / 8] = (char)(on ? byte | bit : byte & ~bit);
 }
 
-/* What is stored for the value v at (i, j) of a batch. */
+/* Applies the epilogue to value v at (i, j) of a batch. */
 static float finish(const lt_problem *p, float v, int64_t i, int64_t j, int64_t batch)
 {
     int64_t at = batch * p->aux_stride + j * p->aux_ld + i;
@@ -55,14 +55,14 @@ static float finish(const lt_problem *p, float v, int64_t i, int64_t j, int64_t 
     if (e & LT_BIAS) v += load(p->bias_type, p->bias, batch * p->bias_stride + i);
     if (e & LT_AUX_OUT && e & LT_RELU) set_aux_bit(p, at, v > 0);
     if (e & LT_AUX_OUT && e & LT_GELU) store(p->aux_type, p->aux, at, v);
-    if (e & LT_RELU) v = v > 0 ? v : 0; /* the library does not pass NaN */
+    if (e & LT_RELU) v = v > 0 ? v : 0; /* the library does not propagate NaN */
     if (e & LT_GELU) v = gelu(v);
     if (e & LT_RELU_BACK) v = aux_bit(p, at) ? v : 0;
     if (e & LT_GELU_BACK) v *= gelu_slope(load(p->aux_type, p->aux, at));
     return v;
 }
 
-/* Sums along the second index (of n) of x, for each of m firsts. */
+/* Stores the sums of x over the second index (n) for each of the m first indices. */
 static void store_sums(const lt_problem *p, const float *x, int64_t m, int64_t n, int64_t step_m, int64_t step_n,
                        int64_t batch)
 {

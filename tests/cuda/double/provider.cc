@@ -1,7 +1,7 @@
-/* provider.cc - the double as a provider: what stands behind each function, and the door in front of it.
+/* provider.cc - the double as a provider: the entry point of each function, and the function that it calls.
  *
- * Every function of the table is entered through a door of its own that takes the lock, counts, fails the call that
- * was told to fail, and writes the trace. Behind it stands the double's function, else that of the installed library. */
+ * Every function of the table has its own entry point ("door"), which takes the lock, counts, fails the call selected by
+ * double_fail, and writes the trace. It calls the double's function or, if there is none, that of the installed library. */
 #include "tests/cuda/double/inner.h"
 #include "tests/cuda/double/rt.h"
 
@@ -22,14 +22,14 @@ static const char *failed;
 static FILE *trace;
 static std::string note, reason;
 
-/* ---- doors ----------------------------------------------------------------------------------- */
+/* ---- entry points ------------------------------------------------------------------------------- */
 
 enum Function {
 #define CUDA_FUNCTION(id, function) ID_##function,
 #include "kernels/cuda/api.def"
 };
 
-/* How a call of each kind of status fails when it is told to; 0 is success for all of them. */
+/* The status of an injected failure, for each status type; 0 is success for all of them. */
 static cudaError_t failure(cudaError_t, Function f)
 {
     return f == ID_cudaMalloc || f == ID_cudaMallocHost ? cudaErrorMemoryAllocation : cudaErrorUnknown;
@@ -38,16 +38,16 @@ static cublasStatus_t failure(cublasStatus_t, Function) { return CUBLAS_STATUS_E
 static cudnnStatus_t failure(cudnnStatus_t, Function) { return CUDNN_STATUS_EXECUTION_FAILED; }
 static nvrtcResult failure(nvrtcResult, Function) { return NVRTC_ERROR_INTERNAL_ERROR; }
 
-/* Functions that return no status of their own. */
+/* Functions that report the status of other calls. */
 static bool is_question(Function f) { return f == ID_cudaGetLastError || f == ID_cudaPeekAtLastError; }
 
-/* A call that fails although it is done: what it was to give back is gone. */
+/* Whether a failing call still releases its object. */
 static bool gives_back(const char *name)
 {
     return strstr(name, "Destroy") || strstr(name, "Free") || strstr(name, "Unload") || strstr(name, "EndCapture");
 }
 
-/* A capture that failed to end has no graph. */
+/* Frees the graph of a capture whose end was made to fail. */
 template <class... A> static void discard(A...) {}
 static void discard(cudaStream_t, cudaGraph_t *graph)
 {
@@ -96,7 +96,7 @@ template <class R, class... A> static R pass(Function id, const char *name, R (*
     return settled(result);
 }
 
-/* Names, versions, sizes: nothing to fail. */
+/* Queries of names, versions and sizes cannot fail. */
 template <class R, class... A> static R ask(const char *name, R (*inner)(A...), A... a)
 {
     std::lock_guard<std::recursive_mutex> guard(lock);
@@ -110,7 +110,7 @@ template <> struct is_status<cublasStatus_t> : std::true_type {};
 template <> struct is_status<cudnnStatus_t> : std::true_type {};
 template <> struct is_status<nvrtcResult> : std::true_type {};
 
-/* The names as values that a template can have. */
+/* Function names as template arguments. */
 #define CUDA_FUNCTION(id, function) static constexpr char NAME_##function[] = #function;
 #include "kernels/cuda/api.def"
 
@@ -192,7 +192,7 @@ static void *door_of(void *, cuda_library, const char *name)
 
 extern "C" const cuda_provider double_provider = {open_double, door_of};
 
-/* ---- what tests ask for ---------------------------------------------------------------------- */
+/* ---- interface for tests ------------------------------------------------------------------------ */
 
 void double_fail(long n)
 {
@@ -253,7 +253,8 @@ static long setting(const char *name, long otherwise)
     return text ? atol(text) : otherwise;
 }
 
-/* From the environment, once: not before main, because objects of the double are made before it in no known order. */
+/* Reads the environment once. This cannot happen before main, because the double's static objects are constructed in unspecified
+ * order. */
 static void configure()
 {
     static bool is_done;

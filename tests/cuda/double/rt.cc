@@ -1,7 +1,7 @@
 /* rt.cc - the runtime's double: the device, its errors, kernels and their launches (see double.h).
  *
- * Kernels come from the execution model (tests/cuda/sim): code that is loaded is only looked at for being there, a
- * kernel is found by its name among those of the program. Their arguments are copied when they are launched. */
+ * Kernels run on the simulator (tests/cuda/sim). Loaded code is only checked for presence; kernels are found by name among those of
+ * the program. Kernel arguments are copied at launch. */
 #include "tests/cuda/double/rt.h"
 
 #include "tests/cuda/sim/cudasim_host.h"
@@ -19,7 +19,7 @@ struct CUlib_st {
 struct CUkern_st {
     const cudasim_kernel *kernel;
     bool launched = false;
-    size_t most_shared = 48 << 10; /* dynamic shared memory that a launch may have */
+    size_t most_shared = 48 << 10; /* maximum dynamic shared memory per launch */
 };
 
 namespace rt {
@@ -94,7 +94,7 @@ static cudaError_t check_launch(cudaKernel_t kernel, dim3 grid, dim3 block, size
     return wrong ? refuse(cudaErrorInvalidConfiguration, "%s: %s", name, wrong) : cudaSuccess;
 }
 
-/* The arguments as they are now. */
+/* Copies the current arguments. */
 static std::shared_ptr<std::vector<std::vector<char>>> copy_arguments(const cudasim_kernel *kernel, void **arguments)
 {
     auto copies = std::make_shared<std::vector<std::vector<char>>>();
@@ -121,7 +121,7 @@ static cudaError_t run_kernel(const cudasim_kernel *kernel, dim3 grid, dim3 bloc
 
 using namespace rt;
 
-/* ---- what tests ask for ---- */
+/* ---- interface for tests ---- */
 
 void double_reset(void)
 {
@@ -282,7 +282,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *properties, int device)
     properties->sharedMemPerBlockOptin = SHARED_LIMIT;
     properties->sharedMemPerMultiprocessor = 228 << 10;
     properties->regsPerBlock = properties->regsPerMultiprocessor = 65536;
-    properties->l2CacheSize = 1 << 20; /* small: races write it whole before each run */
+    properties->l2CacheSize = 1 << 20; /* small, because races overwrite all of it before each run */
     return cudaSuccess;
 }
 

@@ -1,8 +1,8 @@
 /* rt_graph.cc - capture, graphs and their replay in the runtime's double.
  *
- * A capture collects the tasks of its streams as nodes with the nodes that come before them: the stream's last, and
- * those that events brought. A replay runs the nodes in any order that these allow, one a step, between the steps of
- * other streams. Two replays of one executable graph never overlap. */
+ * A capture collects the tasks of its streams as nodes with their dependencies: the stream's previous node and those from events. A
+ * replay runs the nodes in any order that respects the dependencies, one per scheduler step, interleaved with other streams. Two
+ * replays of one executable graph never overlap. */
 #include "tests/cuda/double/rt.h"
 
 #include <algorithm>
@@ -38,7 +38,7 @@ void join(std::vector<size_t> &tail, const std::vector<size_t> &more)
         if (std::find(tail.begin(), tail.end(), node) == tail.end()) tail.push_back(node);
 }
 
-/* Whether the tails of all streams of a capture come before that of its origin. */
+/* Whether the tails of all streams of a capture precede the tail of its origin. */
 static bool is_joined(const Capture &capture)
 {
     std::vector<bool> reached(capture.nodes.size());

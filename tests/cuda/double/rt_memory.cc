@@ -1,8 +1,8 @@
 /* rt_memory.cc - device memory, pinned memory and copies of the runtime's double.
  *
- * Device memory comes from one large closed range of addresses that are never used twice. An allocation is 256-byte
- * aligned, no more, and ends (rounded up to that) at a closed page; what lies between its last byte and there is
- * poisoned for AddressSanitizer. It is full of 0xFF, and open only while an Opened exists. */
+ * Device memory comes from one large protected address range that is never reused. Allocations are 256-byte aligned, no more, and
+ * end (rounded up to that) at a protected page; the bytes in between are poisoned for AddressSanitizer. New memory is filled with
+ * 0xFF. Memory is accessible only while an Opened object exists. */
 #include "tests/cuda/double/rt.h"
 
 #include <cstdlib>
@@ -24,13 +24,13 @@ enum : size_t {
     RANGE = size_t(1) << 38,
     ALIGNMENT = 256,
     PAGE = 4096,
-    POISON = size_t(16) << 20, /* a multiple of pages */
+    POISON = size_t(16) << 20, /* a multiple of the page size */
     DEFAULT_CAPACITY = size_t(4) << 30
 };
 
 struct Block {
     size_t size;
-    char *pages; /* that hold it, without the closed ones around them */
+    char *pages; /* containing the block, without the protected pages around them */
     size_t page_bytes;
     int opened; /* how often */
 };
@@ -54,7 +54,7 @@ static char *reserve(size_t bytes)
     return p;
 }
 
-/* A file of 0xff: fresh memory is a private view of it, and takes no memory where it is never written. */
+/* A file of 0xff: new memory maps it privately, so pages that are never written consume no memory. */
 static int poison_file()
 {
     static int file = -1;
@@ -81,14 +81,14 @@ static bool fill_fresh(const Block &block)
 
 static void protect(const Block &block, int protection) { mprotect(block.pages, block.page_bytes, protection); }
 
-/* The block or pinned piece that p lies in. */
+/* Returns the block or pinned allocation that contains p. */
 template <class M> static auto holder(M &map, const void *p)
 {
     auto after = map.upper_bound(static_cast<char *>(const_cast<void *>(p)));
     return after == map.begin() ? map.end() : std::prev(after);
 }
 
-/* Opens (+1) or closes (-1) once more the blocks of the addresses; of none: all. */
+/* Makes blocks accessible (+1) or protects them again (-1), counting nested calls; no addresses: all blocks. */
 static void open_blocks(const std::vector<void *> &touches, int change)
 {
     const int before = change > 0 ? 0 : 1;
@@ -146,7 +146,7 @@ void forget_memory()
     capacity = DEFAULT_CAPACITY;
 }
 
-/* What a copy must be: each side where its kind says, all its bytes inside one piece of memory. */
+/* Checks a copy: each side must be where its kind says, with all its bytes inside one allocation. */
 static cudaError_t check_copy(const void *dst, const void *src, size_t bytes, cudaMemcpyKind kind)
 {
     const Side to = side_of(dst, bytes), from = side_of(src, bytes);
@@ -169,8 +169,8 @@ static cudaError_t move(void *dst, const void *src, size_t bytes)
     return cudaSuccess;
 }
 
-/* Memory that was not pinned: a copy to the device has read it when the call returns, a copy from the device has been
- * made; neither belongs into a graph. */
+/* Copies pageable memory: a copy to the device has read its source, and a copy from the device is complete, when the call returns.
+ * Neither is allowed in a graph. */
 static cudaError_t copy_pageable(void *dst, const void *src, size_t bytes, bool to_device, cudaStream_t stream)
 {
     if (stream->capture)

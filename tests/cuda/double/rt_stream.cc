@@ -1,8 +1,8 @@
 /* rt_stream.cc - streams, events and the scheduler of the runtime's double.
  *
- * Eager: after each call everything runs that can. Lazy: a step is taken only when something waits for it, and only
- * steps that this needs. By a seed: at each call a few steps of streams drawn from those that are ready, and while
- * something waits, steps drawn in the same way until it is so. A stream that was destroyed finishes its work. */
+ * Eager: each call runs everything that is ready. Lazy: steps run only when something waits for them, and only the necessary ones.
+ * Seed: each call runs a few steps of randomly chosen ready streams, and waits run random steps until the condition holds. A
+ * destroyed stream finishes its work. */
 #include "tests/cuda/double/rt.h"
 
 #include <algorithm>
@@ -11,12 +11,12 @@
 
 namespace rt {
 
-/* By a seed: how rarely a call lets work run, and how much at most; so little that work usually piles up. */
+/* With a seed: how rarely a call runs work, and how many steps at most. Both are so low that work usually piles up. */
 enum : size_t { SELDOM = 6, FEW = 5 };
 
 static long how = DOUBLE_EAGER;
 static uint64_t dice;
-static std::vector<cudaStream_t> streams; /* also destroyed ones with work left */
+static std::vector<cudaStream_t> streams; /* including destroyed ones with work left */
 static std::vector<std::shared_ptr<Capture>> open_captures;
 
 long mode() { return how; }
@@ -84,7 +84,7 @@ static void step(cudaStream_t stream)
     }
 }
 
-/* One step of any stream that is ready; false: nothing is left. */
+/* Runs one step of any ready stream; false: no work left. */
 static bool step_any()
 {
     std::vector<cudaStream_t> ready;
@@ -94,7 +94,7 @@ static bool step_any()
     return true;
 }
 
-/* One step that brings `stream` forward, its own or one that its head waits for. */
+/* Runs one step that advances `stream`: its own, or one that its head waits for. */
 static void advance(cudaStream_t stream)
 {
     if (how != DOUBLE_LAZY) {
@@ -172,7 +172,7 @@ cudaError_t check_stream(cudaStream_t stream)
     return cudaSuccess;
 }
 
-/* A call that may not be made on a stream that is capturing. */
+/* Rejects calls that are not allowed on a capturing stream. */
 static cudaError_t check_not_capturing(cudaStream_t stream, const char *what)
 {
     if (cudaError_t e = check_stream(stream)) return e;
@@ -197,7 +197,7 @@ void end_capture(const std::shared_ptr<Capture> &ended)
     open_captures.erase(std::find(open_captures.begin(), open_captures.end(), capture));
 }
 
-/* An event of a capture brings its dependencies, and a stream that was not capturing, into it. */
+/* Waiting for an event of a capture adds its dependencies, and adds the stream to the capture if it was not capturing. */
 static cudaError_t wait_captured(cudaStream_t stream, const Event &event)
 {
     bool is_open = std::find(open_captures.begin(), open_captures.end(), event.capture) != open_captures.end();
@@ -320,7 +320,7 @@ cudaError_t cudaEventRecord(cudaEvent_t handle, cudaStream_t stream)
     return cudaSuccess;
 }
 
-/* Recorded as a node of the graph, which each replay reaches; the event does not become one of the capture. */
+/* Records the event as a graph node, which each replay reaches; the event does not become part of the capture. */
 static void record_node(CUstream_st &stream, const std::shared_ptr<Event> &event)
 {
     auto &nodes = stream.capture->nodes;
@@ -358,7 +358,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t handle)
     return fault;
 }
 
-/* By the device's clock: as many milliseconds as operations ran between the two. */
+/* Uses the device's clock: one millisecond per operation between the two events. */
 cudaError_t cudaEventElapsedTime(float *milliseconds, cudaEvent_t first, cudaEvent_t last)
 {
     for (cudaEvent_t handle : {first, last}) {

@@ -1,10 +1,9 @@
-/* rtc.cc - the double of NVRTC: the installed library compiles for the device, so that its errors and warnings count,
- * and the C++ compiler makes of the same text a module for the execution model, whose kernels are found by name from
- * then on. The code for the device is given away with the module's path behind it: whoever loads it, in another program
- * perhaps, gets the module, too.
+/* rtc.cc - the double of NVRTC. The installed library compiles for the device, so that its errors and warnings count. In addition,
+ * the C++ compiler compiles the same source to a simulator module, whose kernels are found by name from then on. The module's path
+ * is appended to the device code, so that any program that loads the code also loads the module.
  *
- * A module is kept under the hash of text, headers and options in a folder of the build, since compiling one takes a
- * second. Modules stay open to the end of the program, as kernels may still run when their program is destroyed. */
+ * Compiling a module takes a second, so modules are cached in a build folder under the hash of source, headers and options. Modules
+ * are never unloaded, because kernels may still run after their program is destroyed. */
 #include "tests/cuda/double/inner.h"
 
 #include <algorithm>
@@ -22,14 +21,14 @@
 
 namespace {
 
-/* What a program was created from. */
+/* The inputs of a program. */
 struct Source {
     std::string text;
-    std::map<std::string, std::string> headers; /* by the name that #include says */
+    std::map<std::string, std::string> headers; /* by the name used in #include */
 };
 
 std::map<nvrtcProgram, Source> sources;
-std::map<nvrtcProgram, std::string> modules; /* their paths */
+std::map<nvrtcProgram, std::string> modules; /* paths by program */
 
 template <class F> F real(const char *name)
 {
@@ -59,7 +58,7 @@ nvrtcResult destroy(nvrtcProgram *program)
     return behind(program);
 }
 
-/* ---- the twin -------------------------------------------------------------------------------- */
+/* ---- simulator modules ------------------------------------------------------------------------- */
 
 std::string format(const char *pattern, ...) __attribute__((format(printf, 1, 2)));
 std::string format(const char *pattern, ...)
@@ -99,7 +98,7 @@ unsigned long long hash(const Source &source, const std::vector<std::string> &op
     return h;
 }
 
-/* With the folders that it is in, from character `from` of the path on. */
+/* Creates the folders of the path, from character `from` on, then the file. */
 bool write_file(const std::string &path, size_t from, const std::string &text)
 {
     for (size_t i = path.find('/', from); i != std::string::npos; i = path.find('/', i + 1))
@@ -109,7 +108,7 @@ bool write_file(const std::string &path, size_t from, const std::string &text)
     return f ? fclose(f) == 0 && ok : false;
 }
 
-/* The options that mean the same to the C++ compiler; the others are about the device's code. */
+/* Returns the options with the same meaning for the C++ compiler; all others concern device code. */
 std::vector<std::string> common_options(int n, const char *const *options)
 {
     static const char *const prefixes[][2] = {{"-D", "-D"}, {"--define-macro=", "-D"}, {"-I", "-I"}, {"--include-path=", "-I"}};
@@ -121,7 +120,7 @@ std::vector<std::string> common_options(int n, const char *const *options)
     return common;
 }
 
-/* Compiles in a folder of its own and moves the module to `path`. */
+/* Compiles in a temporary folder and moves the module to `path`. */
 bool compile_module(const Source &source, const std::vector<std::string> &options, const std::string &path)
 {
     char folder[] = AMPC_DOUBLE_MODULES "/XXXXXX";
@@ -159,7 +158,7 @@ nvrtcResult load_module(nvrtcProgram program, int n, const char *const *options)
     return open_module(path) ? NVRTC_SUCCESS : NVRTC_ERROR_INTERNAL_ERROR;
 }
 
-/* A register or two that the compiler saves around the subroutines of division and square root. */
+/* Accepts the register or two that the compiler saves around the subroutines for division and square root. */
 bool is_harmless(const std::string &line)
 {
     constexpr int most = 16;
@@ -173,7 +172,7 @@ bool is_harmless(const std::string &line)
            loads <= most;
 }
 
-/* What is left of a log without what is harmless. */
+/* Returns the lines of a log that are not harmless. */
 std::string complaints(const std::string &log)
 {
     std::string left;
@@ -203,13 +202,13 @@ nvrtcResult compile(nvrtcProgram program, int n, const char *const *options)
     return load_module(program, n, options);
 }
 
-/* ---- code with its module -------------------------------------------------------------------- */
+/* ---- code with module path ---------------------------------------------------------------------- */
 
 const char marker[] = "\nthe double's module: ";
 
 std::string behind_code(nvrtcProgram program) { return marker + modules[program]; }
 
-/* Where an ELF file ends. */
+/* Returns the size of an ELF file. */
 size_t elf_end(const char *code)
 {
     Elf64_Ehdr head;
@@ -288,7 +287,7 @@ bool double_load_code(const void *code)
 {
     const char *bytes = static_cast<const char *>(code);
     const bool elf = memcmp(bytes, ELFMAG, SELFMAG) == 0, ptx = bytes[0] == '/' || bytes[0] == '\n';
-    if (!elf && !ptx) return true; /* made by nvcc: its kernels are in the program */
+    if (!elf && !ptx) return true; /* compiled by nvcc: its kernels are in the program */
     const char *at = elf ? bytes + elf_end(bytes) : strstr(bytes, marker);
     if (at && memcmp(at, marker, strlen(marker)) == 0) return open_module(at + strlen(marker));
     double_refuse("this code is not the double's");

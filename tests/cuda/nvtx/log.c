@@ -1,5 +1,5 @@
-/* log.c - what a profiler puts into a process for NVTX (the library that NVTX_INJECTION64_PATH names), for tests: it
- * writes a line for each range that begins ("range NAME") and ends ("range end") to the file that AMPC_NVTX_LOG names. */
+/* log.c - an NVTX injection library, as used by profilers (NVTX_INJECTION64_PATH names it), for tests. It appends a line to the
+ * file named by AMPC_NVTX_LOG when a range starts ("range NAME") and ends ("range end"). */
 #include <nvtx3/nvToolsExt.h>
 
 #include <stdint.h>

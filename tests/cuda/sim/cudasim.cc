@@ -1,14 +1,13 @@
-/* cudasim.cc - the execution model: blocks one after another, the threads of a block as fibers.
+/* cudasim.cc - the simulator: runs blocks one after another, with the threads of a block as fibers.
  *
- * The scheduler runs a warp, lane by lane, until none of its lanes can go on, then the next warp; when a round over
- * all warps moved nothing although threads are left, they wait for each other, and that is reported. A barrier counts
- * arrivals among the threads that have not returned; the last to arrive lets all go on. A warp operation is a meeting
- * of the lanes of its mask: each brings a value, the last to arrive works out everybody's result. Meeting at
- * different places is an error that names both.
+ * The scheduler runs the lanes of a warp until none of them can continue, then the next warp. If a round over all warps makes no
+ * progress although threads are left, it reports a deadlock. A barrier counts arrivals among the threads that have not returned;
+ * the last to arrive releases all. A warp operation is a meeting of the lanes of its mask: each contributes a value, and the last
+ * to arrive computes everybody's result. Meeting at different places is an error that names both.
  *
- * Order for ThreadSanitizer: a launch comes after what the host did and before what it does next. Threads of a block
- * are ordered by barriers and __syncwarp only (CUDA promises no more of shuffles and votes), threads of different
- * blocks by a fence before an atomic here and one after it there. Shared memory is new in every block. */
+ * Ordering for ThreadSanitizer: a launch is ordered after the host's previous actions and before its next ones. Threads of a block
+ * are ordered only by barriers and __syncwarp (CUDA guarantees no more for shuffles and votes), threads of different blocks only by
+ * a fence before the atomic of one and a fence after the atomic of the other. Shared memory is new in every block. */
 #include "tests/cuda/sim/cudasim.h"
 #include "tests/cuda/sim/fiber.h"
 
@@ -28,7 +27,7 @@ enum { WARP = 32, MOST_THREADS = 1024, MOST_WARPS = MOST_THREADS / WARP, MOST_SH
 enum state { READY, AT_BARRIER, AT_MEETING, RETURNED };
 
 struct thread {
-    cudasim_thread seen; /* first: cudasim_self() */
+    cudasim_thread seen; /* first, so that cudasim_self() may return it */
     fiber *on;           /* NULL: not started or returned */
     state now;
     unsigned index;      /* within the block */
@@ -55,11 +54,11 @@ struct {
     char *dynamic;
     size_t dynamic_bytes;
     unsigned n_threads, n_warps, live, set;
-    unsigned arrived, barriers, vote[3]; /* of the barrier that is filling, by cudasim_vote */
-    unsigned result[2][3];               /* of the last two */
+    unsigned arrived, barriers, vote[3]; /* of the barrier being filled, by cudasim_vote */
+    unsigned result[2][3];               /* of the last two barriers */
 } run;
 
-/* Tokens of order: addresses only. Barriers and meetings that follow each other use different ones. */
+/* Tokens for ordering; only their addresses matter. Consecutive barriers and meetings use different ones. */
 struct {
     char end, block, barrier[FIBER_SETS][2], meeting[FIBER_SETS][MOST_WARPS][2];
 } token;
@@ -69,7 +68,7 @@ pthread_mutex_t one_launch = PTHREAD_MUTEX_INITIALIZER;
 thread_local char text[TEXT];
 char fault[TEXT];
 bool strict = true, logged;
-int order = -1; /* not read from the environment yet */
+int order = -1; /* -1: not yet read from the environment */
 unsigned long long seed;
 
 void fault_add(const char *format, ...) __attribute__((format(printf, 1, 2)));
@@ -105,21 +104,21 @@ bool same_place(cudasim_site a, cudasim_site b)
     return a.counter == b.counter && a.line == b.line && strcmp(a.file, b.file) == 0;
 }
 
-/* The kernel goes no further: the launch ends with the text in `fault`. */
+/* Stops the thread for good: the launch ends with the text in `fault`. */
 [[noreturn]] void fault_end()
 {
     order_release(&token.end);
     for (;;) fiber_leave();
 }
 
-/* Waits as the others run; does not come back when one of them met a fault. */
+/* Lets other threads run. Does not return if one of them had a fault. */
 void leave()
 {
     fiber_leave();
     if (fault[0]) fault_end();
 }
 
-/* ---- what kernels call ---- */
+/* ---- called by kernels ---- */
 
 void release_barrier()
 {
@@ -154,7 +153,7 @@ thread *first_in(state now, const thread *except)
     fault_end();
 }
 
-/* `left` waits for one that has just returned. */
+/* Reports that `left` waits for a thread that has just returned. */
 void fault_left(const thread *left, const thread *returned)
 {
     fault_begin();
@@ -171,7 +170,7 @@ void wait_as(thread *t, state now, cudasim_site site)
     warps[t->index / WARP].ready &= ~(1u << t->index % WARP);
 }
 
-/* The result of the meeting for one lane. */
+/* Computes the result of a meeting for one lane. */
 unsigned long long meeting_result(thread *lanes, const thread *t, int what)
 {
     unsigned mask = t->mask;
@@ -208,7 +207,7 @@ unsigned long long meeting_result(thread *lanes, const thread *t, int what)
     return u;
 }
 
-/* All lanes of the mask are there: they must have come to the same place with the same mask. */
+/* Called when all lanes of the mask have arrived; they must be at the same place with the same mask. */
 void release_meeting(thread *last, thread *lanes, warp *w, int what)
 {
     unsigned long long results[WARP];
@@ -294,7 +293,7 @@ unsigned long long cudasim_meet(cudasim_site site, unsigned mask, int what, unsi
     return t->value;
 }
 
-/* The lane a shuffle reads. Beyond its segment of `width` lanes a thread reads itself. */
+/* Returns the lane that a shuffle reads. If it is outside the segment of `width` lanes, a thread reads its own value. */
 int cudasim_source(cudasim_site site, int shift, int argument, int width)
 {
     if (width < 1 || width > WARP || (width & (width - 1))) {
@@ -324,8 +323,8 @@ void *cudasim_dynamic_shared(void)
     return run.dynamic;
 }
 
-/* A fence before an atomic releases, one after it acquires. (The release is told at the atomic, so it covers what
- * was done between fence and atomic as well.) */
+/* A fence before an atomic releases, one after it acquires. (The release is reported at the atomic, so it also covers accesses
+ * between the fence and the atomic.) */
 void cudasim_atomic_begin(void *p)
 {
     if (self->fenced) order_release(p);
@@ -364,11 +363,11 @@ void cudasim_unregister(cudasim_kernel *kernel)
 
 } // extern "C"
 
-/* ---- running a block ---- */
+/* ---- running blocks ---- */
 
 namespace {
 
-/* Not memset, which the sanitizers replace: redzones lie between the variables. */
+/* Avoids memset, which the sanitizers intercept, because there are redzones between the variables. */
 __attribute__((no_sanitize("address"), no_sanitize("undefined"))) void poison(char *begin, const char *end)
 {
 #ifdef __x86_64__
@@ -385,7 +384,7 @@ unsigned random_below(unsigned n)
     return (unsigned)((seed >> 33) % n);
 }
 
-/* 0, 1, ... n - 1 in the order asked for. */
+/* Fills the list with 0, 1, ... n - 1 in the selected order. */
 void make_order(unsigned *list, unsigned n)
 {
     for (unsigned i = 0; i < n; i++) list[i] = order == CUDASIM_DESCENDING ? n - 1 - i : i;
@@ -422,7 +421,7 @@ void after_return(thread *t)
     if (left && run.arrived == run.live) release_barrier();
 }
 
-/* Lets a thread go on until it waits or returns; false: a fault. */
+/* Runs a thread until it waits or returns; false: a fault. */
 bool thread_run(thread *t)
 {
     bool ended;
@@ -451,7 +450,7 @@ unsigned next_lane(unsigned ready)
     return ((unsigned)__builtin_ctz(turned) + turn) % WARP;
 }
 
-/* The places where the threads that are left wait, up to four of them. */
+/* Reports up to four places where the remaining threads wait. */
 void report_deadlock()
 {
     const thread *shown[4];
@@ -534,7 +533,7 @@ void threads_make(cudasim_shape grid, cudasim_shape block)
     run.n_warps = (i + WARP - 1) / WARP;
 }
 
-/* Blocks in order; the shuffled order is a walk in steps of a size prime to the number of blocks. */
+/* Runs the blocks in order. The shuffled order advances by a step coprime to the number of blocks. */
 bool blocks_run(cudasim_shape grid)
 {
     unsigned long long n = (unsigned long long)grid.x * grid.y * grid.z, at = 0, step = 1;
@@ -563,7 +562,7 @@ void abandon_all()
 {
     for (unsigned i = 0; i < run.n_threads; i++) {
         if (!threads[i].on) continue;
-        fiber_resume(threads[i].on); /* as far as fault_end, for the order at the end of the launch */
+        fiber_resume(threads[i].on); /* runs to fault_end, which orders it before the end of the launch */
         fiber_abandon(threads[i].on);
     }
 }
@@ -579,7 +578,7 @@ void read_environment()
     logged = getenv("CUDASIM_LOG") != nullptr;
 }
 
-/* Kernels of CUDASIM_MODULE take the place of those of the program that have their names. */
+/* Loads CUDASIM_MODULE, whose kernels replace those of the program with the same names. */
 void open_module()
 {
     static bool done;
@@ -593,7 +592,7 @@ void open_module()
 
 } // namespace
 
-/* ---- for the sanitizers: whose kernel they speak of ---- */
+/* ---- for the sanitizers: name the kernel in their reports ---- */
 
 extern "C" {
 
@@ -609,7 +608,7 @@ void __asan_on_error(void)
 {
     name_culprit();
 }
-/* A short history, since there are up to 2048 fibers: it suffices for the other side of a race. */
+/* Short history, because there are up to 2048 fibers; it suffices to show the other access of a race. */
 const char *__tsan_default_options(void);
 const char *__tsan_default_options(void)
 {
@@ -623,7 +622,7 @@ void __tsan_on_report(void *)
 
 } // extern "C"
 
-/* ---- for the host ---- */
+/* ---- host interface ---- */
 
 extern "C" {
 
@@ -657,8 +656,8 @@ size_t cudasim_argument_size(const cudasim_kernel *kernel, int argument)
     return kernel->sizes[argument];
 }
 
-/* The patchable instructions of a kernel begin at the last listed place before it; another function's would have
- * something else than one-byte nops in between. */
+/* The patchable instructions of a kernel start at the last listed place before it. If they belong to another function, there is
+ * something other than one-byte nops in between. */
 unsigned cudasim_max_threads(const cudasim_kernel *kernel)
 {
     auto function = static_cast<const unsigned char *>(kernel->function), begin = function;
@@ -703,7 +702,7 @@ const char *cudasim_check(const cudasim_kernel *kernel, cudasim_shape grid, cuda
 const char *cudasim_launch(const cudasim_kernel *kernel, cudasim_shape grid, cudasim_shape block,
                            void *const *arguments, size_t shared)
 {
-    /* ThreadSanitizer would look for races in malloc and free of memory whose users it knows nothing of. */
+    /* Static, because ThreadSanitizer would look for races between malloc or free and accesses that it cannot order. */
     static char dynamic[MOST_SHARED] __attribute__((aligned(128)));
     const char *refused = cudasim_check(kernel, grid, block, shared);
     if (refused) return refused;

@@ -1,11 +1,11 @@
-/* cudasim.h - the CUDA execution model on the processor, for kernels compiled as C++.
+/* cudasim.h - a CPU simulator of the CUDA execution model, for kernels compiled as C++.
  *
- * A .cu file that holds kernels only compiles unchanged with
+ * A .cu file that contains only kernels compiles unchanged with
  *     g++ -x c++ -std=c++17 -include tests/cuda/sim/cudasim.h -ffp-contract=off -fno-strict-aliasing
  *         -Wno-unknown-pragmas
- * (clang++ alike), NVIDIA's headers of vector and half types included. Every thread of a block runs on a fiber of
- * its own; barriers and warp operations are calls into cudasim.cc, where the model is explained. What a kernel
- * should not use (float atomics, __activemask, printf, __constant__) does not compile. */
+ * or clang++, including NVIDIA's headers of vector and half types. Each thread of a block runs on its own fiber; barriers and warp
+ * operations are calls into cudasim.cc, which documents the model. Features that kernels must not use (float atomics, __activemask,
+ * printf, __constant__) do not compile. */
 #ifndef CUDASIM_H
 #define CUDASIM_H
 
@@ -24,16 +24,16 @@
 
 #include "tests/cuda/sim/cudasim_host.h"
 
-/* ---- what a kernel is ---- */
+/* ---- kernels ---- */
 
-/* One of these for each AMPC_KERNEL, registered when its program or module starts. */
+/* One per AMPC_KERNEL, registered when its program or module starts. */
 struct cudasim_kernel {
     const char *name, *file;
     const void *function;
     void (*call)(void *const *arguments);
     int arguments;
     const size_t *sizes;
-    char *shared, *shared_end;           /* the static shared memory of its .cu file */
+    char *shared, *shared_end;           /* static shared memory of its .cu file */
     void *const *bounds, *const *bounds_end; /* see __launch_bounds__ */
     const cudasim_kernel *older;
 };
@@ -43,7 +43,7 @@ struct cudasim_thread {
     dim3 threads, blocks;
 };
 
-/* Where a kernel waits. `counter` tells two places on one line apart. */
+/* Where a kernel waits. `counter` distinguishes two calls on one line. */
 struct cudasim_site {
     const char *file, *what;
     int line, counter;
@@ -60,7 +60,7 @@ enum cudasim_shift { CUDASIM_INDEX, CUDASIM_UP, CUDASIM_DOWN, CUDASIM_XOR };
 extern "C" {
 void cudasim_register(cudasim_kernel *kernel);
 void cudasim_unregister(cudasim_kernel *kernel);
-/* The same for a thread from its start to its end, so the compiler may keep it. */
+/* const: the result does not change during a thread's life, so the compiler may cache it. */
 __attribute__((const)) const cudasim_thread *cudasim_self(void);
 int cudasim_barrier(cudasim_site site, int vote, int value);
 unsigned long long cudasim_meet(cudasim_site site, unsigned mask, int what, unsigned long long value, int source);
@@ -71,7 +71,7 @@ void cudasim_fence(void);
 __attribute__((noreturn)) void cudasim_trap(cudasim_site site);
 }
 
-/* ---- the words of the language ---- */
+/* ---- language keywords ---- */
 
 #undef __global__
 #undef __device__
@@ -88,12 +88,12 @@ __attribute__((noreturn)) void cudasim_trap(cudasim_site site);
 #define __host__
 #define __grid_constant__
 #define __forceinline__ inline __attribute__((always_inline))
-#define __noinline__ __attribute__((noinline)) /* not before the library's headers, which use the word */
+#define __noinline__ __attribute__((noinline)) /* only defined here because the library's headers use this word */
 #define __constant__ static_assert(false, "a kernel takes what it needs as arguments");
 #define __managed__ __constant__
 
-/* Static shared memory lies in a section, whose bounds are known: it is filled with 0xFF before every block. A program
- * of several .cu files gives each a section of its own. */
+/* Static shared memory is in a section with known bounds, which is filled with 0xFF before every block. A program with several .cu
+ * files uses a separate section for each. */
 #ifndef CUDASIM_SECTION
 #define CUDASIM_SECTION cudasim_shared
 #endif
@@ -103,8 +103,8 @@ __attribute__((noreturn)) void cudasim_trap(cudasim_site site);
 #define CUDASIM_JOIN(a, b) CUDASIM_JOIN_(a, b)
 #define __shared__ static __attribute__((section(CUDASIM_TEXT(CUDASIM_SECTION))))
 
-/* The bound becomes so many patchable instructions before the function, which never run; the compiler lists where
- * they begin, so the distance is the bound. sizeof folds what the attribute wants as a literal. */
+/* Emits `threads` patchable instructions before the function, which never run. The compiler lists their start, and the distance
+ * from there to the function is the bound. sizeof produces the literal that the attribute requires. */
 #define __launch_bounds__(threads, ...)                                                                      \
     __attribute__((patchable_function_entry(sizeof(char[threads]), sizeof(char[threads]))))
 
@@ -214,10 +214,10 @@ static inline T cudasim_reduce(cudasim_site site, int as_signed, int as_unsigned
     return (T)cudasim_meet(site, mask, std::is_signed_v<T> ? as_signed : as_unsigned, (unsigned)value, 0);
 }
 
-/* ---- atomics: integers only, since the order in which floats are added would show in the result ----
+/* ---- atomics: integers only, because the order of float additions would affect the result ----
  *
- * By themselves they order nothing else, as on the device: what one block wrote is seen by another when a
- * __threadfence stands between the writes and the atomic there, and between the atomic and the reads here. */
+ * As on the device, atomics alone do not order other accesses. For one block to see what another wrote, there must be a
+ * __threadfence between the writes and the atomic of the writer, and between the atomic and the reads of the reader. */
 
 template <typename T, typename F> static inline T cudasim_update(T *p, F f)
 {
@@ -227,7 +227,7 @@ template <typename T, typename F> static inline T cudasim_update(T *p, F f)
     while (!__atomic_compare_exchange_n(p, &old, f(old), false, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {}
     return old;
 }
-/* The type of the other argument is not deduced, as with CUDA's overloads: atomicAdd(&counter, 1). */
+/* Prevents deduction from the second argument, like CUDA's overloads: atomicAdd(&counter, 1). */
 template <typename T> struct cudasim_same {
     using type = T;
 };
@@ -252,7 +252,7 @@ static inline T atomicCAS(T *p, typename cudasim_same<T>::type expected, typenam
     return cudasim_update(p, [expected, v](T old) -> T { return old == expected ? v : old; });
 }
 #define __threadfence() cudasim_fence()
-#define __threadfence_block() ((void)0) /* orders a block, where barriers are asked for anyway */
+#define __threadfence_block() ((void)0) /* orders a block, for which our kernels use barriers */
 #define __threadfence_system() cudasim_fence()
 
 #define __trap() cudasim_trap(CUDASIM_SITE("__trap"))

@@ -1,7 +1,7 @@
-/* cudasim_math.h - the functions that CUDA has and a C++ library has not; part of cudasim.h.
+/* cudasim_math.h - functions that CUDA has and the C++ library lacks; part of cudasim.h.
  *
- * The fast forms (__expf, ...) are the exact ones here: tests compare with tolerances. glibc declares some of these
- * names itself, hence macros. */
+ * The fast variants (__expf, ...) are exact here, because tests compare with tolerances. They are macros, because glibc declares
+ * some of these names itself. */
 #ifndef CUDASIM_MATH_H
 #define CUDASIM_MATH_H
 
@@ -32,7 +32,7 @@ static inline float rsqrtf(float x)
 }
 static inline float __saturatef(float x)
 {
-    return x > 0.0f ? (x < 1.0f ? x : 1.0f) : 0.0f; /* NaN gives 0 */
+    return x > 0.0f ? (x < 1.0f ? x : 1.0f) : 0.0f; /* NaN becomes 0 */
 }
 static inline float normcdff(float x)
 {
@@ -61,7 +61,7 @@ CUDASIM_STORE(__stcg)
 CUDASIM_STORE(__stcs)
 CUDASIM_STORE(__stwt)
 
-/* Bits. */
+/* Bit manipulation. */
 template <typename To, typename From> static inline To cudasim_bits(From v)
 {
     static_assert(sizeof(To) == sizeof(From), "as many bits");
@@ -102,7 +102,7 @@ static inline unsigned __funnelshift_r(unsigned low, unsigned high, unsigned shi
     return (unsigned)(((unsigned long long)high << 32 | low) >> (shift & 31));
 }
 
-/* Conversions with a rounding mode; out of range saturates, NaN gives 0, as on the device. */
+/* Conversions with a rounding mode. As on the device, out-of-range values saturate and NaN becomes 0. */
 template <typename I> static inline I cudasim_to_integer(double v)
 {
     constexpr I lowest = std::is_signed_v<I> ? (I)((I)1 << (sizeof(I) * 8 - 1)) : (I)0;
@@ -126,7 +126,7 @@ static inline float __ll2float_rn(long long v) { return (float)v; }
 static inline float __ull2float_rn(unsigned long long v) { return (float)v; }
 static inline float __double2float_rn(double v) { return (float)v; }
 
-/* CUDA's min and max are global. NaN gives the other operand, as with fminf. */
+/* CUDA's min and max are global functions. If one operand is NaN, the result is the other, as in fminf. */
 template <typename A, typename B>
 static inline std::enable_if_t<std::is_arithmetic_v<A> && std::is_arithmetic_v<B>, std::common_type_t<A, B>> min(A a, B b)
 {

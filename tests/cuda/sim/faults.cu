@@ -1,9 +1,9 @@
-/* faults.cu - what test_sim.c runs: right kernels, and kernels with one fault each, named after it.
+/* faults.cu - kernels for test_sim.c: correct ones, and variants named after the single fault that they contain.
  *
- * A kernel and its faulty sibling share a body; the template argument says whether the fault is in. */
+ * A kernel and its faulty variant share a body whose template argument enables the fault. */
 #include "kernels/cuda/device.cuh"
 
-/* One kernel: its name, the most threads of a block, parameters, body. */
+/* Defines a kernel: name, maximum threads per block, parameters, body. */
 #define KERNEL(name, threads, ...)                                                                           \
     extern "C" __global__ void __launch_bounds__(threads) name(__VA_ARGS__);                                 \
     AMPC_KERNEL(name)                                                                                        \
@@ -11,7 +11,7 @@
 
 /* ---- barriers ---- */
 
-/* out[i] = in[n - 1 - i], n = blockDim.x, one segment a block. */
+/* out[i] = in[n - 1 - i], n = blockDim.x, one segment per block. */
 template <bool faulty> static __device__ void reverse_body(const float *in, float *out, float *buffer)
 {
     long long first = (long long)blockIdx.x * blockDim.x;
@@ -35,7 +35,7 @@ KERNEL(reverse_dynamic, 1024, const float *in, float *out)
     reverse_body<false>(in, out, buffer);
 }
 
-/* out[i] = sum of the block's in + maximum of the block's in, twice through the same slots. */
+/* out[i] = sum of the block's in + maximum of the block's in, using the same slots twice. */
 template <bool faulty> static __device__ void sums_body(const float *in, float *out, float *slots)
 {
     long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x;
@@ -44,7 +44,7 @@ template <bool faulty> static __device__ void sums_body(const float *in, float *
     if (lane == 0) slots[warp] = v;
     __syncthreads();
     float sum = warp_sum(lane < warps ? slots[lane] : 0.0f);
-    if (!faulty) __syncthreads(); /* the slots are used again */
+    if (!faulty) __syncthreads(); /* the slots are reused */
     out[i] = sum + block_max(in[i], slots);
 }
 KERNEL(sums, 1024, const float *in, float *out)
@@ -126,7 +126,7 @@ KERNEL(wrong_width, 1024, const float *in, float *out)
 
 /* ---- memory ---- */
 
-/* Out of the compiler's sight, as far as UBSan goes: what is left is AddressSanitizer's. */
+/* Hides the access from the compiler and UBSan, so that AddressSanitizer has to find the fault. */
 static __device__ __attribute__((noipa)) float element(const float *p, unsigned i) { return p[i]; }
 KERNEL(shared_one_too_far, 1024, const float *in, float *out)
 {
@@ -157,7 +157,7 @@ KERNEL(misaligned, 1024, const float *in, float *out)
 KERNEL(shared_unwritten, 1024, const float *in, float *out)
 {
     __shared__ float buffer[1024];
-    if (threadIdx.x || blockIdx.x % 2) buffer[threadIdx.x] = in[grid_first()]; /* the block before wrote it */
+    if (threadIdx.x || blockIdx.x % 2) buffer[threadIdx.x] = in[grid_first()]; /* the previous block wrote it */
     __syncthreads();
     out[grid_first()] = buffer[threadIdx.x];
 }
@@ -177,7 +177,7 @@ KERNEL(all_write_one, 1024, const float *in, float *out)
     if (in[grid_first()] > -1) out[0] = 1;
 }
 
-/* The block that is last to count itself adds up what all wrote: fences on both sides of the counter. */
+/* The last block to count itself adds up the results of all blocks; this needs fences on both sides of the counter. */
 template <bool before, bool after>
 static __device__ void last_block_body(const float *in, float *parts, int *counter, float *total, float *slots)
 {
@@ -204,9 +204,9 @@ LAST_BLOCK(last_block, true, true)
 LAST_BLOCK(last_block_without_release, false, true)
 LAST_BLOCK(last_block_without_acquire, true, false)
 
-/* ---- what the model promises ---- */
+/* ---- properties of the model ---- */
 
-/* out[i] += everything that tells one thread from another, and all kinds of arguments. */
+/* out[i] += all kinds of arguments; covers all thread and block indices. */
 struct parcel {
     long long a;
     short b;
@@ -220,7 +220,7 @@ KERNEL(indices, 1024, unsigned *out, parcel p, double d, short s)
     out[i] += (unsigned)p.a + (unsigned)p.b + p.c + (unsigned)d + (unsigned)s;
 }
 
-/* Sixteen results of a lane, in the order of test_sim.c. */
+/* Computes sixteen results per lane, in the order of test_sim.c. */
 KERNEL(lanes, 32, int *out)
 {
     int lane = (int)threadIdx.x, *mine = out + lane * 16;
@@ -242,7 +242,7 @@ KERNEL(lanes, 32, int *out)
     mine[15] = (int)(__shfl_xor_sync(WHOLE_WARP, (double)lane + 0.5, 1) * 2) + (int)__shfl_xor_sync(WHOLE_WARP, lane * 1ll, 2);
 }
 
-/* Votes of the block; the sum of all votes of thread 0 goes to out[blockIdx.x]. */
+/* Votes across the block; thread 0 stores the sum of all votes in out[blockIdx.x]. */
 KERNEL(votes, 1024, int *out)
 {
     int i = (int)threadIdx.x, n = (int)blockDim.x;

@@ -1,8 +1,8 @@
-/* fiber.cc - see fiber.h. The switch is fifteen instructions on x86-64 (about 5 ns); elsewhere, or with
- * CUDASIM_UCONTEXT, swapcontext does it (about 250 ns, two system calls).
+/* fiber.cc - see fiber.h. Switching needs fifteen instructions on x86-64 (about 5 ns); on other CPUs, or with CUDASIM_UCONTEXT,
+ * swapcontext is used (about 250 ns, two system calls).
  *
- * This file is compiled without ThreadSanitizer in every build: the sanitizers' functions are weak, so one object
- * serves programs with and without them. */
+ * This file is compiled without ThreadSanitizer in every build. The sanitizers' functions are weak, so one object serves programs
+ * with and without them. */
 #include "tests/cuda/sim/fiber.h"
 
 #include <cstdint>
@@ -34,7 +34,7 @@ enum { STACK = 256 << 10, PAGE = 4096, LINE = 64, TSAN_WITHOUT_ORDER = 1 };
 
 #if defined(__x86_64__) && !defined(CUDASIM_UCONTEXT)
 typedef void *context;
-/* Pushes what a callee keeps, stores the stack pointer, and takes everything from the other stack. */
+/* Pushes callee-saved registers, stores the stack pointer, switches stacks and pops the other fiber's registers. */
 extern "C" void cudasim_switch(context *from, context to);
 __asm__(".text\n.globl cudasim_switch\n.hidden cudasim_switch\n.type cudasim_switch, @function\n"
         "cudasim_switch:\n"
@@ -44,7 +44,7 @@ __asm__(".text\n.globl cudasim_switch\n.hidden cudasim_switch\n.type cudasim_swi
         ".size cudasim_switch, .-cudasim_switch\n");
 static void context_make(context *c, char *top, void (*entry)())
 {
-    /* On entry to a function the stack is 8 beyond a multiple of 16; a return address of 0 ends backtraces. */
+    /* On function entry the stack pointer is 8 modulo 16; a return address of 0 ends backtraces. */
     auto words = reinterpret_cast<void **>(top) - 2;
     words[1] = nullptr;
     words[0] = reinterpret_cast<void *>(entry);
@@ -74,9 +74,9 @@ static void context_switch(context *from, context *to)
 struct fiber {
     context saved;
     char *stack;      /* STACK bytes above a guard page */
-    unsigned shift;   /* of the stack's top, or all tops share their cache sets */
+    unsigned shift;   /* of the top of the stack; otherwise all tops would share cache sets */
     void *tsan;
-    void *fake_stack; /* AddressSanitizer's, while the fiber is left */
+    void *fake_stack; /* of AddressSanitizer, while the fiber is suspended */
     void (*body)(void *);
     void *argument;
     bool ended;
@@ -87,7 +87,7 @@ static fiber fibers[FIBER_SETS * FIBERS];
 static fiber *free_fibers, *current;
 static unsigned made, set_in_use;
 
-/* Whoever runs fibers. */
+/* The thread that runs the fibers. */
 static struct {
     context saved;
     void *tsan, *fake_stack;
@@ -215,7 +215,7 @@ void fiber_abandon(fiber *f)
     fiber_free(f);
 }
 
-/* ---- order and memory for ThreadSanitizer ---- */
+/* ---- ordering and memory for ThreadSanitizer ---- */
 
 void order_release(void *token)
 {
@@ -226,7 +226,7 @@ void order_acquire(void *token)
     if (watched_by_tsan()) __tsan_acquire(token);
 }
 
-/* The interface for managed heaps is the one that forgets what was done to a range without looking for races. */
+/* Uses the interface for managed heaps, the only one that clears the history of a range without checking for races. */
 void memory_is_new(void *memory, unsigned long bytes)
 {
     static bool known;
