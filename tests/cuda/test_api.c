@@ -1,5 +1,5 @@
-/* test_api.c - the table of CUDA functions: what it says where there is no CUDA, where libraries are found, and that no
- * program of ours needs one or opens one unasked. */
+/* test_api.c - the table of CUDA functions: errors on machines without CUDA, the search for libraries, and that our programs
+ * neither need nor load a library unless asked to. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -51,13 +51,13 @@ static void drivers(void **state)
         assert_int_equal(cuda_error_is_absence((cudaError_t)rows[i].error), rows[i].absent);
     }
     double_driver(0);
-    assert_int_equal(cuda_api_open(CUDA_RT, error, sizeof error), AMPC_OK); /* a failure is not remembered */
+    assert_int_equal(cuda_api_open(CUDA_RT, error, sizeof error), AMPC_OK); /* failures are not cached */
     assert_int_equal(cuda_api_open(CUDA_RT, error, sizeof error), AMPC_OK);
 }
 
 /* ---- other libraries ------------------------------------------------------------------------- */
 
-static const char *lacking; /* a function, or NULL */
+static const char *lacking; /* a function that the library lacks, or NULL */
 static int version;
 
 static cudaError_t runtime_version(int *out)
@@ -116,7 +116,7 @@ static void odd_libraries(void **state)
 
 /* ---- searching ------------------------------------------------------------------------------- */
 
-/* The folder of the installed runtime; false where there is none. */
+/* Finds the folder of the installed runtime; false if there is none. */
 static bool find_runtime(char *folder)
 {
     char reason[512];
@@ -129,7 +129,7 @@ static bool find_runtime(char *folder)
     return true;
 }
 
-/* In a process of its own: sets a variable, opens the runtime; whether it came from the path. */
+/* In a child process, sets a variable and opens the runtime; returns whether it was loaded from `path`. */
 static bool opens_from(const char *variable, const char *value, const char *path)
 {
     int status = 0;
@@ -155,7 +155,7 @@ static void make_folders(char *path)
     }
 }
 
-/* A link to the real library in a layout below `root`. */
+/* Creates a link to the real library in a folder structure below `root`. */
 static void plant(const char *root, const char *folder, const char *real, char *path, size_t size)
 {
     char file[64], target[PATH_MAX + 128];
@@ -202,7 +202,7 @@ static void bad_files_are_named(void **state)
     fclose(f);
     setenv("AMPC_CUDA_PATH", folder, 1);
     void *handle = cuda_system.open(CUDA_RT, error, sizeof error);
-    if (!handle && !strstr(error, path)) fail_msg("%s", error); /* else the next place has a good one */
+    if (!handle && !strstr(error, path)) fail_msg("%s", error); /* otherwise, a later location had a usable library */
     unsetenv("AMPC_CUDA_PATH");
     unlink(path);
     rmdir(folder);
@@ -210,7 +210,7 @@ static void bad_files_are_named(void **state)
 
 /* ---- programs -------------------------------------------------------------------------------- */
 
-/* Runs a shell command; its exit code, with its output in `output`. */
+/* Runs a shell command and stores its output in `output`; returns its exit code. */
 static int shell(const char *command, char *output, size_t size)
 {
     FILE *pipe = popen(command, "r");
@@ -236,7 +236,7 @@ static void nothing_is_needed(void **state)
         if (strstr(output, names[i])) fail_msg("%s", output);
 }
 
-/* The tool on an MLP; the loader's own log names each library that is opened. */
+/* Runs the tool on an MLP; the loader's debug log shows each library that is opened. */
 static void the_processor_opens_nothing(void **state)
 {
     char *output = malloc(1 << 20);

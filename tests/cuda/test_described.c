@@ -1,5 +1,5 @@
-/* test_described.c - plans for a GPU that is only described: real cuDNN, no driver, no device; the product itself, not a
- * program with the doubles inside. */
+/* test_described.c - plans for a described GPU: the product itself with the real cuDNN and without driver or device, not a program
+ * with the doubles. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -21,14 +21,14 @@
 #define QUOTED(number) #number
 #define TEXT(number) QUOTED(number)
 #define TRAINS " --loss=ce --optimizer=momentum"
-/* In an address space of so many KiB; AddressSanitizer needs terabytes of it. */
+/* Limits the address space to this many KiB; not with AddressSanitizer, which needs terabytes. */
 #ifdef __SANITIZE_ADDRESS__
 #define WITHIN(kib) ""
 #else
 #define WITHIN(kib) "ulimit -v " #kib "; "
 #endif
 
-/* Standard output of a command (malloc'ed), which must end with `status`. */
+/* Returns the standard output of a command (malloc'ed), which must exit with `status`. */
 static char *shell(const char *command, int status)
 {
     FILE *pipe = popen(command, "r");
@@ -56,7 +56,7 @@ static void need(cuda_library library)
     skip();
 }
 
-/* The double imitates the device of the same file: both give the same plan, engines and workspace included. */
+/* The double imitates the device of the same file, so both must yield the same plan, including engines and workspace. */
 static void as_for_a_device(void **state)
 {
     (void)state;
@@ -70,8 +70,8 @@ static void as_for_a_device(void **state)
     free(there);
 }
 
-/* f16 x f16 -> f32 has no engine but those that compile at run time. They are planned without compiling, and do not go
- * through copies in f32, which take as much workspace as the operands twice. */
+/* For f16 x f16 -> f32, all engines compile at run time. They must be planned without compiling, and without falling back to f32
+ * copies, which would need a workspace of twice the operands. */
 static void engines_that_compile_are_planned(void **state)
 {
     (void)state;
@@ -89,7 +89,7 @@ static void engines_that_compile_are_planned(void **state)
     remove("described.ir");
 }
 
-/* An arena of more than 8 GB in an address space of 2 GB. */
+/* Plans an arena of more than 8 GB in an address space of 2 GB. */
 static void nothing_is_allocated(void **state)
 {
     (void)state;
@@ -100,7 +100,7 @@ static void nothing_is_allocated(void **state)
     free(text);
 }
 
-/* Products need none of the libraries. */
+/* Matmuls need none of the libraries. */
 static void products_open_no_library(void **state)
 {
     (void)state;
@@ -111,7 +111,7 @@ static void products_open_no_library(void **state)
     free(opened);
 }
 
-/* Convolutions need cuDNN: without a usable one the reason is one line, and the code that of a missing device. */
+/* Convolutions need cuDNN. Without a usable one, the error is a single line and the exit code that of a missing device. */
 static void a_missing_library_is_named(void **state)
 {
     (void)state;
@@ -123,7 +123,7 @@ static void a_missing_library_is_named(void **state)
     free(shell("rm -r described.lib", 0));
 }
 
-/* Neither plans of cuDNN nor kernels. */
+/* Neither cuDNN plans nor kernels are cached. */
 static void nothing_is_cached(void **state)
 {
     (void)state;
@@ -132,7 +132,7 @@ static void nothing_is_cached(void **state)
                " --batch=64 -q --device=" H200 " && rmdir described.cache", 0));
 }
 
-/* The description must be that of a device: cuDNN is given it as it is. */
+/* cuDNN receives the description unchanged, so it has to describe a valid device. */
 static void a_description_is_checked(void **state)
 {
     (void)state;

@@ -1,8 +1,8 @@
-/* test_dnn.c - what the libraries plan: convolutions of well-known networks have engines for sm_90 in every type and
- * layout, the layout reaches them, plans are made once, slow ones once for all processes, races are run once, and every
- * call that fails is reported.
+/* test_dnn.c - plans of the libraries: convolutions of well-known networks have engines for sm_90 in every type and layout; the
+ * requested layout is passed on; plans are created once, and slow ones once for all processes; races run once; every failing call
+ * is reported.
  *
- * The plans are those of the installed cuDNN for the recorded device; the numeric rows are in tests/ops. */
+ * The plans are those of the installed cuDNN for the recorded device; numeric tests are in tests/ops. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -37,7 +37,7 @@ static void close_context(void)
     cuda_context_close(&ctx);
 }
 
-/* ---- one call of a kernel -------------------------------------------------------------------- */
+/* ---- a kernel call ------------------------------------------------------------------------------ */
 
 typedef struct call {
     k_args args;
@@ -55,7 +55,7 @@ static void call_begin(call *c, ir_op op, int n_in, int n_out)
     c->args.attr = c->attr;
 }
 
-/* A view that is wanted; its memory is nowhere. */
+/* A wanted view with a placeholder address. */
 static k_view view(ir_dtype t, int rank, const int64_t *dims)
 {
     k_view v = {.data = (void *)ALIGNMENT, .dtype = t, .rank = rank};
@@ -107,7 +107,7 @@ static const window_row windows[] = {
 };
 enum { N_WINDOWS = sizeof windows / sizeof *windows };
 
-/* The convolution of a row, or one of its gradients. */
+/* Sets up the convolution of a row, or one of its gradients. */
 static void call_convolution(call *c, ir_op op, const window_row *r, ir_dtype in, ir_dtype out)
 {
     int64_t x[5] = {r->n, r->channels}, w[5] = {r->filters, r->channels / r->group}, y[5] = {r->n, r->filters};
@@ -143,7 +143,7 @@ static void call_convolution(call *c, ir_op op, const window_row *r, ir_dtype in
 #undef LISTS
 }
 
-/* All its operands and results that have channels. */
+/* Makes all images and filters of the call NHWC. */
 static void call_channels_last(call *c)
 {
     for (int i = 0; i < c->args.n_in; i++) c->in[i].channels_last = c->in[i].rank >= 3;
@@ -153,20 +153,20 @@ static void call_channels_last(call *c)
 static const ir_op convolutions[] = {IR_OP_conv, IR_OP_conv_grad_input, IR_OP_conv_grad_weight};
 static const ir_dtype types[] = {IR_f32, IR_f16, IR_bf16};
 
-/* Prepares a convolution whose engine must take its operands and its result as they are, with no kernel of ours beside
- * it; the engines that there are. */
+/* Prepares a convolution whose engine must accept operands and result unchanged, without helper kernels of ours. Returns the number
+ * of engines. */
 static int engines_for(call *c, const char *from)
 {
     double_mark();
     if (call_prepare(c) != AMPC_OK || double_count("cudaLibraryGetKernel") != 0)
         fail_msg("%s, %s in %s, channels %s: %s", from, ir_op_get(c->args.op)->name, ir_dtype_name(c->in[0].dtype),
                  c->in[0].channels_last ? "last" : "first", error);
-    const int engines = dnn_plan_engines(cuda_of(&ctx)->dnn_plans); /* the newest */
+    const int engines = dnn_plan_engines(cuda_of(&ctx)->dnn_plans); /* the newest plan */
     call_release(c);
     return engines;
 }
 
-/* Prepares the three ops of a row in each type; the least number of engines, and the bytes of workspace. */
+/* Prepares the three ops of a row in each type; stores the smallest number of engines and the workspace sizes. */
 static void find_engines(const window_row *r, bool channels_last, int least[3], size_t workspace[3][3])
 {
     for (int t = 0; t < 3; t++) {
@@ -182,7 +182,7 @@ static void find_engines(const window_row *r, bool channels_last, int least[3], 
     }
 }
 
-/* Rows for which tensor cores read images as they lie, channels last; channels first they are turned in workspace. */
+/* Rows for which tensor cores read NHWC images directly, while NCHW images are transposed in workspace. */
 static bool whole_vectors(const window_row *r)
 {
     return r->spatial == 2 && r->group == 1 && r->channels % 8 == 0 && r->filters % 8 == 0;
@@ -216,7 +216,7 @@ static void networks_have_engines(void **state)
     close_context();
 }
 
-/* A result in f32 of operands in fewer bits: no kernel of ours is needed beside the convolution. */
+/* An f32 result of low operands needs no helper kernels. */
 static void channels_last_widens_the_result(void **state)
 {
     (void)state;
@@ -231,12 +231,12 @@ static void channels_last_widens_the_result(void **state)
     close_context();
 }
 
-/* Why plans make weight gradients in the type of their operands (runtime/plan/fuse_unscaling.c). */
+/* Why plans compute weight gradients in the type of their operands (runtime/plan/fuse_unscaling.c). */
 static void low_gradients_have_more_engines(void **state)
 {
     (void)state;
     open_context(false);
-    for (int i = 2; i <= 4; i += 2) { /* the stem, a convolution of 3x3 */
+    for (int i = 2; i <= 4; i += 2) { /* the stem, and a 3x3 convolution */
         int engines[2];
         size_t workspace[2];
         for (int wide = 0; wide < 2; wide++) {
@@ -294,7 +294,7 @@ static void f64_is_refused(void **state)
     close_context();
 }
 
-/* Channels last, results of another type need no cast beside the convolution. */
+/* In NHWC, results of another type need no separate cast. */
 static const dnn_plan *plan_channels_last(conv_kind kind)
 {
     enum { CHANNELS = 8, SIDE = 5, KERNEL = 3 };
@@ -316,7 +316,7 @@ static const dnn_plan *plan_channels_last(conv_kind kind)
     return plan;
 }
 
-/* The forward plan on elements that are all the same number; every position counts the elements under its window. */
+/* Runs the forward plan with all elements equal; each result counts the elements in its window. */
 static void channels_last_may_change_the_type(void **state)
 {
     enum { CHANNELS = 8, SIDE = 5, COUNT = CHANNELS * SIDE * SIDE, HOLDS = 4096, BYTE = 0x3c };
@@ -347,9 +347,9 @@ static void channels_last_may_change_the_type(void **state)
     close_context();
 }
 
-/* ---- other ways ------------------------------------------------------------------------------ */
+/* ---- fallbacks ---------------------------------------------------------------------------------- */
 
-/* The view's memory on the device, full of eighths: sums of their products are exact. */
+/* Allocates the view's memory on the device and fills it with eighths, so that sums of products are exact. */
 static void *upload(const k_view *v)
 {
     cudaStream_t stream = cuda_of(&ctx)->stream;
@@ -365,7 +365,7 @@ static void *upload(const k_view *v)
     return device;
 }
 
-/* Runs what is prepared; the result. */
+/* Runs a prepared call and returns its result. */
 static char *call_run(call *c)
 {
     cudaStream_t stream = cuda_of(&ctx)->stream;
@@ -386,8 +386,8 @@ static char *call_run(call *c)
     return copy;
 }
 
-/* The result, channels last, where the call number `failing` of its preparation fails; NULL where that is fatal.
- * *by_kernels: kernels of ours turn or cast. */
+/* Returns the NHWC result if call number `failing` of the preparation fails; NULL if that is an error. *by_kernels: whether our
+ * kernels transposed or cast. */
 static char *result_when(long failing, ir_op op, const window_row *r, ir_dtype out, size_t *bytes, bool *by_kernels)
 {
     call c;
@@ -409,8 +409,7 @@ static char *result_when(long failing, ir_op op, const window_row *r, ir_dtype o
     return result;
 }
 
-/* Where cuDNN does not know the first graph, the call goes another way to the same bits: turned or, where the type
- * changes, cast. */
+/* If cuDNN rejects the first graph, a fallback must yield the same bits, by transposing or, if the type changes, by casting. */
 static void expect_another_way(ir_op op, const window_row *r, ir_dtype out)
 {
     size_t bytes;
@@ -453,7 +452,7 @@ static int remove_entry(const char *path, const struct stat *s, int kind, struct
     return remove(path);
 }
 
-/* Where nothing is kept. */
+/* Makes the cache unusable. */
 static int no_cache(void **state)
 {
     (void)state;
@@ -482,7 +481,7 @@ static void call_matmul(call *c, const int64_t *a, const int64_t *b, const int64
     c->out[0] = view(IR_f16, 2, y);
 }
 
-/* Prepares a product and a convolution in a new context; the number of times that anything was timed. */
+/* Prepares a matmul and a convolution in a new context; returns how often anything was timed. */
 static long races(bool tune)
 {
     call product, windowed;
@@ -526,7 +525,7 @@ static void races_are_run_once(void **state)
     assert_int_equal(races(false), 0);
 }
 
-/* The engines that plans were made of, in this order; whether they compile their kernel. */
+/* The engines of created plans, in order, and whether they compile their kernel. */
 static struct {
     int64_t engine;
     bool compiles;
@@ -560,7 +559,7 @@ static cudnnStatus_t watch_plans(cudnnBackendDescriptor_t d, cudnnBackendAttribu
     return set_attribute(d, name, type, count, values);
 }
 
-/* No engine races a second time before all have, and those that compile come last. */
+/* No engine races twice before all have raced once, and engines that compile come last. */
 static void distinct_engines_race_first(void **state)
 {
     static const window_row small = {"small", 2, 2, 16, 16, 1, {8, 8}, {3, 3}, 1, 1, 1, 1};
@@ -594,7 +593,7 @@ static void distinct_engines_race_first(void **state)
     assert_true(distinct > 3 * 3);
 }
 
-/* A choice made in another order of candidates is another entry. */
+/* A choice made with another order of candidates is a separate entry. */
 static void choices_know_the_order(void **state)
 {
     (void)state;
@@ -609,7 +608,7 @@ static void choices_know_the_order(void **state)
     assert_true(races(true) > 0);
 }
 
-/* A product that also sums an operand is another race than the product alone. */
+/* A matmul that also sums an operand is a different race from the plain matmul. */
 static void races_know_the_epilogue(void **state)
 {
     call product;
@@ -639,7 +638,7 @@ static void a_damaged_cache_is_no_cache(void **state)
     assert_int_equal(races(true), 0);
 }
 
-/* A number that no candidate has any more is as good as none. */
+/* A cached number without a candidate is ignored. */
 static void a_stale_choice_is_measured_again(void **state)
 {
     char text[4096];
@@ -659,7 +658,7 @@ static void a_cache_that_cannot_be_written_is_done_without(void **state)
     assert_true(races(true) > 0);
 }
 
-/* A race that finds no memory is none. */
+/* Without memory there is no race. */
 static void no_memory_no_race(void **state)
 {
     (void)state;
@@ -675,17 +674,17 @@ static void no_memory_no_race(void **state)
     double_memory((size_t)1 << 30);
 }
 
-/* ---- kept plans ------------------------------------------------------------------------------ */
+/* ---- cached plans ------------------------------------------------------------------------------- */
 
-/* Prepared and run in a context of its own: what it came from, and to. */
+/* The result of a preparation and run in a new context. */
 typedef struct outcome {
-    long made, read; /* plans: by engines, from disk */
-    long calls;      /* of the preparation */
+    long made, read; /* plans created by engines, and plans read from disk */
+    long calls;      /* in the preparation */
     size_t workspace, bytes;
     char *result;
 } outcome;
 
-/* Engines compile its gradient. */
+/* Its gradient uses an engine that compiles. */
 static const window_row compiled = {"compiled", 2, 2, 8, 16, 1, {6, 5}, {3, 3}, 1, 1, 1, 1};
 
 static outcome gradient(bool tune, ir_dtype in)
@@ -707,7 +706,8 @@ static outcome gradient(bool tune, ir_dtype in)
     return o;
 }
 
-/* A gradient in f16, made by engines or read, with the result of `want` (NULL: of whatever it is), which it becomes. */
+/* Computes a gradient in f16, expecting its plan to be made by engines or read from disk. The result must equal `want`, or becomes
+ * `want` if that is NULL. */
 static void expect_gradient(bool tune, bool made, bool read, outcome *want)
 {
     outcome o = gradient(tune, IR_f16);
@@ -732,7 +732,7 @@ static void slow_plans_are_kept(void **state)
     free(first.result);
 }
 
-/* The one kept plan. */
+/* Finds the only cached plan. */
 static void find_kept(char *path, size_t size)
 {
     char pattern[128];
@@ -745,13 +745,13 @@ static void find_kept(char *path, size_t size)
     globfree(&found);
 }
 
-/* Seals another text under the key of the kept plan. */
+/* Replaces the cached plan's text, with a valid seal. */
 static void replace_kept(const char *path, const char *text)
 {
     cuda_cache_key key = {.name = strtoull(strrchr(path, '-') + 1, NULL, 16)};
     FILE *f = fopen(path, "rb");
     assert_non_null(f);
-    assert_int_equal(fseek(f, 16, SEEK_SET), 0); /* behind the magic */
+    assert_int_equal(fseek(f, 16, SEEK_SET), 0); /* after the magic */
     assert_int_equal(fread(&key.inside, sizeof key.inside, 1, f), 1);
     fclose(f);
     size_t bytes;
@@ -776,7 +776,7 @@ static size_t other_version(void) { return CUDNN_VERSION + 1; }
 
 static void what_does_not_fit_is_no_plan(void **state)
 {
-    static const long damaged[] = {3, 20, 30, 900}; /* magic, key, size, text */
+    static const long damaged[] = {3, 20, 30, 900}; /* offsets in magic, key, size and text */
     outcome first = {.result = NULL};
     char path[256];
     (void)state;
@@ -788,7 +788,7 @@ static void what_does_not_fit_is_no_plan(void **state)
     }
     assert_int_equal(truncate(path, 5000), 0);
     expect_gradient(false, true, false, &first);
-    replace_kept(path, "{\"cudnnVersion\": 1}"); /* cuDNN refuses it */
+    replace_kept(path, "{\"cudnnVersion\": 1}"); /* cuDNN rejects it */
     expect_gradient(false, true, true, &first);
     expect_gradient(false, false, true, &first);
     size_t (*version)(void) = cuda.cudnnGetVersion;
@@ -799,7 +799,7 @@ static void what_does_not_fit_is_no_plan(void **state)
     free(first.result);
 }
 
-/* Whatever fails while the plan is read, there is an error or the same result. */
+/* Whatever fails while a plan is read, there is an error or the same result. */
 static void reading_a_plan_may_fail(void **state)
 {
     outcome first = {.result = NULL};
@@ -819,11 +819,12 @@ static void reading_a_plan_may_fail(void **state)
         same += result != NULL;
         free(result);
     }
-    assert_true(same >= 5); /* to make the descriptor, set it twice, finish it, ask it */
+    assert_true(same >= 5); /* create the descriptor, set it twice, finalise it, query it */
     free(first.result);
 }
 
-/* Who races keeps the winner, who does not the first: two files. A choice that changes has another plan. */
+/* A context that tunes caches the winner's plan, others that of the first candidate: two files. A different choice has a different
+ * plan. */
 static void the_kept_plan_is_the_chosen_one(void **state)
 {
     outcome tuned = {.result = NULL}, plain = {.result = NULL};
@@ -844,7 +845,7 @@ static void the_kept_plan_is_the_chosen_one(void **state)
 
 /* ---- failures -------------------------------------------------------------------------------- */
 
-/* Opens, prepares, closes; the status of the first that failed. */
+/* Opens, prepares, closes; returns the first error. */
 static ampc_status attempt(ir_op op, bool tune)
 {
     call c;
@@ -861,7 +862,7 @@ static ampc_status attempt(ir_op op, bool tune)
     return status;
 }
 
-/* Each call in turn fails: an error with a reason, or it did not matter; nothing is left behind. */
+/* Makes each call fail in turn: there must be an error with a message, or no effect, and never a leak. */
 static void fail_each_call(ir_op op)
 {
     char left[256];

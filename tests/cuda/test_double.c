@@ -1,5 +1,5 @@
-/* test_double.c - the double of the CUDA runtime: a correct program is correct however late the device is, each of its
- * faulty variants is caught, every call may fail, and the documented errors of captures come back. */
+/* test_double.c - the double of the CUDA runtime: a correct program is correct however slow the device is, each of its faulty
+ * variants is detected, every call can be made to fail, and the documented capture errors are returned. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -32,14 +32,14 @@ static int setup(void **state)
     return status;
 }
 
-/* Runs a function in a process of its own; whether that ended well. */
+/* Runs a function in a child process; returns whether it exited normally. */
 static bool survives(void (*run)(void))
 {
     int status = 0;
     fflush(NULL);
     pid_t child = fork();
     if (child == 0) {
-        signal(SIGSEGV, SIG_DFL); /* not the test framework's */
+        signal(SIGSEGV, SIG_DFL); /* replaces the test framework's handler */
         signal(SIGABRT, SIG_DFL);
         if (!freopen("/dev/null", "w", stderr)) _exit(9);
         run();
@@ -51,17 +51,17 @@ static bool survives(void (*run)(void))
 
 /* ---- a program ------------------------------------------------------------------------------- */
 
-/* x = 1, 2, ...; three times x = 2 x + 1 from a graph; read back on a second stream. */
+/* x = 1, 2, ...; computes x = 2 x + 1 three times from a graph and reads it back on a second stream. */
 typedef struct program {
-    bool no_wait, no_sync, read_device, allocate; /* its faults */
+    bool no_wait, no_sync, read_device, allocate; /* faults to inject */
     cudaStream_t work, back;
     cudaEvent_t ready;
     cudaLibrary_t library;
     cudaKernel_t scale;
     cudaGraph_t graph;
     cudaGraphExec_t exec;
-    float *x, *device, *result; /* pinned, on the device, pinned */
-    long wrong;                 /* values */
+    float *x, *device, *result; /* x and result are pinned, device is on the device */
+    long wrong;                 /* number of wrong values */
 } program;
 
 #define TRY(call)                                                                                                      \
@@ -168,7 +168,7 @@ static void right_in_every_mode(void **state)
     }
 }
 
-/* How many of the modes show the fault. */
+/* Number of modes in which the fault shows. */
 static int modes_that_catch(const program *faulty)
 {
     int caught = 0;
@@ -185,7 +185,7 @@ static int modes_that_catch(const program *faulty)
 static void missing_wait_is_caught(void **state)
 {
     (void)state;
-    assert_true(modes_that_catch(&(program){.no_wait = true}) >= 4); /* all but eager, and seeds with luck */
+    assert_true(modes_that_catch(&(program){.no_wait = true}) >= 4); /* all but eager mode, and lucky seeds */
 }
 
 static void missing_synchronisation_is_caught(void **state)
@@ -215,7 +215,7 @@ static void allocation_while_capturing_is_caught(void **state)
     expect_nothing_left();
 }
 
-/* A call that gives something back has done so when it fails, so that nothing is left in any case. */
+/* A call that releases something does so even if it fails, so there is never a leak. */
 static void every_call_may_fail(void **state)
 {
     (void)state;
@@ -247,7 +247,7 @@ static void every_operation_may_fault(void **state)
             double_fault(n);
             assert_int_equal(run_program(&p), cudaErrorLaunchFailure);
             assert_int_equal(cuda.cudaGetLastError(), cudaErrorLaunchFailure);
-            assert_int_equal(cuda.cudaGetLastError(), cudaErrorLaunchFailure); /* it stays */
+            assert_int_equal(cuda.cudaGetLastError(), cudaErrorLaunchFailure); /* the fault is sticky */
             expect_nothing_left();
         }
 }
@@ -330,9 +330,9 @@ static void memory_is_poisoned_and_limited(void **state)
     must(cuda.cudaFree(p));
     must(cuda.cudaMalloc(&q, 100));
     assert_int_equal((uintptr_t)q % 256, 0);
-    assert_int_equal((uintptr_t)q % 512, 256); /* no more than promised */
+    assert_int_equal((uintptr_t)q % 512, 256); /* no more alignment than CUDA guarantees */
     assert_int_equal(cuda.cudaFree((char *)q + 8), cudaErrorInvalidValue);
-    assert_int_equal(cuda.cudaFree(p), cudaErrorInvalidValue); /* twice */
+    assert_int_equal(cuda.cudaFree(p), cudaErrorInvalidValue); /* double free */
 }
 
 static void copies_are_checked(void **state)
@@ -364,7 +364,7 @@ static void what_is_read_when(void **state)
     assert_true(first_of(&f, f.x) == 1);
     f.host[0] = 3;
     must(cuda.cudaMemcpyAsync(f.y, f.host, BYTES, cudaMemcpyHostToDevice, f.a));
-    f.host[0] = 4; /* is read when it runs */
+    f.host[0] = 4; /* is read when the copy runs */
     assert_true(first_of(&f, f.y) == 4);
     float factor = 2, *x = f.x, term = 0;
     long long n = COUNT;
@@ -386,7 +386,7 @@ static void launches_are_checked(void **state)
     const void *scale = (const void *)f.scale;
     cudaKernel_t none = NULL;
     assert_int_equal(cuda.cudaLaunchKernel(scale, (dim3){1, 1, 1}, (dim3){512, 1, 1}, arguments, 0, f.a),
-                     cudaErrorInvalidConfiguration); /* beyond its launch bounds */
+                     cudaErrorInvalidConfiguration); /* exceeds its launch bounds */
     assert_int_equal(cuda.cudaLaunchKernel(scale, (dim3){0, 1, 1}, (dim3){32, 1, 1}, arguments, 0, f.a),
                      cudaErrorInvalidConfiguration);
     assert_int_equal(cuda.cudaLaunchKernel(scale, (dim3){1, 1, 1}, (dim3){32, 1, 1}, arguments, 64 << 10, f.a),
@@ -418,7 +418,7 @@ static void start(const fixture *f)
     must(cuda.cudaStreamBeginCapture(f->a, cudaStreamCaptureModeRelaxed));
 }
 
-/* Ends the capture of stream a, which must fail with `expected`. */
+/* Ends the capture of stream a, expecting error `expected`. */
 static void expect_end(const fixture *f, cudaError_t expected)
 {
     cudaGraph_t graph = NULL;
@@ -436,7 +436,7 @@ static void capture_errors(void **state)
     long long n = COUNT;
     void *arguments[] = {&f.z, &f.x, &f.y, &n};
 
-    start(&f); /* a wait for the capturing stream: 900, then 901 */
+    start(&f); /* waiting for the capturing stream: 900, then 901 */
     assert_int_equal(cuda.cudaStreamSynchronize(f.a), cudaErrorStreamCaptureUnsupported);
     must(cuda.cudaStreamIsCapturing(f.a, &status));
     assert_int_equal(status, cudaStreamCaptureStatusInvalidated);
@@ -454,7 +454,7 @@ static void capture_errors(void **state)
     assert_int_equal(cuda.cudaStreamWaitEvent(f.a, f.other, 0), cudaErrorStreamCaptureIsolation);
     expect_end(&f, cudaErrorStreamCaptureInvalidated);
 
-    start(&f); /* a captured event is not for the host */
+    start(&f); /* the host cannot wait for a captured event */
     must(cuda.cudaEventRecord(f.event, f.a));
     assert_int_equal(cuda.cudaEventSynchronize(f.event), cudaErrorCapturedEvent);
     expect_end(&f, cudaErrorStreamCaptureInvalidated);
@@ -468,13 +468,13 @@ static void capture_errors(void **state)
     cudaGraph_t graph;
     assert_int_equal(cuda.cudaStreamEndCapture(f.b, &graph), cudaErrorStreamCaptureInvalidated);
 
-    start(&f); /* ended where it did not begin */
+    start(&f); /* ended on another stream */
     must(cuda.cudaEventRecord(f.event, f.a));
     must(cuda.cudaStreamWaitEvent(f.b, f.event, 0));
     assert_int_equal(cuda.cudaStreamEndCapture(f.b, &graph), cudaErrorStreamCaptureUnmatched);
     expect_end(&f, cudaErrorStreamCaptureInvalidated);
 
-    start(&f); /* our rules: pinned memory, nothing that is loaded by its first launch */
+    start(&f); /* our rules: pinned memory, and no first launch of a kernel */
     assert_int_equal(cuda.cudaMemcpyAsync(f.x, pageable, BYTES, cudaMemcpyHostToDevice, f.a),
                      cudaErrorStreamCaptureUnsupported);
     expect_end(&f, cudaErrorStreamCaptureInvalidated);
@@ -482,12 +482,12 @@ static void capture_errors(void **state)
     assert_int_equal(cuda.cudaLaunchKernel((const void *)cold, (dim3){4, 1, 1}, (dim3){256, 1, 1}, arguments, 0, f.a),
                      cudaErrorStreamCaptureUnsupported);
     expect_end(&f, cudaErrorStreamCaptureInvalidated);
-    expect_end(&f, cudaErrorInvalidValue); /* there is none */
+    expect_end(&f, cudaErrorInvalidValue); /* there is no capture */
     must(launch_scale(f.scale, f.x, 1, 0, f.a));
     must(cuda.cudaStreamSynchronize(f.a));
 }
 
-/* x and y are made on two streams and added on the first, or without the join. */
+/* Computes x and y on two streams and adds them on the first one, with or without a join. */
 static float forked(long mode)
 {
     fixture f = begin(mode);
@@ -517,7 +517,7 @@ static float forked(long mode)
     must(cuda.cudaGraphDestroy(graph));
     must(cuda.cudaGraphLaunch(exec, f.a));
     must(cuda.cudaGraphLaunch(exec, f.a));
-    must(cuda.cudaGraphExecDestroy(exec)); /* what was launched still runs */
+    must(cuda.cudaGraphExecDestroy(exec)); /* launched work still runs */
     return first_of(&f, f.z);
 }
 
@@ -548,14 +548,14 @@ static void events_tell(void **state)
         assert_true(queries < 100 && (modes[i] != DOUBLE_EAGER || queries == 0));
         must(cuda.cudaEventElapsedTime(&time, first, last));
         assert_true(time > 0);
-        must(cuda.cudaEventQuery(f.event)); /* never recorded: passed */
+        must(cuda.cudaEventQuery(f.event)); /* an event that was never recorded has passed */
         must(cuda.cudaEventDestroy(first));
         must(cuda.cudaEventDestroy(last));
         assert_int_equal(cuda.cudaEventQuery(last), cudaErrorInvalidResourceHandle);
     }
 }
 
-/* In a graph an external event is reached by each replay between the nodes around it; it is not one of the capture. */
+/* Each replay reaches an external event of a graph between the nodes around it; the event is not part of the capture. */
 static void events_of_graphs_tell(void **state)
 {
     (void)state;
@@ -585,7 +585,7 @@ static void events_of_graphs_tell(void **state)
             must(cuda.cudaStreamSynchronize(f.a));
             for (int k = 0; k < 2; k++) {
                 must(cuda.cudaEventElapsedTime(&time, events[k], events[k + 1]));
-                assert_true(time == (float)(k + 1)); /* launches between them */
+                assert_true(time == (float)(k + 1)); /* number of launches between them */
             }
         }
         must(cuda.cudaGraphExecDestroy(exec));

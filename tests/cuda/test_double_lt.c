@@ -1,5 +1,5 @@
-/* test_double_lt.c - the double of cuBLASLt: products over the real library's descriptors agree with sums in f64, with
- * transposition, batches, epilogues and scalars on the device; what the header forbids is refused. */
+/* test_double_lt.c - the double of cuBLASLt: matmuls with the real library's descriptors agree with sums in f64, including
+ * transposition, batches, epilogues and device scalars; what the header forbids is rejected. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -47,9 +47,9 @@ static void begin(long mode)
     must((int)cuda.cublasLtCreate(&handle));
 }
 
-/* ---- a product ------------------------------------------------------------------------------- */
+/* ---- a matmul ----------------------------------------------------------------------------------- */
 
-/* D [m, n] = alpha op(A) op(B) + beta C by columns, with an epilogue. */
+/* D [m, n] = alpha op(A) op(B) + beta C, column-major, with an epilogue. */
 typedef struct row {
     int64_t m, n, k, batch;
     bool trans_a, trans_b, device_scalars, share_b;
@@ -58,7 +58,7 @@ typedef struct row {
     cublasLtEpilogue_t epilogue;
 } row;
 
-/* In each type. */
+/* One row per type. */
 #define TYPED(m, n, k, epilogue)                                                                                       \
     {m, n, k, 1, true, false, false, false, 1, 0, IR_f32, IR_f32, CUBLASLT_EPILOGUE_##epilogue},                       \
         {m, n, k, 1, false, false, false, false, 1, 0, IR_f16, IR_f16, CUBLASLT_EPILOGUE_##epilogue},                  \
@@ -181,7 +181,7 @@ static void describe(product *p)
                                                         &schemes, sizeof schemes));
 }
 
-/* `aux`: elements, or 16 bits of a mask each. */
+/* `aux` has elements or, for masks, 16 bits per element. */
 static product make_product(const row *r)
 {
     product p = {.r = r, .alpha = &r->alpha, .beta = &r->beta};
@@ -194,7 +194,7 @@ static product make_product(const row *r)
     p.d = make(r->out, r->m, r->n, r->batch, false);
     p.bias = make(r->out, sum, 1, 1, false);
     p.aux = make(r->out, (r->m + 7) / 8 * 8, r->n, 1, false);
-    if (bits) p.aux.rows = (r->m + 127) / 128 * 128; /* fewer bytes than before */
+    if (bits) p.aux.rows = (r->m + 127) / 128 * 128; /* needs fewer bytes than before */
     if (r->device_scalars) {
         p.scalars = make(IR_f32, 2, 1, 1, false);
         memcpy(p.scalars.host, &r->alpha, 4);
@@ -247,7 +247,7 @@ static void near(const row *r, const char *what, double got, double want)
         fail_msg("row %d, %s: %g instead of %g", (int)(r - rows), what, got, want);
 }
 
-/* The value of D, after a look at what the epilogue left beside it. */
+/* Returns the expected value of D, and checks the additional results of the epilogue. */
 static double expected(const product *p, int64_t batch, int64_t i, int64_t j)
 {
     double v = before_epilogue(p, batch, i, j), bias = p->bias.rows > i ? at(&p->bias, 0, i, 0) : 0;
@@ -316,7 +316,7 @@ static void products_agree(void **state)
     }
 }
 
-/* ---- refusals -------------------------------------------------------------------------------- */
+/* ---- rejections --------------------------------------------------------------------------------- */
 
 static void expect_refusal(cublasStatus_t got, cublasStatus_t want, const char *part)
 {
@@ -324,7 +324,7 @@ static void expect_refusal(cublasStatus_t got, cublasStatus_t want, const char *
         fail_msg("status %d, '%s', instead of %d and '%s'", (int)got, double_reason(), (int)want, part);
 }
 
-/* A product whose descriptor has one wrong attribute. */
+/* A matmul whose descriptor has one wrong attribute. */
 #define WRONG_ATTRIBUTE(row_index, name, type, value, status, part)                                                    \
     do {                                                                                                               \
         begin(DOUBLE_EAGER);                                                                                           \
@@ -407,7 +407,7 @@ static void algorithms_are_judged(void **state)
     expect_refusal(run(&p), CUBLAS_STATUS_INVALID_VALUE, "no such handle");
 }
 
-/* Addresses beside the matrices are at least as aligned as those that the algorithm was found with. */
+/* Bias and AUX must be at least as aligned as when the algorithm was found. */
 static void beside_matrices(void **state)
 {
     (void)state;
@@ -425,7 +425,7 @@ static void beside_matrices(void **state)
     must((int)cuda.cublasLtDestroy(handle));
 }
 
-/* As the library does it, NaN does not get through relu; it does through gelu. */
+/* As in the library, relu does not propagate NaN, but gelu does. */
 static void relu_stops_nan(void **state)
 {
     static const row of[] = {{5, 7, 3, 1, false, false, false, false, 1, 0, IR_f32, IR_f32, CUBLASLT_EPILOGUE_RELU},
@@ -445,7 +445,7 @@ static void relu_stops_nan(void **state)
     }
 }
 
-/* Scalars in device memory are read when a graph is replayed, those of the host when it was recorded. */
+/* Device scalars are read when a graph is replayed, host scalars when it is captured. */
 static void graphs_read_device_scalars(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* test_epilogue.c - what products take into their epilogues on CUDA: plans as text, values against the processor, with and
- * without; how often the library is asked; what happens when memory is short. */
+/* test_epilogue.c - matmul epilogues on CUDA: plans as text, values compared with the CPU, with and without fusion; how often the
+ * library is queried; what happens if memory is short. */
 #include "tests/unit/plan_text.h"
 
 #include "ir/philox.h"
@@ -9,7 +9,7 @@
 
 #include <math.h>
 
-/* Two layers with gelu between, and their gradients. */
+/* Two layers with gelu in between, and their gradients. */
 #define TYPE(t)                                                                                                        \
     "param @w : " t "[8,16] = zero\nparam @b : " t "[16] = zero\nparam @v : " t "[16,8] = zero\n"                      \
     "graph @g(@x : " t "[N,3,8], @dy : " t "[N,3,8]) {\nforward:\n"                                                    \
@@ -70,27 +70,28 @@ static void no_fuse_keeps_every_op(void **state)
     "graph @g(@x : f16[N,8], @w : f16[8,16], @z : f16[N,16], @u : f16[N,12], @q : f16[16,16], @r : f16[16,16]) {\n"    \
     "forward:\n"
 
-/* Each with the number of its ops: nothing is taken. */
+/* Graphs in which nothing may be fused, with the number of their ops. */
 static void what_is_not_taken_stays(void **state)
 {
     static const struct {
         const char *text;
         int steps;
     } rows[] = {
-        /* gelu by erf */
+        /* erf form of gelu */
         {"  %h = matmul @x, @w : f16[N,16]\n  %y = gelu %h : f16[N,16]\n  output \"y\" = %y\n", 2},
-        /* columns that are no multiple of 8, of a start */
+        /* pre-activation whose columns are not a multiple of 8 */
         {"  %h = matmul @x, @x {trans_b=true} : f16[N,N]\n  %y = gelu %h {tanh=true} : f16[N,N]\n  output \"y\" = %y\n"
          "  output \"h\" = %h\n", 2},
-        /* the gradient that gelu's gradient reads is read by another; it starts from what comes later; from itself */
+        /* the operand of gelu_grad has another reader; its pre-activation is computed later; both operands are the same */
         {"  %d = matmul @x, @w : f16[N,16]\n  %y = gelu_grad %d, @z {tanh=true} : f16[N,16]\n  output \"y\" = %y\n"
          "  output \"d\" = %d\n", 2},
         {"  %d = matmul @x, @w : f16[N,16]\n  %s = softmax @z : f16[N,16]\n"
          "  %y = gelu_grad %d, %s {tanh=true} : f16[N,16]\n  output \"y\" = %y\n", 3},
         {"  %d = matmul @x, @w : f16[N,16]\n  %y = gelu_grad %d, %d {tanh=true} : f16[N,16]\n  output \"y\" = %y\n", 2},
-        /* of the form with erf */
+        /* erf form */
         {"  %d = matmul @x, @w : f16[N,16]\n  %y = gelu_grad %d, @z : f16[N,16]\n  output \"y\" = %y\n", 2},
-        /* sums along the wrong axis, of another type, of what the product reads otherwise, of what it does not read */
+        /* sums along the wrong axis, of another type, of an operand that is transposed otherwise, of a tensor that is not an
+         * operand */
         {"  %y = matmul @x, @z {trans_a=true} : f16[8,16]\n  %s = reduce_sum @z {axes=[1]} : f16[N,1]\n"
          "  output \"y\" = %y\n  output \"s\" = %s\n", 2},
         {"  %y = matmul @x, @z {trans_a=true} : f16[8,16]\n  %s = reduce_sum @z {axes=[0], out=f32} : f32[1,16]\n"
@@ -99,18 +100,18 @@ static void what_is_not_taken_stays(void **state)
          "  output \"y\" = %y\n  output \"s\" = %s\n", 2},
         {"  %y = matmul @x, @z {trans_a=true} : f16[8,16]\n  %s = reduce_sum @u {axes=[0]} : f16[1,12]\n"
          "  output \"y\" = %y\n  output \"s\" = %s\n", 2},
-        /* a sum that is read before the product is there, and by it */
+        /* a sum that is read before the matmul runs, and by the matmul */
         {"  %s = reduce_sum @z {axes=[0], keepdims=false} : f16[16]\n  %t = softmax %s {axis=0} : f16[16]\n"
          "  %y = matmul @x, @z {trans_a=true} : f16[8,16]\n  output \"y\" = %y\n  output \"t\" = %t\n", 3},
         {"  %s = reduce_sum @q {axes=[0]} : f16[1,16]\n  %y = matmul %s, @q : f16[1,16]\n  output \"y\" = %y\n", 2},
-        /* sums of as many elements: along the other axis, and where the product runs along it */
+        /* sums of the right size along the other axis, or along an axis that the matmul does not reduce */
         {"  %y = matmul @r, @q : f16[16,16]\n  %s = reduce_sum @q {axes=[1], keepdims=false} : f16[16]\n"
          "  output \"y\" = %y\n  output \"s\" = %s\n", 2},
         {"  %y = matmul @q, @r : f16[16,16]\n  %s = reduce_sum @q {axes=[0], keepdims=false} : f16[16]\n"
          "  output \"y\" = %y\n  output \"s\" = %s\n", 2},
         {"  %y = matmul @r, @q {trans_b=true} : f16[16,16]\n  %s = reduce_sum @q {axes=[0], keepdims=false} : f16[16]\n"
          "  output \"y\" = %y\n  output \"s\" = %s\n", 2},
-        /* a sum that is kept beside a product that is not */
+        /* a hoisted sum of an operand of a matmul that is not hoisted */
         {"  %y = matmul @x, @p : f16[N,16]\n  %s = reduce_sum @p {axes=[0], keepdims=false} : f16[16]\n"
          "  output \"y\" = %y\n  output \"s\" = %s\n", 2},
     };
@@ -123,7 +124,7 @@ static void what_is_not_taken_stays(void **state)
     }
 }
 
-/* One product sums one operand; the other sum stays. A sum goes to a later product that reads the same. */
+/* A matmul sums only one operand, so the other sum remains. A sum is fused into a later matmul with the same operand. */
 static void sums_go_where_there_is_room(void **state)
 {
     (void)state;
@@ -144,7 +145,7 @@ static void sums_go_where_there_is_room(void **state)
                      "output \"s\"\noutput \"r\"\noutput \"y\"\noutput \"q\"\n");
 }
 
-/* The forms of gelu are forms of the product: of two products of one shape one is taken. */
+/* Fusion depends on the form of gelu: of two matmuls of equal shape, only the one with tanh fuses its gelu. */
 static void one_form_of_gelu_is_taken(void **state)
 {
     (void)state;
@@ -153,9 +154,9 @@ static void one_form_of_gelu_is_taken(void **state)
                                       "  output \"e\" = %e\n  output \"t\" = %t\n}\n", true), 3);
 }
 
-/* ---- questions --------------------------------------------------------------------------------------- */
+/* ---- queries -------------------------------------------------------------------------------------------- */
 
-/* Layers of the same shapes, with gelu and an output that reads what it starts from. */
+/* Layers of equal shapes with gelu, whose pre-activation is an output. */
 static char *layers(int n)
 {
     char *text;
@@ -204,14 +205,14 @@ static void each_allocation_may_fail(void **state)
     plan_text_close(&t);
 }
 
-/* A call that fails is an error, not another plan. */
+/* A failing call is an error and does not lead to another plan. */
 static void each_call_may_fail(void **state)
 {
     long calls, failed = 0;
     plan_text t;
     (void)state;
     plan_text_open(&t, "cuda", TYPE("f16"));
-    assert_int_equal(plan_text_make(&t, true), AMPC_OK); /* which loads libraries */
+    assert_int_equal(plan_text_make(&t, true), AMPC_OK); /* loads the libraries */
     rt_plan_free(t.plan);
     double_mark();
     assert_int_equal(plan_text_make(&t, true), AMPC_OK);
@@ -234,7 +235,7 @@ static void each_call_may_fail(void **state)
 
 /* ---- values ---------------------------------------------------------------------------------------------- */
 
-enum { ROWS = 7, RUNS = RT_SLOTS + 2 /* walked, recorded for each set of inputs, replayed */ };
+enum { ROWS = 7, RUNS = RT_SLOTS + 2 /* runs that are walked, captured for each set of inputs, and replayed */ };
 
 typedef struct pair {
     diag *d;
@@ -298,7 +299,7 @@ static void compare_pair(const pair *t)
     }
 }
 
-/* Returns the kernels of ours that one run launches. */
+/* Compares values; returns the number of our kernels that one run launches. */
 static long check_values(const char *head)
 {
     pair t;

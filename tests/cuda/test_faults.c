@@ -1,5 +1,5 @@
-/* test_faults.c - what a kernel finds while it runs on the device: the run is refused with node and sentence, no
- * parameter has moved, and the next run is like any other. */
+/* test_faults.c - faults that kernels detect on the device: the run fails with the node's name and a message, no parameter changes,
+ * and the next run is unaffected. */
 #include "ir/ir.h"
 #include "runtime/session/session.h"
 
@@ -48,7 +48,7 @@ static void read_states(rt_session *s, diag *d, float *to)
     }
 }
 
-/* Refused, then not, in turn: walked, recorded and replayed. */
+/* Alternates between bad and good runs, so that both are walked, captured and replayed. */
 static void test_labels(void **state)
 {
     static const int64_t good[] = {0, 3, 1}, bad[][ROWS] = {{0, 3, 4}, {-1, 0, 0}, {0, INT64_MAX, 0}};

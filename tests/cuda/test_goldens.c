@@ -1,10 +1,10 @@
-/* test_goldens.c - whole networks on the CUDA backend, against the processor.
+/* test_goldens.c - whole networks on the CUDA backend, compared with the CPU.
  *
- * For each folder of tests/goldens and each precision, one module is opened on both devices. The gradients of the
- * first step, as one vector: ||cuda - cpu|| / ||cpu|| within 1e-4 (fp32), 2e-3 (fp16), 1e-2 (bf16) or twice the error
- * of the precision itself, whichever is more. Then six training steps, on the CUDA side submitted without waiting:
- * the first run of a plan is walked, the later ones are replays of recordings. Their losses agree within four times
- * that bound. Cases that the importer refuses are the business of train_golden. */
+ * For each folder of tests/goldens and each precision, one module is opened on both devices. The gradients of the first step, as
+ * one vector, must satisfy ||cuda - cpu|| / ||cpu|| <= 1e-4 (fp32), 2e-3 (fp16), 1e-2 (bf16) or twice the error of the precision
+ * itself, whichever is larger. Then there are six training steps, submitted without waiting on CUDA: the first run of a plan is
+ * walked, later ones replay captured graphs. Their losses must agree within four times that bound. Cases that the importer rejects
+ * are tested by train_golden. */
 #include "runtime/train/stepper.h"
 #include "tests/train/golden.h"
 
@@ -40,7 +40,7 @@ static void add_distance(const rt_tensor *a, const rt_tensor *b, double *differe
     }
 }
 
-/* Gradients are scaled where there is a loss scale; both sides have the same one. */
+/* Gradients are multiplied by the loss scale, if any, which is equal on both sides. */
 static void check_gradients(const golden *g, rt_session *cuda, rt_session *cpu)
 {
     double difference = 0, norm = 0, a, b;

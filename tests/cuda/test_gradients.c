@@ -1,5 +1,5 @@
-/* test_gradients.c - weight gradients in the type of their operands on CUDA: plans as text, and what comes of them: values
- * against the processor, which keeps f32, and a gradient that only f32 holds. */
+/* test_gradients.c - weight gradients in the type of their operands on CUDA: plans as text; values compared with the CPU, which
+ * keeps f32; and a gradient that is finite only in f32. */
 #include "tests/unit/plan_text.h"
 
 #include "ir/philox.h"
@@ -10,7 +10,7 @@
 #define STATES                                                                                                         \
     "param @w : f32[16,8] = zero\nparam @b : f32[8] = zero\nstate @lr : f32[] = 0.5\nstate @scale : f32[] = 4\n"
 
-/* A layer's gradients; `use` stands between the backward and the check of %dw and %db. */
+/* A layer's gradients; `use` is inserted between the backward and the check of %dw and %db. */
 #define LAYER(type, use)                                                                                               \
     STATES "graph @g(@x : " type "[N,16], @dy : " type "[N,8]) {\n"                                                    \
            "backward:\n  %dw = matmul @x, @dy {trans_a=true, out=f32} : f32[16,8]\n"                                   \
@@ -24,7 +24,7 @@
     "        %w1 : f32[16,8]\n"                                                                                        \
     "   3  sgd                  @b, %db, @lr, %inf, @scale\n        %b1 : f32[8]\noutput \"inf\"\n"
 
-/* The bias gradient follows, and so stays in the epilogue of the product. */
+/* The bias gradient has the same type, so it stays in the matmul epilogue. */
 static void a_product_makes_low_gradients(void **state)
 {
     (void)state;
@@ -51,7 +51,7 @@ static void f32_operands_make_f32_gradients(void **state)
                      "   2  sgd                  @w, %dw, @lr, %inf, @scale\n" UPDATES);
 }
 
-/* A sum of something that no product of the plan reads, or of a product that stays in f32, stays in f32. */
+/* A sum stays in f32 if no matmul of the plan reads its operand, or if that matmul stays in f32. */
 static void sums_alone_stay(void **state)
 {
     (void)state;
@@ -73,7 +73,7 @@ static void sums_alone_stay(void **state)
                      "output \"inf\"\n");
 }
 
-/* The types of %dw and %db in the plan of a graph. */
+/* Checks the types of %dw and %db in the plan of a graph. */
 static void expect_types(const char *text, ir_dtype dw, ir_dtype db)
 {
     plan_text t;
@@ -103,7 +103,7 @@ static void what_others_read_stays(void **state)
     expect_types(LAYER("f16", "  output \"grad/w\" = %dw\n"), IR_f32, IR_f32);
     expect_types(LAYER("f16", "  output \"grad/b\" = %db\n"), IR_f16, IR_f32);
     expect_types(LAYER("f16", "  %n = global_norm %dw : f32[]\n  output \"n\" = %n\n"), IR_f32, IR_f32);
-    /* unscaled gradients are read: the check writes them, in f32 */
+    /* the unscaled gradients are read, so the check writes them, in f32 */
     expect_types(STATES "graph @g(@x : f16[N,16], @dy : f16[N,8]) {\n"
                         "backward:\n  %dw = matmul @x, @dy {trans_a=true, out=f32} : f32[16,8]\n"
                         "  %db = reduce_sum @dy {axes=[0], keepdims=false, out=f32} : f32[8]\n"
@@ -111,7 +111,7 @@ static void what_others_read_stays(void **state)
                         " f32[16,8], f32[8], bool[]\n  output \"inf\" = %inf\n  output \"uw\" = %uw\n"
                         "  %b1 = sgd @b, %ub, @lr, %inf : f32[8]\n  store @b, %b1\n}\n",
                  IR_f32, IR_f32);
-    /* no check sees what a rounding overflows */
+    /* no check would detect an overflow from rounding */
     expect_types(STATES "graph @g(@x : f16[N,16], @dy : f16[N,8]) {\n"
                         "backward:\n  %dw = matmul @x, @dy {trans_a=true, out=f32} : f32[16,8]\n"
                         "  %db = reduce_sum @dy {axes=[0], keepdims=false, out=f32} : f32[8]\n"
@@ -130,7 +130,7 @@ static void what_others_read_stays(void **state)
     "  %w1 = sgd @w, %uw, @lr, %inf : f32[16,8,3,3]\n  store @w, %w1\n"                                                \
     "  %b1 = sgd @b, %ub, @lr, %inf : f32[16]\n  store @b, %b1\n}\n"
 
-/* A convolution makes both of its gradients in one type. */
+/* A convolution computes both of its gradients in one type. */
 static void convolutions_make_low_gradients(void **state)
 {
     (void)state;
@@ -141,14 +141,14 @@ static void convolutions_make_low_gradients(void **state)
 
 /* ---- values ------------------------------------------------------------------------------------------ */
 
-enum { ROWS = 32, DEEP = 16, WIDE = 8, PARAMETERS = DEEP * WIDE, RUNS = 4 /* walked, recorded twice, replayed */ };
+enum { ROWS = 32, DEEP = 16, WIDE = 8, PARAMETERS = DEEP * WIDE, RUNS = 4 /* walked, captured twice, replayed */ };
 
 typedef struct trained {
     float w[PARAMETERS], b[WIDE];
     bool found_inf;
 } trained;
 
-/* Trains on elements of magnitude `size`. */
+/* Trains with elements of magnitude `size`. */
 static trained train(const char *device, const char *text, float size)
 {
     trained result;
@@ -180,7 +180,7 @@ static trained train(const char *device, const char *text, float size)
     return result;
 }
 
-/* Whether any of the values is farther than `relative` from what it should be. */
+/* Whether any value deviates from its expected value by more than `relative`. */
 static bool differs(const float *values, const float *want, int n, double relative)
 {
     for (int i = 0; i < n; i++)
@@ -188,7 +188,7 @@ static bool differs(const float *values, const float *want, int n, double relati
     return false;
 }
 
-/* One rounding to f16 for each gradient, and no more. */
+/* Each gradient is rounded to f16 exactly once. */
 static void gradients_are_rounded_once(void **state)
 {
     const double half_unit = 0x1p-11, exact = 0x1p-20;
@@ -201,7 +201,7 @@ static void gradients_are_rounded_once(void **state)
     assert_false(differs(wide.w, cpu.w, PARAMETERS, exact) || differs(wide.b, cpu.b, WIDE, exact));
 }
 
-/* Gradients beyond 65504 that f32 still holds: the check finds what the rounding makes of them, and nothing moves. */
+/* Gradients beyond 65504 are finite only in f32: the check detects the overflow from rounding, and nothing is updated. */
 static void overflow_is_found(void **state)
 {
     (void)state;

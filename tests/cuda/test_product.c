@@ -1,5 +1,5 @@
-/* test_product.c - which convolutions are products on CUDA: plans as text. Their values are held by the goldens, whose
- * MobileNet, EfficientNet and ConvNeXt have them in each direction, with and without bias. */
+/* test_product.c - convolutions that become matmuls on CUDA: plans as text. The goldens test their values: MobileNet, EfficientNet
+ * and ConvNeXt have such convolutions in each direction, with and without bias. */
 #include "tests/unit/plan_text.h"
 
 static void a_kernel_of_one_element_is_a_product(void **state)
@@ -53,7 +53,7 @@ static int products(const char *text)
     "graph @g(@x : " type "[N,8,4,4]) {\nforward:\n"                                                                   \
     "  %y = conv @x, @w, _ {" attributes ", dilations=[1,1]} : " type "[N,8,"
 
-/* A kernel of more elements, positions that are left out or added, groups; f32, which stays channels first. */
+/* Larger kernels, strides or padding, groups; f32, which stays in NCHW. */
 static void others_stay_convolutions(void **state)
 {
     (void)state;

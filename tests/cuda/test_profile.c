@@ -1,12 +1,12 @@
-/* test_profile.c - times of a session on the double: repeated runs stay on the device, give the bits of runs, and report
- * faults; the times of the launches add up to that of the run; what `ampc-run bench` prints, and the names that
- * profilers see. The double's device takes a millisecond for each operation. */
+/* test_profile.c - timing of a session on the double: repeated runs stay on the device, yield the same bits as ordinary runs, and
+ * report faults; launch times add up to the time of the run; the output of `ampc-run bench`, and the names that profilers see. The
+ * double's device spends one millisecond on each operation. */
 #include "tests/cuda/trained.h"
 
 #include <jansson.h>
 #include <math.h>
 
-enum { MODES = 5, RUNS = 10, LONG = 100 /* more than marks are kept of */ };
+enum { MODES = 5, RUNS = 10, LONG = 100 /* more than the number of events that are kept */ };
 
 #define RUN_DOUBLE AMPC_BUILD_DIR "/tests/cuda/ampc-run-double"
 #define NVTX_LOG AMPC_BUILD_DIR "/tests/cuda/libnvtx_log.so"
@@ -29,7 +29,7 @@ static rt_session *open_on(scratch *t, long mode)
 
 /* ---- runs ------------------------------------------------------------------------------------ */
 
-/* Sum of all storage, each as numbers: enough to tell one training from another. */
+/* Sum over all storage as numbers, which suffices to tell one training from another. */
 static double digest(scratch *t, rt_session *s)
 {
     double sum = 0;
@@ -63,19 +63,19 @@ static void repetitions_are_runs(void **state)
         double ms[RUNS];
         rt_session *s = open_on(t, modes[i]);
         for (int k = 0; k < FIRST; k++) assert_ok(t, run(s, t->d));
-        labels[0] = 77; /* what the caller has is not read again */
+        labels[0] = 77; /* the caller's inputs are not read again */
         assert_ok(t, rt_session_time(s, WARMUP, RUNS, t->d, ms));
         labels[0] = points[0][0] > 0;
         const char *loss = ir_output_name(ir_output_by_role(ir_graph_by_role(module, IR_GRAPH_train_step), IR_OUTPUT_loss));
         assert_true(isfinite(*(const float *)rt_session_output(s, loss)->data));
-        assert_ok(t, run(s, t->d)); /* a run after them is like any other */
+        assert_ok(t, run(s, t->d)); /* a later run is not affected */
         if (digest(t, s) != want) fail_msg("mode %ld leaves other parameters", modes[i]);
         rt_session_close(s);
         expect_nothing_left("closed");
     }
 }
 
-/* Calls of the CUDA runtime that copy inputs, wait or launch by hand. */
+/* Counts calls of the CUDA runtime that copy inputs, wait or launch directly. */
 static void expect_calls(long runs, long waits)
 {
     static const char *const none[] = {"cudaMemcpyAsync H2D", "cudaLaunchKernel", "cudaMalloc", "cudaMallocHost",
@@ -97,8 +97,8 @@ static void the_host_stays_away(void **state)
     double_mark();
     assert_ok(t, rt_session_time(s, 3, RUNS, t->d, ms));
     assert_int_equal(double_count("cudaEventRecordWithFlags"), RUNS + 1);
-    expect_calls(RUNS + 3, RUNS); /* times are read when all runs are enqueued */
-    for (int i = 0; i < RUNS; i++) assert_true(ms[i] == ms[0]); /* the same operations */
+    expect_calls(RUNS + 3, RUNS); /* times are read after all runs are enqueued */
+    for (int i = 0; i < RUNS; i++) assert_true(ms[i] == ms[0]); /* because all runs have the same operations */
     assert_true(ms[0] > 10);
     double_mark();
     assert_ok(t, rt_session_time(s, 0, LONG, t->d, ms));
@@ -110,7 +110,7 @@ static void the_host_stays_away(void **state)
     expect_nothing_left("closed");
 }
 
-/* New bytes, which are the old ones: what plans keep of them is to be made again. */
+/* Writes the old values again, which invalidates hoisted values that depend on them. */
 static void touch_storage(scratch *t, rt_session *s)
 {
     for (int i = 0; i < rt_session_storage_count(s); i++) {
@@ -120,8 +120,8 @@ static void touch_storage(scratch *t, rt_session *s)
     }
 }
 
-/* The first run is walked: its slot has no recording yet, and low copies of parameters are out of date. Making them is
- * not part of a run. */
+/* The first run would be walked, because its slot has no captured graph and low copies of parameters are outdated. Updating them is
+ * not part of the timed run. */
 static void the_first_time_is_like_the_others(void **state)
 {
     scratch *t = *state;
@@ -132,7 +132,7 @@ static void the_first_time_is_like_the_others(void **state)
     double_mark();
     assert_ok(t, rt_session_time(s, 0, 3, t->d, ms));
     assert_int_equal(double_count("cudaGraphInstantiateWithParams"), 1);
-    assert_true(double_count("cudaLaunchKernel") > 0); /* of what is kept */
+    assert_true(double_count("cudaLaunchKernel") > 0); /* for hoisted values */
     assert_true(ms[0] == ms[1] && ms[1] == ms[2]);
     rt_session_close(s);
 }
@@ -156,7 +156,7 @@ static void add_launch(void *user, const rt_launch *launch)
     if (launch->steps > p->largest) p->largest = launch->steps;
 }
 
-/* As the plan's text has them: all steps, and the first ones, marked by a star, whose results are kept. */
+/* Counts the steps in the plan's text: all, and those marked by a star, whose results are hoisted. */
 static void count_steps(scratch *t, rt_session *s, int *all, int *kept)
 {
     char *text;
@@ -173,7 +173,7 @@ static void count_steps(scratch *t, rt_session *s, int *all, int *kept)
     assert_true(*all > 10);
 }
 
-/* Together they take as long as the run, and each step is in one of them. */
+/* The launch times add up to that of the run, and each step is in one of the launches. */
 static void launches_add_up(void **state)
 {
     enum { PROFILED = 3 };
@@ -200,9 +200,9 @@ static void launches_add_up(void **state)
     }
 }
 
-/* ---- what may go wrong ----------------------------------------------------------------------- */
+/* ---- failures ----------------------------------------------------------------------------------- */
 
-/* Each run adds a row of the table to a sum and moves on to the next row; after four runs there is none. */
+/* Each run adds a row of the table to a sum and advances to the next row; after four runs no row is left. */
 static const char indexing[] =
     "ampc-ir 1\nstate @at : i64[1] = [0]\nstate @sum : f32[1] = [0]\nconst @table : f32[4] = [1, 2, 4, 8]\n"
     "const @one : i64[1] = [1]\ngraph @g(@x : f32[1]) {\nforward:\n"
@@ -259,7 +259,7 @@ static void faults_are_reported(void **state)
         expect_sum(t, s, 150);
         assert_int_equal(rt_session_output_count(s), 0);
         assert_ok(t, rt_session_write(s, rt_session_storage_find(s, "at"), &(int64_t){0}, t->d));
-        assert_ok(t, rt_session_time(s, 0, 1, t->d, ms)); /* the fault is forgotten */
+        assert_ok(t, rt_session_time(s, 0, 1, t->d, ms)); /* the fault has been cleared */
         expect_sum(t, s, 160);
         rt_session_close(s);
         expect_nothing_left("closed");
@@ -269,7 +269,7 @@ static void faults_are_reported(void **state)
 
 typedef struct outcome {
     ampc_status status;
-    long calls; /* before the first repetition; test_session.c lets them fail */
+    long calls; /* before the first repetition; test_session.c makes them fail */
     int launches;
     double ms;
 } outcome;
@@ -336,7 +336,7 @@ static void used_memory_is_said(void **state)
 
 /* ---- programs -------------------------------------------------------------------------------- */
 
-/* Runs a shell command that must succeed; its output, to be freed. */
+/* Runs a shell command that must succeed; returns its output, to be freed. */
 static char *output_of(const char *command)
 {
     char *text = NULL;
@@ -351,7 +351,7 @@ static char *output_of(const char *command)
 
 static bool starts(const char *line, const char *with) { return strncmp(line, with, strlen(with)) == 0; }
 
-/* The calls from the first mark of a time to the last. */
+/* Checks the calls between the first and the last timing event. */
 static void bench_replays(void **state)
 {
     (void)state;
@@ -359,7 +359,7 @@ static void bench_replays(void **state)
     int marks = 0, launches = 0, copies = 0;
     for (char *line = strtok(text, "\n"); line; line = strtok(NULL, "\n")) {
         if (starts(line, "cudaEventRecordWithFlags")) marks++;
-        copies += marks == 21 && starts(line, "cudaMemcpyAsync H2D"); /* with input */
+        copies += marks == 21 && starts(line, "cudaMemcpyAsync H2D"); /* including input copies */
         if (marks == 0 || marks == 21) continue;
         launches += starts(line, "cudaGraphLaunch");
         if (!starts(line, "cudaEventRecordWithFlags") && !starts(line, "cudaEventCreateWithFlags") &&
@@ -379,7 +379,7 @@ static double real_of(const json_t *object, const char *key)
     return json_number_value(value);
 }
 
-/* What the events of a trace cover and how long they take, in milliseconds. */
+/* Checks the events of a trace; returns their total time in milliseconds and the number of steps. */
 static double trace_ms(const char *path, int *steps)
 {
     json_t *trace = json_load_file(path, 0, NULL), *event;
@@ -414,7 +414,8 @@ static void bench_prints_times_of_the_device(void **state)
     assert_string_equal(json_string_value(json_object_get(line, "clock")), "device");
     assert_string_equal(json_string_value(json_object_get(line, "device")), "cuda");
     const double median_ms = real_of(line, "median_ms");
-    assert_true(real_of(line, "min_ms") == median_ms && real_of(line, "p99_ms") == median_ms); /* operations */
+    assert_true(real_of(line, "min_ms") == median_ms && real_of(line, "p99_ms") == median_ms); /* all runs have the same
+                                                                                                  operations */
     assert_true(fabs(real_of(line, "samples_s") - 4e3 / median_ms) < 1e-3 * 4e3 / median_ms);
     assert_true(real_of(line, "with_input_median_ms") > 0);
     assert_true(real_of(line, "with_input_p90_ms") >= real_of(line, "with_input_median_ms"));
@@ -426,7 +427,7 @@ static void bench_prints_times_of_the_device(void **state)
     free(text);
 }
 
-/* While steps are walked or recorded, each launch is in a range with the name of its node; replays have none. */
+/* While steps are walked or captured, each launch is in a range named after its node; replays have no ranges. */
 static void profilers_see_names(void **state)
 {
     static const char *const names[] = {"fc1", "fc2", "bn", "relu", "softmax_cross_entropy", "adamw"};

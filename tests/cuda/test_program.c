@@ -1,5 +1,5 @@
-/* test_program.c - kernels that are made from programs: that they compute what the ops compute one by one, what
- * became of them on the device, and that their code is kept. */
+/* test_program.c - fused kernels: they compute the same as their ops one by one; properties of the compiled code; its disk
+ * cache. */
 #include "tests/ops/programs.h"
 
 #include "kernels/cuda/generate.h"
@@ -31,7 +31,7 @@ static void must(ampc_status status)
     if (status != AMPC_OK) fail_msg("%s", error);
 }
 
-/* ---- random programs: those of a batch are compiled together ---- */
+/* ---- random fused kernels; a batch is compiled at once ---- */
 
 static void prepare_one(const ops_program *p)
 {
@@ -61,7 +61,7 @@ static void check_batch(uint64_t first, int n)
     }
 }
 
-/* OPS_PROGRAMS in the environment: how many; OPS_PROGRAM: the seed of the only one. */
+/* Environment: OPS_PROGRAMS is the number of fused kernels; OPS_PROGRAM is the seed of a single one. */
 static void programs_give_the_bits_of_their_ops(void **state)
 {
     const char *only = getenv("OPS_PROGRAM"), *many = getenv("OPS_PROGRAMS");
@@ -72,7 +72,7 @@ static void programs_give_the_bits_of_their_ops(void **state)
         check_batch((uint64_t)first, programs - first < AT_ONCE ? programs - first : AT_ONCE);
 }
 
-/* ---- a program by hand: y = relu(x + bias), and the sum of each row of it ---- */
+/* ---- an example: y = relu(x + bias), and the sum of each row of y ---- */
 
 typedef struct example {
     k_program program;
@@ -84,7 +84,7 @@ static k_view view_of(ir_dtype t, int64_t rows, int64_t columns)
     return (k_view){.data = error, .dtype = t, .rank = 2, .dims = {rows, columns}};
 }
 
-/* `sums`: of rows; else of elements alone. */
+/* `sums`: with row sums, else without. */
 static example example_of(ir_dtype t, int64_t rows, int64_t columns, bool sums)
 {
     example e = {.in = {view_of(t, rows, columns), view_of(t, 1, columns)},
@@ -117,7 +117,7 @@ static k_context open_context(void)
     return ctx;
 }
 
-/* ---- what became of it ---- */
+/* ---- compiled code ---- */
 
 static int count_of(const char *text, const char *word)
 {
@@ -126,7 +126,7 @@ static int count_of(const char *text, const char *word)
     return n;
 }
 
-/* As PTX; NULL: NVRTC, or its double, did not take it, with the reason in `error`. */
+/* Compiles to PTX; returns NULL, with the reason in `error`, if NVRTC or its double rejects the source. */
 static char *ptx_of(const char *text)
 {
     char *unit = NULL, *ptx = NULL;
@@ -196,8 +196,7 @@ static void local_memory_is_found(void **state)
     assert_non_null(strstr(error, "Local memory used"));
 }
 
-/* As much as a program may be, in the type whose tiles are largest: with no room for it in registers this would not
- * compile either. */
+/* The largest possible fused kernel in the type with the largest tiles. It would not compile if it did not fit into registers. */
 static void the_largest_program_fits(void **state)
 {
     k_program p = {.count = 4096, .row = 64, .n_operands = K_MOST_OPERANDS, .n_code = K_MOST_CODE, .n_results = K_MOST_RESULTS};
@@ -225,9 +224,9 @@ static void the_largest_program_fits(void **state)
     }
 }
 
-/* ---- code that is kept ---- */
+/* ---- cached code ---- */
 
-/* Prepares the example on a device that was just opened; how often NVRTC compiled. `fail`: which call fails. */
+/* Prepares the example on a newly opened device; returns how often NVRTC compiled. `fail`: which call fails. */
 static long compilations(long fail)
 {
     example e = example_of(IR_f16, 16, 64, false);
@@ -250,7 +249,7 @@ static long compilations(long fail)
     return n;
 }
 
-/* The one file of kept code in `folder`. */
+/* Finds the only file of cached code in `folder`. */
 static void find_kept(const char *folder, char *path, size_t size)
 {
     char command[600];
@@ -291,7 +290,7 @@ static void code_is_kept(void **state)
         assert_int_equal(compilations(0), 1);
         assert_int_equal(compilations(0), 0);
     }
-    assert_int_equal(compilations(4), 1); /* what the device does not load */
+    assert_int_equal(compilations(4), 1); /* code that the device does not load */
     damage(path, "rm -r \"$(dirname '%s')\"");
     assert_int_equal(rmdir(folder), 0);
     setenv("XDG_CACHE_HOME", "/dev/null", 1);
@@ -303,9 +302,9 @@ static void code_is_kept(void **state)
     free(old);
 }
 
-/* ---- where NVRTC is not, or is older than the device ---- */
+/* ---- NVRTC is missing, or older than the device ---- */
 
-static int newest; /* architecture that NVRTC knows; 0: there is no NVRTC */
+static int newest; /* architecture that NVRTC supports; 0: no NVRTC */
 
 static nvrtcResult one_architecture(int *n)
 {
@@ -335,7 +334,7 @@ static void *symbol_of_other(void *handle, cuda_library library, const char *nam
     return symbol;
 }
 
-/* What becomes of a program where NVRTC knows one architecture, or none. */
+/* Prepares a fused kernel if NVRTC supports only one architecture, or is missing. */
 static void with_other(int architecture, ampc_status wanted, const char *reason)
 {
     static const cuda_provider provider = {open_other, symbol_of_other};
@@ -350,7 +349,7 @@ static void with_other(int architecture, ampc_status wanted, const char *reason)
     if (status != wanted) fail_msg("%s", error);
     if (reason) assert_string_equal(error, reason);
     cuda_program.release(args.state);
-    must(cuda_prepared(&ctx)); /* what was refused does not come back */
+    must(cuda_prepared(&ctx)); /* rejected kernels are no longer pending */
     cuda_context_close(&ctx);
     cuda_api_provide(&double_provider);
     must(cuda_api_open(CUDA_RT, error, sizeof error));
@@ -361,7 +360,7 @@ static void nvrtc_may_be_missing_or_old(void **state)
     (void)state;
     setenv("XDG_CACHE_HOME", "/dev/null", 1);
     with_other(0, AMPC_DEVICE, "fused kernels need NVRTC: NVRTC was not found; --no-fuse does without them");
-    with_other(80, AMPC_OK, NULL); /* PTX */
+    with_other(80, AMPC_OK, NULL); /* uses PTX */
     with_other(100, AMPC_DEVICE, "this NVRTC makes no code for devices of architecture 90; --no-fuse does without it");
 }
 
@@ -375,7 +374,7 @@ typedef struct buffers {
     size_t bytes;
 } buffers;
 
-/* x, bias, y and the sums one behind the other, each at a multiple of an arena's alignment. */
+/* Lays out x, bias, y and the sums at multiples of the arena's alignment. */
 static size_t place(example *e, char *base)
 {
     size_t at = 0;
@@ -431,7 +430,7 @@ static void nothing_is_committed_after_a_fault(void **state)
     cuda_context_close(&ctx);
 }
 
-/* ---- what is refused ---- */
+/* ---- rejections ---- */
 
 static void f64_is_refused(void **state)
 {

@@ -1,6 +1,5 @@
-/* test_refusals.c - what is done and said when a library refuses a call: another algorithm of cuBLASLt runs where one is
- * not supported, a fault of the device is never taken for that, and errors have the names of their libraries. Limits of
- * launches. */
+/* test_refusals.c - behaviour if a library rejects a call: if an algorithm of cuBLASLt is not supported, another one runs; a device
+ * fault is never mistaken for that; errors name their library. Also tests launch limits. */
 #include "kernels/cuda/dnn.h"
 #include "kernels/cuda/generate.h"
 #include "runtime/session/session.h"
@@ -14,8 +13,8 @@
 
 #include <cmocka.h>
 
-/* A product over batches that differ in what is shared: two calls of the library each time. */
-enum { M = 3, K = 4, N = 2, BATCH = 2, CALLS = 2, RUNS = 4, RECORDED = 2 /* of the runs; one is walked before */ };
+/* A matmul whose batch dimensions are shared differently, so that each run calls the library twice. */
+enum { M = 3, K = 4, N = 2, BATCH = 2, CALLS = 2, RUNS = 4, RECORDED = 2 /* runs that are captured, after one that is walked */ };
 
 static const char product[] =
     "ampc-ir 1\ngraph @g(@a : f32[2,1,3,4], @b : f32[2,2,4,2]) {\nforward:\n"
@@ -49,7 +48,7 @@ static void fill(float *a, int n, int from)
     for (int i = 0; i < n; i++) a[i] = (float)((from + i * 7) % 11 - 5);
 }
 
-/* Runs once; where that succeeds the result must be right. */
+/* Runs once; a successful run must have the right result. */
 static ampc_status run(fixture *f)
 {
     float a[BATCH * M * K], b[BATCH * BATCH * K * N];
@@ -70,7 +69,7 @@ static ampc_status run(fixture *f)
     return status;
 }
 
-/* The right result of every run; `first`: calls of the library in the first one. */
+/* Expects the right result in every run; `first`: library calls in the first run. */
 static void expect_runs(unsigned checked, unsigned refused, long first)
 {
     fixture f;
@@ -92,9 +91,9 @@ static void another_algorithm_runs(void **state)
     expect_runs(0, 0, CALLS);
     expect_runs(0, 1, 1 + CALLS);
     expect_runs(0, 7, 3 + CALLS);
-    expect_runs(1, 1, CALLS);     /* it was known before */
-    expect_runs(2, 3, 1 + CALLS); /* the first is refused, the second comes last */
-    expect_runs(15, 0, CALLS);    /* a check that refuses all of them does not decide */
+    expect_runs(1, 1, CALLS);     /* already rejected by the check */
+    expect_runs(2, 3, 1 + CALLS); /* the first is rejected, and the second is last */
+    expect_runs(15, 0, CALLS);    /* if the check rejects all of them, it is ignored */
 }
 
 static void all_refused_is_an_error(void **state)
@@ -113,7 +112,7 @@ static void all_refused_is_an_error(void **state)
     close_fixture(&f);
 }
 
-/* After an algorithm has run its refusal is an error. */
+/* Once an algorithm has run, a rejection of it is an error. */
 static void what_ran_is_not_replaced(void **state)
 {
     fixture f;
@@ -121,12 +120,12 @@ static void what_ran_is_not_replaced(void **state)
     open_fixture(&f);
     assert_int_equal(run(&f), AMPC_OK);
     double_refuse_algorithms(0, 1);
-    assert_int_equal(run(&f), AMPC_DEVICE); /* which records */
+    assert_int_equal(run(&f), AMPC_DEVICE); /* the run that captures */
     if (!strstr(diag_first_error(f.d), "CUBLAS_STATUS_NOT_SUPPORTED")) fail_msg("%s", diag_first_error(f.d));
     close_fixture(&f);
 }
 
-/* What a call reports that is no refusal. */
+/* Errors other than rejections. */
 static void faults_are_not_tried_again(void **state)
 {
     fixture f;
@@ -190,7 +189,7 @@ static void errors_have_names(void **state)
     expect_error("cudnnCreate: CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED");
 }
 
-/* cuDNN gives a reason beside the name. */
+/* cuDNN reports a reason in addition to the status name. */
 static void reasons_are_told(void **state)
 {
     (void)state;
@@ -201,7 +200,7 @@ static void reasons_are_told(void **state)
     const char *reason = strchr(error, '(');
     assert_true(reason && strlen(reason) > 4 && error[strlen(error) - 1] == ')');
     const dnn_plan *plan;
-    assert_int_equal(dnn_plan_of(&g, "nothing", &plan), AMPC_DEVICE); /* frees it */
+    assert_int_equal(dnn_plan_of(&g, "nothing", &plan), AMPC_DEVICE); /* frees the graph */
 }
 
 static void nvrtc_says_what_is_wrong(void **state)
@@ -227,7 +226,7 @@ static void a_grid_has_a_limit(void **state)
     (void)state;
     assert_int_equal(cuda_find(&ctx, CUDA_FAMILY_commit, "commit", &kernel), AMPC_OK);
     double_mark();
-    const int64_t most = INT32_MAX, wrapped = ((int64_t)1 << 32) + 1; /* which as unsigned is 1 */
+    const int64_t most = INT32_MAX, wrapped = ((int64_t)1 << 32) + 1; /* would be 1 as unsigned */
     assert_int_equal(cuda_launch(&args, kernel, most + 1, CUDA_BLOCK, 0, arguments), AMPC_UNSUPPORTED);
     expect_error("2147483648 blocks");
     assert_int_equal(cuda_launch(&args, kernel, wrapped, CUDA_BLOCK, 0, arguments), AMPC_UNSUPPORTED);
@@ -248,7 +247,7 @@ static void grids_fill_the_device(void **state)
     assert_int_equal(cuda_grid(&args, 1 << 20, 1), 300 * CUDA_BLOCKS_EACH);
 }
 
-/* Sums over rows and columns, of blocks and of what blocks leave. */
+/* Sums over rows and columns, by blocks and over their partial sums. */
 static const char sums[] =
     "ampc-ir 1\nparam @scale : f32[4] = [1, 2, 3, 4]\nparam @bias : f32[4] = [4, 3, 2, 1]\n"
     "param @one : f32[1] = [1]\nstate @mean : f32[1] = zero\nstate @var : f32[1] = zero\n"
@@ -276,7 +275,7 @@ static cudaError_t other_device(int *value, enum cudaDeviceAttr attribute, int d
     return cudaSuccess;
 }
 
-/* All outputs on a device of so many multiprocessors, one behind the other; malloc'ed. */
+/* Returns all outputs on a device with `count` multiprocessors, concatenated; malloc'ed. */
 static char *outputs_on(int count, size_t *bytes)
 {
     static float x[ITEMS * CLASSES], i[400 * 20 * 20];
@@ -308,7 +307,7 @@ static char *outputs_on(int count, size_t *bytes)
     return all;
 }
 
-/* The order in which our kernels sum is the same on every device, although grids are not. */
+/* Our kernels sum in the same order on every device, although grids differ. */
 static void sums_do_not_depend_on_the_device(void **state)
 {
     size_t bytes, other;
@@ -323,7 +322,7 @@ static void sums_do_not_depend_on_the_device(void **state)
     free(large);
 }
 
-/* The failure reaches who asks for it, once for each run; the results of the next run are there again. */
+/* A failed copy of results is reported once per run; the next run's results are available again. */
 static void results_that_do_not_come_back(void **state)
 {
     fixture f;
@@ -339,7 +338,7 @@ static void results_that_do_not_come_back(void **state)
         const rt_tensor in[] = {{.name = "a", .dtype = IR_f32, .rank = 4, .dims = {BATCH, 1, M, K}, .data = a},
                                 {.name = "b", .dtype = IR_f32, .rank = 4, .dims = {BATCH, BATCH, K, N}, .data = b}};
         assert_int_equal(rt_session_run(f.s, "g", in, 2, f.d), AMPC_OK);
-        double_fail(n); /* memory of the host, the copy, the wait */
+        double_fail(n); /* host memory, the copy, the wait */
         assert_null(rt_session_output(f.s, "y"));
         if (!double_failed()) fail_msg("call %ld was not made", n);
         assert_int_not_equal(rt_session_fetched(f.s, f.d), AMPC_OK);

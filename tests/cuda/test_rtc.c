@@ -1,5 +1,5 @@
-/* test_rtc.c - the double of NVRTC: text becomes code for the device and a kernel of the execution model; what the
- * device's compiler complains of is an error here too. */
+/* test_rtc.c - the double of NVRTC: source becomes device code and a simulator kernel; errors of the device compiler are
+ * reported. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -56,7 +56,7 @@ static nvrtcResult build(const char *text, const char *option, nvrtcProgram *pro
     return cuda.nvrtcCompileProgram(*program, 2, options);
 }
 
-/* The code for the device as a library of the runtime, and its kernel. */
+/* Loads the device code as a library and returns its kernel. */
 static cudaKernel_t load(nvrtcProgram program, cudaLibrary_t *library)
 {
     size_t bytes = 0;
@@ -72,7 +72,7 @@ static cudaKernel_t load(nvrtcProgram program, cudaLibrary_t *library)
     return kernel;
 }
 
-/* y = FACTOR * x over 100 elements; y[99]. */
+/* Computes y = FACTOR * x for 100 elements; returns y[99]. */
 static float run(cudaKernel_t kernel)
 {
     enum { N = 100 };
@@ -94,7 +94,7 @@ static float run(cudaKernel_t kernel)
     return last;
 }
 
-/* Of kernels of one name the one that was compiled last is found. */
+/* If kernels have the same name, the most recently compiled one is found. */
 static void text_becomes_a_kernel(void **state)
 {
     static const struct {

@@ -1,6 +1,5 @@
-/* test_session.c - the host side of the CUDA backend on the double: a training session gives the same bits however late
- * the device is, a step is one launch, and after any failing call there is an error or the right result, and nothing is
- * left behind. */
+/* test_session.c - the host side of the CUDA backend on the double: a training yields the same bits however slow the device is, a
+ * step is one launch, and after any failing call there is an error or the right result, and no leak. */
 #include "runtime/train/stepper.h"
 #include "tests/cuda/trained.h"
 
@@ -19,8 +18,8 @@ typedef struct outcome {
     size_t n;
 } outcome;
 
-/* Submits them all, then collects: the first run is walked, the later ones are recordings. The caller's inputs change as
- * soon as a run is submitted. */
+/* Submits all steps, then collects the losses: the first run is walked, later ones are captured and replayed. The caller's inputs
+ * change as soon as a run is submitted. */
 static ampc_status steps(rt_session *s, diag *d, double *loss)
 {
     const ir_graph *step = ir_graph_by_role(module, IR_GRAPH_train_step);
@@ -99,7 +98,7 @@ static void orders_agree(void **state)
     free(want.bytes);
 }
 
-/* After the first two runs of a plan. */
+/* After the first two runs of a plan, each step is one graph launch. */
 static void a_step_is_one_launch(void **state)
 {
     static const char *const none[] = {"cudaMalloc",           "cudaFree",          "cudaMallocHost",
@@ -125,7 +124,7 @@ static void a_step_is_one_launch(void **state)
     expect_nothing_left("closed");
 }
 
-/* The same bits, and the kernels of outputs that nobody wants are not launched. */
+/* Selecting outputs keeps the bits, and kernels that only compute other outputs are not launched. */
 static void selected_outputs_keep_the_bits(void **state)
 {
     scratch *t = *state;
@@ -138,8 +137,8 @@ static void selected_outputs_keep_the_bits(void **state)
     free(want.bytes);
 }
 
-/* Of parameters four have low copies and gradients, and two, between them, have none. The statistics of batch norm are
- * selected. */
+/* Four parameters have low copies and gradients; two parameters between them do not. The running statistics of batch norm are
+ * updated by select. */
 static void updates_are_few_launches(void **state)
 {
     static const struct {
@@ -169,7 +168,7 @@ static void updates_are_few_launches(void **state)
     expect_nothing_left("closed");
 }
 
-/* An error with a reason, or a failure that changes nothing: never a wrong result without a word. */
+/* There is an error with a message or no effect at all, but never a wrong result without an error. */
 static void every_call_may_fail(void **state)
 {
     scratch *t = *state;
@@ -194,7 +193,7 @@ static void every_call_may_fail(void **state)
     free(want.bytes);
 }
 
-/* On the device, in the middle of a step. */
+/* Device faults in the middle of a step. */
 static void operations_may_fault(void **state)
 {
     static const long which[] = {20, 27, 33, 60, 100};
@@ -232,7 +231,7 @@ static void out_of_memory_is_said(void **state)
     assert_in_range(said, 3, 16);
 }
 
-/* A label outside of the classes is found on the device; nothing is updated, and the session goes on. */
+/* The device detects a label out of range; nothing is updated, and the session remains usable. */
 static void bad_labels_change_nothing(void **state)
 {
     (void)state;

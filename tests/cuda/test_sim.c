@@ -1,5 +1,5 @@
-/* test_sim.c - the execution model: it computes what CUDA promises, and each planted fault of sim/faults.cu is
- * reported by the watcher that is there for it. The sanitizers' runs are processes of their own (sim/faults.c). */
+/* test_sim.c - the simulator: it computes what CUDA guarantees, and each fault of sim/faults.cu is reported by the sanitizer or
+ * check meant to detect it. Sanitizers run in separate processes (sim/faults.c). */
 #include <errno.h>
 #include <math.h>
 #include <setjmp.h>
@@ -36,7 +36,7 @@ static void expect_text(const char *text, const char *part)
     if (!text || !strstr(text, part)) fail_msg("expected '%s' in: %s", part, text ? text : "(no report)");
 }
 
-/* ---- what is promised ---- */
+/* ---- guaranteed behaviour ---- */
 
 static float *ramp(size_t n)
 {
@@ -45,7 +45,7 @@ static float *ramp(size_t n)
     return x;
 }
 
-/* Runs (in, out); the outputs, to be freed. */
+/* Runs a kernel with arguments (in, out); returns the outputs, to be freed. */
 static float *run_pair(const char *name, unsigned blocks, unsigned threads, size_t shared)
 {
     size_t n = (size_t)blocks * threads;
@@ -98,7 +98,7 @@ static void test_blocks(void **state)
     }
 }
 
-/* Without a sanitizer, missing barriers show in the results: shared memory is NaN until it is written. */
+/* Without a sanitizer, missing barriers change the results, because shared memory is NaN until written. */
 static void test_faulty_results(void **state)
 {
     (void)state;
@@ -146,7 +146,7 @@ static void test_indices(void **state)
     }
 }
 
-/* Descending is the reverse of ascending; shuffled is neither, and follows its seed. */
+/* Descending is the reverse of ascending; shuffled is neither, and depends on its seed. */
 static void test_orders(void **state)
 {
     (void)state;
@@ -170,7 +170,7 @@ static void test_orders(void **state)
     for (int run = 0; run < 4; run++) free(seen[run]);
 }
 
-/* What a shuffle of lane * 10 gives when lane `from` is read, unless it is not `inside` the segment. */
+/* The expected result of shuffling lane * 10 from lane `from`; `inside`: whether that is in the segment. */
 static int shuffled(int lane, int from, bool inside) { return (inside ? from : lane) * 10; }
 
 static void test_lanes(void **state)
@@ -216,7 +216,7 @@ static void test_atomics(void **state)
     assert_true(wide == 1 + (128ull << 33));
 }
 
-/* ---- what is refused, and what ends a kernel ---- */
+/* ---- rejected launches, and faults that end a kernel ---- */
 
 static void test_refusals(void **state)
 {
@@ -253,11 +253,11 @@ static void expect_fault(const char *name, unsigned threads, const char *first, 
         free(in);
         free(out);
     }
-    /* The model goes on after a fault. */
+    /* The simulator remains usable after a fault. */
     assert_int_equal(wrong_sums("sums", 2, 256), 0);
 }
 
-/* Both places of a divergent barrier are named: their lines are told from the source. */
+/* Both places of a divergent barrier are named; their line numbers are found in the source. */
 static void test_divergence(void **state)
 {
     (void)state;
@@ -291,7 +291,7 @@ static void test_faults(void **state)
     free(out);
 }
 
-/* Where strictness is off, threads that returned are not waited for, and part of a warp may meet. */
+/* In non-strict mode, threads that returned are ignored, and a part of a warp may meet. */
 static void test_not_strict(void **state)
 {
     (void)state;
@@ -309,7 +309,7 @@ static void test_not_strict(void **state)
     cudasim_set_strict(true);
 }
 
-/* ---- watched by a sanitizer ---- */
+/* ---- sanitizers ---- */
 
 static char *read_all(FILE *pipe)
 {
@@ -323,7 +323,7 @@ static char *read_all(FILE *pipe)
     return text;
 }
 
-/* Runs a command to its end; its output, to be freed. */
+/* Runs a command to completion; returns its output, to be freed. */
 static char *output_of(const char *command, int *status)
 {
     FILE *pipe = popen(command, "r");
@@ -335,7 +335,7 @@ static char *output_of(const char *command, int *status)
 
 typedef struct watched {
     const char *kernel, *launch; /* BLOCKS THREADS SHARED_BYTES */
-    const char *report[3];       /* parts of the sanitizer's report; none: it finds nothing */
+    const char *report[3];       /* parts of the sanitizer's report; none: no finding */
 } watched;
 
 static void expect_watched(const char *watcher, const watched *rows, size_t n)
@@ -402,7 +402,7 @@ static void test_tsan(void **state)
     expect_watched("tsan", tsan_rows, sizeof tsan_rows / sizeof *tsan_rows);
 }
 
-/* Processors without a switch of their own use the C library's. */
+/* CPUs without a context switch in fiber.cc use the C library's. */
 static void test_ucontext(void **state)
 {
     (void)state;

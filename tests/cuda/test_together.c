@@ -1,9 +1,9 @@
-/* test_together.c - steps that run in one launch: how many launches there are, and that the values are the same.
+/* test_together.c - batched launches: their number, and that values do not change.
  *
- * A module with more parameters than a launch has room for is trained on the double and on the processor, walked,
- * recorded and replayed; in synchronous mode, where the steps run one by one, it gives the same bits. Calls with the operands
- * and results of kernels/update.h give them, too, and write nothing after a fault. Gradients that a cache holds are
- * checked where they are made. */
+ * A module with more parameters than fit into one launch is trained on the double and on the CPU, with walked, captured and
+ * replayed runs. In synchronous mode, in which steps run one by one, it yields the same bits. Calls with the additional operands
+ * and results of kernels/update.h also yield the same bits, and write nothing after a fault. Gradients that fit into a cache are
+ * checked right after they are computed. */
 #include "ir/ir.h"
 #include "ir/philox.h"
 #include "kernels/cuda/cuda.h"
@@ -24,8 +24,8 @@
 
 enum {
     PARAMETERS = 300,
-    ROOM = 256,        /* parameters of a launch */
-    STEPS = RT_SLOTS + 2 /* walked, recorded for each set of inputs, replayed */
+    ROOM = 256,        /* parameters per launch */
+    STEPS = RT_SLOTS + 2 /* walked, captured for each set of inputs, replayed */
 };
 
 typedef struct writer {
@@ -40,7 +40,7 @@ typedef struct fixture {
     rt_session *cuda, *cpu;
 } fixture;
 
-/* Elements of parameter i: among them one, a tile, a block's unit and more. */
+/* Number of elements of parameter i; includes a single one, a tile, a block's unit and more. */
 static int64_t size_of(int i)
 {
     static const int64_t sizes[] = {1, 7, 8, 33, 2047, 2048, 2049, 5003};
@@ -62,7 +62,7 @@ static void declare(writer *w, const char *op)
     }
 }
 
-/* `gradient`: of parameter i, as text. */
+/* `gradient`: the gradient of parameter i, as text. */
 static void update(writer *w, const char *op, int i, const char *gradient, const char *attributes)
 {
     const char *states = states_of(op), *between = "  ";
@@ -75,7 +75,8 @@ static void update(writer *w, const char *op, int i, const char *gradient, const
     for (const char *s = states; *s; s++) fprintf(w->file, "  store @%c%d, %%%c%dn\n", *s, i, *s, i);
 }
 
-/* Parameter 0 has other attributes, and the gradient of the last is the old value of one that is updated before it. */
+/* Parameter 0 has different attributes, and the gradient of the last one is the old value of a parameter that is updated
+ * earlier. */
 static char *module_text(const char *op)
 {
     writer w = {NULL, 0, NULL};
@@ -160,7 +161,7 @@ static void check(const char *op)
         double_mark();
         run(&f, f.cuda, i == STEPS - 2);
         run(&f, f.cpu, i == STEPS - 2);
-        /* parameter 0 stands alone; the others need two launches */
+        /* parameter 0 is launched alone; the others need two launches */
         assert_int_equal(double_count(launch), i <= RT_SLOTS ? 1 + (PARAMETERS - 1 + ROOM - 1) / ROOM : 0);
         compare(&f, f.cuda, f.cpu, 1e-5);
     }
@@ -185,11 +186,11 @@ static void test_adamw(void **state)
     check("adamw");
 }
 
-/* ---- gradients: more than a table has room for ---- */
+/* ---- more gradients than fit into a table ---- */
 
 enum { GRADIENTS = 600, GRADIENT_ROOM = 512 };
 
-/* `outs`: the unscaled gradients are wanted, too; `norm`: their norm is. */
+/* `outs`: the unscaled gradients are wanted; `norm`: their norm is wanted. */
 static char *unscale_text(bool outs, bool norm)
 {
     writer w = {NULL, 0, NULL};
@@ -220,7 +221,7 @@ static void check_unscaled(rt_session *s, const float *values)
     }
 }
 
-/* d: all but the last of the gradients. */
+/* d: all gradients but the last. */
 static void check_norm(rt_session *s, const float *d, const float *last)
 {
     double squares = 0;
@@ -231,7 +232,7 @@ static void check_norm(rt_session *s, const float *d, const float *last)
 
 static void check_unscale(bool outs, bool norm, const char *launch)
 {
-    static const double bad[] = {1, INFINITY, NAN, 1}; /* the last element of all */
+    static const double bad[] = {1, INFINITY, NAN, 1}; /* the very last element */
     char *text = unscale_text(outs, norm);
     uint16_t d[11], last[11];
     float values[11], ends[11];
@@ -269,15 +270,15 @@ static void test_unscale(void **state)
 
 /* ---- low gradients, the scale and low copies ---- */
 
-enum { CALLS = 7, PLACE = 16 << 10 /* bytes */, IMAGE = (CALLS * 5 + 3) * PLACE };
+enum { CALLS = 7, PLACE = 16 << 10 /* in bytes */, IMAGE = (CALLS * 5 + 3) * PLACE };
 
 extern const rt_backend rt_backend_cuda;
 
-/* Calls of adamw on one block of memory: in each, all that they read and write, in places of their own. */
+/* Calls of adamw on one block of memory; each has its own operands and results. */
 typedef struct calls {
     k_context ctx;
     char error[256];
-    char *device, *host, *first; /* first: what the block is before a run */
+    char *device, *host, *first; /* first: content of the block before a run */
     k_view in[CALLS][8], out[CALLS][4];
     k_args args[CALLS];
     ir_attr attr[5];
@@ -288,7 +289,7 @@ static void must(const k_context *ctx, ampc_status status)
     if (status) fail_msg("%s", ctx->error);
 }
 
-/* The view of a vector in a place of the block, whose values are drawn. */
+/* Returns a view of a vector with random values at a place of the block. */
 static k_view view_at(calls *c, int place, ir_dtype t, int64_t n)
 {
     char *host = c->first + (size_t)place * PLACE;
@@ -341,11 +342,11 @@ static void close_calls(calls *c)
     rt_backend_cuda.close(&c->ctx);
 }
 
-/* Runs the calls, `together` at a time, after a fault or not; the block as it is then is in c->host. */
+/* Runs the calls in batches of `together`, after a fault or without one; c->host then holds the resulting block. */
 static void run_calls(calls *c, int together, bool fault)
 {
     const rt_away *away = rt_backend_cuda.away;
-    int *word = (int *)(void *)c->host; /* the first number of a host block that is copied anew */
+    int *word = (int *)(void *)c->host; /* the first number of the host block, which is copied again below */
     must(&c->ctx, away->clear_fault(&c->ctx));
     *word = 0;
     if (fault) must(&c->ctx, away->upload(&c->ctx, cuda_of(&c->ctx)->fault, word, sizeof *word));
@@ -378,7 +379,7 @@ static void test_low(void **state)
     free(single);
 }
 
-/* ---- gradients that a cache holds ---- */
+/* ---- gradients that fit into a cache ---- */
 
 enum { SIDE = 1024, TALL = 2 * SIDE, SHORT = 8 };
 
@@ -397,7 +398,7 @@ static const char cached_text[] =
     "  %v1 = sgd @v, %uv, @lr, %inf : f32[2047,1024]\n  store @v, %v1\n"
     "  %b1 = sgd @b, %ub, @lr, %inf : f32[8]\n  store @b, %b1\n}\n";
 
-/* "matmul sgd": the steps of a printed plan. */
+/* Lists the steps of a printed plan, such as "matmul sgd". */
 static void name_steps(const char *plan, char *names)
 {
     for (const char *line = plan; line; line = strchr(line, '\n') ? strchr(line, '\n') + 1 : NULL) {
@@ -428,7 +429,7 @@ static void test_cached(void **state)
     assert_string_equal(names, "matmul check_finite_and_unscale matmul reduce_sum check_finite_and_unscale "
                                "check_finite_and_unscale global_norm sgd sgd sgd ");
     for (int i = 0; i < SIDE; i++) dy[i] = ir_f32_to_f16(1);
-    x[7] = small[70] = ir_f32_to_f16(3); /* a row of the gradient each: 1024 elements of 3 / 4 */
+    x[7] = small[70] = ir_f32_to_f16(3); /* one row of a gradient each: 1024 elements of 3 / 4 */
     db[1] = ir_f32_to_f16(24);
     if (rt_session_run(f.cuda, "g", in, 4, f.d) != AMPC_OK) fail_msg("%s", diag_first_error(f.d));
     assert_true(*(const float *)rt_session_output(f.cuda, "norm")->data == (float)sqrt(1188)); /* (2 * 1024 + 64) * 9 / 16 */
@@ -463,7 +464,7 @@ static seen run_and_profile(fixture *f)
     return s;
 }
 
-/* A profile shows steps that run in one launch as one; in synchronous mode there are none. */
+/* A profile shows batched steps as one launch; in synchronous mode nothing is batched. */
 static void test_profile(void **state)
 {
     (void)state;
@@ -477,7 +478,7 @@ static void test_profile(void **state)
     const seen together = run_and_profile(&f);
     double_mark();
     const seen alone = run_and_profile(&g);
-    assert_int_equal(double_count("cudaLaunchKernel adamw"), 2 * PARAMETERS); /* run and profiled */
+    assert_int_equal(double_count("cudaLaunchKernel adamw"), 2 * PARAMETERS); /* one run and one profile */
     assert_int_equal(together.steps, PARAMETERS);
     assert_int_equal(together.launches, 1 + (PARAMETERS - 1 + ROOM - 1) / ROOM);
     assert_int_equal(alone.steps, PARAMETERS);

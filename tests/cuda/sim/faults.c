@@ -1,8 +1,9 @@
 /* faults.c - runs one kernel of faults.cu under the sanitizer that this program was built with.
  *
- * usage: PROGRAM KERNEL BLOCKS THREADS SHARED_BYTES The kernel's first argument is an array of positive floats, one per thread of
- * the grid; its other arguments are zeroed arrays of the same size. Exits with 3 if the simulator reports a fault, else 0; a
- * sanitizer exits with its own status. */
+ *   usage: PROGRAM KERNEL BLOCKS THREADS SHARED_BYTES
+ *
+ * The kernel's first argument is an array of positive floats, one per thread of the grid; its other arguments are zeroed arrays of
+ * the same size. Exits with 3 if the simulator reports a fault, else 0; a sanitizer exits with its own status. */
 #include <stdio.h>
 #include <stdlib.h>
 
