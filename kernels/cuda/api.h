@@ -21,8 +21,8 @@ typedef enum cuda_library {
     CUDA_LIBRARIES
 } cuda_library;
 
-/* One field per function, with the function's name: cuda.cudaMalloc(...). (Tests include this from C++, where the
- * function's type has to be named explicitly, because the field hides it.) */
+/* One field per function, with the function's name: cuda.cudaMalloc(...). (Tests include this from C++, in which a
+ * member may not hide a name used in its own declaration.) */
 #ifdef __cplusplus
 #define CUDA_TYPE(function) decltype(&::function)
 #else

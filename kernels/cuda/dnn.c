@@ -436,8 +436,7 @@ static ampc_status choose(candidates *c, const char *key, int known)
     if (known >= 0 && known < c->n) plan_candidates(c, known, 1);
     if (c->n_plans == 0) {
         plan_candidates(c, 0, tune ? MOST_RACED : 1);
-        if (tune && c->n_plans > 0) CUDA_FORWARD(race(c, key, &best)); /* even a single candidate races, to record the
-                                                                          result */
+        if (tune && c->n_plans > 0) CUDA_FORWARD(race(c, key, &best)); /* even alone, to record it */
     }
     if (c->n_plans == 0) return no_engine(c, key);
     if (c->took[best] >= KEPT_FROM) keep_on_disk(c, c->plans[best], tune ? c->which[best] : -1);

@@ -13,8 +13,7 @@
 #include "kernels/cuda/cuda.h"
 
 enum { DNN_MOST_AXES = 5, DNN_MOST_TENSORS = 6, DNN_MOST_MADE = 24, DNN_MOST_OPS = 4 };
-enum { DNN_RULES = 2 }; /* version of the order of candidates; increment when it changes, because tuning results are
-                           positions */
+enum { DNN_RULES = 2 }; /* version of the candidates' order: tuning results are positions in it */
 
 typedef cudnnBackendDescriptor_t dnn_descriptor;
 

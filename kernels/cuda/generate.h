@@ -1,4 +1,4 @@
-/* generate.h - kernels whose source is generated during planning and compiled by NVRTC, all new ones in parallel.
+/* generate.h - kernels whose source is generated during planning. NVRTC compiles all new ones together.
  *
  * Compiled code is cached on disk. The key covers the source, the embedded headers, the device architecture and the
  * version of the CUDA runtime, which NVRTC shares. If all kernels are cached, NVRTC is not even loaded. Equal sources

@@ -30,8 +30,7 @@ void cuda_inner_release(cuda_inner *part);
 /* Prepares a cast of `count` elements; an empty part if the types are equal. */
 ampc_status cuda_inner_cast(const k_args *outer, int64_t count, ir_dtype from, ir_dtype to, cuda_inner *part);
 
-/* The result of an op without terms to sum: zero, or the bias broadcast along the axis before the last `trailing`
- * axes. */
+/* The result of an op without terms to sum: zero or the broadcast bias, whose axis is followed by `trailing` axes. */
 typedef struct cuda_fill {
     cuda_inner cast, spread;
     int64_t dims[IR_MAX_RANK]; /* shape attribute of `spread` */

@@ -4,8 +4,7 @@
 
 #include "kernels/cuda/rows.h"
 
-enum { LOSS_TOTAL_BLOCKS = 64 }; /* blocks of the kernel that sums weights; every block of the gradient reads all
-                                    sums */
+enum { LOSS_TOTAL_BLOCKS = 64 }; /* that sum weights; every block of the gradient reads all sums */
 
 /* Value of `ignore` if no index is ignored: a label with this value is out of range like any other. */
 #define LOSS_IGNORES_NONE (-0x7fffffffffffffffLL - 1)

@@ -49,8 +49,7 @@ static const epilogue epilogues[] = {
 
 typedef struct matmul {
     product p;
-    ir_dtype read, stored;         /* read: type of the operands; stored: type of D, which is the result type if that
-                                      equals the operand type, else f32 */
+    ir_dtype read, stored;         /* types of the operands and of D: the result type if equal to `read`, else f32 */
     int64_t calls, items;          /* number of calls, and matrices per call (strided batch) */
     const epilogue *epilogue;
     cublasLtMatmulDesc_t how;      /* NULL: nothing to sum */

@@ -38,8 +38,7 @@ typedef struct move_pad {
     long long count;             /* of dst */
     int rank;
     char mode;
-    long long padded[OPERAND_RANK], plain[OPERAND_RANK], before[OPERAND_RANK], strides[OPERAND_RANK]; /* strides: of
-                                                                                                         src */
+    long long padded[OPERAND_RANK], plain[OPERAND_RANK], before[OPERAND_RANK], strides[OPERAND_RANK]; /* of src */
 } move_pad;
 
 /* Gradient of padding along one axis: sums copies; x [outer, padded, inner] to y [outer, plain, inner]. */

@@ -52,8 +52,7 @@ typedef struct unscale_table {
     int spans, units, dtype;            /* dtype: common to all gradients */
     const float *scale;
     unsigned char *found;               /* set to 1 if any element is not finite; NULL: not wanted */
-    double *squares;                    /* check_and_square: `sums` partial sums, at least one per block, added to
-                                           `before` */
+    double *squares;                    /* check_and_square: `sums` of them, >= blocks, added to `before` */
     const double *before;               /* may equal `squares`; NULL: zeros */
     int sums;
     unscale_span span[UNSCALE_SPANS];

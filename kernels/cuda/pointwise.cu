@@ -59,8 +59,7 @@ template <typename C, typename R, int operands, formula_numbers numbers, bool ti
 __device__ __forceinline__ void pointwise(const cuda_pointwise &p, F formula)
 {
     C low, high;
-    if (grid_first() >= p.count) return; /* before the bounds are read, because a one-element result may overwrite a
-                                            bound */
+    if (grid_first() >= p.count) return; /* first, because the result may overwrite a bound */
     bounds_none(&low, &high);
     if (numbers == BOUNDS && p.low) low = element_load<C>(p.low, p.a.dtype, 0);
     if (numbers == BOUNDS && p.high) high = element_load<C>(p.high, p.a.dtype, 0);

@@ -87,8 +87,7 @@ struct tap_range {
     int low, high, start; /* start: position of tap 0 */
 };
 
-static __device__ __forceinline__ int taps_before(const pool_span &a, int start, int limit) /* first tap at or after
-                                                                                               `limit` */
+static __device__ __forceinline__ int taps_before(const pool_span &a, int start, int limit) /* first tap >= limit */
 {
     const int tap = ceil_div(limit - start, a.dilation);
     return tap < 0 ? 0 : tap < a.kernel ? tap : a.kernel;

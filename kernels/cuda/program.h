@@ -10,8 +10,7 @@ enum {
 
 typedef struct program_arguments {
     const void *operand[PROGRAM_OPERANDS]; /* entries that the kernel does not read are undefined */
-    void *result[PROGRAM_RESULTS];         /* for a folded result with rows cut into groups: buffer of f32 partial
-                                              sums */
+    void *result[PROGRAM_RESULTS];         /* if folded in groups: buffer of f32 partial sums */
     const int *fault;
 } program_arguments;
 

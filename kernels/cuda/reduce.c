@@ -7,8 +7,7 @@
 #include <stdlib.h>
 
 enum {
-    GROUP_BLOCKS = 528,     /* with fewer blocks, rows are cut into groups; fixed, so that the order of sums is the same
-                               on all devices */
+    GROUP_BLOCKS = 528,     /* with fewer, rows are cut into groups; device-independent to fix the order of sums */
     LANE_TILES = 512,       /* longer rows use a block each */
     FEW_OUTPUTS = 2048,     /* with fewer outputs, so do all rows with more tiles than lanes */
     BLOCK_TILES = REDUCE_BLOCK * 4, /* minimum tiles per group of a row */

@@ -177,8 +177,7 @@ ampc_status cuda_tune_buffer(const k_context *ctx, size_t bytes, void **out)
     enum { ABOUT_ONE = 0x3c }; /* repeated byte: 1.06 in f16, 0.012 in bf16 and f32 */
     *out = NULL;
     cudaError_t error = cuda.cudaMalloc(out, bytes);
-    if (error == cudaErrorMemoryAllocation) cuda.cudaGetLastError(); /* clears the error, or a later call would report
-                                                                        it */
+    if (error == cudaErrorMemoryAllocation) cuda.cudaGetLastError(); /* clear the handled error */
     CUDA_FORWARD(cuda_status(ctx, error, "cudaMalloc"));
     CUDA_CALL(ctx, cudaMemsetAsync(*out, ABOUT_ONE, bytes, cuda_of(ctx)->stream));
     return AMPC_OK;

@@ -90,8 +90,8 @@ static void what_is_not_taken_stays(void **state)
         {"  %d = matmul @x, @w : f16[N,16]\n  %y = gelu_grad %d, %d {tanh=true} : f16[N,16]\n  output \"y\" = %y\n", 2},
         /* erf form */
         {"  %d = matmul @x, @w : f16[N,16]\n  %y = gelu_grad %d, @z : f16[N,16]\n  output \"y\" = %y\n", 2},
-        /* sums along the wrong axis, of another type, of an operand that is transposed otherwise, of a tensor that is not an
-         * operand */
+        /* sums along the wrong axis, of another type, over an axis that the matmul does not reduce, of a tensor that it does not
+         * read */
         {"  %y = matmul @x, @z {trans_a=true} : f16[8,16]\n  %s = reduce_sum @z {axes=[1]} : f16[N,1]\n"
          "  output \"y\" = %y\n  output \"s\" = %s\n", 2},
         {"  %y = matmul @x, @z {trans_a=true} : f16[8,16]\n  %s = reduce_sum @z {axes=[0], out=f32} : f32[1,16]\n"

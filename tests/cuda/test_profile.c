@@ -414,8 +414,7 @@ static void bench_prints_times_of_the_device(void **state)
     assert_string_equal(json_string_value(json_object_get(line, "clock")), "device");
     assert_string_equal(json_string_value(json_object_get(line, "device")), "cuda");
     const double median_ms = real_of(line, "median_ms");
-    assert_true(real_of(line, "min_ms") == median_ms && real_of(line, "p99_ms") == median_ms); /* all runs have the same
-                                                                                                  operations */
+    assert_true(real_of(line, "min_ms") == median_ms && real_of(line, "p99_ms") == median_ms); /* equal runs */
     assert_true(fabs(real_of(line, "samples_s") - 4e3 / median_ms) < 1e-3 * 4e3 / median_ms);
     assert_true(real_of(line, "with_input_median_ms") > 0);
     assert_true(real_of(line, "with_input_p90_ms") >= real_of(line, "with_input_median_ms"));
