@@ -123,7 +123,7 @@ static cudnnDataType_t data_type(ir_dtype t)
     switch (t) {
     case IR_f16: return CUDNN_DATA_HALF;
     case IR_bf16: return CUDNN_DATA_BFLOAT16;
-    default: assert(t == IR_f32); return CUDNN_DATA_FLOAT; /* cuda_check_dtypes has refused f64 */
+    default: assert(t == IR_f32); return CUDNN_DATA_FLOAT; /* cuda_check_dtypes has rejected f64 */
     }
 }
 

@@ -12,7 +12,7 @@
 #include <memory>
 #include <vector>
 
-/* The type behind a handle. */
+/* The type of a handle. */
 struct cudnnContext {
     cudaStream_t stream;
 };
