@@ -1,7 +1,8 @@
 /* assign_buffers.c - assigns the values of a plan to buffers.
  *
- * The steps are walked once, when the last use of every value is known: a result goes into the storage that it will be
- * committed to, else over an operand that dies here, else into a new buffer. */
+ * Once the last use of every value is known, one walk over the steps assigns results: to the storage that the result is
+ * committed to, if it may be computed there; else to the buffer of an operand whose last use is this step; else to a
+ * new buffer. */
 #include "kernels/update.h"
 #include "runtime/plan/stages.h"
 
@@ -11,7 +12,8 @@ static bool is_result(const rt_value *v) { return v->derived || v->value->kind =
 
 /* ---- uses ------------------------------------------------------------------------------------ */
 
-/* Outputs and commits keep results until the end. Of storage and inputs they see the value before the first step. */
+/* Outputs and commits keep results live until the end. Of storage and inputs they use the value before the first
+ * step. */
 static void find_last_use(rt_plan *p, rt_value *v)
 {
     for (const rt_use *u = v->uses; u; u = u->next) {
@@ -43,7 +45,7 @@ static void assign_outside(rt_plan *p)
     }
 }
 
-/* A program reads view j at the positions that it computes, and nowhere else. */
+/* Whether the fused kernel reads element i of view j only while it computes element i. */
 static bool reads_in_place(const k_program *program, int j)
 {
     for (int i = 0; i < program->n_operands; i++)
@@ -51,8 +53,8 @@ static bool reads_in_place(const k_program *program, int j)
     return true;
 }
 
-/* Result k may be written over what the step reads as operand j (see INPLACE in ir/ops.def, and kernels/update.h of
- * what a check hands on). */
+/* Whether result k may overwrite operand j: INPLACE in ir/ops.def and, for what finite checks pass on,
+ * kernels/update.h. */
 static bool overwrites(const rt_step *s, int j, int k)
 {
     if (rt_step_has(s, IR_CHECKS) && j > k_check_gradients(&(k_args){.out = s->out, .n_out = s->n_out}))
@@ -63,7 +65,7 @@ static bool overwrites(const rt_step *s, int j, int k)
     return rt_same_view(&s->in[j], &s->out[k]) && (s->n_out == 1 || j == k);
 }
 
-/* Over everything that the step reads in the buffer. */
+/* Whether result k may overwrite all operands that the step reads from the buffer. */
 static bool may_overwrite(const rt_step *s, int k, int buffer)
 {
     if (!rt_step_has(s, IR_INPLACE)) return false;
@@ -72,7 +74,7 @@ static bool may_overwrite(const rt_step *s, int k, int buffer)
     return true;
 }
 
-/* The storage that the result is committed to, if it may be computed there. */
+/* Returns the storage that the result is committed to, if it may be computed there; else RT_NO_BUFFER. */
 static int storage_for(const rt_plan *p, int step, int k)
 {
     const rt_step *s = p->steps[step];
@@ -84,7 +86,7 @@ static int storage_for(const rt_plan *p, int step, int k)
     return free ? old->buffer : RT_NO_BUFFER;
 }
 
-/* The buffer of an operand that nobody reads after this step, if the result may take it. */
+/* Returns the buffer of an operand whose last use is this step, if the result may overwrite it; else RT_NO_BUFFER. */
 static int operand_for(const rt_plan *p, int step, int k)
 {
     const rt_step *s = p->steps[step];
@@ -105,7 +107,7 @@ static int add_persistent(rt_plan *p, const rt_value *v)
     return rt_plan_add_buffer(p, (rt_buffer){.home = RT_PERSISTENT, .bytes = bytes, .offset = at});
 }
 
-/* Kernels may leave out results that nobody reads, but the first only where the op says so (ir/ops.def). */
+/* Kernels may omit unread results, except the first one of ops without the trait DROPS (ir/ops.def). */
 static bool is_written_unread(const rt_plan *p, const rt_step *s, int k)
 {
     return k == 0 && p->values[s->out_value[k]].root == s->out_value[k] && !rt_step_has(s, IR_DROPS);
@@ -116,7 +118,7 @@ static void assign_result(rt_plan *p, int step, int k)
     rt_step *s = p->steps[step];
     if (s->out_value[k] == RT_NO_VALUE) return;
     rt_value *v = &p->values[s->out_value[k]];
-    if (v->root != s->out_value[k]) s->out_buffer[k] = root_value(p, v->root)->buffer; /* written anew */
+    if (v->root != s->out_value[k]) s->out_buffer[k] = root_value(p, v->root)->buffer; /* writes its root again */
     if (v->last_use < 0 && !is_written_unread(p, s, k)) return;
     if (s->hoisted && v->last_use >= p->n_hoisted) {
         v->buffer = s->out_buffer[k] = add_persistent(p, v);
@@ -139,7 +141,7 @@ static void assign_step(rt_plan *p, int step)
     for (int k = 0; k < s->n_out; k++) assign_result(p, step, k);
 }
 
-/* A copy of the value as it is before the first step, kept to the end. */
+/* Copies the value before the first step to a buffer that is live until the end. */
 static int snapshot(rt_plan *p, const rt_value *v)
 {
     int to = rt_plan_add_buffer(p, (rt_buffer){.home = RT_ARENA,
@@ -168,7 +170,7 @@ static void commit(rt_plan *p, const rt_effect *e)
     p->after[p->n_after++] = (rt_copy){changes ? snapshot(p, root) : root->buffer, to};
 }
 
-/* Every value, workspace and snapshot may have a buffer. */
+/* Allocates for the worst case: a buffer for every value, workspace and snapshot. */
 static bool make_room(rt_plan *p)
 {
     const size_t effects = (size_t)p->n_effects;

@@ -1,34 +1,34 @@
 /* assign_layouts.c - runs convolution chains in NHWC.
  *
  *     conv %x, %w            transpose %x -> %x' [N,H,W,C]        conv reads and writes NHWC;
- *     add %c, %b [C,1,1]     transpose %w -> %w'                  the rest sees dense views whose dimensions are
- *     relu                   conv %x', %w'                        in the order of memory: [N,H,W,C], [1,1,1,C]
+ *     add %c, %b [C,1,1]     transpose %w -> %w'                  the other ops see dense views with dimensions
+ *     relu                   conv %x', %w'                        in memory order: [N,H,W,C], [1,1,1,C]
  *     reduce_mean (2,3)      add, relu, reduce_mean (1,2)
  *
- * Layouts flow forward. A convolution is NHWC where the backend prefers that for its type, pooling and normalisation
- * where an image that they read is. Ops that work element by element, or along axes that can be renumbered, take over
- * the layout of their operands. All others read plain tensors, and so do outputs and stores. A tensor is converted at
- * most once per direction: right behind the step that makes it, or before the first reader where it comes from outside.
- * Memory order is the same in both layouts where there is one channel, or one position: such a tensor is never
+ * Layouts propagate forward. A convolution uses NHWC if the backend prefers that for its type; pooling and
+ * normalisation use it if an image that they read does. Elementwise ops, and ops along axes that can be renumbered,
+ * inherit the layout of their operands. All other ops, outputs and stores read plain tensors (NCHW). A tensor is
+ * converted at most once per direction: right after the step that defines it or, if no step does, before its first
+ * reader. With one channel or one position both layouts have the same memory order; such a tensor is never
  * converted. */
 #include "runtime/plan/stages.h"
 
 _Static_assert(IR_ATTR(reduce_sum, axes) == 0 && IR_ATTR(reduce_mean, axes) == 0 && IR_ATTR(concat, axis) == 0,
                "the attribute with axes is the first");
 
-/* Marks of the transpositions that the stage adds, by where they are. The mark of a root value is the same image in the
- * other layout; 0: not made. */
+/* Marks of the transposes that this stage inserts, by where they are. The mark of a root value is the id of the same
+ * image in the other layout; 0: none. */
 enum { BEFORE_READER = 1, BEHIND_DEF };
 
 /* ---- views ---------------------------------------------------------------------------------------- */
 
-/* Dimension i of an image in memory order is this one of [N,C,spatial]. */
+/* Returns the index in [N,C,spatial] of dimension i in memory order. */
 static int dim_at(int i, int rank) { return i == 0 ? 0 : i == rank - 1 ? 1 : i + 1; }
 
-/* Where dimension i of [N,C,spatial] is in memory order. */
+/* Returns the index in memory order of dimension i of [N,C,spatial]. */
 static int dim_to(int i, int rank) { return i == 0 ? 0 : i == 1 ? rank - 1 : i - 1; }
 
-/* v with dimensions of one element in front, as many as make it an image of that rank. */
+/* Returns v as an image of that rank, with leading dimensions of size 1. */
 static k_view padded(const k_view *v, int rank)
 {
     k_view image = {.dtype = v->dtype, .rank = rank};
@@ -36,7 +36,7 @@ static k_view padded(const k_view *v, int rank)
     return image;
 }
 
-/* An image in NHWC as a dense view. */
+/* Returns an NHWC image as a dense view. */
 static k_view in_memory_order(const k_view *image)
 {
     k_view v = *image;
@@ -58,7 +58,7 @@ static bool is_nhwc(const rt_plan *p, uint32_t value)
     return value != RT_NO_VALUE && p->values[rt_root(p, value)].channels_last;
 }
 
-/* Operand j is an image in NHWC, and is read as the image that it is. */
+/* Whether operand j is an NHWC image and is read with the dimensions of that image. */
 static bool reads_nhwc(const rt_plan *p, const rt_step *s, int j)
 {
     return is_nhwc(p, s->in_value[j]) && rt_same_dims(&s->in[j], &p->values[rt_root(p, s->in_value[j])].view);
@@ -66,7 +66,7 @@ static bool reads_nhwc(const rt_plan *p, const rt_step *s, int j)
 
 /* ---- conversions ------------------------------------------------------------------------------------- */
 
-/* The transposition of the image `from`, to a value that is new. */
+/* Makes the transpose that converts image `from` to the new value `to`. */
 static rt_step *make_conversion(rt_plan *p, const ir_node *node, uint32_t from, uint32_t to)
 {
     const k_view image = p->values[to].view;
@@ -85,8 +85,8 @@ static rt_step *make_conversion(rt_plan *p, const ir_node *node, uint32_t from, 
     return s;
 }
 
-/* Behind the step that makes the image, and what was added there before; before the reader where no step of the graph
- * makes it. */
+/* Inserts a conversion after the image's definition and the conversions that follow it, or before the reader if no step
+ * of the graph defines the image. */
 static void insert_conversion(rt_plan *p, rt_step *s, rt_step *def, rt_step *reader)
 {
     s->mark = def && !def->mark ? BEHIND_DEF : BEFORE_READER;
@@ -98,7 +98,8 @@ static void insert_conversion(rt_plan *p, rt_step *s, rt_step *def, rt_step *rea
     rt_step_insert_after(p, s, def);
 }
 
-/* The value whose root is `root`, an image of that shape, in the other layout; made for `reader` if there is none. */
+/* Returns the image `root`, which has that shape, in the other layout; inserts a conversion for `reader` if there is
+ * none. RT_NO_VALUE: out of memory. */
 static uint32_t convert(rt_plan *p, uint32_t root, const k_view *image, rt_step *reader)
 {
     const uint32_t known = (uint32_t)p->values[root].mark;
@@ -115,7 +116,7 @@ static uint32_t convert(rt_plan *p, uint32_t root, const k_view *image, rt_step 
 
 /* ---- steps --------------------------------------------------------------------------------------------- */
 
-/* Operand j as the plain tensor that the op expects. */
+/* Makes operand j the plain tensor that the op expects. */
 static bool read_plain(rt_plan *p, rt_step *s, int j)
 {
     if (!is_nhwc(p, s->in_value[j])) return true;
@@ -133,7 +134,7 @@ static bool read_all_plain(rt_plan *p, rt_step *s)
     return true;
 }
 
-/* Operand j as an image of that rank in NHWC; s->in[j] keeps the dimensions of the image. */
+/* Makes operand j an NHWC image of that rank. s->in[j] keeps the dimension order [N,C,spatial]. */
 static bool read_image(rt_plan *p, rt_step *s, int j, int rank)
 {
     const k_view image = padded(&s->in[j], rank);
@@ -169,7 +170,7 @@ static bool assign_spatial(rt_plan *p, rt_step *s)
     return true;
 }
 
-/* Operands of at least `least` dimensions, and the result, as dense images of `rank`. */
+/* Makes the result, and the operands with at least `least` dimensions, dense NHWC images of that rank. */
 static bool assign_dense(rt_plan *p, rt_step *s, int least, int rank)
 {
     for (int j = 0; j < s->n_in; j++) {
@@ -185,14 +186,14 @@ static bool assign_dense(rt_plan *p, rt_step *s, int least, int rank)
 
 static bool assign_pointwise(rt_plan *p, rt_step *s) { return assign_dense(p, s, 1, s->out[0].rank); }
 
-/* Item i of a list attribute in memory order, of an image of that rank. */
+/* Returns item i of a list attribute for an image of that rank in memory order. */
 static int64_t permuted_item(const rt_step *s, const ir_attr *list, int i, int rank)
 {
     if (rt_step_has(s, IR_SUMS | IR_MEANS)) return dim_to(k_axis_number(list->list.items[i], rank), rank);
     return list->list.items[dim_at(i, rank)];
 }
 
-/* The attributes for dimensions in memory order. */
+/* Permutes the attributes to memory order. */
 static bool permute_attrs(rt_plan *p, rt_step *s, int rank)
 {
     const ir_op_info *info = ir_op_get(s->op);
@@ -209,14 +210,14 @@ static bool permute_attrs(rt_plan *p, rt_step *s, int rank)
     return true;
 }
 
-/* concat, pad, slice, reductions: images in, images out. */
+/* For concat, pad, slice and reductions, whose operands and results are images. */
 static bool assign_along_axes(rt_plan *p, rt_step *s)
 {
     const int rank = s->in[0].rank;
     return assign_dense(p, s, rank, rank) && permute_attrs(p, s, rank);
 }
 
-/* The result of a reduction without keepdims is in the order of the plain tensor. */
+/* Whether the result of a reduction has the same memory order as that of the plain tensor, or is an image itself. */
 static bool keeps_order(const rt_step *s)
 {
     bool folded[IR_MAX_RANK] = {false};
@@ -231,7 +232,7 @@ static bool keeps_order(const rt_step *s)
 
 /* ---- which steps -------------------------------------------------------------------------------------- */
 
-/* A convolution of a type for which the backend prefers NHWC. */
+/* Whether the step is a convolution of a type for which the backend prefers NHWC. */
 static bool prefers_nhwc(const rt_plan *p, const rt_step *s)
 {
     const bool convolution = rt_step_has(s, IR_SPATIAL) && ir_op_get(s->op)->colour == IR_WHITE;
@@ -240,7 +241,7 @@ static bool prefers_nhwc(const rt_plan *p, const rt_step *s)
 
 static bool broadcasts(const rt_step *s) { return rt_step_has(s, IR_ELEMENTWISE | IR_EXPANDS); }
 
-/* It reads an image in NHWC, and its results have that rank. */
+/* Whether the step reads an NHWC image and, if it broadcasts, has a result of the same rank. */
 static bool any_reads_nhwc(const rt_plan *p, const rt_step *s)
 {
     for (int j = 0; j < s->n_in; j++)
@@ -248,7 +249,8 @@ static bool any_reads_nhwc(const rt_plan *p, const rt_step *s)
     return false;
 }
 
-/* A broadcast whose operand is the same either way gets the layout of what else its readers read. */
+/* Whether the result of a broadcast should be NHWC because a reader is spatial or reads other NHWC images. The operand
+ * must have the same memory order in both layouts. */
 static bool is_wanted_nhwc(const rt_plan *p, const rt_step *s, int depth)
 {
     for (const rt_use *u = rt_uses(p, s->out_value[0]); u; u = u->next) {
@@ -275,7 +277,7 @@ static bool assign_step(rt_plan *p, rt_step *s)
     return read_all_plain(p, s);
 }
 
-/* Outputs and stores read plain tensors. */
+/* Lets an output or store read a plain tensor. */
 static bool read_plain_effect(rt_plan *p, rt_effect *e)
 {
     const uint32_t root = rt_root(p, e->value);

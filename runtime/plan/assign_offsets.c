@@ -1,9 +1,10 @@
-/* assign_offsets.c - gives the buffers of a plan their offsets in the arena.
+/* assign_offsets.c - assigns arena offsets to buffers, by best fit.
  *
- * The buffers are taken by falling size; each goes into the smallest gap between those already placed that live at
- * the same time, which are looked at in order of their offsets. They stand in rows, and a row knows enough of its
- * buffers to be passed in one step where none of them lives with the new one, or all do and leave no gap for it:
- * n buffers take about n * sqrt(n) steps, whether they live side by side or one after the other. */
+ * Buffers are placed in order of decreasing size. Each goes into the smallest sufficient gap between the buffers placed
+ * so far whose live ranges overlap its own, scanned in order of offset. Placed buffers are kept in rows. A row has a
+ * summary that allows skipping all its buffers at once if none of them is live together with the new buffer, or if all
+ * of them are and no gap between them is large enough. Placing n buffers therefore needs about n * sqrt(n) steps,
+ * whether live ranges overlap or not. */
 #include "runtime/backend/alloc.h"
 #include "runtime/plan/stages.h"
 
@@ -12,27 +13,27 @@
 
 enum { ROW = 256 };
 
-/* Buffers in order of their offsets. */
+/* Buffers in order of offset, and their summary. */
 typedef struct row {
     int n;
-    int first_from, first_to, last_from, last_to; /* the least and the greatest `first` and `last` */
-    int64_t end, widest;                          /* where the last of them ends; the widest gap among all of them */
+    int first_from, first_to, last_from, last_to; /* smallest and largest `first` and `last` */
+    int64_t end, widest;                          /* largest end offset; widest gap between these buffers */
     const rt_buffer *items[ROW];
 } row;
 
 typedef struct packing {
     const rt_plan *plan;
-    row **rows; /* in order of their offsets */
+    row **rows; /* in order of offset */
     int n_rows;
 } packing;
 
 /* ---- the search ------------------------------------------------------------------------------ */
 
 typedef struct search {
-    int64_t size, end, best, best_size; /* end: of what was passed; best: offset of a gap, -1: none */
+    int64_t size, end, best, best_size; /* end: of the buffers passed so far; best: offset of a gap, -1: none */
 } search;
 
-/* On to a buffer, or several without a gap, at [offset, end). */
+/* Passes a buffer, or several without a sufficient gap, at [offset, end). */
 static void pass(search *s, int64_t offset, int64_t end)
 {
     const int64_t gap = offset - s->end;
@@ -98,7 +99,7 @@ static row *add_row(packing *k, int at)
     return r;
 }
 
-/* The upper half of a full row becomes a row of its own. */
+/* Moves the upper half of a full row to a new row. */
 static bool divide(packing *k, int at)
 {
     row *upper = add_row(k, at + 1), *lower = k->rows[at];
@@ -126,7 +127,7 @@ static bool insert(packing *k, const rt_buffer *b)
     return true;
 }
 
-/* ---- the whole ------------------------------------------------------------------------------- */
+/* ---- the stage ------------------------------------------------------------------------------- */
 
 static int compare(const void *a, const void *b)
 {

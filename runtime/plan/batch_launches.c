@@ -1,11 +1,12 @@
-/* batch_launches.c - which steps a discrete device runs in one launch, such as the updates of all parameters.
+/* batch_launches.c - batches steps that a discrete device runs in one launch, such as the updates of all parameters.
  *
- * Before values have buffers, neighbouring steps of ops that may share a launch, none of which depends on another, are
- * ordered by what agrees: parameters with a low copy and those without alternate in a graph.
+ * cluster_batchable runs before values have buffers. It looks for adjacent steps that are batchable and independent of
+ * each other, and makes those that agree neighbours, because updates of parameters with and without a low-precision
+ * copy alternate in a graph.
  *
- * Afterwards neighbours become batches. Steps of a batch have no order among themselves: what one of them writes, no
- * other may read or write. That depends on the offsets of their buffers, since a step may reuse the memory that another
- * one frees. */
+ * batch_launches makes batches of such neighbours. The steps of a batch run in no particular order, so none may read or
+ * write what another one writes. This depends on buffer offsets, because a step may reuse memory that another one
+ * frees. */
 #include "runtime/plan/stages.h"
 
 #include <string.h>
@@ -32,7 +33,7 @@ static bool same_attr(ir_slot_kind kind, const ir_attr *a, const ir_attr *b)
     }
 }
 
-/* Operand i is the same for both, if it is a number. */
+/* Whether operand i, if it is a scalar, is the same value in both steps. */
 static bool same_number(const rt_plan *p, const rt_step *a, const rt_step *b, int i)
 {
     const uint32_t x = a->in_value[i], y = b->in_value[i];
@@ -40,7 +41,8 @@ static bool same_number(const rt_plan *p, const rt_step *a, const rt_step *b, in
     return (a->in[i].rank > 0 && b->in[i].rank > 0) || rt_root(p, x) == rt_root(p, y);
 }
 
-/* The same op with the same attributes, types and operands without dimensions, beyond the slots of the op, too. */
+/* Whether both steps have the same op, attributes, types and scalar operands, including operands beyond the slots of
+ * the op. */
 static bool agree(const rt_plan *p, const rt_step *a, const rt_step *b)
 {
     if (a->op != b->op || a->n_in != b->n_in || a->n_out != b->n_out || a->program || b->program) return false;
@@ -56,9 +58,9 @@ static bool agree(const rt_plan *p, const rt_step *a, const rt_step *b)
     return true;
 }
 
-/* ---- neighbours in order ----------------------------------------------------------------------------- */
+/* ---- clustering ------------------------------------------------------------------------------------------ */
 
-/* The step is one of [first, end) of the order at the start of the stage. */
+/* Whether the step was in [first, end) when the stage began. */
 static bool is_between(const rt_step *s, int first, int end) { return s && s->index >= first && s->index < end; }
 
 static bool is_read_between(const rt_plan *p, uint32_t value, int first, int end)
@@ -68,14 +70,14 @@ static bool is_read_between(const rt_plan *p, uint32_t value, int first, int end
     return false;
 }
 
-/* What the value is, or what is committed to it, is computed there. */
+/* Whether a step in [first, end) computes the value or, if it is storage, the value committed to it. */
 static bool is_made_between(const rt_plan *p, uint32_t value, int first, int end)
 {
     const rt_effect *store = rt_is_storage(p, value) ? p->values[rt_root(p, value)].store : NULL;
     return is_between(rt_def(p, value), first, end) || (store && is_between(rt_def(p, store->value), first, end));
 }
 
-/* A storage that the value is committed to is read there. */
+/* Whether the value is committed to storage that a step in [first, end) reads. */
 static bool replaces_between(const rt_plan *p, uint32_t value, int first, int end)
 {
     for (const rt_use *u = rt_uses(p, value); u; u = u->next) {
@@ -85,7 +87,7 @@ static bool replaces_between(const rt_plan *p, uint32_t value, int first, int en
     return false;
 }
 
-/* The step neither reads what the steps of [first, its own position) compute nor replaces what they read. */
+/* Whether the step neither reads what the steps in [first, s->index) compute nor replaces what they read. */
 static bool is_independent(const rt_plan *p, const rt_step *s, int first)
 {
     for (int j = 0; j < s->n_in; j++)
@@ -95,7 +97,7 @@ static bool is_independent(const rt_plan *p, const rt_step *s, int first)
     return true;
 }
 
-/* Each step of [first, end) goes behind the last one before it that it agrees with. */
+/* Moves each step of [first, end) after the last earlier step that it agrees with. */
 static void order(rt_plan *p, int first, int end)
 {
     const rt_step *before = p->steps[first]->prev;
@@ -131,7 +133,7 @@ static bool overlap(const rt_plan *p, int i, int j)
     return a->offset < b->offset + b->bytes && b->offset < a->offset + a->bytes;
 }
 
-/* A result of `writer` shares memory with what `other` reads or writes. */
+/* Whether a result of `writer` shares memory with an operand or result of `other`. */
 static bool disturbs(const rt_plan *p, const rt_step *writer, const rt_step *other)
 {
     for (int k = 0; k < writer->n_out; k++) {
@@ -143,7 +145,7 @@ static bool disturbs(const rt_plan *p, const rt_step *writer, const rt_step *oth
     return false;
 }
 
-/* Step `next` may run in one launch with those from `first` up to it. */
+/* Whether step `next` may run in one launch with the steps in [first, next). */
 static bool joins(const rt_plan *p, int first, int next)
 {
     if (!agree(p, p->steps[first], p->steps[next])) return false;

@@ -1,4 +1,4 @@
-/* cost.c - the bytes that a run of a plan moves and the operations that it computes. */
+/* cost.c - memory traffic and floating-point operations of a plan. */
 #include "kernels/convolution.h"
 #include "kernels/product.h"
 #include "runtime/backend/alloc.h"
@@ -6,7 +6,7 @@
 
 #include <stdlib.h>
 
-/* An operand by the value whose memory it reads: a view shares the memory of its root. */
+/* Operand i and the root value whose memory it reads. */
 typedef struct operand {
     uint32_t root;
     int i;
@@ -19,7 +19,7 @@ static int compare(const void *a, const void *b)
     return x->i < y->i ? -1 : x->i > y->i;
 }
 
-/* Memory that several operands share is read once. Without memory to sort them, each counts. */
+/* Memory shared by several operands counts once, unless there is no memory for sorting them. */
 static int64_t bytes_read(const rt_plan *p, const rt_step *s)
 {
     operand few[16], *all = s->n_in <= 16 ? few : rt_alloc((size_t)s->n_in, sizeof *all);
@@ -44,11 +44,11 @@ static int64_t bytes_of(const rt_plan *p, const rt_step *s)
     return bytes;
 }
 
-/* Of a convolution and of both its gradients: each element of y meets each element of one kernel. */
+/* The same for a convolution and its two gradients: each element of y meets each element of one kernel. */
 static int64_t convolution_flops(const rt_step *s, const k_args *args)
 {
     const conv c = conv_of(args);
-    if (s->out_buffer[0] == RT_NO_BUFFER) return 0; /* the gradient of the bias alone */
+    if (s->out_buffer[0] == RT_NO_BUFFER) return 0; /* only the bias gradient */
     return 2 * k_count(c.y) * c.g.c * c.g.k[0] * c.g.k[1] * c.g.k[2];
 }
 

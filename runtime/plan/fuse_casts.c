@@ -1,12 +1,12 @@
-/* fuse_casts.c - fuses casts of weights and inputs into the matmuls that read them, where the device computes those in
+/* fuse_casts.c - fuses casts of weights and inputs into the matmuls that read them, if the device computes these in
  * another type anyway.
  *
  *     %h = cast @w : f16          matmul %x, @w as f16
  *     %y = matmul %x, %h
  *
- * A kernel that converts its operands to f32 (cpu_rounds) may as well start from f32 and round. The result of the cast
- * needs no memory then. That pays where the operand of the cast is in memory anyway, as storage and inputs are, and
- * nobody else reads its result; the numbers are the same. */
+ * A kernel that widens its low-precision operands to f32 (cpu_rounds) can as well read f32 and round, with the same
+ * result, and the result of the cast needs no memory. This pays only if the operand of the cast is in memory in any
+ * case, as storage and inputs are, and if the result of the cast has no other readers. */
 #include "runtime/plan/stages.h"
 
 static bool is_in_memory(const rt_plan *p, uint32_t value)
@@ -21,7 +21,7 @@ static bool is_rounding(const rt_plan *p, const rt_step *s)
            is_in_memory(p, s->in_value[0]);
 }
 
-/* Every reader is a kernel that could do it. */
+/* Whether every use is by a kernel that can round the operand while reading it. */
 static bool all_round(const rt_plan *p, uint32_t value)
 {
     for (const rt_use *u = rt_uses(p, value); u; u = u->next) {

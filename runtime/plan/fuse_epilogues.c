@@ -1,12 +1,13 @@
-/* fuse_epilogues.c - matmuls compute what follows them in the epilogue of their library (kernels/epilogue.h).
+/* fuse_epilogues.c - fuses ops that follow a matmul into its library epilogue (kernels/epilogue.h).
  *
- *     %m = matmul %x, @w          %h = add %m, @b           matmul with bias, where nobody else reads %m
- *     %h = matmul %x, @w, @b      %g = gelu %h              matmul that writes %g, and %h where others read it, too
- *     %dg = matmul %dy, @v        %dh = gelu_grad %dg, %h   matmul that reads %h as well and writes %dh
- *     %dw = matmul %x, %dh        %db = reduce_sum %dh      matmul that writes both: it sums what both read
+ *     %m = matmul %x, @w          %h = add %m, @b           matmul with bias, if %m has no other readers
+ *     %h = matmul %x, @w, @b      %g = gelu %h              matmul that writes %g, and %h if it has other readers
+ *     %dg = matmul %dy, @v        %dh = gelu_grad %dg, %h   matmul that also reads %h and writes %dh
+ *     %dw = matmul %x, %dh        %db = reduce_sum %dh      matmul that writes %dw and %db
  *
- * Everything moves to the place of the matmul. The backend says which epilogues it supports; it is asked once for each
- * form: types, shapes and what there is besides the product. Other ops stay as they are, for fused kernels. */
+ * All of them are computed at the position of the matmul. The backend decides which epilogues it supports; it is
+ * queried once per form, which consists of types, shapes and the parts of the epilogue. Other ops are left to
+ * fuse_pointwise. */
 #include "kernels/epilogue.h"
 #include "runtime/plan/stages.h"
 
@@ -19,12 +20,12 @@ enum {
     MAX_OUT = SLOTS_OUT + K_EPILOGUE_EXTRA_OUT
 };
 
-/* A matmul as the backend is asked about it, and the answer. */
+/* A matmul with an epilogue as the backend is queried about it, and the answer. */
 typedef struct form {
     k_view in[MAX_IN], out[MAX_OUT];
     int n_in, n_out;
     const ir_attr *attr;
-    const rt_step *activation; /* that moves into the epilogue; NULL: none */
+    const rt_step *activation; /* the step to fuse as activation; NULL: none */
     k_program *program;        /* the same for the kernel */
     bool supported;
     struct form *next;
@@ -35,7 +36,7 @@ typedef struct epilogue_state {
     form *known;
 } epilogue_state;
 
-/* ---- asking ------------------------------------------------------------------------------------ */
+/* ---- querying the backend ------------------------------------------------------------------------ */
 
 static form form_of(const rt_step *matmul)
 {
@@ -66,7 +67,7 @@ static bool same_form(const form *a, const form *b)
            same_views(a->in, b->in, a->n_in) && same_views(a->out, b->out, a->n_out);
 }
 
-/* The activation on result 0, its second operand at K_EPILOGUE_X. NULL: out of memory. */
+/* Makes the activation of result 0. Its second operand is at K_EPILOGUE_X. Returns NULL if out of memory. */
 static k_program *make_program(rt_plan *p, const form *f)
 {
     const rt_step *s = f->activation;
@@ -93,7 +94,7 @@ static ampc_status ask_backend(const rt_plan *p, form *f)
     return status == AMPC_UNSUPPORTED ? AMPC_OK : status;
 }
 
-/* Completes the form with what the backend says of it. */
+/* Completes the form with the backend's answer. */
 static ampc_status find_support(epilogue_state *e, form *f)
 {
     form *known = e->known;
@@ -114,7 +115,7 @@ static ampc_status find_support(epilogue_state *e, form *f)
 
 /* ---- what may be fused ------------------------------------------------------------------------- */
 
-/* The matmul has at most a bias, and runs as often as the step. */
+/* Whether m is a matmul without any epilogue except a bias, and runs as often as the step. */
 static bool is_plain(const rt_step *m, const rt_step *s)
 {
     return m && m->kind == RT_STEP_OP && rt_step_has(m, IR_EPILOGUE) && !m->program && m->n_out == SLOTS_OUT &&
@@ -123,14 +124,14 @@ static bool is_plain(const rt_step *m, const rt_step *s)
 
 static bool is_alike(const k_view *a, const k_view *b) { return a->dtype == b->dtype && k_count(a) == k_count(b); }
 
-/* The value is there before the step runs. */
+/* Whether the value is defined before the step runs. */
 static bool is_ready(const rt_plan *p, uint32_t value, const rt_step *s)
 {
     const rt_step *def = rt_def(p, value);
     return !def || def->index < s->index;
 }
 
-/* The matmul computes the result of the step, seen in the shape of its own. */
+/* Makes the matmul compute the result of the step, viewed in the matmul's own shape. */
 static void replace_result(rt_plan *p, rt_step *matmul, rt_step *s)
 {
     const uint32_t value = s->out_value[0];
@@ -142,7 +143,8 @@ static void replace_result(rt_plan *p, rt_step *matmul, rt_step *s)
 
 /* ---- activations --------------------------------------------------------------------------------- */
 
-/* The plain matmul of whose result y the step computes as many elements of the same type, or NULL. */
+/* Returns the plain matmul that computes operand 0 of the step; NULL if there is none, if an operand or the result
+ * differs in type or number of elements, or if another operand is not ready at the matmul. */
 static rt_step *find_source(const rt_plan *p, const rt_step *s)
 {
     rt_step *m = rt_def(p, s->in_value[0]);
@@ -152,7 +154,7 @@ static rt_step *find_source(const rt_plan *p, const rt_step *s)
     return is_alike(&s->out[0], &m->out[0]) ? m : NULL;
 }
 
-/* With y as a result where others read it. */
+/* The pre-activation y becomes an additional result if it has other readers. */
 static ampc_status fuse_activation(epilogue_state *e, rt_step *s)
 {
     const int x = SLOTS_IN + K_EPILOGUE_X, start = SLOTS_OUT + K_EPILOGUE_START;
@@ -181,8 +183,8 @@ static ampc_status fuse_activation(epilogue_state *e, rt_step *s)
 
 /* ---- bias ---------------------------------------------------------------------------------------- */
 
-/* The step adds one number per column to what it reads in the slot, the result of a product without bias and without
- * other readers. */
+/* Whether the step adds one number per column to the operand in the slot, which is the result of a matmul without a
+ * bias and without other readers. */
 static bool adds_bias(const rt_plan *p, const rt_step *s, int slot, const rt_step *m)
 {
     const k_view *y = &m->out[0], *seen = &s->in[slot], *bias = &s->in[1 - slot];
@@ -215,7 +217,7 @@ static ampc_status fuse_bias(epilogue_state *e, rt_step *s)
 
 /* ---- sums ---------------------------------------------------------------------------------------- */
 
-/* The step sums all rows, of n elements each. */
+/* Whether the step sums over all rows, which have n elements each. */
 static bool sums_rows(const rt_step *s, int64_t n)
 {
     const ir_attr *axes = &s->attr[IR_ATTR(reduce_sum, axes)];
@@ -227,7 +229,7 @@ static bool sums_rows(const rt_step *s, int64_t n)
     return columns == n && k_count(&s->out[0]) == n;
 }
 
-/* Operand `slot` of the matmul, in memory the rows of k that the product runs along, is what the step sums. */
+/* Whether the step sums operand `slot` of the matmul over k, which is the outer dimension of that operand in memory. */
 static bool reads_rows(const rt_plan *p, const rt_step *matmul, int slot, const rt_step *s)
 {
     const k_view *v = &matmul->in[slot];
@@ -237,7 +239,7 @@ static bool reads_rows(const rt_plan *p, const rt_step *matmul, int slot, const 
            sums_rows(s, v->dims[v->rank - 1]);
 }
 
-/* Some step up to `end` reads what the step computes. */
+/* Whether a step up to `end` reads the result of the step. */
 static bool is_read_until(const rt_plan *p, const rt_step *s, const rt_step *end)
 {
     for (const rt_use *u = rt_uses(p, s->out_value[0]); u; u = u->next)

@@ -1,41 +1,42 @@
-/* fuse_pointwise.c - fuses runs of ops that work element by element into single kernels (kernels/program.h).
+/* fuse_pointwise.c - fuses runs of elementwise ops into single kernels (kernels/program.h).
  *
  *     %h = matmul ...                 0  matmul
  *     %s = add %h, %bias              1  program %h, %bias, %x
  *     %r = relu %s            ->           .0 = add %h, %bias   .1 = relu .0   .2 = add .1, %x
  *     %y = add %r, %x                      %y of .2
  *
- * A region grows from the first step that may be in one, along the values between steps, while a step has as many
- * elements and the whole may run at one point of the order: after the definitions of all its operands, before the first
- * reader of its results. That point is the last of its steps, or the first. Points of steps and regions are positions
- * in the old order; every edge leads from a lower to a higher one at all times, so the new order is by position. What
- * only the region reads needs no memory; what others read as well is a result. A sum or mean over rows may end it. */
+ * A region starts with the first step that may be in one and grows along the edges between steps. A step may join if it
+ * has the same number of elements and if the whole region can still run at one position: after the definitions of all
+ * its operands and before the first reader of its results. That position is the one of its last step or of its first.
+ * Positions of steps and regions refer to the old order; every edge always leads from a lower to a higher position, so
+ * positions determine the new order. Values read only inside the region need no memory; values with other readers are
+ * results. A sum or mean over rows may end a region. */
 #include "runtime/backend/alloc.h"
 #include "runtime/plan/stages.h"
 
 #include <string.h>
 
 enum {
-    MAX_CODE = 32, /* so that what is alive fits the registers of a device */
+    MAX_CODE = 32, /* so that live values fit the registers of a device */
     MAX_OPERANDS = 12,
     MAX_RESULTS = 6,
-    MIN_ROWS = 128 /* of a folded result: rows are what runs in parallel */
+    MIN_ROWS = 128 /* of a folded result, because rows run in parallel */
 };
 _Static_assert(IR_ATTR(dropout, ratio) == IR_ATTR(dropout_grad, ratio), "one instruction reads either");
 _Static_assert(IR_ATTR(reduce_sum, axes) == 0 && IR_ATTR(reduce_mean, axes) == 0, "axes are the first attribute");
 
 typedef struct region {
-    int64_t count, row; /* row 0: nothing is folded */
+    int64_t count, row; /* length of a folded row; 0: no result is folded */
     int n, code, position;
     bool update, hoisted;
     rt_step *member[MAX_CODE]; /* in the old order */
 } region;
 
-/* What the stage knows of a step of the old order. */
+/* State of the stage for one step of the old order. */
 typedef struct place {
     const region *in; /* NULL: not fused */
     int position;
-    bool inside; /* in the region that grows */
+    bool inside; /* in the region that is growing */
 } place;
 
 typedef struct fusion_state {
@@ -45,7 +46,7 @@ typedef struct fusion_state {
     int n_regions;
 } fusion_state;
 
-/* Of a step that was there when the stage began. */
+/* The step must have been in the plan when the stage began. */
 static place *place_of(const fusion_state *f, const rt_step *s) { return &f->places[s->index]; }
 
 static bool is_inside(const fusion_state *f, const rt_step *s) { return s && place_of(f, s)->inside; }
@@ -55,10 +56,10 @@ static bool is_inside(const fusion_state *f, const rt_step *s) { return s && pla
 typedef struct writer {
     const fusion_state *f;
     const region *r;
-    rt_step *step; /* the fused one */
+    rt_step *step; /* the fused step */
 } writer;
 
-/* The operand that the step has for a value from outside. */
+/* Returns the fused step's operand for a value defined outside the region, adding it if needed. */
 static int find_view(writer *w, uint32_t root)
 {
     for (int i = 0; i < w->step->n_in; i++)
@@ -67,7 +68,7 @@ static int find_view(writer *w, uint32_t root)
     return w->step->n_in - 1;
 }
 
-/* What step s reads in the slot, broadcast to `space`. */
+/* Returns the operand of the fused kernel that step s reads in the slot, broadcast to `space`, as an argument. */
 static int find_operand(writer *w, const rt_step *s, int slot, const k_view *space)
 {
     k_program *program = w->step->program;
@@ -93,7 +94,7 @@ static int argument(writer *w, const rt_step *s, int slot)
     return *code_of(w, value) ? *code_of(w, value) - 1 : find_operand(w, s, slot, &s->out[0]);
 }
 
-/* Adds an instruction; `result` (it may be absent) is what it computes. */
+/* Appends an instruction that computes `result`, which may be absent, and returns its index. */
 static int emit(writer *w, k_instruction c, uint32_t result)
 {
     const int at = w->step->program->n_code++;
@@ -109,7 +110,7 @@ static void write_pointwise(writer *w, const rt_step *s)
     emit(w, c, s->out_value[0]);
 }
 
-/* A broadcast: a cast to the type that the operand has. */
+/* A broadcast is a cast to the type that the operand already has. */
 static void write_expand(writer *w, const rt_step *s)
 {
     k_instruction c = {.op = IR_OP_cast, .type = s->out[0].dtype, .attr = s->attr, .n_arg = 1};
@@ -117,7 +118,7 @@ static void write_expand(writer *w, const rt_step *s)
     emit(w, c, s->out_value[0]);
 }
 
-/* The mask, and its use. */
+/* Dropout is two instructions: one draws the mask, one applies it. */
 static void write_dropout(writer *w, const rt_step *s)
 {
     const uint32_t y = s->out_value[IR_OUT(dropout, y)];
@@ -132,11 +133,11 @@ static void write_dropout(writer *w, const rt_step *s)
 
 /* ---- forms ----------------------------------------------------------------------------------------- */
 
-/* How a step becomes part of a fused one. */
+/* How a step becomes part of a fused step. */
 typedef struct form {
     unsigned trait;
-    int code;                                  /* instructions */
-    void (*write)(writer *w, const rt_step *s); /* NULL: it folds rows of the result of an instruction */
+    int code;                                  /* number of instructions */
+    void (*write)(writer *w, const rt_step *s); /* NULL: folds rows of an instruction's result */
     k_fold fold;
 } form;
 
@@ -146,7 +147,7 @@ static const form forms[] = {
     {IR_MEANS, 0, NULL, K_ROW_MEAN},
 };
 
-/* NULL: it cannot be in a region. */
+/* Returns NULL if the step cannot be in a region. */
 static const form *form_of(const rt_step *s)
 {
     for (size_t i = 0; i < sizeof forms / sizeof *forms; i++)
@@ -156,7 +157,7 @@ static const form *form_of(const rt_step *s)
 
 static bool folds(const rt_step *s) { return form_of(s)->fold != K_EACH; }
 
-/* The kernel reads the operand once, so that it is computed before. */
+/* Whether the kernel reads the operand once for all elements, so it must be in memory before the kernel starts. */
 static bool reads_once(const rt_step *s, int slot) { return rt_step_has(s, (unsigned)IR_ONCE << slot); }
 
 /* ---- can a step join? ------------------------------------------------------------------------------ */
@@ -167,10 +168,10 @@ static bool can_fuse(const fusion_state *f, const rt_step *s)
 {
     if (!form_of(s) || count_of(s) == 0) return false;
     const bool wide = s->out[0].dtype == IR_f64 || s->in[0].dtype == IR_f64;
-    return !(wide && f->p->backend->away); /* which reports the op as missing */
+    return !(wide && f->p->backend->away); /* alone, the op is reported as unsupported */
 }
 
-/* The length of the rows that a reduction folds: those along the last axes. 0: it folds otherwise. */
+/* Returns the length of the rows that a reduction folds along the last axes; 0: it cannot be fused. */
 static int64_t folded_row(const rt_step *s)
 {
     const k_view *x = &s->in[0];
@@ -187,16 +188,17 @@ static int64_t folded_row(const rt_step *s)
     return is_float && row > 1 && rows >= MIN_ROWS ? row : 0;
 }
 
-/* Member i of the region and of `more`, which is -1. */
+/* Returns member i of the region; member -1 is `more`. */
 static const rt_step *member(const region *r, const rt_step *more, int i) { return i < 0 ? more : r->member[i]; }
 
-/* A step outside of the region and of `more`. */
+/* Whether the step is neither in the region nor `more`. */
 static bool is_outside(const fusion_state *f, const rt_step *s, const rt_step *more)
 {
     return s != more && !place_of(f, s)->inside;
 }
 
-/* Between which positions the step may be, if those that it depends on and those that depend on it stay. */
+/* Narrows the positions that the step may have while the steps outside that it depends on, or that depend on it,
+ * stay. */
 static void narrow_range(const fusion_state *f, const rt_step *s, const rt_step *more, int *low, int *high)
 {
     for (int j = 0; j < s->n_in; j++) {
@@ -209,7 +211,7 @@ static void narrow_range(const fusion_state *f, const rt_step *s, const rt_step 
                 *high = place_of(f, u->step)->position;
 }
 
-/* The steps that the region holds, and `more` of them: whether they may run at one point, and which. */
+/* Whether the steps of the region and `more` may run at one position, and which. */
 static bool find_position(const fusion_state *f, const region *r, const rt_step *more, int *position)
 {
     int low = -1, high = f->p->n_steps, first = more->index, last = more->index;
@@ -223,7 +225,7 @@ static bool find_position(const fusion_state *f, const region *r, const rt_step 
     return low < *position && *position < high;
 }
 
-/* Somebody outside of the region and `more` reads it. */
+/* Whether the value has a reader outside the region and `more`. */
 static bool would_leave(const fusion_state *f, uint32_t value, const rt_step *more)
 {
     for (const rt_use *u = rt_uses(f->p, value); u; u = u->next)
@@ -231,7 +233,7 @@ static bool would_leave(const fusion_state *f, uint32_t value, const rt_step *mo
     return false;
 }
 
-/* Operands from outside and results of the region and `more`, as upper bounds. */
+/* Whether the operands and results of the region and `more` are within the limits; counts upper bounds. */
 static bool is_small_enough(const fusion_state *f, const region *r, const rt_step *more)
 {
     uint32_t seen[MAX_OPERANDS];
@@ -251,7 +253,7 @@ static bool is_small_enough(const fusion_state *f, const region *r, const rt_ste
     return results <= MAX_RESULTS;
 }
 
-/* What the step reads once, and what was folded, comes from outside of the region. */
+/* Whether operands that the step reads once, and folded operands, are defined outside the region. */
 static bool reads_well(const fusion_state *f, const rt_step *s)
 {
     for (int j = 0; j < s->n_in; j++) {
@@ -261,7 +263,7 @@ static bool reads_well(const fusion_state *f, const rt_step *s)
     return true;
 }
 
-/* The members that read what the step computes do not read it once. */
+/* Whether no member reads a result of the step once for all elements. */
 static bool is_read_well(const fusion_state *f, const rt_step *s)
 {
     for (int k = 0; k < s->n_out; k++)
@@ -306,7 +308,7 @@ static bool try_join(fusion_state *f, region *r, rt_step *s)
     return true;
 }
 
-/* The definitions of what a member reads and the readers of what it computes join where they may. */
+/* Adds the definitions of a member's operands and the readers of its results where possible. */
 static bool grow_from(fusion_state *f, region *r, const rt_step *s)
 {
     bool grew = false;
@@ -343,7 +345,7 @@ static void grow(fusion_state *f, rt_step *seed)
 
 /* ---- writing fused steps ----------------------------------------------------------------------------- */
 
-/* Somebody outside of the region reads it: an effect, another fused step, or a step of the old order. */
+/* Whether the value has a reader outside the region: an effect, another fused step, or a step of the old order. */
 static bool leaves(const writer *w, uint32_t value)
 {
     for (const rt_use *u = rt_uses(w->f->p, value); u; u = u->next)
@@ -368,7 +370,7 @@ static void forget_code(const writer *w, const rt_step *s)
         if (rt_step_writes(s, k)) *code_of(w, s->out_value[k]) = 0;
 }
 
-/* The region becomes one step at its position. */
+/* Inserts the fused step of the region at its position. */
 static bool write_region(const fusion_state *f, const region *r)
 {
     rt_plan *p = f->p;

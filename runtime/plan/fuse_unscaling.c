@@ -1,4 +1,4 @@
-/* fuse_unscaling.c - gradients of a training step are unscaled where they are read.
+/* fuse_unscaling.c - fuses gradient unscaling into the steps that read gradients.
  *
  *     %h = conv_grad_weight ... : f16             %h = conv_grad_weight ... : f16
  *     %d = cast %h : f32                          _, %f1 = check_finite_and_unscale %h, @scale
@@ -7,42 +7,44 @@
  *                        %d, %b, @scale
  *     %w1 = sgd @w, %u, @lr, %f                   %w1 = sgd @w, %h, @lr, %f, @scale
  *
- * Where only optimizers, as their gradient, and norms read the results of the check, they read the raw gradient and the
- * scale instead (kernels/update.h), and the check computes nothing but its flag. A gradient that was cast for the check
- * alone is read before the cast. The check becomes one for each type of gradient, and on a discrete device one for
- * each gradient that its cache still holds right behind the step that makes it. They hand on what they find.
+ * If only norms, and optimizers as their gradient, read the results of the finite check, they read the raw gradient and
+ * the scale instead (kernels/update.h), and the check computes only its flag. A gradient that was cast only for the
+ * check is read before the cast. The check is split into one per type of gradient and, on a discrete device, one for
+ * each gradient that is still in the cache right after the step that computes it. Each part passes its results to the
+ * next.
  *
- * Where a norm of all these gradients is wanted, too, the checks also add up their squares, and the norm reads
- * the sums instead of the gradients.
+ * If the norm of all these gradients is computed, the checks also accumulate their squares, and the norm reads the sums
+ * instead of the gradients.
  *
  *     %d = conv_grad_weight %dy, %x : f32         %d = conv_grad_weight %dy, %x : f16
  *
- * Where the backend prefers low gradients (low_gradients), a product of low operands whose f32 results are read by the
- * check alone writes them in the type of its operands. That rounds an f32 sum once, and the check reads the rounded
- * value, so it finds what overflows.
+ * If the backend prefers low-precision gradients (low_gradients), a matmul or convolution of low-precision operands
+ * whose f32 results are read only by the check writes them in the type of its operands. This rounds an f32 sum once.
+ * The check reads the rounded value, so it detects overflow in that rounding.
  *
- * Runs before layouts, so that what is converted is the gradient as it is made. */
+ * This stage runs before assign_layouts, so that layouts are converted on raw gradients. */
 #include "kernels/update.h"
 #include "runtime/backend/alloc.h"
 #include "runtime/plan/stages.h"
 
-/* Bytes of a gradient that is checked where it is made: more than a launch costs to read from memory (4 MiB are a
- * microsecond or two), less than the cache of such a device (50 MB on an H100), which holds other things, too. */
+/* Sizes of gradients that are checked where they are computed: at least so large that reading them from memory costs
+ * more than a launch (4 MiB need a microsecond or two), and smaller than the cache of a large GPU (50 MB on an H100),
+ * which also holds other data. */
 enum { CHECK_EARLY_FROM = 4 << 20, CHECK_EARLY_TO = 40 << 20 };
 
-/* Marks of steps: their results were narrowed; they can unscale what check i gives (CAN_UNSCALE + i). The mark of a
- * result of the check is 1 + its position. */
+/* Marks of steps: NARROWED: their results were narrowed; CAN_UNSCALE + i: they can unscale the results of check i. The
+ * mark of a result of the check is 1 + its index. */
 enum { NARROWED = 1, CAN_UNSCALE };
 
-/* One check of some gradients, all of a type. */
+/* One check of gradients that have the same type. */
 typedef struct part {
-    rt_step *at;   /* the step that it is inserted behind, or the check that it replaces */
+    rt_step *at;   /* the step that it is inserted after, or the check that it replaces */
     ir_dtype type;
-    int n;         /* gradients */
+    int n;         /* number of gradients */
     rt_step *step;
 } part;
 
-/* What a part leaves to those behind it; RT_NO_VALUE: nothing. */
+/* Results that a part passes to the next one; RT_NO_VALUE: none. */
 typedef struct handed {
     uint32_t found, squares;
 } handed;
@@ -53,7 +55,7 @@ static int count_gradients(const rt_step *check) { return check->n_out - 1; }
 
 static uint32_t scale_of(const rt_step *check) { return check->in_value[count_gradients(check)]; }
 
-/* Which result of the check the step reads in the slot, as it is; -1: none. */
+/* Returns the index of the check's result that the step reads in the slot without a view; -1: none. */
 static int result_read(const rt_plan *p, const rt_step *check, const rt_step *s, int slot)
 {
     if (!rt_step_reads(s, slot)) return -1;
@@ -61,7 +63,7 @@ static int result_read(const rt_plan *p, const rt_step *check, const rt_step *s,
     return k >= 0 && check->out_value[k] == s->in_value[slot] ? k : -1;
 }
 
-/* The step may read the raw gradients and the scale instead. */
+/* Whether the step can read the raw gradients and the scale instead. */
 static bool can_unscale(const rt_plan *p, const rt_step *check, rt_step *s)
 {
     int read = 0, as_they_are = 0;
@@ -92,7 +94,7 @@ static void mark_results(rt_plan *p, const rt_step *check, bool mark)
 
 /* ---- reading raw gradients ------------------------------------------------------------------------ */
 
-/* Gradients that were cast for the check alone are read before the cast. */
+/* Makes the check read gradients that were cast only for it before the cast. */
 static void drop_casts(rt_plan *p, rt_step *check)
 {
     for (int k = 0; k < count_gradients(check); k++) {
@@ -107,7 +109,7 @@ static void drop_casts(rt_plan *p, rt_step *check)
 
 /* ---- gradients in the type of their operands ------------------------------------------------------- */
 
-/* Nothing reads the value but the check, as a gradient. */
+/* Whether the value is read only by the check, as a gradient. */
 static bool is_only_checked(const rt_plan *p, const rt_step *check, uint32_t value)
 {
     return rt_has_one_use(p, value) && rt_uses(p, value)->step == check &&
@@ -116,8 +118,8 @@ static bool is_only_checked(const rt_plan *p, const rt_step *check, uint32_t val
 
 static bool is_product(const rt_step *s) { return ir_op_get(s->op)->colour == IR_WHITE && ir_op_out_attr(s->op) >= 0; }
 
-/* A sum of an operand of a narrowed product, which may become a part of that product: its library writes both in one
- * type (fuse_epilogues.c). */
+/* Whether the step sums an operand of a narrowed matmul. fuse_epilogues.c may fuse it into that matmul, whose library
+ * writes both results in one type. */
 static bool sums_factor(const rt_plan *p, const rt_step *s)
 {
     if (!rt_step_has(s, IR_SUMS)) return false;
@@ -126,7 +128,7 @@ static bool sums_factor(const rt_plan *p, const rt_step *s)
     return false;
 }
 
-/* All operands are low, and all results that are read are f32 gradients for the check alone. */
+/* Whether all operands have a low type, and all results with readers are f32 gradients that only the check reads. */
 static bool can_narrow(const rt_plan *p, const rt_step *check, const rt_step *s)
 {
     for (int j = 0; j < s->n_in; j++)
@@ -147,7 +149,7 @@ static void narrow(rt_plan *p, rt_step *s)
         if (rt_step_writes(s, k)) rt_plan_retype(p, s->out_value[k], type);
 }
 
-/* Products first, because they decide on the sums. */
+/* Matmuls and convolutions come first, because sums depend on whether they were narrowed. */
 static void narrow_gradients(rt_plan *p, const rt_step *check)
 {
     for (int sums = 0; sums < 2; sums++)
@@ -169,7 +171,7 @@ static bool unscale_in_update(rt_plan *p, const rt_step *check, rt_step *s)
     return true;
 }
 
-/* The norm is one of all gradients of the check, in their order. */
+/* Whether the step is the norm of all gradients of the check, in their order. */
 static bool is_norm_of_all(const rt_plan *p, const rt_step *check, const rt_step *s)
 {
     if (!rt_step_has(s, IR_UNSCALES) || rt_step_has(s, IR_UPDATES) || s->n_in != count_gradients(check)) return false;
@@ -178,7 +180,7 @@ static bool is_norm_of_all(const rt_plan *p, const rt_step *check, const rt_step
     return true;
 }
 
-/* A norm in place of s, with operands that are still absent. */
+/* Makes a norm that replaces s, with absent operands. */
 static rt_step *replace_norm(rt_plan *p, const rt_step *s, int n_in)
 {
     rt_step *norm = rt_step_new(p, s->node, s->op, n_in, s->n_out);
@@ -186,7 +188,7 @@ static rt_step *replace_norm(rt_plan *p, const rt_step *s, int n_in)
     return norm;
 }
 
-/* squares: the sums of all gradients, or RT_NO_VALUE. */
+/* `squares`: the sums of squares of all gradients, or RT_NO_VALUE. */
 static bool unscale_in_norm(rt_plan *p, const rt_step *check, rt_step *s, uint32_t squares)
 {
     const bool joined = squares != RT_NO_VALUE && is_norm_of_all(p, check, s);
@@ -214,7 +216,8 @@ static bool unscale_in_readers(rt_plan *p, const rt_step *check, uint32_t square
     return true;
 }
 
-/* The sums of squares that the last part of the check leaves; RT_NO_VALUE where no norm could read them. */
+/* Sets *squares to a new value for the sums of squares that the last part computes, or to RT_NO_VALUE if no norm can
+ * read them. */
 static bool make_squares(rt_plan *p, const rt_step *check, uint32_t *squares)
 {
     const k_view view = {.dtype = IR_f64, .rank = 1, .dims = {p->backend->away ? K_SQUARE_SUMS : 1}};
@@ -227,9 +230,9 @@ static bool make_squares(rt_plan *p, const rt_step *check, uint32_t *squares)
     return *squares != RT_NO_VALUE;
 }
 
-/* ---- the check in parts ----------------------------------------------------------------------------- */
+/* ---- splitting the check -------------------------------------------------------------------------- */
 
-/* The step behind which gradient k is checked: that which makes it, or the check itself. */
+/* Returns the step after which gradient k is checked: its definition, or the check itself. */
 static rt_step *place_of(const rt_plan *p, rt_step *check, int k)
 {
     rt_step *def = rt_def(p, check->in_value[k]);
@@ -240,7 +243,7 @@ static rt_step *place_of(const rt_plan *p, rt_step *check, int k)
     return early ? def : check;
 }
 
-/* The part for gradients of this type at this place, in the order of places. */
+/* Returns the part for gradients of this type at this step, adding it in step order if needed. */
 static part *find_part(part *parts, int *n, rt_step *at, ir_dtype type)
 {
     int i = *n;
@@ -252,7 +255,7 @@ static part *find_part(part *parts, int *n, rt_step *at, ir_dtype type)
     return &parts[i];
 }
 
-/* The part's step: its gradients, the scale, and what the part before it left. */
+/* Makes the part's step, which reads its gradients, the scale and the results of the previous part. */
 static bool write_part(rt_plan *p, rt_step *check, part *t, handed before, handed made)
 {
     const int n_in = t->n + 1 + (before.found != RT_NO_VALUE) + (before.squares != RT_NO_VALUE);
@@ -271,7 +274,7 @@ static bool write_part(rt_plan *p, rt_step *check, part *t, handed before, hande
     return true;
 }
 
-/* A value like this one; none for none. */
+/* Sets *like to a new value of the same shape and type as `of`, or to RT_NO_VALUE if that is absent. */
 static bool new_value_like(rt_plan *p, uint32_t of, uint32_t *like)
 {
     *like = of == RT_NO_VALUE ? RT_NO_VALUE : rt_plan_new_value(p, of, &p->values[of].view);
@@ -293,7 +296,7 @@ static bool write_parts(rt_plan *p, rt_step *check, part *parts, int n, uint32_t
     return true;
 }
 
-/* squares: as unscale_in_norm. */
+/* Replaces the check by its parts. `squares` is as in unscale_in_norm. */
 static bool divide(rt_plan *p, rt_step *check, uint32_t squares)
 {
     int n = 0;

@@ -1,20 +1,20 @@
-/* hoist_invariants.c - computes once what depends on parameters alone.
+/* hoist_invariants.c - computes values that depend only on parameters once.
  *
- * Casts of weights, and what else only storage goes into, become the first steps of the plan; those run only when
- * storage has changed since. In a graph that trains, the f32 master weights change with every step: there the kernel
- * that updates a parameter writes the low copy too (kernels/update.h), so that the cast runs when weights are loaded
- * and not again.
+ * Casts of weights, and other steps that depend only on storage, become the first steps of the plan, which run only if
+ * storage has changed since. In a training graph the f32 master weights change with every step: there the kernel that
+ * updates a parameter also writes its low-precision copy (kernels/update.h), so the cast runs only when weights are
+ * loaded.
  *
  *     @w1 = sgd @w, ...  store @w        sgd writes @w and %w.h, which the next step reads
  *     %w.h = cast @w {to=f16}            first, hoisted
  *
- * A value that is larger than its operands is not hoisted: reading it would cost more than computing it. */
+ * A value larger than its operands is not hoisted, because reading it would cost more than computing it. */
 #include "kernels/update.h"
 #include "runtime/plan/stages.h"
 
-enum { INVARIANT = 1 }; /* mark of a value that does not change from run to run, unless storage is written */
+enum { INVARIANT = 1 }; /* mark of a value that changes only if storage is written */
 
-/* Read in the update, or by an effect. */
+/* Whether the value is read in the update phase or by an effect. */
 static bool is_read_late(const rt_plan *p, uint32_t value)
 {
     for (const rt_use *u = rt_uses(p, value); u; u = u->next)
@@ -41,7 +41,8 @@ static bool can_hoist(const rt_plan *p, const rt_step *s)
     return written > 0 && written <= read;
 }
 
-/* The step that updates the storage which this cast reads, if it can write the low copy too; NULL: none. */
+/* Returns the step that updates the storage read by this cast, if it can also write the low-precision copy; else
+ * NULL. */
 static rt_step *find_updater(const rt_plan *p, const rt_step *cast, int safe_from)
 {
     if (!rt_step_is_cast(cast) || !ir_dtype_is_float(cast->out[0].dtype)) return NULL;
@@ -65,7 +66,7 @@ static bool write_low_copy(rt_plan *p, rt_step *updater, const rt_step *cast)
 ampc_status rt_stage_hoist_invariants(rt_plan *p, diag *d)
 {
     const int safe_from = rt_plan_safe_from(p);
-    rt_step *last = NULL; /* that was hoisted */
+    rt_step *last = NULL; /* the last hoisted step */
     (void)d;
     for (int i = 0; i < p->n_steps; i++) {
         rt_step *s = p->steps[i], *updater = NULL;

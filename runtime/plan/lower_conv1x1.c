@@ -1,17 +1,18 @@
-/* lower_conv1x1.c - 1x1 convolutions become matmuls, on discrete devices.
+/* lower_conv1x1.c - lowers 1x1 convolutions to matmuls on discrete devices.
  *
- * Where the kernel has one element, every position is multiplied by itself: in NHWC an image is a matrix with a row per
- * position.
+ * If the convolution kernel has one element, each position is multiplied on its own: an NHWC image is a matrix with one
+ * row per position.
  *
  *     y [P,M]  = conv x [P,C], w [M,C], bias       matmul x, w (transposed), bias
  *     dx [P,C] = conv_grad_input dy [P,M], w       matmul dy, w
  *     dw [M,C] = conv_grad_weight dy, x            matmul dy (transposed), x
  *     dbias    =                                   reduce_sum dy
  *
- * cuBLASLt writes f32 from low operands, for which cuDNN would compile an engine first. */
+ * cuBLASLt supports low-precision operands with f32 results, for which cuDNN would have to compile an engine. */
 #include "runtime/plan/stages.h"
 
-/* The convolutions and the matmuls that they become. The kernel is an operand or (w_in < 0) result 0. */
+/* The convolutions and the matmuls that replace them. The convolution kernel is operand w_in, or result 0 if w_in <
+ * 0. */
 static const struct rule {
     ir_op op;
     int strides, pads, group; /* attributes */
@@ -55,7 +56,7 @@ static bool applies(const rt_plan *p, const struct rule *r, const rt_step *s)
     return s->attr[r->group].i == 1 && all_are(&s->attr[r->strides], 1) && all_are(&s->attr[r->pads], 0);
 }
 
-/* An image as a matrix with a row per position. */
+/* Returns an image as a matrix with one row per position. */
 static k_view matrix_of(const k_view *image)
 {
     k_view m = {.dtype = image->dtype, .rank = 2, .dims = {image->dims[0], image->dims[1]}};
@@ -87,7 +88,7 @@ static bool make_matmul(rt_plan *p, const struct rule *r, rt_step *s)
     return true;
 }
 
-/* The gradient of the bias: the sum over all positions. */
+/* Adds the bias gradient, which is the sum over all positions. */
 static bool make_sum(rt_plan *p, rt_step *s, int dbias)
 {
     int64_t *axes = rt_plan_alloc(p, 1, sizeof *axes); /* {0} */

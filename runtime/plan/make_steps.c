@@ -1,4 +1,4 @@
-/* make_steps.c - evaluates shapes under the binding and turns the nodes that run into steps. */
+/* make_steps.c - evaluates shapes for the given sizes and turns live nodes into steps. */
 #include "runtime/backend/alloc.h"
 #include "runtime/plan/stages.h"
 
@@ -15,7 +15,7 @@ static bool has_trait(const ir_node *n, unsigned trait)
 
 static bool is_store(const ir_node *n) { return n->op == IR_OP_store; }
 
-/* A store, or an output statement that is selected. */
+/* Whether n is a store or a selected output statement. */
 static bool is_effect(const rt_plan *p, const ir_node *n)
 {
     if (!has_trait(n, IR_EFFECT)) return false;
@@ -33,7 +33,7 @@ static bool is_needed(const rt_plan *p, const ir_node *n, const bool *needed)
     return false;
 }
 
-/* needed[value id]: some node that runs reads it. */
+/* Sets needed[value id] for each value that a live node reads. */
 static void find_needed(const rt_plan *p, bool *needed)
 {
     for (const ir_node *n = p->graph->last; n; n = n->prev) {
@@ -94,7 +94,7 @@ static void find_roots(rt_plan *p)
         if (has_trait(n, IR_VIEW)) p->values[n->out[0]->id].root = p->values[n->in[0].value->id].root;
 }
 
-/* What inference has concluded from symbols holds up to this size. */
+/* Inference has relied on this bound when it reasoned about symbols, so larger sizes are rejected. */
 static ampc_status check_symbols(const rt_plan *p, diag *d)
 {
     for (size_t i = 0; i < p->n_symbols; i++)
@@ -158,7 +158,7 @@ static const char *operator_of(const ir_node *n)
     return n->loc.op ? n->loc.op : ir_op_get(n->op)->name;
 }
 
-/* Names of all operators without a kernel, each once, as many as there is room for. */
+/* Writes the names of all operators without a kernel, each once with its number of nodes, truncated to `size`. */
 static void list_lacking(const rt_plan *p, const bool *needed, char *text, size_t size)
 {
     size_t used = 0;
@@ -177,7 +177,7 @@ static void list_lacking(const rt_plan *p, const bool *needed, char *text, size_
     }
 }
 
-/* All of them in one error, at the first. */
+/* Reports all missing kernels in one error, at the first node that lacks one. */
 static ampc_status check_kernels(const rt_plan *p, const bool *needed, diag *d)
 {
     char text[1024];

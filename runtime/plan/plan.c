@@ -1,4 +1,4 @@
-/* plan.c - makes a plan: the table of stages, and the one way to run them. */
+/* plan.c - the table of stages, and the runner that makes a plan with them. */
 #include "runtime/plan/stages.h"
 #include "runtime/backend/alloc.h"
 
@@ -44,7 +44,7 @@ static ampc_status no_memory(const ir_graph *g, diag *d)
     return diag_error(d, AMPC_NO_MEMORY, DIAG_NOWHERE, "graph @%s: out of memory while planning", g->name);
 }
 
-/* A failure that the stage has not reported; the reason is in ctx->error, if the device has one. */
+/* Reports a failure that the stage has not reported. The device may have left a reason in ctx->error. */
 static ampc_status report(const rt_plan *p, ampc_status status, diag *d)
 {
     const char *reason = p->ctx->error_size ? p->ctx->error : "";

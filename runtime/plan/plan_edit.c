@@ -1,4 +1,4 @@
-/* plan_edit.c - the only place that changes steps, their order, and who defines and uses a value. */
+/* plan_edit.c - the only code that changes the order of steps, or the definitions and uses of values. */
 #include "runtime/plan/plan_edit.h"
 #include "runtime/backend/alloc.h"
 
@@ -67,7 +67,7 @@ static bool make_room_for_value(rt_plan *p)
 
 uint32_t rt_plan_new_view(rt_plan *p, uint32_t of, uint32_t root, const k_view *view)
 {
-    const k_view copy = *view; /* it may be one of the values, which move */
+    const k_view copy = *view; /* `view` may point into p->values, which may move */
     if (!make_room_for_value(p)) return RT_NO_VALUE;
     p->values[p->n_values] = (rt_value){.value = p->values[of].value,
                                         .derived = true,
@@ -174,7 +174,7 @@ int rt_plan_safe_from(const rt_plan *p)
     return from;
 }
 
-/* Everything that a step has by operand and by result, in one block. */
+/* Allocates everything that a step has per operand and per result, in one block. */
 static bool alloc_operands(rt_plan *p, rt_step *s, int in, int out)
 {
     const size_t all = (size_t)(in + out);
@@ -301,7 +301,7 @@ static bool make_room_for_steps(rt_plan *p, int n)
     return true;
 }
 
-/* Uses are pushed to the front of their lists, so the last go first. */
+/* link_use pushes to the front of a list, so uses are linked from last to first. */
 static void order_uses(rt_plan *p)
 {
     for (uint32_t v = 0; v < p->n_values; v++) p->values[v].uses = NULL;

@@ -1,4 +1,4 @@
-/* plan_read.c - what a session reads from a plan: calls, addresses. */
+/* plan_read.c - queries that sessions make: names, kernel arguments and addresses. */
 #include "runtime/plan/plan.h"
 
 #include <assert.h>
@@ -44,6 +44,6 @@ void *rt_plan_address(const rt_plan *p, int buffer, char *base, void *const *sto
     case RT_STORAGE: return storage[b->index];
     case RT_INPUT: return inputs[b->index];
     }
-    assert(!"no such home"); /* the plan gives the homes */
+    assert(!"no such home"); /* stages set only these homes */
     return NULL;
 }

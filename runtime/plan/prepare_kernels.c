@@ -1,4 +1,4 @@
-/* prepare_kernels.c - kernels choose algorithms and say how much workspace they need. */
+/* prepare_kernels.c - lets kernels choose algorithms and request workspace. */
 #include "runtime/plan/stages.h"
 
 static bool writes_elements(const rt_step *s)
@@ -24,7 +24,7 @@ static ampc_status prepare_step(rt_plan *p, rt_step *s, diag *d)
     return diag_error(d, status, ir_diag_loc(s->node), "%s: %s", rt_step_name(s), reason);
 }
 
-/* All refusals are reported, not only the first. */
+/* Reports all unsupported steps, not only the first. */
 static ampc_status prepare_steps(rt_plan *p, diag *d)
 {
     ampc_status first = AMPC_OK;

@@ -1,6 +1,6 @@
-/* print.c - a plan as a table for people and expect tests. A star marks a hoisted step.
+/* print.c - prints a plan as a table, for people and expect tests. A star marks a hoisted step.
  *
- * A plan that is still being made may have no buffers yet, or no offsets: what is not known is left out. */
+ * An unfinished plan may have no buffers or no offsets yet; the table omits them. */
 #include "runtime/plan/plan.h"
 
 #include <inttypes.h>
@@ -14,7 +14,7 @@ static void print_view(FILE *f, const k_view *v)
     fputc(']', f);
 }
 
-/* %x, @w; a value that the plan made for another has a prime. */
+/* Prints a result as %x, storage or an input as @w. A prime marks a value that the plan has added. */
 static void print_value(FILE *f, const rt_plan *p, uint32_t id)
 {
     if (id == RT_NO_VALUE) {
@@ -43,7 +43,7 @@ static void print_buffer(FILE *f, const rt_plan *p, int buffer)
         fprintf(f, "@%s", p->graph->inputs.items[b->index]->name);
 }
 
-/* The operand whose buffer the result took over, or RT_NO_VALUE. */
+/* Returns the operand whose buffer the result overwrites, or RT_NO_VALUE. */
 static uint32_t taken_over(const rt_step *s, int k)
 {
     for (int j = 0; j < s->n_in; j++)
@@ -51,7 +51,8 @@ static uint32_t taken_over(const rt_step *s, int k)
     return RT_NO_VALUE;
 }
 
-/* An instruction reads operands as they are named and earlier instructions by their number; a tail reads the op. */
+/* Prints operands by name and earlier instructions by number. An activation refers to the op's own result by the op's
+ * name. */
 static void print_program(FILE *f, const rt_plan *p, const rt_step *s)
 {
     for (int i = 0; i < s->program->n_code; i++) {

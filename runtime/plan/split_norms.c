@@ -1,16 +1,16 @@
-/* split_norms.c - splits batch normalisation into statistics and pointwise ops, where what reads it is pointwise.
+/* split_norms.c - splits batch normalisation into statistics and pointwise ops if its readers are pointwise.
  *
- *     %y, .. = batch_norm %x, ..           _, .., %m, %r = batch_norm %x, ..       the statistics
- *     %z = relu %y                  ->     %c = sub %x, %m    %n = mul %c, %r      in f32; with what reads %y
- *                                          %s = mul %n, %scale   %y = add %s, %bias    they become one kernel
+ *     %y, .. = batch_norm %x, ..           _, .., %m, %r = batch_norm %x, ..       computes the statistics
+ *     %z = relu %y                  ->     %c = sub %x, %m    %n = mul %c, %r      in f32; later fused with
+ *                                          %s = mul %n, %scale   %y = add %s, %bias    the readers of %y
  *
- * So the image is read twice and written once. With running statistics the first part does not read the image: the
- * scale is passed as a dummy 1x1 image, so that the step may be hoisted. */
+ * The image is then read twice and written once. With running statistics the first part does not read the image: the
+ * scale is passed as a dummy 1x1 image, so that the step can be hoisted. */
 #include "runtime/plan/stages.h"
 
-enum { PARTS = 4 }; /* steps of the second part */
+enum { PARTS = 4 }; /* number of pointwise steps */
 
-/* Some step reads y element by element. */
+/* Whether a step reads y elementwise, without broadcasting it. */
 static bool has_pointwise_use(const rt_plan *p, uint32_t y)
 {
     for (const rt_use *u = rt_uses(p, y); u; u = u->next)
@@ -24,11 +24,11 @@ static bool can_split(const rt_plan *p, const rt_step *s)
 {
     if (s->op != IR_OP_batch_norm || !rt_step_writes(s, IR_OUT(batch_norm, y))) return false;
     const bool wide = s->in[0].dtype == IR_f64, wide_scale = s->in[IR_IN(batch_norm, scale)].dtype == IR_f64;
-    if (wide != wide_scale || (wide && p->backend->away)) return false; /* the parts compute in one type */
+    if (wide != wide_scale || (wide && p->backend->away)) return false; /* all parts compute in one type */
     return k_count(&s->in[0]) > 0 && has_pointwise_use(p, s->out_value[IR_OUT(batch_norm, y)]);
 }
 
-/* Result k of the step, added if the graph does not read it. */
+/* Returns result k of the step, adding it if the graph does not use it. */
 static uint32_t need_result(rt_plan *p, rt_step *s, int k, const k_view *view)
 {
     if (!rt_step_writes(s, k)) {
@@ -39,7 +39,7 @@ static uint32_t need_result(rt_plan *p, rt_step *s, int k, const k_view *view)
     return s->out_value[k];
 }
 
-/* A step of the second part behind another one: of an image and a vector with an element per channel. */
+/* Inserts a pointwise step after `at`, of an image and a vector with one element per channel. */
 static rt_step *add_part(rt_plan *p, rt_step *at, ir_op op, uint32_t image, uint32_t vector, const k_view *x,
                          uint32_t to)
 {
@@ -63,7 +63,7 @@ static void read_no_image(rt_plan *p, rt_step *s, int64_t channels)
     s->in[x].dims[1] = channels;
 }
 
-/* The step becomes the first part, and the second is added behind it. */
+/* Reduces the step to the statistics and inserts the pointwise steps after it. */
 static bool split(rt_plan *p, rt_step *s)
 {
     static const ir_op ops[PARTS] = {IR_OP_sub, IR_OP_mul, IR_OP_mul, IR_OP_add};

@@ -1,5 +1,4 @@
-/* stages.h - the functions of the stages. A stage reports its failure, but for AMPC_NO_MEMORY, which the runner reports
- * where the stage has not. */
+/* stages.h - the functions of the stages. If a stage fails without reporting why, the runner reports it. */
 #ifndef RT_STAGES_H
 #define RT_STAGES_H
 

@@ -1,7 +1,7 @@
-/* verify.c - see rt_plan_verify in plan.h. */
+/* verify.c - checks that a plan is consistent (rt_plan_verify in plan.h). */
 #include "runtime/plan/plan_edit.h"
 
-/* The value is made before the step runs. */
+/* Whether the value is defined before the step runs. */
 static bool is_defined(const rt_plan *p, const rt_step *s, uint32_t value)
 {
     const rt_value *root = &p->values[rt_root(p, value)];
@@ -14,7 +14,8 @@ static bool is_listed(const rt_plan *p, const rt_use *u, uint32_t value)
     return u->prev ? u->prev->next == u : rt_uses(p, value) == u;
 }
 
-/* A step sees memory in the type and size that it has, and as [N,spatial,C] only where an image is stored so. */
+/* Whether a step's view has the type and size of the memory and, for spatial ops, the layout in which an image is
+ * stored. */
 static bool agrees(const rt_plan *p, const rt_step *s, const k_view *seen, uint32_t value)
 {
     const rt_value *root = &p->values[rt_root(p, value)];
@@ -41,7 +42,7 @@ static const char *check_result(const rt_plan *p, const rt_step *s, int k)
     return agrees(p, s, &s->out[k], value) ? NULL : "type or layout of a result";
 }
 
-/* The buffer is alive while step `at` runs. */
+/* Whether the buffer is live while step `at` runs. */
 static bool is_alive(const rt_plan *p, int buffer, int at)
 {
     const rt_buffer *b = buffer == RT_NO_BUFFER ? NULL : &p->buffers[buffer];
