@@ -1,4 +1,4 @@
-/* alloc.c - aligned memory, and the hook that makes it fail. */
+/* alloc.c - aligned memory, and a hook that makes allocations fail in tests. */
 #include "runtime/backend/alloc.h"
 
 #include <stdlib.h>
@@ -30,7 +30,7 @@ void *rt_alloc_block(size_t bytes)
 {
     if (bytes < 2 * HUGE_PAGE) return aligned(bytes, ALIGNMENT);
     void *memory = aligned(bytes, HUGE_PAGE);
-    if (memory) madvise(memory, bytes, MADV_HUGEPAGE); /* advice: nothing depends on it */
+    if (memory) madvise(memory, bytes, MADV_HUGEPAGE); /* a hint: nothing depends on it */
     return memory;
 }
 

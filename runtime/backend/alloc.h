@@ -1,17 +1,17 @@
-/* alloc.h - memory of sessions and plans; every allocation can be made to fail by a test. */
+/* alloc.h - memory of sessions and plans. Tests can make any allocation fail. */
 #ifndef RT_ALLOC_H
 #define RT_ALLOC_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-/* 64-byte aligned, zeroed; NULL when memory is exhausted or count * size overflows; never NULL for 0 bytes. */
+/* Returns zeroed memory, aligned to 64 bytes; NULL if out of memory or if count * size overflows. 0 bytes are valid. */
 void *rt_alloc(size_t count, size_t size);
-/* The same with contents undefined, on large pages where the system has them: tensors. */
+/* The same for tensors: contents undefined, on large pages if the system has them. */
 void *rt_alloc_block(size_t bytes);
 void rt_free(void *memory); /* NULL allowed */
 
-/* Tests only, per thread: the n-th allocation from now on fails (1: the next); 0 turns it off. */
+/* For tests, per thread: makes the n-th allocation from now on fail (1: the next); 0 disables this. */
 void rt_alloc_fail(uint64_t n);
 
 #endif

@@ -1,4 +1,4 @@
-/* backend.c - devices by name. */
+/* backend.c - finds devices by name. */
 #include "runtime/backend/backend.h"
 
 #include <limits.h>

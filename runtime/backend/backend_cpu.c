@@ -1,4 +1,4 @@
-/* backend_cpu.c - the processor as a device: the reference, and the default. */
+/* backend_cpu.c - the CPU backend: the reference, and the default. */
 #include "runtime/backend/alloc.h"
 #include "runtime/backend/backend.h"
 

@@ -1,6 +1,6 @@
-/* backend_cuda.c - an NVIDIA device: memory, copies, marks (events) and recordings (graphs) on one stream.
+/* backend_cuda.c - the CUDA backend: memory, copies, marks (events) and recordings (graphs) on one stream.
  *
- * Inputs go by a second stream, so that they travel while the step before is computed; events order the two. */
+ * Inputs are copied on a second stream while the previous step is computed; events order the two. */
 #include "runtime/backend/backend.h"
 
 #include "kernels/cuda/cuda.h"
@@ -11,7 +11,7 @@ static ampc_status open_cuda(k_context *ctx, int index) { return cuda_context_op
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
-/* A failure that is reported here should not be met again by the next call. */
+/* Clears an error that is reported here, because the next call would report it again. */
 static ampc_status allocated(const k_context *ctx, cudaError_t error, const char *call, void **out)
 {
     if (error == cudaSuccess) return AMPC_OK;
@@ -132,8 +132,8 @@ static void unmark(const k_context *ctx, void *mark)
     if (mark) cuda.cudaEventDestroy(mark);
 }
 
-/* While the stream is capturing, an event is a node of the graph only where it is recorded as external; elsewhere that
- * flag is not allowed. */
+/* While the stream is capturing, an event becomes a node of the graph only if it is recorded as external; outside a
+ * capture CUDA does not allow that flag. */
 static ampc_status mark_time(const k_context *ctx, void **mark)
 {
     const cudaStream_t stream = cuda_of(ctx)->stream;
@@ -157,7 +157,7 @@ static ampc_status elapsed(const k_context *ctx, void *first, void *last, double
 
 /* ---- ranges ---------------------------------------------------------------------------------- */
 
-/* NVTX: the header calls what a profiler has put into the process, and nothing without one. */
+/* NVTX calls into an attached profiler; without one it does nothing. */
 static void begin_range(const k_context *ctx, const char *name)
 {
     (void)ctx;
@@ -232,7 +232,7 @@ static const rt_away away = {
     .forget = forget,
 };
 
-/* Without TF32 the engines of cuDNN for f32 work channels first. */
+/* Without TF32, cuDNN's f32 engines use NCHW. */
 static bool channels_last(ir_dtype t) { return t != IR_f32; }
 
 const rt_backend rt_backend_cuda = {

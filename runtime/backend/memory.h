@@ -1,4 +1,4 @@
-/* memory.h - what the run side says when an allocation fails. */
+/* memory.h - the error for a failed allocation. */
 #ifndef RT_MEMORY_H
 #define RT_MEMORY_H
 

@@ -12,8 +12,8 @@ static bool is_result(const rt_value *v) { return v->derived || v->value->kind =
 
 /* ---- uses ------------------------------------------------------------------------------------ */
 
-/* Outputs and commits keep results live until the end. Of storage and inputs they use the value before the first
- * step. */
+/* Outputs and commits keep results live until the end. For storage and inputs they refer to the value before the first
+ * step (see snapshot). */
 static void find_last_use(rt_plan *p, rt_value *v)
 {
     for (const rt_use *u = v->uses; u; u = u->next) {
@@ -53,8 +53,7 @@ static bool reads_in_place(const k_program *program, int j)
     return true;
 }
 
-/* Whether result k may overwrite operand j: INPLACE in ir/ops.def and, for what finite checks pass on,
- * kernels/update.h. */
+/* Whether result k may overwrite operand j (INPLACE in ir/ops.def; kernels/update.h for chained finite checks). */
 static bool overwrites(const rt_step *s, int j, int k)
 {
     if (rt_step_has(s, IR_CHECKS) && j > k_check_gradients(&(k_args){.out = s->out, .n_out = s->n_out}))
@@ -107,7 +106,8 @@ static int add_persistent(rt_plan *p, const rt_value *v)
     return rt_plan_add_buffer(p, (rt_buffer){.home = RT_PERSISTENT, .bytes = bytes, .offset = at});
 }
 
-/* Kernels may omit unread results, except the first one of ops without the trait DROPS (ir/ops.def). */
+/* Whether a result is written although it is unread: a kernel may omit it only if it is not the first result or the op
+ * has the trait DROPS (ir/ops.def). */
 static bool is_written_unread(const rt_plan *p, const rt_step *s, int k)
 {
     return k == 0 && p->values[s->out_value[k]].root == s->out_value[k] && !rt_step_has(s, IR_DROPS);
@@ -118,7 +118,7 @@ static void assign_result(rt_plan *p, int step, int k)
     rt_step *s = p->steps[step];
     if (s->out_value[k] == RT_NO_VALUE) return;
     rt_value *v = &p->values[s->out_value[k]];
-    if (v->root != s->out_value[k]) s->out_buffer[k] = root_value(p, v->root)->buffer; /* writes its root again */
+    if (v->root != s->out_value[k]) s->out_buffer[k] = root_value(p, v->root)->buffer; /* updates its root */
     if (v->last_use < 0 && !is_written_unread(p, s, k)) return;
     if (s->hoisted && v->last_use >= p->n_hoisted) {
         v->buffer = s->out_buffer[k] = add_persistent(p, v);

@@ -41,8 +41,8 @@ static bool same_number(const rt_plan *p, const rt_step *a, const rt_step *b, in
     return (a->in[i].rank > 0 && b->in[i].rank > 0) || rt_root(p, x) == rt_root(p, y);
 }
 
-/* Whether both steps have the same op, attributes, types and scalar operands, including operands beyond the slots of
- * the op. */
+/* Whether both steps have the same op, attributes, types and scalar operands, including operands beyond the op's
+ * slots. */
 static bool agree(const rt_plan *p, const rt_step *a, const rt_step *b)
 {
     if (a->op != b->op || a->n_in != b->n_in || a->n_out != b->n_out || a->program || b->program) return false;
@@ -87,7 +87,7 @@ static bool replaces_between(const rt_plan *p, uint32_t value, int first, int en
     return false;
 }
 
-/* Whether the step neither reads what the steps in [first, s->index) compute nor replaces what they read. */
+/* Whether the step neither reads results of the steps in [first, s->index) nor replaces their operands. */
 static bool is_independent(const rt_plan *p, const rt_step *s, int first)
 {
     for (int j = 0; j < s->n_in; j++)

@@ -19,7 +19,7 @@ static int compare(const void *a, const void *b)
     return x->i < y->i ? -1 : x->i > y->i;
 }
 
-/* Memory shared by several operands counts once, unless there is no memory for sorting them. */
+/* Memory shared by several operands counts once, unless the list for sorting them cannot be allocated. */
 static int64_t bytes_read(const rt_plan *p, const rt_step *s)
 {
     operand few[16], *all = s->n_in <= 16 ? few : rt_alloc((size_t)s->n_in, sizeof *all);
@@ -44,7 +44,7 @@ static int64_t bytes_of(const rt_plan *p, const rt_step *s)
     return bytes;
 }
 
-/* The same for a convolution and its two gradients: each element of y meets each element of one kernel. */
+/* Flops of a convolution or one of its gradients: each element of y is combined with each element of one kernel. */
 static int64_t convolution_flops(const rt_step *s, const k_args *args)
 {
     const conv c = conv_of(args);

@@ -7,7 +7,7 @@
  *
  * A region starts with the first step that may be in one and grows along the edges between steps. A step may join if it
  * has the same number of elements and if the whole region can still run at one position: after the definitions of all
- * its operands and before the first reader of its results. That position is the one of its last step or of its first.
+ * its operands and before the first reader of its results. That position is that of its last step or of its first.
  * Positions of steps and regions refer to the old order; every edge always leads from a lower to a higher position, so
  * positions determine the new order. Values read only inside the region need no memory; values with other readers are
  * results. A sum or mean over rows may end a region. */
@@ -17,7 +17,7 @@
 #include <string.h>
 
 enum {
-    MAX_CODE = 32, /* so that live values fit the registers of a device */
+    MAX_CODE = 32, /* keeps live values within the registers of a device */
     MAX_OPERANDS = 12,
     MAX_RESULTS = 6,
     MIN_ROWS = 128 /* of a folded result, because rows run in parallel */
@@ -68,7 +68,7 @@ static int find_view(writer *w, uint32_t root)
     return w->step->n_in - 1;
 }
 
-/* Returns the operand of the fused kernel that step s reads in the slot, broadcast to `space`, as an argument. */
+/* Returns the operand that step s reads in the slot, broadcast to `space`, in the form of an argument: ~index. */
 static int find_operand(writer *w, const rt_step *s, int slot, const k_view *space)
 {
     k_program *program = w->step->program;
@@ -197,8 +197,7 @@ static bool is_outside(const fusion_state *f, const rt_step *s, const rt_step *m
     return s != more && !place_of(f, s)->inside;
 }
 
-/* Narrows the positions that the step may have while the steps outside that it depends on, or that depend on it,
- * stay. */
+/* Narrows the positions that the step may have while all other steps that it depends on, or that depend on it, stay. */
 static void narrow_range(const fusion_state *f, const rt_step *s, const rt_step *more, int *low, int *high)
 {
     for (int j = 0; j < s->n_in; j++) {
@@ -211,7 +210,7 @@ static void narrow_range(const fusion_state *f, const rt_step *s, const rt_step 
                 *high = place_of(f, u->step)->position;
 }
 
-/* Whether the steps of the region and `more` may run at one position, and which. */
+/* Whether the steps of the region and `more` may run at one position, which is returned in *position. */
 static bool find_position(const fusion_state *f, const region *r, const rt_step *more, int *position)
 {
     int low = -1, high = f->p->n_steps, first = more->index, last = more->index;
@@ -233,7 +232,7 @@ static bool would_leave(const fusion_state *f, uint32_t value, const rt_step *mo
     return false;
 }
 
-/* Whether the operands and results of the region and `more` are within the limits; counts upper bounds. */
+/* Whether the region and `more` stay within MAX_OPERANDS and MAX_RESULTS; both counts are upper bounds. */
 static bool is_small_enough(const fusion_state *f, const region *r, const rt_step *more)
 {
     uint32_t seen[MAX_OPERANDS];

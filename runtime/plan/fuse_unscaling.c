@@ -22,7 +22,7 @@
  * whose f32 results are read only by the check writes them in the type of its operands. This rounds an f32 sum once.
  * The check reads the rounded value, so it detects overflow in that rounding.
  *
- * This stage runs before assign_layouts, so that layouts are converted on raw gradients. */
+ * This stage runs before assign_layouts, so that layout conversions apply to raw gradients. */
 #include "kernels/update.h"
 #include "runtime/backend/alloc.h"
 #include "runtime/plan/stages.h"

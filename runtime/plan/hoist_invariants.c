@@ -1,4 +1,4 @@
-/* hoist_invariants.c - computes values that depend only on parameters once.
+/* hoist_invariants.c - hoists computations that depend only on parameters.
  *
  * Casts of weights, and other steps that depend only on storage, become the first steps of the plan, which run only if
  * storage has changed since. In a training graph the f32 master weights change with every step: there the kernel that
@@ -41,8 +41,7 @@ static bool can_hoist(const rt_plan *p, const rt_step *s)
     return written > 0 && written <= read;
 }
 
-/* Returns the step that updates the storage read by this cast, if it can also write the low-precision copy; else
- * NULL. */
+/* Returns the step that updates the storage read by this cast and can also write the low-precision copy, or NULL. */
 static rt_step *find_updater(const rt_plan *p, const rt_step *cast, int safe_from)
 {
     if (!rt_step_is_cast(cast) || !ir_dtype_is_float(cast->out[0].dtype)) return NULL;

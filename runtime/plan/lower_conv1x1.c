@@ -11,8 +11,7 @@
  * cuBLASLt supports low-precision operands with f32 results, for which cuDNN would have to compile an engine. */
 #include "runtime/plan/stages.h"
 
-/* The convolutions and the matmuls that replace them. The convolution kernel is operand w_in, or result 0 if w_in <
- * 0. */
+/* The convolutions and their matmuls. The convolution kernel is operand w_in or, if w_in < 0, result 0. */
 static const struct rule {
     ir_op op;
     int strides, pads, group; /* attributes */

@@ -12,7 +12,7 @@
  * Storage is committed after all steps: by a copy or, if the new value may be computed directly in the storage, without
  * one. Direct writes are allowed only in the tail of the update phase, in which every op either works in place or does
  * no float arithmetic (colour KEEP): such kernels cannot fail, so a run that fails has not touched storage. On a
- * discrete device, where an earlier kernel may have left a fault, only ops whose kernels check for it may write storage
+ * discrete device, where an earlier kernel may have left a fault, only kernels that check for faults may write
  * directly. */
 #ifndef RT_PLAN_H
 #define RT_PLAN_H
@@ -51,7 +51,7 @@ typedef struct rt_use {
 /* A store or a selected output statement. Its value is needed after all steps. */
 typedef struct rt_effect {
     const ir_node *node;
-    uint32_t value; /* to be stored or output */
+    uint32_t value; /* the value to store or output */
     uint32_t state; /* the storage to commit to; RT_NO_VALUE: an output */
     rt_use use;
 } rt_effect;
@@ -65,7 +65,7 @@ typedef struct rt_value {
     uint32_t root;      /* the value whose memory it is a view of, or its own id */
     rt_step *def;       /* the step that writes it; NULL: a view, storage, an input, or unused in this plan */
     int mark;           /* scratch space of the current stage; 0 when a stage begins */
-    const rt_effect *store; /* of storage: commits to it; of a root with a buffer: commits it */
+    const rt_effect *store; /* the effect that commits to this storage, or that commits this result */
     /* For roots only: */
     rt_use *uses; /* of the value and its views; in step order when a stage begins, effects last */
     int buffer;   /* RT_NO_BUFFER: unused, or not assigned yet */
@@ -97,7 +97,7 @@ struct rt_step {
     int workspace; /* a buffer or RT_NO_BUFFER */
     int batch;     /* number of steps that share one launch, starting with this one; 1: alone */
     int mark;      /* scratch space of the current stage; 0 when a stage begins */
-    bool hoisted;  /* see n_hoisted of the plan */
+    bool hoisted;  /* see rt_plan.n_hoisted */
 };
 
 typedef struct rt_copy {
@@ -193,8 +193,8 @@ ampc_status rt_plan_verify(const rt_plan *p, const char *stage, diag *d);
 
 /* The no-op kernel of steps that write no elements, on every device. */
 extern const k_kernel rt_idle_kernel;
-/* The address of tensors without elements and of empty workspace on every device. It is never read or written, but
- * kernels may compute addresses in it; NULL would mean that the operand is absent. */
+/* Returns the address of a buffer, given the arena's base, storage by id and inputs by position. RT_NO_BUFFER yields
+ * NULL. */
 extern char rt_nothing[];
 /* Returns the address of a buffer, given the arena's base, storage by id and inputs by position; NULL for
  * RT_NO_BUFFER. */
@@ -202,7 +202,8 @@ void *rt_plan_address(const rt_plan *p, int buffer, char *base, void *const *sto
                       void *const *inputs);
 /* Returns the arguments of a step's kernel; the session fills in the addresses. */
 k_args rt_step_args(const rt_plan *p, const rt_step *s);
-/* Returns the name of the op, or that of a fused kernel: "program". */
+/* Returns the plan as a table, to be freed by the caller, or NULL if out of memory. Unknown parts of an unfinished plan
+ * (rt_plan_watch) are omitted. */
 const char *rt_step_name(const rt_step *s);
 /* Returns the plan as a table, which the caller frees, or NULL if out of memory. For an unfinished plan (rt_plan_watch)
  * the table omits what is not known yet. */

@@ -49,8 +49,7 @@ uint32_t rt_plan_new_view(rt_plan *p, uint32_t of, uint32_t root, const k_view *
 rt_step *rt_step_new(rt_plan *p, const ir_node *node, ir_op op, int n_in, int n_out);
 /* Creates a step with an empty fused kernel and capacity for the maximum number of operands and results. */
 rt_step *rt_step_new_fused(rt_plan *p, const ir_node *node);
-/* Provides capacity for n_in operands and n_out results beyond the slots of the op (kernels/update.h); they are
- * absent. */
+/* Adds capacity for n_in operands and n_out results beyond the slots of the op (kernels/update.h), absent at first. */
 bool rt_step_widen(rt_plan *p, rt_step *s, int n_in, int n_out);
 /* Adds a buffer and returns its index; p->buffers must have capacity (assign_buffers.c). */
 int rt_plan_add_buffer(rt_plan *p, rt_buffer b);

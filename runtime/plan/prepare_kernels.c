@@ -10,7 +10,7 @@ static bool writes_elements(const rt_step *s)
 
 static ampc_status prepare_step(rt_plan *p, rt_step *s, diag *d)
 {
-    static _Alignas(256) char somewhere[256]; /* stands for addresses that are not known yet */
+    static _Alignas(256) char somewhere[256]; /* placeholder for addresses that are not known yet */
     for (int i = 0; i < s->n_in; i++) s->in[i].data = k_present(&s->in[i]) ? somewhere : NULL;
     for (int i = 0; i < s->n_out; i++)
         s->out[i].data = s->out_buffer[i] != RT_NO_BUFFER ? somewhere : NULL;

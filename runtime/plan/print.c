@@ -51,8 +51,7 @@ static uint32_t taken_over(const rt_step *s, int k)
     return RT_NO_VALUE;
 }
 
-/* Prints operands by name and earlier instructions by number. An activation refers to the op's own result by the op's
- * name. */
+/* Prints operands by name, earlier instructions by number, and the op that an activation follows by its name. */
 static void print_program(FILE *f, const rt_plan *p, const rt_step *s)
 {
     for (int i = 0; i < s->program->n_code; i++) {

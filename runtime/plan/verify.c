@@ -14,8 +14,7 @@ static bool is_listed(const rt_plan *p, const rt_use *u, uint32_t value)
     return u->prev ? u->prev->next == u : rt_uses(p, value) == u;
 }
 
-/* Whether a step's view has the type and size of the memory and, for spatial ops, the layout in which an image is
- * stored. */
+/* Whether a step's view has the type and size of the memory and, for spatial ops, the layout of the stored image. */
 static bool agrees(const rt_plan *p, const rt_step *s, const k_view *seen, uint32_t value)
 {
     const rt_value *root = &p->values[rt_root(p, value)];

@@ -1,4 +1,4 @@
-/* batch.c - see the header. */
+/* batch.c - the batch symbol, and dimensions as text (see batch.h). */
 #include "runtime/session/batch.h"
 
 #include <stdio.h>

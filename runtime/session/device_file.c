@@ -12,10 +12,10 @@
 
 enum { MAX_BYTES = 1 << 20 };
 
-/* Every property that cuDNN demands. */
+/* The properties that cuDNN requires. */
 static const struct property {
     const char *name;
-    enum { NUMBER, POSITIVE, NUMBERS, WORDS } kind; /* NUMBERS: three of them */
+    enum { NUMBER, POSITIVE, NUMBERS, WORDS } kind; /* NUMBERS: three integers */
 } properties[] = {
     {"cudaDeviceId", NUMBER},
     {"deviceName", WORDS},
@@ -50,7 +50,7 @@ static bool is_numbers(const json_t *v)
     return true;
 }
 
-/* What a value should have been; NULL: it is. */
+/* Returns what the value should be; NULL: it is valid. */
 static const char *complaint(const struct property *p, const json_t *v)
 {
     switch (p->kind) {

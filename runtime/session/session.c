@@ -1,4 +1,4 @@
-/* session.c - opening a module on a device, its storage, the cache of plans, runs and their results. */
+/* session.c - opens a module on a device; storage, cached plans, runs and results. */
 #include "runtime/session/session.h"
 #include "runtime/backend/alloc.h"
 #include "runtime/session/session_state.h"
@@ -64,7 +64,7 @@ static void size_storage(rt_session *s)
         s->storage_bytes += (ir_storage_bytes(m->storage.items[i]) + align - 1) & -align;
 }
 
-/* All storage lies in one block, in the order of the module, so that tensors of one kind are neighbours. */
+/* All storage is in one block, in the order of the module, so tensors of one kind are adjacent. */
 static ampc_status place_storage(rt_session *s, diag *d)
 {
     const ir_module *m = s->module;
@@ -153,7 +153,7 @@ ampc_status rt_session_open(const ir_module *m, const rt_session_options *o, dia
     return status;
 }
 
-/* Host copies of what an away device holds. */
+/* Frees host copies of data of a discrete device, and the marks of its input slots. */
 static void free_copies(rt_session *s)
 {
     for (size_t i = 0; s->mirrors && i < s->module->storage.count; i++)
@@ -193,7 +193,7 @@ const int64_t *rt_session_sizes(const rt_session *s) { return s->fixed; }
 
 /* ---- plans ----------------------------------------------------------------------------------- */
 
-/* The plan of the graph and selection under s->sizes if there is one; it moves to the front. */
+/* Returns the cached plan of the graph and selection for s->sizes and moves it to the front; NULL: there is none. */
 static rt_plan *cached_plan(rt_session *s, const ir_graph *g, const rt_selection *selection)
 {
     for (rt_plan **at = &s->plans; *at; at = &(*at)->next) {
@@ -233,7 +233,7 @@ static ampc_status find_plan(rt_session *s, const char *graph, const rt_tensor *
 void rt_session_forget(rt_session *s)
 {
     if (!s->backend->away) return;
-    s->backend->away->wait(&s->ctx, NULL); /* its failure shows at the next call */
+    s->backend->away->wait(&s->ctx, NULL); /* a failure shows at the next call */
     for (rt_plan *p = s->plans; p; p = p->next)
         for (int i = 0; i < RT_SLOTS; i++) {
             s->backend->away->forget(&s->ctx, p->recordings[i]);
@@ -241,7 +241,7 @@ void rt_session_forget(rt_session *s)
         }
 }
 
-/* How much smaller the batch would have to be: the arena grows with it. */
+/* Says which batch size would fit, assuming that the arena is proportional to it. */
 static void print_hint(const rt_session *s, const rt_plan *p, int64_t room, char *text, size_t n)
 {
     int64_t batch;
@@ -254,12 +254,12 @@ static void print_hint(const rt_session *s, const rt_plan *p, int64_t room, char
              (long long)room, (long long)fits, (long long)batch, p->graph->inputs.items[0]->name);
 }
 
-/* One arena serves all plans: only one of them runs at a time. */
+/* All plans share one arena, because only one runs at a time. */
 static ampc_status grow_arena(rt_session *s, const rt_plan *p, diag *d)
 {
     char hint[200];
     if (s->arena && s->arena_bytes >= p->arena_bytes) return AMPC_OK;
-    s->n_outputs = 0; /* they lie in the arena that goes */
+    s->n_outputs = 0; /* they are in the arena that is freed */
     rt_session_forget(s);
     if (s->arena) s->backend->free(&s->ctx, s->arena);
     s->arena_bytes = 0;
@@ -364,7 +364,7 @@ int rt_session_output_count(const rt_session *s) { return s->n_outputs; }
 
 const rt_tensor *rt_session_output_at(rt_session *s, int i)
 {
-    assert(i >= 0 && i < s->n_outputs); /* an index of the caller, not of a file */
+    assert(i >= 0 && i < s->n_outputs); /* the index is the caller's, not from a file */
     if (s->outputs[i].data) return &s->outputs[i];
     const ampc_status status = fetch(s, i);
     if (status != AMPC_OK && s->fetching == AMPC_OK) s->fetching = status;
@@ -384,7 +384,7 @@ int rt_session_storage_count(const rt_session *s) { return (int)s->module->stora
 
 void rt_session_storage_at(const rt_session *s, int i, rt_tensor *out, ir_storage_kind *kind)
 {
-    assert(i >= 0 && (size_t)i < s->module->storage.count); /* an index of the caller, not of a file */
+    assert(i >= 0 && (size_t)i < s->module->storage.count); /* the index is the caller's, not from a file */
     const ir_storage *storage = s->module->storage.items[i];
     *out = (rt_tensor){
         .name = storage->name, .dtype = storage->type.dtype, .rank = storage->type.rank};
@@ -403,7 +403,7 @@ static size_t storage_bytes(const rt_session *s, int i)
     return (size_t)ir_storage_bytes(s->module->storage.items[i]);
 }
 
-/* The host's copy of storage of an away device, whose contents nobody uses any more. */
+/* Provides a host copy of a discrete device's storage, whose contents may be overwritten. */
 static ampc_status free_mirror(rt_session *s, int i, diag *d)
 {
     const rt_away *away = s->backend->away;
@@ -490,7 +490,7 @@ ampc_status rt_session_seed(rt_session *s, uint64_t seed, diag *d)
     return rt_session_write(s, (int)storage->id, key, d);
 }
 
-/* ---- looking in ------------------------------------------------------------------------------ */
+/* ---- inspection ------------------------------------------------------------------------------ */
 
 ampc_status rt_session_memory(rt_session *s, const char *graph, const rt_tensor *inputs, int n,
                               diag *d, rt_memory *out)

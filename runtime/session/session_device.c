@@ -1,4 +1,4 @@
-/* session_device.c - opens the device of a session: one of this machine, or one that a file describes. */
+/* session_device.c - opens the device of a session: a device of this machine, or one that a file describes. */
 #include "runtime/session/device_file.h"
 #include "runtime/session/session_state.h"
 
@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* A device that only a file describes can be planned for and nothing else. */
+/* A device that is only described by a file can be planned for, not run on. */
 static ampc_status open_described(rt_session *s, const char *path, diag *d)
 {
     const bool exists = access(path, F_OK) == 0;
@@ -32,7 +32,7 @@ static ampc_status open_described(rt_session *s, const char *path, diag *d)
     return status;
 }
 
-/* Fewer threads only make a session slower, unless it was to split its work for so many. */
+/* Fewer threads only make a session slower, unless deterministic mode fixes how work is divided. */
 static ampc_status limit_threads(rt_session *s, bool exactly, diag *d)
 {
     const int wanted = s->ctx.threads, n = cpu_threads_available(wanted);
@@ -47,7 +47,7 @@ static ampc_status limit_threads(rt_session *s, bool exactly, diag *d)
 ampc_status rt_device_enter(const rt_session *s, const rt_plan *p, diag *d)
 {
     const int n = cpu_threads_available(s->ctx.threads);
-    /* The first run of a plan allocates what the later ones use again. */
+    /* The first run of a plan allocates memory that later runs reuse. */
     if (!s->backend->away && !p->warm && !cpu_has_reserve())
         return diag_error(d, AMPC_NO_MEMORY, DIAG_NOWHERE, "out of memory: too little is left to run anything");
     if (n == s->ctx.threads) return AMPC_OK;
@@ -56,7 +56,7 @@ ampc_status rt_device_enter(const rt_session *s, const rt_plan *p, diag *d)
                       s->ctx.threads, n);
 }
 
-/* The low type of a product that the device does not compute in that type; IR_NO_DTYPE: there is none. */
+/* Returns the low type of a matmul or convolution that the device does not compute natively; IR_NO_DTYPE: none. */
 static ir_dtype foreign_type(const rt_session *s)
 {
     for (size_t i = 0; s->backend->computes && i < s->module->graphs.count; i++)

@@ -1,7 +1,7 @@
-/* session_inputs.c - from the tensors that a caller gives to the inputs that a plan reads.
+/* session_inputs.c - binds the caller's tensors to the inputs of a plan.
  *
- * Symbols are solved from dimensions with one unknown symbol in them that are linear in it (N, 4*N+2), input by
- * input until nothing new is learnt; afterwards every dimension must have the size given. */
+ * A symbol is solved from a dimension that is linear in it and has no other unknown symbol (N, 4*N+2), input by input
+ * until no more symbols can be solved. Then every dimension must have the given size. */
 #include "runtime/backend/alloc.h"
 #include "runtime/session/session_state.h"
 #include "runtime/session/batch.h"
@@ -95,7 +95,7 @@ static bool converts(ir_dtype from, ir_dtype to)
            (ir_dtype_is_int(from) && ir_dtype_is_int(to));
 }
 
-/* An integer that the graph's type cannot hold is an error, not another number. */
+/* An integer that the graph's type cannot represent is an error; it is not wrapped. */
 static ampc_status check_integers(const rt_tensor *from, ir_dtype to, const void *converted,
                                   int64_t count, diag *d)
 {
@@ -143,7 +143,7 @@ static ampc_status grow_staging(rt_session *s, rt_staging *staging, const k_view
     return AMPC_OK;
 }
 
-/* The input in the graph's type, and the address that the kernels read. */
+/* Converts the input to the graph's type and sets the address that the kernels read. */
 static ampc_status stage_input(rt_session *s, int slot, size_t i, const rt_tensor *tensor,
                                const k_view *view, diag *d)
 {
@@ -163,7 +163,7 @@ static ampc_status stage_input(rt_session *s, int slot, size_t i, const rt_tenso
     return AMPC_OK;
 }
 
-/* A run that computes selected outputs needs the inputs that they are computed from. */
+/* A run of selected outputs needs only the inputs that these depend on. */
 static bool is_needed(const rt_plan *p, const rt_value *v)
 {
     return !p->selection || v->last_use >= 0 || v->is_output;
@@ -183,7 +183,7 @@ static ampc_status gather_input(rt_session *s, const rt_plan *p, size_t i, const
         return diag_error(d, AMPC_REJECTED, DIAG_NOWHERE, "input '%s' is %s, the graph takes %s",
                           v->name, ir_dtype_name(tensor->dtype), ir_dtype_name(view->dtype));
     s->inputs[i] = NULL;
-    if (k_count(view) == 0) return AMPC_OK; /* the caller may have no memory for it either */
+    if (k_count(view) == 0) return AMPC_OK; /* the caller may have no memory for it */
     if (s->backend->away || tensor->dtype != view->dtype)
         return stage_input(s, slot, i, tensor, view, d);
     s->inputs[i] = tensor->data;
@@ -194,7 +194,7 @@ ampc_status rt_inputs_gather(rt_session *s, const rt_plan *p, const rt_tensor *i
                              int slot, diag *d)
 {
     const rt_away *away = s->backend->away;
-    /* The run that read this slot last is over: neither its staging nor its inputs are in use. */
+    /* Wait for the last run that read this slot, because it may still use the staging buffers. */
     if (away && s->slot_marks[slot] && !away->passed(&s->ctx, s->slot_marks[slot]))
         RT_DEVICE(s, d, away->wait(&s->ctx, s->slot_marks[slot]));
     for (size_t i = 0; i < p->graph->inputs.count; i++)

@@ -1,4 +1,4 @@
-/* session_kept.c - the scalars and faults of the last runs, in a ring, for a reader that lags behind the device. */
+/* session_kept.c - asynchronous readback: a ring with the scalars and faults of the last runs. */
 #include "runtime/backend/alloc.h"
 #include "runtime/session/session_state.h"
 
@@ -34,7 +34,7 @@ void rt_kept_close(rt_session *s)
 
 ampc_status rt_session_keep(rt_session *s, const char *graph, const rt_keep *what, int n, diag *d)
 {
-    assert(n <= RT_KEPT_SCALARS); /* the callers keep a few named scalars */
+    assert(n <= RT_KEPT_SCALARS); /* callers select a few fixed scalars */
     drop_names(s);
     s->kept_graph = ir_graph_find(s->module, graph);
     for (int i = 0; i < n; i++) {
@@ -45,9 +45,9 @@ ampc_status rt_session_keep(rt_session *s, const char *graph, const rt_keep *wha
     return AMPC_OK;
 }
 
-/* ---- taking ---------------------------------------------------------------------------------- */
+/* ---- reading back ------------------------------------------------------------------------------ */
 
-/* Where the scalar is now, and its type; NULL: the model has none. */
+/* Returns the current address of the scalar, and its type; NULL: the model has none. */
 static const void *find_scalar(const rt_session *s, const rt_plan *p, const rt_kept *k,
                                ir_dtype *dtype)
 {
@@ -102,7 +102,7 @@ ampc_status rt_kept_after(rt_session *s, const rt_plan *p, diag *d)
     return AMPC_OK;
 }
 
-/* ---- reading --------------------------------------------------------------------------------- */
+/* ---- collecting -------------------------------------------------------------------------------- */
 
 bool rt_session_done(const rt_session *s, int64_t run)
 {
@@ -114,7 +114,7 @@ ampc_status rt_session_collect(rt_session *s, int64_t run, diag *d, double *scal
 {
     const rt_away *away = s->backend->away;
     int64_t at = (run - 1) % RT_KEPT_RUNS;
-    assert(run > 0 && run <= s->runs && run > s->runs - RT_KEPT_RUNS); /* the callers collect what they submitted */
+    assert(run > 0 && run <= s->runs && run > s->runs - RT_KEPT_RUNS); /* callers collect runs that they submitted */
     const rt_submitted *r = &s->ring[at];
     if (away && !away->passed(&s->ctx, r->mark)) RT_DEVICE(s, d, away->wait(&s->ctx, r->mark));
     if (s->reports[at].fault != K_NO_FAULT) return rt_run_fault(r->plan, s->reports[at].fault, d);

@@ -1,8 +1,8 @@
-/* session_run.c - a planned run as work for the device: snapshots, steps, commits.
+/* session_run.c - executes a planned run: snapshots, steps, commits.
  *
- * Where the host's memory is the device's, the steps are walked each time. On an away device the first run of a plan is
- * walked too, which loads everything that loads lazily; the second is recorded, once for each set of input addresses,
- * and from then on a run is one replay. In synchronous mode every run is walked. */
+ * A device that works in host memory issues the steps one by one in each run. So does the first run of a plan on a
+ * discrete device, which loads everything that is loaded lazily. The second run is recorded, once for each set of input
+ * addresses; from then on a run is one replay. With sync_launch every run issues the steps. */
 #include "runtime/session/session_state.h"
 
 #include <assert.h>
@@ -14,7 +14,7 @@ static void *address(const rt_session *s, const rt_plan *p, int buffer)
 
 typedef ampc_status copy_fn(const k_context *ctx, void *dst, const void *src, size_t bytes);
 
-/* Copies before step `at`. */
+/* Copies buffers before step `at`. */
 static ampc_status copy_buffers(rt_session *s, const rt_plan *p, const rt_copy *copies, int n, copy_fn *copy, int at,
                                 diag *d)
 {
@@ -27,7 +27,7 @@ static ampc_status copy_buffers(rt_session *s, const rt_plan *p, const rt_copy *
 
 /* ---- steps ----------------------------------------------------------------------------------- */
 
-/* The call of step i, with addresses. */
+/* Returns the kernel arguments of step i, with addresses. */
 static k_args call_of(const rt_session *s, const rt_plan *p, int i)
 {
     const rt_step *step = p->steps[i];
@@ -52,7 +52,7 @@ static ampc_status run_group(const rt_session *s, const rt_plan *p, int first, i
     return s->backend->away->run_together(p->calls, n);
 }
 
-/* n steps in one call, under the name of their first node. */
+/* Launches n steps at once, in a profiler range named after their first node. */
 static ampc_status launch(rt_session *s, const rt_plan *p, int i, int n)
 {
     const rt_away *away = s->backend->away;
@@ -73,8 +73,7 @@ static ampc_status run_steps(rt_session *s, const rt_plan *p, int first, int end
             TRY(rt_note_point(s, p, i, n, d));
             continue;
         }
-        /* from there on storage may have been written */
-        assert(i < p->safe_from || s->backend->away); /* the plan puts what may fail before what writes storage */
+        assert(i < p->safe_from || s->backend->away); /* steps that may fail precede those that write storage */
         return diag_error(d, status, ir_diag_loc(p->steps[i]->node), "%s: %s",
                           rt_step_name(p->steps[i]), s->error[0] ? s->error : ampc_status_sentence(status));
     }
@@ -115,7 +114,7 @@ ampc_status rt_run_record(rt_session *s, rt_plan *p, void **recording, diag *d)
     return finished == AMPC_OK ? AMPC_OK : rt_device_error(s, finished, d);
 }
 
-/* ---- what is kept -------------------------------------------------------------------------- */
+/* ---- hoisted values ---------------------------------------------------------------------------- */
 
 static bool is_stale(const rt_session *s, const rt_plan *p)
 {
@@ -128,7 +127,7 @@ static bool is_stale(const rt_session *s, const rt_plan *p)
     return false;
 }
 
-/* By its own stores a plan keeps true what it keeps. */
+/* A plan's own stores do not make its hoisted values stale, because it updates them together with the storage. */
 static void note_stores(rt_session *s, rt_plan *p)
 {
     for (int i = 0; i < p->n_effects; i++) {

@@ -1,7 +1,7 @@
-/* session_select.c - which output statements the runs of a graph compute.
+/* session_select.c - selects the outputs that runs of a graph compute.
  *
- * Selections are interned: one object for each set of statements that was ever selected. A plan is made for one of
- * them, so selecting a set again finds the plans that were made for it. */
+ * Selections are interned: there is one object for each set of outputs that was ever selected. A plan is made for one
+ * selection, so selecting a set again finds its plans in the cache. */
 #include "runtime/backend/alloc.h"
 #include "runtime/session/session_state.h"
 
@@ -15,7 +15,7 @@ static int count_outputs(const ir_graph *g)
     return count;
 }
 
-/* Position in the module, or -1. */
+/* Returns the position in the module, or -1. */
 static int find_graph(const rt_session *s, const char *name)
 {
     for (size_t i = 0; i < s->module->graphs.count; i++)
@@ -42,7 +42,7 @@ static bool is_among(const char *name, const char *const *names, int n)
     return false;
 }
 
-/* In the order of the graph, each once. NULL: out of memory. */
+/* Returns the selected outputs in graph order, without duplicates. NULL: out of memory. */
 static rt_selection *make_selection(const ir_graph *g, const char *const *names, int n)
 {
     rt_selection *made = rt_alloc(1, sizeof *made + (size_t)count_outputs(g) * sizeof *made->names);
@@ -59,7 +59,7 @@ static bool is_same(const rt_selection *a, const rt_selection *b)
            memcmp(a->names, b->names, (size_t)a->n * sizeof *a->names) == 0;
 }
 
-/* The one object for this set; takes ownership. */
+/* Returns the one object for this set; owns or frees `made`. */
 static const rt_selection *intern(rt_session *s, rt_selection *made)
 {
     for (const rt_selection *known = s->selections; known; known = known->next)

@@ -1,8 +1,8 @@
-/* session_time.c - repetitions of the last run, timed run by run or launch by launch.
+/* session_time.c - repeats the last run, timed by run or by launch.
  *
- * On an away device times are differences of timed marks. Between runs the marks are enqueued with the runs, so that
- * the device never waits for the host. Between launches they are part of a recording: if the host enqueued launch by
- * launch, short kernels would end before the next one arrives, and the marks would measure the host. */
+ * On a discrete device, times are differences between timed marks. Marks between runs are enqueued with the runs, so
+ * the device never waits for the host. Marks between launches are part of a recording: if the host enqueued one launch
+ * at a time, short kernels would end before the next one arrives, and the marks would measure the host. */
 #include "runtime/backend/alloc.h"
 #include "runtime/session/session_state.h"
 
@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-enum { RUNS_AHEAD = 64 }; /* that are enqueued before the host reads the time of the first */
+enum { RUNS_AHEAD = 64 }; /* runs enqueued before the host reads the time of the first */
 
 static int64_t now_ns(void)
 {
@@ -23,20 +23,20 @@ bool rt_session_has_clock(const rt_session *s) { return s->backend->away != NULL
 
 /* ---- repetitions ----------------------------------------------------------------------------- */
 
-/* The slot whose inputs the last run read. */
+/* Returns the slot whose inputs the last run read. */
 static int last_slot(const rt_session *s) { return s->backend->away ? (int)((s->runs - 1) % RT_SLOTS) : 0; }
 
 static ampc_status begin_repetitions(rt_session *s, diag *d)
 {
     const rt_away *away = s->backend->away;
-    assert(s->last && s->runs > 0); /* the callers run the graph first */
+    assert(s->last && s->runs > 0); /* callers run the graph first */
     s->n_outputs = 0;
     s->error[0] = '\0';
     if (away) RT_DEVICE(s, d, away->clear_fault(&s->ctx));
     return AMPC_OK;
 }
 
-/* Waits for what was enqueued; the status is `status` or, if that is good, what the repetitions met on the device. */
+/* Waits for the enqueued work. Returns `status` if it is an error, else the fault of the repetitions, if any. */
 static ampc_status end_repetitions(rt_session *s, ampc_status status, diag *d)
 {
     const rt_away *away = s->backend->away;
@@ -58,7 +58,7 @@ static ampc_status repeat(rt_session *s, diag *d) { return rt_run_enqueue(s, s->
 
 /* ---- run by run ------------------------------------------------------------------------------ */
 
-/* Mark i of a row of any length; they are reused. */
+/* A ring for a sequence of marks of any length. */
 typedef struct mark_ring {
     void *marks[RUNS_AHEAD + 1];
 } mark_ring;
@@ -97,7 +97,7 @@ static ampc_status time_host(rt_session *s, int64_t warmup, int64_t n, diag *d, 
     return AMPC_OK;
 }
 
-/* What the first repetition needs and the others do not: it should not count as time. */
+/* Does what only the first repetition needs, so that it is not timed. */
 static ampc_status prepare_repetitions(rt_session *s, diag *d)
 {
     void **recording = &s->last->recordings[last_slot(s)];
@@ -124,7 +124,7 @@ ampc_status rt_session_time(rt_session *s, int64_t warmup, int64_t n, diag *d, d
 struct rt_points {
     int n, room;
     rt_launch *launches;
-    void **marks;   /* of an away device */
+    void **marks;   /* of a discrete device */
     int64_t *ns;    /* of the host */
     double *times;  /* [launch][run] */
 };
@@ -148,7 +148,7 @@ ampc_status rt_note_point(rt_session *s, const rt_plan *p, int first, int steps,
 
 static ampc_status points_open(struct rt_points *points, const rt_plan *p, int runs, diag *d)
 {
-    points->room = p->n_steps - p->n_hoisted + 3; /* the start, copies before and after */
+    points->room = p->n_steps - p->n_hoisted + 3; /* start, copies before and after */
     const size_t room = (size_t)points->room;
     points->launches = rt_alloc(room, sizeof *points->launches);
     points->marks = rt_alloc(room, sizeof *points->marks);
@@ -220,7 +220,7 @@ static void report_launches(const struct rt_points *points, int runs, rt_launch_
 ampc_status rt_session_profile(rt_session *s, int runs, diag *d, rt_launch_fn *each, void *user)
 {
     struct rt_points points = {.n = 0};
-    assert(runs > 0); /* the option has its least value */
+    assert(runs > 0); /* the option has a minimum */
     TRY(begin_repetitions(s, d));
     ampc_status status = end_repetitions(s, rt_run_refresh(s, s->last, d), d);
     if (status == AMPC_OK) status = points_open(&points, s->last, runs, d);
