@@ -7,7 +7,7 @@
  *
  * A region starts with the first step that may be in one and grows along the edges between steps. A step may join if it
  * has the same number of elements and if the whole region can still run at one position: after the definitions of all
- * its operands and before the first reader of its results. That position is that of its last step or of its first.
+ * its operands and before the first reader of its results. A region runs at the position of its last or first step.
  * Positions of steps and regions refer to the old order; every edge always leads from a lower to a higher position, so
  * positions determine the new order. Values read only inside the region need no memory; values with other readers are
  * results. A sum or mean over rows may end a region. */

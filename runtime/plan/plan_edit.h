@@ -42,7 +42,7 @@ int rt_plan_safe_from(const rt_plan *p);
 void *rt_plan_alloc(rt_plan *p, size_t count, size_t size);
 /* Adds a derived value with its own memory that stands for value `of`. */
 uint32_t rt_plan_new_value(rt_plan *p, uint32_t of, const k_view *view);
-/* The same as a view of the memory of `root`. */
+/* Adds a derived value that is a view of the memory of `root` and stands for value `of`. */
 uint32_t rt_plan_new_view(rt_plan *p, uint32_t of, uint32_t root, const k_view *view);
 /* Creates a step that is not in the plan yet. Its n_in operands and n_out results are absent, and the attributes of the
  * op are zero. It has capacity for all slots of the op. */
@@ -56,21 +56,22 @@ int rt_plan_add_buffer(rt_plan *p, rt_buffer b);
 
 /* ---- editing ---- */
 
-/* Sets operand i to `value`, or to absent (RT_NO_VALUE), with the view that the value has. */
+/* Sets operand i to `value`, or to absent (RT_NO_VALUE), and its view to that of the value. */
 void rt_step_read(rt_plan *p, rt_step *s, int i, uint32_t value);
-/* The same, but operand i keeps its current view. */
+/* Like rt_step_read, but operand i keeps its current view. */
 void rt_step_redirect(rt_plan *p, rt_step *s, int i, uint32_t value);
-/* Sets result i to `value`, or to absent, with the view that the value has. */
+/* Sets result i to `value`, or to absent (RT_NO_VALUE), and its view to that of the value. */
 void rt_step_write(rt_plan *p, rt_step *s, int i, uint32_t value);
 void rt_effect_read(rt_plan *p, rt_effect *e, uint32_t value);
 /* Changes the type of the value's memory in its definition, its views and all its uses. */
 void rt_plan_retype(rt_plan *p, uint32_t value, ir_dtype type);
-/* Insert a step that is not in the plan next to `at`, which is; insert_before accepts NULL: at the end. */
+/* Insert a step that is not in the plan before or after `at`, which is; rt_step_insert_before accepts NULL and then
+ * appends the step. */
 void rt_step_insert_before(rt_plan *p, rt_step *s, rt_step *at);
 void rt_step_insert_after(rt_plan *p, rt_step *s, rt_step *at);
 /* Moves a step of the plan after `at`; NULL: to the front. */
 void rt_step_move_after(rt_plan *p, rt_step *s, rt_step *at);
-/* Removes the step from the plan, and with it its uses and definitions. */
+/* Removes the step from the plan, together with its uses and definitions. */
 void rt_step_remove(rt_plan *p, rt_step *s);
 /* Ends a stage: updates p->steps, positions, the order of uses and n_hoisted, and resets marks to 0. Returns false if
  * out of memory. */

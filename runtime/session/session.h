@@ -61,8 +61,8 @@ const rt_tensor *rt_session_output(rt_session *s, const char *name);
 const char *rt_session_not_selected(const rt_session *s, const char *name);
 int rt_session_output_count(const rt_session *s);
 const rt_tensor *rt_session_output_at(rt_session *s, int i); /* like rt_session_output, by position */
-/* Call this after reading the outputs of a run. Returns AMPC_OK, or reports the first failure to copy an output from the
- * device (AMPC_DEVICE, AMPC_NO_MEMORY). */
+/* Call this after reading the outputs of a run. Returns AMPC_OK, or reports the first failure to copy an output from
+ * the device (AMPC_DEVICE, AMPC_NO_MEMORY). */
 ampc_status rt_session_fetched(rt_session *s, diag *d);
 
 /* ---- asynchronous runs ---- */
