@@ -29,7 +29,7 @@ list(APPEND cuda_codes -gencode arch=compute_${newest},code=compute_${newest})
 set(cuda_flags -O3 -std=c++17 -lineinfo -I${PROJECT_SOURCE_DIR} -I${CUDNN_INCLUDE_DIR} --expt-relaxed-constexpr
     -Werror all-warnings -Xcompiler -Wno-pedantic -Xptxas -v,-warn-spills,-warn-lmem-usage,-Werror)
 
-# Kernels whose ops can also be part of a fused kernel must compute bitwise the same there (kernels/program.h).
+# Kernels whose ops can also be part of a fused kernel must compute bitwise the same there (kernels/fused.h).
 set(cuda_flags_pointwise -fmad=false)
 set(cuda_flags_dropout -fmad=false)
 
@@ -61,7 +61,7 @@ file(CONFIGURE OUTPUT ${cuda_folder}/fatbins.c CONTENT "${source}" @ONLY)
 set_source_files_properties(${cuda_folder}/fatbins.c PROPERTIES OBJECT_DEPENDS "${cuda_fatbins}")
 
 # Embed the text of the headers that kernels compiled at run time include.
-set(header_names kernels/cuda/program.cuh kernels/cuda/program.h kernels/cuda/device.cuh kernels/cuda/element.cuh
+set(header_names kernels/cuda/fused.cuh kernels/cuda/fused.h kernels/cuda/device.cuh kernels/cuda/element.cuh
     kernels/cuda/fold.cuh kernels/cuda/dropout.cuh kernels/cuda/math.cuh kernels/fault.h ir/formulas_body.h ir/formulas.def
     ir/real.h ir/philox.h)
 set(source "/* Generated from the headers that it names. */\n#include \"kernels/cuda/generate.h\"\n")

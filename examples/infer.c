@@ -4,7 +4,7 @@
 
 #include <stdio.h>
 
-enum { MOST = 16 };
+enum { MAX_COUNT = 16 };
 
 static ampc_status make_input(ampc_context *c, ampc_module *m, size_t index, ampc_tensor **out)
 {
@@ -24,7 +24,7 @@ static ampc_status infer(ampc_context *c, ampc_module *m, ampc_session *s, ampc_
 {
     size_t n;
     ampc_status status = ampc_module_input_count(m, "infer", &n);
-    for (; status == AMPC_OK && *made < n && *made < MOST; ++*made)
+    for (; status == AMPC_OK && *made < n && *made < MAX_COUNT; ++*made)
         if ((status = make_input(c, m, *made, &inputs[*made])) != AMPC_OK) return status;
     return status == AMPC_OK ? ampc_session_run(s, "infer", inputs, n) : status;
 }
@@ -34,7 +34,7 @@ int main(int argc, char **argv)
     ampc_context *c = NULL;
     ampc_module *m = NULL;
     ampc_session *s = NULL;
-    ampc_tensor *inputs[MOST] = {NULL};
+    ampc_tensor *inputs[MAX_COUNT] = {NULL};
     size_t made = 0;
     ampc_status status = argc == 2 ? ampc_context_create(NULL, &c) : AMPC_USAGE;
     if (status == AMPC_OK) status = ampc_module_import(c, argv[1], NULL, 0, &m);

@@ -1,5 +1,5 @@
 /* import.c - imports the model as a whole: versions, inputs, nodes (lower/graph.c), outputs. */
-#include "frontend/opaque/foreign.h"
+#include "frontend/opaque/opaque.h"
 
 #include <string.h>
 #include <unistd.h>
@@ -21,7 +21,7 @@ static strmap *rows_by_operator(arena *a)
     return rows;
 }
 
-static const onnx_row foreign_row = {.op = "", .lower = onnx_lower_foreign};
+static const onnx_row opaque_row = {.op = "", .lower = onnx_lower_opaque};
 
 /* ---- inputs ---------------------------------------------------------------------------------- */
 
@@ -146,7 +146,7 @@ static ampc_status import_model(onnx_importer *im)
     ir_fold_commit(im->knowledge, im->graph, im->diag);
     onnx_remove_unread(im->graph);
     onnx_classify_parameters(im);
-    ir_module_sweep(im->module);
+    ir_module_remove_dead(im->module);
     return AMPC_OK;
 }
 
@@ -175,11 +175,11 @@ static ampc_status import_guarded(onnx_file *f, const onnx_import_options *o, di
     im.graph->role = IR_GRAPH_forward;
     im.builder = ir_builder_at_end(im.graph, d);
     im.builder.nameless = true;
-    im.knowledge = ir_knowledge_new(scratch, im.graph);
-    onnx_body own = {.graph = im.graph, .knowledge = im.knowledge};
-    im.body = &own;
+    im.knowledge = ir_const_map_new(scratch, im.graph);
+    onnx_subgraph own = {.graph = im.graph, .knowledge = im.knowledge};
+    im.subgraph = &own;
     im.rows = rows_by_operator(scratch);
-    im.foreign = &foreign_row;
+    im.foreign = &opaque_row;
     return import_model(&im);
 }
 

@@ -240,7 +240,7 @@ ir_dim ir_dim_symbol(ir_dim_table *t, const char *name)
 {
     const ir_dim *known = strmap_get(t->symbol_dims, name);
     if (known) return *known;
-    atom a = {.name = arena_strdup(t->arena, name), .symbol = t->symbols.count, .most = IR_DIM_MOST_SIZE};
+    atom a = {.name = arena_strdup(t->arena, name), .symbol = t->symbols.count, .most = IR_DIM_MAX_SIZE};
     vec_push(t->arena, &t->symbols, (uint32_t)t->atoms.count);
     return atom_new(t, t->symbol_dims, name, &a);
 }

@@ -3,7 +3,7 @@
  * Expressions are interned in a table (one per module), so equal dimensions are equal integers. An expression is a sum
  * of terms, each an integer coefficient times a product of atoms. An atom is a symbol, a floor division of an
  * expression by a positive constant, or max(0, expression): N, N*T, 4*N+2, floor((N+1)/2), max(0,N-5). Symbols are
- * sizes from 0 to IR_DIM_MOST_SIZE.
+ * sizes from 0 to IR_DIM_MAX_SIZE.
  *
  * Folded shape arithmetic uses the same representation, so numbers may be negative. Numbers below IR_DIM_LOWEST
  * saturate to it, because the range below it encodes expressions. */
@@ -16,7 +16,7 @@ typedef int64_t ir_dim;
 
 #define IR_DIM_LOWEST (INT64_MIN + ((int64_t)1 << 32))
 #define IR_DIM_NONE INT64_MIN /* "no such dimension": overflow, or not expressible */
-#define IR_DIM_MOST_SIZE INT32_MAX
+#define IR_DIM_MAX_SIZE INT32_MAX
 
 static inline bool ir_dim_is_symbolic(ir_dim d) { return d < IR_DIM_LOWEST && d != IR_DIM_NONE; }
 
@@ -37,8 +37,8 @@ ir_dim ir_dim_div(ir_dim_table *t, ir_dim a, ir_dim b);        /* exact quotient
 ir_dim ir_dim_product(ir_dim_table *t, const ir_dim *dims, int rank);
 
 /* Bounds of d over all sizes of its symbols, tight in simple cases; IR_DIM_NONE if no bound is found. */
-ir_dim ir_dim_least(const ir_dim_table *t, ir_dim d);
-ir_dim ir_dim_most(const ir_dim_table *t, ir_dim d);
+ir_dim ir_dim_lower_bound(const ir_dim_table *t, ir_dim d);
+ir_dim ir_dim_upper_bound(const ir_dim_table *t, ir_dim d);
 
 /* Maximum and minimum; one of the operands if it is the result for all sizes. IR_DIM_NONE as in arithmetic. */
 ir_dim ir_dim_max(ir_dim_table *t, ir_dim a, ir_dim b);

@@ -10,7 +10,7 @@
 
 static ir_dim floor_atom(ir_dim_table *t, ir_dim inner, int64_t divisor)
 {
-    ir_dim least = ir_dim_least(t, inner), most = ir_dim_most(t, inner);
+    ir_dim least = ir_dim_lower_bound(t, inner), most = ir_dim_upper_bound(t, inner);
     const atom a = {.kind = ATOM_FLOOR,
                     .inner = inner,
                     .divisor = divisor,

@@ -106,7 +106,7 @@ static int64_t least_of(const ir_dim_table *t, const poly *p, int *effort)
     return best;
 }
 
-ir_dim ir_dim_least(const ir_dim_table *t, ir_dim d)
+ir_dim ir_dim_lower_bound(const ir_dim_table *t, ir_dim d)
 {
     if (!ir_dim_is_symbolic(d)) return d;
     poly p;
@@ -116,7 +116,7 @@ ir_dim ir_dim_least(const ir_dim_table *t, ir_dim d)
     return least < IR_DIM_LOWEST ? IR_DIM_NONE : least;
 }
 
-ir_dim ir_dim_most(const ir_dim_table *t, ir_dim d)
+ir_dim ir_dim_upper_bound(const ir_dim_table *t, ir_dim d)
 {
     if (!ir_dim_is_symbolic(d)) return d;
     poly p, minus = {.count = 0};
@@ -127,11 +127,11 @@ ir_dim ir_dim_most(const ir_dim_table *t, ir_dim d)
     return least < IR_DIM_LOWEST ? IR_DIM_NONE : -least;
 }
 
-static bool never_negative(const ir_dim_table *t, ir_dim d) { return ir_dim_least(t, d) >= 0; }
+static bool never_negative(const ir_dim_table *t, ir_dim d) { return ir_dim_lower_bound(t, d) >= 0; }
 
 static bool never_positive(const ir_dim_table *t, ir_dim d)
 {
-    const ir_dim most = ir_dim_most(t, d);
+    const ir_dim most = ir_dim_upper_bound(t, d);
     return most != IR_DIM_NONE && most <= 0;
 }
 
@@ -141,7 +141,7 @@ static ir_dim positive(ir_dim_table *t, ir_dim e);
 
 static ir_dim max_atom(ir_dim_table *t, ir_dim e)
 {
-    const ir_dim least = ir_dim_least(t, e), most = ir_dim_most(t, e);
+    const ir_dim least = ir_dim_lower_bound(t, e), most = ir_dim_upper_bound(t, e);
     const atom a = {.kind = ATOM_MAX,
                     .inner = e,
                     .least = least > 0 ? least : 0,

@@ -8,9 +8,9 @@
 
 enum { MAX_ZEROS = 4096 }; /* zero constants with more elements are not folded */
 
-struct ir_knowledge {
+struct ir_const_map {
     arena *arena;
-    const ir_known **known; /* indexed by value id */
+    const ir_const_value **known; /* indexed by value id */
     size_t capacity;
 };
 
@@ -19,7 +19,7 @@ static fold_function *const functions[IR_OP_COUNT] = {
 #include "ir/ops.def"
 };
 
-bool fold_none(const folding *f)
+bool fold_none(const fold_state *f)
 {
     (void)f;
     return false;
@@ -27,16 +27,16 @@ bool fold_none(const folding *f)
 
 /* ---- the side table -------------------------------------------------------------------------- */
 
-ir_knowledge *ir_knowledge_new(arena *a, ir_graph *g)
+ir_const_map *ir_const_map_new(arena *a, ir_graph *g)
 {
-    ir_knowledge *k = arena_alloc(a, sizeof *k);
+    ir_const_map *k = arena_alloc(a, sizeof *k);
     k->arena = a;
     k->capacity = (size_t)g->value_ids + 64;
     k->known = arena_array(a, k->capacity, sizeof *k->known);
     return k;
 }
 
-static void remember(ir_knowledge *k, const ir_value *v, const ir_known *known)
+static void remember(ir_const_map *k, const ir_value *v, const ir_const_value *known)
 {
     while (v->id >= k->capacity) k->known = arena_grow(k->arena, k->known, &k->capacity, sizeof *k->known);
     k->known[v->id] = known;
@@ -60,14 +60,14 @@ static cells cells_new(arena *a, const ir_type *type, int64_t count)
     return c;
 }
 
-static const ir_known *cells_keep(arena *a, const cells *c)
+static const ir_const_value *cells_keep(arena *a, const cells *c)
 {
-    ir_known *known = arena_alloc(a, sizeof *known);
-    *known = (ir_known){c->type, c->count, c->ints, c->floats};
+    ir_const_value *known = arena_alloc(a, sizeof *known);
+    *known = (ir_const_value){c->type, c->count, c->ints, c->floats};
     return known;
 }
 
-static const ir_known *read_constant(ir_knowledge *k, const ir_storage *s)
+static const ir_const_value *read_constant(ir_const_map *k, const ir_storage *s)
 {
     bool zero = s->data.kind == IR_DATA_ZERO;
     int64_t count = count_static(&s->type, zero ? MAX_ZEROS : INT64_MAX);
@@ -82,16 +82,16 @@ static const ir_known *read_constant(ir_knowledge *k, const ir_storage *s)
     return cells_keep(k->arena, &c);
 }
 
-const ir_known *ir_known_get(ir_knowledge *k, const ir_value *v)
+const ir_const_value *ir_const_get(ir_const_map *k, const ir_value *v)
 {
     if (v->id < k->capacity && k->known[v->id]) return k->known[v->id];
     if (v->kind != IR_VALUE_STORAGE) return NULL;
-    const ir_known *known = read_constant(k, v->storage);
+    const ir_const_value *known = read_constant(k, v->storage);
     if (known) remember(k, v, known);
     return known;
 }
 
-void ir_known_set(ir_knowledge *k, const ir_value *v, const ir_known *known)
+void ir_const_set(ir_const_map *k, const ir_value *v, const ir_const_value *known)
 {
     cells c = cells_new(k->arena, &known->type, known->count);
     if (c.floats) memcpy(c.floats, known->floats, (size_t)known->count * sizeof *c.floats);
@@ -101,15 +101,15 @@ void ir_known_set(ir_knowledge *k, const ir_value *v, const ir_known *known)
 
 /* ---- evaluation ------------------------------------------------------------------------------ */
 
-bool ir_fold(ir_knowledge *k, const ir_node *n, int64_t limit)
+bool ir_fold(ir_const_map *k, const ir_node *n, int64_t limit)
 {
     if (functions[n->op] == fold_none) return false;
-    folding f = {.node = n, .dims = n->out[0]->graph->module->dims};
+    fold_state f = {.node = n, .dims = n->out[0]->graph->module->dims};
     f.in = arena_array(k->arena, (size_t)n->n_in + 1, sizeof *f.in);
     f.out = arena_array(k->arena, (size_t)n->n_out, sizeof *f.out);
     for (int i = 0; i < n->n_in; i++) {
         const ir_value *v = ir_in(n, i);
-        f.in[i] = v ? ir_known_get(k, v) : NULL;
+        f.in[i] = v ? ir_const_get(k, v) : NULL;
         if (v && (!f.in[i] || f.in[i]->count > limit)) return false;
     }
     for (int i = 0; i < n->n_out; i++) {
@@ -124,14 +124,14 @@ bool ir_fold(ir_knowledge *k, const ir_node *n, int64_t limit)
 
 /* ---- commit ---------------------------------------------------------------------------------- */
 
-static bool is_symbolic(const ir_known *known)
+static bool is_symbolic(const ir_const_value *known)
 {
     for (int64_t i = 0; known->ints && i < known->count; i++)
         if (ir_dim_is_symbolic(known->ints[i])) return true;
     return false;
 }
 
-static ir_value *make_constant(ir_builder *b, const char *name, const ir_known *known)
+static ir_value *make_constant(ir_builder *b, const char *name, const ir_const_value *known)
 {
     size_t size = ir_dtype_size(known->type.dtype);
     unsigned char *bytes = arena_array(b->graph->module->arena, (size_t)known->count + 1, size);
@@ -143,7 +143,7 @@ static ir_value *make_constant(ir_builder *b, const char *name, const ir_known *
     return ir_constant(b, name, &known->type, bytes);
 }
 
-static ir_value *make_dims(ir_builder *b, const char *name, const ir_known *known)
+static ir_value *make_dims(ir_builder *b, const char *name, const ir_const_value *known)
 {
     ir_node *n = ir_new(b, IR_OP_dims, 0);
     ir_set_list(n, IR_ATTR(dims, value), known->ints, (int)known->count);
@@ -154,16 +154,16 @@ static ir_value *make_dims(ir_builder *b, const char *name, const ir_known *know
 }
 
 /* Whether all results of the node are known. */
-static bool is_answered(ir_knowledge *k, const ir_node *n)
+static bool is_answered(ir_const_map *k, const ir_node *n)
 {
     if (!ir_op_has(n->op, IR_PURE)) return false;
     for (int i = 0; i < n->n_out; i++)
-        if (!ir_known_get(k, n->out[i])) return false;
+        if (!ir_const_get(k, n->out[i])) return false;
     return true;
 }
 
 /* Whether a node that will not be folded reads the value. */
-static bool is_wanted(ir_knowledge *k, const ir_value *v)
+static bool is_wanted(ir_const_map *k, const ir_value *v)
 {
     const ir_use *u = v->first_use;
     while (u && is_answered(k, u->user)) u = u->next;
@@ -171,9 +171,9 @@ static bool is_wanted(ir_knowledge *k, const ir_value *v)
 }
 
 /* A symbolic value defined by a node without operands is not replaced: it could not become simpler. */
-static void commit_value(ir_knowledge *k, ir_node *n, ir_value *v, diag *d)
+static void commit_value(ir_const_map *k, ir_node *n, ir_value *v, diag *d)
 {
-    const ir_known *known = ir_known_get(k, v);
+    const ir_const_value *known = ir_const_get(k, v);
     if (!known || !is_wanted(k, v)) return;
     ir_builder b = ir_builder_before(n, d);
     ir_value *instead = v;
@@ -189,7 +189,7 @@ static bool is_read(const ir_node *n)
     return false;
 }
 
-void ir_fold_commit(ir_knowledge *k, ir_graph *g, diag *d)
+void ir_fold_commit(ir_const_map *k, ir_graph *g, diag *d)
 {
     for (ir_node *n = g->first; n; n = n->next)
         for (int i = 0; i < n->n_out; i++) commit_value(k, n, n->out[i], d);

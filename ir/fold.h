@@ -8,21 +8,21 @@
 #include "ir/formulas.h"
 #include "ir/ir.h"
 
-typedef struct cells { /* an ir_known under construction */
+typedef struct cells { /* an ir_const_value under construction */
     ir_type type;
     int64_t count;
     ir_dim *ints;
     double *floats;
 } cells;
 
-typedef struct folding {
+typedef struct fold_state {
     const ir_node *node;
     ir_dim_table *dims;
-    const ir_known **in; /* NULL: absent */
+    const ir_const_value **in; /* NULL: absent */
     cells *out;          /* zeroed */
-} folding;
+} fold_state;
 
-typedef bool fold_function(const folding *f);
+typedef bool fold_function(const fold_state *f);
 
 /* One function per word of the fold column of ops.def. */
 #define OP(name, amp, traits, infer, word, grad, kernel) fold_function fold_##word;
@@ -45,8 +45,8 @@ double fold_round(ir_dtype t, double v);
 ir_dim fold_wrap(ir_dtype t, ir_dim v);
 
 /* Evaluates a formula on integers; IR_DIM_NONE if the result is not known. */
-ir_dim fold_integer(const folding *f, ir_formula formula, ir_dim a, ir_dim b);
+ir_dim fold_integer(const fold_state *f, ir_formula formula, ir_dim a, ir_dim b);
 /* The same with bounds; IR_DIM_NONE for an absent bound. */
-ir_dim fold_bounded(const folding *f, ir_formula formula, ir_dim a, ir_dim b, ir_dim lo, ir_dim hi);
+ir_dim fold_bounded(const fold_state *f, ir_formula formula, ir_dim a, ir_dim b, ir_dim lo, ir_dim hi);
 
 #endif

@@ -24,7 +24,7 @@ static int64_t number_of(ir_formula formula, int64_t a, int64_t b, int64_t lo, i
 /* Whether a - b is never negative. */
 static bool never_less(ir_dim_table *t, ir_dim a, ir_dim b)
 {
-    return ir_dim_least(t, ir_dim_sub(t, a, b)) >= 0;
+    return ir_dim_lower_bound(t, ir_dim_sub(t, a, b)) >= 0;
 }
 
 /* Division truncates toward zero, so a symbolic dividend must be divisible or never negative. */
@@ -53,7 +53,7 @@ static ir_dim modulo(ir_dim_table *t, ir_dim a, ir_dim b)
 
 static ir_dim is_less(ir_dim_table *t, ir_dim a, ir_dim b)
 {
-    return ir_dim_least(t, ir_dim_sub(t, b, a)) >= 1 ? 1 : never_less(t, a, b) ? 0 : IR_DIM_NONE;
+    return ir_dim_lower_bound(t, ir_dim_sub(t, b, a)) >= 1 ? 1 : never_less(t, a, b) ? 0 : IR_DIM_NONE;
 }
 
 static ir_dim is_equal(ir_dim_table *t, ir_dim a, ir_dim b)
@@ -107,7 +107,7 @@ RULE(and, IR_DIM_NONE)
 RULE(or, IR_DIM_NONE)
 RULE(xor, IR_DIM_NONE)
 
-ir_dim fold_bounded(const folding *f, ir_formula formula, ir_dim a, ir_dim b, ir_dim lo, ir_dim hi)
+ir_dim fold_bounded(const fold_state *f, ir_formula formula, ir_dim a, ir_dim b, ir_dim lo, ir_dim hi)
 {
     if (!ir_dim_is_symbolic(a) && !ir_dim_is_symbolic(b) && !ir_dim_is_symbolic(lo) && !ir_dim_is_symbolic(hi))
         return ir_dim_number(number_of(formula, a, b, lo, hi == IR_DIM_NONE ? INT64_MAX : hi));
@@ -119,7 +119,7 @@ ir_dim fold_bounded(const folding *f, ir_formula formula, ir_dim a, ir_dim b, ir
     }
 }
 
-ir_dim fold_integer(const folding *f, ir_formula formula, ir_dim a, ir_dim b)
+ir_dim fold_integer(const fold_state *f, ir_formula formula, ir_dim a, ir_dim b)
 {
     return fold_bounded(f, formula, a, b, IR_DIM_NONE, IR_DIM_NONE);
 }

@@ -6,7 +6,7 @@
 
 /* ---- views ----------------------------------------------------------------------------------- */
 
-static void copy_one(const cells *to, int64_t i, const ir_known *from, int64_t k)
+static void copy_one(const cells *to, int64_t i, const ir_const_value *from, int64_t k)
 {
     if (to->floats) to->floats[i] = from->floats[k];
     else to->ints[i] = from->ints[k];
@@ -20,7 +20,8 @@ static int64_t count_of(const ir_type *shape)
 }
 
 /* Copies all elements of `shape`. */
-static bool copy_all(const cells *to, fold_view target, const ir_known *from, fold_view source, const ir_type *shape)
+static bool copy_all(const cells *to, fold_view target, const ir_const_value *from, fold_view source,
+                     const ir_type *shape)
 {
     int64_t count = count_of(shape);
     for (int64_t i = 0; i < count; i++)
@@ -28,7 +29,7 @@ static bool copy_all(const cells *to, fold_view target, const ir_known *from, fo
     return true;
 }
 
-static bool copy_to_result(const folding *f, fold_view source)
+static bool copy_to_result(const fold_state *f, fold_view source)
 {
     const ir_type *shape = &f->out[0].type;
     return copy_all(&f->out[0], fold_view_dense(shape), f->in[0], source, shape);
@@ -36,12 +37,12 @@ static bool copy_to_result(const folding *f, fold_view source)
 
 /* ---- whole tensors --------------------------------------------------------------------------- */
 
-bool fold_reshape(const folding *f)
+bool fold_reshape(const fold_state *f)
 {
     return copy_to_result(f, fold_view_dense(&f->out[0].type));
 }
 
-bool fold_transpose(const folding *f)
+bool fold_transpose(const fold_state *f)
 {
     fold_view dense = fold_view_dense(&f->in[0]->type), v = {0};
     const int64_t *perm = f->node->attr[IR_ATTR(transpose, perm)].list.items;
@@ -49,7 +50,7 @@ bool fold_transpose(const folding *f)
     return copy_to_result(f, v);
 }
 
-bool fold_expand(const folding *f)
+bool fold_expand(const fold_state *f)
 {
     return copy_to_result(f, fold_view_broadcast(&f->in[0]->type, &f->out[0].type));
 }
@@ -59,7 +60,7 @@ static int axis_of(const ir_attr *axis, const ir_type *type)
     return (int)(axis->i < 0 ? axis->i + type->rank : axis->i);
 }
 
-bool fold_concat(const folding *f)
+bool fold_concat(const fold_state *f)
 {
     fold_view target = fold_view_dense(&f->out[0].type);
     int axis = axis_of(&f->node->attr[IR_ATTR(concat, axis)], &f->out[0].type);
@@ -71,7 +72,7 @@ bool fold_concat(const folding *f)
     return true;
 }
 
-bool fold_split(const folding *f)
+bool fold_split(const fold_state *f)
 {
     fold_view source = fold_view_dense(&f->in[0]->type);
     int axis = axis_of(&f->node->attr[IR_ATTR(split, axis)], &f->in[0]->type);
@@ -98,14 +99,14 @@ static bool view_part(const ir_type *whole, const ir_attr *start, const ir_attr 
     return true;
 }
 
-bool fold_slice(const folding *f)
+bool fold_slice(const fold_state *f)
 {
     const ir_attr *a = f->node->attr;
     fold_view v;
     return view_part(&f->in[0]->type, &a[IR_ATTR(slice, start)], &a[IR_ATTR(slice, step)], &v) && copy_to_result(f, v);
 }
 
-bool fold_slice_grad(const folding *f)
+bool fold_slice_grad(const fold_state *f)
 {
     const ir_attr *a = f->node->attr;
     const ir_type *part = &f->in[0]->type;
@@ -125,12 +126,12 @@ static int64_t pad_source(int64_t i, int64_t size, char mode)
     return r < size ? r : period - r;
 }
 
-bool fold_pad(const folding *f)
+bool fold_pad(const fold_state *f)
 {
     const ir_type *to = &f->out[0].type, *from = &f->in[0]->type;
     const int64_t *before = f->node->attr[IR_ATTR(pad, before)].list.items;
     char mode = f->node->attr[IR_ATTR(pad, mode)].s[0];
-    const ir_known *value = f->in[IR_IN(pad, value)];
+    const ir_const_value *value = f->in[IR_IN(pad, value)];
     fold_view dense = fold_view_dense(from);
     for (int64_t i = 0; i < f->out[0].count; i++) {
         int64_t at = 0, rest = i;
@@ -144,9 +145,9 @@ bool fold_pad(const folding *f)
     return true;
 }
 
-bool fold_gather(const folding *f)
+bool fold_gather(const fold_state *f)
 {
-    const ir_known *table = f->in[IR_IN(gather, x)], *indices = f->in[IR_IN(gather, indices)];
+    const ir_const_value *table = f->in[IR_IN(gather, x)], *indices = f->in[IR_IN(gather, indices)];
     int axis = axis_of(&f->node->attr[IR_ATTR(gather, axis)], &table->type);
     int64_t size = table->type.dims[axis], inner = fold_view_dense(&table->type).stride[axis];
     for (int64_t i = 0; i < f->out[0].count; i++) {
@@ -158,7 +159,7 @@ bool fold_gather(const folding *f)
     return true;
 }
 
-bool fold_trilu(const folding *f)
+bool fold_trilu(const fold_state *f)
 {
     const ir_type *type = &f->out[0].type;
     int64_t rows = type->dims[type->rank - 2], columns = type->dims[type->rank - 1];
@@ -172,7 +173,7 @@ bool fold_trilu(const folding *f)
 }
 
 /* Also used for select, whose cond is a scalar. */
-bool fold_where(const folding *f)
+bool fold_where(const fold_state *f)
 {
     const ir_type *shape = &f->out[0].type;
     fold_view views[3];
@@ -186,13 +187,13 @@ bool fold_where(const folding *f)
 
 /* ---- integer generators ---------------------------------------------------------------------- */
 
-bool fold_iota(const folding *f)
+bool fold_iota(const fold_state *f)
 {
     for (int64_t i = 0; i < f->out[0].count; i++) f->out[0].ints[i] = fold_wrap(f->out[0].type.dtype, i);
     return true;
 }
 
-bool fold_dims(const folding *f)
+bool fold_dims(const fold_state *f)
 {
     const ir_attr *value = &f->node->attr[IR_ATTR(dims, value)];
     for (int64_t i = 0; i < f->out[0].count; i++) f->out[0].ints[i] = value->list.items[i];

@@ -28,15 +28,15 @@ static double value_of(ir_formula formula, double a, double b, const numbers *n)
     }
 }
 
-static void read_bound(const folding *f, int i, double *real, ir_dim *integer)
+static void read_bound(const fold_state *f, int i, double *real, ir_dim *integer)
 {
-    const ir_known *bound = i < f->node->n_in ? f->in[i] : NULL;
+    const ir_const_value *bound = i < f->node->n_in ? f->in[i] : NULL;
     if (bound && bound->floats) *real = bound->floats[0];
     else if (bound) *integer = bound->ints[0];
 }
 
 /* The divisor as a kernel computes it; false if it is not known. */
-static bool read_count(const folding *f, double *divisor)
+static bool read_count(const fold_state *f, double *divisor)
 {
     const ir_attr *count = &f->node->attr[0];
     ir_dim n = ir_dim_product(f->dims, count->list.items, count->list.count);
@@ -44,7 +44,7 @@ static bool read_count(const folding *f, double *divisor)
     return n != IR_DIM_NONE && !ir_dim_is_symbolic(n);
 }
 
-static bool read_numbers(const folding *f, const ir_formula_info *formula, numbers *n)
+static bool read_numbers(const fold_state *f, const ir_formula_info *formula, numbers *n)
 {
     *n = (numbers){-INFINITY, INFINITY, IR_DIM_NONE, IR_DIM_NONE};
     if (formula->numbers == IR_NUMBERS_COUNT) return read_count(f, &n->lo);
@@ -57,12 +57,12 @@ static bool read_numbers(const folding *f, const ir_formula_info *formula, numbe
 
 /* Folds formulas on floats with a float or bool result, and formulas on integers unless a result is unknown or might
  * not fit. */
-bool fold_pointwise(const folding *f)
+bool fold_pointwise(const fold_state *f)
 {
     const ir_formula formula = ir_formula_of(f->node->op, f->node->attr);
     const ir_formula_info *info = ir_formula_get(formula);
     const cells *out = &f->out[0];
-    const ir_known *a = f->in[0], *b = f->in[info->operands - 1];
+    const ir_const_value *a = f->in[0], *b = f->in[info->operands - 1];
     fold_view left = fold_view_broadcast(&a->type, &out->type), right = fold_view_broadcast(&b->type, &out->type);
     numbers n;
     if (!read_numbers(f, info, &n)) return false;
@@ -85,16 +85,16 @@ bool fold_pointwise(const folding *f)
 
 /* A symbolic integer is kept if the type can hold sizes; cast to bool it is true if it is never 0; otherwise it is not
  * folded. */
-static ir_dim cast_symbolic(const folding *f, ir_dtype to, ir_dim v)
+static ir_dim cast_symbolic(const fold_state *f, ir_dtype to, ir_dim v)
 {
     if (to == IR_bool) return fold_integer(f, IR_FORMULA_greater, v, 0) == 1 ? 1 : IR_DIM_NONE;
     return fold_wrap(to, v);
 }
 
-bool fold_cast(const folding *f)
+bool fold_cast(const fold_state *f)
 {
     const cells *out = &f->out[0];
-    const ir_known *x = f->in[0];
+    const ir_const_value *x = f->in[0];
     ir_dtype to = out->type.dtype;
     for (int64_t i = 0; i < out->count; i++) {
         unsigned char bytes[8];

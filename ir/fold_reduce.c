@@ -2,7 +2,7 @@
 #include "ir/fold.h"
 
 /* A view of the result along the axes of the operand, with stride 0 for reduced axes. */
-static fold_view view_reduced(const folding *f, const ir_attr *axes)
+static fold_view view_reduced(const fold_state *f, const ir_attr *axes)
 {
     const ir_type *from = &f->in[0]->type;
     ir_type kept = *from;
@@ -13,10 +13,10 @@ static fold_view view_reduced(const folding *f, const ir_attr *axes)
     return fold_view_broadcast(&kept, from);
 }
 
-static bool sum(const folding *f, const ir_attr *axes)
+static bool sum(const fold_state *f, const ir_attr *axes)
 {
     const cells *out = &f->out[0];
-    const ir_known *x = f->in[0];
+    const ir_const_value *x = f->in[0];
     fold_view v = view_reduced(f, axes);
     ir_dtype carrier = x->type.dtype == IR_f64 ? IR_f64 : IR_f32;
     for (int64_t i = 0; i < x->count; i++) {
@@ -32,7 +32,7 @@ static bool sum(const folding *f, const ir_attr *axes)
 }
 
 /* Divides by `n` (1 for a sum) and rounds each element to the dtype of the result. */
-static bool finish(const folding *f, int64_t n)
+static bool finish(const fold_state *f, int64_t n)
 {
     const cells *out = &f->out[0];
     ir_dtype carrier = f->in[0]->type.dtype == IR_f64 ? IR_f64 : IR_f32;
@@ -48,12 +48,12 @@ static bool finish(const folding *f, int64_t n)
     return true;
 }
 
-bool fold_reduce_sum(const folding *f)
+bool fold_reduce_sum(const fold_state *f)
 {
     return sum(f, &f->node->attr[IR_ATTR(reduce_sum, axes)]) && finish(f, 1);
 }
 
-bool fold_reduce_mean(const folding *f)
+bool fold_reduce_mean(const fold_state *f)
 {
     const ir_attr *axes = &f->node->attr[IR_ATTR(reduce_mean, axes)];
     const ir_type *from = &f->in[0]->type;

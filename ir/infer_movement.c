@@ -131,7 +131,7 @@ static ampc_status check_slice(const inference *x, const ir_type *whole, const i
     TRY(infer_list(x, "step", whole->rank, &step));
     for (int i = 0; i < whole->rank; i++) {
         if (step[i] == 0) return infer_reject(x, "axis %d: step is 0", i);
-        if (ir_dim_least(x->dims, part->dims[i]) < 1) continue; /* may be empty; checked when symbols are bound */
+        if (ir_dim_lower_bound(x->dims, part->dims[i]) < 1) continue; /* may be empty; checked when symbols are bound */
         ir_dim last = ir_dim_mul(x->dims, ir_dim_add(x->dims, part->dims[i], -1), ir_dim_number(step[i]));
         TRY(check_index(x, i, start[i], whole->dims[i]));
         TRY(check_index(x, i, ir_dim_add(x->dims, start[i], last), whole->dims[i]));

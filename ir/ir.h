@@ -79,16 +79,16 @@ typedef struct ir_value ir_value;
 
 typedef enum ir_phase { IR_FORWARD, IR_BACKWARD, IR_UPDATE, IR_PHASE_COUNT } ir_phase;
 
-typedef struct ir_part {
+typedef struct ir_origin {
     const char *op, *node;
-} ir_part;
+} ir_origin;
 
 /* The model node that an IR node comes from. Rewrites copy it, without `parts`, to all nodes that they create. */
 typedef struct ir_loc {
     const char *file;
     const char *op;   /* ONNX operator type; NULL for nodes that the compiler added */
     const char *node; /* ONNX node name, derived from the position if empty; not NULL if op is set */
-    const ir_part *parts; /* matched model nodes, terminated by {0}; NULL if not a pattern */
+    const ir_origin *parts; /* matched model nodes, terminated by {0}; NULL if not a pattern */
 } ir_loc;
 
 typedef struct ir_use { /* operand `index` of `user`, linked into the uses of the value that it reads */
@@ -134,7 +134,7 @@ struct ir_graph {
     ir_module *module;
     const char *name;      /* without '@' */
     ir_graph_role role;
-    bool body;             /* a subgraph, read by an opaque node of another graph (body.c); not an entry graph */
+    bool subgraph;             /* a subgraph, read by an opaque node of another graph (body.c); not an entry graph */
     VEC(ir_value *) inputs;
     ir_node *first, *last;
     uint32_t node_ids, value_ids; /* next ids; also the sizes of side tables */
@@ -171,7 +171,7 @@ ir_storage *ir_storage_find(const ir_module *m, const char *name);
 void ir_storage_set(ir_module *m, ir_storage *s, const void *bytes);
 int64_t ir_storage_bytes(const ir_storage *s);
 /* Removes subgraphs whose node is gone and storage that no node reads or stores, and makes ids dense again. */
-void ir_module_sweep(ir_module *m);
+void ir_module_remove_dead(ir_module *m);
 
 /* The model file of the first node that has one, or NULL. */
 const char *ir_module_source(const ir_module *m);
@@ -241,38 +241,38 @@ bool ir_state_role_allows(ir_state_role role, const ir_type *type);
 ir_value *ir_input_by_role(const ir_graph *g, ir_input_role role);
 ir_node *ir_output_by_role(const ir_graph *g, ir_output_role role);
 
-/* ---- infer_foreign.c: the float type of an opaque node, marked t in its `layout` --------------------------------- */
+/* ---- infer_opaque.c: the float type of an opaque node, marked t in its `layout` --------------------------------- */
 
-bool ir_foreign_reads(const ir_node *n, int i); /* whether operand i has that type */
-bool ir_foreign_gives(const ir_node *n, int i); /* whether result i has it */
+bool ir_opaque_operand_is_float(const ir_node *n, int i); /* whether operand i has that type */
+bool ir_opaque_result_is_float(const ir_node *n, int i); /* whether result i has it */
 /* Replaces marks h (the operator supports f16 but not bf16) by t if `low`, else by x. */
-void ir_foreign_settle(ir_node *n, bool low);
+void ir_opaque_resolve_bf16(ir_node *n, bool low);
 /* Changes the f32 results to the given type; takes effect at the next inference. */
-void ir_foreign_retype(ir_node *n, ir_dtype to);
+void ir_opaque_set_result_dtype(ir_node *n, ir_dtype to);
 
 /* ---- body.c: subgraphs of opaque nodes ----------------------------------------------------------------------------
  * An opaque node has the operands of its operator, followed by captures: values that its subgraphs read by name. The
  * inputs of a subgraph are the values that the operator passes to it, followed by the captures that it reads, under the
  * names that the node has for them. Its outputs are its output statements in order. A subgraph reads storage like any
  * other graph. */
-typedef struct ir_body {
+typedef struct ir_subgraph {
     const char *attribute; /* the operator's attribute that holds the graph */
     ir_graph *graph;       /* NULL: the module has no such graph */
-} ir_body;
+} ir_subgraph;
 
-int ir_body_count(const ir_node *n);           /* 0 for all other ops */
-ir_body ir_body_get(const ir_node *n, int i);  /* the attribute's name is in the module's arena */
-void ir_body_add(ir_node *n, const char *attribute, ir_graph *g);
+int ir_subgraph_count(const ir_node *n);           /* 0 for all other ops */
+ir_subgraph ir_subgraph_get(const ir_node *n, int i);  /* the attribute's name is in the module's arena */
+void ir_subgraph_add(ir_node *n, const char *attribute, ir_graph *g);
 /* The number of operands of the operator itself, which precede the captures; for all other ops, all operands. */
 int ir_own_operands(const ir_node *n);
 /* The index of the operand that input v of a subgraph of n captures, or -1 if the operator passes v. */
 int ir_capture_find(const ir_node *n, const ir_value *v);
 /* Returns the input of `body`, a subgraph of n, that captures v of n's graph. Adds the input and the capture if
  * needed. */
-ir_value *ir_capture_add(ir_node *n, ir_graph *body, ir_value *v);
+ir_value *ir_capture_add(ir_node *n, ir_graph *subgraph, ir_value *v);
 /* Appends g, its subgraphs and theirs in depth-first order. */
 typedef VEC(const ir_graph *) ir_graph_list;
-void ir_graph_family(const ir_graph *g, arena *a, ir_graph_list *out);
+void ir_graph_and_subgraphs(const ir_graph *g, arena *a, ir_graph_list *out);
 
 /* ---- types ----------------------------------------------------------------------------------- */
 
@@ -370,24 +370,24 @@ ampc_status ir_binding_dim(const ir_graph *g, const int64_t *sizes, ir_dim dim, 
 
 /* The elements of a value that is known at compile time: integers and bools as ir_dim, possibly symbolic, floats as
  * double. */
-typedef struct ir_known {
+typedef struct ir_const_value {
     ir_type type;       /* with a static shape */
     int64_t count;
     const ir_dim *ints; /* for integer and bool dtypes */
     const double *floats;
-} ir_known;
+} ir_const_value;
 
-typedef struct ir_knowledge ir_knowledge; /* side table: value -> ir_known */
-ir_knowledge *ir_knowledge_new(arena *a, ir_graph *g);
+typedef struct ir_const_map ir_const_map; /* side table: value -> ir_const_value */
+ir_const_map *ir_const_map_new(arena *a, ir_graph *g);
 /* Returns the elements of inline constants and of results that ir_fold has evaluated; NULL if not known. */
-const ir_known *ir_known_get(ir_knowledge *k, const ir_value *v);
-void ir_known_set(ir_knowledge *k, const ir_value *v, const ir_known *known);
+const ir_const_value *ir_const_get(ir_const_map *k, const ir_value *v);
+void ir_const_set(ir_const_map *k, const ir_value *v, const ir_const_value *known);
 /* Evaluates a node with known operands of at most `limit` elements and records its results. The arithmetic is that of
  * the kernels and defined for all operands. Returns false if the node cannot be folded. */
-bool ir_fold(ir_knowledge *k, const ir_node *n, int64_t limit);
+bool ir_fold(ir_const_map *k, const ir_node *n, int64_t limit);
 /* Replaces known results that are still used by inline constants (symbolic ones by `dims` nodes) and removes unused
  * nodes. Parameters and states are never folded. */
-void ir_fold_commit(ir_knowledge *k, ir_graph *g, diag *d);
+void ir_fold_commit(ir_const_map *k, ir_graph *g, diag *d);
 
 /* ---- verify.c, print.c, parse.c -------------------------------------------------------------- */
 

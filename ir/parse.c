@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_GRAPHS = 4096, MOST_META = 1024, HASH_DIGITS = 32 };
+enum { MAX_GRAPHS = 4096, MAX_META = 1024, HASH_DIGITS = 32 };
 static const size_t longest_text = (size_t)1 << 30;
 
 /* ---- storage --------------------------------------------------------------------------------------------- */
@@ -59,10 +59,10 @@ static ampc_status parse_element(ir_parser *p, ir_dtype t, byte_list *out)
 static ampc_status parse_elements(ir_parser *p, const ir_storage *s, byte_list *out)
 {
     if (!s->type.rank) return parse_element(p, s->type.dtype, out);
-    if (!ir_take_mark(p, "[")) return ir_fail_expected(p, "zero, file(...), bytes \"...\" or a list of values");
-    if (ir_take_mark(p, "]")) return AMPC_OK;
+    if (!ir_accept_mark(p, "[")) return ir_fail_expected(p, "zero, file(...), bytes \"...\" or a list of values");
+    if (ir_accept_mark(p, "]")) return AMPC_OK;
     do TRY(parse_element(p, s->type.dtype, out));
-    while (ir_take_mark(p, ","));
+    while (ir_accept_mark(p, ","));
     return ir_need_mark(p, "]");
 }
 
@@ -98,10 +98,10 @@ static ampc_status parse_file(ir_parser *p, ir_storage *s)
 static ampc_status parse_data(ir_parser *p, ir_storage *s, int64_t bytes)
 {
     const ir_token t = p->lex.token;
-    if (ir_take_word(p, "zero")) return AMPC_OK;
-    if (ir_take_word(p, "file")) return parse_file(p, s);
+    if (ir_accept_word(p, "zero")) return AMPC_OK;
+    if (ir_accept_word(p, "file")) return parse_file(p, s);
     byte_list data = {0};
-    if (ir_take_word(p, "bytes")) TRY(parse_bytes(p, &data));
+    if (ir_accept_word(p, "bytes")) TRY(parse_bytes(p, &data));
     else TRY(parse_elements(p, s, &data));
     int64_t size = (int64_t)ir_dtype_size(s->type.dtype);
     if ((int64_t)data.count != bytes)
@@ -115,9 +115,9 @@ static ampc_status parse_data(ir_parser *p, ir_storage *s, int64_t bytes)
 /* Parses "held mask". */
 static ampc_status parse_held(ir_parser *p, ir_storage *s)
 {
-    if (!ir_take_word(p, "held")) return AMPC_OK;
+    if (!ir_accept_word(p, "held")) return AMPC_OK;
     for (int i = IR_NOT_HELD + 1; ir_held_names[i]; i++)
-        if (ir_take_word(p, ir_held_names[i])) {
+        if (ir_accept_word(p, ir_held_names[i])) {
             s->held = (ir_held)i;
             return AMPC_OK;
         }
@@ -154,7 +154,7 @@ static ampc_status parse_storage(ir_parser *p, ir_storage_kind kind)
     TRY(size_of(p, &type, &at, &bytes));
     ir_storage *s = ir_storage_new(p->module, kind, name, &type);
     s->data.kind = p->module->weights_path ? IR_DATA_SIDECAR : IR_DATA_ZERO;
-    if (ir_take_mark(p, "=")) {
+    if (ir_accept_mark(p, "=")) {
         s->data.kind = IR_DATA_ZERO;
         TRY(parse_data(p, s, bytes));
     } else if (s->data.kind != IR_DATA_SIDECAR) {
@@ -162,9 +162,9 @@ static ampc_status parse_storage(ir_parser *p, ir_storage_kind kind)
                        name);
     }
     TRY(parse_state_role(p, s));
-    s->frozen = ir_take_word(p, "frozen");
+    s->frozen = ir_accept_word(p, "frozen");
     TRY(parse_held(p, s));
-    s->note = ir_take_note(p);
+    s->note = ir_accept_note(p);
     return AMPC_OK;
 }
 
@@ -189,9 +189,9 @@ static ampc_status parse_input(ir_parser *p)
 static ampc_status parse_inputs(ir_parser *p)
 {
     TRY(ir_need_mark(p, "("));
-    if (ir_take_mark(p, ")")) return AMPC_OK;
+    if (ir_accept_mark(p, ")")) return AMPC_OK;
     do TRY(parse_input(p));
-    while (ir_take_mark(p, ","));
+    while (ir_accept_mark(p, ","));
     return ir_need_mark(p, ")");
 }
 
@@ -201,7 +201,7 @@ static ampc_status parse_graph(ir_parser *p)
     const char *name;
     TRY(ir_need(p, IR_TOKEN_GLOBAL, "@NAME", &name));
     if (ir_graph_find(p->module, name)) return FAIL_AT(p, &at, "graph '@%s' is defined twice", name);
-    if (p->module->graphs.count == MOST_GRAPHS) return FAIL_AT(p, &at, "more than %d graphs", MOST_GRAPHS);
+    if (p->module->graphs.count == MAX_GRAPHS) return FAIL_AT(p, &at, "more than %d graphs", MAX_GRAPHS);
     p->graph = ir_graph_new(p->module, name);
     p->builder = ir_builder_at_end(p->graph, p->inner);
     p->results = strmap_new(p->scratch);
@@ -220,10 +220,10 @@ static ampc_status parse_graph(ir_parser *p)
     return ir_need_mark(p, "}");
 }
 
-static ampc_status parse_body(ir_parser *p)
+static ampc_status parse_subgraph(ir_parser *p)
 {
     TRY(parse_graph(p));
-    p->graph->body = true;
+    p->graph->subgraph = true;
     return AMPC_OK;
 }
 
@@ -243,7 +243,7 @@ static ampc_status parse_weights(ir_parser *p)
     const char *path;
     TRY(ir_need(p, IR_TOKEN_STRING, "a file name", &path));
     p->module->weights_path = ir_keep(p, path);
-    if (!ir_take_word(p, "xxh3")) return AMPC_OK;
+    if (!ir_accept_word(p, "xxh3")) return AMPC_OK;
     return parse_hash(p, HASH_DIGITS, &p->module->weights_hash);
 }
 
@@ -254,7 +254,7 @@ static ampc_status parse_meta(ir_parser *p)
     TRY(ir_need(p, IR_TOKEN_STRING, "a key", &key));
     TRY(ir_need(p, IR_TOKEN_STRING, "a value", &value));
     if (ir_meta_get(p->module, key)) return FAIL_AT(p, &at, "meta \"%s\" is given twice", key);
-    if (p->module->meta.count == MOST_META) return FAIL_AT(p, &at, "more than %d meta lines", MOST_META);
+    if (p->module->meta.count == MAX_META) return FAIL_AT(p, &at, "more than %d meta lines", MAX_META);
     ir_meta_set(p->module, key, value);
     return AMPC_OK;
 }
@@ -269,9 +269,9 @@ static ampc_status parse_source(ir_parser *p)
 
 static ampc_status parse_version(ir_parser *p)
 {
-    if (!ir_take_word(p, IR_TEXT_HEAD))
+    if (!ir_accept_word(p, IR_TEXT_HEAD))
         return FAIL(p, "not the text of a module: it begins with '" IR_TEXT_HEAD " %d'", IR_TEXT_VERSION);
-    p->sealed = ir_take_word(p, IR_TEXT_SEALED);
+    p->sealed = ir_accept_word(p, IR_TEXT_SEALED);
     if (p->lex.token.kind != IR_TOKEN_NUMBER || !ir_int_parse(p->lex.token.text, &p->version) ||
         p->version < 1 || p->version > IR_TEXT_VERSION)
         return FAIL(p, "unknown version %s; this program reads versions 1 to %d", ir_describe(p, &p->lex.token),
@@ -286,7 +286,7 @@ static ampc_status parse_end(ir_parser *p)
     const ir_token at = p->item;
     const char *hash;
     char actual[IR_SEAL_DIGITS + 1];
-    if (!ir_take_word(p, "xxh3")) return ir_fail_expected(p, "xxh3");
+    if (!ir_accept_word(p, "xxh3")) return ir_fail_expected(p, "xxh3");
     TRY(parse_hash(p, IR_SEAL_DIGITS, &hash));
     if (p->lex.token.kind != IR_TOKEN_END) return ir_fail_expected(p, "the end of the text");
     if (p->lex.text[p->lex.length - 1] != '\n') return FAIL(p, "the text is cut short: its last line does not end");
@@ -304,16 +304,16 @@ static ampc_status parse_item(ir_parser *p)
         const char *word;
         ampc_status (*parse)(ir_parser *p);
     } items[] = {{"graph", parse_graph},
-                 {"body", parse_body},
+                 {"body", parse_subgraph},
                  {"weights", parse_weights},
                  {"meta", parse_meta},
                  {"source", parse_source},
                  {"end", parse_end}};
     p->item = p->lex.token;
     for (size_t i = 0; i < sizeof items / sizeof *items; i++)
-        if (ir_take_word(p, items[i].word)) return items[i].parse(p);
+        if (ir_accept_word(p, items[i].word)) return items[i].parse(p);
     for (int kind = IR_PARAM; kind <= IR_CONST; kind++)
-        if (ir_take_word(p, ir_storage_kind_names[kind])) return parse_storage(p, (ir_storage_kind)kind);
+        if (ir_accept_word(p, ir_storage_kind_names[kind])) return parse_storage(p, (ir_storage_kind)kind);
     return ir_fail_expected(p, "weights, source, meta, param, state, const, graph, body or end");
 }
 

@@ -20,12 +20,12 @@ void ir_repeat_message(void *user, diag_level level, const char *message)
 static ampc_status parse_int_list(ir_parser *p, ir_int_list *out)
 {
     TRY(ir_need_mark(p, "["));
-    if (ir_take_mark(p, "]")) return AMPC_OK;
+    if (ir_accept_mark(p, "]")) return AMPC_OK;
     do {
         int64_t v;
         TRY(ir_need_int(p, &v));
         vec_push(p->scratch, out, v);
-    } while (ir_take_mark(p, ","));
+    } while (ir_accept_mark(p, ","));
     return ir_need_mark(p, "]");
 }
 
@@ -80,7 +80,7 @@ static ampc_status parse_attrs(ir_parser *p, ir_node *n)
 {
     const ir_op_info *info = ir_op_get(n->op);
     uint64_t seen = 0;
-    if (!ir_take_mark(p, "{") || ir_take_mark(p, "}")) return AMPC_OK;
+    if (!ir_accept_mark(p, "{") || ir_accept_mark(p, "}")) return AMPC_OK;
     do {
         const ir_token t = p->lex.token;
         const char *name;
@@ -91,7 +91,7 @@ static ampc_status parse_attrs(ir_parser *p, ir_node *n)
         seen |= (uint64_t)1 << index;
         TRY(ir_need_mark(p, "="));
         TRY(parse_attr(p, n, index));
-    } while (ir_take_mark(p, ","));
+    } while (ir_accept_mark(p, ","));
     return ir_need_mark(p, "}");
 }
 
@@ -104,7 +104,7 @@ static ampc_status parse_operand(ir_parser *p, ir_value **out)
 {
     const ir_token t = p->lex.token;
     *out = NULL;
-    if (ir_take_word(p, "_")) return AMPC_OK;
+    if (ir_accept_word(p, "_")) return AMPC_OK;
     if (t.kind == IR_TOKEN_RESULT) {
         *out = strmap_get(p->results, t.text);
     } else if (t.kind == IR_TOKEN_GLOBAL) {
@@ -131,7 +131,7 @@ static ampc_status parse_operands(ir_parser *p, value_list *out)
         ir_value *v;
         TRY(parse_operand(p, &v));
         vec_push(p->scratch, out, v);
-    } while (ir_take_mark(p, ","));
+    } while (ir_accept_mark(p, ","));
     return AMPC_OK;
 }
 
@@ -179,16 +179,16 @@ static ampc_status parse_origin(ir_parser *p, const char **op, const char **node
 static ampc_status parse_location(ir_parser *p, ir_node *n)
 {
     n->loc.file = p->source;
-    if (!ir_take_mark(p, "!")) return AMPC_OK;
+    if (!ir_accept_mark(p, "!")) return AMPC_OK;
     TRY(parse_origin(p, &n->loc.op, &n->loc.node));
-    if (!ir_take_mark(p, "(")) return AMPC_OK;
-    VEC(ir_part) parts = {0};
+    if (!ir_accept_mark(p, "(")) return AMPC_OK;
+    VEC(ir_origin) parts = {0};
     do {
-        ir_part part;
+        ir_origin part;
         TRY(parse_origin(p, &part.op, &part.node));
         vec_push(p->module->arena, &parts, part);
-    } while (ir_take_mark(p, ","));
-    vec_push(p->module->arena, &parts, ((ir_part){0}));
+    } while (ir_accept_mark(p, ","));
+    vec_push(p->module->arena, &parts, ((ir_origin){0}));
     n->loc.parts = parts.items;
     return ir_need_mark(p, ")");
 }
@@ -217,7 +217,7 @@ static ampc_status parse_operation(ir_parser *p, ir_op op, size_t n_out, ir_node
 /* Infers and inserts the node and sets its note. */
 static ampc_status finish_node(ir_parser *p, ir_node *n)
 {
-    n->note = ir_take_note(p);
+    n->note = ir_accept_note(p);
     size_t errors = diag_count(p->diag, DIAG_ERROR);
     if (ir_done_all(&p->builder, n)) return AMPC_OK;
     if (diag_count(p->diag, DIAG_ERROR) == errors) FAIL_AT(p, &p->statement, "the node is not valid");
@@ -237,7 +237,7 @@ static ampc_status parse_types(ir_parser *p, size_t count, written_types *out)
         written_type w = {.at = p->lex.token};
         TRY(ir_parse_type(p, &w.type));
         vec_push(p->scratch, out, w);
-    } while (ir_take_mark(p, ","));
+    } while (ir_accept_mark(p, ","));
     if (out->count == count) return AMPC_OK;
     return FAIL_AT(p, &out->items[0].at, "%zu types for %zu results", out->count, count);
 }
@@ -262,7 +262,7 @@ static ampc_status parse_results(ir_parser *p, token_list *out)
         if (p->lex.token.kind != IR_TOKEN_RESULT) return ir_fail_expected(p, "%NAME");
         vec_push(p->scratch, out, p->lex.token);
         ir_lexer_next(&p->lex);
-    } while (ir_take_mark(p, ","));
+    } while (ir_accept_mark(p, ","));
     return ir_need_mark(p, "=");
 }
 
@@ -333,7 +333,7 @@ static ampc_status parse_output(ir_parser *p)
 ampc_status ir_parse_statement(ir_parser *p)
 {
     for (int i = 0; i < IR_PHASE_COUNT; i++)
-        if (ir_take_word(p, ir_phase_names[i])) {
+        if (ir_accept_word(p, ir_phase_names[i])) {
             p->builder.phase = (ir_phase)i;
             return ir_need_mark(p, ":");
         }

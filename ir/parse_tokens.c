@@ -52,14 +52,14 @@ bool ir_is_word(const ir_parser *p, const char *word)
     return is(p, IR_TOKEN_WORD, word);
 }
 
-bool ir_take_mark(ir_parser *p, const char *mark)
+bool ir_accept_mark(ir_parser *p, const char *mark)
 {
     if (!ir_is_mark(p, mark)) return false;
     ir_lexer_next(&p->lex);
     return true;
 }
 
-bool ir_take_word(ir_parser *p, const char *word)
+bool ir_accept_word(ir_parser *p, const char *word)
 {
     if (!ir_is_word(p, word)) return false;
     ir_lexer_next(&p->lex);
@@ -68,7 +68,7 @@ bool ir_take_word(ir_parser *p, const char *word)
 
 ampc_status ir_need_mark(ir_parser *p, const char *mark)
 {
-    if (ir_take_mark(p, mark)) return AMPC_OK;
+    if (ir_accept_mark(p, mark)) return AMPC_OK;
     return ir_fail_expected(p, arena_printf(p->scratch, "'%s'", mark));
 }
 
@@ -94,7 +94,7 @@ const char *ir_keep(ir_parser *p, const char *s)
 }
 
 /* A copy of the comment after the last token, or NULL. */
-const char *ir_take_note(ir_parser *p)
+const char *ir_accept_note(ir_parser *p)
 {
     return p->lex.note ? arena_strdup(p->module->arena, p->lex.note) : NULL;
 }
@@ -126,7 +126,7 @@ ampc_status ir_parse_dims(ir_parser *p, ir_int_list *out, size_t most)
 ampc_status ir_parse_type(ir_parser *p, ir_type *out)
 {
     *out = (ir_type){0};
-    if (ir_take_word(p, "_")) return AMPC_OK;
+    if (ir_accept_word(p, "_")) return AMPC_OK;
     if (p->lex.token.kind != IR_TOKEN_WORD) return ir_fail_expected(p, "a type");
     out->dtype = ir_dtype_parse(p->lex.token.text);
     if (out->dtype == IR_NO_DTYPE) return FAIL(p, "unknown element type '%s'", p->lex.token.text);
@@ -142,9 +142,9 @@ ampc_status ir_parse_role(ir_parser *p, const char *const *words, int count, int
 {
     const char *expected = "";
     *role = 0;
-    if (p->version == 1 || !ir_take_word(p, "as")) return AMPC_OK;
+    if (p->version == 1 || !ir_accept_word(p, "as")) return AMPC_OK;
     for (int i = 1; i < count; i++) {
-        if (ir_take_word(p, words[*role = i])) return AMPC_OK;
+        if (ir_accept_word(p, words[*role = i])) return AMPC_OK;
         expected = arena_printf(p->scratch, "%s%s%s", expected, i == 1 ? "" : i + 1 < count ? ", " : " or ", words[i]);
     }
     return ir_fail_expected(p, expected);

@@ -32,13 +32,13 @@ const char *ir_describe(const ir_parser *p, const ir_token *t);     /* for messa
 ampc_status ir_fail_expected(ir_parser *p, const char *what);       /* "expected WHAT, found ..." */
 bool ir_is_mark(const ir_parser *p, const char *mark);
 bool ir_is_word(const ir_parser *p, const char *word);
-bool ir_take_mark(ir_parser *p, const char *mark);                  /* false: the current token is different */
-bool ir_take_word(ir_parser *p, const char *word);
+bool ir_accept_mark(ir_parser *p, const char *mark);                  /* false: the current token is different */
+bool ir_accept_word(ir_parser *p, const char *word);
 ampc_status ir_need_mark(ir_parser *p, const char *mark);
 ampc_status ir_need(ir_parser *p, ir_token_kind kind, const char *what, const char **out);
 ampc_status ir_need_int(ir_parser *p, int64_t *out);
 const char *ir_keep(ir_parser *p, const char *s);                   /* a copy in the module's arena */
-const char *ir_take_note(ir_parser *p);                             /* comment after the last token, or NULL */
+const char *ir_accept_note(ir_parser *p);                             /* comment after the last token, or NULL */
 ampc_status ir_parse_dims(ir_parser *p, ir_int_list *out, size_t most); /* "[N,784]" */
 ampc_status ir_parse_type(ir_parser *p, ir_type *out);              /* "f32[N,784]", or "_": no type */
 

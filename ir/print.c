@@ -220,7 +220,7 @@ static void put_role(writer *w, int role, const char *word, const char *of)
 }
 
 /* Prints result types, role, location and note. */
-static void put_tail(writer *w, const ir_node *n)
+static void put_activation(writer *w, const ir_node *n)
 {
     if (w->roles) put_role(w, n->role, ir_output_words[n->role], n->of ? n->of->name : NULL);
     for (int i = 0; i < n->n_out; i++) {
@@ -229,7 +229,7 @@ static void put_tail(writer *w, const ir_node *n)
     }
     if (n->loc.op) {
         put_origin(w, " !", n->loc.op, n->loc.node);
-        for (const ir_part *p = n->loc.parts; p && p->op; p++)
+        for (const ir_origin *p = n->loc.parts; p && p->op; p++)
             put_origin(w, p == n->loc.parts ? " (" : ", ", p->op, p->node);
         if (n->loc.parts) put(w, ")");
     }
@@ -261,7 +261,7 @@ static void put_row(writer *w, const char *cells, row r, size_t results, size_t 
     }
     put_bytes(w, cell + r.results, r.operation);
     if (r.node->n_out) pad(w, r.operation, operation);
-    put_tail(w, r.node);
+    put_activation(w, r.node);
 }
 
 static size_t widest(size_t so_far, size_t width, size_t limit)
@@ -297,7 +297,7 @@ static const ir_node *put_phase(writer *w, const ir_node *first)
 static void put_graph(writer *w, const ir_graph *g)
 {
     end_line(w, NULL);
-    put_name(w, g->body ? "body @" : "graph @", g->name);
+    put_name(w, g->subgraph ? "body @" : "graph @", g->name);
     put(w, "(");
     for (size_t i = 0; i < g->inputs.count; i++) {
         const ir_value *v = g->inputs.items[i];

@@ -23,7 +23,7 @@ typedef struct verifier {
     const ir_node **nodes;   /* by id */
     strmap *names, *outputs, *stored;
     strmap *roles;           /* of the graph's outputs, with what they belong to */
-    strmap *bodies;          /* graphs that an opaque node reads */
+    strmap *subgraphs;          /* graphs that an opaque node reads */
     bool has_skip;
 } verifier;
 
@@ -302,7 +302,7 @@ static void check_input(verifier *v, const ir_value *value)
     const ir_graph *g = v->graph;
     if (value->kind != IR_VALUE_INPUT) bad(v, g, "input '%s' is no input", spell(value->name));
     if (!type_is_valid(&value->type, true)) bad(v, g, "input '%s' has no valid type", spell(value->name));
-    if (enter_name(v, v->names, value->name, g, "input") && !g->body && ir_storage_find(v->module, value->name))
+    if (enter_name(v, v->names, value->name, g, "input") && !g->subgraph && ir_storage_find(v->module, value->name))
         bad(v, g, "input '%s' has the name of a storage", value->name);
     enter_value(v, value, g);
     if (value->role != IR_INPUT_data) enter_name(v, v->roles, ir_input_words[value->role], g, "input as");
@@ -312,7 +312,7 @@ static void check_input(verifier *v, const ir_value *value)
  * graphs read. */
 static void check_shadows(verifier *v, const ir_graph *g)
 {
-    for (uint32_t i = 0; g->body && i < g->value_ids; i++) {
+    for (uint32_t i = 0; g->subgraph && i < g->value_ids; i++) {
         const ir_value *value = v->values[i];
         if (value && value->kind == IR_VALUE_STORAGE && ir_graph_find_input(g, value->name))
             bad(v, g, "input '%s' has the name of a storage", value->name);
@@ -344,20 +344,20 @@ static void check_graph(verifier *v, const ir_graph *g)
 /* ---- subgraphs ------------------------------------------------------------------------------------------- */
 
 /* A capture must have the type of the operand that it refers to. */
-static void check_captures(verifier *v, const ir_node *n, const ir_graph *body)
+static void check_captures(verifier *v, const ir_node *n, const ir_graph *subgraph)
 {
-    for (size_t i = 0; i < body->inputs.count; i++) {
-        const ir_value *input = body->inputs.items[i];
+    for (size_t i = 0; i < subgraph->inputs.count; i++) {
+        const ir_value *input = subgraph->inputs.items[i];
         int operand = ir_capture_find(n, input);
         if (operand < 0 || !ir_in(n, operand) || ir_type_equal(&ir_in(n, operand)->type, &input->type)) continue;
-        bad(v, n, "@%s reads '@%s' as %s, but it is %s", body->name, spell(input->name),
+        bad(v, n, "@%s reads '@%s' as %s, but it is %s", subgraph->name, spell(input->name),
             ir_type_print(v->module, &input->type, v->scratch),
             ir_type_print(v->module, &ir_in(n, operand)->type, v->scratch));
     }
 }
 
 /* Checks that every subgraph belongs to one node, so that each is reached once from the entry graphs. */
-static void reach_bodies(verifier *v, const ir_graph *g)
+static void reach_subgraphs(verifier *v, const ir_graph *g)
 {
     v->graph = g;
     for (const ir_node *n = g->first; n; n = n->next) {
@@ -365,27 +365,27 @@ static void reach_bodies(verifier *v, const ir_graph *g)
             bad(v, n, "the node has more captures than operands");
             continue;
         }
-        for (int i = 0; i < ir_body_count(n); i++) {
-            const ir_body body = ir_body_get(n, i);
-            if (!body.graph) {
-                bad(v, n, "the module has no body for '%s'", body.attribute);
-            } else if (enter_name(v, v->bodies, body.graph->name, n, "body")) {
-                check_captures(v, n, body.graph);
-                reach_bodies(v, body.graph);
+        for (int i = 0; i < ir_subgraph_count(n); i++) {
+            const ir_subgraph subgraph = ir_subgraph_get(n, i);
+            if (!subgraph.graph) {
+                bad(v, n, "the module has no body for '%s'", subgraph.attribute);
+            } else if (enter_name(v, v->subgraphs, subgraph.graph->name, n, "body")) {
+                check_captures(v, n, subgraph.graph);
+                reach_subgraphs(v, subgraph.graph);
             }
         }
     }
 }
 
-static void check_bodies(verifier *v)
+static void check_subgraphs(verifier *v)
 {
     const ir_module *m = v->module;
-    v->bodies = strmap_new_borrowing(v->scratch);
+    v->subgraphs = strmap_new_borrowing(v->scratch);
     for (size_t i = 0; i < m->graphs.count; i++)
-        if (!m->graphs.items[i]->body) reach_bodies(v, m->graphs.items[i]);
+        if (!m->graphs.items[i]->subgraph) reach_subgraphs(v, m->graphs.items[i]);
     for (size_t i = 0; i < m->graphs.count; i++) {
         const ir_graph *g = m->graphs.items[i];
-        if (g->body && !strmap_get(v->bodies, g->name)) bad(v, g, "no node reads the body '@%s'", g->name);
+        if (g->subgraph && !strmap_get(v->subgraphs, g->name)) bad(v, g, "no node reads the body '@%s'", g->name);
     }
 }
 
@@ -460,7 +460,7 @@ static void check_module(verifier *v)
         }
     }
     for (size_t i = 0; i < m->graphs.count; i++) check_graph(v, m->graphs.items[i]);
-    if (!v->violations) check_bodies(v);
+    if (!v->violations) check_subgraphs(v);
 }
 
 /* ---- entry point ----------------------------------------------------------------------------------------- */

@@ -4,65 +4,66 @@
  * of the separate ops except that they are rounded once instead of twice. An epilogue may also have
  *
  *     operands  K_EPILOGUE_X      input of the gelu whose gradient (gelu_grad) is the activation
- *     results   K_EPILOGUE_START  the pre-activation, rounded (AUX)
+ *     results   K_EPILOGUE_AUX  the pre-activation, rounded (AUX)
  *               K_EPILOGUE_SUM_A  [m]: op(a) summed over k
  *               K_EPILOGUE_SUM_B  [n]: op(b) summed over k
  *
  * All of them have the type of result 0; the first two also have its shape. Sums are accumulated in f32. If the operand
  * is the gradient of a layer's output and the product is its weight gradient, the sum is its bias gradient. No result
- * may alias an operand. cpu_absorbs and cuda_absorbs tell which epilogues a device supports. */
+ * may alias an operand. cpu_supports_epilogue and cuda_supports_epilogue tell which epilogues a device supports. */
 #ifndef AMPC_EPILOGUE_H
 #define AMPC_EPILOGUE_H
 
-#include "kernels/program.h"
+#include "kernels/fused.h"
 
 enum { K_EPILOGUE_X = 0, K_EPILOGUE_EXTRA_IN = 1 };
-enum { K_EPILOGUE_START = 0, K_EPILOGUE_SUM_A = 1, K_EPILOGUE_SUM_B = 2, K_EPILOGUE_EXTRA_OUT = 3 };
+enum { K_EPILOGUE_AUX = 0, K_EPILOGUE_SUM_A = 1, K_EPILOGUE_SUM_B = 2, K_EPILOGUE_EXTRA_OUT = 3 };
 
-typedef enum k_tail {
-    K_TAIL_NONE,
-    K_TAIL_RELU,
-    K_TAIL_GELU,           /* exact, with erf */
-    K_TAIL_GELU_TANH,
-    K_TAIL_GELU_GRAD,      /* at K_EPILOGUE_X, times the product */
-    K_TAIL_GELU_TANH_GRAD,
-    K_TAIL_OTHER
-} k_tail;
+typedef enum k_activation {
+    K_ACTIVATION_NONE,
+    K_ACTIVATION_RELU,
+    K_ACTIVATION_GELU,           /* exact, with erf */
+    K_ACTIVATION_GELU_TANH,
+    K_ACTIVATION_GELU_GRAD,      /* at K_EPILOGUE_X, times the product */
+    K_ACTIVATION_GELU_TANH_GRAD,
+    K_ACTIVATION_OTHER
+} k_activation;
 
 /* What a step has in addition to a, b and y, one bit each. */
-enum { K_PART_BIAS = 1, K_PART_X = 2, K_PART_START = 4, K_PART_SUM_A = 8, K_PART_SUM_B = 16, K_PART_OTHER = 32 };
+enum { K_PART_BIAS = 1, K_PART_X = 2, K_PART_AUX = 4, K_PART_SUM_A = 8, K_PART_SUM_B = 16, K_PART_OTHER = 32 };
 
 /* Whether the activation is a single instruction that reads the pre-activation and writes result 0. */
-static inline bool k_tail_is_single(const k_args *args)
+static inline bool k_activation_is_single(const k_args *args)
 {
-    const k_program *p = args->program;
+    const k_fused *p = args->program;
     const k_instruction *c = &p->code[0];
     return !p->commits && p->n_code == 1 && p->n_results == 1 && p->results[0].from == 0 &&
            p->results[0].fold == K_EACH && p->count == k_count(&args->out[0]) && c->type == args->out[0].dtype &&
-           c->arg[0] == K_OWN_RESULT;
+           c->arg[0] == K_ACCUMULATOR;
 }
 
-static inline bool k_tail_reads_x(const k_args *args)
+static inline bool k_activation_reads_x(const k_args *args)
 {
-    const k_program *p = args->program;
+    const k_fused *p = args->program;
     const int arg = p->code[0].arg[1];
     return arg < 0 && ~arg < p->n_operands && p->operands[~arg].dense &&
            p->operands[~arg].in == ir_op_get(args->op)->n_in + K_EPILOGUE_X;
 }
 
-/* The activation of a step; K_TAIL_OTHER if it has no other name here. */
-static inline k_tail k_tail_of(const k_args *args)
+/* The activation of a step; K_ACTIVATION_OTHER if it has no other name here. */
+static inline k_activation k_activation_of(const k_args *args)
 {
-    if (!args->program) return K_TAIL_NONE;
-    if (!k_tail_is_single(args)) return K_TAIL_OTHER;
+    if (!args->program) return K_ACTIVATION_NONE;
+    if (!k_activation_is_single(args)) return K_ACTIVATION_OTHER;
     const k_instruction *c = &args->program->code[0];
     switch (ir_formula_of(c->op, c->attr)) {
-    case IR_FORMULA_relu: return K_TAIL_RELU;
-    case IR_FORMULA_gelu: return K_TAIL_GELU;
-    case IR_FORMULA_gelu_tanh: return K_TAIL_GELU_TANH;
-    case IR_FORMULA_gelu_grad: return k_tail_reads_x(args) ? K_TAIL_GELU_GRAD : K_TAIL_OTHER;
-    case IR_FORMULA_gelu_tanh_grad: return k_tail_reads_x(args) ? K_TAIL_GELU_TANH_GRAD : K_TAIL_OTHER;
-    default: return K_TAIL_OTHER;
+    case IR_FORMULA_relu: return K_ACTIVATION_RELU;
+    case IR_FORMULA_gelu: return K_ACTIVATION_GELU;
+    case IR_FORMULA_gelu_tanh: return K_ACTIVATION_GELU_TANH;
+    case IR_FORMULA_gelu_grad: return k_activation_reads_x(args) ? K_ACTIVATION_GELU_GRAD : K_ACTIVATION_OTHER;
+    case IR_FORMULA_gelu_tanh_grad:
+        return k_activation_reads_x(args) ? K_ACTIVATION_GELU_TANH_GRAD : K_ACTIVATION_OTHER;
+    default: return K_ACTIVATION_OTHER;
     }
 }
 
@@ -81,7 +82,7 @@ static inline unsigned k_parts_of(const k_args *args)
                                               args->n_out > ir_op_get(args->op)->n_out + K_EPILOGUE_EXTRA_OUT;
     return (k_present(&args->in[IR_IN(matmul, bias)]) ? K_PART_BIAS : 0) | (beyond ? K_PART_OTHER : 0) |
            k_part_of(k_extra_in(args, K_EPILOGUE_X), y->dtype, count, K_PART_X) |
-           k_part_of(k_extra_out(args, K_EPILOGUE_START), y->dtype, count, K_PART_START) |
+           k_part_of(k_extra_out(args, K_EPILOGUE_AUX), y->dtype, count, K_PART_AUX) |
            k_part_of(k_extra_out(args, K_EPILOGUE_SUM_A), y->dtype, m, one ? K_PART_SUM_A : K_PART_OTHER) |
            k_part_of(k_extra_out(args, K_EPILOGUE_SUM_B), y->dtype, n, one ? K_PART_SUM_B : K_PART_OTHER);
 }

@@ -48,11 +48,11 @@ typedef struct k_context {
     size_t error_size;
     bool tune;            /* choose library algorithms by timing them, not by heuristics */
     bool plan_only;       /* nothing will run: compile no code, allocate no device memory */
-    bool crowded;         /* other processes compete for the processors (cpu_crowd_look); never affects results */
+    bool oversubscribed;  /* other processes compete for the processors (cpu_team_check); never affects results */
     void *device;         /* state of the open device, or NULL */
 } k_context;
 
-typedef struct k_program k_program; /* program.h */
+typedef struct k_fused k_fused; /* fused.h */
 
 typedef struct k_args {
     ir_op op;
@@ -61,9 +61,9 @@ typedef struct k_args {
     k_view *out;          /* by result position */
     int n_in, n_out;
     const ir_attr *attr;  /* by slot; dimensions have been evaluated */
-    /* For cpu_program and cuda_program, what to compute; for other kernels, the activation applied to result 0, or
+    /* For cpu_fused and cuda_fused, what to compute; for other kernels, the activation applied to result 0, or
      * NULL. */
-    const k_program *program;
+    const k_fused *program;
     void *workspace;      /* of the size `prepare` returned, 64-byte aligned, uninitialized */
     void *state;          /* created by `prepare` */
     const k_context *ctx;
@@ -111,18 +111,18 @@ static inline ampc_status k_prepares(const k_kernel *kernel, const k_args *args)
 /* The kernel of an op, from the `kernel` column of ir/ops.def; NULL for `none` and `view`. */
 const k_kernel *cpu_kernel(ir_op op);
 const k_kernel *cuda_kernel(ir_op op);
-/* The kernels that run fused kernels (program.h). */
-extern const k_kernel cpu_program, cuda_program;
+/* The kernels that run fused kernels (fused.h). */
+extern const k_kernel cpu_fused, cuda_fused;
 /* Whether the kernel of args->op supports the step with its epilogue: activation and extra operands and results
  * (kernels/epilogue.h). Needs what `prepare` sees and an open device. AMPC_OK: `prepare` will succeed.
  * AMPC_UNSUPPORTED, with an empty ctx->error: the kernel, or the op, has no such epilogue. Any other failure leaves the
  * question open. */
-ampc_status cpu_absorbs(const k_args *args);
-ampc_status cuda_absorbs(const k_args *args);
+ampc_status cpu_supports_epilogue(const k_args *args);
+ampc_status cuda_supports_epilogue(const k_args *args);
 /* Opens oneDNN, once per process. AMPC_DEVICE, with the reason in `error`, if it cannot be opened. */
 ampc_status cpu_open(char *error, size_t error_size);
 /* Whether `bytes` of memory can be allocated now. */
-bool cpu_has_room(size_t bytes);
+bool cpu_has_memory(size_t bytes);
 /* Whether enough memory is left for any call into oneDNN, which crashes when an allocation fails. */
 bool cpu_has_reserve(void);
 /* The size of the largest team, up to `wanted` and including the calling thread, that a parallel region of the calling
@@ -135,10 +135,10 @@ bool cpu_computes(ir_dtype t);
 /* Whether the kernel of args->op can read low-precision operand `operand` from an f32 view at no cost, rounding the
  * elements to the type in `as`. Requires cpu_open. */
 bool cpu_rounds(const k_args *args, int operand);
-/* Maintains ctx->crowded; its state is ctx->device. Call cpu_crowd_look between runs, on the thread that runs them;
- * most calls only read the clock. cpu_crowd_open fails with AMPC_NO_MEMORY. */
-ampc_status cpu_crowd_open(k_context *ctx);
-void cpu_crowd_look(k_context *ctx);
-void cpu_crowd_close(k_context *ctx);
+/* Maintains ctx->crowded; its state is ctx->device. Call cpu_team_check between runs, on the thread that runs them;
+ * most calls only read the clock. cpu_team_open fails with AMPC_NO_MEMORY. */
+ampc_status cpu_team_open(k_context *ctx);
+void cpu_team_check(k_context *ctx);
+void cpu_team_close(k_context *ctx);
 
 #endif

@@ -177,7 +177,7 @@ static bool add_node(grammar_match *m, ir_node *n)
     int at = m->count;
     while (at && m->nodes[at - 1]->id > n->id) at--;
     if (at && m->nodes[at - 1] == n) return true;
-    if (m->count == GRAMMAR_MOST) return false;
+    if (m->count == GRAMMAR_MAX) return false;
     memmove(m->nodes + at + 1, m->nodes + at, (size_t)(m->count++ - at) * sizeof *m->nodes);
     m->nodes[at] = n;
     return true;

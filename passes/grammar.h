@@ -63,13 +63,13 @@ typedef enum grammar_symbol {
     SYMBOLS
 } grammar_symbol;
 
-enum { GRAMMAR_MOST = 48 }; /* maximum number of nodes in a match */
+enum { GRAMMAR_MAX = 48 }; /* maximum number of nodes in a match */
 
 typedef struct grammar_match {
     const compile *compile;
     ir_value *bound[SYMBOLS]; /* captures */
     bool used[SYMBOLS];       /* derived symbols */
-    ir_node *nodes[GRAMMAR_MOST];
+    ir_node *nodes[GRAMMAR_MAX];
     int count;                /* in ascending order of ids */
     int axis;                 /* first axis of all the means, which extend to the last axis; -1: no mean yet */
     double eps;

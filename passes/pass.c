@@ -50,7 +50,7 @@ static bool is_dead(const ir_node *n)
 }
 
 /* Goes backwards, so that the users of a node are removed before the node is checked. */
-int pass_sweep(ir_graph *g)
+int pass_remove_dead(ir_graph *g)
 {
     int removed = 0;
     for (ir_node *n = g->last, *prev; n; n = prev) {

@@ -154,7 +154,7 @@ static void add_text(tool_options *o, pass_strings *list, const char *text)
     list->items = items;
 }
 
-static void add_parts(tool_options *o, pass_strings *list, const char *text)
+static void add_origins(tool_options *o, pass_strings *list, const char *text)
 {
     while (*text) {
         size_t length = strcspn(text, ",");
@@ -223,7 +223,7 @@ static ampc_status store(const parser *p, const option *row, const char *value)
     case OPTION_INT: return store_int(p, row, value, field);
     case OPTION_REAL: return store_real(p, row, value, field);
     case OPTION_TEXTS: add_text(p->o, field, value); break;
-    case OPTION_LIST: add_parts(p->o, field, value); break;
+    case OPTION_LIST: add_origins(p->o, field, value); break;
     }
     return AMPC_OK;
 }

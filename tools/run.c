@@ -2,7 +2,7 @@
 #include "tools/run.h"
 
 #include "runtime/train/checkpoint.h"
-#include "runtime/data/feed.h"
+#include "runtime/data/loader.h"
 #include "runtime/data/sizing.h"
 #include "runtime/train/stepper.h"
 
@@ -42,7 +42,7 @@ ampc_status run_select_outputs(run_context *c, const ir_graph *g)
 
 int64_t run_choose_batch(const run_context *c, const ir_graph *g)
 {
-    int64_t fixed = rt_feed_fixed_batch(g, c->sizes);
+    int64_t fixed = rt_loader_fixed_batch(g, c->sizes);
     if (c->tool->o.batch) return c->tool->o.batch;
     return fixed > 0 ? fixed : 1;
 }
@@ -91,7 +91,7 @@ ampc_status run_open_data(run_context *c, const char *spec, rt_split split, cons
     if (!spec)
         return diag_error(c->tool->diag, AMPC_USAGE, DIAG_FILE("ampc-run"),
                           "no samples; use --data=SPEC");
-    TRY(rt_feed_fields(entry, c->sizes, c->tool->diag, &fields, &o.n_fields));
+    TRY(rt_loader_fields(entry, c->sizes, c->tool->diag, &fields, &o.n_fields));
     o.fields = fields;
     ampc_status status = rt_dataset_open(spec, &o, c->tool->diag, out);
     free(fields);
@@ -101,12 +101,12 @@ ampc_status run_open_data(run_context *c, const char *spec, rt_split split, cons
 ampc_status run_planned_memory(run_context *c, const ir_graph *g, rt_dataset *data, int64_t batch,
                                rt_memory *out)
 {
-    rt_feed *feed;
-    TRY(rt_feed_open(g, data, c->sizes, batch, c->tool->diag, &feed));
-    ampc_status status = rt_feed_slice(feed, 0, rt_feed_batch(feed), c->tool->diag);
+    rt_loader *feed;
+    TRY(rt_loader_open(g, data, c->sizes, batch, c->tool->diag, &feed));
+    ampc_status status = rt_loader_slice(feed, 0, rt_loader_batch(feed), c->tool->diag);
     if (status == AMPC_OK)
-        status = rt_session_memory(c->session, g->name, rt_feed_inputs(feed), rt_feed_count(feed),
+        status = rt_session_memory(c->session, g->name, rt_loader_inputs(feed), rt_loader_count(feed),
                                    c->tool->diag, out);
-    rt_feed_close(feed);
+    rt_loader_close(feed);
     return status;
 }

@@ -3,7 +3,7 @@
  * It measures two times. Resident: the inputs are already on the device, and the host does nothing between runs. With
  * input: a loop as in training, which copies the inputs of the next run while the device computes. */
 #include "runtime/files/atomic_file.h"
-#include "runtime/data/feed.h"
+#include "runtime/data/loader.h"
 #include "runtime/files/json.h"
 #include "tools/run.h"
 
@@ -27,7 +27,7 @@ typedef struct bench {
     run_context *c;
     const ir_graph *graph;
     rt_dataset *data;
-    rt_feed *feed;
+    rt_loader *feed;
     times resident, with_input;
     rt_memory memory;
     json_t *events; /* of the trace */
@@ -39,8 +39,8 @@ static ampc_status open_inputs(bench *b)
     int64_t batch = run_choose_batch(c, b->graph);
     TRY(run_open_data(c,
                       arena_printf(c->tool->arena, "synthetic,rows=%" PRId64, batch), RT_TRAIN, b->graph, &b->data));
-    TRY(rt_feed_open(b->graph, b->data, c->sizes, batch, c->tool->diag, &b->feed));
-    return rt_feed_slice(b->feed, 0, rt_feed_batch(b->feed), c->tool->diag);
+    TRY(rt_loader_open(b->graph, b->data, c->sizes, batch, c->tool->diag, &b->feed));
+    return rt_loader_slice(b->feed, 0, rt_loader_batch(b->feed), c->tool->diag);
 }
 
 /* ---- trace ----------------------------------------------------------------------------------- */
@@ -104,7 +104,7 @@ static void sort_times(times *t) { qsort(t->ms, (size_t)t->n, sizeof *t->ms, com
 
 static ampc_status submit(bench *b, int64_t *run)
 {
-    return rt_session_submit(b->c->session, b->graph->name, rt_feed_inputs(b->feed), rt_feed_count(b->feed),
+    return rt_session_submit(b->c->session, b->graph->name, rt_loader_inputs(b->feed), rt_loader_count(b->feed),
                              b->c->tool->diag, run);
 }
 
@@ -122,7 +122,7 @@ static ampc_status time_submits(bench *b, times *t)
     for (int64_t i = -lead; i < t->n; i++) {
         TRY(submit(b, &run));
         if (collected < 0) collected = run - 1;
-        if (run - collected == RT_KEPT_RUNS) TRY(collect(b, ++collected));
+        if (run - collected == RT_READBACK_RUNS) TRY(collect(b, ++collected));
         const double now = tool_seconds();
         if (i >= 0) t->ms[i] = (now - last) * 1e3;
         last = now;
@@ -143,7 +143,7 @@ static ampc_status measure(bench *b)
     TRY(time_submits(b, &b->with_input));
     sort_times(&b->resident);
     sort_times(&b->with_input);
-    return rt_session_memory(b->c->session, b->graph->name, rt_feed_inputs(b->feed), rt_feed_count(b->feed),
+    return rt_session_memory(b->c->session, b->graph->name, rt_loader_inputs(b->feed), rt_loader_count(b->feed),
                              b->c->tool->diag, &b->memory);
 }
 
@@ -160,7 +160,7 @@ static const char *device_of(const bench *b)
 static ampc_status print_json(const bench *b)
 {
     const times *r = &b->resident, *w = &b->with_input;
-    const int64_t batch = rt_feed_batch(b->feed), planned = b->memory.arena + b->memory.storage;
+    const int64_t batch = rt_loader_batch(b->feed), planned = b->memory.arena + b->memory.storage;
     json_t *line = json_pack(
         "{s:s, s:s, s:s, s:I, s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:I}", "entry", b->graph->name, "device",
         device_of(b), "clock", rt_session_has_clock(b->c->session) ? "device" : "host", "batch", (json_int_t)batch,
@@ -183,10 +183,10 @@ static void print_row(const char *name, double resident, double with_input)
 static void print_text(const bench *b)
 {
     const times *r = &b->resident, *w = &b->with_input;
-    const double batch = (double)rt_feed_batch(b->feed);
+    const double batch = (double)rt_loader_batch(b->feed);
     const char *clock = rt_session_has_clock(b->c->session) ? "device" : "host";
     printf("@%s  batch %" PRId64 "  %" PRId64 " iterations  on %s, %s clock\n", b->graph->name,
-           rt_feed_batch(b->feed), r->n, device_of(b), clock);
+           rt_loader_batch(b->feed), r->n, device_of(b), clock);
     printf("%-10s %14s %14s\n", "", "resident", "with input");
     print_row("min", percentile(r, 0), percentile(w, 0));
     print_row("median", median(r), median(w));
@@ -215,7 +215,7 @@ ampc_status run_bench(run_context *c)
 {
     bench b = {.c = c};
     ampc_status status = bench_all(&b);
-    rt_feed_close(b.feed);
+    rt_loader_close(b.feed);
     rt_dataset_close(b.data);
     return status;
 }

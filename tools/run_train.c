@@ -4,7 +4,7 @@
  * signal kills the process. */
 #include "tools/run.h"
 
-#include "runtime/data/feed.h"
+#include "runtime/data/loader.h"
 #include "runtime/train/stepper.h"
 #include "tools/svg_plot.h"
 #include "runtime/train/trainer.h"
@@ -314,7 +314,7 @@ static ampc_status open_all(training *t)
     if (o->eval_data)
         TRY(run_open_data(c, o->eval_data, RT_TEST, ir_graph_by_role(c->tool->module, IR_GRAPH_eval),
                           &t->eval_data));
-    int64_t batch = o->batch || rt_feed_fixed_batch(g, c->sizes) ? o->batch : DEFAULT_BATCH;
+    int64_t batch = o->batch || rt_loader_fixed_batch(g, c->sizes) ? o->batch : DEFAULT_BATCH;
     const rt_trainer_options options = {.batch = batch,
                                         .steps = o->steps,
                                         .epochs = o->epochs,

@@ -2,7 +2,7 @@
  *
  *     opset, names of outputs and nodes
  *       -> rounds over the nodes, until a fixed point is reached (emit.h)
- *       -> graph, model (splice.h) -> data part, model part
+ *       -> graph, model (rope.h) -> data part, model part
  *
  * Inputs, outputs, initializers and nodes keep their original names; nodes that the compiler created get names
  * derived from these. Weights are never loaded as a whole: the model is a list of pieces, and ranges of the source
@@ -75,27 +75,27 @@ static void emit_round(emitter *e)
 
 /* ---- the model ------------------------------------------------------------------------------- */
 
-static void put_graph(emitter *e, splice *out, bool external)
+static void put_graph(emitter *e, rope *out, bool external)
 {
-    splice graph = emit_graph(e, e->scope, NULL);
+    rope graph = emit_graph(e, e->scope, NULL);
     emit_put_tensors(e, &graph, external);
-    splice_add_message(e->arena, out, MODEL_GRAPH, &graph);
+    rope_add_message(e->arena, out, MODEL_GRAPH, &graph);
 }
 
-static void put_opset(emitter *e, splice *out, const char *domain, int version)
+static void put_opset(emitter *e, rope *out, const char *domain, int version)
 {
-    splice import = {0};
-    splice_add_text(e->arena, &import, OPSET_DOMAIN, domain);
-    splice_add_int(e->arena, &import, OPSET_VERSION, (uint64_t)version);
-    splice_add_message(e->arena, out, MODEL_OPSET_IMPORT, &import);
+    rope import = {0};
+    rope_add_text(e->arena, &import, OPSET_DOMAIN, domain);
+    rope_add_int(e->arena, &import, OPSET_VERSION, (uint64_t)version);
+    rope_add_message(e->arena, out, MODEL_OPSET_IMPORT, &import);
 }
 
-static splice put_model(emitter *e, bool external)
+static rope put_model(emitter *e, bool external)
 {
-    splice model = {0};
-    splice_add_int(e->arena, &model, MODEL_IR_VERSION, (uint64_t)emit_ir_version(e->opset));
-    splice_add_text(e->arena, &model, MODEL_PRODUCER_NAME, "ampc");
-    splice_add_text(e->arena, &model, MODEL_PRODUCER_VERSION, AMPC_VERSION);
+    rope model = {0};
+    rope_add_int(e->arena, &model, MODEL_IR_VERSION, (uint64_t)emit_ir_version(e->opset));
+    rope_add_text(e->arena, &model, MODEL_PRODUCER_NAME, "ampc");
+    rope_add_text(e->arena, &model, MODEL_PRODUCER_VERSION, AMPC_VERSION);
     put_graph(e, &model, external);
     put_opset(e, &model, "", e->opset);
     for (size_t i = 0; i < e->module->meta.count; i++) { /* other domains, used by opaque nodes */
@@ -123,13 +123,13 @@ static ampc_status write_model(emitter *e)
     size_t most = e->options->max_model_bytes ? e->options->max_model_bytes : ONNX_FILE_MAX;
     diag_loc loc = DIAG_FILE(ir_module_source(e->module));
     sink data = {e->options, ONNX_PART_DATA}, model = {e->options, ONNX_PART_MODEL};
-    splice bytes = put_model(e, false);
+    rope bytes = put_model(e, false);
     bool external = bytes.size > most;
     if (external) bytes = put_model(e, true);
     if (bytes.size > ONNX_FILE_MAX)
         return diag_error(e->diag, AMPC_UNSUPPORTED, loc, "the graph alone is larger than 2 GiB");
     ampc_status status = external ? emit_write_data(e, sink_write, &data) : AMPC_OK;
-    if (status == AMPC_OK) status = splice_write(&bytes, sink_write, &model);
+    if (status == AMPC_OK) status = rope_write(&bytes, sink_write, &model);
     if (status == AMPC_OK) return emit_report_overflow(e);
     if (diag_status(e->diag) == AMPC_OK)
         return diag_error(e->diag, status, loc, "cannot copy the weights: the file changed");

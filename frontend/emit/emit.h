@@ -19,7 +19,7 @@
 #define AMPC_FRONTEND_EMIT_H
 
 #include "frontend/onnx.h"
-#include "frontend/read/splice.h"
+#include "frontend/read/rope.h"
 #include "frontend/read/tensor.h"
 
 #include <stdio.h>
@@ -39,7 +39,7 @@ typedef struct emit_tensor {
     ir_type type;
     const ir_storage *storage; /* NULL: the values are in `bytes` */
     const void *bytes;
-    splice_source *source; /* set if the storage is in a file */
+    rope_source *source; /* set if the storage is in a file */
     size_t size, offset;   /* in bytes; `offset` is relative to the data part */
     size_t infinities;     /* number of values that overflowed in the conversion */
 } emit_tensor;
@@ -65,7 +65,7 @@ typedef struct emit_scope {
     const char **output;     /* by node id: name that an output statement assigns */
     const char **value;      /* by value id: name; NULL: not defined yet */
     strmap *made;            /* values that several nodes share: key -> value name */
-    splice nodes, infos;
+    rope nodes, infos;
 } emit_scope;
 
 struct emitter {
@@ -95,7 +95,7 @@ struct emitter {
 emit_scope *emit_enter(emitter *e, const ir_graph *g, const char *const *inputs);
 void emit_leave(emitter *e);
 /* The GraphProto of a scope, without initializers. Captured inputs are left out. */
-splice emit_graph(emitter *e, const emit_scope *s, const char *const *inputs);
+rope emit_graph(emitter *e, const emit_scope *s, const char *const *inputs);
 
 /* ---- emit_name.c ----------------------------------------------------------------------------- */
 
@@ -124,7 +124,7 @@ typedef struct emit_op {
     emitter *e;
     const ir_node *n; /* NULL: not made for a node */
     const char *type, *domain, *name;
-    splice in, out, attributes;
+    rope in, out, attributes;
     struct {
         int result;
         const char *name; /* name before the cast */
@@ -179,25 +179,25 @@ const char *emit_dim_scalar(emitter *e, const ir_node *n, ir_dim d); /* i64[] */
 
 /* Decodes the attributes of an opaque node into a NodeProto in the emitter's arena. NULL after reporting that they
  * are malformed. */
-const Onnx__NodeProto *emit_decode_foreign(emitter *e, const ir_node *n, onnx_bytes *bytes);
+const Onnx__NodeProto *emit_decode_opaque(emitter *e, const ir_node *n, onnx_bytes *bytes);
 /* Reserves the names that subgraphs stored as bytes in opaque nodes define, so that graph g does not define them
  * again. */
-void emit_reserve_foreign(emitter *e, const ir_graph *g);
+void emit_reserve_opaque(emitter *e, const ir_graph *g);
 
 /* ---- emit_tensor.c --------------------------------------------------------------------------- */
 
 /* Adds a storage, converted to type `as`, to the initializers of this round. */
 void emit_add_storage(emitter *e, const ir_storage *s, const char *name, ir_dtype as);
 /* Writes the TensorProtos of all initializers. `external`: large values go to the data part. */
-void emit_put_tensors(emitter *e, splice *graph, bool external);
-ampc_status emit_write_data(emitter *e, splice_write_fn *write, void *user);
+void emit_put_tensors(emitter *e, rope *graph, bool external);
+ampc_status emit_write_data(emitter *e, rope_write_fn *write, void *user);
 /* Opens the files that contain initializers; called after the last round. */
 ampc_status emit_open_sources(emitter *e);
 /* Warns of values that overflowed to infinity in a conversion. */
 ampc_status emit_report_overflow(emitter *e);
 void emit_close_files(emitter *e);
 /* Writes a ValueInfoProto as field `number`. */
-void emit_put_value_info(emitter *e, splice *out, uint32_t number, const char *name, const ir_type *type);
+void emit_put_value_info(emitter *e, rope *out, uint32_t number, const char *name, const ir_type *type);
 
 #define EMIT(op, rule, type) void emit_##rule(emitter *e, const ir_node *n);
 #include "frontend/emit/emit.def"

@@ -120,15 +120,15 @@ static const char *concatenate(emitter *e, const ir_node *n, const char *const *
 const char *emit_dims(emitter *e, const ir_node *n, const ir_dim *items, int count)
 {
     const char **parts = arena_array(e->arena, (size_t)count + 1, sizeof *parts);
-    int n_parts = 0;
+    int n_fused = 0;
     for (int i = 0, run; i < count; i += run) {
         for (run = 0; i + run < count && !ir_dim_is_symbolic(items[i + run]);) run++;
-        parts[n_parts] = run ? emit_i64s(e, items + i, run) : dimension(e, n, items[i]);
-        if (!parts[n_parts++]) return NULL;
+        parts[n_fused] = run ? emit_i64s(e, items + i, run) : dimension(e, n, items[i]);
+        if (!parts[n_fused++]) return NULL;
         if (!run) run = 1;
     }
-    if (!n_parts) return emit_i64s(e, items, 0);
-    return n_parts == 1 ? parts[0] : concatenate(e, n, parts, n_parts);
+    if (!n_fused) return emit_i64s(e, items, 0);
+    return n_fused == 1 ? parts[0] : concatenate(e, n, parts, n_fused);
 }
 
 const char *emit_dim_scalar(emitter *e, const ir_node *n, ir_dim d)

@@ -1,13 +1,13 @@
 /* emit_foreign_bytes.c - decodes the stored bytes of opaque operators: their attributes, and the names in their
  * subgraphs. */
 #include "frontend/emit/emit.h"
-#include "frontend/opaque/foreign.h"
+#include "frontend/opaque/opaque.h"
 
-const Onnx__NodeProto *emit_decode_foreign(emitter *e, const ir_node *n, onnx_bytes *bytes)
+const Onnx__NodeProto *emit_decode_opaque(emitter *e, const ir_node *n, onnx_bytes *bytes)
 {
     const char *text = n->attr[IR_ATTR(foreign, attributes)].s;
     ProtobufCMessage *node = NULL;
-    *bytes = foreign_from_text(e->arena, text);
+    *bytes = opaque_from_text(e->arena, text);
     if ((!bytes->data && *text) ||
         onnx_decode(e->arena, &onnx__node_proto__descriptor, *bytes, n->loc.node, e->diag, &node) != AMPC_OK)
         diag_error(e->diag, AMPC_REJECTED, ir_diag_loc(n), "its attributes are malformed");
@@ -17,18 +17,18 @@ const Onnx__NodeProto *emit_decode_foreign(emitter *e, const ir_node *n, onnx_by
 static void reserve_names(emitter *e, const ir_node *n)
 {
     onnx_bytes bytes;
-    const Onnx__NodeProto *p = emit_decode_foreign(e, n, &bytes);
-    foreign_names names = foreign_names_new(e->arena);
+    const Onnx__NodeProto *p = emit_decode_opaque(e, n, &bytes);
+    opaque_names names = opaque_names_new(e->arena);
     if (!p) return;
     for (size_t i = 0; i < p->n_attribute; i++) {
         const Onnx__AttributeProto *a = p->attribute[i];
-        if (a->g) foreign_define(&names, a->g);
-        for (size_t k = 0; k < a->n_graphs; k++) foreign_define(&names, a->graphs[k]);
+        if (a->g) opaque_define(&names, a->g);
+        for (size_t k = 0; k < a->n_graphs; k++) opaque_define(&names, a->graphs[k]);
     }
     for (size_t i = 0; i < names.own.count; i++) strmap_put(e->names, names.own.items[i], e);
 }
 
-void emit_reserve_foreign(emitter *e, const ir_graph *g)
+void emit_reserve_opaque(emitter *e, const ir_graph *g)
 {
     for (const ir_node *n = g->first; n; n = n->next)
         if (n->op == IR_OP_foreign) reserve_names(e, n);

@@ -60,7 +60,7 @@ emit_scope *emit_enter(emitter *e, const ir_graph *g, const char *const *inputs)
     }
     choose_main_nodes(e, s);
     claim_output_names(e, s);
-    emit_reserve_foreign(e, g);
+    emit_reserve_opaque(e, g);
     for (const ir_node *n = g->first; n; n = n->next) {
         emit_check_schema(e, n);
         e->rows[n->op].rule(e, n);
@@ -85,12 +85,12 @@ void emit_output(emitter *e, const ir_node *n)
 
 /* ---- the GraphProto -------------------------------------------------------------------------- */
 
-splice emit_graph(emitter *e, const emit_scope *s, const char *const *inputs)
+rope emit_graph(emitter *e, const emit_scope *s, const char *const *inputs)
 {
-    splice graph = {0};
+    rope graph = {0};
     arena *a = e->arena;
-    splice_add_pieces(a, &graph, &s->nodes);
-    splice_add_text(a, &graph, GRAPH_NAME, s->graph->name);
+    rope_add_pieces(a, &graph, &s->nodes);
+    rope_add_text(a, &graph, GRAPH_NAME, s->graph->name);
     for (size_t i = 0; i < s->graph->inputs.count; i++) {
         const ir_value *v = s->graph->inputs.items[i];
         if (!inputs || !inputs[i]) emit_put_value_info(e, &graph, GRAPH_INPUT, s->value[v->id], &v->type);
@@ -98,6 +98,6 @@ splice emit_graph(emitter *e, const emit_scope *s, const char *const *inputs)
     for (const ir_node *n = s->graph->first; n; n = n->next)
         if (s->output[n->id])
             emit_put_value_info(e, &graph, GRAPH_OUTPUT, s->output[n->id], &ir_in(n, 0)->type);
-    splice_add_pieces(a, &graph, &s->infos);
+    rope_add_pieces(a, &graph, &s->infos);
     return graph;
 }

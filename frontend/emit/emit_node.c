@@ -34,7 +34,7 @@ static const char *unique_name(emitter *e, const char *wanted)
  * operator, or NULL. */
 static const char *name_of_part(const emitter *e, const ir_node *n, const char *type)
 {
-    for (const ir_part *p = n->loc.parts; p && p->op; p++)
+    for (const ir_origin *p = n->loc.parts; p && p->op; p++)
         if (strcmp(p->op, type) == 0 && strcmp(p->node, n->loc.node) != 0 && !strmap_get(e->node_names, p->node))
             return p->node;
     return NULL;
@@ -68,49 +68,49 @@ emit_op emit_beside(emitter *e, const ir_node *n, const char *type)
 
 void emit_in(emit_op *op, const char *name)
 {
-    splice_add_text(op->e->arena, &op->in, NODE_INPUT, name ? name : "");
+    rope_add_text(op->e->arena, &op->in, NODE_INPUT, name ? name : "");
 }
 
 /* ---- attributes ------------------------------------------------------------------------------ */
 
-static splice begin_attribute(emit_op *op, const char *name)
+static rope begin_attribute(emit_op *op, const char *name)
 {
-    splice attribute = {0};
-    splice_add_text(op->e->arena, &attribute, ATTRIBUTE_NAME, name);
+    rope attribute = {0};
+    rope_add_text(op->e->arena, &attribute, ATTRIBUTE_NAME, name);
     return attribute;
 }
 
-static void end_attribute(emit_op *op, splice *attribute, int type)
+static void end_attribute(emit_op *op, rope *attribute, int type)
 {
-    splice_add_int(op->e->arena, attribute, ATTRIBUTE_TYPE, (uint64_t)type);
-    splice_add_message(op->e->arena, &op->attributes, NODE_ATTRIBUTE, attribute);
+    rope_add_int(op->e->arena, attribute, ATTRIBUTE_TYPE, (uint64_t)type);
+    rope_add_message(op->e->arena, &op->attributes, NODE_ATTRIBUTE, attribute);
 }
 
 void emit_int(emit_op *op, const char *name, int64_t v)
 {
-    splice a = begin_attribute(op, name);
-    splice_add_int(op->e->arena, &a, ATTRIBUTE_I, (uint64_t)v);
+    rope a = begin_attribute(op, name);
+    rope_add_int(op->e->arena, &a, ATTRIBUTE_I, (uint64_t)v);
     end_attribute(op, &a, ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__INT);
 }
 
 void emit_float(emit_op *op, const char *name, double v)
 {
-    splice a = begin_attribute(op, name);
-    splice_add_float(op->e->arena, &a, ATTRIBUTE_F, (float)v);
+    rope a = begin_attribute(op, name);
+    rope_add_float(op->e->arena, &a, ATTRIBUTE_F, (float)v);
     end_attribute(op, &a, ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__FLOAT);
 }
 
 void emit_text(emit_op *op, const char *name, const char *v)
 {
-    splice a = begin_attribute(op, name);
-    splice_add_text(op->e->arena, &a, ATTRIBUTE_S, v);
+    rope a = begin_attribute(op, name);
+    rope_add_text(op->e->arena, &a, ATTRIBUTE_S, v);
     end_attribute(op, &a, ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__STRING);
 }
 
 void emit_ints(emit_op *op, const char *name, const int64_t *items, int count)
 {
-    splice a = begin_attribute(op, name);
-    for (int i = 0; i < count; i++) splice_add_int(op->e->arena, &a, ATTRIBUTE_INTS, (uint64_t)items[i]);
+    rope a = begin_attribute(op, name);
+    for (int i = 0; i < count; i++) rope_add_int(op->e->arena, &a, ATTRIBUTE_INTS, (uint64_t)items[i]);
     end_attribute(op, &a, ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__INTS);
 }
 
@@ -124,7 +124,7 @@ void emit_list(emit_op *op, const char *name, int attr)
 
 void emit_out(emit_op *op, const char *name)
 {
-    splice_add_text(op->e->arena, &op->out, NODE_OUTPUT, name);
+    rope_add_text(op->e->arena, &op->out, NODE_OUTPUT, name);
 }
 
 static bool is_wanted(const ir_node *n, int i)
@@ -167,14 +167,14 @@ void emit_results(emit_op *op)
 static void put_node(emit_op *op)
 {
     arena *a = op->e->arena;
-    splice node = {0};
-    splice_add_pieces(a, &node, &op->in);
-    splice_add_pieces(a, &node, &op->out);
-    splice_add_text(a, &node, NODE_NAME, op->name);
-    splice_add_text(a, &node, NODE_OP_TYPE, op->type);
-    splice_add_pieces(a, &node, &op->attributes);
-    if (*op->domain) splice_add_text(a, &node, NODE_DOMAIN, op->domain);
-    splice_add_message(a, &op->e->scope->nodes, GRAPH_NODE, &node);
+    rope node = {0};
+    rope_add_pieces(a, &node, &op->in);
+    rope_add_pieces(a, &node, &op->out);
+    rope_add_text(a, &node, NODE_NAME, op->name);
+    rope_add_text(a, &node, NODE_OP_TYPE, op->type);
+    rope_add_pieces(a, &node, &op->attributes);
+    if (*op->domain) rope_add_text(a, &node, NODE_DOMAIN, op->domain);
+    rope_add_message(a, &op->e->scope->nodes, GRAPH_NODE, &node);
 }
 
 void emit_end(emit_op *op)

@@ -4,7 +4,7 @@
 
 #include <stdlib.h>
 
-enum { OPSET_LEAST = 17, OPSET_BF16 = 22 };
+enum { MIN_OPSET = 17, OPSET_BF16 = 22 };
 
 static bool touches(const ir_node *n, ir_dtype t)
 {
@@ -18,10 +18,10 @@ static bool touches(const ir_node *n, ir_dtype t)
 int emit_first_opset(const emitter *e)
 {
     const char *own = ir_meta_get(e->module, "opset");
-    int opset = own ? atoi(own) : OPSET_LEAST;
+    int opset = own ? atoi(own) : MIN_OPSET;
     ir_graph_list graphs = {0};
-    if (opset < OPSET_LEAST) opset = OPSET_LEAST;
-    ir_graph_family(e->graph, e->arena, &graphs);
+    if (opset < MIN_OPSET) opset = MIN_OPSET;
+    ir_graph_and_subgraphs(e->graph, e->arena, &graphs);
     for (size_t i = 0; i < graphs.count; i++)
         for (const ir_node *n = graphs.items[i]->first; n && opset < OPSET_BF16; n = n->next)
             if (touches(n, IR_bf16)) opset = OPSET_BF16;

@@ -82,53 +82,53 @@ void emit_close_files(emitter *e)
     for (size_t i = 0; i < e->files.count; i++) fclose(e->files.items[i].stream);
 }
 
-static void put_values(emitter *e, splice *out, emit_tensor *t)
+static void put_values(emitter *e, rope *out, emit_tensor *t)
 {
     ir_dtype to = t->type.dtype, from = t->storage ? t->storage->type.dtype : to;
     size_t count = t->size / ir_dtype_size(to);
     bool in_place = t->storage && t->storage->data.kind == IR_DATA_INLINE;
     if (t->source)
-        splice_add_source(e->arena, out, to, from, t->source, count);
+        rope_add_source(e->arena, out, to, from, t->source, count);
     else
-        splice_add_elements(e->arena, out, to, from, in_place ? t->storage->data.bytes : t->bytes, count);
-    if (t->storage) splice_count_infinities(out, &t->infinities);
+        rope_add_elements(e->arena, out, to, from, in_place ? t->storage->data.bytes : t->bytes, count);
+    if (t->storage) rope_count_infinities(out, &t->infinities);
 }
 
 /* ---- TensorProto ----------------------------------------------------------------------------- */
 
-static void put_entry(emitter *e, splice *tensor, const char *key, const char *value)
+static void put_entry(emitter *e, rope *tensor, const char *key, const char *value)
 {
-    splice entry = {0};
-    splice_add_text(e->arena, &entry, ENTRY_KEY, key);
-    splice_add_text(e->arena, &entry, ENTRY_VALUE, value);
-    splice_add_message(e->arena, tensor, TENSOR_EXTERNAL_DATA, &entry);
+    rope entry = {0};
+    rope_add_text(e->arena, &entry, ENTRY_KEY, key);
+    rope_add_text(e->arena, &entry, ENTRY_VALUE, value);
+    rope_add_message(e->arena, tensor, TENSOR_EXTERNAL_DATA, &entry);
 }
 
-static void put_reference(emitter *e, splice *tensor, const emit_tensor *t)
+static void put_reference(emitter *e, rope *tensor, const emit_tensor *t)
 {
     put_entry(e, tensor, "location", e->options->data_name);
     put_entry(e, tensor, "offset", arena_printf(e->arena, "%zu", t->offset));
     put_entry(e, tensor, "length", arena_printf(e->arena, "%zu", t->size));
-    splice_add_int(e->arena, tensor, TENSOR_DATA_LOCATION, ONNX__TENSOR_PROTO__DATA_LOCATION__EXTERNAL);
+    rope_add_int(e->arena, tensor, TENSOR_DATA_LOCATION, ONNX__TENSOR_PROTO__DATA_LOCATION__EXTERNAL);
 }
 
-static void put_tensor(emitter *e, splice *graph, emit_tensor *t, bool external)
+static void put_tensor(emitter *e, rope *graph, emit_tensor *t, bool external)
 {
-    splice tensor = {0};
+    rope tensor = {0};
     for (int i = 0; i < t->type.rank; i++)
-        splice_add_int(e->arena, &tensor, TENSOR_DIMS, (uint64_t)t->type.dims[i]);
-    splice_add_int(e->arena, &tensor, TENSOR_DATA_TYPE, onnx_type_of(t->type.dtype));
-    splice_add_text(e->arena, &tensor, TENSOR_NAME, t->name);
+        rope_add_int(e->arena, &tensor, TENSOR_DIMS, (uint64_t)t->type.dims[i]);
+    rope_add_int(e->arena, &tensor, TENSOR_DATA_TYPE, onnx_type_of(t->type.dtype));
+    rope_add_text(e->arena, &tensor, TENSOR_NAME, t->name);
     if (external && t->size > INLINE_MAX) {
         put_reference(e, &tensor, t);
     } else {
-        splice_add_header(e->arena, &tensor, TENSOR_RAW_DATA, t->size);
+        rope_add_header(e->arena, &tensor, TENSOR_RAW_DATA, t->size);
         put_values(e, &tensor, t);
     }
-    splice_add_message(e->arena, graph, GRAPH_INITIALIZER, &tensor);
+    rope_add_message(e->arena, graph, GRAPH_INITIALIZER, &tensor);
 }
 
-void emit_put_tensors(emitter *e, splice *graph, bool external)
+void emit_put_tensors(emitter *e, rope *graph, bool external)
 {
     size_t offset = 0;
     for (size_t i = 0; i < e->tensors.count; i++) {
@@ -141,17 +141,17 @@ void emit_put_tensors(emitter *e, splice *graph, bool external)
     }
 }
 
-ampc_status emit_write_data(emitter *e, splice_write_fn *write, void *user)
+ampc_status emit_write_data(emitter *e, rope_write_fn *write, void *user)
 {
     static const char zeros[DATA_ALIGNMENT];
     size_t written = 0;
     for (size_t i = 0; i < e->tensors.count; i++) {
         emit_tensor *t = &e->tensors.items[i];
         if (t->size <= INLINE_MAX) continue;
-        splice values = {0};
+        rope values = {0};
         put_values(e, &values, t);
         TRY(write(user, zeros, t->offset - written));
-        TRY(splice_write(&values, write, user));
+        TRY(rope_write(&values, write, user));
         written = t->offset + t->size;
     }
     return AMPC_OK;
@@ -174,25 +174,25 @@ ampc_status emit_report_overflow(emitter *e)
 /* ---- ValueInfoProto -------------------------------------------------------------------------- */
 
 /* A dimension whose text is too long for a name is left unspecified. */
-static void put_dim(emitter *e, splice *shape, ir_dim d)
+static void put_dim(emitter *e, rope *shape, ir_dim d)
 {
-    splice dim = {0};
+    rope dim = {0};
     const char *text = ir_dim_print(e->module->dims, d, e->arena);
     if (!ir_dim_is_symbolic(d))
-        splice_add_int(e->arena, &dim, DIM_VALUE, (uint64_t)d);
+        rope_add_int(e->arena, &dim, DIM_VALUE, (uint64_t)d);
     else if (strlen(text) <= ONNX_MAX_NAME)
-        splice_add_text(e->arena, &dim, DIM_PARAM, text);
-    splice_add_message(e->arena, shape, SHAPE_DIM, &dim);
+        rope_add_text(e->arena, &dim, DIM_PARAM, text);
+    rope_add_message(e->arena, shape, SHAPE_DIM, &dim);
 }
 
-void emit_put_value_info(emitter *e, splice *out, uint32_t number, const char *name, const ir_type *t)
+void emit_put_value_info(emitter *e, rope *out, uint32_t number, const char *name, const ir_type *t)
 {
-    splice info = {0}, type = {0}, tensor = {0}, shape = {0};
+    rope info = {0}, type = {0}, tensor = {0}, shape = {0};
     for (int i = 0; i < t->rank; i++) put_dim(e, &shape, t->dims[i]);
-    splice_add_int(e->arena, &tensor, TENSOR_TYPE_ELEM, onnx_type_of(t->dtype));
-    splice_add_message(e->arena, &tensor, TENSOR_TYPE_SHAPE, &shape);
-    splice_add_message(e->arena, &type, TYPE_TENSOR, &tensor);
-    splice_add_text(e->arena, &info, INFO_NAME, name);
-    splice_add_message(e->arena, &info, INFO_TYPE, &type);
-    splice_add_message(e->arena, out, number, &info);
+    rope_add_int(e->arena, &tensor, TENSOR_TYPE_ELEM, onnx_type_of(t->dtype));
+    rope_add_message(e->arena, &tensor, TENSOR_TYPE_SHAPE, &shape);
+    rope_add_message(e->arena, &type, TYPE_TENSOR, &tensor);
+    rope_add_text(e->arena, &info, INFO_NAME, name);
+    rope_add_message(e->arena, &info, INFO_TYPE, &type);
+    rope_add_message(e->arena, out, number, &info);
 }

@@ -1,6 +1,6 @@
 /* export.c - writes a trained copy of the imported model file.
  *
- *     decode -> count the readers of each name -> splice (splice.h) -> data part, model part
+ *     decode -> count the readers of each name -> splice (rope.h) -> data part, model part
  *
  * The copy differs from the original in
  *   values of trained initializers      replaced, as raw data in place of the original field
@@ -12,7 +12,7 @@
  *                                       types of results that no longer exist */
 #include "frontend/read/external.h"
 #include "frontend/lower/lower.h"
-#include "frontend/read/splice.h"
+#include "frontend/read/rope.h"
 
 #include <limits.h>
 #include <string.h>
@@ -210,17 +210,17 @@ static size_t count_of(const onnx_trained *v)
     return count;
 }
 
-static void put_entry(exporter *e, splice *s, const char *key, const char *value)
+static void put_entry(exporter *e, rope *s, const char *key, const char *value)
 {
-    splice entry = {0};
-    splice_add_text(e->a, &entry, 1, key);
-    splice_add_text(e->a, &entry, 2, value);
-    splice_add_message(e->a, s, TENSOR_EXTERNAL_DATA, &entry);
+    rope entry = {0};
+    rope_add_text(e->a, &entry, 1, key);
+    rope_add_text(e->a, &entry, 2, value);
+    rope_add_message(e->a, s, TENSOR_EXTERNAL_DATA, &entry);
 }
 
 /* Reserves a range of the data part for the values and writes a reference to it into the tensor. */
 static ampc_status put_external(exporter *e, const Onnx__TensorProto *t, const onnx_trained *v,
-                                splice *s)
+                                rope *s)
 {
     onnx_tensor described;
     TRY(onnx_tensor_describe(e->a, e->file, t, e->d, &described));
@@ -235,44 +235,44 @@ static ampc_status put_external(exporter *e, const Onnx__TensorProto *t, const o
     put_entry(e, s, "location", e->o->data_name);
     put_entry(e, s, "offset", arena_printf(e->a, "%zu", item.offset));
     put_entry(e, s, "length", arena_printf(e->a, "%zu", size));
-    splice_add_int(e->a, s, TENSOR_DATA_LOCATION, ONNX__TENSOR_PROTO__DATA_LOCATION__EXTERNAL);
+    rope_add_int(e->a, s, TENSOR_DATA_LOCATION, ONNX__TENSOR_PROTO__DATA_LOCATION__EXTERNAL);
     return AMPC_OK;
 }
 
 /* `name` identifies the values: the name of the tensor, or of the result of its Constant. `rename`: it also becomes
  * the name of the tensor. */
 static ampc_status put_tensor(exporter *e, const wire_field *field, const Onnx__TensorProto *t,
-                              const char *name, bool rename, splice *out)
+                              const char *name, bool rename, rope *out)
 {
     const onnx_trained *v = strmap_get(e->trained, name);
     bool anew = v || is_external(t);
     if (!anew && !rename) {
-        splice_add_field(e->a, out, field);
+        rope_add_field(e->a, out, field);
         return AMPC_OK;
     }
     if (v) TRY(check_trained(e, v, name, t));
-    splice tensor = {0};
+    rope tensor = {0};
     span in = span_of(field);
     unsigned dropped = (anew ? TENSOR_VALUE_FIELDS : 0) | (rename ? 1u << TENSOR_NAME : 0);
     for (wire_field f; next(&in, &f);)
-        if (f.number >= 32 || !(dropped >> f.number & 1)) splice_add_field(e->a, &tensor, &f);
-    if (rename) splice_add_text(e->a, &tensor, TENSOR_NAME, name);
+        if (f.number >= 32 || !(dropped >> f.number & 1)) rope_add_field(e->a, &tensor, &f);
+    if (rename) rope_add_text(e->a, &tensor, TENSOR_NAME, name);
     if (is_external(t)) {
         TRY(put_external(e, t, v, &tensor));
     } else if (v) {
         size_t count = count_of(v);
-        splice_add_header(e->a, &tensor, TENSOR_RAW_DATA, count * onnx_type_size(t->data_type));
-        splice_add_elements(e->a, &tensor, onnx_type_dtype(t->data_type), v->type.dtype, v->data,
+        rope_add_header(e->a, &tensor, TENSOR_RAW_DATA, count * onnx_type_size(t->data_type));
+        rope_add_elements(e->a, &tensor, onnx_type_dtype(t->data_type), v->type.dtype, v->data,
                             count);
     }
-    splice_add_message(e->a, out, (uint32_t)field->number, &tensor);
+    rope_add_message(e->a, out, (uint32_t)field->number, &tensor);
     return AMPC_OK;
 }
 
 /* ---- nodes and graphs ------------------------------------------------------------------------ */
 
 static ampc_status put_graph(exporter *e, const wire_field *field, const Onnx__GraphProto *g,
-                             splice *out);
+                             rope *out);
 
 /* Whether the attribute can be copied unchanged. */
 static bool is_verbatim(exporter *e, const Onnx__AttributeProto *a, const char *result)
@@ -284,13 +284,13 @@ static bool is_verbatim(exporter *e, const Onnx__AttributeProto *a, const char *
 
 /* `result` is the first result of the node. */
 static ampc_status put_attribute(exporter *e, const wire_field *field,
-                                 const Onnx__AttributeProto *a, const char *result, splice *out)
+                                 const Onnx__AttributeProto *a, const char *result, rope *out)
 {
     if (is_verbatim(e, a, result)) {
-        splice_add_field(e->a, out, field);
+        rope_add_field(e->a, out, field);
         return AMPC_OK;
     }
-    splice attribute = {0};
+    rope attribute = {0};
     span in = span_of(field);
     size_t tensors = 0, graphs = 0;
     for (wire_field f; next(&in, &f);) {
@@ -303,16 +303,16 @@ static ampc_status put_attribute(exporter *e, const wire_field *field,
         else if (f.number == ATTRIBUTE_GRAPHS && graphs < a->n_graphs)
             TRY(put_graph(e, &f, a->graphs[graphs++], &attribute));
         else
-            splice_add_field(e->a, &attribute, &f);
+            rope_add_field(e->a, &attribute, &f);
     }
-    splice_add_message(e->a, out, NODE_ATTRIBUTE, &attribute);
+    rope_add_message(e->a, out, NODE_ATTRIBUTE, &attribute);
     return AMPC_OK;
 }
 
 /* Adds an Identity for result k if the inference form lacks it but something still reads it. AMPC_UNSUPPORTED: no
  * operand has its value. */
 static ampc_status put_alias(exporter *e, const Onnx__GraphProto *g, size_t index, const inference_form *form,
-                             size_t k, splice *out)
+                             size_t k, rope *out)
 {
     const Onnx__NodeProto *n = g->node[index];
     const char *name = n->output[k];
@@ -323,17 +323,17 @@ static ampc_status put_alias(exporter *e, const Onnx__GraphProto *g, size_t inde
         return diag_error(e->d, AMPC_UNSUPPORTED,
                           (diag_loc){.file = e->file->path, .node = n->name, .op = n->op_type},
                           "its result '%s' is read, but exists in training only", name);
-    splice node = {0};
-    splice_add_text(e->a, &node, NODE_INPUT, operand_name(e, g, index, (size_t)operand));
-    splice_add_text(e->a, &node, NODE_OUTPUT, name);
-    splice_add_text(e->a, &node, NODE_NAME, arena_printf(e->a, "%s/%s", n->name, name));
-    splice_add_text(e->a, &node, NODE_OP_TYPE, "Identity");
-    splice_add_message(e->a, out, GRAPH_NODE, &node);
+    rope node = {0};
+    rope_add_text(e->a, &node, NODE_INPUT, operand_name(e, g, index, (size_t)operand));
+    rope_add_text(e->a, &node, NODE_OUTPUT, name);
+    rope_add_text(e->a, &node, NODE_NAME, arena_printf(e->a, "%s/%s", n->name, name));
+    rope_add_text(e->a, &node, NODE_OP_TYPE, "Identity");
+    rope_add_message(e->a, out, GRAPH_NODE, &node);
     return AMPC_OK;
 }
 
 static ampc_status put_node(exporter *e, const wire_field *field, const Onnx__GraphProto *g, size_t index,
-                            splice *out)
+                            rope *out)
 {
     const Onnx__NodeProto *n = g->node[index];
     const inference_form *form = form_of(n);
@@ -342,29 +342,29 @@ static ampc_status put_node(exporter *e, const wire_field *field, const Onnx__Gr
     if (n->n_input && tie_at(e, g, index, 0)) return AMPC_OK; /* an Identity: replaced by an initializer */
     size_t operands = operands_kept(n, form), inputs = 0, outputs = 0, attributes = 0;
     size_t results = form && form->results < n->n_output ? form->results : n->n_output;
-    splice node = {0};
+    rope node = {0};
     span in = span_of(field);
     for (wire_field f; next(&in, &f);) {
         const Onnx__AttributeProto *a = NULL;
         if (f.number == NODE_INPUT && inputs++ >= operands) continue;
         if (f.number == NODE_INPUT && tie_at(e, g, index, inputs - 1)) {
-            splice_add_text(e->a, &node, NODE_INPUT, operand_name(e, g, index, inputs - 1));
+            rope_add_text(e->a, &node, NODE_INPUT, operand_name(e, g, index, inputs - 1));
             continue;
         }
         if (f.number == NODE_OUTPUT && outputs++ >= results) continue;
         if (f.number == NODE_ATTRIBUTE && attributes < n->n_attribute)
             a = n->attribute[attributes++];
         if (!a)
-            splice_add_field(e->a, &node, &f);
+            rope_add_field(e->a, &node, &f);
         else if (!form || !form->attribute || strcmp(form->attribute, a->name) != 0)
             TRY(put_attribute(e, &f, a, result, &node));
     }
-    const splice_piece *whole = node.pieces.items;
+    const rope_piece *whole = node.pieces.items;
     if (node.pieces.count == 1 && whole->bytes == field->value &&
         whole->bytes + whole->size == field->end)
-        splice_add_field(e->a, out, field); /* unchanged */
+        rope_add_field(e->a, out, field); /* unchanged */
     else
-        splice_add_message(e->a, out, GRAPH_NODE, &node);
+        rope_add_message(e->a, out, GRAPH_NODE, &node);
     for (size_t k = results; k < n->n_output; k++) TRY(put_alias(e, g, index, form, k, out));
     return AMPC_OK;
 }
@@ -379,7 +379,7 @@ static const char *name_given(const Onnx__GraphProto *g, uint64_t number, size_t
 }
 
 /* Writes the tensors that an exporter merged into initializer `i`. */
-static ampc_status put_separate(exporter *e, const wire_field *field, const Onnx__GraphProto *g, size_t i, splice *out)
+static ampc_status put_separate(exporter *e, const wire_field *field, const Onnx__GraphProto *g, size_t i, rope *out)
 {
     if (field->number != GRAPH_INITIALIZER || g != e->file->model->graph || i >= g->n_initializer) return AMPC_OK;
     for (const onnx_tie *tie = onnx_ties_of(e->ties, i); tie; tie = tie->next)
@@ -388,9 +388,9 @@ static ampc_status put_separate(exporter *e, const wire_field *field, const Onnx
 }
 
 static ampc_status put_graph(exporter *e, const wire_field *field, const Onnx__GraphProto *g,
-                             splice *out)
+                             rope *out)
 {
-    splice graph = {0};
+    rope graph = {0};
     span in = span_of(field);
     size_t seen[MAX_COUNTED] = {0}; /* by field number: position in the decoded list */
     for (wire_field f; next(&in, &f);) {
@@ -403,13 +403,13 @@ static ampc_status put_graph(exporter *e, const wire_field *field, const Onnx__G
         else if (f.number == GRAPH_INITIALIZER && name)
             TRY(put_tensor(e, &f, g->initializer[i], name, false, &graph));
         else
-            splice_add_field(e->a, &graph, &f);
+            rope_add_field(e->a, &graph, &f);
     }
-    splice_add_message(e->a, out, (uint32_t)field->number, &graph);
+    rope_add_message(e->a, out, (uint32_t)field->number, &graph);
     return AMPC_OK;
 }
 
-static ampc_status put_model(exporter *e, splice *out)
+static ampc_status put_model(exporter *e, rope *out)
 {
     const Onnx__ModelProto *m = e->file->model;
     span in = {e->file->bytes.data, e->file->bytes.data + e->file->bytes.size};
@@ -418,7 +418,7 @@ static ampc_status put_model(exporter *e, splice *out)
         if (f.number == MODEL_GRAPH && m->graph)
             TRY(put_graph(e, &f, m->graph, out));
         else
-            splice_add_field(e->a, out, &f);
+            rope_add_field(e->a, out, &f);
     }
     return AMPC_OK;
 }
@@ -474,10 +474,10 @@ static ampc_status write_data(exporter *e)
     for (size_t i = 0; i < e->data.count; i++) {
         const data_item *item = &e->data.items[i];
         const onnx_trained *v = item->trained;
-        splice values = {0};
+        rope values = {0};
         TRY(sink_write(&to, zeros, item->offset - written));
-        if (v) splice_add_elements(e->a, &values, item->dtype, v->type.dtype, v->data, item->count);
-        TRY(v ? splice_write(&values, sink_write, &to) : copy_range(e, item, &to));
+        if (v) rope_add_elements(e->a, &values, item->dtype, v->type.dtype, v->data, item->count);
+        TRY(v ? rope_write(&values, sink_write, &to) : copy_range(e, item, &to));
         written = item->offset + item->size;
     }
     return AMPC_OK;
@@ -498,7 +498,7 @@ static ampc_status check_found(exporter *e)
 
 static ampc_status export_model(exporter *e)
 {
-    splice model = {0};
+    rope model = {0};
     if (!e->file->model->graph)
         return diag_error(e->d, AMPC_REJECTED, DIAG_FILE(e->file->path), "the model has no graph");
     e->trained = strmap_new(e->a);
@@ -516,7 +516,7 @@ static ampc_status export_model(exporter *e)
                           "its trained form is larger than 2 GiB");
     sink to = {e->o, ONNX_PART_MODEL, e->file, e->d};
     TRY(write_data(e));
-    return splice_write(&model, sink_write, &to);
+    return rope_write(&model, sink_write, &to);
 }
 
 ampc_status onnx_export_trained(const char *model, const onnx_export_options *o, diag *d)

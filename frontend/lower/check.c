@@ -43,7 +43,7 @@ static void report(checker *c, const Onnx__NodeProto *p, size_t index, const cha
     c->problems++;
 }
 
-static bool known_outside(const checker *c, const char *name)
+static bool enclosing_value(const checker *c, const char *name)
 {
     return c->scope->outer && onnx_find(c->scope->outer, name);
 }
@@ -67,7 +67,7 @@ static void define_inputs(checker *c)
             report(c, NULL, 0, "an initializer has no name%s", "");
         else if (!input && !strmap_enter(c->producers, name, (void *)OUTSIDE))
             report(c, NULL, 0, "initializer '%s' is given twice", name);
-        else if (known_outside(c, name))
+        else if (enclosing_value(c, name))
             report(c, NULL, 0, "initializer '%s' hides a value outside", name);
         if (input) strmap_put(c->producers, name, (void *)OUTSIDE);
     }
@@ -82,7 +82,7 @@ static void define_results(checker *c)
             if (!*name) continue;
             if (!strmap_enter(c->producers, name, (void *)(i + 1)))
                 report(c, g->node[i], i, "output '%s' is already the name of another value", name);
-            else if (known_outside(c, name))
+            else if (enclosing_value(c, name))
                 report(c, g->node[i], i, "output '%s' hides a value outside this graph", name);
         }
 }
@@ -119,7 +119,7 @@ static void check_uses(checker *c)
             const char *name = g->node[i]->input[k];
             uintptr_t producer = (uintptr_t)strmap_get(c->producers, name);
             if (!*name || (producer && (producer >= INPUT || producer - 1 < i))) continue;
-            if (!producer && known_outside(c, name)) continue;
+            if (!producer && enclosing_value(c, name)) continue;
             if (!producer) {
                 report(c, g->node[i], i, "reads '%s', which nothing produces", name);
             } else if (!unsorted) {
@@ -132,7 +132,7 @@ static void check_uses(checker *c)
         }
     for (size_t i = 0; i < g->n_output; i++) {
         const char *name = g->output[i]->name;
-        if (!strmap_get(c->producers, name) && !known_outside(c, name))
+        if (!strmap_get(c->producers, name) && !enclosing_value(c, name))
             report(c, NULL, 0, "graph output '%s' is not produced by any node", name);
     }
 }

@@ -65,7 +65,7 @@ static void keep_identity(onnx_node *n)
 {
     for (int i = 0; i < n->n_out && !n->failed; i++) {
         ir_value *v = n->out[i];
-        if (!onnx_wants(n, i) || v->kind == IR_VALUE_STORAGE || !ir_dtype_is_float(v->type.dtype) ||
+        if (!onnx_result_is_used(n, i) || v->kind == IR_VALUE_STORAGE || !ir_dtype_is_float(v->type.dtype) ||
             !is_operand(n, v))
             continue;
         ir_node *view = ir_new(n->b, IR_OP_reshape, 1, v);
@@ -79,7 +79,7 @@ static void bind_results(onnx_node *n, onnx_scope *scope, uint32_t first_id)
 {
     for (int i = n->n_out; i-- > 0;) { /* of several names of a value, the first one remains */
         ir_value *v = n->failed ? NULL : n->out[i];
-        if (!onnx_wants(n, i)) continue;
+        if (!onnx_result_is_used(n, i)) continue;
         if (v && v->kind == IR_VALUE_RESULT && v->def->id >= first_id) ir_value_rename(v, n->proto->output[i]);
         onnx_bind(n->importer, scope, n->proto->output[i], v);
     }
@@ -91,7 +91,7 @@ static void run_handler(onnx_node *n)
     n->row->lower(n);
     if (n->row != n->importer->foreign) onnx_check_attributes(n);
     for (int i = 0; i < n->n_out && !n->failed; i++) {
-        bool missing = onnx_wants(n, i) && !n->out[i];
+        bool missing = onnx_result_is_used(n, i) && !n->out[i];
         if (missing && diag_count(n->importer->diag, DIAG_ERROR) == errors)
             onnx_refuse(n, "output %d", i);
         n->failed |= missing;
@@ -102,8 +102,8 @@ static void undo(onnx_node *n, const ir_node *before)
 {
     ir_graph *g = n->importer->graph;
     while (g->last != before) {
-        for (int i = 0; i < ir_body_count(g->last); i++)
-            ir_graph_remove(n->importer->module, ir_body_get(g->last, i).graph);
+        for (int i = 0; i < ir_subgraph_count(g->last); i++)
+            ir_graph_remove(n->importer->module, ir_subgraph_get(g->last, i).graph);
         ir_node_remove(g->last);
     }
     memset(n->out, 0, (size_t)n->n_out * sizeof *n->out);

@@ -40,12 +40,12 @@ typedef struct onnx_capture { /* a captured value: the subgraph's input for it, 
     ir_value *outside, *input, *inside;
 } onnx_capture;
 
-typedef struct onnx_body { /* a graph of the module under construction */
-    struct onnx_body *outer; /* NULL: this is the main graph */
+typedef struct onnx_subgraph { /* a graph of the module under construction */
+    struct onnx_subgraph *outer; /* NULL: this is the main graph */
     ir_graph *graph;
-    ir_knowledge *knowledge;
+    ir_const_map *knowledge;
     VEC(onnx_capture) captures;
-} onnx_body;
+} onnx_subgraph;
 
 typedef struct onnx_store { /* a state and its value at the end of the run */
     ir_storage *state;
@@ -61,11 +61,11 @@ typedef struct onnx_importer {
     arena *scratch; /* freed at the end of the import */
     ir_graph *graph;
     ir_builder builder;
-    ir_knowledge *knowledge;
+    ir_const_map *knowledge;
     diag *diag;
     diag *trial; /* for trial lowering before a node becomes opaque; NULL: no opaque nodes */
     diag *inner; /* for trial lowering of the subgraphs of an opaque node */
-    onnx_body *body; /* the graph being lowered; owns `graph` and `knowledge` */
+    onnx_subgraph *subgraph; /* the graph being lowered; owns `graph` and `knowledge` */
     int opset;
     int64_t max_bytes;
     strmap *rows;    /* operator -> its first onnx_row */
@@ -102,7 +102,7 @@ struct onnx_node {
 
 static inline ir_value *onnx_in(const onnx_node *n, int i) { return i < n->n_in ? n->in[i] : NULL; }
 /* Whether output i exists and has a name. */
-static inline bool onnx_wants(const onnx_node *n, int i)
+static inline bool onnx_result_is_used(const onnx_node *n, int i)
 {
     return i < n->n_out && *n->proto->output[i];
 }
@@ -146,17 +146,17 @@ void onnx_check_attribute_names(onnx_node *n);
 
 /* The value of operand i, which must be known at compile time; NULL after reporting that it is not. Float
  * initializers do not count as known because they may be trained. */
-const ir_known *onnx_known(onnx_node *n, int i);
-/* Like onnx_known, for numbers that control the operator (a ratio, scales): a float initializer becomes a constant
+const ir_const_value *onnx_const(onnx_node *n, int i);
+/* Like onnx_const, for numbers that control the operator (a ratio, scales): a float initializer becomes a constant
  * that training leaves alone (IR_HELD_READ). Not for data that a derivative passes through. */
-const ir_known *onnx_known_amounts(onnx_node *n, int i);
+const ir_const_value *onnx_const_numbers(onnx_node *n, int i);
 /* A list of integers from an operand of rank 0 or 1. `present` is false if the operand is absent. */
-onnx_list onnx_known_list(onnx_node *n, int i);
-/* Like onnx_known_list, for a shape: at most ONNX_MAX_RANK dimensions, none of them negative. */
-onnx_list onnx_known_shape(onnx_node *n, int i);
+onnx_list onnx_const_list(onnx_node *n, int i);
+/* Like onnx_const_list, for a shape: at most ONNX_MAX_RANK dimensions, none of them negative. */
+onnx_list onnx_const_shape(onnx_node *n, int i);
 /* The only element of an operand, float or integer, not symbolic; `otherwise` if the operand is absent. */
-double onnx_known_float(onnx_node *n, int i, double otherwise);
-int64_t onnx_known_int(onnx_node *n, int i, int64_t otherwise);
+double onnx_const_float(onnx_node *n, int i, double otherwise);
+int64_t onnx_const_int(onnx_node *n, int i, int64_t otherwise);
 /* A list that is an attribute before opset `since` and operand i from then on. */
 onnx_list onnx_list_since(onnx_node *n, const char *attribute, int i, int since);
 /* Whether no element is symbolic; reports the first that is. */
@@ -290,17 +290,17 @@ bool onnx_is_default_domain(const char *domain);
 
 /* ---- body.c: subgraphs ------------------------------------------------------------------------ */
 
-typedef struct onnx_bodies {
+typedef struct onnx_subgraphs {
     VEC(ir_graph *) graphs;      /* one for each graph attribute, in order */
     VEC(const char *) attributes;
     VEC(const char *) captures;  /* the subgraphs' names for captured values */
     VEC(ir_value *) values;      /* the captured values, parallel to `captures` */
     ir_type *types;              /* [n->n_out], set for named results */
-} onnx_bodies;
+} onnx_subgraphs;
 
 /* Lowers the subgraphs of an If, Loop or Scan. False: they stay stored as bytes; a remark states the reason if there
  * are any. */
-bool onnx_lower_bodies(onnx_node *n, onnx_bodies *out);
+bool onnx_lower_subgraphs(onnx_node *n, onnx_subgraphs *out);
 
 /* Declares all handlers in the table. */
 #define ROW(op, since, min_in, max_in, max_out, handler, arg)                                      \

@@ -65,7 +65,7 @@ static ir_value *fill_value(onnx_node *n)
 
 void onnx_lower_constant_of_shape(onnx_node *n)
 {
-    onnx_list shape = onnx_known_shape(n, 0);
+    onnx_list shape = onnx_const_shape(n, 0);
     if (!n->failed) n->out[0] = ir_expand(n->b, fill_value(n), shape.items, shape.count);
 }
 
@@ -91,8 +91,8 @@ static ir_value *ramp(onnx_node *n, ir_dtype dtype, ir_dim size, double start, d
 
 static void range_float(onnx_node *n, ir_dtype dtype)
 {
-    double start = onnx_known_float(n, 0, 0), limit = onnx_known_float(n, 1, 0),
-           delta = onnx_known_float(n, 2, 1);
+    double start = onnx_const_float(n, 0, 0), limit = onnx_const_float(n, 1, 0),
+           delta = onnx_const_float(n, 2, 1);
     double count = ceil((limit - start) / delta);
     if (!(delta != 0) || !(fabs(count) < 0x1p40))
         onnx_reject(n, "from %g to %g by %g", start, limit, delta);
@@ -109,8 +109,8 @@ static ir_dim range_count(ir_dim_table *t, ir_dim start, ir_dim limit, int64_t d
 
 static void range_int(onnx_node *n, ir_dtype dtype)
 {
-    const ir_known *start = onnx_known(n, 0), *limit = onnx_known(n, 1);
-    int64_t delta = onnx_known_int(n, 2, 1);
+    const ir_const_value *start = onnx_const(n, 0), *limit = onnx_const(n, 1);
+    int64_t delta = onnx_const_int(n, 2, 1);
     if (n->failed) return;
     if (start->count != 1 || limit->count != 1 || delta == 0 || delta == INT64_MIN) {
         onnx_reject(n, "start and limit must be scalars and delta not 0");

@@ -21,7 +21,7 @@ void onnx_lower_if(onnx_node *n)
     const Onnx__GraphProto *then_branch = onnx_graph_attr(n, "then_branch");
     const Onnx__GraphProto *else_branch = onnx_graph_attr(n, "else_branch");
     if (!then_branch || !else_branch) onnx_reject(n, "a branch is missing");
-    bool condition = onnx_known_int(n, 0, 0) != 0;
+    bool condition = onnx_const_int(n, 0, 0) != 0;
     if (n->failed) return;
     onnx_importer *im = n->importer;
     onnx_scope scope = {.graph = condition ? then_branch : else_branch,

@@ -20,7 +20,7 @@ void onnx_lower_gather(onnx_node *n)
  * and both are differentiable. */
 
 /* The data row that index row `row` addresses. A data row is what remains after indexing the first `depth` axes. */
-static int64_t row_number(onnx_node *n, const ir_known *indices, int64_t row, int depth)
+static int64_t row_number(onnx_node *n, const ir_const_value *indices, int64_t row, int depth)
 {
     int64_t number = 0;
     for (int k = 0; k < depth && !n->failed; k++) {
@@ -34,7 +34,7 @@ static int64_t row_number(onnx_node *n, const ir_known *indices, int64_t row, in
 }
 
 /* Checks the shapes of indices [..., depth] and updates [..., remaining axes of data]. */
-static bool shapes_fit(const ir_type *data, const ir_known *indices, const ir_type *updates)
+static bool shapes_fit(const ir_type *data, const ir_const_value *indices, const ir_type *updates)
 {
     int q = indices->type.rank;
     if (q < 1 || !indices->ints) return false;
@@ -71,7 +71,7 @@ void onnx_lower_scatter_nd(onnx_node *n)
     const char *reduction = onnx_text(n, "reduction", "none");
     if (strcmp(reduction, "none") != 0) onnx_refuse(n, "reduction '%s'", reduction);
     ir_value *data = n->in[0], *updates = n->in[2];
-    const ir_known *indices = onnx_known(n, 1);
+    const ir_const_value *indices = onnx_const(n, 1);
     if (n->failed) return;
     if (!shapes_fit(&data->type, indices, &updates->type)) {
         onnx_reject(n, "the shapes of data, indices and updates do not fit");

@@ -29,7 +29,7 @@ static void solve_unknown(onnx_node *n, ir_dim *dims, int rank, int unknown)
 void onnx_lower_reshape(onnx_node *n)
 {
     const ir_type *x = &n->in[0]->type;
-    onnx_list shape = onnx_known_list(n, 1);
+    onnx_list shape = onnx_const_list(n, 1);
     bool allow_zero = onnx_bool(n, "allowzero", false);
     if (shape.count > ONNX_MAX_RANK) onnx_refuse(n, "rank %d", shape.count);
     ir_dim dims[ONNX_MAX_RANK];
@@ -209,7 +209,7 @@ void onnx_lower_pad_attribute(onnx_node *n)
 void onnx_lower_pad(onnx_node *n)
 {
     ir_value *value = onnx_scalar_of(n, onnx_in(n, 2));
-    onnx_list pads = onnx_known_list(n, 1), axes = onnx_known_list(n, 3);
+    onnx_list pads = onnx_const_list(n, 1), axes = onnx_const_list(n, 3);
     if (!n->failed) pad(n, pads, axes, value);
 }
 
@@ -217,7 +217,7 @@ void onnx_lower_pad(onnx_node *n)
 
 void onnx_lower_expand(onnx_node *n)
 {
-    onnx_list shape = onnx_known_shape(n, 1);
+    onnx_list shape = onnx_const_shape(n, 1);
     if (n->failed) return;
     ir_type wanted = ir_type_make(n->in[0]->type.dtype, shape.count, shape.items), both;
     if (!ir_broadcast(n->dims, &n->in[0]->type, &wanted, &both))
@@ -242,7 +242,7 @@ static ir_value *tile_axis(onnx_node *n, ir_value *x, int axis, ir_dim times)
 void onnx_lower_tile(onnx_node *n)
 {
     ir_value *x = n->in[0];
-    onnx_list repeats = onnx_known_list(n, 1);
+    onnx_list repeats = onnx_const_list(n, 1);
     if (!n->failed && repeats.count != x->type.rank)
         onnx_reject(n, "%d repeats for rank %d", repeats.count, x->type.rank);
     for (int i = 0; i < repeats.count && x && !n->failed; i++) {
@@ -256,7 +256,7 @@ void onnx_lower_tile(onnx_node *n)
 
 void onnx_lower_trilu(onnx_node *n)
 {
-    int64_t k = onnx_known_int(n, 1, 0);
+    int64_t k = onnx_const_int(n, 1, 0);
     bool upper = onnx_bool(n, "upper", true);
     if (n->failed) return;
     ir_node *node = ir_new(n->b, IR_OP_trilu, 1, n->in[0]);

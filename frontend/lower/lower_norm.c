@@ -57,7 +57,7 @@ void onnx_lower_batch_norm(onnx_node *n)
     static const int slots[] = {IR_OUT(batch_norm, mean_out), IR_OUT(batch_norm, var_out),
                                 IR_OUT(batch_norm, saved_mean)};
     for (int i = 1; i < n->n_out && i <= 3; i++) n->out[i] = node->out[slots[i - 1]];
-    if (onnx_wants(n, 4))
+    if (onnx_result_is_used(n, 4))
         n->out[4] = saved_variance(n, node->out[IR_OUT(batch_norm, saved_rstd)], eps);
     store_statistic(n, running[0], node->out[IR_OUT(batch_norm, mean_out)]);
     store_statistic(n, running[1], node->out[IR_OUT(batch_norm, var_out)]);
@@ -86,9 +86,9 @@ void onnx_lower_layer_norm(onnx_node *n)
     ir_set_int(node, IR_ATTR(layer_norm, axis), axis);
     ir_set_float(node, IR_ATTR(layer_norm, eps), eps);
     n->out[0] = ir_done(n->b, node);
-    if (n->out[0] && onnx_wants(n, 1))
+    if (n->out[0] && onnx_result_is_used(n, 1))
         n->out[1] = ir_cast(n->b, node->out[IR_OUT(layer_norm, mean)], statistics);
-    if (n->out[0] && onnx_wants(n, 2))
+    if (n->out[0] && onnx_result_is_used(n, 2))
         n->out[2] = ir_cast(n->b, node->out[IR_OUT(layer_norm, rstd)], statistics);
 }
 
@@ -137,7 +137,7 @@ static void keep_all(onnx_node *n)
 {
     const ir_type *x = &n->in[0]->type;
     n->out[0] = n->in[0];
-    if (onnx_wants(n, 1))
+    if (onnx_result_is_used(n, 1))
         n->out[1] = ir_expand(n->b, ir_scalar(n->b, IR_bool, 1), x->dims, x->rank);
 }
 
@@ -147,7 +147,7 @@ static void drop(onnx_node *n, double ratio)
     ir_set_float(node, IR_ATTR(dropout, ratio), ratio);
     ir_set_int(node, IR_ATTR(dropout, stream), n->importer->streams++);
     n->out[0] = ir_done(n->b, node);
-    if (n->out[0] && onnx_wants(n, 1)) n->out[1] = node->out[IR_OUT(dropout, mask)];
+    if (n->out[0] && onnx_result_is_used(n, 1)) n->out[1] = node->out[IR_OUT(dropout, mask)];
 }
 
 static void dropout(onnx_node *n, double ratio, bool training)
@@ -165,12 +165,12 @@ static void dropout(onnx_node *n, double ratio, bool training)
 void onnx_lower_dropout_attribute(onnx_node *n)
 {
     dropout(n, onnx_float(n, "ratio", 0.5), true);
-    if (n->opset < 10 && onnx_wants(n, 1))
+    if (n->opset < 10 && onnx_result_is_used(n, 1))
         n->out[1] = ir_cast(n->b, n->out[1], n->in[0]->type.dtype);
 }
 
 void onnx_lower_dropout(onnx_node *n)
 {
-    bool training = onnx_known_int(n, 2, 0) != 0;
-    dropout(n, training ? onnx_known_float(n, 1, 0.5) : 0, training);
+    bool training = onnx_const_int(n, 2, 0) != 0;
+    dropout(n, training ? onnx_const_float(n, 1, 0.5) : 0, training);
 }

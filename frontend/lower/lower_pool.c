@@ -13,7 +13,7 @@ void onnx_lower_max_pool(onnx_node *n)
     ir_set_bool(node, IR_ATTR(max_pool, ceil), ceil_mode);
     ir_set_bool(node, IR_ATTR(max_pool, column_major), column_major);
     n->out[0] = ir_done(n->b, node);
-    if (n->out[0] && onnx_wants(n, 1))
+    if (n->out[0] && onnx_result_is_used(n, 1))
         n->out[1] = ir_cast(n->b, node->out[IR_OUT(max_pool, indices)], IR_i64);
 }
 

@@ -20,7 +20,7 @@ static ir_dim counted(ir_dim_table *t, ir_dim bound, ir_dim dim)
     if (bound >= FAR) return dim;
     if (!ir_dim_is_symbolic(bound) && bound <= -FAR) return -1;
     if (!ir_dim_is_symbolic(bound)) return bound < 0 ? ir_dim_add(t, bound, dim) : bound;
-    if (ir_dim_least(t, ir_dim_add(t, bound, ir_dim_max(t, 0, ir_dim_sub(t, 1, dim)))) >= 0) return bound;
+    if (ir_dim_lower_bound(t, ir_dim_add(t, bound, ir_dim_max(t, 0, ir_dim_sub(t, 1, dim)))) >= 0) return bound;
     const ir_dim below = ir_dim_sub(t, 0, bound), further = ir_dim_sub(t, below, 1);
     const ir_dim negative = ir_dim_sub(t, ir_dim_max(t, below, 0), ir_dim_max(t, further, 0));
     return ir_dim_add(t, bound, ir_dim_mul(t, negative, dim));
@@ -86,7 +86,7 @@ void onnx_lower_slice_attribute(onnx_node *n)
 
 void onnx_lower_slice(onnx_node *n)
 {
-    onnx_list starts = onnx_known_list(n, 1), ends = onnx_known_list(n, 2);
-    onnx_list axes = onnx_known_list(n, 3), steps = onnx_known_list(n, 4);
+    onnx_list starts = onnx_const_list(n, 1), ends = onnx_const_list(n, 2);
+    onnx_list axes = onnx_const_list(n, 3), steps = onnx_const_list(n, 4);
     if (!n->failed) slice(n, starts, ends, axes, steps);
 }

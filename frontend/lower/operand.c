@@ -7,13 +7,13 @@ static const char *operand_name(const onnx_node *n, int i) { return n->proto->in
 
 /* A float initializer may be trained, so it only counts as known where the operator cannot be compiled otherwise, for
  * example the ratio of a Dropout. Reading it makes it a constant. */
-static const ir_known *known_initializer(onnx_node *n, const ir_value *v)
+static const ir_const_value *known_initializer(onnx_node *n, const ir_value *v)
 {
     if (v->kind != IR_VALUE_STORAGE || v->storage->data.kind != IR_DATA_INLINE) return NULL;
     ir_storage *s = v->storage;
     if (!ir_dtype_is_float(s->type.dtype)) return NULL;
     s->held = IR_HELD_READ;
-    ir_known *known = arena_alloc(n->importer->scratch, sizeof *known);
+    ir_const_value *known = arena_alloc(n->importer->scratch, sizeof *known);
     known->type = s->type;
     known->count = ir_storage_bytes(s) / (int64_t)ir_dtype_size(s->type.dtype);
     double *floats = arena_array(n->importer->scratch, (size_t)known->count + 1, sizeof *floats);
@@ -24,7 +24,7 @@ static const ir_known *known_initializer(onnx_node *n, const ir_value *v)
     return known;
 }
 
-static const ir_known *known_or_refuse(onnx_node *n, int i, const ir_known *known)
+static const ir_const_value *known_or_refuse(onnx_node *n, int i, const ir_const_value *known)
 {
     if (!known)
         onnx_refuse(
@@ -34,24 +34,24 @@ static const ir_known *known_or_refuse(onnx_node *n, int i, const ir_known *know
     return known;
 }
 
-const ir_known *onnx_known(onnx_node *n, int i)
+const ir_const_value *onnx_const(onnx_node *n, int i)
 {
     const ir_value *v = onnx_in(n, i);
-    return v ? known_or_refuse(n, i, ir_known_get(n->importer->knowledge, v)) : NULL;
+    return v ? known_or_refuse(n, i, ir_const_get(n->importer->knowledge, v)) : NULL;
 }
 
-const ir_known *onnx_known_amounts(onnx_node *n, int i)
+const ir_const_value *onnx_const_numbers(onnx_node *n, int i)
 {
     const ir_value *v = onnx_in(n, i);
     if (!v) return NULL;
-    const ir_known *known = ir_known_get(n->importer->knowledge, v);
+    const ir_const_value *known = ir_const_get(n->importer->knowledge, v);
     return known_or_refuse(n, i, known ? known : known_initializer(n, v));
 }
 
-onnx_list onnx_known_list(onnx_node *n, int i)
+onnx_list onnx_const_list(onnx_node *n, int i)
 {
     if (!onnx_in(n, i)) return (onnx_list){0};
-    const ir_known *known = onnx_known(n, i);
+    const ir_const_value *known = onnx_const(n, i);
     if (known && (!known->ints || known->type.rank > 1 || known->count > (1 << 20))) {
         onnx_reject(n, "input %d ('%s') must be a list of integers", i, operand_name(n, i));
         known = NULL;
@@ -60,9 +60,9 @@ onnx_list onnx_known_list(onnx_node *n, int i)
     return (onnx_list){known->ints, (int)known->count, true};
 }
 
-onnx_list onnx_known_shape(onnx_node *n, int i)
+onnx_list onnx_const_shape(onnx_node *n, int i)
 {
-    onnx_list shape = onnx_known_list(n, i);
+    onnx_list shape = onnx_const_list(n, i);
     if (shape.count > ONNX_MAX_RANK) onnx_refuse(n, "rank %d", shape.count);
     for (int k = 0; k < shape.count; k++)
         if (shape.items[k] < 0 && !ir_dim_is_symbolic(shape.items[k]))
@@ -70,26 +70,26 @@ onnx_list onnx_known_shape(onnx_node *n, int i)
     return shape;
 }
 
-static const ir_known *known_single(onnx_node *n, int i)
+static const ir_const_value *known_single(onnx_node *n, int i)
 {
-    const ir_known *known = onnx_known_amounts(n, i);
+    const ir_const_value *known = onnx_const_numbers(n, i);
     if (!known || known->count == 1) return known;
     onnx_reject(n, "input %d ('%s') must have one element, not %lld", i, operand_name(n, i),
                 (long long)known->count);
     return NULL;
 }
 
-double onnx_known_float(onnx_node *n, int i, double otherwise)
+double onnx_const_float(onnx_node *n, int i, double otherwise)
 {
-    const ir_known *known = onnx_in(n, i) ? known_single(n, i) : NULL;
+    const ir_const_value *known = onnx_in(n, i) ? known_single(n, i) : NULL;
     if (!known) return otherwise;
     if (known->floats) return known->floats[0];
     return (double)onnx_size(n, known->ints[0], operand_name(n, i));
 }
 
-int64_t onnx_known_int(onnx_node *n, int i, int64_t otherwise)
+int64_t onnx_const_int(onnx_node *n, int i, int64_t otherwise)
 {
-    const ir_known *known = onnx_in(n, i) ? known_single(n, i) : NULL;
+    const ir_const_value *known = onnx_in(n, i) ? known_single(n, i) : NULL;
     if (!known) return otherwise;
     if (known->ints) return onnx_size(n, known->ints[0], operand_name(n, i));
     onnx_reject(n, "input %d ('%s') must be an integer", i, operand_name(n, i));
@@ -99,7 +99,7 @@ int64_t onnx_known_int(onnx_node *n, int i, int64_t otherwise)
 onnx_list onnx_list_since(onnx_node *n, const char *attribute, int i, int since)
 {
     if (n->opset < since) return onnx_ints(n, attribute);
-    return onnx_known_list(n, i);
+    return onnx_const_list(n, i);
 }
 
 int64_t onnx_size(onnx_node *n, ir_dim d, const char *what)

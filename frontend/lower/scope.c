@@ -6,7 +6,7 @@
 
 /* ---- captured values --------------------------------------------------------------------------- */
 
-static ir_value *find_capture(const onnx_body *b, const ir_value *outside)
+static ir_value *find_capture(const onnx_subgraph *b, const ir_value *outside)
 {
     for (size_t i = 0; i < b->captures.count; i++)
         if (b->captures.items[i].outside == outside) return b->captures.items[i].inside;
@@ -14,7 +14,7 @@ static ir_value *find_capture(const onnx_body *b, const ir_value *outside)
 }
 
 /* A view of the input, which folding replaces by the known value. */
-static ir_value *make_known(onnx_importer *im, const onnx_body *b, ir_value *input, const ir_known *known)
+static ir_value *make_known(onnx_importer *im, const onnx_subgraph *b, ir_value *input, const ir_const_value *known)
 {
     ir_builder at = ir_builder_at_end(b->graph, im->diag);
     at.before = b->graph->first;
@@ -24,16 +24,16 @@ static ir_value *make_known(onnx_importer *im, const onnx_body *b, ir_value *inp
     ir_value *v = ir_done(&at, view);
     if (!v) return NULL;
     ir_value_rename(v, input->name);
-    ir_known_set(b->knowledge, v, known);
+    ir_const_set(b->knowledge, v, known);
     return v;
 }
 
-static ir_value *capture(onnx_importer *im, onnx_body *b, ir_value *v)
+static ir_value *capture(onnx_importer *im, onnx_subgraph *b, ir_value *v)
 {
     if (v->graph == b->graph) return v;
     ir_value *outside = capture(im, b->outer, v), *inside = outside ? find_capture(b, outside) : NULL;
     if (inside || !outside) return inside;
-    const ir_known *known = ir_known_get(b->outer->knowledge, outside);
+    const ir_const_value *known = ir_const_get(b->outer->knowledge, outside);
     ir_value *input = ir_graph_input(b->graph, outside->name, &outside->type);
     inside = known ? make_known(im, b, input, known) : input;
     vec_push(im->scratch, &b->captures, ((onnx_capture){outside, input, inside}));
@@ -44,7 +44,7 @@ static ir_value *capture(onnx_importer *im, onnx_body *b, ir_value *v)
 static ir_value *inside(onnx_importer *im, ir_value *v)
 {
     if (v->graph == im->graph) return v;
-    return v->kind == IR_VALUE_STORAGE ? ir_graph_storage(im->graph, v->storage) : capture(im, im->body, v);
+    return v->kind == IR_VALUE_STORAGE ? ir_graph_storage(im->graph, v->storage) : capture(im, im->subgraph, v);
 }
 
 /* ---- names ----------------------------------------------------------------------------------- */

@@ -40,7 +40,7 @@ static ampc_status prescan_and_parse(arena *scratch, arena *a,
                                      const ProtobufCMessageDescriptor *root, onnx_bytes in,
                                      const char *what, diag *d, ProtobufCMessage **out)
 {
-    onnx_skinny skinny;
+    onnx_stripped skinny;
     TRY(check_size(in.size, what, d));
     TRY(onnx_prescan(scratch, root, in, what, d, &skinny));
     ProtobufCAllocator allocator = {parser_alloc, parser_free, a};

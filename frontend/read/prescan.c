@@ -360,9 +360,9 @@ static ampc_status check_limits(const scan *s)
 {
     if (s->repeated > ONNX_MAX_REPEATED)
         return refuse(s, "the model has more than %d list elements", ONNX_MAX_REPEATED);
-    if (s->out_size > ONNX_MAX_SKINNY)
+    if (s->out_size > ONNX_MAX_STRIPPED)
         return refuse(s, "the model has more than %d MiB besides tensor values",
-                      ONNX_MAX_SKINNY >> 20);
+                      ONNX_MAX_STRIPPED >> 20);
     return AMPC_OK;
 }
 
@@ -393,7 +393,7 @@ static ampc_status scan_field(scan *s, frame *f)
 }
 
 ampc_status onnx_prescan(arena *a, const ProtobufCMessageDescriptor *root, onnx_bytes in,
-                         const char *what, diag *d, onnx_skinny *out)
+                         const char *what, diag *d, onnx_stripped *out)
 {
     scan *s = arena_alloc(a, sizeof *s);
     s->in = in;
@@ -416,6 +416,6 @@ ampc_status onnx_prescan(arena *a, const ProtobufCMessageDescriptor *root, onnx_
                       "structure may take",
                       (unsigned long long)(s->cost >> 20), (unsigned long long)(budget >> 20),
                       (size_t)(in.size - s->left_out));
-    *out = (onnx_skinny){.bytes = s->out, .size = s->out_size};
+    *out = (onnx_stripped){.bytes = s->out, .size = s->out_size};
     return AMPC_OK;
 }

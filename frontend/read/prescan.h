@@ -20,17 +20,17 @@ enum {
     ONNX_MAX_NODES = 1000000,     /* in the whole model, including functions and subgraphs */
     ONNX_MAX_REPEATED = 16 << 20, /* occurrences of repeated fields in the whole model */
     ONNX_INLINE_MAX = 256,        /* bytes of a tensor payload that stays in the message */
-    ONNX_MAX_SKINNY = 256 << 20,  /* bytes of the message without the lifted payloads */
+    ONNX_MAX_STRIPPED = 256 << 20,  /* bytes of the message without the lifted payloads */
     ONNX_FREE_BUDGET = 64 << 20,  /* decoded bytes that any file may need, ... */
     ONNX_BUDGET_FACTOR = 16       /* ... plus this many for each byte of the stripped message */
 };
 
 /* The safe copy: the same fields in the same order, without unknown fields. Large tensor payloads are replaced by the
  * `lifted_*` fields of the schema, whose offsets are relative to the start of the input. */
-typedef struct onnx_skinny {
+typedef struct onnx_stripped {
     uint8_t *bytes;
     size_t size;
-} onnx_skinny;
+} onnx_stripped;
 
 /* Checks one message of type `root` (at most 2^31 - 1 bytes) and writes the copy into `a`. Rejects (AMPC_REJECTED,
  * with the place as a path such as graph.node[12].attribute[3]) varints and lengths that do not fit, groups, wire
@@ -38,6 +38,6 @@ typedef struct onnx_skinny {
  * that the schema forbids, and anything over a limit. `what` names the data in messages. AMPC_IO if an image cannot
  * be read. Afterwards all of the image is in memory except the lifted payloads. */
 ampc_status onnx_prescan(arena *a, const ProtobufCMessageDescriptor *root, onnx_bytes in,
-                         const char *what, diag *d, onnx_skinny *out);
+                         const char *what, diag *d, onnx_stripped *out);
 
 #endif

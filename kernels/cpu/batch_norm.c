@@ -70,7 +70,7 @@ static double number(const k_view *v, int64_t i) { return ir_load_f64(v->dtype, 
 
 static void store_number(const k_view *v, int64_t i, double value)
 {
-    if (cpu_wanted(v)) cpu_tile_store(v, i, 1, IR_f64, &value);
+    if (cpu_is_used(v)) cpu_tile_store(v, i, 1, IR_f64, &value);
 }
 
 /* ---- NHWC ---- */
@@ -205,7 +205,7 @@ static ampc_status batch_norm_run(const k_args *args)
         const columns l = columns_of(&args->in[0], args->workspace);
         if (args->attr[IR_ATTR(batch_norm, training)].i) run_bands(args, &l, f64 ? measure_double : measure_float);
         run_tiles(args, &l, f64 ? settle_tile_double : settle_tile_float);
-        if (cpu_wanted(&args->out[0])) run_bands(args, &l, f64 ? normalise_rows_double : normalise_rows_float);
+        if (cpu_is_used(&args->out[0])) run_bands(args, &l, f64 ? normalise_rows_double : normalise_rows_float);
         return AMPC_OK;
     }
     return run_groups(args, normalise_float, normalise_double);
@@ -219,7 +219,7 @@ static ampc_status batch_norm_grad_run(const k_args *args)
         (f64 ? read_mean_double : read_mean_float)(args, &l);
         run_bands(args, &l, f64 ? measure_slopes_double : measure_slopes_float);
         run_tiles(args, &l, f64 ? settle_slopes_tile_double : settle_slopes_tile_float);
-        if (cpu_wanted(&args->out[0])) run_bands(args, &l, f64 ? slope_rows_double : slope_rows_float);
+        if (cpu_is_used(&args->out[0])) run_bands(args, &l, f64 ? slope_rows_double : slope_rows_float);
         return AMPC_OK;
     }
     return run_groups(args, slope_float, slope_double);

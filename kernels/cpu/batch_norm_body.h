@@ -109,7 +109,7 @@ static void R(normalise)(const k_args *args, const layout *l, int64_t group)
     if (args->attr[IR_ATTR(batch_norm, training)].i)
         R(statistics)(&args->in[0], l, first, channels, mean, variance);
     R(settle)(args, first, channels, mean, variance, factor, bias);
-    for (int64_t i = 0; i < l->pieces && cpu_wanted(&args->out[0]); i++) {
+    for (int64_t i = 0; i < l->pieces && cpu_is_used(&args->out[0]); i++) {
         R(panel) from, to;
         const piece p = piece_of(l, i);
         const REAL *x = R(load)(&args->in[0], l, &p, first, channels, from);
@@ -166,7 +166,7 @@ static void R(slope)(const k_args *args, const layout *l, int64_t group)
         }
     }
     R(settle_slopes)(args, first, channels, l->count, rstd, dscale, dbias, a, b, d);
-    for (int64_t i = 0; i < l->pieces && cpu_wanted(&args->out[0]); i++) {
+    for (int64_t i = 0; i < l->pieces && cpu_is_used(&args->out[0]); i++) {
         const piece p = piece_of(l, i);
         const REAL *g = R(load)(dy, l, &p, first, channels, one),
                    *v = R(load)(x, l, &p, first, channels, two);

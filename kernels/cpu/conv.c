@@ -382,7 +382,7 @@ static dnnl_status_t describe_conv(const conv *c, bool low, const k_context *ctx
 /* The size of the weight gradient at the start of the workspace, if only the bias gradient is wanted; else 0. */
 static size_t spare_bytes(const conv *c)
 {
-    if (c->kind != CONV_GRAD_WEIGHT || cpu_wanted(c->w)) return 0;
+    if (c->kind != CONV_GRAD_WEIGHT || cpu_is_used(c->w)) return 0;
     return (size_t)cpu_ceil_div((int64_t)k_bytes(c->w), 64) * 64;
 }
 

@@ -35,7 +35,7 @@ typedef union cpu_tile {
 /* The number of threads for a loop over `elements` elements whose result does not depend on it. */
 static inline int cpu_threads(const k_context *ctx, int64_t elements)
 {
-    return elements < CPU_SERIAL || ctx->crowded ? 1 : ctx->threads;
+    return elements < CPU_SERIAL || ctx->oversubscribed ? 1 : ctx->threads;
 }
 
 static inline int64_t k_min(int64_t a, int64_t b) { return a < b ? a : b; }
@@ -46,7 +46,7 @@ static inline int64_t cpu_ceil_div(int64_t a, int64_t b) { return (a + b - 1) / 
 ampc_status cpu_fail(const k_context *ctx, ampc_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-static inline bool cpu_wanted(const k_view *v) { return k_present(v) && v->data; }
+static inline bool cpu_is_used(const k_view *v) { return k_present(v) && v->data; }
 
 /* The carrier of dtype t: f32, f64 or i64. */
 static inline ir_dtype cpu_carrier(ir_dtype t)

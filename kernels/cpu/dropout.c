@@ -72,7 +72,7 @@ static void apply(const k_view *x, const uint8_t *keep, double ratio, const k_vi
 static ampc_status dropout_run(const k_args *args)
 {
     const k_view *x = &args->in[0], *y = &args->out[0];
-    uint8_t *mask = args->n_out > 1 && cpu_wanted(&args->out[1]) ? args->out[1].data : NULL;
+    uint8_t *mask = args->n_out > 1 && cpu_is_used(&args->out[1]) ? args->out[1].data : NULL;
     const double ratio = args->attr[IR_ATTR(dropout, ratio)].f;
     const cpu_draw d = cpu_draw_of(&args->in[1], ratio, args->attr[IR_ATTR(dropout, stream)].i);
     int64_t n = k_count(x), tiles = cpu_ceil_div(n, CPU_TILE);

@@ -35,7 +35,7 @@ static const void *vector(const k_view *v, const shape *s, void *buffer)
 
 static void store_number(const k_view *v, int64_t i, double value)
 {
-    if (cpu_wanted(v)) cpu_tile_store(v, i, 1, IR_f64, &value);
+    if (cpu_is_used(v)) cpu_tile_store(v, i, 1, IR_f64, &value);
 }
 
 #define REAL float
@@ -96,7 +96,7 @@ static ampc_status layer_norm_grad_prepare(const k_args *args, void **state, siz
 /* Adds the vectors of all groups at `sums`, [groups, 2, length], and stores the result in v. */
 static void store_sums(const k_view *v, const shape *s, double *sums)
 {
-    if (!cpu_wanted(v)) return;
+    if (!cpu_is_used(v)) return;
     for (int64_t g = 1; g < s->groups; g++)
         for (int64_t j = 0; j < s->length; j++) sums[j] += sums[g * 2 * s->length + j];
     cpu_tile_store(v, 0, s->length, IR_f64, sums);
@@ -112,7 +112,7 @@ static void grad_rows(const k_args *args, const shape *s, int64_t low, int64_t h
         int64_t at = r * s->length;
         const void *g = cpu_tile_load(dy, at, s->length, s->carrier, buffer);
         const void *row = cpu_tile_load(x, at, s->length, s->carrier, buffer + s->buffer);
-        bool wanted = cpu_wanted(dx);
+        bool wanted = cpu_is_used(dx);
         void *spare = buffer + 2 * s->buffer,
              *to = wanted ? cpu_tile_target(dx, at, s->carrier, spare) : spare;
         double m = ir_load_f64(mean->dtype, cpu_at(mean, r)),

@@ -103,7 +103,7 @@ static double total_weight(const problem *p)
 /* Reduces the weighted item losses to the result. */
 static void reduce_items(const problem *p, const double *losses, const k_view *loss)
 {
-    if (!cpu_wanted(loss)) return;
+    if (!cpu_is_used(loss)) return;
     if (p->reduction == NONE) {
         cpu_tile_store(loss, 0, p->items, IR_f64, losses);
         return;
@@ -193,9 +193,9 @@ static ampc_status cross_entropy_run(const k_args *args)
                                        (float *)(spare + r * stride), p.rows.length, picked,
                                        &at_label);
             losses[item] = picked < 0 ? 0 : -at_label * w;
-            if (cpu_wanted(lse)) cpu_tile_store(lse, item, 1, IR_f64, &e);
+            if (cpu_is_used(lse)) cpu_tile_store(lse, item, 1, IR_f64, &e);
         }
-        if (cpu_wanted(log_prob)) cpu_rows_store(log_prob, &p.rows, first, n, p.carrier, spare);
+        if (cpu_is_used(log_prob)) cpu_rows_store(log_prob, &p.rows, first, n, p.carrier, spare);
     }
     reduce_items(&p, losses, &args->out[0]);
     return AMPC_OK;

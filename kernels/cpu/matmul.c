@@ -11,7 +11,7 @@
 #include "kernels/cpu/onednn.h"
 #include "kernels/cpu/panels.h"
 #include "kernels/epilogue.h"
-#include "kernels/product.h"
+#include "kernels/matmul.h"
 
 enum { IN_A = IR_IN(matmul, a), IN_B = IR_IN(matmul, b), IN_BIAS = IR_IN(matmul, bias) };
 
@@ -107,11 +107,11 @@ static cpu_operand operand_of(const k_view *v, int arg, dnnl_data_type_t type)
         .arg = arg, .result = arg == DNNL_ARG_DST, .dtype = v->dtype, .desc = {.data_type = type}};
 }
 
-static dnnl_alg_kind_t tail_of(const k_args *args)
+static dnnl_alg_kind_t activation_of(const k_args *args)
 {
-    switch (k_tail_of(args)) {
-    case K_TAIL_GELU: return dnnl_eltwise_gelu_erf;
-    case K_TAIL_GELU_TANH: return dnnl_eltwise_gelu_tanh;
+    switch (k_activation_of(args)) {
+    case K_ACTIVATION_GELU: return dnnl_eltwise_gelu_erf;
+    case K_ACTIVATION_GELU_TANH: return dnnl_eltwise_gelu_tanh;
     default: return dnnl_alg_kind_undef;
     }
 }
@@ -141,7 +141,7 @@ static dnnl_status_t describe_product(const k_args *args, const product *p, bool
         status = cpu_dnnl.matmul_desc_init(&desc, &o[0].desc, &o[1].desc,
                                            *n == 4 ? &o[3].desc : NULL, &o[2].desc);
     if (status != dnnl_success) return status;
-    return cpu_dnnl_describe_tail(&desc, tail_of(args), low, args->ctx, pd);
+    return cpu_dnnl_describe_activation(&desc, activation_of(args), low, args->ctx, pd);
 }
 
 /* Whether the epilogue, if any, is one that oneDNN supports. */
@@ -149,11 +149,11 @@ static bool is_known(const k_args *args, const product *p)
 {
     if (k_parts_of(args) & ~(unsigned)K_PART_BIAS) return false;
     if (!args->program) return true;
-    return tail_of(args) != dnnl_alg_kind_undef && args->in[IN_A].dtype != IR_f64 && p->k > 0 &&
+    return activation_of(args) != dnnl_alg_kind_undef && args->in[IN_A].dtype != IR_f64 && p->k > 0 &&
            k_count(&args->out[0]) > 0;
 }
 
-static bool is_foreign(const k_view *v)
+static bool is_opaque(const k_view *v)
 {
     return ir_dtype_is_low(k_read_type(v)) && !cpu_computes(k_read_type(v));
 }
@@ -161,7 +161,7 @@ static bool is_foreign(const k_view *v)
 static bool by_panels(const k_args *args, const product *p)
 {
     const k_view *a = &args->in[IN_A], *b = &args->in[IN_B];
-    return p->rank == 0 && p->k > 0 && a->dtype != IR_f64 && b->dtype != IR_f64 && (is_foreign(a) || is_foreign(b));
+    return p->rank == 0 && p->k > 0 && a->dtype != IR_f64 && b->dtype != IR_f64 && (is_opaque(a) || is_opaque(b));
 }
 
 bool cpu_rounds(const k_args *args, int operand)
@@ -174,9 +174,9 @@ bool cpu_rounds(const k_args *args, int operand)
 
 static ampc_status run_panels(const k_args *args, const product *p)
 {
-    const k_tail tail = k_tail_of(args);
-    const ir_formula formula = tail == K_TAIL_GELU ? IR_FORMULA_gelu : IR_FORMULA_gelu_tanh;
-    return cpu_panels_run(args, p, tail == K_TAIL_NONE ? NULL : cpu_formula_tile(formula, IR_f32));
+    const k_activation tail = k_activation_of(args);
+    const ir_formula formula = tail == K_ACTIVATION_GELU ? IR_FORMULA_gelu : IR_FORMULA_gelu_tanh;
+    return cpu_panels_run(args, p, tail == K_ACTIVATION_NONE ? NULL : cpu_formula_tile(formula, IR_f32));
 }
 
 static ampc_status prepare(const k_args *args, void **state, size_t *workspace)

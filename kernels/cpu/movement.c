@@ -68,7 +68,7 @@ static ampc_status split_run(const k_args *args)
     int axis = k_axis_number(args->attr[IR_ATTR(split, axis)].i, x->rank);
     int64_t first = 0;
     for (int i = 0; i < args->n_out; i++) {
-        if (cpu_wanted(&args->out[i])) copy_part(x, &args->out[i], axis, first, false, args->ctx);
+        if (cpu_is_used(&args->out[i])) copy_part(x, &args->out[i], axis, first, false, args->ctx);
         first += sizes->list.items[i];
     }
     return AMPC_OK;

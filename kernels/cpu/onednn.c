@@ -114,7 +114,7 @@ static dnnl_status_t first_sound(const_dnnl_op_desc_t desc, const_dnnl_primitive
     return status == dnnl_iterator_ends ? dnnl_unimplemented : status;
 }
 
-static dnnl_status_t append_tail(dnnl_primitive_attr_t attr, dnnl_alg_kind_t tail)
+static dnnl_status_t append_activation(dnnl_primitive_attr_t attr, dnnl_alg_kind_t tail)
 {
     dnnl_post_ops_t ops;
     if (tail == dnnl_alg_kind_undef) return dnnl_success;
@@ -136,7 +136,7 @@ static dnnl_status_t describe(const_dnnl_op_desc_t desc, const_dnnl_primitive_de
     if (status != dnnl_success) return status;
     int before = enter_threads(ctx);
     status = cpu_dnnl.primitive_attr_set_scratchpad_mode(attr, dnnl_scratchpad_mode_user);
-    if (status == dnnl_success) status = append_tail(attr, tail);
+    if (status == dnnl_success) status = append_activation(attr, tail);
     if (status == dnnl_success) status = first_sound(desc, attr, hint, faulty, what, out);
     leave_threads(before);
     cpu_dnnl.primitive_attr_destroy(attr);
@@ -154,8 +154,8 @@ dnnl_status_t cpu_dnnl_describe(const_dnnl_op_desc_t desc, const_dnnl_primitive_
     return describe(desc, hint, dnnl_alg_kind_undef, fast, faulty, what, ctx, out);
 }
 
-dnnl_status_t cpu_dnnl_describe_tail(const_dnnl_op_desc_t desc, dnnl_alg_kind_t tail, bool fast, const k_context *ctx,
-                                     dnnl_primitive_desc_t *out)
+dnnl_status_t cpu_dnnl_describe_activation(const_dnnl_op_desc_t desc, dnnl_alg_kind_t tail, bool fast,
+                                           const k_context *ctx, dnnl_primitive_desc_t *out)
 {
     return describe(desc, NULL, tail, fast, NULL, NULL, ctx, out);
 }

@@ -74,8 +74,8 @@ dnnl_status_t cpu_dnnl_describe(const_dnnl_op_desc_t desc, const_dnnl_primitive_
                                 dnnl_primitive_desc_t *out);
 /* Likewise, with the first implementation. The activation `tail` (dnnl_eltwise_...; dnnl_alg_kind_undef: none) is
  * applied to the result before it is rounded. */
-dnnl_status_t cpu_dnnl_describe_tail(const_dnnl_op_desc_t desc, dnnl_alg_kind_t tail, bool fast, const k_context *ctx,
-                                     dnnl_primitive_desc_t *out);
+dnnl_status_t cpu_dnnl_describe_activation(const_dnnl_op_desc_t desc, dnnl_alg_kind_t tail, bool fast,
+                                           const k_context *ctx, dnnl_primitive_desc_t *out);
 /* Turns a oneDNN error in `what` into a status and a message in ctx->error. */
 ampc_status cpu_dnnl_fail(const k_context *ctx, dnnl_status_t status, const char *what);
 

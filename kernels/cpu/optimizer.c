@@ -44,7 +44,7 @@ static bool in_place(const update *u, int i) { return u->made[i]->data == u->old
 static void keep_old(const update *u)
 {
     for (int i = 0; i < u->n; i++)
-        if (cpu_wanted(u->made[i]) && !in_place(u, i) && k_count(u->old[i]))
+        if (cpu_is_used(u->made[i]) && !in_place(u, i) && k_count(u->old[i]))
             memcpy(u->made[i]->data, u->old[i]->data, k_bytes(u->old[i]));
     if (u->low && !in_place(u, 0))
         cpu_convert(u->low->dtype, u->low->data, u->old[0]->dtype, u->old[0]->data, k_count(u->low));
@@ -70,7 +70,7 @@ static void update_tile(const update *u, const settings *s, update_fn *fn, int64
     for (int i = 0; i < u->n; i++) memcpy(&values[i], cpu_at(u->old[i], first), (size_t)bytes);
     fn(s, &values[0], gradient_tile(u, first, n, carrier, &scratch), &values[1], &values[2], n);
     for (int i = 0; i < u->n; i++)
-        if (cpu_wanted(u->made[i])) memcpy(cpu_at(u->made[i], first), &values[i], (size_t)bytes);
+        if (cpu_is_used(u->made[i])) memcpy(cpu_at(u->made[i], first), &values[i], (size_t)bytes);
     if (u->low) cpu_tile_store(u->low, first, n, carrier, &values[0]);
 }
 
@@ -144,7 +144,7 @@ static bool unscale(const k_view *grad, const k_view *to, double inverse, const 
 {
     int64_t n = k_count(grad), tiles = cpu_ceil_div(n, CPU_TILE);
     ir_dtype carrier = cpu_carrier(grad->dtype);
-    bool wanted = cpu_wanted(to);
+    bool wanted = cpu_is_used(to);
     int found = 0;
 #pragma omp parallel for num_threads(cpu_threads(ctx, n)) schedule(static) reduction(| : found)
     for (int64_t t = 0; t < tiles; t++) {
@@ -211,7 +211,7 @@ static ampc_status unscale_run(const k_args *args)
     for (int i = 0; i < k_check_gradients(args); i++)
         found |= total ? unscale_and_square(&args->in[i], inverse, args->ctx, args->workspace, total)
                        : unscale(&args->in[i], &args->out[i], inverse, args->ctx);
-    if (cpu_wanted(flag)) *(uint8_t *)flag->data = found;
+    if (cpu_is_used(flag)) *(uint8_t *)flag->data = found;
     return AMPC_OK;
 }
 
@@ -245,9 +245,9 @@ static ampc_status update_loss_scaling_run(const k_args *args)
         }
     }
     const k_view *out = args->out;
-    if (cpu_wanted(&out[0])) ir_store_f64(out[0].dtype, out[0].data, scale);
-    if (cpu_wanted(&out[1])) ir_store_i64(out[1].dtype, out[1].data, good);
-    if (cpu_wanted(&out[2])) ir_store_i64(out[2].dtype, out[2].data, bad);
+    if (cpu_is_used(&out[0])) ir_store_f64(out[0].dtype, out[0].data, scale);
+    if (cpu_is_used(&out[1])) ir_store_i64(out[1].dtype, out[1].data, good);
+    if (cpu_is_used(&out[2])) ir_store_i64(out[2].dtype, out[2].data, bad);
     return AMPC_OK;
 }
 

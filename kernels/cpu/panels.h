@@ -3,7 +3,7 @@
 #define AMPC_PANELS_H
 
 #include "kernels/cpu/tiles.h"
-#include "kernels/product.h"
+#include "kernels/matmul.h"
 
 /* args->op is matmul, p its product, not empty and without batch dimensions. Operands may have any type but f64. The
  * workspace size is in bytes. */

@@ -189,7 +189,7 @@ static int64_t tensor_position(const geometry *g, int64_t plane, int32_t at, boo
 /* Stores the indices of plane (row) i. Inference makes them i64. */
 static void store_indices(const k_args *args, const geometry *g, int64_t i, const int32_t *position)
 {
-    if (args->n_out < 2 || !cpu_wanted(&args->out[1])) return;
+    if (args->n_out < 2 || !cpu_is_used(&args->out[1])) return;
     const bool column_major = args->attr[IR_ATTR(max_pool, column_major)].i;
     int64_t *to = (int64_t *)args->out[1].data + i * g->narrow;
     int64_t each = g->last ? g->channels : 1; /* interleaved planes */

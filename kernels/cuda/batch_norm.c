@@ -50,7 +50,7 @@ static int splits_of(const norm_shape *s)
 {
     const bool strips = form_of(s) == STRIPS;
     const int64_t groups = group_count(s);
-    const int64_t busy = groups ? (strips ? NORM_STRIP_BLOCKS : CUDA_MOST_BLOCKS) / groups : 1;
+    const int64_t busy = groups ? (strips ? NORM_STRIP_BLOCKS : CUDA_MAX_BLOCKS) / groups : 1;
     const int64_t splits = at_most(at_most(rounds(s) / 2, busy), strips ? busy : NORM_SPLITS);
     return (int)(splits < 1 ? 1 : splits);
 }

@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { UID_X = 1, UID_W, UID_Y, UID_BIAS, UID_SUM, MOST_PARTS = 4 };
+enum { UID_X = 1, UID_W, UID_Y, UID_BIAS, UID_SUM, MAX_PARTS = 4 };
 
 /* An operand or the result, with the conversions between view and graph: layout first, then type. */
 typedef struct part {
@@ -23,8 +23,8 @@ typedef struct part {
 
 typedef struct conv_state {
     conv_kind kind;
-    int n_parts;
-    part parts[MOST_PARTS]; /* x, w, y and, in the forward direction, the bias; in the order of their UIDs */
+    int n_fused;
+    part parts[MAX_PARTS]; /* x, w, y and, in the forward direction, the bias; in the order of their UIDs */
     const dnn_plan *plan;   /* NULL: nothing to sum, or only dbias is wanted */
     cuda_inner bias_sum;    /* computes dbias */
     cuda_fill fill;         /* computes the result if there is nothing to sum */
@@ -33,7 +33,7 @@ typedef struct conv_state {
 
 static void release_parts(conv_state *s)
 {
-    for (int i = 0; i < MOST_PARTS; i++) {
+    for (int i = 0; i < MAX_PARTS; i++) {
         cuda_inner_release(&s->parts[i].turn);
         cuda_inner_release(&s->parts[i].cast);
     }
@@ -86,10 +86,10 @@ static ampc_status plan_graph(const k_args *args, conv_state *s, const conv_geom
     dnn_graph g = dnn_begin(args->ctx);
     const int result = result_of(s->kind);
     const ir_dtype read = s->parts[result == 0 ? 1 : 0].dtype;
-    const bool has_bias = s->n_parts == MOST_PARTS, changes = has_bias || s->parts[result].dtype != read;
-    dnn_descriptor d[MOST_PARTS] = {NULL}, sum = NULL;
+    const bool has_bias = s->n_fused == MAX_PARTS, changes = has_bias || s->parts[result].dtype != read;
+    dnn_descriptor d[MAX_PARTS] = {NULL}, sum = NULL;
     g.exact = read == IR_f32;
-    for (int i = 0; i < s->n_parts; i++)
+    for (int i = 0; i < s->n_fused; i++)
         d[i] = dnn_tensor(&g, i + 1, s->parts[i].dtype, &s->parts[i].layout);
     dnn_descriptor xwy[] = {d[0], d[1], d[2]};
     if (changes) xwy[result] = sum = dnn_intermediate(&g, UID_SUM, IR_f32, &s->parts[result].layout);
@@ -119,7 +119,7 @@ static char *make_key(const k_args *args, const conv_state *s, const conv_geomet
     FILE *out = open_memstream(&key, &bytes);
     if (!out) return NULL;
     fprintf(out, "%s g%" PRId64, ir_op_get(args->op)->name, c->groups);
-    for (int i = 0; i < s->n_parts; i++) {
+    for (int i = 0; i < s->n_fused; i++) {
         const part *p = &s->parts[i];
         write_list(out, ir_dtype_name(p->dtype), p->layout.rank, p->layout.dims);
         write_list(out, "/", p->layout.rank, p->layout.strides);
@@ -160,8 +160,8 @@ static void place(conv_state *s, const cuda_inner *step, size_t bytes, size_t *a
 
 static ampc_status prepare_turn(const k_args *args, const k_view *v, bool result, cuda_inner *turn)
 {
-    static const int64_t to_first[][DNN_MOST_AXES] = {{0, 2, 1}, {0, 3, 1, 2}, {0, 4, 1, 2, 3}};
-    static const int64_t to_last[][DNN_MOST_AXES] = {{0, 2, 1}, {0, 2, 3, 1}, {0, 2, 3, 4, 1}};
+    static const int64_t to_first[][DNN_MAX_AXES] = {{0, 2, 1}, {0, 3, 1, 2}, {0, 4, 1, 2, 3}};
+    static const int64_t to_last[][DNN_MAX_AXES] = {{0, 2, 1}, {0, 2, 3, 1}, {0, 2, 3, 4, 1}};
     k_view first = *v, last = cuda_dense(v);
     if (!v->channels_last) return AMPC_OK;
     first.channels_last = false;
@@ -193,12 +193,12 @@ static ampc_status prepare_part(const k_args *args, conv_state *s, const k_view 
 /* Prepares the parts with conversions w, replacing earlier ones; *inner: workspace of the conversions. */
 static ampc_status set_parts(const k_args *args, conv_state *s, const conv *c, way w, size_t *inner)
 {
-    const k_view *views[MOST_PARTS] = {c->x, c->w, c->y, c->bias};
+    const k_view *views[MAX_PARTS] = {c->x, c->w, c->y, c->bias};
     release_parts(s);
     s->kind = c->kind;
-    s->n_parts = c->kind == CONV_FORWARD && c->bias ? MOST_PARTS : MOST_PARTS - 1;
+    s->n_fused = c->kind == CONV_FORWARD && c->bias ? MAX_PARTS : MAX_PARTS - 1;
     s->rest_at = *inner = 0;
-    for (int i = 0; i < s->n_parts; i++) CUDA_FORWARD(prepare_part(args, s, views[i], i, w, inner));
+    for (int i = 0; i < s->n_fused; i++) CUDA_FORWARD(prepare_part(args, s, views[i], i, w, inner));
     return AMPC_OK;
 }
 
@@ -227,7 +227,7 @@ static ampc_status prepare_plan(const k_args *args, conv_state *s, const conv *c
 
 static ampc_status prepare_bias_sum(const k_args *args, conv_state *s, const conv *c, size_t *rest)
 {
-    static const int64_t axes[2][DNN_MOST_AXES - 1] = {{0, 2, 3, 4}, {0, 1, 2, 3}}; /* all but the channels */
+    static const int64_t axes[2][DNN_MAX_AXES - 1] = {{0, 2, 3, 4}, {0, 1, 2, 3}}; /* all but the channels */
     s->bias_sum = (cuda_inner){.op = IR_OP_reduce_sum, .kernel = &cuda_reduce_sum,
                                .in = cuda_dense(c->y), .out = *c->bias};
     s->bias_sum.attr[IR_ATTR(reduce_sum, axes)].list.items = axes[c->y->channels_last];
@@ -281,13 +281,13 @@ static void *casted(const k_args *args, const part *p, const k_view *v)
 
 static ampc_status run_plan(const k_args *args, const conv_state *s, const conv *c)
 {
-    static const int64_t uids[MOST_PARTS] = {UID_X, UID_W, UID_Y, UID_BIAS};
-    const k_view *views[MOST_PARTS] = {c->x, c->w, c->y, c->bias};
+    static const int64_t uids[MAX_PARTS] = {UID_X, UID_W, UID_Y, UID_BIAS};
+    const k_view *views[MAX_PARTS] = {c->x, c->w, c->y, c->bias};
     char *rest = (char *)args->workspace + s->rest_at;
     const int result = result_of(s->kind);
     const part *last = &s->parts[result];
-    void *data[MOST_PARTS];
-    for (int i = 0; i < s->n_parts; i++) {
+    void *data[MAX_PARTS];
+    for (int i = 0; i < s->n_fused; i++) {
         const part *p = &s->parts[i];
         void *between = turned(args, p, views[i]);
         data[i] = casted(args, p, views[i]);
@@ -295,7 +295,7 @@ static ampc_status run_plan(const k_args *args, const conv_state *s, const conv 
         CUDA_FORWARD(cuda_inner_run(args, &p->turn, views[i]->data, between, rest));
         CUDA_FORWARD(cuda_inner_run(args, &p->cast, between, data[i], rest));
     }
-    CUDA_FORWARD(dnn_run(args->ctx, s->plan, s->n_parts, uids, data, rest));
+    CUDA_FORWARD(dnn_run(args->ctx, s->plan, s->n_fused, uids, data, rest));
     void *between = turned(args, last, views[result]);
     CUDA_FORWARD(cuda_inner_run(args, &last->cast, data[result], between, rest));
     return cuda_inner_run(args, &last->turn, between, views[result]->data, rest);

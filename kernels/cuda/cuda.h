@@ -28,10 +28,10 @@ enum {
     CUDA_ALIGNMENT = 256,             /* of arena and storage addresses, in bytes; libraries prefer it */
     CUDA_TILE = 8,                    /* elements per thread and iteration (tile.cuh) */
     CUDA_BLOCK = 256,                 /* default number of threads per block */
-    CUDA_MOST_BLOCKS = 132 * 16,      /* independent of the device, to fix the order of sums across blocks */
+    CUDA_MAX_BLOCKS = 132 * 16,      /* independent of the device, to fix the order of sums across blocks */
     CUDA_BLOCKS_EACH = 16,            /* per multiprocessor, in grid-stride launches */
     CUDA_LT_WORKSPACE = 32 << 20,     /* bytes; the library's recommendation for sm_90 */
-    CUDA_MOST_REASON = 512            /* bytes of a cuDNN error message */
+    CUDA_MAX_REASON = 512            /* bytes of a cuDNN error message */
 };
 
 /* An open device. Owned by one session. */
@@ -55,7 +55,7 @@ typedef struct cuda_context {
 } cuda_context;
 
 static inline cuda_context *cuda_of(const k_context *ctx) { return (cuda_context *)ctx->device; }
-static inline bool cuda_wanted(const k_view *v) { return k_present(v) && v->data; }
+static inline bool cuda_is_used(const k_view *v) { return k_present(v) && v->data; }
 /* Returns the address of operand (or result) i of n, or NULL if the operand is absent (or the result not wanted). */
 static inline void *cuda_data(const k_view *views, int i, int n)
 {
@@ -86,7 +86,7 @@ ampc_status cuda_status(const k_context *ctx, cudaError_t error, const char *cal
 ampc_status cuda_lt_status(const k_context *ctx, cublasStatus_t error, const char *call);
 ampc_status cuda_dnn_status(const k_context *ctx, cudnnStatus_t error, const char *call);
 /* Writes the name of the status and cuDNN's message for the last error in this thread. */
-void cuda_dnn_reason(cudnnStatus_t error, char out[CUDA_MOST_REASON]);
+void cuda_dnn_reason(cudnnStatus_t error, char out[CUDA_MAX_REASON]);
 #define CUDA_CALL(ctx, call) CUDA_FORWARD(cuda_status(ctx, cuda.call, #call))
 #define CUDA_LT_CALL(ctx, call) CUDA_FORWARD(cuda_lt_status(ctx, cuda.call, #call))
 #define CUDA_DNN_CALL(ctx, call) CUDA_FORWARD(cuda_dnn_status(ctx, cuda.call, #call))
@@ -122,11 +122,11 @@ ampc_status cuda_find(const k_context *ctx, cuda_family family, const char *name
  * the grid limit. */
 ampc_status cuda_launch(const k_args *args, cudaKernel_t kernel, int64_t blocks, unsigned threads,
                         size_t shared_bytes, void **arguments);
-/* Blocks of a grid-stride launch over n items with `each` items per block; at most CUDA_MOST_BLOCKS. */
+/* Blocks of a grid-stride launch over n items with `each` items per block; at most CUDA_MAX_BLOCKS. */
 static inline int64_t cuda_blocks(int64_t n, int64_t each)
 {
     int64_t blocks = (n + each - 1) / each;
-    return blocks < CUDA_MOST_BLOCKS ? blocks : CUDA_MOST_BLOCKS;
+    return blocks < CUDA_MAX_BLOCKS ? blocks : CUDA_MAX_BLOCKS;
 }
 /* Like cuda_blocks, but limited by what fills this device. Use only if the result does not depend on the number of
  * blocks. */

@@ -42,11 +42,11 @@ ampc_status cuda_lt_status(const k_context *ctx, cublasStatus_t error, const cha
                      name_length(call), call, cuda.cublasLtGetStatusName(error), cuda.cublasLtGetStatusString(error));
 }
 
-void cuda_dnn_reason(cudnnStatus_t error, char out[CUDA_MOST_REASON])
+void cuda_dnn_reason(cudnnStatus_t error, char out[CUDA_MAX_REASON])
 {
-    char last[CUDA_MOST_REASON / 2] = "";
+    char last[CUDA_MAX_REASON / 2] = "";
     cuda.cudnnGetLastErrorString(last, sizeof last);
-    snprintf(out, CUDA_MOST_REASON, "%s%s%s%s", cuda.cudnnGetErrorString(error), *last ? " (" : "", last,
+    snprintf(out, CUDA_MAX_REASON, "%s%s%s%s", cuda.cudnnGetErrorString(error), *last ? " (" : "", last,
              *last ? ")" : "");
 }
 
@@ -55,7 +55,7 @@ ampc_status cuda_dnn_status(const k_context *ctx, cudnnStatus_t error, const cha
     if (error == CUDNN_STATUS_SUCCESS) return AMPC_OK;
     const bool memory = error == CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED ||
                         error == CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED;
-    char reason[CUDA_MOST_REASON];
+    char reason[CUDA_MAX_REASON];
     cuda_dnn_reason(error, reason);
     return cuda_fail(ctx, memory ? AMPC_NO_MEMORY : AMPC_DEVICE, "%.*s: %s", name_length(call), call, reason);
 }

@@ -20,9 +20,9 @@
 #include <string.h>
 #include <time.h>
 
-enum { MOST_CANDIDATES = 48, MOST_RACED = 12, MOST_NOTES = CUDNN_NUMERICAL_NOTE_TYPE_COUNT,
-       MOST_BEHAVIORS = CUDNN_BEHAVIOR_NOTE_TYPE_COUNT };
-enum { MOST_TEXT = 64 << 20, KEPT_FROM = 50 /* ms */ };
+enum { MAX_CANDIDATES = 48, MAX_RACED = 12, MAX_NOTES = CUDNN_NUMERICAL_NOTE_TYPE_COUNT,
+       MAX_BEHAVIORS = CUDNN_BEHAVIOR_NOTE_TYPE_COUNT };
+enum { MAX_TEXT = 64 << 20, KEPT_FROM = 50 /* ms */ };
 static const size_t most_workspace = (size_t)1 << 30; /* for plans chosen by speed */
 static const char kept_kind[] = "plan";
 
@@ -32,7 +32,7 @@ struct dnn_plan {
     dnn_descriptor plan;
     size_t workspace;
     int engines;
-    dnn_descriptor made[DNN_MOST_MADE]; /* descriptors that the plan refers to */
+    dnn_descriptor made[DNN_MAX_MADE]; /* descriptors that the plan refers to */
     int n_made;
 };
 
@@ -85,7 +85,7 @@ dnn_descriptor dnn_make(dnn_graph *g, cudnnBackendDescriptorType_t type)
 {
     dnn_descriptor d = NULL;
     if (g->status != AMPC_OK) return NULL;
-    assert(g->n_made < DNN_MOST_MADE); /* counted for the longest graph that dnn_ops.c makes */
+    assert(g->n_made < DNN_MAX_MADE); /* counted for the longest graph that dnn_ops.c makes */
     check(g, cuda.cudnnBackendCreateDescriptor(type, &d), "cudnnBackendCreateDescriptor");
     if (d) g->made[g->n_made++] = d;
     cuda_cache_add(&g->contents, &type, sizeof type);
@@ -113,7 +113,7 @@ void dnn_finish(dnn_graph *g, dnn_descriptor d)
 void dnn_append(dnn_graph *g, dnn_descriptor operation)
 {
     dnn_finish(g, operation);
-    assert(g->n_ops < DNN_MOST_OPS); /* as many as dnn_ops.c makes at most */
+    assert(g->n_ops < DNN_MAX_OPS); /* as many as dnn_ops.c makes at most */
     g->ops[g->n_ops++] = operation;
     note(g, operation, CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &operation);
 }
@@ -147,7 +147,7 @@ dnn_descriptor dnn_tensor(dnn_graph *g, int64_t uid, ir_dtype dtype, const dnn_l
 {
     int64_t last = 0;
     for (int i = 0; i < layout->rank; i++) last += (layout->dims[i] - 1) * layout->strides[i];
-    assert(g->n_tensors < DNN_MOST_TENSORS); /* as many as dnn_ops.c makes at most */
+    assert(g->n_tensors < DNN_MAX_TENSORS); /* as many as dnn_ops.c makes at most */
     g->uids[g->n_tensors] = uid;
     g->bytes[g->n_tensors++] = (size_t)(last + 1) * ir_dtype_size(dtype);
     return describe_tensor(g, uid, dtype, layout, false);
@@ -163,17 +163,17 @@ dnn_descriptor dnn_intermediate(dnn_graph *g, int64_t uid, ir_dtype dtype, const
 typedef struct candidates {
     dnn_graph *g;
     cuda_cache_key contents; /* hash of the graph */
-    dnn_descriptor device, configs[MOST_CANDIDATES];
-    int64_t engines[MOST_CANDIDATES]; /* engine of each configuration, in the library's numbering */
-    bool compiles[MOST_CANDIDATES];   /* whether the engine compiles its kernel */
+    dnn_descriptor device, configs[MAX_CANDIDATES];
+    int64_t engines[MAX_CANDIDATES]; /* engine of each configuration, in the library's numbering */
+    bool compiles[MAX_CANDIDATES];   /* whether the engine compiles its kernel */
     int n;
     cudnnStatus_t refusal;            /* status of the last refusal */
-    dnn_descriptor plans[MOST_RACED]; /* plans that race */
-    int which[MOST_RACED];            /* their positions among the candidates */
-    size_t workspaces[MOST_RACED];    /* their workspace sizes */
-    long took[MOST_RACED];            /* milliseconds needed to create each */
+    dnn_descriptor plans[MAX_RACED]; /* plans that race */
+    int which[MAX_RACED];            /* their positions among the candidates */
+    size_t workspaces[MAX_RACED];    /* their workspace sizes */
+    long took[MAX_RACED];            /* milliseconds needed to create each */
     int n_plans;
-    void *data[DNN_MOST_TENSORS], *workspace; /* buffers of the race */
+    void *data[DNN_MAX_TENSORS], *workspace; /* buffers of the race */
 } candidates;
 
 static void destroy_all(dnn_descriptor *d, int n)
@@ -200,8 +200,8 @@ static bool notes_refuse(const dnn_graph *g, const cudnnBackendNumericalNote_t *
 static bool config_serves(const dnn_graph *g, dnn_descriptor config, int64_t *number, bool *compiles)
 {
     dnn_descriptor engine = NULL;
-    cudnnBackendNumericalNote_t notes[MOST_NOTES];
-    cudnnBackendBehaviorNote_t behaviors[MOST_BEHAVIORS];
+    cudnnBackendNumericalNote_t notes[MAX_NOTES];
+    cudnnBackendBehaviorNote_t behaviors[MAX_BEHAVIORS];
     int64_t n = 0, n_behaviors = 0;
     if (cuda.cudnnBackendCreateDescriptor(CUDNN_BACKEND_ENGINE_DESCRIPTOR, &engine)) return false;
     bool known = !cuda.cudnnBackendGetAttribute(config, CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR,
@@ -209,9 +209,9 @@ static bool config_serves(const dnn_graph *g, dnn_descriptor config, int64_t *nu
                  !cuda.cudnnBackendGetAttribute(engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64, 1, &n,
                                                 number) &&
                  !cuda.cudnnBackendGetAttribute(engine, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE,
-                                                CUDNN_TYPE_NUMERICAL_NOTE, MOST_NOTES, &n, notes) &&
+                                                CUDNN_TYPE_NUMERICAL_NOTE, MAX_NOTES, &n, notes) &&
                  !cuda.cudnnBackendGetAttribute(engine, CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE, CUDNN_TYPE_BEHAVIOR_NOTE,
-                                                MOST_BEHAVIORS, &n_behaviors, behaviors);
+                                                MAX_BEHAVIORS, &n_behaviors, behaviors);
     cuda.cudnnBackendDestroyDescriptor(engine);
     *compiles = false;
     for (int64_t i = 0; known && i < n_behaviors; i++)
@@ -224,17 +224,17 @@ static void ask_heuristic(candidates *c, dnn_descriptor graph, cudnnBackendHeurM
 {
     dnn_graph *g = c->g;
     int64_t n = 0;
-    dnn_descriptor found[MOST_CANDIDATES] = {NULL}, heuristic = dnn_make(g, CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
+    dnn_descriptor found[MAX_CANDIDATES] = {NULL}, heuristic = dnn_make(g, CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
     dnn_set_descriptor(g, heuristic, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph);
     dnn_set(g, heuristic, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode);
     dnn_set_descriptor(g, heuristic, CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, c->device);
     if (g->status != AMPC_OK || (c->refusal = cuda.cudnnBackendFinalize(heuristic))) return;
-    for (int i = c->n; i < MOST_CANDIDATES; i++)
+    for (int i = c->n; i < MAX_CANDIDATES; i++)
         if (cuda.cudnnBackendCreateDescriptor(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, &found[i - c->n])) break;
     if (cuda.cudnnBackendGetAttribute(heuristic, CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR,
-                                      MOST_CANDIDATES - c->n, &n, found))
+                                      MAX_CANDIDATES - c->n, &n, found))
         n = 0;
-    for (int i = 0, left = MOST_CANDIDATES - c->n; i < left; i++)
+    for (int i = 0, left = MAX_CANDIDATES - c->n; i < left; i++)
         if (i < n && config_serves(g, found[i], &c->engines[c->n], &c->compiles[c->n]))
             c->configs[c->n++] = found[i];
         else
@@ -342,7 +342,7 @@ static void find_kept(candidates *c, int which)
 {
     cuda_cache_key key;
     size_t bytes = 0;
-    char *text = kept_key(c, which, &key) ? cuda_cache_find(kept_kind, &key, MOST_TEXT, &bytes) : NULL;
+    char *text = kept_key(c, which, &key) ? cuda_cache_find(kept_kind, &key, MAX_TEXT, &bytes) : NULL;
     if (text)
         c->plans[0] = plan_from(c, CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, CUDNN_TYPE_CHAR, (int64_t)bytes, text,
                                 &c->workspaces[0]);
@@ -355,7 +355,7 @@ static void keep_on_disk(const candidates *c, dnn_descriptor plan, int which)
     const cudnnBackendAttributeName_t name = CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION;
     cuda_cache_key key;
     int64_t n = 0;
-    if (cuda.cudnnBackendGetAttribute(plan, name, CUDNN_TYPE_CHAR, 0, &n, NULL) || n <= 0 || n > MOST_TEXT) return;
+    if (cuda.cudnnBackendGetAttribute(plan, name, CUDNN_TYPE_CHAR, 0, &n, NULL) || n <= 0 || n > MAX_TEXT) return;
     char *text = malloc((size_t)n);
     if (text && !cuda.cudnnBackendGetAttribute(plan, name, CUDNN_TYPE_CHAR, n, &n, text) && kept_key(c, which, &key))
         cuda_cache_keep(kept_kind, &key, text, (size_t)n);
@@ -423,7 +423,7 @@ static ampc_status race(candidates *c, const char *key, int *best)
 
 static ampc_status no_engine(const candidates *c, const char *key)
 {
-    char reason[CUDA_MOST_REASON] = "those that it knows do not repeat their results";
+    char reason[CUDA_MAX_REASON] = "those that it knows do not repeat their results";
     if (c->refusal) cuda_dnn_reason(c->refusal, reason);
     return cuda_fail(c->g->ctx, AMPC_UNSUPPORTED, "cuDNN has no engine for %s: %s", key, reason);
 }
@@ -435,7 +435,7 @@ static ampc_status choose(candidates *c, const char *key, int known)
     int best = 0;
     if (known >= 0 && known < c->n) plan_candidates(c, known, 1);
     if (c->n_plans == 0) {
-        plan_candidates(c, 0, tune ? MOST_RACED : 1);
+        plan_candidates(c, 0, tune ? MAX_RACED : 1);
         if (tune && c->n_plans > 0) CUDA_FORWARD(race(c, key, &best)); /* even alone, to record it */
     }
     if (c->n_plans == 0) return no_engine(c, key);

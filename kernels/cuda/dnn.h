@@ -12,7 +12,7 @@
 #include "kernels/cuda/cache.h"
 #include "kernels/cuda/cuda.h"
 
-enum { DNN_MOST_AXES = 5, DNN_MOST_TENSORS = 6, DNN_MOST_MADE = 24, DNN_MOST_OPS = 4 };
+enum { DNN_MAX_AXES = 5, DNN_MAX_TENSORS = 6, DNN_MAX_MADE = 24, DNN_MAX_OPS = 4 };
 enum { DNN_RULES = 2 }; /* version of the candidates' order: tuning results are positions in it */
 
 typedef cudnnBackendDescriptor_t dnn_descriptor;
@@ -20,18 +20,18 @@ typedef cudnnBackendDescriptor_t dnn_descriptor;
 /* A tensor in device memory: dims in the order N, C, spatial; strides in elements determine the layout. */
 typedef struct dnn_layout {
     int rank;
-    int64_t dims[DNN_MOST_AXES], strides[DNN_MOST_AXES];
+    int64_t dims[DNN_MAX_AXES], strides[DNN_MAX_AXES];
 } dnn_layout;
 
 typedef struct dnn_graph {
     const k_context *ctx;
     ampc_status status;
     bool exact;                            /* f32 operands: exclude engines that round them to fewer bits */
-    dnn_descriptor made[DNN_MOST_MADE];    /* all descriptors, in order of creation */
-    dnn_descriptor ops[DNN_MOST_OPS];
+    dnn_descriptor made[DNN_MAX_MADE];    /* all descriptors, in order of creation */
+    dnn_descriptor ops[DNN_MAX_OPS];
     int n_made, n_ops;
-    int64_t uids[DNN_MOST_TENSORS];        /* of the tensors in memory */
-    size_t bytes[DNN_MOST_TENSORS];
+    int64_t uids[DNN_MAX_TENSORS];        /* of the tensors in memory */
+    size_t bytes[DNN_MAX_TENSORS];
     int n_tensors;
     cuda_cache_key contents; /* hash of all descriptors and attributes */
 } dnn_graph;

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_CODE = 256 << 20, MOST_LOG_LINE = 200 };
+enum { MAX_CODE = 256 << 20, MAX_LOG_LINE = 200 };
 
 /* A loaded unit, unloaded when the context is closed. */
 typedef struct loaded {
@@ -106,7 +106,7 @@ static int by_name(const void *a, const void *b)
 /* Writes the kernels sorted by name, so that the unit and its cache key do not depend on the order of plans. */
 static void write_unit(FILE *f, cuda_generated *const *kernels, int n)
 {
-    fprintf(f, "#include \"kernels/cuda/program.cuh\"\n");
+    fprintf(f, "#include \"kernels/cuda/fused.cuh\"\n");
     for (int i = 0; i < n; i++)
         fprintf(f, "\nextern \"C\" __global__ void __launch_bounds__(%d) %s%sAMPC_KERNEL(%s)\n", CUDA_BLOCK,
                 kernels[i]->name, kernels[i]->text, kernels[i]->name);
@@ -175,7 +175,7 @@ static ampc_status compile_failed(const k_context *ctx, nvrtcProgram program, nv
     const char *line = log ? strstr(log, "error") : NULL;
     if (!line) line = log ? log : "";
     cuda_fail(ctx, AMPC_DEVICE, "NVRTC does not compile a fused kernel: %s: %.*s", cuda.nvrtcGetErrorString(result),
-              (int)(strcspn(line, "\n") < MOST_LOG_LINE ? strcspn(line, "\n") : MOST_LOG_LINE), line);
+              (int)(strcspn(line, "\n") < MAX_LOG_LINE ? strcspn(line, "\n") : MAX_LOG_LINE), line);
     free(log);
     return result == NVRTC_ERROR_OUT_OF_MEMORY ? AMPC_NO_MEMORY : AMPC_DEVICE;
 }
@@ -280,7 +280,7 @@ static ampc_status build(const k_context *ctx, struct cuda_generation *g, const 
     CUDA_CALL(ctx, cudaRuntimeGetVersion(&version));
     const int device = 10 * major + minor;
     const cuda_cache_key key = unit_key(text, device, version);
-    code = cuda_cache_find("kernels", &key, MOST_CODE, &bytes);
+    code = cuda_cache_find("kernels", &key, MAX_CODE, &bytes);
     if (code) {
         ampc_status status = load(ctx, g, code);
         free(code);

@@ -16,35 +16,35 @@
 #include "kernels/cuda/inner.h"
 #include "kernels/cuda/tune.h"
 #include "kernels/epilogue.h"
-#include "kernels/product.h"
+#include "kernels/matmul.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 enum { IN_A = IR_IN(matmul, a), IN_B = IR_IN(matmul, b), IN_BIAS = IR_IN(matmul, bias) };
-enum { MOST_RACED = 8, MOST_KEY = 512, AUX_STEP = 8 };
+enum { MAX_RACED = 8, MAX_KEY = 512, AUX_STEP = 8 };
 /* Epilogue parts stored as AUX matrix, and parts that the library writes through the bias pointer. */
-enum { PARTS_AUX = K_PART_X | K_PART_START, PARTS_SUM = K_PART_SUM_A | K_PART_SUM_B };
+enum { PARTS_AUX = K_PART_X | K_PART_AUX, PARTS_SUM = K_PART_SUM_A | K_PART_SUM_B };
 
 typedef struct epilogue {
     const char *name; /* used in tuning keys */
-    k_tail tail;
+    k_activation tail;
     unsigned parts;
     cublasLtEpilogue_t does;
 } epilogue;
 
 /* The library's B is our a, and its A is our b. */
 static const epilogue epilogues[] = {
-    {"", K_TAIL_NONE, 0, CUBLASLT_EPILOGUE_DEFAULT},
-    {" bias", K_TAIL_NONE, K_PART_BIAS, CUBLASLT_EPILOGUE_BIAS},
-    {" gelu", K_TAIL_GELU_TANH, 0, CUBLASLT_EPILOGUE_GELU},
-    {" bias gelu", K_TAIL_GELU_TANH, K_PART_BIAS, CUBLASLT_EPILOGUE_GELU_BIAS},
-    {" gelu aux", K_TAIL_GELU_TANH, K_PART_START, CUBLASLT_EPILOGUE_GELU_AUX},
-    {" bias gelu aux", K_TAIL_GELU_TANH, K_PART_BIAS | K_PART_START, CUBLASLT_EPILOGUE_GELU_AUX_BIAS},
-    {" dgelu", K_TAIL_GELU_TANH_GRAD, K_PART_X, CUBLASLT_EPILOGUE_DGELU},
-    {" sum a", K_TAIL_NONE, K_PART_SUM_A, CUBLASLT_EPILOGUE_BGRADB},
-    {" sum b", K_TAIL_NONE, K_PART_SUM_B, CUBLASLT_EPILOGUE_BGRADA},
+    {"", K_ACTIVATION_NONE, 0, CUBLASLT_EPILOGUE_DEFAULT},
+    {" bias", K_ACTIVATION_NONE, K_PART_BIAS, CUBLASLT_EPILOGUE_BIAS},
+    {" gelu", K_ACTIVATION_GELU_TANH, 0, CUBLASLT_EPILOGUE_GELU},
+    {" bias gelu", K_ACTIVATION_GELU_TANH, K_PART_BIAS, CUBLASLT_EPILOGUE_GELU_BIAS},
+    {" gelu aux", K_ACTIVATION_GELU_TANH, K_PART_AUX, CUBLASLT_EPILOGUE_GELU_AUX},
+    {" bias gelu aux", K_ACTIVATION_GELU_TANH, K_PART_BIAS | K_PART_AUX, CUBLASLT_EPILOGUE_GELU_AUX_BIAS},
+    {" dgelu", K_ACTIVATION_GELU_TANH_GRAD, K_PART_X, CUBLASLT_EPILOGUE_DGELU},
+    {" sum a", K_ACTIVATION_NONE, K_PART_SUM_A, CUBLASLT_EPILOGUE_BGRADB},
+    {" sum b", K_ACTIVATION_NONE, K_PART_SUM_B, CUBLASLT_EPILOGUE_BGRADA},
 };
 
 typedef struct matmul {
@@ -54,7 +54,7 @@ typedef struct matmul {
     const epilogue *epilogue;
     cublasLtMatmulDesc_t how;      /* NULL: nothing to sum */
     cublasLtMatrixLayout_t a, b, d;
-    cublasLtMatmulAlgo_t algos[MOST_RACED]; /* in the order in which they are tried */
+    cublasLtMatmulAlgo_t algos[MAX_RACED]; /* in the order in which they are tried */
     int n_algos, algo;             /* algo: index of the current one */
     bool has_run;                  /* the library has accepted the current algorithm */
     cuda_inner bias, result;       /* casts */
@@ -202,7 +202,7 @@ static void find_parts(const k_args *args, const matmul *m, matmul_data *data)
     const k_view *bias = &args->in[IN_BIAS];
     switch (m->epilogue->parts & (PARTS_AUX | PARTS_SUM)) {
     case K_PART_X: data->aux = k_extra_in(args, K_EPILOGUE_X)->data; break;
-    case K_PART_START: data->aux = k_extra_out(args, K_EPILOGUE_START)->data; break;
+    case K_PART_AUX: data->aux = k_extra_out(args, K_EPILOGUE_AUX)->data; break;
     case K_PART_SUM_A: data->bias = k_extra_out(args, K_EPILOGUE_SUM_A)->data; break;
     case K_PART_SUM_B: data->bias = k_extra_out(args, K_EPILOGUE_SUM_B)->data; break;
     }
@@ -231,7 +231,7 @@ static ampc_status run(const k_args *args)
 typedef struct contest {
     const k_args *args;
     const matmul *m;
-    cublasLtMatmulHeuristicResult_t found[MOST_RACED];
+    cublasLtMatmulHeuristicResult_t found[MAX_RACED];
     matmul_data data;
 } contest;
 
@@ -259,7 +259,7 @@ static ampc_status contest_open(contest *c)
 /* Finds the fastest algorithm; the first if there is not enough memory to race. */
 static ampc_status race(contest *c, const char *key, int n, int *best)
 {
-    int which[MOST_RACED];
+    int which[MAX_RACED];
     for (int i = 0; i < n; i++) which[i] = i;
     ampc_status status = contest_open(c);
     if (status == AMPC_OK) status = cuda_tune(c->args->ctx, CUDA_LT, key, n, which, contest_run, c, best);
@@ -320,7 +320,7 @@ static ampc_status ask(const k_context *ctx, const matmul *m, cublasLtMatmulHeur
     ampc_status status = prefer(ctx, m, preference);
     if (status == AMPC_OK) {
         cublasStatus_t answer = cuda.cublasLtMatmulAlgoGetHeuristic(cuda_of(ctx)->lt, m->how, m->b, m->a, m->d, m->d,
-                                                                    preference, MOST_RACED, found, n);
+                                                                    preference, MAX_RACED, found, n);
         if (answer == CUBLAS_STATUS_NOT_SUPPORTED || answer == CUBLAS_STATUS_INVALID_VALUE)
             *n = 0; /* both statuses may mean that these types do not support the epilogue */
         else
@@ -344,7 +344,7 @@ static ampc_status check_algorithm(const k_context *ctx, const matmul *m, const 
  * last. */
 static ampc_status order_algorithms(const contest *c, matmul *m, int n, int best)
 {
-    bool passes[MOST_RACED];
+    bool passes[MAX_RACED];
     for (int i = 0; i < n; i++) CUDA_FORWARD(check_algorithm(c->args->ctx, m, &c->found[i].algo, &passes[i]));
     for (int pass = 1; pass >= 0; pass--) {
         if (passes[best] == pass) m->algos[m->n_algos++] = c->found[best].algo;
@@ -357,7 +357,7 @@ static ampc_status order_algorithms(const contest *c, matmul *m, int n, int best
 static ampc_status choose(const k_args *args, matmul *m)
 {
     contest c = {.args = args, .m = m};
-    char key[MOST_KEY];
+    char key[MAX_KEY];
     int n = 0;
     write_key(m, key, sizeof key);
     CUDA_FORWARD(ask(args->ctx, m, c.found, &n));
@@ -385,9 +385,9 @@ static ampc_status prepare_casts(const k_args *args, matmul *m, size_t *workspac
 /* Returns NULL if the library has no matching epilogue. */
 static const epilogue *epilogue_of(const k_args *args, const product *p)
 {
-    const k_tail tail = k_tail_of(args);
+    const k_activation tail = k_activation_of(args);
     const unsigned parts = k_parts_of(args);
-    const bool simple = tail == K_TAIL_NONE && !(parts & ~(unsigned)K_PART_BIAS);
+    const bool simple = tail == K_ACTIVATION_NONE && !(parts & ~(unsigned)K_PART_BIAS);
     const k_view *a = &args->in[IN_A], *y = &args->out[0];
     if (!simple && (k_count(y) == 0 || p->k == 0)) return NULL;
     if (parts & (PARTS_AUX | PARTS_SUM) && (p->rank || (a->dtype != y->dtype && y->dtype != IR_f32)))

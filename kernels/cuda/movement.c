@@ -104,7 +104,7 @@ static ampc_status launch_copy(const k_args *args, k_walk w, size_t size, const 
 {
     const state *s = args->state;
     const int row_dim = k_walk_transposed(&w);
-    if (row_dim >= 0 && w.dims[row_dim] >= TRANSPOSE_LEAST && w.dims[w.rank - 1] >= TRANSPOSE_LEAST)
+    if (row_dim >= 0 && w.dims[row_dim] >= MIN_TRANSPOSE && w.dims[w.rank - 1] >= MIN_TRANSPOSE)
         return launch_transpose(args, &w, row_dim, size, src, dst);
     const size_t wide = widest(&w, size, src, dst);
     widen(&w, (int64_t)(wide / size));
@@ -159,7 +159,7 @@ static ampc_status split_run(const k_args *args)
     const int axis = k_axis_number(args->attr[IR_ATTR(split, axis)].i, x->rank);
     int64_t first = 0;
     for (int i = 0; i < args->n_out; i++) {
-        if (cuda_wanted(&args->out[i])) CUDA_FORWARD(copy_part(args, x, &args->out[i], axis, first, false));
+        if (cuda_is_used(&args->out[i])) CUDA_FORWARD(copy_part(args, x, &args->out[i], axis, first, false));
         first += sizes->list.items[i];
     }
     return AMPC_OK;
@@ -395,11 +395,11 @@ static ampc_status dims_run(const k_args *args)
     const k_view *y = &args->out[0];
     const ir_attr *value = &args->attr[IR_ATTR(dims, value)];
     const size_t size = element_size(y);
-    for (int done = 0; done < value->list.count; done += DIMS_MOST) {
+    for (int done = 0; done < value->list.count; done += MAX_DIMS) {
         move_values d = {.y = (char *)y->data + (size_t)done * size, .dtype = (int)y->dtype};
-        for (; d.count < DIMS_MOST && done + d.count < value->list.count; d.count++)
+        for (; d.count < MAX_DIMS && done + d.count < value->list.count; d.count++)
             d.values[d.count] = value->list.items[done + d.count];
-        CUDA_FORWARD(cuda_launch(args, ((const cuda_one *)args->state)->kernel, 1, DIMS_MOST, 0, (void *[]){&d}));
+        CUDA_FORWARD(cuda_launch(args, ((const cuda_one *)args->state)->kernel, 1, MAX_DIMS, 0, (void *[]){&d}));
     }
     return AMPC_OK;
 }

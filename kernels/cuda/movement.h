@@ -9,8 +9,8 @@ enum {
     MOVE_BLOCK = 256,
     MOVE_SIZES = 5,     /* kernels exist for elements of 1, 2, 4, 8 and 16 bytes */
     TRANSPOSE_SIZES = 4,
-    TRANSPOSE_LEAST = 8, /* with fewer rows or columns, tiling does not pay off */
-    DIMS_MOST = 32
+    MIN_TRANSPOSE = 8, /* with fewer rows or columns, tiling does not pay off */
+    MAX_DIMS = 32
 };
 
 /* Side of the square tile that a block transposes, for elements of `size` bytes. */
@@ -67,7 +67,7 @@ typedef struct move_triangle {
 typedef struct move_values {
     void *y;
     int dtype, count;
-    long long values[DIMS_MOST];
+    long long values[MAX_DIMS];
 } move_values;
 
 #endif

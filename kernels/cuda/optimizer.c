@@ -160,7 +160,7 @@ static ampc_status unscale_prepare(const k_args *args, void **state, size_t *wor
     bool wanted = false;
     int64_t elements = 0;
     for (int i = 0; i < k_check_gradients(args); i++) {
-        wanted |= cuda_wanted(&args->out[i]);
+        wanted |= cuda_is_used(&args->out[i]);
         elements += k_count(&args->in[i]);
     }
     if (elements >= (int64_t)1 << 42) return cuda_fail(args->ctx, AMPC_UNSUPPORTED, "2^42 gradient elements or more");
@@ -202,7 +202,7 @@ static ampc_status unscale_run(const k_args *args)
     unscale_table *t = &s->table;
     t->scale = k_check_scale(args)->data;
     t->dtype = (int)args->in[0].dtype;
-    t->found = cuda_wanted(k_check_found(args)) ? k_check_found(args)->data : NULL;
+    t->found = cuda_is_used(k_check_found(args)) ? k_check_found(args)->data : NULL;
     if (t->found) CUDA_FORWARD(set_found(args));
     for (int first = 0; first < k_check_gradients(args);) {
         set_squares(args, first == 0, t);

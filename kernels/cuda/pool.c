@@ -109,7 +109,7 @@ static int block_planes(const pool_scatter *a, int width)
 {
     const int64_t tiles = (a->channels + width - 1) / width;
     const int64_t room = a->wide ? POOL_SEGMENT / width / a->wide : 1,
-                  share = a->planes * tiles / (CUDA_MOST_BLOCKS / 4), planes = share < room ? share : room;
+                  share = a->planes * tiles / (CUDA_MAX_BLOCKS / 4), planes = share < room ? share : room;
     return planes < 1 ? 1 : (int)planes;
 }
 

@@ -43,11 +43,11 @@ static plan plan_rows(k_reduction shape)
     plan p = {.shape = shape, .form = LANES, .groups = 1};
     const int64_t tiles = shape.n_reduced * ((shape.length + CUDA_TILE - 1) / CUDA_TILE);
     p.lanes = lanes_for(tiles);
-    if (tiles > LANE_TILES || (tiles > p.lanes && shape.n_kept < FEW_OUTPUTS)) {
+    if (tiles > LANE_TILES || (tiles > p.lanes && shape.n_readback < FEW_OUTPUTS)) {
         p.form = BLOCK;
-        p.groups = groups_of(shape.n_kept, tiles / BLOCK_TILES);
+        p.groups = groups_of(shape.n_readback, tiles / BLOCK_TILES);
     }
-    p.blocks = p.form == BLOCK ? shape.n_kept * p.groups : cuda_blocks(shape.n_kept, REDUCE_BLOCK / p.lanes);
+    p.blocks = p.form == BLOCK ? shape.n_readback * p.groups : cuda_blocks(shape.n_readback, REDUCE_BLOCK / p.lanes);
     return p;
 }
 
@@ -56,7 +56,7 @@ static plan plan_columns(k_reduction shape)
     plan p = {.shape = shape, .form = COLUMNS};
     const int64_t tiles = (shape.length + CUDA_TILE - 1) / CUDA_TILE;
     p.lanes = lanes_for(tiles);
-    const int64_t strips = shape.n_kept * ((tiles + p.lanes - 1) / p.lanes), height = REDUCE_BLOCK / p.lanes;
+    const int64_t strips = shape.n_readback * ((tiles + p.lanes - 1) / p.lanes), height = REDUCE_BLOCK / p.lanes;
     p.groups = groups_of(strips, shape.n_reduced / (height * COLUMN_ROWS));
     p.blocks = strips * p.groups;
     return p;
@@ -72,7 +72,7 @@ static plan plan_of(const k_args *args)
 static plan plan_groups(int64_t outputs, int64_t groups)
 {
     return plan_rows((k_reduction){.kept = {1, {outputs}, {groups}, {0}},
-                                   .n_kept = outputs,
+                                   .n_readback = outputs,
                                    .n_reduced = 1,
                                    .length = groups,
                                    .outputs = outputs,
@@ -81,7 +81,7 @@ static plan plan_groups(int64_t outputs, int64_t groups)
 
 cuda_row_cut cuda_cut_rows(int64_t rows, int64_t length)
 {
-    const plan p = plan_rows((k_reduction){.n_kept = rows, .n_reduced = 1, .length = length});
+    const plan p = plan_rows((k_reduction){.n_readback = rows, .n_reduced = 1, .length = length});
     return (cuda_row_cut){p.form == BLOCK, p.lanes, p.groups, p.blocks};
 }
 
@@ -121,7 +121,7 @@ static reduce_positions positions_of(const k_walk *w, int64_t count)
 /* r: data and dtypes of x and y, and the divisor of a mean; launch() sets the rest. */
 static ampc_status launch(const k_args *args, const cuda_reduce_kernels *kernels, const plan *p, reduce_shape r)
 {
-    r.kept = positions_of(&p->shape.kept, p->shape.n_kept);
+    r.kept = positions_of(&p->shape.kept, p->shape.n_readback);
     r.reduced = positions_of(&p->shape.reduced, p->shape.n_reduced);
     r.length = p->shape.length;
     r.groups = p->groups;

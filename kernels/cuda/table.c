@@ -12,7 +12,7 @@ static const k_kernel *const kernels[IR_OP_COUNT] = {
 
 const k_kernel *cuda_kernel(ir_op op) { return kernels[op]->run ? kernels[op] : NULL; }
 
-ampc_status cuda_absorbs(const k_args *args)
+ampc_status cuda_supports_epilogue(const k_args *args)
 {
     return ir_op_has(args->op, IR_EPILOGUE) ? k_prepares(kernels[args->op], args) : AMPC_UNSUPPORTED;
 }

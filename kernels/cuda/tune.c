@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { REPEATS = 10, MOST_LINE = 1024, MOST_FILE = 64 << 20 };
+enum { REPEATS = 10, MAX_LINE = 1024, MAX_FILE = 64 << 20 };
 
 struct cuda_tuning {
     char *text; /* complete lines, 0-terminated */
@@ -33,7 +33,7 @@ static bool text_append(struct cuda_tuning *t, const char *bytes, size_t n)
 
 static void text_read(struct cuda_tuning *t)
 {
-    t->text = cuda_cache_read("tuning", MOST_FILE, &t->length);
+    t->text = cuda_cache_read("tuning", MAX_FILE, &t->length);
     if (t->length > 0 && t->text[t->length - 1] != '\n') text_append(t, "\n", 1);
 }
 
@@ -85,7 +85,7 @@ static int entry_find(const struct cuda_tuning *t, const char *name)
 
 int cuda_tuned(const k_context *ctx, cuda_library library, const char *key)
 {
-    char name[MOST_LINE];
+    char name[MAX_LINE];
     if (!ctx->tune || !entry_name(ctx, library, key, name, sizeof name)) return -1;
     const struct cuda_tuning *t = tuning_of(ctx);
     return t && t->text ? entry_find(t, name) : -1;
@@ -93,7 +93,7 @@ int cuda_tuned(const k_context *ctx, cuda_library library, const char *key)
 
 static void remember(const k_context *ctx, cuda_library library, const char *key, int number)
 {
-    char name[MOST_LINE], line[MOST_LINE + 16];
+    char name[MAX_LINE], line[MAX_LINE + 16];
     struct cuda_tuning *t = tuning_of(ctx);
     if (!t || !entry_name(ctx, library, key, name, sizeof name)) return;
     int n = snprintf(line, sizeof line, "%d\t%s\n", number, name);

@@ -52,31 +52,31 @@ static bool counts_outside(const amp_scope *s, const ir_graph *g, const ir_value
     return false;
 }
 
-static ampc_status lower_body(const amp_scope *around, ir_node *n, ir_graph *body)
+static ampc_status lower_subgraph(const amp_scope *around, ir_node *n, ir_graph *subgraph)
 {
-    ir_graph_renumber(body);
-    bool *counts = arena_array(around->arena, body->inputs.count + 1, sizeof *counts);
+    ir_graph_renumber(subgraph);
+    bool *counts = arena_array(around->arena, subgraph->inputs.count + 1, sizeof *counts);
     amp_scope s = {.enclosing = around,
                    .compile = around->compile,
                    .arena = around->arena,
                    .report = around->report,
-                   .off = !amp_lowers_bodies(around),
+                   .off = !amp_lowers_subgraphs(around),
                    .node = n,
                    .counts = counts,
-                   .asked = amp_asked(body, around->arena)};
-    for (size_t i = 0; i < body->inputs.count; i++) {
-        int operand = ir_capture_find(n, body->inputs.items[i]);
+                   .asked = amp_model_dtypes(subgraph, around->arena)};
+    for (size_t i = 0; i < subgraph->inputs.count; i++) {
+        int operand = ir_capture_find(n, subgraph->inputs.items[i]);
         if (operand < 0) continue;
-        body->inputs.items[i]->type = ir_in(n, operand)->type;
+        subgraph->inputs.items[i]->type = ir_in(n, operand)->type;
         counts[i] = counts_outside(around, n->graph, ir_in(n, operand));
     }
-    return lower_graph(body, &s);
+    return lower_graph(subgraph, &s);
 }
 
-static ampc_status lower_bodies(const ir_graph *g, const amp_scope *s)
+static ampc_status lower_subgraphs(const ir_graph *g, const amp_scope *s)
 {
     for (ir_node *n = g->first; n; n = n->next)
-        for (int i = 0; i < ir_body_count(n); i++) TRY(lower_body(s, n, ir_body_get(n, i).graph));
+        for (int i = 0; i < ir_subgraph_count(n); i++) TRY(lower_subgraph(s, n, ir_subgraph_get(n, i).graph));
     return AMPC_OK;
 }
 
@@ -101,7 +101,7 @@ static ampc_status lower_graph(ir_graph *g, amp_scope *s)
     amp_count(g, s);
     draw_keep_colours(g, s);
     if (!s->off) TRY(amp_cast(g, s));
-    return lower_bodies(g, s);
+    return lower_subgraphs(g, s);
 }
 
 static void report_casts(const ir_graph *g, compile *c)
@@ -120,12 +120,12 @@ static ampc_status run(ir_module *m, compile *c, arena *a)
     TRY(amp_list_check_used(c->list, m, c->diag));
     const char *low = o->low == IR_bf16 ? " bf16" : " f16";
     ir_meta_set(m, "amp", arena_printf(a, "%s%s", level_name(c), off ? "" : low));
-    if (o->low == IR_f16 && !off && c->list->rule.range != RANGE_OFF) c->weights = range_take_census(m, c);
+    if (o->low == IR_f16 && !off && c->list->rule.range != RANGE_OFF) c->weights = range_scan_weights(m, c);
     for (size_t i = 0; i < m->graphs.count; i++) {
         ir_graph *g = m->graphs.items[i];
         bool primary = g == pass_primary(m);
         amp_scope s = {.compile = c, .arena = a, .report = primary ? &c->report : NULL, .off = off};
-        if (!g->body) TRY(lower_graph(g, &s));
+        if (!g->subgraph) TRY(lower_graph(g, &s));
         if (primary) report_casts(g, c);
     }
     if (o->explain && !c->report.explained && !pass_explains_params(o))

@@ -14,7 +14,7 @@
 #include <math.h>
 #include <string.h>
 
-typedef struct caster {
+typedef struct cast_state {
     ir_graph *graph;
     const amp_entry *entries;
     const amp_scope *scope;
@@ -26,14 +26,14 @@ typedef struct caster {
     const ir_dtype *asked; /* by value id: dtype before casting, for statements */
     uint32_t values, nodes; /* number of ids before casts are inserted */
     const bool *masks;     /* by value id: values that saturate, including infinities; or NULL */
-} caster;
+} cast_state;
 
 static double largest_finite(ir_dtype t)
 {
     return t == IR_f16 ? 65504.0 : 0x1.fep127;
 }
 
-static bool is_mask(const caster *c, const ir_value *v, ir_dtype to)
+static bool is_mask(const cast_state *c, const ir_value *v, ir_dtype to)
 {
     return c->masks && v->id < c->values && c->masks[v->id] && ir_dtype_is_low(to);
 }
@@ -44,7 +44,7 @@ static double saturate(double x, ir_dtype to, bool mask)
     return (isfinite(x) || (mask && isinf(x))) && ir_dtype_is_low(to) ? fmax(-most, fmin(most, x)) : x;
 }
 
-static void report_saturated(caster *c, const ir_value *v, ir_dtype to, size_t saturated, size_t count)
+static void report_saturated(cast_state *c, const ir_value *v, ir_dtype to, size_t saturated, size_t count)
 {
     if (!saturated || c->graph != pass_primary(c->graph->module)) return;
     diag_loc loc = {.file = ir_module_source(c->graph->module), .node = v->name};
@@ -54,7 +54,7 @@ static void report_saturated(caster *c, const ir_value *v, ir_dtype to, size_t s
 
 /* Converts a constant in memory at compile time. Finite elements stay finite, and in a softmax mask infinite ones
  * become finite too. Returns NULL if the bytes are in a file: the value is then cast like any other. */
-static ir_value *convert_constant(caster *c, ir_builder *b, const ir_value *v, ir_dtype to)
+static ir_value *convert_constant(cast_state *c, ir_builder *b, const ir_value *v, ir_dtype to)
 {
     ir_module *m = c->graph->module;
     const ir_storage *s = v->storage;
@@ -88,7 +88,7 @@ static ir_value *convert_constant(caster *c, ir_builder *b, const ir_value *v, i
 }
 
 /* `cast_names = LOW, WIDE`: suffixes of names of casts; "h" and "s" without this rule. */
-static const char *cast_name(const caster *c, const ir_value *v, ir_dtype to)
+static const char *cast_name(const cast_state *c, const ir_value *v, ir_dtype to)
 {
     const char *rule = c->list->rule.cast_names, *comma = strchr(rule, ',');
     if (!comma) return arena_printf(c->arena, "%s.%s", v->name, ir_dtype_is_low(to) ? "h" : "s");
@@ -98,7 +98,7 @@ static const char *cast_name(const caster *c, const ir_value *v, ir_dtype to)
 }
 
 /* A mask of an attention that a black node or a counted f32 producer computed: only there its range is unknown. */
-static bool is_wide_mask(const caster *c, const ir_node *user, const ir_value *v, ir_dtype to)
+static bool is_wide_mask(const cast_state *c, const ir_node *user, const ir_value *v, ir_dtype to)
 {
     if (user->id >= c->nodes || c->entries[user->id].rule != AMP_ATTENTION || !ir_dtype_is_low(to)) return false;
     if (v->kind != IR_VALUE_RESULT || v->def->id >= c->nodes) return false;
@@ -123,7 +123,7 @@ static ir_value *find_outside(ir_node *node, const ir_value *v)
 }
 
 /* Reuses the cast of an enclosing graph to the same type, which is moved before the node if it comes later. */
-static ir_value *share_cast(const amp_scope *s, ir_graph *body, const ir_value *v, ir_dtype to)
+static ir_value *share_cast(const amp_scope *s, ir_graph *subgraph, const ir_value *v, ir_dtype to)
 {
     ir_value *source = s->enclosing ? find_outside(s->node, v) : NULL;
     if (!source) return NULL;
@@ -133,7 +133,7 @@ static ir_value *share_cast(const amp_scope *s, ir_graph *body, const ir_value *
     bool made = cast->kind == IR_VALUE_RESULT;
     if (made && ir_in(cast->def, 0) != source) return NULL; /* its operand is clamped */
     if (made && is_behind(cast->def, s->node)) ir_node_move_before(cast->def, s->node);
-    return ir_capture_add(s->node, body, cast);
+    return ir_capture_add(s->node, subgraph, cast);
 }
 
 /* ---- casts ------------------------------------------------------------------------------------ */
@@ -146,7 +146,7 @@ static ir_value *bound_mask(ir_builder *b, ir_value *v, ir_dtype to, bool mask, 
     return mask ? ir_binary(b, IR_OP_max, v, least) : v;
 }
 
-static ir_value *share_outside(caster *c, const ir_value *v, ir_dtype to)
+static ir_value *share_outside(cast_state *c, const ir_value *v, ir_dtype to)
 {
     bool shares = c->list->rule.outer_casts == OUTER_CASTS_SHARED;
     ir_value *cast = shares ? share_cast(c->scope, c->graph, v, to) : NULL;
@@ -155,7 +155,7 @@ static ir_value *share_outside(caster *c, const ir_value *v, ir_dtype to)
 }
 
 /* No cast is inserted for an attribute of the operator: if it needs a conversion, that is part of the operator. */
-static ir_value *cast_for(caster *c, ir_node *user, ir_value *v, ir_dtype to, const char *why, bool attribute)
+static ir_value *cast_for(cast_state *c, ir_node *user, ir_value *v, ir_dtype to, const char *why, bool attribute)
 {
     if (v->type.dtype == to) return v;
     ir_builder b = ir_builder_before(user, c->diag);
@@ -181,27 +181,27 @@ static ir_value *cast_for(caster *c, ir_node *user, ir_value *v, ir_dtype to, co
     return cast;
 }
 
-static const char *describe(caster *c, const ir_node *n, const amp_entry *e)
+static const char *describe(cast_state *c, const ir_node *n, const amp_entry *e)
 {
     const char *op = ir_op_get(n->op)->name;
     return arena_printf(c->arena, "%s %s", ir_colour_name(e->colour), op);
 }
 
-static void set_operand(caster *c, ir_node *n, int i, ir_dtype to, const char *why)
+static void set_operand(cast_state *c, ir_node *n, int i, ir_dtype to, const char *why)
 {
     bool attribute = !(ir_op_get(n->op)->traits & IR_EFFECT) && amp_list_is_attribute(c->list, n, i);
     ir_value *v = cast_for(c, n, ir_in(n, i), to, why, attribute);
     if (v && v != ir_in(n, i)) ir_node_set_input(n, i, v);
 }
 
-static void cast_operands(caster *c, ir_node *n, const amp_entry *e)
+static void cast_operands(cast_state *c, ir_node *n, const amp_entry *e)
 {
     const char *why = describe(c, n, e);
     bool along = ir_dtype_is_low(e->want) && amp_second_follows(n, e, c->list);
     for (int i = 0; i < n->n_in; i++) {
         const ir_slot *slot = ir_op_in_slot(n->op, i, n->n_in);
         if (!ir_in(n, i) || !ir_dtype_is_float(ir_in(n, i)->type.dtype)) continue;
-        bool first = amp_takes_part(n, i);
+        bool first = amp_is_cast_operand(n, i);
         bool second = slot->group == IR_GROUP_G && (along || (e->want == IR_f32 && e->rule != AMP_INSIDE));
         if (first || second || ir_op_has(n->op, IR_CONVERTS)) set_operand(c, n, i, e->want, why);
     }
@@ -209,14 +209,14 @@ static void cast_operands(caster *c, ir_node *n, const amp_entry *e)
 
 static void set_result(ir_node *n, const amp_entry *e)
 {
-    if (ir_body_count(n)) ir_foreign_retype(n, e->result);
+    if (ir_subgraph_count(n)) ir_opaque_set_result_dtype(n, e->result);
     int attr = ir_op_out_attr(n->op);
     if (attr >= 0 && e->result != e->want) ir_set_dtype(n, attr, e->result);
     if (ir_op_has(n->op, IR_CONVERTS)) ir_set_dtype(n, IR_ATTR(cast, to), e->result);
 }
 
 /* The narrowing casts are part of the node, so they have its location. */
-static void narrow_results(caster *c, ir_node *n, const amp_entry *e)
+static void narrow_results(cast_state *c, ir_node *n, const amp_entry *e)
 {
     for (int i = 0; i < n->n_out; i++) {
         ir_value *wide = n->out[i];
@@ -233,7 +233,7 @@ static void narrow_results(caster *c, ir_node *n, const amp_entry *e)
 }
 
 /* Level O2: the forward reads the low copy of a parameter; graph outputs and stores read the master. */
-static void copy_params(caster *c)
+static void copy_params(cast_state *c)
 {
     ir_graph *g = c->graph;
     const bool *low = amp_low_params(g, c->scope);
@@ -270,7 +270,7 @@ static const char *decision(const amp_entry *e, arena *a)
                          : arena_printf(a, "named on the %s", e->line->file);
 }
 
-static void note_colour(caster *c, ir_node *n, const amp_entry *e)
+static void note_colour(cast_state *c, ir_node *n, const amp_entry *e)
 {
     if (n->note) return;
     arena *a = c->graph->module->arena;
@@ -287,14 +287,14 @@ static bool is_loss(const ir_node *output)
 
 /* Outputs keep the type of the model if --keep-io-types is set; the loss and subgraph results always do. States keep
  * their own type. */
-static void cast_statement(caster *c, ir_node *n)
+static void cast_statement(cast_state *c, ir_node *n)
 {
     if (ir_op_has(n->op, IR_STORES)) {
         set_operand(c, n, 1, ir_in(n, 0)->type.dtype, "state");
         return;
     }
     ir_value *v = ir_in(n, 0);
-    bool kept = c->options->keep_io_types || n->graph->body || is_loss(n);
+    bool kept = c->options->keep_io_types || n->graph->subgraph || is_loss(n);
     if (!kept || v->id >= c->values || !ir_dtype_is_float(v->type.dtype)) return;
     const amp_scope *s = c->scope;
     ir_dtype asked = c->asked[v->id], result = s->enclosing ? s->enclosing->entries[s->node->id].result : IR_NO_DTYPE;
@@ -303,7 +303,7 @@ static void cast_statement(caster *c, ir_node *n)
 
 /* Operands of opaque operators keep the model's types. Subgraphs read captures as they are, and in the type of the
  * node's colour if it has one. */
-static void keep_operands(caster *c, ir_node *n, const amp_entry *e, bool coloured)
+static void keep_operands(cast_state *c, ir_node *n, const amp_entry *e, bool coloured)
 {
     for (int i = 0; i < n->n_in; i++) {
         ir_value *v = ir_in(n, i);
@@ -311,13 +311,13 @@ static void keep_operands(caster *c, ir_node *n, const amp_entry *e, bool colour
         if (capture && coloured && ir_dtype_is_float(v->type.dtype))
             cast_for(c, n, v, e->want, describe(c, n, e), false);
         if (capture) continue;
-        if (coloured && amp_takes_part(n, i)) continue;
+        if (coloured && amp_is_cast_operand(n, i)) continue;
         if (v && v->id < c->values && ir_dtype_is_float(v->type.dtype))
             set_operand(c, n, i, c->asked[v->id], "foreign");
     }
 }
 
-const ir_dtype *amp_asked(const ir_graph *g, arena *a)
+const ir_dtype *amp_model_dtypes(const ir_graph *g, arena *a)
 {
     ir_dtype *asked = arena_array(a, g->value_ids + 1, sizeof *asked);
     for (const ir_node *n = g->first; n; n = n->next)
@@ -326,7 +326,7 @@ const ir_dtype *amp_asked(const ir_graph *g, arena *a)
     return asked;
 }
 
-static ampc_status cast_node(caster *c, ir_node *n)
+static ampc_status cast_node(cast_state *c, ir_node *n)
 {
     const amp_entry *e = &c->entries[n->id];
     bool coloured = e->colour != IR_KEEP && e->want != IR_NO_DTYPE;
@@ -344,7 +344,7 @@ static ampc_status cast_node(caster *c, ir_node *n)
 
 ampc_status amp_cast(ir_graph *g, const amp_scope *s)
 {
-    caster c = {.graph = g,
+    cast_state c = {.graph = g,
                 .entries = s->entries,
                 .scope = s,
                 .list = s->compile->list,
@@ -352,7 +352,7 @@ ampc_status amp_cast(ir_graph *g, const amp_scope *s)
                 .arena = s->arena,
                 .diag = s->compile->diag,
                 .casts = s->casts,
-                .asked = s->enclosing ? s->asked : amp_asked(g, s->arena),
+                .asked = s->enclosing ? s->asked : amp_model_dtypes(g, s->arena),
                 .values = g->value_ids,
                 .nodes = g->node_ids,
                 .masks = range_find_masks(g, s)};

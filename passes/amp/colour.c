@@ -18,7 +18,7 @@
 
 typedef enum count { COUNT_NOT, COUNT_F32, COUNT_LOW } count;
 
-typedef struct colouring {
+typedef struct colour_state {
     ir_graph *graph;
     const amp_scope *scope;
     const amp_list *list;
@@ -31,14 +31,14 @@ typedef struct colouring {
     const range_mark *ranges; /* by node id, or NULL */
     const attention_mark *attentions; /* by node id, or NULL */
     bool names_tensors; /* some list names tensors */
-} colouring;
+} colour_state;
 
 /* An opaque operator whose schema allows only the model's types. */
-static bool is_fixed(const colouring *c, const ir_node *n)
+static bool is_fixed(const colour_state *c, const ir_node *n)
 {
     if (amp_is_listed_control(c->scope, n)) return false;
     for (int i = 0; i < n->n_in; i++)
-        if (amp_takes_part(n, i)) return false;
+        if (amp_is_cast_operand(n, i)) return false;
     return ir_op_has(n->op, IR_DECLARED);
 }
 
@@ -48,7 +48,7 @@ static bool touches_float(const ir_node *n)
     bool reads = false;
     for (int i = 0; i < n->n_in; i++) {
         if (ir_in(n, i) && ir_dtype_is_float(ir_in(n, i)->type.dtype)) return true;
-        reads |= ir_in(n, i) && !ir_body_count(n);
+        reads |= ir_in(n, i) && !ir_subgraph_count(n);
     }
     for (int i = 0; i < n->n_out && !reads; i++)
         if (ir_dtype_is_float(n->out[i]->type.dtype)) return true;
@@ -62,7 +62,7 @@ static bool touches_f64(const ir_node *n)
     return n->n_out > 0 && n->out[0]->type.dtype == IR_f64;
 }
 
-static bool is_inside(const colouring *c, const ir_node *n)
+static bool is_inside(const colour_state *c, const ir_node *n)
 {
     return amp_list_inside(c->list, n);
 }
@@ -88,7 +88,7 @@ static const ir_node *next_part(const ir_node *n)
     return n->next && is_same_operator(n->next, n) ? n->next : NULL;
 }
 
-static const list_pattern *find_tensor(const colouring *c, const ir_node *n)
+static const list_pattern *find_tensor(const colour_state *c, const ir_node *n)
 {
     const list_pattern *p = NULL;
     if (!c->names_tensors) return NULL;
@@ -111,7 +111,7 @@ static bool has_word(const char *name, const char *words)
 }
 
 /* `fp32_names = WORD, ...`: an operand or result whose name contains the word. */
-static bool has_f32_name(const colouring *c, const ir_node *n)
+static bool has_f32_name(const colour_state *c, const ir_node *n)
 {
     const char *words = c->list->rule.fp32_names;
     if (!*words) return false;
@@ -124,7 +124,7 @@ static bool has_f32_name(const colouring *c, const ir_node *n)
     return false;
 }
 
-static void colour_by_lists(colouring *c, ir_node *n, amp_entry *e)
+static void colour_by_lists(colour_state *c, ir_node *n, amp_entry *e)
 {
     if (!n->loc.op) {
         e->colour = ir_op_get(n->op)->colour;
@@ -140,14 +140,14 @@ static void colour_by_lists(colouring *c, ir_node *n, amp_entry *e)
 }
 
 /* Whether the op can write a type other than that of its operands, and the runtime allows it. */
-static bool has_own_result(const colouring *c, const ir_node *n)
+static bool has_own_result(const colour_state *c, const ir_node *n)
 {
     return ir_op_out_attr(n->op) >= 0 && !c->options->plain_runtime;
 }
 
 /* A pattern makes the node f32 unless it is white. A tensor or result that fp16 cannot represent makes it f32 in any
  * case. */
-static void colour_by_range(const colouring *c, const ir_node *n, amp_entry *e)
+static void colour_by_range(const colour_state *c, const ir_node *n, amp_entry *e)
 {
     const range_mark *m = c->ranges && n->loc.op ? &c->ranges[n->id] : &(range_mark){0};
     if (m->tensor) *e = (amp_entry){.colour = IR_BLACK, .rule = AMP_INITIALIZER, .cause = m->tensor};
@@ -158,7 +158,7 @@ static void colour_by_range(const colouring *c, const ir_node *n, amp_entry *e)
 }
 
 /* Applies what overrides the operator lists, in order of precedence. */
-static void colour_by_name(colouring *c, const ir_node *n, amp_entry *e)
+static void colour_by_name(colour_state *c, const ir_node *n, amp_entry *e)
 {
     const list_pattern *tensor = find_tensor(c, n),
                        *node = n->loc.op ? amp_list_find_node(c->list, &n->loc) : NULL;
@@ -173,7 +173,7 @@ static void colour_by_name(colouring *c, const ir_node *n, amp_entry *e)
 
 /* Whether a cast of the model keeps its type. It does not if a name applies to it, or if the rule `user_cast` is gray
  * and the list has its operator gray. */
-static bool is_honoured_cast(const colouring *c, const ir_node *n)
+static bool is_honoured_cast(const colour_state *c, const ir_node *n)
 {
     if (!ir_op_has(n->op, IR_CONVERTS) || has_f32_name(c, n) || find_tensor(c, n)) return false;
     if (c->options->level == PASS_OD && c->list->rule.od == OD_STRICT) return false;
@@ -183,14 +183,14 @@ static bool is_honoured_cast(const colouring *c, const ir_node *n)
 }
 
 /* Uncoloured nodes compute in the types of the model and do not count as producers. */
-static bool is_untouched(const colouring *c, const ir_node *n, amp_rule *why)
+static bool is_untouched(const colour_state *c, const ir_node *n, amp_rule *why)
 {
     const amp_rules *rule = &c->list->rule;
     bool listed = rule->integer_ops == INTEGER_LISTED && n->loc.op;
     *why = ir_op_get(n->op)->traits & IR_EFFECT ? AMP_STATEMENT
            : !touches_float(n) && !listed       ? AMP_NO_FLOAT
            : is_honoured_cast(c, n)             ? AMP_USER_CAST
-           : is_fixed(c, n)                     ? AMP_FOREIGN
+           : is_fixed(c, n)                     ? AMP_OPAQUE
            : touches_f64(n)                     ? AMP_F64
                                                 : AMP_FIXED;
     if (*why != AMP_FIXED) return true;
@@ -198,7 +198,7 @@ static bool is_untouched(const colouring *c, const ir_node *n, amp_rule *why)
     return fixed && rules_text_has(rule->dtype_attribute, n->loc.op);
 }
 
-static void colour_node(colouring *c, ir_node *n)
+static void colour_node(colour_state *c, ir_node *n)
 {
     amp_entry *e = &c->entries[n->id];
     *e = (amp_entry){.colour = IR_KEEP};
@@ -212,7 +212,7 @@ static void colour_node(colouring *c, ir_node *n)
 /* ---- the loss as f32 terminal ---------------------------------------------------------------- */
 
 /* Whether n computes in f32 internally and writes f32 whatever the types of its operands. */
-static bool is_boundary(const colouring *c, const ir_node *n)
+static bool is_boundary(const colour_state *c, const ir_node *n)
 {
     return c->entries[n->id].colour == IR_BLACK && is_inside(c, n) &&
            (ir_op_out_attr(n->op) >= 0 || ir_op_out_slot(n->op, 0, n->n_out)->group == IR_GROUP_F32);
@@ -225,7 +225,7 @@ static bool is_ours(const ir_node *n)
 
 /* Marks the nodes the loss is computed from, back to white ops and to ops that compute in f32 internally, which read
  * the model's output in its own type. A loss that a pass has appended (no ONNX origin) is f32 as a whole. */
-static void mark_terminal(colouring *c, const ir_value *loss)
+static void mark_terminal(colour_state *c, const ir_value *loss)
 {
     bool ours_only = c->list->rule.loss == LOSS_AS_COLOURED;
     if (loss->kind != IR_VALUE_RESULT || (ours_only && !is_ours(loss->def))) return;
@@ -235,7 +235,8 @@ static void mark_terminal(colouring *c, const ir_value *loss)
         bool boundary = is_boundary(c, n);
         for (int i = 0; i < n->n_in; i++) {
             const ir_value *x = ir_in(n, i);
-            if (!x || x->kind != IR_VALUE_RESULT || !(amp_takes_part(n, i) || ir_op_has(n->op, IR_CONVERTS))) continue;
+            if (!x || x->kind != IR_VALUE_RESULT) continue;
+            if (!amp_is_cast_operand(n, i) && !ir_op_has(n->op, IR_CONVERTS)) continue;
             if ((boundary || ours_only) && !(is_ours(n) && is_ours(x->def))) continue;
             c->terminal[x->def->id] = c->entries[x->def->id].colour != IR_WHITE;
         }
@@ -251,13 +252,13 @@ typedef struct arrival {
     const ir_value *f32_cause, *low_cause; /* first producer that counts as such */
 } arrival;
 
-static arrival look_at_operands(const colouring *c, const ir_node *n)
+static arrival look_at_operands(const colour_state *c, const ir_node *n)
 {
     arrival a = {.type = IR_NO_DTYPE};
     for (int storage = 0; storage <= 1 && !a.f32 && !a.low; storage++)
         for (int i = 0; i < n->n_in; i++) {
             const ir_value *v = ir_in(n, i);
-            if (!amp_takes_part(n, i) || (v->kind == IR_VALUE_STORAGE) != storage) continue;
+            if (!amp_is_cast_operand(n, i) || (v->kind == IR_VALUE_STORAGE) != storage) continue;
             ir_dtype t = c->type[v->id];
             (ir_dtype_is_low(t) ? &a.low : &a.f32)[0] = true;
             a.type = t;
@@ -274,15 +275,15 @@ static void set(amp_entry *e, amp_rule rule, ir_dtype want, const ir_value *caus
     e->cause = cause;
 }
 
-static bool read_by_white(const colouring *c, const ir_node *n)
+static bool read_by_white(const colour_state *c, const ir_node *n)
 {
     for (int i = 0; i < n->n_out; i++)
         for (const ir_use *u = n->out[i]->first_use; u; u = u->next)
-            if (c->entries[u->user->id].colour == IR_WHITE && amp_takes_part(u->user, u->index)) return true;
+            if (c->entries[u->user->id].colour == IR_WHITE && amp_is_cast_operand(u->user, u->index)) return true;
     return false;
 }
 
-static count decide_inside(const colouring *c, const ir_node *n, amp_entry *e, const arrival *a)
+static count decide_inside(const colour_state *c, const ir_node *n, amp_entry *e, const arrival *a)
 {
     bool mixed = a->f32 && a->low;
     ir_dtype low = c->options->low;
@@ -299,13 +300,13 @@ typedef struct producers {
     const ir_value *f32, *low, *last;
 } producers;
 
-static producers look_at_producers(const colouring *c, const ir_node *n)
+static producers look_at_producers(const colour_state *c, const ir_node *n)
 {
     producers p = {0};
     for (int part = 0; part <= 1; part++)
         for (int i = 0; i < n->n_in; i++) {
             const ir_value *v = ir_in(n, i);
-            if (!v || amp_takes_part(n, i) != part || c->counts[v->id] == COUNT_NOT) continue;
+            if (!v || amp_is_cast_operand(n, i) != part || c->counts[v->id] == COUNT_NOT) continue;
             const ir_value **first = c->counts[v->id] == COUNT_F32 ? &p.f32 : &p.low;
             if (!*first) *first = v;
             p.last = v;
@@ -315,32 +316,32 @@ static producers look_at_producers(const colouring *c, const ir_node *n)
     return p;
 }
 
-static count decide_gray(const colouring *c, const ir_node *n, amp_entry *e, const arrival *a)
+static count decide_gray(const colour_state *c, const ir_node *n, amp_entry *e, const arrival *a)
 {
     producers p = look_at_producers(c, n);
     bool last = c->list->rule.gray == GRAY_LAST_PRODUCER;
     ir_dtype low = c->options->low;
     if (p.f32) return set(e, AMP_GRAY_F32, IR_f32, last ? p.last : p.f32), COUNT_F32;
     if (p.low) return set(e, AMP_GRAY_LOW, low, last ? p.last : p.low), COUNT_LOW;
-    if (c->list->rule.orphan == ORPHAN_LOW) return set(e, AMP_ORPHAN_LOW, low, NULL), COUNT_LOW;
+    if (c->list->rule.orphan == ORPHAN_LOW) return set(e, AMP_GRAY_DEFAULT_LOW, low, NULL), COUNT_LOW;
     set(e, AMP_GRAY_KEEP, a->f32 && a->low ? IR_f32 : a->type, NULL);
     return COUNT_NOT;
 }
 
 /* f32 if an f32 operand would have to be cast, else low. */
-static count decide_promoted(const colouring *c, const ir_node *n, amp_entry *e)
+static count decide_promoted(const colour_state *c, const ir_node *n, amp_entry *e)
 {
-    bool pinned = n->loc.op && amp_list_pins(c->list, n->loc.op);
+    bool pinned = n->loc.op && amp_list_fp32_operands(c->list, n->loc.op);
     for (int i = 0; i < n->n_in; i++) {
         const ir_value *v = ir_in(n, i);
         if (!v || c->type[v->id] != IR_f32 || amp_list_is_attribute(c->list, n, i)) continue;
-        if (pinned && (!amp_takes_part(n, i) || (i && ir_op_has(n->op, IR_DECLARED)))) continue;
+        if (pinned && (!amp_is_cast_operand(n, i) || (i && ir_op_has(n->op, IR_DECLARED)))) continue;
         return set(e, AMP_PROMOTE_F32, IR_f32, v), COUNT_F32;
     }
     return set(e, AMP_PROMOTE_LOW, c->options->low, NULL), COUNT_LOW;
 }
 
-static count decide_clear(const colouring *c, amp_entry *e, const arrival *a)
+static count decide_clear(const colour_state *c, amp_entry *e, const arrival *a)
 {
     bool mixed = a->f32 && a->low;
     const ir_value *cause = a->f32_cause ? a->f32_cause : mixed ? NULL : a->low_cause;
@@ -364,7 +365,7 @@ static bool is_named(const amp_entry *e)
 }
 
 /* Low scores stay low up to a softmax that computes in f32 internally, whatever the type of the mask. */
-static bool is_in_attention(const colouring *c, const ir_node *n)
+static bool is_in_attention(const colour_state *c, const ir_node *n)
 {
     const attention_mark *m = c->attentions ? &c->attentions[n->id] : &(attention_mark){0};
     return m->scores && ir_dtype_is_low(c->type[m->scores->id]) && amp_list_inside(c->list, m->softmax) &&
@@ -372,7 +373,7 @@ static bool is_in_attention(const colouring *c, const ir_node *n)
 }
 
 /* Gray, clear and unlisted nodes, for which levels and profiles differ. */
-static count decide_by_rules(const colouring *c, const ir_node *n, amp_entry *e, const arrival *a)
+static count decide_by_rules(const colour_state *c, const ir_node *n, amp_entry *e, const arrival *a)
 {
     if (c->list->rule.promote == PROMOTE_ON) return decide_promoted(c, n, e);
     if ((e->colour == IR_CLEAR || e->colour == IR_GRAY) && is_in_attention(c, n))
@@ -383,7 +384,7 @@ static count decide_by_rules(const colouring *c, const ir_node *n, amp_entry *e,
     return set(e, AMP_UNLISTED, IR_f32, NULL), COUNT_F32;
 }
 
-static count decide(const colouring *c, const ir_node *n, amp_entry *e)
+static count decide(const colour_state *c, const ir_node *n, amp_entry *e)
 {
     ir_dtype low = c->options->low;
     arrival a = look_at_operands(c, n);
@@ -400,14 +401,14 @@ static count decide(const colouring *c, const ir_node *n, amp_entry *e)
 
 /* The type that a coloured cast of the model writes: that of its colour if the model casts to f32, or at level OD to
  * any float type. */
-static ir_dtype cast_writes(const colouring *c, const ir_node *n, const amp_entry *e)
+static ir_dtype cast_writes(const colour_state *c, const ir_node *n, const amp_entry *e)
 {
     ir_dtype to = n->out[0]->type.dtype;
     bool retyped = to == IR_f32 || (ir_dtype_is_float(to) && c->options->level == PASS_OD);
     return retyped && e->want != IR_NO_DTYPE ? e->want : to;
 }
 
-static void note_results(colouring *c, const ir_node *n, amp_entry *e, count counts, bool coloured)
+static void note_results(colour_state *c, const ir_node *n, amp_entry *e, count counts, bool coloured)
 {
     if (ir_op_has(n->op, IR_CONVERTS) && coloured) e->result = cast_writes(c, n, e);
     for (int i = 0; i < n->n_out; i++) {
@@ -425,7 +426,7 @@ static void note_results(colouring *c, const ir_node *n, amp_entry *e, count cou
 }
 
 /* A sum that may not fit into the low type is written in f32, and its users follow it. */
-static count widen_result(const colouring *c, const ir_node *n, amp_entry *e, count counts)
+static count widen_result(const colour_state *c, const ir_node *n, amp_entry *e, count counts)
 {
     const range_mark *m = c->ranges && n->loc.op ? &c->ranges[n->id] : &(range_mark){0};
     if (!m->wide || !has_own_result(c, n) || !ir_dtype_is_low(e->result)) return counts;
@@ -435,7 +436,7 @@ static count widen_result(const colouring *c, const ir_node *n, amp_entry *e, co
     return COUNT_F32;
 }
 
-static void walk(colouring *c)
+static void walk(colour_state *c)
 {
     for (ir_node *n = c->graph->first; n && n->phase == IR_FORWARD; n = n->next) {
         amp_entry *e = &c->entries[n->id];
@@ -453,15 +454,16 @@ static void walk(colouring *c)
 /* Whether operand i stays f32 although the level makes parameters low. */
 static bool keeps_operand(const ir_node *n, int i, const amp_entry *e, const amp_list *l, ir_dtype low)
 {
-    if (ir_op_has(n->op, IR_DECLARED) && !amp_takes_part(n, i)) return true;
+    if (ir_op_has(n->op, IR_DECLARED) && !amp_is_cast_operand(n, i)) return true;
     if (amp_list_is_attribute(l, n, i)) return true;
     if (e->colour == IR_KEEP || !n->loc.op) return false;
     const list_entry *line = amp_list_find_at(l, n, low);
     bool black = line && line->colour == IR_BLACK;
-    if (black && l->rule.black_params == BLACK_PARAMS_LOW && !amp_list_spared(l, n->loc.op)) return false;
+    if (black && l->rule.black_params == BLACK_PARAMS_LOW && !amp_list_black_lifted_at_level(l, n->loc.op))
+        return false;
     if (black || (is_named(e) && e->rule != AMP_TENSOR && e->colour == IR_BLACK)) return true;
-    bool same = amp_takes_part(n, i) && (!i || !ir_op_has(n->op, IR_DECLARED) || ir_dtype_is_low(e->want));
-    return !same && (amp_list_inside(l, n) || amp_list_pins(l, n->loc.op));
+    bool same = amp_is_cast_operand(n, i) && (!i || !ir_op_has(n->op, IR_DECLARED) || ir_dtype_is_low(e->want));
+    return !same && (amp_list_inside(l, n) || amp_list_fp32_operands(l, n->loc.op));
 }
 
 bool *amp_low_params(const ir_graph *g, const amp_scope *s)
@@ -481,7 +483,7 @@ bool *amp_low_params(const ir_graph *g, const amp_scope *s)
 
 /* ---- subgraphs ------------------------------------------------------------------------------- */
 
-bool amp_lowers_bodies(const amp_scope *s)
+bool amp_lowers_subgraphs(const amp_scope *s)
 {
     const int subgraphs = s->compile->list->rule.subgraphs;
     if (s->off || subgraphs == SUBGRAPHS_NO) return false;
@@ -491,7 +493,7 @@ bool amp_lowers_bodies(const amp_scope *s)
 bool amp_is_listed_control(const amp_scope *s, const ir_node *n)
 {
     const bool as_model = s->compile->list->rule.control == CONTROL_MODEL;
-    if (as_model || !ir_body_count(n) || !amp_lowers_bodies(s)) return false;
+    if (as_model || !ir_subgraph_count(n) || !amp_lowers_subgraphs(s)) return false;
     for (int i = 0; i < ir_own_operands(n); i++)
         if (ir_in(n, i) && ir_dtype_is_float(ir_in(n, i)->type.dtype)) return false;
     return true;
@@ -499,10 +501,10 @@ bool amp_is_listed_control(const amp_scope *s, const ir_node *n)
 
 bool amp_is_free_capture(const amp_scope *s, const ir_node *n, int i)
 {
-    return ir_body_count(n) && i >= ir_own_operands(n) && amp_lowers_bodies(s);
+    return ir_subgraph_count(n) && i >= ir_own_operands(n) && amp_lowers_subgraphs(s);
 }
 
-static void note_input(colouring *c, size_t i)
+static void note_input(colour_state *c, size_t i)
 {
     const ir_value *v = c->graph->inputs.items[i];
     c->type[v->id] = v->type.dtype;
@@ -518,7 +520,7 @@ void amp_colour(ir_graph *g, amp_scope *s)
     const compile_options *o = s->compile->options;
     arena *a = s->arena;
     ir_graph_renumber(g);
-    colouring c = {.graph = g, .scope = s, .list = l, .options = o, .diag = s->compile->diag};
+    colour_state c = {.graph = g, .scope = s, .list = l, .options = o, .diag = s->compile->diag};
     for (size_t i = 0; i < l->layers.count; i++) c.names_tensors |= l->layers.items[i].tensors.count > 0;
     c.entries = s->entries = arena_array(a, g->node_ids + 1, sizeof *c.entries);
     c.type = arena_array(a, g->value_ids + 1, sizeof *c.type);
@@ -530,7 +532,7 @@ void amp_colour(ir_graph *g, amp_scope *s)
     if (c.list->rule.attention == ATTENTION_WHOLE) c.attentions = attention_find(g, a);
     for (size_t i = 0; i < g->inputs.count; i++) note_input(&c, i);
     for (ir_node *n = g->first; n; n = n->next) {
-        if (ir_op_has(n->op, IR_DECLARED)) ir_foreign_settle(n, o->low == IR_f16);
+        if (ir_op_has(n->op, IR_DECLARED)) ir_opaque_resolve_bf16(n, o->low == IR_f16);
         for (int i = 0; i < n->n_in; i++)
             if (ir_in(n, i) && ir_in(n, i)->kind == IR_VALUE_STORAGE)
                 c.type[ir_in(n, i)->id] = ir_in(n, i)->type.dtype;

@@ -109,7 +109,7 @@ static double moved_bytes(const cost_model *c, const ir_node *n, ir_dtype t)
     double bytes = 0;
     for (int i = 0; i < n->n_in; i++)
         if (ir_in(n, i))
-            bytes += bytes_of(c, ir_in(n, i), amp_takes_part(n, i) ? t : ir_in(n, i)->type.dtype);
+            bytes += bytes_of(c, ir_in(n, i), amp_is_cast_operand(n, i) ? t : ir_in(n, i)->type.dtype);
     for (int i = 0; i < n->n_out; i++)
         bytes += bytes_of(c, n->out[i], follows(n, i) ? t : n->out[i]->type.dtype);
     return bytes;

@@ -12,31 +12,31 @@ const char *amp_rule_sentence(amp_rule r)
     return sentences[r];
 }
 
-bool amp_takes_part(const ir_node *n, int i)
+bool amp_is_cast_operand(const ir_node *n, int i)
 {
     const ir_value *v = ir_in(n, i);
     const ir_slot *slot = ir_op_in_slot(n->op, i, n->n_in);
     if (!v || !slot || !ir_dtype_is_float(v->type.dtype)) return false;
-    if (ir_op_has(n->op, IR_DECLARED)) return ir_foreign_reads(n, i);
+    if (ir_op_has(n->op, IR_DECLARED)) return ir_opaque_operand_is_float(n, i);
     return slot->group == IR_GROUP_F || slot->group == IR_GROUP_N || slot->group == IR_GROUP_T;
 }
 
 bool amp_follows_result(const ir_node *n, int i)
 {
     ir_group group = ir_op_out_slot(n->op, i, n->n_out)->group;
-    if (ir_op_has(n->op, IR_DECLARED)) return ir_foreign_gives(n, i) || ir_body_count(n);
+    if (ir_op_has(n->op, IR_DECLARED)) return ir_opaque_result_is_float(n, i) || ir_subgraph_count(n);
     return group == IR_GROUP_F || group == IR_GROUP_N || group == IR_GROUP_T;
 }
 
 bool amp_narrows_result(const ir_node *n, int i, const amp_entry *e, const amp_list *l)
 {
     return ir_dtype_is_low(e->result) && e->rule != AMP_INSIDE && n->loc.op && n->out[i]->type.dtype == IR_f32 &&
-           ir_op_out_slot(n->op, i, n->n_out)->group == IR_GROUP_F32 && !amp_list_pins(l, n->loc.op);
+           ir_op_out_slot(n->op, i, n->n_out)->group == IR_GROUP_F32 && !amp_list_fp32_operands(l, n->loc.op);
 }
 
 bool amp_second_follows(const ir_node *n, const amp_entry *e, const amp_list *l)
 {
-    return e->rule != AMP_INSIDE && n->loc.op && !amp_list_pins(l, n->loc.op);
+    return e->rule != AMP_INSIDE && n->loc.op && !amp_list_fp32_operands(l, n->loc.op);
 }
 
 bool amp_converts(const ir_value *v)

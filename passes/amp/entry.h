@@ -11,7 +11,7 @@
     X(AMP_STATEMENT,     "edge of the graph")                                                      \
     X(AMP_USER_CAST,     "a cast of the model is honoured")                                        \
     X(AMP_F64,           "computes in f64")                                                        \
-    X(AMP_FOREIGN,       "carried along as the model has it: f32")                                \
+    X(AMP_OPAQUE,       "carried along as the model has it: f32")                                \
     X(AMP_FIXED,         "its type is an attribute of the model: untouched")                       \
     X(AMP_UNSUPPORTED,   "the target has no low-precision kernel for it")                          \
     X(AMP_NODE,          "[nodes] names it")                                                       \
@@ -27,7 +27,7 @@
     X(AMP_GRAY_F32,      "gray, follows an f32 producer")                                          \
     X(AMP_GRAY_LOW,      "gray, follows a low-precision producer")                                 \
     X(AMP_GRAY_KEEP,     "gray without a coloured producer: keeps what arrives")                   \
-    X(AMP_ORPHAN_LOW,    "gray without a coloured producer: low")                                  \
+    X(AMP_GRAY_DEFAULT_LOW,    "gray without a coloured producer: low")                                  \
     X(AMP_PROMOTE_F32,   "promoted: an operand is f32")                                            \
     X(AMP_PROMOTE_LOW,   "no operand is f32: low")                                                 \
     X(AMP_O2,            "level O2: low unless black")                                             \
@@ -57,7 +57,7 @@ typedef struct amp_entry {
 } amp_entry;
 
 /* Whether operand i is a float of the groups that the node unifies, so that it is read in the type of the entry. */
-bool amp_takes_part(const ir_node *n, int i);
+bool amp_is_cast_operand(const ir_node *n, int i);
 /* Whether result i, if it is a float, has the type `result` of the entry. */
 bool amp_follows_result(const ir_node *n, int i);
 /* Whether result i, which the op computes in f32 regardless of its operands, is cast to low because of the lists. */

@@ -169,7 +169,7 @@ static bool is_later(const amp_list *l, const list_entry *e, const list_entry *t
 const list_entry *amp_list_find_at(const amp_list *l, const ir_node *n, ir_dtype low)
 {
     const list_entry *line = amp_list_find(l, n->loc.op, n, low);
-    for (const ir_part *p = n->loc.parts; p && p->op; p++) {
+    for (const ir_origin *p = n->loc.parts; p && p->op; p++) {
         const list_entry *part = amp_list_find(l, p->op, n, low);
         bool black = part && part->colour == IR_BLACK && !part->conditions.count;
         if (black && line && is_later(l, part, line)) line = part;
@@ -181,7 +181,7 @@ const list_entry *amp_list_find_at(const amp_list *l, const ir_node *n, ir_dtype
 static bool names_node(const char *glob, const ir_loc *loc)
 {
     bool found = fnmatch(glob, loc->node, 0) == 0;
-    for (const ir_part *p = loc->parts; p && p->op && !found; p++) found = fnmatch(glob, p->node, 0) == 0;
+    for (const ir_origin *p = loc->parts; p && p->op && !found; p++) found = fnmatch(glob, p->node, 0) == 0;
     return found;
 }
 
@@ -203,7 +203,7 @@ const list_pattern *amp_list_find_tensor(const amp_list *l, const char *name)
 }
 
 /* `pins = Op(slot,...), ...`: naming the operator pins its second float group, which contains the slots. */
-bool amp_list_pins(const amp_list *l, const char *op)
+bool amp_list_fp32_operands(const amp_list *l, const char *op)
 {
     return rules_text_has(l->rule.pins, op);
 }
@@ -222,7 +222,7 @@ bool amp_list_inside(const amp_list *l, const ir_node *n)
     return all || (n->loc.op && rules_text_has(l->rule.promises, n->loc.op));
 }
 
-bool amp_list_spared(const amp_list *l, const char *op)
+bool amp_list_black_lifted_at_level(const amp_list *l, const char *op)
 {
     const list_layer *profile = &l->layers.items[0];
     for (size_t i = 0; i < profile->entries.count; i++) {
@@ -250,7 +250,7 @@ bool amp_list_is_attribute(const amp_list *l, const ir_node *n, int i)
 static bool is_op(const ir_loc *loc, const char *op)
 {
     bool found = loc->op && strcmp(loc->op, op) == 0;
-    for (const ir_part *p = loc->parts; p && p->op && !found; p++) found = strcmp(p->op, op) == 0;
+    for (const ir_origin *p = loc->parts; p && p->op && !found; p++) found = strcmp(p->op, op) == 0;
     return found;
 }
 

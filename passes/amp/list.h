@@ -86,11 +86,11 @@ const list_pattern *amp_list_find_node(const amp_list *l, const ir_loc *loc);
 /* The [tensors] line for a value name, or NULL. */
 const list_pattern *amp_list_find_tensor(const amp_list *l, const char *name);
 /* Whether the second float group of this operator stays f32 (rule `pins`). */
-bool amp_list_pins(const amp_list *l, const char *op);
+bool amp_list_fp32_operands(const amp_list *l, const char *op);
 /* Whether the target has no low-precision kernel for `op` and the rules apply that at this level. */
 bool amp_list_unsupported(const amp_list *l, const char *op);
 /* Whether the profile has the operator black at other levels, but not at this one. */
-bool amp_list_spared(const amp_list *l, const char *op);
+bool amp_list_black_lifted_at_level(const amp_list *l, const char *op);
 /* Whether operand i of n is an attribute of its operator instead of a value of the model: a scalar that lowering
  * created, or a constant of an operator that the rule `attributes` names. */
 bool amp_list_is_attribute(const amp_list *l, const ir_node *n, int i);

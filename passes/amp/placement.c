@@ -25,7 +25,7 @@
 
 #define NONE UINT32_MAX
 
-typedef struct placing {
+typedef struct placement_state {
     const ir_graph *graph;
     amp_entry *entries;
     const amp_scope *scope;
@@ -42,16 +42,16 @@ typedef struct placing {
     bool *carries;      /* by value id: has a gradient */
     bool trains;
     VEC(cut_label) greedy; /* by vertex: the profile's own plan */
-} placing;
+} placement_state;
 
 /* ---- predicates ------------------------------------------------------------------------------ */
 
-static const amp_entry *entry_of(const placing *p, const ir_node *n)
+static const amp_entry *entry_of(const placement_state *p, const ir_node *n)
 {
     return &p->entries[n->id];
 }
 
-static uint32_t vertex_of_type(const placing *p, ir_dtype t)
+static uint32_t vertex_of_type(const placement_state *p, ir_dtype t)
 {
     return t == IR_f32 ? p->high : t == p->options->low ? p->low : NONE;
 }
@@ -68,19 +68,19 @@ static bool is_second_group(const ir_node *n, int i)
 }
 
 /* Whether operand i of a modelled node is read in the node's type. */
-static bool reads_in_type(const placing *p, const ir_node *n, int i)
+static bool reads_in_type(const placement_state *p, const ir_node *n, int i)
 {
-    return amp_takes_part(n, i) || (is_second_group(n, i) && amp_second_follows(n, entry_of(p, n), p->list));
+    return amp_is_cast_operand(n, i) || (is_second_group(n, i) && amp_second_follows(n, entry_of(p, n), p->list));
 }
 
 /* Whether the operand is an attribute of the operator, which is converted or cast as part of the node. */
-static bool is_attribute(const placing *p, const ir_node *n, int i)
+static bool is_attribute(const placement_state *p, const ir_node *n, int i)
 {
     return !(ir_op_get(n->op)->traits & IR_EFFECT) && amp_list_is_attribute(p->list, n, i);
 }
 
 /* Whether a result that the op computes in f32 is cast to low. The types of such a node are not changed. */
-static bool narrows_behind(const placing *p, const ir_node *n)
+static bool narrows_behind(const placement_state *p, const ir_node *n)
 {
     for (int i = 0; i < n->n_out; i++)
         if (amp_narrows_result(n, i, entry_of(p, n), p->list)) return true;
@@ -92,12 +92,12 @@ static bool is_inside(const amp_entry *e)
     return e->rule == AMP_INSIDE || e->rule == AMP_INSIDE_MIXED;
 }
 
-static bool is_free(const placing *p, const amp_entry *e)
+static bool is_free(const placement_state *p, const amp_entry *e)
 {
     switch (e->rule) {
     case AMP_GRAY_LOW:
     case AMP_GRAY_KEEP:
-    case AMP_ORPHAN_LOW:
+    case AMP_GRAY_DEFAULT_LOW:
     case AMP_CLEAR:
     case AMP_CLEAR_MIXED:
     case AMP_ATTENTION:
@@ -110,12 +110,12 @@ static bool is_free(const placing *p, const amp_entry *e)
 }
 
 /* Whether the profile demands f32, because low precision is dangerous there. */
-static bool is_dangerous(const placing *p, const amp_entry *e)
+static bool is_dangerous(const placement_state *p, const amp_entry *e)
 {
     return e->want == IR_f32 && e->colour != IR_WHITE && !is_free(p, e);
 }
 
-static bool carries_gradient(const placing *p, const ir_node *n)
+static bool carries_gradient(const placement_state *p, const ir_node *n)
 {
     for (int i = 0; i < n->n_in; i++)
         if (ir_in(n, i) && p->carries[ir_in(n, i)->id]) return true;
@@ -124,7 +124,7 @@ static bool carries_gradient(const placing *p, const ir_node *n)
 
 /* ---- vertices -------------------------------------------------------------------------------- */
 
-static uint32_t new_vertex(placing *p, int64_t high, int64_t low, ir_dtype greedy)
+static uint32_t new_vertex(placement_state *p, int64_t high, int64_t low, ir_dtype greedy)
 {
     cut_label label = label_of_type(greedy);
     vec_push(p->arena, &p->greedy, label);
@@ -132,13 +132,13 @@ static uint32_t new_vertex(placing *p, int64_t high, int64_t low, ir_dtype greed
 }
 
 /* Whether all float operands and results are f32 or low and have vertices. */
-static bool is_modelled(const placing *p, const ir_node *n)
+static bool is_modelled(const placement_state *p, const ir_node *n)
 {
     const amp_entry *e = entry_of(p, n);
     if (ir_op_has(n->op, IR_CONVERTS) || e->colour == IR_KEEP || (e->want != IR_f32 && e->want != p->options->low))
         return false;
     for (int i = 0; i < n->n_in; i++)
-        if (amp_takes_part(n, i) && p->produced[ir_in(n, i)->id] == NONE) return false;
+        if (amp_is_cast_operand(n, i) && p->produced[ir_in(n, i)->id] == NONE) return false;
     return true;
 }
 
@@ -149,7 +149,7 @@ static const ir_value *only_operand(const ir_node *n)
     for (int storage = 0; storage <= 1 && !only; storage++)
         for (int i = 0; i < n->n_in; i++) {
             const ir_value *v = ir_in(n, i);
-            if (!amp_takes_part(n, i) || (v->kind == IR_VALUE_STORAGE) != storage) continue;
+            if (!amp_is_cast_operand(n, i) || (v->kind == IR_VALUE_STORAGE) != storage) continue;
             if (only && only != v) return NULL;
             only = v;
         }
@@ -157,12 +157,12 @@ static const ir_value *only_operand(const ir_node *n)
 }
 
 /* Whether n can write a type other than that of its operands. */
-static bool has_own_result(const placing *p, const ir_node *n)
+static bool has_own_result(const placement_state *p, const ir_node *n)
 {
     return ir_op_out_attr(n->op) >= 0 && !p->options->plain_runtime;
 }
 
-static void add_node(placing *p, const ir_node *n)
+static void add_node(placement_state *p, const ir_node *n)
 {
     const amp_entry *e = entry_of(p, n);
     int64_t runs = p->trains && carries_gradient(p, n) ? 3 : 1;
@@ -186,7 +186,7 @@ static void add_node(placing *p, const ir_node *n)
 }
 
 /* The vertex for the type of result i. */
-static uint32_t result_vertex(const placing *p, const ir_node *n, int i)
+static uint32_t result_vertex(const placement_state *p, const ir_node *n, int i)
 {
     const amp_entry *e = entry_of(p, n);
     bool modelled = p->computes[n->id] != NONE, follows = amp_follows_result(n, i) || ir_op_has(n->op, IR_CONVERTS);
@@ -198,13 +198,13 @@ static uint32_t result_vertex(const placing *p, const ir_node *n, int i)
     return vertex_of_type(p, amp_narrows_result(n, i, e, p->list) ? e->result : n->out[i]->type.dtype);
 }
 
-static void add_results(placing *p, const ir_node *n)
+static void add_results(placement_state *p, const ir_node *n)
 {
     const amp_entry *e = entry_of(p, n);
     bool modelled = p->computes[n->id] != NONE, carries = carries_gradient(p, n),
          tainted = modelled && (is_dangerous(p, e) || e->wide);
     if (modelled && e->colour == IR_CLEAR && e->want == IR_f32)
-        for (int i = 0; i < n->n_in; i++) tainted |= amp_takes_part(n, i) && p->tainted[ir_in(n, i)->id];
+        for (int i = 0; i < n->n_in; i++) tainted |= amp_is_cast_operand(n, i) && p->tainted[ir_in(n, i)->id];
     for (int i = 0; i < n->n_out; i++) {
         const ir_value *v = n->out[i];
         if (!ir_dtype_is_float(v->type.dtype)) continue;
@@ -214,7 +214,7 @@ static void add_results(placing *p, const ir_node *n)
     }
 }
 
-static void add_vertices(placing *p)
+static void add_vertices(placement_state *p)
 {
     const bool *low_params = amp_low_params(p->graph, p->scope);
     p->high = new_vertex(p, 0, 0, IR_f32);
@@ -240,7 +240,7 @@ static void add_vertices(placing *p)
 /* ---- readers --------------------------------------------------------------------------------- */
 
 /* Pins the value to the profile's choice, because it has a user whose type is fixed. */
-static void pin_as_decided(placing *p, const ir_value *v)
+static void pin_as_decided(placement_state *p, const ir_value *v)
 {
     uint32_t vertex = p->produced[v->id];
     cut_label label = p->greedy.items[vertex];
@@ -248,15 +248,15 @@ static void pin_as_decided(placing *p, const ir_value *v)
 }
 
 /* The vertex for the type that this use requires, or NONE if it accepts any. */
-static uint32_t reader_at(placing *p, const ir_value *v, const ir_use *u)
+static uint32_t reader_at(placement_state *p, const ir_value *v, const ir_use *u)
 {
     const ir_node *n = u->user;
     if (ir_op_has(n->op, IR_STORES)) return u->index == 1 ? vertex_of_type(p, ir_in(n, 0)->type.dtype) : NONE;
     if (ir_op_has(n->op, IR_NAMED)) {
-        bool kept = p->options->keep_io_types || p->graph->body || n->role == IR_OUTPUT_loss;
+        bool kept = p->options->keep_io_types || p->graph->subgraph || n->role == IR_OUTPUT_loss;
         return kept ? vertex_of_type(p, v->type.dtype) : NONE;
     }
-    if (ir_op_has(n->op, IR_DECLARED) && !amp_takes_part(n, u->index))
+    if (ir_op_has(n->op, IR_DECLARED) && !amp_is_cast_operand(n, u->index))
         return amp_is_free_capture(p->scope, n, u->index) ? NONE : vertex_of_type(p, v->type.dtype);
     if ((ir_op_has(n->op, IR_CONVERTS) && entry_of(p, n)->colour == IR_KEEP) || is_attribute(p, n, u->index))
         return NONE;
@@ -266,12 +266,12 @@ static uint32_t reader_at(placing *p, const ir_value *v, const ir_use *u)
 }
 
 /* Whether the use is on the path to the loss, which keeps the result f32. */
-static bool is_read_by_loss(const placing *p, const ir_use *u)
+static bool is_read_by_loss(const placement_state *p, const ir_use *u)
 {
     return u->user->role == IR_OUTPUT_loss || entry_of(p, u->user)->rule == AMP_LOSS;
 }
 
-static void add_readers(placing *p, const ir_value *v)
+static void add_readers(placement_state *p, const ir_value *v)
 {
     for (const ir_use *u = v->first_use; u; u = u->next) {
         uint32_t reader = reader_at(p, v, u);
@@ -285,7 +285,7 @@ static void add_readers(placing *p, const ir_value *v)
 
 /* The operand of a widening cast of the model, or NULL. Narrowing the result again means narrowing or using the
  * operand. */
-static const ir_value *widened(const placing *p, const ir_value *v)
+static const ir_value *widened(const placement_state *p, const ir_value *v)
 {
     if (v->kind != IR_VALUE_RESULT || !ir_op_has(v->def->op, IR_CONVERTS) || v->type.dtype != IR_f32) return NULL;
     if (entry_of(p, v->def)->colour != IR_KEEP) return NULL;
@@ -294,21 +294,21 @@ static const ir_value *widened(const placing *p, const ir_value *v)
 }
 
 /* At level O2 the low copy of a parameter is not counted as a cast (pass_count_casts). */
-static bool counts_as_param(const placing *p, const ir_value *v)
+static bool counts_as_param(const placement_state *p, const ir_value *v)
 {
     return p->options->level == PASS_O2 && p->cost.device->measure == DEVICE_CAST_BYTES &&
            v->kind == IR_VALUE_STORAGE && v->storage->kind == IR_PARAM;
 }
 
 /* Whether the low copy is made at compile time: of constants, and of weights in a file for another runtime. */
-static bool is_written_low(const placing *p, const ir_value *v)
+static bool is_written_low(const placement_state *p, const ir_value *v)
 {
     bool weight = v->kind == IR_VALUE_STORAGE && v->storage->kind == IR_PARAM && p->options->plain_runtime;
     if (weight && p->cost.device->measure == DEVICE_TIME) return true;
     return p->list->rule.constants == CONSTANTS_CONVERT && amp_converts(v);
 }
 
-static void add_value(placing *p, const ir_value *v)
+static void add_value(placement_state *p, const ir_value *v)
 {
     if (p->produced[v->id] == NONE || !v->first_use) return;
     bool twice = p->trains && p->carries[v->id] && v->kind == IR_VALUE_RESULT &&
@@ -327,7 +327,7 @@ static void add_value(placing *p, const ir_value *v)
     add_readers(p, v);
 }
 
-static void add_values(placing *p)
+static void add_values(placement_state *p)
 {
     bool *seen = arena_array(p->arena, p->graph->value_ids + 1, sizeof *seen);
     for (size_t i = 0; i < p->graph->inputs.count; i++) add_value(p, p->graph->inputs.items[i]);
@@ -345,7 +345,7 @@ static void add_values(placing *p)
 /* ---- the profile's own plan ------------------------------------------------------------------ */
 
 /* Anticipates fold_casts: an op whose results are only read in the other type writes that type. */
-static void fold_greedy(placing *p, const ir_node *n)
+static void fold_greedy(placement_state *p, const ir_node *n)
 {
     uint32_t writes = p->writes[n->id];
     cut_label other = !p->greedy.items[writes];
@@ -360,14 +360,14 @@ static void fold_greedy(placing *p, const ir_node *n)
     if (readers) p->greedy.items[writes] = other;
 }
 
-static int64_t greedy_cost(placing *p)
+static int64_t greedy_cost(placement_state *p)
 {
     for (const ir_node *n = p->graph->first; n && n->phase == IR_FORWARD; n = n->next)
         if (p->computes[n->id] != NONE && p->writes[n->id] != p->computes[n->id]) fold_greedy(p, n);
     return cut_cost(p->cut, p->greedy.items);
 }
 
-static int64_t f32_cost(const placing *p)
+static int64_t f32_cost(const placement_state *p)
 {
     cut_label *labels = arena_array(p->arena, p->greedy.count, sizeof *labels);
     labels[p->low] = CUT_LOW;
@@ -376,12 +376,12 @@ static int64_t f32_cost(const placing *p)
 
 /* ---- the solution ---------------------------------------------------------------------------- */
 
-static ir_dtype type_of_label(const placing *p, cut_label label)
+static ir_dtype type_of_label(const placement_state *p, cut_label label)
 {
     return label == CUT_LOW ? p->options->low : IR_f32;
 }
 
-static void take_labels(placing *p, const cut_label *labels)
+static void take_labels(placement_state *p, const cut_label *labels)
 {
     for (const ir_node *n = p->graph->first; n && n->phase == IR_FORWARD; n = n->next) {
         amp_entry *e = &p->entries[n->id];
@@ -394,7 +394,7 @@ static void take_labels(placing *p, const cut_label *labels)
     }
 }
 
-static void explain_flips(placing *p, const cut_label *labels)
+static void explain_flips(placement_state *p, const cut_label *labels)
 {
     int64_t *flips = arena_array(p->arena, p->greedy.count, sizeof *flips);
     cut_flips(p->cut, labels, flips);
@@ -414,7 +414,7 @@ placement_costs amp_place(ir_graph *g, const amp_scope *s, bool explain)
     const compile *c = s->compile;
     arena *a = s->arena;
     size_t items = 16 * ((size_t)g->node_ids + g->value_ids + 4);
-    placing p = {.graph = g, .entries = s->entries, .scope = s, .arena = a, .cut = cut_new(a)};
+    placement_state p = {.graph = g, .entries = s->entries, .scope = s, .arena = a, .cut = cut_new(a)};
     p.list = c->list;
     p.options = c->options;
     p.cost = cost_model_new(c->device, g->module, items, a);

@@ -13,9 +13,9 @@
 #define FP16_NORMAL 0x1p-14
 #define LOST_SHARE 0.01
 
-enum { MOST_STEPS = 3, PIECE = 1 << 17 };
+enum { MAX_STEPS = 3, PIECE = 1 << 17 };
 
-struct range_census {
+struct weight_stats {
     size_t count;
     const bool *lost; /* by storage id */
     const range_count *counts;
@@ -103,11 +103,11 @@ static double share(int64_t part, const range_count *c)
     return c->elements ? 100.0 * (double)part / (double)c->elements : 0;
 }
 
-const range_census *range_take_census(const ir_module *m, const compile *c)
+const weight_stats *range_scan_weights(const ir_module *m, const compile *c)
 {
     arena *a = c->arena;
     size_t n = m->storage.count;
-    range_census *census = arena_alloc(a, sizeof *census);
+    weight_stats *census = arena_alloc(a, sizeof *census);
     bool *lost = arena_array(a, n + 1, sizeof *lost);
     range_count *counts = arena_array(a, n + 1, sizeof *counts);
     for (size_t i = 0; i < n; i++) {
@@ -121,16 +121,16 @@ const range_census *range_take_census(const ir_module *m, const compile *c)
                         share(count->overflow, count), (long long)count->elements, share(count->zeroed, count),
                         share(count->subnormal, count));
     }
-    *census = (range_census){n, lost, counts};
+    *census = (weight_stats){n, lost, counts};
     return census;
 }
 
-static const range_count *count_of(const range_census *census, const ir_value *v)
+static const range_count *count_of(const weight_stats *census, const ir_value *v)
 {
     return v->kind == IR_VALUE_STORAGE && v->storage->id < census->count ? &census->counts[v->storage->id] : NULL;
 }
 
-static bool is_lost(const range_census *census, const ir_value *v)
+static bool is_lost(const weight_stats *census, const ir_value *v)
 {
     return v->kind == IR_VALUE_STORAGE && v->storage->id < census->count && census->lost[v->storage->id];
 }
@@ -222,7 +222,7 @@ static const step_row *find_step(range_step step, const ir_node *n, const compil
 
 static const struct range_row {
     list_place place; /* what --explain prints as the cause */
-    range_step steps[MOST_STEPS];
+    range_step steps[MAX_STEPS];
 } rows[] = {
     {{"pattern x/(y+eps), eps below the normal numbers of fp16", 0}, {QUOTIENT, GUARD}},
     {{"pattern x/sqrt(y+eps), eps below the normal numbers of fp16", 0}, {QUOTIENT, ROOT, GUARD}},
@@ -247,11 +247,11 @@ static const ir_node *take_step(range_step step, const ir_node *n, const compile
 
 static void match(const struct range_row *row, const ir_node *n, const compile *c, range_mark *marks)
 {
-    const ir_node *found[MOST_STEPS];
+    const ir_node *found[MAX_STEPS];
     const step_row *step = find_step(row->steps[0], n, c);
     int count = 0;
     if (!step) return;
-    for (found[count++] = n; count < MOST_STEPS && row->steps[count]; found[count++] = n) {
+    for (found[count++] = n; count < MAX_STEPS && row->steps[count]; found[count++] = n) {
         n = take_step(row->steps[count], producer(n, step->next), c, &step);
         if (!n) return;
     }
@@ -272,7 +272,7 @@ static bool trains(const ir_graph *g)
 }
 
 /* Whether v has values so low that a softmax maps them to zero. Weights that train are not changed. */
-static bool saturates(const ir_value *v, const range_census *census)
+static bool saturates(const ir_value *v, const weight_stats *census)
 {
     const range_count *c = census ? count_of(census, v) : NULL;
     bool constant = v->kind == IR_VALUE_STORAGE && (v->storage->kind == IR_CONST || !trains(v->graph));
@@ -321,7 +321,7 @@ static const ir_value *lost_operand(const ir_node *n, const ir_value *const *beh
 {
     for (int i = 0; i < n->n_in; i++) {
         const ir_value *v = ir_in(n, i);
-        if (!v || !amp_takes_part(n, i) || masks[v->id]) continue;
+        if (!v || !amp_is_cast_operand(n, i) || masks[v->id]) continue;
         if (behind[v->id]) return behind[v->id];
         if (is_lost(c->weights, v) && !is_bound(n, v, c)) return v;
     }

@@ -25,8 +25,8 @@ bool range_is_lost(const range_count *c);
 
 /* Weight statistics of all f32 parameters and constants of a module, by storage id, in the arena of the compile.
  * Tensors that fp16 would lose are reported in remarks. */
-typedef struct range_census range_census;
-const range_census *range_take_census(const ir_module *m, const compile *c);
+typedef struct weight_stats weight_stats;
+const weight_stats *range_scan_weights(const ir_module *m, const compile *c);
 
 typedef struct range_mark {
     const list_place *pattern; /* the row of the table whose pattern includes the node, or NULL */

@@ -55,7 +55,7 @@ void amp_count(const ir_graph *g, const amp_scope *s)
         if (!m->floats) continue;
         report->float_ops++;
         if (m->low) report->low_ops++;
-        else if (s->off || m->rule <= AMP_FOREIGN) report->f32_other++;
+        else if (s->off || m->rule <= AMP_OPAQUE) report->f32_other++;
         else if (is_f32_black(m->rule)) report->f32_black++;
         else report->f32_gray++;
     }
@@ -130,7 +130,7 @@ static ir_dtype computes_in(const ir_node *n, const amp_entry *e)
 }
 
 /* `part`: prints its name and operator; NULL: those of the node. */
-static const char *explain_node(const ir_node *n, const ir_part *part, const amp_entry *e, const compile_options *o,
+static const char *explain_node(const ir_node *n, const ir_origin *part, const amp_entry *e, const compile_options *o,
                                 arena *a)
 {
     const char *name = part ? part->node : n->loc.node, *op = part ? part->op : n->loc.op;
@@ -167,7 +167,7 @@ static bool is_asked(const char *name, const compile_options *o)
 static bool is_any_asked(const ir_loc *loc, const compile_options *o)
 {
     bool asked = loc->op && is_asked(loc->node, o);
-    for (const ir_part *p = loc->parts; p && p->op && !asked; p++) asked = is_asked(p->node, o);
+    for (const ir_origin *p = loc->parts; p && p->op && !asked; p++) asked = is_asked(p->node, o);
     return asked;
 }
 
@@ -187,7 +187,7 @@ const char *amp_explain(const ir_graph *g, const amp_scope *s)
     for (size_t i = 0; i < list.items.count; i++) {
         const ir_node *n = list.items.items[i]->first;
         if (is_asked(n->loc.node, o)) add_text(&text, explain_node(n, NULL, &s->entries[n->id], o, a), a);
-        for (const ir_part *p = n->loc.parts; p && p->op; p++)
+        for (const ir_origin *p = n->loc.parts; p && p->op; p++)
             if (is_asked(p->node, o) && strcmp(p->node, n->loc.node) != 0)
                 add_text(&text, explain_node(n, p, &s->entries[n->id], o, a), a);
     }
@@ -208,7 +208,7 @@ ir_graph *pass_primary(const ir_module *m)
     for (size_t i = 0; i < sizeof roles / sizeof *roles; i++)
         if (ir_graph_by_role(m, roles[i])) return ir_graph_by_role(m, roles[i]);
     for (size_t i = 0; i < m->graphs.count; i++)
-        if (!m->graphs.items[i]->body) return m->graphs.items[i];
+        if (!m->graphs.items[i]->subgraph) return m->graphs.items[i];
     return NULL;
 }
 
@@ -237,7 +237,7 @@ pass_casts pass_count_casts(const ir_graph *g)
     pass_casts casts = {0};
     ir_graph_list graphs = {0};
     const int64_t *sizes = pass_symbol_sizes(g->module, 1, g->module->arena);
-    ir_graph_family(g, g->module->arena, &graphs);
+    ir_graph_and_subgraphs(g, g->module->arena, &graphs);
     for (size_t i = 0; i < graphs.count; i++) count_casts(graphs.items[i], sizes, &casts);
     return casts;
 }
@@ -301,7 +301,7 @@ const pass_calls *pass_count_calls(const ir_graph *g, arena *a)
     ir_graph_list graphs = {0};
     pass_calls *calls = arena_alloc(a, sizeof *calls);
     *calls = (pass_calls){.casts = pass_count_casts(g)};
-    ir_graph_family(g, a, &graphs);
+    ir_graph_and_subgraphs(g, a, &graphs);
     for (size_t i = 0; i < graphs.count; i++) count_calls(graphs.items[i], calls, a);
     return calls;
 }

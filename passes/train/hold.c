@@ -84,22 +84,22 @@ void params_mark_masks(const ir_module *m, const compile *c, arena *a)
 /* ---- folding ---------------------------------------------------------------------------------- */
 
 /* A constant in a file that has to be read before it can be folded. */
-static bool is_unread(ir_knowledge *k, const ir_value *v)
+static bool is_unread(ir_const_map *k, const ir_value *v)
 {
     return v->kind == IR_VALUE_STORAGE && v->storage->kind == IR_CONST && v->storage->data.kind == IR_DATA_FILE &&
-           ir_storage_bytes(v->storage) <= FOLD_BYTES && !ir_known_get(k, v);
+           ir_storage_bytes(v->storage) <= FOLD_BYTES && !ir_const_get(k, v);
 }
 
-static bool has_constant_operands(ir_knowledge *k, const ir_node *n)
+static bool has_constant_operands(ir_const_map *k, const ir_node *n)
 {
     for (int i = 0; i < n->n_in; i++) {
         const ir_value *v = ir_in(n, i);
-        if (v && !is_unread(k, v) && !ir_known_get(k, v)) return false;
+        if (v && !is_unread(k, v) && !ir_const_get(k, v)) return false;
     }
     return n->n_in > 0 && n->n_out > 0;
 }
 
-static bool load_operands(ir_knowledge *k, const ir_node *n, const compile *c, arena *a)
+static bool load_operands(ir_const_map *k, const ir_node *n, const compile *c, arena *a)
 {
     for (int i = 0; i < n->n_in; i++) {
         const ir_value *v = ir_in(n, i);
@@ -113,16 +113,16 @@ static bool load_operands(ir_knowledge *k, const ir_node *n, const compile *c, a
 
 static void fold_graph(ir_graph *g, const compile *c, arena *a)
 {
-    ir_knowledge *k = ir_knowledge_new(a, g);
+    ir_const_map *k = ir_const_map_new(a, g);
     for (const ir_node *n = g->first; n; n = n->next)
         if (has_constant_operands(k, n) && load_operands(k, n, c, g->module->arena)) ir_fold(k, n, FOLD_ELEMENTS);
     ir_fold_commit(k, g, c->diag);
-    pass_sweep(g);
+    pass_remove_dead(g);
 }
 
 void params_fold(ir_module *m, const compile *c, arena *a)
 {
     for (size_t i = 0; i < m->graphs.count; i++)
-        if (!m->graphs.items[i]->body) fold_graph(m->graphs.items[i], c, a);
-    ir_module_sweep(m);
+        if (!m->graphs.items[i]->subgraph) fold_graph(m->graphs.items[i], c, a);
+    ir_module_remove_dead(m);
 }

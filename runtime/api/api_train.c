@@ -2,7 +2,7 @@
 #include "runtime/api/api.h"
 
 #include "ir/limits.h"
-#include "runtime/data/feed.h"
+#include "runtime/data/loader.h"
 #include "runtime/train/trainer.h"
 
 #include <stdlib.h>
@@ -14,7 +14,7 @@ static ampc_status open_data(const ampc_session *s, const ir_graph *g, const cha
     rt_dataset_options o = {.split = split, .seed = seed};
     rt_field *fields = NULL;
     if (!spec) return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "no data given");
-    if (g) TRY(rt_feed_fields(g, rt_session_sizes(s->rt), d, &fields, &o.n_fields));
+    if (g) TRY(rt_loader_fields(g, rt_session_sizes(s->rt), d, &fields, &o.n_fields));
     o.fields = fields;
     ampc_status status = rt_dataset_open(spec, &o, d, data);
     free(fields);

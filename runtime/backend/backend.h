@@ -13,7 +13,7 @@
 #define RT_BACKEND_MAP(X) X(cpu)
 #endif
 
-typedef struct rt_away rt_away;
+typedef struct rt_device_ops rt_device_ops;
 
 typedef struct rt_backend {
     const char *name;  /* as in --device */
@@ -26,8 +26,8 @@ typedef struct rt_backend {
     void (*close)(k_context *ctx);
     void (*before_run)(k_context *ctx);  /* called before the steps of a run are issued; NULL: not needed */
     const k_kernel *(*kernel)(ir_op op); /* NULL: there is no kernel for this op */
-    const k_kernel *program;             /* executes fused kernels (kernels/program.h); NULL: none */
-    ampc_status (*absorbs)(const k_args *args); /* see cpu_absorbs, cuda_absorbs in kernels/kernel.h */
+    const k_kernel *program;             /* executes fused kernels (kernels/fused.h); NULL: none */
+    ampc_status (*absorbs)(const k_args *args); /* cpu_ and cuda_supports_epilogue, kernels/kernel.h */
     bool (*computes)(ir_dtype t); /* see cpu_computes in kernels/kernel.h; NULL: all float types */
     bool (*rounds)(const k_args *args, int operand); /* see cpu_rounds in kernels/kernel.h; NULL: no kernel does */
     bool (*channels_last)(ir_dtype t);          /* whether convolutions of type t are faster in NHWC */
@@ -39,10 +39,10 @@ typedef struct rt_backend {
     /* Copy within the device. `commit` writes storage and does nothing after a fault (kernels/kernel.h). */
     ampc_status (*copy)(const k_context *ctx, void *dst, const void *src, size_t bytes);
     ampc_status (*commit)(const k_context *ctx, void *dst, const void *src, size_t bytes);
-    const rt_away *away; /* NULL: works in host memory */
+    const rt_device_ops *device_ops; /* NULL: works in host memory */
 } rt_backend;
 
-struct rt_away {
+struct rt_device_ops {
     /* together: how many calls of the op may share one launch (1: no batching). run_together: launches n such calls.
      * They are adjacent in the plan, agree in attributes, types and scalar operands, and none uses memory that another
      * one writes. */

@@ -8,7 +8,7 @@ static ampc_status open_cpu(k_context *ctx, int index)
 {
     (void)index;
     ampc_status status = cpu_open(ctx->error, ctx->error_size);
-    return status == AMPC_OK ? cpu_crowd_open(ctx) : status;
+    return status == AMPC_OK ? cpu_team_open(ctx) : status;
 }
 
 static ampc_status alloc(const k_context *ctx, size_t bytes, void **out)
@@ -41,11 +41,11 @@ const rt_backend rt_backend_cpu = {
     .name = "cpu",
     .alignment = 64,
     .open = open_cpu,
-    .close = cpu_crowd_close,
-    .before_run = cpu_crowd_look,
+    .close = cpu_team_close,
+    .before_run = cpu_team_check,
     .kernel = cpu_kernel,
-    .program = &cpu_program,
-    .absorbs = cpu_absorbs,
+    .program = &cpu_fused,
+    .absorbs = cpu_supports_epilogue,
     .computes = cpu_computes,
     .rounds = cpu_rounds,
     .channels_last = channels_last,

@@ -205,7 +205,7 @@ static void forget(const k_context *ctx, void *recording)
     if (recording) cuda.cudaGraphExecDestroy(recording);
 }
 
-static const rt_away away = {
+static const rt_device_ops device_ops = {
     .together = cuda_together,
     .run_together = cuda_run_together,
     .prepared = cuda_prepared,
@@ -242,13 +242,13 @@ const rt_backend rt_backend_cuda = {
     .describe = cuda_context_describe,
     .close = cuda_context_close,
     .kernel = cuda_kernel,
-    .program = &cuda_program,
-    .absorbs = cuda_absorbs,
+    .program = &cuda_fused,
+    .absorbs = cuda_supports_epilogue,
     .channels_last = channels_last,
     .low_gradients = true,
     .alloc = alloc,
     .free = release,
     .copy = copy,
     .commit = cuda_commit,
-    .away = &away,
+    .device_ops = &device_ops,
 };

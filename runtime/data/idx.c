@@ -70,7 +70,7 @@ static ampc_status read_header(const idx_reader *r, int rank, rt_array *a)
     return AMPC_OK;
 }
 
-static ampc_status read_body(const idx_reader *r, rt_array *a)
+static ampc_status read_subgraph(const idx_reader *r, rt_array *a)
 {
     char more;
     a->data = malloc(a->bytes ? a->bytes : 1);
@@ -101,7 +101,7 @@ ampc_status rt_idx_read(const char *path, int rank, diag *d, rt_array *out)
     }
     rt_array a = {0};
     ampc_status s = read_header(&r, rank, &a);
-    if (s == AMPC_OK) s = read_body(&r, &a);
+    if (s == AMPC_OK) s = read_subgraph(&r, &a);
     gzclose(r.gz);
     if (s == AMPC_OK)
         *out = a;

@@ -43,17 +43,17 @@ static size_t primer_length(const char *text, size_t n)
 }
 
 /* Builds ["xxx",text]; NULL if memory is exhausted. */
-static char *primed_text(const char *text, size_t n, size_t primer, size_t *length)
+static char *primed_text(const char *text, size_t n, size_t preload, size_t *length)
 {
-    *length = primer + n + 3;
+    *length = preload + n + 3;
     char *primed = malloc(*length);
     if (!primed) return NULL;
     char *at = primed;
     *at++ = '[';
-    memset(at, 'x', primer);
-    at[0] = at[primer - 1] = '"';
-    at[primer] = ',';
-    memcpy(at + primer + 1, text, n);
+    memset(at, 'x', preload);
+    at[0] = at[preload - 1] = '"';
+    at[preload] = ',';
+    memcpy(at + preload + 1, text, n);
     primed[*length - 1] = ']';
     return primed;
 }
@@ -61,11 +61,11 @@ static char *primed_text(const char *text, size_t n, size_t primer, size_t *leng
 /* The parsed value; NULL if the text is malformed or bytes were lost. */
 static json_t *parse_primed(const char *text, size_t n)
 {
-    size_t length, primer = primer_length(text, n);
-    char *primed = primed_text(text, n, primer, &length);
+    size_t length, preload = primer_length(text, n);
+    char *primed = primed_text(text, n, preload, &length);
     json_t *pair = primed ? json_loadb(primed, length, JSON_REJECT_DUPLICATES, NULL) : NULL;
     free(primed);
-    const bool whole = json_array_size(pair) == 2 && json_string_length(json_array_get(pair, 0)) == primer - 2;
+    const bool whole = json_array_size(pair) == 2 && json_string_length(json_array_get(pair, 0)) == preload - 2;
     json_t *value = whole ? json_incref(json_array_get(pair, 1)) : NULL;
     json_decref(pair);
     return value;

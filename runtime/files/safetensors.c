@@ -98,7 +98,7 @@ static ampc_status parse_entry(rt_safetensors *f, const char *name, const json_t
     if (!json_is_object(info)) return refuse(f, name, "the entry of a tensor is no object");
     e->type = json_string_value(json_object_get(info, "dtype"));
     if (!e->type) return refuse(f, name, "'dtype' is missing or no string");
-    const rt_st_type *type = rt_st_type_by_name(e->type);
+    const safetensors_type *type = safetensors_type_by_name(e->type);
     if (!type) return refuse(f, name, "unknown element type");
     e->dtype = type->dtype;
     TRY(parse_shape(f, json_object_get(info, "shape"), e, dims));
@@ -382,7 +382,7 @@ static ampc_status check_tensors(const rt_safetensors *f)
     return s;
 }
 
-ampc_status rt_st_check(int fd, const char *path, const json_t *table, diag *d)
+ampc_status safetensors_check(int fd, const char *path, const json_t *table, diag *d)
 {
     rt_safetensors *f = NULL;
     TRY(open_reader(fd, true, path, RT_VERIFY_ALL, d, &f));

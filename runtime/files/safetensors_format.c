@@ -5,7 +5,7 @@
 #include <xxhash.h>
 
 /* clang-format off */
-static const rt_st_type types[] = {
+static const safetensors_type types[] = {
     {"BOOL", 8, IR_bool},               {"U8", 8, IR_u8},
     {"I8", 8, IR_i8},                   {"I16", 16, IR_i16},
     {"I32", 32, IR_i32},                {"I64", 64, IR_i64},
@@ -21,14 +21,14 @@ static const rt_st_type types[] = {
 /* clang-format on */
 enum { TYPES = sizeof types / sizeof *types };
 
-const rt_st_type *rt_st_type_by_name(const char *name)
+const safetensors_type *safetensors_type_by_name(const char *name)
 {
     for (size_t i = 0; i < TYPES; i++)
         if (strcmp(types[i].name, name) == 0) return &types[i];
     return NULL;
 }
 
-const rt_st_type *rt_st_type_by_dtype(ir_dtype dtype)
+const safetensors_type *safetensors_type_by_dtype(ir_dtype dtype)
 {
     for (size_t i = 0; i < TYPES; i++)
         if (types[i].dtype == dtype) return &types[i];

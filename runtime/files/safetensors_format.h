@@ -16,14 +16,14 @@
 
 enum { RT_ST_LENGTH_BYTES = 8, RT_ST_HEADER_LIMIT = 100000000, RT_ST_HASH_DIGITS = 16 };
 
-typedef struct rt_st_type {
+typedef struct safetensors_type {
     const char *name;
     unsigned bits;
     ir_dtype dtype; /* IR_NO_DTYPE: can be read as bytes only */
-} rt_st_type;
+} safetensors_type;
 
-const rt_st_type *rt_st_type_by_name(const char *name); /* NULL if unknown */
-const rt_st_type *rt_st_type_by_dtype(ir_dtype dtype);  /* never NULL for an IR dtype */
+const safetensors_type *safetensors_type_by_name(const char *name); /* NULL if unknown */
+const safetensors_type *safetensors_type_by_dtype(ir_dtype dtype);  /* never NULL for an IR dtype */
 
 /* Finds the 16 digits of the header's own hash in its text; NULL if it has none in the form that we write. */
 char *rt_st_header_hash(char *header, size_t n);
@@ -34,6 +34,6 @@ void rt_st_hash128(const void *data, size_t n, char dst[33]);
 
 /* Checks that the file open as `fd` has this table, and for each tensor the bytes whose hash the table records. Fails
  * with AMPC_REJECTED (it does not), AMPC_IO or AMPC_NO_MEMORY. */
-ampc_status rt_st_check(int fd, const char *path, const json_t *table, diag *d);
+ampc_status safetensors_check(int fd, const char *path, const json_t *table, diag *d);
 
 #endif

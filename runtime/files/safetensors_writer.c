@@ -132,7 +132,7 @@ static bool grow(rt_safetensors_writer *w)
 static const char *add_info(rt_safetensors_writer *w, const char *name, ir_dtype dtype, int rank,
                             const int64_t *dims)
 {
-    json_t *info = json_pack("{s:s, s:o*}", "dtype", rt_st_type_by_dtype(dtype)->name, "shape",
+    json_t *info = json_pack("{s:s, s:o*}", "dtype", safetensors_type_by_dtype(dtype)->name, "shape",
                              shape_of(rank, dims));
     if (!json_object_get(info, "shape")) {
         json_decref(info);
@@ -297,7 +297,7 @@ static ampc_status write_file(rt_safetensors_writer *w, rt_atomic_file *f, const
 
 static ampc_status check_file(void *table, int fd, const char *path, diag *d)
 {
-    return rt_st_check(fd, path, table, d);
+    return safetensors_check(fd, path, table, d);
 }
 
 static ampc_status write_and_prepare(rt_safetensors_writer *w, rt_atomic_file *f, json_t *table, char *hash)

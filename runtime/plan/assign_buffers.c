@@ -46,7 +46,7 @@ static void assign_outside(rt_plan *p)
 }
 
 /* Whether the fused kernel reads element i of view j only while it computes element i. */
-static bool reads_in_place(const k_program *program, int j)
+static bool reads_in_place(const k_fused *program, int j)
 {
     for (int i = 0; i < program->n_operands; i++)
         if (program->operands[i].in == j && !program->operands[i].dense) return false;
@@ -79,7 +79,7 @@ static int storage_for(const rt_plan *p, int step, int k)
     const rt_step *s = p->steps[step];
     const rt_value *result = &p->values[s->out_value[k]];
     if (!result->store || result->is_output || step < p->safe_from) return RT_NO_BUFFER;
-    if (p->backend->away && !rt_step_has(s, IR_COMMITS)) return RT_NO_BUFFER;
+    if (p->backend->device_ops && !rt_step_has(s, IR_COMMITS)) return RT_NO_BUFFER;
     const rt_value *old = &p->values[result->store->state];
     bool free = old->last_use < step || (old->last_use == step && may_overwrite(s, k, old->buffer));
     return free ? old->buffer : RT_NO_BUFFER;
@@ -171,7 +171,7 @@ static void commit(rt_plan *p, const rt_effect *e)
 }
 
 /* Allocates for the worst case: a buffer for every value, workspace and snapshot. */
-static bool make_room(rt_plan *p)
+static bool reserve_space(rt_plan *p)
 {
     const size_t effects = (size_t)p->n_effects;
     p->buffers = rt_plan_alloc(p, p->n_values + p->graph->inputs.count + (size_t)p->n_steps + effects,
@@ -185,7 +185,7 @@ static bool make_room(rt_plan *p)
 ampc_status rt_stage_assign_buffers(rt_plan *p, diag *d)
 {
     (void)d;
-    if (!make_room(p)) return AMPC_NO_MEMORY;
+    if (!reserve_space(p)) return AMPC_NO_MEMORY;
     for (uint32_t i = 0; i < p->n_values; i++) find_last_use(p, &p->values[i]);
     p->safe_from = rt_plan_safe_from(p);
     assign_outside(p);

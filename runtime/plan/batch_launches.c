@@ -15,7 +15,7 @@
 
 static int max_batch(const rt_plan *p, const rt_step *s)
 {
-    return p->backend->away && !s->program ? p->backend->away->together(s->op) : 1;
+    return p->backend->device_ops && !s->program ? p->backend->device_ops->together(s->op) : 1;
 }
 
 static bool same_attr(ir_slot_kind kind, const ir_attr *a, const ir_attr *b)
@@ -111,7 +111,7 @@ static void order(rt_plan *p, int first, int end)
 ampc_status rt_stage_cluster_batchable(rt_plan *p, diag *d)
 {
     (void)d;
-    for (int first = 0, end; first < p->n_steps && p->backend->away; first = end) {
+    for (int first = 0, end; first < p->n_steps && p->backend->device_ops; first = end) {
         const rt_step *s = p->steps[first];
         end = first + 1;
         while (end < p->n_steps && max_batch(p, s) > 1 && max_batch(p, p->steps[end]) > 1 &&

@@ -1,6 +1,6 @@
 /* cost.c - memory traffic and floating-point operations of a plan. */
 #include "kernels/convolution.h"
-#include "kernels/product.h"
+#include "kernels/matmul.h"
 #include "runtime/backend/alloc.h"
 #include "runtime/plan/plan_edit.h"
 

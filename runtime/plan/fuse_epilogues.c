@@ -26,7 +26,7 @@ typedef struct form {
     int n_in, n_out;
     const ir_attr *attr;
     const rt_step *activation; /* the step to fuse as activation; NULL: none */
-    k_program *program;        /* the activation as the kernel sees it; NULL: none */
+    k_fused *program;        /* the activation as the kernel sees it; NULL: none */
     bool supported;
     struct form *next;
 } form;
@@ -68,17 +68,17 @@ static bool same_form(const form *a, const form *b)
 }
 
 /* Makes the activation of result 0. Its second operand is at K_EPILOGUE_X. Returns NULL if out of memory. */
-static k_program *make_program(rt_plan *p, const form *f)
+static k_fused *make_program(rt_plan *p, const form *f)
 {
     const rt_step *s = f->activation;
-    k_program *program = rt_plan_alloc(p, 1, sizeof *program);
+    k_fused *program = rt_plan_alloc(p, 1, sizeof *program);
     if (!program) return NULL;
     program->count = k_count(&f->out[0]);
     program->n_code = program->n_results = 1;
     program->n_operands = s->n_in - 1;
     program->operands[0] = (k_operand){.in = SLOTS_IN + K_EPILOGUE_X, .dense = true};
     program->code[0] = (k_instruction){
-        .op = s->op, .type = s->out[0].dtype, .attr = s->attr, .n_arg = s->n_in, .arg = {K_OWN_RESULT, ~0}};
+        .op = s->op, .type = s->out[0].dtype, .attr = s->attr, .n_arg = s->n_in, .arg = {K_ACCUMULATOR, ~0}};
     return program;
 }
 
@@ -157,7 +157,7 @@ static rt_step *find_source(const rt_plan *p, const rt_step *s)
 /* The pre-activation y becomes an additional result if it has other readers. */
 static ampc_status fuse_activation(epilogue_state *e, rt_step *s)
 {
-    const int x = SLOTS_IN + K_EPILOGUE_X, start = SLOTS_OUT + K_EPILOGUE_START;
+    const int x = SLOTS_IN + K_EPILOGUE_X, start = SLOTS_OUT + K_EPILOGUE_AUX;
     rt_plan *p = e->p;
     rt_step *m = find_source(p, s);
     if (!m) return AMPC_OK;

@@ -1,4 +1,4 @@
-/* fuse_pointwise.c - fuses runs of elementwise ops into single kernels (kernels/program.h).
+/* fuse_pointwise.c - fuses runs of elementwise ops into single kernels (kernels/fused.h).
  *
  *     %h = matmul ...                 0  matmul
  *     %s = add %h, %bias              1  program %h, %bias, %x
@@ -71,7 +71,7 @@ static int find_view(writer *w, uint32_t root)
 /* Returns the operand that step s reads in the slot, broadcast to `space`, in the form of an argument: ~index. */
 static int find_operand(writer *w, const rt_step *s, int slot, const k_view *space)
 {
-    k_program *program = w->step->program;
+    k_fused *program = w->step->program;
     const uint32_t root = rt_root(w->f->p, s->in_value[slot]);
     k_operand o = {.in = find_view(w, root), .walk = k_walk_broadcast(&s->in[slot], space)};
     o.dense = k_count(&s->in[slot]) == k_count(space);
@@ -168,7 +168,7 @@ static bool can_fuse(const fusion_state *f, const rt_step *s)
 {
     if (!form_of(s) || count_of(s) == 0) return false;
     const bool wide = s->out[0].dtype == IR_f64 || s->in[0].dtype == IR_f64;
-    return !(wide && f->p->backend->away); /* alone, the op is reported as unsupported */
+    return !(wide && f->p->backend->device_ops); /* alone, the op is reported as unsupported */
 }
 
 /* Returns the length of the rows that a reduction folds along the last axes; 0: it cannot be fused. */
@@ -354,7 +354,7 @@ static bool leaves(const writer *w, uint32_t value)
 
 static void write_results(writer *w, const rt_step *s)
 {
-    k_program *program = w->step->program;
+    k_fused *program = w->step->program;
     for (int k = 0; k < s->n_out; k++) {
         if (!rt_step_writes(s, k) || !leaves(w, s->out_value[k])) continue;
         const uint32_t from = folds(s) ? s->in_value[0] : s->out_value[k];

@@ -220,7 +220,7 @@ static bool unscale_in_readers(rt_plan *p, const rt_step *check, uint32_t square
  * read them. */
 static bool make_squares(rt_plan *p, const rt_step *check, uint32_t *squares)
 {
-    const k_view view = {.dtype = IR_f64, .rank = 1, .dims = {p->backend->away ? K_SQUARE_SUMS : 1}};
+    const k_view view = {.dtype = IR_f64, .rank = 1, .dims = {p->backend->device_ops ? K_SQUARE_SUMS : 1}};
     *squares = RT_NO_VALUE;
     if (!rt_step_writes(check, 0) || !rt_step_writes(check, count_gradients(check))) return true;
     const rt_use *u = rt_uses(p, check->out_value[0]);
@@ -239,7 +239,7 @@ static rt_step *place_of(const rt_plan *p, rt_step *check, int k)
     const rt_step *scale = rt_def(p, scale_of(check));
     const size_t bytes = k_bytes(&check->in[k]);
     const bool cached = bytes >= CHECK_EARLY_FROM && bytes < CHECK_EARLY_TO;
-    const bool early = p->backend->away && cached && def && (!scale || scale->index < def->index);
+    const bool early = p->backend->device_ops && cached && def && (!scale || scale->index < def->index);
     return early ? def : check;
 }
 

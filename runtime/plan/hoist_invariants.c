@@ -54,11 +54,11 @@ static rt_step *find_updater(const rt_plan *p, const rt_step *cast, int safe_fro
     return whole && s->n_out <= ir_op_get(s->op)->n_out ? s : NULL;
 }
 
-static bool write_low_copy(rt_plan *p, rt_step *updater, const rt_step *cast)
+static bool write_low_copy(rt_plan *p, rt_step *update_state, const rt_step *cast)
 {
     const uint32_t low = cast->out_value[0], again = rt_plan_new_view(p, low, low, &cast->out[0]);
-    if (again == RT_NO_VALUE || !rt_step_widen(p, updater, 0, K_UPDATE_EXTRA_OUT)) return false;
-    rt_step_write(p, updater, ir_op_get(updater->op)->n_out + K_UPDATE_LOW, again);
+    if (again == RT_NO_VALUE || !rt_step_widen(p, update_state, 0, K_UPDATE_EXTRA_OUT)) return false;
+    rt_step_write(p, update_state, ir_op_get(update_state->op)->n_out + K_UPDATE_LOW, again);
     return true;
 }
 
@@ -68,14 +68,14 @@ ampc_status rt_stage_hoist_invariants(rt_plan *p, diag *d)
     rt_step *last = NULL; /* the last hoisted step */
     (void)d;
     for (int i = 0; i < p->n_steps; i++) {
-        rt_step *s = p->steps[i], *updater = NULL;
+        rt_step *s = p->steps[i], *update_state = NULL;
         if (can_hoist(p, s)) {
             for (int j = 0; j < s->n_out; j++)
                 if (rt_step_writes(s, j)) p->values[s->out_value[j]].mark = INVARIANT;
         } else {
-            updater = find_updater(p, s, safe_from);
-            if (!updater) continue;
-            if (!write_low_copy(p, updater, s)) return AMPC_NO_MEMORY;
+            update_state = find_updater(p, s, safe_from);
+            if (!update_state) continue;
+            if (!write_low_copy(p, update_state, s)) return AMPC_NO_MEMORY;
         }
         s->hoisted = true;
         rt_step_move_after(p, s, last);

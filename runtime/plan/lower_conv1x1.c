@@ -109,7 +109,7 @@ _Static_assert(IR_IN(conv, x) == 0 && IR_IN(conv_grad_input, dy) == 0 && IR_IN(c
 ampc_status rt_stage_lower_conv1x1(rt_plan *p, diag *d)
 {
     (void)d;
-    for (int i = 0; i < p->n_steps && p->backend->away; i++) {
+    for (int i = 0; i < p->n_steps && p->backend->device_ops; i++) {
         rt_step *s = p->steps[i];
         const struct rule *r = find_rule(s);
         if (!r || !applies(p, r, s)) continue;

@@ -98,10 +98,10 @@ static void find_roots(rt_plan *p)
 static ampc_status check_symbols(const rt_plan *p, diag *d)
 {
     for (size_t i = 0; i < p->n_symbols; i++)
-        if (p->sizes[i] > IR_DIM_MOST_SIZE)
+        if (p->sizes[i] > IR_DIM_MAX_SIZE)
             return diag_error(d, AMPC_REJECTED, DIAG_NOWHERE,
                               "graph @%s: %" PRId64 " is too large a size for symbol '%s': %d at most", p->graph->name,
-                              p->sizes[i], ir_dim_symbol_name(p->graph->module->dims, i), IR_DIM_MOST_SIZE);
+                              p->sizes[i], ir_dim_symbol_name(p->graph->module->dims, i), IR_DIM_MAX_SIZE);
     return AMPC_OK;
 }
 

@@ -18,7 +18,7 @@
 #define RT_PLAN_H
 
 #include "ir/ir.h"
-#include "kernels/program.h"
+#include "kernels/fused.h"
 #include "runtime/backend/backend.h"
 
 typedef struct rt_step rt_step;
@@ -75,7 +75,7 @@ typedef struct rt_value {
 
 typedef enum rt_step_kind {
     RT_STEP_OP,   /* one op of the op table, possibly with an epilogue (kernels/epilogue.h) */
-    RT_STEP_FUSED /* several elementwise ops in one fused kernel (kernels/program.h) */
+    RT_STEP_FUSED /* several elementwise ops in one fused kernel (kernels/fused.h) */
 } rt_step_kind;
 
 struct rt_step {
@@ -92,7 +92,7 @@ struct rt_step {
     int *in_buffer, *out_buffer;
     rt_use *uses;       /* by operand */
     ir_attr *attr;      /* by slot; DIMS are evaluated to numbers */
-    k_program *program; /* RT_STEP_FUSED: the fused kernel; RT_STEP_OP: the activation of its epilogue, or NULL */
+    k_fused *program; /* RT_STEP_FUSED: the fused kernel; RT_STEP_OP: the activation of its epilogue, or NULL */
     size_t workspace_bytes;
     int workspace; /* a buffer or RT_NO_BUFFER */
     int batch;     /* number of steps that share one launch, starting with this one; 1: alone */

@@ -25,7 +25,8 @@ void *rt_plan_alloc(rt_plan *p, size_t count, size_t size)
 void rt_plan_free(rt_plan *p)
 {
     if (!p) return;
-    for (int i = 0; i < RT_SLOTS && p->backend->away; i++) p->backend->away->forget(p->ctx, p->recordings[i]);
+    for (int i = 0; i < RT_SLOTS && p->backend->device_ops; i++)
+        p->backend->device_ops->forget(p->ctx, p->recordings[i]);
     for (rt_step *s = p->first_step; s; s = s->next)
         if (s->kernel && s->kernel->release) s->kernel->release(s->state);
     if (p->persistent_block) p->backend->free(p->ctx, p->persistent_block);
@@ -215,7 +216,7 @@ rt_step *rt_step_new(rt_plan *p, const ir_node *node, ir_op op, int n_in, int n_
 
 rt_step *rt_step_new_fused(rt_plan *p, const ir_node *node)
 {
-    rt_step *s = rt_step_new(p, node, node->op, K_MOST_OPERANDS, K_MOST_RESULTS);
+    rt_step *s = rt_step_new(p, node, node->op, K_MAX_OPERANDS, K_MAX_RESULTS);
     if (!s) return NULL;
     s->kind = RT_STEP_FUSED;
     s->kernel = p->backend->program;

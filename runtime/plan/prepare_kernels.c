@@ -45,7 +45,7 @@ static ampc_status prepare_steps(rt_plan *p, diag *d)
 ampc_status rt_stage_prepare_kernels(rt_plan *p, diag *d)
 {
     TRY(prepare_steps(p, d));
-    if (!p->backend->away || p->ctx->plan_only) return AMPC_OK;
+    if (!p->backend->device_ops || p->ctx->plan_only) return AMPC_OK;
     if (p->ctx->error_size) p->ctx->error[0] = '\0';
-    return p->backend->away->prepared(p->ctx);
+    return p->backend->device_ops->prepared(p->ctx);
 }

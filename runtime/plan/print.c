@@ -61,7 +61,7 @@ static void print_program(FILE *f, const rt_plan *p, const rt_step *s)
             fputs(j ? ", " : " ", f);
             if (c->arg[j] == K_NO_ARG)
                 fputc('_', f);
-            else if (c->arg[j] == K_OWN_RESULT)
+            else if (c->arg[j] == K_ACCUMULATOR)
                 fputs(rt_step_name(s), f);
             else if (c->arg[j] >= 0)
                 fprintf(f, ".%d", c->arg[j]);

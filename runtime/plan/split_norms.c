@@ -24,7 +24,7 @@ static bool can_split(const rt_plan *p, const rt_step *s)
 {
     if (s->op != IR_OP_batch_norm || !rt_step_writes(s, IR_OUT(batch_norm, y))) return false;
     const bool wide = s->in[0].dtype == IR_f64, wide_scale = s->in[IR_IN(batch_norm, scale)].dtype == IR_f64;
-    if (wide != wide_scale || (wide && p->backend->away)) return false; /* all parts compute in one type */
+    if (wide != wide_scale || (wide && p->backend->device_ops)) return false; /* all parts compute in one type */
     return k_count(&s->in[0]) > 0 && has_pointwise_use(p, s->out_value[IR_OUT(batch_norm, y)]);
 }
 

@@ -27,15 +27,15 @@ ampc_status rt_memory_error(rt_session *s, ampc_status status, diag *d, const ch
 
 ampc_status rt_host_alloc(rt_session *s, size_t bytes, void **out)
 {
-    if (s->backend->away) return s->backend->away->alloc_host(&s->ctx, bytes ? bytes : 1, out);
+    if (s->backend->device_ops) return s->backend->device_ops->alloc_host(&s->ctx, bytes ? bytes : 1, out);
     *out = rt_alloc_block(bytes);
     return *out ? AMPC_OK : AMPC_NO_MEMORY;
 }
 
 void rt_host_free(rt_session *s, void *memory)
 {
-    if (s->backend->away && memory) s->backend->away->free_host(&s->ctx, memory);
-    if (!s->backend->away) rt_free(memory);
+    if (s->backend->device_ops && memory) s->backend->device_ops->free_host(&s->ctx, memory);
+    if (!s->backend->device_ops) rt_free(memory);
 }
 
 static ampc_status needs_memory(const rt_session *s, diag *d)
@@ -88,7 +88,7 @@ static ampc_status place_storage(rt_session *s, diag *d)
 
 static ampc_status load_one(rt_session *s, rt_weights *w, const ir_storage *storage, diag *d)
 {
-    if (!s->backend->away) return rt_weights_read(w, storage, s->storage[storage->id]);
+    if (!s->backend->device_ops) return rt_weights_read(w, storage, s->storage[storage->id]);
     void *bytes = rt_alloc_block((size_t)ir_storage_bytes(storage));
     if (!bytes) return no_memory(d, storage->name);
     ampc_status status = rt_weights_read(w, storage, bytes);
@@ -109,19 +109,19 @@ static ampc_status load_storage(rt_session *s, const char *dir, diag *d)
     return status;
 }
 
-static ampc_status make_room(rt_session *s, diag *d)
+static ampc_status reserve_space(rt_session *s, diag *d)
 {
     for (size_t i = 0; i < s->module->graphs.count; i++) {
         const ir_graph *g = s->module->graphs.items[i];
         int outputs = 0;
         for (const ir_node *n = ir_first_output(g); n; n = ir_next_output(n)) outputs++;
-        if (outputs > s->output_room) s->output_room = outputs;
+        if (outputs > s->output_capacity) s->output_capacity = outputs;
         if (g->inputs.count > s->n_inputs) s->n_inputs = g->inputs.count;
     }
     s->inputs = rt_alloc(s->n_inputs + 1, sizeof *s->inputs);
     s->staging = rt_alloc(RT_SLOTS * s->n_inputs + 1, sizeof *s->staging);
-    s->outputs = rt_alloc((size_t)s->output_room + 1, sizeof *s->outputs);
-    s->fetched = rt_alloc((size_t)s->output_room + 1, sizeof *s->fetched);
+    s->outputs = rt_alloc((size_t)s->output_capacity + 1, sizeof *s->outputs);
+    s->fetched = rt_alloc((size_t)s->output_capacity + 1, sizeof *s->fetched);
     s->selected = rt_alloc(s->module->graphs.count + 1, sizeof *s->selected);
     const bool made = s->inputs && s->staging && s->outputs && s->fetched && s->selected;
     return made ? AMPC_OK : no_memory(d, "the session");
@@ -131,10 +131,10 @@ static ampc_status open_session(rt_session *s, const rt_session_options *o, diag
 {
     TRY(rt_device_open(s, o, d));
     TRY(take_symbols(s, o->symbol_sizes, d));
-    TRY(make_room(s, d));
+    TRY(reserve_space(s, d));
     size_storage(s);
     if (s->plan_only) return AMPC_OK;
-    TRY(rt_kept_open(s, d));
+    TRY(rt_readback_open(s, d));
     return load_storage(s, o->weights_dir, d);
 }
 
@@ -158,21 +158,21 @@ static void free_copies(rt_session *s)
 {
     for (size_t i = 0; s->mirrors && i < s->module->storage.count; i++)
         rt_host_free(s, s->mirrors[i]);
-    for (int i = 0; s->fetched && i < s->output_room; i++) rt_host_free(s, s->fetched[i].host);
-    for (int i = 0; i < RT_SLOTS; i++) s->backend->away->unmark(&s->ctx, s->slot_marks[i]);
+    for (int i = 0; s->fetched && i < s->output_capacity; i++) rt_host_free(s, s->fetched[i].host);
+    for (int i = 0; i < RT_SLOTS; i++) s->backend->device_ops->unmark(&s->ctx, s->slot_marks[i]);
 }
 
 static void close_device(rt_session *s)
 {
-    if (s->backend->away && !s->plan_only) {
-        s->backend->away->wait(&s->ctx, NULL);
+    if (s->backend->device_ops && !s->plan_only) {
+        s->backend->device_ops->wait(&s->ctx, NULL);
         free_copies(s);
     }
     for (rt_plan *p = s->plans, *next; p; p = next) {
         next = p->next;
         rt_plan_free(p);
     }
-    rt_kept_close(s);
+    rt_readback_close(s);
     rt_inputs_free(s);
     if (s->storage_block) s->backend->free(&s->ctx, s->storage_block);
     if (s->arena) s->backend->free(&s->ctx, s->arena);
@@ -232,11 +232,11 @@ static ampc_status find_plan(rt_session *s, const char *graph, const rt_tensor *
 
 void rt_session_forget(rt_session *s)
 {
-    if (!s->backend->away) return;
-    s->backend->away->wait(&s->ctx, NULL); /* a failure shows at the next call */
+    if (!s->backend->device_ops) return;
+    s->backend->device_ops->wait(&s->ctx, NULL); /* a failure shows at the next call */
     for (rt_plan *p = s->plans; p; p = p->next)
         for (int i = 0; i < RT_SLOTS; i++) {
-            s->backend->away->forget(&s->ctx, p->recordings[i]);
+            s->backend->device_ops->forget(&s->ctx, p->recordings[i]);
             p->recordings[i] = NULL;
         }
 }
@@ -266,7 +266,7 @@ static ampc_status grow_arena(rt_session *s, const rt_plan *p, diag *d)
     ampc_status status = s->backend->alloc(&s->ctx, (size_t)p->arena_bytes, &s->arena);
     if (status == AMPC_DEVICE) return rt_device_error(s, status, d);
     if (status != AMPC_OK) {
-        print_hint(s, p, s->backend->away ? s->backend->away->room(&s->ctx) : 0, hint, sizeof hint);
+        print_hint(s, p, s->backend->device_ops ? s->backend->device_ops->room(&s->ctx) : 0, hint, sizeof hint);
         return diag_error(d, AMPC_NO_MEMORY, DIAG_NOWHERE,
                           "out of memory: graph @%s needs an arena of %lld bytes%s", p->graph->name,
                           (long long)p->arena_bytes, hint);
@@ -291,7 +291,7 @@ void rt_outputs_collect(rt_session *s, const rt_plan *p)
         const k_view *v = &p->values[p->outputs[i].value].view;
         rt_tensor *t = &s->outputs[i];
         *t = (rt_tensor){.name = p->outputs[i].name, .dtype = v->dtype, .rank = v->rank};
-        if (!s->backend->away)
+        if (!s->backend->device_ops)
             t->data = rt_plan_address(p, p->outputs[i].buffer, s->arena, s->storage, s->inputs);
         memcpy(t->dims, v->dims, sizeof t->dims);
     }
@@ -302,7 +302,7 @@ ampc_status rt_session_submit(rt_session *s, const char *graph, const rt_tensor 
                               diag *d, int64_t *run)
 {
     rt_plan *p;
-    int slot = s->backend->away ? (int)(s->runs % RT_SLOTS) : 0;
+    int slot = s->backend->device_ops ? (int)(s->runs % RT_SLOTS) : 0;
     s->n_outputs = 0;
     s->last = NULL;
     s->fetching = AMPC_OK;
@@ -313,10 +313,10 @@ ampc_status rt_session_submit(rt_session *s, const char *graph, const rt_tensor 
     TRY(give_kept(s, p, d));
     TRY(rt_inputs_gather(s, p, inputs, n, slot, d));
     TRY(rt_device_enter(s, p, d));
-    TRY(rt_kept_before(s, p, d));
+    TRY(rt_readback_begin(s, p, d));
     TRY(rt_run_enqueue(s, p, slot, d));
-    TRY(rt_kept_after(s, p, d));
-    if (s->backend->away) RT_DEVICE(s, d, s->backend->away->mark(&s->ctx, &s->slot_marks[slot]));
+    TRY(rt_readback_end(s, p, d));
+    if (s->backend->device_ops) RT_DEVICE(s, d, s->backend->device_ops->mark(&s->ctx, &s->slot_marks[slot]));
     rt_outputs_collect(s, p);
     s->last = p;
     *run = ++s->runs;
@@ -337,7 +337,7 @@ ampc_status rt_session_run(rt_session *s, const char *graph, const rt_tensor *in
 
 static ampc_status fetch(rt_session *s, int i)
 {
-    const rt_away *away = s->backend->away;
+    const rt_device_ops *device_ops = s->backend->device_ops;
     const k_view *v = &s->last->values[s->last->outputs[i].value].view;
     rt_staging *to = &s->fetched[i];
     size_t bytes = k_bytes(v) > 0 ? k_bytes(v) : 1;
@@ -349,8 +349,8 @@ static ampc_status fetch(rt_session *s, int i)
         TRY(rt_host_alloc(s, bytes, &to->host));
         to->bytes = bytes;
     }
-    TRY(away->download(&s->ctx, to->host, from, k_bytes(v)));
-    TRY(away->wait(&s->ctx, NULL));
+    TRY(device_ops->download(&s->ctx, to->host, from, k_bytes(v)));
+    TRY(device_ops->wait(&s->ctx, NULL));
     s->outputs[i].data = to->host;
     return AMPC_OK;
 }
@@ -406,8 +406,8 @@ static size_t storage_bytes(const rt_session *s, int i)
 /* Provides a host copy of a discrete device's storage, whose contents may be overwritten. */
 static ampc_status free_mirror(rt_session *s, int i, diag *d)
 {
-    const rt_away *away = s->backend->away;
-    RT_DEVICE(s, d, away->wait(&s->ctx, NULL));
+    const rt_device_ops *device_ops = s->backend->device_ops;
+    RT_DEVICE(s, d, device_ops->wait(&s->ctx, NULL));
     if (s->mirrors[i]) return AMPC_OK;
     ampc_status status = rt_host_alloc(s, storage_bytes(s, i), &s->mirrors[i]);
     return status == AMPC_OK ? AMPC_OK
@@ -417,14 +417,14 @@ static ampc_status free_mirror(rt_session *s, int i, diag *d)
 
 ampc_status rt_session_read(rt_session *s, int i, diag *d, rt_tensor *out)
 {
-    const rt_away *away = s->backend->away;
+    const rt_device_ops *device_ops = s->backend->device_ops;
     TRY(needs_memory(s, d));
     rt_session_storage_at(s, i, out, NULL);
     out->data = s->storage[i];
-    if (!away) return AMPC_OK;
+    if (!device_ops) return AMPC_OK;
     TRY(free_mirror(s, i, d));
-    RT_DEVICE(s, d, away->download(&s->ctx, s->mirrors[i], s->storage[i], storage_bytes(s, i)));
-    RT_DEVICE(s, d, away->wait(&s->ctx, NULL));
+    RT_DEVICE(s, d, device_ops->download(&s->ctx, s->mirrors[i], s->storage[i], storage_bytes(s, i)));
+    RT_DEVICE(s, d, device_ops->wait(&s->ctx, NULL));
     out->data = s->mirrors[i];
     return AMPC_OK;
 }
@@ -438,17 +438,17 @@ ampc_status rt_session_storage(rt_session *s, const char *name, diag *d, rt_tens
 
 ampc_status rt_session_write(rt_session *s, int i, const void *bytes, diag *d)
 {
-    const rt_away *away = s->backend->away;
+    const rt_device_ops *device_ops = s->backend->device_ops;
     TRY(needs_memory(s, d));
     size_t n = storage_bytes(s, i);
     void *to = s->storage[i];
-    if (away) {
+    if (device_ops) {
         TRY(free_mirror(s, i, d));
         to = s->mirrors[i];
     }
     s->changed[i] = ++s->changes;
     if (n) memmove(to, bytes, n);
-    if (away) RT_DEVICE(s, d, away->upload(&s->ctx, s->storage[i], to, n));
+    if (device_ops) RT_DEVICE(s, d, device_ops->upload(&s->ctx, s->storage[i], to, n));
     return AMPC_OK;
 }
 
@@ -498,7 +498,7 @@ ampc_status rt_session_memory(rt_session *s, const char *graph, const rt_tensor 
     rt_plan *p;
     TRY(find_plan(s, graph, inputs, n, NULL, d, &p));
     *out = (rt_memory){.arena = p->arena_bytes + p->persistent_bytes, .storage = s->storage_bytes};
-    const int64_t room = s->room ? s->backend->away->room(&s->ctx) : 0;
+    const int64_t room = s->room ? s->backend->device_ops->room(&s->ctx) : 0;
     if (room && room < s->room) out->used = s->room - room;
     return AMPC_OK;
 }

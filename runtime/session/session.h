@@ -4,7 +4,7 @@
  * by one thread at a time.
  *
  * Some devices run asynchronously. rt_session_run waits for the results. rt_session_submit does not; the scalars that a
- * training loop needs of each run (rt_session_keep) can be collected later, for the last RT_KEPT_RUNS runs. */
+ * training loop needs of each run (rt_session_keep) can be collected later, for the last RT_READBACK_RUNS runs. */
 #ifndef AMPC_SESSION_H
 #define AMPC_SESSION_H
 
@@ -67,19 +67,19 @@ ampc_status rt_session_fetched(rt_session *s, diag *d);
 
 /* ---- asynchronous runs ---- */
 
-enum { RT_KEPT_RUNS = 16, RT_KEPT_SCALARS = 8 };
+enum { RT_READBACK_RUNS = 16, RT_READBACK_SCALARS = 8 };
 
 /* An output; storage before the run; storage after the run. */
-typedef enum rt_kept_kind { RT_KEEP_OUTPUT, RT_KEEP_BEFORE, RT_KEEP_AFTER } rt_kept_kind;
+typedef enum rt_readback_kind { RT_KEEP_OUTPUT, RT_KEEP_BEFORE, RT_KEEP_AFTER } rt_readback_kind;
 typedef struct rt_keep {
     const char *name;
-    rt_kept_kind kind;
+    rt_readback_kind kind;
 } rt_keep;
 
-/* Selects up to RT_KEPT_SCALARS scalars to read back from each run of the graph, instead of those selected before. */
+/* Selects up to RT_READBACK_SCALARS scalars to read back from each run of the graph; replaces the earlier selection. */
 ampc_status rt_session_keep(rt_session *s, const char *graph, const rt_keep *what, int n, diag *d);
 /* Like rt_session_run, but does not wait; the caller may reuse the inputs at once. *run is the number of the run for
- * rt_session_done and rt_session_collect, which accept those of the last RT_KEPT_RUNS runs. */
+ * rt_session_done and rt_session_collect, which accept those of the last RT_READBACK_RUNS runs. */
 ampc_status rt_session_submit(rt_session *s, const char *graph, const rt_tensor *inputs, int n,
                               diag *d, int64_t *run);
 bool rt_session_done(const rt_session *s, int64_t run); /* collecting it would not wait */

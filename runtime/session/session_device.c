@@ -48,7 +48,7 @@ ampc_status rt_device_enter(const rt_session *s, const rt_plan *p, diag *d)
 {
     const int n = cpu_threads_available(s->ctx.threads);
     /* The first run of a plan allocates memory that later runs reuse. */
-    if (!s->backend->away && !p->warm && !cpu_has_reserve())
+    if (!s->backend->device_ops && !p->warm && !cpu_has_reserve())
         return diag_error(d, AMPC_NO_MEMORY, DIAG_NOWHERE, "out of memory: too little is left to run anything");
     if (n == s->ctx.threads) return AMPC_OK;
     return diag_error(d, AMPC_DEVICE, DIAG_NOWHERE,
@@ -57,7 +57,7 @@ ampc_status rt_device_enter(const rt_session *s, const rt_plan *p, diag *d)
 }
 
 /* Returns the low type of a matmul or convolution that the device does not compute natively; IR_NO_DTYPE: none. */
-static ir_dtype foreign_type(const rt_session *s)
+static ir_dtype opaque_type(const rt_session *s)
 {
     for (size_t i = 0; s->backend->computes && i < s->module->graphs.count; i++)
         for (const ir_node *n = s->module->graphs.items[i]->first; n; n = n->next) {
@@ -69,7 +69,7 @@ static ir_dtype foreign_type(const rt_session *s)
 
 static void remark_types(const rt_session *s, diag *d)
 {
-    const ir_dtype t = foreign_type(s);
+    const ir_dtype t = opaque_type(s);
     if (t != IR_NO_DTYPE)
         diag_remark(d, DIAG_FILE(ir_module_source(s->module)),
                     "this processor has no instructions for %s: products are computed in f32, so that %s saves memory, "
@@ -98,6 +98,6 @@ ampc_status rt_device_open(rt_session *s, const rt_session_options *o, diag *d)
         TRY(open_described(s, device, d));
     s->is_open = true;
     remark_types(s, d);
-    if (s->backend->away && !s->plan_only) s->room = s->backend->away->room(&s->ctx);
+    if (s->backend->device_ops && !s->plan_only) s->room = s->backend->device_ops->room(&s->ctx);
     return AMPC_OK;
 }

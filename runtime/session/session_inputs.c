@@ -128,13 +128,13 @@ void rt_inputs_free(rt_session *s)
 static ampc_status grow_staging(rt_session *s, rt_staging *staging, const k_view *view,
                                 const char *name, diag *d)
 {
-    const rt_away *away = s->backend->away;
+    const rt_device_ops *device_ops = s->backend->device_ops;
     size_t bytes = k_bytes(view) > 0 ? k_bytes(view) : 1;
     if (staging->bytes >= bytes) return AMPC_OK;
-    if (away) rt_session_forget(s);
+    if (device_ops) rt_session_forget(s);
     drop_staging(s, staging);
     ampc_status status = rt_host_alloc(s, bytes, &staging->host);
-    if (status == AMPC_OK && away) status = s->backend->alloc(&s->ctx, bytes, &staging->device);
+    if (status == AMPC_OK && device_ops) status = s->backend->alloc(&s->ctx, bytes, &staging->device);
     if (status != AMPC_OK) {
         drop_staging(s, staging);
         return rt_memory_error(s, status, d, name, (int64_t)bytes);
@@ -147,7 +147,7 @@ static ampc_status grow_staging(rt_session *s, rt_staging *staging, const k_view
 static ampc_status stage_input(rt_session *s, int slot, size_t i, const rt_tensor *tensor,
                                const k_view *view, diag *d)
 {
-    const rt_away *away = s->backend->away;
+    const rt_device_ops *device_ops = s->backend->device_ops;
     rt_staging *staging = &s->staging[(size_t)slot * s->n_inputs + i];
     TRY(grow_staging(s, staging, view, tensor->name, d));
     if (tensor->dtype == view->dtype)
@@ -156,10 +156,10 @@ static ampc_status stage_input(rt_session *s, int slot, size_t i, const rt_tenso
         ir_convert(view->dtype, staging->host, tensor->dtype, tensor->data, (size_t)k_count(view));
     if (tensor->dtype != view->dtype && ir_dtype_is_int(view->dtype))
         TRY(check_integers(tensor, view->dtype, staging->host, k_count(view), d));
-    s->inputs[i] = away ? staging->device : staging->host;
-    if (away)
+    s->inputs[i] = device_ops ? staging->device : staging->host;
+    if (device_ops)
         RT_DEVICE(s, d,
-                  away->upload_ahead(&s->ctx, staging->device, staging->host, k_bytes(view)));
+                  device_ops->upload_ahead(&s->ctx, staging->device, staging->host, k_bytes(view)));
     return AMPC_OK;
 }
 
@@ -184,7 +184,7 @@ static ampc_status gather_input(rt_session *s, const rt_plan *p, size_t i, const
                           v->name, ir_dtype_name(tensor->dtype), ir_dtype_name(view->dtype));
     s->inputs[i] = NULL;
     if (k_count(view) == 0) return AMPC_OK; /* the caller may have no memory for it */
-    if (s->backend->away || tensor->dtype != view->dtype)
+    if (s->backend->device_ops || tensor->dtype != view->dtype)
         return stage_input(s, slot, i, tensor, view, d);
     s->inputs[i] = tensor->data;
     return AMPC_OK;
@@ -193,12 +193,12 @@ static ampc_status gather_input(rt_session *s, const rt_plan *p, size_t i, const
 ampc_status rt_inputs_gather(rt_session *s, const rt_plan *p, const rt_tensor *inputs, int n,
                              int slot, diag *d)
 {
-    const rt_away *away = s->backend->away;
+    const rt_device_ops *device_ops = s->backend->device_ops;
     /* Wait for the last run that read this slot, because it may still use the staging buffers. */
-    if (away && s->slot_marks[slot] && !away->passed(&s->ctx, s->slot_marks[slot]))
-        RT_DEVICE(s, d, away->wait(&s->ctx, s->slot_marks[slot]));
+    if (device_ops && s->slot_marks[slot] && !device_ops->passed(&s->ctx, s->slot_marks[slot]))
+        RT_DEVICE(s, d, device_ops->wait(&s->ctx, s->slot_marks[slot]));
     for (size_t i = 0; i < p->graph->inputs.count; i++)
         TRY(gather_input(s, p, i, inputs, n, slot, d));
-    if (away) RT_DEVICE(s, d, away->join_ahead(&s->ctx));
+    if (device_ops) RT_DEVICE(s, d, device_ops->join_ahead(&s->ctx));
     return AMPC_OK;
 }

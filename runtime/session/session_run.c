@@ -40,27 +40,27 @@ static k_args call_of(const rt_session *s, const rt_plan *p, int i)
 
 static ampc_status run_step(rt_session *s, const rt_plan *p, int i)
 {
-    const rt_away *away = s->backend->away;
+    const rt_device_ops *device_ops = s->backend->device_ops;
     const k_args args = call_of(s, p, i);
     ampc_status status = p->steps[i]->kernel->run(&args);
-    return status == AMPC_OK && away && s->sync_launch ? away->wait(&s->ctx, NULL) : status;
+    return status == AMPC_OK && device_ops && s->sync_launch ? device_ops->wait(&s->ctx, NULL) : status;
 }
 
 static ampc_status run_group(const rt_session *s, const rt_plan *p, int first, int n)
 {
     for (int i = 0; i < n; i++) p->calls[i] = call_of(s, p, first + i);
-    return s->backend->away->run_together(p->calls, n);
+    return s->backend->device_ops->run_together(p->calls, n);
 }
 
 /* Launches n steps at once, in a profiler range named after their first node. */
 static ampc_status launch(rt_session *s, const rt_plan *p, int i, int n)
 {
-    const rt_away *away = s->backend->away;
+    const rt_device_ops *device_ops = s->backend->device_ops;
     const rt_step *step = p->steps[i];
     s->error[0] = '\0';
-    if (away) away->begin_range(&s->ctx, step->node->loc.node ? step->node->loc.node : rt_step_name(step));
+    if (device_ops) device_ops->begin_range(&s->ctx, step->node->loc.node ? step->node->loc.node : rt_step_name(step));
     ampc_status status = n > 1 ? run_group(s, p, i, n) : run_step(s, p, i);
-    if (away) away->end_range(&s->ctx);
+    if (device_ops) device_ops->end_range(&s->ctx);
     return status;
 }
 
@@ -73,7 +73,7 @@ static ampc_status run_steps(rt_session *s, const rt_plan *p, int first, int end
             TRY(rt_note_point(s, p, i, n, d));
             continue;
         }
-        assert(i < p->safe_from || s->backend->away); /* steps that may fail precede those that write storage */
+        assert(i < p->safe_from || s->backend->device_ops); /* steps that may fail precede those that write storage */
         return diag_error(d, status, ir_diag_loc(p->steps[i]->node), "%s: %s",
                           rt_step_name(p->steps[i]), s->error[0] ? s->error : ampc_status_sentence(status));
     }
@@ -103,13 +103,16 @@ ampc_status rt_run_fault(const rt_plan *p, int fault, diag *d)
 
 /* ---- recordings ------------------------------------------------------------------------------ */
 
-bool rt_run_records(const rt_session *s, const rt_plan *p) { return s->backend->away && p->warm && !s->sync_launch; }
+bool rt_run_records(const rt_session *s, const rt_plan *p)
+{
+    return s->backend->device_ops && p->warm && !s->sync_launch;
+}
 
 ampc_status rt_run_record(rt_session *s, rt_plan *p, void **recording, diag *d)
 {
-    const rt_away *away = s->backend->away;
-    RT_DEVICE(s, d, away->record(&s->ctx));
-    ampc_status walked = walk(s, p, d), finished = away->finish(&s->ctx, recording);
+    const rt_device_ops *device_ops = s->backend->device_ops;
+    RT_DEVICE(s, d, device_ops->record(&s->ctx));
+    ampc_status walked = walk(s, p, d), finished = device_ops->finish(&s->ctx, recording);
     if (walked != AMPC_OK) return walked;
     return finished == AMPC_OK ? AMPC_OK : rt_device_error(s, finished, d);
 }
@@ -149,7 +152,7 @@ ampc_status rt_run_once(rt_session *s, rt_plan *p, void *recording, diag *d)
 {
     TRY(rt_run_refresh(s, p, d));
     if (recording)
-        RT_DEVICE(s, d, s->backend->away->replay(&s->ctx, recording));
+        RT_DEVICE(s, d, s->backend->device_ops->replay(&s->ctx, recording));
     else
         TRY(walk(s, p, d));
     p->warm = true;

@@ -13,15 +13,15 @@ typedef struct rt_staging {
 } rt_staging;
 
 /* A scalar to read back from each run. */
-typedef struct rt_kept {
+typedef struct rt_readback {
     char *name;
-    rt_kept_kind kind;
-} rt_kept;
+    rt_readback_kind kind;
+} rt_readback;
 
 /* What a run reports to the host, which reads it later; in host memory of the backend. */
 typedef struct rt_report {
     int fault;
-    unsigned char scalars[RT_KEPT_SCALARS][8];
+    unsigned char scalars[RT_READBACK_SCALARS][8];
 } rt_report;
 
 typedef struct rt_submitted {
@@ -55,15 +55,15 @@ struct rt_session {
     size_t n_inputs;     /* capacity of both */
     rt_tensor *outputs;  /* of the last run; on a discrete device without data until requested */
     rt_staging *fetched; /* host copies of the outputs */
-    int n_outputs, output_room;
+    int n_outputs, output_capacity;
     rt_plan *last;       /* plan of the last run; NULL: none, or it could not be submitted */
     ampc_status fetching; /* first failure since the last run to copy an output from a discrete device */
     int64_t runs;        /* number of runs submitted */
-    rt_submitted ring[RT_KEPT_RUNS];
-    rt_report *reports;  /* [RT_KEPT_RUNS], and one for repeated runs */
+    rt_submitted ring[RT_READBACK_RUNS];
+    rt_report *reports;  /* [RT_READBACK_RUNS], and one for repeated runs */
     const ir_graph *kept_graph;
-    rt_kept kept[RT_KEPT_SCALARS];
-    int n_kept;
+    rt_readback kept[RT_READBACK_SCALARS];
+    int n_readback;
     int64_t room;               /* free bytes of the device when the session was opened; 0: unknown */
     struct rt_points *points;   /* recorded while the steps of a run are issued; NULL: no profiling */
 };
@@ -136,11 +136,11 @@ void rt_outputs_collect(rt_session *s, const rt_plan *p);
 
 /* ---- session_kept.c ---- */
 
-ampc_status rt_kept_open(rt_session *s, diag *d);
-void rt_kept_close(rt_session *s);
+ampc_status rt_readback_open(rt_session *s, diag *d);
+void rt_readback_close(rt_session *s);
 /* Called before and after the work of a run: the first reads back the scalars from before the run, the second those
  * from after it, and its fault. */
-ampc_status rt_kept_before(rt_session *s, const rt_plan *p, diag *d);
-ampc_status rt_kept_after(rt_session *s, const rt_plan *p, diag *d);
+ampc_status rt_readback_begin(rt_session *s, const rt_plan *p, diag *d);
+ampc_status rt_readback_end(rt_session *s, const rt_plan *p, diag *d);
 
 #endif

@@ -19,35 +19,35 @@ static int64_t now_ns(void)
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-bool rt_session_has_clock(const rt_session *s) { return s->backend->away != NULL; }
+bool rt_session_has_clock(const rt_session *s) { return s->backend->device_ops != NULL; }
 
 /* ---- repetitions ----------------------------------------------------------------------------- */
 
 /* Returns the slot whose inputs the last run read. */
-static int last_slot(const rt_session *s) { return s->backend->away ? (int)((s->runs - 1) % RT_SLOTS) : 0; }
+static int last_slot(const rt_session *s) { return s->backend->device_ops ? (int)((s->runs - 1) % RT_SLOTS) : 0; }
 
 static ampc_status begin_repetitions(rt_session *s, diag *d)
 {
-    const rt_away *away = s->backend->away;
+    const rt_device_ops *device_ops = s->backend->device_ops;
     assert(s->last && s->runs > 0); /* callers run the graph first */
     s->n_outputs = 0;
     s->error[0] = '\0';
-    if (away) RT_DEVICE(s, d, away->clear_fault(&s->ctx));
+    if (device_ops) RT_DEVICE(s, d, device_ops->clear_fault(&s->ctx));
     return AMPC_OK;
 }
 
 /* Waits for the enqueued work. Returns `status` if it is an error, else the fault of the repetitions, if any. */
 static ampc_status end_repetitions(rt_session *s, ampc_status status, diag *d)
 {
-    const rt_away *away = s->backend->away;
-    int *fault = &s->reports[RT_KEPT_RUNS].fault;
+    const rt_device_ops *device_ops = s->backend->device_ops;
+    int *fault = &s->reports[RT_READBACK_RUNS].fault;
     if (status != AMPC_OK) {
-        if (away) away->wait(&s->ctx, NULL);
+        if (device_ops) device_ops->wait(&s->ctx, NULL);
         return status;
     }
-    if (away) {
-        RT_DEVICE(s, d, away->download_fault(&s->ctx, fault));
-        RT_DEVICE(s, d, away->wait(&s->ctx, NULL));
+    if (device_ops) {
+        RT_DEVICE(s, d, device_ops->download_fault(&s->ctx, fault));
+        RT_DEVICE(s, d, device_ops->wait(&s->ctx, NULL));
     }
     if (*fault != K_NO_FAULT) return rt_run_fault(s->last, *fault, d);
     rt_outputs_collect(s, s->last);
@@ -67,21 +67,21 @@ static void **mark_at(mark_ring *r, int64_t i) { return &r->marks[i % (RUNS_AHEA
 
 static ampc_status read_run(rt_session *s, mark_ring *r, int64_t i, diag *d, double *ms)
 {
-    const rt_away *away = s->backend->away;
-    RT_DEVICE(s, d, away->wait(&s->ctx, *mark_at(r, i + 1)));
-    RT_DEVICE(s, d, away->elapsed(&s->ctx, *mark_at(r, i), *mark_at(r, i + 1), &ms[i]));
+    const rt_device_ops *device_ops = s->backend->device_ops;
+    RT_DEVICE(s, d, device_ops->wait(&s->ctx, *mark_at(r, i + 1)));
+    RT_DEVICE(s, d, device_ops->elapsed(&s->ctx, *mark_at(r, i), *mark_at(r, i + 1), &ms[i]));
     return AMPC_OK;
 }
 
-static ampc_status time_away(rt_session *s, mark_ring *r, int64_t warmup, int64_t n, diag *d, double *ms)
+static ampc_status time_device(rt_session *s, mark_ring *r, int64_t warmup, int64_t n, diag *d, double *ms)
 {
-    const rt_away *away = s->backend->away;
+    const rt_device_ops *device_ops = s->backend->device_ops;
     for (int64_t i = 0; i < warmup; i++) TRY(repeat(s, d));
-    RT_DEVICE(s, d, away->mark_time(&s->ctx, mark_at(r, 0)));
+    RT_DEVICE(s, d, device_ops->mark_time(&s->ctx, mark_at(r, 0)));
     for (int64_t i = 0; i < n; i++) {
         TRY(repeat(s, d));
         if (i >= RUNS_AHEAD) TRY(read_run(s, r, i - RUNS_AHEAD, d, ms));
-        RT_DEVICE(s, d, away->mark_time(&s->ctx, mark_at(r, i + 1)));
+        RT_DEVICE(s, d, device_ops->mark_time(&s->ctx, mark_at(r, i + 1)));
     }
     for (int64_t i = n > RUNS_AHEAD ? n - RUNS_AHEAD : 0; i < n; i++) TRY(read_run(s, r, i, d, ms));
     return AMPC_OK;
@@ -107,14 +107,14 @@ static ampc_status prepare_repetitions(rt_session *s, diag *d)
 
 ampc_status rt_session_time(rt_session *s, int64_t warmup, int64_t n, diag *d, double *ms)
 {
-    const rt_away *away = s->backend->away;
+    const rt_device_ops *device_ops = s->backend->device_ops;
     mark_ring ring = {.marks = {NULL}};
     TRY(begin_repetitions(s, d));
     ampc_status status = prepare_repetitions(s, d);
     if (status == AMPC_OK)
-        status = away ? time_away(s, &ring, warmup, n, d, ms) : time_host(s, warmup, n, d, ms);
+        status = device_ops ? time_device(s, &ring, warmup, n, d, ms) : time_host(s, warmup, n, d, ms);
     status = end_repetitions(s, status, d);
-    for (int i = 0; away && i <= RUNS_AHEAD; i++) away->unmark(&s->ctx, ring.marks[i]);
+    for (int i = 0; device_ops && i <= RUNS_AHEAD; i++) device_ops->unmark(&s->ctx, ring.marks[i]);
     return status;
 }
 
@@ -142,7 +142,7 @@ ampc_status rt_note_point(rt_session *s, const rt_plan *p, int first, int steps,
                                               .op = step ? rt_step_name(step) : "copy",
                                               .node = step ? step->node : NULL};
     points->ns[i] = now_ns();
-    if (s->backend->away) RT_DEVICE(s, d, s->backend->away->mark_time(&s->ctx, &points->marks[i]));
+    if (s->backend->device_ops) RT_DEVICE(s, d, s->backend->device_ops->mark_time(&s->ctx, &points->marks[i]));
     return AMPC_OK;
 }
 
@@ -160,19 +160,19 @@ static ampc_status points_open(struct rt_points *points, const rt_plan *p, int r
 
 static void points_close(rt_session *s, struct rt_points *points)
 {
-    for (int i = 0; s->backend->away && points->marks && i < points->room; i++)
-        s->backend->away->unmark(&s->ctx, points->marks[i]);
+    for (int i = 0; s->backend->device_ops && points->marks && i < points->room; i++)
+        s->backend->device_ops->unmark(&s->ctx, points->marks[i]);
     void *owned[] = {points->launches, points->marks, points->ns, points->times};
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++) rt_free(owned[i]);
 }
 
 static ampc_status read_points(rt_session *s, const struct rt_points *points, int run, int runs, diag *d)
 {
-    const rt_away *away = s->backend->away;
+    const rt_device_ops *device_ops = s->backend->device_ops;
     for (int i = 0; i + 1 < points->n; i++) {
         double *to = &points->times[i * runs + run];
         *to = (double)(points->ns[i + 1] - points->ns[i]) * 1e-6;
-        if (away) RT_DEVICE(s, d, away->elapsed(&s->ctx, points->marks[i], points->marks[i + 1], to));
+        if (device_ops) RT_DEVICE(s, d, device_ops->elapsed(&s->ctx, points->marks[i], points->marks[i + 1], to));
     }
     return AMPC_OK;
 }
@@ -193,7 +193,7 @@ static ampc_status profile_runs(rt_session *s, int runs, diag *d)
         status = profile_run(s, recording, d);
         if (status == AMPC_OK) status = read_points(s, s->points, i, runs, d);
     }
-    if (recording) s->backend->away->forget(&s->ctx, recording);
+    if (recording) s->backend->device_ops->forget(&s->ctx, recording);
     return status;
 }
 

@@ -2,7 +2,7 @@
 #include "runtime/train/trainer.h"
 
 #include "runtime/backend/alloc.h"
-#include "runtime/data/feed.h"
+#include "runtime/data/loader.h"
 #include "runtime/backend/memory.h"
 
 #include <math.h>
@@ -13,7 +13,7 @@ typedef struct evaluation {
     rt_session *session;
     const ir_graph *graph;
     rt_dataset *data;
-    rt_feed *feed;
+    rt_loader *feed;
     const char *loss;   /* name of the loss output; NULL: none */
     int label_field;    /* -1: no class labels */
     int64_t per_sample; /* labels per sample */
@@ -42,7 +42,7 @@ static bool are_scores(const rt_tensor *t, int64_t labels)
 
 static const rt_tensor *find_scores(const evaluation *e)
 {
-    int64_t labels = e->per_sample * rt_feed_samples(e->feed);
+    int64_t labels = e->per_sample * rt_loader_samples(e->feed);
     const char *name = ir_output_name(ir_output_by_role(e->graph, IR_OUTPUT_logits));
     const rt_tensor *t = name ? rt_session_output(e->session, name) : NULL;
     for (int i = 0; !t && i < rt_session_output_count(e->session); i++)
@@ -87,7 +87,7 @@ static void count_correct(evaluation *e, int64_t count)
 
 static ampc_status run(evaluation *e, diag *d, double *loss)
 {
-    TRY(rt_session_run(e->session, e->graph->name, rt_feed_inputs(e->feed), rt_feed_count(e->feed), d));
+    TRY(rt_session_run(e->session, e->graph->name, rt_loader_inputs(e->feed), rt_loader_count(e->feed), d));
     const rt_tensor *t = e->loss ? rt_session_output(e->session, e->loss) : NULL;
     *loss = t ? ir_load_f64(t->dtype, t->data) : NAN;
     return rt_session_fetched(e->session, d);
@@ -114,16 +114,16 @@ static void add_loss(evaluation *e, double loss, double weight)
 static ampc_status add_batch(evaluation *e, int64_t first, int64_t count, diag *d)
 {
     double loss;
-    TRY(rt_feed_slice(e->feed, first, count, d));
+    TRY(rt_loader_slice(e->feed, first, count, d));
     TRY(run(e, d, &loss));
     if (e->labels)
         rt_dataset_slice(e->data, first, count, (size_t)e->label_field, e->labels, IR_i64);
     count_correct(e, count);
     TRY(rt_session_fetched(e->session, d));
-    double copies = (double)(rt_feed_samples(e->feed) - count) * weigh(e, count - 1, 1);
+    double copies = (double)(rt_loader_samples(e->feed) - count) * weigh(e, count - 1, 1);
     add_loss(e, loss, weigh(e, 0, count) + copies);
     if (copies == 0) return AMPC_OK;
-    TRY(rt_feed_slice(e->feed, first + count - 1, 1, d));
+    TRY(rt_loader_slice(e->feed, first + count - 1, 1, d));
     TRY(run(e, d, &loss));
     add_loss(e, loss, -copies);
     return AMPC_OK;
@@ -152,29 +152,29 @@ static bool has_classes(const evaluation *e)
 {
     if (e->label_field < 0) return false;
     const rt_field *field = rt_dataset_field(e->data, (size_t)e->label_field);
-    return ir_dtype_is_int(field->dtype) && (!e->loss || rt_feed_reads_integers(e->feed, e->label_field));
+    return ir_dtype_is_int(field->dtype) && (!e->loss || rt_loader_reads_integers(e->feed, e->label_field));
 }
 
 static ampc_status set_labels(evaluation *e, diag *d)
 {
-    e->label_field = rt_feed_label_field(e->graph, e->data);
+    e->label_field = rt_loader_label_field(e->graph, e->data);
     if (!has_classes(e)) {
         e->label_field = -1;
         return AMPC_OK;
     }
     const rt_field *field = rt_dataset_field(e->data, (size_t)e->label_field);
     e->per_sample = rt_field_elements(field);
-    e->labels = rt_alloc((size_t)(e->per_sample * rt_feed_batch(e->feed)) + 1, sizeof *e->labels);
+    e->labels = rt_alloc((size_t)(e->per_sample * rt_loader_batch(e->feed)) + 1, sizeof *e->labels);
     return e->labels ? AMPC_OK : rt_no_memory(d);
 }
 
 static ampc_status evaluate(evaluation *e, int64_t batch, diag *d)
 {
     const int64_t *sizes = rt_session_sizes(e->session);
-    int64_t fixed = rt_feed_fixed_batch(e->graph, sizes);
+    int64_t fixed = rt_loader_fixed_batch(e->graph, sizes);
     int64_t rows = rt_dataset_rows(e->data);
     if (!batch) batch = fixed ? fixed : DEFAULT_BATCH;
-    TRY(rt_feed_open(e->graph, e->data, sizes, batch, d, &e->feed));
+    TRY(rt_loader_open(e->graph, e->data, sizes, batch, d, &e->feed));
     TRY(set_labels(e, d));
     find_ignored(e);
     for (int64_t first = 0; first < rows; first += batch)
@@ -205,6 +205,6 @@ ampc_status rt_evaluate(rt_session *s, const ir_module *m, rt_dataset *data, int
                          .accuracy = e.counted ? (double)e.correct / (double)e.counted : NAN,
                          .samples = rt_dataset_rows(data)};
     rt_free(e.labels);
-    rt_feed_close(e.feed);
+    rt_loader_close(e.feed);
     return status;
 }

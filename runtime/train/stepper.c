@@ -2,7 +2,7 @@
 #include "runtime/train/stepper.h"
 
 #include "runtime/backend/alloc.h"
-#include "runtime/train/gradient_fault.h"
+#include "runtime/train/nonfinite_gradient.h"
 #include "runtime/backend/memory.h"
 
 #include <inttypes.h>
@@ -104,7 +104,7 @@ static ampc_status check(rt_stepper *t, const rt_tensor *inputs, int n, double l
                           ": the loss is %g before scaling, which no smaller loss scale can mend",
                           t->state.step, loss);
     if (t->state.stuck < t->floor_skips) return AMPC_OK;
-    return rt_gradient_fault(t->session, t->graph->module, inputs, n, d,
+    return rt_nonfinite_gradient(t->session, t->graph->module, inputs, n, d,
                              "step %" PRIu64 ": %" PRIu64
                              " steps in a row were skipped with the loss scale at %g",
                              t->state.step, t->state.stuck, scale);

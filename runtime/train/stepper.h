@@ -38,7 +38,7 @@ ampc_status rt_stepper_open(rt_session *s, const ir_module *m, const rt_stepper_
  * use this function to select outputs of a graph that is stepped: without found_inf, a skipped step would not be
  * noticed. */
 ampc_status rt_stepper_select(rt_session *s, const ir_module *m, const char *const *names, int n, diag *d);
-/* Enqueues a step; at most RT_KEPT_RUNS - 1 steps may be pending. */
+/* Enqueues a step; at most RT_READBACK_RUNS - 1 steps may be pending. */
 ampc_status rt_stepper_submit(rt_stepper *t, const rt_tensor *inputs, int n, diag *d);
 bool rt_stepper_ready(const rt_stepper *t); /* a pending step can be collected without waiting */
 /* Returns the result of the oldest pending step. `inputs` are those of the step, or of a later one; they are used to

@@ -2,7 +2,7 @@
 #include "runtime/train/trainer.h"
 
 #include "runtime/backend/alloc.h"
-#include "runtime/data/feed.h"
+#include "runtime/data/loader.h"
 #include "runtime/files/folder_lock.h"
 #include "runtime/backend/memory.h"
 #include "runtime/train/stepper.h"
@@ -23,13 +23,13 @@ typedef struct submission {
 struct rt_trainer {
     rt_stepper stepper;
     rt_dataset *data;
-    rt_feed *feed;
+    rt_loader *feed;
     rt_schedule schedule;
     int64_t steps; /* of the whole run */
     double began;
     double rate;   /* value of @lr; NAN: unknown */
     rt_position position;                  /* of the next batch to submit */
-    submission submissions[RT_KEPT_RUNS];  /* of the pending steps, by number */
+    submission submissions[RT_READBACK_RUNS];  /* of the pending steps, by number */
     double collected;                      /* time of the last collected result */
 };
 
@@ -51,7 +51,7 @@ static ampc_status set_seed(rt_trainer *t, uint64_t seed, diag *d)
 
 static ampc_status set_length(rt_trainer *t, const rt_trainer_options *o, diag *d)
 {
-    int64_t batch = rt_feed_batch(t->feed), rows = rt_dataset_rows(t->data);
+    int64_t batch = rt_loader_batch(t->feed), rows = rt_dataset_rows(t->data);
     int64_t batches = rt_dataset_batches(t->data, batch);
     t->stepper.state.batch = batch;
     t->stepper.state.rows = rows;
@@ -70,7 +70,7 @@ static ampc_status set_up(rt_trainer *t, rt_session *s, const ir_module *m,
 {
     const rt_stepper_options watch = {o->scale_floor, o->floor_skips};
     TRY(rt_stepper_open(s, m, &watch, d, &t->stepper));
-    TRY(rt_feed_open(t->stepper.graph, t->data, rt_session_sizes(s), o->batch, d,
+    TRY(rt_loader_open(t->stepper.graph, t->data, rt_session_sizes(s), o->batch, d,
                      &t->feed));
     TRY(set_length(t, o, d));
     TRY(set_seed(t, o->seed, d));
@@ -101,7 +101,7 @@ ampc_status rt_trainer_open(rt_session *s, const ir_module *m, rt_dataset *data,
 void rt_trainer_close(rt_trainer *t)
 {
     if (!t) return;
-    rt_feed_close(t->feed);
+    rt_loader_close(t->feed);
     rt_free(t);
 }
 
@@ -157,24 +157,24 @@ static ampc_status set_rate(rt_trainer *t, diag *d)
 
 static ampc_status submit(rt_trainer *t, diag *d)
 {
-    submission *next = &t->submissions[steps_submitted(t) % RT_KEPT_RUNS];
+    submission *next = &t->submissions[steps_submitted(t) % RT_READBACK_RUNS];
     next->began = now();
-    TRY(rt_feed_take(t->feed, &t->position, d));
+    TRY(rt_loader_next(t->feed, &t->position, d));
     rt_position_advance(&t->position, t->data, t->stepper.state.batch);
     next->after = t->position;
     TRY(set_rate(t, d));
-    return rt_stepper_submit(&t->stepper, rt_feed_inputs(t->feed), rt_feed_count(t->feed), d);
+    return rt_stepper_submit(&t->stepper, rt_loader_inputs(t->feed), rt_loader_count(t->feed), d);
 }
 
 static ampc_status collect(rt_trainer *t, diag *d, rt_step *out)
 {
     rt_step_result result;
     rt_run_state *state = &t->stepper.state;
-    const submission *oldest = &t->submissions[state->step % RT_KEPT_RUNS];
+    const submission *oldest = &t->submissions[state->step % RT_READBACK_RUNS];
     double began = fmax(oldest->began, t->collected);
     state->position = oldest->after;
-    ampc_status status = rt_stepper_collect(&t->stepper, rt_feed_inputs(t->feed),
-                                            rt_feed_count(t->feed), d, &result);
+    ampc_status status = rt_stepper_collect(&t->stepper, rt_loader_inputs(t->feed),
+                                            rt_loader_count(t->feed), d, &result);
     t->collected = now();
     if (out) record(t, began, &result, out);
     return status;
@@ -303,7 +303,7 @@ static bool must_wait(const rt_trainer *t, const rt_train_plan *plan)
     bool save_due = plan->save_every > 0 && next % (uint64_t)plan->save_every == 0;
     bool epoch_ends = t->position.epoch != t->stepper.state.position.epoch;
     return save_due || epoch_ends || rt_trainer_done(t) || !rt_schedule_is_constant(&t->schedule) ||
-           t->stepper.pending == RT_KEPT_RUNS - 1;
+           t->stepper.pending == RT_READBACK_RUNS - 1;
 }
 
 static ampc_status one_round(rt_trainer *t, const rt_train_plan *plan, uint64_t *saved, diag *d,

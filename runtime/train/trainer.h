@@ -27,7 +27,7 @@ typedef struct rt_trainer_options {
 } rt_trainer_options;
 
 /* Session, module and data must outlive the trainer. Fails with AMPC_UNSUPPORTED if the module has no @train_step,
- * AMPC_REJECTED if there are fewer samples than a batch, otherwise like rt_feed_open and rt_schedule_parse. */
+ * AMPC_REJECTED if there are fewer samples than a batch, otherwise like rt_loader_open and rt_schedule_parse. */
 ampc_status rt_trainer_open(rt_session *s, const ir_module *m, rt_dataset *data,
                             const rt_trainer_options *o, diag *d, rt_trainer **out);
 void rt_trainer_close(rt_trainer *t); /* NULL allowed */

@@ -106,7 +106,7 @@ static void measure(const char *name, void (*make)(making *, ir_value *), const 
     k.w = ir_graph_storage(g, ir_storage_new(m, IR_PARAM, "w", &type));
     k.bias = ir_graph_storage(g, ir_storage_new(m, IR_PARAM, "b", &row));
     make(&k, ir_graph_input(g, "x", &type));
-    double colouring = 1e9, placing = 1e9;
+    double colour_state = 1e9, placement_state = 1e9;
     placement_costs costs = {0};
     for (int i = 0; i < ROUNDS && diag_status(d) == AMPC_OK; i++) {
         arena *a = arena_new(0);
@@ -120,12 +120,12 @@ static void measure(const char *name, void (*make)(making *, ir_value *), const 
         double coloured = seconds();
         costs = amp_place(g, &scope, false);
         double placed = seconds();
-        if (coloured - start < colouring) colouring = coloured - start;
-        if (placed - coloured < placing) placing = placed - coloured;
+        if (coloured - start < colour_state) colour_state = coloured - start;
+        if (placed - coloured < placement_state) placement_state = placed - coloured;
         arena_free(a);
     }
-    printf("| %s | %d | %s | %.1f | %.1f | %.3f |\n", name, count_nodes(g), device->name, colouring * 1e3,
-           placing * 1e3, (double)costs.cut / (double)(costs.greedy ? costs.greedy : 1));
+    printf("| %s | %d | %s | %.1f | %.1f | %.3f |\n", name, count_nodes(g), device->name, colour_state * 1e3,
+           placement_state * 1e3, (double)costs.cut / (double)(costs.greedy ? costs.greedy : 1));
     fflush(stdout);
     ir_module_free(m);
     diag_free(d);

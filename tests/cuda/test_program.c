@@ -3,7 +3,7 @@
 #include "tests/ops/programs.h"
 
 #include "kernels/cuda/generate.h"
-#include "kernels/cuda/program_text.h"
+#include "kernels/cuda/fused_text.h"
 #include "kernels/cuda/reduce.h"
 #include "tests/cuda/double/inner.h"
 #include "tests/rows.h"
@@ -22,7 +22,7 @@ enum { PROGRAMS = 20 };
 #else
 enum { PROGRAMS = 60 };
 #endif
-enum { AT_ONCE = 30, MOST = 3000 };
+enum { AT_ONCE = 30, MAX_COUNT = 3000 };
 
 static char error[512];
 
@@ -36,7 +36,7 @@ static void must(ampc_status status)
 static void prepare_one(const ops_program *p)
 {
     const k_context ctx = {.threads = 1, .error = error, .error_size = sizeof error};
-    k_view out[K_MOST_RESULTS];
+    k_view out[K_MAX_RESULTS];
     for (int i = 0; i < p->program.n_results; i++) out[i] = p->want[i];
     const k_args args = {.in = p->in,
                          .out = out,
@@ -44,14 +44,14 @@ static void prepare_one(const ops_program *p)
                          .n_out = p->program.n_results,
                          .program = &p->program,
                          .ctx = &ctx};
-    must(ops_prepare(&cuda_program, &args));
+    must(ops_prepare(&cuda_fused, &args));
 }
 
 static void check_batch(uint64_t first, int n)
 {
     static ops_program programs[AT_ONCE];
     for (int i = 0; i < n; i++) {
-        ops_program_make(&programs[i], first + (uint64_t)i, MOST);
+        ops_program_make(&programs[i], first + (uint64_t)i, MAX_COUNT);
         prepare_one(&programs[i]);
     }
     for (int i = 0; i < n; i++) {
@@ -75,7 +75,7 @@ static void programs_give_the_bits_of_their_ops(void **state)
 /* ---- an example: y = relu(x + bias), and the sum of each row of y ---- */
 
 typedef struct example {
-    k_program program;
+    k_fused program;
     k_view in[2], out[2];
 } example;
 
@@ -89,8 +89,8 @@ static example example_of(ir_dtype t, int64_t rows, int64_t columns, bool sums)
 {
     example e = {.in = {view_of(t, rows, columns), view_of(t, 1, columns)},
                  .out = {view_of(t, rows, columns), view_of(IR_f32, rows, 1)}};
-    k_program *p = &e.program;
-    *p = (k_program){.count = rows * columns, .row = columns, .n_operands = 2, .n_code = 2, .n_results = 1 + sums};
+    k_fused *p = &e.program;
+    *p = (k_fused){.count = rows * columns, .row = columns, .n_operands = 2, .n_code = 2, .n_results = 1 + sums};
     p->operands[0] = (k_operand){.in = 0, .dense = true};
     p->operands[1] = (k_operand){.in = 1, .walk = k_walk_broadcast(&e.in[1], &e.in[0])};
     p->code[0] = (k_instruction){.op = IR_OP_add, .type = t, .n_arg = 2, .arg = {~0, ~1}};
@@ -136,7 +136,7 @@ static char *ptx_of(const char *text)
     size_t bytes = 0;
     for (int i = 0; i < cuda_header_count; i++) texts[i] = cuda_headers[i].text, names[i] = cuda_headers[i].name;
     assert_true(asprintf(&unit,
-                         "#include \"kernels/cuda/program.cuh\"\n"
+                         "#include \"kernels/cuda/fused.cuh\"\n"
                          "extern \"C\" __global__ void __launch_bounds__(256) example%s",
                          text) > 0);
     must(cuda_api_open(CUDA_RTC, error, sizeof error));
@@ -199,22 +199,22 @@ static void local_memory_is_found(void **state)
 /* The largest possible fused kernel in the type with the largest tiles. It would not compile if it did not fit into registers. */
 static void the_largest_program_fits(void **state)
 {
-    k_program p = {.count = 4096, .row = 64, .n_operands = K_MOST_OPERANDS, .n_code = K_MOST_CODE, .n_results = K_MOST_RESULTS};
-    ir_dtype in[K_MOST_OPERANDS], out[K_MOST_RESULTS];
+    k_fused p = {.count = 4096, .row = 64, .n_operands = K_MAX_OPERANDS, .n_code = K_MAX_CODE, .n_results = K_MAX_RESULTS};
+    ir_dtype in[K_MAX_OPERANDS], out[K_MAX_RESULTS];
     const ir_dtype types[] = {IR_f32, IR_i64, IR_f16};
     const cuda_row_cut cut = cuda_cut_rows(p.count / p.row, p.row);
     int tile = 0;
     (void)state;
     for (int t = 0; t < 6; t++) {
         const ir_dtype type = types[t / 2];
-        for (int i = 0; i < K_MOST_OPERANDS; i++) p.operands[i].dense = true, in[i] = type;
-        for (int k = 0; k < K_MOST_CODE; k++)
+        for (int i = 0; i < K_MAX_OPERANDS; i++) p.operands[i].dense = true, in[i] = type;
+        for (int k = 0; k < K_MAX_CODE; k++)
             p.code[k] = (k_instruction){.op = k % 2 ? IR_OP_mul : IR_OP_add,
                                         .type = type,
                                         .n_arg = 2,
-                                        .arg = {k ? k - 1 : ~0, ~(k % K_MOST_OPERANDS)}};
-        for (int r = 0; r < K_MOST_RESULTS; r++) {
-            p.results[r] = (k_result){K_MOST_CODE - 1 - 4 * r, t % 2 && type != IR_i64 && r > 3 ? K_ROW_MEAN : K_EACH};
+                                        .arg = {k ? k - 1 : ~0, ~(k % K_MAX_OPERANDS)}};
+        for (int r = 0; r < K_MAX_RESULTS; r++) {
+            p.results[r] = (k_result){K_MAX_CODE - 1 - 4 * r, t % 2 && type != IR_i64 && r > 3 ? K_ROW_MEAN : K_EACH};
             out[r] = type;
         }
         char *text = program_text(&p, &(program_types){in, out}, &cut, &tile), *ptx = ptx_of(text);
@@ -234,8 +234,8 @@ static long compilations(long fail)
     k_args args = args_of(&e, &ctx);
     size_t workspace = 0;
     void *other = NULL;
-    must(cuda_program.prepare(&args, &args.state, &workspace));
-    must(cuda_program.prepare(&args, &other, &workspace));
+    must(cuda_fused.prepare(&args, &args.state, &workspace));
+    must(cuda_fused.prepare(&args, &other, &workspace));
     double_mark();
     if (fail) double_fail(fail);
     must(cuda_prepared(&ctx));
@@ -243,8 +243,8 @@ static long compilations(long fail)
     long n = double_count("nvrtcCompileProgram");
     must(cuda_prepared(&ctx));
     assert_int_equal(double_count("nvrtcCompileProgram"), n);
-    cuda_program.release(args.state);
-    cuda_program.release(other);
+    cuda_fused.release(args.state);
+    cuda_fused.release(other);
     cuda_context_close(&ctx);
     return n;
 }
@@ -344,11 +344,11 @@ static void with_other(int architecture, ampc_status wanted, const char *reason)
     cuda_api_provide(&provider);
     k_context ctx = open_context();
     k_args args = args_of(&e, &ctx);
-    must(cuda_program.prepare(&args, &args.state, &workspace));
+    must(cuda_fused.prepare(&args, &args.state, &workspace));
     ampc_status status = cuda_prepared(&ctx);
     if (status != wanted) fail_msg("%s", error);
     if (reason) assert_string_equal(error, reason);
-    cuda_program.release(args.state);
+    cuda_fused.release(args.state);
     must(cuda_prepared(&ctx)); /* rejected kernels are no longer pending */
     cuda_context_close(&ctx);
     cuda_api_provide(&double_provider);
@@ -392,7 +392,7 @@ static void run_example(example *e, const k_context *ctx, bool fault, buffers *b
     size_t workspace = 0;
     void *memory;
     cudaStream_t stream = cuda_of(ctx)->stream;
-    must(cuda_program.prepare(&args, &args.state, &workspace));
+    must(cuda_fused.prepare(&args, &args.state, &workspace));
     must(cuda_prepared(ctx));
     assert_true(workspace > 0);
     assert_int_equal(cuda.cudaMalloc(&memory, workspace), cudaSuccess);
@@ -400,11 +400,11 @@ static void run_example(example *e, const k_context *ctx, bool fault, buffers *b
     for (size_t i = 0; i < b->bytes / sizeof *b->host; i++) b->host[i] = 1;
     cuda.cudaMemcpyAsync(b->device, b->host, b->bytes, cudaMemcpyHostToDevice, stream);
     cuda.cudaMemsetAsync(cuda_of(ctx)->fault, fault ? 0 : K_NO_FAULT & 0xff, sizeof(int), stream);
-    must(cuda_program.run(&args));
+    must(cuda_fused.run(&args));
     cuda.cudaMemcpyAsync(b->host, b->device, b->bytes, cudaMemcpyDeviceToHost, stream);
     assert_int_equal(cuda.cudaStreamSynchronize(stream), cudaSuccess);
     cuda.cudaFree(memory);
-    cuda_program.release(args.state);
+    cuda_fused.release(args.state);
 }
 
 static void nothing_is_committed_after_a_fault(void **state)
@@ -440,7 +440,7 @@ static void f64_is_refused(void **state)
     size_t workspace = 0;
     (void)state;
     e.program.code[0].type = IR_f64;
-    assert_int_equal(cuda_program.prepare(&args, &args.state, &workspace), AMPC_UNSUPPORTED);
+    assert_int_equal(cuda_fused.prepare(&args, &args.state, &workspace), AMPC_UNSUPPORTED);
     assert_non_null(strstr(error, "f64"));
     cuda_context_close(&ctx);
 }

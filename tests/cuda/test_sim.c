@@ -17,7 +17,7 @@
 
 #include "tests/cuda/sim/cudasim_host.h"
 
-enum { ORDERS = 3, MOST = 4096 };
+enum { ORDERS = 3, MAX_COUNT = 4096 };
 
 static const char *launch(const char *name, unsigned blocks, unsigned threads, size_t shared, void **arguments)
 {
@@ -420,7 +420,7 @@ static void test_words(void **state)
 {
     (void)state;
     static const struct {
-        const char *body, *message;
+        const char *subgraph, *message;
     } rows[] = {
         {"*x = 1;", NULL},
         {"atomicAdd(x, 1.0f);", "float atomics are not deterministic"},
@@ -434,7 +434,7 @@ static void test_words(void **state)
                  "echo 'extern \"C\" __global__ void __launch_bounds__(32) k(float *x) { %s }' | " AMPC_CXX
                  " -x c++ -std=gnu++17 -fsyntax-only -w -I" AMPC_SOURCE_DIR " -isystem " AMPC_CUDA_INCLUDE
                  " -include " AMPC_SOURCE_DIR "/tests/cuda/sim/cudasim.h - 2>&1",
-                 rows[i].body);
+                 rows[i].subgraph);
         char *text = output_of(command, &status);
         assert_int_equal(status != 0, rows[i].message != NULL);
         if (rows[i].message) expect_text(text, rows[i].message);

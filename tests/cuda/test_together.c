@@ -326,7 +326,7 @@ static void open_calls(calls *c)
     must(&c->ctx, rt_backend_cuda.open(&c->ctx, 0));
     must(&c->ctx, rt_backend_cuda.alloc(&c->ctx, IMAGE, &memory));
     c->device = memory;
-    must(&c->ctx, rt_backend_cuda.away->alloc_host(&c->ctx, IMAGE, &memory));
+    must(&c->ctx, rt_backend_cuda.device_ops->alloc_host(&c->ctx, IMAGE, &memory));
     c->host = memory;
     c->first = calloc(1, IMAGE);
     assert_non_null(c->first);
@@ -337,7 +337,7 @@ static void close_calls(calls *c)
 {
     for (int i = 0; i < CALLS; i++) cuda_kernel(IR_OP_adamw)->release(c->args[i].state);
     rt_backend_cuda.free(&c->ctx, c->device);
-    rt_backend_cuda.away->free_host(&c->ctx, c->host);
+    rt_backend_cuda.device_ops->free_host(&c->ctx, c->host);
     free(c->first);
     rt_backend_cuda.close(&c->ctx);
 }
@@ -345,18 +345,18 @@ static void close_calls(calls *c)
 /* Runs the calls in batches of `together`, after a fault or without one; c->host then holds the resulting block. */
 static void run_calls(calls *c, int together, bool fault)
 {
-    const rt_away *away = rt_backend_cuda.away;
+    const rt_device_ops *device_ops = rt_backend_cuda.device_ops;
     int *word = (int *)(void *)c->host; /* the first number of the host block, which is copied again below */
-    must(&c->ctx, away->clear_fault(&c->ctx));
+    must(&c->ctx, device_ops->clear_fault(&c->ctx));
     *word = 0;
-    if (fault) must(&c->ctx, away->upload(&c->ctx, cuda_of(&c->ctx)->fault, word, sizeof *word));
-    must(&c->ctx, away->wait(&c->ctx, NULL));
+    if (fault) must(&c->ctx, device_ops->upload(&c->ctx, cuda_of(&c->ctx)->fault, word, sizeof *word));
+    must(&c->ctx, device_ops->wait(&c->ctx, NULL));
     memcpy(c->host, c->first, IMAGE);
-    must(&c->ctx, away->upload(&c->ctx, c->device, c->host, IMAGE));
-    for (int i = 0; i < CALLS; i += together) must(&c->ctx, away->run_together(&c->args[i], together));
-    must(&c->ctx, away->wait(&c->ctx, NULL));
-    must(&c->ctx, away->download(&c->ctx, c->host, c->device, IMAGE));
-    must(&c->ctx, away->wait(&c->ctx, NULL));
+    must(&c->ctx, device_ops->upload(&c->ctx, c->device, c->host, IMAGE));
+    for (int i = 0; i < CALLS; i += together) must(&c->ctx, device_ops->run_together(&c->args[i], together));
+    must(&c->ctx, device_ops->wait(&c->ctx, NULL));
+    must(&c->ctx, device_ops->download(&c->ctx, c->host, c->device, IMAGE));
+    must(&c->ctx, device_ops->wait(&c->ctx, NULL));
 }
 
 static void test_low(void **state)

@@ -49,7 +49,7 @@ def types_of(model):
     return typed(onnx.shape_inference.infer_shapes(model, strict_mode=True).graph, {})
 
 
-def check_bodies(old, new):
+def check_subgraphs(old, new):
     """What a body gives has the type that it had; inputs, too. By node name and attribute."""
     before = {(n.name, a.name): a.g for n in walk(old.graph) for a in n.attribute if a.HasField("g")}
     after = {(n.name, a.name): a.g for n in walk(new.graph) for a in n.attribute if a.HasField("g")}
@@ -77,7 +77,7 @@ def check(old, new, low):
             assert node.name in names or "" in names, f"{node.name}: no such node"
         for i in SCALES.get(node.op_type, ()):
             assert types[node.input[i]] == FLOAT, f"{node.name}: a scale is not FLOAT"
-    check_bodies(old, new)
+    check_subgraphs(old, new)
     kept = {t.name for t in new.graph.initializer}
     matrices = {t.name for t in old.graph.initializer if len(t.dims) > 1 and t.data_type == FLOAT}
     assert len(matrices & kept) >= len(matrices) - 1, f"lost: {sorted(matrices - kept)}"

@@ -14,18 +14,18 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 enum { FLOAT = 1, INT32 = 6, INT64 = 7, BOOL = 9, HALF = 10, DOUBLE = 11, BFLOAT = 16 }; /* ONNX type codes */
-enum { MOST_POOL = 48, MOST_NODES = 16, MOST_RANK = 6, SYMBOL_N = -1, SYMBOL_M = -2, UNKNOWN = -3 };
+enum { MAX_POOL = 48, MAX_NODES = 16, MAX_RANK = 6, SYMBOL_N = -1, SYMBOL_M = -2, UNKNOWN = -3 };
 
 typedef struct tensor {
     char name[12];
     int type, rank;
-    int64_t dims[MOST_RANK]; /* negative: a symbol */
+    int64_t dims[MAX_RANK]; /* negative: a symbol */
 } tensor;
 
 typedef struct drawing {
     choices *c;
     model m;
-    tensor pool[MOST_POOL];
+    tensor pool[MAX_POOL];
     int n_pool, made;
 } drawing;
 
@@ -33,7 +33,7 @@ typedef struct drawing {
 
 static tensor *keep(drawing *w, const tensor *t)
 {
-    tensor *to = &w->pool[w->n_pool < MOST_POOL ? w->n_pool++ : choose(w->c, MOST_POOL)];
+    tensor *to = &w->pool[w->n_pool < MAX_POOL ? w->n_pool++ : choose(w->c, MAX_POOL)];
     *to = *t;
     return to;
 }
@@ -119,7 +119,7 @@ static int64_t draw_dim(drawing *w)
 
 static tensor new_float(drawing *w, int rank)
 {
-    int64_t dims[MOST_RANK];
+    int64_t dims[MAX_RANK];
     for (int i = 0; i < rank; i++) dims[i] = draw_dim(w);
     return source(w, float_type(w->c), rank, dims);
 }
@@ -139,7 +139,7 @@ static tensor pick_float(drawing *w, int rank)
 /* Returns a second operand that broadcasts with x. */
 static tensor pick_like(drawing *w, const tensor *x)
 {
-    int64_t dims[MOST_RANK];
+    int64_t dims[MAX_RANK];
     for (int attempt = 0; attempt < 3; attempt++) {
         const tensor *t = &w->pool[choose(w->c, w->n_pool)];
         if (t->type == x->type && t->rank == x->rank && !memcmp(t->dims, x->dims, sizeof *x->dims * (size_t)x->rank)) return *t;
@@ -249,7 +249,7 @@ static void draw_matmul(drawing *w)
     const tensor x = pick_float(w, 1);
     const int64_t m = draw_size(w), k = x.dims[x.rank - 1];
     const bool is_gemm = x.rank == 2 && choose(w->c, 2), is_transposed = is_gemm && choose(w->c, 2);
-    int64_t dims[MOST_RANK];
+    int64_t dims[MAX_RANK];
     node a = {0};
     const tensor y = source(w, x.type, 2, is_transposed ? (int64_t[]){m, k} : (int64_t[]){k, m});
     memcpy(dims, x.dims, sizeof dims);
@@ -276,7 +276,7 @@ static void draw_window(drawing *w)
     const char *op = CHOOSE(w->c, ops);
     const tensor x = pick_float(w, 3);
     const int axes = x.rank - 2;
-    int64_t dims[MOST_RANK], kernel[MOST_RANK], strides[MOST_RANK], pads[2 * MOST_RANK], weights[MOST_RANK];
+    int64_t dims[MAX_RANK], kernel[MAX_RANK], strides[MAX_RANK], pads[2 * MAX_RANK], weights[MAX_RANK];
     char operands[48], text[128];
     node a = {0};
     memcpy(dims, x.dims, sizeof dims);
@@ -333,7 +333,7 @@ static void draw_reduce(drawing *w)
     const int op = choose(w->c, 4);
     const tensor x = pick_float(w, op == 2 ? 3 : 1);
     char operands[128];
-    int64_t dims[MOST_RANK] = {0}, axes[MOST_RANK];
+    int64_t dims[MAX_RANK] = {0}, axes[MAX_RANK];
     int n = 0;
     node a = {0};
     snprintf(operands, sizeof operands, "%s", x.name);
@@ -353,7 +353,7 @@ static void draw_movement(drawing *w)
     const tensor x = pick_float(w, 1);
     const int axis = draw_axis(w, &x);
     char operands[128], text[128];
-    int64_t dims[MOST_RANK + 1], list[2 * MOST_RANK];
+    int64_t dims[MAX_RANK + 1], list[2 * MAX_RANK];
     node a = {0};
     memcpy(dims, x.dims, sizeof x.dims);
     snprintf(operands, sizeof operands, "%s", x.name);
@@ -379,7 +379,7 @@ static void draw_movement(drawing *w)
         emit(w, "Reshape", operands, &a, x.type, x.rank - (axis + 1 < x.rank), dims);
         return;
     case 2:
-        if (x.rank == MOST_RANK) return;
+        if (x.rank == MAX_RANK) return;
         memmove(&dims[axis + 1], &dims[axis], sizeof *dims * (size_t)(x.rank - axis));
         dims[axis] = 1;
         add_list(w, 13, "axes", (int64_t[]){axis}, 1, operands, &a);
@@ -465,7 +465,7 @@ static void draw_gather(drawing *w)
     const tensor x = pick_float(w, 1);
     const int axis = draw_axis(w, &x);
     const int64_t count[] = {draw_dim(w)};
-    int64_t dims[MOST_RANK];
+    int64_t dims[MAX_RANK];
     char operands[48];
     node a = {0};
     const tensor at = source(w, INT64, 1, count);
@@ -500,7 +500,7 @@ static void draw_loss(drawing *w)
     static const char *const words[] = {"mean", "sum", "none"};
     const tensor x = pick_float(w, 2);
     char operands[48];
-    int64_t dims[MOST_RANK];
+    int64_t dims[MAX_RANK];
     node a = {0};
     for (int i = 0, k = 0; i < x.rank; i++)
         if (i != 1) dims[k++] = x.dims[i];
@@ -520,11 +520,11 @@ static void draw_if(drawing *w)
     node a = {0};
     for (int i = 0; i < 2; i++) {
         char name[16];
-        model body = model_new(w->m.opset);
+        model subgraph = model_new(w->m.opset);
         snprintf(name, sizeof name, "b%d.%d", i, w->made++);
-        model_node(&body, i ? "Relu" : "Neg", x.name, name);
-        model_output(&body, name, 0, NULL);
-        node_graph(&a, i ? "then_branch" : "else_branch", &body);
+        model_node(&subgraph, i ? "Relu" : "Neg", x.name, name);
+        model_output(&subgraph, name, 0, NULL);
+        node_graph(&a, i ? "then_branch" : "else_branch", &subgraph);
     }
     emit(w, "If", chosen.name, &a, x.type, x.rank, x.dims);
 }
@@ -544,7 +544,7 @@ static wire draw_model(choices *c)
     static const int8_t ranks[] = {2, 4, 3, 2, 4, 1, 5, 0};
     drawing w = {.c = c, .m = model_new(CHOOSE(c, opsets))};
     new_float(&w, CHOOSE(c, ranks));
-    const int count = 1 + choose(c, MOST_NODES), outputs = 1 + choose(c, 3);
+    const int count = 1 + choose(c, MAX_NODES), outputs = 1 + choose(c, 3);
     for (int i = 0; i < count; i++) draw_node(&w);
     for (int i = 0; i < outputs && i < w.n_pool; i++) model_output(&w.m, w.pool[w.n_pool - 1 - i].name, 0, NULL);
     return model_finish(&w.m);

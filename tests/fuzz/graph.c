@@ -6,14 +6,14 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MOST_POOL = 64, MOST_NODES = 24, MOST_LIST = 2 * IR_MAX_RANK, MOST_VARIADIC = 4 };
+enum { MAX_POOL = 64, MAX_NODES = 24, MAX_LIST = 2 * IR_MAX_RANK, MAX_VARIADIC = 4 };
 
 typedef struct drawing {
     choices *c;
     ir_module *m;
     ir_graph *g;
     ir_builder b;
-    ir_value *pool[MOST_POOL];
+    ir_value *pool[MAX_POOL];
     int n_pool, made;
     bool empty; /* makes sizes of 0 frequent */
 } drawing;
@@ -69,7 +69,7 @@ static void set_dims(ir_type *t, int rank, const ir_dim *dims)
 
 static ir_value *keep(drawing *w, ir_value *v)
 {
-    if (v && v->type.dtype != IR_NO_DTYPE) w->pool[w->n_pool < MOST_POOL ? w->n_pool++ : choose(w->c, MOST_POOL)] = v;
+    if (v && v->type.dtype != IR_NO_DTYPE) w->pool[w->n_pool < MAX_POOL ? w->n_pool++ : choose(w->c, MAX_POOL)] = v;
     return v;
 }
 
@@ -211,7 +211,7 @@ static ir_value *draw_operand(drawing *w, ir_op op, const ir_slot *slot, ir_valu
 static int draw_operands(drawing *w, ir_op op, ir_value **in)
 {
     const ir_op_info *info = ir_op_get(op);
-    int n = info->n_in + (info->variadic_in >= 0 ? choose(w->c, MOST_VARIADIC) : 0);
+    int n = info->n_in + (info->variadic_in >= 0 ? choose(w->c, MAX_VARIADIC) : 0);
     for (int i = 0; i < n; i++) {
         const ir_slot *slot = ir_op_in_slot(op, i, n);
         in[i] = slot && (is_mandatory(slot) || choose(w->c, 2)) ? draw_operand(w, op, slot, in, i) : NULL;
@@ -320,7 +320,7 @@ static void draw_attribute(drawing *w, ir_node *n, int i)
     static const double numbers[] = {0, 0.5, 1, 0.9, 1e-5, 2, -1, 1e30};
     static const int64_t integers_[] = {0, 1, -1, 2, 3, -2, 1, 100, INT64_MIN, INT64_MAX};
     const ir_slot *slot = &ir_op_get(n->op)->attr[i];
-    int64_t list[MOST_LIST];
+    int64_t list[MAX_LIST];
     /* Lists are always set, since empty ones are mostly invalid. */
     const bool has_length = slot->kind == IR_SLOT_INTS || slot->kind == IR_SLOT_DIMS;
     if (!has_length && choose(w->c, 2)) return;
@@ -339,10 +339,10 @@ static void draw_attribute(drawing *w, ir_node *n, int i)
 static ir_node *draw_node(drawing *w, ir_op op)
 {
     const ir_op_info *info = ir_op_get(op);
-    ir_value *in[IR_MAX_RANK + MOST_VARIADIC] = {NULL};
+    ir_value *in[IR_MAX_RANK + MAX_VARIADIC] = {NULL};
     if (op == IR_OP_foreign || info->traits & IR_EFFECT) return NULL;
     const int n_in = draw_operands(w, op, in);
-    const int n_out = info->variadic_out >= 0 ? info->n_out + choose(w->c, MOST_VARIADIC) : 0;
+    const int n_out = info->variadic_out >= 0 ? info->n_out + choose(w->c, MAX_VARIADIC) : 0;
     ir_node *n = ir_new_array(&w->b, op, n_in, in, op == IR_OP_check_finite_and_unscale ? n_in : n_out);
     for (int i = 0; n && i < info->n_attr; i++) draw_attribute(w, n, i);
     if (!ir_done_all(&w->b, n)) return NULL;
@@ -364,7 +364,7 @@ static bool draw_graph(drawing *w)
 {
     ir_type type = draw_type(w, CHOOSE(w->c, floats), false);
     draw_source(w, &type);
-    const int count = 1 + choose(w->c, MOST_NODES);
+    const int count = 1 + choose(w->c, MAX_NODES);
     for (int i = 0; i < count; i++) draw_node(w, (ir_op)choose(w->c, IR_OP_COUNT));
     draw_outputs(w);
     return true;
@@ -394,7 +394,7 @@ static ir_module *draw(choices *c, ir_op op)
         w.g->role = IR_GRAPH_forward;
         w.b = ir_builder_at_end(w.g, d);
         good = op == IR_OP_COUNT ? draw_graph(&w) : draw_one(&w, op);
-        ir_module_sweep(m);
+        ir_module_remove_dead(m);
         ir_graph_renumber(w.g);
     }
     if (m) arena_set_guard(m->arena, NULL);

@@ -12,10 +12,10 @@
 #include <string.h>
 
 enum {
-    MOST_BYTES = 1 << 18, /* per storage, plan arena or input */
-    MOST_WORK = 1 << 22,  /* bytes and operations per run */
-    MOST_SYMBOLS = 32,
-    MOST_INPUTS = 32
+    MAX_BYTES = 1 << 18, /* per storage, plan arena or input */
+    MAX_WORK = 1 << 22,  /* bytes and operations per run */
+    MAX_SYMBOLS = 32,
+    MAX_INPUTS = 32
 };
 
 void pipeline_show(const char *format, ...)
@@ -102,7 +102,7 @@ static compile_options draw_options(choices *c)
 bool pipeline_compile(ir_module *m, choices *c, diag *d)
 {
     const compile_options o = draw_options(c);
-    if (storage_bytes(m) > MOST_BYTES) return false;
+    if (storage_bytes(m) > MAX_BYTES) return false;
     const bool accepted = pipeline_accepts(test_compile(m, &o, d), d);
     if (is_about_pass(diag_first_error(d))) fail("a pass made what is refused", d);
     return accepted;
@@ -150,7 +150,7 @@ static bool make_input(const ir_module *m, const ir_value *v, const int64_t *siz
     *out = (rt_tensor){.name = v->name, .dtype = v->type.dtype, .rank = v->type.rank};
     for (int i = 0; i < out->rank; i++) {
         if (!ir_dim_eval(m->dims, v->type.dims[i], sizes, &out->dims[i], NULL)) return false;
-        if (out->dims[i] < 0 || !checked_mul(count, out->dims[i], &count) || count > MOST_BYTES / 8) return false;
+        if (out->dims[i] < 0 || !checked_mul(count, out->dims[i], &count) || count > MAX_BYTES / 8) return false;
     }
     const size_t bytes = (size_t)count * ir_dtype_size(out->dtype);
     out->data = malloc(bytes ? bytes : 1);
@@ -163,7 +163,7 @@ static bool is_small(rt_session *s, const ir_graph *g, const rt_tensor *inputs, 
     const rt_plan *p = NULL;
     if (!pipeline_accepts(rt_session_plan(s, g->name, inputs, n, NULL, d, &p), d)) return false;
     const rt_plan_totals t = rt_plan_sum(p);
-    return p->arena_bytes + p->persistent_bytes <= MOST_BYTES && t.bytes + t.copy_bytes <= MOST_WORK && t.flops <= MOST_WORK;
+    return p->arena_bytes + p->persistent_bytes <= MAX_BYTES && t.bytes + t.copy_bytes <= MAX_WORK && t.flops <= MAX_WORK;
 }
 
 /* Reads all results, which lets memory checkers detect uninitialized memory. */
@@ -191,9 +191,9 @@ static void run_graph(rt_session *s, const ir_graph *g, const rt_tensor *inputs,
 
 static void run_sized(rt_session *s, const ir_module *m, const ir_graph *g, const int64_t *sizes, choices *c)
 {
-    rt_tensor inputs[MOST_INPUTS] = {{0}};
+    rt_tensor inputs[MAX_INPUTS] = {{0}};
     int n = 0;
-    bool good = g->inputs.count <= MOST_INPUTS;
+    bool good = g->inputs.count <= MAX_INPUTS;
     for (size_t i = 0; i < g->inputs.count && good; i++)
         good = make_input(m, g->inputs.items[i], sizes, c, &inputs[n++]);
     if (good) run_graph(s, g, inputs, n);
@@ -205,12 +205,12 @@ void pipeline_run(const ir_module *m, choices *c)
     diag *d = diag_new(NULL, NULL);
     rt_session *s = NULL;
     const rt_session_options o = {.device = "cpu", .threads = 1, .deterministic = choose(c, 3), .no_fuse = rarely(c, 4)};
-    const bool has_room = storage_bytes(m) <= MOST_BYTES && ir_dim_symbol_count(m->dims) <= MOST_SYMBOLS;
+    const bool has_room = storage_bytes(m) <= MAX_BYTES && ir_dim_symbol_count(m->dims) <= MAX_SYMBOLS;
     if (d && has_room && pipeline_accepts(rt_session_open(m, &o, d, &s), d))
         for (size_t i = 0; i < m->graphs.count; i++) {
-            int64_t sizes[MOST_SYMBOLS];
-            for (int k = 0; k < MOST_SYMBOLS; k++) sizes[k] = choose(c, 5);
-            if (!m->graphs.items[i]->body) run_sized(s, m, m->graphs.items[i], sizes, c);
+            int64_t sizes[MAX_SYMBOLS];
+            for (int k = 0; k < MAX_SYMBOLS; k++) sizes[k] = choose(c, 5);
+            if (!m->graphs.items[i]->subgraph) run_sized(s, m, m->graphs.items[i], sizes, c);
         }
     rt_session_close(s);
     diag_free(d);

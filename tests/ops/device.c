@@ -1,7 +1,7 @@
 /* device.c - runs one kernel on the device under test (see ops.h). */
 #include "tests/ops/ops.h"
 
-#include "kernels/program.h"
+#include "kernels/fused.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -24,9 +24,9 @@
 
 enum {
     FENCE = 4096, /* bytes on each side, a multiple of every alignment */
-    MOST_VIEWS = K_MOST_OPERANDS + K_MOST_RESULTS /* per call */
+    MAX_VIEWS = K_MAX_OPERANDS + K_MAX_RESULTS /* per call */
 };
-_Static_assert(MOST_VIEWS >= 2 * CASE_MAX, "programs have the most");
+_Static_assert(MAX_VIEWS >= 2 * CASE_MAX, "programs have the most");
 
 extern const rt_backend rt_backend_cpu;
 const rt_backend *ops_on = &rt_backend_cpu;
@@ -37,7 +37,7 @@ static bool is_open;
 bool ops_takes(ir_dtype t)
 {
     if (ops_brief && t == IR_bf16) return false; /* same races as f16 */
-    return t != IR_f64 || !ops_on->away;
+    return t != IR_f64 || !ops_on->device_ops;
 }
 
 int ops_begin_channels_last(void **state)
@@ -66,40 +66,40 @@ static void *make(const k_context *ctx, const void *from, size_t bytes)
     void *memory, *host;
     must(ctx, ops_on->alloc(ctx, bytes, &memory));
     assert_int_equal((uintptr_t)memory % (uintptr_t)ops_on->alignment, 0);
-    if (!ops_on->away) {
+    if (!ops_on->device_ops) {
         memcpy(memory, from, bytes);
         return memory;
     }
-    must(ctx, ops_on->away->alloc_host(ctx, bytes, &host));
+    must(ctx, ops_on->device_ops->alloc_host(ctx, bytes, &host));
     memcpy(host, from, bytes);
-    must(ctx, ops_on->away->upload(ctx, memory, host, bytes));
-    must(ctx, ops_on->away->wait(ctx, NULL));
-    ops_on->away->free_host(ctx, host);
+    must(ctx, ops_on->device_ops->upload(ctx, memory, host, bytes));
+    must(ctx, ops_on->device_ops->wait(ctx, NULL));
+    ops_on->device_ops->free_host(ctx, host);
     return memory;
 }
 
 static void fetch(const k_context *ctx, void *to, const void *memory, size_t bytes)
 {
-    if (!ops_on->away) {
+    if (!ops_on->device_ops) {
         memcpy(to, memory, bytes);
         return;
     }
     void *host;
-    must(ctx, ops_on->away->alloc_host(ctx, bytes, &host));
-    must(ctx, ops_on->away->download(ctx, host, memory, bytes));
-    must(ctx, ops_on->away->wait(ctx, NULL));
+    must(ctx, ops_on->device_ops->alloc_host(ctx, bytes, &host));
+    must(ctx, ops_on->device_ops->download(ctx, host, memory, bytes));
+    must(ctx, ops_on->device_ops->wait(ctx, NULL));
     memcpy(to, host, bytes);
-    ops_on->away->free_host(ctx, host);
+    ops_on->device_ops->free_host(ctx, host);
 }
 
 /* Returns the size in bytes of the fence around a view. CPU kernels include library code that sanitizers
  * cannot check. On a discrete device, the device's own checker knows the bounds of each view. */
-static size_t view_fence(void) { return ops_on->away ? 0 : FENCE; }
+static size_t view_fence(void) { return ops_on->device_ops ? 0 : FENCE; }
 
 /* Our own code may not even read a fence. */
 static void close_fences(char *memory, size_t bytes)
 {
-    if (ops_on->away) return;
+    if (ops_on->device_ops) return;
     ASAN_POISON_MEMORY_REGION(memory - FENCE, FENCE);
     ASAN_POISON_MEMORY_REGION(memory + bytes, FENCE);
 }
@@ -125,7 +125,7 @@ static void free_fenced(const k_context *ctx, void *memory, size_t bytes, size_t
     size_t size = bytes + 2 * fence;
     unsigned char *whole = malloc(size + 1);
     assert_non_null(whole);
-    if (!ops_on->away) ASAN_UNPOISON_MEMORY_REGION(start, size);
+    if (!ops_on->device_ops) ASAN_UNPOISON_MEMORY_REGION(start, size);
     fetch(ctx, whole, start, size);
     for (size_t i = 0; i < fence; i++)
         if (whole[i] != 0xff || whole[fence + bytes + i] != 0xff)
@@ -137,7 +137,7 @@ static void free_fenced(const k_context *ctx, void *memory, size_t bytes, size_t
 /* The views of a call on the device: operands, then results. */
 typedef struct run_views {
     const k_context *ctx;
-    k_view host[MOST_VIEWS], device[MOST_VIEWS];
+    k_view host[MAX_VIEWS], device[MAX_VIEWS];
     int n;
 } run_views;
 
@@ -182,7 +182,7 @@ static void fetch_view(const k_context *ctx, const k_view *v, const k_view *devi
 static void bring_view(run_views *views, const k_view *v, bool channels_last)
 {
     int i = views->n++, same = 0;
-    assert_true(i < MOST_VIEWS);
+    assert_true(i < MAX_VIEWS);
     views->host[i] = views->device[i] = *v;
     if (!k_present(v)) return;
     views->device[i].channels_last = channels_last && v->rank >= 3;
@@ -214,14 +214,14 @@ static void free_views(run_views *views, const char *who)
 
 static ampc_status run_recorded(const k_kernel *kernel, const k_args *args)
 {
-    const rt_away *away = ops_on->away;
+    const rt_device_ops *device_ops = ops_on->device_ops;
     void *recording = NULL;
-    must(args->ctx, away->record(args->ctx));
+    must(args->ctx, device_ops->record(args->ctx));
     ampc_status status = kernel->run(args);
-    must(args->ctx, away->finish(args->ctx, &recording));
-    if (!status) status = away->replay(args->ctx, recording);
-    if (!status) status = away->wait(args->ctx, NULL);
-    away->forget(args->ctx, recording);
+    must(args->ctx, device_ops->finish(args->ctx, &recording));
+    if (!status) status = device_ops->replay(args->ctx, recording);
+    if (!status) status = device_ops->wait(args->ctx, NULL);
+    device_ops->forget(args->ctx, recording);
     return status;
 }
 
@@ -233,11 +233,11 @@ static ampc_status take_fault(const k_context *ctx)
 #undef SENTENCE
     };
     void *word;
-    must(ctx, ops_on->away->alloc_host(ctx, sizeof(int), &word));
-    must(ctx, ops_on->away->download_fault(ctx, word));
-    must(ctx, ops_on->away->wait(ctx, NULL));
+    must(ctx, ops_on->device_ops->alloc_host(ctx, sizeof(int), &word));
+    must(ctx, ops_on->device_ops->download_fault(ctx, word));
+    must(ctx, ops_on->device_ops->wait(ctx, NULL));
     int fault = *(int *)word;
-    ops_on->away->free_host(ctx, word);
+    ops_on->device_ops->free_host(ctx, word);
     if (fault == K_NO_FAULT) return AMPC_OK;
     snprintf(ctx->error, ctx->error_size, "%s", sentences[fault & ((1 << K_FAULT_BITS) - 1)]);
     return AMPC_REJECTED;
@@ -245,10 +245,10 @@ static ampc_status take_fault(const k_context *ctx)
 
 static ampc_status run_once(const k_kernel *kernel, const k_args *args, bool recorded)
 {
-    if (!ops_on->away) return kernel->run(args);
-    must(args->ctx, ops_on->away->clear_fault(args->ctx));
+    if (!ops_on->device_ops) return kernel->run(args);
+    must(args->ctx, ops_on->device_ops->clear_fault(args->ctx));
     ampc_status status = recorded ? run_recorded(kernel, args) : kernel->run(args);
-    must(args->ctx, ops_on->away->wait(args->ctx, NULL));
+    must(args->ctx, ops_on->device_ops->wait(args->ctx, NULL));
     return status ? status : take_fault(args->ctx);
 }
 
@@ -290,7 +290,7 @@ ampc_status ops_run_kernel(const k_kernel *kernel, const k_args *args, bool reco
     there.out = views.device + args->n_in;
     there.ctx = &ctx;
     ampc_status status = kernel->prepare ? kernel->prepare(&there, &there.state, &bytes) : AMPC_OK;
-    if (!status && ops_on->away) status = ops_on->away->prepared(&ctx);
+    if (!status && ops_on->device_ops) status = ops_on->device_ops->prepared(&ctx);
     if (!status) status = run_in_workspace(kernel, &there, bytes, recorded, times);
     if (!status) fetch_views(&views);
     if (kernel->release) kernel->release(there.state);

@@ -12,7 +12,7 @@
 
 #include <cmocka.h>
 
-enum { MOST_INSTRUCTIONS = 24 };
+enum { MAX_INSTRUCTIONS = 24 };
 #define COUNT_OF(array) ((int64_t)(sizeof(array) / sizeof *(array)))
 
 /* ---- random draws ---------------------------------------------------------------------------- */
@@ -140,7 +140,7 @@ static int again(ops_program *p, ir_dtype t)
 /* Adds an operand. K_NO_ARG: the limit is reached. */
 static int new_operand(ops_program *p, ir_dtype t, bool single)
 {
-    if (p->program.n_operands == K_MOST_OPERANDS) return K_NO_ARG;
+    if (p->program.n_operands == K_MAX_OPERANDS) return K_NO_ARG;
     if (!single && one_in(p, 8)) {
         int arg = again(p, t);
         if (arg != K_NO_ARG) return arg;
@@ -163,7 +163,7 @@ static int new_operand(ops_program *p, ir_dtype t, bool single)
 
 static int new_rng(ops_program *p)
 {
-    if (p->program.n_operands == K_MOST_OPERANDS) return K_NO_ARG;
+    if (p->program.n_operands == K_MAX_OPERANDS) return K_NO_ARG;
     k_view *v = &p->in[p->n_in];
     *v = view_of(IR_i64, 1, (int64_t[]){2});
     for (int i = 0; i < 2; i++) ((int64_t *)v->data)[i] = below(p, 1000);
@@ -244,7 +244,7 @@ static void add_instruction(ops_program *p)
 #include "ir/formulas.def"
         IR_OP_add,   IR_OP_mul,    IR_OP_cast,    IR_OP_cast,    IR_OP_cast,         IR_OP_cast,        IR_OP_where,
         IR_OP_where, IR_OP_select, IR_OP_dropout, IR_OP_dropout, IR_OP_dropout_grad, IR_OP_dropout_grad};
-    k_program *g = &p->program;
+    k_fused *g = &p->program;
     int i = g->n_code;
     k_instruction c = {.op = ops[below(p, COUNT_OF(ops))], .attr = p->attr[i]};
     const ir_op_info *op = ir_op_get(c.op);
@@ -279,7 +279,7 @@ static int place(const ops_program *p, ir_dtype t)
 
 static void add_result(ops_program *p, int from)
 {
-    k_program *g = &p->program;
+    k_fused *g = &p->program;
     const ir_dtype t = g->code[from].type;
     bool folded = g->row && ir_dtype_is_float(t) && one_in(p, 2);
     ir_dtype stored = folded && one_in(p, 2) ? draw_type(p, IR_GROUP_F) : t;
@@ -294,20 +294,20 @@ static void add_result(ops_program *p, int from)
 
 static void add_results(ops_program *p)
 {
-    const k_program *g = &p->program;
-    bool used[K_MOST_CODE] = {false};
+    const k_fused *g = &p->program;
+    bool used[K_MAX_CODE] = {false};
     for (int i = 0; i < g->n_code; i++)
         for (int k = 0; k < g->code[i].n_arg; k++)
             if (g->code[i].arg[k] >= 0 && g->code[i].arg[k] != K_NO_ARG) used[g->code[i].arg[k]] = true;
     for (int i = g->n_code - 1; i >= 0; i--)
-        for (int times = !used[i] + one_in(p, 6); times > 0 && g->n_results < K_MOST_RESULTS; times--) add_result(p, i);
+        for (int times = !used[i] + one_in(p, 6); times > 0 && g->n_results < K_MAX_RESULTS; times--) add_result(p, i);
 }
 
 void ops_program_make(ops_program *p, uint64_t seed, int64_t most)
 {
     *p = (ops_program){.seed = seed};
     make_shape(p, most);
-    int64_t n = 1 + below(p, one_in(p, 2) ? 5 : MOST_INSTRUCTIONS);
+    int64_t n = 1 + below(p, one_in(p, 2) ? 5 : MAX_INSTRUCTIONS);
     while (p->program.n_code < n) add_instruction(p);
     add_results(p);
 }
@@ -360,8 +360,8 @@ static k_view argument(const ops_program *p, const k_instruction *c, int k, cons
 
 static void expect_instruction(const ops_program *p, const k_instruction *c, k_view *given)
 {
-    k_view in[K_MOST_ARGS], out[2] = {{.dtype = IR_NO_DTYPE}};
-    bool own[K_MOST_ARGS], mask = c->op == IR_OP_dropout;
+    k_view in[K_MAX_ARGS], out[2] = {{.dtype = IR_NO_DTYPE}};
+    bool own[K_MAX_ARGS], mask = c->op == IR_OP_dropout;
     for (int k = 0; k < c->n_arg; k++) in[k] = argument(p, c, k, given, &own[k]);
     out[mask] = shaped(p, c->type);
     if (mask) {
@@ -399,7 +399,7 @@ static void expect_result(ops_program *p, int i, const k_view *given)
 
 void ops_program_expect(ops_program *p)
 {
-    k_view given[K_MOST_CODE];
+    k_view given[K_MAX_CODE];
     for (int i = 0; i < p->program.n_code; i++) expect_instruction(p, &p->program.code[i], given);
     for (int i = 0; i < p->program.n_results; i++) expect_result(p, i, given);
     for (int i = 0; i < p->program.n_code; i++) free(given[i].data);
@@ -416,7 +416,7 @@ static void print_view(const k_view *v)
 
 static void print(const ops_program *p, int threads)
 {
-    const k_program *g = &p->program;
+    const k_fused *g = &p->program;
     print_error("program %llu, %d threads, rows of %lld, shape", (unsigned long long)p->seed, threads, (long long)g->row);
     print_view(&p->shape);
     for (int i = 0; i < g->n_operands; i++) {
@@ -466,9 +466,9 @@ static void compare(const ops_program *p, int threads, const char *what, int i, 
 
 void ops_program_check(const ops_program *p, int threads)
 {
-    const k_program *g = &p->program;
-    k_view in[K_MOST_OPERANDS], out[K_MOST_RESULTS];
-    bool taken[K_MOST_OPERANDS] = {false};
+    const k_fused *g = &p->program;
+    k_view in[K_MAX_OPERANDS], out[K_MAX_RESULTS];
+    bool taken[K_MAX_OPERANDS] = {false};
     char error[256] = "";
     const k_context ctx = {.threads = threads, .error = error, .error_size = sizeof error};
     if (!ops_on->program) fail_msg("%s has no kernel for programs", ops_on->name);

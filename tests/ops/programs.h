@@ -1,4 +1,4 @@
-/* programs.h - random fused kernels (kernels/program.h), compared with their ops run one by one on the same device.
+/* programs.h - random fused kernels (kernels/fused.h), compared with their ops run one by one on the same device.
  *
  * A fused kernel is generated from its seed alone: its shape, its operands (dense, broadcast, transposed,
  * single elements, several per tensor), its instructions over all types that the device supports, and its
@@ -8,21 +8,21 @@
 #ifndef TESTS_OPS_PROGRAMS_H
 #define TESTS_OPS_PROGRAMS_H
 
-#include "kernels/program.h"
+#include "kernels/fused.h"
 #include "tests/ops/ops.h"
 
 enum { OPS_PROGRAM_ATTRS = 2 }; /* of any op in a fused kernel */
 
 typedef struct ops_program {
-    k_program program;
+    k_fused program;
     k_view shape;                 /* of its positions; without data */
-    k_view in[K_MOST_OPERANDS];   /* never modified */
+    k_view in[K_MAX_OPERANDS];   /* never modified */
     int n_in;
-    bool value[K_MOST_OPERANDS];  /* the operand has one element per position (false for rng) */
-    k_view want[K_MOST_RESULTS];  /* set by ops_program_expect */
-    int over[K_MOST_RESULTS];     /* the `in` that the result overwrites; -1: none */
-    ir_attr attr[K_MOST_CODE][OPS_PROGRAM_ATTRS];
-    int64_t counts[K_MOST_CODE];  /* the lists of div_count */
+    bool value[K_MAX_OPERANDS];  /* the operand has one element per position (false for rng) */
+    k_view want[K_MAX_RESULTS];  /* set by ops_program_expect */
+    int over[K_MAX_RESULTS];     /* the `in` that the result overwrites; -1: none */
+    ir_attr attr[K_MAX_CODE][OPS_PROGRAM_ATTRS];
+    int64_t counts[K_MAX_CODE];  /* the lists of div_count */
     uint64_t seed, drawn;
 } ops_program;
 

@@ -52,14 +52,14 @@ static void every_op_has_a_row(void **state)
     assert_int_equal(missing, 0);
 }
 
-enum { MOST = 256 };
-static struct CMUnitTest tests[MOST];
-static char names[MOST][64];
+enum { MAX_COUNT = 256 };
+static struct CMUnitTest tests[MAX_COUNT];
+static char names[MAX_COUNT][64];
 static int n_tests;
 
 static void add(const ops_row *row, bool channels_last)
 {
-    assert(n_tests < MOST);
+    assert(n_tests < MAX_COUNT);
     snprintf(names[n_tests], sizeof names[n_tests], "%s%s", ir_op_get(row->op)->name,
              channels_last ? " (channels last)" : "");
     tests[n_tests] = (struct CMUnitTest){names[n_tests], run_row, NULL, NULL, (void *)(uintptr_t)row};

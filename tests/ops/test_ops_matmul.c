@@ -233,19 +233,19 @@ typedef struct epilogue_row {
 static const epilogue_row epilogues[] = {
     {IR_OP_gelu, false, 0},
     {IR_OP_gelu, false, K_PART_BIAS},
-    {IR_OP_gelu, false, K_PART_START},
+    {IR_OP_gelu, false, K_PART_AUX},
     {IR_OP_gelu, true, 0},
     {IR_OP_gelu, true, K_PART_BIAS},
-    {IR_OP_gelu, true, K_PART_START},
-    {IR_OP_gelu, true, K_PART_BIAS | K_PART_START},
-    {IR_OP_gelu, true, K_PART_START | K_PART_SUM_B},
+    {IR_OP_gelu, true, K_PART_AUX},
+    {IR_OP_gelu, true, K_PART_BIAS | K_PART_AUX},
+    {IR_OP_gelu, true, K_PART_AUX | K_PART_SUM_B},
     {IR_OP_gelu_grad, true, K_PART_X},
     {IR_OP_gelu_grad, true, K_PART_X | K_PART_BIAS},
     {IR_OP_gelu_grad, false, K_PART_X},
     {IR_OP_relu, false, 0},
     {IR_OP_relu, false, K_PART_BIAS},
     {IR_OP_tanh, false, 0},
-    {IR_OP_COUNT, false, K_PART_START},
+    {IR_OP_COUNT, false, K_PART_AUX},
     {IR_OP_COUNT, false, K_PART_SUM_A},
     {IR_OP_COUNT, false, K_PART_SUM_B},
     {IR_OP_COUNT, false, K_PART_SUM_A | K_PART_SUM_B},
@@ -262,11 +262,11 @@ enum { N_SIZES = sizeof sizes / sizeof *sizes, N_EPILOGUES = sizeof epilogues / 
 /* Returns whether the device is expected to support the epilogue. */
 static bool is_absorbed(const epilogue_row *e, int size, int t)
 {
-    const unsigned beside = K_PART_X | K_PART_START, sums = K_PART_SUM_A | K_PART_SUM_B;
+    const unsigned beside = K_PART_X | K_PART_AUX, sums = K_PART_SUM_A | K_PART_SUM_B;
     const bool plain = e->tail == IR_OP_COUNT && !(e->parts & ~(unsigned)K_PART_BIAS);
     if (plain) return true;
     if (sizes[size].m == 0 || sizes[size].k == 0 || e->tail == IR_OP_relu || e->tail == IR_OP_tanh) return false;
-    if (!ops_on->away) return e->tail == IR_OP_gelu && !(e->parts & (beside | sums)) && types[t].in != IR_f64;
+    if (!ops_on->device_ops) return e->tail == IR_OP_gelu && !(e->parts & (beside | sums)) && types[t].in != IR_f64;
     if (e->parts & (beside | sums) && (sizes[size].batch > 1 || (types[t].in != types[t].out && types[t].out != IR_f32)))
         return false;
     if (e->parts & beside && sizes[size].n % 8) return false;
@@ -281,7 +281,7 @@ typedef struct epilogue_case {
     ir_dtype type; /* of the operands */
     k_view in[4], out[4];
     ir_attr attr[3], tail_attr[1];
-    k_program program;
+    k_fused program;
     char error[256];
     k_context ctx;
     k_args args;
@@ -300,7 +300,7 @@ static void tail_make(epilogue_case *c)
     c->program.count = k_count(&c->out[0]);
     c->program.n_code = c->program.n_results = 1;
     c->program.code[0] = (k_instruction){
-        .op = e->tail, .type = c->out[0].dtype, .attr = c->tail_attr, .n_arg = 1, .arg = {K_OWN_RESULT}};
+        .op = e->tail, .type = c->out[0].dtype, .attr = c->tail_attr, .n_arg = 1, .arg = {K_ACCUMULATOR}};
     c->program.results[0] = (k_result){.from = 0, .fold = K_EACH};
     if (!(e->parts & K_PART_X)) return;
     c->program.operands[c->program.n_operands++] =
@@ -320,7 +320,7 @@ static void epilogue_make(epilogue_case *c, const epilogue_row *e, int size, int
     c->in[2] = part_make(e, K_PART_BIAS, in, 1, &n);
     c->in[3] = part_make(e, K_PART_X, out, rank, y + 3 - rank);
     c->out[0] = part_make(e, 0, out, rank, y + 3 - rank);
-    c->out[1 + K_EPILOGUE_START] = part_make(e, K_PART_START, out, rank, y + 3 - rank);
+    c->out[1 + K_EPILOGUE_AUX] = part_make(e, K_PART_AUX, out, rank, y + 3 - rank);
     c->out[1 + K_EPILOGUE_SUM_A] = part_make(e, K_PART_SUM_A, out, 1, &m);
     c->out[1 + K_EPILOGUE_SUM_B] = part_make(e, K_PART_SUM_B, out, 1, &n);
     for (int i = 0; i < 4; i++)
@@ -365,7 +365,7 @@ static void epilogue_check(const epilogue_case *c, int64_t k)
 {
     const bool ta = c->attr[IR_ATTR(matmul, trans_a)].i, tb = c->attr[IR_ATTR(matmul, trans_b)].i;
     double *values = product_expect(&c->in[0], &c->in[1], &c->in[2], &c->out[0], ta, tb), *x = view_values(&c->in[3]);
-    if (c->row->parts & K_PART_START) view_check("start", &c->out[1 + K_EPILOGUE_START], values, (double)k, c->type);
+    if (c->row->parts & K_PART_AUX) view_check("start", &c->out[1 + K_EPILOGUE_AUX], values, (double)k, c->type);
     if (c->row->parts & K_PART_SUM_A) sum_check(c, &c->in[0], ta, &c->out[1 + K_EPILOGUE_SUM_A]);
     if (c->row->parts & K_PART_SUM_B) sum_check(c, &c->in[1], !tb, &c->out[1 + K_EPILOGUE_SUM_B]);
     for (int64_t i = 0; i < k_count(&c->out[0]); i++)
@@ -402,7 +402,7 @@ static void epilogues_are_judged(void **state)
     enum { ROW = 8, SIZE = 2, F32 = 1 }; /* gelu_grad with tanh */
     epilogue_case c;
     (void)state;
-    if (!ops_on->away) skip();
+    if (!ops_on->device_ops) skip();
 #define JUDGED(change, taken)                                                                                          \
     epilogue_make(&c, &epilogues[ROW], SIZE, F32, true, false);                                                        \
     change;                                                                                                            \
@@ -411,7 +411,7 @@ static void epilogues_are_judged(void **state)
     JUDGED((void)0, true);
     JUDGED(c.program.code[0].type = IR_f16, false);
     JUDGED(c.program.code[0].arg[0] = ~0, false);
-    JUDGED(c.program.code[0].arg[1] = K_OWN_RESULT, false);
+    JUDGED(c.program.code[0].arg[1] = K_ACCUMULATOR, false);
     JUDGED(c.program.operands[0].dense = false, false);
     JUDGED(c.program.operands[0].in = 0, false);
     JUDGED(c.program.count--, false);
@@ -741,7 +741,7 @@ static bool random_row(conv_row *r, uint64_t shape)
 static void random_convs(void **state)
 {
     (void)state;
-    if (ops_on->away) return;
+    if (ops_on->device_ops) return;
     static const ir_dtype in[] = {IR_f32, IR_bf16};
     for (uint64_t shape = 0; shape < RANDOM_CONVS; shape++) {
         conv_row row;

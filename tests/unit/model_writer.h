@@ -162,10 +162,10 @@ static inline void node_tensor(node *n, const char *name, wire t)
 }
 
 /* Adds the graph of another model as an attribute and frees that model. */
-static inline void node_graph(node *n, const char *name, model *body)
+static inline void node_graph(node *n, const char *name, model *subgraph)
 {
     wire w = {0};
-    wire_message(&w, 6, &body->graph);
+    wire_message(&w, 6, &subgraph->graph);
     node_attr(n, name, 5, &w);
 }
 

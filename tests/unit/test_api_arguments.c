@@ -14,13 +14,13 @@
 
 /* ---- tested arguments ---- */
 
-enum { MOST_ROWS = 512, NAME_SIZE = 96 };
-static char asked[MOST_ROWS][NAME_SIZE];
+enum { MAX_ROWS = 512, NAME_SIZE = 96 };
+static char asked[MAX_ROWS][NAME_SIZE];
 static int n_asked;
 
 static void note(const char *owner, const char *part)
 {
-    assert_in_range(n_asked, 0, MOST_ROWS - 1);
+    assert_in_range(n_asked, 0, MAX_ROWS - 1);
     int n = snprintf(asked[n_asked++], NAME_SIZE, "%s.%s", owner, part);
     assert_in_range(n, 3, NAME_SIZE - 1);
 }

@@ -110,7 +110,7 @@ static void test_map_and_interning(void **state)
 }
 
 /* Runs `body` on the arena. Returns true if it ran out of memory. */
-static bool runs_out(arena *a, void (*body)(arena *))
+static bool runs_out(arena *a, void (*subgraph)(arena *))
 {
     jmp_buf guard;
     jmp_buf *before = arena_set_guard(a, &guard);
@@ -118,7 +118,7 @@ static bool runs_out(arena *a, void (*body)(arena *))
         arena_set_guard(a, before);
         return true;
     }
-    body(a);
+    subgraph(a);
     arena_set_guard(a, before);
     return false;
 }

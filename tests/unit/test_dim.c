@@ -177,7 +177,7 @@ static void test_least(void **state)
         {"(N+1)*(T+2)", "2"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        assert_string_equal(print(ir_dim_least(table, dim(rows[i].text))), rows[i].want);
+        assert_string_equal(print(ir_dim_lower_bound(table, dim(rows[i].text))), rows[i].want);
 }
 
 static void test_values(void **state)

@@ -51,8 +51,8 @@ static void bounds(void **state)
         {"max(0,N-T)-N", "-2147483647", "0"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        assert_string_equal(print(ir_dim_least(table, dim(rows[i].text))), rows[i].least);
-        assert_string_equal(print(ir_dim_most(table, dim(rows[i].text))), rows[i].most);
+        assert_string_equal(print(ir_dim_lower_bound(table, dim(rows[i].text))), rows[i].least);
+        assert_string_equal(print(ir_dim_upper_bound(table, dim(rows[i].text))), rows[i].most);
     }
 }
 
@@ -100,7 +100,7 @@ static void check_sample(const sample *s, const int64_t *sizes)
 {
     int64_t value = 0;
     const char *text = print(s->d);
-    const ir_dim least = ir_dim_least(table, s->d), most = ir_dim_most(table, s->d);
+    const ir_dim least = ir_dim_lower_bound(table, s->d), most = ir_dim_upper_bound(table, s->d);
     if (!ir_dim_eval(table, s->d, sizes, &value, NULL) || value != s->value)
         fail_msg("%s is %lld, not %lld, with %lld %lld %lld", text, (long long)value, (long long)s->value,
                  (long long)sizes[0], (long long)sizes[1], (long long)sizes[2]);

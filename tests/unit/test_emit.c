@@ -518,7 +518,7 @@ static void declare(model *m, const char *name, int type, const char *dims)
 }
 
 /* x -> MatMul -> h -> Foo(h, absent, w) of another domain -> y */
-static wire foreign_model(bool declared)
+static wire opaque_model(bool declared)
 {
     model m = model_new(13);
     model_input(&m, "x", ONNX_float32, "N,2");
@@ -539,10 +539,10 @@ static wire foreign_model(bool declared)
     return file;
 }
 
-static void test_foreign(void **state)
+static void test_opaque(void **state)
 {
     scratch *t = *state;
-    onnx_file *f = emitted(t, foreign_model(true), PASS_O1, IR_f16);
+    onnx_file *f = emitted(t, opaque_model(true), PASS_O1, IR_f16);
     const Onnx__NodeProto *n = find_op(f, "Foo");
     assert_string_equal(n->domain, "com.acme");
     assert_string_equal(n->name, "my/foo");
@@ -565,7 +565,7 @@ static void test_foreign(void **state)
 static void test_foreign_in_text(void **state)
 {
     scratch *t = *state;
-    wire file = foreign_model(true);
+    wire file = opaque_model(true);
     const onnx_import_options o = {.foreign = true};
     ir_module *m, *again;
     assert_int_equal(onnx_import_memory(file.bytes, file.size, "m.onnx", &o, t->d, &m), AMPC_OK);
@@ -585,11 +585,11 @@ static void test_foreign_is_refused(void **state)
     scratch *t = *state;
     const onnx_import_options o = {.foreign = true};
     ir_module *m;
-    wire file = foreign_model(false);
+    wire file = opaque_model(false);
     assert_int_equal(onnx_import_memory(file.bytes, file.size, "m.onnx", &o, t->d, &m), AMPC_UNSUPPORTED);
     scratch_expect(t, "does not declare the type of its result 'f'");
     wire_free(&file);
-    file = foreign_model(true);
+    file = opaque_model(true);
     assert_int_equal(onnx_import_memory(file.bytes, file.size, "m.onnx", NULL, t->d, &m), AMPC_UNSUPPORTED);
     scratch_expect(t, "com.acme.Foo is not supported");
     wire_free(&file);
@@ -753,7 +753,7 @@ int main(void)
         SCRATCH_TEST(test_overflow_is_told),
         SCRATCH_TEST(test_external_data),
         SCRATCH_TEST(test_symbolic_shapes),
-        SCRATCH_TEST(test_foreign),
+        SCRATCH_TEST(test_opaque),
         SCRATCH_TEST(test_foreign_in_text),
         SCRATCH_TEST(test_foreign_is_refused),
         SCRATCH_TEST(test_foreign_does_not_run),

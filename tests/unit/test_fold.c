@@ -12,7 +12,7 @@ typedef struct row {
 
 /* ---- rows ------------------------------------------------------------------------------------ */
 
-static void read_values(const char *text, ir_known *known)
+static void read_values(const char *text, ir_const_value *known)
 {
     int64_t *ints = arena_array(module->arena, 64, sizeof *ints);
     double *floats = arena_array(module->arena, 64, sizeof *floats);
@@ -28,19 +28,19 @@ static void read_values(const char *text, ir_known *known)
 }
 
 /* Adds a graph input with a known value. */
-static ir_value *read_known(ir_graph *g, ir_knowledge *k, const char *word)
+static ir_value *read_known(ir_graph *g, ir_const_map *k, const char *word)
 {
     if (!strcmp(word, "_")) return NULL;
     size_t n = strcspn(word, "=");
-    ir_known known = {.type = read_type(arena_strndup(module->arena, word, n))};
+    ir_const_value known = {.type = read_type(arena_strndup(module->arena, word, n))};
     ir_value *v = ir_graph_input(g, "x", &known.type);
     if (!word[n]) return v;
     read_values(word + n + 1, &known);
-    ir_known_set(k, v, &known);
+    ir_const_set(k, v, &known);
     return v;
 }
 
-static const char *show_known(const ir_known *known)
+static const char *show_known(const ir_const_value *known)
 {
     arena *a = module->arena;
     const char *text = arena_printf(a, "%s=", ir_type_print(module, &known->type, a));
@@ -56,7 +56,7 @@ static const char *fold_row(const row *r)
 {
     ir_graph *g = ir_graph_new(module, "g");
     ir_builder b = ir_builder_at_end(g, messages);
-    ir_knowledge *k = ir_knowledge_new(module->arena, g);
+    ir_const_map *k = ir_const_map_new(module->arena, g);
     ir_value *in[16];
     ir_op op;
     int n_in = 0, n_out = 0;
@@ -70,7 +70,7 @@ static const char *fold_row(const row *r)
     if (!ir_fold(k, n, 1000)) return "?";
     const char *text = "";
     for (int i = 0; i < n->n_out; i++)
-        text = arena_printf(module->arena, "%s%s%s", text, i ? " " : "", show_known(ir_known_get(k, n->out[i])));
+        text = arena_printf(module->arena, "%s%s%s", text, i ? " " : "", show_known(ir_const_get(k, n->out[i])));
     return text;
 }
 
@@ -294,24 +294,24 @@ static void test_constants_are_known(void **state)
     (void)state;
     ir_graph *g = ir_graph_new(module, "g");
     ir_builder b = ir_builder_at_end(g, messages);
-    ir_knowledge *k = ir_knowledge_new(module->arena, g);
+    ir_const_map *k = ir_const_map_new(module->arena, g);
     ir_type type = read_type("i32[2]");
     ir_value *c = ir_constant(&b, "c", &type, (int32_t[]){5, -1});
-    assert_string_equal(show_known(ir_known_get(k, c)), "i32[2]=5,-1");
-    assert_ptr_equal(ir_known_get(k, c), ir_known_get(k, c));
-    assert_string_equal(show_known(ir_known_get(k, ir_scalar(&b, IR_f16, 0.5))), "f16[]=0.5");
+    assert_string_equal(show_known(ir_const_get(k, c)), "i32[2]=5,-1");
+    assert_ptr_equal(ir_const_get(k, c), ir_const_get(k, c));
+    assert_string_equal(show_known(ir_const_get(k, ir_scalar(&b, IR_f16, 0.5))), "f16[]=0.5");
     ir_storage *zero = ir_storage_new(module, IR_CONST, "z", &type);
-    assert_string_equal(show_known(ir_known_get(k, ir_graph_storage(g, zero))), "i32[2]=0,0");
+    assert_string_equal(show_known(ir_const_get(k, ir_graph_storage(g, zero))), "i32[2]=0,0");
     ir_storage *param = ir_storage_new(module, IR_PARAM, "p", &type);
     ir_storage_set(module, param, (int32_t[]){1, 2});
-    assert_null(ir_known_get(k, ir_graph_storage(g, param)));
-    assert_null(ir_known_get(k, ir_graph_input(g, "x", &type)));
+    assert_null(ir_const_get(k, ir_graph_storage(g, param)));
+    assert_null(ir_const_get(k, ir_graph_input(g, "x", &type)));
     ir_storage *file = ir_storage_new(module, IR_CONST, "f", &type);
     file->data.kind = IR_DATA_FILE;
-    assert_null(ir_known_get(k, ir_graph_storage(g, file)));
+    assert_null(ir_const_get(k, ir_graph_storage(g, file)));
     for (int i = 0; i < 300; i++) { /* values created after the map */
         ir_value *v = ir_scalar(&b, IR_i64, i);
-        assert_int_equal(ir_known_get(k, v)->ints[0], i);
+        assert_int_equal(ir_const_get(k, v)->ints[0], i);
     }
 }
 
@@ -320,7 +320,7 @@ static void test_limit(void **state)
     (void)state;
     ir_graph *g = ir_graph_new(module, "g");
     ir_builder b = ir_builder_at_end(g, messages);
-    ir_knowledge *k = ir_knowledge_new(module->arena, g);
+    ir_const_map *k = ir_const_map_new(module->arena, g);
     ir_value *wide = ir_expand(&b, ir_scalar(&b, IR_f32, 1), (int64_t[]){10}, 1);
     assert_false(ir_fold(k, node_of(wide), 9));
     assert_true(ir_fold(k, node_of(wide), 10));
@@ -329,7 +329,7 @@ static void test_limit(void **state)
     assert_true(ir_fold(k, node_of(sum), 10));
 }
 
-static ir_value *fold_all(ir_knowledge *k, ir_graph *g)
+static ir_value *fold_all(ir_const_map *k, ir_graph *g)
 {
     ir_value *last = NULL;
     for (ir_node *n = g->first; n; n = n->next)
@@ -356,7 +356,7 @@ static void test_commit_constant(void **state)
     ir_value *y = ir_binary(&b, IR_OP_mul, x, ir_unary(&b, IR_OP_neg, two));
     ir_value_rename(node_of(y)->in[1].value, "factor");
     ir_output(&b, "y", y);
-    ir_knowledge *k = ir_knowledge_new(module->arena, g);
+    ir_const_map *k = ir_const_map_new(module->arena, g);
     fold_all(k, g);
     ir_fold_commit(k, g, messages);
     assert_int_equal(count_nodes(g), 2);
@@ -378,7 +378,7 @@ static void test_commit_symbolic(void **state)
     ir_set_list(n, IR_ATTR(dims, value), &size, 1);
     ir_value *v = ir_reshape(&b, ir_cast(&b, ir_done(&b, n), IR_i32), NULL, 0);
     ir_output(&b, "n", ir_binary(&b, IR_OP_mul, v, v));
-    ir_knowledge *k = ir_knowledge_new(module->arena, g);
+    ir_const_map *k = ir_const_map_new(module->arena, g);
     fold_all(k, g);
     ir_fold_commit(k, g, messages);
     const ir_value *got = ir_in(g->last, 0);
@@ -387,7 +387,7 @@ static void test_commit_symbolic(void **state)
     assert_string_equal(ir_dim_print(module->dims, *g->first->attr[0].list.items, module->arena), "N*N");
     assert_int_equal(ir_graph_infer(g, messages), AMPC_OK);
     /* a dims node with a direct use is kept unchanged */
-    k = ir_knowledge_new(module->arena, g);
+    k = ir_const_map_new(module->arena, g);
     ir_node *dims = g->first;
     assert_true(ir_fold(k, dims, 100));
     ir_fold_commit(k, g, messages);

@@ -123,11 +123,11 @@ static void test_globs_and_pins(void **state)
     assert_null(amp_list_find_node(l, &(ir_loc){.node = "/b"}));
     assert_non_null(amp_list_find_tensor(l, "w"));
     assert_null(amp_list_find_tensor(l, "w2"));
-    assert_true(amp_list_pins(l, "MyNorm"));
-    assert_true(amp_list_pins(l, "Other"));
-    assert_false(amp_list_pins(l, "Norm"));
-    assert_false(amp_list_pins(l, "MyNor"));
-    assert_false(amp_list_pins(l, "BatchNormalization"));
+    assert_true(amp_list_fp32_operands(l, "MyNorm"));
+    assert_true(amp_list_fp32_operands(l, "Other"));
+    assert_false(amp_list_fp32_operands(l, "Norm"));
+    assert_false(amp_list_fp32_operands(l, "MyNor"));
+    assert_false(amp_list_fp32_operands(l, "BatchNormalization"));
     diag_free(d);
     arena_free(a);
 }

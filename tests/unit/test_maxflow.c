@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-enum { SMALL = 9, MOST_ARCS = 600000 };
+enum { SMALL = 9, MAX_ARCS = 600000 };
 
 typedef struct test_arc {
     uint32_t from, to;
@@ -32,13 +32,13 @@ static uint32_t draw(network *n, uint32_t below)
 static network open_network(uint32_t vertices, uint64_t seed)
 {
     network n = {.arena = arena_new(0), .vertices = vertices, .seed = seed};
-    n.arcs = arena_array(n.arena, vertices > SMALL ? MOST_ARCS : 64, sizeof *n.arcs);
+    n.arcs = arena_array(n.arena, vertices > SMALL ? MAX_ARCS : 64, sizeof *n.arcs);
     return n;
 }
 
 static void add(network *n, uint32_t from, uint32_t to, int64_t capacity, int64_t back)
 {
-    assert_true(n->count < MOST_ARCS);
+    assert_true(n->count < MAX_ARCS);
     n->arcs[n->count++] = (test_arc){from, to, capacity, back};
 }
 

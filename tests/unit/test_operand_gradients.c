@@ -211,10 +211,10 @@ static void add_attributes(node *n, const char *text)
 
 static void add_branch(node *n, const char *name, const char *op)
 {
-    model body = model_new(16);
-    model_node(&body, op, "a1", "inner");
-    model_output(&body, "inner", 0, NULL);
-    node_graph(n, name, &body);
+    model subgraph = model_new(16);
+    model_node(&subgraph, op, "a1", "inner");
+    model_output(&subgraph, "inner", 0, NULL);
+    node_graph(n, name, &subgraph);
 }
 
 static const operand outside = P("2,3"); /* captured by the branches of If */

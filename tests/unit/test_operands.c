@@ -12,7 +12,7 @@
 
 #include <regex.h>
 
-enum { MOST_OPERANDS = 11, MOST_RESULTS = 6, MOST_NODES = 1024 };
+enum { MAX_OPERANDS = 11, MAX_RESULTS = 6, MAX_NODES = 1024 };
 
 static int drawn = 60; /* nodes per operator with random operands and attributes */
 static uint32_t base_seed = 1, seed;
@@ -153,21 +153,21 @@ static void add_graph(node *n, const char *name, const char *prefix)
 /* ---- the nodes of one operator ----------------------------------------------------------------- */
 
 typedef struct plan { /* one node */
-    const char *in[MOST_OPERANDS];
+    const char *in[MAX_OPERANDS];
     int n_in, n_out;
     uint32_t attributes; /* start of their values in the random sequence; 0: none */
     bool refused;
 } plan;
 
 static struct {
-    plan items[MOST_NODES];
+    plan items[MAX_NODES];
     int count;
 } plans;
 
 static plan *add_plan(const char *const *in, int n_in, int n_out)
 {
     plan *p = &plans.items[plans.count++];
-    assert_true(plans.count <= MOST_NODES && n_in <= MOST_OPERANDS);
+    assert_true(plans.count <= MAX_NODES && n_in <= MAX_OPERANDS);
     *p = (plan){.n_in = n_in, .n_out = n_out};
     if (n_in) memcpy(p->in, in, (size_t)n_in * sizeof *in);
     return p;
@@ -175,7 +175,7 @@ static plan *add_plan(const char *const *in, int n_in, int n_out)
 
 static void fill(const char **in, const char *name)
 {
-    for (int i = 0; i < MOST_OPERANDS; i++) in[i] = name;
+    for (int i = 0; i < MAX_OPERANDS; i++) in[i] = name;
 }
 
 /* Makes the random sequence independent of earlier nodes. */
@@ -188,7 +188,7 @@ static void seed_draw(const char *op, uint32_t number)
 
 static void plan_nodes(const char *op, int opset)
 {
-    const char *in[MOST_OPERANDS];
+    const char *in[MAX_OPERANDS];
     const int schema = onnx_schema_arity(onnx_operator_find(op)).most, most = schema == ONNX_ANY ? 4 : schema + 1;
     plans.count = 0;
     seed_draw(op, (uint32_t)opset);
@@ -205,8 +205,8 @@ static void plan_nodes(const char *op, int opset)
                 add_plan(in, n, base + 1);
             }
     for (int i = 0; i < drawn; i++) {
-        for (int k = 0; k < MOST_OPERANDS; k++) in[k] = draw(8) ? operands[draw(OPERANDS)] : "";
-        plan *p = add_plan(in, draw(most + 1), 1 + draw(MOST_RESULTS));
+        for (int k = 0; k < MAX_OPERANDS; k++) in[k] = draw(8) ? operands[draw(OPERANDS)] : "";
+        plan *p = add_plan(in, draw(most + 1), 1 + draw(MAX_RESULTS));
         p->attributes = (uint32_t)(1 + i);
     }
 }

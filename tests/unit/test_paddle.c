@@ -9,7 +9,7 @@
 #include "passes/amp/list.h"
 
 typedef struct program {
-    const char *params, *inputs, *body;
+    const char *params, *inputs, *subgraph;
 } program;
 
 #define CONV "{strides=[1,1], pads=[0,0,0,0], dilations=[1,1]}"
@@ -370,7 +370,7 @@ static void collect(void *user, diag_level level, const char *message)
 static ir_module *parse(const program *p, diag *d)
 {
     char *text;
-    assert_true(asprintf(&text, "ampc-ir 1\n%sgraph @infer(%s) {\n%s}\n", p->params, p->inputs, p->body) > 0);
+    assert_true(asprintf(&text, "ampc-ir 1\n%sgraph @infer(%s) {\n%s}\n", p->params, p->inputs, p->subgraph) > 0);
     ir_module *m = NULL;
     ampc_status status = ir_parse(text, strlen(text), "program", d, &m);
     free(text);

@@ -14,11 +14,11 @@
 #include <math.h>
 #include <time.h>
 
-enum { MOST = 1 << 12 };
+enum { MAX_COUNT = 1 << 12 };
 
 typedef struct result {
     int count;
-    double items[MOST];
+    double items[MAX_COUNT];
 } result;
 
 typedef struct input {
@@ -88,7 +88,7 @@ static void run(scratch *t, const char *name, compile_options o, input in, resul
         int64_t n = 1;
         for (int k = 0; k < y->rank; k++) n *= y->dims[k];
         assert_int_equal(y->dtype, IR_f32);
-        assert_true(out->count + n <= MOST);
+        assert_true(out->count + n <= MAX_COUNT);
         for (int64_t k = 0; k < n; k++) out->items[out->count++] = ((const float *)y->data)[k];
     }
     rt_session_close(s);
@@ -361,20 +361,20 @@ static void test_order_of_nodes(void **state)
 static void test_carried_state(void **state)
 {
     scratch *t = *state;
-    model m = new_product(), body = model_new(17);
-    model_input(&body, "i", ONNX_int64, "");
-    model_input(&body, "go", ONNX_bool, "");
-    model_input(&body, "s", ONNX_float32, "N,2");
-    model_node(&body, "MatMul", "s,w", "p");
-    model_node(&body, "Add", "p,h", "next");
-    model_node(&body, "Identity", "go", "going");
-    model_output(&body, "going", ONNX_bool, "");
-    model_output(&body, "next", ONNX_float32, "N,2");
-    model_output(&body, "p", ONNX_float32, "N,2");
+    model m = new_product(), subgraph = model_new(17);
+    model_input(&subgraph, "i", ONNX_int64, "");
+    model_input(&subgraph, "go", ONNX_bool, "");
+    model_input(&subgraph, "s", ONNX_float32, "N,2");
+    model_node(&subgraph, "MatMul", "s,w", "p");
+    model_node(&subgraph, "Add", "p,h", "next");
+    model_node(&subgraph, "Identity", "go", "going");
+    model_output(&subgraph, "going", ONNX_bool, "");
+    model_output(&subgraph, "next", ONNX_float32, "N,2");
+    model_output(&subgraph, "p", ONNX_float32, "N,2");
     const int64_t three = 3;
     model_tensor(&m, tensor_new("trips", ONNX_int64, "", &three, sizeof three));
     node n = node_new("Loop", "trips,,x", "last,all");
-    node_graph(&n, "body", &body);
+    node_graph(&n, "body", &subgraph);
     model_add(&m, &n);
     model_node(&m, "MatMul", "last,w", "y");
     model_output(&m, "y", ONNX_float32, "N,2");

@@ -21,7 +21,7 @@
 
 #include <cmocka.h>
 
-enum { GRAPHS = 10000, MOST_FREE = 14, MOST_NODES = 128, MOST_VALUES = 160 };
+enum { GRAPHS = 10000, MAX_FREE = 14, MAX_NODES = 128, MAX_VALUES = 160 };
 
 typedef struct trial {
     uint64_t seed, drawn;
@@ -36,12 +36,12 @@ typedef struct trial {
     ir_device device;
     cost_model cost;
     amp_entry *greedy; /* by node id */
-    ir_node *nodes[MOST_NODES];
+    ir_node *nodes[MAX_NODES];
     int count;
     /* a plan: by node id */
-    bool want[MOST_NODES], result[MOST_NODES]; /* true: low */
+    bool want[MAX_NODES], result[MAX_NODES]; /* true: low */
     int64_t best;
-    bool low_in_all[2 * MOST_NODES]; /* in all minimum-cost plans: want at 2*id, result at 2*id+1 */
+    bool low_in_all[2 * MAX_NODES]; /* in all minimum-cost plans: want at 2*id, result at 2*id+1 */
 } trial;
 
 static uint32_t draw(trial *t, uint32_t below)
@@ -99,7 +99,7 @@ static void make_graph(trial *t, int nodes)
     int64_t n = 1 + (int64_t)draw(t, 40);
     ir_type full = ir_type_make(IR_f32, 2, (int64_t[]){n, n}),
             thin = ir_type_make(IR_f32, 2, (int64_t[]){n, 1});
-    ir_value *values[MOST_VALUES];
+    ir_value *values[MAX_VALUES];
     int count = 0;
     values[count++] = ir_graph_input(t->graph, "x", &full);
     values[count++] = ir_graph_input(t->graph, "y", &thin);
@@ -211,7 +211,7 @@ static int64_t value_cost(const trial *t, const ir_value *v, bool carries)
 static int all_values(const trial *t, const ir_value **values, bool *carries)
 {
     int count = 0;
-    bool trains = t->graph->role == IR_GRAPH_train, carried[MOST_VALUES] = {false};
+    bool trains = t->graph->role == IR_GRAPH_train, carried[MAX_VALUES] = {false};
     for (size_t i = 0; i < t->graph->inputs.count; i++) values[count++] = t->graph->inputs.items[i];
     for (int k = 0; k < t->count; k++) {
         const ir_node *n = t->nodes[k];
@@ -239,8 +239,8 @@ static int all_values(const trial *t, const ir_value **values, bool *carries)
 /* Returns the cut cost of the plan in t->want and t->result, or INT64_MAX if it is illegal. */
 static int64_t plan_cost(const trial *t)
 {
-    const ir_value *values[MOST_VALUES];
-    bool carries[MOST_VALUES], flows[MOST_NODES] = {false};
+    const ir_value *values[MAX_VALUES];
+    bool carries[MAX_VALUES], flows[MAX_NODES] = {false};
     int64_t cost = 0;
     int count = all_values(t, values, carries);
     for (int j = 0; j < count; j++) {
@@ -328,11 +328,11 @@ static bool setup_trial(trial *t, uint64_t seed, amp_list *list)
     amp_colour(t->graph, &t->scope);
     t->greedy = arena_array(t->arena, t->graph->node_ids + 1, sizeof *t->greedy);
     memcpy(t->greedy, t->scope.entries, t->graph->node_ids * sizeof *t->greedy);
-    assert_true(t->graph->node_ids < MOST_NODES && t->graph->value_ids < MOST_VALUES);
+    assert_true(t->graph->node_ids < MAX_NODES && t->graph->value_ids < MAX_VALUES);
     for (ir_node *n = t->graph->first; n; n = n->next) t->nodes[t->count++] = n;
     t->cost = cost_model_new(&t->device, t->module,
                              16 * ((size_t)t->graph->node_ids + t->graph->value_ids + 4), t->arena);
-    return count_free(t) <= MOST_FREE;
+    return count_free(t) <= MAX_FREE;
 }
 
 static void close_trial(trial *t)
@@ -388,7 +388,7 @@ static void equals_brute_force(void **state)
         }
         close_trial(&t);
     }
-    assert_int_equal(largest, MOST_FREE);
+    assert_int_equal(largest, MAX_FREE);
     diag_free(d);
     arena_free(a);
 }
@@ -439,10 +439,10 @@ static compile_options options_of(const variant *v, const ir_module *m)
 
 static ir_module *import_model(const char *path, diag *d)
 {
-    static const onnx_import_options with_foreign = {.foreign = true};
+    static const onnx_import_options with_opaque = {.foreign = true};
     ir_module *m = NULL;
     diag_clear(d);
-    if (onnx_import(path, &with_foreign, d, &m) != AMPC_OK) fail_msg("%s: %s", path, diag_first_error(d));
+    if (onnx_import(path, &with_opaque, d, &m) != AMPC_OK) fail_msg("%s: %s", path, diag_first_error(d));
     return m;
 }
 

@@ -1,6 +1,6 @@
 /* test_trainer.c - schedules, data feeding, the training loop, its failures, resuming, evaluation. */
-#include "runtime/data/feed.h"
-#include "runtime/train/gradient_fault.h"
+#include "runtime/data/loader.h"
+#include "runtime/train/nonfinite_gradient.h"
 #include "runtime/train/stepper.h"
 #include "tests/unit/training.h"
 
@@ -368,15 +368,15 @@ static void expect_feed(scratch *t, const char *spec, int64_t batch, ampc_status
                         const char *text)
 {
     rt_dataset *data;
-    rt_feed *feed = NULL;
+    rt_loader *feed = NULL;
     const rt_dataset_options none = {0};
     compile_options o = training_options(IR_f16);
     ir_module *m = training_module(t, &o, 16);
     assert_ok(t, rt_dataset_open(spec, &none, t->d, &data));
-    assert_int_equal(rt_feed_open(ir_graph_find(m, "train_step"), data, NULL, batch, t->d, &feed),
+    assert_int_equal(rt_loader_open(ir_graph_find(m, "train_step"), data, NULL, batch, t->d, &feed),
                      status);
     scratch_expect(t, text);
-    rt_feed_close(feed);
+    rt_loader_close(feed);
     rt_dataset_close(data);
     ir_module_free(m);
 }
@@ -412,7 +412,7 @@ static void test_synthetic_fields(void **state)
     ir_module *m = training_module(t, &o, 0);
     rt_field *fields;
     size_t n;
-    assert_ok(t, rt_feed_fields(ir_graph_find(m, "train_step"), NULL, t->d, &fields, &n));
+    assert_ok(t, rt_loader_fields(ir_graph_find(m, "train_step"), NULL, t->d, &fields, &n));
     assert_int_equal(n, 2);
     assert_string_equal(fields[0].name, "x");
     assert_int_equal(fields[0].dims[0], 4);

@@ -4,7 +4,7 @@
 #include "runtime/session/session.h"
 #include "tests/unit/scratch.h"
 
-enum { MOST_BYTES = 1024 };
+enum { MAX_BYTES = 1024 };
 
 /* Operands: @x f32[2,3,4,4], @s f32[3], @t f32[4], @rng i64[2] and @label i64[2,4,4]. */
 static const struct {
@@ -25,7 +25,7 @@ static const struct {
 };
 
 /* Copies result i of the row to `bytes`, where those in `read` are outputs, and returns its size. */
-static size_t result_of(scratch *t, int row, unsigned read, int i, char bytes[MOST_BYTES])
+static size_t result_of(scratch *t, int row, unsigned read, int i, char bytes[MAX_BYTES])
 {
     char *text = NULL, name[16];
     size_t size, n = 0;
@@ -53,7 +53,7 @@ static size_t result_of(scratch *t, int row, unsigned read, int i, char bytes[MO
     const rt_tensor *r = rt_session_output(s, name);
     n = ir_dtype_size(r->dtype);
     for (int k = 0; k < r->rank; k++) n *= (size_t)r->dims[k];
-    assert_true(n <= MOST_BYTES);
+    assert_true(n <= MAX_BYTES);
     memcpy(bytes, r->data, n);
     rt_session_close(s);
     ir_module_free(m);
@@ -65,7 +65,7 @@ static void each_result_alone(void **state)
 {
     for (int row = 0; row < (int)(sizeof rows / sizeof *rows); row++)
         for (int i = 0; i < rows[row].results; i++) {
-            char alone[MOST_BYTES], together[MOST_BYTES];
+            char alone[MAX_BYTES], together[MAX_BYTES];
             const size_t n = result_of(*state, row, 1u << i, i, alone);
             assert_int_equal(result_of(*state, row, (1u << rows[row].results) - 1, i, together), n);
             if (memcmp(alone, together, n) != 0) fail_msg("%s: result %d differs when it is alone", rows[row].node, i);

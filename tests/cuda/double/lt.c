@@ -12,7 +12,7 @@
 static const char HANDLE[] = "cuBLASLt handle";
 static const uint64_t MARK = 0x7464756f622d746c;
 
-enum { MOST_ALGORITHMS = 4, ROOM_STEP = 1 << 20, LEAST_ALIGNMENT = 16 };
+enum { MAX_ALGORITHMS = 4, ROOM_STEP = 1 << 20, LEAST_ALIGNMENT = 16 };
 
 /* The contents of a cublasLtMatmulAlgo_t. */
 typedef struct algorithm {
@@ -63,8 +63,8 @@ static uint64_t fingerprint(const lt_problem *problem)
 
 static uint32_t alignment_of(const char *address)
 {
-    enum { MOST = 256 };
-    uintptr_t bits = (uintptr_t)address | MOST;
+    enum { MAX_COUNT = 256 };
+    uintptr_t bits = (uintptr_t)address | MAX_COUNT;
     return (uint32_t)(bits & -bits);
 }
 
@@ -104,9 +104,9 @@ static cublasStatus_t heuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t ho
     if (status) return status;
     if (schemes & (CUBLASLT_REDUCTION_SCHEME_INPLACE | CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE))
         return wrong("partial sums could be kept in the type of the result, which we never allow");
-    for (int i = 0; i < most && i < MOST_ALGORITHMS; i++) {
+    for (int i = 0; i < most && i < MAX_ALGORITHMS; i++) {
         algorithm found = {.mark = MARK, .problem = fingerprint(&p), .number = (uint64_t)i};
-        uint64_t wish = (uint64_t)(MOST_ALGORITHMS - 1 - i) * ROOM_STEP;
+        uint64_t wish = (uint64_t)(MAX_ALGORITHMS - 1 - i) * ROOM_STEP;
         found.workspace = wish < room ? wish : room;
         for (int k = 0; k < 4; k++)
             found.alignment[k] = alignment[k] < LEAST_ALIGNMENT || i == 0 ? alignment[k] : LEAST_ALIGNMENT;

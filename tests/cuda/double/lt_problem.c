@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-enum { MOST_BYTES = 64 };
+enum { MAX_BYTES = 64 };
 
 static cublasStatus_t wrong(const char *why)
 {
@@ -160,10 +160,10 @@ static cublasStatus_t check_others(cublasLtMatmulDesc_t how)
     TRY(double_inner.cublasLtMatmulDescCreate(&fresh, CUBLAS_COMPUTE_32F, CUDA_R_32F));
     cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
     for (size_t i = 0; i < sizeof others / sizeof *others && status == CUBLAS_STATUS_SUCCESS; i++) {
-        char usual[MOST_BYTES] = {0}, set[MOST_BYTES] = {0};
+        char usual[MAX_BYTES] = {0}, set[MAX_BYTES] = {0};
         size_t size = 0;
         double_inner.cublasLtMatmulDescGetAttribute(fresh, others[i], NULL, 0, &size);
-        if (size == 0 || size > MOST_BYTES || read_attribute(fresh, others[i], usual, size) ||
+        if (size == 0 || size > MAX_BYTES || read_attribute(fresh, others[i], usual, size) ||
             read_attribute(how, others[i], set, size))
             status = wrong("an attribute cannot be read");
         else if (memcmp(usual, set, size) != 0)

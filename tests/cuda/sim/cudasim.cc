@@ -22,7 +22,7 @@ using namespace cudasim;
 
 namespace {
 
-enum { WARP = 32, MOST_THREADS = 1024, MOST_WARPS = MOST_THREADS / WARP, MOST_SHARED = 227 << 10, TEXT = 1024 };
+enum { WARP = 32, MAX_THREADS = 1024, MAX_WARPS = MAX_THREADS / WARP, MAX_SHARED = 227 << 10, TEXT = 1024 };
 
 enum state { READY, AT_BARRIER, AT_MEETING, RETURNED };
 
@@ -44,8 +44,8 @@ struct warp {
     unsigned meetings;
 };
 
-thread threads[MOST_THREADS];
-warp warps[MOST_WARPS];
+thread threads[MAX_THREADS];
+warp warps[MAX_WARPS];
 thread *self;
 
 struct {
@@ -60,7 +60,7 @@ struct {
 
 /* Tokens for ordering; only their addresses matter. Consecutive barriers and meetings use different ones. */
 struct {
-    char end, block, barrier[FIBER_SETS][2], meeting[FIBER_SETS][MOST_WARPS][2];
+    char end, block, barrier[FIBER_SETS][2], meeting[FIBER_SETS][MAX_WARPS][2];
 } token;
 
 const cudasim_kernel *newest;
@@ -498,7 +498,7 @@ void block_begin(uint3 block)
 
 bool block_run(uint3 block)
 {
-    unsigned warp_order[MOST_WARPS];
+    unsigned warp_order[MAX_WARPS];
     block_begin(block);
     make_order(warp_order, run.n_warps);
     while (run.live) {
@@ -663,7 +663,7 @@ unsigned cudasim_max_threads(const cudasim_kernel *kernel)
     auto function = static_cast<const unsigned char *>(kernel->function), begin = function;
     for (void *const *b = kernel->bounds; b < kernel->bounds_end; b++) {
         auto candidate = static_cast<const unsigned char *>(*b);
-        if (candidate < function && function - candidate <= MOST_THREADS && (begin == function || candidate > begin))
+        if (candidate < function && function - candidate <= MAX_THREADS && (begin == function || candidate > begin))
             begin = candidate;
     }
 #ifdef __x86_64__
@@ -681,11 +681,11 @@ const char *cudasim_check(const cudasim_kernel *kernel, cudasim_shape grid, cuda
     const char *what = nullptr;
     if (!n || !grid.x || !grid.y || !grid.z)
         what = "an empty grid or block";
-    else if (n > MOST_THREADS || block.x > MOST_THREADS || block.y > MOST_THREADS || block.z > 64)
+    else if (n > MAX_THREADS || block.x > MAX_THREADS || block.y > MAX_THREADS || block.z > 64)
         what = "more than 1024 threads in a block";
     else if (grid.x > 0x7fffffffu || grid.y > 65535 || grid.z > 65535)
         what = "a grid beyond the limits";
-    else if (shared > MOST_SHARED)
+    else if (shared > MAX_SHARED)
         what = "more than 227 KiB of shared memory";
     else if (bound && n > bound)
         what = "more threads in a block than __launch_bounds__ says";
@@ -703,7 +703,7 @@ const char *cudasim_launch(const cudasim_kernel *kernel, cudasim_shape grid, cud
                            void *const *arguments, size_t shared)
 {
     /* Static, because ThreadSanitizer would look for races between malloc or free and accesses that it cannot order. */
-    static char dynamic[MOST_SHARED] __attribute__((aligned(128)));
+    static char dynamic[MAX_SHARED] __attribute__((aligned(128)));
     const char *refused = cudasim_check(kernel, grid, block, shared);
     if (refused) return refused;
     if (logged) fprintf(stderr, "cudasim: launch %s\n", kernel->name);

@@ -11,16 +11,16 @@
 
 int main(int argc, char **argv)
 {
-    enum { MOST_ARGUMENTS = 8 };
+    enum { MAX_ARGUMENTS = 8 };
     const cudasim_kernel *kernel = argc == 5 ? cudasim_find(argv[1]) : NULL;
-    if (!kernel || cudasim_argument_count(kernel) > MOST_ARGUMENTS) {
+    if (!kernel || cudasim_argument_count(kernel) > MAX_ARGUMENTS) {
         fprintf(stderr, "usage: %s KERNEL BLOCKS THREADS SHARED_BYTES\n", argv[0]);
         return 2;
     }
     unsigned blocks = (unsigned)atoi(argv[2]), threads = (unsigned)atoi(argv[3]);
     size_t shared = (size_t)atoi(argv[4]), n = (size_t)blocks * threads;
-    float *arrays[MOST_ARGUMENTS];
-    void *arguments[MOST_ARGUMENTS];
+    float *arrays[MAX_ARGUMENTS];
+    void *arguments[MAX_ARGUMENTS];
     int count = cudasim_argument_count(kernel);
     for (int i = 0; i < count; i++) {
         arguments[i] = &arrays[i];

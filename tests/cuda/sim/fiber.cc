@@ -77,7 +77,7 @@ struct fiber {
     unsigned shift;   /* of the top of the stack; otherwise all tops would share cache sets */
     void *tsan;
     void *fake_stack; /* of AddressSanitizer, while the fiber is suspended */
-    void (*body)(void *);
+    void (*subgraph)(void *);
     void *argument;
     bool ended;
     fiber *next_free;
@@ -133,7 +133,7 @@ static void fiber_main()
     if (watched_by_asan()) __sanitizer_finish_switch_fiber(nullptr, &home.bottom, &home.size);
     for (;;) {
         fiber *f = current;
-        f->body(f->argument);
+        f->subgraph(f->argument);
         f->ended = true;
         fiber_leave();
     }
@@ -200,9 +200,9 @@ bool fiber_resume(fiber *f)
     return true;
 }
 
-bool fiber_start(fiber *f, void (*body)(void *), void *argument)
+bool fiber_start(fiber *f, void (*subgraph)(void *), void *argument)
 {
-    f->body = body;
+    f->subgraph = subgraph;
     f->argument = argument;
     f->ended = false;
     return fiber_resume(f);

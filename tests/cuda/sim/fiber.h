@@ -17,7 +17,7 @@ void fiber_use_set(unsigned set);
 fiber *fiber_take(unsigned thread);
 /* Run body(argument) on a new fiber, or resume it, until it calls fiber_leave or the body ends. Returns true if the body has ended;
  * the fiber is then free again. */
-bool fiber_start(fiber *f, void (*body)(void *), void *argument);
+bool fiber_start(fiber *f, void (*subgraph)(void *), void *argument);
 bool fiber_resume(fiber *f);
 /* Called inside a fiber: returns to the caller of fiber_start or fiber_resume. */
 void fiber_leave();

@@ -1,0 +1,256 @@
+/* emit_opaque.c - emits opaque operators: their original bytes, and their subgraphs.
+ *
+ * In ONNX, captured values are not inputs of a subgraph, which refers to their names instead. A captured value may
+ * have got a new name, for example when it is cast first; subgraphs still stored as bytes are then rewritten with the
+ * new name. These subgraphs, like the operator itself, have the form of the model's opset, so their operators must
+ * not have changed up to the opset that is written. */
+#include "frontend/emit/emit.h"
+#include "frontend/opaque/opaque.h"
+#include "frontend/lower/lower.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    NODE_INPUT = 1,
+    NODE_ATTRIBUTE = 5,
+    ATTRIBUTE_NAME = 1,
+    ATTRIBUTE_G = 6,
+    ATTRIBUTE_GRAPHS = 11,
+    ATTRIBUTE_TYPE = 20,
+    GRAPH_NODE = 1,
+    GRAPH_VALUE_INFO = 13
+};
+
+typedef struct renaming {
+    arena *arena;
+    strmap *to; /* name in the subgraphs -> new name */
+} renaming;
+
+typedef struct span {
+    const uint8_t *p, *end;
+} span;
+
+static bool next(span *in, wire_field *f)
+{
+    return in->p < in->end && wire_read_field(&in->p, in->end, f);
+}
+
+/* ---- renaming captured values in subgraphs --------------------------------------------------- */
+
+static void rename_graph(renaming *r, const wire_field *field, rope *out);
+
+static void rename_attribute(renaming *r, const wire_field *field, rope *out)
+{
+    rope attribute = {0};
+    span in = {field->value, field->end};
+    for (wire_field f; next(&in, &f);)
+        if (f.number == ATTRIBUTE_G || f.number == ATTRIBUTE_GRAPHS)
+            rename_graph(r, &f, &attribute);
+        else
+            rope_add_field(r->arena, &attribute, &f);
+    rope_add_message(r->arena, out, (uint32_t)field->number, &attribute);
+}
+
+static void rename_node(renaming *r, const wire_field *field, rope *out)
+{
+    rope node = {0};
+    span in = {field->value, field->end};
+    for (wire_field f; next(&in, &f);) {
+        const char *to = NULL;
+        if (f.number == NODE_INPUT)
+            to = strmap_get(r->to, arena_strndup(r->arena, (const char *)f.value, (size_t)(f.end - f.value)));
+        if (to)
+            rope_add_text(r->arena, &node, NODE_INPUT, to);
+        else if (f.number == NODE_ATTRIBUTE)
+            rename_attribute(r, &f, &node);
+        else
+            rope_add_field(r->arena, &node, &f);
+    }
+    rope_add_message(r->arena, out, (uint32_t)field->number, &node);
+}
+
+static void rename_graph(renaming *r, const wire_field *field, rope *out)
+{
+    rope graph = {0};
+    span in = {field->value, field->end};
+    for (wire_field f; next(&in, &f);)
+        if (f.number == GRAPH_NODE)
+            rename_node(r, &f, &graph);
+        else
+            rope_add_field(r->arena, &graph, &f);
+    rope_add_message(r->arena, out, (uint32_t)field->number, &graph);
+}
+
+/* ---- the form of the operator -------------------------------------------------- */
+
+static int own_opset(const emitter *e)
+{
+    const char *own = ir_meta_get(e->module, "opset");
+    return own ? atoi(own) : e->opset;
+}
+
+static const opaque_change *next_change(const emitter *e, const char *op, const opaque_change *after)
+{
+    return opaque_changed(op, own_opset(e), e->opset, after);
+}
+
+static void refuse_change(emitter *e, const ir_node *n, const char *op, const opaque_change *c)
+{
+    emit_refuse(e, n, "%s changed in opset %d: its form of opset %d cannot be carried into opset %d", op, c->opset,
+                own_opset(e), e->opset);
+}
+
+static void check_graphs(emitter *e, const ir_node *n, const Onnx__NodeProto *p);
+
+/* Nodes of subgraphs stored as bytes cannot be adapted to another opset. */
+static void check_graph(emitter *e, const ir_node *n, const Onnx__GraphProto *g)
+{
+    for (size_t i = 0; i < g->n_node; i++) {
+        const Onnx__NodeProto *inner = g->node[i];
+        const opaque_change *c = onnx_is_default_domain(inner->domain) ? next_change(e, inner->op_type, NULL) : NULL;
+        if (c) refuse_change(e, n, inner->op_type, c);
+        check_graphs(e, n, inner);
+    }
+}
+
+static void check_graphs(emitter *e, const ir_node *n, const Onnx__NodeProto *p)
+{
+    for (size_t i = 0; i < p->n_attribute; i++) {
+        const Onnx__AttributeProto *a = p->attribute[i];
+        if (a->g) check_graph(e, n, a->g);
+        for (size_t k = 0; k < a->n_graphs; k++) check_graph(e, n, a->graphs[k]);
+    }
+}
+
+/* ---- changed attributes -------------------------------------------------------------------------- */
+
+static bool has_word(const Onnx__AttributeProto *a, const char *word)
+{
+    return a->s.len == strlen(word) && memcmp(a->s.data, word, a->s.len) == 0;
+}
+
+/* The change of the attribute between the model's opset and the one written, or NULL. */
+static const opaque_change *find_change(const emitter *e, const emit_op *op, const Onnx__AttributeProto *a)
+{
+    const opaque_change *c = *op->domain ? NULL : next_change(e, op->type, NULL);
+    while (c && (!c->attribute || strcmp(c->attribute, a->name) != 0 || (c->before && !has_word(a, c->before))))
+        c = next_change(e, op->type, c);
+    return c;
+}
+
+/* Appends the attributes that have become operands to the operands of the node. */
+static void put_moved(emitter *e, const ir_node *n, const Onnx__NodeProto *p, emit_op *op)
+{
+    int count = (int)strcspn(n->attr[IR_ATTR(foreign, layout)].s, ">");
+    for (size_t i = 0; i < p->n_attribute; i++) {
+        const Onnx__AttributeProto *a = p->attribute[i];
+        const opaque_change *c = find_change(e, op, a);
+        if (!c || c->after) continue;
+        for (; count < c->operand; count++) emit_in(op, NULL);
+        emit_in(op, emit_i64s(e, a->ints, (int)a->n_ints));
+        count++;
+    }
+}
+
+static bool check_form(emitter *e, const ir_node *n, const Onnx__NodeProto *p, bool own_domain)
+{
+    const opaque_change *c = own_domain ? next_change(e, n->loc.op, NULL) : NULL;
+    while (c && c->attribute) c = next_change(e, n->loc.op, c);
+    if (c) refuse_change(e, n, n->loc.op, c);
+    check_graphs(e, n, p);
+    return !c;
+}
+
+/* Copies the stored attributes, except those that have become operands, and renames values that changed. */
+static void put_attributes(emitter *e, const ir_node *n, const Onnx__NodeProto *p, onnx_bytes bytes, emit_op *op)
+{
+    renaming r = {e->arena, strmap_new(e->arena)};
+    const char *name = n->attr[IR_ATTR(foreign, captures)].s;
+    for (int i = ir_own_operands(n); i < n->n_in; i++) {
+        size_t length = strcspn(name, "\n");
+        const char *now = ir_subgraph_count(n) ? NULL : emit_value(e, ir_in(n, i));
+        strmap_put(r.to, arena_strndup(e->arena, name, length), (void *)(uintptr_t)now);
+        name += length + (name[length] == '\n');
+    }
+    span in = {bytes.data, bytes.data + bytes.size};
+    size_t index = 0;
+    for (wire_field f; next(&in, &f); index++) {
+        const Onnx__AttributeProto *a = p->attribute[index];
+        const opaque_change *c = find_change(e, op, a);
+        if (!c) rename_attribute(&r, &f, &op->attributes);
+        else if (c->after) emit_text(op, c->attribute, c->after);
+    }
+}
+
+static void put_subgraph(emitter *e, const ir_node *n, const ir_subgraph *subgraph, rope *out)
+{
+    const ir_graph *g = subgraph->graph;
+    const char **inputs = arena_array(e->arena, g->inputs.count + 1, sizeof *inputs);
+    for (size_t i = 0; i < g->inputs.count; i++) {
+        int operand = ir_capture_find(n, g->inputs.items[i]);
+        if (operand >= 0) inputs[i] = emit_value(e, ir_in(n, operand));
+    }
+    rope attribute = {0}, graph = emit_graph(e, emit_enter(e, g, inputs), inputs);
+    emit_leave(e);
+    rope_add_text(e->arena, &attribute, ATTRIBUTE_NAME, subgraph->attribute);
+    rope_add_message(e->arena, &attribute, ATTRIBUTE_G, &graph);
+    rope_add_int(e->arena, &attribute, ATTRIBUTE_TYPE, ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__GRAPH);
+    rope_add_message(e->arena, out, NODE_ATTRIBUTE, &attribute);
+}
+
+/* The number of operands or results in a layout: '_' marks an absent one. */
+static int count_present(const char *layout, char end)
+{
+    int n = 0;
+    for (; *layout && *layout != end; layout++) n += *layout != '_';
+    return n;
+}
+
+/* Requires the opset whose schema allows bfloat16 for the operator. */
+static void need_bf16(emitter *e, const ir_node *n)
+{
+    for (int i = 0; i < n->n_in; i++)
+        if (ir_opaque_operand_is_float(n, i) && ir_in(n, i)->type.dtype == IR_bf16)
+            emit_need(e, onnx_operator_find(n->loc.op)->bf16);
+}
+
+void emit_opaque(emitter *e, const ir_node *n)
+{
+    const char *layout = n->attr[IR_ATTR(foreign, layout)].s, *results = strchr(layout, '>');
+    const char *domain = n->attr[IR_ATTR(foreign, domain)].s;
+    onnx_bytes bytes;
+    const Onnx__NodeProto *p = emit_decode_opaque(e, n, &bytes);
+    if (!p) return;
+    int n_in = count_present(layout, '>');
+    if (!n->loc.op || !results || n_in != ir_own_operands(n) || count_present(results + 1, 0) != n->n_out) {
+        diag_error(e->diag, AMPC_REJECTED, ir_diag_loc(n), "its layout \"%s\" does not fit", layout);
+        return;
+    }
+    if (!check_form(e, n, p, !*domain)) return;
+    need_bf16(e, n);
+    emit_op op = emit_begin(e, n, n->loc.op);
+    op.domain = domain;
+    for (int i = 0; *layout != '>'; layout++)
+        if (*layout != '_')
+            emit_operand(&op, i++);
+        else
+            emit_in(&op, NULL);
+    put_moved(e, n, p, &op);
+    put_attributes(e, n, p, bytes, &op);
+    for (int i = 0; i < ir_subgraph_count(n); i++) {
+        const ir_subgraph subgraph = ir_subgraph_get(n, i);
+        put_subgraph(e, n, &subgraph, &op.attributes);
+    }
+    for (int i = 0; *++results;) {
+        if (*results == '_') {
+            emit_out(&op, "");
+            continue;
+        }
+        const ir_value *v = n->out[i];
+        emit_result(&op, i++, v->type.dtype);
+        if (!e->scope->output_of[v->id])
+            emit_put_value_info(e, &e->scope->infos, GRAPH_VALUE_INFO, e->scope->value[v->id], &v->type);
+    }
+    emit_end(&op);
+}

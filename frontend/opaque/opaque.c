@@ -1,0 +1,358 @@
+/* opaque.c - lowers opaque operators.
+ *
+ * An opaque node stores its attributes as the bytes in the file. Its result types are inferred by a rule or declared
+ * by the model. Subgraphs (of If, Loop, Scan) become graphs of the module (body.c); those that cannot be lowered are
+ * stored as bytes too. Values that its subgraphs capture become operands, which keeps them alive. */
+#include "frontend/opaque/opaque.h"
+#include "frontend/read/wire.h"
+
+#include <string.h>
+
+/* ---- bytes as text --------------------------------------------------------------------------- */
+
+static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+
+char *opaque_to_text(arena *a, const uint8_t *bytes, size_t n)
+{
+    char *text = arena_alloc(a, (n + 2) / 3 * 4 + 1), *to = text;
+    for (size_t i = 0; i < n; i += 3) {
+        uint32_t group = (uint32_t)bytes[i] << 16;
+        if (i + 1 < n) group |= (uint32_t)bytes[i + 1] << 8;
+        if (i + 2 < n) group |= bytes[i + 2];
+        for (size_t k = 0; k < 4; k++) *to++ = i + k <= n ? digits[group >> (18 - 6 * k) & 63] : '=';
+    }
+    return text;
+}
+
+onnx_bytes opaque_from_text(arena *a, const char *text)
+{
+    size_t length = strlen(text), n = 0, padding = 0;
+    uint8_t *bytes = arena_alloc(a, length + 1);
+    while (padding < 2 && padding < length && text[length - 1 - padding] == '=') padding++;
+    if (length % 4) return (onnx_bytes){0};
+    for (size_t i = 0; i < length; i += 4) {
+        uint32_t group = 0;
+        for (size_t k = 0; k < 4; k++) {
+            bool pad = i + k >= length - padding;
+            const char *digit = pad ? digits : strchr(digits, text[i + k]);
+            if (!digit) return (onnx_bytes){0};
+            group = group << 6 | (uint32_t)(digit - digits);
+        }
+        for (int k = 2; k >= 0; k--) bytes[n++] = (uint8_t)(group >> 8 * k);
+    }
+    return (onnx_bytes){.data = bytes, .size = n - padding};
+}
+
+/* ---- names in subgraphs ------------------------------------------------------------------------ */
+
+opaque_names opaque_names_new(arena *a)
+{
+    return (opaque_names){.arena = a, .defined = strmap_new(a), .read = strmap_new(a)};
+}
+
+static void each_graph(opaque_names *f, const Onnx__NodeProto *n,
+                       void (*visit)(opaque_names *f, const Onnx__GraphProto *g))
+{
+    for (size_t i = 0; i < n->n_attribute; i++) {
+        const Onnx__AttributeProto *a = n->attribute[i];
+        if (a->g) visit(f, a->g);
+        for (size_t k = 0; k < a->n_graphs; k++) visit(f, a->graphs[k]);
+    }
+}
+
+static void define_name(opaque_names *f, const char *name)
+{
+    strmap_put(f->defined, name, f);
+    vec_push(f->arena, &f->own, name);
+}
+
+void opaque_define(opaque_names *f, const Onnx__GraphProto *g)
+{
+    for (size_t i = 0; i < g->n_input; i++) define_name(f, g->input[i]->name);
+    for (size_t i = 0; i < g->n_initializer; i++) define_name(f, g->initializer[i]->name);
+    for (size_t i = 0; i < g->n_node; i++) {
+        const Onnx__NodeProto *n = g->node[i];
+        for (size_t k = 0; k < n->n_output; k++) define_name(f, n->output[k]);
+        each_graph(f, n, opaque_define);
+    }
+}
+
+static void read_name(opaque_names *f, const char *name)
+{
+    if (!*name || strmap_get(f->defined, name) || strmap_get(f->read, name)) return;
+    strmap_put(f->read, name, f);
+    vec_push(f->arena, &f->free, name);
+}
+
+void opaque_read(opaque_names *f, const Onnx__GraphProto *g)
+{
+    for (size_t i = 0; i < g->n_node; i++) {
+        for (size_t k = 0; k < g->node[i]->n_input; k++) read_name(f, g->node[i]->input[k]);
+        each_graph(f, g->node[i], opaque_read);
+    }
+    for (size_t i = 0; i < g->n_output; i++) read_name(f, g->output[i]->name);
+}
+
+/* ---- versions -------------------------------------------------------------------------------- */
+
+static const opaque_change changes[] = {
+#define CHANGED(op, opset) {#op, opset, NULL, 0, NULL, NULL},
+#define MOVED(op, opset, attribute, operand) {#op, opset, #attribute, operand, NULL, NULL},
+#define RENAMED(op, opset, attribute, before, after) {#op, opset, #attribute, 0, #before, #after},
+#include "frontend/opaque/opaque.def"
+};
+
+const opaque_change *opaque_changed(const char *op, int from, int to, const opaque_change *after)
+{
+    for (size_t i = after ? (size_t)(after - changes) + 1 : 0; i < sizeof changes / sizeof *changes; i++)
+        if (changes[i].opset > from && changes[i].opset <= to && strcmp(changes[i].op, op) == 0) return &changes[i];
+    return NULL;
+}
+
+/* ---- the bytes of the attributes --------------------------------------------------------------- */
+
+enum { MODEL_GRAPH = 7, GRAPH_NODE = 1, NODE_ATTRIBUTE = 5, ATTRIBUTE_G = 6 };
+
+/* Finds the index-th field with this number within another field. The pre-scan has checked the file. */
+static bool find_field(const wire_field *in, uint64_t number, size_t index, wire_field *out)
+{
+    for (const uint8_t *p = in->value; p < in->end && wire_read_field(&p, in->end, out);)
+        if (out->number == number && index-- == 0) return true;
+    return false;
+}
+
+/* Finds a graph in the file. */
+static bool find_graph(const onnx_importer *im, const onnx_scope *scope, wire_field *out)
+{
+    const onnx_bytes *file = &im->file->bytes;
+    wire_field outer = {.value = file->data, .end = file->data + file->size}, node, attribute;
+    if (!scope->outer) return find_field(&outer, MODEL_GRAPH, 0, out);
+    return find_graph(im, scope->outer, &outer) && find_field(&outer, GRAPH_NODE, scope->node, &node) &&
+           find_field(&node, NODE_ATTRIBUTE, scope->attribute, &attribute) &&
+           find_field(&attribute, ATTRIBUTE_G, 0, out);
+}
+
+/* Finds the nodes of a graph in the file. */
+static const wire_field *node_fields(onnx_importer *im, const onnx_scope *scope)
+{
+    const Onnx__GraphProto *g = scope->graph;
+    if (im->fields_of == g) return im->node_fields;
+    wire_field graph, *fields = arena_array(im->scratch, g->n_node + 1, sizeof *fields);
+    size_t n = 0;
+    if (!find_graph(im, scope, &graph)) return NULL;
+    for (const uint8_t *p = graph.value; p < graph.end && n < g->n_node;)
+        if (!wire_read_field(&p, graph.end, &fields[n]))
+            return NULL;
+        else
+            n += fields[n].number == GRAPH_NODE;
+    im->fields_of = g;
+    return im->node_fields = fields;
+}
+
+/* Encodes all attributes, or those that are not graphs. */
+static const char *attribute_text(onnx_node *n, bool graphs)
+{
+    if (!n->proto->n_attribute) return "";
+    const wire_field *nodes = node_fields(n->importer, n->scope);
+    if (!nodes) {
+        onnx_refuse(n, "its attributes are scattered over the file");
+        return NULL;
+    }
+    const wire_field *node = &nodes[n->index];
+    uint8_t *bytes = arena_alloc(n->importer->scratch, (size_t)(node->end - node->value) + 1);
+    size_t size = 0, index = 0;
+    for (const uint8_t *p = node->value; p < node->end;) {
+        wire_field f;
+        if (!wire_read_field(&p, node->end, &f)) break;
+        if (f.number != NODE_ATTRIBUTE || (n->proto->attribute[index++]->g && !graphs)) continue;
+        size_t length = (size_t)(f.end - f.start);
+        if (onnx_bytes_need(&n->importer->file->bytes, f.start, length, n->importer->diag) != AMPC_OK) return NULL;
+        memcpy(bytes + size, f.start, length);
+        size += length;
+    }
+    return opaque_to_text(n->importer->scratch, bytes, size);
+}
+
+static const char *one_line(const char *text)
+{
+    return text && !strchr(text, '\n') ? text : NULL;
+}
+
+/* Lists numbers, strings and lists of numbers, one "NAME=VALUE" per line. */
+static const char *attribute_values(onnx_node *n)
+{
+    arena *a = n->importer->scratch;
+    const char *all = "";
+    for (size_t i = 0; i < n->proto->n_attribute; i++) {
+        const Onnx__AttributeProto *p = n->proto->attribute[i];
+        const char *value = NULL;
+        if (p->type == ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__INT)
+            value = arena_printf(a, "%lld", (long long)p->i);
+        else if (p->type == ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__FLOAT)
+            value = arena_printf(a, "%.9g", (double)p->f);
+        else if (p->type == ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__STRING)
+            value = one_line(onnx_bytes_text(p->s));
+        else if (p->type == ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__INTS && p->n_ints <= ONNX_MAX_RANK)
+            for (size_t k = 0; k < p->n_ints; k++)
+                value = arena_printf(a, "%s%s%lld", k ? value : "", k ? "," : "", (long long)p->ints[k]);
+        if (value) all = arena_printf(a, "%s%s%s=%s", all, *all ? "\n" : "", p->name, value);
+    }
+    return all;
+}
+
+/* ---- unsupported forms ------------------------------------------------------------------------- */
+
+static bool graph_is_external(const Onnx__GraphProto *g);
+
+static bool is_external(const Onnx__TensorProto *t)
+{
+    return t && t->data_location == ONNX__TENSOR_PROTO__DATA_LOCATION__EXTERNAL;
+}
+
+static bool node_is_external(const Onnx__NodeProto *n)
+{
+    bool external = false;
+    for (size_t i = 0; i < n->n_attribute; i++) {
+        const Onnx__AttributeProto *a = n->attribute[i];
+        external |= is_external(a->t) || (a->g && graph_is_external(a->g));
+        for (size_t k = 0; k < a->n_tensors; k++) external |= is_external(a->tensors[k]);
+        for (size_t k = 0; k < a->n_graphs; k++) external |= graph_is_external(a->graphs[k]);
+    }
+    return external;
+}
+
+static bool graph_is_external(const Onnx__GraphProto *g)
+{
+    bool external = false;
+    for (size_t i = 0; i < g->n_initializer; i++) external |= is_external(g->initializer[i]);
+    for (size_t i = 0; i < g->n_node; i++) external |= node_is_external(g->node[i]);
+    return external;
+}
+
+static bool is_function(const onnx_node *n)
+{
+    const Onnx__ModelProto *m = n->importer->file->model;
+    for (size_t i = 0; i < m->n_functions; i++)
+        if (strcmp(m->functions[i]->name, n->proto->op_type) == 0 &&
+            strcmp(m->functions[i]->domain, n->proto->domain) == 0)
+            return true;
+    return false;
+}
+
+/* ---- the node ---------------------------------------------------------------------------------- */
+
+static void find_result_type(onnx_node *n, int i, ir_type *out)
+{
+    const char *name = n->proto->output[i];
+    const Onnx__ValueInfoProto *info = onnx_find_declared(n, name);
+    if (opaque_type(n, i, out)) return;
+    if (info && info->type)
+        n->failed = onnx_declared_type(n->importer, "result", info, NULL, out) != AMPC_OK;
+    else
+        onnx_refuse(n,
+                    "this operator is only carried along, and the model does not declare the type of its result "
+                    "'%s' (shape inference adds it)",
+                    name);
+}
+
+/* Prints the types of the named results, separated by commas, and returns their number. */
+static int result_types(onnx_node *n, const onnx_subgraphs *subgraphs, const char **text)
+{
+    onnx_importer *im = n->importer;
+    int count = 0;
+    *text = "";
+    for (int i = 0; i < n->n_out && !n->failed; i++) {
+        if (!onnx_result_is_used(n, i)) continue;
+        ir_type type;
+        if (subgraphs) type = subgraphs->types[i];
+        else find_result_type(n, i, &type);
+        if (n->failed) break;
+        *text = arena_printf(im->scratch, "%s%s%s", *text, count ? "," : "",
+                             ir_type_print(im->module, &type, im->scratch));
+        count++;
+    }
+    return count;
+}
+
+static void add_domain(onnx_node *n)
+{
+    const Onnx__ModelProto *m = n->importer->file->model;
+    if (onnx_is_default_domain(n->proto->domain)) return;
+    for (size_t i = 0; i < m->n_opset_import; i++)
+        if (strcmp(m->opset_import[i]->domain, n->proto->domain) == 0)
+            ir_meta_set(n->importer->module, arena_printf(n->importer->scratch, "opset.%s", n->proto->domain),
+                        arena_printf(n->importer->scratch, "%lld", (long long)m->opset_import[i]->version));
+}
+
+/* ---- operands ---------------------------------------------------------------------------------- */
+
+typedef struct operand_list {
+    VEC(ir_value *) values;
+    const char *captures; /* names of the captured values, which are the last ones */
+} operand_list;
+
+static void add_capture(onnx_node *n, operand_list *list, const char *name, ir_value *v)
+{
+    if (!onnx_find(n->scope, name)) onnx_reject(n, "its graphs read '%s', which nothing produces", name);
+    if (!v) n->failed = true; /* reported above, or by the node that failed */
+    if (strchr(name, '\n')) onnx_refuse(n, "its graphs read a value whose name has a line break");
+    list->captures = arena_printf(n->importer->scratch, "%s%s%s", list->captures, *list->captures ? "\n" : "", name);
+    vec_push(n->importer->scratch, &list->values, v);
+}
+
+/* The operands that are present, then the captured values of its subgraphs. */
+static operand_list operands(onnx_node *n, const onnx_subgraphs *subgraphs, char *layout)
+{
+    arena *a = n->importer->scratch;
+    operand_list list = {.captures = ""};
+    const onnx_types types = onnx_types_of(n);
+    for (int i = 0; i < n->n_in; i++) {
+        layout[i] = n->in[i] ? onnx_operand_mark(&types, i) : '_';
+        if (n->in[i]) vec_push(a, &list.values, n->in[i]);
+    }
+    for (size_t i = 0; subgraphs && i < subgraphs->captures.count; i++)
+        add_capture(n, &list, subgraphs->captures.items[i], subgraphs->values.items[i]);
+    if (subgraphs) return list;
+    opaque_names names = opaque_names_new(a);
+    each_graph(&names, n->proto, opaque_define);
+    each_graph(&names, n->proto, opaque_read);
+    for (size_t i = 0; i < names.free.count; i++)
+        add_capture(n, &list, names.free.items[i], onnx_value(n->importer, n->scope, names.free.items[i]));
+    return list;
+}
+
+static void check_carried(onnx_node *n, const onnx_subgraphs *subgraphs)
+{
+    if (is_function(n)) onnx_refuse(n, "it is a function of the model");
+    if (!subgraphs && node_is_external(n->proto)) onnx_refuse(n, "its graphs have values in other files");
+}
+
+void onnx_lower_opaque(onnx_node *n)
+{
+    onnx_subgraphs lowered, *subgraphs = onnx_lower_subgraphs(n, &lowered) ? &lowered : NULL;
+    const char *types = "", *attributes = attribute_text(n, !subgraphs);
+    char *layout = arena_alloc(n->importer->scratch, (size_t)(n->n_in + n->n_out) + 2);
+    check_carried(n, subgraphs);
+    int n_out = n->failed ? 0 : result_types(n, subgraphs, &types);
+    if (n->failed) return;
+    operand_list in = operands(n, subgraphs, layout);
+    layout[n->n_in] = '>';
+    const onnx_types marks = onnx_types_of(n);
+    for (int i = 0; i < n->n_out; i++)
+        layout[n->n_in + 1 + i] = onnx_result_is_used(n, i) ? onnx_result_mark(&marks, i) : '_';
+    if (n->failed) return;
+    add_domain(n);
+    ir_node *node = ir_new_array(n->b, IR_OP_foreign, (int)in.values.count, in.values.items, n_out);
+    ir_set_str(node, IR_ATTR(foreign, node), n->b->loc.node);
+    ir_set_str(node, IR_ATTR(foreign, domain), n->proto->domain);
+    ir_set_str(node, IR_ATTR(foreign, types), types);
+    ir_set_str(node, IR_ATTR(foreign, layout), layout);
+    ir_set_str(node, IR_ATTR(foreign, captures), in.captures);
+    ir_set_str(node, IR_ATTR(foreign, values), attribute_values(n));
+    ir_set_str(node, IR_ATTR(foreign, attributes), attributes);
+    for (size_t i = 0; subgraphs && i < subgraphs->graphs.count; i++)
+        ir_subgraph_add(node, subgraphs->attributes.items[i], subgraphs->graphs.items[i]);
+    if (!ir_done_all(n->b, node)) return;
+    for (int i = 0, k = 0; i < n->n_out; i++)
+        if (onnx_result_is_used(n, i)) n->out[i] = node->out[k++];
+}

@@ -1,0 +1,53 @@
+/* loader.h - maps the fields of a data set to the inputs of an entry graph, and fills their buffers.
+ *
+ * An input reads the field of the same name. Otherwise the label input of the loss reads a field "labels", "label" or
+ * "y", and the first float input reads "images" or "x". The shape of an input is that in the graph with the batch
+ * symbol bound to the number of samples (sizing.h), and the samples must fill it exactly: 28x28 images can feed
+ * f32[N,1,28,28], and labels of 128 tokens per sample can feed i64[128*N]. Unbound symbols other than the batch are
+ * determined by the data. */
+#ifndef RT_LOADER_H
+#define RT_LOADER_H
+
+#include "runtime/data/data.h"
+#include "runtime/session/session.h"
+
+typedef struct rt_loader rt_loader;
+
+/* The only batch size that the graph accepts if symbols have these `sizes`, by index (-1: unbound); 0: any. */
+int64_t rt_loader_fixed_batch(const ir_graph *g, const int64_t *sizes);
+/* `sizes`: symbol sizes of the session (rt_session_sizes), or NULL. `batch` 0: the fixed batch of the graph. Fails
+ * with AMPC_REJECTED if an input has no field or one of the wrong shape (all such inputs are reported); with
+ * AMPC_USAGE if the graph has no fixed batch and `batch` is 0, or its fixed batch differs from `batch`. */
+ampc_status rt_loader_open(const ir_graph *g, rt_dataset *data, const int64_t *sizes,
+                         int64_t batch, diag *d, rt_loader **out);
+void rt_loader_close(rt_loader *f); /* NULL allowed */
+
+int64_t rt_loader_batch(const rt_loader *f);
+bool rt_loader_is_fixed(const rt_loader *f); /* the graph accepts only this batch size */
+int rt_loader_count(const rt_loader *f);
+/* The inputs as filled by the last call of a function below, [rt_loader_count]. */
+const rt_tensor *rt_loader_inputs(const rt_loader *f);
+/* True if an integer input reads the field. */
+bool rt_loader_reads_integers(const rt_loader *f, int field);
+
+/* Fills the inputs with one training batch. AMPC_NO_MEMORY is the only failure. */
+ampc_status rt_loader_next(rt_loader *f, const rt_position *p, diag *d);
+/* Fills the inputs with samples first .. first+count-1 in stored order, 0 < count <= batch. A fixed batch is padded
+ * with copies of the last sample. Fails with AMPC_REJECTED if `count` samples do not fill an input whose size is not
+ * proportional to the number of samples. */
+ampc_status rt_loader_slice(rt_loader *f, int64_t first, int64_t count, diag *d);
+/* Number of samples in the inputs, including padding. */
+int64_t rt_loader_samples(const rt_loader *f);
+
+/* Index of the label field, or -1. */
+int rt_loader_label_field(const ir_graph *g, const rt_dataset *data);
+
+/* One more than the largest index that integer input `v` may contain: the size of the smallest table that it indexes,
+ * or the number of classes if it is the label of the loss. 0: it indexes nothing. */
+int64_t rt_loader_bound(const ir_value *v);
+/* Describes a synthetic field for each input of the graph. `sizes`: sizes of symbols by index; an unbound symbol (-1,
+ * or `sizes` NULL) has size 1. The module owns the names; *fields is malloced. */
+ampc_status rt_loader_fields(const ir_graph *g, const int64_t *sizes, diag *d, rt_field **fields,
+                           size_t *n);
+
+#endif

@@ -1,0 +1,390 @@
+/* test_loader.c - mapping data set samples to the inputs of a graph: shapes, symbols, partial batches, errors; and
+ * evaluation with token labels. */
+#include "ir/philox.h"
+#include "runtime/data/loader.h"
+#include "runtime/train/trainer.h"
+#include "tests/unit/scratch.h"
+
+#include <math.h>
+
+enum { MAX_INPUTS = 4, ROWS = 23 };
+
+static ir_module *load(scratch *t, const char *text)
+{
+    char *whole;
+    ir_module *m = NULL;
+    assert_true(asprintf(&whole, "ampc-ir 1\n%s", text) > 0);
+    if (ir_parse(whole, strlen(whole), "feed.ir", t->d, &m) != AMPC_OK)
+        fail_msg("%s in\n%s", diag_first_error(t->d), text);
+    free(whole);
+    return m;
+}
+
+/* Loads a graph with these inputs: "@x : f32[N,T], @label : i64[N*T]". */
+static ir_module *load_inputs(scratch *t, const char *inputs)
+{
+    char *text;
+    assert_true(asprintf(&text, "meta \"label\" \"label\"\ngraph @g(%s) {\nforward:\n  output \"y\" = @x\n}\n", inputs) > 0);
+    ir_module *m = load(t, text);
+    free(text);
+    return m;
+}
+
+/* Parses "x 2x3, label" -> f32 x [2,3], i64 label []; names that start with f or x are floats. */
+static size_t read_fields(const char *text, char names[MAX_INPUTS][16], rt_field *fields)
+{
+    size_t n = 0;
+    while (*text) {
+        rt_field *f = &fields[n];
+        size_t length = strcspn(text, " ,");
+        snprintf(names[n], sizeof names[n], "%.*s", (int)length, text);
+        *f = (rt_field){.name = names[n], .dtype = strchr("fx", *text) ? IR_f32 : IR_i64, .bound = 1000};
+        text += length;
+        if (*text == ' ' && text[1]) text++;
+        while (*text >= '0' && *text <= '9') {
+            f->dims[f->rank++] = strtoll(text, (char **)&text, 10);
+            if (*text == 'x') text++;
+        }
+        text += strspn(text, ", ");
+        n++;
+    }
+    return n;
+}
+
+static rt_dataset *make_data(scratch *t, const rt_field *fields, size_t n, int64_t rows)
+{
+    char spec[64];
+    rt_dataset *data = NULL;
+    const rt_dataset_options o = {.fields = fields, .n_fields = n, .seed = 7};
+    snprintf(spec, sizeof spec, "synthetic,rows=%lld", (long long)rows);
+    assert_int_equal(rt_dataset_open(spec, &o, t->d, &data), AMPC_OK);
+    return data;
+}
+
+static const char *print_shapes(const rt_loader *f, char *text, size_t n)
+{
+    size_t at = 0;
+    for (int i = 0; i < rt_loader_count(f); i++)
+        for (int k = 0; k < rt_loader_inputs(f)[i].rank; k++)
+            at += (size_t)snprintf(text + at, n - at, "%s%lld", k ? "x" : i ? " " : "",
+                                   (long long)rt_loader_inputs(f)[i].dims[k]);
+    return text;
+}
+
+/* clang-format off */
+static const struct {
+    const char *inputs, *fields;
+    int64_t batch, n; /* n: the size of N from the options, 0: not set */
+    const char *shapes, *error;
+} rows[] = {
+    {"@x : f32[N,4], @label : i64[N]", "x 4, label", 5, 0, "5x4 5", NULL},
+    {"@x : f32[N,1,28,28], @label : i64[N]", "x 28x28, label", 3, 0, "3x1x28x28 3", NULL},
+    {"@x : f32[N,4], @label : i64[128*N]", "x 4, label 128", 3, 0, "3x4 384", NULL},
+    {"@x : f32[N,4], @label : i64[128*N]", "x 4, label 16x8", 3, 0, "3x4 384", NULL},
+    {"@x : f32[N,T], @label : i64[N*T]", "x 6, label 6", 4, 0, "4x6 24", NULL},
+    {"@label : i64[N*T], @x : f32[N,T]", "x 6, label 6", 4, 0, NULL, "more than one symbol"},
+    {"@x : f32[N,T,U], @label : i64[N*T,U+1]", "x 6x2, label 6x3", 4, 0, "4x6x2 24x3", NULL},
+    {"@x : f32[N,T,8]", "x 40", 2, 0, "2x5x8", NULL},
+    {"@x : f32[2*N,3]", "x 2x3", 4, 0, "8x3", NULL},
+    {"@x : f32[2*N,T]", "x 2x3", 4, 0, "8x3", NULL},
+    {"@x : f32[16,4], @label : i64[2048]", "x 4, label 128", 0, 0, "16x4 2048", NULL},
+    {"@x : f32[16,4], @label : i64[M]", "x 4, label", 16, 0, "16x4 16", NULL},
+    {"@x : f32[N,4], @label : i64[128*N]", "x 4, label 128", 0, 3, "3x4 384", NULL},
+    {"@x : f32[N,4], @label : i64[128*N]", "x 4, label 128", 4, 3, NULL,
+     "a batch of 4 does not fit input 'x', which takes 3 samples"},
+    {"@x : f32[N,4], @label : i64[128*N]", "x 4, label 100", 3, 0, NULL,
+     "one sample of 'label' is i64[100], which does not fit input 'label' of type i64[128*N] in a batch of 3"},
+    {"@x : f32[N,4], @label : i64[N+1]", "x 4, label", 3, 0, NULL, "of type i64[N+1] in a batch of 3"},
+    {"@x : f32[N,4], @label : i64[M]", "x 4, label", 3, 0, NULL,
+     "neither the batch (N, the first dimension of input 'x') nor the data determine M; bind it with --dim M=SIZE"},
+    {"@x : f32[N,4], @label : i64[N*M]", "x 4, label 7", 3, 0, "3x4 21", NULL},
+    {"@x : f32[N,T,U]", "x 12", 3, 0, NULL, "determine T; bind it with --dim T=SIZE"},
+    {"@x : f32[N,T], @label : i64[N]", "x 3x4, label", 2, 0, "2x12 2", NULL},
+    {"@x : f32[N,4]", "x 4", 0, 0, NULL, "give the batch size"},
+    {"@x : f32[]", "x", 1, 0, NULL, "a scalar has no samples"},
+    {"@x : f32[N,4], @ids : i64[N]", "x 4, label", 3, 0, NULL, "the data has nothing for input 'ids'; it has: x, label"},
+    {"@x : f32[N,4], @label : i64[N]", "x 4, y", 3, 0, "3x4 3", NULL}, /* "y" may be the labels */
+    {"@ids : i64[N,4], @x : f32[N]", "label 4, x", 3, 0, NULL, "the data has nothing for input 'ids'"},
+};
+/* clang-format on */
+
+static void test_rows(void **state)
+{
+    scratch *t = *state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char names[MAX_INPUTS][16], shapes[128];
+        rt_field fields[MAX_INPUTS];
+        ir_module *m = load_inputs(t, rows[i].inputs);
+        size_t n = read_fields(rows[i].fields, names, fields);
+        rt_dataset *data = make_data(t, fields, n, ROWS);
+        int64_t sizes[8] = {-1, -1, -1, -1, -1, -1, -1, -1};
+        rt_loader *feed = NULL;
+        if (rows[i].n) sizes[0] = rows[i].n;
+        ampc_status s = rt_loader_open(ir_graph_find(m, "g"), data, sizes, rows[i].batch, t->d, &feed);
+        if (s == AMPC_OK) s = rt_loader_next(feed, &(rt_position){0}, t->d);
+        if (rows[i].error) {
+            if (s == AMPC_OK) fail_msg("accepted: %s", rows[i].inputs);
+            scratch_expect(t, rows[i].error);
+        } else {
+            if (s != AMPC_OK) fail_msg("%s: %s", rows[i].inputs, diag_first_error(t->d));
+            assert_string_equal(print_shapes(feed, shapes, sizeof shapes), rows[i].shapes);
+        }
+        rt_loader_close(feed);
+        rt_dataset_close(data);
+        ir_module_free(m);
+    }
+}
+
+/* ---- random shapes ---- */
+
+static uint64_t drawn;
+static int64_t draw(int64_t below) { return (int64_t)philox_below(philox_bits(11, 0, drawn++), (uint64_t)below); }
+
+typedef struct shape {
+    char input[96];        /* "f32[3*N*T,2]" */
+    rt_field field;
+    int64_t lead, rest;    /* rows per sample, elements per row */
+    bool tokens;           /* the row count is a multiple of T */
+} shape;
+
+/* The first input is [N,T], so T is inferred from the data. The others are arbitrary. */
+static void draw_shape(shape *s, int index, int64_t tokens)
+{
+    static const char *const names[] = {"x", "a", "b", "label"};
+    bool first = index == 0, split = draw(2);
+    int64_t scale = first ? 1 : 1 + draw(3), width = draw(3), in_width = draw(2);
+    s->tokens = !first && draw(2);
+    s->field = (rt_field){.name = names[index], .dtype = first ? IR_f32 : IR_i64, .bound = 50};
+    s->lead = scale * (s->tokens ? tokens : 1);
+    size_t at = (size_t)snprintf(s->input, sizeof s->input, "%s[%lld*N%s%s", first ? "f32" : "i64", (long long)scale,
+                                 s->tokens ? "*T" : "", first ? ",T" : "");
+    s->rest = first ? tokens : 1;
+    if (width) at += (size_t)snprintf(s->input + at, sizeof s->input - at, ",%lld%s", (long long)width, in_width ? "*T" : "");
+    if (width) s->rest *= width * (in_width ? tokens : 1);
+    snprintf(s->input + at, sizeof s->input - at, "]");
+    if (first) {
+        s->field.dims[s->field.rank++] = tokens;
+        if (width) s->field.dims[s->field.rank++] = s->rest / tokens;
+    } else if (split) {
+        s->field.dims[s->field.rank++] = s->lead;
+        s->field.dims[s->field.rank++] = s->rest;
+    } else {
+        s->field.dims[s->field.rank++] = s->lead * s->rest;
+    }
+}
+
+static void expect_slice(scratch *t, rt_loader *feed, const rt_dataset *data, const shape *shapes, int n, int64_t first,
+                         int64_t count)
+{
+    static char wanted[1 << 20];
+    if (rt_loader_slice(feed, first, count, t->d) != AMPC_OK) fail_msg("%s", diag_first_error(t->d));
+    for (int i = 0; i < n; i++) {
+        const rt_tensor *got = &rt_loader_inputs(feed)[i];
+        int64_t elements = 1;
+        for (int k = 0; k < got->rank; k++) elements *= got->dims[k];
+        assert_int_equal(got->dims[0], count * shapes[i].lead);
+        assert_int_equal(elements, count * shapes[i].lead * shapes[i].rest);
+        size_t bytes = (size_t)elements * ir_dtype_size(got->dtype);
+        assert_true(bytes <= sizeof wanted);
+        rt_dataset_slice(data, first, count, (size_t)i, wanted, got->dtype);
+        assert_memory_equal(got->data, wanted, bytes);
+    }
+}
+
+static void test_random_shapes(void **state)
+{
+    scratch *t = *state;
+    for (int round = 0; round < 300; round++) {
+        shape shapes[MAX_INPUTS];
+        rt_field fields[MAX_INPUTS];
+        char inputs[2048] = "";
+        int n = 1 + (int)draw(MAX_INPUTS);
+        int64_t tokens = 1 + draw(9), batch = 1 + draw(7);
+        for (int i = 0; i < n; i++) {
+            draw_shape(&shapes[i], i, tokens);
+            fields[i] = shapes[i].field;
+            size_t at = strlen(inputs);
+            snprintf(inputs + at, sizeof inputs - at, "%s@%s : %s", i ? ", " : "", fields[i].name, shapes[i].input);
+        }
+        ir_module *m = load_inputs(t, inputs);
+        rt_dataset *data = make_data(t, fields, (size_t)n, ROWS);
+        rt_loader *feed = NULL;
+        if (rt_loader_open(ir_graph_find(m, "g"), data, NULL, batch, t->d, &feed) != AMPC_OK)
+            fail_msg("%s: %s", inputs, diag_first_error(t->d));
+        for (int64_t first = 0; first < ROWS; first += batch)
+            expect_slice(t, feed, data, shapes, n, first, ROWS - first < batch ? ROWS - first : batch);
+        assert_int_equal(rt_loader_next(feed, &(rt_position){.seed = 3}, t->d), AMPC_OK);
+        assert_int_equal(rt_loader_samples(feed), batch);
+        rt_loader_close(feed);
+        rt_dataset_close(data);
+        ir_module_free(m);
+    }
+}
+
+/* Synthetic data always fit the graph that they are generated for. */
+static void test_synthetic_fits(void **state)
+{
+    static const struct {
+        const char *inputs;
+        int64_t n, batch;
+        const char *shapes;
+    } models[] = {
+        {"@x : f32[N,4], @label : i64[128*N]", 0, 3, "3x4 384"},
+        {"@x : f32[N,T], @label : i64[N*T]", 0, 3, "3x1 3"},
+        {"@x : f32[N,4], @label : i64[128*N]", 2, 0, "2x4 256"},
+        {"@x : f32[16,4], @label : i64[2048]", 0, 0, "16x4 2048"},
+        {"@x : f32[3*N,4], @label : i64[N,2]", 0, 2, "6x4 2x2"},
+    };
+    scratch *t = *state;
+    for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
+        rt_field *fields;
+        size_t n;
+        char shapes[128];
+        rt_loader *feed = NULL;
+        int64_t sizes[4] = {models[i].n ? models[i].n : -1, -1, -1, -1};
+        ir_module *m = load_inputs(t, models[i].inputs);
+        const ir_graph *g = ir_graph_find(m, "g");
+        assert_int_equal(rt_loader_fields(g, sizes, t->d, &fields, &n), AMPC_OK);
+        rt_dataset *data = make_data(t, fields, n, ROWS);
+        if (rt_loader_open(g, data, sizes, models[i].batch, t->d, &feed) != AMPC_OK)
+            fail_msg("%s: %s", models[i].inputs, diag_first_error(t->d));
+        assert_int_equal(rt_loader_next(feed, &(rt_position){0}, t->d), AMPC_OK);
+        assert_string_equal(print_shapes(feed, shapes, sizeof shapes), models[i].shapes);
+        free(fields);
+        rt_loader_close(feed);
+        rt_dataset_close(data);
+        ir_module_free(m);
+    }
+}
+
+/* Random indices stay within the indexed axis, even through casts and reshapes. */
+static void test_bounds(void **state)
+{
+    scratch *t = *state;
+    rt_field *fields;
+    size_t n;
+    ir_module *m = load(t, "param @table : f32[6,5] = zero\n"
+                           "graph @g(@x : i64[N,4], @mask : i64[N,4], @label : i32[N,4]) {\nforward:\n"
+                           "  %e = gather @table, @x {axis=0} : f32[N,4,5]\n"
+                           "  %logits = reshape %e {shape=[4*N,5]} : f32[4*N,5]\n"
+                           "  %wide = cast @label {to=i64} : i64[N,4]\n"
+                           "  %flat = reshape %wide {shape=[4*N]} : i64[4*N]\n"
+                           "  %loss, %lse, %p = softmax_cross_entropy %logits, %flat {ignore_index=-100} : "
+                           "f32[], f32[4*N], f32[4*N,5]\n"
+                           "  output \"loss\" = %loss\n  output \"mask\" = @mask\n}\n");
+    assert_int_equal(rt_loader_fields(ir_graph_find(m, "g"), NULL, t->d, &fields, &n), AMPC_OK);
+    assert_int_equal(n, 3);
+    assert_int_equal(fields[0].bound, 6);
+    assert_int_equal(fields[1].bound, 0);
+    assert_int_equal(fields[2].bound, 5);
+    free(fields);
+    ir_module_free(m);
+}
+
+/* A size that is not proportional to the batch is an error where it stops fitting, rather than a wrong run. */
+static void test_partial_batch_does_not_fit(void **state)
+{
+    scratch *t = *state;
+    rt_loader *feed = NULL;
+    const rt_field field = {.name = "x", .dtype = IR_f32, .rank = 1, .dims = {5}};
+    ir_module *m = load_inputs(t, "@x : f32[N,N]");
+    rt_dataset *data = make_data(t, &field, 1, ROWS);
+    assert_int_equal(rt_loader_open(ir_graph_find(m, "g"), data, NULL, 5, t->d, &feed), AMPC_OK);
+    assert_int_equal(rt_loader_slice(feed, 0, 5, t->d), AMPC_OK);
+    assert_int_equal(rt_loader_slice(feed, 20, 3, t->d), AMPC_REJECTED);
+    scratch_expect(t, "of type f32[N,N] in a batch of 3");
+    rt_loader_close(feed);
+    rt_dataset_close(data);
+    ir_module_free(m);
+}
+
+/* ---- evaluation ---- */
+
+enum { TOKENS = 4, CLASSES = 5 };
+
+/* The logits of a token are a table row; some labels are ignored. */
+static const char scored[] =
+    "meta \"loss\" \"loss\"\nmeta \"label\" \"label\"\nmeta \"logits\" \"logits\"\n"
+    "param @table : f32[6,5] = [0.5, -1, 2, 0.25, 1, 3, 0, -2, 1, 0.5, 0, 0, 1, 2, -1, "
+    "1, -0.5, 0.75, 2.5, 1.5, 0, 1, 0, -1, 2, 4, 1, 0.5, -3, 0]\n"
+    "graph @eval(@x : i64[N,4], @label : i64[4*N]) {\nforward:\n"
+    "  %e = gather @table, @x {axis=0} : f32[N,4,5]\n"
+    "  %logits = reshape %e {shape=[4*N,5]} : f32[4*N,5]\n"
+    "  output \"logits\" = %logits\n"
+    "  %loss, %lse, %p = softmax_cross_entropy %logits, @label %s : f32[], f32[4*N], f32[4*N,5]\n"
+    "  output \"loss\" = %loss\n}\n";
+
+typedef struct expectation {
+    double loss, accuracy;
+} expectation;
+
+static expectation expect_scores(const ir_module *m, const rt_dataset *data, int64_t ignored)
+{
+    float table[6][CLASSES];
+    int64_t x[ROWS * TOKENS], label[ROWS * TOKENS];
+    double sum = 0, n = 0, correct = 0, counted = 0;
+    memcpy(table, ir_storage_find(m, "table")->data.bytes, sizeof table);
+    rt_dataset_slice(data, 0, ROWS, 0, x, IR_i64);
+    rt_dataset_slice(data, 0, ROWS, 1, label, IR_i64);
+    for (int i = 0; i < ROWS * TOKENS; i++) {
+        const float *row = table[x[i]];
+        double total = 0;
+        int best = 0;
+        for (int c = 0; c < CLASSES; c++) {
+            total += exp((double)row[c]);
+            if (row[c] > row[best]) best = c;
+        }
+        if (label[i] == ignored) continue;
+        sum += log(total) - (double)row[label[i]];
+        n++;
+        correct += label[i] == best;
+        counted++;
+    }
+    return (expectation){sum / n, correct / counted};
+}
+
+static void check_evaluation(scratch *t, int64_t ignored)
+{
+    char *text, attribute[48] = "";
+    const rt_field fields[] = {{.name = "x", .dtype = IR_i64, .rank = 1, .dims = {TOKENS}, .bound = 6},
+                               {.name = "label", .dtype = IR_i64, .rank = 1, .dims = {TOKENS}, .bound = CLASSES}};
+    if (ignored >= 0) snprintf(attribute, sizeof attribute, "{ignore_index=%lld}", (long long)ignored);
+    const char *gap = strstr(scored, "%s");
+    assert_true(asprintf(&text, "%.*s%s%s", (int)(gap - scored), scored, attribute, gap + 2) > 0);
+    ir_module *m = load(t, text);
+    rt_dataset *data = make_data(t, fields, 2, ROWS);
+    expectation wanted = expect_scores(m, data, ignored);
+    for (int64_t n = 0; n < 20; n++) { /* even: any batch size; odd: fixed by the options */
+        int64_t sizes[2] = {n % 2 ? n : -1, -1};
+        const rt_session_options o = {.device = "cpu", .threads = 1, .symbol_sizes = sizes};
+        rt_session *s = NULL;
+        rt_eval got;
+        assert_int_equal(rt_session_open(m, &o, t->d, &s), AMPC_OK);
+        if (rt_evaluate(s, m, data, n % 2 ? 0 : n, t->d, &got) != AMPC_OK) fail_msg("%s", diag_first_error(t->d));
+        assert_float_equal(got.loss, wanted.loss, 1e-5);
+        assert_float_equal(got.accuracy, wanted.accuracy, 1e-12);
+        rt_session_close(s);
+    }
+    rt_dataset_close(data);
+    ir_module_free(m);
+    free(text);
+}
+
+static void test_token_labels_are_evaluated(void **state)
+{
+    check_evaluation(*state, INT64_MIN);
+    for (int64_t ignored = 0; ignored < CLASSES; ignored++) check_evaluation(*state, ignored);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        SCRATCH_TEST(test_rows),
+        SCRATCH_TEST(test_random_shapes),
+        SCRATCH_TEST(test_synthetic_fits),
+        SCRATCH_TEST(test_bounds),
+        SCRATCH_TEST(test_partial_batch_does_not_fit),
+        SCRATCH_TEST(test_token_labels_are_evaluated),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
