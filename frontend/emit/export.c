@@ -1,6 +1,6 @@
 /* export.c - writes a trained copy of the imported model file.
  *
- *     decode -> count the readers of each name -> splice (rope.h) -> data part, model part
+ *     decode -> count the readers of each name -> rope (rope.h) -> data part, model part
  *
  * The copy differs from the original in
  *   values of trained initializers      replaced, as raw data in place of the original field
