@@ -43,8 +43,7 @@ static ampc_status bind_inputs(onnx_importer *im, onnx_scope *scope)
 {
     const onnx_import_options *o = im->options;
     bool *dims_used = arena_array(im->scratch, (size_t)o->n_dims + 1, sizeof *dims_used);
-    bool *constants_used = arena_array(im->scratch, (size_t)o->n_constants + 1,
-                                       sizeof *constants_used);
+    bool *constants_used = arena_array(im->scratch, (size_t)o->n_constants + 1, sizeof *constants_used);
     for (size_t i = 0; i < scope->graph->n_input; i++) {
         const Onnx__ValueInfoProto *info = scope->graph->input[i];
         ir_value *v = bound_constant(im, info->name, constants_used);
@@ -58,8 +57,8 @@ static ampc_status bind_inputs(onnx_importer *im, onnx_scope *scope)
     }
     for (int i = 0; i < o->n_dims; i++)
         if (!dims_used[i])
-            return diag_error(im->diag, AMPC_USAGE, DIAG_FILE(im->path),
-                              "no input has a dimension '%s'", o->dims[i].name);
+            return diag_error(im->diag, AMPC_USAGE, DIAG_FILE(im->path), "no input has a dimension '%s'",
+                              o->dims[i].name);
     for (int i = 0; i < o->n_constants; i++)
         if (!constants_used[i])
             return diag_error(im->diag, AMPC_USAGE, DIAG_FILE(im->path), "there is no input '%s'",
@@ -74,30 +73,24 @@ static ampc_status check_versions(onnx_importer *im, const Onnx__ModelProto *m)
     diag_loc loc = DIAG_FILE(im->path);
     if (!m->graph) return diag_error(im->diag, AMPC_REJECTED, loc, "the model has no graph");
     if (m->ir_version <= 0)
-        return diag_error(im->diag, AMPC_REJECTED, loc, "ir_version is %lld",
-                          (long long)m->ir_version);
+        return diag_error(im->diag, AMPC_REJECTED, loc, "ir_version is %lld", (long long)m->ir_version);
     if (m->ir_version > ONNX_IR_VERSION_LAST)
-        TRY(diag_warning(im->diag, loc, "IR version %lld is newer than this importer (%d)",
-                         (long long)m->ir_version, ONNX_IR_VERSION_LAST));
+        TRY(diag_warning(im->diag, loc, "IR version %lld is newer than this importer (%d)", (long long)m->ir_version,
+                         ONNX_IR_VERSION_LAST));
     int64_t opset = 0;
     for (size_t i = 0; i < m->n_opset_import; i++) {
         const Onnx__OperatorSetIdProto *import = m->opset_import[i];
         if (import->version <= 0)
-            return diag_error(im->diag, AMPC_REJECTED, loc, "opset version %lld",
-                              (long long)import->version);
+            return diag_error(im->diag, AMPC_REJECTED, loc, "opset version %lld", (long long)import->version);
         if (!onnx_is_default_domain(import->domain)) continue;
-        if (opset)
-            return diag_error(im->diag, AMPC_REJECTED, loc,
-                              "two opset imports of the default domain");
+        if (opset) return diag_error(im->diag, AMPC_REJECTED, loc, "two opset imports of the default domain");
         opset = import->version;
     }
-    if (!opset)
-        return diag_error(im->diag, AMPC_REJECTED, loc, "no opset import of the default domain");
+    if (!opset) return diag_error(im->diag, AMPC_REJECTED, loc, "no opset import of the default domain");
     if (opset < ONNX_OPSET_FIRST || opset > ONNX_OPSET_LAST)
-        return diag_error(im->diag, AMPC_UNSUPPORTED, loc, "opset %lld is not supported (%d to %d)",
-                          (long long)opset, ONNX_OPSET_FIRST, ONNX_OPSET_LAST);
-    if (m->n_training_info)
-        diag_remark(im->diag, loc, "the training information of the model is not used");
+        return diag_error(im->diag, AMPC_UNSUPPORTED, loc, "opset %lld is not supported (%d to %d)", (long long)opset,
+                          ONNX_OPSET_FIRST, ONNX_OPSET_LAST);
+    if (m->n_training_info) diag_remark(im->diag, loc, "the training information of the model is not used");
     im->opset = (int)opset;
     ir_meta_set(im->module, "opset", arena_printf(im->scratch, "%d", im->opset));
     return AMPC_OK;
@@ -108,13 +101,11 @@ static ampc_status emit_outputs(onnx_importer *im, const onnx_scope *scope)
     const Onnx__GraphProto *g = scope->graph;
     strmap *seen = strmap_new(im->scratch);
     im->builder.loc = (ir_loc){.file = im->path};
-    if (!g->n_output)
-        return diag_error(im->diag, AMPC_REJECTED, DIAG_FILE(im->path), "the graph has no output");
+    if (!g->n_output) return diag_error(im->diag, AMPC_REJECTED, DIAG_FILE(im->path), "the graph has no output");
     for (size_t i = 0; i < g->n_output; i++) {
         const char *name = g->output[i]->name;
         if (strmap_get(seen, name))
-            return diag_error(im->diag, AMPC_REJECTED, DIAG_FILE(im->path),
-                              "graph output '%s' is given twice", name);
+            return diag_error(im->diag, AMPC_REJECTED, DIAG_FILE(im->path), "graph output '%s' is given twice", name);
         strmap_put(seen, name, im);
         ir_value *v = onnx_value(im, scope, name);
         if (!v) return diag_status(im->diag);
@@ -202,10 +193,8 @@ static ampc_status import_file(onnx_file *f, const onnx_import_options *o, diag 
     arena_free(scratch);
     diag_free(trial);
     diag_free(inner);
-    if (status == AMPC_OK)
-        *out = m;
-    else
-        ir_module_free(m);
+    if (status == AMPC_OK) *out = m;
+    else ir_module_free(m);
     return status;
 }
 
@@ -219,8 +208,8 @@ ampc_status onnx_import(const char *path, const onnx_import_options *o, diag *d,
     return status;
 }
 
-ampc_status onnx_import_memory(const void *data, size_t size, const char *name,
-                               const onnx_import_options *o, diag *d, ir_module **out)
+ampc_status onnx_import_memory(const void *data, size_t size, const char *name, const onnx_import_options *o, diag *d,
+                               ir_module **out)
 {
     *out = NULL;
     onnx_file *f;

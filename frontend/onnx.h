@@ -56,15 +56,15 @@ typedef struct onnx_import_options {
 ampc_status onnx_import(const char *path, const onnx_import_options *o, diag *d, ir_module **out);
 
 /* Imports a model from memory, for tests: tensors that are not inline cannot be loaded afterwards. */
-ampc_status onnx_import_memory(const void *data, size_t size, const char *name,
-                               const onnx_import_options *o, diag *d, ir_module **out);
+ampc_status onnx_import_memory(const void *data, size_t size, const char *name, const onnx_import_options *o, diag *d,
+                               ir_module **out);
 
 /* ---- operators.c ----------------------------------------------------------------------------- */
 
 typedef struct onnx_operator {
     const char *name;
-    int since; /* first opset that defines it */
-    int bf16;  /* first opset whose schema allows bfloat16; 0: none */
+    int since;         /* first opset that defines it */
+    int bf16;          /* first opset whose schema allows bfloat16; 0: none */
     const char *types; /* operand and result types, encoded as in operators.def */
 } onnx_operator;
 
@@ -99,7 +99,7 @@ typedef enum onnx_part {
 typedef struct onnx_export_options {
     const onnx_trained *trained;
     int n_trained;
-    bool untied; /* write separated tensors as initializers of their own (module meta "untied") */
+    bool untied;           /* write separated tensors as initializers of their own (module meta "untied") */
     const char *data_name; /* UTF-8 name of the data part's file, in the folder of the new model */
     /* Appends `n` bytes, possibly none, to a part. A failure ends the export. */
     ampc_status (*write)(void *user, onnx_part part, const void *bytes, size_t n);
@@ -117,7 +117,7 @@ ampc_status onnx_export_trained(const char *model, const onnx_export_options *o,
 /* ---- emit.c ---------------------------------------------------------------------------------- */
 
 typedef struct onnx_emit_options {
-    const char *data_name; /* UTF-8 name of the data part's file, in the folder of the new model */
+    const char *data_name;  /* UTF-8 name of the data part's file, in the folder of the new model */
     size_t max_model_bytes; /* values of a larger model go to the data part; 0: 2 GiB */
     /* Appends `n` bytes, possibly none, to a part. A failure ends the emission. */
     ampc_status (*write)(void *user, onnx_part part, const void *bytes, size_t n);

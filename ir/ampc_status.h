@@ -4,15 +4,15 @@
 #define AMPC_STATUS_H
 
 /*            name         code  sentence */
-#define AMPC_STATUS_MAP(X)                                                                         \
-    X(AMPC_OK,             0, "success")                                                           \
-    X(AMPC_REJECTED,       1, "the input (model, IR, list, data) was rejected")                    \
-    X(AMPC_USAGE,          2, "wrong usage")                                                       \
-    X(AMPC_UNSUPPORTED,    3, "an operator, gradient or feature is not supported")                 \
-    X(AMPC_IO,             4, "reading or writing failed")                                         \
-    X(AMPC_NUMERIC,        5, "numeric failure")                                                   \
-    X(AMPC_DEVICE,         6, "no usable device or driver")                                        \
-    X(AMPC_NO_MEMORY,      7, "out of memory")
+#define AMPC_STATUS_MAP(X) \
+    X(AMPC_OK, 0, "success") \
+    X(AMPC_REJECTED, 1, "the input (model, IR, list, data) was rejected") \
+    X(AMPC_USAGE, 2, "wrong usage") \
+    X(AMPC_UNSUPPORTED, 3, "an operator, gradient or feature is not supported") \
+    X(AMPC_IO, 4, "reading or writing failed") \
+    X(AMPC_NUMERIC, 5, "numeric failure") \
+    X(AMPC_DEVICE, 6, "no usable device or driver") \
+    X(AMPC_NO_MEMORY, 7, "out of memory")
 
 typedef enum ampc_status {
 #define AMPC_STATUS_ENUM(name, code, text) name = code,

@@ -158,10 +158,7 @@ char *arena_strndup(arena *a, const char *s, size_t n)
     return copy;
 }
 
-char *arena_strdup(arena *a, const char *s)
-{
-    return arena_strndup(a, s, strlen(s));
-}
+char *arena_strdup(arena *a, const char *s) { return arena_strndup(a, s, strlen(s)); }
 
 char *arena_printf(arena *a, const char *format, ...)
 {
@@ -182,10 +179,7 @@ char *arena_printf(arena *a, const char *format, ...)
     return text;
 }
 
-size_t arena_used(const arena *a)
-{
-    return a->used;
-}
+size_t arena_used(const arena *a) { return a->used; }
 
 jmp_buf *arena_set_guard(arena *a, jmp_buf *guard)
 {
@@ -194,10 +188,7 @@ jmp_buf *arena_set_guard(arena *a, jmp_buf *guard)
     return before;
 }
 
-void arena_fail_after(arena *a, uint64_t n)
-{
-    a->fail_after = n;
-}
+void arena_fail_after(arena *a, uint64_t n) { a->fail_after = n; }
 
 void *arena_grow(arena *a, void *items, size_t *capacity, size_t size)
 {
@@ -264,10 +255,7 @@ static map_entry *map_find(const strmap *m, const char *key, uint64_t hash)
     }
 }
 
-void *strmap_get(const strmap *m, const char *key)
-{
-    return map_find(m, key, hash_string(key))->value;
-}
+void *strmap_get(const strmap *m, const char *key) { return map_find(m, key, hash_string(key))->value; }
 
 static void map_grow(strmap *m, size_t capacity)
 {
@@ -304,10 +292,7 @@ void strmap_reserve(strmap *m, size_t count)
     if (capacity > m->capacity) map_grow(m, capacity);
 }
 
-void strmap_put(strmap *m, const char *key, void *value)
-{
-    map_entry_of(m, key)->value = value;
-}
+void strmap_put(strmap *m, const char *key, void *value) { map_entry_of(m, key)->value = value; }
 
 const char *strmap_enter(strmap *m, const char *key, void *value)
 {
@@ -323,12 +308,6 @@ const char *arena_intern(arena *a, const char *s)
     return map_entry_of(a->interned, s)->key;
 }
 
-bool checked_mul(int64_t a, int64_t b, int64_t *out)
-{
-    return a >= 0 && b >= 0 && !__builtin_mul_overflow(a, b, out);
-}
+bool checked_mul(int64_t a, int64_t b, int64_t *out) { return a >= 0 && b >= 0 && !__builtin_mul_overflow(a, b, out); }
 
-bool checked_add(int64_t a, int64_t b, int64_t *out)
-{
-    return a >= 0 && b >= 0 && !__builtin_add_overflow(a, b, out);
-}
+bool checked_add(int64_t a, int64_t b, int64_t *out) { return a >= 0 && b >= 0 && !__builtin_add_overflow(a, b, out); }

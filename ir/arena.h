@@ -39,28 +39,28 @@ void arena_fail_after(arena *a, uint64_t n);
 
 /* A growable array of T in an arena:
  *     VEC(ir_node *) work = {0};   vec_push(a, &work, node);   work.items[i], work.count */
-#define VEC(T)                                                                                     \
-    struct {                                                                                       \
-        T *items;                                                                                  \
-        size_t count, capacity;                                                                    \
+#define VEC(T) \
+    struct { \
+        T *items; \
+        size_t count, capacity; \
     }
-#define vec_push(a, v, item)                                                                       \
-    ((v)->count == (v)->capacity                                                                   \
-         ? (void)((v)->items = arena_grow((a), (v)->items, &(v)->capacity, sizeof *(v)->items))    \
-         : (void)0,                                                                                \
+#define vec_push(a, v, item) \
+    ((v)->count == (v)->capacity \
+         ? (void)((v)->items = arena_grow((a), (v)->items, &(v)->capacity, sizeof *(v)->items)) \
+         : (void)0, \
      (void)((v)->items[(v)->count++] = (item)))
 void *arena_grow(arena *a, void *items, size_t *capacity, size_t size);
 
 /* A map from strings to void *, and string interning, both in an arena. */
 typedef struct strmap strmap;
 strmap *strmap_new(arena *a);
-strmap *strmap_new_borrowing(arena *a); /* keys are not copied and must outlive the map */
-void *strmap_get(const strmap *m, const char *key);              /* NULL if absent */
-void strmap_put(strmap *m, const char *key, void *value);        /* replaces an existing entry */
-void strmap_reserve(strmap *m, size_t count); /* capacity for `count` keys in total */
+strmap *strmap_new_borrowing(arena *a);                   /* keys are not copied and must outlive the map */
+void *strmap_get(const strmap *m, const char *key);       /* NULL if absent */
+void strmap_put(strmap *m, const char *key, void *value); /* replaces an existing entry */
+void strmap_reserve(strmap *m, size_t count);             /* capacity for `count` keys in total */
 /* Adds an absent key and returns the map's copy of it; returns NULL if the key exists. */
 const char *strmap_enter(strmap *m, const char *key, void *value);
-const char *arena_intern(arena *a, const char *s);               /* equal strings yield equal pointers */
+const char *arena_intern(arena *a, const char *s); /* equal strings yield equal pointers */
 
 /* Checked arithmetic for sizes from files. Returns false on overflow or negative input. */
 bool checked_mul(int64_t a, int64_t b, int64_t *out);

@@ -22,8 +22,7 @@ const char *beneath_name_fault(const char *name)
         if ((unsigned char)*p < 0x20 || *p == 0x7f) return "holds a control character";
     for (const char *p = name; p; p = strchr(p, '/')) {
         p += *p == '/';
-        if (!strncmp(p, "..", 2) && (p[2] == '/' || !p[2]))
-            return "leads out of the model's folder by '..'";
+        if (!strncmp(p, "..", 2) && (p[2] == '/' || !p[2])) return "leads out of the model's folder by '..'";
     }
     return NULL;
 }
@@ -36,8 +35,7 @@ static int open_component(int dir_fd, const char *name, bool last)
     while (fd < 0 && errno == EINTR);
     int error = errno;
     struct stat st;
-    if (fd < 0 && !fstatat(dir_fd, name, &st, AT_SYMLINK_NOFOLLOW) && S_ISLNK(st.st_mode))
-        error = ELOOP;
+    if (fd < 0 && !fstatat(dir_fd, name, &st, AT_SYMLINK_NOFOLLOW) && S_ISLNK(st.st_mode)) error = ELOOP;
     errno = error;
     return fd;
 }
@@ -70,8 +68,7 @@ int beneath_open_by_components(int dir_fd, const char *path)
 
 static int open_in(int dir_fd, const char *path)
 {
-    struct open_how how = {.flags = (uint64_t)OPEN_FLAGS,
-                           .resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS};
+    struct open_how how = {.flags = (uint64_t)OPEN_FLAGS, .resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS};
     for (int attempt = 0;; attempt++) {
         long fd = syscall(SYS_openat2, dir_fd, path, &how, sizeof how);
         if (fd >= 0) return (int)fd;

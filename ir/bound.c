@@ -16,7 +16,7 @@ struct ir_binding {
     const int64_t *sizes;
     arena *scratch; /* for one node */
     diag *inner;
-    char *message;  /* of the inference rule, in scratch */
+    char *message; /* of the inference rule, in scratch */
 };
 
 static void keep_message(void *user, diag_level level, const char *message)

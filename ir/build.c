@@ -29,22 +29,13 @@ bool ir_done_all(ir_builder *b, ir_node *n)
     return true;
 }
 
-ir_value *ir_done(ir_builder *b, ir_node *n)
-{
-    return ir_done_all(b, n) && n->n_out > 0 ? n->out[0] : NULL;
-}
+ir_value *ir_done(ir_builder *b, ir_node *n) { return ir_done_all(b, n) && n->n_out > 0 ? n->out[0] : NULL; }
 
 /* ---- shorthands ------------------------------------------------------------------------------ */
 
-ir_value *ir_unary(ir_builder *b, ir_op op, ir_value *x)
-{
-    return ir_done(b, ir_new(b, op, 1, x));
-}
+ir_value *ir_unary(ir_builder *b, ir_op op, ir_value *x) { return ir_done(b, ir_new(b, op, 1, x)); }
 
-ir_value *ir_binary(ir_builder *b, ir_op op, ir_value *x, ir_value *y)
-{
-    return ir_done(b, ir_new(b, op, 2, x, y));
-}
+ir_value *ir_binary(ir_builder *b, ir_op op, ir_value *x, ir_value *y) { return ir_done(b, ir_new(b, op, 2, x, y)); }
 
 ir_value *ir_cast(ir_builder *b, ir_value *x, ir_dtype to)
 {

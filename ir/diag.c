@@ -48,10 +48,7 @@ void diag_free(diag *d)
     free(d);
 }
 
-void diag_set_strict(diag *d, bool strict)
-{
-    d->strict = strict;
-}
+void diag_set_strict(diag *d, bool strict) { d->strict = strict; }
 
 static void text_add(text *t, const char *bytes, size_t n)
 {
@@ -70,16 +67,10 @@ static void text_add(text *t, const char *bytes, size_t n)
     t->data[t->length] = 0;
 }
 
-static void text_put(text *t, const char *s)
-{
-    text_add(t, s, strlen(s));
-}
+static void text_put(text *t, const char *s) { text_add(t, s, strlen(s)); }
 
 /* C0, DEL or C1; some terminals interpret C1 too. */
-static bool is_control(uint32_t code)
-{
-    return code < 0x20 || (code >= 0x7f && code < 0xa0);
-}
+static bool is_control(uint32_t code) { return code < 0x20 || (code >= 0x7f && code < 0xa0); }
 
 /* Appends n bytes with unprintable ones escaped, at most `limit` characters and then "..."; bytes in `keep` are not
  * escaped. Returns the number of columns written. */
@@ -175,8 +166,7 @@ static void put_message(text *t, const char *format, va_list args)
     va_end(again);
 }
 
-static void report(diag *d, diag_level level, ampc_status code, diag_loc loc, const char *format,
-                   va_list args)
+static void report(diag *d, diag_level level, ampc_status code, diag_loc loc, const char *format, va_list args)
 {
     static const char *const words[] = {"error: ", "warning: ", "remark: ", "note: "};
     text t = {0};
@@ -243,15 +233,9 @@ void diag_note(diag *d, diag_loc loc, const char *format, ...)
     va_end(args);
 }
 
-ampc_status diag_status(const diag *d)
-{
-    return d->status;
-}
+ampc_status diag_status(const diag *d) { return d->status; }
 
-size_t diag_count(const diag *d, diag_level level)
-{
-    return d->counts[level];
-}
+size_t diag_count(const diag *d, diag_level level) { return d->counts[level]; }
 
 const char *diag_first_error(const diag *d)
 {
@@ -270,7 +254,8 @@ void diag_clear(diag *d)
 const char *ampc_status_name(ampc_status s)
 {
     switch (s) {
-#define NAME(name, code, text) case name: return #name;
+#define NAME(name, code, text) \
+    case name: return #name;
         AMPC_STATUS_MAP(NAME)
 #undef NAME
     }
@@ -280,7 +265,8 @@ const char *ampc_status_name(ampc_status s)
 const char *ampc_status_sentence(ampc_status s)
 {
     switch (s) {
-#define SENTENCE(name, code, text) case name: return text;
+#define SENTENCE(name, code, text) \
+    case name: return text;
         AMPC_STATUS_MAP(SENTENCE)
 #undef SENTENCE
     }

@@ -42,8 +42,7 @@ ampc_status diag_error(diag *d, ampc_status code, diag_loc loc, const char *form
 ampc_status diag_errno(diag *d, diag_loc loc, const char *what);
 ampc_status diag_verror(diag *d, ampc_status code, diag_loc loc, const char *format, va_list args);
 /* Returns AMPC_OK, or AMPC_REJECTED if strict. */
-ampc_status diag_warning(diag *d, diag_loc loc, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
+ampc_status diag_warning(diag *d, diag_loc loc, const char *format, ...) __attribute__((format(printf, 3, 4)));
 void diag_remark(diag *d, diag_loc loc, const char *format, ...) __attribute__((format(printf, 3, 4)));
 void diag_note(diag *d, diag_loc loc, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
@@ -57,10 +56,10 @@ void diag_clear(diag *d);
 AMPC_API const char *ampc_status_name(ampc_status s);     /* "AMPC_REJECTED" */
 AMPC_API const char *ampc_status_sentence(ampc_status s); /* from AMPC_STATUS_MAP */
 
-#define TRY(expr)                                                                                  \
-    do {                                                                                           \
-        ampc_status try_status_ = (expr);                                                          \
-        if (try_status_ != AMPC_OK) return try_status_;                                            \
+#define TRY(expr) \
+    do { \
+        ampc_status try_status_ = (expr); \
+        if (try_status_ != AMPC_OK) return try_status_; \
     } while (0)
 
 #endif

@@ -26,10 +26,7 @@ ir_dim_table *ir_dim_table_new(arena *a)
     return t;
 }
 
-ir_dim ir_dim_number(int64_t n)
-{
-    return n < IR_DIM_LOWEST ? IR_DIM_LOWEST : n;
-}
+ir_dim ir_dim_number(int64_t n) { return n < IR_DIM_LOWEST ? IR_DIM_LOWEST : n; }
 
 const expression *ir_dim_expression(const ir_dim_table *t, ir_dim d)
 {
@@ -76,8 +73,7 @@ static int compare_dims(const ir_dim_table *t, ir_dim a, ir_dim b)
     for (int i = 0; i < x->count && i < y->count; i++) {
         int order = compare_terms(t, &x->terms[i], &y->terms[i]);
         if (order) return order;
-        if (x->terms[i].factor != y->terms[i].factor)
-            return x->terms[i].factor < y->terms[i].factor ? -1 : 1;
+        if (x->terms[i].factor != y->terms[i].factor) return x->terms[i].factor < y->terms[i].factor ? -1 : 1;
     }
     return x->count < y->count ? -1 : 1;
 }
@@ -136,8 +132,7 @@ static bool term_mul(const ir_dim_table *t, const term *a, const term *b, term *
     memset(out->atoms, 0, sizeof out->atoms);
     uint32_t i = 0, j = 0;
     for (out->degree = 0; i < a->degree || j < b->degree; out->degree++) {
-        bool left = j == b->degree ||
-                    (i < a->degree && compare_atoms(t, a->atoms[i], b->atoms[j]) <= 0);
+        bool left = j == b->degree || (i < a->degree && compare_atoms(t, a->atoms[i], b->atoms[j]) <= 0);
         out->atoms[out->degree] = left ? a->atoms[i++] : b->atoms[j++];
     }
     return true;
@@ -245,10 +240,7 @@ ir_dim ir_dim_symbol(ir_dim_table *t, const char *name)
     return atom_new(t, t->symbol_dims, name, &a);
 }
 
-size_t ir_dim_symbol_count(const ir_dim_table *t)
-{
-    return t->symbols.count;
-}
+size_t ir_dim_symbol_count(const ir_dim_table *t) { return t->symbols.count; }
 
 const char *ir_dim_symbol_name(const ir_dim_table *t, size_t index)
 {
@@ -267,10 +259,7 @@ ir_dim dim_atom(ir_dim_table *t, const atom *a)
 
 /* ---- arithmetic ------------------------------------------------------------------------------ */
 
-static bool both_numbers(ir_dim a, ir_dim b)
-{
-    return a >= IR_DIM_LOWEST && b >= IR_DIM_LOWEST;
-}
+static bool both_numbers(ir_dim a, ir_dim b) { return a >= IR_DIM_LOWEST && b >= IR_DIM_LOWEST; }
 
 bool dim_accumulate(const ir_dim_table *t, poly *p, int64_t factor, const poly *terms)
 {
@@ -292,10 +281,7 @@ ir_dim ir_dim_add(ir_dim_table *t, ir_dim a, ir_dim b)
     return dim_accumulate(t, &p, 1, &q) ? dim_intern(t, &p) : IR_DIM_NONE;
 }
 
-ir_dim ir_dim_sub(ir_dim_table *t, ir_dim a, ir_dim b)
-{
-    return ir_dim_add(t, a, ir_dim_mul(t, b, -1));
-}
+ir_dim ir_dim_sub(ir_dim_table *t, ir_dim a, ir_dim b) { return ir_dim_add(t, a, ir_dim_mul(t, b, -1)); }
 
 ir_dim ir_dim_mul(ir_dim_table *t, ir_dim a, ir_dim b)
 {
@@ -311,8 +297,7 @@ ir_dim ir_dim_mul(ir_dim_table *t, ir_dim a, ir_dim b)
     for (int i = 0; i < p.count; i++)
         for (int j = 0; j < q.count; j++) {
             term x;
-            if (!term_mul(t, &p.terms[i], &q.terms[j], &x) || !poly_add(t, &product, &x))
-                return IR_DIM_NONE;
+            if (!term_mul(t, &p.terms[i], &q.terms[j], &x) || !poly_add(t, &product, &x)) return IR_DIM_NONE;
         }
     ir_dim result = dim_intern(t, &product);
     t->products[memo].a = a;
@@ -321,10 +306,7 @@ ir_dim ir_dim_mul(ir_dim_table *t, ir_dim a, ir_dim b)
     return result;
 }
 
-int64_t dim_floor_quotient(int64_t a, int64_t k)
-{
-    return a / k - (a % k < 0);
-}
+int64_t dim_floor_quotient(int64_t a, int64_t k) { return a / k - (a % k < 0); }
 
 int64_t dim_gcd(int64_t a, int64_t b)
 {
@@ -363,8 +345,7 @@ ir_dim ir_dim_product(ir_dim_table *t, const ir_dim *dims, int rank)
 
 /* ---- values ---------------------------------------------------------------------------------- */
 
-static bool atom_eval(const ir_dim_table *t, uint32_t index, const int64_t *sizes, int64_t *out,
-                      size_t *unbound)
+static bool atom_eval(const ir_dim_table *t, uint32_t index, const int64_t *sizes, int64_t *out, size_t *unbound)
 {
     const atom *a = &t->atoms.items[index];
     if (a->kind != ATOM_SYMBOL) {

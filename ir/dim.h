@@ -23,8 +23,8 @@ static inline bool ir_dim_is_symbolic(ir_dim d) { return d < IR_DIM_LOWEST && d 
 typedef struct ir_dim_table ir_dim_table;
 ir_dim_table *ir_dim_table_new(arena *a);
 
-ir_dim ir_dim_number(int64_t n);                              /* saturates at IR_DIM_LOWEST */
-ir_dim ir_dim_symbol(ir_dim_table *t, const char *name);      /* equal names yield equal dimensions */
+ir_dim ir_dim_number(int64_t n);                         /* saturates at IR_DIM_LOWEST */
+ir_dim ir_dim_symbol(ir_dim_table *t, const char *name); /* equal names yield equal dimensions */
 size_t ir_dim_symbol_count(const ir_dim_table *t);
 const char *ir_dim_symbol_name(const ir_dim_table *t, size_t index);
 
@@ -32,8 +32,8 @@ const char *ir_dim_symbol_name(const ir_dim_table *t, size_t index);
 ir_dim ir_dim_add(ir_dim_table *t, ir_dim a, ir_dim b);
 ir_dim ir_dim_sub(ir_dim_table *t, ir_dim a, ir_dim b);
 ir_dim ir_dim_mul(ir_dim_table *t, ir_dim a, ir_dim b);
-ir_dim ir_dim_floordiv(ir_dim_table *t, ir_dim a, int64_t k);  /* k > 0; exact if k divides every term */
-ir_dim ir_dim_div(ir_dim_table *t, ir_dim a, ir_dim b);        /* exact quotient of polynomials, else NONE */
+ir_dim ir_dim_floordiv(ir_dim_table *t, ir_dim a, int64_t k); /* k > 0; exact if k divides every term */
+ir_dim ir_dim_div(ir_dim_table *t, ir_dim a, ir_dim b);       /* exact quotient of polynomials, else NONE */
 ir_dim ir_dim_product(ir_dim_table *t, const ir_dim *dims, int rank);
 
 /* Bounds of d over all sizes of its symbols, tight in simple cases; IR_DIM_NONE if no bound is found. */

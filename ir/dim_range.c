@@ -142,10 +142,8 @@ static ir_dim positive(ir_dim_table *t, ir_dim e);
 static ir_dim max_atom(ir_dim_table *t, ir_dim e)
 {
     const ir_dim least = ir_dim_lower_bound(t, e), most = ir_dim_upper_bound(t, e);
-    const atom a = {.kind = ATOM_MAX,
-                    .inner = e,
-                    .least = least > 0 ? least : 0,
-                    .most = most == IR_DIM_NONE ? INT64_MAX : most};
+    const atom a = {
+        .kind = ATOM_MAX, .inner = e, .least = least > 0 ? least : 0, .most = most == IR_DIM_NONE ? INT64_MAX : most};
     return dim_atom(t, &a);
 }
 

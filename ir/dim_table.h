@@ -40,11 +40,11 @@ struct ir_dim_table {
     arena *arena;
     VEC(expression) expressions;
     VEC(atom) atoms;
-    VEC(uint32_t) symbols; /* atom of each symbol */
+    VEC(uint32_t) symbols;           /* atom of each symbol */
     strmap *symbol_dims, *atom_dims; /* name, "inner/divisor", "max inner" -> boxed ir_dim of the atom alone */
     struct {
         ir_dim a, b, product;
-    } products[64]; /* recent ones, by a hash of a and b */
+    } products[64];  /* recent ones, by a hash of a and b */
     uint32_t *slots; /* hash table of expression index + 1 */
     size_t slot_count;
 };

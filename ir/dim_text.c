@@ -9,15 +9,9 @@
 
 enum { MAX_NESTING = 32 };
 
-static bool name_start(char c)
-{
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
-}
+static bool name_start(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
 
-static bool name_part(char c)
-{
-    return name_start(c) || (c >= '0' && c <= '9') || c == '.';
-}
+static bool name_part(char c) { return name_start(c) || (c >= '0' && c <= '9') || c == '.'; }
 
 /* The text of a symbol. Names that are not words are quoted, as are the reserved words "floor" and "max". */
 static const char *print_name(const char *name, arena *a)
@@ -45,8 +39,8 @@ static const char *print_atom(const ir_dim_table *t, uint32_t index, arena *a)
     if (x->kind == ATOM_SYMBOL) return print_name(x->name, a);
     if (x->kind == ATOM_MAX) return arena_printf(a, "max(0,%s)", ir_dim_print(t, x->inner, a));
     bool sum = ir_dim_expression(t, x->inner)->count > 1;
-    return arena_printf(a, "floor(%s%s%s/%" PRId64 ")", sum ? "(" : "", ir_dim_print(t, x->inner, a),
-                        sum ? ")" : "", x->divisor);
+    return arena_printf(a, "floor(%s%s%s/%" PRId64 ")", sum ? "(" : "", ir_dim_print(t, x->inner, a), sum ? ")" : "",
+                        x->divisor);
 }
 
 const char *ir_dim_print(const ir_dim_table *t, ir_dim d, arena *a)

@@ -16,17 +16,13 @@ enum { KIND_NONE, KIND_F, KIND_I, KIND_B };
 static const struct {
     const char *name;
     unsigned char size, kind;
-} dtypes[IR_DTYPE_COUNT] = {
-    [IR_NO_DTYPE] = {"same", 0, KIND_NONE},
+} dtypes[IR_DTYPE_COUNT] = {[IR_NO_DTYPE] = {"same", 0, KIND_NONE},
 #define ROW(name, bytes, kind) [IR_##name] = {#name, bytes, KIND_##kind},
-    IR_DTYPE_MAP(ROW)
+                            IR_DTYPE_MAP(ROW)
 #undef ROW
 };
 
-const char *ir_dtype_name(ir_dtype t)
-{
-    return dtypes[t].name;
-}
+const char *ir_dtype_name(ir_dtype t) { return dtypes[t].name; }
 
 ir_dtype ir_dtype_parse(const char *name)
 {
@@ -35,25 +31,13 @@ ir_dtype ir_dtype_parse(const char *name)
     return IR_NO_DTYPE;
 }
 
-size_t ir_dtype_size(ir_dtype t)
-{
-    return dtypes[t].size;
-}
+size_t ir_dtype_size(ir_dtype t) { return dtypes[t].size; }
 
-bool ir_dtype_is_float(ir_dtype t)
-{
-    return dtypes[t].kind == KIND_F;
-}
+bool ir_dtype_is_float(ir_dtype t) { return dtypes[t].kind == KIND_F; }
 
-bool ir_dtype_is_low(ir_dtype t)
-{
-    return t == IR_f16 || t == IR_bf16;
-}
+bool ir_dtype_is_low(ir_dtype t) { return t == IR_f16 || t == IR_bf16; }
 
-bool ir_dtype_is_int(ir_dtype t)
-{
-    return dtypes[t].kind == KIND_I;
-}
+bool ir_dtype_is_int(ir_dtype t) { return dtypes[t].kind == KIND_I; }
 
 /* Rounds v to f32; if inexact, chooses the neighbour whose last bit is odd. */
 static float f64_to_f32_odd(double v)
@@ -86,11 +70,11 @@ static float put_f32(double v) { return (float)v; }
 static uint16_t put_f16(double v) { return ir_f32_to_f16(f64_to_f32_odd(v)); }
 static uint16_t put_bf16(double v) { return ir_f32_to_bf16(f64_to_f32_odd(v)); }
 
-#define EACH(type, array, expr)                                                                    \
-    do {                                                                                           \
-        type *each = (array);                                                                      \
-        for (size_t i = 0; i < n; i++) expr;                                                       \
-    } while (0);                                                                                   \
+#define EACH(type, array, expr) \
+    do { \
+        type *each = (array); \
+        for (size_t i = 0; i < n; i++) expr; \
+    } while (0); \
     break
 
 static void load_f64(double *out, ir_dtype t, const void *p, size_t n)
@@ -197,19 +181,11 @@ double ir_load_f64(ir_dtype t, const void *p)
 int64_t ir_load_i64(ir_dtype t, const void *p)
 {
     int64_t v = 0;
-    if (ir_dtype_is_float(t))
-        v = f64_to_int(ir_load_f64(t, p), INT64_MIN, INT64_MAX);
-    else
-        load_i64(&v, t, p, 1);
+    if (ir_dtype_is_float(t)) v = f64_to_int(ir_load_f64(t, p), INT64_MIN, INT64_MAX);
+    else load_i64(&v, t, p, 1);
     return v;
 }
 
-void ir_store_f64(ir_dtype t, void *p, double v)
-{
-    store_f64(t, p, &v, 1);
-}
+void ir_store_f64(ir_dtype t, void *p, double v) { store_f64(t, p, &v, 1); }
 
-void ir_store_i64(ir_dtype t, void *p, int64_t v)
-{
-    store_i64(t, p, &v, 1);
-}
+void ir_store_i64(ir_dtype t, void *p, int64_t v) { store_i64(t, p, &v, 1); }

@@ -20,16 +20,16 @@
 #endif
 
 /*        name  bytes kind (F float, I integer, B bool) */
-#define IR_DTYPE_MAP(X)                                                                            \
-    X(f64, 8, F)                                                                                   \
-    X(f32, 4, F)                                                                                   \
-    X(f16, 2, F)                                                                                   \
-    X(bf16, 2, F)                                                                                  \
-    X(i64, 8, I)                                                                                   \
-    X(i32, 4, I)                                                                                   \
-    X(i16, 2, I)                                                                                   \
-    X(i8, 1, I)                                                                                    \
-    X(u8, 1, I)                                                                                    \
+#define IR_DTYPE_MAP(X) \
+    X(f64, 8, F) \
+    X(f32, 4, F) \
+    X(f16, 2, F) \
+    X(bf16, 2, F) \
+    X(i64, 8, I) \
+    X(i32, 4, I) \
+    X(i16, 2, I) \
+    X(i8, 1, I) \
+    X(u8, 1, I) \
     X(bool, 1, B)
 
 typedef enum ir_dtype {
@@ -40,12 +40,12 @@ typedef enum ir_dtype {
         IR_DTYPE_COUNT
 } ir_dtype;
 
-const char *ir_dtype_name(ir_dtype t);          /* "f32"; IR_NO_DTYPE: "same" */
-ir_dtype ir_dtype_parse(const char *name);      /* IR_NO_DTYPE if unknown */
-size_t ir_dtype_size(ir_dtype t);               /* bytes of one element */
+const char *ir_dtype_name(ir_dtype t);     /* "f32"; IR_NO_DTYPE: "same" */
+ir_dtype ir_dtype_parse(const char *name); /* IR_NO_DTYPE if unknown */
+size_t ir_dtype_size(ir_dtype t);          /* bytes of one element */
 bool ir_dtype_is_float(ir_dtype t);
-bool ir_dtype_is_low(ir_dtype t);               /* f16 or bf16 */
-bool ir_dtype_is_int(ir_dtype t);               /* false for bool */
+bool ir_dtype_is_low(ir_dtype t); /* f16 or bf16 */
+bool ir_dtype_is_int(ir_dtype t); /* false for bool */
 
 /* Converts n elements by the rules above; src and dst must not overlap. Except for f32 to f16 and bf16 this is slow
  * reference code; kernels have fast versions with the same results. */
@@ -58,8 +58,18 @@ void ir_store_f64(ir_dtype t, void *p, double v);
 void ir_store_i64(ir_dtype t, void *p, int64_t v);
 
 /* Scalar conversions are inline because every portable kernel loop uses them. */
-static inline float ir_f32_bits(uint32_t u) { float f; memcpy(&f, &u, 4); return f; }
-static inline uint32_t ir_bits_f32(float f) { uint32_t u; memcpy(&u, &f, 4); return u; }
+static inline float ir_f32_bits(uint32_t u)
+{
+    float f;
+    memcpy(&f, &u, 4);
+    return f;
+}
+static inline uint32_t ir_bits_f32(float f)
+{
+    uint32_t u;
+    memcpy(&u, &f, 4);
+    return u;
+}
 
 static inline float ir_bf16_to_f32(uint16_t h) { return ir_f32_bits((uint32_t)h << 16); }
 
@@ -73,8 +83,8 @@ static inline uint16_t ir_f32_to_bf16(float f)
 static inline float ir_f16_to_f32(uint16_t h)
 {
     uint32_t sign = (uint32_t)(h & 0x8000u) << 16, rest = h & 0x7fffu;
-    if (rest >= 0x7c00u) return ir_f32_bits(sign | 0x7f800000u | ((rest & 0x3ffu) << 13) |
-                                            ((rest & 0x3ffu) ? 0x400000u : 0u));
+    if (rest >= 0x7c00u)
+        return ir_f32_bits(sign | 0x7f800000u | ((rest & 0x3ffu) << 13) | ((rest & 0x3ffu) ? 0x400000u : 0u));
     if (rest >= 0x0400u) return ir_f32_bits(sign | ((rest << 13) + 0x38000000u));
     return ir_f32_bits(sign | ir_bits_f32((float)rest * 0x1p-24f)); /* subnormal: exact product */
 }

@@ -19,7 +19,7 @@ typedef struct fold_state {
     const ir_node *node;
     ir_dim_table *dims;
     const ir_const_value **in; /* NULL: absent */
-    cells *out;          /* zeroed */
+    cells *out;                /* zeroed */
 } fold_state;
 
 typedef bool fold_function(const fold_state *f);

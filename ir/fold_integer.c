@@ -12,9 +12,11 @@
 static int64_t number_of(ir_formula formula, int64_t a, int64_t b, int64_t lo, int64_t hi)
 {
     switch (formula) {
-#define WHOLE_FORMULA(name, ...)                                                                                       \
+        /* clang-format off */
+#define WHOLE_FORMULA(name, ...) \
     case IR_FORMULA_##name: return f_##name##_int64_t(a, b, lo, hi);
 #include "ir/formulas.def"
+    /* clang-format on */
     default: return IR_DIM_NONE;
     }
 }
@@ -22,10 +24,7 @@ static int64_t number_of(ir_formula formula, int64_t a, int64_t b, int64_t lo, i
 /* ---- symbols --------------------------------------------------------------------------------- */
 
 /* Whether a - b is never negative. */
-static bool never_less(ir_dim_table *t, ir_dim a, ir_dim b)
-{
-    return ir_dim_lower_bound(t, ir_dim_sub(t, a, b)) >= 0;
-}
+static bool never_less(ir_dim_table *t, ir_dim a, ir_dim b) { return ir_dim_lower_bound(t, ir_dim_sub(t, a, b)) >= 0; }
 
 /* Division truncates toward zero, so a symbolic dividend must be divisible or never negative. */
 static ir_dim divide(ir_dim_table *t, ir_dim a, ir_dim b)
@@ -77,11 +76,11 @@ static ir_dim clip(ir_dim_table *t, ir_dim a, ir_dim lo, ir_dim hi)
 }
 
 /* The symbolic rule of each integer formula. Truth values are never symbolic. */
-#define RULE(name, value)                                                                                              \
-    static ir_dim symbolic_##name(ir_dim_table *t, ir_dim a, ir_dim b, ir_dim lo, ir_dim hi)                           \
-    {                                                                                                                  \
-        (void)t, (void)a, (void)b, (void)lo, (void)hi;                                                                 \
-        return value;                                                                                                  \
+#define RULE(name, value) \
+    static ir_dim symbolic_##name(ir_dim_table *t, ir_dim a, ir_dim b, ir_dim lo, ir_dim hi) \
+    { \
+        (void)t, (void)a, (void)b, (void)lo, (void)hi; \
+        return value; \
     }
 RULE(neg, ir_dim_sub(t, 0, a))
 RULE(abs, ir_dim_max(t, a, ir_dim_sub(t, 0, a)))
@@ -112,9 +111,11 @@ ir_dim fold_bounded(const fold_state *f, ir_formula formula, ir_dim a, ir_dim b,
     if (!ir_dim_is_symbolic(a) && !ir_dim_is_symbolic(b) && !ir_dim_is_symbolic(lo) && !ir_dim_is_symbolic(hi))
         return ir_dim_number(number_of(formula, a, b, lo, hi == IR_DIM_NONE ? INT64_MAX : hi));
     switch (formula) {
-#define WHOLE_FORMULA(name, ...)                                                                                       \
+        /* clang-format off */
+#define WHOLE_FORMULA(name, ...) \
     case IR_FORMULA_##name: return symbolic_##name(f->dims, a, b, lo, hi);
 #include "ir/formulas.def"
+    /* clang-format on */
     default: return IR_DIM_NONE;
     }
 }

@@ -37,10 +37,7 @@ static bool copy_to_result(const fold_state *f, fold_view source)
 
 /* ---- whole tensors --------------------------------------------------------------------------- */
 
-bool fold_reshape(const fold_state *f)
-{
-    return copy_to_result(f, fold_view_dense(&f->out[0].type));
-}
+bool fold_reshape(const fold_state *f) { return copy_to_result(f, fold_view_dense(&f->out[0].type)); }
 
 bool fold_transpose(const fold_state *f)
 {

@@ -21,9 +21,11 @@ typedef struct numbers {
 static double value_of(ir_formula formula, double a, double b, const numbers *n)
 {
     switch (formula) {
-#define FLOAT_FORMULA(name, ...)                                                                                       \
+        /* clang-format off */
+#define FLOAT_FORMULA(name, ...) \
     case IR_FORMULA_##name: return f_##name##_double(a, b, n->lo, n->hi);
 #include "ir/formulas.def"
+    /* clang-format on */
     default: return NAN;
     }
 }

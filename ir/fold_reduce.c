@@ -48,10 +48,7 @@ static bool finish(const fold_state *f, int64_t n)
     return true;
 }
 
-bool fold_reduce_sum(const fold_state *f)
-{
-    return sum(f, &f->node->attr[IR_ATTR(reduce_sum, axes)]) && finish(f, 1);
-}
+bool fold_reduce_sum(const fold_state *f) { return sum(f, &f->node->attr[IR_ATTR(reduce_sum, axes)]) && finish(f, 1); }
 
 bool fold_reduce_mean(const fold_state *f)
 {

@@ -4,7 +4,7 @@
 enum { SHORT, LONG };
 
 static const ir_formula_info infos[IR_FORMULA_COUNT] = {
-#define FORMULA(name, size, result, operands, numbers, ...)                                                            \
+#define FORMULA(name, size, result, operands, numbers, ...) \
     [IR_FORMULA_##name] = {#name, operands, IR_NUMBERS_##numbers, size == LONG},
 #include "ir/formulas.def"
 };
@@ -23,12 +23,6 @@ static const ir_formula flagged[IR_OP_COUNT] = {
 #define FORMULA_FLAG(op, flag, name) _Static_assert(IR_ATTR(op, flag) == 0, "the flag is the first attribute");
 #include "ir/formulas.def"
 
-ir_formula ir_formula_of(ir_op op, const ir_attr *attr)
-{
-    return flagged[op] && attr[0].i ? flagged[op] : plain[op];
-}
+ir_formula ir_formula_of(ir_op op, const ir_attr *attr) { return flagged[op] && attr[0].i ? flagged[op] : plain[op]; }
 
-const ir_formula_info *ir_formula_get(ir_formula formula)
-{
-    return &infos[formula];
-}
+const ir_formula_info *ir_formula_get(ir_formula formula) { return &infos[formula]; }

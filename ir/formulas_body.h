@@ -51,13 +51,13 @@ K_FORMULA int64_t m_pow_int64_t(int64_t a, int64_t b) /* fractions are truncated
 
 #define RESULT_SAME REAL
 #define RESULT_TRUTH bool
-#define DEFINE_PART(name, parameters, ...)                                                                             \
+#define DEFINE_PART(name, parameters, ...) \
     K_FORMULA REAL R(name) parameters { return __VA_ARGS__; }
-#define DEFINE(name, size, result, operands, numbers, ...)                                                             \
-    K_FORMULA RESULT_##result R(f_##name)(REAL a, REAL b, REAL lo, REAL hi)                                            \
-    {                                                                                                                  \
-        (void)a, (void)b, (void)lo, (void)hi;                                                                          \
-        return __VA_ARGS__;                                                                                            \
+#define DEFINE(name, size, result, operands, numbers, ...) \
+    K_FORMULA RESULT_##result R(f_##name)(REAL a, REAL b, REAL lo, REAL hi) \
+    { \
+        (void)a, (void)b, (void)lo, (void)hi; \
+        return __VA_ARGS__; \
     }
 #ifdef REAL_IS_FLOAT
 #define FLOAT_PART DEFINE_PART

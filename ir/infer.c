@@ -54,8 +54,8 @@ static ampc_status check_operand_dtype(inference *x, int i)
     if (!groups[slot->group].legal(is))
         return infer_reject(x, "%s must be %s, is %s", slot->name, groups[slot->group].what, ir_dtype_name(is));
     if (groups[slot->group].agree && *common != IR_NO_DTYPE && *common != is)
-        return infer_reject(x, "element types differ: %s is %s and %s is %s",
-                            first_of_group(x, slot->group), ir_dtype_name(*common), slot->name, ir_dtype_name(is));
+        return infer_reject(x, "element types differ: %s is %s and %s is %s", first_of_group(x, slot->group),
+                            ir_dtype_name(*common), slot->name, ir_dtype_name(is));
     *common = is;
     return AMPC_OK;
 }
@@ -98,24 +98,13 @@ static const struct {
     const char *name;
     double low, high;
 } ranges[] = {
-    {"strides", 1, INT32_MAX},
-    {"dilations", 1, INT32_MAX},
-    {"kernel", 1, INT32_MAX},
-    {"pads", 0, INT32_MAX},
-    {"before", INT32_MIN, INT32_MAX},
-    {"after", INT32_MIN, INT32_MAX},
-    {"group", 1, INT32_MAX},
-    {"k", INT32_MIN, INT32_MAX},
-    {"eps", 0, HUGE_VAL},
-    {"ratio", 0, 1 - 0x1p-53},
-    {"stream", 0, INT32_MAX},
-    {"incr_every", 1, INT32_MAX},
-    {"decr_every", 1, INT32_MAX},
-    {"incr_ratio", 1, HUGE_VAL},
-    {"decr_ratio", 0, 1},
-    {"min", 0, HUGE_VAL},
-    {"value", -HUGE_VAL, HUGE_VAL}, /* of `dims`, any integers */
-    {"start", -HUGE_VAL, HUGE_VAL}, /* of slices: checked only if elements are read */
+    {"strides", 1, INT32_MAX},      {"dilations", 1, INT32_MAX},      {"kernel", 1, INT32_MAX},
+    {"pads", 0, INT32_MAX},         {"before", INT32_MIN, INT32_MAX}, {"after", INT32_MIN, INT32_MAX},
+    {"group", 1, INT32_MAX},        {"k", INT32_MIN, INT32_MAX},      {"eps", 0, HUGE_VAL},
+    {"ratio", 0, 1 - 0x1p-53},      {"stream", 0, INT32_MAX},         {"incr_every", 1, INT32_MAX},
+    {"decr_every", 1, INT32_MAX},   {"incr_ratio", 1, HUGE_VAL},      {"decr_ratio", 0, 1},
+    {"min", 0, HUGE_VAL},           {"value", -HUGE_VAL, HUGE_VAL}, /* of `dims`, any integers */
+    {"start", -HUGE_VAL, HUGE_VAL},                                 /* of slices: checked only if elements are read */
 };
 
 static const struct {

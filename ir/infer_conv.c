@@ -48,8 +48,11 @@ static ampc_status window_read(const inference *x, int axes, window *w)
     TRY(infer_list(x, "dilations", axes, &dilations));
     const ir_attr *ceil = infer_attr_find(x, "ceil");
     for (int i = 0; i < axes; i++)
-        w[i] = (window){.stride = strides[i], .before = pads[i], .after = pads[axes + i],
-                        .dilation = dilations[i], .ceil = ceil && ceil->i};
+        w[i] = (window){.stride = strides[i],
+                        .before = pads[i],
+                        .after = pads[axes + i],
+                        .dilation = dilations[i],
+                        .ceil = ceil && ceil->i};
     return AMPC_OK;
 }
 
@@ -151,8 +154,8 @@ static ampc_status pool_shape(const inference *x, const ir_type *in, ir_type *y)
         w->kernel = kernel[i];
         int64_t extent = w->dilation * (w->kernel - 1) + 1, pad = w->before > w->after ? w->before : w->after;
         if (pad >= extent)
-            return infer_reject(x, "axis %d: padding of %" PRId64 " is not smaller than the window of %" PRId64,
-                                2 + i, pad, extent);
+            return infer_reject(x, "axis %d: padding of %" PRId64 " is not smaller than the window of %" PRId64, 2 + i,
+                                pad, extent);
         TRY(window_count(x, 2 + i, w, in->dims[2 + i], &y->dims[2 + i]));
     }
     return AMPC_OK;
@@ -176,8 +179,7 @@ ampc_status infer_max_pool_grad(const inference *x)
     TRY(infer_expect(x, IR_IN(max_pool_grad, indices), dy));
     bool images = in.rank == dy->rank && in.rank > 2 && in.dims[0] == dy->dims[0] && in.dims[1] == dy->dims[1];
     if (!images)
-        return infer_reject(x, "dy is no pooled form of the shape: %s and %s", infer_show(x, dy),
-                            infer_show(x, &in));
+        return infer_reject(x, "dy is no pooled form of the shape: %s and %s", infer_show(x, dy), infer_show(x, &in));
     return infer_result(x, 0, in);
 }
 

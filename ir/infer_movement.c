@@ -84,8 +84,8 @@ ampc_status infer_concat(const inference *x)
         ir_dim size = axis < part.rank ? part.dims[axis] : 0;
         part.dims[axis] = whole.dims[axis];
         if (!ir_type_same_shape(&part, &whole))
-            return infer_reject(x, "operands differ outside axis %d: %s and %s", axis,
-                                infer_show(x, infer_in(x, 0)), infer_show(x, infer_in(x, i)));
+            return infer_reject(x, "operands differ outside axis %d: %s and %s", axis, infer_show(x, infer_in(x, 0)),
+                                infer_show(x, infer_in(x, i)));
         whole.dims[axis] = ir_dim_add(x->dims, whole.dims[axis], size);
     }
     return infer_result(x, 0, whole);

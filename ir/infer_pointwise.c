@@ -12,10 +12,7 @@ static bool is_scalar_slot(const ir_slot *slot)
     return false;
 }
 
-static const ir_slot *slot_of(const inference *x, int i)
-{
-    return ir_op_in_slot(x->node->op, i, x->node->n_in);
-}
+static const ir_slot *slot_of(const inference *x, int i) { return ir_op_in_slot(x->node->op, i, x->node->n_in); }
 
 /* All operands but the scalars have the same shape, which is also that of the results. */
 ampc_status infer_same(const inference *x)

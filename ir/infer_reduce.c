@@ -23,10 +23,7 @@ ampc_status infer_reduce(const inference *x)
     return infer_result(x, 0, to);
 }
 
-ampc_status infer_global_norm(const inference *x)
-{
-    return infer_result(x, 0, (ir_type){0});
-}
+ampc_status infer_global_norm(const inference *x) { return infer_result(x, 0, (ir_type){0}); }
 
 /* Checks that for x [N,C,...] the label is [N,...] and a weight is [C]. The loss is a scalar unless reduction is
  * none. */

@@ -21,10 +21,7 @@ const char *infer_show(const inference *x, const ir_type *type)
     return ir_type_print(x->module, type, x->module->arena);
 }
 
-const char *infer_show_dim(const inference *x, ir_dim d)
-{
-    return ir_dim_print(x->dims, d, x->module->arena);
-}
+const char *infer_show_dim(const inference *x, ir_dim d) { return ir_dim_print(x->dims, d, x->module->arena); }
 
 const ir_type *infer_in(const inference *x, int i)
 {
@@ -53,8 +50,7 @@ ampc_status infer_expect(const inference *x, int i, const ir_type *shape)
     if (!is || ir_type_same_shape(is, shape)) return AMPC_OK;
     ir_type wanted = *shape;
     wanted.dtype = is->dtype;
-    return infer_reject(x, "%s must be %s, is %s", infer_slot(x, i)->name, infer_show(x, &wanted),
-                        infer_show(x, is));
+    return infer_reject(x, "%s must be %s, is %s", infer_slot(x, i)->name, infer_show(x, &wanted), infer_show(x, is));
 }
 
 ampc_status infer_expect_operand(const inference *x, const char *slot, const ir_type *shape)
@@ -97,16 +93,12 @@ const ir_attr *infer_attr(const inference *x, const char *slot)
 ampc_status infer_list(const inference *x, const char *slot, int count, const int64_t **items)
 {
     const ir_attr *a = infer_attr(x, slot);
-    if (a->list.count != count)
-        return infer_reject(x, "%s needs %d entries, has %d", slot, count, a->list.count);
+    if (a->list.count != count) return infer_reject(x, "%s needs %d entries, has %d", slot, count, a->list.count);
     *items = a->list.items;
     return AMPC_OK;
 }
 
-ir_type infer_untyped(int rank, const ir_dim *dims)
-{
-    return ir_type_make(IR_NO_DTYPE, rank, dims);
-}
+ir_type infer_untyped(int rank, const ir_dim *dims) { return ir_type_make(IR_NO_DTYPE, rank, dims); }
 
 ampc_status infer_shape(const inference *x, const char *slot, ir_type *out)
 {

@@ -55,17 +55,17 @@ typedef enum ir_held {
 } ir_held;
 
 typedef struct ir_storage {
-    uint32_t id;         /* dense within the module */
+    uint32_t id; /* dense within the module */
     ir_storage_kind kind;
-    const char *name;    /* without '@'; unique among the storage of the module */
-    ir_type type;        /* always static */
+    const char *name; /* without '@'; unique among the storage of the module */
+    ir_type type;     /* always static */
     ir_data data;
-    ir_state_role role;  /* only for IR_STATE */
-    const char *slot;    /* only for IR_STATE_slot: the optimizer's name for it ("velocity") */
+    ir_state_role role;    /* only for IR_STATE */
+    const char *slot;      /* only for IR_STATE_slot: the optimizer's name for it ("velocity") */
     struct ir_storage *of; /* only for IR_STATE_slot: the parameter */
-    bool frozen;         /* only for IR_PARAM: not trained */
-    ir_held held;        /* only for float parameters and constants */
-    const char *merged;  /* the initializer that an exporter merged it into; NULL if it is an initializer itself */
+    bool frozen;           /* only for IR_PARAM: not trained */
+    ir_held held;          /* only for float parameters and constants */
+    const char *merged;    /* the initializer that an exporter merged it into; NULL if it is an initializer itself */
     const char *note;
     struct ir_value *reads; /* private to module.c: the values that read it, at most one per graph */
 } ir_storage;
@@ -86,8 +86,8 @@ typedef struct ir_origin {
 /* The model node that an IR node comes from. Rewrites copy it, without `parts`, to all nodes that they create. */
 typedef struct ir_loc {
     const char *file;
-    const char *op;   /* ONNX operator type; NULL for nodes that the compiler added */
-    const char *node; /* ONNX node name, derived from the position if empty; not NULL if op is set */
+    const char *op;         /* ONNX operator type; NULL for nodes that the compiler added */
+    const char *node;       /* ONNX node name, derived from the position if empty; not NULL if op is set */
     const ir_origin *parts; /* matched model nodes, terminated by {0}; NULL if not a pattern */
 } ir_loc;
 
@@ -101,40 +101,40 @@ typedef struct ir_use { /* operand `index` of `user`, linked into the uses of th
 typedef enum ir_value_kind { IR_VALUE_RESULT, IR_VALUE_INPUT, IR_VALUE_STORAGE } ir_value_kind;
 
 struct ir_value {
-    uint32_t id;           /* dense within the graph */
+    uint32_t id; /* dense within the graph */
     ir_value_kind kind;
-    const char *name;      /* without '%' or '@'; unique among the graph's values (storage: its name) */
+    const char *name; /* without '%' or '@'; unique among the graph's values (storage: its name) */
     ir_type type;
     ir_graph *graph;
-    ir_input_role role;    /* only for IR_VALUE_INPUT */
-    ir_node *def;          /* only for IR_VALUE_RESULT */
-    int def_index;         /* only for IR_VALUE_RESULT: the index of the result */
-    ir_storage *storage;   /* only for IR_VALUE_STORAGE */
-    ir_value *next_read;   /* private to module.c: next value that reads the same storage */
+    ir_input_role role;  /* only for IR_VALUE_INPUT */
+    ir_node *def;        /* only for IR_VALUE_RESULT */
+    int def_index;       /* only for IR_VALUE_RESULT: the index of the result */
+    ir_storage *storage; /* only for IR_VALUE_STORAGE */
+    ir_value *next_read; /* private to module.c: next value that reads the same storage */
     ir_use *first_use;
 };
 
 struct ir_node {
-    uint32_t id;           /* dense within the graph */
+    uint32_t id; /* dense within the graph */
     ir_op op;
-    ir_output_role role;   /* only for output statements */
-    ir_value *of;          /* the value whose gradient or new value this is; not counted as a use */
+    ir_output_role role; /* only for output statements */
+    ir_value *of;        /* the value whose gradient or new value this is; not counted as a use */
     ir_phase phase;
     ir_loc loc;
-    const char *note;      /* printed after '#', never interpreted */
-    ir_graph *graph;       /* NULL until inserted */
+    const char *note; /* printed after '#', never interpreted */
+    ir_graph *graph;  /* NULL until inserted */
     ir_node *prev, *next;
     int n_in, n_out;
-    ir_use *in;            /* [n_in] */
-    ir_value **out;        /* [n_out]; an unused optional result has dtype IR_NO_DTYPE or no uses */
-    ir_attr *attr;         /* [ir_op_get(op)->n_attr] */
+    ir_use *in;     /* [n_in] */
+    ir_value **out; /* [n_out]; an unused optional result has dtype IR_NO_DTYPE or no uses */
+    ir_attr *attr;  /* [ir_op_get(op)->n_attr] */
 };
 
 struct ir_graph {
     ir_module *module;
-    const char *name;      /* without '@' */
+    const char *name; /* without '@' */
     ir_graph_role role;
-    bool subgraph;             /* a subgraph, read by an opaque node of another graph (body.c); not an entry graph */
+    bool subgraph; /* a subgraph, read by an opaque node of another graph (body.c); not an entry graph */
     VEC(ir_value *) inputs;
     ir_node *first, *last;
     uint32_t node_ids, value_ids; /* next ids; also the sizes of side tables */
@@ -151,11 +151,11 @@ struct ir_module {
     ir_dim_table *dims;
     VEC(ir_storage *) storage;
     VEC(ir_graph *) graphs;
-    bool from_text;            /* files that it names are opened only inside its folder (ir/beneath.h) */
-    const char *weights_path;  /* the sidecar as written in the IR; NULL: none */
-    const char *weights_hash;  /* XXH3-128 of the file as 32 hex digits; NULL: none */
-    strmap *storage_names;     /* private to module.c */
-    VEC(ir_meta) meta;         /* the `meta "key" "value"` lines */
+    bool from_text;           /* files that it names are opened only inside its folder (ir/beneath.h) */
+    const char *weights_path; /* the sidecar as written in the IR; NULL: none */
+    const char *weights_hash; /* XXH3-128 of the file as 32 hex digits; NULL: none */
+    strmap *storage_names;    /* private to module.c */
+    VEC(ir_meta) meta;        /* the `meta "key" "value"` lines */
 };
 
 /* ---- module.c, node.c; with subgraphs: body.c ----------------------------------------------------------------- */
@@ -234,9 +234,9 @@ ir_graph *ir_graph_by_key(const ir_module *m, const char *key); /* by the word o
 void ir_graph_set_role(ir_graph *g, ir_graph_role role);        /* also sets its usual name */
 ir_graph *ir_graph_derive(ir_module *m, const ir_graph *g, ir_graph_role role); /* a copy with that role and name */
 ir_storage *ir_state_by_role(const ir_module *m, ir_state_role role);
-ir_storage *ir_state_new(ir_module *m, ir_state_role role);     /* zero, with its usual name made unique */
+ir_storage *ir_state_new(ir_module *m, ir_state_role role);        /* zero, with its usual name made unique */
 const char *ir_state_name(const ir_module *m, ir_state_role role); /* "" if there is none */
-ir_type ir_state_role_type(ir_state_role role);                 /* IR_NO_DTYPE: any type is allowed */
+ir_type ir_state_role_type(ir_state_role role);                    /* IR_NO_DTYPE: any type is allowed */
 bool ir_state_role_allows(ir_state_role role, const ir_type *type);
 ir_value *ir_input_by_role(const ir_graph *g, ir_input_role role);
 ir_node *ir_output_by_role(const ir_graph *g, ir_output_role role);
@@ -244,7 +244,7 @@ ir_node *ir_output_by_role(const ir_graph *g, ir_output_role role);
 /* ---- infer_opaque.c: the float type of an opaque node, marked t in its `layout` --------------------------------- */
 
 bool ir_opaque_operand_is_float(const ir_node *n, int i); /* whether operand i has that type */
-bool ir_opaque_result_is_float(const ir_node *n, int i); /* whether result i has it */
+bool ir_opaque_result_is_float(const ir_node *n, int i);  /* whether result i has it */
 /* Replaces marks h (the operator supports f16 but not bf16) by t if `low`, else by x. */
 void ir_opaque_resolve_bf16(ir_node *n, bool low);
 /* Changes the f32 results to the given type; takes effect at the next inference. */
@@ -260,8 +260,8 @@ typedef struct ir_subgraph {
     ir_graph *graph;       /* NULL: the module has no such graph */
 } ir_subgraph;
 
-int ir_subgraph_count(const ir_node *n);           /* 0 for all other ops */
-ir_subgraph ir_subgraph_get(const ir_node *n, int i);  /* the attribute's name is in the module's arena */
+int ir_subgraph_count(const ir_node *n);              /* 0 for all other ops */
+ir_subgraph ir_subgraph_get(const ir_node *n, int i); /* the attribute's name is in the module's arena */
 void ir_subgraph_add(ir_node *n, const char *attribute, ir_graph *g);
 /* The number of operands of the operator itself, which precede the captures; for all other ops, all operands. */
 int ir_own_operands(const ir_node *n);
@@ -308,7 +308,7 @@ ir_builder ir_builder_at_end(ir_graph *g, diag *d);
 ir_builder ir_builder_before(ir_node *n, diag *d); /* with n's phase and location */
 ir_builder ir_builder_after(ir_node *n, diag *d);
 
-ir_node *ir_new(ir_builder *b, ir_op op, int n_in, ...);                 /* n_in ir_value *, NULL = absent optional */
+ir_node *ir_new(ir_builder *b, ir_op op, int n_in, ...); /* n_in ir_value *, NULL = absent optional */
 /* n_out = 0: one result per slot of the op; ops with an OUTS slot need the number. */
 ir_node *ir_new_array(ir_builder *b, ir_op op, int n_in, ir_value *const *in, int n_out);
 void ir_set_int(ir_node *n, int attr, int64_t v);
@@ -325,14 +325,14 @@ void ir_name_results(ir_node *n);                                        /* name
 /* Shorthands for one or a few nodes; they return NULL for a NULL operand like ir_done. */
 ir_value *ir_unary(ir_builder *b, ir_op op, ir_value *x);
 ir_value *ir_binary(ir_builder *b, ir_op op, ir_value *x, ir_value *y);
-ir_value *ir_cast(ir_builder *b, ir_value *x, ir_dtype to);              /* x itself if it has that type */
+ir_value *ir_cast(ir_builder *b, ir_value *x, ir_dtype to);                     /* x itself if it has that type */
 ir_value *ir_reshape(ir_builder *b, ir_value *x, const ir_dim *dims, int rank); /* x itself if equal */
 ir_value *ir_reshape_like(ir_builder *b, ir_value *x, const ir_type *shape);
-ir_value *ir_expand(ir_builder *b, ir_value *x, const ir_dim *dims, int rank);  /* x itself if equal */
-ir_value *ir_transpose(ir_builder *b, ir_value *x, const int64_t *perm);        /* x itself if identity */
+ir_value *ir_expand(ir_builder *b, ir_value *x, const ir_dim *dims, int rank); /* x itself if equal */
+ir_value *ir_transpose(ir_builder *b, ir_value *x, const int64_t *perm);       /* x itself if identity */
 ir_value *ir_reduce_sum(ir_builder *b, ir_value *x, const int64_t *axes, int n_axes, bool keepdims);
 ir_value *ir_matmul(ir_builder *b, ir_value *x, ir_value *y, ir_value *bias, bool trans_a, bool trans_b);
-ir_value *ir_scalar(ir_builder *b, ir_dtype t, double v);                /* inline constant; equal ones shared */
+ir_value *ir_scalar(ir_builder *b, ir_dtype t, double v); /* inline constant; equal ones shared */
 ir_value *ir_scalar_like(ir_builder *b, const ir_value *like, double v);
 bool ir_is_scalar(const ir_value *v); /* whether ir_scalar made it */
 ir_value *ir_constant(ir_builder *b, const char *name, const ir_type *type, const void *bytes);
@@ -371,7 +371,7 @@ ampc_status ir_binding_dim(const ir_graph *g, const int64_t *sizes, ir_dim dim, 
 /* The elements of a value that is known at compile time: integers and bools as ir_dim, possibly symbolic, floats as
  * double. */
 typedef struct ir_const_value {
-    ir_type type;       /* with a static shape */
+    ir_type type; /* with a static shape */
     int64_t count;
     const ir_dim *ints; /* for integer and bool dtypes */
     const double *floats;

@@ -8,20 +8,11 @@
 
 #include <string.h>
 
-static bool at_end(const ir_lexer *l)
-{
-    return l->at >= l->length;
-}
+static bool at_end(const ir_lexer *l) { return l->at >= l->length; }
 
-static char here(const ir_lexer *l)
-{
-    return at_end(l) ? 0 : l->text[l->at];
-}
+static char here(const ir_lexer *l) { return at_end(l) ? 0 : l->text[l->at]; }
 
-static bool is_blank(char c)
-{
-    return c == ' ' || c == '\t' || c == '\r' || c == '\n';
-}
+static bool is_blank(char c) { return c == ' ' || c == '\t' || c == '\r' || c == '\n'; }
 
 static bool is_name(char c)
 {
@@ -185,8 +176,7 @@ static void lex_name(ir_lexer *l)
 static void lex_number(ir_lexer *l)
 {
     size_t start = l->at++;
-    while (is_name(here(l)) || ((here(l) == '-' || here(l) == '+') && (l->text[l->at - 1] | 0x20) == 'e'))
-        l->at++;
+    while (is_name(here(l)) || ((here(l) == '-' || here(l) == '+') && (l->text[l->at - 1] | 0x20) == 'e')) l->at++;
     l->token.text = cut(l, start);
 }
 

@@ -16,8 +16,7 @@ __attribute__((target("avx512f"))) static size_t narrow_avx512(uint16_t *d, cons
 {
     size_t i = 0;
     for (; i + 16 <= n; i += 16)
-        _mm256_storeu_si256((__m256i *)(d + i),
-                            _mm512_cvtps_ph(_mm512_loadu_ps(s + i), _MM_FROUND_TO_NEAREST_INT));
+        _mm256_storeu_si256((__m256i *)(d + i), _mm512_cvtps_ph(_mm512_loadu_ps(s + i), _MM_FROUND_TO_NEAREST_INT));
     return i;
 }
 #pragma GCC diagnostic pop

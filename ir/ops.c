@@ -14,11 +14,16 @@
 #define ATTR(slot_name, slot_kind, ...) {.name = #slot_name, .kind = slot_kind, .initial = __VA_ARGS__},
 
 #define OP(name, amp, traits, infer, fold, grad, kernel) static const ir_slot slots_##name[] = {
-#define END {.name = NULL}};
+#define END \
+    { \
+        .name = NULL \
+    } \
+    } \
+    ;
 #define IN(name, type) SLOT(name, IR_SLOT_IN, IR_GROUP_##type)
 #define OPT(name, type) SLOT(name, IR_SLOT_OPT, IR_GROUP_##type)
 #define INS(name, type) SLOT(name, IR_SLOT_INS, IR_GROUP_##type)
-#define STOPS(slot_kind, slot_name, type)                                                          \
+#define STOPS(slot_kind, slot_name, type) \
     {.name = #slot_name, .kind = IR_SLOT_##slot_kind, .group = IR_GROUP_##type, .stops = true},
 #define OUT(name, type) SLOT(name, IR_SLOT_OUT, IR_GROUP_##type)
 #define OUTS(name, type) SLOT(name, IR_SLOT_OUTS, IR_GROUP_##type)
@@ -76,10 +81,15 @@ static int find_variadic(const ir_slot *slots, int n, ir_slot_kind kind)
 #define COUNT_ATTR(name) ((int)sizeof(struct ir_attr_##name) - 1)
 
 static ir_op_info infos[IR_OP_COUNT] = {
-#define OP(op_name, amp, op_traits, infer, fold, grad, kernel)                                           \
-    {.name = #op_name, .colour = amp, .traits = op_traits,                                         \
-     .n_in = COUNT_IN(op_name), .n_out = COUNT_OUT(op_name), .n_attr = COUNT_ATTR(op_name),        \
-     .in = slots_##op_name, .out = slots_##op_name + COUNT_IN(op_name),                            \
+#define OP(op_name, amp, op_traits, infer, fold, grad, kernel) \
+    {.name = #op_name, \
+     .colour = amp, \
+     .traits = op_traits, \
+     .n_in = COUNT_IN(op_name), \
+     .n_out = COUNT_OUT(op_name), \
+     .n_attr = COUNT_ATTR(op_name), \
+     .in = slots_##op_name, \
+     .out = slots_##op_name + COUNT_IN(op_name), \
      .attr = slots_##op_name + COUNT_IN(op_name) + COUNT_OUT(op_name)},
 #include "ir/ops.def"
 };
@@ -164,7 +174,4 @@ bool ir_attr_equal(ir_slot_kind kind, const ir_attr *a, const ir_attr *b)
     }
 }
 
-bool ir_op_stops(ir_op op, int i)
-{
-    return i < infos[op].n_in && infos[op].in[i].stops;
-}
+bool ir_op_stops(ir_op op, int i) { return i < infos[op].n_in && infos[op].in[i].stops; }

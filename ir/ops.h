@@ -17,21 +17,33 @@ typedef enum ir_op {
 } ir_op;
 
 /* Slot positions are offsets in structs that are never instantiated; member 0 is a dummy. */
-#define OP(name, amp, traits, infer, fold, grad, kernel) struct ir_in_##name { char op_;
-#define END };
+#define OP(name, amp, traits, infer, fold, grad, kernel) \
+    struct ir_in_##name { \
+        char op_;
+#define END \
+    } \
+    ;
 #define IN(name, type) char name;
 #define OPT(name, type) char name;
 #define INS(name, type) char name;
 #include "ir/ops.def"
 
-#define OP(name, amp, traits, infer, fold, grad, kernel) struct ir_out_##name { char op_;
-#define END };
+#define OP(name, amp, traits, infer, fold, grad, kernel) \
+    struct ir_out_##name { \
+        char op_;
+#define END \
+    } \
+    ;
 #define OUT(name, type) char name;
 #define OUTS(name, type) char name;
 #include "ir/ops.def"
 
-#define OP(name, amp, traits, infer, fold, grad, kernel) struct ir_attr_##name { char op_;
-#define END };
+#define OP(name, amp, traits, infer, fold, grad, kernel) \
+    struct ir_attr_##name { \
+        char op_;
+#define END \
+    } \
+    ;
 #define INT(name, value) char name;
 #define INTS(name) char name;
 #define FLOAT(name, value) char name;
@@ -49,21 +61,61 @@ typedef enum ir_colour { IR_WHITE, IR_BLACK, IR_GRAY, IR_CLEAR, IR_KEEP } ir_col
 const char *ir_colour_name(ir_colour c);
 
 enum ir_trait {
-    IR_PURE = 1, IR_EFFECT = 2, IR_INPLACE = 4, IR_VIEW = 8, IR_F32_INSIDE = 16, IR_SPATIAL = 32, IR_COMMITS = 64,
-    IR_DROPS = 128, IR_EXACT = 256, IR_MASKS = 512, IR_EPILOGUE = 1024, IR_DECLARED = 2048, IR_STORES = 4096,
-    IR_NAMED = 8192, IR_CONVERTS = 16384, IR_COMMUTES = 32768, IR_ELEMENTWISE = 1 << 16, IR_EXPANDS = 1 << 17,
-    IR_SUMS = 1 << 18, IR_BY_AXIS = 1 << 19, IR_PER_AXIS = 1 << 20, IR_UPDATES = 1 << 21, IR_UNSCALES = 1 << 22,
-    IR_CHECKS = 1 << 23, IR_MEANS = 1 << 24, IR_DRAWS = 1 << 25,
+    IR_PURE = 1,
+    IR_EFFECT = 2,
+    IR_INPLACE = 4,
+    IR_VIEW = 8,
+    IR_F32_INSIDE = 16,
+    IR_SPATIAL = 32,
+    IR_COMMITS = 64,
+    IR_DROPS = 128,
+    IR_EXACT = 256,
+    IR_MASKS = 512,
+    IR_EPILOGUE = 1024,
+    IR_DECLARED = 2048,
+    IR_STORES = 4096,
+    IR_NAMED = 8192,
+    IR_CONVERTS = 16384,
+    IR_COMMUTES = 32768,
+    IR_ELEMENTWISE = 1 << 16,
+    IR_EXPANDS = 1 << 17,
+    IR_SUMS = 1 << 18,
+    IR_BY_AXIS = 1 << 19,
+    IR_PER_AXIS = 1 << 20,
+    IR_UPDATES = 1 << 21,
+    IR_UNSCALES = 1 << 22,
+    IR_CHECKS = 1 << 23,
+    IR_MEANS = 1 << 24,
+    IR_DRAWS = 1 << 25,
     IR_ONCE = 1 << 26 /* for operand 0; IR_ONCE << i for operand i < 5 */
 };
 
 /* Slot kinds and the dtype groups of ops.def. */
 typedef enum ir_slot_kind {
-    IR_SLOT_IN, IR_SLOT_OPT, IR_SLOT_INS, IR_SLOT_OUT, IR_SLOT_OUTS,
-    IR_SLOT_INT, IR_SLOT_INTS, IR_SLOT_FLOAT, IR_SLOT_BOOL, IR_SLOT_DTYPE, IR_SLOT_STR, IR_SLOT_DIMS
+    IR_SLOT_IN,
+    IR_SLOT_OPT,
+    IR_SLOT_INS,
+    IR_SLOT_OUT,
+    IR_SLOT_OUTS,
+    IR_SLOT_INT,
+    IR_SLOT_INTS,
+    IR_SLOT_FLOAT,
+    IR_SLOT_BOOL,
+    IR_SLOT_DTYPE,
+    IR_SLOT_STR,
+    IR_SLOT_DIMS
 } ir_slot_kind;
-typedef enum ir_group { IR_GROUP_NONE, IR_GROUP_F, IR_GROUP_G, IR_GROUP_F32, IR_GROUP_N, IR_GROUP_I,
-                        IR_GROUP_B, IR_GROUP_T, IR_GROUP_U } ir_group;
+typedef enum ir_group {
+    IR_GROUP_NONE,
+    IR_GROUP_F,
+    IR_GROUP_G,
+    IR_GROUP_F32,
+    IR_GROUP_N,
+    IR_GROUP_I,
+    IR_GROUP_B,
+    IR_GROUP_T,
+    IR_GROUP_U
+} ir_group;
 
 /* The value of an attribute. The kind of its slot tells which member is valid. Lists are in the module's arena. */
 typedef struct ir_attr {
@@ -82,18 +134,18 @@ typedef struct ir_attr {
 typedef struct ir_slot {
     const char *name;
     ir_slot_kind kind;
-    ir_group group;   /* of operands and results */
-    bool stops;       /* operands: has no gradient although it is a float */
-    ir_attr initial;  /* attributes: default value */
+    ir_group group;  /* of operands and results */
+    bool stops;      /* operands: has no gradient although it is a float */
+    ir_attr initial; /* attributes: default value */
 } ir_slot;
 
 typedef struct ir_op_info {
     const char *name;
     ir_colour colour;
     unsigned traits;
-    int n_in, n_out, n_attr;  /* number of slots; a variadic slot counts as one */
-    int variadic_in;          /* index of the INS slot, or -1 */
-    int variadic_out;         /* index of the OUTS slot, or -1 */
+    int n_in, n_out, n_attr; /* number of slots; a variadic slot counts as one */
+    int variadic_in;         /* index of the INS slot, or -1 */
+    int variadic_out;        /* index of the OUTS slot, or -1 */
     const ir_slot *in, *out, *attr;
 } ir_op_info;
 

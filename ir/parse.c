@@ -23,8 +23,7 @@ static ampc_status parse_declared_type(ir_parser *p, bool symbols, ir_type *out)
     TRY(ir_parse_type(p, out));
     if (out->dtype == IR_NO_DTYPE) return FAIL_AT(p, &t, "expected a type, found '_'");
     for (int i = 0; i < out->rank; i++) {
-        if (ir_dim_is_symbolic(out->dims[i]) && !symbols)
-            return FAIL_AT(p, &t, "the size of storage must be known");
+        if (ir_dim_is_symbolic(out->dims[i]) && !symbols) return FAIL_AT(p, &t, "the size of storage must be known");
         if (!ir_dim_is_symbolic(out->dims[i]) && out->dims[i] < 0) return FAIL_AT(p, &t, "a dimension is negative");
     }
     return AMPC_OK;
@@ -72,8 +71,7 @@ static ampc_status parse_bytes(ir_parser *p, byte_list *out)
     const char *hex;
     TRY(ir_need(p, IR_TOKEN_STRING, "a string of hexadecimal digits", &hex));
     size_t n = strlen(hex);
-    if (n % 2 || hex[strspn(hex, "0123456789abcdef")])
-        return FAIL_AT(p, &t, "bytes are pairs of hexadecimal digits");
+    if (n % 2 || hex[strspn(hex, "0123456789abcdef")]) return FAIL_AT(p, &t, "bytes are pairs of hexadecimal digits");
     for (size_t i = 0; i < n; i += 2) {
         const char pair[3] = {hex[i], hex[i + 1], 0};
         vec_push(p->scratch, out, (unsigned char)strtoul(pair, NULL, 16));
@@ -272,8 +270,8 @@ static ampc_status parse_version(ir_parser *p)
     if (!ir_accept_word(p, IR_TEXT_HEAD))
         return FAIL(p, "not the text of a module: it begins with '" IR_TEXT_HEAD " %d'", IR_TEXT_VERSION);
     p->sealed = ir_accept_word(p, IR_TEXT_SEALED);
-    if (p->lex.token.kind != IR_TOKEN_NUMBER || !ir_int_parse(p->lex.token.text, &p->version) ||
-        p->version < 1 || p->version > IR_TEXT_VERSION)
+    if (p->lex.token.kind != IR_TOKEN_NUMBER || !ir_int_parse(p->lex.token.text, &p->version) || p->version < 1 ||
+        p->version > IR_TEXT_VERSION)
         return FAIL(p, "unknown version %s; this program reads versions 1 to %d", ir_describe(p, &p->lex.token),
                     IR_TEXT_VERSION);
     ir_lexer_next(&p->lex);
@@ -303,12 +301,8 @@ static ampc_status parse_item(ir_parser *p)
     static const struct {
         const char *word;
         ampc_status (*parse)(ir_parser *p);
-    } items[] = {{"graph", parse_graph},
-                 {"body", parse_subgraph},
-                 {"weights", parse_weights},
-                 {"meta", parse_meta},
-                 {"source", parse_source},
-                 {"end", parse_end}};
+    } items[] = {{"graph", parse_graph}, {"body", parse_subgraph}, {"weights", parse_weights},
+                 {"meta", parse_meta},   {"source", parse_source}, {"end", parse_end}};
     p->item = p->lex.token;
     for (size_t i = 0; i < sizeof items / sizeof *items; i++)
         if (ir_accept_word(p, items[i].word)) return items[i].parse(p);

@@ -271,8 +271,7 @@ static ampc_status name_results(ir_parser *p, ir_node *n, const token_list *name
     for (int i = 0; i < n->n_out; i++) {
         const ir_token *t = &names->items[i];
         if (strmap_get(p->results, t->text)) return FAIL_AT(p, t, "'%%%s' is defined twice", t->text);
-        if (strmap_get(p->inputs, t->text))
-            return FAIL_AT(p, t, "'%%%s' has the name of a graph input", t->text);
+        if (strmap_get(p->inputs, t->text)) return FAIL_AT(p, t, "'%%%s' has the name of a graph input", t->text);
         ir_value_rename(n->out[i], t->text);
         strmap_put(p->results, t->text, n->out[i]);
     }

@@ -18,10 +18,14 @@ diag_loc ir_place(const ir_parser *p, const ir_token *t)
 
 const char *ir_describe(const ir_parser *p, const ir_token *t)
 {
-    static const char *const formats[] = {
-        [IR_TOKEN_END] = "the end of the text%s", [IR_TOKEN_WORD] = "'%s'", [IR_TOKEN_NUMBER] = "'%s'",
-        [IR_TOKEN_STRING] = "\"%s\"", [IR_TOKEN_RESULT] = "'%%%s'", [IR_TOKEN_GLOBAL] = "'@%s'",
-        [IR_TOKEN_MARK] = "'%s'", [IR_TOKEN_BAD] = "%s"};
+    static const char *const formats[] = {[IR_TOKEN_END] = "the end of the text%s",
+                                          [IR_TOKEN_WORD] = "'%s'",
+                                          [IR_TOKEN_NUMBER] = "'%s'",
+                                          [IR_TOKEN_STRING] = "\"%s\"",
+                                          [IR_TOKEN_RESULT] = "'%%%s'",
+                                          [IR_TOKEN_GLOBAL] = "'@%s'",
+                                          [IR_TOKEN_MARK] = "'%s'",
+                                          [IR_TOKEN_BAD] = "%s"};
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wformat-nonliteral"
     return arena_printf(p->scratch, formats[t->kind], t->text);
@@ -42,15 +46,9 @@ static bool is(const ir_parser *p, ir_token_kind kind, const char *text)
     return p->lex.token.kind == kind && strcmp(p->lex.token.text, text) == 0;
 }
 
-bool ir_is_mark(const ir_parser *p, const char *mark)
-{
-    return is(p, IR_TOKEN_MARK, mark);
-}
+bool ir_is_mark(const ir_parser *p, const char *mark) { return is(p, IR_TOKEN_MARK, mark); }
 
-bool ir_is_word(const ir_parser *p, const char *word)
-{
-    return is(p, IR_TOKEN_WORD, word);
-}
+bool ir_is_word(const ir_parser *p, const char *word) { return is(p, IR_TOKEN_WORD, word); }
 
 bool ir_accept_mark(ir_parser *p, const char *mark)
 {
@@ -88,16 +86,10 @@ ampc_status ir_need_int(ir_parser *p, int64_t *out)
     return AMPC_OK;
 }
 
-const char *ir_keep(ir_parser *p, const char *s)
-{
-    return arena_intern(p->module->arena, s);
-}
+const char *ir_keep(ir_parser *p, const char *s) { return arena_intern(p->module->arena, s); }
 
 /* A copy of the comment after the last token, or NULL. */
-const char *ir_accept_note(ir_parser *p)
-{
-    return p->lex.note ? arena_strdup(p->module->arena, p->lex.note) : NULL;
-}
+const char *ir_accept_note(ir_parser *p) { return p->lex.note ? arena_strdup(p->module->arena, p->lex.note) : NULL; }
 
 /* ---- types ----------------------------------------------------------------------------------------------- */
 
@@ -144,7 +136,7 @@ ampc_status ir_parse_role(ir_parser *p, const char *const *words, int count, int
     *role = 0;
     if (p->version == 1 || !ir_accept_word(p, "as")) return AMPC_OK;
     for (int i = 1; i < count; i++) {
-        if (ir_accept_word(p, words[*role = i])) return AMPC_OK;
+        if (ir_accept_word(p, words[ *role = i])) return AMPC_OK;
         expected = arena_printf(p->scratch, "%s%s%s", expected, i == 1 ? "" : i + 1 < count ? ", " : " or ", words[i]);
     }
     return ir_fail_expected(p, expected);

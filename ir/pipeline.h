@@ -15,7 +15,7 @@ typedef struct pipeline {
     void *subject; /* passed to the functions */
     ampc_status (*run)(void *subject, int step);
     ampc_status (*verify)(void *subject);
-    const char *(*print)(void *subject, arena *a);                /* canonical text */
+    const char *(*print)(void *subject, arena *a);                        /* canonical text */
     ampc_status (*round_trip)(void *subject, const char *step, arena *a); /* prints, parses, compares */
     /* options */
     const char *dump_after; /* name of a step, or "all"; NULL: none */

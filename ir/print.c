@@ -32,10 +32,7 @@ static void put_bytes(writer *w, const char *s, size_t n)
     w->data[w->length] = 0;
 }
 
-static void put(writer *w, const char *s)
-{
-    put_bytes(w, s, strlen(s));
-}
+static void put(writer *w, const char *s) { put_bytes(w, s, strlen(s)); }
 
 static void put_int(writer *w, int64_t v)
 {
@@ -449,10 +446,7 @@ static writer print_module(const ir_module *m, arena *a, ir_dump *dump, bool sea
     return w;
 }
 
-const char *ir_print(const ir_module *m, arena *a)
-{
-    return print_module(m, a, NULL, false).data;
-}
+const char *ir_print(const ir_module *m, arena *a) { return print_module(m, a, NULL, false).data; }
 
 const char *ir_print_sealed(const ir_module *m, arena *a)
 {

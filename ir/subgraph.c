@@ -20,10 +20,7 @@ static int count_lines(const char *text)
     return lines;
 }
 
-int ir_subgraph_count(const ir_node *n)
-{
-    return count_lines(text_of(n, IR_ATTR(foreign, bodies)));
-}
+int ir_subgraph_count(const ir_node *n) { return count_lines(text_of(n, IR_ATTR(foreign, bodies))); }
 
 /* ---- subgraphs ------------------------------------------------------------------------------------------- */
 
@@ -68,10 +65,7 @@ void ir_graph_and_subgraphs(const ir_graph *g, arena *a, ir_graph_list *out)
 
 /* ---- captures -------------------------------------------------------------------------------------------- */
 
-int ir_own_operands(const ir_node *n)
-{
-    return n->n_in - count_lines(text_of(n, IR_ATTR(foreign, captures)));
-}
+int ir_own_operands(const ir_node *n) { return n->n_in - count_lines(text_of(n, IR_ATTR(foreign, captures))); }
 
 int ir_capture_find(const ir_node *n, const ir_value *v)
 {
@@ -145,8 +139,7 @@ void ir_module_remove_dead(ir_module *m)
     remove_dead_in_subgraphs(m);
     bool *read = arena_array(m->arena, m->storage.count + 1, sizeof *read);
     for (size_t g = 0; g < m->graphs.count; g++)
-        for (const ir_node *n = m->graphs.items[g]->first; n; n = n->next)
-            mark_storage(n, read);
+        for (const ir_node *n = m->graphs.items[g]->first; n; n = n->next) mark_storage(n, read);
     size_t kept = 0;
     for (size_t i = 0; i < m->storage.count; i++) {
         ir_storage *s = m->storage.items[i];

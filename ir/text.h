@@ -7,8 +7,8 @@
 #include <string.h>
 
 #define IR_TEXT_HEAD "ampc-ir"
-#define IR_TEXT_VERSION 2 /* version 1 had no roles (parse_v1.c) */
-#define IR_TEXT_SEALED "sealed" /* in the first line: the last line holds a checksum */
+#define IR_TEXT_VERSION 2         /* version 1 had no roles (parse_v1.c) */
+#define IR_TEXT_SEALED "sealed"   /* in the first line: the last line holds a checksum */
 enum { IR_INLINE_ELEMENTS = 16 }; /* constants with more elements are printed as bytes */
 
 /* Names by enum value. */
@@ -77,10 +77,10 @@ typedef enum ir_token_kind {
 
 typedef struct ir_token {
     ir_token_kind kind;
-    const char *text;         /* in the lexer's arena; for a mark, the character */
-    size_t start, end;        /* byte offsets in the source */
-    size_t line_start;        /* offset of the line with `start` */
-    int line;                 /* 1-based */
+    const char *text;  /* in the lexer's arena; for a mark, the character */
+    size_t start, end; /* byte offsets in the source */
+    size_t line_start; /* offset of the line with `start` */
+    int line;          /* 1-based */
 } ir_token;
 
 typedef struct ir_lexer {

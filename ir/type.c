@@ -11,15 +11,9 @@ bool ir_type_same_shape(const ir_type *a, const ir_type *b)
     return true;
 }
 
-bool ir_type_equal(const ir_type *a, const ir_type *b)
-{
-    return a->dtype == b->dtype && ir_type_same_shape(a, b);
-}
+bool ir_type_equal(const ir_type *a, const ir_type *b) { return a->dtype == b->dtype && ir_type_same_shape(a, b); }
 
-ir_type ir_type_scalar(ir_dtype t)
-{
-    return (ir_type){.dtype = t};
-}
+ir_type ir_type_scalar(ir_dtype t) { return (ir_type){.dtype = t}; }
 
 ir_type ir_type_make(ir_dtype t, int rank, const int64_t *dims)
 {
@@ -29,10 +23,7 @@ ir_type ir_type_make(ir_dtype t, int rank, const int64_t *dims)
     return type;
 }
 
-ir_dim ir_type_count(ir_dim_table *t, const ir_type *type)
-{
-    return ir_dim_product(t, type->dims, type->rank);
-}
+ir_dim ir_type_count(ir_dim_table *t, const ir_type *type) { return ir_dim_product(t, type->dims, type->rank); }
 
 bool ir_type_is_static(const ir_type *type)
 {

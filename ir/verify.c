@@ -12,8 +12,8 @@ typedef struct verifier {
     const ir_module *module;
     arena *scratch;
     diag *diag;
-    diag *inner;        /* turns messages of ir_infer into violations of `current` */
-    ir_dump dump;       /* created at the first violation */
+    diag *inner;  /* turns messages of ir_infer into violations of `current` */
+    ir_dump dump; /* created at the first violation */
     size_t violations;
     const ir_graph *graph;
     const ir_node *current;
@@ -22,8 +22,8 @@ typedef struct verifier {
     bool *skips;             /* by id: whether the value is a `skip` operand */
     const ir_node **nodes;   /* by id */
     strmap *names, *outputs, *stored;
-    strmap *roles;           /* of the graph's outputs, with what they belong to */
-    strmap *subgraphs;          /* graphs that an opaque node reads */
+    strmap *roles;     /* of the graph's outputs, with what they belong to */
+    strmap *subgraphs; /* graphs that an opaque node reads */
     bool has_skip;
 } verifier;
 
@@ -60,10 +60,7 @@ static void inner_message(void *user, diag_level level, const char *message)
 
 /* ---- names and ids --------------------------------------------------------------------------------------- */
 
-static const char *spell(const char *name)
-{
-    return name ? name : "";
-}
+static const char *spell(const char *name) { return name ? name : ""; }
 
 /* Adds a name to a set; reports a duplicate. */
 static bool enter_name(verifier *v, strmap *names, const char *name, const void *what, const char *kind)
@@ -108,8 +105,7 @@ static bool check_types(verifier *v, const ir_node *n)
         n->out[i]->type = types[i];
         if (!inferred || ir_type_equal(&again, &types[i])) continue;
         good = bad(v, n, "the type of '%%%s' is %s, not %s", n->out[i]->name,
-                   ir_type_print(v->module, &again, v->scratch),
-                   ir_type_print(v->module, &types[i], v->scratch));
+                   ir_type_print(v->module, &again, v->scratch), ir_type_print(v->module, &types[i], v->scratch));
     }
     return good;
 }
@@ -160,8 +156,7 @@ static bool check_storage_value(verifier *v, const ir_value *value)
         return bad(v, v->current, "'@%s' is no storage of the module", spell(value->name));
     if (!ir_type_equal(&s->type, &value->type))
         return bad(v, v->current, "'@%s' is read as %s, but is %s", s->name,
-                   ir_type_print(v->module, &value->type, v->scratch),
-                   ir_type_print(v->module, &s->type, v->scratch));
+                   ir_type_print(v->module, &value->type, v->scratch), ir_type_print(v->module, &s->type, v->scratch));
     return was_met(v, value) || enter_value(v, value, v->current);
 }
 
@@ -178,8 +173,8 @@ static bool check_operand(verifier *v, const ir_node *n, int i)
     }
     v->reads[value->id]++;
     if (value->kind == IR_VALUE_RESULT && value->def->phase > n->phase)
-        return bad(v, n, "a node of phase %s reads '%%%s' of phase %s", ir_phase_names[n->phase],
-                   spell(value->name), ir_phase_names[value->def->phase]);
+        return bad(v, n, "a node of phase %s reads '%%%s' of phase %s", ir_phase_names[n->phase], spell(value->name),
+                   ir_phase_names[value->def->phase]);
     return true;
 }
 
@@ -199,8 +194,7 @@ static void check_place(verifier *v, const ir_node *n)
     else if (v->nodes[n->id]) bad(v, n, "id of the node is not unique");
     else v->nodes[n->id] = n;
     if (n->prev && n->prev->phase > n->phase)
-        bad(v, n, "a node of phase %s after one of phase %s", ir_phase_names[n->phase],
-            ir_phase_names[n->prev->phase]);
+        bad(v, n, "a node of phase %s after one of phase %s", ir_phase_names[n->phase], ir_phase_names[n->prev->phase]);
 }
 
 /* The value that makes the node keep its state if true, or NULL. */
@@ -253,8 +247,7 @@ static bool keeps_old(const verifier *v, const ir_storage *s, const ir_value *va
     if (skip_of(def)) return true;
     if (def->op != IR_OP_select) return false;
     const ir_value *cond = ir_in(def, IR_IN(select, cond)), *old = ir_in(def, IR_IN(select, a));
-    return cond && was_met(v, cond) && v->skips[cond->id] && old && old->kind == IR_VALUE_STORAGE &&
-           old->storage == s;
+    return cond && was_met(v, cond) && v->skips[cond->id] && old && old->kind == IR_VALUE_STORAGE && old->storage == s;
 }
 
 static void check_store(verifier *v, const ir_node *n)

@@ -26,9 +26,9 @@ typedef struct conv {
 typedef struct conv_attrs {
     int strides, pads, dilations, group;
 } conv_attrs;
-#define CONV_ATTRS(op)                                                                                       \
-    {                                                                                                        \
-        IR_ATTR(op, strides), IR_ATTR(op, pads), IR_ATTR(op, dilations), IR_ATTR(op, group)                  \
+#define CONV_ATTRS(op) \
+    { \
+        IR_ATTR(op, strides), IR_ATTR(op, pads), IR_ATTR(op, dilations), IR_ATTR(op, group) \
     }
 
 static inline int64_t conv_item(const k_args *args, int slot, int i, int64_t absent)
@@ -49,8 +49,8 @@ static inline void conv_axis(conv_geometry *g, const k_args *args, conv_attrs at
         g->after[i] = (g->y[i] - 1) * g->stride[i] + window - g->x[i] - g->before[i];
 }
 
-static inline conv conv_make(const k_args *args, conv_kind kind, const k_view *x, const k_view *w,
-                             const k_view *bias, const k_view *y, conv_attrs at)
+static inline conv conv_make(const k_args *args, conv_kind kind, const k_view *x, const k_view *w, const k_view *bias,
+                             const k_view *y, conv_attrs at)
 {
     conv c = {.kind = kind, .x = x, .w = w, .bias = bias, .y = y};
     conv_geometry *g = &c.g;
@@ -75,16 +75,15 @@ static inline conv conv_of(const k_args *args)
     const k_view *in = args->in, *out = args->out;
     if (args->op == IR_OP_conv)
         return conv_make(args, CONV_FORWARD, &in[IR_IN(conv, x)], &in[IR_IN(conv, w)],
-                         k_present(&in[IR_IN(conv, bias)]) ? &in[IR_IN(conv, bias)] : NULL,
-                         &out[IR_OUT(conv, y)], (conv_attrs)CONV_ATTRS(conv));
+                         k_present(&in[IR_IN(conv, bias)]) ? &in[IR_IN(conv, bias)] : NULL, &out[IR_OUT(conv, y)],
+                         (conv_attrs)CONV_ATTRS(conv));
     if (args->op == IR_OP_conv_grad_input)
-        return conv_make(args, CONV_GRAD_INPUT, &out[IR_OUT(conv_grad_input, dx)],
-                         &in[IR_IN(conv_grad_input, w)], NULL, &in[IR_IN(conv_grad_input, dy)],
-                         (conv_attrs)CONV_ATTRS(conv_grad_input));
+        return conv_make(args, CONV_GRAD_INPUT, &out[IR_OUT(conv_grad_input, dx)], &in[IR_IN(conv_grad_input, w)], NULL,
+                         &in[IR_IN(conv_grad_input, dy)], (conv_attrs)CONV_ATTRS(conv_grad_input));
     const k_view *dbias = &out[IR_OUT(conv_grad_weight, dbias)];
-    return conv_make(args, CONV_GRAD_WEIGHT, &in[IR_IN(conv_grad_weight, x)],
-                     &out[IR_OUT(conv_grad_weight, dw)], k_present(dbias) && dbias->data ? dbias : NULL,
-                     &in[IR_IN(conv_grad_weight, dy)], (conv_attrs)CONV_ATTRS(conv_grad_weight));
+    return conv_make(args, CONV_GRAD_WEIGHT, &in[IR_IN(conv_grad_weight, x)], &out[IR_OUT(conv_grad_weight, dw)],
+                     k_present(dbias) && dbias->data ? dbias : NULL, &in[IR_IN(conv_grad_weight, dy)],
+                     (conv_attrs)CONV_ATTRS(conv_grad_weight));
 }
 
 static inline bool conv_is_empty(const conv *c)

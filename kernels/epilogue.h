@@ -22,9 +22,9 @@ enum { K_EPILOGUE_AUX = 0, K_EPILOGUE_SUM_A = 1, K_EPILOGUE_SUM_B = 2, K_EPILOGU
 typedef enum k_activation {
     K_ACTIVATION_NONE,
     K_ACTIVATION_RELU,
-    K_ACTIVATION_GELU,           /* exact, with erf */
+    K_ACTIVATION_GELU, /* exact, with erf */
     K_ACTIVATION_GELU_TANH,
-    K_ACTIVATION_GELU_GRAD,      /* at K_EPILOGUE_X, times the product */
+    K_ACTIVATION_GELU_GRAD, /* at K_EPILOGUE_X, times the product */
     K_ACTIVATION_GELU_TANH_GRAD,
     K_ACTIVATION_OTHER
 } k_activation;

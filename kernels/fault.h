@@ -5,8 +5,8 @@
 #ifndef AMPC_FAULT_H
 #define AMPC_FAULT_H
 
-#define K_FAULT_MAP(X)                                                                             \
-    X(INDEX, "an index is outside of its axis")                                                    \
+#define K_FAULT_MAP(X) \
+    X(INDEX, "an index is outside of its axis") \
     X(LABEL, "a label is outside of the classes")
 typedef enum k_fault {
 #define K_FAULT_ENUM(name, sentence) K_FAULT_##name,

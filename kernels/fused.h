@@ -24,7 +24,7 @@ enum {
     K_MAX_OPERANDS = 24,
     K_MAX_RESULTS = 8,
     K_MAX_ARGS = 4,
-    K_NO_ARG = INT16_MAX,     /* absent optional operand */
+    K_NO_ARG = INT16_MAX,      /* absent optional operand */
     K_ACCUMULATOR = INT16_MIN, /* in an epilogue: result 0 of the op, not yet rounded */
 };
 
@@ -37,10 +37,10 @@ typedef struct k_operand {
 
 typedef struct k_instruction {
     ir_op op;
-    ir_dtype type;            /* of the result */
-    const ir_attr *attr;      /* by slot of the op */
+    ir_dtype type;       /* of the result */
+    const ir_attr *attr; /* by slot of the op */
     int n_arg;
-    int arg[K_MAX_ARGS];     /* i: result of instruction i; ~i: operand i; or K_NO_ARG, K_ACCUMULATOR */
+    int arg[K_MAX_ARGS]; /* i: result of instruction i; ~i: operand i; or K_NO_ARG, K_ACCUMULATOR */
 } k_instruction;
 
 /* How an instruction is executed: K_COMPUTE evaluates a formula, each other kind is one op. */
@@ -73,13 +73,13 @@ static inline k_instruction_kind k_kind_of(const k_instruction *c)
 typedef enum k_fold { K_EACH, K_ROW_SUM, K_ROW_MEAN } k_fold;
 
 typedef struct k_result {
-    int from;    /* index of an instruction */
+    int from; /* index of an instruction */
     k_fold fold;
-} k_result;      /* the views are k_args.out, in order, of the instruction's type; folded ones of any float type */
+} k_result; /* the views are k_args.out, in order, of the instruction's type; folded ones of any float type */
 
 struct k_fused {
     int64_t count;
-    int64_t row;  /* elements per row, divides count; 0: no result is folded */
+    int64_t row; /* elements per row, divides count; 0: no result is folded */
     /* Writes nothing after a device fault (kernels/kernel.h), so a result may be storage. */
     bool commits;
     int n_operands, n_code, n_results;

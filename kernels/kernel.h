@@ -19,9 +19,9 @@
 #include "kernels/fault.h"
 
 typedef struct k_view {
-    void *data;      /* 64-byte aligned if the planner placed it. NULL: absent operand or unwanted result (only ops with
+    void *data;     /* 64-byte aligned if the planner placed it. NULL: absent operand or unwanted result (only ops with
                       * the trait DROPS may have an unwanted result 0) */
-    ir_dtype dtype;  /* IR_NO_DTYPE: absent */
+    ir_dtype dtype; /* IR_NO_DTYPE: absent */
     int rank;
     int64_t dims[IR_MAX_RANK];
     /* An f32 operand is rounded to this low type when it is read (see cpu_rounds); IR_NO_DTYPE: it is not. */
@@ -43,29 +43,29 @@ static inline ir_dtype k_read_type(const k_view *v) { return v->as == IR_NO_DTYP
 static inline bool k_present(const k_view *v) { return v->dtype != IR_NO_DTYPE; }
 
 typedef struct k_context {
-    int threads;          /* for every parallel loop and library call */
-    char *error;          /* receives the reason of a failure, at most error_size bytes */
+    int threads; /* for every parallel loop and library call */
+    char *error; /* receives the reason of a failure, at most error_size bytes */
     size_t error_size;
-    bool tune;            /* choose library algorithms by timing them, not by heuristics */
-    bool plan_only;       /* nothing will run: compile no code, allocate no device memory */
-    bool oversubscribed;  /* other processes compete for the processors (cpu_team_check); never affects results */
-    void *device;         /* state of the open device, or NULL */
+    bool tune;           /* choose library algorithms by timing them, not by heuristics */
+    bool plan_only;      /* nothing will run: compile no code, allocate no device memory */
+    bool oversubscribed; /* other processes compete for the processors (cpu_team_check); never affects results */
+    void *device;        /* state of the open device, or NULL */
 } k_context;
 
 typedef struct k_fused k_fused; /* fused.h */
 
 typedef struct k_args {
     ir_op op;
-    int step;             /* position in the plan, recorded in fault words */
-    const k_view *in;     /* by operand position */
-    k_view *out;          /* by result position */
+    int step;         /* position in the plan, recorded in fault words */
+    const k_view *in; /* by operand position */
+    k_view *out;      /* by result position */
     int n_in, n_out;
-    const ir_attr *attr;  /* by slot; dimensions have been evaluated */
+    const ir_attr *attr; /* by slot; dimensions have been evaluated */
     /* For cpu_fused and cuda_fused, what to compute; for other kernels, the activation applied to result 0, or
      * NULL. */
     const k_fused *program;
-    void *workspace;      /* of the size `prepare` returned, 64-byte aligned, uninitialized */
-    void *state;          /* created by `prepare` */
+    void *workspace; /* of the size `prepare` returned, 64-byte aligned, uninitialized */
+    void *state;     /* created by `prepare` */
     const k_context *ctx;
 } k_args;
 

@@ -45,8 +45,7 @@ static inline product product_of(const k_args *args)
     p.n = y->dims[y->rank - 1];
     p.k = a->dims[a->rank - (p.trans_a ? 2 : 1)];
     for (int i = 0; i < y->rank - 2; i++)
-        product_add(&p, y->dims[i], product_batch_dim(a, i, y->rank) == 1,
-                    product_batch_dim(b, i, y->rank) == 1);
+        product_add(&p, y->dims[i], product_batch_dim(a, i, y->rank) == 1, product_batch_dim(b, i, y->rank) == 1);
     if (p.rank == 1 && p.b_shared[0] && !p.trans_a) {
         p.m *= p.batch[0];
         p.rank = 0;

@@ -16,10 +16,9 @@ typedef struct pool_axis {
 } pool_axis;
 
 /* The pooling ops have these attributes in the same order. */
-#define POOL_SAME_ATTRIBUTES(op)                                                                             \
-    _Static_assert(IR_ATTR(op, strides) == IR_ATTR(op, kernel) + 1 &&                                        \
-                       IR_ATTR(op, pads) == IR_ATTR(op, kernel) + 2 &&                                       \
-                       IR_ATTR(op, dilations) == IR_ATTR(op, kernel) + 3,                                    \
+#define POOL_SAME_ATTRIBUTES(op) \
+    _Static_assert(IR_ATTR(op, strides) == IR_ATTR(op, kernel) + 1 && IR_ATTR(op, pads) == IR_ATTR(op, kernel) + 2 && \
+                       IR_ATTR(op, dilations) == IR_ATTR(op, kernel) + 3, \
                    "one reader")
 POOL_SAME_ATTRIBUTES(max_pool);
 POOL_SAME_ATTRIBUTES(avg_pool);
@@ -40,9 +39,12 @@ static inline void pool_axes_of(const k_view *wide, const k_view *narrow, const 
         int k = i - (POOL_AXES - spatial);
         axes[i] = (pool_axis){1, 1, 1, 1, 1, 0, 0};
         if (k < 0) continue;
-        axes[i] = (pool_axis){wide->dims[2 + k],         narrow->dims[2 + k],
-                              pool_item(&attr[0], k, 1), pool_item(&attr[1], k, 1),
-                              pool_item(&attr[3], k, 1), pool_item(&attr[2], k, 0),
+        axes[i] = (pool_axis){wide->dims[2 + k],
+                              narrow->dims[2 + k],
+                              pool_item(&attr[0], k, 1),
+                              pool_item(&attr[1], k, 1),
+                              pool_item(&attr[3], k, 1),
+                              pool_item(&attr[2], k, 0),
                               pool_item(&attr[2], k + spatial, 0)};
     }
 }

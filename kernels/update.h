@@ -37,23 +37,13 @@ enum { K_SQUARE_SUMS = 1024 };
 /* Whether a call of check_finite_and_unscale accumulates squares. */
 static inline bool k_check_sums(const k_args *args)
 {
-    return args->n_out > 1 && args->out[args->n_out - 1].dtype == IR_f64 &&
-           args->out[args->n_out - 2].dtype == IR_bool;
+    return args->n_out > 1 && args->out[args->n_out - 1].dtype == IR_f64 && args->out[args->n_out - 2].dtype == IR_bool;
 }
 /* The number of gradients of a check_finite_and_unscale; its `scale`, its found_inf, and the found_inf of earlier calls
  * or NULL. */
-static inline int k_check_gradients(const k_args *args)
-{
-    return args->n_out - (k_check_sums(args) ? 2 : 1);
-}
-static inline const k_view *k_check_scale(const k_args *args)
-{
-    return &args->in[k_check_gradients(args)];
-}
-static inline k_view *k_check_found(const k_args *args)
-{
-    return &args->out[k_check_gradients(args)];
-}
+static inline int k_check_gradients(const k_args *args) { return args->n_out - (k_check_sums(args) ? 2 : 1); }
+static inline const k_view *k_check_scale(const k_args *args) { return &args->in[k_check_gradients(args)]; }
+static inline k_view *k_check_found(const k_args *args) { return &args->out[k_check_gradients(args)]; }
 static inline const k_view *k_check_before(const k_args *args)
 {
     const int at = k_check_gradients(args) + 1;
@@ -82,8 +72,8 @@ typedef struct k_update_slots {
 static inline const k_update_slots *k_update_slots_of(ir_op op)
 {
     static const k_update_slots rows[] = {
-        {IR_OP_sgd, 1, IR_IN(sgd, grad), -1, IR_IN(sgd, lr), IR_IN(sgd, skip),
-         IR_ATTR(sgd, weight_decay), -1, -1, -1, -1, -1},
+        {IR_OP_sgd, 1, IR_IN(sgd, grad), -1, IR_IN(sgd, lr), IR_IN(sgd, skip), IR_ATTR(sgd, weight_decay), -1, -1, -1,
+         -1, -1},
         {IR_OP_momentum, 2, IR_IN(momentum, grad), -1, IR_IN(momentum, lr), IR_IN(momentum, skip),
          IR_ATTR(momentum, weight_decay), IR_ATTR(momentum, mu), -1, -1, -1, IR_ATTR(momentum, nesterov)},
         {IR_OP_adamw, 3, IR_IN(adamw, grad), IR_IN(adamw, step), IR_IN(adamw, lr), IR_IN(adamw, skip),
@@ -109,13 +99,7 @@ static inline const k_view *k_norm_extra(const k_args *args, int which)
     const int at = k_norm_gradients(args) + which;
     return at < args->n_in && k_present(&args->in[at]) ? &args->in[at] : NULL;
 }
-static inline const k_view *k_norm_scale(const k_args *args)
-{
-    return k_norm_extra(args, K_NORM_SCALE);
-}
-static inline const k_view *k_norm_squares(const k_args *args)
-{
-    return k_norm_extra(args, K_NORM_SQUARES);
-}
+static inline const k_view *k_norm_scale(const k_args *args) { return k_norm_extra(args, K_NORM_SCALE); }
+static inline const k_view *k_norm_squares(const k_args *args) { return k_norm_extra(args, K_NORM_SQUARES); }
 
 #endif

@@ -22,7 +22,7 @@ typedef struct node_set {
     struct {
         uint64_t hash;
         ir_node *node; /* NULL: empty */
-    } *slots;
+    } * slots;
     size_t mask;
 } node_set;
 

@@ -110,7 +110,6 @@ static void fold_graph(ir_graph *g, bool own_types, diag *d)
 
 ampc_status pass_fold_casts(ir_module *m, compile *c)
 {
-    for (size_t i = 0; i < m->graphs.count; i++)
-        fold_graph(m->graphs.items[i], !c->options->plain_runtime, c->diag);
+    for (size_t i = 0; i < m->graphs.count; i++) fold_graph(m->graphs.items[i], !c->options->plain_runtime, c->diag);
     return diag_status(c->diag);
 }

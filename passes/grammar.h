@@ -70,8 +70,8 @@ typedef struct grammar_match {
     ir_value *bound[SYMBOLS]; /* captures */
     bool used[SYMBOLS];       /* derived symbols */
     ir_node *nodes[GRAMMAR_MAX];
-    int count;                /* in ascending order of ids */
-    int axis;                 /* first axis of all the means, which extend to the last axis; -1: no mean yet */
+    int count; /* in ascending order of ids */
+    int axis;  /* first axis of all the means, which extend to the last axis; -1: no mean yet */
     double eps;
 } grammar_match;
 

@@ -27,35 +27,35 @@ typedef struct pass_strings {
 typedef struct compile_options {
     /* precision */
     pass_level level;
-    ir_dtype low;                /* IR_f16 or IR_bf16 */
-    const char *profile;         /* a built-in list or "empty"; NULL: the base that the list files name, else ampc */
-    pass_strings lists;          /* list files; later ones override earlier ones */
+    ir_dtype low;        /* IR_f16 or IR_bf16 */
+    const char *profile; /* a built-in list or "empty"; NULL: the base that the list files name, else ampc */
+    pass_strings lists;  /* list files; later ones override earlier ones */
     pass_strings white, black, gray; /* operators of --white, --black, --gray */
     pass_strings black_vars, fp32_nodes;
     bool keep_io_types;
-    bool draws;                  /* for pass_draw: keep the colours and skip the backward */
-    bool plain_runtime;          /* only @infer, for a runtime whose ops compute in the type of their operands */
-    pass_placement placement;    /* how to place casts: the profile's order, or a minimum cut */
-    bool white_soft;             /* minimum cut: white nodes may stay f32 where low precision does not pay off */
-    const char *target;          /* minimum cut: device description (device.h); NULL: the default */
+    bool draws;               /* for pass_draw: keep the colours and skip the backward */
+    bool plain_runtime;       /* only @infer, for a runtime whose ops compute in the type of their operands */
+    pass_placement placement; /* how to place casts: the profile's order, or a minimum cut */
+    bool white_soft;          /* minimum cut: white nodes may stay f32 where low precision does not pay off */
+    const char *target;       /* minimum cut: device description (device.h); NULL: the default */
     /* training */
-    const char *loss;            /* such as "ce[:OUTPUT[,LABEL]]"; NULL: none */
-    const char *loss_output;     /* name of a scalar graph output that is the loss; NULL: none */
-    const char *optimizer;       /* such as "sgd,lr=0.1,momentum=0.9"; NULL: sgd if there is a loss */
-    pass_strings train, freeze;  /* globs over parameter names; held constants train only if given by full name */
+    const char *loss;           /* such as "ce[:OUTPUT[,LABEL]]"; NULL: none */
+    const char *loss_output;    /* name of a scalar graph output that is the loss; NULL: none */
+    const char *optimizer;      /* such as "sgd,lr=0.1,momentum=0.9"; NULL: sgd if there is a loss */
+    pass_strings train, freeze; /* globs over parameter names; held constants train only if given by full name */
     pass_scaling scaling;
     double init_scale, incr_ratio, decr_ratio, min_scale; /* 0: as in the profile */
     int64_t incr_every, decr_every;                       /* 0: as in the profile */
     pass_mode mode;
-    const char *init;            /* "file", "kaiming", "xavier" */
+    const char *init; /* "file", "kaiming", "xavier" */
     uint64_t seed;
     bool fuse;
     /* output */
-    const char *explain;         /* node name, "all" or "params"; printed to the report's text */
+    const char *explain; /* node name, "all" or "params"; printed to the report's text */
     bool json;
     const char *dump_after, *dump_dir; /* pass name or "all" */
     bool dump_changed, roundtrip_each, timing, print_stats;
-    bool verify_each;            /* after each pass (assertion builds, ampc-opt), else after the last */
+    bool verify_each; /* after each pass (assertion builds, ampc-opt), else after the last */
 } compile_options;
 
 compile_options compile_options_default(void);

@@ -57,7 +57,7 @@ enum { PATTERNS = sizeof patterns / sizeof *patterns };
 
 typedef struct search {
     const compile *compile;
-    arena *arena; /* of the module */
+    arena *arena;                    /* of the module */
     const char *operators[PATTERNS]; /* the operator each pattern is treated as; NULL: not recognised */
 } search;
 

@@ -22,7 +22,7 @@ enum {
 };
 
 #define AFTER(name) | 1u << NUMBER_##name
-#define PASS(name, function, part, needs, sentence)                                                \
+#define PASS(name, function, part, needs, sentence) \
     _Static_assert((0u needs) >> NUMBER_##name == 0, "pass " #name " stands before a pass that it needs");
 #include "passes/passes.def"
 #undef PASS

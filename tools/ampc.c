@@ -37,8 +37,7 @@ static ampc_status check_output(const tool_options *o, diag *d)
     const bool to_stdout = o->output && strcmp(o->output, "-") == 0, reference = o->weights == WEIGHTS_REFERENCE;
     const bool inspects = o->pass.explain || o->pass.print_stats || o->dump_after || o->pass.dump_changed ||
                           o->pass.timing || o->emit_list;
-    if (!o->output && !inspects)
-        return diag_error(d, AMPC_USAGE, DIAG_FILE("ampc"), "no output; use -o FILE");
+    if (!o->output && !inspects) return diag_error(d, AMPC_USAGE, DIAG_FILE("ampc"), "no output; use -o FILE");
     if (to_stdout && !reference)
         return diag_error(d, AMPC_USAGE, DIAG_FILE("ampc"), "-o - requires --weights=reference");
     if (reference && o->pass.init && strcmp(o->pass.init, "file") != 0)
@@ -94,10 +93,8 @@ static ampc_status write_files(tool *t)
 {
     const char *output = t->o.output, *weights = NULL;
     size_t stem = strlen(output) - (tool_ends_with(output, ".ir") ? 3 : 0);
-    if (t->o.weights == WEIGHTS_REFERENCE)
-        TRY(refer_to_weights(t));
-    else
-        weights = arena_printf(t->arena, "%.*s.safetensors", (int)stem, output);
+    if (t->o.weights == WEIGHTS_REFERENCE) TRY(refer_to_weights(t));
+    else weights = arena_printf(t->arena, "%.*s.safetensors", (int)stem, output);
     return rt_module_save(t->module, t->weights_dir, output, weights, t->diag);
 }
 

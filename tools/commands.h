@@ -32,12 +32,12 @@ typedef struct command_example {
 } command_example;
 
 typedef struct command {
-    const char *name;     /* "ampc", "ampc-run train" */
-    unsigned bit;         /* COMMAND_... */
-    const char *operands; /* the part of the synopsis after the name; NULL: no operands */
-    const char *purpose;  /* one sentence */
-    const char *details;  /* further sentences for the manual page; NULL: none */
-    command_example examples[5]; /* ends with an empty one */
+    const char *name;                                  /* "ampc", "ampc-run train" */
+    unsigned bit;                                      /* COMMAND_... */
+    const char *operands;                              /* the part of the synopsis after the name; NULL: no operands */
+    const char *purpose;                               /* one sentence */
+    const char *details;                               /* further sentences for the manual page; NULL: none */
+    command_example examples[5];                       /* ends with an empty one */
     ampc_status (*run)(struct tool *t);                /* exactly one of the two is set: without a session */
     ampc_status (*run_session)(struct run_context *c); /* with a session open on the model */
     bool plan_only;                                    /* the session only plans: no weights, no device */

@@ -24,8 +24,8 @@ static void print_coloured(const char *message, const char *word, const char *co
 {
     const char *at = strstr(message, word);
     size_t before = at ? (size_t)(at - message) : 0, length = at ? strlen(word) : 0;
-    fprintf(stderr, "\033[1m%.*s\033[%sm%.*s\033[0m%s\n", (int)before, message, code, (int)length,
-            message + before, message + before + length);
+    fprintf(stderr, "\033[1m%.*s\033[%sm%.*s\033[0m%s\n", (int)before, message, code, (int)length, message + before,
+            message + before + length);
 }
 
 void console_message(void *user, diag_level level, const char *message)
@@ -36,10 +36,8 @@ void console_message(void *user, diag_level level, const char *message)
     console *c = user;
     if ((c->quiet && level != DIAG_ERROR) || (level == DIAG_REMARK && !c->verbose)) return;
     console_end_live(c);
-    if (c->colour)
-        print_coloured(message, styles[level].word, styles[level].code);
-    else
-        fprintf(stderr, "%s\n", message);
+    if (c->colour) print_coloured(message, styles[level].word, styles[level].code);
+    else fprintf(stderr, "%s\n", message);
 }
 
 void console_live(console *c, const char *text)

@@ -13,10 +13,7 @@
 
 extern char **environ;
 
-static ampc_status io_error(tool *t, const char *what)
-{
-    return diag_errno(t->diag, DIAG_FILE(t->o.output), what);
-}
+static ampc_status io_error(tool *t, const char *what) { return diag_errno(t->diag, DIAG_FILE(t->o.output), what); }
 
 static ampc_status run_graphviz(tool *t, FILE *in, FILE *out)
 {

@@ -8,8 +8,8 @@
 #define AT_PASS(member) offsetof(tool_options, pass.member)
 
 const char *const option_group_names[GROUP_COUNT] = {
-    [GROUP_FILES] = "Files",   [GROUP_PRECISION] = "Precision", [GROUP_TRAINING] = "Training",
-    [GROUP_SHAPES] = "Shapes", [GROUP_EXECUTION] = "Execution", [GROUP_INSPECT] = "Inspection",
+    [GROUP_FILES] = "Files",     [GROUP_PRECISION] = "Precision", [GROUP_TRAINING] = "Training",
+    [GROUP_SHAPES] = "Shapes",   [GROUP_EXECUTION] = "Execution", [GROUP_INSPECT] = "Inspection",
     [GROUP_GENERAL] = "General",
 };
 

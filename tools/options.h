@@ -56,7 +56,7 @@ typedef struct tool_options {
     /* general */
     int help; /* help_form */
     bool version, quiet, verbose, strict;
-    int colour; /* console_colour */
+    int colour;                 /* console_colour */
     const char *compile_option; /* the first option that only a compilation uses; NULL: none */
 } tool_options;
 

@@ -17,8 +17,7 @@ ampc_status run_need_entry(run_context *c, const char *entry, const ir_graph **o
     if (*out) return AMPC_OK;
     const char *names = "none";
     for (size_t i = 0; i < m->graphs.count; i++)
-        names = arena_printf(c->tool->arena, "%s%s@%s", i ? names : "", i ? ", " : "",
-                             m->graphs.items[i]->name);
+        names = arena_printf(c->tool->arena, "%s%s@%s", i ? names : "", i ? ", " : "", m->graphs.items[i]->name);
     return diag_error(c->tool->diag, AMPC_UNSUPPORTED, DIAG_FILE(c->tool->o.operands.items[0]),
                       "no entry graph @%s in the module (it has %s); a training step needs a "
                       "loss: compile with --loss",
@@ -74,23 +73,19 @@ ampc_status run_load_weights(run_context *c)
     if (!path) return AMPC_OK;
     if (is_folder(path)) {
         TRY(rt_checkpoint_newest(path, d, &newest));
-        if (!newest)
-            return diag_error(d, AMPC_IO, DIAG_FILE(path), "no checkpoint in this directory");
+        if (!newest) return diag_error(d, AMPC_IO, DIAG_FILE(path), "no checkpoint in this directory");
     }
-    ampc_status status = rt_checkpoint_read(c->session, c->tool->module, newest ? newest : path,
-                                            RT_CHECKPOINT_WEIGHTS, d, NULL);
+    ampc_status status = rt_checkpoint_read(c->session, c->tool->module, newest ? newest : path, RT_CHECKPOINT_WEIGHTS,
+                                            d, NULL);
     free(newest);
     return status;
 }
 
-ampc_status run_open_data(run_context *c, const char *spec, rt_split split, const ir_graph *entry,
-                          rt_dataset **out)
+ampc_status run_open_data(run_context *c, const char *spec, rt_split split, const ir_graph *entry, rt_dataset **out)
 {
     rt_field *fields = NULL;
     rt_dataset_options o = {.split = split, .seed = c->tool->o.pass.seed};
-    if (!spec)
-        return diag_error(c->tool->diag, AMPC_USAGE, DIAG_FILE("ampc-run"),
-                          "no samples; use --data=SPEC");
+    if (!spec) return diag_error(c->tool->diag, AMPC_USAGE, DIAG_FILE("ampc-run"), "no samples; use --data=SPEC");
     TRY(rt_loader_fields(entry, c->sizes, c->tool->diag, &fields, &o.n_fields));
     o.fields = fields;
     ampc_status status = rt_dataset_open(spec, &o, c->tool->diag, out);
@@ -98,15 +93,14 @@ ampc_status run_open_data(run_context *c, const char *spec, rt_split split, cons
     return status;
 }
 
-ampc_status run_planned_memory(run_context *c, const ir_graph *g, rt_dataset *data, int64_t batch,
-                               rt_memory *out)
+ampc_status run_planned_memory(run_context *c, const ir_graph *g, rt_dataset *data, int64_t batch, rt_memory *out)
 {
     rt_loader *feed;
     TRY(rt_loader_open(g, data, c->sizes, batch, c->tool->diag, &feed));
     ampc_status status = rt_loader_slice(feed, 0, rt_loader_batch(feed), c->tool->diag);
     if (status == AMPC_OK)
-        status = rt_session_memory(c->session, g->name, rt_loader_inputs(feed), rt_loader_count(feed),
-                                   c->tool->diag, out);
+        status = rt_session_memory(c->session, g->name, rt_loader_inputs(feed), rt_loader_count(feed), c->tool->diag,
+                                   out);
     rt_loader_close(feed);
     return status;
 }

@@ -36,12 +36,10 @@ ampc_status run_bind_batch(run_context *c);
 ampc_status run_load_weights(run_context *c);
 /* Opens the data set that a SPEC of --data describes; synthetic data have the types of the entry graph. Fails with
  * AMPC_USAGE if `spec` is NULL. */
-ampc_status run_open_data(run_context *c, const char *spec, rt_split split, const ir_graph *entry,
-                          rt_dataset **out);
+ampc_status run_open_data(run_context *c, const char *spec, rt_split split, const ir_graph *entry, rt_dataset **out);
 
 /* Memory that a run of the graph needs with this batch. */
-ampc_status run_planned_memory(run_context *c, const ir_graph *g, rt_dataset *data, int64_t batch,
-                               rt_memory *out);
+ampc_status run_planned_memory(run_context *c, const ir_graph *g, rt_dataset *data, int64_t batch, rt_memory *out);
 
 /* ---- run_inputs.c: values of inputs from files ---- */
 

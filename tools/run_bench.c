@@ -37,8 +37,7 @@ static ampc_status open_inputs(bench *b)
 {
     run_context *c = b->c;
     int64_t batch = run_choose_batch(c, b->graph);
-    TRY(run_open_data(c,
-                      arena_printf(c->tool->arena, "synthetic,rows=%" PRId64, batch), RT_TRAIN, b->graph, &b->data));
+    TRY(run_open_data(c, arena_printf(c->tool->arena, "synthetic,rows=%" PRId64, batch), RT_TRAIN, b->graph, &b->data));
     TRY(rt_loader_open(b->graph, b->data, c->sizes, batch, c->tool->diag, &b->feed));
     return rt_loader_slice(b->feed, 0, rt_loader_batch(b->feed), c->tool->diag);
 }
@@ -56,8 +55,8 @@ static void add_event(void *user, const rt_launch *launch)
     json_t *event = json_pack("{s:s, s:s, s:s, s:f, s:f, s:i, s:i, s:{s:i, s:i, s:s, s:s, s:s*}}", "name",
                               loc.node ? loc.node : launch->op, "cat", launch->op, "ph", "X", "ts",
                               launch->start_ms * 1e3, "dur", launch->ms * 1e3, "pid", 0, "tid",
-                              node ? (int)node->phase : 0, "args", "step", launch->step, "steps", launch->steps,
-                              "onnx", or_empty(loc.node), "operator", or_empty(loc.op), "ir", line);
+                              node ? (int)node->phase : 0, "args", "step", launch->step, "steps", launch->steps, "onnx",
+                              or_empty(loc.node), "operator", or_empty(loc.op), "ir", line);
     free(line);
     if (event) json_array_append_new(b->events, event); /* NULL: a name is not valid UTF-8 */
 }
@@ -171,8 +170,7 @@ static ampc_status print_json(const bench *b)
     const bool printed = line && json_dumpf(line, stdout, JSON_REAL_PRECISION(6)) == 0;
     json_decref(line);
     if (printed) putchar('\n');
-    return printed ? AMPC_OK
-                   : diag_error(b->c->tool->diag, AMPC_NO_MEMORY, DIAG_FILE("ampc-run"), "out of memory");
+    return printed ? AMPC_OK : diag_error(b->c->tool->diag, AMPC_NO_MEMORY, DIAG_FILE("ampc-run"), "out of memory");
 }
 
 static void print_row(const char *name, double resident, double with_input)
@@ -204,10 +202,8 @@ static ampc_status bench_all(bench *b)
     TRY(run_select_outputs(b->c, b->graph));
     TRY(open_inputs(b));
     TRY(measure(b));
-    if (b->c->tool->o.pass.json)
-        TRY(print_json(b));
-    else
-        print_text(b);
+    if (b->c->tool->o.pass.json) TRY(print_json(b));
+    else print_text(b);
     return trace(b);
 }
 

@@ -10,8 +10,8 @@
 static void print_result(const rt_eval *e, bool json, arena *a)
 {
     if (json) {
-        printf("{\"loss\": %s, \"accuracy\": %s, \"samples\": %" PRId64 "}\n",
-               run_json_number(e->loss, a), run_json_number(e->accuracy, a), e->samples);
+        printf("{\"loss\": %s, \"accuracy\": %s, \"samples\": %" PRId64 "}\n", run_json_number(e->loss, a),
+               run_json_number(e->accuracy, a), e->samples);
         return;
     }
     if (isfinite(e->loss)) printf("loss %.6f  ", e->loss);
@@ -26,8 +26,7 @@ ampc_status run_eval(run_context *c)
     rt_eval result;
     TRY(run_need_entry(c, evaluated ? evaluated->name : ir_graph_words[IR_GRAPH_infer], &g));
     TRY(run_open_data(c, c->tool->o.data, RT_TEST, g, &data));
-    ampc_status status = rt_evaluate(c->session, c->tool->module, data, c->tool->o.batch,
-                                     c->tool->diag, &result);
+    ampc_status status = rt_evaluate(c->session, c->tool->module, data, c->tool->o.batch, c->tool->diag, &result);
     rt_dataset_close(data);
     TRY(status);
     print_result(&result, c->tool->o.pass.json, c->tool->arena);

@@ -9,10 +9,8 @@
 static ampc_status check_output_name(run_context *c)
 {
     const char *path = c->tool->o.output;
-    if (!path || tool_ends_with(path, ".npz") || tool_ends_with(path, ".safetensors"))
-        return AMPC_OK;
-    return diag_error(c->tool->diag, AMPC_USAGE, DIAG_FILE(path),
-                      "-o: expected a .npz or .safetensors file");
+    if (!path || tool_ends_with(path, ".npz") || tool_ends_with(path, ".safetensors")) return AMPC_OK;
+    return diag_error(c->tool->diag, AMPC_USAGE, DIAG_FILE(path), "-o: expected a .npz or .safetensors file");
 }
 
 static ampc_status infer_on(run_context *c, const ir_graph *g, run_inputs *in)
@@ -40,8 +38,7 @@ ampc_status run_infer(run_context *c)
 static bool is_finite(const rt_tensor *t)
 {
     size_t size = ir_dtype_size(t->dtype), bytes = 0;
-    if (!ir_dtype_is_float(t->dtype) || !rt_array_bytes(t->dtype, t->rank, t->dims, &bytes))
-        return true;
+    if (!ir_dtype_is_float(t->dtype) || !rt_array_bytes(t->dtype, t->rank, t->dims, &bytes)) return true;
     for (size_t i = 0; i < bytes; i += size)
         if (!isfinite(ir_load_f64(t->dtype, (const char *)t->data + i))) return false;
     return true;
@@ -59,8 +56,7 @@ static const char *bad_gradient(rt_session *s, const ir_graph *g)
 }
 
 /* Runs @grad, halving the loss scale until all gradients are finite. *scale: the last loss scale. */
-static ampc_status run_until_finite(run_context *c, const ir_graph *g, const run_inputs *in,
-                                    double *scale)
+static ampc_status run_until_finite(run_context *c, const ir_graph *g, const run_inputs *in, double *scale)
 {
     diag *d = c->tool->diag;
     const ir_storage *state = ir_state_by_role(c->tool->module, IR_STATE_loss_scale);
@@ -72,8 +68,8 @@ static ampc_status run_until_finite(run_context *c, const ir_graph *g, const run
         const char *bad = bad_gradient(c->session, g);
         if (!bad) return AMPC_OK;
         if (!state || *scale <= 1)
-            return diag_error(c->tool->diag, AMPC_NUMERIC, DIAG_NOWHERE,
-                              "%s is not finite at loss scale %g", bad, *scale);
+            return diag_error(c->tool->diag, AMPC_NUMERIC, DIAG_NOWHERE, "%s is not finite at loss scale %g", bad,
+                              *scale);
         *scale = fmax(*scale / 2, 1);
     }
 }

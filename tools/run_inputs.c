@@ -39,24 +39,18 @@ static ampc_status read_pb(run_context *c, const char *path, ir_dtype u2_as, rt_
     TRY(onnx_tensor_read_file(c->tool->arena, path, c->tool->diag, &t));
     ir_dtype type = t.dtype == IR_NO_DTYPE && t.type == ONNX_uint16 ? u2_as : t.dtype;
     if (type == IR_NO_DTYPE)
-        return diag_error(c->tool->diag, AMPC_UNSUPPORTED, DIAG_FILE(path),
-                          "tensors of type %s are not supported", onnx_type_name(t.type));
-    *out = (rt_array){
-        .dtype = type, .rank = t.rank, .bytes = t.size, .data = malloc(t.size ? t.size : 1)};
-    if (!out->data)
-        return diag_error(c->tool->diag, AMPC_NO_MEMORY, DIAG_FILE(path), "out of memory");
+        return diag_error(c->tool->diag, AMPC_UNSUPPORTED, DIAG_FILE(path), "tensors of type %s are not supported",
+                          onnx_type_name(t.type));
+    *out = (rt_array){.dtype = type, .rank = t.rank, .bytes = t.size, .data = malloc(t.size ? t.size : 1)};
+    if (!out->data) return diag_error(c->tool->diag, AMPC_NO_MEMORY, DIAG_FILE(path), "out of memory");
     memcpy(out->dims, t.dims, (size_t)t.rank * sizeof *t.dims);
     if (t.size) memcpy(out->data, t.bytes, t.size);
     return AMPC_OK;
 }
 
-static ampc_status read_entry(run_context *c, run_inputs *in, const rt_safetensors *f,
-                              const rt_tensor_entry *e)
+static ampc_status read_entry(run_context *c, run_inputs *in, const rt_safetensors *f, const rt_tensor_entry *e)
 {
-    rt_array a = {.dtype = e->dtype,
-                  .rank = e->rank,
-                  .bytes = e->bytes,
-                  .data = malloc(e->bytes ? e->bytes : 1)};
+    rt_array a = {.dtype = e->dtype, .rank = e->rank, .bytes = e->bytes, .data = malloc(e->bytes ? e->bytes : 1)};
     if (!a.data) return diag_error(c->tool->diag, AMPC_NO_MEMORY, DIAG_NOWHERE, "out of memory");
     for (int i = 0; i < e->rank && i < RT_ARRAY_MAX_RANK; i++) a.dims[i] = e->dims[i];
     ampc_status status = rt_safetensors_read(f, e, a.data);
@@ -73,11 +67,9 @@ static ampc_status read_safetensors(run_context *c, run_inputs *in, const char *
     for (size_t i = 0; i < rt_safetensors_count(f) && status == AMPC_OK; i++) {
         const rt_tensor_entry *e = rt_safetensors_entry(f, i);
         if (e->dtype == IR_NO_DTYPE || e->rank > RT_ARRAY_MAX_RANK)
-            status = diag_error(
-                c->tool->diag, AMPC_UNSUPPORTED, (diag_loc){.file = path, .node = e->name},
-                "tensors of type %s and rank %d are not supported", e->type, e->rank);
-        else
-            status = read_entry(c, in, f, e);
+            status = diag_error(c->tool->diag, AMPC_UNSUPPORTED, (diag_loc){.file = path, .node = e->name},
+                                "tensors of type %s and rank %d are not supported", e->type, e->rank);
+        else status = read_entry(c, in, f, e);
     }
     rt_safetensors_close(f);
     return status;
@@ -92,16 +84,11 @@ static ampc_status read_one(run_context *c, const ir_graph *g, const char *text,
     TRY(options_split(text, "--input", c->tool->arena, c->tool->diag, &name, &path));
     const ir_value *input = ir_graph_find_input(g, name);
     if (!input)
-        return diag_error(c->tool->diag, AMPC_USAGE, DIAG_NOWHERE, "--input: @%s has no input '%s'",
-                          g->name, name);
+        return diag_error(c->tool->diag, AMPC_USAGE, DIAG_NOWHERE, "--input: @%s has no input '%s'", g->name, name);
     ir_dtype u2_as = input->type.dtype == IR_bf16 ? IR_bf16 : IR_NO_DTYPE;
-    if (tool_ends_with(path, ".npy"))
-        TRY(rt_npy_read(path, u2_as, c->tool->diag, &a));
-    else if (tool_ends_with(path, ".pb"))
-        TRY(read_pb(c, path, u2_as, &a));
-    else
-        return diag_error(c->tool->diag, AMPC_USAGE, DIAG_FILE(path),
-                          "--input: expected a .npy or .pb file");
+    if (tool_ends_with(path, ".npy")) TRY(rt_npy_read(path, u2_as, c->tool->diag, &a));
+    else if (tool_ends_with(path, ".pb")) TRY(read_pb(c, path, u2_as, &a));
+    else return diag_error(c->tool->diag, AMPC_USAGE, DIAG_FILE(path), "--input: expected a .npy or .pb file");
     return add(c, in, &a, name);
 }
 
@@ -112,8 +99,7 @@ static ampc_status read_all(run_context *c, const ir_graph *g, const char *path,
         if (g->inputs.items[i]->type.dtype == IR_bf16) u2_as = IR_bf16;
     if (tool_ends_with(path, ".npz")) return rt_npz_read(path, u2_as, c->tool->diag, &in->arrays);
     if (tool_ends_with(path, ".safetensors")) return read_safetensors(c, in, path);
-    return diag_error(c->tool->diag, AMPC_USAGE, DIAG_FILE(path),
-                      "--inputs: expected a .npz or .safetensors file");
+    return diag_error(c->tool->diag, AMPC_USAGE, DIAG_FILE(path), "--inputs: expected a .npz or .safetensors file");
 }
 
 /* Finds an array by the input's name, or by "input/NAME" as in test cases; later arrays win over earlier ones. */
@@ -121,8 +107,7 @@ static const rt_array *find(run_context *c, const run_inputs *in, const char *na
 {
     const char *prefixed = arena_printf(c->tool->arena, "input/%s", name);
     for (size_t i = in->arrays.count; i-- > 0;)
-        if (strcmp(in->arrays.items[i].name, name) == 0 ||
-            strcmp(in->arrays.items[i].name, prefixed) == 0)
+        if (strcmp(in->arrays.items[i].name, name) == 0 || strcmp(in->arrays.items[i].name, prefixed) == 0)
             return &in->arrays.items[i];
     return NULL;
 }
@@ -178,8 +163,7 @@ static ampc_status bind(run_context *c, const ir_graph *g, run_inputs *in)
         memcpy(t.dims, a->dims, (size_t)a->rank * sizeof *t.dims);
         in->tensors[in->count++] = t;
     }
-    if (in->count == (int)g->inputs.count || (in->partial && select_without(c, g, missing) == AMPC_OK))
-        return AMPC_OK;
+    if (in->count == (int)g->inputs.count || (in->partial && select_without(c, g, missing) == AMPC_OK)) return AMPC_OK;
     for (size_t i = 0; i < g->inputs.count; i++)
         if (missing[g->inputs.items[i]->id]) missing_input(c, g->inputs.items[i]);
     return diag_status(c->tool->diag);

@@ -50,10 +50,7 @@ void run_add_model_outputs(run_context *c, const ir_graph *g, run_results *r)
     }
 }
 
-const char *run_json_number(double v, arena *a)
-{
-    return isfinite(v) ? arena_printf(a, "%.9g", v) : "null";
-}
+const char *run_json_number(double v, arena *a) { return isfinite(v) ? arena_printf(a, "%.9g", v) : "null"; }
 
 /* ---- files ----------------------------------------------------------------------------------- */
 
@@ -63,10 +60,8 @@ static ampc_status write_npz(const run_results *r, const char *path, diag *d)
     for (size_t i = 0; i < r->items.count; i++) {
         const rt_tensor *t = &r->items.items[i].tensor;
         rt_array *a = &arrays[i];
-        *a = (rt_array){.name = arena_strdup(r->arena, r->items.items[i].key),
-                        .dtype = t->dtype,
-                        .rank = t->rank,
-                        .data = t->data};
+        *a = (rt_array){
+            .name = arena_strdup(r->arena, r->items.items[i].key), .dtype = t->dtype, .rank = t->rank, .data = t->data};
         memcpy(a->dims, t->dims, (size_t)t->rank * sizeof *t->dims);
         if (!rt_array_bytes(t->dtype, t->rank, t->dims, &a->bytes))
             return diag_error(d, AMPC_REJECTED, DIAG_FILE(path), "'%s' is too large", a->name);
@@ -80,8 +75,7 @@ static ampc_status write_safetensors(const run_results *r, const char *path, dia
     TRY(rt_safetensors_create(d, &w));
     for (size_t i = 0; i < r->items.count; i++) {
         const rt_tensor *t = &r->items.items[i].tensor;
-        ampc_status status = rt_safetensors_add(w, r->items.items[i].key, t->dtype, t->rank,
-                                                t->dims, t->data);
+        ampc_status status = rt_safetensors_add(w, r->items.items[i].key, t->dtype, t->rank, t->dims, t->data);
         if (status != AMPC_OK) {
             rt_safetensors_discard(w);
             return status;
@@ -95,8 +89,7 @@ static ampc_status write_safetensors(const run_results *r, const char *path, dia
 static const char *shape_text(const rt_tensor *t, arena *a)
 {
     const char *text = arena_printf(a, "%s[", ir_dtype_name(t->dtype));
-    for (int i = 0; i < t->rank; i++)
-        text = arena_printf(a, "%s%s%" PRId64, text, i ? "," : "", t->dims[i]);
+    for (int i = 0; i < t->rank; i++) text = arena_printf(a, "%s%s%" PRId64, text, i ? "," : "", t->dims[i]);
     return arena_printf(a, "%s]", text);
 }
 
@@ -115,8 +108,7 @@ static void print_row(const result *r, arena *a)
         sum += v;
     }
     printf("%-32s %-20s", r->key, shape_text(t, a));
-    if (count > 1)
-        printf("  min %-11.5g mean %-11.5g max %-11.5g", least, sum / (double)count, most);
+    if (count > 1) printf("  min %-11.5g mean %-11.5g max %-11.5g", least, sum / (double)count, most);
     for (size_t i = 0; i < count && i < SHOWN; i++)
         printf(" %.6g", ir_load_f64(t->dtype, (const char *)t->data + i * size));
     puts(count > SHOWN ? " .." : "");
@@ -132,6 +124,5 @@ ampc_status run_results_write(const run_results *r, run_context *c)
     }
     if (tool_ends_with(path, ".npz")) return write_npz(r, path, c->tool->diag);
     if (tool_ends_with(path, ".safetensors")) return write_safetensors(r, path, c->tool->diag);
-    return diag_error(c->tool->diag, AMPC_USAGE, DIAG_FILE(path),
-                      "-o: expected a .npz or .safetensors file");
+    return diag_error(c->tool->diag, AMPC_USAGE, DIAG_FILE(path), "-o: expected a .npz or .safetensors file");
 }

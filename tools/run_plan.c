@@ -99,11 +99,10 @@ static json_t *steps_json(const rt_plan *p)
             launch++;
             next += s->batch;
         }
-        json_array_append_new(
-            steps,
-            json_pack("{s:i, s:s, s:o, s:I, s:I, s:I, s:i, s:b}", "step", i, "op", rt_step_name(s), "onnx",
-                      name_json(s->node->loc.node), "bytes", (json_int_t)cost.bytes, "flops", (json_int_t)cost.flops,
-                      "workspace", (json_int_t)s->workspace_bytes, "launch", launch, "kept", s->hoisted));
+        json_array_append_new(steps, json_pack("{s:i, s:s, s:o, s:I, s:I, s:I, s:i, s:b}", "step", i, "op",
+                                               rt_step_name(s), "onnx", name_json(s->node->loc.node), "bytes",
+                                               (json_int_t)cost.bytes, "flops", (json_int_t)cost.flops, "workspace",
+                                               (json_int_t)s->workspace_bytes, "launch", launch, "kept", s->hoisted));
     }
     return steps;
 }
@@ -121,13 +120,12 @@ static ampc_status print_json(const result *r, diag *d)
 {
     const rt_plan *p = r->plan;
     const rt_plan_totals *sum = &r->totals;
-    json_t *root = json_pack(
-        "{s:s, s:s, s:o, s:o, s:i, s:I, s:I, s:i, s:I, s:I, s:I, s:I, s:I}", "entry", p->graph->name, "device",
-        r->device, "sizes", sizes_json(p), "steps", steps_json(p), "launches", sum->launches, "bytes",
-        (json_int_t)sum->bytes, "flops", (json_int_t)sum->flops, "copies", sum->copies, "copy_bytes",
-        (json_int_t)sum->copy_bytes, "arena_bytes", (json_int_t)p->arena_bytes, "kept_bytes",
-        (json_int_t)p->persistent_bytes, "storage_bytes", (json_int_t)r->storage, "planned_bytes",
-        (json_int_t)planned_bytes(r));
+    json_t *root = json_pack("{s:s, s:s, s:o, s:o, s:i, s:I, s:I, s:i, s:I, s:I, s:I, s:I, s:I}", "entry",
+                             p->graph->name, "device", r->device, "sizes", sizes_json(p), "steps", steps_json(p),
+                             "launches", sum->launches, "bytes", (json_int_t)sum->bytes, "flops",
+                             (json_int_t)sum->flops, "copies", sum->copies, "copy_bytes", (json_int_t)sum->copy_bytes,
+                             "arena_bytes", (json_int_t)p->arena_bytes, "kept_bytes", (json_int_t)p->persistent_bytes,
+                             "storage_bytes", (json_int_t)r->storage, "planned_bytes", (json_int_t)planned_bytes(r));
     size_t n = 0;
     char *text = root ? rt_json_text(root, 1, &n) : NULL;
     json_decref(root);

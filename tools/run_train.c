@@ -56,8 +56,7 @@ static void show_progress(training *t, bool last)
     char line[LINE];
     double now = tool_seconds(), pause = out->terminal ? 0.1 : 10;
     if (out->quiet || (!last && now - t->shown < pause)) return;
-    int64_t batch = rt_trainer_state(t->trainer)->batch,
-            left = rt_trainer_steps(t->trainer) - (int64_t)t->last.step;
+    int64_t batch = rt_trainer_state(t->trainer)->batch, left = rt_trainer_steps(t->trainer) - (int64_t)t->last.step;
     double each = t->rate_steps ? (now - t->rate_from) / (double)t->rate_steps : 0;
     rt_progress p = {.now = t->last,
                      .steps = (uint64_t)rt_trainer_steps(t->trainer),
@@ -65,11 +64,8 @@ static void show_progress(training *t, bool last)
                      .seconds_left = each > 0 ? each * (double)left : -1};
     if (t->rate_busy > 0) p.now.samples_s = (double)(batch * t->rate_steps) / t->rate_busy;
     bool utf8 = out->terminal && getenv("LANG") && strstr(getenv("LANG"), "UTF-8");
-    rt_progress_style style = !out->terminal ? RT_PROGRESS_LINE
-                              : utf8         ? RT_PROGRESS_FINE
-                                             : RT_PROGRESS_BAR;
-    rt_progress_format(line, sizeof line, &p, style,
-                       out->terminal ? console_columns() : sizeof line);
+    rt_progress_style style = !out->terminal ? RT_PROGRESS_LINE : utf8 ? RT_PROGRESS_FINE : RT_PROGRESS_BAR;
+    rt_progress_format(line, sizeof line, &p, style, out->terminal ? console_columns() : sizeof line);
     console_live(out, line);
     t->shown = t->rate_from = now;
     t->rate_steps = 0;
@@ -85,10 +81,8 @@ static bool on_step(void *user, const rt_step *step)
     t->run++;
     t->rate_busy += took;
     t->rate_steps++;
-    if (t->log)
-        t->status = rt_log_step(t->log, step);
-    else if (t->c->tool->o.plot)
-        vec_push(t->c->tool->arena, &t->steps, *step);
+    if (t->log) t->status = rt_log_step(t->log, step);
+    else if (t->c->tool->o.plot) vec_push(t->c->tool->arena, &t->steps, *step);
     show_progress(t, rt_trainer_done(t->trainer));
     t->epoch_busy += took;
     t->epoch_loss += step->loss;
@@ -140,11 +134,9 @@ static ampc_status check_options(run_context *c)
     const tool_options *o = &c->tool->o;
     diag_loc loc = DIAG_FILE("ampc-run train");
     if (!o->epochs == !o->steps)
-        return diag_error(c->tool->diag, AMPC_USAGE, loc,
-                          "set the training length: either --epochs or --steps");
+        return diag_error(c->tool->diag, AMPC_USAGE, loc, "set the training length: either --epochs or --steps");
     if (!o->checkpoint_dir && (o->save_every || o->resume || o->fallback))
-        return diag_error(c->tool->diag, AMPC_USAGE, loc,
-                          "--save-every and --resume require --checkpoint-dir");
+        return diag_error(c->tool->diag, AMPC_USAGE, loc, "--save-every and --resume require --checkpoint-dir");
     return AMPC_OK;
 }
 
@@ -204,8 +196,7 @@ static ampc_status plot(training *t)
     }
     int last = count;
     if (!o->log) runs[last++] = (plot_run){"this run", t->steps.items, t->steps.count};
-    if (status == AMPC_OK)
-        status = plot_write(o->plot, o->operands.items[0], runs, (size_t)last, base->diag);
+    if (status == AMPC_OK) status = plot_write(o->plot, o->operands.items[0], runs, (size_t)last, base->diag);
     for (int i = 0; i < count; i++) free((void *)(uintptr_t)runs[i].steps);
     return status;
 }
@@ -226,25 +217,20 @@ static ampc_status print_result(training *t)
     const rt_run_state *state = rt_trainer_state(t->trainer);
     rt_memory memory;
     if (!prints_text(t) && !c->tool->o.pass.json) return AMPC_OK;
-    TRY(run_planned_memory(c, ir_graph_by_role(c->tool->module, IR_GRAPH_train_step), t->data, state->batch,
-                           &memory));
+    TRY(run_planned_memory(c, ir_graph_by_role(c->tool->module, IR_GRAPH_train_step), t->data, state->batch, &memory));
     double samples_s = t->busy > 0 ? (double)(t->run * state->batch) / t->busy : NAN;
     if (!c->tool->o.pass.json) {
-        printf("%" PRIu64 " steps  loss %.4f  loss scale %g  skipped %" PRIu64
-               "  %.0f samples/s  %.1f MB planned\n",
+        printf("%" PRIu64 " steps  loss %.4f  loss scale %g  skipped %" PRIu64 "  %.0f samples/s  %.1f MB planned\n",
                state->step, t->last.loss, loss_scale(c), state->skipped, samples_s,
                (double)(memory.arena + memory.storage) / 1e6);
         return AMPC_OK;
     }
-    printf("{\"steps\": %" PRIu64
-           ", \"loss\": %s, \"eval_loss\": %s, \"accuracy\": %s, \"skipped\": %" PRIu64
+    printf("{\"steps\": %" PRIu64 ", \"loss\": %s, \"eval_loss\": %s, \"accuracy\": %s, \"skipped\": %" PRIu64
            ", \"loss_scale\": %s, \"seconds\": %s, \"seconds_per_epoch\": %s, \"samples_s\": %s, "
            "\"peak_bytes\": %" PRId64 "}\n",
-           state->step, run_json_number(t->last.loss, a),
-           run_json_number(t->eval_data ? t->eval.loss : NAN, a),
-           run_json_number(t->eval_data ? t->eval.accuracy : NAN, a), state->skipped,
-           run_json_number(loss_scale(c), a), run_json_number(t->busy, a),
-           run_json_number(t->epochs ? t->busy / (double)t->epochs : NAN, a),
+           state->step, run_json_number(t->last.loss, a), run_json_number(t->eval_data ? t->eval.loss : NAN, a),
+           run_json_number(t->eval_data ? t->eval.accuracy : NAN, a), state->skipped, run_json_number(loss_scale(c), a),
+           run_json_number(t->busy, a), run_json_number(t->epochs ? t->busy / (double)t->epochs : NAN, a),
            run_json_number(samples_s, a), memory.arena + memory.storage);
     return AMPC_OK;
 }
@@ -289,8 +275,8 @@ static ampc_status train(training *t)
     TRY(evaluate_end(t));
     TRY(print_result(t));
     if (!stop_signal) return AMPC_OK;
-    diag_note(base->diag, DIAG_FILE("ampc-run train"),
-              "stopped by signal %d after step %" PRIu64 "%s", (int)stop_signal, rt_trainer_state(t->trainer)->step,
+    diag_note(base->diag, DIAG_FILE("ampc-run train"), "stopped by signal %d after step %" PRIu64 "%s",
+              (int)stop_signal, rt_trainer_state(t->trainer)->step,
               o->checkpoint_dir ? "; continue with --resume" : "");
     return (ampc_status)(128 + stop_signal);
 }
@@ -312,8 +298,7 @@ static ampc_status open_all(training *t)
     TRY(select_outputs(c, g));
     TRY(run_open_data(c, o->data, RT_TRAIN, g, &t->data));
     if (o->eval_data)
-        TRY(run_open_data(c, o->eval_data, RT_TEST, ir_graph_by_role(c->tool->module, IR_GRAPH_eval),
-                          &t->eval_data));
+        TRY(run_open_data(c, o->eval_data, RT_TEST, ir_graph_by_role(c->tool->module, IR_GRAPH_eval), &t->eval_data));
     int64_t batch = o->batch || rt_loader_fixed_batch(g, c->sizes) ? o->batch : DEFAULT_BATCH;
     const rt_trainer_options options = {.batch = batch,
                                         .steps = o->steps,
@@ -321,8 +306,7 @@ static ampc_status open_all(training *t)
                                         .lr = o->lr,
                                         .schedule = o->schedule,
                                         .seed = o->pass.seed};
-    return rt_trainer_open(c->session, c->tool->module, t->data, &options, c->tool->diag,
-                           &t->trainer);
+    return rt_trainer_open(c->session, c->tool->module, t->data, &options, c->tool->diag, &t->trainer);
 }
 
 ampc_status run_train(run_context *c)

@@ -14,17 +14,10 @@
 #include <string.h>
 
 enum { WIDTH = 860, LEFT = 64, RIGHT = 24, TOP = 76, LOSS_HEIGHT = 300, SCALE_HEIGHT = 130 };
-enum {
-    GAP = 44,
-    BOTTOM = 52,
-    COLUMNS = WIDTH - LEFT - RIGHT,
-    SMOOTH_FROM = 200,
-    LEGEND_STEP = 190
-};
+enum { GAP = 44, BOTTOM = 52, COLUMNS = WIDTH - LEFT - RIGHT, SMOOTH_FROM = 200, LEGEND_STEP = 190 };
 
 /* The palette of Okabe and Ito, which is safe for colour-blind readers. */
-static const char *const colours[] = {"#0072b2", "#d55e00", "#009e73",
-                                      "#cc79a7", "#e69f00", "#56b4e9"};
+static const char *const colours[] = {"#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9"};
 enum { COLOURS = sizeof colours / sizeof *colours };
 
 /* ---- text ---- */
@@ -60,18 +53,12 @@ static void add_escaped(text *t, const char *s)
         size_t n = c < 0x80 ? 1 : c >= 0xf0 && c < 0xf5 ? 4 : c >= 0xe0 ? 3 : c >= 0xc2 ? 2 : 0;
         for (size_t i = 1; i < n; i++)
             if (((unsigned char)s[i] & 0xc0) != 0x80) n = 0;
-        if (c == '&')
-            add(t, "&amp;");
-        else if (c == '<')
-            add(t, "&lt;");
-        else if (c == '>')
-            add(t, "&gt;");
-        else if (c == '"')
-            add(t, "&quot;");
-        else if (n == 0 || c >= 0xf5 || c < 0x20 || c == 0x7f)
-            add(t, "?");
-        else
-            add(t, "%.*s", (int)n, s);
+        if (c == '&') add(t, "&amp;");
+        else if (c == '<') add(t, "&lt;");
+        else if (c == '>') add(t, "&gt;");
+        else if (c == '"') add(t, "&quot;");
+        else if (n == 0 || c >= 0xf5 || c < 0x20 || c == 0x7f) add(t, "?");
+        else add(t, "%.*s", (int)n, s);
         s += n && c < 0xf5 ? n : 1;
     }
 }
@@ -154,15 +141,14 @@ static double tick(double low, double high, double step, int k)
 
 static void draw_frame(text *t, const panel *p, const char *label)
 {
-    add(t, "<rect class=\"frame\" x=\"%d\" y=\"%g\" width=\"%d\" height=\"%g\"/>\n", LEFT, p->top,
-        COLUMNS, p->height);
+    add(t, "<rect class=\"frame\" x=\"%d\" y=\"%g\" width=\"%d\" height=\"%g\"/>\n", LEFT, p->top, COLUMNS, p->height);
     add(t, "<text class=\"label\" x=\"%d\" y=\"%g\">%s</text>\n", LEFT, p->top - 9, label);
 }
 
 static void draw_y_tick(text *t, const panel *p, double v)
 {
-    add(t, "<path class=\"grid\" d=\"M%d %.1fh%d\"/><text class=\"y\" x=\"%d\" y=\"%.1f\">", LEFT,
-        y_of(p, v), COLUMNS, LEFT - 8, y_of(p, v) + 4);
+    add(t, "<path class=\"grid\" d=\"M%d %.1fh%d\"/><text class=\"y\" x=\"%d\" y=\"%.1f\">", LEFT, y_of(p, v), COLUMNS,
+        LEFT - 8, y_of(p, v) + 4);
 }
 
 static void draw_loss_ticks(text *t, const panel *p)
@@ -203,8 +189,7 @@ static void draw_band(text *t, const panel *p, const plot_run *run, const char *
 {
     add(t, "<path fill=\"none\" stroke=\"%s\" stroke-opacity=\".22\" d=\"", colour);
     for (size_t i = 0; i < run->count;) {
-        double column = floor(x_of(p, (double)run->steps[i].step)), low = INFINITY,
-               high = -INFINITY;
+        double column = floor(x_of(p, (double)run->steps[i].step)), low = INFINITY, high = -INFINITY;
         for (; i < run->count && floor(x_of(p, (double)run->steps[i].step)) <= column; i++) {
             low = fmin(low, loss_of(&run->steps[i])); /* fmin and fmax ignore NAN */
             high = fmax(high, loss_of(&run->steps[i]));
@@ -222,8 +207,7 @@ static void draw_loss(text *t, const panel *p, const plot_run *run, const char *
     double last_x = -1;
     add(t, "<path class=\"line\" stroke=\"%s\" d=\"", colour);
     for (size_t i = 0; i < run->count; i++) {
-        double v = average_next(&a, loss_of(&run->steps[i])),
-               x = x_of(p, (double)run->steps[i].step);
+        double v = average_next(&a, loss_of(&run->steps[i])), x = x_of(p, (double)run->steps[i].step);
         if (isfinite(v) && down && x - last_x < 1 && i + 1 < run->count) continue;
         if (isfinite(v)) add(t, "%c%.1f %.1f", down ? 'L' : 'M', x, y_of(p, v)), last_x = x;
         down = isfinite(v);
@@ -238,10 +222,8 @@ static void draw_scale(text *t, const panel *p, const plot_run *run, const char 
     for (size_t i = 0; i < run->count; i++) {
         double v = scale_of(&run->steps[i]), x = x_of(p, (double)run->steps[i].step);
         bool jump = v != last; /* also true for NAN */
-        if (isfinite(v) && !isfinite(last))
-            add(t, "M%.1f %.1f", x, y_of(p, v));
-        else if (isfinite(v) && (jump || i + 1 == run->count))
-            add(t, "H%.1fV%.1f", x, y_of(p, v));
+        if (isfinite(v) && !isfinite(last)) add(t, "M%.1f %.1f", x, y_of(p, v));
+        else if (isfinite(v) && (jump || i + 1 == run->count)) add(t, "H%.1fV%.1f", x, y_of(p, v));
         last = v;
     }
     add(t, "\"/>\n");
@@ -249,8 +231,7 @@ static void draw_scale(text *t, const panel *p, const plot_run *run, const char 
         uint64_t before = i ? run->steps[i - 1].skipped : 0;
         double v = scale_of(&run->steps[i]), x = x_of(p, (double)run->steps[i].step);
         if (run->steps[i].skipped > before && isfinite(v))
-            add(t, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"2.6\" fill=\"%s\"/>\n", x, y_of(p, v),
-                colour);
+            add(t, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"2.6\" fill=\"%s\"/>\n", x, y_of(p, v), colour);
     }
 }
 
@@ -320,9 +301,8 @@ static void draw_head(text *t, const char *title, double height, const panel *lo
            ".y{text-anchor:end}.x{text-anchor:middle}.legend{fill:#111}.value{fill:#777}\n"
            ".frame{fill:none;stroke:#999}.grid{fill:none;stroke:#e6e6e6}\n"
            ".line{fill:none;stroke-width:1.8;stroke-linejoin:round}\n</style>\n");
-    add(t,
-        "<clipPath id=\"loss\"><rect x=\"%d\" y=\"%g\" width=\"%d\" height=\"%g\"/></clipPath>\n",
-        LEFT, loss->top, COLUMNS, loss->height);
+    add(t, "<clipPath id=\"loss\"><rect x=\"%d\" y=\"%g\" width=\"%d\" height=\"%g\"/></clipPath>\n", LEFT, loss->top,
+        COLUMNS, loss->height);
     add(t,
         "<rect width=\"%d\" height=\"%g\" fill=\"#fff\"/>\n<text class=\"title\" x=\"%d\" "
         "y=\"28\">",
@@ -354,8 +334,7 @@ char *plot_render(const char *title, const plot_run *runs, size_t count)
 {
     text t = {0};
     panel loss = {.top = TOP, .height = LOSS_HEIGHT, .low = INFINITY, .high = -INFINITY};
-    panel scale = {
-        .top = TOP + LOSS_HEIGHT + GAP, .height = SCALE_HEIGHT, .low = INFINITY, .high = -INFINITY};
+    panel scale = {.top = TOP + LOSS_HEIGHT + GAP, .height = SCALE_HEIGHT, .low = INFINITY, .high = -INFINITY};
     bool both = false;
     for (size_t i = 0; i < count; i++) both |= scales(&runs[i]);
     const panel *lowest = both ? &scale : &loss;
@@ -371,8 +350,7 @@ char *plot_render(const char *title, const plot_run *runs, size_t count)
     return NULL;
 }
 
-ampc_status plot_write(const char *path, const char *title, const plot_run *runs,
-                          size_t count, diag *d)
+ampc_status plot_write(const char *path, const char *title, const plot_run *runs, size_t count, diag *d)
 {
     char *svg = plot_render(title, runs, count);
     if (!svg) return rt_no_memory(d);

@@ -13,8 +13,7 @@ typedef struct plot_run {
 
 /* Draws any number of runs and steps, including none; non-finite values leave gaps. The loss scale panel is omitted
  * if every scale is 1. The file is written atomically. */
-ampc_status plot_write(const char *path, const char *title, const plot_run *runs,
-                          size_t count, diag *d);
+ampc_status plot_write(const char *path, const char *title, const plot_run *runs, size_t count, diag *d);
 
 /* The same as a malloced string; NULL if memory is exhausted. */
 char *plot_render(const char *title, const plot_run *runs, size_t count);

@@ -51,8 +51,7 @@ static ampc_status read_dims(tool *t, onnx_dim_binding **dims)
 {
     const pass_strings *given = &t->o.dims;
     *dims = arena_array(t->arena, (size_t)given->count + 1, sizeof **dims);
-    for (int i = 0; i < given->count; i++)
-        TRY(tool_parse_dim(t, given->items[i], &(*dims)[i].name, &(*dims)[i].size));
+    for (int i = 0; i < given->count; i++) TRY(tool_parse_dim(t, given->items[i], &(*dims)[i].name, &(*dims)[i].size));
     return AMPC_OK;
 }
 
@@ -79,8 +78,7 @@ static ampc_status compile_passes(tool *t)
 ampc_status tool_compile(tool *t, const char *path)
 {
     bool converts = t->o.pass.plain_runtime || t->o.pass.draws;
-    onnx_import_options import = {
-        .n_dims = t->o.dims.count, .tied = converts || !t->o.untie, .foreign = t->foreign};
+    onnx_import_options import = {.n_dims = t->o.dims.count, .tied = converts || !t->o.untie, .foreign = t->foreign};
     onnx_dim_binding *dims;
     TRY(read_dims(t, &dims));
     import.dims = dims;
@@ -91,8 +89,8 @@ ampc_status tool_compile(tool *t, const char *path)
     if (t->o.pass.timing) fprintf(stderr, "%-12s %8.2f ms\n", "import", (imported - start) * 1e3);
     TRY(compile_passes(t));
     if (t->o.pass.timing)
-        fprintf(stderr, "%-12s %8.2f ms  peak resident memory %.1f MiB\n", "passes",
-                (tool_seconds() - imported) * 1e3, (double)peak_kib() / 1024);
+        fprintf(stderr, "%-12s %8.2f ms  peak resident memory %.1f MiB\n", "passes", (tool_seconds() - imported) * 1e3,
+                (double)peak_kib() / 1024);
     return diag_status(t->diag);
 }
 

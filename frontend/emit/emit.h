@@ -40,8 +40,8 @@ typedef struct emit_tensor {
     const ir_storage *storage; /* NULL: the values are in `bytes` */
     const void *bytes;
     rope_source *source; /* set if the storage is in a file */
-    size_t size, offset;   /* in bytes; `offset` is relative to the data part */
-    size_t infinities;     /* number of values that overflowed in the conversion */
+    size_t size, offset; /* in bytes; `offset` is relative to the data part */
+    size_t infinities;   /* number of values that overflowed in the conversion */
 } emit_tensor;
 
 typedef struct emit_storage {
@@ -60,11 +60,11 @@ typedef struct emit_file { /* an open weights file */
 typedef struct emit_scope {
     struct emit_scope *outer;
     const ir_graph *graph;
-    bool *keeps_name;        /* by node id: whether the node keeps the name in its location */
-    const char **output_of;  /* by value id: name of the graph output that the value is, or NULL */
-    const char **output;     /* by node id: name that an output statement assigns */
-    const char **value;      /* by value id: name; NULL: not defined yet */
-    strmap *made;            /* values that several nodes share: key -> value name */
+    bool *keeps_name;       /* by node id: whether the node keeps the name in its location */
+    const char **output_of; /* by value id: name of the graph output that the value is, or NULL */
+    const char **output;    /* by node id: name that an output statement assigns */
+    const char **value;     /* by value id: name; NULL: not defined yet */
+    strmap *made;           /* values that several nodes share: key -> value name */
     rope nodes, infos;
 } emit_scope;
 

@@ -7,10 +7,7 @@
 #include "frontend/emit/emit.h"
 #include "ir/dim_table.h"
 
-static const char *dim_text(emitter *e, ir_dim d)
-{
-    return ir_dim_print(e->module->dims, d, e->arena);
-}
+static const char *dim_text(emitter *e, ir_dim d) { return ir_dim_print(e->module->dims, d, e->arena); }
 
 static bool carries(const emit_scope *s, const ir_value *v, ir_dim d, int *k)
 {
@@ -96,12 +93,9 @@ static const char *dimension(emitter *e, const ir_node *n, ir_dim d)
     if (value) return value;
     int k;
     const char *input = find_carrier(e, d, &k);
-    if (input)
-        value = read_shape(e, n, input, k);
-    else if (!is_symbol(e, d))
-        value = polynomial(e, n, d);
-    else
-        emit_refuse(e, n, "the size %s is that of no graph input", dim_text(e, d));
+    if (input) value = read_shape(e, n, input, k);
+    else if (!is_symbol(e, d)) value = polynomial(e, n, d);
+    else emit_refuse(e, n, "the size %s is that of no graph input", dim_text(e, d));
     if (value) emit_make(e, key, value);
     return value;
 }

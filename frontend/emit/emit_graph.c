@@ -68,10 +68,7 @@ emit_scope *emit_enter(emitter *e, const ir_graph *g, const char *const *inputs)
     return s;
 }
 
-void emit_leave(emitter *e)
-{
-    e->scope = e->scope->outer;
-}
+void emit_leave(emitter *e) { e->scope = e->scope->outer; }
 
 void emit_output(emitter *e, const ir_node *n)
 {
@@ -96,8 +93,7 @@ rope emit_graph(emitter *e, const emit_scope *s, const char *const *inputs)
         if (!inputs || !inputs[i]) emit_put_value_info(e, &graph, GRAPH_INPUT, s->value[v->id], &v->type);
     }
     for (const ir_node *n = s->graph->first; n; n = n->next)
-        if (s->output[n->id])
-            emit_put_value_info(e, &graph, GRAPH_OUTPUT, s->output[n->id], &ir_in(n, 0)->type);
+        if (s->output[n->id]) emit_put_value_info(e, &graph, GRAPH_OUTPUT, s->output[n->id], &ir_in(n, 0)->type);
     rope_add_pieces(a, &graph, &s->infos);
     return graph;
 }

@@ -30,7 +30,6 @@ void emit_softmax_cross_entropy(emitter *e, const ir_node *n)
 
 void emit_nll_loss(emitter *e, const ir_node *n)
 {
-    emit_op op = begin(e, n, n->attr[IR_ATTR(nll_loss, ignore_index)].i,
-                       n->attr[IR_ATTR(nll_loss, reduction)].s);
+    emit_op op = begin(e, n, n->attr[IR_ATTR(nll_loss, ignore_index)].i, n->attr[IR_ATTR(nll_loss, reduction)].s);
     emit_end(&op);
 }

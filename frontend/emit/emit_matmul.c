@@ -63,8 +63,6 @@ void emit_matmul(emitter *e, const ir_node *n)
     bool more = ir_in(n, IR_IN(matmul, bias)) || n->attr[IR_ATTR(matmul, trans_a)].i ||
                 n->attr[IR_ATTR(matmul, trans_b)].i;
     bool was_gemm = n->loc.op && strcmp(n->loc.op, "Gemm") == 0;
-    if (matrices && (more || was_gemm))
-        gemm(e, n);
-    else
-        product(e, n);
+    if (matrices && (more || was_gemm)) gemm(e, n);
+    else product(e, n);
 }

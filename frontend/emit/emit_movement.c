@@ -129,8 +129,7 @@ static ir_dim end_of(ir_dim_table *t, ir_dim start, ir_dim size, int64_t step, i
 void emit_slice(emitter *e, const ir_node *n)
 {
     ir_dim_table *dims = e->module->dims;
-    const int64_t *start = n->attr[IR_ATTR(slice, start)].list.items,
-                  *size = n->attr[IR_ATTR(slice, size)].list.items,
+    const int64_t *start = n->attr[IR_ATTR(slice, start)].list.items, *size = n->attr[IR_ATTR(slice, size)].list.items,
                   *step = n->attr[IR_ATTR(slice, step)].list.items;
     const ir_type *x = &ir_in(n, 0)->type;
     int64_t starts[IR_MAX_RANK], ends[IR_MAX_RANK], axes[IR_MAX_RANK], steps[IR_MAX_RANK];
@@ -143,8 +142,8 @@ void emit_slice(emitter *e, const ir_node *n)
         ends[count] = end_of(dims, start[i], size[i], steps[count], x->dims[i]);
         count++;
     }
-    const char *lists[] = {emit_dims(e, n, starts, count), emit_dims(e, n, ends, count),
-                           emit_i64s(e, axes, count), emit_i64s(e, steps, count)};
+    const char *lists[] = {emit_dims(e, n, starts, count), emit_dims(e, n, ends, count), emit_i64s(e, axes, count),
+                           emit_i64s(e, steps, count)};
     emit_op op = emit_begin(e, n, "Slice");
     emit_operand(&op, 0);
     for (int i = 0; i < 4; i++) emit_in(&op, lists[i]);

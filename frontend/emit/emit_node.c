@@ -45,10 +45,8 @@ static const char *name_beside(emitter *e, const ir_node *n, const char *type)
     const char *part = n ? name_of_part(e, n, type) : NULL;
     if (part) return unique_name(e, part);
     const char *base = "";
-    if (n && n->loc.op)
-        base = n->loc.node;
-    else if (n && n->n_out)
-        base = n->out[0]->name;
+    if (n && n->loc.op) base = n->loc.node;
+    else if (n && n->n_out) base = n->out[0]->name;
     return unique_name(e, arena_printf(e->arena, "%s/%s", base, type));
 }
 
@@ -66,10 +64,7 @@ emit_op emit_beside(emitter *e, const ir_node *n, const char *type)
 
 /* ---- operands -------------------------------------------------------------------------------- */
 
-void emit_in(emit_op *op, const char *name)
-{
-    rope_add_text(op->e->arena, &op->in, NODE_INPUT, name ? name : "");
-}
+void emit_in(emit_op *op, const char *name) { rope_add_text(op->e->arena, &op->in, NODE_INPUT, name ? name : ""); }
 
 /* ---- attributes ------------------------------------------------------------------------------ */
 
@@ -122,10 +117,7 @@ void emit_list(emit_op *op, const char *name, int attr)
 
 /* ---- results --------------------------------------------------------------------------------- */
 
-void emit_out(emit_op *op, const char *name)
-{
-    rope_add_text(op->e->arena, &op->out, NODE_OUTPUT, name);
-}
+void emit_out(emit_op *op, const char *name) { rope_add_text(op->e->arena, &op->out, NODE_OUTPUT, name); }
 
 static bool is_wanted(const ir_node *n, int i)
 {

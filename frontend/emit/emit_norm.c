@@ -31,8 +31,7 @@ void emit_layer_norm(emitter *e, const ir_node *n)
     emit_float(&op, "epsilon", n->attr[IR_ATTR(layer_norm, eps)].f);
     emit_result(&op, 0, type);
     bool rstd = ir_value_used(n->out[IR_OUT(layer_norm, rstd)]);
-    if (rstd || ir_value_used(n->out[IR_OUT(layer_norm, mean)]))
-        emit_result(&op, IR_OUT(layer_norm, mean), IR_f32);
+    if (rstd || ir_value_used(n->out[IR_OUT(layer_norm, mean)])) emit_result(&op, IR_OUT(layer_norm, mean), IR_f32);
     if (rstd) emit_result(&op, IR_OUT(layer_norm, rstd), IR_f32);
     emit_end(&op);
 }
@@ -46,12 +45,6 @@ static void along_axis(emitter *e, const ir_node *n, int axis)
     emit_end(&op);
 }
 
-void emit_softmax(emitter *e, const ir_node *n)
-{
-    along_axis(e, n, IR_ATTR(softmax, axis));
-}
+void emit_softmax(emitter *e, const ir_node *n) { along_axis(e, n, IR_ATTR(softmax, axis)); }
 
-void emit_log_softmax(emitter *e, const ir_node *n)
-{
-    along_axis(e, n, IR_ATTR(log_softmax, axis));
-}
+void emit_log_softmax(emitter *e, const ir_node *n) { along_axis(e, n, IR_ATTR(log_softmax, axis)); }

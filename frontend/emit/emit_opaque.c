@@ -31,10 +31,7 @@ typedef struct span {
     const uint8_t *p, *end;
 } span;
 
-static bool next(span *in, wire_field *f)
-{
-    return in->p < in->end && wire_read_field(&in->p, in->end, f);
-}
+static bool next(span *in, wire_field *f) { return in->p < in->end && wire_read_field(&in->p, in->end, f); }
 
 /* ---- renaming captured values in subgraphs --------------------------------------------------- */
 
@@ -45,10 +42,8 @@ static void rename_attribute(renaming *r, const wire_field *field, rope *out)
     rope attribute = {0};
     span in = {field->value, field->end};
     for (wire_field f; next(&in, &f);)
-        if (f.number == ATTRIBUTE_G || f.number == ATTRIBUTE_GRAPHS)
-            rename_graph(r, &f, &attribute);
-        else
-            rope_add_field(r->arena, &attribute, &f);
+        if (f.number == ATTRIBUTE_G || f.number == ATTRIBUTE_GRAPHS) rename_graph(r, &f, &attribute);
+        else rope_add_field(r->arena, &attribute, &f);
     rope_add_message(r->arena, out, (uint32_t)field->number, &attribute);
 }
 
@@ -60,12 +55,9 @@ static void rename_node(renaming *r, const wire_field *field, rope *out)
         const char *to = NULL;
         if (f.number == NODE_INPUT)
             to = strmap_get(r->to, arena_strndup(r->arena, (const char *)f.value, (size_t)(f.end - f.value)));
-        if (to)
-            rope_add_text(r->arena, &node, NODE_INPUT, to);
-        else if (f.number == NODE_ATTRIBUTE)
-            rename_attribute(r, &f, &node);
-        else
-            rope_add_field(r->arena, &node, &f);
+        if (to) rope_add_text(r->arena, &node, NODE_INPUT, to);
+        else if (f.number == NODE_ATTRIBUTE) rename_attribute(r, &f, &node);
+        else rope_add_field(r->arena, &node, &f);
     }
     rope_add_message(r->arena, out, (uint32_t)field->number, &node);
 }
@@ -75,10 +67,8 @@ static void rename_graph(renaming *r, const wire_field *field, rope *out)
     rope graph = {0};
     span in = {field->value, field->end};
     for (wire_field f; next(&in, &f);)
-        if (f.number == GRAPH_NODE)
-            rename_node(r, &f, &graph);
-        else
-            rope_add_field(r->arena, &graph, &f);
+        if (f.number == GRAPH_NODE) rename_node(r, &f, &graph);
+        else rope_add_field(r->arena, &graph, &f);
     rope_add_message(r->arena, out, (uint32_t)field->number, &graph);
 }
 
@@ -232,10 +222,8 @@ void emit_opaque(emitter *e, const ir_node *n)
     emit_op op = emit_begin(e, n, n->loc.op);
     op.domain = domain;
     for (int i = 0; *layout != '>'; layout++)
-        if (*layout != '_')
-            emit_operand(&op, i++);
-        else
-            emit_in(&op, NULL);
+        if (*layout != '_') emit_operand(&op, i++);
+        else emit_in(&op, NULL);
     put_moved(e, n, p, &op);
     put_attributes(e, n, p, bytes, &op);
     for (int i = 0; i < ir_subgraph_count(n); i++) {

@@ -15,10 +15,8 @@ static void reduce(emitter *e, const ir_node *n, const ir_attr *axes, bool keepd
     }
     emit_op op = emit_begin(e, n, e->rows[n->op].onnx->name);
     emit_operand(&op, 0);
-    if (e->opset >= operand_since)
-        emit_in(&op, emit_i64s(e, axes->list.items, axes->list.count));
-    else
-        emit_ints(&op, "axes", axes->list.items, axes->list.count);
+    if (e->opset >= operand_since) emit_in(&op, emit_i64s(e, axes->list.items, axes->list.count));
+    else emit_ints(&op, "axes", axes->list.items, axes->list.count);
     emit_int(&op, "keepdims", keepdims);
     emit_result(&op, 0, type);
     emit_end(&op);
@@ -26,8 +24,7 @@ static void reduce(emitter *e, const ir_node *n, const ir_attr *axes, bool keepd
 
 void emit_reduce_sum(emitter *e, const ir_node *n)
 {
-    reduce(e, n, &n->attr[IR_ATTR(reduce_sum, axes)], n->attr[IR_ATTR(reduce_sum, keepdims)].i,
-           SUM_AXES_OPERAND);
+    reduce(e, n, &n->attr[IR_ATTR(reduce_sum, axes)], n->attr[IR_ATTR(reduce_sum, keepdims)].i, SUM_AXES_OPERAND);
 }
 
 void emit_reduce_mean(emitter *e, const ir_node *n)
@@ -39,6 +36,5 @@ void emit_reduce_mean(emitter *e, const ir_node *n)
         emit_end(&op);
         return;
     }
-    reduce(e, n, &n->attr[IR_ATTR(reduce_mean, axes)], n->attr[IR_ATTR(reduce_mean, keepdims)].i,
-           MEAN_AXES_OPERAND);
+    reduce(e, n, &n->attr[IR_ATTR(reduce_mean, axes)], n->attr[IR_ATTR(reduce_mean, keepdims)].i, MEAN_AXES_OPERAND);
 }

@@ -87,10 +87,8 @@ static void put_values(emitter *e, rope *out, emit_tensor *t)
     ir_dtype to = t->type.dtype, from = t->storage ? t->storage->type.dtype : to;
     size_t count = t->size / ir_dtype_size(to);
     bool in_place = t->storage && t->storage->data.kind == IR_DATA_INLINE;
-    if (t->source)
-        rope_add_source(e->arena, out, to, from, t->source, count);
-    else
-        rope_add_elements(e->arena, out, to, from, in_place ? t->storage->data.bytes : t->bytes, count);
+    if (t->source) rope_add_source(e->arena, out, to, from, t->source, count);
+    else rope_add_elements(e->arena, out, to, from, in_place ? t->storage->data.bytes : t->bytes, count);
     if (t->storage) rope_count_infinities(out, &t->infinities);
 }
 
@@ -115,8 +113,7 @@ static void put_reference(emitter *e, rope *tensor, const emit_tensor *t)
 static void put_tensor(emitter *e, rope *graph, emit_tensor *t, bool external)
 {
     rope tensor = {0};
-    for (int i = 0; i < t->type.rank; i++)
-        rope_add_int(e->arena, &tensor, TENSOR_DIMS, (uint64_t)t->type.dims[i]);
+    for (int i = 0; i < t->type.rank; i++) rope_add_int(e->arena, &tensor, TENSOR_DIMS, (uint64_t)t->type.dims[i]);
     rope_add_int(e->arena, &tensor, TENSOR_DATA_TYPE, onnx_type_of(t->type.dtype));
     rope_add_text(e->arena, &tensor, TENSOR_NAME, t->name);
     if (external && t->size > INLINE_MAX) {
@@ -178,10 +175,8 @@ static void put_dim(emitter *e, rope *shape, ir_dim d)
 {
     rope dim = {0};
     const char *text = ir_dim_print(e->module->dims, d, e->arena);
-    if (!ir_dim_is_symbolic(d))
-        rope_add_int(e->arena, &dim, DIM_VALUE, (uint64_t)d);
-    else if (strlen(text) <= ONNX_MAX_NAME)
-        rope_add_text(e->arena, &dim, DIM_PARAM, text);
+    if (!ir_dim_is_symbolic(d)) rope_add_int(e->arena, &dim, DIM_VALUE, (uint64_t)d);
+    else if (strlen(text) <= ONNX_MAX_NAME) rope_add_text(e->arena, &dim, DIM_PARAM, text);
     rope_add_message(e->arena, shape, SHAPE_DIM, &dim);
 }
 

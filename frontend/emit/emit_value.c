@@ -29,10 +29,7 @@ static const emit_storage *read_storage(emitter *e, const ir_storage *s, ir_dtyp
 
 /* ---- values ---------------------------------------------------------------------------------- */
 
-const char *emit_value(emitter *e, const ir_value *v)
-{
-    return emit_value_as(e, v, v->type.dtype);
-}
+const char *emit_value(emitter *e, const ir_value *v) { return emit_value_as(e, v, v->type.dtype); }
 
 const char *emit_value_as(emitter *e, const ir_value *v, ir_dtype as)
 {

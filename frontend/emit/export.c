@@ -42,9 +42,9 @@ enum {
 };
 
 /* Fields of a TensorProto that contain or locate its values. */
-#define TENSOR_VALUE_FIELDS                                                                        \
-    (1u << 3 | 1u << 4 | 1u << 5 | 1u << 6 | 1u << 7 | 1u << TENSOR_RAW_DATA | 1u << 10 |          \
-     1u << 11 | 1u << TENSOR_EXTERNAL_DATA | 1u << TENSOR_DATA_LOCATION)
+#define TENSOR_VALUE_FIELDS \
+    (1u << 3 | 1u << 4 | 1u << 5 | 1u << 6 | 1u << 7 | 1u << TENSOR_RAW_DATA | 1u << 10 | 1u << 11 | \
+     1u << TENSOR_EXTERNAL_DATA | 1u << TENSOR_DATA_LOCATION)
 
 enum { DATA_ALIGNMENT = 64 };
 
@@ -101,8 +101,7 @@ static bool next(span *in, wire_field *f) { return in->p < in->end && wire_read_
 static const inference_form *form_of(const Onnx__NodeProto *n)
 {
     for (size_t i = 0; i < sizeof forms / sizeof *forms; i++)
-        if (onnx_is_default_domain(n->domain) && strcmp(forms[i].op, n->op_type) == 0)
-            return &forms[i];
+        if (onnx_is_default_domain(n->domain) && strcmp(forms[i].op, n->op_type) == 0) return &forms[i];
     return NULL;
 }
 
@@ -161,10 +160,8 @@ static void count_readers(exporter *e, const Onnx__GraphProto *g)
         const inference_form *form = form_of(n);
         size_t kept = operands_kept(n, form);
         for (size_t k = 0; k < n->n_input; k++)
-            if (k < kept && !tie_at(e, g, i, k))
-                state_of(e, n->input[k])->readers++;
-            else
-                state_of(e, n->input[k])->lost = true;
+            if (k < kept && !tie_at(e, g, i, k)) state_of(e, n->input[k])->readers++;
+            else state_of(e, n->input[k])->lost = true;
         for (size_t k = form ? form->results : n->n_output; k < n->n_output; k++)
             state_of(e, n->output[k])->lost = true;
         for (size_t k = 0; k < n->n_attribute; k++) {
@@ -183,8 +180,7 @@ static bool is_external(const Onnx__TensorProto *t)
 }
 
 /* Checks that the new values fit the tensor and that no other tensor has received them. */
-static ampc_status check_trained(exporter *e, const onnx_trained *v, const char *name,
-                                 const Onnx__TensorProto *t)
+static ampc_status check_trained(exporter *e, const onnx_trained *v, const char *name, const Onnx__TensorProto *t)
 {
     diag_loc loc = {.file = e->file->path};
     bool same = (int)t->n_dims == v->type.rank && onnx_type_dtype(t->data_type) != IR_NO_DTYPE;
@@ -197,8 +193,7 @@ static ampc_status check_trained(exporter *e, const onnx_trained *v, const char 
     bool *found = &e->found[v - e->o->trained];
     if (*found)
         return diag_error(e->d, AMPC_UNSUPPORTED, loc,
-                          "'%s' is the name of several tensors: which one was trained is not known",
-                          name);
+                          "'%s' is the name of several tensors: which one was trained is not known", name);
     *found = true;
     return AMPC_OK;
 }
@@ -219,8 +214,7 @@ static void put_entry(exporter *e, rope *s, const char *key, const char *value)
 }
 
 /* Reserves a range of the data part for the values and writes a reference to it into the tensor. */
-static ampc_status put_external(exporter *e, const Onnx__TensorProto *t, const onnx_trained *v,
-                                rope *s)
+static ampc_status put_external(exporter *e, const Onnx__TensorProto *t, const onnx_trained *v, rope *s)
 {
     onnx_tensor described;
     TRY(onnx_tensor_describe(e->a, e->file, t, e->d, &described));
@@ -241,8 +235,8 @@ static ampc_status put_external(exporter *e, const Onnx__TensorProto *t, const o
 
 /* `name` identifies the values: the name of the tensor, or of the result of its Constant. `rename`: it also becomes
  * the name of the tensor. */
-static ampc_status put_tensor(exporter *e, const wire_field *field, const Onnx__TensorProto *t,
-                              const char *name, bool rename, rope *out)
+static ampc_status put_tensor(exporter *e, const wire_field *field, const Onnx__TensorProto *t, const char *name,
+                              bool rename, rope *out)
 {
     const onnx_trained *v = strmap_get(e->trained, name);
     bool anew = v || is_external(t);
@@ -262,8 +256,7 @@ static ampc_status put_tensor(exporter *e, const wire_field *field, const Onnx__
     } else if (v) {
         size_t count = count_of(v);
         rope_add_header(e->a, &tensor, TENSOR_RAW_DATA, count * onnx_type_size(t->data_type));
-        rope_add_elements(e->a, &tensor, onnx_type_dtype(t->data_type), v->type.dtype, v->data,
-                            count);
+        rope_add_elements(e->a, &tensor, onnx_type_dtype(t->data_type), v->type.dtype, v->data, count);
     }
     rope_add_message(e->a, out, (uint32_t)field->number, &tensor);
     return AMPC_OK;
@@ -271,8 +264,7 @@ static ampc_status put_tensor(exporter *e, const wire_field *field, const Onnx__
 
 /* ---- nodes and graphs ------------------------------------------------------------------------ */
 
-static ampc_status put_graph(exporter *e, const wire_field *field, const Onnx__GraphProto *g,
-                             rope *out);
+static ampc_status put_graph(exporter *e, const wire_field *field, const Onnx__GraphProto *g, rope *out);
 
 /* Whether the attribute can be copied unchanged. */
 static bool is_verbatim(exporter *e, const Onnx__AttributeProto *a, const char *result)
@@ -283,8 +275,8 @@ static bool is_verbatim(exporter *e, const Onnx__AttributeProto *a, const char *
 }
 
 /* `result` is the first result of the node. */
-static ampc_status put_attribute(exporter *e, const wire_field *field,
-                                 const Onnx__AttributeProto *a, const char *result, rope *out)
+static ampc_status put_attribute(exporter *e, const wire_field *field, const Onnx__AttributeProto *a,
+                                 const char *result, rope *out)
 {
     if (is_verbatim(e, a, result)) {
         rope_add_field(e->a, out, field);
@@ -294,16 +286,13 @@ static ampc_status put_attribute(exporter *e, const wire_field *field,
     span in = span_of(field);
     size_t tensors = 0, graphs = 0;
     for (wire_field f; next(&in, &f);) {
-        if (f.number == ATTRIBUTE_T && a->t)
-            TRY(put_tensor(e, &f, a->t, result, false, &attribute));
+        if (f.number == ATTRIBUTE_T && a->t) TRY(put_tensor(e, &f, a->t, result, false, &attribute));
         else if (f.number == ATTRIBUTE_TENSORS && tensors < a->n_tensors)
             TRY(put_tensor(e, &f, a->tensors[tensors++], "", false, &attribute));
-        else if (f.number == ATTRIBUTE_G && a->g)
-            TRY(put_graph(e, &f, a->g, &attribute));
+        else if (f.number == ATTRIBUTE_G && a->g) TRY(put_graph(e, &f, a->g, &attribute));
         else if (f.number == ATTRIBUTE_GRAPHS && graphs < a->n_graphs)
             TRY(put_graph(e, &f, a->graphs[graphs++], &attribute));
-        else
-            rope_add_field(e->a, &attribute, &f);
+        else rope_add_field(e->a, &attribute, &f);
     }
     rope_add_message(e->a, out, NODE_ATTRIBUTE, &attribute);
     return AMPC_OK;
@@ -311,8 +300,8 @@ static ampc_status put_attribute(exporter *e, const wire_field *field,
 
 /* Adds an Identity for result k if the inference form lacks it but something still reads it. AMPC_UNSUPPORTED: no
  * operand has its value. */
-static ampc_status put_alias(exporter *e, const Onnx__GraphProto *g, size_t index, const inference_form *form,
-                             size_t k, rope *out)
+static ampc_status put_alias(exporter *e, const Onnx__GraphProto *g, size_t index, const inference_form *form, size_t k,
+                             rope *out)
 {
     const Onnx__NodeProto *n = g->node[index];
     const char *name = n->output[k];
@@ -320,8 +309,7 @@ static ampc_status put_alias(exporter *e, const Onnx__GraphProto *g, size_t inde
     size_t i = k - form->results;
     int operand = i < sizeof form->same_as / sizeof *form->same_as ? form->same_as[i] : -1;
     if (operand < 0 || (size_t)operand >= n->n_input)
-        return diag_error(e->d, AMPC_UNSUPPORTED,
-                          (diag_loc){.file = e->file->path, .node = n->name, .op = n->op_type},
+        return diag_error(e->d, AMPC_UNSUPPORTED, (diag_loc){.file = e->file->path, .node = n->name, .op = n->op_type},
                           "its result '%s' is read, but exists in training only", name);
     rope node = {0};
     rope_add_text(e->a, &node, NODE_INPUT, operand_name(e, g, index, (size_t)operand));
@@ -332,8 +320,7 @@ static ampc_status put_alias(exporter *e, const Onnx__GraphProto *g, size_t inde
     return AMPC_OK;
 }
 
-static ampc_status put_node(exporter *e, const wire_field *field, const Onnx__GraphProto *g, size_t index,
-                            rope *out)
+static ampc_status put_node(exporter *e, const wire_field *field, const Onnx__GraphProto *g, size_t index, rope *out)
 {
     const Onnx__NodeProto *n = g->node[index];
     const inference_form *form = form_of(n);
@@ -352,19 +339,15 @@ static ampc_status put_node(exporter *e, const wire_field *field, const Onnx__Gr
             continue;
         }
         if (f.number == NODE_OUTPUT && outputs++ >= results) continue;
-        if (f.number == NODE_ATTRIBUTE && attributes < n->n_attribute)
-            a = n->attribute[attributes++];
-        if (!a)
-            rope_add_field(e->a, &node, &f);
+        if (f.number == NODE_ATTRIBUTE && attributes < n->n_attribute) a = n->attribute[attributes++];
+        if (!a) rope_add_field(e->a, &node, &f);
         else if (!form || !form->attribute || strcmp(form->attribute, a->name) != 0)
             TRY(put_attribute(e, &f, a, result, &node));
     }
     const rope_piece *whole = node.pieces.items;
-    if (node.pieces.count == 1 && whole->bytes == field->value &&
-        whole->bytes + whole->size == field->end)
+    if (node.pieces.count == 1 && whole->bytes == field->value && whole->bytes + whole->size == field->end)
         rope_add_field(e->a, out, field); /* unchanged */
-    else
-        rope_add_message(e->a, out, GRAPH_NODE, &node);
+    else rope_add_message(e->a, out, GRAPH_NODE, &node);
     for (size_t k = results; k < n->n_output; k++) TRY(put_alias(e, g, index, form, k, out));
     return AMPC_OK;
 }
@@ -387,8 +370,7 @@ static ampc_status put_separate(exporter *e, const wire_field *field, const Onnx
     return AMPC_OK;
 }
 
-static ampc_status put_graph(exporter *e, const wire_field *field, const Onnx__GraphProto *g,
-                             rope *out)
+static ampc_status put_graph(exporter *e, const wire_field *field, const Onnx__GraphProto *g, rope *out)
 {
     rope graph = {0};
     span in = span_of(field);
@@ -398,12 +380,9 @@ static ampc_status put_graph(exporter *e, const wire_field *field, const Onnx__G
         const char *name = name_given(g, f.number, i);
         TRY(put_separate(e, &f, g, i, &graph));
         if (name && is_gone(e, name)) continue;
-        if (f.number == GRAPH_NODE && i < g->n_node)
-            TRY(put_node(e, &f, g, i, &graph));
-        else if (f.number == GRAPH_INITIALIZER && name)
-            TRY(put_tensor(e, &f, g->initializer[i], name, false, &graph));
-        else
-            rope_add_field(e->a, &graph, &f);
+        if (f.number == GRAPH_NODE && i < g->n_node) TRY(put_node(e, &f, g, i, &graph));
+        else if (f.number == GRAPH_INITIALIZER && name) TRY(put_tensor(e, &f, g->initializer[i], name, false, &graph));
+        else rope_add_field(e->a, &graph, &f);
     }
     rope_add_message(e->a, out, (uint32_t)field->number, &graph);
     return AMPC_OK;
@@ -415,10 +394,8 @@ static ampc_status put_model(exporter *e, rope *out)
     span in = {e->file->bytes.data, e->file->bytes.data + e->file->bytes.size};
     for (wire_field f; next(&in, &f);) {
         if (f.number == MODEL_TRAINING_INFO) continue;
-        if (f.number == MODEL_GRAPH && m->graph)
-            TRY(put_graph(e, &f, m->graph, out));
-        else
-            rope_add_field(e->a, out, &f);
+        if (f.number == MODEL_GRAPH && m->graph) TRY(put_graph(e, &f, m->graph, out));
+        else rope_add_field(e->a, out, &f);
     }
     return AMPC_OK;
 }
@@ -491,8 +468,7 @@ static ampc_status check_found(exporter *e)
     for (int i = 0; i < e->o->n_trained; i++)
         if (!e->found[i])
             diag_error(e->d, AMPC_REJECTED, DIAG_FILE(e->file->path),
-                       "there is no initializer '%s': this is not the model that was compiled",
-                       e->o->trained[i].name);
+                       "there is no initializer '%s': this is not the model that was compiled", e->o->trained[i].name);
     return diag_status(e->d);
 }
 
@@ -512,8 +488,7 @@ static ampc_status export_model(exporter *e)
     TRY(put_model(e, &model));
     TRY(check_found(e));
     if (model.size > ONNX_FILE_MAX)
-        return diag_error(e->d, AMPC_UNSUPPORTED, DIAG_FILE(e->file->path),
-                          "its trained form is larger than 2 GiB");
+        return diag_error(e->d, AMPC_UNSUPPORTED, DIAG_FILE(e->file->path), "its trained form is larger than 2 GiB");
     sink to = {e->o, ONNX_PART_MODEL, e->file, e->d};
     TRY(write_data(e));
     return rope_write(&model, sink_write, &to);

@@ -9,9 +9,8 @@
 static const char *type_name(int type)
 {
     static const char *const names[] = {
-        "undefined",      "FLOAT",      "INT",         "STRING",  "TENSOR", "GRAPH",
-        "FLOATS",         "INTS",       "STRINGS",     "TENSORS", "GRAPHS", "SPARSE_TENSOR",
-        "SPARSE_TENSORS", "TYPE_PROTO", "TYPE_PROTOS",
+        "undefined", "FLOAT",   "INT",    "STRING",        "TENSOR",         "GRAPH",      "FLOATS",      "INTS",
+        "STRINGS",   "TENSORS", "GRAPHS", "SPARSE_TENSOR", "SPARSE_TENSORS", "TYPE_PROTO", "TYPE_PROTOS",
     };
     return names[type];
 }
@@ -23,8 +22,7 @@ const Onnx__AttributeProto *onnx_attr(onnx_node *n, const char *name, int type)
         if (strcmp(a->name, name) != 0) continue;
         n->attr_read[i] = true;
         if ((int)a->type == type) return a;
-        onnx_reject(n, "attribute '%s' has type %s, not %s", name, type_name((int)a->type),
-                    type_name(type));
+        onnx_reject(n, "attribute '%s' has type %s, not %s", name, type_name((int)a->type), type_name(type));
         return NULL;
     }
     return NULL;
@@ -52,15 +50,13 @@ bool onnx_bool(onnx_node *n, const char *name, bool otherwise)
 
 double onnx_float(onnx_node *n, const char *name, double otherwise)
 {
-    const Onnx__AttributeProto *a = onnx_attr(n, name,
-                                              ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__FLOAT);
+    const Onnx__AttributeProto *a = onnx_attr(n, name, ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__FLOAT);
     return a ? (double)a->f : otherwise;
 }
 
 const char *onnx_text(onnx_node *n, const char *name, const char *otherwise)
 {
-    const Onnx__AttributeProto *a = onnx_attr(n, name,
-                                              ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__STRING);
+    const Onnx__AttributeProto *a = onnx_attr(n, name, ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__STRING);
     const char *text = a ? onnx_bytes_text(a->s) : otherwise;
     if (text || !a) return text;
     onnx_reject(n, "attribute '%s' holds a NUL byte", name);
@@ -78,16 +74,14 @@ onnx_list onnx_ints(onnx_node *n, const char *name)
 
 const Onnx__TensorProto *onnx_tensor_attr(onnx_node *n, const char *name)
 {
-    const Onnx__AttributeProto *a = onnx_attr(n, name,
-                                              ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__TENSOR);
+    const Onnx__AttributeProto *a = onnx_attr(n, name, ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__TENSOR);
     if (a && !a->t) onnx_reject(n, "attribute '%s' holds no tensor", name);
     return a ? a->t : NULL;
 }
 
 const Onnx__GraphProto *onnx_graph_attr(onnx_node *n, const char *name)
 {
-    const Onnx__AttributeProto *a = onnx_attr(n, name,
-                                              ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__GRAPH);
+    const Onnx__AttributeProto *a = onnx_attr(n, name, ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__GRAPH);
     if (a && !a->g) onnx_reject(n, "attribute '%s' holds no graph", name);
     return a ? a->g : NULL;
 }
@@ -102,8 +96,7 @@ void onnx_check_attributes(onnx_node *n)
 {
     for (size_t i = 0; i < n->proto->n_attribute && !n->failed; i++)
         if (!n->attr_read[i])
-            onnx_reject(n, "unknown attribute '%s' in opset %d", n->proto->attribute[i]->name,
-                        n->opset);
+            onnx_reject(n, "unknown attribute '%s' in opset %d", n->proto->attribute[i]->name, n->opset);
 }
 
 void onnx_check_attribute_names(onnx_node *n)
@@ -111,10 +104,8 @@ void onnx_check_attribute_names(onnx_node *n)
     for (size_t i = 0; i < n->proto->n_attribute; i++) {
         const Onnx__AttributeProto *a = n->proto->attribute[i];
         if (*a->ref_attr_name)
-            onnx_reject(n, "attribute '%s' refers to a function's attribute outside a function",
-                        a->name);
-        else if (!a->type)
-            onnx_reject(n, "attribute '%s' has no type", a->name);
+            onnx_reject(n, "attribute '%s' refers to a function's attribute outside a function", a->name);
+        else if (!a->type) onnx_reject(n, "attribute '%s' has no type", a->name);
         for (size_t k = 0; k < i; k++)
             if (strcmp(a->name, n->proto->attribute[k]->name) == 0)
                 onnx_reject(n, "attribute '%s' is given twice", a->name);

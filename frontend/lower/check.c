@@ -34,8 +34,7 @@ typedef struct checker {
 #define OUTSIDE UINTPTR_MAX     /* graph input or initializer */
 #define INPUT (UINTPTR_MAX - 1) /* graph input that has no initializer so far */
 
-static void report(checker *c, const Onnx__NodeProto *p, size_t index, const char *text,
-                   const char *name)
+static void report(checker *c, const Onnx__NodeProto *p, size_t index, const char *text, const char *name)
 {
     diag_loc loc = DIAG_FILE(c->im->path);
     if (p) loc.node = onnx_node_name(c->im, p, (int)index), loc.op = p->op_type;
@@ -53,22 +52,18 @@ static void define_inputs(checker *c)
     const Onnx__GraphProto *g = c->scope->graph;
     for (size_t i = 0; i < g->n_input; i++) {
         const char *name = g->input[i]->name;
-        if (!*name)
-            report(c, NULL, 0, "a graph input has no name%s", "");
-        else if (strmap_get(c->producers, name))
-            report(c, NULL, 0, "graph input '%s' is given twice", name);
+        if (!*name) report(c, NULL, 0, "a graph input has no name%s", "");
+        else if (strmap_get(c->producers, name)) report(c, NULL, 0, "graph input '%s' is given twice", name);
         strmap_put(c->producers, name, (void *)INPUT);
     }
     strmap_reserve(c->producers, g->n_input + g->n_initializer + g->n_node);
     for (size_t i = 0; i < g->n_initializer; i++) {
         const char *name = g->initializer[i]->name;
         bool input = strmap_get(c->producers, name) == (void *)INPUT; /* an input's default value */
-        if (!*name)
-            report(c, NULL, 0, "an initializer has no name%s", "");
+        if (!*name) report(c, NULL, 0, "an initializer has no name%s", "");
         else if (!input && !strmap_enter(c->producers, name, (void *)OUTSIDE))
             report(c, NULL, 0, "initializer '%s' is given twice", name);
-        else if (enclosing_value(c, name))
-            report(c, NULL, 0, "initializer '%s' hides a value outside", name);
+        else if (enclosing_value(c, name)) report(c, NULL, 0, "initializer '%s' hides a value outside", name);
         if (input) strmap_put(c->producers, name, (void *)OUTSIDE);
     }
 }
@@ -168,17 +163,14 @@ static void list_unsupported(checker *c)
         const unsupported *u = ops.items[i];
         const Onnx__NodeProto *p = u->first;
         const char *domain = onnx_is_default_domain(p->domain) ? "" : p->domain;
-        diag_loc loc = {
-            .file = im->path, .node = onnx_node_name(im, p, (int)u->index), .op = p->op_type};
+        diag_loc loc = {.file = im->path, .node = onnx_node_name(im, p, (int)u->index), .op = p->op_type};
         const onnx_row *oldest = *domain ? NULL : strmap_get(im->rows, p->op_type);
         if (oldest)
-            diag_error(im->diag, AMPC_UNSUPPORTED, loc,
-                       "operator %s needs opset %d or later, the model has %d", p->op_type,
-                       oldest->since, im->opset);
+            diag_error(im->diag, AMPC_UNSUPPORTED, loc, "operator %s needs opset %d or later, the model has %d",
+                       p->op_type, oldest->since, im->opset);
         else
-            diag_error(im->diag, AMPC_UNSUPPORTED, loc,
-                       "operator %s%s%s is not supported (%d node%s)", domain, *domain ? "." : "",
-                       p->op_type, u->count, u->count == 1 ? "" : "s");
+            diag_error(im->diag, AMPC_UNSUPPORTED, loc, "operator %s%s%s is not supported (%d node%s)", domain,
+                       *domain ? "." : "", p->op_type, u->count, u->count == 1 ? "" : "s");
         c->problems++;
     }
 }
@@ -187,8 +179,7 @@ ampc_status onnx_check_graph(onnx_importer *im, const onnx_scope *scope)
 {
     checker c = {im, scope, strmap_new_borrowing(im->scratch), 0};
     if (scope->graph->n_sparse_initializer) {
-        diag_error(im->diag, AMPC_UNSUPPORTED, DIAG_FILE(im->path),
-                   "sparse initializers are not supported");
+        diag_error(im->diag, AMPC_UNSUPPORTED, DIAG_FILE(im->path), "sparse initializers are not supported");
         c.problems++;
     }
     define_inputs(&c);

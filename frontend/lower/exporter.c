@@ -13,23 +13,23 @@
 /* '*' matches any text, '#' one or more digits, '?' one character. In all of these exporters, the variables of a
  * model keep their own names. */
 static const char *const generated[] = {
-    "onnx::*",                 /* torch.onnx, TorchScript: onnx::Mul_123 */
-    "#",                       /* older versions of torch.onnx: 217 */
-    "/*_output_#",             /* torch.onnx value names, folded by other tools: /attn/Sqrt_output_0 */
-    "val_#",                   /* torch.onnx, dynamo: val_12 */
-    "scalar_tensor_default",   /* torch.onnx, dynamo: scalar_tensor_default_3 */
+    "onnx::*",               /* torch.onnx, TorchScript: onnx::Mul_123 */
+    "#",                     /* older versions of torch.onnx: 217 */
+    "/*_output_#",           /* torch.onnx value names, folded by other tools: /attn/Sqrt_output_0 */
+    "val_#",                 /* torch.onnx, dynamo: val_12 */
+    "scalar_tensor_default", /* torch.onnx, dynamo: scalar_tensor_default_3 */
     "scalar_tensor_default_#",
-    "lifted_tensor_#",         /* torch.onnx, dynamo: torch.tensor(0.5) in forward() */
-    "const_*__#",              /* tf2onnx: const_fold_opt__389 */
-    "*_const__#",              /* tf2onnx: axes_const__9894 */
-    "Const__#",                /* tf2onnx: Const__523 */
-    "*Const:0",                /* tf2onnx, from TensorFlow's tf.constant: model/Const:0, model/Const_1:0 */
+    "lifted_tensor_#", /* torch.onnx, dynamo: torch.tensor(0.5) in forward() */
+    "const_*__#",      /* tf2onnx: const_fold_opt__389 */
+    "*_const__#",      /* tf2onnx: axes_const__9894 */
+    "Const__#",        /* tf2onnx: Const__523 */
+    "*Const:0",        /* tf2onnx, from TensorFlow's tf.constant: model/Const:0, model/Const_1:0 */
     "*Const_#:0",
-    "*/x:0",                   /* a number in a TensorFlow expression: layer/batchnorm/add/y:0 */
+    "*/x:0", /* a number in a TensorFlow expression: layer/batchnorm/add/y:0 */
     "*/y:0",
-    "p2o.*",                   /* Paddle2ONNX: p2o.helper.constant.14, p2o.pd_op.full.0.0 */
-    "??_*cst",                 /* skl2onnx: Ad_Addcst */
-    "??_*cst#",                /* skl2onnx: Ad_Addcst1 */
+    "p2o.*",    /* Paddle2ONNX: p2o.helper.constant.14, p2o.pd_op.full.0.0 */
+    "??_*cst",  /* skl2onnx: Ad_Addcst */
+    "??_*cst#", /* skl2onnx: Ad_Addcst1 */
 };
 
 /* Exponential backtracking is acceptable because names and patterns are short. */

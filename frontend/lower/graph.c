@@ -36,8 +36,7 @@ static void check_sizes(onnx_node *n, const ir_node *node)
         if (ir_dim_is_symbolic(count)) continue;
         if (count == IR_DIM_NONE || !checked_mul(count, (int64_t)ir_dtype_size(t->dtype), &bytes) ||
             bytes > n->importer->max_bytes)
-            onnx_reject(n, "the result %s is too large%s",
-                        ir_type_print(n->importer->module, t, n->importer->scratch),
+            onnx_reject(n, "the result %s is too large%s", ir_type_print(n->importer->module, t, n->importer->scratch),
                         count == IR_DIM_NONE ? " or too complex" : "");
     }
 }
@@ -92,8 +91,7 @@ static void run_handler(onnx_node *n)
     if (n->row != n->importer->foreign) onnx_check_attributes(n);
     for (int i = 0; i < n->n_out && !n->failed; i++) {
         bool missing = onnx_result_is_used(n, i) && !n->out[i];
-        if (missing && diag_count(n->importer->diag, DIAG_ERROR) == errors)
-            onnx_refuse(n, "output %d", i);
+        if (missing && diag_count(n->importer->diag, DIAG_ERROR) == errors) onnx_refuse(n, "output %d", i);
         n->failed |= missing;
     }
 }
@@ -115,8 +113,7 @@ static void undo(onnx_node *n, const ir_node *before)
 static bool reads_symbols(const onnx_node *n)
 {
     bool symbolic = false;
-    for (int i = 0; i < n->n_in; i++)
-        symbolic |= n->in[i] && !ir_type_is_static(&n->in[i]->type);
+    for (int i = 0; i < n->n_in; i++) symbolic |= n->in[i] && !ir_type_is_static(&n->in[i]->type);
     return symbolic;
 }
 
@@ -163,18 +160,15 @@ static bool lower_node(onnx_importer *im, onnx_scope *scope, size_t index)
     n.in = arena_array(im->scratch, (size_t)n.n_in + 1, sizeof *n.in);
     n.out = arena_array(im->scratch, (size_t)n.n_out + 1, sizeof *n.out);
     n.attr_read = arena_array(im->scratch, p->n_attribute + 1, sizeof *n.attr_read);
-    im->builder.loc = (ir_loc){.file = im->path,
-                               .op = arena_intern(im->arena, p->op_type),
-                               .node = onnx_node_name(im, p, im->node_index++)};
+    im->builder.loc = (ir_loc){
+        .file = im->path, .op = arena_intern(im->arena, p->op_type), .node = onnx_node_name(im, p, im->node_index++)};
 
     ir_node *before = im->graph->last;
     uint32_t first_id = im->graph->node_ids;
     onnx_check_attribute_names(&n);
     bool ready = read_operands(&n, scope);
-    if (ready && im->trial)
-        lower_or_carry(&n, before);
-    else if (ready)
-        run_handler(&n);
+    if (ready && im->trial) lower_or_carry(&n, before);
+    else if (ready) run_handler(&n);
     if (ready) keep_identity(&n);
     if (ready) finish_nodes(&n, before);
     n.failed |= !ready;

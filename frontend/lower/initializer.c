@@ -16,29 +16,22 @@
 #include <ctype.h>
 #include <string.h>
 
-enum {
-    LOADED_CONSTANT = 1 << 20
-}; /* bytes; smaller constants are loaded so that they fold */
+enum { LOADED_CONSTANT = 1 << 20 }; /* bytes; smaller constants are loaded so that they fold */
 
-ir_value *onnx_tensor_value(onnx_importer *im, ir_storage_kind kind, const char *name,
-                            onnx_tensor *t, diag_loc loc)
+ir_value *onnx_tensor_value(onnx_importer *im, ir_storage_kind kind, const char *name, onnx_tensor *t, diag_loc loc)
 {
     if (t->dtype == IR_NO_DTYPE) {
-        diag_error(im->diag, AMPC_UNSUPPORTED, loc,
-                   "tensor '%s' has element type %s, which is not supported", name,
+        diag_error(im->diag, AMPC_UNSUPPORTED, loc, "tensor '%s' has element type %s, which is not supported", name,
                    onnx_type_name(t->type));
         return NULL;
     }
-    if (kind == IR_CONST && t->size <= LOADED_CONSTANT &&
-        onnx_tensor_load(im->arena, im->file, t, im->diag) != AMPC_OK)
+    if (kind == IR_CONST && t->size <= LOADED_CONSTANT && onnx_tensor_load(im->arena, im->file, t, im->diag) != AMPC_OK)
         return NULL;
     ir_type type = ir_type_make(t->dtype, t->rank, t->dims);
     ir_storage *s = ir_storage_new(im->module, kind, name, &type);
     if (t->path)
-        s->data = (ir_data){
-            .kind = IR_DATA_FILE, .path = t->path, .offset = t->offset, .length = (int64_t)t->size};
-    else
-        s->data = (ir_data){.kind = IR_DATA_INLINE, .bytes = t->bytes};
+        s->data = (ir_data){.kind = IR_DATA_FILE, .path = t->path, .offset = t->offset, .length = (int64_t)t->size};
+    else s->data = (ir_data){.kind = IR_DATA_INLINE, .bytes = t->bytes};
     return ir_graph_storage(im->graph, s);
 }
 
@@ -66,10 +59,7 @@ static bool is_single(const ir_type *t)
 /* How graph outputs depend on a value: through a derivative, or only through integers. */
 typedef enum reach { REACH_NONE, REACH_VALUE, REACH_DERIVATIVE } reach;
 
-static bool carries(const ir_value *v, reach how)
-{
-    return how == REACH_VALUE || ir_dtype_is_float(v->type.dtype);
-}
+static bool carries(const ir_value *v, reach how) { return how == REACH_VALUE || ir_dtype_is_float(v->type.dtype); }
 
 /* Marks, by value id, the values that the graph's outputs depend on in way `how` or a stricter one. */
 static void mark_reached(const ir_graph *g, reach how, reach *reached)

@@ -40,7 +40,7 @@ typedef struct onnx_capture { /* a captured value: the subgraph's input for it, 
     ir_value *outside, *input, *inside;
 } onnx_capture;
 
-typedef struct onnx_subgraph { /* a graph of the module under construction */
+typedef struct onnx_subgraph {   /* a graph of the module under construction */
     struct onnx_subgraph *outer; /* NULL: this is the main graph */
     ir_graph *graph;
     ir_const_map *knowledge;
@@ -63,23 +63,23 @@ typedef struct onnx_importer {
     ir_builder builder;
     ir_const_map *knowledge;
     diag *diag;
-    diag *trial; /* for trial lowering before a node becomes opaque; NULL: no opaque nodes */
-    diag *inner; /* for trial lowering of the subgraphs of an opaque node */
+    diag *trial;             /* for trial lowering before a node becomes opaque; NULL: no opaque nodes */
+    diag *inner;             /* for trial lowering of the subgraphs of an opaque node */
     onnx_subgraph *subgraph; /* the graph being lowered; owns `graph` and `knowledge` */
     int opset;
     int64_t max_bytes;
-    strmap *rows;    /* operator -> its first onnx_row */
+    strmap *rows;            /* operator -> its first onnx_row */
     const onnx_row *foreign; /* row of operators without an IR op */
-    ir_storage *rng; /* created by the first Dropout in training mode */
-    int streams;     /* number of Dropout nodes so far */
-    int node_index;  /* number of nodes so far, for naming nodes without a name */
+    ir_storage *rng;         /* created by the first Dropout in training mode */
+    int streams;             /* number of Dropout nodes so far */
+    int node_index;          /* number of nodes so far, for naming nodes without a name */
     size_t failures;
     const strmap *declarations; /* exporter metadata about initializers (exporter.c) */
     onnx_ties *ties;            /* tensors that the exporter merged (ties.c) */
     VEC(onnx_store) stores;
-    const Onnx__GraphProto *fields_of;    /* the graph whose nodes `node_fields` locates in the file */
+    const Onnx__GraphProto *fields_of; /* the graph whose nodes `node_fields` locates in the file */
     const struct wire_field *node_fields;
-    const Onnx__GraphProto *declared_of;  /* the graph whose declared types `declared` indexes by name */
+    const Onnx__GraphProto *declared_of; /* the graph whose declared types `declared` indexes by name */
     strmap *declared;
 } onnx_importer;
 
@@ -102,10 +102,7 @@ struct onnx_node {
 
 static inline ir_value *onnx_in(const onnx_node *n, int i) { return i < n->n_in ? n->in[i] : NULL; }
 /* Whether output i exists and has a name. */
-static inline bool onnx_result_is_used(const onnx_node *n, int i)
-{
-    return i < n->n_out && *n->proto->output[i];
-}
+static inline bool onnx_result_is_used(const onnx_node *n, int i) { return i < n->n_out && *n->proto->output[i]; }
 
 /* ---- node.c ---------------------------------------------------------------------------------- */
 
@@ -178,8 +175,7 @@ ir_value *onnx_scalar_of(onnx_node *n, ir_value *v);
 /* Creates a storage for a tensor and returns its value in the current graph. Constants of up to 1 MiB are loaded, so
  * that they fold; other tensors that are not inline are referenced in their file. NULL after reporting an element
  * type that the IR does not have or a read error. */
-ir_value *onnx_tensor_value(onnx_importer *im, ir_storage_kind kind, const char *name,
-                            onnx_tensor *t, diag_loc loc);
+ir_value *onnx_tensor_value(onnx_importer *im, ir_storage_kind kind, const char *name, onnx_tensor *t, diag_loc loc);
 /* Describes the initializers of a graph and binds their names. A storage is created when a node first reads one. */
 ampc_status onnx_initializers_bind(onnx_importer *im, onnx_scope *scope);
 /* Whether training should leave a float initializer alone although a derivative reaches it, according to its
@@ -204,7 +200,7 @@ strmap *onnx_declarations(const Onnx__GraphProto *g, arena *a);
 /* A tensor of the network that is not in the file because an exporter merged it into an initializer. */
 typedef struct onnx_tie {
     const char *name;
-    size_t initializer; /* index in the graph; its values are the initial values */
+    size_t initializer;    /* index in the graph; its values are the initial values */
     struct onnx_tie *next; /* of the same initializer */
     ir_value *value;       /* used by the importer: the value that nodes read; NULL until the first use */
 } onnx_tie;
@@ -232,8 +228,8 @@ const Onnx__TypeProto__Tensor *onnx_tensor_type(const Onnx__ValueInfoProto *info
 const Onnx__ValueInfoProto *onnx_find_declared(const onnx_node *n, const char *name);
 /* The type that a declaration states. Sets used[i] if dimension binding i applies; `used` may be NULL. `what`
  * describes the value in messages, for example "graph input". */
-ampc_status onnx_declared_type(onnx_importer *im, const char *what,
-                               const Onnx__ValueInfoProto *info, bool *used, ir_type *out);
+ampc_status onnx_declared_type(onnx_importer *im, const char *what, const Onnx__ValueInfoProto *info, bool *used,
+                               ir_type *out);
 /* Reports a declaration that contradicts the inferred type. */
 void onnx_check_declared(onnx_importer *im, const onnx_scope *scope, const Onnx__ValueInfoProto *info);
 /* A new symbol for a size that cannot be inferred. */
@@ -268,9 +264,9 @@ typedef struct onnx_window {
  * `x` [N,C,spatial]. */
 onnx_window onnx_window_of(onnx_node *n, const ir_value *x, const ir_dim *kernel);
 /* Sets the attributes strides, pads and dilations of a node of this op. */
-#define ONNX_SET_WINDOW(node, op, w)                                                               \
-    (ir_set_list((node), IR_ATTR(op, strides), (w)->strides, (w)->n),                              \
-     ir_set_list((node), IR_ATTR(op, pads), (w)->pads, 2 * (w)->n),                                \
+#define ONNX_SET_WINDOW(node, op, w) \
+    (ir_set_list((node), IR_ATTR(op, strides), (w)->strides, (w)->n), \
+     ir_set_list((node), IR_ATTR(op, pads), (w)->pads, 2 * (w)->n), \
      ir_set_list((node), IR_ATTR(op, dilations), (w)->dilations, (w)->n))
 
 /* ---- operators.c: the table of operators ------------------------------------------------------ */
@@ -291,11 +287,11 @@ bool onnx_is_default_domain(const char *domain);
 /* ---- body.c: subgraphs ------------------------------------------------------------------------ */
 
 typedef struct onnx_subgraphs {
-    VEC(ir_graph *) graphs;      /* one for each graph attribute, in order */
+    VEC(ir_graph *) graphs; /* one for each graph attribute, in order */
     VEC(const char *) attributes;
-    VEC(const char *) captures;  /* the subgraphs' names for captured values */
-    VEC(ir_value *) values;      /* the captured values, parallel to `captures` */
-    ir_type *types;              /* [n->n_out], set for named results */
+    VEC(const char *) captures; /* the subgraphs' names for captured values */
+    VEC(ir_value *) values;     /* the captured values, parallel to `captures` */
+    ir_type *types;             /* [n->n_out], set for named results */
 } onnx_subgraphs;
 
 /* Lowers the subgraphs of an If, Loop or Scan. False: they stay stored as bytes; a remark states the reason if there
@@ -303,8 +299,7 @@ typedef struct onnx_subgraphs {
 bool onnx_lower_subgraphs(onnx_node *n, onnx_subgraphs *out);
 
 /* Declares all handlers in the table. */
-#define ROW(op, since, min_in, max_in, max_out, handler, arg)                                      \
-    void onnx_lower_##handler(onnx_node *n);
+#define ROW(op, since, min_in, max_in, max_out, handler, arg) void onnx_lower_##handler(onnx_node *n);
 #include "frontend/lower/onnx_ops.def"
 
 #endif

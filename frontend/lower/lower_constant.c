@@ -36,18 +36,12 @@ void onnx_lower_constant(onnx_node *n)
     case ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__TENSOR:
         if (onnx_tensor_attr(n, "value")) n->out[0] = constant_tensor(n, a->t);
         break;
-    case ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__FLOAT:
-        n->out[0] = constant(n, IR_f32, 0, 1, &a->f);
-        break;
-    case ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__INT:
-        n->out[0] = constant(n, IR_i64, 0, 1, &a->i);
-        break;
+    case ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__FLOAT: n->out[0] = constant(n, IR_f32, 0, 1, &a->f); break;
+    case ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__INT: n->out[0] = constant(n, IR_i64, 0, 1, &a->i); break;
     case ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__FLOATS:
         n->out[0] = constant(n, IR_f32, 1, a->n_floats, a->floats);
         break;
-    case ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__INTS:
-        n->out[0] = constant(n, IR_i64, 1, a->n_ints, a->ints);
-        break;
+    case ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__INTS: n->out[0] = constant(n, IR_i64, 1, a->n_ints, a->ints); break;
     default: onnx_refuse(n, "a constant given as '%s'", a->name);
     }
     if (!n->out[0] && !n->failed) onnx_reject(n, "unknown attribute '%s'", a->name);
@@ -91,11 +85,9 @@ static ir_value *ramp(onnx_node *n, ir_dtype dtype, ir_dim size, double start, d
 
 static void range_float(onnx_node *n, ir_dtype dtype)
 {
-    double start = onnx_const_float(n, 0, 0), limit = onnx_const_float(n, 1, 0),
-           delta = onnx_const_float(n, 2, 1);
+    double start = onnx_const_float(n, 0, 0), limit = onnx_const_float(n, 1, 0), delta = onnx_const_float(n, 2, 1);
     double count = ceil((limit - start) / delta);
-    if (!(delta != 0) || !(fabs(count) < 0x1p40))
-        onnx_reject(n, "from %g to %g by %g", start, limit, delta);
+    if (!(delta != 0) || !(fabs(count) < 0x1p40)) onnx_reject(n, "from %g to %g by %g", start, limit, delta);
     if (!n->failed) n->out[0] = ramp(n, dtype, count > 0 ? (ir_dim)count : 0, start, delta);
 }
 
@@ -131,8 +123,6 @@ void onnx_lower_range(onnx_node *n)
     ir_dtype dtype = n->in[0]->type.dtype;
     if (n->in[1]->type.dtype != dtype || n->in[2]->type.dtype != dtype)
         onnx_reject(n, "start, limit and delta differ in type");
-    else if (ir_dtype_is_float(dtype))
-        range_float(n, dtype);
-    else
-        range_int(n, dtype);
+    else if (ir_dtype_is_float(dtype)) range_float(n, dtype);
+    else range_int(n, dtype);
 }

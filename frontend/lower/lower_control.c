@@ -6,12 +6,10 @@
 static bool check_branch(onnx_node *n, const Onnx__GraphProto *g, onnx_scope *scope)
 {
     if (g->n_input) onnx_reject(n, "a branch has inputs");
-    if ((int)g->n_output != n->n_out)
-        onnx_reject(n, "the branch has %zu outputs, the node %d", g->n_output, n->n_out);
+    if ((int)g->n_output != n->n_out) onnx_reject(n, "the branch has %zu outputs, the node %d", g->n_output, n->n_out);
     if (n->failed) return false;
     onnx_importer *im = n->importer;
-    if (onnx_check_graph(im, scope) == AMPC_OK && onnx_initializers_bind(im, scope) == AMPC_OK)
-        return true;
+    if (onnx_check_graph(im, scope) == AMPC_OK && onnx_initializers_bind(im, scope) == AMPC_OK) return true;
     n->failed = true;
     return false;
 }
@@ -32,6 +30,5 @@ void onnx_lower_if(onnx_node *n)
     ir_loc loc = n->b->loc;
     if (check_branch(n, scope.graph, &scope)) n->failed = !onnx_lower_graph(im, &scope);
     n->b->loc = loc;
-    for (int i = 0; i < n->n_out && !n->failed; i++)
-        n->out[i] = onnx_value(im, &scope, scope.graph->output[i]->name);
+    for (int i = 0; i < n->n_out && !n->failed; i++) n->out[i] = onnx_value(im, &scope, scope.graph->output[i]->name);
 }

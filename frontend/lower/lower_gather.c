@@ -24,8 +24,7 @@ static int64_t row_number(onnx_node *n, const ir_const_value *indices, int64_t r
 {
     int64_t number = 0;
     for (int k = 0; k < depth && !n->failed; k++) {
-        int64_t size = n->in[0]->type.dims[k],
-                i = onnx_size(n, indices->ints[row * depth + k], "an index");
+        int64_t size = n->in[0]->type.dims[k], i = onnx_size(n, indices->ints[row * depth + k], "an index");
         if (i < -size || i >= size)
             onnx_reject(n, "index %lld is out of range for %lld", (long long)i, (long long)size);
         number = number * size + (i < 0 ? i + size : i);

@@ -27,8 +27,7 @@ static ir_node *loss_node(onnx_node *n, ir_op op, int reduction_attr, int ignore
 
 void onnx_lower_softmax_cross_entropy(onnx_node *n)
 {
-    ir_node *node = loss_node(n, IR_OP_softmax_cross_entropy,
-                              IR_ATTR(softmax_cross_entropy, reduction),
+    ir_node *node = loss_node(n, IR_OP_softmax_cross_entropy, IR_ATTR(softmax_cross_entropy, reduction),
                               IR_ATTR(softmax_cross_entropy, ignore_index));
     if (node && onnx_result_is_used(n, 1)) n->out[1] = node->out[IR_OUT(softmax_cross_entropy, log_prob)];
 }

@@ -53,8 +53,7 @@ void onnx_lower_gemm(onnx_node *n)
     if (y && c && !bias) {
         ir_type shape = y->type;
         y = ir_binary(n->b, IR_OP_add, y, scaled(n, c, beta));
-        if (y && !ir_type_same_shape(&shape, &y->type))
-            onnx_reject(n, "C does not broadcast to the product");
+        if (y && !ir_type_same_shape(&shape, &y->type)) onnx_reject(n, "C does not broadcast to the product");
     }
     n->out[0] = y;
 }

@@ -15,15 +15,12 @@ void onnx_lower_identity(onnx_node *n) { n->out[0] = onnx_separate(n, 0); }
 static void solve_unknown(onnx_node *n, ir_dim *dims, int rank, int unknown)
 {
     dims[unknown] = 1;
-    ir_dim count = ir_type_count(n->dims, &n->in[0]->type),
-           rest = ir_dim_product(n->dims, dims, rank);
+    ir_dim count = ir_type_count(n->dims, &n->in[0]->type), rest = ir_dim_product(n->dims, dims, rank);
     dims[unknown] = rest == 0 ? IR_DIM_NONE : ir_dim_div(n->dims, count, rest);
     if (dims[unknown] != IR_DIM_NONE) return;
     if (ir_dim_is_symbolic(count) || ir_dim_is_symbolic(rest))
-        onnx_refuse(n, "cannot divide %s elements by %s: bind the dimensions", DIM_TEXT(n, count),
-                    DIM_TEXT(n, rest));
-    else
-        onnx_reject(n, "cannot divide %lld elements by %lld", (long long)count, (long long)rest);
+        onnx_refuse(n, "cannot divide %s elements by %s: bind the dimensions", DIM_TEXT(n, count), DIM_TEXT(n, rest));
+    else onnx_reject(n, "cannot divide %lld elements by %lld", (long long)count, (long long)rest);
 }
 
 void onnx_lower_reshape(onnx_node *n)
@@ -40,10 +37,8 @@ void onnx_lower_reshape(onnx_node *n)
         dims[i] = d;
         zero |= d == 0 && allow_zero;
         if (d == 0 && !allow_zero) {
-            if (i >= x->rank)
-                onnx_reject(n, "dimension %d is 0, but the input has rank %d", i, x->rank);
-            else
-                dims[i] = x->dims[i];
+            if (i >= x->rank) onnx_reject(n, "dimension %d is 0, but the input has rank %d", i, x->rank);
+            else dims[i] = x->dims[i];
         } else if (d == -1) {
             if (unknown >= 0) onnx_reject(n, "more than one dimension is -1");
             unknown = i;
@@ -60,12 +55,10 @@ void onnx_lower_flatten(onnx_node *n)
 {
     const ir_type *x = &n->in[0]->type;
     int64_t axis = onnx_int(n, "axis", 1);
-    if (axis < -x->rank || axis > x->rank)
-        onnx_reject(n, "axis %lld is out of range", (long long)axis);
+    if (axis < -x->rank || axis > x->rank) onnx_reject(n, "axis %lld is out of range", (long long)axis);
     if (n->failed) return;
     int k = (int)(axis < 0 ? axis + x->rank : axis);
-    ir_dim dims[2] = {ir_dim_product(n->dims, x->dims, k),
-                      ir_dim_product(n->dims, x->dims + k, x->rank - k)};
+    ir_dim dims[2] = {ir_dim_product(n->dims, x->dims, k), ir_dim_product(n->dims, x->dims + k, x->rank - k)};
     n->out[0] = ir_reshape(n->b, n->in[0], dims, 2);
 }
 
@@ -79,10 +72,8 @@ void onnx_lower_squeeze(onnx_node *n)
     int rank = 0;
     for (int i = 0; i < x->rank && !n->failed; i++) {
         bool drop = axes.present ? set[i] : x->dims[i] == 1;
-        if (!drop)
-            dims[rank++] = x->dims[i];
-        else if (x->dims[i] != 1)
-            onnx_reject(n, "dimension %d is %s, not 1", i, DIM_TEXT(n, x->dims[i]));
+        if (!drop) dims[rank++] = x->dims[i];
+        else if (x->dims[i] != 1) onnx_reject(n, "dimension %d is %s, not 1", i, DIM_TEXT(n, x->dims[i]));
     }
     if (!n->failed) n->out[0] = ir_reshape(n->b, n->in[0], dims, rank);
 }
@@ -134,10 +125,8 @@ static void split_sizes(onnx_node *n, ir_dim whole, ir_dim *sizes)
 {
     onnx_list given = onnx_list_since(n, "split", 1, 13);
     int64_t pieces = n->opset >= 18 ? onnx_int(n, "num_outputs", n->n_out) : n->n_out;
-    if (given.present && given.count != n->n_out)
-        onnx_reject(n, "%d sizes for %d outputs", given.count, n->n_out);
-    if (pieces != n->n_out)
-        onnx_reject(n, "num_outputs is %lld, but there are %d", (long long)pieces, n->n_out);
+    if (given.present && given.count != n->n_out) onnx_reject(n, "%d sizes for %d outputs", given.count, n->n_out);
+    if (pieces != n->n_out) onnx_reject(n, "num_outputs is %lld, but there are %d", (long long)pieces, n->n_out);
     if (n->failed) return;
     ir_dim equal = given.present ? 0 : ir_dim_div(n->dims, whole, n->n_out);
     bool uneven = equal == IR_DIM_NONE;
@@ -179,8 +168,7 @@ static void pad(onnx_node *n, onnx_list pads, onnx_list axes, ir_value *value)
     while (known < 4 && strcmp(modes[known], mode) != 0) known++;
     if (known == 4) onnx_reject(n, "mode is '%s'", mode);
     if (!onnx_numeric(n, pads, "an amount of padding")) return;
-    if (!n->failed && pads.count != 2 * count)
-        onnx_reject(n, "%d amounts for %d axes", pads.count, count);
+    if (!n->failed && pads.count != 2 * count) onnx_reject(n, "%d amounts for %d axes", pads.count, count);
     onnx_axes(n, axes, rank, set);
     for (int i = 0; i < count && !n->failed; i++) {
         int axis = axes.present ? onnx_axis(n, axes.items[i], rank) : i;
@@ -202,8 +190,7 @@ static void pad(onnx_node *n, onnx_list pads, onnx_list axes, ir_value *value)
 void onnx_lower_pad_attribute(onnx_node *n)
 {
     double value = onnx_float(n, "value", 0);
-    pad(n, onnx_ints(n, "pads"), (onnx_list){0},
-        value == 0 ? NULL : ir_scalar_like(n->b, n->in[0], value));
+    pad(n, onnx_ints(n, "pads"), (onnx_list){0}, value == 0 ? NULL : ir_scalar_like(n->b, n->in[0], value));
 }
 
 void onnx_lower_pad(onnx_node *n)
@@ -248,8 +235,7 @@ void onnx_lower_tile(onnx_node *n)
     for (int i = 0; i < repeats.count && x && !n->failed; i++) {
         if (repeats.items[i] < 0 && !ir_dim_is_symbolic(repeats.items[i]))
             onnx_reject(n, "repeat %d is %lld", i, (long long)repeats.items[i]);
-        else if (repeats.items[i] != 1)
-            x = tile_axis(n, x, i, repeats.items[i]);
+        else if (repeats.items[i] != 1) x = tile_axis(n, x, i, repeats.items[i]);
     }
     n->out[0] = x;
 }

@@ -13,8 +13,7 @@ static ir_value *statistic(onnx_node *n, ir_value *v)
     if (v->kind != IR_VALUE_STORAGE) return v;
     v->storage->kind = IR_STATE;
     for (size_t i = 0; i < n->importer->stores.count; i++)
-        if (n->importer->stores.items[i].state == v->storage)
-            return n->importer->stores.items[i].value;
+        if (n->importer->stores.items[i].state == v->storage) return n->importer->stores.items[i].value;
     return v;
 }
 
@@ -39,12 +38,10 @@ static ir_value *saved_variance(onnx_node *n, ir_value *rstd, double eps)
 
 void onnx_lower_batch_norm(onnx_node *n)
 {
-    double eps = onnx_float(n, "epsilon", (double)1e-5f),
-           momentum = onnx_float(n, "momentum", (double)0.9f);
+    double eps = onnx_float(n, "epsilon", (double)1e-5f), momentum = onnx_float(n, "momentum", (double)0.9f);
     bool training = n->arg ? onnx_bool(n, "training_mode", false) : n->n_out > 1;
     if (n->opset < 9 && !onnx_bool(n, "spatial", true)) onnx_refuse(n, "spatial = 0");
-    if (n->arg && !training && n->n_out > 1)
-        onnx_reject(n, "has %d outputs without training_mode", n->n_out);
+    if (n->arg && !training && n->n_out > 1) onnx_reject(n, "has %d outputs without training_mode", n->n_out);
     if (n->failed) return;
     ir_value *const running[] = {onnx_separate(n, 3), onnx_separate(n, 4)};
     ir_node *node = ir_new(n->b, IR_OP_batch_norm, 5, n->in[0], n->in[1], n->in[2], statistic(n, running[0]),
@@ -57,8 +54,7 @@ void onnx_lower_batch_norm(onnx_node *n)
     static const int slots[] = {IR_OUT(batch_norm, mean_out), IR_OUT(batch_norm, var_out),
                                 IR_OUT(batch_norm, saved_mean)};
     for (int i = 1; i < n->n_out && i <= 3; i++) n->out[i] = node->out[slots[i - 1]];
-    if (onnx_result_is_used(n, 4))
-        n->out[4] = saved_variance(n, node->out[IR_OUT(batch_norm, saved_rstd)], eps);
+    if (onnx_result_is_used(n, 4)) n->out[4] = saved_variance(n, node->out[IR_OUT(batch_norm, saved_rstd)], eps);
     store_statistic(n, running[0], node->out[IR_OUT(batch_norm, mean_out)]);
     store_statistic(n, running[1], node->out[IR_OUT(batch_norm, var_out)]);
 }
@@ -137,8 +133,7 @@ static void keep_all(onnx_node *n)
 {
     const ir_type *x = &n->in[0]->type;
     n->out[0] = n->in[0];
-    if (onnx_result_is_used(n, 1))
-        n->out[1] = ir_expand(n->b, ir_scalar(n->b, IR_bool, 1), x->dims, x->rank);
+    if (onnx_result_is_used(n, 1)) n->out[1] = ir_expand(n->b, ir_scalar(n->b, IR_bool, 1), x->dims, x->rank);
 }
 
 static void drop(onnx_node *n, double ratio)
@@ -155,18 +150,15 @@ static void dropout(onnx_node *n, double ratio, bool training)
     onnx_ignore(n, "seed");
     if (!(ratio >= 0 && ratio < 1)) onnx_reject(n, "ratio is %g, not in [0, 1)", ratio);
     if (n->failed) return;
-    if (training && ratio > 0)
-        drop(n, ratio);
-    else
-        keep_all(n);
+    if (training && ratio > 0) drop(n, ratio);
+    else keep_all(n);
 }
 
 /* Before opset 12, the file does not specify the mode: it is chosen later, for the whole graph. */
 void onnx_lower_dropout_attribute(onnx_node *n)
 {
     dropout(n, onnx_float(n, "ratio", 0.5), true);
-    if (n->opset < 10 && onnx_result_is_used(n, 1))
-        n->out[1] = ir_cast(n->b, n->out[1], n->in[0]->type.dtype);
+    if (n->opset < 10 && onnx_result_is_used(n, 1)) n->out[1] = ir_cast(n->b, n->out[1], n->in[0]->type.dtype);
 }
 
 void onnx_lower_dropout(onnx_node *n)

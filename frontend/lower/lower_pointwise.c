@@ -9,23 +9,18 @@ void onnx_lower_gelu(onnx_node *n)
 {
     const char *form = onnx_text(n, "approximate", "none");
     bool tanh_form = strcmp(form, "tanh") == 0;
-    if (!tanh_form && strcmp(form, "none") != 0)
-        onnx_reject(n, "approximate is '%s', not none or tanh", form);
+    if (!tanh_form && strcmp(form, "none") != 0) onnx_reject(n, "approximate is '%s', not none or tanh", form);
     ir_node *node = ir_new(n->b, IR_OP_gelu, 1, n->in[0]);
     ir_set_bool(node, IR_ATTR(gelu, tanh), tanh_form);
     n->out[0] = ir_done(n->b, node);
 }
 
-void onnx_lower_binary(onnx_node *n)
-{
-    n->out[0] = ir_binary(n->b, (ir_op)n->arg, n->in[0], n->in[1]);
-}
+void onnx_lower_binary(onnx_node *n) { n->out[0] = ir_binary(n->b, (ir_op)n->arg, n->in[0], n->in[1]); }
 
 void onnx_lower_chain(onnx_node *n)
 {
     n->out[0] = n->in[0];
-    for (int i = 1; i < n->n_in; i++)
-        n->out[0] = ir_binary(n->b, (ir_op)n->arg, n->out[0], n->in[i]);
+    for (int i = 1; i < n->n_in; i++) n->out[0] = ir_binary(n->b, (ir_op)n->arg, n->out[0], n->in[i]);
 }
 
 void onnx_lower_mod(onnx_node *n)
@@ -87,10 +82,8 @@ void onnx_lower_cast(onnx_node *n)
     int64_t to = onnx_int(n, "to", ONNX_float32);
     onnx_ignore(n, "saturate");   /* both attributes concern 8-bit floats, */
     onnx_ignore(n, "round_mode"); /* which are not supported anyway */
-    if (onnx_type_dtype(to) == IR_NO_DTYPE)
-        onnx_refuse(n, "cast to %s", onnx_type_name(to));
-    else
-        n->out[0] = user_cast(n, onnx_type_dtype(to));
+    if (onnx_type_dtype(to) == IR_NO_DTYPE) onnx_refuse(n, "cast to %s", onnx_type_name(to));
+    else n->out[0] = user_cast(n, onnx_type_dtype(to));
 }
 
 void onnx_lower_cast_like(onnx_node *n)

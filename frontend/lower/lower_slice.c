@@ -44,11 +44,9 @@ static void slice(onnx_node *n, onnx_list starts, onnx_list ends, onnx_list axes
 {
     const ir_type *x = &n->in[0]->type;
     int rank = x->rank, count = starts.count;
-    if (ends.count != count || (axes.present && axes.count != count) ||
-        (steps.present && steps.count != count))
+    if (ends.count != count || (axes.present && axes.count != count) || (steps.present && steps.count != count))
         onnx_reject(n, "starts, ends, axes and steps differ in length");
-    else if (!axes.present && count > rank)
-        onnx_reject(n, "%d ranges for rank %d", count, rank);
+    else if (!axes.present && count > rank) onnx_reject(n, "%d ranges for rank %d", count, rank);
     bool set[IR_MAX_RANK];
     if (!n->failed) onnx_axes(n, axes, rank, set);
     bool whole = true;
@@ -79,8 +77,7 @@ static void slice(onnx_node *n, onnx_list starts, onnx_list ends, onnx_list axes
 
 void onnx_lower_slice_attribute(onnx_node *n)
 {
-    onnx_list starts = onnx_ints(n, "starts"), ends = onnx_ints(n, "ends"),
-              axes = onnx_ints(n, "axes");
+    onnx_list starts = onnx_ints(n, "starts"), ends = onnx_ints(n, "ends"), axes = onnx_ints(n, "axes");
     slice(n, starts, ends, axes, (onnx_list){0});
 }
 

@@ -27,10 +27,8 @@ static const ir_const_value *known_initializer(onnx_node *n, const ir_value *v)
 static const ir_const_value *known_or_refuse(onnx_node *n, int i, const ir_const_value *known)
 {
     if (!known)
-        onnx_refuse(
-            n,
-            "input %d ('%s') is computed at run time, but must be known while compiling: bind it",
-            i, operand_name(n, i));
+        onnx_refuse(n, "input %d ('%s') is computed at run time, but must be known while compiling: bind it", i,
+                    operand_name(n, i));
     return known;
 }
 
@@ -74,8 +72,7 @@ static const ir_const_value *known_single(onnx_node *n, int i)
 {
     const ir_const_value *known = onnx_const_numbers(n, i);
     if (!known || known->count == 1) return known;
-    onnx_reject(n, "input %d ('%s') must have one element, not %lld", i, operand_name(n, i),
-                (long long)known->count);
+    onnx_reject(n, "input %d ('%s') must have one element, not %lld", i, operand_name(n, i), (long long)known->count);
     return NULL;
 }
 
@@ -106,8 +103,7 @@ int64_t onnx_size(onnx_node *n, ir_dim d, const char *what)
 {
     if (d >= IR_DIM_LOWEST) return d;
     onnx_refuse(n, "%s is %s, but must be a number: bind the dimension", what,
-                d == IR_DIM_NONE ? "not computable"
-                                 : ir_dim_print(n->dims, d, n->importer->scratch));
+                d == IR_DIM_NONE ? "not computable" : ir_dim_print(n->dims, d, n->importer->scratch));
     return 1;
 }
 
@@ -124,10 +120,8 @@ bool onnx_numeric(onnx_node *n, onnx_list list, const char *what)
 int onnx_axis(onnx_node *n, ir_dim axis, int rank)
 {
     if (axis >= -rank && axis < rank) return (int)(axis < 0 ? axis + rank : axis);
-    if (ir_dim_is_symbolic(axis))
-        onnx_size(n, axis, "an axis");
-    else
-        onnx_reject(n, "axis %lld is out of range for rank %d", (long long)axis, rank);
+    if (ir_dim_is_symbolic(axis)) onnx_size(n, axis, "an axis");
+    else onnx_reject(n, "axis %lld is out of range for rank %d", (long long)axis, rank);
     return 0;
 }
 

@@ -79,17 +79,11 @@ onnx_types onnx_types_of(const onnx_node *n)
     return (onnx_types){op->types, op->bf16 && op->bf16 <= written ? 't' : 'h'};
 }
 
-char onnx_operand_mark(const onnx_types *t, int i)
-{
-    return letter(t->letters, i) == 't' ? t->mark : 'x';
-}
+char onnx_operand_mark(const onnx_types *t, int i) { return letter(t->letters, i) == 't' ? t->mark : 'x'; }
 
 char onnx_result_mark(const onnx_types *t, int i)
 {
     return letter(strchr(t->letters, '>') + 1, i) == 't' ? t->mark : 'x';
 }
 
-bool onnx_is_default_domain(const char *domain)
-{
-    return !*domain || strcmp(domain, "ai.onnx") == 0;
-}
+bool onnx_is_default_domain(const char *domain) { return !*domain || strcmp(domain, "ai.onnx") == 0; }

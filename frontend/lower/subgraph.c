@@ -17,10 +17,10 @@ typedef struct source {
     onnx_node *node;
     const Onnx__GraphProto *graph;
     size_t attribute;
-    strmap *initializers; /* their bindings, created once */
-    ir_type *inputs;      /* [graph->n_input] */
-    size_t symbols;       /* number of dimension atoms that existed before the subgraph */
-    onnx_subgraph subgraph;       /* the lowered graph */
+    strmap *initializers;   /* their bindings, created once */
+    ir_type *inputs;        /* [graph->n_input] */
+    size_t symbols;         /* number of dimension atoms that existed before the subgraph */
+    onnx_subgraph subgraph; /* the lowered graph */
 } source;
 
 static const char *graph_name(const source *s)
@@ -265,8 +265,8 @@ static bool free_sizes(onnx_node *n, const iteration *it, bool (*is_free)[IR_MAX
         for (int k = 0; k < in->rank && *fits; k++) {
             if (in->dims[k] == out->dims[k] || is_free[i][k]) continue;
             const char *name = s->graph->input[it->given + i]->name;
-            in->dims[k] = ir_dim_symbol(
-                n->dims, arena_printf(n->importer->scratch, "%s.%s_dim%d", n->b->loc.node, name, k));
+            in->dims[k] = ir_dim_symbol(n->dims,
+                                        arena_printf(n->importer->scratch, "%s.%s_dim%d", n->b->loc.node, name, k));
             changed = is_free[i][k] = true;
         }
     }
@@ -323,8 +323,7 @@ static bool lower_iteration(onnx_node *n, const iteration *it, onnx_subgraphs *o
     for (int i = 0; i < n->n_out; i++) {
         ir_type type;
         if (i < it->states) type = state_type(n, it, i);
-        else if (it->given_out + i >= (int)it->source->graph->n_output ||
-                 !stacked_type(n, it, i - it->states, &type))
+        else if (it->given_out + i >= (int)it->source->graph->n_output || !stacked_type(n, it, i - it->states, &type))
             return refuse(n, "malformed");
         if (onnx_result_is_used(n, i)) set_result(n, out, i, type);
     }

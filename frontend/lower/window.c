@@ -8,8 +8,7 @@
 #include <string.h>
 
 /* Reads `count` numbers in [least, 2^31); `otherwise` if the attribute is absent. */
-static void read_numbers(onnx_node *n, const char *name, int count, int64_t least,
-                         int64_t otherwise, int64_t *out)
+static void read_numbers(onnx_node *n, const char *name, int count, int64_t least, int64_t otherwise, int64_t *out)
 {
     onnx_list list = onnx_ints(n, name);
     for (int i = 0; i < count; i++) out[i] = otherwise;
@@ -21,22 +20,20 @@ static void read_numbers(onnx_node *n, const char *name, int count, int64_t leas
     for (int i = 0; i < count; i++) {
         if (list.items[i] < least || list.items[i] > INT32_MAX)
             onnx_reject(n, "%s[%d] = %lld is out of range", name, i, (long long)list.items[i]);
-        else
-            out[i] = list.items[i];
+        else out[i] = list.items[i];
     }
 }
 
 static void read_kernel(onnx_node *n, onnx_window *w, const ir_dim *kernel)
 {
-    if (!kernel && !onnx_has(n, "kernel_shape"))
-        onnx_reject(n, "attribute 'kernel_shape' is missing");
+    if (!kernel && !onnx_has(n, "kernel_shape")) onnx_reject(n, "attribute 'kernel_shape' is missing");
     bool given = onnx_has(n, "kernel_shape");
     read_numbers(n, "kernel_shape", w->n, 1, 1, w->kernel);
     for (int i = 0; i < w->n && kernel && !n->failed; i++) {
         int64_t size = onnx_size(n, kernel[i], "a kernel dimension");
         if (given && size != w->kernel[i])
-            onnx_reject(n, "kernel_shape[%d] is %lld, but the weight has %lld", i,
-                        (long long)w->kernel[i], (long long)size);
+            onnx_reject(n, "kernel_shape[%d] is %lld, but the weight has %lld", i, (long long)w->kernel[i],
+                        (long long)size);
         w->kernel[i] = size;
     }
 }
@@ -58,8 +55,7 @@ onnx_window onnx_window_of(onnx_node *n, const ir_value *x, const ir_dim *kernel
 {
     onnx_window w = {.n = x->type.rank - 2};
     if (w.n < 1 || x->type.rank > ONNX_MAX_RANK) {
-        onnx_reject(n, "the input has rank %d, but needs N, C and spatial dimensions",
-                    x->type.rank);
+        onnx_reject(n, "the input has rank %d, but needs N, C and spatial dimensions", x->type.rank);
         w.n = 0;
         return w;
     }
@@ -72,7 +68,6 @@ onnx_window onnx_window_of(onnx_node *n, const ir_value *x, const ir_dim *kernel
     if (strcmp(mode, "NOTSET") == 0 || n->failed) return w;
     memset(w.pads, 0, sizeof w.pads);
     if (!upper && !lower && strcmp(mode, "VALID") != 0) onnx_reject(n, "auto_pad is '%s'", mode);
-    for (int i = 0; i < w.n && (upper || lower); i++)
-        pad_same(n, &w, i, x->type.dims[i + 2], upper);
+    for (int i = 0; i < w.n && (upper || lower); i++) pad_same(n, &w, i, x->type.dims[i + 2], upper);
     return w;
 }

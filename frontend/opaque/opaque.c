@@ -141,10 +141,8 @@ static const wire_field *node_fields(onnx_importer *im, const onnx_scope *scope)
     size_t n = 0;
     if (!find_graph(im, scope, &graph)) return NULL;
     for (const uint8_t *p = graph.value; p < graph.end && n < g->n_node;)
-        if (!wire_read_field(&p, graph.end, &fields[n]))
-            return NULL;
-        else
-            n += fields[n].number == GRAPH_NODE;
+        if (!wire_read_field(&p, graph.end, &fields[n])) return NULL;
+        else n += fields[n].number == GRAPH_NODE;
     im->fields_of = g;
     return im->node_fields = fields;
 }
@@ -173,10 +171,7 @@ static const char *attribute_text(onnx_node *n, bool graphs)
     return opaque_to_text(n->importer->scratch, bytes, size);
 }
 
-static const char *one_line(const char *text)
-{
-    return text && !strchr(text, '\n') ? text : NULL;
-}
+static const char *one_line(const char *text) { return text && !strchr(text, '\n') ? text : NULL; }
 
 /* Lists numbers, strings and lists of numbers, one "NAME=VALUE" per line. */
 static const char *attribute_values(onnx_node *n)
@@ -186,12 +181,9 @@ static const char *attribute_values(onnx_node *n)
     for (size_t i = 0; i < n->proto->n_attribute; i++) {
         const Onnx__AttributeProto *p = n->proto->attribute[i];
         const char *value = NULL;
-        if (p->type == ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__INT)
-            value = arena_printf(a, "%lld", (long long)p->i);
-        else if (p->type == ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__FLOAT)
-            value = arena_printf(a, "%.9g", (double)p->f);
-        else if (p->type == ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__STRING)
-            value = one_line(onnx_bytes_text(p->s));
+        if (p->type == ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__INT) value = arena_printf(a, "%lld", (long long)p->i);
+        else if (p->type == ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__FLOAT) value = arena_printf(a, "%.9g", (double)p->f);
+        else if (p->type == ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__STRING) value = one_line(onnx_bytes_text(p->s));
         else if (p->type == ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__INTS && p->n_ints <= ONNX_MAX_RANK)
             for (size_t k = 0; k < p->n_ints; k++)
                 value = arena_printf(a, "%s%s%lld", k ? value : "", k ? "," : "", (long long)p->ints[k]);
@@ -246,8 +238,7 @@ static void find_result_type(onnx_node *n, int i, ir_type *out)
     const char *name = n->proto->output[i];
     const Onnx__ValueInfoProto *info = onnx_find_declared(n, name);
     if (opaque_type(n, i, out)) return;
-    if (info && info->type)
-        n->failed = onnx_declared_type(n->importer, "result", info, NULL, out) != AMPC_OK;
+    if (info && info->type) n->failed = onnx_declared_type(n->importer, "result", info, NULL, out) != AMPC_OK;
     else
         onnx_refuse(n,
                     "this operator is only carried along, and the model does not declare the type of its result "

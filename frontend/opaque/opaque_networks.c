@@ -15,18 +15,15 @@ bool opaque_recurrent(onnx_node *n, int i, ir_type *out)
     return !n->failed;
 }
 
-static ir_dim item(onnx_list list, int k, ir_dim otherwise)
-{
-    return k < list.count ? list.items[k] : otherwise;
-}
+static ir_dim item(onnx_list list, int k, ir_dim otherwise) { return k < list.count ? list.items[k] : otherwise; }
 
 /* stride * (in - 1) + output_padding + (kernel - 1) * dilation + 1 - pads */
 bool opaque_conv_transpose(onnx_node *n, int i, ir_type *out)
 {
     const ir_type *x = &n->in[0]->type, *w = &n->in[1]->type;
     const char *pad = onnx_text(n, "auto_pad", "NOTSET");
-    onnx_list strides = onnx_ints(n, "strides"), pads = onnx_ints(n, "pads"),
-              dilations = onnx_ints(n, "dilations"), more = onnx_ints(n, "output_padding");
+    onnx_list strides = onnx_ints(n, "strides"), pads = onnx_ints(n, "pads"), dilations = onnx_ints(n, "dilations"),
+              more = onnx_ints(n, "output_padding");
     if (i || x->rank < 3 || w->rank != x->rank || onnx_has(n, "output_shape") || n->failed ||
         strcmp(pad, "NOTSET") != 0)
         return false;
@@ -130,25 +127,13 @@ static bool convolved(onnx_node *n, int weight, ir_dtype dtype, ir_type *out)
     return slide(n, &window, false, out);
 }
 
-static ir_dtype type_of(const onnx_node *n, int i)
-{
-    return onnx_in(n, i) ? n->in[i]->type.dtype : IR_NO_DTYPE;
-}
+static ir_dtype type_of(const onnx_node *n, int i) { return onnx_in(n, i) ? n->in[i]->type.dtype : IR_NO_DTYPE; }
 
-bool opaque_conv_integer(onnx_node *n, int i, ir_type *out)
-{
-    return i == 0 && convolved(n, 1, IR_i32, out);
-}
+bool opaque_conv_integer(onnx_node *n, int i, ir_type *out) { return i == 0 && convolved(n, 1, IR_i32, out); }
 
-bool opaque_deform_conv(onnx_node *n, int i, ir_type *out)
-{
-    return i == 0 && convolved(n, 1, type_of(n, 0), out);
-}
+bool opaque_deform_conv(onnx_node *n, int i, ir_type *out) { return i == 0 && convolved(n, 1, type_of(n, 0), out); }
 
-bool opaque_qlinear_conv(onnx_node *n, int i, ir_type *out)
-{
-    return i == 0 && convolved(n, 3, type_of(n, 7), out);
-}
+bool opaque_qlinear_conv(onnx_node *n, int i, ir_type *out) { return i == 0 && convolved(n, 3, type_of(n, 7), out); }
 
 bool opaque_lp_pool(onnx_node *n, int i, ir_type *out)
 {
@@ -184,15 +169,9 @@ static bool multiplied(onnx_node *n, int right, ir_dtype dtype, ir_type *out)
     return true;
 }
 
-bool opaque_matmul_integer(onnx_node *n, int i, ir_type *out)
-{
-    return i == 0 && multiplied(n, 1, IR_i32, out);
-}
+bool opaque_matmul_integer(onnx_node *n, int i, ir_type *out) { return i == 0 && multiplied(n, 1, IR_i32, out); }
 
-bool opaque_qlinear_matmul(onnx_node *n, int i, ir_type *out)
-{
-    return i == 0 && multiplied(n, 3, type_of(n, 7), out);
-}
+bool opaque_qlinear_matmul(onnx_node *n, int i, ir_type *out) { return i == 0 && multiplied(n, 3, type_of(n, 7), out); }
 
 /* Results: the quantised tensor, its scale, and its zero point. */
 bool opaque_dynamic_quantize(onnx_node *n, int i, ir_type *out)

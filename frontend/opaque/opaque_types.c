@@ -11,10 +11,8 @@ static bool reduced(onnx_node *n, const bool *set, bool keepdims, ir_type *out)
     const ir_type *x = &n->in[0]->type;
     out->rank = 0;
     for (int k = 0; k < x->rank; k++)
-        if (!set[k])
-            out->dims[out->rank++] = x->dims[k];
-        else if (keepdims)
-            out->dims[out->rank++] = 1;
+        if (!set[k]) out->dims[out->rank++] = x->dims[k];
+        else if (keepdims) out->dims[out->rank++] = 1;
     return !n->failed;
 }
 
@@ -116,7 +114,7 @@ bool opaque_one_hot(onnx_node *n, int i, ir_type *out)
     *out = ir_type_make(n->in[2]->type.dtype, 0, NULL);
     out->rank = x->rank + 1;
     for (int k = 0, from = 0; k < out->rank; k++)
-        out->dims[k] = k != axis                            ? x->dims[from++]
+        out->dims[k] = k != axis                              ? x->dims[from++]
                        : depth && depth->count && depth->ints ? depth->ints[0]
                                                               : onnx_unknown_dim(n, i, k);
     return !n->failed;
@@ -159,15 +157,9 @@ static bool moved_blocks(onnx_node *n, ir_type *out, bool to_space)
     return !n->failed;
 }
 
-bool opaque_to_space(onnx_node *n, int i, ir_type *out)
-{
-    return i == 0 && moved_blocks(n, out, true);
-}
+bool opaque_to_space(onnx_node *n, int i, ir_type *out) { return i == 0 && moved_blocks(n, out, true); }
 
-bool opaque_to_depth(onnx_node *n, int i, ir_type *out)
-{
-    return i == 0 && moved_blocks(n, out, false);
-}
+bool opaque_to_depth(onnx_node *n, int i, ir_type *out) { return i == 0 && moved_blocks(n, out, false); }
 
 bool opaque_det(onnx_node *n, int i, ir_type *out)
 {

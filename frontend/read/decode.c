@@ -18,10 +18,7 @@ enum { READ_AT_ONCE = 1 << 20 };      /* bytes; smaller files are read as a whol
 
 /* ---- bytes -> message ------------------------------------------------------------------------ */
 
-static void *parser_alloc(void *a, size_t size)
-{
-    return size < SIZE_MAX ? arena_alloc(a, size + 1) : NULL;
-}
+static void *parser_alloc(void *a, size_t size) { return size < SIZE_MAX ? arena_alloc(a, size + 1) : NULL; }
 
 static void parser_free(void *a, void *p)
 {
@@ -36,8 +33,7 @@ static ampc_status check_size(size_t size, const char *what, diag *d)
                       "a model file is at most 2 GiB (weights can lie in external data files)");
 }
 
-static ampc_status prescan_and_parse(arena *scratch, arena *a,
-                                     const ProtobufCMessageDescriptor *root, onnx_bytes in,
+static ampc_status prescan_and_parse(arena *scratch, arena *a, const ProtobufCMessageDescriptor *root, onnx_bytes in,
                                      const char *what, diag *d, ProtobufCMessage **out)
 {
     onnx_stripped skinny;
@@ -45,13 +41,12 @@ static ampc_status prescan_and_parse(arena *scratch, arena *a,
     TRY(onnx_prescan(scratch, root, in, what, d, &skinny));
     ProtobufCAllocator allocator = {parser_alloc, parser_free, a};
     *out = protobuf_c_message_unpack(root, &allocator, skinny.size, skinny.bytes);
-    if (!*out)
-        return diag_error(d, AMPC_REJECTED, DIAG_FILE(what), "not a valid %s", root->short_name);
+    if (!*out) return diag_error(d, AMPC_REJECTED, DIAG_FILE(what), "not a valid %s", root->short_name);
     return AMPC_OK;
 }
 
-ampc_status onnx_decode(arena *a, const ProtobufCMessageDescriptor *root, onnx_bytes in,
-                        const char *what, diag *d, ProtobufCMessage **out)
+ampc_status onnx_decode(arena *a, const ProtobufCMessageDescriptor *root, onnx_bytes in, const char *what, diag *d,
+                        ProtobufCMessage **out)
 {
     jmp_buf guard;
     arena *scratch = arena_new(0);
@@ -79,8 +74,7 @@ const char *onnx_bytes_text(ProtobufCBinaryData b)
 static ampc_status check_file(int fd, const char *path, diag *d, size_t *size)
 {
     struct stat st;
-    if (fstat(fd, &st))
-        return diag_errno(d, DIAG_FILE(path), "cannot be examined");
+    if (fstat(fd, &st)) return diag_errno(d, DIAG_FILE(path), "cannot be examined");
     if (!S_ISREG(st.st_mode)) return diag_error(d, AMPC_IO, DIAG_FILE(path), "not a regular file");
     if (st.st_size == 0) return diag_error(d, AMPC_REJECTED, DIAG_FILE(path), "the file is empty");
     TRY(check_size((size_t)st.st_size, path, d));
@@ -103,14 +97,11 @@ ampc_status onnx_bytes_load(arena *a, const char *path, bool in_parts, diag *d, 
     while (fd < 0 && errno == EINTR);
     if (fd < 0) return diag_errno(d, DIAG_FILE(path), "cannot be opened");
     ampc_status status = check_file(fd, path, d, &out->size);
-    if (status == AMPC_OK && in_parts && out->size > READ_AT_ONCE)
-        return onnx_image_open(fd, path, out->size, d, out);
+    if (status == AMPC_OK && in_parts && out->size > READ_AT_ONCE) return onnx_image_open(fd, path, out->size, d, out);
     jmp_buf guard;
     jmp_buf *before = arena_set_guard(a, &guard);
-    if (setjmp(guard))
-        status = diag_error(d, AMPC_NO_MEMORY, DIAG_FILE(path), "out of memory while reading it");
-    else if (status == AMPC_OK)
-        status = read_all(a, fd, path, d, out);
+    if (setjmp(guard)) status = diag_error(d, AMPC_NO_MEMORY, DIAG_FILE(path), "out of memory while reading it");
+    else if (status == AMPC_OK) status = read_all(a, fd, path, d, out);
     arena_set_guard(a, before);
     close(fd);
     return status;
@@ -140,9 +131,7 @@ static onnx_file *file_new(const char *path)
 static ampc_status file_finish(onnx_file *f, ampc_status status, diag *d, onnx_file **out)
 {
     ProtobufCMessage *model = NULL;
-    if (status == AMPC_OK)
-        status = onnx_decode(f->arena, &onnx__model_proto__descriptor, f->bytes, f->path, d,
-                             &model);
+    if (status == AMPC_OK) status = onnx_decode(f->arena, &onnx__model_proto__descriptor, f->bytes, f->path, d, &model);
     if (status != AMPC_OK) {
         onnx_file_close(f);
         return status;
@@ -161,8 +150,7 @@ ampc_status onnx_file_open(const char *path, diag *d, onnx_file **out)
     return file_finish(f, status, d, out);
 }
 
-ampc_status onnx_file_wrap(const void *data, size_t size, const char *name, diag *d,
-                           onnx_file **out)
+ampc_status onnx_file_wrap(const void *data, size_t size, const char *name, diag *d, onnx_file **out)
 {
     *out = NULL;
     onnx_file *f = file_new(name);

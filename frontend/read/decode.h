@@ -26,8 +26,8 @@ typedef struct onnx_file {
     const Onnx__ModelProto *model;
     onnx_bytes bytes; /* of the file */
     /* private to decode.c, tensor.c and external.c */
-    bool in_memory;          /* opened with onnx_file_wrap: no folder, hence no external data */
-    bool warned_unknown_key; /* of external data; reported once per file */
+    bool in_memory;                  /* opened with onnx_file_wrap: no folder, hence no external data */
+    bool warned_unknown_key;         /* of external data; reported once per file */
     struct onnx_external *externals; /* open data files, by location */
     arena *arena;                    /* owns the decoded messages and the lists of this struct */
 } onnx_file;
@@ -39,8 +39,7 @@ ampc_status onnx_file_open(const char *path, diag *d, onnx_file **out);
 
 /* Decodes a model in memory. `data` is not copied and must outlive the file; `name` replaces the path in messages.
  * External data is rejected because there is no folder to search. */
-ampc_status onnx_file_wrap(const void *data, size_t size, const char *name, diag *d,
-                           onnx_file **out);
+ampc_status onnx_file_wrap(const void *data, size_t size, const char *name, diag *d, onnx_file **out);
 
 void onnx_file_close(onnx_file *f); /* NULL is allowed */
 
@@ -50,8 +49,8 @@ const char *onnx_bytes_text(ProtobufCBinaryData b);
 /* Decodes bytes into a message of any type of the schema, allocated in `a`: runs the pre-scan, then the generated
  * parser. `what` names the data in messages. Used for models and for bare TensorProto files. The message is freed
  * with the arena. */
-ampc_status onnx_decode(arena *a, const ProtobufCMessageDescriptor *root, onnx_bytes in,
-                        const char *what, diag *d, ProtobufCMessage **out);
+ampc_status onnx_decode(arena *a, const ProtobufCMessageDescriptor *root, onnx_bytes in, const char *what, diag *d,
+                        ProtobufCMessage **out);
 
 /* Reads a regular file of at most ONNX_FILE_MAX bytes into `a`. With `in_parts`, a large file becomes an image
  * instead, which the caller closes; `path` must outlive it. */

@@ -20,16 +20,15 @@ typedef struct claim {
     const char *location, *offset, *length;
 } claim;
 
-static __attribute__((format(printf, 5, 6))) ampc_status
-refuse(const onnx_file *f, const char *tensor, diag *d, ampc_status code, const char *format, ...)
+static __attribute__((format(printf, 5, 6))) ampc_status refuse(const onnx_file *f, const char *tensor, diag *d,
+                                                                ampc_status code, const char *format, ...)
 {
     char message[512];
     va_list args;
     va_start(args, format);
     vsnprintf(message, sizeof message, format, args);
     va_end(args);
-    return diag_error(d, code, DIAG_FILE(f->path), "external data of tensor '%.128s': %s", tensor,
-                      message);
+    return diag_error(d, code, DIAG_FILE(f->path), "external data of tensor '%.128s': %s", tensor, message);
 }
 
 /* ---- opening --------------------------------------------------------------------------------- */
@@ -45,8 +44,7 @@ static ampc_status open_data(onnx_file *f, onnx_external *e, const char *tensor,
 {
     const char *why;
     ampc_status s = beneath_open(e->folder, e->location, &e->fd, &e->size, &why);
-    if (s == AMPC_IO)
-        return refuse(f, tensor, d, s, "'%.128s' %s: %s", e->location, why, strerrordesc_np(errno));
+    if (s == AMPC_IO) return refuse(f, tensor, d, s, "'%.128s' %s: %s", e->location, why, strerrordesc_np(errno));
     return s == AMPC_OK ? s : refuse(f, tensor, d, s, "'%.128s' %s", e->location, why);
 }
 
@@ -67,8 +65,7 @@ static onnx_external *external_new(onnx_file *f, const char *location)
     return e;
 }
 
-static ampc_status find_data(onnx_file *f, const char *location, const char *tensor, diag *d,
-                             onnx_external **out)
+static ampc_status find_data(onnx_file *f, const char *location, const char *tensor, diag *d, onnx_external **out)
 {
     for (onnx_external *e = f->externals; e; e = e->next)
         if (!strcmp(e->location, location)) return *out = e, AMPC_OK;
@@ -99,14 +96,12 @@ static ampc_status read_claim(onnx_file *f, const Onnx__TensorProto *t, diag *d,
     for (size_t i = 0; i < t->n_external_data; i++) {
         const char *key = t->external_data[i]->key;
         const char **slot = claim_slot(c, key);
-        if (slot && *slot)
-            return refuse(f, t->name, d, AMPC_REJECTED, "key '%s' is given twice", key);
+        if (slot && *slot) return refuse(f, t->name, d, AMPC_REJECTED, "key '%s' is given twice", key);
         if (slot) {
             *slot = t->external_data[i]->value;
         } else if (strcmp(key, "checksum") && strcmp(key, "basepath") && !f->warned_unknown_key) {
             f->warned_unknown_key = true;
-            TRY(diag_warning(d, DIAG_FILE(f->path),
-                             "external data of tensor '%.128s': unknown key '%.128s' ignored",
+            TRY(diag_warning(d, DIAG_FILE(f->path), "external data of tensor '%.128s': unknown key '%.128s' ignored",
                              t->name, key));
         }
     }
@@ -120,47 +115,41 @@ static bool parse_size(const char *text, int64_t *out)
     if (!*text) return false;
     for (; *text; text++) {
         if (*text < '0' || *text > '9') return false;
-        if (!checked_mul(value, 10, &value) || !checked_add(value, *text - '0', &value))
-            return false;
+        if (!checked_mul(value, 10, &value) || !checked_add(value, *text - '0', &value)) return false;
     }
     *out = value;
     return true;
 }
 
-static ampc_status check_range(const onnx_file *f, const Onnx__TensorProto *t, const claim *c,
-                               int64_t file_size, int64_t size, diag *d, int64_t *offset)
+static ampc_status check_range(const onnx_file *f, const Onnx__TensorProto *t, const claim *c, int64_t file_size,
+                               int64_t size, diag *d, int64_t *offset)
 {
     int64_t length;
     *offset = 0;
     if (c->offset && !parse_size(c->offset, offset))
         return refuse(f, t->name, d, AMPC_REJECTED, "offset '%.32s' is no size", c->offset);
     if (*offset > file_size)
-        return refuse(f, t->name, d, AMPC_REJECTED,
-                      "offset %lld lies beyond the end of '%.128s' (%lld bytes)",
+        return refuse(f, t->name, d, AMPC_REJECTED, "offset %lld lies beyond the end of '%.128s' (%lld bytes)",
                       (long long)*offset, c->location, (long long)file_size);
     length = file_size - *offset;
     if (c->length && !parse_size(c->length, &length))
         return refuse(f, t->name, d, AMPC_REJECTED, "length '%.32s' is no size", c->length);
     if (length > file_size - *offset)
-        return refuse(f, t->name, d, AMPC_REJECTED,
-                      "%lld bytes at offset %lld do not fit in '%.128s' (%lld bytes)",
+        return refuse(f, t->name, d, AMPC_REJECTED, "%lld bytes at offset %lld do not fit in '%.128s' (%lld bytes)",
                       (long long)length, (long long)*offset, c->location, (long long)file_size);
     if (length != size)
-        return refuse(f, t->name, d, AMPC_REJECTED,
-                      "%lld bytes in '%.128s', but type and shape take %lld", (long long)length,
-                      c->location, (long long)size);
+        return refuse(f, t->name, d, AMPC_REJECTED, "%lld bytes in '%.128s', but type and shape take %lld",
+                      (long long)length, c->location, (long long)size);
     return AMPC_OK;
 }
 
-ampc_status onnx_external_locate(onnx_file *f, const Onnx__TensorProto *t, int64_t size, diag *d,
-                                 onnx_range *out)
+ampc_status onnx_external_locate(onnx_file *f, const Onnx__TensorProto *t, int64_t size, diag *d, onnx_range *out)
 {
     claim c = {0};
     TRY(read_claim(f, t, d, &c));
     if (!c.location) return refuse(f, t->name, d, AMPC_REJECTED, "no location is given");
     const char *fault = beneath_name_fault(c.location);
-    if (fault)
-        return refuse(f, t->name, d, AMPC_REJECTED, "location '%.128s' %s", c.location, fault);
+    if (fault) return refuse(f, t->name, d, AMPC_REJECTED, "location '%.128s' %s", c.location, fault);
     onnx_external *e = NULL;
     TRY(find_data(f, c.location, t->name, d, &e));
     out->path = e->path;

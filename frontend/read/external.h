@@ -16,8 +16,7 @@ typedef struct onnx_range {
  * onnx_file_close. AMPC_REJECTED: the location is missing, absolute, contains "..", or leads out of the model's
  * folder; the file is not regular; offset or length is malformed, out of bounds, or not `size`; a key occurs twice;
  * the model has no folder. AMPC_IO: the file cannot be opened. Unknown keys cause one warning per model. */
-ampc_status onnx_external_locate(onnx_file *f, const Onnx__TensorProto *t, int64_t size, diag *d,
-                                 onnx_range *out);
+ampc_status onnx_external_locate(onnx_file *f, const Onnx__TensorProto *t, int64_t size, diag *d, onnx_range *out);
 
 /* Reads `size` bytes of a range into `out`. */
 ampc_status onnx_external_read(onnx_file *f, onnx_range range, size_t size, diag *d, void *out);

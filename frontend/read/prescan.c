@@ -22,7 +22,7 @@ enum {
     LENGTH_BYTES = 5,
     PARSER_RECORD = 32 * 2, /* bookkeeping per field; its arrays grow by doubling */
     PARSER_FREE_RECORDS = 32,
-    BLOCK = 16              /* allocations are rounded up to this */
+    BLOCK = 16 /* allocations are rounded up to this */
 };
 
 typedef struct frame {
@@ -71,8 +71,7 @@ static void print_path(const scan *s, char *text, size_t capacity)
     if (used >= capacity) memcpy(text + capacity - 4, "...", 4);
 }
 
-static __attribute__((format(printf, 2, 3))) ampc_status refuse(const scan *s, const char *format,
-                                                                ...)
+static __attribute__((format(printf, 2, 3))) ampc_status refuse(const scan *s, const char *format, ...)
 {
     char message[256], path[256], node[ONNX_MAX_NAME + 1] = "";
     va_list args;
@@ -112,10 +111,7 @@ static void emit_varint(scan *s, uint64_t v)
     emit(s, bytes, wire_write_varint(bytes, v));
 }
 
-static void emit_tag(scan *s, uint32_t number, unsigned wire)
-{
-    emit_varint(s, (uint64_t)number << 3 | wire);
-}
+static void emit_tag(scan *s, uint32_t number, unsigned wire) { emit_varint(s, (uint64_t)number << 3 | wire); }
 
 static void emit_uint(scan *s, uint32_t number, uint64_t v)
 {
@@ -127,13 +123,11 @@ static void charge(scan *s, uint64_t bytes) { s->cost += (bytes + 1 + BLOCK - 1)
 
 /* ---- frames ---------------------------------------------------------------------------------- */
 
-static ampc_status open_message(scan *s, const ProtobufCMessageDescriptor *type,
-                                const ProtobufCFieldDescriptor *field, uint32_t index,
-                                size_t length)
+static ampc_status open_message(scan *s, const ProtobufCMessageDescriptor *type, const ProtobufCFieldDescriptor *field,
+                                uint32_t index, size_t length)
 {
     assert(type->n_fields <= MAX_FIELDS);
-    if (s->depth == ONNX_MAX_DEPTH)
-        return refuse(s, "more than %d messages nested in each other", ONNX_MAX_DEPTH);
+    if (s->depth == ONNX_MAX_DEPTH) return refuse(s, "more than %d messages nested in each other", ONNX_MAX_DEPTH);
     if (type == &onnx__node_proto__descriptor && ++s->nodes > ONNX_MAX_NODES)
         return refuse(s, "more than %d nodes", ONNX_MAX_NODES);
     frame *f = &s->stack[s->depth++];
@@ -210,8 +204,7 @@ static bool is_name(const ProtobufCFieldDescriptor *field)
     return strcmp(field->name, "doc_string") != 0 && strcmp(field->name, "value") != 0;
 }
 
-static ampc_status check_text(const scan *s, const ProtobufCFieldDescriptor *field,
-                              const uint8_t *p, size_t n)
+static ampc_status check_text(const scan *s, const ProtobufCFieldDescriptor *field, const uint8_t *p, size_t n)
 {
     for (size_t i = 0, length; i < n; i += length) {
         uint32_t code = p[i];
@@ -221,22 +214,19 @@ static ampc_status check_text(const scan *s, const ProtobufCFieldDescriptor *fie
         if ((code < 0x20 || (code >= 0x7f && code < 0xa0)) && is_name(field))
             return refuse(s, "%s holds the control character 0x%02x", field->name, code);
     }
-    if (n > ONNX_MAX_NAME && is_name(field))
-        return refuse(s, "%s is longer than %d bytes", field->name, ONNX_MAX_NAME);
+    if (n > ONNX_MAX_NAME && is_name(field)) return refuse(s, "%s is longer than %d bytes", field->name, ONNX_MAX_NAME);
     return AMPC_OK;
 }
 
 /* Checks packed scalars that stay in the message. */
-static ampc_status check_packed(scan *s, const ProtobufCFieldDescriptor *field, const uint8_t *p,
-                                size_t n)
+static ampc_status check_packed(scan *s, const ProtobufCFieldDescriptor *field, const uint8_t *p, size_t n)
 {
     unsigned wire = wire_of(field->type);
     size_t width = wire == WIRE_FIXED32 ? 4 : wire == WIRE_FIXED64 ? 8 : 0, count = 0;
     if (width && n % width) return refuse(s, "%s ends within a value", field->name);
     for (const uint8_t *at = p, *end = p + n; !width && at < end; count++) {
         uint64_t v;
-        if (!wire_read_varint(&at, end, &v))
-            return refuse(s, "%s ends within a value", field->name);
+        if (!wire_read_varint(&at, end, &v)) return refuse(s, "%s ends within a value", field->name);
         TRY(check_varint(s, field, v));
     }
     count = width ? n / width : count;
@@ -247,8 +237,7 @@ static ampc_status check_packed(scan *s, const ProtobufCFieldDescriptor *field, 
 
 /* ---- fields ---------------------------------------------------------------------------------- */
 
-static bool is_payload(const ProtobufCMessageDescriptor *type,
-                       const ProtobufCFieldDescriptor *field)
+static bool is_payload(const ProtobufCMessageDescriptor *type, const ProtobufCFieldDescriptor *field)
 {
     return type == &onnx__tensor_proto__descriptor &&
            (field->id == 9 || (field->flags & PROTOBUF_C_FIELD_FLAG_PACKED)); /* 9: raw_data */
@@ -276,24 +265,19 @@ static void note_name(frame *f, const ProtobufCFieldDescriptor *field, const uin
 }
 
 /* Scans a length-delimited field. */
-static ampc_status scan_bytes(scan *s, frame *f, const ProtobufCFieldDescriptor *field,
-                              uint32_t index)
+static ampc_status scan_bytes(scan *s, frame *f, const ProtobufCFieldDescriptor *field, uint32_t index)
 {
     uint64_t length;
-    if (!wire_read_varint(&s->p, f->end, &length))
-        return refuse(s, "the length of %s is cut short", field->name);
+    if (!wire_read_varint(&s->p, f->end, &length)) return refuse(s, "the length of %s is cut short", field->name);
     if (length > (uint64_t)(f->end - s->p))
-        return refuse(s, "%s says %llu bytes where %zu are left", field->name,
-                      (unsigned long long)length, (size_t)(f->end - s->p));
+        return refuse(s, "%s says %llu bytes where %zu are left", field->name, (unsigned long long)length,
+                      (size_t)(f->end - s->p));
     size_t n = (size_t)length;
-    if (field->type == PROTOBUF_C_TYPE_MESSAGE)
-        return open_message(s, field->descriptor, field, index, n);
+    if (field->type == PROTOBUF_C_TYPE_MESSAGE) return open_message(s, field->descriptor, field, index, n);
     if (n > ONNX_INLINE_MAX && is_payload(f->type, field)) return lift(s, f, field, n);
     TRY(onnx_bytes_need(&s->in, s->p, n, s->d));
-    if (field->type == PROTOBUF_C_TYPE_STRING)
-        TRY(check_text(s, field, s->p, n));
-    else if (field->type != PROTOBUF_C_TYPE_BYTES)
-        TRY(check_packed(s, field, s->p, n));
+    if (field->type == PROTOBUF_C_TYPE_STRING) TRY(check_text(s, field, s->p, n));
+    else if (field->type != PROTOBUF_C_TYPE_BYTES) TRY(check_packed(s, field, s->p, n));
     note_name(f, field, s->p, n);
     charge(s, n);
     emit_tag(s, field->id, WIRE_BYTES);
@@ -303,14 +287,12 @@ static ampc_status scan_bytes(scan *s, frame *f, const ProtobufCFieldDescriptor 
     return AMPC_OK;
 }
 
-static ampc_status scan_scalar(scan *s, frame *f, const ProtobufCFieldDescriptor *field,
-                               unsigned wire)
+static ampc_status scan_scalar(scan *s, frame *f, const ProtobufCFieldDescriptor *field, unsigned wire)
 {
     emit_tag(s, field->id, wire);
     if (wire == WIRE_VARINT) {
         uint64_t v;
-        if (!wire_read_varint(&s->p, f->end, &v))
-            return refuse(s, "%s is no varint of 64 bits", field->name);
+        if (!wire_read_varint(&s->p, f->end, &v)) return refuse(s, "%s is no varint of 64 bits", field->name);
         TRY(check_varint(s, field, v));
         emit_varint(s, v);
         return AMPC_OK;
@@ -327,8 +309,7 @@ static ampc_status skip_field(scan *s, const frame *f, uint64_t number, unsigned
 {
     const uint8_t *start = s->p;
     uint64_t length = wire == WIRE_FIXED32 ? 4 : wire == WIRE_FIXED64 ? 8 : 0;
-    bool whole = (wire != WIRE_VARINT && wire != WIRE_BYTES) ||
-                 wire_read_varint(&s->p, f->end, &length);
+    bool whole = (wire != WIRE_VARINT && wire != WIRE_BYTES) || wire_read_varint(&s->p, f->end, &length);
     if (wire == WIRE_VARINT) length = 0;
     if (!whole || length > (uint64_t)(f->end - s->p))
         return refuse(s, "field %llu is cut short", (unsigned long long)number);
@@ -339,8 +320,7 @@ static ampc_status skip_field(scan *s, const frame *f, uint64_t number, unsigned
 }
 
 /* Counts a field of the schema, checks the limits, and returns its position in *index. */
-static ampc_status count_field(scan *s, frame *f, const ProtobufCFieldDescriptor *field,
-                               uint32_t *index)
+static ampc_status count_field(scan *s, frame *f, const ProtobufCFieldDescriptor *field, uint32_t *index)
 {
     *index = f->count[field - f->type->fields]++;
     f->fields++;
@@ -361,8 +341,7 @@ static ampc_status check_limits(const scan *s)
     if (s->repeated > ONNX_MAX_REPEATED)
         return refuse(s, "the model has more than %d list elements", ONNX_MAX_REPEATED);
     if (s->out_size > ONNX_MAX_STRIPPED)
-        return refuse(s, "the model has more than %d MiB besides tensor values",
-                      ONNX_MAX_STRIPPED >> 20);
+        return refuse(s, "the model has more than %d MiB besides tensor values", ONNX_MAX_STRIPPED >> 20);
     return AMPC_OK;
 }
 
@@ -375,11 +354,9 @@ static ampc_status scan_field(scan *s, frame *f)
         return refuse(s, "not a field of a protobuf message");
     unsigned wire = tag & 7;
     if (wire != WIRE_VARINT && wire != WIRE_FIXED64 && wire != WIRE_BYTES && wire != WIRE_FIXED32)
-        return refuse(s, "field %u has the wire type %u, which ONNX does not use",
-                      (unsigned)(tag >> 3), wire);
+        return refuse(s, "field %u has the wire type %u, which ONNX does not use", (unsigned)(tag >> 3), wire);
     const ProtobufCFieldDescriptor *field = tag >> 3 < MAX_ONNX_FIELD
-                                                ? protobuf_c_message_descriptor_get_field(
-                                                      f->type, (unsigned)(tag >> 3))
+                                                ? protobuf_c_message_descriptor_get_field(f->type, (unsigned)(tag >> 3))
                                                 : NULL;
     if (!field) return skip_field(s, f, tag >> 3, wire);
     unsigned expected = wire_of(field->type);
@@ -392,8 +369,8 @@ static ampc_status scan_field(scan *s, frame *f)
     return check_limits(s);
 }
 
-ampc_status onnx_prescan(arena *a, const ProtobufCMessageDescriptor *root, onnx_bytes in,
-                         const char *what, diag *d, onnx_stripped *out)
+ampc_status onnx_prescan(arena *a, const ProtobufCMessageDescriptor *root, onnx_bytes in, const char *what, diag *d,
+                         onnx_stripped *out)
 {
     scan *s = arena_alloc(a, sizeof *s);
     s->in = in;
@@ -404,10 +381,8 @@ ampc_status onnx_prescan(arena *a, const ProtobufCMessageDescriptor *root, onnx_
     TRY(open_message(s, root, NULL, 0, in.size));
     while (s->depth) {
         frame *f = &s->stack[s->depth - 1];
-        if (s->p < f->end)
-            TRY(scan_field(s, f));
-        else
-            close_message(s);
+        if (s->p < f->end) TRY(scan_field(s, f));
+        else close_message(s);
     }
     uint64_t budget = ONNX_FREE_BUDGET + ONNX_BUDGET_FACTOR * (in.size - s->left_out);
     if (s->cost > budget)

@@ -14,15 +14,15 @@
 #include <stdint.h>
 
 enum {
-    ONNX_MAX_DEPTH = 100,         /* nested messages, as in the reference implementation */
-    ONNX_MAX_NAME = 1024,         /* bytes of a name */
-    ONNX_MAX_DIMS = 64,           /* of a TensorProto; far above the rank of any operator */
-    ONNX_MAX_NODES = 1000000,     /* in the whole model, including functions and subgraphs */
-    ONNX_MAX_REPEATED = 16 << 20, /* occurrences of repeated fields in the whole model */
-    ONNX_INLINE_MAX = 256,        /* bytes of a tensor payload that stays in the message */
-    ONNX_MAX_STRIPPED = 256 << 20,  /* bytes of the message without the lifted payloads */
-    ONNX_FREE_BUDGET = 64 << 20,  /* decoded bytes that any file may need, ... */
-    ONNX_BUDGET_FACTOR = 16       /* ... plus this many for each byte of the stripped message */
+    ONNX_MAX_DEPTH = 100,          /* nested messages, as in the reference implementation */
+    ONNX_MAX_NAME = 1024,          /* bytes of a name */
+    ONNX_MAX_DIMS = 64,            /* of a TensorProto; far above the rank of any operator */
+    ONNX_MAX_NODES = 1000000,      /* in the whole model, including functions and subgraphs */
+    ONNX_MAX_REPEATED = 16 << 20,  /* occurrences of repeated fields in the whole model */
+    ONNX_INLINE_MAX = 256,         /* bytes of a tensor payload that stays in the message */
+    ONNX_MAX_STRIPPED = 256 << 20, /* bytes of the message without the lifted payloads */
+    ONNX_FREE_BUDGET = 64 << 20,   /* decoded bytes that any file may need, ... */
+    ONNX_BUDGET_FACTOR = 16        /* ... plus this many for each byte of the stripped message */
 };
 
 /* The safe copy: the same fields in the same order, without unknown fields. Large tensor payloads are replaced by the
@@ -37,7 +37,7 @@ typedef struct onnx_stripped {
  * types other than declared, duplicate singular fields or oneofs, enum values and 32-bit integers out of range, text
  * that the schema forbids, and anything over a limit. `what` names the data in messages. AMPC_IO if an image cannot
  * be read. Afterwards all of the image is in memory except the lifted payloads. */
-ampc_status onnx_prescan(arena *a, const ProtobufCMessageDescriptor *root, onnx_bytes in,
-                         const char *what, diag *d, onnx_stripped *out);
+ampc_status onnx_prescan(arena *a, const ProtobufCMessageDescriptor *root, onnx_bytes in, const char *what, diag *d,
+                         onnx_stripped *out);
 
 #endif

@@ -17,8 +17,7 @@ static void add(arena *a, rope *s, rope_piece p)
     if (last && !last->source && !p.source && last->from == last->to && p.from == p.to &&
         last->bytes + last->size == p.bytes)
         last->size += p.size;
-    else
-        vec_push(a, &s->pieces, p);
+    else vec_push(a, &s->pieces, p);
 }
 
 /* Appends n uninitialized bytes and returns them; the capacity grows with the message. */
@@ -47,8 +46,7 @@ void rope_add_elements(arena *a, rope *s, ir_dtype to, ir_dtype from, const void
     add(a, s, (rope_piece){.bytes = bytes, .size = count * ir_dtype_size(to), .from = from, .to = to});
 }
 
-void rope_add_source(arena *a, rope *s, ir_dtype to, ir_dtype from, const rope_source *source,
-                       size_t count)
+void rope_add_source(arena *a, rope *s, ir_dtype to, ir_dtype from, const rope_source *source, size_t count)
 {
     add(a, s, (rope_piece){.size = count * ir_dtype_size(to), .from = from, .to = to, .source = source});
 }
@@ -126,13 +124,11 @@ static bool read_whole(const rope_source *from, size_t done, void *out, size_t n
 }
 
 /* Counts the numbers that the conversion turned into infinity. */
-static size_t count_infinities(ir_dtype to, const uint8_t *converted, ir_dtype from, const uint8_t *original,
-                               size_t n)
+static size_t count_infinities(ir_dtype to, const uint8_t *converted, ir_dtype from, const uint8_t *original, size_t n)
 {
     size_t count = 0, to_size = ir_dtype_size(to), from_size = ir_dtype_size(from);
     for (size_t i = 0; i < n; i++)
-        count += isinf(ir_load_f64(to, converted + i * to_size)) &&
-                 !isinf(ir_load_f64(from, original + i * from_size));
+        count += isinf(ir_load_f64(to, converted + i * to_size)) && !isinf(ir_load_f64(from, original + i * from_size));
     return count;
 }
 

@@ -19,10 +19,10 @@ typedef struct rope_source {
 
 typedef struct rope_piece {
     const uint8_t *bytes;
-    size_t size;                 /* in the message */
-    ir_dtype from, to;           /* element types; converted while writing if they differ */
+    size_t size;               /* in the message */
+    ir_dtype from, to;         /* element types; converted while writing if they differ */
     const rope_source *source; /* file to read the elements from; NULL: `bytes` */
-    size_t *infinities;          /* counter for rope_count_infinities; NULL: not counted */
+    size_t *infinities;        /* counter for rope_count_infinities; NULL: not counted */
 } rope_piece;
 
 typedef struct rope {
@@ -39,8 +39,7 @@ void rope_add(arena *a, rope *s, const void *bytes, size_t n);
 /* Appends `count` elements of type `from`, to be converted to type `to`. */
 void rope_add_elements(arena *a, rope *s, ir_dtype to, ir_dtype from, const void *bytes, size_t count);
 /* Like rope_add_elements for elements in a file. The caller keeps ownership of `source`. */
-void rope_add_source(arena *a, rope *s, ir_dtype to, ir_dtype from, const rope_source *source,
-                       size_t count);
+void rope_add_source(arena *a, rope *s, ir_dtype to, ir_dtype from, const rope_source *source, size_t count);
 /* While the last piece is written, adds to *count the numbers that its conversion turns into infinity. */
 void rope_count_infinities(rope *s, size_t *count);
 /* Appends an unchanged field; adjacent fields become one piece. */

@@ -12,8 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 
-_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
-               "elements are copied as they are in the file");
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "elements are copied as they are in the file");
 
 /* Field numbers of the values in TensorProto. external_data is not a field with values. */
 typedef enum value_field {
@@ -37,7 +36,7 @@ typedef struct type_row {
 } type_row;
 
 static const type_row types[ONNX_TYPE_COUNT] = {{"undefined", 0, IR_NO_DTYPE, NO_VALUES, 0, 0},
-#define TYPE_ROW(code, name, bytes, dtype, field, least, greatest)                                 \
+#define TYPE_ROW(code, name, bytes, dtype, field, least, greatest) \
     [code] = {#name, bytes, dtype, field, least, greatest},
                                                 ONNX_TYPE_MAP(TYPE_ROW)
 #undef TYPE_ROW
@@ -68,16 +67,15 @@ onnx_type onnx_type_of(ir_dtype t)
     return (onnx_type)code;
 }
 
-static __attribute__((format(printf, 3, 4))) ampc_status refuse(const work *w, ampc_status code,
-                                                                const char *format, ...)
+static __attribute__((format(printf, 3, 4))) ampc_status refuse(const work *w, ampc_status code, const char *format,
+                                                                ...)
 {
     char message[256];
     va_list args;
     va_start(args, format);
     vsnprintf(message, sizeof message, format, args);
     va_end(args);
-    return diag_error(w->d, code, DIAG_FILE(w->f->path), "tensor '%.128s': %s", w->t->name,
-                      message);
+    return diag_error(w->d, code, DIAG_FILE(w->f->path), "tensor '%.128s': %s", w->t->name, message);
 }
 
 /* ---- type and shape -------------------------------------------------------------------------- */
@@ -87,8 +85,7 @@ static ampc_status read_shape(const work *w)
     const Onnx__TensorProto *t = w->t;
     onnx_tensor *out = w->out;
     if (t->n_dims > ONNX_MAX_RANK)
-        return refuse(w, AMPC_UNSUPPORTED, "rank %zu is not supported (at most %d)", t->n_dims,
-                      ONNX_MAX_RANK);
+        return refuse(w, AMPC_UNSUPPORTED, "rank %zu is not supported (at most %d)", t->n_dims, ONNX_MAX_RANK);
     out->rank = (int)t->n_dims;
     out->count = 1;
     int64_t bytes = (int64_t)types[out->type].size;
@@ -96,14 +93,12 @@ static ampc_status read_shape(const work *w)
     for (int i = 0; i < out->rank; i++) {
         out->dims[i] = t->dims[i];
         if (t->dims[i] < 0)
-            return refuse(w, AMPC_REJECTED, "dimension %d is negative (%lld)", i,
-                          (long long)t->dims[i]);
+            return refuse(w, AMPC_REJECTED, "dimension %d is negative (%lld)", i, (long long)t->dims[i]);
         empty |= t->dims[i] == 0;
         if (t->dims[i]) fits = fits && checked_mul(out->count, t->dims[i], &out->count);
         if (t->dims[i]) fits = fits && checked_mul(bytes, t->dims[i], &bytes);
     }
-    if (!fits)
-        return refuse(w, AMPC_REJECTED, "its shape has more elements than 64 bits can count");
+    if (!fits) return refuse(w, AMPC_REJECTED, "its shape has more elements than 64 bits can count");
     out->count = empty ? 0 : out->count;
     out->size = empty ? 0 : (size_t)bytes;
     return AMPC_OK;
@@ -147,8 +142,7 @@ static ampc_status find_values(const work *w, value_field *field)
     }
     value_field typed = types[w->out->type].field;
     if (*field && *field != raw_data && *field != external_data && *field != typed)
-        return refuse(w, AMPC_REJECTED, "%s values are in a field of another type",
-                      types[w->out->type].name);
+        return refuse(w, AMPC_REJECTED, "%s values are in a field of another type", types[w->out->type].name);
     return AMPC_OK;
 }
 
@@ -157,10 +151,8 @@ static ampc_status find_values(const work *w, value_field *field)
 static ampc_status refuse_count(const work *w, size_t found, const char *unit)
 {
     bool elements = !strcmp(unit, "values");
-    unsigned long long wanted = elements ? (unsigned long long)w->out->count
-                                         : (unsigned long long)w->out->size;
-    return refuse(w, AMPC_REJECTED, "%zu %s, but its type and shape take %llu", found, unit,
-                  wanted);
+    unsigned long long wanted = elements ? (unsigned long long)w->out->count : (unsigned long long)w->out->size;
+    return refuse(w, AMPC_REJECTED, "%zu %s, but its type and shape take %llu", found, unit, wanted);
 }
 
 /* Uses values that are elements already: `n` bytes at `p`, or a lifted payload. */
@@ -175,10 +167,8 @@ static ampc_status take_plain(const work *w, const void *p, size_t n)
         return AMPC_OK;
     }
     void *copy = arena_alloc(w->a, n);
-    if (lifted)
-        TRY(onnx_bytes_copy(&w->f->bytes, w->t->lifted_offset, n, w->d, copy));
-    else if (n)
-        memcpy(copy, p, n);
+    if (lifted) TRY(onnx_bytes_copy(&w->f->bytes, w->t->lifted_offset, n, w->d, copy));
+    else if (n) memcpy(copy, p, n);
     out->bytes = copy;
     return AMPC_OK;
 }
@@ -189,8 +179,7 @@ static ampc_status store_integer(const work *w, void *elements, size_t i, uint64
     const type_row *type = &types[w->out->type];
     int64_t v = (int64_t)value;
     if (v < type->least || v > type->greatest)
-        return refuse(w, AMPC_REJECTED, "value %lld at element %zu is no %s", (long long)v, i,
-                      type->name);
+        return refuse(w, AMPC_REJECTED, "value %lld at element %zu is no %s", (long long)v, i, type->name);
     memcpy((char *)elements + i * type->size, &value, type->size);
     return AMPC_OK;
 }
@@ -206,9 +195,7 @@ static uint64_t inline_integer(const Onnx__TensorProto *t, value_field field, si
 static ampc_status take_inline_integers(const work *w, value_field field)
 {
     const Onnx__TensorProto *t = w->t;
-    size_t n = field == int32_data   ? t->n_int32_data
-               : field == int64_data ? t->n_int64_data
-                                     : t->n_uint64_data;
+    size_t n = field == int32_data ? t->n_int32_data : field == int64_data ? t->n_int64_data : t->n_uint64_data;
     if (n != (size_t)w->out->count) return refuse_count(w, n, "values");
     void *elements = arena_alloc(w->a, w->out->size);
     for (size_t i = 0; i < n; i++) TRY(store_integer(w, elements, i, inline_integer(t, field, i)));
@@ -240,8 +227,7 @@ static ampc_status take_external(const work *w)
     TRY(onnx_external_locate(w->f, w->t, (int64_t)w->out->size, w->d, &range));
     w->out->path = arena_strdup(w->a, range.path);
     w->out->offset = range.offset;
-    return w->out->dtype == IR_bool || !w->out->size ? onnx_tensor_load(w->a, w->f, w->out, w->d)
-                                                     : AMPC_OK;
+    return w->out->dtype == IR_bool || !w->out->size ? onnx_tensor_load(w->a, w->f, w->out, w->d) : AMPC_OK;
 }
 
 /* Bools from bytes may have any value; those from int32_data have been checked. */
@@ -249,8 +235,7 @@ static ampc_status check_bools(const work *w)
 {
     const uint8_t *p = w->out->bytes;
     for (size_t i = 0; i < w->out->size; i++)
-        if (p[i] > 1)
-            return refuse(w, AMPC_REJECTED, "value %d at element %zu is no bool", p[i], i);
+        if (p[i] > 1) return refuse(w, AMPC_REJECTED, "value %d at element %zu is no bool", p[i], i);
     return AMPC_OK;
 }
 
@@ -260,12 +245,9 @@ static ampc_status take_values(const work *w, value_field field)
     bool lifted = t->has_lifted_field;
     switch (field) {
     case external_data: return take_external(w);
-    case raw_data:
-        return take_plain(w, t->raw_data.data, lifted ? t->lifted_length : t->raw_data.len);
-    case float_data:
-        return take_plain(w, t->float_data, lifted ? t->lifted_length : t->n_float_data * 4);
-    case double_data:
-        return take_plain(w, t->double_data, lifted ? t->lifted_length : t->n_double_data * 8);
+    case raw_data: return take_plain(w, t->raw_data.data, lifted ? t->lifted_length : t->raw_data.len);
+    case float_data: return take_plain(w, t->float_data, lifted ? t->lifted_length : t->n_float_data * 4);
+    case double_data: return take_plain(w, t->double_data, lifted ? t->lifted_length : t->n_double_data * 8);
     case int32_data:
     case int64_data:
     case uint64_data: return lifted ? take_lifted_integers(w) : take_inline_integers(w, field);
@@ -275,8 +257,7 @@ static ampc_status take_values(const work *w, value_field field)
     return take_plain(w, NULL, 0);
 }
 
-ampc_status onnx_tensor_describe(arena *a, onnx_file *f, const Onnx__TensorProto *t, diag *d,
-                                 onnx_tensor *out)
+ampc_status onnx_tensor_describe(arena *a, onnx_file *f, const Onnx__TensorProto *t, diag *d, onnx_tensor *out)
 {
     memset(out, 0, sizeof *out);
     const work w = {a, f, t, d, out};

@@ -79,8 +79,7 @@ typedef struct onnx_tensor {
  * decoded, so they are 0 or 1. AMPC_REJECTED: contradictions (negative dims, overflow, two value fields, too few or
  * too many values, values out of range, unknown type, external data out of bounds or outside the model's folder);
  * AMPC_UNSUPPORTED: rank above 8, segments; AMPC_IO: external file unreadable. */
-ampc_status onnx_tensor_describe(arena *a, onnx_file *f, const Onnx__TensorProto *t, diag *d,
-                                 onnx_tensor *out);
+ampc_status onnx_tensor_describe(arena *a, onnx_file *f, const Onnx__TensorProto *t, diag *d, onnx_tensor *out);
 
 /* Loads the values of a described tensor into `a` (sets `bytes`, clears `path`) unless they are in memory already.
  * `f` is the file that the tensor was described from. */

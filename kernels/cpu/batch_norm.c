@@ -30,9 +30,7 @@ static layout layout_of(const k_view *x)
     l.count = l.batch * l.size;
     l.together = l.size < SMALL ? TOGETHER : 1;
     l.groups = cpu_ceil_div(l.channels, l.together);
-    l.rows = l.size == 0      ? 1
-             : l.together > 1 ? PANEL / TOGETHER / l.size
-                              : k_max(1, CPU_TILE / l.size);
+    l.rows = l.size == 0 ? 1 : l.together > 1 ? PANEL / TOGETHER / l.size : k_max(1, CPU_TILE / l.size);
     l.per_row = cpu_ceil_div(l.size, CPU_TILE);
     l.pieces = cpu_ceil_div(l.batch, l.rows) * l.per_row;
     return l;
@@ -78,11 +76,11 @@ static void store_number(const k_view *v, int64_t i, double value)
 enum { BANDS = 32, HEIGHT = 16, STRIP = PANEL / 4, VECTORS = 4 };
 
 typedef struct columns {
-    int64_t rows, channels; /* N S, C */
-    int64_t fold;           /* rows processed as one */
+    int64_t rows, channels;       /* N S, C */
+    int64_t fold;                 /* rows processed as one */
     int64_t tiles, bands, height; /* height: rows per strip */
-    double *sums;           /* [bands, 2, C]: two sums per band and channel */
-    void *vectors[VECTORS]; /* one carrier per channel, repeated `fold` times */
+    double *sums;                 /* [bands, 2, C]: two sums per band and channel */
+    void *vectors[VECTORS];       /* one carrier per channel, repeated `fold` times */
 } columns;
 
 /* Rows [row, row + rows), columns [column, column + columns): `full` long rows of `wide` elements and one of `tail`.
@@ -165,13 +163,13 @@ typedef void tile_fn(const k_args *args, const columns *l, int64_t tile);
 
 static void run_bands(const k_args *args, const columns *l, band_fn *band)
 {
-#pragma omp parallel for num_threads(cpu_threads(args->ctx, l->rows *l->channels)) schedule(static)
+#pragma omp parallel for num_threads(cpu_threads(args->ctx, l->rows * l->channels)) schedule(static)
     for (int64_t i = 0; i < l->bands * l->tiles; i++) band(args, l, i / l->tiles, i % l->tiles);
 }
 
 static void run_tiles(const k_args *args, const columns *l, tile_fn *tile)
 {
-#pragma omp parallel for num_threads(cpu_threads(args->ctx, l->rows *l->channels)) schedule(static)
+#pragma omp parallel for num_threads(cpu_threads(args->ctx, l->rows * l->channels)) schedule(static)
     for (int64_t i = 0; i < l->tiles; i++) tile(args, l, i);
 }
 

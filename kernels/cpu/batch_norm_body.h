@@ -3,18 +3,16 @@
 typedef REAL R(panel)[PANEL];
 
 /* Loads the piece's elements of channels [first, first + channels), channel by channel. */
-static const REAL *R(load)(const k_view *v, const layout *l, const piece *p, int64_t first,
-                           int64_t channels, REAL *panel)
+static const REAL *R(load)(const k_view *v, const layout *l, const piece *p, int64_t first, int64_t channels,
+                           REAL *panel)
 {
     ir_dtype carrier = cpu_carrier(v->dtype);
     if (direct(l)) return cpu_tile_load(v, element(l, p, 0, first), p->count, carrier, panel);
     for (int64_t r = 0; r < p->rows && l->together == 1; r++)
-        cpu_convert(carrier, panel + r * l->size, v->dtype, cpu_at(v, element(l, p, r, first)),
-                    l->size);
+        cpu_convert(carrier, panel + r * l->size, v->dtype, cpu_at(v, element(l, p, r, first)), l->size);
     for (int64_t r = 0; r < p->rows && l->together > 1; r++) {
         REAL scratch[TOGETHER * SMALL];
-        const REAL *from = cpu_tile_load(v, element(l, p, r, first), channels * l->size, carrier,
-                                         scratch);
+        const REAL *from = cpu_tile_load(v, element(l, p, r, first), channels * l->size, carrier, scratch);
         for (int64_t c = 0; c < channels; c++)
             for (int64_t s = 0; s < l->size; s++) panel[c * p->count + r * l->size + s] = *from++;
     }
@@ -23,12 +21,11 @@ static const REAL *R(load)(const k_view *v, const layout *l, const piece *p, int
 
 static REAL *R(target)(const k_view *v, const layout *l, const piece *p, int64_t first, REAL *panel)
 {
-    return direct(l) ? cpu_tile_target(v, element(l, p, 0, first), cpu_carrier(v->dtype), panel)
-                     : panel;
+    return direct(l) ? cpu_tile_target(v, element(l, p, 0, first), cpu_carrier(v->dtype), panel) : panel;
 }
 
-static void R(store)(const k_view *v, const layout *l, const piece *p, int64_t first,
-                     int64_t channels, const REAL *values)
+static void R(store)(const k_view *v, const layout *l, const piece *p, int64_t first, int64_t channels,
+                     const REAL *values)
 {
     ir_dtype carrier = cpu_carrier(v->dtype);
     if (direct(l)) {
@@ -46,8 +43,8 @@ static void R(store)(const k_view *v, const layout *l, const piece *p, int64_t f
 }
 
 /* Computes mean and population variance of each channel. */
-static void R(statistics)(const k_view *x, const layout *l, int64_t first, int64_t channels,
-                          double *mean, double *variance)
+static void R(statistics)(const k_view *x, const layout *l, int64_t first, int64_t channels, double *mean,
+                          double *variance)
 {
     double seen = 0, deviations[TOGETHER] = {0};
     for (int64_t c = 0; c < channels; c++) mean[c] = 0;
@@ -66,12 +63,10 @@ static void R(statistics)(const k_view *x, const layout *l, int64_t first, int64
         }
         seen += n;
     }
-    for (int64_t c = 0; c < channels; c++)
-        variance[c] = l->count ? deviations[c] / (double)l->count : 0;
+    for (int64_t c = 0; c < channels; c++) variance[c] = l->count ? deviations[c] / (double)l->count : 0;
 }
 
-CPU_CLONES static void R(affine)(const REAL *x, REAL mean, REAL factor, REAL bias, REAL *y,
-                                 int64_t n)
+CPU_CLONES static void R(affine)(const REAL *x, REAL mean, REAL factor, REAL bias, REAL *y, int64_t n)
 {
     CPU_SIMD for (int64_t i = 0; i < n; i++) y[i] = (x[i] - mean) * factor + bias;
 }
@@ -92,8 +87,7 @@ static void R(settle)(const k_args *args, int64_t first, int64_t channels, doubl
         double rstd = 1 / sqrt(variance[c] + eps);
         factor[c] = (REAL)(rstd * number(&in[1], first + c));
         bias[c] = (REAL)number(&in[2], first + c);
-        store_number(result(args, 1), first + c,
-                     keep == 1 ? old_mean : old_mean * keep + mean[c] * (1 - keep));
+        store_number(result(args, 1), first + c, keep == 1 ? old_mean : old_mean * keep + mean[c] * (1 - keep));
         store_number(result(args, 2), first + c,
                      keep == 1 ? old_variance : old_variance * keep + variance[c] * (1 - keep));
         store_number(result(args, 3), first + c, mean[c]);
@@ -106,8 +100,7 @@ static void R(normalise)(const k_args *args, const layout *l, int64_t group)
     int64_t first = group * l->together, channels = k_min(l->together, l->channels - first);
     double mean[TOGETHER], variance[TOGETHER];
     REAL factor[TOGETHER], bias[TOGETHER];
-    if (args->attr[IR_ATTR(batch_norm, training)].i)
-        R(statistics)(&args->in[0], l, first, channels, mean, variance);
+    if (args->attr[IR_ATTR(batch_norm, training)].i) R(statistics)(&args->in[0], l, first, channels, mean, variance);
     R(settle)(args, first, channels, mean, variance, factor, bias);
     for (int64_t i = 0; i < l->pieces && cpu_is_used(&args->out[0]); i++) {
         R(panel) from, to;
@@ -120,8 +113,7 @@ static void R(normalise)(const k_args *args, const layout *l, int64_t group)
     }
 }
 
-CPU_CLONES static void R(combine)(const REAL *dy, const REAL *x, REAL mean, REAL a, REAL b, REAL d,
-                                  REAL *dx, int64_t n)
+CPU_CLONES static void R(combine)(const REAL *dy, const REAL *x, REAL mean, REAL a, REAL b, REAL d, REAL *dx, int64_t n)
 {
     CPU_SIMD for (int64_t i = 0; i < n; i++) dx[i] = a * dy[i] - (b + d * (x[i] - mean));
 }
@@ -156,24 +148,21 @@ static void R(slope)(const k_args *args, const layout *l, int64_t group)
     }
     for (int64_t i = 0; i < l->pieces; i++) {
         const piece p = piece_of(l, i);
-        const REAL *g = R(load)(dy, l, &p, first, channels, one),
-                   *v = R(load)(x, l, &p, first, channels, two);
+        const REAL *g = R(load)(dy, l, &p, first, channels, one), *v = R(load)(x, l, &p, first, channels, two);
         for (int64_t c = 0; c < channels; c++) {
             dbias[c] += R(lanes_sum)(g + c * p.count, p.count);
-            dscale[c] += R(lanes_dot_centred)(g + c * p.count, v + c * p.count, (REAL)mean[c],
-                                              p.count) *
-                         rstd[c];
+            dscale[c] += R(lanes_dot_centred)(g + c * p.count, v + c * p.count, (REAL)mean[c], p.count) * rstd[c];
         }
     }
     R(settle_slopes)(args, first, channels, l->count, rstd, dscale, dbias, a, b, d);
     for (int64_t i = 0; i < l->pieces && cpu_is_used(&args->out[0]); i++) {
         const piece p = piece_of(l, i);
-        const REAL *g = R(load)(dy, l, &p, first, channels, one),
-                   *v = R(load)(x, l, &p, first, channels, two);
+        const REAL *g = R(load)(dy, l, &p, first, channels, one), *v = R(load)(x, l, &p, first, channels, two);
         REAL *dx = R(target)(&args->out[0], l, &p, first, three);
-        for (int64_t c = 0; c < channels; c++) R(combine)
-        (g + c * p.count, v + c * p.count, (REAL)mean[c], a[c], b[c], d[c], dx + c * p.count,
-         p.count);
+        for (int64_t c = 0; c < channels; c++) {
+            int64_t at = c * p.count;
+            R(combine)(g + at, v + at, (REAL)mean[c], a[c], b[c], d[c], dx + at, p.count);
+        }
         R(store)(&args->out[0], l, &p, first, channels, dx);
     }
 }

@@ -30,8 +30,7 @@ static void R(strip_store)(const k_view *v, const columns *l, const strip *s, co
 CPU_CLONES static void R(add_rows)(const REAL *x, int64_t step, int64_t rows, int64_t n, int64_t tail, REAL *sum)
 {
     for (; rows >= 4; rows -= 4, x += 4 * step)
-        CPU_SIMD for (int64_t j = 0; j < n; j++)
-            sum[j] += (x[j] + x[j + step]) + (x[j + 2 * step] + x[j + 3 * step]);
+        CPU_SIMD for (int64_t j = 0; j < n; j++) sum[j] += (x[j] + x[j + step]) + (x[j + 2 * step] + x[j + 3 * step]);
     for (; rows > 0; rows--, x += step) CPU_SIMD for (int64_t j = 0; j < n; j++) sum[j] += x[j];
     CPU_SIMD for (int64_t j = 0; j < tail; j++) sum[j] += x[j];
 }
@@ -222,9 +221,10 @@ static void R(slope_rows)(const k_args *args, const columns *l, int64_t band, in
         const REAL *dy = R(strip_load)(&args->in[0], l, &s, one, &dy_step),
                    *x = R(strip_load)(&args->in[1], l, &s, two, &x_step);
         REAL *dx = R(strip_target)(&args->out[0], l, &s, three, &dx_step);
-        for (int64_t r = 0; r <= s.full; r++)
-            R(combine_row)(dy + r * dy_step, x + r * x_step, v[0], v[1], v[2], v[3], dx + r * dx_step,
-                           r < s.full ? s.wide : s.tail);
+        for (int64_t r = 0; r <= s.full; r++) {
+            int64_t width = r < s.full ? s.wide : s.tail;
+            R(combine_row)(dy + r * dy_step, x + r * x_step, v[0], v[1], v[2], v[3], dx + r * dx_step, width);
+        }
         R(strip_store)(&args->out[0], l, &s, dx, three);
     }
 }

@@ -17,37 +17,37 @@ typedef void convert_fn(void *dst, const void *src, int64_t n);
 
 /* Pairs whose conversion is one C expression in `v`, the source element. */
 /*    from   to     type of from  type of to  expression */
-#define CONVERT_MAP(X)                                                                             \
-    X(f32, f64, float, double, (double)v)                                                          \
-    X(f64, f32, double, float, (float)v)                                                           \
-    X(bf16, f32, uint16_t, float, ir_bf16_to_f32(v))                                               \
-    X(i64, f32, int64_t, float, (float)v)                                                          \
-    X(i32, f32, int32_t, float, (float)v)                                                          \
-    X(u8, f32, uint8_t, float, (float)v)                                                           \
-    X(i8, f32, int8_t, float, (float)v)                                                            \
-    X(bool, f32, uint8_t, float, v ? 1.f : 0.f)                                                    \
-    X(f32, bool, float, uint8_t, v != 0)                                                           \
-    X(i64, f64, int64_t, double, (double)v)                                                        \
-    X(i32, i64, int32_t, int64_t, v)                                                               \
-    X(i64, i32, int64_t, int32_t, (int32_t)v)                                                      \
-    X(i16, i64, int16_t, int64_t, v)                                                               \
-    X(i64, i16, int64_t, int16_t, (int16_t)v)                                                      \
-    X(u8, i64, uint8_t, int64_t, v)                                                                \
-    X(i64, u8, int64_t, uint8_t, (uint8_t)v)                                                       \
-    X(i8, i64, int8_t, int64_t, v)                                                                 \
-    X(i64, i8, int64_t, int8_t, (int8_t)v)                                                         \
-    X(bool, i64, uint8_t, int64_t, v != 0)                                                         \
+#define CONVERT_MAP(X) \
+    X(f32, f64, float, double, (double)v) \
+    X(f64, f32, double, float, (float)v) \
+    X(bf16, f32, uint16_t, float, ir_bf16_to_f32(v)) \
+    X(i64, f32, int64_t, float, (float)v) \
+    X(i32, f32, int32_t, float, (float)v) \
+    X(u8, f32, uint8_t, float, (float)v) \
+    X(i8, f32, int8_t, float, (float)v) \
+    X(bool, f32, uint8_t, float, v ? 1.f : 0.f) \
+    X(f32, bool, float, uint8_t, v != 0) \
+    X(i64, f64, int64_t, double, (double)v) \
+    X(i32, i64, int32_t, int64_t, v) \
+    X(i64, i32, int64_t, int32_t, (int32_t)v) \
+    X(i16, i64, int16_t, int64_t, v) \
+    X(i64, i16, int64_t, int16_t, (int16_t)v) \
+    X(u8, i64, uint8_t, int64_t, v) \
+    X(i64, u8, int64_t, uint8_t, (uint8_t)v) \
+    X(i8, i64, int8_t, int64_t, v) \
+    X(i64, i8, int64_t, int8_t, (int8_t)v) \
+    X(bool, i64, uint8_t, int64_t, v != 0) \
     X(i64, bool, int64_t, uint8_t, v != 0)
 
-#define LOOP(from, to, source, target, expression)                                                 \
-    CPU_CLONES static void convert_##from##_##to(void *dst, const void *src, int64_t n)            \
-    {                                                                                              \
-        const source *restrict s = src;                                                            \
-        target *restrict d = dst;                                                                  \
-        for (int64_t i = 0; i < n; i++) {                                                          \
-            source v = s[i];                                                                       \
-            d[i] = expression;                                                                     \
-        }                                                                                          \
+#define LOOP(from, to, source, target, expression) \
+    CPU_CLONES static void convert_##from##_##to(void *dst, const void *src, int64_t n) \
+    { \
+        const source *restrict s = src; \
+        target *restrict d = dst; \
+        for (int64_t i = 0; i < n; i++) { \
+            source v = s[i]; \
+            d[i] = expression; \
+        } \
     }
 CONVERT_MAP(LOOP)
 #undef LOOP
@@ -58,27 +58,23 @@ static void f16_f32_portable(float *d, const uint16_t *s, int64_t n)
 }
 
 #if defined(__x86_64__)
-__attribute__((target("avx512f"))) static int64_t f16_f32_avx512(float *d, const uint16_t *s,
-                                                                 int64_t n)
+__attribute__((target("avx512f"))) static int64_t f16_f32_avx512(float *d, const uint16_t *s, int64_t n)
 {
     int64_t i = 0;
-    for (; i + 16 <= n; i += 16)
-        _mm512_storeu_ps(d + i, _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(s + i))));
+    for (; i + 16 <= n; i += 16) _mm512_storeu_ps(d + i, _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(s + i))));
     return i;
 }
 
-__attribute__((target("avx,f16c"))) static int64_t f16_f32_f16c(float *d, const uint16_t *s,
-                                                                int64_t n)
+__attribute__((target("avx,f16c"))) static int64_t f16_f32_f16c(float *d, const uint16_t *s, int64_t n)
 {
     int64_t i = 0;
-    for (; i + 8 <= n; i += 8)
-        _mm256_storeu_ps(d + i, _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(s + i))));
+    for (; i + 8 <= n; i += 8) _mm256_storeu_ps(d + i, _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(s + i))));
     return i;
 }
 
-#define TRY_VECTOR(name)                                                                           \
-    __builtin_cpu_supports("avx512f") ? name##_avx512(d, s, n)                                     \
-    : __builtin_cpu_supports("avx2")  ? name##_f16c(d, s, n) /* every AVX2 processor has F16C */   \
+#define TRY_VECTOR(name) \
+    __builtin_cpu_supports("avx512f") ? name##_avx512(d, s, n) \
+    : __builtin_cpu_supports("avx2")  ? name##_f16c(d, s, n) /* every AVX2 processor has F16C */ \
                                       : 0
 #else
 #define TRY_VECTOR(name) 0
@@ -92,15 +88,9 @@ static void convert_f16_f32(void *dst, const void *src, int64_t n)
     f16_f32_portable(d + done, s + done, n - done);
 }
 
-static void convert_f32_f16(void *dst, const void *src, int64_t n)
-{
-    ir_narrow(IR_f16, dst, src, (size_t)n);
-}
+static void convert_f32_f16(void *dst, const void *src, int64_t n) { ir_narrow(IR_f16, dst, src, (size_t)n); }
 
-static void convert_f32_bf16(void *dst, const void *src, int64_t n)
-{
-    ir_narrow(IR_bf16, dst, src, (size_t)n);
-}
+static void convert_f32_bf16(void *dst, const void *src, int64_t n) { ir_narrow(IR_bf16, dst, src, (size_t)n); }
 
 /* Via f32, which represents both types exactly. */
 static void convert_f16_bf16(void *dst, const void *src, int64_t n)
@@ -148,7 +138,8 @@ void cpu_convert(ir_dtype to, void *dst, ir_dtype from, const void *src, int64_t
 /* Same results as ir_f32_to_bf16, but keeps the 32-bit format. */
 CPU_CLONES static void round_bf16(float *x, int64_t n)
 {
-    CPU_SIMD for (int64_t i = 0; i < n; i++) {
+    CPU_SIMD for (int64_t i = 0; i < n; i++)
+    {
         uint32_t u = ir_bits_f32(x[i]);
         uint32_t rounded = u + 0x7fffu + ((u >> 16) & 1u), quiet = u | 0x400000u;
         x[i] = ir_f32_bits(((u & 0x7fffffffu) > 0x7f800000u ? quiet : rounded) & 0xffff0000u);
@@ -172,8 +163,7 @@ void cpu_as_stored(ir_dtype t, ir_dtype carrier, void *values, int64_t n)
     }
 }
 
-const void *cpu_tile_load(const k_view *v, int64_t first, int64_t n, ir_dtype carrier,
-                          void *scratch)
+const void *cpu_tile_load(const k_view *v, int64_t first, int64_t n, ir_dtype carrier, void *scratch)
 {
     const void *at = cpu_at(v, first);
     if (v->dtype == carrier) return at;
@@ -191,10 +181,7 @@ void cpu_tile_store(const k_view *v, int64_t first, int64_t n, ir_dtype carrier,
     cpu_convert(v->dtype, cpu_at(v, first), carrier, values, n);
 }
 
-double cpu_scalar(const k_view *v, double absent)
-{
-    return k_present(v) ? ir_load_f64(v->dtype, v->data) : absent;
-}
+double cpu_scalar(const k_view *v, double absent) { return k_present(v) ? ir_load_f64(v->dtype, v->data) : absent; }
 
 double cpu_inverse(const k_view *scale)
 {

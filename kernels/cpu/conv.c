@@ -18,8 +18,7 @@ static void valid_range(const conv_geometry *g, int axis, int64_t k, int64_t *fi
 {
     int64_t shift = k * g->dilation[axis] - g->before[axis], stride = g->stride[axis];
     *first = shift >= 0 ? 0 : cpu_ceil_div(-shift, stride);
-    *end = g->x[axis] - shift <= 0 ? 0
-                                   : k_min(g->y[axis], cpu_ceil_div(g->x[axis] - shift, stride));
+    *end = g->x[axis] - shift <= 0 ? 0 : k_min(g->y[axis], cpu_ceil_div(g->x[axis] - shift, stride));
 }
 
 /* A view [outer, channels, points] in f64, and the strides of its dimensions. */
@@ -31,8 +30,7 @@ typedef struct planes {
 static planes planes_of(const k_view *v, double *data, const int64_t *points)
 {
     int64_t channels = v->dims[1], area = volume(points);
-    return v->channels_last ? (planes){data, channels * area, 1, channels}
-                            : (planes){data, channels * area, area, 1};
+    return v->channels_last ? (planes){data, channels * area, 1, channels} : (planes){data, channels * area, area, 1};
 }
 
 static double *plane_at(const planes *p, int64_t outer, int64_t channel)
@@ -71,12 +69,10 @@ static void tap_image(const conv_geometry *g, conv_kind kind, const sums *s, dou
         k[0] = tap / (g->k[1] * g->k[2]), k[1] = tap / g->k[2] % g->k[1], k[2] = tap % g->k[2];
         for (int i = 0; i < 3; i++) valid_range(g, i, k[i], &first[i], &end[i]);
         int64_t from[3]; /* position of x at this tap for the first position of y */
-        for (int i = 0; i < 3; i++)
-            from[i] = first[i] * g->stride[i] + k[i] * g->dilation[i] - g->before[i];
+        for (int i = 0; i < 3; i++) from[i] = first[i] * g->stride[i] + k[i] * g->dilation[i] - g->before[i];
         for (int64_t d = first[0]; d < end[0]; d++)
             for (int64_t h = first[1]; h < end[1]; h++) {
-                int64_t xd = from[0] + (d - first[0]) * g->stride[0],
-                        xh = from[1] + (h - first[1]) * g->stride[1];
+                int64_t xd = from[0] + (d - first[0]) * g->stride[0], xh = from[1] + (h - first[1]) * g->stride[1];
                 double *row_y = y + ((d * g->y[1] + h) * g->y[2] + first[2]) * s->y.point;
                 double *row_x = x + ((xd * g->x[1] + xh) * g->x[2] + from[2]) * s->x.point;
                 if (end[2] > first[2])
@@ -199,8 +195,7 @@ static dnnl_status_t describe_operands(const conv *c, bool low, cpu_operand *o, 
         status = describe_view(&o[1], &w, w.rank - c->g.spatial - 1, names[c->kind].w, c->w == result,
                                cpu_dnnl_type(w.dtype, low));
     if (status == dnnl_success)
-        status = describe_view(&o[2], c->y, 1, names[c->kind].y, c->y == result,
-                               cpu_dnnl_type(c->y->dtype, low));
+        status = describe_view(&o[2], c->y, 1, names[c->kind].y, c->y == result, cpu_dnnl_type(c->y->dtype, low));
     if (status == dnnl_success && c->bias)
         status = describe_view(&o[3], c->bias, 0, names[c->kind].bias, c->kind == CONV_GRAD_WEIGHT,
                                cpu_dnnl_type(c->bias->dtype, low));
@@ -248,10 +243,8 @@ static const struct fault {
     bool last; /* only in NHWC */
     bool (*hits)(const conv_geometry *g);
 } faults[] = {
-    {"jit_bf16:", CONV_GRAD_WEIGHT, false, overruns},
-    {"jit:avx512", CONV_GRAD_WEIGHT, false, overruns},
-    {"jit_bf16_1x1:", CONV_GRAD_WEIGHT, true, copies_too_much},
-    {"jit_1x1:", CONV_GRAD_WEIGHT, true, copies_too_much},
+    {"jit_bf16:", CONV_GRAD_WEIGHT, false, overruns},           {"jit:avx512", CONV_GRAD_WEIGHT, false, overruns},
+    {"jit_bf16_1x1:", CONV_GRAD_WEIGHT, true, copies_too_much}, {"jit_1x1:", CONV_GRAD_WEIGHT, true, copies_too_much},
     {"jit_bf16_1x1:", CONV_GRAD_INPUT, true, is_odd},
 };
 
@@ -317,8 +310,8 @@ static dnnl_status_t describe_forward(const conv *c, const description *d, bool 
 {
     dnnl_convolution_desc_t desc;
     dnnl_status_t status = cpu_dnnl.dilated_convolution_forward_desc_init(
-        &desc, dnnl_forward_training, dnnl_convolution_direct, &d->x, &d->w,
-        d->has_bias ? &d->bias : NULL, &d->y, d->stride, d->dilation, d->before, d->after);
+        &desc, dnnl_forward_training, dnnl_convolution_direct, &d->x, &d->w, d->has_bias ? &d->bias : NULL, &d->y,
+        d->stride, d->dilation, d->before, d->after);
     return status == dnnl_success ? cpu_dnnl_describe(&desc, NULL, fast, is_faulty, c, ctx, pd) : status;
 }
 
@@ -337,12 +330,11 @@ static dnnl_status_t describe_backward(const conv *c, const description *d, way 
     dnnl_convolution_desc_t desc;
     if (c->kind == CONV_GRAD_INPUT)
         status = cpu_dnnl.dilated_convolution_backward_data_desc_init(
-            &desc, dnnl_convolution_direct, &d->x, &d->w, &d->y, d->stride, d->dilation, d->before,
-            d->after);
+            &desc, dnnl_convolution_direct, &d->x, &d->w, &d->y, d->stride, d->dilation, d->before, d->after);
     else
-        status = cpu_dnnl.dilated_convolution_backward_weights_desc_init(
-            &desc, dnnl_convolution_direct, &d->x, &d->w, d->has_bias ? &d->bias : NULL, &d->y,
-            d->stride, d->dilation, d->before, d->after);
+        status = cpu_dnnl.dilated_convolution_backward_weights_desc_init(&desc, dnnl_convolution_direct, &d->x, &d->w,
+                                                                         d->has_bias ? &d->bias : NULL, &d->y,
+                                                                         d->stride, d->dilation, d->before, d->after);
     if (status == dnnl_success) status = cpu_dnnl_describe(&desc, hint, w.fast, is_faulty, c, ctx, pd);
     cpu_dnnl.primitive_desc_destroy(hint);
     return status;
@@ -372,8 +364,7 @@ static dnnl_status_t describe_conv(const conv *c, bool low, const k_context *ctx
                                {false, true, KEPT}, {false, false, OPEN}, {false, false, PLAIN}};
     dnnl_status_t status = dnnl_unimplemented;
     for (size_t i = 0; i < sizeof ways / sizeof *ways && status == dnnl_unimplemented; i++)
-        if ((low || !ways[i].low) && is_way(c, ways[i]))
-            status = describe_way(c, ways[i], ctx, operands, n, pd);
+        if ((low || !ways[i].low) && is_way(c, ways[i])) status = describe_way(c, ways[i], ctx, operands, n, pd);
     return status;
 }
 
@@ -403,12 +394,9 @@ static ampc_status prepare(const k_args *args, void **state, size_t *workspace)
     const k_view *result = conv_result(&c);
     size_t bytes = 0;
     ampc_status status = AMPC_OK;
-    if (conv_is_empty(&c))
-        bytes = 0;
-    else if (args->in[0].dtype != IR_f64)
-        status = prepare_call(args, &c, state, &bytes);
-    else if (result->dtype != IR_f64)
-        bytes = (size_t)k_count(result) * sizeof(double);
+    if (conv_is_empty(&c)) bytes = 0;
+    else if (args->in[0].dtype != IR_f64) status = prepare_call(args, &c, state, &bytes);
+    else if (result->dtype != IR_f64) bytes = (size_t)k_count(result) * sizeof(double);
     *workspace = bytes + spare_bytes(&c);
     return status;
 }
@@ -435,8 +423,7 @@ static ampc_status run(const k_args *args)
     return AMPC_OK;
 }
 
-const k_kernel cpu_conv = {
-    .name = "conv", .prepare = prepare, .run = run, .release = cpu_call_free};
+const k_kernel cpu_conv = {.name = "conv", .prepare = prepare, .run = run, .release = cpu_call_free};
 const k_kernel cpu_conv_grad_input = {
     .name = "conv_grad_input", .prepare = prepare, .run = run, .release = cpu_call_free};
 const k_kernel cpu_conv_grad_weight = {

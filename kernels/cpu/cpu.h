@@ -49,10 +49,7 @@ ampc_status cpu_fail(const k_context *ctx, ampc_status status, const char *forma
 static inline bool cpu_is_used(const k_view *v) { return k_present(v) && v->data; }
 
 /* The carrier of dtype t: f32, f64 or i64. */
-static inline ir_dtype cpu_carrier(ir_dtype t)
-{
-    return t == IR_f64 ? IR_f64 : ir_dtype_is_float(t) ? IR_f32 : IR_i64;
-}
+static inline ir_dtype cpu_carrier(ir_dtype t) { return t == IR_f64 ? IR_f64 : ir_dtype_is_float(t) ? IR_f32 : IR_i64; }
 
 static inline void *cpu_at(const k_view *v, int64_t element)
 {
@@ -67,13 +64,11 @@ void cpu_convert(ir_dtype to, void *dst, ir_dtype from, const void *src, int64_t
 void cpu_as_stored(ir_dtype t, ir_dtype carrier, void *values, int64_t n);
 /* Elements [first, first + n) of v in the carrier. Fills `scratch`, or returns v's own data if v has the carrier's
  * type. */
-const void *cpu_tile_load(const k_view *v, int64_t first, int64_t n, ir_dtype carrier,
-                          void *scratch);
+const void *cpu_tile_load(const k_view *v, int64_t first, int64_t n, ir_dtype carrier, void *scratch);
 /* The buffer in which to compute elements of v from `first` on: v's own data or `scratch`. Pass it to cpu_tile_store
  * afterwards. */
 void *cpu_tile_target(const k_view *v, int64_t first, ir_dtype carrier, void *scratch);
-void cpu_tile_store(const k_view *v, int64_t first, int64_t n, ir_dtype carrier,
-                    const void *values);
+void cpu_tile_store(const k_view *v, int64_t first, int64_t n, ir_dtype carrier, const void *values);
 /* The first element of v as a number, or `absent` if v is absent. */
 double cpu_scalar(const k_view *v, double absent);
 /* The factor that unscales gradients, 1 / scale, rounded to f32 unless the scale is f64. */
@@ -82,8 +77,7 @@ double cpu_inverse(const k_view *scale);
 /* ---- walk.c: strided copies ---- */
 
 /* Copies positions [first, first + n) of the index space to consecutive elements of dst. */
-void cpu_walk_gather(const k_walk *w, size_t size, const void *src, int64_t first, int64_t n,
-                     void *dst);
+void cpu_walk_gather(const k_walk *w, size_t size, const void *src, int64_t first, int64_t n, void *dst);
 /* Copies the whole index space in parallel. Destinations must be distinct. */
 void cpu_walk_copy(const k_walk *w, size_t size, const void *src, void *dst, const k_context *ctx);
 
@@ -103,14 +97,14 @@ int64_t cpu_sum_groups(int64_t outputs, int64_t terms);
  *
  * A tile is summed in 32 lanes of the carrier's type, then the lanes pairwise, then the tiles in f64. The order is
  * fixed and the error is that of a pairwise sum. Functions are lanes_NAME_float and lanes_NAME_double. */
-#define LANES_FUNCTIONS(T)                                                                         \
-    double lanes_sum_##T(const T *x, int64_t n);                                                   \
-    double lanes_dot_##T(const T *x, const T *y, int64_t n);                                       \
-    double lanes_squares_##T(const T *x, T mean, int64_t n); /* sum of (x - mean)^2 */             \
+#define LANES_FUNCTIONS(T) \
+    double lanes_sum_##T(const T *x, int64_t n); \
+    double lanes_dot_##T(const T *x, const T *y, int64_t n); \
+    double lanes_squares_##T(const T *x, T mean, int64_t n);                 /* sum of (x - mean)^2 */ \
     double lanes_dot_centred_##T(const T *x, const T *y, T mean, int64_t n); /* sum x(y - mean) */ \
-    T lanes_max_##T(const T *x, int64_t n);                      /* -infinity if n is 0 */         \
-    void lanes_exp_##T(const T *x, T shift, T *y, int64_t n);    /* y = exp(x - shift) */          \
-    void lanes_shift_##T(const T *x, T a, T b, T *y, int64_t n); /* y = x - a - b */
+    T lanes_max_##T(const T *x, int64_t n);                                  /* -infinity if n is 0 */ \
+    void lanes_exp_##T(const T *x, T shift, T *y, int64_t n);                /* y = exp(x - shift) */ \
+    void lanes_shift_##T(const T *x, T a, T b, T *y, int64_t n);             /* y = x - a - b */
 LANES_FUNCTIONS(float)
 LANES_FUNCTIONS(double)
 uint64_t lanes_sum_uint64_t(const uint64_t *x, int64_t n); /* modulo 2^64 */
@@ -133,12 +127,11 @@ int64_t cpu_rows_scratch(const cpu_rows *s);
 int64_t cpu_rows_block(const cpu_rows *s, int64_t b, int64_t *first);
 /* `count` consecutive rows from `first` on in the carrier. Fills `scratch`, or returns v's own data if it is contiguous
  * and has the carrier's type. */
-const void *cpu_rows_load(const k_view *v, const cpu_rows *s, int64_t first, int64_t count,
-                          ir_dtype carrier, void *scratch);
+const void *cpu_rows_load(const k_view *v, const cpu_rows *s, int64_t first, int64_t count, ir_dtype carrier,
+                          void *scratch);
 /* The buffer in which to compute the rows. Pass it to cpu_rows_store afterwards. */
-void *cpu_rows_target(const k_view *v, const cpu_rows *s, int64_t first, ir_dtype carrier,
-                      void *scratch);
-void cpu_rows_store(const k_view *v, const cpu_rows *s, int64_t first, int64_t count,
-                    ir_dtype carrier, const void *values);
+void *cpu_rows_target(const k_view *v, const cpu_rows *s, int64_t first, ir_dtype carrier, void *scratch);
+void cpu_rows_store(const k_view *v, const cpu_rows *s, int64_t first, int64_t count, ir_dtype carrier,
+                    const void *values);
 
 #endif

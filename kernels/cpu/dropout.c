@@ -53,10 +53,8 @@ CPU_CLONES static void mask_double(const double *x, const uint8_t *keep, double 
 
 void cpu_mask_tile(ir_dtype carrier, const void *x, const uint8_t *keep, double ratio, void *y, int64_t n)
 {
-    if (carrier == IR_f64)
-        mask_double(x, keep, 1 / (1 - ratio), y, n);
-    else
-        mask_float(x, keep, 1 / (1 - ratio), y, n);
+    if (carrier == IR_f64) mask_double(x, keep, 1 / (1 - ratio), y, n);
+    else mask_float(x, keep, 1 / (1 - ratio), y, n);
 }
 
 static void apply(const k_view *x, const uint8_t *keep, double ratio, const k_view *y, int64_t first, int64_t n)

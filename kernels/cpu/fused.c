@@ -18,7 +18,7 @@
 enum {
     NO_VALUE = -1,
     MAX_VALUES = K_MAX_OPERANDS + K_MAX_CODE, /* operands, then instructions */
-    LINE = 64,                                   /* bytes; alignment of workspace and registers */
+    LINE = 64,                                /* bytes; alignment of workspace and registers */
 };
 
 /* Where a value is stored. */
@@ -194,7 +194,7 @@ static const struct {
     int data; /* the argument whose type determines `from` */
 } kinds[K_KIND_COUNT] = {
     [K_COMPUTE] = {run_pointwise, 0}, [K_CAST] = {run_cast, 0},    [K_WHERE] = {run_where, 1},
-    [K_SELECT] = {run_select, 1},        [K_DRAW] = {run_dropout, 0}, [K_MASK] = {run_dropout_grad, 0},
+    [K_SELECT] = {run_select, 1},     [K_DRAW] = {run_dropout, 0}, [K_MASK] = {run_dropout_grad, 0},
 };
 
 static ampc_status make_step(const k_args *args, state *st, int i)
@@ -349,7 +349,7 @@ typedef struct running {
     const state *st;
     once once[K_MAX_CODE];
     char *same, *registers;
-    double *partial;             /* [result][piece] */
+    double *partial;            /* [result][piece] */
     bool direct[K_MAX_RESULTS]; /* computed in the result's memory */
 } running;
 
@@ -455,8 +455,7 @@ static void store_tile(const running *r, const tile *t)
         int from = r->st->value_of[p->results[i].from];
         if (y->dtype == r->st->values[from].form)
             memcpy(cpu_at(y, t->first), t->value[from], (size_t)t->n * ir_dtype_size(y->dtype));
-        else
-            cpu_tile_store(y, t->first, t->n, r->st->values[from].form, t->value[from]);
+        else cpu_tile_store(y, t->first, t->n, r->st->values[from].form, t->value[from]);
     }
 }
 
@@ -476,10 +475,8 @@ static void store_rows(const running *r, int i, int64_t first, int64_t n, const 
     cpu_tile values;
     for (int64_t j = 0; j < n; j++) {
         double v = p->results[i].fold == K_ROW_MEAN ? total[j] / (double)p->row : total[j];
-        if (form == IR_f64)
-            values.f64[j] = v;
-        else
-            values.f32[j] = (float)v;
+        if (form == IR_f64) values.f64[j] = v;
+        else values.f32[j] = (float)v;
     }
     cpu_tile_store(&r->args->out[i], first, n, form, &values);
 }
@@ -513,10 +510,8 @@ static void end_piece(const running *r, int64_t piece, const double *total)
     const k_fused *p = r->args->program;
     for (int i = 0; i < p->n_results; i++) {
         if (p->results[i].fold == K_EACH) continue;
-        if (r->st->cut.groups == 1)
-            store_rows(r, i, piece, 1, &total[i]);
-        else
-            r->partial[i * r->st->cut.pieces + piece] = total[i];
+        if (r->st->cut.groups == 1) store_rows(r, i, piece, 1, &total[i]);
+        else r->partial[i * r->st->cut.pieces + piece] = total[i];
     }
 }
 
@@ -549,10 +544,8 @@ static void run_piece(const running *r, int64_t piece, void **at)
         fetch_next(r, first + t.n);
         run_tile(r, &t);
         store_tile(r, &t);
-        if (c->groups)
-            add_tile(r, &t, total);
-        else if (p->row)
-            fold_rows(r, &t);
+        if (c->groups) add_tile(r, &t, total);
+        else if (p->row) fold_rows(r, &t);
     }
     if (c->groups) end_piece(r, piece, total);
 }

@@ -17,10 +17,9 @@ static ampc_status check_indices(const k_args *args, const k_view *indices, int6
     for (int64_t i = 0; i < k_count(indices); i++) {
         int64_t v = index_at(indices, i, entries);
         if (v >= 0 && v < entries) continue;
-        return cpu_fail(args->ctx, AMPC_REJECTED,
-                        "index %lld at position %lld is outside of [%lld,%lld)",
-                        (long long)ir_load_i64(indices->dtype, cpu_at(indices, i)), (long long)i,
-                        (long long)-entries, (long long)entries);
+        return cpu_fail(args->ctx, AMPC_REJECTED, "index %lld at position %lld is outside of [%lld,%lld)",
+                        (long long)ir_load_i64(indices->dtype, cpu_at(indices, i)), (long long)i, (long long)-entries,
+                        (long long)entries);
     }
     return AMPC_OK;
 }
@@ -53,17 +52,13 @@ static ampc_status gather_run(const k_args *args)
 
 /* ---- gradient ---- */
 
-static bool sums_in_result(const k_args *args)
-{
-    return args->out[0].dtype == cpu_carrier(args->out[0].dtype);
-}
+static bool sums_in_result(const k_args *args) { return args->out[0].dtype == cpu_carrier(args->out[0].dtype); }
 
 static ampc_status gather_grad_prepare(const k_args *args, void **state, size_t *workspace)
 {
     (void)state;
     const k_view *dx = &args->out[0];
-    if (!sums_in_result(args))
-        *workspace = (size_t)k_count(dx) * ir_dtype_size(cpu_carrier(dx->dtype));
+    if (!sums_in_result(args)) *workspace = (size_t)k_count(dx) * ir_dtype_size(cpu_carrier(dx->dtype));
     return AMPC_OK;
 }
 
@@ -78,17 +73,14 @@ CPU_CLONES static void add_row_f64(double *sum, const double *x, int64_t n)
 }
 
 /* Adds row r of dy, [outer, indices, inner], to row `entry` of the sums. */
-static void add_row(const k_view *dy, ir_dtype carrier, void *sums, int64_t inner, int64_t r,
-                    int64_t entry)
+static void add_row(const k_view *dy, ir_dtype carrier, void *sums, int64_t inner, int64_t r, int64_t entry)
 {
     cpu_tile scratch;
     for (int64_t i = 0; i < inner; i += CPU_TILE) {
         int64_t m = k_min(CPU_TILE, inner - i);
         const void *values = cpu_tile_load(dy, r * inner + i, m, carrier, &scratch);
-        if (carrier == IR_f64)
-            add_row_f64((double *)sums + entry * inner + i, values, m);
-        else
-            add_row_f32((float *)sums + entry * inner + i, values, m);
+        if (carrier == IR_f64) add_row_f64((double *)sums + entry * inner + i, values, m);
+        else add_row_f32((float *)sums + entry * inner + i, values, m);
     }
 }
 
@@ -108,12 +100,10 @@ static ampc_status gather_grad_run(const k_args *args)
         int64_t low = l.length * part / parts, high = l.length * (part + 1) / parts;
         for (int64_t o = 0; o < l.outer; o++) {
             int64_t base = o * l.length;
-            memset((char *)sums + (size_t)(base + low) * row_bytes, 0,
-                   (size_t)(high - low) * row_bytes);
+            memset((char *)sums + (size_t)(base + low) * row_bytes, 0, (size_t)(high - low) * row_bytes);
             for (int64_t i = 0; i < n; i++) {
                 int64_t entry = index_at(indices, i, l.length);
-                if (entry >= low && entry < high)
-                    add_row(dy, carrier, sums, l.inner, o * n + i, base + entry);
+                if (entry >= low && entry < high) add_row(dy, carrier, sums, l.inner, o * n + i, base + entry);
             }
             cpu_tile_store(dx, (base + low) * l.inner, (high - low) * l.inner, carrier,
                            (char *)sums + (size_t)(base + low) * row_bytes);

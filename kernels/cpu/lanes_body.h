@@ -13,38 +13,38 @@ CPU_INLINE REAL R(combine)(const REAL *lane)
 }
 
 /* `term` is an expression in x and y, which are vectors in the main loop and scalars in the rest of a tile. */
-#define SUM(name, second, arguments, term)                                                         \
-    CPU_CLONES double R(name) arguments                                                            \
-    {                                                                                              \
-        double total = 0;                                                                          \
-        REAL few = 0; /* short rows do not use lanes */                                                   \
-        for (int64_t i = 0; n < R(LANES) && i < n; i++) {                                          \
-            REAL x = px[i], y = second[i];                                                         \
-            (void)y;                                                                               \
-            few += term;                                                                           \
-        }                                                                                          \
-        if (n < R(LANES)) return (double)few;                                                      \
-        for (int64_t first = 0; first < n; first += CPU_TILE) {                                    \
-            const REAL *xs = px + first, *ys = second + first;                                     \
-            int64_t i = 0, m = k_min(CPU_TILE, n - first);                                         \
-            R(lanes) sum = {0};                                                                    \
-            for (; i + R(LANES) <= m; i += R(LANES)) {                                             \
-                R(lanes) x, y;                                                                     \
-                memcpy(&x, xs + i, sizeof x);                                                      \
-                memcpy(&y, ys + i, sizeof y);                                                      \
-                (void)y;                                                                           \
-                sum += term;                                                                       \
-            }                                                                                      \
-            REAL lane[R(LANES)];                                                                   \
-            memcpy(lane, &sum, sizeof sum);                                                        \
-            for (int64_t j = 0; i + j < m; j++) {                                                  \
-                REAL x = xs[i + j], y = ys[i + j];                                                 \
-                (void)y;                                                                           \
-                lane[j] += term;                                                                   \
-            }                                                                                      \
-            total += (double)R(combine)(lane);                                                     \
-        }                                                                                          \
-        return total;                                                                              \
+#define SUM(name, second, arguments, term) \
+    CPU_CLONES double R(name) arguments \
+    { \
+        double total = 0; \
+        REAL few = 0; /* short rows do not use lanes */ \
+        for (int64_t i = 0; n < R(LANES) && i < n; i++) { \
+            REAL x = px[i], y = second[i]; \
+            (void)y; \
+            few += term; \
+        } \
+        if (n < R(LANES)) return (double)few; \
+        for (int64_t first = 0; first < n; first += CPU_TILE) { \
+            const REAL *xs = px + first, *ys = second + first; \
+            int64_t i = 0, m = k_min(CPU_TILE, n - first); \
+            R(lanes) sum = {0}; \
+            for (; i + R(LANES) <= m; i += R(LANES)) { \
+                R(lanes) x, y; \
+                memcpy(&x, xs + i, sizeof x); \
+                memcpy(&y, ys + i, sizeof y); \
+                (void)y; \
+                sum += term; \
+            } \
+            REAL lane[R(LANES)]; \
+            memcpy(lane, &sum, sizeof sum); \
+            for (int64_t j = 0; i + j < m; j++) { \
+                REAL x = xs[i + j], y = ys[i + j]; \
+                (void)y; \
+                lane[j] += term; \
+            } \
+            total += (double)R(combine)(lane); \
+        } \
+        return total; \
     }
 
 /* clang-format off */

@@ -57,8 +57,7 @@ static ampc_status layer_norm_prepare(const k_args *args, void **state, size_t *
 static ampc_status layer_norm_run(const k_args *args)
 {
     static const k_view none = {.dtype = IR_NO_DTYPE};
-    const k_view *x = &args->in[0], *y = &args->out[0],
-                 *mean = args->n_out > 1 ? &args->out[1] : &none;
+    const k_view *x = &args->in[0], *y = &args->out[0], *mean = args->n_out > 1 ? &args->out[1] : &none;
     const k_view *rstd = args->n_out > 2 ? &args->out[2] : &none;
     const shape s = shape_of(x, args->attr[IR_ATTR(layer_norm, axis)].i);
     const double eps = args->attr[IR_ATTR(layer_norm, eps)].f;
@@ -72,10 +71,8 @@ static ampc_status layer_norm_run(const k_args *args)
         const void *row = cpu_tile_load(x, r * s.length, s.length, s.carrier, buffer);
         void *to = cpu_tile_target(y, r * s.length, s.carrier, buffer + s.buffer);
         double m, d;
-        if (s.carrier == IR_f64)
-            normalise_double(row, scale, bias, eps, to, s.length, &m, &d);
-        else
-            normalise_float(row, scale, bias, eps, to, s.length, &m, &d);
+        if (s.carrier == IR_f64) normalise_double(row, scale, bias, eps, to, s.length, &m, &d);
+        else normalise_float(row, scale, bias, eps, to, s.length, &m, &d);
         cpu_tile_store(y, r * s.length, s.length, s.carrier, to);
         store_number(mean, r, m);
         store_number(rstd, r, d);
@@ -88,8 +85,7 @@ static ampc_status layer_norm_grad_prepare(const k_args *args, void **state, siz
 {
     (void)state;
     shape s = shape_of(&args->in[0], args->attr[IR_ATTR(layer_norm_grad, axis)].i);
-    *workspace = (1 + 3 * (size_t)args->ctx->threads) * s.buffer +
-                 (size_t)(s.groups * 2 * s.length) * sizeof(double);
+    *workspace = (1 + 3 * (size_t)args->ctx->threads) * s.buffer + (size_t)(s.groups * 2 * s.length) * sizeof(double);
     return AMPC_OK;
 }
 
@@ -102,25 +98,20 @@ static void store_sums(const k_view *v, const shape *s, double *sums)
     cpu_tile_store(v, 0, s->length, IR_f64, sums);
 }
 
-static void grad_rows(const k_args *args, const shape *s, int64_t low, int64_t high,
-                      const void *scale, char *buffer, double *sums)
+static void grad_rows(const k_args *args, const shape *s, int64_t low, int64_t high, const void *scale, char *buffer,
+                      double *sums)
 {
     const k_view *dy = &args->in[0], *x = &args->in[1], *dx = &args->out[0];
-    const k_view *mean = &args->in[IR_IN(layer_norm_grad, mean)],
-                 *rstd = &args->in[IR_IN(layer_norm_grad, rstd)];
+    const k_view *mean = &args->in[IR_IN(layer_norm_grad, mean)], *rstd = &args->in[IR_IN(layer_norm_grad, rstd)];
     for (int64_t r = low; r < high; r++) {
         int64_t at = r * s->length;
         const void *g = cpu_tile_load(dy, at, s->length, s->carrier, buffer);
         const void *row = cpu_tile_load(x, at, s->length, s->carrier, buffer + s->buffer);
         bool wanted = cpu_is_used(dx);
-        void *spare = buffer + 2 * s->buffer,
-             *to = wanted ? cpu_tile_target(dx, at, s->carrier, spare) : spare;
-        double m = ir_load_f64(mean->dtype, cpu_at(mean, r)),
-               d = ir_load_f64(rstd->dtype, cpu_at(rstd, r));
-        if (s->carrier == IR_f64)
-            slope_double(g, row, scale, m, d, to, s->length, sums);
-        else
-            slope_float(g, row, scale, (float)m, (float)d, to, s->length, sums);
+        void *spare = buffer + 2 * s->buffer, *to = wanted ? cpu_tile_target(dx, at, s->carrier, spare) : spare;
+        double m = ir_load_f64(mean->dtype, cpu_at(mean, r)), d = ir_load_f64(rstd->dtype, cpu_at(rstd, r));
+        if (s->carrier == IR_f64) slope_double(g, row, scale, m, d, to, s->length, sums);
+        else slope_float(g, row, scale, (float)m, (float)d, to, s->length, sums);
         if (wanted) cpu_tile_store(dx, at, s->length, s->carrier, to);
     }
 }
@@ -145,5 +136,4 @@ static ampc_status layer_norm_grad_run(const k_args *args)
 }
 
 const k_kernel cpu_layer_norm = {"layer_norm", layer_norm_prepare, layer_norm_run, NULL};
-const k_kernel cpu_layer_norm_grad = {"layer_norm_grad", layer_norm_grad_prepare,
-                                      layer_norm_grad_run, NULL};
+const k_kernel cpu_layer_norm_grad = {"layer_norm_grad", layer_norm_grad_prepare, layer_norm_grad_run, NULL};

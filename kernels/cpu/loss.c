@@ -20,17 +20,14 @@ typedef struct problem {
 } problem;
 
 /* The ops share their attributes; the positions of x and weight differ. */
-_Static_assert(IR_ATTR(softmax_cross_entropy, ignore_index) == 0 &&
-                   IR_ATTR(nll_loss, ignore_index) == 0 &&
-                   IR_ATTR(softmax_cross_entropy_grad, ignore_index) == 0 &&
-                   IR_ATTR(nll_loss_grad, ignore_index) == 0,
+_Static_assert(IR_ATTR(softmax_cross_entropy, ignore_index) == 0 && IR_ATTR(nll_loss, ignore_index) == 0 &&
+                   IR_ATTR(softmax_cross_entropy_grad, ignore_index) == 0 && IR_ATTR(nll_loss_grad, ignore_index) == 0,
                "one driver");
 
 static problem problem_of(const k_args *args, int x, int label, int weight)
 {
     const char *how = args->attr[1].s;
-    problem p = {
-        .label = &args->in[label], .rows = cpu_rows_of(&args->in[x], 1), .ignore = args->attr[0].i};
+    problem p = {.label = &args->in[label], .rows = cpu_rows_of(&args->in[x], 1), .ignore = args->attr[0].i};
     if (weight < args->n_in && k_present(&args->in[weight])) p.weight = &args->in[weight];
     p.items = p.rows.outer * p.rows.inner;
     p.reduction = strcmp(how, "none") == 0 ? NONE : strcmp(how, "sum") == 0 ? SUM : MEAN;
@@ -45,19 +42,15 @@ static int64_t label_of(const problem *p, int64_t item)
 }
 
 /* If the index to ignore is INT64_MIN, no label is ignored, not even INT64_MIN, which is then out of range. */
-static bool is_ignored(const problem *p, int64_t label)
-{
-    return label == p->ignore && label != INT64_MIN;
-}
+static bool is_ignored(const problem *p, int64_t label) { return label == p->ignore && label != INT64_MIN; }
 
 static ampc_status check_labels(const k_args *args, const problem *p)
 {
     for (int64_t i = 0; i < p->items; i++) {
         int64_t label = label_of(p, i);
         if (is_ignored(p, label) || (label >= 0 && label < p->rows.length)) continue;
-        return cpu_fail(args->ctx, AMPC_REJECTED,
-                        "label %lld at position %lld is outside of [0,%lld)", (long long)label,
-                        (long long)i, (long long)p->rows.length);
+        return cpu_fail(args->ctx, AMPC_REJECTED, "label %lld at position %lld is outside of [0,%lld)",
+                        (long long)label, (long long)i, (long long)p->rows.length);
     }
     return AMPC_OK;
 }
@@ -74,17 +67,13 @@ static size_t buffer_bytes(const problem *p)
     return ((size_t)cpu_rows_scratch(&p->rows) * ir_dtype_size(p->carrier) + 63) / 64 * 64;
 }
 
-static size_t item_bytes(const problem *p)
-{
-    return ((size_t)p->items * sizeof(double) + 63) / 64 * 64;
-}
+static size_t item_bytes(const problem *p) { return ((size_t)p->items * sizeof(double) + 63) / 64 * 64; }
 
 static double *item_losses(const k_args *args) { return args->workspace; }
 
 static char *thread_buffer(const k_args *args, const problem *p)
 {
-    return (char *)args->workspace + item_bytes(p) +
-           (size_t)omp_get_thread_num() * 2 * buffer_bytes(p);
+    return (char *)args->workspace + item_bytes(p) + (size_t)omp_get_thread_num() * 2 * buffer_bytes(p);
 }
 
 static ampc_status prepare_workspace(const k_args *args, const problem *p, size_t *workspace)
@@ -138,10 +127,8 @@ static double common_slope(const problem *p, const k_view *dloss)
 
 static void put(void *values, ir_dtype carrier, int64_t i, double v)
 {
-    if (carrier == IR_f64)
-        ((double *)values)[i] = v;
-    else
-        ((float *)values)[i] = (float)v;
+    if (carrier == IR_f64) ((double *)values)[i] = v;
+    else ((float *)values)[i] = (float)v;
 }
 
 /* ---- softmax cross entropy ---- */
@@ -173,8 +160,7 @@ static ampc_status cross_entropy_run(const k_args *args)
     ampc_status status = check_labels(args, &p);
     if (status) return status;
     double *losses = item_losses(args);
-    int64_t stride = p.rows.length * (int64_t)ir_dtype_size(p.carrier),
-            blocks = p.items ? p.rows.blocks : 0;
+    int64_t stride = p.rows.length * (int64_t)ir_dtype_size(p.carrier), blocks = p.items ? p.rows.blocks : 0;
 #pragma omp parallel for num_threads(cpu_threads(args->ctx, k_count(x))) schedule(static)
     for (int64_t block = 0; block < blocks; block++) {
         char *buffer = thread_buffer(args, &p), *spare = buffer + buffer_bytes(&p);
@@ -185,13 +171,11 @@ static ampc_status cross_entropy_run(const k_args *args)
             double w = weight_of(&p, label), at_label = 0, e;
             int64_t picked = is_ignored(&p, label) ? -1 : label;
             if (p.carrier == IR_f64)
-                e = log_prob_row_double((const double *)(a + r * stride),
-                                        (double *)(spare + r * stride), p.rows.length, picked,
-                                        &at_label);
+                e = log_prob_row_double((const double *)(a + r * stride), (double *)(spare + r * stride), p.rows.length,
+                                        picked, &at_label);
             else
-                e = log_prob_row_float((const float *)(a + r * stride),
-                                       (float *)(spare + r * stride), p.rows.length, picked,
-                                       &at_label);
+                e = log_prob_row_float((const float *)(a + r * stride), (float *)(spare + r * stride), p.rows.length,
+                                       picked, &at_label);
             losses[item] = picked < 0 ? 0 : -at_label * w;
             if (cpu_is_used(lse)) cpu_tile_store(lse, item, 1, IR_f64, &e);
         }
@@ -203,8 +187,7 @@ static ampc_status cross_entropy_run(const k_args *args)
 
 static problem cross_entropy_slope(const k_args *args)
 {
-    return problem_of(args, IR_IN(softmax_cross_entropy_grad, x),
-                      IR_IN(softmax_cross_entropy_grad, label),
+    return problem_of(args, IR_IN(softmax_cross_entropy_grad, x), IR_IN(softmax_cross_entropy_grad, label),
                       IR_IN(softmax_cross_entropy_grad, weight));
 }
 
@@ -223,8 +206,7 @@ static ampc_status cross_entropy_grad_run(const k_args *args)
     ampc_status status = check_labels(args, &p);
     if (status) return status;
     const double scale = common_slope(&p, dloss);
-    int64_t stride = p.rows.length * (int64_t)ir_dtype_size(p.carrier),
-            blocks = p.items ? p.rows.blocks : 0;
+    int64_t stride = p.rows.length * (int64_t)ir_dtype_size(p.carrier), blocks = p.items ? p.rows.blocks : 0;
 #pragma omp parallel for num_threads(cpu_threads(args->ctx, k_count(x))) schedule(static)
     for (int64_t block = 0; block < blocks; block++) {
         char *buffer = thread_buffer(args, &p);
@@ -236,11 +218,11 @@ static ampc_status cross_entropy_grad_run(const k_args *args)
             double slope = item_slope(&p, dloss, scale, item);
             double e = ir_load_f64(lse->dtype, cpu_at(lse, item));
             if (p.carrier == IR_f64)
-                slope_row_double((const double *)(a + r * stride), e, slope,
-                                 (double *)(d + r * stride), p.rows.length, label);
+                slope_row_double((const double *)(a + r * stride), e, slope, (double *)(d + r * stride), p.rows.length,
+                                 label);
             else
-                slope_row_float((const float *)(a + r * stride), (float)e, (float)slope,
-                                (float *)(d + r * stride), p.rows.length, label);
+                slope_row_float((const float *)(a + r * stride), (float)e, (float)slope, (float *)(d + r * stride),
+                                p.rows.length, label);
         }
         cpu_rows_store(dx, &p.rows, first, n, p.carrier, d);
     }
@@ -278,8 +260,7 @@ static ampc_status nll_run(const k_args *args)
         int64_t label = label_of(&p, i);
         losses[i] = is_ignored(&p, label)
                         ? 0
-                        : -weight_of(&p, label) *
-                              ir_load_f64(x->dtype, cpu_at(x, picked_element(&p, i, label)));
+                        : -weight_of(&p, label) * ir_load_f64(x->dtype, cpu_at(x, picked_element(&p, i, label)));
     }
     reduce_items(&p, losses, &args->out[0]);
     return AMPC_OK;
@@ -304,9 +285,8 @@ static ampc_status nll_grad_run(const k_args *args)
     return AMPC_OK;
 }
 
-const k_kernel cpu_softmax_cross_entropy = {"softmax_cross_entropy", cross_entropy_prepare,
-                                            cross_entropy_run, NULL};
-const k_kernel cpu_softmax_cross_entropy_grad = {
-    "softmax_cross_entropy_grad", cross_entropy_grad_prepare, cross_entropy_grad_run, NULL};
+const k_kernel cpu_softmax_cross_entropy = {"softmax_cross_entropy", cross_entropy_prepare, cross_entropy_run, NULL};
+const k_kernel cpu_softmax_cross_entropy_grad = {"softmax_cross_entropy_grad", cross_entropy_grad_prepare,
+                                                 cross_entropy_grad_run, NULL};
 const k_kernel cpu_nll_loss = {"nll_loss", nll_prepare, nll_run, NULL};
 const k_kernel cpu_nll_loss_grad = {"nll_loss_grad", NULL, nll_grad_run, NULL};

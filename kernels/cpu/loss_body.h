@@ -7,8 +7,7 @@ CPU_CLONES static void R(scaled_softmax)(const REAL *x, REAL lse, REAL scale, RE
 
 /* Computes log_prob = x - lse and returns lse. If label >= 0, *at_label is log_prob[label] before it is rounded to
  * REAL. */
-static double R(log_prob_row)(const REAL *x, REAL *log_prob, int64_t n, int64_t label,
-                              double *at_label)
+static double R(log_prob_row)(const REAL *x, REAL *log_prob, int64_t n, int64_t label, double *at_label)
 {
     REAL most = R(lanes_max)(x, n);
     R(lanes_exp)(x, most, log_prob, n);

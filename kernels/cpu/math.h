@@ -15,15 +15,13 @@
 CPU_INLINE float m_scale_float(float x, int32_t n) /* x 2^n, -252 <= n <= 254 */
 {
     int32_t half = n >> 1;
-    float a = ir_f32_bits((uint32_t)(half + 127) << 23),
-          b = ir_f32_bits((uint32_t)(n - half + 127) << 23);
+    float a = ir_f32_bits((uint32_t)(half + 127) << 23), b = ir_f32_bits((uint32_t)(n - half + 127) << 23);
     return x * a * b;
 }
 
 CPU_INLINE float m_exp_float(float x)
 {
-    const float round =
-        12582912.f; /* 1.5 2^23: adding it leaves the nearest integer in the low bits */
+    const float round = 12582912.f; /* 1.5 2^23: adding it leaves the nearest integer in the low bits */
     float c = x > 89 ? 89 : x < -105 ? -105 : x;
     float shifted = c * 1.44269504f + round, n = shifted - round;
     float r = c - n * 0.693359375f + n * 2.12194440e-4f;

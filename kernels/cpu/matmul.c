@@ -24,17 +24,14 @@ typedef struct matrix {
     int64_t row, column; /* strides */
 } matrix;
 
-static void pack_block(double *packed, matrix b, int64_t k, int64_t n, int64_t rows,
-                       int64_t columns)
+static void pack_block(double *packed, matrix b, int64_t k, int64_t n, int64_t rows, int64_t columns)
 {
     for (int64_t i = 0; i < rows; i++)
-        for (int64_t j = 0; j < columns; j++)
-            packed[i * BLOCK_N + j] = b.at[(k + i) * b.row + (n + j) * b.column];
+        for (int64_t j = 0; j < columns; j++) packed[i * BLOCK_N + j] = b.at[(k + i) * b.row + (n + j) * b.column];
 }
 
 /* Computes columns [n, n + columns) of y, whose leading dimension is ld. */
-static void multiply_columns(double *y, int64_t ld, matrix a, matrix b, const product *p, int64_t n,
-                             int64_t columns)
+static void multiply_columns(double *y, int64_t ld, matrix a, matrix b, const product *p, int64_t n, int64_t columns)
 {
     double packed[BLOCK_K * BLOCK_N];
     for (int64_t k = 0; k < p->k; k += BLOCK_K) {
@@ -58,15 +55,12 @@ static void multiply_f64(const k_args *args, const product *p, double *y)
     for (int i = 0; i < p->rank; i++) items *= p->batch[i];
     k_view result = {.data = y, .dtype = IR_f64, .rank = 3, .dims = {items, p->m, p->n}};
     cpu_fill_bias(&result, bias, 1);
-#pragma omp parallel for num_threads(cpu_threads(args->ctx, items * p->m * p->n * p->k))           \
-    schedule(static)
+#pragma omp parallel for num_threads(cpu_threads(args->ctx, items * p->m * p->n * p->k)) schedule(static)
     for (int64_t task = 0; task < items * blocks; task++) {
         int64_t item = task / blocks, n = task % blocks * BLOCK_N;
-        matrix a = {(const double *)args->in[IN_A].data +
-                        product_offset(p, p->a_shared, item, p->m * p->k),
+        matrix a = {(const double *)args->in[IN_A].data + product_offset(p, p->a_shared, item, p->m * p->k),
                     p->trans_a ? 1 : p->k, p->trans_a ? p->m : 1};
-        matrix b = {(const double *)args->in[IN_B].data +
-                        product_offset(p, p->b_shared, item, p->k * p->n),
+        matrix b = {(const double *)args->in[IN_B].data + product_offset(p, p->b_shared, item, p->k * p->n),
                     p->trans_b ? 1 : p->n, p->trans_b ? p->k : 1};
         multiply_columns(y + item * p->m * p->n, p->n, a, b, p, n, k_min(BLOCK_N, p->n - n));
     }
@@ -83,8 +77,8 @@ static void run_f64(const k_args *args, const product *p)
 /* ---- oneDNN ---------------------------------------------------------------------------------- */
 
 /* Initializes the descriptor of an operand: batch dimensions, then rows and columns; `trans` swaps their strides. */
-static dnnl_status_t describe_operand(cpu_operand *o, const product *p, const bool *shared,
-                                      int64_t rows, int64_t columns, bool trans)
+static dnnl_status_t describe_operand(cpu_operand *o, const product *p, const bool *shared, int64_t rows,
+                                      int64_t columns, bool trans)
 {
     dnnl_dims_t dims, strides;
     int64_t stride = rows * columns;
@@ -97,14 +91,12 @@ static dnnl_status_t describe_operand(cpu_operand *o, const product *p, const bo
     dims[p->rank + 1] = columns;
     strides[p->rank] = trans ? 1 : columns;
     strides[p->rank + 1] = trans ? rows : 1;
-    return cpu_dnnl.memory_desc_init_by_strides(&o->desc, p->rank + 2, dims, o->desc.data_type,
-                                                strides);
+    return cpu_dnnl.memory_desc_init_by_strides(&o->desc, p->rank + 2, dims, o->desc.data_type, strides);
 }
 
 static cpu_operand operand_of(const k_view *v, int arg, dnnl_data_type_t type)
 {
-    return (cpu_operand){
-        .arg = arg, .result = arg == DNNL_ARG_DST, .dtype = v->dtype, .desc = {.data_type = type}};
+    return (cpu_operand){.arg = arg, .result = arg == DNNL_ARG_DST, .dtype = v->dtype, .desc = {.data_type = type}};
 }
 
 static dnnl_alg_kind_t activation_of(const k_args *args)
@@ -117,8 +109,8 @@ static dnnl_alg_kind_t activation_of(const k_args *args)
 }
 
 /* `native`: bf16 operands stay bf16. The *n operands are in the order a, b, y, bias. */
-static dnnl_status_t describe_product(const k_args *args, const product *p, bool native,
-                                      cpu_operand *o, int *n, dnnl_primitive_desc_t *pd)
+static dnnl_status_t describe_product(const k_args *args, const product *p, bool native, cpu_operand *o, int *n,
+                                      dnnl_primitive_desc_t *pd)
 {
     const k_view *a = &args->in[IN_A], *bias = &args->in[IN_BIAS], *y = &args->out[0];
     bool low = native && a->dtype == IR_bf16 && cpu_computes(IR_bf16);
@@ -127,8 +119,7 @@ static dnnl_status_t describe_product(const k_args *args, const product *p, bool
     o[2] = operand_of(y, DNNL_ARG_DST, cpu_dnnl_type(y->dtype, low));
     *n = k_present(bias) ? 4 : 3;
     dnnl_status_t status = describe_operand(&o[0], p, p->a_shared, p->m, p->k, p->trans_a);
-    if (status == dnnl_success)
-        status = describe_operand(&o[1], p, p->b_shared, p->k, p->n, p->trans_b);
+    if (status == dnnl_success) status = describe_operand(&o[1], p, p->b_shared, p->k, p->n, p->trans_b);
     if (status == dnnl_success) status = describe_operand(&o[2], p, NULL, p->m, p->n, false);
     if (status == dnnl_success && k_present(bias)) {
         product row = *p;
@@ -138,8 +129,7 @@ static dnnl_status_t describe_product(const k_args *args, const product *p, bool
     }
     dnnl_matmul_desc_t desc;
     if (status == dnnl_success)
-        status = cpu_dnnl.matmul_desc_init(&desc, &o[0].desc, &o[1].desc,
-                                           *n == 4 ? &o[3].desc : NULL, &o[2].desc);
+        status = cpu_dnnl.matmul_desc_init(&desc, &o[0].desc, &o[1].desc, *n == 4 ? &o[3].desc : NULL, &o[2].desc);
     if (status != dnnl_success) return status;
     return cpu_dnnl_describe_activation(&desc, activation_of(args), low, args->ctx, pd);
 }
@@ -153,10 +143,7 @@ static bool is_known(const k_args *args, const product *p)
            k_count(&args->out[0]) > 0;
 }
 
-static bool is_opaque(const k_view *v)
-{
-    return ir_dtype_is_low(k_read_type(v)) && !cpu_computes(k_read_type(v));
-}
+static bool is_opaque(const k_view *v) { return ir_dtype_is_low(k_read_type(v)) && !cpu_computes(k_read_type(v)); }
 
 static bool by_panels(const k_args *args, const product *p)
 {
@@ -205,19 +192,15 @@ static ampc_status prepare(const k_args *args, void **state, size_t *workspace)
 static ampc_status run(const k_args *args)
 {
     if (args->state) {
-        void *data[] = {args->in[IN_A].data, args->in[IN_B].data, args->out[0].data,
-                        args->in[IN_BIAS].data};
+        void *data[] = {args->in[IN_A].data, args->in[IN_B].data, args->out[0].data, args->in[IN_BIAS].data};
         return cpu_call_run(args->state, data, args->workspace, args->ctx);
     }
     product p = product_of(args);
     if (k_count(&args->out[0]) == 0) return AMPC_OK;
     if (by_panels(args, &p)) return run_panels(args, &p);
-    if (p.k == 0)
-        cpu_fill_bias(&args->out[0], &args->in[IN_BIAS], 1);
-    else
-        run_f64(args, &p);
+    if (p.k == 0) cpu_fill_bias(&args->out[0], &args->in[IN_BIAS], 1);
+    else run_f64(args, &p);
     return AMPC_OK;
 }
 
-const k_kernel cpu_matmul = {
-    .name = "matmul", .prepare = prepare, .run = run, .release = cpu_call_free};
+const k_kernel cpu_matmul = {.name = "matmul", .prepare = prepare, .run = run, .release = cpu_call_free};

@@ -28,8 +28,8 @@ static ampc_status expand_run(const k_args *args)
 }
 
 /* Copies between the dense view `part` and the positions start + i * step of `whole`. */
-static void copy_slice(const k_view *whole, const k_view *part, const int64_t *start,
-                       const int64_t *step, bool into, const k_context *ctx)
+static void copy_slice(const k_view *whole, const k_view *part, const int64_t *start, const int64_t *step, bool into,
+                       const k_context *ctx)
 {
     int64_t offset;
     if (k_count(part) == 0) return;
@@ -41,8 +41,7 @@ static void copy_slice(const k_view *whole, const k_view *part, const int64_t *s
 
 /* Copies between `part` and the positions of the larger view `whole` from `first` on along `axis`, into or out of
  * `whole`. */
-static void copy_part(const k_view *whole, const k_view *part, int axis, int64_t first, bool into,
-                      const k_context *ctx)
+static void copy_part(const k_view *whole, const k_view *part, int axis, int64_t first, bool into, const k_context *ctx)
 {
     int64_t start[IR_MAX_RANK] = {0};
     start[axis] = first;
@@ -97,12 +96,10 @@ static ampc_status slice_grad_run(const k_args *args)
 /* ---- padding ---- */
 
 /* Fills the table with one source index for each position of each axis of the padded shape, axis by axis. */
-static void pad_tables(const k_view *padded, const k_view *plain, const int64_t *before, char mode,
-                       int64_t *table)
+static void pad_tables(const k_view *padded, const k_view *plain, const int64_t *before, char mode, int64_t *table)
 {
     for (int a = 0; a < padded->rank; a++)
-        for (int64_t i = 0; i < padded->dims[a]; i++)
-            *table++ = k_pad_source(i - before[a], plain->dims[a], mode);
+        for (int64_t i = 0; i < padded->dims[a]; i++) *table++ = k_pad_source(i - before[a], plain->dims[a], mode);
 }
 
 static size_t pad_table_bytes(const k_view *padded)
@@ -136,8 +133,8 @@ static ampc_status pad_prepare(const k_args *args, void **state, size_t *workspa
     return AMPC_OK;
 }
 
-static void pad_row_copy(const k_view *y, const k_view *x, const int64_t *columns,
-                         const void *value, int64_t row, int64_t offset)
+static void pad_row_copy(const k_view *y, const k_view *x, const int64_t *columns, const void *value, int64_t row,
+                         int64_t offset)
 {
     size_t size = element_size(y);
     int64_t width = y->dims[y->rank - 1];
@@ -163,13 +160,11 @@ static ampc_status pad_run(const k_args *args)
         return AMPC_OK;
     }
     int64_t *table = args->workspace, width = y->dims[y->rank - 1], rows = k_count(y) / width;
-    pad_tables(y, x, args->attr[IR_ATTR(pad, before)].list.items,
-               args->attr[IR_ATTR(pad, mode)].s[0], table);
+    pad_tables(y, x, args->attr[IR_ATTR(pad, before)].list.items, args->attr[IR_ATTR(pad, mode)].s[0], table);
     const int64_t *columns = table;
     for (int a = 0; a < y->rank - 1; a++) columns += y->dims[a];
 #pragma omp parallel for num_threads(cpu_threads(args->ctx, k_count(y))) schedule(static)
-    for (int64_t row = 0; row < rows; row++)
-        pad_row_copy(y, x, columns, value, row, pad_row(y, x, table, row));
+    for (int64_t row = 0; row < rows; row++) pad_row_copy(y, x, columns, value, row, pad_row(y, x, table, row));
     return AMPC_OK;
 }
 
@@ -178,23 +173,20 @@ static ampc_status pad_grad_prepare(const k_args *args, void **state, size_t *wo
     (void)state;
     ir_dtype carrier = cpu_carrier(args->out[0].dtype);
     *workspace = pad_table_bytes(&args->in[0]);
-    if (args->out[0].dtype != carrier)
-        *workspace += (size_t)k_count(&args->out[0]) * ir_dtype_size(carrier);
+    if (args->out[0].dtype != carrier) *workspace += (size_t)k_count(&args->out[0]) * ir_dtype_size(carrier);
     return AMPC_OK;
 }
 
 /* sums[offset + columns[i]] += row[i] */
-static void pad_row_add(ir_dtype carrier, void *sums, int64_t offset, const int64_t *columns,
-                        const void *row, int64_t n)
+static void pad_row_add(ir_dtype carrier, void *sums, int64_t offset, const int64_t *columns, const void *row,
+                        int64_t n)
 {
     const double *d = row;
     const float *f = row;
     for (int64_t i = 0; i < n; i++) {
         if (columns[i] < 0) continue;
-        if (carrier == IR_f64)
-            ((double *)sums)[offset + columns[i]] += d[i];
-        else
-            ((float *)sums)[offset + columns[i]] += f[i];
+        if (carrier == IR_f64) ((double *)sums)[offset + columns[i]] += d[i];
+        else ((float *)sums)[offset + columns[i]] += f[i];
     }
 }
 
@@ -209,8 +201,8 @@ static ampc_status pad_grad_run(const k_args *args)
         return AMPC_OK;
     }
     int64_t *table = args->workspace, width = dy->dims[dy->rank - 1], count = k_count(dx);
-    pad_tables(dy, dx, args->attr[IR_ATTR(pad_grad, before)].list.items,
-               args->attr[IR_ATTR(pad_grad, mode)].s[0], table);
+    pad_tables(dy, dx, args->attr[IR_ATTR(pad_grad, before)].list.items, args->attr[IR_ATTR(pad_grad, mode)].s[0],
+               table);
     const int64_t *columns = table;
     for (int a = 0; a < dy->rank - 1; a++) columns += dy->dims[a];
     void *sums = dx->dtype == carrier ? dx->data : (char *)args->workspace + pad_table_bytes(dy);
@@ -241,9 +233,7 @@ static ampc_status trilu_run(const k_args *args)
     size_t size = element_size(x);
 #pragma omp parallel for num_threads(cpu_threads(args->ctx, n)) schedule(static)
     for (int64_t r = 0; r < n / columns; r++) {
-        int64_t i = r % rows, edge = k > columns ? columns
-                                     : k < -rows ? 0
-                                                 : k_max(0, k_min(columns, i + k + !upper));
+        int64_t i = r % rows, edge = k > columns ? columns : k < -rows ? 0 : k_max(0, k_min(columns, i + k + !upper));
         char *to = cpu_at(y, r * columns);
         const char *from = cpu_at(x, r * columns);
         size_t left = (size_t)edge * size, right = (size_t)(columns - edge) * size;
@@ -254,11 +244,11 @@ static ampc_status trilu_run(const k_args *args)
     return AMPC_OK;
 }
 
-#define CHOOSE(type)                                                                               \
-    do {                                                                                           \
-        type *d = y;                                                                               \
-        const type *s = a, *t = b;                                                                 \
-        CPU_SIMD for (int64_t i = 0; i < n; i++) d[i] = cond[i] ? s[i] : t[i];                     \
+#define CHOOSE(type) \
+    do { \
+        type *d = y; \
+        const type *s = a, *t = b; \
+        CPU_SIMD for (int64_t i = 0; i < n; i++) d[i] = cond[i] ? s[i] : t[i]; \
     } while (0)
 
 CPU_CLONES void cpu_choose_tile(size_t size, void *y, const uint8_t *cond, const void *a, const void *b, int64_t n)
@@ -293,8 +283,7 @@ static ampc_status where_run(const k_args *args)
 
 static ampc_status select_run(const k_args *args)
 {
-    const k_view *y = &args->out[0],
-                 *chosen = &args->in[*(const uint8_t *)args->in[0].data ? 1 : 2];
+    const k_view *y = &args->out[0], *chosen = &args->in[*(const uint8_t *)args->in[0].data ? 1 : 2];
     if (y->data != chosen->data && k_count(y)) memcpy(y->data, chosen->data, k_bytes(y));
     return AMPC_OK;
 }
@@ -311,8 +300,7 @@ static ampc_status dims_run(const k_args *args)
     const k_view *y = &args->out[0];
     const ir_attr *value = &args->attr[IR_ATTR(dims, value)];
     assert(k_count(y) == value->list.count); /* infer_dims derives the size from the list */
-    for (int64_t i = 0; i < value->list.count; i++)
-        ir_store_i64(y->dtype, cpu_at(y, i), value->list.items[i]);
+    for (int64_t i = 0; i < value->list.count; i++) ir_store_i64(y->dtype, cpu_at(y, i), value->list.items[i]);
     return AMPC_OK;
 }
 
@@ -321,8 +309,7 @@ static ampc_status dims_run(const k_args *args)
 static ampc_status store_run(const k_args *args)
 {
     const k_view *state = &args->in[0], *value = &args->in[1];
-    if (state->data != value->data && k_count(state))
-        memcpy(state->data, value->data, k_bytes(state));
+    if (state->data != value->data && k_count(state)) memcpy(state->data, value->data, k_bytes(state));
     return AMPC_OK;
 }
 

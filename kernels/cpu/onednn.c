@@ -27,12 +27,12 @@ static bool is_open, has_bf16;
 static bool load_symbols(void *library, char *error, size_t error_size)
 {
     void *symbol;
-#define LOAD(name)                                                                                 \
-    symbol = dlsym(library, "dnnl_" #name);                                                        \
-    if (!symbol) {                                                                                 \
-        snprintf(error, error_size, "libdnnl.so.2 has no dnnl_" #name);                            \
-        return false;                                                                              \
-    }                                                                                              \
+#define LOAD(name) \
+    symbol = dlsym(library, "dnnl_" #name); \
+    if (!symbol) { \
+        snprintf(error, error_size, "libdnnl.so.2 has no dnnl_" #name); \
+        return false; \
+    } \
     memcpy(&cpu_dnnl.name, &symbol, sizeof symbol);
     CPU_DNNL_MAP(LOAD)
 #undef LOAD
@@ -162,11 +162,9 @@ dnnl_status_t cpu_dnnl_describe_activation(const_dnnl_op_desc_t desc, dnnl_alg_k
 
 ampc_status cpu_dnnl_fail(const k_context *ctx, dnnl_status_t status, const char *what)
 {
-    if (status == dnnl_out_of_memory)
-        return cpu_fail(ctx, AMPC_NO_MEMORY, "%s: out of memory", what);
+    if (status == dnnl_out_of_memory) return cpu_fail(ctx, AMPC_NO_MEMORY, "%s: out of memory", what);
     if (status == dnnl_unimplemented || status == dnnl_invalid_arguments)
-        return cpu_fail(ctx, AMPC_UNSUPPORTED, "%s: oneDNN has no code for these shapes and types",
-                        what);
+        return cpu_fail(ctx, AMPC_UNSUPPORTED, "%s: oneDNN has no code for these shapes and types", what);
     return cpu_fail(ctx, AMPC_DEVICE, "%s: oneDNN failed with status %d", what, (int)status);
 }
 
@@ -206,8 +204,7 @@ static int64_t desc_count(const dnnl_memory_desc_t *desc)
     return count;
 }
 
-static dnnl_status_t buffer_make(buffer *b, const dnnl_memory_desc_t *desc, bool in_workspace,
-                                 size_t *workspace)
+static dnnl_status_t buffer_make(buffer *b, const dnnl_memory_desc_t *desc, bool in_workspace, size_t *workspace)
 {
     b->at = NOWHERE;
     if (in_workspace) {
@@ -226,20 +223,18 @@ static dnnl_status_t buffer_bind(buffer *b, void *view, void *workspace)
     return cpu_dnnl.memory_set_data_handle(b->memory, data);
 }
 
-static dnnl_status_t reorder_make(dnnl_primitive_t *out, const dnnl_memory_desc_t *from,
-                                  const dnnl_memory_desc_t *to)
+static dnnl_status_t reorder_make(dnnl_primitive_t *out, const dnnl_memory_desc_t *from, const dnnl_memory_desc_t *to)
 {
     dnnl_primitive_desc_t pd;
-    dnnl_status_t status = cpu_dnnl.reorder_primitive_desc_create(&pd, from, engine, to, engine,
-                                                                  NULL);
+    dnnl_status_t status = cpu_dnnl.reorder_primitive_desc_create(&pd, from, engine, to, engine, NULL);
     if (status != dnnl_success) return status;
     status = cpu_dnnl.primitive_create(out, pd);
     cpu_dnnl.primitive_desc_destroy(pd);
     return status;
 }
 
-static dnnl_status_t stage_make(stage *s, const cpu_operand *operand,
-                                const dnnl_memory_desc_t *inner, size_t *workspace)
+static dnnl_status_t stage_make(stage *s, const cpu_operand *operand, const dnnl_memory_desc_t *inner,
+                                size_t *workspace)
 {
     s->operand = *operand;
     s->count = desc_count(&operand->desc);
@@ -252,26 +247,24 @@ static dnnl_status_t stage_make(stage *s, const cpu_operand *operand,
                            : reorder_make(&s->reorder, &operand->desc, inner);
 }
 
-static dnnl_status_t call_build(cpu_call *call, dnnl_primitive_desc_t pd,
-                                const cpu_operand *operands, int n, size_t *workspace)
+static dnnl_status_t call_build(cpu_call *call, dnnl_primitive_desc_t pd, const cpu_operand *operands, int n,
+                                size_t *workspace)
 {
     dnnl_status_t status = cpu_dnnl.stream_create(&call->stream, engine, dnnl_stream_default_flags);
     if (status == dnnl_success) status = cpu_dnnl.primitive_create(&call->primitive, pd);
     if (status == dnnl_success)
-        status = buffer_make(&call->scratchpad,
-                             cpu_dnnl.primitive_desc_query_md(pd, dnnl_query_scratchpad_md, 0),
-                             true, workspace);
+        status = buffer_make(&call->scratchpad, cpu_dnnl.primitive_desc_query_md(pd, dnnl_query_scratchpad_md, 0), true,
+                             workspace);
     for (int i = 0; i < n && status == dnnl_success; i++) {
-        const dnnl_memory_desc_t *inner = cpu_dnnl.primitive_desc_query_md(
-            pd, dnnl_query_exec_arg_md, operands[i].arg);
+        const dnnl_memory_desc_t *inner = cpu_dnnl.primitive_desc_query_md(pd, dnnl_query_exec_arg_md, operands[i].arg);
         status = stage_make(&call->stages[i], &operands[i], inner, workspace);
         call->n = i + 1;
     }
     return status;
 }
 
-ampc_status cpu_call_make(dnnl_primitive_desc_t pd, const cpu_operand *operands, int n,
-                          const k_context *ctx, cpu_call **out, size_t *workspace)
+ampc_status cpu_call_make(dnnl_primitive_desc_t pd, const cpu_operand *operands, int n, const k_context *ctx,
+                          cpu_call **out, size_t *workspace)
 {
     cpu_call *call = calloc(1, sizeof *call);
     dnnl_status_t status = dnnl_out_of_memory;
@@ -312,8 +305,7 @@ void cpu_call_free(void *state)
     free(call);
 }
 
-static void convert_parallel(ir_dtype to, void *dst, ir_dtype from, const void *src, int64_t n,
-                             const k_context *ctx)
+static void convert_parallel(ir_dtype to, void *dst, ir_dtype from, const void *src, int64_t n, const k_context *ctx)
 {
     int64_t pieces = cpu_ceil_div(n, PIECE);
     size_t to_size = ir_dtype_size(to), from_size = ir_dtype_size(from);
@@ -334,39 +326,33 @@ static dnnl_status_t stage_reorder(const stage *s, dnnl_stream_t stream)
     return cpu_dnnl.primitive_execute(s->reorder, stream, 2, args);
 }
 
-static dnnl_status_t stage_enter(stage *s, void *view, void *workspace, dnnl_stream_t stream,
-                                 const k_context *ctx)
+static dnnl_status_t stage_enter(stage *s, void *view, void *workspace, dnnl_stream_t stream, const k_context *ctx)
 {
     dnnl_status_t status = buffer_bind(&s->plain, view, workspace);
     if (status == dnnl_success && s->inner.memory) status = buffer_bind(&s->inner, NULL, workspace);
     if (status != dnnl_success || s->operand.result) return status;
     if (s->plain.at != NOWHERE)
-        convert_parallel(from_dnnl(s->operand.desc.data_type), s->plain.data, s->operand.dtype,
-                         view, s->count, ctx);
+        convert_parallel(from_dnnl(s->operand.desc.data_type), s->plain.data, s->operand.dtype, view, s->count, ctx);
     return stage_reorder(s, stream);
 }
 
-static dnnl_status_t stage_leave(const stage *s, void *view, dnnl_stream_t stream,
-                                 const k_context *ctx)
+static dnnl_status_t stage_leave(const stage *s, void *view, dnnl_stream_t stream, const k_context *ctx)
 {
     if (!s->operand.result) return dnnl_success;
     dnnl_status_t status = stage_reorder(s, stream);
     if (status == dnnl_success && s->plain.at != NOWHERE)
-        convert_parallel(s->operand.dtype, view, from_dnnl(s->operand.desc.data_type),
-                         s->plain.data, s->count, ctx);
+        convert_parallel(s->operand.dtype, view, from_dnnl(s->operand.desc.data_type), s->plain.data, s->count, ctx);
     return status;
 }
 
-static dnnl_status_t call_execute(cpu_call *call, void *const *data, void *workspace,
-                                  const k_context *ctx)
+static dnnl_status_t call_execute(cpu_call *call, void *const *data, void *workspace, const k_context *ctx)
 {
     dnnl_exec_arg_t args[CPU_CALL_OPERANDS + 1];
     dnnl_status_t status = buffer_bind(&call->scratchpad, NULL, workspace);
     for (int i = 0; i < call->n && status == dnnl_success; i++) {
         stage *s = &call->stages[i];
         status = stage_enter(s, data[i], workspace, call->stream, ctx);
-        args[i] = (dnnl_exec_arg_t){s->operand.arg,
-                                    s->inner.memory ? s->inner.memory : s->plain.memory};
+        args[i] = (dnnl_exec_arg_t){s->operand.arg, s->inner.memory ? s->inner.memory : s->plain.memory};
     }
     if (status != dnnl_success) return status;
     args[call->n] = (dnnl_exec_arg_t){DNNL_ARG_SCRATCHPAD, call->scratchpad.memory};

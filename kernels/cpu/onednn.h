@@ -15,40 +15,40 @@
 
 #include <dnnl.h>
 
-#define CPU_DNNL_MAP(X)                                                                            \
-    X(get_effective_cpu_isa)                                                                       \
-    X(engine_create)                                                                               \
-    X(stream_create)                                                                               \
-    X(stream_destroy)                                                                              \
-    X(memory_desc_init_by_strides)                                                                 \
-    X(memory_desc_init_by_tag)                                                                     \
-    X(memory_desc_equal)                                                                           \
-    X(memory_desc_get_size)                                                                        \
-    X(memory_create)                                                                               \
-    X(memory_destroy)                                                                              \
-    X(memory_set_data_handle)                                                                      \
-    X(primitive_attr_create)                                                                       \
-    X(primitive_attr_destroy)                                                                      \
-    X(primitive_attr_set_scratchpad_mode)                                                          \
-    X(primitive_attr_set_post_ops)                                                                 \
-    X(post_ops_create)                                                                             \
-    X(post_ops_append_eltwise)                                                                     \
-    X(post_ops_destroy)                                                                            \
-    X(primitive_desc_iterator_create)                                                              \
-    X(primitive_desc_iterator_fetch)                                                               \
-    X(primitive_desc_iterator_next)                                                                \
-    X(primitive_desc_iterator_destroy)                                                             \
-    X(primitive_desc_destroy)                                                                      \
-    X(primitive_desc_query)                                                                        \
-    X(primitive_desc_query_md)                                                                     \
-    X(primitive_create)                                                                            \
-    X(primitive_destroy)                                                                           \
-    X(primitive_execute)                                                                           \
-    X(reorder_primitive_desc_create)                                                               \
-    X(sgemm)                                                                                       \
-    X(matmul_desc_init)                                                                            \
-    X(dilated_convolution_forward_desc_init)                                                       \
-    X(dilated_convolution_backward_data_desc_init)                                                 \
+#define CPU_DNNL_MAP(X) \
+    X(get_effective_cpu_isa) \
+    X(engine_create) \
+    X(stream_create) \
+    X(stream_destroy) \
+    X(memory_desc_init_by_strides) \
+    X(memory_desc_init_by_tag) \
+    X(memory_desc_equal) \
+    X(memory_desc_get_size) \
+    X(memory_create) \
+    X(memory_destroy) \
+    X(memory_set_data_handle) \
+    X(primitive_attr_create) \
+    X(primitive_attr_destroy) \
+    X(primitive_attr_set_scratchpad_mode) \
+    X(primitive_attr_set_post_ops) \
+    X(post_ops_create) \
+    X(post_ops_append_eltwise) \
+    X(post_ops_destroy) \
+    X(primitive_desc_iterator_create) \
+    X(primitive_desc_iterator_fetch) \
+    X(primitive_desc_iterator_next) \
+    X(primitive_desc_iterator_destroy) \
+    X(primitive_desc_destroy) \
+    X(primitive_desc_query) \
+    X(primitive_desc_query_md) \
+    X(primitive_create) \
+    X(primitive_destroy) \
+    X(primitive_execute) \
+    X(reorder_primitive_desc_create) \
+    X(sgemm) \
+    X(matmul_desc_init) \
+    X(dilated_convolution_forward_desc_init) \
+    X(dilated_convolution_backward_data_desc_init) \
     X(dilated_convolution_backward_weights_desc_init)
 
 typedef struct cpu_dnnl_table {
@@ -91,8 +91,8 @@ enum { CPU_CALL_OPERANDS = 4 };
 typedef struct cpu_call cpu_call;
 /* Creates a call from pd, which it destroys, also on failure. *workspace is the size that cpu_call_run needs, in
  * bytes. */
-ampc_status cpu_call_make(dnnl_primitive_desc_t pd, const cpu_operand *operands, int n,
-                          const k_context *ctx, cpu_call **out, size_t *workspace);
+ampc_status cpu_call_make(dnnl_primitive_desc_t pd, const cpu_operand *operands, int n, const k_context *ctx,
+                          cpu_call **out, size_t *workspace);
 /* data[i] is the data of operand i. */
 ampc_status cpu_call_run(cpu_call *call, void *const *data, void *workspace, const k_context *ctx);
 void cpu_call_free(void *call); /* may be NULL */

@@ -55,10 +55,8 @@ static const void *gradient_tile(const update *u, int64_t first, int64_t n, ir_d
 {
     const void *g = cpu_tile_load(u->grad, first, n, carrier, scratch);
     if (!u->scale) return g;
-    if (carrier == IR_f64)
-        unscale_double(g, u->inverse, scratch, n);
-    else
-        unscale_float(g, (float)u->inverse, scratch, n);
+    if (carrier == IR_f64) unscale_double(g, u->inverse, scratch, n);
+    else unscale_float(g, (float)u->inverse, scratch, n);
     return scratch;
 }
 
@@ -88,17 +86,14 @@ static ampc_status run_update(const k_args *args, update *u, const settings *s, 
         return AMPC_OK;
     }
 #pragma omp parallel for num_threads(cpu_threads(args->ctx, n)) schedule(static)
-    for (int64_t t = 0; t < tiles; t++)
-        update_tile(u, s, fn, t * CPU_TILE, k_min(CPU_TILE, n - t * CPU_TILE));
+    for (int64_t t = 0; t < tiles; t++) update_tile(u, s, fn, t * CPU_TILE, k_min(CPU_TILE, n - t * CPU_TILE));
     return AMPC_OK;
 }
 
 static ampc_status sgd_run(const k_args *args)
 {
-    update u = {.old = {&args->in[IR_IN(sgd, param)]},
-                .grad = &args->in[IR_IN(sgd, grad)],
-                .made = {&args->out[0]},
-                .n = 1};
+    update u = {
+        .old = {&args->in[IR_IN(sgd, param)]}, .grad = &args->in[IR_IN(sgd, grad)], .made = {&args->out[0]}, .n = 1};
     const settings s = {.lr = cpu_scalar(&args->in[IR_IN(sgd, lr)], 0),
                         .decay = args->attr[IR_ATTR(sgd, weight_decay)].f};
     return run_update(args, &u, &s, IR_IN(sgd, skip), sgd_float, sgd_double);
@@ -152,16 +147,14 @@ static bool unscale(const k_view *grad, const k_view *to, double inverse, const 
         int64_t first = t * CPU_TILE, m = k_min(CPU_TILE, n - first);
         const void *g = cpu_tile_load(grad, first, m, carrier, &in);
         void *y = wanted ? cpu_tile_target(to, first, carrier, &out) : &out;
-        found |= carrier == IR_f64 ? unscale_double(g, inverse, y, m)
-                                   : unscale_float(g, (float)inverse, y, m);
+        found |= carrier == IR_f64 ? unscale_double(g, inverse, y, m) : unscale_float(g, (float)inverse, y, m);
         if (wanted) cpu_tile_store(to, first, m, carrier, y);
     }
     return found;
 }
 
 /* Like unscale, without storing the result; adds the squares of the unscaled gradient to *total, group by group. */
-static bool unscale_and_square(const k_view *grad, double inverse, const k_context *ctx, double *partial,
-                               double *total)
+static bool unscale_and_square(const k_view *grad, double inverse, const k_context *ctx, double *partial, double *total)
 {
     int64_t n = k_count(grad), groups = cpu_ceil_div(n, CPU_GROUP_TERMS);
     ir_dtype carrier = cpu_carrier(grad->dtype);
@@ -185,8 +178,7 @@ static bool unscale_and_square(const k_view *grad, double inverse, const k_conte
 static ampc_status unscale_prepare(const k_args *args, void **state, size_t *workspace)
 {
     (void)state;
-    if (k_check_squares(args))
-        *workspace = cpu_partial_squares(args->in, k_check_gradients(args)) * sizeof(double);
+    if (k_check_squares(args)) *workspace = cpu_partial_squares(args->in, k_check_gradients(args)) * sizeof(double);
     return AMPC_OK;
 }
 
@@ -195,10 +187,8 @@ static double *begin_squares(const k_args *args)
 {
     const k_view *before = k_check_squares_before(args), *squares = k_check_squares(args);
     if (!squares) return NULL;
-    if (before)
-        memmove(squares->data, before->data, k_bytes(squares));
-    else
-        memset(squares->data, 0, k_bytes(squares));
+    if (before) memmove(squares->data, before->data, k_bytes(squares));
+    else memset(squares->data, 0, k_bytes(squares));
     return squares->data;
 }
 
@@ -254,7 +244,5 @@ static ampc_status update_loss_scaling_run(const k_args *args)
 const k_kernel cpu_sgd = {"sgd", NULL, sgd_run, NULL};
 const k_kernel cpu_momentum = {"momentum", NULL, momentum_run, NULL};
 const k_kernel cpu_adamw = {"adamw", NULL, adamw_run, NULL};
-const k_kernel cpu_check_finite_and_unscale = {"check_finite_and_unscale", unscale_prepare, unscale_run,
-                                               NULL};
-const k_kernel cpu_update_loss_scaling = {"update_loss_scaling", NULL, update_loss_scaling_run,
-                                          NULL};
+const k_kernel cpu_check_finite_and_unscale = {"check_finite_and_unscale", unscale_prepare, unscale_run, NULL};
+const k_kernel cpu_update_loss_scaling = {"update_loss_scaling", NULL, update_loss_scaling_run, NULL};

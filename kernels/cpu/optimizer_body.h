@@ -1,7 +1,6 @@
 /* optimizer_body.h - template over REAL, included by optimizer.c: the update of one tile. */
 
-CPU_CLONES static void R(sgd)(const settings *s, void *param, const void *grad, void *unused,
-                              void *unused2, int64_t n)
+CPU_CLONES static void R(sgd)(const settings *s, void *param, const void *grad, void *unused, void *unused2, int64_t n)
 {
     (void)unused, (void)unused2;
     REAL *p = param, lr = (REAL)s->lr, decay = (REAL)s->decay;
@@ -9,8 +8,8 @@ CPU_CLONES static void R(sgd)(const settings *s, void *param, const void *grad, 
     CPU_SIMD for (int64_t i = 0; i < n; i++) p[i] -= lr * (g[i] + decay * p[i]);
 }
 
-CPU_CLONES static void R(momentum)(const settings *s, void *param, const void *grad, void *velocity,
-                                   void *unused, int64_t n)
+CPU_CLONES static void R(momentum)(const settings *s, void *param, const void *grad, void *velocity, void *unused,
+                                   int64_t n)
 {
     (void)unused;
     REAL *p = param, *v = velocity, lr = (REAL)s->lr, decay = (REAL)s->decay, mu = (REAL)s->mu;
@@ -24,14 +23,11 @@ CPU_CLONES static void R(momentum)(const settings *s, void *param, const void *g
     }
 }
 
-CPU_CLONES static void R(adamw)(const settings *s, void *param, const void *grad, void *first,
-                                void *second, int64_t n)
+CPU_CLONES static void R(adamw)(const settings *s, void *param, const void *grad, void *first, void *second, int64_t n)
 {
     REAL *p = param, *m = first, *v = second;
-    REAL l2 = (REAL)(s->decoupled ? 0 : s->decay),
-         shrink = (REAL)(s->decoupled ? s->lr * s->decay : 0);
-    REAL b1 = (REAL)s->beta1, c1 = (REAL)(1 - s->beta1), b2 = (REAL)s->beta2,
-         c2 = (REAL)(1 - s->beta2);
+    REAL l2 = (REAL)(s->decoupled ? 0 : s->decay), shrink = (REAL)(s->decoupled ? s->lr * s->decay : 0);
+    REAL b1 = (REAL)s->beta1, c1 = (REAL)(1 - s->beta1), b2 = (REAL)s->beta2, c2 = (REAL)(1 - s->beta2);
     REAL size = (REAL)s->step_size, root = (REAL)s->root, eps = (REAL)s->eps;
     const REAL *grads = grad;
     CPU_SIMD for (int64_t i = 0; i < n; i++)

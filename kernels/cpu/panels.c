@@ -67,7 +67,7 @@ static matrix fill(const source *s, int64_t row, int64_t column, int64_t rows, i
 {
     const k_view *v = s->view;
     if (v->dtype == IR_f32 && v->as == IR_NO_DTYPE) return (matrix){cpu_at(v, row * s->ld + column), s->ld};
-#pragma omp parallel for num_threads(cpu_threads(ctx, rows * columns)) schedule(static)
+#pragma omp parallel for num_threads(cpu_threads(ctx, rows *columns)) schedule(static)
     for (int64_t i = 0; i < rows; i++) {
         float *to = s->panel + i * columns;
         cpu_convert(IR_f32, to, v->dtype, cpu_at(v, (row + i) * s->ld + column), columns);
@@ -80,8 +80,7 @@ static matrix fill(const source *s, int64_t row, int64_t column, int64_t rows, i
 static void finish_row(const panels *s, float *row, int64_t i, int64_t column, int64_t columns)
 {
     const k_view *y = &s->args->out[0];
-    if (s->bias)
-        CPU_SIMD for (int64_t j = 0; j < columns; j++) row[j] += s->bias[j];
+    if (s->bias) CPU_SIMD for (int64_t j = 0; j < columns; j++) row[j] += s->bias[j];
     for (int64_t j = 0; s->tail && j < columns; j += CPU_TILE)
         s->tail(row + j, row + j, row + j, k_min(CPU_TILE, columns - j), &s->numbers);
     if (s->sums) cpu_convert(y->dtype, cpu_at(y, i * s->p->n + column), IR_f32, row, columns);
@@ -93,7 +92,7 @@ static void finish(const panels *s, matrix sums, int64_t row, int64_t column, in
     const k_view *bias = &s->args->in[IN_BIAS];
     if (!s->bias && !s->tail && !s->sums) return;
     if (s->bias) cpu_convert(IR_f32, s->bias, bias->dtype, cpu_at(bias, column), columns);
-#pragma omp parallel for num_threads(cpu_threads(ctx, rows * columns)) schedule(static)
+#pragma omp parallel for num_threads(cpu_threads(ctx, rows *columns)) schedule(static)
     for (int64_t i = 0; i < rows; i++) finish_row(s, sums.data + i * sums.ld, row + i, column, columns);
 }
 

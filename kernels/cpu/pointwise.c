@@ -33,8 +33,8 @@ cpu_tile_fn *cpu_formula_tile(ir_formula formula, ir_dtype dtype)
 static ir_formula formula_of(const k_args *args)
 {
     const ir_formula formula = ir_formula_of(args->op, args->attr);
-    bool square = formula == IR_FORMULA_pow && ir_dtype_is_float(args->in[1].dtype) &&
-                  k_count(&args->in[1]) == 1 && cpu_scalar(&args->in[1], 0) == 2;
+    bool square = formula == IR_FORMULA_pow && ir_dtype_is_float(args->in[1].dtype) && k_count(&args->in[1]) == 1 &&
+                  cpu_scalar(&args->in[1], 0) == 2;
     return square ? IR_FORMULA_square : formula;
 }
 
@@ -88,8 +88,8 @@ static ampc_status pointwise_run(const k_args *args)
     const ir_formula formula = formula_of(args);
     cpu_tile_fn *tile = cpu_formula_tile(formula, args->in[0].dtype);
     if (!tile)
-        return cpu_fail(args->ctx, AMPC_UNSUPPORTED, "%s is not defined for %s",
-                        ir_op_get(args->op)->name, ir_dtype_name(args->in[0].dtype));
+        return cpu_fail(args->ctx, AMPC_UNSUPPORTED, "%s is not defined for %s", ir_op_get(args->op)->name,
+                        ir_dtype_name(args->in[0].dtype));
     const int operands = ir_formula_get(formula)->operands;
     const cpu_numbers p = cpu_numbers_of(args);
     const k_view *a = &args->in[0], *b = &args->in[operands - 1];

@@ -4,13 +4,12 @@
 #define OPERAND_2 t[i]
 #define MADE_SAME REAL
 #define MADE_TRUTH uint8_t
-#define TILE(name, size, result, operands, numbers, ...)                                           \
-    CPU_CLONES static void R(tile_##name)(const void *a, const void *b, void *y, int64_t n,        \
-                                          const cpu_numbers *p)                                    \
-    {                                                                                              \
-        const REAL *s = a, *t = b, lo = p->R(lo), hi = p->R(hi);                                   \
-        MADE_##result *d = y;                                                                      \
-        (void)t;                                                                                   \
+#define TILE(name, size, result, operands, numbers, ...) \
+    CPU_CLONES static void R(tile_##name)(const void *a, const void *b, void *y, int64_t n, const cpu_numbers *p) \
+    { \
+        const REAL *s = a, *t = b, lo = p->R(lo), hi = p->R(hi); \
+        MADE_##result *d = y; \
+        (void)t; \
         CPU_SIMD for (int64_t i = 0; i < n; i++) d[i] = R(f_##name)(s[i], OPERAND_##operands, lo, hi); \
     }
 #define ENTRY(name, ...) [IR_FORMULA_##name] = R(tile_##name),

@@ -16,7 +16,7 @@
 
 typedef struct geometry {
     pool_axis a[POOL_AXES];
-    bool last;               /* NHWC */
+    bool last; /* NHWC */
     /* Elements processed at a time: of planes, or in NHWC of rows with all channels. */
     int64_t wide, narrow;
     int64_t planes, channels, in_plane, out_plane;
@@ -68,25 +68,16 @@ static int64_t tap_count(const pool_axis *a, int64_t o, bool padded)
 
 /* ---- workspace: taps and window counts; per thread a plane (row) of x and two of the size of y's ---- */
 
-static size_t lines(int64_t count, size_t size)
-{
-    return ((size_t)count * size + 63) / 64 * 64;
-}
+static size_t lines(int64_t count, size_t size) { return ((size_t)count * size + 63) / 64 * 64; }
 
-static size_t taps_bytes(const geometry *g)
-{
-    return lines(g->slice_taps * g->out_slice, sizeof(int32_t));
-}
+static size_t taps_bytes(const geometry *g) { return lines(g->slice_taps * g->out_slice, sizeof(int32_t)); }
 
 static size_t table_bytes(const geometry *g)
 {
     return g->last ? 0 : taps_bytes(g) + lines(g->out_slice, sizeof(int32_t));
 }
 
-static size_t thread_bytes(const geometry *g)
-{
-    return lines(g->wide, 8) + 2 * lines(g->narrow, 8);
-}
+static size_t thread_bytes(const geometry *g) { return lines(g->wide, 8) + 2 * lines(g->narrow, 8); }
 
 static ampc_status ask_workspace(const geometry *g, const k_context *ctx, size_t *workspace)
 {
@@ -205,12 +196,9 @@ static void max_pool_plane(const k_args *args, const geometry *g, int64_t plane)
     ir_dtype carrier = cpu_carrier(x->dtype);
     const void *from = cpu_tile_load(x, plane * g->wide, g->wide, carrier, b.wide);
     void *to = cpu_tile_target(y, plane * g->narrow, carrier, b.narrow);
-    if (carrier == IR_f32)
-        max_plane_float(g, from, to, b.extra);
-    else if (carrier == IR_f64)
-        max_plane_double(g, from, to, b.extra);
-    else
-        max_plane_int64_t(g, from, to, b.extra);
+    if (carrier == IR_f32) max_plane_float(g, from, to, b.extra);
+    else if (carrier == IR_f64) max_plane_double(g, from, to, b.extra);
+    else max_plane_int64_t(g, from, to, b.extra);
     cpu_tile_store(y, plane * g->narrow, g->narrow, carrier, to);
     store_indices(args, g, plane, b.extra);
 }
@@ -221,12 +209,9 @@ static void max_pool_row(const k_args *args, const geometry *g, int64_t row)
     const buffers b = thread_buffers(g, args);
     ir_dtype carrier = cpu_carrier(x->dtype);
     void *to = cpu_tile_target(y, row * g->narrow, carrier, b.narrow);
-    if (carrier == IR_f32)
-        max_row_float(g, x, row, b.wide, to, b.extra);
-    else if (carrier == IR_f64)
-        max_row_double(g, x, row, b.wide, to, b.extra);
-    else
-        max_row_int64_t(g, x, row, b.wide, to, b.extra);
+    if (carrier == IR_f32) max_row_float(g, x, row, b.wide, to, b.extra);
+    else if (carrier == IR_f64) max_row_double(g, x, row, b.wide, to, b.extra);
+    else max_row_int64_t(g, x, row, b.wide, to, b.extra);
     cpu_tile_store(y, row * g->narrow, g->narrow, carrier, to);
     store_indices(args, g, row, b.extra);
 }
@@ -265,10 +250,8 @@ static void max_pool_grad_plane(const k_args *args, int64_t plane, char *buffer)
     void *sums = cpu_tile_target(dx, plane * wide, carrier, buffer);
     memset(sums, 0, (size_t)wide * ir_dtype_size(carrier));
     const int64_t *index = (const int64_t *)args->in[1].data + plane * narrow;
-    if (carrier == IR_f64)
-        scatter_double(g, index, narrow, plane * wide, sums, wide);
-    else
-        scatter_float(g, index, narrow, plane * wide, sums, wide);
+    if (carrier == IR_f64) scatter_double(g, index, narrow, plane * wide, sums, wide);
+    else scatter_float(g, index, narrow, plane * wide, sums, wide);
     cpu_tile_store(dx, plane * wide, wide, carrier, sums);
 }
 
@@ -285,10 +268,8 @@ static void max_pool_grad_block(const k_args *args, int64_t n, int64_t block, ch
     size_t size = ir_dtype_size(carrier);
     for (int64_t p = 0; p < wide; p += together)
         memset(sums + (size_t)(p * step) * size, 0, (size_t)(count * together) * size);
-    if (carrier == IR_f64)
-        scatter_points_double(dy, args->in[1].data, n, first, count, wide, (double *)sums, step);
-    else
-        scatter_points_float(dy, args->in[1].data, n, first, count, wide, (float *)sums, step);
+    if (carrier == IR_f64) scatter_points_double(dy, args->in[1].data, n, first, count, wide, (double *)sums, step);
+    else scatter_points_float(dy, args->in[1].data, n, first, count, wide, (float *)sums, step);
     for (int64_t p = 0; p < wide && sums == buffer; p += together)
         cpu_tile_store(dx, start + p * channels, count * together, carrier, sums + (size_t)(p * step) * size);
 }
@@ -302,10 +283,8 @@ static ampc_status max_pool_grad_run(const k_args *args)
 #pragma omp parallel for num_threads(cpu_threads(args->ctx, k_count(dx))) schedule(static)
     for (int64_t i = 0; i < dx->dims[0] * each; i++) {
         char *buffer = (char *)args->workspace + (size_t)omp_get_thread_num() * bytes;
-        if (dx->channels_last)
-            max_pool_grad_block(args, i / each, i % each, buffer);
-        else
-            max_pool_grad_plane(args, i, buffer);
+        if (dx->channels_last) max_pool_grad_block(args, i / each, i % each, buffer);
+        else max_pool_grad_plane(args, i, buffer);
     }
     return AMPC_OK;
 }
@@ -327,10 +306,8 @@ static void avg_pool_plane(const k_args *args, const geometry *g, int64_t plane)
     ir_dtype carrier = cpu_carrier(x->dtype);
     const void *from = cpu_tile_load(x, plane * g->wide, g->wide, carrier, b.wide);
     void *to = cpu_tile_target(y, plane * g->narrow, carrier, b.narrow);
-    if (carrier == IR_f64)
-        average_plane_double(g, from, to, padded);
-    else
-        average_plane_float(g, from, to, padded);
+    if (carrier == IR_f64) average_plane_double(g, from, to, padded);
+    else average_plane_float(g, from, to, padded);
     cpu_tile_store(y, plane * g->narrow, g->narrow, carrier, to);
 }
 
@@ -341,10 +318,8 @@ static void avg_pool_row(const k_args *args, const geometry *g, int64_t row)
     const buffers b = thread_buffers(g, args);
     ir_dtype carrier = cpu_carrier(x->dtype);
     void *to = cpu_tile_target(y, row * g->narrow, carrier, b.narrow);
-    if (carrier == IR_f64)
-        average_row_double(g, x, row, b.wide, to, padded);
-    else
-        average_row_float(g, x, row, b.wide, to, padded);
+    if (carrier == IR_f64) average_row_double(g, x, row, b.wide, to, padded);
+    else average_row_float(g, x, row, b.wide, to, padded);
     cpu_tile_store(y, row * g->narrow, g->narrow, carrier, to);
 }
 
@@ -374,10 +349,8 @@ static void avg_pool_grad_plane(const k_args *args, const geometry *g, int64_t p
     ir_dtype carrier = cpu_carrier(dy->dtype);
     const void *from = cpu_tile_load(dy, plane * g->narrow, g->narrow, carrier, b.narrow);
     void *to = cpu_tile_target(dx, plane * g->wide, carrier, b.wide);
-    if (carrier == IR_f64)
-        spread_plane_double(g, from, to, b.extra, padded);
-    else
-        spread_plane_float(g, from, to, b.extra, padded);
+    if (carrier == IR_f64) spread_plane_double(g, from, to, b.extra, padded);
+    else spread_plane_float(g, from, to, b.extra, padded);
     cpu_tile_store(dx, plane * g->wide, g->wide, carrier, to);
 }
 
@@ -388,10 +361,8 @@ static void avg_pool_grad_row(const k_args *args, const geometry *g, int64_t row
     const buffers b = thread_buffers(g, args);
     ir_dtype carrier = cpu_carrier(dy->dtype);
     void *to = cpu_tile_target(dx, row * g->wide, carrier, b.wide);
-    if (carrier == IR_f64)
-        spread_row_double(g, dy, row, b.narrow, b.extra, to, padded);
-    else
-        spread_row_float(g, dy, row, b.narrow, b.extra, to, padded);
+    if (carrier == IR_f64) spread_row_double(g, dy, row, b.narrow, b.extra, to, padded);
+    else spread_row_float(g, dy, row, b.narrow, b.extra, to, padded);
     cpu_tile_store(dx, row * g->wide, g->wide, carrier, to);
 }
 

@@ -46,8 +46,7 @@ static void R(spread_plane)(const geometry *g, const REAL *dy, REAL *dx, REAL *s
     for (int64_t o = 0; o < g->a[0].out; o++)
         for (int64_t k = 0; k < g->a[0].kernel; k++) {
             int64_t base = position_of(&g->a[0], o, k) * g->in_slice;
-            if (base >= 0)
-                R(spread_slice)(share + o * g->out_slice, g->taps, g->slice_taps, dx + base, g->out_slice);
+            if (base >= 0) R(spread_slice)(share + o * g->out_slice, g->taps, g->slice_taps, dx + base, g->out_slice);
         }
 }
 
@@ -120,12 +119,11 @@ static void R(spread_row)(const geometry *g, const k_view *dy, int64_t row, REAL
     int64_t h = row % g->a[1].in, d = row / g->a[1].in % g->a[0].in, n = row / g->a[1].in / g->a[0].in;
     memset(dx, 0, (size_t)g->wide * sizeof *dx);
     for (int64_t k = 0; k < g->a[0].kernel * g->a[1].kernel; k++) {
-        int64_t out_d = output_of(&g->a[0], d, k / g->a[1].kernel),
-                out_h = output_of(&g->a[1], h, k % g->a[1].kernel);
+        int64_t out_d = output_of(&g->a[0], d, k / g->a[1].kernel), out_h = output_of(&g->a[1], h, k % g->a[1].kernel);
         if (out_d < 0 || out_h < 0) continue;
         int64_t at = ((n * g->a[0].out + out_d) * g->a[1].out + out_h) * g->narrow;
-        R(divide_points)
-        (g, out_d, out_h, cpu_tile_load(dy, at, g->narrow, cpu_carrier(dy->dtype), scratch), share, padded);
+        const REAL *row_dy = cpu_tile_load(dy, at, g->narrow, cpu_carrier(dy->dtype), scratch);
+        R(divide_points)(g, out_d, out_h, row_dy, share, padded);
         R(spread_points)(share, &g->a[2], g->channels, dx);
     }
 }

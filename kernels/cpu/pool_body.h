@@ -11,8 +11,8 @@ static void R(max_begin)(REAL *y, int32_t *position, int64_t n)
 
 /* The maximum over the taps of a slice of x, which starts at position `base` of the plane. The first of equal maxima
  * wins and NaN counts as a maximum. An output without taps keeps its value. */
-CPU_CLONES static void R(max_slice)(const REAL *x, const int32_t *taps, int64_t count, int32_t base,
-                                    REAL *best, int32_t *position, int64_t n)
+CPU_CLONES static void R(max_slice)(const REAL *x, const int32_t *taps, int64_t count, int32_t base, REAL *best,
+                                    int32_t *position, int64_t n)
 {
     for (int64_t k = 0; k < count; k++, taps += n) CPU_SIMD for (int64_t i = 0; i < n; i++)
         {
@@ -30,9 +30,8 @@ static void R(max_plane)(const geometry *g, const REAL *x, REAL *y, int32_t *pos
     for (int64_t o = 0; o < g->a[0].out; o++)
         for (int64_t k = 0; k < g->a[0].kernel; k++) {
             int64_t base = position_of(&g->a[0], o, k) * g->in_slice, to = o * g->out_slice;
-            if (base >= 0)
-                R(max_slice)
-                (x + base, g->taps, g->slice_taps, (int32_t)base, y + to, position + to, g->out_slice);
+            if (base < 0) continue;
+            R(max_slice)(x + base, g->taps, g->slice_taps, (int32_t)base, y + to, position + to, g->out_slice);
         }
 }
 

@@ -12,17 +12,16 @@
 #include <math.h>
 
 enum {
-    UNITS = 64,          /* enough units of work without groups */
-    UNIT_TERMS = 4096,   /* maximum terms of a unit that combines short sums */
+    UNITS = 64,        /* enough units of work without groups */
+    UNIT_TERMS = 4096, /* maximum terms of a unit that combines short sums */
     BLOCK_ROWS = 32
 };
 
 /* What to reduce (shape), and how the work is divided. */
 typedef struct plan {
     k_reduction shape;
-    int64_t columns; /* outputs per unit */
-    int64_t
-        column_tiles; /* units per outer kept index; if the innermost run is reduced, in total */
+    int64_t columns;      /* outputs per unit */
+    int64_t column_tiles; /* units per outer kept index; if the innermost run is reduced, in total */
     int64_t units, groups;
     bool mean;
 } plan;
@@ -128,10 +127,8 @@ static ampc_status global_norm_prepare(const k_args *args, void **state, size_t 
 /* Unscales into `to`, rounding like check_finite_and_unscale. */
 static const void *unscaled(const void *x, double inverse, ir_dtype carrier, int64_t n, cpu_tile *to)
 {
-    if (carrier == IR_f64)
-        CPU_SIMD for (int64_t i = 0; i < n; i++) ((double *)to)[i] = ((const double *)x)[i] * inverse;
-    else
-        CPU_SIMD for (int64_t i = 0; i < n; i++) ((float *)to)[i] = ((const float *)x)[i] * (float)inverse;
+    if (carrier == IR_f64) CPU_SIMD for (int64_t i = 0; i < n; i++)((double *)to)[i] = ((const double *)x)[i] * inverse;
+    else CPU_SIMD for (int64_t i = 0; i < n; i++)((float *)to)[i] = ((const float *)x)[i] * (float)inverse;
     return to;
 }
 

@@ -30,16 +30,16 @@ static TOTAL R(sum_inner)(const k_view *x, const plan *p, int64_t base, int64_t 
 }
 
 /* Sums terms [low, high) of `columns` adjacent outputs at offset `base`. */
-static void R(sum_outer)(const k_view *x, const plan *p, int64_t base, int64_t columns, int64_t low,
-                         int64_t high, TOTAL *total)
+static void R(sum_outer)(const k_view *x, const plan *p, int64_t base, int64_t columns, int64_t low, int64_t high,
+                         TOTAL *total)
 {
     for (int64_t j = 0; j < columns; j++) total[j] = 0;
     for (int64_t i = low; i < high; i += BLOCK_ROWS) {
         REAL block[CPU_TILE] = {0};
         for (int64_t k = i; k < k_min(i + BLOCK_ROWS, high); k++) {
             cpu_tile scratch;
-            R(add)
-            (block, R(tile)(x, base + walk_offset(&p->shape.reduced, k), columns, &scratch), columns);
+            int64_t at = base + walk_offset(&p->shape.reduced, k);
+            R(add)(block, R(tile)(x, at, columns, &scratch), columns);
         }
         for (int64_t j = 0; j < columns; j++) total[j] += (TOTAL)block[j];
     }
@@ -47,8 +47,7 @@ static void R(sum_outer)(const k_view *x, const plan *p, int64_t base, int64_t c
 
 /* Computes group g of the outputs of unit u into `total`. Returns the number of outputs and stores the first one in
  * *first. */
-static int64_t R(unit)(const k_view *x, const plan *p, int64_t u, int64_t g, TOTAL *total,
-                       int64_t *first)
+static int64_t R(unit)(const k_view *x, const plan *p, int64_t u, int64_t g, TOTAL *total, int64_t *first)
 {
     int64_t low = p->shape.terms * g / p->groups, high = p->shape.terms * (g + 1) / p->groups;
     int64_t kept = u / p->column_tiles, column = u % p->column_tiles * p->columns;
@@ -65,8 +64,7 @@ static int64_t R(unit)(const k_view *x, const plan *p, int64_t u, int64_t g, TOT
     return outputs;
 }
 
-static void R(finish)(const k_args *args, const plan *p, int64_t first, int64_t n,
-                      const TOTAL *total)
+static void R(finish)(const k_args *args, const plan *p, int64_t first, int64_t n, const TOTAL *total)
 {
     REAL values[CPU_TILE];
     for (int64_t j = 0; j < n; j++) values[j] = (REAL)(p->mean ? MEAN(total[j], p->shape.terms) : total[j]);
@@ -81,10 +79,8 @@ static void R(reduce)(const k_args *args, const plan *p)
     for (int64_t t = 0; t < p->units * p->groups; t++) {
         TOTAL total[CPU_TILE];
         int64_t first, g = t % p->groups, n = R(unit)(x, p, t / p->groups, g, total, &first);
-        if (p->groups == 1)
-            R(finish)(args, p, first, n, total);
-        else
-            memcpy(partial + g * p->shape.outputs + first, total, (size_t)n * sizeof(TOTAL));
+        if (p->groups == 1) R(finish)(args, p, first, n, total);
+        else memcpy(partial + g * p->shape.outputs + first, total, (size_t)n * sizeof(TOTAL));
     }
     if (p->groups == 1) return;
     for (int64_t first = 0; first < p->shape.outputs; first += CPU_TILE) {

@@ -5,8 +5,7 @@ cpu_rows cpu_rows_of(const k_view *v, int64_t axis)
 {
     cpu_rows s = {1, 1, 1, 0, 0};
     int at = (int)(axis < 0 ? axis + v->rank : axis);
-    for (int i = 0; i < v->rank; i++)
-        *(i < at ? &s.outer : i == at ? &s.length : &s.inner) *= v->dims[i];
+    for (int i = 0; i < v->rank; i++) *(i < at ? &s.outer : i == at ? &s.length : &s.inner) *= v->dims[i];
     s.per_outer = cpu_ceil_div(s.inner, CPU_ROW_BLOCK);
     s.blocks = s.outer * s.per_outer;
     return s;
@@ -32,8 +31,8 @@ static int64_t element(const cpu_rows *s, int64_t first, int64_t a)
     return (first / s->inner * s->length + a) * s->inner + first % s->inner;
 }
 
-const void *cpu_rows_load(const k_view *v, const cpu_rows *s, int64_t first, int64_t count,
-                          ir_dtype carrier, void *scratch)
+const void *cpu_rows_load(const k_view *v, const cpu_rows *s, int64_t first, int64_t count, ir_dtype carrier,
+                          void *scratch)
 {
     if (direct(v, s, carrier)) return cpu_at(v, first * s->length);
     if (s->inner == 1) {
@@ -45,23 +44,20 @@ const void *cpu_rows_load(const k_view *v, const cpu_rows *s, int64_t first, int
         cpu_tile part;
         const void *p = cpu_tile_load(v, start + a * s->inner, count, carrier, &part);
         for (int64_t j = 0; j < count; j++) {
-            if (carrier == IR_f64)
-                ((double *)scratch)[j * length + a] = ((const double *)p)[j];
-            else
-                ((float *)scratch)[j * length + a] = ((const float *)p)[j];
+            if (carrier == IR_f64) ((double *)scratch)[j * length + a] = ((const double *)p)[j];
+            else ((float *)scratch)[j * length + a] = ((const float *)p)[j];
         }
     }
     return scratch;
 }
 
-void *cpu_rows_target(const k_view *v, const cpu_rows *s, int64_t first, ir_dtype carrier,
-                      void *scratch)
+void *cpu_rows_target(const k_view *v, const cpu_rows *s, int64_t first, ir_dtype carrier, void *scratch)
 {
     return direct(v, s, carrier) ? cpu_at(v, first * s->length) : scratch;
 }
 
-void cpu_rows_store(const k_view *v, const cpu_rows *s, int64_t first, int64_t count,
-                    ir_dtype carrier, const void *values)
+void cpu_rows_store(const k_view *v, const cpu_rows *s, int64_t first, int64_t count, ir_dtype carrier,
+                    const void *values)
 {
     if (s->inner == 1) {
         cpu_tile_store(v, first * s->length, s->length, carrier, values);
@@ -71,10 +67,8 @@ void cpu_rows_store(const k_view *v, const cpu_rows *s, int64_t first, int64_t c
     for (int64_t a = 0; a < length; a++) {
         cpu_tile part;
         for (int64_t j = 0; j < count; j++) {
-            if (carrier == IR_f64)
-                part.f64[j] = ((const double *)values)[j * length + a];
-            else
-                part.f32[j] = ((const float *)values)[j * length + a];
+            if (carrier == IR_f64) part.f64[j] = ((const double *)values)[j * length + a];
+            else part.f32[j] = ((const float *)values)[j * length + a];
         }
         cpu_tile_store(v, start + a * s->inner, count, carrier, &part);
     }

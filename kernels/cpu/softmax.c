@@ -18,8 +18,8 @@
 /* a, b: rows of the operands, a = b if there is one; y: row of the result */
 typedef void row_fn(const void *a, const void *b, void *y, int64_t n);
 
-_Static_assert(IR_ATTR(softmax, axis) == 0 && IR_ATTR(softmax_grad, axis) == 0 &&
-                   IR_ATTR(log_softmax, axis) == 0 && IR_ATTR(log_softmax_grad, axis) == 0,
+_Static_assert(IR_ATTR(softmax, axis) == 0 && IR_ATTR(softmax_grad, axis) == 0 && IR_ATTR(log_softmax, axis) == 0 &&
+                   IR_ATTR(log_softmax_grad, axis) == 0,
                "one driver");
 
 /* The size in bytes of a buffer for one block of rows. */
@@ -51,21 +51,16 @@ static ampc_status run_rows(const k_args *args, row_fn *f32, row_fn *f64)
         char *buffer = (char *)args->workspace + (size_t)omp_get_thread_num() * 3 * bytes;
         int64_t first, n = cpu_rows_block(&s, block, &first);
         const char *a = cpu_rows_load(&x[0], &s, first, n, carrier, buffer);
-        const char *b = args->n_in > 1 ? cpu_rows_load(&x[1], &s, first, n, carrier, buffer + bytes)
-                                       : a;
+        const char *b = args->n_in > 1 ? cpu_rows_load(&x[1], &s, first, n, carrier, buffer + bytes) : a;
         char *d = cpu_rows_target(y, &s, first, carrier, buffer + 2 * bytes);
-        for (int64_t r = 0; r < n; r++)
-            row(a + r * stride, b + r * stride, d + r * stride, s.length);
+        for (int64_t r = 0; r < n; r++) row(a + r * stride, b + r * stride, d + r * stride, s.length);
         cpu_rows_store(y, &s, first, n, carrier, d);
     }
     return AMPC_OK;
 }
 
-#define KERNEL(op)                                                                                 \
-    static ampc_status op##_run(const k_args *args)                                                \
-    {                                                                                              \
-        return run_rows(args, op##_float, op##_double);                                            \
-    }                                                                                              \
+#define KERNEL(op) \
+    static ampc_status op##_run(const k_args *args) { return run_rows(args, op##_float, op##_double); } \
     const k_kernel cpu_##op = {#op, softmax_prepare, op##_run, NULL};
 KERNEL(softmax)
 KERNEL(softmax_grad)

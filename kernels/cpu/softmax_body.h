@@ -5,14 +5,12 @@ CPU_CLONES static void R(divide)(REAL *y, REAL divisor, int64_t n)
     CPU_SIMD for (int64_t i = 0; i < n; i++) y[i] /= divisor;
 }
 
-CPU_CLONES static void R(softmax_slope)(const REAL *dy, const REAL *y, REAL dot, REAL *dx,
-                                        int64_t n)
+CPU_CLONES static void R(softmax_slope)(const REAL *dy, const REAL *y, REAL dot, REAL *dx, int64_t n)
 {
     CPU_SIMD for (int64_t i = 0; i < n; i++) dx[i] = y[i] * (dy[i] - dot);
 }
 
-CPU_CLONES static void R(log_softmax_slope)(const REAL *dy, const REAL *y, REAL sum, REAL *dx,
-                                            int64_t n)
+CPU_CLONES static void R(log_softmax_slope)(const REAL *dy, const REAL *y, REAL sum, REAL *dx, int64_t n)
 {
     CPU_SIMD for (int64_t i = 0; i < n; i++) dx[i] = dy[i] - R(m_exp)(y[i]) * sum;
 }

@@ -19,9 +19,9 @@
 #include <time.h>
 
 enum {
-    CHECK_MS = 20,         /* minimum time between two measurements */
-    CALM_CHECKS = 10,      /* consecutive calm measurements that end a crowded period */
-    OVERSUBSCRIBED_PART = 8,     /* crowded: at least 1/8 of the runnable time is lost */
+    CHECK_MS = 20,           /* minimum time between two measurements */
+    CALM_CHECKS = 10,        /* consecutive calm measurements that end a crowded period */
+    OVERSUBSCRIBED_PART = 8, /* crowded: at least 1/8 of the runnable time is lost */
     THREAD_RESERVE_MIB = 160 /* address space per thread: its stack and its malloc arena */
 };
 
@@ -119,10 +119,8 @@ void cpu_team_check(k_context *ctx)
     const bool oversubscribed = c->calm_checks < (ctx->oversubscribed ? CALM_CHECKS : 1);
     if (oversubscribed == ctx->oversubscribed) return;
     ctx->oversubscribed = oversubscribed;
-    if (oversubscribed)
-        send_for_team(c, ctx->threads);
-    else
-        dismiss_team(c);
+    if (oversubscribed) send_for_team(c, ctx->threads);
+    else dismiss_team(c);
 }
 
 /* ---- opening and closing --------------------------------------------------------------------------- */

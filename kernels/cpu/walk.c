@@ -5,14 +5,14 @@
  * transposition), the copy proceeds in square panels to use whole cache lines. */
 #include "kernels/cpu/cpu.h"
 
-#define SEGMENT(type)                                                                              \
-    do {                                                                                           \
-        type *d = dst;                                                                             \
-        const type *s = src;                                                                       \
-        if (ss == 0)                                                                               \
-            for (int64_t i = 0; i < n; i++) d[i * ds] = *s;                                        \
-        else                                                                                       \
-            for (int64_t i = 0; i < n; i++) d[i * ds] = s[i * ss];                                 \
+#define SEGMENT(type) \
+    do { \
+        type *d = dst; \
+        const type *s = src; \
+        if (ss == 0) \
+            for (int64_t i = 0; i < n; i++) d[i * ds] = *s; \
+        else \
+            for (int64_t i = 0; i < n; i++) d[i * ds] = s[i * ss]; \
     } while (0)
 
 /* Copies n elements of `size` bytes with strides ss and ds, in elements. */
@@ -60,8 +60,7 @@ static void advance(const k_walk *w, int rank, position *p)
     }
 }
 
-static void copy_range(const k_walk *w, size_t size, const char *src, int64_t first, int64_t n,
-                       char *dst)
+static void copy_range(const k_walk *w, size_t size, const char *src, int64_t first, int64_t n, char *dst)
 {
     int inner = w->rank - 1;
     int64_t length = w->dims[inner], ss = w->src[inner], ds = w->dst[inner], bytes = (int64_t)size;
@@ -69,20 +68,17 @@ static void copy_range(const k_walk *w, size_t size, const char *src, int64_t fi
     position p = position_of(w, inner, first / length);
     while (n > 0) {
         int64_t m = k_min(length - start, n);
-        copy_segment(size, dst + (p.dst + start * ds) * bytes, ds,
-                     src + (p.src + start * ss) * bytes, ss, m);
+        copy_segment(size, dst + (p.dst + start * ds) * bytes, ds, src + (p.src + start * ss) * bytes, ss, m);
         advance(w, inner, &p);
         start = 0;
         n -= m;
     }
 }
 
-void cpu_walk_gather(const k_walk *w, size_t size, const void *src, int64_t first, int64_t n,
-                     void *dst)
+void cpu_walk_gather(const k_walk *w, size_t size, const void *src, int64_t first, int64_t n, void *dst)
 {
     int inner = w->rank - 1;
-    int64_t length = w->dims[inner], ss = w->src[inner], bytes = (int64_t)size,
-            start = first % length;
+    int64_t length = w->dims[inner], ss = w->src[inner], bytes = (int64_t)size, start = first % length;
     position p = position_of(w, inner, first / length);
     const char *s = src;
     char *d = dst;
@@ -100,17 +96,16 @@ void cpu_walk_gather(const k_walk *w, size_t size, const void *src, int64_t firs
 
 enum { PANEL = 16 };
 
-#define TRANSPOSE(type)                                                                            \
-    do {                                                                                           \
-        type *d = dst;                                                                             \
-        const type *s = src;                                                                       \
-        for (int64_t i = 0; i < rows; i++)                                                         \
-            for (int64_t j = 0; j < columns; j++) d[i * ds + j] = s[i + j * ss];                   \
+#define TRANSPOSE(type) \
+    do { \
+        type *d = dst; \
+        const type *s = src; \
+        for (int64_t i = 0; i < rows; i++) \
+            for (int64_t j = 0; j < columns; j++) d[i * ds + j] = s[i + j * ss]; \
     } while (0)
 
 /* dst[i, j] = src[j, i]; rows and columns are those of dst */
-static void copy_panel(size_t size, void *dst, int64_t ds, const void *src, int64_t ss,
-                       int64_t rows, int64_t columns)
+static void copy_panel(size_t size, void *dst, int64_t ds, const void *src, int64_t ss, int64_t rows, int64_t columns)
 {
     switch (size) {
     case 1: TRANSPOSE(uint8_t); break;
@@ -120,8 +115,8 @@ static void copy_panel(size_t size, void *dst, int64_t ds, const void *src, int6
     }
 }
 
-static void copy_transposed(const k_walk *w, int row_dim, size_t size, const char *src, char *dst,
-                            const k_context *ctx, int64_t total)
+static void copy_transposed(const k_walk *w, int row_dim, size_t size, const char *src, char *dst, const k_context *ctx,
+                            int64_t total)
 {
     int inner = w->rank - 1;
     k_walk outer = {.rank = 0};
@@ -140,9 +135,8 @@ static void copy_transposed(const k_walk *w, int row_dim, size_t size, const cha
         position p = position_of(&outer, outer.rank, b / bands);
         int64_t i = b % bands * PANEL;
         for (int64_t j = 0; j < columns; j += PANEL)
-            copy_panel(size, dst + (p.dst + i * ds + j) * bytes, ds,
-                       src + (p.src + i + j * ss) * bytes, ss, k_min(PANEL, rows - i),
-                       k_min(PANEL, columns - j));
+            copy_panel(size, dst + (p.dst + i * ds + j) * bytes, ds, src + (p.src + i + j * ss) * bytes, ss,
+                       k_min(PANEL, rows - i), k_min(PANEL, columns - j));
     }
 }
 
@@ -159,6 +153,5 @@ void cpu_walk_copy(const k_walk *w, size_t size, const void *src, void *dst, con
     enum { GRAIN = 8192 };
     int64_t grains = cpu_ceil_div(total, GRAIN);
 #pragma omp parallel for num_threads(cpu_threads(ctx, total)) schedule(static)
-    for (int64_t g = 0; g < grains; g++)
-        copy_range(w, size, src, g * GRAIN, k_min(GRAIN, total - g * GRAIN), dst);
+    for (int64_t g = 0; g < grains; g++) copy_range(w, size, src, g * GRAIN, k_min(GRAIN, total - g * GRAIN), dst);
 }

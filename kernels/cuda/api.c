@@ -22,15 +22,9 @@ static int version_RT(void)
     return cuda.cudaRuntimeGetVersion(&version) == cudaSuccess ? version / 1000 : 0;
 }
 
-static int version_LT(void)
-{
-    return (int)(cuda.cublasLtGetVersion() / 10000);
-}
+static int version_LT(void) { return (int)(cuda.cublasLtGetVersion() / 10000); }
 
-static int version_DNN(void)
-{
-    return (int)(cuda.cudnnGetVersion() / 10000);
-}
+static int version_DNN(void) { return (int)(cuda.cudnnGetVersion() / 10000); }
 
 static int version_RTC(void)
 {
@@ -74,8 +68,8 @@ static ampc_status load_functions(cuda_library library, char *error, size_t erro
         if (f->library != library) continue;
         void *symbol = provider->symbol(handle, library, f->name);
         if (!symbol) {
-            snprintf(error, error_size, "%s is older than this program: it has no %s",
-                     libraries[library].title, f->name);
+            snprintf(error, error_size, "%s is older than this program: it has no %s", libraries[library].title,
+                     f->name);
             return AMPC_DEVICE;
         }
         memcpy((char *)&cuda + f->offset, &symbol, sizeof symbol);
@@ -96,8 +90,7 @@ static const char *absence(cudaError_t e, int driver)
 {
     if (e == cudaErrorStubLibrary) return "the CUDA driver that was found is only a stub for linking";
     if (e == cudaErrorNoDevice) return "no CUDA device is visible";
-    return driver ? "the CUDA driver is older than the CUDA runtime needs"
-                  : "there is no CUDA driver on this machine";
+    return driver ? "the CUDA driver is older than the CUDA runtime needs" : "there is no CUDA driver on this machine";
 }
 
 static ampc_status check_device(char *error, size_t error_size)
@@ -108,8 +101,7 @@ static ampc_status check_device(char *error, size_t error_size)
     if (!e) e = cudaErrorNoDevice;
     if (cuda.cudaDriverGetVersion(&driver)) driver = 0;
     const char *name = cuda.cudaGetErrorName(e);
-    if (cuda_error_is_absence(e))
-        snprintf(error, error_size, "%s (error %d, %s)", absence(e, driver), (int)e, name);
+    if (cuda_error_is_absence(e)) snprintf(error, error_size, "%s (error %d, %s)", absence(e, driver), (int)e, name);
     else
         snprintf(error, error_size, "the CUDA runtime cannot count its devices: %s (error %d, %s)",
                  cuda.cudaGetErrorString(e), (int)e, name);

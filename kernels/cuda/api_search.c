@@ -53,8 +53,8 @@ static bool try_own_path(search *s)
         if (length && length < sizeof folder) {
             memcpy(folder, at, length);
             folder[length] = 0;
-            if (try_pattern(s, folder, "") || try_pattern(s, folder, "lib64/") ||
-                try_pattern(s, folder, "lib/") || try_pattern(s, folder, "nvidia/*/lib/"))
+            if (try_pattern(s, folder, "") || try_pattern(s, folder, "lib64/") || try_pattern(s, folder, "lib/") ||
+                try_pattern(s, folder, "nvidia/*/lib/"))
                 return true;
         }
         at += length + (at[length] == ':');
@@ -101,8 +101,7 @@ static bool try_wheels(search *s)
 {
     char own[PATH_MAX];
     const char *home = getenv("HOME");
-    if (try_python(s, getenv("VIRTUAL_ENV")) || try_python(s, getenv("CONDA_PREFIX")) ||
-        try_python_on_path(s))
+    if (try_python(s, getenv("VIRTUAL_ENV")) || try_python(s, getenv("CONDA_PREFIX")) || try_python_on_path(s))
         return true;
     int n = home ? snprintf(own, sizeof own, "%s/.local", home) : -1;
     return n > 0 && (size_t)n < sizeof own && try_python(s, own);
@@ -125,11 +124,9 @@ static void *open_system(cuda_library library, char *error, size_t error_size)
 {
     search s = {.handle = NULL};
     cuda_library_file(library, s.file, sizeof s.file);
-    if (try_own_path(&s) || try_file(&s, s.file) || try_pattern(&s, "/usr/local/cuda/lib64", "") ||
-        try_wheels(&s))
+    if (try_own_path(&s) || try_file(&s, s.file) || try_pattern(&s, "/usr/local/cuda/lib64", "") || try_wheels(&s))
         return s.handle;
-    if (s.reason[0])
-        snprintf(error, error_size, "%s cannot be loaded: %s", s.file, s.reason);
+    if (s.reason[0]) snprintf(error, error_size, "%s cannot be loaded: %s", s.file, s.reason);
     else
         snprintf(error, error_size,
                  "%s was not found (AMPC_CUDA_PATH, the loader's path, /usr/local/cuda/lib64, Python's "

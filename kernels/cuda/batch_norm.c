@@ -16,15 +16,9 @@ static norm_form form_of(const norm_shape *s)
     return s->size == 1 ? STRIPS : s->size < NORM_INTERLEAVED ? LANES : CHANNEL;
 }
 
-static int64_t at_most(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
+static int64_t at_most(int64_t a, int64_t b) { return a < b ? a : b; }
 
-static int64_t pieces(int64_t a, int64_t b) /* ceil(a / b) */
-{
-    return (a + b - 1) / b;
-}
+static int64_t pieces(int64_t a, int64_t b) /* ceil(a / b) */ { return (a + b - 1) / b; }
 
 /* Number of channel groups that blocks sum; rounds() returns the iterations of one block over a group. */
 static int64_t group_count(const norm_shape *s)
@@ -90,10 +84,10 @@ static norm_factors *factors_of(const k_args *args, const norm_shape *s)
 typedef struct norm_names {
     const char *sums[3], *apply[3], *factors;
 } norm_names;
-#define NORM_NAMES(op)                                                                                       \
-    {                                                                                                        \
-        .sums = {op "_sums_strips", op "_sums_lanes", op "_sums_channel"},                                   \
-        .apply = {op "_apply_strips", op "_apply", op "_apply"}, .factors = op "_factors"                    \
+#define NORM_NAMES(op) \
+    { \
+        .sums = {op "_sums_strips", op "_sums_lanes", op "_sums_channel"}, \
+        .apply = {op "_apply_strips", op "_apply", op "_apply"}, .factors = op "_factors" \
     }
 
 static ampc_status find_kernels(const k_args *args, const norm_names *names, void **state, size_t *workspace)
@@ -128,10 +122,7 @@ static ampc_status launch_apply(const k_args *args, norm_input *in, norm_factors
     return cuda_launch(args, state->apply, blocks, ROW_BLOCK, 0, (void *[]){in, &factors, &to});
 }
 
-static int64_t factor_blocks(const norm_shape *s)
-{
-    return cuda_blocks(s->channels, ROW_WARPS);
-}
+static int64_t factor_blocks(const norm_shape *s) { return cuda_blocks(s->channels, ROW_WARPS); }
 
 /* ---- forward ---- */
 

@@ -39,20 +39,20 @@ typedef struct norm_factors {
 typedef struct norm_forward {
     norm_input in;
     const void *scale, *bias, *mean, *var;
-    void *mean_out, *var_out;       /* results; NULL: not wanted */
+    void *mean_out, *var_out; /* results; NULL: not wanted */
     float *saved_mean, *saved_rstd;
-    int dtype;                      /* of scale, bias and the running statistics */
+    int dtype; /* of scale, bias and the running statistics */
     int training;
     double eps, momentum;
-    norm_factors *factors;          /* [channels] */
+    norm_factors *factors; /* [channels] */
 } norm_forward;
 
 typedef struct norm_backward {
     norm_input in;
     const void *scale;
     const float *rstd;
-    void *dscale, *dbias;           /* NULL: not wanted */
-    int dtype;                      /* of scale, dscale, dbias */
+    void *dscale, *dbias; /* NULL: not wanted */
+    int dtype;            /* of scale, dscale, dbias */
     int training;
     norm_factors *factors;
 } norm_backward;

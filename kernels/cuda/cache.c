@@ -22,10 +22,8 @@ static bool file_path(const char *name, char *out, size_t size, bool make)
     const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
     char folder[PATH_MAX - 64];
     int n = -1;
-    if (cache && cache[0] == '/')
-        n = snprintf(folder, sizeof folder, "%s", cache);
-    else if (home && home[0] == '/')
-        n = snprintf(folder, sizeof folder, "%s/.cache", home);
+    if (cache && cache[0] == '/') n = snprintf(folder, sizeof folder, "%s", cache);
+    else if (home && home[0] == '/') n = snprintf(folder, sizeof folder, "%s/.cache", home);
     if (n < 0 || (size_t)n >= sizeof folder) return false;
     if (make) mkdir(folder, 0700);
     n = snprintf(out, size, "%s/ampc", folder);
@@ -92,10 +90,7 @@ static uint64_t hash(uint64_t h, const unsigned char *bytes, size_t n)
     return h;
 }
 
-cuda_cache_key cuda_cache_start(void)
-{
-    return (cuda_cache_key){0xcbf29ce484222325u, 0x9ae16a3b2f90404fu};
-}
+cuda_cache_key cuda_cache_start(void) { return (cuda_cache_key){0xcbf29ce484222325u, 0x9ae16a3b2f90404fu}; }
 
 void cuda_cache_add(cuda_cache_key *key, const void *data, size_t bytes)
 {
@@ -103,10 +98,7 @@ void cuda_cache_add(cuda_cache_key *key, const void *data, size_t bytes)
     key->inside = hash(key->inside, data, bytes);
 }
 
-void cuda_cache_add_text(cuda_cache_key *key, const char *text)
-{
-    cuda_cache_add(key, text, strlen(text) + 1);
-}
+void cuda_cache_add_text(cuda_cache_key *key, const char *text) { cuda_cache_add(key, text, strlen(text) + 1); }
 
 static void sealed_name(const char *kind, const cuda_cache_key *key, char *out, size_t size)
 {

@@ -25,10 +25,10 @@ typedef struct conv_state {
     conv_kind kind;
     int n_fused;
     part parts[MAX_PARTS]; /* x, w, y and, in the forward direction, the bias; in the order of their UIDs */
-    const dnn_plan *plan;   /* NULL: nothing to sum, or only dbias is wanted */
-    cuda_inner bias_sum;    /* computes dbias */
-    cuda_fill fill;         /* computes the result if there is nothing to sum */
-    size_t rest_at;         /* offset of the workspace shared by the plan and the conversions */
+    const dnn_plan *plan;  /* NULL: nothing to sum, or only dbias is wanted */
+    cuda_inner bias_sum;   /* computes dbias */
+    cuda_fill fill;        /* computes the result if there is nothing to sum */
+    size_t rest_at;        /* offset of the workspace shared by the plan and the conversions */
 } conv_state;
 
 static void release_parts(conv_state *s)
@@ -89,15 +89,12 @@ static ampc_status plan_graph(const k_args *args, conv_state *s, const conv_geom
     const bool has_bias = s->n_fused == MAX_PARTS, changes = has_bias || s->parts[result].dtype != read;
     dnn_descriptor d[MAX_PARTS] = {NULL}, sum = NULL;
     g.exact = read == IR_f32;
-    for (int i = 0; i < s->n_fused; i++)
-        d[i] = dnn_tensor(&g, i + 1, s->parts[i].dtype, &s->parts[i].layout);
+    for (int i = 0; i < s->n_fused; i++) d[i] = dnn_tensor(&g, i + 1, s->parts[i].dtype, &s->parts[i].layout);
     dnn_descriptor xwy[] = {d[0], d[1], d[2]};
     if (changes) xwy[result] = sum = dnn_intermediate(&g, UID_SUM, IR_f32, &s->parts[result].layout);
     dnn_append_convolution(&g, s->kind, c, xwy);
-    if (has_bias)
-        dnn_append_pointwise(&g, CUDNN_POINTWISE_ADD, sum, d[UID_BIAS - 1], d[result]);
-    else if (changes)
-        dnn_append_pointwise(&g, CUDNN_POINTWISE_IDENTITY, sum, NULL, d[result]);
+    if (has_bias) dnn_append_pointwise(&g, CUDNN_POINTWISE_ADD, sum, d[UID_BIAS - 1], d[result]);
+    else if (changes) dnn_append_pointwise(&g, CUDNN_POINTWISE_IDENTITY, sum, NULL, d[result]);
     return dnn_plan_of(&g, key, &s->plan);
 }
 
@@ -165,8 +162,8 @@ static ampc_status prepare_turn(const k_args *args, const k_view *v, bool result
     k_view first = *v, last = cuda_dense(v);
     if (!v->channels_last) return AMPC_OK;
     first.channels_last = false;
-    *turn = (cuda_inner){.op = IR_OP_transpose, .kernel = &cuda_transpose,
-                         .in = result ? first : last, .out = result ? last : first};
+    *turn = (cuda_inner){
+        .op = IR_OP_transpose, .kernel = &cuda_transpose, .in = result ? first : last, .out = result ? last : first};
     turn->attr[IR_ATTR(transpose, perm)].list.items = result ? to_last[v->rank - 3] : to_first[v->rank - 3];
     turn->attr[IR_ATTR(transpose, perm)].list.count = v->rank;
     return cuda_inner_prepare(args, turn);
@@ -228,8 +225,8 @@ static ampc_status prepare_plan(const k_args *args, conv_state *s, const conv *c
 static ampc_status prepare_bias_sum(const k_args *args, conv_state *s, const conv *c, size_t *rest)
 {
     static const int64_t axes[2][DNN_MAX_AXES - 1] = {{0, 2, 3, 4}, {0, 1, 2, 3}}; /* all but the channels */
-    s->bias_sum = (cuda_inner){.op = IR_OP_reduce_sum, .kernel = &cuda_reduce_sum,
-                               .in = cuda_dense(c->y), .out = *c->bias};
+    s->bias_sum = (cuda_inner){
+        .op = IR_OP_reduce_sum, .kernel = &cuda_reduce_sum, .in = cuda_dense(c->y), .out = *c->bias};
     s->bias_sum.attr[IR_ATTR(reduce_sum, axes)].list.items = axes[c->y->channels_last];
     s->bias_sum.attr[IR_ATTR(reduce_sum, axes)].list.count = c->y->rank - 1;
     s->bias_sum.attr[IR_ATTR(reduce_sum, out)].dtype = c->bias->dtype;
@@ -245,8 +242,8 @@ static ampc_status prepare_state(const k_args *args, conv_state *s, size_t *work
     const k_view dense = cuda_dense(result);
     size_t rest = 0;
     if (conv_is_empty(&c))
-        return cuda_fill_prepare(args, c.kind == CONV_FORWARD ? c.bias : NULL,
-                                 result->channels_last ? 0 : c.g.spatial, &dense, &s->fill, workspace);
+        return cuda_fill_prepare(args, c.kind == CONV_FORWARD ? c.bias : NULL, result->channels_last ? 0 : c.g.spatial,
+                                 &dense, &s->fill, workspace);
     if (result->data) CUDA_FORWARD(prepare_plan(args, s, &c, &rest));
     if (c.kind == CONV_GRAD_WEIGHT && c.bias) CUDA_FORWARD(prepare_bias_sum(args, s, &c, &rest));
     *workspace = s->rest_at + rest;
@@ -259,10 +256,8 @@ static ampc_status prepare(const k_args *args, void **state, size_t *workspace)
     conv_state *s = calloc(1, sizeof *s);
     if (!s) return cuda_fail(args->ctx, AMPC_NO_MEMORY, "out of memory");
     ampc_status status = prepare_state(args, s, workspace);
-    if (status == AMPC_OK)
-        *state = s;
-    else
-        release(s);
+    if (status == AMPC_OK) *state = s;
+    else release(s);
     return status;
 }
 
@@ -312,13 +307,11 @@ static ampc_status run(const k_args *args)
         return wants_bias ? cuda_fill_run(args, &zero, NULL, c.bias) : AMPC_OK;
     }
     if (s->plan) CUDA_FORWARD(run_plan(args, s, &c));
-    return wants_bias ? cuda_inner_run(args, &s->bias_sum, c.y->data, c.bias->data,
-                                       (char *)args->workspace + s->rest_at)
-                      : AMPC_OK;
+    return wants_bias
+               ? cuda_inner_run(args, &s->bias_sum, c.y->data, c.bias->data, (char *)args->workspace + s->rest_at)
+               : AMPC_OK;
 }
 
 const k_kernel cuda_conv = {.name = "conv", .prepare = prepare, .run = run, .release = release};
-const k_kernel cuda_conv_grad_input = {
-    .name = "conv_grad_input", .prepare = prepare, .run = run, .release = release};
-const k_kernel cuda_conv_grad_weight = {
-    .name = "conv_grad_weight", .prepare = prepare, .run = run, .release = release};
+const k_kernel cuda_conv_grad_input = {.name = "conv_grad_input", .prepare = prepare, .run = run, .release = release};
+const k_kernel cuda_conv_grad_weight = {.name = "conv_grad_weight", .prepare = prepare, .run = run, .release = release};

@@ -25,32 +25,32 @@ typedef enum cuda_family {
 } cuda_family;
 
 enum {
-    CUDA_ALIGNMENT = 256,             /* of arena and storage addresses, in bytes; libraries prefer it */
-    CUDA_TILE = 8,                    /* elements per thread and iteration (tile.cuh) */
-    CUDA_BLOCK = 256,                 /* default number of threads per block */
-    CUDA_MAX_BLOCKS = 132 * 16,      /* independent of the device, to fix the order of sums across blocks */
-    CUDA_BLOCKS_EACH = 16,            /* per multiprocessor, in grid-stride launches */
-    CUDA_LT_WORKSPACE = 32 << 20,     /* bytes; the library's recommendation for sm_90 */
-    CUDA_MAX_REASON = 512            /* bytes of a cuDNN error message */
+    CUDA_ALIGNMENT = 256,         /* of arena and storage addresses, in bytes; libraries prefer it */
+    CUDA_TILE = 8,                /* elements per thread and iteration (tile.cuh) */
+    CUDA_BLOCK = 256,             /* default number of threads per block */
+    CUDA_MAX_BLOCKS = 132 * 16,   /* independent of the device, to fix the order of sums across blocks */
+    CUDA_BLOCKS_EACH = 16,        /* per multiprocessor, in grid-stride launches */
+    CUDA_LT_WORKSPACE = 32 << 20, /* bytes; the library's recommendation for sm_90 */
+    CUDA_MAX_REASON = 512         /* bytes of a cuDNN error message */
 };
 
 /* An open device. Owned by one session. */
 typedef struct cuda_context {
     int device;
     int multiprocessors;
-    char *described;             /* text of the device description; NULL for a real device */
-    cudaStream_t stream;         /* all kernels and copies of a step */
-    cudaStream_t copies;         /* uploads that overlap with a step */
-    cudaEvent_t copied;          /* recorded after the last upload in `copies` */
-    int *fault;                  /* device memory, see kernels/kernel.h */
-    cublasLtHandle_t lt;         /* NULL until cuda_open_lt */
-    void *lt_workspace;          /* device memory, CUDA_LT_WORKSPACE bytes; NULL until cuda_open_lt */
-    cudnnHandle_t dnn;           /* NULL until cuda_open_dnn */
-    cudnnBackendDescriptor_t dnn_device; /* device properties; NULL until the first plan */
-    struct dnn_plan *dnn_plans;  /* see dnn.h */
-    struct cuda_tuning *tuning;  /* tuning results; NULL until first needed */
-    struct cuda_generation *generation; /* see generate.h; NULL until first needed */
-    cudaKernel_t commit;         /* see commit.cu */
+    char *described;                           /* text of the device description; NULL for a real device */
+    cudaStream_t stream;                       /* all kernels and copies of a step */
+    cudaStream_t copies;                       /* uploads that overlap with a step */
+    cudaEvent_t copied;                        /* recorded after the last upload in `copies` */
+    int *fault;                                /* device memory, see kernels/kernel.h */
+    cublasLtHandle_t lt;                       /* NULL until cuda_open_lt */
+    void *lt_workspace;                        /* device memory, CUDA_LT_WORKSPACE bytes; NULL until cuda_open_lt */
+    cudnnHandle_t dnn;                         /* NULL until cuda_open_dnn */
+    cudnnBackendDescriptor_t dnn_device;       /* device properties; NULL until the first plan */
+    struct dnn_plan *dnn_plans;                /* see dnn.h */
+    struct cuda_tuning *tuning;                /* tuning results; NULL until first needed */
+    struct cuda_generation *generation;        /* see generate.h; NULL until first needed */
+    cudaKernel_t commit;                       /* see commit.cu */
     cudaLibrary_t families[CUDA_FAMILY_COUNT]; /* NULL until first needed */
 } cuda_context;
 
@@ -90,10 +90,10 @@ void cuda_dnn_reason(cudnnStatus_t error, char out[CUDA_MAX_REASON]);
 #define CUDA_CALL(ctx, call) CUDA_FORWARD(cuda_status(ctx, cuda.call, #call))
 #define CUDA_LT_CALL(ctx, call) CUDA_FORWARD(cuda_lt_status(ctx, cuda.call, #call))
 #define CUDA_DNN_CALL(ctx, call) CUDA_FORWARD(cuda_dnn_status(ctx, cuda.call, #call))
-#define CUDA_FORWARD(expression)                                                                   \
-    do {                                                                                           \
-        ampc_status forwarded_ = (expression);                                                     \
-        if (forwarded_ != AMPC_OK) return forwarded_;                                              \
+#define CUDA_FORWARD(expression) \
+    do { \
+        ampc_status forwarded_ = (expression); \
+        if (forwarded_ != AMPC_OK) return forwarded_; \
     } while (0)
 
 /* ---- commits ---- */
@@ -120,8 +120,8 @@ ampc_status cuda_prepared(const k_context *ctx);
 ampc_status cuda_find(const k_context *ctx, cuda_family family, const char *name, cudaKernel_t *out);
 /* Enqueues the kernel; `arguments` are copied. Does nothing if blocks is 0. Returns AMPC_UNSUPPORTED if blocks exceeds
  * the grid limit. */
-ampc_status cuda_launch(const k_args *args, cudaKernel_t kernel, int64_t blocks, unsigned threads,
-                        size_t shared_bytes, void **arguments);
+ampc_status cuda_launch(const k_args *args, cudaKernel_t kernel, int64_t blocks, unsigned threads, size_t shared_bytes,
+                        void **arguments);
 /* Blocks of a grid-stride launch over n items with `each` items per block; at most CUDA_MAX_BLOCKS. */
 static inline int64_t cuda_blocks(int64_t n, int64_t each)
 {

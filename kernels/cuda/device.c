@@ -30,9 +30,8 @@ static int name_length(const char *call)
 ampc_status cuda_status(const k_context *ctx, cudaError_t error, const char *call)
 {
     if (error == cudaSuccess) return AMPC_OK;
-    return cuda_fail(ctx, error == cudaErrorMemoryAllocation ? AMPC_NO_MEMORY : AMPC_DEVICE,
-                     "%.*s: %s (CUDA error %d)", name_length(call), call, cuda.cudaGetErrorString(error),
-                     (int)error);
+    return cuda_fail(ctx, error == cudaErrorMemoryAllocation ? AMPC_NO_MEMORY : AMPC_DEVICE, "%.*s: %s (CUDA error %d)",
+                     name_length(call), call, cuda.cudaGetErrorString(error), (int)error);
 }
 
 ampc_status cuda_lt_status(const k_context *ctx, cublasStatus_t error, const char *call)
@@ -100,8 +99,7 @@ ampc_status cuda_commit(const k_context *ctx, void *dst, const void *src, size_t
     const k_args args = {.ctx = ctx};
     int64_t n = (int64_t)bytes;
     void *arguments[] = {&dst, &src, &n, (void *)&c->fault};
-    return cuda_launch(&args, c->commit, cuda_grid(&args, n, (int64_t)CUDA_BLOCK * 16), CUDA_BLOCK, 0,
-                       arguments);
+    return cuda_launch(&args, c->commit, cuda_grid(&args, n, (int64_t)CUDA_BLOCK * 16), CUDA_BLOCK, 0, arguments);
 }
 
 /* ---- kernels --------------------------------------------------------------------------------- */
@@ -124,21 +122,20 @@ ampc_status cuda_find(const k_context *ctx, cuda_family family, const char *name
         return AMPC_OK;
     }
     if (!c->families[family])
-        CUDA_CALL(ctx,
-                  cudaLibraryLoadData(&c->families[family], fatbins[family], NULL, NULL, 0, NULL, NULL, 0));
+        CUDA_CALL(ctx, cudaLibraryLoadData(&c->families[family], fatbins[family], NULL, NULL, 0, NULL, NULL, 0));
     return cuda_status(ctx, cuda.cudaLibraryGetKernel(out, c->families[family], name), name);
 }
 
-ampc_status cuda_launch(const k_args *args, cudaKernel_t kernel, int64_t blocks, unsigned threads,
-                        size_t shared_bytes, void **arguments)
+ampc_status cuda_launch(const k_args *args, cudaKernel_t kernel, int64_t blocks, unsigned threads, size_t shared_bytes,
+                        void **arguments)
 {
     if (blocks == 0) return AMPC_OK;
     if (blocks < 0 || blocks > INT32_MAX)
         return cuda_fail(args->ctx, AMPC_UNSUPPORTED, "%lld blocks are more than one launch may have",
                          (long long)blocks);
     const dim3 grid = {(unsigned)blocks, 1, 1}, block = {threads, 1, 1};
-    CUDA_CALL(args->ctx, cudaLaunchKernel((const void *)kernel, grid, block, arguments, shared_bytes,
-                                          cuda_of(args->ctx)->stream));
+    CUDA_CALL(args->ctx,
+              cudaLaunchKernel((const void *)kernel, grid, block, arguments, shared_bytes, cuda_of(args->ctx)->stream));
     return AMPC_OK;
 }
 
@@ -151,10 +148,7 @@ ampc_status cuda_prepare_one(const k_args *args, cuda_family family, const char 
     return cuda_find(args->ctx, family, name, &one->kernel);
 }
 
-void cuda_release(void *state)
-{
-    free(state);
-}
+void cuda_release(void *state) { free(state); }
 
 ampc_status cuda_check_dtypes(const k_args *args)
 {

@@ -20,8 +20,12 @@
 #include <string.h>
 #include <time.h>
 
-enum { MAX_CANDIDATES = 48, MAX_RACED = 12, MAX_NOTES = CUDNN_NUMERICAL_NOTE_TYPE_COUNT,
-       MAX_BEHAVIORS = CUDNN_BEHAVIOR_NOTE_TYPE_COUNT };
+enum {
+    MAX_CANDIDATES = 48,
+    MAX_RACED = 12,
+    MAX_NOTES = CUDNN_NUMERICAL_NOTE_TYPE_COUNT,
+    MAX_BEHAVIORS = CUDNN_BEHAVIOR_NOTE_TYPE_COUNT
+};
 enum { MAX_TEXT = 64 << 20, KEPT_FROM = 50 /* ms */ };
 static const size_t most_workspace = (size_t)1 << 30; /* for plans chosen by speed */
 static const char kept_kind[] = "plan";
@@ -167,7 +171,7 @@ typedef struct candidates {
     int64_t engines[MAX_CANDIDATES]; /* engine of each configuration, in the library's numbering */
     bool compiles[MAX_CANDIDATES];   /* whether the engine compiles its kernel */
     int n;
-    cudnnStatus_t refusal;            /* status of the last refusal */
+    cudnnStatus_t refusal;           /* status of the last refusal */
     dnn_descriptor plans[MAX_RACED]; /* plans that race */
     int which[MAX_RACED];            /* their positions among the candidates */
     size_t workspaces[MAX_RACED];    /* their workspace sizes */
@@ -204,12 +208,12 @@ static bool config_serves(const dnn_graph *g, dnn_descriptor config, int64_t *nu
     cudnnBackendBehaviorNote_t behaviors[MAX_BEHAVIORS];
     int64_t n = 0, n_behaviors = 0;
     if (cuda.cudnnBackendCreateDescriptor(CUDNN_BACKEND_ENGINE_DESCRIPTOR, &engine)) return false;
-    bool known = !cuda.cudnnBackendGetAttribute(config, CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR,
-                                                1, &n, &engine) &&
+    bool known = !cuda.cudnnBackendGetAttribute(config, CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1,
+                                                &n, &engine) &&
                  !cuda.cudnnBackendGetAttribute(engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64, 1, &n,
                                                 number) &&
-                 !cuda.cudnnBackendGetAttribute(engine, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE,
-                                                CUDNN_TYPE_NUMERICAL_NOTE, MAX_NOTES, &n, notes) &&
+                 !cuda.cudnnBackendGetAttribute(engine, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE,
+                                                MAX_NOTES, &n, notes) &&
                  !cuda.cudnnBackendGetAttribute(engine, CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE, CUDNN_TYPE_BEHAVIOR_NOTE,
                                                 MAX_BEHAVIORS, &n_behaviors, behaviors);
     cuda.cudnnBackendDestroyDescriptor(engine);
@@ -235,10 +239,8 @@ static void ask_heuristic(candidates *c, dnn_descriptor graph, cudnnBackendHeurM
                                       MAX_CANDIDATES - c->n, &n, found))
         n = 0;
     for (int i = 0, left = MAX_CANDIDATES - c->n; i < left; i++)
-        if (i < n && config_serves(g, found[i], &c->engines[c->n], &c->compiles[c->n]))
-            c->configs[c->n++] = found[i];
-        else
-            destroy_all(&found[i], 1);
+        if (i < n && config_serves(g, found[i], &c->engines[c->n], &c->compiles[c->n])) c->configs[c->n++] = found[i];
+        else destroy_all(&found[i], 1);
 }
 
 /* Sort key of candidate i: whether its engine compiles, then whether it is not the engine's first configuration. */
@@ -264,8 +266,8 @@ static void order_candidates(candidates *c)
 }
 
 /* Creates a plan with one attribute set; NULL if cuDNN rejects it. */
-static dnn_descriptor plan_from(candidates *c, cudnnBackendAttributeName_t name,
-                                cudnnBackendAttributeType_t type, int64_t count, const void *value, size_t *workspace)
+static dnn_descriptor plan_from(candidates *c, cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type,
+                                int64_t count, const void *value, size_t *workspace)
 {
     dnn_descriptor plan = NULL;
     int64_t bytes = 0, n = 0;
@@ -274,8 +276,8 @@ static dnn_descriptor plan_from(candidates *c, cudnnBackendAttributeName_t name,
                                                CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &c->device) &&
                 !cuda.cudnnBackendSetAttribute(plan, name, type, count, value) &&
                 !(c->refusal = cuda.cudnnBackendFinalize(plan)) &&
-                !cuda.cudnnBackendGetAttribute(plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1,
-                                               &n, &bytes);
+                !cuda.cudnnBackendGetAttribute(plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1, &n,
+                                               &bytes);
     *workspace = (size_t)bytes;
     if (made) return plan;
     cuda.cudnnBackendDestroyDescriptor(plan);
@@ -299,8 +301,7 @@ static dnn_descriptor device_of(dnn_graph *g)
     if (c->described)
         dnn_set(g, d, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR, (int64_t)strlen(c->described) + 1,
                 c->described);
-    else
-        dnn_set(g, d, CUDNN_ATTR_DEVICEPROP_DEVICE_ID, CUDNN_TYPE_INT32, 1, &number);
+    else dnn_set(g, d, CUDNN_ATTR_DEVICEPROP_DEVICE_ID, CUDNN_TYPE_INT32, 1, &number);
     dnn_finish(g, d);
     if (g->status == AMPC_OK) c->dnn_device = g->made[--g->n_made];
     return c->dnn_device;
@@ -329,9 +330,16 @@ static bool kept_key(const candidates *c, int which, cuda_cache_key *key)
     if (cuda_is_described(c->g->ctx)) return false; /* without a device there are no compiled plans to cache */
     if (cuda.cudaGetDeviceProperties(&device, cuda_of(c->g->ctx)->device) || cuda.cudaRuntimeGetVersion(&version))
         return false;
-    const size_t numbers[] = {DNN_RULES, c->g->exact, (size_t)which, cuda.cudnnGetVersion(),
-                              cuda.cudnnGetCudartVersion(), (size_t)version, (size_t)device.major,
-                              (size_t)device.minor, (size_t)device.multiProcessorCount, device.totalGlobalMem};
+    const size_t numbers[] = {DNN_RULES,
+                              c->g->exact,
+                              (size_t)which,
+                              cuda.cudnnGetVersion(),
+                              cuda.cudnnGetCudartVersion(),
+                              (size_t)version,
+                              (size_t)device.major,
+                              (size_t)device.minor,
+                              (size_t)device.multiProcessorCount,
+                              device.totalGlobalMem};
     *key = c->contents;
     cuda_cache_add(key, numbers, sizeof numbers);
     cuda_cache_add_text(key, device.name);
@@ -369,9 +377,8 @@ static void keep_on_disk(const candidates *c, dnn_descriptor plan, int which)
 static bool take_unfinished(candidates *c, int i)
 {
     int64_t bytes = 0, n = 0;
-    if (!c->compiles[i] ||
-        cuda.cudnnBackendGetAttribute(c->configs[i], CUDNN_ATTR_ENGINECFG_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1, &n,
-                                      &bytes))
+    if (!c->compiles[i] || cuda.cudnnBackendGetAttribute(c->configs[i], CUDNN_ATTR_ENGINECFG_WORKSPACE_SIZE,
+                                                         CUDNN_TYPE_INT64, 1, &n, &bytes))
         return false;
     c->workspaces[c->n_plans] = (size_t)bytes;
     c->which[c->n_plans] = i;
@@ -506,15 +513,9 @@ ampc_status dnn_plan_of(dnn_graph *g, const char *key, const dnn_plan **out)
     return status;
 }
 
-size_t dnn_plan_workspace(const dnn_plan *plan)
-{
-    return plan->workspace;
-}
+size_t dnn_plan_workspace(const dnn_plan *plan) { return plan->workspace; }
 
-int dnn_plan_engines(const dnn_plan *plan)
-{
-    return plan->engines;
-}
+int dnn_plan_engines(const dnn_plan *plan) { return plan->engines; }
 
 void dnn_close(cuda_context *c)
 {
@@ -532,14 +533,14 @@ void dnn_close(cuda_context *c)
 
 /* ---- running --------------------------------------------------------------------------------- */
 
-static ampc_status fill_pack(const k_context *ctx, dnn_descriptor pack, int n, const int64_t *uids,
-                             void *const *data, void *workspace)
+static ampc_status fill_pack(const k_context *ctx, dnn_descriptor pack, int n, const int64_t *uids, void *const *data,
+                             void *workspace)
 {
     CUDA_DNN_CALL(ctx, cudnnBackendSetAttribute(pack, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, n, uids));
-    CUDA_DNN_CALL(ctx, cudnnBackendSetAttribute(pack, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, n,
-                                                data));
-    CUDA_DNN_CALL(ctx, cudnnBackendSetAttribute(pack, CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1,
-                                                &workspace));
+    CUDA_DNN_CALL(ctx,
+                  cudnnBackendSetAttribute(pack, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, n, data));
+    CUDA_DNN_CALL(
+        ctx, cudnnBackendSetAttribute(pack, CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1, &workspace));
     CUDA_DNN_CALL(ctx, cudnnBackendFinalize(pack));
     return AMPC_OK;
 }

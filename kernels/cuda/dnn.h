@@ -26,11 +26,11 @@ typedef struct dnn_layout {
 typedef struct dnn_graph {
     const k_context *ctx;
     ampc_status status;
-    bool exact;                            /* f32 operands: exclude engines that round them to fewer bits */
-    dnn_descriptor made[DNN_MAX_MADE];    /* all descriptors, in order of creation */
+    bool exact;                        /* f32 operands: exclude engines that round them to fewer bits */
+    dnn_descriptor made[DNN_MAX_MADE]; /* all descriptors, in order of creation */
     dnn_descriptor ops[DNN_MAX_OPS];
     int n_made, n_ops;
-    int64_t uids[DNN_MAX_TENSORS];        /* of the tensors in memory */
+    int64_t uids[DNN_MAX_TENSORS]; /* of the tensors in memory */
     size_t bytes[DNN_MAX_TENSORS];
     int n_tensors;
     cuda_cache_key contents; /* hash of all descriptors and attributes */

@@ -34,11 +34,13 @@ static const struct operation {
     cudnnBackendDescriptorType_t type;
     cudnnBackendAttributeName_t windows, x, w, y, alpha, beta;
 } operations[] = {
-#define OPERATION(type, name, x, w, y)                                                                       \
-    {CUDNN_BACKEND_OPERATION_CONVOLUTION_##type##_DESCRIPTOR, CUDNN_ATTR_OPERATION_CONVOLUTION_##name##_CONV_DESC, \
-     CUDNN_ATTR_OPERATION_CONVOLUTION_##name##_##x, CUDNN_ATTR_OPERATION_CONVOLUTION_##name##_##w,           \
-     CUDNN_ATTR_OPERATION_CONVOLUTION_##name##_##y, CUDNN_ATTR_OPERATION_CONVOLUTION_##name##_ALPHA,         \
-     CUDNN_ATTR_OPERATION_CONVOLUTION_##name##_BETA}
+#define OPERATION(type, name, x, w, y) \
+    { \
+        CUDNN_BACKEND_OPERATION_CONVOLUTION_##type##_DESCRIPTOR, CUDNN_ATTR_OPERATION_CONVOLUTION_##name##_CONV_DESC, \
+            CUDNN_ATTR_OPERATION_CONVOLUTION_##name##_##x, CUDNN_ATTR_OPERATION_CONVOLUTION_##name##_##w, \
+            CUDNN_ATTR_OPERATION_CONVOLUTION_##name##_##y, CUDNN_ATTR_OPERATION_CONVOLUTION_##name##_ALPHA, \
+            CUDNN_ATTR_OPERATION_CONVOLUTION_##name##_BETA \
+    }
     [CONV_FORWARD] = OPERATION(FORWARD, FORWARD, X, W, Y),
     [CONV_GRAD_INPUT] = OPERATION(BACKWARD_DATA, BWD_DATA, DX, W, DY),
     [CONV_GRAD_WEIGHT] = OPERATION(BACKWARD_FILTER, BWD_FILTER, X, DW, DY),
@@ -60,8 +62,7 @@ void dnn_append_convolution(dnn_graph *g, conv_kind kind, const conv_geometry *c
 
 /* ---- pointwise ------------------------------------------------------------------------------- */
 
-void dnn_append_pointwise(dnn_graph *g, cudnnPointwiseMode_t mode, dnn_descriptor x, dnn_descriptor b,
-                          dnn_descriptor y)
+void dnn_append_pointwise(dnn_graph *g, cudnnPointwiseMode_t mode, dnn_descriptor x, dnn_descriptor b, dnn_descriptor y)
 {
     const cudnnDataType_t math = CUDNN_DATA_FLOAT;
     dnn_descriptor how = dnn_make(g, CUDNN_BACKEND_POINTWISE_DESCRIPTOR);

@@ -5,8 +5,8 @@
 enum { DROPOUT_BLOCK = 256 };
 
 typedef struct dropout_draw {
-    const void *x, *rng;          /* rng: seed, step counter */
-    void *y, *mask;               /* NULL: not wanted */
+    const void *x, *rng; /* rng: seed, step counter */
+    void *y, *mask;      /* NULL: not wanted */
     long long count;
     int dtype, rng_dtype;
     unsigned long long stream;    /* the op's stream plus 1 */

@@ -39,8 +39,8 @@ typedef struct writer {
 } writer;
 
 static const char *const stored_types[IR_DTYPE_COUNT] = {
-    [IR_f32] = "float",   [IR_f16] = "__half", [IR_bf16] = "__nv_bfloat16", [IR_i64] = "long long", [IR_i32] = "int",
-    [IR_i16] = "short",   [IR_i8] = "signed char", [IR_u8] = "unsigned char", [IR_bool] = "flag"};
+    [IR_f32] = "float", [IR_f16] = "__half",     [IR_bf16] = "__nv_bfloat16", [IR_i64] = "long long", [IR_i32] = "int",
+    [IR_i16] = "short", [IR_i8] = "signed char", [IR_u8] = "unsigned char",   [IR_bool] = "flag"};
 
 static void say(const writer *w, const char *format, ...) __attribute__((format(printf, 2, 3)));
 static void say(const writer *w, const char *format, ...)
@@ -99,12 +99,9 @@ static void find_live(writer *w)
         for (int i = 0; w->live[k] && i < p->code[k].n_arg; i++) {
             const int arg = p->code[k].arg[i];
             if (arg == K_NO_ARG) continue;
-            if (!is_operand(arg))
-                w->live[arg] = true;
-            else if (is_rng(&p->code[k], i))
-                w->form[~arg] = ONCE; /* its two numbers are read separately */
-            else if (w->form[~arg] == UNREAD)
-                w->form[~arg] = form_of(w, &p->operands[~arg]);
+            if (!is_operand(arg)) w->live[arg] = true;
+            else if (is_rng(&p->code[k], i)) w->form[~arg] = ONCE; /* its two numbers are read separately */
+            else if (w->form[~arg] == UNREAD) w->form[~arg] = form_of(w, &p->operands[~arg]);
         }
 }
 
@@ -145,10 +142,8 @@ static void choose(writer *w)
 static void say_float(const writer *w, double v)
 {
     const float f = (float)v;
-    if (isfinite(f))
-        say(w, "%af", (double)f);
-    else
-        say(w, "__int_as_float(0x%08x)", (unsigned)ir_bits_f32(f));
+    if (isfinite(f)) say(w, "%af", (double)f);
+    else say(w, "__int_as_float(0x%08x)", (unsigned)ir_bits_f32(f));
 }
 
 /* Writes the offset of the operand's element for `position`. */
@@ -232,10 +227,8 @@ static void say_load(const writer *w, int i)
         say(w, ";\n        });\n");
     } else if (w->form[i] == RUN) {
         say(w, "        %selements<%s, %d> x%d = load_run<%d>(p%d + ", constant, type, w->tile, i, w->tile, i);
-        if (o->dense)
-            say(w, "first");
-        else
-            say(w, "("), say_offset(w, &o->walk, "at"), say(w, ")");
+        if (o->dense) say(w, "first");
+        else say(w, "("), say_offset(w, &o->walk, "at"), say(w, ")");
         say(w, ", n, %s);\n", in_chunks(w, o) ? "whole" : "false");
     }
 }
@@ -245,8 +238,9 @@ static void say_loads(const writer *w)
     const k_fused *p = w->program;
     bool at = false;
     for (int i = 0; i < p->n_operands; i++) at |= w->form[i] >= SAME && !p->operands[i].dense;
-    if (at) say(w, "        const %s at = (%s)first;\n", w->narrow ? "unsigned" : "unsigned long long",
-                w->narrow ? "unsigned" : "unsigned long long");
+    if (at)
+        say(w, "        const %s at = (%s)first;\n", w->narrow ? "unsigned" : "unsigned long long",
+            w->narrow ? "unsigned" : "unsigned long long");
     for (int i = 0; i < p->n_operands; i++) say_load(w, i);
     for (int i = 0; i < p->n_code; i++)
         if (w->live[i] && is_draw(&p->code[i]))
@@ -261,12 +255,9 @@ static void say_loads(const writer *w)
 static void say_stored(const writer *w, int arg)
 {
     const char *element = w->queue ? "[0]" : "[i]";
-    if (!is_operand(arg))
-        say(w, is_draw(&w->program->code[arg]) ? "m%d.v%s" : "s%d", arg, element);
-    else if (w->form[~arg] == ONCE || w->form[~arg] == SAME)
-        say(w, "x%d", ~arg);
-    else
-        say(w, "x%d.v%s", ~arg, element);
+    if (!is_operand(arg)) say(w, is_draw(&w->program->code[arg]) ? "m%d.v%s" : "s%d", arg, element);
+    else if (w->form[~arg] == ONCE || w->form[~arg] == SAME) say(w, "x%d", ~arg);
+    else say(w, "x%d.v%s", ~arg, element);
 }
 
 static void say_value(const writer *w, int arg)
@@ -279,12 +270,9 @@ static void say_value(const writer *w, int arg)
 /* Writes a bound of clip; an absent bound becomes the extreme value. */
 static void say_bound(const writer *w, const k_instruction *c, int i, bool is_float, bool low)
 {
-    if (i < c->n_arg && c->arg[i] != K_NO_ARG)
-        say_value(w, c->arg[i]);
-    else if (is_float)
-        say_float(w, low ? -INFINITY : INFINITY);
-    else
-        say(w, low ? "-0x7fffffffffffffffll - 1" : "0x7fffffffffffffffll");
+    if (i < c->n_arg && c->arg[i] != K_NO_ARG) say_value(w, c->arg[i]);
+    else if (is_float) say_float(w, low ? -INFINITY : INFINITY);
+    else say(w, low ? "-0x7fffffffffffffffll - 1" : "0x7fffffffffffffffll");
 }
 
 /* Writes the constants of a formula; 0 if it has none. */
@@ -292,12 +280,9 @@ static void say_numbers(const writer *w, const k_instruction *c, const ir_formul
 {
     for (int i = 0; i < 2; i++) {
         say(w, ", ");
-        if (formula->numbers == IR_NUMBERS_BOUNDS)
-            say_bound(w, c, formula->operands + i, is_float, i == 0);
-        else if (formula->numbers == IR_NUMBERS_COUNT && i == 0)
-            say_float(w, k_pointwise_count(c->attr));
-        else
-            say(w, "0");
+        if (formula->numbers == IR_NUMBERS_BOUNDS) say_bound(w, c, formula->operands + i, is_float, i == 0);
+        else if (formula->numbers == IR_NUMBERS_COUNT && i == 0) say_float(w, k_pointwise_count(c->attr));
+        else say(w, "0");
     }
 }
 
@@ -308,10 +293,8 @@ static void say_formula(const writer *w, const k_instruction *c)
     say(w, "f_%s_%s(", formula->name, is_float ? "float" : "int64_t");
     say_value(w, c->arg[0]);
     say(w, ", ");
-    if (formula->operands > 1)
-        say_value(w, c->arg[1]);
-    else
-        say(w, "0");
+    if (formula->operands > 1) say_value(w, c->arg[1]);
+    else say(w, "0");
     say_numbers(w, c, formula, is_float);
     say(w, ")");
 }
@@ -364,7 +347,7 @@ static const struct {
     bool stored;
 } kinds[K_KIND_COUNT] = {
     [K_COMPUTE] = {say_formula, false}, [K_CAST] = {say_cast, false},   [K_WHERE] = {say_choice, true},
-    [K_SELECT] = {say_choice, true},       [K_MASK] = {say_masked, false},
+    [K_SELECT] = {say_choice, true},    [K_MASK] = {say_masked, false},
 };
 
 static void say_instruction(const writer *w, int k)
@@ -417,8 +400,8 @@ static void say_tile(const writer *w)
 static void say_each(const writer *w)
 {
     const int64_t count = w->program->count;
-    say(w, "    for (long long first = grid_first() * %d; first < %" PRId64 "; first += grid_step() * %d) {\n",
-        w->tile, count, w->tile);
+    say(w, "    for (long long first = grid_first() * %d; first < %" PRId64 "; first += grid_step() * %d) {\n", w->tile,
+        count, w->tile);
     if (count % w->tile == 0)
         say(w, "        const int n = %d;\n        [[maybe_unused]] const bool whole = chunks;\n", w->tile);
     else
@@ -438,10 +421,8 @@ static void say_folds(const writer *w, const char *format)
     for (int r = 0; r < w->program->n_results; r++) {
         if (!w->program->results[r].fold) continue;
         for (const char *c = format; *c; c++)
-            if (*c == '#')
-                say(w, "%d", r);
-            else
-                say(w, "%c", *c);
+            if (*c == '#') say(w, "%d", r);
+            else say(w, "%c", *c);
     }
 }
 
@@ -453,9 +434,11 @@ static void say_row_tiles(const writer *w)
     say(w, "        if (span.n <= 0) continue;\n");
     say_folds(w, "        float t#[TILE];\n");
     say(w, "#pragma unroll\n        for (int part = 0; part < TILE; part += %d) {\n", w->tile);
-    say(w, "        [[maybe_unused]] const long long first = span.first + part;\n"
-           "        [[maybe_unused]] const int n = min(span.n - part, %d);\n"
-           "        [[maybe_unused]] const bool whole = chunks && span.n == TILE;\n", w->tile);
+    say(w,
+        "        [[maybe_unused]] const long long first = span.first + part;\n"
+        "        [[maybe_unused]] const int n = min(span.n - part, %d);\n"
+        "        [[maybe_unused]] const bool whole = chunks && span.n == TILE;\n",
+        w->tile);
     say_tile(w);
     for (int r = 0; r < w->program->n_results; r++)
         if (w->program->results[r].fold)
@@ -472,8 +455,7 @@ static void say_sums(const writer *w)
     const k_fused *p = w->program;
     for (int r = 0; r < p->n_results; r++) {
         if (!p->results[r].fold) continue;
-        if (w->cut->groups > 1)
-            say(w, "        q%d[unit] = sum%d;\n", r, r);
+        if (w->cut->groups > 1) say(w, "        q%d[unit] = sum%d;\n", r, r);
         else if (p->results[r].fold == K_ROW_SUM)
             say(w, "        q%d[unit] = as<%s>(sum%d);\n", r, stored_types[w->types->out[r]], r);
         else
@@ -536,12 +518,9 @@ char *program_text(const k_fused *program, const program_types *types, const cud
     if (program->commits) say(&w, "    if (!fault_none(a.fault)) return;\n");
     say_pointers(&w);
     say_once(&w);
-    if (program_rows(program) == 0)
-        say_each(&w);
-    else if (cut->by_block)
-        say_rows_by_block(&w);
-    else
-        say_rows_by_lanes(&w);
+    if (program_rows(program) == 0) say_each(&w);
+    else if (cut->by_block) say_rows_by_block(&w);
+    else say_rows_by_lanes(&w);
     say(&w, "}\n");
     bool failed = ferror(w.file) != 0;
     if (fclose(w.file) != 0 || failed) {

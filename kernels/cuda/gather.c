@@ -62,7 +62,7 @@ typedef struct grad_state {
 typedef struct grad_plan {
     k_axis axis; /* of dx */
     int64_t indices, runs;
-    int passes;  /* of the sort */
+    int passes; /* of the sort */
     int64_t each, blocks;
     size_t keys[2], positions[2], counts, partial, bytes;
 } grad_plan;
@@ -112,8 +112,8 @@ static ampc_status gather_grad_prepare(const k_args *args, void **out, size_t *w
     grad_state *s = *out = calloc(1, sizeof *s);
     if (!s) return cuda_fail(args->ctx, AMPC_NO_MEMORY, "out of memory");
     for (int i = 0; i < (int)(sizeof kernels / sizeof *kernels); i++)
-        CUDA_FORWARD(cuda_find(args->ctx, CUDA_FAMILY_gather, kernels[i].name,
-                               (cudaKernel_t *)((char *)s + kernels[i].offset)));
+        CUDA_FORWARD(
+            cuda_find(args->ctx, CUDA_FAMILY_gather, kernels[i].name, (cudaKernel_t *)((char *)s + kernels[i].offset)));
     *workspace = p.bytes;
     return AMPC_OK;
 }

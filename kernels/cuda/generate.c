@@ -182,16 +182,12 @@ static ampc_status compile_failed(const k_context *ctx, nvrtcProgram program, nv
 
 static ampc_status take_code(const k_context *ctx, nvrtcProgram program, bool ptx, char **code, size_t *bytes)
 {
-    if (ptx)
-        RTC_CALL(ctx, nvrtcGetPTXSize, program, bytes);
-    else
-        RTC_CALL(ctx, nvrtcGetCUBINSize, program, bytes);
+    if (ptx) RTC_CALL(ctx, nvrtcGetPTXSize, program, bytes);
+    else RTC_CALL(ctx, nvrtcGetCUBINSize, program, bytes);
     *code = malloc(*bytes ? *bytes : 1);
     if (!*code) return cuda_fail(ctx, AMPC_NO_MEMORY, "out of memory");
-    if (ptx)
-        RTC_CALL(ctx, nvrtcGetPTX, program, *code);
-    else
-        RTC_CALL(ctx, nvrtcGetCUBIN, program, *code);
+    if (ptx) RTC_CALL(ctx, nvrtcGetPTX, program, *code);
+    else RTC_CALL(ctx, nvrtcGetCUBIN, program, *code);
     return AMPC_OK;
 }
 

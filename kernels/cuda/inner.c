@@ -10,8 +10,15 @@ static k_args inner_args(const k_args *outer, const cuda_inner *part, k_view *in
 {
     *in = part->in;
     *out = part->out;
-    return (k_args){.op = part->op, .step = outer->step, .in = in, .out = out, .n_in = 1, .n_out = 1,
-                    .attr = part->attr, .state = part->state, .ctx = outer->ctx};
+    return (k_args){.op = part->op,
+                    .step = outer->step,
+                    .in = in,
+                    .out = out,
+                    .n_in = 1,
+                    .n_out = 1,
+                    .attr = part->attr,
+                    .state = part->state,
+                    .ctx = outer->ctx};
 }
 
 k_view cuda_dense(const k_view *v)
@@ -33,8 +40,7 @@ ampc_status cuda_inner_prepare(const k_args *outer, cuda_inner *part)
     return part->kernel->prepare ? part->kernel->prepare(&args, &part->state, &part->workspace) : AMPC_OK;
 }
 
-ampc_status cuda_inner_run(const k_args *outer, const cuda_inner *part, void *in_data, void *out_data,
-                           void *workspace)
+ampc_status cuda_inner_run(const k_args *outer, const cuda_inner *part, void *in_data, void *out_data, void *workspace)
 {
     k_view in, out;
     if (!part->kernel) return AMPC_OK;
@@ -64,8 +70,8 @@ ampc_status cuda_inner_cast(const k_args *outer, int64_t count, ir_dtype from, i
 
 /* ---- fill ------------------------------------------------------------------------------------ */
 
-ampc_status cuda_fill_prepare(const k_args *outer, const k_view *bias, int trailing, const k_view *y,
-                              cuda_fill *fill, size_t *workspace)
+ampc_status cuda_fill_prepare(const k_args *outer, const k_view *bias, int trailing, const k_view *y, cuda_fill *fill,
+                              size_t *workspace)
 {
     *workspace = 0;
     if (!bias || k_count(y) == 0) return AMPC_OK;

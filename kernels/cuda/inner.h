@@ -37,8 +37,8 @@ typedef struct cuda_fill {
 } cuda_fill;
 /* bias may be NULL. *workspace: bytes needed to run. `fill` must not be moved afterwards, because it points into
  * itself. */
-ampc_status cuda_fill_prepare(const k_args *outer, const k_view *bias, int trailing, const k_view *y,
-                              cuda_fill *fill, size_t *workspace);
+ampc_status cuda_fill_prepare(const k_args *outer, const k_view *bias, int trailing, const k_view *y, cuda_fill *fill,
+                              size_t *workspace);
 ampc_status cuda_fill_run(const k_args *outer, const cuda_fill *fill, const k_view *bias, const k_view *y);
 void cuda_fill_release(cuda_fill *fill);
 

@@ -51,10 +51,7 @@ typedef struct gradient_state {
     cudaKernel_t dx, group_sums, sums;
 } gradient_state;
 
-static int64_t stripes_of(const layer_norm_backward *a)
-{
-    return (a->rows.length + COLUMN_TILE - 1) / COLUMN_TILE;
-}
+static int64_t stripes_of(const layer_norm_backward *a) { return (a->rows.length + COLUMN_TILE - 1) / COLUMN_TILE; }
 
 /* Returns enough groups to keep a device busy, none of them small. */
 static int groups_of(const layer_norm_backward *a)

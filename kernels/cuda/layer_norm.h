@@ -5,16 +5,16 @@
 #include "kernels/cuda/rows.h"
 
 enum {
-    COLUMN_TILE = 32 * 8,     /* columns per block that adds rows: one tile per lane */
-    COLUMN_GROUP_ROWS = 32,   /* minimum rows per group */
-    COLUMN_BLOCKS = 264       /* approximate number of blocks that add rows */
+    COLUMN_TILE = 32 * 8,   /* columns per block that adds rows: one tile per lane */
+    COLUMN_GROUP_ROWS = 32, /* minimum rows per group */
+    COLUMN_BLOCKS = 264     /* approximate number of blocks that add rows */
 };
 
 typedef struct layer_norm_forward {
     cuda_rows rows;
     const void *x, *scale, *bias; /* bias NULL: absent */
     void *y;
-    float *mean, *rstd;           /* NULL: not wanted */
+    float *mean, *rstd; /* NULL: not wanted */
     int x_dtype, y_dtype, scale_dtype;
     float eps;
 } layer_norm_forward;
@@ -23,10 +23,10 @@ typedef struct layer_norm_backward {
     cuda_rows rows;
     const void *dy, *x, *scale;
     const float *mean, *rstd;
-    void *dx, *dscale, *dbias;    /* NULL: not wanted */
+    void *dx, *dscale, *dbias; /* NULL: not wanted */
     int dtype, scale_dtype;
-    int groups;                   /* number of row groups */
-    float *sums;                  /* [groups][2][length]: sums of dy h and of dy */
+    int groups;  /* number of row groups */
+    float *sums; /* [groups][2][length]: sums of dy h and of dy */
 } layer_norm_backward;
 
 #endif

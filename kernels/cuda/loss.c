@@ -6,8 +6,7 @@
 #include <stdlib.h>
 
 /* The ops share their attributes; only their operands differ in position. */
-#define SAME_ATTRIBUTES(op)                                                                                            \
-    _Static_assert(IR_ATTR(op, ignore_index) == 0 && IR_ATTR(op, reduction) == 1, "one driver")
+#define SAME_ATTRIBUTES(op) _Static_assert(IR_ATTR(op, ignore_index) == 0 && IR_ATTR(op, reduction) == 1, "one driver")
 SAME_ATTRIBUTES(softmax_cross_entropy);
 SAME_ATTRIBUTES(softmax_cross_entropy_grad);
 SAME_ATTRIBUTES(nll_loss);
@@ -52,10 +51,7 @@ static ampc_status find_kernels(const k_args *args, const char *items, const cud
 
 /* ---- forward: the items, then one block that adds up the blocks' sums ---- */
 
-static int64_t nll_blocks(const cuda_rows *r)
-{
-    return cuda_blocks(r->outer * r->inner, ROW_BLOCK);
-}
+static int64_t nll_blocks(const cuda_rows *r) { return cuda_blocks(r->outer * r->inner, ROW_BLOCK); }
 
 static ampc_status cross_entropy_prepare(const k_args *args, void **state, size_t *workspace)
 {
@@ -79,8 +75,7 @@ static ampc_status launch_forward(const k_args *args, loss_forward *a, int64_t b
     a->sums = args->workspace;
     CUDA_FORWARD(cuda_launch(args, state->items, blocks, ROW_BLOCK, 0, (void *[]){a}));
     if (!a->loss || a->reduction == LOSS_NONE) return AMPC_OK;
-    return cuda_launch(args, state->total, 1, ROW_BLOCK, 0,
-                       (void *[]){&a->sums, &count, &a->reduction, &a->loss});
+    return cuda_launch(args, state->total, 1, ROW_BLOCK, 0, (void *[]){&a->sums, &count, &a->reduction, &a->loss});
 }
 
 static loss_forward forward_of(const k_args *args, loss_labels labels)
@@ -94,8 +89,8 @@ static loss_forward forward_of(const k_args *args, loss_labels labels)
 
 static ampc_status cross_entropy_run(const k_args *args)
 {
-    loss_forward a = forward_of(args, labels_of(args, IR_IN(softmax_cross_entropy, label),
-                                                IR_IN(softmax_cross_entropy, weight)));
+    loss_forward a = forward_of(
+        args, labels_of(args, IR_IN(softmax_cross_entropy, label), IR_IN(softmax_cross_entropy, weight)));
     a.lse = cuda_data(args->out, IR_OUT(softmax_cross_entropy, lse), args->n_out);
     a.log_prob = cuda_data(args->out, IR_OUT(softmax_cross_entropy, log_prob), args->n_out);
     return launch_forward(args, &a, cuda_rows_blocks(&a.rows));

@@ -16,7 +16,7 @@ typedef struct loss_labels {
     const void *label, *weight; /* weight NULL: all 1 */
     int label_dtype, weight_dtype;
     long long ignore;
-    int step;                   /* for the fault word */
+    int step; /* for the fault word */
     int *fault;
 } loss_labels;
 
@@ -29,12 +29,12 @@ typedef struct loss_forward {
     cuda_rows rows;
     loss_labels labels;
     const void *x;
-    int dtype;                  /* of x and log_prob */
+    int dtype; /* of x and log_prob */
     int reduction;
-    float *loss;                /* per row with reduction none; NULL: not wanted */
-    float *lse;                 /* NULL: not wanted */
-    void *log_prob;             /* NULL: not wanted */
-    loss_sums *sums;            /* one per block */
+    float *loss;     /* per row with reduction none; NULL: not wanted */
+    float *lse;      /* NULL: not wanted */
+    void *log_prob;  /* NULL: not wanted */
+    loss_sums *sums; /* one per block */
 } loss_forward;
 
 typedef struct loss_backward {
@@ -43,9 +43,9 @@ typedef struct loss_backward {
     const float *dloss, *lse;
     const void *x;
     void *dx;
-    int dtype;                  /* of x and dx */
+    int dtype; /* of x and dx */
     int reduction;
-    int blocks;                 /* entries of `sums`, which hold the weights; 0: all weights are 1 */
+    int blocks; /* entries of `sums`, which hold the weights; 0: all weights are 1 */
     const loss_sums *sums;
 } loss_backward;
 

@@ -49,17 +49,17 @@ static const epilogue epilogues[] = {
 
 typedef struct matmul {
     product p;
-    ir_dtype read, stored;         /* types of the operands and of D: the result type if equal to `read`, else f32 */
-    int64_t calls, items;          /* number of calls, and matrices per call (strided batch) */
+    ir_dtype read, stored; /* types of the operands and of D: the result type if equal to `read`, else f32 */
+    int64_t calls, items;  /* number of calls, and matrices per call (strided batch) */
     const epilogue *epilogue;
-    cublasLtMatmulDesc_t how;      /* NULL: nothing to sum */
+    cublasLtMatmulDesc_t how; /* NULL: nothing to sum */
     cublasLtMatrixLayout_t a, b, d;
     cublasLtMatmulAlgo_t algos[MAX_RACED]; /* in the order in which they are tried */
-    int n_algos, algo;             /* algo: index of the current one */
-    bool has_run;                  /* the library has accepted the current algorithm */
-    cuda_inner bias, result;       /* casts */
+    int n_algos, algo;                     /* algo: index of the current one */
+    bool has_run;                          /* the library has accepted the current algorithm */
+    cuda_inner bias, result;               /* casts */
     cuda_fill fill;
-    size_t bias_at, inner_at;      /* offsets in workspace: cast bias, workspace of the casts (D, if cast, is at 0) */
+    size_t bias_at, inner_at; /* offsets in workspace: cast bias, workspace of the casts (D, if cast, is at 0) */
 } matmul;
 
 /* Addresses for one run. */
@@ -99,10 +99,10 @@ static ampc_status make_layout(const k_args *args, const matmul *m, cublasLtMatr
     const int64_t stride = shared && last >= 0 && shared[last] ? 0 : rows * columns;
     CUDA_LT_CALL(args->ctx, cublasLtMatrixLayoutCreate(out, data_type(t), (uint64_t)columns, (uint64_t)rows, columns));
     if (m->items == 1) return AMPC_OK;
-    CUDA_LT_CALL(args->ctx, cublasLtMatrixLayoutSetAttribute(*out, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count,
-                                                             sizeof count));
-    CUDA_LT_CALL(args->ctx, cublasLtMatrixLayoutSetAttribute(*out, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET,
-                                                             &stride, sizeof stride));
+    CUDA_LT_CALL(args->ctx,
+                 cublasLtMatrixLayoutSetAttribute(*out, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count, sizeof count));
+    CUDA_LT_CALL(args->ctx, cublasLtMatrixLayoutSetAttribute(*out, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &stride,
+                                                             sizeof stride));
     return AMPC_OK;
 }
 
@@ -110,11 +110,11 @@ static ampc_status make_layout(const k_args *args, const matmul *m, cublasLtMatr
 static ampc_status set_pointers(const k_context *ctx, const matmul *m, void *bias, void *aux)
 {
     if (bias)
-        CUDA_LT_CALL(ctx, cublasLtMatmulDescSetAttribute(m->how, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias,
-                                                         sizeof bias));
+        CUDA_LT_CALL(ctx,
+                     cublasLtMatmulDescSetAttribute(m->how, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias));
     if (aux)
-        CUDA_LT_CALL(ctx, cublasLtMatmulDescSetAttribute(m->how, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &aux,
-                                                         sizeof aux));
+        CUDA_LT_CALL(
+            ctx, cublasLtMatmulDescSetAttribute(m->how, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &aux, sizeof aux));
     return AMPC_OK;
 }
 
@@ -126,8 +126,8 @@ static ampc_status describe_epilogue(const k_context *ctx, const matmul *m)
     void *aligned = (void *)CUDA_ALIGNMENT;
     CUDA_LT_CALL(ctx, cublasLtMatmulDescSetAttribute(m->how, CUBLASLT_MATMUL_DESC_EPILOGUE, &does, sizeof does));
     if (parts & PARTS_AUX)
-        CUDA_LT_CALL(ctx, cublasLtMatmulDescSetAttribute(m->how, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &m->p.n,
-                                                         sizeof m->p.n));
+        CUDA_LT_CALL(
+            ctx, cublasLtMatmulDescSetAttribute(m->how, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &m->p.n, sizeof m->p.n));
     return set_pointers(ctx, m, parts & (K_PART_BIAS | PARTS_SUM) ? aligned : NULL, parts & PARTS_AUX ? aligned : NULL);
 }
 
@@ -173,9 +173,8 @@ static ampc_status multiply(const k_context *ctx, const matmul *m, const cublasL
         const char *a = matrix_at(p, data.a, p->a_shared, item, p->m * p->k, m->read);
         const char *b = matrix_at(p, data.b, p->b_shared, item, p->k * p->n, m->read);
         char *d = data.d + item * p->m * p->n * (int64_t)ir_dtype_size(m->stored);
-        const cublasStatus_t answer =
-            cuda.cublasLtMatmul(c->lt, m->how, &one, b, m->b, a, m->a, &zero, d, m->d, d, m->d, algo, c->lt_workspace,
-                                CUDA_LT_WORKSPACE, c->stream);
+        const cublasStatus_t answer = cuda.cublasLtMatmul(c->lt, m->how, &one, b, m->b, a, m->a, &zero, d, m->d, d,
+                                                          m->d, algo, c->lt_workspace, CUDA_LT_WORKSPACE, c->stream);
         const ampc_status status = cuda_lt_status(ctx, answer, "cublasLtMatmul");
         if (status != AMPC_OK) return is_refusal(answer) ? AMPC_UNSUPPORTED : status;
     }
@@ -308,8 +307,8 @@ static ampc_status prefer(const k_context *ctx, const matmul *m, cublasLtMatmulP
                   {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, &d, sizeof d},
                   {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, &d, sizeof d}};
     for (size_t i = 0; i < sizeof wishes / sizeof *wishes; i++)
-        CUDA_LT_CALL(ctx, cublasLtMatmulPreferenceSetAttribute(preference, wishes[i].name, wishes[i].value,
-                                                               wishes[i].size));
+        CUDA_LT_CALL(ctx,
+                     cublasLtMatmulPreferenceSetAttribute(preference, wishes[i].name, wishes[i].value, wishes[i].size));
     return AMPC_OK;
 }
 
@@ -323,8 +322,7 @@ static ampc_status ask(const k_context *ctx, const matmul *m, cublasLtMatmulHeur
                                                                     preference, MAX_RACED, found, n);
         if (answer == CUBLAS_STATUS_NOT_SUPPORTED || answer == CUBLAS_STATUS_INVALID_VALUE)
             *n = 0; /* both statuses may mean that these types do not support the epilogue */
-        else
-            status = cuda_lt_status(ctx, answer, "cublasLtMatmulAlgoGetHeuristic");
+        else status = cuda_lt_status(ctx, answer, "cublasLtMatmulAlgoGetHeuristic");
     }
     cuda.cublasLtMatmulPreferenceDestroy(preference);
     return status;
@@ -334,8 +332,8 @@ static ampc_status check_algorithm(const k_context *ctx, const matmul *m, const 
                                    bool *passes)
 {
     cublasLtMatmulHeuristicResult_t result;
-    const cublasStatus_t answer =
-        cuda.cublasLtMatmulAlgoCheck(cuda_of(ctx)->lt, m->how, m->b, m->a, m->d, m->d, algo, &result);
+    const cublasStatus_t answer = cuda.cublasLtMatmulAlgoCheck(cuda_of(ctx)->lt, m->how, m->b, m->a, m->d, m->d, algo,
+                                                               &result);
     *passes = answer == CUBLAS_STATUS_SUCCESS && result.workspaceSize <= CUDA_LT_WORKSPACE;
     return is_refusal(answer) ? AMPC_OK : cuda_lt_status(ctx, answer, "cublasLtMatmulAlgoCheck");
 }
@@ -390,8 +388,7 @@ static const epilogue *epilogue_of(const k_args *args, const product *p)
     const bool simple = tail == K_ACTIVATION_NONE && !(parts & ~(unsigned)K_PART_BIAS);
     const k_view *a = &args->in[IN_A], *y = &args->out[0];
     if (!simple && (k_count(y) == 0 || p->k == 0)) return NULL;
-    if (parts & (PARTS_AUX | PARTS_SUM) && (p->rank || (a->dtype != y->dtype && y->dtype != IR_f32)))
-        return NULL;
+    if (parts & (PARTS_AUX | PARTS_SUM) && (p->rank || (a->dtype != y->dtype && y->dtype != IR_f32))) return NULL;
     if (parts & PARTS_AUX && p->n % AUX_STEP) return NULL;
     for (size_t i = 0; i < sizeof epilogues / sizeof *epilogues; i++)
         if (epilogues[i].tail == tail && epilogues[i].parts == parts) return &epilogues[i];
@@ -427,10 +424,8 @@ static ampc_status prepare(const k_args *args, void **state, size_t *workspace)
     if (!m) return cuda_fail(args->ctx, AMPC_NO_MEMORY, "out of memory");
     m->p = product_of(args);
     ampc_status status = prepare_steps(args, m, workspace);
-    if (status == AMPC_OK)
-        *state = m;
-    else
-        release(m);
+    if (status == AMPC_OK) *state = m;
+    else release(m);
     return status;
 }
 

@@ -222,8 +222,8 @@ static size_t pad_widen(move_pad *p, size_t size)
 {
     const int last = p->rank - 1;
     if (last < 0 || p->before[last] || p->padded[last] != p->plain[last] || p->value) return size;
-    const uint64_t all =
-        (uint64_t)(uintptr_t)p->src | (uint64_t)(uintptr_t)p->dst | (uint64_t)p->plain[last] * size | 16;
+    const uint64_t all = (uint64_t)(uintptr_t)p->src | (uint64_t)(uintptr_t)p->dst | (uint64_t)p->plain[last] * size |
+                         16;
     const size_t wide = (size_t)(all & (0 - all));
     p->padded[last] /= (int64_t)(wide / size);
     p->plain[last] /= (int64_t)(wide / size);
@@ -325,11 +325,11 @@ static ampc_status one_prepare(const k_args *args, const char *name, void **out)
     return cuda_prepare_one(args, CUDA_FAMILY_movement, name, out);
 }
 
-#define PREPARE_ONE(op)                                                                                                \
-    static ampc_status op##_prepare(const k_args *args, void **out, size_t *workspace)                                 \
-    {                                                                                                                  \
-        (void)workspace;                                                                                               \
-        return one_prepare(args, "move_" #op, out);                                                                    \
+#define PREPARE_ONE(op) \
+    static ampc_status op##_prepare(const k_args *args, void **out, size_t *workspace) \
+    { \
+        (void)workspace; \
+        return one_prepare(args, "move_" #op, out); \
     }
 PREPARE_ONE(expand)
 PREPARE_ONE(where)

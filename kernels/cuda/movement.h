@@ -7,7 +7,7 @@
 
 enum {
     MOVE_BLOCK = 256,
-    MOVE_SIZES = 5,     /* kernels exist for elements of 1, 2, 4, 8 and 16 bytes */
+    MOVE_SIZES = 5, /* kernels exist for elements of 1, 2, 4, 8 and 16 bytes */
     TRANSPOSE_SIZES = 4,
     MIN_TRANSPOSE = 8, /* with fewer rows or columns, tiling does not pay off */
     MAX_DIMS = 32
@@ -26,16 +26,16 @@ typedef struct move_copy {
 
 /* dst[i, j] = src[j, i] for each position of the outer dimensions given by `outer`. */
 typedef struct move_transpose {
-    move_copy outer;             /* count: number of outer positions */
-    long long rows, columns;     /* of dst */
-    long long src_stride;        /* between columns of dst, in src; rows are adjacent there */
-    long long dst_stride;        /* between rows of dst; columns are adjacent */
+    move_copy outer;         /* count: number of outer positions */
+    long long rows, columns; /* of dst */
+    long long src_stride;    /* between columns of dst, in src; rows are adjacent there */
+    long long dst_stride;    /* between rows of dst; columns are adjacent */
 } move_transpose;
 
 typedef struct move_pad {
-    const void *src, *value;     /* value NULL: pad with 0 */
+    const void *src, *value; /* value NULL: pad with 0 */
     void *dst;
-    long long count;             /* of dst */
+    long long count; /* of dst */
     int rank;
     char mode;
     long long padded[OPERAND_RANK], plain[OPERAND_RANK], before[OPERAND_RANK], strides[OPERAND_RANK]; /* of src */
@@ -51,9 +51,9 @@ typedef struct move_unpad {
 } move_unpad;
 
 typedef struct move_choice {
-    cuda_operand cond, a, b;     /* expand uses only a */
+    cuda_operand cond, a, b; /* expand uses only a */
     void *y;
-    int dtype;                   /* an integer type of the element size */
+    int dtype; /* an integer type of the element size */
     long long count;
 } move_choice;
 

@@ -7,15 +7,9 @@
 
 _Static_assert(OPTIMIZER_UNIT == OPTIMIZER_BLOCK * CUDA_TILE, "a thread of a unit takes a tile");
 
-static int64_t units_of(const k_view *v)
-{
-    return (k_count(v) + OPTIMIZER_UNIT - 1) / OPTIMIZER_UNIT;
-}
+static int64_t units_of(const k_view *v) { return (k_count(v) + OPTIMIZER_UNIT - 1) / OPTIMIZER_UNIT; }
 
-static int64_t select_units(const k_view *v)
-{
-    return ((int64_t)k_bytes(v) + SELECT_UNIT - 1) / SELECT_UNIT;
-}
+static int64_t select_units(const k_view *v) { return ((int64_t)k_bytes(v) + SELECT_UNIT - 1) / SELECT_UNIT; }
 
 /* ---- updates ---- */
 
@@ -34,10 +28,8 @@ static void take_attributes(const k_update_slots *at, const ir_attr *attr, updat
 static update_span span_of(const k_args *args, const k_update_slots *at, int first)
 {
     const k_view *low = k_extra_out(args, K_UPDATE_LOW);
-    update_span s = {.grad = args->in[at->grad].data,
-                     .low = low ? low->data : NULL,
-                     .count = k_count(&args->in[0]),
-                     .first = first};
+    update_span s = {
+        .grad = args->in[at->grad].data, .low = low ? low->data : NULL, .count = k_count(&args->in[0]), .first = first};
     for (int i = 0; i < at->states; i++) {
         s.old[i] = args->in[i].data;
         s.made[i] = cuda_data(args->out, i, args->n_out);
@@ -248,6 +240,5 @@ const k_kernel cuda_sgd = {"sgd", update_prepare, update_run, cuda_release};
 const k_kernel cuda_momentum = {"momentum", update_prepare, update_run, cuda_release};
 const k_kernel cuda_adamw = {"adamw", update_prepare, update_run, cuda_release};
 const k_kernel cuda_select = {"select", select_prepare, select_run, cuda_release};
-const k_kernel cuda_check_finite_and_unscale = {"check_finite_and_unscale", unscale_prepare, unscale_run,
-                                                cuda_release};
+const k_kernel cuda_check_finite_and_unscale = {"check_finite_and_unscale", unscale_prepare, unscale_run, cuda_release};
 const k_kernel cuda_update_loss_scaling = {"update_loss_scaling", scaling_prepare, scaling_run, cuda_release};

@@ -7,7 +7,7 @@
 enum { POINTWISE_BLOCK = 256 };
 
 typedef struct cuda_pointwise {
-    cuda_operand a, b;    /* b: second operand, if any */
+    cuda_operand a, b; /* b: second operand, if any */
     void *y;
     int y_dtype;
     long long count;

@@ -18,21 +18,12 @@ static void release(void *state)
     free(s);
 }
 
-static int channels_of(const k_view *v)
-{
-    return v->channels_last ? (int)v->dims[1] : 1;
-}
+static int channels_of(const k_view *v) { return v->channels_last ? (int)v->dims[1] : 1; }
 
-static int64_t planes_of(const k_view *v)
-{
-    return v->channels_last ? v->dims[0] : v->dims[0] * v->dims[1];
-}
+static int64_t planes_of(const k_view *v) { return v->channels_last ? v->dims[0] : v->dims[0] * v->dims[1]; }
 
 /* Channels per thread, or per block of the max pooling gradient. */
-static int width_of(const k_view *v)
-{
-    return v->channels_last ? CUDA_TILE : 1;
-}
+static int width_of(const k_view *v) { return v->channels_last ? CUDA_TILE : 1; }
 
 static pool_shape shape_of(const k_view *wide, const k_view *narrow, const ir_attr *attr)
 {
@@ -60,8 +51,7 @@ static ampc_status prepare_one(const k_args *args, const char *name, void **stat
 {
     const k_view *x = pool_plane(&args->in[0]) > pool_plane(&args->out[0]) ? &args->in[0] : &args->out[0];
     char full[64];
-    if (pool_plane(x) >= 1 << 30)
-        return cuda_fail(args->ctx, AMPC_UNSUPPORTED, "an image has 2^30 elements or more");
+    if (pool_plane(x) >= 1 << 30) return cuda_fail(args->ctx, AMPC_UNSUPPORTED, "an image has 2^30 elements or more");
     CUDA_FORWARD(prepare_none(args, state));
     snprintf(full, sizeof full, "%s%s", name, x->channels_last ? "_last" : "");
     return cuda_find(args->ctx, CUDA_FAMILY_pool, full, &((pool_state *)*state)->kernel);
@@ -161,8 +151,8 @@ static ampc_status prepare_mean(const k_args *args, cuda_inner *mean)
 {
     static const int64_t axes[2][POOL_AXES] = {{2, 3, 4}, {1, 2, 3}};
     const k_view *x = &args->in[0];
-    *mean = (cuda_inner){.op = IR_OP_reduce_mean, .kernel = &cuda_reduce_mean,
-                          .in = cuda_dense(x), .out = cuda_dense(&args->out[0])};
+    *mean = (cuda_inner){
+        .op = IR_OP_reduce_mean, .kernel = &cuda_reduce_mean, .in = cuda_dense(x), .out = cuda_dense(&args->out[0])};
     mean->attr[IR_ATTR(reduce_mean, axes)].list.items = axes[x->channels_last];
     mean->attr[IR_ATTR(reduce_mean, axes)].list.count = x->rank - 2;
     mean->attr[IR_ATTR(reduce_mean, keepdims)].i = 1;

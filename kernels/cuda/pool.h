@@ -29,7 +29,7 @@ typedef struct pool_args {
     int dtype;
     long long *indices; /* max pooling; NULL: not wanted */
     int column_major;
-    int padded;         /* average: padding counts */
+    int padded; /* average: padding counts */
 } pool_args;
 
 /* Gradient of max pooling. Each block processes some channels of a range of planes or, if a plane is too large, of one

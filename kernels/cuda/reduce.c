@@ -7,11 +7,11 @@
 #include <stdlib.h>
 
 enum {
-    GROUP_BLOCKS = 528,     /* with fewer, rows are cut into groups; device-independent to fix the order of sums */
-    LANE_TILES = 512,       /* longer rows use a block each */
-    FEW_OUTPUTS = 2048,     /* with fewer outputs, so do all rows with more tiles than lanes */
+    GROUP_BLOCKS = 528, /* with fewer, rows are cut into groups; device-independent to fix the order of sums */
+    LANE_TILES = 512,   /* longer rows use a block each */
+    FEW_OUTPUTS = 2048, /* with fewer outputs, so do all rows with more tiles than lanes */
     BLOCK_TILES = REDUCE_BLOCK * 4, /* minimum tiles per group of a row */
-    COLUMN_ROWS = 8         /* minimum rows per thread */
+    COLUMN_ROWS = 8                 /* minimum rows per thread */
 };
 
 /* How a reduction is partitioned; depends only on its shape. */
@@ -154,13 +154,10 @@ ampc_status cuda_join_rows(const k_args *args, const cuda_reduce_kernels *kernel
                            int64_t terms, void *y, ir_dtype y_dtype, int64_t rows)
 {
     const plan p = plan_groups(rows, groups);
-    return launch(args, kernels, &p,
-                  (reduce_shape){.x = parts,
-                                 .y = y,
-                                 .x_dtype = IR_f32,
-                                 .y_dtype = (int)y_dtype,
-                                 .mean = terms > 0,
-                                 .terms = terms});
+    return launch(
+        args, kernels, &p,
+        (reduce_shape){
+            .x = parts, .y = y, .x_dtype = IR_f32, .y_dtype = (int)y_dtype, .mean = terms > 0, .terms = terms});
 }
 
 static ampc_status reduce_sum_run(const k_args *args) { return reduce_run(args, false); }
@@ -202,8 +199,7 @@ static void fill_table(const k_args *args, norm_table *t, int first, int n)
 static ampc_status launch_root(const k_args *args, const double *partial, long long n)
 {
     const norm *s = args->state;
-    return cuda_launch(args, s->root, 1, REDUCE_BLOCK, 0,
-                       (void *[]){&partial, &n, (void *)&args->out[0].data});
+    return cuda_launch(args, s->root, 1, REDUCE_BLOCK, 0, (void *[]){&partial, &n, (void *)&args->out[0].data});
 }
 
 static ampc_status global_norm_run(const k_args *args)

@@ -29,14 +29,14 @@ typedef struct reduce_shape {
     long long length;
     long long groups;
     int lanes; /* rows: adjacent threads per output; columns: tiles per block */
-    int mean;           /* divide by `terms` */
+    int mean;  /* divide by `terms` */
     long long terms;
 } reduce_shape;
 
 typedef struct norm_span {
     const void *x;
     long long count;
-    int dtype, first;   /* first: unit of the launch at which it starts */
+    int dtype, first; /* first: unit of the launch at which it starts */
 } norm_span;
 
 typedef struct norm_table {

@@ -60,10 +60,8 @@ static bool entry_name(const k_context *ctx, cuda_library library, const char *k
     const cuda_context *c = cuda_of(ctx);
     char version[64];
     if (cuda.cudaGetDeviceProperties(&device, c->device)) return false;
-    if (library == CUDA_LT)
-        snprintf(version, sizeof version, "cuBLASLt %zu", cuda.cublasLtGetVersion());
-    else
-        snprintf(version, sizeof version, "cuDNN %zu, order %d", cuda.cudnnGetVersion(), DNN_RULES);
+    if (library == CUDA_LT) snprintf(version, sizeof version, "cuBLASLt %zu", cuda.cublasLtGetVersion());
+    else snprintf(version, sizeof version, "cuDNN %zu, order %d", cuda.cudnnGetVersion(), DNN_RULES);
     int n = snprintf(out, size, "%s, %d processors|%s|%s", device.name, c->multiprocessors, version, key);
     return n > 0 && (size_t)n < size && !strpbrk(out, "\t\n");
 }

@@ -17,8 +17,8 @@ static ampc_status check_level(const compile *c)
     const amp_list *l = c->list;
     bool has = !*l->rule.levels || rules_text_has(l->rule.levels, level_name(c));
     if (c->options->level == PASS_O0 || has) return AMPC_OK;
-    return diag_error(c->diag, AMPC_UNSUPPORTED, DIAG_NOWHERE, "profile %s has no level %s",
-                      l->base ? l->base : "ampc", level_name(c));
+    return diag_error(c->diag, AMPC_UNSUPPORTED, DIAG_NOWHERE, "profile %s has no level %s", l->base ? l->base : "ampc",
+                      level_name(c));
 }
 
 /* Places casts by minimum cut. For the primary graph, reports the predicted costs and warns if f32 would cost less. */

@@ -23,15 +23,12 @@ typedef struct cast_state {
     arena *arena;
     diag *diag;
     cast_table *casts;
-    const ir_dtype *asked; /* by value id: dtype before casting, for statements */
+    const ir_dtype *asked;  /* by value id: dtype before casting, for statements */
     uint32_t values, nodes; /* number of ids before casts are inserted */
-    const bool *masks;     /* by value id: values that saturate, including infinities; or NULL */
+    const bool *masks;      /* by value id: values that saturate, including infinities; or NULL */
 } cast_state;
 
-static double largest_finite(ir_dtype t)
-{
-    return t == IR_f16 ? 65504.0 : 0x1.fep127;
-}
+static double largest_finite(ir_dtype t) { return t == IR_f16 ? 65504.0 : 0x1.fep127; }
 
 static bool is_mask(const cast_state *c, const ir_value *v, ir_dtype to)
 {
@@ -82,8 +79,7 @@ static ir_value *convert_constant(cast_state *c, ir_builder *b, const ir_value *
         memcmp(known->data.bytes, bytes, count * size) == 0)
         return ir_graph_storage(c->graph, known);
     ir_value *converted = ir_constant(b, name, &type, bytes);
-    if (saturated)
-        converted->storage->note = arena_printf(m->arena, "%zu of %zu elements saturate", saturated, count);
+    if (saturated) converted->storage->note = arena_printf(m->arena, "%zu of %zu elements saturate", saturated, count);
     return converted;
 }
 
@@ -280,10 +276,7 @@ static void note_colour(cast_state *c, ir_node *n, const amp_entry *e)
                        : text;
 }
 
-static bool is_loss(const ir_node *output)
-{
-    return output->role == IR_OUTPUT_loss;
-}
+static bool is_loss(const ir_node *output) { return output->role == IR_OUTPUT_loss; }
 
 /* Outputs keep the type of the model if --keep-io-types is set; the loss and subgraph results always do. States keep
  * their own type. */
@@ -345,17 +338,17 @@ static ampc_status cast_node(cast_state *c, ir_node *n)
 ampc_status amp_cast(ir_graph *g, const amp_scope *s)
 {
     cast_state c = {.graph = g,
-                .entries = s->entries,
-                .scope = s,
-                .list = s->compile->list,
-                .options = s->compile->options,
-                .arena = s->arena,
-                .diag = s->compile->diag,
-                .casts = s->casts,
-                .asked = s->enclosing ? s->asked : amp_model_dtypes(g, s->arena),
-                .values = g->value_ids,
-                .nodes = g->node_ids,
-                .masks = range_find_masks(g, s)};
+                    .entries = s->entries,
+                    .scope = s,
+                    .list = s->compile->list,
+                    .options = s->compile->options,
+                    .arena = s->arena,
+                    .diag = s->compile->diag,
+                    .casts = s->casts,
+                    .asked = s->enclosing ? s->asked : amp_model_dtypes(g, s->arena),
+                    .values = g->value_ids,
+                    .nodes = g->node_ids,
+                    .masks = range_find_masks(g, s)};
     copy_params(&c);
     for (ir_node *n = g->first, *next; n; n = next) {
         next = n->next;

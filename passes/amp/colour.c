@@ -24,13 +24,13 @@ typedef struct colour_state {
     const amp_list *list;
     const compile_options *options;
     diag *diag;
-    amp_entry *entries; /* by node id */
-    ir_dtype *type;     /* by value id: dtype after casting */
-    count *counts;      /* by value id: what the value counts as for a gray user */
-    bool *terminal;     /* by node id: f32 because of the loss */
-    const range_mark *ranges; /* by node id, or NULL */
+    amp_entry *entries;               /* by node id */
+    ir_dtype *type;                   /* by value id: dtype after casting */
+    count *counts;                    /* by value id: what the value counts as for a gray user */
+    bool *terminal;                   /* by node id: f32 because of the loss */
+    const range_mark *ranges;         /* by node id, or NULL */
     const attention_mark *attentions; /* by node id, or NULL */
-    bool names_tensors; /* some list names tensors */
+    bool names_tensors;               /* some list names tensors */
 } colour_state;
 
 /* An opaque operator whose schema allows only the model's types. */
@@ -62,10 +62,7 @@ static bool touches_f64(const ir_node *n)
     return n->n_out > 0 && n->out[0]->type.dtype == IR_f64;
 }
 
-static bool is_inside(const colour_state *c, const ir_node *n)
-{
-    return amp_list_inside(c->list, n);
-}
+static bool is_inside(const colour_state *c, const ir_node *n) { return amp_list_inside(c->list, n); }
 
 /* ---- colours from the lists ------------------------------------------------------------------ */
 
@@ -83,10 +80,7 @@ static const ir_node *first_part(const ir_node *n)
     return n;
 }
 
-static const ir_node *next_part(const ir_node *n)
-{
-    return n->next && is_same_operator(n->next, n) ? n->next : NULL;
-}
+static const ir_node *next_part(const ir_node *n) { return n->next && is_same_operator(n->next, n) ? n->next : NULL; }
 
 static const list_pattern *find_tensor(const colour_state *c, const ir_node *n)
 {
@@ -153,15 +147,13 @@ static void colour_by_range(const colour_state *c, const ir_node *n, amp_entry *
     if (m->tensor) *e = (amp_entry){.colour = IR_BLACK, .rule = AMP_INITIALIZER, .cause = m->tensor};
     else if (m->pattern && e->colour != IR_WHITE)
         *e = (amp_entry){.colour = IR_BLACK, .rule = AMP_RANGE, .line = m->pattern};
-    else if (m->wide && !has_own_result(c, n))
-        *e = (amp_entry){.colour = IR_BLACK, .rule = AMP_RANGE, .line = m->wide};
+    else if (m->wide && !has_own_result(c, n)) *e = (amp_entry){.colour = IR_BLACK, .rule = AMP_RANGE, .line = m->wide};
 }
 
 /* Applies what overrides the operator lists, in order of precedence. */
 static void colour_by_name(colour_state *c, const ir_node *n, amp_entry *e)
 {
-    const list_pattern *tensor = find_tensor(c, n),
-                       *node = n->loc.op ? amp_list_find_node(c->list, &n->loc) : NULL;
+    const list_pattern *tensor = find_tensor(c, n), *node = n->loc.op ? amp_list_find_node(c->list, &n->loc) : NULL;
     if (n->loc.op && amp_list_unsupported(c->list, n->loc.op))
         *e = (amp_entry){.colour = IR_BLACK, .rule = AMP_UNSUPPORTED};
     else if (node || tensor)
@@ -218,10 +210,7 @@ static bool is_boundary(const colour_state *c, const ir_node *n)
            (ir_op_out_attr(n->op) >= 0 || ir_op_out_slot(n->op, 0, n->n_out)->group == IR_GROUP_F32);
 }
 
-static bool is_ours(const ir_node *n)
-{
-    return !n->loc.op;
-}
+static bool is_ours(const ir_node *n) { return !n->loc.op; }
 
 /* Marks the nodes the loss is computed from, back to white ops and to ops that compute in f32 internally, which read
  * the model's output in its own type. A loss that a pass has appended (no ONNX origin) is f32 as a whole. */
@@ -248,7 +237,7 @@ static void mark_terminal(colour_state *c, const ir_value *loss)
 /* Types of a node's float operands after casting. Storage is considered only if there are no other operands. */
 typedef struct arrival {
     bool f32, low;
-    ir_dtype type;          /* common type of the operands */
+    ir_dtype type;                         /* common type of the operands */
     const ir_value *f32_cause, *low_cause; /* first producer that counts as such */
 } arrival;
 
@@ -534,8 +523,7 @@ void amp_colour(ir_graph *g, amp_scope *s)
     for (ir_node *n = g->first; n; n = n->next) {
         if (ir_op_has(n->op, IR_DECLARED)) ir_opaque_resolve_bf16(n, o->low == IR_f16);
         for (int i = 0; i < n->n_in; i++)
-            if (ir_in(n, i) && ir_in(n, i)->kind == IR_VALUE_STORAGE)
-                c.type[ir_in(n, i)->id] = ir_in(n, i)->type.dtype;
+            if (ir_in(n, i) && ir_in(n, i)->kind == IR_VALUE_STORAGE) c.type[ir_in(n, i)->id] = ir_in(n, i)->type.dtype;
         colour_node(&c, n);
     }
     const bool *low_params = amp_low_params(g, s);

@@ -39,10 +39,7 @@ cost_model cost_model_new(const ir_device *device, const ir_module *m, size_t it
                         .most = ((int64_t)1 << 60) / (int64_t)(items + 1)};
 }
 
-static double elements(const cost_model *c, const ir_type *type)
-{
-    return pass_elements(c->module, type, c->sizes);
-}
+static double elements(const cost_model *c, const ir_type *type) { return pass_elements(c->module, type, c->sizes); }
 
 static int64_t whole(const cost_model *c, double cost)
 {
@@ -108,10 +105,8 @@ static double moved_bytes(const cost_model *c, const ir_node *n, ir_dtype t)
 {
     double bytes = 0;
     for (int i = 0; i < n->n_in; i++)
-        if (ir_in(n, i))
-            bytes += bytes_of(c, ir_in(n, i), amp_is_cast_operand(n, i) ? t : ir_in(n, i)->type.dtype);
-    for (int i = 0; i < n->n_out; i++)
-        bytes += bytes_of(c, n->out[i], follows(n, i) ? t : n->out[i]->type.dtype);
+        if (ir_in(n, i)) bytes += bytes_of(c, ir_in(n, i), amp_is_cast_operand(n, i) ? t : ir_in(n, i)->type.dtype);
+    for (int i = 0; i < n->n_out; i++) bytes += bytes_of(c, n->out[i], follows(n, i) ? t : n->out[i]->type.dtype);
     return bytes;
 }
 

@@ -47,10 +47,7 @@ cut *cut_new(arena *a)
     return c;
 }
 
-uint32_t cut_vertices(const cut *c)
-{
-    return (uint32_t)c->vertices.count;
-}
+uint32_t cut_vertices(const cut *c) { return (uint32_t)c->vertices.count; }
 
 static uint32_t root(const cut *c, uint32_t v)
 {
@@ -116,10 +113,7 @@ void cut_reader(cut *c, uint32_t v)
 
 /* ---- cost of a labelling --------------------------------------------------------------------- */
 
-static int64_t sum(int64_t a, int64_t b)
-{
-    return a == CUT_FORBIDDEN || b == CUT_FORBIDDEN ? CUT_FORBIDDEN : a + b;
-}
+static int64_t sum(int64_t a, int64_t b) { return a == CUT_FORBIDDEN || b == CUT_FORBIDDEN ? CUT_FORBIDDEN : a + b; }
 
 /* `reads[label]`: whether the value has a reader with that label. */
 static int64_t value_cost(const value *x, cut_label producer, const bool *reads)
@@ -129,10 +123,7 @@ static int64_t value_cost(const value *x, cut_label producer, const bool *reads)
     return reads[other] ? x->cost[other] : 0;
 }
 
-static cut_label label_of(const cut *c, const cut_label *labels, uint32_t v)
-{
-    return labels[root(c, v)];
-}
+static cut_label label_of(const cut *c, const cut_label *labels, uint32_t v) { return labels[root(c, v)]; }
 
 static cut_label producer_label(const cut *c, const cut_label *labels, const value *x)
 {
@@ -142,8 +133,7 @@ static cut_label producer_label(const cut *c, const cut_label *labels, const val
 int64_t cut_cost(const cut *c, const cut_label *labels)
 {
     int64_t cost = 0;
-    for (uint32_t v = 0; v < cut_vertices(c); v++)
-        cost = sum(cost, c->vertices.items[v].cost[label_of(c, labels, v)]);
+    for (uint32_t v = 0; v < cut_vertices(c); v++) cost = sum(cost, c->vertices.items[v].cost[label_of(c, labels, v)]);
     for (size_t i = 0; i < c->pairs.count; i++) {
         const pair *p = &c->pairs.items[i];
         if (label_of(c, labels, p->high) == CUT_HIGH && label_of(c, labels, p->low) == CUT_LOW)
@@ -152,8 +142,7 @@ int64_t cut_cost(const cut *c, const cut_label *labels)
     for (size_t i = 0; i < c->values.count; i++) {
         const value *x = &c->values.items[i];
         bool reads[2] = {false, false};
-        for (size_t k = 0; k < x->count; k++)
-            reads[label_of(c, labels, c->readers.items[x->first + k])] = true;
+        for (size_t k = 0; k < x->count; k++) reads[label_of(c, labels, c->readers.items[x->first + k])] = true;
         cost = sum(cost, value_cost(x, producer_label(c, labels, x), reads));
     }
     return cost;
@@ -226,10 +215,7 @@ typedef struct network {
     int64_t never;
 } network;
 
-static uint32_t place_of(const network *n, uint32_t v)
-{
-    return n->place[root(n->problem, v)];
-}
+static uint32_t place_of(const network *n, uint32_t v) { return n->place[root(n->problem, v)]; }
 
 static void join(network *n, uint32_t from, uint32_t to, int64_t cost)
 {
@@ -248,8 +234,7 @@ static uint32_t gather(network *n, const value *x, cut_label label)
     uint32_t v = n->next++;
     for (size_t k = 0; k < x->count; k++) {
         uint32_t r = place_of(n, readers[k]);
-        if (r != asks_not)
-            maxflow_arc(n->flow, label == CUT_LOW ? v : r, label == CUT_LOW ? r : v, n->never, 0);
+        if (r != asks_not) maxflow_arc(n->flow, label == CUT_LOW ? v : r, label == CUT_LOW ? r : v, n->never, 0);
     }
     return v;
 }
@@ -266,10 +251,7 @@ static void join_value(network *n, const value *x)
     if (x->cost[CUT_HIGH] && producer != SOURCE) join(n, gather(n, x, CUT_HIGH), producer, x->cost[CUT_HIGH]);
 }
 
-static int64_t finite(int64_t cost)
-{
-    return cost == CUT_FORBIDDEN ? 0 : cost;
-}
+static int64_t finite(int64_t cost) { return cost == CUT_FORBIDDEN ? 0 : cost; }
 
 /* One more than the sum of all finite costs. */
 static int64_t price_of_never(const cut *c)
@@ -336,6 +318,5 @@ void cut_solve(cut *c, cut_label *labels)
     for (size_t i = 0; i < c->values.count; i++) join_value(&n, &c->values.items[i]);
     maxflow_solve(n.flow, SOURCE, SINK);
     for (uint32_t v = 0; v < count; v++)
-        labels[v] = place_of(&n, v) != SOURCE && maxflow_on_sink_side(n.flow, place_of(&n, v)) ? CUT_LOW
-                                                                                               : CUT_HIGH;
+        labels[v] = place_of(&n, v) != SOURCE && maxflow_on_sink_side(n.flow, place_of(&n, v)) ? CUT_LOW : CUT_HIGH;
 }

@@ -58,12 +58,10 @@ static bool set_key(ir_device *device, const char *key, const char *value)
     double number;
     if (strcmp(key, "measure") == 0) return set_measure(device, value);
     if (strcmp(key, "symbol") == 0)
-        return ir_int_parse(value, &device->symbol) && device->symbol > 0 &&
-               device->symbol <= (int64_t)1 << 31;
+        return ir_int_parse(value, &device->symbol) && device->symbol > 0 && device->symbol <= (int64_t)1 << 31;
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
         if (strcmp(key, keys[i].key) != 0) continue;
-        if (!ir_float_parse(value, &number) || !(number >= 0) || (keys[i].positive && number <= 0))
-            return false;
+        if (!ir_float_parse(value, &number) || !(number >= 0) || (keys[i].positive && number <= 0)) return false;
         memcpy((char *)device + keys[i].offset, &number, sizeof number);
         return true;
     }
@@ -85,8 +83,7 @@ static ampc_status read_line(ir_device *device, char *line, diag_loc loc, diag *
 static ampc_status read_file(const char *path, ir_device *device, diag *d)
 {
     FILE *f = fopen(path, "r");
-    if (!f)
-        return diag_errno(d, DIAG_FILE(path), "cannot read the device description");
+    if (!f) return diag_errno(d, DIAG_FILE(path), "cannot read the device description");
     char line[LONGEST_LINE];
     for (int number = 1; fgets(line, sizeof line, f); number++)
         read_line(device, line, (diag_loc){.file = path, .line = number, .column = 1}, d);

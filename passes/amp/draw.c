@@ -25,10 +25,8 @@ typedef struct picture {
 
 /* Graphviz attributes by colour. */
 static const char *const looks[] = {
-    [IR_WHITE] = "fillcolor=white",
-    [IR_BLACK] = "fillcolor=gray15, fontcolor=white",
-    [IR_GRAY] = "fillcolor=gray75",
-    [IR_CLEAR] = "fillcolor=white, style=\"filled,dashed\", color=gray50",
+    [IR_WHITE] = "fillcolor=white", [IR_BLACK] = "fillcolor=gray15, fontcolor=white",
+    [IR_GRAY] = "fillcolor=gray75", [IR_CLEAR] = "fillcolor=white, style=\"filled,dashed\", color=gray50",
     [IR_KEEP] = "style=dotted",
 };
 
@@ -91,10 +89,7 @@ static void add_label(drawing *d, const char *const *lines, int count)
 
 /* ---- the graph ------------------------------------------------------------------------------- */
 
-static bool is_inserted_cast(const ir_node *n)
-{
-    return ir_op_has(n->op, IR_CONVERTS) && !n->loc.op;
-}
+static bool is_inserted_cast(const ir_node *n) { return ir_op_has(n->op, IR_CONVERTS) && !n->loc.op; }
 
 static void draw_node(const picture *p, const ir_node *n)
 {
@@ -132,7 +127,10 @@ static void draw_edges(const picture *p, const ir_node *n)
         bool storage = v->kind == IR_VALUE_STORAGE;
         if (storage && !p->drawn[v->id]) draw_leaf(p, v, 's', "cylinder");
         p->drawn[v->id] = true;
-        addf(p->d, "  %s%c%u -> %sn%u;\n", p->prefix, v->kind == IR_VALUE_RESULT ? 'n' : storage ? 's' : 'i',
+        addf(p->d, "  %s%c%u -> %sn%u;\n", p->prefix,
+             v->kind == IR_VALUE_RESULT ? 'n'
+             : storage                  ? 's'
+                                        : 'i',
              v->kind == IR_VALUE_RESULT ? v->def->id : v->id, p->prefix, n->id);
     }
 }

@@ -45,7 +45,4 @@ bool amp_converts(const ir_value *v)
     return v->storage->data.kind == IR_DATA_INLINE || v->storage->data.kind == IR_DATA_ZERO;
 }
 
-bool amp_only_moves(const ir_node *n)
-{
-    return ir_op_get(n->op)->colour == IR_CLEAR && n->n_in > 0;
-}
+bool amp_only_moves(const ir_node *n) { return ir_op_get(n->op)->colour == IR_CLEAR && n->n_in > 0; }

@@ -53,7 +53,7 @@ static bool is_strided(const ir_node *n)
 
 static bool compares(double x, list_comparison how, double y)
 {
-    bool less = x < y, more = x > y;
+    bool less = x<y, more = x> y;
     switch (how) {
     case LIST_EQ: return !less && !more;
     case LIST_NE: return less || more;
@@ -203,10 +203,7 @@ const list_pattern *amp_list_find_tensor(const amp_list *l, const char *name)
 }
 
 /* `pins = Op(slot,...), ...`: naming the operator pins its second float group, which contains the slots. */
-bool amp_list_fp32_operands(const amp_list *l, const char *op)
-{
-    return rules_text_has(l->rule.pins, op);
-}
+bool amp_list_fp32_operands(const amp_list *l, const char *op) { return rules_text_has(l->rule.pins, op); }
 
 bool amp_list_unsupported(const amp_list *l, const char *op)
 {

@@ -63,8 +63,8 @@ typedef struct list_layer {
 typedef struct amp_list {
     arena *arena;
     VEC(list_layer) layers; /* the profile, list files, command line */
-    const char *base;     /* name of the profile; NULL: not named yet */
-    strmap *known;        /* operator names in profile ampc */
+    const char *base;       /* name of the profile; NULL: not named yet */
+    strmap *known;          /* operator names in profile ampc */
     amp_rules rule;
     bool set[RULE_COUNT]; /* whether a list file sets the rule */
     strmap *unsupported;  /* operators in the file that the rule `unsupported` names */

@@ -225,8 +225,8 @@ static ampc_status check_twice(reader *r, const list_entry *e)
     if (!other || other->colour == e->colour) return AMPC_OK;
     const char *now = ir_colour_name(e->colour), *before = ir_colour_name(other->colour);
     if (!r->line)
-        return diag_error(r->diag, AMPC_USAGE, DIAG_NOWHERE, "operator '%s' is in --%s and in --%s", e->op,
-                          before, now);
+        return diag_error(r->diag, AMPC_USAGE, DIAG_NOWHERE, "operator '%s' is in --%s and in --%s", e->op, before,
+                          now);
     return diag_error(r->diag, AMPC_REJECTED, here(r, NULL), "operator '%s' is %s here and %s in line %d", e->op, now,
                       before, other->place.line);
 }
@@ -269,8 +269,8 @@ static ampc_status read_node(reader *r, char *key, char *value)
     if (!glob) return complain(r, AMPC_REJECTED, strchr(r->text, '"'), "a name in quotes does not end%s", "");
     if (!*key) return complain(r, AMPC_REJECTED, NULL, "a node name or glob is missing before '= %s'", value);
     if (p.dtype == IR_NO_DTYPE)
-        return complain(r, AMPC_REJECTED, strstr(r->text, value),
-                        "'%s' is no precision: expected fp32, fp16 or bf16", value);
+        return complain(r, AMPC_REJECTED, strstr(r->text, value), "'%s' is no precision: expected fp32, fp16 or bf16",
+                        value);
     if (p.dtype != IR_f32 && p.dtype != r->options->low)
         return complain(r, AMPC_UNSUPPORTED, strstr(r->text, value),
                         "precision '%s' differs from --dtype; one low type a model", value);
@@ -300,11 +300,11 @@ static bool parse_scaling(arena *a, const char *text, scaling_rules *s)
     for (int i = 0; i < 5; i++) finite &= isfinite(v[i]) != 0;
     if (next || !finite || v[0] <= 0 || !counts || v[3] <= 1 || v[4] <= 0 || v[4] >= 1) return false;
     *s = (scaling_rules){.init = v[0],
-                              .incr_every = (int64_t)v[1],
-                              .decr_every = (int64_t)v[2],
-                              .incr_ratio = v[3],
-                              .decr_ratio = v[4],
-                              .min = 1};
+                         .incr_every = (int64_t)v[1],
+                         .decr_every = (int64_t)v[2],
+                         .incr_ratio = v[3],
+                         .decr_ratio = v[4],
+                         .min = 1};
     return true;
 }
 
@@ -313,7 +313,8 @@ static ampc_status check_scaling(reader *r, const char **value)
     if (parse_scaling(r->list->arena, *value, &r->list->scaling)) return AMPC_OK;
     return complain(r, AMPC_REJECTED, strstr(r->text, *value),
                     "scaling = '%s': expected init > 0, incr_every >= 1, decr_every >= 1, incr_ratio > 1, "
-                    "0 < decr_ratio < 1", *value);
+                    "0 < decr_ratio < 1",
+                    *value);
 }
 
 static ampc_status check_text(reader *r, const char **value)
@@ -337,8 +338,7 @@ static ampc_status check_operator_file(reader *r, const char **value)
     if (whole) *value = arena_strdup(a, whole);
     free(whole);
     FILE *f = fopen(path, "rb");
-    if (!f)
-        return diag_errno(r->diag, here(r, strstr(r->text, name)), arena_printf(a, "cannot read '%s'", path));
+    if (!f) return diag_errno(r->diag, here(r, strstr(r->text, name)), arena_printf(a, "cannot read '%s'", path));
     char *text = arena_alloc(a, LIMIT);
     size_t n = fread(text, 1, LIMIT - 1, f);
     bool failed = ferror(f) != 0, long_file = n == LIMIT - 1;
@@ -353,8 +353,7 @@ static ampc_status check_operator_file(reader *r, const char **value)
         op = trim(op);
         if (!*op) continue;
         diag_loc loc = {.file = path, .line = line, .column = 1};
-        if (!is_operator_name(op))
-            return diag_error(r->diag, AMPC_REJECTED, loc, "'%s' is not an operator name", op);
+        if (!is_operator_name(op)) return diag_error(r->diag, AMPC_REJECTED, loc, "'%s' is not an operator name", op);
         strmap_put(r->list->unsupported, op, r->list);
     }
     return AMPC_OK;
@@ -453,7 +452,10 @@ static ampc_status read_line(reader *r, char *s)
     switch (r->section) {
     case NO_SECTION: return complain(r, AMPC_REJECTED, NULL, "'%s' stands before the first section", s);
     case TENSORS: return read_tensor(r, s);
-    case WHITE: case BLACK: case GRAY: case CLEAR: return read_operator(r, s, colours[r->section]);
+    case WHITE:
+    case BLACK:
+    case GRAY:
+    case CLEAR: return read_operator(r, s, colours[r->section]);
     default: return read_pair(r, s);
     }
 }

@@ -172,7 +172,4 @@ int64_t maxflow_solve(maxflow *m, uint32_t source, uint32_t sink)
     return m->excess[sink];
 }
 
-bool maxflow_on_sink_side(const maxflow *m, uint32_t v)
-{
-    return m->height[v] < m->vertices;
-}
+bool maxflow_on_sink_side(const maxflow *m, uint32_t v) { return m->height[v] < m->vertices; }

@@ -46,20 +46,14 @@ typedef struct placement_state {
 
 /* ---- predicates ------------------------------------------------------------------------------ */
 
-static const amp_entry *entry_of(const placement_state *p, const ir_node *n)
-{
-    return &p->entries[n->id];
-}
+static const amp_entry *entry_of(const placement_state *p, const ir_node *n) { return &p->entries[n->id]; }
 
 static uint32_t vertex_of_type(const placement_state *p, ir_dtype t)
 {
     return t == IR_f32 ? p->high : t == p->options->low ? p->low : NONE;
 }
 
-static cut_label label_of_type(ir_dtype t)
-{
-    return ir_dtype_is_low(t) ? CUT_LOW : CUT_HIGH;
-}
+static cut_label label_of_type(ir_dtype t) { return ir_dtype_is_low(t) ? CUT_LOW : CUT_HIGH; }
 
 static bool is_second_group(const ir_node *n, int i)
 {
@@ -87,10 +81,7 @@ static bool narrows_behind(const placement_state *p, const ir_node *n)
     return false;
 }
 
-static bool is_inside(const amp_entry *e)
-{
-    return e->rule == AMP_INSIDE || e->rule == AMP_INSIDE_MIXED;
-}
+static bool is_inside(const amp_entry *e) { return e->rule == AMP_INSIDE || e->rule == AMP_INSIDE_MIXED; }
 
 static bool is_free(const placement_state *p, const amp_entry *e)
 {
@@ -167,15 +158,13 @@ static void add_node(placement_state *p, const ir_node *n)
     const amp_entry *e = entry_of(p, n);
     int64_t runs = p->trains && carries_gradient(p, n) ? 3 : 1;
     ir_dtype low = p->options->low;
-    uint32_t reads = new_vertex(p, runs * cost_of_node(&p->cost, n, IR_f32),
-                                runs * cost_of_node(&p->cost, n, low), e->want);
+    uint32_t reads = new_vertex(p, runs * cost_of_node(&p->cost, n, IR_f32), runs * cost_of_node(&p->cost, n, low),
+                                e->want);
     uint32_t writes = reads;
     const ir_value *only = is_inside(e) ? only_operand(n) : NULL;
     bool pinned = !is_free(p, e) || narrows_behind(p, n);
-    if (only)
-        cut_merge(p->cut, p->produced[only->id], reads);
-    else if (pinned)
-        cut_pin(p->cut, reads, label_of_type(e->want));
+    if (only) cut_merge(p->cut, p->produced[only->id], reads);
+    else if (pinned) cut_pin(p->cut, reads, label_of_type(e->want));
     if (has_own_result(p, n)) {
         writes = new_vertex(p, 0, 0, e->result);
         cut_pair(p->cut, writes, reads, runs * cost_of_results(&p->cost, n, low, IR_f32));
@@ -193,8 +182,7 @@ static uint32_t result_vertex(const placement_state *p, const ir_node *n, int i)
     bool second = ir_op_out_slot(n->op, i, n->n_out)->group == IR_GROUP_G;
     if (modelled && follows) return p->writes[n->id];
     if (modelled && second && amp_second_follows(n, e, p->list)) return p->computes[n->id];
-    if (!modelled && follows && e->colour != IR_KEEP && e->result != IR_NO_DTYPE)
-        return vertex_of_type(p, e->result);
+    if (!modelled && follows && e->colour != IR_KEEP && e->result != IR_NO_DTYPE) return vertex_of_type(p, e->result);
     return vertex_of_type(p, amp_narrows_result(n, i, e, p->list) ? e->result : n->out[i]->type.dtype);
 }
 
@@ -278,8 +266,7 @@ static void add_readers(placement_state *p, const ir_value *v)
         bool inside = reader != NONE && is_inside(entry_of(p, u->user));
         if (reader != NONE) cut_reader(p->cut, reader);
         if (p->tainted[v->id] && (reader == NONE || inside)) pin_as_decided(p, v);
-        if (v->kind == IR_VALUE_RESULT && is_inside(entry_of(p, v->def)) && is_read_by_loss(p, u))
-            pin_as_decided(p, v);
+        if (v->kind == IR_VALUE_RESULT && is_inside(entry_of(p, v->def)) && is_read_by_loss(p, u)) pin_as_decided(p, v);
     }
 }
 
@@ -311,16 +298,13 @@ static bool is_written_low(const placement_state *p, const ir_value *v)
 static void add_value(placement_state *p, const ir_value *v)
 {
     if (p->produced[v->id] == NONE || !v->first_use) return;
-    bool twice = p->trains && p->carries[v->id] && v->kind == IR_VALUE_RESULT &&
-                 p->cost.device->measure == DEVICE_TIME;
+    bool twice = p->trains && p->carries[v->id] && v->kind == IR_VALUE_RESULT && p->cost.device->measure == DEVICE_TIME;
     ir_dtype low = p->options->low;
     int64_t runs = twice ? 2 : 1, down = runs * cost_of_cast(&p->cost, &v->type, IR_f32, low);
     if (counts_as_param(p, v)) down = 0;
     const ir_value *from = widened(p, v);
-    if (is_written_low(p, v))
-        cut_constant(p->cut, cost_of_copy(&p->cost, &v->type, low));
-    else if (from)
-        cut_value(p->cut, p->produced[from->id], down, 0);
+    if (is_written_low(p, v)) cut_constant(p->cut, cost_of_copy(&p->cost, &v->type, low));
+    else if (from) cut_value(p->cut, p->produced[from->id], down, 0);
     else
         cut_value(p->cut, p->produced[v->id], down,
                   p->tainted[v->id] ? CUT_FORBIDDEN : runs * cost_of_cast(&p->cost, &v->type, low, IR_f32));
@@ -403,9 +387,9 @@ static void explain_flips(placement_state *p, const cut_label *labels)
         if (e->rule != AMP_CUT) continue;
         int64_t flip = flips[p->computes[n->id]];
         const char *other = labels[p->computes[n->id]] == CUT_HIGH ? ir_dtype_name(p->options->low) : "f32";
-        e->flip = flip == CUT_FORBIDDEN ? arena_printf(p->arena, "%s: not allowed alone", other)
-                                        : arena_printf(p->arena, "%s: %s more", other,
-                                                       cost_print(p->cost.device, flip, p->arena));
+        e->flip = flip == CUT_FORBIDDEN
+                      ? arena_printf(p->arena, "%s: not allowed alone", other)
+                      : arena_printf(p->arena, "%s: %s more", other, cost_print(p->cost.device, flip, p->arena));
     }
 }
 

@@ -151,7 +151,16 @@ bool range_get_number(const ir_value *v, const compile *c, double *x)
 /* ---- steps of patterns ----------------------------------------------------------------------- */
 
 typedef enum range_step {
-    NO_STEP, QUOTIENT, ROOT, GUARD, REDUCTION, SQUARE, EXPONENTIAL, ADDITION, MASKING, SOFTMAX
+    NO_STEP,
+    QUOTIENT,
+    ROOT,
+    GUARD,
+    REDUCTION,
+    SQUARE,
+    EXPONENTIAL,
+    ADDITION,
+    MASKING,
+    SOFTMAX
 } range_step;
 
 typedef struct step_row {
@@ -159,7 +168,7 @@ typedef struct step_row {
     ir_op op;
     int next; /* the operand whose producer is the next step */
     bool (*holds)(const ir_node *n, const struct step_row *row, const compile *c); /* NULL: always */
-    double min, max; /* limits of the exponent */
+    double min, max;                                                               /* limits of the exponent */
 } step_row;
 
 static bool has_exponent(const ir_node *n, const step_row *row, const compile *c)
@@ -266,10 +275,7 @@ static bool is_off(const amp_scope *s)
     return s->off || s->compile->options->low != IR_f16 || s->compile->list->rule.range == RANGE_OFF;
 }
 
-static bool trains(const ir_graph *g)
-{
-    return ir_graph_by_role(g->module, IR_GRAPH_train) != NULL;
-}
+static bool trains(const ir_graph *g) { return ir_graph_by_role(g->module, IR_GRAPH_train) != NULL; }
 
 /* Whether v has values so low that a softmax maps them to zero. Weights that train are not changed. */
 static bool saturates(const ir_value *v, const weight_stats *census)
@@ -279,10 +285,7 @@ static bool saturates(const ir_value *v, const weight_stats *census)
     return c && constant && c->lowest;
 }
 
-static bool passes_mask(const ir_node *n, const compile *c)
-{
-    return find_step(MASKING, n, c) || amp_only_moves(n);
-}
+static bool passes_mask(const ir_node *n, const compile *c) { return find_step(MASKING, n, c) || amp_only_moves(n); }
 
 const bool *range_find_masks(const ir_graph *g, const amp_scope *s)
 {

@@ -87,7 +87,6 @@ void range_mark_sums(const ir_graph *g, const amp_list *l, range_mark *marks, ar
         if (!most || n->n_out != 1) continue;
         bool adds = n->op == IR_OP_add;
         chain[n->out[0]->id] = count_additions(n, adds, chain);
-        if (adds && chain[n->out[0]->id] > most && !marks[n->id].pattern)
-            marks[n->id].pattern = &residual;
+        if (adds && chain[n->out[0]->id] > most && !marks[n->id].pattern) marks[n->id].pattern = &residual;
     }
 }

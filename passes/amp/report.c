@@ -33,8 +33,8 @@ static model_node *model_node_of(model_nodes *list, const ir_node *n, arena *a)
 static bool is_f32_black(amp_rule r)
 {
     return r == AMP_LISTED_BLACK || r == AMP_INSIDE || r == AMP_INSIDE_MIXED || r == AMP_NODE || r == AMP_TENSOR ||
-           r == AMP_UNLISTED || r == AMP_UNSUPPORTED || r == AMP_NAMED || r == AMP_OD ||
-           r == AMP_RANGE || r == AMP_INITIALIZER;
+           r == AMP_UNLISTED || r == AMP_UNSUPPORTED || r == AMP_NAMED || r == AMP_OD || r == AMP_RANGE ||
+           r == AMP_INITIALIZER;
 }
 
 void amp_count(const ir_graph *g, const amp_scope *s)
@@ -63,10 +63,7 @@ void amp_count(const ir_graph *g, const amp_scope *s)
 
 /* ---- summary --------------------------------------------------------------------------------- */
 
-static const char *low_name(const compile_options *o)
-{
-    return o->low == IR_bf16 ? "bf16" : "fp16";
-}
+static const char *low_name(const compile_options *o) { return o->low == IR_bf16 ? "bf16" : "fp16"; }
 
 const char *pass_summary(const compile *c, arena *a)
 {
@@ -85,17 +82,14 @@ const char *pass_summary(const compile *c, arena *a)
         reasons = arena_printf(a, "%s)", reasons);
     }
     return arena_printf(a, "%d/%d float ops in %s, %d fp32%s, %d casts inserted (%.1f MB/step%s), %d removed",
-                        s->low_ops, s->float_ops, o->level == PASS_O0 ? "low precision" : low_name(o), f32,
-                        reasons, s->casts_inserted, (double)s->cast_bytes / 1e6,
-                        s->cast_symbolic ? " with symbols as 1" : "", s->casts_removed);
+                        s->low_ops, s->float_ops, o->level == PASS_O0 ? "low precision" : low_name(o), f32, reasons,
+                        s->casts_inserted, (double)s->cast_bytes / 1e6, s->cast_symbolic ? " with symbols as 1" : "",
+                        s->casts_removed);
 }
 
 /* ---- explanation ----------------------------------------------------------------------------- */
 
-static const char *precision_name(ir_dtype t)
-{
-    return t == IR_f32 ? "fp32" : t == IR_f16 ? "fp16" : ir_dtype_name(t);
-}
+static const char *precision_name(ir_dtype t) { return t == IR_f32 ? "fp32" : t == IR_f16 ? "fp16" : ir_dtype_name(t); }
 
 static const char *cause_text(const amp_entry *e, arena *a)
 {
@@ -144,12 +138,12 @@ static const char *explain_node(const ir_node *n, const ir_origin *part, const a
         return arena_printf(a,
                             "{\"name\": %s, \"op\": %s, \"colour\": \"%s\", \"dtype\": \"%s\", \"rule\": %s, "
                             "\"cause\": %s%s%s}\n",
-                            pass_json_string(name, a), pass_json_string(op, a), colour, type,
-                            pass_json_string(rule, a), pass_json_string(cause, a), e->flip ? ", \"alone_in\": " : "",
+                            pass_json_string(name, a), pass_json_string(op, a), colour, type, pass_json_string(rule, a),
+                            pass_json_string(cause, a), e->flip ? ", \"alone_in\": " : "",
                             e->flip ? pass_json_string(e->flip, a) : "");
-    return arena_printf(a, "%s (%s): %s, %s%s\n    rule: %s\n%s%s%s%s%s%s", name, op, colour, type,
-                        writes, rule, *cause ? "    cause: " : "", cause, *cause ? "\n" : "",
-                        e->flip ? "    alone in " : "", e->flip ? e->flip : "", e->flip ? "\n" : "");
+    return arena_printf(a, "%s (%s): %s, %s%s\n    rule: %s\n%s%s%s%s%s%s", name, op, colour, type, writes, rule,
+                        *cause ? "    cause: " : "", cause, *cause ? "\n" : "", e->flip ? "    alone in " : "",
+                        e->flip ? e->flip : "", e->flip ? "\n" : "");
 }
 
 typedef VEC(char) char_list;
@@ -312,8 +306,8 @@ static const char *stats_json(const pass_calls *calls, arena *a)
                                     (long long)calls->casts.bytes);
     for (size_t i = 0; i < calls->items.count; i++) {
         const op_calls *c = &calls->items.items[i];
-        text = arena_printf(a, "%s%s%s: {\"fp16\": %d, \"bf16\": %d, \"fp32\": %d, \"other\": %d}", text,
-                            i ? ", " : "", pass_json_string(c->op, a), c->f16, c->bf16, c->f32, c->other);
+        text = arena_printf(a, "%s%s%s: {\"fp16\": %d, \"bf16\": %d, \"fp32\": %d, \"other\": %d}", text, i ? ", " : "",
+                            pass_json_string(c->op, a), c->f16, c->bf16, c->f32, c->other);
     }
     return arena_printf(a, "%s}}\n", text);
 }
@@ -332,15 +326,14 @@ const char *pass_print_stats(const ir_module *m, const compile *c, arena *a)
     if (!g) return "";
     const pass_calls *calls = c->report.inserted ? c->report.inserted : pass_count_calls(g, a);
     if (c->options->json) return stats_json(calls, a);
-    const char *text = arena_printf(a, "<%s>\n<%s>\n<%s | %s | %s | %s | %s>\n",
-                                    centred(" op list of all blocks ", 120, a), centred(" op list ", 120, a),
-                                    centred(" Op Name ", 40, a), centred(" FP16 Calls ", 17, a),
-                                    centred(" BF16 Calls ", 17, a), centred(" FP32 Calls", 17, a),
-                                    centred(" Other Calls ", 17, a));
+    const char *text = arena_printf(
+        a, "<%s>\n<%s>\n<%s | %s | %s | %s | %s>\n", centred(" op list of all blocks ", 120, a),
+        centred(" op list ", 120, a), centred(" Op Name ", 40, a), centred(" FP16 Calls ", 17, a),
+        centred(" BF16 Calls ", 17, a), centred(" FP32 Calls", 17, a), centred(" Other Calls ", 17, a));
     for (size_t i = 0; i < calls->items.count; i++) {
         const op_calls *row = &calls->items.items[i];
-        text = arena_printf(a, "%s  %-40s|  %-17d|  %-17d|  %-17d|  %d\n", text, row->op, row->f16, row->bf16,
-                            row->f32, row->other);
+        text = arena_printf(a, "%s  %-40s|  %-17d|  %-17d|  %-17d|  %d\n", text, row->op, row->f16, row->bf16, row->f32,
+                            row->other);
     }
     const char *count = arena_printf(a, " op count: %zu ", calls->items.count);
     return arena_printf(a, "%s<%s>\n\n", text, centred(count, 120, a));
@@ -352,9 +345,9 @@ static const char *slot_list(const ir_slot *slots, int n, arena *a)
 {
     const char *text = "";
     for (int i = 0; i < n; i++) {
-        const char *mark = slots[i].kind == IR_SLOT_OPT                                       ? "?"
+        const char *mark = slots[i].kind == IR_SLOT_OPT                                    ? "?"
                            : slots[i].kind == IR_SLOT_INS || slots[i].kind == IR_SLOT_OUTS ? "..."
-                                                                                             : "";
+                                                                                           : "";
         text = arena_printf(a, "%s%s%s%s", text, i ? ", " : "", slots[i].name, mark);
     }
     return text;
@@ -363,22 +356,21 @@ static const char *slot_list(const ir_slot *slots, int n, arena *a)
 const char *pass_print_ops(bool json, arena *a)
 {
     const char *text = json ? "["
-                            : arena_printf(a, "%-28s %-6s %-8s %-6s %s\n", "op", "colour", "gradient",
-                                           "inside", "slots");
+                            : arena_printf(a, "%-28s %-6s %-8s %-6s %s\n", "op", "colour", "gradient", "inside",
+                                           "slots");
     for (int i = 0; i < IR_OP_COUNT; i++) {
         const ir_op_info *op = ir_op_get((ir_op)i);
         const char *in = slot_list(op->in, op->n_in, a), *out = slot_list(op->out, op->n_out, a);
         const char *attrs = slot_list(op->attr, op->n_attr, a);
         bool gradient = pass_has_gradient((ir_op)i), inside = op->traits & IR_F32_INSIDE;
-        text = json ? arena_printf(
-                          a,
-                          "%s%s\n {\"op\": \"%s\", \"colour\": \"%s\", \"gradient\": %s, \"f32_inside\": %s, "
-                          "\"in\": \"%s\", \"out\": \"%s\", \"attributes\": \"%s\"}",
-                          text, i ? "," : "", op->name, ir_colour_name(op->colour),
-                          gradient ? "true" : "false", inside ? "true" : "false", in, out, attrs)
+        text = json ? arena_printf(a,
+                                   "%s%s\n {\"op\": \"%s\", \"colour\": \"%s\", \"gradient\": %s, \"f32_inside\": %s, "
+                                   "\"in\": \"%s\", \"out\": \"%s\", \"attributes\": \"%s\"}",
+                                   text, i ? "," : "", op->name, ir_colour_name(op->colour),
+                                   gradient ? "true" : "false", inside ? "true" : "false", in, out, attrs)
                     : arena_printf(a, "%s%-28s %-6s %-8s %-6s %s -> %s {%s}\n", text, op->name,
-                                   ir_colour_name(op->colour), gradient ? "yes" : "no", inside ? "f32" : "",
-                                   in, out, attrs);
+                                   ir_colour_name(op->colour), gradient ? "yes" : "no", inside ? "f32" : "", in, out,
+                                   attrs);
     }
     return json ? arena_printf(a, "%s\n]\n", text) : text;
 }

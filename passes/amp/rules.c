@@ -6,10 +6,12 @@
 #include <string.h>
 
 /* The words of each choice, terminated by NULL. */
+/* clang-format off */
 #define CHOICE(key, meaning) static const char *const words_##key[] = {
 #define WORD(name, word) word,
 #define END NULL};
 #include "passes/amp/rules.def"
+/* clang-format on */
 
 const amp_rules rules_default = {
 #define TEXT(name, check, values, meaning) .name = "",
@@ -56,19 +58,21 @@ bool rules_set(amp_rules *r, rule_id id, const char *value)
 {
     int64_t n = 0;
     switch (id) {
-#define CHOICE(key, meaning)                                                                                 \
-    case RULE_##key:                                                                                         \
-        n = find_word(words_##key, value);                                                                   \
-        if (n >= 0) r->key = (enum rule_##key)n;                                                             \
+        /* clang-format off */
+#define CHOICE(key, meaning) \
+    case RULE_##key: \
+        n = find_word(words_##key, value); \
+        if (n >= 0) r->key = (enum rule_##key)n; \
         break;
-#define NUMBER(key, meaning)                                                                                 \
-    case RULE_##key:                                                                                         \
-        n = read_number(value);                                                                              \
-        if (n >= 0) r->key = n;                                                                              \
+#define NUMBER(key, meaning) \
+    case RULE_##key: \
+        n = read_number(value); \
+        if (n >= 0) r->key = n; \
         break;
-#define TEXT(key, check, values, meaning)                                                                    \
+#define TEXT(key, check, values, meaning) \
     case RULE_##key: r->key = value; break;
 #include "passes/amp/rules.def"
+    /* clang-format on */
     case RULE_COUNT: break;
     }
     return n >= 0;
@@ -77,13 +81,15 @@ bool rules_set(amp_rules *r, rule_id id, const char *value)
 const char *rules_print(const amp_rules *r, rule_id id, arena *a)
 {
     switch (id) {
-#define CHOICE(key, meaning)                                                                                 \
+        /* clang-format off */
+#define CHOICE(key, meaning) \
     case RULE_##key: return words_##key[r->key];
-#define NUMBER(key, meaning)                                                                                 \
+#define NUMBER(key, meaning) \
     case RULE_##key: return r->key ? arena_printf(a, "%lld", (long long)r->key) : "off";
-#define TEXT(key, check, values, meaning)                                                                    \
+#define TEXT(key, check, values, meaning) \
     case RULE_##key: return r->key;
 #include "passes/amp/rules.def"
+    /* clang-format on */
     case RULE_COUNT: break;
     }
     return "";
@@ -99,9 +105,11 @@ static const char *join_words(const char *const *words, arena *a)
 const char *rules_values(rule_id id, arena *a)
 {
     switch (id) {
-#define CHOICE(key, meaning)                                                                                 \
+        /* clang-format off */
+#define CHOICE(key, meaning) \
     case RULE_##key: return join_words(words_##key, a);
 #include "passes/amp/rules.def"
+    /* clang-format on */
     default: return "a number above 0 or off";
     }
 }

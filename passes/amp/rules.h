@@ -5,9 +5,13 @@
 #include "ir/arena.h"
 
 /* enum rule_gray { GRAY_ANY_F32, GRAY_LAST_PRODUCER }; ... */
-#define CHOICE(key, meaning) enum rule_##key {
+#define CHOICE(key, meaning) \
+    enum rule_##key \
+    {
 #define WORD(name, word) name,
-#define END };
+#define END \
+    } \
+    ;
 #include "passes/amp/rules.def"
 
 typedef struct amp_rules {

@@ -25,24 +25,18 @@ static grad_rule *const rules[IR_OP_COUNT] = {
 #include "ir/ops.def"
 };
 
-bool pass_has_gradient(ir_op op)
-{
-    return rules[op] != grad_none;
-}
+bool pass_has_gradient(ir_op op) { return rules[op] != grad_none; }
 
 typedef struct autodiff {
     ir_graph *graph;
     diag *diag;
-    bool *flows;        /* by value id: depends on a trained value */
-    ir_value **grads;   /* by value id: its accumulated gradient */
-    uint32_t count;     /* number of value ids in the forward graph */
-    ir_builder end;     /* after the last backward node, before the update phase */
+    bool *flows;      /* by value id: depends on a trained value */
+    ir_value **grads; /* by value id: its accumulated gradient */
+    uint32_t count;   /* number of value ids in the forward graph */
+    ir_builder end;   /* after the last backward node, before the update phase */
 } autodiff;
 
-static bool is_float_value(const ir_value *v)
-{
-    return ir_dtype_is_float(v->type.dtype);
-}
+static bool is_float_value(const ir_value *v) { return ir_dtype_is_float(v->type.dtype); }
 
 /* Running statistics are updated without a derivative by definition, so they cause no warning. */
 static void warn_stopped(autodiff *a, const ir_node *n, const ir_value *v)
@@ -166,8 +160,7 @@ static ampc_status differentiate_graph(ir_graph *graph, diag *d, arena *scratch)
 {
     ir_module *m = graph->module;
     const ir_node *loss = ir_output_by_role(graph, IR_OUTPUT_loss);
-    if (!loss)
-        return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "graph @%s has no loss to differentiate", graph->name);
+    if (!loss) return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "graph @%s has no loss to differentiate", graph->name);
 
     ir_graph_renumber(graph);
     autodiff a = {.graph = graph, .diag = d, .count = graph->value_ids};

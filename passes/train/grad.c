@@ -40,7 +40,4 @@ bool grad_none(grad *g)
 }
 
 /* The gradient of a piecewise constant op is zero wherever it exists. */
-bool grad_zero(grad *g)
-{
-    return g->zero = true;
-}
+bool grad_zero(grad *g) { return g->zero = true; }

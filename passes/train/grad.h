@@ -10,12 +10,12 @@
 #include "ir/ir.h"
 
 typedef struct grad {
-    ir_builder *b;        /* builds backward nodes with the forward node's location */
-    ir_node *n;           /* the forward node */
-    ir_value *const *dy;  /* by result; NULL: no gradient */
-    const bool *want;     /* by operand */
-    ir_value **dx;        /* by operand, set by the rule; NULL only if the operand stops gradients or `zero` is set */
-    bool zero;            /* set by the rule: the gradient is zero wherever it exists */
+    ir_builder *b;       /* builds backward nodes with the forward node's location */
+    ir_node *n;          /* the forward node */
+    ir_value *const *dy; /* by result; NULL: no gradient */
+    const bool *want;    /* by operand */
+    ir_value **dx;       /* by operand, set by the rule; NULL only if the operand stops gradients or `zero` is set */
+    bool zero;           /* set by the rule: the gradient is zero wherever it exists */
 } grad;
 
 typedef bool grad_rule(grad *g); /* false: failed, with an error reported */

@@ -30,8 +30,7 @@ bool grad_matmul(grad *g)
 {
     ir_value *a = X, *b = W, *d = grad_cast_like(g, D, X);
     bool ta = g->n->attr[IR_ATTR(matmul, trans_a)].i, tb = g->n->attr[IR_ATTR(matmul, trans_b)].i;
-    if (g->want[0])
-        g->dx[0] = ta ? ir_matmul(g->b, b, d, NULL, tb, true) : ir_matmul(g->b, d, b, NULL, false, !tb);
+    if (g->want[0]) g->dx[0] = ta ? ir_matmul(g->b, b, d, NULL, tb, true) : ir_matmul(g->b, d, b, NULL, false, !tb);
     if (g->want[1]) {
         bool shared = b->type.rank == 2 && a->type.rank > 2 && !ta;
         ir_value *a2 = shared ? flatten_rows(g, a) : a, *d2 = shared ? flatten_rows(g, d) : d;

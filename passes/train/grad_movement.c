@@ -6,10 +6,7 @@
 #define D g->dy[0]
 #define X ir_in(g->n, 0)
 
-bool grad_reshape(grad *g)
-{
-    return (g->dx[0] = ir_reshape_like(g->b, D, &X->type)) != NULL;
-}
+bool grad_reshape(grad *g) { return (g->dx[0] = ir_reshape_like(g->b, D, &X->type)) != NULL; }
 
 bool grad_transpose(grad *g)
 {
@@ -20,10 +17,7 @@ bool grad_transpose(grad *g)
 }
 
 /* The walk sums over the expanded axes. */
-bool grad_expand(grad *g)
-{
-    return (g->dx[0] = D) != NULL;
-}
+bool grad_expand(grad *g) { return (g->dx[0] = D) != NULL; }
 
 bool grad_concat(grad *g)
 {
@@ -92,10 +86,7 @@ bool grad_gather_grad(grad *g)
     return (g->dx[0] = ir_done(g->b, n)) != NULL;
 }
 
-bool grad_trilu(grad *g)
-{
-    return (g->dx[0] = ir_done(g->b, grad_node(g, IR_OP_trilu, 1, &D))) != NULL;
-}
+bool grad_trilu(grad *g) { return (g->dx[0] = ir_done(g->b, grad_node(g, IR_OP_trilu, 1, &D))) != NULL; }
 
 bool grad_where(grad *g)
 {
@@ -105,7 +96,4 @@ bool grad_where(grad *g)
     return true;
 }
 
-bool grad_cast(grad *g)
-{
-    return (g->dx[0] = grad_cast_like(g, D, X)) != NULL;
-}
+bool grad_cast(grad *g) { return (g->dx[0] = grad_cast_like(g, D, X)) != NULL; }

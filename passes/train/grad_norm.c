@@ -63,10 +63,7 @@ static ir_value *spread(grad *g, const ir_attr *axes)
     return ir_expand(g->b, ir_reshape_like(g->b, D, &kept), X->type.dims, X->type.rank);
 }
 
-bool grad_reduce_sum(grad *g)
-{
-    return (g->dx[0] = spread(g, &g->n->attr[IR_ATTR(reduce_sum, axes)])) != NULL;
-}
+bool grad_reduce_sum(grad *g) { return (g->dx[0] = spread(g, &g->n->attr[IR_ATTR(reduce_sum, axes)])) != NULL; }
 
 /* Divides before broadcasting: there are fewer elements, and the count may be symbolic. */
 bool grad_reduce_mean(grad *g)

@@ -17,11 +17,11 @@ static bool done(grad *g)
     return diag_status(g->b->diag) == AMPC_OK;
 }
 
-#define RULE1(name, formula)                                                                       \
-    bool grad_##name(grad *g)                                                                      \
-    {                                                                                              \
-        g->dx[0] = formula;                                                                        \
-        return done(g);                                                                            \
+#define RULE1(name, formula) \
+    bool grad_##name(grad *g) \
+    { \
+        g->dx[0] = formula; \
+        return done(g); \
     }
 
 RULE1(neg, UNARY(neg, D))
@@ -41,12 +41,12 @@ RULE1(gelu, ir_done(g->b, grad_node(g, IR_OP_gelu_grad, 2, (ir_value *[]){D, X})
 RULE1(clip, ir_done(g->b, grad_node(g, IR_OP_clip_grad, 4, (ir_value *[]){D, X, ir_in(g->n, 1), ir_in(g->n, 2)})))
 RULE1(div_count, ir_done(g->b, grad_node(g, IR_OP_div_count, 1, (ir_value *[]){D})))
 
-#define RULE2(name, formula_a, formula_b)                                                          \
-    bool grad_##name(grad *g)                                                                      \
-    {                                                                                              \
-        if (g->want[0]) g->dx[0] = formula_a;                                                      \
-        if (g->want[1]) g->dx[1] = formula_b;                                                      \
-        return done(g);                                                                            \
+#define RULE2(name, formula_a, formula_b) \
+    bool grad_##name(grad *g) \
+    { \
+        if (g->want[0]) g->dx[0] = formula_a; \
+        if (g->want[1]) g->dx[1] = formula_b; \
+        return done(g); \
     }
 
 RULE2(add, D, D)
@@ -75,8 +75,8 @@ RULE2(pow, pow_base(g), pow_exponent(g))
 /* The selected operand gets the gradient; a tie is split equally, as in PyTorch. */
 static ir_value *chosen(grad *g, ir_op beats, ir_value *x, ir_value *other)
 {
-    ir_value *tie = ir_done(g->b, ir_new(g->b, IR_OP_where, 3, BINARY(equal, x, other),
-                                         BINARY(mul, D, NUMBER(0.5)), NUMBER(0.0)));
+    ir_value *tie = ir_done(
+        g->b, ir_new(g->b, IR_OP_where, 3, BINARY(equal, x, other), BINARY(mul, D, NUMBER(0.5)), NUMBER(0.0)));
     return ir_done(g->b, ir_new(g->b, IR_OP_where, 3, ir_binary(g->b, beats, x, other), D, tie));
 }
 

@@ -74,7 +74,7 @@ typedef struct loss_kind {
     const char *name;
     bool classes; /* labels are class indices along axis 1 */
     loss_rule *make;
-    ir_op normalisation; /* if it produces the output, of_scores on its operand replaces `make` */
+    ir_op normalisation;  /* if it produces the output, of_scores on its operand replaces `make` */
     loss_rule *of_scores; /* NULL: no replacement */
 } loss_kind;
 

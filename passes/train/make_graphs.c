@@ -13,10 +13,7 @@
 
 #include <string.h>
 
-static void set_batch_norm(ir_node *n, bool training)
-{
-    ir_set_bool(n, IR_ATTR(batch_norm, training), training);
-}
+static void set_batch_norm(ir_node *n, bool training) { ir_set_bool(n, IR_ATTR(batch_norm, training), training); }
 
 /* Replaces y by a view of x, which the cleanup passes drop, and the mask, if it is used, by all true. */
 static bool drop_dropout(ir_node *n, diag *d)
@@ -153,10 +150,7 @@ static ampc_status make_infer(ir_graph *g, const compile_options *o, bool traini
     return diag_status(d);
 }
 
-static bool is_loss_op(ir_op op)
-{
-    return op == IR_OP_softmax_cross_entropy || op == IR_OP_nll_loss;
-}
+static bool is_loss_op(ir_op op) { return op == IR_OP_softmax_cross_entropy || op == IR_OP_nll_loss; }
 
 /* A model whose only scalar float output comes from a loss op is to be trained on that output. */
 static ir_node *find_loss(const ir_graph *g)

@@ -15,9 +15,9 @@ typedef struct optimizer_kind {
     const char *name;
     ir_op op;
     double lr;
-    int slots;              /* f32 state tensors per parameter */
+    int slots; /* f32 state tensors per parameter */
     const char *slot[2];
-    const char *option[6];  /* by attribute slot, a key of option_limits; NULL: not settable */
+    const char *option[6]; /* by attribute slot, a key of option_limits; NULL: not settable */
     struct {
         int attr;
         double value;
@@ -27,9 +27,19 @@ typedef struct optimizer_kind {
 static const optimizer_kind optimizer_kinds[] = {
     {"sgd", IR_OP_sgd, 0.01, 0, {NULL}, {"weight_decay"}, {{-1, 0}}},
     {"momentum", IR_OP_momentum, 0.01, 1, {"velocity"}, {"momentum", NULL, "weight_decay"}, {{-1, 0}}},
-    {"nesterov", IR_OP_momentum, 0.01, 1, {"velocity"}, {"momentum", NULL, "weight_decay"},
+    {"nesterov",
+     IR_OP_momentum,
+     0.01,
+     1,
+     {"velocity"},
+     {"momentum", NULL, "weight_decay"},
      {{IR_ATTR(momentum, nesterov), 1}, {-1, 0}}},
-    {"adam", IR_OP_adamw, 1e-3, 2, {"m", "v"}, {"beta1", "beta2", "eps", "weight_decay", NULL},
+    {"adam",
+     IR_OP_adamw,
+     1e-3,
+     2,
+     {"m", "v"},
+     {"beta1", "beta2", "eps", "weight_decay", NULL},
      {{IR_ATTR(adamw, weight_decay), 0}, {IR_ATTR(adamw, decoupled), 0}}},
     {"adamw", IR_OP_adamw, 1e-3, 2, {"m", "v"}, {"beta1", "beta2", "eps", "weight_decay", NULL}, {{-1, 0}}},
 };
@@ -61,7 +71,7 @@ static const struct option_limit {
     const char *key;
     double low, high;
 } option_limits[] = {
-    {"lr", LIMITS_RATE},   {"momentum", LIMITS_MOMENTUM}, {"weight_decay", LIMITS_WEIGHT_DECAY},
+    {"lr", LIMITS_RATE},    {"momentum", LIMITS_MOMENTUM}, {"weight_decay", LIMITS_WEIGHT_DECAY},
     {"beta1", LIMITS_BETA}, {"beta2", LIMITS_BETA},        {"eps", LIMITS_EPS},
 };
 
@@ -70,8 +80,8 @@ static ampc_status check_limits(const char *key, double v, diag *d)
     for (size_t i = 0; i < sizeof option_limits / sizeof *option_limits; i++) {
         const struct option_limit *l = &option_limits[i];
         if (strcmp(l->key, key) == 0 && !is_within(v, l->low, l->high))
-            return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "--optimizer: %s=%g is not within %g and %g", key, v,
-                              l->low, l->high);
+            return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "--optimizer: %s=%g is not within %g and %g", key, v, l->low,
+                              l->high);
     }
     return AMPC_OK;
 }

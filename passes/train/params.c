@@ -16,10 +16,7 @@
 
 /* ---- the options ------------------------------------------------------------------------------ */
 
-static bool is_selectable(const ir_storage *s)
-{
-    return s->kind != IR_CONST || s->held;
-}
+static bool is_selectable(const ir_storage *s) { return s->kind != IR_CONST || s->held; }
 
 static bool occurs(const ir_module *m, const char *glob)
 {

@@ -5,10 +5,7 @@
 
 enum { NAMES_SHOWN = 4 };
 
-bool pass_explains_params(const compile_options *o)
-{
-    return o->explain && strcmp(o->explain, "params") == 0;
-}
+bool pass_explains_params(const compile_options *o) { return o->explain && strcmp(o->explain, "params") == 0; }
 
 static const char *const held_reasons[] = {
     [IR_HELD_NODE] = "value of a Constant node",
@@ -108,8 +105,9 @@ static const char *json_line(const ir_storage *s, const description *is, arena *
     const char *shape = "";
     for (int i = 0; i < s->type.rank; i++)
         shape = arena_printf(a, "%s%s%lld", shape, i ? ", " : "", (long long)s->type.dims[i]);
-    return arena_printf(a, "{\"name\": %s, \"dtype\": \"%s\", \"shape\": [%s], \"elements\": %lld, "
-                           "\"state\": \"%s\", \"reason\": %s}\n",
+    return arena_printf(a,
+                        "{\"name\": %s, \"dtype\": \"%s\", \"shape\": [%s], \"elements\": %lld, "
+                        "\"state\": \"%s\", \"reason\": %s}\n",
                         pass_json_string(s->name, a), ir_dtype_name(s->type.dtype), shape, count_elements(s), is->state,
                         pass_json_string(is->reason, a));
 }
@@ -121,11 +119,11 @@ void params_explain(const ir_module *m, const compile *c, arena *a)
         const ir_storage *s = m->storage.items[i];
         if (!is_listed(s)) continue;
         description is = describe(s, o);
-        const char *text =
-            o->json ? json_line(s, &is, a)
-                    : arena_printf(a, "%s: %s, %lld element%s, %s%s%s\n", s->name, ir_type_print(m, &s->type, a),
-                                   count_elements(s), count_elements(s) == 1 ? "" : "s", is.state,
-                                   *is.reason ? ": " : "", is.reason);
+        const char *text = o->json ? json_line(s, &is, a)
+                                   : arena_printf(a, "%s: %s, %lld element%s, %s%s%s\n", s->name,
+                                                  ir_type_print(m, &s->type, a), count_elements(s),
+                                                  count_elements(s) == 1 ? "" : "s", is.state, *is.reason ? ": " : "",
+                                                  is.reason);
         fputs(text, c->report.text);
     }
 }

@@ -103,30 +103,30 @@ AMPC_API ampc_status ampc_module_import(ampc_context *context, const char *path,
 typedef struct ampc_compile_options { /* the options of the `ampc` command, with the same values */
     size_t struct_size;
     /* precision */
-    const char *amp;             /* "O0" (all f32), "O1" (default) */
-    const char *dtype;           /* "fp16" (default), "bf16" */
-    const char *profile;         /* "ampc" (default) */
-    const char *const *lists;    /* n_lists list files; later files override earlier ones */
+    const char *amp;          /* "O0" (all f32), "O1" (default) */
+    const char *dtype;        /* "fp16" (default), "bf16" */
+    const char *profile;      /* "ampc" (default) */
+    const char *const *lists; /* n_lists list files; later files override earlier ones */
     size_t n_lists;
-    const char *white, *black, *gray;   /* operator types, separated by commas */
+    const char *white, *black, *gray;    /* operator types, separated by commas */
     const char *black_vars, *fp32_nodes; /* tensor names; globs over node names; separated by commas */
-    int change_io_types;         /* nonzero: graph inputs and outputs may become low precision */
-    int no_fuse;                 /* nonzero: round every intermediate value */
+    int change_io_types;                 /* nonzero: graph inputs and outputs may become low precision */
+    int no_fuse;                         /* nonzero: round every intermediate value */
     /* training; without loss and loss_output, the model's own loss is used; if it has none, only "infer" is created */
-    const char *loss;            /* "ce", "nll", "mse", "l1", "bce", "bce_logits", each with [:OUTPUT[,LABEL]] */
-    const char *loss_output;     /* name of a scalar output that is the loss */
-    const char *optimizer;       /* "sgd" (default), "momentum", "nesterov", "adam", "adamw", plus ,key=value.. */
-    const char *train, *freeze;  /* globs over parameter names, separated by commas; see docs/training.md */
-    const char *loss_scale;      /* "dynamic" (default for fp16), "static", "off" */
+    const char *loss;           /* "ce", "nll", "mse", "l1", "bce", "bce_logits", each with [:OUTPUT[,LABEL]] */
+    const char *loss_output;    /* name of a scalar output that is the loss */
+    const char *optimizer;      /* "sgd" (default), "momentum", "nesterov", "adam", "adamw", plus ,key=value.. */
+    const char *train, *freeze; /* globs over parameter names, separated by commas; see docs/training.md */
+    const char *loss_scale;     /* "dynamic" (default for fp16), "static", "off" */
     double init_loss_scaling, incr_ratio, decr_ratio, min_loss_scaling;
     int64_t incr_every_n_steps, decr_every_n_nan_or_inf;
-    const char *mode;            /* BatchNormalization and Dropout: "file", "train" or "eval"; see docs/training.md */
-    const char *init;            /* "file" (default), "kaiming", "xavier" */
-    uint64_t seed;               /* for init and dropout */
+    const char *mode; /* BatchNormalization and Dropout: "file", "train" or "eval"; see docs/training.md */
+    const char *init; /* "file" (default), "kaiming", "xavier" */
+    uint64_t seed;    /* for init and dropout */
     /* placement of casts */
-    const char *placement;       /* "greedy" (default: in the profile's order), "mincut" (minimum predicted cost) */
-    int white_soft;              /* mincut, nonzero: white operators may stay f32 if low precision is slower */
-    const char *target;          /* mincut: device description: "gpu" (default), "cpu", "bytes" or a file */
+    const char *placement; /* "greedy" (default: in the profile's order), "mincut" (minimum predicted cost) */
+    int white_soft;        /* mincut, nonzero: white operators may stay f32 if low precision is slower */
+    const char *target;    /* mincut: device description: "gpu" (default), "cpu", "bytes" or a file */
 } ampc_compile_options;
 
 /* Creates the entry graphs of an imported module: infer and, if there is a loss, eval, grad and train_step. Fails
@@ -163,8 +163,8 @@ typedef enum ampc_dtype {
 enum { AMPC_MAX_RANK = 12 };
 
 typedef struct ampc_input_info {
-    size_t struct_size;          /* set before the call */
-    const char *name;            /* owned by the module */
+    size_t struct_size; /* set before the call */
+    const char *name;   /* owned by the module */
     ampc_dtype dtype;
     int rank;
     int64_t dims[AMPC_MAX_RANK]; /* -1: symbolic dimension */
@@ -197,11 +197,11 @@ typedef struct ampc_session_options {
     const char *device;   /* "cpu" (default), "cuda" or "cuda:N" */
     const ampc_dim *dims; /* sizes for n_dims symbolic dimensions; the inputs of each run determine the others */
     size_t n_dims;
-    int threads;          /* 0: all available cores, or fewer with a warning if the system cannot start as many */
-    int deterministic;    /* T > 0: splits work for T threads regardless of the number of cores, so results are
+    int threads;       /* 0: all available cores, or fewer with a warning if the system cannot start as many */
+    int deterministic; /* T > 0: splits work for T threads regardless of the number of cores, so results are
                            * bitwise reproducible; AMPC_DEVICE if the system cannot start T threads */
-    int sync_launch;      /* nonzero: wait after every step, so that a device error names the node that caused it */
-    int no_tune;          /* nonzero: use the algorithms that the device's libraries suggest, without timing them */
+    int sync_launch;   /* nonzero: wait after every step, so that a device error names the node that caused it */
+    int no_tune;       /* nonzero: use the algorithms that the device's libraries suggest, without timing them */
 } ampc_session_options;
 
 /* Opens a compiled module on a device and loads all weights. Fails with AMPC_USAGE, AMPC_DEVICE, AMPC_UNSUPPORTED (an
@@ -248,8 +248,8 @@ typedef struct ampc_step_result {
     double loss;        /* unscaled */
     double lr;
     double loss_scale;
-    double grad_norm;   /* unscaled norm over all parameters; NaN if "grad_norm" is not selected */
-    int was_skipped;    /* this step was skipped: it updated nothing but the loss scale */
+    double grad_norm; /* unscaled norm over all parameters; NaN if "grad_norm" is not selected */
+    int was_skipped;  /* this step was skipped: it updated nothing but the loss scale */
 } ampc_step_result;
 
 /* Runs forward, backward and update on one batch. `inputs` are the model's inputs and the label; `result` may be
@@ -270,10 +270,10 @@ AMPC_API ampc_status ampc_schedule_rate(ampc_context *context, const char *sched
 
 typedef struct ampc_train_options { /* the options of `ampc-run train`, with the same values */
     size_t struct_size;
-    const char *data;           /* "idx:DIR", "npz:FILE", "npy:NAME=FILE,.." or "synthetic" */
-    int64_t steps, epochs;      /* exactly one of the two must be nonzero */
-    int64_t batch;              /* 0: the fixed batch of the model */
-    double lr;                  /* 0: the initial rate of the optimizer */
+    const char *data;      /* "idx:DIR", "npz:FILE", "npy:NAME=FILE,.." or "synthetic" */
+    int64_t steps, epochs; /* exactly one of the two must be nonzero */
+    int64_t batch;         /* 0: the fixed batch of the model */
+    double lr;             /* 0: the initial rate of the optimizer */
     const char *lr_schedule;
     uint64_t seed;
     const char *checkpoint_dir; /* NULL: save nothing; AMPC_USAGE if another training uses the folder */

@@ -67,8 +67,7 @@ const char *ampc_context_message(const ampc_context *context)
 
 /* ---- modules ---- */
 
-static ampc_status module_new(ampc_context *c, ir_module *ir, const char *path,
-                              ampc_module **module)
+static ampc_status module_new(ampc_context *c, ir_module *ir, const char *path, ampc_module **module)
 {
     ampc_module *m = calloc(1, sizeof *m);
     char *copy = path ? strdup(path) : NULL;
@@ -102,8 +101,8 @@ void ampc_module_free(ampc_module *module)
     if (module && !module->context->reports) api_module_release(module);
 }
 
-ampc_status ampc_module_import(ampc_context *context, const char *path, const ampc_dim *dims,
-                               size_t n_dims, ampc_module **module)
+ampc_status ampc_module_import(ampc_context *context, const char *path, const ampc_dim *dims, size_t n_dims,
+                               ampc_module **module)
 {
     ir_module *ir;
     diag *d;
@@ -113,8 +112,7 @@ ampc_status ampc_module_import(ampc_context *context, const char *path, const am
     TRY(api_dims(d, __func__, dims, n_dims));
     onnx_dim_binding *bindings = calloc(n_dims + 1, sizeof *bindings);
     if (!bindings) return rt_no_memory(d);
-    for (size_t i = 0; i < n_dims; i++)
-        bindings[i] = (onnx_dim_binding){dims[i].name, dims[i].size};
+    for (size_t i = 0; i < n_dims; i++) bindings[i] = (onnx_dim_binding){dims[i].name, dims[i].size};
     const onnx_import_options o = {.dims = bindings, .n_dims = (int)n_dims};
     ampc_status s = onnx_import(path, &o, d, &ir);
     free(bindings);
@@ -159,8 +157,7 @@ ampc_status ampc_module_save(ampc_module *module, const char *path)
     if (n < sizeof ending || strcmp(path + stem, ending) != 0)
         return diag_error(d, AMPC_USAGE, DIAG_FILE(path), "the name of a saved module ends in .ir");
     if (module->holders > 1)
-        return diag_error(d, AMPC_USAGE, DIAG_FILE(path),
-                          "a module cannot be saved while sessions of it are open");
+        return diag_error(d, AMPC_USAGE, DIAG_FILE(path), "a module cannot be saved while sessions of it are open");
     char *weights = malloc(stem + sizeof weights_ending);
     if (!weights) return rt_no_memory(d);
     memcpy(weights, path, stem);
@@ -294,15 +291,11 @@ ampc_status ampc_module_compile(ampc_module *module, const ampc_compile_options 
                           module->stage == API_COMPILED ? "the module is compiled already"
                                                         : "compiling the module has failed before");
     if (module->holders > 1)
-        return diag_error(d, AMPC_USAGE, DIAG_NOWHERE,
-                          "a module cannot be compiled while sessions of it are open");
+        return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "a module cannot be compiled while sessions of it are open");
     return compile_guarded(module, &o, d);
 }
 
-const char *ampc_module_summary(const ampc_module *module)
-{
-    return module && module->summary ? module->summary : "";
-}
+const char *ampc_module_summary(const ampc_module *module) { return module && module->summary ? module->summary : ""; }
 
 /* ---- inspecting a module ---- */
 
@@ -325,8 +318,7 @@ ampc_status ampc_module_input_count(ampc_module *module, const char *graph, size
     return AMPC_OK;
 }
 
-ampc_status ampc_module_input(ampc_module *module, const char *graph, size_t index,
-                              ampc_input_info *info)
+ampc_status ampc_module_input(ampc_module *module, const char *graph, size_t index, ampc_input_info *info)
 {
     const ir_graph *g;
     diag *d;
@@ -336,13 +328,10 @@ ampc_status ampc_module_input(ampc_module *module, const char *graph, size_t ind
     TRY(api_result_check(info, d));
     TRY(api_graph(module, graph, d, &g));
     if (index >= g->inputs.count)
-        return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "graph '%s' has %zu inputs", graph,
-                          g->inputs.count);
+        return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "graph '%s' has %zu inputs", graph, g->inputs.count);
     const ir_value *v = g->inputs.items[index];
-    ampc_input_info out = {
-        .name = v->name, .dtype = (ampc_dtype)v->type.dtype, .rank = v->type.rank};
-    for (int i = 0; i < v->type.rank; i++)
-        out.dims[i] = ir_dim_is_symbolic(v->type.dims[i]) ? -1 : v->type.dims[i];
+    ampc_input_info out = {.name = v->name, .dtype = (ampc_dtype)v->type.dtype, .rank = v->type.rank};
+    for (int i = 0; i < v->type.rank; i++) out.dims[i] = ir_dim_is_symbolic(v->type.dims[i]) ? -1 : v->type.dims[i];
     api_result(&out, info, sizeof out);
     return AMPC_OK;
 }

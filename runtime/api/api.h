@@ -55,9 +55,9 @@ ampc_status api_enter_session(const ampc_session *s, diag **d);
 ampc_status api_enter_idle(const ampc_session *s, diag **d);
 
 /* Fails unless `argument` is non-NULL; `d` must be in scope. */
-#define NEED(argument)                                                                             \
-    do {                                                                                           \
-        if (!(argument)) return api_null(d, __func__, #argument);                                  \
+#define NEED(argument) \
+    do { \
+        if (!(argument)) return api_null(d, __func__, #argument); \
     } while (0)
 ampc_status api_null(diag *d, const char *function, const char *argument);
 /* Fails unless the array holds n non-NULL pointers and n fits in an int. */
@@ -73,11 +73,14 @@ typedef struct api_range {
     enum { API_REAL, API_WHOLE, API_INT } kind;
     double low, high;
 } api_range;
-#define API_RANGE(type, member, limits)                                                            \
-    {                                                                                              \
-        #member, offsetof(type, member),                                                           \
-            _Generic(((type *)0)->member, double: API_REAL, int64_t: API_WHOLE, int: API_INT),     \
-            limits                                                                                 \
+#define API_RANGE(type, member, limits) \
+    { \
+#member, offsetof(type, member), \
+            _Generic(((type *)0)->member, double \
+                     : API_REAL, int64_t \
+                     : API_WHOLE, int \
+                     : API_INT), \
+            limits \
     }
 ampc_status api_ranges(diag *d, const void *options, const api_range *ranges);
 

@@ -96,8 +96,8 @@ ampc_status api_options(const void *from, void *to, size_t size, diag *d)
     TRY(check_size(given, "options", d));
     for (size_t i = size; i < given; i++)
         if (((const char *)from)[i])
-            return diag_error(d, AMPC_USAGE, DIAG_NOWHERE,
-                              "options of a newer version than this library (%s)", AMPC_VERSION);
+            return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "options of a newer version than this library (%s)",
+                              AMPC_VERSION);
     memcpy(to, from, given < size ? given : size);
     return AMPC_OK;
 }
@@ -124,8 +124,9 @@ void api_result(const void *from, void *to, size_t size)
 static const struct {
     double low, high;
 } state_limits[IR_STATE_ROLE_COUNT] = {
-    [IR_STATE_lr] = {LIMITS_RATE}, [IR_STATE_loss_scale] = {LIMITS_LOSS_SCALE}, [IR_STATE_step] = {0, 1e15},
-    [IR_STATE_good_steps] = {0, 1e9}, [IR_STATE_bad_steps] = {0, 1e9},
+    [IR_STATE_lr] = {LIMITS_RATE},   [IR_STATE_loss_scale] = {LIMITS_LOSS_SCALE},
+    [IR_STATE_step] = {0, 1e15},     [IR_STATE_good_steps] = {0, 1e9},
+    [IR_STATE_bad_steps] = {0, 1e9},
 };
 
 ampc_status api_state(diag *d, const ir_storage *s, const char *key, double v)

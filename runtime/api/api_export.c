@@ -30,8 +30,7 @@ static ampc_status write_part(void *user, onnx_part part, const void *bytes, siz
 {
     export_files *f = user;
     if (!f->file[part])
-        TRY((part == ONNX_PART_MODEL ? rt_atomic_open : rt_atomic_open_new)(f->path[part], f->d,
-                                                                            &f->file[part]));
+        TRY((part == ONNX_PART_MODEL ? rt_atomic_open : rt_atomic_open_new)(f->path[part], f->d, &f->file[part]));
     return rt_atomic_write(f->file[part], bytes, n);
 }
 
@@ -64,8 +63,7 @@ static char *find_source(const ir_module *m, const char *folder)
 {
     const char *source = ir_module_source(m);
     char *beside = NULL;
-    if (!source || access(source, R_OK) == 0 || source[0] == '/' || !folder)
-        return strdup(source ? source : "");
+    if (!source || access(source, R_OK) == 0 || source[0] == '/' || !folder) return strdup(source ? source : "");
     if (asprintf(&beside, "%s/%s", folder, source) < 0) return NULL;
     if (access(beside, R_OK) == 0) return beside;
     free(beside);
@@ -89,8 +87,7 @@ static bool is_plain_text(const char *s)
 static ampc_status check_name(const char *path, diag *d)
 {
     if (is_plain_text(base_name(path))) return AMPC_OK;
-    return diag_error(d, AMPC_USAGE, DIAG_FILE(path),
-                      "a model refers to its data by name: the name must be UTF-8");
+    return diag_error(d, AMPC_USAGE, DIAG_FILE(path), "a model refers to its data by name: the name must be UTF-8");
 }
 
 static ampc_status check_names(const char *source, const char *path, diag *d)
@@ -99,10 +96,9 @@ static ampc_status check_names(const char *source, const char *path, diag *d)
         return diag_error(d, AMPC_REJECTED, DIAG_FILE(path),
                           "the module does not say which model it was compiled from");
     if (access(source, R_OK) != 0)
-        return diag_error(
-            d, AMPC_IO, DIAG_FILE(source),
-            "%s: an export rewrites the model that was compiled, so it must still be there",
-            strerrordesc_np(errno));
+        return diag_error(d, AMPC_IO, DIAG_FILE(source),
+                          "%s: an export rewrites the model that was compiled, so it must still be there",
+                          strerrordesc_np(errno));
     return check_name(path, d);
 }
 
@@ -124,17 +120,14 @@ static ampc_status export_to(rt_session *s, const ir_module *m, const char *sour
     return commit(files);
 }
 
-ampc_status rt_export_onnx(rt_session *s, const ir_module *m, const char *folder, const char *path,
-                           diag *d)
+ampc_status rt_export_onnx(rt_session *s, const ir_module *m, const char *folder, const char *path, diag *d)
 {
     char *data = NULL, *source = find_source(m, folder);
     onnx_trained *trained = calloc((size_t)rt_session_storage_count(s) + 1, sizeof *trained);
     if (asprintf(&data, "%s" DATA_ENDING, path) < 0) data = NULL;
     export_files files = {.path = {[ONNX_PART_DATA] = data, [ONNX_PART_MODEL] = path}, .d = d};
-    ampc_status status = source && trained && data ? export_to(s, m, source, &files, trained)
-                                                   : rt_no_memory(d);
-    for (int part = ONNX_PART_DATA; part <= ONNX_PART_MODEL; part++)
-        rt_atomic_abort(files.file[part]);
+    ampc_status status = source && trained && data ? export_to(s, m, source, &files, trained) : rt_no_memory(d);
+    for (int part = ONNX_PART_DATA; part <= ONNX_PART_MODEL; part++) rt_atomic_abort(files.file[part]);
     free(trained);
     free(source);
     free(data);
@@ -146,13 +139,11 @@ ampc_status rt_emit_onnx(const ir_module *m, const char *graph, const char *path
     char *data = NULL;
     if (asprintf(&data, "%s" DATA_ENDING, path) < 0) return rt_no_memory(d);
     export_files files = {.path = {[ONNX_PART_DATA] = data, [ONNX_PART_MODEL] = path}, .d = d};
-    const onnx_emit_options o = {
-        .data_name = base_name(data), .write = write_part, .user = &files};
+    const onnx_emit_options o = {.data_name = base_name(data), .write = write_part, .user = &files};
     ampc_status status = check_name(path, d);
     if (status == AMPC_OK) status = onnx_emit(m, graph, &o, d);
     if (status == AMPC_OK) status = commit(&files);
-    for (int part = ONNX_PART_DATA; part <= ONNX_PART_MODEL; part++)
-        rt_atomic_abort(files.file[part]);
+    for (int part = ONNX_PART_DATA; part <= ONNX_PART_MODEL; part++) rt_atomic_abort(files.file[part]);
     free(data);
     return status;
 }

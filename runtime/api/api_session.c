@@ -11,8 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SAME_DTYPE(name, upper)                                                                    \
-    static_assert((int)IR_##name == (int)AMPC_##upper, "ampc_dtype is ir_dtype")
+#define SAME_DTYPE(name, upper) static_assert((int)IR_##name == (int)AMPC_##upper, "ampc_dtype is ir_dtype")
 SAME_DTYPE(f64, F64);
 SAME_DTYPE(f32, F32);
 SAME_DTYPE(f16, F16);
@@ -27,14 +26,13 @@ static_assert(AMPC_MAX_RANK == IR_MAX_RANK, "a tensor of the API holds any tenso
 
 /* ---- tensors ---- */
 
-static ampc_status tensor_new(ampc_context *c, const char *name, ir_dtype dtype, int rank,
-                              const int64_t *dims, const void *data, ampc_tensor **tensor)
+static ampc_status tensor_new(ampc_context *c, const char *name, ir_dtype dtype, int rank, const int64_t *dims,
+                              const void *data, ampc_tensor **tensor)
 {
     int64_t bytes = (int64_t)ir_dtype_size(dtype);
     for (int i = 0; i < rank; i++)
         if (dims[i] < 0 || !checked_mul(bytes, dims[i], &bytes))
-            return diag_error(c->d, AMPC_USAGE, (diag_loc){.node = name},
-                              "impossible size in dimension %d", i);
+            return diag_error(c->d, AMPC_USAGE, (diag_loc){.node = name}, "impossible size in dimension %d", i);
     ampc_tensor *t = calloc(1, sizeof *t);
     char *copy = strdup(name);
     void *memory = calloc(1, bytes ? (size_t)bytes : 1);
@@ -44,27 +42,24 @@ static ampc_status tensor_new(ampc_context *c, const char *name, ir_dtype dtype,
         free(memory);
         return rt_no_memory(c->d);
     }
-    *t = (ampc_tensor){.view = {.name = copy, .dtype = dtype, .rank = rank, .data = memory},
-                       .bytes = (size_t)bytes};
+    *t = (ampc_tensor){.view = {.name = copy, .dtype = dtype, .rank = rank, .data = memory}, .bytes = (size_t)bytes};
     if (rank) memcpy(t->view.dims, dims, (size_t)rank * sizeof *dims);
     if (data && bytes) memcpy(memory, data, (size_t)bytes);
     *tensor = t;
     return AMPC_OK;
 }
 
-ampc_status ampc_tensor_create(ampc_context *context, const char *name, ampc_dtype dtype, int rank,
-                               const int64_t *dims, const void *data, ampc_tensor **tensor)
+ampc_status ampc_tensor_create(ampc_context *context, const char *name, ampc_dtype dtype, int rank, const int64_t *dims,
+                               const void *data, ampc_tensor **tensor)
 {
     diag *d;
     TRY(api_enter(context, &d));
     NEED(name);
     NEED(tensor);
     if ((int)dtype <= IR_NO_DTYPE || (int)dtype >= IR_DTYPE_COUNT)
-        return diag_error(d, AMPC_USAGE, (diag_loc){.node = name}, "no such element type: %d",
-                          (int)dtype);
+        return diag_error(d, AMPC_USAGE, (diag_loc){.node = name}, "no such element type: %d", (int)dtype);
     if (rank < 0 || rank > AMPC_MAX_RANK)
-        return diag_error(d, AMPC_USAGE, (diag_loc){.node = name}, "rank %d is not in 0 .. %d",
-                          rank, AMPC_MAX_RANK);
+        return diag_error(d, AMPC_USAGE, (diag_loc){.node = name}, "rank %d is not in 0 .. %d", rank, AMPC_MAX_RANK);
     if (rank) NEED(dims);
     return tensor_new(context, name, (ir_dtype)dtype, rank, dims, data, tensor);
 }
@@ -87,8 +82,7 @@ void *ampc_tensor_data(ampc_tensor *tensor) { return tensor ? tensor->view.data 
 /* ---- opening a session ---- */
 
 /* Sets sizes[i] for symbol i; -1 if the options do not fix it. */
-static ampc_status bind_dims(const ir_module *m, const ampc_session_options *o, int64_t *sizes,
-                             diag *d)
+static ampc_status bind_dims(const ir_module *m, const ampc_session_options *o, int64_t *sizes, diag *d)
 {
     size_t symbols = ir_dim_symbol_count(m->dims);
     for (size_t i = 0; i < symbols; i++) sizes[i] = -1;
@@ -96,8 +90,7 @@ static ampc_status bind_dims(const ir_module *m, const ampc_session_options *o, 
         size_t i = 0;
         while (i < symbols && strcmp(ir_dim_symbol_name(m->dims, i), o->dims[k].name) != 0) i++;
         if (i == symbols)
-            return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "the model has no dimension '%s'",
-                              o->dims[k].name);
+            return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "the model has no dimension '%s'", o->dims[k].name);
         sizes[i] = o->dims[k].size;
     }
     return AMPC_OK;
@@ -114,8 +107,7 @@ static ampc_status make_keys(ampc_session *s, diag *d)
     return s->keys ? AMPC_OK : rt_no_memory(d);
 }
 
-static ampc_status open_session(ampc_session *s, const ampc_session_options *o, int64_t *sizes,
-                                diag *d)
+static ampc_status open_session(ampc_session *s, const ampc_session_options *o, int64_t *sizes, diag *d)
 {
     const ir_module *ir = s->module->ir;
     const rt_stepper_options watch = {0};
@@ -144,8 +136,7 @@ static void session_close(ampc_session *s)
     free(s);
 }
 
-ampc_status ampc_session_open(ampc_module *module, const ampc_session_options *options,
-                              ampc_session **session)
+ampc_status ampc_session_open(ampc_module *module, const ampc_session_options *options, ampc_session **session)
 {
     static const api_range ranges[] = {
         API_RANGE(ampc_session_options, threads, LIMITS_THREADS),
@@ -159,8 +150,7 @@ ampc_status ampc_session_open(ampc_module *module, const ampc_session_options *o
     TRY(api_options(options, &o, sizeof o, d));
     TRY(api_dims(d, __func__, o.dims, o.n_dims));
     TRY(api_ranges(d, &o, ranges));
-    if (module->stage != API_COMPILED)
-        return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "the module is not compiled");
+    if (module->stage != API_COMPILED) return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "the module is not compiled");
     ampc_session *s = calloc(1, sizeof *s);
     int64_t *sizes = calloc(ir_dim_symbol_count(module->ir->dims) + 1, sizeof *sizes);
     if (!s || !sizes) {
@@ -172,10 +162,8 @@ ampc_status ampc_session_open(ampc_module *module, const ampc_session_options *o
     module->holders++;
     ampc_status status = open_session(s, &o, sizes, d);
     free(sizes);
-    if (status == AMPC_OK)
-        *session = s;
-    else
-        session_close(s);
+    if (status == AMPC_OK) *session = s;
+    else session_close(s);
     return status;
 }
 
@@ -185,8 +173,7 @@ void ampc_session_free(ampc_session *session)
     if (session->trains)
         diag_error(session->module->context->d, AMPC_USAGE, DIAG_NOWHERE,
                    "a session cannot be freed while ampc_train runs on it");
-    else
-        session_close(session);
+    else session_close(session);
 }
 
 /* ---- running ---- */
@@ -199,8 +186,7 @@ static const char *result_name(const ampc_session *s, const char *key)
     return strncmp(key, prefix, sizeof prefix - 1) == 0 ? key + sizeof prefix - 1 : key;
 }
 
-ampc_status ampc_select(ampc_session *session, const char *graph, const char *const *results,
-                        size_t n_results)
+ampc_status ampc_select(ampc_session *session, const char *graph, const char *const *results, size_t n_results)
 {
     diag *d;
     TRY(api_enter_idle(session, &d));
@@ -226,8 +212,7 @@ static rt_tensor *views_of(ampc_tensor *const *inputs, size_t n)
     return views;
 }
 
-ampc_status ampc_session_run(ampc_session *session, const char *graph, ampc_tensor *const *inputs,
-                             size_t n_inputs)
+ampc_status ampc_session_run(ampc_session *session, const char *graph, ampc_tensor *const *inputs, size_t n_inputs)
 {
     diag *d;
     const ir_graph *g;
@@ -270,8 +255,7 @@ ampc_status ampc_train_step(ampc_session *session, ampc_tensor *const *inputs, s
     return s;
 }
 
-ampc_status ampc_eval_step(ampc_session *session, ampc_tensor *const *inputs, size_t n_inputs,
-                           double *loss)
+ampc_status ampc_eval_step(ampc_session *session, ampc_tensor *const *inputs, size_t n_inputs, double *loss)
 {
     diag *d;
     TRY(api_enter_session(session, &d));
@@ -303,10 +287,9 @@ static ampc_status find(const ampc_session *s, const char *key, diag *d, rt_tens
     }
     const char *graph = rt_session_not_selected(s->rt, name);
     if (graph)
-        return diag_error(
-            d, AMPC_USAGE, DIAG_NOWHERE,
-            "the last run of '%s' did not compute '%s'; select it with ampc_select before the run", graph,
-            key);
+        return diag_error(d, AMPC_USAGE, DIAG_NOWHERE,
+                          "the last run of '%s' did not compute '%s'; select it with ampc_select before the run", graph,
+                          key);
     return diag_error(d, AMPC_USAGE, DIAG_NOWHERE,
                       "the session has no '%s': neither state nor a result of the last run", key);
 }
@@ -322,16 +305,14 @@ ampc_status ampc_session_get(ampc_session *session, const char *key, ampc_tensor
     return tensor_new(session->module->context, key, t.dtype, t.rank, t.dims, t.data, tensor);
 }
 
-static ampc_status find_writable(const ampc_session *s, const char *key, diag *d, int *storage,
-                                 rt_tensor *t)
+static ampc_status find_writable(const ampc_session *s, const char *key, diag *d, int *storage, rt_tensor *t)
 {
     *storage = find_storage(s, key);
     if (*storage >= 0) {
         rt_session_storage_at(s->rt, *storage, t, NULL);
         return AMPC_OK;
     }
-    return diag_error(d, AMPC_USAGE, DIAG_NOWHERE,
-                      "the session has no state '%s' that could be set", key);
+    return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "the session has no state '%s' that could be set", key);
 }
 
 ampc_status ampc_session_set(ampc_session *session, const char *key, const ampc_tensor *tensor)
@@ -344,11 +325,8 @@ ampc_status ampc_session_set(ampc_session *session, const char *key, const ampc_
     NEED(tensor);
     const rt_tensor *from = &tensor->view;
     TRY(find_writable(session, key, d, &storage, &t));
-    bool same = t.rank == from->rank &&
-                memcmp(t.dims, from->dims, (size_t)t.rank * sizeof *t.dims) == 0;
-    if (!same)
-        return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "the tensor has another shape than '%s'",
-                          key);
+    bool same = t.rank == from->rank && memcmp(t.dims, from->dims, (size_t)t.rank * sizeof *t.dims) == 0;
+    if (!same) return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "the tensor has another shape than '%s'", key);
     const ir_storage *state = session->module->ir->storage.items[storage];
     if (t.rank == 0) TRY(api_state(d, state, key, ir_load_f64(from->dtype, from->data)));
     size_t n = tensor->bytes / ir_dtype_size(from->dtype);
@@ -364,8 +342,7 @@ static ampc_status check_scalar(const rt_tensor *t, const char *key, diag *d)
 {
     int64_t n = 1;
     for (int i = 0; i < t->rank; i++) n *= t->dims[i];
-    return n == 1 ? AMPC_OK
-                  : diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "'%s' is not a single number", key);
+    return n == 1 ? AMPC_OK : diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "'%s' is not a single number", key);
 }
 
 ampc_status ampc_session_get_number(ampc_session *session, const char *key, double *value)
@@ -405,8 +382,7 @@ const char *ampc_session_key(const ampc_session *session, size_t index)
 
 /* ---- checkpoints ---- */
 
-ampc_status ampc_checkpoint_save(ampc_session *session, const char *path,
-                                 const ampc_position *position)
+ampc_status ampc_checkpoint_save(ampc_session *session, const char *path, const ampc_position *position)
 {
     diag *d;
     TRY(api_enter_session(session, &d));
@@ -424,8 +400,7 @@ ampc_status ampc_checkpoint_load(ampc_session *session, const char *path, ampc_p
     NEED(path);
     TRY(rt_checkpoint_read(session->rt, session->module->ir, path, RT_CHECKPOINT_ALL, d, &run));
     session->stepper.state = run;
-    if (position)
-        *position = (ampc_position){run.position.seed, run.position.epoch, run.position.batch};
+    if (position) *position = (ampc_position){run.position.seed, run.position.epoch, run.position.batch};
     return AMPC_OK;
 }
 
@@ -447,8 +422,8 @@ ampc_status ampc_export_onnx(ampc_session *session, const char *path)
 
 /* ---- schedules ---- */
 
-ampc_status ampc_schedule_rate(ampc_context *context, const char *schedule, double lr,
-                               int64_t steps, int64_t accepted, double *rate)
+ampc_status ampc_schedule_rate(ampc_context *context, const char *schedule, double lr, int64_t steps, int64_t accepted,
+                               double *rate)
 {
     rt_schedule s;
     diag *d;

@@ -8,8 +8,8 @@
 #include <stdlib.h>
 
 /* Opens the data set described by `spec`; synthetic data have the types of the inputs of `graph`. */
-static ampc_status open_data(const ampc_session *s, const ir_graph *g, const char *spec,
-                             rt_split split, uint64_t seed, diag *d, rt_dataset **data)
+static ampc_status open_data(const ampc_session *s, const ir_graph *g, const char *spec, rt_split split, uint64_t seed,
+                             diag *d, rt_dataset **data)
 {
     rt_dataset_options o = {.split = split, .seed = seed};
     rt_field *fields = NULL;
@@ -99,8 +99,7 @@ ampc_status ampc_train(ampc_session *session, const ampc_train_options *options)
 
 /* ---- evaluation ---- */
 
-ampc_status ampc_evaluate(ampc_session *session, const char *data, int64_t batch,
-                          ampc_evaluation *result)
+ampc_status ampc_evaluate(ampc_session *session, const char *data, int64_t batch, ampc_evaluation *result)
 {
     rt_eval eval;
     rt_dataset *set;
@@ -114,8 +113,7 @@ ampc_status ampc_evaluate(ampc_session *session, const char *data, int64_t batch
     ampc_status status = rt_evaluate(session->rt, session->module->ir, set, batch, d, &eval);
     rt_dataset_close(set);
     if (status != AMPC_OK) return status;
-    const ampc_evaluation out = {
-        .loss = eval.loss, .accuracy = eval.accuracy, .samples = eval.samples};
+    const ampc_evaluation out = {.loss = eval.loss, .accuracy = eval.accuracy, .samples = eval.samples};
     api_result(&out, result, sizeof out);
     return AMPC_OK;
 }

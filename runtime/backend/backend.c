@@ -40,8 +40,7 @@ const rt_backend *rt_backend_find(const char *device, int *index)
 {
     for (size_t i = 0; i < sizeof backends / sizeof *backends; i++) {
         size_t n = strlen(backends[i]->name);
-        if (strncmp(device, backends[i]->name, n) == 0 && parse_index(device + n, index))
-            return backends[i];
+        if (strncmp(device, backends[i]->name, n) == 0 && parse_index(device + n, index)) return backends[i];
     }
     return NULL;
 }

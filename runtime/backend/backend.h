@@ -24,13 +24,13 @@ typedef struct rt_backend {
      * devices. */
     ampc_status (*describe)(k_context *ctx, const char *text, int multiprocessors);
     void (*close)(k_context *ctx);
-    void (*before_run)(k_context *ctx);  /* called before the steps of a run are issued; NULL: not needed */
-    const k_kernel *(*kernel)(ir_op op); /* NULL: there is no kernel for this op */
-    const k_kernel *program;             /* executes fused kernels (kernels/fused.h); NULL: none */
-    ampc_status (*absorbs)(const k_args *args); /* cpu_ and cuda_supports_epilogue, kernels/kernel.h */
-    bool (*computes)(ir_dtype t); /* see cpu_computes in kernels/kernel.h; NULL: all float types */
+    void (*before_run)(k_context *ctx);              /* called before the steps of a run are issued; NULL: not needed */
+    const k_kernel *(*kernel)(ir_op op);             /* NULL: there is no kernel for this op */
+    const k_kernel *program;                         /* executes fused kernels (kernels/fused.h); NULL: none */
+    ampc_status (*absorbs)(const k_args *args);      /* cpu_ and cuda_supports_epilogue, kernels/kernel.h */
+    bool (*computes)(ir_dtype t);                    /* see cpu_computes in kernels/kernel.h; NULL: all float types */
     bool (*rounds)(const k_args *args, int operand); /* see cpu_rounds in kernels/kernel.h; NULL: no kernel does */
-    bool (*channels_last)(ir_dtype t);          /* whether convolutions of type t are faster in NHWC */
+    bool (*channels_last)(ir_dtype t);               /* whether convolutions of type t are faster in NHWC */
     bool low_gradients; /* matmuls and convolutions write weight gradients fastest in the type of their operands */
     /* Allocates device memory with undefined contents. On failure *out is NULL: AMPC_NO_MEMORY, or AMPC_DEVICE for an
      * earlier fault, with the reason in ctx->error. */

@@ -53,8 +53,7 @@ static int64_t room(const k_context *ctx)
 
 /* ---- copies ---------------------------------------------------------------------------------- */
 
-static ampc_status enqueue(const k_context *ctx, void *dst, const void *src, size_t bytes,
-                           enum cudaMemcpyKind kind)
+static ampc_status enqueue(const k_context *ctx, void *dst, const void *src, size_t bytes, enum cudaMemcpyKind kind)
 {
     if (bytes) CUDA_CALL(ctx, cudaMemcpyAsync(dst, src, bytes, kind, cuda_of(ctx)->stream));
     return AMPC_OK;
@@ -87,8 +86,7 @@ static ampc_status download_fault(const k_context *ctx, int *dst)
 static ampc_status upload_ahead(const k_context *ctx, void *dst, const void *src, size_t bytes)
 {
     const cuda_context *c = cuda_of(ctx);
-    if (bytes)
-        CUDA_CALL(ctx, cudaMemcpyAsync(dst, src, bytes, cudaMemcpyHostToDevice, c->copies));
+    if (bytes) CUDA_CALL(ctx, cudaMemcpyAsync(dst, src, bytes, cudaMemcpyHostToDevice, c->copies));
     return AMPC_OK;
 }
 
@@ -119,10 +117,8 @@ static bool passed(const k_context *ctx, void *mark)
 
 static ampc_status wait(const k_context *ctx, void *mark)
 {
-    if (mark)
-        CUDA_CALL(ctx, cudaEventSynchronize(mark));
-    else
-        CUDA_CALL(ctx, cudaStreamSynchronize(cuda_of(ctx)->stream));
+    if (mark) CUDA_CALL(ctx, cudaEventSynchronize(mark));
+    else CUDA_CALL(ctx, cudaStreamSynchronize(cuda_of(ctx)->stream));
     return AMPC_OK;
 }
 
@@ -182,8 +178,7 @@ static ampc_status finish(const k_context *ctx, void **recording)
 {
     cudaGraph_t graph = NULL;
     cudaGraphExec_t exec = NULL;
-    cudaGraphInstantiateParams params = {.flags = cudaGraphInstantiateFlagUpload,
-                                         .uploadStream = cuda_of(ctx)->stream};
+    cudaGraphInstantiateParams params = {.flags = cudaGraphInstantiateFlagUpload, .uploadStream = cuda_of(ctx)->stream};
     *recording = NULL;
     CUDA_CALL(ctx, cudaStreamEndCapture(cuda_of(ctx)->stream, &graph));
     cudaError_t error = cuda.cudaGraphInstantiateWithParams(&exec, graph, &params);

@@ -4,9 +4,6 @@
 
 #include "ir/diag.h"
 
-static inline ampc_status rt_no_memory(diag *d)
-{
-    return diag_error(d, AMPC_NO_MEMORY, DIAG_NOWHERE, "out of memory");
-}
+static inline ampc_status rt_no_memory(diag *d) { return diag_error(d, AMPC_NO_MEMORY, DIAG_NOWHERE, "out of memory"); }
 
 #endif

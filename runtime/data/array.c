@@ -18,10 +18,8 @@ bool rt_array_bytes(ir_dtype dtype, int rank, const int64_t *dims, size_t *bytes
     size_t total = ir_dtype_size(dtype);
     for (int i = 0; i < rank; i++) {
         if (dims[i] < 0) return false;
-        if (dims[i] == 0)
-            empty = true;
-        else if (__builtin_mul_overflow(total, (size_t)dims[i], &total) || total > PTRDIFF_MAX)
-            return false;
+        if (dims[i] == 0) empty = true;
+        else if (__builtin_mul_overflow(total, (size_t)dims[i], &total) || total > PTRDIFF_MAX) return false;
     }
     *bytes = empty ? 0 : total;
     return true;

@@ -49,8 +49,7 @@ void rt_shuffle(uint32_t *order, uint32_t n, uint64_t seed, uint64_t stream)
 {
     for (uint32_t i = 0; i < n; i++) order[i] = i;
     for (uint32_t i = n; i > 1; i--) {
-        uint32_t j = (uint32_t)philox_below(philox_bits(seed, stream, n - i), i),
-                 last = order[i - 1];
+        uint32_t j = (uint32_t)philox_below(philox_bits(seed, stream, n - i), i), last = order[i - 1];
         order[i - 1] = order[j];
         order[j] = last;
     }
@@ -111,8 +110,8 @@ static ampc_status check_arrays(const rt_arrays *all, const char *file, diag *d)
             return diag_error(d, AMPC_REJECTED, loc, "%lld samples (1 to 2147483647 are possible)",
                               (long long)a->dims[0]);
         if (a->dims[0] != samples)
-            return diag_error(d, AMPC_REJECTED, loc, "%lld samples, but '%s' has %lld",
-                              (long long)a->dims[0], first->name, (long long)samples);
+            return diag_error(d, AMPC_REJECTED, loc, "%lld samples, but '%s' has %lld", (long long)a->dims[0],
+                              first->name, (long long)samples);
     }
     return AMPC_OK;
 }
@@ -135,8 +134,7 @@ static void normalise(column *c, const rt_data_spec *spec)
         c->table[i] = ((float)i / (float)spec->divide - (float)spec->mean) / (float)spec->std;
 }
 
-static ampc_status open_idx(rt_dataset *ds, const rt_data_spec *spec, const rt_dataset_options *o,
-                            diag *d)
+static ampc_status open_idx(rt_dataset *ds, const rt_data_spec *spec, const rt_dataset_options *o, diag *d)
 {
     rt_array pair[2] = {{0}, {0}};
     rt_arrays all = {pair, 2};
@@ -148,8 +146,7 @@ static ampc_status open_idx(rt_dataset *ds, const rt_data_spec *spec, const rt_d
     return s;
 }
 
-static ampc_status open_npz(rt_dataset *ds, const rt_data_spec *spec, const rt_dataset_options *o,
-                            diag *d)
+static ampc_status open_npz(rt_dataset *ds, const rt_data_spec *spec, const rt_dataset_options *o, diag *d)
 {
     (void)o;
     rt_arrays all = {0};
@@ -166,8 +163,7 @@ static ampc_status read_npy_files(const rt_data_spec *spec, diag *d, rt_arrays *
     for (size_t i = 0; i < spec->n_files; i++) {
         rt_array *a = &all->items[i];
         if (rt_arrays_find(all, spec->files[i].name))
-            return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "data: the name '%s' is given twice",
-                              spec->files[i].name);
+            return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "data: the name '%s' is given twice", spec->files[i].name);
         TRY(rt_npy_read(spec->files[i].file, IR_NO_DTYPE, d, a));
         all->count++;
         a->name = strdup(spec->files[i].name);
@@ -176,8 +172,7 @@ static ampc_status read_npy_files(const rt_data_spec *spec, diag *d, rt_arrays *
     return AMPC_OK;
 }
 
-static ampc_status open_npy(rt_dataset *ds, const rt_data_spec *spec, const rt_dataset_options *o,
-                            diag *d)
+static ampc_status open_npy(rt_dataset *ds, const rt_data_spec *spec, const rt_dataset_options *o, diag *d)
 {
     (void)o;
     rt_arrays all = {0};
@@ -187,11 +182,9 @@ static ampc_status open_npy(rt_dataset *ds, const rt_data_spec *spec, const rt_d
     return s;
 }
 
-static ampc_status open_synthetic(rt_dataset *ds, const rt_data_spec *spec,
-                                  const rt_dataset_options *o, diag *d)
+static ampc_status open_synthetic(rt_dataset *ds, const rt_data_spec *spec, const rt_dataset_options *o, diag *d)
 {
-    if (spec->rows > INT32_MAX)
-        return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "data: rows is above 2147483647");
+    if (spec->rows > INT32_MAX) return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "data: rows is above 2147483647");
     ds->rows = (int64_t)spec->rows;
     ds->seed = o->seed;
     ds->columns = calloc(o->n_fields + 1, sizeof *ds->columns);
@@ -211,8 +204,7 @@ static int find_labels(const rt_dataset *ds)
 {
     static const char *const names[] = {"labels", "label", "y"};
     int found = -1;
-    for (size_t i = 0; found < 0 && i < sizeof names / sizeof *names; i++)
-        found = rt_dataset_find(ds, names[i]);
+    for (size_t i = 0; found < 0 && i < sizeof names / sizeof *names; i++) found = rt_dataset_find(ds, names[i]);
     return found;
 }
 
@@ -221,16 +213,14 @@ static ampc_status permute_labels(rt_dataset *ds, uint64_t seed, const char *spe
     int index = find_labels(ds);
     if (index < 0)
         return diag_error(d, AMPC_USAGE, DIAG_NOWHERE,
-                          "data '%s': permute-labels finds no array named labels, label or y",
-                          spec);
+                          "data '%s': permute-labels finds no array named labels, label or y", spec);
     rt_array *a = &ds->columns[index].array;
     size_t row = a->bytes / (size_t)a->dims[0];
     char *moved = malloc(a->bytes ? a->bytes : 1);
     uint32_t *order = malloc((size_t)ds->rows * sizeof *order);
     if (moved && order) {
         rt_shuffle(order, (uint32_t)ds->rows, seed, 0);
-        for (int64_t i = 0; i < ds->rows; i++)
-            memcpy(moved + (size_t)i * row, (char *)a->data + order[i] * row, row);
+        for (int64_t i = 0; i < ds->rows; i++) memcpy(moved + (size_t)i * row, (char *)a->data + order[i] * row, row);
         memcpy(a->data, moved, (size_t)ds->rows * row);
     }
     ampc_status s = moved && order ? AMPC_OK : rt_no_memory(d);
@@ -239,11 +229,10 @@ static ampc_status permute_labels(rt_dataset *ds, uint64_t seed, const char *spe
     return s;
 }
 
-static ampc_status open_parsed(rt_dataset *ds, const rt_data_spec *spec,
-                               const rt_dataset_options *o, const char *text, diag *d)
+static ampc_status open_parsed(rt_dataset *ds, const rt_data_spec *spec, const rt_dataset_options *o, const char *text,
+                               diag *d)
 {
-    static ampc_status (*const openers[])(rt_dataset *, const rt_data_spec *,
-                                          const rt_dataset_options *, diag *) = {
+    static ampc_status (*const openers[])(rt_dataset *, const rt_data_spec *, const rt_dataset_options *, diag *) = {
         [RT_DATA_IDX] = open_idx,
         [RT_DATA_NPZ] = open_npz,
         [RT_DATA_NPY] = open_npy,
@@ -254,8 +243,7 @@ static ampc_status open_parsed(rt_dataset *ds, const rt_data_spec *spec,
     return spec->permute_labels ? permute_labels(ds, spec->permute_seed, text, d) : AMPC_OK;
 }
 
-ampc_status rt_dataset_open(const char *spec, const rt_dataset_options *o, diag *d,
-                            rt_dataset **out)
+ampc_status rt_dataset_open(const char *spec, const rt_dataset_options *o, diag *d, rt_dataset **out)
 {
     rt_data_spec parsed;
     rt_dataset *ds = calloc(1, sizeof *ds);
@@ -263,10 +251,8 @@ ampc_status rt_dataset_open(const char *spec, const rt_dataset_options *o, diag 
     ampc_status s = rt_data_spec_parse(spec, d, &parsed);
     if (s == AMPC_OK) s = open_parsed(ds, &parsed, o, spec, d);
     rt_data_spec_clear(&parsed);
-    if (s == AMPC_OK)
-        *out = ds;
-    else
-        rt_dataset_close(ds);
+    if (s == AMPC_OK) *out = ds;
+    else rt_dataset_close(ds);
     return s;
 }
 
@@ -309,10 +295,7 @@ int64_t rt_dataset_bound(const rt_dataset *ds, size_t index)
     return bound;
 }
 
-int64_t rt_dataset_batches(const rt_dataset *ds, int64_t batch_size)
-{
-    return ds->rows / batch_size;
-}
+int64_t rt_dataset_batches(const rt_dataset *ds, int64_t batch_size) { return ds->rows / batch_size; }
 
 void rt_position_advance(rt_position *p, const rt_dataset *ds, int64_t batch_size)
 {
@@ -348,17 +331,14 @@ static void copy_stored(const transfer *t, const column *c, size_t n)
 }
 
 /* With constant sizes these copies become single moves. */
-#define LOOK_UP(size)                                                                              \
+#define LOOK_UP(size) \
     for (size_t k = 0; k < n; k++) memcpy(dst + k * (size), table + pixels[k] * (size), size)
 
 static void look_up(char *dst, const char *table, size_t size, const uint8_t *pixels, size_t n)
 {
-    if (size == 2)
-        LOOK_UP((size_t)2);
-    else if (size == 4)
-        LOOK_UP((size_t)4);
-    else
-        LOOK_UP((size_t)8);
+    if (size == 2) LOOK_UP((size_t)2);
+    else if (size == 4) LOOK_UP((size_t)4);
+    else LOOK_UP((size_t)8);
 }
 
 /* Only the 256 possible values are converted; the pixels are indices. */
@@ -383,15 +363,11 @@ static void make_up(const transfer *t, const column *c, uint64_t at, void *dst, 
     for (size_t k = 0; k < n; k++) {
         if (k == 0 || (at + k) % 4 == 0) block = philox_block(t->ds->seed, t->index, (at + k) / 4);
         uint32_t word = block.v[(at + k) % 4];
-        if (real)
-            reals[k] = (2 * philox_unit(word) - 1) * 1.7320508f;
-        else
-            whole[k] = (int64_t)philox_below((uint64_t)word << 32, (uint64_t)c->field.bound);
+        if (real) reals[k] = (2 * philox_unit(word) - 1) * 1.7320508f;
+        else whole[k] = (int64_t)philox_below((uint64_t)word << 32, (uint64_t)c->field.bound);
     }
-    if (real)
-        ir_convert(t->dtype, dst, IR_f32, reals, n);
-    else
-        ir_convert(t->dtype, dst, IR_i64, whole, n);
+    if (real) ir_convert(t->dtype, dst, IR_f32, reals, n);
+    else ir_convert(t->dtype, dst, IR_i64, whole, n);
 }
 
 static void copy_synthetic(const transfer *t, const column *c, size_t n)
@@ -399,35 +375,29 @@ static void copy_synthetic(const transfer *t, const column *c, size_t n)
     size_t size = ir_dtype_size(t->dtype);
     for (int64_t i = 0; i < t->count; i++)
         for (size_t k = 0; k < n; k += CHUNK)
-            make_up(t, c, source_row(t, i) * n + k, t->dst + ((size_t)i * n + k) * size,
-                    n - k < CHUNK ? n - k : CHUNK);
+            make_up(t, c, source_row(t, i) * n + k, t->dst + ((size_t)i * n + k) * size, n - k < CHUNK ? n - k : CHUNK);
 }
 
 static void copy_rows(const transfer *t)
 {
     const column *c = &t->ds->columns[t->index];
     size_t n = (size_t)rt_field_elements(&c->field);
-    if (!c->array.data)
-        copy_synthetic(t, c, n);
-    else if (c->normalised && ir_dtype_is_float(t->dtype))
-        copy_normalised(t, c, n);
-    else
-        copy_stored(t, c, n);
+    if (!c->array.data) copy_synthetic(t, c, n);
+    else if (c->normalised && ir_dtype_is_float(t->dtype)) copy_normalised(t, c, n);
+    else copy_stored(t, c, n);
 }
 
-ampc_status rt_dataset_batch(rt_dataset *ds, const rt_position *p, int64_t batch_size, size_t index,
-                             void *dst, ir_dtype dtype)
+ampc_status rt_dataset_batch(rt_dataset *ds, const rt_position *p, int64_t batch_size, size_t index, void *dst,
+                             ir_dtype dtype)
 {
     /* positions advance within an epoch; resuming rejects others */
     assert(index < ds->count && p->batch < (uint64_t)rt_dataset_batches(ds, batch_size));
     TRY(order_prepare(ds, p));
-    copy_rows(
-        &(transfer){ds, index, ds->order, (int64_t)p->batch * batch_size, batch_size, dst, dtype});
+    copy_rows(&(transfer){ds, index, ds->order, (int64_t)p->batch * batch_size, batch_size, dst, dtype});
     return AMPC_OK;
 }
 
-void rt_dataset_slice(const rt_dataset *ds, int64_t first, int64_t count, size_t index, void *dst,
-                      ir_dtype dtype)
+void rt_dataset_slice(const rt_dataset *ds, int64_t first, int64_t count, size_t index, void *dst, ir_dtype dtype)
 {
     /* callers limit the range to the number of rows */
     assert(index < ds->count && first >= 0 && count >= 0 && first + count <= ds->rows);

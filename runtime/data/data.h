@@ -47,8 +47,7 @@ typedef struct rt_dataset_options {
 } rt_dataset_options;
 
 /* Fails with AMPC_USAGE for a malformed SPEC, AMPC_REJECTED for malformed data, AMPC_IO or AMPC_NO_MEMORY. */
-ampc_status rt_dataset_open(const char *spec, const rt_dataset_options *o, diag *d,
-                            rt_dataset **out);
+ampc_status rt_dataset_open(const char *spec, const rt_dataset_options *o, diag *d, rt_dataset **out);
 void rt_dataset_close(rt_dataset *ds); /* NULL allowed */
 
 int64_t rt_dataset_rows(const rt_dataset *ds);
@@ -67,14 +66,13 @@ int64_t rt_dataset_batches(const rt_dataset *ds, int64_t batch_size);
  * Values are converted by the rules of ir/dtype.h; idx images in an integer dtype are the raw 0..255. p->batch must
  * be below rt_dataset_batches. Not thread-safe, because the order of one epoch is cached. AMPC_NO_MEMORY is the only
  * failure. */
-ampc_status rt_dataset_batch(rt_dataset *ds, const rt_position *p, int64_t batch_size, size_t index,
-                             void *dst, ir_dtype dtype);
+ampc_status rt_dataset_batch(rt_dataset *ds, const rt_position *p, int64_t batch_size, size_t index, void *dst,
+                             ir_dtype dtype);
 /* Advances to the next batch, or to the first batch of the next epoch. */
 void rt_position_advance(rt_position *p, const rt_dataset *ds, int64_t batch_size);
 
 /* Evaluation: stores samples first .. first+count-1 in stored order at dst. Thread-safe. */
-void rt_dataset_slice(const rt_dataset *ds, int64_t first, int64_t count, size_t index, void *dst,
-                      ir_dtype dtype);
+void rt_dataset_slice(const rt_dataset *ds, int64_t first, int64_t count, size_t index, void *dst, ir_dtype dtype);
 
 /* Sets order[0..n-1] to a permutation of 0..n-1, by Fisher-Yates from (seed, stream). */
 void rt_shuffle(uint32_t *order, uint32_t n, uint64_t seed, uint64_t stream);

@@ -13,10 +13,7 @@
 static const struct {
     const char *prefix;
     rt_data_kind kind;
-} kinds[] = {{"idx:", RT_DATA_IDX},
-             {"npz:", RT_DATA_NPZ},
-             {"npy:", RT_DATA_NPY},
-             {"synthetic", RT_DATA_SYNTHETIC}};
+} kinds[] = {{"idx:", RT_DATA_IDX}, {"npz:", RT_DATA_NPZ}, {"npy:", RT_DATA_NPY}, {"synthetic", RT_DATA_SYNTHETIC}};
 
 static bool take_count(const char *text, uint64_t *out)
 {
@@ -36,14 +33,8 @@ static bool take_real(const char *text, double *out)
 static bool set_divide(rt_data_spec *s, const char *v) { return take_real(v, &s->divide) && s->divide > 0; }
 static bool set_mean(rt_data_spec *s, const char *v) { return take_real(v, &s->mean); }
 static bool set_std(rt_data_spec *s, const char *v) { return take_real(v, &s->std) && s->std > 0; }
-static bool set_rows(rt_data_spec *s, const char *v)
-{
-    return take_count(v, &s->rows) && s->rows > 0;
-}
-static bool set_limit(rt_data_spec *s, const char *v)
-{
-    return take_count(v, &s->limit) && s->limit > 0;
-}
+static bool set_rows(rt_data_spec *s, const char *v) { return take_count(v, &s->rows) && s->rows > 0; }
+static bool set_limit(rt_data_spec *s, const char *v) { return take_count(v, &s->limit) && s->limit > 0; }
 
 static bool set_permute(rt_data_spec *s, const char *v)
 {
@@ -68,8 +59,8 @@ enum { OPTIONS = sizeof options / sizeof *options };
 
 static ampc_status refuse(diag *d, const char *spec, const char *what, const char *item)
 {
-    return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "data '%s': %s%s%s%s", spec, what,
-                      item ? " '" : "", item ? item : "", item ? "'" : "");
+    return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "data '%s': %s%s%s%s", spec, what, item ? " '" : "",
+                      item ? item : "", item ? "'" : "");
 }
 
 static ampc_status add_file(rt_data_spec *s, const char *name, const char *file, diag *d)
@@ -90,8 +81,8 @@ static ampc_status parse_item(rt_data_spec *s, char *item, const char *spec, dia
     for (size_t i = 0; i < OPTIONS; i++) {
         if (strcmp(item, options[i].key) != 0 || !(options[i].kinds & KIND(s->kind))) continue;
         if (options[i].set(s, value)) return AMPC_OK;
-        return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "data '%s': %s needs %s, not '%s'", spec,
-                          item, options[i].wanted, value);
+        return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "data '%s': %s needs %s, not '%s'", spec, item,
+                          options[i].wanted, value);
     }
     if (s->kind != RT_DATA_NPY) return refuse(d, spec, "unknown option", item);
     if (!*item || !*value) return refuse(d, spec, "expected NAME=FILE", NULL);
@@ -105,8 +96,7 @@ static ampc_status parse_items(rt_data_spec *s, char *rest, const char *spec, di
         if (needs_path && !s->path) {
             if (!*item) return refuse(d, spec, "the path is missing", NULL);
             s->path = item;
-        } else
-            TRY(parse_item(s, item, spec, d));
+        } else TRY(parse_item(s, item, spec, d));
     }
     if (s->kind == RT_DATA_NPY && !s->n_files) return refuse(d, spec, "no NAME=FILE", NULL);
     return AMPC_OK;

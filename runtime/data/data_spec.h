@@ -18,8 +18,8 @@ typedef struct rt_data_spec {
     } * files;
     size_t n_files;
     double divide, mean, std; /* idx: a pixel p is (p / divide - mean) / std */
-    uint64_t rows;  /* synthetic */
-    uint64_t limit; /* 0: all */
+    uint64_t rows;            /* synthetic */
+    uint64_t limit;           /* 0: all */
     bool permute_labels;
     uint64_t permute_seed;
 } rt_data_spec;

@@ -55,18 +55,16 @@ static ampc_status read_header(const idx_reader *r, int rank, rt_array *a)
     if (b[0] || b[1]) return refuse(r, "not an IDX file (wrong magic bytes)");
     if (b[2] != 8) return refuse(r, "IDX elements other than unsigned bytes are not supported");
     if (b[3] != rank)
-        return diag_error(r->d, AMPC_REJECTED, DIAG_FILE(r->path),
-                          "an IDX file of %d dimensions where %d are expected", b[3], rank);
+        return diag_error(r->d, AMPC_REJECTED, DIAG_FILE(r->path), "an IDX file of %d dimensions where %d are expected",
+                          b[3], rank);
     TRY(read_bytes(r, b + 4, 4 * (size_t)rank, "too short for an IDX file"));
     *a = (rt_array){.dtype = IR_u8, .rank = rank};
     for (int i = 0; i < rank; i++) {
         const unsigned char *p = b + 4 + 4 * i;
         a->dims[i] = (int64_t)p[0] << 24 | p[1] << 16 | p[2] << 8 | p[3];
     }
-    if (!rt_array_bytes(IR_u8, rank, a->dims, &a->bytes))
-        return refuse(r, "the IDX dimensions overflow");
-    if (a->bytes / MAX_EXPANSION > r->file_bytes)
-        return refuse(r, "shorter than its IDX header says");
+    if (!rt_array_bytes(IR_u8, rank, a->dims, &a->bytes)) return refuse(r, "the IDX dimensions overflow");
+    if (a->bytes / MAX_EXPANSION > r->file_bytes) return refuse(r, "shorter than its IDX header says");
     return AMPC_OK;
 }
 
@@ -103,43 +101,35 @@ ampc_status rt_idx_read(const char *path, int rank, diag *d, rt_array *out)
     ampc_status s = read_header(&r, rank, &a);
     if (s == AMPC_OK) s = read_subgraph(&r, &a);
     gzclose(r.gz);
-    if (s == AMPC_OK)
-        *out = a;
-    else
-        rt_array_clear(&a);
+    if (s == AMPC_OK) *out = a;
+    else rt_array_clear(&a);
     return s;
 }
 
 /* ---- the standard folder ---- */
 
-static ampc_status read_named(const char *folder, const char *split, const char *kind, int rank,
-                              diag *d, rt_array *out)
+static ampc_status read_named(const char *folder, const char *split, const char *kind, int rank, diag *d, rt_array *out)
 {
     char path[PATH_MAX];
     for (int gz = 0; gz < 2; gz++) {
-        int n = snprintf(path, sizeof path, "%s/%s-%s-idx%d-ubyte%s", folder, split, kind, rank,
-                         gz ? ".gz" : "");
-        if (n < 0 || n >= PATH_MAX)
-            return diag_error(d, AMPC_IO, DIAG_FILE(folder), "the path is too long");
+        int n = snprintf(path, sizeof path, "%s/%s-%s-idx%d-ubyte%s", folder, split, kind, rank, gz ? ".gz" : "");
+        if (n < 0 || n >= PATH_MAX) return diag_error(d, AMPC_IO, DIAG_FILE(folder), "the path is too long");
         if (access(path, F_OK) == 0) return rt_idx_read(path, rank, d, out);
     }
-    return diag_error(d, AMPC_IO, DIAG_FILE(folder),
-                      "no %s-%s-idx%d-ubyte or %s-%s-idx%d-ubyte.gz here", split, kind, rank, split,
-                      kind, rank);
+    return diag_error(d, AMPC_IO, DIAG_FILE(folder), "no %s-%s-idx%d-ubyte or %s-%s-idx%d-ubyte.gz here", split, kind,
+                      rank, split, kind, rank);
 }
 
-ampc_status rt_idx_read_folder(const char *folder, rt_split split, diag *d, rt_array *images,
-                               rt_array *labels)
+ampc_status rt_idx_read_folder(const char *folder, rt_split split, diag *d, rt_array *images, rt_array *labels)
 {
     rt_array x = {0}, y = {0};
     const char *prefix = split == RT_TRAIN ? "train" : "t10k";
     ampc_status s = read_named(folder, prefix, "images", 3, d, &x);
     if (s == AMPC_OK) s = read_named(folder, prefix, "labels", 1, d, &y);
     if (s == AMPC_OK && x.dims[0] != y.dims[0])
-        s = diag_error(d, AMPC_REJECTED, DIAG_FILE(folder), "%lld %s images but %lld labels",
-                       (long long)x.dims[0], prefix, (long long)y.dims[0]);
-    if (s == AMPC_OK && (!(x.name = strdup("images")) || !(y.name = strdup("labels"))))
-        s = rt_no_memory(d);
+        s = diag_error(d, AMPC_REJECTED, DIAG_FILE(folder), "%lld %s images but %lld labels", (long long)x.dims[0],
+                       prefix, (long long)y.dims[0]);
+    if (s == AMPC_OK && (!(x.name = strdup("images")) || !(y.name = strdup("labels")))) s = rt_no_memory(d);
     if (s == AMPC_OK) {
         *images = x;
         *labels = y;

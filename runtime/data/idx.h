@@ -14,7 +14,6 @@ ampc_status rt_idx_read(const char *path, int rank, diag *d, rt_array *out);
 /* Reads images [N,H,W] and labels [N] of one split from a folder with the standard file names
  * (train-images-idx3-ubyte, train-labels-idx1-ubyte, t10k-...). The plain file is preferred to one with suffix .gz.
  * The arrays are named "images" and "labels". Different counts are rejected. */
-ampc_status rt_idx_read_folder(const char *folder, rt_split split, diag *d, rt_array *images,
-                               rt_array *labels);
+ampc_status rt_idx_read_folder(const char *folder, rt_split split, diag *d, rt_array *images, rt_array *labels);
 
 #endif

@@ -69,10 +69,8 @@ static ampc_status report_unmatched(const ir_value *v, const rt_dataset *data, d
     char names[512];
     size_t at = 0;
     for (size_t i = 0; i < rt_dataset_field_count(data) && at < sizeof names; i++)
-        at += (size_t)snprintf(names + at, sizeof names - at, "%s%s", i ? ", " : "",
-                               rt_dataset_field(data, i)->name);
-    return diag_error(d, AMPC_REJECTED, DIAG_NOWHERE,
-                      "the data has nothing for input '%s'; it has: %s", v->name,
+        at += (size_t)snprintf(names + at, sizeof names - at, "%s%s", i ? ", " : "", rt_dataset_field(data, i)->name);
+    return diag_error(d, AMPC_REJECTED, DIAG_NOWHERE, "the data has nothing for input '%s'; it has: %s", v->name,
                       at ? names : "nothing");
 }
 
@@ -98,10 +96,7 @@ static ampc_status match_all(rt_loader *f, const ir_graph *g, diag *d)
     return status;
 }
 
-static const rt_field *field_of(const rt_loader *f, int i)
-{
-    return rt_dataset_field(f->data, f->sources[i].field);
-}
+static const rt_field *field_of(const rt_loader *f, int i) { return rt_dataset_field(f->data, f->sources[i].field); }
 
 /* Determines the sizes of all symbols, starting from the inputs whose shapes determine them. */
 static ampc_status learn_sizes(rt_loader *f, diag *d)
@@ -110,8 +105,7 @@ static ampc_status learn_sizes(rt_loader *f, diag *d)
     ampc_status status = AMPC_OK;
     while (learnt) {
         learnt = false;
-        for (int i = 0; i < f->count; i++)
-            learnt |= rt_sizing_learn(&f->sizing, f->sources[i].input, field_of(f, i));
+        for (int i = 0; i < f->count; i++) learnt |= rt_sizing_learn(&f->sizing, f->sources[i].input, field_of(f, i));
     }
     for (int i = 0; i < f->count; i++) {
         ampc_status s = rt_sizing_check(&f->sizing, f->sources[i].input, field_of(f, i), d);
@@ -125,8 +119,7 @@ static void find_fixed(rt_loader *f)
 {
     f->batch = f->sizing.batch;
     f->fixed = f->sizing.symbol == RT_NO_SYMBOL;
-    for (int i = 0; i < f->count; i++)
-        f->fixed |= !rt_sizing_varies(&f->sizing, f->sources[i].input);
+    for (int i = 0; i < f->count; i++) f->fixed |= !rt_sizing_varies(&f->sizing, f->sources[i].input);
 }
 
 static ampc_status set_buffers(rt_loader *f, diag *d)
@@ -136,14 +129,12 @@ static ampc_status set_buffers(rt_loader *f, diag *d)
         int64_t bytes = (int64_t)ir_dtype_size(t->dtype);
         if (!checked_mul(bytes, rt_field_elements(field_of(f, i)), &bytes)) return rt_no_memory(d);
         f->sources[i].sample_bytes = (size_t)bytes;
-        if (!checked_mul(bytes, f->batch, &bytes) || !(t->data = rt_alloc_block((size_t)bytes)))
-            return rt_no_memory(d);
+        if (!checked_mul(bytes, f->batch, &bytes) || !(t->data = rt_alloc_block((size_t)bytes))) return rt_no_memory(d);
     }
     return AMPC_OK;
 }
 
-static ampc_status open_feed(rt_loader *f, const ir_graph *g, const int64_t *sizes,
-                             int64_t batch, diag *d)
+static ampc_status open_feed(rt_loader *f, const ir_graph *g, const int64_t *sizes, int64_t batch, diag *d)
 {
     f->inputs = rt_alloc(g->inputs.count + 1, sizeof *f->inputs);
     f->sources = rt_alloc(g->inputs.count + 1, sizeof *f->sources);
@@ -156,17 +147,15 @@ static ampc_status open_feed(rt_loader *f, const ir_graph *g, const int64_t *siz
     return set_buffers(f, d);
 }
 
-ampc_status rt_loader_open(const ir_graph *g, rt_dataset *data, const int64_t *sizes,
-                         int64_t batch, diag *d, rt_loader **out)
+ampc_status rt_loader_open(const ir_graph *g, rt_dataset *data, const int64_t *sizes, int64_t batch, diag *d,
+                           rt_loader **out)
 {
     rt_loader *f = rt_alloc(1, sizeof *f);
     if (!f) return rt_no_memory(d);
     f->data = data;
     ampc_status s = open_feed(f, g, sizes, batch, d);
-    if (s == AMPC_OK)
-        *out = f;
-    else
-        rt_loader_close(f);
+    if (s == AMPC_OK) *out = f;
+    else rt_loader_close(f);
     return s;
 }
 
@@ -211,8 +200,7 @@ ampc_status rt_loader_next(rt_loader *f, const rt_position *p, diag *d)
     TRY(set_count(f, f->batch, d));
     for (int i = 0; i < f->count; i++) {
         rt_tensor *t = &f->inputs[i];
-        if (rt_dataset_batch(f->data, p, f->batch, f->sources[i].field, t->data, t->dtype) !=
-            AMPC_OK)
+        if (rt_dataset_batch(f->data, p, f->batch, f->sources[i].field, t->data, t->dtype) != AMPC_OK)
             return rt_no_memory(d);
     }
     return AMPC_OK;
@@ -242,8 +230,7 @@ static const struct {
     int index, table, axis;
 } addressing[] = {
     {IR_OP_gather, IR_IN(gather, indices), IR_IN(gather, x), -1},
-    {IR_OP_softmax_cross_entropy, IR_IN(softmax_cross_entropy, label),
-     IR_IN(softmax_cross_entropy, x), 1},
+    {IR_OP_softmax_cross_entropy, IR_IN(softmax_cross_entropy, label), IR_IN(softmax_cross_entropy, x), 1},
     {IR_OP_nll_loss, IR_IN(nll_loss, label), IR_IN(nll_loss, x), 1},
 };
 
@@ -259,8 +246,7 @@ static int64_t table_size(const ir_use *use)
     for (size_t i = 0; i < sizeof addressing / sizeof *addressing; i++) {
         if (addressing[i].op != n->op || addressing[i].index != use->index) continue;
         const ir_type *t = &ir_in(n, addressing[i].table)->type;
-        int64_t axis = addressing[i].axis < 0 ? n->attr[IR_ATTR(gather, axis)].i
-                                              : addressing[i].axis;
+        int64_t axis = addressing[i].axis < 0 ? n->attr[IR_ATTR(gather, axis)].i : addressing[i].axis;
         if (axis < 0) axis += t->rank;
         return axis < t->rank && !ir_dim_is_symbolic(t->dims[axis]) ? t->dims[axis] : 0;
     }
@@ -295,15 +281,13 @@ static void describe_sample(const rt_sizing *z, const ir_value *v, rt_field *f)
     for (int k = 1; k < v->type.rank; k++) f->dims[f->rank++] = dims[k];
 }
 
-ampc_status rt_loader_fields(const ir_graph *g, const int64_t *sizes, diag *d, rt_field **fields,
-                           size_t *n)
+ampc_status rt_loader_fields(const ir_graph *g, const int64_t *sizes, diag *d, rt_field **fields, size_t *n)
 {
     rt_sizing z;
     rt_field *all = calloc(g->inputs.count + 1, sizeof *all);
     if (!all) return rt_no_memory(d);
     ampc_status status = rt_sizing_open_smallest(&z, g, sizes, d);
-    for (size_t i = 0; status == AMPC_OK && i < g->inputs.count; i++)
-        describe_sample(&z, g->inputs.items[i], &all[i]);
+    for (size_t i = 0; status == AMPC_OK && i < g->inputs.count; i++) describe_sample(&z, g->inputs.items[i], &all[i]);
     rt_sizing_close(&z);
     *n = g->inputs.count;
     if (status == AMPC_OK) *fields = all;

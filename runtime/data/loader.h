@@ -18,8 +18,8 @@ int64_t rt_loader_fixed_batch(const ir_graph *g, const int64_t *sizes);
 /* `sizes`: symbol sizes of the session (rt_session_sizes), or NULL. `batch` 0: the fixed batch of the graph. Fails
  * with AMPC_REJECTED if an input has no field or one of the wrong shape (all such inputs are reported); with
  * AMPC_USAGE if the graph has no fixed batch and `batch` is 0, or its fixed batch differs from `batch`. */
-ampc_status rt_loader_open(const ir_graph *g, rt_dataset *data, const int64_t *sizes,
-                         int64_t batch, diag *d, rt_loader **out);
+ampc_status rt_loader_open(const ir_graph *g, rt_dataset *data, const int64_t *sizes, int64_t batch, diag *d,
+                           rt_loader **out);
 void rt_loader_close(rt_loader *f); /* NULL allowed */
 
 int64_t rt_loader_batch(const rt_loader *f);
@@ -47,7 +47,6 @@ int rt_loader_label_field(const ir_graph *g, const rt_dataset *data);
 int64_t rt_loader_bound(const ir_value *v);
 /* Describes a synthetic field for each input of the graph. `sizes`: sizes of symbols by index; an unbound symbol (-1,
  * or `sizes` NULL) has size 1. The module owns the names; *fields is malloced. */
-ampc_status rt_loader_fields(const ir_graph *g, const int64_t *sizes, diag *d, rt_field **fields,
-                           size_t *n);
+ampc_status rt_loader_fields(const ir_graph *g, const int64_t *sizes, diag *d, rt_field **fields, size_t *n);
 
 #endif

@@ -84,11 +84,10 @@ static ampc_status parse_descr(scanner *s)
         if (strcmp(descr + 1, npy_types[i].code) == 0) s->out->dtype = npy_types[i].dtype;
     if (s->out->dtype == IR_bf16 && s->u2_as != IR_bf16) s->out->dtype = IR_NO_DTYPE;
     if (s->out->dtype != IR_NO_DTYPE) return AMPC_OK;
-    return diag_error(
-        s->d, AMPC_REJECTED, DIAG_FILE(s->source->name),
-        "element type '%s' is not supported (f8 f4 f2 i8 i4 i2 i1 u1 b1; u2 only as bf16 "
-        "bit patterns where bf16 is expected)",
-        descr);
+    return diag_error(s->d, AMPC_REJECTED, DIAG_FILE(s->source->name),
+                      "element type '%s' is not supported (f8 f4 f2 i8 i4 i2 i1 u1 b1; u2 only as bf16 "
+                      "bit patterns where bf16 is expected)",
+                      descr);
 }
 
 static ampc_status parse_order(scanner *s)
@@ -103,9 +102,7 @@ static bool take_dim(scanner *s, int64_t *dim)
     skip_blanks(s);
     const char *start = s->at;
     for (*dim = 0; s->at < s->end && *s->at >= '0' && *s->at <= '9'; s->at++)
-        if (__builtin_mul_overflow(*dim, 10, dim) ||
-            __builtin_add_overflow(*dim, *s->at - '0', dim))
-            return false;
+        if (__builtin_mul_overflow(*dim, 10, dim) || __builtin_add_overflow(*dim, *s->at - '0', dim)) return false;
     bool any = s->at > start;
     if (any && s->at < s->end && *s->at == 'L') s->at++; /* written by Python 2 */
     return any;
@@ -155,8 +152,7 @@ static ampc_status parse_header(scanner *s)
     }
     skip_blanks(s);
     if (s->at != s->end) return refuse(s, "text after the dictionary");
-    if (s->seen != (1u << NPY_KEYS) - 1)
-        return refuse(s, "'descr', 'fortran_order' or 'shape' is missing");
+    if (s->seen != (1u << NPY_KEYS) - 1) return refuse(s, "'descr', 'fortran_order' or 'shape' is missing");
     return AMPC_OK;
 }
 
@@ -173,8 +169,7 @@ static ampc_status load_prefix(const rt_npy_source *src, diag *d, uint32_t *leng
     unsigned char b[PREFIX_MAX];
     if (src->size < 10) return reject(src, d, "too short for a .npy file");
     TRY(src->read(src->user, b, 10));
-    if (memcmp(b, "\x93NUMPY", 6) != 0)
-        return reject(src, d, "not a .npy file (wrong magic bytes)");
+    if (memcmp(b, "\x93NUMPY", 6) != 0) return reject(src, d, "not a .npy file (wrong magic bytes)");
     if (b[6] < 1 || b[6] > 3) return reject(src, d, "unknown .npy version");
     *used = b[6] == 1 ? 10 : 12;
     if (src->size < *used) return reject(src, d, "too short for a .npy file");
@@ -186,8 +181,7 @@ static ampc_status load_prefix(const rt_npy_source *src, diag *d, uint32_t *leng
     return AMPC_OK;
 }
 
-static ampc_status load_header(const rt_npy_source *src, ir_dtype u2_as, diag *d, rt_array *a,
-                               size_t *used)
+static ampc_status load_header(const rt_npy_source *src, ir_dtype u2_as, diag *d, rt_array *a, size_t *used)
 {
     uint32_t length = 0;
     TRY(load_prefix(src, d, &length, used));
@@ -214,8 +208,8 @@ static ampc_status load_data(const rt_npy_source *src, size_t used, diag *d, rt_
         return reject(src, d, "the shape in the .npy header is too large");
     if (a->bytes != src->size - used)
         return diag_error(d, AMPC_REJECTED, DIAG_FILE(src->name),
-                          "the .npy header promises %zu bytes of data, the file holds %llu",
-                          a->bytes, (unsigned long long)(src->size - used));
+                          "the .npy header promises %zu bytes of data, the file holds %llu", a->bytes,
+                          (unsigned long long)(src->size - used));
     a->data = malloc(a->bytes ? a->bytes : 1);
     if (!a->data) return rt_no_memory(d);
     TRY(src->read(src->user, a->data, a->bytes));
@@ -229,10 +223,8 @@ ampc_status rt_npy_load(const rt_npy_source *source, ir_dtype u2_as, diag *d, rt
     size_t used = 0;
     ampc_status s = load_header(source, u2_as, d, &a, &used);
     if (s == AMPC_OK) s = load_data(source, used, d, &a);
-    if (s == AMPC_OK)
-        *out = a;
-    else
-        rt_array_clear(&a);
+    if (s == AMPC_OK) *out = a;
+    else rt_array_clear(&a);
     return s;
 }
 
@@ -248,8 +240,7 @@ static ampc_status read_memory(void *user, void *dst, size_t n)
     return AMPC_OK;
 }
 
-ampc_status rt_npy_parse(const char *name, const void *bytes, size_t n, ir_dtype u2_as, diag *d,
-                         rt_array *out)
+ampc_status rt_npy_parse(const char *name, const void *bytes, size_t n, ir_dtype u2_as, diag *d, rt_array *out)
 {
     byte_range r = {bytes};
     rt_npy_source source = {name, n, read_memory, &r};
@@ -266,8 +257,7 @@ typedef struct npy_file {
 static ampc_status read_file(void *user, void *dst, size_t n)
 {
     npy_file *f = user;
-    if (!rt_io_pread(f->fd, dst, n, f->offset))
-        return diag_errno(f->d, DIAG_FILE(f->path), "cannot read");
+    if (!rt_io_pread(f->fd, dst, n, f->offset)) return diag_errno(f->d, DIAG_FILE(f->path), "cannot read");
     f->offset += n;
     return AMPC_OK;
 }

@@ -23,8 +23,7 @@ typedef struct rt_npy_source {
 
 ampc_status rt_npy_load(const rt_npy_source *source, ir_dtype u2_as, diag *d, rt_array *out);
 /* The same from memory. */
-ampc_status rt_npy_parse(const char *name, const void *bytes, size_t n, ir_dtype u2_as, diag *d,
-                         rt_array *out);
+ampc_status rt_npy_parse(const char *name, const void *bytes, size_t n, ir_dtype u2_as, diag *d, rt_array *out);
 /* Written atomically, as version 1.0; the data begin at a multiple of 64. */
 ampc_status rt_npy_write(const char *path, const rt_array *a, diag *d);
 

@@ -27,8 +27,7 @@ typedef struct npz_reader {
 
 static ampc_status refuse(const npz_reader *r, const char *what)
 {
-    return diag_error(r->d, AMPC_REJECTED, (diag_loc){.file = r->path, .node = r->name}, "%s",
-                      what);
+    return diag_error(r->d, AMPC_REJECTED, (diag_loc){.file = r->path, .node = r->name}, "%s", what);
 }
 
 /* Reports memory exhaustion, a system error, or invalid content; `content` describes the latter. */
@@ -71,8 +70,7 @@ static ampc_status check_end(npz_reader *r)
                : zip_failed(r, zip_file_get_error(r->member), "the member is damaged (wrong checksum)");
 }
 
-static ampc_status load_member(npz_reader *r, zip_uint64_t index, const zip_stat_t *st,
-                               rt_array *out)
+static ampc_status load_member(npz_reader *r, zip_uint64_t index, const zip_stat_t *st, rt_array *out)
 {
     r->member = zip_fopen_index(r->zip, index, 0);
     if (!r->member) return zip_failed(r, zip_get_error(r->zip), NULL);
@@ -90,16 +88,13 @@ static ampc_status read_one(npz_reader *r, zip_uint64_t index, rt_arrays *all)
     if (zip_stat_index(r->zip, index, 0, &st) != 0) return zip_failed(r, zip_get_error(r->zip), NULL);
     r->name = st.name;
     size_t n = strlen(st.name);
-    if (n < 4 || strcmp(st.name + n - 4, ".npy") != 0)
-        return refuse(r, "a member that is no .npy file");
+    if (n < 4 || strcmp(st.name + n - 4, ".npy") != 0) return refuse(r, "a member that is no .npy file");
     rt_array a = {0};
     ampc_status s = load_member(r, index, &st, &a);
     if (s == AMPC_OK && !(a.name = strndup(st.name, n - 4))) s = rt_no_memory(r->d);
     if (s == AMPC_OK && rt_arrays_find(all, a.name)) s = refuse(r, "two members of the same name");
-    if (s == AMPC_OK)
-        all->items[all->count++] = a;
-    else
-        rt_array_clear(&a);
+    if (s == AMPC_OK) all->items[all->count++] = a;
+    else rt_array_clear(&a);
     return s;
 }
 
@@ -128,10 +123,8 @@ ampc_status rt_npz_read(const char *path, ir_dtype u2_as, diag *d, rt_arrays *ou
     rt_arrays all = {0};
     ampc_status s = read_all(&r, &all);
     zip_discard(r.zip);
-    if (s == AMPC_OK)
-        *out = all;
-    else
-        rt_arrays_clear(&all);
+    if (s == AMPC_OK) *out = all;
+    else rt_arrays_clear(&all);
     return s;
 }
 
@@ -178,10 +171,7 @@ static void put_common(record *r, const zip_entry *e, bool wide, size_t name)
     put(r, name, 2);
 }
 
-static ampc_status put_record(rt_atomic_file *f, const record *r)
-{
-    return rt_atomic_write(f, r->bytes, r->n);
-}
+static ampc_status put_record(rt_atomic_file *f, const record *r) { return rt_atomic_write(f, r->bytes, r->n); }
 
 static ampc_status put_name(rt_atomic_file *f, const char *name)
 {
@@ -198,8 +188,7 @@ static ampc_status write_member(rt_atomic_file *f, const rt_array *a, zip_entry 
 {
     unsigned char header[RT_NPY_HEADER_MAX];
     size_t n = rt_npy_header(a, header);
-    *e = (zip_entry){rt_atomic_tell(f), n + a->bytes,
-                     crc_of(crc_of(0, header, n), a->data, a->bytes)};
+    *e = (zip_entry){rt_atomic_tell(f), n + a->bytes, crc_of(crc_of(0, header, n), a->data, a->bytes)};
     record r = {.n = 0};
     put(&r, LOCAL_SIG, 4);
     put_common(&r, e, needs_64(e), strlen(a->name) + 4);
@@ -262,8 +251,7 @@ static ampc_status check_names(const char *path, const rt_array *arrays, size_t 
 {
     for (size_t i = 0; i < count; i++)
         if (strlen(arrays[i].name) > MAX16 - 4)
-            return diag_error(d, AMPC_REJECTED, DIAG_FILE(path),
-                              "an array name is too long for .npz");
+            return diag_error(d, AMPC_REJECTED, DIAG_FILE(path), "an array name is too long for .npz");
     return AMPC_OK;
 }
 
@@ -276,10 +264,8 @@ ampc_status rt_npz_write(const char *path, const rt_array *arrays, size_t count,
     ampc_status s = rt_atomic_open(path, d, &f);
     if (s == AMPC_OK) {
         s = write_all(f, arrays, count, entries);
-        if (s == AMPC_OK)
-            s = rt_atomic_commit(f);
-        else
-            rt_atomic_abort(f);
+        if (s == AMPC_OK) s = rt_atomic_commit(f);
+        else rt_atomic_abort(f);
     }
     free(entries);
     return s;

@@ -36,15 +36,13 @@ static ampc_status check_batch(const rt_sizing *z, int64_t fixed, diag *d)
     size_t other;
     int64_t rows;
     if (z->batch <= 0)
-        return diag_error(d, AMPC_USAGE, DIAG_NOWHERE,
-                          "the model takes any number of samples: give the batch size");
+        return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "the model takes any number of samples: give the batch size");
     if (!z->graph->inputs.count) return AMPC_OK;
     const ir_value *v = z->graph->inputs.items[0];
     if (fixed && fixed != z->batch)
         return diag_error(d, AMPC_USAGE, DIAG_NOWHERE,
-                          "a batch of %" PRId64 " does not fit input '%s', which takes %" PRId64
-                          " samples",
-                          z->batch, v->name, fixed);
+                          "a batch of %" PRId64 " does not fit input '%s', which takes %" PRId64 " samples", z->batch,
+                          v->name, fixed);
     if (!v->type.rank || ir_dim_eval(t, v->type.dims[0], z->sizes, &rows, &other)) return AMPC_OK;
     return diag_error(d, AMPC_REJECTED, DIAG_NOWHERE,
                       "input '%s': the first dimension %s has more than one symbol, so it does not "
@@ -56,9 +54,8 @@ static ampc_status check_batch(const rt_sizing *z, int64_t fixed, diag *d)
 static ampc_status start(rt_sizing *z, const ir_graph *g, const int64_t *sizes, int64_t *fixed, diag *d)
 {
     size_t n = ir_dim_symbol_count(g->module->dims);
-    *z = (rt_sizing){.graph = g,
-                     .sizes = rt_alloc(n + 1, sizeof *z->sizes),
-                     .trial = rt_alloc(n + 1, sizeof *z->trial)};
+    *z = (rt_sizing){
+        .graph = g, .sizes = rt_alloc(n + 1, sizeof *z->sizes), .trial = rt_alloc(n + 1, sizeof *z->trial)};
     if (!z->sizes || !z->trial) return rt_no_memory(d);
     for (size_t i = 0; i < n; i++) z->sizes[i] = sizes ? sizes[i] : -1;
     z->symbol = rt_batch_symbol(g, z->sizes, fixed);
@@ -125,11 +122,9 @@ static bool learn_by_axis(rt_sizing *z, const ir_value *v, const rt_field *f)
     const ir_dim_table *t = z->graph->module->dims;
     int64_t rows;
     bool learnt = false;
-    if (v->type.rank != f->rank + 1 || !ir_dim_eval(t, v->type.dims[0], z->sizes, &rows, NULL) ||
-        rows != z->batch)
+    if (v->type.rank != f->rank + 1 || !ir_dim_eval(t, v->type.dims[0], z->sizes, &rows, NULL) || rows != z->batch)
         return false;
-    for (int i = 0; i < f->rank; i++)
-        learnt |= ir_dim_solve(t, v->type.dims[i + 1], f->dims[i], z->sizes);
+    for (int i = 0; i < f->rank; i++) learnt |= ir_dim_solve(t, v->type.dims[i + 1], f->dims[i], z->sizes);
     return learnt;
 }
 

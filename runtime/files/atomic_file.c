@@ -29,9 +29,9 @@ struct rt_atomic_file {
     char *target; /* `path` with links resolved */
     char *temp;   /* NULL: `target` is written directly */
     int fd;
-    uint64_t length; /* bytes written, buffered ones included */
-    uint64_t begun;  /* bytes passed to rt_io_begin_sync */
-    size_t held;     /* bytes in `buffer` */
+    uint64_t length;        /* bytes written, buffered ones included */
+    uint64_t begun;         /* bytes passed to rt_io_begin_sync */
+    size_t held;            /* bytes in `buffer` */
     rt_atomic_check *check; /* NULL: compare all bytes by `hash` */
     void *check_user;
     XXH3_state_t *hash; /* of the bytes flushed from the buffer; NULL: `target` is written directly */
@@ -76,8 +76,8 @@ static char *temp_name(const char *target)
     const char *slash = strrchr(target, '/');
     const char *base = slash ? slash + 1 : target;
     char *name = NULL;
-    int n = asprintf(&name, "%.*s.%s.%ld-%u" TEMP_SUFFIX, (int)(base - target), target, base,
-                     (long)getpid(), atomic_fetch_add(&number, 1));
+    int n = asprintf(&name, "%.*s.%s.%ld-%u" TEMP_SUFFIX, (int)(base - target), target, base, (long)getpid(),
+                     atomic_fetch_add(&number, 1));
     return n < 0 ? NULL : name;
 }
 
@@ -128,10 +128,7 @@ static ampc_status open_file(const char *path, bool follow, diag *d, rt_atomic_f
     return AMPC_OK;
 }
 
-ampc_status rt_atomic_open(const char *path, diag *d, rt_atomic_file **out)
-{
-    return open_file(path, true, d, out);
-}
+ampc_status rt_atomic_open(const char *path, diag *d, rt_atomic_file **out) { return open_file(path, true, d, out); }
 
 ampc_status rt_atomic_open_new(const char *path, diag *d, rt_atomic_file **out)
 {
@@ -222,8 +219,10 @@ static ampc_status check(rt_atomic_file *f)
     ampc_status s = f->check ? f->check(f->check_user, f->fd, f->path, quiet) : check_bytes(f, f->fd, f->path, quiet);
     if (s == AMPC_NO_MEMORY) rt_no_memory(f->d);
     else if (s != AMPC_OK)
-        s = diag_error(f->d, AMPC_IO, DIAG_FILE(f->path), "what was written does not read back as it was meant, so "
-                       "the file is left as it was (%s)", diag_first_error(quiet));
+        s = diag_error(f->d, AMPC_IO, DIAG_FILE(f->path),
+                       "what was written does not read back as it was meant, so "
+                       "the file is left as it was (%s)",
+                       diag_first_error(quiet));
     diag_free(quiet);
     return s;
 }
@@ -271,8 +270,7 @@ static ampc_status keep_old(const rt_atomic_file *f, char **old)
     *old = temp_name(f->target);
     if (!*old) return rt_no_memory(f->d);
     if (link(f->target, *old) == 0) return AMPC_OK;
-    if (errno == ENOENT)
-        **old = 0;
+    if (errno == ENOENT) **old = 0;
     else {
         free(*old);
         *old = NULL;
@@ -282,10 +280,8 @@ static ampc_status keep_old(const rt_atomic_file *f, char **old)
 
 static void bring_back(const rt_atomic_file *f, const char *old)
 {
-    if (old && *old)
-        rename(old, f->target);
-    else if (old)
-        unlink(f->target);
+    if (old && *old) rename(old, f->target);
+    else if (old) unlink(f->target);
 }
 
 static ampc_status put_both_in_place(rt_atomic_file *first, rt_atomic_file *second)
@@ -305,10 +301,8 @@ ampc_status rt_atomic_commit_both(rt_atomic_file *first, rt_atomic_file *second)
     const bool direct[] = {!first->temp, !second->temp};
     ampc_status s = rt_atomic_prepare(first);
     if (s == AMPC_OK) s = rt_atomic_prepare(second);
-    if (s == AMPC_OK && direct[0])
-        s = put_in_place(second);
-    else if (s == AMPC_OK)
-        s = put_both_in_place(first, second);
+    if (s == AMPC_OK && direct[0]) s = put_in_place(second);
+    else if (s == AMPC_OK) s = put_both_in_place(first, second);
     if (s == AMPC_OK) s = sync_folder(first, direct[0]);
     if (s == AMPC_OK) s = sync_folder(second, direct[1]);
     rt_atomic_abort(first);

@@ -127,10 +127,7 @@ static bool write_all(int fd, const void *src, size_t n, int64_t offset)
 
 bool rt_io_write(int fd, const void *src, size_t n) { return write_all(fd, src, n, -1); }
 
-bool rt_io_pwrite(int fd, const void *src, size_t n, uint64_t offset)
-{
-    return write_all(fd, src, n, (int64_t)offset);
-}
+bool rt_io_pwrite(int fd, const void *src, size_t n, uint64_t offset) { return write_all(fd, src, n, (int64_t)offset); }
 
 void rt_io_begin_sync(int fd, uint64_t offset, uint64_t n)
 {

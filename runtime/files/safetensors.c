@@ -52,8 +52,7 @@ static ampc_status refuse(const rt_safetensors *f, const char *tensor, const cha
 
 /* ---- one entry ---- */
 
-static ampc_status parse_shape(rt_safetensors *f, const json_t *shape, rt_tensor_entry *e,
-                               int64_t *dims)
+static ampc_status parse_shape(rt_safetensors *f, const json_t *shape, rt_tensor_entry *e, int64_t *dims)
 {
     if (!json_is_array(shape)) return refuse(f, e->name, "'shape' is missing or no array");
     e->dims = dims;
@@ -83,16 +82,14 @@ static ampc_status check_size(rt_safetensors *f, const rt_tensor_entry *e, unsig
 {
     uint64_t bits = element_bits;
     for (int i = 0; i < e->rank; i++)
-        if (__builtin_mul_overflow(bits, (uint64_t)e->dims[i], &bits))
-            return refuse(f, e->name, "the shape overflows");
+        if (__builtin_mul_overflow(bits, (uint64_t)e->dims[i], &bits)) return refuse(f, e->name, "the shape overflows");
     if (bits % 8) return refuse(f, e->name, "the tensor does not fill whole bytes");
-    if (bits / 8 != e->bytes)
-        return refuse(f, e->name, "shape and type need another size than the data offsets give");
+    if (bits / 8 != e->bytes) return refuse(f, e->name, "shape and type need another size than the data offsets give");
     return AMPC_OK;
 }
 
-static ampc_status parse_entry(rt_safetensors *f, const char *name, const json_t *info,
-                               rt_tensor_entry *e, int64_t *dims)
+static ampc_status parse_entry(rt_safetensors *f, const char *name, const json_t *info, rt_tensor_entry *e,
+                               int64_t *dims)
 {
     *e = (rt_tensor_entry){.name = name};
     if (!json_is_object(info)) return refuse(f, name, "the entry of a tensor is no object");
@@ -136,8 +133,7 @@ static ampc_status check_layout(rt_safetensors *f)
         at += e->bytes; /* cannot overflow: offsets are below 2^63 */
         e->offset += f->data_start;
     }
-    if (at > f->file_bytes - f->data_start)
-        return refuse(f, NULL, "cut short: tensor data are missing");
+    if (at > f->file_bytes - f->data_start) return refuse(f, NULL, "cut short: tensor data are missing");
     if (at < f->file_bytes - f->data_start) return refuse(f, NULL, "bytes after the last tensor");
     return AMPC_OK;
 }
@@ -222,10 +218,8 @@ static header_hash compare_header_hash(char *text, size_t n)
 static ampc_status check_header_hash(const rt_safetensors *f, header_hash hash)
 {
     bool claimed = rt_safetensors_metadata(f, RT_ST_HASH_KEY) != NULL;
-    if (f->verify == RT_VERIFY_NONE || (f->verify == RT_VERIFY_RECORDED && !claimed))
-        return AMPC_OK;
-    if (!claimed || hash == NOT_RECORDED)
-        return refuse(f, NULL, "no hash of the header is recorded");
+    if (f->verify == RT_VERIFY_NONE || (f->verify == RT_VERIFY_RECORDED && !claimed)) return AMPC_OK;
+    if (!claimed || hash == NOT_RECORDED) return refuse(f, NULL, "no hash of the header is recorded");
     return hash == RIGHT ? AMPC_OK : refuse(f, NULL, "damaged: the header's hash is wrong");
 }
 
@@ -233,8 +227,7 @@ static ampc_status check_all_hashed(const rt_safetensors *f)
 {
     if (f->verify != RT_VERIFY_ALL) return AMPC_OK;
     for (size_t i = 0; i < f->count; i++)
-        if (!f->hashes[i])
-            return refuse(f, f->entries[i].name, "no hash of this tensor is recorded");
+        if (!f->hashes[i]) return refuse(f, f->entries[i].name, "no hash of this tensor is recorded");
     return AMPC_OK;
 }
 
@@ -265,8 +258,7 @@ static ampc_status load_header(rt_safetensors *f)
     if (!rt_io_pread(f->fd, b, sizeof b, 0)) return diag_errno(f->d, DIAG_FILE(f->path), "cannot read");
     for (int i = 7; i >= 0; i--) n = n << 8 | b[i];
     if (n > RT_ST_HEADER_LIMIT) return refuse(f, NULL, "the header is longer than 100 MB");
-    if (n > f->file_bytes - sizeof b)
-        return refuse(f, NULL, "cut short: the header reaches past the end");
+    if (n > f->file_bytes - sizeof b) return refuse(f, NULL, "cut short: the header reaches past the end");
     if (n == 0) return refuse(f, NULL, "the header is empty");
     f->data_start = sizeof b + n;
     char *text = malloc(n);
@@ -291,10 +283,8 @@ static ampc_status open_reader(int fd, bool borrowed, const char *path, rt_verif
     ampc_status s = !f->path ? rt_no_memory(d)
                     : fd < 0 ? diag_errno(d, DIAG_FILE(f->path), "cannot open")
                              : load_header(f);
-    if (s == AMPC_OK)
-        *out = f;
-    else
-        rt_safetensors_close(f);
+    if (s == AMPC_OK) *out = f;
+    else rt_safetensors_close(f);
     return s;
 }
 
@@ -313,10 +303,7 @@ ampc_status rt_safetensors_open(const char *path, rt_verify verify, diag *d, rt_
 
 size_t rt_safetensors_count(const rt_safetensors *f) { return f->count; }
 
-const rt_tensor_entry *rt_safetensors_entry(const rt_safetensors *f, size_t index)
-{
-    return &f->entries[index];
-}
+const rt_tensor_entry *rt_safetensors_entry(const rt_safetensors *f, size_t index) { return &f->entries[index]; }
 
 const rt_tensor_entry *rt_safetensors_find(const rt_safetensors *f, const char *name)
 {
@@ -326,10 +313,8 @@ const rt_tensor_entry *rt_safetensors_find(const rt_safetensors *f, const char *
         const rt_tensor_entry *e = &f->entries[f->by_name[middle]];
         int order = strcmp(name, e->name);
         if (order == 0) return e;
-        if (order < 0)
-            high = middle;
-        else
-            low = middle + 1;
+        if (order < 0) high = middle;
+        else low = middle + 1;
     }
     return NULL;
 }
@@ -348,9 +333,7 @@ ampc_status rt_safetensors_read(const rt_safetensors *f, const rt_tensor_entry *
     const char *recorded = f->verify == RT_VERIFY_NONE ? NULL : f->hashes[e - f->entries];
     if (!recorded) return AMPC_OK;
     rt_st_hash64(XXH3_64bits(dst, e->bytes), actual);
-    return strcmp(recorded, actual) == 0
-               ? AMPC_OK
-               : refuse(f, e->name, "damaged: the tensor's hash is wrong");
+    return strcmp(recorded, actual) == 0 ? AMPC_OK : refuse(f, e->name, "damaged: the tensor's hash is wrong");
 }
 
 /* ---- checking a written file ---- */
@@ -375,8 +358,7 @@ static ampc_status check_tensors(const rt_safetensors *f)
     void *piece = malloc(PIECE);
     XXH3_state_t *state = XXH3_createState();
     ampc_status s = piece && state ? AMPC_OK : rt_no_memory(f->d);
-    for (size_t i = 0; s == AMPC_OK && i < f->count; i++)
-        s = check_tensor(f, &f->entries[i], piece, PIECE, state);
+    for (size_t i = 0; s == AMPC_OK && i < f->count; i++) s = check_tensor(f, &f->entries[i], piece, PIECE, state);
     XXH3_freeState(state);
     free(piece);
     return s;

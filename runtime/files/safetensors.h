@@ -20,7 +20,7 @@ typedef struct rt_safetensors rt_safetensors;
 typedef struct rt_tensor_entry {
     const char *name;
     const char *type; /* type name in the file: "F32" */
-    ir_dtype dtype; /* IR_NO_DTYPE: the IR has no such type; the bytes can still be read */
+    ir_dtype dtype;   /* IR_NO_DTYPE: the IR has no such type; the bytes can still be read */
     int rank;
     const int64_t *dims;
     uint64_t offset; /* from the start of the file */
@@ -42,7 +42,7 @@ ampc_status rt_safetensors_adopt(int fd, const char *path, rt_verify verify, dia
 void rt_safetensors_close(rt_safetensors *f); /* NULL allowed */
 
 size_t rt_safetensors_count(const rt_safetensors *f);
-const rt_tensor_entry *rt_safetensors_entry(const rt_safetensors *f, size_t index); /* by offset */
+const rt_tensor_entry *rt_safetensors_entry(const rt_safetensors *f, size_t index);    /* by offset */
 const rt_tensor_entry *rt_safetensors_find(const rt_safetensors *f, const char *name); /* NULL if there is none */
 /* NULL if there is no such key. */
 const char *rt_safetensors_metadata(const rt_safetensors *f, const char *key);
@@ -64,16 +64,14 @@ typedef ampc_status rt_tensor_source(void *user, uint64_t offset, void *dst, siz
 /* `d` must outlive the writer. AMPC_NO_MEMORY. */
 ampc_status rt_safetensors_create(diag *d, rt_safetensors_writer **out);
 /* Copies key and value. A duplicate key, or one that begins with "xxh3", is a programming error. */
-ampc_status rt_safetensors_put_metadata(rt_safetensors_writer *w, const char *key,
-                                        const char *value);
+ampc_status rt_safetensors_put_metadata(rt_safetensors_writer *w, const char *key, const char *value);
 /* Adds a tensor. Copies name and dims; `data` must live until commit. Fails with AMPC_REJECTED for a duplicate name,
  * a name that is not UTF-8 or is "__metadata__", or a size overflow. */
 ampc_status rt_safetensors_add(rt_safetensors_writer *w, const char *name, ir_dtype dtype, int rank,
                                const int64_t *dims, const void *data);
 /* The same for data that `source` provides during commit, in order and in pieces. */
-ampc_status rt_safetensors_add_source(rt_safetensors_writer *w, const char *name, ir_dtype dtype,
-                                      int rank, const int64_t *dims, rt_tensor_source *source,
-                                      void *user);
+ampc_status rt_safetensors_add_source(rt_safetensors_writer *w, const char *name, ir_dtype dtype, int rank,
+                                      const int64_t *dims, rt_tensor_source *source, void *user);
 /* Writes the file and reads it back; the caller commits or aborts it. Tensors are sorted by descending element size,
  * then by name. `hash` (33 bytes, may be NULL) receives the result of rt_safetensors_hash. Frees w, also on failure. */
 ampc_status rt_safetensors_write(rt_safetensors_writer *w, const char *path, char *hash, rt_atomic_file **out);

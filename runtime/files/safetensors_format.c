@@ -42,14 +42,10 @@ char *rt_st_header_hash(char *header, size_t n)
     char *at = memmem(header, n, mark, sizeof mark - 1);
     if (!at) return NULL;
     at += sizeof mark - 1;
-    return (size_t)(header + n - at) > RT_ST_HASH_DIGITS && at[RT_ST_HASH_DIGITS] == '"' ? at
-                                                                                         : NULL;
+    return (size_t)(header + n - at) > RT_ST_HASH_DIGITS && at[RT_ST_HASH_DIGITS] == '"' ? at : NULL;
 }
 
-void rt_st_hash64(uint64_t hash, char dst[17])
-{
-    snprintf(dst, 17, "%016llx", (unsigned long long)hash);
-}
+void rt_st_hash64(uint64_t hash, char dst[17]) { snprintf(dst, 17, "%016llx", (unsigned long long)hash); }
 
 void rt_st_hash128(const void *data, size_t n, char dst[33])
 {

@@ -51,8 +51,7 @@ ampc_status rt_safetensors_create(diag *d, rt_safetensors_writer **out)
     rt_safetensors_writer *w = malloc(sizeof *w);
     if (!w) return rt_no_memory(d);
     *w = (rt_safetensors_writer){.d = d, .metadata = json_object(), .seen = json_object()};
-    if (w->metadata && w->seen &&
-        json_object_set_new(w->metadata, RT_ST_HASH_KEY, json_string(RT_ST_NO_HASH)) == 0) {
+    if (w->metadata && w->seen && json_object_set_new(w->metadata, RT_ST_HASH_KEY, json_string(RT_ST_NO_HASH)) == 0) {
         *out = w;
         return AMPC_OK;
     }
@@ -76,11 +75,10 @@ static ampc_status no_string(const rt_safetensors_writer *w, const char *name, c
     return rt_no_memory(w->d);
 }
 
-ampc_status rt_safetensors_put_metadata(rt_safetensors_writer *w, const char *key,
-                                        const char *value)
+ampc_status rt_safetensors_put_metadata(rt_safetensors_writer *w, const char *key, const char *value)
 {
     assert(strncmp(key, RT_ST_HASH_KEY, sizeof RT_ST_HASH_KEY - 1) != 0); /* keys are constants in the source */
-    assert(!json_object_get(w->metadata, key)); /* keys are constants in the source */
+    assert(!json_object_get(w->metadata, key));                           /* keys are constants in the source */
     if (json_object_set_new(w->metadata, key, json_string(value)) == 0) return AMPC_OK;
     return no_string(w, key, value, "metadata that is not UTF-8");
 }
@@ -95,13 +93,12 @@ static char *hash_key(const char *name)
     return key;
 }
 
-static ampc_status byte_count(const rt_safetensors_writer *w, const char *name, ir_dtype dtype,
-                              int rank, const int64_t *dims, uint64_t *bytes)
+static ampc_status byte_count(const rt_safetensors_writer *w, const char *name, ir_dtype dtype, int rank,
+                              const int64_t *dims, uint64_t *bytes)
 {
     *bytes = ir_dtype_size(dtype);
     for (int i = 0; i < rank; i++)
-        if (dims[i] < 0 || __builtin_mul_overflow(*bytes, (uint64_t)dims[i], bytes) ||
-            *bytes > INT64_MAX / 8)
+        if (dims[i] < 0 || __builtin_mul_overflow(*bytes, (uint64_t)dims[i], bytes) || *bytes > INT64_MAX / 8)
             return refuse(w, name, "the tensor is too large for a .safetensors file");
     return AMPC_OK;
 }
@@ -129,8 +126,7 @@ static bool grow(rt_safetensors_writer *w)
 }
 
 /* Returns the name as stored in the writer's own table. */
-static const char *add_info(rt_safetensors_writer *w, const char *name, ir_dtype dtype, int rank,
-                            const int64_t *dims)
+static const char *add_info(rt_safetensors_writer *w, const char *name, ir_dtype dtype, int rank, const int64_t *dims)
 {
     json_t *info = json_pack("{s:s, s:o*}", "dtype", safetensors_type_by_dtype(dtype)->name, "shape",
                              shape_of(rank, dims));
@@ -142,8 +138,7 @@ static const char *add_info(rt_safetensors_writer *w, const char *name, ir_dtype
     return json_object_iter_key(json_object_iter_at(w->seen, name));
 }
 
-static ampc_status add(rt_safetensors_writer *w, const char *name, int rank, const int64_t *dims,
-                       pending item)
+static ampc_status add(rt_safetensors_writer *w, const char *name, int rank, const int64_t *dims, pending item)
 {
     json_t *text = json_string(name);
     if (!text) return no_string(w, name, name, "a tensor name that is not UTF-8");
@@ -167,9 +162,8 @@ ampc_status rt_safetensors_add(rt_safetensors_writer *w, const char *name, ir_dt
     return add(w, name, rank, dims, (pending){.dtype = dtype, .data = data});
 }
 
-ampc_status rt_safetensors_add_source(rt_safetensors_writer *w, const char *name, ir_dtype dtype,
-                                      int rank, const int64_t *dims, rt_tensor_source *source,
-                                      void *user)
+ampc_status rt_safetensors_add_source(rt_safetensors_writer *w, const char *name, ir_dtype dtype, int rank,
+                                      const int64_t *dims, rt_tensor_source *source, void *user)
 {
     return add(w, name, rank, dims, (pending){.dtype = dtype, .source = source, .user = user});
 }
@@ -200,8 +194,7 @@ static json_t *make_table(rt_safetensors_writer *w)
         int64_t end = at + (int64_t)t->bytes;
         json_t *offsets = json_pack("[I, I]", (json_int_t)at, (json_int_t)end);
         ok = json_object_set_new(t->info, "data_offsets", offsets) == 0 &&
-             json_object_set(root, t->name, t->info) == 0 &&
-             set_hash(w, t->hash_key, RT_ST_NO_HASH);
+             json_object_set(root, t->name, t->info) == 0 && set_hash(w, t->hash_key, RT_ST_NO_HASH);
         at = end;
     }
     if (ok) return root;
@@ -227,9 +220,8 @@ static ampc_status write_header(rt_safetensors_writer *w, rt_atomic_file *f, con
     char *text = make_text(table, &n);
     if (!text) return rt_no_memory(w->d);
     for (int i = 0; i < RT_ST_LENGTH_BYTES; i++) length[i] = (unsigned char)((uint64_t)n >> 8 * i);
-    ampc_status s = n > RT_ST_HEADER_LIMIT
-                        ? refuse(w, NULL, "too many tensors for a .safetensors file")
-                        : rt_atomic_write(f, length, sizeof length);
+    ampc_status s = n > RT_ST_HEADER_LIMIT ? refuse(w, NULL, "too many tensors for a .safetensors file")
+                                           : rt_atomic_write(f, length, sizeof length);
     if (s == AMPC_OK) s = rt_atomic_write(f, text, n);
     free(text);
     return s;
@@ -246,21 +238,18 @@ static ampc_status complete_header(rt_safetensors_writer *w, rt_atomic_file *f, 
     memcpy(rt_st_header_hash(text, n), digits, RT_ST_HASH_DIGITS);
     if (hash) rt_st_hash128(text, n, hash);
     ampc_status s = set_hash(w, RT_ST_HASH_KEY, digits) ? rt_atomic_rewrite(f, RT_ST_LENGTH_BYTES, text, n)
-                                                         : rt_no_memory(w->d);
+                                                        : rt_no_memory(w->d);
     free(text);
     return s;
 }
 
-static ampc_status stream(rt_atomic_file *f, const pending *t, unsigned char *piece,
-                          XXH3_state_t *state)
+static ampc_status stream(rt_atomic_file *f, const pending *t, unsigned char *piece, XXH3_state_t *state)
 {
     for (uint64_t at = 0; at < t->bytes;) {
         size_t n = t->bytes - at < PIECE ? (size_t)(t->bytes - at) : PIECE;
         const unsigned char *src = piece;
-        if (t->data)
-            src = (const unsigned char *)t->data + at;
-        else
-            TRY(t->source(t->user, at, piece, n));
+        if (t->data) src = (const unsigned char *)t->data + at;
+        else TRY(t->source(t->user, at, piece, n));
         XXH3_64bits_update(state, src, n);
         TRY(rt_atomic_write(f, src, n));
         at += n;
@@ -287,8 +276,7 @@ static ampc_status write_tensors(rt_safetensors_writer *w, rt_atomic_file *f)
     return s;
 }
 
-static ampc_status write_file(rt_safetensors_writer *w, rt_atomic_file *f, const json_t *table,
-                              char *hash)
+static ampc_status write_file(rt_safetensors_writer *w, rt_atomic_file *f, const json_t *table, char *hash)
 {
     TRY(write_header(w, f, table));
     TRY(write_tensors(w, f));
@@ -313,10 +301,8 @@ ampc_status rt_safetensors_write(rt_safetensors_writer *w, const char *path, cha
     json_t *table = make_table(w);
     ampc_status s = table ? rt_atomic_open(path, w->d, &f) : rt_no_memory(w->d);
     if (s == AMPC_OK) s = write_and_prepare(w, f, table, hash);
-    if (s == AMPC_OK)
-        *out = f;
-    else
-        rt_atomic_abort(f);
+    if (s == AMPC_OK) *out = f;
+    else rt_atomic_abort(f);
     json_decref(table);
     rt_safetensors_discard(w);
     return s;

@@ -32,10 +32,8 @@ static char *resolve(const char *dir, const char *path)
     size_t n = strlen(path) + (dir ? strlen(dir) : 0) + 2;
     char *whole = rt_alloc(n, 1);
     if (!whole) return NULL;
-    if (path[0] == '/' || !dir)
-        snprintf(whole, n, "%s", path);
-    else
-        snprintf(whole, n, "%s/%s", dir, path);
+    if (path[0] == '/' || !dir) snprintf(whole, n, "%s", path);
+    else snprintf(whole, n, "%s/%s", dir, path);
     return whole;
 }
 
@@ -90,29 +88,24 @@ static ampc_status use_file(rt_weights *w, const char *path)
     return rt_io_size(w->fd, &w->size) ? AMPC_OK : io_error(w, "cannot tell the size");
 }
 
-static ampc_status read_range(rt_weights *w, const ir_storage *s, uint64_t from, void *dst,
-                              size_t n)
+static ampc_status read_range(rt_weights *w, const ir_storage *s, uint64_t from, void *dst, size_t n)
 {
     TRY(use_file(w, s->data.path));
     if (s->data.offset < 0 || (uint64_t)s->data.offset > w->size ||
         (uint64_t)s->data.length > w->size - (uint64_t)s->data.offset)
         return diag_error(w->diag, AMPC_REJECTED, DIAG_FILE(w->path),
-                          "'%s' is said to be %" PRId64 " bytes at %" PRId64
-                          ", but the file has %" PRIu64,
-                          s->name, s->data.length, s->data.offset, w->size);
-    return rt_io_pread(w->fd, dst, n, (uint64_t)s->data.offset + from) ? AMPC_OK
-                                                                       : io_error(w, "cannot read");
+                          "'%s' is said to be %" PRId64 " bytes at %" PRId64 ", but the file has %" PRIu64, s->name,
+                          s->data.length, s->data.offset, w->size);
+    return rt_io_pread(w->fd, dst, n, (uint64_t)s->data.offset + from) ? AMPC_OK : io_error(w, "cannot read");
 }
 
-ampc_status rt_weights_read_part(void *weights, const ir_storage *s, uint64_t from, void *dst,
-                                 size_t n)
+ampc_status rt_weights_read_part(void *weights, const ir_storage *s, uint64_t from, void *dst, size_t n)
 {
     rt_weights *w = weights;
-    if (s->data.kind == IR_DATA_FILE && from + n <= (uint64_t)s->data.length)
-        return read_range(w, s, from, dst, n);
+    if (s->data.kind == IR_DATA_FILE && from + n <= (uint64_t)s->data.length) return read_range(w, s, from, dst, n);
     return diag_error(w->diag, AMPC_REJECTED, DIAG_FILE(s->data.path),
-                      "'%s' has %" PRId64 " bytes in its file, wanted are %zu at %" PRIu64, s->name,
-                      s->data.length, n, from);
+                      "'%s' has %" PRId64 " bytes in its file, wanted are %zu at %" PRIu64, s->name, s->data.length, n,
+                      from);
 }
 
 static ampc_status read_file(rt_weights *w, const ir_storage *s, void *dst)
@@ -120,8 +113,7 @@ static ampc_status read_file(rt_weights *w, const ir_storage *s, void *dst)
     int64_t bytes = ir_storage_bytes(s);
     if (s->data.length != bytes)
         return diag_error(w->diag, AMPC_REJECTED, DIAG_FILE(s->data.path),
-                          "'%s' needs %" PRId64 " bytes, its range has %" PRId64, s->name, bytes,
-                          s->data.length);
+                          "'%s' needs %" PRId64 " bytes, its range has %" PRId64, s->name, bytes, s->data.length);
     return read_range(w, s, 0, dst, (size_t)bytes);
 }
 
@@ -132,8 +124,8 @@ static ampc_status open_sidecar(rt_weights *w, const ir_storage *s)
     const ir_module *m = w->module;
     if (w->sidecar) return AMPC_OK;
     if (!m->weights_path)
-        return diag_error(w->diag, AMPC_REJECTED, DIAG_NOWHERE,
-                          "no weights file is named that could hold '%s'", s->name);
+        return diag_error(w->diag, AMPC_REJECTED, DIAG_NOWHERE, "no weights file is named that could hold '%s'",
+                          s->name);
     if (!w->sidecar_path) w->sidecar_path = resolve(w->dir, m->weights_path);
     if (!w->sidecar_path) return no_memory(w->diag);
     int fd;
@@ -141,10 +133,9 @@ static ampc_status open_sidecar(rt_weights *w, const ir_storage *s)
     TRY(rt_safetensors_adopt(fd, w->sidecar_path, RT_VERIFY_RECORDED, w->diag, &w->sidecar));
     const char *hash = rt_safetensors_hash(w->sidecar);
     if (!m->weights_hash || strcmp(m->weights_hash, hash) == 0) return AMPC_OK;
-    ampc_status status = diag_error(
-        w->diag, AMPC_REJECTED, DIAG_FILE(w->sidecar_path),
-        "this is not the weights file of the model: its hash is %s, recorded is %s", hash,
-        m->weights_hash);
+    ampc_status status = diag_error(w->diag, AMPC_REJECTED, DIAG_FILE(w->sidecar_path),
+                                    "this is not the weights file of the model: its hash is %s, recorded is %s", hash,
+                                    m->weights_hash);
     rt_safetensors_close(w->sidecar);
     w->sidecar = NULL;
     return status;
@@ -162,14 +153,11 @@ static ampc_status read_sidecar(rt_weights *w, const ir_storage *s, void *dst)
 {
     TRY(open_sidecar(w, s));
     const rt_tensor_entry *e = rt_safetensors_find(w->sidecar, s->name);
-    if (!e)
-        return diag_error(w->diag, AMPC_REJECTED, DIAG_FILE(w->sidecar_path),
-                          "holds no tensor '%s'", s->name);
+    if (!e) return diag_error(w->diag, AMPC_REJECTED, DIAG_FILE(w->sidecar_path), "holds no tensor '%s'", s->name);
     if (!same_type(e, &s->type))
-        return diag_error(
-            w->diag, AMPC_REJECTED, DIAG_FILE(w->sidecar_path),
-            "tensor '%s' is not of the model's type: %s of %d dimensions, wanted %s of %d", s->name,
-            e->type, e->rank, ir_dtype_name(s->type.dtype), s->type.rank);
+        return diag_error(w->diag, AMPC_REJECTED, DIAG_FILE(w->sidecar_path),
+                          "tensor '%s' is not of the model's type: %s of %d dimensions, wanted %s of %d", s->name,
+                          e->type, e->rank, ir_dtype_name(s->type.dtype), s->type.rank);
     return rt_safetensors_read(w->sidecar, e, dst);
 }
 
@@ -217,8 +205,7 @@ static bool goes_to_sidecar(const ir_storage *s)
 {
     const ir_data_kind kind = s->data.kind;
     int64_t elements = ir_storage_bytes(s) / (int64_t)ir_dtype_size(s->type.dtype);
-    return kind == IR_DATA_FILE || kind == IR_DATA_SIDECAR ||
-           (kind == IR_DATA_INLINE && elements > INLINE_ELEMENTS);
+    return kind == IR_DATA_FILE || kind == IR_DATA_SIDECAR || (kind == IR_DATA_INLINE && elements > INLINE_ELEMENTS);
 }
 
 /* A storage that is copied from its file in pieces. */
@@ -239,10 +226,8 @@ static ampc_status add_storage(rt_safetensors_writer *writer, source *s, void **
     const ir_storage *storage = s->storage;
     const ir_type *t = &storage->type;
     if (storage->data.kind == IR_DATA_FILE) {
-        if (storage->data.length != ir_storage_bytes(storage))
-            return read_file(s->weights, storage, NULL);
-        return rt_safetensors_add_source(writer, storage->name, t->dtype, t->rank, t->dims,
-                                         read_piece, s);
+        if (storage->data.length != ir_storage_bytes(storage)) return read_file(s->weights, storage, NULL);
+        return rt_safetensors_add_source(writer, storage->name, t->dtype, t->rank, t->dims, read_piece, s);
     }
     *buffer = rt_alloc_block((size_t)ir_storage_bytes(storage));
     if (!*buffer) return no_memory(s->weights->diag);
@@ -250,22 +235,19 @@ static ampc_status add_storage(rt_safetensors_writer *writer, source *s, void **
     return rt_safetensors_add(writer, storage->name, t->dtype, t->rank, t->dims, *buffer);
 }
 
-static ampc_status add_all(const ir_module *m, rt_safetensors_writer *writer, source *sources,
-                           void **buffers)
+static ampc_status add_all(const ir_module *m, rt_safetensors_writer *writer, source *sources, void **buffers)
 {
     for (size_t i = 0; i < m->storage.count; i++)
-        if (goes_to_sidecar(m->storage.items[i]))
-            TRY(add_storage(writer, &sources[i], &buffers[i]));
+        if (goes_to_sidecar(m->storage.items[i])) TRY(add_storage(writer, &sources[i], &buffers[i]));
     return AMPC_OK;
 }
 
-static ampc_status write_file(const ir_module *m, const char *path, rt_weights *reader,
-                              source *sources, void **buffers, char *hash, rt_atomic_file **out)
+static ampc_status write_file(const ir_module *m, const char *path, rt_weights *reader, source *sources, void **buffers,
+                              char *hash, rt_atomic_file **out)
 {
     rt_safetensors_writer *writer;
     if (rt_safetensors_create(reader->diag, &writer) != AMPC_OK) return no_memory(reader->diag);
-    for (size_t i = 0; i < m->storage.count; i++)
-        sources[i] = (source){reader, m->storage.items[i]};
+    for (size_t i = 0; i < m->storage.count; i++) sources[i] = (source){reader, m->storage.items[i]};
     ampc_status status = add_all(m, writer, sources, buffers);
     if (status == AMPC_OK) return rt_safetensors_write(writer, path, hash, out);
     rt_safetensors_discard(writer);
@@ -284,8 +266,7 @@ static bool adopt_sidecar(ir_module *m, const char *path, const char *hash)
         m->weights_hash = arena_strdup(m->arena, hash);
         m->weights_path = name;
         for (size_t i = 0; i < m->storage.count; i++)
-            if (goes_to_sidecar(m->storage.items[i]))
-                m->storage.items[i]->data = (ir_data){.kind = IR_DATA_SIDECAR};
+            if (goes_to_sidecar(m->storage.items[i])) m->storage.items[i]->data = (ir_data){.kind = IR_DATA_SIDECAR};
         done = true;
     }
     arena_set_guard(m->arena, before);
@@ -300,8 +281,7 @@ ampc_status rt_weights_write(ir_module *m, const char *dir, const char *path, di
     char hash[33];
     source *sources = rt_alloc(m->storage.count + 1, sizeof *sources);
     void **buffers = rt_alloc(m->storage.count + 1, sizeof *buffers);
-    ampc_status status = sources && buffers ? write_file(m, path, reader, sources, buffers, hash, out)
-                                            : no_memory(d);
+    ampc_status status = sources && buffers ? write_file(m, path, reader, sources, buffers, hash, out) : no_memory(d);
     for (size_t i = 0; buffers && i < m->storage.count; i++) rt_free(buffers[i]);
     rt_free(buffers);
     rt_free(sources);

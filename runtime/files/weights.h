@@ -12,8 +12,7 @@ ampc_status rt_weights_open(const ir_module *m, const char *dir, diag *d, rt_wei
 /* Reads ir_storage_bytes(s) bytes into dst. */
 ampc_status rt_weights_read(rt_weights *w, const ir_storage *s, void *dst);
 /* Reads n bytes at offset `from` of a storage whose data is a range of a file; `weights` is the reader. */
-ampc_status rt_weights_read_part(void *weights, const ir_storage *s, uint64_t from, void *dst,
-                                 size_t n);
+ampc_status rt_weights_read_part(void *weights, const ir_storage *s, uint64_t from, void *dst, size_t n);
 void rt_weights_close(rt_weights *w); /* NULL allowed */
 
 /* Writes every parameter, state and constant that is neither inline nor zero to a safetensors sidecar at `path`,

@@ -33,15 +33,13 @@ static void assign_outside(rt_plan *p)
     for (uint32_t i = 0; i < p->n_values; i++) {
         rt_value *v = &p->values[i];
         if (!v->value || is_result(v) || v->value->kind != IR_VALUE_STORAGE) continue;
-        v->buffer = rt_plan_add_buffer(p, (rt_buffer){.home = RT_STORAGE,
-                                                      .index = v->value->storage->id,
-                                                      .bytes = (int64_t)k_bytes(&v->view)});
+        v->buffer = rt_plan_add_buffer(
+            p, (rt_buffer){.home = RT_STORAGE, .index = v->value->storage->id, .bytes = (int64_t)k_bytes(&v->view)});
     }
     for (size_t i = 0; i < p->graph->inputs.count; i++) {
         rt_value *v = &p->values[p->graph->inputs.items[i]->id];
-        v->buffer = rt_plan_add_buffer(p, (rt_buffer){.home = RT_INPUT,
-                                                      .index = (uint32_t)i,
-                                                      .bytes = (int64_t)k_bytes(&v->view)});
+        v->buffer = rt_plan_add_buffer(
+            p, (rt_buffer){.home = RT_INPUT, .index = (uint32_t)i, .bytes = (int64_t)k_bytes(&v->view)});
     }
 }
 
@@ -91,9 +89,7 @@ static int operand_for(const rt_plan *p, int step, int k)
     const rt_step *s = p->steps[step];
     for (int j = 0; j < s->n_in; j++) {
         int buffer = s->in_buffer[j];
-        if (buffer == RT_NO_BUFFER || p->buffers[buffer].home != RT_ARENA ||
-            p->buffers[buffer].last != step)
-            continue;
+        if (buffer == RT_NO_BUFFER || p->buffers[buffer].home != RT_ARENA || p->buffers[buffer].last != step) continue;
         if (overwrites(s, j, k) && may_overwrite(s, k, buffer)) return buffer;
     }
     return RT_NO_BUFFER;
@@ -144,10 +140,8 @@ static void assign_step(rt_plan *p, int step)
 /* Copies the value before the first step to a buffer that is live until the end. */
 static int snapshot(rt_plan *p, const rt_value *v)
 {
-    int to = rt_plan_add_buffer(p, (rt_buffer){.home = RT_ARENA,
-                                               .bytes = (int64_t)k_bytes(&v->view),
-                                               .first = -1,
-                                               .last = p->n_steps});
+    int to = rt_plan_add_buffer(
+        p, (rt_buffer){.home = RT_ARENA, .bytes = (int64_t)k_bytes(&v->view), .first = -1, .last = p->n_steps});
     p->before[p->n_before++] = (rt_copy){v->buffer, to};
     return to;
 }
@@ -157,8 +151,7 @@ static void assign_output(rt_plan *p, const rt_effect *e)
     const rt_value *root = root_value(p, e->value);
     p->outputs[p->n_outputs++] = (rt_output){.name = e->node->attr[IR_ATTR(output, name)].s,
                                              .value = e->value,
-                                             .buffer = is_result(root) ? root->buffer
-                                                                       : snapshot(p, root)};
+                                             .buffer = is_result(root) ? root->buffer : snapshot(p, root)};
 }
 
 static void commit(rt_plan *p, const rt_effect *e)
@@ -175,7 +168,7 @@ static bool reserve_space(rt_plan *p)
 {
     const size_t effects = (size_t)p->n_effects;
     p->buffers = rt_plan_alloc(p, p->n_values + p->graph->inputs.count + (size_t)p->n_steps + effects,
-                              sizeof *p->buffers);
+                               sizeof *p->buffers);
     p->before = rt_plan_alloc(p, effects, sizeof *p->before);
     p->after = rt_plan_alloc(p, effects, sizeof *p->after);
     p->outputs = rt_plan_alloc(p, effects, sizeof *p->outputs);

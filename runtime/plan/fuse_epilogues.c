@@ -26,7 +26,7 @@ typedef struct form {
     int n_in, n_out;
     const ir_attr *attr;
     const rt_step *activation; /* the step to fuse as activation; NULL: none */
-    k_fused *program;        /* the activation as the kernel sees it; NULL: none */
+    k_fused *program;          /* the activation as the kernel sees it; NULL: none */
     bool supported;
     struct form *next;
 } form;
@@ -87,8 +87,14 @@ static ampc_status ask_backend(const rt_plan *p, form *f)
     static _Alignas(256) char somewhere[256]; /* placeholder for addresses that are not known yet */
     for (int j = 0; j < f->n_in; j++) f->in[j].data = k_present(&f->in[j]) ? somewhere : NULL;
     for (int k = 0; k < f->n_out; k++) f->out[k].data = k_present(&f->out[k]) ? somewhere : NULL;
-    const k_args args = {.op = IR_OP_matmul, .in = f->in, .out = f->out, .n_in = f->n_in, .n_out = f->n_out,
-                         .attr = f->attr, .program = f->program, .ctx = p->ctx};
+    const k_args args = {.op = IR_OP_matmul,
+                         .in = f->in,
+                         .out = f->out,
+                         .n_in = f->n_in,
+                         .n_out = f->n_out,
+                         .attr = f->attr,
+                         .program = f->program,
+                         .ctx = p->ctx};
     const ampc_status status = p->backend->absorbs(&args);
     f->supported = status == AMPC_OK;
     return status == AMPC_UNSUPPORTED ? AMPC_OK : status;

@@ -136,14 +136,16 @@ static void write_dropout(writer *w, const rt_step *s)
 /* How a step becomes part of a fused step. */
 typedef struct form {
     unsigned trait;
-    int code;                                  /* number of instructions */
+    int code;                                   /* number of instructions */
     void (*write)(writer *w, const rt_step *s); /* NULL: folds rows of an instruction's result */
     k_fold fold;
 } form;
 
 static const form forms[] = {
-    {IR_ELEMENTWISE, 1, write_pointwise, K_EACH}, {IR_EXPANDS, 1, write_expand, K_EACH},
-    {IR_DRAWS, 2, write_dropout, K_EACH},         {IR_SUMS, 0, NULL, K_ROW_SUM},
+    {IR_ELEMENTWISE, 1, write_pointwise, K_EACH},
+    {IR_EXPANDS, 1, write_expand, K_EACH},
+    {IR_DRAWS, 2, write_dropout, K_EACH},
+    {IR_SUMS, 0, NULL, K_ROW_SUM},
     {IR_MEANS, 0, NULL, K_ROW_MEAN},
 };
 
@@ -324,7 +326,9 @@ static bool grow_from(fusion_state *f, region *r, const rt_step *s)
 static void grow(fusion_state *f, rt_step *seed)
 {
     region *r = &f->regions[f->n_regions];
-    *r = (region){.count = count_of(seed), .position = seed->index, .update = seed->node->phase == IR_UPDATE,
+    *r = (region){.count = count_of(seed),
+                  .position = seed->index,
+                  .update = seed->node->phase == IR_UPDATE,
                   .hoisted = seed->hoisted};
     join(f, r, seed);
     for (bool grew = true; grew;) {

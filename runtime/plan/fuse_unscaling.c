@@ -38,9 +38,9 @@ enum { NARROWED = 1, CAN_UNSCALE };
 
 /* One check of gradients that have the same type. */
 typedef struct part {
-    rt_step *at;   /* the step that it is inserted after, or the check that it replaces */
+    rt_step *at; /* the step that it is inserted after, or the check that it replaces */
     ir_dtype type;
-    int n;         /* number of gradients */
+    int n; /* number of gradients */
     rt_step *step;
 } part;
 
@@ -329,10 +329,8 @@ ampc_status rt_stage_fuse_unscaling(rt_plan *p, diag *d)
         rt_step *s = p->steps[i];
         if (!rt_step_has(s, IR_CHECKS) || count_gradients(s) == 0) continue;
         mark_results(p, s, true);
-        if (!all_can_unscale(p, s))
-            mark_results(p, s, false);
-        else if (!rewrite(p, s))
-            return AMPC_NO_MEMORY;
+        if (!all_can_unscale(p, s)) mark_results(p, s, false);
+        else if (!rewrite(p, s)) return AMPC_NO_MEMORY;
     }
     return AMPC_OK;
 }

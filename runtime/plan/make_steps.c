@@ -6,10 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static bool has_trait(const ir_node *n, unsigned trait)
-{
-    return (ir_op_get(n->op)->traits & trait) != 0;
-}
+static bool has_trait(const ir_node *n, unsigned trait) { return (ir_op_get(n->op)->traits & trait) != 0; }
 
 /* ---- which nodes run ------------------------------------------------------------------------- */
 
@@ -60,12 +57,10 @@ static ampc_status shape_value(rt_plan *p, const ir_value *v, diag *d)
     for (int i = 0; i < view.rank; i++) {
         TRY(evaluate(p, v->type.dims[i], loc, d, &view.dims[i]));
         if (view.dims[i] < 0)
-            return diag_error(d, AMPC_REJECTED, loc,
-                              "dimension %d of '%s' would be %" PRId64 " under these sizes", i,
+            return diag_error(d, AMPC_REJECTED, loc, "dimension %d of '%s' would be %" PRId64 " under these sizes", i,
                               v->name, view.dims[i]);
         if (!checked_mul(bytes, view.dims[i], &bytes))
-            return diag_error(d, AMPC_REJECTED, loc, "'%s' is too large under these sizes",
-                              v->name);
+            return diag_error(d, AMPC_REJECTED, loc, "'%s' is too large under these sizes", v->name);
     }
     value->view = view;
     return AMPC_OK;
@@ -109,8 +104,7 @@ static ampc_status shape_values(rt_plan *p, ir_binding *sizes, const bool *neede
 {
     find_roots(p);
     TRY(check_symbols(p, d));
-    for (size_t i = 0; i < p->graph->inputs.count; i++)
-        TRY(shape_value(p, p->graph->inputs.items[i], d));
+    for (size_t i = 0; i < p->graph->inputs.count; i++) TRY(shape_value(p, p->graph->inputs.items[i], d));
     for (const ir_node *n = p->graph->first; n; n = n->next)
         if (is_needed(p, n, needed)) TRY(shape_node(p, sizes, n, d));
     return AMPC_OK;
@@ -129,8 +123,7 @@ static ampc_status copy_attrs(rt_plan *p, const ir_node *n, rt_step *step, diag 
         if (info->attr[i].kind != IR_SLOT_DIMS) continue;
         int64_t *numbers = rt_plan_alloc(p, count, sizeof *numbers);
         if (!numbers) return AMPC_NO_MEMORY;
-        for (size_t j = 0; j < count; j++)
-            TRY(evaluate(p, n->attr[i].list.items[j], ir_diag_loc(n), d, &numbers[j]));
+        for (size_t j = 0; j < count; j++) TRY(evaluate(p, n->attr[i].list.items[j], ir_diag_loc(n), d, &numbers[j]));
         step->attr[i].list.items = numbers;
     }
     return AMPC_OK;
@@ -153,10 +146,7 @@ static bool lacks_kernel(const rt_plan *p, const ir_node *n, const bool *needed)
     return runs(n) && is_needed(p, n, needed) && !p->backend->kernel(n->op);
 }
 
-static const char *operator_of(const ir_node *n)
-{
-    return n->loc.op ? n->loc.op : ir_op_get(n->op)->name;
-}
+static const char *operator_of(const ir_node *n) { return n->loc.op ? n->loc.op : ir_op_get(n->op)->name; }
 
 /* Writes the names of all operators without a kernel, each once with its number of nodes, truncated to `size`. */
 static void list_lacking(const rt_plan *p, const bool *needed, char *text, size_t size)

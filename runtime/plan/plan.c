@@ -94,9 +94,7 @@ ampc_status rt_plan_make(const rt_plan_request *r, diag *d, rt_plan **out)
     } else {
         no_memory(g, d);
     }
-    if (status == AMPC_OK)
-        *out = p;
-    else
-        rt_plan_free(p);
+    if (status == AMPC_OK) *out = p;
+    else rt_plan_free(p);
     return status;
 }

@@ -60,11 +60,11 @@ typedef struct rt_effect {
 typedef struct rt_value {
     const ir_value *value; /* the graph value that it is or, if derived, stands for; NULL: unused in this plan */
     bool derived;
-    bool channels_last; /* an image [N,C,spatial] stored as [N,spatial,C] */
-    k_view view;        /* shape and dtype; data is NULL */
-    uint32_t root;      /* the value whose memory it is a view of, or its own id */
-    rt_step *def;       /* the step that writes it; NULL: a view, storage, an input, or unused in this plan */
-    int mark;           /* scratch space of the current stage; 0 when a stage begins */
+    bool channels_last;     /* an image [N,C,spatial] stored as [N,spatial,C] */
+    k_view view;            /* shape and dtype; data is NULL */
+    uint32_t root;          /* the value whose memory it is a view of, or its own id */
+    rt_step *def;           /* the step that writes it; NULL: a view, storage, an input, or unused in this plan */
+    int mark;               /* scratch space of the current stage; 0 when a stage begins */
     const rt_effect *store; /* the effect that commits to this storage, or that commits this result */
     /* For roots only: */
     rt_use *uses; /* of the value and its views; in step order when a stage begins, effects last */
@@ -86,12 +86,12 @@ struct rt_step {
     ir_op op;            /* that of `node` for RT_STEP_FUSED */
     const k_kernel *kernel;
     void *state;
-    int n_in, n_out; /* further views, up to the slots of the op, are absent */
+    int n_in, n_out;                /* further views, up to the slots of the op, are absent */
     uint32_t *in_value, *out_value; /* RT_NO_VALUE: absent */
     k_view *in, *out;
     int *in_buffer, *out_buffer;
-    rt_use *uses;       /* by operand */
-    ir_attr *attr;      /* by slot; DIMS are evaluated to numbers */
+    rt_use *uses;     /* by operand */
+    ir_attr *attr;    /* by slot; DIMS are evaluated to numbers */
     k_fused *program; /* RT_STEP_FUSED: the fused kernel; RT_STEP_OP: the activation of its epilogue, or NULL */
     size_t workspace_bytes;
     int workspace; /* a buffer or RT_NO_BUFFER */
@@ -127,7 +127,7 @@ struct rt_plan {
     const k_context *ctx;
     int64_t *sizes; /* by symbol */
     size_t n_symbols;
-    rt_value *values; /* by value id; derived values follow those of the graph */
+    rt_value *values;                /* by value id; derived values follow those of the graph */
     rt_step *first_step, *last_step; /* the current list */
     rt_step **steps;                 /* the steps in order when the stage began */
     rt_effect *effects;              /* in graph order */
@@ -136,14 +136,14 @@ struct rt_plan {
     rt_output *outputs;
     uint32_t n_values, max_values;
     int n_steps, max_steps, n_effects, n_buffers, n_before, n_after, n_outputs;
-    bool edited;    /* steps or uses have changed since the stage began */
-    int safe_from;  /* steps from this one on cannot fail and may write storage */
-    int n_hoisted;  /* the first n_hoisted steps run only if storage has changed since (hoist_invariants.c) */
+    bool edited;      /* steps or uses have changed since the stage began */
+    int safe_from;    /* steps from this one on cannot fail and may write storage */
+    int n_hoisted;    /* the first n_hoisted steps run only if storage has changed since (hoist_invariants.c) */
     bool has_offsets; /* arena_bytes and the arena offsets of buffers are valid */
     int64_t arena_bytes, persistent_bytes;
     void *persistent_block; /* device memory, allocated by the session and freed with the plan; NULL: not yet */
     int64_t persistent_at;  /* number of the last storage change (session_state.h) that its contents reflect; 0: none */
-    bool warm;                  /* has run, so everything that is loaded lazily is loaded */
+    bool warm;              /* has run, so everything that is loaded lazily is loaded */
     void *recordings[RT_SLOTS]; /* recorded runs on a discrete device, by input slot; NULL: none */
     k_args *calls;              /* arguments of a batched launch; sized for the largest batch */
     rt_block *pool;             /* blocks of rt_plan_alloc */
@@ -172,7 +172,7 @@ typedef struct rt_plan_request {
     const rt_selection *selection; /* the outputs to compute; NULL: all */
     const int64_t *sizes;          /* by symbol of the module; -1: unbound */
     const rt_backend *backend;
-    const k_context *ctx;          /* the context under which kernels are prepared */
+    const k_context *ctx; /* the context under which kernels are prepared */
     /* Whether stages may combine ops into one step. Fused kernels keep the bits of their ops; layouts, matmuls,
      * epilogues and split normalisations change the order of summation and omit roundings to a low type, and weight
      * gradients are rounded on a backend with low_gradients (fuse_unscaling.c). */
@@ -198,8 +198,7 @@ extern const k_kernel rt_idle_kernel;
 extern char rt_nothing[];
 /* Returns the address of a buffer, given the arena's base, storage by id and inputs by position; NULL for
  * RT_NO_BUFFER. */
-void *rt_plan_address(const rt_plan *p, int buffer, char *base, void *const *storage,
-                      void *const *inputs);
+void *rt_plan_address(const rt_plan *p, int buffer, char *base, void *const *storage, void *const *inputs);
 /* Returns the arguments of a step's kernel; the session fills in the addresses. */
 k_args rt_step_args(const rt_plan *p, const rt_step *s);
 /* Returns the plan as a table, to be freed by the caller, or NULL if out of memory. Unknown parts of an unfinished plan

@@ -99,10 +99,8 @@ static void link_use(rt_plan *p, rt_use *u, uint32_t value)
 static void unlink_use(rt_plan *p, rt_use *u, uint32_t value)
 {
     if (u->next) u->next->prev = u->prev;
-    if (u->prev)
-        u->prev->next = u->next;
-    else
-        p->values[rt_root(p, value)].uses = u->next;
+    if (u->prev) u->prev->next = u->next;
+    else p->values[rt_root(p, value)].uses = u->next;
     p->edited = true;
 }
 

@@ -3,10 +3,7 @@
 
 #include <assert.h>
 
-const char *rt_step_name(const rt_step *s)
-{
-    return s->kind == RT_STEP_FUSED ? "program" : ir_op_get(s->op)->name;
-}
+const char *rt_step_name(const rt_step *s) { return s->kind == RT_STEP_FUSED ? "program" : ir_op_get(s->op)->name; }
 
 k_args rt_step_args(const rt_plan *p, const rt_step *s)
 {
@@ -32,8 +29,7 @@ const k_kernel rt_idle_kernel = {.name = "idle", .run = do_nothing};
 
 _Alignas(256) char rt_nothing[256];
 
-void *rt_plan_address(const rt_plan *p, int buffer, char *base, void *const *storage,
-                      void *const *inputs)
+void *rt_plan_address(const rt_plan *p, int buffer, char *base, void *const *storage, void *const *inputs)
 {
     if (buffer == RT_NO_BUFFER) return NULL;
     const rt_buffer *b = &p->buffers[buffer];

@@ -12,8 +12,7 @@ static ampc_status prepare_step(rt_plan *p, rt_step *s, diag *d)
 {
     static _Alignas(256) char somewhere[256]; /* placeholder for addresses that are not known yet */
     for (int i = 0; i < s->n_in; i++) s->in[i].data = k_present(&s->in[i]) ? somewhere : NULL;
-    for (int i = 0; i < s->n_out; i++)
-        s->out[i].data = s->out_buffer[i] != RT_NO_BUFFER ? somewhere : NULL;
+    for (int i = 0; i < s->n_out; i++) s->out[i].data = s->out_buffer[i] != RT_NO_BUFFER ? somewhere : NULL;
     if (!writes_elements(s)) s->kernel = &rt_idle_kernel;
     if (!s->kernel->prepare) return AMPC_OK;
     k_args args = rt_step_args(p, s);
@@ -34,10 +33,8 @@ static ampc_status prepare_steps(rt_plan *p, diag *d)
         if (first == AMPC_OK) first = status;
         if (status == AMPC_NO_MEMORY) break;
         if (s->workspace_bytes)
-            s->workspace = rt_plan_add_buffer(p, (rt_buffer){.home = RT_ARENA,
-                                                             .bytes = (int64_t)s->workspace_bytes,
-                                                             .first = i,
-                                                             .last = i});
+            s->workspace = rt_plan_add_buffer(
+                p, (rt_buffer){.home = RT_ARENA, .bytes = (int64_t)s->workspace_bytes, .first = i, .last = i});
     }
     return first;
 }

@@ -33,14 +33,11 @@ static void print_buffer(FILE *f, const rt_plan *p, int buffer)
         return;
     }
     const rt_buffer *b = &p->buffers[buffer];
-    if (b->home == RT_ARENA && !p->has_offsets)
-        fprintf(f, "?+%" PRId64, b->bytes);
+    if (b->home == RT_ARENA && !p->has_offsets) fprintf(f, "?+%" PRId64, b->bytes);
     else if (b->home == RT_ARENA || b->home == RT_PERSISTENT)
         fprintf(f, "%s%" PRId64 "+%" PRId64, b->home == RT_PERSISTENT ? "kept " : "", b->offset, b->bytes);
-    else if (b->home == RT_STORAGE)
-        fprintf(f, "@%s", p->graph->module->storage.items[b->index]->name);
-    else
-        fprintf(f, "@%s", p->graph->inputs.items[b->index]->name);
+    else if (b->home == RT_STORAGE) fprintf(f, "@%s", p->graph->module->storage.items[b->index]->name);
+    else fprintf(f, "@%s", p->graph->inputs.items[b->index]->name);
 }
 
 /* Returns the operand whose buffer the result overwrites, or RT_NO_VALUE. */
@@ -59,14 +56,10 @@ static void print_program(FILE *f, const rt_plan *p, const rt_step *s)
         fprintf(f, "        .%d = %s", i, ir_op_get(c->op)->name);
         for (int j = 0; j < c->n_arg; j++) {
             fputs(j ? ", " : " ", f);
-            if (c->arg[j] == K_NO_ARG)
-                fputc('_', f);
-            else if (c->arg[j] == K_ACCUMULATOR)
-                fputs(rt_step_name(s), f);
-            else if (c->arg[j] >= 0)
-                fprintf(f, ".%d", c->arg[j]);
-            else
-                print_value(f, p, s->in_value[s->program->operands[~c->arg[j]].in]);
+            if (c->arg[j] == K_NO_ARG) fputc('_', f);
+            else if (c->arg[j] == K_ACCUMULATOR) fputs(rt_step_name(s), f);
+            else if (c->arg[j] >= 0) fprintf(f, ".%d", c->arg[j]);
+            else print_value(f, p, s->in_value[s->program->operands[~c->arg[j]].in]);
         }
         fprintf(f, " : %s\n", ir_dtype_name(c->type));
     }
@@ -130,8 +123,7 @@ static void print_plan(FILE *f, const rt_plan *p)
 {
     fprintf(f, "plan @%s", p->graph->name);
     for (size_t i = 0; i < p->n_symbols; i++)
-        if (p->sizes[i] >= 0)
-            fprintf(f, " %s=%" PRId64, ir_dim_symbol_name(p->graph->module->dims, i), p->sizes[i]);
+        if (p->sizes[i] >= 0) fprintf(f, " %s=%" PRId64, ir_dim_symbol_name(p->graph->module->dims, i), p->sizes[i]);
     fprintf(f, ": %d steps", p->n_steps);
     if (p->has_offsets) fprintf(f, ", arena %" PRId64 " bytes", p->arena_bytes);
     if (p->has_offsets && p->n_hoisted) fprintf(f, ", kept %" PRId64 " bytes", p->persistent_bytes);

@@ -73,8 +73,7 @@ static ampc_status place_storage(rt_session *s, diag *d)
     s->changed = rt_alloc(m->storage.count + 1, sizeof *s->changed);
     if (!s->storage || !s->mirrors || !s->changed) return no_memory(d, "storage");
     const int64_t align = s->backend->alignment;
-    ampc_status status =
-        s->backend->alloc(&s->ctx, (size_t)s->storage_bytes, &s->storage_block);
+    ampc_status status = s->backend->alloc(&s->ctx, (size_t)s->storage_bytes, &s->storage_block);
     if (status != AMPC_OK) return rt_memory_error(s, status, d, "storage", s->storage_bytes);
     char *at = s->storage_block;
     for (size_t i = 0; i < m->storage.count; i++) {
@@ -138,26 +137,22 @@ static ampc_status open_session(rt_session *s, const rt_session_options *o, diag
     return load_storage(s, o->weights_dir, d);
 }
 
-ampc_status rt_session_open(const ir_module *m, const rt_session_options *o, diag *d,
-                            rt_session **out)
+ampc_status rt_session_open(const ir_module *m, const rt_session_options *o, diag *d, rt_session **out)
 {
     rt_session *s = rt_alloc(1, sizeof *s);
     *out = NULL;
     if (!s) return no_memory(d, "the session");
     s->module = m;
     ampc_status status = open_session(s, o, d);
-    if (status == AMPC_OK)
-        *out = s;
-    else
-        rt_session_close(s);
+    if (status == AMPC_OK) *out = s;
+    else rt_session_close(s);
     return status;
 }
 
 /* Frees host copies of data of a discrete device, and the marks of its input slots. */
 static void free_copies(rt_session *s)
 {
-    for (size_t i = 0; s->mirrors && i < s->module->storage.count; i++)
-        rt_host_free(s, s->mirrors[i]);
+    for (size_t i = 0; s->mirrors && i < s->module->storage.count; i++) rt_host_free(s, s->mirrors[i]);
     for (int i = 0; s->fetched && i < s->output_capacity; i++) rt_host_free(s, s->fetched[i].host);
     for (int i = 0; i < RT_SLOTS; i++) s->backend->device_ops->unmark(&s->ctx, s->slot_marks[i]);
 }
@@ -184,8 +179,8 @@ void rt_session_close(rt_session *s)
     if (!s) return;
     if (s->is_open) close_device(s);
     rt_session_free_selections(s);
-    void *owned[] = {s->fixed,   s->sizes,   s->storage, s->mirrors, s->changed, s->inputs,
-                     s->staging, s->outputs, s->fetched, s};
+    void *owned[] = {s->fixed,  s->sizes,   s->storage, s->mirrors, s->changed,
+                     s->inputs, s->staging, s->outputs, s->fetched, s};
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++) rt_free(owned[i]);
 }
 
@@ -250,8 +245,8 @@ static void print_hint(const rt_session *s, const rt_plan *p, int64_t room, char
     if (symbol != RT_NO_SYMBOL) batch = p->sizes[symbol];
     if (room <= 0 || batch < 2) return;
     double fits = (double)batch * (double)(room + s->arena_bytes) / (double)p->arena_bytes;
-    snprintf(text, n, "; %lld are free, which is room for about %lld of the %lld of '%s'",
-             (long long)room, (long long)fits, (long long)batch, p->graph->inputs.items[0]->name);
+    snprintf(text, n, "; %lld are free, which is room for about %lld of the %lld of '%s'", (long long)room,
+             (long long)fits, (long long)batch, p->graph->inputs.items[0]->name);
 }
 
 /* All plans share one arena, because only one runs at a time. */
@@ -267,9 +262,8 @@ static ampc_status grow_arena(rt_session *s, const rt_plan *p, diag *d)
     if (status == AMPC_DEVICE) return rt_device_error(s, status, d);
     if (status != AMPC_OK) {
         print_hint(s, p, s->backend->device_ops ? s->backend->device_ops->room(&s->ctx) : 0, hint, sizeof hint);
-        return diag_error(d, AMPC_NO_MEMORY, DIAG_NOWHERE,
-                          "out of memory: graph @%s needs an arena of %lld bytes%s", p->graph->name,
-                          (long long)p->arena_bytes, hint);
+        return diag_error(d, AMPC_NO_MEMORY, DIAG_NOWHERE, "out of memory: graph @%s needs an arena of %lld bytes%s",
+                          p->graph->name, (long long)p->arena_bytes, hint);
     }
     s->arena_bytes = p->arena_bytes;
     return AMPC_OK;
@@ -298,8 +292,7 @@ void rt_outputs_collect(rt_session *s, const rt_plan *p)
     s->n_outputs = p->n_outputs;
 }
 
-ampc_status rt_session_submit(rt_session *s, const char *graph, const rt_tensor *inputs, int n,
-                              diag *d, int64_t *run)
+ampc_status rt_session_submit(rt_session *s, const char *graph, const rt_tensor *inputs, int n, diag *d, int64_t *run)
 {
     rt_plan *p;
     int slot = s->backend->device_ops ? (int)(s->runs % RT_SLOTS) : 0;
@@ -323,8 +316,7 @@ ampc_status rt_session_submit(rt_session *s, const char *graph, const rt_tensor 
     return AMPC_OK;
 }
 
-ampc_status rt_session_run(rt_session *s, const char *graph, const rt_tensor *inputs, int n,
-                           diag *d)
+ampc_status rt_session_run(rt_session *s, const char *graph, const rt_tensor *inputs, int n, diag *d)
 {
     int64_t run;
     TRY(rt_session_submit(s, graph, inputs, n, d, &run));
@@ -341,8 +333,7 @@ static ampc_status fetch(rt_session *s, int i)
     const k_view *v = &s->last->values[s->last->outputs[i].value].view;
     rt_staging *to = &s->fetched[i];
     size_t bytes = k_bytes(v) > 0 ? k_bytes(v) : 1;
-    const void *from = rt_plan_address(s->last, s->last->outputs[i].buffer, s->arena, s->storage,
-                                       s->inputs);
+    const void *from = rt_plan_address(s->last, s->last->outputs[i].buffer, s->arena, s->storage, s->inputs);
     if (to->bytes < bytes) {
         rt_host_free(s, to->host);
         *to = (rt_staging){0};
@@ -386,8 +377,7 @@ void rt_session_storage_at(const rt_session *s, int i, rt_tensor *out, ir_storag
 {
     assert(i >= 0 && (size_t)i < s->module->storage.count); /* the index is the caller's, not from a file */
     const ir_storage *storage = s->module->storage.items[i];
-    *out = (rt_tensor){
-        .name = storage->name, .dtype = storage->type.dtype, .rank = storage->type.rank};
+    *out = (rt_tensor){.name = storage->name, .dtype = storage->type.dtype, .rank = storage->type.rank};
     memcpy(out->dims, storage->type.dims, (size_t)storage->type.rank * sizeof out->dims[0]);
     if (kind) *kind = storage->kind;
 }
@@ -410,9 +400,9 @@ static ampc_status free_mirror(rt_session *s, int i, diag *d)
     RT_DEVICE(s, d, device_ops->wait(&s->ctx, NULL));
     if (s->mirrors[i]) return AMPC_OK;
     ampc_status status = rt_host_alloc(s, storage_bytes(s, i), &s->mirrors[i]);
-    return status == AMPC_OK ? AMPC_OK
-                             : rt_memory_error(s, status, d, s->module->storage.items[i]->name,
-                                               (int64_t)storage_bytes(s, i));
+    return status == AMPC_OK
+               ? AMPC_OK
+               : rt_memory_error(s, status, d, s->module->storage.items[i]->name, (int64_t)storage_bytes(s, i));
 }
 
 ampc_status rt_session_read(rt_session *s, int i, diag *d, rt_tensor *out)
@@ -492,8 +482,7 @@ ampc_status rt_session_seed(rt_session *s, uint64_t seed, diag *d)
 
 /* ---- inspection ------------------------------------------------------------------------------ */
 
-ampc_status rt_session_memory(rt_session *s, const char *graph, const rt_tensor *inputs, int n,
-                              diag *d, rt_memory *out)
+ampc_status rt_session_memory(rt_session *s, const char *graph, const rt_tensor *inputs, int n, diag *d, rt_memory *out)
 {
     rt_plan *p;
     TRY(find_plan(s, graph, inputs, n, NULL, d, &p));
@@ -512,8 +501,7 @@ ampc_status rt_session_plan(rt_session *s, const char *graph, const rt_tensor *i
     return AMPC_OK;
 }
 
-ampc_status rt_session_print_plan(rt_session *s, const char *graph, const rt_tensor *inputs, int n,
-                                  diag *d, char **out)
+ampc_status rt_session_print_plan(rt_session *s, const char *graph, const rt_tensor *inputs, int n, diag *d, char **out)
 {
     rt_plan *p;
     TRY(find_plan(s, graph, inputs, n, NULL, d, &p));

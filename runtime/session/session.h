@@ -30,8 +30,7 @@ typedef struct rt_session_options {
 
 /* Opens a session and loads all storage. The module must outlive the session and stay unchanged. *out is NULL on
  * error. */
-ampc_status rt_session_open(const ir_module *m, const rt_session_options *o, diag *d,
-                            rt_session **out);
+ampc_status rt_session_open(const ir_module *m, const rt_session_options *o, diag *d, rt_session **out);
 void rt_session_close(rt_session *s); /* NULL allowed */
 /* Returns the sizes of the symbols that the options bound, by index; -1: unbound. */
 const int64_t *rt_session_sizes(const rt_session *s);
@@ -49,8 +48,7 @@ typedef struct rt_tensor {
 
 /* Runs an entry graph and waits for it. The results stay valid until the next run of the session. If the run fails,
  * even halfway, storage is as it was before. */
-ampc_status rt_session_run(rt_session *s, const char *graph, const rt_tensor *inputs, int n,
-                           diag *d);
+ampc_status rt_session_run(rt_session *s, const char *graph, const rt_tensor *inputs, int n, diag *d);
 /* Restricts later runs of the graph to these outputs and all its stores. NULL selects all outputs, as initially. Plans
  * of other selections stay cached. AMPC_REJECTED if the graph or a name does not exist. */
 ampc_status rt_session_select(rt_session *s, const char *graph, const char *const *names, int n, diag *d);
@@ -80,8 +78,7 @@ typedef struct rt_keep {
 ampc_status rt_session_keep(rt_session *s, const char *graph, const rt_keep *what, int n, diag *d);
 /* Like rt_session_run, but does not wait; the caller may reuse the inputs at once. *run is the number of the run for
  * rt_session_done and rt_session_collect, which accept those of the last RT_READBACK_RUNS runs. */
-ampc_status rt_session_submit(rt_session *s, const char *graph, const rt_tensor *inputs, int n,
-                              diag *d, int64_t *run);
+ampc_status rt_session_submit(rt_session *s, const char *graph, const rt_tensor *inputs, int n, diag *d, int64_t *run);
 bool rt_session_done(const rt_session *s, int64_t run); /* collecting it would not wait */
 /* Waits for a run. The status reports a fault of the device; storage is then as it was before that run. scalars (may be
  * NULL) receives one number per selected scalar, NAN if the run did not compute it. */
@@ -139,8 +136,8 @@ typedef struct rt_memory {
     /* Decrease of the device's free memory since the session was opened; 0: unknown. */
     int64_t used;
 } rt_memory;
-ampc_status rt_session_memory(rt_session *s, const char *graph, const rt_tensor *inputs, int n,
-                              diag *d, rt_memory *out);
+ampc_status rt_session_memory(rt_session *s, const char *graph, const rt_tensor *inputs, int n, diag *d,
+                              rt_memory *out);
 
 /* Returns the plan of `graph` for the given inputs (plan.h), owned by the session. If it is not cached yet, `watch`
  * (may be NULL) is called after each of its stages. */
@@ -149,7 +146,7 @@ typedef struct rt_plan_watch rt_plan_watch;
 ampc_status rt_session_plan(rt_session *s, const char *graph, const rt_tensor *inputs, int n,
                             const rt_plan_watch *watch, diag *d, const rt_plan **out);
 /* Returns the plan as text, for expect tests; the caller frees it. */
-ampc_status rt_session_print_plan(rt_session *s, const char *graph, const rt_tensor *inputs, int n,
-                                  diag *d, char **out);
+ampc_status rt_session_print_plan(rt_session *s, const char *graph, const rt_tensor *inputs, int n, diag *d,
+                                  char **out);
 
 #endif

@@ -82,9 +82,7 @@ ampc_status rt_device_open(rt_session *s, const rt_session_options *o, diag *d)
     const char *device = o->device ? o->device : "cpu";
     int index;
     s->ctx = (k_context){.error = s->error, .error_size = sizeof s->error};
-    s->ctx.threads = o->deterministic > 0 ? o->deterministic
-                     : o->threads > 0     ? o->threads
-                                          : omp_get_num_procs();
+    s->ctx.threads = o->deterministic > 0 ? o->deterministic : o->threads > 0 ? o->threads : omp_get_num_procs();
     s->sync_launch = o->sync_launch;
     s->plan_only = s->ctx.plan_only = o->plan_only;
     s->ctx.tune = !o->no_tune && !o->plan_only;
@@ -92,10 +90,8 @@ ampc_status rt_device_open(rt_session *s, const rt_session_options *o, diag *d)
     const char *fuse = ir_meta_get(s->module, "fuse");
     s->fuse = !o->no_fuse && !(fuse && strcmp(fuse, "off") == 0);
     s->backend = rt_backend_find(device, &index);
-    if (s->backend)
-        RT_DEVICE(s, d, s->backend->open(&s->ctx, index));
-    else
-        TRY(open_described(s, device, d));
+    if (s->backend) RT_DEVICE(s, d, s->backend->open(&s->ctx, index));
+    else TRY(open_described(s, device, d));
     s->is_open = true;
     remark_types(s, d);
     if (s->backend->device_ops && !s->plan_only) s->room = s->backend->device_ops->room(&s->ctx);

@@ -48,8 +48,7 @@ ampc_status rt_session_keep(rt_session *s, const char *graph, const rt_keep *wha
 /* ---- reading back ------------------------------------------------------------------------------ */
 
 /* Returns the current address of the scalar, and its type; NULL: the model has none. */
-static const void *find_scalar(const rt_session *s, const rt_plan *p, const rt_readback *k,
-                               ir_dtype *dtype)
+static const void *find_scalar(const rt_session *s, const rt_plan *p, const rt_readback *k, ir_dtype *dtype)
 {
     if (k->kind != RT_KEEP_OUTPUT) {
         const ir_storage *storage = ir_storage_find(s->module, k->name);
@@ -77,7 +76,7 @@ static ampc_status take(rt_session *s, const rt_plan *p, bool before, diag *d)
         if (!from) continue;
         RT_DEVICE(s, d,
                   (device_ops ? device_ops->download : s->backend->copy)(&s->ctx, report->scalars[i], from,
-                                                             ir_dtype_size(dtype)));
+                                                                         ir_dtype_size(dtype)));
     }
     return AMPC_OK;
 }

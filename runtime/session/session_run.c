@@ -74,8 +74,8 @@ static ampc_status run_steps(rt_session *s, const rt_plan *p, int first, int end
             continue;
         }
         assert(i < p->safe_from || s->backend->device_ops); /* steps that may fail precede those that write storage */
-        return diag_error(d, status, ir_diag_loc(p->steps[i]->node), "%s: %s",
-                          rt_step_name(p->steps[i]), s->error[0] ? s->error : ampc_status_sentence(status));
+        return diag_error(d, status, ir_diag_loc(p->steps[i]->node), "%s: %s", rt_step_name(p->steps[i]),
+                          s->error[0] ? s->error : ampc_status_sentence(status));
     }
     return AMPC_OK;
 }
@@ -151,10 +151,8 @@ ampc_status rt_run_refresh(rt_session *s, rt_plan *p, diag *d)
 ampc_status rt_run_once(rt_session *s, rt_plan *p, void *recording, diag *d)
 {
     TRY(rt_run_refresh(s, p, d));
-    if (recording)
-        RT_DEVICE(s, d, s->backend->device_ops->replay(&s->ctx, recording));
-    else
-        TRY(walk(s, p, d));
+    if (recording) RT_DEVICE(s, d, s->backend->device_ops->replay(&s->ctx, recording));
+    else TRY(walk(s, p, d));
     p->warm = true;
     note_stores(s, p);
     return AMPC_OK;

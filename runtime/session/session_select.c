@@ -31,8 +31,8 @@ static ampc_status reject_name(const ir_graph *g, const char *name, diag *d)
     size_t used = 0;
     for (const ir_node *n = ir_first_output(g); n && used < sizeof text; n = ir_next_output(n))
         used += (size_t)snprintf(text + used, sizeof text - used, "%s%s", used ? ", " : "", ir_output_name(n));
-    return diag_error(d, AMPC_REJECTED, DIAG_NOWHERE, "graph @%s has no output '%s'; its outputs are: %s",
-                      g->name, name, text);
+    return diag_error(d, AMPC_REJECTED, DIAG_NOWHERE, "graph @%s has no output '%s'; its outputs are: %s", g->name,
+                      name, text);
 }
 
 static bool is_among(const char *name, const char *const *names, int n)
@@ -55,8 +55,7 @@ static rt_selection *make_selection(const ir_graph *g, const char *const *names,
 
 static bool is_same(const rt_selection *a, const rt_selection *b)
 {
-    return a->graph == b->graph && a->n == b->n &&
-           memcmp(a->names, b->names, (size_t)a->n * sizeof *a->names) == 0;
+    return a->graph == b->graph && a->n == b->n && memcmp(a->names, b->names, (size_t)a->n * sizeof *a->names) == 0;
 }
 
 /* Returns the one object for this set; owns or frees `made`. */

@@ -46,26 +46,26 @@ struct rt_session {
     int64_t changes, *changed; /* number of storage changes; by storage id: number of its last change */
     void *arena;
     int64_t arena_bytes;
-    rt_plan *plans;      /* most recently used first */
+    rt_plan *plans;                /* most recently used first */
     rt_selection *selections;      /* every selection made so far */
     const rt_selection **selected; /* by position of the graph in the module; NULL: all outputs */
-    void **inputs;       /* of the current run, by position in its graph */
-    rt_staging *staging; /* [RT_SLOTS][n_inputs], by slot and position */
-    void *slot_marks[RT_SLOTS]; /* the last run that read the slot */
-    size_t n_inputs;     /* capacity of both */
-    rt_tensor *outputs;  /* of the last run; on a discrete device without data until requested */
-    rt_staging *fetched; /* host copies of the outputs */
+    void **inputs;                 /* of the current run, by position in its graph */
+    rt_staging *staging;           /* [RT_SLOTS][n_inputs], by slot and position */
+    void *slot_marks[RT_SLOTS];    /* the last run that read the slot */
+    size_t n_inputs;               /* capacity of both */
+    rt_tensor *outputs;            /* of the last run; on a discrete device without data until requested */
+    rt_staging *fetched;           /* host copies of the outputs */
     int n_outputs, output_capacity;
-    rt_plan *last;       /* plan of the last run; NULL: none, or it could not be submitted */
+    rt_plan *last;        /* plan of the last run; NULL: none, or it could not be submitted */
     ampc_status fetching; /* first failure since the last run to copy an output from a discrete device */
-    int64_t runs;        /* number of runs submitted */
+    int64_t runs;         /* number of runs submitted */
     rt_submitted ring[RT_READBACK_RUNS];
-    rt_report *reports;  /* [RT_READBACK_RUNS], and one for repeated runs */
+    rt_report *reports; /* [RT_READBACK_RUNS], and one for repeated runs */
     const ir_graph *kept_graph;
     rt_readback kept[RT_READBACK_SCALARS];
     int n_readback;
-    int64_t room;               /* free bytes of the device when the session was opened; 0: unknown */
-    struct rt_points *points;   /* recorded while the steps of a run are issued; NULL: no profiling */
+    int64_t room;             /* free bytes of the device when the session was opened; 0: unknown */
+    struct rt_points *points; /* recorded while the steps of a run are issued; NULL: no profiling */
 };
 
 /* Reports a failed backend call, with the reason that it left in s->error, and returns its status. */
@@ -75,10 +75,10 @@ ampc_status rt_memory_error(rt_session *s, ampc_status status, diag *d, const ch
 /* Allocates host memory for copies to and from the device; plain memory if the device works in host memory. */
 ampc_status rt_host_alloc(rt_session *s, size_t bytes, void **out);
 void rt_host_free(rt_session *s, void *memory); /* NULL allowed */
-#define RT_DEVICE(s, d, call)                                                                      \
-    do {                                                                                           \
-        ampc_status called_ = (call);                                                              \
-        if (called_ != AMPC_OK) return rt_device_error(s, called_, d);                             \
+#define RT_DEVICE(s, d, call) \
+    do { \
+        ampc_status called_ = (call); \
+        if (called_ != AMPC_OK) return rt_device_error(s, called_, d); \
     } while (0)
 
 /* Discards all recordings, because addresses that they contain have changed. */
@@ -101,12 +101,10 @@ ampc_status rt_device_enter(const rt_session *s, const rt_plan *p, diag *d);
 /* ---- session_inputs.c ---- */
 
 /* Solves the symbols of g from the shapes of the inputs into s->sizes, and checks the shapes. Inputs may be missing. */
-ampc_status rt_inputs_bind(rt_session *s, const ir_graph *g, const rt_tensor *inputs, int n,
-                           diag *d);
+ampc_status rt_inputs_bind(rt_session *s, const ir_graph *g, const rt_tensor *inputs, int n, diag *d);
 /* Points s->inputs at the data of every input of the plan's graph. Inputs of another type are converted; for a discrete
  * device, the copies are enqueued. `slot` selects the staging buffers. */
-ampc_status rt_inputs_gather(rt_session *s, const rt_plan *p, const rt_tensor *inputs, int n,
-                             int slot, diag *d);
+ampc_status rt_inputs_gather(rt_session *s, const rt_plan *p, const rt_tensor *inputs, int n, int slot, diag *d);
 void rt_inputs_free(rt_session *s);
 
 /* ---- session_run.c ---- */

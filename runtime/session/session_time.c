@@ -124,9 +124,9 @@ ampc_status rt_session_time(rt_session *s, int64_t warmup, int64_t n, diag *d, d
 struct rt_points {
     int n, room;
     rt_launch *launches;
-    void **marks;   /* of a discrete device */
-    int64_t *ns;    /* of the host */
-    double *times;  /* [launch][run] */
+    void **marks;  /* of a discrete device */
+    int64_t *ns;   /* of the host */
+    double *times; /* [launch][run] */
 };
 
 ampc_status rt_note_point(rt_session *s, const rt_plan *p, int first, int steps, diag *d)
@@ -137,10 +137,8 @@ ampc_status rt_note_point(rt_session *s, const rt_plan *p, int first, int steps,
     const rt_step *step = steps ? p->steps[first] : NULL;
     assert(i < points->room); /* points_open counts the steps of the plan */
     if (i > 0)
-        points->launches[i - 1] = (rt_launch){.step = first,
-                                              .steps = steps,
-                                              .op = step ? rt_step_name(step) : "copy",
-                                              .node = step ? step->node : NULL};
+        points->launches[i - 1] = (rt_launch){
+            .step = first, .steps = steps, .op = step ? rt_step_name(step) : "copy", .node = step ? step->node : NULL};
     points->ns[i] = now_ns();
     if (s->backend->device_ops) RT_DEVICE(s, d, s->backend->device_ops->mark_time(&s->ctx, &points->marks[i]));
     return AMPC_OK;

@@ -23,10 +23,7 @@ static const int64_t position_dims[] = {3};
 
 /* ---- identity of a model ---- */
 
-static void hash_text(XXH3_state_t *state, const char *text)
-{
-    XXH3_128bits_update(state, text, strlen(text) + 1);
-}
+static void hash_text(XXH3_state_t *state, const char *text) { XXH3_128bits_update(state, text, strlen(text) + 1); }
 
 static void hash_storage(XXH3_state_t *state, const ir_module *m, const ir_storage *s, arena *a)
 {
@@ -106,15 +103,13 @@ static ampc_status put_scalar(rt_safetensors_writer *w, rt_session *s, const ir_
     const ir_storage *state = ir_state_by_role(m, role);
     if (!state) return AMPC_OK;
     TRY(rt_session_read(s, (int)state->id, d, &t));
-    if (ir_dtype_is_float(t.dtype))
-        snprintf(text, sizeof text, "%a", ir_load_f64(t.dtype, t.data));
-    else
-        snprintf(text, sizeof text, "%" PRId64, ir_load_i64(t.dtype, t.data));
+    if (ir_dtype_is_float(t.dtype)) snprintf(text, sizeof text, "%a", ir_load_f64(t.dtype, t.data));
+    else snprintf(text, sizeof text, "%" PRId64, ir_load_i64(t.dtype, t.data));
     return rt_safetensors_put_metadata(w, ir_state_words[role], text);
 }
 
-static ampc_status put_metadata(rt_safetensors_writer *w, rt_session *s, const ir_module *m,
-                                const rt_run_state *run, diag *d)
+static ampc_status put_metadata(rt_safetensors_writer *w, rt_session *s, const ir_module *m, const rt_run_state *run,
+                                diag *d)
 {
     static const ir_state_role counters[] = {IR_STATE_loss_scale, IR_STATE_good_steps, IR_STATE_bad_steps};
     char hash[33];
@@ -128,15 +123,14 @@ static ampc_status put_metadata(rt_safetensors_writer *w, rt_session *s, const i
     TRY(put_number(w, "stuck", run->stuck));
     TRY(put_number(w, "batch", (uint64_t)run->batch));
     TRY(put_number(w, "rows", (uint64_t)run->rows));
-    for (size_t i = 0; i < sizeof counters / sizeof *counters; i++)
-        TRY(put_scalar(w, s, m, counters[i], d));
+    for (size_t i = 0; i < sizeof counters / sizeof *counters; i++) TRY(put_scalar(w, s, m, counters[i], d));
     const char *amp = ir_meta_get(m, "amp"), *list = ir_meta_get(m, "list");
     if (amp) TRY(rt_safetensors_put_metadata(w, "amp", amp));
     return list ? rt_safetensors_put_metadata(w, "list", list) : AMPC_OK;
 }
 
-static ampc_status put_tensors(rt_safetensors_writer *w, rt_session *s, const ir_module *m,
-                               const int64_t *position, diag *d)
+static ampc_status put_tensors(rt_safetensors_writer *w, rt_session *s, const ir_module *m, const int64_t *position,
+                               diag *d)
 {
     rt_tensor t;
     for (size_t i = 0; i < m->storage.count; i++) {
@@ -151,8 +145,7 @@ static ampc_status put_tensors(rt_safetensors_writer *w, rt_session *s, const ir
     return rt_safetensors_add(w, POSITION_KEY, IR_i64, 1, position_dims, position);
 }
 
-ampc_status rt_checkpoint_write(rt_session *s, const ir_module *m, const rt_run_state *run,
-                                const char *path, diag *d)
+ampc_status rt_checkpoint_write(rt_session *s, const ir_module *m, const rt_run_state *run, const char *path, diag *d)
 {
     const int64_t position[] = {(int64_t)run->position.seed, (int64_t)run->position.epoch,
                                 (int64_t)run->position.batch};
@@ -174,8 +167,8 @@ struct rt_checkpoint_file {
     char *path;
     rt_safetensors *file;
     size_t count;
-    void **bytes;  /* [count], verified */
-    int *target;   /* [count]: index of the destination storage, or NOWHERE */
+    void **bytes; /* [count], verified */
+    int *target;  /* [count]: index of the destination storage, or NOWHERE */
     diag *d;
 };
 
@@ -214,13 +207,10 @@ ampc_status rt_checkpoint_file_open(const char *path, diag *d, rt_checkpoint_fil
     if (!f) return rt_no_memory(d);
     f->d = d;
     f->path = strdup(path);
-    ampc_status status = f->path ? rt_safetensors_open(path, RT_VERIFY_ALL, d, &f->file)
-                                 : rt_no_memory(d);
+    ampc_status status = f->path ? rt_safetensors_open(path, RT_VERIFY_ALL, d, &f->file) : rt_no_memory(d);
     if (status == AMPC_OK) status = read_entries(f);
-    if (status == AMPC_OK)
-        *out = f;
-    else
-        rt_checkpoint_file_free(f);
+    if (status == AMPC_OK) *out = f;
+    else rt_checkpoint_file_free(f);
     return status;
 }
 
@@ -244,8 +234,7 @@ static void print_shape(char *text, size_t n, ir_dtype dtype, int rank, const in
     if (at < n) snprintf(text + at, n - at, "]");
 }
 
-static ampc_status check_shape(const rt_checkpoint_file *f, const rt_tensor_entry *e,
-                               const rt_tensor *t)
+static ampc_status check_shape(const rt_checkpoint_file *f, const rt_tensor_entry *e, const rt_tensor *t)
 {
     char have[256], want[256];
     bool same = e->dtype == t->dtype && e->rank == t->rank;
@@ -257,8 +246,7 @@ static ampc_status check_shape(const rt_checkpoint_file *f, const rt_tensor_entr
                       "the checkpoint has %s, the model %s", have, want);
 }
 
-static ampc_status match_storage(rt_checkpoint_file *f, int storage, const rt_tensor *t,
-                                 const char *key)
+static ampc_status match_storage(rt_checkpoint_file *f, int storage, const rt_tensor *t, const char *key)
 {
     const rt_tensor_entry *e = rt_safetensors_find(f->file, key);
     if (!e) return refuse(f, key, "the checkpoint lacks this tensor of the model");
@@ -290,11 +278,10 @@ static ampc_status check_model(const rt_checkpoint_file *f, const ir_module *m)
     const char *recorded = rt_safetensors_metadata(f->file, "model");
     TRY(rt_model_hash(m, f->d, hash));
     if (recorded && strcmp(recorded, hash) == 0) return AMPC_OK;
-    return diag_error(
-        f->d, AMPC_REJECTED, DIAG_FILE(f->path),
-        "a checkpoint of another model, or of one compiled with other options (its hash is %s, "
-        "this model's %s)",
-        recorded ? recorded : "missing", hash);
+    return diag_error(f->d, AMPC_REJECTED, DIAG_FILE(f->path),
+                      "a checkpoint of another model, or of one compiled with other options (its hash is %s, "
+                      "this model's %s)",
+                      recorded ? recorded : "missing", hash);
 }
 
 static ampc_status check_version(const rt_checkpoint_file *f)
@@ -302,8 +289,7 @@ static ampc_status check_version(const rt_checkpoint_file *f)
     const char *version = rt_safetensors_metadata(f->file, "version");
     if (version && strcmp(version, FORMAT_VERSION) == 0) return AMPC_OK;
     return diag_error(f->d, AMPC_REJECTED, DIAG_FILE(f->path), "%s%s",
-                      version ? "a checkpoint of unknown version "
-                              : "not a checkpoint: it records no version",
+                      version ? "a checkpoint of unknown version " : "not a checkpoint: it records no version",
                       version ? version : "");
 }
 
@@ -326,8 +312,7 @@ static ampc_status read_number(const rt_checkpoint_file *f, const char *key, uin
     const char *text = rt_safetensors_metadata(f->file, key);
     *v = text ? strtoull(text, &end, 10) : 0;
     if (text && end != text && !*end && *v <= INT64_MAX) return AMPC_OK;
-    return diag_error(f->d, AMPC_REJECTED, DIAG_FILE(f->path),
-                      "metadata '%s' is missing or not a count", key);
+    return diag_error(f->d, AMPC_REJECTED, DIAG_FILE(f->path), "metadata '%s' is missing or not a count", key);
 }
 
 static ampc_status read_run(const rt_checkpoint_file *f, rt_run_state *run)
@@ -340,8 +325,7 @@ static ampc_status read_run(const rt_checkpoint_file *f, rt_run_state *run)
     if (!e) return refuse(f, POSITION_KEY, "the checkpoint lacks this tensor");
     TRY(check_shape(f, e, &want));
     memcpy(position, f->bytes[index_of(f, e)], sizeof position);
-    *run = (rt_run_state){
-        .position = {(uint64_t)position[0], (uint64_t)position[1], (uint64_t)position[2]}};
+    *run = (rt_run_state){.position = {(uint64_t)position[0], (uint64_t)position[1], (uint64_t)position[2]}};
     TRY(read_number(f, "step", &run->step));
     TRY(read_number(f, "skipped", &run->skipped));
     TRY(read_number(f, "stuck", &run->stuck));
@@ -362,8 +346,8 @@ static ampc_status copy_all(const rt_checkpoint_file *f, rt_session *s)
     return AMPC_OK;
 }
 
-ampc_status rt_checkpoint_file_load(rt_checkpoint_file *f, rt_session *s, const ir_module *m,
-                                    rt_checkpoint_part part, rt_run_state *run)
+ampc_status rt_checkpoint_file_load(rt_checkpoint_file *f, rt_session *s, const ir_module *m, rt_checkpoint_part part,
+                                    rt_run_state *run)
 {
     rt_run_state state;
     TRY(check_version(f));
@@ -376,8 +360,8 @@ ampc_status rt_checkpoint_file_load(rt_checkpoint_file *f, rt_session *s, const 
     return AMPC_OK;
 }
 
-ampc_status rt_checkpoint_read(rt_session *s, const ir_module *m, const char *path,
-                               rt_checkpoint_part part, diag *d, rt_run_state *run)
+ampc_status rt_checkpoint_read(rt_session *s, const ir_module *m, const char *path, rt_checkpoint_part part, diag *d,
+                               rt_run_state *run)
 {
     rt_checkpoint_file *f;
     TRY(rt_checkpoint_file_open(path, d, &f));

@@ -38,18 +38,17 @@ char *rt_checkpoint_key(const ir_storage *s);
 bool rt_checkpoint_is_weight(const ir_storage *s);
 
 /* Writes a checkpoint atomically. Fails with AMPC_IO or AMPC_NO_MEMORY. */
-ampc_status rt_checkpoint_write(rt_session *s, const ir_module *m, const rt_run_state *run,
-                                const char *path, diag *d);
+ampc_status rt_checkpoint_write(rt_session *s, const ir_module *m, const rt_run_state *run, const char *path, diag *d);
 
 typedef enum rt_checkpoint_part {
-    RT_CHECKPOINT_ALL, /* to resume: same model hash, every tensor */
+    RT_CHECKPOINT_ALL,    /* to resume: same model hash, every tensor */
     RT_CHECKPOINT_WEIGHTS /* param/ and buf/ of any module that has these names and types (eval, export) */
 } rt_checkpoint_part;
 
 /* On failure the session is unchanged. Fails with AMPC_REJECTED (a damaged file, or a checkpoint of another model;
  * the message says which and names file and tensor), AMPC_IO or AMPC_NO_MEMORY. `run` may be NULL. */
-ampc_status rt_checkpoint_read(rt_session *s, const ir_module *m, const char *path,
-                               rt_checkpoint_part part, diag *d, rt_run_state *run);
+ampc_status rt_checkpoint_read(rt_session *s, const ir_module *m, const char *path, rt_checkpoint_part part, diag *d,
+                               rt_run_state *run);
 
 /* ---- folders: ckpt-<step, 10 digits>.safetensors ---- */
 
@@ -58,13 +57,13 @@ ampc_status rt_checkpoint_folder(const char *folder, diag *d);
 /* Path of the newest file, malloced; *path is NULL if there is none. */
 ampc_status rt_checkpoint_newest(const char *folder, diag *d, char **path);
 /* Writes ckpt-<run->step>, then removes the oldest files, keeping `keep` (at least 2). */
-ampc_status rt_checkpoint_put(rt_session *s, const ir_module *m, const rt_run_state *run,
-                              const char *folder, int keep, diag *d);
+ampc_status rt_checkpoint_put(rt_session *s, const ir_module *m, const rt_run_state *run, const char *folder, int keep,
+                              diag *d);
 /* Loads the newest file. *path is its malloced path, or NULL if the folder has none (AMPC_OK, nothing loaded). If the
  * file is damaged: without allow_fallback fails with AMPC_REJECTED; with it, warns, renames the file to end in
  * ".damaged" and tries the next older one. If it cannot be read (AMPC_IO, AMPC_NO_MEMORY), no file is renamed and no
  * other file is tried. */
-ampc_status rt_checkpoint_resume(rt_session *s, const ir_module *m, const char *folder,
-                                 bool allow_fallback, diag *d, rt_run_state *run, char **path);
+ampc_status rt_checkpoint_resume(rt_session *s, const ir_module *m, const char *folder, bool allow_fallback, diag *d,
+                                 rt_run_state *run, char **path);
 
 #endif

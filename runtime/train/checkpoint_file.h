@@ -12,8 +12,8 @@ ampc_status rt_checkpoint_file_open(const char *path, diag *d, rt_checkpoint_fil
 /* Sends later messages to `d`. */
 void rt_checkpoint_file_report_to(rt_checkpoint_file *f, diag *d);
 /* Checks that all tensors fit, then copies them; never fails after copying has started. `run` may be NULL. */
-ampc_status rt_checkpoint_file_load(rt_checkpoint_file *f, rt_session *s, const ir_module *m,
-                                    rt_checkpoint_part part, rt_run_state *run);
+ampc_status rt_checkpoint_file_load(rt_checkpoint_file *f, rt_session *s, const ir_module *m, rt_checkpoint_part part,
+                                    rt_run_state *run);
 void rt_checkpoint_file_free(rt_checkpoint_file *f); /* NULL allowed */
 
 #endif

@@ -26,8 +26,7 @@ static int is_checkpoint(const struct dirent *e)
 {
     const char *name = e->d_name;
     if (strncmp(name, PREFIX, PREFIX_LENGTH) != 0) return 0;
-    return strspn(name + PREFIX_LENGTH, "0123456789") == DIGITS &&
-           strcmp(name + PREFIX_LENGTH + DIGITS, SUFFIX) == 0;
+    return strspn(name + PREFIX_LENGTH, "0123456789") == DIGITS && strcmp(name + PREFIX_LENGTH + DIGITS, SUFFIX) == 0;
 }
 
 typedef struct generations { /* oldest first */
@@ -86,8 +85,7 @@ static ampc_status prune(const char *folder, int keep, diag *d)
     ampc_status s = AMPC_OK;
     for (int i = 0; s == AMPC_OK && i < g.count - (keep < MIN_KEEP ? MIN_KEEP : keep); i++) {
         char *path = path_in(folder, g.items[i]->d_name);
-        if (!path)
-            s = rt_no_memory(d);
+        if (!path) s = rt_no_memory(d);
         else if (unlink(path) != 0 && errno != ENOENT)
             s = diag_errno(d, DIAG_FILE(path), "cannot remove the old checkpoint");
         free(path);
@@ -96,12 +94,11 @@ static ampc_status prune(const char *folder, int keep, diag *d)
     return s;
 }
 
-ampc_status rt_checkpoint_put(rt_session *s, const ir_module *m, const rt_run_state *run,
-                              const char *folder, int keep, diag *d)
+ampc_status rt_checkpoint_put(rt_session *s, const ir_module *m, const rt_run_state *run, const char *folder, int keep,
+                              diag *d)
 {
     char *path;
-    if (asprintf(&path, "%s/" PREFIX "%0*" PRIu64 SUFFIX, folder, DIGITS, run->step) < 0)
-        return rt_no_memory(d);
+    if (asprintf(&path, "%s/" PREFIX "%0*" PRIu64 SUFFIX, folder, DIGITS, run->step) < 0) return rt_no_memory(d);
     ampc_status status = rt_checkpoint_write(s, m, run, path, d);
     free(path);
     return status == AMPC_OK ? prune(folder, keep, d) : status;
@@ -122,23 +119,21 @@ static ampc_status set_aside(const char *path, diag *d)
 
 /* Handles a generation that could not be opened for `reason`. Only invalid content (AMPC_REJECTED) is damage; a file
  * that cannot be read now may be readable later. AMPC_OK: try the previous generation. */
-static ampc_status give_up(const char *path, const char *older, bool allow_fallback,
-                           ampc_status code, const char *reason, diag *d)
+static ampc_status give_up(const char *path, const char *older, bool allow_fallback, ampc_status code,
+                           const char *reason, diag *d)
 {
     if (code != AMPC_REJECTED) return diag_error(d, code, DIAG_NOWHERE, "%s; nothing was resumed or changed", reason);
-    if (!older)
-        return diag_error(d, code, DIAG_NOWHERE, "%s; there is no older checkpoint to resume from",
-                          reason);
+    if (!older) return diag_error(d, code, DIAG_NOWHERE, "%s; there is no older checkpoint to resume from", reason);
     if (!allow_fallback)
-        return diag_error(d, code, DIAG_NOWHERE,
-                          "%s; with --resume-fallback '%s' would be resumed from", reason, older);
+        return diag_error(d, code, DIAG_NOWHERE, "%s; with --resume-fallback '%s' would be resumed from", reason,
+                          older);
     TRY(set_aside(path, d));
     return diag_warning(d, DIAG_NOWHERE, "%s; resuming from '%s' instead", reason, older);
 }
 
 /* Opens the newest readable generation. `quiet` collects the messages about unreadable ones. */
-static ampc_status open_newest(const char *folder, const generations *g, bool allow_fallback,
-                               diag *quiet, diag *d, rt_checkpoint_file **file, char **path)
+static ampc_status open_newest(const char *folder, const generations *g, bool allow_fallback, diag *quiet, diag *d,
+                               rt_checkpoint_file **file, char **path)
 {
     for (int i = g->count - 1; i >= 0; i--) {
         diag_clear(quiet);
@@ -147,8 +142,7 @@ static ampc_status open_newest(const char *folder, const generations *g, bool al
         ampc_status s = rt_checkpoint_file_open(*path, quiet, file);
         if (s == AMPC_OK) return AMPC_OK;
         if (s == AMPC_NO_MEMORY) return rt_no_memory(d);
-        s = give_up(*path, i ? g->items[i - 1]->d_name : NULL, allow_fallback, s,
-                    diag_first_error(quiet), d);
+        s = give_up(*path, i ? g->items[i - 1]->d_name : NULL, allow_fallback, s, diag_first_error(quiet), d);
         if (s != AMPC_OK) return s;
         free(*path);
         *path = NULL;
@@ -156,9 +150,8 @@ static ampc_status open_newest(const char *folder, const generations *g, bool al
     return AMPC_OK;
 }
 
-static ampc_status load_newest(rt_session *s, const ir_module *m, const char *folder,
-                               const generations *g, bool allow_fallback, diag *d,
-                               rt_run_state *run, char **path)
+static ampc_status load_newest(rt_session *s, const ir_module *m, const char *folder, const generations *g,
+                               bool allow_fallback, diag *d, rt_run_state *run, char **path)
 {
     rt_checkpoint_file *file = NULL;
     diag *quiet = diag_new(NULL, NULL);
@@ -173,8 +166,8 @@ static ampc_status load_newest(rt_session *s, const ir_module *m, const char *fo
     return status;
 }
 
-ampc_status rt_checkpoint_resume(rt_session *s, const ir_module *m, const char *folder,
-                                 bool allow_fallback, diag *d, rt_run_state *run, char **path)
+ampc_status rt_checkpoint_resume(rt_session *s, const ir_module *m, const char *folder, bool allow_fallback, diag *d,
+                                 rt_run_state *run, char **path)
 {
     generations g;
     *path = NULL;

@@ -46,8 +46,7 @@ static const rt_tensor *find_scores(const evaluation *e)
     const char *name = ir_output_name(ir_output_by_role(e->graph, IR_OUTPUT_logits));
     const rt_tensor *t = name ? rt_session_output(e->session, name) : NULL;
     for (int i = 0; !t && i < rt_session_output_count(e->session); i++)
-        if (are_scores(rt_session_output_at(e->session, i), labels))
-            t = rt_session_output_at(e->session, i);
+        if (are_scores(rt_session_output_at(e->session, i), labels)) t = rt_session_output_at(e->session, i);
     return are_scores(t, labels) ? t : NULL;
 }
 
@@ -98,8 +97,7 @@ static double weigh(const evaluation *e, int64_t first, int64_t count)
 {
     int64_t n = 0;
     if (!e->weighted) return (double)count;
-    for (int64_t i = first * e->per_sample; i < (first + count) * e->per_sample; i++)
-        n += e->labels[i] != e->ignored;
+    for (int64_t i = first * e->per_sample; i < (first + count) * e->per_sample; i++) n += e->labels[i] != e->ignored;
     return (double)n;
 }
 
@@ -116,8 +114,7 @@ static ampc_status add_batch(evaluation *e, int64_t first, int64_t count, diag *
     double loss;
     TRY(rt_loader_slice(e->feed, first, count, d));
     TRY(run(e, d, &loss));
-    if (e->labels)
-        rt_dataset_slice(e->data, first, count, (size_t)e->label_field, e->labels, IR_i64);
+    if (e->labels) rt_dataset_slice(e->data, first, count, (size_t)e->label_field, e->labels, IR_i64);
     count_correct(e, count);
     TRY(rt_session_fetched(e->session, d));
     double copies = (double)(rt_loader_samples(e->feed) - count) * weigh(e, count - 1, 1);
@@ -188,17 +185,12 @@ const ir_graph *rt_evaluated_graph(const ir_module *m)
     return g ? g : ir_graph_by_role(m, IR_GRAPH_infer);
 }
 
-ampc_status rt_evaluate(rt_session *s, const ir_module *m, rt_dataset *data, int64_t batch, diag *d,
-                        rt_eval *out)
+ampc_status rt_evaluate(rt_session *s, const ir_module *m, rt_dataset *data, int64_t batch, diag *d, rt_eval *out)
 {
     const ir_graph *g = rt_evaluated_graph(m);
-    if (!g)
-        return diag_error(d, AMPC_UNSUPPORTED, DIAG_NOWHERE,
-                          "the module has no entry @eval or @infer");
-    evaluation e = {.session = s,
-                    .graph = g,
-                    .data = data,
-                    .loss = ir_output_name(ir_output_by_role(g, IR_OUTPUT_loss))};
+    if (!g) return diag_error(d, AMPC_UNSUPPORTED, DIAG_NOWHERE, "the module has no entry @eval or @infer");
+    evaluation e = {
+        .session = s, .graph = g, .data = data, .loss = ir_output_name(ir_output_by_role(g, IR_OUTPUT_loss))};
     ampc_status status = evaluate(&e, batch, d);
     if (status == AMPC_OK)
         *out = (rt_eval){.loss = e.weight > 0 ? e.loss_sum / e.weight : NAN,

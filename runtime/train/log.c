@@ -38,10 +38,7 @@ static const struct step_field {
 };
 enum { STEP_FIELDS = sizeof step_fields / sizeof *step_fields };
 
-static ampc_status fail(const rt_log *log, const char *what)
-{
-    return diag_errno(log->d, DIAG_FILE(log->path), what);
-}
+static ampc_status fail(const rt_log *log, const char *what) { return diag_errno(log->d, DIAG_FILE(log->path), what); }
 
 /* ---- truncation ---- */
 
@@ -49,7 +46,7 @@ static ampc_status fail(const rt_log *log, const char *what)
  * NOWHERE if the last line must stay. */
 typedef struct log_cut {
     const rt_log_resume *resume;
-    bool ours;            /* the last header belongs to this run */
+    bool ours;           /* the last header belongs to this run */
     int64_t header, cut; /* header: offset of the last header if no line follows it, else NOWHERE */
 } log_cut;
 enum { NOWHERE = -1 };
@@ -121,8 +118,7 @@ static json_t *header_value(const rt_log_field *f)
 {
     if (f->text) return json_string(f->text);
     if (!isfinite(f->number)) return json_null();
-    if (fabs(f->number) < 0x1p53 && f->number == floor(f->number))
-        return json_integer((json_int_t)f->number);
+    if (fabs(f->number) < 0x1p53 && f->number == floor(f->number)) return json_integer((json_int_t)f->number);
     return json_real(f->number);
 }
 
@@ -162,8 +158,7 @@ static ampc_status end_torn_line(rt_log *log)
 {
     uint64_t size;
     char last;
-    if (!rt_io_size(log->fd, &size)) return errno == ESPIPE || errno == EISDIR ? AMPC_OK
-                                                                              : fail(log, "cannot read");
+    if (!rt_io_size(log->fd, &size)) return errno == ESPIPE || errno == EISDIR ? AMPC_OK : fail(log, "cannot read");
     if (size == 0) return AMPC_OK;
     if (!rt_io_pread(log->fd, &last, 1, size - 1)) return fail(log, "cannot read");
     return last == '\n' ? AMPC_OK : put_line(log, "\n", 1);
@@ -187,25 +182,22 @@ ampc_status rt_log_open(const char *path, const rt_log_field *fields, size_t n, 
     *log = (rt_log){.path = strdup(path), .d = d, .fd = -1};
     ampc_status s = open_file(log, resume);
     if (s == AMPC_OK) s = put_header(log, fields, n, resume);
-    if (s == AMPC_OK)
-        *out = log;
-    else
-        rt_log_close(log);
+    if (s == AMPC_OK) *out = log;
+    else rt_log_close(log);
     return s;
 }
 
 ampc_status rt_log_sync(rt_log *log)
 {
     /* EINVAL, EROFS: a pipe or a terminal */
-    return rt_io_fsync(log->fd) || errno == EINVAL || errno == EROFS
-               ? AMPC_OK : fail(log, "cannot bring it to the disk");
+    return rt_io_fsync(log->fd) || errno == EINVAL || errno == EROFS ? AMPC_OK
+                                                                     : fail(log, "cannot bring it to the disk");
 }
 
 static size_t format_field(char *dst, size_t room, const struct step_field *f, const rt_step *s)
 {
     const char *at = (const char *)s + f->offset;
-    if (!f->format)
-        return (size_t)snprintf(dst, room, "\"%s\":%" PRIu64, f->key, *(const uint64_t *)at);
+    if (!f->format) return (size_t)snprintf(dst, room, "\"%s\":%" PRIu64, f->key, *(const uint64_t *)at);
     double v = *(const double *)at;
     size_t n = (size_t)snprintf(dst, room, "\"%s\":", f->key);
     return n + (size_t)snprintf(dst + n, room - n, isfinite(v) ? f->format : "null", v);
@@ -226,8 +218,7 @@ ampc_status rt_log_step(rt_log *log, const rt_step *s)
 ampc_status rt_log_close(rt_log *log)
 {
     if (!log) return AMPC_OK;
-    ampc_status s = log->fd < 0 || rt_io_close(log->fd) ? AMPC_OK
-                                                        : fail(log, "cannot close");
+    ampc_status s = log->fd < 0 || rt_io_close(log->fd) ? AMPC_OK : fail(log, "cannot close");
     free(log->path);
     free(log);
     return s;
@@ -251,10 +242,8 @@ static rt_step step_of(const json_t *object)
         char *at = (char *)&s + step_fields[i].offset;
         double real = json_is_number(value) ? json_number_value(value) : NAN;
         uint64_t whole = (uint64_t)(json_is_integer(value) ? json_integer_value(value) : 0);
-        if (step_fields[i].format)
-            memcpy(at, &real, sizeof real);
-        else
-            memcpy(at, &whole, sizeof whole);
+        if (step_fields[i].format) memcpy(at, &real, sizeof real);
+        else memcpy(at, &whole, sizeof whole);
     }
     return s;
 }
@@ -283,8 +272,7 @@ static ampc_status read_line(log_reader *r, const char *text, size_t n)
     ampc_status s = AMPC_OK;
     r->line++;
     if (r->torn && !header)
-        s = diag_error(r->d, AMPC_REJECTED, (diag_loc){.file = r->path, .line = r->torn},
-                       "not a line of a step log");
+        s = diag_error(r->d, AMPC_REJECTED, (diag_loc){.file = r->path, .line = r->torn}, "not a line of a step log");
     else if (good && !header) {
         rt_step step = step_of(object);
         s = keep_step(r, &step);
@@ -306,14 +294,12 @@ ampc_status rt_log_read(const char *path, diag *d, rt_step **steps, size_t *coun
     while (s == AMPC_OK && (errno = 0, n = getline(&text, &room, f)) > 0) s = read_line(&r, text, (size_t)n);
     if (s == AMPC_OK && errno == ENOMEM) s = rt_no_memory(d);
     if (s == AMPC_OK && ferror(f)) s = diag_errno(d, DIAG_FILE(path), "cannot read");
-    if (s == AMPC_OK && r.torn && !r.count)
-        s = diag_error(d, AMPC_REJECTED, DIAG_FILE(path), "not a step log");
+    if (s == AMPC_OK && r.torn && !r.count) s = diag_error(d, AMPC_REJECTED, DIAG_FILE(path), "not a step log");
     fclose(f);
     free(text);
     if (s == AMPC_OK) {
         *steps = r.steps;
         *count = r.count;
-    } else
-        free(r.steps);
+    } else free(r.steps);
     return s;
 }

@@ -73,7 +73,6 @@ typedef enum rt_progress_style {
 /* Formats the line into dst (n bytes, NUL-terminated), without newline or cursor motion; returns its length in bytes.
  * Example: "epoch 3/10 [=====>    ] 412/4680  loss 0.2417  scale 65536  skipped 0  18.4k/s  0:03 left". To fit, the
  * bar shrinks first, then parts are dropped from the right. */
-size_t rt_progress_format(char *dst, size_t n, const rt_progress *p, rt_progress_style style,
-                          size_t columns);
+size_t rt_progress_format(char *dst, size_t n, const rt_progress *p, rt_progress_style style, size_t columns);
 
 #endif

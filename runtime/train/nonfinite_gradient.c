@@ -19,8 +19,7 @@ static int64_t count_not_finite(const rt_tensor *t)
 {
     int64_t bad = 0, n = count_elements(t);
     size_t size = ir_dtype_size(t->dtype);
-    for (int64_t i = 0; i < n; i++)
-        bad += !isfinite(ir_load_f64(t->dtype, (const char *)t->data + (size_t)i * size));
+    for (int64_t i = 0; i < n; i++) bad += !isfinite(ir_load_f64(t->dtype, (const char *)t->data + (size_t)i * size));
     return bad;
 }
 
@@ -68,8 +67,8 @@ static void look(rt_session *s, const ir_module *m, const rt_tensor *inputs, int
     diag_free(quiet);
 }
 
-ampc_status rt_nonfinite_gradient(rt_session *s, const ir_module *m, const rt_tensor *inputs, int n,
-                              diag *d, const char *format, ...)
+ampc_status rt_nonfinite_gradient(rt_session *s, const ir_module *m, const rt_tensor *inputs, int n, diag *d,
+                                  const char *format, ...)
 {
     char text[256];
     fault f = {0};
@@ -80,6 +79,6 @@ ampc_status rt_nonfinite_gradient(rt_session *s, const ir_module *m, const rt_te
     look(s, m, inputs, n, &f);
     if (!f.node) return diag_error(d, AMPC_NUMERIC, DIAG_NOWHERE, "%s", text);
     return diag_error(d, AMPC_NUMERIC, ir_diag_loc(f.node),
-                      "%s; the gradient of parameter '%s' is not finite in %lld of %lld elements",
-                      text, f.param, (long long)f.bad, (long long)f.of);
+                      "%s; the gradient of parameter '%s' is not finite in %lld of %lld elements", text, f.param,
+                      (long long)f.bad, (long long)f.of);
 }

@@ -17,22 +17,17 @@ typedef struct line {
 static void add_rate(line *l, double rate)
 {
     if (!(rate > 0)) return;
-    if (rate >= 1e6)
-        ADD(l, "%.1fM/s", rate / 1e6);
-    else if (rate >= 1e4)
-        ADD(l, "%.1fk/s", rate / 1e3);
-    else
-        ADD(l, "%.*f/s", rate < 10 ? 1 : 0, rate);
+    if (rate >= 1e6) ADD(l, "%.1fM/s", rate / 1e6);
+    else if (rate >= 1e4) ADD(l, "%.1fk/s", rate / 1e3);
+    else ADD(l, "%.*f/s", rate < 10 ? 1 : 0, rate);
 }
 
 static void add_time_left(line *l, double seconds)
 {
     if (!(seconds >= 0) || seconds > 1e9) return;
     unsigned long s = (unsigned long)(seconds + 0.5);
-    if (s >= 3600)
-        ADD(l, "%lu:%02lu:%02lu left", s / 3600, s / 60 % 60, s % 60);
-    else
-        ADD(l, "%lu:%02lu left", s / 60, s % 60);
+    if (s >= 3600) ADD(l, "%lu:%02lu:%02lu left", s / 3600, s / 60 % 60, s % 60);
+    else ADD(l, "%lu:%02lu left", s / 60, s % 60);
 }
 
 /* `epoch` counts completed epochs, so the current one is the next integer. */
@@ -47,14 +42,11 @@ static void add_epoch(line *l, const rt_progress *p)
 static void collect(line *l, const rt_progress *p)
 {
     add_epoch(l, p);
-    if (p->steps)
-        ADD(l, "%llu/%llu", (unsigned long long)p->now.step, (unsigned long long)p->steps);
-    else
-        ADD(l, "step %llu", (unsigned long long)p->now.step);
+    if (p->steps) ADD(l, "%llu/%llu", (unsigned long long)p->now.step, (unsigned long long)p->steps);
+    else ADD(l, "step %llu", (unsigned long long)p->now.step);
     ADD(l, "loss %.4g", p->now.loss);
     if (p->now.scale != 1) ADD(l, "scale %g", p->now.scale);
-    if (p->now.skipped || p->now.scale != 1)
-        ADD(l, "skipped %llu", (unsigned long long)p->now.skipped);
+    if (p->now.skipped || p->now.scale != 1) ADD(l, "skipped %llu", (unsigned long long)p->now.skipped);
     add_rate(l, p->now.samples_s);
     add_time_left(l, p->seconds_left);
 }
@@ -91,10 +83,8 @@ static void put_bar(output *o, double done, size_t columns, bool fine)
     put(o, fine ? "\xe2\x94\x83" : "[");
     for (size_t i = 0; i < inner; i++) {
         bool head = i + 1 == full && full < inner;
-        if (fine)
-            put(o, i < full ? "\xe2\x96\x88" : "\xe2\x94\x80");
-        else
-            put(o, i >= full ? " " : head ? ">" : "=");
+        if (fine) put(o, i < full ? "\xe2\x96\x88" : "\xe2\x94\x80");
+        else put(o, i >= full ? " " : head ? ">" : "=");
     }
     put(o, fine ? "\xe2\x94\x83" : "]");
 }
@@ -106,16 +96,14 @@ static double fraction(const rt_progress *p)
 }
 
 /* Columns left for the bar; 0 if there are too few. */
-static size_t bar_columns(const line *l, const rt_progress *p, rt_progress_style style,
-                          size_t columns)
+static size_t bar_columns(const line *l, const rt_progress *p, rt_progress_style style, size_t columns)
 {
     size_t used = width(l) + SEPARATOR;
     if (style == RT_PROGRESS_LINE || !p->steps || used + BAR_MIN > columns) return 0;
     return columns - used < BAR_MAX ? columns - used : BAR_MAX;
 }
 
-size_t rt_progress_format(char *dst, size_t n, const rt_progress *p, rt_progress_style style,
-                          size_t columns)
+size_t rt_progress_format(char *dst, size_t n, const rt_progress *p, rt_progress_style style, size_t columns)
 {
     line l = {.count = 0};
     output o = {dst, n ? n - 1 : 0};
@@ -129,8 +117,7 @@ size_t rt_progress_format(char *dst, size_t n, const rt_progress *p, rt_progress
             if (i) put(&o, " ");
             put_bar(&o, fraction(p), bar, style == RT_PROGRESS_FINE);
             put(&o, " ");
-        } else if (i)
-            put(&o, "  ");
+        } else if (i) put(&o, "  ");
         put(&o, l.parts[i]);
     }
     *o.at = 0;

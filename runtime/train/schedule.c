@@ -19,8 +19,7 @@ static double curve(const rt_schedule *s, int64_t t, int64_t left)
     switch (s->kind) {
     case RT_SCHEDULE_CONSTANT: return s->lr;
     case RT_SCHEDULE_LINEAR: return s->end + (s->lr - s->end) * (1 - u);
-    case RT_SCHEDULE_COSINE:
-        return s->end + (s->lr - s->end) * 0.5 * (1 + cos(3.14159265358979323846 * u));
+    case RT_SCHEDULE_COSINE: return s->end + (s->lr - s->end) * 0.5 * (1 + cos(3.14159265358979323846 * u));
     case RT_SCHEDULE_STEP: return s->lr * pow(s->factor, (double)(t / every));
     }
     return s->lr;
@@ -34,17 +33,13 @@ double rt_schedule_rate(const rt_schedule *s, int64_t accepted)
 
 /* ---- text ---- */
 
-bool rt_schedule_is_constant(const rt_schedule *s)
-{
-    return s->kind == RT_SCHEDULE_CONSTANT && !s->warmup;
-}
+bool rt_schedule_is_constant(const rt_schedule *s) { return s->kind == RT_SCHEDULE_CONSTANT && !s->warmup; }
 
 void rt_schedule_print(const rt_schedule *s, char text[RT_SCHEDULE_TEXT])
 {
-    snprintf(text, RT_SCHEDULE_TEXT,
-             "%s,lr=%.17g,end=%.17g,factor=%.17g,every=%lld,warmup=%lld,steps=%lld",
-             kind_names[s->kind], s->lr, s->end, s->factor, (long long)s->every,
-             (long long)s->warmup, (long long)s->steps);
+    snprintf(text, RT_SCHEDULE_TEXT, "%s,lr=%.17g,end=%.17g,factor=%.17g,every=%lld,warmup=%lld,steps=%lld",
+             kind_names[s->kind], s->lr, s->end, s->factor, (long long)s->every, (long long)s->warmup,
+             (long long)s->steps);
 }
 
 static bool parse_real(const char *text, double *v)
@@ -88,16 +83,14 @@ static ampc_status parse_parts(char *text, diag *d, rt_schedule *s)
     char *rest = NULL, *part = strtok_r(text, ",:", &rest);
     if (!part || !set_kind(s, part))
         return diag_error(d, AMPC_USAGE, DIAG_NOWHERE,
-                          "unknown schedule '%s': expected constant, linear, cosine or step",
-                          part ? part : "");
+                          "unknown schedule '%s': expected constant, linear, cosine or step", part ? part : "");
     while ((part = strtok_r(NULL, ",:", &rest))) {
         char *value = strchr(part, '=');
         if (value) *value++ = 0;
         if (!set_option(s, part, value))
-            return diag_error(
-                d, AMPC_USAGE, DIAG_NOWHERE,
-                "schedule: '%s%s%s' is not warmup=N, steps=N, every=N, factor=X or end=X", part,
-                value ? "=" : "", value ? value : "");
+            return diag_error(d, AMPC_USAGE, DIAG_NOWHERE,
+                              "schedule: '%s%s%s' is not warmup=N, steps=N, every=N, factor=X or end=X", part,
+                              value ? "=" : "", value ? value : "");
     }
     return AMPC_OK;
 }
@@ -106,8 +99,7 @@ ampc_status rt_schedule_parse(const char *text, double lr, int64_t steps, diag *
 {
     *out = (rt_schedule){.kind = RT_SCHEDULE_CONSTANT, .lr = lr, .factor = 0.1, .steps = steps};
     if (!isfinite(lr) || lr < 0)
-        return diag_error(d, AMPC_USAGE, DIAG_NOWHERE,
-                          "the learning rate must be finite and not negative");
+        return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "the learning rate must be finite and not negative");
     if (!text) return AMPC_OK;
     char *copy = strdup(text);
     if (!copy) return diag_error(d, AMPC_NO_MEMORY, DIAG_NOWHERE, "out of memory");

@@ -35,8 +35,7 @@ typedef struct rt_schedule {
 enum { RT_SCHEDULE_TEXT = 256 };
 
 /* `text` NULL: constant. Fails with AMPC_USAGE for an unknown name, key or number. */
-ampc_status rt_schedule_parse(const char *text, double lr, int64_t steps, diag *d,
-                              rt_schedule *out);
+ampc_status rt_schedule_parse(const char *text, double lr, int64_t steps, diag *d, rt_schedule *out);
 /* The rate of the step after `accepted` accepted ones. */
 double rt_schedule_rate(const rt_schedule *s, int64_t accepted);
 /* True if the rate is the same for all steps. */

@@ -22,8 +22,7 @@ static double model_floor(const ir_graph *g)
     return INFINITY;
 }
 
-ampc_status rt_stepper_open(rt_session *s, const ir_module *m, const rt_stepper_options *o, diag *d,
-                            rt_stepper *out)
+ampc_status rt_stepper_open(rt_session *s, const ir_module *m, const rt_stepper_options *o, diag *d, rt_stepper *out)
 {
     const ir_graph *g = ir_graph_by_role(m, IR_GRAPH_train_step);
     *out = (rt_stepper){.session = s, .graph = g};
@@ -64,12 +63,9 @@ static ampc_status keep(rt_stepper *t, diag *d)
     const char *rate = ir_state_name(t->graph->module, IR_STATE_lr);
     const char *scale = ir_state_name(t->graph->module, IR_STATE_loss_scale);
     const rt_keep kept[KEPT] = {
-        [LOSS] = keep_output(t, IR_OUTPUT_loss),
-        [GRAD_NORM] = keep_output(t, IR_OUTPUT_grad_norm),
-        [FOUND_INF] = keep_output(t, IR_OUTPUT_found_inf),
-        [RATE] = {rate, RT_KEEP_BEFORE},
-        [SCALE_BEFORE] = {scale, RT_KEEP_BEFORE},
-        [SCALE_AFTER] = {scale, RT_KEEP_AFTER},
+        [LOSS] = keep_output(t, IR_OUTPUT_loss),           [GRAD_NORM] = keep_output(t, IR_OUTPUT_grad_norm),
+        [FOUND_INF] = keep_output(t, IR_OUTPUT_found_inf), [RATE] = {rate, RT_KEEP_BEFORE},
+        [SCALE_BEFORE] = {scale, RT_KEEP_BEFORE},          [SCALE_AFTER] = {scale, RT_KEEP_AFTER},
     };
     return rt_session_keep(t->session, t->graph->name, kept, KEPT, d);
 }
@@ -95,23 +91,19 @@ static void count_step(rt_stepper *t, bool skipped, double scale)
     t->state.stuck = skipped && at_floor ? t->state.stuck + 1 : 0;
 }
 
-static ampc_status check(rt_stepper *t, const rt_tensor *inputs, int n, double loss, double scale,
-                         diag *d)
+static ampc_status check(rt_stepper *t, const rt_tensor *inputs, int n, double loss, double scale, diag *d)
 {
     if (!isfinite(loss))
         return diag_error(d, AMPC_NUMERIC, DIAG_NOWHERE,
-                          "step %" PRIu64
-                          ": the loss is %g before scaling, which no smaller loss scale can mend",
+                          "step %" PRIu64 ": the loss is %g before scaling, which no smaller loss scale can mend",
                           t->state.step, loss);
     if (t->state.stuck < t->floor_skips) return AMPC_OK;
     return rt_nonfinite_gradient(t->session, t->graph->module, inputs, n, d,
-                             "step %" PRIu64 ": %" PRIu64
-                             " steps in a row were skipped with the loss scale at %g",
-                             t->state.step, t->state.stuck, scale);
+                                 "step %" PRIu64 ": %" PRIu64 " steps in a row were skipped with the loss scale at %g",
+                                 t->state.step, t->state.stuck, scale);
 }
 
-ampc_status rt_stepper_collect(rt_stepper *t, const rt_tensor *inputs, int n, diag *d,
-                               rt_step_result *out)
+ampc_status rt_stepper_collect(rt_stepper *t, const rt_tensor *inputs, int n, diag *d, rt_step_result *out)
 {
     double kept[KEPT];
     int64_t run = t->submitted - --t->pending;
@@ -127,8 +119,7 @@ ampc_status rt_stepper_collect(rt_stepper *t, const rt_tensor *inputs, int n, di
     return check(t, inputs, n, out->loss, scale, d);
 }
 
-ampc_status rt_stepper_run(rt_stepper *t, const rt_tensor *inputs, int n, diag *d,
-                           rt_step_result *out)
+ampc_status rt_stepper_run(rt_stepper *t, const rt_tensor *inputs, int n, diag *d, rt_step_result *out)
 {
     TRY(rt_stepper_submit(t, inputs, n, d));
     return rt_stepper_collect(t, inputs, n, d, out);

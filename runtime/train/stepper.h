@@ -17,8 +17,8 @@ typedef struct rt_stepper {
     rt_session *session;
     const ir_graph *graph; /* the training step */
     rt_run_state state;
-    int64_t submitted;  /* number of the last run that the stepper submitted to the session */
-    int pending;        /* steps submitted and not collected */
+    int64_t submitted; /* number of the last run that the stepper submitted to the session */
+    int pending;       /* steps submitted and not collected */
     double floor;
     uint64_t floor_skips;
 } rt_stepper;
@@ -31,8 +31,7 @@ typedef struct rt_step_result {
 
 /* Session and module must outlive the stepper, which needs no closing. Fails with AMPC_UNSUPPORTED if the module has
  * no @train_step. */
-ampc_status rt_stepper_open(rt_session *s, const ir_module *m, const rt_stepper_options *o, diag *d,
-                            rt_stepper *out);
+ampc_status rt_stepper_open(rt_session *s, const ir_module *m, const rt_stepper_options *o, diag *d, rt_stepper *out);
 /* Restricts @train_step to the results that a training loop needs, loss and found_inf, and the outputs named here.
  * Does nothing if the module has no @train_step. Fails with AMPC_REJECTED for a name that @train_step lacks. Always
  * use this function to select outputs of a graph that is stepped: without found_inf, a skipped step would not be
@@ -43,10 +42,8 @@ ampc_status rt_stepper_submit(rt_stepper *t, const rt_tensor *inputs, int n, dia
 bool rt_stepper_ready(const rt_stepper *t); /* a pending step can be collected without waiting */
 /* Returns the result of the oldest pending step. `inputs` are those of the step, or of a later one; they are used to
  * explain a non-finite gradient. Fails with AMPC_NUMERIC as described above; *out is set in that case too. */
-ampc_status rt_stepper_collect(rt_stepper *t, const rt_tensor *inputs, int n, diag *d,
-                               rt_step_result *out);
+ampc_status rt_stepper_collect(rt_stepper *t, const rt_tensor *inputs, int n, diag *d, rt_step_result *out);
 /* Submits a step and collects its result. */
-ampc_status rt_stepper_run(rt_stepper *t, const rt_tensor *inputs, int n, diag *d,
-                           rt_step_result *out);
+ampc_status rt_stepper_run(rt_stepper *t, const rt_tensor *inputs, int n, diag *d, rt_step_result *out);
 
 #endif

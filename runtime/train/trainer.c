@@ -27,10 +27,10 @@ struct rt_trainer {
     rt_schedule schedule;
     int64_t steps; /* of the whole run */
     double began;
-    double rate;   /* value of @lr; NAN: unknown */
-    rt_position position;                  /* of the next batch to submit */
-    submission submissions[RT_READBACK_RUNS];  /* of the pending steps, by number */
-    double collected;                      /* time of the last collected result */
+    double rate;                              /* value of @lr; NAN: unknown */
+    rt_position position;                     /* of the next batch to submit */
+    submission submissions[RT_READBACK_RUNS]; /* of the pending steps, by number */
+    double collected;                         /* time of the last collected result */
 };
 
 static double now(void)
@@ -57,21 +57,18 @@ static ampc_status set_length(rt_trainer *t, const rt_trainer_options *o, diag *
     t->stepper.state.rows = rows;
     if (!batches)
         return diag_error(d, AMPC_REJECTED, DIAG_NOWHERE,
-                          "the data has %" PRId64 " samples, fewer than one batch of %" PRId64,
-                          rows, batch);
+                          "the data has %" PRId64 " samples, fewer than one batch of %" PRId64, rows, batch);
     t->steps = o->steps;
     if (o->epochs && !checked_mul(o->epochs, batches, &t->steps))
         return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "too many epochs");
     return AMPC_OK;
 }
 
-static ampc_status set_up(rt_trainer *t, rt_session *s, const ir_module *m,
-                          const rt_trainer_options *o, diag *d)
+static ampc_status set_up(rt_trainer *t, rt_session *s, const ir_module *m, const rt_trainer_options *o, diag *d)
 {
     const rt_stepper_options watch = {o->scale_floor, o->floor_skips};
     TRY(rt_stepper_open(s, m, &watch, d, &t->stepper));
-    TRY(rt_loader_open(t->stepper.graph, t->data, rt_session_sizes(s), o->batch, d,
-                     &t->feed));
+    TRY(rt_loader_open(t->stepper.graph, t->data, rt_session_sizes(s), o->batch, d, &t->feed));
     TRY(set_length(t, o, d));
     TRY(set_seed(t, o->seed, d));
     double lr = o->lr;
@@ -83,18 +80,16 @@ static ampc_status set_up(rt_trainer *t, rt_session *s, const ir_module *m,
     return AMPC_OK;
 }
 
-ampc_status rt_trainer_open(rt_session *s, const ir_module *m, rt_dataset *data,
-                            const rt_trainer_options *o, diag *d, rt_trainer **out)
+ampc_status rt_trainer_open(rt_session *s, const ir_module *m, rt_dataset *data, const rt_trainer_options *o, diag *d,
+                            rt_trainer **out)
 {
     assert((o->steps > 0) != (o->epochs > 0)); /* callers reject both and neither */
     rt_trainer *t = rt_alloc(1, sizeof *t);
     if (!t) return rt_no_memory(d);
     t->data = data;
     ampc_status status = set_up(t, s, m, o, d);
-    if (status == AMPC_OK)
-        *out = t;
-    else
-        rt_trainer_close(t);
+    if (status == AMPC_OK) *out = t;
+    else rt_trainer_close(t);
     return status;
 }
 
@@ -105,10 +100,7 @@ void rt_trainer_close(rt_trainer *t)
     rt_free(t);
 }
 
-static uint64_t steps_submitted(const rt_trainer *t)
-{
-    return t->stepper.state.step + (uint64_t)t->stepper.pending;
-}
+static uint64_t steps_submitted(const rt_trainer *t) { return t->stepper.state.step + (uint64_t)t->stepper.pending; }
 
 bool rt_trainer_done(const rt_trainer *t) { return steps_submitted(t) >= (uint64_t)t->steps; }
 int64_t rt_trainer_steps(const rt_trainer *t) { return t->steps; }
@@ -173,8 +165,8 @@ static ampc_status collect(rt_trainer *t, diag *d, rt_step *out)
     const submission *oldest = &t->submissions[state->step % RT_READBACK_RUNS];
     double began = fmax(oldest->began, t->collected);
     state->position = oldest->after;
-    ampc_status status = rt_stepper_collect(&t->stepper, rt_loader_inputs(t->feed),
-                                            rt_loader_count(t->feed), d, &result);
+    ampc_status status = rt_stepper_collect(&t->stepper, rt_loader_inputs(t->feed), rt_loader_count(t->feed), d,
+                                            &result);
     t->collected = now();
     if (out) record(t, began, &result, out);
     return status;
@@ -190,22 +182,18 @@ ampc_status rt_trainer_step(rt_trainer *t, diag *d, rt_step *out)
 
 ampc_status rt_trainer_save(rt_trainer *t, const char *folder, int keep, diag *d)
 {
-    return rt_checkpoint_put(t->stepper.session, t->stepper.graph->module, &t->stepper.state, folder, keep,
-                             d);
+    return rt_checkpoint_put(t->stepper.session, t->stepper.graph->module, &t->stepper.state, folder, keep, d);
 }
 
-static ampc_status check_resumed(const rt_trainer *t, const rt_run_state *from, const char *path,
-                                 diag *d)
+static ampc_status check_resumed(const rt_trainer *t, const rt_run_state *from, const char *path, diag *d)
 {
     if (from->batch != t->stepper.state.batch)
         return diag_error(d, AMPC_USAGE, DIAG_FILE(path),
-                          "the run used batches of %" PRId64 ", not %" PRId64
-                          "; go on with the same",
-                          from->batch, t->stepper.state.batch);
+                          "the run used batches of %" PRId64 ", not %" PRId64 "; go on with the same", from->batch,
+                          t->stepper.state.batch);
     if (from->rows != t->stepper.state.rows)
-        return diag_error(d, AMPC_USAGE, DIAG_FILE(path),
-                          "the run used data of %" PRId64 " samples, not %" PRId64, from->rows,
-                          t->stepper.state.rows);
+        return diag_error(d, AMPC_USAGE, DIAG_FILE(path), "the run used data of %" PRId64 " samples, not %" PRId64,
+                          from->rows, t->stepper.state.rows);
     if (from->position.batch >= (uint64_t)rt_dataset_batches(t->data, from->batch))
         return diag_error(d, AMPC_REJECTED, DIAG_FILE(path),
                           "the run stood at batch %" PRIu64 ", but an epoch has %" PRId64, from->position.batch,
@@ -215,12 +203,10 @@ static ampc_status check_resumed(const rt_trainer *t, const rt_run_state *from, 
                         t->stepper.state.schedule);
 }
 
-ampc_status rt_trainer_resume(rt_trainer *t, const char *folder, bool allow_fallback, diag *d,
-                              char **path)
+ampc_status rt_trainer_resume(rt_trainer *t, const char *folder, bool allow_fallback, diag *d, char **path)
 {
     rt_run_state from;
-    TRY(rt_checkpoint_resume(t->stepper.session, t->stepper.graph->module, folder, allow_fallback, d,
-                             &from, path));
+    TRY(rt_checkpoint_resume(t->stepper.session, t->stepper.graph->module, folder, allow_fallback, d, &from, path));
     if (!*path) return AMPC_OK;
     ampc_status s = check_resumed(t, &from, *path, d);
     if (s != AMPC_OK) {
@@ -242,19 +228,15 @@ static ampc_status begin_in_folder(rt_trainer *t, const rt_train_plan *plan, dia
     char *path = NULL;
     if (plan->resume) {
         TRY(rt_trainer_resume(t, plan->folder, plan->allow_fallback, d, &path));
-        if (path)
-            diag_remark(d, DIAG_FILE(path), "resumed at step %" PRIu64, t->stepper.state.step);
-        else
-            diag_remark(d, DIAG_FILE(plan->folder),
-                        "no checkpoint yet: starting from the beginning");
+        if (path) diag_remark(d, DIAG_FILE(path), "resumed at step %" PRIu64, t->stepper.state.step);
+        else diag_remark(d, DIAG_FILE(plan->folder), "no checkpoint yet: starting from the beginning");
         free(path);
         return AMPC_OK;
     }
     TRY(rt_checkpoint_newest(plan->folder, d, &path));
     if (!path) return AMPC_OK;
-    ampc_status s = diag_error(
-        d, AMPC_USAGE, DIAG_FILE(path),
-        "a checkpoint of an earlier run: resume it (--resume), or name another folder");
+    ampc_status s = diag_error(d, AMPC_USAGE, DIAG_FILE(path),
+                               "a checkpoint of an earlier run: resume it (--resume), or name another folder");
     free(path);
     return s;
 }
@@ -269,8 +251,7 @@ static ampc_status begin(rt_trainer *t, const rt_train_plan *plan, diag *d, rt_f
     return plan->on_begin ? plan->on_begin(plan->user, t->stepper.state.step) : AMPC_OK;
 }
 
-static ampc_status save_if_due(rt_trainer *t, const rt_train_plan *plan, uint64_t *saved, bool due,
-                               diag *d)
+static ampc_status save_if_due(rt_trainer *t, const rt_train_plan *plan, uint64_t *saved, bool due, diag *d)
 {
     if (!plan->folder || !due || *saved == t->stepper.state.step) return AMPC_OK;
     if (plan->on_save) TRY(plan->on_save(plan->user));
@@ -279,8 +260,7 @@ static ampc_status save_if_due(rt_trainer *t, const rt_train_plan *plan, uint64_
     return AMPC_OK;
 }
 
-static ampc_status report(rt_trainer *t, const rt_train_plan *plan, uint64_t *saved, diag *d,
-                          bool *stop)
+static ampc_status report(rt_trainer *t, const rt_train_plan *plan, uint64_t *saved, diag *d, bool *stop)
 {
     rt_step step;
     const rt_run_state *state = &t->stepper.state;
@@ -289,8 +269,7 @@ static ampc_status report(rt_trainer *t, const rt_train_plan *plan, uint64_t *sa
     bool due = plan->save_every > 0 && state->step % (uint64_t)plan->save_every == 0;
     if (plan->on_step && plan->on_step(plan->user, &step)) *stop = true;
     TRY(save_if_due(t, plan, saved, due, d));
-    if (plan->on_epoch && state->position.epoch != epoch)
-        TRY(plan->on_epoch(plan->user, state->position.epoch));
+    if (plan->on_epoch && state->position.epoch != epoch) TRY(plan->on_epoch(plan->user, state->position.epoch));
     return AMPC_OK;
 }
 
@@ -306,13 +285,11 @@ static bool must_wait(const rt_trainer *t, const rt_train_plan *plan)
            t->stepper.pending == RT_READBACK_RUNS - 1;
 }
 
-static ampc_status one_round(rt_trainer *t, const rt_train_plan *plan, uint64_t *saved, diag *d,
-                             bool *stop)
+static ampc_status one_round(rt_trainer *t, const rt_train_plan *plan, uint64_t *saved, diag *d, bool *stop)
 {
     TRY(submit(t, d));
     bool wait = must_wait(t, plan);
-    while (t->stepper.pending && (wait || rt_stepper_ready(&t->stepper)))
-        TRY(report(t, plan, saved, d, stop));
+    while (t->stepper.pending && (wait || rt_stepper_ready(&t->stepper))) TRY(report(t, plan, saved, d, stop));
     return AMPC_OK;
 }
 
@@ -320,8 +297,7 @@ static ampc_status run_steps(rt_trainer *t, const rt_train_plan *plan, diag *d)
 {
     bool stop = false;
     uint64_t saved = t->stepper.state.step;
-    while (!stop && !rt_trainer_done(t) && !(plan->stop && *plan->stop))
-        TRY(one_round(t, plan, &saved, d, &stop));
+    while (!stop && !rt_trainer_done(t) && !(plan->stop && *plan->stop)) TRY(one_round(t, plan, &saved, d, &stop));
     while (t->stepper.pending) TRY(report(t, plan, &saved, d, &stop));
     return save_if_due(t, plan, &saved, true, d);
 }

@@ -28,8 +28,8 @@ typedef struct rt_trainer_options {
 
 /* Session, module and data must outlive the trainer. Fails with AMPC_UNSUPPORTED if the module has no @train_step,
  * AMPC_REJECTED if there are fewer samples than a batch, otherwise like rt_loader_open and rt_schedule_parse. */
-ampc_status rt_trainer_open(rt_session *s, const ir_module *m, rt_dataset *data,
-                            const rt_trainer_options *o, diag *d, rt_trainer **out);
+ampc_status rt_trainer_open(rt_session *s, const ir_module *m, rt_dataset *data, const rt_trainer_options *o, diag *d,
+                            rt_trainer **out);
 void rt_trainer_close(rt_trainer *t); /* NULL allowed */
 
 /* Runs one step; *out (may be NULL) receives its result. Fails with AMPC_NUMERIC as described above; the session then
@@ -42,8 +42,7 @@ const rt_run_state *rt_trainer_state(const rt_trainer *t);
 /* Save and load as described in checkpoint.h. Resuming with another batch size or number of samples is AMPC_USAGE;
  * another schedule is a warning. *path: malloced, NULL if there was nothing to resume from. */
 ampc_status rt_trainer_save(rt_trainer *t, const char *folder, int keep, diag *d);
-ampc_status rt_trainer_resume(rt_trainer *t, const char *folder, bool allow_fallback, diag *d,
-                              char **path);
+ampc_status rt_trainer_resume(rt_trainer *t, const char *folder, bool allow_fallback, diag *d, char **path);
 
 /* Options and callbacks of a whole training. */
 typedef struct rt_train_plan {
@@ -82,7 +81,6 @@ typedef struct rt_eval {
  * symbol to a smaller size. A fixed batch is padded with copies of one sample, whose loss is measured in a separate
  * run and subtracted (the loss is a mean over samples). `batch` 0: the fixed batch, or 256. */
 const ir_graph *rt_evaluated_graph(const ir_module *m); /* eval, or infer if there is no loss; NULL: neither */
-ampc_status rt_evaluate(rt_session *s, const ir_module *m, rt_dataset *data, int64_t batch, diag *d,
-                        rt_eval *out);
+ampc_status rt_evaluate(rt_session *s, const ir_module *m, rt_dataset *data, int64_t batch, diag *d, rt_eval *out);
 
 #endif

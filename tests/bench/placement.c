@@ -17,15 +17,9 @@ typedef struct making {
     uint64_t drawn;
 } making;
 
-static uint32_t draw(making *k, uint32_t below)
-{
-    return philox_word(3, 4, k->drawn++) % below;
-}
+static uint32_t draw(making *k, uint32_t below) { return philox_word(3, 4, k->drawn++) % below; }
 
-static ir_value *binary(making *k, ir_op op, ir_value *x, ir_value *y)
-{
-    return ir_binary(&k->b, op, x, y);
-}
+static ir_value *binary(making *k, ir_op op, ir_value *x, ir_value *y) { return ir_binary(&k->b, op, x, y); }
 
 /* Transformer blocks: normalization, matmuls, softmax and residual additions. */
 static void make_decoder(making *k, ir_value *x)
@@ -53,12 +47,9 @@ static void make_chain(making *k, ir_value *x)
 {
     static const ir_op ops[] = {IR_OP_relu, IR_OP_tanh, IR_OP_neg, IR_OP_sigmoid};
     for (int i = 0; i < NODES; i++) {
-        if (i % 20000 == 10000)
-            x = ir_unary(&k->b, IR_OP_exp, x);
-        else if (i % 20000 == 19999)
-            x = ir_matmul(&k->b, x, k->w, NULL, false, false);
-        else
-            x = ir_unary(&k->b, ops[i % 4], x);
+        if (i % 20000 == 10000) x = ir_unary(&k->b, IR_OP_exp, x);
+        else if (i % 20000 == 19999) x = ir_matmul(&k->b, x, k->w, NULL, false, false);
+        else x = ir_unary(&k->b, ops[i % 4], x);
     }
     ir_output(&k->b, "y", x);
 }

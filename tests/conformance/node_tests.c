@@ -56,19 +56,15 @@ typedef struct test_case {
 static int declared_type(const Onnx__ValueInfoProto *info)
 {
     const Onnx__TypeProto *type = info->type;
-    return type && type->value_case == ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE
-               ? type->tensor_type->elem_type
-               : 0;
+    return type && type->value_case == ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE ? type->tensor_type->elem_type : 0;
 }
 
-static bool read_tensor(test_case *t, const char *kind, int i, const Onnx__ValueInfoProto *info,
-                        onnx_tensor *out)
+static bool read_tensor(test_case *t, const char *kind, int i, const Onnx__ValueInfoProto *info, onnx_tensor *out)
 {
     char path[PATH_SIZE];
     snprintf(path, sizeof path, "%s/test_data_set_0/%s_%d.pb", t->folder, kind, i);
     if (!declared_type(info)) return FAIL(t, "sequences and optionals");
-    if (onnx_tensor_read_file(t->arena, path, t->diag, out) != AMPC_OK)
-        return FAIL(t, "%s", diag_first_error(t->diag));
+    if (onnx_tensor_read_file(t->arena, path, t->diag, out) != AMPC_OK) return FAIL(t, "%s", diag_first_error(t->diag));
     /* Some files of the corpus store bfloat16 as uint16 bit patterns. */
     if (out->type == ONNX_uint16 && declared_type(info) == ONNX_bfloat16) out->dtype = IR_bf16;
     if (out->dtype == IR_NO_DTYPE) return FAIL(t, "element type %s", onnx_type_name(out->type));
@@ -86,8 +82,7 @@ static bool read_case(test_case *t)
 {
     char path[PATH_SIZE];
     snprintf(path, sizeof path, "%s/model.onnx", t->folder);
-    if (onnx_file_open(path, t->diag, &t->file) != AMPC_OK)
-        return FAIL(t, "%s", diag_first_error(t->diag));
+    if (onnx_file_open(path, t->diag, &t->file) != AMPC_OK) return FAIL(t, "%s", diag_first_error(t->diag));
     const Onnx__GraphProto *g = t->file->model->graph;
     for (size_t i = 0; i < g->n_input && t->n_in < MAX_TENSORS; i++) {
         if (is_initializer(g, g->input[i]->name)) continue;
@@ -109,8 +104,7 @@ static bool mark_shape_like(test_case *t)
     for (size_t k = 0; k < g->n_node; k++)
         for (size_t r = 0; r < sizeof shape_like / sizeof *shape_like; r++) {
             if (strcmp(g->node[k]->op_type, shape_like[r].op) != 0) continue;
-            for (size_t i = shape_like[r].first; i <= shape_like[r].last && i < g->node[k]->n_input;
-                 i++)
+            for (size_t i = shape_like[r].first; i <= shape_like[r].last && i < g->node[k]->n_input; i++)
                 for (int v = 0; v < t->n_in; v++)
                     if (strcmp(t->in_names[v], g->node[k]->input[i]) == 0) any = t->bind[v] = true;
         }
@@ -131,8 +125,8 @@ static bool compare(test_case *t, const rt_tensor *got, int i)
     const onnx_tensor *want = &t->out[i];
     if (!got) return FAIL(t, "output '%s' is missing", t->out_names[i]);
     if (got->dtype != want->dtype)
-        return FAIL(t, "output '%s' has type %s, not %s", t->out_names[i],
-                    ir_dtype_name(got->dtype), ir_dtype_name(want->dtype));
+        return FAIL(t, "output '%s' has type %s, not %s", t->out_names[i], ir_dtype_name(got->dtype),
+                    ir_dtype_name(want->dtype));
     bool same = got->rank == want->rank;
     for (int k = 0; k < want->rank && same; k++) same = got->dims[k] == want->dims[k];
     if (!same) return FAIL(t, "output '%s' has another shape", t->out_names[i]);
@@ -140,8 +134,7 @@ static bool compare(test_case *t, const rt_tensor *got, int i)
     for (int64_t k = 0; k < want->count; k++) {
         double a = ir_load_f64(got->dtype, (const char *)got->data + (size_t)k * size);
         double b = ir_load_f64(want->dtype, (const char *)want->bytes + (size_t)k * size);
-        if (!close_enough(a, b))
-            return FAIL(t, "output '%s'[%lld] is %g, not %g", t->out_names[i], (long long)k, a, b);
+        if (!close_enough(a, b)) return FAIL(t, "output '%s'[%lld] is %g, not %g", t->out_names[i], (long long)k, a, b);
     }
     return true;
 }
@@ -163,8 +156,7 @@ static bool run_module(test_case *t, const ir_module *m)
     bool ok = rt_session_open(m, &options, t->diag, &s) == AMPC_OK &&
               rt_session_run(s, "forward", inputs, n, t->diag) == AMPC_OK;
     if (!ok) snprintf(t->reason, REASON_SIZE, "%s", diag_first_error(t->diag));
-    for (int i = 0; i < t->n_out && ok; i++)
-        ok = compare(t, rt_session_output(s, t->out_names[i]), i);
+    for (int i = 0; i < t->n_out && ok; i++) ok = compare(t, rt_session_output(s, t->out_names[i]), i);
     rt_session_close(s);
     return ok;
 }
@@ -176,14 +168,11 @@ static bool import_and_run(test_case *t)
     for (int i = 0; i < t->n_in; i++)
         if (t->bind[i])
             constants[options.n_constants++] = (onnx_constant){
-                t->in_names[i], ir_type_make(t->in[i].dtype, t->in[i].rank, t->in[i].dims),
-                t->in[i].bytes};
+                t->in_names[i], ir_type_make(t->in[i].dtype, t->in[i].rank, t->in[i].dims), t->in[i].bytes};
     ir_module *m;
     diag_clear(t->diag);
-    if (onnx_import(t->file->path, &options, t->diag, &m) != AMPC_OK)
-        return FAIL(t, "%s", diag_first_error(t->diag));
-    bool ok = ir_verify(m, t->diag) == AMPC_OK ? run_module(t, m)
-                                               : FAIL(t, "%s", diag_first_error(t->diag));
+    if (onnx_import(t->file->path, &options, t->diag, &m) != AMPC_OK) return FAIL(t, "%s", diag_first_error(t->diag));
+    bool ok = ir_verify(m, t->diag) == AMPC_OK ? run_module(t, m) : FAIL(t, "%s", diag_first_error(t->diag));
     ir_module_free(m);
     return ok;
 }
@@ -240,10 +229,7 @@ static outcome isolated(const char *folder, char *reason)
 
 /* ---- the corpus ------------------------------------------------------------------------------ */
 
-static int by_name(const struct dirent **a, const struct dirent **b)
-{
-    return strcmp((*a)->d_name, (*b)->d_name);
-}
+static int by_name(const struct dirent **a, const struct dirent **b) { return strcmp((*a)->d_name, (*b)->d_name); }
 static int is_test(const struct dirent *e) { return strncmp(e->d_name, "test_", 5) == 0; }
 
 /* Returns the reason why a case must fail, or NULL. Lines have the form "NAME reason"; '#' starts a comment. */
@@ -309,7 +295,6 @@ int main(int argc, char **argv)
     printf("node tests: %d pass with inputs at run time, %d more with shape-like inputs bound, %d "
            "expected failures\n",
            run, bound, expected);
-    printf("%d passed, %d failed, %d skipped\n", run + bound - surprises, failed + surprises,
-           expected);
+    printf("%d passed, %d failed, %d skipped\n", run + bound - surprises, failed + surprises, expected);
     return failed + surprises ? 1 : 0;
 }

@@ -66,10 +66,7 @@ static cudaError_t runtime_version(int *out)
     return cudaSuccess;
 }
 
-static size_t lt_version(void)
-{
-    return (size_t)version;
-}
+static size_t lt_version(void) { return (size_t)version; }
 
 static void *odd_symbol(void *handle, cuda_library library, const char *name)
 {
@@ -228,7 +225,8 @@ static void nothing_is_needed(void **state)
     (void)state;
     assert_int_equal(shell("for f in ampc ampc-run libampc.so; do readelf -d " AMPC_BUILD_DIR
                            "/$f || echo cannot-read; done | grep -E 'NEEDED|cannot'",
-                           output, sizeof output), 0);
+                           output, sizeof output),
+                     0);
     assert_non_null(strstr(output, "libc.so"));
     assert_null(strstr(output, "cannot-read"));
     static const char *const names[] = {"cuda", "cublas", "cudnn", "nvrtc", "stdc++"};
@@ -243,7 +241,8 @@ static void the_processor_opens_nothing(void **state)
     (void)state;
     assert_non_null(output);
     shell("LD_DEBUG=files " RUN " bench " MLP " --batch 2 --warmup 0 --iterations 1 --threads 1 --device=cpu 2>&1 | "
-          "grep -oE 'file=[^ ]*' | sort -u", output, 1 << 20);
+          "grep -oE 'file=[^ ]*' | sort -u",
+          output, 1 << 20);
     assert_non_null(strstr(output, "libdnnl"));
     if (strstr(output, "libcu") || strstr(output, "libnv")) fail_msg("%s", output);
     free(output);
@@ -275,9 +274,12 @@ static void no_device_is_one_line(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(search_order),        cmocka_unit_test(bad_files_are_named),
-        cmocka_unit_test(drivers),             cmocka_unit_test(odd_libraries),
-        cmocka_unit_test(nothing_is_needed),   cmocka_unit_test(the_processor_opens_nothing),
+        cmocka_unit_test(search_order),
+        cmocka_unit_test(bad_files_are_named),
+        cmocka_unit_test(drivers),
+        cmocka_unit_test(odd_libraries),
+        cmocka_unit_test(nothing_is_needed),
+        cmocka_unit_test(the_processor_opens_nothing),
         cmocka_unit_test(no_device_is_one_line),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -79,7 +79,8 @@ static void engines_that_compile_are_planned(void **state)
     need(CUDA_RTC);
     free(shell("printf '%s' 'ampc-ir 1\ngraph @g(@x : f16[N,64,56,56], @dy : f16[N,64,56,56]) {\nforward:\n"
                "  %dw, %db = conv_grad_weight @dy, @x {strides=[1,1], pads=[1,1,1,1], dilations=[1,1], group=1, "
-               "shape=[64,64,3,3], out=f32} : f32[64,64,3,3], f32[64]\n  output \"dw\" = %dw\n}\n' > described.ir", 0));
+               "shape=[64,64,3,3], out=f32} : f32[64,64,3,3], f32[64]\n  output \"dw\" = %dw\n}\n' > described.ir",
+               0));
     char *text = shell(WITHIN(8388608) RUN " plan described.ir --entry g --batch=256 --json --device=" H200, 0);
     const char *workspace = strstr(text, "\"conv_grad_weight\"");
     workspace = workspace ? strstr(workspace, "\"workspace\":") : NULL;
@@ -116,8 +117,10 @@ static void a_missing_library_is_named(void **state)
 {
     (void)state;
     char *text = shell("rm -rf described.lib && mkdir described.lib && cp " AMPC_BUILD_DIR
-                       "/generated/kernels/cuda/driver/libcuda.so.1 described.lib/libcudnn.so." TEXT(CUDNN_MAJOR)
-                       " && AMPC_CUDA_PATH=$PWD/described.lib " RUN " plan " MNIST " -q --device=" H200 " 2>&1", 6);
+                       "/generated/kernels/cuda/driver/libcuda.so.1 described.lib/libcudnn.so." TEXT(
+                           CUDNN_MAJOR) " && AMPC_CUDA_PATH=$PWD/described.lib " RUN " plan " MNIST " -q --device=" H200
+                                        " 2>&1",
+                       6);
     assert_non_null(strstr(text, "cuDNN is older than this program"));
     free(text);
     free(shell("rm -r described.lib", 0));
@@ -129,7 +132,8 @@ static void nothing_is_cached(void **state)
     (void)state;
     need(CUDA_DNN);
     free(shell("mkdir -p described.cache && XDG_CACHE_HOME=$PWD/described.cache " RUN " plan " MNIST TRAINS
-               " --batch=64 -q --device=" H200 " && rmdir described.cache", 0));
+               " --batch=64 -q --device=" H200 " && rmdir described.cache",
+               0));
 }
 
 /* cuDNN receives the description unchanged, so it has to describe a valid device. */

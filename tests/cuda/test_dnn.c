@@ -32,10 +32,7 @@ static void open_context(bool tune)
     ctx.tune = tune;
 }
 
-static void close_context(void)
-{
-    cuda_context_close(&ctx);
-}
+static void close_context(void) { cuda_context_close(&ctx); }
 
 /* ---- a kernel call ------------------------------------------------------------------------------ */
 
@@ -122,10 +119,10 @@ static void call_convolution(call *c, ir_op op, const window_row *r, ir_dtype in
         c->lists[1][r->spatial + i] = r->after;
         c->lists[2][i] = r->dilation;
     }
-#define LISTS(op)                                                                                            \
-    c->attr[IR_ATTR(op, strides)] = (ir_attr){.list = {c->lists[0], r->spatial}};                            \
-    c->attr[IR_ATTR(op, pads)] = (ir_attr){.list = {c->lists[1], 2 * r->spatial}};                           \
-    c->attr[IR_ATTR(op, dilations)] = (ir_attr){.list = {c->lists[2], r->spatial}};                          \
+#define LISTS(op) \
+    c->attr[IR_ATTR(op, strides)] = (ir_attr){.list = {c->lists[0], r->spatial}}; \
+    c->attr[IR_ATTR(op, pads)] = (ir_attr){.list = {c->lists[1], 2 * r->spatial}}; \
+    c->attr[IR_ATTR(op, dilations)] = (ir_attr){.list = {c->lists[2], r->spatial}}; \
     c->attr[IR_ATTR(op, group)].i = r->group
     if (op == IR_OP_conv) {
         LISTS(conv);
@@ -248,8 +245,8 @@ static void low_gradients_have_more_engines(void **state)
             workspace[wide] = c.workspace;
             call_release(&c);
         }
-        print_message("%s: %d engines and %.1f MB of workspace in f16, %d and %.1f MB in f32\n", windows[i].from, engines[0],
-                      (double)workspace[0] / 1e6, engines[1], (double)workspace[1] / 1e6);
+        print_message("%s: %d engines and %.1f MB of workspace in f16, %d and %.1f MB in f32\n", windows[i].from,
+                      engines[0], (double)workspace[0] / 1e6, engines[1], (double)workspace[1] / 1e6);
         assert_true(engines[0] > 2 * engines[1]);
         if (i == 2) assert_true(workspace[0] < workspace[1] / 2);
     }
@@ -299,10 +296,11 @@ static const dnn_plan *plan_channels_last(conv_kind kind)
 {
     enum { CHANNELS = 8, SIDE = 5, KERNEL = 3 };
     const dnn_layout image = {4, {1, CHANNELS, SIDE, SIDE}, {CHANNELS * SIDE * SIDE, 1, CHANNELS * SIDE, CHANNELS}};
-    const dnn_layout filter = {4, {CHANNELS, CHANNELS, KERNEL, KERNEL},
-                               {CHANNELS * KERNEL * KERNEL, 1, CHANNELS * KERNEL, CHANNELS}};
+    const dnn_layout filter = {
+        4, {CHANNELS, CHANNELS, KERNEL, KERNEL}, {CHANNELS * KERNEL * KERNEL, 1, CHANNELS * KERNEL, CHANNELS}};
     const dnn_layout *layouts[] = {&image, &filter, &image};
-    const conv_geometry windows_of_3 = {.spatial = 2, .stride = {1, 1}, .dilation = {1, 1}, .before = {1, 1}, .after = {1, 1}};
+    const conv_geometry windows_of_3 = {
+        .spatial = 2, .stride = {1, 1}, .dilation = {1, 1}, .before = {1, 1}, .after = {1, 1}};
     const int result = kind == CONV_FORWARD ? 2 : kind == CONV_GRAD_INPUT ? 0 : 1;
     const dnn_plan *plan = NULL;
     dnn_descriptor xwy[3], y;
@@ -531,8 +529,8 @@ static struct {
     bool compiles;
 } planned[64];
 static int n_planned;
-static cudnnStatus_t (*set_attribute)(cudnnBackendDescriptor_t, cudnnBackendAttributeName_t, cudnnBackendAttributeType_t,
-                                      int64_t, const void *);
+static cudnnStatus_t (*set_attribute)(cudnnBackendDescriptor_t, cudnnBackendAttributeName_t,
+                                      cudnnBackendAttributeType_t, int64_t, const void *);
 
 static void note_engine(cudnnBackendDescriptor_t config)
 {
@@ -540,12 +538,15 @@ static void note_engine(cudnnBackendDescriptor_t config)
     cudnnBackendBehaviorNote_t notes[CUDNN_BEHAVIOR_NOTE_TYPE_COUNT];
     int64_t n;
     assert_int_equal(cuda.cudnnBackendCreateDescriptor(CUDNN_BACKEND_ENGINE_DESCRIPTOR, &engine), 0);
-    assert_int_equal(cuda.cudnnBackendGetAttribute(config, CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &n,
-                                                   &engine), 0);
+    assert_int_equal(cuda.cudnnBackendGetAttribute(config, CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR,
+                                                   1, &n, &engine),
+                     0);
     assert_int_equal(cuda.cudnnBackendGetAttribute(engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64, 1, &n,
-                                                   &planned[n_planned].engine), 0);
+                                                   &planned[n_planned].engine),
+                     0);
     assert_int_equal(cuda.cudnnBackendGetAttribute(engine, CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE, CUDNN_TYPE_BEHAVIOR_NOTE,
-                                                   CUDNN_BEHAVIOR_NOTE_TYPE_COUNT, &n, notes), 0);
+                                                   CUDNN_BEHAVIOR_NOTE_TYPE_COUNT, &n, notes),
+                     0);
     planned[n_planned].compiles = false;
     while (n-- > 0) planned[n_planned].compiles |= notes[n] == CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION;
     n_planned++;
@@ -852,10 +853,8 @@ static ampc_status attempt(ir_op op, bool tune)
     ampc_status status = cuda_context_open(&ctx, 0);
     if (status != AMPC_OK) return status;
     ctx.tune = tune;
-    if (op == IR_OP_matmul)
-        call_matmul(&c, (int64_t[]){3, 5}, (int64_t[]){5, 7}, (int64_t[]){3, 7});
-    else
-        call_convolution(&c, op, &windows[N_WINDOWS - 1], IR_f16, IR_f16);
+    if (op == IR_OP_matmul) call_matmul(&c, (int64_t[]){3, 5}, (int64_t[]){5, 7}, (int64_t[]){3, 7});
+    else call_convolution(&c, op, &windows[N_WINDOWS - 1], IR_f16, IR_f16);
     status = call_prepare(&c);
     if (status == AMPC_OK) call_release(&c);
     close_context();

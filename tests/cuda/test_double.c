@@ -64,10 +64,10 @@ typedef struct program {
     long wrong;                 /* number of wrong values */
 } program;
 
-#define TRY(call)                                                                                                      \
-    do {                                                                                                               \
-        cudaError_t error_ = cuda.call;                                                                                \
-        if (error_) return error_;                                                                                     \
+#define TRY(call) \
+    do { \
+        cudaError_t error_ = cuda.call; \
+        if (error_) return error_; \
     } while (0)
 
 static cudaError_t launch_scale(cudaKernel_t kernel, float *x, float factor, float term, cudaStream_t stream)
@@ -126,7 +126,7 @@ static cudaError_t run(program *p)
 static cudaError_t release(program *p)
 {
     cudaError_t e = cudaSuccess, last;
-#define RELEASE(member, call)                                                                                          \
+#define RELEASE(member, call) \
     if (p->member && (last = cuda.call(p->member))) e = last
     RELEASE(exec, cudaGraphExecDestroy);
     RELEASE(graph, cudaGraphDestroy);
@@ -194,10 +194,7 @@ static void missing_synchronisation_is_caught(void **state)
     assert_true(modes_that_catch(&(program){.no_sync = true}) >= 4);
 }
 
-static void read_device_memory(void)
-{
-    run_program(&(program){.read_device = true});
-}
+static void read_device_memory(void) { run_program(&(program){.read_device = true}); }
 
 static void host_reads_are_caught(void **state)
 {
@@ -345,9 +342,12 @@ static void copies_are_checked(void **state)
         const void *src;
         size_t bytes;
         enum cudaMemcpyKind kind;
-    } bad[] = {{f.x, f.y, BYTES, cudaMemcpyHostToDevice},      {f.host, f.y, BYTES, cudaMemcpyDeviceToDevice},
-               {f.x, f.host, BYTES + 4, cudaMemcpyHostToDevice}, {f.x + 1, f.y, BYTES, cudaMemcpyDeviceToDevice},
-               {f.host, f.host, 4, cudaMemcpyDeviceToHost},      {pageable, f.host, 4, cudaMemcpyDeviceToHost},
+    } bad[] = {{f.x, f.y, BYTES, cudaMemcpyHostToDevice},
+               {f.host, f.y, BYTES, cudaMemcpyDeviceToDevice},
+               {f.x, f.host, BYTES + 4, cudaMemcpyHostToDevice},
+               {f.x + 1, f.y, BYTES, cudaMemcpyDeviceToDevice},
+               {f.host, f.host, 4, cudaMemcpyDeviceToHost},
+               {pageable, f.host, 4, cudaMemcpyDeviceToHost},
                {f.host + COUNT / 2, f.x, BYTES, cudaMemcpyDeviceToHost}};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         if (cuda.cudaMemcpyAsync(bad[i].dst, bad[i].src, bad[i].bytes, bad[i].kind, f.a) != cudaErrorInvalidValue)
@@ -413,10 +413,7 @@ static void default_stream_ends_the_program(void **state)
 
 /* ---- captures -------------------------------------------------------------------------------- */
 
-static void start(const fixture *f)
-{
-    must(cuda.cudaStreamBeginCapture(f->a, cudaStreamCaptureModeRelaxed));
-}
+static void start(const fixture *f) { must(cuda.cudaStreamBeginCapture(f->a, cudaStreamCaptureModeRelaxed)); }
 
 /* Ends the capture of stream a, expecting error `expected`. */
 static void expect_end(const fixture *f, cudaError_t expected)

@@ -59,10 +59,12 @@ typedef struct row {
 } row;
 
 /* One row per type. */
-#define TYPED(m, n, k, epilogue)                                                                                       \
-    {m, n, k, 1, true, false, false, false, 1, 0, IR_f32, IR_f32, CUBLASLT_EPILOGUE_##epilogue},                       \
-        {m, n, k, 1, false, false, false, false, 1, 0, IR_f16, IR_f16, CUBLASLT_EPILOGUE_##epilogue},                  \
-        {m, n, k, 1, false, true, false, false, 1, 0, IR_bf16, IR_bf16, CUBLASLT_EPILOGUE_##epilogue}
+#define TYPED(m, n, k, epilogue) \
+    {m, n, k, 1, true, false, false, false, 1, 0, IR_f32, IR_f32, CUBLASLT_EPILOGUE_##epilogue}, \
+        {m, n, k, 1, false, false, false, false, 1, 0, IR_f16, IR_f16, CUBLASLT_EPILOGUE_##epilogue}, \
+    { \
+        m, n, k, 1, false, true, false, false, 1, 0, IR_bf16, IR_bf16, CUBLASLT_EPILOGUE_##epilogue \
+    }
 
 static const row rows[] = {
     {5, 7, 3, 1, false, false, false, false, 1, 0, IR_f32, IR_f32, CUBLASLT_EPILOGUE_DEFAULT},
@@ -217,8 +219,8 @@ static cublasStatus_t find(product *p)
 static cublasStatus_t run(const product *p)
 {
     return cuda.cublasLtMatmul(handle, p->how, p->alpha, p->a.device, p->a.layout, p->b.device, p->b.layout, p->beta,
-                               p->c.device, p->c.layout, p->d.device, p->d.layout, &p->found.algo, workspace,
-                               WORKSPACE, stream);
+                               p->c.device, p->c.layout, p->d.device, p->d.layout, &p->found.algo, workspace, WORKSPACE,
+                               stream);
 }
 
 static double gelu(double x) { return 0.5 * x * (1 + tanh(sqrt(2 / M_PI) * (x + 0.044715 * x * x * x))); }
@@ -279,15 +281,14 @@ static void check_sums(const product *p)
             for (int64_t l = 0; l < r->k; l++) sum += r->trans_b ? at(&p->b, 0, i, l) : at(&p->b, 0, l, i);
         else if (r->epilogue == CUBLASLT_EPILOGUE_DGELU_BGRAD || r->epilogue == CUBLASLT_EPILOGUE_DRELU_BGRAD)
             for (int64_t j = 0; j < r->n; j++) sum += expected(p, 0, i, j);
-        else
-            return;
+        else return;
         near(r, "sum", at(&p->bias, 0, i, 0), sum);
     }
 }
 
 static void destroy(const product *p)
 {
-    const cublasLtMatrixLayout_t layouts[] = {p->a.layout,    p->b.layout,   p->c.layout, p->d.layout,
+    const cublasLtMatrixLayout_t layouts[] = {p->a.layout,    p->b.layout,   p->c.layout,      p->d.layout,
                                               p->bias.layout, p->aux.layout, p->scalars.layout};
     for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++)
         if (layouts[i]) must((int)cuda.cublasLtMatrixLayoutDestroy(layouts[i]));
@@ -325,15 +326,15 @@ static void expect_refusal(cublasStatus_t got, cublasStatus_t want, const char *
 }
 
 /* A matmul whose descriptor has one wrong attribute. */
-#define WRONG_ATTRIBUTE(row_index, name, type, value, status, part)                                                    \
-    do {                                                                                                               \
-        begin(DOUBLE_EAGER);                                                                                           \
-        product p_ = make_product(&rows[row_index]);                                                                   \
-        const type wrong_ = value;                                                                                     \
-        SET(&p_, name, wrong_);                                                                                        \
-        expect_refusal(find(&p_), CUBLAS_STATUS_##status, part);                                                       \
-        destroy(&p_);                                                                                                  \
-        must((int)cuda.cublasLtDestroy(handle));                                                                       \
+#define WRONG_ATTRIBUTE(row_index, name, type, value, status, part) \
+    do { \
+        begin(DOUBLE_EAGER); \
+        product p_ = make_product(&rows[row_index]); \
+        const type wrong_ = value; \
+        SET(&p_, name, wrong_); \
+        expect_refusal(find(&p_), CUBLAS_STATUS_##status, part); \
+        destroy(&p_); \
+        must((int)cuda.cublasLtDestroy(handle)); \
     } while (0)
 
 static void descriptors_are_judged(void **state)
@@ -385,8 +386,8 @@ static void algorithms_are_judged(void **state)
     must((int)cuda.cublasLtMatmulPreferenceSetAttribute(p.preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
                                                         &every, sizeof every));
     expect_refusal(find(&p), CUBLAS_STATUS_INVALID_VALUE, "partial sums");
-    must((int)cuda.cublasLtMatmulPreferenceSetAttribute(p.preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
-                                                        &ours, sizeof ours));
+    must((int)cuda.cublasLtMatmulPreferenceSetAttribute(p.preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &ours,
+                                                        sizeof ours));
     must((int)find(&p));
     must((int)find(&other));
     product q = p;
@@ -482,9 +483,12 @@ static int teardown(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(products_agree),         cmocka_unit_test(descriptors_are_judged),
-        cmocka_unit_test(layouts_are_judged),     cmocka_unit_test(algorithms_are_judged),
-        cmocka_unit_test(beside_matrices),        cmocka_unit_test(relu_stops_nan),
+        cmocka_unit_test(products_agree),
+        cmocka_unit_test(descriptors_are_judged),
+        cmocka_unit_test(layouts_are_judged),
+        cmocka_unit_test(algorithms_are_judged),
+        cmocka_unit_test(beside_matrices),
+        cmocka_unit_test(relu_stops_nan),
         cmocka_unit_test(graphs_read_device_scalars),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

@@ -10,19 +10,19 @@
 #include <math.h>
 
 /* Two layers with gelu in between, and their gradients. */
-#define TYPE(t)                                                                                                        \
-    "param @w : " t "[8,16] = zero\nparam @b : " t "[16] = zero\nparam @v : " t "[16,8] = zero\n"                      \
-    "graph @g(@x : " t "[N,3,8], @dy : " t "[N,3,8]) {\nforward:\n"                                                    \
-    "  %h = matmul @x, @w, @b : " t "[N,3,16]\n  %g = gelu %h {tanh=true} : " t "[N,3,16]\n"                           \
-    "  %y = matmul %g, @v : " t "[N,3,8]\n  output \"y\" = %y\nbackward:\n"                                            \
-    "  %dg = matmul @dy, @v {trans_b=true} : " t "[N,3,16]\n"                                                          \
-    "  %dh = gelu_grad %dg, %h {tanh=true} : " t "[N,3,16]\n"                                                          \
-    "  %x2 = reshape @x {shape=[3*N,8]} : " t "[3*N,8]\n  %d2 = reshape %dh {shape=[3*N,16]} : " t "[3*N,16]\n"        \
-    "  %dw = matmul %x2, %d2 {trans_a=true} : " t "[8,16]\n"                                                           \
-    "  %db = reduce_sum %dh {axes=[0,1], keepdims=false} : " t "[16]\n"                                                \
-    "  %y2 = reshape @dy {shape=[3*N,8]} : " t "[3*N,8]\n  %g2 = reshape %g {shape=[3*N,16]} : " t "[3*N,16]\n"        \
-    "  %dc = reduce_sum @dy {axes=[0,1], keepdims=false} : " t "[8]\n"                                                 \
-    "  %dv = matmul %y2, %g2 {trans_a=true} : " t "[8,16]\n"                                                           \
+#define TYPE(t) \
+    "param @w : " t "[8,16] = zero\nparam @b : " t "[16] = zero\nparam @v : " t "[16,8] = zero\n" \
+    "graph @g(@x : " t "[N,3,8], @dy : " t "[N,3,8]) {\nforward:\n" \
+    "  %h = matmul @x, @w, @b : " t "[N,3,16]\n  %g = gelu %h {tanh=true} : " t "[N,3,16]\n" \
+    "  %y = matmul %g, @v : " t "[N,3,8]\n  output \"y\" = %y\nbackward:\n" \
+    "  %dg = matmul @dy, @v {trans_b=true} : " t "[N,3,16]\n" \
+    "  %dh = gelu_grad %dg, %h {tanh=true} : " t "[N,3,16]\n" \
+    "  %x2 = reshape @x {shape=[3*N,8]} : " t "[3*N,8]\n  %d2 = reshape %dh {shape=[3*N,16]} : " t "[3*N,16]\n" \
+    "  %dw = matmul %x2, %d2 {trans_a=true} : " t "[8,16]\n" \
+    "  %db = reduce_sum %dh {axes=[0,1], keepdims=false} : " t "[16]\n" \
+    "  %y2 = reshape @dy {shape=[3*N,8]} : " t "[3*N,8]\n  %g2 = reshape %g {shape=[3*N,16]} : " t "[3*N,16]\n" \
+    "  %dc = reduce_sum @dy {axes=[0,1], keepdims=false} : " t "[8]\n" \
+    "  %dv = matmul %y2, %g2 {trans_a=true} : " t "[8,16]\n" \
     "  output \"dw\" = %dw\n  output \"db\" = %db\n  output \"dv\" = %dv\n  output \"dc\" = %dc\n}\n"
 
 static void a_block_is_five_steps(void **state)
@@ -65,9 +65,9 @@ static void no_fuse_keeps_every_op(void **state)
     assert_int_equal(steps_of(TYPE("f16"), false), 9);
 }
 
-#define PRODUCT                                                                                                        \
-    "param @p : f16[8,16] = zero\n"                                                                                    \
-    "graph @g(@x : f16[N,8], @w : f16[8,16], @z : f16[N,16], @u : f16[N,12], @q : f16[16,16], @r : f16[16,16]) {\n"    \
+#define PRODUCT \
+    "param @p : f16[8,16] = zero\n" \
+    "graph @g(@x : f16[N,8], @w : f16[8,16], @z : f16[N,16], @u : f16[N,12], @q : f16[16,16], @r : f16[16,16]) {\n" \
     "forward:\n"
 
 /* Graphs in which nothing may be fused, with the number of their ops. */
@@ -81,39 +81,51 @@ static void what_is_not_taken_stays(void **state)
         {"  %h = matmul @x, @w : f16[N,16]\n  %y = gelu %h : f16[N,16]\n  output \"y\" = %y\n", 2},
         /* pre-activation whose columns are not a multiple of 8 */
         {"  %h = matmul @x, @x {trans_b=true} : f16[N,N]\n  %y = gelu %h {tanh=true} : f16[N,N]\n  output \"y\" = %y\n"
-         "  output \"h\" = %h\n", 2},
+         "  output \"h\" = %h\n",
+         2},
         /* the operand of gelu_grad has another reader; its pre-activation is computed later; both operands are the same */
         {"  %d = matmul @x, @w : f16[N,16]\n  %y = gelu_grad %d, @z {tanh=true} : f16[N,16]\n  output \"y\" = %y\n"
-         "  output \"d\" = %d\n", 2},
+         "  output \"d\" = %d\n",
+         2},
         {"  %d = matmul @x, @w : f16[N,16]\n  %s = softmax @z : f16[N,16]\n"
-         "  %y = gelu_grad %d, %s {tanh=true} : f16[N,16]\n  output \"y\" = %y\n", 3},
+         "  %y = gelu_grad %d, %s {tanh=true} : f16[N,16]\n  output \"y\" = %y\n",
+         3},
         {"  %d = matmul @x, @w : f16[N,16]\n  %y = gelu_grad %d, %d {tanh=true} : f16[N,16]\n  output \"y\" = %y\n", 2},
         /* erf form */
         {"  %d = matmul @x, @w : f16[N,16]\n  %y = gelu_grad %d, @z : f16[N,16]\n  output \"y\" = %y\n", 2},
         /* sums along the wrong axis, of another type, over an axis that the matmul does not reduce, of a tensor that it does not
          * read */
         {"  %y = matmul @x, @z {trans_a=true} : f16[8,16]\n  %s = reduce_sum @z {axes=[1]} : f16[N,1]\n"
-         "  output \"y\" = %y\n  output \"s\" = %s\n", 2},
+         "  output \"y\" = %y\n  output \"s\" = %s\n",
+         2},
         {"  %y = matmul @x, @z {trans_a=true} : f16[8,16]\n  %s = reduce_sum @z {axes=[0], out=f32} : f32[1,16]\n"
-         "  output \"y\" = %y\n  output \"s\" = %s\n", 2},
+         "  output \"y\" = %y\n  output \"s\" = %s\n",
+         2},
         {"  %y = matmul @x, @w : f16[N,16]\n  %s = reduce_sum @x {axes=[0]} : f16[1,8]\n"
-         "  output \"y\" = %y\n  output \"s\" = %s\n", 2},
+         "  output \"y\" = %y\n  output \"s\" = %s\n",
+         2},
         {"  %y = matmul @x, @z {trans_a=true} : f16[8,16]\n  %s = reduce_sum @u {axes=[0]} : f16[1,12]\n"
-         "  output \"y\" = %y\n  output \"s\" = %s\n", 2},
+         "  output \"y\" = %y\n  output \"s\" = %s\n",
+         2},
         /* a sum that is read before the matmul runs, and by the matmul */
         {"  %s = reduce_sum @z {axes=[0], keepdims=false} : f16[16]\n  %t = softmax %s {axis=0} : f16[16]\n"
-         "  %y = matmul @x, @z {trans_a=true} : f16[8,16]\n  output \"y\" = %y\n  output \"t\" = %t\n", 3},
+         "  %y = matmul @x, @z {trans_a=true} : f16[8,16]\n  output \"y\" = %y\n  output \"t\" = %t\n",
+         3},
         {"  %s = reduce_sum @q {axes=[0]} : f16[1,16]\n  %y = matmul %s, @q : f16[1,16]\n  output \"y\" = %y\n", 2},
         /* sums of the right size along the other axis, or along an axis that the matmul does not reduce */
         {"  %y = matmul @r, @q : f16[16,16]\n  %s = reduce_sum @q {axes=[1], keepdims=false} : f16[16]\n"
-         "  output \"y\" = %y\n  output \"s\" = %s\n", 2},
+         "  output \"y\" = %y\n  output \"s\" = %s\n",
+         2},
         {"  %y = matmul @q, @r : f16[16,16]\n  %s = reduce_sum @q {axes=[0], keepdims=false} : f16[16]\n"
-         "  output \"y\" = %y\n  output \"s\" = %s\n", 2},
+         "  output \"y\" = %y\n  output \"s\" = %s\n",
+         2},
         {"  %y = matmul @r, @q {trans_b=true} : f16[16,16]\n  %s = reduce_sum @q {axes=[0], keepdims=false} : f16[16]\n"
-         "  output \"y\" = %y\n  output \"s\" = %s\n", 2},
+         "  output \"y\" = %y\n  output \"s\" = %s\n",
+         2},
         /* a hoisted sum of an operand of a matmul that is not hoisted */
         {"  %y = matmul @x, @p : f16[N,16]\n  %s = reduce_sum @p {axes=[0], keepdims=false} : f16[16]\n"
-         "  output \"y\" = %y\n  output \"s\" = %s\n", 2},
+         "  output \"y\" = %y\n  output \"s\" = %s\n",
+         2},
     };
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -151,7 +163,9 @@ static void one_form_of_gelu_is_taken(void **state)
     (void)state;
     assert_int_equal(steps_of(PRODUCT "  %a = matmul @x, @w : f16[N,16]\n  %e = gelu %a : f16[N,16]\n"
                                       "  %b = matmul @x, @w : f16[N,16]\n  %t = gelu %b {tanh=true} : f16[N,16]\n"
-                                      "  output \"e\" = %e\n  output \"t\" = %t\n}\n", true), 3);
+                                      "  output \"e\" = %e\n  output \"t\" = %t\n}\n",
+                              true),
+                     3);
 }
 
 /* ---- queries -------------------------------------------------------------------------------------------- */
@@ -165,8 +179,10 @@ static char *layers(int n)
     assert_non_null(f);
     fputs("param @w : f16[16,16] = zero\ngraph @g(@g0 : f16[N,16]) {\nforward:\n", f);
     for (int i = 1; i <= n; i++)
-        fprintf(f, "  %%h%d = matmul %cg%d, @w : f16[N,16]\n  %%g%d = gelu %%h%d {tanh=true} : f16[N,16]\n"
-                   "  output \"h%d\" = %%h%d\n", i, i == 1 ? '@' : '%', i - 1, i, i, i, i);
+        fprintf(f,
+                "  %%h%d = matmul %cg%d, @w : f16[N,16]\n  %%g%d = gelu %%h%d {tanh=true} : f16[N,16]\n"
+                "  output \"h%d\" = %%h%d\n",
+                i, i == 1 ? '@' : '%', i - 1, i, i, i, i);
     fprintf(f, "  output \"y\" = %%g%d\n}\n", n);
     fclose(f);
     return text;
@@ -327,11 +343,15 @@ static void values_agree(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_block_is_five_steps),       cmocka_unit_test(no_fuse_keeps_every_op),
-        cmocka_unit_test(what_is_not_taken_stays),     cmocka_unit_test(sums_go_where_there_is_room),
+        cmocka_unit_test(a_block_is_five_steps),
+        cmocka_unit_test(no_fuse_keeps_every_op),
+        cmocka_unit_test(what_is_not_taken_stays),
+        cmocka_unit_test(sums_go_where_there_is_room),
         cmocka_unit_test(one_form_of_gelu_is_taken),
-        cmocka_unit_test(a_form_is_asked_for_once),    cmocka_unit_test(each_allocation_may_fail),
-        cmocka_unit_test(each_call_may_fail),          cmocka_unit_test(values_agree),
+        cmocka_unit_test(a_form_is_asked_for_once),
+        cmocka_unit_test(each_allocation_may_fail),
+        cmocka_unit_test(each_call_may_fail),
+        cmocka_unit_test(values_agree),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

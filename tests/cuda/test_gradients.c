@@ -7,21 +7,21 @@
 
 #include <math.h>
 
-#define STATES                                                                                                         \
+#define STATES \
     "param @w : f32[16,8] = zero\nparam @b : f32[8] = zero\nstate @lr : f32[] = 0.5\nstate @scale : f32[] = 4\n"
 
 /* A layer's gradients; `use` is inserted between the backward and the check of %dw and %db. */
-#define LAYER(type, use)                                                                                               \
-    STATES "graph @g(@x : " type "[N,16], @dy : " type "[N,8]) {\n"                                                    \
-           "backward:\n  %dw = matmul @x, @dy {trans_a=true, out=f32} : f32[16,8]\n"                                   \
-           "  %db = reduce_sum @dy {axes=[0], keepdims=false, out=f32} : f32[8]\n" use                                 \
-           "update:\n  %uw, %ub, %inf = check_finite_and_unscale %dw, %db, @scale : f32[16,8], f32[8], bool[]\n"       \
-           "  output \"inf\" = %inf\n"                                                                                 \
-           "  %w1 = sgd @w, %uw, @lr, %inf : f32[16,8]\n  store @w, %w1\n"                                             \
+#define LAYER(type, use) \
+    STATES "graph @g(@x : " type "[N,16], @dy : " type "[N,8]) {\n" \
+           "backward:\n  %dw = matmul @x, @dy {trans_a=true, out=f32} : f32[16,8]\n" \
+           "  %db = reduce_sum @dy {axes=[0], keepdims=false, out=f32} : f32[8]\n" use \
+           "update:\n  %uw, %ub, %inf = check_finite_and_unscale %dw, %db, @scale : f32[16,8], f32[8], bool[]\n" \
+           "  output \"inf\" = %inf\n" \
+           "  %w1 = sgd @w, %uw, @lr, %inf : f32[16,8]\n  store @w, %w1\n" \
            "  %b1 = sgd @b, %ub, @lr, %inf : f32[8]\n  store @b, %b1\n}\n"
 
-#define UPDATES                                                                                                        \
-    "        %w1 : f32[16,8]\n"                                                                                        \
+#define UPDATES \
+    "        %w1 : f32[16,8]\n" \
     "   3  sgd                  @b, %db, @lr, %inf, @scale\n        %b1 : f32[8]\noutput \"inf\"\n"
 
 /* The bias gradient has the same type, so it stays in the matmul epilogue. */
@@ -57,12 +57,12 @@ static void sums_alone_stay(void **state)
     (void)state;
     plan_text_expect("cuda",
                      STATES "graph @g(@x : f16[N,16], @dy : f16[N,8], @z : f16[N,8]) {\n"
-                     "backward:\n  %dw = matmul @x, @dy {trans_a=true, out=f32} : f32[16,8]\n"
-                     "  %db = reduce_sum @z {axes=[0], keepdims=false, out=f32} : f32[8]\n"
-                     "update:\n  %uw, %ub, %inf = check_finite_and_unscale %dw, %db, @scale :"
-                     " f32[16,8], f32[8], bool[]\n  output \"inf\" = %inf\n"
-                     "  %w1 = sgd @w, %uw, @lr, %inf : f32[16,8]\n  store @w, %w1\n"
-                     "  %b1 = sgd @b, %ub, @lr, %inf : f32[8]\n  store @b, %b1\n}\n",
+                            "backward:\n  %dw = matmul @x, @dy {trans_a=true, out=f32} : f32[16,8]\n"
+                            "  %db = reduce_sum @z {axes=[0], keepdims=false, out=f32} : f32[8]\n"
+                            "update:\n  %uw, %ub, %inf = check_finite_and_unscale %dw, %db, @scale :"
+                            " f32[16,8], f32[8], bool[]\n  output \"inf\" = %inf\n"
+                            "  %w1 = sgd @w, %uw, @lr, %inf : f32[16,8]\n  store @w, %w1\n"
+                            "  %b1 = sgd @b, %ub, @lr, %inf : f32[8]\n  store @b, %b1\n}\n",
                      "plan @g N=2: 6 steps\n"
                      "   0  matmul               @x, @dy, _\n        %dw : f16[16,8]\n"
                      "   1  reduce_sum           @z\n        %db : f32[8]\n"
@@ -120,14 +120,14 @@ static void what_others_read_stays(void **state)
                  IR_f32, IR_f32);
 }
 
-#define CONV(use)                                                                                                      \
-    "param @w : f32[16,8,3,3] = zero\nparam @b : f32[16] = zero\nstate @lr : f32[] = 0.5\nstate @scale : f32[] = 4\n"  \
-    "graph @g(@x : f16[N,8,6,6], @dy : f16[N,16,4,4]) {\nbackward:\n"                                                  \
-    "  %dw, %db = conv_grad_weight @dy, @x {shape=[16,8,3,3], strides=[1,1], pads=[0,0,0,0], dilations=[1,1],"         \
-    " out=f32} : f32[16,8,3,3], f32[16]\n" use                                                                         \
-    "update:\n  %uw, %ub, %inf = check_finite_and_unscale %dw, %db, @scale : f32[16,8,3,3], f32[16], bool[]\n"         \
-    "  output \"inf\" = %inf\n"                                                                                        \
-    "  %w1 = sgd @w, %uw, @lr, %inf : f32[16,8,3,3]\n  store @w, %w1\n"                                                \
+#define CONV(use) \
+    "param @w : f32[16,8,3,3] = zero\nparam @b : f32[16] = zero\nstate @lr : f32[] = 0.5\nstate @scale : f32[] = 4\n" \
+    "graph @g(@x : f16[N,8,6,6], @dy : f16[N,16,4,4]) {\nbackward:\n" \
+    "  %dw, %db = conv_grad_weight @dy, @x {shape=[16,8,3,3], strides=[1,1], pads=[0,0,0,0], dilations=[1,1]," \
+    " out=f32} : f32[16,8,3,3], f32[16]\n" use \
+    "update:\n  %uw, %ub, %inf = check_finite_and_unscale %dw, %db, @scale : f32[16,8,3,3], f32[16], bool[]\n" \
+    "  output \"inf\" = %inf\n" \
+    "  %w1 = sgd @w, %uw, @lr, %inf : f32[16,8,3,3]\n  store @w, %w1\n" \
     "  %b1 = sgd @b, %ub, @lr, %inf : f32[16]\n  store @b, %b1\n}\n"
 
 /* A convolution computes both of its gradients in one type. */
@@ -161,7 +161,8 @@ static trained train(const char *device, const char *text, float size)
     assert_true(asprintf(&whole, "ampc-ir 1\n%s", text) > 0);
     if (ir_parse(whole, strlen(whole), "train.ir", d, &module) != AMPC_OK) fail_msg("%s", diag_first_error(d));
     free(whole);
-    if (rt_session_open(module, &(rt_session_options){.device = device, .threads = 1, .no_tune = true}, d, &s) != AMPC_OK)
+    if (rt_session_open(module, &(rt_session_options){.device = device, .threads = 1, .no_tune = true}, d, &s) !=
+        AMPC_OK)
         fail_msg("%s", diag_first_error(d));
     for (int i = 0; i < ROWS * DEEP; i++) x[i] = ir_f32_to_f16(size * philox_unit(philox_word(1, 2, (uint64_t)i)));
     for (int i = 0; i < ROWS * WIDE; i++) dy[i] = ir_f32_to_f16(size * philox_unit(philox_word(3, 4, (uint64_t)i)));
@@ -196,7 +197,8 @@ static void gradients_are_rounded_once(void **state)
     const trained cuda = train("cuda", LAYER("f16", ""), 1), cpu = train("cpu", LAYER("f16", ""), 1);
     const trained wide = train("cuda", "meta \"fuse\" \"off\"\n" LAYER("f16", ""), 1);
     assert_false(cuda.found_inf || cpu.found_inf);
-    assert_false(differs(cuda.w, cpu.w, PARAMETERS, half_unit + exact) || differs(cuda.b, cpu.b, WIDE, half_unit + exact));
+    assert_false(differs(cuda.w, cpu.w, PARAMETERS, half_unit + exact) ||
+                 differs(cuda.b, cpu.b, WIDE, half_unit + exact));
     assert_true(differs(cuda.w, cpu.w, PARAMETERS, exact) && differs(cuda.b, cpu.b, WIDE, exact));
     assert_false(differs(wide.w, cpu.w, PARAMETERS, exact) || differs(wide.b, cpu.b, WIDE, exact));
 }
@@ -215,9 +217,12 @@ static void overflow_is_found(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_product_makes_low_gradients), cmocka_unit_test(f32_operands_make_f32_gradients),
-        cmocka_unit_test(sums_alone_stay),               cmocka_unit_test(what_others_read_stays),
-        cmocka_unit_test(convolutions_make_low_gradients), cmocka_unit_test(gradients_are_rounded_once),
+        cmocka_unit_test(a_product_makes_low_gradients),
+        cmocka_unit_test(f32_operands_make_f32_gradients),
+        cmocka_unit_test(sums_alone_stay),
+        cmocka_unit_test(what_others_read_stays),
+        cmocka_unit_test(convolutions_make_low_gradients),
+        cmocka_unit_test(gradients_are_rounded_once),
         cmocka_unit_test(overflow_is_found),
     };
     return cmocka_run_group_tests_name("gradients", tests, NULL, NULL);

@@ -5,36 +5,37 @@
 static void a_kernel_of_one_element_is_a_product(void **state)
 {
     (void)state;
-    plan_text_expect("cuda",
-                     "param @w : f16[16,8,1,1] = zero\nparam @b : f16[16] = zero\n"
-                     "graph @g(@x : f16[N,8,4,4], @dy : f16[N,16,4,4]) {\nforward:\n"
-                     "  %y = conv @x, @w, @b {strides=[1,1], pads=[0,0,0,0], dilations=[1,1]} : f16[N,16,4,4]\n"
-                     "  output \"y\" = %y\nbackward:\n"
-                     "  %dx = conv_grad_input @dy, @w {shape=[N,8,4,4], strides=[1,1], pads=[0,0,0,0], dilations=[1,1]} :"
-                     " f16[N,8,4,4]\n"
-                     "  %dw, %db = conv_grad_weight @dy, @x {shape=[16,8,1,1], strides=[1,1], pads=[0,0,0,0],"
-                     " dilations=[1,1], out=f32} : f32[16,8,1,1], f32[16]\n"
-                     "  output \"dx\" = %dx\n  output \"dw\" = %dw\n  output \"db\" = %db\n}\n",
-                     "plan @g N=2: 7 steps\n"
-                     "   0  transpose            @x\n"
-                     "        %x' : f16[2,4,4,8]\n"
-                     "   1  matmul               %x', @w, @b\n"
-                     "        %y : f16[32,16]\n"
-                     "   2  transpose            %y\n"
-                     "        %y' : f16[2,16,4,4]\n"
-                     "   3  transpose            @dy\n"
-                     "        %dy' : f16[2,4,4,16]\n"
-                     "   4  matmul               %dy', @w\n"
-                     "        %dx : f16[32,8]\n"
-                     "   5  transpose            %dx\n"
-                     "        %dx' : f16[2,8,4,4]\n"
-                     "   6  matmul               %dy', %x', _\n"
-                     "        %dw : f32[16,8]\n"
-                     "        %db : f32[16]\n"
-                     "output \"y\"\n"
-                     "output \"dx\"\n"
-                     "output \"dw\"\n"
-                     "output \"db\"\n");
+    plan_text_expect(
+        "cuda",
+        "param @w : f16[16,8,1,1] = zero\nparam @b : f16[16] = zero\n"
+        "graph @g(@x : f16[N,8,4,4], @dy : f16[N,16,4,4]) {\nforward:\n"
+        "  %y = conv @x, @w, @b {strides=[1,1], pads=[0,0,0,0], dilations=[1,1]} : f16[N,16,4,4]\n"
+        "  output \"y\" = %y\nbackward:\n"
+        "  %dx = conv_grad_input @dy, @w {shape=[N,8,4,4], strides=[1,1], pads=[0,0,0,0], dilations=[1,1]} :"
+        " f16[N,8,4,4]\n"
+        "  %dw, %db = conv_grad_weight @dy, @x {shape=[16,8,1,1], strides=[1,1], pads=[0,0,0,0],"
+        " dilations=[1,1], out=f32} : f32[16,8,1,1], f32[16]\n"
+        "  output \"dx\" = %dx\n  output \"dw\" = %dw\n  output \"db\" = %db\n}\n",
+        "plan @g N=2: 7 steps\n"
+        "   0  transpose            @x\n"
+        "        %x' : f16[2,4,4,8]\n"
+        "   1  matmul               %x', @w, @b\n"
+        "        %y : f16[32,16]\n"
+        "   2  transpose            %y\n"
+        "        %y' : f16[2,16,4,4]\n"
+        "   3  transpose            @dy\n"
+        "        %dy' : f16[2,4,4,16]\n"
+        "   4  matmul               %dy', @w\n"
+        "        %dx : f16[32,8]\n"
+        "   5  transpose            %dx\n"
+        "        %dx' : f16[2,8,4,4]\n"
+        "   6  matmul               %dy', %x', _\n"
+        "        %dw : f32[16,8]\n"
+        "        %db : f32[16]\n"
+        "output \"y\"\n"
+        "output \"dx\"\n"
+        "output \"dw\"\n"
+        "output \"db\"\n");
 }
 
 static int products(const char *text)
@@ -48,9 +49,9 @@ static int products(const char *text)
     return n;
 }
 
-#define CONV(type, kernel, attributes)                                                                                 \
-    "param @w : " type "[8," kernel "] = zero\n"                                                                       \
-    "graph @g(@x : " type "[N,8,4,4]) {\nforward:\n"                                                                   \
+#define CONV(type, kernel, attributes) \
+    "param @w : " type "[8," kernel "] = zero\n" \
+    "graph @g(@x : " type "[N,8,4,4]) {\nforward:\n" \
     "  %y = conv @x, @w, _ {" attributes ", dilations=[1,1]} : " type "[N,8,"
 
 /* Larger kernels, strides or padding, groups; f32, which stays in NCHW. */

@@ -66,7 +66,8 @@ static void repetitions_are_runs(void **state)
         labels[0] = 77; /* the caller's inputs are not read again */
         assert_ok(t, rt_session_time(s, WARMUP, RUNS, t->d, ms));
         labels[0] = points[0][0] > 0;
-        const char *loss = ir_output_name(ir_output_by_role(ir_graph_by_role(module, IR_GRAPH_train_step), IR_OUTPUT_loss));
+        const char *loss = ir_output_name(
+            ir_output_by_role(ir_graph_by_role(module, IR_GRAPH_train_step), IR_OUTPUT_loss));
         assert_true(isfinite(*(const float *)rt_session_output(s, loss)->data));
         assert_ok(t, run(s, t->d)); /* a later run is not affected */
         if (digest(t, s) != want) fail_msg("mode %ld leaves other parameters", modes[i]);
@@ -78,8 +79,8 @@ static void repetitions_are_runs(void **state)
 /* Counts calls of the CUDA runtime that copy inputs, wait or launch directly. */
 static void expect_calls(long runs, long waits)
 {
-    static const char *const none[] = {"cudaMemcpyAsync H2D", "cudaLaunchKernel", "cudaMalloc", "cudaMallocHost",
-                                       "cudaDeviceSynchronize", "cublasLtMatmul"};
+    static const char *const none[] = {"cudaMemcpyAsync H2D", "cudaLaunchKernel",      "cudaMalloc",
+                                       "cudaMallocHost",      "cudaDeviceSynchronize", "cublasLtMatmul"};
     for (size_t i = 0; i < sizeof none / sizeof *none; i++)
         if (double_count(none[i])) fail_msg("%ld calls of %s", double_count(none[i]), none[i]);
     assert_int_equal(double_count("cudaGraphLaunch"), runs);
@@ -97,7 +98,7 @@ static void the_host_stays_away(void **state)
     double_mark();
     assert_ok(t, rt_session_time(s, 3, RUNS, t->d, ms));
     assert_int_equal(double_count("cudaEventRecordWithFlags"), RUNS + 1);
-    expect_calls(RUNS + 3, RUNS); /* times are read after all runs are enqueued */
+    expect_calls(RUNS + 3, RUNS);                               /* times are read after all runs are enqueued */
     for (int i = 0; i < RUNS; i++) assert_true(ms[i] == ms[0]); /* because all runs have the same operations */
     assert_true(ms[0] > 10);
     double_mark();
@@ -387,7 +388,8 @@ static double trace_ms(const char *path, int *steps)
     int next = -1;
     size_t i;
     assert_non_null(trace);
-    json_array_foreach(json_object_get(trace, "traceEvents"), i, event) {
+    json_array_foreach(json_object_get(trace, "traceEvents"), i, event)
+    {
         const json_t *args = json_object_get(event, "args");
         const int step = (int)real_of(args, "step");
         if (next >= 0) assert_int_equal(step, next);
@@ -434,8 +436,9 @@ static void profilers_see_names(void **state)
     bool seen[sizeof names / sizeof *names] = {false};
     int ranges = 0, launches = 0, last = 0, captured = 0, number = 0;
     (void)state;
-    char *text = output_of("NVTX_INJECTION64_PATH=" NVTX_LOG " AMPC_NVTX_LOG=/dev/stderr AMPC_DOUBLE_TRACE=/dev/stderr "
-                           BENCH " --iterations=5 2>&1 >/dev/null");
+    char *text = output_of("NVTX_INJECTION64_PATH=" NVTX_LOG
+                           " AMPC_NVTX_LOG=/dev/stderr AMPC_DOUBLE_TRACE=/dev/stderr " BENCH
+                           " --iterations=5 2>&1 >/dev/null");
     for (char *line = strtok(text, "\n"); line; line = strtok(NULL, "\n"), number++) {
         if (starts(line, "cudaStreamEndCapture")) captured = number;
         launches += *open && (starts(line, "cudaLaunchKernel") || starts(line, "cublasLtMatmul "));
@@ -463,10 +466,15 @@ static void profilers_see_names(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        SCRATCH_TEST(repetitions_are_runs), SCRATCH_TEST(the_host_stays_away),
-        SCRATCH_TEST(the_first_time_is_like_the_others), SCRATCH_TEST(launches_add_up),
-        SCRATCH_TEST(faults_are_reported), SCRATCH_TEST(every_call_may_fail), SCRATCH_TEST(used_memory_is_said),
-        SCRATCH_TEST(bench_replays), SCRATCH_TEST(bench_prints_times_of_the_device),
+        SCRATCH_TEST(repetitions_are_runs),
+        SCRATCH_TEST(the_host_stays_away),
+        SCRATCH_TEST(the_first_time_is_like_the_others),
+        SCRATCH_TEST(launches_add_up),
+        SCRATCH_TEST(faults_are_reported),
+        SCRATCH_TEST(every_call_may_fail),
+        SCRATCH_TEST(used_memory_is_said),
+        SCRATCH_TEST(bench_replays),
+        SCRATCH_TEST(bench_prints_times_of_the_device),
         SCRATCH_TEST(profilers_see_names),
     };
     return cmocka_run_group_tests(tests, group_setup, group_teardown);

@@ -38,12 +38,8 @@ static void prepare_one(const ops_program *p)
     const k_context ctx = {.threads = 1, .error = error, .error_size = sizeof error};
     k_view out[K_MAX_RESULTS];
     for (int i = 0; i < p->program.n_results; i++) out[i] = p->want[i];
-    const k_args args = {.in = p->in,
-                         .out = out,
-                         .n_in = p->n_in,
-                         .n_out = p->program.n_results,
-                         .program = &p->program,
-                         .ctx = &ctx};
+    const k_args args = {
+        .in = p->in, .out = out, .n_in = p->n_in, .n_out = p->program.n_results, .program = &p->program, .ctx = &ctx};
     must(ops_prepare(&cuda_fused, &args));
 }
 
@@ -102,12 +98,8 @@ static example example_of(ir_dtype t, int64_t rows, int64_t columns, bool sums)
 
 static k_args args_of(example *e, const k_context *ctx)
 {
-    return (k_args){.in = e->in,
-                    .out = e->out,
-                    .n_in = 2,
-                    .n_out = e->program.n_results,
-                    .program = &e->program,
-                    .ctx = ctx};
+    return (k_args){
+        .in = e->in, .out = e->out, .n_in = 2, .n_out = e->program.n_results, .program = &e->program, .ctx = ctx};
 }
 
 static k_context open_context(void)
@@ -130,8 +122,9 @@ static int count_of(const char *text, const char *word)
 static char *ptx_of(const char *text)
 {
     char *unit = NULL, *ptx = NULL;
-    const char *texts[64], *names[64], *options[] = {"--gpu-architecture=sm_90", "--std=c++17",
-                                                     "--ptxas-options=-warn-spills", "--ptxas-options=-warn-lmem-usage"};
+    const char *texts[64], *names[64],
+        *options[] = {"--gpu-architecture=sm_90", "--std=c++17", "--ptxas-options=-warn-spills",
+                      "--ptxas-options=-warn-lmem-usage"};
     nvrtcProgram program;
     size_t bytes = 0;
     for (int i = 0; i < cuda_header_count; i++) texts[i] = cuda_headers[i].text, names[i] = cuda_headers[i].name;
@@ -140,7 +133,8 @@ static char *ptx_of(const char *text)
                          "extern \"C\" __global__ void __launch_bounds__(256) example%s",
                          text) > 0);
     must(cuda_api_open(CUDA_RTC, error, sizeof error));
-    assert_int_equal(cuda.nvrtcCreateProgram(&program, unit, "example.cu", cuda_header_count, texts, names), NVRTC_SUCCESS);
+    assert_int_equal(cuda.nvrtcCreateProgram(&program, unit, "example.cu", cuda_header_count, texts, names),
+                     NVRTC_SUCCESS);
     if (!cuda.nvrtcCompileProgram(program, 4, options) && !cuda.nvrtcGetPTXSize(program, &bytes)) {
         ptx = malloc(bytes);
         assert_int_equal(cuda.nvrtcGetPTX(program, ptx), NVRTC_SUCCESS);
@@ -173,7 +167,8 @@ static void elements_move_in_128_bits(void **state)
         int64_t columns;
         bool sums;
         int loads, stores;
-    } rows[] = {{IR_f16, 64, false, 2, 1}, {IR_bf16, 64, true, 2, 1}, {IR_f32, 64, false, 4, 2}, {IR_f16, 63, false, 1, 1}};
+    } rows[] = {
+        {IR_f16, 64, false, 2, 1}, {IR_bf16, 64, true, 2, 1}, {IR_f32, 64, false, 4, 2}, {IR_f16, 63, false, 1, 1}};
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         example e = example_of(rows[i].type, 512, rows[i].columns, rows[i].sums);
@@ -199,7 +194,8 @@ static void local_memory_is_found(void **state)
 /* The largest possible fused kernel in the type with the largest tiles. It would not compile if it did not fit into registers. */
 static void the_largest_program_fits(void **state)
 {
-    k_fused p = {.count = 4096, .row = 64, .n_operands = K_MAX_OPERANDS, .n_code = K_MAX_CODE, .n_results = K_MAX_RESULTS};
+    k_fused p = {
+        .count = 4096, .row = 64, .n_operands = K_MAX_OPERANDS, .n_code = K_MAX_CODE, .n_results = K_MAX_RESULTS};
     ir_dtype in[K_MAX_OPERANDS], out[K_MAX_RESULTS];
     const ir_dtype types[] = {IR_f32, IR_i64, IR_f16};
     const cuda_row_cut cut = cuda_cut_rows(p.count / p.row, p.row);
@@ -271,11 +267,14 @@ static void damage(const char *path, const char *command)
 
 static void code_is_kept(void **state)
 {
-    static const char *const damages[] = {
-        "truncate -s 40 '%s'", "truncate -s 0 '%s'", "truncate -s -1 '%s'", "truncate -s +1 '%s'",
-        "printf x | dd of='%s' bs=1 seek=3 conv=notrunc status=none",
-        "printf x | dd of='%s' bs=1 seek=20 conv=notrunc status=none",
-        "printf x | dd of='%s' bs=1 seek=900 conv=notrunc status=none", "rm '%s'"};
+    static const char *const damages[] = {"truncate -s 40 '%s'",
+                                          "truncate -s 0 '%s'",
+                                          "truncate -s -1 '%s'",
+                                          "truncate -s +1 '%s'",
+                                          "printf x | dd of='%s' bs=1 seek=3 conv=notrunc status=none",
+                                          "printf x | dd of='%s' bs=1 seek=20 conv=notrunc status=none",
+                                          "printf x | dd of='%s' bs=1 seek=900 conv=notrunc status=none",
+                                          "rm '%s'"};
     char folder[] = "/tmp/ampc-test-XXXXXX", path[512];
     const char *before = getenv("XDG_CACHE_HOME");
     char *old = before ? strdup(before) : NULL;
@@ -295,10 +294,8 @@ static void code_is_kept(void **state)
     assert_int_equal(rmdir(folder), 0);
     setenv("XDG_CACHE_HOME", "/dev/null", 1);
     assert_int_equal(compilations(0), 1);
-    if (old)
-        setenv("XDG_CACHE_HOME", old, 1);
-    else
-        unsetenv("XDG_CACHE_HOME");
+    if (old) setenv("XDG_CACHE_HOME", old, 1);
+    else unsetenv("XDG_CACHE_HOME");
     free(old);
 }
 

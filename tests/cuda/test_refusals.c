@@ -14,11 +14,18 @@
 #include <cmocka.h>
 
 /* A matmul whose batch dimensions are shared differently, so that each run calls the library twice. */
-enum { M = 3, K = 4, N = 2, BATCH = 2, CALLS = 2, RUNS = 4, RECORDED = 2 /* runs that are captured, after one that is walked */ };
+enum {
+    M = 3,
+    K = 4,
+    N = 2,
+    BATCH = 2,
+    CALLS = 2,
+    RUNS = 4,
+    RECORDED = 2 /* runs that are captured, after one that is walked */
+};
 
-static const char product[] =
-    "ampc-ir 1\ngraph @g(@a : f32[2,1,3,4], @b : f32[2,2,4,2]) {\nforward:\n"
-    "  %y = matmul @a, @b : f32[2,2,3,2] !MatMul \"named\"\n  output \"y\" = %y\n}\n";
+static const char product[] = "ampc-ir 1\ngraph @g(@a : f32[2,1,3,4], @b : f32[2,2,4,2]) {\nforward:\n"
+                              "  %y = matmul @a, @b : f32[2,2,3,2] !MatMul \"named\"\n  output \"y\" = %y\n}\n";
 
 typedef struct fixture {
     diag *d;
@@ -29,7 +36,8 @@ typedef struct fixture {
 static void open_fixture(fixture *f)
 {
     *f = (fixture){.d = diag_new(NULL, NULL)};
-    if (ir_parse(product, strlen(product), "product.ir", f->d, &f->module) != AMPC_OK) fail_msg("%s", diag_first_error(f->d));
+    if (ir_parse(product, strlen(product), "product.ir", f->d, &f->module) != AMPC_OK)
+        fail_msg("%s", diag_first_error(f->d));
     const rt_session_options o = {.device = "cuda", .no_tune = true};
     if (rt_session_open(f->module, &o, f->d, &f->s) != AMPC_OK) fail_msg("%s", diag_first_error(f->d));
 }
@@ -255,7 +263,8 @@ static const char sums[] =
     "  %c = reduce_sum @x {axes=[0], keepdims=false} : f32[4]\n  output \"c\" = %c\n"
     "  %r = reduce_mean @x {axes=[0,1], keepdims=false} : f32[]\n  output \"r\" = %r\n"
     "  %n = global_norm @x : f32[]\n  output \"n\" = %n\n"
-    "  %loss, %lse, %p = softmax_cross_entropy @x, @label : f32[], f32[20000], f32[20000,4]\n  output \"loss\" = %loss\n"
+    "  %loss, %lse, %p = softmax_cross_entropy @x, @label : f32[], f32[20000], f32[20000,4]\n  output \"loss\" = "
+    "%loss\n"
     "  %y, %m, %v, %sm, %sr = batch_norm @i, @one, @one, @mean, @var {training=true} :"
     " f32[400,1,20,20], f32[1], f32[1], f32[1], f32[1]\n"
     "  output \"y\" = %y\n  output \"m\" = %m\n  output \"v\" = %v\n"

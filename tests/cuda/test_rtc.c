@@ -19,13 +19,14 @@ static const char header[] = "#pragma once\n"
                              "#ifndef CUDASIM_H\n"
                              "#define AMPC_KERNEL(name)\n"
                              "#endif\n";
-static const char scale[] = "#include \"kernel.cuh\"\n"
-                            "extern \"C\" __global__ void __launch_bounds__(64) scaled(float *y, const float *x, int n)\n"
-                            "{\n"
-                            "    int i = blockIdx.x * blockDim.x + threadIdx.x;\n"
-                            "    if (i < n) y[i] = FACTOR * x[i];\n"
-                            "}\n"
-                            "AMPC_KERNEL(scaled)\n";
+static const char scale[] =
+    "#include \"kernel.cuh\"\n"
+    "extern \"C\" __global__ void __launch_bounds__(64) scaled(float *y, const float *x, int n)\n"
+    "{\n"
+    "    int i = blockIdx.x * blockDim.x + threadIdx.x;\n"
+    "    if (i < n) y[i] = FACTOR * x[i];\n"
+    "}\n"
+    "AMPC_KERNEL(scaled)\n";
 
 static void must(ampc_status status)
 {
@@ -85,7 +86,8 @@ static float run(cudaKernel_t kernel)
     float *x = device + N, *y = device;
     void *arguments[] = {&y, &x, &n};
     cuda.cudaMemcpyAsync(x, host, N * sizeof *host, cudaMemcpyHostToDevice, stream);
-    assert_int_equal(cuda.cudaLaunchKernel(kernel, (dim3){2, 1, 1}, (dim3){64, 1, 1}, arguments, 0, stream), cudaSuccess);
+    assert_int_equal(cuda.cudaLaunchKernel(kernel, (dim3){2, 1, 1}, (dim3){64, 1, 1}, arguments, 0, stream),
+                     cudaSuccess);
     cuda.cudaMemcpyAsync(host, y, N * sizeof *host, cudaMemcpyDeviceToHost, stream);
     assert_int_equal(cuda.cudaStreamSynchronize(stream), cudaSuccess);
     float last = host[N - 1];
@@ -131,8 +133,9 @@ static void a_warning_is_an_error(void **state)
 {
     nvrtcProgram program;
     (void)state;
-    assert_int_equal(build("extern \"C\" __global__ void odd(int *x) { int unused = 1; x[0] = 1; }", "-DNOTHING", &program),
-                     NVRTC_ERROR_COMPILATION);
+    assert_int_equal(
+        build("extern \"C\" __global__ void odd(int *x) { int unused = 1; x[0] = 1; }", "-DNOTHING", &program),
+        NVRTC_ERROR_COMPILATION);
     assert_non_null(strstr(double_reason(), "unused"));
     cuda.nvrtcDestroyProgram(&program);
 }

@@ -101,10 +101,17 @@ static void orders_agree(void **state)
 /* After the first two runs of a plan, each step is one graph launch. */
 static void a_step_is_one_launch(void **state)
 {
-    static const char *const none[] = {"cudaMalloc",           "cudaFree",          "cudaMallocHost",
-                                       "cudaFreeHost",         "cudaLaunchKernel",  "cublasLtMatmul",
-                                       "cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize",
-                                       "cudaLibraryGetKernel", "cudaGraphInstantiateWithParams"};
+    static const char *const none[] = {"cudaMalloc",
+                                       "cudaFree",
+                                       "cudaMallocHost",
+                                       "cudaFreeHost",
+                                       "cudaLaunchKernel",
+                                       "cublasLtMatmul",
+                                       "cudaStreamSynchronize",
+                                       "cudaDeviceSynchronize",
+                                       "cudaEventSynchronize",
+                                       "cudaLibraryGetKernel",
+                                       "cudaGraphInstantiateWithParams"};
     scratch *t = *state;
     rt_session *s;
     rt_tensor inputs[2];
@@ -144,8 +151,9 @@ static void updates_are_few_launches(void **state)
     static const struct {
         const char *kernel;
         long launches, without_norm;
-    } rows[] = {{"check_finite", 0, 2}, {"check_and_square", 2, 0}, {"unscale", 0, 0}, {"norm_squares", 0, 0},
-                {"norm_root", 1, 0},    {"adamw", 2, 2},            {"select_tensors", 1, 1}};
+    } rows[] = {{"check_finite", 0, 2},  {"check_and_square", 2, 0}, {"unscale", 0, 0},
+                {"norm_squares", 0, 0},  {"norm_root", 1, 0},        {"adamw", 2, 2},
+                {"select_tensors", 1, 1}};
     scratch *t = *state;
     rt_session *s;
     rt_tensor inputs[2];
@@ -205,7 +213,8 @@ static void operations_may_fault(void **state)
             double_fault(which[i]);
             outcome o = train(d);
             if (o.status != AMPC_DEVICE)
-                fail_msg("operation %ld, mode %ld: status %d: %s", which[i], modes[mode], (int)o.status, diag_first_error(d));
+                fail_msg("operation %ld, mode %ld: status %d: %s", which[i], modes[mode], (int)o.status,
+                         diag_first_error(d));
             expect_nothing_left("after a fault");
             free(o.bytes);
             diag_free(d);
@@ -267,9 +276,14 @@ static void bad_labels_change_nothing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        SCRATCH_TEST(orders_agree),         SCRATCH_TEST(a_step_is_one_launch),  SCRATCH_TEST(updates_are_few_launches),
-        SCRATCH_TEST(every_call_may_fail),  SCRATCH_TEST(operations_may_fault),  SCRATCH_TEST(out_of_memory_is_said),
-        SCRATCH_TEST(bad_labels_change_nothing), SCRATCH_TEST(selected_outputs_keep_the_bits),
+        SCRATCH_TEST(orders_agree),
+        SCRATCH_TEST(a_step_is_one_launch),
+        SCRATCH_TEST(updates_are_few_launches),
+        SCRATCH_TEST(every_call_may_fail),
+        SCRATCH_TEST(operations_may_fault),
+        SCRATCH_TEST(out_of_memory_is_said),
+        SCRATCH_TEST(bad_labels_change_nothing),
+        SCRATCH_TEST(selected_outputs_keep_the_bits),
     };
     return cmocka_run_group_tests(tests, group_setup, group_teardown);
 }

@@ -60,8 +60,7 @@ static size_t wrong_reversals(const char *name, unsigned blocks, unsigned thread
     float *out = run_pair(name, blocks, threads, shared), *in = ramp((size_t)blocks * threads);
     size_t wrong = 0;
     for (unsigned b = 0; b < blocks; b++)
-        for (unsigned t = 0; t < threads; t++)
-            wrong += !(out[b * threads + t] == in[b * threads + threads - 1 - t]);
+        for (unsigned t = 0; t < threads; t++) wrong += !(out[b * threads + t] == in[b * threads + threads - 1 - t]);
     free(in);
     free(out);
     return wrong;
@@ -138,8 +137,8 @@ static void test_indices(void **state)
         static const cudasim_shape grids[] = {{1, 1, 1}, {2, 1, 1}, {3, 1, 1}, {3, 2, 2}};
         for (size_t g = 0; g < sizeof grids / sizeof *grids; g++) {
             unsigned n = grids[g].x * grids[g].y * grids[g].z * 64, *out = calloc(n, sizeof *out);
-            expect_clean(cudasim_launch(kernel, grids[g], (cudasim_shape){8, 4, 2},
-                                        (void *[]){&out, &parcel, &d, &s}, 0));
+            expect_clean(
+                cudasim_launch(kernel, grids[g], (cudasim_shape){8, 4, 2}, (void *[]){&out, &parcel, &d, &s}, 0));
             for (unsigned i = 0; i < n; i++) assert_int_equal(out[i], 3125);
             free(out);
         }
@@ -181,11 +180,22 @@ static void test_lanes(void **state)
         int *out = calloc(32 * 16, sizeof *out);
         expect_clean(launch("lanes", 1, 32, 0, (void *[]){&out}));
         for (int i = 0; i < 32; i++) {
-            const int expected[16] = {
-                50, shuffled(i, i / 8 * 8 + 5, true), shuffled(i, i - 3, i >= 3), shuffled(i, i - 3, i % 16 >= 3),
-                shuffled(i, i + 3, i + 3 < 32), shuffled(i, i + 3, i % 4 == 0), shuffled(i, i ^ 9, true),
-                shuffled(i, i ^ 9, (i ^ 9) < i / 8 * 8 + 8), 0x49249249, 1, 1, 31 * 16, -7, -1, 0xff ^ 64,
-                2 * (i ^ 1) + 1 + (i ^ 2)};
+            const int expected[16] = {50,
+                                      shuffled(i, i / 8 * 8 + 5, true),
+                                      shuffled(i, i - 3, i >= 3),
+                                      shuffled(i, i - 3, i % 16 >= 3),
+                                      shuffled(i, i + 3, i + 3 < 32),
+                                      shuffled(i, i + 3, i % 4 == 0),
+                                      shuffled(i, i ^ 9, true),
+                                      shuffled(i, i ^ 9, (i ^ 9) < i / 8 * 8 + 8),
+                                      0x49249249,
+                                      1,
+                                      1,
+                                      31 * 16,
+                                      -7,
+                                      -1,
+                                      0xff ^ 64,
+                                      2 * (i ^ 1) + 1 + (i ^ 2)};
             for (int k = 0; k < 16; k++)
                 if (out[i * 16 + k] != expected[k])
                     fail_msg("lane %d, result %d: %d, expected %d", i, k, out[i * 16 + k], expected[k]);
@@ -445,14 +455,11 @@ static void test_words(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_blocks),         cmocka_unit_test(test_faulty_results),
-        cmocka_unit_test(test_indices),        cmocka_unit_test(test_orders),
-        cmocka_unit_test(test_lanes),          cmocka_unit_test(test_votes),
-        cmocka_unit_test(test_atomics),        cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_divergence),     cmocka_unit_test(test_faults),
-        cmocka_unit_test(test_not_strict),     cmocka_unit_test(test_asan),
-        cmocka_unit_test(test_tsan),           cmocka_unit_test(test_ucontext),
-        cmocka_unit_test(test_words),
+        cmocka_unit_test(test_blocks),  cmocka_unit_test(test_faulty_results), cmocka_unit_test(test_indices),
+        cmocka_unit_test(test_orders),  cmocka_unit_test(test_lanes),          cmocka_unit_test(test_votes),
+        cmocka_unit_test(test_atomics), cmocka_unit_test(test_refusals),       cmocka_unit_test(test_divergence),
+        cmocka_unit_test(test_faults),  cmocka_unit_test(test_not_strict),     cmocka_unit_test(test_asan),
+        cmocka_unit_test(test_tsan),    cmocka_unit_test(test_ucontext),       cmocka_unit_test(test_words),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

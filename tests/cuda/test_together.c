@@ -24,7 +24,7 @@
 
 enum {
     PARAMETERS = 300,
-    ROOM = 256,        /* parameters per launch */
+    ROOM = 256,          /* parameters per launch */
     STEPS = RT_SLOTS + 2 /* walked, captured for each set of inputs, replayed */
 };
 
@@ -70,7 +70,8 @@ static void update(writer *w, const char *op, int i, const char *gradient, const
     fprintf(w->file, " = %s ", op);
     for (const char *s = states; *s; s++) fprintf(w->file, "@%c%d, ", *s, i);
     fprintf(w->file, "%s%s, @lr, @skip%s : ", gradient, strcmp(op, "adamw") == 0 ? ", @step" : "", attributes);
-    for (const char *s = states; *s; s++) fprintf(w->file, "%sf32[%lld]", s == states ? "" : ", ", (long long)size_of(i));
+    for (const char *s = states; *s; s++)
+        fprintf(w->file, "%sf32[%lld]", s == states ? "" : ", ", (long long)size_of(i));
     fputc('\n', w->file);
     for (const char *s = states; *s; s++) fprintf(w->file, "  store @%c%d, %%%c%dn\n", *s, i, *s, i);
 }
@@ -295,7 +296,8 @@ static k_view view_at(calls *c, int place, ir_dtype t, int64_t n)
     char *host = c->first + (size_t)place * PLACE;
     assert_true(n * 4 <= PLACE);
     for (int64_t k = 0; k < n; k++)
-        ir_store_f64(t, host + k * (int64_t)ir_dtype_size(t), philox_unit(philox_word(6, (uint64_t)place, (uint64_t)k)));
+        ir_store_f64(t, host + k * (int64_t)ir_dtype_size(t),
+                     philox_unit(philox_word(6, (uint64_t)place, (uint64_t)k)));
     return (k_view){.data = c->device + (size_t)place * PLACE, .dtype = t, .rank = n > 0, .dims = {n}};
 }
 
@@ -314,7 +316,8 @@ static void make_calls(calls *c)
         in[IR_IN(adamw, skip)] = (k_view){.dtype = IR_NO_DTYPE};
         in[info->n_in + K_UPDATE_SCALE] = view_at(c, CALLS * 5 + 2, IR_f32, 1);
         out[info->n_out + K_UPDATE_LOW] = view_at(c, place++, IR_bf16, lengths[i]);
-        c->args[i] = (k_args){.op = IR_OP_adamw, .in = in, .out = out, .n_in = 8, .n_out = 4, .attr = c->attr, .ctx = &c->ctx};
+        c->args[i] = (k_args){
+            .op = IR_OP_adamw, .in = in, .out = out, .n_in = 8, .n_out = 4, .attr = c->attr, .ctx = &c->ctx};
         must(&c->ctx, cuda_kernel(IR_OP_adamw)->prepare(&c->args[i], &c->args[i].state, &(size_t){0}));
     }
 }
@@ -432,7 +435,8 @@ static void test_cached(void **state)
     x[7] = small[70] = ir_f32_to_f16(3); /* one row of a gradient each: 1024 elements of 3 / 4 */
     db[1] = ir_f32_to_f16(24);
     if (rt_session_run(f.cuda, "g", in, 4, f.d) != AMPC_OK) fail_msg("%s", diag_first_error(f.d));
-    assert_true(*(const float *)rt_session_output(f.cuda, "norm")->data == (float)sqrt(1188)); /* (2 * 1024 + 64) * 9 / 16 */
+    assert_true(*(const float *)rt_session_output(f.cuda, "norm")->data ==
+                (float)sqrt(1188)); /* (2 * 1024 + 64) * 9 / 16 */
     assert_int_equal(rt_session_select(f.cuda, "g", flag, 1, f.d), AMPC_OK);
     for (int bad = -1; bad < 3; bad++) { /* which gradient has an infinity */
         if (bad >= 0) all[bad][SHORT - 1] = ir_f32_to_f16(INFINITY);
@@ -491,12 +495,8 @@ static void test_profile(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sgd),
-        cmocka_unit_test(test_momentum),
-        cmocka_unit_test(test_adamw),
-        cmocka_unit_test(test_unscale),
-        cmocka_unit_test(test_low),
-        cmocka_unit_test(test_cached),
+        cmocka_unit_test(test_sgd),     cmocka_unit_test(test_momentum), cmocka_unit_test(test_adamw),
+        cmocka_unit_test(test_unscale), cmocka_unit_test(test_low),      cmocka_unit_test(test_cached),
         cmocka_unit_test(test_profile),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -33,7 +33,8 @@ void *__libc_realloc(void *p, size_t n);
 void *__libc_memalign(size_t alignment, size_t n);
 
 enum { FRAMES = 24 };
-static const char *const ours[] = {"/ampc", "/libampc", "/libjansson", "/libprotobuf-c", "/libzip", "/libz.", "/libxxhash"};
+static const char *const ours[] = {"/ampc",   "/libampc", "/libjansson", "/libprotobuf-c",
+                                   "/libzip", "/libz.",   "/libxxhash"};
 static const char *const passed_through[] = {"/libc.", "/libfaults"};
 
 static struct {
@@ -173,24 +174,24 @@ int posix_memalign(void **out, size_t a, size_t n)
 
 /* ---- calls that fail as a whole: FAILING(type, name, parameters, arguments, value, errno) ---- */
 
-#define FAILING(type, name, parameters, arguments, value, code)                                                    \
-    type name parameters                                                                                           \
-    {                                                                                                              \
-        static __typeof__(&name) next;                                                                             \
-        if (!next) next = REAL(name);                                                                              \
-        if (!fails(#name, CALLER, (code) == ENOMEM)) return next arguments;                                        \
-        errno = state.disturb ? EINTR : (code);                                                                    \
-        return value;                                                                                              \
+#define FAILING(type, name, parameters, arguments, value, code) \
+    type name parameters \
+    { \
+        static __typeof__(&name) next; \
+        if (!next) next = REAL(name); \
+        if (!fails(#name, CALLER, (code) == ENOMEM)) return next arguments; \
+        errno = state.disturb ? EINTR : (code); \
+        return value; \
     }
 /* The same for calls that are not documented to be interruptible, or that the C library makes. */
-#define LASTING(type, name, parameters, arguments, value, code)                                                    \
-    type name parameters                                                                                           \
-    {                                                                                                              \
-        static __typeof__(&name) next;                                                                             \
-        if (!next) next = REAL(name);                                                                              \
-        if (state.disturb || !fails(#name, CALLER, (code) == ENOMEM)) return next arguments;                       \
-        errno = (code);                                                                                            \
-        return value;                                                                                              \
+#define LASTING(type, name, parameters, arguments, value, code) \
+    type name parameters \
+    { \
+        static __typeof__(&name) next; \
+        if (!next) next = REAL(name); \
+        if (state.disturb || !fails(#name, CALLER, (code) == ENOMEM)) return next arguments; \
+        errno = (code); \
+        return value; \
     }
 
 FAILING(int, fsync, (int fd), (fd), -1, EIO)
@@ -205,28 +206,28 @@ LASTING(int, stat, (const char *path, struct stat *st), (path, st), -1, EACCES)
 LASTING(int, fstat, (int fd, struct stat *st), (fd, st), -1, EIO)
 LASTING(char *, realpath, (const char *path, char *out), (path, out), NULL, EACCES)
 LASTING(DIR *, opendir, (const char *path), (path), NULL, EMFILE)
-LASTING(void *, mmap, (void *at, size_t n, int prot, int flags, int fd, off_t offset),
-        (at, n, prot, flags, fd, offset), MAP_FAILED, ENOMEM)
+LASTING(void *, mmap, (void *at, size_t n, int prot, int flags, int fd, off_t offset), (at, n, prot, flags, fd, offset),
+        MAP_FAILED, ENOMEM)
 LASTING(FILE *, fopen, (const char *path, const char *mode), (path, mode), NULL, EMFILE)
 LASTING(FILE *, fopen64, (const char *path, const char *mode), (path, mode), NULL, EMFILE)
-LASTING(int, fflush, (FILE *f), (f), EOF, EIO)
+LASTING(int, fflush, (FILE * f), (f), EOF, EIO)
 
 /* ---- opening: the mode argument exists only with O_CREAT ---- */
 
-#define MODE(flags)                                                                                                \
-    va_list args;                                                                                                  \
-    va_start(args, flags);                                                                                         \
-    mode_t mode = (flags) & (O_CREAT | O_TMPFILE) ? va_arg(args, mode_t) : 0;                                      \
+#define MODE(flags) \
+    va_list args; \
+    va_start(args, flags); \
+    mode_t mode = (flags) & (O_CREAT | O_TMPFILE) ? va_arg(args, mode_t) : 0; \
     va_end(args)
-#define OPENING(name, parameters, arguments)                                                                       \
-    int name parameters                                                                                            \
-    {                                                                                                              \
-        MODE(flags);                                                                                               \
-        static __typeof__(&name) next;                                                                             \
-        if (!next) next = REAL(name);                                                                              \
-        if (!fails(#name, CALLER, false)) return next arguments;                                                   \
-        errno = state.disturb ? EINTR : EMFILE;                                                                    \
-        return -1;                                                                                                 \
+#define OPENING(name, parameters, arguments) \
+    int name parameters \
+    { \
+        MODE(flags); \
+        static __typeof__(&name) next; \
+        if (!next) next = REAL(name); \
+        if (!fails(#name, CALLER, false)) return next arguments; \
+        errno = state.disturb ? EINTR : EMFILE; \
+        return -1; \
     }
 OPENING(open, (const char *path, int flags, ...), (path, flags, mode))
 OPENING(open64, (const char *path, int flags, ...), (path, flags, mode))
@@ -272,15 +273,15 @@ int fclose(FILE *f)
 
 /* ---- data transfer: a failing write writes half of the bytes ---- */
 
-#define MOVING(name, parameters, n, whole, half, code, spoils)                                                     \
-    ssize_t name parameters                                                                                        \
-    {                                                                                                              \
-        static __typeof__(&name) next;                                                                             \
-        if (!next) next = REAL(name);                                                                              \
-        if (!fails(#name, CALLER, false)) return (state.disturb && !busy && (n) > 1) ? next half : next whole;     \
-        if ((spoils) && !state.disturb && next half < 0) return -1;                                                \
-        errno = state.disturb ? EINTR : (code);                                                                    \
-        return -1;                                                                                                 \
+#define MOVING(name, parameters, n, whole, half, code, spoils) \
+    ssize_t name parameters \
+    { \
+        static __typeof__(&name) next; \
+        if (!next) next = REAL(name); \
+        if (!fails(#name, CALLER, false)) return (state.disturb && !busy && (n) > 1) ? next half : next whole; \
+        if ((spoils) && !state.disturb && next half < 0) return -1; \
+        errno = state.disturb ? EINTR : (code); \
+        return -1; \
     }
 MOVING(read, (int fd, void *p, size_t n), n, (fd, p, n), (fd, p, n / 2), EIO, false)
 MOVING(pread, (int fd, void *p, size_t n, off_t at), n, (fd, p, n, at), (fd, p, n / 2, at), EIO, false)

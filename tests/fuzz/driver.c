@@ -150,7 +150,6 @@ int main(int count, char **arguments)
     }
     run_random();
     good = good && (driver.files > 0 || driver.random_inputs > 0);
-    printf("%ld files, %ld runs\n[%s] corpus\n", driver.files, driver.runs,
-           good ? "       OK " : "  FAILED  ");
+    printf("%ld files, %ld runs\n[%s] corpus\n", driver.files, driver.runs, good ? "       OK " : "  FAILED  ");
     return !good;
 }

@@ -68,7 +68,8 @@ static bool is_fixed(const tensor *t)
 
 static void add_initializer(drawing *w, const tensor *t)
 {
-    static const size_t sizes[] = {[FLOAT] = 4, [INT32] = 4, [INT64] = 8, [BOOL] = 1, [HALF] = 2, [DOUBLE] = 8, [BFLOAT] = 2};
+    static const size_t sizes[] = {
+        [FLOAT] = 4, [INT32] = 4, [INT64] = 8, [BOOL] = 1, [HALF] = 2, [DOUBLE] = 8, [BFLOAT] = 2};
     char text[128], bytes[4096] = {0};
     const size_t size = sizes[t->type];
     size_t n = 1;
@@ -80,7 +81,8 @@ static void add_initializer(drawing *w, const tensor *t)
         const float real = (float)small * 0.5f;
         if (t->type == FLOAT) memcpy(bytes + i * size, &real, size);
         else if (t->type == DOUBLE) memcpy(bytes + i * size, &(double){small * 0.5}, size);
-        else if (t->type == HALF || t->type == BFLOAT) memcpy(bytes + i * size, &(uint16_t){(uint16_t)(0x3c00 + small * 64)}, size);
+        else if (t->type == HALF || t->type == BFLOAT)
+            memcpy(bytes + i * size, &(uint16_t){(uint16_t)(0x3c00 + small * 64)}, size);
         else memcpy(bytes + i * size, &whole, size);
     }
     model_tensor(&w->m, tensor_new(t->name, t->type, dims_text(t, text), bytes, n * size));
@@ -112,10 +114,7 @@ static int64_t draw_size(drawing *w)
     return CHOOSE(w->c, sizes);
 }
 
-static int64_t draw_dim(drawing *w)
-{
-    return rarely(w->c, 4) ? (choose(w->c, 3) ? SYMBOL_N : SYMBOL_M) : draw_size(w);
-}
+static int64_t draw_dim(drawing *w) { return rarely(w->c, 4) ? (choose(w->c, 3) ? SYMBOL_N : SYMBOL_M) : draw_size(w); }
 
 static tensor new_float(drawing *w, int rank)
 {
@@ -129,7 +128,8 @@ static tensor pick_float(drawing *w, int rank)
 {
     static const int8_t ranks[] = {2, 4, 3, 2, 4, 1, 5, 0};
     for (int attempt = 0; attempt < 5 && w->n_pool; attempt++) {
-        const tensor *t = &w->pool[choose(w->c, 2) ? w->n_pool - 1 - choose(w->c, w->n_pool) / 3 : choose(w->c, w->n_pool)];
+        const tensor *t =
+            &w->pool[choose(w->c, 2) ? w->n_pool - 1 - choose(w->c, w->n_pool) / 3 : choose(w->c, w->n_pool)];
         if (is_float(t->type) && t->rank >= rank) return *t;
     }
     const int drawn = CHOOSE(w->c, ranks);
@@ -142,7 +142,8 @@ static tensor pick_like(drawing *w, const tensor *x)
     int64_t dims[MAX_RANK];
     for (int attempt = 0; attempt < 3; attempt++) {
         const tensor *t = &w->pool[choose(w->c, w->n_pool)];
-        if (t->type == x->type && t->rank == x->rank && !memcmp(t->dims, x->dims, sizeof *x->dims * (size_t)x->rank)) return *t;
+        if (t->type == x->type && t->rank == x->rank && !memcmp(t->dims, x->dims, sizeof *x->dims * (size_t)x->rank))
+            return *t;
     }
     const int drop = rarely(w->c, 3) ? choose(w->c, x->rank + 1) : 0;
     for (int i = drop; i < x->rank; i++) dims[i - drop] = rarely(w->c, 4) ? 1 : x->dims[i];
@@ -155,7 +156,8 @@ static const char *numbers(drawing *w, const int64_t *items, int n, bool scalar,
     const int64_t count = n;
     char text[16];
     tensor t = fresh(w, INT64, scalar ? 0 : 1, &count);
-    wire value = tensor_new(t.name, INT64, scalar ? "" : (snprintf(text, sizeof text, "%d", n), text), items, (size_t)n * 8);
+    wire value = tensor_new(t.name, INT64, scalar ? "" : (snprintf(text, sizeof text, "%d", n), text), items,
+                            (size_t)n * 8);
     memcpy(name, t.name, sizeof t.name);
     if (choose(w->c, 2)) {
         model_tensor(&w->m, value);
@@ -193,7 +195,8 @@ static void add_list(drawing *w, int since, const char *attribute, const int64_t
 /* ---- nodes ----------------------------------------------------------------------------------------------------- */
 
 /* Adds a node with one result to the pool. Consumes `attributes`. */
-static tensor emit(drawing *w, const char *op, const char *operands, wire *attributes, int type, int rank, const int64_t *dims)
+static tensor emit(drawing *w, const char *op, const char *operands, wire *attributes, int type, int rank,
+                   const int64_t *dims)
 {
     tensor y = fresh(w, type, rank, dims);
     node n = node_new(op, operands, y.name);
@@ -210,17 +213,17 @@ static int64_t spelled(drawing *w, const tensor *x, int axis) { return choose(w-
 
 static void draw_unary(drawing *w)
 {
-    static const char *const ops[] = {"Relu", "Abs", "Ceil", "Cos", "Erf", "Exp", "Floor", "Log", "Neg", "Reciprocal", "Round",
-                                      "Sigmoid", "Sign", "Sin", "Softplus", "Sqrt", "Tanh", "Gelu", "Identity", "Dropout",
-                                      "Clip", "Trilu", "Selu"};
+    static const char *const ops[] = {"Relu", "Abs",        "Ceil",     "Cos",     "Erf",  "Exp",   "Floor",    "Log",
+                                      "Neg",  "Reciprocal", "Round",    "Sigmoid", "Sign", "Sin",   "Softplus", "Sqrt",
+                                      "Tanh", "Gelu",       "Identity", "Dropout", "Clip", "Trilu", "Selu"};
     const tensor x = pick_float(w, 0);
     emit(w, CHOOSE(w->c, ops), x.name, NULL, x.type, x.rank, x.dims);
 }
 
 static void draw_binary(drawing *w)
 {
-    static const char *const ops[] = {"Add", "Sub", "Mul", "Div", "Pow", "Min", "Max", "Sum", "Mod", "Equal", "Less",
-                                      "LessOrEqual", "Greater", "GreaterOrEqual"};
+    static const char *const ops[] = {"Add", "Sub", "Mul",   "Div",  "Pow",         "Min",     "Max",
+                                      "Sum", "Mod", "Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual"};
     char operands[32];
     const int op = choose(w->c, 14);
     const tensor x = pick_float(w, 0), y = pick_like(w, &x);
@@ -375,7 +378,8 @@ static void draw_movement(drawing *w)
         }
         for (int i = axis + 1; i < x.rank - 1; i++)
             if (list[i] < 0) list[i] = 2;
-        snprintf(operands, sizeof operands, "%s,%s", x.name, numbers(w, list, x.rank - (axis + 1 < x.rank), false, text));
+        snprintf(operands, sizeof operands, "%s,%s", x.name,
+                 numbers(w, list, x.rank - (axis + 1 < x.rank), false, text));
         emit(w, "Reshape", operands, &a, x.type, x.rank - (axis + 1 < x.rank), dims);
         return;
     case 2:
@@ -422,7 +426,8 @@ static void draw_movement(drawing *w)
         emit(w, "Pad", operands, &a, x.type, x.rank, dims);
         return;
     case 7:
-        for (int i = 0; i < x.rank; i++) list[i] = dims[i] = x.dims[i] == 1 ? draw_size(w) : x.dims[i] < 0 ? 1 : x.dims[i];
+        for (int i = 0; i < x.rank; i++)
+            list[i] = dims[i] = x.dims[i] == 1 ? draw_size(w) : x.dims[i] < 0 ? 1 : x.dims[i];
         snprintf(operands, sizeof operands, "%s,%s", x.name, numbers(w, list, x.rank, false, text));
         for (int i = 0; i < x.rank; i++) dims[i] = x.dims[i] < 0 ? x.dims[i] : dims[i];
         emit(w, "Expand", operands, &a, x.type, x.rank, dims);
@@ -531,10 +536,10 @@ static void draw_if(drawing *w)
 
 static void draw_node(drawing *w)
 {
-    static void (*const draws[])(drawing *w) = {draw_unary,    draw_unary,    draw_binary, draw_binary, draw_matmul, draw_matmul,
-                                                draw_window,   draw_window,   draw_norm,   draw_norm,   draw_reduce, draw_movement,
-                                                draw_movement, draw_movement, draw_split,  draw_gather, draw_shape,  draw_cast,
-                                                draw_loss,     draw_if};
+    static void (*const draws[])(drawing * w) = {draw_unary,  draw_unary,    draw_binary,   draw_binary,   draw_matmul,
+                                                 draw_matmul, draw_window,   draw_window,   draw_norm,     draw_norm,
+                                                 draw_reduce, draw_movement, draw_movement, draw_movement, draw_split,
+                                                 draw_gather, draw_shape,    draw_cast,     draw_loss,     draw_if};
     CHOOSE(w->c, draws)(w);
 }
 
@@ -591,7 +596,8 @@ static void check_model(const wire *file, choices *c)
     diag *d = diag_new(NULL, NULL);
     ir_module *m = NULL;
     const onnx_dim_binding dim = {"N", choose(c, 4)};
-    const onnx_import_options o = {.dims = &dim, .n_dims = rarely(c, 6), .max_tensor_bytes = 1 << 20, .foreign = rarely(c, 8)};
+    const onnx_import_options o = {
+        .dims = &dim, .n_dims = rarely(c, 6), .max_tensor_bytes = 1 << 20, .foreign = rarely(c, 8)};
     if (d && pipeline_accepts(onnx_import_memory(file->bytes, file->size, "fuzz.onnx", &o, d, &m), d)) {
         show(m);
         pipeline_round_trip(m, d);

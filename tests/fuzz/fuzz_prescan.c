@@ -10,15 +10,13 @@ static void describe_all(arena *a, onnx_file *f, diag *d)
     const Onnx__GraphProto *graph = f->model->graph;
     for (size_t i = 0; graph && i < graph->n_initializer; i++) {
         onnx_tensor t;
-        if (onnx_tensor_describe(a, f, graph->initializer[i], d, &t) == AMPC_OK)
-            (void)onnx_tensor_load(a, f, &t, d);
+        if (onnx_tensor_describe(a, f, graph->initializer[i], d, &t) == AMPC_OK) (void)onnx_tensor_load(a, f, &t, d);
     }
 }
 
 static void describe_bare(arena *a, const uint8_t *data, size_t size, diag *d)
 {
-    onnx_file f = {
-        .path = "fuzz.pb", .bytes = {data, size, false}, .in_memory = true};
+    onnx_file f = {.path = "fuzz.pb", .bytes = {data, size, false}, .in_memory = true};
     ProtobufCMessage *t;
     onnx_tensor out;
     if (onnx_decode(a, &onnx__tensor_proto__descriptor, f.bytes, f.path, d, &t) == AMPC_OK)

@@ -86,10 +86,8 @@ static ir_value *draw_storage(drawing *w, const ir_type *type)
     if (n * size <= sizeof bytes && !rarely(w->c, 8)) {
         for (size_t i = 0; i < n; i++) {
             const int small = (int)(choices_word(w->c) % 5) - 1;
-            if (is_float)
-                ir_store_f64(type->dtype, bytes + i * size, small * 0.5);
-            else
-                ir_store_i64(type->dtype, bytes + i * size, type->dtype == IR_bool ? small & 1 : small);
+            if (is_float) ir_store_f64(type->dtype, bytes + i * size, small * 0.5);
+            else ir_store_i64(type->dtype, bytes + i * size, type->dtype == IR_bool ? small & 1 : small);
         }
         ir_storage_set(w->m, s, bytes);
     }
@@ -240,7 +238,7 @@ static int draw_shape(drawing *w, ir_op op, const ir_type *x, int64_t *list)
     if (n > 1 && choose(w->c, 2)) {
         const int at = choose(w->c, n - 1);
         list[at] = ir_dim_mul(w->m->dims, list[at], list[at + 1]);
-        for (n--; at + 1 < n; ) {
+        for (n--; at + 1 < n;) {
             memmove(&list[at + 1], &list[at + 2], (size_t)(n - at - 1) * sizeof *list);
             break;
         }

@@ -52,7 +52,8 @@ static bool is_about_pass(const char *error)
     if (strncmp(error, "dump:", 5) == 0 || strstr(error, "does not round-trip")) return true;
     for (const pass_info *p = pass_table; p->name; p++) {
         const size_t n = strlen(p->name);
-        if (strncmp(error, p->name, n) == 0 && error[n] == ':' && error[n + 1] >= '0' && error[n + 1] <= '9') return true;
+        if (strncmp(error, p->name, n) == 0 && error[n] == ':' && error[n + 1] >= '0' && error[n + 1] <= '9')
+            return true;
     }
     return false;
 }
@@ -92,10 +93,12 @@ static compile_options draw_options(choices *c)
     o.init = rarely(c, 6) ? "kaiming" : "file";
     o.verify_each = true;
     o.roundtrip_each = rarely(c, 8);
-    pipeline_show("# level %d, %s, profile %s, loss %s, optimizer %s, mode %d, scaling %d, placement %d, keep_io %d, fuse %d, "
-                  "init %s\n", (int)o.level, ir_dtype_name(o.low), o.profile ? o.profile : "-", o.loss ? o.loss : "-",
-                  o.optimizer ? o.optimizer : "-", (int)o.mode, (int)o.scaling, (int)o.placement, o.keep_io_types, o.fuse,
-                  o.init);
+    pipeline_show(
+        "# level %d, %s, profile %s, loss %s, optimizer %s, mode %d, scaling %d, placement %d, keep_io %d, fuse %d, "
+        "init %s\n",
+        (int)o.level, ir_dtype_name(o.low), o.profile ? o.profile : "-", o.loss ? o.loss : "-",
+        o.optimizer ? o.optimizer : "-", (int)o.mode, (int)o.scaling, (int)o.placement, o.keep_io_types, o.fuse,
+        o.init);
     return o;
 }
 
@@ -129,12 +132,10 @@ static void fill_element(choices *c, ir_dtype t, void *to)
 {
     static const int64_t wide[] = {INT64_MIN, INT64_MAX, INT32_MIN, -1, 127, 255, 65536};
     const uint32_t word = choices_word(c);
-    if (t == IR_bool)
-        *(uint8_t *)to = word & 1;
+    if (t == IR_bool) *(uint8_t *)to = word & 1;
     else if (ir_dtype_is_int(t))
         ir_store_i64(t, to, word % 61 ? (int64_t)(word >> 8 & 3) - ((word & 0xf00000) == 0) : wide[word % 7]);
-    else
-        ir_store_f64(t, to, word % 101 ? (double)(int32_t)word * 0x1p-30 : 1e30 * (double)(word % 3));
+    else ir_store_f64(t, to, word % 101 ? (double)(int32_t)word * 0x1p-30 : 1e30 * (double)(word % 3));
 }
 
 static void fill(choices *c, ir_dtype t, void *data, int64_t count)
@@ -163,7 +164,8 @@ static bool is_small(rt_session *s, const ir_graph *g, const rt_tensor *inputs, 
     const rt_plan *p = NULL;
     if (!pipeline_accepts(rt_session_plan(s, g->name, inputs, n, NULL, d, &p), d)) return false;
     const rt_plan_totals t = rt_plan_sum(p);
-    return p->arena_bytes + p->persistent_bytes <= MAX_BYTES && t.bytes + t.copy_bytes <= MAX_WORK && t.flops <= MAX_WORK;
+    return p->arena_bytes + p->persistent_bytes <= MAX_BYTES && t.bytes + t.copy_bytes <= MAX_WORK &&
+           t.flops <= MAX_WORK;
 }
 
 /* Reads all results, which lets memory checkers detect uninitialized memory. */
@@ -204,7 +206,8 @@ void pipeline_run(const ir_module *m, choices *c)
 {
     diag *d = diag_new(NULL, NULL);
     rt_session *s = NULL;
-    const rt_session_options o = {.device = "cpu", .threads = 1, .deterministic = choose(c, 3), .no_fuse = rarely(c, 4)};
+    const rt_session_options o = {
+        .device = "cpu", .threads = 1, .deterministic = choose(c, 3), .no_fuse = rarely(c, 4)};
     const bool has_room = storage_bytes(m) <= MAX_BYTES && ir_dim_symbol_count(m->dims) <= MAX_SYMBOLS;
     if (d && has_room && pipeline_accepts(rt_session_open(m, &o, d, &s), d))
         for (size_t i = 0; i < m->graphs.count; i++) {

@@ -12,7 +12,7 @@ static const float RATE = 0.5f, SCALE = 4;
 typedef struct tensors {
     float *values, *gradients, *rate, *scale; /* device memory */
     unsigned char *found;
-    float *host;                              /* pinned, SPANS * COUNT */
+    float *host; /* pinned, SPANS * COUNT */
 } tensors;
 
 enum { SPANS = UNSCALE_SPANS > UPDATE_SPANS ? UNSCALE_SPANS : UPDATE_SPANS };
@@ -118,8 +118,8 @@ static ampc_status count_wrong(const k_context *ctx, const tensors *t, const flo
 static ampc_status run_unscale(const k_context *ctx, const tensors *t, int *wrong)
 {
     static unscale_table table;
-    table = (unscale_table){.spans = UNSCALE_SPANS, .units = UNSCALE_SPANS, .dtype = IR_f32, .scale = t->scale,
-                            .found = t->found};
+    table = (unscale_table){
+        .spans = UNSCALE_SPANS, .units = UNSCALE_SPANS, .dtype = IR_f32, .scale = t->scale, .found = t->found};
     for (int i = 0; i < UNSCALE_SPANS; i++) {
         float *tensor = t->gradients + (size_t)i * COUNT;
         table.span[i] = (unscale_span){.grad = tensor, .to = tensor, .count = COUNT, .first = i};
@@ -132,12 +132,16 @@ static ampc_status run_unscale(const k_context *ctx, const tensors *t, int *wron
 static ampc_status run_sgd(const k_context *ctx, const tensors *t, int *wrong)
 {
     static update_table table;
-    table = (update_table){.spans = UPDATE_SPANS, .units = UPDATE_SPANS, .grad_dtype = IR_f32, .lr = t->rate,
-                           .scale = t->scale, .fault = cuda_of(ctx)->fault};
+    table = (update_table){.spans = UPDATE_SPANS,
+                           .units = UPDATE_SPANS,
+                           .grad_dtype = IR_f32,
+                           .lr = t->rate,
+                           .scale = t->scale,
+                           .fault = cuda_of(ctx)->fault};
     for (int i = 0; i < UPDATE_SPANS; i++) {
         float *tensor = t->values + (size_t)i * COUNT;
-        table.span[i] = (update_span){.old = {tensor}, .made = {tensor}, .grad = t->gradients + (size_t)i * COUNT,
-                                      .count = COUNT, .first = i};
+        table.span[i] = (update_span){
+            .old = {tensor}, .made = {tensor}, .grad = t->gradients + (size_t)i * COUNT, .count = COUNT, .first = i};
     }
     CUDA_FORWARD(run_captured(ctx, "sgd", &table, sizeof table, UPDATE_SPANS));
     return count_wrong(ctx, t, t->values, UPDATE_SPANS, RUNS - RUNS * RATE, 1, wrong);
@@ -149,8 +153,9 @@ static ampc_status run_both(const k_context *ctx, FILE *f, const tensors *t)
     CUDA_CALL(ctx, cudaMemsetAsync(cuda_of(ctx)->fault, K_NO_FAULT & 0xff, sizeof(int), cuda_of(ctx)->stream));
     CUDA_FORWARD(run_sgd(ctx, t, &wrong_sgd));
     CUDA_FORWARD(run_unscale(ctx, t, &wrong_unscale));
-    fprintf(f, "{\"launches\": [{\"kernel\": \"sgd\", \"argument_bytes\": %zu, \"wrong\": %d},\n"
-               " {\"kernel\": \"unscale\", \"argument_bytes\": %zu, \"wrong\": %d}]}\n",
+    fprintf(f,
+            "{\"launches\": [{\"kernel\": \"sgd\", \"argument_bytes\": %zu, \"wrong\": %d},\n"
+            " {\"kernel\": \"unscale\", \"argument_bytes\": %zu, \"wrong\": %d}]}\n",
             sizeof(update_table), wrong_sgd, sizeof(unscale_table), wrong_unscale);
     if (wrong_sgd || wrong_unscale)
         return cuda_fail(ctx, AMPC_NUMERIC, "captured launches computed wrong elements: sgd %d, unscale %d", wrong_sgd,

@@ -38,8 +38,8 @@ static ampc_status write_device(const k_context *ctx, FILE *f)
     CUDA_DNN_CALL(ctx, cudnnBackendCreateDescriptor(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR, &d));
     CUDA_DNN_CALL(ctx, cudnnBackendSetAttribute(d, CUDNN_ATTR_DEVICEPROP_DEVICE_ID, CUDNN_TYPE_INT32, 1, &device));
     CUDA_DNN_CALL(ctx, cudnnBackendFinalize(d));
-    CUDA_DNN_CALL(ctx, cudnnBackendGetAttribute(d, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR, ROOM,
-                                                 &n, text));
+    CUDA_DNN_CALL(
+        ctx, cudnnBackendGetAttribute(d, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR, ROOM, &n, text));
     fwrite(text, 1, (size_t)n, f);
     cuda.cudnnBackendDestroyDescriptor(d);
     return AMPC_OK;
@@ -54,13 +54,15 @@ typedef struct problem {
     uint64_t m, n, k;
 } problem;
 
-static const cudaDataType_t types[][2] = {
-    {CUDA_R_32F, CUDA_R_32F}, {CUDA_R_16F, CUDA_R_16F}, {CUDA_R_16F, CUDA_R_32F}, {CUDA_R_16BF, CUDA_R_16BF},
-    {CUDA_R_16BF, CUDA_R_32F}};
+static const cudaDataType_t types[][2] = {{CUDA_R_32F, CUDA_R_32F},
+                                          {CUDA_R_16F, CUDA_R_16F},
+                                          {CUDA_R_16F, CUDA_R_32F},
+                                          {CUDA_R_16BF, CUDA_R_16BF},
+                                          {CUDA_R_16BF, CUDA_R_32F}};
 static const cublasLtEpilogue_t epilogues[] = {
-    CUBLASLT_EPILOGUE_DEFAULT, CUBLASLT_EPILOGUE_BIAS, CUBLASLT_EPILOGUE_RELU_BIAS, CUBLASLT_EPILOGUE_GELU_BIAS,
-    CUBLASLT_EPILOGUE_RELU_AUX_BIAS, CUBLASLT_EPILOGUE_GELU_AUX_BIAS, CUBLASLT_EPILOGUE_DRELU_BGRAD,
-    CUBLASLT_EPILOGUE_DGELU_BGRAD, CUBLASLT_EPILOGUE_BGRADB};
+    CUBLASLT_EPILOGUE_DEFAULT,     CUBLASLT_EPILOGUE_BIAS,          CUBLASLT_EPILOGUE_RELU_BIAS,
+    CUBLASLT_EPILOGUE_GELU_BIAS,   CUBLASLT_EPILOGUE_RELU_AUX_BIAS, CUBLASLT_EPILOGUE_GELU_AUX_BIAS,
+    CUBLASLT_EPILOGUE_DRELU_BGRAD, CUBLASLT_EPILOGUE_DGELU_BGRAD,   CUBLASLT_EPILOGUE_BGRADB};
 static const uint64_t sizes[][3] = {{4096, 512, 4096}, {768, 4096, 768}, {10, 32, 784}, {17, 5, 3}, {1, 1, 1}};
 
 static cublasLtMatrixLayout_t layout(cudaDataType_t type, uint64_t rows, uint64_t columns)
@@ -98,12 +100,12 @@ static void write_problem(const k_context *ctx, FILE *f, const problem *p, void 
         cuda.cublasLtMatmulAlgoConfigGetAttribute(&result.algo, CUBLASLT_ALGO_CONFIG_ID, &algorithm, sizeof algorithm,
                                                   &written);
     }
-    fprintf(f,
-            "%s\n {\"in\": %d, \"out\": %d, \"epilogue\": %d, \"trans_a\": %d, \"trans_b\": %d, \"m\": %llu, \"n\": %llu, "
-            "\"k\": %llu, \"status\": %d, \"found\": %d, \"algorithm\": %d, \"workspace\": %zu}",
-            comma, (int)p->in, (int)p->out, (int)p->epilogue, (int)p->trans_a, (int)p->trans_b,
-            (unsigned long long)p->m, (unsigned long long)p->n, (unsigned long long)p->k, (int)status, found, algorithm,
-            result.workspaceSize);
+    fprintf(
+        f,
+        "%s\n {\"in\": %d, \"out\": %d, \"epilogue\": %d, \"trans_a\": %d, \"trans_b\": %d, \"m\": %llu, \"n\": %llu, "
+        "\"k\": %llu, \"status\": %d, \"found\": %d, \"algorithm\": %d, \"workspace\": %zu}",
+        comma, (int)p->in, (int)p->out, (int)p->epilogue, (int)p->trans_a, (int)p->trans_b, (unsigned long long)p->m,
+        (unsigned long long)p->n, (unsigned long long)p->k, (int)status, found, algorithm, result.workspaceSize);
     cuda.cublasLtMatrixLayoutDestroy(a);
     cuda.cublasLtMatrixLayoutDestroy(b);
     cuda.cublasLtMatrixLayoutDestroy(d);
@@ -121,9 +123,10 @@ static ampc_status write_products(const k_context *ctx, FILE *f)
     CUDA_FORWARD(cuda_open_lt(ctx));
     CUDA_CALL(ctx, cudaMalloc(&memory, 1 << 20));
     fprintf(f, "{\"version\": %zu, \"products\": [", cuda.cublasLtGetVersion());
-    EACH(t, types) EACH(e, epilogues) EACH(s, sizes) EACH(ta, ops) EACH(tb, ops) {
-        const problem p = {types[t][0], types[t][1], epilogues[e],   ops[ta],
-                           ops[tb],     sizes[s][0], sizes[s][1],    sizes[s][2]};
+    EACH(t, types) EACH(e, epilogues) EACH(s, sizes) EACH(ta, ops) EACH(tb, ops)
+    {
+        const problem p = {types[t][0], types[t][1], epilogues[e], ops[ta],
+                           ops[tb],     sizes[s][0], sizes[s][1],  sizes[s][2]};
         write_problem(ctx, f, &p, memory, comma);
         comma = ",";
     }

@@ -40,8 +40,7 @@ static ampc_module *compile(const char *model, ampc_context **c)
 
 static ampc_status train(ampc_session *s)
 {
-    const ampc_train_options how = {
-        .struct_size = sizeof how, .data = "synthetic,rows=64", .steps = 1, .batch = 32};
+    const ampc_train_options how = {.struct_size = sizeof how, .data = "synthetic,rows=64", .steps = 1, .batch = 32};
     return ampc_train(s, &how);
 }
 

@@ -23,7 +23,7 @@
 #endif
 
 enum {
-    FENCE = 4096, /* bytes on each side, a multiple of every alignment */
+    FENCE = 4096,                              /* bytes on each side, a multiple of every alignment */
     MAX_VIEWS = K_MAX_OPERANDS + K_MAX_RESULTS /* per call */
 };
 _Static_assert(MAX_VIEWS >= 2 * CASE_MAX, "programs have the most");
@@ -188,8 +188,7 @@ static void bring_view(run_views *views, const k_view *v, bool channels_last)
     views->device[i].channels_last = channels_last && v->rank >= 3;
     if (!v->data) return;
     while (same < i && views->host[same].data != v->data) same++;
-    views->device[i].data = same < i ? views->device[same].data
-                                     : send(views->ctx, v, views->device[i].channels_last);
+    views->device[i].data = same < i ? views->device[same].data : send(views->ctx, v, views->device[i].channels_last);
 }
 
 static void fetch_views(run_views *views)

@@ -67,8 +67,7 @@ double *case_in(ops_case *c, ir_dtype t, int rank, const int64_t *dims, double l
     c->x[i] = allocate((size_t)k_count(&c->in[i]) * sizeof(double));
     for (int64_t k = 0; k < k_count(&c->in[i]); k++) {
         double unit = (double)philox_word(7, 1, draws++) * 0x1p-32;
-        c->x[i][k] = ir_dtype_is_float(t) ? low + (high - low) * unit
-                                          : floor(low + (high - low + 1) * unit);
+        c->x[i][k] = ir_dtype_is_float(t) ? low + (high - low) * unit : floor(low + (high - low + 1) * unit);
     }
     return c->x[i];
 }
@@ -102,13 +101,8 @@ void case_end(ops_case *c)
 static ampc_status run_on(ops_case *c, k_view *out, int threads)
 {
     const k_context context = {.threads = threads, .error = c->error, .error_size = sizeof c->error};
-    k_args args = {.op = c->op,
-                   .in = c->in,
-                   .out = out,
-                   .n_in = c->n_in,
-                   .n_out = c->n_out,
-                   .attr = c->attr,
-                   .ctx = &context};
+    k_args args = {
+        .op = c->op, .in = c->in, .out = out, .n_in = c->n_in, .n_out = c->n_out, .attr = c->attr, .ctx = &context};
     return ops_run(&args, threads != 1, 1);
 }
 
@@ -136,11 +130,9 @@ static void describe(const ops_case *c, char *text, size_t size)
     int n = snprintf(text, size, "%s", ir_op_get(c->op)->name);
     for (int i = 0; i < c->n_in + c->n_out; i++) {
         const k_view *v = i < c->n_in ? &c->in[i] : &c->out[i - c->n_in];
-        n += snprintf(text + n, size - (size_t)n, "%s%s[", i == c->n_in ? " -> " : " ",
-                      ir_dtype_name(v->dtype));
+        n += snprintf(text + n, size - (size_t)n, "%s%s[", i == c->n_in ? " -> " : " ", ir_dtype_name(v->dtype));
         for (int d = 0; d < v->rank; d++)
-            n += snprintf(text + n, size - (size_t)n, "%s%lld", d ? "," : "",
-                          (long long)v->dims[d]);
+            n += snprintf(text + n, size - (size_t)n, "%s%lld", d ? "," : "", (long long)v->dims[d]);
         n += snprintf(text + n, size - (size_t)n, "]");
     }
 }
@@ -148,11 +140,7 @@ static void describe(const ops_case *c, char *text, size_t size)
 /* Returns half a unit in the last place of a number of magnitude 1. */
 static double half_ulp(ir_dtype t)
 {
-    return t == IR_f64    ? 0x1p-53
-           : t == IR_f32  ? 0x1p-24
-           : t == IR_f16  ? 0x1p-11
-           : t == IR_bf16 ? 0x1p-8
-                          : 0;
+    return t == IR_f64 ? 0x1p-53 : t == IR_f32 ? 0x1p-24 : t == IR_f16 ? 0x1p-11 : t == IR_bf16 ? 0x1p-8 : 0;
 }
 
 /* Uses f64 only if all floats are f64, since arithmetic may otherwise be in f32. */
@@ -168,8 +156,7 @@ static bool close_enough(double got, double want, double bound, ir_dtype t)
     if (isnan(want) || isnan(got)) return isnan(want) && isnan(got);
     if (isinf(want) || isinf(got)) {
         double limit = t == IR_f16 ? 65504 : t == IR_f64 ? 1.79e308 : 3.38e38;
-        return got == want ||
-               (isinf(got) && fabs(want) + bound >= limit && (got > 0) == (want > 0));
+        return got == want || (isinf(got) && fabs(want) + bound >= limit && (got > 0) == (want > 0));
     }
     return fabs(got - want) <= bound;
 }
@@ -182,14 +169,11 @@ static void compare(const ops_case *c, int i)
     for (int64_t k = 0; k < n; k++)
         if (isfinite(c->want[i][k])) largest = fmax(largest, fabs(c->want[i][k]));
     for (int64_t k = 0; k < n; k++) {
-        double want = c->want[i][k],
-               got = ir_load_f64(v->dtype, (char *)v->data + (size_t)k * ir_dtype_size(v->dtype));
+        double want = c->want[i][k], got = ir_load_f64(v->dtype, (char *)v->data + (size_t)k * ir_dtype_size(v->dtype));
         if (!ir_dtype_is_float(v->dtype)) { /* the reference wraps like the type */
             uint64_t raw = 0;
-            if (fabs(want) < 9e18)
-                ir_store_i64(v->dtype, &raw, (int64_t)want);
-            else
-                ir_store_f64(v->dtype, &raw, want); /* saturates */
+            if (fabs(want) < 9e18) ir_store_i64(v->dtype, &raw, (int64_t)want);
+            else ir_store_f64(v->dtype, &raw, want); /* saturates */
             want = ir_load_f64(v->dtype, &raw);
         }
         double size = fmax(fabs(want), fmax(c->floor * largest, c->size));
@@ -198,8 +182,8 @@ static void compare(const ops_case *c, int i)
         if (close_enough(got, want, bound, v->dtype)) continue;
         char text[512];
         describe(c, text, sizeof text);
-        fail_msg("%s: result %d, element %lld: %.17g instead of %.17g (bound %.3g)", text, i,
-                 (long long)k, got, want, bound);
+        fail_msg("%s: result %d, element %lld: %.17g instead of %.17g (bound %.3g)", text, i, (long long)k, got, want,
+                 bound);
     }
 }
 
@@ -224,8 +208,7 @@ static void check_in_place(ops_case *c, int i, int o)
 {
     k_view out[CASE_MAX], saved = {.data = NULL};
     memcpy(out, c->out, sizeof out);
-    if (!k_present(&c->in[i]) || !k_present(&c->out[o]) || !same_type(&c->in[i], &c->out[o]))
-        return;
+    if (!k_present(&c->in[i]) || !k_present(&c->out[o]) || !same_type(&c->in[i], &c->out[o])) return;
     for (int k = 0; k < c->n_out; k++)
         if (k_present(&out[k]) && k != o) out[k].data = allocate(k_bytes(&out[k]));
     saved.data = allocate(k_bytes(&c->in[i]));
@@ -256,8 +239,7 @@ static void check_operands(const ops_case *c)
 {
     for (int i = 0; i < c->n_in; i++)
         for (int64_t k = 0; k_present(&c->in[i]) && k < k_count(&c->in[i]); k++) {
-            double v = ir_load_f64(c->in[i].dtype, (char *)c->in[i].data +
-                                                       (size_t)k * ir_dtype_size(c->in[i].dtype));
+            double v = ir_load_f64(c->in[i].dtype, (char *)c->in[i].data + (size_t)k * ir_dtype_size(c->in[i].dtype));
             if (v != c->x[i][k] && !(isnan(v) && isnan(c->x[i][k])))
                 fail_msg("%s: operand %d was changed", ir_op_get(c->op)->name, i);
         }

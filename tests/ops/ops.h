@@ -24,9 +24,8 @@ struct ops_case {
     double *x[CASE_MAX];    /* operand values as given, then as rounded to the dtype */
     double *want[CASE_MAX]; /* result values, filled by the reference */
     int n_in, n_out;
-    ir_attr attr[16]; /* initially the op's defaults */
-    double
-        units; /* tolerance in units of the carrier's epsilon, besides half an ulp of storage; -1: none */
+    ir_attr attr[16];   /* initially the op's defaults */
+    double units;       /* tolerance in units of the carrier's epsilon, besides half an ulp of storage; -1: none */
     double floor, size; /* errors are relative to max(|want|, floor * largest |want|, size) */
     char error[256];    /* the kernel's error message */
 };

@@ -37,12 +37,9 @@ static void fill(ops_program *p, const k_view *v)
 {
     for (int64_t i = 0, n = k_count(v); i < n; i++) {
         void *at = (char *)v->data + (size_t)i * ir_dtype_size(v->dtype);
-        if (ir_dtype_is_float(v->dtype))
-            ir_store_f64(v->dtype, at, draw_float(p, n == 1));
-        else if (v->dtype == IR_bool)
-            ir_store_i64(v->dtype, at, below(p, 2));
-        else
-            ir_store_i64(v->dtype, at, one_in(p, 12) ? INT64_MIN >> below(p, 64) : below(p, 19) - 9);
+        if (ir_dtype_is_float(v->dtype)) ir_store_f64(v->dtype, at, draw_float(p, n == 1));
+        else if (v->dtype == IR_bool) ir_store_i64(v->dtype, at, below(p, 2));
+        else ir_store_i64(v->dtype, at, one_in(p, 12) ? INT64_MIN >> below(p, 64) : below(p, 19) - 9);
     }
 }
 
@@ -82,9 +79,9 @@ static void make_shape(ops_program *p, int64_t most)
     int64_t count = 1;
     s->rank = (int)below(p, 6);
     for (int i = s->rank - 1; i >= 0; i--) {
-        int64_t d = i < s->rank - 1                           ? outer[below(p, COUNT_OF(outer))]
+        int64_t d = i < s->rank - 1                      ? outer[below(p, COUNT_OF(outer))]
                     : most > longest[0] && !one_in(p, 4) ? longest[below(p, COUNT_OF(longest))]
-                                                              : inner[below(p, COUNT_OF(inner))];
+                                                         : inner[below(p, COUNT_OF(inner))];
         s->dims[i] = count * d <= most ? d : 1;
         count *= s->dims[i];
     }
@@ -149,10 +146,11 @@ static int new_operand(ops_program *p, ir_dtype t, bool single)
     k_operand o = {.in = p->n_in};
     k_view *v = &p->in[p->n_in++];
     static const int64_t ones[IR_MAX_RANK] = {1, 1, 1, 1, 1, 1};
-    if (kind == 0)
-        *v = transposed(p, t, &o.walk);
+    if (kind == 0) *v = transposed(p, t, &o.walk);
     else
-        *v = kind == 1 ? view_of(t, (int)below(p, p->shape.rank + 1), ones) : kind == 2 ? broadcast(p, t) : shaped(p, t);
+        *v = kind == 1   ? view_of(t, (int)below(p, p->shape.rank + 1), ones)
+             : kind == 2 ? broadcast(p, t)
+                         : shaped(p, t);
     if (kind > 0) {
         o.walk = k_walk_broadcast(v, &p->shape);
         o.dense = k_count(v) == p->program.count;
@@ -202,12 +200,10 @@ static bool draw_slot(ops_program *p, k_instruction *c, int slot, ir_dtype t)
 {
     bool optional = ir_op_get(c->op)->in[slot].kind == IR_SLOT_OPT;
     int arg = K_NO_ARG;
-    if (c->op == IR_OP_dropout)
-        arg = new_rng(p);
+    if (c->op == IR_OP_dropout) arg = new_rng(p);
     else if (is_single(c->op, slot) || (c->op == IR_OP_pow && slot == 1 && (p->program.count == 1 || one_in(p, 2))))
         arg = optional && one_in(p, 2) ? K_NO_ARG : new_operand(p, t, true);
-    else
-        arg = draw_arg(p, t);
+    else arg = draw_arg(p, t);
     c->arg[c->n_arg++] = arg;
     return optional || arg != K_NO_ARG;
 }
@@ -218,8 +214,7 @@ static void draw_attrs(ops_program *p, const k_instruction *c, ir_attr *attr, in
     const ir_op_info *op = ir_op_get(c->op);
     assert_true(op->n_attr <= OPS_PROGRAM_ATTRS);
     *count = 1 + below(p, 1000);
-    for (int i = 0; i < op->n_attr; i++)
-        switch (op->attr[i].kind) {
+    for (int i = 0; i < op->n_attr; i++) switch (op->attr[i].kind) {
         case IR_SLOT_BOOL: attr[i].i = below(p, 2); break;
         case IR_SLOT_INT: attr[i].i = below(p, 5); break;
         case IR_SLOT_FLOAT: attr[i].f = ratios[below(p, COUNT_OF(ratios))]; break;
@@ -417,7 +412,8 @@ static void print_view(const k_view *v)
 static void print(const ops_program *p, int threads)
 {
     const k_fused *g = &p->program;
-    print_error("program %llu, %d threads, rows of %lld, shape", (unsigned long long)p->seed, threads, (long long)g->row);
+    print_error("program %llu, %d threads, rows of %lld, shape", (unsigned long long)p->seed, threads,
+                (long long)g->row);
     print_view(&p->shape);
     for (int i = 0; i < g->n_operands; i++) {
         print_error("\n    operand ~%d: in %d%s", i, g->operands[i].in, g->operands[i].dense ? " dense" : "");
@@ -427,15 +423,14 @@ static void print(const ops_program *p, int threads)
         print_error("\n    %d: %s", i, ir_op_get(g->code[i].op)->name);
         for (int k = 0; k < g->code[i].n_arg; k++) {
             int arg = g->code[i].arg[k];
-            if (arg == K_NO_ARG)
-                print_error(" none");
-            else
-                print_error(" %s%d", arg < 0 ? "~" : "", arg < 0 ? ~arg : arg);
+            if (arg == K_NO_ARG) print_error(" none");
+            else print_error(" %s%d", arg < 0 ? "~" : "", arg < 0 ? ~arg : arg);
         }
         print_error(" : %s", ir_dtype_name(g->code[i].type));
     }
     for (int i = 0; i < g->n_results; i++) {
-        print_error("\n    result %d: from %d, fold %d, over %d", i, g->results[i].from, (int)g->results[i].fold, p->over[i]);
+        print_error("\n    result %d: from %d, fold %d, over %d", i, g->results[i].from, (int)g->results[i].fold,
+                    p->over[i]);
         print_view(&p->want[i]);
     }
     print_error("\n");

@@ -7,19 +7,14 @@
 static const struct {
     int rank;
     int64_t dims[4]; /* of x [N, C, ...] */
-} shapes[] = {
-    {2, {5, 7}},    {2, {1, 1}},        {2, {0, 4}},    {2, {40, 1000}},
-    {3, {3, 5, 9}}, {4, {2, 6, 3, 19}}, {2, {300, 10}},
-    {2, {257, 3}},
+} shapes[] = {{2, {5, 7}},    {2, {1, 1}},        {2, {0, 4}},    {2, {40, 1000}},
+              {3, {3, 5, 9}}, {4, {2, 6, 3, 19}}, {2, {300, 10}}, {2, {257, 3}},
 #define EDGE(n) {2, {2, n}},
-    OPS_EDGES(EDGE)
+              OPS_EDGES(EDGE)
 #undef EDGE
 };
 static const char *const reductions[] = {"none", "sum", "mean"};
-enum {
-    SHAPES = sizeof shapes / sizeof *shapes,
-    VARIANTS = 3 * 2 * 2
-}; /* reduction, weights, ignored labels */
+enum { SHAPES = sizeof shapes / sizeof *shapes, VARIANTS = 3 * 2 * 2 }; /* reduction, weights, ignored labels */
 
 static int64_t inner(const k_view *x)
 {
@@ -43,12 +38,7 @@ static double weight(const ops_case *c, int label, int weights, int64_t i)
 static item item_of(const ops_case *c, int x, int label, int weights, int64_t i)
 {
     int64_t stride = inner(&c->in[x]), classes = c->in[x].dims[1];
-    item m = {i / stride * stride * classes + i % stride,
-              stride,
-              classes,
-              -1,
-              weight(c, label, weights, i),
-              1};
+    item m = {i / stride * stride * classes + i % stride, stride, classes, -1, weight(c, label, weights, i), 1};
     if (c->x[label][i] != (double)c->attr[0].i) m.label = (int64_t)c->x[label][i];
     if (c->attr[1].s[0] != 'm') return m;
     m.total = 0;
@@ -107,10 +97,8 @@ static void labels_in(ops_case *c, ir_dtype group, int s, int variant)
     int64_t n = k_count(&c->in[c->n_in - 1]);
     c->attr[0].i = variant & 1 ? -100 : INT64_MIN;
     for (int64_t i = 1; variant & 1 && i < n; i += 3) label[i] = -100;
-    if (variant & 2)
-        case_in(c, group, 1, shapes[s].dims + 1, 0.5, 2);
-    else
-        case_absent(c);
+    if (variant & 2) case_in(c, group, 1, shapes[s].dims + 1, 0.5, 2);
+    else case_absent(c);
 }
 
 static void loss(const ops_row *row, ir_dtype t)

@@ -60,8 +60,7 @@ static void transpose(const ops_row *row, ir_dtype t)
 
 static void expand_reference(ops_case *c)
 {
-    for (int64_t i = 0; i < k_count(&c->out[0]); i++)
-        c->want[0][i] = c->x[0][case_broadcast(&c->in[0], &c->out[0], i)];
+    for (int64_t i = 0; i < k_count(&c->out[0]); i++) c->want[0][i] = c->x[0][case_broadcast(&c->in[0], &c->out[0], i)];
 }
 
 static void expand(const ops_row *row, ir_dtype t)
@@ -179,29 +178,26 @@ static const struct {
     {3, {0, 5, 6}, {0, 0, 0}, {0, 5, 6}, {1, 1, 1}},
 };
 
-static int64_t slice_offset(const ops_case *c, const k_view *whole, const k_view *part, int start,
-                            int step, int64_t i)
+static int64_t slice_offset(const ops_case *c, const k_view *whole, const k_view *part, int start, int step, int64_t i)
 {
     int64_t at[IR_MAX_RANK];
     case_coordinates(part, i, at);
-    for (int d = 0; d < part->rank; d++)
-        at[d] = c->attr[start].list.items[d] + at[d] * c->attr[step].list.items[d];
+    for (int d = 0; d < part->rank; d++) at[d] = c->attr[start].list.items[d] + at[d] * c->attr[step].list.items[d];
     return case_offset(whole, at);
 }
 
 static void slice_reference(ops_case *c)
 {
     for (int64_t i = 0; i < k_count(&c->out[0]); i++)
-        c->want[0][i] = c->x[0][slice_offset(c, &c->in[0], &c->out[0], IR_ATTR(slice, start),
-                                             IR_ATTR(slice, step), i)];
+        c->want[0][i] = c->x[0][slice_offset(c, &c->in[0], &c->out[0], IR_ATTR(slice, start), IR_ATTR(slice, step), i)];
 }
 
 static void slice_grad_reference(ops_case *c)
 {
     memset(c->want[0], 0, (size_t)k_count(&c->out[0]) * sizeof(double));
     for (int64_t i = 0; i < k_count(&c->in[0]); i++)
-        c->want[0][slice_offset(c, &c->out[0], &c->in[0], IR_ATTR(slice_grad, start),
-                                IR_ATTR(slice_grad, step), i)] = c->x[0][i];
+        c->want[0][slice_offset(c, &c->out[0], &c->in[0], IR_ATTR(slice_grad, start), IR_ATTR(slice_grad, step), i)] =
+            c->x[0][i];
 }
 
 static void slice(const ops_row *row, ir_dtype t)
@@ -212,14 +208,10 @@ static void slice(const ops_row *row, ir_dtype t)
         int rank = slices[s].rank;
         case_begin(&c, row->op);
         case_in(&c, t, rank, back ? slices[s].size : slices[s].whole, LOW, HIGH);
-        case_list(&c, back ? IR_ATTR(slice_grad, start) : IR_ATTR(slice, start), slices[s].start,
-                  rank);
-        case_list(&c, back ? IR_ATTR(slice_grad, step) : IR_ATTR(slice, step), slices[s].step,
-                  rank);
-        if (back)
-            case_list(&c, IR_ATTR(slice_grad, shape), slices[s].whole, rank);
-        else
-            case_list(&c, IR_ATTR(slice, size), slices[s].size, rank);
+        case_list(&c, back ? IR_ATTR(slice_grad, start) : IR_ATTR(slice, start), slices[s].start, rank);
+        case_list(&c, back ? IR_ATTR(slice_grad, step) : IR_ATTR(slice, step), slices[s].step, rank);
+        if (back) case_list(&c, IR_ATTR(slice_grad, shape), slices[s].whole, rank);
+        else case_list(&c, IR_ATTR(slice, size), slices[s].size, rank);
         case_out(&c, t, rank, back ? slices[s].whole : slices[s].size);
         case_check(&c, back ? slice_grad_reference : slice_reference);
         case_end(&c);
@@ -263,8 +255,7 @@ static void pad_reference(ops_case *c)
         int64_t at[IR_MAX_RANK];
         case_coordinates(&c->out[0], i, at);
         double value = k_present(&c->in[1]) ? c->x[1][0] : 0;
-        c->want[0][i] = pad_source(c, &c->in[0], IR_ATTR(pad, before),
-                                   c->attr[IR_ATTR(pad, mode)].s[0], at)
+        c->want[0][i] = pad_source(c, &c->in[0], IR_ATTR(pad, before), c->attr[IR_ATTR(pad, mode)].s[0], at)
                             ? c->x[0][case_offset(&c->in[0], at)]
                             : value;
     }
@@ -276,8 +267,7 @@ static void pad_grad_reference(ops_case *c)
     for (int64_t i = 0; i < k_count(&c->in[0]); i++) {
         int64_t at[IR_MAX_RANK];
         case_coordinates(&c->in[0], i, at);
-        if (pad_source(c, &c->out[0], IR_ATTR(pad_grad, before),
-                       c->attr[IR_ATTR(pad_grad, mode)].s[0], at))
+        if (pad_source(c, &c->out[0], IR_ATTR(pad_grad, before), c->attr[IR_ATTR(pad_grad, mode)].s[0], at))
             c->want[0][case_offset(&c->out[0], at)] += c->x[0][i];
     }
 }
@@ -290,19 +280,14 @@ static void pad(const ops_row *row, ir_dtype t)
         int rank = pads[s / 4].rank;
         const int64_t *plain = pads[s / 4].plain;
         int64_t padded[3];
-        for (int d = 0; d < rank; d++)
-            padded[d] = plain[d] + pads[s / 4].before[d] + pads[s / 4].after[d];
+        for (int d = 0; d < rank; d++) padded[d] = plain[d] + pads[s / 4].before[d] + pads[s / 4].after[d];
         case_begin(&c, row->op);
         case_in(&c, t, rank, back ? padded : plain, LOW, HIGH);
-        if (!back && s & 4)
-            case_in(&c, t, 0, NULL, 5, 6);
-        else if (!back)
-            case_absent(&c);
+        if (!back && s & 4) case_in(&c, t, 0, NULL, 5, 6);
+        else if (!back) case_absent(&c);
         c.attr[back ? IR_ATTR(pad_grad, mode) : IR_ATTR(pad, mode)].s = pad_modes[s % 4];
-        case_list(&c, back ? IR_ATTR(pad_grad, before) : IR_ATTR(pad, before), pads[s / 4].before,
-                  rank);
-        case_list(&c, back ? IR_ATTR(pad_grad, after) : IR_ATTR(pad, after), pads[s / 4].after,
-                  rank);
+        case_list(&c, back ? IR_ATTR(pad_grad, before) : IR_ATTR(pad, before), pads[s / 4].before, rank);
+        case_list(&c, back ? IR_ATTR(pad_grad, after) : IR_ATTR(pad, after), pads[s / 4].after, rank);
         if (back) case_list(&c, IR_ATTR(pad_grad, shape), plain, rank);
         case_out(&c, t, rank, back ? plain : padded);
         c.floor = 1;
@@ -326,23 +311,19 @@ static double *indices_in(ops_case *c, ir_dtype t, int rank, const int64_t *dims
 {
     double *x = case_in(c, t, rank, dims, 0, (double)entries - 1);
     int64_t n = k_count(&c->in[c->n_in - 1]);
-    for (int64_t i = 0; i < n; i += 3)
-        x[i] -= (double)entries; /* negative indices count from the end */
+    for (int64_t i = 0; i < n; i += 3) x[i] -= (double)entries; /* negative indices count from the end */
     return x;
 }
 
 /* Returns the offset in the table of element i of the gathered view. */
-static int64_t gather_offset(const ops_case *c, const k_view *table, const k_view *gathered,
-                             int axis, int64_t i)
+static int64_t gather_offset(const ops_case *c, const k_view *table, const k_view *gathered, int axis, int64_t i)
 {
     int64_t at[IR_MAX_RANK], to[IR_MAX_RANK];
     int rank = c->in[1].rank, own = axis < 0 ? axis + table->rank : axis;
     case_coordinates(gathered, i, at);
     double index = c->x[1][case_offset(&c->in[1], at + own)];
     for (int d = 0; d < table->rank; d++)
-        to[d] = d < own   ? at[d]
-                : d > own ? at[d + rank - 1]
-                          : (int64_t)index + (index < 0) * table->dims[own];
+        to[d] = d < own ? at[d] : d > own ? at[d + rank - 1] : (int64_t)index + (index < 0) * table->dims[own];
     return case_offset(table, to);
 }
 
@@ -368,13 +349,11 @@ static void gather(const ops_row *row, ir_dtype t)
         int64_t y[5];
         for (int d = 0; d < 3; d++) {
             if (d != own) y[rank++] = gathers[s / 2].x[d];
-            for (int k = 0; d == own && k < gathers[s / 2].rank_i; k++)
-                y[rank++] = gathers[s / 2].indices[k];
+            for (int k = 0; d == own && k < gathers[s / 2].rank_i; k++) y[rank++] = gathers[s / 2].indices[k];
         }
         case_begin(&c, row->op);
         case_in(&c, t, back ? rank : 3, back ? y : gathers[s / 2].x, LOW, HIGH);
-        indices_in(&c, s & 1 ? IR_i32 : IR_i64, gathers[s / 2].rank_i, gathers[s / 2].indices,
-                   gathers[s / 2].x[own]);
+        indices_in(&c, s & 1 ? IR_i32 : IR_i64, gathers[s / 2].rank_i, gathers[s / 2].indices, gathers[s / 2].x[own]);
         c.attr[0].i = axis;
         case_out(&c, t, back ? 3 : rank, back ? gathers[s / 2].x : y);
         c.floor = 1;
@@ -457,8 +436,7 @@ static void where(const ops_row *row, ir_dtype t)
         ops_case c;
         case_begin(&c, row->op);
         for (int i = 0; i < 3; i++)
-            case_in(&c, i ? t : IR_bool, cases[s].rank[i], cases[s].dims[i], i ? LOW : 0,
-                    i ? HIGH : 1);
+            case_in(&c, i ? t : IR_bool, cases[s].rank[i], cases[s].dims[i], i ? LOW : 0, i ? HIGH : 1);
         case_out(&c, t, cases[s].rank_y, cases[s].y);
         case_check(&c, where_reference);
         case_end(&c);
@@ -467,8 +445,7 @@ static void where(const ops_row *row, ir_dtype t)
 
 static void select_reference(ops_case *c)
 {
-    for (int64_t i = 0; i < k_count(&c->out[0]); i++)
-        c->want[0][i] = c->x[c->x[0][0] != 0 ? 1 : 2][i];
+    for (int64_t i = 0; i < k_count(&c->out[0]); i++) c->want[0][i] = c->x[c->x[0][0] != 0 ? 1 : 2][i];
 }
 
 #define EDGE(n) n,
@@ -527,8 +504,7 @@ static void iota_reference(ops_case *c)
 
 static void dims_reference(ops_case *c)
 {
-    for (int64_t i = 0; i < k_count(&c->out[0]); i++)
-        c->want[0][i] = (double)c->attr[0].list.items[i];
+    for (int64_t i = 0; i < k_count(&c->out[0]); i++) c->want[0][i] = (double)c->attr[0].list.items[i];
 }
 
 static void numbers(const ops_row *row, ir_dtype t)
@@ -560,9 +536,9 @@ static void edge(const ops_row *row, ir_dtype t)
     case_end(&c);
 }
 
-#define ROW(op, groups, make)                                                                      \
-    {                                                                                              \
-        IR_OP_##op, groups, make, 0, 0, NULL, 0, 0                                                 \
+#define ROW(op, groups, make) \
+    { \
+        IR_OP_##op, groups, make, 0, 0, NULL, 0, 0 \
     }
 const ops_row movement_rows[] = {
     ROW(transpose, "FIB", transpose),

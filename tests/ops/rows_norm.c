@@ -11,14 +11,25 @@ static const struct {
     int rank, axis;
     int64_t dims[4];
 } rows[] = {
-    {1, 0, {7}},        {2, -1, {3, 10}},     {2, 0, {3, 10}}, {2, 1, {33, 1029}},
-    {3, 1, {2, 5, 37}}, {4, 1, {2, 3, 4, 5}}, {2, 1, {4, 1}},  {2, 1, {0, 4}},
-    {2, 1, {4, 0}},     {3, 1, {4, 60, 200}}, {2, 1, {9, 1024}}, {2, 1, {3, 5003}},
-    {2, 1, {257, 31}},  {3, 1, {1, 33, 32}},
+    {1, 0, {7}},
+    {2, -1, {3, 10}},
+    {2, 0, {3, 10}},
+    {2, 1, {33, 1029}},
+    {3, 1, {2, 5, 37}},
+    {4, 1, {2, 3, 4, 5}},
+    {2, 1, {4, 1}},
+    {2, 1, {0, 4}},
+    {2, 1, {4, 0}},
+    {3, 1, {4, 60, 200}},
+    {2, 1, {9, 1024}},
+    {2, 1, {3, 5003}},
+    {2, 1, {257, 31}},
+    {3, 1, {1, 33, 32}},
 #define EDGE(n) {2, 1, {3, n}},
     OPS_EDGES(EDGE)
 #undef EDGE
-    {2, 1, {2, 1023}},  {2, 1, {2, 1025}},
+        {2, 1, {2, 1023}},
+    {2, 1, {2, 1025}},
 };
 
 typedef struct line {
@@ -48,8 +59,7 @@ static void softmax_reference(ops_case *c)
         for (int64_t k = 0; k < l.length; k++) sum += exp(c->x[0][l.start + k * l.stride] - most);
         for (int64_t k = 0; k < l.length; k++) {
             double x = c->x[0][l.start + k * l.stride] - most;
-            c->want[0][l.start + k * l.stride] = logarithm ? x - log((double)sum)
-                                                           : exp(x) / (double)sum;
+            c->want[0][l.start + k * l.stride] = logarithm ? x - log((double)sum) : exp(x) / (double)sum;
         }
     }
 }
@@ -81,9 +91,8 @@ static void softmax(const ops_row *row, ir_dtype t)
         ops_case c;
         case_begin(&c, row->op);
         double *x = case_in(&c, t, rows[s].rank, rows[s].dims, -8, 8);
-        if (s == 1 && !back) x[3] = -INFINITY; /* one masked element */
-        for (int i = 0; s == 3 && !back && i < 1029; i++)
-            x[1029 + i] = -INFINITY; /* all masked: NaN */
+        if (s == 1 && !back) x[3] = -INFINITY;                                     /* one masked element */
+        for (int i = 0; s == 3 && !back && i < 1029; i++) x[1029 + i] = -INFINITY; /* all masked: NaN */
         if (back) case_in(&c, t, rows[s].rank, rows[s].dims, logarithm ? -6 : 0, logarithm ? 0 : 1);
         c.attr[0].i = rows[s].axis;
         case_out(&c, t == IR_bf16 && !back ? IR_f32 : t, rows[s].rank, rows[s].dims);
@@ -100,13 +109,20 @@ static const struct {
     int rank, axis;
     int64_t dims[4];
 } layers[] = {
-    {2, -1, {3, 8}},    {2, 1, {5, 1}},        {3, 1, {4, 3, 7}}, {1, 0, {9}},
-    {2, 1, {70, 1030}}, {3, -1, {8, 40, 130}}, {2, 1, {0, 4}},    {4, 2, {2, 3, 4, 5}},
-    {2, 0, {6, 11}},    {3, 2, {1, 1, 600}},
+    {2, -1, {3, 8}},
+    {2, 1, {5, 1}},
+    {3, 1, {4, 3, 7}},
+    {1, 0, {9}},
+    {2, 1, {70, 1030}},
+    {3, -1, {8, 40, 130}},
+    {2, 1, {0, 4}},
+    {4, 2, {2, 3, 4, 5}},
+    {2, 0, {6, 11}},
+    {3, 2, {1, 1, 600}},
 #define EDGE(n) {2, 1, {3, n}},
     OPS_EDGES(EDGE)
 #undef EDGE
-    {2, 1, {257, 33}},
+        {2, 1, {257, 33}},
 };
 
 static int64_t length_from(const k_view *v, int axis)
@@ -164,8 +180,7 @@ static void layer_norm(const ops_row *row, ir_dtype t)
     bool back = row->op == IR_OP_layer_norm_grad;
     for (int s = 0; s < 2 * (int)(sizeof layers / sizeof *layers); s++) {
         ops_case c;
-        int rank = layers[s / 2].rank, axis = layers[s / 2].axis,
-            first = axis < 0 ? axis + rank : axis;
+        int rank = layers[s / 2].rank, axis = layers[s / 2].axis, first = axis < 0 ? axis + rank : axis;
         const int64_t *dims = layers[s / 2].dims;
         int64_t kept[4];
         for (int d = 0; d < rank; d++) kept[d] = d < first ? dims[d] : 1;
@@ -185,10 +200,8 @@ static void layer_norm(const ops_row *row, ir_dtype t)
         c.attr[back ? IR_ATTR(layer_norm_grad, axis) : IR_ATTR(layer_norm, axis)].i = axis;
         case_out(&c, t, rank, dims);
         for (int k = 0; k < 2; k++) {
-            if (back)
-                case_out(&c, group, rank - first, dims + first);
-            else
-                case_out(&c, s & 1 ? wide(t) : IR_NO_DTYPE, rank, kept);
+            if (back) case_out(&c, group, rank - first, dims + first);
+            else case_out(&c, s & 1 ? wide(t) : IR_NO_DTYPE, rank, kept);
         }
         c.floor = c.size = 1;
         c.units = back ? 60 : 12;
@@ -203,14 +216,27 @@ static const struct {
     int rank;
     int64_t dims[5];
 } images[] = {
-    {2, {9, 5}},        {2, {300, 40}},      {3, {4, 3, 7}},       {4, {2, 3, 5, 5}},
-    {4, {3, 17, 2, 2}}, {4, {8, 6, 30, 31}}, {5, {2, 3, 2, 3, 4}}, {2, {1, 3}},
-    {4, {2, 33, 3, 5}}, {4, {4, 2, 1, 700}}, {4, {4, 2, 50, 101}},
+    {2, {9, 5}},
+    {2, {300, 40}},
+    {3, {4, 3, 7}},
+    {4, {2, 3, 5, 5}},
+    {4, {3, 17, 2, 2}},
+    {4, {8, 6, 30, 31}},
+    {5, {2, 3, 2, 3, 4}},
+    {2, {1, 3}},
+    {4, {2, 33, 3, 5}},
+    {4, {4, 2, 1, 700}},
+    {4, {4, 2, 50, 101}},
 #define EDGE(n) {3, {1, 2, n}},
     OPS_EDGES(EDGE)
 #undef EDGE
-    {2, {257, 33}},     {4, {3, 1, 5, 7}},   {4, {2, 600, 3, 2}},  {4, {5, 16, 20, 20}},
-    {5, {1, 40, 3, 9, 10}}, {3, {300, 3, 2}}, {3, {15, 20, 151}},
+        {2, {257, 33}},
+    {4, {3, 1, 5, 7}},
+    {4, {2, 600, 3, 2}},
+    {4, {5, 16, 20, 20}},
+    {5, {1, 40, 3, 9, 10}},
+    {3, {300, 3, 2}},
+    {3, {15, 20, 151}},
 };
 
 static int64_t inner_size(const k_view *v)
@@ -220,8 +246,8 @@ static int64_t inner_size(const k_view *v)
     return n;
 }
 
-#define EACH_OF_CHANNEL(view, channel, at)                                                         \
-    for (int64_t at = 0, size_ = inner_size(view); at < k_count(view); at++)                       \
+#define EACH_OF_CHANNEL(view, channel, at) \
+    for (int64_t at = 0, size_ = inner_size(view); at < k_count(view); at++) \
         if (at / size_ % (view)->dims[1] == (channel))
 
 static void batch_norm_reference(ops_case *c)
@@ -300,18 +326,12 @@ static void batch_norm(const ops_row *row, ir_dtype t)
     }
 }
 
-#define ROW(op, make)                                                                              \
-    {                                                                                              \
-        IR_OP_##op, "F", make, 0, 0, NULL, 0, 0                                                    \
+#define ROW(op, make) \
+    { \
+        IR_OP_##op, "F", make, 0, 0, NULL, 0, 0 \
     }
 const ops_row norm_rows[] = {
-    ROW(softmax, softmax),
-    ROW(softmax_grad, softmax),
-    ROW(log_softmax, softmax),
-    ROW(log_softmax_grad, softmax),
-    ROW(layer_norm, layer_norm),
-    ROW(layer_norm_grad, layer_norm),
-    ROW(batch_norm, batch_norm),
-    ROW(batch_norm_grad, batch_norm),
-    {0, NULL, NULL, 0, 0, NULL, 0, 0},
+    ROW(softmax, softmax),          ROW(softmax_grad, softmax),       ROW(log_softmax, softmax),
+    ROW(log_softmax_grad, softmax), ROW(layer_norm, layer_norm),      ROW(layer_norm_grad, layer_norm),
+    ROW(batch_norm, batch_norm),    ROW(batch_norm_grad, batch_norm), {0, NULL, NULL, 0, 0, NULL, 0, 0},
 };

@@ -15,7 +15,7 @@ static const struct {
 #define EDGE(n) {1, 1, 1, {n}, {n}, {n}},
     OPS_EDGES(EDGE)
 #undef EDGE
-    {2, 1, 2, {3, 31}, {31}, {3, 31}},
+        {2, 1, 2, {3, 31}, {31}, {3, 31}},
     {2, 2, 2, {33, 1}, {1, 33}, {33, 33}},
     {2, 2, 2, {3, 5}, {3, 5}, {3, 5}},
     {1, 1, 1, {1500}, {1500}, {1500}},
@@ -47,16 +47,12 @@ static void reference(ops_case *c)
 
 static void salt(double *x, int64_t n, ir_dtype t) /* adds special values to the random ones */
 {
-    static const double special[] = {NAN,  INFINITY, -INFINITY, 0,   -0.0, 1,   -1,
-                                     1e-7, 88,       -88,       0.5, 1.5,  -2.5};
+    static const double special[] = {NAN, INFINITY, -INFINITY, 0, -0.0, 1, -1, 1e-7, 88, -88, 0.5, 1.5, -2.5};
     if (!ir_dtype_is_float(t)) return;
     for (int64_t i = 0; i < n && i < 13 && n > 500; i++) x[i * 31] = special[i];
 }
 
-static ir_dtype result_type(ir_op op, ir_dtype t)
-{
-    return ir_op_get(op)->out[0].group == IR_GROUP_B ? IR_bool : t;
-}
+static ir_dtype result_type(ir_op op, ir_dtype t) { return ir_op_get(op)->out[0].group == IR_GROUP_B ? IR_bool : t; }
 
 static void one(const ops_row *row, ir_dtype t)
 {
@@ -155,14 +151,10 @@ static void bounded(const ops_row *row, ir_dtype t)
         case_in(&c, t, rank, dims, 0, 9);
         if (row->op == IR_OP_clip_grad) case_in(&c, t, rank, dims, 0, 9);
         salt(c.x[0], k_count(&c.in[0]), t);
-        if (s & 1)
-            case_in(&c, t, 0, NULL, 2, 4);
-        else
-            case_absent(&c);
-        if (s & 2)
-            case_in(&c, t, 0, NULL, 5, 7);
-        else
-            case_absent(&c);
+        if (s & 1) case_in(&c, t, 0, NULL, 2, 4);
+        else case_absent(&c);
+        if (s & 2) case_in(&c, t, 0, NULL, 5, 7);
+        else case_absent(&c);
         case_out(&c, t, rank, dims);
         case_check(&c, bounded_reference);
         case_end(&c);
@@ -192,11 +184,11 @@ static void counted(const ops_row *row, ir_dtype t)
 
 /* ---- references ---- */
 
-#define ONE(name, expression)                                                                      \
-    static double name(double a, double b)                                                         \
-    {                                                                                              \
-        (void)a, (void)b;                                                                          \
-        return expression;                                                                         \
+#define ONE(name, expression) \
+    static double name(double a, double b) \
+    { \
+        (void)a, (void)b; \
+        return expression; \
     }
 ONE(r_neg, -a)
 ONE(r_abs, fabs(a))
@@ -251,17 +243,17 @@ static double r_gelu_tanh_grad(double dy, double x)
     return dy * (0.5 * (1 + t) + 0.5 * x * (1 - t * t) * c * (1 + 3 * 0.044715 * x * x));
 }
 
-#define U(op, groups, low, high, units)                                                            \
-    {                                                                                              \
-        IR_OP_##op, groups, one, low, high, r_##op, units, 0                                       \
+#define U(op, groups, low, high, units) \
+    { \
+        IR_OP_##op, groups, one, low, high, r_##op, units, 0 \
     }
-#define B(op, groups, low, high, units)                                                            \
-    {                                                                                              \
-        IR_OP_##op, groups, two, low, high, r_##op, units, 0                                       \
+#define B(op, groups, low, high, units) \
+    { \
+        IR_OP_##op, groups, two, low, high, r_##op, units, 0 \
     }
-#define G(op, low, high, units)                                                                    \
-    {                                                                                              \
-        IR_OP_##op, "F", pair, low, high, r_##op, units, 0                                         \
+#define G(op, low, high, units) \
+    { \
+        IR_OP_##op, "F", pair, low, high, r_##op, units, 0 \
     }
 
 /* clang-format off */

@@ -33,8 +33,7 @@ static int shape; /* of the current case; the references index the table with it
 
 static int64_t pooled(int s, int d)
 {
-    int64_t reach = (shapes[s].kernel[d] - 1) * shapes[s].dilations[d] + 1,
-            stride = shapes[s].strides[d];
+    int64_t reach = (shapes[s].kernel[d] - 1) * shapes[s].dilations[d] + 1, stride = shapes[s].strides[d];
     int64_t padded = shapes[s].in[d] + shapes[s].pads[d] + shapes[s].pads[d + shapes[s].spatial];
     int64_t n = (padded - reach + (shapes[s].ceil ? stride - 1 : 0)) / stride + 1;
     if (shapes[s].ceil && (n - 1) * stride >= shapes[s].in[d] + shapes[s].pads[d]) n--;
@@ -62,8 +61,7 @@ static bool next_tap(const int64_t *at, window *w)
     bool padding = false, beyond = false;
     for (int d = 0; d < spatial; d++) {
         int64_t size = shapes[shape].in[d];
-        int64_t i = at[2 + d] * shapes[shape].strides[d] - shapes[shape].pads[d] +
-                    k[d] * shapes[shape].dilations[d];
+        int64_t i = at[2 + d] * shapes[shape].strides[d] - shapes[shape].pads[d] + k[d] * shapes[shape].dilations[d];
         padding |= i < 0 || i >= size;
         beyond |= i >= size + shapes[shape].pads[d + spatial];
         position = position * size + i;
@@ -92,13 +90,11 @@ static void max_reference(ops_case *c)
         window w = {0, 0, 0};
         case_coordinates(&c->out[0], i, at);
         while (next_tap(at, &w))
-            if (w.position >= 0 &&
-                (best < 0 || c->x[0][w.position] > c->x[0][best] || isnan(c->x[0][w.position])))
+            if (w.position >= 0 && (best < 0 || c->x[0][w.position] > c->x[0][best] || isnan(c->x[0][w.position])))
                 best = w.position;
         c->want[0][i] = best < 0 ? -INFINITY : c->x[0][best];
         if (!k_present(&c->out[1])) continue;
-        c->want[1][i] = (double)(c->attr[IR_ATTR(max_pool, column_major)].i ? column_major(best)
-                                                                            : best);
+        c->want[1][i] = (double)(c->attr[IR_ATTR(max_pool, column_major)].i ? column_major(best) : best);
     }
 }
 
@@ -176,8 +172,7 @@ static void max_pool(const ops_row *row, ir_dtype t)
             x[4] = NAN;
             x[5] = -INFINITY;
         }
-        for (int64_t i = 0; s % 3 == 2 && i < k_count(&c.in[0]); i++)
-            x[i] = ir_dtype_is_float(t) ? -INFINITY : 0;
+        for (int64_t i = 0; s % 3 == 2 && i < k_count(&c.in[0]); i++) x[i] = ir_dtype_is_float(t) ? -INFINITY : 0;
         windows(&c, IR_ATTR(max_pool, kernel), shape);
         c.attr[IR_ATTR(max_pool, column_major)].i = s % 3 == 1;
         case_out(&c, t, rank, narrow);

@@ -22,8 +22,7 @@ enum { SIZES = sizeof sizes / sizeof *sizes };
 static void dropout_reference(ops_case *c)
 {
     double ratio = c->attr[IR_ATTR(dropout, ratio)].f;
-    uint64_t stream = ((uint64_t)c->attr[IR_ATTR(dropout, stream)].i + 1) << 32 |
-                      (uint32_t)c->x[1][1];
+    uint64_t stream = ((uint64_t)c->attr[IR_ATTR(dropout, stream)].i + 1) << 32 | (uint32_t)c->x[1][1];
     for (int64_t i = 0; i < k_count(&c->in[0]); i++) {
         uint32_t word = philox_word((uint64_t)c->x[1][0], stream, (uint64_t)i);
         c->want[1][i] = (double)word >= ratio * 0x1p32;
@@ -48,8 +47,7 @@ static void dropout(const ops_row *row, ir_dtype t)
         case_check(&c, dropout_reference);
         double kept = 0;
         for (int64_t i = 0; i < sizes[s / 4]; i++) kept += c.want[1][i];
-        if (sizes[s / 4] > 10000)
-            assert_true(fabs(kept / (double)sizes[s / 4] - (1 - ratios[s % 4])) < 0.01);
+        if (sizes[s / 4] > 10000) assert_true(fabs(kept / (double)sizes[s / 4] - (1 - ratios[s % 4])) < 0.01);
         case_end(&c);
     }
 }
@@ -57,8 +55,7 @@ static void dropout(const ops_row *row, ir_dtype t)
 static void dropout_grad_reference(ops_case *c)
 {
     double ratio = c->attr[IR_ATTR(dropout_grad, ratio)].f;
-    for (int64_t i = 0; i < k_count(&c->in[0]); i++)
-        c->want[0][i] = c->x[1][i] != 0 ? c->x[0][i] / (1 - ratio) : 0;
+    for (int64_t i = 0; i < k_count(&c->in[0]); i++) c->want[0][i] = c->x[1][i] != 0 ? c->x[0][i] / (1 - ratio) : 0;
 }
 
 static void dropout_grad(const ops_row *row, ir_dtype t)
@@ -78,10 +75,7 @@ static void dropout_grad(const ops_row *row, ir_dtype t)
 /* ---- optimizers: bit 0 of a variant is nesterov or decoupled, then weight decay, skip present, skip set. In low types
  * the gradient belongs to a scaled loss, and there is a low copy of the parameter (kernels/update.h) ---- */
 
-static bool skipped(const ops_case *c, int skip)
-{
-    return k_present(&c->in[skip]) && c->x[skip][0] != 0;
-}
+static bool skipped(const ops_case *c, int skip) { return k_present(&c->in[skip]) && c->x[skip][0] != 0; }
 
 static double gradient(const ops_case *c, int grad, int64_t i)
 {
@@ -101,11 +95,9 @@ static void sgd_reference(ops_case *c)
 
 static void momentum_reference(ops_case *c)
 {
-    double decay = c->attr[IR_ATTR(momentum, weight_decay)].f,
-           mu = c->attr[IR_ATTR(momentum, mu)].f;
+    double decay = c->attr[IR_ATTR(momentum, weight_decay)].f, mu = c->attr[IR_ATTR(momentum, mu)].f;
     double lr = c->x[IR_IN(momentum, lr)][0];
-    bool skip = skipped(c, IR_IN(momentum, skip)),
-         nesterov = c->attr[IR_ATTR(momentum, nesterov)].i;
+    bool skip = skipped(c, IR_IN(momentum, skip)), nesterov = c->attr[IR_ATTR(momentum, nesterov)].i;
     for (int64_t i = 0; i < k_count(&c->in[0]); i++) {
         double p = c->x[0][i], g = gradient(c, 2, i) + decay * p, v = mu * c->x[1][i] + g;
         c->want[0][i] = skip ? p : p - lr * (nesterov ? g + mu * v : v);
@@ -116,10 +108,8 @@ static void momentum_reference(ops_case *c)
 static void adamw_reference(ops_case *c)
 {
     const ir_attr *a = c->attr;
-    double decay = a[IR_ATTR(adamw, weight_decay)].f, b1 = a[IR_ATTR(adamw, beta1)].f,
-           b2 = a[IR_ATTR(adamw, beta2)].f;
-    double eps = a[IR_ATTR(adamw, eps)].f, lr = c->x[IR_IN(adamw, lr)][0],
-           t = c->x[IR_IN(adamw, step)][0] + 1;
+    double decay = a[IR_ATTR(adamw, weight_decay)].f, b1 = a[IR_ATTR(adamw, beta1)].f, b2 = a[IR_ATTR(adamw, beta2)].f;
+    double eps = a[IR_ATTR(adamw, eps)].f, lr = c->x[IR_IN(adamw, lr)][0], t = c->x[IR_IN(adamw, step)][0] + 1;
     bool skip = skipped(c, IR_IN(adamw, skip)), decoupled = a[IR_ATTR(adamw, decoupled)].i;
     for (int64_t i = 0; i < k_count(&c->in[0]); i++) {
         double p = c->x[0][i], g = gradient(c, 3, i) + (decoupled ? 0 : decay * p);
@@ -164,10 +154,8 @@ static void optimizer(const ops_row *row, ir_dtype t)
         case_in(&c, t, 1, size, -scale, scale);
         if (states == 3) case_in(&c, IR_i64, 0, NULL, 0, 3);
         case_in(&c, master, 0, NULL, 0.01, 0.1);
-        if (s & 4)
-            case_in(&c, IR_bool, 0, NULL, skip, skip);
-        else
-            case_absent(&c);
+        if (s & 4) case_in(&c, IR_bool, 0, NULL, skip, skip);
+        else case_absent(&c);
         if (low) case_in(&c, master, 0, NULL, scale, scale);
         if (states == 2) c.attr[IR_ATTR(momentum, nesterov)].i = s & 1;
         if (states == 3) c.attr[IR_ATTR(adamw, decoupled)].i = s & 1;
@@ -216,8 +204,8 @@ static void unscale(const ops_row *row, ir_dtype t)
     static const struct {
         double scale, bad;
         int where; /* tensor with the bad value, -1: none */
-    } cases[] = {{65536, 0, -1}, {1024, INFINITY, 0}, {3, NAN, 2},        {0, 0, -1},
-                 {1e-30, 1e20, 1}, {2, -INFINITY, 2}, {1e-36, -2000, 2}, {1e-36, 8, 2}};
+    } cases[] = {{65536, 0, -1},   {1024, INFINITY, 0}, {3, NAN, 2},       {0, 0, -1},
+                 {1e-30, 1e20, 1}, {2, -INFINITY, 2},   {1e-36, -2000, 2}, {1e-36, 8, 2}};
     enum { CASES = sizeof cases / sizeof *cases, FORMS = 4 };
     ir_dtype wide = t == IR_f64 ? t : IR_f32;
     for (int s = 0; s < FORMS * CASES; s++) {
@@ -299,8 +287,7 @@ static void loss_scaling(const ops_row *row, ir_dtype t)
         }
     }
     static const int one[] = {1, 1};
-    double low[3] = {1.5, 0, 0}, below[3] = {0.25, 0, 0}, high[3] = {0x1p127, 0, 0},
-           past[3] = {4, 7, 0};
+    double low[3] = {1.5, 0, 0}, below[3] = {0.25, 0, 0}, high[3] = {0x1p127, 0, 0}, past[3] = {4, 7, 0};
     one_step(false, one, true, low, 1);
     assert_true(low[0] == 1);
     one_step(false, one, true, below, 1); /* a scale below the floor is raised to it */
@@ -311,9 +298,9 @@ static void loss_scaling(const ops_row *row, ir_dtype t)
     assert_true(past[0] == 4 && past[1] == 8);
 }
 
-#define ROW(op, groups, make)                                                                      \
-    {                                                                                              \
-        IR_OP_##op, groups, make, 0, 0, NULL, 0, 0                                                 \
+#define ROW(op, groups, make) \
+    { \
+        IR_OP_##op, groups, make, 0, 0, NULL, 0, 0 \
     }
 const ops_row training_rows[] = {
     ROW(dropout, "F", dropout),

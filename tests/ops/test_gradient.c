@@ -43,10 +43,10 @@ struct row {
     build_fn *build;
     int n_in;
     draw draws[MAX_IN];
-    int64_t limit;                       /* of INDEX */
-    int64_t p[4];                        /* parameters of the builder */
+    int64_t limit; /* of INDEX */
+    int64_t p[4];  /* parameters of the builder */
     const char *text;
-    shape sets[MAX_SHAPES][MAX_IN];      /* rank -1 ends the list */
+    shape sets[MAX_SHAPES][MAX_IN]; /* rank -1 ends the list */
 };
 
 /* ---- builders -------------------------------------------------------------------------------- */
@@ -308,32 +308,51 @@ static ir_value *build_dropout(ir_builder *b, const row *r, ir_value **in, int s
 
 /* ---- the table ------------------------------------------------------------------------------- */
 
-#define S(...) {(int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), {__VA_ARGS__}}
-#define SCALAR {0, {0}}
-#define END_SETS {{-1, {0}}}
-#define SHAPES1                                                                                    \
-    {{SCALAR}, {S(1)}, {S(0)}, {S(7)}, {S(3, 5)}, {S(2, 0, 3)}, {S(1, 1)}, {S(2, 3, 4)}, {S(33)},  \
-     {S(1, 3, 1, 2)}, {S(17, 2)}, END_SETS}
-#define SHAPES1_RANKED                                                                             \
-    {{S(1)}, {S(0)}, {S(7)}, {S(3, 5)}, {S(2, 0, 3)}, {S(1, 1)}, {S(2, 3, 4)}, {S(33)},            \
-     {S(1, 3, 1, 2)}, {S(17, 2)}, {S(4, 1, 3)}, END_SETS}
-#define SHAPES2                                                                                    \
-    {{SCALAR, SCALAR}, {S(3), SCALAR}, {SCALAR, S(2, 3)}, {S(3, 5), S(3, 5)}, {S(3, 5), S(5)},     \
-     {S(3, 1), S(1, 5)}, {S(2, 3, 4), S(3, 1)}, {S(0, 3), S(1, 3)}, {S(1), S(7)}, {S(2, 1, 3), S(5, 1)}, \
-     {S(4, 1), S(4, 3)}, {S(0), SCALAR}, END_SETS}
+#define S(...) \
+    { \
+        (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), { __VA_ARGS__ } \
+    }
+#define SCALAR \
+    { \
+        0, { 0 } \
+    }
+#define END_SETS \
+    { \
+        { \
+            -1, { 0 } \
+        } \
+    }
+#define SHAPES1 \
+    { \
+        {SCALAR}, {S(1)}, {S(0)}, {S(7)}, {S(3, 5)}, {S(2, 0, 3)}, {S(1, 1)}, {S(2, 3, 4)}, {S(33)}, {S(1, 3, 1, 2)}, \
+            {S(17, 2)}, END_SETS \
+    }
+#define SHAPES1_RANKED \
+    { \
+        {S(1)}, {S(0)}, {S(7)}, {S(3, 5)}, {S(2, 0, 3)}, {S(1, 1)}, {S(2, 3, 4)}, {S(33)}, {S(1, 3, 1, 2)}, \
+            {S(17, 2)}, {S(4, 1, 3)}, END_SETS \
+    }
+#define SHAPES2 \
+    { \
+        {SCALAR, SCALAR}, {S(3), SCALAR}, {SCALAR, S(2, 3)}, {S(3, 5), S(3, 5)}, {S(3, 5), S(5)}, {S(3, 1), S(1, 5)}, \
+            {S(2, 3, 4), S(3, 1)}, {S(0, 3), S(1, 3)}, {S(1), S(7)}, {S(2, 1, 3), S(5, 1)}, {S(4, 1), S(4, 3)}, \
+            {S(0), SCALAR}, END_SETS \
+    }
 #define UNARY(op, draw) {#op, IR_OP_##op, plain, 1, {draw}, 0, {0}, NULL, SHAPES1},
 #define BINARY(op, a, b) {#op, IR_OP_##op, plain, 2, {a, b}, 0, {0}, NULL, SHAPES2},
-#define CONV_SHAPES                                                                                \
-    {{S(1, 1, 5), S(1, 1, 3), S(1)}, {S(2, 3, 7), S(4, 3, 3), S(4)}, {S(2, 4, 9), S(4, 2, 3), S(4)},      \
-     {S(2, 3, 6, 5), S(5, 3, 3, 3), S(5)}, {S(1, 4, 5, 7), S(4, 1, 3, 3), S(4)}, {S(0, 2, 5, 5), \
-     S(3, 2, 3, 3), S(3)}, \
-     {S(3, 1, 5, 5), S(2, 1, 3, 1), S(2)}, {S(1, 2, 7, 5), S(2, 2, 1, 3), S(2)}, {S(1, 2, 5, 5, 5), \
-     S(2, 2, 3, 3, 3), S(2)}, \
-     {S(2, 2, 5, 6, 5), S(2, 1, 3, 1, 3), S(2)}, END_SETS}
-#define POOL_SHAPES                                                                                \
-    {{S(1, 1, 5)}, {S(2, 3, 7)}, {S(1, 2, 5, 5)}, {S(2, 1, 6, 7)}, {S(0, 1, 5, 5)}, {S(3, 2, 4, \
-     9)}, {S(1, 1, 4, 4)}, \
-     {S(1, 2, 5, 4, 5)}, {S(2, 1, 4, 5, 6)}, {S(1, 5, 8)}, END_SETS}
+#define CONV_SHAPES \
+    { \
+        {S(1, 1, 5), S(1, 1, 3), S(1)}, {S(2, 3, 7), S(4, 3, 3), S(4)}, {S(2, 4, 9), S(4, 2, 3), S(4)}, \
+            {S(2, 3, 6, 5), S(5, 3, 3, 3), S(5)}, {S(1, 4, 5, 7), S(4, 1, 3, 3), S(4)}, \
+            {S(0, 2, 5, 5), S(3, 2, 3, 3), S(3)}, {S(3, 1, 5, 5), S(2, 1, 3, 1), S(2)}, \
+            {S(1, 2, 7, 5), S(2, 2, 1, 3), S(2)}, {S(1, 2, 5, 5, 5), S(2, 2, 3, 3, 3), S(2)}, \
+            {S(2, 2, 5, 6, 5), S(2, 1, 3, 1, 3), S(2)}, END_SETS \
+    }
+#define POOL_SHAPES \
+    { \
+        {S(1, 1, 5)}, {S(2, 3, 7)}, {S(1, 2, 5, 5)}, {S(2, 1, 6, 7)}, {S(0, 1, 5, 5)}, {S(3, 2, 4, 9)}, \
+            {S(1, 1, 4, 4)}, {S(1, 2, 5, 4, 5)}, {S(2, 1, 4, 5, 6)}, {S(1, 5, 8)}, END_SETS \
+    }
 
 /* clang-format off */
 static row rows[] = {
@@ -479,10 +498,7 @@ static void fill(void *data, draw how, size_t n, int64_t limit)
         }
 }
 
-static ir_dtype dtype_of(draw how)
-{
-    return how == INDEX ? IR_i64 : how == TRUTH ? IR_bool : IR_f64;
-}
+static ir_dtype dtype_of(draw how) { return how == INDEX ? IR_i64 : how == TRUTH ? IR_bool : IR_f64; }
 
 /* ---- one set of shapes ----------------------------------------------------------------------- */
 

@@ -81,7 +81,4 @@ static int run(void)
     return rows_run(ops_on->name, tests, (size_t)n_tests);
 }
 
-int main(int argc, char **argv)
-{
-    return ops_main(argc, argv, run);
-}
+int main(int argc, char **argv) { return ops_main(argc, argv, run); }

@@ -56,22 +56,18 @@ static double *view_values(const k_view *v)
 /* Tolerance for rounding the result and, over `depth` products of magnitude at most 1, each partial sum. */
 static double tolerance(ir_dtype in, ir_dtype out, double depth)
 {
-    double low = out == IR_bf16  ? 0x1p-8
-                 : out == IR_f16 ? 0x1p-11
-                 : out == IR_f32 ? 0x1p-23
-                                 : 0x1p-50;
+    double low = out == IR_bf16 ? 0x1p-8 : out == IR_f16 ? 0x1p-11 : out == IR_f32 ? 0x1p-23 : 0x1p-50;
     return low + (in == IR_f64 ? 0x1p-52 : 0x1p-24) * (depth + 4);
 }
 
-static void view_check(const char *what, const k_view *v, const double *expected, double depth,
-                       ir_dtype in)
+static void view_check(const char *what, const k_view *v, const double *expected, double depth, ir_dtype in)
 {
     double *actual = view_values(v), limit = tolerance(in, v->dtype, depth);
     for (int64_t i = 0; i < k_count(v); i++) {
         double error = fabs(actual[i] - expected[i]);
         if (!(error <= limit * (1 + fabs(expected[i]))))
-            fail_msg("%s %s->%s: element %lld is %.9g, expected %.9g", what, ir_dtype_name(in),
-                     ir_dtype_name(v->dtype), (long long)i, actual[i], expected[i]);
+            fail_msg("%s %s->%s: element %lld is %.9g, expected %.9g", what, ir_dtype_name(in), ir_dtype_name(v->dtype),
+                     (long long)i, actual[i], expected[i]);
     }
     free(actual);
 }
@@ -82,17 +78,15 @@ static void run_kernel(ir_op op, k_view *in, int n_in, k_view *out, int n_out, c
 {
     char error[256] = "";
     k_context ctx = {.threads = THREADS, .error = error, .error_size = sizeof error};
-    k_args args = {
-        .op = op, .in = in, .out = out, .n_in = n_in, .n_out = n_out, .attr = attr, .ctx = &ctx};
+    k_args args = {.op = op, .in = in, .out = out, .n_in = n_in, .n_out = n_out, .attr = attr, .ctx = &ctx};
     /* twice, which tests that a primitive can be reused after a run */
     if (ops_run(&args, false, 2) != AMPC_OK) fail_msg("%s: %s", ir_op_get(op)->name, error);
 }
 
 static const struct {
     ir_dtype in, out;
-} types[] = {{IR_f64, IR_f64}, {IR_f32, IR_f32},  {IR_f16, IR_f16},  {IR_bf16, IR_bf16},
-             {IR_f16, IR_f32}, {IR_bf16, IR_f32}, {IR_f32, IR_bf16}, {IR_bf16, IR_f16},
-             {IR_f64, IR_f32}, {IR_f32, IR_f64}};
+} types[] = {{IR_f64, IR_f64},  {IR_f32, IR_f32},  {IR_f16, IR_f16},  {IR_bf16, IR_bf16}, {IR_f16, IR_f32},
+             {IR_bf16, IR_f32}, {IR_f32, IR_bf16}, {IR_bf16, IR_f16}, {IR_f64, IR_f32},   {IR_f32, IR_f64}};
 enum { N_TYPES = sizeof types / sizeof *types };
 
 /* Returns the next row of types that the device supports. */
@@ -158,8 +152,7 @@ static int64_t batch_offset(const k_view *v, const k_view *y, int64_t item)
     return offset;
 }
 
-static double *product_expect(const k_view *a, const k_view *b, const k_view *bias, const k_view *y,
-                              bool ta, bool tb)
+static double *product_expect(const k_view *a, const k_view *b, const k_view *bias, const k_view *y, bool ta, bool tb)
 {
     int64_t m = y->dims[y->rank - 2], n = y->dims[y->rank - 1], k = a->dims[a->rank - (ta ? 2 : 1)];
     double *av = view_values(a), *bv = view_values(b), *cv = view_values(bias);
@@ -168,8 +161,7 @@ static double *product_expect(const k_view *a, const k_view *b, const k_view *bi
         int64_t item = i / (m * n), row = i / n % m, column = i % n;
         const double *am = av + batch_offset(a, y, item), *bm = bv + batch_offset(b, y, item);
         for (int64_t l = 0; l < k; l++)
-            sum[i] += (ta ? am[l * m + row] : am[row * k + l]) *
-                      (tb ? bm[column * k + l] : bm[l * n + column]);
+            sum[i] += (ta ? am[l * m + row] : am[row * k + l]) * (tb ? bm[column * k + l] : bm[l * n + column]);
         if (k_present(bias)) sum[i] += cv[column];
     }
     free(av);
@@ -178,8 +170,7 @@ static double *product_expect(const k_view *a, const k_view *b, const k_view *bi
     return sum;
 }
 
-static void product_check(const product_row *row, ir_dtype in, ir_dtype out, bool ta, bool tb,
-                          bool with_bias)
+static void product_check(const product_row *row, ir_dtype in, ir_dtype out, bool ta, bool tb, bool with_bias)
 {
     k_view a = view_make(in, row->a_rank, row->a), b = view_make(in, row->b_rank, row->b);
     int64_t k = a.dims[a.rank - 1], n = b.dims[b.rank - 1], dims[6];
@@ -218,8 +209,7 @@ static void matmul_rows(void **state)
     for (size_t i = 0; i < sizeof products / sizeof *products; i++)
         for (int t = next_types(-1); t < N_TYPES; t = next_types(t))
             for (int flags = 0; flags < 8; flags++)
-                product_check(&products[i], types[t].in, types[t].out, flags & 1, flags & 2,
-                              flags & 4);
+                product_check(&products[i], types[t].in, types[t].out, flags & 1, flags & 2, flags & 4);
 }
 
 /* ---- matmul epilogues ------------------------------------------------------------------------ */
@@ -267,7 +257,8 @@ static bool is_absorbed(const epilogue_row *e, int size, int t)
     if (plain) return true;
     if (sizes[size].m == 0 || sizes[size].k == 0 || e->tail == IR_OP_relu || e->tail == IR_OP_tanh) return false;
     if (!ops_on->device_ops) return e->tail == IR_OP_gelu && !(e->parts & (beside | sums)) && types[t].in != IR_f64;
-    if (e->parts & (beside | sums) && (sizes[size].batch > 1 || (types[t].in != types[t].out && types[t].out != IR_f32)))
+    if (e->parts & (beside | sums) &&
+        (sizes[size].batch > 1 || (types[t].in != types[t].out && types[t].out != IR_f32)))
         return false;
     if (e->parts & beside && sizes[size].n % 8) return false;
     if (e->tail == IR_OP_COUNT) return e->parts == K_PART_SUM_A || e->parts == K_PART_SUM_B;
@@ -303,8 +294,8 @@ static void tail_make(epilogue_case *c)
         .op = e->tail, .type = c->out[0].dtype, .attr = c->tail_attr, .n_arg = 1, .arg = {K_ACCUMULATOR}};
     c->program.results[0] = (k_result){.from = 0, .fold = K_EACH};
     if (!(e->parts & K_PART_X)) return;
-    c->program.operands[c->program.n_operands++] =
-        (k_operand){.in = ir_op_get(IR_OP_matmul)->n_in + K_EPILOGUE_X, .dense = true};
+    c->program.operands[c->program.n_operands++] = (k_operand){.in = ir_op_get(IR_OP_matmul)->n_in + K_EPILOGUE_X,
+                                                               .dense = true};
     c->program.code[0].arg[c->program.code[0].n_arg++] = ~0;
 }
 
@@ -330,8 +321,14 @@ static void epilogue_make(epilogue_case *c, const epilogue_row *e, int size, int
     c->attr[IR_ATTR(matmul, out)].dtype = in == out ? IR_NO_DTYPE : out;
     if (e->tail != IR_OP_COUNT) tail_make(c);
     c->ctx = (k_context){.threads = THREADS, .error = c->error, .error_size = sizeof c->error};
-    c->args = (k_args){.op = IR_OP_matmul, .in = c->in, .out = c->out, .n_in = 4, .n_out = 4, .attr = c->attr,
-                       .program = e->tail == IR_OP_COUNT ? NULL : &c->program, .ctx = &c->ctx};
+    c->args = (k_args){.op = IR_OP_matmul,
+                       .in = c->in,
+                       .out = c->out,
+                       .n_in = 4,
+                       .n_out = 4,
+                       .attr = c->attr,
+                       .program = e->tail == IR_OP_COUNT ? NULL : &c->program,
+                       .ctx = &c->ctx};
 }
 
 static void epilogue_free(const epilogue_case *c)
@@ -403,10 +400,10 @@ static void epilogues_are_judged(void **state)
     epilogue_case c;
     (void)state;
     if (!ops_on->device_ops) skip();
-#define JUDGED(change, taken)                                                                                          \
-    epilogue_make(&c, &epilogues[ROW], SIZE, F32, true, false);                                                        \
-    change;                                                                                                            \
-    assert_int_equal(ops_absorbs(&c.args), taken);                                                                     \
+#define JUDGED(change, taken) \
+    epilogue_make(&c, &epilogues[ROW], SIZE, F32, true, false); \
+    change; \
+    assert_int_equal(ops_absorbs(&c.args), taken); \
     epilogue_free(&c)
     JUDGED((void)0, true);
     JUDGED(c.program.code[0].type = IR_f16, false);
@@ -467,11 +464,11 @@ static const conv_row convs[] = {
     {1, 1, 4, 4, 2, {6}, {4}, {1}, {1}, {3, 0}},
     {3, 2, 2, 3, 1, {4, 5, 6}, {2, 3, 2}, {1, 2, 1}, {1, 1, 2}, {0, 1, 0, 1, 1, 2}},
     {3, 1, 4, 4, 4, {3, 3, 3}, {3, 3, 3}, {1, 1, 1}, {1, 1, 1}, {1, 1, 1, 1, 1, 1}},
-    {2, 1, 2, 3, 1, {3, 3}, {2, 2}, {1, 1}, {1, 1}, {2, 2, 3, 3}}, /* windows entirely in the padding */
-    {2, 2, 3, 16, 1, {15, 14}, {7, 7}, {2, 2}, {1, 1}, {3, 3, 3, 3}},  /* first layer of a network */
-    {2, 2, 32, 16, 1, {6, 5}, {1, 1}, {2, 2}, {1, 1}, {0}},            /* shortcut */
-    {2, 2, 40, 40, 40, {7, 6}, {3, 3}, {2, 2}, {1, 1}, {0, 0, 1, 1}},  /* depthwise, more than one vector */
-    {2, 1, 32, 64, 2, {5, 5}, {3, 3}, {1, 1}, {2, 2}, {2, 2, 2, 2}},   /* groups of whole vectors */
+    {2, 1, 2, 3, 1, {3, 3}, {2, 2}, {1, 1}, {1, 1}, {2, 2, 3, 3}},    /* windows entirely in the padding */
+    {2, 2, 3, 16, 1, {15, 14}, {7, 7}, {2, 2}, {1, 1}, {3, 3, 3, 3}}, /* first layer of a network */
+    {2, 2, 32, 16, 1, {6, 5}, {1, 1}, {2, 2}, {1, 1}, {0}},           /* shortcut */
+    {2, 2, 40, 40, 40, {7, 6}, {3, 3}, {2, 2}, {1, 1}, {0, 0, 1, 1}}, /* depthwise, more than one vector */
+    {2, 1, 32, 64, 2, {5, 5}, {3, 3}, {1, 1}, {2, 2}, {2, 2, 2, 2}},  /* groups of whole vectors */
     {1, 3, 1, 12, 1, {20}, {5}, {1}, {2}, {4, 4}},
     {1, 2, 24, 24, 24, {9}, {3}, {1}, {1}, {1, 1}},
     {3, 1, 17, 20, 1, {3, 4, 3}, {2, 2, 2}, {1, 1, 1}, {1, 1, 1}, {0}},
@@ -492,8 +489,7 @@ typedef struct conv_case {
     double *xv, *wv, *yv;
 } conv_case;
 
-typedef void conv_visit(conv_case *c, int64_t filter, int64_t xi, int64_t wi, int64_t yi,
-                        double *sum);
+typedef void conv_visit(conv_case *c, int64_t filter, int64_t xi, int64_t wi, int64_t yi, double *sum);
 
 static void case_init(conv_case *c, const conv_row *row)
 {
@@ -506,9 +502,7 @@ static void case_init(conv_case *c, const conv_row *row)
         c->x[2 + i] = row->x[i];
         c->w[2 + i] = row->k[i];
         int64_t window = (row->k[i] - 1) * row->dilations[i] + 1;
-        c->y[2 + i] = (row->x[i] + row->pads[i] + row->pads[row->spatial + i] - window) /
-                          row->strides[i] +
-                      1;
+        c->y[2 + i] = (row->x[i] + row->pads[i] + row->pads[row->spatial + i] - window) / row->strides[i] + 1;
     }
 }
 
@@ -537,22 +531,19 @@ static void case_visit(conv_case *c, conv_visit *visit, double *sum)
         }
 }
 
-static void visit_forward(conv_case *c, int64_t filter, int64_t xi, int64_t wi, int64_t yi,
-                          double *sum)
+static void visit_forward(conv_case *c, int64_t filter, int64_t xi, int64_t wi, int64_t yi, double *sum)
 {
     (void)filter;
     sum[yi] += c->xv[xi] * c->wv[wi];
 }
 
-static void visit_grad_input(conv_case *c, int64_t filter, int64_t xi, int64_t wi, int64_t yi,
-                             double *sum)
+static void visit_grad_input(conv_case *c, int64_t filter, int64_t xi, int64_t wi, int64_t yi, double *sum)
 {
     (void)filter;
     sum[xi] += c->yv[yi] * c->wv[wi];
 }
 
-static void visit_grad_weight(conv_case *c, int64_t filter, int64_t xi, int64_t wi, int64_t yi,
-                              double *sum)
+static void visit_grad_weight(conv_case *c, int64_t filter, int64_t xi, int64_t wi, int64_t yi, double *sum)
 {
     (void)filter;
     sum[wi] += c->yv[yi] * c->xv[xi];
@@ -568,18 +559,16 @@ static void case_attrs(conv_case *c, ir_attr *attr, int strides, int pads, int d
     attr[pads].list.count = 2 * n;
     attr[group].i = c->row->group;
 }
-#define CASE_ATTRS(c, attr, op)                                                                    \
-    case_attrs(c, attr, IR_ATTR(op, strides), IR_ATTR(op, pads), IR_ATTR(op, dilations),           \
-               IR_ATTR(op, group))
+#define CASE_ATTRS(c, attr, op) \
+    case_attrs(c, attr, IR_ATTR(op, strides), IR_ATTR(op, pads), IR_ATTR(op, dilations), IR_ATTR(op, group))
 
-static void check_and_free(conv_case *c, const char *what, conv_visit *visit, k_view *result,
-                           double depth, ir_dtype in, const k_view *bias, int64_t inner)
+static void check_and_free(conv_case *c, const char *what, conv_visit *visit, k_view *result, double depth, ir_dtype in,
+                           const k_view *bias, int64_t inner)
 {
     double *expected = calloc((size_t)k_count(result) + 1, sizeof *expected);
     double *shift = view_values(bias);
     if (k_present(bias))
-        for (int64_t i = 0; i < k_count(result); i++)
-            expected[i] = shift[i / inner % k_count(bias)];
+        for (int64_t i = 0; i < k_count(result); i++) expected[i] = shift[i / inner % k_count(bias)];
     case_visit(c, visit, expected);
     view_check(what, result, expected, depth, in);
     free(expected);
@@ -594,8 +583,7 @@ static void conv_check(const conv_row *row, ir_dtype in, ir_dtype out, bool with
     int rank = row->spatial + 2;
     int64_t inner = 1, taps = c.w[1];
     for (int i = 2; i < rank; i++) inner *= c.y[i], taps *= c.w[i];
-    k_view x = view_make(in, rank, c.x), w = view_make(in, rank, c.w),
-           y = view_make(out, rank, c.y), bias = {0};
+    k_view x = view_make(in, rank, c.x), w = view_make(in, rank, c.w), y = view_make(out, rank, c.y), bias = {0};
     if (with_bias) bias = view_make(in, 1, &row->m);
     view_fill(&x);
     view_fill(&w);
@@ -621,8 +609,7 @@ static void grad_input_check(const conv_row *row, ir_dtype in, ir_dtype out)
     int rank = row->spatial + 2;
     double taps = (double)row->m;
     for (int i = 2; i < rank; i++) taps *= (double)c.w[i];
-    k_view dy = view_make(in, rank, c.y), w = view_make(in, rank, c.w),
-           dx = view_make(out, rank, c.x), none = {0};
+    k_view dy = view_make(in, rank, c.y), w = view_make(in, rank, c.w), dx = view_make(out, rank, c.x), none = {0};
     view_fill(&dy);
     view_fill(&w);
     c.yv = view_values(&dy);
@@ -641,8 +628,7 @@ static void grad_input_check(const conv_row *row, ir_dtype in, ir_dtype out)
 static void bias_grad_check(const conv_case *c, k_view *dbias, int64_t inner, ir_dtype in)
 {
     double *sum = calloc((size_t)c->row->m, sizeof *sum);
-    for (int64_t i = 0; i < c->row->n * c->row->m * inner; i++)
-        sum[i / inner % c->row->m] += c->yv[i];
+    for (int64_t i = 0; i < c->row->n * c->row->m * inner; i++) sum[i / inner % c->row->m] += c->yv[i];
     view_check("conv_grad_weight dbias", dbias, sum, (double)(c->row->n * inner), in);
     free(sum);
     free(dbias->data);
@@ -661,8 +647,7 @@ static void grad_weight_check(const conv_row *row, ir_dtype in, ir_dtype out, in
     view_fill(&x);
     c.yv = view_values(&dy);
     c.xv = view_values(&x);
-    k_view results[] = {view_make(out, rank, c.w), view_make(out, 1, &row->m)},
-           kept[] = {results[0], results[1]};
+    k_view results[] = {view_make(out, rank, c.w), view_make(out, 1, &row->m)}, kept[] = {results[0], results[1]};
     for (int i = 0; i < 2; i++)
         if (!(wanted & 1 << i)) results[i].data = NULL;
     ir_attr attr[8] = {0};
@@ -670,26 +655,22 @@ static void grad_weight_check(const conv_row *row, ir_dtype in, ir_dtype out, in
     k_view operands[] = {dy, x};
     run_kernel(IR_OP_conv_grad_weight, operands, 2, results, 2, attr);
     if (wanted & 1)
-        check_and_free(&c, "conv_grad_weight", visit_grad_weight, &kept[0],
-                       (double)(row->n * inner), in, &none, 1);
-    else
-        free(kept[0].data);
-    if (wanted & 2)
-        bias_grad_check(&c, &kept[1], inner, in);
-    else
-        free(kept[1].data);
+        check_and_free(&c, "conv_grad_weight", visit_grad_weight, &kept[0], (double)(row->n * inner), in, &none, 1);
+    else free(kept[0].data);
+    if (wanted & 2) bias_grad_check(&c, &kept[1], inner, in);
+    else free(kept[1].data);
     free(dy.data);
     free(x.data);
     free(c.yv);
     free(c.xv);
 }
 
-#define EACH_CONV(statement)                                                                       \
-    for (size_t i = 0; i < sizeof convs / sizeof *convs; i++)                                      \
-        for (int t = next_types(-1); t < N_TYPES; t = next_types(t)) {                                                        \
-            const conv_row *row = &convs[i];                                                       \
-            ir_dtype in = types[t].in, out = types[t].out;                                         \
-            statement;                                                                             \
+#define EACH_CONV(statement) \
+    for (size_t i = 0; i < sizeof convs / sizeof *convs; i++) \
+        for (int t = next_types(-1); t < N_TYPES; t = next_types(t)) { \
+            const conv_row *row = &convs[i]; \
+            ir_dtype in = types[t].in, out = types[t].out; \
+            statement; \
         }
 
 static void conv_rows(void **state)
@@ -757,8 +738,8 @@ static void random_convs(void **state)
 static void conv_grad_input_output_padding(void **state)
 {
     (void)state;
-    int64_t y[] = {1, 2, 3, 3}, w[] = {2, 3, 3, 3}, x[] = {1, 3, 8, 8}, strides[] = {2, 2},
-            ones[] = {1, 1}, none[4] = {0};
+    int64_t y[] = {1, 2, 3, 3}, w[] = {2, 3, 3, 3}, x[] = {1, 3, 8, 8}, strides[] = {2, 2}, ones[] = {1, 1},
+            none[4] = {0};
     k_view dy = view_make(IR_f32, 4, y), wv = view_make(IR_f32, 4, w), dx = view_make(IR_f32, 4, x);
     view_fill(&dy);
     view_fill(&wv);
@@ -766,8 +747,7 @@ static void conv_grad_input_output_padding(void **state)
     attr[IR_ATTR(conv_grad_input, strides)].list.items = strides;
     attr[IR_ATTR(conv_grad_input, dilations)].list.items = ones;
     attr[IR_ATTR(conv_grad_input, pads)].list.items = none;
-    attr[IR_ATTR(conv_grad_input, strides)].list.count =
-        attr[IR_ATTR(conv_grad_input, dilations)].list.count = 2;
+    attr[IR_ATTR(conv_grad_input, strides)].list.count = attr[IR_ATTR(conv_grad_input, dilations)].list.count = 2;
     attr[IR_ATTR(conv_grad_input, pads)].list.count = 4;
     attr[IR_ATTR(conv_grad_input, group)].i = 1;
     k_view operands[] = {dy, wv};
@@ -775,21 +755,16 @@ static void conv_grad_input_output_padding(void **state)
     const float *result = dx.data;
     for (int i = 0; i < 3 * 64; i++) {
         bool beyond = i % 8 == 7 || i / 8 % 8 == 7;
-        if (beyond)
-            assert_true(result[i] == 0);
-        else
-            assert_true(isfinite(result[i]));
+        if (beyond) assert_true(result[i] == 0);
+        else assert_true(isfinite(result[i]));
     }
     free(dy.data);
     free(wv.data);
     free(dx.data);
 }
 
-#define BOTH_LAYOUTS(test)                                                                                   \
-    cmocka_unit_test(test),                                                                                  \
-    {                                                                                                        \
-        #test " (channels last)", test, ops_begin_channels_last, ops_end_channels_last, NULL                 \
-    }
+#define BOTH_LAYOUTS(test) \
+    cmocka_unit_test(test), { #test " (channels last)", test, ops_begin_channels_last, ops_end_channels_last, NULL }
 
 static int run(void)
 {
@@ -807,7 +782,4 @@ static int run(void)
     return rows_run(ops_on->name, tests, sizeof tests / sizeof *tests);
 }
 
-int main(int argc, char **argv)
-{
-    return ops_main(argc, argv, run);
-}
+int main(int argc, char **argv) { return ops_main(argc, argv, run); }

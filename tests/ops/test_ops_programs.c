@@ -10,7 +10,14 @@
 #include <cmocka.h>
 
 /* Their number and size limits; a discrete device may be emulated. */
-enum { PROGRAMS = 2000, PROGRAMS_AWAY = 200, PROGRAMS_BRIEF = 20, MAX_COUNT = 6000, MAX_AWAY = 3000, MAX_RARELY = 150000 };
+enum {
+    PROGRAMS = 2000,
+    PROGRAMS_AWAY = 200,
+    PROGRAMS_BRIEF = 20,
+    MAX_COUNT = 6000,
+    MAX_AWAY = 3000,
+    MAX_RARELY = 150000
+};
 
 static int64_t number(const char *name, int64_t otherwise)
 {

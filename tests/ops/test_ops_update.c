@@ -80,8 +80,7 @@ static void run(ir_op op, k_view *in, int n_in, k_view *out, int n_out, const ir
 {
     char error[256] = "";
     const k_context context = {.threads = CASE_THREADS, .error = error, .error_size = sizeof error};
-    k_args args = {
-        .op = op, .in = in, .out = out, .n_in = n_in, .n_out = n_out, .attr = attr, .ctx = &context};
+    k_args args = {.op = op, .in = in, .out = out, .n_in = n_in, .n_out = n_out, .attr = attr, .ctx = &context};
     if (ops_run(&args, false, 1) != AMPC_OK) fail_msg("%s: %s", ir_op_get(op)->name, error);
 }
 
@@ -141,7 +140,8 @@ static void make(problem *p)
     p->states = ir_op_get(p->op)->n_out;
     for (int i = 0; i < p->states; i++) p->old[i] = drawn(p->master, p->n, i == 2 ? 0 : -1, 1);
     p->gradient = drawn(p->grad, p->n, -1000, 1000);
-    for (int64_t i = 0; p->skip >= 0 && i < 5 && i < p->n - 1; i++) set(&p->gradient, p->n - 1 - i * (p->n / 7), bad[i]);
+    for (int64_t i = 0; p->skip >= 0 && i < 5 && i < p->n - 1; i++)
+        set(&p->gradient, p->n - 1 - i * (p->n / 7), bad[i]);
     p->step = scalar(IR_i64, 2);
     p->lr = scalar(p->master, 0.05);
     p->flag = p->skip < 0 ? (k_view){.dtype = IR_NO_DTYPE} : scalar(IR_bool, p->skip);
@@ -418,7 +418,8 @@ static void joined(ir_dtype t, int64_t n, int form, int bad)
                           : joined_norm(in, one_call, 1, &scale, sums, form & 4, &found);
     assert_int_equal(found, bad && n);
     if (bad && n ? isfinite(got) : !(fabs(got - norm) <= 4e-7 * norm))
-        fail_msg("norm of %s[%lld], form %d, bad %d: %.9g, not %.9g", ir_dtype_name(t), (long long)n, form, bad, got, norm);
+        fail_msg("norm of %s[%lld], form %d, bad %d: %.9g, not %.9g", ir_dtype_name(t), (long long)n, form, bad, got,
+                 norm);
     for (int i = 0; i < GRADIENTS; i++) free(in[i].data);
     free(scale.data);
     free(want.data);
@@ -456,14 +457,12 @@ static void norms(void **state)
 static int tests(void)
 {
     const struct CMUnitTest all[] = {
-        cmocka_unit_test(sgd),    cmocka_unit_test(momentum), cmocka_unit_test(adamw),
-        cmocka_unit_test(checks), cmocka_unit_test(chains),   cmocka_unit_test(norms),
+        cmocka_unit_test(sgd),          cmocka_unit_test(momentum),
+        cmocka_unit_test(adamw),        cmocka_unit_test(checks),
+        cmocka_unit_test(chains),       cmocka_unit_test(norms),
         cmocka_unit_test(joined_norms), cmocka_unit_test(finite_gradients_may_have_no_norm),
     };
     return rows_run(ops_on->name, all, sizeof all / sizeof *all);
 }
 
-int main(int argc, char **argv)
-{
-    return ops_main(argc, argv, tests);
-}
+int main(int argc, char **argv) { return ops_main(argc, argv, tests); }

@@ -21,8 +21,7 @@ static void expect_same(ir_dtype from, ir_dtype to, const void *src, int64_t n)
     assert_true(fast && slow);
     cpu_convert(to, fast, from, src, n);
     ir_convert(to, slow, from, src, (size_t)n);
-    if (memcmp(fast, slow, bytes) != 0)
-        fail_msg("%s to %s differs", ir_dtype_name(from), ir_dtype_name(to));
+    if (memcmp(fast, slow, bytes) != 0) fail_msg("%s to %s differs", ir_dtype_name(from), ir_dtype_name(to));
     free(fast);
     free(slow);
 }
@@ -36,11 +35,9 @@ static void all_16_bit_patterns(void **state)
         expect_same(IR_f16, to, patterns, 65536);
         expect_same(IR_i16, to, patterns, 65536);
     }
-    for (int i = 0; i < 65536;
-         i++) /* a signalling NaN may stay signalling, so only quiet NaNs have a unique result */
+    for (int i = 0; i < 65536; i++) /* a signalling NaN may stay signalling, so only quiet NaNs have a unique result */
         if ((i & 0x7fff) > 0x7f80) patterns[i] |= 0x40;
-    for (ir_dtype to = IR_NO_DTYPE + 1; to < IR_DTYPE_COUNT; to++)
-        expect_same(IR_bf16, to, patterns, 65536);
+    for (ir_dtype to = IR_NO_DTYPE + 1; to < IR_DTYPE_COUNT; to++) expect_same(IR_bf16, to, patterns, 65536);
 }
 
 /* Random bits, and the neighbours of every 16-bit value and of the midpoint to the next one. */
@@ -62,10 +59,8 @@ static void f32_patterns(void **state)
     }
     for (ir_dtype to = IR_NO_DTYPE + 1; to < IR_DTYPE_COUNT; to++) expect_same(IR_f32, to, bits, n);
     for (ir_dtype to = IR_NO_DTYPE + 1; to < IR_DTYPE_COUNT; to++) expect_same(IR_i32, to, bits, n);
-    for (ir_dtype to = IR_NO_DTYPE + 1; to < IR_DTYPE_COUNT; to++)
-        expect_same(IR_i64, to, bits, n / 2);
-    for (ir_dtype to = IR_NO_DTYPE + 1; to < IR_DTYPE_COUNT; to++)
-        expect_same(IR_f64, to, bits, n / 2);
+    for (ir_dtype to = IR_NO_DTYPE + 1; to < IR_DTYPE_COUNT; to++) expect_same(IR_i64, to, bits, n / 2);
+    for (ir_dtype to = IR_NO_DTYPE + 1; to < IR_DTYPE_COUNT; to++) expect_same(IR_f64, to, bits, n / 2);
     for (ir_dtype to = IR_NO_DTYPE + 1; to < IR_DTYPE_COUNT; to++) expect_same(IR_u8, to, bits, n);
     for (ir_dtype to = IR_NO_DTYPE + 1; to < IR_DTYPE_COUNT; to++) expect_same(IR_i8, to, bits, n);
     free(bits);
@@ -82,7 +77,8 @@ static void stored_in_place(void **state)
         ir_dtype carrier = cpu_carrier(t);
         size_t bytes = N * ir_dtype_size(carrier);
         for (uint64_t i = 0; i < N; i++) /* includes f32 values halfway between two f16 or bf16 values */
-            bits[i] = philox_bits(3, 4, i) & ((const uint64_t[]){UINT64_MAX, 0xfffff000fffff000, 0xffff8000ffff8000})[i % 3];
+            bits[i] = philox_bits(3, 4, i) &
+                      ((const uint64_t[]){UINT64_MAX, 0xfffff000fffff000, 0xffff8000ffff8000})[i % 3];
         ir_convert(t, stored, carrier, bits, N);
         ir_convert(carrier, want, t, stored, N);
         cpu_as_stored(t, carrier, bits, N);
@@ -111,8 +107,7 @@ static void short_and_unaligned(void **state)
 static double log1p_unit(double x) { return log1p(x); }
 
 /* Returns the largest error over [low, high] in units in the last place of the true value (at least `least`). */
-static double worst(float (*f)(float), double (*exact)(double), double low, double high,
-                    double least)
+static double worst(float (*f)(float), double (*exact)(double), double low, double high, double least)
 {
     double most = 0;
     for (int i = 0; i <= 2000000; i++) {
@@ -124,11 +119,10 @@ static double worst(float (*f)(float), double (*exact)(double), double low, doub
     return most;
 }
 
-#define EXPECT(name, exact, low, high, least, limit)                                               \
-    do {                                                                                           \
-        double w = worst(name, exact, low, high, least);                                           \
-        if (!(w <= (limit)))                                                                       \
-            fail_msg("%s: %.3f ulp on [%g, %g]", #name, w, (double)(low), (double)(high));         \
+#define EXPECT(name, exact, low, high, least, limit) \
+    do { \
+        double w = worst(name, exact, low, high, least); \
+        if (!(w <= (limit))) fail_msg("%s: %.3f ulp on [%g, %g]", #name, w, (double)(low), (double)(high)); \
     } while (0)
 
 static float f_exp(float x) { return m_exp_float(x); }
@@ -155,19 +149,13 @@ static void elementary_functions(void **state)
 static void special_values(void **state)
 {
     (void)state;
-    assert_true(isnan(m_exp_float(NAN)) && m_exp_float(INFINITY) == INFINITY &&
-                m_exp_float(-INFINITY) == 0);
-    assert_true(m_exp_float(88.8f) == INFINITY && m_exp_float(-103.9f) == 0x1p-149f &&
-                m_exp_float(0) == 1);
-    assert_true(isnan(m_log_float(NAN)) && isnan(m_log_float(-1)) &&
-                m_log_float(INFINITY) == INFINITY);
-    assert_true(m_log_float(0) == -INFINITY && m_log_float(-0.f) == -INFINITY &&
-                m_log_float(1) == 0);
+    assert_true(isnan(m_exp_float(NAN)) && m_exp_float(INFINITY) == INFINITY && m_exp_float(-INFINITY) == 0);
+    assert_true(m_exp_float(88.8f) == INFINITY && m_exp_float(-103.9f) == 0x1p-149f && m_exp_float(0) == 1);
+    assert_true(isnan(m_log_float(NAN)) && isnan(m_log_float(-1)) && m_log_float(INFINITY) == INFINITY);
+    assert_true(m_log_float(0) == -INFINITY && m_log_float(-0.f) == -INFINITY && m_log_float(1) == 0);
     assert_true(fabs((double)m_log_float(0x1p-149f) - log(0x1p-149)) < 1e-5);
-    assert_true(isnan(m_tanh_float(NAN)) && m_tanh_float(INFINITY) == 1 &&
-                m_tanh_float(-INFINITY) == -1);
-    assert_true(isnan(m_erf_float(NAN)) && m_erf_float(INFINITY) == 1 &&
-                m_erf_float(-INFINITY) == -1);
+    assert_true(isnan(m_tanh_float(NAN)) && m_tanh_float(INFINITY) == 1 && m_tanh_float(-INFINITY) == -1);
+    assert_true(isnan(m_erf_float(NAN)) && m_erf_float(INFINITY) == 1 && m_erf_float(-INFINITY) == -1);
     assert_true(m_tanh_float(0x1p-149f) == 0x1p-149f && m_erf_float(0) == 0);
 }
 
@@ -210,8 +198,7 @@ static void batch_norm_of_a_million(void **state)
     ops_case c;
     (void)state;
     case_begin(&c, IR_OP_batch_norm);
-    double *x = case_in(&c, IR_f32, 4, dims, 998.2679491924311, 1001.7320508075689), mean = 0,
-           variance = 0;
+    double *x = case_in(&c, IR_f32, 4, dims, 998.2679491924311, 1001.7320508075689), mean = 0, variance = 0;
     int64_t n = k_count(&c.in[0]);
     for (int64_t i = 0; i < n; i++) mean += (x[i] = (double)(float)x[i]) / (double)n;
     for (int64_t i = 0; i < n; i++) variance += (x[i] - mean) * (x[i] - mean) / (double)n;
@@ -284,11 +271,11 @@ static void mean_of_nothing_is_nan(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(all_16_bit_patterns), cmocka_unit_test(f32_patterns),
-        cmocka_unit_test(stored_in_place), cmocka_unit_test(short_and_unaligned),
-        cmocka_unit_test(elementary_functions), cmocka_unit_test(special_values),
-        cmocka_unit_test(sum_of_a_million), cmocka_unit_test(batch_norm_of_a_million),
-        cmocka_unit_test(indices_out_of_range), cmocka_unit_test(labels_out_of_range),
+        cmocka_unit_test(all_16_bit_patterns),    cmocka_unit_test(f32_patterns),
+        cmocka_unit_test(stored_in_place),        cmocka_unit_test(short_and_unaligned),
+        cmocka_unit_test(elementary_functions),   cmocka_unit_test(special_values),
+        cmocka_unit_test(sum_of_a_million),       cmocka_unit_test(batch_norm_of_a_million),
+        cmocka_unit_test(indices_out_of_range),   cmocka_unit_test(labels_out_of_range),
         cmocka_unit_test(mean_of_nothing_is_nan),
     };
     return cmocka_run_group_tests_name("precision", tests, NULL, NULL);

@@ -308,9 +308,9 @@ static void print_bound(const bound *b)
 void graph_print(const graph *g, const int64_t *sizes)
 {
     static const char *const names[KINDS] = {
-        "slice", "pad",    "split",    "chunk",    "concat",      "transpose", "merge", "flatten", "unsqueeze",
-        "squeeze", "expand", "tile",     "trilu",    "gather",      "max_pool",  "avg_pool", "global_pool", "sum",
-        "mean",  "softmax", "range",   "fill",     "add",         "mul",       "neg",   "relu",    "sin"};
+        "slice",   "pad",     "split", "chunk", "concat", "transpose", "merge",    "flatten",     "unsqueeze",
+        "squeeze", "expand",  "tile",  "trilu", "gather", "max_pool",  "avg_pool", "global_pool", "sum",
+        "mean",    "softmax", "range", "fill",  "add",    "mul",       "neg",      "relu",        "sin"};
     printf("opset %d, %s, sizes", g->opset, g->f64 ? "f64" : "f32");
     for (int i = 0; i < SYMBOLS && sizes; i++) printf(" %s=%" PRId64, symbol_names[i], sizes[i]);
     for (int i = 0; i < g->n_inputs; i++) {

@@ -11,28 +11,33 @@
 enum { MAX_RANK = 6, MAX_STEPS = 10, MAX_VALUES = 40, MAX_INPUTS = 2, SYMBOLS = 3 };
 
 typedef enum kind {
-    SLICE,   /* a: starts, b: ends; list: steps; axes */
-    PAD,     /* list: before, after for all axes; mode */
-    SPLIT,   /* a[0]: the first size; the second is the remainder; axis */
-    CHUNK,   /* into two by num_outputs; axis */
-    CONCAT,  /* in[0], in[1]; axis */
+    SLICE,     /* a: starts, b: ends; list: steps; axes */
+    PAD,       /* list: before, after for all axes; mode */
+    SPLIT,     /* a[0]: the first size; the second is the remainder; axis */
+    CHUNK,     /* into two by num_outputs; axis */
+    CONCAT,    /* in[0], in[1]; axis */
     TRANSPOSE, /* list: perm */
-    MERGE,   /* Reshape of axis and axis+1 into one; infer: as -1 */
-    FLATTEN, /* axis */
+    MERGE,     /* Reshape of axis and axis+1 into one; infer: as -1 */
+    FLATTEN,   /* axis */
     UNSQUEEZE, /* axis */
-    SQUEEZE, /* axis, of one element */
-    EXPAND,  /* to the shape of in[1] */
-    TILE,    /* list: repeats */
-    TRILU,   /* upper, number */
-    GATHER,  /* list: indices; axis */
-    MAX_POOL, AVG_POOL, /* list: kernel, strides, dilations, pads; ceil, count_pad */
+    SQUEEZE,   /* axis, of one element */
+    EXPAND,    /* to the shape of in[1] */
+    TILE,      /* list: repeats */
+    TRILU,     /* upper, number */
+    GATHER,    /* list: indices; axis */
+    MAX_POOL,
+    AVG_POOL, /* list: kernel, strides, dilations, pads; ceil, count_pad */
     GLOBAL_POOL,
-    SUM, MEAN, /* list: axes; keep */
+    SUM,
+    MEAN,    /* list: axes; keep */
     SOFTMAX, /* axis */
     RANGE,   /* in[0] + 0,1,2,.. along the last axis */
     FILL,    /* in[0] * ConstantOfShape(Shape(in[0])) */
-    ADD, MUL, /* broadcast */
-    NEG, RELU, SIN,
+    ADD,
+    MUL, /* broadcast */
+    NEG,
+    RELU,
+    SIN,
     KINDS
 } kind;
 
@@ -45,7 +50,7 @@ typedef struct bound {
 typedef struct step {
     kind kind;
     int in[2], n_in, out[2], n_out; /* values */
-    int axis, count; /* entries of list, axes, a, b */
+    int axis, count;                /* entries of list, axes, a, b */
     int axes[MAX_RANK];
     bound a[MAX_RANK], b[MAX_RANK];
     int64_t list[4 * MAX_RANK], number, value;
@@ -66,9 +71,9 @@ typedef struct graph {
 /* ---- random.c ---- */
 
 void random_seed(uint64_t seed);
-int64_t random_below(int64_t n);       /* in [0,n) */
+int64_t random_below(int64_t n); /* in [0,n) */
 int64_t random_in(int64_t low, int64_t high);
-double random_real(void);              /* in [-2,2], far from 0 */
+double random_real(void); /* in [-2,2], far from 0 */
 void random_graph(graph *g);
 
 /* ---- oracle.c: the ONNX semantics as plain loops over doubles ---- */

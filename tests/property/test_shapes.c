@@ -228,8 +228,7 @@ static ir_module *through_text(trial *t, ir_module *m)
     const char *text = ir_print(m, m->arena);
     if (ir_parse(text, strlen(text), "property.ir", t->d, &again) != AMPC_OK)
         fail(t, "the text cannot be read: %s", diag_first_error(t->d));
-    else if (strcmp(ir_print(again, again->arena), text))
-        fail(t, "the text reads as another");
+    else if (strcmp(ir_print(again, again->arena), text)) fail(t, "the text reads as another");
     ir_module_free(m);
     return again;
 }
@@ -346,10 +345,9 @@ int main(int argc, char **argv)
         diag_free(t.d);
         failures += t.failed;
     }
-    printf("seeds %" PRIu64 "-%" PRIu64 ": %" PRId64 " graphs, %" PRId64
-           " written anew, %" PRId64 " refused with symbols; %" PRId64
-           " runs and %" PRId64 " gradients as the oracle's, %" PRId64 " runs refused; %" PRId64
-           " undefined, %" PRId64 " too large; %d failures\n",
+    printf("seeds %" PRIu64 "-%" PRIu64 ": %" PRId64 " graphs, %" PRId64 " written anew, %" PRId64
+           " refused with symbols; %" PRId64 " runs and %" PRId64 " gradients as the oracle's, %" PRId64
+           " runs refused; %" PRId64 " undefined, %" PRId64 " too large; %d failures\n",
            first, last, sums.graphs, sums.emitted, sums.refused_models, sums.runs, sums.gradients, sums.refused_runs,
            sums.undefined, sums.too_large, failures);
     return failures != 0;

@@ -31,10 +31,8 @@ static const struct {
     {"unet_bilinear", {"Resize"}},
 };
 
-const golden_precision golden_precisions[] = {{"fp32", PASS_O0, IR_f16, 0},
-                                              {"fp16", PASS_O1, IR_f16, 0.02},
-                                              {"bf16", PASS_O1, IR_bf16, 0.05},
-                                              {0}};
+const golden_precision golden_precisions[] = {
+    {"fp32", PASS_O0, IR_f16, 0}, {"fp16", PASS_O1, IR_f16, 0.02}, {"bf16", PASS_O1, IR_bf16, 0.05}, {0}};
 
 /* ---- loading --------------------------------------------------------------------------------- */
 
@@ -177,10 +175,7 @@ static int compare_names(const struct dirent **a, const struct dirent **b)
     return strcmp((*a)->d_name, (*b)->d_name);
 }
 
-static int is_case(const struct dirent *e)
-{
-    return e->d_name[0] != '.' && !strchr(e->d_name, '.');
-}
+static int is_case(const struct dirent *e) { return e->d_name[0] != '.' && !strchr(e->d_name, '.'); }
 
 int golden_main(int argc, char **argv, const char *group, void (*test)(void **state))
 {
@@ -201,8 +196,8 @@ int golden_main(int argc, char **argv, const char *group, void (*test)(void **st
             g->precision = &golden_precisions[k];
             snprintf(g->name, sizeof g->name, "%.80s %s", folders[i]->d_name, golden_precisions[k].name);
             snprintf(g->folder, sizeof g->folder, "%.900s/%.80s", goldens, folders[i]->d_name);
-            tests[count] = (struct CMUnitTest){.name = g->name, .test_func = test, .teardown_func = clean,
-                                               .initial_state = g};
+            tests[count] = (struct CMUnitTest){
+                .name = g->name, .test_func = test, .teardown_func = clean, .initial_state = g};
         }
     for (int i = 0; i < n; i++) free(folders[i]);
     free(folders);

@@ -84,10 +84,7 @@ static void must(const scratch *t, ampc_status status)
     if (status != AMPC_OK) fail_msg("%s", diag_first_error(t->d));
 }
 
-static float drawn(uint64_t stream, size_t i)
-{
-    return (float)(2 * philox_unit(philox_word(11, stream, i)) - 1);
-}
+static float drawn(uint64_t stream, size_t i) { return (float)(2 * philox_unit(philox_word(11, stream, i)) - 1); }
 
 static rt_tensor storage(const net *n, const char *name)
 {
@@ -173,10 +170,7 @@ static double number(const rt_tensor *v)
     return ir_load_f64(v->dtype, v->data);
 }
 
-static double output(const net *n, const char *name)
-{
-    return number(rt_session_output(n->s, name));
-}
+static double output(const net *n, const char *name) { return number(rt_session_output(n->s, name)); }
 
 static double state_of(const net *n, const char *name)
 {
@@ -302,8 +296,7 @@ static void test_4_growth_every_step(void **state)
     o.level = PASS_O0;
     net f32 = open_net(*state, linear, &o);
     for (int k = 0; k < 8; k++) {
-        for (size_t i = 0; i < ROWS * IN; i++)
-            /* exact in fp16 */
+        for (size_t i = 0; i < ROWS * IN; i++) /* exact in fp16 */
             amp.x[i / IN][i % IN] = f32.x[i / IN][i % IN] = roundf(4 * drawn(50 + (uint64_t)k, i));
         assert_true(state_of(&amp, "loss_scale") == 16 << k);
         assert_false(step(&amp));
@@ -448,16 +441,15 @@ static void assert_first_step_counts(scratch *t, const char *text, const char *l
 static void test_15_seed_is_f32(void **state)
 {
     static const char *const losses[] = {"mse", "l1", "bce_logits"};
-    static const char root[] =
-        "ampc-ir 1\n"
-        "param @w : f32[4,3] = zero\n"
-        "graph @forward(@x : f32[N,4]) {\n"
-        "  %y = matmul @x, @w : f32[N,3] !MatMul \"fc\"\n"
-        "  %q = mul %y, %y : f32[N,3] !Mul \"square\"\n"
-        "  %m = reduce_mean %q {axes=[0,1], keepdims=false} : f32[] !ReduceMean \"mean\"\n"
-        "  %l = sqrt %m : f32[] !Sqrt \"root\"\n"
-        "  output \"l\" = %l\n"
-        "}\n";
+    static const char root[] = "ampc-ir 1\n"
+                               "param @w : f32[4,3] = zero\n"
+                               "graph @forward(@x : f32[N,4]) {\n"
+                               "  %y = matmul @x, @w : f32[N,3] !MatMul \"fc\"\n"
+                               "  %q = mul %y, %y : f32[N,3] !Mul \"square\"\n"
+                               "  %m = reduce_mean %q {axes=[0,1], keepdims=false} : f32[] !ReduceMean \"mean\"\n"
+                               "  %l = sqrt %m : f32[] !Sqrt \"root\"\n"
+                               "  output \"l\" = %l\n"
+                               "}\n";
     for (size_t i = 0; i < sizeof losses / sizeof *losses; i++) assert_first_step_counts(*state, mlp, losses[i]);
     assert_first_step_counts(*state, linear, NULL);
     assert_first_step_counts(*state, root, NULL);
@@ -491,11 +483,11 @@ static void test_16_optimizer_is_f32_under_any_list(void **state)
     /* A gradient of zero: 0 / (sqrt(0) + eps) is 0 unless eps is 0. */
     n = open_net(*state, linear,
                  &(compile_options){.level = PASS_O1,
-                                 .low = IR_f16,
-                                 .loss_output = "l",
-                                 .keep_io_types = true,
-                                 .optimizer = "adam,lr=0.125",
-                                 .init = "file"});
+                                    .low = IR_f16,
+                                    .loss_output = "l",
+                                    .keep_io_types = true,
+                                    .optimizer = "adam,lr=0.125",
+                                    .init = "file"});
     for (size_t i = 0; i < ROWS; i++) n.x[i][2] = 0;
     float before = ((float *)storage(&n, "w").data)[2 * 4], other = ((float *)storage(&n, "w").data)[0];
     assert_false(step(&n));

@@ -53,10 +53,7 @@ static distance compare(const rt_tensor *t, const rt_array *a)
     return d;
 }
 
-static bool has_prefix(const char *s, const char *prefix)
-{
-    return strncmp(s, prefix, strlen(prefix)) == 0;
-}
+static bool has_prefix(const char *s, const char *prefix) { return strncmp(s, prefix, strlen(prefix)) == 0; }
 
 static bool is_zero_gradient(const golden *g, const char *name)
 {

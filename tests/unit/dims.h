@@ -42,9 +42,6 @@ static inline ir_dim dim(const char *text)
     return d;
 }
 
-static inline const char *print(ir_dim d)
-{
-    return ir_dim_print(table, d, memory);
-}
+static inline const char *print(ir_dim d) { return ir_dim_print(table, d, memory); }
 
 #endif

@@ -48,16 +48,13 @@ static inline void model_split(const char *list, wire *w, void (*item)(wire *w, 
 static inline void model_dim(wire *w, const char *part)
 {
     wire d = {0};
-    if (isdigit((unsigned char)*part) || *part == '-')
-        wire_int(&d, 1, atoll(part));
-    else if (*part != '?')
-        wire_text(&d, 2, part);
+    if (isdigit((unsigned char)*part) || *part == '-') wire_int(&d, 1, atoll(part));
+    else if (*part != '?') wire_text(&d, 2, part);
     wire_message(w, 1, &d);
 }
 
 /* Adds a ValueInfoProto. `dims` NULL: no shape; "?" in it: an unknown dimension. `type` 0: no element type. */
-static inline void model_value(model *m, uint32_t field, const char *name, int type,
-                               const char *dims)
+static inline void model_value(model *m, uint32_t field, const char *name, int type, const char *dims)
 {
     wire shape = {0}, tensor = {0}, proto = {0}, info = {0};
     model_split(dims, &shape, model_dim);
@@ -82,8 +79,7 @@ static inline void model_output(model *m, const char *name, int type, const char
 static inline void tensor_dim(wire *w, const char *part) { wire_int(w, 1, atoll(part)); }
 
 /* Returns a tensor with raw data. */
-static inline wire tensor_new(const char *name, int type, const char *dims, const void *data,
-                              size_t size)
+static inline wire tensor_new(const char *name, int type, const char *dims, const void *data, size_t size)
 {
     wire t = {0};
     model_split(dims, &t, tensor_dim);
@@ -93,9 +89,9 @@ static inline wire tensor_new(const char *name, int type, const char *dims, cons
     return t;
 }
 
-#define TENSOR_FLOATS(name, dims, ...)                                                             \
+#define TENSOR_FLOATS(name, dims, ...) \
     tensor_new(name, 1, dims, (const float[]){__VA_ARGS__}, sizeof(const float[]){__VA_ARGS__})
-#define TENSOR_INTS(name, dims, ...)                                                               \
+#define TENSOR_INTS(name, dims, ...) \
     tensor_new(name, 7, dims, (const int64_t[]){__VA_ARGS__}, sizeof(const int64_t[]){__VA_ARGS__})
 
 static inline void model_tensor(model *m, wire t) { wire_message(&m->graph, 5, &t); }

@@ -106,8 +106,7 @@ static inline char *scratch_read(scratch *t, const char *name, size_t *n)
 /* Asserts that the first error since the last call, or since diag_clear, contains `text`. */
 static inline void scratch_expect(scratch *t, const char *text)
 {
-    if (!strstr(diag_first_error(t->d), text))
-        fail_msg("expected '%s' in: %s", text, diag_first_error(t->d));
+    if (!strstr(diag_first_error(t->d), text)) fail_msg("expected '%s' in: %s", text, diag_first_error(t->d));
     diag_clear(t->d);
 }
 

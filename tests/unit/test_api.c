@@ -13,18 +13,15 @@ static const ampc_session_options one_thread = {.struct_size = sizeof one_thread
 
 static void expect_ok(ampc_status status, const ampc_context *c, const char *call)
 {
-    if (status != AMPC_OK)
-        fail_msg("%s: %s: %s", call, ampc_status_name(status), ampc_context_message(c));
+    if (status != AMPC_OK) fail_msg("%s: %s: %s", call, ampc_status_name(status), ampc_context_message(c));
     assert_string_equal(ampc_context_message(c), "");
 }
 #define OK(c, call) expect_ok(call, c, #call)
 
-static void expect_failure(ampc_status status, ampc_status want, const ampc_context *c,
-                           const char *text)
+static void expect_failure(ampc_status status, ampc_status want, const ampc_context *c, const char *text)
 {
     assert_int_equal(status, want);
-    if (!strstr(ampc_context_message(c), text))
-        fail_msg("expected '%s' in: %s", text, ampc_context_message(c));
+    if (!strstr(ampc_context_message(c), text)) fail_msg("expected '%s' in: %s", text, ampc_context_message(c));
 }
 
 typedef struct handles {
@@ -192,8 +189,7 @@ static void test_tensors_by_key(void **state)
     expect_failure(ampc_session_get(h.s, "param/none", &g), AMPC_USAGE, h.c, "'param/none'");
     expect_failure(ampc_session_set(h.s, "loss", w), AMPC_USAGE, h.c, "'loss'");
     expect_failure(ampc_session_set(h.s, "param/fc2.weight", w), AMPC_USAGE, h.c, "another shape");
-    expect_failure(ampc_session_get_number(h.s, "param/fc2.weight", &value), AMPC_USAGE, h.c,
-                   "single number");
+    expect_failure(ampc_session_get_number(h.s, "param/fc2.weight", &value), AMPC_USAGE, h.c, "single number");
     ampc_tensor_free(w);
     ampc_tensor_free(g);
     close_all(&h);
@@ -222,8 +218,7 @@ static void test_checkpoints(void **state)
     ampc_tensor_free(w);
     handles other = open_all(NULL);
     OK(other.c, ampc_checkpoint_load_weights(other.s, path));
-    expect_failure(ampc_checkpoint_load(other.s, path, NULL), AMPC_REJECTED, other.c,
-                   "another model");
+    expect_failure(ampc_checkpoint_load(other.s, path, NULL), AMPC_REJECTED, other.c, "another model");
     close_all(&other);
     close_all(&h);
 }
@@ -406,8 +401,7 @@ static void test_misuse(void **state)
     ampc_compile_options o = {.struct_size = sizeof o, .amp = "O9"};
     double rate;
     assert_int_equal(ampc_context_create(NULL, &c), AMPC_OK);
-    expect_failure(ampc_module_import(c, "/nowhere.onnx", NULL, 0, &m), AMPC_IO, c,
-                   "/nowhere.onnx");
+    expect_failure(ampc_module_import(c, "/nowhere.onnx", NULL, 0, &m), AMPC_IO, c, "/nowhere.onnx");
     const ampc_dim wrong = {"M", 3};
     expect_failure(ampc_module_import(c, MLP, &wrong, 1, &m), AMPC_USAGE, c, "M");
     assert_null(m);
@@ -446,13 +440,10 @@ static void test_tensors(void **state)
     ampc_tensor *t = NULL;
     const int64_t dims[] = {2, -1}, huge[] = {INT64_MAX, 3};
     assert_int_equal(ampc_context_create(NULL, &c), AMPC_OK);
-    expect_failure(ampc_tensor_create(c, "t", AMPC_F32, 2, dims, NULL, &t), AMPC_USAGE, c,
-                   "dimension 1");
+    expect_failure(ampc_tensor_create(c, "t", AMPC_F32, 2, dims, NULL, &t), AMPC_USAGE, c, "dimension 1");
     expect_failure(ampc_tensor_create(c, "t", AMPC_F32, 2, huge, NULL, &t), AMPC_USAGE, c, "size");
-    expect_failure(ampc_tensor_create(c, "t", AMPC_F32, 13, dims, NULL, &t), AMPC_USAGE, c,
-                   "rank 13");
-    expect_failure(ampc_tensor_create(c, "t", (ampc_dtype)99, 1, dims, NULL, &t), AMPC_USAGE, c,
-                   "99");
+    expect_failure(ampc_tensor_create(c, "t", AMPC_F32, 13, dims, NULL, &t), AMPC_USAGE, c, "rank 13");
+    expect_failure(ampc_tensor_create(c, "t", (ampc_dtype)99, 1, dims, NULL, &t), AMPC_USAGE, c, "99");
     OK(c, ampc_tensor_create(c, "t", AMPC_F64, 0, NULL, NULL, &t));
     assert_int_equal(ampc_tensor_bytes(t), 8);
     ampc_tensor_free(t);
@@ -469,9 +460,7 @@ static void test_struct_sizes(void **state)
         ampc_compile_options known;
         char more[16];
     } newer = {.known = training};
-    ampc_compile_options older = {.struct_size = offsetof(ampc_compile_options, loss),
-                                  .loss = "not read"},
-                         unset = {0};
+    ampc_compile_options older = {.struct_size = offsetof(ampc_compile_options, loss), .loss = "not read"}, unset = {0};
     struct {
         size_t struct_size;
         const char *name;
@@ -512,8 +501,7 @@ static void test_log_and_free_order(void **state)
 {
     (void)state;
     int messages = 0;
-    const ampc_context_options o = {
-        .struct_size = sizeof o, .log = count_messages, .user = &messages};
+    const ampc_context_options o = {.struct_size = sizeof o, .log = count_messages, .user = &messages};
     ampc_context *c;
     ampc_module *m;
     ampc_session *s;

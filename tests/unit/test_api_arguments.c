@@ -61,10 +61,10 @@ static void allowed(const fixture *f, const char *function, const char *argument
 #define REFUSED(function, argument, ...) refused(f, #function, #argument, function(__VA_ARGS__))
 #define MUTE(function, argument, ...) refused(NULL, #function, #argument, function(__VA_ARGS__))
 #define ALLOWED(function, argument, ...) allowed(f, #function, #argument, function(__VA_ARGS__))
-#define ANSWERS(function, argument, check)                                                         \
-    do {                                                                                           \
-        note(#function, #argument);                                                                \
-        assert_true(check);                                                                        \
+#define ANSWERS(function, argument, check) \
+    do { \
+        note(#function, #argument); \
+        assert_true(check); \
     } while (0)
 /* A parameter for which every value is valid. */
 #define ANY(function, argument) note(#function, #argument)
@@ -83,8 +83,7 @@ static int set_up(void **state)
     *state = &f;
     return fd < 0 || ampc_context_create(NULL, &f.c) || ampc_module_import(f.c, MLP, NULL, 0, &f.m) ||
            ampc_module_import(f.c, MLP, NULL, 0, &f.fresh) || ampc_module_compile(f.m, &training) ||
-           ampc_session_open(f.m, &one_thread, &f.s) ||
-           ampc_tensor_create(f.c, "x", AMPC_F32, 2, dims, x, &f.in[0]) ||
+           ampc_session_open(f.m, &one_thread, &f.s) || ampc_tensor_create(f.c, "x", AMPC_F32, 2, dims, x, &f.in[0]) ||
            ampc_tensor_create(f.c, "label", AMPC_I64, 1, dims, label, &f.in[1]);
 }
 
@@ -246,10 +245,8 @@ static void test_state(void **state)
         const char *key;
         double bad[4];
     } rows[] = {
-        {"state/lr", {NAN, -1, INFINITY, 1e9}},
-        {"state/loss_scale", {NAN, -1, INFINITY, 0}},
-        {"state/step", {NAN, -1, INFINITY, 1e300}},
-        {"state/good_steps", {NAN, -1, INFINITY, 1e300}},
+        {"state/lr", {NAN, -1, INFINITY, 1e9}},          {"state/loss_scale", {NAN, -1, INFINITY, 0}},
+        {"state/step", {NAN, -1, INFINITY, 1e300}},      {"state/good_steps", {NAN, -1, INFINITY, 1e300}},
         {"state/bad_steps", {NAN, -1, INFINITY, 1e300}},
     };
     fixture *f = *state;
@@ -315,24 +312,24 @@ static void test_files(void **state)
 
 /* ---- option members ---- */
 
-#define COMPILE(member, ...)                                                                       \
-    do {                                                                                           \
-        ampc_compile_options o_ = {.struct_size = sizeof o_, .member = __VA_ARGS__};               \
-        if (!o_.loss) o_.loss = "ce";                                                              \
-        refused(f, "ampc_compile_options", #member, ampc_module_compile(f->fresh, &o_));           \
-        renew(f);                                                                                  \
+#define COMPILE(member, ...) \
+    do { \
+        ampc_compile_options o_ = {.struct_size = sizeof o_, .member = __VA_ARGS__}; \
+        if (!o_.loss) o_.loss = "ce"; \
+        refused(f, "ampc_compile_options", #member, ampc_module_compile(f->fresh, &o_)); \
+        renew(f); \
     } while (0)
-#define OPEN(member, ...)                                                                          \
-    do {                                                                                           \
-        ampc_session_options o_ = {.struct_size = sizeof o_, .member = __VA_ARGS__};               \
-        ampc_session *s_ = NULL;                                                                   \
-        refused(f, "ampc_session_options", #member, ampc_session_open(f->m, &o_, &s_));            \
+#define OPEN(member, ...) \
+    do { \
+        ampc_session_options o_ = {.struct_size = sizeof o_, .member = __VA_ARGS__}; \
+        ampc_session *s_ = NULL; \
+        refused(f, "ampc_session_options", #member, ampc_session_open(f->m, &o_, &s_)); \
     } while (0)
-#define TRAIN(member, ...)                                                                         \
-    do {                                                                                           \
+#define TRAIN(member, ...) \
+    do { \
         ampc_train_options o_ = {.struct_size = sizeof o_, .data = "synthetic", .batch = 4, .steps = 1}; \
-        o_.member = __VA_ARGS__;                                                                   \
-        refused(f, "ampc_train_options", #member, ampc_train(f->s, &o_));                          \
+        o_.member = __VA_ARGS__; \
+        refused(f, "ampc_train_options", #member, ampc_train(f->s, &o_)); \
     } while (0)
 
 /* Compilation may fail late and then leaves a module that can only be freed. */
@@ -470,8 +467,8 @@ static void test_progress_callback(void **state)
 {
     fixture *f = *state;
     caller k = {f, 0};
-    ampc_train_options o = {.struct_size = sizeof o, .data = "synthetic", .steps = 3, .batch = 4,
-                            .progress = call_back, .user = &k};
+    ampc_train_options o = {
+        .struct_size = sizeof o, .data = "synthetic", .steps = 3, .batch = 4, .progress = call_back, .user = &k};
     double step;
     assert_int_equal(ampc_train(f->s, &o), AMPC_OK);
     assert_string_equal(ampc_context_message(f->c), "");

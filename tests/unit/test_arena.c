@@ -128,15 +128,9 @@ static void alloc_a_lot(arena *a)
     for (int i = 0; i < 100; i++) arena_alloc(a, 1000);
 }
 
-static void alloc_overflowing_array(arena *a)
-{
-    arena_array(a, SIZE_MAX / 2, 3);
-}
+static void alloc_overflowing_array(arena *a) { arena_array(a, SIZE_MAX / 2, 3); }
 
-static void alloc_impossible(arena *a)
-{
-    arena_alloc(a, SIZE_MAX - 5);
-}
+static void alloc_impossible(arena *a) { arena_alloc(a, SIZE_MAX - 5); }
 
 static void test_limit(void **state)
 {

@@ -66,10 +66,8 @@ static void fail_each_call(scratch *t, int error, bool persistent)
         rt_io_fail(0, 0, false);
         /* The last three calls open, sync and close the folder, when the file is already complete. */
         expect_old_or_new(t, k <= calls - 3);
-        if (s != AMPC_OK)
-            scratch_expect(t, strerror(error));
-        else
-            assert_int_equal(k, calls);
+        if (s != AMPC_OK) scratch_expect(t, strerror(error));
+        else assert_int_equal(k, calls);
     }
 }
 

@@ -27,10 +27,8 @@ static ampc_status plan(const row *r, diag *d)
     snprintf(text, sizeof text, "ampc-ir 1\ngraph @g(%s) {\nforward:\n  %s\n  output \"y\" = %%y\n}\n", r->inputs,
              r->node);
     if (ir_parse(text, strlen(text), "binding.ir", d, &module) != AMPC_OK) fail_msg("%s", diag_first_error(d));
-    const rt_plan_request request = {.graph = module->graphs.items[0],
-                                     .sizes = &r->n,
-                                     .backend = rt_backend_find("cpu", &(int){0}),
-                                     .ctx = &ctx};
+    const rt_plan_request request = {
+        .graph = module->graphs.items[0], .sizes = &r->n, .backend = rt_backend_find("cpu", &(int){0}), .ctx = &ctx};
     ampc_status status = rt_plan_make(&request, d, &p);
     rt_plan_free(p);
     ir_module_free(module);
@@ -67,8 +65,7 @@ static void movement(void **state)
          "index -1 is outside of 4"},
         {"@x : f32[N]", "%y = pad @x {before=[-3], after=[0]} : f32[N-3]", 2, "cannot crop 3 of 2 (N=2)"},
         {"@x : f32[N]", "%y = pad @x {before=[-3], after=[4]} : f32[N+1]", 2, "cannot crop 3 of 2 (N=2)"},
-        {"@x : f32[N]", "%y = pad @x {before=[1], after=[0], mode=\"edge\"} : f32[N+1]", 0,
-         "no element to repeat"},
+        {"@x : f32[N]", "%y = pad @x {before=[1], after=[0], mode=\"edge\"} : f32[N+1]", 0, "no element to repeat"},
         {"@x : f32[N]", "%y, %z = split @x {sizes=[3, N-3]} : f32[3], f32[N-3]", 2, "sizes is out of range: -1"},
         {"@x : f32[N]", "%y = expand @x {shape=[N-4,N]} : f32[N-4,N]", 3, "shape is out of range: -1"},
         {"@x : f32[N]", "%y = iota {size=[N-4]} : i64[N-4]", 3, "size is out of range: -1"},

@@ -45,7 +45,8 @@ static void test_keys(void **state)
         {{.name = "fc.weight", .kind = IR_PARAM}, "param/fc.weight"},
         {{.name = "lr", .kind = IR_PARAM}, "param/lr"},
         {{.name = "a", .kind = IR_STATE, .role = IR_STATE_slot, .slot = "m", .of = &weight}, "opt/m/fc.weight"},
-        {{.name = "b", .kind = IR_STATE, .role = IR_STATE_slot, .slot = "velocity", .of = &odd}, "opt/velocity//enc/w:0"},
+        {{.name = "b", .kind = IR_STATE, .role = IR_STATE_slot, .slot = "velocity", .of = &odd},
+         "opt/velocity//enc/w:0"},
         {{.name = "opt.m.fc.weight", .kind = IR_STATE}, "buf/opt.m.fc.weight"},
         {{.name = "r", .kind = IR_STATE, .role = IR_STATE_rng}, "rng/state"},
         {{.name = "l", .kind = IR_STATE, .role = IR_STATE_lr}, "state/lr"},
@@ -135,21 +136,18 @@ static void test_damage(void **state)
     for (size_t at = 0; at < size; at += 1 + size / 97) {
         file[at] = (char)(file[at] ^ 4);
         scratch_write(t, "b.safetensors", file, size);
-        ampc_status status = rt_checkpoint_read(s, m, scratch_path(t, "b.safetensors"),
-                                                RT_CHECKPOINT_ALL, t->d, NULL);
+        ampc_status status = rt_checkpoint_read(s, m, scratch_path(t, "b.safetensors"), RT_CHECKPOINT_ALL, t->d, NULL);
         file[at] = (char)(file[at] ^ 4);
         assert_int_equal(status, AMPC_REJECTED);
         scratch_expect(t, "b.safetensors");
     }
     for (size_t length = 0; length < size; length += 1 + size / 31) {
         scratch_write(t, "b.safetensors", file, length);
-        assert_int_equal(rt_checkpoint_read(s, m, scratch_path(t, "b.safetensors"),
-                                            RT_CHECKPOINT_WEIGHTS, t->d, NULL),
+        assert_int_equal(rt_checkpoint_read(s, m, scratch_path(t, "b.safetensors"), RT_CHECKPOINT_WEIGHTS, t->d, NULL),
                          AMPC_REJECTED);
         scratch_expect(t, "b.safetensors");
     }
-    assert_int_equal(
-        rt_checkpoint_read(s, m, scratch_path(t, "none"), RT_CHECKPOINT_ALL, t->d, NULL), AMPC_IO);
+    assert_int_equal(rt_checkpoint_read(s, m, scratch_path(t, "none"), RT_CHECKPOINT_ALL, t->d, NULL), AMPC_IO);
     expect_bytes(s, before, n);
     free(before);
     free(file);
@@ -171,13 +169,11 @@ static void test_other_model(void **state)
     training_scramble(session, 0x11);
     size_t n;
     char *before = training_bytes(session, &n);
-    assert_int_equal(rt_checkpoint_read(session, other, path, RT_CHECKPOINT_ALL, t->d, NULL),
-                     AMPC_REJECTED);
+    assert_int_equal(rt_checkpoint_read(session, other, path, RT_CHECKPOINT_ALL, t->d, NULL), AMPC_REJECTED);
     scratch_expect(t, "another model");
     expect_bytes(session, before, n);
     assert_ok(t, rt_checkpoint_read(session, other, path, RT_CHECKPOINT_WEIGHTS, t->d, NULL));
-    rt_tensor a = training_storage(t, s, "fc1.weight"),
-              b = training_storage(t, session, "fc1.weight");
+    rt_tensor a = training_storage(t, s, "fc1.weight"), b = training_storage(t, session, "fc1.weight");
     assert_memory_equal(a.data, b.data, 4 * 8 * 4);
     a = training_storage(t, s, "bn.var"), b = training_storage(t, session, "bn.var");
     assert_memory_equal(a.data, b.data, 8 * 4);
@@ -206,17 +202,14 @@ static void test_missing_and_misshapen(void **state)
     training_scramble(s, 0x22);
     size_t n;
     char *before = training_bytes(s, &n);
-    assert_int_equal(rt_checkpoint_read(s, m, path, RT_CHECKPOINT_WEIGHTS, t->d, NULL),
-                     AMPC_REJECTED);
-    assert_int_equal(diag_count(t->d, DIAG_ERROR),
-                     8); /* seven are missing, one has a different shape */
+    assert_int_equal(rt_checkpoint_read(s, m, path, RT_CHECKPOINT_WEIGHTS, t->d, NULL), AMPC_REJECTED);
+    assert_int_equal(diag_count(t->d, DIAG_ERROR), 8); /* seven are missing, one has a different shape */
     diag_clear(t->d);
     expect_bytes(s, before, n);
     assert_ok(t, rt_safetensors_create(t->d, &w));
     assert_ok(t, rt_safetensors_put_metadata(w, "version", "99"));
     assert_ok(t, rt_safetensors_commit(w, path, NULL));
-    assert_int_equal(rt_checkpoint_read(s, m, path, RT_CHECKPOINT_WEIGHTS, t->d, NULL),
-                     AMPC_REJECTED);
+    assert_int_equal(rt_checkpoint_read(s, m, path, RT_CHECKPOINT_WEIGHTS, t->d, NULL), AMPC_REJECTED);
     scratch_expect(t, "unknown version 99");
     free(before);
     rt_session_close(s);
@@ -325,8 +318,7 @@ static void test_fallback(void **state)
     char *file = scratch_read(t, "ckpt-0000000010.safetensors", &size);
     file[size - 1] = (char)~file[size - 1];
     scratch_write(t, "ckpt-0000000010.safetensors", file, size);
-    assert_int_equal(rt_checkpoint_resume(s, m, t->folder, false, t->d, &run, &path),
-                     AMPC_REJECTED);
+    assert_int_equal(rt_checkpoint_resume(s, m, t->folder, false, t->d, &run, &path), AMPC_REJECTED);
     assert_null(path);
     scratch_expect(t, "ckpt-0000000005.safetensors");
     assert_ok(t, rt_checkpoint_resume(s, m, t->folder, true, t->d, &run, &path));

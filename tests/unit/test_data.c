@@ -18,10 +18,7 @@ static void test_philox_known_answers(void **state)
     } known[] = {
         {0, 0, 0, {0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}},
         {UINT64_MAX, UINT64_MAX, UINT64_MAX, {0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}},
-        {0x299f31d0a4093822,
-         0x0370734413198a2e,
-         0x85a308d3243f6a88,
-         {0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}},
+        {0x299f31d0a4093822, 0x0370734413198a2e, 0x85a308d3243f6a88, {0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}},
     };
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
         philox_words w = philox_block(known[i].key, known[i].stream, known[i].counter);
@@ -178,8 +175,7 @@ static void test_limit_and_permuted_labels(void **state)
 {
     scratch *t = *state;
     write_folder(t);
-    rt_dataset *plain = open_folder(t, ",limit=20"),
-               *mixed = open_folder(t, ",permute-labels=3,limit=20");
+    rt_dataset *plain = open_folder(t, ",limit=20"), *mixed = open_folder(t, ",permute-labels=3,limit=20");
     uint8_t a[20], b[20];
     int counts[10] = {0}, moved = 0;
     assert_int_equal(rt_dataset_rows(mixed), 20);
@@ -200,18 +196,14 @@ static void save_npz(scratch *t, int64_t rows_x, int64_t rows_y)
 {
     double x[12] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11};
     int32_t y[4] = {3, 1, 2, 0};
-    rt_array a[2] = {{.name = (char[]){"x"},
-                      .dtype = IR_f64,
-                      .rank = 2,
-                      .dims = {rows_x, 3},
-                      .bytes = (size_t)rows_x * 24,
-                      .data = x},
-                     {.name = (char[]){"y"},
-                      .dtype = IR_i32,
-                      .rank = 1,
-                      .dims = {rows_y},
-                      .bytes = (size_t)rows_y * 4,
-                      .data = y}};
+    rt_array a[2] = {
+        {.name = (char[]){"x"},
+         .dtype = IR_f64,
+         .rank = 2,
+         .dims = {rows_x, 3},
+         .bytes = (size_t)rows_x * 24,
+         .data = x},
+        {.name = (char[]){"y"}, .dtype = IR_i32, .rank = 1, .dims = {rows_y}, .bytes = (size_t)rows_y * 4, .data = y}};
     assert_int_equal(rt_npz_write(scratch_path(t, "d.npz"), a, 2, t->d), AMPC_OK);
     assert_int_equal(rt_npy_write(scratch_path(t, "x.npy"), &a[0], t->d), AMPC_OK);
     assert_int_equal(rt_npy_write(scratch_path(t, "y.npy"), &a[1], t->d), AMPC_OK);
@@ -225,10 +217,8 @@ static ampc_status open_spec(scratch *t, const char *pattern, rt_dataset **ds)
     char spec[512];
     size_t n = 0;
     for (const char *p = pattern; *p; p++)
-        if (*p == '@')
-            n += (size_t)snprintf(spec + n, sizeof spec - n, "%s", t->folder);
-        else
-            spec[n++] = *p;
+        if (*p == '@') n += (size_t)snprintf(spec + n, sizeof spec - n, "%s", t->folder);
+        else spec[n++] = *p;
     spec[n] = 0;
     return rt_dataset_open(spec, &(rt_dataset_options){.split = RT_TEST}, t->d, ds);
 }
@@ -260,9 +250,8 @@ static void test_flat_labels(void **state)
     scratch *t = *state;
     float x[12] = {0};
     int64_t y[8] = {0, 1, 2, 3, 4, 5, 6, 7}, got[8];
-    rt_array a[2] = {
-        {.name = (char[]){"y"}, .dtype = IR_i64, .rank = 1, .dims = {8}, .bytes = sizeof y, .data = y},
-        {.name = (char[]){"x"}, .dtype = IR_f32, .rank = 2, .dims = {4, 3}, .bytes = sizeof x, .data = x}};
+    rt_array a[2] = {{.name = (char[]){"y"}, .dtype = IR_i64, .rank = 1, .dims = {8}, .bytes = sizeof y, .data = y},
+                     {.name = (char[]){"x"}, .dtype = IR_f32, .rank = 2, .dims = {4, 3}, .bytes = sizeof x, .data = x}};
     rt_dataset *ds;
     assert_int_equal(rt_npz_write(scratch_path(t, "d.npz"), a, 2, t->d), AMPC_OK);
     assert_int_equal(open_spec(t, "npz:@/d.npz,permute-labels=3", &ds), AMPC_OK);

@@ -49,13 +49,10 @@ static void test_texts(void **state)
         {{.file = "a.ir", .line = 2, .column = 8, .text = "  %y = foo %x"},
          "a.ir:2:8: error: bad 7\n    %y = foo %x\n         ^"},
         {{.file = "a.ir", .line = 2, .column = 1, .text = "x"}, "a.ir:2:1: error: bad 7\n  x\n  ^"},
-        {{.file = "a.ir", .line = 2, .column = 99, .text = "ab"},
-         "a.ir:2:99: error: bad 7\n  ab\n    ^"},
+        {{.file = "a.ir", .line = 2, .column = 99, .text = "ab"}, "a.ir:2:99: error: bad 7\n  ab\n    ^"},
         {{.file = "a.ir", .line = 2, .text = "ab"}, "a.ir:2: error: bad 7\n  ab"},
-        {{.file = "a.ir", .line = 1, .column = 4, .text = "\xc3\xa4=?"},
-         "a.ir:1:4: error: bad 7\n  \xc3\xa4=?\n    ^"},
-        {{.file = "a.ir", .line = 1, .column = 2, .text = "\t?"},
-         "a.ir:1:2: error: bad 7\n  \\x09?\n      ^"},
+        {{.file = "a.ir", .line = 1, .column = 4, .text = "\xc3\xa4=?"}, "a.ir:1:4: error: bad 7\n  \xc3\xa4=?\n    ^"},
+        {{.file = "a.ir", .line = 1, .column = 2, .text = "\t?"}, "a.ir:1:2: error: bad 7\n  \\x09?\n      ^"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         diag *d = new_diag();
@@ -75,11 +72,13 @@ static void test_names_are_escaped(void **state)
         {"\x7f", "\\x7f"},
         {"gr\xc3\xbc\xc3\x9f", "gr\xc3\xbc\xc3\x9f"},
         {"\xc3", "\\xc3"},
-        {"\xc0\xaf", "\\xc0\\xaf"},                 /* overlong */
-        {"\xed\xa0\x80", "\\xed\\xa0\\x80"},        /* surrogate */
+        {"\xc0\xaf", "\\xc0\\xaf"},                   /* overlong */
+        {"\xed\xa0\x80", "\\xed\\xa0\\x80"},          /* surrogate */
         {"\xf4\x90\x80\x80", "\\xf4\\x90\\x80\\x80"}, /* beyond U+10FFFF */
         {"\xf0\x9f\x98\x80", "\xf0\x9f\x98\x80"},
-        {"\xc2\x9b" "2J", "\\xc2\\x9b2J"},          /* C1 control */
+        {"\xc2\x9b"
+         "2J",
+         "\\xc2\\x9b2J"}, /* C1 control */
         {"\xff\xfe", "\\xff\\xfe"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -88,8 +87,7 @@ static void test_names_are_escaped(void **state)
         snprintf(want, sizeof want, "m: node '%s': error: x", rows[i][1]);
         diag_error(d, AMPC_REJECTED, (diag_loc){.file = "m", .node = rows[i][0]}, "x");
         assert_string_equal(last, want);
-        snprintf(want, sizeof want, "error: '%s'",
-                 strchr(rows[i][0], '\n') ? rows[i][0] : rows[i][1]);
+        snprintf(want, sizeof want, "error: '%s'", strchr(rows[i][0], '\n') ? rows[i][0] : rows[i][1]);
         diag_error(d, AMPC_REJECTED, DIAG_NOWHERE, "'%s'", rows[i][0]);
         assert_string_equal(last, want);
         diag_free(d);
@@ -121,8 +119,7 @@ static void test_long_lines_show_the_part_around_the_column(void **state)
     line[2000] = 0;
     line[999] = '!';
     diag *d = new_diag();
-    diag_error(d, AMPC_REJECTED, (diag_loc){.file = "f", .line = 1, .column = 1000, .text = line},
-               "x");
+    diag_error(d, AMPC_REJECTED, (diag_loc){.file = "f", .line = 1, .column = 1000, .text = line}, "x");
     char *shown = strchr(last, '\n') + 3, *caret = strchr(shown, '^');
     assert_non_null(caret);
     char *second = strchr(shown, '\n') + 3;
@@ -167,8 +164,7 @@ static void test_strict_makes_warnings_errors(void **state)
     (void)state;
     diag *d = new_diag();
     diag_set_strict(d, true);
-    assert_int_equal(diag_warning(d, DIAG_FILE("l.amplist"), "unknown op '%s'", "Foo"),
-                     AMPC_REJECTED);
+    assert_int_equal(diag_warning(d, DIAG_FILE("l.amplist"), "unknown op '%s'", "Foo"), AMPC_REJECTED);
     assert_string_equal(last, "l.amplist: error: unknown op 'Foo'");
     assert_int_equal(last_level, DIAG_ERROR);
     assert_int_equal(diag_status(d), AMPC_REJECTED);

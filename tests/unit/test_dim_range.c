@@ -43,12 +43,8 @@ static void bounds(void **state)
     static const struct {
         const char *text, *least, *most;
     } rows[] = {
-        {"N-max(0,N-5)", "0", "5"},
-        {"N-floor(N/2)", "0", "1073741824"},
-        {"N-max(0,N-5)+max(0,N-9)", "0", "2147483643"},
-        {"N*T*N*T*N*T", "0", "?"},
-        {"1-N*T*N*T*N*T", "?", "1"},
-        {"max(0,N-T)-N", "-2147483647", "0"},
+        {"N-max(0,N-5)", "0", "5"}, {"N-floor(N/2)", "0", "1073741824"}, {"N-max(0,N-5)+max(0,N-9)", "0", "2147483643"},
+        {"N*T*N*T*N*T", "0", "?"},  {"1-N*T*N*T*N*T", "?", "1"},         {"max(0,N-T)-N", "-2147483647", "0"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         assert_string_equal(print(ir_dim_lower_bound(table, dim(rows[i].text))), rows[i].least);

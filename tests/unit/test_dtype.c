@@ -112,8 +112,7 @@ static void check_ties(const format *t)
             float single = (float)(s * half);
             assert_int_equal(from_f32(t, single), bit | even);
             assert_int_equal(from_f32(t, nextafterf(single, 0)), bit | p);
-            assert_int_equal(from_f32(t, nextafterf(single, sign ? -FLT_MAX : FLT_MAX)),
-                             bit | (p + 1));
+            assert_int_equal(from_f32(t, nextafterf(single, sign ? -FLT_MAX : FLT_MAX)), bit | (p + 1));
         }
     }
 }
@@ -168,7 +167,7 @@ static void test_f64_does_not_pass_through_f32(void **state)
         {1 + 0x1p-8 + 0x1p-40, 0x3c04, 0x3f81},
         {1 + 3 * 0x1p-8 - 0x1p-40, 0x3c0c, 0x3f81},
         {-(1 + 0x1p-8 + 0x1p-40), 0xbc04, 0xbf81},
-        {0x1p-25 + 0x1p-70, 0x0001, 0x3300},   /* just above half of the smallest f16 */
+        {0x1p-25 + 0x1p-70, 0x0001, 0x3300}, /* just above half of the smallest f16 */
         {0x1p-25, 0x0000, 0x3300},
         {0x1p-134 + 0x1p-180, 0x0000, 0x0001}, /* just above half of the smallest bf16 */
         {0x1p-134, 0x0000, 0x0000},
@@ -273,15 +272,32 @@ static void test_integer_to_float_rounds_once(void **state)
 {
     (void)state;
     static const int64_t rows[] = {
-        0, 1, -1, 2049, 2051, 65519, 65520, 257, 259, 16777217, 16777219, -16777217, INT32_MIN,
+        0,
+        1,
+        -1,
+        2049,
+        2051,
+        65519,
+        65520,
+        257,
+        259,
+        16777217,
+        16777219,
+        -16777217,
+        INT32_MIN,
         (INT64_C(1) << 60) + (INT64_C(1) << 36) + 1, /* just above a tie of f32 */
-        (INT64_C(1) << 60) + (INT64_C(1) << 36) - 1, (INT64_C(1) << 60) + (INT64_C(1) << 52) + 1,
-        -(INT64_C(1) << 60) - (INT64_C(1) << 52) - 1, (INT64_C(3) << 60) - 1, INT64_MAX, INT64_MIN,
-        INT64_MIN + 1, (INT64_C(1) << 53) + 1, -(INT64_C(1) << 53) - 1,
+        (INT64_C(1) << 60) + (INT64_C(1) << 36) - 1,
+        (INT64_C(1) << 60) + (INT64_C(1) << 52) + 1,
+        -(INT64_C(1) << 60) - (INT64_C(1) << 52) - 1,
+        (INT64_C(3) << 60) - 1,
+        INT64_MAX,
+        INT64_MIN,
+        INT64_MIN + 1,
+        (INT64_C(1) << 53) + 1,
+        -(INT64_C(1) << 53) - 1,
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows + 20000; i++) {
-        int64_t v = i < sizeof rows / sizeof *rows ? rows[i]
-                                                   : (int64_t)random_bits() >> (random_bits() % 63);
+        int64_t v = i < sizeof rows / sizeof *rows ? rows[i] : (int64_t)random_bits() >> (random_bits() % 63);
         float single;
         double wide;
         uint16_t half, brain;

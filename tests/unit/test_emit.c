@@ -37,15 +37,13 @@ static ir_module *compile_model(scratch *t, const char *path, bool foreign, pass
 
 static void emit_to(scratch *t, const ir_module *m, const char *name)
 {
-    if (rt_emit_onnx(m, "infer", scratch_path(t, name), t->d) != AMPC_OK)
-        fail_msg("%s", diag_first_error(t->d));
+    if (rt_emit_onnx(m, "infer", scratch_path(t, name), t->d) != AMPC_OK) fail_msg("%s", diag_first_error(t->d));
 }
 
 static ir_module *read_back(scratch *t)
 {
     ir_module *m;
-    if (onnx_import(scratch_path(t, "new.onnx"), NULL, t->d, &m) != AMPC_OK)
-        fail_msg("%s", diag_first_error(t->d));
+    if (onnx_import(scratch_path(t, "new.onnx"), NULL, t->d, &m) != AMPC_OK) fail_msg("%s", diag_first_error(t->d));
     return m;
 }
 
@@ -71,10 +69,7 @@ static const Onnx__NodeProto *find_node(const Onnx__GraphProto *g, const char *o
     return NULL;
 }
 
-static const Onnx__NodeProto *find_op(const onnx_file *f, const char *op)
-{
-    return find_node(f->model->graph, op);
-}
+static const Onnx__NodeProto *find_op(const onnx_file *f, const char *op) { return find_node(f->model->graph, op); }
 
 static const Onnx__GraphProto *graph_of(const Onnx__NodeProto *n, const char *attribute)
 {
@@ -87,8 +82,7 @@ static const Onnx__GraphProto *graph_of(const Onnx__NodeProto *n, const char *at
 static size_t count_ops(const onnx_file *f, const char *op)
 {
     size_t n = 0;
-    for (size_t i = 0; i < f->model->graph->n_node; i++)
-        n += strcmp(f->model->graph->node[i]->op_type, op) == 0;
+    for (size_t i = 0; i < f->model->graph->n_node; i++) n += strcmp(f->model->graph->node[i]->op_type, op) == 0;
     return n;
 }
 
@@ -100,10 +94,7 @@ static const Onnx__TensorProto *find_tensor(const onnx_file *f, const char *name
     return NULL;
 }
 
-static int64_t opset_of(const onnx_file *f)
-{
-    return f->model->opset_import[0]->version;
-}
+static int64_t opset_of(const onnx_file *f) { return f->model->opset_import[0]->version; }
 
 /* ---- complete networks ----------------------------------------------------------------------- */
 
@@ -116,8 +107,7 @@ static int inputs_of(const ir_module *m, const char *graph, const rt_arrays *arr
         snprintf(key, sizeof key, "input/%s", g->inputs.items[i]->name);
         const rt_array *a = rt_arrays_find(arrays, key);
         assert_non_null(a);
-        out[n] = (rt_tensor){
-            .name = g->inputs.items[i]->name, .dtype = a->dtype, .rank = a->rank, .data = a->data};
+        out[n] = (rt_tensor){.name = g->inputs.items[i]->name, .dtype = a->dtype, .rank = a->rank, .data = a->data};
         memcpy(out[n].dims, a->dims, (size_t)a->rank * sizeof *a->dims);
         n++;
     }
@@ -130,8 +120,7 @@ static rt_session *run(scratch *t, const ir_module *m, const char *graph, const 
     rt_tensor inputs[8];
     const rt_session_options o = {.device = "cpu"};
     ampc_status status = rt_session_open(m, &o, t->d, &s);
-    if (status == AMPC_OK)
-        status = rt_session_run(s, graph, inputs, inputs_of(m, graph, arrays, inputs), t->d);
+    if (status == AMPC_OK) status = rt_session_run(s, graph, inputs, inputs_of(m, graph, arrays, inputs), t->d);
     if (status != AMPC_OK) fail_msg("%s", diag_first_error(t->d));
     return s;
 }
@@ -190,18 +179,9 @@ static void check_goldens(scratch *t, pass_level level, ir_dtype low, double mos
     closedir(dir);
 }
 
-static void test_goldens_fp32(void **state)
-{
-    check_goldens(*state, PASS_O0, IR_f16, 1e-6);
-}
-static void test_goldens_fp16(void **state)
-{
-    check_goldens(*state, PASS_O1, IR_f16, 5e-3);
-}
-static void test_goldens_bf16(void **state)
-{
-    check_goldens(*state, PASS_O1, IR_bf16, 4e-2);
-}
+static void test_goldens_fp32(void **state) { check_goldens(*state, PASS_O0, IR_f16, 1e-6); }
+static void test_goldens_fp16(void **state) { check_goldens(*state, PASS_O1, IR_f16, 5e-3); }
+static void test_goldens_bf16(void **state) { check_goldens(*state, PASS_O1, IR_bf16, 4e-2); }
 
 /* ---- names and types ------------------------------------------------------------------------- */
 
@@ -512,10 +492,7 @@ static void test_symbolic_shapes(void **state)
 
 /* ---- opaque operators ------------------------------------------------------------------------ */
 
-static void declare(model *m, const char *name, int type, const char *dims)
-{
-    model_value(m, 13, name, type, dims);
-}
+static void declare(model *m, const char *name, int type, const char *dims) { model_value(m, 13, name, type, dims); }
 
 /* x -> MatMul -> h -> Foo(h, absent, w) of another domain -> y */
 static wire opaque_model(bool declared)
@@ -643,7 +620,8 @@ static void test_captures(void **state)
     model_output(&m, "y", ONNX_float32, NULL);
     onnx_file *f = emitted(t, model_finish(&m), PASS_O1, IR_f16);
     const Onnx__NodeProto *branches = find_op(f, "If");
-    const Onnx__GraphProto *then_graph = graph_of(branches, "then_branch"), *else_graph = graph_of(branches, "else_branch");
+    const Onnx__GraphProto *then_graph = graph_of(branches, "then_branch"),
+                           *else_graph = graph_of(branches, "else_branch");
     const Onnx__NodeProto *add = find_node(then_graph, "Add"), *mul = find_node(else_graph, "Mul");
     assert_string_equal(add->input[0], "h"); /* unchanged, without a cast to f32 and back */
     assert_string_equal(mul->input[0], "h");

@@ -90,7 +90,8 @@ static char *values_of(const rt_tensor *t)
     text[0] = '\0';
     assert_non_null(t->data);
     for (int64_t i = 0; i < n; i++)
-        used += (size_t)snprintf(text + used, sizeof text - used, "%s%g", i ? " " : "", (double)((const float *)t->data)[i]);
+        used += (size_t)snprintf(text + used, sizeof text - used, "%s%g", i ? " " : "",
+                                 (double)((const float *)t->data)[i]);
     for (char *sign; (sign = strstr(text, "-nan"));) memmove(sign, sign + 1, strlen(sign));
     return text;
 }
@@ -100,7 +101,9 @@ static void check_row(scratch *t, const char *node, const char *values)
     char *text;
     ir_module *m = NULL;
     rt_session *s = NULL;
-    const char *results = strstr(node, "cross") ? "%y, %a, %b" : strstr(node, "weight") || strstr(node, "split") ? "%y, %a" : "%y";
+    const char *results = strstr(node, "cross")                             ? "%y, %a, %b"
+                          : strstr(node, "weight") || strstr(node, "split") ? "%y, %a"
+                                                                            : "%y";
     assert_true(asprintf(&text,
                          "ampc-ir 1\nconst @w3 : f32[1,3] = [1,2,3]\n"
                          "graph @f(@x : f32[N,3], @label : i64[N], @image : f32[N,2,4,4]) {\n"

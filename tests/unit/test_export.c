@@ -28,8 +28,7 @@ static ampc_status refuse_to_write(void *user, onnx_part part, const void *bytes
     return AMPC_IO;
 }
 
-static ampc_status export_file(scratch *t, wire file, const onnx_trained *trained, int n,
-                               parts *out)
+static ampc_status export_file(scratch *t, wire file, const onnx_trained *trained, int n, parts *out)
 {
     onnx_export_options o = {
         .trained = trained, .n_trained = n, .data_name = "new.data", .write = collect, .user = out};
@@ -38,8 +37,8 @@ static ampc_status export_file(scratch *t, wire file, const onnx_trained *traine
     return onnx_export_trained(scratch_path(t, "m.onnx"), &o, t->d);
 }
 
-static void expect_failure(scratch *t, wire file, const onnx_trained *trained, int n,
-                           ampc_status want, const char *text)
+static void expect_failure(scratch *t, wire file, const onnx_trained *trained, int n, ampc_status want,
+                           const char *text)
 {
     parts out = {0};
     assert_int_equal(export_file(t, file, trained, n, &out), want);
@@ -53,8 +52,8 @@ static onnx_file *exported(scratch *t, wire file, const onnx_trained *trained, i
     onnx_file *f = NULL;
     ampc_status status = export_file(t, file, trained, n, out);
     if (status == AMPC_OK)
-        status = onnx_file_wrap(out->part[ONNX_PART_MODEL].bytes, out->part[ONNX_PART_MODEL].size,
-                                "new.onnx", t->d, &f);
+        status = onnx_file_wrap(out->part[ONNX_PART_MODEL].bytes, out->part[ONNX_PART_MODEL].size, "new.onnx", t->d,
+                                &f);
     if (status != AMPC_OK) fail_msg("%s", diag_first_error(t->d));
     return f;
 }
@@ -81,8 +80,7 @@ static void expect_names(char **names, size_t n, const char *want)
     assert_string_equal(text, want);
 }
 
-static void expect_node(const onnx_file *f, size_t i, const char *op, const char *in,
-                        const char *out)
+static void expect_node(const onnx_file *f, size_t i, const char *op, const char *in, const char *out)
 {
     assert_true(i < f->model->graph->n_node);
     const Onnx__NodeProto *n = f->model->graph->node[i];
@@ -227,8 +225,7 @@ static void test_external(void **state)
     ir_module_free(again);
     assert_int_equal(out.part[ONNX_PART_DATA].size, 64 + 64 + 12);
     static const float want[3][3] = {{10, 20, 30}, {4, 5, 6}, {7, 8, 9}};
-    for (size_t i = 0; i < 3; i++)
-        assert_memory_equal(out.part[ONNX_PART_DATA].bytes + 64 * i, want[i], 12);
+    for (size_t i = 0; i < 3; i++) assert_memory_equal(out.part[ONNX_PART_DATA].bytes + 64 * i, want[i], 12);
     close_export(NULL, &out);
 }
 
@@ -278,8 +275,7 @@ static void test_batch_norm(void **state)
     static const float mean[] = {3, 4};
     const onnx_trained trained = values("mean", 2, mean);
     for (int opset = 9; opset <= 17; opset += 8) {
-        const char *extra = opset < 14 ? ",new_mean,new_var,saved_mean,saved_var"
-                                       : ",new_mean,new_var";
+        const char *extra = opset < 14 ? ",new_mean,new_var,saved_mean,saved_var" : ",new_mean,new_var";
         parts out = {0};
         onnx_file *f = exported(t, batch_norm(opset, extra, NULL), &trained, 1, &out);
         const Onnx__GraphProto *g = f->model->graph;
@@ -408,8 +404,7 @@ static void test_refusals(void **state)
     expect_failure(t, add_model(TENSOR_FLOATS("w", "3", 1, 2, 3)), &longer, 1, AMPC_REJECTED,
                    "initializer 'w' has another shape");
     wire file = add_model(TENSOR_FLOATS("w", "3", 1, 2, 3));
-    expect_failure(t, (wire){.bytes = file.bytes, .size = file.size - 1}, NULL, 0, AMPC_REJECTED,
-                   "m.onnx");
+    expect_failure(t, (wire){.bytes = file.bytes, .size = file.size - 1}, NULL, 0, AMPC_REJECTED, "m.onnx");
     node n = node_new("If", "x", "y");
     model m = model_new(17), inner = model_new(17);
     model_tensor(&m, TENSOR_FLOATS("w", "3", 1, 2, 3));
@@ -443,8 +438,7 @@ static void expect_ok(const run *r, ampc_status status)
 static run open_run(const char *path, const char *dtype, const char *loss)
 {
     run r = {0};
-    const ampc_compile_options o = {
-        .struct_size = sizeof o, .dtype = dtype, .loss = loss, .amp = loss ? "O1" : "O0"};
+    const ampc_compile_options o = {.struct_size = sizeof o, .dtype = dtype, .loss = loss, .amp = loss ? "O1" : "O0"};
     assert_int_equal(ampc_context_create(NULL, &r.c), AMPC_OK);
     expect_ok(&r, ampc_module_import(r.c, path, NULL, 0, &r.m));
     expect_ok(&r, ampc_module_compile(r.m, &o));
@@ -488,8 +482,7 @@ static void expect_weights_kept(scratch *t, const char *dtype)
         expect_ok(&again, ampc_session_get(again.s, key, &have));
         expect_ok(&trained, ampc_session_get(trained.s, key, &want));
         assert_int_equal(ampc_tensor_bytes(have), ampc_tensor_bytes(want));
-        assert_memory_equal(ampc_tensor_data(have), ampc_tensor_data(want),
-                            ampc_tensor_bytes(want));
+        assert_memory_equal(ampc_tensor_data(have), ampc_tensor_data(want), ampc_tensor_bytes(want));
         ampc_tensor_free(want);
         ampc_tensor_free(have);
         compared++;

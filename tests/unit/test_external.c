@@ -47,8 +47,7 @@ static int set_up(void **state)
     x->old_folder = open(".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     strcpy(x->folder, "/tmp/ampc-test-XXXXXX");
     *state = x;
-    if (!mkdtemp(x->folder) || chdir(x->folder) || mkdir("m", 0700) || mkdir("m/sub", 0700))
-        return -1;
+    if (!mkdtemp(x->folder) || chdir(x->folder) || mkdir("m", 0700) || mkdir("m/sub", 0700)) return -1;
     write_file("secret", values, sizeof values);
     write_file("m/w.bin", values, sizeof values);
     write_file("m/sub/w.bin", values, sizeof values);
@@ -124,8 +123,7 @@ static void assert_refused(fixture *x, wire t, ampc_status code, const char *par
     onnx_tensor out;
     assert_int_equal(describe(x, &t, &out), code);
     assert_int_equal(diag_count(x->d, DIAG_ERROR), 1);
-    if (!strstr(diag_first_error(x->d), part))
-        fail_msg("\"%s\" is not in \"%s\"", part, diag_first_error(x->d));
+    if (!strstr(diag_first_error(x->d), part)) fail_msg("\"%s\" is not in \"%s\"", part, diag_first_error(x->d));
 }
 
 static void test_beside_the_model(void **state)
@@ -165,8 +163,7 @@ static void test_offset_and_length(void **state)
         {"32", "16 ", "length '16 ' is no size"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        assert_refused(*state, tensor_at("padded", rows[i].offset, rows[i].length), AMPC_REJECTED,
-                       rows[i].part);
+        assert_refused(*state, tensor_at("padded", rows[i].offset, rows[i].length), AMPC_REJECTED, rows[i].part);
 }
 
 static void test_locations_that_lead_elsewhere(void **state)
@@ -175,11 +172,9 @@ static void test_locations_that_lead_elsewhere(void **state)
     char absolute[128];
     snprintf(absolute, sizeof absolute, "%s/m/w.bin", x->folder);
     assert_refused(x, tensor_at(absolute, NULL, NULL), AMPC_REJECTED, "is an absolute path");
-    static const char *const ways[] = {"..",     "../secret",     "sub/../../secret",
-                                       "sub/..", "sub//../w.bin", "a/.."};
+    static const char *const ways[] = {"..", "../secret", "sub/../../secret", "sub/..", "sub//../w.bin", "a/.."};
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++)
-        assert_refused(x, tensor_at(ways[i], NULL, NULL), AMPC_REJECTED,
-                       "leads out of the model's folder by '..'");
+        assert_refused(x, tensor_at(ways[i], NULL, NULL), AMPC_REJECTED, "leads out of the model's folder by '..'");
     assert_refused(x, tensor_at("", NULL, NULL), AMPC_REJECTED, "location '' is empty");
     assert_refused(x, tensor_at(NULL, NULL, NULL), AMPC_REJECTED, "no location is given");
     assert_refused(x, tensor_at("w\n.bin", NULL, NULL), AMPC_REJECTED, "holds a control character");
@@ -198,8 +193,7 @@ static void test_links(void **state)
     assert_int_equal(symlink("loop", "m/loop"), 0);
     static const char *const out[] = {"file-link", "folder-link/secret", "magic", "loop"};
     for (size_t i = 0; i < sizeof out / sizeof *out; i++)
-        assert_refused(x, tensor_at(out[i], NULL, NULL), AMPC_REJECTED,
-                       "leads out of the model's folder by a link");
+        assert_refused(x, tensor_at(out[i], NULL, NULL), AMPC_REJECTED, "leads out of the model's folder by a link");
 }
 
 static void test_fallback_follows_no_link(void **state)
@@ -231,10 +225,8 @@ static void test_fallback_follows_no_link(void **state)
 static void test_not_a_regular_file(void **state)
 {
     assert_int_equal(mkfifo("m/fifo", 0600), 0);
-    assert_refused(*state, tensor_at("fifo", NULL, NULL), AMPC_REJECTED,
-                   "'fifo' is not a regular file");
-    assert_refused(*state, tensor_at("sub", NULL, NULL), AMPC_REJECTED,
-                   "'sub' is not a regular file");
+    assert_refused(*state, tensor_at("fifo", NULL, NULL), AMPC_REJECTED, "'fifo' is not a regular file");
+    assert_refused(*state, tensor_at("sub", NULL, NULL), AMPC_REJECTED, "'sub' is not a regular file");
 }
 
 static void test_missing_file(void **state)
@@ -280,8 +272,7 @@ static void test_model_in_memory_has_no_folder(void **state)
     if (setjmp(x->guard)) fail_msg("out of memory");
     arena_set_guard(x->a, &x->guard);
     assert_int_equal(onnx_file_wrap(model.bytes, model.size, "memory", x->d, &f), AMPC_OK);
-    assert_int_equal(onnx_tensor_describe(x->a, f, f->model->graph->initializer[0], x->d, &out),
-                     AMPC_REJECTED);
+    assert_int_equal(onnx_tensor_describe(x->a, f, f->model->graph->initializer[0], x->d, &out), AMPC_REJECTED);
     assert_non_null(strstr(diag_first_error(x->d), "memory: error: external data of tensor 'w'"));
     onnx_file_close(f);
     wire_free(&model);
@@ -300,8 +291,7 @@ static void test_file_that_shrinks_is_an_error(void **state)
     if (setjmp(x->guard)) fail_msg("out of memory");
     arena_set_guard(x->a, &x->guard);
     assert_int_equal(onnx_file_open("m/model.onnx", x->d, &f), AMPC_OK);
-    assert_int_equal(onnx_tensor_describe(x->a, f, f->model->graph->initializer[0], x->d, &out),
-                     AMPC_OK);
+    assert_int_equal(onnx_tensor_describe(x->a, f, f->model->graph->initializer[0], x->d, &out), AMPC_OK);
     assert_int_equal(truncate("m/w.bin", 8), 0);
     assert_int_equal(onnx_tensor_load(x->a, f, &out, x->d), AMPC_IO);
     assert_non_null(strstr(diag_first_error(x->d), "m/w.bin: error: became shorter"));

@@ -138,9 +138,8 @@ static void test_fashion_mnist(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        SCRATCH_TEST(test_plain_and_gzip), SCRATCH_TEST(test_malformed),
-        SCRATCH_TEST(test_damaged_gzip),   SCRATCH_TEST(test_folder),
-        SCRATCH_TEST(test_fashion_mnist),
+        SCRATCH_TEST(test_plain_and_gzip), SCRATCH_TEST(test_malformed),     SCRATCH_TEST(test_damaged_gzip),
+        SCRATCH_TEST(test_folder),         SCRATCH_TEST(test_fashion_mnist),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

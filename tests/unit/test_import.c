@@ -51,8 +51,7 @@ static void expect_refusal(scratch *t, wire file, ampc_status status, const char
 {
     ir_module *m = NULL;
     ampc_status got = import_bytes(t, file, NULL, &m);
-    if (got != status)
-        fail_msg("status %d, not %d: %s", (int)got, (int)status, diag_first_error(t->d));
+    if (got != status) fail_msg("status %d, not %d: %s", (int)got, (int)status, diag_first_error(t->d));
     assert_null(m);
     scratch_expect(t, text);
 }
@@ -88,8 +87,7 @@ typedef struct form {
     int opset;
     const char *dims; /* of x */
     const char *op, *inputs;
-    const char
-        *attributes; /* "name=1" int, "name=[1,2]" ints, "name='text'", "name=0.5f"; separated by blanks */
+    const char *attributes; /* "name=1" int, "name=[1,2]" ints, "name='text'", "name=0.5f"; separated by blanks */
     const char *expect;
 } form;
 
@@ -102,14 +100,10 @@ static void add_attribute(node *n, const char *text)
     size_t end = strlen(value) - 1;
     bool quoted = *value == '\'' || *value == '[';
     if (quoted) value[end] = 0;
-    if (*value == '\'')
-        node_text(n, name, value + 1);
-    else if (*value == '[')
-        node_ints(n, name, value + 1);
-    else if (value[end] == 'f')
-        node_float(n, name, strtof(value, NULL));
-    else
-        node_int(n, name, atoll(value));
+    if (*value == '\'') node_text(n, name, value + 1);
+    else if (*value == '[') node_ints(n, name, value + 1);
+    else if (value[end] == 'f') node_float(n, name, strtof(value, NULL));
+    else node_int(n, name, atoll(value));
 }
 
 static node form_node(const form *f)
@@ -117,8 +111,7 @@ static node form_node(const form *f)
     node n = node_new(f->op, f->inputs, "y");
     char copy[256], *save = NULL;
     snprintf(copy, sizeof copy, "%s", f->attributes);
-    for (char *p = strtok_r(copy, " ", &save); p; p = strtok_r(NULL, " ", &save))
-        add_attribute(&n, p);
+    for (char *p = strtok_r(copy, " ", &save); p; p = strtok_r(NULL, " ", &save)) add_attribute(&n, p);
     return n;
 }
 
@@ -287,8 +280,7 @@ static void names_are_single_assignment(void **state)
     model m = small_model(17);
     model_node(&m, "Relu", "x", "y");
     model_node(&m, "Abs", "x", "y");
-    expect_graph_refusal(*state, &m, AMPC_REJECTED,
-                         "node 'Abs_1' (Abs): error: output 'y' is already the name");
+    expect_graph_refusal(*state, &m, AMPC_REJECTED, "node 'Abs_1' (Abs): error: output 'y' is already the name");
     m = small_model(17);
     model_node(&m, "Relu", "x", "x");
     expect_graph_refusal(*state, &m, AMPC_REJECTED, "output 'x' is already the name");
@@ -308,14 +300,12 @@ static void order_of_nodes(void **state)
     model m = small_model(17);
     model_node(&m, "Relu", "h", "y");
     model_node(&m, "Relu", "x", "h");
-    expect_graph_refusal(*state, &m, AMPC_REJECTED,
-                         "reads 'h' before it is produced: nodes are not sorted");
+    expect_graph_refusal(*state, &m, AMPC_REJECTED, "reads 'h' before it is produced: nodes are not sorted");
     m = small_model(17);
     model_node(&m, "Add", "x,b", "a");
     model_node(&m, "Relu", "a", "b");
     model_node(&m, "Relu", "b", "y");
-    expect_graph_refusal(*state, &m, AMPC_REJECTED,
-                         "node 'Add_0' (Add): error: lies on a cycle through 'b'");
+    expect_graph_refusal(*state, &m, AMPC_REJECTED, "node 'Add_0' (Add): error: lies on a cycle through 'b'");
     m = small_model(17);
     model_node(&m, "Add", "x,nothing", "y");
     expect_graph_refusal(*state, &m, AMPC_REJECTED, "reads 'nothing', which nothing produces");
@@ -467,11 +457,7 @@ static void running_statistics_are_states(void **state)
         int opset;
         const char *outputs;
         bool training;
-    } rows[] = {{9, "y", false},
-                {9, "y,m,v,sm,sv", true},
-                {14, "y", false},
-                {14, "y,m,v", true},
-                {15, "y,m,v", true}};
+    } rows[] = {{9, "y", false}, {9, "y,m,v,sm,sv", true}, {14, "y", false}, {14, "y,m,v", true}, {15, "y,m,v", true}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         model m;
         batch_norm_model(&m, rows[i].opset, rows[i].outputs);
@@ -548,8 +534,7 @@ static void inputs_bound_as_constants(void **state)
     model_input(&m, "shape", ONNX_int64, "2");
     model_node(&m, "Reshape", "x,shape", "y");
     model_output(&m, "y", 0, NULL);
-    onnx_constant c = {
-        "shape", {.dtype = IR_i64, .rank = 1, .dims = {2}}, (const int64_t[]){3, -1}};
+    onnx_constant c = {"shape", {.dtype = IR_i64, .rank = 1, .dims = {2}}, (const int64_t[]){3, -1}};
     onnx_import_options o = {.constants = &c, .n_constants = 1};
     ir_module *out;
     assert_int_equal(import_bytes(*state, model_finish(&m), &o, &out), AMPC_OK);
@@ -588,8 +573,7 @@ static void losses(void **state)
         int opset;
         const char *op, *expect;
     } rows[] = {
-        {12, "SoftmaxCrossEntropyLoss",
-         "softmax_cross_entropy @x, @label, @weight {ignore_index=-1"},
+        {12, "SoftmaxCrossEntropyLoss", "softmax_cross_entropy @x, @label, @weight {ignore_index=-1"},
         {13, "SoftmaxCrossEntropyLoss", "reduction=\"sum\"} : f32[]"},
         {12, "NegativeLogLikelihoodLoss", "nll_loss @x, @label, @weight {ignore_index=-1"},
         {22, "NegativeLogLikelihoodLoss", "reduction=\"sum\"} : f32[]"},
@@ -640,8 +624,7 @@ static void uneven_split(void **state)
     node_int(&n, "num_outputs", 3);
     model_add(&m, &n);
     model_output(&m, "c", 0, NULL);
-    expect_import(*state, model_finish(&m),
-                  "split @x {sizes=[3,3,1]} : f32[3,2], f32[3,2], f32[1,2]");
+    expect_import(*state, model_finish(&m), "split @x {sizes=[3,3,1]} : f32[3,2], f32[3,2], f32[1,2]");
 }
 
 /* Draws a constant mask; rejected with an operand known only at run time. */
@@ -661,7 +644,8 @@ static void scatter_with_known_indices(void **state)
         model_node(&m, "ScatterND", known ? "data,at,updates" : "x,at,updates", "z");
         model_node(&m, "Add", "x,z", "y");
         model_output(&m, "y", 0, NULL);
-        expect_import(*state, model_finish(&m), known ? "const @z : f32[3] = [7, 2, 5]" : "const @z.rows : i64[3] = [5, 1, 3]");
+        expect_import(*state, model_finish(&m),
+                      known ? "const @z : f32[3] = [7, 2, 5]" : "const @z.rows : i64[3] = [5, 1, 3]");
     }
     model m = model_new(18);
     model_input(&m, "at", ONNX_int64, "1,1");

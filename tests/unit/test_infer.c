@@ -77,10 +77,10 @@ static void run_rows(const row *rows, size_t count)
     for (size_t i = 0; i < count; i++) run_row(&rows[i]);
 }
 
-#define RUN(...)                                                                                   \
-    do {                                                                                           \
-        static const row rows[] = {__VA_ARGS__};                                                   \
-        run_rows(rows, sizeof rows / sizeof *rows);                                                \
+#define RUN(...) \
+    do { \
+        static const row rows[] = {__VA_ARGS__}; \
+        run_rows(rows, sizeof rows / sizeof *rows); \
     } while (0)
 
 /* ---- generic checks -------------------------------------------------------------------------- */
@@ -88,10 +88,8 @@ static void run_rows(const row *rows, size_t count)
 static void test_slots(void **state)
 {
     (void)state;
-    RUN({"relu", "i32[2]", "", "i32[2]"},
-        {"relu", "bool[2]", "", "!x must be a number type, is bool"},
-        {"exp", "i32[2]", "", "!x must be a float type, is i32"},
-        {"not", "f32[2]", "", "!x must be bool, is f32"},
+    RUN({"relu", "i32[2]", "", "i32[2]"}, {"relu", "bool[2]", "", "!x must be a number type, is bool"},
+        {"exp", "i32[2]", "", "!x must be a float type, is i32"}, {"not", "f32[2]", "", "!x must be bool, is f32"},
         {"gather", "f32[2] f32[1]", "", "!indices must be an integer type, is f32"},
         {"add", "f32[2] f16[2]", "", "!element types differ: a is f32 and b is f16"},
         {"where", "bool[2] f32[2] f64[2]", "", "!element types differ: a is f32 and b is f64"},
@@ -156,28 +154,23 @@ static void test_attributes(void **state)
 static void test_movement(void **state)
 {
     (void)state;
-    RUN({"reshape", "f32[2,3]", "shape=[6]", "f32[6]"},
-        {"reshape", "f32[]", "shape=[1,1]", "f32[1,1]"},
-        {"reshape", "f32[N,2,3]", "shape=[6*N]", "f32[6*N]"},
-        {"reshape", "f32[N,T,8]", "shape=[N*T,8]", "f32[N*T,8]"},
+    RUN({"reshape", "f32[2,3]", "shape=[6]", "f32[6]"}, {"reshape", "f32[]", "shape=[1,1]", "f32[1,1]"},
+        {"reshape", "f32[N,2,3]", "shape=[6*N]", "f32[6*N]"}, {"reshape", "f32[N,T,8]", "shape=[N*T,8]", "f32[N*T,8]"},
         {"reshape", "f32[0,3]", "shape=[5,0]", "f32[5,0]"},
         {"reshape", "f32[A*A*A*A*A,B*B*B*B*B,2]", "shape=[2,A*A*A*A*A,B*B*B*B*B]", "f32[2,A*A*A*A*A,B*B*B*B*B]"},
         {"reshape", "f32[2,3]", "shape=[4]", "!element counts differ: 6 of f32[2,3] and 4 of f32[4]"},
         {"reshape", "f32[N,3]", "shape=[3*T]", "!element counts differ: 3*N of f32[N,3] and 3*T of f32[3*T]"},
         {"reshape", "f32[1]", "shape=[1,1,1,1,1,1,1,1,1,1,1,1,1]", "!shape has 13 dimensions, the limit is 12"},
-        {"transpose", "f32[2,N,4]", "perm=[2,0,1]", "f32[4,2,N]"},
-        {"transpose", "f32[]", "perm=[]", "f32[]"},
+        {"transpose", "f32[2,N,4]", "perm=[2,0,1]", "f32[4,2,N]"}, {"transpose", "f32[]", "perm=[]", "f32[]"},
         {"transpose", "f32[2,3]", "perm=[0]", "!perm needs 2 entries, has 1"},
         {"transpose", "f32[2,3]", "perm=[0,0]", "!perm is not a permutation of 0..1: entry 1 is 0"},
         {"transpose", "f32[2,3]", "perm=[0,2]", "!perm is not a permutation of 0..1: entry 1 is 2"},
         {"transpose", "f32[2,3]", "perm=[-1,0]", "!entry 0 is -1"},
-        {"expand", "f32[3,1]", "shape=[2,3,N]", "f32[2,3,N]"},
-        {"expand", "f32[1]", "shape=[0]", "f32[0]"},
+        {"expand", "f32[3,1]", "shape=[2,3,N]", "f32[2,3,N]"}, {"expand", "f32[1]", "shape=[0]", "f32[0]"},
         {"expand", "f32[3]", "shape=[1]", "!cannot expand f32[3] to f32[1]"},
         {"expand", "f32[N]", "shape=[T]", "!cannot expand f32[N] to f32[T]"},
         {"expand", "f32[1,3]", "shape=[3]", "!cannot expand f32[1,3] to f32[3]"},
-        {"concat", "f32[2,3] f32[2,N] f32[2,1]", "axis=1", "f32[2,N+4]"},
-        {"concat", "f32[2,3]", "axis=-2", "f32[2,3]"},
+        {"concat", "f32[2,3] f32[2,N] f32[2,1]", "axis=1", "f32[2,N+4]"}, {"concat", "f32[2,3]", "axis=-2", "f32[2,3]"},
         {"concat", "f32[2,3] f32[3,3]", "axis=1", "!operands differ outside axis 1: f32[2,3] and f32[3,3]"},
         {"concat", "f32[2,3] f32[2]", "axis=1", "!operands differ outside axis 1: f32[2,3] and f32[2]"},
         {"concat", "f32[2,3] f32[2,3]", "axis=2", "!axis 2 is out of range for 2 dimensions"},
@@ -220,8 +213,7 @@ static void test_slices(void **state)
         {"pad", "f32[4] _", "before=[1,1] after=[0]", "!before needs 1 entries, has 2"},
         {"pad_grad", "f32[6]", "shape=[4] before=[1] after=[1] mode=reflect", "f32[4]"},
         {"pad_grad", "f32[7]", "shape=[4] before=[1] after=[1] mode=reflect", "!dy must be f32[6], is f32[7]"},
-        {"gather", "f32[5,N] i64[2,3]", "axis=0", "f32[2,3,N]"},
-        {"gather", "f32[5,N] i32[]", "axis=-1", "f32[5]"},
+        {"gather", "f32[5,N] i64[2,3]", "axis=0", "f32[2,3,N]"}, {"gather", "f32[5,N] i32[]", "axis=-1", "f32[5]"},
         {"gather", "f32[5] i64[1]", "axis=1", "!axis 1 is out of range for 1 dimensions"},
         {"gather", "f32[1,1,1,1,1,1,1] i64[1,1,1,1,1,1,1]", "",
          "!the result would have 13 dimensions, the limit is 12"},
@@ -232,10 +224,8 @@ static void test_slices(void **state)
 static void test_pointwise(void **state)
 {
     (void)state;
-    RUN({"neg", "i8[2,N]", "", "i8[2,N]"},
-        {"clip", "f32[3] f32[] _", "", "f32[3]"},
-        {"clip", "f32[3] _ f32[]", "", "f32[3]"},
-        {"clip", "f32[3] f32[3] _", "", "!lo must be a scalar, is f32[3]"},
+    RUN({"neg", "i8[2,N]", "", "i8[2,N]"}, {"clip", "f32[3] f32[] _", "", "f32[3]"},
+        {"clip", "f32[3] _ f32[]", "", "f32[3]"}, {"clip", "f32[3] f32[3] _", "", "!lo must be a scalar, is f32[3]"},
         {"relu_grad", "f32[3] f32[3]", "", "f32[3]"},
         {"relu_grad", "f32[3] f32[1]", "", "!y must be f32[3], is f32[1]"},
         {"dropout_grad", "f16[3] bool[3]", "", "f16[3]"},
@@ -243,28 +233,22 @@ static void test_pointwise(void **state)
         {"softmax", "f16[2,3]", "axis=1 out=f32", "f32[2,3]"},
         {"softmax", "f16[2,3]", "axis=2", "!axis 2 is out of range for 2 dimensions"},
         {"softmax_grad", "f16[2,3] f16[2,3]", "axis=-3", "!axis -3 is out of range for 2 dimensions"},
-        {"trilu", "f32[2,3]", "", "f32[2,3]"},
-        {"trilu", "f32[3]", "", "!x must have at least 2 dimensions, is f32[3]"},
-        {"div_count", "f32[3]", "count=[N,2]", "f32[3]"},
-        {"add", "f32[2,1,N] f32[3,1]", "", "f32[2,3,N]"},
+        {"trilu", "f32[2,3]", "", "f32[2,3]"}, {"trilu", "f32[3]", "", "!x must have at least 2 dimensions, is f32[3]"},
+        {"div_count", "f32[3]", "count=[N,2]", "f32[3]"}, {"add", "f32[2,1,N] f32[3,1]", "", "f32[2,3,N]"},
         {"add", "i64[] i64[0]", "", "i64[0]"},
         {"add", "f32[2,3] f32[4]", "", "!shapes do not broadcast: f32[2,3] and f32[4]"},
         {"add", "f32[N] f32[T]", "", "!shapes do not broadcast: f32[N] and f32[T]"},
         {"add", "f32[N] f32[3]", "", "!shapes do not broadcast: f32[N] and f32[3]"},
-        {"less", "f32[N] f32[1]", "", "bool[N]"},
-        {"equal", "bool[2] bool[2]", "", "bool[2]"},
+        {"less", "f32[N] f32[1]", "", "bool[N]"}, {"equal", "bool[2] bool[2]", "", "bool[2]"},
         {"where", "bool[2,1] f32[] f32[3]", "", "f32[2,3]"},
         {"where", "bool[2] f32[] f32[3]", "", "!shapes do not broadcast: bool[2] and f32[3]"},
         {"select", "bool[] f32[3] f32[3]", "", "f32[3]"},
         {"select", "bool[3] f32[3] f32[3]", "", "!cond must be a scalar, is bool[3]"},
         {"select", "bool[] f32[3] f32[1]", "", "!b must be f32[3], is f32[1]"},
-        {"cast", "f32[N]", "to=bool", "bool[N]"},
-        {"cast", "f32[N]", "to=nothing", "!to must name an element type"},
-        {"iota", "", "size=[N]", "i64[N]"},
-        {"iota", "", "size=[3] type=i32", "i32[3]"},
+        {"cast", "f32[N]", "to=bool", "bool[N]"}, {"cast", "f32[N]", "to=nothing", "!to must name an element type"},
+        {"iota", "", "size=[N]", "i64[N]"}, {"iota", "", "size=[3] type=i32", "i32[3]"},
         {"iota", "", "size=[3] type=f32", "!type must be an integer type, is f32"},
-        {"iota", "", "", "!size needs 1 entries, has 0"},
-        {"dims", "", "value=[]", "i64[0]"}, );
+        {"iota", "", "", "!size needs 1 entries, has 0"}, {"dims", "", "value=[]", "i64[0]"}, );
 }
 
 static void test_matmul(void **state)
@@ -272,8 +256,7 @@ static void test_matmul(void **state)
     (void)state;
     RUN({"matmul", "f32[N,784] f32[784,10] f32[10]", "", "f32[N,10]"},
         {"matmul", "f32[784,N] f32[10,784]", "trans_a=1 trans_b=1", "f32[N,10]"},
-        {"matmul", "f32[B,1,2,3] f32[H,3,4]", "", "f32[B,H,2,4]"},
-        {"matmul", "f32[2,0] f32[0,4]", "", "f32[2,4]"},
+        {"matmul", "f32[B,1,2,3] f32[H,3,4]", "", "f32[B,H,2,4]"}, {"matmul", "f32[2,0] f32[0,4]", "", "f32[2,4]"},
         {"matmul", "f32[N,784] f32[785,10]", "", "!inner dimensions differ: 784 and 785"},
         {"matmul", "f32[2,3] f32[2,3]", "trans_a=1 trans_b=1", "!inner dimensions differ: 2 and 3"},
         {"matmul", "f32[N,3] f32[N,3]", "", "!inner dimensions differ: 3 and N"},
@@ -365,8 +348,7 @@ static void test_reductions(void **state)
         {"reduce_sum", "f32[2,3]", "axes=[0,-2]", "!axis -2 is named twice"},
         {"reduce_sum", "f32[2,3]", "axes=[2]", "!axis 2 is out of range for 2 dimensions"},
         {"reduce_mean", "f32[]", "axes=[0]", "!axis 0 is out of range for 0 dimensions"},
-        {"global_norm", "f16[2] f16[N,3]", "", "f32[]"},
-        {"global_norm", "f64[2]", "", "f64[]"},
+        {"global_norm", "f16[2] f16[N,3]", "", "f32[]"}, {"global_norm", "f64[2]", "", "f64[]"},
         {"global_norm", "i64[2]", "", "!x must be a float type, is i64"},
         {"softmax_cross_entropy", "f16[N,10] i64[N] _", "", "f32[] f32[N] f16[N,10]"},
         {"softmax_cross_entropy", "f64[N,10,T] i32[N,T] f32[10]", "reduction=none", "f64[N,T] f64[N,T] f64[N,10,T]"},
@@ -399,12 +381,10 @@ static void test_training(void **state)
         {"momentum", "f32[3] f32[2] f32[3] f32[] _", "", "!velocity must be f32[3], is f32[2]"},
         {"adamw", "f32[3] f32[3] f32[3] f32[3] i64[] f32[] bool[]", "", "f32[3] f32[3] f32[3]"},
         {"adamw", "f32[3] f32[3] f32[3] f32[3] i64[2] f32[] _", "", "!step must be a scalar, is i64[2]"},
-        {"store", "@f32[3] f32[3]", "", ""},
-        {"store", "@f32[3] f32[2]", "", "!@s.1 is f32[3], the value is f32[2]"},
+        {"store", "@f32[3] f32[3]", "", ""}, {"store", "@f32[3] f32[2]", "", "!@s.1 is f32[3], the value is f32[2]"},
         {"store", "#f32[3] f32[3]", "", "!only a parameter or a state can be stored"},
         {"store", "f32[3] f32[3]", "", "!only a parameter or a state can be stored"},
-        {"output", "f32[3]", "name=y", ""},
-        {"output", "f32[3]", "", "!an output needs a name"}, );
+        {"output", "f32[3]", "name=y", ""}, {"output", "f32[3]", "", "!an output needs a name"}, );
 }
 
 static void test_broadcast(void **state)
@@ -413,9 +393,9 @@ static void test_broadcast(void **state)
     static const struct {
         const char *a, *b, *want;
     } rows[] = {
-        {"f32[]", "f32[]", "f32[]"},         {"f32[2,3]", "f32[3]", "f32[2,3]"}, {"f32[1]", "f32[N]", "f32[N]"},
-        {"f32[N,1]", "f32[T]", "f32[N,T]"},  {"f32[1]", "f32[0]", "f32[0]"},     {"f32[2]", "f32[N]", NULL},
-        {"f32[N]", "f32[T]", NULL},          {"f32[0]", "f32[2]", NULL},         {"f32[N+1]", "f32[1+N]", "f32[N+1]"},
+        {"f32[]", "f32[]", "f32[]"},        {"f32[2,3]", "f32[3]", "f32[2,3]"}, {"f32[1]", "f32[N]", "f32[N]"},
+        {"f32[N,1]", "f32[T]", "f32[N,T]"}, {"f32[1]", "f32[0]", "f32[0]"},     {"f32[2]", "f32[N]", NULL},
+        {"f32[N]", "f32[T]", NULL},         {"f32[0]", "f32[2]", NULL},         {"f32[N+1]", "f32[1+N]", "f32[N+1]"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         ir_type a = read_type(rows[i].a), b = read_type(rows[i].b), got;
@@ -461,10 +441,9 @@ int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, open_module, close_module)
     const struct CMUnitTest tests[] = {
-        TEST(test_slots),     TEST(test_arity),  TEST(test_attributes), TEST(test_movement),
-        TEST(test_slices),    TEST(test_pointwise), TEST(test_matmul), TEST(test_conv),
-        TEST(test_pool),      TEST(test_norm),   TEST(test_reductions), TEST(test_training),
-        TEST(test_broadcast), TEST(test_location), TEST(test_graph),
+        TEST(test_slots),      TEST(test_arity),    TEST(test_attributes), TEST(test_movement), TEST(test_slices),
+        TEST(test_pointwise),  TEST(test_matmul),   TEST(test_conv),       TEST(test_pool),     TEST(test_norm),
+        TEST(test_reductions), TEST(test_training), TEST(test_broadcast),  TEST(test_location), TEST(test_graph),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

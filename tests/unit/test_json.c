@@ -25,7 +25,8 @@ static ampc_status write_file(scratch *t, const char *path)
     TRY(rt_safetensors_create(t->d, &w));
     ampc_status s = rt_safetensors_put_metadata(w, "schedule", "cosine,warmup=100,end=0.00001");
     for (int i = 0; s == AMPC_OK && i < 8; i++) {
-        snprintf(name, sizeof name, "param/%.*s.weight", 7 * i, "encoder/layers/attention/self/output/projection/dense");
+        snprintf(name, sizeof name, "param/%.*s.weight", 7 * i,
+                 "encoder/layers/attention/self/output/projection/dense");
         s = rt_safetensors_add(w, name, IR_f32, 2, dims, value);
     }
     if (s == AMPC_OK) return rt_safetensors_commit(w, path, NULL);
@@ -40,8 +41,7 @@ static ampc_status read_file(scratch *t, const char *path)
     TRY(rt_safetensors_open(path, RT_VERIFY_ALL, t->d, &f));
     assert_int_equal(rt_safetensors_count(f), 8);
     ampc_status s = AMPC_OK;
-    for (size_t i = 0; s == AMPC_OK && i < 8; i++)
-        s = rt_safetensors_read(f, rt_safetensors_entry(f, i), value);
+    for (size_t i = 0; s == AMPC_OK && i < 8; i++) s = rt_safetensors_read(f, rt_safetensors_entry(f, i), value);
     rt_safetensors_close(f);
     return s;
 }
@@ -120,9 +120,11 @@ static void test_tokens_of_all_lengths(void **state)
     char text[256], key[80];
     (void)state;
     for (int length = 1; length < 70; length++) {
-        snprintf(key, sizeof key, "%.*s", length, "abcdefghijklmnopqrstuvwxyzabcdefghijklmnopqrstuvwxyzabcdefghijklmnopqrstuvwxyz");
-        int n = snprintf(text, sizeof text, "{\"%s\":0.%.*s}", key, length, "123456789012345678901234567890123456789012"
-                                                                             "345678901234567890123456789");
+        snprintf(key, sizeof key, "%.*s", length,
+                 "abcdefghijklmnopqrstuvwxyzabcdefghijklmnopqrstuvwxyzabcdefghijklmnopqrstuvwxyz");
+        int n = snprintf(text, sizeof text, "{\"%s\":0.%.*s}", key, length,
+                         "123456789012345678901234567890123456789012"
+                         "345678901234567890123456789");
         for (uint64_t k = 1, failed = 1; failed; k++) {
             json_error_t e;
             json_t *root;
@@ -150,8 +152,9 @@ static void test_log_header(void **state)
         fail_call(0);
         size_t size;
         char *text = scratch_read(t, "log", &size);
-        assert_string_equal(text, s != AMPC_OK ? "" : "{\"run\":{\"model\":\"a model with a name of some length.ir\","
-                                                      "\"seed\":7}}\n");
+        assert_string_equal(text, s != AMPC_OK ? ""
+                                               : "{\"run\":{\"model\":\"a model with a name of some length.ir\","
+                                                 "\"seed\":7}}\n");
         free(text);
         if (s == AMPC_OK) rt_log_close(log);
         else scratch_expect(t, "out of memory");
@@ -162,10 +165,8 @@ int main(void)
 {
     json_set_alloc_funcs(failing_malloc, free);
     const struct CMUnitTest tests[] = {
-        SCRATCH_TEST(test_writing),
-        SCRATCH_TEST(test_reading),
-        cmocka_unit_test(test_foreign_text),
-        cmocka_unit_test(test_tokens_of_all_lengths),
+        SCRATCH_TEST(test_writing),          SCRATCH_TEST(test_reading),
+        cmocka_unit_test(test_foreign_text), cmocka_unit_test(test_tokens_of_all_lengths),
         SCRATCH_TEST(test_log_header),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -14,7 +14,8 @@ static const row rows[] = {
     {"[white]\nExp\n  +Log # why\n- Tanh\n\tGelu  \n", NULL, AMPC_OK, 0, 0},
     {"[meta]\nversion=1\nbase=ampc\n", NULL, AMPC_OK, 0, 0},
     {"[black]\nPow if scalar(B)\nConv if depthwise and not rank(A)==5\nSplit if outputs==2\nMod if dtype==fp16\n"
-     "MatMul if param(B)\n", NULL, AMPC_OK, 0, 0},
+     "MatMul if param(B)\n",
+     NULL, AMPC_OK, 0, 0},
     {"[white]\nExp\n[white]\nExp\n", NULL, AMPC_OK, 0, 0},
     {"[white]\nExp\n[black]\nExp if depthwise\n-Exp\n", NULL, AMPC_OK, 0, 0},
     {"[nodes]\na=b/* = fp32\n/x = fp16\n", NULL, AMPC_OK, 0, 0},
@@ -54,8 +55,10 @@ static const row rows[] = {
     {"[meta]\nbase = ampc\nbase = empty\n", "base 'empty' differs from the profile 'ampc' in use", AMPC_USAGE, 3, 8},
     {"[rules]\ncolour = red\n", "unknown rule 'colour'", AMPC_REJECTED, 2, 1},
     {"[rules]\ngray\n", "expected 'key = value', found 'gray'", AMPC_REJECTED, 2, 1},
-    {"[rules]\norphan = high\n", "'high' is not a value of this rule: expected keep, neutral or low", AMPC_REJECTED, 2, 10},
-    {"[rules]\nuser_cast = grey\n", "'grey' is not a value of this rule: expected honoured or gray", AMPC_REJECTED, 2, 13},
+    {"[rules]\norphan = high\n", "'high' is not a value of this rule: expected keep, neutral or low", AMPC_REJECTED, 2,
+     10},
+    {"[rules]\nuser_cast = grey\n", "'grey' is not a value of this rule: expected honoured or gray", AMPC_REJECTED, 2,
+     13},
     {"[rules]\nunsupported = t4.txt\n", "t4.txt': No such file or directory", AMPC_IO, 2, 15},
     {"[rules]\nscaling = 1,2,3,4\n", "expected init > 0", AMPC_REJECTED, 2, 11},
     {"[rules]\nscaling = 1,1,1,2,0.5,6\n", "expected init > 0", AMPC_REJECTED, 2, 11},
@@ -215,7 +218,9 @@ static void test_the_reference_has_the_rules(void **state)
     } rules[] = {
 #define CHOICE(key, meaning) {#key, meaning, ""
 #define WORD(name, word) "`" word "`, "
-#define END },
+#define END \
+    } \
+    ,
 #define NUMBER(key, meaning) {#key, meaning, "`off`, a number above 0, "},
 #define TEXT(key, check, values, meaning) {#key, meaning, values ", "},
 #include "passes/amp/rules.def"
@@ -229,7 +234,8 @@ static void test_the_reference_has_the_rules(void **state)
     for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
         const char *values = arena_strndup(a, rules[i].values, strlen(rules[i].values) - 2);
         const char *line = arena_printf(a, "| `%s` | %s | %s |\n", rules[i].key, values, rules[i].meaning);
-        if (strncmp(text, line, strlen(line)) != 0) fail_msg("docs/lists.md: the next row of the table has to be\n%s", line);
+        if (strncmp(text, line, strlen(line)) != 0)
+            fail_msg("docs/lists.md: the next row of the table has to be\n%s", line);
         text += strlen(line);
     }
     assert_int_equal(*text, '\n');

@@ -24,7 +24,8 @@ static ir_module *load(scratch *t, const char *text)
 static ir_module *load_inputs(scratch *t, const char *inputs)
 {
     char *text;
-    assert_true(asprintf(&text, "meta \"label\" \"label\"\ngraph @g(%s) {\nforward:\n  output \"y\" = @x\n}\n", inputs) > 0);
+    assert_true(
+        asprintf(&text, "meta \"label\" \"label\"\ngraph @g(%s) {\nforward:\n  output \"y\" = @x\n}\n", inputs) > 0);
     ir_module *m = load(t, text);
     free(text);
     return m;
@@ -66,7 +67,10 @@ static const char *print_shapes(const rt_loader *f, char *text, size_t n)
     size_t at = 0;
     for (int i = 0; i < rt_loader_count(f); i++)
         for (int k = 0; k < rt_loader_inputs(f)[i].rank; k++)
-            at += (size_t)snprintf(text + at, n - at, "%s%lld", k ? "x" : i ? " " : "",
+            at += (size_t)snprintf(text + at, n - at, "%s%lld",
+                                   k   ? "x"
+                                   : i ? " "
+                                       : "",
                                    (long long)rt_loader_inputs(f)[i].dims[k]);
     return text;
 }
@@ -141,10 +145,10 @@ static uint64_t drawn;
 static int64_t draw(int64_t below) { return (int64_t)philox_below(philox_bits(11, 0, drawn++), (uint64_t)below); }
 
 typedef struct shape {
-    char input[96];        /* "f32[3*N*T,2]" */
+    char input[96]; /* "f32[3*N*T,2]" */
     rt_field field;
-    int64_t lead, rest;    /* rows per sample, elements per row */
-    bool tokens;           /* the row count is a multiple of T */
+    int64_t lead, rest; /* rows per sample, elements per row */
+    bool tokens;        /* the row count is a multiple of T */
 } shape;
 
 /* The first input is [N,T], so T is inferred from the data. The others are arbitrary. */
@@ -159,7 +163,8 @@ static void draw_shape(shape *s, int index, int64_t tokens)
     size_t at = (size_t)snprintf(s->input, sizeof s->input, "%s[%lld*N%s%s", first ? "f32" : "i64", (long long)scale,
                                  s->tokens ? "*T" : "", first ? ",T" : "");
     s->rest = first ? tokens : 1;
-    if (width) at += (size_t)snprintf(s->input + at, sizeof s->input - at, ",%lld%s", (long long)width, in_width ? "*T" : "");
+    if (width)
+        at += (size_t)snprintf(s->input + at, sizeof s->input - at, ",%lld%s", (long long)width, in_width ? "*T" : "");
     if (width) s->rest *= width * (in_width ? tokens : 1);
     snprintf(s->input + at, sizeof s->input - at, "]");
     if (first) {

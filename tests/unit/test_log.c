@@ -41,8 +41,7 @@ static void expect_lines(scratch *t, const char *expected)
             n += (size_t)snprintf(text + n, sizeof text - n, "%c ", folder);
         else if (whole && sscanf(line, "{\"step\":%u,", &step) == 1)
             n += (size_t)snprintf(text + n, sizeof text - n, "%u ", step);
-        else
-            n += (size_t)snprintf(text + n, sizeof text - n, "? ");
+        else n += (size_t)snprintf(text + n, sizeof text - n, "? ");
     }
     fclose(f);
     assert_string_equal(text, expected);

@@ -24,10 +24,7 @@ typedef struct network {
     uint64_t drawn, seed;
 } network;
 
-static uint32_t draw(network *n, uint32_t below)
-{
-    return philox_word(n->seed, 1, n->drawn++) % below;
-}
+static uint32_t draw(network *n, uint32_t below) { return philox_word(n->seed, 1, n->drawn++) % below; }
 
 static network open_network(uint32_t vertices, uint64_t seed)
 {
@@ -74,8 +71,7 @@ static void equals_the_best_of_all_cuts(void **state)
         for (uint32_t side = 0; side < 1u << n.vertices; side++)
             if ((side & 3) == 2 && capacity_of(&n, side) < best) best = capacity_of(&n, side);
         for (uint32_t side = 0; side < 1u << n.vertices; side++)
-            if ((side & 3) == 2 && capacity_of(&n, side) == best)
-                smallest &= side; /* minimum cuts form a lattice */
+            if ((side & 3) == 2 && capacity_of(&n, side) == best) smallest &= side; /* minimum cuts form a lattice */
         const maxflow *m = solve(&n, &value);
         for (uint32_t v = 0; v < n.vertices; v++) found |= (uint32_t)maxflow_on_sink_side(m, v) << v;
         assert_int_equal(value, best);

@@ -6,8 +6,7 @@
 
 #include <zip.h>
 
-static const ir_dtype all_types[] = {IR_f64, IR_f32, IR_f16, IR_i64,  IR_i32,
-                                     IR_i16, IR_i8,  IR_u8,  IR_bool, IR_bf16};
+static const ir_dtype all_types[] = {IR_f64, IR_f32, IR_f16, IR_i64, IR_i32, IR_i16, IR_i8, IR_u8, IR_bool, IR_bf16};
 
 static rt_array sample(const char *name, ir_dtype dtype, int rank)
 {
@@ -71,8 +70,7 @@ static void test_bytes_are_numpys(void **state)
 
 /* ---- hand-written headers ---- */
 
-#define HEAD(descr, order, shape)                                                                  \
-    "{'descr': " descr ", 'fortran_order': " order ", 'shape': " shape ", }\n"
+#define HEAD(descr, order, shape) "{'descr': " descr ", 'fortran_order': " order ", 'shape': " shape ", }\n"
 
 /* clang-format off */
 static const struct {
@@ -142,8 +140,7 @@ static void test_headers(void **state)
             assert_int_equal(s, AMPC_REJECTED);
             assert_non_null(strstr(diag_first_error(t->d), "bad.npy: "));
             scratch_expect(t, headers[i].message);
-        } else
-            assert_int_equal(s, AMPC_OK);
+        } else assert_int_equal(s, AMPC_OK);
         rt_array_clear(&a);
     }
 }
@@ -162,8 +159,7 @@ static void test_cut_anywhere(void **state)
             free(copy);
         }
     }
-    assert_int_equal(rt_npy_parse("b", "\x93NUMPX\1\0\0\0", 10, IR_NO_DTYPE, t->d, &a),
-                     AMPC_REJECTED);
+    assert_int_equal(rt_npy_parse("b", "\x93NUMPX\1\0\0\0", 10, IR_NO_DTYPE, t->d, &a), AMPC_REJECTED);
     assert_int_equal(rt_npy_read(scratch_path(t, "absent"), IR_NO_DTYPE, t->d, &a), AMPC_IO);
     assert_int_equal(rt_npy_read(t->folder, IR_NO_DTYPE, t->d, &a), AMPC_IO);
 }
@@ -185,8 +181,7 @@ static void test_bools_become_0_and_1(void **state)
 static void test_npz_round_trip(void **state)
 {
     scratch *t = *state;
-    rt_array a[3] = {sample("output/x", IR_f32, 3), sample("\xc3\xa4", IR_bf16, 1),
-                     sample("", IR_i64, 0)};
+    rt_array a[3] = {sample("output/x", IR_f32, 3), sample("\xc3\xa4", IR_bf16, 1), sample("", IR_i64, 0)};
     rt_arrays back;
     size_t n, m;
     assert_int_equal(rt_npz_write(scratch_path(t, "a.npz"), a, 3, t->d), AMPC_OK);
@@ -198,8 +193,7 @@ static void test_npz_round_trip(void **state)
     }
     assert_null(rt_arrays_find(&back, "absent"));
     rt_arrays_clear(&back);
-    assert_int_equal(rt_npz_read(scratch_path(t, "a.npz"), IR_NO_DTYPE, t->d, &back),
-                     AMPC_REJECTED);
+    assert_int_equal(rt_npz_read(scratch_path(t, "a.npz"), IR_NO_DTYPE, t->d, &back), AMPC_REJECTED);
     assert_int_equal(rt_npz_write(scratch_path(t, "b.npz"), a, 3, t->d), AMPC_OK);
     char *x = scratch_read(t, "a.npz", &n), *y = scratch_read(t, "b.npz", &m);
     assert_int_equal(n, m);
@@ -214,16 +208,14 @@ static void test_npz_round_trip(void **state)
 }
 
 /* Packs members in the way other tools do. */
-static void pack(scratch *t, const char *name, const void *bytes, size_t n, bool deflate,
-                 bool twice)
+static void pack(scratch *t, const char *name, const void *bytes, size_t n, bool deflate, bool twice)
 {
     int code;
     zip_t *z = zip_open(scratch_path(t, "z.npz"), ZIP_CREATE | ZIP_TRUNCATE, &code);
     for (int i = 0; i <= twice; i++) {
         zip_source_t *s = zip_source_buffer(z, bytes, n, 0);
         zip_int64_t index = zip_file_add(z, i ? "other.npy" : name, s, 0);
-        assert_int_equal(zip_set_file_compression(z, (zip_uint64_t)index,
-                                                  deflate ? ZIP_CM_DEFLATE : ZIP_CM_STORE, 0),
+        assert_int_equal(zip_set_file_compression(z, (zip_uint64_t)index, deflate ? ZIP_CM_DEFLATE : ZIP_CM_STORE, 0),
                          0);
     }
     assert_int_equal(zip_close(z), 0);
@@ -292,8 +284,7 @@ static void test_damaged_npz(void **state)
     for (size_t cut = 0; cut < n; cut++) {
         rt_arrays back;
         scratch_write(t, "z.npz", zip, cut);
-        assert_int_equal(rt_npz_read(scratch_path(t, "z.npz"), IR_NO_DTYPE, t->d, &back),
-                         AMPC_REJECTED);
+        assert_int_equal(rt_npz_read(scratch_path(t, "z.npz"), IR_NO_DTYPE, t->d, &back), AMPC_REJECTED);
     }
     free(zip);
     rt_array_clear(&a);

@@ -41,13 +41,34 @@ typedef struct row {
     bool flat;              /* the derivative is zero wherever it exists */
 } row;
 
-#define P(dims) {PARAM, dims, {0}}
-#define Q(dims) {POSITIVE, dims, {0}}
-#define N(dims, ...) {NUMBERS, dims, {__VA_ARGS__}}
-#define I(dims, ...) {INTS, dims, {__VA_ARGS__}}
-#define B(dims, ...) {BOOLS, dims, {__VA_ARGS__}}
-#define UNARY(op, opset) {op, opset, {P("2,3")}, NULL, NULL, false}
-#define BINARY(op, opset) {op, opset, {P("2,3"), P("3")}, NULL, NULL, false}
+#define P(dims) \
+    { \
+        PARAM, dims, { 0 } \
+    }
+#define Q(dims) \
+    { \
+        POSITIVE, dims, { 0 } \
+    }
+#define N(dims, ...) \
+    { \
+        NUMBERS, dims, { __VA_ARGS__ } \
+    }
+#define I(dims, ...) \
+    { \
+        INTS, dims, { __VA_ARGS__ } \
+    }
+#define B(dims, ...) \
+    { \
+        BOOLS, dims, { __VA_ARGS__ } \
+    }
+#define UNARY(op, opset) \
+    { \
+        op, opset, {P("2,3")}, NULL, NULL, false \
+    }
+#define BINARY(op, opset) \
+    { \
+        op, opset, {P("2,3"), P("3")}, NULL, NULL, false \
+    }
 
 static const row rows[] = {
     {"Conv", 11, {P("1,2,4,4"), P("3,2,2,2"), P("3")}, NULL, NULL, false},
@@ -60,7 +81,12 @@ static const row rows[] = {
     {"BatchNormalization", 9, {P("3,2,2"), P("2"), P("2"), N("2", 0.1, 0.2), N("2", 1.5, 0.7)}, NULL, NULL, false},
     {"BatchNormalization", 9, {P("3,2,2"), P("2"), P("2"), N("2", 0, 0), N("2", 1, 1)}, NULL, "y,m,v,s,t", false},
     {"BatchNormalization", 15, {P("3,2,2"), P("2"), P("2"), N("2", 0.1, 0.2), N("2", 1.5, 0.7)}, NULL, NULL, false},
-    {"BatchNormalization", 15, {P("3,2,2"), P("2"), P("2"), N("2", 0, 0), N("2", 1, 1)}, "training_mode=1", "y,m,v", false},
+    {"BatchNormalization",
+     15,
+     {P("3,2,2"), P("2"), P("2"), N("2", 0, 0), N("2", 1, 1)},
+     "training_mode=1",
+     "y,m,v",
+     false},
     {"LayerNormalization", 17, {P("2,4"), P("4"), P("4")}, NULL, NULL, false},
     {"Softmax", 11, {P("2,3")}, NULL, NULL, false},
     {"Softmax", 13, {P("2,3")}, NULL, NULL, false},
@@ -70,8 +96,17 @@ static const row rows[] = {
     {"Dropout", 13, {P("2,8"), N("", 0.5), B("", 1)}, NULL, NULL, false},
     {"SoftmaxCrossEntropyLoss", 13, {P("2,3"), I("2", 0, 2), N("3", 1, 2, 0.5)}, NULL, NULL, false},
     {"NegativeLogLikelihoodLoss", 13, {P("2,3"), I("2", 0, 2), N("3", 1, 2, 0.5)}, NULL, NULL, false},
-    UNARY("Abs", 13), UNARY("Cos", 7), UNARY("Erf", 13), UNARY("Exp", 13), UNARY("Neg", 13), UNARY("Reciprocal", 13),
-    UNARY("Relu", 14), UNARY("Sigmoid", 13), UNARY("Sin", 7), UNARY("Softplus", 1), UNARY("Tanh", 13),
+    UNARY("Abs", 13),
+    UNARY("Cos", 7),
+    UNARY("Erf", 13),
+    UNARY("Exp", 13),
+    UNARY("Neg", 13),
+    UNARY("Reciprocal", 13),
+    UNARY("Relu", 14),
+    UNARY("Sigmoid", 13),
+    UNARY("Sin", 7),
+    UNARY("Softplus", 1),
+    UNARY("Tanh", 13),
     UNARY("Gelu", 20),
     {"Log", 13, {Q("2,3")}, NULL, NULL, false},
     {"Sqrt", 13, {Q("2,3")}, NULL, NULL, false},
@@ -79,7 +114,12 @@ static const row rows[] = {
     {"Floor", 13, {P("2,3")}, NULL, NULL, true},
     {"Round", 11, {P("2,3")}, NULL, NULL, true},
     {"Sign", 13, {P("2,3")}, NULL, NULL, true},
-    BINARY("Add", 14), BINARY("Sub", 14), BINARY("Mul", 14), BINARY("Div", 14), BINARY("Sum", 13), BINARY("Min", 13),
+    BINARY("Add", 14),
+    BINARY("Sub", 14),
+    BINARY("Mul", 14),
+    BINARY("Div", 14),
+    BINARY("Sum", 13),
+    BINARY("Min", 13),
     BINARY("Max", 13),
     {"Pow", 15, {Q("2,3"), P("3")}, NULL, NULL, false},
     {"Pow", 15, {Q("2,3"), P("")}, NULL, NULL, false},
@@ -116,8 +156,8 @@ static const row rows[] = {
 /* Operators with integer results, or whose operands select what to compute rather than provide data (ONNX:
  * non-differentiable). */
 static const char *const without[] = {
-    "Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual", "And", "Or", "Xor", "Not", "Mod", "Shape", "Size",
-    "Constant", "ConstantOfShape", "Range", NULL};
+    "Equal", "Less",  "LessOrEqual", "Greater",  "GreaterOrEqual",  "And",   "Or", "Xor", "Not",
+    "Mod",   "Shape", "Size",        "Constant", "ConstantOfShape", "Range", NULL};
 
 /* ---- coverage ------------------------------------------------------------------------------------- */
 

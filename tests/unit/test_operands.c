@@ -21,7 +21,8 @@ static const char *only; /* operator; NULL: all */
 /* ---- operands ---------------------------------------------------------------------------------- */
 
 static const char *const operands[] = {
-    "f0", "f1", "f2", "f3", "f4", "f5", "f8", "s3", "i0", "i1", "i3", "none", "huge", "axes", "half", "scale", "bool", "bytes",
+    "f0", "f1", "f2",   "f3",   "f4",   "f5",   "f8",    "s3",   "i0",
+    "i1", "i3", "none", "huge", "axes", "half", "scale", "bool", "bytes",
 };
 enum { OPERANDS = sizeof operands / sizeof *operands };
 
@@ -119,11 +120,25 @@ static int draw(int n)
 
 static void add_attribute(node *n, const attribute *a)
 {
-    static const int64_t ints[] = {0, 0, 1, 1, 2, -1, 3, 7, 8, 1 << 16, INT32_MAX, (int64_t)1 << 32, INT64_MAX, INT64_MIN};
+    static const int64_t ints[] = {0,         0,        1, 1, 2, -1, 3, 7, 8, 1 << 16, INT32_MAX, (int64_t)1 << 32,
+                                   INT64_MAX, INT64_MIN};
     static const float floats[] = {0, 1, -1, 0.5f, 1e38f, -1e38f};
-    static const char *const texts[] = {"", "x", "ij,jk->ik", "ij,j->", ",->\x01\xff", "a...->...", "VALID", "SAME_UPPER"};
-    static const char *const lists[] = {"", "0", "1", "-1", "1,1", "2,2", "0,1", "0,0,0,0", "1,1,1,1", "2,2,2", "0,1,2,3",
-                                        "9223372036854775807", "-9223372036854775808,1", "4294967296,65536",
+    static const char *const texts[] = {"",          "x",     "ij,jk->ik", "ij,j->", ",->\x01\xff",
+                                        "a...->...", "VALID", "SAME_UPPER"};
+    static const char *const lists[] = {"",
+                                        "0",
+                                        "1",
+                                        "-1",
+                                        "1,1",
+                                        "2,2",
+                                        "0,1",
+                                        "0,0,0,0",
+                                        "1,1,1,1",
+                                        "2,2,2",
+                                        "0,1,2,3",
+                                        "9223372036854775807",
+                                        "-9223372036854775808,1",
+                                        "4294967296,65536",
                                         "0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17"};
     switch (a->kind) {
     case 'i': node_int(n, a->name, ints[draw(sizeof ints / sizeof *ints)]); break;
@@ -293,7 +308,8 @@ static int step = 13; /* between opsets: 1, 14, 27 */
 static void test_carried(void **state)
 {
     for (const onnx_operator *o = onnx_operators; o->name; o++)
-        for EACH_OPSET(opset) check_operator(*state, o->name, opset, true);
+        for
+            EACH_OPSET(opset) check_operator(*state, o->name, opset, true);
 }
 
 /* ---- lowered operators ------------------------------------------------------------------------- */
@@ -312,9 +328,10 @@ enum { ROWS = sizeof rows / sizeof *rows };
 static void test_lowered(void **state)
 {
     for (int i = 0; i < ROWS; i++)
-        for EACH_OPSET(opset)
-            if (rows[i].since <= opset && (!i || strcmp(rows[i - 1].op, rows[i].op) != 0))
-                check_operator(*state, rows[i].op, opset, false);
+        for
+            EACH_OPSET(opset)
+    if (rows[i].since <= opset && (!i || strcmp(rows[i - 1].op, rows[i].op) != 0))
+        check_operator(*state, rows[i].op, opset, false);
 }
 
 /* A node that cannot be lowered is imported as opaque without further checks of its operands, so rows must be at

@@ -14,28 +14,25 @@ typedef struct program {
 
 #define CONV "{strides=[1,1], pads=[0,0,0,0], dilations=[1,1]}"
 #define CONV_SAME "{strides=[1,1], pads=[1,1,1,1], dilations=[1,1]}"
-#define BN_PARAMS(id)                                                                                        \
-    "param @scale" id " : f32[4] = zero\nparam @bias" id " : f32[4] = zero\nstate @mean" id                  \
+#define BN_PARAMS(id) \
+    "param @scale" id " : f32[4] = zero\nparam @bias" id " : f32[4] = zero\nstate @mean" id \
     " : f32[4] = zero\nstate @var" id " : f32[4] = zero\n"
-#define BN(id, x, shape)                                                                                     \
-    "  %bn" id ", %m" id ", %v" id ", %sm" id ", %sv" id " = batch_norm " x ", @scale" id ", @bias" id       \
-    ", @mean" id ", @var" id " {training=true} : f32" shape                                                  \
-    ", f32[4], f32[4], f32[4], f32[4] !BatchNormalization \"bn" id "\"\n"
+#define BN(id, x, shape) \
+    "  %bn" id ", %m" id ", %v" id ", %sm" id ", %sv" id " = batch_norm " x ", @scale" id ", @bias" id ", @mean" id \
+    ", @var" id " {training=true} : f32" shape ", f32[4], f32[4], f32[4], f32[4] !BatchNormalization \"bn" id "\"\n"
 #define MEAN(x) "  %mean = reduce_mean " x " {axes=[0,1], keepdims=false} : f32[] !ReduceMean \"mean\"\n"
 
-static const program black_first = {
-    "param @w : f32[4,4] = zero\n", "@x : f32[4,4]",
-    "  %m = matmul @x, @w, _ : f32[4,4] !MatMul \"m\"\n"
-    "  %e = exp @x : f32[4,4] !Exp \"e\"\n"
-    "  %add = add %e, %m : f32[4,4] !Add \"add\"\n"
-    "  output \"y\" = %add\n"};
+static const program black_first = {"param @w : f32[4,4] = zero\n", "@x : f32[4,4]",
+                                    "  %m = matmul @x, @w, _ : f32[4,4] !MatMul \"m\"\n"
+                                    "  %e = exp @x : f32[4,4] !Exp \"e\"\n"
+                                    "  %add = add %e, %m : f32[4,4] !Add \"add\"\n"
+                                    "  output \"y\" = %add\n"};
 
-static const program white_first = {
-    "param @w : f32[4,4] = zero\n", "@x : f32[4,4]",
-    "  %m = matmul @x, @w, _ : f32[4,4] !MatMul \"m\"\n"
-    "  %e = exp @x : f32[4,4] !Exp \"e\"\n"
-    "  %add = add %m, %e : f32[4,4] !Add \"add\"\n"
-    "  output \"y\" = %add\n"};
+static const program white_first = {"param @w : f32[4,4] = zero\n", "@x : f32[4,4]",
+                                    "  %m = matmul @x, @w, _ : f32[4,4] !MatMul \"m\"\n"
+                                    "  %e = exp @x : f32[4,4] !Exp \"e\"\n"
+                                    "  %add = add %m, %e : f32[4,4] !Add \"add\"\n"
+                                    "  output \"y\" = %add\n"};
 
 /* conv 1 to 6 channels with bias, a cast to f32, relu, flatten, linear, softmax, mean. */
 static const program conv_cast_linear = {
@@ -53,97 +50,98 @@ static const program conv_cast_linear = {
     "  %s = softmax %d : f32[2,4] !Softmax \"softmax\"\n" MEAN("%s") "  output \"y\" = %mean\n"};
 
 /* A scalar factor of the model is an attribute at every level. */
-static const program scaled = {
-    "param @k : f32[] = 2\n", "@x : f32[4,4]",
-    "  %s = mul @x, @k : f32[4,4] !Mul \"s\"\n"
-    "  %m = matmul %s, @x, _ : f32[4,4] !MatMul \"m\"\n"
-    "  output \"y\" = %m\n"};
+static const program scaled = {"param @k : f32[] = 2\n", "@x : f32[4,4]",
+                               "  %s = mul @x, @k : f32[4,4] !Mul \"s\"\n"
+                               "  %m = matmul %s, @x, _ : f32[4,4] !MatMul \"m\"\n"
+                               "  output \"y\" = %m\n"};
 
-static const program shared_casts = {
-    "param @w : f32[4,4] = zero\n", "@x : f32[4,4]",
-    "  %a = matmul @x, @w, _ : f32[4,4] !MatMul \"a\"\n"
-    "  %b = matmul @x, @w, _ : f32[4,4] !MatMul \"b\"\n"
-    "  %add = add %a, %b : f32[4,4] !Add \"add\"\n"
-    "  %e = exp %add : f32[4,4] !Exp \"exp\"\n"
-    "  %l = log %add : f32[4,4] !Log \"log\"\n"
-    "  %s = sub %e, %l : f32[4,4] !Sub \"sub\"\n"
-    "  output \"y\" = %s\n"};
+static const program shared_casts = {"param @w : f32[4,4] = zero\n", "@x : f32[4,4]",
+                                     "  %a = matmul @x, @w, _ : f32[4,4] !MatMul \"a\"\n"
+                                     "  %b = matmul @x, @w, _ : f32[4,4] !MatMul \"b\"\n"
+                                     "  %add = add %a, %b : f32[4,4] !Add \"add\"\n"
+                                     "  %e = exp %add : f32[4,4] !Exp \"exp\"\n"
+                                     "  %l = log %add : f32[4,4] !Log \"log\"\n"
+                                     "  %s = sub %e, %l : f32[4,4] !Sub \"sub\"\n"
+                                     "  output \"y\" = %s\n"};
 
-static const program user_casts = {
-    "param @w : f32[4,4] = zero\nparam @w2 : f32[4,4] = zero\n", "@x : f32[4,4]",
-    "  %a = matmul @x, @w, _ : f32[4,4] !MatMul \"a\"\n"
-    "  %c = cast %a {to=f32} : f32[4,4] !Cast \"cast\"\n"
-    "  %r = relu %c : f32[4,4] !Relu \"relu\"\n"
-    "  %b = matmul %r, @w2, _ : f32[4,4] !MatMul \"b\"\n"
-    "  %i = cast %b {to=i64} : i64[4,4] !Cast \"int\"\n"
-    "  output \"y\" = %i\n"};
+static const program user_casts = {"param @w : f32[4,4] = zero\nparam @w2 : f32[4,4] = zero\n", "@x : f32[4,4]",
+                                   "  %a = matmul @x, @w, _ : f32[4,4] !MatMul \"a\"\n"
+                                   "  %c = cast %a {to=f32} : f32[4,4] !Cast \"cast\"\n"
+                                   "  %r = relu %c : f32[4,4] !Relu \"relu\"\n"
+                                   "  %b = matmul %r, @w2, _ : f32[4,4] !MatMul \"b\"\n"
+                                   "  %i = cast %b {to=i64} : i64[4,4] !Cast \"int\"\n"
+                                   "  output \"y\" = %i\n"};
 
-static const program conv_bn = {
-    "param @w : f32[4,4,3,3] = zero\n" BN_PARAMS("1"), "@x : f32[2,4,8,8]",
-    "  %c = conv @x, @w, _ " CONV " : f32[2,4,6,6] !Conv \"conv\"\n" BN("1", "%c", "[2,4,6,6]")
-    "  %r = relu %bn1 : f32[2,4,6,6] !Relu \"relu\"\n"
-    "  %p, %i = max_pool %r {kernel=[2,2], strides=[2,2], pads=[0,0,0,0], dilations=[1,1]} : f32[2,4,3,3], "
-    "i64[2,4,3,3] !MaxPool \"pool\"\n"
-    "  output \"y\" = %p\n  output \"m\" = %m1\n"};
+static const program conv_bn = {"param @w : f32[4,4,3,3] = zero\n" BN_PARAMS("1"), "@x : f32[2,4,8,8]",
+                                "  %c = conv @x, @w, _ " CONV " : f32[2,4,6,6] !Conv \"conv\"\n" BN(
+                                    "1", "%c", "[2,4,6,6]") "  %r = relu %bn1 : f32[2,4,6,6] !Relu \"relu\"\n"
+                                                            "  %p, %i = max_pool %r {kernel=[2,2], strides=[2,2], "
+                                                            "pads=[0,0,0,0], dilations=[1,1]} : f32[2,4,3,3], "
+                                                            "i64[2,4,3,3] !MaxPool \"pool\"\n"
+                                                            "  output \"y\" = %p\n  output \"m\" = %m1\n"};
 
 static const program residual = {
     "param @w1 : f32[4,4,3,3] = zero\nparam @w2 : f32[4,4,3,3] = zero\nparam @fw : f32[64,5] = zero\n"
     "param @fb : f32[5] = zero\n" BN_PARAMS("1") BN_PARAMS("2"),
     "@x : f32[2,4,8,8], @label : i64[2]",
-    "  %c1 = conv @x, @w1, _ " CONV_SAME " : f32[2,4,8,8] !Conv \"conv1\"\n" BN("1", "%c1", "[2,4,8,8]")
-    "  %r1 = relu %bn1 : f32[2,4,8,8] !Relu \"relu1\"\n"
-    "  %c2 = conv %r1, @w2, _ " CONV_SAME " : f32[2,4,8,8] !Conv \"conv2\"\n" BN("2", "%c2", "[2,4,8,8]")
-    "  %a = add %bn2, %r1 : f32[2,4,8,8] !Add \"residual\"\n"
-    "  %r2 = relu %a : f32[2,4,8,8] !Relu \"relu2\"\n"
-    "  %p, %i = max_pool %r2 {kernel=[2,2], strides=[2,2], pads=[0,0,0,0], dilations=[1,1]} : f32[2,4,4,4], "
-    "i64[2,4,4,4] !MaxPool \"pool\"\n"
-    "  %f = reshape %p {shape=[2,64]} : f32[2,64] !Flatten \"flatten\"\n"
-    "  %m = matmul %f, @fw, _ : f32[2,5] !MatMul \"fc\"\n"
-    "  %d = add %m, @fb : f32[2,5] !Add \"bias\"\n"
-    "  %loss, %lse, %lp = softmax_cross_entropy %d, @label, _ {reduction=\"none\"} : f32[2], f32[2], f32[2,5] "
-    "!SoftmaxCrossEntropyLoss \"ce\"\n"
-    "  %mean = reduce_mean %loss {axes=[0], keepdims=false} : f32[] !ReduceMean \"mean\"\n"
-    "  output \"y\" = %mean\n"};
+    "  %c1 = conv @x, @w1, _ " CONV_SAME " : f32[2,4,8,8] !Conv \"conv1\"\n" BN(
+        "1", "%c1", "[2,4,8,8]") "  %r1 = relu %bn1 : f32[2,4,8,8] !Relu \"relu1\"\n"
+                                 "  %c2 = conv %r1, @w2, _ " CONV_SAME " : f32[2,4,8,8] !Conv \"conv2\"\n" BN(
+                                     "2", "%c2",
+                                     "[2,4,8,8]") "  %a = add %bn2, %r1 : f32[2,4,8,8] !Add \"residual\"\n"
+                                                  "  %r2 = relu %a : f32[2,4,8,8] !Relu \"relu2\"\n"
+                                                  "  %p, %i = max_pool %r2 {kernel=[2,2], strides=[2,2], "
+                                                  "pads=[0,0,0,0], dilations=[1,1]} : f32[2,4,4,4], "
+                                                  "i64[2,4,4,4] !MaxPool \"pool\"\n"
+                                                  "  %f = reshape %p {shape=[2,64]} : f32[2,64] !Flatten \"flatten\"\n"
+                                                  "  %m = matmul %f, @fw, _ : f32[2,5] !MatMul \"fc\"\n"
+                                                  "  %d = add %m, @fb : f32[2,5] !Add \"bias\"\n"
+                                                  "  %loss, %lse, %lp = softmax_cross_entropy %d, @label, _ "
+                                                  "{reduction=\"none\"} : f32[2], f32[2], f32[2,5] "
+                                                  "!SoftmaxCrossEntropyLoss \"ce\"\n"
+                                                  "  %mean = reduce_mean %loss {axes=[0], keepdims=false} : f32[] "
+                                                  "!ReduceMean \"mean\"\n"
+                                                  "  output \"y\" = %mean\n"};
 
-#define LN(id, x, p)                                                                                         \
-    "  %" id ", %" id "m, %" id "r = layer_norm " x ", @" p "s, @" p                                         \
+#define LN(id, x, p) \
+    "  %" id ", %" id "m, %" id "r = layer_norm " x ", @" p "s, @" p \
     "b : f32[8,16], f32[8,1], f32[8,1] !LayerNormalization \"" id "\"\n"
 #define LINEAR(id, x, w) LINEAR_OF(id, x, w, "[8,16]")
-#define LINEAR_OF(id, x, w, shape)                                                                           \
-    "  %" id "m = matmul " x ", @" w ", _ : f32" shape " !MatMul \"" id "m\"\n"                              \
+#define LINEAR_OF(id, x, w, shape) \
+    "  %" id "m = matmul " x ", @" w ", _ : f32" shape " !MatMul \"" id "m\"\n" \
     "  %" id " = add %" id "m, @" w "b : f32" shape " !Add \"" id "\"\n"
 #define LINEAR_PARAMS(w) "param @" w " : f32[16,16] = zero\nparam @" w "b : f32[16] = zero\n"
-#define HEADS(id, x, perm, shape)                                                                            \
-    "  %" id "r = reshape " x " {shape=[8,4,4]} : f32[8,4,4] !Reshape \"" id "r\"\n"                         \
+#define HEADS(id, x, perm, shape) \
+    "  %" id "r = reshape " x " {shape=[8,4,4]} : f32[8,4,4] !Reshape \"" id "r\"\n" \
     "  %" id " = transpose %" id "r {perm=" perm "} : f32" shape " !Transpose \"" id "\"\n"
 
 static const program transformer = {
-    "param @ns : f32[16] = zero\nparam @nb : f32[16] = zero\nparam @os : f32[16] = zero\nparam @ob : f32[16] = zero\n"
-    LINEAR_PARAMS("wq") LINEAR_PARAMS("wk") LINEAR_PARAMS("wv") LINEAR_PARAMS("wo") LINEAR_PARAMS("wf")
-    LINEAR_PARAMS("wg") "const @quarter : f32[] = 0.25\nstate @rng : i64[2] = [0, 0]\n",
+    "param @ns : f32[16] = zero\nparam @nb : f32[16] = zero\nparam @os : f32[16] = zero\nparam @ob : f32[16] = "
+    "zero\n" LINEAR_PARAMS("wq") LINEAR_PARAMS("wk") LINEAR_PARAMS("wv") LINEAR_PARAMS("wo") LINEAR_PARAMS("wf")
+        LINEAR_PARAMS("wg") "const @quarter : f32[] = 0.25\nstate @rng : i64[2] = [0, 0]\n",
     "@x : f32[8,16], @mask : f32[1,8,8]",
     LN("ln1", "@x", "n") LINEAR("q", "%ln1", "wq") LINEAR("k", "%ln1", "wk") LINEAR("v", "%ln1", "wv")
-    HEADS("qh", "%q", "[1,0,2]", "[4,8,4]") HEADS("kh", "%k", "[1,2,0]", "[4,4,8]") HEADS("vh", "%v",
-     "[1,0,2]", "[4,8,4]")
-    "  %qk = matmul %qh, %kh, _ : f32[4,8,8] !MatMul \"qk\"\n"
-    "  %sc = mul %qk, @quarter : f32[4,8,8] !Mul \"scale\"\n"
-    "  %ma = add %sc, @mask : f32[4,8,8] !Add \"masked\"\n"
-    "  %sm = softmax %ma : f32[4,8,8] !Softmax \"softmax\"\n"
-    "  %dr, %dm = dropout %sm, @rng : f32[4,8,8], bool[4,8,8] !Dropout \"dropout\"\n"
-    "  %av = matmul %dr, %vh, _ : f32[4,8,4] !MatMul \"av\"\n"
-    "  %at = transpose %av {perm=[1,0,2]} : f32[8,4,4] !Transpose \"at\"\n"
-    "  %ar = reshape %at {shape=[8,16]} : f32[8,16] !Reshape \"ar\"\n" LINEAR("o", "%ar", "wo")
-    "  %r1 = add @x, %o : f32[8,16] !Add \"residual1\"\n" LN("ln2", "%r1", "o") LINEAR("f", "%ln2", "wf")
-    "  %ge = gelu %f : f32[8,16] !Gelu \"gelu\"\n" LINEAR("g", "%ge", "wg")
-    "  %r2 = add %r1, %g : f32[8,16] !Add \"residual2\"\n"
-    "  output \"y\" = %r2\n"};
+        HEADS("qh", "%q", "[1,0,2]", "[4,8,4]") HEADS("kh", "%k", "[1,2,0]", "[4,4,8]") HEADS(
+            "vh", "%v", "[1,0,2]",
+            "[4,8,4]") "  %qk = matmul %qh, %kh, _ : f32[4,8,8] !MatMul \"qk\"\n"
+                       "  %sc = mul %qk, @quarter : f32[4,8,8] !Mul \"scale\"\n"
+                       "  %ma = add %sc, @mask : f32[4,8,8] !Add \"masked\"\n"
+                       "  %sm = softmax %ma : f32[4,8,8] !Softmax \"softmax\"\n"
+                       "  %dr, %dm = dropout %sm, @rng : f32[4,8,8], bool[4,8,8] !Dropout \"dropout\"\n"
+                       "  %av = matmul %dr, %vh, _ : f32[4,8,4] !MatMul \"av\"\n"
+                       "  %at = transpose %av {perm=[1,0,2]} : f32[8,4,4] !Transpose \"at\"\n"
+                       "  %ar = reshape %at {shape=[8,16]} : f32[8,16] !Reshape \"ar\"\n" LINEAR(
+                           "o", "%ar", "wo") "  %r1 = add @x, %o : f32[8,16] !Add \"residual1\"\n" LN("ln2", "%r1", "o")
+                           LINEAR("f", "%ln2", "wf") "  %ge = gelu %f : f32[8,16] !Gelu \"gelu\"\n" LINEAR(
+                               "g", "%ge", "wg") "  %r2 = add %r1, %g : f32[8,16] !Add \"residual2\"\n"
+                                                 "  output \"y\" = %r2\n"};
 
 static const program mlp = {
     LINEAR_PARAMS("w0") LINEAR_PARAMS("w1") "state @rng : i64[2] = [0, 0]\n", "@x : f32[8,16]",
-    LINEAR("a", "@x", "w0") "  %r0 = relu %a : f32[8,16] !Relu \"relu0\"\n" LINEAR("b", "%r0", "w1")
-    "  %r1 = relu %b : f32[8,16] !Relu \"relu1\"\n"
-    "  %dr, %dm = dropout %r1, @rng : f32[8,16], bool[8,16] !Dropout \"dropout\"\n" MEAN("%dr")
-    "  output \"y\" = %mean\n"};
+    LINEAR("a", "@x", "w0") "  %r0 = relu %a : f32[8,16] !Relu \"relu0\"\n" LINEAR(
+        "b", "%r0", "w1") "  %r1 = relu %b : f32[8,16] !Relu \"relu1\"\n"
+                          "  %dr, %dm = dropout %r1, @rng : f32[8,16], bool[8,16] !Dropout \"dropout\"\n" MEAN(
+                              "%dr") "  output \"y\" = %mean\n"};
 
 /* In PaddlePaddle's test, the guard contains the nodes not named outside/... */
 static const program guarded = {
@@ -152,15 +150,17 @@ static const program guarded = {
     "@x : f32[2,1,8,8]",
     "  %c = conv @x, @w, _ " CONV " : f32[2,4,6,6] !Conv \"conv\"\n"
     "  %br = reshape @b {shape=[1,4,1,1]} : f32[1,4,1,1] !Reshape \"reshape\"\n"
-    "  %ca = add %c, %br : f32[2,4,6,6] !Add \"add\"\n" BN("1", "%ca", "[2,4,6,6]")
-    "  %r = relu %bn1 : f32[2,4,6,6] !Relu \"relu\"\n"
-    "  %p, %i = max_pool %r {kernel=[2,2], strides=[2,2], pads=[0,0,0,0], dilations=[1,1]} : f32[2,4,3,3], "
-    "i64[2,4,3,3] !MaxPool \"outside/pool\"\n"
-    "  %f = reshape %p {shape=[2,36]} : f32[2,36] !Flatten \"outside/flatten\"\n"
-    "  %m = matmul %f, @fw, _ : f32[2,10] !MatMul \"outside/fc\"\n"
-    "  %d = add %m, @fb : f32[2,10] !Add \"outside/bias\"\n"
-    "  %mean = reduce_mean %d {axes=[0,1], keepdims=false} : f32[] !ReduceMean \"outside/mean\"\n"
-    "  output \"y\" = %mean\n"};
+    "  %ca = add %c, %br : f32[2,4,6,6] !Add \"add\"\n" BN(
+        "1", "%ca",
+        "[2,4,6,6]") "  %r = relu %bn1 : f32[2,4,6,6] !Relu \"relu\"\n"
+                     "  %p, %i = max_pool %r {kernel=[2,2], strides=[2,2], pads=[0,0,0,0], dilations=[1,1]} : "
+                     "f32[2,4,3,3], "
+                     "i64[2,4,3,3] !MaxPool \"outside/pool\"\n"
+                     "  %f = reshape %p {shape=[2,36]} : f32[2,36] !Flatten \"outside/flatten\"\n"
+                     "  %m = matmul %f, @fw, _ : f32[2,10] !MatMul \"outside/fc\"\n"
+                     "  %d = add %m, @fb : f32[2,10] !Add \"outside/bias\"\n"
+                     "  %mean = reduce_mean %d {axes=[0,1], keepdims=false} : f32[] !ReduceMean \"outside/mean\"\n"
+                     "  output \"y\" = %mean\n"};
 
 static const program low_input = {
     "param @w : f32[4,1,3,3] = zero\nparam @fw : f32[6,4] = zero\nparam @fb : f32[4] = zero\n",
@@ -181,23 +181,21 @@ static const program scale_norm = {
     "  %t = mul %n, @one : f32[4,4] !Mul \"scale2\"\n"
     "  output \"y\" = %t\n"};
 
-#define EMBEDDING_BODY(fc)                                                                                   \
-    "  %e = gather @emb, @ids : f32[8,16] !Gather \"embedding\"\n"                                           \
-    "  %c = cast @two : f32[1] !Cast \"cast\"\n"                                                             \
-    "  %t = mul %e, %c : f32[8,16] !Mul \"times\"\n" fc                                                      \
-    "  %dr, %keep = dropout %d, @rng : f32[8,16], bool[8,16] !Dropout \"dropout\"\n" MEAN("%dr")               \
-    "  output \"y\" = %mean\n"
+#define EMBEDDING_BODY(fc) \
+    "  %e = gather @emb, @ids : f32[8,16] !Gather \"embedding\"\n" \
+    "  %c = cast @two : f32[1] !Cast \"cast\"\n" \
+    "  %t = mul %e, %c : f32[8,16] !Mul \"times\"\n" fc \
+    "  %dr, %keep = dropout %d, @rng : f32[8,16], bool[8,16] !Dropout \"dropout\"\n" MEAN( \
+        "%dr") "  output \"y\" = %mean\n"
 
 static const program embedding = {
 
-    "param @emb : f32[128,16] = zero\n" LINEAR_PARAMS(
-        "w") "const @two : i64[1] = [2]\nstate @rng : i64[2] = [0, 0]\n",
+    "param @emb : f32[128,16] = zero\n" LINEAR_PARAMS("w") "const @two : i64[1] = [2]\nstate @rng : i64[2] = [0, 0]\n",
     "@ids : i64[8]", EMBEDDING_BODY(LINEAR("d", "%t", "w"))};
 
-static const program tied = {
-    "param @emb : f32[16,16] = zero\nparam @embb : f32[16] = zero\nconst @two : i64[1] = [2]\n"
-    "state @rng : i64[2] = [0, 0]\n",
-    "@ids : i64[8]", EMBEDDING_BODY(LINEAR("d", "%t", "emb"))};
+static const program tied = {"param @emb : f32[16,16] = zero\nparam @embb : f32[16] = zero\nconst @two : i64[1] = [2]\n"
+                             "state @rng : i64[2] = [0, 0]\n",
+                             "@ids : i64[8]", EMBEDDING_BODY(LINEAR("d", "%t", "emb"))};
 
 /* conv with bias, relu, linear with bias, softmax, mean: the example in PaddlePaddle's operator statistics. */
 static const program documented = {

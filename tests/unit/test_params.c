@@ -381,12 +381,11 @@ static void values_of_masks(void **state)
         float low, high;
         bool held;
     } rows[] = {
-        {0, -1e9f, true},   {0, -10000, true},      {0, -INFINITY, true}, {0, -3.4028235e38f, true},
-        {0, -65504, true},  {-0.0f, -1e9f, true},   {1, 0, true},         {0, 1, true},
-        {-1e9f, -1e9f, true},
-        {0, 10000, true}, /* of Sub; learned tensors do not look like this either */
-        {0, 0, false},      {1, 1, false},          {0, -100, false},     {0, -9999, false},
-        {0, 2, false},      {-1, 1, false},         {0.5f, -1e9f, false}, {1, -1e9f, false},
+        {0, -1e9f, true},     {0, -10000, true},    {0, -INFINITY, true}, {0, -3.4028235e38f, true},
+        {0, -65504, true},    {-0.0f, -1e9f, true}, {1, 0, true},         {0, 1, true},
+        {-1e9f, -1e9f, true}, {0, 10000, true}, /* of Sub; learned tensors do not look like this either */
+        {0, 0, false},        {1, 1, false},        {0, -100, false},     {0, -9999, false},
+        {0, 2, false},        {-1, 1, false},       {0.5f, -1e9f, false}, {1, -1e9f, false},
         {1e9f, -1e9f, false}, {NAN, -1e9f, false},  {0, 0.02f, false},    {1e9f, 1e9f, false},
     };
     float cells[CELLS];
@@ -415,10 +414,12 @@ static void uses_of_masks(void **state)
         float low, high;
         const char *state; /* "gone": folded into a value computed from it */
     } rows[] = {
-        {add_first_form, 0, -1e9f, "constant"}, {multiply_form, 1, 0, "constant"}, {subtract_form, 0, 10000, "constant"},
-        {select_form, 0, -1e9f, "constant"},    {max_form, 0, -1e9f, "constant"},  {extended_form, 1, 0, "gone"},
-        {blend_form, 1, 0, "constant"},         {moved_form, 0, -1e4f, "gone"},    {product_form, 1, 0, "trained"},
-        {activation_form, 0, -1e9f, "trained"}, {multiply_form, 1, 1, "trained"},  {extended_form, 0, 0, "trained"},
+        {add_first_form, 0, -1e9f, "constant"}, {multiply_form, 1, 0, "constant"},
+        {subtract_form, 0, 10000, "constant"},  {select_form, 0, -1e9f, "constant"},
+        {max_form, 0, -1e9f, "constant"},       {extended_form, 1, 0, "gone"},
+        {blend_form, 1, 0, "constant"},         {moved_form, 0, -1e4f, "gone"},
+        {product_form, 1, 0, "trained"},        {activation_form, 0, -1e9f, "trained"},
+        {multiply_form, 1, 1, "trained"},       {extended_form, 0, 0, "trained"},
     };
     float cells[CELLS];
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -436,8 +437,8 @@ static void single_elements_before_a_softmax(void **state)
         float value;
         const char *state;
     } rows[] = {
-        {select_form, -1e4f, "constant"}, {add_form, -INFINITY, "constant"}, {multiply_form, 1, "trained"},
-        {multiply_form, 0.125f, "trained"}, {add_form, 0, "trained"},        {multiply_form, 14.3f, "trained"},
+        {select_form, -1e4f, "constant"},   {add_form, -INFINITY, "constant"}, {multiply_form, 1, "trained"},
+        {multiply_form, 0.125f, "trained"}, {add_form, 0, "trained"},          {multiply_form, 14.3f, "trained"},
         {multiply_form, 1e5f, "trained"},   {add_form, -100, "trained"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
@@ -590,8 +591,9 @@ static void the_note_counts(void **state)
 {
     static text_log log;
     model m = attention_model();
-    expect_in(note_of(*state, &m, only_params, &log),
-              "note: 1 initializer trained (4 elements), 2 held constant: m, val_7 (--explain=params gives the reasons)");
+    expect_in(
+        note_of(*state, &m, only_params, &log),
+        "note: 1 initializer trained (4 elements), 2 held constant: m, val_7 (--explain=params gives the reasons)");
     m = scale_model("gamma", "2");
     expect_in(note_of(*state, &m, only_params, &log), "note: 2 initializers trained (6 elements)");
     assert_null(strstr(log.text, "held"));
@@ -627,8 +629,9 @@ static void the_list_gives_reasons(void **state)
     log = (text_log){""};
     m = attention_model();
     ir_module_free(compile_net(*state, &m, &c, &log));
-    expect_in(log.text, "{\"name\": \"m\", \"dtype\": \"f32\", \"shape\": [4, 4], \"elements\": 16, \"state\": \"trained\", "
-                        "\"reason\": \"\"}\n");
+    expect_in(log.text,
+              "{\"name\": \"m\", \"dtype\": \"f32\", \"shape\": [4, 4], \"elements\": 16, \"state\": \"trained\", "
+              "\"reason\": \"\"}\n");
     expect_in(log.text, "\"state\": \"frozen\", \"reason\": \"--train does not match it\"");
 }
 
@@ -638,9 +641,8 @@ static void train_steps(scratch *t, const ir_module *m, int steps)
 {
     float x[CELLS], label[SIZE] = {1, -1, 0.5f, 2};
     for (int i = 0; i < CELLS; i++) x[i] = 0.1f * (float)(i % 7) - 0.2f;
-    const rt_tensor inputs[] = {
-        {.name = "x", .dtype = IR_f32, .rank = 2, .dims = {SIZE, SIZE}, .data = x},
-        {.name = "label", .dtype = IR_f32, .rank = 2, .dims = {SIZE, 1}, .data = label}};
+    const rt_tensor inputs[] = {{.name = "x", .dtype = IR_f32, .rank = 2, .dims = {SIZE, SIZE}, .data = x},
+                                {.name = "label", .dtype = IR_f32, .rank = 2, .dims = {SIZE, 1}, .data = label}};
     const rt_session_options device = {.device = "cpu"};
     float before[CELLS], after[CELLS];
     fill(before, 0, -1e9f);
@@ -686,7 +688,8 @@ static int count_op(const ir_module *m, const char *graph, ir_op op)
 static void gelu_is_recognised_in_training(void **state)
 {
     for (int generated = 0; generated < 2; generated++) {
-        const char *const n[] = {generated ? "val_1" : "root", generated ? "val_2" : "half", generated ? "val_3" : "one"};
+        const char *const n[] = {generated ? "val_1" : "root", generated ? "val_2" : "half",
+                                 generated ? "val_3" : "one"};
         const float values[] = {1.41421354f, 0.5f, 1};
         char div[16], mul[16], add[16];
         snprintf(div, sizeof div, "h,%s", n[0]);
@@ -731,7 +734,8 @@ static void expect_trained(scratch *t, const char *folder)
         ir_module_free(m);
         m = compile_file(t, path, &c, NULL);
         assert_non_null(m);
-        json_array_foreach(json_object_get(meta, "trainable"), i, name) expect_state(m, json_string_value(name), "trained");
+        json_array_foreach(json_object_get(meta, "trainable"), i, name)
+            expect_state(m, json_string_value(name), "trained");
         ir_module_free(m);
     }
     assert_true(diag_status(t->d) == AMPC_OK || diag_status(t->d) == AMPC_UNSUPPORTED);
@@ -758,14 +762,22 @@ static void goldens_keep_their_parameters(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        TEST(names_of_single_elements),       TEST(several_elements_are_not_judged_by_name),
-        TEST(inference_holds_nothing),        TEST(metadata_decides),
-        TEST(values_of_masks),                TEST(values_of_several_kinds),
-        TEST(uses_of_masks),                  TEST(single_elements_before_a_softmax),
-        TEST(large_masks_stay_in_their_file), TEST(constants_of_the_graph),
-        TEST(train_releases_what_it_names),   TEST(train_refuses_what_cannot_be),
-        TEST(the_note_counts),                TEST(the_list_gives_reasons),
-        TEST(a_mask_does_not_move),           TEST(gelu_is_recognised_in_training),
+        TEST(names_of_single_elements),
+        TEST(several_elements_are_not_judged_by_name),
+        TEST(inference_holds_nothing),
+        TEST(metadata_decides),
+        TEST(values_of_masks),
+        TEST(values_of_several_kinds),
+        TEST(uses_of_masks),
+        TEST(single_elements_before_a_softmax),
+        TEST(large_masks_stay_in_their_file),
+        TEST(constants_of_the_graph),
+        TEST(train_releases_what_it_names),
+        TEST(train_refuses_what_cannot_be),
+        TEST(the_note_counts),
+        TEST(the_list_gives_reasons),
+        TEST(a_mask_does_not_move),
+        TEST(gelu_is_recognised_in_training),
         TEST(goldens_keep_their_parameters),
     };
     if (argc > 1) cmocka_set_test_filter(argv[1]);

@@ -14,11 +14,11 @@ enum { RANK = 3, ROWS = 2, COLUMNS = 3, DEPTH = 4, ELEMENTS = ROWS * COLUMNS * D
 typedef struct generator {
     ir_builder b;
     ir_module *m;
-    ir_value *x, *other; /* inputs of equal shape */
+    ir_value *x, *other;      /* inputs of equal shape */
     ir_value *centred, *mean; /* that may be shared */
     uint64_t state;
-    bool near;   /* something may be wrong */
-    int wrong;   /* number of defects */
+    bool near; /* something may be wrong */
+    int wrong; /* number of defects */
     int outputs;
     int axis;
     bool tanh;
@@ -39,10 +39,7 @@ static bool goes_wrong(generator *g)
     return wrong;
 }
 
-static ir_value *get_x(generator *g)
-{
-    return goes_wrong(g) ? g->other : g->x;
-}
+static ir_value *get_x(generator *g) { return goes_wrong(g) ? g->other : g->x; }
 
 static ir_value *constant(generator *g, double v)
 {
@@ -181,10 +178,7 @@ static ir_value *layer_norm(generator *g)
 
 /* ---- GELU ------------------------------------------------------------------------------------ */
 
-static ir_value *product(generator *g, ir_value *a, ir_value *b)
-{
-    return binary(g, IR_OP_mul, a, b);
-}
+static ir_value *product(generator *g, ir_value *a, ir_value *b) { return binary(g, IR_OP_mul, a, b); }
 
 static ir_value *square(generator *g)
 {

@@ -44,10 +44,7 @@ typedef struct trial {
     bool low_in_all[2 * MAX_NODES]; /* in all minimum-cost plans: want at 2*id, result at 2*id+1 */
 } trial;
 
-static uint32_t draw(trial *t, uint32_t below)
-{
-    return philox_word(t->seed, 2, t->drawn++) % below;
-}
+static uint32_t draw(trial *t, uint32_t below) { return philox_word(t->seed, 2, t->drawn++) % below; }
 
 /* ---- random graphs --------------------------------------------------------------------------- */
 
@@ -55,8 +52,7 @@ static uint32_t draw(trial *t, uint32_t below)
 static ir_value *pick(trial *t, ir_value **values, int count, bool full)
 {
     for (;;) {
-        int back = (int)draw(t, 4) ? (int)draw(t, count < 5 ? (uint32_t)count : 5)
-                                   : (int)draw(t, (uint32_t)count);
+        int back = (int)draw(t, 4) ? (int)draw(t, count < 5 ? (uint32_t)count : 5) : (int)draw(t, (uint32_t)count);
         ir_value *v = values[count - 1 - back];
         if (!full || v->type.dims[1] == v->type.dims[0]) return v;
     }
@@ -97,8 +93,7 @@ static void make_graph(trial *t, int nodes)
     ir_graph_set_role(t->graph, trains ? IR_GRAPH_train : IR_GRAPH_infer);
     ir_builder b = ir_builder_at_end(t->graph, t->diag);
     int64_t n = 1 + (int64_t)draw(t, 40);
-    ir_type full = ir_type_make(IR_f32, 2, (int64_t[]){n, n}),
-            thin = ir_type_make(IR_f32, 2, (int64_t[]){n, 1});
+    ir_type full = ir_type_make(IR_f32, 2, (int64_t[]){n, n}), thin = ir_type_make(IR_f32, 2, (int64_t[]){n, 1});
     ir_value *values[MAX_VALUES];
     int count = 0;
     values[count++] = ir_graph_input(t->graph, "x", &full);
@@ -121,8 +116,7 @@ static void make_graph(trial *t, int nodes)
 static void make_device(trial *t)
 {
     double flops = 1e9 * (1 + draw(t, 20));
-    t->device = (ir_device){
-        .name = "test", .measure = draw(t, 3) ? DEVICE_TIME : DEVICE_CAST_BYTES, .symbol = 1};
+    t->device = (ir_device){.name = "test", .measure = draw(t, 3) ? DEVICE_TIME : DEVICE_CAST_BYTES, .symbol = 1};
     t->device.bandwidth = 1e9 * (1 + draw(t, 5));
     t->device.launch = 1e-8 * draw(t, 4) * draw(t, 40);
     t->device.storage = 0.3 * draw(t, 3);
@@ -132,10 +126,7 @@ static void make_device(trial *t)
 
 /* ---- an independent version of the rules ----------------------------------------------------- */
 
-static bool is_inside(const amp_entry *e)
-{
-    return e->rule == AMP_INSIDE || e->rule == AMP_INSIDE_MIXED;
-}
+static bool is_inside(const amp_entry *e) { return e->rule == AMP_INSIDE || e->rule == AMP_INSIDE_MIXED; }
 
 static bool is_choice(const trial *t, const amp_entry *e)
 {
@@ -143,10 +134,7 @@ static bool is_choice(const trial *t, const amp_entry *e)
     return gray || e->colour == IR_CLEAR ? e->rule != AMP_LOSS : white && t->options.white_soft;
 }
 
-static bool has_out(const ir_node *n)
-{
-    return ir_op_out_attr(n->op) >= 0;
-}
+static bool has_out(const ir_node *n) { return ir_op_out_attr(n->op) >= 0; }
 
 /* Returns whether the value is low in the plan. */
 static bool is_low(const trial *t, const ir_value *v)
@@ -315,23 +303,23 @@ static void take_entries(trial *t, const amp_entry *entries)
 
 static bool setup_trial(trial *t, uint64_t seed, amp_list *list)
 {
-    *t = (trial){
-        .seed = seed, .arena = arena_new(0), .diag = diag_new(NULL, NULL), .list = list, .best = INT64_MAX};
+    *t = (trial){.seed = seed, .arena = arena_new(0), .diag = diag_new(NULL, NULL), .list = list, .best = INT64_MAX};
     t->options = compile_options_default();
     t->options.placement = PASS_MINCUT;
     t->options.white_soft = draw(t, 3) == 0;
     t->options.keep_io_types = draw(t, 5) > 0;
     make_graph(t, (int)(draw(t, 10) ? 2 + draw(t, 9) : 8 + draw(t, 14)));
     make_device(t);
-    t->compile = (compile){.options = &t->options, .list = list, .device = &t->device, .arena = t->arena, .diag = t->diag};
+    t->compile = (compile){
+        .options = &t->options, .list = list, .device = &t->device, .arena = t->arena, .diag = t->diag};
     t->scope = (amp_scope){.compile = &t->compile, .arena = t->arena, .casts = casts_new(t->arena)};
     amp_colour(t->graph, &t->scope);
     t->greedy = arena_array(t->arena, t->graph->node_ids + 1, sizeof *t->greedy);
     memcpy(t->greedy, t->scope.entries, t->graph->node_ids * sizeof *t->greedy);
     assert_true(t->graph->node_ids < MAX_NODES && t->graph->value_ids < MAX_VALUES);
     for (ir_node *n = t->graph->first; n; n = n->next) t->nodes[t->count++] = n;
-    t->cost = cost_model_new(&t->device, t->module,
-                             16 * ((size_t)t->graph->node_ids + t->graph->value_ids + 4), t->arena);
+    t->cost = cost_model_new(&t->device, t->module, 16 * ((size_t)t->graph->node_ids + t->graph->value_ids + 4),
+                             t->arena);
     return count_free(t) <= MAX_FREE;
 }
 
@@ -430,10 +418,8 @@ static compile_options options_of(const variant *v, const ir_module *m)
     o.profile = v->profile;
     o.plain_runtime = v->plain;
     if (!v->trains) return o;
-    if (ir_graph_find_output(m->graphs.items[0], "loss"))
-        o.loss_output = "loss";
-    else
-        o.loss = "mse";
+    if (ir_graph_find_output(m->graphs.items[0], "loss")) o.loss_output = "loss";
+    else o.loss = "mse";
     return o;
 }
 
@@ -489,8 +475,7 @@ static void check_model(const char *path)
         if (greedy < 0) continue; /* not trainable */
         int64_t cut = compiled_bytes(path, v, PASS_MINCUT, d);
         if (strcmp(v->target, "bytes") == 0 && cut > greedy)
-            fail_msg("%s, variant %zu: %lld bytes of casts, greedy %lld", path, i, (long long)cut,
-                     (long long)greedy);
+            fail_msg("%s, variant %zu: %lld bytes of casts, greedy %lld", path, i, (long long)cut, (long long)greedy);
         check_prediction(path, v, a, d);
     }
     diag_free(d);

@@ -100,8 +100,7 @@ static void check_overlaps(const rt_plan *p)
         for (int j = 0; j < i; j++) {
             const rt_buffer *b = &p->buffers[j];
             if (b->home != RT_ARENA || a->last < b->first || b->last < a->first) continue;
-            assert_true(a->offset + a->bytes <= b->offset || b->offset + b->bytes <= a->offset ||
-                        b->bytes == 0);
+            assert_true(a->offset + a->bytes <= b->offset || b->offset + b->bytes <= a->offset || b->bytes == 0);
         }
     }
 }
@@ -213,9 +212,8 @@ static void fallible_step_forbids_writing_storage(void **state)
 static void forward_values_are_committed_by_copy(void **state)
 {
     fixture *f = *state;
-    plan_ok(f,
-            "state @m : f32[8] = zero\n"
-            "graph @g(@x : f32[8]) {\nforward:\n  %n = add @m, @x : f32[8]\n  store @m, %n\n}\n");
+    plan_ok(f, "state @m : f32[8] = zero\n"
+               "graph @g(@x : f32[8]) {\nforward:\n  %n = add @m, @x : f32[8]\n  store @m, %n\n}\n");
     assert_int_equal(buffer(f, "n").home, RT_ARENA);
     assert_int_equal(f->plan->n_after, 1);
 }
@@ -257,13 +255,12 @@ static void unselected_outputs_take_nothing(void **state)
 static void unwanted_results_and_nodes_take_nothing(void **state)
 {
     fixture *f = *state;
-    plan_ok(
-        f, "graph @g(@x : f32[N,2,8,8]) {\nforward:\n"
-           "  %y, %i = max_pool @x {kernel=[2,2], strides=[2,2], pads=[0,0,0,0], dilations=[1,1]} :"
-           " f32[N,2,4,4], i64[N,2,4,4]\n"
-           "  %z = neg @x : f32[N,2,8,8]\n"
-           "  %zz = neg %z : f32[N,2,8,8]\n"
-           "  output \"y\" = %y\n}\n");
+    plan_ok(f, "graph @g(@x : f32[N,2,8,8]) {\nforward:\n"
+               "  %y, %i = max_pool @x {kernel=[2,2], strides=[2,2], pads=[0,0,0,0], dilations=[1,1]} :"
+               " f32[N,2,4,4], i64[N,2,4,4]\n"
+               "  %z = neg @x : f32[N,2,8,8]\n"
+               "  %zz = neg %z : f32[N,2,8,8]\n"
+               "  output \"y\" = %y\n}\n");
     assert_int_equal(f->plan->n_steps, 1);
     assert_int_equal(value(f, "i")->buffer, RT_NO_BUFFER);
     assert_int_equal(f->plan->steps[0]->out_buffer[1], RT_NO_BUFFER);
@@ -287,13 +284,12 @@ static void many_buffers_do_not_overlap(void **state)
     fixture *f = *state;
     char text[8192] = "graph @g(@x : f32[N,T]) {\nforward:\n", line[200];
     for (int i = 0; i < 40; i++) { /* various sizes and live ranges */
-        snprintf(line, sizeof line, "  %%e%d = expand @x {shape=[%d,N,T]} : f32[%d,N,T]\n", i,
-                 i * 7 % 11 * 20 + 1, i * 7 % 11 * 20 + 1);
+        snprintf(line, sizeof line, "  %%e%d = expand @x {shape=[%d,N,T]} : f32[%d,N,T]\n", i, i * 7 % 11 * 20 + 1,
+                 i * 7 % 11 * 20 + 1);
         strcat(text, line);
         if (i < 3) continue;
         int from = i - 1 - i % 3;
-        snprintf(line, sizeof line,
-                 "  %%r%d = reduce_sum %%e%d {axes=[0], keepdims=false} : f32[N,T]\n", i, from);
+        snprintf(line, sizeof line, "  %%r%d = reduce_sum %%e%d {axes=[0], keepdims=false} : f32[N,T]\n", i, from);
         strcat(text, line);
         snprintf(line, sizeof line, "  output \"r%d\" = %%r%d\n", i, i);
         strcat(text, line);
@@ -311,27 +307,23 @@ static void many_buffers_do_not_overlap(void **state)
 static void expect_refusal(fixture *f, const char *text, const int64_t *sizes, const char *words)
 {
     assert_int_equal(plan_text(f, text, sizes), AMPC_REJECTED);
-    if (!strstr(diag_first_error(f->d), words))
-        fail_msg("'%s' lacks '%s'", diag_first_error(f->d), words);
+    if (!strstr(diag_first_error(f->d), words)) fail_msg("'%s' lacks '%s'", diag_first_error(f->d), words);
 }
 
 static void unbound_symbol_is_named(void **state)
 {
     int64_t sizes[] = {-1};
-    expect_refusal(
-        *state,
-        "graph @g(@x : f32[N]) {\nforward:\n  %y = neg @x : f32[N]\n  output \"y\" = %y\n}\n",
-        sizes, "symbol 'N'");
+    expect_refusal(*state, "graph @g(@x : f32[N]) {\nforward:\n  %y = neg @x : f32[N]\n  output \"y\" = %y\n}\n", sizes,
+                   "symbol 'N'");
 }
 
 static void negative_dimension_is_named(void **state)
 {
     int64_t sizes[] = {2};
-    expect_refusal(
-        *state,
-        "graph @g(@x : f32[N]) {\nforward:\n"
-        "  %y = slice @x {start=[3], size=[N-3], step=[1]} : f32[N-3]\n  output \"y\" = %y\n}\n",
-        sizes, "size is out of range: -1 (N=2)");
+    expect_refusal(*state,
+                   "graph @g(@x : f32[N]) {\nforward:\n"
+                   "  %y = slice @x {start=[3], size=[N-3], step=[1]} : f32[N-3]\n  output \"y\" = %y\n}\n",
+                   sizes, "size is out of range: -1 (N=2)");
 }
 
 static void too_large_is_named(void **state)
@@ -346,10 +338,9 @@ static void too_large_is_named(void **state)
 static void printed_plan(void **state)
 {
     fixture *f = *state;
-    plan_ok(f,
-            "param @w : f32[4] = zero\nstate @lr : f32[] = 0.5\n"
-            "graph @g(@x : f32[4]) {\nforward:\n  %a = exp @x : f32[4]\n  %b = neg %a : f32[4]\n"
-            "update:\n  %w1 = sgd @w, %b, @lr : f32[4]\n  store @w, %w1\n  output \"b\" = %b\n}\n");
+    plan_ok(f, "param @w : f32[4] = zero\nstate @lr : f32[] = 0.5\n"
+               "graph @g(@x : f32[4]) {\nforward:\n  %a = exp @x : f32[4]\n  %b = neg %a : f32[4]\n"
+               "update:\n  %w1 = sgd @w, %b, @lr : f32[4]\n  store @w, %w1\n  output \"b\" = %b\n}\n");
     char *text = rt_plan_print(f->plan);
     assert_string_equal(text, "plan @g: 3 steps, arena 64 bytes\n"
                               "   0  exp                  @x  bytes 32\n"

@@ -31,9 +31,11 @@ static void an_operand_counts_once(void **state)
 {
     plan_text t;
     (void)state;
-    open_plan(&t, "graph @g(@x : f32[N,S]) {\nforward:\n  %s = mul @x, @x : f32[N,S]\n"
-                  "  %v = reshape @x {shape=[S,N]} : f32[S,N]\n  %m = matmul @x, %v : f32[N,N]\n"
-                  "  output \"s\" = %s\n  output \"m\" = %m\n}\n", false);
+    open_plan(&t,
+              "graph @g(@x : f32[N,S]) {\nforward:\n  %s = mul @x, @x : f32[N,S]\n"
+              "  %v = reshape @x {shape=[S,N]} : f32[S,N]\n  %m = matmul @x, %v : f32[N,N]\n"
+              "  output \"s\" = %s\n  output \"m\" = %m\n}\n",
+              false);
     expect_cost(&t, IR_OP_mul, 24 + 24, 0);
     expect_cost(&t, IR_OP_matmul, 24 + 16, 2 * 4 * 3); /* the view shares its memory */
     plan_text_close(&t);
@@ -61,8 +63,11 @@ static void what_is_fused_moves_once(void **state)
 {
     plan_text t;
     (void)state;
-    open_plan(&t, "graph @g(@a : f32[4,8], @w : f32[8,16], @b : f32[16]) {\nforward:\n  %m = matmul @a, @w, @b : f32[4,16]\n"
-                  "  %y = gelu %m {tanh=true} : f32[4,16]\n  output \"y\" = %y\n}\n", true);
+    open_plan(
+        &t,
+        "graph @g(@a : f32[4,8], @w : f32[8,16], @b : f32[16]) {\nforward:\n  %m = matmul @a, @w, @b : f32[4,16]\n"
+        "  %y = gelu %m {tanh=true} : f32[4,16]\n  output \"y\" = %y\n}\n",
+        true);
     assert_int_equal(t.plan->n_steps, 1);
     expect_cost(&t, IR_OP_matmul, 4 * (32 + 128 + 16 + 64), 2 * 64 * 8);
     plan_text_close(&t);
@@ -71,12 +76,12 @@ static void what_is_fused_moves_once(void **state)
 /* ---- flops ------------------------------------------------------------------------------------------- */
 
 #define WINDOWS "strides=[1,1], pads=[1,1,1,1], dilations=[1,1]"
-#define CONVOLUTIONS(group, weight)                                                                                    \
-    "graph @g(@x : f32[2,4,8,8], @w : f32" weight ", @dy : f32[2,6,8,8]) {\nforward:\n"                                \
-    "  %y = conv @x, @w, _ {" WINDOWS ", group=" group "} : f32[2,6,8,8]\n"                                            \
-    "  %dx = conv_grad_input @dy, @w {" WINDOWS ", group=" group ", shape=[2,4,8,8]} : f32[2,4,8,8]\n"                 \
-    "  %dw, %db = conv_grad_weight @dy, @x {" WINDOWS ", group=" group ", shape=" weight ", out=f32} : f32" weight     \
-    ", f32[6]\n"                                                                                                       \
+#define CONVOLUTIONS(group, weight) \
+    "graph @g(@x : f32[2,4,8,8], @w : f32" weight ", @dy : f32[2,6,8,8]) {\nforward:\n" \
+    "  %y = conv @x, @w, _ {" WINDOWS ", group=" group "} : f32[2,6,8,8]\n" \
+    "  %dx = conv_grad_input @dy, @w {" WINDOWS ", group=" group ", shape=[2,4,8,8]} : f32[2,4,8,8]\n" \
+    "  %dw, %db = conv_grad_weight @dy, @x {" WINDOWS ", group=" group ", shape=" weight ", out=f32} : f32" weight \
+    ", f32[6]\n" \
     "  output \"y\" = %y\n  output \"dx\" = %dx\n"
 
 static void a_convolution_and_its_gradients_compute_the_same(void **state)
@@ -102,8 +107,10 @@ static void a_batch_of_matrices(void **state)
 {
     plan_text t;
     (void)state;
-    open_plan(&t, "graph @g(@a : f16[5,2,4,8], @b : f16[2,16,8]) {\nforward:\n"
-                  "  %y = matmul @a, @b {trans_b=true} : f16[5,2,4,16]\n  output \"y\" = %y\n}\n", false);
+    open_plan(&t,
+              "graph @g(@a : f16[5,2,4,8], @b : f16[2,16,8]) {\nforward:\n"
+              "  %y = matmul @a, @b {trans_b=true} : f16[5,2,4,16]\n  output \"y\" = %y\n}\n",
+              false);
     expect_cost(&t, IR_OP_matmul, 2 * (320 + 256 + 640), 2 * 640 * 8);
     plan_text_close(&t);
 }
@@ -115,9 +122,11 @@ static void what_is_kept_is_free(void **state)
 {
     plan_text t;
     (void)state;
-    open_plan(&t, "param @w : f32[2,8,8] = zero\ngraph @g(@x : f16[2,N,8]) {\nforward:\n"
-                  "  %h = cast @w {to=f16} : f16[2,8,8]\n"
-                  "  %y = matmul @x, %h : f16[2,N,8]\n  %z = exp %y : f16[2,N,8]\n  output \"z\" = %z\n}\n", true);
+    open_plan(&t,
+              "param @w : f32[2,8,8] = zero\ngraph @g(@x : f16[2,N,8]) {\nforward:\n"
+              "  %h = cast @w {to=f16} : f16[2,8,8]\n"
+              "  %y = matmul @x, %h : f16[2,N,8]\n  %z = exp %y : f16[2,N,8]\n  output \"z\" = %z\n}\n",
+              true);
     const rt_plan_totals sum = rt_plan_sum(t.plan);
     assert_int_equal(t.plan->n_hoisted, 1);
     expect_cost(&t, IR_OP_cast, 0, 0);
@@ -133,8 +142,11 @@ static void copies_are_told_apart(void **state)
 {
     plan_text t;
     (void)state;
-    open_plan(&t, "param @w : f32[4] = zero\nstate @lr : f32[] = 0.5\ngraph @g(@d : f32[4]) {\nforward:\n  output \"old\" = @w\n"
-                  "update:\n  %w1 = sgd @w, @d, @lr : f32[4]\n  store @w, %w1\n}\n", false);
+    open_plan(
+        &t,
+        "param @w : f32[4] = zero\nstate @lr : f32[] = 0.5\ngraph @g(@d : f32[4]) {\nforward:\n  output \"old\" = @w\n"
+        "update:\n  %w1 = sgd @w, @d, @lr : f32[4]\n  store @w, %w1\n}\n",
+        false);
     const rt_plan_totals sum = rt_plan_sum(t.plan);
     assert_int_equal(sum.bytes, 16 + 16 + 4 + 16);
     assert_int_equal(sum.copies, t.plan->n_before + t.plan->n_after);
@@ -156,8 +168,8 @@ static void stages_are_documented(void **state)
     while (fgets(line, sizeof line, f)) {
         if (sscanf(line, "| `%63[a-z0-9_]` |", name) != 1) continue;
         const char *stage = rt_stages[n++].name;
-        if (!stage || strcmp(stage, name) != 0) fail_msg("row %d of docs/plan.md is '%s', the stage '%s'", n, name,
-                                                         stage ? stage : "none");
+        if (!stage || strcmp(stage, name) != 0)
+            fail_msg("row %d of docs/plan.md is '%s', the stage '%s'", n, name, stage ? stage : "none");
     }
     fclose(f);
     assert_int_equal(n, 14);
@@ -255,16 +267,11 @@ static void a_plan_needs_no_memory_and_no_weights(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_operand_counts_once),
-        cmocka_unit_test(what_is_absent_or_dropped_does_not_count),
-        cmocka_unit_test(what_is_fused_moves_once),
-        cmocka_unit_test(a_convolution_and_its_gradients_compute_the_same),
-        cmocka_unit_test(a_batch_of_matrices),
-        cmocka_unit_test(what_is_kept_is_free),
-        cmocka_unit_test(copies_are_told_apart),
-        cmocka_unit_test(stages_are_documented),
-        cmocka_unit_test(stages_are_watched),
-        cmocka_unit_test(a_plan_needs_no_memory_and_no_weights),
+        cmocka_unit_test(an_operand_counts_once),   cmocka_unit_test(what_is_absent_or_dropped_does_not_count),
+        cmocka_unit_test(what_is_fused_moves_once), cmocka_unit_test(a_convolution_and_its_gradients_compute_the_same),
+        cmocka_unit_test(a_batch_of_matrices),      cmocka_unit_test(what_is_kept_is_free),
+        cmocka_unit_test(copies_are_told_apart),    cmocka_unit_test(stages_are_documented),
+        cmocka_unit_test(stages_are_watched),       cmocka_unit_test(a_plan_needs_no_memory_and_no_weights),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

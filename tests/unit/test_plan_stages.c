@@ -12,7 +12,10 @@ static void ops_of_programs_are_elementwise(void **state)
     static const bool expected[IR_OP_COUNT] = {
 #define FORMULA_OP(op) [IR_OP_##op] = true,
 #include "ir/formulas.def"
-        [IR_OP_cast] = true, [IR_OP_where] = true, [IR_OP_select] = true, [IR_OP_dropout_grad] = true,
+        [IR_OP_cast] = true,
+        [IR_OP_where] = true,
+        [IR_OP_select] = true,
+        [IR_OP_dropout_grad] = true,
     };
     (void)state;
     for (int op = 0; op < IR_OP_COUNT; op++)
@@ -277,19 +280,19 @@ static void an_update_writes_the_low_copy(void **state)
 
 /* ---- updates --------------------------------------------------------------------------------------------- */
 
-#define UPDATED                                                                                                        \
+#define UPDATED \
     "param @w : f32[8,8] = zero\nparam @b : f32[8] = zero\nstate @lr : f32[] = 0.5\nstate @scale : f32[] = 4\n"
 
 static void optimizers_and_norms_unscale(void **state)
 {
     (void)state;
     expect(UPDATED "graph @g(@x : f16[N,8], @dy : f16[N,8]) {\n"
-           "backward:\n  %dw = matmul @x, @dy {trans_a=true, out=f32} : f32[8,8]\n"
-           "  %db = reduce_sum @dy {axes=[0], keepdims=false, out=f32} : f32[8]\n"
-           "update:\n  %uw, %ub, %inf = check_finite_and_unscale %dw, %db, @scale : f32[8,8], f32[8], bool[]\n"
-           "  output \"inf\" = %inf\n  %n = global_norm %uw, %ub : f32[]\n  output \"norm\" = %n\n"
-           "  %w1 = sgd @w, %uw, @lr, %inf : f32[8,8]\n  store @w, %w1\n"
-           "  %b1 = sgd @b, %ub, @lr, %inf : f32[8]\n  store @b, %b1\n}\n",
+                   "backward:\n  %dw = matmul @x, @dy {trans_a=true, out=f32} : f32[8,8]\n"
+                   "  %db = reduce_sum @dy {axes=[0], keepdims=false, out=f32} : f32[8]\n"
+                   "update:\n  %uw, %ub, %inf = check_finite_and_unscale %dw, %db, @scale : f32[8,8], f32[8], bool[]\n"
+                   "  output \"inf\" = %inf\n  %n = global_norm %uw, %ub : f32[]\n  output \"norm\" = %n\n"
+                   "  %w1 = sgd @w, %uw, @lr, %inf : f32[8,8]\n  store @w, %w1\n"
+                   "  %b1 = sgd @b, %ub, @lr, %inf : f32[8]\n  store @b, %b1\n}\n",
            "plan @g N=2: 6 steps\n"
            "   0  matmul               @x, @dy, _\n"
            "        %dw : f32[8,8]\n"
@@ -314,12 +317,12 @@ static void checks_add_up_squares(void **state)
 {
     (void)state;
     expect(UPDATED "graph @g(@dw : f16[8,8], @db : f32[8]) {\n"
-           "update:\n  %cw = cast @dw {to=f32} : f32[8,8]\n"
-           "  %uw, %ub, %inf = check_finite_and_unscale %cw, @db, @scale : f32[8,8], f32[8], bool[]\n"
-           "  %n = global_norm %uw, %ub : f32[]\n  output \"norm\" = %n\n"
-           "  %m = global_norm %ub, %uw : f32[]\n  output \"other\" = %m\n"
-           "  %w1 = sgd @w, %uw, @lr, %inf : f32[8,8]\n  store @w, %w1\n"
-           "  %b1 = sgd @b, %ub, @lr, %inf : f32[8]\n  store @b, %b1\n}\n",
+                   "update:\n  %cw = cast @dw {to=f32} : f32[8,8]\n"
+                   "  %uw, %ub, %inf = check_finite_and_unscale %cw, @db, @scale : f32[8,8], f32[8], bool[]\n"
+                   "  %n = global_norm %uw, %ub : f32[]\n  output \"norm\" = %n\n"
+                   "  %m = global_norm %ub, %uw : f32[]\n  output \"other\" = %m\n"
+                   "  %w1 = sgd @w, %uw, @lr, %inf : f32[8,8]\n  store @w, %w1\n"
+                   "  %b1 = sgd @b, %ub, @lr, %inf : f32[8]\n  store @b, %b1\n}\n",
            "plan @g: 6 steps\n"
            "   0  check_finite_and_unscale @dw, @scale\n"
            "        %inf' : bool[]\n"
@@ -344,14 +347,14 @@ static void casts_of_gradients_go(void **state)
 {
     (void)state;
     expect(UPDATED "param @v : f32[8,8] = zero\ngraph @g(@x : f16[N,8], @dy : f16[N,8]) {\n"
-           "backward:\n  %hw = matmul @x, @dy {trans_a=true} : f16[8,8]\n  %dw = cast %hw {to=f32} : f32[8,8]\n"
-           "  %hv = matmul @dy, @x {trans_a=true} : f16[8,8]\n  %dv = cast %hv {to=f32} : f32[8,8]\n"
-           "  %db = reduce_sum @dy {axes=[0], keepdims=false, out=f32} : f32[8]\n  output \"dv\" = %dv\n"
-           "update:\n  %uw, %ub, %uv, %inf = check_finite_and_unscale %dw, %db, %dv, @scale :"
-           " f32[8,8], f32[8], f32[8,8], bool[]\n"
-           "  %w1 = sgd @w, %uw, @lr, %inf : f32[8,8]\n  store @w, %w1\n"
-           "  %v1 = sgd @v, %uv, @lr, %inf : f32[8,8]\n  store @v, %v1\n"
-           "  %b1 = sgd @b, %ub, @lr, %inf : f32[8]\n  store @b, %b1\n}\n",
+                   "backward:\n  %hw = matmul @x, @dy {trans_a=true} : f16[8,8]\n  %dw = cast %hw {to=f32} : f32[8,8]\n"
+                   "  %hv = matmul @dy, @x {trans_a=true} : f16[8,8]\n  %dv = cast %hv {to=f32} : f32[8,8]\n"
+                   "  %db = reduce_sum @dy {axes=[0], keepdims=false, out=f32} : f32[8]\n  output \"dv\" = %dv\n"
+                   "update:\n  %uw, %ub, %uv, %inf = check_finite_and_unscale %dw, %db, %dv, @scale :"
+                   " f32[8,8], f32[8], f32[8,8], bool[]\n"
+                   "  %w1 = sgd @w, %uw, @lr, %inf : f32[8,8]\n  store @w, %w1\n"
+                   "  %v1 = sgd @v, %uv, @lr, %inf : f32[8,8]\n  store @v, %v1\n"
+                   "  %b1 = sgd @b, %ub, @lr, %inf : f32[8]\n  store @b, %b1\n}\n",
            "plan @g N=2: 9 steps\n"
            "   0  matmul               @x, @dy, _\n"
            "        %hw : f16[8,8]\n"
@@ -380,8 +383,8 @@ static void expect_unscaled(const char *use, const char *printed, const char *at
     char text[1024], want[1024];
     snprintf(text, sizeof text,
              UPDATED "graph @g(@dw : f32[8,8], @db : f32[8]) {\nupdate:\n"
-             "  %%uw, %%ub, %%inf = check_finite_and_unscale @dw, @db, @scale : f32[8,8], f32[8], bool[]\n%s"
-             "  %%w1 = sgd @w, %%uw, @lr, %%inf : f32[8,8]\n  store @w, %%w1\n}\n",
+                     "  %%uw, %%ub, %%inf = check_finite_and_unscale @dw, @db, @scale : f32[8,8], f32[8], bool[]\n%s"
+                     "  %%w1 = sgd @w, %%uw, @lr, %%inf : f32[8,8]\n  store @w, %%w1\n}\n",
              use);
     snprintf(want, sizeof want,
              "plan @g: %d steps\n"
@@ -399,8 +402,8 @@ static void what_others_read_is_unscaled(void **state)
     expect_unscaled("  output \"u\" = %ub\n", "", "output \"u\"\n");
     expect_unscaled("  %f = reshape %ub {shape=[2,4]} : f32[2,4]\n  output \"u\" = %f\n", "", "output \"u\"\n");
     expect_unscaled("  store @b, %ub\n", "", "");
-    expect_unscaled("  %c = neg %ub : f32[8]\n  output \"c\" = %c\n", "   1  neg                  %ub\n        %c : f32[8]\n",
-                    "output \"c\"\n");
+    expect_unscaled("  %c = neg %ub : f32[8]\n  output \"c\" = %c\n",
+                    "   1  neg                  %ub\n        %c : f32[8]\n", "output \"c\"\n");
     expect_unscaled("  %n = global_norm %ub, @b : f32[]\n  output \"n\" = %n\n",
                     "   1  global_norm          %ub, @b\n        %n : f32[]\n", "output \"n\"\n");
     expect_unscaled("  %b1 = sgd %ub, %ub, @lr : f32[8]\n  output \"n\" = %b1\n",

@@ -13,33 +13,11 @@
 #include <cmocka.h>
 
 /* Field numbers of the messages that the tests write. */
-enum {
-    MODEL_IR_VERSION = 1,
-    MODEL_PRODUCER = 2,
-    MODEL_GRAPH = 7,
-    MODEL_OPSET = 8,
-    MODEL_METADATA = 14
-};
+enum { MODEL_IR_VERSION = 1, MODEL_PRODUCER = 2, MODEL_GRAPH = 7, MODEL_OPSET = 8, MODEL_METADATA = 14 };
 enum { GRAPH_NODE = 1, GRAPH_NAME = 2, GRAPH_INITIALIZER = 5, GRAPH_DOC = 10, GRAPH_INPUT = 11 };
 enum { NODE_INPUT = 1, NODE_OUTPUT = 2, NODE_NAME = 3, NODE_OP = 4, NODE_ATTRIBUTE = 5 };
-enum {
-    ATTRIBUTE_NAME = 1,
-    ATTRIBUTE_I = 3,
-    ATTRIBUTE_G = 6,
-    ATTRIBUTE_INTS = 8,
-    ATTRIBUTE_TYPE = 20
-};
-enum {
-    DIMS = 1,
-    DATA_TYPE = 2,
-    SEGMENT = 3,
-    FLOATS = 4,
-    INT32S = 5,
-    STRINGS = 6,
-    INT64S = 7,
-    NAME = 8,
-    RAW = 9
-};
+enum { ATTRIBUTE_NAME = 1, ATTRIBUTE_I = 3, ATTRIBUTE_G = 6, ATTRIBUTE_INTS = 8, ATTRIBUTE_TYPE = 20 };
+enum { DIMS = 1, DATA_TYPE = 2, SEGMENT = 3, FLOATS = 4, INT32S = 5, STRINGS = 6, INT64S = 7, NAME = 8, RAW = 9 };
 enum { DOUBLES = 10, UINT64S = 11, EXTERNAL = 13, LOCATION = 14 };
 
 typedef struct fixture {
@@ -68,8 +46,7 @@ static int tear_down(void **state)
 }
 
 /* Decodes and frees the bytes, from a heap block of exactly their size to detect overruns. */
-static ampc_status decode(fixture *x, const ProtobufCMessageDescriptor *root, wire *w,
-                          ProtobufCMessage **out)
+static ampc_status decode(fixture *x, const ProtobufCMessageDescriptor *root, wire *w, ProtobufCMessage **out)
 {
     uint8_t *exact = malloc(w->size + !w->size);
     assert_non_null(exact);
@@ -77,8 +54,7 @@ static ampc_status decode(fixture *x, const ProtobufCMessageDescriptor *root, wi
     diag_clear(x->d);
     if (setjmp(x->guard)) fail_msg("out of memory");
     arena_set_guard(x->a, &x->guard);
-    ampc_status status = onnx_decode(x->a, root, (onnx_bytes){exact, w->size, NULL}, "m.onnx",
-                                     x->d, out);
+    ampc_status status = onnx_decode(x->a, root, (onnx_bytes){exact, w->size, NULL}, "m.onnx", x->d, out);
     free(exact);
     wire_free(w);
     return status;
@@ -89,8 +65,7 @@ static void assert_refused(fixture *x, wire *w, const char *part)
     ProtobufCMessage *out = NULL;
     assert_int_equal(decode(x, &onnx__model_proto__descriptor, w, &out), AMPC_REJECTED);
     assert_int_equal(diag_count(x->d, DIAG_ERROR), 1);
-    if (!strstr(diag_first_error(x->d), part))
-        fail_msg("\"%s\" is not in \"%s\"", part, diag_first_error(x->d));
+    if (!strstr(diag_first_error(x->d), part)) fail_msg("\"%s\" is not in \"%s\"", part, diag_first_error(x->d));
 }
 
 /* model { graph { inner } } */
@@ -190,8 +165,7 @@ static void test_packed_and_unpacked_lists_are_the_same(void **state)
     wire bytes = model_of_node(&node);
     ProtobufCMessage *message;
     assert_int_equal(decode(*state, &onnx__model_proto__descriptor, &bytes, &message), AMPC_OK);
-    const Onnx__AttributeProto *a =
-        ((const Onnx__ModelProto *)message)->graph->node[0]->attribute[0];
+    const Onnx__AttributeProto *a = ((const Onnx__ModelProto *)message)->graph->node[0]->attribute[0];
     assert_int_equal(a->n_ints, 301);
     assert_int_equal(a->ints[299], 299000);
     assert_int_equal(a->ints[300], 7);
@@ -244,8 +218,7 @@ static wire nested_model(int levels)
     wire reversed = {0};
     size_t length = 0;
     static const uint8_t fields[] = {ATTRIBUTE_G, NODE_ATTRIBUTE, GRAPH_NODE};
-    for (int i = 0; i < levels * 3;
-         i++) { /* written backwards: length, then tag, byte order reversed */
+    for (int i = 0; i < levels * 3; i++) { /* written backwards: length, then tag, byte order reversed */
         wire head = {0};
         wire_tag(&head, fields[i % 3], 2);
         wire_varint(&head, length);
@@ -345,8 +318,7 @@ static void test_bad_enums_and_integers(void **state)
     wire_int(&attribute, ATTRIBUTE_TYPE, 99);
     wire_message(&node, NODE_ATTRIBUTE, &attribute);
     wire bytes = model_of_node(&node);
-    assert_refused(*state, &bytes,
-                   "graph.node[0].attribute[0], byte 11: type has the unknown value 99");
+    assert_refused(*state, &bytes, "graph.node[0].attribute[0], byte 11: type has the unknown value 99");
     wire_int(&tensor, DATA_TYPE, (int64_t)1 << 32 | 1);
     wire_message(&graph, GRAPH_INITIALIZER, &tensor);
     bytes = model_of(&graph);
@@ -434,8 +406,7 @@ static ampc_status describe(fixture *x, wire *w, onnx_tensor *out)
     if (setjmp(x->guard)) fail_msg("out of memory");
     arena_set_guard(x->a, &x->guard);
     ampc_status status = onnx_file_wrap(bytes.bytes, bytes.size, "m.onnx", x->d, &f);
-    if (status == AMPC_OK)
-        status = onnx_tensor_describe(x->a, f, f->model->graph->initializer[0], x->d, out);
+    if (status == AMPC_OK) status = onnx_tensor_describe(x->a, f, f->model->graph->initializer[0], x->d, out);
     onnx_file_close(f);
     wire_free(&bytes);
     return status;
@@ -555,8 +526,7 @@ static void assert_tensor_refused(fixture *x, wire *w, ampc_status code, const c
     onnx_tensor t;
     assert_int_equal(describe(x, w, &t), code);
     assert_int_equal(diag_count(x->d, DIAG_ERROR), 1);
-    if (!strstr(diag_first_error(x->d), part))
-        fail_msg("\"%s\" is not in \"%s\"", part, diag_first_error(x->d));
+    if (!strstr(diag_first_error(x->d), part)) fail_msg("\"%s\" is not in \"%s\"", part, diag_first_error(x->d));
 }
 
 static void test_bad_shapes(void **state)
@@ -584,8 +554,7 @@ static void test_bad_values(void **state)
     assert_tensor_refused(*state, &w, AMPC_REJECTED, "12 bytes, but its type and shape take 8");
     w = tensor_head(ONNX_int64, (int64_t)1 << 40);
     wire_bytes(&w, INT64S, "\1\2", 2);
-    assert_tensor_refused(*state, &w, AMPC_REJECTED,
-                          "2 values, but its type and shape take 1099511627776");
+    assert_tensor_refused(*state, &w, AMPC_REJECTED, "2 values, but its type and shape take 1099511627776");
     w = tensor_head(ONNX_float32, (int64_t)1 << 40);
     assert_tensor_refused(*state, &w, AMPC_REJECTED, "0 bytes, but");
     w = tensor_head(ONNX_float32, 1);
@@ -594,8 +563,7 @@ static void test_bad_values(void **state)
     assert_tensor_refused(*state, &w, AMPC_REJECTED, "more than one field holds values");
     w = tensor_head(ONNX_float32, 1);
     wire_bytes(&w, INT64S, "\1", 1);
-    assert_tensor_refused(*state, &w, AMPC_REJECTED,
-                          "float32 values are in a field of another type");
+    assert_tensor_refused(*state, &w, AMPC_REJECTED, "float32 values are in a field of another type");
     w = tensor_head(ONNX_bool, 1);
     wire_bytes(&w, RAW, "\2", 1);
     assert_tensor_refused(*state, &w, AMPC_REJECTED, "value 2 at element 0 is no bool");
@@ -617,9 +585,8 @@ static void test_memory_ends_at_any_allocation(void **state)
         diag *d = diag_new(NULL, NULL);
         ProtobufCMessage *message;
         arena_fail_after(a, n);
-        ampc_status status = onnx_decode(a, &onnx__model_proto__descriptor,
-                                         (onnx_bytes){bytes.bytes, bytes.size, NULL}, "m", d,
-                                         &message);
+        ampc_status status = onnx_decode(a, &onnx__model_proto__descriptor, (onnx_bytes){bytes.bytes, bytes.size, NULL},
+                                         "m", d, &message);
         arena_free(a);
         diag_free(d);
         if (status == AMPC_OK) break;
@@ -638,8 +605,7 @@ static void test_bad_files(void **state)
         const char *path, *part;
         ampc_status code;
     } rows[] = {
-        {"/nonexistent/m.onnx", "/nonexistent/m.onnx: error: cannot be opened: No such file",
-         AMPC_IO},
+        {"/nonexistent/m.onnx", "/nonexistent/m.onnx: error: cannot be opened: No such file", AMPC_IO},
         {"/", "not a regular file", AMPC_IO},
         {"/dev/null", "not a regular file", AMPC_IO},
     };
@@ -699,8 +665,7 @@ static void test_large_file_is_read_in_parts(void **state)
     arena_set_guard(x->a, &x->guard);
     assert_int_equal(onnx_file_open(path, x->d, &f), AMPC_OK);
     assert_non_null(f->bytes.image);
-    assert_int_equal(onnx_tensor_describe(x->a, f, f->model->graph->initializer[0], x->d, &t),
-                     AMPC_OK);
+    assert_int_equal(onnx_tensor_describe(x->a, f, f->model->graph->initializer[0], x->d, &t), AMPC_OK);
     assert_null(t.bytes);
     assert_string_equal(t.path, path);
     assert_memory_equal(bytes.bytes + t.offset, values, t.size);

@@ -21,10 +21,8 @@ static void write_sample(scratch *t, const char *path, char *hash)
     assert_int_equal(rt_safetensors_create(t->d, &w), AMPC_OK);
     rt_safetensors_put_metadata(w, "step", "12");
     assert_int_equal(rt_safetensors_add(w, "h", IR_f16, 0, NULL, half), AMPC_OK);
-    assert_int_equal(rt_safetensors_add_source(w, "bytes", IR_u8, 1, dims_3m, count_up, NULL),
-                     AMPC_OK);
-    assert_int_equal(rt_safetensors_add(w, "param/w \"\xc3\xa4\"", IR_f32, 2, dims_2x3, weights),
-                     AMPC_OK);
+    assert_int_equal(rt_safetensors_add_source(w, "bytes", IR_u8, 1, dims_3m, count_up, NULL), AMPC_OK);
+    assert_int_equal(rt_safetensors_add(w, "param/w \"\xc3\xa4\"", IR_f32, 2, dims_2x3, weights), AMPC_OK);
     assert_int_equal(rt_safetensors_add(w, "empty", IR_bool, 2, dims_0, NULL), AMPC_OK);
     assert_int_equal(rt_safetensors_commit(w, path, hash), AMPC_OK);
 }
@@ -85,8 +83,7 @@ static void test_writer_refuses(void **state)
     assert_int_equal(rt_safetensors_add(w, "a", IR_f32, 2, dims_2x3, weights), AMPC_OK);
     assert_int_equal(rt_safetensors_add(w, "a", IR_f32, 2, dims_2x3, weights), AMPC_REJECTED);
     assert_int_equal(rt_safetensors_add(w, "\xff", IR_f32, 0, NULL, weights), AMPC_REJECTED);
-    assert_int_equal(rt_safetensors_add(w, "__metadata__", IR_f32, 0, NULL, weights),
-                     AMPC_REJECTED);
+    assert_int_equal(rt_safetensors_add(w, "__metadata__", IR_f32, 0, NULL, weights), AMPC_REJECTED);
     assert_int_equal(rt_safetensors_add(w, "big", IR_f32, 2, huge, weights), AMPC_REJECTED);
     rt_safetensors_discard(w);
     rt_safetensors_discard(NULL);
@@ -104,7 +101,7 @@ static void write_raw(scratch *t, const char *header, size_t data)
     free(b);
 }
 
-#define T(name, type, shape, range)                                                                \
+#define T(name, type, shape, range) \
     "\"" name "\":{\"dtype\":\"" type "\",\"shape\":" shape ",\"data_offsets\":" range "}"
 
 /* clang-format off */
@@ -159,8 +156,7 @@ static void test_raw_files(void **state)
             assert_int_equal(s, AMPC_REJECTED);
             assert_non_null(strstr(diag_first_error(t->d), "/bad: "));
             scratch_expect(t, raw_files[i].message);
-        } else
-            assert_int_equal(s, AMPC_OK);
+        } else assert_int_equal(s, AMPC_OK);
         rt_safetensors_close(f);
     }
 }
@@ -169,8 +165,7 @@ static void expect_bytes(scratch *t, const char *bytes, size_t n, const char *me
 {
     rt_safetensors *f = NULL;
     scratch_write(t, "bad", bytes, n);
-    assert_int_equal(rt_safetensors_open(scratch_path(t, "bad"), RT_VERIFY_NONE, t->d, &f),
-                     AMPC_REJECTED);
+    assert_int_equal(rt_safetensors_open(scratch_path(t, "bad"), RT_VERIFY_NONE, t->d, &f), AMPC_REJECTED);
     scratch_expect(t, message);
 }
 
@@ -183,8 +178,7 @@ static void test_bad_lengths(void **state)
     expect_bytes(t, "\0\0\0\0\0\0\0\0", 8, "the header is empty");
     expect_bytes(t, "\3\0\0\0\0\0\0\0{}", 10, "reaches past the end");
     expect_bytes(t, "\xff\xff\xff\xff\xff\xff\xff\xff{}", 10, "longer than 100 MB");
-    assert_int_equal(rt_safetensors_open(scratch_path(t, "absent"), RT_VERIFY_NONE, t->d, &f),
-                     AMPC_IO);
+    assert_int_equal(rt_safetensors_open(scratch_path(t, "absent"), RT_VERIFY_NONE, t->d, &f), AMPC_IO);
     assert_int_equal(rt_safetensors_open(t->folder, RT_VERIFY_NONE, t->d, &f), AMPC_IO);
 }
 
@@ -193,16 +187,13 @@ static void test_verify_levels(void **state)
     scratch *t = *state;
     rt_safetensors *f;
     write_raw(t, "{" T("a", "F32", "[1]", "[0,4]") "}", 4);
-    assert_int_equal(rt_safetensors_open(scratch_path(t, "bad"), RT_VERIFY_ALL, t->d, &f),
-                     AMPC_REJECTED);
+    assert_int_equal(rt_safetensors_open(scratch_path(t, "bad"), RT_VERIFY_ALL, t->d, &f), AMPC_REJECTED);
     scratch_expect(t, "no hash of the header");
     write_raw(t, "{\"__metadata__\":{\"xxh3\":\"short\"}}", 0);
-    assert_int_equal(rt_safetensors_open(scratch_path(t, "bad"), RT_VERIFY_ALL, t->d, &f),
-                     AMPC_REJECTED);
+    assert_int_equal(rt_safetensors_open(scratch_path(t, "bad"), RT_VERIFY_ALL, t->d, &f), AMPC_REJECTED);
     scratch_expect(t, "no hash of the header");
     write_raw(t, "{\"__metadata__\":{\"xxh3\":\"0123456789abcdef\"}}", 0);
-    assert_int_equal(rt_safetensors_open(scratch_path(t, "bad"), RT_VERIFY_RECORDED, t->d, &f),
-                     AMPC_REJECTED);
+    assert_int_equal(rt_safetensors_open(scratch_path(t, "bad"), RT_VERIFY_RECORDED, t->d, &f), AMPC_REJECTED);
     scratch_expect(t, "hash is wrong");
 }
 
@@ -266,10 +257,8 @@ static void test_every_failing_call_leaves_the_old_file(void **state)
         if (s == AMPC_OK) continue;
         assert_int_equal(s, AMPC_IO);
         char *after = scratch_read(t, "ckpt", &m);
-        if (n == m)
-            assert_memory_equal(before, after, n);
-        else
-            assert_false(detects(t, path)); /* only the fsync of the folder failed */
+        if (n == m) assert_memory_equal(before, after, n);
+        else assert_false(detects(t, path)); /* only the fsync of the folder failed */
         free(after);
         write_sample(t, path, NULL);
     }

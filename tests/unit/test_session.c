@@ -16,8 +16,7 @@ static void load(scratch *t, const char *text)
     static const char head[] = "ampc-ir 1\n";
     char *whole = malloc(sizeof head + strlen(text));
     strcat(strcpy(whole, head), text);
-    if (ir_parse(whole, strlen(whole), "session.ir", t->d, &module) != AMPC_OK)
-        fail_msg("%s", diag_first_error(t->d));
+    if (ir_parse(whole, strlen(whole), "session.ir", t->d, &module) != AMPC_OK) fail_msg("%s", diag_first_error(t->d));
     free(whole);
 }
 
@@ -29,8 +28,7 @@ static ampc_status open_with(scratch *t, const rt_session_options *o)
 static void start(scratch *t, const char *text)
 {
     load(t, text);
-    if (open_with(t, &(rt_session_options){.threads = 2}) != AMPC_OK)
-        fail_msg("%s", diag_first_error(t->d));
+    if (open_with(t, &(rt_session_options){.threads = 2}) != AMPC_OK) fail_msg("%s", diag_first_error(t->d));
 }
 
 static int finish(void **state)
@@ -49,8 +47,7 @@ static rt_tensor vector(const char *name, ir_dtype t, int64_t n, void *data)
 
 static void run_ok(scratch *t, const char *graph, const rt_tensor *inputs, int n)
 {
-    if (rt_session_run(session, graph, inputs, n, t->d) != AMPC_OK)
-        fail_msg("%s", diag_first_error(t->d));
+    if (rt_session_run(session, graph, inputs, n, t->d) != AMPC_OK) fail_msg("%s", diag_first_error(t->d));
 }
 
 static void run_refused(scratch *t, const rt_tensor *inputs, int n, const char *words)
@@ -120,10 +117,8 @@ static void wrong_inputs_are_refused(void **state)
     float x[6] = {0};
     int64_t i[2] = {1, 2};
     bool b = true;
-    rt_tensor in[] = {{"x", IR_f32, 2, {3, 2}, x},
-                      vector("z", IR_f32, 3, x),
-                      vector("i", IR_i64, 2, i),
-                      {"b", IR_bool, 0, {0}, &b}};
+    rt_tensor in[] = {
+        {"x", IR_f32, 2, {3, 2}, x}, vector("z", IR_f32, 3, x), vector("i", IR_i64, 2, i), {"b", IR_bool, 0, {0}, &b}};
     run_ok(t, "g", in, 4);
     run_refused(t, in, 3, "input 'b' of graph @g is missing");
     in[1].dims[0] = 2;
@@ -190,14 +185,13 @@ static void devices(void **state)
 
 /* ---- storage --------------------------------------------------------------------------------- */
 
-static const char counting[] =
-    "param @w : f32[3] = [1, 2, 3]\nstate @n : i64[] = 0\nconst @one : i64[] = 1\n"
-    "state @lr : f32[] = 0.5\n"
-    "graph @g(@d : f32[3], @i : i64[K]) {\nforward:\n"
-    "  %y = gather @w, @i : f32[K]\n  output \"y\" = %y\n  output \"old\" = @w\n"
-    "update:\n"
-    "  %w1 = sgd @w, @d, @lr : f32[3]\n  %n1 = add @n, @one : i64[]\n"
-    "  store @w, %w1\n  store @n, %n1\n}\n";
+static const char counting[] = "param @w : f32[3] = [1, 2, 3]\nstate @n : i64[] = 0\nconst @one : i64[] = 1\n"
+                               "state @lr : f32[] = 0.5\n"
+                               "graph @g(@d : f32[3], @i : i64[K]) {\nforward:\n"
+                               "  %y = gather @w, @i : f32[K]\n  output \"y\" = %y\n  output \"old\" = @w\n"
+                               "update:\n"
+                               "  %w1 = sgd @w, @d, @lr : f32[3]\n  %n1 = add @n, @one : i64[]\n"
+                               "  store @w, %w1\n  store @n, %n1\n}\n";
 
 static void storage_commits_at_the_end(void **state)
 {
@@ -270,11 +264,10 @@ static void skipped_step_in_place(void **state)
 
 /* ---- threads --------------------------------------------------------------------------------- */
 
-static const char network[] =
-    "graph @g(@x : f32[N,3,8,8], @y : f32[64,N]) {\nforward:\n"
-    "  %c = conv @x, @x {strides=[1,1], pads=[7,7,7,7], dilations=[1,1]} : f32[N,N,15,15]\n"
-    "  %d = matmul @y, @y {trans_a=true} : f32[N,N]\n"
-    "  output \"c\" = %c\n  output \"d\" = %d\n}\n";
+static const char network[] = "graph @g(@x : f32[N,3,8,8], @y : f32[64,N]) {\nforward:\n"
+                              "  %c = conv @x, @x {strides=[1,1], pads=[7,7,7,7], dilations=[1,1]} : f32[N,N,15,15]\n"
+                              "  %d = matmul @y, @y {trans_a=true} : f32[N,N]\n"
+                              "  output \"c\" = %c\n  output \"d\" = %d\n}\n";
 
 static void use_cores(int n, const cpu_set_t *all)
 {
@@ -315,7 +308,8 @@ static void deterministic_runs_are_equal(void **state)
 
 /* Each run adds a table row to a sum and advances to the next row; after three runs no row is left. */
 static const char indexing[] =
-    "state @at : i64[1] = [0]\nstate @sum : f32[1] = [0]\nconst @table : f32[3] = [1, 2, 4]\nconst @one : i64[1] = [1]\n"
+    "state @at : i64[1] = [0]\nstate @sum : f32[1] = [0]\nconst @table : f32[3] = [1, 2, 4]\nconst @one : i64[1] = "
+    "[1]\n"
     "graph @g(@x : f32[1]) {\nforward:\n  %row = gather @table, @at {axis=0} : f32[1]\n  %y = mul %row, @x : f32[1]\n"
     "  output \"y\" = %y\nupdate:\n  %next = add @at, @one : i64[1]\n  %more = add @sum, %y : f32[1]\n"
     "  store @at, %next\n  store @sum, %more\n}\n";
@@ -353,10 +347,8 @@ static void count_launch(void *user, const rt_launch *launch)
     assert_int_equal(launch->step, p->next);
     p->next += launch->steps;
     p->end_ms = launch->start_ms + launch->ms;
-    if (launch->node)
-        p->counts[launch->node->op]++;
-    else
-        assert_string_equal(launch->op, "copy");
+    if (launch->node) p->counts[launch->node->op]++;
+    else assert_string_equal(launch->op, "copy");
 }
 
 static void a_profile_has_every_launch(void **state)

@@ -18,10 +18,8 @@ static void expect_well_formed(const char *s)
         depth += s[1] == '/' ? -1 : 1;
         for (bool quoted = false; quoted || *s != '>'; s++) {
             assert_int_not_equal(*s, 0);
-            if (*s == '"')
-                quoted = !quoted;
-            else if (!quoted && s[0] == '/' && s[1] == '>')
-                depth--;
+            if (*s == '"') quoted = !quoted;
+            else if (!quoted && s[0] == '/' && s[1] == '>') depth--;
         }
         assert_true(depth >= 0);
     }
@@ -135,9 +133,8 @@ static void test_log_round_trip(void **state)
     size_t n;
     write_log(t, 1, 3);
     char *text = scratch_read(t, "log", &n);
-    const char *start =
-        "{\"run\":{\"model\":\"m \\\"q\\\".ir\",\"seed\":7,\"lr\":0.5,\"bad\":null}}\n"
-        "{\"step\":1,\"epoch\":0,\"loss\":0.1";
+    const char *start = "{\"run\":{\"model\":\"m \\\"q\\\".ir\",\"seed\":7,\"lr\":0.5,\"bad\":null}}\n"
+                        "{\"step\":1,\"epoch\":0,\"loss\":0.1";
     assert_memory_equal(text, start, strlen(start));
     assert_non_null(strstr(text, "\"loss\":null"));
     free(text);
@@ -199,25 +196,18 @@ static void test_progress_line(void **state)
 {
     (void)state;
     char line[400];
-    rt_progress p = {.now = {.step = 412,
-                             .epoch = 2.3,
-                             .loss = 0.24171,
-                             .scale = 65536,
-                             .skipped = 2,
-                             .samples_s = 18432},
-                     .steps = 824,
-                     .epochs = 3,
-                     .seconds_left = 63};
+    rt_progress p = {
+        .now = {.step = 412, .epoch = 2.3, .loss = 0.24171, .scale = 65536, .skipped = 2, .samples_s = 18432},
+        .steps = 824,
+        .epochs = 3,
+        .seconds_left = 63};
     rt_progress_format(line, sizeof line, &p, RT_PROGRESS_LINE, 0);
-    assert_string_equal(
-        line, "epoch 3/3  412/824  loss 0.2417  scale 65536  skipped 2  18.4k/s  1:03 left");
+    assert_string_equal(line, "epoch 3/3  412/824  loss 0.2417  scale 65536  skipped 2  18.4k/s  1:03 left");
     rt_progress_format(line, sizeof line, &p, RT_PROGRESS_BAR, 90);
-    assert_string_equal(line,
-                        "epoch 3/3 [=====>     ] 412/824  loss 0.2417  scale 65536  skipped 2  "
-                        "18.4k/s  1:03 left");
+    assert_string_equal(line, "epoch 3/3 [=====>     ] 412/824  loss 0.2417  scale 65536  skipped 2  "
+                              "18.4k/s  1:03 left");
     for (size_t columns = 1; columns < 140; columns++)
-        assert_true(rt_progress_format(line, sizeof line, &p, RT_PROGRESS_BAR, columns) <=
-                    (columns < 9 ? 9 : columns));
+        assert_true(rt_progress_format(line, sizeof line, &p, RT_PROGRESS_BAR, columns) <= (columns < 9 ? 9 : columns));
     for (size_t n = 0; n < 60; n++) rt_progress_format(line, n, &p, RT_PROGRESS_FINE, 100);
 }
 

@@ -99,7 +99,8 @@ static void test_crowded(void **state)
     assert_true(least < 0.5);
     assert_true(count_threads() > before);
     cpu_team_close(&ctx);
-    for (int i = 0; i < 1000 && count_threads() > before; i++) usleep(10000); /* libgomp does not wait for its threads */
+    for (int i = 0; i < 1000 && count_threads() > before; i++)
+        usleep(10000); /* libgomp does not wait for its threads */
     assert_int_equal(count_threads(), before);
 }
 

@@ -53,11 +53,21 @@ static void test_float_texts(void **state)
         double value;
         const char *want;
     } rows[] = {
-        {IR_f64, 0, "0"},           {IR_f64, -0.0, "-0"},        {IR_f64, 2000, "2000"},
-        {IR_f64, 0.1, "0.1"},       {IR_f32, 0.1f, "0.1"},       {IR_f64, 0.1f, "0.10000000149011612"},
-        {IR_f64, 1e-5, "1e-5"},     {IR_f64, 1e300, "1e300"},    {IR_f64, 65536, "65536"},
-        {IR_f16, 0.333251953125, "0.3333"}, {IR_f64, -INFINITY, "-inf"}, {IR_f64, NAN, "nan"},
-        {IR_f64, 5e-324, "5e-324"}, {IR_f32, 16777216, "16777216"}, {IR_f64, 1e15, "1e15"},
+        {IR_f64, 0, "0"},
+        {IR_f64, -0.0, "-0"},
+        {IR_f64, 2000, "2000"},
+        {IR_f64, 0.1, "0.1"},
+        {IR_f32, 0.1f, "0.1"},
+        {IR_f64, 0.1f, "0.10000000149011612"},
+        {IR_f64, 1e-5, "1e-5"},
+        {IR_f64, 1e300, "1e300"},
+        {IR_f64, 65536, "65536"},
+        {IR_f16, 0.333251953125, "0.3333"},
+        {IR_f64, -INFINITY, "-inf"},
+        {IR_f64, NAN, "nan"},
+        {IR_f64, 5e-324, "5e-324"},
+        {IR_f32, 16777216, "16777216"},
+        {IR_f64, 1e15, "1e15"},
         {IR_f64, 123456.75, "123456.75"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -105,10 +115,10 @@ static void test_random_doubles(void **state)
 static void test_numbers_refused(void **state)
 {
     (void)state;
-    static const char *const floats[] = {"", "-", "1e", "0x10", "1e999", "nan(1)", "infinity",
-                                        " 1", "1 ", "1.2.3", "+inf"};
-    static const char *const ints[] = {"", "-", "1.0", "9223372036854775808",
-                                      "-9223372036854775809", "+1", "0x1", "1e3"};
+    static const char *const floats[] = {"",         "-",  "1e", "0x10",  "1e999", "nan(1)",
+                                         "infinity", " 1", "1 ", "1.2.3", "+inf"};
+    static const char *const ints[] = {"",   "-",   "1.0", "9223372036854775808", "-9223372036854775809",
+                                       "+1", "0x1", "1e3"};
     double d;
     int64_t n;
     for (size_t i = 0; i < sizeof floats / sizeof *floats; i++) assert_false(ir_float_parse(floats[i], &d));

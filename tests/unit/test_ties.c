@@ -37,12 +37,12 @@ static void add_batch_norm(model *m, const char *name, const char *inputs, const
 
 static model model_of(form f)
 {
-    static const char *const operands[FORMS][2] = {
-        {"bn1.weight,bn1.bias,bn1.running_mean,bn1.running_var", "bn2.weight,bn2.bias,bn2.running_mean,bn2.running_var"},
-        {"ones,zeros,zeros,ones", "ones,zeros,zeros,ones"},
-        {"weight,bias,mean,var", "weight,bias,mean,var"}};
-    static const char *const merged[] = {"bn2.running_var",  "bn2.running_mean", "bn2.bias",
-                                         "bn2.weight",       "bn1.running_var",  "bn1.running_mean"};
+    static const char *const operands[FORMS][2] = {{"bn1.weight,bn1.bias,bn1.running_mean,bn1.running_var",
+                                                    "bn2.weight,bn2.bias,bn2.running_mean,bn2.running_var"},
+                                                   {"ones,zeros,zeros,ones", "ones,zeros,zeros,ones"},
+                                                   {"weight,bias,mean,var", "weight,bias,mean,var"}};
+    static const char *const merged[] = {"bn2.running_var", "bn2.running_mean", "bn2.bias",
+                                         "bn2.weight",      "bn1.running_var",  "bn1.running_mean"};
     static const char *const kept[FORMS][2] = {{"bn1.weight", "bn1.bias"}, {"ones", "zeros"}, {"weight", "bias"}};
     model m = model_new(17);
     char text[160];
@@ -178,7 +178,8 @@ static rt_session *run(scratch *t, const ir_module *m, const char *graph)
 
 static void expect_near(const char *name, int c, float got, double want)
 {
-    if (!(fabs((double)got - want) <= 1e-4 * (1 + fabs(want)))) fail_msg("%s[%d] is %g, not %g", name, c, (double)got, want);
+    if (!(fabs((double)got - want) <= 1e-4 * (1 + fabs(want))))
+        fail_msg("%s[%d] is %g, not %g", name, c, (double)got, want);
 }
 
 /* Returns the gradient of a tensor: the sum of the slopes of all its uses in both nodes. */
@@ -214,7 +215,8 @@ static void each_has_its_kind(void **state)
             const char *name = tensors[f][i / 4][i % 4];
             const ir_storage *s = ir_storage_find(m, name);
             if (!s) fail_msg("form %d: '%s' is gone", (int)f, name);
-            if (s->kind != (i % 4 < 2 ? IR_PARAM : IR_STATE)) fail_msg("form %d: '%s' is of another kind", (int)f, name);
+            if (s->kind != (i % 4 < 2 ? IR_PARAM : IR_STATE))
+                fail_msg("form %d: '%s' is of another kind", (int)f, name);
         }
         if (said[f] ? !strstr(n.text, said[f]) : strstr(n.text, "merged") != NULL) fail_msg("%s", n.text);
         ir_module_free(m);
@@ -292,7 +294,8 @@ static void parameters_can_stay_tied(void **state)
     assert_int_equal(ir_storage_find(m, "bn2.running_var")->kind, IR_STATE);
     rt_session *s = run(t, m, "train_step");
     for (int c = 0; c < CHANNELS; c++)
-        expect_near("bn1.weight", c, storage(t, s, "bn1.weight")[c], 1 - RATE * (slope(0, false, c) + slope(1, false, c)));
+        expect_near("bn1.weight", c, storage(t, s, "bn1.weight")[c],
+                    1 - RATE * (slope(0, false, c) + slope(1, false, c)));
     const char *path = scratch_path(t, "tied.onnx");
     if (rt_export_onnx(s, m, NULL, path, t->d) != AMPC_OK) fail_msg("%s", diag_first_error(t->d));
     ir_module *again = compile_model(path, true, "mse", &n);
@@ -333,8 +336,8 @@ static void other_identities_stay(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        SCRATCH_TEST(each_has_its_kind),        SCRATCH_TEST(gradients_are_those_of_the_network),
-        SCRATCH_TEST(a_step_is_exported),       SCRATCH_TEST(parameters_can_stay_tied),
+        SCRATCH_TEST(each_has_its_kind),     SCRATCH_TEST(gradients_are_those_of_the_network),
+        SCRATCH_TEST(a_step_is_exported),    SCRATCH_TEST(parameters_can_stay_tied),
         SCRATCH_TEST(other_identities_stay),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -58,8 +58,7 @@ static void test_schedules(void **state)
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         assert_ok(t, rt_schedule_parse(rows[i].text, 0.8, 100, t->d, &s));
         if (fabs(rt_schedule_rate(&s, rows[i].step) - rows[i].rate) > 1e-12)
-            fail_msg("%s at %lld: %g", rows[i].text, (long long)rows[i].step,
-                     rt_schedule_rate(&s, rows[i].step));
+            fail_msg("%s at %lld: %g", rows[i].text, (long long)rows[i].step, rt_schedule_rate(&s, rows[i].step));
     }
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         assert_int_equal(rt_schedule_parse(wrong[i], 0.8, 100, t->d, &s), AMPC_USAGE);
@@ -84,8 +83,7 @@ static void test_learns(void **state)
         compile_options o = training_options(low[i] ? low[i] : IR_f16);
         if (!low[i]) o.level = PASS_O0;
         training r = training_open(t, &o, 512);
-        const rt_trainer_options long_run = {
-            .batch = 32, .epochs = 15, .lr = 0.02, .schedule = "cosine", .seed = 1};
+        const rt_trainer_options long_run = {.batch = 32, .epochs = 15, .lr = 0.02, .schedule = "cosine", .seed = 1};
         const rt_train_plan plan = {0};
         rt_eval before, after;
         rt_trainer *trainer = open_trainer(t, &r, &long_run);
@@ -114,8 +112,7 @@ static void test_skipped_steps_move_nothing(void **state)
     options.lr = 0.8;
     rt_trainer *trainer = open_trainer(t, &r, &options);
     rt_step step;
-    rt_tensor w = training_storage(t, r.s, "fc1.weight"),
-              mean = training_storage(t, r.s, "bn.mean");
+    rt_tensor w = training_storage(t, r.s, "fc1.weight"), mean = training_storage(t, r.s, "bn.mean");
     float before[32], buffer[8];
     memcpy(before, w.data, sizeof before);
     memcpy(buffer, mean.data, sizeof buffer);
@@ -202,7 +199,8 @@ static char *bits_after(scratch *t, const ir_module *m, bool no_fuse, computed w
     assert_ok(t, rt_session_get_number(s, "loss_scale", t->d, &scale));
     for (int step = 0; step < BITS_STEPS; step++) {
         for (int i = 0; i < BATCH; i++) {
-            for (int k = 0; k < 4; k++) x[i][k] = 2 * philox_unit(philox_word(5, (uint64_t)k, (uint64_t)(i + step))) - 1;
+            for (int k = 0; k < 4; k++)
+                x[i][k] = 2 * philox_unit(philox_word(5, (uint64_t)k, (uint64_t)(i + step))) - 1;
             label[i] = x[i][0] > 0;
         }
         assert_ok(t, rt_session_set_number(s, "loss_scale", step == BITS_SKIPPED ? (double)INFINITY : scale, t->d));
@@ -269,17 +267,13 @@ static void test_selecting_keeps_the_bits(void **state)
 static bool stop_at(void *user, const rt_step *step) { return step->step == *(uint64_t *)user; }
 
 /* Trains in a new session until `stop` (0: the end) and returns its parameters and states. */
-static char *train_until(scratch *t, const ir_module *m, rt_dataset *data, const char *folder,
-                         uint64_t stop, bool resume, size_t *n)
+static char *train_until(scratch *t, const ir_module *m, rt_dataset *data, const char *folder, uint64_t stop,
+                         bool resume, size_t *n)
 {
     rt_session *s = training_session(t, m);
     rt_trainer *trainer;
-    const rt_train_plan plan = {.folder = folder,
-                                .save_every = 5,
-                                .keep = 2,
-                                .resume = resume,
-                                .on_step = stop_at,
-                                .user = &stop};
+    const rt_train_plan plan = {
+        .folder = folder, .save_every = 5, .keep = 2, .resume = resume, .on_step = stop_at, .user = &stop};
     rt_trainer_options o = few_steps;
     o.schedule = "cosine,warmup=4";
     assert_ok(t, rt_trainer_open(s, m, data, &o, t->d, &trainer));
@@ -310,9 +304,8 @@ static void test_resume_is_bitwise(void **state)
     ir_module_free(m);
 }
 
-static void expect_resume(scratch *t, const ir_module *m, const training *r,
-                          const rt_trainer_options *o, bool resume, ampc_status status,
-                          const char *text)
+static void expect_resume(scratch *t, const ir_module *m, const training *r, const rt_trainer_options *o, bool resume,
+                          ampc_status status, const char *text)
 {
     rt_session *s = training_session(t, m);
     rt_trainer *trainer;
@@ -364,8 +357,7 @@ static void test_stop_flag(void **state)
 
 /* ---- feeding ---- */
 
-static void expect_feed(scratch *t, const char *spec, int64_t batch, ampc_status status,
-                        const char *text)
+static void expect_feed(scratch *t, const char *spec, int64_t batch, ampc_status status, const char *text)
 {
     rt_dataset *data;
     rt_loader *feed = NULL;
@@ -373,8 +365,7 @@ static void expect_feed(scratch *t, const char *spec, int64_t batch, ampc_status
     compile_options o = training_options(IR_f16);
     ir_module *m = training_module(t, &o, 16);
     assert_ok(t, rt_dataset_open(spec, &none, t->d, &data));
-    assert_int_equal(rt_loader_open(ir_graph_find(m, "train_step"), data, NULL, batch, t->d, &feed),
-                     status);
+    assert_int_equal(rt_loader_open(ir_graph_find(m, "train_step"), data, NULL, batch, t->d, &feed), status);
     scratch_expect(t, text);
     rt_loader_close(feed);
     rt_dataset_close(data);
@@ -390,15 +381,13 @@ static void test_feed_refuses(void **state)
     x = scratch_path(t, "x.npy"), label = scratch_path(t, "label.npy");
     assert_true(asprintf(&spec, "npy:x=%s,label=%s", x, label) > 0);
     expect_feed(t, spec, 0, AMPC_OK, "");
-    expect_feed(t, spec, 8, AMPC_USAGE,
-                "a batch of 8 does not fit input 'x', which takes 16 samples");
+    expect_feed(t, spec, 8, AMPC_USAGE, "a batch of 8 does not fit input 'x', which takes 16 samples");
     free(spec);
     assert_true(asprintf(&spec, "npy:x=%s,y=%s", x, label) > 0); /* "y" may be the labels */
     expect_feed(t, spec, 0, AMPC_OK, "");
     free(spec);
     assert_true(asprintf(&spec, "npy:points=%s,label=%s", x, label) > 0);
-    expect_feed(t, spec, 0, AMPC_REJECTED,
-                "the data has nothing for input 'x'; it has: points, label");
+    expect_feed(t, spec, 0, AMPC_REJECTED, "the data has nothing for input 'x'; it has: points, label");
     free(spec);
     assert_true(asprintf(&spec, "npy:x=%s,label=%s", label, label) > 0);
     expect_feed(t, spec, 0, AMPC_REJECTED, "does not fit input 'x'");
@@ -461,8 +450,7 @@ static void test_no_training_step(void **state)
     training r = training_open(t, &o, ROWS);
     rt_trainer *trainer;
     rt_eval eval;
-    assert_int_equal(rt_trainer_open(r.s, r.m, r.data, &few_steps, t->d, &trainer),
-                     AMPC_UNSUPPORTED);
+    assert_int_equal(rt_trainer_open(r.s, r.m, r.data, &few_steps, t->d, &trainer), AMPC_UNSUPPORTED);
     scratch_expect(t, "compile it with a loss");
     assert_ok(t, rt_evaluate(r.s, r.m, r.data, 0, t->d, &eval));
     assert_true(isnan(eval.loss));

@@ -11,23 +11,22 @@
 
 #include <cmocka.h>
 
-static const char sound[] =
-    "ampc-ir 1\n"
-    "param @w : f32[4] = zero\n"
-    "state @s : i64[2] = [0, 0]\n"
-    "graph @infer(@x : f32[N,4], @u : f32[N,4]) {\n"
-    "forward:\n"
-    "  %a = add @x, @w : f32[N,4]\n"
-    "  %d, %m = dropout %a, @s : f32[N,4], bool[N,4]\n"
-    "backward:\n"
-    "  %b = mul %d, %a : f32[N,4]\n"
-    "  %c = reshape %b {shape=[4*N]} : f32[4*N]\n"
-    "update:\n"
-    "  output \"c\" = %c\n"
-    "}\n"
-    "graph @eval(@x : f32[N,4]) {\n"
-    "  %a = neg @x : f32[N,4]\n"
-    "}\n";
+static const char sound[] = "ampc-ir 1\n"
+                            "param @w : f32[4] = zero\n"
+                            "state @s : i64[2] = [0, 0]\n"
+                            "graph @infer(@x : f32[N,4], @u : f32[N,4]) {\n"
+                            "forward:\n"
+                            "  %a = add @x, @w : f32[N,4]\n"
+                            "  %d, %m = dropout %a, @s : f32[N,4], bool[N,4]\n"
+                            "backward:\n"
+                            "  %b = mul %d, %a : f32[N,4]\n"
+                            "  %c = reshape %b {shape=[4*N]} : f32[4*N]\n"
+                            "update:\n"
+                            "  output \"c\" = %c\n"
+                            "}\n"
+                            "graph @eval(@x : f32[N,4]) {\n"
+                            "  %a = neg @x : f32[N,4]\n"
+                            "}\n";
 
 static char messages[8192];
 
@@ -296,13 +295,32 @@ static void test_input(void **state)
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
-        TEST(test_sound),          TEST(test_place),           TEST(test_types),         TEST(test_slot_dtype),
-        TEST(test_definition_order), TEST(test_backward_value), TEST(test_foreign_value), TEST(test_foreign_storage),
-        TEST(test_storage_type),   TEST(test_removed_storage), TEST(test_lost_use),      TEST(test_foreign_use),
-        TEST(test_use_links),      TEST(test_use_index),       TEST(test_node_ids),      TEST(test_value_ids),
-        TEST(test_value_names),    TEST(test_module_names),    TEST(test_arity),         TEST(test_absent_operand),
-        TEST(test_attributes),     TEST(test_results),         TEST(test_node_list),     TEST(test_storage),
-        TEST(test_storage_size),   TEST(test_input),
+        TEST(test_sound),
+        TEST(test_place),
+        TEST(test_types),
+        TEST(test_slot_dtype),
+        TEST(test_definition_order),
+        TEST(test_backward_value),
+        TEST(test_foreign_value),
+        TEST(test_foreign_storage),
+        TEST(test_storage_type),
+        TEST(test_removed_storage),
+        TEST(test_lost_use),
+        TEST(test_foreign_use),
+        TEST(test_use_links),
+        TEST(test_use_index),
+        TEST(test_node_ids),
+        TEST(test_value_ids),
+        TEST(test_value_names),
+        TEST(test_module_names),
+        TEST(test_arity),
+        TEST(test_absent_operand),
+        TEST(test_attributes),
+        TEST(test_results),
+        TEST(test_node_list),
+        TEST(test_storage),
+        TEST(test_storage_size),
+        TEST(test_input),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -16,8 +16,7 @@ static void load(scratch *t, const char *text)
     static const char head[] = "ampc-ir 1\n";
     char *whole = malloc(sizeof head + strlen(text));
     strcat(strcpy(whole, head), text);
-    if (ir_parse(whole, strlen(whole), "weights.ir", t->d, &module) != AMPC_OK)
-        fail_msg("%s", diag_first_error(t->d));
+    if (ir_parse(whole, strlen(whole), "weights.ir", t->d, &module) != AMPC_OK) fail_msg("%s", diag_first_error(t->d));
     free(whole);
 }
 
@@ -46,10 +45,9 @@ static void expect_bytes(scratch *t, const char *name, const void *bytes, size_t
     assert_int_equal(read[n], 0xee);
 }
 
-static const char files[] =
-    "param @a : f32[3] = file(\"data.bin\", 4, 12)\n"
-    "param @b : f16[2] = file(\"data.bin\", 0, 4)\n"
-    "param @c : f32[2] = [1, 2]\nstate @z : i64[2] = zero\nparam @e : f32[0,3] = zero\n";
+static const char files[] = "param @a : f32[3] = file(\"data.bin\", 4, 12)\n"
+                            "param @b : f16[2] = file(\"data.bin\", 0, 4)\n"
+                            "param @c : f32[2] = [1, 2]\nstate @z : i64[2] = zero\nparam @e : f32[0,3] = zero\n";
 static const unsigned char data[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16};
 
 static void all_kinds_are_read(void **state)
@@ -180,8 +178,8 @@ static void each_allocation_may_fail(void **state)
     int n = 1;
     for (; n < 50; n++) {
         rt_alloc_fail((uint64_t)n);
-        ampc_status status = rt_module_save(module, t->folder, scratch_path(t, "m.ir"), scratch_path(t, "v.safetensors"),
-                                              t->d);
+        ampc_status status = rt_module_save(module, t->folder, scratch_path(t, "m.ir"),
+                                            scratch_path(t, "v.safetensors"), t->d);
         rt_alloc_fail(0);
         if (status == AMPC_OK) break;
         assert_int_equal(status, AMPC_NO_MEMORY);
@@ -193,7 +191,8 @@ static void each_allocation_may_fail(void **state)
 /* Tests a storage in the file of that name, and one in the weights file of that name. */
 static void expect_elsewhere(scratch *t, const char *name, const char *what)
 {
-    static const char *const forms[] = {"param @a : u8[4] = file(\"%s\", 0, 4)\n", "weights \"%s\"\nparam @a : u8[4]\n"};
+    static const char *const forms[] = {"param @a : u8[4] = file(\"%s\", 0, 4)\n",
+                                        "weights \"%s\"\nparam @a : u8[4]\n"};
     char text[256];
     unsigned char read[4];
     for (int i = 0; i < 2; i++) {

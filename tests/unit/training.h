@@ -31,9 +31,9 @@ static inline compile_options training_options(ir_dtype low)
     return o;
 }
 
-#define assert_ok(t, call)                                                                         \
-    do {                                                                                           \
-        if ((call) != AMPC_OK) fail_msg("%s: %s", #call, diag_first_error((t)->d));                \
+#define assert_ok(t, call) \
+    do { \
+        if ((call) != AMPC_OK) fail_msg("%s: %s", #call, diag_first_error((t)->d)); \
     } while (0)
 
 /* Compiles the network. `batch` 0: the symbol N stays. */
@@ -65,18 +65,14 @@ static inline rt_dataset *training_data(scratch *t, int64_t rows)
     const rt_dataset_options o = {0};
     assert_true(rows <= 512);
     for (int64_t i = 0; i < rows; i++) {
-        for (int64_t k = 0; k < 4; k++)
-            x[i][k] = 2 * philox_unit(philox_word(5, (uint64_t)k, (uint64_t)i)) - 1;
+        for (int64_t k = 0; k < 4; k++) x[i][k] = 2 * philox_unit(philox_word(5, (uint64_t)k, (uint64_t)i)) - 1;
         label[i] = x[i][0] > 0;
     }
-    rt_array points = {
-        .dtype = IR_f32, .rank = 2, .dims = {rows, 4}, .bytes = (size_t)rows * 16, .data = x};
-    rt_array labels = {
-        .dtype = IR_i64, .rank = 1, .dims = {rows}, .bytes = (size_t)rows * 8, .data = label};
+    rt_array points = {.dtype = IR_f32, .rank = 2, .dims = {rows, 4}, .bytes = (size_t)rows * 16, .data = x};
+    rt_array labels = {.dtype = IR_i64, .rank = 1, .dims = {rows}, .bytes = (size_t)rows * 8, .data = label};
     assert_ok(t, rt_npy_write(scratch_path(t, "x.npy"), &points, t->d));
     assert_ok(t, rt_npy_write(scratch_path(t, "label.npy"), &labels, t->d));
-    assert_true(asprintf(&spec, "npy:x=%s,label=%s", scratch_path(t, "x.npy"),
-                         scratch_path(t, "label.npy")) > 0);
+    assert_true(asprintf(&spec, "npy:x=%s,label=%s", scratch_path(t, "x.npy"), scratch_path(t, "label.npy")) > 0);
     assert_ok(t, rt_dataset_open(spec, &o, t->d, &data));
     free(spec);
     return data;
@@ -131,8 +127,7 @@ static inline void training_scramble(rt_session *s, unsigned char mixed)
         size_t size = ir_dtype_size(t.dtype);
         for (int k = 0; k < t.rank; k++) size *= (size_t)t.dims[k];
         for (size_t b = 0; kind != IR_CONST && b < size; b++)
-            ((unsigned char *)t.data)[b] = mixed ? mixed
-                                                 : (unsigned char)(b * 7 + (size_t)i * 3 + 1);
+            ((unsigned char *)t.data)[b] = mixed ? mixed : (unsigned char)(b * 7 + (size_t)i * 3 + 1);
     }
 }
 

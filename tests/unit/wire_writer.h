@@ -31,10 +31,7 @@ static inline void wire_varint(wire *w, uint64_t v)
     wire_raw(w, &(uint8_t){(uint8_t)v}, 1);
 }
 
-static inline void wire_tag(wire *w, uint32_t field, unsigned type)
-{
-    wire_varint(w, (uint64_t)field << 3 | type);
-}
+static inline void wire_tag(wire *w, uint32_t field, unsigned type) { wire_varint(w, (uint64_t)field << 3 | type); }
 
 static inline void wire_int(wire *w, uint32_t field, int64_t v)
 {
@@ -55,10 +52,7 @@ static inline void wire_bytes(wire *w, uint32_t field, const void *bytes, size_t
     wire_raw(w, bytes, n);
 }
 
-static inline void wire_text(wire *w, uint32_t field, const char *text)
-{
-    wire_bytes(w, field, text, strlen(text));
-}
+static inline void wire_text(wire *w, uint32_t field, const char *text) { wire_bytes(w, field, text, strlen(text)); }
 
 static inline void wire_free(wire *w)
 {

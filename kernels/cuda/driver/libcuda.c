@@ -48,12 +48,9 @@ int cuLibraryUnload(void *library)
 }
 
 /* Functions that must exist but are never called. */
-#define REFUSED(name)                                                                                        \
-    int name(void);                                                                                          \
-    int name(void)                                                                                           \
-    {                                                                                                        \
-        return NOT_SUPPORTED;                                                                                \
-    }
+#define REFUSED(name) \
+    int name(void); \
+    int name(void) { return NOT_SUPPORTED; }
 REFUSED(cuGetExportTable)
 REFUSED(cuGetErrorName)
 REFUSED(cuGetErrorString)

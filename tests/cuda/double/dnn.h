@@ -10,7 +10,8 @@
 #include <string>
 #include <vector>
 
-namespace dnn {
+namespace dnn
+{
 
 enum class Type { f32, f16, bf16 };
 

@@ -14,7 +14,7 @@ extern "C" {
 #endif
 #include "kernels/cuda/api.h"
 
-extern cuda_api double_inner; /* valid for libraries that were opened */
+extern cuda_api double_inner;               /* valid for libraries that were opened */
 extern const cuda_provider double_provider; /* installed by double_install; reads the environment on first use */
 
 #ifdef __cplusplus

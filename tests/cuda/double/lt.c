@@ -52,10 +52,10 @@ static cublasStatus_t destroy(cublasLtHandle_t handle)
 static uint64_t fingerprint(const lt_problem *problem)
 {
     const lt_problem *p = problem;
-    const int64_t parts[] = {p->a.type,    p->a.rows,    p->a.columns, p->a.ld,      p->a.batch,     p->a.stride,
-                             p->b.type,    p->b.rows,    p->b.columns, p->b.ld,      p->b.stride,    p->trans_a,
-                             p->c.ld,      p->c.stride,  p->d.type,    p->d.ld,      p->d.stride,    p->trans_b,
-                             p->epilogue,  p->aux_ld,    p->aux_stride, p->bias_stride, p->device_scalars};
+    const int64_t parts[] = {p->a.type,   p->a.rows,   p->a.columns,  p->a.ld,        p->a.batch,       p->a.stride,
+                             p->b.type,   p->b.rows,   p->b.columns,  p->b.ld,        p->b.stride,      p->trans_a,
+                             p->c.ld,     p->c.stride, p->d.type,     p->d.ld,        p->d.stride,      p->trans_b,
+                             p->epilogue, p->aux_ld,   p->aux_stride, p->bias_stride, p->device_scalars};
     uint64_t hash = 0xcbf29ce484222325;
     for (size_t i = 0; i < sizeof parts; i++) hash = (hash ^ ((const unsigned char *)parts)[i]) * 0x100000001b3;
     return hash;
@@ -191,8 +191,7 @@ static cublasStatus_t check_pointers(const lt_call *call, const algorithm *found
     const lt_problem *p = &call->p;
     const bool with_c = call->device_beta || call->beta != 0;
     if (!is_matrix(&p->a, call->a, found->alignment[0]) || !is_matrix(&p->b, call->b, found->alignment[1]) ||
-        (with_c && !is_matrix(&p->c, call->c, found->alignment[2])) ||
-        !is_matrix(&p->d, call->d, found->alignment[3]))
+        (with_c && !is_matrix(&p->c, call->c, found->alignment[2])) || !is_matrix(&p->d, call->d, found->alignment[3]))
         return wrong("a matrix is not wholly on the device, or less aligned than its algorithm was told");
     if (with_c && call->c == call->d && (p->c.ld != p->d.ld || p->c.stride != p->d.stride))
         return wrong("C lies over D in another layout");
@@ -210,8 +209,8 @@ static cublasStatus_t check_pointers(const lt_call *call, const algorithm *found
         if (alignment_of(p->aux) < found->aux)
             return wrong("the aux buffer is less aligned than when it was asked for");
     }
-    if (call->workspace_bytes && (!double_on_device(call->workspace, call->workspace_bytes) ||
-                                  (uintptr_t)call->workspace % LEAST_ALIGNMENT))
+    if (call->workspace_bytes &&
+        (!double_on_device(call->workspace, call->workspace_bytes) || (uintptr_t)call->workspace % LEAST_ALIGNMENT))
         return wrong("the workspace is not wholly on the device or not aligned to 16 bytes");
     return CUBLAS_STATUS_SUCCESS;
 }
@@ -262,7 +261,10 @@ static cublasStatus_t matmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t how, 
 }
 
 /* A function of the double, checked to have the library function's type. */
-#define OWN(name, function) {#name, (void (*)(void))_Generic(&(function), __typeof__(&(name)): &(function))}
+#define OWN(name, function) \
+    { \
+#name, (void (*)(void)) _Generic(&(function), __typeof__(&(name)) : &(function)) \
+    }
 static const double_function functions[] = {
     OWN(cublasLtCreate, create),
     OWN(cublasLtDestroy, destroy),

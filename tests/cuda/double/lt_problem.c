@@ -20,18 +20,15 @@ static cublasStatus_t unknown(const char *why)
     return CUBLAS_STATUS_NOT_SUPPORTED;
 }
 
-#define TRY(call)                                                                                                      \
-    do {                                                                                                               \
-        cublasStatus_t status_ = (call);                                                                               \
-        if (status_ != CUBLAS_STATUS_SUCCESS) return status_;                                                          \
+#define TRY(call) \
+    do { \
+        cublasStatus_t status_ = (call); \
+        if (status_ != CUBLAS_STATUS_SUCCESS) return status_; \
     } while (0)
 
 static bool float_type(int32_t type, ir_dtype *out)
 {
-    *out = type == CUDA_R_32F    ? IR_f32
-           : type == CUDA_R_16F  ? IR_f16
-           : type == CUDA_R_16BF ? IR_bf16
-                                 : IR_NO_DTYPE;
+    *out = type == CUDA_R_32F ? IR_f32 : type == CUDA_R_16F ? IR_f16 : type == CUDA_R_16BF ? IR_bf16 : IR_NO_DTYPE;
     return *out != IR_NO_DTYPE;
 }
 
@@ -72,10 +69,7 @@ static cublasStatus_t read_layout(lt_matrix *m, cublasLtMatrixLayout_t layout)
     return CUBLAS_STATUS_SUCCESS;
 }
 
-int64_t lt_extent(const lt_matrix *m)
-{
-    return (m->batch - 1) * m->stride + (m->columns - 1) * m->ld + m->rows;
-}
+int64_t lt_extent(const lt_matrix *m) { return (m->batch - 1) * m->stride + (m->columns - 1) * m->ld + m->rows; }
 
 static cublasStatus_t check_shapes(const lt_problem *p)
 {
@@ -218,10 +212,7 @@ static cublasStatus_t read_operation(lt_problem *p, cublasLtMatmulDesc_t how)
     return follow_type(aux_type, LT_BITS_AUX(p->epilogue) ? IR_NO_DTYPE : p->d.type, &p->aux_type);
 }
 
-int64_t lt_sum_length(const lt_problem *p)
-{
-    return p->epilogue & LT_SUM_B ? p->d.columns : p->d.rows;
-}
+int64_t lt_sum_length(const lt_problem *p) { return p->epilogue & LT_SUM_B ? p->d.columns : p->d.rows; }
 
 static cublasStatus_t check_epilogue(const lt_problem *p)
 {

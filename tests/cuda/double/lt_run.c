@@ -36,10 +36,7 @@ static float gelu_slope(float x)
     return 0.5f * (1 + t) + 0.5f * x * (1 - t * t) * 0.7978845608f * (1 + 3 * 0.044715f * x * x);
 }
 
-static bool aux_bit(const lt_problem *p, int64_t at)
-{
-    return (unsigned char)p->aux[at / 8] >> at % 8 & 1;
-}
+static bool aux_bit(const lt_problem *p, int64_t at) { return (unsigned char)p->aux[at / 8] >> at % 8 & 1; }
 
 static void set_aux_bit(const lt_problem *p, int64_t at, bool on)
 {

@@ -18,7 +18,8 @@
 #include <thread>
 #include <vector>
 
-namespace rt {
+namespace rt
+{
 
 using Task = std::function<cudaError_t()>;
 
@@ -33,7 +34,7 @@ bool known(const void *object, const char *kind);
 cudaError_t refuse(cudaError_t e, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* Rejects a call that is not allowed during capture with error 900, and invalidates all captures. */
 cudaError_t unsafe(const char *what);
-extern cudaError_t fault; /* device fault; sticky */
+extern cudaError_t fault;          /* device fault; sticky */
 cudaError_t settle(cudaError_t e); /* records an error for cudaGetLastError */
 /* Counts the operation, makes device memory accessible (all of it, or only the allocations of the addresses in `touches`), runs the
  * task and records faults. */
@@ -85,7 +86,7 @@ void enter_capture(cudaStream_t stream, const std::shared_ptr<Capture> &capture)
 struct Work {
     virtual ~Work() = default;
     virtual bool ready() const { return true; }
-    virtual bool step() = 0;                               /* true: finished */
+    virtual bool step() = 0;                                 /* true: finished */
     virtual cudaStream_t blocker() const { return nullptr; } /* the stream whose progress makes this ready */
 };
 
@@ -110,7 +111,7 @@ void wait_all();
 void progress(); /* called by each call, may run some work */
 void forget_streams();
 long mode();
-size_t draw(size_t n); /* chosen by the mode, in 0 .. n-1 */
+size_t draw(size_t n);                                   /* chosen by the mode, in 0 .. n-1 */
 const std::vector<std::shared_ptr<Capture>> &captures(); /* active ones */
 void end_capture(const std::shared_ptr<Capture> &capture);
 
@@ -127,7 +128,8 @@ struct CUstream_st {
 };
 
 /* The double's functions with the types of the headers, one per row of the table. */
-namespace own {
+namespace own
+{
 #define OWN_RT(function) decltype(::function) function;
 #define OWN_LT(function)
 #define OWN_DNN(function)

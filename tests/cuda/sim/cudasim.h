@@ -33,7 +33,7 @@ struct cudasim_kernel {
     void (*call)(void *const *arguments);
     int arguments;
     const size_t *sizes;
-    char *shared, *shared_end;           /* static shared memory of its .cu file */
+    char *shared, *shared_end;               /* static shared memory of its .cu file */
     void *const *bounds, *const *bounds_end; /* see __launch_bounds__ */
     const cudasim_kernel *older;
 };
@@ -52,8 +52,17 @@ struct cudasim_site {
 
 enum cudasim_vote { CUDASIM_AND, CUDASIM_OR, CUDASIM_COUNT };
 enum cudasim_lanes {
-    CUDASIM_SHUFFLE, CUDASIM_BALLOT, CUDASIM_SYNC,
-    CUDASIM_ADD, CUDASIM_MIN, CUDASIM_MAX, CUDASIM_UMIN, CUDASIM_UMAX, CUDASIM_BIT_AND, CUDASIM_BIT_OR, CUDASIM_BIT_XOR
+    CUDASIM_SHUFFLE,
+    CUDASIM_BALLOT,
+    CUDASIM_SYNC,
+    CUDASIM_ADD,
+    CUDASIM_MIN,
+    CUDASIM_MAX,
+    CUDASIM_UMIN,
+    CUDASIM_UMAX,
+    CUDASIM_BIT_AND,
+    CUDASIM_BIT_OR,
+    CUDASIM_BIT_XOR
 };
 enum cudasim_shift { CUDASIM_INDEX, CUDASIM_UP, CUDASIM_DOWN, CUDASIM_XOR };
 
@@ -105,7 +114,7 @@ __attribute__((noreturn)) void cudasim_trap(cudasim_site site);
 
 /* Emits `threads` patchable instructions before the function, which never run. The compiler lists their start, and the distance
  * from there to the function is the bound. sizeof produces the literal that the attribute requires. */
-#define __launch_bounds__(threads, ...)                                                                      \
+#define __launch_bounds__(threads, ...) \
     __attribute__((patchable_function_entry(sizeof(char[threads]), sizeof(char[threads]))))
 
 extern "C" {
@@ -139,20 +148,19 @@ struct cudasim_registration {
     ~cudasim_registration() { cudasim_unregister(kernel); }
 };
 
-#define AMPC_KERNEL(kernel)                                                                                  \
-    extern "C" cudasim_kernel cudasim_kernel_##kernel;                                                       \
-    cudasim_kernel cudasim_kernel_##kernel = {                                                               \
-        #kernel,                                                                                             \
-        __FILE__,                                                                                            \
-        reinterpret_cast<const void *>(kernel),                                                              \
-        decltype(cudasim_signature_of(kernel))::template call<kernel>,                                       \
-        decltype(cudasim_signature_of(kernel))::count,                                                       \
-        decltype(cudasim_signature_of(kernel))::sizes,                                                       \
-        CUDASIM_JOIN(__start_, CUDASIM_SECTION),                                                             \
-        CUDASIM_JOIN(__stop_, CUDASIM_SECTION),                                                              \
-        __start___patchable_function_entries,                                                                \
-        __stop___patchable_function_entries,                                                                 \
-        nullptr};                                                                                            \
+#define AMPC_KERNEL(kernel) \
+    extern "C" cudasim_kernel cudasim_kernel_##kernel; \
+    cudasim_kernel cudasim_kernel_##kernel = {#kernel, \
+                                              __FILE__, \
+                                              reinterpret_cast<const void *>(kernel), \
+                                              decltype(cudasim_signature_of(kernel))::template call<kernel>, \
+                                              decltype(cudasim_signature_of(kernel))::count, \
+                                              decltype(cudasim_signature_of(kernel))::sizes, \
+                                              CUDASIM_JOIN(__start_, CUDASIM_SECTION), \
+                                              CUDASIM_JOIN(__stop_, CUDASIM_SECTION), \
+                                              __start___patchable_function_entries, \
+                                              __stop___patchable_function_entries, \
+                                              nullptr}; \
     static cudasim_registration cudasim_registration_##kernel(&cudasim_kernel_##kernel);
 
 #define AMPC_DYN_SHARED(type, name) type *const name = static_cast<type *>(cudasim_dynamic_shared())
@@ -200,7 +208,8 @@ static inline unsigned cudasim_ballot(cudasim_site site, unsigned mask, bool val
 template <typename T>
 static inline T cudasim_shuffle(cudasim_site site, int shift, unsigned mask, T value, int argument, int width = 32)
 {
-    static_assert(sizeof(T) <= sizeof(unsigned long long) && std::is_trivially_copyable_v<T>, "a shuffle moves 8 bytes");
+    static_assert(sizeof(T) <= sizeof(unsigned long long) && std::is_trivially_copyable_v<T>,
+                  "a shuffle moves 8 bytes");
     unsigned long long bits = 0;
     memcpy(&bits, static_cast<const void *>(&value), sizeof value);
     bits = cudasim_meet(site, mask, CUDASIM_SHUFFLE, bits, cudasim_source(site, shift, argument, width));
@@ -231,10 +240,10 @@ template <typename T, typename F> static inline T cudasim_update(T *p, F f)
 template <typename T> struct cudasim_same {
     using type = T;
 };
-#define CUDASIM_ATOMIC(name, expression)                                                                     \
-    template <typename T> static inline T name(T *p, typename cudasim_same<T>::type v)                       \
-    {                                                                                                        \
-        return cudasim_update(p, [v](T old) -> T { return expression; });                                    \
+#define CUDASIM_ATOMIC(name, expression) \
+    template <typename T> static inline T name(T *p, typename cudasim_same<T>::type v) \
+    { \
+        return cudasim_update(p, [v](T old) -> T { return expression; }); \
     }
 CUDASIM_ATOMIC(atomicAdd, (T)((unsigned long long)old + (unsigned long long)v))
 CUDASIM_ATOMIC(atomicSub, (T)((unsigned long long)old - (unsigned long long)v))

@@ -26,36 +26,21 @@
 #define __fsqrt_rn(x) sqrtf(x)
 #define __frcp_rn(x) (1.0f / (float)(x))
 #define __frsqrt_rn(x) rsqrtf(x)
-static inline float rsqrtf(float x)
-{
-    return (float)(1.0 / sqrt((double)x));
-}
-static inline float __saturatef(float x)
-{
-    return x > 0.0f ? (x < 1.0f ? x : 1.0f) : 0.0f; /* NaN becomes 0 */
-}
-static inline float normcdff(float x)
-{
-    return (float)(0.5 * erfc((double)x * -0.70710678118654752440));
-}
+static inline float rsqrtf(float x) { return (float)(1.0 / sqrt((double)x)); }
+static inline float __saturatef(float x) { return x > 0.0f ? (x < 1.0f ? x : 1.0f) : 0.0f; /* NaN becomes 0 */ }
+static inline float normcdff(float x) { return (float)(0.5 * erfc((double)x * -0.70710678118654752440)); }
 
 /* Loads and stores with cache hints. */
-#define CUDASIM_LOAD(name)                                                                                   \
-    template <typename T> static inline T name(const T *p)                                                   \
-    {                                                                                                        \
-        return *p;                                                                                           \
-    }
+#define CUDASIM_LOAD(name) \
+    template <typename T> static inline T name(const T *p) { return *p; }
 CUDASIM_LOAD(__ldg)
 CUDASIM_LOAD(__ldca)
 CUDASIM_LOAD(__ldcg)
 CUDASIM_LOAD(__ldcs)
 CUDASIM_LOAD(__ldlu)
 CUDASIM_LOAD(__ldcv)
-#define CUDASIM_STORE(name)                                                                                  \
-    template <typename T> static inline void name(T *p, T v)                                                 \
-    {                                                                                                        \
-        *p = v;                                                                                              \
-    }
+#define CUDASIM_STORE(name) \
+    template <typename T> static inline void name(T *p, T v) { *p = v; }
 CUDASIM_STORE(__stwb)
 CUDASIM_STORE(__stcg)
 CUDASIM_STORE(__stcs)
@@ -111,10 +96,10 @@ template <typename I> static inline I cudasim_to_integer(double v)
     if (v <= (double)lowest) return lowest;
     return v >= (double)highest ? highest : (I)v;
 }
-#define CUDASIM_TO_INTEGER(name, type)                                                                       \
-    static inline type name##_rn(float v) { return cudasim_to_integer<type>(nearbyint((double)v)); }         \
-    static inline type name##_rz(float v) { return cudasim_to_integer<type>(trunc((double)v)); }             \
-    static inline type name##_rd(float v) { return cudasim_to_integer<type>(floor((double)v)); }             \
+#define CUDASIM_TO_INTEGER(name, type) \
+    static inline type name##_rn(float v) { return cudasim_to_integer<type>(nearbyint((double)v)); } \
+    static inline type name##_rz(float v) { return cudasim_to_integer<type>(trunc((double)v)); } \
+    static inline type name##_rd(float v) { return cudasim_to_integer<type>(floor((double)v)); } \
     static inline type name##_ru(float v) { return cudasim_to_integer<type>(ceil((double)v)); }
 CUDASIM_TO_INTEGER(__float2int, int)
 CUDASIM_TO_INTEGER(__float2uint, unsigned)
@@ -128,22 +113,20 @@ static inline float __double2float_rn(double v) { return (float)v; }
 
 /* CUDA's min and max are global functions. If one operand is NaN, the result is the other, as in fminf. */
 template <typename A, typename B>
-static inline std::enable_if_t<std::is_arithmetic_v<A> && std::is_arithmetic_v<B>, std::common_type_t<A, B>> min(A a, B b)
+static inline std::enable_if_t<std::is_arithmetic_v<A> && std::is_arithmetic_v<B>, std::common_type_t<A, B>> min(A a,
+                                                                                                                 B b)
 {
     using C = std::common_type_t<A, B>;
-    if constexpr (std::is_floating_point_v<C>)
-        return (C)a != (C)a || (C)b < (C)a ? (C)b : (C)a;
-    else
-        return (C)b < (C)a ? (C)b : (C)a;
+    if constexpr (std::is_floating_point_v<C>) return (C)a != (C)a || (C)b < (C)a ? (C)b : (C)a;
+    else return (C)b < (C)a ? (C)b : (C)a;
 }
 template <typename A, typename B>
-static inline std::enable_if_t<std::is_arithmetic_v<A> && std::is_arithmetic_v<B>, std::common_type_t<A, B>> max(A a, B b)
+static inline std::enable_if_t<std::is_arithmetic_v<A> && std::is_arithmetic_v<B>, std::common_type_t<A, B>> max(A a,
+                                                                                                                 B b)
 {
     using C = std::common_type_t<A, B>;
-    if constexpr (std::is_floating_point_v<C>)
-        return (C)a != (C)a || (C)b > (C)a ? (C)b : (C)a;
-    else
-        return (C)b > (C)a ? (C)b : (C)a;
+    if constexpr (std::is_floating_point_v<C>) return (C)a != (C)a || (C)b > (C)a ? (C)b : (C)a;
+    else return (C)b > (C)a ? (C)b : (C)a;
 }
 
 #ifndef __clang__

@@ -27,8 +27,8 @@ int main(int argc, char **argv)
         arrays[i] = calloc(n, sizeof *arrays[i]);
     }
     for (size_t i = 0; i < n; i++) arrays[0][i] = (float)(1 + i % 5);
-    const char *fault =
-        cudasim_launch(kernel, (cudasim_shape){blocks, 1, 1}, (cudasim_shape){threads, 1, 1}, arguments, shared);
+    const char *fault = cudasim_launch(kernel, (cudasim_shape){blocks, 1, 1}, (cudasim_shape){threads, 1, 1}, arguments,
+                                       shared);
     if (fault) fprintf(stderr, "%s\n", fault);
     for (int i = 0; i < count; i++) free(arrays[i]);
     return fault ? 3 : 0;

@@ -6,7 +6,8 @@
 #ifndef CUDASIM_FIBER_H
 #define CUDASIM_FIBER_H
 
-namespace cudasim {
+namespace cudasim
+{
 
 struct fiber;
 enum { FIBERS = 1024, FIBER_SETS = 2 };
