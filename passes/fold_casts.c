@@ -22,7 +22,7 @@ static bool is_widening(ir_dtype from, ir_dtype to)
 static ir_node *only_cast(const ir_value *v, ir_dtype to)
 {
     const ir_use *u = v->first_use;
-    bool only = u && !u->next && u->user->op == IR_OP_cast && u->user->phase == v->def->phase;
+    bool only = u && !u->next && ir_op_has(u->user->op, IR_CONVERTS) && u->user->phase == v->def->phase;
     return only && ir_out(u->user, 0)->type.dtype == to ? u->user : NULL;
 }
 
@@ -56,7 +56,7 @@ static void fold_into(ir_node *op, diag *d)
     for (int i = op->n_out; i-- > 0;)
         if (follows_first(op, i) && ir_value_used(op->out[i])) read = op->out[i];
     const ir_node *cast = read ? read->first_use->user : NULL;
-    if (!cast || cast->op != IR_OP_cast) return;
+    if (!cast || !ir_op_has(cast->op, IR_CONVERTS)) return;
     ir_dtype from = read->type.dtype, to = ir_out(cast, 0)->type.dtype;
     if (!(from == IR_f32 && ir_dtype_is_low(to)) && !(ir_dtype_is_low(from) && to == IR_f32)) return;
     if (!all_cast_alike(op, to)) return;
@@ -75,8 +75,8 @@ static void fold_into(ir_node *op, diag *d)
 static bool fold_chain(ir_node *cast)
 {
     ir_value *x = ir_in(cast, 0), *y = ir_out(cast, 0);
-    ir_node *inner = x->kind == IR_VALUE_RESULT ? x->def : NULL;
-    if (inner && inner->op == IR_OP_cast && is_widening(ir_in(inner, 0)->type.dtype, x->type.dtype)) {
+    ir_node *inner = ir_def(x);
+    if (inner && ir_op_has(inner->op, IR_CONVERTS) && is_widening(ir_in(inner, 0)->type.dtype, x->type.dtype)) {
         ir_node_set_input(cast, 0, ir_in(inner, 0));
         if (!ir_value_used(x)) ir_node_remove(inner);
         return fold_chain(cast);
@@ -89,7 +89,7 @@ static bool fold_chain(ir_node *cast)
 
 static bool is_identity_view(const ir_node *n)
 {
-    return n->op == IR_OP_reshape && ir_type_equal(&ir_in(n, 0)->type, &ir_out(n, 0)->type);
+    return ir_op_has(n->op, IR_VIEW) && ir_type_equal(&ir_in(n, 0)->type, &ir_out(n, 0)->type);
 }
 
 /* `own_types`: ops may write a type other than that of their operands. */
@@ -103,7 +103,7 @@ static void fold_graph(ir_graph *g, bool own_types, diag *d)
     }
     for (ir_node *n = g->first, *next; n; n = next) {
         next = n->next;
-        if (n->op == IR_OP_cast) fold_chain(n);
+        if (ir_op_has(n->op, IR_CONVERTS)) fold_chain(n);
     }
     for (ir_node *n = g->first; n && own_types; n = n->next) fold_into(n, d);
 }

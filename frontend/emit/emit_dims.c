@@ -24,7 +24,7 @@ static const char *find_carrier(const emitter *e, ir_dim d, int *k)
         for (size_t i = 0; i < s->graph->inputs.count; i++)
             if (carries(s, s->graph->inputs.items[i], d, k)) return s->value[s->graph->inputs.items[i]->id];
         for (const ir_node *n = s->graph->first; n; n = n->next)
-            for (int i = 0; n->op == IR_OP_foreign && i < n->n_out; i++)
+            for (int i = 0; ir_op_has(n->op, IR_DECLARED) && i < n->n_out; i++)
                 if (carries(s, n->out[i], d, k)) return s->value[n->out[i]->id];
     }
     return NULL;

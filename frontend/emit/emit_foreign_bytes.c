@@ -31,5 +31,5 @@ static void reserve_names(emitter *e, const ir_node *n)
 void emit_reserve_opaque(emitter *e, const ir_graph *g)
 {
     for (const ir_node *n = g->first; n; n = n->next)
-        if (n->op == IR_OP_foreign) reserve_names(e, n);
+        if (ir_op_has(n->op, IR_DECLARED)) reserve_names(e, n);
 }

@@ -83,8 +83,9 @@ static ir_value *reduce_to(ir_builder *b, ir_value *dx, const ir_value *operand)
 /* The gradient of a low copy of a parameter belongs to the parameter, so that its terms are summed in f32. */
 static const ir_value *master_of(const ir_value *v)
 {
-    if (v->kind != IR_VALUE_RESULT || v->def->op != IR_OP_cast || !ir_dtype_is_low(v->type.dtype)) return v;
-    const ir_value *x = ir_in(v->def, 0);
+    const ir_node *def = ir_def(v);
+    if (!def || !ir_op_has(def->op, IR_CONVERTS) || !ir_dtype_is_low(v->type.dtype)) return v;
+    const ir_value *x = ir_in(def, 0);
     return x->kind == IR_VALUE_STORAGE && x->storage->kind == IR_PARAM && x->type.dtype == IR_f32 ? x : v;
 }
 

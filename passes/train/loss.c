@@ -75,16 +75,17 @@ typedef struct loss_kind {
     bool classes; /* labels are class indices along axis 1 */
     loss_rule *make;
     ir_op normalisation;  /* if it produces the output, of_scores on its operand replaces `make` */
+    int axis;             /* attribute of `normalisation`: must be the class axis; -1: elementwise */
     loss_rule *of_scores; /* NULL: no replacement */
 } loss_kind;
 
 static const loss_kind loss_kinds[] = {
-    {"ce", true, loss_ce, IR_OP_softmax, loss_ce},
-    {"nll", true, loss_nll, IR_OP_log_softmax, loss_ce},
-    {"mse", false, loss_mse, IR_OP_COUNT, NULL},
-    {"l1", false, loss_l1, IR_OP_COUNT, NULL},
-    {"bce_logits", false, loss_bce_logits, IR_OP_sigmoid, loss_bce_logits},
-    {"bce", false, loss_bce, IR_OP_sigmoid, loss_bce_logits},
+    {"ce", true, loss_ce, IR_OP_softmax, IR_ATTR(softmax, axis), loss_ce},
+    {"nll", true, loss_nll, IR_OP_log_softmax, IR_ATTR(log_softmax, axis), loss_ce},
+    {"mse", false, loss_mse, IR_OP_COUNT, -1, NULL},
+    {"l1", false, loss_l1, IR_OP_COUNT, -1, NULL},
+    {"bce_logits", false, loss_bce_logits, IR_OP_sigmoid, -1, loss_bce_logits},
+    {"bce", false, loss_bce, IR_OP_sigmoid, -1, loss_bce_logits},
 };
 
 /* A parsed "KIND[:OUTPUT[,LABEL]]". */
@@ -128,20 +129,17 @@ static ir_type label_type(const loss_kind *kind, const ir_type *x)
 
 /* ---- outputs that the model has normalised ----------------------------------------------------- */
 
-/* Whether the node normalises along the class axis of its result, or elementwise. */
-static bool fits_classes(const ir_node *n)
+/* The node with that op that defines the value, looking through casts, if it normalises along the class axis, which is
+ * its attribute `axis` (-1: it is elementwise). */
+static const ir_node *normalised_by(const ir_value *x, ir_op op, int axis)
 {
-    if (n->op == IR_OP_sigmoid) return true;
-    int64_t axis = n->attr[n->op == IR_OP_softmax ? IR_ATTR(softmax, axis) : IR_ATTR(log_softmax, axis)].i;
-    return (axis < 0 ? axis + ir_in(n, 0)->type.rank : axis) == 1;
-}
-
-/* The node with that op that defines the value, looking through casts, if it normalises along the class axis. */
-static const ir_node *normalised_by(const ir_value *x, ir_op op)
-{
-    while (x->kind == IR_VALUE_RESULT && x->def->op == IR_OP_cast && ir_dtype_is_float(ir_in(x->def, 0)->type.dtype))
-        x = ir_in(x->def, 0);
-    return x->kind == IR_VALUE_RESULT && x->def->op == op && fits_classes(x->def) ? x->def : NULL;
+    const ir_node *def = ir_def(x);
+    while (def && ir_op_has(def->op, IR_CONVERTS) && ir_dtype_is_float(ir_in(def, 0)->type.dtype))
+        def = ir_def(ir_in(def, 0));
+    if (!def || def->op != op) return NULL;
+    if (axis < 0) return def;
+    int64_t at = def->attr[axis].i;
+    return (at < 0 ? at + ir_in(def, 0)->type.rank : at) == 1 ? def : NULL;
 }
 
 /* Reported once, for @train. It is a note if the loss changes (one normalisation instead of two), and a remark if only
@@ -158,7 +156,7 @@ static void say_what_is_read(const ir_graph *g, const loss_spec *spec, const ir_
 static ampc_status check_logarithms(const ir_graph *g, const loss_spec *spec, const ir_value *x, const char *output,
                                     diag *d)
 {
-    const ir_node *n = spec->kind->make == loss_nll ? normalised_by(x, IR_OP_softmax) : NULL;
+    const ir_node *n = spec->kind->make == loss_nll ? normalised_by(x, IR_OP_softmax, IR_ATTR(softmax, axis)) : NULL;
     if (!n || g->role != IR_GRAPH_train) return AMPC_OK;
     return diag_warning(d, ir_diag_loc(n),
                         "makes output '%s' of probabilities, but the loss nll takes their logarithms: use ce", output);
@@ -168,7 +166,7 @@ static ampc_status check_logarithms(const ir_graph *g, const loss_spec *spec, co
 static loss_rule *choose_rule(const ir_graph *g, const loss_spec *spec, const char *output, ir_value **x, diag *d)
 {
     const loss_kind *kind = spec->kind;
-    const ir_node *normalisation = kind->of_scores ? normalised_by(*x, kind->normalisation) : NULL;
+    const ir_node *normalisation = kind->of_scores ? normalised_by(*x, kind->normalisation, kind->axis) : NULL;
     if (!normalisation) return kind->make;
     say_what_is_read(g, spec, normalisation, output, d);
     *x = ir_in(normalisation, 0);
@@ -249,6 +247,33 @@ static ampc_status take_loss(ir_graph *g, const char *name, diag *d)
     ir_node *n = mark_loss(g, name);
     if (n) return make_scalar(n, d);
     return diag_error(d, AMPC_REJECTED, DIAG_NOWHERE, "the model has no output '%s'", name);
+}
+
+/* ---- losses in the model ----------------------------------------------------------------------- */
+
+static bool is_loss_op(ir_op op) { return op == IR_OP_softmax_cross_entropy || op == IR_OP_nll_loss; }
+
+/* A model whose only scalar float output comes from a loss op is to be trained on that output. */
+static ir_node *find_loss(const ir_graph *g)
+{
+    ir_node *found = NULL;
+    for (ir_node *n = ir_first_output(g); n; n = ir_next_output(n)) {
+        const ir_value *v = ir_in(n, 0);
+        if (!ir_dtype_is_float(v->type.dtype) || v->type.rank != 0) continue;
+        const ir_node *def = ir_def(v);
+        while (def && ir_op_has(def->op, IR_CONVERTS | IR_VIEW)) def = ir_def(ir_in(def, 0));
+        if (found || !def || !is_loss_op(def->op)) return NULL;
+        found = n;
+    }
+    return found;
+}
+
+bool pass_wants_training(const ir_module *m, const compile_options *o, ir_node **found)
+{
+    const ir_graph *forward = ir_graph_by_role(m, IR_GRAPH_forward);
+    bool given = o->loss || o->loss_output;
+    *found = forward && !given && !o->plain_runtime ? find_loss(forward) : NULL;
+    return given || *found || (forward && ir_output_by_role(forward, IR_OUTPUT_loss));
 }
 
 ampc_status pass_loss(ir_module *m, compile *c)

@@ -17,6 +17,7 @@ typedef struct optimizer_kind {
     double lr;
     int slots; /* f32 state tensors per parameter */
     const char *slot[2];
+    bool has_step;         /* reads @step, for bias correction */
     const char *option[6]; /* by attribute slot, a key of option_limits; NULL: not settable */
     struct {
         int attr;
@@ -24,25 +25,17 @@ typedef struct optimizer_kind {
     } set[2]; /* attributes that the name implies; terminated by attr -1 */
 } optimizer_kind;
 
+/* clang-format off */
 static const optimizer_kind optimizer_kinds[] = {
-    {"sgd", IR_OP_sgd, 0.01, 0, {NULL}, {"weight_decay"}, {{-1, 0}}},
-    {"momentum", IR_OP_momentum, 0.01, 1, {"velocity"}, {"momentum", NULL, "weight_decay"}, {{-1, 0}}},
-    {"nesterov",
-     IR_OP_momentum,
-     0.01,
-     1,
-     {"velocity"},
-     {"momentum", NULL, "weight_decay"},
+    {"sgd", IR_OP_sgd, 0.01, 0, {NULL}, false, {"weight_decay"}, {{-1, 0}}},
+    {"momentum", IR_OP_momentum, 0.01, 1, {"velocity"}, false, {"momentum", NULL, "weight_decay"}, {{-1, 0}}},
+    {"nesterov", IR_OP_momentum, 0.01, 1, {"velocity"}, false, {"momentum", NULL, "weight_decay"},
      {{IR_ATTR(momentum, nesterov), 1}, {-1, 0}}},
-    {"adam",
-     IR_OP_adamw,
-     1e-3,
-     2,
-     {"m", "v"},
-     {"beta1", "beta2", "eps", "weight_decay", NULL},
+    {"adam", IR_OP_adamw, 1e-3, 2, {"m", "v"}, true, {"beta1", "beta2", "eps", "weight_decay", NULL},
      {{IR_ATTR(adamw, weight_decay), 0}, {IR_ATTR(adamw, decoupled), 0}}},
-    {"adamw", IR_OP_adamw, 1e-3, 2, {"m", "v"}, {"beta1", "beta2", "eps", "weight_decay", NULL}, {{-1, 0}}},
+    {"adamw", IR_OP_adamw, 1e-3, 2, {"m", "v"}, true, {"beta1", "beta2", "eps", "weight_decay", NULL}, {{-1, 0}}},
 };
+/* clang-format on */
 
 typedef struct optimizer {
     const optimizer_kind *kind;
@@ -155,7 +148,7 @@ static bool update_parameter(update *u, ir_storage *param, ir_value *gradient)
         in[n++] = ir_graph_storage(u->graph, state[i + 1]);
     }
     in[n++] = ir_cast(&u->b, gradient, type);
-    if (kind->op == IR_OP_adamw) in[n++] = u->step;
+    if (kind->has_step) in[n++] = u->step;
     in[n++] = type == IR_f64 ? ir_cast(&u->b, u->lr, type) : u->lr;
     in[n++] = u->skip;
     ir_node *node = ir_new_array(&u->b, kind->op, n, in, 0);

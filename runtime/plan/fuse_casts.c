@@ -17,7 +17,7 @@ static bool is_in_memory(const rt_plan *p, uint32_t value)
 
 static bool is_rounding(const rt_plan *p, const rt_step *s)
 {
-    return rt_step_is_cast(s) && s->in[0].dtype == IR_f32 && ir_dtype_is_low(s->out[0].dtype) &&
+    return rt_step_has(s, IR_CONVERTS) && s->in[0].dtype == IR_f32 && ir_dtype_is_low(s->out[0].dtype) &&
            is_in_memory(p, s->in_value[0]);
 }
 

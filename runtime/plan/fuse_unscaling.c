@@ -101,7 +101,8 @@ static void drop_casts(rt_plan *p, rt_step *check)
         const uint32_t value = check->in_value[k];
         rt_step *cast = rt_def(p, value);
         if (!cast || !rt_has_one_use(p, value) || check->in[k].dtype != IR_f32) continue;
-        if (!rt_step_is_cast(cast) || !ir_dtype_is_low(cast->in[0].dtype) || cast->out_value[0] != value) continue;
+        if (!rt_step_has(cast, IR_CONVERTS) || !ir_dtype_is_low(cast->in[0].dtype) || cast->out_value[0] != value)
+            continue;
         rt_step_read(p, check, k, cast->in_value[0]);
         rt_step_remove(p, cast);
     }

@@ -44,7 +44,7 @@ static bool can_hoist(const rt_plan *p, const rt_step *s)
 /* Returns the step that updates the storage read by this cast and can also write the low-precision copy, or NULL. */
 static rt_step *find_updater(const rt_plan *p, const rt_step *cast, int safe_from)
 {
-    if (!rt_step_is_cast(cast) || !ir_dtype_is_float(cast->out[0].dtype)) return NULL;
+    if (!rt_step_has(cast, IR_CONVERTS) || !ir_dtype_is_float(cast->out[0].dtype)) return NULL;
     const rt_value *param = &p->values[rt_root(p, cast->in_value[0])];
     const rt_effect *store = rt_is_storage(p, cast->in_value[0]) ? param->store : NULL;
     if (!store || cast->in[0].dtype != IR_f32 || is_read_late(p, cast->out_value[0])) return NULL;

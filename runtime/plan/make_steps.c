@@ -10,7 +10,7 @@ static bool has_trait(const ir_node *n, unsigned trait) { return (ir_op_get(n->o
 
 /* ---- which nodes run ------------------------------------------------------------------------- */
 
-static bool is_store(const ir_node *n) { return n->op == IR_OP_store; }
+static bool is_store(const ir_node *n) { return ir_op_has(n->op, IR_STORES); }
 
 /* Whether n is a store or a selected output statement. */
 static bool is_effect(const rt_plan *p, const ir_node *n)

@@ -159,8 +159,6 @@ bool rt_step_has(const rt_step *s, unsigned trait)
     return (traits & trait) != 0;
 }
 
-bool rt_step_is_cast(const rt_step *s) { return s->kind == RT_STEP_OP && s->op == IR_OP_cast; }
-
 static bool cannot_fail(const rt_step *s)
 {
     return s->node->phase == IR_UPDATE && (rt_step_has(s, IR_INPLACE) || ir_op_get(s->op)->colour == IR_KEEP);

@@ -25,8 +25,6 @@ static inline bool rt_has_one_use(const rt_plan *p, uint32_t value)
 /* Whether the value is a parameter, state or constant, or a view of one. */
 bool rt_is_storage(const rt_plan *p, uint32_t value);
 bool rt_step_has(const rt_step *s, unsigned trait);
-/* Whether the step only converts its operand to another type. */
-bool rt_step_is_cast(const rt_step *s);
 /* Whether operand or result i is present. */
 static inline bool rt_step_reads(const rt_step *s, int i) { return i < s->n_in && s->in_value[i] != RT_NO_VALUE; }
 static inline bool rt_step_writes(const rt_step *s, int i) { return i < s->n_out && s->out_value[i] != RT_NO_VALUE; }
