@@ -14,12 +14,9 @@
 #define ATTR(slot_name, slot_kind, ...) {.name = #slot_name, .kind = slot_kind, .initial = __VA_ARGS__},
 
 #define OP(name, amp, traits, infer, fold, grad, kernel) static const ir_slot slots_##name[] = {
-#define END \
-    { \
-        .name = NULL \
-    } \
-    } \
-    ;
+/* clang-format off */
+#define END {.name = NULL}};
+/* clang-format on */
 #define IN(name, type) SLOT(name, IR_SLOT_IN, IR_GROUP_##type)
 #define OPT(name, type) SLOT(name, IR_SLOT_OPT, IR_GROUP_##type)
 #define INS(name, type) SLOT(name, IR_SLOT_INS, IR_GROUP_##type)

@@ -26,10 +26,9 @@ typedef struct conv {
 typedef struct conv_attrs {
     int strides, pads, dilations, group;
 } conv_attrs;
-#define CONV_ATTRS(op) \
-    { \
-        IR_ATTR(op, strides), IR_ATTR(op, pads), IR_ATTR(op, dilations), IR_ATTR(op, group) \
-    }
+/* clang-format off */
+#define CONV_ATTRS(op) {IR_ATTR(op, strides), IR_ATTR(op, pads), IR_ATTR(op, dilations), IR_ATTR(op, group)}
+/* clang-format on */
 
 static inline int64_t conv_item(const k_args *args, int slot, int i, int64_t absent)
 {

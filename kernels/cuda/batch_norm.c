@@ -84,11 +84,11 @@ static norm_factors *factors_of(const k_args *args, const norm_shape *s)
 typedef struct norm_names {
     const char *sums[3], *apply[3], *factors;
 } norm_names;
+/* clang-format off */
 #define NORM_NAMES(op) \
-    { \
-        .sums = {op "_sums_strips", op "_sums_lanes", op "_sums_channel"}, \
-        .apply = {op "_apply_strips", op "_apply", op "_apply"}, .factors = op "_factors" \
-    }
+    {.sums = {op "_sums_strips", op "_sums_lanes", op "_sums_channel"}, \
+     .apply = {op "_apply_strips", op "_apply", op "_apply"}, .factors = op "_factors"}
+/* clang-format on */
 
 static ampc_status find_kernels(const k_args *args, const norm_names *names, void **state, size_t *workspace)
 {

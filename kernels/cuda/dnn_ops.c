@@ -34,13 +34,13 @@ static const struct operation {
     cudnnBackendDescriptorType_t type;
     cudnnBackendAttributeName_t windows, x, w, y, alpha, beta;
 } operations[] = {
+/* clang-format off */
 #define OPERATION(type, name, x, w, y) \
-    { \
-        CUDNN_BACKEND_OPERATION_CONVOLUTION_##type##_DESCRIPTOR, CUDNN_ATTR_OPERATION_CONVOLUTION_##name##_CONV_DESC, \
-            CUDNN_ATTR_OPERATION_CONVOLUTION_##name##_##x, CUDNN_ATTR_OPERATION_CONVOLUTION_##name##_##w, \
-            CUDNN_ATTR_OPERATION_CONVOLUTION_##name##_##y, CUDNN_ATTR_OPERATION_CONVOLUTION_##name##_ALPHA, \
-            CUDNN_ATTR_OPERATION_CONVOLUTION_##name##_BETA \
-    }
+    {CUDNN_BACKEND_OPERATION_CONVOLUTION_##type##_DESCRIPTOR, CUDNN_ATTR_OPERATION_CONVOLUTION_##name##_CONV_DESC, \
+     CUDNN_ATTR_OPERATION_CONVOLUTION_##name##_##x, CUDNN_ATTR_OPERATION_CONVOLUTION_##name##_##w, \
+     CUDNN_ATTR_OPERATION_CONVOLUTION_##name##_##y, CUDNN_ATTR_OPERATION_CONVOLUTION_##name##_ALPHA, \
+     CUDNN_ATTR_OPERATION_CONVOLUTION_##name##_BETA}
+    /* clang-format on */
     [CONV_FORWARD] = OPERATION(FORWARD, FORWARD, X, W, Y),
     [CONV_GRAD_INPUT] = OPERATION(BACKWARD_DATA, BWD_DATA, DX, W, DY),
     [CONV_GRAD_WEIGHT] = OPERATION(BACKWARD_FILTER, BWD_FILTER, X, DW, DY),

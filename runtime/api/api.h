@@ -73,15 +73,11 @@ typedef struct api_range {
     enum { API_REAL, API_WHOLE, API_INT } kind;
     double low, high;
 } api_range;
+/* clang-format off */
 #define API_RANGE(type, member, limits) \
-    { \
-#member, offsetof(type, member), \
-            _Generic(((type *)0)->member, double \
-                     : API_REAL, int64_t \
-                     : API_WHOLE, int \
-                     : API_INT), \
-            limits \
-    }
+    {#member, offsetof(type, member), \
+     _Generic(((type *)0)->member, double : API_REAL, int64_t : API_WHOLE, int : API_INT), limits}
+/* clang-format on */
 ampc_status api_ranges(diag *d, const void *options, const api_range *ranges);
 
 /* Copies an options struct of the caller to this version's layout, with 0 for members that the caller's version

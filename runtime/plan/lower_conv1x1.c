@@ -18,11 +18,11 @@ static const struct rule {
     int w_in, bias, dbias;    /* operands, a result; -1: none */
     bool trans_a, trans_b;
 } rules[] = {
+/* clang-format off */
 #define RULE(name, w_in, bias, dbias, trans_a, trans_b) \
-    { \
-        IR_OP_##name, IR_ATTR(name, strides), IR_ATTR(name, pads), IR_ATTR(name, group), w_in, bias, dbias, trans_a, \
-            trans_b \
-    }
+    {IR_OP_##name, IR_ATTR(name, strides), IR_ATTR(name, pads), IR_ATTR(name, group), w_in, bias, dbias, trans_a, \
+     trans_b}
+    /* clang-format on */
     RULE(conv, IR_IN(conv, w), IR_IN(conv, bias), -1, false, true),
     RULE(conv_grad_input, IR_IN(conv_grad_input, w), -1, -1, false, false),
     RULE(conv_grad_weight, -1, -1, IR_OUT(conv_grad_weight, dbias), true, false),

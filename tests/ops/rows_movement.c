@@ -536,10 +536,9 @@ static void edge(const ops_row *row, ir_dtype t)
     case_end(&c);
 }
 
-#define ROW(op, groups, make) \
-    { \
-        IR_OP_##op, groups, make, 0, 0, NULL, 0, 0 \
-    }
+/* clang-format off */
+#define ROW(op, groups, make) {IR_OP_##op, groups, make, 0, 0, NULL, 0, 0}
+/* clang-format on */
 const ops_row movement_rows[] = {
     ROW(transpose, "FIB", transpose),
     ROW(expand, "FIB", expand),

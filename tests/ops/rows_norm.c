@@ -326,10 +326,9 @@ static void batch_norm(const ops_row *row, ir_dtype t)
     }
 }
 
-#define ROW(op, make) \
-    { \
-        IR_OP_##op, "F", make, 0, 0, NULL, 0, 0 \
-    }
+/* clang-format off */
+#define ROW(op, make) {IR_OP_##op, "F", make, 0, 0, NULL, 0, 0}
+/* clang-format on */
 const ops_row norm_rows[] = {
     ROW(softmax, softmax),          ROW(softmax_grad, softmax),       ROW(log_softmax, softmax),
     ROW(log_softmax_grad, softmax), ROW(layer_norm, layer_norm),      ROW(layer_norm_grad, layer_norm),

@@ -298,10 +298,9 @@ static void loss_scaling(const ops_row *row, ir_dtype t)
     assert_true(past[0] == 4 && past[1] == 8);
 }
 
-#define ROW(op, groups, make) \
-    { \
-        IR_OP_##op, groups, make, 0, 0, NULL, 0, 0 \
-    }
+/* clang-format off */
+#define ROW(op, groups, make) {IR_OP_##op, groups, make, 0, 0, NULL, 0, 0}
+/* clang-format on */
 const ops_row training_rows[] = {
     ROW(dropout, "F", dropout),
     ROW(dropout_grad, "F", dropout_grad),

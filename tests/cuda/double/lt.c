@@ -261,10 +261,9 @@ static cublasStatus_t matmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t how, 
 }
 
 /* A function of the double, checked to have the library function's type. */
-#define OWN(name, function) \
-    { \
-#name, (void (*)(void)) _Generic(&(function), __typeof__(&(name)) : &(function)) \
-    }
+/* clang-format off */
+#define OWN(name, function) {#name, (void (*)(void)) _Generic(&(function), __typeof__(&(name)) : &(function))}
+/* clang-format on */
 static const double_function functions[] = {
     OWN(cublasLtCreate, create),
     OWN(cublasLtDestroy, destroy),
