@@ -190,6 +190,7 @@ static void counted(const ops_row *row, ir_dtype t)
         (void)a, (void)b; \
         return expression; \
     }
+/* clang-format off */
 ONE(r_neg, -a)
 ONE(r_abs, fabs(a))
 ONE(r_sign, isnan(a) ? a : a > 0 ? 1 : a < 0 ? -1 : 0)
@@ -207,12 +208,13 @@ ONE(r_tanh, tanh(a))
 ONE(r_sigmoid, 1 / (1 + exp(-a)))
 ONE(r_erf, erf(a))
 ONE(r_softplus, a > 30 ? a : log1p(exp(a)))
+ONE(r_softsign, a / (1 + fabs(a)))
 ONE(r_gelu, 0.5 * a * (1 + erf(a * M_SQRT1_2)))
 ONE(r_gelu_tanh, 0.5 * a * (1 + tanh(sqrt(2 / M_PI) * (a + 0.044715 * a * a * a))))
 ONE(r_not, a == 0)
 ONE(r_add, a + b)
 ONE(r_sub, a - b)
-ONE(r_mul, a *b)
+ONE(r_mul, a * b)
 ONE(r_div, a / b)
 ONE(r_div_whole, b == 0 ? 0 : trunc(a / b))
 ONE(r_pow, pow(a, b))
@@ -231,11 +233,12 @@ ONE(r_and, a != 0 && b != 0)
 ONE(r_or, a != 0 || b != 0)
 ONE(r_xor, (a != 0) != (b != 0))
 ONE(r_relu_grad, b > 0 ? a : 0)
-ONE(r_sigmoid_grad, a *b *(1 - b))
-ONE(r_tanh_grad, a *(1 - b * b))
+ONE(r_sigmoid_grad, a * b * (1 - b))
+ONE(r_tanh_grad, a * (1 - b * b))
 ONE(r_erf_grad, a * 2 / sqrt(M_PI) * exp(-b * b))
-
-ONE(r_gelu_grad, a *(0.5 * (1 + erf(b * M_SQRT1_2)) + b * exp(-b * b / 2) / sqrt(2 * M_PI)))
+ONE(r_softsign_grad, a / pow(1 + fabs(b), 2))
+ONE(r_gelu_grad, a * (0.5 * (1 + erf(b * M_SQRT1_2)) + b * exp(-b * b / 2) / sqrt(2 * M_PI)))
+/* clang-format on */
 
 static double r_gelu_tanh_grad(double dy, double x)
 {
@@ -243,20 +246,11 @@ static double r_gelu_tanh_grad(double dy, double x)
     return dy * (0.5 * (1 + t) + 0.5 * x * (1 - t * t) * c * (1 + 3 * 0.044715 * x * x));
 }
 
-#define U(op, groups, low, high, units) \
-    { \
-        IR_OP_##op, groups, one, low, high, r_##op, units, 0 \
-    }
-#define B(op, groups, low, high, units) \
-    { \
-        IR_OP_##op, groups, two, low, high, r_##op, units, 0 \
-    }
-#define G(op, low, high, units) \
-    { \
-        IR_OP_##op, "F", pair, low, high, r_##op, units, 0 \
-    }
-
 /* clang-format off */
+#define U(op, groups, low, high, units) {IR_OP_##op, groups, one, low, high, r_##op, units, 0}
+#define B(op, groups, low, high, units) {IR_OP_##op, groups, two, low, high, r_##op, units, 0}
+#define G(op, low, high, units) {IR_OP_##op, "F", pair, low, high, r_##op, units, 0}
+
 const ops_row pointwise_rows[] = {
     U(neg, "FI", -100, 100, 0),     U(abs, "FI", -100, 100, 0),   U(sign, "FI", -3, 3, 0),
     U(floor, "F", -9, 9, 0),        U(ceil, "F", -9, 9, 0),       U(round, "F", -9, 9, 0),
@@ -264,7 +258,7 @@ const ops_row pointwise_rows[] = {
     U(exp, "F", -20, 20, 3),        U(log, "F", 0, 100, 4),       U(sin, "F", -20, 20, 3),
     U(cos, "F", -20, 20, 3),        U(tanh, "F", -5, 5, 5),       U(sigmoid, "F", -30, 30, 6),
     U(erf, "F", -5, 5, 5),          U(softplus, "F", -30, 30, 6), {IR_OP_gelu, "F", one, -9, 9, r_gelu, 8, 1},
-    U(not, "B", 0, 1, 0),
+    U(not, "B", 0, 1, 0),           U(softsign, "F", -9, 9, 2),
     {IR_OP_gelu, "F", flagged_one, -9, 9, r_gelu_tanh, 8, 1},
     {IR_OP_clip, "FI", bounded, 0, 0, NULL, 0, 0},
     {IR_OP_clip_grad, "F", bounded, 0, 0, NULL, 0, 0},
@@ -280,7 +274,7 @@ const ops_row pointwise_rows[] = {
     B(greater, "FI", 0, 5, 0),      B(greater_or_equal, "FI", 0, 5, 0),
     B(and, "B", 0, 1, 0),           B(or, "B", 0, 1, 0),          B(xor, "B", 0, 1, 0),
     G(relu_grad, -2, 2, 0),         G(sigmoid_grad, 0, 0.9, 4),   G(tanh_grad, -0.9, 0.9, 6),
-    G(erf_grad, -3, 3, 20),
+    G(erf_grad, -3, 3, 20),         G(softsign_grad, -9, 9, 4),
     {IR_OP_gelu_grad, "F", pair, -9, 9, r_gelu_grad, 8, 2},
     {IR_OP_gelu_grad, "F", flagged_one, -9, 9, r_gelu_tanh_grad, 24, 9},
     {0, NULL, NULL, 0, 0, NULL, 0, 0},

@@ -308,57 +308,41 @@ static ir_value *build_dropout(ir_builder *b, const row *r, ir_value **in, int s
 
 /* ---- the table ------------------------------------------------------------------------------- */
 
-#define S(...) \
-    { \
-        (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), { __VA_ARGS__ } \
-    }
-#define SCALAR \
-    { \
-        0, { 0 } \
-    }
-#define END_SETS \
-    { \
-        { \
-            -1, { 0 } \
-        } \
-    }
+/* clang-format off */
+#define S(...) {(int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), {__VA_ARGS__}}
+#define SCALAR {0, {0}}
+#define END_SETS {{-1, {0}}}
 #define SHAPES1 \
-    { \
-        {SCALAR}, {S(1)}, {S(0)}, {S(7)}, {S(3, 5)}, {S(2, 0, 3)}, {S(1, 1)}, {S(2, 3, 4)}, {S(33)}, {S(1, 3, 1, 2)}, \
-            {S(17, 2)}, END_SETS \
-    }
+    {{SCALAR}, {S(1)}, {S(0)}, {S(7)}, {S(3, 5)}, {S(2, 0, 3)}, {S(1, 1)}, {S(2, 3, 4)}, {S(33)}, {S(1, 3, 1, 2)}, \
+     {S(17, 2)}, END_SETS}
 #define SHAPES1_RANKED \
-    { \
-        {S(1)}, {S(0)}, {S(7)}, {S(3, 5)}, {S(2, 0, 3)}, {S(1, 1)}, {S(2, 3, 4)}, {S(33)}, {S(1, 3, 1, 2)}, \
-            {S(17, 2)}, {S(4, 1, 3)}, END_SETS \
-    }
+    {{S(1)}, {S(0)}, {S(7)}, {S(3, 5)}, {S(2, 0, 3)}, {S(1, 1)}, {S(2, 3, 4)}, {S(33)}, {S(1, 3, 1, 2)}, \
+     {S(17, 2)}, {S(4, 1, 3)}, END_SETS}
 #define SHAPES2 \
-    { \
-        {SCALAR, SCALAR}, {S(3), SCALAR}, {SCALAR, S(2, 3)}, {S(3, 5), S(3, 5)}, {S(3, 5), S(5)}, {S(3, 1), S(1, 5)}, \
-            {S(2, 3, 4), S(3, 1)}, {S(0, 3), S(1, 3)}, {S(1), S(7)}, {S(2, 1, 3), S(5, 1)}, {S(4, 1), S(4, 3)}, \
-            {S(0), SCALAR}, END_SETS \
-    }
+    {{SCALAR, SCALAR}, {S(3), SCALAR}, {SCALAR, S(2, 3)}, {S(3, 5), S(3, 5)}, {S(3, 5), S(5)}, {S(3, 1), S(1, 5)}, \
+     {S(2, 3, 4), S(3, 1)}, {S(0, 3), S(1, 3)}, {S(1), S(7)}, {S(2, 1, 3), S(5, 1)}, {S(4, 1), S(4, 3)}, \
+     {S(0), SCALAR}, END_SETS}
+/* clang-format on */
 #define UNARY(op, draw) {#op, IR_OP_##op, plain, 1, {draw}, 0, {0}, NULL, SHAPES1},
 #define BINARY(op, a, b) {#op, IR_OP_##op, plain, 2, {a, b}, 0, {0}, NULL, SHAPES2},
+/* clang-format off */
 #define CONV_SHAPES \
-    { \
-        {S(1, 1, 5), S(1, 1, 3), S(1)}, {S(2, 3, 7), S(4, 3, 3), S(4)}, {S(2, 4, 9), S(4, 2, 3), S(4)}, \
-            {S(2, 3, 6, 5), S(5, 3, 3, 3), S(5)}, {S(1, 4, 5, 7), S(4, 1, 3, 3), S(4)}, \
-            {S(0, 2, 5, 5), S(3, 2, 3, 3), S(3)}, {S(3, 1, 5, 5), S(2, 1, 3, 1), S(2)}, \
-            {S(1, 2, 7, 5), S(2, 2, 1, 3), S(2)}, {S(1, 2, 5, 5, 5), S(2, 2, 3, 3, 3), S(2)}, \
-            {S(2, 2, 5, 6, 5), S(2, 1, 3, 1, 3), S(2)}, END_SETS \
-    }
+    {{S(1, 1, 5), S(1, 1, 3), S(1)}, {S(2, 3, 7), S(4, 3, 3), S(4)}, {S(2, 4, 9), S(4, 2, 3), S(4)}, \
+     {S(2, 3, 6, 5), S(5, 3, 3, 3), S(5)}, {S(1, 4, 5, 7), S(4, 1, 3, 3), S(4)}, \
+     {S(0, 2, 5, 5), S(3, 2, 3, 3), S(3)}, {S(3, 1, 5, 5), S(2, 1, 3, 1), S(2)}, \
+     {S(1, 2, 7, 5), S(2, 2, 1, 3), S(2)}, {S(1, 2, 5, 5, 5), S(2, 2, 3, 3, 3), S(2)}, \
+     {S(2, 2, 5, 6, 5), S(2, 1, 3, 1, 3), S(2)}, END_SETS}
 #define POOL_SHAPES \
-    { \
-        {S(1, 1, 5)}, {S(2, 3, 7)}, {S(1, 2, 5, 5)}, {S(2, 1, 6, 7)}, {S(0, 1, 5, 5)}, {S(3, 2, 4, 9)}, \
-            {S(1, 1, 4, 4)}, {S(1, 2, 5, 4, 5)}, {S(2, 1, 4, 5, 6)}, {S(1, 5, 8)}, END_SETS \
-    }
+    {{S(1, 1, 5)}, {S(2, 3, 7)}, {S(1, 2, 5, 5)}, {S(2, 1, 6, 7)}, {S(0, 1, 5, 5)}, {S(3, 2, 4, 9)}, \
+     {S(1, 1, 4, 4)}, {S(1, 2, 5, 4, 5)}, {S(2, 1, 4, 5, 6)}, {S(1, 5, 8)}, END_SETS}
+/* clang-format on */
 
 /* clang-format off */
 static row rows[] = {
     UNARY(neg, ANY) UNARY(abs, ANY) UNARY(sign, ANY) UNARY(floor, ANY) UNARY(ceil, ANY) UNARY(round, ANY)
     UNARY(relu, ANY) UNARY(sqrt, POSITIVE) UNARY(reciprocal, ANY) UNARY(exp, ANY) UNARY(log, POSITIVE)
     UNARY(sin, ANY) UNARY(cos, ANY) UNARY(tanh, ANY) UNARY(sigmoid, ANY) UNARY(erf, ANY) UNARY(softplus, ANY)
+    UNARY(softsign, ANY)
     {"gelu", IR_OP_gelu, with_first_attr, 1, {ANY}, 0, {0}, NULL, SHAPES1},
     {"gelu tanh", IR_OP_gelu, with_first_attr, 1, {ANY}, 0, {1}, NULL, SHAPES1},
     {"clip", IR_OP_clip, build_clip, 1, {ANY}, 0, {0}, NULL, SHAPES1},

@@ -183,6 +183,7 @@ static const form forms[] = {
     {20, "2,3", "ConstantOfShape", "two", "", "const @y : f32[2] = [0, 0]"},
     {21, "N,3", "Shape", "x", "start=-2 end=-1", "dims {value=[N]} : i64[1]"},
     {22, "2,3", "Softplus", "x", "", "softplus @x : f32[2,3]"},
+    {22, "2,3", "Softsign", "x", "", "softsign @x : f32[2,3]"},
     {22, "2,3", "Cos", "x", "", "cos @x : f32[2,3]"},
     {22, "1,1,9", "AveragePool", "x", "kernel_shape=[3] strides=[3]", "avg_pool @x {kernel=[3], strides=[3]"},
     {22, "2,3", "Dropout", "x", "seed=7", "reshape @x {shape=[2,3]} : f32[2,3]"},

@@ -41,34 +41,15 @@ typedef struct row {
     bool flat;              /* the derivative is zero wherever it exists */
 } row;
 
-#define P(dims) \
-    { \
-        PARAM, dims, { 0 } \
-    }
-#define Q(dims) \
-    { \
-        POSITIVE, dims, { 0 } \
-    }
-#define N(dims, ...) \
-    { \
-        NUMBERS, dims, { __VA_ARGS__ } \
-    }
-#define I(dims, ...) \
-    { \
-        INTS, dims, { __VA_ARGS__ } \
-    }
-#define B(dims, ...) \
-    { \
-        BOOLS, dims, { __VA_ARGS__ } \
-    }
-#define UNARY(op, opset) \
-    { \
-        op, opset, {P("2,3")}, NULL, NULL, false \
-    }
-#define BINARY(op, opset) \
-    { \
-        op, opset, {P("2,3"), P("3")}, NULL, NULL, false \
-    }
+/* clang-format off */
+#define P(dims) {PARAM, dims, {0}}
+#define Q(dims) {POSITIVE, dims, {0}}
+#define N(dims, ...) {NUMBERS, dims, {__VA_ARGS__}}
+#define I(dims, ...) {INTS, dims, {__VA_ARGS__}}
+#define B(dims, ...) {BOOLS, dims, {__VA_ARGS__}}
+#define UNARY(op, opset) {op, opset, {P("2,3")}, NULL, NULL, false}
+#define BINARY(op, opset) {op, opset, {P("2,3"), P("3")}, NULL, NULL, false}
+/* clang-format on */
 
 static const row rows[] = {
     {"Conv", 11, {P("1,2,4,4"), P("3,2,2,2"), P("3")}, NULL, NULL, false},
@@ -106,6 +87,7 @@ static const row rows[] = {
     UNARY("Sigmoid", 13),
     UNARY("Sin", 7),
     UNARY("Softplus", 1),
+    UNARY("Softsign", 1),
     UNARY("Tanh", 13),
     UNARY("Gelu", 20),
     {"Log", 13, {Q("2,3")}, NULL, NULL, false},
