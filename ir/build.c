@@ -149,15 +149,14 @@ ir_node *ir_output(ir_builder *b, const char *name, ir_value *v)
     ir_node *n = ir_new(b, IR_OP_output, 1, v);
     ir_set_str(n, IR_ATTR(output, name), name);
     ir_done_all(b, n);
+    if (b->graph->output_names) strmap_put(b->graph->output_names, name, n);
     return n;
 }
 
 ir_node *ir_output_as(ir_builder *b, ir_output_role role, ir_value *of, ir_value *v)
 {
-    arena *a = b->graph->module->arena;
-    const char *usual = arena_printf(a, "%s%s", ir_output_roles[role].name, of ? of->name : ""), *name = usual;
-    for (int i = 1; ir_graph_find_output(b->graph, name); i++) name = arena_printf(a, "%s.%d", usual, i);
-    ir_node *n = ir_output(b, name, v);
+    const char *name = arena_printf(b->graph->module->arena, "%s%s", ir_output_roles[role].name, of ? of->name : "");
+    ir_node *n = ir_output(b, ir_graph_name_output(b->graph, name), v);
     n->role = role;
     n->of = of;
     return n;

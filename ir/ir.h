@@ -140,6 +140,7 @@ struct ir_graph {
     uint32_t node_ids, value_ids; /* next ids; also the sizes of side tables */
     bool edited;                  /* private to module.c and build.c: changed since ids were last dense */
     strmap *names;                /* private to module.c: current and past names of results and inputs */
+    strmap *output_names;         /* likewise of output statements; NULL until ir_graph_name_output needs it */
 };
 
 typedef struct ir_meta {
@@ -195,6 +196,9 @@ void ir_graph_drop_input(ir_graph *g, ir_value *v); /* must be unused */
 ir_value *ir_graph_storage(ir_graph *g, ir_storage *s);
 /* The output statement with that name, or NULL. */
 ir_node *ir_graph_find_output(const ir_graph *g, const char *name);
+
+/* A name for a new output statement: `name`, with a number appended if it is already in use. */
+const char *ir_graph_name_output(ir_graph *g, const char *name);
 
 /* Output and store statements of a graph in list order; NULL at the end. */
 ir_node *ir_first_output(const ir_graph *g);

@@ -198,6 +198,16 @@ ir_node *ir_graph_find_output(const ir_graph *g, const char *name)
     return NULL;
 }
 
+const char *ir_graph_name_output(ir_graph *g, const char *name)
+{
+    if (!g->output_names) {
+        g->output_names = strmap_new(g->module->arena);
+        for (ir_node *n = ir_first_output(g); n; n = ir_next_output(n))
+            strmap_put(g->output_names, ir_output_name(n), n);
+    }
+    return name_unique(g->module, g->output_names, name, g);
+}
+
 /* n, or the first node after it, with that trait. */
 static ir_node *skip_to(ir_node *n, enum ir_trait trait)
 {
