@@ -74,10 +74,13 @@ typedef struct k_args {
  * AMPC_UNSUPPORTED, with the reason in ctx->error, if the kernel does not support a dtype or shape. `prepare` and
  * `release` may be NULL. */
 typedef struct k_kernel {
-    const char *name;
     ampc_status (*prepare)(const k_args *args, void **state, size_t *workspace);
     ampc_status (*run)(const k_args *args);
     void (*release)(void *state);
+    /* Runs up to max_batch calls of the op in one launch. They must have equal attributes, types and scalar operands,
+     * and none may use memory that another one writes. NULL: calls run one by one. */
+    ampc_status (*run_batch)(const k_args *args, int n);
+    int max_batch;
 } k_kernel;
 
 /* Operand or result number i after those of the op table (kernels/update.h), or NULL if absent. */

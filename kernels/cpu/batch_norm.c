@@ -223,5 +223,5 @@ static ampc_status batch_norm_grad_run(const k_args *args)
     return run_groups(args, slope_float, slope_double);
 }
 
-const k_kernel cpu_batch_norm = {"batch_norm", prepare, batch_norm_run, NULL};
-const k_kernel cpu_batch_norm_grad = {"batch_norm_grad", prepare, batch_norm_grad_run, NULL};
+const k_kernel cpu_batch_norm = {.prepare = prepare, .run = batch_norm_run};
+const k_kernel cpu_batch_norm_grad = {.prepare = prepare, .run = batch_norm_grad_run};

@@ -213,4 +213,4 @@ static ampc_status cast_run(const k_args *args)
     return AMPC_OK;
 }
 
-const k_kernel cpu_cast = {"cast", NULL, cast_run, NULL};
+const k_kernel cpu_cast = {.run = cast_run};

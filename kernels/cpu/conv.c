@@ -423,8 +423,6 @@ static ampc_status run(const k_args *args)
     return AMPC_OK;
 }
 
-const k_kernel cpu_conv = {.name = "conv", .prepare = prepare, .run = run, .release = cpu_call_free};
-const k_kernel cpu_conv_grad_input = {
-    .name = "conv_grad_input", .prepare = prepare, .run = run, .release = cpu_call_free};
-const k_kernel cpu_conv_grad_weight = {
-    .name = "conv_grad_weight", .prepare = prepare, .run = run, .release = cpu_call_free};
+const k_kernel cpu_conv = {.prepare = prepare, .run = run, .release = cpu_call_free};
+const k_kernel cpu_conv_grad_input = {.prepare = prepare, .run = run, .release = cpu_call_free};
+const k_kernel cpu_conv_grad_weight = {.prepare = prepare, .run = run, .release = cpu_call_free};

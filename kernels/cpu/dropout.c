@@ -97,5 +97,5 @@ static ampc_status dropout_grad_run(const k_args *args)
     return AMPC_OK;
 }
 
-const k_kernel cpu_dropout = {"dropout", NULL, dropout_run, NULL};
-const k_kernel cpu_dropout_grad = {"dropout_grad", NULL, dropout_grad_run, NULL};
+const k_kernel cpu_dropout = {.run = dropout_run};
+const k_kernel cpu_dropout_grad = {.run = dropout_grad_run};

@@ -568,4 +568,4 @@ static ampc_status program_run(const k_args *args)
     return AMPC_OK;
 }
 
-const k_kernel cpu_fused = {"program", program_prepare, program_run, free};
+const k_kernel cpu_fused = {.prepare = program_prepare, .run = program_run, .release = free};

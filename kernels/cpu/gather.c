@@ -112,5 +112,5 @@ static ampc_status gather_grad_run(const k_args *args)
     return AMPC_OK;
 }
 
-const k_kernel cpu_gather = {"gather", NULL, gather_run, NULL};
-const k_kernel cpu_gather_grad = {"gather_grad", gather_grad_prepare, gather_grad_run, NULL};
+const k_kernel cpu_gather = {.run = gather_run};
+const k_kernel cpu_gather_grad = {.prepare = gather_grad_prepare, .run = gather_grad_run};

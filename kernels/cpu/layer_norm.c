@@ -135,5 +135,5 @@ static ampc_status layer_norm_grad_run(const k_args *args)
     return AMPC_OK;
 }
 
-const k_kernel cpu_layer_norm = {"layer_norm", layer_norm_prepare, layer_norm_run, NULL};
-const k_kernel cpu_layer_norm_grad = {"layer_norm_grad", layer_norm_grad_prepare, layer_norm_grad_run, NULL};
+const k_kernel cpu_layer_norm = {.prepare = layer_norm_prepare, .run = layer_norm_run};
+const k_kernel cpu_layer_norm_grad = {.prepare = layer_norm_grad_prepare, .run = layer_norm_grad_run};

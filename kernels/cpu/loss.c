@@ -285,8 +285,7 @@ static ampc_status nll_grad_run(const k_args *args)
     return AMPC_OK;
 }
 
-const k_kernel cpu_softmax_cross_entropy = {"softmax_cross_entropy", cross_entropy_prepare, cross_entropy_run, NULL};
-const k_kernel cpu_softmax_cross_entropy_grad = {"softmax_cross_entropy_grad", cross_entropy_grad_prepare,
-                                                 cross_entropy_grad_run, NULL};
-const k_kernel cpu_nll_loss = {"nll_loss", nll_prepare, nll_run, NULL};
-const k_kernel cpu_nll_loss_grad = {"nll_loss_grad", NULL, nll_grad_run, NULL};
+const k_kernel cpu_softmax_cross_entropy = {.prepare = cross_entropy_prepare, .run = cross_entropy_run};
+const k_kernel cpu_softmax_cross_entropy_grad = {.prepare = cross_entropy_grad_prepare, .run = cross_entropy_grad_run};
+const k_kernel cpu_nll_loss = {.prepare = nll_prepare, .run = nll_run};
+const k_kernel cpu_nll_loss_grad = {.run = nll_grad_run};

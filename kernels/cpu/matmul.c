@@ -203,4 +203,4 @@ static ampc_status run(const k_args *args)
     return AMPC_OK;
 }
 
-const k_kernel cpu_matmul = {.name = "matmul", .prepare = prepare, .run = run, .release = cpu_call_free};
+const k_kernel cpu_matmul = {.prepare = prepare, .run = run, .release = cpu_call_free};

@@ -319,18 +319,18 @@ static ampc_status output_run(const k_args *args)
     return AMPC_OK;
 }
 
-const k_kernel cpu_transpose = {"transpose", NULL, transpose_run, NULL};
-const k_kernel cpu_expand = {"expand", NULL, expand_run, NULL};
-const k_kernel cpu_concat = {"concat", NULL, concat_run, NULL};
-const k_kernel cpu_split = {"split", NULL, split_run, NULL};
-const k_kernel cpu_slice = {"slice", NULL, slice_run, NULL};
-const k_kernel cpu_slice_grad = {"slice_grad", NULL, slice_grad_run, NULL};
-const k_kernel cpu_pad = {"pad", pad_prepare, pad_run, NULL};
-const k_kernel cpu_pad_grad = {"pad_grad", pad_grad_prepare, pad_grad_run, NULL};
-const k_kernel cpu_trilu = {"trilu", NULL, trilu_run, NULL};
-const k_kernel cpu_where = {"where", NULL, where_run, NULL};
-const k_kernel cpu_select = {"select", NULL, select_run, NULL};
-const k_kernel cpu_iota = {"iota", NULL, iota_run, NULL};
-const k_kernel cpu_dims = {"dims", NULL, dims_run, NULL};
-const k_kernel cpu_store = {"store", NULL, store_run, NULL};
-const k_kernel cpu_output = {"output", NULL, output_run, NULL};
+const k_kernel cpu_transpose = {.run = transpose_run};
+const k_kernel cpu_expand = {.run = expand_run};
+const k_kernel cpu_concat = {.run = concat_run};
+const k_kernel cpu_split = {.run = split_run};
+const k_kernel cpu_slice = {.run = slice_run};
+const k_kernel cpu_slice_grad = {.run = slice_grad_run};
+const k_kernel cpu_pad = {.prepare = pad_prepare, .run = pad_run};
+const k_kernel cpu_pad_grad = {.prepare = pad_grad_prepare, .run = pad_grad_run};
+const k_kernel cpu_trilu = {.run = trilu_run};
+const k_kernel cpu_where = {.run = where_run};
+const k_kernel cpu_select = {.run = select_run};
+const k_kernel cpu_iota = {.run = iota_run};
+const k_kernel cpu_dims = {.run = dims_run};
+const k_kernel cpu_store = {.run = store_run};
+const k_kernel cpu_output = {.run = output_run};

@@ -241,8 +241,8 @@ static ampc_status update_loss_scaling_run(const k_args *args)
     return AMPC_OK;
 }
 
-const k_kernel cpu_sgd = {"sgd", NULL, sgd_run, NULL};
-const k_kernel cpu_momentum = {"momentum", NULL, momentum_run, NULL};
-const k_kernel cpu_adamw = {"adamw", NULL, adamw_run, NULL};
-const k_kernel cpu_check_finite_and_unscale = {"check_finite_and_unscale", unscale_prepare, unscale_run, NULL};
-const k_kernel cpu_update_loss_scaling = {"update_loss_scaling", NULL, update_loss_scaling_run, NULL};
+const k_kernel cpu_sgd = {.run = sgd_run};
+const k_kernel cpu_momentum = {.run = momentum_run};
+const k_kernel cpu_adamw = {.run = adamw_run};
+const k_kernel cpu_check_finite_and_unscale = {.prepare = unscale_prepare, .run = unscale_run};
+const k_kernel cpu_update_loss_scaling = {.run = update_loss_scaling_run};

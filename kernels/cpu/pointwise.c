@@ -109,5 +109,5 @@ static ampc_status pointwise_run(const k_args *args)
     return AMPC_OK;
 }
 
-#define FORMULA_OP(op) const k_kernel cpu_##op = {#op, NULL, pointwise_run, NULL};
+#define FORMULA_OP(op) const k_kernel cpu_##op = {.run = pointwise_run};
 #include "ir/formulas.def"

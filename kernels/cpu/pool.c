@@ -377,7 +377,7 @@ static ampc_status avg_pool_grad_run(const k_args *args)
     return AMPC_OK;
 }
 
-const k_kernel cpu_max_pool = {"max_pool", max_pool_prepare, max_pool_run, NULL};
-const k_kernel cpu_max_pool_grad = {"max_pool_grad", max_pool_grad_prepare, max_pool_grad_run, NULL};
-const k_kernel cpu_avg_pool = {"avg_pool", avg_pool_prepare, avg_pool_run, NULL};
-const k_kernel cpu_avg_pool_grad = {"avg_pool_grad", avg_pool_grad_prepare, avg_pool_grad_run, NULL};
+const k_kernel cpu_max_pool = {.prepare = max_pool_prepare, .run = max_pool_run};
+const k_kernel cpu_max_pool_grad = {.prepare = max_pool_grad_prepare, .run = max_pool_grad_run};
+const k_kernel cpu_avg_pool = {.prepare = avg_pool_prepare, .run = avg_pool_run};
+const k_kernel cpu_avg_pool_grad = {.prepare = avg_pool_grad_prepare, .run = avg_pool_grad_run};

@@ -165,6 +165,6 @@ static ampc_status global_norm_run(const k_args *args)
     return AMPC_OK;
 }
 
-const k_kernel cpu_reduce_sum = {"reduce_sum", reduce_prepare, reduce_sum_run, NULL};
-const k_kernel cpu_reduce_mean = {"reduce_mean", reduce_prepare, reduce_mean_run, NULL};
-const k_kernel cpu_global_norm = {"global_norm", global_norm_prepare, global_norm_run, NULL};
+const k_kernel cpu_reduce_sum = {.prepare = reduce_prepare, .run = reduce_sum_run};
+const k_kernel cpu_reduce_mean = {.prepare = reduce_prepare, .run = reduce_mean_run};
+const k_kernel cpu_global_norm = {.prepare = global_norm_prepare, .run = global_norm_run};

@@ -61,7 +61,7 @@ static ampc_status run_rows(const k_args *args, row_fn *f32, row_fn *f64)
 
 #define KERNEL(op) \
     static ampc_status op##_run(const k_args *args) { return run_rows(args, op##_float, op##_double); } \
-    const k_kernel cpu_##op = {#op, softmax_prepare, op##_run, NULL};
+    const k_kernel cpu_##op = {.prepare = softmax_prepare, .run = op##_run};
 KERNEL(softmax)
 KERNEL(softmax_grad)
 KERNEL(log_softmax)

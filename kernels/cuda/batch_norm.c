@@ -184,5 +184,6 @@ static ampc_status batch_norm_grad_run(const k_args *args)
     return launch_apply(args, &a.in, a.factors, cuda_data(args->out, 0, args->n_out));
 }
 
-const k_kernel cuda_batch_norm = {"batch_norm", batch_norm_prepare, batch_norm_run, cuda_release};
-const k_kernel cuda_batch_norm_grad = {"batch_norm_grad", batch_norm_grad_prepare, batch_norm_grad_run, cuda_release};
+const k_kernel cuda_batch_norm = {.prepare = batch_norm_prepare, .run = batch_norm_run, .release = cuda_release};
+const k_kernel cuda_batch_norm_grad = {
+    .prepare = batch_norm_grad_prepare, .run = batch_norm_grad_run, .release = cuda_release};

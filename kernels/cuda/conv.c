@@ -312,6 +312,6 @@ static ampc_status run(const k_args *args)
                : AMPC_OK;
 }
 
-const k_kernel cuda_conv = {.name = "conv", .prepare = prepare, .run = run, .release = release};
-const k_kernel cuda_conv_grad_input = {.name = "conv_grad_input", .prepare = prepare, .run = run, .release = release};
-const k_kernel cuda_conv_grad_weight = {.name = "conv_grad_weight", .prepare = prepare, .run = run, .release = release};
+const k_kernel cuda_conv = {.prepare = prepare, .run = run, .release = release};
+const k_kernel cuda_conv_grad_input = {.prepare = prepare, .run = run, .release = release};
+const k_kernel cuda_conv_grad_weight = {.prepare = prepare, .run = run, .release = release};

@@ -101,14 +101,6 @@ void cuda_dnn_reason(cudnnStatus_t error, char out[CUDA_MAX_REASON]);
 /* Enqueues a copy that does nothing if the fault word is set. */
 ampc_status cuda_commit(const k_context *ctx, void *dst, const void *src, size_t bytes);
 
-/* ---- batched launches ---- */
-
-/* Returns how many calls of the op may share one launch; 1 if it does not support batching. */
-int cuda_together(ir_op op);
-/* Runs n calls of such an op in one launch. They must have equal attributes, types and scalar operands, and disjoint
- * memory. */
-ampc_status cuda_run_together(const k_args *args, int n);
-
 /* ---- fused kernels ---- */
 
 /* Completes preparation by compiling all pending fused kernels. Returns AMPC_DEVICE if NVRTC is not available. */

@@ -44,5 +44,5 @@ static ampc_status dropout_grad_run(const k_args *args)
     return launch(args, a.count, &a);
 }
 
-const k_kernel cuda_dropout = {"dropout", dropout_prepare, dropout_run, cuda_release};
-const k_kernel cuda_dropout_grad = {"dropout_grad", dropout_prepare, dropout_grad_run, cuda_release};
+const k_kernel cuda_dropout = {.prepare = dropout_prepare, .run = dropout_run, .release = cuda_release};
+const k_kernel cuda_dropout_grad = {.prepare = dropout_prepare, .run = dropout_grad_run, .release = cuda_release};

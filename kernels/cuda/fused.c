@@ -115,4 +115,4 @@ static ampc_status program_run(const k_args *args)
     return AMPC_OK;
 }
 
-const k_kernel cuda_fused = {"program", program_prepare, program_run, cuda_release};
+const k_kernel cuda_fused = {.prepare = program_prepare, .run = program_run, .release = cuda_release};

@@ -178,5 +178,5 @@ static ampc_status gather_grad_run(const k_args *args)
     return cuda_launch(args, s->join, blocks, GATHER_BLOCK, 0, (void *[]){&g});
 }
 
-const k_kernel cuda_gather = {"gather", gather_prepare, gather_run, cuda_release};
-const k_kernel cuda_gather_grad = {"gather_grad", gather_grad_prepare, gather_grad_run, cuda_release};
+const k_kernel cuda_gather = {.prepare = gather_prepare, .run = gather_run, .release = cuda_release};
+const k_kernel cuda_gather_grad = {.prepare = gather_grad_prepare, .run = gather_grad_run, .release = cuda_release};

@@ -107,5 +107,6 @@ static ampc_status layer_norm_grad_run(const k_args *args)
     return cuda_launch(args, state->sums, cuda_blocks(2 * a.rows.length, 32), ROW_BLOCK, 0, arguments);
 }
 
-const k_kernel cuda_layer_norm = {"layer_norm", layer_norm_prepare, layer_norm_run, cuda_release};
-const k_kernel cuda_layer_norm_grad = {"layer_norm_grad", layer_norm_grad_prepare, layer_norm_grad_run, cuda_release};
+const k_kernel cuda_layer_norm = {.prepare = layer_norm_prepare, .run = layer_norm_run, .release = cuda_release};
+const k_kernel cuda_layer_norm_grad = {
+    .prepare = layer_norm_grad_prepare, .run = layer_norm_grad_run, .release = cuda_release};

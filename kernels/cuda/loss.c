@@ -177,9 +177,9 @@ static ampc_status nll_grad_run(const k_args *args)
     return launch_backward(args, &a);
 }
 
-const k_kernel cuda_softmax_cross_entropy = {"softmax_cross_entropy", cross_entropy_prepare, cross_entropy_run,
-                                             cuda_release};
-const k_kernel cuda_softmax_cross_entropy_grad = {"softmax_cross_entropy_grad", cross_entropy_grad_prepare,
-                                                  cross_entropy_grad_run, cuda_release};
-const k_kernel cuda_nll_loss = {"nll_loss", nll_prepare, nll_run, cuda_release};
-const k_kernel cuda_nll_loss_grad = {"nll_loss_grad", nll_grad_prepare, nll_grad_run, cuda_release};
+const k_kernel cuda_softmax_cross_entropy = {
+    .prepare = cross_entropy_prepare, .run = cross_entropy_run, .release = cuda_release};
+const k_kernel cuda_softmax_cross_entropy_grad = {
+    .prepare = cross_entropy_grad_prepare, .run = cross_entropy_grad_run, .release = cuda_release};
+const k_kernel cuda_nll_loss = {.prepare = nll_prepare, .run = nll_run, .release = cuda_release};
+const k_kernel cuda_nll_loss_grad = {.prepare = nll_grad_prepare, .run = nll_grad_run, .release = cuda_release};

@@ -429,4 +429,4 @@ static ampc_status prepare(const k_args *args, void **state, size_t *workspace)
     return status;
 }
 
-const k_kernel cuda_matmul = {.name = "matmul", .prepare = prepare, .run = run, .release = release};
+const k_kernel cuda_matmul = {.prepare = prepare, .run = run, .release = release};

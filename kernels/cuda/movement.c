@@ -418,17 +418,17 @@ static ampc_status output_run(const k_args *args)
     return AMPC_OK;
 }
 
-const k_kernel cuda_transpose = {"transpose", copy_prepare, transpose_run, cuda_release};
-const k_kernel cuda_expand = {"expand", expand_prepare, expand_run, cuda_release};
-const k_kernel cuda_concat = {"concat", copy_prepare, concat_run, cuda_release};
-const k_kernel cuda_split = {"split", copy_prepare, split_run, cuda_release};
-const k_kernel cuda_slice = {"slice", copy_prepare, slice_run, cuda_release};
-const k_kernel cuda_slice_grad = {"slice_grad", copy_prepare, slice_grad_run, cuda_release};
-const k_kernel cuda_pad = {"pad", pad_prepare, pad_run, cuda_release};
-const k_kernel cuda_pad_grad = {"pad_grad", pad_grad_prepare, pad_grad_run, cuda_release};
-const k_kernel cuda_trilu = {"trilu", trilu_prepare, trilu_run, cuda_release};
-const k_kernel cuda_where = {"where", where_prepare, where_run, cuda_release};
-const k_kernel cuda_iota = {"iota", iota_prepare, iota_run, cuda_release};
-const k_kernel cuda_dims = {"dims", dims_prepare, dims_run, cuda_release};
-const k_kernel cuda_store = {"store", NULL, store_run, NULL};
-const k_kernel cuda_output = {"output", NULL, output_run, NULL};
+const k_kernel cuda_transpose = {.prepare = copy_prepare, .run = transpose_run, .release = cuda_release};
+const k_kernel cuda_expand = {.prepare = expand_prepare, .run = expand_run, .release = cuda_release};
+const k_kernel cuda_concat = {.prepare = copy_prepare, .run = concat_run, .release = cuda_release};
+const k_kernel cuda_split = {.prepare = copy_prepare, .run = split_run, .release = cuda_release};
+const k_kernel cuda_slice = {.prepare = copy_prepare, .run = slice_run, .release = cuda_release};
+const k_kernel cuda_slice_grad = {.prepare = copy_prepare, .run = slice_grad_run, .release = cuda_release};
+const k_kernel cuda_pad = {.prepare = pad_prepare, .run = pad_run, .release = cuda_release};
+const k_kernel cuda_pad_grad = {.prepare = pad_grad_prepare, .run = pad_grad_run, .release = cuda_release};
+const k_kernel cuda_trilu = {.prepare = trilu_prepare, .run = trilu_run, .release = cuda_release};
+const k_kernel cuda_where = {.prepare = where_prepare, .run = where_run, .release = cuda_release};
+const k_kernel cuda_iota = {.prepare = iota_prepare, .run = iota_run, .release = cuda_release};
+const k_kernel cuda_dims = {.prepare = dims_prepare, .run = dims_run, .release = cuda_release};
+const k_kernel cuda_store = {.run = store_run};
+const k_kernel cuda_output = {.run = output_run};

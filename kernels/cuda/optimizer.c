@@ -100,19 +100,6 @@ static ampc_status select_prepare(const k_args *args, void **state, size_t *work
 
 static ampc_status select_run(const k_args *args) { return select_all(args, 1); }
 
-/* ---- batched launches ---- */
-
-int cuda_together(ir_op op)
-{
-    if (k_updates(op)) return UPDATE_SPANS;
-    return cuda_kernel(op) == &cuda_select ? SELECT_SPANS : 1;
-}
-
-ampc_status cuda_run_together(const k_args *args, int n)
-{
-    return k_updates(args->op) ? update_all(args, n) : select_all(args, n);
-}
-
 /* ---- check_finite_and_unscale: one launch per table of gradients, nearly always one. found_inf is first set to its
  * previous value (or 0); launches can only set it to 1 ---- */
 
@@ -236,9 +223,21 @@ static ampc_status scaling_run(const k_args *args)
     return cuda_launch(args, state->kernel, 1, 32, 0, (void *[]){&a});
 }
 
-const k_kernel cuda_sgd = {"sgd", update_prepare, update_run, cuda_release};
-const k_kernel cuda_momentum = {"momentum", update_prepare, update_run, cuda_release};
-const k_kernel cuda_adamw = {"adamw", update_prepare, update_run, cuda_release};
-const k_kernel cuda_select = {"select", select_prepare, select_run, cuda_release};
-const k_kernel cuda_check_finite_and_unscale = {"check_finite_and_unscale", unscale_prepare, unscale_run, cuda_release};
-const k_kernel cuda_update_loss_scaling = {"update_loss_scaling", scaling_prepare, scaling_run, cuda_release};
+#define UPDATE(op) \
+    const k_kernel cuda_##op = {.prepare = update_prepare, \
+                                .run = update_run, \
+                                .release = cuda_release, \
+                                .max_batch = UPDATE_SPANS, \
+                                .run_batch = update_all};
+UPDATE(sgd)
+UPDATE(momentum)
+UPDATE(adamw)
+
+const k_kernel cuda_select = {.prepare = select_prepare,
+                              .run = select_run,
+                              .release = cuda_release,
+                              .max_batch = SELECT_SPANS,
+                              .run_batch = select_all};
+const k_kernel cuda_check_finite_and_unscale = {
+    .prepare = unscale_prepare, .run = unscale_run, .release = cuda_release};
+const k_kernel cuda_update_loss_scaling = {.prepare = scaling_prepare, .run = scaling_run, .release = cuda_release};

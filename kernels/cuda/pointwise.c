@@ -42,7 +42,8 @@ static ampc_status pointwise_run(const k_args *args)
                        (void *[]){&p});
 }
 
-#define FORMULA_OP(op) const k_kernel cuda_##op = {#op, pointwise_prepare, pointwise_run, cuda_release};
+#define FORMULA_OP(op) \
+    const k_kernel cuda_##op = {.prepare = pointwise_prepare, .run = pointwise_run, .release = cuda_release};
 #include "ir/formulas.def"
 
 /* ---- cast ---- */
@@ -66,4 +67,4 @@ static ampc_status cast_run(const k_args *args)
                        (void *[]){(void *)&x->data, &from, (void *)&y->data, &to, &n});
 }
 
-const k_kernel cuda_cast = {"cast", cast_prepare, cast_run, cuda_release};
+const k_kernel cuda_cast = {.prepare = cast_prepare, .run = cast_run, .release = cuda_release};

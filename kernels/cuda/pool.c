@@ -197,7 +197,7 @@ static ampc_status avg_pool_grad_run(const k_args *args)
     return launch_elements(args, &a, dx);
 }
 
-const k_kernel cuda_max_pool = {"max_pool", max_pool_prepare, max_pool_run, release};
-const k_kernel cuda_max_pool_grad = {"max_pool_grad", max_pool_grad_prepare, max_pool_grad_run, release};
-const k_kernel cuda_avg_pool = {"avg_pool", avg_pool_prepare, avg_pool_run, release};
-const k_kernel cuda_avg_pool_grad = {"avg_pool_grad", avg_pool_grad_prepare, avg_pool_grad_run, release};
+const k_kernel cuda_max_pool = {.prepare = max_pool_prepare, .run = max_pool_run, .release = release};
+const k_kernel cuda_max_pool_grad = {.prepare = max_pool_grad_prepare, .run = max_pool_grad_run, .release = release};
+const k_kernel cuda_avg_pool = {.prepare = avg_pool_prepare, .run = avg_pool_run, .release = release};
+const k_kernel cuda_avg_pool_grad = {.prepare = avg_pool_grad_prepare, .run = avg_pool_grad_run, .release = release};

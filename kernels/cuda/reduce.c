@@ -222,6 +222,6 @@ static ampc_status global_norm_run(const k_args *args)
     return launch_root(args, partial, n);
 }
 
-const k_kernel cuda_reduce_sum = {"reduce_sum", reduce_prepare, reduce_sum_run, cuda_release};
-const k_kernel cuda_reduce_mean = {"reduce_mean", reduce_prepare, reduce_mean_run, cuda_release};
-const k_kernel cuda_global_norm = {"global_norm", global_norm_prepare, global_norm_run, cuda_release};
+const k_kernel cuda_reduce_sum = {.prepare = reduce_prepare, .run = reduce_sum_run, .release = cuda_release};
+const k_kernel cuda_reduce_mean = {.prepare = reduce_prepare, .run = reduce_mean_run, .release = cuda_release};
+const k_kernel cuda_global_norm = {.prepare = global_norm_prepare, .run = global_norm_run, .release = cuda_release};

@@ -29,7 +29,7 @@ static ampc_status softmax_run(const k_args *args)
     return cuda_launch(args, state->kernel, cuda_rows_blocks(&r.rows), ROW_BLOCK, 0, (void *[]){&r});
 }
 
-#define KERNEL(op) const k_kernel cuda_##op = {#op, softmax_prepare, softmax_run, cuda_release};
+#define KERNEL(op) const k_kernel cuda_##op = {.prepare = softmax_prepare, .run = softmax_run, .release = cuda_release};
 KERNEL(softmax)
 KERNEL(softmax_grad)
 KERNEL(log_softmax)

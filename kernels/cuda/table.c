@@ -2,8 +2,8 @@
 #include "kernels/cuda/cuda.h"
 
 /* Ops without a kernel. */
-const k_kernel cuda_none = {.name = "none"};
-const k_kernel cuda_view = {.name = "view"};
+const k_kernel cuda_none = {0};
+const k_kernel cuda_view = {0};
 
 static const k_kernel *const kernels[IR_OP_COUNT] = {
 #define OP(name, amp, traits, infer, fold, grad, kernel) [IR_OP_##name] = &cuda_##kernel,

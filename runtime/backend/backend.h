@@ -43,11 +43,6 @@ typedef struct rt_backend {
 } rt_backend;
 
 struct rt_device_ops {
-    /* together: how many calls of the op may share one launch (1: no batching). run_together: launches n such calls.
-     * They are adjacent in the plan, agree in attributes, types and scalar operands, and none uses memory that another
-     * one writes. */
-    int (*together)(ir_op op);
-    ampc_status (*run_together)(const k_args *args, int n);
     /* Called after all steps have been prepared and before any runs, for work that is done for several kernels at once,
      * such as compiling. */
     ampc_status (*prepared)(const k_context *ctx);

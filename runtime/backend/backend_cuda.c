@@ -201,8 +201,6 @@ static void forget(const k_context *ctx, void *recording)
 }
 
 static const rt_device_ops device_ops = {
-    .together = cuda_together,
-    .run_together = cuda_run_together,
     .prepared = cuda_prepared,
     .alloc_host = alloc_host,
     .free_host = free_host,

@@ -13,11 +13,6 @@
 
 /* ---- what may share a launch ---------------------------------------------------------------------- */
 
-static int max_batch(const rt_plan *p, const rt_step *s)
-{
-    return p->backend->device_ops && !s->program ? p->backend->device_ops->together(s->op) : 1;
-}
-
 static bool same_attr(ir_slot_kind kind, const ir_attr *a, const ir_attr *b)
 {
     switch (kind) {
@@ -111,10 +106,10 @@ static void order(rt_plan *p, int first, int end)
 ampc_status rt_stage_cluster_batchable(rt_plan *p, diag *d)
 {
     (void)d;
-    for (int first = 0, end; first < p->n_steps && p->backend->device_ops; first = end) {
+    for (int first = 0, end; first < p->n_steps; first = end) {
         const rt_step *s = p->steps[first];
         end = first + 1;
-        while (end < p->n_steps && max_batch(p, s) > 1 && max_batch(p, p->steps[end]) > 1 &&
+        while (end < p->n_steps && s->kernel->run_batch && p->steps[end]->kernel->run_batch &&
                p->steps[end]->node->phase == s->node->phase && is_independent(p, p->steps[end], first))
             end++;
         order(p, first, end);
@@ -159,9 +154,8 @@ ampc_status rt_stage_batch_launches(rt_plan *p, diag *d)
     int largest = 1;
     (void)d;
     for (int i = 0; i < p->n_steps; i += p->steps[i]->batch) {
-        const int most = max_batch(p, p->steps[i]);
         int n = 1;
-        while (n < most && i + n < p->n_steps && joins(p, i, i + n)) n++;
+        while (n < p->steps[i]->kernel->max_batch && i + n < p->n_steps && joins(p, i, i + n)) n++;
         p->steps[i]->batch = n;
         if (n > largest) largest = n;
     }

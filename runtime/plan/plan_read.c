@@ -25,7 +25,7 @@ static ampc_status do_nothing(const k_args *args)
     return AMPC_OK;
 }
 
-const k_kernel rt_idle_kernel = {.name = "idle", .run = do_nothing};
+const k_kernel rt_idle_kernel = {.run = do_nothing};
 
 _Alignas(256) char rt_nothing[256];
 

@@ -49,7 +49,7 @@ static ampc_status run_step(rt_session *s, const rt_plan *p, int i)
 static ampc_status run_group(const rt_session *s, const rt_plan *p, int first, int n)
 {
     for (int i = 0; i < n; i++) p->calls[i] = call_of(s, p, first + i);
-    return s->backend->device_ops->run_together(p->calls, n);
+    return p->steps[first]->kernel->run_batch(p->calls, n);
 }
 
 /* Launches n steps at once, in a profiler range named after their first node. */

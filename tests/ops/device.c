@@ -256,7 +256,7 @@ static ampc_status run_in_workspace(const k_kernel *kernel, k_args *args, size_t
     ampc_status status = AMPC_OK;
     args->workspace = make_fenced(args->ctx, NULL, bytes, FENCE);
     for (int i = 0; i < times && !status; i++) status = run_once(kernel, args, recorded || i > 0);
-    free_fenced(args->ctx, args->workspace, bytes, FENCE, kernel->name);
+    free_fenced(args->ctx, args->workspace, bytes, FENCE, ir_op_get(args->op)->name);
     return status;
 }
 
@@ -293,7 +293,7 @@ ampc_status ops_run_kernel(const k_kernel *kernel, const k_args *args, bool reco
     if (!status) status = run_in_workspace(kernel, &there, bytes, recorded, times);
     if (!status) fetch_views(&views);
     if (kernel->release) kernel->release(there.state);
-    free_views(&views, kernel->name);
+    free_views(&views, ir_op_get(args->op)->name);
     return status;
 }
 

@@ -1,4 +1,4 @@
-/* test_together.c - batched launches: their number, and that values do not change.
+/* test_batch.c - batched launches: their number, and that values do not change.
  *
  * A module with more parameters than fit into one launch is trained on the double and on the CPU, with walked, captured and
  * replayed runs. In synchronous mode, in which steps run one by one, it yields the same bits. Calls with the additional operands
@@ -24,7 +24,7 @@
 
 enum {
     PARAMETERS = 300,
-    ROOM = 256,          /* parameters per launch */
+    MAX_BATCH = 256,     /* parameters per launch */
     STEPS = RT_SLOTS + 2 /* walked, captured for each set of inputs, replayed */
 };
 
@@ -114,8 +114,7 @@ static void open_both(fixture *f, const char *op)
 {
     char *text = module_text(op);
     f->d = diag_new(NULL, NULL);
-    if (ir_parse(text, strlen(text), "together.ir", f->d, &f->module) != AMPC_OK)
-        fail_msg("%s", diag_first_error(f->d));
+    if (ir_parse(text, strlen(text), "batch.ir", f->d, &f->module) != AMPC_OK) fail_msg("%s", diag_first_error(f->d));
     free(text);
     assert_int_equal(rt_session_open(f->module, &(rt_session_options){.device = "cuda"}, f->d, &f->cuda), AMPC_OK);
     assert_int_equal(rt_session_open(f->module, &(rt_session_options){.device = "cpu"}, f->d, &f->cpu), AMPC_OK);
@@ -163,7 +162,7 @@ static void check(const char *op)
         run(&f, f.cuda, i == STEPS - 2);
         run(&f, f.cpu, i == STEPS - 2);
         /* parameter 0 is launched alone; the others need two launches */
-        assert_int_equal(double_count(launch), i <= RT_SLOTS ? 1 + (PARAMETERS - 1 + ROOM - 1) / ROOM : 0);
+        assert_int_equal(double_count(launch), i <= RT_SLOTS ? 1 + (PARAMETERS - 1 + MAX_BATCH - 1) / MAX_BATCH : 0);
         compare(&f, f.cuda, f.cpu, 1e-5);
     }
     close_both(&f);
@@ -318,7 +317,7 @@ static void make_calls(calls *c)
         out[info->n_out + K_UPDATE_LOW] = view_at(c, place++, IR_bf16, lengths[i]);
         c->args[i] = (k_args){
             .op = IR_OP_adamw, .in = in, .out = out, .n_in = 8, .n_out = 4, .attr = c->attr, .ctx = &c->ctx};
-        must(&c->ctx, cuda_kernel(IR_OP_adamw)->prepare(&c->args[i], &c->args[i].state, &(size_t){0}));
+        must(&c->ctx, cuda_adamw.prepare(&c->args[i], &c->args[i].state, &(size_t){0}));
     }
 }
 
@@ -338,15 +337,15 @@ static void open_calls(calls *c)
 
 static void close_calls(calls *c)
 {
-    for (int i = 0; i < CALLS; i++) cuda_kernel(IR_OP_adamw)->release(c->args[i].state);
+    for (int i = 0; i < CALLS; i++) cuda_adamw.release(c->args[i].state);
     rt_backend_cuda.free(&c->ctx, c->device);
     rt_backend_cuda.device_ops->free_host(&c->ctx, c->host);
     free(c->first);
     rt_backend_cuda.close(&c->ctx);
 }
 
-/* Runs the calls in batches of `together`, after a fault or without one; c->host then holds the resulting block. */
-static void run_calls(calls *c, int together, bool fault)
+/* Runs the calls in batches of `n`, after a fault or without one; c->host then holds the resulting block. */
+static void run_calls(calls *c, int n, bool fault)
 {
     const rt_device_ops *device_ops = rt_backend_cuda.device_ops;
     int *word = (int *)(void *)c->host; /* the first number of the host block, which is copied again below */
@@ -356,7 +355,7 @@ static void run_calls(calls *c, int together, bool fault)
     must(&c->ctx, device_ops->wait(&c->ctx, NULL));
     memcpy(c->host, c->first, IMAGE);
     must(&c->ctx, device_ops->upload(&c->ctx, c->device, c->host, IMAGE));
-    for (int i = 0; i < CALLS; i += together) must(&c->ctx, device_ops->run_together(&c->args[i], together));
+    for (int i = 0; i < CALLS; i += n) must(&c->ctx, cuda_adamw.run_batch(&c->args[i], n));
     must(&c->ctx, device_ops->wait(&c->ctx, NULL));
     must(&c->ctx, device_ops->download(&c->ctx, c->host, c->device, IMAGE));
     must(&c->ctx, device_ops->wait(&c->ctx, NULL));
@@ -479,12 +478,12 @@ static void test_profile(void **state)
     const rt_session_options waits = {.device = "cuda", .sync_launch = true};
     assert_int_equal(rt_session_open(g.module, &waits, g.d, &g.cuda), AMPC_OK);
     fill(g.cuda, g.d);
-    const seen together = run_and_profile(&f);
+    const seen batched = run_and_profile(&f);
     double_mark();
     const seen alone = run_and_profile(&g);
     assert_int_equal(double_count("cudaLaunchKernel adamw"), 2 * PARAMETERS); /* one run and one profile */
-    assert_int_equal(together.steps, PARAMETERS);
-    assert_int_equal(together.launches, 1 + (PARAMETERS - 1 + ROOM - 1) / ROOM);
+    assert_int_equal(batched.steps, PARAMETERS);
+    assert_int_equal(batched.launches, 1 + (PARAMETERS - 1 + MAX_BATCH - 1) / MAX_BATCH);
     assert_int_equal(alone.steps, PARAMETERS);
     assert_int_equal(alone.launches, PARAMETERS);
     compare(&f, f.cuda, g.cuda, 0);
