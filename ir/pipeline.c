@@ -8,7 +8,7 @@
 
 static ampc_status write_dump(const pipeline *p, int step, const char *name, const char *text, arena *scratch)
 {
-    const char *path = arena_printf(scratch, "%s/%02d-%s.ir", p->dump_dir, step + 1, name);
+    const char *path = arena_printf(scratch, "%s/%02d-%s.%s", p->options->dump_dir, step + 1, name, p->extension);
     FILE *f = fopen(path, "w");
     if (!f) return diag_errno(p->diag, DIAG_FILE(path), "cannot write");
     write_guard guard = write_guard_begin();
@@ -21,12 +21,14 @@ static ampc_status write_dump(const pipeline *p, int step, const char *name, con
 /* `before`: the text before the step, if changes are dumped. */
 static ampc_status dump(const pipeline *p, int step, const char *name, const char *before, arena *scratch)
 {
-    bool named = p->dump_after && (strcmp(p->dump_after, "all") == 0 || strcmp(p->dump_after, name) == 0);
-    if (!named && !p->dump_changed) return AMPC_OK;
+    const pipeline_options *o = p->options;
+    const bool named = o->dump_after && (strcmp(o->dump_after, "all") == 0 || strcmp(o->dump_after, name) == 0);
+    if (!named && !o->dump_changed) return AMPC_OK;
     const char *text = p->print(p->subject, scratch);
+    if (!text) return AMPC_NO_MEMORY;
     if (!named && before && strcmp(before, text) == 0) return AMPC_OK;
-    if (p->dump_dir) return write_dump(p, step, name, text, scratch);
-    if (p->text) fprintf(p->text, "# after %s\n%s", name, text);
+    if (o->dump_dir) return write_dump(p, step, name, text, scratch);
+    if (o->dumps) fprintf(o->dumps, "%s%s%s%s%s", p->title[0], name, p->title[1], text, p->title[2]);
     return AMPC_OK;
 }
 
@@ -39,13 +41,14 @@ static double milliseconds(void)
 
 ampc_status pipeline_run_step(const pipeline *p, int step, const char *name, arena *scratch)
 {
-    const char *before = p->dump_changed ? p->print(p->subject, scratch) : NULL;
-    double start = milliseconds();
+    const pipeline_options *o = p->options;
+    const char *before = o->dump_changed ? p->print(p->subject, scratch) : NULL;
+    const double start = milliseconds();
     TRY(p->run(p->subject, step));
-    double ran = milliseconds();
-    if (p->verify_each) TRY(p->verify(p->subject));
-    if (p->timing && p->text)
-        fprintf(p->text, "%-12s %8.2f ms  verify %8.2f ms\n", name, ran - start, milliseconds() - ran);
+    const double ran = milliseconds();
+    if (o->verify_each) TRY(p->verify(p->subject, name));
+    if (o->timing && o->times)
+        fprintf(o->times, "%-17s %8.3f ms  verify %8.3f ms\n", name, ran - start, milliseconds() - ran);
     TRY(dump(p, step, name, before, scratch));
-    return p->roundtrip_each ? p->round_trip(p->subject, name, scratch) : AMPC_OK;
+    return o->roundtrip_each ? p->round_trip(p->subject, name, scratch) : AMPC_OK;
 }

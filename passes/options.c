@@ -36,5 +36,5 @@ compile_options compile_options_default(void)
                              .keep_io_types = true,
                              .init = "file",
                              .fuse = true,
-                             .verify_each = VERIFY_EACH};
+                             .pipeline.verify_each = VERIFY_EACH};
 }

@@ -4,6 +4,7 @@
 #define AMPC_OPTIONS_H
 
 #include "ir/dtype.h"
+#include "ir/pipeline.h"
 
 typedef enum pass_level { PASS_O0, PASS_O1, PASS_O2, PASS_OD } pass_level;
 typedef enum pass_scaling { PASS_SCALE_DEFAULT, PASS_SCALE_DYNAMIC, PASS_SCALE_STATIC, PASS_SCALE_OFF } pass_scaling;
@@ -53,9 +54,8 @@ typedef struct compile_options {
     /* output */
     const char *explain; /* node name, "all" or "params"; printed to the report's text */
     bool json;
-    const char *dump_after, *dump_dir; /* pass name or "all" */
-    bool dump_changed, roundtrip_each, timing, print_stats;
-    bool verify_each; /* after each pass (assertion builds, ampc-opt), else after the last */
+    bool print_stats;
+    pipeline_options pipeline; /* verify_each: in assertion builds and ampc-opt; else only after the last pass */
 } compile_options;
 
 compile_options compile_options_default(void);

@@ -21,9 +21,8 @@ enum {
 #undef PASS
 };
 
-#define AFTER(name) | 1u << NUMBER_##name
-#define PASS(name, function, part, needs, sentence) \
-    _Static_assert((0u needs) >> NUMBER_##name == 0, "pass " #name " stands before a pass that it needs");
+#define AFTER(name) (1u << NUMBER_##name)
+#define PASS(name, function, part, needs, sentence) PIPELINE_CHECK_ORDER(name, NUMBER_##name, needs);
 #include "passes/passes.def"
 #undef PASS
 #undef AFTER
@@ -48,9 +47,10 @@ static ampc_status run_pass(void *user, int number)
     return AMPC_OK;
 }
 
-static ampc_status verify(void *user)
+static ampc_status verify(void *user, const char *name)
 {
     const subject *s = user;
+    (void)name;
     return ir_verify(s->module, s->compile->diag);
 }
 
@@ -74,20 +74,17 @@ static ampc_status round_trip(void *user, const char *name, arena *a)
 
 static ampc_status run_step(ir_module *m, int number, compile *c, arena *scratch)
 {
-    const compile_options *o = c->options;
     subject s = {m, c};
-    const pipeline p = {.subject = &s,
+    pipeline_options options = c->options->pipeline;
+    options.dumps = options.times = c->report.text;
+    const pipeline p = {.options = &options,
+                        .subject = &s,
                         .run = run_pass,
                         .verify = verify,
                         .print = print,
                         .round_trip = round_trip,
-                        .dump_after = o->dump_after,
-                        .dump_dir = o->dump_dir,
-                        .dump_changed = o->dump_changed,
-                        .verify_each = o->verify_each,
-                        .roundtrip_each = o->roundtrip_each,
-                        .timing = o->timing,
-                        .text = c->report.text,
+                        .extension = "ir",
+                        .title = {"# after ", "\n", ""},
                         .diag = c->diag};
     return pipeline_run_step(&p, number, pass_table[number].name, scratch);
 }
@@ -135,5 +132,5 @@ ampc_status compile_module(ir_module *m, compile *c)
     for (int i = 0; pass_table[i].name; i++)
         if (!c->options->draws || !pass_table[i].trains) TRY(run_guarded(m, i, c));
     if (!c->options->fuse) ir_meta_set(m, "fuse", "off");
-    return c->options->verify_each ? AMPC_OK : ir_verify(m, c->diag);
+    return c->options->pipeline.verify_each ? AMPC_OK : ir_verify(m, c->diag);
 }

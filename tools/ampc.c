@@ -35,8 +35,8 @@ static bool is_drawing(const tool_options *o)
 static ampc_status check_output(const tool_options *o, diag *d)
 {
     const bool to_stdout = o->output && strcmp(o->output, "-") == 0, reference = o->weights == WEIGHTS_REFERENCE;
-    const bool inspects = o->pass.explain || o->pass.print_stats || o->dump_after || o->pass.dump_changed ||
-                          o->pass.timing || o->emit_list;
+    const bool inspects = o->pass.explain || o->pass.print_stats || o->pass.pipeline.dump_after ||
+                          o->pass.pipeline.dump_changed || o->pass.pipeline.timing || o->emit_list;
     if (!o->output && !inspects) return diag_error(d, AMPC_USAGE, DIAG_FILE("ampc"), "no output; use -o FILE");
     if (to_stdout && !reference)
         return diag_error(d, AMPC_USAGE, DIAG_FILE("ampc"), "-o - requires --weights=reference");

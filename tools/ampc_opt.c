@@ -20,10 +20,9 @@ static ampc_status write_module(tool *t)
 
 ampc_status run_ampc_opt(tool *t)
 {
-    t->o.pass.verify_each = !t->o.no_verify;
-    t->o.pass.dump_after = t->o.dump_after;
+    t->o.pass.pipeline.verify_each = !t->o.no_verify;
     TRY(ir_parse_file(t->o.operands.items[0], t->diag, &t->module));
-    if (t->o.pass.verify_each) TRY(ir_verify(t->module, t->diag));
+    if (t->o.pass.pipeline.verify_each) TRY(ir_verify(t->module, t->diag));
     TRY(compile_load(&t->o.pass, t->arena, t->diag, &t->compile));
     t->compile->report.text = stderr;
     for (int i = 0; i < t->o.passes.count; i++) TRY(pass_run(t->module, t->o.passes.items[i], t->compile));

@@ -52,7 +52,6 @@ typedef struct tool_options {
     int print_ops; /* ops_format */
     bool list_passes, no_verify;
     pass_strings passes;
-    const char *dump_after; /* a pass, a stage of the plan, or "all" */
     /* general */
     int help; /* help_form */
     bool version, quiet, verbose, strict;

@@ -1,5 +1,4 @@
 /* run_plan.c - plan: prints the plan of an entry graph without running it. */
-#include "runtime/files/atomic_file.h"
 #include "runtime/files/json.h"
 #include "runtime/plan/plan.h"
 #include "tools/run.h"
@@ -8,8 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* ---- stages ---------------------------------------------------------------------------------- */
 
 static ampc_status no_text(diag *d)
 {
@@ -23,39 +20,6 @@ static ampc_status print_text(const rt_plan *p, diag *d)
     fputs(text, stdout);
     free(text);
     return AMPC_OK;
-}
-
-/* State of the callback that observes the stages. */
-typedef struct watcher {
-    tool *tool;
-    char *before; /* text after the previous stage, for --dump-changed */
-} watcher;
-
-static ampc_status write_dump(const tool *t, const rt_stage *stage, const char *text)
-{
-    if (!t->o.pass.dump_dir) {
-        printf("after %s: %s\n", stage->name, text);
-        return AMPC_OK;
-    }
-    const int number = (int)(stage - rt_stages) + 1;
-    const char *path = arena_printf(t->arena, "%s/%02d-%s.plan", t->o.pass.dump_dir, number, stage->name);
-    return rt_atomic_save(path, text, strlen(text), t->diag);
-}
-
-static ampc_status after_stage(void *user, const rt_stage *stage, double seconds, const rt_plan *p)
-{
-    watcher *w = user;
-    const tool_options *o = &w->tool->o;
-    const bool named = o->dump_after && (strcmp(o->dump_after, "all") == 0 || strcmp(o->dump_after, stage->name) == 0);
-    if (o->pass.timing) fprintf(stderr, "%-17s %8.3f ms\n", stage->name, seconds * 1e3);
-    if (!named && !o->pass.dump_changed) return AMPC_OK;
-    char *text = rt_plan_print(p);
-    if (!text) return no_text(w->tool->diag);
-    const bool changed = !w->before || strcmp(w->before, text) != 0;
-    const ampc_status status = named || changed ? write_dump(w->tool, stage, text) : AMPC_OK;
-    free(w->before);
-    w->before = text;
-    return status;
 }
 
 /* ---- results --------------------------------------------------------------------------------- */
@@ -140,20 +104,19 @@ ampc_status run_plan(run_context *c)
 {
     tool *t = c->tool;
     const ir_graph *g;
-    const bool dumps = t->o.dump_after || t->o.pass.dump_changed;
-    watcher w = {.tool = t};
-    const rt_plan_watch watch = {after_stage, &w};
+    pipeline_options options = t->o.pass.pipeline;
     result r = {.device = t->o.device ? t->o.device : "cpu"};
     rt_memory memory;
-    if (dumps && !t->o.pass.dump_dir && t->o.pass.json)
+    options.verify_each = true;
+    options.dumps = stdout;
+    options.times = stderr;
+    if ((options.dump_after || options.dump_changed) && !options.dump_dir && t->o.pass.json)
         return diag_error(t->diag, AMPC_USAGE, DIAG_FILE("ampc-run plan"),
-                          t->o.dump_after ? "--dump-after prints text: leave out --json"
-                                          : "--dump-changed prints text: leave out --json");
+                          options.dump_after ? "--dump-after prints text: leave out --json"
+                                             : "--dump-changed prints text: leave out --json");
     TRY(run_chosen_entry(c, &g));
     TRY(run_select_outputs(c, g));
-    const ampc_status status = rt_session_plan(c->session, g->name, NULL, 0, &watch, t->diag, &r.plan);
-    free(w.before);
-    TRY(status);
+    TRY(rt_session_plan(c->session, g->name, NULL, 0, &options, t->diag, &r.plan));
     TRY(rt_session_memory(c->session, g->name, NULL, 0, t->diag, &memory));
     r.totals = rt_plan_sum(r.plan);
     r.storage = memory.storage;

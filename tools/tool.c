@@ -82,14 +82,13 @@ ampc_status tool_compile(tool *t, const char *path)
     onnx_dim_binding *dims;
     TRY(read_dims(t, &dims));
     import.dims = dims;
-    t->o.pass.dump_after = t->o.dump_after;
     double start = tool_seconds();
     TRY(onnx_import(path, &import, t->diag, &t->module));
     double imported = tool_seconds();
-    if (t->o.pass.timing) fprintf(stderr, "%-12s %8.2f ms\n", "import", (imported - start) * 1e3);
+    if (t->o.pass.pipeline.timing) fprintf(stderr, "%-17s %8.3f ms\n", "import", (imported - start) * 1e3);
     TRY(compile_passes(t));
-    if (t->o.pass.timing)
-        fprintf(stderr, "%-12s %8.2f ms  peak resident memory %.1f MiB\n", "passes", (tool_seconds() - imported) * 1e3,
+    if (t->o.pass.pipeline.timing)
+        fprintf(stderr, "%-17s %8.3f ms  peak resident memory %.1f MiB\n", "passes", (tool_seconds() - imported) * 1e3,
                 (double)peak_kib() / 1024);
     return diag_status(t->diag);
 }
@@ -112,13 +111,13 @@ static bool is_stage(const char *name)
 
 static bool dumps_passes(const tool *t)
 {
-    const char *name = t->o.dump_after;
-    return name && (is_pass(name) || (strcmp(name, "all") == 0 && !t->command->plan_only));
+    const char *name = t->o.pass.pipeline.dump_after;
+    return name && is_pass(name);
 }
 
 ampc_status tool_check_dump(tool *t)
 {
-    const char *name = t->o.dump_after;
+    const char *name = t->o.pass.pipeline.dump_after;
     const bool stages = t->command->plan_only;
     if (!name || strcmp(name, "all") == 0 || is_pass(name) || (stages && is_stage(name))) return AMPC_OK;
     suggestion near = suggest_for(name);

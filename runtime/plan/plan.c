@@ -1,9 +1,10 @@
-/* plan.c - the table of stages, and the runner that makes a plan with them. */
-#include "runtime/plan/stages.h"
+/* plan.c - the table of stages, and the pipeline that makes a plan with them. */
+#include "ir/pipeline.h"
 #include "runtime/backend/alloc.h"
+#include "runtime/plan/stages.h"
 
+#include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 /* ---- the table ---- */
 
@@ -13,7 +14,7 @@ enum {
 };
 
 #define AFTER(name) (1u << STAGE_##name)
-#define STAGE(name, when, text, after) _Static_assert((after) < AFTER(name), #name " precedes one that it needs");
+#define STAGE(name, when, text, after) PIPELINE_CHECK_ORDER(name, STAGE_##name, after);
 #include "runtime/plan/stages.def"
 #undef AFTER
 
@@ -32,11 +33,63 @@ enum { VERIFY_EACH = false };
 enum { VERIFY_EACH = true };
 #endif
 
-static double seconds(void)
+typedef struct subject {
+    rt_plan *plan;
+    diag *diag;
+    char *text; /* of the last dump */
+} subject;
+
+static ampc_status run_stage(void *user, int number)
 {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+    const subject *s = user;
+    rt_plan *p = s->plan;
+    if (p->ctx->error_size) p->ctx->error[0] = '\0';
+    TRY(rt_stages[number].run(p, s->diag));
+    return rt_plan_renumber(p) ? AMPC_OK : AMPC_NO_MEMORY;
+}
+
+static ampc_status verify(void *user, const char *stage)
+{
+    const subject *s = user;
+    return rt_plan_verify(s->plan, stage, s->diag);
+}
+
+static const char *print(void *user, arena *a)
+{
+    subject *s = user;
+    free(s->text);
+    s->text = rt_plan_print(s->plan);
+    return s->text ? arena_strdup(a, s->text) : NULL;
+}
+
+static ampc_status run_stages(subject *s, const rt_plan_request *r, arena *scratch)
+{
+    static const pipeline_options defaults = {.verify_each = VERIFY_EACH};
+    const pipeline p = {.options = r->pipeline ? r->pipeline : &defaults,
+                        .subject = s,
+                        .run = run_stage,
+                        .verify = verify,
+                        .print = print,
+                        .extension = "plan",
+                        .title = {"after ", ": ", "\n"},
+                        .diag = s->diag};
+    for (int i = 0; rt_stages[i].name; i++)
+        if (r->fuse || !rt_stages[i].fuses) TRY(pipeline_run_step(&p, i, rt_stages[i].name, scratch));
+    return AMPC_OK;
+}
+
+/* A failed allocation of the arena, which only holds dumps, returns here. */
+static ampc_status run_guarded(subject *s, const rt_plan_request *r)
+{
+    jmp_buf guard;
+    arena *scratch = arena_new(0);
+    volatile ampc_status status = AMPC_NO_MEMORY;
+    if (!scratch) return status;
+    arena_set_guard(scratch, &guard);
+    if (setjmp(guard) == 0) status = run_stages(s, r, scratch);
+    arena_free(scratch);
+    free(s->text);
+    return status;
 }
 
 static ampc_status no_memory(const ir_graph *g, diag *d)
@@ -53,31 +106,12 @@ static ampc_status report(const rt_plan *p, ampc_status status, diag *d)
                       *reason ? reason : ampc_status_sentence(status));
 }
 
-static ampc_status run_stage(rt_plan *p, const rt_stage *s, const rt_plan_watch *watch, diag *d)
-{
-    const size_t errors = diag_count(d, DIAG_ERROR);
-    const double start = watch ? seconds() : 0;
-    if (p->ctx->error_size) p->ctx->error[0] = '\0';
-    ampc_status status = s->run(p, d);
-    if (status == AMPC_OK && !rt_plan_renumber(p)) status = AMPC_NO_MEMORY;
-    if (status != AMPC_OK) return diag_count(d, DIAG_ERROR) > errors ? status : report(p, status, d);
-    const double ran = watch ? seconds() - start : 0;
-    if (watch || VERIFY_EACH) TRY(rt_plan_verify(p, s->name, d));
-    return watch ? watch->after(watch->user, s, ran, p) : AMPC_OK;
-}
-
-static ampc_status run_stages(rt_plan *p, const rt_plan_request *r, diag *d)
-{
-    for (const rt_stage *s = rt_stages; s->name; s++)
-        if (r->fuse || !s->fuses) TRY(run_stage(p, s, r->watch, d));
-    return AMPC_OK;
-}
-
-ampc_status rt_plan_make(const rt_plan_request *r, diag *d, rt_plan **out)
+/* Returns a plan without steps; NULL: out of memory. */
+static rt_plan *new_plan(const rt_plan_request *r)
 {
     rt_plan *p = rt_alloc(1, sizeof *p);
     const ir_graph *g = r->graph;
-    if (!p) return no_memory(g, d);
+    if (!p) return NULL;
     *p = (rt_plan){.graph = g,
                    .selection = r->selection,
                    .backend = r->backend,
@@ -87,14 +121,25 @@ ampc_status rt_plan_make(const rt_plan_request *r, diag *d, rt_plan **out)
                    .max_values = g->value_ids};
     p->sizes = rt_alloc(p->n_symbols + 1, sizeof *p->sizes);
     p->values = rt_alloc(g->value_ids, sizeof *p->values);
-    ampc_status status = AMPC_NO_MEMORY;
-    if (p->sizes && p->values) {
-        memcpy(p->sizes, r->sizes, p->n_symbols * sizeof *p->sizes);
-        status = run_stages(p, r, d);
-    } else {
-        no_memory(g, d);
+    if (!p->sizes || !p->values) {
+        rt_plan_free(p);
+        return NULL;
     }
-    if (status == AMPC_OK) *out = p;
-    else rt_plan_free(p);
+    memcpy(p->sizes, r->sizes, p->n_symbols * sizeof *p->sizes);
+    return p;
+}
+
+ampc_status rt_plan_make(const rt_plan_request *r, diag *d, rt_plan **out)
+{
+    const size_t errors = diag_count(d, DIAG_ERROR);
+    rt_plan *p = new_plan(r);
+    if (!p) return no_memory(r->graph, d);
+    const ampc_status status = run_guarded(&(subject){.plan = p, .diag = d}, r);
+    if (status == AMPC_OK) {
+        *out = p;
+        return AMPC_OK;
+    }
+    if (diag_count(d, DIAG_ERROR) == errors) report(p, status, d);
+    rt_plan_free(p);
     return status;
 }

@@ -18,6 +18,7 @@
 #define RT_PLAN_H
 
 #include "ir/ir.h"
+#include "ir/pipeline.h"
 #include "kernels/fused.h"
 #include "runtime/backend/backend.h"
 
@@ -160,13 +161,7 @@ typedef struct rt_stage {
 /* The stages in order, terminated by a row without a name. */
 extern const rt_stage rt_stages[];
 
-/* Called after each stage. A status other than AMPC_OK, which the callee has reported, ends planning. */
-typedef struct rt_plan_watch {
-    ampc_status (*after)(void *user, const rt_stage *stage, double seconds, const rt_plan *p);
-    void *user;
-} rt_plan_watch;
-
-/* What to plan. All pointers except `sizes` and `watch` must stay valid for the lifetime of the plan. */
+/* What to plan. All pointers except `sizes` and `pipeline` must stay valid for the lifetime of the plan. */
 typedef struct rt_plan_request {
     const ir_graph *graph;
     const rt_selection *selection; /* the outputs to compute; NULL: all */
@@ -177,7 +172,7 @@ typedef struct rt_plan_request {
      * epilogues and split normalisations change the order of summation and omit roundings to a low type, and weight
      * gradients are rounded on a backend with low_gradients (fuse_unscaling.c). */
     bool fuse;
-    const rt_plan_watch *watch; /* called after each stage; NULL: none */
+    const pipeline_options *pipeline; /* NULL: stages are verified in assertion builds, nothing is printed */
 } rt_plan_request;
 
 /* Makes a plan, which the caller frees with rt_plan_free. On failure the error is reported and *out is unchanged. */
@@ -193,19 +188,16 @@ ampc_status rt_plan_verify(const rt_plan *p, const char *stage, diag *d);
 
 /* The no-op kernel of steps that write no elements, on every device. */
 extern const k_kernel rt_idle_kernel;
-/* Returns the address of a buffer, given the arena's base, storage by id and inputs by position. RT_NO_BUFFER yields
- * NULL. */
+/* The memory of empty buffers, and the workspace of steps that need none. */
 extern char rt_nothing[];
 /* Returns the address of a buffer, given the arena's base, storage by id and inputs by position; NULL for
  * RT_NO_BUFFER. */
 void *rt_plan_address(const rt_plan *p, int buffer, char *base, void *const *storage, void *const *inputs);
 /* Returns the arguments of a step's kernel; the session fills in the addresses. */
 k_args rt_step_args(const rt_plan *p, const rt_step *s);
-/* Returns the plan as a table, to be freed by the caller, or NULL if out of memory. Unknown parts of an unfinished plan
- * (rt_plan_watch) are omitted. */
 const char *rt_step_name(const rt_step *s);
-/* Returns the plan as a table, which the caller frees, or NULL if out of memory. For an unfinished plan (rt_plan_watch)
- * the table omits what is not known yet. */
+/* Returns the plan as a table, which the caller frees, or NULL if out of memory. The table of an unfinished
+ * plan omits what is not known yet. */
 char *rt_plan_print(const rt_plan *p);
 
 /* The cost of a step, valid once values have buffers. bytes: operands read plus results written, each counted once and

@@ -204,7 +204,7 @@ static rt_plan *cached_plan(rt_session *s, const ir_graph *g, const rt_selection
 }
 
 static ampc_status find_plan(rt_session *s, const char *graph, const rt_tensor *inputs, int n,
-                             const rt_plan_watch *watch, diag *d, rt_plan **out)
+                             const pipeline_options *options, diag *d, rt_plan **out)
 {
     const ir_graph *g = ir_graph_find(s->module, graph);
     if (!g) return diag_error(d, AMPC_REJECTED, DIAG_NOWHERE, "the module has no graph @%s", graph);
@@ -218,7 +218,7 @@ static ampc_status find_plan(rt_session *s, const char *graph, const rt_tensor *
                                      .backend = s->backend,
                                      .ctx = &s->ctx,
                                      .fuse = s->fuse,
-                                     .watch = watch};
+                                     .pipeline = options};
     TRY(rt_plan_make(&request, d, out));
     (*out)->next = s->plans;
     s->plans = *out;
@@ -493,10 +493,10 @@ ampc_status rt_session_memory(rt_session *s, const char *graph, const rt_tensor 
 }
 
 ampc_status rt_session_plan(rt_session *s, const char *graph, const rt_tensor *inputs, int n,
-                            const rt_plan_watch *watch, diag *d, const rt_plan **out)
+                            const pipeline_options *options, diag *d, const rt_plan **out)
 {
     rt_plan *p;
-    TRY(find_plan(s, graph, inputs, n, watch, d, &p));
+    TRY(find_plan(s, graph, inputs, n, options, d, &p));
     *out = p;
     return AMPC_OK;
 }

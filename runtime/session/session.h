@@ -9,6 +9,7 @@
 #define AMPC_SESSION_H
 
 #include "ir/ir.h"
+#include "ir/pipeline.h"
 #include "kernels/kernel.h"
 
 typedef struct rt_session rt_session;
@@ -139,12 +140,11 @@ typedef struct rt_memory {
 ampc_status rt_session_memory(rt_session *s, const char *graph, const rt_tensor *inputs, int n, diag *d,
                               rt_memory *out);
 
-/* Returns the plan of `graph` for the given inputs (plan.h), owned by the session. If it is not cached yet, `watch`
- * (may be NULL) is called after each of its stages. */
+/* Returns the plan of `graph` for the given inputs (plan.h), owned by the session. If it is not cached yet, `options`
+ * (may be NULL) tells what to check and print after each of its stages. */
 typedef struct rt_plan rt_plan;
-typedef struct rt_plan_watch rt_plan_watch;
 ampc_status rt_session_plan(rt_session *s, const char *graph, const rt_tensor *inputs, int n,
-                            const rt_plan_watch *watch, diag *d, const rt_plan **out);
+                            const pipeline_options *options, diag *d, const rt_plan **out);
 /* Returns the plan as text, for expect tests; the caller frees it. */
 ampc_status rt_session_print_plan(rt_session *s, const char *graph, const rt_tensor *inputs, int n, diag *d,
                                   char **out);

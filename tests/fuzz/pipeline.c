@@ -91,8 +91,8 @@ static compile_options draw_options(choices *c)
     o.keep_io_types = choose(c, 2);
     o.fuse = !rarely(c, 4);
     o.init = rarely(c, 6) ? "kaiming" : "file";
-    o.verify_each = true;
-    o.roundtrip_each = rarely(c, 8);
+    o.pipeline.verify_each = true;
+    o.pipeline.roundtrip_each = rarely(c, 8);
     pipeline_show(
         "# level %d, %s, profile %s, loss %s, optimizer %s, mode %d, scaling %d, placement %d, keep_io %d, fuse %d, "
         "init %s\n",

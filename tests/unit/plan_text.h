@@ -37,18 +37,18 @@ static inline void plan_text_open(plan_text *t, const char *device, const char *
 }
 
 /* Plans with 2 as the size of the first symbol and 3 of the second. */
-static inline ampc_status plan_text_watch(plan_text *t, bool fuse, const rt_plan_watch *watch)
+static inline ampc_status plan_text_run(plan_text *t, bool fuse, const pipeline_options *options)
 {
     const rt_plan_request request = {.graph = t->module->graphs.items[0],
                                      .sizes = (int64_t[]){2, 3},
                                      .backend = t->backend,
                                      .ctx = &t->ctx,
                                      .fuse = fuse,
-                                     .watch = watch};
+                                     .pipeline = options};
     return rt_plan_make(&request, t->d, &t->plan);
 }
 
-static inline ampc_status plan_text_make(plan_text *t, bool fuse) { return plan_text_watch(t, fuse, NULL); }
+static inline ampc_status plan_text_make(plan_text *t, bool fuse) { return plan_text_run(t, fuse, NULL); }
 
 static inline void plan_text_close(plan_text *t)
 {

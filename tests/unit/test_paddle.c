@@ -419,7 +419,7 @@ static void run(scratch *t, const row *r, ir_dtype low)
     o.level = r->level;
     o.low = low;
     o.keep_io_types = false;
-    o.verify_each = true;
+    o.pipeline.verify_each = true;
     if (compile_load(&o, a, d, &c) != AMPC_OK || pass_run(m, "amp", c) != AMPC_OK)
         fail_msg("%s, %s: %s", r->id, r->profile, messages);
     check_types(r, m, low);

@@ -78,7 +78,7 @@ static ir_module *compile_file(scratch *t, const char *path, const choice *c, te
     o.freeze = strings_of(c->freeze);
     o.explain = c->explain ? "params" : NULL;
     o.json = c->json;
-    o.roundtrip_each = true;
+    o.pipeline.roundtrip_each = true;
     if (onnx_import(path, NULL, t->d, &m) != AMPC_OK) fail_msg("%s", diag_first_error(t->d));
     assert_int_equal(ir_verify(m, t->d), AMPC_OK);
     text_log none = {""};

@@ -299,7 +299,7 @@ static bool recognises(scratch *t, ir_module *m, unsigned seed)
     ir_module *copy;
     const char *text = ir_print(m, a);
     assert_int_equal(ir_parse(text, strlen(text), "copy.ir", t->d, &copy), AMPC_OK);
-    o.verify_each = o.roundtrip_each = true;
+    o.pipeline.verify_each = o.pipeline.roundtrip_each = true;
     if (test_pass(m, "patterns", &o, t->d) != AMPC_OK) fail_msg("seed %u: %s", seed, diag_first_error(t->d));
     bool recognised = count_nodes(m) < count_nodes(copy);
     if (recognised) {

@@ -1,4 +1,4 @@
-/* test_plan_cost.c - bytes and flops of a step, counted by hand; the stages of a plan and their watchers; sessions
+/* test_plan_cost.c - bytes and flops of a step, counted by hand; the stages of a plan and their dumps; sessions
  * that only plan. */
 #include "tests/unit/plan_text.h"
 
@@ -176,58 +176,64 @@ static void stages_are_documented(void **state)
     assert_null(rt_stages[n].name);
 }
 
-typedef struct seen {
-    char stages[512], text[4096]; /* the plan after `fuse_pointwise` */
-    const char *stop;             /* the stage to stop after */
-    diag *d;
-} seen;
-
-static ampc_status see(void *user, const rt_stage *watched, double seconds, const rt_plan *p)
+/* Returns what planning prints after the stages, which the caller frees. */
+static char *dump_stages(plan_text *t, bool fuse, const char *stage)
 {
-    const char *stage = watched->name;
-    (void)seconds;
-    seen *s = user;
-    char *text = rt_plan_print(p);
-    assert_non_null(text);
-    strcat(strcat(s->stages, stage), " ");
-    if (strcmp(stage, "fuse_pointwise") == 0) snprintf(s->text, sizeof s->text, "%s", text);
-    free(text);
-    if (!s->stop || strcmp(s->stop, stage) != 0) return AMPC_OK;
-    return diag_error(s->d, AMPC_REJECTED, DIAG_NOWHERE, "enough");
+    char *text = NULL;
+    size_t size = 0;
+    const pipeline_options o = {.dump_after = stage, .verify_each = true, .dumps = open_memstream(&text, &size)};
+    assert_non_null(o.dumps);
+    if (plan_text_run(t, fuse, &o) != AMPC_OK) fail_msg("%s", diag_first_error(t->d));
+    fclose(o.dumps);
+    rt_plan_free(t->plan);
+    t->plan = NULL;
+    return text;
 }
 
-static ampc_status make_watched(plan_text *t, bool fuse, seen *s)
+/* Compares the stages that have a dump, in order. */
+static void expect_stages(const char *dumps, bool fuse)
 {
-    const rt_plan_watch watch = {see, s};
-    s->d = t->d;
-    return plan_text_watch(t, fuse, &watch);
+    for (const rt_stage *s = rt_stages; s->name; s++) {
+        char title[64];
+        if (s->fuses && !fuse) continue;
+        const int n = snprintf(title, sizeof title, "after %s: plan @g N=2: ", s->name);
+        if (strncmp(dumps, title, (size_t)n) != 0) fail_msg("%s is missing: %s", s->name, dumps);
+        dumps = strstr(dumps, "\n\n") + 2;
+    }
+    assert_string_equal(dumps, "");
 }
 
-static void stages_are_watched(void **state)
+static void stages_are_dumped(void **state)
 {
     const char *text = "graph @g(@x : f32[N,8]) {\nforward:\n  %a = exp @x : f32[N,8]\n  %b = neg %a : f32[N,8]\n"
                        "  output \"b\" = %b\n}\n";
     plan_text t;
-    seen all = {.stop = NULL}, plain = {.stop = NULL}, some = {.stop = "assign_buffers"};
     (void)state;
     plan_text_open(&t, "cpu", text);
-    assert_int_equal(make_watched(&t, true, &all), AMPC_OK);
-    assert_string_equal(all.stages, "make_steps fuse_unscaling split_norms assign_layouts lower_conv1x1 fuse_casts "
-                                    "hoist_invariants fuse_epilogues fuse_pointwise cluster_batchable assign_buffers "
-                                    "prepare_kernels assign_offsets batch_launches ");
+    char *fused = dump_stages(&t, true, "all"), *separate = dump_stages(&t, false, "all"),
+         *one = dump_stages(&t, true, "fuse_pointwise");
+    expect_stages(fused, true);
+    expect_stages(separate, false);
     /* No offsets or bytes before buffers are assigned. */
-    assert_string_equal(all.text, "plan @g N=2: 1 steps\n   0  program              @x\n        .0 = exp @x : f32\n"
-                                  "        .1 = neg .0 : f32\n        %b of .1 : f32[2,8]\n");
-    rt_plan_free(t.plan);
-    t.plan = NULL;
-    assert_int_equal(make_watched(&t, false, &plain), AMPC_OK);
-    assert_string_equal(plain.stages, "make_steps cluster_batchable assign_buffers prepare_kernels "
-                                      "assign_offsets batch_launches ");
-    rt_plan_free(t.plan);
-    t.plan = NULL;
-    assert_int_equal(make_watched(&t, true, &some), AMPC_REJECTED);
-    assert_null(strstr(some.stages, "prepare_kernels"));
-    assert_string_equal(diag_first_error(t.d), "error: enough");
+    assert_string_equal(one, "after fuse_pointwise: plan @g N=2: 1 steps\n"
+                             "   0  program              @x\n        .0 = exp @x : f32\n"
+                             "        .1 = neg .0 : f32\n        %b of .1 : f32[2,8]\n\n");
+    free(fused);
+    free(separate);
+    free(one);
+    plan_text_close(&t);
+}
+
+/* A stage whose dump cannot be written ends planning. */
+static void a_failed_dump_is_an_error(void **state)
+{
+    const pipeline_options o = {.dump_after = "make_steps", .dump_dir = "/nonexistent"};
+    plan_text t;
+    (void)state;
+    plan_text_open(&t, "cpu", "graph @g(@x : f32[N]) {\nforward:\n  output \"x\" = @x\n}\n");
+    assert_int_equal(plan_text_run(&t, true, &o), AMPC_IO);
+    assert_null(t.plan);
+    assert_non_null(strstr(diag_first_error(t.d), "/nonexistent/01-make_steps.plan: error: cannot write: "));
     plan_text_close(&t);
 }
 
@@ -267,11 +273,17 @@ static void a_plan_needs_no_memory_and_no_weights(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_operand_counts_once),   cmocka_unit_test(what_is_absent_or_dropped_does_not_count),
-        cmocka_unit_test(what_is_fused_moves_once), cmocka_unit_test(a_convolution_and_its_gradients_compute_the_same),
-        cmocka_unit_test(a_batch_of_matrices),      cmocka_unit_test(what_is_kept_is_free),
-        cmocka_unit_test(copies_are_told_apart),    cmocka_unit_test(stages_are_documented),
-        cmocka_unit_test(stages_are_watched),       cmocka_unit_test(a_plan_needs_no_memory_and_no_weights),
+        cmocka_unit_test(an_operand_counts_once),
+        cmocka_unit_test(what_is_absent_or_dropped_does_not_count),
+        cmocka_unit_test(what_is_fused_moves_once),
+        cmocka_unit_test(a_convolution_and_its_gradients_compute_the_same),
+        cmocka_unit_test(a_batch_of_matrices),
+        cmocka_unit_test(what_is_kept_is_free),
+        cmocka_unit_test(copies_are_told_apart),
+        cmocka_unit_test(stages_are_documented),
+        cmocka_unit_test(stages_are_dumped),
+        cmocka_unit_test(a_failed_dump_is_an_error),
+        cmocka_unit_test(a_plan_needs_no_memory_and_no_weights),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -145,7 +145,7 @@ static ir_module *compile_model(const char *path, bool tied, const char *loss, n
     o.loss = loss;
     o.optimizer = "sgd,lr=0.5";
     o.mode = loss ? PASS_MODE_TRAIN : PASS_MODE_DEFAULT;
-    o.roundtrip_each = true;
+    o.pipeline.roundtrip_each = true;
     ir_module *m = NULL;
     ampc_status status = onnx_import(path, &import, d, &m);
     if (status == AMPC_OK) status = test_compile(m, &o, d);
