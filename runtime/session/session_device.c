@@ -1,10 +1,54 @@
-/* session_device.c - opens the device of a session: a device of this machine, or one that a file describes. */
+/* session_device.c - the device of a session: opening it, its errors, and host memory for copies. */
+#include "runtime/backend/alloc.h"
 #include "runtime/session/device_file.h"
 #include "runtime/session/session_state.h"
 
 #include <omp.h>
 #include <string.h>
 #include <unistd.h>
+
+ampc_status rt_device_error(rt_session *s, ampc_status status, diag *d)
+{
+    return diag_error(d, status, DIAG_NOWHERE, "%s", s->error[0] ? s->error : ampc_status_sentence(status));
+}
+
+ampc_status rt_memory_error(rt_session *s, ampc_status status, diag *d, const char *what, int64_t bytes)
+{
+    if (status != AMPC_NO_MEMORY) return rt_device_error(s, status, d);
+    return diag_error(d, status, DIAG_NOWHERE, "out of memory: %s needs %lld bytes", what, (long long)bytes);
+}
+
+ampc_status rt_host_alloc(rt_session *s, size_t bytes, void **out)
+{
+    if (s->backend->device_ops) return s->backend->device_ops->alloc_host(&s->ctx, bytes ? bytes : 1, out);
+    *out = rt_alloc_block(bytes);
+    return *out ? AMPC_OK : AMPC_NO_MEMORY;
+}
+
+void rt_host_free(rt_session *s, void *memory)
+{
+    if (s->backend->device_ops && memory) s->backend->device_ops->free_host(&s->ctx, memory);
+    if (!s->backend->device_ops) rt_free(memory);
+}
+
+ampc_status rt_device_require(const rt_session *s, diag *d)
+{
+    if (!s->plan_only) return AMPC_OK;
+    return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "the session was opened only for planning");
+}
+
+void rt_device_forget(rt_session *s)
+{
+    if (!s->backend->device_ops) return;
+    s->backend->device_ops->wait(&s->ctx, NULL); /* a failure shows at the next call */
+    for (rt_plan *p = s->plans; p; p = p->next)
+        for (int i = 0; i < RT_SLOTS; i++) {
+            s->backend->device_ops->forget(&s->ctx, p->recordings[i]);
+            p->recordings[i] = NULL;
+        }
+}
+
+/* ---- opening --------------------------------------------------------------------------------- */
 
 /* A device that is only described by a file can be planned for, not run on. */
 static ampc_status open_described(rt_session *s, const char *path, diag *d)

@@ -12,6 +12,11 @@ static void *address(const rt_session *s, const rt_plan *p, int buffer)
     return rt_plan_address(p, buffer, s->arena, s->storage, s->inputs);
 }
 
+static ampc_status note_launch(rt_session *s, const rt_plan *p, int first, int steps, diag *d)
+{
+    return s->after_launch ? s->after_launch(s, p, first, steps, d) : AMPC_OK;
+}
+
 typedef ampc_status copy_fn(const k_context *ctx, void *dst, const void *src, size_t bytes);
 
 /* Copies buffers before step `at`. */
@@ -22,7 +27,7 @@ static ampc_status copy_buffers(rt_session *s, const rt_plan *p, const rt_copy *
         RT_DEVICE(s, d,
                   copy(&s->ctx, address(s, p, copies[i].to), address(s, p, copies[i].from),
                        (size_t)p->buffers[copies[i].to].bytes));
-    return n ? rt_note_point(s, p, at, 0, d) : AMPC_OK;
+    return n ? note_launch(s, p, at, 0, d) : AMPC_OK;
 }
 
 /* ---- steps ----------------------------------------------------------------------------------- */
@@ -70,7 +75,7 @@ static ampc_status run_steps(rt_session *s, const rt_plan *p, int first, int end
         n = s->sync_launch ? 1 : p->steps[i]->batch;
         ampc_status status = launch(s, p, i, n);
         if (status == AMPC_OK) {
-            TRY(rt_note_point(s, p, i, n, d));
+            TRY(note_launch(s, p, i, n, d));
             continue;
         }
         assert(i < p->safe_from || s->backend->device_ops); /* steps that may fail precede those that write storage */
@@ -83,7 +88,7 @@ static ampc_status run_steps(rt_session *s, const rt_plan *p, int first, int end
 static ampc_status walk(rt_session *s, const rt_plan *p, diag *d)
 {
     if (s->backend->before_run) s->backend->before_run(&s->ctx);
-    TRY(rt_note_point(s, p, p->n_hoisted, 0, d));
+    TRY(note_launch(s, p, p->n_hoisted, 0, d));
     TRY(copy_buffers(s, p, p->before, p->n_before, s->backend->copy, p->n_hoisted, d));
     TRY(run_steps(s, p, p->n_hoisted, p->n_steps, d));
     return copy_buffers(s, p, p->after, p->n_after, s->backend->commit, p->n_steps, d);

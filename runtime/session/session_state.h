@@ -64,9 +64,20 @@ struct rt_session {
     const ir_graph *kept_graph;
     rt_readback kept[RT_READBACK_SCALARS];
     int n_readback;
-    int64_t room;             /* free bytes of the device when the session was opened; 0: unknown */
-    struct rt_points *points; /* recorded while the steps of a run are issued; NULL: no profiling */
+    int64_t room; /* free bytes of the device when the session was opened; 0: unknown */
+    /* Called after each launch while a run is issued: it ran `steps` steps from `first` on (0: copies before that step).
+     * The first call marks the start of the run. NULL: no profiling. */
+    ampc_status (*after_launch)(rt_session *s, const rt_plan *p, int first, int steps, diag *d);
+    struct rt_points *points; /* of after_launch */
 };
+
+/* ---- session_select.c ---- */
+
+/* Returns the current selection of the graph; NULL: all outputs. Equal selections are the same object. */
+const rt_selection *rt_session_selection(const rt_session *s, const ir_graph *g);
+void rt_session_free_selections(rt_session *s);
+
+/* ---- session_device.c ---- */
 
 /* Reports a failed backend call, with the reason that it left in s->error, and returns its status. */
 ampc_status rt_device_error(rt_session *s, ampc_status status, diag *d);
@@ -81,17 +92,10 @@ void rt_host_free(rt_session *s, void *memory); /* NULL allowed */
         if (called_ != AMPC_OK) return rt_device_error(s, called_, d); \
     } while (0)
 
+/* AMPC_USAGE if the session can only plan. */
+ampc_status rt_device_require(const rt_session *s, diag *d);
 /* Discards all recordings, because addresses that they contain have changed. */
-void rt_session_forget(rt_session *s);
-
-/* ---- session_select.c ---- */
-
-/* Returns the current selection of the graph; NULL: all outputs. Equal selections are the same object. */
-const rt_selection *rt_session_selection(const rt_session *s, const ir_graph *g);
-void rt_session_free_selections(rt_session *s);
-
-/* ---- session_device.c ---- */
-
+void rt_device_forget(rt_session *s);
 /* Sets the backend, the context and the options that concern them. */
 ampc_status rt_device_open(rt_session *s, const rt_session_options *o, diag *d);
 /* Called before a run, once its memory is allocated. AMPC_DEVICE if the calling thread cannot have the threads that the
@@ -121,18 +125,18 @@ bool rt_run_records(const rt_session *s, const rt_plan *p);
 /* Reports the error that a fault word describes. */
 ampc_status rt_run_fault(const rt_plan *p, int fault, diag *d);
 
-/* ---- session_time.c ---- */
+/* ---- session_storage.c ---- */
 
-/* Called after each launch while a run is issued: it ran `steps` steps from `first` on (0: copies before that step).
- * The first point of a run is its start. Does nothing without profiling. */
-ampc_status rt_note_point(rt_session *s, const rt_plan *p, int first, int steps, diag *d);
+int64_t rt_storage_bytes(const rt_session *s);
+/* Allocates all storage and reads its initial data; `dir` as in rt_session_options.weights_dir. */
+ampc_status rt_storage_load(rt_session *s, const char *dir, diag *d);
 
-/* ---- session.c ---- */
+/* ---- session_outputs.c ---- */
 
 /* Makes the outputs of a run of the plan those of the session. */
 void rt_outputs_collect(rt_session *s, const rt_plan *p);
 
-/* ---- session_kept.c ---- */
+/* ---- session_readback.c ---- */
 
 ampc_status rt_readback_open(rt_session *s, diag *d);
 void rt_readback_close(rt_session *s);

@@ -129,10 +129,10 @@ struct rt_points {
     double *times; /* [launch][run] */
 };
 
-ampc_status rt_note_point(rt_session *s, const rt_plan *p, int first, int steps, diag *d)
+/* Notes the time after a launch (rt_session.after_launch). */
+static ampc_status note_point(rt_session *s, const rt_plan *p, int first, int steps, diag *d)
 {
     struct rt_points *points = s->points;
-    if (!points) return AMPC_OK;
     const int i = points->n++;
     const rt_step *step = steps ? p->steps[first] : NULL;
     assert(i < points->room); /* points_open counts the steps of the plan */
@@ -224,8 +224,9 @@ ampc_status rt_session_profile(rt_session *s, int runs, diag *d, rt_launch_fn *e
     if (status == AMPC_OK) status = points_open(&points, s->last, runs, d);
     if (status == AMPC_OK) {
         s->points = &points;
+        s->after_launch = note_point;
         status = profile_runs(s, runs, d);
-        s->points = NULL;
+        s->after_launch = NULL;
     }
     if (status == AMPC_OK) report_launches(&points, runs, each, user);
     points_close(s, &points);

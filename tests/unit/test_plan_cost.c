@@ -264,7 +264,7 @@ static void a_plan_needs_no_memory_and_no_weights(void **state)
     assert_int_equal(rt_session_run(s, "g", NULL, 0, d), AMPC_USAGE);
     assert_int_equal(rt_session_read(s, 0, d, &out), AMPC_USAGE);
     assert_int_equal(rt_session_write(s, 0, "", d), AMPC_USAGE);
-    assert_non_null(strstr(diag_first_error(d), "opened for planning alone"));
+    assert_non_null(strstr(diag_first_error(d), "opened only for planning"));
     rt_session_close(s);
     ir_module_free(m);
     diag_free(d);
