@@ -84,9 +84,8 @@ static k_fused *make_program(rt_plan *p, const form *f)
 
 static ampc_status ask_backend(const rt_plan *p, form *f)
 {
-    static _Alignas(256) char somewhere[256]; /* placeholder for addresses that are not known yet */
-    for (int j = 0; j < f->n_in; j++) f->in[j].data = k_present(&f->in[j]) ? somewhere : NULL;
-    for (int k = 0; k < f->n_out; k++) f->out[k].data = k_present(&f->out[k]) ? somewhere : NULL;
+    for (int j = 0; j < f->n_in; j++) f->in[j].data = k_present(&f->in[j]) ? rt_placeholder : NULL;
+    for (int k = 0; k < f->n_out; k++) f->out[k].data = k_present(&f->out[k]) ? rt_placeholder : NULL;
     const k_args args = {.op = IR_OP_matmul,
                          .in = f->in,
                          .out = f->out,

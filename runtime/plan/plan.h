@@ -188,8 +188,8 @@ ampc_status rt_plan_verify(const rt_plan *p, const char *stage, diag *d);
 
 /* The no-op kernel of steps that write no elements, on every device. */
 extern const k_kernel rt_idle_kernel;
-/* The memory of empty buffers, and the workspace of steps that need none. */
-extern char rt_nothing[];
+/* The memory of empty buffers, and of what has no address yet or needs none. */
+extern char rt_placeholder[];
 /* Returns the address of a buffer, given the arena's base, storage by id and inputs by position; NULL for
  * RT_NO_BUFFER. */
 void *rt_plan_address(const rt_plan *p, int buffer, char *base, void *const *storage, void *const *inputs);

@@ -27,13 +27,13 @@ static ampc_status do_nothing(const k_args *args)
 
 const k_kernel rt_idle_kernel = {.run = do_nothing};
 
-_Alignas(256) char rt_nothing[256];
+_Alignas(256) char rt_placeholder[256];
 
 void *rt_plan_address(const rt_plan *p, int buffer, char *base, void *const *storage, void *const *inputs)
 {
     if (buffer == RT_NO_BUFFER) return NULL;
     const rt_buffer *b = &p->buffers[buffer];
-    if (b->bytes == 0) return rt_nothing;
+    if (b->bytes == 0) return rt_placeholder;
     switch (b->home) {
     case RT_ARENA: return base + b->offset;
     case RT_PERSISTENT: return (char *)p->persistent_block + b->offset;

@@ -10,9 +10,8 @@ static bool writes_elements(const rt_step *s)
 
 static ampc_status prepare_step(rt_plan *p, rt_step *s, diag *d)
 {
-    static _Alignas(256) char somewhere[256]; /* placeholder for addresses that are not known yet */
-    for (int i = 0; i < s->n_in; i++) s->in[i].data = k_present(&s->in[i]) ? somewhere : NULL;
-    for (int i = 0; i < s->n_out; i++) s->out[i].data = s->out_buffer[i] != RT_NO_BUFFER ? somewhere : NULL;
+    for (int i = 0; i < s->n_in; i++) s->in[i].data = k_present(&s->in[i]) ? rt_placeholder : NULL;
+    for (int i = 0; i < s->n_out; i++) s->out[i].data = s->out_buffer[i] != RT_NO_BUFFER ? rt_placeholder : NULL;
     if (!writes_elements(s)) s->kernel = &rt_idle_kernel;
     if (!s->kernel->prepare) return AMPC_OK;
     k_args args = rt_step_args(p, s);

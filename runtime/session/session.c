@@ -233,11 +233,3 @@ ampc_status rt_session_plan(rt_session *s, const char *graph, const rt_tensor *i
     *out = p;
     return AMPC_OK;
 }
-
-ampc_status rt_session_print_plan(rt_session *s, const char *graph, const rt_tensor *inputs, int n, diag *d, char **out)
-{
-    rt_plan *p;
-    TRY(find_plan(s, graph, inputs, n, NULL, d, &p));
-    *out = rt_plan_print(p);
-    return *out ? AMPC_OK : rt_no_memory(d);
-}

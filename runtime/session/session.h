@@ -24,7 +24,7 @@ typedef struct rt_session_options {
     const char *weights_dir; /* directory that relative paths of weight files refer to; NULL: "." */
     bool sync_launch;        /* wait after every step, so that a device error names its node */
     bool no_tune;            /* use the algorithms that the device's libraries propose, without timing them */
-    bool plan_only;          /* only for planning (rt_session_plan, rt_session_print_plan): weights are not read,
+    bool plan_only;          /* only for planning (rt_session_plan): weights are not read,
                               * storage is not allocated, nothing is timed or compiled */
     bool no_fuse;            /* every op is a separate step; a module can request this as well (meta "fuse" = "off") */
 } rt_session_options;
@@ -116,13 +116,9 @@ ampc_status rt_session_profile(rt_session *s, int runs, diag *d, rt_launch_fn *e
 int rt_session_storage_count(const rt_session *s);
 /* Sets *out to name, type and shape, with data NULL. kind may be NULL. */
 void rt_session_storage_at(const rt_session *s, int i, rt_tensor *out, ir_storage_kind *kind);
-/* Returns the index of a storage by name; -1: there is none. */
-int rt_session_storage_find(const rt_session *s, const char *name);
 /* Like rt_session_storage_at, with the contents after all runs so far: the live memory, or a copy of a discrete
  * device's. Valid until the next run or read of the same storage. AMPC_DEVICE, AMPC_NO_MEMORY. */
 ampc_status rt_session_read(rt_session *s, int i, diag *d, rt_tensor *out);
-/* Like rt_session_read, by name. AMPC_REJECTED if there is none. */
-ampc_status rt_session_storage(rt_session *s, const char *name, diag *d, rt_tensor *out);
 /* Sets the contents for all later runs. `bytes` may be the data that rt_session_read returned. */
 ampc_status rt_session_write(rt_session *s, int i, const void *bytes, diag *d);
 /* Reads or sets a scalar by name, with conversion. AMPC_REJECTED if there is no such scalar. */
@@ -145,8 +141,5 @@ ampc_status rt_session_memory(rt_session *s, const char *graph, const rt_tensor 
 typedef struct rt_plan rt_plan;
 ampc_status rt_session_plan(rt_session *s, const char *graph, const rt_tensor *inputs, int n,
                             const pipeline_options *options, diag *d, const rt_plan **out);
-/* Returns the plan as text, for expect tests; the caller frees it. */
-ampc_status rt_session_print_plan(rt_session *s, const char *graph, const rt_tensor *inputs, int n, diag *d,
-                                  char **out);
 
 #endif

@@ -39,7 +39,7 @@ static k_args call_of(const rt_session *s, const rt_plan *p, int i)
     for (int j = 0; j < step->n_in; j++) step->in[j].data = address(s, p, step->in_buffer[j]);
     for (int j = 0; j < step->n_out; j++) step->out[j].data = address(s, p, step->out_buffer[j]);
     k_args args = rt_step_args(p, step);
-    args.workspace = step->workspace == RT_NO_BUFFER ? rt_nothing : address(s, p, step->workspace);
+    args.workspace = step->workspace == RT_NO_BUFFER ? rt_placeholder : address(s, p, step->workspace);
     return args;
 }
 

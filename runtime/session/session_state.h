@@ -65,8 +65,8 @@ struct rt_session {
     rt_readback kept[RT_READBACK_SCALARS];
     int n_readback;
     int64_t room; /* free bytes of the device when the session was opened; 0: unknown */
-    /* Called after each launch while a run is issued: it ran `steps` steps from `first` on (0: copies before that step).
-     * The first call marks the start of the run. NULL: no profiling. */
+    /* Called after each launch while a run is issued: it ran `steps` steps from `first` on (0: copies before that
+     * step). The first call marks the start of the run. NULL: no profiling. */
     ampc_status (*after_launch)(rt_session *s, const rt_plan *p, int first, int steps, diag *d);
     struct rt_points *points; /* of after_launch */
 };

@@ -78,12 +78,6 @@ void rt_session_storage_at(const rt_session *s, int i, rt_tensor *out, ir_storag
     if (kind) *kind = storage->kind;
 }
 
-int rt_session_storage_find(const rt_session *s, const char *name)
-{
-    const ir_storage *storage = ir_storage_find(s->module, name);
-    return storage ? (int)storage->id : -1;
-}
-
 static size_t storage_bytes(const rt_session *s, int i)
 {
     return (size_t)ir_storage_bytes(s->module->storage.items[i]);
@@ -115,13 +109,6 @@ ampc_status rt_session_read(rt_session *s, int i, diag *d, rt_tensor *out)
     return AMPC_OK;
 }
 
-ampc_status rt_session_storage(rt_session *s, const char *name, diag *d, rt_tensor *out)
-{
-    int i = rt_session_storage_find(s, name);
-    if (i >= 0) return rt_session_read(s, i, d, out);
-    return diag_error(d, AMPC_REJECTED, DIAG_NOWHERE, "there is no storage @%s", name);
-}
-
 ampc_status rt_session_write(rt_session *s, int i, const void *bytes, diag *d)
 {
     const rt_device_ops *device_ops = s->backend->device_ops;
@@ -138,30 +125,32 @@ ampc_status rt_session_write(rt_session *s, int i, const void *bytes, diag *d)
     return AMPC_OK;
 }
 
-static ampc_status find_number(const rt_session *s, const char *name, diag *d, int *i)
+/* Returns NULL and reports an error if there is no such scalar. */
+static const ir_storage *find_scalar(const rt_session *s, const char *name, diag *d)
 {
-    *i = rt_session_storage_find(s, name);
-    if (*i >= 0 && s->module->storage.items[*i]->type.rank == 0) return AMPC_OK;
-    return diag_error(d, AMPC_REJECTED, DIAG_NOWHERE, "there is no number @%s", name);
+    const ir_storage *storage = ir_storage_find(s->module, name);
+    if (storage && storage->type.rank == 0) return storage;
+    diag_error(d, AMPC_REJECTED, DIAG_NOWHERE, "there is no scalar @%s", name);
+    return NULL;
 }
 
 ampc_status rt_session_get_number(rt_session *s, const char *name, diag *d, double *value)
 {
-    int i;
     rt_tensor t;
-    TRY(find_number(s, name, d, &i));
-    TRY(rt_session_read(s, i, d, &t));
+    const ir_storage *storage = find_scalar(s, name, d);
+    if (!storage) return AMPC_REJECTED;
+    TRY(rt_session_read(s, (int)storage->id, d, &t));
     *value = ir_load_f64(t.dtype, t.data);
     return AMPC_OK;
 }
 
 ampc_status rt_session_set_number(rt_session *s, const char *name, double value, diag *d)
 {
-    int i;
     char bytes[8];
-    TRY(find_number(s, name, d, &i));
-    ir_store_f64(s->module->storage.items[i]->type.dtype, bytes, value);
-    return rt_session_write(s, i, bytes, d);
+    const ir_storage *storage = find_scalar(s, name, d);
+    if (!storage) return AMPC_REJECTED;
+    ir_store_f64(storage->type.dtype, bytes, value);
+    return rt_session_write(s, (int)storage->id, bytes, d);
 }
 
 ampc_status rt_session_seed(rt_session *s, uint64_t seed, diag *d)

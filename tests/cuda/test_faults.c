@@ -1,7 +1,7 @@
 /* test_faults.c - faults that kernels detect on the device: the run fails with the node's name and a message, no parameter changes,
  * and the next run is unaffected. */
 #include "ir/ir.h"
-#include "runtime/session/session.h"
+#include "tests/session.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -43,7 +43,7 @@ static void read_states(rt_session *s, diag *d, float *to)
     static const char *const names[] = {"w", "v"};
     for (int i = 0; i < 2; i++) {
         rt_tensor t;
-        assert_int_equal(rt_session_storage(s, names[i], d, &t), AMPC_OK);
+        assert_int_equal(test_storage(s, names[i], d, &t), AMPC_OK);
         memcpy(to + i * CLASSES * CLASSES, t.data, CLASSES * CLASSES * sizeof *to);
     }
 }

@@ -3,7 +3,7 @@
 #include "tests/unit/plan_text.h"
 
 #include "ir/philox.h"
-#include "runtime/session/session.h"
+#include "tests/session.h"
 
 #include <math.h>
 
@@ -171,9 +171,9 @@ static trained train(const char *device, const char *text, float size)
     for (int i = 0; i < RUNS; i++)
         if (rt_session_run(s, "g", in, 2, d) != AMPC_OK) fail_msg("%s", diag_first_error(d));
     result.found_inf = *(const bool *)rt_session_output(s, "inf")->data;
-    assert_int_equal(rt_session_storage(s, "w", d, &t), AMPC_OK);
+    assert_int_equal(test_storage(s, "w", d, &t), AMPC_OK);
     memcpy(result.w, t.data, sizeof result.w);
-    assert_int_equal(rt_session_storage(s, "b", d, &t), AMPC_OK);
+    assert_int_equal(test_storage(s, "b", d, &t), AMPC_OK);
     memcpy(result.b, t.data, sizeof result.b);
     rt_session_close(s);
     ir_module_free(module);

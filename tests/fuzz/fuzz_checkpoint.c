@@ -1,5 +1,6 @@
 /* fuzz_checkpoint.c - arbitrary bytes as a checkpoint, which must be rejected or loaded completely. */
 #include "runtime/train/checkpoint.h"
+#include "tests/session.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -35,7 +36,7 @@ static float sum(const char *name, int n, diag *d)
 {
     rt_tensor t;
     float total = 0;
-    if (rt_session_storage(session, name, d, &t) != AMPC_OK) abort();
+    if (test_storage(session, name, d, &t) != AMPC_OK) abort();
     for (int i = 0; i < n; i++) total += ((float *)t.data)[i];
     return total;
 }

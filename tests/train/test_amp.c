@@ -8,6 +8,7 @@
 #include "passes/passes.h"
 #include "runtime/train/stepper.h"
 #include "tests/compile.h"
+#include "tests/session.h"
 #include "tests/unit/scratch.h"
 
 #include <math.h>
@@ -89,7 +90,7 @@ static float drawn(uint64_t stream, size_t i) { return (float)(2 * philox_unit(p
 static rt_tensor storage(const net *n, const char *name)
 {
     rt_tensor v;
-    must(n->t, rt_session_storage(n->s, name, n->t->d, &v));
+    must(n->t, test_storage(n->s, name, n->t->d, &v));
     return v;
 }
 

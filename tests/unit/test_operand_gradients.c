@@ -8,7 +8,7 @@
 #include "frontend/onnx.h"
 #include "frontend/read/tensor.h"
 #include "passes/passes.h"
-#include "runtime/session/session.h"
+#include "tests/session.h"
 #include "tests/compile.h"
 #include "tests/unit/model_writer.h"
 #include "tests/unit/scratch.h"
@@ -344,7 +344,7 @@ static void check_operand(problem *p, const operand *o, int number)
     bool any = false;
     for (size_t i = 0; i < n; i++) values[i] = drawn(o, number, i);
     for (size_t i = 0; i < n; i++) {
-        double got = (double)gradient[i], want = slope(p, rt_session_storage_find(p->session, name), values, i);
+        double got = (double)gradient[i], want = slope(p, test_storage_find(p->session, name), values, i);
         char text[80];
         snprintf(text, sizeof text, "gradient %zu is %g, not %g", i, got, want);
         if (!(fabs(got - want) <= 1e-2 * fabs(want) + 2e-3)) FAIL(p, name, text);

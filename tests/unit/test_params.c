@@ -3,7 +3,7 @@
 #include "frontend/onnx.h"
 #include "frontend/read/tensor.h"
 #include "passes/passes.h"
-#include "runtime/session/session.h"
+#include "tests/session.h"
 #include "runtime/files/weights.h"
 #include "tests/unit/model_writer.h"
 #include "tests/unit/scratch.h"
@@ -651,9 +651,9 @@ static void train_steps(scratch *t, const ir_module *m, int steps)
     assert_int_equal(rt_session_open(m, &device, t->d, &s), AMPC_OK);
     for (int i = 0; i < steps; i++)
         if (rt_session_run(s, "train_step", inputs, 2, t->d) != AMPC_OK) fail_msg("%s", diag_first_error(t->d));
-    assert_int_equal(rt_session_storage(s, "w", t->d, &v), AMPC_OK);
+    assert_int_equal(test_storage(s, "w", t->d, &v), AMPC_OK);
     assert_true(((const float *)v.data)[0] != 1);
-    assert_int_equal(rt_session_storage(s, "m", t->d, &v), AMPC_OK);
+    assert_int_equal(test_storage(s, "m", t->d, &v), AMPC_OK);
     memcpy(after, v.data, sizeof after);
     bool moved = memcmp(before, after, sizeof after) != 0;
     assert_int_equal(moved, ir_storage_find(m, "m")->kind == IR_PARAM);

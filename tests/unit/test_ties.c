@@ -4,7 +4,7 @@
 #include "frontend/read/tensor.h"
 #include "passes/passes.h"
 #include "runtime/api/export.h"
-#include "runtime/session/session.h"
+#include "tests/session.h"
 #include "tests/compile.h"
 #include "tests/unit/model_writer.h"
 #include "tests/unit/scratch.h"
@@ -195,7 +195,7 @@ static double gradient_of(form f, const char *name, int c)
 static const float *storage(scratch *t, rt_session *s, const char *name)
 {
     rt_tensor v;
-    if (rt_session_storage(s, name, t->d, &v) != AMPC_OK) fail_msg("%s", diag_first_error(t->d));
+    if (test_storage(s, name, t->d, &v) != AMPC_OK) fail_msg("%s", diag_first_error(t->d));
     return v.data;
 }
 

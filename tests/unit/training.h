@@ -11,6 +11,7 @@
 #include "runtime/data/npy.h"
 #include "runtime/train/trainer.h"
 #include "tests/compile.h"
+#include "tests/session.h"
 #include "tests/unit/scratch.h"
 
 #define MLP AMPC_SOURCE_DIR "/tests/models/mlp.onnx"
@@ -134,7 +135,7 @@ static inline void training_scramble(rt_session *s, unsigned char mixed)
 static inline rt_tensor training_storage(scratch *t, rt_session *s, const char *name)
 {
     rt_tensor out;
-    assert_ok(t, rt_session_storage(s, name, t->d, &out));
+    assert_ok(t, test_storage(s, name, t->d, &out));
     return out;
 }
 
