@@ -122,7 +122,7 @@ static ampc_status check_range(const inference *x, const ir_slot *slot, double v
             low = ranges[i].low;
             high = ranges[i].high;
         }
-    if (slot->kind == IR_SLOT_FLOAT && !isfinite(v)) return infer_reject(x, "%s must be finite", slot->name);
+    if (!isfinite(v)) return infer_reject(x, "%s must be finite", slot->name);
     if (v < low || v > high) return infer_reject(x, "%s is out of range: %.17g", slot->name, v);
     return AMPC_OK;
 }
@@ -170,7 +170,8 @@ static ampc_status check_attributes(const inference *x)
         const ir_attr *a = &x->node->attr[i];
         switch (slot->kind) {
         case IR_SLOT_INT: TRY(check_range(x, slot, (double)a->i)); break;
-        case IR_SLOT_FLOAT: TRY(check_range(x, slot, a->f)); break;
+        case IR_SLOT_FLOAT:
+        case IR_SLOT_DOUBLE: TRY(check_range(x, slot, a->f)); break;
         case IR_SLOT_DTYPE: TRY(check_dtype(x, slot, a->dtype)); break;
         case IR_SLOT_STR: TRY(check_word(x, slot, a->s)); break;
         case IR_SLOT_INTS:

@@ -22,7 +22,7 @@ ampc_status infer_matmul(const inference *x)
     TRY(infer_expect(x, IR_IN(matmul, bias), &bias));
     a.rank -= 2;
     b.rank -= 2;
-    if (!ir_broadcast(x->dims, &a, &b, &y))
+    if (!ir_broadcast(&a, &b, &y))
         return infer_reject(x, "leading dimensions do not broadcast: %s and %s", infer_show(x, infer_in(x, 0)),
                             infer_show(x, infer_in(x, 1)));
     y.dtype = IR_NO_DTYPE;

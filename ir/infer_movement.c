@@ -66,7 +66,7 @@ ampc_status infer_expand(const inference *x)
     ir_type to, both;
     TRY(infer_shape(x, "shape", &to));
     to.dtype = from->dtype;
-    if (!ir_broadcast(x->dims, from, &to, &both) || !ir_type_same_shape(&both, &to))
+    if (!ir_broadcast(from, &to, &both) || !ir_type_same_shape(&both, &to))
         return infer_reject(x, "cannot expand %s to %s", infer_show(x, from), infer_show(x, &to));
     return infer_result(x, 0, to);
 }

@@ -1,28 +1,17 @@
 /* infer_pointwise.c - elementwise ops: all operands have one shape, or NumPy broadcasting. */
 #include "ir/infer.h"
 
-#include <string.h>
-
-/* Whether the operand must be a scalar, in ops whose other operands all have the same shape. */
-static bool is_scalar_slot(const ir_slot *slot)
-{
-    static const char *const names[] = {"lo", "hi", "lr", "skip", "step", "cond"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (!strcmp(slot->name, names[i])) return true;
-    return false;
-}
-
-static const ir_slot *slot_of(const inference *x, int i) { return ir_op_in_slot(x->node->op, i, x->node->n_in); }
+static bool is_scalar(const inference *x, int i) { return ir_op_in_slot(x->node->op, i, x->node->n_in)->scalar; }
 
 /* All operands but the scalars have the same shape, which is also that of the results. */
 ampc_status infer_same(const inference *x)
 {
     int first = 0, axis;
-    while (is_scalar_slot(slot_of(x, first))) first++;
+    while (is_scalar(x, first)) first++;
     ir_type shape = *infer_in(x, first);
     shape.dtype = IR_NO_DTYPE;
     for (int i = 0; i < x->node->n_in; i++)
-        TRY(is_scalar_slot(slot_of(x, i)) ? infer_expect_scalar(x, i) : infer_expect(x, i, &shape));
+        TRY(is_scalar(x, i) ? infer_expect_scalar(x, i) : infer_expect(x, i, &shape));
     if (infer_attr_find(x, "axis")) TRY(infer_axis(x, shape.rank, &axis));
     for (int i = 0; i < x->node->n_out; i++) TRY(infer_result(x, i, shape));
     return AMPC_OK;
@@ -40,9 +29,8 @@ static bool broadcast_dim(ir_dim a, ir_dim b, ir_dim *out)
     return a == b || a == 1 || b == 1;
 }
 
-bool ir_broadcast(ir_dim_table *t, const ir_type *a, const ir_type *b, ir_type *out)
+bool ir_broadcast(const ir_type *a, const ir_type *b, ir_type *out)
 {
-    (void)t;
     int rank = a->rank > b->rank ? a->rank : b->rank;
     ir_type result = {.dtype = a->dtype, .rank = rank};
     for (int i = 1; i <= rank; i++) {
@@ -58,7 +46,7 @@ ampc_status infer_broadcast(const inference *x)
     ir_type shape = *infer_in(x, 0);
     for (int i = 1; i < x->node->n_in; i++) {
         ir_type before = shape;
-        if (!ir_broadcast(x->dims, &before, infer_in(x, i), &shape))
+        if (!ir_broadcast(&before, infer_in(x, i), &shape))
             return infer_reject(x, "shapes do not broadcast: %s and %s", infer_show(x, &before),
                                 infer_show(x, infer_in(x, i)));
     }

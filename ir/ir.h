@@ -317,7 +317,7 @@ ir_node *ir_new(ir_builder *b, ir_op op, int n_in, ...); /* n_in ir_value *, NUL
 ir_node *ir_new_array(ir_builder *b, ir_op op, int n_in, ir_value *const *in, int n_out);
 void ir_set_int(ir_node *n, int attr, int64_t v);
 void ir_set_bool(ir_node *n, int attr, bool v);
-void ir_set_float(ir_node *n, int attr, double v);
+void ir_set_float(ir_node *n, int attr, double v); /* FLOAT, rounded to f32, or DOUBLE */
 void ir_set_dtype(ir_node *n, int attr, ir_dtype t);
 void ir_set_str(ir_node *n, int attr, const char *s);                    /* copied */
 void ir_set_list(ir_node *n, int attr, const int64_t *items, int count); /* INTS and DIMS, copied */
@@ -355,7 +355,7 @@ ampc_status ir_infer(ir_node *n, diag *d);
 /* Infers every node again in order, after types of operands changed. */
 ampc_status ir_graph_infer(ir_graph *g, diag *d);
 /* NumPy broadcasting of two shapes; false if they do not broadcast. Different symbols never do. */
-bool ir_broadcast(ir_dim_table *t, const ir_type *a, const ir_type *b, ir_type *out);
+bool ir_broadcast(const ir_type *a, const ir_type *b, ir_type *out);
 
 /* ---- bound.c: checks with the sizes of symbols known ------------------------------------------ */
 

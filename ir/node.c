@@ -201,7 +201,7 @@ void ir_set_bool(ir_node *n, int attr, bool v)
 
 void ir_set_float(ir_node *n, int attr, double v)
 {
-    if (n) n->attr[attr].f = v;
+    if (n) n->attr[attr].f = ir_op_get(n->op)->attr[attr].kind == IR_SLOT_FLOAT ? (double)(float)v : v;
 }
 
 void ir_set_dtype(ir_node *n, int attr, ir_dtype t)

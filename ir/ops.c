@@ -22,11 +22,14 @@
 #define INS(name, type) SLOT(name, IR_SLOT_INS, IR_GROUP_##type)
 #define STOPS(slot_kind, slot_name, type) \
     {.name = #slot_name, .kind = IR_SLOT_##slot_kind, .group = IR_GROUP_##type, .stops = true},
+#define SCALAR(slot_kind, slot_name, type) \
+    {.name = #slot_name, .kind = IR_SLOT_##slot_kind, .group = IR_GROUP_##type, .stops = true, .scalar = true},
 #define OUT(name, type) SLOT(name, IR_SLOT_OUT, IR_GROUP_##type)
 #define OUTS(name, type) SLOT(name, IR_SLOT_OUTS, IR_GROUP_##type)
 #define INT(name, value) ATTR(name, IR_SLOT_INT, {.i = value})
 #define INTS(name) ATTR(name, IR_SLOT_INTS, {.list = {0}})
-#define FLOAT(name, value) ATTR(name, IR_SLOT_FLOAT, {.f = value})
+#define FLOAT(name, value) ATTR(name, IR_SLOT_FLOAT, {.f = (double)(float)(value)})
+#define DOUBLE(name, value) ATTR(name, IR_SLOT_DOUBLE, {.f = value})
 #define BOOL(name, value) ATTR(name, IR_SLOT_BOOL, {.i = value})
 #define DTYPE(name, value) ATTR(name, IR_SLOT_DTYPE, {.dtype = value})
 #define STR(name, value) ATTR(name, IR_SLOT_STR, {.s = value})
@@ -160,7 +163,8 @@ int ir_op_out_attr(ir_op op)
 bool ir_attr_equal(ir_slot_kind kind, const ir_attr *a, const ir_attr *b)
 {
     switch (kind) {
-    case IR_SLOT_FLOAT: return memcmp(&a->f, &b->f, sizeof a->f) == 0;
+    case IR_SLOT_FLOAT:
+    case IR_SLOT_DOUBLE: return memcmp(&a->f, &b->f, sizeof a->f) == 0;
     case IR_SLOT_DTYPE: return a->dtype == b->dtype;
     case IR_SLOT_STR: return strcmp(a->s, b->s) == 0;
     case IR_SLOT_INTS:

@@ -47,6 +47,7 @@ typedef enum ir_op {
 #define INT(name, value) char name;
 #define INTS(name) char name;
 #define FLOAT(name, value) char name;
+#define DOUBLE(name, value) char name;
 #define BOOL(name, value) char name;
 #define DTYPE(name, value) char name;
 #define STR(name, value) char name;
@@ -100,6 +101,7 @@ typedef enum ir_slot_kind {
     IR_SLOT_INT,
     IR_SLOT_INTS,
     IR_SLOT_FLOAT,
+    IR_SLOT_DOUBLE,
     IR_SLOT_BOOL,
     IR_SLOT_DTYPE,
     IR_SLOT_STR,
@@ -121,7 +123,7 @@ typedef enum ir_group {
 typedef struct ir_attr {
     union {
         int64_t i;      /* INT, BOOL (0 or 1) */
-        double f;       /* FLOAT */
+        double f;       /* FLOAT (exact in f32), DOUBLE */
         ir_dtype dtype; /* DTYPE; IR_NO_DTYPE = SAME */
         const char *s;  /* STR */
         struct {
@@ -136,6 +138,7 @@ typedef struct ir_slot {
     ir_slot_kind kind;
     ir_group group;  /* of operands and results */
     bool stops;      /* operands: has no gradient although it is a float */
+    bool scalar;     /* operands: a scalar, whatever the shape of the others */
     ir_attr initial; /* attributes: default value */
 } ir_slot;
 

@@ -45,8 +45,10 @@ static ampc_status parse_simple(ir_parser *p, ir_node *n, int index, ir_slot_kin
     const char *text = p->lex.token.text;
     bool literal = p->lex.token.kind == IR_TOKEN_WORD || p->lex.token.kind == IR_TOKEN_NUMBER;
     ir_attr *attr = &n->attr[index];
-    if (kind == IR_SLOT_FLOAT) {
-        if (!literal || !ir_float_parse(text, &attr->f)) return ir_fail_expected(p, "a number");
+    if (kind == IR_SLOT_FLOAT || kind == IR_SLOT_DOUBLE) {
+        double v;
+        if (!literal || !ir_float_parse(text, &v)) return ir_fail_expected(p, "a number");
+        ir_set_float(n, index, v);
     } else if (kind == IR_SLOT_BOOL) {
         attr->i = strcmp(text, "true") == 0;
         if (!literal || (!attr->i && strcmp(text, "false") != 0)) return ir_fail_expected(p, "true or false");

@@ -21,7 +21,6 @@ typedef struct writer {
     size_t length, capacity, line_start;
     int line;      /* number of completed lines */
     ir_dump *dump; /* NULL: lines are not recorded */
-    bool roles;    /* whether roles of outputs are printed */
 } writer;
 
 static void put_bytes(writer *w, const char *s, size_t n)
@@ -133,7 +132,8 @@ static void put_attr(writer *w, const ir_slot *slot, const ir_attr *attr)
     put(w, "=");
     switch (slot->kind) {
     case IR_SLOT_FLOAT:
-        ir_float_print(number, IR_f64, attr->f);
+    case IR_SLOT_DOUBLE:
+        ir_float_print(number, slot->kind == IR_SLOT_FLOAT ? IR_f32 : IR_f64, attr->f);
         put(w, number);
         break;
     case IR_SLOT_BOOL: put(w, attr->i ? "true" : "false"); break;
@@ -219,7 +219,7 @@ static void put_role(writer *w, int role, const char *word, const char *of)
 /* Prints result types, role, location and note. */
 static void put_activation(writer *w, const ir_node *n)
 {
-    if (w->roles) put_role(w, n->role, ir_output_words[n->role], n->of ? n->of->name : NULL);
+    put_role(w, n->role, ir_output_words[n->role], n->of ? n->of->name : NULL);
     for (int i = 0; i < n->n_out; i++) {
         put(w, i ? ", " : " : ");
         put_type(w, &n->out[i]->type);
@@ -439,7 +439,7 @@ static void put_head(writer *w, bool sealed)
 
 static writer print_module(const ir_module *m, arena *a, ir_dump *dump, bool sealed)
 {
-    writer w = {.arena = a, .module = m, .dump = dump, .roles = true};
+    writer w = {.arena = a, .module = m, .dump = dump};
     put_head(&w, sealed);
     put_storage(&w);
     for (size_t i = 0; i < m->graphs.count; i++) put_graph(&w, m->graphs.items[i]);

@@ -116,6 +116,7 @@ static bool check_attr(verifier *v, const ir_slot *slot, const ir_attr *attr)
 {
     bool good = true;
     switch (slot->kind) {
+    case IR_SLOT_FLOAT: good = (double)(float)attr->f == attr->f; break;
     case IR_SLOT_BOOL: good = attr->i == 0 || attr->i == 1; break;
     case IR_SLOT_DTYPE: good = (int)attr->dtype >= 0 && attr->dtype < IR_DTYPE_COUNT; break;
     case IR_SLOT_STR: good = attr->s != NULL; break;

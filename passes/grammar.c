@@ -35,10 +35,11 @@ static bool is_last_mean(grammar_match *m, const ir_node *n)
     return true;
 }
 
+/* Whether the epsilon can be an attribute, which is an f32; constants of f64 models may be more precise. */
 static bool is_guard(grammar_match *m, const ir_node *n)
 {
     (void)n;
-    return get_number(m, m->bound[EPS], &m->eps) && m->eps >= 0 && isfinite(m->eps);
+    return get_number(m, m->bound[EPS], &m->eps) && m->eps >= 0 && isfinite(m->eps) && (double)(float)m->eps == m->eps;
 }
 
 /* Whether v has the normalised dimensions, possibly after leading ones, so that it varies only along those. */

@@ -207,7 +207,7 @@ void onnx_lower_expand(onnx_node *n)
     onnx_list shape = onnx_const_shape(n, 1);
     if (n->failed) return;
     ir_type wanted = ir_type_make(n->in[0]->type.dtype, shape.count, shape.items), both;
-    if (!ir_broadcast(n->dims, &n->in[0]->type, &wanted, &both))
+    if (!ir_broadcast(&n->in[0]->type, &wanted, &both))
         onnx_reject(n, "%s does not broadcast to %s",
                     ir_type_print(n->importer->module, &n->in[0]->type, n->importer->scratch),
                     ir_type_print(n->importer->module, &wanted, n->importer->scratch));

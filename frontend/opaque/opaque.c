@@ -5,6 +5,7 @@
  * stored as bytes too. Values that its subgraphs capture become operands, which keeps them alive. */
 #include "frontend/opaque/opaque.h"
 #include "frontend/read/wire.h"
+#include "ir/text.h"
 
 #include <string.h>
 
@@ -173,6 +174,13 @@ static const char *attribute_text(onnx_node *n, bool graphs)
 
 static const char *one_line(const char *text) { return text && !strchr(text, '\n') ? text : NULL; }
 
+static const char *float_text(arena *a, float v)
+{
+    char text[IR_NUMBER_SIZE];
+    ir_float_print(text, IR_f32, (double)v);
+    return arena_strdup(a, text);
+}
+
 /* Lists numbers, strings and lists of numbers, one "NAME=VALUE" per line. */
 static const char *attribute_values(onnx_node *n)
 {
@@ -182,7 +190,7 @@ static const char *attribute_values(onnx_node *n)
         const Onnx__AttributeProto *p = n->proto->attribute[i];
         const char *value = NULL;
         if (p->type == ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__INT) value = arena_printf(a, "%lld", (long long)p->i);
-        else if (p->type == ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__FLOAT) value = arena_printf(a, "%.9g", (double)p->f);
+        else if (p->type == ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__FLOAT) value = float_text(a, p->f);
         else if (p->type == ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__STRING) value = one_line(onnx_bytes_text(p->s));
         else if (p->type == ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__INTS && p->n_ints <= ONNX_MAX_RANK)
             for (size_t k = 0; k < p->n_ints; k++)

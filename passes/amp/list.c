@@ -93,7 +93,8 @@ static bool has_attribute(const ir_node *n, const list_condition *c)
     ir_slot_kind kind = ir_op_get(n->op)->attr[i].kind;
     if ((kind == IR_SLOT_STR) != (c->word != NULL) || kind == IR_SLOT_DTYPE) return false;
     if (c->word) return (strcmp(attr->s, c->word) == 0) == (c->comparison == LIST_EQ);
-    if (kind == IR_SLOT_FLOAT) return compares(attr->f, c->comparison, c->number);
+    if (kind == IR_SLOT_FLOAT) return compares(attr->f, c->comparison, (double)(float)c->number);
+    if (kind == IR_SLOT_DOUBLE) return compares(attr->f, c->comparison, c->number);
     if (kind != IR_SLOT_INTS && kind != IR_SLOT_DIMS) return compares((double)attr->i, c->comparison, c->number);
     for (int k = 0; k < attr->list.count; k++)
         if (!compares((double)attr->list.items[k], c->comparison, c->number)) return false;

@@ -48,7 +48,7 @@ static void set_defaults(optimizer *opt)
     const ir_op_info *info = ir_op_get(opt->kind->op);
     opt->lr = opt->kind->lr;
     for (int i = 0; i < info->n_attr; i++)
-        opt->attr[i] = info->attr[i].kind == IR_SLOT_FLOAT ? info->attr[i].initial.f : (double)info->attr[i].initial.i;
+        opt->attr[i] = info->attr[i].kind == IR_SLOT_DOUBLE ? info->attr[i].initial.f : (double)info->attr[i].initial.i;
     for (int i = 0; i < 2 && opt->kind->set[i].attr >= 0; i++)
         if (opt->kind->set[i].attr < info->n_attr) opt->attr[opt->kind->set[i].attr] = opt->kind->set[i].value;
 }
@@ -153,7 +153,7 @@ static bool update_parameter(update *u, ir_storage *param, ir_value *gradient)
     in[n++] = u->skip;
     ir_node *node = ir_new_array(&u->b, kind->op, n, in, 0);
     for (int i = 0; node && i < ir_op_get(kind->op)->n_attr; i++) {
-        if (ir_op_get(kind->op)->attr[i].kind == IR_SLOT_FLOAT) ir_set_float(node, i, u->opt->attr[i]);
+        if (ir_op_get(kind->op)->attr[i].kind == IR_SLOT_DOUBLE) ir_set_float(node, i, u->opt->attr[i]);
         else ir_set_int(node, i, (int64_t)u->opt->attr[i]);
     }
     if (!ir_done_all(&u->b, node)) return false;

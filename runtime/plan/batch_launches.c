@@ -13,21 +13,6 @@
 
 /* ---- what may share a launch ---------------------------------------------------------------------- */
 
-static bool same_attr(ir_slot_kind kind, const ir_attr *a, const ir_attr *b)
-{
-    switch (kind) {
-    case IR_SLOT_INT:
-    case IR_SLOT_BOOL: return a->i == b->i;
-    case IR_SLOT_FLOAT: return a->f == b->f;
-    case IR_SLOT_DTYPE: return a->dtype == b->dtype;
-    case IR_SLOT_STR: return strcmp(a->s, b->s) == 0;
-    default:
-        return a->list.count == b->list.count &&
-               (a->list.count == 0 ||
-                memcmp(a->list.items, b->list.items, (size_t)a->list.count * sizeof *a->list.items) == 0);
-    }
-}
-
 /* Whether operand i, if it is a scalar, is the same value in both steps. */
 static bool same_number(const rt_plan *p, const rt_step *a, const rt_step *b, int i)
 {
@@ -45,7 +30,7 @@ static bool agree(const rt_plan *p, const rt_step *a, const rt_step *b)
     const ir_op_info *info = ir_op_get(a->op);
     if (a->workspace != RT_NO_BUFFER || b->workspace != RT_NO_BUFFER) return false;
     for (int i = 0; i < info->n_attr; i++)
-        if (!same_attr(info->attr[i].kind, &a->attr[i], &b->attr[i])) return false;
+        if (!ir_attr_equal(info->attr[i].kind, &a->attr[i], &b->attr[i])) return false;
     for (int i = 0; i < a->n_in; i++)
         if (a->in[i].dtype != b->in[i].dtype || !same_number(p, a, b, i)) return false;
     for (int i = 0; i < a->n_out; i++)

@@ -16,7 +16,8 @@
 #include <string.h>
 #include <xxhash.h>
 
-#define FORMAT_VERSION "1"
+#define FORMAT_VERSION "2"
+#define UNHASHED_VERSION "1" /* its model hash is of IR text as ampc 0.1 printed it */
 #define POSITION_KEY "data/position"
 #define PARAM_PREFIX "param/"
 static const int64_t position_dims[] = {3};
@@ -272,10 +273,17 @@ static ampc_status match_session(rt_checkpoint_file *f, rt_session *s, const ir_
     return first;
 }
 
+static bool is_version(const rt_checkpoint_file *f, const char *version)
+{
+    const char *recorded = rt_safetensors_metadata(f->file, "version");
+    return recorded && strcmp(recorded, version) == 0;
+}
+
 static ampc_status check_model(const rt_checkpoint_file *f, const ir_module *m)
 {
     char hash[33];
     const char *recorded = rt_safetensors_metadata(f->file, "model");
+    if (is_version(f, UNHASHED_VERSION)) return AMPC_OK;
     TRY(rt_model_hash(m, f->d, hash));
     if (recorded && strcmp(recorded, hash) == 0) return AMPC_OK;
     return diag_error(f->d, AMPC_REJECTED, DIAG_FILE(f->path),
@@ -287,7 +295,7 @@ static ampc_status check_model(const rt_checkpoint_file *f, const ir_module *m)
 static ampc_status check_version(const rt_checkpoint_file *f)
 {
     const char *version = rt_safetensors_metadata(f->file, "version");
-    if (version && strcmp(version, FORMAT_VERSION) == 0) return AMPC_OK;
+    if (is_version(f, FORMAT_VERSION) || is_version(f, UNHASHED_VERSION)) return AMPC_OK;
     return diag_error(f->d, AMPC_REJECTED, DIAG_FILE(f->path), "%s%s",
                       version ? "a checkpoint of unknown version " : "not a checkpoint: it records no version",
                       version ? version : "");

@@ -325,7 +325,8 @@ static void draw_attribute(drawing *w, ir_node *n, int i)
     switch (slot->kind) {
     case IR_SLOT_INT: ir_set_int(n, i, is_named(slot, "axis") ? choose(w->c, 4) - 1 : CHOOSE(w->c, integers_)); return;
     case IR_SLOT_BOOL: ir_set_bool(n, i, choose(w->c, 2)); return;
-    case IR_SLOT_FLOAT: ir_set_float(n, i, CHOOSE(w->c, numbers)); return;
+    case IR_SLOT_FLOAT:
+    case IR_SLOT_DOUBLE: ir_set_float(n, i, CHOOSE(w->c, numbers)); return;
     case IR_SLOT_DTYPE: ir_set_dtype(n, i, draw_dtype(w->c, is_named(slot, "type") ? IR_GROUP_I : IR_GROUP_U)); return;
     case IR_SLOT_STR: ir_set_str(n, i, CHOOSE(w->c, words)); return;
     default: ir_set_list(n, i, list, draw_list(w, n, slot, list));

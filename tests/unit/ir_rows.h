@@ -83,7 +83,8 @@ static inline void read_attribute(ir_node *n, const char *word)
     switch (info->attr[i].kind) {
     case IR_SLOT_INT:
     case IR_SLOT_BOOL: ir_set_int(n, i, strtoll(value, NULL, 10)); break;
-    case IR_SLOT_FLOAT: ir_set_float(n, i, strtod(value, NULL)); break;
+    case IR_SLOT_FLOAT:
+    case IR_SLOT_DOUBLE: ir_set_float(n, i, strtod(value, NULL)); break;
     case IR_SLOT_DTYPE: ir_set_dtype(n, i, ir_dtype_parse(value)); break;
     case IR_SLOT_STR: ir_set_str(n, i, value); break;
     default: ir_set_list(n, i, items, read_list(value, items));

@@ -71,7 +71,7 @@ static void test_contents(void **state)
         "state/loss_scale", "state/good_steps", "state/bad_steps",
     };
     static const char *const values[][2] = {
-        {"version", "1"},    {"step", "12"},     {"epoch", "2"},    {"skipped", "4"},
+        {"version", "2"},    {"step", "12"},     {"epoch", "2"},    {"skipped", "4"},
         {"stuck", "1"},      {"batch", "16"},    {"rows", "96"},    {"schedule", "constant,lr=0.1"},
         {"good_steps", "0"}, {"bad_steps", "0"}, {"amp", "O1 f16"},
     };
@@ -196,7 +196,7 @@ static void test_missing_and_misshapen(void **state)
     const float zeros[64] = {0};
     const char *path = scratch_path(t, "a.safetensors");
     assert_ok(t, rt_safetensors_create(t->d, &w));
-    assert_ok(t, rt_safetensors_put_metadata(w, "version", "1"));
+    assert_ok(t, rt_safetensors_put_metadata(w, "version", "2"));
     assert_ok(t, rt_safetensors_add(w, "param/fc1.weight", IR_f32, 2, (int64_t[]){8, 4}, zeros));
     assert_ok(t, rt_safetensors_commit(w, path, NULL));
     training_scramble(s, 0x22);

@@ -103,7 +103,7 @@ static ir_value *guarded(generator *g)
 {
     ir_value *square = roll(g, 2) ? binary(g, IR_OP_pow, get_centred(g), constant(g, 2))
                                   : binary(g, IR_OP_mul, get_centred(g), get_centred(g));
-    return binary(g, IR_OP_add, mean(g, square), constant(g, 0.01));
+    return binary(g, IR_OP_add, mean(g, square), constant(g, 0x1p-7));
 }
 
 static ir_value *deviation(generator *g)

@@ -242,6 +242,8 @@ static void test_attributes(void **state)
     const ir_dim none = IR_DIM_NONE;
     s->reshape->attr[IR_ATTR(reshape, shape)].list.items = &none;
     expect(s, "attribute 'shape' has no valid value");
+    s->dropout->attr[IR_ATTR(dropout, ratio)].f = 0.1; /* not an f32 */
+    expect(s, "attribute 'ratio' has no valid value");
 }
 
 static void test_results(void **state)
