@@ -69,16 +69,16 @@ void arena_free(arena *a)
 
 void arena_clear(arena *a)
 {
-    chunk *kept = a->chunks;
+    chunk *first = a->chunks;
     a->used = 0;
     a->interned = NULL;
-    if (!kept) return;
-    chunks_free(kept->next);
-    kept->next = NULL;
-    ASAN_UNPOISON_MEMORY_REGION(kept->data, kept->size);
-    memset(kept->data, 0, kept->used);
-    ASAN_POISON_MEMORY_REGION(kept->data, kept->size);
-    kept->used = 0;
+    if (!first) return;
+    chunks_free(first->next);
+    first->next = NULL;
+    ASAN_UNPOISON_MEMORY_REGION(first->data, first->size);
+    memset(first->data, 0, first->used);
+    ASAN_POISON_MEMORY_REGION(first->data, first->size);
+    first->used = 0;
 }
 
 static _Noreturn void arena_out_of_memory(arena *a)
@@ -117,14 +117,14 @@ static chunk *chunk_new(size_t capacity)
 /* Adds a chunk with at least `size` free bytes. */
 static chunk *chunk_add(arena *a, size_t size)
 {
-    bool own = size > a->chunk_size / 2;
-    chunk *c = chunk_new(own ? size : a->chunk_size);
+    bool separate = size > a->chunk_size / 2;
+    chunk *c = chunk_new(separate ? size : a->chunk_size);
     if (!c) arena_out_of_memory(a);
     ASAN_POISON_MEMORY_REGION(c->data, c->size);
-    chunk **at = own && a->chunks ? &a->chunks->next : &a->chunks;
+    chunk **at = separate && a->chunks ? &a->chunks->next : &a->chunks;
     c->next = *at;
     *at = c;
-    if (!own && a->chunk_size < LARGEST_CHUNK) a->chunk_size *= 2;
+    if (!separate && a->chunk_size < LARGEST_CHUNK) a->chunk_size *= 2;
     return c;
 }
 

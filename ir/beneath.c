@@ -19,10 +19,10 @@ const char *beneath_name_fault(const char *name)
     if (*name == '/') return "is an absolute path";
     if (strlen(name) >= PATH_MAX) return "is too long";
     for (const char *p = name; *p; p++)
-        if ((unsigned char)*p < 0x20 || *p == 0x7f) return "holds a control character";
+        if ((unsigned char)*p < 0x20 || *p == 0x7f) return "contains a control character";
     for (const char *p = name; p; p = strchr(p, '/')) {
         p += *p == '/';
-        if (!strncmp(p, "..", 2) && (p[2] == '/' || !p[2])) return "leads out of the model's folder by '..'";
+        if (!strncmp(p, "..", 2) && (p[2] == '/' || !p[2])) return "leaves the model's folder through '..'";
     }
     return NULL;
 }
@@ -98,7 +98,7 @@ static ampc_status cannot_open(int fd, const char **why)
     const int error = errno;
     if (fd >= 0) close(fd);
     errno = error;
-    *why = error == EXDEV || error == ELOOP ? "leads out of the model's folder by a link"
+    *why = error == EXDEV || error == ELOOP ? "leaves the model's folder through a link"
            : error == ENOMEM                ? "cannot be opened: out of memory"
                                             : "cannot be opened";
     if (error == EXDEV || error == ELOOP) return AMPC_REJECTED;

@@ -19,7 +19,7 @@ struct ir_binding {
     char *message; /* of the inference rule, in scratch */
 };
 
-static void keep_message(void *user, diag_level level, const char *message)
+static void record_message(void *user, diag_level level, const char *message)
 {
     ir_binding *b = user;
     if (level == DIAG_ERROR && !b->message) b->message = arena_strdup(b->scratch, ir_message_text(message));
@@ -29,7 +29,7 @@ ir_binding *ir_binding_new(const ir_graph *g, const int64_t *sizes)
 {
     ir_binding *b = calloc(1, sizeof *b);
     if (!b) return NULL;
-    *b = (ir_binding){.graph = g, .sizes = sizes, .scratch = arena_new(0), .inner = diag_new(keep_message, b)};
+    *b = (ir_binding){.graph = g, .sizes = sizes, .scratch = arena_new(0), .inner = diag_new(record_message, b)};
     if (b->scratch && b->inner) return b;
     ir_binding_free(b);
     return NULL;
@@ -47,13 +47,12 @@ ampc_status ir_binding_dim(const ir_graph *g, const int64_t *sizes, ir_dim dim, 
 {
     const ir_dim_table *t = g->module->dims;
     size_t symbol;
-    bool known = ir_dim_eval(t, dim, sizes, out, &symbol);
-    if (known && *out >= IR_DIM_LOWEST) return AMPC_OK;
-    if (!known && symbol != SIZE_MAX)
-        return diag_error(d, AMPC_REJECTED, loc,
-                          "graph @%s: the size of symbol '%s' is not known from the inputs; bind it", g->name,
-                          ir_dim_symbol_name(t, symbol));
-    return diag_error(d, AMPC_REJECTED, loc, "graph @%s: a dimension is too large under these sizes", g->name);
+    bool ok = ir_dim_eval(t, dim, sizes, out, &symbol);
+    if (ok && *out >= IR_DIM_LOWEST) return AMPC_OK;
+    if (!ok && symbol != SIZE_MAX)
+        return diag_error(d, AMPC_REJECTED, loc, "graph @%s: symbol '%s' is not determined by the inputs; bind it",
+                          g->name, ir_dim_symbol_name(t, symbol));
+    return diag_error(d, AMPC_REJECTED, loc, "graph @%s: a dimension is too large for these sizes", g->name);
 }
 
 /* ---- the bound copy of a node -------------------------------------------------------------------------------- */
@@ -107,7 +106,7 @@ static ampc_status bind_attributes(ir_binding *b, const ir_node *n, diag *d, ir_
 
 /* The copy has its own module and graph, so that inference writes nothing shared: numbers add no dimensions to the
  * table, and message texts are in scratch. */
-static ampc_status stand_in(ir_binding *b, const ir_node *n, diag *d, ir_node *to)
+static ampc_status make_bound_node(ir_binding *b, const ir_node *n, diag *d, ir_node *to)
 {
     ir_module *m = arena_alloc(b->scratch, sizeof *m);
     ir_graph *g = arena_alloc(b->scratch, sizeof *g);
@@ -165,14 +164,15 @@ static ampc_status refuse(ir_binding *b, const ir_node *n, ampc_status status, c
 
 /* Checks that the rule yields the shapes of the inferred types; if not, a formula for a dimension does not hold for all
  * sizes. */
-static ampc_status check_results(ir_binding *b, const ir_node *n, const ir_node *bound, const ir_type *wanted, diag *d)
+static ampc_status check_results(ir_binding *b, const ir_node *n, const ir_node *bound, const ir_type *expected,
+                                 diag *d)
 {
     for (int i = 0; i < n->n_out; i++) {
         const ir_type *is = &bound->out[i]->type;
-        if (n->out[i]->type.dtype == IR_NO_DTYPE || ir_type_same_shape(is, &wanted[i])) continue;
+        if (n->out[i]->type.dtype == IR_NO_DTYPE || ir_type_same_shape(is, &expected[i])) continue;
         const char *message = arena_printf(b->scratch, "'%s' would be %s, not %s", n->out[i]->name,
                                            ir_type_print(bound->graph->module, is, b->scratch),
-                                           ir_type_print(bound->graph->module, &wanted[i], b->scratch));
+                                           ir_type_print(bound->graph->module, &expected[i], b->scratch));
         return refuse(b, n, AMPC_REJECTED, message, d);
     }
     return AMPC_OK;
@@ -181,11 +181,11 @@ static ampc_status check_results(ir_binding *b, const ir_node *n, const ir_node 
 static ampc_status check(ir_binding *b, const ir_node *n, diag *d)
 {
     ir_node bound;
-    TRY(stand_in(b, n, d, &bound));
-    ir_type *wanted = arena_array(b->scratch, (size_t)n->n_out, sizeof *wanted);
-    for (int i = 0; i < n->n_out; i++) wanted[i] = bound.out[i]->type;
+    TRY(make_bound_node(b, n, d, &bound));
+    ir_type *expected = arena_array(b->scratch, (size_t)n->n_out, sizeof *expected);
+    for (int i = 0; i < n->n_out; i++) expected[i] = bound.out[i]->type;
     ampc_status status = ir_infer(&bound, b->inner);
-    return status == AMPC_OK ? check_results(b, n, &bound, wanted, d)
+    return status == AMPC_OK ? check_results(b, n, &bound, expected, d)
                              : refuse(b, n, status, b->message ? b->message : ampc_status_sentence(status), d);
 }
 

@@ -45,14 +45,21 @@ ir_value *ir_cast(ir_builder *b, ir_value *x, ir_dtype to)
     return ir_done(b, n);
 }
 
-ir_value *ir_reshape(ir_builder *b, ir_value *x, const ir_dim *dims, int rank)
+_Static_assert(IR_ATTR(reshape, shape) == IR_ATTR(expand, shape), "with_shape sets both");
+
+static ir_value *with_shape(ir_builder *b, ir_op op, ir_value *x, const ir_dim *dims, int rank)
 {
     if (!x) return NULL;
-    ir_type wanted = ir_type_make(x->type.dtype, rank, dims);
-    if (ir_type_same_shape(&x->type, &wanted)) return x;
-    ir_node *n = ir_new(b, IR_OP_reshape, 1, x);
+    ir_type target = ir_type_make(x->type.dtype, rank, dims);
+    if (ir_type_same_shape(&x->type, &target)) return x;
+    ir_node *n = ir_new(b, op, 1, x);
     ir_set_list(n, IR_ATTR(reshape, shape), dims, rank);
     return ir_done(b, n);
+}
+
+ir_value *ir_reshape(ir_builder *b, ir_value *x, const ir_dim *dims, int rank)
+{
+    return with_shape(b, IR_OP_reshape, x, dims, rank);
 }
 
 ir_value *ir_reshape_like(ir_builder *b, ir_value *x, const ir_type *shape)
@@ -62,12 +69,7 @@ ir_value *ir_reshape_like(ir_builder *b, ir_value *x, const ir_type *shape)
 
 ir_value *ir_expand(ir_builder *b, ir_value *x, const ir_dim *dims, int rank)
 {
-    if (!x) return NULL;
-    ir_type wanted = ir_type_make(x->type.dtype, rank, dims);
-    if (ir_type_same_shape(&x->type, &wanted)) return x;
-    ir_node *n = ir_new(b, IR_OP_expand, 1, x);
-    ir_set_list(n, IR_ATTR(expand, shape), dims, rank);
-    return ir_done(b, n);
+    return with_shape(b, IR_OP_expand, x, dims, rank);
 }
 
 ir_value *ir_transpose(ir_builder *b, ir_value *x, const int64_t *perm)

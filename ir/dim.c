@@ -233,9 +233,9 @@ static ir_dim atom_new(ir_dim_table *t, strmap *map, const char *key, const atom
 
 ir_dim ir_dim_symbol(ir_dim_table *t, const char *name)
 {
-    const ir_dim *known = strmap_get(t->symbol_dims, name);
-    if (known) return *known;
-    atom a = {.name = arena_strdup(t->arena, name), .symbol = t->symbols.count, .most = IR_DIM_MAX_SIZE};
+    const ir_dim *found = strmap_get(t->symbol_dims, name);
+    if (found) return *found;
+    atom a = {.name = arena_strdup(t->arena, name), .symbol = t->symbols.count, .max = IR_DIM_MAX_SIZE};
     vec_push(t->arena, &t->symbols, (uint32_t)t->atoms.count);
     return atom_new(t, t->symbol_dims, name, &a);
 }
@@ -253,8 +253,8 @@ ir_dim dim_atom(ir_dim_table *t, const atom *a)
     char key[64];
     if (a->kind == ATOM_FLOOR) snprintf(key, sizeof key, "%" PRId64 "/%" PRId64, a->inner, a->divisor);
     else snprintf(key, sizeof key, "max %" PRId64, a->inner);
-    const ir_dim *known = strmap_get(t->atom_dims, key);
-    return known ? *known : atom_new(t, t->atom_dims, key, a);
+    const ir_dim *found = strmap_get(t->atom_dims, key);
+    return found ? *found : atom_new(t, t->atom_dims, key, a);
 }
 
 /* ---- arithmetic ------------------------------------------------------------------------------ */

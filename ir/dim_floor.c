@@ -10,12 +10,12 @@
 
 static ir_dim floor_atom(ir_dim_table *t, ir_dim inner, int64_t divisor)
 {
-    ir_dim least = ir_dim_lower_bound(t, inner), most = ir_dim_upper_bound(t, inner);
+    ir_dim min = ir_dim_lower_bound(t, inner), max = ir_dim_upper_bound(t, inner);
     const atom a = {.kind = ATOM_FLOOR,
                     .inner = inner,
                     .divisor = divisor,
-                    .least = least == IR_DIM_NONE || least < 0 ? 0 : least / divisor,
-                    .most = most == IR_DIM_NONE ? INT64_MAX : most / divisor};
+                    .min = min == IR_DIM_NONE || min < 0 ? 0 : min / divisor,
+                    .max = max == IR_DIM_NONE ? INT64_MAX : max / divisor};
     return dim_atom(t, &a);
 }
 
@@ -74,7 +74,7 @@ static bool move_into_max(ir_dim_table *t, const poly *p, int64_t k, ir_dim *out
 }
 
 /* floor(p/k) for p without whole multiples of k. */
-static ir_dim floor_of_rest(ir_dim_table *t, const poly *p, int64_t k)
+static ir_dim floor_of_remainder(ir_dim_table *t, const poly *p, int64_t k)
 {
     ir_dim simpler;
     if (merge_floors(t, p, k, &simpler) || move_into_max(t, p, k, &simpler)) return simpler;
@@ -86,43 +86,18 @@ ir_dim ir_dim_floordiv(ir_dim_table *t, ir_dim a, int64_t k)
     assert(k > 0); /* dim_text.c, infer and folding reject other divisors */
     if (a == IR_DIM_NONE) return IR_DIM_NONE;
     if (!ir_dim_is_symbolic(a)) return dim_floor_quotient(a, k);
-    poly p, whole, rest;
-    whole.count = rest.count = 0;
+    poly p, exact, rest;
+    exact.count = rest.count = 0;
     dim_load(t, a, &p);
     for (int i = 0; i < p.count; i++) {
         term x = p.terms[i], r = p.terms[i];
         x.factor = dim_floor_quotient(x.factor, k);
         r.factor -= x.factor * k;
-        if (x.factor) whole.terms[whole.count++] = x;
+        if (x.factor) exact.terms[exact.count++] = x;
         if (r.factor) rest.terms[rest.count++] = r;
     }
-    ir_dim quotient = dim_intern(t, &whole);
+    ir_dim quotient = dim_intern(t, &exact);
     if (rest.count) cancel_common_factor(&rest, &k);
     if (rest.count == 0 || rest.terms[0].degree == 0 || k == 1) return quotient;
-    return ir_dim_add(t, quotient, floor_of_rest(t, &rest, k));
-}
-
-/* ---- binding --------------------------------------------------------------------------------- */
-
-static ir_dim atom_bind(ir_dim_table *t, uint32_t index, const int64_t *sizes)
-{
-    atom a = t->atoms.items[index];
-    if (a.kind == ATOM_FLOOR) return ir_dim_floordiv(t, ir_dim_bind(t, a.inner, sizes), a.divisor);
-    if (a.kind == ATOM_MAX) return ir_dim_max(t, 0, ir_dim_bind(t, a.inner, sizes));
-    return sizes[a.symbol] >= 0 ? ir_dim_number(sizes[a.symbol]) : ir_dim_symbol(t, a.name);
-}
-
-ir_dim ir_dim_bind(ir_dim_table *t, ir_dim d, const int64_t *sizes)
-{
-    if (!ir_dim_is_symbolic(d)) return d;
-    poly p;
-    dim_load(t, d, &p);
-    ir_dim sum = 0;
-    for (int i = 0; i < p.count; i++) {
-        ir_dim value = ir_dim_number(p.terms[i].factor);
-        for (uint32_t j = 0; j < p.terms[i].degree; j++)
-            value = ir_dim_mul(t, value, atom_bind(t, p.terms[i].atoms[j], sizes));
-        sum = ir_dim_add(t, sum, value);
-    }
-    return sum;
+    return ir_dim_add(t, quotient, floor_of_remainder(t, &rest, k));
 }

@@ -24,23 +24,23 @@ static int64_t multiply(int64_t a, int64_t b)
     return __builtin_mul_overflow(a, b, &product) ? INT64_MAX : product;
 }
 
-static int64_t least_of_term(const ir_dim_table *t, const term *x)
+static int64_t min_of_term(const ir_dim_table *t, const term *x)
 {
     const bool negative = x->factor < 0;
     int64_t value = negative ? -x->factor : x->factor;
     for (uint32_t i = 0; i < x->degree; i++) {
         const atom *a = &t->atoms.items[x->atoms[i]];
-        value = multiply(value, negative ? a->most : a->least);
+        value = multiply(value, negative ? a->max : a->min);
     }
     if (value == INT64_MAX) return negative ? OPEN : x->factor;
     return negative ? -value : value;
 }
 
-static int64_t sum_of_least(const ir_dim_table *t, const poly *p)
+static int64_t sum_of_minima(const ir_dim_table *t, const poly *p)
 {
     int64_t sum = 0;
     for (int i = 0; i < p->count; i++) {
-        const int64_t low = least_of_term(t, &p->terms[i]);
+        const int64_t low = min_of_term(t, &p->terms[i]);
         if (low == OPEN || __builtin_add_overflow(sum, low, &sum)) return OPEN;
     }
     return sum;
@@ -61,11 +61,11 @@ static poly without(const poly *p, int at)
     return rest;
 }
 
-static int64_t least_of(const ir_dim_table *t, const poly *p, int *effort);
+static int64_t min_of(const ir_dim_table *t, const poly *p, int *effort);
 
 /* The minimum of scale * (p without term `at`) + factor * inner + constant. */
-static int64_t least_of_case(const ir_dim_table *t, const poly *p, int at, int64_t scale, int64_t factor, ir_dim inner,
-                             int64_t constant, int *effort)
+static int64_t min_of_case(const ir_dim_table *t, const poly *p, int at, int64_t scale, int64_t factor, ir_dim inner,
+                           int64_t constant, int *effort)
 {
     const poly rest = without(p, at);
     poly sum = {.count = 0}, with;
@@ -73,34 +73,34 @@ static int64_t least_of_case(const ir_dim_table *t, const poly *p, int at, int64
     dim_load(t, inner, &with);
     if (!dim_accumulate(t, &sum, factor, &with)) return OPEN;
     dim_load(t, constant, &with);
-    return dim_accumulate(t, &sum, 1, &with) ? least_of(t, &sum, effort) : OPEN;
+    return dim_accumulate(t, &sum, 1, &with) ? min_of(t, &sum, effort) : OPEN;
 }
 
 /* The minimum of p with term `at`, an atom that has an inner expression, resolved. */
-static int64_t least_resolved(const ir_dim_table *t, const poly *p, int at, int *effort)
+static int64_t min_resolved(const ir_dim_table *t, const poly *p, int at, int *effort)
 {
     const atom *a = &t->atoms.items[p->terms[at].atoms[0]];
     const int64_t factor = p->terms[at].factor;
     int64_t slack = 0;
     if (a->kind == ATOM_MAX) {
-        const int64_t without_it = least_of_case(t, p, at, 1, 0, 0, 0, effort);
-        const int64_t with_it = least_of_case(t, p, at, 1, factor, a->inner, 0, effort);
+        const int64_t without_it = min_of_case(t, p, at, 1, 0, 0, 0, effort);
+        const int64_t with_it = min_of_case(t, p, at, 1, factor, a->inner, 0, effort);
         return (factor > 0) == (with_it > without_it) ? with_it : without_it;
     }
     if (factor > 0 && (__builtin_mul_overflow(factor, 1 - a->divisor, &slack) || slack < IR_DIM_LOWEST)) return OPEN;
-    const int64_t least = least_of_case(t, p, at, a->divisor, factor, a->inner, slack, effort);
-    return least == OPEN ? OPEN : -dim_floor_quotient(-least, a->divisor);
+    const int64_t min = min_of_case(t, p, at, a->divisor, factor, a->inner, slack, effort);
+    return min == OPEN ? OPEN : -dim_floor_quotient(-min, a->divisor);
 }
 
-static int64_t least_of(const ir_dim_table *t, const poly *p, int *effort)
+static int64_t min_of(const ir_dim_table *t, const poly *p, int *effort)
 {
-    int64_t best = sum_of_least(t, p);
+    int64_t best = sum_of_minima(t, p);
     if (is_monotone(p)) return best;
     for (int i = 0; i < p->count; i++) {
         const term *x = &p->terms[i];
         if (x->degree != 1 || t->atoms.items[x->atoms[0]].kind == ATOM_SYMBOL) continue;
         if ((*effort)-- <= 0) break;
-        const int64_t resolved = least_resolved(t, p, i, effort);
+        const int64_t resolved = min_resolved(t, p, i, effort);
         if (resolved > best) best = resolved;
     }
     return best;
@@ -112,8 +112,8 @@ ir_dim ir_dim_lower_bound(const ir_dim_table *t, ir_dim d)
     poly p;
     int effort = EFFORT;
     dim_load(t, d, &p);
-    const int64_t least = least_of(t, &p, &effort);
-    return least < IR_DIM_LOWEST ? IR_DIM_NONE : least;
+    const int64_t min = min_of(t, &p, &effort);
+    return min < IR_DIM_LOWEST ? IR_DIM_NONE : min;
 }
 
 ir_dim ir_dim_upper_bound(const ir_dim_table *t, ir_dim d)
@@ -123,16 +123,16 @@ ir_dim ir_dim_upper_bound(const ir_dim_table *t, ir_dim d)
     int effort = EFFORT;
     dim_load(t, d, &p);
     if (!dim_accumulate(t, &minus, -1, &p)) return IR_DIM_NONE;
-    const int64_t least = least_of(t, &minus, &effort);
-    return least < IR_DIM_LOWEST ? IR_DIM_NONE : -least;
+    const int64_t min = min_of(t, &minus, &effort);
+    return min < IR_DIM_LOWEST ? IR_DIM_NONE : -min;
 }
 
 static bool never_negative(const ir_dim_table *t, ir_dim d) { return ir_dim_lower_bound(t, d) >= 0; }
 
 static bool never_positive(const ir_dim_table *t, ir_dim d)
 {
-    const ir_dim most = ir_dim_upper_bound(t, d);
-    return most != IR_DIM_NONE && most <= 0;
+    const ir_dim max = ir_dim_upper_bound(t, d);
+    return max != IR_DIM_NONE && max <= 0;
 }
 
 /* ---- max(0,e) ------------------------------------------------------------------------------------------------ */
@@ -141,9 +141,9 @@ static ir_dim positive(ir_dim_table *t, ir_dim e);
 
 static ir_dim max_atom(ir_dim_table *t, ir_dim e)
 {
-    const ir_dim least = ir_dim_lower_bound(t, e), most = ir_dim_upper_bound(t, e);
+    const ir_dim min = ir_dim_lower_bound(t, e), max = ir_dim_upper_bound(t, e);
     const atom a = {
-        .kind = ATOM_MAX, .inner = e, .least = least > 0 ? least : 0, .most = most == IR_DIM_NONE ? INT64_MAX : most};
+        .kind = ATOM_MAX, .inner = e, .min = min > 0 ? min : 0, .max = max == IR_DIM_NONE ? INT64_MAX : max};
     return dim_atom(t, &a);
 }
 

@@ -28,7 +28,7 @@ typedef struct atom { /* never negative */
     size_t symbol;    /* for symbols: their index */
     ir_dim inner;     /* of floor(inner/divisor) and max(0,inner) */
     int64_t divisor;
-    int64_t least, most; /* bounds over all sizes; most INT64_MAX: unknown */
+    int64_t min, max; /* bounds over all sizes; max INT64_MAX: unknown */
 } atom;
 
 typedef struct poly { /* work space; terms are in canonical form */

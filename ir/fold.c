@@ -60,7 +60,7 @@ static cells cells_new(arena *a, const ir_type *type, int64_t count)
     return c;
 }
 
-static const ir_const_value *cells_keep(arena *a, const cells *c)
+static const ir_const_value *cells_freeze(arena *a, const cells *c)
 {
     ir_const_value *known = arena_alloc(a, sizeof *known);
     *known = (ir_const_value){c->type, c->count, c->ints, c->floats};
@@ -79,7 +79,7 @@ static const ir_const_value *read_constant(ir_const_map *k, const ir_storage *s)
         if (c.floats) c.floats[i] = ir_load_f64(s->type.dtype, at);
         else c.ints[i] = ir_dim_number(ir_load_i64(s->type.dtype, at));
     }
-    return cells_keep(k->arena, &c);
+    return cells_freeze(k->arena, &c);
 }
 
 const ir_const_value *ir_const_get(ir_const_map *k, const ir_value *v)
@@ -96,7 +96,7 @@ void ir_const_set(ir_const_map *k, const ir_value *v, const ir_const_value *know
     cells c = cells_new(k->arena, &known->type, known->count);
     if (c.floats) memcpy(c.floats, known->floats, (size_t)known->count * sizeof *c.floats);
     else memcpy(c.ints, known->ints, (size_t)known->count * sizeof *c.ints);
-    remember(k, v, cells_keep(k->arena, &c));
+    remember(k, v, cells_freeze(k->arena, &c));
 }
 
 /* ---- evaluation ------------------------------------------------------------------------------ */
@@ -118,7 +118,7 @@ bool ir_fold(ir_const_map *k, const ir_node *n, int64_t limit)
         f.out[i] = cells_new(k->arena, &n->out[i]->type, count);
     }
     if (!functions[n->op](&f)) return false;
-    for (int i = 0; i < n->n_out; i++) remember(k, n->out[i], cells_keep(k->arena, &f.out[i]));
+    for (int i = 0; i < n->n_out; i++) remember(k, n->out[i], cells_freeze(k->arena, &f.out[i]));
     return true;
 }
 
@@ -163,7 +163,7 @@ static bool is_answered(ir_const_map *k, const ir_node *n)
 }
 
 /* Whether a node that will not be folded reads the value. */
-static bool is_wanted(ir_const_map *k, const ir_value *v)
+static bool has_unfolded_user(ir_const_map *k, const ir_value *v)
 {
     const ir_use *u = v->first_use;
     while (u && is_answered(k, u->user)) u = u->next;
@@ -174,7 +174,7 @@ static bool is_wanted(ir_const_map *k, const ir_value *v)
 static void commit_value(ir_const_map *k, ir_node *n, ir_value *v, diag *d)
 {
     const ir_const_value *known = ir_const_get(k, v);
-    if (!known || !is_wanted(k, v)) return;
+    if (!known || !has_unfolded_user(k, v)) return;
     ir_builder b = ir_builder_before(n, d);
     ir_value *instead = v;
     if (!is_symbolic(known)) instead = make_constant(&b, v->name, known);

@@ -84,10 +84,10 @@ bool fold_split(const fold_state *f)
 /* ---- parts of tensors ------------------------------------------------------------------------ */
 
 /* A view of the part start, start + step, ... of a dense tensor. Returns false if a start is symbolic. */
-static bool view_part(const ir_type *whole, const ir_attr *start, const ir_attr *step, fold_view *v)
+static bool view_part(const ir_type *full, const ir_attr *start, const ir_attr *step, fold_view *v)
 {
-    *v = fold_view_dense(whole);
-    for (int i = 0; i < whole->rank; i++) {
+    *v = fold_view_dense(full);
+    for (int i = 0; i < full->rank; i++) {
         if (ir_dim_is_symbolic(start->list.items[i])) return false;
         uint64_t stride = (uint64_t)v->stride[i]; /* may wrap if no elements are read */
         v->offset = (int64_t)((uint64_t)v->offset + (uint64_t)start->list.items[i] * stride);

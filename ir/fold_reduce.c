@@ -5,12 +5,12 @@
 static fold_view view_reduced(const fold_state *f, const ir_attr *axes)
 {
     const ir_type *from = &f->in[0]->type;
-    ir_type kept = *from;
+    ir_type reduced = *from;
     for (int i = 0; i < axes->list.count; i++) {
         int64_t axis = axes->list.items[i];
-        kept.dims[axis < 0 ? axis + from->rank : axis] = 1;
+        reduced.dims[axis < 0 ? axis + from->rank : axis] = 1;
     }
-    return fold_view_broadcast(&kept, from);
+    return fold_view_broadcast(&reduced, from);
 }
 
 static bool sum(const fold_state *f, const ir_attr *axes)

@@ -50,7 +50,7 @@ static ampc_status check_operand_dtype(inference *x, int i)
 {
     const ir_slot *slot = infer_slot(x, i);
     ir_dtype is = infer_in(x, i)->dtype, *common = &x->group[slot->group];
-    if (is == IR_NO_DTYPE) return infer_reject(x, "%s reads a value without a type", slot->name);
+    if (is == IR_NO_DTYPE) return infer_reject(x, "%s has no type", slot->name);
     if (!groups[slot->group].legal(is))
         return infer_reject(x, "%s must be %s, is %s", slot->name, groups[slot->group].what, ir_dtype_name(is));
     if (groups[slot->group].agree && *common != IR_NO_DTYPE && *common != is)
@@ -64,11 +64,11 @@ static ampc_status check_operand_dtype(inference *x, int i)
 static ampc_status check_wide_group(inference *x)
 {
     ir_dtype *wide = &x->group[IR_GROUP_F32], f = x->group[IR_GROUP_F];
-    ir_dtype wanted = f == IR_f64 || (f == IR_NO_DTYPE && *wide == IR_f64) ? IR_f64 : IR_f32;
-    if (*wide != IR_NO_DTYPE && *wide != wanted)
-        return infer_reject(x, "%s must be %s, is %s", first_of_group(x, IR_GROUP_F32), ir_dtype_name(wanted),
+    ir_dtype expected = f == IR_f64 || (f == IR_NO_DTYPE && *wide == IR_f64) ? IR_f64 : IR_f32;
+    if (*wide != IR_NO_DTYPE && *wide != expected)
+        return infer_reject(x, "%s must be %s, is %s", first_of_group(x, IR_GROUP_F32), ir_dtype_name(expected),
                             ir_dtype_name(*wide));
-    *wide = wanted;
+    *wide = expected;
     return AMPC_OK;
 }
 
@@ -78,10 +78,10 @@ static ampc_status check_operands(inference *x)
     const ir_op_info *info = ir_op_get(n->op);
     int fixed = info->variadic_in < 0 ? info->n_in : info->n_in - 1;
     if (n->n_in < fixed || (info->variadic_in < 0 && n->n_in > fixed))
-        return infer_reject(x, "has %d operands, takes %d", n->n_in, fixed);
+        return infer_reject(x, "has %d operands, expected %d", n->n_in, fixed);
     fixed = info->variadic_out < 0 ? info->n_out : info->n_out - 1;
     if (n->n_out < fixed || (info->variadic_out < 0 && n->n_out > fixed))
-        return infer_reject(x, "has %d results, gives %d", n->n_out, fixed);
+        return infer_reject(x, "has %d results, expected %d", n->n_out, fixed);
     for (int i = 0; i < n->n_in; i++) {
         if (infer_in(x, i)) TRY(check_operand_dtype(x, i));
         else if (infer_slot(x, i)->kind != IR_SLOT_OPT)
@@ -144,10 +144,10 @@ static ampc_status check_word(const inference *x, const ir_slot *slot, const cha
 {
     for (size_t i = 0; i < sizeof vocabularies / sizeof *vocabularies; i++) {
         if (strcmp(vocabularies[i].name, slot->name)) continue;
-        char wanted[32];
-        int n = snprintf(wanted, sizeof wanted, " %s ", word);
-        if (n >= (int)sizeof wanted || strchr(word, ' ') || !strstr(vocabularies[i].words, wanted))
-            return infer_reject(x, "%s \"%s\" is none of%s", slot->name, word, vocabularies[i].words);
+        char expected[32];
+        int n = snprintf(expected, sizeof expected, " %s ", word);
+        if (n >= (int)sizeof expected || strchr(word, ' ') || !strstr(vocabularies[i].words, expected))
+            return infer_reject(x, "%s \"%s\" is not one of%s", slot->name, word, vocabularies[i].words);
     }
     return AMPC_OK;
 }
@@ -199,10 +199,4 @@ ampc_status ir_infer(ir_node *n, diag *d)
     TRY(check_operands(&x));
     TRY(check_attributes(&x));
     return rules[n->op](&x);
-}
-
-ampc_status ir_graph_infer(ir_graph *g, diag *d)
-{
-    for (ir_node *n = g->first; n; n = n->next) TRY(ir_infer(n, d));
-    return AMPC_OK;
 }

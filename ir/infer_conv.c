@@ -62,11 +62,11 @@ static ampc_status window_count(const inference *x, int axis, const window *w, i
 {
     ir_dim_table *t = x->dims;
     int64_t extent = w->dilation * (w->kernel - 1) + 1, rest = w->ceil ? w->stride - 1 : 0;
-    ir_dim room = ir_dim_add(t, size, w->before + w->after - extent);
-    if (room < 0 && room != IR_DIM_NONE && !ir_dim_is_symbolic(room))
+    ir_dim space = ir_dim_add(t, size, w->before + w->after - extent);
+    if (space < 0 && space != IR_DIM_NONE && !ir_dim_is_symbolic(space))
         return infer_reject(x, "axis %d: a window of %" PRId64 " is larger than %" PRId64 " padded elements", axis,
-                            extent, room + extent);
-    *count = ir_dim_add(t, ir_dim_floordiv(t, ir_dim_add(t, room, rest), w->stride), 1);
+                            extent, space + extent);
+    *count = ir_dim_add(t, ir_dim_floordiv(t, ir_dim_add(t, space, rest), w->stride), 1);
     if (w->ceil) *count = ir_dim_min(t, *count, ir_dim_floordiv(t, ir_dim_add(t, size, w->before + rest), w->stride));
     return AMPC_OK;
 }
@@ -90,7 +90,7 @@ static ampc_status conv_shape(const inference *x, const ir_type *in, const ir_ty
 {
     int axes = in->rank - 2;
     if (axes < 1 || axes > MAX_SPATIAL)
-        return infer_reject(x, "1 to %d spatial dimensions are possible, the input has %d", MAX_SPATIAL, axes);
+        return infer_reject(x, "the input has %d spatial dimensions, 1 to %d are supported", axes, MAX_SPATIAL);
     if (w->rank != in->rank)
         return infer_reject(x, "ranks differ: %d of the input and %d of the weight", in->rank, w->rank);
     window windows[MAX_SPATIAL];
@@ -143,7 +143,7 @@ static ampc_status pool_shape(const inference *x, const ir_type *in, ir_type *y)
 {
     int axes = in->rank - 2;
     if (axes < 1 || axes > MAX_SPATIAL)
-        return infer_reject(x, "1 to %d spatial dimensions are possible, the input has %d", MAX_SPATIAL, axes);
+        return infer_reject(x, "the input has %d spatial dimensions, 1 to %d are supported", axes, MAX_SPATIAL);
     window windows[MAX_SPATIAL];
     const int64_t *kernel;
     TRY(window_read(x, axes, windows));
@@ -178,8 +178,7 @@ ampc_status infer_max_pool_grad(const inference *x)
     TRY(infer_shape(x, "shape", &in));
     TRY(infer_expect(x, IR_IN(max_pool_grad, indices), dy));
     bool images = in.rank == dy->rank && in.rank > 2 && in.dims[0] == dy->dims[0] && in.dims[1] == dy->dims[1];
-    if (!images)
-        return infer_reject(x, "dy is no pooled form of the shape: %s and %s", infer_show(x, dy), infer_show(x, &in));
+    if (!images) return infer_reject(x, "dy %s is not the pooled shape of %s", infer_show(x, dy), infer_show(x, &in));
     return infer_result(x, 0, in);
 }
 

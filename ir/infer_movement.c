@@ -8,14 +8,14 @@
 
 /* Multiplies the dimensions of `a` that `b` does not also have. Cancelling shared factors makes element counts
  * comparable even if their products have no canonical form. */
-static ir_dim own_product(ir_dim_table *t, const ir_type *a, const ir_type *b)
+static ir_dim unmatched_product(ir_dim_table *t, const ir_type *a, const ir_type *b)
 {
-    bool taken[IR_MAX_RANK] = {false};
+    bool matched[IR_MAX_RANK] = {false};
     ir_dim product = 1;
     for (int i = 0; i < a->rank; i++) {
         int k = 0;
-        while (k < b->rank && (taken[k] || b->dims[k] != a->dims[i])) k++;
-        if (k < b->rank) taken[k] = true;
+        while (k < b->rank && (matched[k] || b->dims[k] != a->dims[i])) k++;
+        if (k < b->rank) matched[k] = true;
         else product = ir_dim_mul(t, product, a->dims[i]);
     }
     return product;
@@ -23,7 +23,7 @@ static ir_dim own_product(ir_dim_table *t, const ir_type *a, const ir_type *b)
 
 static bool same_count(ir_dim_table *t, const ir_type *a, const ir_type *b)
 {
-    ir_dim left = own_product(t, a, b), right = own_product(t, b, a);
+    ir_dim left = unmatched_product(t, a, b), right = unmatched_product(t, b, a);
     if (left != IR_DIM_NONE && left == right) return true;
     return ir_type_count(t, a) == 0 && ir_type_count(t, b) == 0;
 }
@@ -76,19 +76,19 @@ ampc_status infer_expand(const inference *x)
 ampc_status infer_concat(const inference *x)
 {
     if (!x->node->n_in) return infer_reject(x, "has no operands");
-    ir_type whole = *infer_in(x, 0);
+    ir_type full = *infer_in(x, 0);
     int axis;
-    TRY(infer_axis(x, whole.rank, &axis));
+    TRY(infer_axis(x, full.rank, &axis));
     for (int i = 1; i < x->node->n_in; i++) {
         ir_type part = *infer_in(x, i);
         ir_dim size = axis < part.rank ? part.dims[axis] : 0;
-        part.dims[axis] = whole.dims[axis];
-        if (!ir_type_same_shape(&part, &whole))
+        part.dims[axis] = full.dims[axis];
+        if (!ir_type_same_shape(&part, &full))
             return infer_reject(x, "operands differ outside axis %d: %s and %s", axis, infer_show(x, infer_in(x, 0)),
                                 infer_show(x, infer_in(x, i)));
-        whole.dims[axis] = ir_dim_add(x->dims, whole.dims[axis], size);
+        full.dims[axis] = ir_dim_add(x->dims, full.dims[axis], size);
     }
-    return infer_result(x, 0, whole);
+    return infer_result(x, 0, full);
 }
 
 ampc_status infer_split(const inference *x)
@@ -115,47 +115,47 @@ ampc_status infer_split(const inference *x)
 /* Rejects an index known to be out of range. A symbolic index is checked when its symbols are bound. */
 static ampc_status check_index(const inference *x, int axis, ir_dim index, ir_dim size)
 {
-    ir_dim room = ir_dim_sub(x->dims, size, index);
+    ir_dim space = ir_dim_sub(x->dims, size, index);
     bool below = index < 0 && !ir_dim_is_symbolic(index);
-    bool above = room <= 0 && !ir_dim_is_symbolic(room);
+    bool above = space <= 0 && !ir_dim_is_symbolic(space);
     if (!below && !above) return AMPC_OK;
     return infer_reject(x, "axis %d: index %s is outside of %s", axis, infer_show_dim(x, index),
                         infer_show_dim(x, size));
 }
 
 /* Checks that part[i] = whole[start + i*step] is in range on every axis. */
-static ampc_status check_slice(const inference *x, const ir_type *whole, const ir_type *part)
+static ampc_status check_slice(const inference *x, const ir_type *full, const ir_type *part)
 {
     const int64_t *start, *step;
-    TRY(infer_list(x, "start", whole->rank, &start));
-    TRY(infer_list(x, "step", whole->rank, &step));
-    for (int i = 0; i < whole->rank; i++) {
+    TRY(infer_list(x, "start", full->rank, &start));
+    TRY(infer_list(x, "step", full->rank, &step));
+    for (int i = 0; i < full->rank; i++) {
         if (step[i] == 0) return infer_reject(x, "axis %d: step is 0", i);
         if (ir_dim_lower_bound(x->dims, part->dims[i]) < 1) continue; /* may be empty; checked when symbols are bound */
         ir_dim last = ir_dim_mul(x->dims, ir_dim_add(x->dims, part->dims[i], -1), ir_dim_number(step[i]));
-        TRY(check_index(x, i, start[i], whole->dims[i]));
-        TRY(check_index(x, i, ir_dim_add(x->dims, start[i], last), whole->dims[i]));
+        TRY(check_index(x, i, start[i], full->dims[i]));
+        TRY(check_index(x, i, ir_dim_add(x->dims, start[i], last), full->dims[i]));
     }
     return AMPC_OK;
 }
 
 ampc_status infer_slice(const inference *x)
 {
-    const ir_type *whole = infer_in(x, 0);
+    const ir_type *full = infer_in(x, 0);
     const ir_dim *size;
-    TRY(infer_list(x, "size", whole->rank, &size));
-    ir_type part = infer_untyped(whole->rank, size);
-    TRY(check_slice(x, whole, &part));
+    TRY(infer_list(x, "size", full->rank, &size));
+    ir_type part = infer_untyped(full->rank, size);
+    TRY(check_slice(x, full, &part));
     return infer_result(x, 0, part);
 }
 
 ampc_status infer_slice_grad(const inference *x)
 {
-    ir_type whole;
-    TRY(infer_shape(x, "shape", &whole));
-    TRY(infer_expect_rank(x, 0, whole.rank, whole.rank));
-    TRY(check_slice(x, &whole, infer_in(x, 0)));
-    return infer_result(x, 0, whole);
+    ir_type full;
+    TRY(infer_shape(x, "shape", &full));
+    TRY(infer_expect_rank(x, 0, full.rank, full.rank));
+    TRY(check_slice(x, &full, infer_in(x, 0)));
+    return infer_result(x, 0, full);
 }
 
 /* Computes the padded shape. Modes that repeat elements need at least one element. */

@@ -38,33 +38,33 @@ ampc_status infer_batch_norm_grad(const inference *x)
 }
 
 /* Splits the shape of x at `axis`: `normalised` has the dimensions from the axis on, `kept` has 1 in their place. */
-static ampc_status split_shape(const inference *x, ir_type *normalised, ir_type *kept)
+static ampc_status split_shape(const inference *x, ir_type *normalised, ir_type *reduced)
 {
     const ir_type *in = infer_operand(x, "x");
     int axis;
     TRY(infer_axis(x, in->rank, &axis));
     *normalised = infer_untyped(in->rank - axis, in->dims + axis);
-    *kept = infer_untyped(in->rank, in->dims);
-    for (int i = axis; i < in->rank; i++) kept->dims[i] = 1;
+    *reduced = infer_untyped(in->rank, in->dims);
+    for (int i = axis; i < in->rank; i++) reduced->dims[i] = 1;
     return AMPC_OK;
 }
 
 ampc_status infer_layer_norm(const inference *x)
 {
-    ir_type normalised, kept;
-    TRY(split_shape(x, &normalised, &kept));
+    ir_type normalised, reduced;
+    TRY(split_shape(x, &normalised, &reduced));
     TRY(infer_expect_operand(x, "scale", &normalised));
     TRY(infer_expect_operand(x, "bias", &normalised));
-    return set_results(x, kept);
+    return set_results(x, reduced);
 }
 
 ampc_status infer_layer_norm_grad(const inference *x)
 {
-    ir_type normalised, kept;
-    TRY(split_shape(x, &normalised, &kept));
+    ir_type normalised, reduced;
+    TRY(split_shape(x, &normalised, &reduced));
     TRY(infer_expect_operand(x, "dy", infer_operand(x, "x")));
     TRY(infer_expect_operand(x, "scale", &normalised));
-    TRY(infer_expect_operand(x, "mean", &kept));
-    TRY(infer_expect_operand(x, "rstd", &kept));
+    TRY(infer_expect_operand(x, "mean", &reduced));
+    TRY(infer_expect_operand(x, "rstd", &reduced));
     return set_results(x, normalised);
 }

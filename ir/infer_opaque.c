@@ -29,10 +29,10 @@ void ir_opaque_resolve_bf16(ir_node *n, bool low)
 {
     const char *layout = n->attr[IR_ATTR(foreign, layout)].s;
     if (!strchr(layout, 'h')) return;
-    char *settled = arena_strdup(n->graph->module->arena, layout);
-    for (char *p = settled; *p; p++)
+    char *resolved = arena_strdup(n->graph->module->arena, layout);
+    for (char *p = resolved; *p; p++)
         if (*p == 'h') *p = low ? 't' : 'x';
-    n->attr[IR_ATTR(foreign, layout)].s = settled;
+    n->attr[IR_ATTR(foreign, layout)].s = resolved;
 }
 
 /* ---- types ----------------------------------------------------------------------------------------------- */
@@ -65,7 +65,7 @@ static ampc_status float_type(const inference *x, ir_dtype *out)
         if (!ir_opaque_operand_is_float(x->node, i)) continue;
         ir_dtype t = infer_in(x, i)->dtype;
         if (*out != IR_NO_DTYPE && *out != t)
-            return infer_reject(x, "operands of its float type are %s and %s", ir_dtype_name(*out), ir_dtype_name(t));
+            return infer_reject(x, "float operands differ: %s and %s", ir_dtype_name(*out), ir_dtype_name(t));
         *out = t;
     }
     return AMPC_OK;
@@ -73,17 +73,17 @@ static ampc_status float_type(const inference *x, ir_dtype *out)
 
 ampc_status infer_opaque(const inference *x)
 {
-    ir_dtype own;
-    TRY(float_type(x, &own));
+    ir_dtype float_dtype;
+    TRY(float_type(x, &float_dtype));
     const char *at = infer_attr(x, "types")->s, *all = at;
     for (int i = 0; i < x->node->n_out; i++) {
         ir_type type;
         if ((i && *at++ != ',') || !read_type(x->dims, &at, &type))
-            return infer_reject(x, "types \"%s\" are not %d types", all, x->node->n_out);
-        if (own != IR_NO_DTYPE && ir_opaque_result_is_float(x->node, i)) type.dtype = own;
+            return infer_reject(x, "types \"%s\" does not have %d entries", all, x->node->n_out);
+        if (float_dtype != IR_NO_DTYPE && ir_opaque_result_is_float(x->node, i)) type.dtype = float_dtype;
         TRY(infer_result(x, i, type));
     }
-    return *at ? infer_reject(x, "types \"%s\" are not %d types", all, x->node->n_out) : AMPC_OK;
+    return *at ? infer_reject(x, "types \"%s\" does not have %d entries", all, x->node->n_out) : AMPC_OK;
 }
 
 void ir_opaque_set_result_dtype(ir_node *n, ir_dtype to)

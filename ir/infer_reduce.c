@@ -12,7 +12,7 @@ ampc_status infer_reduce(const inference *x)
     for (int i = 0; i < axes->list.count; i++) {
         int axis;
         TRY(infer_axis_number(x, axes->list.items[i], from->rank, &axis));
-        if (reduced[axis]) return infer_reject(x, "axis %" PRId64 " is named twice", axes->list.items[i]);
+        if (reduced[axis]) return infer_reject(x, "axis %" PRId64 " is listed twice", axes->list.items[i]);
         reduced[axis] = true;
     }
     ir_type to = {0};

@@ -48,9 +48,9 @@ ampc_status infer_expect(const inference *x, int i, const ir_type *shape)
 {
     const ir_type *is = infer_in(x, i);
     if (!is || ir_type_same_shape(is, shape)) return AMPC_OK;
-    ir_type wanted = *shape;
-    wanted.dtype = is->dtype;
-    return infer_reject(x, "%s must be %s, is %s", infer_slot(x, i)->name, infer_show(x, &wanted), infer_show(x, is));
+    ir_type expected = *shape;
+    expected.dtype = is->dtype;
+    return infer_reject(x, "%s must be %s, is %s", infer_slot(x, i)->name, infer_show(x, &expected), infer_show(x, is));
 }
 
 ampc_status infer_expect_operand(const inference *x, const char *slot, const ir_type *shape)
@@ -70,8 +70,8 @@ ampc_status infer_expect_rank(const inference *x, int i, int low, int high)
 {
     const ir_type *is = infer_in(x, i);
     if (!is || (is->rank >= low && is->rank <= high)) return AMPC_OK;
-    const char *wanted = high >= IR_MAX_RANK ? "at least" : "at most";
-    return infer_reject(x, "%s must have %s %d dimensions, is %s", infer_slot(x, i)->name, wanted,
+    const char *expected = high >= IR_MAX_RANK ? "at least" : "at most";
+    return infer_reject(x, "%s must have %s %d dimensions, is %s", infer_slot(x, i)->name, expected,
                         is->rank < low ? low : high, infer_show(x, is));
 }
 

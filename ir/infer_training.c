@@ -3,9 +3,9 @@
 
 ampc_status infer_dropout(const inference *x)
 {
-    const ir_type *rng = infer_in(x, IR_IN(dropout, rng)), wanted = ir_type_make(IR_i64, 1, (int64_t[]){2});
-    if (!ir_type_equal(rng, &wanted))
-        return infer_reject(x, "rng must be %s, is %s", infer_show(x, &wanted), infer_show(x, rng));
+    const ir_type *rng = infer_in(x, IR_IN(dropout, rng)), expected = ir_type_make(IR_i64, 1, (int64_t[]){2});
+    if (!ir_type_equal(rng, &expected))
+        return infer_reject(x, "rng must be %s, is %s", infer_show(x, &expected), infer_show(x, rng));
     ir_type y = *infer_in(x, IR_IN(dropout, x));
     y.dtype = IR_NO_DTYPE;
     TRY(infer_result(x, IR_OUT(dropout, y), y));
@@ -17,7 +17,7 @@ ampc_status infer_unscale(const inference *x)
 {
     int n = x->node->n_in - 1;
     if (x->node->n_out != n + 1)
-        return infer_reject(x, "%d gradients need as many results, has %d", n, x->node->n_out - 1);
+        return infer_reject(x, "has %d gradients, but %d results for them", n, x->node->n_out - 1);
     TRY(infer_expect_scalar(x, n));
     for (int i = 0; i < n; i++) {
         ir_type y = *infer_in(x, i);

@@ -125,7 +125,7 @@ static void lex_string(ir_lexer *l)
     while (end < l->length && l->text[end] != '"' && l->text[end] != '\n')
         end += l->text[end] == '\\' && end + 1 < l->length && l->text[end + 1] != '\n' ? 2 : 1;
     if (end >= l->length || l->text[end] != '"') {
-        bad(l, "the string does not end on its line");
+        bad(l, "unterminated string");
         return;
     }
     char *text = arena_alloc(l->arena, end - l->at + 1), *out = text;
@@ -133,7 +133,7 @@ static void lex_string(ir_lexer *l)
         uint32_t code;
         size_t length = utf8_decode(l->text + l->at, end - l->at, &code);
         if (!length || (unsigned char)here(l) < ' ') {
-            bad(l, length ? "control character in a string" : "the string is not UTF-8");
+            bad(l, length ? "control character in a string" : "invalid UTF-8 in a string");
             return;
         }
         if (here(l) == '\\') {
@@ -170,7 +170,7 @@ static void lex_name(ir_lexer *l)
         while (is_name(here(l))) l->at++;
         l->token.text = cut(l, start);
     }
-    if (l->token.kind != IR_TOKEN_BAD && !*l->token.text) bad(l, "a name is missing");
+    if (l->token.kind != IR_TOKEN_BAD && !*l->token.text) bad(l, "missing name");
 }
 
 static void lex_number(ir_lexer *l)

@@ -37,10 +37,10 @@ static void shorten_exponent(char *text)
 
 static bool reads_back(const char *text, ir_dtype t, double v)
 {
-    unsigned char want[8] = {0}, got[8] = {0};
-    ir_store_f64(t, want, v);
+    unsigned char expected[8] = {0}, got[8] = {0};
+    ir_store_f64(t, expected, v);
     ir_store_f64(t, got, strtod(text, NULL));
-    return memcmp(want, got, sizeof want) == 0;
+    return memcmp(expected, got, sizeof expected) == 0;
 }
 
 void ir_float_print(char out[IR_NUMBER_SIZE], ir_dtype t, double v)

@@ -23,7 +23,8 @@ static ampc_status parse_declared_type(ir_parser *p, bool symbols, ir_type *out)
     TRY(ir_parse_type(p, out));
     if (out->dtype == IR_NO_DTYPE) return FAIL_AT(p, &t, "expected a type, found '_'");
     for (int i = 0; i < out->rank; i++) {
-        if (ir_dim_is_symbolic(out->dims[i]) && !symbols) return FAIL_AT(p, &t, "the size of storage must be known");
+        if (ir_dim_is_symbolic(out->dims[i]) && !symbols)
+            return FAIL_AT(p, &t, "the shape of a storage cannot be symbolic");
         if (!ir_dim_is_symbolic(out->dims[i]) && out->dims[i] < 0) return FAIL_AT(p, &t, "a dimension is negative");
     }
     return AMPC_OK;
@@ -32,10 +33,10 @@ static ampc_status parse_declared_type(ir_parser *p, bool symbols, ir_type *out)
 static ampc_status size_of(ir_parser *p, const ir_type *type, const ir_token *at, int64_t *bytes)
 {
     *bytes = (int64_t)ir_dtype_size(type->dtype);
-    int64_t whole = *bytes; /* detects an overflow even if another dimension is zero */
+    int64_t product = *bytes; /* detects an overflow even if another dimension is zero */
     for (int i = 0; i < type->rank; i++) {
         int64_t d = type->dims[i];
-        if (!checked_mul(whole, d ? d : 1, &whole)) return FAIL_AT(p, at, "the storage is too large");
+        if (!checked_mul(product, d ? d : 1, &product)) return FAIL_AT(p, at, "the storage is too large");
         *bytes *= d;
     }
     return AMPC_OK;
@@ -71,7 +72,7 @@ static ampc_status parse_bytes(ir_parser *p, byte_list *out)
     const char *hex;
     TRY(ir_need(p, IR_TOKEN_STRING, "a string of hexadecimal digits", &hex));
     size_t n = strlen(hex);
-    if (n % 2 || hex[strspn(hex, "0123456789abcdef")]) return FAIL_AT(p, &t, "bytes are pairs of hexadecimal digits");
+    if (n % 2 || hex[strspn(hex, "0123456789abcdef")]) return FAIL_AT(p, &t, "expected pairs of hexadecimal digits");
     for (size_t i = 0; i < n; i += 2) {
         const char pair[3] = {hex[i], hex[i + 1], 0};
         vec_push(p->scratch, out, (unsigned char)strtoul(pair, NULL, 16));
@@ -84,7 +85,7 @@ static ampc_status parse_file(ir_parser *p, ir_storage *s)
     const char *path;
     TRY(ir_need_mark(p, "("));
     TRY(ir_need(p, IR_TOKEN_STRING, "a file name", &path));
-    s->data = (ir_data){.kind = IR_DATA_FILE, .path = ir_keep(p, path)};
+    s->data = (ir_data){.kind = IR_DATA_FILE, .path = ir_parser_strdup(p, path)};
     TRY(ir_need_mark(p, ","));
     TRY(ir_need_int(p, &s->data.offset));
     TRY(ir_need_mark(p, ","));
@@ -103,8 +104,8 @@ static ampc_status parse_data(ir_parser *p, ir_storage *s, int64_t bytes)
     else TRY(parse_elements(p, s, &data));
     int64_t size = (int64_t)ir_dtype_size(s->type.dtype);
     if ((int64_t)data.count != bytes)
-        return FAIL_AT(p, &t, "the type has %lld elements, the value %lld%s", (long long)(bytes / size),
-                       (long long)((int64_t)data.count / size), (int64_t)data.count % size ? " and a part" : "");
+        return FAIL_AT(p, &t, "the type has %lld elements, the value has %lld%s", (long long)(bytes / size),
+                       (long long)((int64_t)data.count / size), (int64_t)data.count % size ? " and a fraction" : "");
     vec_push(p->scratch, &data, 0); /* ensures that items is not NULL */
     ir_storage_set(p->module, s, data.items);
     return AMPC_OK;
@@ -133,11 +134,11 @@ static ampc_status parse_state_role(ir_parser *p, ir_storage *s)
     if (s->role != IR_STATE_slot) return AMPC_OK;
     const bool string = p->lex.token.kind == IR_TOKEN_STRING;
     TRY(ir_need(p, string ? IR_TOKEN_STRING : IR_TOKEN_WORD, "the name of a slot", &s->slot));
-    s->slot = ir_keep(p, s->slot);
+    s->slot = ir_parser_strdup(p, s->slot);
     const ir_token at = p->lex.token;
     TRY(ir_need(p, IR_TOKEN_GLOBAL, "@NAME", &of));
     s->of = ir_storage_find(p->module, of);
-    return s->of ? AMPC_OK : FAIL_AT(p, &at, "there is no parameter '@%s' above this line", of);
+    return s->of ? AMPC_OK : FAIL_AT(p, &at, "parameter '@%s' is not declared above this line", of);
 }
 
 static ampc_status parse_storage(ir_parser *p, ir_storage_kind kind)
@@ -156,8 +157,7 @@ static ampc_status parse_storage(ir_parser *p, ir_storage_kind kind)
         s->data.kind = IR_DATA_ZERO;
         TRY(parse_data(p, s, bytes));
     } else if (s->data.kind != IR_DATA_SIDECAR) {
-        return FAIL_AT(p, &at, "'@%s' has no value (= zero, for example), and no line 'weights' says where it is",
-                       name);
+        return FAIL_AT(p, &at, "'@%s' has no value (such as = zero), and there is no line 'weights'", name);
     }
     TRY(parse_state_role(p, s));
     s->frozen = ir_accept_word(p, "frozen");
@@ -231,7 +231,7 @@ static ampc_status parse_hash(ir_parser *p, size_t digits, const char **out)
     const char *hash = p->lex.token.text;
     if (strlen(hash) != digits || hash[strspn(hash, "0123456789abcdef")])
         return ir_fail_expected(p, arena_printf(p->scratch, "%zu hexadecimal digits", digits));
-    *out = ir_keep(p, hash);
+    *out = ir_parser_strdup(p, hash);
     ir_lexer_next(&p->lex);
     return AMPC_OK;
 }
@@ -240,7 +240,7 @@ static ampc_status parse_weights(ir_parser *p)
 {
     const char *path;
     TRY(ir_need(p, IR_TOKEN_STRING, "a file name", &path));
-    p->module->weights_path = ir_keep(p, path);
+    p->module->weights_path = ir_parser_strdup(p, path);
     if (!ir_accept_word(p, "xxh3")) return AMPC_OK;
     return parse_hash(p, HASH_DIGITS, &p->module->weights_hash);
 }
@@ -251,7 +251,7 @@ static ampc_status parse_meta(ir_parser *p)
     const char *key, *value;
     TRY(ir_need(p, IR_TOKEN_STRING, "a key", &key));
     TRY(ir_need(p, IR_TOKEN_STRING, "a value", &value));
-    if (ir_meta_get(p->module, key)) return FAIL_AT(p, &at, "meta \"%s\" is given twice", key);
+    if (ir_meta_get(p->module, key)) return FAIL_AT(p, &at, "meta \"%s\" is duplicated", key);
     if (p->module->meta.count == MAX_META) return FAIL_AT(p, &at, "more than %d meta lines", MAX_META);
     ir_meta_set(p->module, key, value);
     return AMPC_OK;
@@ -261,14 +261,14 @@ static ampc_status parse_source(ir_parser *p)
 {
     const char *path;
     TRY(ir_need(p, IR_TOKEN_STRING, "a file name", &path));
-    p->source = ir_keep(p, path);
+    p->source = ir_parser_strdup(p, path);
     return AMPC_OK;
 }
 
 static ampc_status parse_version(ir_parser *p)
 {
     if (!ir_accept_word(p, IR_TEXT_HEAD))
-        return FAIL(p, "not the text of a module: it begins with '" IR_TEXT_HEAD " %d'", IR_TEXT_VERSION);
+        return FAIL(p, "not a module: the text does not begin with '" IR_TEXT_HEAD " %d'", IR_TEXT_VERSION);
     p->sealed = ir_accept_word(p, IR_TEXT_SEALED);
     if (p->lex.token.kind != IR_TOKEN_NUMBER || !ir_int_parse(p->lex.token.text, &p->version) || p->version < 1 ||
         p->version > IR_TEXT_VERSION)
@@ -287,13 +287,13 @@ static ampc_status parse_end(ir_parser *p)
     if (!ir_accept_word(p, "xxh3")) return ir_fail_expected(p, "xxh3");
     TRY(parse_hash(p, IR_SEAL_DIGITS, &hash));
     if (p->lex.token.kind != IR_TOKEN_END) return ir_fail_expected(p, "the end of the text");
-    if (p->lex.text[p->lex.length - 1] != '\n') return FAIL(p, "the text is cut short: its last line does not end");
+    if (p->lex.text[p->lex.length - 1] != '\n') return FAIL(p, "the text is truncated: the last line is incomplete");
     ir_seal(p->lex.text, at.start, actual);
     p->ended = true;
     if (strcmp(hash, actual) == 0) return AMPC_OK;
     return FAIL_AT(p, &at,
-                   "the checksum is wrong: the text is damaged, or was edited; who edits it deletes this line and the "
-                   "word '" IR_TEXT_SEALED "' in the first");
+                   "checksum mismatch: the text is damaged or was edited; to edit it, delete this line and the "
+                   "word '" IR_TEXT_SEALED "' in the first line");
 }
 
 static ampc_status parse_item(ir_parser *p)
@@ -320,7 +320,7 @@ __attribute__((noinline)) static ampc_status parse_module(ir_parser *p, const ch
     p->module->from_text = true;
     TRY(parse_version(p));
     while (p->lex.token.kind != IR_TOKEN_END) TRY(parse_item(p));
-    if (p->sealed && !p->ended) return FAIL(p, "the text is cut short: its last line, 'end xxh3=..', is missing");
+    if (p->sealed && !p->ended) return FAIL(p, "the text is truncated: the last line, 'end xxh3=..', is missing");
     if (p->version == 1) ir_assign_roles(p->module);
     return AMPC_OK;
 }

@@ -71,7 +71,7 @@ static ampc_status parse_attr(ir_parser *p, ir_node *n, int index)
     case IR_SLOT_DIMS: return parse_list(p, n, index, kind == IR_SLOT_DIMS);
     case IR_SLOT_STR:
         TRY(ir_need(p, IR_TOKEN_STRING, "a string", &text));
-        n->attr[index].s = ir_keep(p, text);
+        n->attr[index].s = ir_parser_strdup(p, text);
         return AMPC_OK;
     default: return parse_simple(p, n, index, kind);
     }
@@ -89,7 +89,7 @@ static ampc_status parse_attrs(ir_parser *p, ir_node *n)
         TRY(ir_need(p, IR_TOKEN_WORD, "an attribute", &name));
         int index = ir_op_find_attr(n->op, name);
         if (index < 0) return FAIL_AT(p, &t, "%s has no attribute '%s'", info->name, name);
-        if (seen >> index & 1) return FAIL_AT(p, &t, "attribute '%s' is given twice", name);
+        if (seen >> index & 1) return FAIL_AT(p, &t, "attribute '%s' is duplicated", name);
         seen |= (uint64_t)1 << index;
         TRY(ir_need_mark(p, "="));
         TRY(parse_attr(p, n, index));
@@ -142,10 +142,10 @@ static ampc_status check_operands(ir_parser *p, ir_op op, const value_list *in)
 {
     const ir_op_info *info = ir_op_get(op);
     bool variadic = info->variadic_in >= 0;
-    int n = (int)in->count, least = variadic ? info->n_in - 1 : 0;
-    if (n < least || (!variadic && n > info->n_in))
-        return FAIL_AT(p, &p->statement, "%s takes %s%d operands, not %d", info->name, variadic ? "at least " : "",
-                       variadic ? least : info->n_in, n);
+    int n = (int)in->count, min = variadic ? info->n_in - 1 : 0;
+    if (n < min || (!variadic && n > info->n_in))
+        return FAIL_AT(p, &p->statement, "%s expects %s%d operands, not %d", info->name, variadic ? "at least " : "",
+                       variadic ? min : info->n_in, n);
     for (int i = 0; i < (variadic ? n : info->n_in); i++) {
         const ir_slot *slot = ir_op_in_slot(op, i, variadic ? n : info->n_in);
         if (slot->kind != IR_SLOT_OPT && (i >= n || !in->items[i]))
@@ -158,9 +158,9 @@ static ampc_status check_result_count(ir_parser *p, ir_op op, size_t count)
 {
     const ir_op_info *info = ir_op_get(op);
     bool variadic = info->variadic_out >= 0;
-    size_t least = (size_t)info->n_out - variadic;
-    if (count >= least && (variadic || count == least)) return AMPC_OK;
-    return FAIL_AT(p, &p->statement, "%s has %s%zu results, not %zu", info->name, variadic ? "at least " : "", least,
+    size_t min = (size_t)info->n_out - variadic;
+    if (count >= min && (variadic || count == min)) return AMPC_OK;
+    return FAIL_AT(p, &p->statement, "%s has %s%zu results, not %zu", info->name, variadic ? "at least " : "", min,
                    count);
 }
 
@@ -170,10 +170,10 @@ static ampc_status parse_origin(ir_parser *p, const char **op, const char **node
     ir_token_kind kind = p->lex.token.kind;
     if (kind != IR_TOKEN_WORD && kind != IR_TOKEN_STRING && kind != IR_TOKEN_NUMBER)
         return ir_fail_expected(p, "an operator type");
-    *op = ir_keep(p, p->lex.token.text);
+    *op = ir_parser_strdup(p, p->lex.token.text);
     ir_lexer_next(&p->lex);
     TRY(ir_need(p, IR_TOKEN_STRING, "the name of a model node", node));
-    *node = ir_keep(p, *node);
+    *node = ir_parser_strdup(p, *node);
     return AMPC_OK;
 }
 
@@ -323,7 +323,7 @@ static ampc_status parse_output(ir_parser *p)
     TRY(ir_parse_role(p, ir_output_words, IR_OUTPUT_ROLE_COUNT, &role));
     TRY(parse_of(p, ir_output_roles[role].of, &of));
     ir_node *n = ir_new(&p->builder, IR_OP_output, 1, v);
-    n->attr[IR_ATTR(output, name)].s = ir_keep(p, name);
+    n->attr[IR_ATTR(output, name)].s = ir_parser_strdup(p, name);
     n->role = (ir_output_role)role;
     n->of = of;
     TRY(parse_location(p, n));

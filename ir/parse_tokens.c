@@ -86,7 +86,7 @@ ampc_status ir_need_int(ir_parser *p, int64_t *out)
     return AMPC_OK;
 }
 
-const char *ir_keep(ir_parser *p, const char *s) { return arena_intern(p->module->arena, s); }
+const char *ir_parser_strdup(ir_parser *p, const char *s) { return arena_intern(p->module->arena, s); }
 
 /* A copy of the comment after the last token, or NULL. */
 const char *ir_accept_note(ir_parser *p) { return p->lex.note ? arena_strdup(p->module->arena, p->lex.note) : NULL; }
@@ -94,7 +94,7 @@ const char *ir_accept_note(ir_parser *p) { return p->lex.note ? arena_strdup(p->
 /* ---- types ----------------------------------------------------------------------------------------------- */
 
 /* Parses "[N,784]"; the current token is '['. */
-ampc_status ir_parse_dims(ir_parser *p, ir_int_list *out, size_t most)
+ampc_status ir_parse_dims(ir_parser *p, ir_int_list *out, size_t max)
 {
     ir_lexer_next_dim(&p->lex);
     bool empty = p->lex.token.kind == IR_TOKEN_WORD && !*p->lex.token.text;
@@ -104,7 +104,7 @@ ampc_status ir_parse_dims(ir_parser *p, ir_int_list *out, size_t most)
         const char *end;
         ir_dim d = ir_dim_parse(p->module->dims, t.text, &end);
         if (d == IR_DIM_NONE || *end) return FAIL(p, "'%s' is not a dimension", t.text);
-        if (out->count == most) return FAIL(p, "more than %zu dimensions", most);
+        if (out->count == max) return FAIL(p, "more than %zu dimensions", max);
         vec_push(p->scratch, out, d);
         ir_lexer_next(&p->lex);
         if (!ir_is_mark(p, ",")) return ir_need_mark(p, "]");

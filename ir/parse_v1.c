@@ -55,7 +55,7 @@ static void assign_graph(ir_graph *g, const char *loss, const char *logits, cons
 }
 
 /* Removes a meta line that version 2 does not have and returns its value. */
-static const char *take_meta(ir_module *m, const char *key)
+static const char *remove_meta(ir_module *m, const char *key)
 {
     size_t kept = 0;
     const char *value = ir_meta_get(m, key);
@@ -67,9 +67,9 @@ static const char *take_meta(ir_module *m, const char *key)
 
 void ir_assign_roles(ir_module *m)
 {
-    const char *loss = take_meta(m, ir_output_words[IR_OUTPUT_loss]);
-    const char *logits = take_meta(m, ir_output_words[IR_OUTPUT_logits]);
-    const char *label = take_meta(m, ir_input_words[IR_INPUT_label]);
+    const char *loss = remove_meta(m, ir_output_words[IR_OUTPUT_loss]);
+    const char *logits = remove_meta(m, ir_output_words[IR_OUTPUT_logits]);
+    const char *label = remove_meta(m, ir_input_words[IR_INPUT_label]);
     for (size_t i = 0; i < m->storage.count; i++) assign_state(m, m->storage.items[i]);
     for (size_t i = 0; i < m->graphs.count; i++)
         if (!m->graphs.items[i]->subgraph) assign_graph(m->graphs.items[i], loss, logits, label);

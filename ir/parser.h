@@ -37,10 +37,10 @@ bool ir_accept_word(ir_parser *p, const char *word);
 ampc_status ir_need_mark(ir_parser *p, const char *mark);
 ampc_status ir_need(ir_parser *p, ir_token_kind kind, const char *what, const char **out);
 ampc_status ir_need_int(ir_parser *p, int64_t *out);
-const char *ir_keep(ir_parser *p, const char *s);                       /* a copy in the module's arena */
-const char *ir_accept_note(ir_parser *p);                               /* comment after the last token, or NULL */
-ampc_status ir_parse_dims(ir_parser *p, ir_int_list *out, size_t most); /* "[N,784]" */
-ampc_status ir_parse_type(ir_parser *p, ir_type *out);                  /* "f32[N,784]", or "_": no type */
+const char *ir_parser_strdup(ir_parser *p, const char *s);             /* a copy in the module's arena */
+const char *ir_accept_note(ir_parser *p);                              /* comment after the last token, or NULL */
+ampc_status ir_parse_dims(ir_parser *p, ir_int_list *out, size_t max); /* "[N,784]" */
+ampc_status ir_parse_type(ir_parser *p, ir_type *out);                 /* "f32[N,784]", or "_": no type */
 
 /* "as WORD", or nothing: role 0. */
 ampc_status ir_parse_role(ir_parser *p, const char *const *words, int count, int *role);

@@ -40,9 +40,9 @@ static void put_int(writer *w, int64_t v)
     put(w, digits);
 }
 
-static void pad(writer *w, size_t have, size_t want)
+static void pad(writer *w, size_t have, size_t width)
 {
-    for (; have < want; have++) put_bytes(w, " ", 1);
+    for (; have < width; have++) put_bytes(w, " ", 1);
 }
 
 /* Ends the line and records that it shows `what`. */

@@ -65,22 +65,22 @@ void ir_graph_and_subgraphs(const ir_graph *g, arena *a, ir_graph_list *out)
 
 /* ---- captures -------------------------------------------------------------------------------------------- */
 
-int ir_own_operands(const ir_node *n) { return n->n_in - count_lines(text_of(n, IR_ATTR(foreign, captures))); }
+int ir_declared_operands(const ir_node *n) { return n->n_in - count_lines(text_of(n, IR_ATTR(foreign, captures))); }
 
 int ir_capture_find(const ir_node *n, const ir_value *v)
 {
     const char *name = text_of(n, IR_ATTR(foreign, captures));
     size_t length = strlen(v->name);
-    for (int i = ir_own_operands(n); i < n->n_in; i++) {
-        size_t own = strcspn(name, "\n");
-        if (own == length && memcmp(name, v->name, own) == 0) return i;
-        name += own + (name[own] == '\n');
+    for (int i = ir_declared_operands(n); i < n->n_in; i++) {
+        size_t width = strcspn(name, "\n");
+        if (width == length && memcmp(name, v->name, width) == 0) return i;
+        name += width + (name[width] == '\n');
     }
     return -1;
 }
 
 /* Whether the operator passes a value of that name to another subgraph of n. */
-static bool is_given(const ir_node *n, const ir_graph *subgraph, const char *name)
+static bool is_passed_elsewhere(const ir_node *n, const ir_graph *subgraph, const char *name)
 {
     for (int i = 0; i < ir_subgraph_count(n); i++) {
         const ir_graph *other = ir_subgraph_get(n, i).graph;
@@ -99,7 +99,7 @@ ir_value *ir_capture_add(ir_node *n, ir_graph *subgraph, ir_value *v)
     arena *a = n->graph->module->arena;
     ir_value *input = ir_graph_input(subgraph, v->name, &v->type);
     int operand = ir_capture_find(n, input);
-    while (is_given(n, subgraph, input->name) || (operand >= 0 && ir_in(n, operand) != v)) {
+    while (is_passed_elsewhere(n, subgraph, input->name) || (operand >= 0 && ir_in(n, operand) != v)) {
         ir_value_rename(input, arena_printf(a, "%s.outside", input->name));
         operand = ir_capture_find(n, input);
     }

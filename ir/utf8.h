@@ -9,7 +9,7 @@
  * if malformed. Overlong forms, surrogates and values beyond U+10FFFF are malformed (RFC 3629). */
 static inline size_t utf8_decode(const void *s, size_t n, uint32_t *code)
 {
-    static const uint32_t least[5] = {0, 0, 0x80, 0x800, 0x10000};
+    static const uint32_t lowest[5] = {0, 0, 0x80, 0x800, 0x10000};
     const unsigned char *p = s;
     if (n == 0) return 0;
     size_t length = p[0] < 0x80 ? 1 : p[0] >> 5 == 6 ? 2 : p[0] >> 4 == 14 ? 3 : p[0] >> 3 == 30 ? 4 : 0;
@@ -20,7 +20,7 @@ static inline size_t utf8_decode(const void *s, size_t n, uint32_t *code)
         *code = *code << 6 | (p[i] & 0x3fu);
     }
     int surrogate = *code >= 0xd800 && *code <= 0xdfff;
-    return *code >= least[length] && *code <= 0x10ffff && !surrogate ? length : 0;
+    return *code >= lowest[length] && *code <= 0x10ffff && !surrogate ? length : 0;
 }
 
 #endif

@@ -128,17 +128,17 @@ static bool check_attr(verifier *v, const ir_slot *slot, const ir_attr *attr)
         break;
     default: break;
     }
-    return good || bad(v, v->current, "attribute '%s' has no valid value", slot->name);
+    return good || bad(v, v->current, "attribute '%s' has an invalid value", slot->name);
 }
 
 /* Checks that every operand and result has a slot and that no mandatory one is absent. */
 static bool check_arity(verifier *v, const ir_node *n)
 {
     const ir_op_info *info = ir_op_get(n->op);
-    int least_in = info->n_in - (info->variadic_in >= 0), least_out = info->n_out - (info->variadic_out >= 0);
-    if (n->n_in < least_in || (info->variadic_in < 0 && n->n_in > info->n_in))
-        return bad(v, n, "%s takes %d operands, not %d", info->name, info->n_in, n->n_in);
-    if (n->n_out < least_out || (info->variadic_out < 0 && n->n_out > info->n_out))
+    int min_in = info->n_in - (info->variadic_in >= 0), min_out = info->n_out - (info->variadic_out >= 0);
+    if (n->n_in < min_in || (info->variadic_in < 0 && n->n_in > info->n_in))
+        return bad(v, n, "%s expects %d operands, not %d", info->name, info->n_in, n->n_in);
+    if (n->n_out < min_out || (info->variadic_out < 0 && n->n_out > info->n_out))
         return bad(v, n, "%s has %d results, not %d", info->name, info->n_out, n->n_out);
     bool good = true;
     for (int i = 0; i < n->n_in; i++) {
@@ -154,7 +154,7 @@ static bool check_storage_value(verifier *v, const ir_value *value)
 {
     const ir_storage *s = value->storage;
     if (!s || s->id >= v->module->storage.count || v->module->storage.items[s->id] != s)
-        return bad(v, v->current, "'@%s' is no storage of the module", spell(value->name));
+        return bad(v, v->current, "'@%s' is not a storage of the module", spell(value->name));
     if (!ir_type_equal(&s->type, &value->type))
         return bad(v, v->current, "'@%s' is read as %s, but is %s", s->name,
                    ir_type_print(v->module, &value->type, v->scratch), ir_type_print(v->module, &s->type, v->scratch));
@@ -164,7 +164,7 @@ static bool check_storage_value(verifier *v, const ir_value *value)
 static bool check_operand(verifier *v, const ir_node *n, int i)
 {
     const ir_value *value = n->in[i].value;
-    if (n->in[i].user != n || n->in[i].index != i) return bad(v, n, "use %d names another operand", i);
+    if (n->in[i].user != n || n->in[i].index != i) return bad(v, n, "use %d refers to another operand", i);
     if (!value) return true;
     if (value->kind == IR_VALUE_STORAGE) {
         if (!check_storage_value(v, value)) return false;
@@ -211,15 +211,15 @@ static bool is_of(const ir_value *of, ir_output_of kind)
 
 static void check_output(verifier *v, const ir_node *n)
 {
-    static const char *const kinds[] = {"nothing", "a parameter", "a state", "an input"};
+    static const char *const kinds[] = {"no owner", "a parameter", "a state", "an input"};
     const char *word = ir_output_words[n->role];
     const ir_output_of kind = ir_output_roles[n->role].of;
     enter_name(v, v->outputs, ir_output_name(n), n, "output");
-    if (!is_of(n->of, kind)) bad(v, n, "an output as %s belongs to %s", word, kinds[kind]);
+    if (!is_of(n->of, kind)) bad(v, n, "output role %s requires %s", word, kinds[kind]);
     else if (n->of && n->of->graph != v->graph) bad(v, n, "'@%s' belongs to another graph", spell(n->of->name));
     else if (n->role != IR_OUTPUT_result)
         enter_name(v, v->roles, n->of ? arena_printf(v->scratch, "%s @%s", word, spell(n->of->name)) : word, n,
-                   "output as");
+                   "output role");
 }
 
 static void check_node(verifier *v, const ir_node *n)
@@ -240,7 +240,7 @@ static void check_node(verifier *v, const ir_node *n)
 /* ---- stores ---------------------------------------------------------------------------------------------- */
 
 /* Whether the storage keeps its value in a skipped step if `value` is stored to it. */
-static bool keeps_old(const verifier *v, const ir_storage *s, const ir_value *value)
+static bool selects_old(const verifier *v, const ir_storage *s, const ir_value *value)
 {
     if (value->kind == IR_VALUE_STORAGE) return value->storage == s;
     if (value->kind != IR_VALUE_RESULT) return false;
@@ -258,7 +258,7 @@ static void check_store(verifier *v, const ir_node *n)
     const ir_storage *s = state->storage;
     if (s->frozen) bad(v, n, "'@%s' is frozen", s->name);
     enter_name(v, v->stored, s->name, n, "store to");
-    if (v->has_skip && !ir_state_roles[s->role].moves && !keeps_old(v, s, value))
+    if (v->has_skip && !ir_state_roles[s->role].moves && !selects_old(v, s, value))
         bad(v, n, "a skipped step would change '@%s': store a select between its old value and the new one", s->name);
 }
 
@@ -294,12 +294,12 @@ static bool list_is_linked(const ir_graph *g)
 static void check_input(verifier *v, const ir_value *value)
 {
     const ir_graph *g = v->graph;
-    if (value->kind != IR_VALUE_INPUT) bad(v, g, "input '%s' is no input", spell(value->name));
-    if (!type_is_valid(&value->type, true)) bad(v, g, "input '%s' has no valid type", spell(value->name));
+    if (value->kind != IR_VALUE_INPUT) bad(v, g, "'%s' is not an input", spell(value->name));
+    if (!type_is_valid(&value->type, true)) bad(v, g, "input '%s' has an invalid type", spell(value->name));
     if (enter_name(v, v->names, value->name, g, "input") && !g->subgraph && ir_storage_find(v->module, value->name))
         bad(v, g, "input '%s' has the name of a storage", value->name);
     enter_value(v, value, g);
-    if (value->role != IR_INPUT_data) enter_name(v, v->roles, ir_input_words[value->role], g, "input as");
+    if (value->role != IR_INPUT_data) enter_name(v, v->roles, ir_input_words[value->role], g, "input role");
 }
 
 /* Inputs and storage are both printed as @NAME. An input of a subgraph may share its name with storage that only other
@@ -355,7 +355,7 @@ static void reach_subgraphs(verifier *v, const ir_graph *g)
 {
     v->graph = g;
     for (const ir_node *n = g->first; n; n = n->next) {
-        if (ir_own_operands(n) < 0) {
+        if (ir_declared_operands(n) < 0) {
             bad(v, n, "the node has more captures than operands");
             continue;
         }
@@ -379,7 +379,7 @@ static void check_subgraphs(verifier *v)
         if (!m->graphs.items[i]->subgraph) reach_subgraphs(v, m->graphs.items[i]);
     for (size_t i = 0; i < m->graphs.count; i++) {
         const ir_graph *g = m->graphs.items[i];
-        if (g->subgraph && !strmap_get(v->subgraphs, g->name)) bad(v, g, "no node reads the body '@%s'", g->name);
+        if (g->subgraph && !strmap_get(v->subgraphs, g->name)) bad(v, g, "no node uses the body '@%s'", g->name);
     }
 }
 
@@ -391,8 +391,8 @@ static const char *data_problem(const verifier *v, const ir_storage *s)
     if (d->kind == IR_DATA_INLINE && !d->bytes) return "has no bytes";
     if (d->kind == IR_DATA_SIDECAR && !v->module->weights_path) return "is in a weights file, but there is none";
     if (d->kind != IR_DATA_FILE) return NULL;
-    if (!d->path || d->offset < 0) return "has no place in a file";
-    return d->length == ir_storage_bytes(s) ? NULL : "has a type of another size than its bytes in the file";
+    if (!d->path || d->offset < 0) return "has no path or offset in a file";
+    return d->length == ir_storage_bytes(s) ? NULL : "has another size than its bytes in the file";
 }
 
 static bool size_fits(const ir_type *t)
@@ -407,16 +407,16 @@ static void check_state_role(verifier *v, const ir_storage *s)
 {
     const char *word = ir_state_words[s->role];
     if (s->role == IR_STATE_buffer) return;
-    if (s->kind != IR_STATE) bad(v, s, "only a state can be a %s", word);
+    if (s->kind != IR_STATE) bad(v, s, "only a state can have role %s", word);
     if (!ir_state_role_allows(s->role, &s->type)) {
         const ir_type expected = ir_state_role_type(s->role);
-        bad(v, s, "a state as %s is %s, not %s", word, ir_type_print(v->module, &expected, v->scratch),
+        bad(v, s, "a state with role %s is %s, not %s", word, ir_type_print(v->module, &expected, v->scratch),
             ir_type_print(v->module, &s->type, v->scratch));
     }
-    if (s->role != IR_STATE_slot) enter_name(v, v->roles, word, s, "state as");
+    if (s->role != IR_STATE_slot) enter_name(v, v->roles, word, s, "state role");
     else if (!s->slot || !s->of || s->of->kind != IR_PARAM || s->of->id >= s->id)
-        bad(v, s, "a slot belongs to a parameter that comes before it");
-    else enter_name(v, v->roles, arena_printf(v->scratch, "%s %s @%s", word, s->slot, s->of->name), s, "state as");
+        bad(v, s, "a slot must belong to a parameter declared before it");
+    else enter_name(v, v->roles, arena_printf(v->scratch, "%s %s @%s", word, s->slot, s->of->name), s, "state role");
 }
 
 static void check_storage(verifier *v, const ir_storage *s, size_t index)
@@ -427,7 +427,7 @@ static void check_storage(verifier *v, const ir_storage *s, size_t index)
     if (s->held && (s->kind == IR_STATE || !ir_dtype_is_float(s->type.dtype)))
         bad(v, s, "only a float parameter or constant can be held");
     if (!type_is_valid(&s->type, false) || !size_fits(&s->type)) {
-        bad(v, s, "storage has no valid type");
+        bad(v, s, "storage has an invalid type");
         return;
     }
     check_state_role(v, s);
@@ -446,7 +446,7 @@ static void check_module(verifier *v)
     for (size_t i = 0; i < m->graphs.count; i++) {
         const ir_graph *g = m->graphs.items[i];
         enter_name(v, graphs, g->name, g, "graph");
-        if (g->role != IR_GRAPH_other) enter_name(v, graph_roles, ir_graph_words[g->role], g, "graph as");
+        if (g->role != IR_GRAPH_other) enter_name(v, graph_roles, ir_graph_words[g->role], g, "graph role");
         if (!list_is_linked(g)) { /* it could not be dumped either */
             diag_error(v->diag, AMPC_REJECTED, DIAG_FILE("dump"), "the node list of '@%s' is broken", g->name);
             v->violations++;

@@ -27,12 +27,12 @@ write_guard write_guard_begin(void)
 
 void write_guard_end(const write_guard *guard)
 {
-    const struct timespec at_once = {0, 0};
+    const struct timespec no_wait = {0, 0};
     sigset_t ours = signals_of_writes();
     int error = errno;
     if (sigismember(&guard->pending, SIGXFSZ)) sigdelset(&ours, SIGXFSZ);
     if (sigismember(&guard->pending, SIGPIPE)) sigdelset(&ours, SIGPIPE);
-    while (sigtimedwait(&ours, NULL, &at_once) > 0 || errno == EINTR) continue;
+    while (sigtimedwait(&ours, NULL, &no_wait) > 0 || errno == EINTR) continue;
     pthread_sigmask(SIG_SETMASK, &guard->before, NULL);
     errno = error;
 }

@@ -39,7 +39,7 @@ static bool all_cast_alike(const ir_node *n, ir_dtype to)
     return true;
 }
 
-static void take_over(ir_value *x, ir_node *cast)
+static void absorb_cast(ir_value *x, ir_node *cast)
 {
     ir_value *y = ir_out(cast, 0);
     ir_value_replace(y, x);
@@ -68,7 +68,7 @@ static void fold_into(ir_node *op, diag *d)
         return;
     }
     for (int i = 0; i < op->n_out; i++)
-        if (follows_first(op, i) && ir_value_used(op->out[i])) take_over(op->out[i], op->out[i]->first_use->user);
+        if (follows_first(op, i) && ir_value_used(op->out[i])) absorb_cast(op->out[i], op->out[i]->first_use->user);
 }
 
 /* Removes the cast if it converts nothing. Returns whether it did. */
@@ -92,8 +92,8 @@ static bool is_identity_view(const ir_node *n)
     return ir_op_has(n->op, IR_VIEW) && ir_type_equal(&ir_in(n, 0)->type, &ir_out(n, 0)->type);
 }
 
-/* `own_types`: ops may write a type other than that of their operands. */
-static void fold_graph(ir_graph *g, bool own_types, diag *d)
+/* `may_convert`: ops may write a type other than that of their operands. */
+static void fold_graph(ir_graph *g, bool may_convert, diag *d)
 {
     for (ir_node *n = g->first, *next; n; n = next) {
         next = n->next;
@@ -105,7 +105,7 @@ static void fold_graph(ir_graph *g, bool own_types, diag *d)
         next = n->next;
         if (ir_op_has(n->op, IR_CONVERTS)) fold_chain(n);
     }
-    for (ir_node *n = g->first; n && own_types; n = n->next) fold_into(n, d);
+    for (ir_node *n = g->first; n && may_convert; n = n->next) fold_into(n, d);
 }
 
 ampc_status pass_fold_casts(ir_module *m, compile *c)

@@ -160,14 +160,14 @@ static const struct row {
 
 /* Whether v is the wanted number: exactly, if its dtype can represent it; else the nearest one, or equal to six
  * digits. */
-static bool is_number(const grammar_match *m, const ir_value *v, double wanted)
+static bool is_number(const grammar_match *m, const ir_value *v, double expected)
 {
     double x;
     char nearest[8];
     if (!get_number(m, v, &x)) return false;
-    ir_store_f64(v->type.dtype, nearest, wanted);
-    double error = fabs(ir_load_f64(v->type.dtype, nearest) - wanted);
-    return fabs(x - wanted) <= (error > 0 ? fmax(error, 1e-6 * fabs(wanted)) : 0);
+    ir_store_f64(v->type.dtype, nearest, expected);
+    double error = fabs(ir_load_f64(v->type.dtype, nearest) - expected);
+    return fabs(x - expected) <= (error > 0 ? fmax(error, 1e-6 * fabs(expected)) : 0);
 }
 
 static bool derive(grammar_match *m, grammar_symbol s, ir_value *v);
@@ -187,9 +187,9 @@ static bool add_node(grammar_match *m, ir_node *n)
 static bool fits_in_order(grammar_match *m, const struct row *row, ir_node *n, bool swapped)
 {
     for (int i = 0; i < n->n_in; i++) {
-        grammar_symbol wanted = i < 2 ? row->operand[i] : NOTHING;
-        ir_value *v = ir_in(n, wanted && swapped ? 1 - i : i);
-        if (wanted ? !v || !derive(m, wanted, v) : v != NULL) return false;
+        grammar_symbol expected = i < 2 ? row->operand[i] : NOTHING;
+        ir_value *v = ir_in(n, expected && swapped ? 1 - i : i);
+        if (expected ? !v || !derive(m, expected, v) : v != NULL) return false;
     }
     if (row->holds && !row->holds(m, n)) return false;
     m->used[row->is] = true;

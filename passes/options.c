@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+/* In the order of pass_level. */
 const pass_word pass_levels[] = {{"O0", PASS_O0}, {"O1", PASS_O1}, {"O2", PASS_O2}, {"OD", PASS_OD}, {NULL, 0}};
 const pass_word pass_low_types[] = {{"fp16", IR_f16}, {"bf16", IR_bf16}, {"float16", IR_f16},
                                     {"half", IR_f16}, {"f16", IR_f16},   {"bfloat16", IR_bf16},

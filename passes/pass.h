@@ -13,7 +13,7 @@ arena *pass_scratch_new(ir_module *m);
 
 /* Whether to make a training step: the options ask for one or the graph has a loss. *found is set to the loss output if
  * it was recognised by its op, else to NULL. */
-bool pass_wants_training(const ir_module *m, const compile_options *o, ir_node **found);
+bool pass_trains(const ir_module *m, const compile_options *o, ir_node **found);
 
 /* Whether --explain=params asks for the list of parameters; any other argument names nodes. */
 bool pass_explains_params(const compile_options *o);

@@ -21,8 +21,8 @@ typedef struct compile_report {
     /* counts of ONNX nodes of the forward graph that have float results */
     int float_ops, low_ops, f32_black, f32_gray, f32_other;
     int casts_inserted, casts_removed;
-    int64_t cast_bytes;                /* bytes that the remaining inserted casts write per step, with symbols as 1 */
-    bool cast_symbolic;                /* some of these casts have symbolic sizes */
+    int64_t cast_bytes; /* bytes that the remaining inserted casts write per step, symbolic dims counted as 1 */
+    bool cast_symbolic; /* some of these casts have symbolic sizes */
     const struct pass_calls *inserted; /* statistics from before the cleanup passes, if the profile counts those */
     strmap *colours;                   /* colour by node name of the model, for pass_draw */
 } compile_report;
@@ -69,8 +69,6 @@ typedef struct pass_info {
     bool trains; /* needed only to make a training step */
 } pass_info;
 extern const pass_info pass_table[];
-/* Prints the table for --list-passes. */
-void pass_list(FILE *f);
 
 /* Runs one pass by name, with verification, timing and dumps as in the pipeline (ampc-opt). Returns AMPC_USAGE for an
  * unknown name. */

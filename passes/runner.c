@@ -27,11 +27,6 @@ enum {
 #undef PASS
 #undef AFTER
 
-void pass_list(FILE *f)
-{
-    for (const pass_info *p = pass_table; p->name; p++) fprintf(f, "%-12s %s\n", p->name, p->text);
-}
-
 /* ---- the pipeline -------------------------------------------------------------------------------- */
 
 typedef struct subject {

@@ -157,7 +157,7 @@ static void put_attributes(emitter *e, const ir_node *n, const Onnx__NodeProto *
 {
     renaming r = {e->arena, strmap_new(e->arena)};
     const char *name = n->attr[IR_ATTR(foreign, captures)].s;
-    for (int i = ir_own_operands(n); i < n->n_in; i++) {
+    for (int i = ir_declared_operands(n); i < n->n_in; i++) {
         size_t length = strcspn(name, "\n");
         const char *now = ir_subgraph_count(n) ? NULL : emit_value(e, ir_in(n, i));
         strmap_put(r.to, arena_strndup(e->arena, name, length), (void *)(uintptr_t)now);
@@ -213,7 +213,7 @@ void emit_opaque(emitter *e, const ir_node *n)
     const Onnx__NodeProto *p = emit_decode_opaque(e, n, &bytes);
     if (!p) return;
     int n_in = count_present(layout, '>');
-    if (!n->loc.op || !results || n_in != ir_own_operands(n) || count_present(results + 1, 0) != n->n_out) {
+    if (!n->loc.op || !results || n_in != ir_declared_operands(n) || count_present(results + 1, 0) != n->n_out) {
         diag_error(e->diag, AMPC_REJECTED, ir_diag_loc(n), "its layout \"%s\" does not fit", layout);
         return;
     }

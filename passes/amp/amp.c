@@ -5,11 +5,7 @@
 #include "passes/amp/placement.h"
 #include "passes/amp/range.h"
 
-static const char *level_name(const compile *c)
-{
-    static const char *const levels[] = {"O0", "O1", "O2", "OD"};
-    return levels[c->options->level];
-}
+static const char *level_name(const compile *c) { return pass_levels[c->options->level].word; }
 
 /* `levels = O1, ...`: the levels of the profile; without this rule, all of them. */
 static ampc_status check_level(const compile *c)
@@ -34,8 +30,9 @@ static ampc_status place(ir_graph *g, const amp_scope *s)
     diag_remark(d, DIAG_NOWHERE, "predicted on %s: %s, %s with --placement=greedy, %s in f32", device->name, cut,
                 cost_print(device, costs.greedy, s->arena), f32);
     if (device->measure != DEVICE_TIME || costs.cut <= costs.f32) return AMPC_OK;
-    return diag_warning(d, DIAG_NOWHERE, "mixed precision is predicted to lose on %s: %s instead of %s in f32%s",
-                        device->name, cut, f32, o->white_soft ? "" : " (--white-soft keeps in f32 what does not pay)");
+    return diag_warning(d, DIAG_NOWHERE, "mixed precision is predicted to be slower on %s: %s instead of %s in f32%s",
+                        device->name, cut, f32,
+                        o->white_soft ? "" : " (--white-soft keeps unprofitable white operators in f32)");
 }
 
 /* ---- graph by graph -------------------------------------------------------------------------- */
@@ -43,7 +40,7 @@ static ampc_status place(ir_graph *g, const amp_scope *s)
 static ampc_status lower_graph(ir_graph *g, amp_scope *s);
 
 /* Whether a captured value counts as a producer inside the subgraph: it does if the value it was cast from does. */
-static bool counts_outside(const amp_scope *s, const ir_graph *g, const ir_value *v)
+static bool counts_in_enclosing(const amp_scope *s, const ir_graph *g, const ir_value *v)
 {
     while (v->kind == IR_VALUE_RESULT && v->def->id >= s->nodes) v = ir_in(v->def, 0);
     if (v->kind == IR_VALUE_RESULT) return s->entries[v->def->id].counts;
@@ -63,12 +60,12 @@ static ampc_status lower_subgraph(const amp_scope *around, ir_node *n, ir_graph 
                    .off = !amp_lowers_subgraphs(around),
                    .node = n,
                    .counts = counts,
-                   .asked = amp_model_dtypes(subgraph, around->arena)};
+                   .model_dtypes = amp_model_dtypes(subgraph, around->arena)};
     for (size_t i = 0; i < subgraph->inputs.count; i++) {
         int operand = ir_capture_find(n, subgraph->inputs.items[i]);
         if (operand < 0) continue;
         subgraph->inputs.items[i]->type = ir_in(n, operand)->type;
-        counts[i] = counts_outside(around, n->graph, ir_in(n, operand));
+        counts[i] = counts_in_enclosing(around, n->graph, ir_in(n, operand));
     }
     return lower_graph(subgraph, &s);
 }
@@ -83,8 +80,8 @@ static ampc_status lower_subgraphs(const ir_graph *g, const amp_scope *s)
 static void explain(const ir_graph *g, const amp_scope *s)
 {
     const compile *c = s->compile;
-    bool asked = s->report && c->options->explain && !pass_explains_params(c->options);
-    const char *text = asked ? amp_explain(g, s) : NULL;
+    bool explains = s->report && c->options->explain && !pass_explains_params(c->options);
+    const char *text = explains ? amp_explain(g, s) : NULL;
     if (!text) return;
     s->report->explained = true;
     if (s->report->text) fputs(text, s->report->text);
@@ -99,7 +96,7 @@ static ampc_status lower_graph(ir_graph *g, amp_scope *s)
     if (s->compile->device && !s->off) TRY(place(g, s));
     explain(g, s);
     amp_count(g, s);
-    draw_keep_colours(g, s);
+    draw_record_colours(g, s);
     if (!s->off) TRY(amp_cast(g, s));
     return lower_subgraphs(g, s);
 }

@@ -23,9 +23,9 @@ typedef struct cast_state {
     arena *arena;
     diag *diag;
     cast_table *casts;
-    const ir_dtype *asked;  /* by value id: dtype before casting, for statements */
-    uint32_t values, nodes; /* number of ids before casts are inserted */
-    const bool *masks;      /* by value id: values that saturate, including infinities; or NULL */
+    const ir_dtype *model_dtypes; /* by value id: dtype before casting, for statements */
+    uint32_t values, nodes;       /* number of ids before casts are inserted */
+    const bool *masks;            /* by value id: values that saturate, including infinities; or NULL */
 } cast_state;
 
 static double largest_finite(ir_dtype t) { return t == IR_f16 ? 65504.0 : 0x1.fep127; }
@@ -37,15 +37,15 @@ static bool is_mask(const cast_state *c, const ir_value *v, ir_dtype to)
 
 static double saturate(double x, ir_dtype to, bool mask)
 {
-    double most = largest_finite(to);
-    return (isfinite(x) || (mask && isinf(x))) && ir_dtype_is_low(to) ? fmax(-most, fmin(most, x)) : x;
+    double limit = largest_finite(to);
+    return (isfinite(x) || (mask && isinf(x))) && ir_dtype_is_low(to) ? fmax(-limit, fmin(limit, x)) : x;
 }
 
 static void report_saturated(cast_state *c, const ir_value *v, ir_dtype to, size_t saturated, size_t count)
 {
     if (!saturated || c->graph != pass_primary(c->graph->module)) return;
     diag_loc loc = {.file = ir_module_source(c->graph->module), .node = v->name};
-    diag_remark(c->diag, loc, "%zu of %zu elements are beyond %s and became %.8g or the opposite", saturated, count,
+    diag_remark(c->diag, loc, "%zu of %zu elements exceed %s and were saturated to +/-%.8g", saturated, count,
                 ir_dtype_name(to), largest_finite(to));
 }
 
@@ -74,10 +74,10 @@ static ir_value *convert_constant(cast_state *c, ir_builder *b, const ir_value *
     ir_type type = v->type;
     type.dtype = to;
     const char *name = arena_printf(c->arena, "%s.%s", s->name, ir_dtype_is_low(to) ? "h" : "s");
-    ir_storage *known = ir_storage_find(m, name); /* converted for another graph */
-    if (known && known->kind == IR_CONST && known->data.kind == IR_DATA_INLINE && ir_type_equal(&known->type, &type) &&
-        memcmp(known->data.bytes, bytes, count * size) == 0)
-        return ir_graph_storage(c->graph, known);
+    ir_storage *existing = ir_storage_find(m, name); /* converted for another graph */
+    if (existing && existing->kind == IR_CONST && existing->data.kind == IR_DATA_INLINE &&
+        ir_type_equal(&existing->type, &type) && memcmp(existing->data.bytes, bytes, count * size) == 0)
+        return ir_graph_storage(c->graph, existing);
     ir_value *converted = ir_constant(b, name, &type, bytes);
     if (saturated) converted->storage->note = arena_printf(m->arena, "%zu of %zu elements saturate", saturated, count);
     return converted;
@@ -104,14 +104,14 @@ static bool is_wide_mask(const cast_state *c, const ir_node *user, const ir_valu
 
 /* ---- casts of enclosing graphs ---------------------------------------------------------------- */
 
-static bool is_behind(const ir_node *n, const ir_node *at)
+static bool is_after(const ir_node *n, const ir_node *at)
 {
     while (at && at != n) at = at->next;
     return at != NULL;
 }
 
 /* The value of the enclosing graph that v of a subgraph refers to, or NULL. */
-static ir_value *find_outside(ir_node *node, const ir_value *v)
+static ir_value *find_in_enclosing(ir_node *node, const ir_value *v)
 {
     if (v->kind == IR_VALUE_STORAGE) return ir_graph_storage(node->graph, v->storage);
     int operand = v->kind == IR_VALUE_INPUT ? ir_capture_find(node, v) : -1;
@@ -121,14 +121,14 @@ static ir_value *find_outside(ir_node *node, const ir_value *v)
 /* Reuses the cast of an enclosing graph to the same type, which is moved before the node if it comes later. */
 static ir_value *share_cast(const amp_scope *s, ir_graph *subgraph, const ir_value *v, ir_dtype to)
 {
-    ir_value *source = s->enclosing ? find_outside(s->node, v) : NULL;
+    ir_value *source = s->enclosing ? find_in_enclosing(s->node, v) : NULL;
     if (!source) return NULL;
     ir_value *cast = casts_find(s->enclosing->casts, source, (cast_kind){.to = to});
     if (!cast) cast = share_cast(s->enclosing, s->node->graph, source, to);
     if (!cast || cast->kind == IR_VALUE_STORAGE) return NULL;
     bool made = cast->kind == IR_VALUE_RESULT;
     if (made && ir_in(cast->def, 0) != source) return NULL; /* its operand is clamped */
-    if (made && is_behind(cast->def, s->node)) ir_node_move_before(cast->def, s->node);
+    if (made && is_after(cast->def, s->node)) ir_node_move_before(cast->def, s->node);
     return ir_capture_add(s->node, subgraph, cast);
 }
 
@@ -137,12 +137,12 @@ static ir_value *share_cast(const amp_scope *s, ir_graph *subgraph, const ir_val
 /* Clamps v to the range of `to`: masks only from below, `wide` values from both sides. */
 static ir_value *bound_mask(ir_builder *b, ir_value *v, ir_dtype to, bool mask, bool wide)
 {
-    ir_value *least = mask || wide ? ir_scalar_like(b, v, -largest_finite(to)) : NULL;
-    if (wide) return ir_done(b, ir_new(b, IR_OP_clip, 3, v, least, ir_scalar_like(b, v, largest_finite(to))));
-    return mask ? ir_binary(b, IR_OP_max, v, least) : v;
+    ir_value *lowest = mask || wide ? ir_scalar_like(b, v, -largest_finite(to)) : NULL;
+    if (wide) return ir_done(b, ir_new(b, IR_OP_clip, 3, v, lowest, ir_scalar_like(b, v, largest_finite(to))));
+    return mask ? ir_binary(b, IR_OP_max, v, lowest) : v;
 }
 
-static ir_value *share_outside(cast_state *c, const ir_value *v, ir_dtype to)
+static ir_value *share_enclosing_cast(cast_state *c, const ir_value *v, ir_dtype to)
 {
     bool shares = c->list->rule.outer_casts == OUTER_CASTS_SHARED;
     ir_value *cast = shares ? share_cast(c->scope, c->graph, v, to) : NULL;
@@ -165,7 +165,7 @@ static ir_value *cast_for(cast_state *c, ir_node *user, ir_value *v, ir_dtype to
         return cast;
     }
     bool mask = is_mask(c, v, to);
-    if (!attribute && !mask && !wide && (cast = share_outside(c, v, to))) return cast;
+    if (!attribute && !mask && !wide && (cast = share_enclosing_cast(c, v, to))) return cast;
     if (!attribute) b.loc.op = b.loc.node = NULL;
     b.nameless = !mask && !wide;
     cast = ir_cast(&b, bound_mask(&b, v, to, mask, wide), to);
@@ -193,13 +193,13 @@ static void set_operand(cast_state *c, ir_node *n, int i, ir_dtype to, const cha
 static void cast_operands(cast_state *c, ir_node *n, const amp_entry *e)
 {
     const char *why = describe(c, n, e);
-    bool along = ir_dtype_is_low(e->want) && amp_second_follows(n, e, c->list);
+    bool along = ir_dtype_is_low(e->compute_dtype) && amp_second_follows(n, e, c->list);
     for (int i = 0; i < n->n_in; i++) {
         const ir_slot *slot = ir_op_in_slot(n->op, i, n->n_in);
         if (!ir_in(n, i) || !ir_dtype_is_float(ir_in(n, i)->type.dtype)) continue;
         bool first = amp_is_cast_operand(n, i);
-        bool second = slot->group == IR_GROUP_G && (along || (e->want == IR_f32 && e->rule != AMP_INSIDE));
-        if (first || second || ir_op_has(n->op, IR_CONVERTS)) set_operand(c, n, i, e->want, why);
+        bool second = slot->group == IR_GROUP_G && (along || (e->compute_dtype == IR_f32 && e->rule != AMP_INSIDE));
+        if (first || second || ir_op_has(n->op, IR_CONVERTS)) set_operand(c, n, i, e->compute_dtype, why);
     }
 }
 
@@ -207,7 +207,7 @@ static void set_result(ir_node *n, const amp_entry *e)
 {
     if (ir_subgraph_count(n)) ir_opaque_set_result_dtype(n, e->result);
     int attr = ir_op_out_attr(n->op);
-    if (attr >= 0 && e->result != e->want) ir_set_dtype(n, attr, e->result);
+    if (attr >= 0 && e->result != e->compute_dtype) ir_set_dtype(n, attr, e->result);
     if (ir_op_has(n->op, IR_CONVERTS)) ir_set_dtype(n, IR_ATTR(cast, to), e->result);
 }
 
@@ -238,13 +238,13 @@ static void copy_params(cast_state *c)
         for (int i = 0; i < n->n_in; i++) {
             ir_value *v = ir_in(n, i);
             if (!v || v->id >= c->values || !low[v->id] || ir_op_get(n->op)->traits & IR_EFFECT) continue;
-            if (!copies[v->id]) copies[v->id] = share_outside(c, v, c->options->low);
+            if (!copies[v->id]) copies[v->id] = share_enclosing_cast(c, v, c->options->low);
             if (!copies[v->id]) {
                 ir_builder b = ir_builder_before(n, c->diag);
                 b.loc.op = b.loc.node = NULL;
                 copies[v->id] = ir_cast(&b, v, c->options->low);
                 ir_value_rename(copies[v->id], arena_printf(c->arena, "%s.h", v->name));
-                copies[v->id]->def->note = "low copy of the parameter";
+                copies[v->id]->def->note = "low-precision copy of the parameter";
                 casts_add(c->casts, v, (cast_kind){.to = c->options->low}, copies[v->id]);
             }
             ir_node_set_input(n, i, copies[v->id]);
@@ -256,11 +256,11 @@ static const char *decision(const amp_entry *e, arena *a)
     const char *colour = ir_colour_name(e->colour);
     if (e->rule == AMP_LOSS) return arena_printf(a, "%s, f32 for the loss", colour);
     if (e->rule == AMP_CLEAR_MIXED || e->rule == AMP_INSIDE_MIXED)
-        return arena_printf(a, "%s, operands of both types", colour);
-    if (e->rule == AMP_UNLISTED) return "on no list";
+        return arena_printf(a, "%s, mixed operand types", colour);
+    if (e->rule == AMP_UNLISTED) return "unlisted";
     if (e->rule == AMP_UNSUPPORTED) return "no low-precision kernel";
     if (e->rule == AMP_RANGE) return arena_printf(a, "%s, %s", colour, e->line->file);
-    if (e->rule == AMP_INITIALIZER) return "beyond fp16";
+    if (e->rule == AMP_INITIALIZER) return "not representable in fp16";
     if (e->rule != AMP_NODE && e->rule != AMP_TENSOR) return colour;
     return e->line->line ? arena_printf(a, "named in %s:%d", e->line->file, e->line->line)
                          : arena_printf(a, "named on the %s", e->line->file);
@@ -287,44 +287,45 @@ static void cast_statement(cast_state *c, ir_node *n)
         return;
     }
     ir_value *v = ir_in(n, 0);
-    bool kept = c->options->keep_io_types || n->graph->subgraph || is_loss(n);
-    if (!kept || v->id >= c->values || !ir_dtype_is_float(v->type.dtype)) return;
+    bool unchanged = c->options->keep_io_types || n->graph->subgraph || is_loss(n);
+    if (!unchanged || v->id >= c->values || !ir_dtype_is_float(v->type.dtype)) return;
     const amp_scope *s = c->scope;
-    ir_dtype asked = c->asked[v->id], result = s->enclosing ? s->enclosing->entries[s->node->id].result : IR_NO_DTYPE;
-    set_operand(c, n, 0, asked == IR_f32 && result != IR_NO_DTYPE ? result : asked, "output");
+    ir_dtype model = c->model_dtypes[v->id],
+             result = s->enclosing ? s->enclosing->entries[s->node->id].result : IR_NO_DTYPE;
+    set_operand(c, n, 0, model == IR_f32 && result != IR_NO_DTYPE ? result : model, "output");
 }
 
 /* Operands of opaque operators keep the model's types. Subgraphs read captures as they are, and in the type of the
  * node's colour if it has one. */
-static void keep_operands(cast_state *c, ir_node *n, const amp_entry *e, bool coloured)
+static void restore_operands(cast_state *c, ir_node *n, const amp_entry *e, bool coloured)
 {
     for (int i = 0; i < n->n_in; i++) {
         ir_value *v = ir_in(n, i);
         bool capture = amp_is_free_capture(c->scope, n, i);
         if (capture && coloured && ir_dtype_is_float(v->type.dtype))
-            cast_for(c, n, v, e->want, describe(c, n, e), false);
+            cast_for(c, n, v, e->compute_dtype, describe(c, n, e), false);
         if (capture) continue;
         if (coloured && amp_is_cast_operand(n, i)) continue;
         if (v && v->id < c->values && ir_dtype_is_float(v->type.dtype))
-            set_operand(c, n, i, c->asked[v->id], "foreign");
+            set_operand(c, n, i, c->model_dtypes[v->id], "opaque");
     }
 }
 
 const ir_dtype *amp_model_dtypes(const ir_graph *g, arena *a)
 {
-    ir_dtype *asked = arena_array(a, g->value_ids + 1, sizeof *asked);
+    ir_dtype *dtypes = arena_array(a, g->value_ids + 1, sizeof *dtypes);
     for (const ir_node *n = g->first; n; n = n->next)
         for (int i = 0; i < n->n_in; i++)
-            if (ir_in(n, i)) asked[ir_in(n, i)->id] = ir_in(n, i)->type.dtype;
-    return asked;
+            if (ir_in(n, i)) dtypes[ir_in(n, i)->id] = ir_in(n, i)->type.dtype;
+    return dtypes;
 }
 
 static ampc_status cast_node(cast_state *c, ir_node *n)
 {
     const amp_entry *e = &c->entries[n->id];
-    bool coloured = e->colour != IR_KEEP && e->want != IR_NO_DTYPE;
+    bool coloured = e->colour != IR_KEEP && e->compute_dtype != IR_NO_DTYPE;
     if (ir_op_get(n->op)->traits & IR_EFFECT) cast_statement(c, n);
-    if (ir_op_has(n->op, IR_DECLARED)) keep_operands(c, n, e, coloured);
+    if (ir_op_has(n->op, IR_DECLARED)) restore_operands(c, n, e, coloured);
     if (coloured) {
         cast_operands(c, n, e);
         set_result(n, e);
@@ -345,7 +346,7 @@ ampc_status amp_cast(ir_graph *g, const amp_scope *s)
                     .arena = s->arena,
                     .diag = s->compile->diag,
                     .casts = s->casts,
-                    .asked = s->enclosing ? s->asked : amp_model_dtypes(g, s->arena),
+                    .model_dtypes = s->enclosing ? s->model_dtypes : amp_model_dtypes(g, s->arena),
                     .values = g->value_ids,
                     .nodes = g->node_ids,
                     .masks = range_find_masks(g, s)};

@@ -33,10 +33,20 @@ typedef struct colour_state {
     bool names_tensors;               /* some list names tensors */
 } colour_state;
 
+/* Whether the node only selects between subgraphs and is coloured like any operator, with its captures as operands. */
+static bool is_listed_control(const amp_scope *s, const ir_node *n)
+{
+    const bool as_model = s->compile->list->rule.control == CONTROL_MODEL;
+    if (as_model || !ir_subgraph_count(n) || !amp_lowers_subgraphs(s)) return false;
+    for (int i = 0; i < ir_declared_operands(n); i++)
+        if (ir_in(n, i) && ir_dtype_is_float(ir_in(n, i)->type.dtype)) return false;
+    return true;
+}
+
 /* An opaque operator whose schema allows only the model's types. */
 static bool is_fixed(const colour_state *c, const ir_node *n)
 {
-    if (amp_is_listed_control(c->scope, n)) return false;
+    if (is_listed_control(c->scope, n)) return false;
     for (int i = 0; i < n->n_in; i++)
         if (amp_is_cast_operand(n, i)) return false;
     return ir_op_has(n->op, IR_DECLARED);
@@ -130,11 +140,11 @@ static void colour_by_lists(colour_state *c, ir_node *n, amp_entry *e)
     if (line) return;
     e->rule = AMP_UNLISTED;
     if (c->list->rule.unlisted == UNLISTED_ERROR)
-        diag_error(c->diag, AMPC_REJECTED, ir_diag_loc(n), "operator %s is on no list", n->loc.op);
+        diag_error(c->diag, AMPC_REJECTED, ir_diag_loc(n), "operator %s is not on any list", n->loc.op);
 }
 
 /* Whether the op can write a type other than that of its operands, and the runtime allows it. */
-static bool has_own_result(const colour_state *c, const ir_node *n)
+static bool has_separate_result(const colour_state *c, const ir_node *n)
 {
     return ir_op_out_attr(n->op) >= 0 && !c->options->plain_runtime;
 }
@@ -147,7 +157,8 @@ static void colour_by_range(const colour_state *c, const ir_node *n, amp_entry *
     if (m->tensor) *e = (amp_entry){.colour = IR_BLACK, .rule = AMP_INITIALIZER, .cause = m->tensor};
     else if (m->pattern && e->colour != IR_WHITE)
         *e = (amp_entry){.colour = IR_BLACK, .rule = AMP_RANGE, .line = m->pattern};
-    else if (m->wide && !has_own_result(c, n)) *e = (amp_entry){.colour = IR_BLACK, .rule = AMP_RANGE, .line = m->wide};
+    else if (m->overflow && !has_separate_result(c, n))
+        *e = (amp_entry){.colour = IR_BLACK, .rule = AMP_RANGE, .line = m->overflow};
 }
 
 /* Applies what overrides the operator lists, in order of precedence. */
@@ -241,7 +252,7 @@ typedef struct arrival {
     const ir_value *f32_cause, *low_cause; /* first producer that counts as such */
 } arrival;
 
-static arrival look_at_operands(const colour_state *c, const ir_node *n)
+static arrival inspect_operands(const colour_state *c, const ir_node *n)
 {
     arrival a = {.type = IR_NO_DTYPE};
     for (int storage = 0; storage <= 1 && !a.f32 && !a.low; storage++)
@@ -257,10 +268,10 @@ static arrival look_at_operands(const colour_state *c, const ir_node *n)
     return a;
 }
 
-static void set(amp_entry *e, amp_rule rule, ir_dtype want, const ir_value *cause)
+static void set(amp_entry *e, amp_rule rule, ir_dtype dtype, const ir_value *cause)
 {
     e->rule = rule;
-    e->want = e->result = want;
+    e->compute_dtype = e->result = dtype;
     e->cause = cause;
 }
 
@@ -277,9 +288,9 @@ static count decide_inside(const colour_state *c, const ir_node *n, amp_entry *e
     bool mixed = a->f32 && a->low;
     ir_dtype low = c->options->low;
     set(e, mixed ? AMP_INSIDE_MIXED : AMP_INSIDE, mixed ? IR_f32 : a->type, NULL);
-    if (!has_own_result(c, n)) return ir_dtype_is_low(e->result) ? COUNT_LOW : COUNT_NOT;
+    if (!has_separate_result(c, n)) return ir_dtype_is_low(e->result) ? COUNT_LOW : COUNT_NOT;
     if (c->terminal[n->id]) e->result = IR_f32;
-    else if (e->want == IR_f32 && read_by_white(c, n)) e->result = low;
+    else if (e->compute_dtype == IR_f32 && read_by_white(c, n)) e->result = low;
     return ir_dtype_is_low(e->result) ? COUNT_LOW : COUNT_NOT;
 }
 
@@ -289,7 +300,7 @@ typedef struct producers {
     const ir_value *f32, *low, *last;
 } producers;
 
-static producers look_at_producers(const colour_state *c, const ir_node *n)
+static producers inspect_producers(const colour_state *c, const ir_node *n)
 {
     producers p = {0};
     for (int part = 0; part <= 1; part++)
@@ -307,7 +318,7 @@ static producers look_at_producers(const colour_state *c, const ir_node *n)
 
 static count decide_gray(const colour_state *c, const ir_node *n, amp_entry *e, const arrival *a)
 {
-    producers p = look_at_producers(c, n);
+    producers p = inspect_producers(c, n);
     bool last = c->list->rule.gray == GRAY_LAST_PRODUCER;
     ir_dtype low = c->options->low;
     if (p.f32) return set(e, AMP_GRAY_F32, IR_f32, last ? p.last : p.f32), COUNT_F32;
@@ -336,14 +347,14 @@ static count decide_clear(const colour_state *c, amp_entry *e, const arrival *a)
     const ir_value *cause = a->f32_cause ? a->f32_cause : mixed ? NULL : a->low_cause;
     if (mixed && c->options->level == PASS_O2) return set(e, AMP_O2, c->options->low, NULL), COUNT_LOW;
     set(e, mixed ? AMP_CLEAR_MIXED : AMP_CLEAR, mixed ? IR_f32 : a->type, cause);
-    if (ir_dtype_is_low(e->want)) return a->low_cause ? COUNT_LOW : COUNT_NOT;
+    if (ir_dtype_is_low(e->compute_dtype)) return a->low_cause ? COUNT_LOW : COUNT_NOT;
     return a->f32_cause ? COUNT_F32 : COUNT_NOT;
 }
 
 /* For a node named in [nodes] or [tensors], whose rule is already set. */
 static count decide_named(amp_entry *e, ir_dtype low)
 {
-    e->want = e->result = e->colour == IR_WHITE ? low : IR_f32;
+    e->compute_dtype = e->result = e->colour == IR_WHITE ? low : IR_f32;
     return e->colour == IR_WHITE ? COUNT_LOW : COUNT_F32;
 }
 
@@ -376,7 +387,7 @@ static count decide_by_rules(const colour_state *c, const ir_node *n, amp_entry 
 static count decide(const colour_state *c, const ir_node *n, amp_entry *e)
 {
     ir_dtype low = c->options->low;
-    arrival a = look_at_operands(c, n);
+    arrival a = inspect_operands(c, n);
     if (is_named(e)) return decide_named(e, low);
     bool listed = e->rule != AMP_UNLISTED, black = e->colour == IR_BLACK && listed;
     if (c->options->level == PASS_OD && e->colour != IR_WHITE) return set(e, AMP_OD, IR_f32, NULL), COUNT_F32;
@@ -394,7 +405,7 @@ static ir_dtype cast_writes(const colour_state *c, const ir_node *n, const amp_e
 {
     ir_dtype to = n->out[0]->type.dtype;
     bool retyped = to == IR_f32 || (ir_dtype_is_float(to) && c->options->level == PASS_OD);
-    return retyped && e->want != IR_NO_DTYPE ? e->want : to;
+    return retyped && e->compute_dtype != IR_NO_DTYPE ? e->compute_dtype : to;
 }
 
 static void note_results(colour_state *c, const ir_node *n, amp_entry *e, count counts, bool coloured)
@@ -418,14 +429,14 @@ static void note_results(colour_state *c, const ir_node *n, amp_entry *e, count 
 static count widen_result(const colour_state *c, const ir_node *n, amp_entry *e, count counts)
 {
     const range_mark *m = c->ranges && n->loc.op ? &c->ranges[n->id] : &(range_mark){0};
-    if (!m->wide || !has_own_result(c, n) || !ir_dtype_is_low(e->result)) return counts;
+    if (!m->overflow || !has_separate_result(c, n) || !ir_dtype_is_low(e->result)) return counts;
     e->result = IR_f32;
-    e->line = m->wide;
-    e->wide = true;
+    e->line = m->overflow;
+    e->overflows = true;
     return COUNT_F32;
 }
 
-static void walk(colour_state *c)
+static void decide_in_order(colour_state *c)
 {
     for (ir_node *n = c->graph->first; n && n->phase == IR_FORWARD; n = n->next) {
         amp_entry *e = &c->entries[n->id];
@@ -433,7 +444,7 @@ static void walk(colour_state *c)
         count counts = coloured ? decide(c, n, e) : COUNT_NOT;
         if (coloured) counts = widen_result(c, n, e, counts);
         e->counts = counts != COUNT_NOT;
-        if (ir_op_has(n->op, IR_CONVERTS) && !coloured) e->want = c->type[ir_in(n, 0)->id];
+        if (ir_op_has(n->op, IR_CONVERTS) && !coloured) e->compute_dtype = c->type[ir_in(n, 0)->id];
         note_results(c, n, e, counts, coloured);
     }
 }
@@ -441,7 +452,7 @@ static void walk(colour_state *c)
 /* ---- parameters at level O2 ------------------------------------------------------------------ */
 
 /* Whether operand i stays f32 although the level makes parameters low. */
-static bool keeps_operand(const ir_node *n, int i, const amp_entry *e, const amp_list *l, ir_dtype low)
+static bool requires_f32(const ir_node *n, int i, const amp_entry *e, const amp_list *l, ir_dtype low)
 {
     if (ir_op_has(n->op, IR_DECLARED) && !amp_is_cast_operand(n, i)) return true;
     if (amp_list_is_attribute(l, n, i)) return true;
@@ -451,7 +462,8 @@ static bool keeps_operand(const ir_node *n, int i, const amp_entry *e, const amp
     if (black && l->rule.black_params == BLACK_PARAMS_LOW && !amp_list_black_lifted_at_level(l, n->loc.op))
         return false;
     if (black || (is_named(e) && e->rule != AMP_TENSOR && e->colour == IR_BLACK)) return true;
-    bool same = amp_is_cast_operand(n, i) && (!i || !ir_op_has(n->op, IR_DECLARED) || ir_dtype_is_low(e->want));
+    bool same = amp_is_cast_operand(n, i) &&
+                (!i || !ir_op_has(n->op, IR_DECLARED) || ir_dtype_is_low(e->compute_dtype));
     return !same && (amp_list_inside(l, n) || amp_list_fp32_operands(l, n->loc.op));
 }
 
@@ -459,13 +471,13 @@ bool *amp_low_params(const ir_graph *g, const amp_scope *s)
 {
     const compile_options *o = s->compile->options;
     bool *low = arena_array(s->arena, g->value_ids + 1, sizeof *low);
-    bool *kept = arena_array(s->arena, g->value_ids + 1, sizeof *kept);
+    bool *fixed = arena_array(s->arena, g->value_ids + 1, sizeof *fixed);
     for (const ir_node *n = g->first; n && o->level == PASS_O2 && n->phase == IR_FORWARD; n = n->next)
         for (int i = 0; i < n->n_in; i++) {
             const ir_value *v = ir_in(n, i);
             if (!v || v->kind != IR_VALUE_STORAGE || v->storage->kind != IR_PARAM || v->type.dtype != IR_f32) continue;
-            kept[v->id] |= keeps_operand(n, i, &s->entries[n->id], s->compile->list, o->low);
-            low[v->id] = !kept[v->id];
+            fixed[v->id] |= requires_f32(n, i, &s->entries[n->id], s->compile->list, o->low);
+            low[v->id] = !fixed[v->id];
         }
     return low;
 }
@@ -479,18 +491,9 @@ bool amp_lowers_subgraphs(const amp_scope *s)
     return subgraphs != SUBGRAPHS_O2 || s->compile->options->level == PASS_O2;
 }
 
-bool amp_is_listed_control(const amp_scope *s, const ir_node *n)
-{
-    const bool as_model = s->compile->list->rule.control == CONTROL_MODEL;
-    if (as_model || !ir_subgraph_count(n) || !amp_lowers_subgraphs(s)) return false;
-    for (int i = 0; i < ir_own_operands(n); i++)
-        if (ir_in(n, i) && ir_dtype_is_float(ir_in(n, i)->type.dtype)) return false;
-    return true;
-}
-
 bool amp_is_free_capture(const amp_scope *s, const ir_node *n, int i)
 {
-    return ir_subgraph_count(n) && i >= ir_own_operands(n) && amp_lowers_subgraphs(s);
+    return ir_subgraph_count(n) && i >= ir_declared_operands(n) && amp_lowers_subgraphs(s);
 }
 
 static void note_input(colour_state *c, size_t i)
@@ -531,5 +534,5 @@ void amp_colour(ir_graph *g, amp_scope *s)
         if (low_params[i]) c.type[i] = o->low;
     const ir_node *terminal = ir_output_by_role(g, IR_OUTPUT_loss);
     if (terminal) mark_terminal(&c, ir_in(terminal, 0));
-    walk(&c);
+    decide_in_order(&c);
 }

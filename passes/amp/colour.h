@@ -11,8 +11,6 @@ void amp_colour(ir_graph *g, amp_scope *s);
 
 /* Whether the profile colours subgraphs at this level. Captures then have whatever type casting has given them. */
 bool amp_lowers_subgraphs(const amp_scope *s);
-/* Whether the node only selects between subgraphs and is coloured like any operator, with its captures as operands. */
-bool amp_is_listed_control(const amp_scope *s, const ir_node *n);
 /* Whether operand i is a capture of a coloured subgraph, which accepts it in any type. */
 bool amp_is_free_capture(const amp_scope *s, const ir_node *n, int i);
 

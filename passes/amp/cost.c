@@ -36,14 +36,14 @@ cost_model cost_model_new(const ir_device *device, const ir_module *m, size_t it
     return (cost_model){.device = device,
                         .module = m,
                         .sizes = pass_symbol_sizes(m, device->symbol, a),
-                        .most = ((int64_t)1 << 60) / (int64_t)(items + 1)};
+                        .max_cost = ((int64_t)1 << 60) / (int64_t)(items + 1)};
 }
 
 static double elements(const cost_model *c, const ir_type *type) { return pass_elements(c->module, type, c->sizes); }
 
-static int64_t whole(const cost_model *c, double cost)
+static int64_t to_units(const cost_model *c, double cost)
 {
-    return cost < (double)c->most ? (int64_t)llround(cost) : c->most;
+    return cost < (double)c->max_cost ? (int64_t)llround(cost) : c->max_cost;
 }
 
 /* ---- products -------------------------------------------------------------------------------- */
@@ -115,7 +115,7 @@ int64_t cost_of_node(const cost_model *c, const ir_node *n, ir_dtype t)
     const ir_device *device = c->device;
     if (device->measure == DEVICE_CAST_BYTES || (ir_op_get(n->op)->traits & (IR_VIEW | IR_EFFECT))) return 0;
     double move = moved_bytes(c, n, t) / device->bandwidth, compute = 2 * products(c, n) / device->flops[t];
-    return whole(c, ((move > compute ? move : compute) + device->launch) * PICOSECONDS);
+    return to_units(c, ((move > compute ? move : compute) + device->launch) * PICOSECONDS);
 }
 
 int64_t cost_of_results(const cost_model *c, const ir_node *n, ir_dtype from, ir_dtype to)
@@ -125,16 +125,16 @@ int64_t cost_of_results(const cost_model *c, const ir_node *n, ir_dtype from, ir
     double bytes = 0;
     for (int i = 0; i < n->n_out; i++)
         if (follows(n, i)) bytes += bytes_of(c, n->out[i], to) - bytes_of(c, n->out[i], from);
-    return whole(c, bytes / device->bandwidth * PICOSECONDS);
+    return to_units(c, bytes / device->bandwidth * PICOSECONDS);
 }
 
 int64_t cost_of_cast(const cost_model *c, const ir_type *type, ir_dtype from, ir_dtype to)
 {
     const ir_device *device = c->device;
     double count = elements(c, type), written = count * (double)ir_dtype_size(to);
-    if (device->measure == DEVICE_CAST_BYTES) return whole(c, written);
+    if (device->measure == DEVICE_CAST_BYTES) return to_units(c, written);
     double moved = count * (double)ir_dtype_size(from) + written;
-    return whole(c, (moved / device->bandwidth + device->launch) * PICOSECONDS);
+    return to_units(c, (moved / device->bandwidth + device->launch) * PICOSECONDS);
 }
 
 int64_t cost_of_copy(const cost_model *c, const ir_type *type, ir_dtype t)
@@ -142,7 +142,7 @@ int64_t cost_of_copy(const cost_model *c, const ir_type *type, ir_dtype t)
     const ir_device *device = c->device;
     double bytes = elements(c, type) * (double)ir_dtype_size(t);
     if (device->measure == DEVICE_CAST_BYTES) return 0;
-    return whole(c, bytes / device->bandwidth * device->storage * PICOSECONDS);
+    return to_units(c, bytes / device->bandwidth * device->storage * PICOSECONDS);
 }
 
 const char *cost_print(const ir_device *device, int64_t cost, arena *a)

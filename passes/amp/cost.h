@@ -9,7 +9,7 @@ typedef struct cost_model {
     const ir_device *device;
     const ir_module *module;
     const int64_t *sizes; /* by symbol */
-    int64_t most;         /* single costs are clamped to this */
+    int64_t max_cost;     /* single costs are clamped to this */
 } cost_model;
 
 /* `items`: maximum number of costs to be added; their sum stays below 2^60. */

@@ -47,7 +47,7 @@ cut *cut_new(arena *a)
     return c;
 }
 
-uint32_t cut_vertices(const cut *c) { return (uint32_t)c->vertices.count; }
+static uint32_t count_vertices(const cut *c) { return (uint32_t)c->vertices.count; }
 
 static uint32_t root(const cut *c, uint32_t v)
 {
@@ -58,7 +58,7 @@ static uint32_t root(const cut *c, uint32_t v)
 
 uint32_t cut_vertex(cut *c, int64_t high, int64_t low)
 {
-    uint32_t v = cut_vertices(c);
+    uint32_t v = count_vertices(c);
     vertex added = {v, {high, low}, NOT_PINNED};
     vec_push(c->arena, &c->vertices, added);
     return v;
@@ -133,7 +133,8 @@ static cut_label producer_label(const cut *c, const cut_label *labels, const val
 int64_t cut_cost(const cut *c, const cut_label *labels)
 {
     int64_t cost = 0;
-    for (uint32_t v = 0; v < cut_vertices(c); v++) cost = sum(cost, c->vertices.items[v].cost[label_of(c, labels, v)]);
+    for (uint32_t v = 0; v < count_vertices(c); v++)
+        cost = sum(cost, c->vertices.items[v].cost[label_of(c, labels, v)]);
     for (size_t i = 0; i < c->pairs.count; i++) {
         const pair *p = &c->pairs.items[i];
         if (label_of(c, labels, p->high) == CUT_HIGH && label_of(c, labels, p->low) == CUT_LOW)
@@ -183,7 +184,7 @@ static void flip_value(const cut *c, const value *x, const cut_label *labels, si
 
 void cut_flips(const cut *c, const cut_label *labels, int64_t *flips)
 {
-    uint32_t count = cut_vertices(c);
+    uint32_t count = count_vertices(c);
     size_t *times = arena_array(c->arena, count + 1, sizeof *times);
     for (uint32_t v = 0; v < count; v++) flips[v] = 0;
     for (uint32_t v = 0; v < count; v++) {
@@ -227,14 +228,14 @@ static void join(network *n, uint32_t from, uint32_t to, int64_t cost)
 static uint32_t gather(network *n, const value *x, cut_label label)
 {
     const uint32_t *readers = n->problem->readers.items + x->first;
-    uint32_t asks = label == CUT_LOW ? SINK : SOURCE, asks_not = label == CUT_LOW ? SOURCE : SINK;
+    uint32_t terminal = label == CUT_LOW ? SINK : SOURCE, opposite = label == CUT_LOW ? SOURCE : SINK;
     if (x->count == 1) return place_of(n, readers[0]);
     for (size_t k = 0; k < x->count; k++)
-        if (place_of(n, readers[k]) == asks) return asks;
+        if (place_of(n, readers[k]) == terminal) return terminal;
     uint32_t v = n->next++;
     for (size_t k = 0; k < x->count; k++) {
         uint32_t r = place_of(n, readers[k]);
-        if (r != asks_not) maxflow_arc(n->flow, label == CUT_LOW ? v : r, label == CUT_LOW ? r : v, n->never, 0);
+        if (r != opposite) maxflow_arc(n->flow, label == CUT_LOW ? v : r, label == CUT_LOW ? r : v, n->never, 0);
     }
     return v;
 }
@@ -281,7 +282,7 @@ static uint32_t number_roots(network *n)
 {
     const cut *c = n->problem;
     uint32_t next = FIRST;
-    for (uint32_t v = 0; v < cut_vertices(c); v++) {
+    for (uint32_t v = 0; v < count_vertices(c); v++) {
         if (root(c, v) != v) continue;
         int pin = c->vertices.items[v].pin;
         n->place[v] = pin == CUT_HIGH ? SOURCE : pin == CUT_LOW ? SINK : next++;
@@ -292,7 +293,7 @@ static uint32_t number_roots(network *n)
 static void join_vertices(network *n)
 {
     const cut *c = n->problem;
-    for (uint32_t v = 0; v < cut_vertices(c); v++) {
+    for (uint32_t v = 0; v < count_vertices(c); v++) {
         uint32_t place = place_of(n, v);
         const int64_t *cost = c->vertices.items[v].cost;
         if (place < FIRST) continue;
@@ -305,7 +306,7 @@ static void join_vertices(network *n)
 void cut_solve(cut *c, cut_label *labels)
 {
     pin_forced(c);
-    uint32_t count = cut_vertices(c);
+    uint32_t count = count_vertices(c);
     network n = {.problem = c, .never = price_of_never(c)};
     n.place = arena_array(c->arena, (size_t)count + 1, sizeof *n.place);
     n.next = number_roots(&n);

@@ -38,6 +38,4 @@ int64_t cut_cost(const cut *c, const cut_label *labels);
 /* Sets flips[v] to the additional cost (negative: saving) of changing only vertex v and those merged with it. */
 void cut_flips(const cut *c, const cut_label *labels, int64_t *flips);
 
-uint32_t cut_vertices(const cut *c);
-
 #endif

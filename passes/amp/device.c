@@ -12,13 +12,13 @@
 
 // clang-format off
 const ir_device device_table[] = {
-    {.name = "gpu", .text = "a data-centre GPU at half of what its data sheet promises",
+    {.name = "gpu", .text = "a data-centre GPU at half the rates of its data sheet",
      .measure = DEVICE_TIME, .bandwidth = 1.2e12, .launch = 2e-6, .storage = 0.01, .symbol = 16,
      .flops = {[IR_f64] = 5e12, [IR_f32] = 10e12, [IR_f16] = 120e12, [IR_bf16] = 120e12}},
-    {.name = "cpu", .text = "two cores with AVX-512 that multiply in f32 whatever the type",
+    {.name = "cpu", .text = "two AVX-512 cores that multiply in f32 regardless of the type",
      .measure = DEVICE_TIME, .bandwidth = 10e9, .launch = 3e-6, .storage = 0.01, .symbol = 16,
      .flops = {[IR_f64] = 50e9, [IR_f32] = 100e9, [IR_f16] = 90e9, [IR_bf16] = 180e9}},
-    {.name = "bytes", .text = "no device: the bytes that the casts write",
+    {.name = "bytes", .text = "no device: counts the bytes that casts write",
      .measure = DEVICE_CAST_BYTES, .bandwidth = 1, .symbol = 1},
     {.name = NULL},
 };
@@ -77,7 +77,7 @@ static ampc_status read_line(ir_device *device, char *line, diag_loc loc, diag *
     *equals = '\0';
     const char *name = trim(key), *value = trim(equals + 1);
     if (set_key(device, name, value)) return AMPC_OK;
-    return diag_error(d, AMPC_REJECTED, loc, "'%s = %s' is no line of a device description", name, value);
+    return diag_error(d, AMPC_REJECTED, loc, "'%s = %s' is not a valid line of a device description", name, value);
 }
 
 static ampc_status read_file(const char *path, ir_device *device, diag *d)

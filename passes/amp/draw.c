@@ -24,7 +24,7 @@ typedef struct picture {
 } picture;
 
 /* Graphviz attributes by colour. */
-static const char *const looks[] = {
+static const char *const styles[] = {
     [IR_WHITE] = "fillcolor=white", [IR_BLACK] = "fillcolor=gray15, fontcolor=white",
     [IR_GRAY] = "fillcolor=gray75", [IR_CLEAR] = "fillcolor=white, style=\"filled,dashed\", color=gray50",
     [IR_KEEP] = "style=dotted",
@@ -36,7 +36,7 @@ static const char *colour_key(const ir_node *n, arena *a)
     return n->graph->subgraph ? arena_printf(a, "%s\x1f%s", n->graph->name, n->loc.node) : n->loc.node;
 }
 
-void draw_keep_colours(const ir_graph *g, const amp_scope *s)
+void draw_record_colours(const ir_graph *g, const amp_scope *s)
 {
     compile_report *report = s->report;
     if (!report || !s->compile->options->draws) return;
@@ -46,7 +46,7 @@ void draw_keep_colours(const ir_graph *g, const amp_scope *s)
         const amp_entry *e = &s->entries[n->id];
         const char *key = n->loc.op ? colour_key(n, a) : NULL;
         if (key && (e->colour != IR_KEEP || !strmap_get(report->colours, key)))
-            strmap_put(report->colours, key, (void *)(uintptr_t)looks[e->colour]);
+            strmap_put(report->colours, key, (void *)(uintptr_t)styles[e->colour]);
     }
 }
 
@@ -105,9 +105,9 @@ static void draw_node(const picture *p, const ir_node *n)
     const char *type = n->n_out > 0 ? ir_type_print(d->module, &n->out[0]->type, d->arena) : "";
     const char *lines[] = {op, type, n->loc.op ? n->loc.node : ""};
     add_label(d, lines, n->loc.op && *n->loc.node ? 3 : 2);
-    const char *look = n->loc.op && d->colours ? strmap_get(d->colours, colour_key(n, d->arena)) : NULL;
+    const char *style = n->loc.op && d->colours ? strmap_get(d->colours, colour_key(n, d->arena)) : NULL;
     add(d, ", ");
-    add(d, look ? look : looks[ir_op_get(n->op)->colour]);
+    add(d, style ? style : styles[ir_op_get(n->op)->colour]);
     add(d, "];\n");
 }
 

@@ -5,6 +5,6 @@
 #include "passes/amp/colour.h"
 
 /* Records the colours of the model's nodes in the report, by node name, until the graph is drawn. */
-void draw_keep_colours(const ir_graph *g, const amp_scope *s);
+void draw_record_colours(const ir_graph *g, const amp_scope *s);
 
 #endif

@@ -8,34 +8,34 @@
 #define AMP_RULE_MAP(X) \
     X(AMP_OFF, "mixed precision is off") \
     X(AMP_NO_FLOAT, "no float operand or result") \
-    X(AMP_STATEMENT, "edge of the graph") \
-    X(AMP_USER_CAST, "a cast of the model is honoured") \
+    X(AMP_STATEMENT, "boundary of the graph") \
+    X(AMP_USER_CAST, "a Cast of the model stays as it is") \
     X(AMP_F64, "computes in f64") \
-    X(AMP_OPAQUE, "carried along as the model has it: f32") \
-    X(AMP_FIXED, "its type is an attribute of the model: untouched") \
-    X(AMP_UNSUPPORTED, "the target has no low-precision kernel for it") \
-    X(AMP_NODE, "[nodes] names it") \
-    X(AMP_TENSOR, "[tensors] names a value that it touches") \
-    X(AMP_NAMED, "touches a value with a name that stays f32") \
+    X(AMP_OPAQUE, "opaque operator, unchanged: f32") \
+    X(AMP_FIXED, "its type is an attribute in the model: unchanged") \
+    X(AMP_UNSUPPORTED, "the target has no low-precision kernel") \
+    X(AMP_NODE, "listed in [nodes]") \
+    X(AMP_TENSOR, "reads or writes a value listed in [tensors]") \
+    X(AMP_NAMED, "reads or writes a value whose name matches fp32_names") \
     X(AMP_RANGE, "its values may leave the range of fp16") \
-    X(AMP_INITIALIZER, "reads a tensor that fp16 would lose") \
-    X(AMP_LOSS, "lies between the loss and the last white or f32-inside op") \
+    X(AMP_INITIALIZER, "reads a tensor that fp16 cannot represent") \
+    X(AMP_LOSS, "on the path from the last white or f32-internal op to the loss") \
     X(AMP_LISTED_WHITE, "white") \
     X(AMP_LISTED_BLACK, "black") \
-    X(AMP_INSIDE, "black, but computes in f32 inside: reads and writes any type") \
-    X(AMP_INSIDE_MIXED, "black, computes in f32 inside; operands of both types: f32") \
+    X(AMP_INSIDE, "black, but computes in f32 internally: operands and results of any type") \
+    X(AMP_INSIDE_MIXED, "black, computes in f32 internally; mixed operand types: f32") \
     X(AMP_GRAY_F32, "gray, follows an f32 producer") \
     X(AMP_GRAY_LOW, "gray, follows a low-precision producer") \
-    X(AMP_GRAY_KEEP, "gray without a coloured producer: keeps what arrives") \
+    X(AMP_GRAY_KEEP, "gray without a coloured producer: keeps its operand type") \
     X(AMP_GRAY_DEFAULT_LOW, "gray without a coloured producer: low") \
     X(AMP_PROMOTE_F32, "promoted: an operand is f32") \
     X(AMP_PROMOTE_LOW, "no operand is f32: low") \
     X(AMP_O2, "level O2: low unless black") \
     X(AMP_OD, "level OD: f32 unless white") \
     X(AMP_CLEAR, "clear: the type of its operands") \
-    X(AMP_CLEAR_MIXED, "clear with operands of both types: f32") \
-    X(AMP_UNLISTED, "on no list: f32") \
-    X(AMP_ATTENTION, "between the products of an attention: low like them") \
+    X(AMP_CLEAR_MIXED, "clear with mixed operand types: f32") \
+    X(AMP_UNLISTED, "unlisted: f32") \
+    X(AMP_ATTENTION, "between the matmuls of an attention: low like them") \
     X(AMP_CUT, "chosen by minimum cut")
 
 typedef enum amp_rule {
@@ -47,13 +47,13 @@ typedef enum amp_rule {
 typedef struct amp_entry {
     ir_colour colour;
     amp_rule rule;
-    ir_dtype want;          /* type of its float operands; IR_NO_DTYPE: left unchanged */
-    ir_dtype result;        /* type of its first float result */
-    const list_place *line; /* the list line that decided, or NULL */
-    const ir_value *cause;  /* the producer that decided, or NULL */
-    bool wide;              /* result is f32 because it may overflow the low type */
-    const char *flip;       /* cost of the other type at this node alone, for --explain, or NULL */
-    bool counts;            /* counts as a producer for gray users */
+    ir_dtype compute_dtype;       /* type of its float operands; IR_NO_DTYPE: left unchanged */
+    ir_dtype result;              /* type of its first float result */
+    const list_place *line;       /* the list line that decided, or NULL */
+    const ir_value *cause;        /* the producer that decided, or NULL */
+    bool overflows;               /* result is f32 because it may overflow the low type */
+    const char *alternative_cost; /* the other type and its extra cost at this node, for --explain, or NULL */
+    bool counts;                  /* counts as a producer for gray users */
 } amp_entry;
 
 /* Whether operand i is a float of the groups that the node unifies, so that it is read in the type of the entry. */

@@ -303,7 +303,7 @@ static ampc_status check_layer(const amp_list *l, const list_layer *layer, const
 {
     static const char unknown[] = "unknown operator '%s'", node[] = "node glob '%s' matches nothing in the model",
                       tensor[] = "tensor '%s' is not in the model",
-                      attribute[] = "attribute '%s' is not kept for this operator, so the line never holds";
+                      attribute[] = "attribute '%s' is not available for this operator, so the condition never holds";
     ampc_status worst = AMPC_OK;
     for (size_t k = 0; k < layer->entries.count; k++) {
         const list_entry *e = &layer->entries.items[k];

@@ -116,11 +116,11 @@ static bool parse_same(const char *s, list_condition *c)
 
 static bool parse_level(const char *s, list_condition *c)
 {
-    static const char *const levels[] = {"O0", "O1", "O2", "OD"};
+    int level = 0;
     c->test = LIST_LEVEL;
-    for (c->value = 0; c->value < 4; c->value++)
-        if (strcmp(s, levels[c->value]) == 0) return true;
-    return false;
+    bool found = pass_find_word(pass_levels, s, &level);
+    c->value = level;
+    return found;
 }
 
 static size_t word_length(const char *s)
@@ -197,7 +197,7 @@ static ampc_status parse_conditions(reader *r, char *s, list_entry *e)
         list_condition c;
         s = trim(s);
         if (!parse_condition(r->list->arena, s, &c))
-            return complain(r, AMPC_REJECTED, strstr(r->text, s), "'%s' is no condition", s);
+            return complain(r, AMPC_REJECTED, strstr(r->text, s), "'%s' is not a condition", s);
         vec_push(r->list->arena, &e->conditions, c);
     }
     return AMPC_OK;
@@ -246,7 +246,7 @@ static ampc_status read_operator(reader *r, char *s, ir_colour colour)
     s = trim(s);
     if (!is_operator_name(s)) return complain(r, AMPC_REJECTED, NULL, "'%s' is not an operator name", s);
     e.op = arena_intern(a, s);
-    if (condition && e.remove) return complain(r, AMPC_REJECTED, NULL, "-%s takes no condition", s);
+    if (condition && e.remove) return complain(r, AMPC_REJECTED, NULL, "-%s cannot have a condition", s);
     if (condition) TRY(parse_conditions(r, condition, &e));
     TRY(check_twice(r, &e));
     if (r->builtin) strmap_put(r->list->known, e.op, (void *)e.op);
@@ -266,14 +266,14 @@ static ampc_status read_node(reader *r, char *key, char *value)
 {
     const char *glob = unquote(key);
     list_pattern p = {arena_strdup(r->list->arena, glob ? glob : ""), parse_precision(value), {r->file, r->line}};
-    if (!glob) return complain(r, AMPC_REJECTED, strchr(r->text, '"'), "a name in quotes does not end%s", "");
+    if (!glob) return complain(r, AMPC_REJECTED, strchr(r->text, '"'), "unterminated name in quotes%s", "");
     if (!*key) return complain(r, AMPC_REJECTED, NULL, "a node name or glob is missing before '= %s'", value);
     if (p.dtype == IR_NO_DTYPE)
-        return complain(r, AMPC_REJECTED, strstr(r->text, value), "'%s' is no precision: expected fp32, fp16 or bf16",
-                        value);
+        return complain(r, AMPC_REJECTED, strstr(r->text, value),
+                        "'%s' is not a precision: expected fp32, fp16 or bf16", value);
     if (p.dtype != IR_f32 && p.dtype != r->options->low)
         return complain(r, AMPC_UNSUPPORTED, strstr(r->text, value),
-                        "precision '%s' differs from --dtype; one low type a model", value);
+                        "precision '%s' differs from --dtype; a model has one low-precision type", value);
     vec_push(r->list->arena, &r->layer->nodes, p);
     return AMPC_OK;
 }
@@ -281,7 +281,7 @@ static ampc_status read_node(reader *r, char *key, char *value)
 static ampc_status read_tensor(reader *r, char *s)
 {
     const char *name = unquote(s);
-    if (!name) return complain(r, AMPC_REJECTED, strchr(r->text, '"'), "a name in quotes does not end%s", "");
+    if (!name) return complain(r, AMPC_REJECTED, strchr(r->text, '"'), "unterminated name in quotes%s", "");
     list_pattern p = {arena_strdup(r->list->arena, name), IR_f32, {r->file, r->line}};
     vec_push(r->list->arena, &r->layer->tensors, p);
     return AMPC_OK;
@@ -450,7 +450,7 @@ static ampc_status read_line(reader *r, char *s)
     if (!*s) return AMPC_OK;
     if (*s == '[' && !(r->section == NODES && strchr(s, '='))) return read_section(r, s); /* else it is a glob */
     switch (r->section) {
-    case NO_SECTION: return complain(r, AMPC_REJECTED, NULL, "'%s' stands before the first section", s);
+    case NO_SECTION: return complain(r, AMPC_REJECTED, NULL, "'%s' precedes the first section", s);
     case TENSORS: return read_tensor(r, s);
     case WHITE:
     case BLACK:

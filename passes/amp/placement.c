@@ -74,7 +74,7 @@ static bool is_attribute(const placement_state *p, const ir_node *n, int i)
 }
 
 /* Whether a result that the op computes in f32 is cast to low. The types of such a node are not changed. */
-static bool narrows_behind(const placement_state *p, const ir_node *n)
+static bool narrows_after(const placement_state *p, const ir_node *n)
 {
     for (int i = 0; i < n->n_out; i++)
         if (amp_narrows_result(n, i, entry_of(p, n), p->list)) return true;
@@ -103,7 +103,7 @@ static bool is_free(const placement_state *p, const amp_entry *e)
 /* Whether the profile demands f32, because low precision is dangerous there. */
 static bool is_dangerous(const placement_state *p, const amp_entry *e)
 {
-    return e->want == IR_f32 && e->colour != IR_WHITE && !is_free(p, e);
+    return e->compute_dtype == IR_f32 && e->colour != IR_WHITE && !is_free(p, e);
 }
 
 static bool carries_gradient(const placement_state *p, const ir_node *n)
@@ -126,7 +126,8 @@ static uint32_t new_vertex(placement_state *p, int64_t high, int64_t low, ir_dty
 static bool is_modelled(const placement_state *p, const ir_node *n)
 {
     const amp_entry *e = entry_of(p, n);
-    if (ir_op_has(n->op, IR_CONVERTS) || e->colour == IR_KEEP || (e->want != IR_f32 && e->want != p->options->low))
+    if (ir_op_has(n->op, IR_CONVERTS) || e->colour == IR_KEEP ||
+        (e->compute_dtype != IR_f32 && e->compute_dtype != p->options->low))
         return false;
     for (int i = 0; i < n->n_in; i++)
         if (amp_is_cast_operand(n, i) && p->produced[ir_in(n, i)->id] == NONE) return false;
@@ -148,7 +149,7 @@ static const ir_value *only_operand(const ir_node *n)
 }
 
 /* Whether n can write a type other than that of its operands. */
-static bool has_own_result(const placement_state *p, const ir_node *n)
+static bool has_separate_result(const placement_state *p, const ir_node *n)
 {
     return ir_op_out_attr(n->op) >= 0 && !p->options->plain_runtime;
 }
@@ -159,16 +160,17 @@ static void add_node(placement_state *p, const ir_node *n)
     int64_t runs = p->trains && carries_gradient(p, n) ? 3 : 1;
     ir_dtype low = p->options->low;
     uint32_t reads = new_vertex(p, runs * cost_of_node(&p->cost, n, IR_f32), runs * cost_of_node(&p->cost, n, low),
-                                e->want);
+                                e->compute_dtype);
     uint32_t writes = reads;
     const ir_value *only = is_inside(e) ? only_operand(n) : NULL;
-    bool pinned = !is_free(p, e) || narrows_behind(p, n);
+    bool pinned = !is_free(p, e) || narrows_after(p, n);
     if (only) cut_merge(p->cut, p->produced[only->id], reads);
-    else if (pinned) cut_pin(p->cut, reads, label_of_type(e->want));
-    if (has_own_result(p, n)) {
+    else if (pinned) cut_pin(p->cut, reads, label_of_type(e->compute_dtype));
+    if (has_separate_result(p, n)) {
         writes = new_vertex(p, 0, 0, e->result);
         cut_pair(p->cut, writes, reads, runs * cost_of_results(&p->cost, n, low, IR_f32));
-        if (e->rule == AMP_LOSS || e->wide || narrows_behind(p, n)) cut_pin(p->cut, writes, label_of_type(e->result));
+        if (e->rule == AMP_LOSS || e->overflows || narrows_after(p, n))
+            cut_pin(p->cut, writes, label_of_type(e->result));
     }
     p->computes[n->id] = reads;
     p->writes[n->id] = writes;
@@ -190,8 +192,8 @@ static void add_results(placement_state *p, const ir_node *n)
 {
     const amp_entry *e = entry_of(p, n);
     bool modelled = p->computes[n->id] != NONE, carries = carries_gradient(p, n),
-         tainted = modelled && (is_dangerous(p, e) || e->wide);
-    if (modelled && e->colour == IR_CLEAR && e->want == IR_f32)
+         tainted = modelled && (is_dangerous(p, e) || e->overflows);
+    if (modelled && e->colour == IR_CLEAR && e->compute_dtype == IR_f32)
         for (int i = 0; i < n->n_in; i++) tainted |= amp_is_cast_operand(n, i) && p->tainted[ir_in(n, i)->id];
     for (int i = 0; i < n->n_out; i++) {
         const ir_value *v = n->out[i];
@@ -241,8 +243,8 @@ static uint32_t reader_at(placement_state *p, const ir_value *v, const ir_use *u
     const ir_node *n = u->user;
     if (ir_op_has(n->op, IR_STORES)) return u->index == 1 ? vertex_of_type(p, ir_in(n, 0)->type.dtype) : NONE;
     if (ir_op_has(n->op, IR_NAMED)) {
-        bool kept = p->options->keep_io_types || p->graph->subgraph || n->role == IR_OUTPUT_loss;
-        return kept ? vertex_of_type(p, v->type.dtype) : NONE;
+        bool unchanged = p->options->keep_io_types || p->graph->subgraph || n->role == IR_OUTPUT_loss;
+        return unchanged ? vertex_of_type(p, v->type.dtype) : NONE;
     }
     if (ir_op_has(n->op, IR_DECLARED) && !amp_is_cast_operand(n, u->index))
         return amp_is_free_capture(p->scope, n, u->index) ? NONE : vertex_of_type(p, v->type.dtype);
@@ -365,14 +367,14 @@ static ir_dtype type_of_label(const placement_state *p, cut_label label)
     return label == CUT_LOW ? p->options->low : IR_f32;
 }
 
-static void take_labels(placement_state *p, const cut_label *labels)
+static void apply_labels(placement_state *p, const cut_label *labels)
 {
     for (const ir_node *n = p->graph->first; n && n->phase == IR_FORWARD; n = n->next) {
         amp_entry *e = &p->entries[n->id];
         if (p->computes[n->id] == NONE) continue;
-        e->want = type_of_label(p, labels[p->computes[n->id]]);
+        e->compute_dtype = type_of_label(p, labels[p->computes[n->id]]);
         e->result = type_of_label(p, labels[p->writes[n->id]]);
-        if (!is_free(p, e) || is_inside(e) || (e->rule == AMP_ATTENTION && ir_dtype_is_low(e->want))) continue;
+        if (!is_free(p, e) || is_inside(e) || (e->rule == AMP_ATTENTION && ir_dtype_is_low(e->compute_dtype))) continue;
         e->rule = AMP_CUT;
         e->cause = NULL;
     }
@@ -387,9 +389,10 @@ static void explain_flips(placement_state *p, const cut_label *labels)
         if (e->rule != AMP_CUT) continue;
         int64_t flip = flips[p->computes[n->id]];
         const char *other = labels[p->computes[n->id]] == CUT_HIGH ? ir_dtype_name(p->options->low) : "f32";
-        e->flip = flip == CUT_FORBIDDEN
-                      ? arena_printf(p->arena, "%s: not allowed alone", other)
-                      : arena_printf(p->arena, "%s: %s more", other, cost_print(p->cost.device, flip, p->arena));
+        e->alternative_cost = flip == CUT_FORBIDDEN
+                                  ? arena_printf(p->arena, "%s instead: not possible for this node alone", other)
+                                  : arena_printf(p->arena, "%s instead: %s more", other,
+                                                 cost_print(p->cost.device, flip, p->arena));
     }
 }
 
@@ -417,7 +420,7 @@ placement_costs amp_place(ir_graph *g, const amp_scope *s, bool explain)
     cut_solve(p.cut, labels);
     costs.cut = cut_cost(p.cut, labels);
     assert(costs.cut <= costs.greedy && costs.greedy != CUT_FORBIDDEN);
-    take_labels(&p, labels);
+    apply_labels(&p, labels);
     if (explain) explain_flips(&p, labels);
     return costs;
 }

@@ -12,8 +12,9 @@ typedef struct placement_costs {
     int64_t f32;    /* everything in f32 */
 } placement_costs;
 
-/* Changes `want` and `result` of the entries that amp_colour made for g, within the constraints of lists and rules, to
- * minimise the cost on the device of the compile. Requires level O1 or O2. `explain`: also sets entries[].flip. */
+/* Changes `compute_dtype` and `result` of the entries that amp_colour made for g, within the constraints of lists and
+ * rules, to minimise the cost on the device of the compile. Requires level O1 or O2. `explain`: also sets
+ * `alternative_cost`. */
 placement_costs amp_place(ir_graph *g, const amp_scope *s, bool explain);
 
 #endif

@@ -13,7 +13,7 @@
 #define FP16_NORMAL 0x1p-14
 #define LOST_SHARE 0.01
 
-enum { MAX_STEPS = 3, PIECE = 1 << 17 };
+enum { MAX_STEPS = 3, CHUNK = 1 << 17 };
 
 struct weight_stats {
     size_t count;
@@ -61,7 +61,7 @@ static void count_large(const uint32_t *bits, size_t n, range_count *c)
     c->highest |= above > 0;
 }
 
-IR_CLONES static void count_piece(const uint32_t *bits, size_t n, range_count *c)
+IR_CLONES static void count_chunk(const uint32_t *bits, size_t n, range_count *c)
 {
     uint32_t none = 0, zero = 0, small = 0, largest = 0; /* each count includes the previous one */
     for (size_t i = 0; i < n; i++) {
@@ -77,21 +77,23 @@ IR_CLONES static void count_piece(const uint32_t *bits, size_t n, range_count *c
     if (largest > LARGEST) count_large(bits, n, c);
 }
 
-bool range_count_storage(const ir_storage *s, const compile *c, range_count *out)
+/* Counts the values of an f32 storage, in chunks. Returns false if its bytes are unavailable. */
+static bool count_storage(const ir_storage *s, const compile *c, range_count *out)
 {
-    uint32_t piece[PIECE / sizeof(uint32_t)];
+    uint32_t chunk[CHUNK / sizeof(uint32_t)];
     uint64_t bytes = (uint64_t)ir_storage_bytes(s);
-    *out = (range_count){.elements = (int64_t)(bytes / sizeof *piece)};
-    for (uint64_t at = 0; at < bytes; at += PIECE) {
-        size_t n = bytes - at < PIECE ? (size_t)(bytes - at) : PIECE;
-        if (!range_read_part(s, c, at, piece, n)) return false;
-        count_piece(piece, n / sizeof *piece, out);
+    *out = (range_count){.elements = (int64_t)(bytes / sizeof *chunk)};
+    for (uint64_t at = 0; at < bytes; at += CHUNK) {
+        size_t n = bytes - at < CHUNK ? (size_t)(bytes - at) : CHUNK;
+        if (!range_read_part(s, c, at, chunk, n)) return false;
+        count_chunk(chunk, n / sizeof *chunk, out);
     }
     out->lowest &= !out->highest;
     return true;
 }
 
-bool range_is_lost(const range_count *c)
+/* Whether an element overflows in fp16, or more than 1 % of the nonzero elements become zero. */
+static bool is_unrepresentable(const range_count *c)
 {
     return c->overflow > 0 || (double)c->zeroed > LOST_SHARE * (double)c->nonzero;
 }
@@ -107,32 +109,33 @@ const weight_stats *range_scan_weights(const ir_module *m, const compile *c)
 {
     arena *a = c->arena;
     size_t n = m->storage.count;
-    weight_stats *census = arena_alloc(a, sizeof *census);
+    weight_stats *stats = arena_alloc(a, sizeof *stats);
     bool *lost = arena_array(a, n + 1, sizeof *lost);
     range_count *counts = arena_array(a, n + 1, sizeof *counts);
     for (size_t i = 0; i < n; i++) {
         const ir_storage *s = m->storage.items[i];
         range_count *count = &counts[i];
-        if (s->type.dtype != IR_f32 || s->kind == IR_STATE || !range_count_storage(s, c, count)) continue;
-        lost[i] = range_is_lost(count);
+        if (s->type.dtype != IR_f32 || s->kind == IR_STATE || !count_storage(s, c, count)) continue;
+        lost[i] = is_unrepresentable(count);
         if (lost[i])
-            diag_remark(c->diag, (diag_loc){.file = ir_module_source(m), .node = s->name},
-                        "fp16 would lose it: %.3g %% of %lld values overflow, %.3g %% become zero, %.3g %% subnormal",
-                        share(count->overflow, count), (long long)count->elements, share(count->zeroed, count),
-                        share(count->subnormal, count));
+            diag_remark(
+                c->diag, (diag_loc){.file = ir_module_source(m), .node = s->name},
+                "fp16 cannot represent it: %.3g %% of %lld values overflow, %.3g %% become zero, %.3g %% subnormal",
+                share(count->overflow, count), (long long)count->elements, share(count->zeroed, count),
+                share(count->subnormal, count));
     }
-    *census = (weight_stats){n, lost, counts};
-    return census;
+    *stats = (weight_stats){n, lost, counts};
+    return stats;
 }
 
-static const range_count *count_of(const weight_stats *census, const ir_value *v)
+static const range_count *count_of(const weight_stats *stats, const ir_value *v)
 {
-    return v->kind == IR_VALUE_STORAGE && v->storage->id < census->count ? &census->counts[v->storage->id] : NULL;
+    return v->kind == IR_VALUE_STORAGE && v->storage->id < stats->count ? &stats->counts[v->storage->id] : NULL;
 }
 
-static bool is_lost(const weight_stats *census, const ir_value *v)
+static bool is_lost(const weight_stats *stats, const ir_value *v)
 {
-    return v->kind == IR_VALUE_STORAGE && v->storage->id < census->count && census->lost[v->storage->id];
+    return v->kind == IR_VALUE_STORAGE && v->storage->id < stats->count && stats->lost[v->storage->id];
 }
 
 /* ---- queries of one node --------------------------------------------------------------------- */
@@ -233,8 +236,8 @@ static const struct range_row {
     list_place place; /* what --explain prints as the cause */
     range_step steps[MAX_STEPS];
 } rows[] = {
-    {{"pattern x/(y+eps), eps below the normal numbers of fp16", 0}, {QUOTIENT, GUARD}},
-    {{"pattern x/sqrt(y+eps), eps below the normal numbers of fp16", 0}, {QUOTIENT, ROOT, GUARD}},
+    {{"pattern x/(y+eps), eps below the smallest normal fp16 number", 0}, {QUOTIENT, GUARD}},
+    {{"pattern x/sqrt(y+eps), eps below the smallest normal fp16 number", 0}, {QUOTIENT, ROOT, GUARD}},
     {{"pattern sum or mean of squares", 0}, {REDUCTION, SQUARE}},
     {{"pattern sum or mean of exponentials", 0}, {REDUCTION, EXPONENTIAL}},
 };
@@ -248,7 +251,7 @@ static const ir_node *producer(const ir_node *n, int operand)
 
 /* Finds the first node that is such a step, from n on, across nodes that only move values; sets *row to its row.
  * Returns NULL if there is none. */
-static const ir_node *take_step(range_step step, const ir_node *n, const compile *c, const step_row **row)
+static const ir_node *match_step(range_step step, const ir_node *n, const compile *c, const step_row **row)
 {
     while (n && !(*row = find_step(step, n, c))) n = amp_only_moves(n) ? producer(n, 0) : NULL;
     return n;
@@ -261,7 +264,7 @@ static void match(const struct range_row *row, const ir_node *n, const compile *
     int count = 0;
     if (!step) return;
     for (found[count++] = n; count < MAX_STEPS && row->steps[count]; found[count++] = n) {
-        n = take_step(row->steps[count], producer(n, step->next), c, &step);
+        n = match_step(row->steps[count], producer(n, step->next), c, &step);
         if (!n) return;
     }
     for (int i = 0; i < count; i++)
@@ -278,9 +281,9 @@ static bool is_off(const amp_scope *s)
 static bool trains(const ir_graph *g) { return ir_graph_by_role(g->module, IR_GRAPH_train) != NULL; }
 
 /* Whether v has values so low that a softmax maps them to zero. Weights that train are not changed. */
-static bool saturates(const ir_value *v, const weight_stats *census)
+static bool saturates(const ir_value *v, const weight_stats *stats)
 {
-    const range_count *c = census ? count_of(census, v) : NULL;
+    const range_count *c = stats ? count_of(stats, v) : NULL;
     bool constant = v->kind == IR_VALUE_STORAGE && (v->storage->kind == IR_CONST || !trains(v->graph));
     return c && constant && c->lowest;
 }
@@ -319,13 +322,12 @@ static bool is_bound(const ir_node *n, const ir_value *v, const compile *c)
 /* ---- marks ----------------------------------------------------------------------------------- */
 
 /* The first operand that fp16 would lose, also across nodes that only move it. */
-static const ir_value *lost_operand(const ir_node *n, const ir_value *const *behind, const bool *masks,
-                                    const compile *c)
+static const ir_value *lost_operand(const ir_node *n, const ir_value *const *lost, const bool *masks, const compile *c)
 {
     for (int i = 0; i < n->n_in; i++) {
         const ir_value *v = ir_in(n, i);
         if (!v || !amp_is_cast_operand(n, i) || masks[v->id]) continue;
-        if (behind[v->id]) return behind[v->id];
+        if (lost[v->id]) return lost[v->id];
         if (is_lost(c->weights, v) && !is_bound(n, v, c)) return v;
     }
     return NULL;
@@ -336,13 +338,13 @@ const range_mark *range_find(const ir_graph *g, const amp_scope *s)
     if (is_off(s)) return NULL;
     const compile *c = s->compile;
     range_mark *marks = arena_array(s->arena, g->node_ids + 1, sizeof *marks);
-    const ir_value **behind = arena_array(s->arena, g->value_ids + 1, sizeof *behind);
+    const ir_value **lost = arena_array(s->arena, g->value_ids + 1, sizeof *lost);
     const bool *masks = range_find_masks(g, s);
     for (const ir_node *n = g->first; n && n->phase == IR_FORWARD; n = n->next) {
         for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) match(&rows[i], n, c, marks);
         if (!c->weights) continue;
-        marks[n->id].tensor = lost_operand(n, behind, masks, c);
-        for (int i = 0; i < n->n_out && amp_only_moves(n); i++) behind[n->out[i]->id] = marks[n->id].tensor;
+        marks[n->id].tensor = lost_operand(n, lost, masks, c);
+        for (int i = 0; i < n->n_out && amp_only_moves(n); i++) lost[n->out[i]->id] = marks[n->id].tensor;
     }
     range_mark_sums(g, c->list, marks, s->arena);
     return marks;

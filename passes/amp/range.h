@@ -18,20 +18,15 @@ typedef struct range_count {
     bool infinite;     /* some element is already infinite */
 } range_count;
 
-/* Counts the values of an f32 storage, in pieces. Returns false if its bytes are unavailable. */
-bool range_count_storage(const ir_storage *s, const compile *c, range_count *out);
-/* Whether fp16 would lose the tensor: an element overflows, or more than 1 % of the nonzero elements become zero. */
-bool range_is_lost(const range_count *c);
-
 /* Weight statistics of all f32 parameters and constants of a module, by storage id, in the arena of the compile.
  * Tensors that fp16 would lose are reported in remarks. */
 typedef struct weight_stats weight_stats;
 const weight_stats *range_scan_weights(const ir_module *m, const compile *c);
 
 typedef struct range_mark {
-    const list_place *pattern; /* the row of the table whose pattern includes the node, or NULL */
-    const ir_value *tensor;    /* an operand that fp16 would lose, or NULL */
-    const list_place *wide;    /* why the result may overflow although the operands do not, or NULL */
+    const list_place *pattern;  /* the row of the table whose pattern includes the node, or NULL */
+    const ir_value *tensor;     /* an operand that fp16 would lose, or NULL */
+    const list_place *overflow; /* why the result may overflow although the operands do not, or NULL */
 } range_mark;
 
 /* One mark per node id, in the arena of the scope. NULL if the rule is off or the low type is not fp16. */

@@ -35,8 +35,8 @@ static double filter_terms(const ir_node *n, const int64_t *sizes)
 
 static double reduced_terms(const ir_node *n, const int64_t *sizes)
 {
-    double kept = elements(n, &ir_out(n, 0)->type, sizes);
-    return kept > 0 ? elements(n, &ir_in(n, 0)->type, sizes) / kept : 0;
+    double results = elements(n, &ir_out(n, 0)->type, sizes);
+    return results > 0 ? elements(n, &ir_in(n, 0)->type, sizes) / results : 0;
 }
 
 static const struct {
@@ -48,14 +48,14 @@ static const struct {
     {IR_OP_reduce_sum, reduced_terms},
 };
 
-static void mark_depth(const ir_node *n, int64_t most, const int64_t *sizes, range_mark *mark, arena *a)
+static void mark_depth(const ir_node *n, int64_t max, const int64_t *sizes, range_mark *mark, arena *a)
 {
     for (size_t i = 0; i < sizeof sums / sizeof *sums; i++) {
         double terms = sums[i].op == n->op ? sums[i].terms(n, sizes) : 0;
-        if (terms <= (double)most) continue;
+        if (terms <= (double)max) continue;
         list_place *place = arena_alloc(a, sizeof *place);
         *place = (list_place){arena_printf(a, "pattern sum of %.0f terms: its result is fp32", terms), 0};
-        mark->wide = place;
+        mark->overflow = place;
     }
 }
 
@@ -81,12 +81,12 @@ static int64_t count_additions(const ir_node *n, bool adds, const int64_t *chain
 void range_mark_sums(const ir_graph *g, const amp_list *l, range_mark *marks, arena *a)
 {
     const int64_t *sizes = pass_symbol_sizes(g->module, 1, a);
-    int64_t *chain = arena_array(a, g->value_ids + 1, sizeof *chain), most = l->rule.residual;
+    int64_t *chain = arena_array(a, g->value_ids + 1, sizeof *chain), max = l->rule.residual;
     for (const ir_node *n = g->first; n && n->phase == IR_FORWARD; n = n->next) {
         if (l->rule.depth) mark_depth(n, l->rule.depth, sizes, &marks[n->id], a);
-        if (!most || n->n_out != 1) continue;
+        if (!max || n->n_out != 1) continue;
         bool adds = n->op == IR_OP_add;
         chain[n->out[0]->id] = count_additions(n, adds, chain);
-        if (adds && chain[n->out[0]->id] > most && !marks[n->id].pattern) marks[n->id].pattern = &residual;
+        if (adds && chain[n->out[0]->id] > max && !marks[n->id].pattern) marks[n->id].pattern = &residual;
     }
 }

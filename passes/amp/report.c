@@ -47,8 +47,8 @@ void amp_count(const ir_graph *g, const amp_scope *s)
         model_node *m = model_node_of(&list, n, s->arena);
         const amp_entry *e = &s->entries[n->id];
         for (int i = 0; i < n->n_out; i++) m->floats |= ir_dtype_is_float(n->out[i]->type.dtype);
-        m->low |= ir_dtype_is_low(e->want);
-        if (m->rule <= AMP_F64 && !ir_dtype_is_low(e->want)) m->rule = e->rule;
+        m->low |= ir_dtype_is_low(e->compute_dtype);
+        if (m->rule <= AMP_F64 && !ir_dtype_is_low(e->compute_dtype)) m->rule = e->rule;
     }
     for (size_t i = 0; i < list.items.count; i++) {
         const model_node *m = list.items.items[i];
@@ -83,8 +83,8 @@ const char *pass_summary(const compile *c, arena *a)
     }
     return arena_printf(a, "%d/%d float ops in %s, %d fp32%s, %d casts inserted (%.1f MB/step%s), %d removed",
                         s->low_ops, s->float_ops, o->level == PASS_O0 ? "low precision" : low_name(o), f32, reasons,
-                        s->casts_inserted, (double)s->cast_bytes / 1e6, s->cast_symbolic ? " with symbols as 1" : "",
-                        s->casts_removed);
+                        s->casts_inserted, (double)s->cast_bytes / 1e6,
+                        s->cast_symbolic ? ", symbolic dims counted as 1" : "", s->casts_removed);
 }
 
 /* ---- explanation ----------------------------------------------------------------------------- */
@@ -117,8 +117,8 @@ const char *pass_json_string(const char *s, arena *a)
 
 static ir_dtype computes_in(const ir_node *n, const amp_entry *e)
 {
-    if (e->want != IR_NO_DTYPE) return e->want;
-    for (int i = 0; i < ir_own_operands(n); i++)
+    if (e->compute_dtype != IR_NO_DTYPE) return e->compute_dtype;
+    for (int i = 0; i < ir_declared_operands(n); i++)
         if (ir_in(n, i) && ir_dtype_is_float(ir_in(n, i)->type.dtype)) return ir_in(n, i)->type.dtype;
     return n->n_out > 0 ? n->out[0]->type.dtype : IR_NO_DTYPE;
 }
@@ -130,7 +130,7 @@ static const char *explain_node(const ir_node *n, const ir_origin *part, const a
     const char *name = part ? part->node : n->loc.node, *op = part ? part->op : n->loc.op;
     const char *colour = ir_colour_name(e->colour), *type = precision_name(computes_in(n, e));
     ir_dtype result = e->rule == AMP_USER_CAST ? n->out[0]->type.dtype : e->result;
-    bool other = result != e->want && result != IR_NO_DTYPE;
+    bool other = result != e->compute_dtype && result != IR_NO_DTYPE;
     const char *writes = other ? arena_printf(a, ", writes %s", precision_name(result)) : "";
     const char *rule = amp_rule_sentence(e->rule), *cause = cause_text(e, a);
     if (part) rule = arena_printf(a, "part of %s (%s): %s", n->loc.node, n->loc.op, rule);
@@ -139,11 +139,11 @@ static const char *explain_node(const ir_node *n, const ir_origin *part, const a
                             "{\"name\": %s, \"op\": %s, \"colour\": \"%s\", \"dtype\": \"%s\", \"rule\": %s, "
                             "\"cause\": %s%s%s}\n",
                             pass_json_string(name, a), pass_json_string(op, a), colour, type, pass_json_string(rule, a),
-                            pass_json_string(cause, a), e->flip ? ", \"alone_in\": " : "",
-                            e->flip ? pass_json_string(e->flip, a) : "");
+                            pass_json_string(cause, a), e->alternative_cost ? ", \"alone_in\": " : "",
+                            e->alternative_cost ? pass_json_string(e->alternative_cost, a) : "");
     return arena_printf(a, "%s (%s): %s, %s%s\n    rule: %s\n%s%s%s%s%s%s", name, op, colour, type, writes, rule,
-                        *cause ? "    cause: " : "", cause, *cause ? "\n" : "", e->flip ? "    alone in " : "",
-                        e->flip ? e->flip : "", e->flip ? "\n" : "");
+                        *cause ? "    cause: " : "", cause, *cause ? "\n" : "", e->alternative_cost ? "    in " : "",
+                        e->alternative_cost ? e->alternative_cost : "", e->alternative_cost ? "\n" : "");
 }
 
 typedef VEC(char) char_list;
@@ -153,16 +153,16 @@ static void add_text(char_list *text, const char *s, arena *a)
     for (; *s; s++) vec_push(a, text, *s);
 }
 
-static bool is_asked(const char *name, const compile_options *o)
+static bool is_selected(const char *name, const compile_options *o)
 {
     return strcmp(o->explain, "all") == 0 || strcmp(o->explain, name) == 0;
 }
 
-static bool is_any_asked(const ir_loc *loc, const compile_options *o)
+static bool is_origin_selected(const ir_loc *loc, const compile_options *o)
 {
-    bool asked = loc->op && is_asked(loc->node, o);
-    for (const ir_origin *p = loc->parts; p && p->op && !asked; p++) asked = is_asked(p->node, o);
-    return asked;
+    bool selected = loc->op && is_selected(loc->node, o);
+    for (const ir_origin *p = loc->parts; p && p->op && !selected; p++) selected = is_selected(p->node, o);
+    return selected;
 }
 
 /* Of the nodes that an operator was lowered to, the last coloured one is explained. */
@@ -172,7 +172,7 @@ const char *amp_explain(const ir_graph *g, const amp_scope *s)
     arena *a = s->arena;
     model_nodes list = {.by_name = strmap_new(a)};
     for (const ir_node *n = g->first; n && n->phase == IR_FORWARD; n = n->next) {
-        if (!is_any_asked(&n->loc, o)) continue;
+        if (!is_origin_selected(&n->loc, o)) continue;
         model_node *m = model_node_of(&list, n, a);
         if (s->entries[n->id].colour != IR_KEEP) m->first = n;
     }
@@ -180,9 +180,9 @@ const char *amp_explain(const ir_graph *g, const amp_scope *s)
     char_list text = {0};
     for (size_t i = 0; i < list.items.count; i++) {
         const ir_node *n = list.items.items[i]->first;
-        if (is_asked(n->loc.node, o)) add_text(&text, explain_node(n, NULL, &s->entries[n->id], o, a), a);
+        if (is_selected(n->loc.node, o)) add_text(&text, explain_node(n, NULL, &s->entries[n->id], o, a), a);
         for (const ir_origin *p = n->loc.parts; p && p->op; p++)
-            if (is_asked(p->node, o) && strcmp(p->node, n->loc.node) != 0)
+            if (is_selected(p->node, o) && strcmp(p->node, n->loc.node) != 0)
                 add_text(&text, explain_node(n, p, &s->entries[n->id], o, a), a);
     }
     vec_push(a, &text, '\0');
@@ -239,7 +239,7 @@ pass_casts pass_count_casts(const ir_graph *g)
 /* The precision of a model node is that of the first float operand of its IR nodes; NO_DTYPE if there is none. */
 static ir_dtype precision_of(const ir_node *n)
 {
-    for (int i = 0; i < ir_own_operands(n); i++)
+    for (int i = 0; i < ir_declared_operands(n); i++)
         if (ir_in(n, i) && ir_dtype_is_float(ir_in(n, i)->type.dtype)) return ir_in(n, i)->type.dtype;
     return n->n_out > 0 && ir_dtype_is_float(n->out[0]->type.dtype) ? n->out[0]->type.dtype : IR_NO_DTYPE;
 }

@@ -17,9 +17,9 @@ typedef struct amp_scope {
     uint32_t nodes;     /* number of ids before casts are inserted */
     cast_table *casts;
     /* subgraphs only */
-    ir_node *node;         /* the node whose subgraph this is */
-    const bool *counts;    /* by input position: it counts as a producer */
-    const ir_dtype *asked; /* by value id: types in the model, which the subgraph's results keep */
+    ir_node *node;                /* the node whose subgraph this is */
+    const bool *counts;           /* by input position: it counts as a producer */
+    const ir_dtype *model_dtypes; /* by value id: types in the model, which the subgraph's results keep */
 } amp_scope;
 
 #endif

@@ -42,7 +42,7 @@ static bool is_float_value(const ir_value *v) { return ir_dtype_is_float(v->type
 static void warn_stopped(autodiff *a, const ir_node *n, const ir_value *v)
 {
     if (v->kind == IR_VALUE_RESULT && v->def->op == IR_OP_batch_norm) return;
-    diag_warning(a->diag, ir_diag_loc(n), "no derivative goes through '%s': what it is computed from trains without it",
+    diag_warning(a->diag, ir_diag_loc(n), "no gradient flows through '%s': parameters before it train without it",
                  v->name);
 }
 
@@ -111,26 +111,26 @@ static void report_missing(autodiff *a, const ir_node *n, const ir_value *operan
 
 static void differentiate(autodiff *a, ir_node *n, arena *scratch)
 {
-    bool reached = false, wanted = false;
+    bool reached = false, any_required = false;
     ir_value **dy = arena_array(scratch, (size_t)n->n_out + 1, sizeof *dy);
     for (int i = 0; i < n->n_out; i++) reached |= (dy[i] = a->grads[n->out[i]->id]) != NULL;
-    bool *want = arena_array(scratch, (size_t)n->n_in + 1, sizeof *want);
+    bool *required = arena_array(scratch, (size_t)n->n_in + 1, sizeof *required);
     for (int i = 0; i < n->n_in; i++)
-        wanted |= want[i] = ir_in(n, i) && a->flows[ir_in(n, i)->id] && !ir_op_stops(n->op, i);
-    if (!reached || !wanted) return;
+        any_required |= required[i] = ir_in(n, i) && a->flows[ir_in(n, i)->id] && !ir_op_stops(n->op, i);
+    if (!reached || !any_required) return;
 
     ir_builder b = a->end;
     b.loc = n->loc;
     b.nameless = true; /* most results are gradients, named in accumulate() */
     ir_node *before = b.before ? b.before->prev : a->graph->last;
-    grad g = {.b = &b, .n = n, .dy = dy, .want = want};
+    grad g = {.b = &b, .n = n, .dy = dy, .required = required};
     g.dx = arena_array(scratch, (size_t)n->n_in + 1, sizeof *g.dx);
     bool ok = rules[n->op](&g);
     for (int i = 0; i < n->n_in; i++) {
         /* After a failure, which has been reported, the walk continues with zeros in order to report further ones. */
-        if (want[i] && !ok) g.dx[i] = grad_zeros(&g, ir_in(n, i));
-        if (want[i] && ok && !g.dx[i] && !g.zero) report_missing(a, n, ir_in(n, i));
-        if (want[i] && g.dx[i]) accumulate(a, &b, ir_in(n, i), g.dx[i]);
+        if (required[i] && !ok) g.dx[i] = grad_zeros(&g, ir_in(n, i));
+        if (required[i] && ok && !g.dx[i] && !g.zero) report_missing(a, n, ir_in(n, i));
+        if (required[i] && g.dx[i]) accumulate(a, &b, ir_in(n, i), g.dx[i]);
     }
     for (ir_node *made = before->next; made != b.before; made = made->next) ir_name_results(made);
 }

@@ -87,7 +87,7 @@ void batch_norm_note_fixed(const ir_graph *g, const compile_options *o, diag *d)
     }
     if (fixed)
         diag_note(d, DIAG_FILE(ir_module_source(g->module)),
-                  "%d of %d BatchNormalization nodes are in evaluation mode in the file: they train with the running "
-                  "statistics that it has; --mode=train takes those of the batch, --mode=file says that this is meant",
+                  "%d of %d BatchNormalization nodes are in evaluation mode in the file and train with its running "
+                  "statistics; use --mode=train for batch statistics, or --mode=file to suppress this note",
                   fixed, all);
 }

@@ -2,20 +2,20 @@
  *
  * A rule is called with a forward node and the gradients of its results, and computes the gradients of its operands.
  * They may have any float type and the broadcast shape: the walk reduces them over broadcast axes, casts them to the
- * operand's type and accumulates them. A rule may ignore `want`, because DCE removes unused nodes; it needs to check it
- * only where DCE cannot remove the work, such as a second result of one node. */
+ * operand's type and accumulates them. A rule may ignore `required`, because DCE removes unused nodes; it needs to
+ * check it only where DCE cannot remove the work, such as a second result of one node. */
 #ifndef AMPC_GRAD_H
 #define AMPC_GRAD_H
 
 #include "ir/ir.h"
 
 typedef struct grad {
-    ir_builder *b;       /* builds backward nodes with the forward node's location */
-    ir_node *n;          /* the forward node */
-    ir_value *const *dy; /* by result; NULL: no gradient */
-    const bool *want;    /* by operand */
-    ir_value **dx;       /* by operand, set by the rule; NULL only if the operand stops gradients or `zero` is set */
-    bool zero;           /* set by the rule: the gradient is zero wherever it exists */
+    ir_builder *b;        /* builds backward nodes with the forward node's location */
+    ir_node *n;           /* the forward node */
+    ir_value *const *dy;  /* by result; NULL: no gradient */
+    const bool *required; /* by operand */
+    ir_value **dx;        /* by operand, set by the rule; NULL only if the operand stops gradients or `zero` is set */
+    bool zero;            /* set by the rule: the gradient is zero wherever it exists */
 } grad;
 
 typedef bool grad_rule(grad *g); /* false: failed, with an error reported */

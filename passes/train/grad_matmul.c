@@ -30,24 +30,24 @@ bool grad_matmul(grad *g)
 {
     ir_value *a = X, *b = W, *d = grad_cast_like(g, D, X);
     bool ta = g->n->attr[IR_ATTR(matmul, trans_a)].i, tb = g->n->attr[IR_ATTR(matmul, trans_b)].i;
-    if (g->want[0]) g->dx[0] = ta ? ir_matmul(g->b, b, d, NULL, tb, true) : ir_matmul(g->b, d, b, NULL, false, !tb);
-    if (g->want[1]) {
+    if (g->required[0]) g->dx[0] = ta ? ir_matmul(g->b, b, d, NULL, tb, true) : ir_matmul(g->b, d, b, NULL, false, !tb);
+    if (g->required[1]) {
         bool shared = b->type.rank == 2 && a->type.rank > 2 && !ta;
         ir_value *a2 = shared ? flatten_rows(g, a) : a, *d2 = shared ? flatten_rows(g, d) : d;
         g->dx[1] = tb ? ir_matmul(g->b, d2, a2, NULL, true, ta) : ir_matmul(g->b, a2, d2, NULL, !ta, false);
     }
-    if (g->want[2]) g->dx[2] = sum_to_axis(g, D, D->type.rank - 1);
+    if (g->required[2]) g->dx[2] = sum_to_axis(g, D, D->type.rank - 1);
     return true;
 }
 
 bool grad_conv(grad *g)
 {
     ir_value *d = grad_cast_like(g, D, X);
-    if (g->want[0]) {
+    if (g->required[0]) {
         ir_node *n = grad_node(g, IR_OP_conv_grad_input, 2, (ir_value *[]){d, W});
         g->dx[0] = ir_done(g->b, grad_shaped(n, IR_ATTR(conv_grad_input, shape), X));
     }
-    if (g->want[1] || g->want[2]) {
+    if (g->required[1] || g->required[2]) {
         ir_node *n = grad_node(g, IR_OP_conv_grad_weight, 2, (ir_value *[]){d, X});
         if (!ir_done_all(g->b, grad_shaped(n, IR_ATTR(conv_grad_weight, shape), W))) return false;
         g->dx[1] = ir_out(n, IR_OUT(conv_grad_weight, dw));

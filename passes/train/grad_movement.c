@@ -38,9 +38,9 @@ bool grad_split(grad *g)
     int n = g->n->n_out;
     ir_value **parts = arena_array(g->b->graph->module->arena, (size_t)n, sizeof *parts);
     for (int i = 0; i < n; i++) parts[i] = g->dy[i] ? g->dy[i] : grad_zeros(g, g->n->out[i]);
-    ir_node *whole = ir_new_array(g->b, IR_OP_concat, n, parts, 0);
-    ir_set_int(whole, IR_ATTR(concat, axis), g->n->attr[IR_ATTR(split, axis)].i);
-    return (g->dx[0] = ir_done(g->b, whole)) != NULL;
+    ir_node *joined = ir_new_array(g->b, IR_OP_concat, n, parts, 0);
+    ir_set_int(joined, IR_ATTR(concat, axis), g->n->attr[IR_ATTR(split, axis)].i);
+    return (g->dx[0] = ir_done(g->b, joined)) != NULL;
 }
 
 bool grad_slice(grad *g)
@@ -91,8 +91,8 @@ bool grad_trilu(grad *g) { return (g->dx[0] = ir_done(g->b, grad_node(g, IR_OP_t
 bool grad_where(grad *g)
 {
     ir_value *cond = ir_in(g->n, 0), *zero = ir_scalar_like(g->b, D, 0.0);
-    if (g->want[1]) g->dx[1] = ir_done(g->b, ir_new(g->b, IR_OP_where, 3, cond, D, zero));
-    if (g->want[2]) g->dx[2] = ir_done(g->b, ir_new(g->b, IR_OP_where, 3, cond, zero, D));
+    if (g->required[1]) g->dx[1] = ir_done(g->b, ir_new(g->b, IR_OP_where, 3, cond, D, zero));
+    if (g->required[2]) g->dx[2] = ir_done(g->b, ir_new(g->b, IR_OP_where, 3, cond, zero, D));
     return true;
 }
 

@@ -19,7 +19,7 @@ static bool only_first(grad *g)
     return true;
 }
 
-static bool take_three(grad *g, ir_node *n)
+static bool set_three_gradients(grad *g, ir_node *n)
 {
     if (!ir_done_all(g->b, n)) return false;
     for (int i = 0; i < 3 && i < g->n->n_in; i++) g->dx[i] = n->out[i];
@@ -31,7 +31,7 @@ bool grad_batch_norm(grad *g)
     if (!only_first(g)) return false;
     ir_value *in[] = {D, X, ir_in(g->n, IR_IN(batch_norm, scale)), ir_out(g->n, IR_OUT(batch_norm, saved_mean)),
                       ir_out(g->n, IR_OUT(batch_norm, saved_rstd))};
-    return take_three(g, grad_node(g, IR_OP_batch_norm_grad, 5, in));
+    return set_three_gradients(g, grad_node(g, IR_OP_batch_norm_grad, 5, in));
 }
 
 bool grad_layer_norm(grad *g)
@@ -39,7 +39,7 @@ bool grad_layer_norm(grad *g)
     if (!only_first(g)) return false;
     ir_value *in[] = {grad_cast_like(g, D, X), X, ir_in(g->n, IR_IN(layer_norm, scale)),
                       ir_out(g->n, IR_OUT(layer_norm, mean)), ir_out(g->n, IR_OUT(layer_norm, rstd))};
-    return take_three(g, grad_node(g, IR_OP_layer_norm_grad, 5, in));
+    return set_three_gradients(g, grad_node(g, IR_OP_layer_norm_grad, 5, in));
 }
 
 bool grad_softmax(grad *g)
@@ -55,12 +55,12 @@ bool grad_log_softmax(grad *g)
 /* Broadcasts d over the axes that the reduction of x removed. */
 static ir_value *spread(grad *g, const ir_attr *axes)
 {
-    ir_type kept = X->type;
+    ir_type reduced = X->type;
     for (int i = 0; i < axes->list.count; i++) {
         int64_t axis = axes->list.items[i];
-        kept.dims[axis < 0 ? axis + kept.rank : axis] = 1;
+        reduced.dims[axis < 0 ? axis + reduced.rank : axis] = 1;
     }
-    return ir_expand(g->b, ir_reshape_like(g->b, D, &kept), X->type.dims, X->type.rank);
+    return ir_expand(g->b, ir_reshape_like(g->b, D, &reduced), X->type.dims, X->type.rank);
 }
 
 bool grad_reduce_sum(grad *g) { return (g->dx[0] = spread(g, &g->n->attr[IR_ATTR(reduce_sum, axes)])) != NULL; }

@@ -45,8 +45,8 @@ RULE1(div_count, ir_done(g->b, grad_node(g, IR_OP_div_count, 1, (ir_value *[]){D
 #define RULE2(name, formula_a, formula_b) \
     bool grad_##name(grad *g) \
     { \
-        if (g->want[0]) g->dx[0] = formula_a; \
-        if (g->want[1]) g->dx[1] = formula_b; \
+        if (g->required[0]) g->dx[0] = formula_a; \
+        if (g->required[1]) g->dx[1] = formula_b; \
         return done(g); \
     }
 

@@ -10,7 +10,7 @@
 
 #define MASKED_OUT 1e4
 
-enum { PIECE = 1 << 16, MASK_BYTES = 1 << 26, FOLD_BYTES = 1 << 24, FOLD_ELEMENTS = 1 << 20 };
+enum { CHUNK = 1 << 16, MASK_BYTES = 1 << 26, FOLD_BYTES = 1 << 24, FOLD_ELEMENTS = 1 << 20 };
 
 /* ---- uses of masks ---------------------------------------------------------------------------- */
 
@@ -58,14 +58,14 @@ static bool are_of_mask(const value_kinds *k)
 /* Stops reading at the first value that cannot occur in a mask, so learned tensors are cheap to reject. */
 static bool has_mask_values(const ir_storage *s, const compile *c)
 {
-    unsigned char piece[PIECE];
+    unsigned char chunk[CHUNK];
     uint64_t bytes = (uint64_t)ir_storage_bytes(s);
     value_kinds k = {0};
     if (bytes > MASK_BYTES) return false;
-    for (uint64_t at = 0; at < bytes && !k.other; at += PIECE) {
-        size_t n = bytes - at < PIECE ? (size_t)(bytes - at) : PIECE;
-        if (!range_read_part(s, c, at, piece, n)) return false;
-        add_kinds(s->type.dtype, piece, n, &k);
+    for (uint64_t at = 0; at < bytes && !k.other; at += CHUNK) {
+        size_t n = bytes - at < CHUNK ? (size_t)(bytes - at) : CHUNK;
+        if (!range_read_part(s, c, at, chunk, n)) return false;
+        add_kinds(s->type.dtype, chunk, n, &k);
     }
     return are_of_mask(&k);
 }

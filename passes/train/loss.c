@@ -144,9 +144,10 @@ static const ir_node *normalised_by(const ir_value *x, ir_op op, int axis)
 
 /* Reported once, for @train. It is a note if the loss changes (one normalisation instead of two), and a remark if only
  * its form does. */
-static void say_what_is_read(const ir_graph *g, const loss_spec *spec, const ir_node *n, const char *output, diag *d)
+static void report_operand(const ir_graph *g, const loss_spec *spec, const ir_node *n, const char *output, diag *d)
 {
-    static const char text[] = "the loss %s normalises itself: it reads the input of this node instead of output '%s'";
+    static const char text[] =
+        "loss %s includes this normalisation: it reads the operand of this node instead of output '%s'";
     if (g->role != IR_GRAPH_train) return;
     if (spec->kind->make == spec->kind->of_scores) diag_note(d, ir_diag_loc(n), text, spec->kind->name, output);
     else diag_remark(d, ir_diag_loc(n), text, spec->kind->name, output);
@@ -158,8 +159,8 @@ static ampc_status check_logarithms(const ir_graph *g, const loss_spec *spec, co
 {
     const ir_node *n = spec->kind->make == loss_nll ? normalised_by(x, IR_OP_softmax, IR_ATTR(softmax, axis)) : NULL;
     if (!n || g->role != IR_GRAPH_train) return AMPC_OK;
-    return diag_warning(d, ir_diag_loc(n),
-                        "makes output '%s' of probabilities, but the loss nll takes their logarithms: use ce", output);
+    return diag_warning(d, ir_diag_loc(n), "output '%s' has probabilities, but loss nll needs their logarithms: use ce",
+                        output);
 }
 
 /* Selects the loss rule. If the model has normalised the output, *x becomes the operand of that normalisation. */
@@ -168,7 +169,7 @@ static loss_rule *choose_rule(const ir_graph *g, const loss_spec *spec, const ch
     const loss_kind *kind = spec->kind;
     const ir_node *normalisation = kind->of_scores ? normalised_by(*x, kind->normalisation, kind->axis) : NULL;
     if (!normalisation) return kind->make;
-    say_what_is_read(g, spec, normalisation, output, d);
+    report_operand(g, spec, normalisation, output, d);
     *x = ir_in(normalisation, 0);
     return kind->of_scores;
 }
@@ -242,7 +243,7 @@ static ir_node *mark_loss(const ir_graph *g, const char *name)
     return n;
 }
 
-static ampc_status take_loss(ir_graph *g, const char *name, diag *d)
+static ampc_status use_output_as_loss(ir_graph *g, const char *name, diag *d)
 {
     ir_node *n = mark_loss(g, name);
     if (n) return make_scalar(n, d);
@@ -268,12 +269,12 @@ static ir_node *find_loss(const ir_graph *g)
     return found;
 }
 
-bool pass_wants_training(const ir_module *m, const compile_options *o, ir_node **found)
+bool pass_trains(const ir_module *m, const compile_options *o, ir_node **found)
 {
     const ir_graph *forward = ir_graph_by_role(m, IR_GRAPH_forward);
-    bool given = o->loss || o->loss_output;
-    *found = forward && !given && !o->plain_runtime ? find_loss(forward) : NULL;
-    return given || *found || (forward && ir_output_by_role(forward, IR_OUTPUT_loss));
+    bool specified = o->loss || o->loss_output;
+    *found = forward && !specified && !o->plain_runtime ? find_loss(forward) : NULL;
+    return specified || *found || (forward && ir_output_by_role(forward, IR_OUTPUT_loss));
 }
 
 ampc_status pass_loss(ir_module *m, compile *c)
@@ -291,8 +292,8 @@ ampc_status pass_loss(ir_module *m, compile *c)
         TRY(append(eval, &spec, d));
         return append(train, &spec, d);
     }
-    TRY(take_loss(eval, o->loss_output, d));
-    TRY(take_loss(train, o->loss_output, d));
+    TRY(use_output_as_loss(eval, o->loss_output, d));
+    TRY(use_output_as_loss(train, o->loss_output, d));
     if (infer) mark_loss(infer, o->loss_output);
     ir_meta_set(m, "loss_kind", "graph");
     return AMPC_OK;

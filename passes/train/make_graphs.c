@@ -67,7 +67,7 @@ ampc_status pass_mode_graphs(ir_module *m, compile *c)
     ir_graph *forward = ir_graph_by_role(m, IR_GRAPH_forward);
     if (!forward) return AMPC_OK;
     ir_node *found;
-    bool training = pass_wants_training(m, o, &found);
+    bool training = pass_trains(m, o, &found);
     if (found) found->role = IR_OUTPUT_loss;
     if (training) {
         ir_graph *eval = ir_graph_derive(m, forward, IR_GRAPH_eval);

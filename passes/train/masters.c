@@ -40,7 +40,7 @@ static void read_through_cast(ir_graph *g, ir_storage *s, ir_dtype low, diag *d)
     ir_value_rename(cast, arena_printf(g->module->arena, "%s.low", s->name));
     ir_value_replace(v, cast);
     ir_node_set_input(cast->def, 0, v);
-    cast->def->note = "the parameter as the model stores it";
+    cast->def->note = "the parameter in the type of the model";
 }
 
 static ampc_status make_masters(ir_module *m, const compile *c, arena *scratch)
@@ -52,8 +52,8 @@ static ampc_status make_masters(ir_module *m, const compile *c, arena *scratch)
         if (!needs_master(s)) continue;
         if (!widen(m, s, c, scratch))
             return diag_error(d, AMPC_UNSUPPORTED, DIAG_NOWHERE,
-                              "parameter '%s' is %s, and its values, which training needs as f32, are out of reach",
-                              s->name, ir_dtype_name(low));
+                              "parameter '%s' is %s, and the values for its f32 master copy are not available", s->name,
+                              ir_dtype_name(low));
         for (size_t k = 0; k < m->graphs.count; k++) read_through_cast(m->graphs.items[k], s, low, d);
     }
     return diag_status(d);

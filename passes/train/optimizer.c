@@ -174,10 +174,10 @@ static void guard_stores(update *u)
         ir_storage *s = ir_in(n, 0)->storage;
         if (ir_state_roles[s->role].moves) continue;
         ir_value *fresh = ir_in(n, 1);
-        ir_value *kept = ir_done(&u->b, ir_new(&u->b, IR_OP_select, 3, u->skip, ir_in(n, 0), fresh));
-        if (kept) {
-            ir_value_rename(kept, arena_printf(u->graph->module->arena, "%s.new", s->name));
-            ir_store(&u->b, s, kept);
+        ir_value *selected = ir_done(&u->b, ir_new(&u->b, IR_OP_select, 3, u->skip, ir_in(n, 0), fresh));
+        if (selected) {
+            ir_value_rename(selected, arena_printf(u->graph->module->arena, "%s.new", s->name));
+            ir_store(&u->b, s, selected);
         }
         ir_node_remove(n);
     }
@@ -206,7 +206,7 @@ static ir_value *gradient_norm(update *u, ir_value **gradients, int n)
 }
 
 /* Removes the gradient outputs from the graph. Returns their number, the gradients and their parameters. */
-static int take_gradients(ir_graph *g, ir_value ***gradients, ir_storage ***params)
+static int remove_gradients(ir_graph *g, ir_value ***gradients, ir_storage ***params)
 {
     arena *a = g->module->arena;
     VEC(ir_value *) values = {0};
@@ -232,7 +232,7 @@ ampc_status pass_optimizer(ir_module *m, compile *c)
     TRY(parse_optimizer(m, c->options->optimizer, d, &opt));
     ir_value **gradients;
     ir_storage **params;
-    int n = take_gradients(g, &gradients, &params);
+    int n = remove_gradients(g, &gradients, &params);
     ir_storage *step = pass_state(m, IR_STATE_step, 0), *lr = pass_state(m, IR_STATE_lr, opt.lr);
     const ir_node *flag = ir_output_by_role(g, IR_OUTPUT_found_inf);
     update u = {.graph = g, .b = pass_builder(g, IR_UPDATE, d), .opt = &opt};

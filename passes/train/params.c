@@ -42,8 +42,8 @@ static void check_trainable(const ir_module *m, const compile_options *o, diag *
         if (s->kind == IR_CONST && params_releases(s)) continue;
         const char *why = !ir_dtype_is_float(s->type.dtype) ? "it is not a float tensor"
                           : s->kind == IR_STATE             ? "it is a buffer that the graph updates"
-                          : s->held == IR_HELD_READ         ? "its value decides what an operator does"
-                                                            : "no output depends on it by a derivative";
+                          : s->held == IR_HELD_READ         ? "an operator needs its value at compile time"
+                                                            : "no output has a derivative with respect to it";
         diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "--train '%s': cannot be trained: %s", s->name, why);
     }
 }
@@ -163,7 +163,7 @@ static ampc_status choose_params(ir_module *m, const compile *c, arena *scratch)
     const compile_options *o = c->options;
     diag *d = c->diag;
     ir_node *found;
-    bool training = pass_wants_training(m, o, &found) && !o->plain_runtime;
+    bool training = pass_trains(m, o, &found) && !o->plain_runtime;
     check_globs(m, &o->train, "--train", d);
     check_globs(m, &o->freeze, "--freeze", d);
     check_trainable(m, o, d);

@@ -10,10 +10,10 @@ bool pass_explains_params(const compile_options *o) { return o->explain && strcm
 static const char *const held_reasons[] = {
     [IR_HELD_NODE] = "value of a Constant node",
     [IR_HELD_NAME] = "one element with a name that an exporter generated",
-    [IR_HELD_DECLARED] = "the exporter declares it a buffer or a constant",
-    [IR_HELD_MASK] = "a mask: it is combined with the operand of a Softmax and holds only values of a mask",
-    [IR_HELD_READ] = "its value decides what an operator does",
-    [IR_HELD_APART] = "no output depends on it by a derivative",
+    [IR_HELD_DECLARED] = "declared a buffer or constant by the exporter",
+    [IR_HELD_MASK] = "a mask: added to or multiplied with the operand of a Softmax, with mask values only",
+    [IR_HELD_READ] = "an operator needs its value at compile time",
+    [IR_HELD_APART] = "no output has a derivative with respect to it",
 };
 
 typedef struct description {
@@ -94,7 +94,7 @@ void params_note(const ir_module *m, diag *d, arena *a)
     if (t.frozen) text = arena_printf(a, "%s, %d frozen", text, t.frozen);
     if (t.held) text = arena_printf(a, "%s, %d held constant: %s", text, t.held, t.names);
     if (t.held > NAMES_SHOWN) text = arena_printf(a, "%s and %d more", text, t.held - NAMES_SHOWN);
-    diag_note(d, DIAG_FILE(ir_module_source(m)), "%s%s", text, t.held ? " (--explain=params gives the reasons)" : "");
+    diag_note(d, DIAG_FILE(ir_module_source(m)), "%s%s", text, t.held ? " (--explain=params lists the reasons)" : "");
     note_separate(m, &t, d, a);
 }
 

@@ -9,8 +9,6 @@
  * frees. */
 #include "runtime/plan/stages.h"
 
-#include <string.h>
-
 /* ---- what may share a launch ---------------------------------------------------------------------- */
 
 /* Whether operand i, if it is a scalar, is the same value in both steps. */

@@ -73,7 +73,7 @@ static void dropout_grad(const ops_row *row, ir_dtype t)
 }
 
 /* ---- optimizers: bit 0 of a variant is nesterov or decoupled, then weight decay, skip present, skip set. In low types
- * the gradient belongs to a scaled loss, and there is a low copy of the parameter (kernels/update.h) ---- */
+ * the gradient belongs to a scaled loss, and there is a low-precision copy of the parameter (kernels/update.h) ---- */
 
 static bool skipped(const ops_case *c, int skip) { return k_present(&c->in[skip]) && c->x[skip][0] != 0; }
 

@@ -322,7 +322,7 @@ class Case:
             node = re.search(r' : (\w+)\[.*!\w+ "(n\d+)"', line)
             if node:
                 types[node.group(2)] = words[node.group(1)]
-            elif re.search(r"= cast ", line) and "low copy of the parameter" not in line:
+            elif re.search(r"= cast ", line) and "low-precision copy of the parameter" not in line:
                 casts += 1
         return types, casts
 

@@ -345,7 +345,7 @@ int main(int argc, char **argv)
         diag_free(t.d);
         failures += t.failed;
     }
-    printf("seeds %" PRIu64 "-%" PRIu64 ": %" PRId64 " graphs, %" PRId64 " written anew, %" PRId64
+    printf("seeds %" PRIu64 "-%" PRIu64 ": %" PRId64 " graphs, %" PRId64 " rewritten, %" PRId64
            " refused with symbols; %" PRId64 " runs and %" PRId64 " gradients as the oracle's, %" PRId64
            " runs refused; %" PRId64 " undefined, %" PRId64 " too large; %d failures\n",
            first, last, sums.graphs, sums.emitted, sums.refused_models, sums.runs, sums.gradients, sums.refused_runs,

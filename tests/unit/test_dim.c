@@ -195,20 +195,14 @@ static void test_values(void **state)
     static const struct {
         const char *text;
         int64_t want;
-        const char *bound;
     } rows[] = {
-        {"7", 7, "7"},
-        {"N*T+1", 16, "16"},
-        {"floor((N+1)/2)*4", 12, "12"},
-        {"floor((N-8)/2)", -2, "-2"},
-        {"N*U+T", -1, "5*U+3"},
-        {"floor((U+N)/5)", -1, "floor(U/5)+1"},
+        {"7", 7},      {"N*T+1", 16},          {"floor((N+1)/2)*4", 12}, {"floor((N-8)/2)", -2},
+        {"N*U+T", -1}, {"floor((U+N)/5)", -1},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         int64_t got = 0;
         size_t unbound = 99;
         bool known = ir_dim_eval(table, dim(rows[i].text), sizes, &got, &unbound);
-        assert_string_equal(print(ir_dim_bind(table, dim(rows[i].text), sizes)), rows[i].bound);
         if (!known) {
             assert_int_equal(unbound, 2);
             assert_string_equal(ir_dim_symbol_name(table, unbound), "U");
@@ -222,7 +216,6 @@ static void test_values(void **state)
     assert_false(ir_dim_eval(table, dim("N*T"), huge, &got, &unbound));
     assert_true(unbound == SIZE_MAX);
     assert_false(ir_dim_eval(table, IR_DIM_NONE, sizes, &got, NULL));
-    assert_true(ir_dim_bind(table, dim("N*T"), huge) == IR_DIM_NONE);
     assert_int_equal(ir_dim_symbol_count(table), 3);
 }
 

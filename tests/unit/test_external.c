@@ -174,10 +174,10 @@ static void test_locations_that_lead_elsewhere(void **state)
     assert_refused(x, tensor_at(absolute, NULL, NULL), AMPC_REJECTED, "is an absolute path");
     static const char *const ways[] = {"..", "../secret", "sub/../../secret", "sub/..", "sub//../w.bin", "a/.."};
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++)
-        assert_refused(x, tensor_at(ways[i], NULL, NULL), AMPC_REJECTED, "leads out of the model's folder by '..'");
+        assert_refused(x, tensor_at(ways[i], NULL, NULL), AMPC_REJECTED, "leaves the model's folder through '..'");
     assert_refused(x, tensor_at("", NULL, NULL), AMPC_REJECTED, "location '' is empty");
     assert_refused(x, tensor_at(NULL, NULL, NULL), AMPC_REJECTED, "no location is given");
-    assert_refused(x, tensor_at("w\n.bin", NULL, NULL), AMPC_REJECTED, "holds a control character");
+    assert_refused(x, tensor_at("w\n.bin", NULL, NULL), AMPC_REJECTED, "contains a control character");
     write_file("m/..w", values, sizeof values); /* only resembles one */
     onnx_tensor t;
     wire w = tensor_at("..w", NULL, NULL);
@@ -193,7 +193,7 @@ static void test_links(void **state)
     assert_int_equal(symlink("loop", "m/loop"), 0);
     static const char *const out[] = {"file-link", "folder-link/secret", "magic", "loop"};
     for (size_t i = 0; i < sizeof out / sizeof *out; i++)
-        assert_refused(x, tensor_at(out[i], NULL, NULL), AMPC_REJECTED, "leads out of the model's folder by a link");
+        assert_refused(x, tensor_at(out[i], NULL, NULL), AMPC_REJECTED, "leaves the model's folder through a link");
 }
 
 static void test_fallback_follows_no_link(void **state)

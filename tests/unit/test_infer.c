@@ -105,8 +105,7 @@ static void test_slots(void **state)
         {"matmul", "f16[2,3] f16[3,4]", "out=f32", "f32[2,4]"},
         {"matmul", "f16[2,3] f16[3,4]", "out=i32", "!out i32 of f16: both must be float types"},
         {"reduce_sum", "i32[2]", "out=f32", "!out f32 of i32: both must be float types"},
-        {"relu", "same[2]", "", "!x reads a value without a type"},
-        {"relu", "f32[1048576,1048576,1048576]", "", "!is too large"},
+        {"relu", "same[2]", "", "!x has no type"}, {"relu", "f32[1048576,1048576,1048576]", "", "!is too large"},
         {"relu", "f32[0,1048576,1048576,1048576]", "", "!is too large"},
         {"relu", "f32[N,1048576,4096]", "", "f32[N,1048576,4096]"}, );
 }
@@ -118,7 +117,7 @@ static void test_arity(void **state)
     ir_node *n = make_node(&r);
     n->n_in = 1;
     assert_int_equal(ir_infer(n, messages), AMPC_REJECTED);
-    assert_non_null(strstr(diag_first_error(messages), "has 1 operands, takes 2"));
+    assert_non_null(strstr(diag_first_error(messages), "has 1 operands, expected 2"));
     diag_clear(messages);
     n->n_in = 2;
     ir_node_set_input(n, 1, NULL);
@@ -127,7 +126,7 @@ static void test_arity(void **state)
     diag_clear(messages);
     n->n_out = 0;
     assert_int_equal(ir_infer(n, messages), AMPC_REJECTED);
-    assert_non_null(strstr(diag_first_error(messages), "has 0 results, gives 1"));
+    assert_non_null(strstr(diag_first_error(messages), "has 0 results, expected 1"));
 }
 
 static void test_attributes(void **state)
@@ -142,8 +141,8 @@ static void test_attributes(void **state)
         {"conv", "f32[1,1,4] f32[1,1,2]", "strides=[1] pads=[0,0] dilations=[3000000000]",
          "!dilations is out of range: 3000000000"},
         {"conv", "f32[1,1,4] f32[1,1,2]", "strides=[1] pads=[0,0] dilations=[1] group=0", "!group is out of range"},
-        {"pad", "f32[2] _", "before=[0] after=[0] mode=mirror", "!mode \"mirror\" is none of constant reflect"},
-        {"nll_loss", "f32[2,3] i64[2]", "reduction=avg", "!reduction \"avg\" is none of none sum mean"},
+        {"pad", "f32[2] _", "before=[0] after=[0] mode=mirror", "!mode \"mirror\" is not one of constant reflect"},
+        {"nll_loss", "f32[2,3] i64[2]", "reduction=avg", "!reduction \"avg\" is not one of none sum mean"},
         {"reshape", "f32[2]", "shape=[-2]", "!shape is out of range: -2"},
         {"reshape", "f32[2]", "shape=[?]", "!entry 0 of shape is too large or too complex"},
         {"dims", "", "value=[-1,N]", "i64[2]"}, );
@@ -283,7 +282,7 @@ static void test_conv(void **state)
         {"conv", "f32[1,3,8,8] f32[8,3,3,K]", PLAIN2, "!the kernel size of axis 3 is out of range: K"},
         {"conv", "f32[1,3,8,8] f32[8,3,3,3] f32[3]", PLAIN2, "!bias must be f32[8], is f32[3]"},
         {"conv", "f32[1,3,8,8] f32[8,3,3]", PLAIN2, "!ranks differ: 4 of the input and 3 of the weight"},
-        {"conv", "f32[1,3] f32[8,3]", "", "!1 to 3 spatial dimensions are possible, the input has 0"},
+        {"conv", "f32[1,3] f32[8,3]", "", "!the input has 0 spatial dimensions, 1 to 3 are supported"},
         {"conv", "f32[1,3,8,8] f32[8,3,3,3]", "", "!strides needs 2 entries, has 0"},
         {"conv", "f32[1,3,8,8] f32[8,3,3,3]", "strides=[1,1] pads=[0,0] dilations=[1,1]",
          "!pads needs 4 entries, has 2"},
@@ -311,13 +310,13 @@ static void test_pool(void **state)
          "!axis 2: padding of 2 is not smaller than the window of 2"},
         {"max_pool", "f32[1,1,8]", "strides=[1] pads=[2,0] dilations=[2] kernel=[2]", "f32[1,1,8] i64[1,1,8]"},
         {"max_pool", "f32[1,1,8]", "strides=[1] pads=[0,0] dilations=[1] kernel=[0]", "!kernel is out of range: 0"},
-        {"max_pool", "f32[1,8]", "", "!1 to 3 spatial dimensions are possible, the input has 0"},
+        {"max_pool", "f32[1,8]", "", "!the input has 0 spatial dimensions, 1 to 3 are supported"},
         {"avg_pool", "f16[1,1,8]", "strides=[1] pads=[1,1] dilations=[1] kernel=[3]", "f16[1,1,8]"},
         {"avg_pool", "f16[1,1,1]", "strides=[1] pads=[0,0] dilations=[1] kernel=[3]",
          "!axis 2: a window of 3 is larger than 1 padded elements"},
         {"max_pool_grad", "f32[N,3,7] i64[N,3,7]", "shape=[N,3,8]", "f32[N,3,8]"},
         {"max_pool_grad", "f32[N,3,7] i64[N,3,6]", "shape=[N,3,8]", "!indices must be i64[N,3,7], is i64[N,3,6]"},
-        {"max_pool_grad", "f32[N,3,7] i64[N,3,7]", "shape=[N,4,8]", "!dy is no pooled form of the shape"},
+        {"max_pool_grad", "f32[N,3,7] i64[N,3,7]", "shape=[N,4,8]", "!is not the pooled shape of"},
         {"avg_pool_grad", "f32[1,1,7]", "strides=[1] pads=[0,0] dilations=[1] kernel=[2] shape=[1,1,8]", "f32[1,1,8]"},
         {"avg_pool_grad", "f32[1,1,8]", "strides=[1] pads=[0,0] dilations=[1] kernel=[2] shape=[1,1,8]",
          "!dy must be f32[1,1,7], is f32[1,1,8]"}, );
@@ -345,7 +344,7 @@ static void test_reductions(void **state)
     RUN({"reduce_sum", "f32[2,N,4]", "axes=[0,-1]", "f32[1,N,1]"},
         {"reduce_mean", "f16[2,N,4]", "axes=[2,0] keepdims=0 out=f32", "f32[N]"},
         {"reduce_sum", "i64[2,3]", "axes=[]", "i64[2,3]"},
-        {"reduce_sum", "f32[2,3]", "axes=[0,-2]", "!axis -2 is named twice"},
+        {"reduce_sum", "f32[2,3]", "axes=[0,-2]", "!axis -2 is listed twice"},
         {"reduce_sum", "f32[2,3]", "axes=[2]", "!axis 2 is out of range for 2 dimensions"},
         {"reduce_mean", "f32[]", "axes=[0]", "!axis 0 is out of range for 0 dimensions"},
         {"global_norm", "f16[2] f16[N,3]", "", "f32[]"}, {"global_norm", "f64[2]", "", "f64[]"},
@@ -370,7 +369,7 @@ static void test_training(void **state)
         {"dropout", "f16[N,3] i64[3]", "", "!rng must be i64[2], is i64[3]"},
         {"dropout", "f16[N,3] i32[2]", "", "!rng must be i64[2], is i32[2]"},
         {"check_finite_and_unscale", "f16[2] f16[3] f32[]", "", "f32[2] f32[3] bool[]"},
-        {"check_finite_and_unscale", "f16[2] f16[3] f32[]", "", "!2 gradients need as many results, has 1"},
+        {"check_finite_and_unscale", "f16[2] f16[3] f32[]", "", "!has 2 gradients, but 1 results for them"},
         {"check_finite_and_unscale", "f16[2] f32[2]", "", "!scale must be a scalar, is f32[2]"},
         {"update_loss_scaling", "bool[] f32[] i32[] i64[]", "", "f32[] i32[] i64[]"},
         {"update_loss_scaling", "bool[] f32[2] i32[] i64[]", "", "!scale must be a scalar, is f32[2]"},
@@ -421,6 +420,12 @@ static void test_location(void **state)
     assert_non_null(strstr(diag_first_error(messages), "'y' (matmul): error: inner dimensions differ: 3 and 4"));
 }
 
+static ampc_status infer_again(ir_graph *g)
+{
+    for (ir_node *n = g->first; n; n = n->next) TRY(ir_infer(n, messages));
+    return AMPC_OK;
+}
+
 static void test_graph(void **state)
 {
     (void)state;
@@ -431,10 +436,10 @@ static void test_graph(void **state)
     ir_value *y = ir_unary(&b, IR_OP_exp, ir_unary(&b, IR_OP_relu, x));
     ir_output(&b, "y", y);
     x->type = other;
-    assert_int_equal(ir_graph_infer(g, messages), AMPC_OK);
+    assert_int_equal(infer_again(g), AMPC_OK);
     assert_true(ir_type_equal(&y->type, &other));
     x->type = read_type("bool[2]");
-    assert_int_equal(ir_graph_infer(g, messages), AMPC_REJECTED);
+    assert_int_equal(infer_again(g), AMPC_REJECTED);
 }
 
 int main(void)

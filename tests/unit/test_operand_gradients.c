@@ -336,7 +336,7 @@ static void check_operand(problem *p, const operand *o, int number)
     bool trained = o->kind == PARAM || o->kind == POSITIVE;
     if (!trained && s && s->kind == IR_PARAM) FAIL(p, name, "is a parameter");
     if (!trained) return;
-    if (!s || s->kind != IR_PARAM) FAIL(p, name, s ? "is no parameter" : "is gone");
+    if (!s || s->kind != IR_PARAM) FAIL(p, name, s ? "is not a parameter" : "was removed");
     loss_of(p);
     const rt_tensor *g = rt_session_output(p->session, output);
     if (!g) FAIL(p, name, "has no gradient");

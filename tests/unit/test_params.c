@@ -553,7 +553,7 @@ static void train_refuses_what_cannot_be(void **state)
         choice options;
         const char *message;
     } rows[] = {
-        {{.train = {"bound"}}, "--train 'bound': cannot be trained: no output depends on it by a derivative"},
+        {{.train = {"bound"}}, "--train 'bound': cannot be trained: no output has a derivative with respect to it"},
         {{.train = {"cond"}}, "--train 'cond': cannot be trained: it is not a float tensor"},
         {{.train = {"m"}, .freeze = {"m"}}, "parameter 'm' is matched by --train and by --freeze"},
     };
@@ -593,7 +593,7 @@ static void the_note_counts(void **state)
     model m = attention_model();
     expect_in(
         note_of(*state, &m, only_params, &log),
-        "note: 1 initializer trained (4 elements), 2 held constant: m, val_7 (--explain=params gives the reasons)");
+        "note: 1 initializer trained (4 elements), 2 held constant: m, val_7 (--explain=params lists the reasons)");
     m = scale_model("gamma", "2");
     expect_in(note_of(*state, &m, only_params, &log), "note: 2 initializers trained (6 elements)");
     assert_null(strstr(log.text, "held"));
@@ -624,7 +624,7 @@ static void the_list_gives_reasons(void **state)
     expect_in(log.text, "w: f32[4,1], 4 elements, frozen: --freeze matches it\n");
     expect_in(log.text, "m: f32[4,4], 16 elements, held constant: a mask");
     expect_in(log.text, "val_7: f32[], 1 element, held constant: one element with a name that an exporter generated\n");
-    expect_in(log.text, "bound: f32[], 1 element, constant: no output depends on it by a derivative\n");
+    expect_in(log.text, "bound: f32[], 1 element, constant: no output has a derivative with respect to it\n");
     c = (choice){.explain = true, .json = true, .pass = "params", .train = {"m"}};
     log = (text_log){""};
     m = attention_model();

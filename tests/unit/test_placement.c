@@ -149,7 +149,7 @@ static bool is_dangerous(const trial *t, const ir_value *v)
 {
     if (v->kind != IR_VALUE_RESULT || v->def->op == IR_OP_cast) return false;
     const amp_entry *e = &t->greedy[v->def->id];
-    if (is_inside(e) || e->want != IR_f32 || e->colour == IR_WHITE) return e->rule == AMP_LOSS;
+    if (is_inside(e) || e->compute_dtype != IR_f32 || e->colour == IR_WHITE) return e->rule == AMP_LOSS;
     if (e->rule == AMP_GRAY_F32 || e->rule == AMP_LOSS || e->colour == IR_BLACK) return true;
     bool any = false;
     for (int i = 0; i < v->def->n_in && e->colour == IR_CLEAR; i++)
@@ -286,7 +286,7 @@ static void try_all(trial *t, int k)
     bool choice = is_choice(t, e), out = has_out(n) && e->rule != AMP_LOSS;
     for (int want = 0; want <= choice; want++)
         for (int result = 0; result <= out; result++) {
-            t->want[n->id] = choice ? want : is_inside(e) ? is_low(t, ir_in(n, 0)) : ir_dtype_is_low(e->want);
+            t->want[n->id] = choice ? want : is_inside(e) ? is_low(t, ir_in(n, 0)) : ir_dtype_is_low(e->compute_dtype);
             t->result[n->id] = out ? result : t->want[n->id];
             try_all(t, k + 1);
         }
@@ -296,7 +296,7 @@ static void take_entries(trial *t, const amp_entry *entries)
 {
     for (int k = 0; k < t->count; k++) {
         uint32_t id = t->nodes[k]->id;
-        t->want[id] = ir_dtype_is_low(entries[id].want);
+        t->want[id] = ir_dtype_is_low(entries[id].compute_dtype);
         t->result[id] = ir_dtype_is_low(entries[id].result);
     }
 }

@@ -151,7 +151,7 @@ static void test_removed_storage(void **state)
 {
     sample *s = *state;
     s->module->storage.count = 0;
-    expect(s, "'@w' is no storage of the module");
+    expect(s, "'@w' is not a storage of the module");
 }
 
 static void test_lost_use(void **state)
@@ -180,7 +180,7 @@ static void test_use_index(void **state)
 {
     sample *s = *state;
     s->mul->in[1].index = 0;
-    expect(s, "use 1 names another operand");
+    expect(s, "use 1 refers to another operand");
 }
 
 static void test_node_ids(void **state)
@@ -223,7 +223,7 @@ static void test_arity(void **state)
 {
     sample *s = *state;
     s->mul->n_in = 1;
-    expect(s, "mul takes 2 operands, not 1");
+    expect(s, "mul expects 2 operands, not 1");
     s->mul->n_in = 2;
     s->dropout->n_out = 1;
     expect(s, "dropout has 2 results, not 1");
@@ -241,9 +241,9 @@ static void test_attributes(void **state)
     sample *s = *state;
     const ir_dim none = IR_DIM_NONE;
     s->reshape->attr[IR_ATTR(reshape, shape)].list.items = &none;
-    expect(s, "attribute 'shape' has no valid value");
+    expect(s, "attribute 'shape' has an invalid value");
     s->dropout->attr[IR_ATTR(dropout, ratio)].f = 0.1; /* not an f32 */
-    expect(s, "attribute 'ratio' has no valid value");
+    expect(s, "attribute 'ratio' has an invalid value");
 }
 
 static void test_results(void **state)
@@ -280,7 +280,7 @@ static void test_storage_size(void **state)
     sample *s = *state;
     s->module->storage.items[0]->type.rank = 2;
     s->module->storage.items[0]->type.dims[0] = s->module->storage.items[0]->type.dims[1] = INT64_MAX / 2;
-    expect(s, "storage has no valid type");
+    expect(s, "storage has an invalid type");
 }
 
 static void test_input(void **state)
@@ -288,7 +288,7 @@ static void test_input(void **state)
     sample *s = *state;
     s->graph->inputs.items[1]->type.dims[0] = -1;
     s->graph->inputs.items[1]->name = "w";
-    expect(s, "input 'w' has no valid type");
+    expect(s, "input 'w' has an invalid type");
     expect(s, "input 'w' has the name of a storage");
 }
 

@@ -219,9 +219,9 @@ static void a_text_names_files_in_its_folder_only(void **state)
     assert_int_equal(mkfifo(scratch_path(t, "fifo"), 0600), 0);
     expect_elsewhere(t, "/etc/passwd", "/etc/passwd: error: the name is an absolute path");
     expect_elsewhere(t, scratch_path(t, "data.bin"), "the name is an absolute path");
-    expect_elsewhere(t, sideways, "leads out of the model's folder by '..'");
-    expect_elsewhere(t, "link", "leads out of the model's folder by a link");
-    expect_elsewhere(t, "magic", "leads out of the model's folder by a link");
+    expect_elsewhere(t, sideways, "leaves the model's folder through '..'");
+    expect_elsewhere(t, "link", "leaves the model's folder through a link");
+    expect_elsewhere(t, "magic", "leaves the model's folder through a link");
     expect_elsewhere(t, "fifo", "is not a regular file"); /* does not wait for a writer */
     expect_elsewhere(t, ".", "is not a regular file");
 }
