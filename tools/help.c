@@ -8,16 +8,6 @@
 
 enum { WIDTH = 100, MARGIN = 13, COLUMN = 36 };
 
-const char *option_synopsis(const option *row, bool full, arena *a)
-{
-    const char *value = full ? option_value(row, a) : NULL;
-    const char *name = row->alias ? arena_printf(a, "-%c, --%s", row->alias, row->name)
-                                  : arena_printf(a, "--%s", row->name);
-    if (!full && row->alias) name = arena_printf(a, "-%c", row->alias);
-    if (!value) return name;
-    return arena_printf(a, row->implied ? "%s[=%s]" : "%s=%s", name, value);
-}
-
 static bool is_in(const option *row, const command *c, int group)
 {
     return option_applies(row, c->bit) && (int)row->group == group;

@@ -7,9 +7,6 @@
 /* Prints --help=FORM to standard output for a command, or for all commands of the program if `c` is not one of them. */
 ampc_status print_help(const program *p, const command *c, help_form form, arena *a);
 
-/* "--amp=O0|O1|O2|OD", "-o, --output=FILE", "--deterministic[=N]"; without alias and value when `full` is false. */
-const char *option_synopsis(const option *row, bool full, arena *a);
-
 void print_man_page(const program *p, arena *a);
 void print_bash_completion(const program *p, arena *a);
 void print_zsh_completion(const program *p, arena *a);

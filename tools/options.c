@@ -65,6 +65,16 @@ const char *option_value(const option *row, arena *a)
     return text;
 }
 
+const char *option_synopsis(const option *row, bool full, arena *a)
+{
+    const char *value = full ? option_value(row, a) : NULL;
+    const char *name = row->alias ? arena_printf(a, "-%c, --%s", row->alias, row->name)
+                                  : arena_printf(a, "--%s", row->name);
+    if (!full && row->alias) name = arena_printf(a, "-%c", row->alias);
+    if (!value) return name;
+    return arena_printf(a, row->implied ? "%s[=%s]" : "%s=%s", name, value);
+}
+
 typedef VEC(const char *) word_list;
 
 /* Adds one alternative of a placeholder: a literal word, or the names of all passes or stages. */

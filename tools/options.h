@@ -101,6 +101,8 @@ ampc_status options_parse(tool_options *o, const command *c, int argc, char **ar
 
 /* The placeholder of a value, such as "fp16|bf16"; NULL for an option without a value. */
 const char *option_value(const option *row, arena *a);
+/* "--amp=O0|O1|O2|OD", "-o, --output=FILE", "--deterministic[=N]"; if not `full`, the shortest name alone. */
+const char *option_synopsis(const option *row, bool full, arena *a);
 /* The completions of a value, terminated by NULL: the words of the table, or the literal alternatives of the
  * placeholder. */
 const char **option_words(const option *row, arena *a);
